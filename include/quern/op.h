@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* op.h - what an op says about itself, and one call for all ops. The typed calls (lion.h ...) are thin names over
+ * these; bindings, tests, benches and documents are made from the descriptions. All pointers are to static storage. */
+#ifndef QN_OP_H
+#define QN_OP_H
+#include "stream.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { QN_MAX_TENSORS = 8 };
+
+typedef enum qn_access { QN_ABSENT = 0, QN_READ = 1, QN_WRITE = 2, QN_READ_WRITE = 3 } qn_access;
+
+/* How tests fill a tensor: a distribution with the odd values in it (zeros of both signs, denormals, huge, inf, NaN).
+ */
+typedef enum qn_fill { QN_FILL_NORMAL, QN_FILL_NON_NEGATIVE } qn_fill;
+
+/* One role. The k-th tensors of all roles belong together and have one shape and one dense layout. */
+typedef struct qn_op_tensor {
+  const char *name, *doc;
+  qn_fill fill;
+  double fill_scale; /* standard deviation for tests and benches */
+} qn_op_tensor;
+
+/* A row of the type table: what is stored as what, and how it is accessed then (QN_NONE, QN_ABSENT: not given).
+ * Bytes moved per element follow from it. */
+typedef struct qn_op_types {
+  struct {
+    qn_dtype dtype;
+    qn_access access;
+  } tensor[QN_MAX_TENSORS];
+} qn_op_types;
+
+typedef enum qn_param_type {
+  QN_PARAM_DOUBLE,
+  QN_PARAM_U64,
+  QN_PARAM_BOOL,         /* stored as int32_t */
+  QN_PARAM_ENUM,         /* stored as int32_t; names in .values */
+  QN_PARAM_DEVICE_F32,   /* const float *: one value in the tensors' device memory, or NULL */
+  QN_PARAM_DEVICE_I64,   /* const int64_t *: an array in the tensors' device memory, or NULL */
+  QN_PARAM_DEVICE_HYPER, /* a struct in the tensors' device memory that takes the place of members of the same name */
+  QN_PARAM_HOST_U64      /* const uint64_t *: an array on the host, one per tensor of the list, or NULL */
+} qn_param_type;
+
+typedef struct qn_op_param {
+  const char *name, *doc;
+  qn_param_type type;
+  size_t offset; /* in the params struct */
+  double default_value;
+  double least, most; /* DOUBLE: least <= x, and x <= most or, with below_most, x < most. HUGE_VAL is no limit */
+  int below_most;
+  const char *values;  /* ENUM: names in order, separated by '|' */
+  size_t hyper_offset; /* 1 + offset of the same-named double or uint64_t in the op's hyper struct; 0: not in it */
+} qn_op_param;
+
+typedef struct qn_op_workload {
+  const char *name, *doc;
+} qn_op_workload;
+
+typedef enum qn_agreement { QN_BITWISE, QN_SCALED, QN_REDUCTION } qn_agreement;
+
+typedef struct qn_op_info {
+  const char *name, *brief, *doc; /* "lion", one line, a paragraph */
+  const qn_op_tensor *tensors;
+  size_t n_tensors;
+  const qn_op_types *types; /* the rows that are supported */
+  size_t n_types;
+  const qn_op_param *params;
+  size_t n_params, params_bytes, hyper_bytes;
+  qn_agreement agreement;
+  double agreement_units;  /* of SCALED and REDUCTION */
+  double oracle_units;     /* reference against the double oracle: units of eps times the magnitudes of the terms */
+  const char *unfused_doc; /* what the unfused form is, in one line */
+  double unfused_bytes;    /* per element, in f32 */
+} qn_op_info;
+
+QN_API size_t qn_op_count(void);
+QN_API const qn_op_info *qn_op_at(size_t k);                          /* NULL past the end */
+QN_API qn_status qn_op_find(const char *name, const qn_op_info **op); /* unknown: the nearest name is suggested */
+
+/* Fill a params struct with the op's defaults; bytes is sizeof the caller's struct. */
+QN_API qn_status qn_op_defaults(const qn_op_info *op, void *params, size_t bytes);
+
+/* The op on a list: tensors[role][k] is the k-th tensor of that role; tensors[role] is NULL for a role not given.
+ * The same contract, refusals and results as the typed call. */
+QN_API qn_status qn_op_step(const qn_op_info *op, const qn_exec *exec, const void *params, size_t n,
+                            const qn_tensor *const *tensors);
+/* Compile and load now what such a step would need, so that the first step (or a stream capture) finds it ready. */
+QN_API qn_status qn_op_prepare(const qn_op_info *op, const qn_exec *exec, const void *params, size_t n,
+                               const qn_tensor *const *tensors);
+/* Workspace that a step with these params over n tensors needs, in bytes of device memory; often 0. */
+QN_API size_t qn_op_workspace_bytes(const qn_op_info *op, const void *params, size_t n);
+
+/* A plan is a list that was checked once; its device table is uploaded once. A step passes only the roles whose
+ * pointers moved (moved[role] = array of n tensors, NULL for the rest; moved = NULL: nothing moved). What moved is
+ * checked again: dtype, shape, layout, device, overlap. One plan serves one step at a time. Params' flags may change
+ * from step to step. */
+typedef struct qn_plan qn_plan;
+QN_API qn_status qn_op_plan_create(qn_plan **plan, const qn_op_info *op, const qn_exec *exec, const void *params,
+                                   size_t n, const qn_tensor *const *tensors);
+QN_API qn_status qn_op_plan_step(qn_plan *plan, const qn_exec *exec, const void *params, const qn_tensor *const *moved);
+QN_API void qn_plan_destroy(qn_plan **plan); /* waits for steps of this plan still in flight on its device */
+
+/* The variants of an op: CPU tiers and device kernels. "state" tells how far each is proved on this machine's build. */
+typedef struct qn_variant {
+  size_t size;         /* sizeof(qn_variant), set by the caller */
+  const char *backend; /* "cpu", "cuda", "host" */
+  const char *name;    /* "avx512", "sm_90" */
+  const char *state;   /* "runs", "compiled only" (it builds for this target, which is not here), "emitted only" */
+  int available;       /* 1: it could run here now */
+  int chosen;          /* 1: a call on that backend would take it */
+  char why[160];       /* the reason for both */
+} qn_variant;
+QN_API size_t qn_op_variant_count(const qn_op_info *op);
+QN_API qn_status qn_op_variant_at(const qn_op_info *op, size_t k, qn_variant *variant);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* quern.h - everything. Every function is thread-safe unless its header says otherwise. */
+#ifndef QN_QUERN_H
+#define QN_QUERN_H
+#include "cache.h"
+#include "device.h"
+#include "op.h"
+#include "runtime.h"
+#include "status.h"
+#include "stream.h"
+#include "tensor.h"
+
+#include "lion.h"
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* core.h - what no kernel knows: options as values, the log, allocation, hashing, text, the pool's inner side. */
+#ifndef QN_CORE_CORE_H
+#define QN_CORE_CORE_H
+#include "core/status.h"
+#include "quern/runtime.h"
+#include "quern/stream.h"
+#include <stdbool.h>
+
+/* ---- options (options.c): by number, so that a spelling mistake does not compile ---- */
+#define QN_OPTION_MAP(X)                                                                                               \
+  X(CPU, "cpu", "QUERN_CPU", "auto", "auto|ref|avx2|avx512|neon", "the best CPU tier that may run")                    \
+  X(DEVICE, "device", "QUERN_DEVICE", "", "cpu|cuda[:N]|host", "the device that the command and the tests use")        \
+  X(CACHE, "cache", "QUERN_CACHE", "on", "on|off", "keep compiled kernels on disk")                                    \
+  X(CACHE_DIR, "cache_dir", "QUERN_CACHE_DIR", "", "path", "where; default: $XDG_CACHE_HOME/quern or ~/.cache/quern")  \
+  X(CACHE_BYTES, "cache_bytes", "QUERN_CACHE_BYTES", "256M", "bytes",                                                  \
+    "size of that directory; the oldest use goes first")                                                               \
+  X(LIBCUDA, "libcuda", "QUERN_LIBCUDA", "", "path", "the CUDA driver's library; default: libcuda.so.1")               \
+  X(LIBNVRTC, "libnvrtc", "QUERN_LIBNVRTC", "", "path", "the CUDA run-time compiler's library")                        \
+  X(CXX, "cxx", "QUERN_CXX", "", "path", "the C++ compiler of the host backend; default: $CXX, else c++")
+
+typedef enum qn_option {
+#define X(id, name, variable, value, values, doc) QN_OPTION_##id,
+  QN_OPTION_MAP(X)
+#undef X
+      QN_OPTION_COUNT
+} qn_option;
+
+/* The text in force, copied into text (cut to fit is an error). */
+qn_status qn_option_text(qn_option option, char *text, size_t bytes);
+qn_status qn_option_bytes(qn_option option, int64_t *bytes); /* "256M" as 268435456 */
+unsigned qn_option_generation(void); /* grows with every successful set: what was derived from options may be stale */
+
+/* ---- log (log.c) ---- */
+void qn_log(qn_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- allocation (alloc.c): sizes are kept so that hooks get them back; alignment 64 ---- */
+void *qn_allocate(size_t bytes);                    /* not cleared; NULL when there is none; 0 bytes give a pointer */
+void *qn_allocate_zero(size_t count, size_t bytes); /* overflow of the product is NULL */
+void *qn_reallocate(void *memory, size_t bytes);    /* as realloc: on NULL the old one stands */
+void qn_release(void *memory);                      /* NULL is fine */
+char *qn_duplicate(const char *text);
+/* `qn_try_allocate(&p, bytes, "the plan's table")`: QN_NO_MEMORY with what it was for and how much. */
+qn_status qn_try_allocate(void *pointer_to_pointer, size_t bytes, const char *what);
+
+/* ---- hash (hash.c): XXH3, 128 bits ---- */
+typedef struct qn_hash128 {
+  uint64_t low, high;
+} qn_hash128;
+qn_hash128 qn_hash(const void *data, size_t bytes);
+typedef struct qn_hash_state qn_hash_state;
+
+/* ---- text (text.c) ---- */
+typedef struct qn_text {
+  char *at;
+  size_t length, capacity;
+  bool failed;
+} qn_text; /* growing; zero is empty */
+void qn_text_add(qn_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void qn_text_add_bytes(qn_text *text, const void *bytes, size_t n);
+void qn_text_free(qn_text *text);
+/* The name nearest to `word` by edit distance among candidates (NULL-terminated), or NULL when none is near. */
+const char *qn_nearest(const char *word, const char *const *candidates);
+
+/* ---- pool (pool.c): run task 0..n-1, each once, in any order, on the pool's threads and the caller; returns when all
+ * are done. Tasks run with IEEE control words. pool NULL, or busy with another caller's run: serially. ---- */
+void qn_pool_run(qn_pool *pool, size_t n_tasks, void (*task)(void *user, size_t k), void *user);
+
+/* ---- safetensors (safetensors.c): the header's names, dtypes, shapes; every number is hostile ---- */
+typedef struct qn_safetensor {
+  const char *name;
+  char dtype[8];
+  int ndim;
+  int64_t shape[QN_MAX_NDIM];
+  uint64_t begin, end;
+} qn_safetensor;
+typedef struct qn_safetensors {
+  size_t n;
+  qn_safetensor *tensor;
+  void *storage;
+} qn_safetensors;
+qn_status qn_safetensors_read(const char *path, qn_safetensors *out); /* header only; data is not touched */
+qn_status qn_safetensors_parse(const void *header, size_t bytes, uint64_t data_bytes, const char *path,
+                               qn_safetensors *out);
+void qn_safetensors_free(qn_safetensors *list);
+#endif

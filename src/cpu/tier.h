@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tier.h - instruction-set tiers of CPU kernels, in order of preference, and which of them run here. */
+#ifndef QN_CPU_TIER_H
+#define QN_CPU_TIER_H
+#include "core/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ORACLE is the same formula in double, over arrays of double: the accuracy oracle of the workbench, never dispatched
+ * to. */
+#define QN_TIER_MAP(X) X(ref) X(avx2) X(avx512) X(neon) X(oracle)
+typedef enum qn_tier { QN_TIER_REF, QN_TIER_AVX2, QN_TIER_AVX512, QN_TIER_NEON, QN_TIER_ORACLE, QN_TIER_COUNT } qn_tier;
+
+const char *qn_tier_name(qn_tier tier);
+bool qn_tier_built(qn_tier tier);     /* for this architecture */
+bool qn_tier_runs_here(qn_tier tier); /* every flag the tier is built with is tested */
+/* The best tier at or below the option "cpu" whose entry in the table is not NULL. A tier that the option names and
+ * that cannot run here is QN_UNSUPPORTED with a sentence. */
+qn_status qn_tier_choose(const void *const *table, qn_tier *tier);
+
+/* The control word of the floating-point unit: flush-to-zero, denormals-are-zero and rounding set to IEEE defaults on
+ * entry, the caller's word put back on leaving. Frameworks set them, threads inherit them, and bits would change. */
+typedef uint64_t qn_fp_word;
+qn_fp_word qn_fp_enter(void);
+void qn_fp_leave(qn_fp_word word);
+
+/* Declares one function per tier that this build has, and lists them as an initialiser of a table by tier (NULL: none):
+ * `QN_CPU_DECLARE(lion, qn_cpu_fn)` and `.cpu = QN_CPU_TABLE(lion)`. */
+#if defined(__x86_64__)
+#define QN_CPU_DECLARE(op, type) type qn_##op##_cpu_ref, qn_##op##_cpu_avx2, qn_##op##_cpu_avx512, qn_##op##_cpu_oracle
+#define QN_CPU_TABLE(op)                                                                                               \
+  {                                                                                                                    \
+    [QN_TIER_REF] = qn_##op##_cpu_ref, [QN_TIER_AVX2] = qn_##op##_cpu_avx2, [QN_TIER_AVX512] = qn_##op##_cpu_avx512,   \
+    [QN_TIER_ORACLE] = qn_##op##_cpu_oracle                                                                            \
+  }
+#elif defined(__aarch64__)
+#define QN_CPU_DECLARE(op, type) type qn_##op##_cpu_ref, qn_##op##_cpu_neon, qn_##op##_cpu_oracle
+#define QN_CPU_TABLE(op)                                                                                               \
+  {                                                                                                                    \
+    [QN_TIER_REF] = qn_##op##_cpu_ref, [QN_TIER_NEON] = qn_##op##_cpu_neon, [QN_TIER_ORACLE] = qn_##op##_cpu_oracle    \
+  }
+#else
+#define QN_CPU_DECLARE(op, type) type qn_##op##_cpu_ref, qn_##op##_cpu_oracle
+#define QN_CPU_TABLE(op)                                                                                               \
+  {                                                                                                                    \
+    [QN_TIER_REF] = qn_##op##_cpu_ref, [QN_TIER_ORACLE] = qn_##op##_cpu_oracle                                         \
+  }
+#endif
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* backend.h - a kind of device is one table. Its first part has the types of the public calls in quern/device.h, so the
+ * signatures cannot drift; the public calls check their arguments once and hand on. The second part is for kernels. */
+#ifndef QN_DEVICE_BACKEND_H
+#define QN_DEVICE_BACKEND_H
+#include "quern/device.h"
+#include <stdbool.h>
+
+/* What a compiler made: a CUDA binary, or a shared object for the host backend. Owned by whoever got it; qn_image_free.
+ */
+typedef struct qn_image {
+  void *data;
+  size_t bytes;
+  char *log; /* the compiler's, with registers and spills for CUDA; NULL if it said nothing */
+} qn_image;
+void qn_image_free(qn_image *image);
+
+/* A source to compile: embedded sources, found by the names they include each other under. */
+typedef struct qn_unit {
+  const char *source;         /* "op/lion/lion.cu" */
+  const char *const *defines; /* "NAME=VALUE" or "NAME"; NULL-terminated; NULL: none */
+} qn_unit;
+
+typedef struct qn_module qn_module;     /* a loaded image; belongs to the backend */
+typedef struct qn_function qn_function; /* a kernel of it, ready to launch */
+
+typedef struct qn_launch {
+  uint64_t blocks;
+  uint32_t threads;
+  void *stream;
+  qn_pool *pool;        /* host backend only */
+  const void *argument; /* the kernel's one parameter, a struct by value */
+  size_t argument_bytes;
+} qn_launch;
+
+typedef struct qn_backend {
+  qn_device_kind kind;
+  qn_status (*count)(int *count);
+  __typeof__(qn_device_query) *query;
+  __typeof__(qn_memory_allocate) *memory_allocate;
+  __typeof__(qn_memory_release) *memory_release;
+  __typeof__(qn_memory_write) *memory_write;
+  __typeof__(qn_memory_read) *memory_read;
+  __typeof__(qn_memory_copy) *memory_copy;
+  __typeof__(qn_memory_fill) *memory_fill;
+  __typeof__(qn_stream_create) *stream_create;
+  __typeof__(qn_stream_destroy) *stream_destroy;
+  __typeof__(qn_stream_synchronize) *stream_synchronize;
+  __typeof__(qn_event_create) *event_create;
+  __typeof__(qn_event_destroy) *event_destroy;
+  __typeof__(qn_event_record) *event_record;
+  __typeof__(qn_event_elapsed) *event_elapsed;
+  /* --- kernels; NULL where the kind runs none (QN_CPU) --- */
+  /* Everything besides sources and defines that a compiled image depends on, as text: compiler, version, arch, flags.
+   */
+  qn_status (*target)(qn_device device, char *text, size_t bytes);
+  qn_status (*compile)(qn_device device, const qn_unit *unit, qn_image *image);
+  qn_status (*module_load)(qn_device device, const void *image, size_t bytes, qn_module **module);
+  qn_status (*module_function)(qn_device device, qn_module *module, const char *name, qn_function **function);
+  qn_status (*launch)(qn_device device, const qn_function *function, const qn_launch *launch);
+  /* Most bytes of `argument` that the device, driver and compiler take: 4096 or 32764. */
+  qn_status (*argument_limit)(qn_device device, size_t *bytes);
+  /* Memory for tables that the device reads: page-locked host memory that copies from asynchronously (plain for host).
+   */
+  qn_status (*staging_allocate)(qn_device device, size_t bytes, void **memory);
+  qn_status (*staging_release)(qn_device device, void *memory);
+  /* In stream order, without waiting; source is staging memory that must stand until the stream has passed. */
+  qn_status (*upload)(qn_device device, void *stream, void *target, const void *source, size_t bytes);
+} qn_backend;
+
+extern const qn_backend qn_backend_cpu, qn_backend_cuda, qn_backend_host;
+qn_status qn_backend_of(qn_device device, const qn_backend **backend); /* kind checked */
+
+/* CUDA without a device: compile for a named architecture ("sm_90a"), for tests and `quern list`. */
+qn_status qn_cuda_compile_for(const char *arch, const qn_unit *unit, qn_image *image);
+/* NVRTC's version as 1000 * major + 10 * minor, and its path. */
+qn_status qn_cuda_compiler(int *version, char *path, size_t bytes);
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* op.h - the inner half of an op's description: what the list engine (list.c, device_list.c) needs to check and run it.
+ * The outer half, which bindings and tests read, is quern/op.h. */
+#ifndef QN_OP_OP_H
+#define QN_OP_OP_H
+#include "cpu/tier.h"
+#include "quern/op.h"
+
+enum { QN_COEF_BYTES = 128 };
+
+/* One run of elements of one tensor, as a CPU kernel sees it. Pointers stand at the run's first element. */
+typedef struct qn_piece {
+  void *data[QN_MAX_TENSORS]; /* by role; NULL: absent */
+  size_t n;
+  uint64_t first;     /* index of that element in the whole tensor (shard offset included): what random numbers count */
+  uint32_t tensor_id; /* likewise */
+  uint32_t place;     /* in the list */
+  uint64_t *tally;    /* two counters of this tensor, added to atomically; NULL where the phase counts nothing */
+} qn_piece;
+
+typedef struct qn_cpu_call {
+  size_t row;     /* of the type table */
+  uint32_t flags; /* as the op's flags() gave them */
+  int phase;
+  const void *coef;
+} qn_cpu_call;
+typedef void qn_cpu_fn(const qn_cpu_call *call, const qn_piece *piece);
+
+typedef struct qn_op {
+  qn_op_info info;
+  size_t coef_bytes; /* at most QN_COEF_BYTES; passed by value to device kernels, so it may hold device pointers */
+  /* What the table of ranges cannot say: relations between members. NULL: nothing. */
+  qn_status (*check)(const void *params, size_t row);
+  /* Which specialisation: bit k set defines flag_names[k] for the device source and is seen by CPU kernels. */
+  uint32_t (*flags)(const void *params, size_t row);
+  const char *const *flag_names;
+  /* Everything that does not depend on the element, computed in double and rounded once. */
+  void (*coefficients)(const void *params, void *coef);
+  /* 1, or more where a reduction over each tensor comes first: phases before the last fill the tally (16 bytes a
+   * tensor, zeroed by the engine) and the last one reads it through `tally_offset`. NULL: 1. */
+  int (*phases)(const void *params);
+  size_t tally_offset;         /* 1 + offset in coef of the `const int64_t *` to the tallies of the list; 0: none */
+  size_t first_element_offset; /* 1 + offset in params of the host array; 0: the op has none */
+  size_t tensor_id_offset;
+  qn_cpu_fn *cpu[QN_TIER_COUNT];
+  const char *device_source; /* as embedded: "op/lion/lion.cu"; its kernel is called as the op */
+  /* The unfused form over f32 arrays, pass by pass, for benches; NULL: none. Arrays by role, then one scratch array. */
+  void (*unfused)(size_t n, float *const *arrays, const void *coef);
+} qn_op;
+
+#define QN_OP(name) extern const qn_op qn_op_##name;
+#include "ops.h"
+#undef QN_OP
+extern const qn_op *const qn_ops[]; /* NULL-terminated, in the order of the list in src/meson.build */
+
+#endif

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turn device sources into one C table: embed.py OUT ROOT FILE... (names in the table are relative to ROOT)."""
+import pathlib
+import sys
+
+out, root, *files = sys.argv[1:]
+root = pathlib.Path(root).resolve()
+arrays, rows = [], []
+for k, file in enumerate(files):
+    path = pathlib.Path(file).resolve()
+    data = path.read_bytes()
+    arrays.append(f"static const unsigned char source_{k}[] = {{{','.join(map(str, data + bytes(1)))}}};\n")
+    rows.append(f'    {{"{path.relative_to(root).as_posix()}", (const char *)source_{k}, {len(data)}}},\n')
+pathlib.Path(out).write_text(
+    '#include "core/source.h"\n' + "".join(arrays) +
+    "const qn_source qn_sources[] = {\n" + "".join(rows) + "    {0},\n};\n")
