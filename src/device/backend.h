@@ -15,10 +15,12 @@ typedef struct qn_image {
 } qn_image;
 void qn_image_free(qn_image *image);
 
-/* A source to compile: embedded sources, found by the names they include each other under. */
+/* A source to compile: an embedded one, or the text given here. What it includes is embedded, found by the names that
+ * sources include each other under ("base/kernel.h"). */
 typedef struct qn_unit {
-  const char *source;         /* "op/lion/lion.cu" */
+  const char *source;         /* "op/lion/lion.cu"; with a text of its own: the name that messages give it */
   const char *const *defines; /* "NAME=VALUE" or "NAME"; NULL-terminated; NULL: none */
+  const char *text;           /* NULL: the embedded source of that name */
 } qn_unit;
 
 typedef struct qn_module qn_module;     /* a loaded image; belongs to the backend */

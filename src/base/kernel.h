@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel.h - the words in which device kernels are written, so that one source compiles with NVRTC for a GPU and as
+ * C++17 by the system's compiler for the host backend. It includes nothing (that keeps a host compile at some 30 ms);
+ * PTX stands only here, behind words with C twins that give the same bits (any NaN equals any NaN). Included from C it
+ * gives the types and conversions, but no kernels. What one element computes is lane.h's business, not this file's.
+ *
+ *     struct scale_args { float *x; qn_u64 n; float by; };
+ *     QN_KERNEL(scale, scale_args, a)
+ *     {
+ *       qn_u64 i = qn_block() * qn_block_threads() + qn_thread();
+ *       if (i < a.n) a.x[i] *= a.by;
+ *     }
+ *
+ * Launches are one-dimensional. A kernel has one argument, a struct by value, and no barrier and no shared memory: on
+ * the host its threads run one after the other. */
+#ifndef QN_BASE_KERNEL_H
+#define QN_BASE_KERNEL_H
+
+#if defined(__CUDACC_RTC__) || defined(__CUDACC__)
+#define QN_CUDA_DIALECT 1
+#endif
+
+#if !defined(__cplusplus)
+#include <stdint.h>
+typedef uint8_t qn_u8;
+typedef uint16_t qn_u16;
+typedef uint32_t qn_u32;
+typedef uint64_t qn_u64;
+typedef int64_t qn_i64;
+#else
+typedef unsigned char qn_u8;
+typedef unsigned short qn_u16;
+typedef unsigned int qn_u32;
+typedef unsigned long long qn_u64;
+typedef long long qn_i64;
+#endif
+
+#ifndef QN_DEVICE /* a function that kernels may call */
+#ifdef QN_CUDA_DIALECT
+#define QN_DEVICE __device__
+#else
+#define QN_DEVICE
+#endif
+#endif
+#ifndef QN_FN /* the same, private to the source and inlined */
+#ifdef QN_CUDA_DIALECT
+#define QN_FN static __device__ __forceinline__
+#else
+#define QN_FN static inline
+#endif
+#endif
+
+#ifdef QN_CUDA_DIALECT
+#define QN_UNROLL _Pragma("unroll")
+#elif defined(__clang__)
+#define QN_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define QN_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+#ifndef QN_THREADS /* a unit may define it; launches of its kernels use this many threads a block, or fewer */
+#define QN_THREADS 256
+#endif
+
+/* ---- bits ---- */
+QN_FN qn_u32 qn_float_bits(float x)
+{
+#ifdef QN_CUDA_DIALECT
+  return __float_as_uint(x);
+#else
+  qn_u32 bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  return bits;
+#endif
+}
+
+QN_FN float qn_bits_float(qn_u32 bits)
+{
+#ifdef QN_CUDA_DIALECT
+  return __uint_as_float(bits);
+#else
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof x);
+  return x;
+#endif
+}
+
+/* ---- 16-bit storage: to nearest even, subnormals kept, overflow to infinity ---- */
+QN_FN float qn_bf16_float(qn_u16 h) { return qn_bits_float((qn_u32)h << 16); }
+
+QN_FN qn_u16 qn_float_bf16(float x)
+{
+#if defined(QN_CUDA_DIALECT) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  qn_u16 h;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+  return h;
+#else
+  qn_u32 bits = qn_float_bits(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
+  return (qn_u16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+#endif
+}
+
+QN_FN float qn_f16_float(qn_u16 h)
+{
+#ifdef QN_CUDA_DIALECT
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+  return x;
+#else
+  qn_u32 sign = (qn_u32)(h & 0x8000u) << 16, rest = h & 0x7fffu;
+  if (rest >= 0x7c00u) return qn_bits_float(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
+  if (rest >= 0x400u) return qn_bits_float(sign | (rest + 0x1c000u) << 13);
+  return qn_bits_float(sign | qn_float_bits((float)rest * 0x1p-24f));
+#endif
+}
+
+QN_FN qn_u16 qn_float_f16(float x)
+{
+#ifdef QN_CUDA_DIALECT
+  qn_u16 h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+  return h;
+#else
+  qn_u32 bits = qn_float_bits(x), sign = bits >> 16 & 0x8000u, rest = bits & 0x7fffffffu;
+  if (rest > 0x7f800000u) return 0x7fffu;
+  if (rest >= 0x477ff000u) return (qn_u16)(sign | 0x7c00u); /* 65520 is half-way to the first that is too large */
+  if (rest < 0x38800000u)                                   /* below 2^-14: one unit of 0.5 is f16's smallest step */
+    return (qn_u16)(sign | (qn_float_bits(qn_bits_float(rest) + 0.5f) - 0x3f000000u));
+  return (qn_u16)(sign | (rest - 0x38000000u + 0xfffu + (rest >> 13 & 1u)) >> 13);
+#endif
+}
+
+#ifdef __cplusplus
+/* ---- vector access: the address is aligned to the size ---- */
+struct alignas(8) qn_8bytes {
+  qn_u32 word[2];
+};
+struct alignas(16) qn_16bytes {
+  qn_u32 word[4];
+};
+
+QN_FN qn_8bytes qn_load8(const void *from)
+{
+#ifdef QN_CUDA_DIALECT
+  uint2 v = *static_cast<const uint2 *>(from);
+  return {{v.x, v.y}};
+#else
+  qn_8bytes v;
+  __builtin_memcpy(&v, __builtin_assume_aligned(from, 8), sizeof v);
+  return v;
+#endif
+}
+
+QN_FN void qn_store8(void *to, qn_8bytes v)
+{
+#ifdef QN_CUDA_DIALECT
+  *static_cast<uint2 *>(to) = make_uint2(v.word[0], v.word[1]);
+#else
+  __builtin_memcpy(__builtin_assume_aligned(to, 8), &v, sizeof v);
+#endif
+}
+
+QN_FN qn_16bytes qn_load16(const void *from)
+{
+#ifdef QN_CUDA_DIALECT
+  uint4 v = *static_cast<const uint4 *>(from);
+  return {{v.x, v.y, v.z, v.w}};
+#else
+  qn_16bytes v;
+  __builtin_memcpy(&v, __builtin_assume_aligned(from, 16), sizeof v);
+  return v;
+#endif
+}
+
+QN_FN void qn_store16(void *to, qn_16bytes v)
+{
+#ifdef QN_CUDA_DIALECT
+  *static_cast<uint4 *>(to) = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
+#else
+  __builtin_memcpy(__builtin_assume_aligned(to, 16), &v, sizeof v);
+#endif
+}
+
+/* ---- counting: *where += count, exact in any order. The lanes of a warp that arrive together with one address make
+ * one atomic operation; count is below 2^27, so that their sum fits. ---- */
+QN_FN void qn_tally_add(qn_u64 *where, qn_u32 count)
+{
+#ifdef QN_CUDA_DIALECT
+  unsigned peers = __match_any_sync(__activemask(), reinterpret_cast<qn_u64>(where));
+  unsigned sum = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  sum = __reduce_add_sync(peers, count);
+#else
+  for (unsigned left = peers; left != 0; left &= left - 1) sum += __shfl_sync(peers, count, __ffs(left) - 1);
+#endif
+  if ((threadIdx.x & 31u) == static_cast<unsigned>(__ffs(peers) - 1) && sum != 0) atomicAdd(where, sum);
+#else
+  __atomic_fetch_add(where, count, __ATOMIC_RELAXED);
+#endif
+}
+
+/* ---- the kernel and its place in the launch. The four words stand only in a kernel's own body; functions that it
+ * calls get them as arguments. Block numbers have 64 bits, so that indices made of them do. ---- */
+#ifdef QN_CUDA_DIALECT
+#if __CUDACC_VER_MAJOR__ > 11 || (__CUDACC_VER_MAJOR__ == 11 && __CUDACC_VER_MINOR__ >= 7)
+#define QN_GRID_CONSTANT __grid_constant__ /* parameters are read in place, with no copy where one is indexed */
+#else
+#define QN_GRID_CONSTANT
+#endif
+#define qn_block() (static_cast<qn_u64>(blockIdx.x))
+#define qn_blocks() (static_cast<qn_u64>(gridDim.x))
+#define qn_thread() (static_cast<qn_u32>(threadIdx.x))
+#define qn_block_threads() (static_cast<qn_u32>(blockDim.x))
+#define QN_KERNEL(name, type, arg)                                                                                     \
+  extern "C" __global__ void __launch_bounds__(QN_THREADS) name(const QN_GRID_CONSTANT type arg)
+#else
+struct qn_place {
+  qn_u64 block, blocks;
+  qn_u32 thread, threads;
+};
+#define qn_block() (qn_here.block)
+#define qn_blocks() (qn_here.blocks)
+#define qn_thread() (qn_here.thread)
+#define qn_block_threads() (qn_here.threads)
+/* The exported loop runs blocks [first, last) of `blocks`; the body is one thread of it. */
+#define QN_KERNEL(name, type, arg)                                                                                     \
+  static void name##_thread(const type &arg, const qn_place qn_here);                                                  \
+  extern "C" void name(const void *argument, qn_u64 first, qn_u64 last, qn_u64 blocks, qn_u32 threads)                 \
+  {                                                                                                                    \
+    for (qn_u64 block = first; block < last; block++)                                                                  \
+      for (qn_u32 thread = 0; thread < threads; thread++)                                                              \
+        name##_thread(*static_cast<const type *>(argument), qn_place{block, blocks, thread, threads});                 \
+  }                                                                                                                    \
+  static inline void name##_thread(const type &arg, const qn_place qn_here)
+#endif
+#endif
+#endif
