@@ -13,11 +13,11 @@ typedef struct qn_list_run {
   const qn_op *op;
   const qn_exec *exec;
   size_t row;
-  uint32_t flags;       /* the op's, for these params and this row */
-  int phases;           /* 1, or 2: phase 0 counts into tally (zeroed here first), phase 1 steps */
-  bool count_only;      /* phase 0 alone, added into tally */
-  const void *coef;     /* coef_bytes; the pointer at tally_offset is set already */
-  uint64_t *tally;      /* device memory, 2 a tensor; NULL where nothing is counted */
+  uint32_t flags;   /* the op's, for these params and this row */
+  int phases;       /* 1, or 2: phase 0 counts into tally (zeroed here first), phase 1 steps */
+  bool count_only;  /* phase 0 alone, added into tally */
+  const void *coef; /* coef_bytes; the pointer at tally_offset is set already */
+  uint64_t *tally;  /* device memory, 2 a tensor; NULL where nothing is counted */
   size_t n;
   const qn_tensor *const *tensors; /* by role; NULL: role not given; empty tensors may be among them */
   const uint64_t *first_element;   /* host, one a tensor; NULL: 0 */
@@ -35,8 +35,8 @@ static inline uint64_t qn_tensor_elements(const qn_tensor *t)
 qn_status qn_device_list_prepare(const qn_list_run *run);
 qn_status qn_device_list_step(const qn_list_run *run);
 
-/* run->tensors are all roles. Allocates the table; a later step passes in run->tensors only the roles that moved (NULL for
- * the others; tensors NULL: nothing moved). */
+/* run->tensors are all roles. Allocates the table; a later step passes in run->tensors only the roles that moved (NULL
+ * for the others; tensors NULL: nothing moved). */
 qn_status qn_device_plan_create(qn_device_plan **plan, const qn_list_run *run);
 qn_status qn_device_plan_step(qn_device_plan *plan, const qn_list_run *run);
 void qn_device_plan_destroy(qn_device_plan **plan);
