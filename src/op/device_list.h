@@ -5,9 +5,6 @@
 #define QN_OP_DEVICE_LIST_H
 #include "op/op.h"
 
-/* The device's share of a plan: its table in device memory, its ring of staging memory. */
-typedef struct qn_device_plan qn_device_plan;
-
 /* A step over a list that list.c has checked: dense, in the type table's row `row`, all on exec->device, no overlap. */
 typedef struct qn_list_run {
   const qn_op *op;
@@ -32,12 +29,10 @@ static inline uint64_t qn_tensor_elements(const qn_tensor *t)
   return n;
 }
 
+/* Compile and load what the step would launch. */
 qn_status qn_device_list_prepare(const qn_list_run *run);
+/* Launch it. The pointers travel in the kernel's parameter, so there is no device table: a plan keeps its checked
+ * tensors (list.c) and calls this with all of them at each step. */
 qn_status qn_device_list_step(const qn_list_run *run);
 
-/* run->tensors are all roles. Allocates the table; a later step passes in run->tensors only the roles that moved (NULL
- * for the others; tensors NULL: nothing moved). */
-qn_status qn_device_plan_create(qn_device_plan **plan, const qn_list_run *run);
-qn_status qn_device_plan_step(qn_device_plan *plan, const qn_list_run *run);
-void qn_device_plan_destroy(qn_device_plan **plan);
 #endif

@@ -33,7 +33,8 @@ typedef struct qn_op {
   qn_status (*check)(const void *params, size_t row);
   /* Which specialisation: bit k set defines flag_names[k] for the device source and is seen by CPU kernels. */
   uint32_t (*flags)(const void *params, size_t row);
-  const char *const *flag_names;
+  const char *const *flag_names; /* NULL-terminated */
+  uint32_t random_flags; /* flags under which random numbers are drawn: shard offset and tensor number are needed */
   /* Everything that does not depend on the element, computed in double and rounded once. */
   void (*coefficients)(const void *params, void *coef);
   /* 1, or more where a reduction over each tensor comes first: phases before the last fill the tally (16 bytes a
