@@ -35,10 +35,11 @@ unsigned qn_option_generation(void); /* grows with every successful set: what wa
 void qn_log(qn_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- allocation (alloc.c): sizes are kept so that hooks get them back; alignment 64 ---- */
-void *qn_allocate(size_t bytes);                    /* not cleared; NULL when there is none; 0 bytes give a pointer */
-void *qn_allocate_zero(size_t count, size_t bytes); /* overflow of the product is NULL */
-void *qn_reallocate(void *memory, size_t bytes);    /* as realloc: on NULL the old one stands */
-void qn_release(void *memory);                      /* NULL is fine */
+void *qn_allocate(size_t bytes); /* not cleared; NULL when there is none; 0 bytes give a pointer */
+void *qn_allocate_aligned(size_t bytes, size_t alignment); /* a power of 2; at least 64 is given */
+void *qn_allocate_zero(size_t count, size_t bytes);        /* overflow of the product is NULL */
+void *qn_reallocate(void *memory, size_t bytes);           /* as realloc: on NULL the old one stands */
+void qn_release(void *memory);                             /* NULL is fine */
 char *qn_duplicate(const char *text);
 /* `qn_try_allocate(&p, bytes, "the plan's table")`: QN_NO_MEMORY with what it was for and how much. */
 qn_status qn_try_allocate(void *pointer_to_pointer, size_t bytes, const char *what);
@@ -48,7 +49,6 @@ typedef struct qn_hash128 {
   uint64_t low, high;
 } qn_hash128;
 qn_hash128 qn_hash(const void *data, size_t bytes);
-typedef struct qn_hash_state qn_hash_state;
 
 /* ---- text (text.c) ---- */
 typedef struct qn_text {
@@ -69,7 +69,7 @@ void qn_pool_run(qn_pool *pool, size_t n_tasks, void (*task)(void *user, size_t 
 /* ---- safetensors (safetensors.c): the header's names, dtypes, shapes; every number is hostile ---- */
 typedef struct qn_safetensor {
   const char *name;
-  char dtype[8];
+  char dtype[16]; /* as the file says it: "BF16"; unknown ones are kept */
   int ndim;
   int64_t shape[QN_MAX_NDIM];
   uint64_t begin, end;

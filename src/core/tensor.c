@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tensor.c - storage types: their names and sizes. */
+#include "quern/tensor.h"
+#include <string.h>
+
+static const struct {
+  const char *name;
+  size_t bytes;
+} dtypes[QN_DTYPE_COUNT] = {
+    [QN_NONE] = {"none", 0}, [QN_F32] = {"f32", 4}, [QN_BF16] = {"bf16", 2},
+    [QN_F16] = {"f16", 2},   [QN_F64] = {"f64", 8},
+};
+
+static int known(qn_dtype dtype) { return (unsigned)dtype < QN_DTYPE_COUNT; }
+
+size_t qn_dtype_bytes(qn_dtype dtype) { return known(dtype) ? dtypes[dtype].bytes : 0; }
+
+const char *qn_dtype_name(qn_dtype dtype) { return dtypes[known(dtype) ? dtype : QN_NONE].name; }
+
+qn_dtype qn_dtype_from_name(const char *s)
+{
+  for (unsigned k = QN_NONE; s && k < QN_DTYPE_COUNT; k++)
+    if (!strcmp(s, dtypes[k].name)) return (qn_dtype)k;
+  return QN_NONE;
+}
