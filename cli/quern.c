@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* quern.c - the command: picks the verb and hands over. Knows no verb but `help` and `version`, which stand here; the
+ * rest come from the table that cli/meson.build makes. */
+#include "cli/verb.h"
+#include "core/core.h"
+#include "cpu/tier.h"
+#include "workbench/build.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern char **environ;
+
+extern const qn_verb qn_verb_help, qn_verb_version;
+const qn_verb *const qn_verbs[] = {
+#define QN_VERB(name) &qn_verb_##name,
+#include "verbs.h"
+#undef QN_VERB
+    &qn_verb_help,
+    &qn_verb_version,
+    NULL,
+};
+
+static const char manners[] =
+    "Exit status:\n"
+    "  0  done\n"
+    "  1  what was asked for failed: a check found a wrong kernel, a file could not be written\n"
+    "  2  the command line, a QUERN_ variable or an input file is wrong; nothing was done\n"
+    "  3  the machine lacks what was asked for: a GPU, a driver, a compiler\n";
+
+static const qn_verb *find_verb(const char *name)
+{
+  for (const qn_verb *const *verb = qn_verbs; *verb; verb++)
+    if (!strcmp((*verb)->name, name)) return *verb;
+  return NULL;
+}
+
+static void print_version(FILE *stream, struct argp_state *state)
+{
+  (void)state;
+  fprintf(stream, "quern %s%s%s%s\n", qn_version(), *qn_build_commit ? " (" : "", qn_build_commit,
+          *qn_build_commit ? ")" : "");
+  fprintf(stream, "built with %s, %s\ntiers:", qn_build_compiler, qn_build_type);
+  for (qn_tier tier = 0; tier < QN_TIER_ORACLE; tier++)
+    if (qn_tier_built(tier)) fprintf(stream, " %s%s", qn_tier_name(tier), qn_tier_runs_here(tier) ? "" : " (not here)");
+  fputs("\nThis is free software under the Apache License 2.0, with no warranty.\n", stream);
+}
+
+/* The parts of --help that are made from tables: verbs and variables. argp frees what this returns. */
+static char *fill_help(int key, const char *text, void *input)
+{
+  (void)input;
+  if (key != ARGP_KEY_HELP_POST_DOC) return (char *)text;
+  qn_text all = {0};
+  qn_text_add(&all, "Verbs:\n");
+  for (const qn_verb *const *verb = qn_verbs; *verb; verb++)
+    qn_text_add(&all, "  %-10s %s\n", (*verb)->name, (*verb)->brief);
+  qn_text_add(&all, "\nEach has its own --help.\n\nVariables:\n");
+  for (size_t k = 0; k < qn_option_count(); k++) {
+    const qn_option_info *option = qn_option_at(k);
+    qn_text_add(&all, "  %-18s %s\n", option->variable, option->doc);
+  }
+  qn_text_add(&all, "  %-18s %s\n\n%s", "NO_COLOR", "set: no colours", manners);
+  char *copy = all.failed ? NULL : strdup(all.at);
+  qn_text_free(&all);
+  return copy;
+}
+
+typedef struct choice {
+  const char *verb;
+  int at;
+} choice;
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+  choice *chosen = state->input;
+  if (key != ARGP_KEY_ARG) return ARGP_ERR_UNKNOWN;
+  chosen->verb = arg;
+  chosen->at = state->next - 1;
+  state->next = state->argc; /* the rest is the verb's */
+  return 0;
+}
+
+static const struct argp top = {
+    .parser = parse,
+    .args_doc = "VERB [ARGUMENT...]",
+    .doc =
+        "Fused compute kernels that come with proof: check them, time them honestly, place them against the limit of "
+        "this machine.",
+    .help_filter = fill_help,
+};
+
+static int unknown_verb(const char *name)
+{
+  const char *names[64];
+  size_t n = 0;
+  for (; qn_verbs[n] && n < 63; n++) names[n] = qn_verbs[n]->name;
+  names[n] = NULL;
+  fprintf(stderr, "quern: there is no verb %s%s\nTry 'quern --help'.\n", name, qn_suggest(name, names));
+  return QN_EXIT_USAGE;
+}
+
+/* ---- help and version ---- */
+static error_t parse_one_word(int key, char *arg, struct argp_state *state)
+{
+  const char **word = state->input;
+  if (key != ARGP_KEY_ARG || *word) return ARGP_ERR_UNKNOWN;
+  *word = arg;
+  return 0;
+}
+
+static int run_help(int argc, char **argv)
+{
+  const char *name = NULL;
+  qn_verb_parse(&qn_verb_help, argc, argv, &name);
+  if (!name) {
+    argp_help(&top, stdout, ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK, (char[]){"quern"});
+    return QN_EXIT_OK;
+  }
+  const qn_verb *verb = find_verb(name);
+  if (!verb) return unknown_verb(name);
+  char title[64];
+  snprintf(title, sizeof title, "quern %s", verb->name);
+  argp_help(verb->argp, stdout, ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK, title);
+  return QN_EXIT_OK;
+}
+
+static const struct argp help_argp = {
+    .parser = parse_one_word, .args_doc = "[VERB]", .doc = "Tell what the command, or one of its verbs, can do."};
+const qn_verb qn_verb_help = {"help", "tell what a verb can do", run_help, &help_argp};
+
+static int run_version(int argc, char **argv)
+{
+  qn_verb_parse(&qn_verb_version, argc, argv, NULL);
+  print_version(stdout, NULL);
+  return QN_EXIT_OK;
+}
+
+static const struct argp version_argp = {.doc = "Print version, commit, compiler and CPU tiers of this build."};
+const qn_verb qn_verb_version = {"version", "print version, commit, compiler and CPU tiers", run_version,
+                                 &version_argp};
+
+/* ---- the environment: a misspelt variable would be silently without effect, a wrong value fail far from its cause
+ * ---- */
+static void warn_of_unknown_variables(void)
+{
+  const char *names[QN_OPTION_COUNT + 1] = {NULL};
+  for (size_t k = 0; k < QN_OPTION_COUNT; k++) names[k] = qn_option_at(k)->variable;
+  for (char **variable = environ; *variable; variable++) {
+    char name[64];
+    size_t length = strcspn(*variable, "=");
+    if (strncmp(*variable, "QUERN_", 6) || length >= sizeof name) continue;
+    memcpy(name, *variable, length);
+    name[length] = 0;
+    bool known = false;
+    for (size_t k = 0; names[k]; k++) known = known || !strcmp(names[k], name);
+    if (!known) fprintf(stderr, "quern: the variable %s means nothing here%s\n", name, qn_suggest(name, names));
+  }
+}
+
+static bool variables_hold(void)
+{
+  bool hold = true;
+  for (size_t k = 0; k < qn_option_count(); k++) {
+    const char *value;
+    if (qn_option_get(qn_option_at(k)->name, &value) == QN_OK) continue;
+    fprintf(stderr, "quern: %s\n", qn_last_error());
+    hold = false;
+  }
+  return hold;
+}
+
+/* A full disk behind standard output must not look like success. */
+static int leave(int status)
+{
+  if (!ferror(stdout) && !fflush(stdout)) return status;
+  fprintf(stderr, "quern: standard output could not be written: %s\n", strerror(errno));
+  return status == QN_EXIT_OK ? QN_EXIT_FAILED : status;
+}
+
+int main(int argc, char **argv)
+{
+  argp_err_exit_status = QN_EXIT_USAGE;
+  argp_program_version_hook = print_version;
+  char name[64] = "quern";
+  argv[0] = name;
+  choice chosen = {NULL, 0};
+  qn_verb_look(&top, true, argc, argv);
+  argp_parse(&top, argc, argv, ARGP_IN_ORDER, NULL, &chosen);
+  if (!chosen.verb) {
+    argp_help(&top, stderr, ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK, name);
+    return QN_EXIT_USAGE;
+  }
+  const qn_verb *verb = find_verb(chosen.verb);
+  if (!verb) return unknown_verb(chosen.verb);
+  warn_of_unknown_variables();
+  bool reads_nothing = verb == &qn_verb_help || verb == &qn_verb_version || !strcmp(verb->name, "doctor");
+  if (!reads_nothing && !variables_hold()) return QN_EXIT_USAGE;
+  snprintf(name, sizeof name, "quern %s", verb->name);
+  argv[chosen.at] = name;
+  return leave(verb->run(argc - chosen.at, argv + chosen.at));
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* verb.c - the manners of verb.h. argp reads the arguments; what it cannot do, naming the option that was probably
+ * meant, is done by a look at the arguments before it sees them. */
+#include "cli/verb.h"
+#include "core/core.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_OPTIONS = 128 };
+
+typedef struct option_set {
+  struct {
+    const char *name; /* NULL: only short */
+    int key;
+    bool takes_value;
+  } option[MOST_OPTIONS];
+  size_t n;
+} option_set;
+
+static void add(option_set *set, const char *name, int key, bool takes_value)
+{
+  if (set->n == MOST_OPTIONS) return;
+  set->option[set->n].name = name;
+  set->option[set->n].key = key;
+  set->option[set->n++].takes_value = takes_value;
+}
+
+static void collect(option_set *set, const struct argp *argp)
+{
+  bool value = false; /* an alias takes what the option before it takes */
+  for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc || o->group); o++) {
+    if (o->flags & OPTION_DOC) continue;
+    if (!(o->flags & OPTION_ALIAS)) value = o->arg && !(o->flags & OPTION_ARG_OPTIONAL);
+    if (o->name || o->key) add(set, o->name, o->key, value);
+  }
+  for (const struct argp_child *child = argp->children; child && child->argp; child++) collect(set, child->argp);
+}
+
+/* Its place in the set, or -1. An abbreviation is known too: whether it is ambiguous argp will say. */
+static int find_long(const option_set *set, const char *name, size_t length)
+{
+  int found = -1;
+  for (size_t k = 0; k < set->n; k++) {
+    if (!set->option[k].name || strncmp(set->option[k].name, name, length)) continue;
+    if (!set->option[k].name[length]) return (int)k;
+    found = (int)k;
+  }
+  return found;
+}
+
+static int find_short(const option_set *set, char letter)
+{
+  for (size_t k = 0; k < set->n; k++)
+    if (set->option[k].key == letter) return (int)k;
+  return -1;
+}
+
+static _Noreturn void refuse(const char *command, const char *option, const char *suggestion)
+{
+  fprintf(stderr, "%s: there is no option %s%s\nTry '%s --help'.\n", command, option, suggestion, command);
+  exit(QN_EXIT_USAGE);
+}
+
+/* How many arguments the long option at argv[0] takes up. */
+static int skip_long(const option_set *set, const char *command, char **argv)
+{
+  const char *name = argv[0] + 2;
+  size_t length = strcspn(name, "=");
+  int k = find_long(set, name, length);
+  if (k >= 0) return set->option[k].takes_value && !name[length] ? 2 : 1;
+
+  const char *names[MOST_OPTIONS + 1];
+  size_t n = 0;
+  for (size_t i = 0; i < set->n; i++)
+    if (set->option[i].name) names[n++] = set->option[i].name;
+  names[n] = NULL;
+  char word[64], text[80], suggestion[80] = "";
+  snprintf(word, sizeof word, "%.*s", (int)length, name);
+  snprintf(text, sizeof text, "--%s", word);
+  const char *near = qn_nearest(word, names);
+  if (near) snprintf(suggestion, sizeof suggestion, "; did you mean --%s?", near);
+  refuse(command, text, suggestion);
+}
+
+/* The same for a cluster of short options; -h is what everybody tries first. */
+static int skip_short(const option_set *set, const char *command, char **argv)
+{
+  static char help[] = "--help";
+  for (const char *letter = argv[0] + 1; *letter; letter++) {
+    int k = find_short(set, *letter);
+    if (k < 0 && !strcmp(argv[0], "-h")) {
+      argv[0] = help;
+      return 1;
+    }
+    if (k < 0) refuse(command, (char[]){'-', *letter, 0}, "");
+    if (set->option[k].takes_value) return letter[1] ? 1 : 2;
+  }
+  return 1;
+}
+
+void qn_verb_look(const struct argp *argp, bool in_order, int argc, char **argv)
+{
+  option_set set = {.n = 0};
+  collect(&set, argp);
+  add(&set, "help", '?', false); /* those that argp adds to every parser */
+  add(&set, "usage", -1, false);
+  add(&set, "version", 'V', false);
+  for (int k = 1; k < argc;) {
+    if (argv[k][0] != '-' || !argv[k][1]) {
+      if (in_order) return;
+      k++;
+    } else if (!strcmp(argv[k], "--")) {
+      return;
+    } else {
+      k += argv[k][1] == '-' ? skip_long(&set, argv[0], argv + k) : skip_short(&set, argv[0], argv + k);
+    }
+  }
+}
+
+void qn_verb_parse(const qn_verb *verb, int argc, char **argv, void *input)
+{
+  qn_verb_look(verb->argp, false, argc, argv);
+  error_t error = argp_parse(verb->argp, argc, argv, 0, NULL, input);
+  if (error) exit(qn_complain(verb, QN_EXIT_FAILED, "%s", strerror(error)));
+}
+
+int qn_complain(const qn_verb *verb, int status, const char *format, ...)
+{
+  fflush(stdout); /* what was said before stays before */
+  fprintf(stderr, "quern %s: ", verb->name);
+  va_list arguments;
+  va_start(arguments, format);
+  vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  fputc('\n', stderr);
+  return status;
+}
+
+int qn_exit_of(qn_status status)
+{
+  switch (status) {
+  case QN_OK: return QN_EXIT_OK;
+  case QN_BAD_ARGUMENT:
+  case QN_BAD_FILE: return QN_EXIT_USAGE;
+  case QN_NO_DEVICE:
+  case QN_NO_LIBRARY: return QN_EXIT_ENVIRONMENT;
+  default: return QN_EXIT_FAILED;
+  }
+}
+
+int qn_complain_status(const qn_verb *verb, qn_status status)
+{
+  return qn_complain(verb, qn_exit_of(status), "%s", *qn_last_error() ? qn_last_error() : qn_status_text(status));
+}
+
+qn_status qn_verb_device(const char *name, qn_device *device)
+{
+  int count = 0;
+  if (!name) {
+    qn_try(qn_option_get("device", &name));
+    if (!*name) {
+      bool cuda = qn_device_count(QN_CUDA, &count) == QN_OK && count > 0;
+      *device = (qn_device){cuda ? QN_CUDA : QN_CPU, 0};
+      return QN_OK;
+    }
+  }
+  qn_try(qn_device_from_name(name, device));
+  qn_try(qn_device_count(device->kind, &count));
+  if (count == 0) return qn_fail(QN_NO_DEVICE, "%s: there is none here: %s", name, qn_last_error());
+  if (device->index >= count) return qn_fail(QN_NO_DEVICE, "%s: there are %d, counted from 0", name, count);
+  return QN_OK;
+}
+
+const char *qn_suggest(const char *word, const char *const *candidates)
+{
+  static _Thread_local char text[96];
+  const char *near = qn_nearest(word, candidates);
+  snprintf(text, sizeof text, near ? "; did you mean %s?" : "%s", near ? near : "");
+  return text;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* verb.h - what a verb of the command is, and the manners that all verbs share: how arguments are read, how a mistake
+ * is told, what an exit status means. A verb is one file cli/<name>.c that defines `qn_verb_<name>`, and one word in
+ * the list in cli/meson.build; help, completion and man pages follow from its argp. */
+#ifndef QN_CLI_VERB_H
+#define QN_CLI_VERB_H
+#include "quern/quern.h"
+#include <argp.h>
+#include <stdbool.h>
+
+/* What `quern` exits with; printed in its --help. */
+enum { QN_EXIT_OK = 0, QN_EXIT_FAILED = 1, QN_EXIT_USAGE = 2, QN_EXIT_ENVIRONMENT = 3 };
+
+/* argv[0] is "quern NAME", so that messages of argp name the verb. run returns the exit status. */
+typedef struct qn_verb {
+  const char *name, *brief;
+  int (*run)(int argc, char **argv);
+  const struct argp *argp;
+} qn_verb;
+
+#define QN_VERB(name) extern const qn_verb qn_verb_##name;
+#include "verbs.h"
+#undef QN_VERB
+extern const qn_verb *const qn_verbs[]; /* NULL-terminated, in the order of `quern --help` */
+
+/* argp_parse with quern's manners: an unknown option is told with the nearest one that exists, and ends the command
+ * with QN_EXIT_USAGE, as every argp_error does. `input` reaches the parser as state->input. */
+void qn_verb_parse(const qn_verb *verb, int argc, char **argv, void *input);
+/* The half of it that only looks: leaves the command at the first unknown option, up to the first word if in_order. */
+void qn_verb_look(const struct argp *argp, bool in_order, int argc, char **argv);
+
+/* "quern NAME: sentence" on standard error; returns `status`, so that it can be said in one line:
+ * `return qn_complain(&qn_verb_bench, QN_EXIT_USAGE, "there is no workload %s", name);` */
+int qn_complain(const qn_verb *verb, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The same with qn_last_error() as the sentence and the exit status that fits the library's status: a bad argument or
+ * file is QN_EXIT_USAGE, a missing device, driver or compiler QN_EXIT_ENVIRONMENT, all else QN_EXIT_FAILED. */
+int qn_complain_status(const qn_verb *verb, qn_status status);
+int qn_exit_of(qn_status status);
+
+/* The device that --backend names ("cpu", "cuda:1", "host"); NULL: the option "device" (QUERN_DEVICE); that unset: the
+ * first CUDA device, else the CPU. Checked to exist. */
+qn_status qn_verb_device(const char *name, qn_device *device);
+/* The candidate nearest to `word` as "; did you mean X?" in a static buffer of this thread, or "" when none is near. */
+const char *qn_suggest(const char *word, const char *const *candidates);
+
+#endif
