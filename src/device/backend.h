@@ -24,7 +24,12 @@ typedef struct qn_unit {
 } qn_unit;
 
 typedef struct qn_module qn_module;     /* a loaded image; belongs to the backend */
-typedef struct qn_function qn_function; /* a kernel of it, ready to launch */
+typedef struct qn_function qn_function; /* a kernel of it, ready to launch; lives as long as its module */
+
+/* Each backend's event begins with this, so that the public calls can refuse another device's. */
+struct qn_event {
+  qn_device device;
+};
 
 typedef struct qn_launch {
   uint64_t blocks;
@@ -58,6 +63,7 @@ typedef struct qn_backend {
   qn_status (*target)(qn_device device, char *text, size_t bytes);
   qn_status (*compile)(qn_device device, const qn_unit *unit, qn_image *image);
   qn_status (*module_load)(qn_device device, const void *image, size_t bytes, qn_module **module);
+  void (*module_unload)(qn_device device, qn_module *module); /* with its functions; NULL is fine */
   qn_status (*module_function)(qn_device device, qn_module *module, const char *name, qn_function **function);
   qn_status (*launch)(qn_device device, const qn_function *function, const qn_launch *launch);
   /* Most bytes of `argument` that the device, driver and compiler take: 4096 or 32764. */
