@@ -147,7 +147,7 @@ qn_status qn_option_set(const char *name, const char *value)
   qn_try(find(name, &option));
   if (value) qn_try(validate(option, value, strcat(by, table[option].name)));
   pthread_mutex_lock(&lock);
-  if (value) strcpy(settings[option].text, value);
+  if (value) memmove(settings[option].text, value, strlen(value) + 1); /* it may be the text that get gave */
   settings[option].known = value != NULL;
   atomic_fetch_add_explicit(&generation, 1, memory_order_release);
   pthread_mutex_unlock(&lock);

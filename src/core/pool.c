@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pool.c - threads that the caller asked for, which share out numbered tasks. One run at a time: whoever finds the pool
+ * busy (another caller, or a task that runs tasks) does its own work serially. Cutting work into tasks is the caller's;
+ * the cut must not depend on the number of threads. */
+#include "core/core.h"
+#include "cpu/tier.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct job {
+  void (*task)(void *user, size_t k);
+  void *user;
+  size_t n;
+} job;
+
+struct qn_pool {
+  int n_threads; /* with the caller's */
+  int n_started;
+  pid_t owner; /* after fork the threads are the parent's */
+  pthread_mutex_t lock;
+  pthread_cond_t work, quiet; /* there is a job, or the end; a worker has left, or the run is over */
+  job now;
+  bool open, busy, stop; /* workers may join `now`; a run is on; threads must end */
+  int inside;            /* workers in the present job */
+  atomic_uint turn;      /* grows with every job and at the end: what idle workers watch for a moment before sleeping */
+  atomic_size_t next;    /* the first task that nobody has taken */
+  pthread_t threads[];
+};
+
+enum { SPINS = 200, MOST_THREADS = 1024 };
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+static void drain(qn_pool *pool, const job *j)
+{
+  for (size_t k; (k = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < j->n;) j->task(j->user, k);
+}
+
+/* Under the lock, which it lets go meanwhile: waits for a job after turn `seen`, or the end. Looking for a moment
+ * before sleeping saves the system call where one op follows another. */
+static void await(qn_pool *pool, unsigned seen)
+{
+  pthread_mutex_unlock(&pool->lock);
+  for (int k = 0; k < SPINS && atomic_load_explicit(&pool->turn, memory_order_relaxed) == seen; k++) relax();
+  pthread_mutex_lock(&pool->lock);
+  while (!pool->stop && !(pool->open && atomic_load_explicit(&pool->turn, memory_order_relaxed) != seen))
+    pthread_cond_wait(&pool->work, &pool->lock);
+}
+
+static void *serve(void *argument)
+{
+  qn_pool *pool = argument;
+  unsigned seen = 0;
+  qn_fp_enter(); /* threads inherit their creator's control word */
+  pthread_mutex_lock(&pool->lock);
+  for (await(pool, seen); !pool->stop; await(pool, seen)) {
+    const job j = pool->now;
+    seen = atomic_load_explicit(&pool->turn, memory_order_relaxed);
+    pool->inside++;
+    pthread_mutex_unlock(&pool->lock);
+    drain(pool, &j);
+    pthread_mutex_lock(&pool->lock);
+    if (--pool->inside == 0) pthread_cond_broadcast(&pool->quiet);
+  }
+  pthread_mutex_unlock(&pool->lock);
+  return NULL;
+}
+
+/* Signals stay with the caller's own threads. */
+static int start(qn_pool *pool)
+{
+  sigset_t all, old;
+  int error = 0;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  while (!error && pool->n_started < pool->n_threads - 1) {
+    error = pthread_create(&pool->threads[pool->n_started], NULL, serve, pool);
+    if (!error) pool->n_started++;
+  }
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  return error;
+}
+
+qn_status qn_pool_create(qn_pool **pool, int n_threads)
+{
+  qn_require(pool, "pool: the place for the pool is NULL");
+  *pool = NULL;
+  qn_require(n_threads >= 1 && n_threads <= MOST_THREADS, "pool: %d threads, from 1 to %d are possible", n_threads,
+             MOST_THREADS);
+  size_t bytes = sizeof(qn_pool) + (size_t)(n_threads - 1) * sizeof(pthread_t);
+  qn_pool *made = qn_allocate_zero(1, bytes);
+  if (!made) return qn_fail(QN_NO_MEMORY, "pool of %d threads: %zu bytes could not be allocated", n_threads, bytes);
+  made->n_threads = n_threads;
+  made->owner = getpid();
+  pthread_mutex_init(&made->lock, NULL);
+  pthread_cond_init(&made->work, NULL);
+  pthread_cond_init(&made->quiet, NULL);
+  int error = start(made);
+  if (error) {
+    int started = made->n_started;
+    qn_pool_destroy(&made);
+    return qn_fail(QN_NO_MEMORY, "pool of %d threads: the system started %d and then: %s", n_threads, started + 1,
+                   strerror(error));
+  }
+  *pool = made;
+  return QN_OK;
+}
+
+static void stop(qn_pool *pool)
+{
+  pthread_mutex_lock(&pool->lock);
+  while (pool->busy) pthread_cond_wait(&pool->quiet, &pool->lock);
+  pool->stop = true;
+  atomic_fetch_add_explicit(&pool->turn, 1, memory_order_relaxed);
+  pthread_cond_broadcast(&pool->work);
+  pthread_mutex_unlock(&pool->lock);
+  for (int k = 0; k < pool->n_started; k++) pthread_join(pool->threads[k], NULL);
+  pthread_cond_destroy(&pool->quiet);
+  pthread_cond_destroy(&pool->work);
+  pthread_mutex_destroy(&pool->lock);
+}
+
+void qn_pool_destroy(qn_pool **pool)
+{
+  if (!pool || !*pool) return;
+  if ((*pool)->owner == getpid())
+    stop(*pool); /* in a forked child there is nothing to join, and the lock may be held */
+  qn_release(*pool);
+  *pool = NULL;
+}
+
+int qn_pool_threads(const qn_pool *pool) { return pool ? pool->n_threads : 1; }
+
+/* Offers the job to the workers; false if the pool is busy. */
+static bool begin(qn_pool *pool, const job *j)
+{
+  pthread_mutex_lock(&pool->lock);
+  bool idle = !pool->busy;
+  if (idle) {
+    pool->now = *j;
+    pool->busy = pool->open = true;
+    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    atomic_fetch_add_explicit(&pool->turn, 1, memory_order_relaxed);
+    pthread_cond_broadcast(&pool->work);
+  }
+  pthread_mutex_unlock(&pool->lock);
+  return idle;
+}
+
+/* All tasks are taken: nobody may join any more; those inside finish theirs. */
+static void end(qn_pool *pool)
+{
+  pthread_mutex_lock(&pool->lock);
+  pool->open = false;
+  while (pool->inside) pthread_cond_wait(&pool->quiet, &pool->lock);
+  pool->busy = false;
+  pthread_cond_broadcast(&pool->quiet);
+  pthread_mutex_unlock(&pool->lock);
+}
+
+void qn_pool_run(qn_pool *pool, size_t n_tasks, void (*task)(void *user, size_t k), void *user)
+{
+  const job j = {task, user, n_tasks};
+  qn_fp_word word = qn_fp_enter();
+  if (pool && pool->n_started && n_tasks > 1 && pool->owner == getpid() && begin(pool, &j)) {
+    drain(pool, &j);
+    end(pool);
+  } else {
+    for (size_t k = 0; k < n_tasks; k++) task(user, k);
+  }
+  qn_fp_leave(word);
+}

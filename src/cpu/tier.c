@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tier.c - which instruction-set tiers this processor and this system run, the choice among them, and the IEEE state of
+ * the floating-point unit. It knows no op: an op brings its own table of kernels by tier. */
+#include "cpu/tier.h"
+#include "core/core.h"
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
+static const char *const names[] = {
+#define X(name) #name,
+    QN_TIER_MAP(X)
+#undef X
+};
+
+#if defined(__x86_64__)
+#define TIERS_BUILT (1u << QN_TIER_REF | 1u << QN_TIER_AVX2 | 1u << QN_TIER_AVX512 | 1u << QN_TIER_ORACLE)
+#elif defined(__aarch64__)
+#define TIERS_BUILT (1u << QN_TIER_REF | 1u << QN_TIER_NEON | 1u << QN_TIER_ORACLE)
+#else
+#define TIERS_BUILT (1u << QN_TIER_REF | 1u << QN_TIER_ORACLE)
+#endif
+
+const char *qn_tier_name(qn_tier tier) { return (unsigned)tier < QN_TIER_COUNT ? names[tier] : "unknown"; }
+
+bool qn_tier_built(qn_tier tier) { return (unsigned)tier < QN_TIER_COUNT && (TIERS_BUILT >> tier & 1); }
+
+/* The first flag of src/meson.build that a tier is built with and that is missing here, or NULL. The compiler's test of
+ * an AVX flag covers the state that the system must save (XCR0) as well; clang does not know the name "f16c". */
+static const char *missing_flag(qn_tier tier)
+{
+#if defined(__x86_64__)
+  unsigned a, b, c = 0, d;
+  __builtin_cpu_init();
+  if (tier != QN_TIER_AVX2 && tier != QN_TIER_AVX512) return NULL;
+  if (!__builtin_cpu_supports("avx2")) return "avx2";
+  if (!__builtin_cpu_supports("fma")) return "fma";
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_F16C)) return "f16c";
+  if (tier == QN_TIER_AVX2) return NULL;
+  if (!__builtin_cpu_supports("avx512f")) return "avx512f";
+  if (!__builtin_cpu_supports("avx512bw")) return "avx512bw";
+  if (!__builtin_cpu_supports("avx512dq")) return "avx512dq";
+  if (!__builtin_cpu_supports("avx512vl")) return "avx512vl";
+#else
+  (void)tier; /* NEON belongs to every aarch64 */
+#endif
+  return NULL;
+}
+
+bool qn_tier_runs_here(qn_tier tier) { return qn_tier_built(tier) && !missing_flag(tier); }
+
+/* The highest tier that the option "cpu" lets run. */
+static qn_status allowed(qn_tier *most)
+{
+  char text[16];
+  qn_try(qn_option_text(QN_OPTION_CPU, text, sizeof text));
+  *most = QN_TIER_NEON;
+  if (!strcmp(text, "auto")) return QN_OK;
+  for (*most = QN_TIER_REF; strcmp(text, names[*most]);) ++*most; /* the option's values are tiers' names */
+  if (!qn_tier_built(*most))
+    return qn_fail(QN_UNSUPPORTED, "cpu tier %s: it is of another architecture, this library has none for it", text);
+  const char *flag = missing_flag(*most);
+  if (flag) return qn_fail(QN_UNSUPPORTED, "cpu tier %s: this processor or system has no %s", text, flag);
+  return QN_OK;
+}
+
+qn_status qn_tier_choose(const void *const *table, qn_tier *tier)
+{
+  qn_tier most;
+  qn_try(allowed(&most));
+  for (int k = (int)most; k >= QN_TIER_REF; k--)
+    if (table[k] && qn_tier_runs_here((qn_tier)k)) {
+      *tier = (qn_tier)k;
+      return QN_OK;
+    }
+  return qn_fail(QN_UNSUPPORTED, "cpu tier %s and below: there is no kernel", qn_tier_name(most));
+}
+
+qn_status qn_cpu_tier(const char **name)
+{
+  const void *table[QN_TIER_COUNT];
+  qn_tier tier;
+  qn_require(name, "cpu tier: the place for the name is NULL");
+  for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = names[k];
+  qn_try(qn_tier_choose(table, &tier));
+  *name = names[tier];
+  return QN_OK;
+}
+
+/* x86: MXCSR with all exceptions masked, to nearest, no flush-to-zero, no denormals-are-zero. The word is put back
+ * whole, so the caller's sticky exception flags are as they were. */
+#if defined(__x86_64__)
+enum { IEEE_MXCSR = 0x1F80 };
+
+qn_fp_word qn_fp_enter(void)
+{
+  unsigned word = _mm_getcsr();
+  if (word != IEEE_MXCSR) _mm_setcsr(IEEE_MXCSR);
+  return word;
+}
+
+void qn_fp_leave(qn_fp_word word) { _mm_setcsr((unsigned)word); }
+#elif defined(__aarch64__)
+/* FPCR of 0 is IEEE: FZ, FZ16, FIZ and the rounding mode are all in it. */
+qn_fp_word qn_fp_enter(void)
+{
+  qn_fp_word word;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(word));
+  if (word) __asm__ volatile("msr fpcr, %0" ::"r"(UINT64_C(0)));
+  return word;
+}
+
+void qn_fp_leave(qn_fp_word word) { __asm__ volatile("msr fpcr, %0" ::"r"(word)); }
+#else
+qn_fp_word qn_fp_enter(void) { return 0; }
+
+void qn_fp_leave(qn_fp_word word) { (void)word; }
+#endif
