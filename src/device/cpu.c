@@ -14,10 +14,11 @@
 
 enum { MEMORY_ALIGNMENT = 256 };
 
-struct qn_event {
+typedef struct clock_event {
+  qn_event event; /* first: what the public calls see */
   struct timespec at;
   bool recorded;
-};
+} clock_event;
 
 static qn_status count(int *n)
 {
@@ -150,9 +151,11 @@ static qn_status stream_synchronize(qn_device device, void *stream)
 
 static qn_status event_create(qn_device device, qn_event **event)
 {
-  (void)device;
-  *event = qn_allocate_zero(1, sizeof **event);
-  return *event ? QN_OK : qn_fail(QN_NO_MEMORY, "event: %zu bytes could not be allocated", sizeof **event);
+  clock_event *made = qn_allocate_zero(1, sizeof *made);
+  if (!made) return qn_fail(QN_NO_MEMORY, "event: %zu bytes could not be allocated", sizeof *made);
+  made->event.device = device;
+  *event = &made->event;
+  return QN_OK;
 }
 
 static qn_status event_destroy(qn_device device, qn_event **event)
@@ -167,17 +170,18 @@ static qn_status event_record(qn_device device, void *stream, qn_event *event)
 {
   (void)device;
   (void)stream;
-  clock_gettime(CLOCK_MONOTONIC_RAW, &event->at);
-  event->recorded = true;
+  clock_event *clock = (clock_event *)event;
+  clock_gettime(CLOCK_MONOTONIC_RAW, &clock->at);
+  clock->recorded = true;
   return QN_OK;
 }
 
 static qn_status event_elapsed(qn_device device, qn_event *from, qn_event *to, double *ns)
 {
   (void)device;
-  qn_require(from->recorded && to->recorded, "event: the %s one was never recorded",
-             from->recorded ? "second" : "first");
-  *ns = (double)(to->at.tv_sec - from->at.tv_sec) * 1e9 + (double)(to->at.tv_nsec - from->at.tv_nsec);
+  const clock_event *a = (const clock_event *)from, *b = (const clock_event *)to;
+  qn_require(a->recorded && b->recorded, "event: the %s one was never recorded", a->recorded ? "second" : "first");
+  *ns = (double)(b->at.tv_sec - a->at.tv_sec) * 1e9 + (double)(b->at.tv_nsec - a->at.tv_nsec);
   return QN_OK;
 }
 
