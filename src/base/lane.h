@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lane.h - the words that element formulas are written in.
+ *
+ * A `qn_f32` is one float here, four, eight or sixteen there, one float in a GPU thread, one double in the accuracy
+ * oracle. + - * / work on all of them as C writes them; only what has no operator is named below. Every operation is
+ * correctly rounded and contraction is off, so all instantiations give the same bits (any NaN equals any NaN). A
+ * formula works on a pack: QN_PACK such variables, in memory order. It includes no header but the intrinsics of a
+ * vector tier, so that NVRTC and a bare C++ compiler read it too. Loads and stores are not here: walk.h has them. */
+#ifndef QN_BASE_LANE_H
+#define QN_BASE_LANE_H
+#if !defined(QN_FN) && !defined(__CUDACC_RTC__) && !defined(__CUDACC__)
+#define QN_FN static inline __attribute__((always_inline)) /* flags and types are constants only where all is inlined  \
+                                                            */
+#endif
+#include "base/kernel.h"
+
+#if defined(QN_WIDE) && defined(__AVX512F__) && !defined(QN_ORACLE)
+#include <immintrin.h>
+#define QN_LANES 16
+#elif defined(QN_WIDE) && defined(__AVX2__) && !defined(QN_ORACLE)
+#include <immintrin.h>
+#define QN_LANES 8
+#elif defined(QN_WIDE) && defined(__ARM_NEON) && !defined(QN_ORACLE)
+#include <arm_neon.h>
+#define QN_LANES 4
+#else
+#define QN_LANES 1
+#endif
+
+#ifndef QN_PACK
+#define QN_PACK 4 /* lane variables in a pack; a multiple of 4 */
+#endif
+
+#if QN_LANES == 1
+/* ---- one lane: the reference, the oracle, a GPU thread ---- */
+#ifdef QN_ORACLE
+typedef double qn_f32;
+#else
+typedef float qn_f32;
+#endif
+typedef qn_u32 qn_bits; /* 32 bits a lane */
+typedef int qn_mask;    /* true or false a lane */
+
+QN_FN qn_f32 qn_splat(float x) { return x; }
+QN_FN qn_bits qn_splat_bits(qn_u32 x) { return x; }
+QN_FN qn_mask qn_less(qn_f32 a, qn_f32 b) { return a < b; }
+QN_FN qn_mask qn_at_most(qn_f32 a, qn_f32 b) { return a <= b; }
+QN_FN qn_mask qn_equal(qn_f32 a, qn_f32 b) { return a == b; }
+QN_FN qn_mask qn_is_nan(qn_f32 x) { return x != x; }
+QN_FN qn_mask qn_less_bits(qn_bits a, qn_bits b) { return a < b; }
+QN_FN qn_f32 qn_select(qn_mask where, qn_f32 yes, qn_f32 no) { return where ? yes : no; }
+QN_FN qn_bits qn_select_bits(qn_mask where, qn_bits yes, qn_bits no) { return where ? yes : no; }
+QN_FN qn_u32 qn_count(qn_mask where) { return where ? 1u : 0u; }
+QN_FN qn_f32 qn_sign(qn_f32 x) /* -1, +0 or +1; NaN stays NaN */
+{
+  qn_f32 one = x < 0 ? (qn_f32)-1 : (qn_f32)1;
+  return x == 0 ? (qn_f32)0 : x != x ? x : one;
+}
+
+QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c)
+{
+#if defined(QN_CUDA_DIALECT)
+  return __fmaf_rn(a, b, c);
+#elif defined(QN_ORACLE)
+  return __builtin_fma(a, b, c);
+#else
+  return __builtin_fmaf(a, b, c);
+#endif
+}
+
+QN_FN qn_f32 qn_sqrt(qn_f32 x)
+{
+#if defined(QN_CUDA_DIALECT)
+  return __fsqrt_rn(x);
+#elif defined(QN_ORACLE)
+  return __builtin_sqrt(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+
+QN_FN qn_f32 qn_abs(qn_f32 x)
+{
+#ifdef QN_ORACLE
+  return __builtin_fabs(x);
+#else
+  return qn_bits_float(qn_float_bits(x) & 0x7fffffffu);
+#endif
+}
+
+#ifndef QN_ORACLE
+QN_FN qn_bits qn_bits_of(qn_f32 x) { return qn_float_bits(x); }
+QN_FN qn_f32 qn_f32_of(qn_bits x) { return qn_bits_float(x); }
+#endif
+
+/* The 64-bit product of every lane with m: the low halves, and the high ones through the pointer. */
+QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
+{
+  qn_u64 product = (qn_u64)a * m;
+  *high = (qn_bits)(product >> 32);
+  return (qn_bits)product;
+}
+
+#else
+/* ---- vectors: what the compiler's vector extension says is the same text for all widths ---- */
+typedef float qn_f32 __attribute__((vector_size(4 * QN_LANES)));
+typedef qn_u32 qn_bits __attribute__((vector_size(4 * QN_LANES)));
+typedef int qn_mask __attribute__((vector_size(4 * QN_LANES))); /* all bits of a lane, or none */
+
+QN_FN qn_f32 qn_splat(float x) { return x - (qn_f32){0}; }
+QN_FN qn_bits qn_splat_bits(qn_u32 x) { return x - (qn_bits){0}; }
+QN_FN qn_mask qn_less(qn_f32 a, qn_f32 b) { return a < b; }
+QN_FN qn_mask qn_at_most(qn_f32 a, qn_f32 b) { return a <= b; }
+QN_FN qn_mask qn_equal(qn_f32 a, qn_f32 b) { return a == b; }
+QN_FN qn_mask qn_is_nan(qn_f32 x) { return x != x; }
+QN_FN qn_mask qn_less_bits(qn_bits a, qn_bits b) { return (qn_mask)(a < b); }
+QN_FN qn_bits qn_bits_of(qn_f32 x) { return (qn_bits)x; }
+QN_FN qn_f32 qn_f32_of(qn_bits x) { return (qn_f32)x; }
+QN_FN qn_bits qn_select_bits(qn_mask where, qn_bits yes, qn_bits no)
+{
+  return ((qn_bits)where & yes) | (~(qn_bits)where & no);
+}
+QN_FN qn_f32 qn_select(qn_mask where, qn_f32 yes, qn_f32 no)
+{
+  return (qn_f32)qn_select_bits(where, (qn_bits)yes, (qn_bits)no);
+}
+QN_FN qn_f32 qn_abs(qn_f32 x) { return (qn_f32)((qn_bits)x & 0x7fffffffu); }
+QN_FN qn_f32 qn_sign(qn_f32 x) /* -1, +0 or +1; NaN stays NaN */
+{
+  qn_bits below = (qn_bits)(x < 0.0f), above = (qn_bits)(x > 0.0f), nan = (qn_bits)(x != x);
+  return (qn_f32)(((below | above) & 0x3f800000u) | (below & 0x80000000u) | (nan & (qn_bits)x));
+}
+
+#if QN_LANES == 16
+QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c) { return (qn_f32)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+QN_FN qn_f32 qn_sqrt(qn_f32 x) { return (qn_f32)_mm512_sqrt_ps((__m512)x); }
+QN_FN qn_u32 qn_count(qn_mask where) { return (qn_u32)__builtin_popcount(_mm512_movepi32_mask((__m512i)where)); }
+QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
+{
+  __m512i by = _mm512_set1_epi64(m);
+  __m512i even = _mm512_mul_epu32((__m512i)a, by), odd = _mm512_mul_epu32(_mm512_srli_epi64((__m512i)a, 32), by);
+  *high = (qn_bits)_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+  return (qn_bits)_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+}
+#elif QN_LANES == 8
+QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c) { return (qn_f32)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+QN_FN qn_f32 qn_sqrt(qn_f32 x) { return (qn_f32)_mm256_sqrt_ps((__m256)x); }
+QN_FN qn_u32 qn_count(qn_mask where) { return (qn_u32)__builtin_popcount((unsigned)_mm256_movemask_ps((__m256)where)); }
+QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
+{
+  __m256i by = _mm256_set1_epi64x(m);
+  __m256i even = _mm256_mul_epu32((__m256i)a, by), odd = _mm256_mul_epu32(_mm256_srli_epi64((__m256i)a, 32), by);
+  *high = (qn_bits)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+  return (qn_bits)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+#else
+QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c)
+{
+  return (qn_f32)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+}
+QN_FN qn_f32 qn_sqrt(qn_f32 x) { return (qn_f32)vsqrtq_f32((float32x4_t)x); }
+QN_FN qn_u32 qn_count(qn_mask where) { return vaddvq_u32(vshrq_n_u32((uint32x4_t)where, 31)); }
+QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
+{
+  uint32x4_t x = (uint32x4_t)a;
+  uint32x4_t low = vreinterpretq_u32_u64(vmull_n_u32(vget_low_u32(x), m));
+  uint32x4_t top = vreinterpretq_u32_u64(vmull_n_u32(vget_high_u32(x), m));
+  *high = (qn_bits)vuzp2q_u32(low, top);
+  return (qn_bits)vuzp1q_u32(low, top);
+}
+#endif
+#endif
+
+/* ---- said with the words above, for every width ---- */
+
+/* Lane j of a vector within each group of four: low gives a0 b0 a1 b1, high gives a2 b2 a3 b3. Groups stay in place, so
+ * this is one cheap instruction on every vector machine. */
+#if QN_LANES == 16
+#define QN_ZIP(a, b, j)                                                                                                \
+  __builtin_shufflevector(a, b, j, 16 + j, 1 + j, 17 + j, 4 + j, 20 + j, 5 + j, 21 + j, 8 + j, 24 + j, 9 + j, 25 + j,  \
+                          12 + j, 28 + j, 13 + j, 29 + j)
+#elif QN_LANES == 8
+#define QN_ZIP(a, b, j) __builtin_shufflevector(a, b, j, 8 + j, 1 + j, 9 + j, 4 + j, 12 + j, 5 + j, 13 + j)
+#elif QN_LANES == 4
+#define QN_ZIP(a, b, j) __builtin_shufflevector(a, b, j, 4 + j, 1 + j, 5 + j)
+#endif
+#if QN_LANES > 1
+QN_FN qn_bits qn_zip_low(qn_bits a, qn_bits b) { return QN_ZIP(a, b, 0); }
+QN_FN qn_bits qn_zip_high(qn_bits a, qn_bits b) { return QN_ZIP(a, b, 2); }
+#endif
+#endif
