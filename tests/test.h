@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test.h - tests print TAP, a line a check: `check(x == 2, "x is %d", x);`, `refuses(call(), QN_BAD_ARGUMENT, "-3")`,
+ * and `return test_end();`. From one thread. It knows no op and skips nothing in silence. */
+#ifndef QN_TESTS_TEST_H
+#define QN_TESTS_TEST_H
+#include "quern/status.h"
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int test_count, test_failures;
+
+__attribute__((format(printf, 5, 6), unused)) static bool test_report(bool ok, const char *file, int line,
+                                                                      const char *expression, const char *format, ...)
+{
+  va_list arguments;
+  va_start(arguments, format);
+  printf("%sok %d - ", ok ? "" : "not ", ++test_count);
+  vprintf(format, arguments);
+  va_end(arguments);
+  printf("\n");
+  if (!ok) printf("# %s:%d: %s\n# last error: %s\n", file, line, expression, qn_last_error());
+  fflush(stdout);
+  test_failures += !ok;
+  return ok;
+}
+
+/* One line of TAP: the condition, and what it shows as a format with values. Gives the condition back. */
+#define check(condition, ...) test_report((condition), __FILE__, __LINE__, #condition, __VA_ARGS__)
+
+/* The call must fail with this status, and its sentence must contain these words (values, above all). */
+#define refuses(call, status, words) test_refusal((call), (status), (words), __FILE__, __LINE__, #call)
+__attribute__((unused)) static bool test_refusal(qn_status got, qn_status want, const char *words, const char *file,
+                                                 int line, const char *expression)
+{
+  bool ok = got == want && strstr(qn_last_error(), words);
+  test_report(ok, file, line, expression, "%s refuses with %s and \"%s\"", expression, qn_status_name(want), words);
+  if (!ok) printf("# it returned %s\n", qn_status_name(got));
+  return ok;
+}
+
+/* What cannot be tried here, and why; never for what could be. */
+__attribute__((format(printf, 1, 2), unused)) static void skip(const char *format, ...)
+{
+  va_list arguments;
+  va_start(arguments, format);
+  printf("ok %d - # SKIP ", ++test_count);
+  vprintf(format, arguments);
+  va_end(arguments);
+  printf("\n");
+}
+
+__attribute__((unused)) static int test_end(void)
+{
+  printf("1..%d\n", test_count);
+  return test_failures ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+#endif
