@@ -31,9 +31,8 @@ typedef struct qn_op {
   size_t coef_bytes; /* at most QN_COEF_BYTES; passed by value to device kernels, so it may hold device pointers */
   /* What the table of ranges cannot say: relations between members. NULL: nothing. */
   qn_status (*check)(const void *params, size_t row);
-  /* Which specialisation: bit k set defines flag_names[k] for the device source and is seen by CPU kernels. */
+  /* Which specialisation these params ask for: CPU kernels see it in the call, device sources as QN_LIST_FLAGS. */
   uint32_t (*flags)(const void *params, size_t row);
-  const char *const *flag_names; /* NULL-terminated */
   uint32_t random_flags; /* flags under which random numbers are drawn: shard offset and tensor number are needed */
   /* Everything that does not depend on the element, computed in double and rounded once. */
   void (*coefficients)(const void *params, void *coef);

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device_list.c - one launch for a list of tensors. The pointers travel in the kernel's one parameter, so nothing is
+ * uploaded, nothing is staged and a step that only moved its gradients costs a copy of their pointers. A list with more
+ * tensors than a parameter holds (about 700 where driver and GPU take 32,764 bytes) becomes several launches.
+ *
+ * Geometry, chosen by measurement on an H200 (docs/benchmarking.md): 256 threads, one pack of 4 elements a thread, a
+ * flat grid; a block finds its tensor by binary search over the first blocks, which sit in the constant bank. Larger
+ * chunks, more packs a thread, tables in global memory and persistent grids were all slower. */
+#include "op/device_list.h"
+#include "base/list_args.h"
+#include "core/core.h"
+#include "jit/jit.h"
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+  THREADS = 256,
+  COUNT_PACKS = 16,
+  MAX_DEFINES = 16,
+  DEFINE_BYTES = 64,
+  ARGUMENT_BYTES = 32764,
+  CACHE_SLOTS = 256
+};
+
+/* What one kernel is specialised for. Compared as bytes: always zeroed first. */
+typedef struct variant {
+  const qn_op *op;
+  qn_device device;
+  uint32_t row, flags, capacity, counts, generation;
+} variant;
+
+/* Where things stand in the argument of a variant, and how its blocks are cut. */
+typedef struct layout {
+  qn_list_offsets offsets;
+  int slot[QN_MAX_TENSORS]; /* of a role among those given; -1: absent */
+  uint32_t pack, packs;     /* elements of a thread's pack, packs of a thread */
+  uint64_t block_elements;
+} layout;
+
+static bool draws_random(const qn_op *op, uint32_t flags) { return (flags & op->random_flags) != 0; }
+
+/* A pack is 16 bytes of f32. Where every tensor is of 16 bits and random numbers are drawn, two packs share the
+ * index arithmetic and 16-byte accesses pay. */
+static uint32_t pack_elements(const qn_op *op, const variant *v)
+{
+  const qn_op_types *types = &op->info.types[v->row];
+  if (!draws_random(op, v->flags)) return 4;
+  for (size_t r = 0; r < op->info.n_tensors; r++) {
+    if (types->tensor[r].access != QN_ABSENT && qn_dtype_bytes(types->tensor[r].dtype) != 2) return 4;
+  }
+  return 8;
+}
+
+static layout layout_of(const variant *v)
+{
+  const qn_op *op = v->op;
+  layout l = {.pack = pack_elements(op, v), .packs = v->counts ? COUNT_PACKS : 1};
+  uint32_t slots = 0;
+  for (size_t r = 0; r < op->info.n_tensors; r++) {
+    bool given = op->info.types[v->row].tensor[r].access != QN_ABSENT;
+    l.slot[r] = given ? (int)slots++ : -1;
+  }
+  l.offsets = qn_list_offsets_of(op->coef_bytes, slots, v->capacity, draws_random(op, v->flags));
+  l.block_elements = (uint64_t)THREADS * l.pack * l.packs;
+  return l;
+}
+
+/* Few capacities, so that few kernels are compiled; the largest that the parameter limit allows last. */
+static qn_status choose_capacity(const variant *base, size_t n, uint32_t *capacity)
+{
+  static const uint32_t usual[] = {16, 160};
+  const qn_backend *backend;
+  size_t limit;
+  qn_try(qn_backend_of(base->device, &backend));
+  qn_try(backend->argument_limit(base->device, &limit));
+  variant v = *base;
+  for (size_t k = 0; k < sizeof usual / sizeof *usual; k++) {
+    v.capacity = usual[k];
+    if (n <= usual[k] && layout_of(&v).offsets.bytes <= limit) {
+      *capacity = usual[k];
+      return QN_OK;
+    }
+  }
+  v.capacity = 0;
+  size_t fixed = layout_of(&v).offsets.bytes;
+  v.capacity = 2;
+  size_t each = (layout_of(&v).offsets.bytes - fixed + 1) / 2;
+  *capacity = (uint32_t)((limit - fixed) / each) & ~1u;
+  return QN_OK;
+}
+
+/* ---- from a variant to its kernel ---- */
+
+typedef struct defines {
+  char text[MAX_DEFINES][DEFINE_BYTES];
+  const char *list[MAX_DEFINES + 1];
+  int n;
+} defines;
+
+static void define(defines *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void define(defines *d, const char *format, ...)
+{
+  va_list values;
+  va_start(values, format);
+  vsnprintf(d->text[d->n], DEFINE_BYTES, format, values);
+  va_end(values);
+  d->list[d->n] = d->text[d->n];
+  d->list[++d->n] = NULL;
+}
+
+static qn_status build(const variant *v, const qn_function **function)
+{
+  const qn_op *op = v->op;
+  layout l = layout_of(v);
+  defines d = {.n = 0};
+  unsigned long long dtypes = 0, accesses = 0, slots = 0, given = 0;
+  for (size_t r = 0; r < op->info.n_tensors; r++) {
+    if (l.slot[r] < 0) continue;
+    dtypes |= (unsigned long long)op->info.types[v->row].tensor[r].dtype << 4 * r;
+    accesses |= (unsigned long long)op->info.types[v->row].tensor[r].access << 4 * r;
+    slots |= given++ << 4 * r;
+  }
+  define(&d, "QN_THREADS=%d", THREADS);
+  define(&d, "QN_PACK=%u", l.pack);
+  define(&d, "QN_LIST_PACKS=%u", l.packs);
+  define(&d, "QN_LIST_CAPACITY=%u", v->capacity);
+  define(&d, "QN_LIST_RANDOM=%d", draws_random(op, v->flags));
+  define(&d, "QN_LIST_COUNTS=%u", v->counts);
+  define(&d, "QN_LIST_ROLES=%zu", op->info.n_tensors);
+  define(&d, "QN_LIST_GIVEN=%llu", given);
+  define(&d, "QN_LIST_DTYPES=0x%llxu", dtypes);
+  define(&d, "QN_LIST_ACCESSES=0x%llxu", accesses);
+  define(&d, "QN_LIST_SLOTS=0x%llxu", slots);
+  define(&d, "QN_LIST_FLAGS=%uu", v->flags);
+  return qn_jit_function(v->device, &(qn_unit){.source = op->device_source, .defines = d.list}, op->info.name,
+                         function);
+}
+
+/* A direct step must find its kernel without building the text of a key: a small table in front of the compiler's. */
+static struct {
+  pthread_rwlock_t lock;
+  variant variant[CACHE_SLOTS];
+  const qn_function *function[CACHE_SLOTS];
+} found = {.lock = PTHREAD_RWLOCK_INITIALIZER};
+
+static size_t slot_of(const variant *v)
+{
+  uint64_t h = v->row * 31u + v->flags * 131u + v->capacity * 7u + v->counts * 3u + (uint64_t)v->device.index * 17u;
+  return (h ^ (uintptr_t)v->op >> 4 ^ (uint64_t)v->device.kind << 5 ^ v->generation) % CACHE_SLOTS;
+}
+
+static qn_status find_function(const variant *v, const qn_function **function)
+{
+  size_t slot = slot_of(v);
+  pthread_rwlock_rdlock(&found.lock);
+  bool hit = found.function[slot] && !memcmp(&found.variant[slot], v, sizeof *v);
+  if (hit) *function = found.function[slot];
+  pthread_rwlock_unlock(&found.lock);
+  if (hit) return QN_OK;
+  qn_try(build(v, function));
+  pthread_rwlock_wrlock(&found.lock);
+  found.variant[slot] = *v;
+  found.function[slot] = *function;
+  pthread_rwlock_unlock(&found.lock);
+  return QN_OK;
+}
+
+static qn_status variant_of(const qn_list_run *run, bool counts, variant *v)
+{
+  memset(v, 0, sizeof *v);
+  v->op = run->op;
+  v->device = run->exec->device;
+  v->row = (uint32_t)run->row;
+  v->flags = run->flags;
+  v->counts = counts;
+  v->generation = qn_option_generation();
+  return choose_capacity(v, run->n, &v->capacity);
+}
+
+/* ---- the argument ---- */
+
+static void put_pointers(unsigned char *argument, const layout *l, uint32_t capacity, const qn_list_run *run,
+                         size_t begin, size_t n)
+{
+  for (size_t r = 0; r < run->op->info.n_tensors; r++) {
+    if (l->slot[r] < 0 || !run->tensors || !run->tensors[r]) continue;
+    uint64_t *data = (uint64_t *)(argument + l->offsets.data) + (size_t)l->slot[r] * capacity;
+    for (size_t k = 0; k < n; k++) data[k] = (uintptr_t)run->tensors[r][begin + k].data;
+  }
+}
+
+/* Everything of one launch but the coefficients; returns its number of blocks. */
+static uint64_t put_list(unsigned char *argument, const layout *l, uint32_t capacity, const qn_list_run *run,
+                         size_t begin, size_t n)
+{
+  uint32_t *head = (uint32_t *)(argument + l->offsets.head);
+  uint64_t *elements = (uint64_t *)(argument + l->offsets.elements), *first = (uint64_t *)(argument + l->offsets.first);
+  uint32_t *first_block = (uint32_t *)(argument + l->offsets.first_block), *id = (uint32_t *)(argument + l->offsets.id);
+  uint64_t blocks = 0;
+  head[0] = (uint32_t)n;
+  head[1] = (uint32_t)begin;
+  put_pointers(argument, l, capacity, run, begin, n);
+  for (size_t k = 0; k < n; k++) {
+    size_t place = begin + k;
+    elements[k] = qn_tensor_elements(&run->tensors[0][place]);
+    first_block[k] = (uint32_t)blocks;
+    blocks += elements[k] / l->block_elements + (elements[k] % l->block_elements != 0);
+    if (!l->offsets.first) continue;
+    first[k] = run->first_element ? run->first_element[place] : 0;
+    id[k] = (uint32_t)(run->tensor_id ? run->tensor_id[place] : place);
+  }
+  return blocks;
+}
+
+/* Tensors from `begin` that fit one launch: as many as the parameter holds and the grid has blocks for. */
+static size_t launch_tensors(const layout *l, uint32_t capacity, const qn_list_run *run, size_t begin)
+{
+  uint64_t blocks = 0;
+  size_t k = 0;
+  for (; k < capacity && begin + k < run->n; k++) {
+    blocks += qn_tensor_elements(&run->tensors[0][begin + k]) / l->block_elements + 1;
+    if (k && blocks > INT32_MAX) break;
+  }
+  return k;
+}
+
+static qn_status launch(const variant *v, const layout *l, const qn_function *function, const qn_list_run *run,
+                        unsigned char *argument, uint64_t blocks)
+{
+  const qn_backend *backend;
+  qn_try(qn_backend_of(v->device, &backend));
+  if (blocks == 0) return QN_OK;
+  memcpy(argument, run->coef, run->op->coef_bytes);
+  memcpy(argument + l->offsets.tally, &run->tally, sizeof run->tally);
+  qn_launch what = {.blocks = blocks,
+                    .threads = THREADS,
+                    .stream = run->exec->stream,
+                    .pool = run->exec->pool,
+                    .argument = argument,
+                    .argument_bytes = l->offsets.bytes};
+  return backend->launch(v->device, function, &what);
+}
+
+static qn_status run_phase(const qn_list_run *run, bool counts)
+{
+  variant v;
+  const qn_function *function;
+  _Alignas(16) unsigned char argument[ARGUMENT_BYTES];
+  qn_try(variant_of(run, counts, &v));
+  qn_try(find_function(&v, &function));
+  layout l = layout_of(&v);
+  for (size_t begin = 0, n; begin < run->n; begin += n) {
+    n = launch_tensors(&l, v.capacity, run, begin);
+    uint64_t blocks = put_list(argument, &l, v.capacity, run, begin, n);
+    qn_try(launch(&v, &l, function, run, argument, blocks));
+  }
+  return QN_OK;
+}
+
+static qn_status clear_tally(const qn_list_run *run)
+{
+  const qn_backend *backend;
+  qn_try(qn_backend_of(run->exec->device, &backend));
+  return backend->memory_fill(run->exec->device, run->exec->stream, run->tally, 0, 2 * sizeof *run->tally * run->n);
+}
+
+qn_status qn_device_list_prepare(const qn_list_run *run)
+{
+  for (int counts = run->phases > 1 || run->count_only; counts >= 0; counts--) {
+    variant v;
+    const qn_function *function;
+    if (!counts && run->count_only) break;
+    qn_try(variant_of(run, counts, &v));
+    qn_try(find_function(&v, &function));
+  }
+  return QN_OK;
+}
+
+qn_status qn_device_list_step(const qn_list_run *run)
+{
+  if (run->phases > 1 || run->count_only) {
+    qn_try(clear_tally(run));
+    qn_try(run_phase(run, true));
+  }
+  return run->count_only ? QN_OK : run_phase(run, false);
+}
