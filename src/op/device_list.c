@@ -24,7 +24,7 @@ enum {
   CACHE_SLOTS = 256
 };
 
-/* What one kernel is specialised for. Compared as bytes: always zeroed first. */
+/* What one kernel is specialised for. */
 typedef struct variant {
   const qn_op *op;
   qn_device device;
@@ -41,13 +41,12 @@ typedef struct layout {
 
 static bool draws_random(const qn_op *op, uint32_t flags) { return (flags & op->random_flags) != 0; }
 
-/* A pack is 16 bytes of f32. Where every tensor is of 16 bits and random numbers are drawn, two packs share the
- * index arithmetic and 16-byte accesses pay. */
-static uint32_t pack_elements(const qn_op *op, const variant *v)
+/* A pack is one 16-byte access of f32; of 8 elements where all tensors are of 16 bits, so that their accesses are too.
+ */
+static uint32_t pack_elements(const variant *v)
 {
-  const qn_op_types *types = &op->info.types[v->row];
-  if (!draws_random(op, v->flags)) return 4;
-  for (size_t r = 0; r < op->info.n_tensors; r++) {
+  const qn_op_types *types = &v->op->info.types[v->row];
+  for (size_t r = 0; r < v->op->info.n_tensors; r++) {
     if (types->tensor[r].access != QN_ABSENT && qn_dtype_bytes(types->tensor[r].dtype) != 2) return 4;
   }
   return 8;
@@ -56,7 +55,7 @@ static uint32_t pack_elements(const qn_op *op, const variant *v)
 static layout layout_of(const variant *v)
 {
   const qn_op *op = v->op;
-  layout l = {.pack = pack_elements(op, v), .packs = v->counts ? COUNT_PACKS : 1};
+  layout l = {.pack = pack_elements(v), .packs = v->counts ? COUNT_PACKS : 1};
   uint32_t slots = 0;
   for (size_t r = 0; r < op->info.n_tensors; r++) {
     bool given = op->info.types[v->row].tensor[r].access != QN_ABSENT;
@@ -151,11 +150,17 @@ static size_t slot_of(const variant *v)
   return (h ^ (uintptr_t)v->op >> 4 ^ (uint64_t)v->device.kind << 5 ^ v->generation) % CACHE_SLOTS;
 }
 
+static bool same(const variant *a, const variant *b)
+{
+  return a->op == b->op && a->device.kind == b->device.kind && a->device.index == b->device.index && a->row == b->row &&
+         a->flags == b->flags && a->capacity == b->capacity && a->counts == b->counts && a->generation == b->generation;
+}
+
 static qn_status find_function(const variant *v, const qn_function **function)
 {
   size_t slot = slot_of(v);
   pthread_rwlock_rdlock(&found.lock);
-  bool hit = found.function[slot] && !memcmp(&found.variant[slot], v, sizeof *v);
+  bool hit = found.function[slot] && same(&found.variant[slot], v);
   if (hit) *function = found.function[slot];
   pthread_rwlock_unlock(&found.lock);
   if (hit) return QN_OK;
@@ -169,13 +174,12 @@ static qn_status find_function(const variant *v, const qn_function **function)
 
 static qn_status variant_of(const qn_list_run *run, bool counts, variant *v)
 {
-  memset(v, 0, sizeof *v);
-  v->op = run->op;
-  v->device = run->exec->device;
-  v->row = (uint32_t)run->row;
-  v->flags = run->flags;
-  v->counts = counts;
-  v->generation = qn_option_generation();
+  *v = (variant){.op = run->op,
+                 .device = run->exec->device,
+                 .row = (uint32_t)run->row,
+                 .flags = run->flags,
+                 .counts = counts,
+                 .generation = qn_option_generation()};
   return choose_capacity(v, run->n, &v->capacity);
 }
 
