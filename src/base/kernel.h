@@ -223,9 +223,11 @@ struct qn_place {
 #define qn_blocks() (qn_here.blocks)
 #define qn_thread() (qn_here.thread)
 #define qn_block_threads() (qn_here.threads)
-/* The exported loop runs blocks [first, last) of `blocks`; the body is one thread of it. */
+/* Exported: the loop over blocks [first, last) of `blocks`, and the argument's size, so that a launch whose struct has
+ * drifted from the kernel's is refused. The body is one thread. */
 #define QN_KERNEL(name, type, arg)                                                                                     \
   static void name##_thread(const type &arg, const qn_place qn_here);                                                  \
+  extern "C" decltype(sizeof 0) name##_argument_bytes() { return sizeof(type); }                                       \
   extern "C" void name(const void *argument, qn_u64 first, qn_u64 last, qn_u64 blocks, qn_u32 threads)                 \
   {                                                                                                                    \
     for (qn_u64 block = first; block < last; block++)                                                                  \

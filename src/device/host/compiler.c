@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compiler.c - the system's C++ compiler as the host backend's: which one, its version, and a unit into a shared
+ * object. Instruction-set flags come from the CPU tier in force and never from -march=native: they are part of the key
+ * of what is kept, and homes are shared between machines. */
+#include "cpu/tier.h"
+#include "device/host/child.h"
+#include "device/host/host.h"
+#include "device/unit.h"
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { VERSION_LIMIT_MS = 10000, COMPILE_LIMIT_MS = 60000, MOST_FLAGS = 8 };
+
+/* What --version said, by path: asked once. The list only grows, so that it needs no lock (nor care at fork). */
+typedef struct known_compiler {
+  struct known_compiler *next;
+  const char *path, *version;
+} known_compiler;
+static _Atomic(known_compiler *) known;
+
+/* Without -march a compiler takes the architecture's first generation: that is the tier "ref". The bits are the spec:
+ * no contraction. */
+static const char *const base_flags[] = {"-std=c++17",
+                                         "-O2",
+                                         "-ffp-contract=off",
+                                         "-fno-math-errno",
+                                         "-fno-trapping-math",
+                                         "-fno-exceptions",
+                                         "-fno-rtti",
+                                         "-fPIC",
+                                         "-shared",
+                                         "-Wl,--as-needed",
+                                         NULL};
+static const char *const tier_flags[QN_TIER_COUNT][MOST_FLAGS] = {
+    [QN_TIER_AVX2] = {"-mavx2", "-mfma", "-mf16c"},
+    [QN_TIER_AVX512] = {"-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c"},
+};
+
+static qn_status tier_in_force(qn_tier *tier)
+{
+  const void *table[QN_TIER_COUNT];
+  for (int k = 0; k < QN_TIER_COUNT; k++) table[k] = qn_tier_built((qn_tier)k) ? tier_flags[k] : NULL;
+  return qn_tier_choose(table, tier);
+}
+
+/* As a shell would find it, but a value is a path or a name, never a command with arguments. */
+static bool found_on_path(const char *name, char *path, size_t bytes)
+{
+  if (strchr(name, '/')) return (size_t)snprintf(path, bytes, "%s", name) < bytes && !access(path, X_OK);
+  const char *list = secure_getenv("PATH");
+  for (const char *at = list ? list : "/usr/local/bin:/usr/bin:/bin"; *at; at += *at == ':') {
+    size_t length = strcspn(at, ":");
+    int need = snprintf(path, bytes, "%.*s/%s", (int)length, at, name);
+    if (length && need > 0 && (size_t)need < bytes && !access(path, X_OK)) return true;
+    at += length;
+  }
+  return false;
+}
+
+static qn_status locate(char *path, size_t bytes)
+{
+  char option[QN_HOST_PATH_BYTES];
+  qn_try(qn_option_text(QN_OPTION_CXX, option, sizeof option));
+  const char *variable = secure_getenv("CXX");
+  const char *from = option[0] ? "option cxx" : variable && *variable ? "$CXX" : "the default";
+  const char *name = option[0] ? option : variable && *variable ? variable : "c++";
+  if (found_on_path(name, path, bytes)) return QN_OK;
+  return qn_fail(QN_NO_LIBRARY,
+                 "host: the C++ compiler \"%.256s\" (%s) is not there or cannot be run: install g++, or give the path "
+                 "of a compiler, without arguments, as QUERN_CXX",
+                 name, from);
+}
+
+/* The number in "g++ (Debian 12.2.0-14) 12.2.0" or "Debian clang version 14.0.6". */
+static int version_number(const char *line)
+{
+  const char *at = strstr(line, "version ");
+  at = at ? at + strlen("version ") : strrchr(line, ' ');
+  int major = 0, minor = 0;
+  return at && sscanf(at, "%d.%d", &major, &minor) == 2 ? 1000 * major + 10 * minor : 0;
+}
+
+static qn_status ask_version(const char *path, const char **version)
+{
+  char *argv[] = {(char *)(uintptr_t)path, (char[]){"--version"}, NULL};
+  qn_text said = {0};
+  qn_child child;
+  qn_status status = qn_child_run(argv, "", 0, NULL, VERSION_LIMIT_MS, &said, &child);
+  size_t line = said.at ? strcspn(said.at, "\n") : 0;
+  if (status == QN_OK && child.end == QN_CHILD_TIMED_OUT)
+    status = qn_fail(QN_NO_LIBRARY, "host: \"%s --version\" did not end within %d s", path, VERSION_LIMIT_MS / 1000);
+  else if (status == QN_OK && (said.failed || !line || (child.end != QN_CHILD_UNKNOWN && child.code != 0)))
+    status = said.failed
+                 ? qn_fail(QN_NO_MEMORY, "host: no memory for what \"%s --version\" says", path)
+                 : qn_fail(QN_NO_LIBRARY, "host: %s is no compiler that works: --version ended with %d and \"%.*s\"",
+                           path, child.code, (int)line, said.at ? said.at : "");
+  known_compiler *made = NULL;
+  if (status == QN_OK)
+    status = qn_try_allocate(&made, sizeof *made + strlen(path) + 1 + line + 1, "the compiler's version");
+  if (status == QN_OK) {
+    char *text = (char *)(made + 1);
+    *made = (known_compiler){atomic_load(&known), text, text + strlen(path) + 1};
+    sprintf(text, "%s%c%.*s", path, 0, (int)line, said.at);
+    while (!atomic_compare_exchange_weak(&known, &made->next, made)) continue;
+    *version = made->version;
+  }
+  qn_text_free(&said);
+  return status;
+}
+
+qn_status qn_host_compiler_find(qn_host_compiler *compiler)
+{
+  qn_try(locate(compiler->path, sizeof compiler->path));
+  compiler->version = NULL;
+  for (known_compiler *k = atomic_load(&known); k && !compiler->version; k = k->next)
+    if (!strcmp(k->path, compiler->path)) compiler->version = k->version;
+  if (!compiler->version) qn_try(ask_version(compiler->path, &compiler->version));
+  compiler->number = version_number(compiler->version);
+  return QN_OK;
+}
+
+qn_status qn_host_target(qn_device device, char *text, size_t bytes)
+{
+  (void)device;
+  qn_tier tier;
+  qn_host_compiler compiler;
+  qn_try(tier_in_force(&tier));
+  qn_try(qn_host_compiler_find(&compiler));
+  qn_text target = {0};
+  qn_text_add(&target, "host %s, %s\n%s", qn_tier_name(tier), compiler.version, compiler.path);
+  for (size_t k = 0; base_flags[k]; k++) qn_text_add(&target, " %s", base_flags[k]);
+  for (size_t k = 0; tier_flags[tier][k]; k++) qn_text_add(&target, " %s", tier_flags[tier][k]);
+  qn_status status = QN_OK;
+  if (target.failed)
+    status = qn_fail(QN_NO_MEMORY, "host: no memory for the target's description");
+  else if (target.length >= bytes)
+    status = qn_fail(QN_BAD_ARGUMENT, "host: the target's description has %zu bytes, %zu fit", target.length, bytes);
+  else
+    memcpy(text, target.at, target.length + 1);
+  qn_text_free(&target);
+  return status;
+}
+
+/* The first line that speaks of an error, else the first line. */
+static const char *first_error(const char *said, size_t *length)
+{
+  const char *line = strstr(said, "error:");
+  if (!line) line = strstr(said, "error ");
+  if (!line) line = said;
+  while (line > said && line[-1] != '\n') line--;
+  *length = strcspn(line, "\n");
+  return line;
+}
+
+static qn_status judge(const char *source, const qn_host_compiler *compiler, const qn_child *child, const char *said)
+{
+  size_t length;
+  if (child->end == QN_CHILD_TIMED_OUT)
+    return qn_fail(QN_COMPILE_ERROR, "%s: %s did not end within %d s and was stopped", source, compiler->path,
+                   COMPILE_LIMIT_MS / 1000);
+  if (child->end == QN_CHILD_SIGNALED)
+    return qn_fail(QN_COMPILE_ERROR, "%s: %s was ended by signal %d (%s)", source, compiler->path, child->code,
+                   strsignal(child->code));
+  if (child->end == QN_CHILD_EXITED && child->code == 0) return QN_OK;
+  const char *line = first_error(said, &length);
+  if (child->end == QN_CHILD_UNKNOWN && !length) return QN_OK; /* the file that it made, or did not, will tell */
+  qn_log(QN_LOG_WARNING, "%s: %s says:\n%s", source, compiler->path, said);
+  return qn_fail(QN_COMPILE_ERROR, "%.*s", (int)length, length ? line : "the compiler failed and said nothing");
+}
+
+static qn_status run_compiler(const qn_unit *unit, const qn_host_compiler *compiler, qn_tier tier, const qn_text *text,
+                              const char *directory, qn_image *image)
+{
+  char output[QN_HOST_PATH_BYTES + 16];
+  const char *argv[sizeof base_flags / sizeof *base_flags + MOST_FLAGS + 8];
+  size_t n = 0;
+  argv[n++] = compiler->path;
+  for (size_t k = 0; base_flags[k]; k++) argv[n++] = base_flags[k];
+  for (size_t k = 0; tier_flags[tier][k]; k++) argv[n++] = tier_flags[tier][k];
+  snprintf(output, sizeof output, "%s/kernel.so", directory);
+  const char *const rest[] = {"-o", output, "-x", "c++", "-", NULL};
+  memcpy(argv + n, rest, sizeof rest);
+  qn_text said = {0};
+  qn_child child;
+  qn_status status =
+      qn_child_run((char *const *)(uintptr_t)argv, text->at, text->length, directory, COMPILE_LIMIT_MS, &said, &child);
+  if (status == QN_OK) status = judge(unit->source, compiler, &child, said.at ? said.at : "");
+  if (status == QN_OK) status = qn_file_read(output, &image->data, &image->bytes);
+  image->log = status == QN_OK && said.length ? said.at : NULL;
+  if (!image->log) qn_text_free(&said);
+  return status;
+}
+
+qn_status qn_host_compile(qn_device device, const qn_unit *unit, qn_image *image)
+{
+  (void)device;
+  qn_tier tier;
+  qn_host_compiler compiler;
+  char directory[QN_HOST_PATH_BYTES];
+  qn_text text = {0};
+  *image = (qn_image){0};
+  qn_try(tier_in_force(&tier));
+  qn_try(qn_host_compiler_find(&compiler));
+  qn_status status = qn_unit_expand(unit, &text);
+  if (status == QN_OK) status = qn_scratch_make(directory, sizeof directory);
+  if (status == QN_OK) {
+    status = run_compiler(unit, &compiler, tier, &text, directory, image);
+    qn_scratch_remove(directory);
+  }
+  qn_text_free(&text);
+  return status;
+}

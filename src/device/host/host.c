@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* host.c - the device kernels' own sources on the processor: the table of the host backend, and launches as loops over
+ * blocks and threads on the caller's pool. It exists so that the very sources and launch geometry of GPU kernels run
+ * where there is no GPU; it is not meant to be fast. Memory, events and streams are the processor's. */
+#include "core/core.h"
+#include "device/host/host.h"
+
+/* Blocks are dealt in groups of this many whatever the pool, so what runs together never depends on its threads. */
+enum { GROUP_BLOCKS = 16, MOST_THREADS = 1024, ARGUMENT_LIMIT = 32764 };
+static const uint64_t most_blocks = 0x7fffffff; /* of a CUDA grid's first dimension */
+
+static qn_status count(int *n) { return qn_backend_cpu.count(n); }
+
+static qn_status query(qn_device device, qn_device_info *info)
+{
+  qn_host_compiler compiler;
+  qn_try(qn_backend_cpu.query(device, info));
+  if (qn_host_compiler_find(&compiler) != QN_OK) return QN_OK; /* qn_last_error says why there is none */
+  info->compiler_version = compiler.number;
+  for (size_t k = 0; k + 1 < sizeof info->compiler_path && compiler.path[k]; k++)
+    info->compiler_path[k] = compiler.path[k];
+  return QN_OK;
+}
+
+static qn_status memory_allocate(qn_device device, size_t bytes, void **memory)
+{
+  return qn_backend_cpu.memory_allocate(device, bytes, memory);
+}
+
+static qn_status memory_release(qn_device device, void *memory)
+{
+  return qn_backend_cpu.memory_release(device, memory);
+}
+
+static qn_status memory_move(qn_device device, void *stream, void *target, const void *source, size_t bytes)
+{
+  return qn_backend_cpu.memory_copy(device, stream, target, source, bytes);
+}
+
+static qn_status memory_fill(qn_device device, void *stream, void *target, unsigned char value, size_t bytes)
+{
+  return qn_backend_cpu.memory_fill(device, stream, target, value, bytes);
+}
+
+static qn_status stream_create(qn_device device, void **stream) { return qn_backend_cpu.stream_create(device, stream); }
+
+static qn_status stream_destroy(qn_device device, void **stream)
+{
+  return qn_backend_cpu.stream_destroy(device, stream);
+}
+
+static qn_status stream_synchronize(qn_device device, void *stream)
+{
+  return qn_backend_cpu.stream_synchronize(device, stream);
+}
+
+static qn_status event_create(qn_device device, qn_event **event) { return qn_backend_cpu.event_create(device, event); }
+
+static qn_status event_destroy(qn_device device, qn_event **event)
+{
+  return qn_backend_cpu.event_destroy(device, event);
+}
+
+static qn_status event_record(qn_device device, void *stream, qn_event *event)
+{
+  return qn_backend_cpu.event_record(device, stream, event);
+}
+
+static qn_status event_elapsed(qn_device device, qn_event *from, qn_event *to, double *ns)
+{
+  return qn_backend_cpu.event_elapsed(device, from, to, ns);
+}
+
+typedef struct group_run {
+  const qn_function *function;
+  const qn_launch *launch;
+} group_run;
+
+static void run_group(void *user, size_t k)
+{
+  const group_run *run = user;
+  const qn_launch *l = run->launch;
+  uint64_t first = (uint64_t)k * GROUP_BLOCKS, rest = l->blocks - first;
+  run->function->run(l->argument, first, first + (rest < GROUP_BLOCKS ? rest : GROUP_BLOCKS), l->blocks, l->threads);
+}
+
+static qn_status launch(qn_device device, const qn_function *function, const qn_launch *l)
+{
+  (void)device;
+  qn_require(l->blocks <= most_blocks, "kernel %s: %llu blocks, at most %llu fit a grid", function->name,
+             (unsigned long long)l->blocks, (unsigned long long)most_blocks);
+  qn_require(l->threads >= 1 && l->threads <= MOST_THREADS, "kernel %s: %u threads a block, from 1 to %d are possible",
+             function->name, l->threads, MOST_THREADS);
+  qn_require(l->argument_bytes == function->argument_bytes,
+             "kernel %s: its argument has %zu bytes, the launch gives %zu", function->name, function->argument_bytes,
+             l->argument_bytes);
+  group_run run = {function, l};
+  qn_pool_run(l->pool, (size_t)((l->blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS), run_group, &run);
+  return QN_OK;
+}
+
+static qn_status argument_limit(qn_device device, size_t *bytes)
+{
+  (void)device;
+  *bytes = ARGUMENT_LIMIT;
+  return QN_OK;
+}
+
+static qn_status upload(qn_device device, void *stream, void *target, const void *source, size_t bytes)
+{
+  return memory_move(device, stream, target, source, bytes);
+}
+
+const qn_backend qn_backend_host = {
+    .kind = QN_HOST,
+    .count = count,
+    .query = query,
+    .memory_allocate = memory_allocate,
+    .memory_release = memory_release,
+    .memory_write = memory_move,
+    .memory_read = memory_move,
+    .memory_copy = memory_move,
+    .memory_fill = memory_fill,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .stream_synchronize = stream_synchronize,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_elapsed = event_elapsed,
+    .target = qn_host_target,
+    .compile = qn_host_compile,
+    .module_load = qn_host_module_load,
+    .module_function = qn_host_module_function,
+    .launch = launch,
+    .argument_limit = argument_limit,
+    .staging_allocate = memory_allocate,
+    .staging_release = memory_release,
+    .upload = upload,
+};

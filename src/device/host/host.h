@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* host.h - the parts of the host backend: its compiler, and what that made, loaded. */
+#ifndef QN_DEVICE_HOST_HOST_H
+#define QN_DEVICE_HOST_HOST_H
+#include "device/backend.h"
+
+enum { QN_HOST_PATH_BYTES = 4096 + 256 };
+
+typedef struct qn_host_compiler {
+  char path[QN_HOST_PATH_BYTES];
+  const char *version; /* the first line of --version; static life */
+  int number;          /* 1000 * major + 10 * minor; 0 if that line holds no number */
+} qn_host_compiler;
+
+/* The compiler in force; QN_NO_LIBRARY with what was tried. */
+qn_status qn_host_compiler_find(qn_host_compiler *compiler);
+qn_status qn_host_target(qn_device device, char *text, size_t bytes);
+qn_status qn_host_compile(qn_device device, const qn_unit *unit, qn_image *image);
+
+/* A kernel is its loop over blocks [first, last) of `blocks`, as QN_KERNEL in base/kernel.h exports it. */
+struct qn_function {
+  qn_function *next; /* of the same module */
+  void (*run)(const void *argument, unsigned long long first, unsigned long long last, unsigned long long blocks,
+              unsigned threads);
+  size_t argument_bytes;
+  char name[];
+};
+qn_status qn_host_module_load(qn_device device, const void *image, size_t bytes, qn_module **module);
+qn_status qn_host_module_function(qn_device device, qn_module *module, const char *name, qn_function **function);
+#endif

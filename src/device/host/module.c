@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* module.c - loads a shared object from memory and finds kernels in it. What is loaded stays: functions of it may be
+ * anywhere. */
+#include "device/host/child.h"
+#include "device/host/host.h"
+#include "core/file.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct qn_module {
+  void *handle;
+  _Atomic(qn_function *) functions;
+};
+
+/* The loader takes a path that it has seen for the library that it has loaded, so every load needs another spelling of
+ * /proc/self/fd/N: the bits of a count as "/" and "/./". */
+static void *load_from_memory(const void *image, size_t bytes, char *why, size_t why_bytes)
+{
+  static atomic_uint count;
+  char path[160] = "/proc/self/fd";
+  int file = qn_memory_file("quern-kernel", image, bytes);
+  if (file < 0) {
+    snprintf(why, why_bytes, "no file in memory: %s", strerror(errno));
+    return NULL;
+  }
+  size_t length = strlen(path);
+  for (unsigned bits = atomic_fetch_add(&count, 1) + 1; bits; bits >>= 1)
+    length += (size_t)snprintf(path + length, sizeof path - length, "%s", bits & 1 ? "/." : "/");
+  snprintf(path + length, sizeof path - length, "/%d", file);
+  void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!handle) snprintf(why, why_bytes, "%s", dlerror());
+  close(file);
+  return handle;
+}
+
+/* Where code in anonymous files is forbidden. */
+static void *load_from_file(const void *image, size_t bytes, char *why, size_t why_bytes)
+{
+  char directory[QN_HOST_PATH_BYTES], path[QN_HOST_PATH_BYTES + 16];
+  void *handle = NULL;
+  if (qn_scratch_make(directory, sizeof directory) != QN_OK) {
+    snprintf(why, why_bytes, "%s", qn_last_error());
+    return NULL;
+  }
+  snprintf(path, sizeof path, "%s/kernel.so", directory);
+  int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0700);
+  bool written = file >= 0 && qn_write_all(file, image, bytes);
+  if (!written) snprintf(why, why_bytes, "a temporary file: %s", strerror(errno));
+  if (file >= 0) close(file);
+  if (written && !(handle = dlopen(path, RTLD_NOW | RTLD_LOCAL))) snprintf(why, why_bytes, "%s", dlerror());
+  qn_scratch_remove(directory);
+  return handle;
+}
+
+qn_status qn_host_module_load(qn_device device, const void *image, size_t bytes, qn_module **module)
+{
+  (void)device;
+  char first[256], second[256];
+  if (bytes < 4 || memcmp(image, "\177ELF", 4))
+    return qn_fail(QN_BAD_FILE, "host: what should be a compiled kernel (%zu bytes) is no shared object", bytes);
+  qn_module *made = qn_allocate_zero(1, sizeof *made);
+  if (!made) return qn_fail(QN_NO_MEMORY, "host: no memory for a module");
+  made->handle = load_from_memory(image, bytes, first, sizeof first);
+  if (!made->handle) made->handle = load_from_file(image, bytes, second, sizeof second);
+  if (!made->handle) {
+    qn_release(made);
+    return qn_fail(QN_BAD_FILE,
+                   "host: a compiled kernel cannot be loaded, neither from memory (%s) nor from a file (%s); where "
+                   "temporary files may not be executed (noexec), set TMPDIR to a place where they may",
+                   first, second);
+  }
+  *module = made;
+  return QN_OK;
+}
+
+/* Functions are added at the list's head and stay, so that looking needs no lock; two threads that add the same one at
+ * once leave a twin, which does no harm. */
+qn_status qn_host_module_function(qn_device device, qn_module *module, const char *name, qn_function **function)
+{
+  (void)device;
+  char size_name[256];
+  size_t (*argument_bytes)(void);
+  for (qn_function *f = atomic_load(&module->functions); f; f = f->next)
+    if (!strcmp(f->name, name)) {
+      *function = f;
+      return QN_OK;
+    }
+  int length = snprintf(size_name, sizeof size_name, "%s_argument_bytes", name);
+  qn_require(length > 0 && (size_t)length < sizeof size_name, "host: a kernel's name of %zu characters", strlen(name));
+  void *run = dlsym(module->handle, name), *size = dlsym(module->handle, size_name);
+  qn_require(run && size, "host: there is no kernel \"%s\" in this module", name);
+  qn_function *made = qn_allocate_zero(1, sizeof *made + strlen(name) + 1);
+  if (!made) return qn_fail(QN_NO_MEMORY, "host: no memory for kernel \"%s\"", name);
+  memcpy(&made->run, &run, sizeof run);
+  memcpy(&argument_bytes, &size, sizeof size);
+  made->argument_bytes = argument_bytes();
+  strcpy(made->name, name);
+  made->next = atomic_load(&module->functions);
+  while (!atomic_compare_exchange_weak(&module->functions, &made->next, made)) continue;
+  *function = made;
+  return QN_OK;
+}
