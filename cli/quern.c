@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 extern char **environ;
 
@@ -22,12 +23,16 @@ const qn_verb *const qn_verbs[] = {
     NULL,
 };
 
-static const char manners[] =
-    "Exit status:\n"
-    "  0  done\n"
-    "  1  what was asked for failed: a check found a wrong kernel, a file could not be written\n"
-    "  2  the command line, a QUERN_ variable or an input file is wrong; nothing was done\n"
-    "  3  the machine lacks what was asked for: a GPU, a driver, a compiler\n";
+typedef struct row {
+  const char *name, *doc;
+} row;
+
+static const row exit_statuses[] = {
+    {"0", "done"},
+    {"1", "what was asked for failed: a check found a wrong kernel, a file could not be written"},
+    {"2", "the command line, a QUERN_ variable or an input file is wrong; nothing was done"},
+    {"3", "the machine lacks what was asked for: a GPU, a driver, a compiler"},
+};
 
 static const qn_verb *find_verb(const char *name)
 {
@@ -47,6 +52,26 @@ static void print_version(FILE *stream, struct argp_state *state)
   fputs("\nThis is free software under the Apache License 2.0, with no warranty.\n", stream);
 }
 
+/* "  name    doc", wrapped below the doc's first word, as argp does with options but not with other text. */
+static void add_row(qn_text *text, int width, row r)
+{
+  enum { RIGHT = 78 };
+  size_t column = 0, room = (size_t)(RIGHT - 4 - width);
+  qn_text_add(text, "  %-*s  ", width, r.name);
+  while (*r.doc) {
+    size_t length = strcspn(r.doc, " ");
+    if (column && column + 1 + length > room) {
+      qn_text_add(text, "\n%*s", width + 4, "");
+      column = 0;
+    }
+    qn_text_add(text, "%s%.*s", column ? " " : "", (int)length, r.doc);
+    column += length + (column > 0);
+    r.doc += length;
+    r.doc += *r.doc == ' ';
+  }
+  qn_text_add(text, "\n");
+}
+
 /* The parts of --help that are made from tables: verbs and variables. argp frees what this returns. */
 static char *fill_help(int key, const char *text, void *input)
 {
@@ -54,14 +79,13 @@ static char *fill_help(int key, const char *text, void *input)
   if (key != ARGP_KEY_HELP_POST_DOC) return (char *)text;
   qn_text all = {0};
   qn_text_add(&all, "Verbs:\n");
-  for (const qn_verb *const *verb = qn_verbs; *verb; verb++)
-    qn_text_add(&all, "  %-10s %s\n", (*verb)->name, (*verb)->brief);
+  for (size_t k = 0; qn_verbs[k]; k++) add_row(&all, 10, (row){qn_verbs[k]->name, qn_verbs[k]->brief});
   qn_text_add(&all, "\nEach has its own --help.\n\nVariables:\n");
-  for (size_t k = 0; k < qn_option_count(); k++) {
-    const qn_option_info *option = qn_option_at(k);
-    qn_text_add(&all, "  %-18s %s\n", option->variable, option->doc);
-  }
-  qn_text_add(&all, "  %-18s %s\n\n%s", "NO_COLOR", "set: no colours", manners);
+  for (size_t k = 0; k < qn_option_count(); k++)
+    add_row(&all, 17, (row){qn_option_at(k)->variable, qn_option_at(k)->doc});
+  add_row(&all, 17, (row){"NO_COLOR", "set: no colours"});
+  qn_text_add(&all, "\nExit status:\n");
+  for (size_t k = 0; k < sizeof exit_statuses / sizeof *exit_statuses; k++) add_row(&all, 1, exit_statuses[k]);
   char *copy = all.failed ? NULL : strdup(all.at);
   qn_text_free(&all);
   return copy;
@@ -114,16 +138,15 @@ static int run_help(int argc, char **argv)
 {
   const char *name = NULL;
   qn_verb_parse(&qn_verb_help, argc, argv, &name);
-  if (!name) {
-    argp_help(&top, stdout, ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK, (char[]){"quern"});
-    return QN_EXIT_OK;
-  }
-  const qn_verb *verb = find_verb(name);
-  if (!verb) return unknown_verb(name);
+  const qn_verb *verb = name ? find_verb(name) : NULL;
+  if (name && !verb) return unknown_verb(name);
   char title[64];
-  snprintf(title, sizeof title, "quern %s", verb->name);
-  argp_help(verb->argp, stdout, ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK, title);
-  return QN_EXIT_OK;
+  snprintf(title, sizeof title, "quern%s%s", verb ? " " : "", verb ? verb->name : "");
+  char *words[] = {title, (char[]){"--help"}, NULL};
+  if (verb) return verb->run(2, words);
+  choice none = {NULL, 0};
+  argp_parse(&top, 2, words, 0, NULL, &none); /* prints and exits */
+  return QN_EXIT_FAILED;
 }
 
 static const struct argp help_argp = {
@@ -171,21 +194,24 @@ static bool variables_hold(void)
   return hold;
 }
 
-/* A full disk behind standard output must not look like success. */
-static int leave(int status)
+/* A full disk behind standard output must not look like success; argp's own --help leaves through exit as well. */
+static void close_output(void)
 {
-  if (!ferror(stdout) && !fflush(stdout)) return status;
+  if (!ferror(stdout) && !fflush(stdout)) return;
   fprintf(stderr, "quern: standard output could not be written: %s\n", strerror(errno));
-  return status == QN_EXIT_OK ? QN_EXIT_FAILED : status;
+  _exit(QN_EXIT_FAILED);
 }
 
 int main(int argc, char **argv)
 {
+  char name[64] = "quern";
+  choice chosen = {NULL, 0};
+  atexit(close_output);
   argp_err_exit_status = QN_EXIT_USAGE;
   argp_program_version_hook = print_version;
-  char name[64] = "quern";
+  setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
+  if (argc < 1) return QN_EXIT_USAGE;
   argv[0] = name;
-  choice chosen = {NULL, 0};
   qn_verb_look(&top, true, argc, argv);
   argp_parse(&top, argc, argv, ARGP_IN_ORDER, NULL, &chosen);
   if (!chosen.verb) {
@@ -199,5 +225,5 @@ int main(int argc, char **argv)
   if (!reads_nothing && !variables_hold()) return QN_EXIT_USAGE;
   snprintf(name, sizeof name, "quern %s", verb->name);
   argv[chosen.at] = name;
-  return leave(verb->run(argc - chosen.at, argv + chosen.at));
+  return verb->run(argc - chosen.at, argv + chosen.at);
 }

@@ -11,31 +11,37 @@
 enum { MOST_OPTIONS = 128 };
 
 typedef struct option_set {
-  struct {
-    const char *name; /* NULL: only short */
-    int key;
-    bool takes_value;
-  } option[MOST_OPTIONS];
+  qn_verb_option option[MOST_OPTIONS];
   size_t n;
 } option_set;
 
-static void add(option_set *set, const char *name, int key, bool takes_value)
+static void visit_own(const struct argp *argp, void (*visit)(void *user, const qn_verb_option *option), void *user)
 {
-  if (set->n == MOST_OPTIONS) return;
-  set->option[set->n].name = name;
-  set->option[set->n].key = key;
-  set->option[set->n++].takes_value = takes_value;
+  const struct argp_option *meant = NULL; /* an alias takes what the option before it takes */
+  for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc || o->group); o++) {
+    if (!(o->flags & OPTION_ALIAS)) meant = o;
+    if (!meant || o->flags & OPTION_DOC || !(o->name || o->key)) continue;
+    qn_verb_option option = {.name = o->name, .arg = meant->arg};
+    option.letter = o->key > ' ' && o->key < 127 ? (char)o->key : 0;
+    option.needs_value = meant->arg && !(meant->flags & OPTION_ARG_OPTIONAL);
+    visit(user, &option);
+  }
+  for (const struct argp_child *child = argp->children; child && child->argp; child++)
+    visit_own(child->argp, visit, user);
 }
 
-static void collect(option_set *set, const struct argp *argp)
+void qn_verb_each_option(const struct argp *argp, void (*visit)(void *user, const qn_verb_option *option), void *user)
 {
-  bool value = false; /* an alias takes what the option before it takes */
-  for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc || o->group); o++) {
-    if (o->flags & OPTION_DOC) continue;
-    if (!(o->flags & OPTION_ALIAS)) value = o->arg && !(o->flags & OPTION_ARG_OPTIONAL);
-    if (o->name || o->key) add(set, o->name, o->key, value);
-  }
-  for (const struct argp_child *child = argp->children; child && child->argp; child++) collect(set, child->argp);
+  static const qn_verb_option added[] = {
+      {"help", NULL, '?', false}, {"usage", NULL, 0, false}, {"version", NULL, 'V', false}};
+  visit_own(argp, visit, user);
+  for (size_t k = 0; k < sizeof added / sizeof *added; k++) visit(user, &added[k]);
+}
+
+static void add(void *user, const qn_verb_option *option)
+{
+  option_set *set = user;
+  if (set->n < MOST_OPTIONS) set->option[set->n++] = *option;
 }
 
 /* Its place in the set, or -1. An abbreviation is known too: whether it is ambiguous argp will say. */
@@ -53,7 +59,7 @@ static int find_long(const option_set *set, const char *name, size_t length)
 static int find_short(const option_set *set, char letter)
 {
   for (size_t k = 0; k < set->n; k++)
-    if (set->option[k].key == letter) return (int)k;
+    if (set->option[k].letter == letter) return (int)k;
   return -1;
 }
 
@@ -69,7 +75,7 @@ static int skip_long(const option_set *set, const char *command, char **argv)
   const char *name = argv[0] + 2;
   size_t length = strcspn(name, "=");
   int k = find_long(set, name, length);
-  if (k >= 0) return set->option[k].takes_value && !name[length] ? 2 : 1;
+  if (k >= 0) return set->option[k].needs_value && !name[length] ? 2 : 1;
 
   const char *names[MOST_OPTIONS + 1];
   size_t n = 0;
@@ -95,7 +101,7 @@ static int skip_short(const option_set *set, const char *command, char **argv)
       return 1;
     }
     if (k < 0) refuse(command, (char[]){'-', *letter, 0}, "");
-    if (set->option[k].takes_value) return letter[1] ? 1 : 2;
+    if (set->option[k].needs_value) return letter[1] ? 1 : 2;
   }
   return 1;
 }
@@ -103,10 +109,7 @@ static int skip_short(const option_set *set, const char *command, char **argv)
 void qn_verb_look(const struct argp *argp, bool in_order, int argc, char **argv)
 {
   option_set set = {.n = 0};
-  collect(&set, argp);
-  add(&set, "help", '?', false); /* those that argp adds to every parser */
-  add(&set, "usage", -1, false);
-  add(&set, "version", 'V', false);
+  qn_verb_each_option(argp, add, &set);
   for (int k = 1; k < argc;) {
     if (argv[k][0] != '-' || !argv[k][1]) {
       if (in_order) return;
@@ -144,6 +147,7 @@ int qn_exit_of(qn_status status)
   case QN_OK: return QN_EXIT_OK;
   case QN_BAD_ARGUMENT:
   case QN_BAD_FILE: return QN_EXIT_USAGE;
+  case QN_UNSUPPORTED:
   case QN_NO_DEVICE:
   case QN_NO_LIBRARY: return QN_EXIT_ENVIRONMENT;
   default: return QN_EXIT_FAILED;

@@ -29,11 +29,20 @@ void qn_verb_parse(const qn_verb *verb, int argc, char **argv, void *input);
 /* The half of it that only looks: leaves the command at the first unknown option, up to the first word if in_order. */
 void qn_verb_look(const struct argp *argp, bool in_order, int argc, char **argv);
 
+/* Every option of a parser and of its children, those that argp adds by itself at the end. name is NULL for one that is
+ * only a letter; letter is 0 for one that has none; arg is NULL where no value follows. */
+typedef struct qn_verb_option {
+  const char *name, *arg;
+  char letter;
+  bool needs_value; /* the next argument is its value */
+} qn_verb_option;
+void qn_verb_each_option(const struct argp *argp, void (*visit)(void *user, const qn_verb_option *option), void *user);
+
 /* "quern NAME: sentence" on standard error; returns `status`, so that it can be said in one line:
  * `return qn_complain(&qn_verb_bench, QN_EXIT_USAGE, "there is no workload %s", name);` */
 int qn_complain(const qn_verb *verb, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The same with qn_last_error() as the sentence and the exit status that fits the library's status: a bad argument or
- * file is QN_EXIT_USAGE, a missing device, driver or compiler QN_EXIT_ENVIRONMENT, all else QN_EXIT_FAILED. */
+ * file is QN_EXIT_USAGE, what this machine lacks is QN_EXIT_ENVIRONMENT, all else QN_EXIT_FAILED. */
 int qn_complain_status(const qn_verb *verb, qn_status status);
 int qn_exit_of(qn_status status);
 

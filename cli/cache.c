@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cache.c - `quern cache`: look at the store of compiled kernels, verify it, empty it. All through quern/cache.h; it
+ * touches no file by itself. */
+#include "cli/verb.h"
+#include "workbench/human.h"
+#include "workbench/term.h"
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct request {
+  const char *action;
+  bool invalid, json;
+} request;
+
+enum { KEY_INVALID = 256, KEY_JSON };
+static const char *const actions[] = {"list", "verify", "clear", "path", "stat", NULL};
+
+static const struct argp_option options[] = {
+    {"invalid", KEY_INVALID, NULL, 0, "clear: only what does not verify", 0},
+    {"json", KEY_JSON, NULL, 0, "Print JSON, for tools", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+  request *order = state->input;
+  switch (key) {
+  case KEY_INVALID: order->invalid = true; return 0;
+  case KEY_JSON: order->json = true; return 0;
+  case ARGP_KEY_ARG:
+    if (order->action) argp_error(state, "one action at a time: %s or %s", order->action, arg);
+    for (size_t k = 0; actions[k]; k++)
+      if (!strcmp(arg, actions[k])) order->action = actions[k];
+    if (!order->action) argp_error(state, "there is no action %s%s", arg, qn_suggest(arg, actions));
+    return 0;
+  case ARGP_KEY_END:
+    if (!order->action) order->action = "list";
+    if (order->invalid && strcmp(order->action, "clear"))
+      argp_error(state, "--invalid belongs to clear, not to %s", order->action);
+    return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .args_doc = "[list|verify|clear|path|stat]",
+    .doc = "Look at the store of compiled kernels, verify it, empty it.\v"
+           "  list    every entry, its size, last use and what it is (the default)\n"
+           "  verify  read every entry; exit status 1 if one is damaged\n"
+           "  clear   remove every entry; losing them costs a compile each, never a result\n"
+           "  path    print the directory\n"
+           "  stat    count the entries and their bytes\n\n"
+           "QUERN_CACHE_DIR names the directory, QUERN_CACHE_BYTES bounds it, QUERN_CACHE=off does without.",
+};
+
+typedef struct sums {
+  bool print, json_wanted;
+  size_t n, invalid;
+  int64_t bytes;
+  json_t *entries;
+} sums;
+
+static void print_entry(const qn_cache_entry *entry)
+{
+  int room = qn_term_is(stdout) ? qn_term_width(stdout) - 29 : 1000;
+  printf("%9s  %-16s  %s%.*s%s\n", qn_human_bytes(entry->bytes).text, qn_human_time(entry->used_unix_s).text,
+         entry->valid ? "" : qn_term_colour(stdout, QN_RED), room < 20 ? 20 : room,
+         entry->valid ? entry->summary : "damaged; will be dropped and rebuilt",
+         entry->valid ? "" : qn_term_colour(stdout, QN_PLAIN));
+}
+
+static int visit(void *user, const qn_cache_entry *entry)
+{
+  sums *tally = user;
+  if (!tally->n && tally->print) printf("     SIZE  LAST USE          WHAT\n");
+  tally->n++;
+  tally->bytes += entry->bytes;
+  tally->invalid += !entry->valid;
+  if (tally->print) print_entry(entry);
+  if (tally->json_wanted)
+    json_array_append_new(tally->entries, json_pack("{s:s, s:s, s:I, s:I, s:b}", "file", entry->file, "summary",
+                                                    entry->summary, "bytes", (json_int_t)entry->bytes, "used_unix_s",
+                                                    (json_int_t)entry->used_unix_s, "valid", entry->valid));
+  return 0;
+}
+
+static void print_total(const request *order, const sums *tally, const char *directory)
+{
+  const char *limit = "";
+  qn_option_get("cache_bytes", &limit);
+  printf("%zu %s, %s of at most %s, in %s\n", tally->n, tally->n == 1 ? "entry" : "entries",
+         qn_human_bytes(tally->bytes).text, limit, directory);
+  if (tally->invalid)
+    printf("%zu damaged: quern cache clear --invalid\n", tally->invalid);
+  else if (!strcmp(order->action, "verify"))
+    printf("all hold\n");
+}
+
+static int look(const request *order, const char *directory)
+{
+  sums tally = {.print = !order->json && !strcmp(order->action, "list"), .json_wanted = order->json};
+  tally.entries = json_array();
+  qn_status status = qn_cache_each(visit, &tally);
+  if (status == QN_OK && order->json) {
+    json_t *all = json_pack("{s:s, s:I, s:I, s:I, s:O}", "directory", directory, "n", (json_int_t)tally.n, "bytes",
+                            (json_int_t)tally.bytes, "invalid", (json_int_t)tally.invalid, "entries", tally.entries);
+    json_dumpf(all, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(all);
+  } else if (status == QN_OK) {
+    print_total(order, &tally, directory);
+  }
+  json_decref(tally.entries);
+  if (status != QN_OK) return qn_complain_status(&qn_verb_cache, status);
+  return tally.invalid && !strcmp(order->action, "verify") ? QN_EXIT_FAILED : QN_EXIT_OK;
+}
+
+static int clear(const request *order)
+{
+  size_t removed = 0;
+  qn_status status = qn_cache_clear(order->invalid, &removed);
+  if (order->json)
+    printf("{\"removed\": %zu}\n", removed);
+  else if (status == QN_OK || removed)
+    printf("%zu %s removed\n", removed, removed == 1 ? "file" : "files");
+  return status == QN_OK ? QN_EXIT_OK : qn_complain_status(&qn_verb_cache, status);
+}
+
+static int run(int argc, char **argv)
+{
+  request order = {0};
+  qn_verb_parse(&qn_verb_cache, argc, argv, &order);
+  const char *directory;
+  qn_status status = qn_cache_directory(&directory);
+  if (status != QN_OK) return qn_complain_status(&qn_verb_cache, status);
+  if (!strcmp(order.action, "clear")) return clear(&order);
+  if (strcmp(order.action, "path")) return look(&order, directory);
+  if (order.json) {
+    json_t *path = json_pack("{s:s}", "directory", directory);
+    json_dumpf(path, stdout, 0);
+    json_decref(path);
+    putchar('\n');
+  } else {
+    puts(directory);
+  }
+  return QN_EXIT_OK;
+}
+
+const qn_verb qn_verb_cache = {"cache", "look at the store of compiled kernels, verify or empty it", run, &argp};

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* doctor.c - `quern doctor`: the report on this machine and installation. Here are the report itself, the options in
+ * force and the cache; tools and build are in doctor_build.c, devices in doctor_device.c. It mends nothing: each line
+ * is `ok` or says which command would. */
+#include "cli/doctor.h"
+#include "cli/verb.h"
+#include "workbench/build.h"
+#include "workbench/human.h"
+#include "workbench/term.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct request {
+  const char *required; /* as it was given */
+  qn_device device;     /* that name */
+  qn_device_kind backend;
+  bool limited, json;
+} request;
+
+enum { KEY_REQUIRE = 256, KEY_JSON };
+
+static const struct argp_option options[] = {
+    {"backend", 'b', "cpu|cuda|host", 0, "Only what this backend needs", 0},
+    {"require", KEY_REQUIRE, "cpu|cuda[:N]|host", 0,
+     "Exit with 3 unless a kernel was compiled and run there and its result was right", 0},
+    {"json", KEY_JSON, NULL, 0, "Print JSON, for tools", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+  request *order = state->input;
+  qn_device device;
+  switch (key) {
+  case 'b':
+    if (qn_device_from_name(arg, &device) != QN_OK) argp_error(state, "--backend: %s", qn_last_error());
+    order->limited = true;
+    order->backend = device.kind;
+    return 0;
+  case KEY_REQUIRE:
+    if (qn_device_from_name(arg, &order->device) != QN_OK) argp_error(state, "--require: %s", qn_last_error());
+    order->required = arg;
+    return 0;
+  case KEY_JSON: order->json = true; return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .doc =
+        "Examine this machine and this installation. Every line is ok or says how to mend it.\v"
+        "  ok    as it should be\n"
+        "  none  not here; nothing is wrong, but the line says how to get it\n"
+        "  MEND  wrong; the line below says the command that mends it\n\n"
+        "A GPU is not needed, unless --require cuda asks for one. Exit status: 0 when nothing is to be mended, 1 when "
+        "something is, 3 when what --require names does not work.",
+};
+
+void qn_doctor_say(qn_doctor *doctor, qn_finding finding, const char *topic, const char *mend, const char *format, ...)
+{
+  static const char *const words[] = {"ok", "none", "MEND"};
+  static const char *const states[] = {"ok", "absent", "mend"};
+  static const qn_colour colours[] = {QN_GREEN, QN_DIM, QN_RED};
+  char text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  doctor->broken += finding == QN_FINDING_MEND;
+  if (doctor->lines) {
+    json_t *line = json_pack("{s:s, s:s, s:s}", "topic", topic, "state", states[finding], "text", text);
+    if (line && mend) json_object_set_new(line, "mend", json_string(mend));
+    json_array_append_new(doctor->lines, line);
+    return;
+  }
+  printf("%s%-4s%s  %-9s %s\n", qn_term_colour(stdout, colours[finding]), words[finding],
+         qn_term_colour(stdout, QN_PLAIN), topic, text);
+  if (mend) printf("      %-9s %s%s%s\n", "", qn_term_colour(stdout, QN_BOLD), mend, qn_term_colour(stdout, QN_PLAIN));
+  fflush(stdout); /* the next examination may take a second */
+}
+
+/* ---- options in force ---- */
+static void examine_options(qn_doctor *doctor)
+{
+  for (size_t k = 0; k < qn_option_count(); k++) {
+    const qn_option_info *option = qn_option_at(k);
+    const char *value, *variable = getenv(option->variable);
+    if (qn_option_get(option->name, &value) != QN_OK) {
+      char mend[96];
+      snprintf(mend, sizeof mend, "unset %s   # or one of %s", option->variable, option->values);
+      qn_doctor_say(doctor, QN_FINDING_MEND, "option", mend, "%s", qn_last_error());
+    } else if (variable && *variable) {
+      qn_doctor_say(doctor, QN_FINDING_OK, "option", NULL, "%s = %s, from %s", option->name, value, option->variable);
+    }
+  }
+}
+
+/* ---- the cache ---- */
+typedef struct sums {
+  size_t n, invalid;
+  int64_t bytes;
+} sums;
+
+static int count(void *user, const qn_cache_entry *entry)
+{
+  sums *total = user;
+  total->n++;
+  total->invalid += !entry->valid;
+  total->bytes += entry->bytes;
+  return 0;
+}
+
+static void examine_cache(qn_doctor *doctor)
+{
+  const char *directory, *on = "on";
+  sums total = {0};
+  if (qn_option_get("cache", &on) == QN_OK && !strcmp(on, "off")) {
+    qn_doctor_say(doctor, QN_FINDING_NONE, "cache", "unset QUERN_CACHE",
+                  "off: every process compiles its kernels again");
+    return;
+  }
+  if (qn_cache_directory(&directory) != QN_OK || qn_cache_each(count, &total) != QN_OK) {
+    qn_doctor_say(doctor, QN_FINDING_MEND, "cache",
+                  "export QUERN_CACHE_DIR=$HOME/.cache/quern   # or another of your own", "%s", qn_last_error());
+    return;
+  }
+  char mend[1024];
+  snprintf(mend, sizeof mend, "chmod u+rwx '%.900s'", directory);
+  if (access(directory, R_OK | W_OK | X_OK))
+    qn_doctor_say(doctor, QN_FINDING_MEND, "cache", mend, "%s cannot be written: kernels are compiled in every process",
+                  directory);
+  else if (total.invalid)
+    qn_doctor_say(doctor, QN_FINDING_MEND, "cache", "quern cache clear --invalid",
+                  "%zu of %zu entries in %s are damaged", total.invalid, total.n, directory);
+  else
+    qn_doctor_say(doctor, QN_FINDING_OK, "cache", NULL, "%s, %zu %s, %s", directory, total.n,
+                  total.n == 1 ? "entry" : "entries", qn_human_bytes(total.bytes).text);
+}
+
+/* ---- the report ---- */
+static bool examine(qn_doctor *doctor, const request *order)
+{
+  bool works[QN_DEVICE_KIND_COUNT] = {false};
+  bool all = !order->limited;
+  qn_doctor_say(doctor, QN_FINDING_OK, "quern", NULL, "%s%s%s, built with %s, %s", qn_version(),
+                *qn_build_commit ? ", commit " : "", qn_build_commit, qn_build_compiler, qn_build_type);
+  qn_doctor_library(doctor);
+  qn_doctor_build(doctor);
+  if (all) qn_doctor_tools(doctor);
+  examine_options(doctor);
+  examine_cache(doctor);
+  if (all || order->backend == QN_CPU) works[QN_CPU] = qn_doctor_cpu(doctor);
+  if (all || order->backend == QN_HOST) works[QN_HOST] = qn_doctor_host(doctor);
+  bool one_device = order->required && order->device.kind == QN_CUDA && strchr(order->required, ':');
+  if (all || order->backend == QN_CUDA) works[QN_CUDA] = qn_doctor_cuda(doctor, one_device ? order->device.index : -1);
+  return !order->required || works[order->device.kind];
+}
+
+static int run(int argc, char **argv)
+{
+  request order = {0};
+  qn_verb_parse(&qn_verb_doctor, argc, argv, &order);
+  if (order.limited && order.required && order.device.kind != order.backend)
+    return qn_complain(&qn_verb_doctor, QN_EXIT_USAGE, "--backend %s leaves out what --require %s asks for",
+                       qn_device_kind_name(order.backend), order.required);
+  qn_doctor doctor = {.lines = order.json ? json_array() : NULL};
+  bool met = examine(&doctor, &order);
+  if (order.json) {
+    json_t *report = json_pack("{s:s, s:b, s:I, s:O}", "version", qn_version(), "met", met, "to_mend",
+                               (json_int_t)doctor.broken, "lines", doctor.lines);
+    json_dumpf(report, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(report);
+    json_decref(doctor.lines);
+  }
+  if (!met)
+    return qn_complain(&qn_verb_doctor, QN_EXIT_ENVIRONMENT, "%s does not work here; the report says why",
+                       order.required);
+  if (order.required) return QN_EXIT_OK;
+  return doctor.broken ? QN_EXIT_FAILED : QN_EXIT_OK;
+}
+
+const qn_verb qn_verb_doctor = {"doctor", "examine this machine: what works, and how to mend what does not", run,
+                                &argp};

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* doctor_device.c - `quern doctor` on devices: what is there, and whether a real kernel, compiled and launched now,
+ * gives the right bits. One Lion step stands for all ops; checking them is the work of `quern check`. */
+#include "cli/doctor.h"
+#include "cpu/tier.h"
+#include "device/backend.h"
+#include "workbench/human.h"
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- a small Lion step whose result is known: a tail behind the vectors, values that reach every branch of the sign;
+ * the room keeps each array aligned ---- */
+enum { N = 4099, ROOM = 4160 };
+
+typedef struct arrays {
+  float param[ROOM], grad[ROOM], momentum[ROOM];
+} arrays;
+
+static void fill(arrays *a)
+{
+  for (int k = 0; k < N; k++) {
+    a->param[k] = (float)(k % 17 - 8) / 16;
+    a->grad[k] = k % 5 == 0 ? 0 : (float)(k % 23 - 11) / 32;
+    a->momentum[k] = k % 5 == 0 ? 0 : (float)(k % 7 - 3) / 64;
+  }
+}
+
+/* The formula of quern/lion.h, written again with nothing of the library in it. */
+static void expect(arrays *a, const qn_lion_params *p)
+{
+  float lr = (float)p->lr, keep = (float)(1 - p->lr * p->weight_decay);
+  float beta1 = (float)p->beta1, rest1 = (float)(1 - p->beta1);
+  float beta2 = (float)p->beta2, rest2 = (float)(1 - p->beta2);
+  for (int k = 0; k < N; k++) {
+    float c = fmaf(beta1, a->momentum[k], rest1 * a->grad[k]);
+    float sign = c > 0 ? 1.0f : c < 0 ? -1.0f : 0.0f;
+    a->param[k] = fmaf(a->param[k], keep, -(lr * sign));
+    a->momentum[k] = fmaf(beta2, a->momentum[k], rest2 * a->grad[k]);
+  }
+}
+
+static qn_status step_on(qn_device device, const qn_lion_params *params, arrays *a)
+{
+  void *memory = NULL;
+  qn_try(qn_memory_allocate(device, sizeof *a, &memory));
+  const int64_t shape[] = {N};
+  arrays *there = memory;
+  qn_tensor param = {there->param, QN_F32, 1, shape, NULL, device};
+  qn_tensor grad = {there->grad, QN_F32, 1, shape, NULL, device};
+  qn_tensor momentum = {there->momentum, QN_F32, 1, shape, NULL, device};
+  qn_exec exec = {.size = sizeof exec, .device = device};
+  qn_status status = qn_memory_write(device, NULL, memory, a, sizeof *a);
+  if (status == QN_OK) status = qn_lion_step(&exec, params, 1, &param, &grad, &momentum, NULL);
+  if (status == QN_OK) status = qn_memory_read(device, NULL, a, memory, sizeof *a);
+  qn_status released = qn_memory_release(device, memory);
+  return status != QN_OK ? status : released;
+}
+
+static double seconds(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Whether the step ran there and every bit of it is right. */
+static bool try_out(qn_doctor *doctor, qn_device device, const char *topic, const char *mend)
+{
+  qn_lion_params params = QN_LION_DEFAULTS;
+  params.lr = 0x1p-7;
+  params.weight_decay = 0.125;
+  arrays *a = calloc(2, sizeof *a);
+  if (!a) return false;
+  fill(&a[0]);
+  a[1] = a[0];
+  expect(&a[1], &params);
+  double began = seconds();
+  qn_status status = step_on(device, &params, &a[0]);
+  double took = seconds() - began;
+  bool right = status == QN_OK && !memcmp(&a[0], &a[1], sizeof *a);
+  free(a);
+  if (right)
+    qn_doctor_say(doctor, QN_FINDING_OK, topic, NULL, "a Lion step over %d elements ran in %.0f ms, every bit right", N,
+                  1e3 * took);
+  else if (status == QN_OK)
+    qn_doctor_say(doctor, QN_FINDING_MEND, topic, "quern check lion   # says which elements",
+                  "a Lion step gave wrong bits");
+  else
+    qn_doctor_say(doctor, QN_FINDING_MEND, topic, mend, "a Lion step failed: %s", qn_last_error());
+  return right;
+}
+
+/* ---- the processor ---- */
+static void tiers_text(qn_text *text)
+{
+  for (qn_tier tier = 0; tier < QN_TIER_ORACLE; tier++)
+    if (qn_tier_built(tier))
+      qn_text_add(text, "%s%s%s", text->length ? ", " : "", qn_tier_name(tier),
+                  qn_tier_runs_here(tier) ? "" : " (not on this processor)");
+}
+
+bool qn_doctor_cpu(qn_doctor *doctor)
+{
+  qn_device cpu = {QN_CPU, 0};
+  qn_device_info info = {.size = sizeof info};
+  const char *chosen;
+  qn_text tiers = {0};
+  if (qn_device_query(cpu, &info) == QN_OK)
+    qn_doctor_say(doctor, QN_FINDING_OK, "cpu", NULL, "%s, %d threads, %s of memory", info.name, info.multiprocessors,
+                  qn_human_bytes(info.memory_bytes).text);
+  else
+    qn_doctor_say(doctor, QN_FINDING_MEND, "cpu", "mount -t proc proc /proc", "%s", qn_last_error());
+  if (qn_option_get("cpu", &chosen) != QN_OK) return false; /* reported with the options */
+  tiers_text(&tiers);
+  if (qn_cpu_tier(&chosen) == QN_OK)
+    qn_doctor_say(doctor, QN_FINDING_OK, "cpu", NULL, "tiers built: %s; %s would run", tiers.at ? tiers.at : "none",
+                  chosen);
+  else
+    qn_doctor_say(doctor, QN_FINDING_MEND, "cpu", "unset QUERN_CPU", "%s", qn_last_error());
+  qn_text_free(&tiers);
+  return try_out(doctor, cpu, "cpu", "quern check lion --backend cpu");
+}
+
+/* ---- device sources on the processor ---- */
+bool qn_doctor_host(qn_doctor *doctor)
+{
+  static const char mend[] = "apt-get install g++   # or export QUERN_CXX=/path/to/c++";
+  qn_device host = {QN_HOST, 0};
+  qn_device_info info = {.size = sizeof info};
+  if (qn_device_query(host, &info) != QN_OK || !info.compiler_version) {
+    qn_doctor_say(doctor, QN_FINDING_NONE, "host", mend, "device sources cannot be run without a GPU: %s",
+                  qn_last_error());
+    return false;
+  }
+  qn_doctor_say(doctor, QN_FINDING_OK, "host", NULL, "C++ compiler %s, version %d.%d", info.compiler_path,
+                info.compiler_version / 1000, info.compiler_version % 1000 / 10);
+  return try_out(doctor, host, "host", mend);
+}
+
+/* ---- NVIDIA GPUs ---- */
+enum { OLDEST_NVRTC = 11020 }; /* the first that gives a CUDA binary for the device rather than PTX */
+
+/* The architectures that an NVRTC compiles for, as its own list says; newer than 11.2 all have it. */
+static int supported_archs(const char *path, int *least, int *most)
+{
+  int (*number)(int *), (*list)(int *), n = 0, archs[64];
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) return 0;
+  void *symbols[2] = {dlsym(library, "nvrtcGetNumSupportedArchs"), dlsym(library, "nvrtcGetSupportedArchs")};
+  if (symbols[0] && symbols[1]) {
+    memcpy(&number, &symbols[0], sizeof number);
+    memcpy(&list, &symbols[1], sizeof list);
+    if (number(&n) || n < 1 || n > 64 || list(archs)) n = 0;
+  }
+  for (int k = 0; k < n; k++) {
+    *least = k && *least < archs[k] ? *least : archs[k];
+    *most = k && *most > archs[k] ? *most : archs[k];
+  }
+  dlclose(library);
+  return n;
+}
+
+/* Whether it is there and new enough for a device of this architecture (0: no device). */
+static bool examine_nvrtc(qn_doctor *doctor, int arch)
+{
+  static const char mend[] = "pip install nvidia-cuda-nvrtc   # or export QUERN_LIBNVRTC=/path/to/libnvrtc.so";
+  char path[1024] = "";
+  int version = 0, least = 0, most = 0;
+  qn_status status = qn_cuda_compiler(&version, path, sizeof path);
+  if (status != QN_OK) {
+    qn_doctor_say(doctor, arch ? QN_FINDING_MEND : QN_FINDING_NONE, "nvrtc", mend, "%s", qn_last_error());
+    return false;
+  }
+  int n = supported_archs(path, &least, &most);
+  bool old = version < OLDEST_NVRTC, short_of = n && arch && (arch < least || arch > most);
+  if (old)
+    qn_doctor_say(doctor, QN_FINDING_MEND, "nvrtc", mend, "version %d.%d, %s: at least %d.%d is needed", version / 1000,
+                  version % 1000 / 10, path, OLDEST_NVRTC / 1000, OLDEST_NVRTC % 1000 / 10);
+  else if (short_of)
+    qn_doctor_say(doctor, QN_FINDING_MEND, "nvrtc", mend,
+                  "version %d.%d, %s: compiles for sm_%d to sm_%d, the GPU is sm_%d", version / 1000,
+                  version % 1000 / 10, path, least, most, arch);
+  else
+    qn_doctor_say(doctor, QN_FINDING_OK, "nvrtc", NULL, "version %d.%d, %s, compiles for sm_%d to sm_%d",
+                  version / 1000, version % 1000 / 10, path, least, most);
+  return !old && !short_of;
+}
+
+static bool examine_gpu(qn_doctor *doctor, int index)
+{
+  char topic[24];
+  qn_device device = {QN_CUDA, index};
+  qn_device_info info = {.size = sizeof info};
+  snprintf(topic, sizeof topic, "cuda:%d", index);
+  if (qn_device_query(device, &info) != QN_OK) {
+    qn_doctor_say(doctor, QN_FINDING_MEND, topic, "nvidia-smi   # says whether the driver sees it", "%s",
+                  qn_last_error());
+    return false;
+  }
+  if (index == 0)
+    qn_doctor_say(doctor, QN_FINDING_OK, "driver", NULL, "CUDA %d.%d, %s", info.driver_version / 1000,
+                  info.driver_version % 1000 / 10, info.driver_path);
+  qn_doctor_say(doctor, QN_FINDING_OK, topic, NULL, "%s, sm_%d, %d multiprocessors, %s of memory, %s free", info.name,
+                info.arch, info.multiprocessors, qn_human_bytes(info.memory_bytes).text,
+                qn_human_bytes(info.free_bytes).text);
+  return examine_nvrtc(doctor, info.arch) && try_out(doctor, device, topic, "quern check lion --backend cuda");
+}
+
+bool qn_doctor_cuda(qn_doctor *doctor, int index)
+{
+  int count = 0;
+  if (qn_device_count(QN_CUDA, &count) != QN_OK) {
+    qn_doctor_say(doctor, QN_FINDING_MEND, "cuda", "apt-get install --reinstall nvidia-driver   # then reboot", "%s",
+                  qn_last_error());
+    return false;
+  }
+  if (count == 0) {
+    qn_doctor_say(doctor, QN_FINDING_NONE, "cuda", "apt-get install nvidia-driver   # on a machine with an NVIDIA GPU",
+                  "no GPU to use: %s", qn_last_error());
+    examine_nvrtc(doctor, 0);
+    return false;
+  }
+  if (index >= count) {
+    qn_doctor_say(doctor, QN_FINDING_MEND, "cuda", "quern doctor --require cuda",
+                  "cuda:%d: there are %d, counted from 0", index, count);
+    return false;
+  }
+  bool works = true;
+  for (int k = index < 0 ? 0 : index; k < (index < 0 ? count : index + 1); k++) works &= examine_gpu(doctor, k);
+  return works;
+}

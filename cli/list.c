@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* list.c - `quern list`: ops, their variants on each backend, which would run here and why; with --verbose the types
+ * and parameters too. Everything comes from the ops' descriptions. --json is what CI compares the tests that ran
+ * against. */
+#include "cli/verb.h"
+#include "workbench/term.h"
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct request {
+  const char *op, *backend;
+  bool verbose, json;
+} request;
+
+enum { KEY_JSON = 256 };
+
+static const struct argp_option options[] = {
+    {"backend", 'b', "cpu|cuda|host", 0, "Only the variants of this backend", 0},
+    {"verbose", 'v', NULL, 0, "Types and parameters too", 0},
+    {"json", KEY_JSON, NULL, 0, "Print JSON, for tools; everything is in it", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+  request *order = state->input;
+  qn_device device;
+  switch (key) {
+  case 'b':
+    if (qn_device_from_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
+    order->backend = qn_device_kind_name(device.kind);
+    return 0;
+  case 'v': order->verbose = true; return 0;
+  case KEY_JSON: order->json = true; return 0;
+  case ARGP_KEY_ARG:
+    if (order->op) argp_error(state, "one op at a time: %s or %s", order->op, arg);
+    order->op = arg;
+    return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .args_doc = "[OP]",
+    .doc = "List ops and their variants on each backend: which would run here, and why.\v"
+           "A variant's state says how far it is proved on this machine:\n"
+           "  runs           it can be run here, so its checks are run here\n"
+           "  compiled only  it builds, but what it is for is not here\n"
+           "  emitted only   its source is there, but nothing here compiles it\n"
+           "A call on a backend takes the variant that is marked with >.",
+};
+
+static bool wanted(const request *order, const qn_variant *variant)
+{
+  return !order->backend || !strcmp(order->backend, variant->backend);
+}
+
+/* ---- for people ---- */
+static void print_variants(const request *order, const qn_op_info *op)
+{
+  printf("  %s  backend  variant   state          why%s\n", qn_term_colour(stdout, QN_DIM),
+         qn_term_colour(stdout, QN_PLAIN));
+  for (size_t k = 0; k < qn_op_variant_count(op); k++) {
+    qn_variant v = {.size = sizeof v};
+    if (qn_op_variant_at(op, k, &v) != QN_OK || !wanted(order, &v)) continue;
+    qn_colour colour = v.chosen ? QN_GREEN : v.available ? QN_PLAIN : QN_DIM;
+    printf("  %s%s %-7s  %-8s  %-13s  %s%s\n", colour == QN_PLAIN ? "" : qn_term_colour(stdout, colour),
+           v.chosen ? ">" : " ", v.backend, v.name, v.state, v.why,
+           colour == QN_PLAIN ? "" : qn_term_colour(stdout, QN_PLAIN));
+  }
+}
+
+static const char *access_word(qn_access access)
+{
+  return access == QN_READ ? "read" : access == QN_WRITE ? "written" : access == QN_READ_WRITE ? "updated" : "-";
+}
+
+static size_t row_bytes(const qn_op_info *op, const qn_op_types *row)
+{
+  size_t bytes = 0;
+  for (size_t t = 0; t < op->n_tensors; t++) {
+    int passes = !!(row->tensor[t].access & QN_READ) + !!(row->tensor[t].access & QN_WRITE);
+    bytes += (size_t)passes * qn_dtype_bytes(row->tensor[t].dtype);
+  }
+  return bytes;
+}
+
+static void print_types(const qn_op_info *op)
+{
+  printf("\n  tensors\n");
+  for (size_t t = 0; t < op->n_tensors; t++) printf("    %-10s %s\n", op->tensors[t].name, op->tensors[t].doc);
+  printf("\n  types, and bytes an element\n   ");
+  for (size_t t = 0; t < op->n_tensors; t++) printf(" %-13s", op->tensors[t].name);
+  printf(" bytes\n");
+  for (size_t r = 0; r < op->n_types; r++) {
+    printf("   ");
+    for (size_t t = 0; t < op->n_tensors; t++) {
+      qn_access access = op->types[r].tensor[t].access;
+      printf(" %-4s %-8s", access ? qn_dtype_name(op->types[r].tensor[t].dtype) : "-",
+             access ? access_word(access) : "");
+    }
+    printf(" %5zu\n", row_bytes(op, &op->types[r]));
+  }
+}
+
+static const char *type_word(qn_param_type type)
+{
+  switch (type) {
+  case QN_PARAM_DOUBLE: return "double";
+  case QN_PARAM_U64: return "u64";
+  case QN_PARAM_BOOL: return "0 or 1";
+  case QN_PARAM_ENUM: return "enum";
+  case QN_PARAM_DEVICE_F32: return "device f32";
+  case QN_PARAM_DEVICE_I64: return "device i64[]";
+  case QN_PARAM_DEVICE_HYPER: return "device struct";
+  case QN_PARAM_HOST_U64: return "host u64[]";
+  }
+  return "?";
+}
+
+/* "[0, 1)" of a double, "a|b" of an enum, "" where any value will do. */
+static void range_text(const qn_op_param *param, char *text, size_t bytes)
+{
+  text[0] = 0;
+  if (param->type == QN_PARAM_ENUM) snprintf(text, bytes, "%s", param->values);
+  if (param->type != QN_PARAM_DOUBLE || (isinf(param->least) && isinf(param->most))) return;
+  if (isinf(param->most))
+    snprintf(text, bytes, "at least %g", param->least);
+  else
+    snprintf(text, bytes, "[%g, %g%c", param->least, param->most, param->below_most ? ')' : ']');
+}
+
+static bool is_pointer(const qn_op_param *param) { return param->type >= QN_PARAM_DEVICE_F32; }
+
+static void default_text(const qn_op_param *param, char *text, size_t bytes)
+{
+  snprintf(text, bytes, "%g", param->default_value);
+  if (is_pointer(param)) snprintf(text, bytes, "NULL");
+  if (param->type != QN_PARAM_ENUM) return;
+  const char *value = param->values;
+  for (int k = (int)param->default_value; k > 0 && strchr(value, '|'); k--) value = strchr(value, '|') + 1;
+  snprintf(text, bytes, "%.*s", (int)strcspn(value, "|"), value);
+}
+
+static void print_params(const qn_op_info *op)
+{
+  printf("\n  parameters\n");
+  for (size_t k = 0; k < op->n_params; k++) {
+    char range[96], value[32];
+    range_text(&op->params[k], range, sizeof range);
+    default_text(&op->params[k], value, sizeof value);
+    printf("    %-17s %-13s default %-8s %s\n", op->params[k].name, type_word(op->params[k].type), value, range);
+    printf("    %-17s %s\n", "", op->params[k].doc);
+  }
+}
+
+static void print_op(const request *order, const qn_op_info *op)
+{
+  printf("%s%s%s - %s\n", qn_term_colour(stdout, QN_BOLD), op->name, qn_term_colour(stdout, QN_PLAIN), op->brief);
+  print_variants(order, op);
+  if (!order->verbose) return;
+  print_types(op);
+  print_params(op);
+}
+
+/* ---- for tools ---- */
+static json_t *variants_json(const request *order, const qn_op_info *op)
+{
+  json_t *list = json_array();
+  for (size_t k = 0; k < qn_op_variant_count(op); k++) {
+    qn_variant v = {.size = sizeof v};
+    if (qn_op_variant_at(op, k, &v) != QN_OK || !wanted(order, &v)) continue;
+    json_array_append_new(list,
+                          json_pack("{s:s, s:s, s:s, s:b, s:b, s:s}", "backend", v.backend, "name", v.name, "state",
+                                    v.state, "available", v.available, "chosen", v.chosen, "why", v.why));
+  }
+  return list;
+}
+
+static json_t *types_json(const qn_op_info *op)
+{
+  json_t *list = json_array();
+  for (size_t r = 0; r < op->n_types; r++) {
+    json_t *row = json_object();
+    for (size_t t = 0; t < op->n_tensors; t++) {
+      if (!op->types[r].tensor[t].access) continue;
+      json_object_set_new(row, op->tensors[t].name,
+                          json_pack("{s:s, s:s}", "dtype", qn_dtype_name(op->types[r].tensor[t].dtype), "access",
+                                    access_word(op->types[r].tensor[t].access)));
+    }
+    json_array_append_new(list,
+                          json_pack("{s:o, s:I}", "tensors", row, "bytes", (json_int_t)row_bytes(op, &op->types[r])));
+  }
+  return list;
+}
+
+static json_t *params_json(const qn_op_info *op)
+{
+  json_t *list = json_array();
+  for (size_t k = 0; k < op->n_params; k++) {
+    const qn_op_param *p = &op->params[k];
+    char value[32];
+    default_text(p, value, sizeof value);
+    json_t *param =
+        json_pack("{s:s, s:s, s:s, s:s}", "name", p->name, "type", type_word(p->type), "default", value, "doc", p->doc);
+    if (p->type == QN_PARAM_DOUBLE && !isinf(p->least)) json_object_set_new(param, "least", json_real(p->least));
+    if (p->type == QN_PARAM_DOUBLE && !isinf(p->most))
+      json_object_set_new(param, p->below_most ? "below" : "most", json_real(p->most));
+    if (p->type == QN_PARAM_ENUM) json_object_set_new(param, "values", json_string(p->values));
+    json_array_append_new(list, param);
+  }
+  return list;
+}
+
+static json_t *op_json(const request *order, const qn_op_info *op)
+{
+  json_t *tensors = json_array();
+  for (size_t t = 0; t < op->n_tensors; t++)
+    json_array_append_new(tensors, json_pack("{s:s, s:s}", "name", op->tensors[t].name, "doc", op->tensors[t].doc));
+  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "name", op->name, "brief", op->brief, "variants",
+                   variants_json(order, op), "tensors", tensors, "types", types_json(op), "params", params_json(op));
+}
+
+static int run(int argc, char **argv)
+{
+  request order = {0};
+  qn_verb_parse(&qn_verb_list, argc, argv, &order);
+  const qn_op_info *only = NULL;
+  if (order.op && qn_op_find(order.op, &only) != QN_OK)
+    return qn_complain(&qn_verb_list, QN_EXIT_USAGE, "%s", qn_last_error());
+
+  json_t *ops = json_array();
+  for (size_t k = 0; k < qn_op_count(); k++) {
+    const qn_op_info *op = qn_op_at(k);
+    if (only && op != only) continue;
+    if (order.json)
+      json_array_append_new(ops, op_json(&order, op));
+    else
+      print_op(&order, op);
+  }
+  if (order.json) {
+    json_t *all = json_pack("{s:s, s:O}", "version", qn_version(), "ops", ops);
+    json_dumpf(all, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(all);
+  }
+  json_decref(ops);
+  return QN_EXIT_OK;
+}
+
+const qn_verb qn_verb_list = {"list", "list ops and variants: which would run here, and why", run, &argp};
