@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test.h - tests print TAP, a line a check: `check(x == 2, "x is %d", x);`, `refuses(call(), QN_BAD_ARGUMENT, "-3")`,
- * and `return test_end();`. From one thread. It knows no op and skips nothing in silence. */
+ * and `return test_end();`. From one thread. */
 #ifndef QN_TESTS_TEST_H
 #define QN_TESTS_TEST_H
 #include "quern/status.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int test_count, test_failures;
+static int test_count, test_failures, test_held;
 
 __attribute__((format(printf, 5, 6), unused)) static bool test_report(bool ok, const char *file, int line,
                                                                       const char *expression, const char *format, ...)
@@ -20,15 +20,16 @@ __attribute__((format(printf, 5, 6), unused)) static bool test_report(bool ok, c
   printf("%sok %d - ", ok ? "" : "not ", ++test_count);
   vprintf(format, arguments);
   va_end(arguments);
+  if (!ok) printf("\n# %s:%d: %s\n# last error: %s", file, line, expression, qn_last_error());
   printf("\n");
-  if (!ok) printf("# %s:%d: %s\n# last error: %s\n", file, line, expression, qn_last_error());
   fflush(stdout);
   test_failures += !ok;
   return ok;
 }
 
-/* One line of TAP: the condition, and what it shows as a format with values. Gives the condition back. */
-#define check(condition, ...) test_report((condition), __FILE__, __LINE__, #condition, __VA_ARGS__)
+/* One line of TAP: the condition (evaluated first, given back), and what it shows as a format with values. */
+#define check(condition, ...)                                                                                          \
+  (test_held = (condition), test_report(test_held != 0, __FILE__, __LINE__, #condition, __VA_ARGS__))
 
 /* The call must fail with this status, and its sentence must contain these words (values, above all). */
 #define refuses(call, status, words) test_refusal((call), (status), (words), __FILE__, __LINE__, #call)
@@ -41,12 +42,11 @@ __attribute__((unused)) static bool test_refusal(qn_status got, qn_status want, 
   return ok;
 }
 
-/* What cannot be tried here, and why; never for what could be. */
 __attribute__((format(printf, 1, 2), unused)) static void skip(const char *format, ...)
 {
   va_list arguments;
   va_start(arguments, format);
-  printf("ok %d - # SKIP ", ++test_count);
+  printf("ok %d - # SKIP ", ++test_count); /* what cannot be tried here; never what could */
   vprintf(format, arguments);
   va_end(arguments);
   printf("\n");

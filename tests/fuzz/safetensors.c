@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* safetensors.c - throws mutated headers at the reader. With clang's -fsanitize=fuzzer (QN_LIBFUZZER defined) libFuzzer
+ * drives it; alone it is a test that mutates good headers for some seconds and reports in TAP: fuzz_safetensors
+ * [SECONDS [SEED]]. Whatever is accepted is held against the promises that the reader makes. */
+#include "core/core.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* What the caller relies on: names apart, offsets that tile the data, sizes without overflow. */
+static void hold(const qn_safetensors *list, uint64_t data_bytes)
+{
+  uint64_t at = 0;
+  for (size_t k = 0; k < list->n; k++) {
+    const qn_safetensor *t = &list->tensor[k];
+    if (t->begin != at || t->end < t->begin || t->ndim < 0 || t->ndim > QN_MAX_NDIM || !*t->dtype) abort();
+    for (int d = 0; d < t->ndim; d++)
+      if (t->shape[d] < 0) abort();
+    if (!strcmp(t->dtype, "U8")) {
+      uint64_t bytes = 1;
+      for (int d = 0; d < t->ndim; d++) bytes *= (uint64_t)t->shape[d];
+      if (bytes != t->end - t->begin) abort();
+    }
+    at = t->end;
+  }
+  if (at != data_bytes) abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+  qn_safetensors list;
+  uint64_t data_bytes = 24;
+  uint8_t *exact = malloc(bytes ? bytes : 1); /* so that a read past the end is seen */
+  if (!exact) return 0;
+  memcpy(exact, data, bytes);
+  if (qn_safetensors_parse(exact, bytes, data_bytes, "fuzz", &list) == QN_OK) {
+    hold(&list, data_bytes);
+    qn_safetensors_free(&list);
+  } else if (list.n || list.tensor || list.storage || !*qn_last_error())
+    abort();
+  free(exact);
+  return 0;
+}
+
+#ifndef QN_LIBFUZZER
+static uint64_t state;
+
+static uint64_t next(void) /* xorshift64* */
+{
+  state ^= state >> 12;
+  state ^= state << 25;
+  state ^= state >> 27;
+  return state * UINT64_C(2685821657736338717);
+}
+
+static const char *const seeds[] = {
+    "{}",
+    "{\"a\":{\"dtype\":\"U8\",\"shape\":[2,3,4],\"data_offsets\":[0,24]}}",
+    ("{\"__metadata__\":{\"format\":\"pt\",\"\\u00e9\":\"\\ud83d\\ude00\"},\"w\":{\"dtype\":\"F32\",\"shape\":[4],"
+     "\"data_offsets\":[0,16]},\"b\\n\":{\"dtype\":\"BF16\",\"shape\":[],\"data_offsets\":[16,18]},"
+     "\"c\303\251\":{\"dtype\":\"U8\",\"shape\":[6,1],\"data_offsets\":[18,24]}}   "),
+    ("{\"x\":{\"data_offsets\":[0,24],\"shape\":[3],\"dtype\":\"I64\"},\"y\":{\"dtype\":\"F16\",\"shape\":[0],"
+     "\"data_offsets\":[24,24]}}"),
+};
+static const char *const words[] = {"{",
+                                    "}",
+                                    "[",
+                                    "]",
+                                    ",",
+                                    ":",
+                                    "\"",
+                                    "\\u0000",
+                                    "\\ud800",
+                                    "-1",
+                                    "1e9",
+                                    "0",
+                                    "24",
+                                    "F4_E2M1",
+                                    "18446744073709551616",
+                                    "9223372036854775807",
+                                    "4611686018427387904",
+                                    "\"shape\":",
+                                    "\"dtype\":\"U8\"",
+                                    "\xff",
+                                    "\xed\xa0\x80",
+                                    "__metadata__",
+                                    "[[[[[[[["};
+
+/* Replaces `cut` bytes at a random place by a word. */
+static size_t splice(char *text, size_t n, size_t most)
+{
+  const char *word = words[next() % (sizeof words / sizeof *words)];
+  size_t at = next() % (n + 1), cut = next() % 4, length = strlen(word);
+  if (cut > n - at) cut = n - at;
+  if (n - cut + length > most) return n;
+  memmove(text + at + length, text + at + cut, n - at - cut);
+  memcpy(text + at, word, length);
+  return n - cut + length;
+}
+
+static size_t mutate(char *text, size_t most)
+{
+  const char *seed = seeds[next() % (sizeof seeds / sizeof *seeds)];
+  size_t n = strlen(seed);
+  memcpy(text, seed, n);
+  for (uint64_t k = next() % 6; k > 0; k--) {
+    uint64_t kind = next() % 5;
+    if (kind == 0)
+      n = splice(text, n, most);
+    else if (kind == 1 && n)
+      text[next() % n] ^= (char)(1 << next() % 8);
+    else if (kind == 2 && n)
+      text[next() % n] = "0123456789"[next() % 10];
+    else if (kind == 3 && n)
+      n = next() % n;             /* cut short */
+    else if (n && n < most / 2) { /* say a piece twice */
+      size_t from = next() % n, length = next() % (n - from + 1);
+      memmove(text + from + length, text + from, n - from);
+      n += length;
+    }
+  }
+  return n;
+}
+
+int main(int argc, char **argv)
+{
+  enum { MOST = 4096 };
+  char text[MOST];
+  double seconds = argc > 1 ? strtod(argv[1], NULL) : 3;
+  uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL), n = 0;
+  state = seed * 2 + 1;
+  printf("# seed %" PRIu64 "\n", seed);
+  fflush(stdout);
+  for (clock_t end = clock() + (clock_t)(seconds * CLOCKS_PER_SEC); clock() < end;)
+    for (int k = 0; k < 1000; k++, n++) {
+      size_t bytes = mutate(text, MOST);
+      LLVMFuzzerTestOneInput((const uint8_t *)text, bytes);
+    }
+  printf("ok 1 - mutated headers are refused or keep the reader's promises\n# %" PRIu64 " headers\n1..1\n", n);
+  return 0;
+}
+#endif
