@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turn device sources into one C table: embed.py OUT ROOT FILE... (names in the table are relative to ROOT)."""
+"""Turn device sources into one C table: embed.py OUT TABLE ROOT FILE... (names in TABLE are relative to ROOT)."""
 import pathlib
 import sys
 
-out, root, *files = sys.argv[1:]
+out, table, root, *files = sys.argv[1:]
 root = pathlib.Path(root).resolve()
 arrays, rows = [], []
 for k, file in enumerate(files):
@@ -13,4 +13,4 @@ for k, file in enumerate(files):
     rows.append(f'    {{"{path.relative_to(root).as_posix()}", (const char *)source_{k}, {len(data)}}},\n')
 pathlib.Path(out).write_text(
     '#include "core/source.h"\n' + "".join(arrays) +
-    "const qn_source qn_sources[] = {\n" + "".join(rows) + "    {0},\n};\n")
+    f"const qn_source {table}[] = {{\n" + "".join(rows) + "    {0},\n};\n")

@@ -73,6 +73,7 @@ typedef struct qn_op_info {
   double oracle_units;     /* reference against the double oracle: units of eps times the magnitudes of the terms */
   const char *unfused_doc; /* what the unfused form is, in one line */
   double unfused_bytes;    /* per element, in f32 */
+  double operations;       /* arithmetic per element, a multiply-add counting two: its place in a roofline */
 } qn_op_info;
 
 QN_API size_t qn_op_count(void);

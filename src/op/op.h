@@ -46,7 +46,17 @@ typedef struct qn_op {
   const char *device_source; /* as embedded: "op/lion/lion.cu"; its kernel is called as the op */
   /* The unfused form over f32 arrays, pass by pass, for benches; NULL: none. Arrays by role, then one scratch array. */
   void (*unfused)(size_t n, float *const *arrays, const void *coef);
+  /* The same for devices: a source with the kernel <name>_unfused, compiled once a pass with QN_PASS=0, 1 ...; each is
+   * launched with one thread for four elements and takes a qn_unfused_args with the coefficients behind it. */
+  const char *unfused_source;
+  int unfused_passes;
 } qn_op;
+
+/* What a pass of the unfused form is launched with; coef_bytes of coefficients follow. */
+typedef struct qn_unfused_args {
+  float *array[QN_MAX_TENSORS + 1]; /* by role, then the scratch array; 16-byte aligned */
+  uint64_t n;
+} qn_unfused_args;
 
 #define QN_OP(name) extern const qn_op qn_op_##name;
 #include "ops.h"
