@@ -163,7 +163,7 @@ static bool examine(qn_doctor *doctor, const request *order)
 static int run(int argc, char **argv)
 {
   request order = {0};
-  qn_verb_parse(&qn_verb_doctor, argc, argv, &order);
+  qn_verb_parse_only(&qn_verb_doctor, argc, argv, &order);
   if (order.limited && order.required && order.device.kind != order.backend)
     return qn_complain(&qn_verb_doctor, QN_EXIT_USAGE, "--backend %s leaves out what --require %s asks for",
                        qn_device_kind_name(order.backend), order.required);

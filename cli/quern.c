@@ -137,7 +137,7 @@ static error_t parse_one_word(int key, char *arg, struct argp_state *state)
 static int run_help(int argc, char **argv)
 {
   const char *name = NULL;
-  qn_verb_parse(&qn_verb_help, argc, argv, &name);
+  qn_verb_parse_only(&qn_verb_help, argc, argv, &name);
   const qn_verb *verb = name ? find_verb(name) : NULL;
   if (name && !verb) return unknown_verb(name);
   char title[64];
@@ -155,7 +155,7 @@ const qn_verb qn_verb_help = {"help", "tell what a verb can do", run_help, &help
 
 static int run_version(int argc, char **argv)
 {
-  qn_verb_parse(&qn_verb_version, argc, argv, NULL);
+  qn_verb_parse_only(&qn_verb_version, argc, argv, NULL);
   print_version(stdout, NULL);
   return QN_EXIT_OK;
 }
@@ -164,8 +164,7 @@ static const struct argp version_argp = {.doc = "Print version, commit, compiler
 const qn_verb qn_verb_version = {"version", "print version, commit, compiler and CPU tiers", run_version,
                                  &version_argp};
 
-/* ---- the environment: a misspelt variable would be silently without effect, a wrong value fail far from its cause
- * ---- */
+/* ---- the environment: a misspelt variable would silently have no effect ---- */
 static void warn_of_unknown_variables(void)
 {
   const char *names[QN_OPTION_COUNT + 1] = {NULL};
@@ -180,18 +179,6 @@ static void warn_of_unknown_variables(void)
     for (size_t k = 0; names[k]; k++) known = known || !strcmp(names[k], name);
     if (!known) fprintf(stderr, "quern: the variable %s means nothing here%s\n", name, qn_suggest(name, names));
   }
-}
-
-static bool variables_hold(void)
-{
-  bool hold = true;
-  for (size_t k = 0; k < qn_option_count(); k++) {
-    const char *value;
-    if (qn_option_get(qn_option_at(k)->name, &value) == QN_OK) continue;
-    fprintf(stderr, "quern: %s\n", qn_last_error());
-    hold = false;
-  }
-  return hold;
 }
 
 /* A full disk behind standard output must not look like success; argp's own --help leaves through exit as well. */
@@ -221,8 +208,6 @@ int main(int argc, char **argv)
   const qn_verb *verb = find_verb(chosen.verb);
   if (!verb) return unknown_verb(chosen.verb);
   warn_of_unknown_variables();
-  bool reads_nothing = verb == &qn_verb_help || verb == &qn_verb_version || !strcmp(verb->name, "doctor");
-  if (!reads_nothing && !variables_hold()) return QN_EXIT_USAGE;
   snprintf(name, sizeof name, "quern %s", verb->name);
   argv[chosen.at] = name;
   return verb->run(argc - chosen.at, argv + chosen.at);

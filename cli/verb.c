@@ -122,11 +122,24 @@ void qn_verb_look(const struct argp *argp, bool in_order, int argc, char **argv)
   }
 }
 
-void qn_verb_parse(const qn_verb *verb, int argc, char **argv, void *input)
+void qn_verb_parse_only(const qn_verb *verb, int argc, char **argv, void *input)
 {
   qn_verb_look(verb->argp, false, argc, argv);
   error_t error = argp_parse(verb->argp, argc, argv, 0, NULL, input);
   if (error) exit(qn_complain(verb, QN_EXIT_FAILED, "%s", strerror(error)));
+}
+
+void qn_verb_parse(const qn_verb *verb, int argc, char **argv, void *input)
+{
+  qn_verb_parse_only(verb, argc, argv, input);
+  bool hold = true;
+  for (size_t k = 0; k < qn_option_count(); k++) {
+    const char *value;
+    if (qn_option_get(qn_option_at(k)->name, &value) == QN_OK) continue;
+    hold = false;
+    qn_complain(verb, QN_EXIT_USAGE, "%s", qn_last_error());
+  }
+  if (!hold) exit(QN_EXIT_USAGE);
 }
 
 int qn_complain(const qn_verb *verb, int status, const char *format, ...)

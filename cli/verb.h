@@ -24,8 +24,11 @@ typedef struct qn_verb {
 extern const qn_verb *const qn_verbs[]; /* NULL-terminated, in the order of `quern --help` */
 
 /* argp_parse with quern's manners: an unknown option is told with the nearest one that exists, and ends the command
- * with QN_EXIT_USAGE, as every argp_error does. `input` reaches the parser as state->input. */
+ * with QN_EXIT_USAGE, as every argp_error does; so does a QUERN_ variable whose value is wrong, before anything depends
+ * on it. `input` reaches the parser as state->input. */
 void qn_verb_parse(const qn_verb *verb, int argc, char **argv, void *input);
+/* Without the look at the variables: for verbs that work, or report, whatever they hold. */
+void qn_verb_parse_only(const qn_verb *verb, int argc, char **argv, void *input);
 /* The half of it that only looks: leaves the command at the first unknown option, up to the first word if in_order. */
 void qn_verb_look(const struct argp *argp, bool in_order, int argc, char **argv);
 
