@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* directory.h - the cache's directory: where it is, whether it is safe to use, what lies in it. */
+#ifndef QN_JIT_DIRECTORY_H
+#define QN_JIT_DIRECTORY_H
+#include "jit/entry.h"
+
+enum { QN_CACHE_PATH_BYTES = 4096 + 256 };
+
+/* The path in force. QN_UNSUPPORTED where the cache is off or there is no home. */
+qn_status qn_directory_path(char path[QN_CACHE_PATH_BYTES]);
+/* Opened and found to be ours alone; QN_UNSUPPORTED with why not. *directory is -1 where it does not exist and `make`
+ * is false; with `make` it is made, parents included. The caller closes it. */
+qn_status qn_directory_open(bool make, char path[QN_CACHE_PATH_BYTES], int *directory);
+
+typedef struct qn_directory_file {
+  char name[QN_ENTRY_NAME_BYTES];
+  int64_t bytes;
+  struct timespec used;
+} qn_directory_file;
+
+/* The entries, oldest use first, and (temporary) those files instead that writers have in hand or left behind. Files
+ * with other names are not ours and are never listed. To be released with qn_release. */
+qn_status qn_directory_list(int directory, bool temporary, qn_directory_file **files, size_t *n);
+size_t qn_directory_drop_stale(int directory); /* how many temporary files that was */
+/* Removes entries, oldest use first, until all of them have at most `most` bytes; `keep` stays. */
+void qn_directory_shrink(int directory, int64_t most, const char *keep);
+#endif
