@@ -7,6 +7,7 @@
 #include "workbench/build.h"
 #include "workbench/human.h"
 #include "workbench/term.h"
+#include <libgen.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -114,6 +115,15 @@ static int count(void *user, const qn_cache_entry *entry)
   return 0;
 }
 
+/* Whether files can be made in it; for one that is not there yet, whether it can be made. */
+static bool usable(const char *directory)
+{
+  char path[4096];
+  snprintf(path, sizeof path, "%s", directory);
+  while (access(path, F_OK) && strlen(dirname(path)) > 1) {}
+  return !access(path, W_OK | X_OK);
+}
+
 static void examine_cache(qn_doctor *doctor)
 {
   const char *directory, *on = "on";
@@ -130,7 +140,7 @@ static void examine_cache(qn_doctor *doctor)
   }
   char mend[1024];
   snprintf(mend, sizeof mend, "chmod u+rwx '%.900s'", directory);
-  if (access(directory, R_OK | W_OK | X_OK))
+  if (!usable(directory))
     qn_doctor_say(doctor, QN_FINDING_MEND, "cache", mend, "%s cannot be written: kernels are compiled in every process",
                   directory);
   else if (total.invalid)
@@ -168,6 +178,7 @@ static int run(int argc, char **argv)
     return qn_complain(&qn_verb_doctor, QN_EXIT_USAGE, "--backend %s leaves out what --require %s asks for",
                        qn_device_kind_name(order.backend), order.required);
   qn_doctor doctor = {.lines = order.json ? json_array() : NULL};
+  if (order.required) doctor.needs[order.device.kind] = true;
   bool met = examine(&doctor, &order);
   if (order.json) {
     json_t *report = json_pack("{s:s, s:b, s:I, s:O}", "version", qn_version(), "met", met, "to_mend",

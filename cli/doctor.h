@@ -11,7 +11,8 @@
 typedef enum qn_finding { QN_FINDING_OK, QN_FINDING_NONE, QN_FINDING_MEND } qn_finding;
 
 typedef struct qn_doctor {
-  json_t *lines; /* NULL: they are printed at once */
+  json_t *lines;                    /* NULL: they are printed at once */
+  bool needs[QN_DEVICE_KIND_COUNT]; /* --require: that it is not here is then to be mended */
   size_t broken;
 } qn_doctor;
 

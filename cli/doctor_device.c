@@ -3,9 +3,8 @@
  * gives the right bits. One Lion step stands for all ops; checking them is the work of `quern check`. */
 #include "cli/doctor.h"
 #include "cpu/tier.h"
-#include "device/backend.h"
+#include "device/cuda/nvrtc.h"
 #include "workbench/human.h"
-#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,6 +93,12 @@ static bool try_out(qn_doctor *doctor, qn_device device, const char *topic, cons
   return right;
 }
 
+/* What it means that there is no such device. */
+static qn_finding without(const qn_doctor *doctor, qn_device_kind kind)
+{
+  return doctor->needs[kind] ? QN_FINDING_MEND : QN_FINDING_NONE;
+}
+
 /* ---- the processor ---- */
 static void tiers_text(qn_text *text)
 {
@@ -132,7 +137,7 @@ bool qn_doctor_host(qn_doctor *doctor)
   qn_device host = {QN_HOST, 0};
   qn_device_info info = {.size = sizeof info};
   if (qn_device_query(host, &info) != QN_OK || !info.compiler_version) {
-    qn_doctor_say(doctor, QN_FINDING_NONE, "host", mend, "device sources cannot be run without a GPU: %s",
+    qn_doctor_say(doctor, without(doctor, QN_HOST), "host", mend, "device sources cannot be run without a GPU: %s",
                   qn_last_error());
     return false;
   }
@@ -142,52 +147,36 @@ bool qn_doctor_host(qn_doctor *doctor)
 }
 
 /* ---- NVIDIA GPUs ---- */
-enum { OLDEST_NVRTC = 11020 }; /* the first that gives a CUDA binary for the device rather than PTX */
-
-/* The architectures that an NVRTC compiles for, as its own list says; newer than 11.2 all have it. */
-static int supported_archs(const char *path, int *least, int *most)
+/* pip leaves a system's own Python alone with --target, and quern looks there. An NVRTC newer than the driver's CUDA
+ * would make kernels that the driver cannot load. */
+static const char *nvrtc_mend(int driver_version)
 {
-  int (*number)(int *), (*list)(int *), n = 0, archs[64];
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!library) return 0;
-  void *symbols[2] = {dlsym(library, "nvrtcGetNumSupportedArchs"), dlsym(library, "nvrtcGetSupportedArchs")};
-  if (symbols[0] && symbols[1]) {
-    memcpy(&number, &symbols[0], sizeof number);
-    memcpy(&list, &symbols[1], sizeof list);
-    if (number(&n) || n < 1 || n > 64 || list(archs)) n = 0;
-  }
-  for (int k = 0; k < n; k++) {
-    *least = k && *least < archs[k] ? *least : archs[k];
-    *most = k && *most > archs[k] ? *most : archs[k];
-  }
-  dlclose(library);
-  return n;
+  return driver_version && driver_version < 13000
+             ? "pip install --target ~/.local/lib/python3/site-packages nvidia-cuda-nvrtc-cu12"
+             : "pip install --target ~/.local/lib/python3/site-packages nvidia-cuda-nvrtc";
 }
 
-/* Whether it is there and new enough for a device of this architecture (0: no device). */
-static bool examine_nvrtc(qn_doctor *doctor, int arch)
+/* Whether it is there and knows the GPU's architecture. gpu NULL: there is none, and none is missed. */
+static bool examine_nvrtc(qn_doctor *doctor, const qn_device_info *gpu)
 {
-  static const char mend[] = "pip install nvidia-cuda-nvrtc   # or export QUERN_LIBNVRTC=/path/to/libnvrtc.so";
-  char path[1024] = "";
-  int version = 0, least = 0, most = 0;
-  qn_status status = qn_cuda_compiler(&version, path, sizeof path);
+  const qn_nvrtc *nvrtc;
+  const char *mend = nvrtc_mend(gpu ? gpu->driver_version : 0);
+  qn_status status = qn_nvrtc_open(&nvrtc);
   if (status != QN_OK) {
-    qn_doctor_say(doctor, arch ? QN_FINDING_MEND : QN_FINDING_NONE, "nvrtc", mend, "%s", qn_last_error());
+    bool wrong = gpu || status != QN_NO_LIBRARY;
+    qn_doctor_say(doctor, wrong ? QN_FINDING_MEND : QN_FINDING_NONE, "nvrtc", mend, "%s", qn_last_error());
     return false;
   }
-  int n = supported_archs(path, &least, &most);
-  bool old = version < OLDEST_NVRTC, short_of = n && arch && (arch < least || arch > most);
-  if (old)
-    qn_doctor_say(doctor, QN_FINDING_MEND, "nvrtc", mend, "version %d.%d, %s: at least %d.%d is needed", version / 1000,
-                  version % 1000 / 10, path, OLDEST_NVRTC / 1000, OLDEST_NVRTC % 1000 / 10);
-  else if (short_of)
-    qn_doctor_say(doctor, QN_FINDING_MEND, "nvrtc", mend,
-                  "version %d.%d, %s: compiles for sm_%d to sm_%d, the GPU is sm_%d", version / 1000,
-                  version % 1000 / 10, path, least, most, arch);
+  bool known = !gpu;
+  for (int k = 0; k < nvrtc->n_archs; k++) known = known || nvrtc->arch[k] == gpu->arch;
+  int least = nvrtc->n_archs ? nvrtc->arch[0] : 0, most = nvrtc->n_archs ? nvrtc->arch[nvrtc->n_archs - 1] : 0;
+  if (known)
+    qn_doctor_say(doctor, QN_FINDING_OK, "nvrtc", NULL, "%d.%d, %s, compiles for sm_%d to sm_%d", nvrtc->version / 1000,
+                  nvrtc->version % 1000 / 10, nvrtc->path, least, most);
   else
-    qn_doctor_say(doctor, QN_FINDING_OK, "nvrtc", NULL, "version %d.%d, %s, compiles for sm_%d to sm_%d",
-                  version / 1000, version % 1000 / 10, path, least, most);
-  return !old && !short_of;
+    qn_doctor_say(doctor, QN_FINDING_MEND, "nvrtc", mend, "%d.%d, %s, compiles for sm_%d to sm_%d; the GPU is sm_%d",
+                  nvrtc->version / 1000, nvrtc->version % 1000 / 10, nvrtc->path, least, most, gpu->arch);
+  return known;
 }
 
 static bool examine_gpu(qn_doctor *doctor, int index)
@@ -207,7 +196,7 @@ static bool examine_gpu(qn_doctor *doctor, int index)
   qn_doctor_say(doctor, QN_FINDING_OK, topic, NULL, "%s, sm_%d, %d multiprocessors, %s of memory, %s free", info.name,
                 info.arch, info.multiprocessors, qn_human_bytes(info.memory_bytes).text,
                 qn_human_bytes(info.free_bytes).text);
-  return examine_nvrtc(doctor, info.arch) && try_out(doctor, device, topic, "quern check lion --backend cuda");
+  return examine_nvrtc(doctor, &info) && try_out(doctor, device, topic, "quern check lion --backend cuda");
 }
 
 bool qn_doctor_cuda(qn_doctor *doctor, int index)
@@ -219,9 +208,10 @@ bool qn_doctor_cuda(qn_doctor *doctor, int index)
     return false;
   }
   if (count == 0) {
-    qn_doctor_say(doctor, QN_FINDING_NONE, "cuda", "apt-get install nvidia-driver   # on a machine with an NVIDIA GPU",
-                  "no GPU to use: %s", qn_last_error());
-    examine_nvrtc(doctor, 0);
+    qn_doctor_say(doctor, without(doctor, QN_CUDA), "cuda",
+                  "apt-get install nvidia-driver   # on a machine with an NVIDIA GPU", "no GPU to use: %s",
+                  qn_last_error());
+    examine_nvrtc(doctor, NULL);
     return false;
   }
   if (index >= count) {
