@@ -15,14 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-  THREADS = 256,
-  COUNT_PACKS = 16,
-  MAX_DEFINES = 16,
-  DEFINE_BYTES = 64,
-  ARGUMENT_BYTES = 32764,
-  CACHE_SLOTS = 256
-};
+enum { THREADS = 256, COUNT_PACKS = 16, ARGUMENT_BYTES = 32764, CACHE_SLOTS = 256 };
 
 /* What one kernel is specialised for. */
 typedef struct variant {
@@ -92,28 +85,21 @@ static qn_status choose_capacity(const variant *base, size_t n, uint32_t *capaci
 
 /* ---- from a variant to its kernel ---- */
 
-typedef struct defines {
-  char text[MAX_DEFINES][DEFINE_BYTES];
-  const char *list[MAX_DEFINES + 1];
-  int n;
-} defines;
-
-static void define(defines *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void define(defines *d, const char *format, ...)
+static void define(qn_list_unit *u, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void define(qn_list_unit *u, const char *format, ...)
 {
   va_list values;
   va_start(values, format);
-  vsnprintf(d->text[d->n], DEFINE_BYTES, format, values);
+  vsnprintf(u->text[u->n], sizeof u->text[u->n], format, values);
   va_end(values);
-  d->list[d->n] = d->text[d->n];
-  d->list[++d->n] = NULL;
+  u->defines[u->n] = u->text[u->n];
+  u->defines[++u->n] = NULL;
 }
 
-static qn_status build(const variant *v, const qn_function **function)
+static void unit_of(const variant *v, qn_list_unit *u)
 {
   const qn_op *op = v->op;
   layout l = layout_of(v);
-  defines d = {.n = 0};
   unsigned long long dtypes = 0, accesses = 0, slots = 0, given = 0;
   for (size_t r = 0; r < op->info.n_tensors; r++) {
     if (l.slot[r] < 0) continue;
@@ -121,19 +107,32 @@ static qn_status build(const variant *v, const qn_function **function)
     accesses |= (unsigned long long)op->info.types[v->row].tensor[r].access << 4 * r;
     slots |= given++ << 4 * r;
   }
-  define(&d, "QN_THREADS=%d", THREADS);
-  define(&d, "QN_PACK=%u", l.pack);
-  define(&d, "QN_LIST_PACKS=%u", l.packs);
-  define(&d, "QN_LIST_CAPACITY=%u", v->capacity);
-  define(&d, "QN_LIST_RANDOM=%d", draws_random(op, v->flags));
-  define(&d, "QN_LIST_COUNTS=%u", v->counts);
-  define(&d, "QN_LIST_ROLES=%zu", op->info.n_tensors);
-  define(&d, "QN_LIST_GIVEN=%llu", given);
-  define(&d, "QN_LIST_DTYPES=0x%llxu", dtypes);
-  define(&d, "QN_LIST_ACCESSES=0x%llxu", accesses);
-  define(&d, "QN_LIST_SLOTS=0x%llxu", slots);
-  define(&d, "QN_LIST_FLAGS=%uu", v->flags);
-  return qn_jit_function(v->device, &(qn_unit){.source = op->device_source, .defines = d.list}, op->info.name,
+  define(u, "QN_THREADS=%d", THREADS);
+  define(u, "QN_PACK=%u", l.pack);
+  define(u, "QN_LIST_PACKS=%u", l.packs);
+  define(u, "QN_LIST_CAPACITY=%u", v->capacity);
+  define(u, "QN_LIST_RANDOM=%d", draws_random(op, v->flags));
+  define(u, "QN_LIST_COUNTS=%u", v->counts);
+  define(u, "QN_LIST_ROLES=%zu", op->info.n_tensors);
+  define(u, "QN_LIST_GIVEN=%llu", given);
+  define(u, "QN_LIST_DTYPES=0x%llxu", dtypes);
+  define(u, "QN_LIST_ACCESSES=0x%llxu", accesses);
+  define(u, "QN_LIST_SLOTS=0x%llxu", slots);
+  define(u, "QN_LIST_FLAGS=%uu", v->flags);
+}
+
+void qn_device_list_unit(const qn_op *op, size_t row, uint32_t flags, uint32_t capacity, bool counts,
+                         qn_list_unit *unit)
+{
+  unit->n = 0;
+  unit_of(&(variant){.op = op, .row = (uint32_t)row, .flags = flags, .capacity = capacity, .counts = counts}, unit);
+}
+
+static qn_status build(const variant *v, const qn_function **function)
+{
+  qn_list_unit u = {.n = 0};
+  unit_of(v, &u);
+  return qn_jit_function(v->device, &(qn_unit){.source = v->op->device_source, .defines = u.defines}, v->op->info.name,
                          function);
 }
 

@@ -35,4 +35,15 @@ qn_status qn_device_list_prepare(const qn_list_run *run);
  * tensors (list.c) and calls this with all of them at each step. */
 qn_status qn_device_list_step(const qn_list_run *run);
 
+/* One specialisation of an op's kernel, as the defines of its source: what a launch compiles, and what tests compile
+ * for every architecture. */
+enum { QN_LIST_DEFINES = 16 };
+typedef struct qn_list_unit {
+  char text[QN_LIST_DEFINES][64];
+  const char *defines[QN_LIST_DEFINES + 1]; /* into text; NULL-terminated */
+  int n;
+} qn_list_unit;
+void qn_device_list_unit(const qn_op *op, size_t row, uint32_t flags, uint32_t capacity, bool counts,
+                         qn_list_unit *unit);
+
 #endif
