@@ -29,6 +29,7 @@ struct qn_ceiling {
   char *block;
   size_t bytes;
   double multiprocessors;
+  const qn_function *stream[QN_MIX_COUNT][2], *rate[QN_RATE_COUNT]; /* found at their first use */
 };
 
 /* Streams do not begin at equal places in their pages: a load that follows a store to the same place of another page
@@ -152,17 +153,30 @@ static void stream_on_cpu(const qn_ceiling *c, qn_mix mix, int way, size_t each,
   qn_pool_run(c->exec.pool, (s.lines_each + s.lines_task - 1) / s.lines_task, stream_task, &s);
 }
 
-static qn_status launch(const qn_ceiling *c, const char *const *defines, const char *kernel, uint64_t blocks,
-                        const void *argument, size_t bytes)
+static qn_status launch(const qn_ceiling *c, const qn_function *function, uint64_t blocks, const void *argument,
+                        size_t bytes)
 {
-  const qn_unit unit = {"workbench/ceiling.cu", defines, qn_workbench_sources[0].text};
-  const qn_function *function;
-  qn_try(qn_jit_function(c->exec.device, &unit, kernel, &function));
   const qn_launch l = {blocks, DEVICE_THREADS, c->exec.stream, c->exec.pool, argument, bytes};
   return c->backend->launch(c->exec.device, function, &l);
 }
 
-static qn_status stream_on_device(const qn_ceiling *c, const shape *s, int way, size_t each, char *const *stream)
+static qn_status find(const qn_ceiling *c, const char *const *defines, const char *kernel, const qn_function **function)
+{
+  const qn_unit unit = {"workbench/ceiling.cu", defines, qn_workbench_sources[0].text};
+  return *function ? QN_OK : qn_jit_function(c->exec.device, &unit, kernel, function);
+}
+
+static qn_status find_stream(const qn_ceiling *c, const shape *s, int vectors, const qn_function **function)
+{
+  char reads[16], updates[16], stores[16], in_thread[16];
+  snprintf(reads, sizeof reads, "READS=%d", s->reads);
+  snprintf(updates, sizeof updates, "UPDATES=%d", s->updates);
+  snprintf(stores, sizeof stores, "WRITES=%d", s->writes);
+  snprintf(in_thread, sizeof in_thread, "VECTORS=%d", vectors);
+  return find(c, (const char *const[]){reads, updates, stores, in_thread, NULL}, "ceiling_stream", function);
+}
+
+static qn_status stream_on_device(qn_ceiling *c, qn_mix mix, int way, size_t each, char *const *stream)
 {
   struct {
     char *stream[QN_MAX_STREAMS];
@@ -170,15 +184,10 @@ static qn_status stream_on_device(const qn_ceiling *c, const shape *s, int way, 
   } argument = {.vectors = each / 16};
   if (way == 2) return qn_memory_copy(c->exec.device, c->exec.stream, stream[1], stream[0], each);
   memcpy(argument.stream, stream, sizeof argument.stream);
-  char reads[16], updates[16], stores[16], vectors[16];
-  uint64_t in_thread = way ? 4 : 1;
-  snprintf(reads, sizeof reads, "READS=%d", s->reads);
-  snprintf(updates, sizeof updates, "UPDATES=%d", s->updates);
-  snprintf(stores, sizeof stores, "WRITES=%d", s->writes);
-  snprintf(vectors, sizeof vectors, "VECTORS=%d", (int)in_thread);
-  const char *const defines[] = {reads, updates, stores, vectors, NULL};
-  uint64_t in_block = DEVICE_THREADS * in_thread;
-  return launch(c, defines, "ceiling_stream", (argument.vectors + in_block - 1) / in_block, &argument, sizeof argument);
+  const int vectors = way ? 4 : 1;
+  const uint64_t in_block = DEVICE_THREADS * (uint64_t)vectors;
+  qn_try(find_stream(c, &shapes[mix], vectors, &c->stream[mix][way]));
+  return launch(c, c->stream[mix][way], (argument.vectors + in_block - 1) / in_block, &argument, sizeof argument);
 }
 
 qn_status qn_ceiling_stream(qn_ceiling *c, qn_mix mix, int way, size_t bytes, int passes, double *moved)
@@ -193,7 +202,7 @@ qn_status qn_ceiling_stream(qn_ceiling *c, qn_mix mix, int way, size_t bytes, in
     stream_on_cpu(c, mix, way, each, passes, stream);
     return QN_OK;
   }
-  for (int pass = 0; pass < passes; pass++) qn_try(stream_on_device(c, s, way, each, stream));
+  for (int pass = 0; pass < passes; pass++) qn_try(stream_on_device(c, mix, way, each, stream));
   return QN_OK;
 }
 
@@ -232,5 +241,6 @@ qn_status qn_ceiling_rate(qn_ceiling *c, qn_rate rate, double *operations)
   double blocks = c->multiprocessors * BLOCKS_A_PROCESSOR, threads = blocks * DEVICE_THREADS;
   static const double in_thread[] = {2, 2.0 * 16 * 8 * 8 / 32, 2.0 * 16 * 8 * 16 / 32}; /* a chain's, in one round */
   *operations = threads * CHAINS * DEVICE_ROUNDS * in_thread[rate];
-  return launch(c, defines, "ceiling_rate", (uint64_t)blocks, &argument, sizeof argument);
+  qn_try(find(c, defines, "ceiling_rate", &c->rate[rate]));
+  return launch(c, c->rate[rate], (uint64_t)blocks, &argument, sizeof argument);
 }

@@ -3,6 +3,7 @@
  * device's kind. Whether a device of that index exists is for the backend to say. */
 #include "core/core.h"
 #include "device/backend.h"
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -214,3 +215,9 @@ void qn_image_free(qn_image *image)
   qn_release(image->log);
   *image = (qn_image){0};
 }
+
+static atomic_uint_fast64_t launches;
+
+void qn_launch_note(void) { atomic_fetch_add_explicit(&launches, 1, memory_order_relaxed); }
+
+uint64_t qn_launch_count(void) { return atomic_load_explicit(&launches, memory_order_relaxed); }

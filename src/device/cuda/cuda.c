@@ -322,6 +322,7 @@ static qn_status launch(qn_device device, const qn_function *function, const qn_
   qn_require(run->argument_bytes <= limit, "cuda:%d: %s: an argument of %zu bytes; at most %zu are taken", device.index,
              function->name, run->argument_bytes, limit);
   if (!run->blocks) return QN_OK;
+  qn_launch_note();
   qn_try(qn_cuda_enter(device, &scope));
   return qn_cuda_leave(&scope,
                        qn_cuda_call(&scope, cuLaunchKernel, function->handle, (unsigned)run->blocks, 1, 1, run->threads,

@@ -94,6 +94,7 @@ static qn_status launch(qn_device device, const qn_function *function, const qn_
   qn_require(l->argument_bytes == function->argument_bytes,
              "kernel %s: its argument has %zu bytes, the launch gives %zu", function->name, function->argument_bytes,
              l->argument_bytes);
+  qn_launch_note();
   group_run run = {function, l};
   qn_pool_run(l->pool, (size_t)((l->blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS), run_group, &run);
   return QN_OK;

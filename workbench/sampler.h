@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sampler.h - takes times of several things side by side, round after round (A B C, B C A, ...), so that what happens
+ * to the machine happens to all of them. It keeps raw samples and judges nothing. */
+#ifndef QN_WORKBENCH_SAMPLER_H
+#define QN_WORKBENCH_SAMPLER_H
+#include "quern/device.h"
+#include "workbench/progress.h"
+#include "workbench/trace.h"
+#include <stdbool.h>
+
+/* Three timers, as users know them.
+ *   event     the device's own clock round each call; cold: the cache is overwritten before, hot: right behind a call
+ * of the same kind. Rounds until the medians are known well enough, or the time is spent. simple    the host's clock
+ * round call and synchronisation: what a user feels. Hot. do_bench  an estimate, then budgets in milliseconds for
+ * warm-up and repetition, cold, device events: as Triton's. On CPU and HOST the device's clock is the host's, and
+ * nothing is overwritten: there "cold" follows from the size. */
+typedef enum qn_timer { QN_TIMER_EVENT, QN_TIMER_SIMPLE, QN_TIMER_DO_BENCH, QN_TIMER_COUNT } qn_timer;
+const char *qn_timer_name(qn_timer timer);
+
+typedef struct qn_runner {
+  const char *name;
+  qn_status (*run)(void *user);
+  void *user;
+  bool decides; /* rounds go on until its median is known well enough */
+  double *ns;   /* samples; the sampler allocates, qn_runner_clear releases */
+  size_t n;
+  int64_t launches; /* of one call; counted at the first */
+} qn_runner;
+void qn_runner_clear(qn_runner *runner);
+
+typedef struct qn_sampling {
+  qn_exec exec;
+  qn_timer timer;
+  bool cold;
+  double budget_s;    /* for all rounds together */
+  double error;       /* half the median's interval over the median: good enough */
+  size_t least, most; /* rounds */
+  qn_trace *trace;    /* NULL: none */
+  qn_progress *progress;
+} qn_sampling;
+
+/* Bytes that are overwritten before each cold sample on this device; 0 on CPU and HOST. */
+size_t qn_flush_bytes(const qn_device_info *info, qn_device_kind kind);
+
+qn_status qn_sample(const qn_sampling *how, qn_runner *runner, size_t n);
+
+int64_t qn_now_ns(void); /* CLOCK_MONOTONIC_RAW */
+#endif
