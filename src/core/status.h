@@ -6,8 +6,13 @@
 
 qn_status qn_fail_at(qn_status status, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 
-/* Record why, then hand back the code: `return qn_fail(QN_NO_DEVICE, "cuda:%d: there are %d", index, count);` */
-#define qn_fail(status, ...) qn_fail_at((status), __VA_ARGS__)
+/* Record why, then hand back the code: `return qn_fail(QN_NO_DEVICE, "cuda:%d: there are %d", index, count);`. The code
+ * is the macro's own value, so that the compiler sees that it is not QN_OK. */
+#define qn_fail(status, ...)                                                                                           \
+  __extension__({                                                                                                      \
+    qn_fail_at((status), __VA_ARGS__);                                                                                 \
+    (status);                                                                                                          \
+  })
 #define qn_require(condition, ...)                                                                                     \
   do {                                                                                                                 \
     if (!(condition)) return qn_fail(QN_BAD_ARGUMENT, __VA_ARGS__);                                                    \
