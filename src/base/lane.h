@@ -9,8 +9,9 @@
 #ifndef QN_BASE_LANE_H
 #define QN_BASE_LANE_H
 #if !defined(QN_FN) && !defined(__CUDACC_RTC__) && !defined(__CUDACC__)
-#define QN_FN static inline __attribute__((always_inline)) /* flags and types are constants only where all is inlined  \
-                                                            */
+#define QN_FN                                                                                                          \
+  static inline __attribute__((always_inline)) /* flags and types are constants only where all is inlined              \
+                                                */
 #endif
 #include "base/kernel.h"
 

@@ -26,7 +26,7 @@ enum { QN_LION_PARAM, QN_LION_GRAD, QN_LION_MOMENTUM, QN_LION_MASTER, QN_LION_RO
   X(F16, WRITE, F16, F16, F32, READ_WRITE)                                                                             \
   X(F16, WRITE, F16, F32, F32, READ_WRITE)
 
-/* What a specialisation depends on; "QN_LION_WITH_..." are the names under which a device source sees them. */
+/* What a specialisation depends on. */
 #define QN_LION_FLAGS(X)                                                                                               \
   X(CAUTIOUS)            /* move only where step and gradient agree */                                                 \
   X(STOCHASTIC)          /* a 16-bit param is rounded by chance */                                                     \

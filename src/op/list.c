@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* list.c - an element-wise op over a list of tensors: checked (check.c), then run, on the processor here, on devices by
+ * device_list.c. The processor's work is cut at places that depend on the list alone, never on the number of threads,
+ * and nothing is allocated. */
+#include "op/list.h"
+#include "core/core.h"
+#include <string.h>
+
+/* A unit is the smallest piece that the cut makes: a multiple of every tier's pack and of the elements that share a
+ * block of random words. Tensors take whole units, so many tiny ones share a task and a huge one has many. */
+enum { UNIT_ELEMENTS = 1024, TASK_UNITS = 64, MARKS = 512 };
+
+/* All tensors laid end to end in units. Every stride-th one's beginning is marked, so any unit is found by a search
+ * among the marks and a short walk, and the map has one size whatever the list's length. */
+typedef struct map {
+  uint64_t units, mark[MARKS];
+  size_t stride, n_marks;
+} map;
+
+static uint64_t units_of(const qn_tensor *t)
+{
+  const uint64_t n = qn_tensor_elements(t);
+  return n / UNIT_ELEMENTS + (n % UNIT_ELEMENTS != 0);
+}
+
+static void make_map(map *m, const qn_list_run *run)
+{
+  m->units = m->n_marks = 0;
+  m->stride = (run->n + MARKS - 1) / MARKS;
+  for (size_t k = 0; k < run->n; k++) {
+    if (k % m->stride == 0) m->mark[m->n_marks++] = m->units;
+    m->units += units_of(&run->tensors[0][k]);
+  }
+}
+
+/* One phase on the processor, as its tasks see it. */
+typedef struct phase {
+  const qn_list_run *run;
+  qn_cpu_fn *fn;
+  qn_cpu_call call;
+  uint64_t *tally; /* NULL: nothing is counted in this phase */
+  map map;
+} phase;
+
+/* The tensor that a unit lies in, and the unit at which that tensor begins. */
+static size_t find_tensor(const phase *p, uint64_t unit, uint64_t *begin)
+{
+  size_t low = 0, high = p->map.n_marks;
+  while (high - low > 1) {
+    const size_t middle = (low + high) / 2;
+    if (p->map.mark[middle] <= unit)
+      low = middle;
+    else
+      high = middle;
+  }
+  size_t k = low * p->map.stride;
+  *begin = p->map.mark[low];
+  for (uint64_t units; *begin + (units = units_of(&p->run->tensors[0][k])) <= unit; k++) *begin += units;
+  return k;
+}
+
+/* Elements [from, to) of tensor k. */
+static void run_piece(const phase *p, size_t k, uint64_t from, uint64_t to)
+{
+  const qn_list_run *run = p->run;
+  qn_piece piece = {.n = (size_t)(to - from),
+                    .first = from + (run->first_element ? run->first_element[k] : 0),
+                    .tensor_id = (uint32_t)(run->tensor_id ? run->tensor_id[k] : k),
+                    .place = (uint32_t)k,
+                    .tally = p->tally ? p->tally + 2 * k : NULL};
+  for (size_t role = 0; role < run->op->info.n_tensors; role++) {
+    if (!run->tensors[role]) continue;
+    const qn_tensor *t = &run->tensors[role][k];
+    piece.data[role] = (char *)t->data + from * qn_dtype_bytes(t->dtype);
+  }
+  p->fn(&p->call, &piece);
+}
+
+static void run_task(void *user, size_t task)
+{
+  const phase *p = user;
+  uint64_t unit = (uint64_t)task * TASK_UNITS, begin;
+  const uint64_t end = unit + TASK_UNITS < p->map.units ? unit + TASK_UNITS : p->map.units;
+  for (size_t k = find_tensor(p, unit, &begin); unit < end; k++) {
+    const uint64_t n = qn_tensor_elements(&p->run->tensors[0][k]), units = units_of(&p->run->tensors[0][k]);
+    if (units) {
+      const uint64_t last = begin + units < end ? begin + units : end;
+      const uint64_t to = (last - begin) * UNIT_ELEMENTS;
+      run_piece(p, k, (unit - begin) * UNIT_ELEMENTS, to < n ? to : n);
+      unit = last;
+    }
+    begin += units;
+  }
+}
+
+static qn_status choose(const qn_op *op, qn_cpu_fn **fn)
+{
+  const void *table[QN_TIER_COUNT];
+  qn_tier tier;
+  for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = op->cpu[k] ? op : NULL;
+  qn_try(qn_tier_choose(table, &tier));
+  *fn = op->cpu[tier];
+  return QN_OK;
+}
+
+static qn_status run_on_cpu(const qn_list_run *run, qn_list_mode mode)
+{
+  phase p = {.run = run, .call = {.row = run->row, .flags = run->flags, .coef = run->coef}};
+  qn_try(choose(run->op, &p.fn));
+  if (mode == QN_LIST_PREPARE) return QN_OK;
+  if (run->tally) memset(run->tally, 0, 2 * run->n * sizeof *run->tally);
+  make_map(&p.map, run);
+  const size_t tasks = (size_t)((p.map.units + TASK_UNITS - 1) / TASK_UNITS);
+  const int phases = run->count_only ? 1 : run->phases;
+  for (; p.call.phase < phases; p.call.phase++) {
+    p.tally = run->count_only || p.call.phase + 1 < run->phases ? run->tally : NULL;
+    qn_pool_run(run->exec->pool, tasks, run_task, &p);
+  }
+  return QN_OK;
+}
+
+/* ---- one call ---- */
+static const uint64_t *host_array(const void *params, size_t offset)
+{
+  const uint64_t *array = NULL;
+  if (offset) memcpy(&array, (const char *)params + offset - 1, sizeof array);
+  return array;
+}
+
+static int phases_of(const qn_op *op, const void *params) { return op->phases ? op->phases(params) : 1; }
+
+size_t qn_list_workspace(const qn_op *op, const void *params, size_t n)
+{
+  if (phases_of(op, params) < 2) return 0;
+  return n > SIZE_MAX / 16 ? SIZE_MAX : 16 * n;
+}
+
+qn_status qn_list_run_checked(const qn_list *list)
+{
+  const qn_op *op = list->op;
+  _Alignas(16) char coef[QN_COEF_BYTES];
+  if (!list->n) return QN_OK;
+  qn_list_run run = {.op = op,
+                     .exec = list->exec,
+                     .row = list->row,
+                     .flags = op->flags ? op->flags(list->params, list->row) : 0,
+                     .phases = phases_of(op, list->params),
+                     .count_only = list->mode == QN_LIST_COUNT,
+                     .coef = coef,
+                     .n = list->n,
+                     .tensors = list->tensors,
+                     .first_element = host_array(list->params, op->first_element_offset),
+                     .tensor_id = host_array(list->params, op->tensor_id_offset)};
+  op->coefficients(list->params, coef);
+  if (run.phases > 1) {
+    run.tally = list->mode == QN_LIST_COUNT ? (uint64_t *)list->counts : list->exec->workspace;
+    memcpy(coef + op->tally_offset - 1, &run.tally, sizeof run.tally);
+  }
+  if (list->exec->device.kind == QN_CPU) return run_on_cpu(&run, list->mode);
+  return list->mode == QN_LIST_PREPARE ? qn_device_list_prepare(&run) : qn_device_list_step(&run);
+}
+
+/* Coefficients are doubles and the processor's kernels floats: both need the IEEE state that the caller may lack. */
+static qn_status check_and_run(qn_list *list, const qn_tensor *const *tensors)
+{
+  const qn_fp_word word = qn_fp_enter();
+  qn_status status = qn_list_check(list, tensors);
+  if (status == QN_OK) status = qn_list_run_checked(list);
+  qn_fp_leave(word);
+  return status;
+}
+
+qn_status qn_op_step(const qn_op_info *op, const qn_exec *exec, const void *params, size_t n,
+                     const qn_tensor *const *tensors)
+{
+  return check_and_run(&(qn_list){.op = qn_op_of(op), .exec = exec, .params = params, .n = n}, tensors);
+}
+
+qn_status qn_op_prepare(const qn_op_info *op, const qn_exec *exec, const void *params, size_t n,
+                        const qn_tensor *const *tensors)
+{
+  return check_and_run(&(qn_list){.op = qn_op_of(op), .mode = QN_LIST_PREPARE, .exec = exec, .params = params, .n = n},
+                       tensors);
+}
+
+qn_status qn_list_count(const qn_op *op, const qn_exec *exec, const void *params, size_t n,
+                        const qn_tensor *const *tensors, int64_t *counts)
+{
+  return check_and_run(
+      &(qn_list){.op = op, .mode = QN_LIST_COUNT, .exec = exec, .params = params, .n = n, .counts = counts}, tensors);
+}
+
+size_t qn_op_workspace_bytes(const qn_op_info *op, const void *params, size_t n)
+{
+  if (!op || qn_check_params(qn_op_of(op), params) != QN_OK) return 0; /* the step says what is wrong */
+  return qn_list_workspace(qn_op_of(op), params, n);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* overlap.c - do tensors of a list share bytes of which any is written? By order of address, so a list of n costs
+ * n log n, and without allocating: a fixed table takes the lowest addresses not yet seen, is sorted, and is swept. A
+ * list that is longer than the table takes as many rounds as it needs. */
+#include "core/status.h"
+#include "op/list.h"
+#include <stdio.h>
+
+enum { TABLE = 4096 };
+
+typedef struct key {
+  uintptr_t begin;
+  size_t index; /* of the span; breaks ties, so that no two keys are equal */
+} key;
+
+static bool before(key a, key b) { return a.begin != b.begin ? a.begin < b.begin : a.index < b.index; }
+
+/* The table is a heap with the highest key on top. */
+static void sink(key *heap, size_t n, size_t at)
+{
+  const key moving = heap[at];
+  for (size_t child; (child = 2 * at + 1) < n; at = child) {
+    if (child + 1 < n && before(heap[child], heap[child + 1])) child++;
+    if (!before(moving, heap[child])) break;
+    heap[at] = heap[child];
+  }
+  heap[at] = moving;
+}
+
+static void make_heap(key *heap, size_t n)
+{
+  for (size_t k = n / 2; k-- > 0;) sink(heap, n, k);
+}
+
+static void sort_heap(key *heap, size_t n)
+{
+  while (n > 1) {
+    const key top = heap[0];
+    heap[0] = heap[--n];
+    sink(heap, n, 0);
+    heap[n] = top;
+  }
+}
+
+qn_span qn_span_of(size_t role, size_t k, const qn_tensor *t)
+{
+  const uintptr_t begin = (uintptr_t)t->data, bytes = (uintptr_t)qn_tensor_elements(t) * qn_dtype_bytes(t->dtype);
+  return (qn_span){begin, begin + bytes, role, k};
+}
+
+qn_span qn_span_beside(const qn_list *list)
+{
+  const uintptr_t begin = (uintptr_t)(list->mode == QN_LIST_COUNT ? list->counts : list->exec->workspace);
+  size_t bytes = list->mode == QN_LIST_PREPARE ? 0 : qn_list_workspace(list->op, list->params, list->n);
+  return (qn_span){begin, begin + bytes, QN_MAX_TENSORS, 0};
+}
+
+/* Which span a key stands for: k * ROLES + role. */
+enum { ROLES = 16 };
+_Static_assert((int)QN_MAX_TENSORS < (int)ROLES, "the roles and the memory beside them");
+
+static qn_span span_at(const qn_list *list, const qn_span *beside, size_t index)
+{
+  const size_t role = index % ROLES, k = index / ROLES;
+  return role < QN_MAX_TENSORS ? qn_span_of(role, k, &list->tensors[role][k]) : *beside;
+}
+
+/* The lowest keys above `last` (NULL: of all), as a heap while it fills. */
+typedef struct lowest {
+  const key *last;
+  size_t n;
+  key table[TABLE];
+} lowest;
+
+static void offer(lowest *l, const qn_span *span)
+{
+  const key next = {span->begin, span->k * ROLES + span->role};
+  if (span->begin == span->end || (l->last && !before(*l->last, next))) return;
+  if (l->n < TABLE) {
+    l->table[l->n++] = next;
+    if (l->n == TABLE) make_heap(l->table, TABLE);
+  } else if (before(next, l->table[0])) {
+    l->table[0] = next;
+    sink(l->table, TABLE, 0);
+  }
+}
+
+static void take_lowest(const qn_list *list, const qn_span *beside, const key *last, lowest *l)
+{
+  l->n = 0;
+  l->last = last;
+  for (size_t role = 0; role < QN_MAX_TENSORS; role++)
+    for (size_t k = 0; list->tensors[role] && k < list->n; k++) {
+      const qn_span span = qn_span_of(role, k, &list->tensors[role][k]);
+      offer(l, &span);
+    }
+  offer(l, beside);
+  if (l->n < TABLE) make_heap(l->table, l->n);
+  sort_heap(l->table, l->n);
+}
+
+static void describe(const qn_op *op, const qn_span *span, char *text, size_t bytes)
+{
+  if (span->role >= QN_MAX_TENSORS)
+    snprintf(text, bytes, "the workspace or the counts");
+  else
+    snprintf(text, bytes, "%s[%zu]", op->info.tensors[span->role].name, span->k);
+}
+
+qn_status qn_fail_overlap(const qn_op *op, const qn_span *a, const qn_span *b)
+{
+  char one[64], other[64];
+  describe(op, a, one, sizeof one);
+  describe(op, b, other, sizeof other);
+  return qn_fail(QN_BAD_ARGUMENT,
+                 "%s: %s (0x%zx to 0x%zx) and %s (0x%zx to 0x%zx) share memory, and at least one of them is written",
+                 op->info.name, one, (size_t)a->begin, (size_t)a->end, other, (size_t)b->begin, (size_t)b->end);
+}
+
+qn_status qn_check_overlap(const qn_list *list)
+{
+  const qn_span beside = qn_span_beside(list);
+  qn_span any = {0}, written = {0}; /* of those before, the one that reaches furthest */
+  lowest l;
+  key last;
+  for (const key *after = NULL;; after = &last) {
+    take_lowest(list, &beside, after, &l);
+    for (size_t k = 0; k < l.n; k++) {
+      const qn_span now = span_at(list, &beside, l.table[k].index);
+      const bool is_written = now.role >= QN_MAX_TENSORS || qn_list_access(list, now.role) & QN_WRITE;
+      const qn_span *earlier = is_written ? &any : &written;
+      if (now.begin < earlier->end) return qn_fail_overlap(list->op, earlier, &now);
+      if (now.end > any.end) any = now;
+      if (is_written && now.end > written.end) written = now;
+    }
+    if (l.n < TABLE) return QN_OK;
+    last = l.table[TABLE - 1];
+  }
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.c - a list that was checked once. A step names the roles whose pointers moved; only those are checked again,
+ * against what the plan remembers: shapes, layouts, and where written memory lies, in order of address. A plan holds no
+ * device memory: pointers travel in the kernel's parameter. */
+#include "core/core.h"
+#include "op/list.h"
+#include "quern/device.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct qn_plan {
+  qn_list list; /* without exec and params, which are each step's own */
+  qn_device device;
+  qn_tensor *own[QN_MAX_TENSORS]; /* copies; shape and strides point into `extents` */
+  qn_span *written;               /* by address; empty tensors are left out */
+  size_t n_written;
+};
+
+/* ---- creation: one block of memory holds everything ---- */
+static size_t count_extents(const qn_list *list)
+{
+  size_t n = 0;
+  for (size_t k = 0; k < list->n; k++) n += 2 * (size_t)list->tensors[0][k].ndim; /* shape and strides */
+  return n;
+}
+
+static size_t count_roles(const qn_list *list)
+{
+  size_t n = 0;
+  for (size_t role = 0; role < QN_MAX_TENSORS; role++) n += list->tensors[role] != NULL;
+  return n;
+}
+
+/* All roles of a place have one shape and one layout, so they share one copy of them. */
+static void copy_tensors(qn_plan *plan, const qn_list *list, qn_tensor *tensor, int64_t *extents)
+{
+  for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
+    if (!list->tensors[role]) continue;
+    memcpy(tensor, list->tensors[role], list->n * sizeof *tensor);
+    plan->list.tensors[role] = plan->own[role] = tensor;
+    tensor += list->n;
+  }
+  for (size_t k = 0; k < list->n; k++) {
+    const qn_tensor *from = &list->tensors[0][k];
+    const size_t bytes = (size_t)from->ndim * sizeof *extents;
+    int64_t *shape = extents, *strides = from->strides ? extents + from->ndim : NULL;
+    if (bytes) memcpy(shape, from->shape, bytes);
+    if (bytes && strides) memcpy(strides, from->strides, bytes);
+    extents += 2 * from->ndim;
+    for (size_t role = 0; role < QN_MAX_TENSORS; role++)
+      if (plan->own[role]) plan->own[role][k].shape = shape, plan->own[role][k].strides = strides;
+  }
+}
+
+static int by_address(const void *a, const void *b)
+{
+  const qn_span *one = a, *other = b;
+  return (one->begin > other->begin) - (one->begin < other->begin);
+}
+
+static void note_written(qn_plan *plan)
+{
+  plan->n_written = 0;
+  for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
+    if (!plan->own[role] || !(qn_list_access(&plan->list, role) & QN_WRITE)) continue;
+    for (size_t k = 0; k < plan->list.n; k++) {
+      const qn_span span = qn_span_of(role, k, &plan->own[role][k]);
+      if (span.begin != span.end) plan->written[plan->n_written++] = span;
+    }
+  }
+  qsort(plan->written, plan->n_written, sizeof *plan->written, by_address);
+}
+
+static qn_status create(qn_plan **plan, qn_list *list, const qn_tensor *const *tensors)
+{
+  qn_plan *made;
+  qn_try(qn_list_check(list, tensors));
+  qn_try(qn_list_run_checked(list)); /* prepares */
+  const size_t n_tensors = count_roles(list) * list->n;
+  const size_t bytes = sizeof *made + n_tensors * (sizeof(qn_tensor) + sizeof(qn_span)) +
+                       (list->n ? count_extents(list) : 0) * sizeof(int64_t);
+  qn_try(qn_try_allocate(&made, bytes, "a plan"));
+  qn_span *spans = (qn_span *)(made + 1);
+  qn_tensor *copies = (qn_tensor *)(spans + n_tensors);
+  *made = (qn_plan){.list = *list, .device = list->exec->device, .written = spans};
+  made->list.mode = QN_LIST_STEP;
+  made->list.exec = NULL;
+  made->list.params = NULL;
+  if (list->n) copy_tensors(made, list, copies, (int64_t *)(copies + n_tensors));
+  if (list->n) note_written(made);
+  *plan = made;
+  return QN_OK;
+}
+
+qn_status qn_op_plan_create(qn_plan **plan, const qn_op_info *op, const qn_exec *exec, const void *params, size_t n,
+                            const qn_tensor *const *tensors)
+{
+  qn_list list = {.op = qn_op_of(op), .mode = QN_LIST_PREPARE, .exec = exec, .params = params, .n = n};
+  qn_require(plan, "plan: the place for it is NULL");
+  *plan = NULL;
+  const qn_fp_word word = qn_fp_enter();
+  const qn_status status = create(plan, &list, tensors);
+  qn_fp_leave(word);
+  return status;
+}
+
+void qn_plan_destroy(qn_plan **plan)
+{
+  if (!plan) return;
+  qn_release(*plan);
+  *plan = NULL;
+}
+
+/* ---- a step ---- */
+
+/* The first written memory that ends behind `begin`, or NULL. */
+static const qn_span *written_behind(const qn_plan *plan, uintptr_t begin)
+{
+  size_t low = 0, n = plan->n_written;
+  while (n) { /* written spans do not overlap, so their ends are in order too */
+    const size_t half = n / 2;
+    if (plan->written[low + half].end <= begin) {
+      low += half + 1;
+      n -= half + 1;
+    } else {
+      n = half;
+    }
+  }
+  return low < plan->n_written ? &plan->written[low] : NULL;
+}
+
+static bool same_kind(const qn_tensor *t, const qn_tensor *old)
+{
+  if (t->dtype != old->dtype || t->device.kind != old->device.kind || t->device.index != old->device.index)
+    return false;
+  if (t->ndim != old->ndim || (t->ndim && !t->shape)) return false;
+  for (int d = 0; d < t->ndim; d++)
+    if (t->shape[d] != old->shape[d]) return false;
+  return qn_same_layout(t, old);
+}
+
+/* Tensors of one moved role, each against what it takes the place of. */
+static qn_status check_moved(const qn_plan *plan, const qn_list *now, size_t role, const qn_tensor *moved)
+{
+  const bool is_written = qn_list_access(now, role) & QN_WRITE;
+  for (size_t k = 0; k < plan->list.n; k++) {
+    const qn_tensor *t = &moved[k], *old = &plan->own[role][k];
+    const bool known = same_kind(t, old);
+    if (known && t->data == old->data) continue;
+    if (!known || !t->data || (uintptr_t)t->data % 4) qn_try(qn_check_tensor(now, role, k, t));
+    if (is_written) continue; /* the whole list is looked at then */
+    const qn_span span = qn_span_of(role, k, t), *behind = written_behind(plan, span.begin);
+    if (span.begin != span.end && behind && behind->begin < span.end)
+      return qn_fail_overlap(plan->list.op, &span, behind);
+  }
+  return QN_OK;
+}
+
+/* What the step writes beside the tensors must not be any of them. */
+static qn_status check_beside(const qn_list *list)
+{
+  const qn_span beside = qn_span_beside(list);
+  if (beside.begin == beside.end) return QN_OK;
+  for (size_t role = 0; role < QN_MAX_TENSORS; role++)
+    for (size_t k = 0; list->tensors[role] && k < list->n; k++) {
+      const qn_span span = qn_span_of(role, k, &list->tensors[role][k]);
+      if (span.begin < beside.end && beside.begin < span.end) return qn_fail_overlap(list->op, &span, &beside);
+    }
+  return QN_OK;
+}
+
+static qn_status check_step(const qn_plan *plan, qn_list *now, const qn_tensor *const *moved, bool *written_moved)
+{
+  const char *op = now->op->info.name;
+  qn_try(qn_check_exec_and_params(now));
+  qn_require(now->exec->device.kind == plan->device.kind && now->exec->device.index == plan->device.index,
+             "%s: the plan was made for %s:%d and the step is on %s:%d", op, qn_device_kind_name(plan->device.kind),
+             plan->device.index, qn_device_kind_name(now->exec->device.kind), now->exec->device.index);
+  if (!now->n) return QN_OK;
+  for (size_t role = 0; moved && role < now->op->info.n_tensors; role++) {
+    if (!moved[role]) continue;
+    qn_require(plan->own[role], "%s: %s moved, and the plan has none", op, now->op->info.tensors[role].name);
+    qn_try(check_moved(plan, now, role, moved[role]));
+    *written_moved |= (qn_list_access(now, role) & QN_WRITE) != 0;
+    now->tensors[role] = moved[role];
+  }
+  qn_try(qn_check_rest(now));
+  return *written_moved ? qn_check_overlap(now) : check_beside(now);
+}
+
+/* From here on the tensors are where they moved to. */
+static void take_moved(qn_plan *plan, const qn_tensor *const *moved, bool written_moved)
+{
+  for (size_t role = 0; moved && role < QN_MAX_TENSORS; role++)
+    for (size_t k = 0; plan->own[role] && moved[role] && k < plan->list.n; k++)
+      plan->own[role][k].data = moved[role][k].data;
+  if (written_moved) note_written(plan);
+}
+
+static qn_status step(qn_plan *plan, const qn_exec *exec, const void *params, const qn_tensor *const *moved)
+{
+  bool written_moved = false;
+  qn_list now = plan->list;
+  now.exec = exec;
+  now.params = params;
+  qn_try(check_step(plan, &now, moved, &written_moved));
+  if (now.n) take_moved(plan, moved, written_moved);
+  now = plan->list;
+  now.exec = exec;
+  now.params = params;
+  return qn_list_run_checked(&now);
+}
+
+qn_status qn_op_plan_step(qn_plan *plan, const qn_exec *exec, const void *params, const qn_tensor *const *moved)
+{
+  qn_require(plan, "plan: it is NULL");
+  const qn_fp_word word = qn_fp_enter();
+  const qn_status status = step(plan, exec, params, moved);
+  qn_fp_leave(word);
+  return status;
+}
