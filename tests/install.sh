@@ -32,8 +32,9 @@ check "there is a quern.pc" test -f "$pc"
 export PKG_CONFIG_SYSROOT_DIR="$work/to" PKG_CONFIG_PATH="${pc%/*}"
 check "quern.pc gives the version of the header" test "$(pkg-config --modversion quern)" = \
   "$(awk '/define QN_VERSION_/ {printf "%s%s", n++ ? "." : "", $3}' "$root/include/quern/status.h")"
-libdir=$(pkg-config --variable=libdir quern)
-libdir=$work/to${libdir#"$work/to"} # pkgconf puts the sysroot in front, pkg-config does not
+libdir=$work/to$(pkg-config --variable=libdir quern)
+libdir=${libdir#"$work/to"}
+case $libdir in "$work"*) ;; *) libdir=$work/to$libdir ;; esac
 flags=$(pkg-config --cflags --libs quern)
 static=$(pkg-config --cflags --libs --static quern | sed "s|-lquern|$libdir/libquern.a|")
 # shellcheck disable=SC2086
@@ -47,6 +48,5 @@ static=$(pkg-config --cflags --libs --static quern | sed "s|-lquern|$libdir/libq
   check "a C++ program, static" $cxx -std=c++17 "$work/program.cpp" -o "$work/static-cxx" $static
   check "it steps without the shared library" "$work/static-cxx"
 }
-quern=$(find "$work/to" -path '*/bin/quern')
-check "the command is installed and runs" env LD_LIBRARY_PATH="$libdir" "$quern" --version
+check "the command is installed and runs" env LD_LIBRARY_PATH="$libdir" "$(dirname "$libdir" | sed "s|/lib$||")/bin/quern" --version
 finish

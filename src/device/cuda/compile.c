@@ -110,6 +110,8 @@ static qn_status compile_error(const qn_nvrtc *nvrtc, int result, const target *
     qn_log(QN_LOG_WARNING, "%s", line);
     if (!*first && strstr(line, "error")) snprintf(first, sizeof first, "%s", line);
   }
+  if (result == NVRTC_COMPILATION)
+    return qn_fail(QN_COMPILE_ERROR, "%s does not compile for %s: %s", unit->source, t->arch, first);
   qn_status status = result == NVRTC_BUILTIN_FAILURE ? QN_NO_LIBRARY
                      : result == NVRTC_OUT_OF_MEMORY ? QN_NO_MEMORY
                                                      : QN_COMPILE_ERROR;

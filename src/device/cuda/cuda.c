@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Whatever is made is given back where the call fails after all: where the caller's context could not be put back, ours
+ * is still current. */
+
 static cu_address address(const void *memory) { return (cu_address)(uintptr_t)memory; }
 
 /* ---- devices ---- */
@@ -74,7 +77,8 @@ static qn_status memory_allocate(qn_device device, size_t bytes, void **memory)
   qn_try(qn_cuda_enter(device, &scope));
   qn_status status = allocation_status(&scope, scope.driver->cuMemAlloc(&got, bytes), bytes);
   status = qn_cuda_leave(&scope, status);
-  *memory = (void *)(uintptr_t)got;
+  if (status && got) scope.driver->cuMemFree(got);
+  *memory = status ? NULL : (void *)(uintptr_t)got;
   return status;
 }
 
@@ -121,8 +125,12 @@ static qn_status memory_fill(qn_device device, void *stream, void *target, unsig
 static qn_status staging_allocate(qn_device device, size_t bytes, void **memory)
 {
   qn_cuda_scope scope;
+  void *got = NULL;
   qn_try(qn_cuda_enter(device, &scope));
-  return qn_cuda_leave(&scope, qn_cuda_call(&scope, cuMemHostAlloc, memory, bytes, CU_HOST_PORTABLE));
+  qn_status status = qn_cuda_leave(&scope, qn_cuda_call(&scope, cuMemHostAlloc, &got, bytes, CU_HOST_PORTABLE));
+  if (status && got) scope.driver->cuMemFreeHost(got);
+  *memory = status ? NULL : got;
+  return status;
 }
 
 static qn_status staging_release(qn_device device, void *memory)
@@ -148,7 +156,8 @@ static qn_status stream_create(qn_device device, void **stream)
   cu_stream made = NULL;
   qn_try(qn_cuda_enter(device, &scope));
   qn_status status = qn_cuda_leave(&scope, qn_cuda_call(&scope, cuStreamCreate, &made, CU_STREAM_NON_BLOCKING));
-  *stream = made;
+  if (status && made) scope.driver->cuStreamDestroy(made);
+  *stream = status ? NULL : made;
   return status;
 }
 
@@ -156,9 +165,9 @@ static qn_status stream_destroy(qn_device device, void **stream)
 {
   qn_cuda_scope scope;
   qn_try(qn_cuda_enter(device, &scope));
-  qn_try(qn_cuda_leave(&scope, qn_cuda_call(&scope, cuStreamDestroy, *stream)));
-  *stream = NULL;
-  return QN_OK;
+  qn_status status = qn_cuda_call(&scope, cuStreamDestroy, *stream);
+  if (!status) *stream = NULL;
+  return qn_cuda_leave(&scope, status);
 }
 
 static qn_status stream_synchronize(qn_device device, void *stream)
@@ -181,6 +190,7 @@ static qn_status event_create(qn_device device, qn_event **event)
   *made = (cuda_event){.event = {device}};
   qn_status status = qn_cuda_enter(device, &scope);
   if (!status) status = qn_cuda_leave(&scope, qn_cuda_call(&scope, cuEventCreate, &made->handle, CU_EVENT_DEFAULT));
+  if (status && made->handle) scope.driver->cuEventDestroy(made->handle);
   if (status)
     qn_release(made);
   else
@@ -193,10 +203,12 @@ static qn_status event_destroy(qn_device device, qn_event **event)
   qn_cuda_scope scope;
   cuda_event *made = (cuda_event *)*event;
   qn_try(qn_cuda_enter(device, &scope));
-  qn_try(qn_cuda_leave(&scope, qn_cuda_call(&scope, cuEventDestroy, made->handle)));
-  qn_release(made);
-  *event = NULL;
-  return QN_OK;
+  qn_status status = qn_cuda_call(&scope, cuEventDestroy, made->handle);
+  if (!status) {
+    qn_release(made);
+    *event = NULL;
+  }
+  return qn_cuda_leave(&scope, status);
 }
 
 static qn_status event_record(qn_device device, void *stream, qn_event *event)
@@ -243,6 +255,7 @@ static qn_status module_load(qn_device device, const void *image, size_t bytes, 
   if (!status)
     status = qn_cuda_leave(
         &scope, qn_cuda_call(&scope, cuLibraryLoadData, &made->library, image, NULL, NULL, 0, NULL, NULL, 0));
+  if (status && made->library) scope.driver->cuLibraryUnload(made->library);
   if (status)
     qn_release(made);
   else

@@ -80,30 +80,49 @@ bool qn_cuda_symbol(void *library, const char *name, void *pointer_to_function)
   return symbol != NULL;
 }
 
+void qn_cuda_library_path(void *library, const char *name, char *path, size_t bytes)
+{
+  struct link_map *map = NULL;
+  bool known = !dlinfo(library, RTLD_DI_LINKMAP, &map) && *map->l_name;
+  const char *full = known ? map->l_name : name;
+  size_t n = strnlen(full, bytes - 1); /* cut to fit: it is for people */
+  memcpy(path, full, n);
+  path[n] = 0;
+}
+
 typedef cu_result get_proc_fn(const char *name, void **symbol, int version, unsigned long long flags, int *found);
 
-/* Loads the library and asks its version, which works before cuInit and in any process. */
-static qn_status load(void **library, int *version, char *path, size_t bytes)
+/* The library, loaded, its path and version; or why not. Asking the version works before cuInit and in any process. */
+typedef struct loaded {
+  void *library;
+  int version;
+  char path[256], why[768];
+} loaded;
+
+static qn_status load(loaded *l)
 {
   char name[4096];
+  *l = (loaded){0};
   qn_try(qn_option_text(QN_OPTION_LIBCUDA, name, sizeof name));
-  *library = dlopen(*name ? name : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!*library)
-    return qn_fail(QN_NO_LIBRARY, "no CUDA driver: %s (install one, or name its library in the option libcuda)",
-                   dlerror());
-  struct link_map *map;
-  if (dlinfo(*library, RTLD_DI_LINKMAP, &map)) map = NULL;
-  snprintf(path, bytes, "%s", map && *map->l_name ? map->l_name : *name ? name : "libcuda.so.1");
-  cu_result (*driver_version)(int *);
-  qn_status status = QN_OK;
-  if (!qn_cuda_symbol(*library, "cuDriverGetVersion", &driver_version))
-    status = qn_fail(QN_UNSUPPORTED, "%s has no cuDriverGetVersion: it is no CUDA driver", path);
-  else {
-    cu_result result = driver_version(version);
-    if (result) status = qn_fail(QN_DRIVER_ERROR, "%s: cuDriverGetVersion: error %d", path, result);
+  l->library = dlopen(*name ? name : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!l->library) {
+    snprintf(l->why, sizeof l->why, "no CUDA driver: %s (install one, or name its library in the option libcuda)",
+             dlerror());
+    return QN_NO_LIBRARY;
   }
-  if (status) dlclose(*library);
-  return status;
+  qn_cuda_library_path(l->library, *name ? name : "libcuda.so.1", l->path, sizeof l->path);
+  cu_result (*driver_version)(int *);
+  if (!qn_cuda_symbol(l->library, "cuDriverGetVersion", &driver_version)) {
+    snprintf(l->why, sizeof l->why, "%s has no cuDriverGetVersion: it is no CUDA driver", l->path);
+    dlclose(l->library);
+    return QN_UNSUPPORTED;
+  }
+  cu_result result = driver_version(&l->version);
+  if (!result) return QN_OK;
+  snprintf(l->why, sizeof l->why, "%s: cuDriverGetVersion: error %d%s", l->path, result,
+           result == CU_STUB_LIBRARY ? ": it is the toolkit's stub for linking, not a driver" : "");
+  dlclose(l->library);
+  return QN_DRIVER_ERROR;
 }
 
 static qn_status check_version(const qn_cuda_driver *driver)
@@ -153,12 +172,15 @@ static qn_status initialise(qn_cuda_driver *driver)
 static qn_status open_locked(void)
 {
   qn_cuda_driver driver = {0};
-  void *library;
-  qn_try(load(&library, &driver.version, driver.path, sizeof driver.path));
-  qn_status status = check_version(&driver);
-  if (!status) status = find_functions(library, &driver);
+  loaded l;
+  qn_status status = load(&l);
+  if (status) return *l.why ? qn_fail(status, "%s", l.why) : status;
+  driver.version = l.version;
+  snprintf(driver.path, sizeof driver.path, "%s", l.path);
+  status = check_version(&driver);
+  if (!status) status = find_functions(l.library, &driver);
   if (status) {
-    dlclose(library);
+    dlclose(l.library);
     return status;
   }
   qn_try(initialise(&driver));
@@ -191,11 +213,11 @@ int qn_cuda_driver_peek(char *path, size_t bytes)
     snprintf(path, bytes, "%s", state.driver.path);
     return state.driver.version;
   }
-  void *library;
-  int version = 0;
-  if (load(&library, &version, path, bytes)) return 0;
-  dlclose(library);
-  return version;
+  loaded l;
+  if (load(&l)) return 0;
+  dlclose(l.library);
+  snprintf(path, bytes, "%s", l.path);
+  return l.version;
 }
 
 /* ---- devices ---- */

@@ -24,6 +24,7 @@ typedef struct cu_function_s *cu_function;
 enum {
   CU_SUCCESS = 0,
   CU_OUT_OF_MEMORY = 2,
+  CU_STUB_LIBRARY = 34,
   CU_NO_DEVICE = 100,
   CU_DEVICE_MULTIPROCESSORS = 16,
   CU_DEVICE_L2_BYTES = 38,
@@ -127,4 +128,6 @@ void qn_cuda_unlock(void);
 
 /* A symbol of a library into a function pointer of any type, without casting between object and function pointers. */
 bool qn_cuda_symbol(void *library, const char *name, void *pointer_to_function);
+/* Where a library that was opened as `name` was found. */
+void qn_cuda_library_path(void *library, const char *name, char *path, size_t bytes);
 #endif

@@ -5,7 +5,6 @@
 #include "device/cuda/driver.h"
 #include <dlfcn.h>
 #include <glob.h>
-#include <link.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +21,7 @@ typedef struct search {
   bool found;
   int driver_version; /* 0: there is none */
   char driver_path[256];
-  char refused[512];
+  char refused[768];
 } search;
 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
@@ -65,9 +64,7 @@ static void try_library(search *s, const char *name)
   if (s->found) return;
   void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (!library) return;
-  struct link_map *map;
-  if (dlinfo(library, RTLD_DI_LINKMAP, &map)) map = NULL;
-  snprintf(s->nvrtc.path, sizeof s->nvrtc.path, "%s", map && *map->l_name ? map->l_name : name);
+  qn_cuda_library_path(library, name, s->nvrtc.path, sizeof s->nvrtc.path);
   s->found = usable(s, library);
   if (!s->found) dlclose(library);
 }

@@ -36,7 +36,7 @@ typedef struct qn_nvrtc {
   QN_NVRTC_MAP(X)
 #undef X
   int version;
-  char path[256];
+  char path[512];
   int n_archs, arch[QN_NVRTC_MAX_ARCHS]; /* 10 * major + minor, ascending */
 } qn_nvrtc;
 
