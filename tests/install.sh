@@ -32,9 +32,8 @@ check "there is a quern.pc" test -f "$pc"
 export PKG_CONFIG_SYSROOT_DIR="$work/to" PKG_CONFIG_PATH="${pc%/*}"
 check "quern.pc gives the version of the header" test "$(pkg-config --modversion quern)" = \
   "$(awk '/define QN_VERSION_/ {printf "%s%s", n++ ? "." : "", $3}' "$root/include/quern/status.h")"
-libdir=$work/to$(pkg-config --variable=libdir quern)
-libdir=${libdir#"$work/to"}
-case $libdir in "$work"*) ;; *) libdir=$work/to$libdir ;; esac
+libdir=$(pkg-config --variable=libdir quern)
+libdir=$work/to${libdir#"$work/to"} # pkgconf puts the sysroot in front, pkg-config does not
 flags=$(pkg-config --cflags --libs quern)
 static=$(pkg-config --cflags --libs --static quern | sed "s|-lquern|$libdir/libquern.a|")
 # shellcheck disable=SC2086
@@ -48,5 +47,6 @@ static=$(pkg-config --cflags --libs --static quern | sed "s|-lquern|$libdir/libq
   check "a C++ program, static" $cxx -std=c++17 "$work/program.cpp" -o "$work/static-cxx" $static
   check "it steps without the shared library" "$work/static-cxx"
 }
-check "the command is installed and runs" env LD_LIBRARY_PATH="$libdir" "$(dirname "$libdir" | sed "s|/lib$||")/bin/quern" --version
+quern=$(find "$work/to" -path '*/bin/quern')
+check "the command is installed and runs" env LD_LIBRARY_PATH="$libdir" "$quern" --version
 finish

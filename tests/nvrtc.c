@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* nvrtc.c ARCH - compiles every op's device kernels for one GPU architecture, no GPU needed: each row of the type table
+ * with each option that changes the kernel, as a launch would, and the unfused forms. Registers and spills stand in
+ * each line; a spill fails. */
+#include "core/core.h"
+#include "device/backend.h"
+#include "op/device_list.h"
+#include "test.h"
+
+enum { CAPACITY = 160, MAX_SETS = 64 };
+
+typedef struct usage {
+  int registers, spill_stores, spill_loads;
+} usage;
+
+/* What ptxas says of the kernel: "... 8 bytes spill stores, 8 bytes spill loads" and "Used 32 registers". */
+static bool read_log(const char *log, usage *u)
+{
+  const char *used = log ? strstr(log, "Used ") : NULL, *stack = log ? strstr(log, "bytes stack frame, ") : NULL;
+  return used && stack && sscanf(used, "Used %d registers", &u->registers) == 1 &&
+         sscanf(stack, "bytes stack frame, %d bytes spill stores, %d bytes spill loads", &u->spill_stores,
+                &u->spill_loads) == 2;
+}
+
+static void compile(const char *arch, const qn_unit *unit, const char *what)
+{
+  qn_image image = {0};
+  usage u = {0};
+  qn_status status = qn_cuda_compile_for(arch, unit, &image);
+  if (status != QN_OK) {
+    check(status == QN_OK, "%s %s: %s", arch, what, qn_last_error());
+    return;
+  }
+  bool told = read_log(image.log, &u);
+  if (!check(told && image.bytes > 0 && u.spill_stores == 0 && u.spill_loads == 0,
+             "%s %s: %d registers, %d bytes spilled", arch, what, u.registers, u.spill_stores))
+    printf("# %s\n", image.log ? image.log : "no log");
+  qn_image_free(&image);
+}
+
+/* "bf16 f32 f32" of a row of the type table. */
+static void name_row(const qn_op *op, size_t row, char *text, size_t bytes)
+{
+  size_t n = 0;
+  text[0] = 0;
+  for (size_t r = 0; r < op->info.n_tensors && n < bytes; r++)
+    if (op->info.types[row].tensor[r].access != QN_ABSENT)
+      n += (size_t)snprintf(text + n, bytes - n, "%s%s", n ? " " : "",
+                            qn_dtype_name(op->info.types[row].tensor[r].dtype));
+}
+
+/* Sets a parameter to something that is not its default; false where its kind has nothing to say to a kernel. */
+static bool set_param(const qn_op_param *param, void *params)
+{
+  static const uint64_t something[16] = {0};
+  const void *pointer = something;
+  const int32_t one = 1;
+  char *at = (char *)params + param->offset;
+  switch (param->type) {
+  case QN_PARAM_BOOL:
+  case QN_PARAM_ENUM: memcpy(at, &one, sizeof one); return true;
+  case QN_PARAM_DEVICE_F32:
+  case QN_PARAM_DEVICE_I64:
+  case QN_PARAM_DEVICE_HYPER: memcpy(at, &pointer, sizeof pointer); return true;
+  case QN_PARAM_DOUBLE:
+  case QN_PARAM_U64:
+  case QN_PARAM_HOST_U64: break;
+  }
+  return false;
+}
+
+/* The flags that this row's kernels are specialised by: none, each parameter alone, all together; each set once. */
+static size_t flag_sets(const qn_op *op, size_t row, uint32_t *sets)
+{
+  size_t n = 0;
+  for (size_t k = 0; k <= op->info.n_params + 1; k++) {
+    char params[1024] = {0};
+    if (op->info.params_bytes > sizeof params || qn_op_defaults(&op->info, params, op->info.params_bytes) != QN_OK)
+      return 0;
+    for (size_t p = 0; p < op->info.n_params; p++)
+      if (k == p + 1 || k == op->info.n_params + 1) set_param(&op->info.params[p], params);
+    uint32_t flags = op->flags ? op->flags(params, row) : 0;
+    bool known = false;
+    for (size_t s = 0; s < n; s++) known |= sets[s] == flags;
+    if (!known && n < MAX_SETS) sets[n++] = flags;
+  }
+  return n;
+}
+
+static void compile_row(const char *arch, const qn_op *op, size_t row)
+{
+  char types[64], what[160];
+  uint32_t sets[MAX_SETS];
+  size_t n = flag_sets(op, row, sets);
+  name_row(op, row, types, sizeof types);
+  check(n > 0, "%s %s (%s): %zu specialisations", arch, op->info.name, types, n);
+  for (size_t s = 0; s < n; s++)
+    for (int counts = 0; counts <= (op->phases != NULL); counts++) {
+      qn_list_unit unit;
+      qn_device_list_unit(op, row, sets[s], CAPACITY, counts, &unit);
+      snprintf(what, sizeof what, "%s (%s) flags %#x%s", op->info.name, types, sets[s], counts ? " counting" : "");
+      compile(arch, &(qn_unit){.source = op->device_source, .defines = unit.defines}, what);
+    }
+}
+
+static void compile_unfused(const char *arch, const qn_op *op)
+{
+  for (int pass = 0; pass < op->unfused_passes; pass++) {
+    char define[32], what[96];
+    const char *const defines[] = {define, NULL};
+    snprintf(define, sizeof define, "QN_PASS=%d", pass);
+    snprintf(what, sizeof what, "%s unfused, pass %d", op->info.name, pass);
+    compile(arch, &(qn_unit){.source = op->unfused_source, .defines = defines}, what);
+  }
+}
+
+int main(int argc, char **argv)
+{
+  char path[512] = "";
+  int version = 0;
+  if (argc != 2) return EXIT_FAILURE;
+  if (!check(qn_cuda_compiler(&version, path, sizeof path) == QN_OK, "NVRTC %d.%d", version / 1000,
+             version % 1000 / 10))
+    return test_end();
+  for (size_t k = 0; qn_ops[k]; k++) {
+    if (!qn_ops[k]->device_source) continue;
+    for (size_t row = 0; row < qn_ops[k]->info.n_types; row++) compile_row(argv[1], qn_ops[k], row);
+    compile_unfused(argv[1], qn_ops[k]);
+  }
+  return test_end();
+}
