@@ -78,9 +78,10 @@ void qn_doctor_say(qn_doctor *doctor, qn_finding finding, const char *topic, con
     json_array_append_new(doctor->lines, line);
     return;
   }
-  printf("%s%-4s%s  %-9s %s\n", qn_term_colour(stdout, colours[finding]), words[finding],
-         qn_term_colour(stdout, QN_PLAIN), topic, text);
-  if (mend) printf("      %-9s %s%s%s\n", "", qn_term_colour(stdout, QN_BOLD), mend, qn_term_colour(stdout, QN_PLAIN));
+  printf("%s%-4s%s  %-9s ", qn_term_colour(stdout, colours[finding]), words[finding], qn_term_colour(stdout, QN_PLAIN),
+         topic);
+  qn_term_wrap(stdout, 16, text);
+  if (mend) printf("%16s%s%s%s\n", "", qn_term_colour(stdout, QN_BOLD), mend, qn_term_colour(stdout, QN_PLAIN));
   fflush(stdout); /* the next examination may take a second */
 }
 

@@ -47,8 +47,10 @@ static void examine_tool(qn_doctor *doctor, const char *topic, const char *progr
                          const char *mend)
 {
   char line[256];
-  if (first_line((const char *[]){program, "--version", NULL}, line, sizeof line))
-    qn_doctor_say(doctor, QN_FINDING_OK, topic, NULL, "%s: %s", program, line);
+  bool there = first_line((const char *[]){program, "--version", NULL}, line, sizeof line);
+  bool named = strstr(line, program); /* "cc (Debian 12.2.0) 12.2.0", but "1.0.1" */
+  if (there)
+    qn_doctor_say(doctor, QN_FINDING_OK, topic, NULL, "%s%s%s", named ? "" : program, named ? "" : " ", line);
   else
     qn_doctor_say(doctor, without, topic, mend, "%s is not here: quern cannot be built again", program);
 }

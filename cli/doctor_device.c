@@ -83,7 +83,7 @@ static bool try_out(qn_doctor *doctor, qn_device device, const char *topic, cons
   bool right = status == QN_OK && !memcmp(&a[0], &a[1], sizeof *a);
   free(a);
   if (right)
-    qn_doctor_say(doctor, QN_FINDING_OK, topic, NULL, "a Lion step over %d elements ran in %.0f ms, every bit right", N,
+    qn_doctor_say(doctor, QN_FINDING_OK, topic, NULL, "a Lion step over %d elements ran in %.2g ms, every bit right", N,
                   1e3 * took);
   else if (status == QN_OK)
     qn_doctor_say(doctor, QN_FINDING_MEND, topic, "quern check lion   # says which elements",

@@ -62,15 +62,18 @@ static bool wanted(const request *order, const qn_variant *variant)
 /* ---- for people ---- */
 static void print_variants(const request *order, const qn_op_info *op)
 {
+  char last[sizeof((qn_variant *)0)->why] = "";
   printf("  %s  backend  variant   state          why%s\n", qn_term_colour(stdout, QN_DIM),
          qn_term_colour(stdout, QN_PLAIN));
   for (size_t k = 0; k < qn_op_variant_count(op); k++) {
     qn_variant v = {.size = sizeof v};
     if (qn_op_variant_at(op, k, &v) != QN_OK || !wanted(order, &v)) continue;
-    qn_colour colour = v.chosen ? QN_GREEN : v.available ? QN_PLAIN : QN_DIM;
-    printf("  %s%s %-7s  %-8s  %-13s  %s%s\n", colour == QN_PLAIN ? "" : qn_term_colour(stdout, colour),
-           v.chosen ? ">" : " ", v.backend, v.name, v.state, v.why,
-           colour == QN_PLAIN ? "" : qn_term_colour(stdout, QN_PLAIN));
+    bool plain = v.available && !v.chosen;
+    printf("  %s%s %-7s  %-8s  %-13s  ", plain ? "" : qn_term_colour(stdout, v.chosen ? QN_GREEN : QN_DIM),
+           v.chosen ? ">" : " ", v.backend, v.name, v.state);
+    qn_term_wrap(stdout, 38, strcmp(v.why, last) ? v.why : "as above");
+    printf("%s", plain ? "" : qn_term_colour(stdout, QN_PLAIN));
+    memcpy(last, v.why, sizeof last);
   }
 }
 
@@ -153,8 +156,9 @@ static void print_params(const qn_op_info *op)
     char range[96], value[32];
     range_text(&op->params[k], range, sizeof range);
     default_text(&op->params[k], value, sizeof value);
-    printf("    %-17s %-13s default %-8s %s\n", op->params[k].name, type_word(op->params[k].type), value, range);
-    printf("    %-17s %s\n", "", op->params[k].doc);
+    printf("    %-17s %-13s default %s%s%s\n    %-17s ", op->params[k].name, type_word(op->params[k].type), value,
+           *range ? ", " : "", range, "");
+    qn_term_wrap(stdout, 22, op->params[k].doc);
   }
 }
 

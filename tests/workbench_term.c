@@ -136,6 +136,27 @@ static void test_colours(void)
   restore();
 }
 
+static const char *wrapped(int columns, const char *text)
+{
+  redirect(columns);
+  qn_term_wrap(stderr, 4, text);
+  const char *line = seen();
+  restore();
+  return line;
+}
+
+static void test_wrap(void)
+{
+  check(!strcmp(wrapped(0, "one two three four five six"), "one two three four five six\n"),
+        "in a pipe a line stays whole");
+  check(!strcmp(wrapped(25, "one two three four five six"), "one two three four\r\n    five six\r\n"),
+        "on a terminal it is broken at spaces and continued at its column");
+  check(!strcmp(wrapped(25, "one abcdefghijklmnopqrstuvwxyz two"),
+                "one\r\n    abcdefghijklmnopqrstuvwxyz\r\n    two\r\n"),
+        "a word that is too long stays whole");
+  check(!strcmp(wrapped(20, "one two three four"), "one two three four\r\n"), "no room to speak of: as it is");
+}
+
 static void test_width_in_a_pipe(void)
 {
   check(redirect(0), "a pipe");
@@ -160,6 +181,7 @@ int main(void)
   test_wide_characters();
   test_silence();
   test_colours();
+  test_wrap();
   test_width_in_a_pipe();
   human(0, "0 B");
   human(1023, "1023 B");

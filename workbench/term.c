@@ -36,3 +36,20 @@ int qn_term_width(FILE *stream)
   long width = columns ? strtol(columns, &end, 10) : 0;
   return columns && end != columns && !*end && width >= 20 && width <= 10000 ? (int)width : 80;
 }
+
+void qn_term_wrap(FILE *stream, int column, const char *text)
+{
+  int room = qn_term_is(stream) ? qn_term_width(stream) - 1 - column : 0, used = 0;
+  while (room >= 20 && *text) {
+    int length = (int)strcspn(text, " ");
+    if (used && used + 1 + length > room) {
+      fprintf(stream, "\n%*s", column, "");
+      used = 0;
+    }
+    fprintf(stream, "%s%.*s", used ? " " : "", length, text);
+    used += length + (used > 0);
+    text += length;
+    text += strspn(text, " ");
+  }
+  fprintf(stream, "%s\n", text);
+}

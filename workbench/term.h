@@ -15,5 +15,8 @@ bool qn_term_colours(FILE *stream); /* and colours are wanted */
 const char *qn_term_colour(FILE *stream, qn_colour colour);
 /* Columns: the terminal's; in a pipe $COLUMNS if it is a number, else 80. */
 int qn_term_width(FILE *stream);
+/* Text behind what stands in the line already, up to `column`: on a terminal broken at spaces to fit and continued at
+ * that column, in a pipe on one line, for tools that read lines. Ends the line. */
+void qn_term_wrap(FILE *stream, int column, const char *text);
 
 #endif

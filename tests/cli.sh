@@ -1,0 +1,186 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# cli.sh QUERN - the command as its users meet it: help, mistakes, reports, completion. It runs in an empty folder with an
+# empty home, and looks afterwards whether a mistake has left anything in them. No GPU is seen, whatever the machine has.
+set -u
+quern=$(realpath "$1")
+. "$(dirname "$(realpath "$0")")/tap.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fresh() { rm -rf "${work:?}/home" "$work/here" && mkdir "$work/home" "$work/here" && cd "$work/here" || exit 1; }
+fresh
+for variable in $(env | sed -n 's/^\(QUERN_[A-Za-z_]*\)=.*/\1/p'); do unset "$variable"; done
+export HOME="$work/home" QUERN_LIBCUDA=/nowhere/libcuda.so.1
+unset NO_COLOR COLUMNS XDG_CACHE_HOME LD_LIBRARY_PATH
+out=$work/out err=$work/err
+escape=$(printf '\033')
+
+# runs STATUS ARGUMENT...: exits with it; output is kept in $out and $err
+runs() {
+  want=$1 && shift
+  "$quern" "$@" >"$out" 2>"$err"
+  got=$?
+  [ "$got" = "$want" ] || { echo "exit status $got, not $want"; cat "$out" "$err"; return 1; }
+}
+# says STATUS WORDS ARGUMENT...: fails so, with one sentence on standard error that has these words, nothing else anywhere
+says() {
+  status=$1 words=$2 && shift 2
+  runs "$status" "$@" || return 1
+  grep -qF -- "$words" "$err" || { echo "not said: $words"; cat "$err"; return 1; }
+  head -n 1 "$err" | grep -q '^quern.*: ' || { echo "does not begin with the command's name"; cat "$err"; return 1; }
+  [ ! -s "$out" ] || { echo "standard output is not empty:"; cat "$out"; return 1; }
+  nothing_written
+}
+nothing_written() {
+  left=$(find "$work/home" "$work/here" -mindepth 1)
+  [ -z "$left" ] || { echo "left behind: $left"; return 1; }
+}
+fits() { ! grep -n '.\{80\}' "$out" && ! grep -n "$escape" "$out"; }
+helps() { runs 0 "$@" && [ -s "$out" ] && [ ! -s "$err" ] && fits; }
+
+# ---- help and version ----
+check "quern --help fits 80 columns" helps --help
+check "its exit statuses are told" sh -c "for k in 0 1 2 3; do grep -q \"^  \$k  \" '$out' || exit 1; done"
+cp "$out" "$work/help"
+check "-h is --help" helps -h
+check "quern help is the same" helps help
+check "to the letter" cmp "$out" "$work/help"
+check "quern --version" sh -c "'$quern' --version | grep -q '^quern [0-9]*\.[0-9]*\.[0-9]*'"
+check "it tells the tiers" sh -c "'$quern' --version | grep -q '^tiers: ref'"
+check "quern version is the same" sh -c "test \"\$('$quern' version)\" = \"\$('$quern' --version)\""
+check "quern alone tells what there is and exits with 2" runs 2
+verbs=$(sed -n '/^Verbs:/,/^$/s/^  \([a-z]*\)  .*/\1/p' "$work/help")
+for verb in $verbs; do
+  check "quern $verb --help" helps "$verb" --help
+  cp "$out" "$work/help"
+  check "quern help $verb is the same" sh -c "'$quern' help $verb | cmp - '$work/help'"
+  check "quern $verb refuses an unknown option" says 2 "there is no option --no-such-thing" "$verb" --no-such-thing
+  check "quern $verb names the nearest option" says 2 "did you mean --help?" "$verb" --hlep
+done
+
+# ---- mistakes: a sentence with the nearest name, the right status, nothing written ----
+check "an unknown verb" says 2 "there is no verb lsit; did you mean list?" lsit
+check "a verb like no other" says 2 "there is no verb zzzzzzzz" zzzzzzzz
+check "help for an unknown verb" says 2 "did you mean doctor?" help docter
+check "an unknown option before the verb" says 2 "did you mean --version?" --verison
+check "an unknown letter" says 2 "there is no option -x" list -x
+check "an unknown op" says 2 "lion" list lino
+check "two ops" says 2 "one op at a time: lion or lion" list lion lion
+check "an unknown backend" says 2 "cuda" list --backend cdua
+check "an option without its value" says 2 "requires an argument" list --backend
+check "an ambiguous abbreviation" says 2 "ambiguous" list --ve
+check "an abbreviation that is not" runs 0 list --verb
+check "an unknown action" says 2 "did you mean verify?" cache verfy
+check "an option of another action" says 2 "--invalid belongs to clear" cache list --invalid
+check "a shell that has no script" says 2 "bash" completion zsh
+check "no shell" says 2 "bash" completion
+check "a wrong --require" says 2 "cuda" doctor --require cud
+check "--require against --backend" says 2 "--backend cpu leaves out" doctor --backend cpu --require cuda
+export QUERN_CPU=avx3
+check "a wrong value of a variable" says 2 "QUERN_CPU" list
+check "does not stand in the way of --help" helps list --help
+check "doctor reports it" sh -c "'$quern' doctor --backend cpu | grep -A1 '^MEND.*avx3' | grep -q 'unset QUERN_CPU'"
+fresh
+unset QUERN_CPU
+export QUERN_DEVCE=cpu
+check "a misspelt variable is warned of" sh -c "'$quern' list 2>&1 >/dev/null | grep -q 'QUERN_DEVCE.*did you mean QUERN_DEVICE'"
+unset QUERN_DEVCE
+check "a full disk behind standard output is no success" sh -c "'$quern' list >/dev/full 2>'$err'; test \$? = 1 && grep -q written '$err'"
+check "nor behind --help" sh -c "'$quern' --help >/dev/full 2>'$err'; test \$? = 1 && grep -q written '$err'"
+
+# ---- list ----
+python_on() { python3 -c "import json,sys
+d=json.load(open('$out'))
+$1"; }
+check "list" runs 0 list
+check "it names lion" grep -q '^lion - ' "$out"
+check "list --json" runs 0 list --json
+check "is JSON with variants, types and parameters" python_on "
+lion=[op for op in d['ops'] if op['name']=='lion'][0]
+assert {'ref'} <= {v['name'] for v in lion['variants'] if v['backend']=='cpu'}
+for v in lion['variants']: assert v['state'] in ('runs','compiled only','emitted only') and v['why'], v
+assert any(t['bytes']==20 for t in lion['types']) and any(p['name']=='lr' for p in lion['params'])"
+check "one variant a backend is chosen, at most" python_on "
+for op in d['ops']:
+  for b in ('cpu','cuda','host'): assert sum(v['chosen'] for v in op['variants'] if v['backend']==b) <= 1"
+check "no GPU is here, so no variant for one runs" python_on "
+assert not any(v['available'] or v['state']=='runs' for op in d['ops'] for v in op['variants'] if v['backend']=='cuda')"
+check "QUERN_CPU=ref makes ref the choice" sh -c "QUERN_CPU=ref '$quern' list --json --backend cpu >'$out'"
+check "and no other" python_on "
+assert all(v['chosen']==(v['name']=='ref') and v['backend']=='cpu' for op in d['ops'] for v in op['variants'])"
+check "list lion --verbose" runs 0 list lion --verbose
+check "tells every parameter" grep -q 'weight_decay' "$out"
+
+# ---- doctor ----
+check "doctor --json" runs 0 doctor --backend cpu --json
+check "is JSON; what is not ok says how to mend it" python_on "
+assert d['met'] and d['to_mend']==0
+for line in d['lines']: assert line['state']=='ok' or line['mend'], line"
+check "doctor --require cpu" runs 0 doctor --require cpu
+check "it says that every bit was right" grep -q '^ok.*cpu.*every bit right' "$out"
+check "doctor --require host" runs 0 doctor --require host
+check "it compiled device code and ran it" grep -q '^ok.*host.*every bit right' "$out"
+check "every line is ok, none, MEND, or how to mend it" sh -c "! grep -vE '^(ok  |none|MEND)  [a-z]|^ {16}[^ ]' '$out'"
+check "doctor --require cuda without a GPU exits with 3" runs 3 doctor --require cuda
+check "and says so" grep -q '^quern doctor: cuda does not work here' "$err"
+check "and what to do" sh -c "grep -A1 -E '^(none|MEND)  cuda' '$out' | tail -n 1 | grep -q '^ *[a-z]'"
+check "QUERN_CXX that is no compiler is found out" sh -c "QUERN_CXX=/nowhere/c++ '$quern' doctor --backend host | grep -qE '^(none|MEND)  host.*/nowhere/c'"
+check "--require host fails with it" sh -c "QUERN_CXX=/nowhere/c++ '$quern' doctor --require host >/dev/null 2>&1; test \$? = 3"
+
+# ---- cache: the host backend's kernels are in it by now ----
+check "cache path" runs 0 cache path
+check "is under the home" grep -qx "$work/home/.cache/quern" "$out"
+check "cache list" runs 0 cache
+check "has a kernel of lion" grep -q lion "$out"
+check "cache list --json" runs 0 cache list --json
+check "agrees with itself" python_on "
+assert d['n']==len(d['entries'])>0 and d['invalid']==0 and d['bytes']==sum(e['bytes'] for e in d['entries'])"
+check "cache verify" runs 0 cache verify
+entry=$(find "$work/home/.cache/quern" -type f -size +1k | head -n 1)
+printf x | dd of="$entry" bs=1 seek=700 conv=notrunc 2>/dev/null
+check "cache verify finds a changed byte" runs 1 cache verify
+check "and says how to go on" grep -q 'quern cache clear --invalid' "$out"
+check "doctor finds it as well" sh -c "'$quern' doctor --backend cpu | grep -A1 '^MEND  cache' | grep -q 'clear --invalid'"
+check "cache clear --invalid" runs 0 cache clear --invalid
+check "removes it alone" grep -q '^1 file removed' "$out"
+check "then all hold" runs 0 cache verify
+check "cache clear" runs 0 cache clear
+check "cache stat counts none" sh -c "'$quern' cache stat | grep -q '^0 entries'"
+mkdir -m 777 "$work/open" && chmod 777 "$work/open"
+check "a directory that others may write to is refused" sh -c "QUERN_CACHE_DIR='$work/open' '$quern' cache >/dev/null 2>'$err'; test \$? -gt 0 && grep -q '$work/open' '$err'"
+check "a cache that is off says so" sh -c "QUERN_CACHE=off '$quern' cache >/dev/null 2>'$err'; test \$? = 3 && grep -q off '$err'"
+
+# ---- terminals: the same command behind a pseudo-terminal and in a pipe ----
+check "colours on a terminal" sh -c "env TERM=xterm script -qefc '$quern list' /dev/null </dev/null | grep -q '$escape'"
+check "none under NO_COLOR" sh -c "! env TERM=xterm NO_COLOR=1 script -qefc '$quern list' /dev/null </dev/null | grep '$escape'"
+check "none on a dumb terminal" sh -c "! env TERM=dumb script -qefc '$quern list' /dev/null </dev/null | grep '$escape'"
+check "none in a pipe" sh -c "! TERM=xterm '$quern' list | grep '$escape'"
+
+# ---- completion ----
+cat >"$work/complete.bash" <<'END'
+PATH="$(dirname "$1"):$PATH"
+source <("$1" completion bash) || exit 1
+complete -p quern >/dev/null || exit 1
+COMP_WORDS=("${@:2}") COMP_CWORD=$(($# - 2))
+_quern 2>/dev/null
+printf '%s\n' "${COMPREPLY[@]}"
+END
+# completes WANT WORD...: with the last word being typed, WANT is among what is offered; completes -WANT: it is not
+completes() {
+  want=$1 && shift
+  bash "$work/complete.bash" "$quern" quern "$@" >"$out" || return 1
+  case $want in
+  !*) ! grep -qxe "${want#!}" "$out" ;;
+  *) grep -qxe "$want" "$out" ;;
+  esac || { cat "$out"; return 1; }
+}
+check "completion offers the verbs" completes doctor ""
+check "that begin so" completes '!doctor' l
+check "options of the verb" completes --require doctor --re
+check "not those of another" completes '!--require' list --re
+check "ops" completes lion list ""
+check "values of an option" completes host list --backend ""
+check "values behind =" completes cuda list --backend = c
+check "the values of --backend, not its ops" completes '!lion' list -b ""
+check "actions" completes verify cache v
+finish
