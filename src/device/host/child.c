@@ -45,16 +45,10 @@ qn_status qn_file_read(const char *path, void **data, size_t *bytes)
 #define MFD_EXEC 0x10u /* Linux 6.3; older ones answer EINVAL and need no flag */
 #endif
 
-/* Its number is above standard error's, even where the caller has closed that: spawn's dup2 would mix them up. */
 int qn_memory_file(const char *name, const void *data, size_t bytes)
 {
   int file = memfd_create(name, MFD_CLOEXEC | MFD_EXEC);
   if (file < 0) file = memfd_create(name, MFD_CLOEXEC);
-  if (file >= 0 && file <= STDERR_FILENO) {
-    int low = file;
-    file = fcntl(low, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    close(low);
-  }
   if (file < 0) return -1;
   if (qn_write_all(file, data, bytes) && lseek(file, 0, SEEK_SET) == 0) return file;
   int error = errno;

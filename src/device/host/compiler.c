@@ -167,8 +167,11 @@ static qn_status judge(const char *source, const qn_host_compiler *compiler, con
   if (child->end == QN_CHILD_EXITED && child->code == 0) return QN_OK;
   const char *line = first_error(said, &length);
   if (child->end == QN_CHILD_UNKNOWN && !length) return QN_OK; /* the file that it made, or did not, will tell */
+  if (!length)
+    return qn_fail(QN_COMPILE_ERROR, "%s: %s failed with exit status %d and said nothing", source, compiler->path,
+                   child->code);
   qn_log(QN_LOG_WARNING, "%s: %s says:\n%s", source, compiler->path, said);
-  return qn_fail(QN_COMPILE_ERROR, "%.*s", (int)length, length ? line : "the compiler failed and said nothing");
+  return qn_fail(QN_COMPILE_ERROR, "%.*s", (int)length, line);
 }
 
 static qn_status run_compiler(const qn_unit *unit, const qn_host_compiler *compiler, qn_tier tier, const qn_text *text,

@@ -14,9 +14,12 @@
 #include <unistd.h>
 
 struct qn_module {
+  qn_module *next;
   void *handle;
   _Atomic(qn_function *) functions;
 };
+
+static _Atomic(qn_module *) loaded; /* all of them: nobody gives one back */
 
 /* The loader takes a path that it has seen for the library that it has loaded, so every load needs another spelling of
  * /proc/self/fd/N: the bits of a count as "/" and "/./". */
@@ -75,6 +78,8 @@ qn_status qn_host_module_load(qn_device device, const void *image, size_t bytes,
                    "temporary files may not be executed (noexec), set TMPDIR to a place where they may",
                    first, second);
   }
+  made->next = atomic_load(&loaded);
+  while (!atomic_compare_exchange_weak(&loaded, &made->next, made)) continue;
   *module = made;
   return QN_OK;
 }
