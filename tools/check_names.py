@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 GENERATED = {  # name: the file that makes it
+    "all_ops.h": "src/meson.build",
     "ops.h": "src/meson.build",
     "embedded.c": "tools/embed.py",
     "embedded_ceilings.c": "tools/embed.py",
