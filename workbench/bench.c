@@ -230,8 +230,8 @@ static qn_status judge(qn_bench *b)
     b->verdict = qn_verdict_of(&b->speedup);
   }
   b->floor_ns = floor_of(b);
-  qn_bench_judge(b->fused.time.median, b->floor_ns, b->has_unfused ? b->unfused.time.median : 0, b->suspicion,
-                 sizeof b->suspicion, &b->impossible);
+  qn_bench_judge(b->fused.time.median, b->floor_ns, b->has_unfused ? b->speedup.ratio * b->fused.time.median : 0,
+                 b->suspicion, sizeof b->suspicion, &b->impossible);
   return QN_OK;
 }
 
@@ -297,7 +297,7 @@ static qn_status measure(qn_bench *b, qn_stage *stage, const qn_exec *exec)
                                  : device           ? 5
                                                     : 15,
                      .error = 0.005,
-                     .least = device ? 30 : 9,
+                     .least = device ? 30 : 7,
                      .most = 500,
                      .trace = b->ask.trace,
                      .progress = b->ask.progress};

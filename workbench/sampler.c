@@ -84,20 +84,20 @@ static qn_status time_one(const bench *b, qn_runner *runner, double *ns)
   return b->how->timer == QN_TIMER_SIMPLE ? time_simple(b, runner, ns) : time_event(b, runner, ns);
 }
 
-/* First calls compile, touch and wake up; the first also tells the launches. Then a moment more, for clocks to rise. */
+/* First calls compile, touch and wake up; they also tell the launches. Then a moment more, for clocks to rise. */
 static qn_status warm_up(const bench *b, qn_runner *runner, size_t n, double least_s)
 {
   const qn_exec *exec = &b->how->exec;
-  int64_t from = qn_now_ns();
-  for (int round = 0; round == 0 || (double)(qn_now_ns() - from) < least_s * 1e9; round++)
+  for (size_t k = 0; k < n; k++) {
+    uint64_t before = qn_launch_count();
+    qn_progress_at(b->how->progress, 0, "warming up: %s", runner[k].name);
+    qn_try(runner[k].run(runner[k].user));
+    runner[k].launches = (int64_t)(qn_launch_count() - before);
+    qn_try(qn_stream_synchronize(exec->device, exec->stream));
+  }
+  for (int64_t from = qn_now_ns(); (double)(qn_now_ns() - from) < least_s * 1e9;)
     for (size_t k = 0; k < n; k++) {
       double ns;
-      qn_progress_at(b->how->progress, 0, "warming up: %s", runner[k].name);
-      if (round == 0) qn_try(runner[k].run(runner[k].user));
-      uint64_t before = qn_launch_count();
-      qn_try(runner[k].run(runner[k].user));
-      runner[k].launches = (int64_t)(qn_launch_count() - before);
-      qn_try(qn_stream_synchronize(exec->device, exec->stream));
       qn_try(time_one(b, &runner[k], &ns));
     }
   return QN_OK;

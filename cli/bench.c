@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench.c - `quern bench`: reads what is asked for, has it measured, prints it and keeps it. */
+#include "cli/verb.h"
+#include "core/core.h"
+#include "op/list.h"
+#include "workbench/bench.h"
+#include "workbench/record.h"
+#include "workbench/settings.h"
+#include "workbench/table.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_SETTINGS = 32, MOST_OPS = 64 };
+
+typedef struct order {
+  const char *op, *workload, *file, *backend, *types, *json, *trace;
+  const char *setting[MOST_SETTINGS];
+  size_t n_settings;
+  int timer; /* QN_TIMER_COUNT: all */
+  int threads;
+  double seconds;
+  uint64_t seed;
+  bool hot, no_unfused;
+} order;
+
+enum { KEY_TYPES = 256, KEY_SET, KEY_HOT, KEY_SECONDS, KEY_SEED, KEY_NO_UNFUSED, KEY_TRACE };
+
+static const struct argp_option options[] = {
+    {"workload", 'w', "NAME", 0, "What to run over: see below; gpt2-124m unless given", 0},
+    {"params", 'p', "FILE", 0, "The tensors that FILE.safetensors lists, instead of a workload", 0},
+    {"backend", 'b', "cpu|cuda[:N]|host", 0, "Where; QUERN_DEVICE or the best there is unless given", 0},
+    {"types", KEY_TYPES, "LIST", 0, "Types by role, such as 'bf16 bf16 bf16 f32': the first row that begins so", 0},
+    {"set", KEY_SET, "NAME=VALUE", 0, "A parameter of the op; may be repeated", 0},
+    {"timer", 't', "event|simple|do_bench|all", 0, "How to take the time; event unless given", 1},
+    {"hot", KEY_HOT, NULL, 0, "Leave the device's cache as it is between calls", 1},
+    {"seconds", KEY_SECONDS, "S", 0, "Most time for each measurement's rounds", 1},
+    {"threads", 'n', "N", 0, "Threads of the processor; all that are usable unless given", 1},
+    {"no-unfused", KEY_NO_UNFUSED, NULL, 0, "Do not compare with the unfused form", 1},
+    {"seed", KEY_SEED, "N", 0, "Of the data", 1},
+    {"json", 'j', "FILE", 0, "Append each measurement with its raw samples as a line of JSON", 2},
+    {"trace", KEY_TRACE, "FILE", 0, "Write what ran when as a Chrome trace", 2},
+    {0},
+};
+
+static long read_number(struct argp_state *state, const char *what, const char *text, long least, long most)
+{
+  char *end;
+  long value = strtol(text, &end, 10);
+  if (end == text || *end || value < least || value > most)
+    argp_error(state, "--%s is \"%s\", it must be a number from %ld to %ld", what, text, least, most);
+  return value;
+}
+
+static int read_timer(struct argp_state *state, const char *text)
+{
+  const char *names[QN_TIMER_COUNT + 2] = {NULL};
+  for (int k = 0; k < QN_TIMER_COUNT; k++) {
+    names[k] = qn_timer_name((qn_timer)k);
+    if (!strcmp(names[k], text)) return k;
+  }
+  names[QN_TIMER_COUNT] = "all";
+  if (strcmp(text, "all") != 0) argp_error(state, "there is no timer %s%s", text, qn_suggest(text, names));
+  return QN_TIMER_COUNT;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+  order *o = state->input;
+  char *end;
+  switch (key) {
+  case 'w': o->workload = arg; return 0;
+  case 'p': o->file = arg; return 0;
+  case 'b': o->backend = arg; return 0;
+  case KEY_TYPES: o->types = arg; return 0;
+  case KEY_SET:
+    if (o->n_settings == MOST_SETTINGS) argp_error(state, "more than %d --set", MOST_SETTINGS);
+    o->setting[o->n_settings++] = arg;
+    return 0;
+  case 't': o->timer = read_timer(state, arg); return 0;
+  case KEY_HOT: o->hot = true; return 0;
+  case KEY_SECONDS:
+    o->seconds = strtod(arg, &end);
+    if (end == arg || *end || !(o->seconds > 0 && o->seconds <= 3600))
+      argp_error(state, "--seconds is \"%s\", it must be above 0 and at most 3600", arg);
+    return 0;
+  case 'n': o->threads = (int)read_number(state, "threads", arg, 1, 1024); return 0;
+  case KEY_NO_UNFUSED: o->no_unfused = true; return 0;
+  case KEY_SEED: o->seed = (uint64_t)read_number(state, "seed", arg, 0, 1L << 48); return 0;
+  case 'j': o->json = arg; return 0;
+  case KEY_TRACE: o->trace = arg; return 0;
+  case ARGP_KEY_ARG:
+    if (o->op) argp_error(state, "one op at a time: %s or %s", o->op, arg);
+    o->op = arg;
+    return 0;
+  case ARGP_KEY_END:
+    if (o->workload && o->file) argp_error(state, "either --workload or --params, not both");
+    return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+/* What --help says is made from the tables of workloads and timers. argp frees what this returns. */
+static char *fill_help(int key, const char *text, void *input)
+{
+  (void)input;
+  if (key != ARGP_KEY_HELP_POST_DOC) return (char *)text;
+  qn_text all = {0};
+  qn_text_add(&all, "Workloads:\n");
+  for (const qn_workload_name *w = qn_workload_names; w->name; w++) qn_text_add(&all, "  %-10s  %s\n", w->name, w->doc);
+  qn_text_add(&all, "  %-10s  %s\n\n%s", "NxM", "N tensors of M elements each: 12x3000, 512x64K", text);
+  char *copy = all.failed ? NULL : strdup(all.at);
+  qn_text_free(&all);
+  return copy;
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .args_doc = "[OP]",
+    .help_filter = fill_help,
+    .doc =
+        "Prove an op bit for bit against its reference, then time it side by side with its unfused form and with the "
+        "ceilings of this machine. Without OP all ops are timed.\v"
+        "Timers: event takes the device's own clock with its cache overwritten before each call, until the medians "
+        "are known to half a percent; simple takes the host's clock round call and synchronisation; do_bench spends "
+        "25 ms on warming up and 100 ms on calls.\n\n"
+        "A wrong kernel gets no time, and the exit status 1.",
+};
+
+/* Everything that is decided before the first measurement. */
+typedef struct session {
+  const order *o;
+  qn_device device;
+  qn_workload work;
+  qn_pool *pool;
+  qn_trace *trace;
+  qn_progress progress;
+} session;
+
+static qn_status open_session(session *s, const order *o)
+{
+  qn_device_info cpu = {.size = sizeof cpu};
+  *s = (session){.o = o};
+  qn_try(qn_verb_device(o->backend, &s->device));
+  qn_try(o->file ? qn_workload_read(o->file, &s->work)
+                 : qn_workload_find(o->workload ? o->workload : "gpt2-124m", &s->work));
+  qn_try(qn_device_query((qn_device){QN_CPU, 0}, &cpu));
+  qn_try(qn_pool_create(&s->pool, o->threads ? o->threads : cpu.multiprocessors));
+  return o->trace ? qn_trace_create(&s->trace) : QN_OK;
+}
+
+static void close_session(session *s)
+{
+  qn_progress_end(&s->progress);
+  qn_trace_destroy(&s->trace);
+  qn_pool_destroy(&s->pool);
+  qn_workload_free(&s->work);
+}
+
+static qn_status bench_timer(session *s, const qn_op *op, const void *params, size_t row, qn_timer timer, bool *wrong)
+{
+  const order *o = s->o;
+  const qn_bench_request request = {.op = op,
+                                    .params = params,
+                                    .row = row,
+                                    .work = &s->work,
+                                    .device = s->device,
+                                    .pool = s->pool,
+                                    .timer = timer,
+                                    .hot = o->hot,
+                                    .unfused = !o->no_unfused,
+                                    .seconds = o->seconds,
+                                    .seed = o->seed,
+                                    .trace = s->trace,
+                                    .progress = &s->progress};
+  qn_bench bench;
+  qn_progress_begin(&s->progress, op->info.name, 100);
+  qn_status status = qn_bench_run(&request, &bench);
+  qn_progress_end(&s->progress);
+  if (status == QN_OK) {
+    qn_bench_print(stdout, &bench);
+    fflush(stdout);
+    *wrong = *wrong || !bench.check.right || bench.impossible;
+    if (o->json) status = qn_record_append(o->json, &bench);
+  }
+  qn_bench_clear(&bench);
+  return status;
+}
+
+static qn_status bench_op(session *s, const qn_op *op, bool *wrong)
+{
+  const order *o = s->o;
+  size_t row = 0;
+  void *params;
+  qn_try(qn_bench_row(op, o->types ? o->types : "", &row));
+  qn_try(qn_try_allocate(&params, op->info.params_bytes, "parameters"));
+  qn_status status = qn_op_defaults(&op->info, params, op->info.params_bytes);
+  for (size_t k = 0; status == QN_OK && k < o->n_settings; k++) status = qn_setting(&op->info, params, o->setting[k]);
+  for (int timer = 0; status == QN_OK && timer < QN_TIMER_COUNT; timer++)
+    if (o->timer == timer || o->timer == QN_TIMER_COUNT)
+      status = bench_timer(s, op, params, row, (qn_timer)timer, wrong);
+  qn_release(params);
+  return status;
+}
+
+static int run(int argc, char **argv)
+{
+  order o = {.timer = QN_TIMER_EVENT, .seed = 1};
+  session s;
+  bool wrong = false;
+  const qn_op_info *info = NULL;
+  qn_verb_parse(&qn_verb_bench, argc, argv, &o);
+  qn_status status = o.op ? qn_op_find(o.op, &info) : QN_OK;
+  if (status == QN_OK)
+    status = open_session(&s, &o);
+  else
+    return qn_complain_status(&qn_verb_bench, status);
+  for (size_t k = 0; status == QN_OK && k < qn_op_count(); k++)
+    if (!info || info == qn_op_at(k)) status = bench_op(&s, qn_op_of(qn_op_at(k)), &wrong);
+  if (status == QN_OK && s.trace) status = qn_trace_write(s.trace, o.trace);
+  close_session(&s);
+  if (status != QN_OK) return qn_complain_status(&qn_verb_bench, status);
+  return wrong ? QN_EXIT_FAILED : QN_EXIT_OK;
+}
+
+const qn_verb qn_verb_bench = {"bench", "prove an op, time it, place it against this machine's limit", run, &argp};

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* record.c - a measurement as a line of JSON, appended to a file by one write, so that two processes may share it.
+ * record_read.c is the way back. */
+#include "workbench/record.h"
+#include "core/core.h"
+#include "workbench/build.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Short enough to read, exact enough to be the same number again where it matters: times are whole nanoseconds or the
+ * device's half microseconds. */
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+static json_t *interval_of(double low, double high) { return json_pack("[o, o]", number(low), number(high)); }
+
+static json_t *samples_of(const qn_series *s)
+{
+  json_t *array = json_array();
+  for (size_t k = 0; k < s->n; k++) json_array_append_new(array, json_real(s->ns[k]));
+  return array;
+}
+
+static json_t *series_of(const qn_series *s)
+{
+  json_t *out =
+      json_pack("{s:s, s:s, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", s->name, "way", s->way, "bytes",
+                s->bytes, "median_ns", number(s->time.median), "interval_ns", interval_of(s->time.low, s->time.high),
+                "min_ns", number(s->time.min), "max_ns", number(s->time.max), "mean_ns", number(s->time.mean), "sd_ns",
+                number(s->time.sd), "gbps", number(s->gbps), "samples_ns", samples_of(s));
+  return out;
+}
+
+static json_t *ratio_of(const qn_ratio *r)
+{
+  return json_pack("{s:o, s:o}", "ratio", number(r->ratio), "interval", interval_of(r->low, r->high));
+}
+
+static json_t *machine_of(const qn_bench *b)
+{
+  struct utsname os = {0};
+  char system[200] = "";
+  qn_device_info cpu = {.size = sizeof cpu};
+  if (!uname(&os)) snprintf(system, sizeof system, "%.40s %.80s %.40s", os.sysname, os.release, os.machine);
+  if (qn_device_query((qn_device){QN_CPU, 0}, &cpu) != QN_OK) cpu.name[0] = 0;
+  return json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:i, s:i, s:i, s:i, s:s}", "device", b->device.name, "processor",
+                   cpu.name, "system", system, "arch", b->device.arch, "memory_bytes",
+                   (json_int_t)b->device.memory_bytes, "cache_bytes", (json_int_t)b->device.l2_bytes, "multiprocessors",
+                   b->device.multiprocessors, "driver", b->device.driver_version, "device_compiler",
+                   b->device.compiler_version, "threads", qn_pool_threads(b->ask.pool), "clocks", b->clocks);
+}
+
+static json_t *params_of(const qn_bench *b)
+{
+  json_t *out = json_object();
+  const qn_op_info *op = &b->ask.op->info;
+  for (size_t k = 0; k < op->n_params; k++) {
+    const char *at = (const char *)b->ask.params + op->params[k].offset;
+    double real;
+    uint64_t whole;
+    int32_t small;
+    json_t *value = NULL;
+    switch (op->params[k].type) {
+    case QN_PARAM_DOUBLE: value = number((memcpy(&real, at, sizeof real), real)); break;
+    case QN_PARAM_U64: value = json_integer((memcpy(&whole, at, sizeof whole), (json_int_t)whole)); break;
+    case QN_PARAM_BOOL:
+    case QN_PARAM_ENUM: value = json_integer((memcpy(&small, at, sizeof small), small)); break;
+    default: break; /* pointers: a bench gives none */
+    }
+    if (value) json_object_set_new(out, op->params[k].name, value);
+  }
+  return out;
+}
+
+static json_t *ceilings_of(const qn_bench *b)
+{
+  json_t *array = json_array();
+  for (size_t k = 0; k < b->n_ceilings; k++) json_array_append_new(array, series_of(&b->ceiling[k]));
+  return array;
+}
+
+static void add_times(json_t *line, const qn_bench *b)
+{
+  json_object_set_new(line, "timer", json_string(qn_timer_name(b->ask.timer)));
+  json_object_set_new(line, "cache", json_string(b->cache));
+  json_object_set_new(line, "fused", series_of(&b->fused));
+  if (b->has_unfused) {
+    json_object_set_new(line, "unfused", series_of(&b->unfused));
+    json_object_set_new(line, "speedup", ratio_of(&b->speedup));
+    json_object_set_new(line, "verdict", json_string(qn_verdict_word(b->verdict)));
+  }
+  json_object_set_new(line, "ceilings", ceilings_of(b));
+  json_object_set_new(line, "ceiling", json_integer((json_int_t)b->best));
+  json_object_set_new(line, "copy", json_integer((json_int_t)b->copy));
+  json_object_set_new(line, "share", ratio_of(&b->share));
+  json_object_set_new(line, "share_of_copy", ratio_of(&b->share_of_copy));
+  json_object_set_new(line, "floor_ns", number(b->floor_ns));
+  json_object_set_new(line, "suspicion", json_string(b->suspicion));
+  json_object_set_new(line, "impossible", json_boolean(b->impossible));
+  json_object_set_new(line, "launches", json_integer(b->launches));
+  json_object_set_new(line, "allocated_bytes", json_integer((json_int_t)b->allocated));
+  if (!b->has_host) return;
+  json_object_set_new(line, "host_same_ns", number(b->host_same_ns.median));
+  json_object_set_new(line, "host_moved_ns", number(b->host_moved_ns.median));
+}
+
+static json_t *line_of(const qn_bench *b)
+{
+  char date[32];
+  time_t now = time(NULL);
+  struct tm utc;
+  strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+  const qn_bench_request *ask = &b->ask;
+  json_t *line = json_pack(
+      "{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}, s:s, s:s, s:I, s:I, s:s, s:o, s:s, s:s, s:f, s:f, s:{s:b, s:I, s:s}}",
+      "schema", "quern bench 1", "date", date, "version", qn_version(), "commit", qn_build_commit, "machine",
+      machine_of(b), "build", "compiler", qn_build_compiler, "type", qn_build_type, "op", ask->op->info.name,
+      "workload", ask->work->name, "tensors", (json_int_t)ask->work->n, "elements", (json_int_t)ask->work->elements,
+      "types", b->types, "params", params_of(b), "backend", qn_device_kind_name(ask->device.kind), "variant",
+      b->variant, "bytes_per_element", qn_bench_bytes(ask->op, ask->row), "operations_per_element",
+      ask->op->info.operations, "check", "right", (int)b->check.right, "elements", (json_int_t)b->check.elements,
+      "wrong", b->check.wrong);
+  if (line && b->timed) add_times(line, b);
+  return line;
+}
+
+static qn_status append(const char *path, const char *text, size_t length)
+{
+  int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (file < 0) return qn_fail(QN_IO_ERROR, "%s: %s", path, strerror(errno));
+  ssize_t done = write(file, text, length);
+  int failed = close(file) || done < 0 ? errno : 0;
+  if (failed) return qn_fail(QN_IO_ERROR, "%s: %s", path, strerror(failed));
+  return (size_t)done == length
+             ? QN_OK
+             : qn_fail(QN_IO_ERROR, "%s: only %zd of %zu bytes could be written", path, done, length);
+}
+
+qn_status qn_record_append(const char *path, const qn_bench *bench)
+{
+  json_t *line = line_of(bench);
+  char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
+  json_decref(line);
+  if (!text) return qn_fail(QN_NO_MEMORY, "%s: the measurement did not fit into memory", path);
+  size_t length = strlen(text);
+  text[length] = '\n'; /* in the place of the NUL: the line and its end go out in one write */
+  qn_status status = append(path, text, length + 1);
+  free(text);
+  return status;
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* record_read.c - lines of JSON as records. A line must be whole, of the schema that this version writes, with finite
+ * positive times: figures are made from its samples again, and what a file claims of them is not believed. */
+#include "workbench/record.h"
+#include "core/core.h"
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_LINE = 1 << 24, MOST_SAMPLES = 4096, MOST_LINES = 100000 };
+
+/* Where reading is: complaints name it. */
+typedef struct place {
+  const char *path;
+  int line;
+} place;
+
+#define bad_line(at, format, ...) qn_fail(QN_BAD_FILE, "%s:%d: " format, (at)->path, (at)->line, __VA_ARGS__)
+
+static qn_status want_text(const place *at, const json_t *object, const char *key, const char **text)
+{
+  const json_t *value = json_object_get(object, key);
+  if (!json_is_string(value)) return bad_line(at, "%s is no text", key);
+  *text = json_string_value(value);
+  for (const char *c = *text; *c; c++)
+    if ((unsigned char)*c < ' ' || *c == 127) return bad_line(at, "%s has a control character in it", key);
+  return QN_OK;
+}
+
+static qn_status want_number(const place *at, const json_t *object, const char *key, double least, double most,
+                             double *x)
+{
+  const json_t *value = json_object_get(object, key);
+  if (!json_is_number(value)) return bad_line(at, "%s is no number", key);
+  *x = json_number_value(value);
+  if (!(*x >= least && *x <= most)) return bad_line(at, "%s is %g, it must be from %g to %g", key, *x, least, most);
+  return QN_OK;
+}
+
+static qn_status want_whole(const place *at, const json_t *object, const char *key, double most, int64_t *n)
+{
+  double x;
+  qn_try(want_number(at, object, key, 0, most, &x));
+  *n = (int64_t)x;
+  return QN_OK;
+}
+
+static qn_status want_flag(const place *at, const json_t *object, const char *key, bool *flag)
+{
+  const json_t *value = json_object_get(object, key);
+  if (!json_is_boolean(value)) return bad_line(at, "%s is neither true nor false", key);
+  *flag = json_is_true(value);
+  return QN_OK;
+}
+
+static double number_or_nan(const json_t *value) { return json_is_number(value) ? json_number_value(value) : NAN; }
+
+static qn_status read_series(const place *at, const json_t *object, const char *what, qn_record_series *s)
+{
+  const json_t *samples = json_object_get(object, "samples_ns");
+  if (!json_is_object(object)) return bad_line(at, "%s is not there", what);
+  if (!json_is_array(samples)) return bad_line(at, "%s has no samples", what);
+  size_t n = json_array_size(samples);
+  if (n < 1 || n > MOST_SAMPLES) return bad_line(at, "%s has %zu samples, it must be 1 to %d", what, n, MOST_SAMPLES);
+  qn_try(want_text(at, object, "name", &s->name));
+  qn_try(want_text(at, object, "way", &s->way));
+  qn_try(want_number(at, object, "bytes", 1, 1e18, &s->bytes));
+  qn_try(qn_try_allocate(&s->ns, n * sizeof(double), "samples"));
+  for (s->n = 0; s->n < n; s->n++) {
+    s->ns[s->n] = number_or_nan(json_array_get(samples, s->n));
+    if (!(s->ns[s->n] > 0 && s->ns[s->n] < 1e15)) return bad_line(at, "%s: sample %zu is no time above 0", what, s->n);
+  }
+  return QN_OK;
+}
+
+static qn_status read_ratio(const place *at, const json_t *line, const char *key, double *ratio, double *low,
+                            double *high)
+{
+  const json_t *object = json_object_get(line, key), *interval = json_object_get(object, "interval");
+  if (!json_is_object(object)) return bad_line(at, "%s is not there", key);
+  qn_try(want_number(at, object, "ratio", 1e-9, 1e9, ratio));
+  *low = number_or_nan(json_array_get(interval, 0));
+  *high = number_or_nan(json_array_get(interval, 1));
+  return QN_OK;
+}
+
+static qn_status read_times(const place *at, const json_t *line, qn_record *r)
+{
+  const json_t *ceilings = json_object_get(line, "ceilings"), *unfused = json_object_get(line, "unfused");
+  double best, copy;
+  qn_try(want_text(at, line, "timer", &r->timer));
+  qn_try(want_text(at, line, "cache", &r->cache));
+  qn_try(want_text(at, line, "suspicion", &r->suspicion));
+  qn_try(want_flag(at, line, "impossible", &r->impossible));
+  qn_try(want_whole(at, line, "launches", 1e9, &r->launches));
+  qn_try(read_series(at, json_object_get(line, "fused"), "fused", &r->fused));
+  qn_try(want_number(at, line, "ceiling", 0, (double)json_array_size(ceilings) - 1, &best));
+  qn_try(want_number(at, line, "copy", 0, (double)json_array_size(ceilings) - 1, &copy));
+  qn_try(read_series(at, json_array_get(ceilings, (size_t)best), "the ceiling", &r->ceiling));
+  qn_try(read_ratio(at, line, "share", &r->share, &r->share_low, &r->share_high));
+  r->copy_gbps = number_or_nan(json_object_get(json_array_get(ceilings, (size_t)copy), "gbps"));
+  r->host_same_ns = number_or_nan(json_object_get(line, "host_same_ns"));
+  r->host_moved_ns = number_or_nan(json_object_get(line, "host_moved_ns"));
+  if (unfused) {
+    qn_try(read_series(at, unfused, "unfused", &r->unfused));
+    qn_try(read_ratio(at, line, "speedup", &r->speedup, &r->speedup_low, &r->speedup_high));
+    qn_try(want_text(at, line, "verdict", &r->verdict));
+  }
+  qn_summary summary;
+  qn_try(qn_summarize(r->fused.ns, r->fused.n, &summary));
+  r->gbps = r->fused.bytes / summary.median;
+  return QN_OK;
+}
+
+static qn_status read_line(const place *at, json_t *line, qn_record *r)
+{
+  const char *schema;
+  double threads, operations;
+  if (!json_is_object(line)) return bad_line(at, "it is no object, but a measurement is %s", "one");
+  qn_try(want_text(at, line, "schema", &schema));
+  if (strcmp(schema, "quern bench 1") != 0)
+    return bad_line(at, "its schema is \"%.40s\", not \"quern bench 1\"", schema);
+  const json_t *machine = json_object_get(line, "machine"), *build = json_object_get(line, "build"),
+               *check = json_object_get(line, "check");
+  qn_try(want_text(at, line, "date", &r->date));
+  qn_try(want_text(at, line, "commit", &r->commit));
+  qn_try(want_text(at, line, "op", &r->op));
+  qn_try(want_text(at, line, "workload", &r->workload));
+  qn_try(want_text(at, line, "types", &r->types));
+  qn_try(want_text(at, line, "backend", &r->backend));
+  qn_try(want_text(at, line, "variant", &r->variant));
+  qn_try(want_text(at, machine, "device", &r->device));
+  qn_try(want_text(at, machine, "processor", &r->machine));
+  qn_try(want_text(at, build, "compiler", &r->compiler));
+  qn_try(want_number(at, machine, "threads", 1, 1024, &threads));
+  qn_try(want_whole(at, line, "tensors", 1e9, &r->tensors));
+  qn_try(want_whole(at, line, "elements", 1e15, &r->elements));
+  qn_try(want_number(at, line, "operations_per_element", 0, 1e9, &operations));
+  qn_try(want_flag(at, check, "right", &r->right));
+  r->threads = (int)threads;
+  r->operations = operations * (double)r->elements;
+  r->timed = json_object_get(line, "fused") != NULL;
+  return r->timed ? read_times(at, line, r) : QN_OK;
+}
+
+/* Grows the list by one and reads into it; on failure the record is there, for qn_records_free. */
+static qn_status add_line(const place *at, const char *text, size_t length, qn_records *records)
+{
+  json_error_t error;
+  json_t *line = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+  if (!line) return bad_line(at, "no JSON, column %d: %s", error.column, error.text);
+  qn_record *grown = qn_reallocate(records->record, (records->n + 1) * sizeof *grown);
+  if (!grown) {
+    json_decref(line);
+    return qn_fail(QN_NO_MEMORY, "%s: %zu measurements do not fit into memory", at->path, records->n + 1);
+  }
+  records->record = grown;
+  qn_record *r = &records->record[records->n++];
+  *r = (qn_record){.line = at->line, .json = line, .host_same_ns = NAN, .host_moved_ns = NAN};
+  return read_line(at, line, r);
+}
+
+qn_status qn_records_read(const char *path, qn_records *records)
+{
+  *records = (qn_records){0};
+  place at = {path, 0};
+  char *text = NULL;
+  size_t capacity = 0;
+  FILE *file = fopen(path, "re");
+  if (!file) return qn_fail(QN_BAD_FILE, "%s: %s", path, strerror(errno));
+  qn_status status = QN_OK;
+  ssize_t length;
+  while (status == QN_OK && (length = getline(&text, &capacity, file)) >= 0) {
+    at.line++;
+    if (strspn(text, " \t\r\n") == (size_t)length) continue;
+    if (length > MOST_LINE)
+      status = bad_line(&at, "the line has %zd bytes, the most is %d", length, MOST_LINE);
+    else if (records->n == MOST_LINES)
+      status = bad_line(&at, "more than %d measurements", MOST_LINES);
+    else
+      status = add_line(&at, text, (size_t)length, records);
+  }
+  if (status == QN_OK && ferror(file)) status = qn_fail(QN_BAD_FILE, "%s: %s", path, strerror(errno));
+  if (status == QN_OK && records->n == 0) status = qn_fail(QN_BAD_FILE, "%s: there is no measurement in it", path);
+  fclose(file);
+  free(text);
+  if (status != QN_OK) qn_records_free(records);
+  return status;
+}
+
+void qn_records_free(qn_records *records)
+{
+  for (size_t k = 0; k < records->n; k++) {
+    qn_record *r = &records->record[k];
+    qn_release(r->fused.ns);
+    qn_release(r->unfused.ns);
+    qn_release(r->ceiling.ns);
+    json_decref(r->json);
+  }
+  qn_release(records->record);
+  *records = (qn_records){0};
+}
