@@ -79,12 +79,12 @@ static bool try_out(qn_doctor *doctor, qn_device device, const char *topic, cons
   expect(&a[1], &params);
   double began = seconds();
   qn_status status = step_on(device, &params, &a[0]);
-  double took = seconds() - began;
+  double ms = 1e3 * (seconds() - began);
   bool right = status == QN_OK && !memcmp(&a[0], &a[1], sizeof *a);
   free(a);
   if (right)
-    qn_doctor_say(doctor, QN_FINDING_OK, topic, NULL, "a Lion step over %d elements ran in %.2g ms, every bit right", N,
-                  1e3 * took);
+    qn_doctor_say(doctor, QN_FINDING_OK, topic, NULL, "a Lion step over %d elements ran in %.*f ms, every bit right", N,
+                  ms < 10 ? 2 : 0, ms);
   else if (status == QN_OK)
     qn_doctor_say(doctor, QN_FINDING_MEND, topic, "quern check lion   # says which elements",
                   "a Lion step gave wrong bits");
@@ -93,10 +93,17 @@ static bool try_out(qn_doctor *doctor, qn_device device, const char *topic, cons
   return right;
 }
 
-/* What it means that there is no such device. */
-static qn_finding without(const qn_doctor *doctor, qn_device_kind kind)
+/* What it means that something is not here: nothing, unless it was asked for by --require or named in an option. In
+ * the latter case *mend becomes the way to have it looked for again. */
+static qn_finding without(const qn_doctor *doctor, qn_device_kind kind, const char *option, const char **mend)
 {
-  return doctor->needs[kind] ? QN_FINDING_MEND : QN_FINDING_NONE;
+  static char unset[64];
+  const char *value = "";
+  bool named = qn_option_get(option, &value) == QN_OK && *value;
+  for (size_t k = 0; named && k < qn_option_count(); k++)
+    if (!strcmp(qn_option_at(k)->name, option)) snprintf(unset, sizeof unset, "unset %s", qn_option_at(k)->variable);
+  if (named) *mend = unset;
+  return named || doctor->needs[kind] ? QN_FINDING_MEND : QN_FINDING_NONE;
 }
 
 /* ---- the processor ---- */
@@ -133,12 +140,13 @@ bool qn_doctor_cpu(qn_doctor *doctor)
 /* ---- device sources on the processor ---- */
 bool qn_doctor_host(qn_doctor *doctor)
 {
-  static const char mend[] = "apt-get install g++   # or export QUERN_CXX=/path/to/c++";
+  const char *mend = "apt-get install g++   # or export QUERN_CXX=/path/to/c++";
   qn_device host = {QN_HOST, 0};
   qn_device_info info = {.size = sizeof info};
   if (qn_device_query(host, &info) != QN_OK || !info.compiler_version) {
-    qn_doctor_say(doctor, without(doctor, QN_HOST), "host", mend, "device sources cannot be run without a GPU: %s",
-                  qn_last_error());
+    const char *why = qn_last_error();
+    qn_finding finding = without(doctor, QN_HOST, "cxx", &mend);
+    qn_doctor_say(doctor, finding, "host", mend, "device sources cannot be run without a GPU: %s", why);
     return false;
   }
   qn_doctor_say(doctor, QN_FINDING_OK, "host", NULL, "C++ compiler %s, version %d.%d", info.compiler_path,
@@ -152,34 +160,36 @@ bool qn_doctor_host(qn_doctor *doctor)
 static const char *nvrtc_mend(int driver_version)
 {
   return driver_version && driver_version < 13000
-             ? "pip install --target ~/.local/lib/python3/site-packages nvidia-cuda-nvrtc-cu12"
-             : "pip install --target ~/.local/lib/python3/site-packages nvidia-cuda-nvrtc";
+             ? "pip install --upgrade --target ~/.local/lib/python3/site-packages nvidia-cuda-nvrtc-cu12"
+             : "pip install --upgrade --target ~/.local/lib/python3/site-packages nvidia-cuda-nvrtc";
 }
 
-/* Whether it is there and knows the GPU's architecture. gpu NULL: there is none, and none is missed. */
-static bool examine_nvrtc(qn_doctor *doctor, const qn_device_info *gpu)
+/* Whether it is there and knows the GPU's architecture. gpu NULL: there is none, and none is missed. What is fine is
+ * said if `first`, once for all GPUs. */
+static bool examine_nvrtc(qn_doctor *doctor, const qn_device_info *gpu, bool first)
 {
   const qn_nvrtc *nvrtc;
   const char *mend = nvrtc_mend(gpu ? gpu->driver_version : 0);
   qn_status status = qn_nvrtc_open(&nvrtc);
   if (status != QN_OK) {
+    qn_finding finding = without(doctor, QN_CUDA, "libnvrtc", &mend);
     bool wrong = gpu || status != QN_NO_LIBRARY;
-    qn_doctor_say(doctor, wrong ? QN_FINDING_MEND : QN_FINDING_NONE, "nvrtc", mend, "%s", qn_last_error());
+    qn_doctor_say(doctor, wrong ? QN_FINDING_MEND : finding, "nvrtc", mend, "%s", qn_last_error());
     return false;
   }
   bool known = !gpu;
   for (int k = 0; k < nvrtc->n_archs; k++) known = known || nvrtc->arch[k] == gpu->arch;
   int least = nvrtc->n_archs ? nvrtc->arch[0] : 0, most = nvrtc->n_archs ? nvrtc->arch[nvrtc->n_archs - 1] : 0;
-  if (known)
+  if (known && first)
     qn_doctor_say(doctor, QN_FINDING_OK, "nvrtc", NULL, "%d.%d, %s, compiles for sm_%d to sm_%d", nvrtc->version / 1000,
                   nvrtc->version % 1000 / 10, nvrtc->path, least, most);
-  else
+  if (!known)
     qn_doctor_say(doctor, QN_FINDING_MEND, "nvrtc", mend, "%d.%d, %s, compiles for sm_%d to sm_%d; the GPU is sm_%d",
                   nvrtc->version / 1000, nvrtc->version % 1000 / 10, nvrtc->path, least, most, gpu->arch);
   return known;
 }
 
-static bool examine_gpu(qn_doctor *doctor, int index)
+static bool examine_gpu(qn_doctor *doctor, int index, bool first)
 {
   char topic[24];
   qn_device device = {QN_CUDA, index};
@@ -190,13 +200,13 @@ static bool examine_gpu(qn_doctor *doctor, int index)
                   qn_last_error());
     return false;
   }
-  if (index == 0)
+  if (first)
     qn_doctor_say(doctor, QN_FINDING_OK, "driver", NULL, "CUDA %d.%d, %s", info.driver_version / 1000,
                   info.driver_version % 1000 / 10, info.driver_path);
   qn_doctor_say(doctor, QN_FINDING_OK, topic, NULL, "%s, sm_%d, %d multiprocessors, %s of memory, %s free", info.name,
                 info.arch, info.multiprocessors, qn_human_bytes(info.memory_bytes).text,
                 qn_human_bytes(info.free_bytes).text);
-  return examine_nvrtc(doctor, &info) && try_out(doctor, device, topic, "quern check lion --backend cuda");
+  return examine_nvrtc(doctor, &info, first) && try_out(doctor, device, topic, "quern check lion --backend cuda");
 }
 
 bool qn_doctor_cuda(qn_doctor *doctor, int index)
@@ -208,10 +218,10 @@ bool qn_doctor_cuda(qn_doctor *doctor, int index)
     return false;
   }
   if (count == 0) {
-    qn_doctor_say(doctor, without(doctor, QN_CUDA), "cuda",
-                  "apt-get install nvidia-driver   # on a machine with an NVIDIA GPU", "no GPU to use: %s",
-                  qn_last_error());
-    examine_nvrtc(doctor, NULL);
+    const char *mend = "apt-get install nvidia-driver   # on a machine with an NVIDIA GPU";
+    qn_finding finding = without(doctor, QN_CUDA, "libcuda", &mend);
+    qn_doctor_say(doctor, finding, "cuda", mend, "no GPU to use: %s", qn_last_error());
+    examine_nvrtc(doctor, NULL, true);
     return false;
   }
   if (index >= count) {
@@ -219,7 +229,8 @@ bool qn_doctor_cuda(qn_doctor *doctor, int index)
                   "cuda:%d: there are %d, counted from 0", index, count);
     return false;
   }
+  int from = index < 0 ? 0 : index, to = index < 0 ? count : index + 1;
   bool works = true;
-  for (int k = index < 0 ? 0 : index; k < (index < 0 ? count : index + 1); k++) works &= examine_gpu(doctor, k);
+  for (int k = from; k < to; k++) works &= examine_gpu(doctor, k, k == from);
   return works;
 }

@@ -167,17 +167,21 @@ const qn_verb qn_verb_version = {"version", "print version, commit, compiler and
 /* ---- the environment: a misspelt variable would silently have no effect ---- */
 static void warn_of_unknown_variables(void)
 {
+  enum { PREFIX = 6 }; /* of "QUERN_": as all have it, it must not make them alike */
   const char *names[QN_OPTION_COUNT + 1] = {NULL};
-  for (size_t k = 0; k < QN_OPTION_COUNT; k++) names[k] = qn_option_at(k)->variable;
+  for (size_t k = 0; k < QN_OPTION_COUNT; k++) names[k] = qn_option_at(k)->variable + PREFIX;
   for (char **variable = environ; *variable; variable++) {
     char name[64];
     size_t length = strcspn(*variable, "=");
-    if (strncmp(*variable, "QUERN_", 6) || length >= sizeof name) continue;
+    if (strncmp(*variable, "QUERN_", PREFIX) || length >= sizeof name) continue;
     memcpy(name, *variable, length);
     name[length] = 0;
     bool known = false;
-    for (size_t k = 0; names[k]; k++) known = known || !strcmp(names[k], name);
-    if (!known) fprintf(stderr, "quern: the variable %s means nothing here%s\n", name, qn_suggest(name, names));
+    for (size_t k = 0; names[k]; k++) known = known || !strcmp(names[k], name + PREFIX);
+    const char *near = known ? NULL : qn_nearest(name + PREFIX, names);
+    if (!known)
+      fprintf(stderr, "quern: the variable %s means nothing here%s%s%s\n", name, near ? "; did you mean QUERN_" : "",
+              near ? near : "", near ? "?" : "");
   }
 }
 
