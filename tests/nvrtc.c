@@ -13,6 +13,12 @@ typedef struct usage {
   int registers, spill_stores, spill_loads;
 } usage;
 
+/* The compiler's words as comments of TAP. */
+static void quote(const char *log)
+{
+  for (size_t n; log && *log; log += n + (log[n] == '\n')) printf("# %.*s\n", (int)(n = strcspn(log, "\n")), log);
+}
+
 /* What ptxas says of the kernel: "... 8 bytes spill stores, 8 bytes spill loads" and "Used 32 registers". */
 static bool read_log(const char *log, usage *u)
 {
@@ -34,7 +40,7 @@ static void compile(const char *arch, const qn_unit *unit, const char *what)
   bool told = read_log(image.log, &u);
   if (!check(told && image.bytes > 0 && u.spill_stores == 0 && u.spill_loads == 0,
              "%s %s: %d registers, %d bytes spilled", arch, what, u.registers, u.spill_stores))
-    printf("# %s\n", image.log ? image.log : "no log");
+    quote(image.log);
   qn_image_free(&image);
 }
 

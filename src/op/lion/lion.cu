@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lion.cu - Lion over a list of tensors, for the GPU and for the host backend. QN_LIST_COUNTS: only cautious' first phase. */
+/* lion.cu - Lion over a list of tensors, for the GPU and for the host backend. QN_LIST_COUNTS: only cautious' first
+ * phase. */
 #include "base/list_kernel.h"
 #include "op/lion/lion.math.h"
 
 QN_LIST_KERNEL(lion, qn_lion_coef, a)
 {
-  const qn_list_chunk chunk = qn_list_find(a, qn_block());
   const qn_lion_coef c = qn_lion_resolve(&a.coef, QN_LIST_FLAGS);
+  const qn_list_chunk chunk = qn_list_find(a, qn_block());
   qn_list_pack x;
 #if QN_LIST_COUNTS
   qn_u32 count = 0;
@@ -17,7 +18,8 @@ QN_LIST_KERNEL(lion, qn_lion_coef, a)
 #else
   if (!qn_list_load(a, chunk, qn_thread(), 0, &x) || qn_lion_is_void(&c)) return;
   constexpr bool master = qn_list_access(QN_LION_MASTER) != QN_ABSENT;
-  const float factor = QN_LIST_FLAGS & QN_LION_CAUTIOUS ? qn_lion_factor(c.agreement + 2 * (a.place + chunk.tensor)) : 1.0f;
+  const float factor =
+      QN_LIST_FLAGS & QN_LION_CAUTIOUS ? qn_lion_factor(c.agreement + 2 * (a.place + chunk.tensor)) : 1.0f;
   qn_f32 *const param = x.f[master ? QN_LION_MASTER : QN_LION_PARAM], *const momentum = x.f[QN_LION_MOMENTUM];
   qn_lion_pack(&c, QN_LIST_FLAGS, factor, param, x.f[QN_LION_GRAD], momentum);
   if (master) qn_list_store(a, chunk, x, QN_LION_MASTER, param);
