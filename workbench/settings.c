@@ -19,8 +19,8 @@ static qn_status find(const qn_op_info *op, const char *name, size_t length, con
   }
   if (length < sizeof word) memcpy(word, name, length);
   const char *near = qn_nearest(word, names);
-  return qn_fail(QN_BAD_ARGUMENT, "%s has no parameter %.*s%s%s", op->name, (int)length, name,
-                 near ? "; did you mean " : "", near ? near : "");
+  return qn_fail(QN_BAD_ARGUMENT, "%s has no parameter %.*s%s%s%s", op->name, (int)length, name,
+                 near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
 static qn_status set_enum(const qn_op_info *op, const qn_op_param *param, const char *value, int32_t *to)

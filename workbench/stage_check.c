@@ -236,7 +236,7 @@ static void compare_worker(void *user, size_t k)
   for (size_t i; (i = atomic_fetch_add(&w->next, 1)) < w->at.to;) {
     const qn_stage_chunk *c = &s->chunk[i];
     qn_piece piece = {.n = c->n, .first = c->first, .tensor_id = c->tensor, .place = c->tensor};
-    piece.tally = w->tally ? w->tally + 2 * c->tensor : NULL;
+    piece.tally = w->tally && !w->last_phase ? w->tally + 2 * c->tensor : NULL;
     char *want[QN_MAX_TENSORS] = {NULL}, *own = w->scratch + k * w->scratch_bytes;
     for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
       if (!s->arena[role]) continue;

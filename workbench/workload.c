@@ -147,8 +147,8 @@ qn_status qn_workload_find(const char *name, qn_workload *workload)
   for (size_t k = 0; k < sizeof names / sizeof *names; k++) names[k] = qn_workload_names[k].name;
   const char *near = qn_nearest(name, names);
   return qn_fail(QN_BAD_ARGUMENT,
-                 "there is no workload %s%s%s; NxM is N tensors of M elements each, as 12x3000 or 512x64K", name,
-                 near ? "; did you mean " : "", near ? near : "");
+                 "there is no workload %s%s%s%s NxM is N tensors of M elements each, as 12x3000 or 512x64K", name,
+                 near ? "; did you mean " : "", near ? near : "", near ? "?" : ";");
 }
 
 qn_status qn_workload_read(const char *path, qn_workload *workload)
