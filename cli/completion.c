@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* completion.c - `quern completion bash`: prints a completion script made from the verbs' argp tables, so that it
  * cannot lag behind them. What a word may be is read from how argp shows it: "cpu|cuda[:N]|host" is one of three words,
- * OP, VERB and WORKLOAD stand for the names there are, FILE or anything with a dot for a file. */
+ * OP, VERB and WORKLOAD (or NAME, after --workload) for the names there are, FILE or anything with a dot for a file. */
 #include "cli/verb.h"
 #include "core/core.h"
 #include "workbench/workload.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -32,11 +33,11 @@ static const struct argp argp = {
 /* ---- the words that may stand in one place ---- */
 static void add_names(qn_text *words, const char *what)
 {
-  if (!strcmp(what, "VERB"))
+  if (!strcasecmp(what, "VERB"))
     for (size_t k = 0; qn_verbs[k]; k++) qn_text_add(words, " %s", qn_verbs[k]->name);
-  if (!strcmp(what, "OP"))
+  if (!strcasecmp(what, "OP"))
     for (size_t k = 0; k < qn_op_count(); k++) qn_text_add(words, " %s", qn_op_at(k)->name);
-  if (!strcmp(what, "WORKLOAD"))
+  if (!strcasecmp(what, "WORKLOAD"))
     for (size_t k = 0; qn_workload_names[k].name; k++) qn_text_add(words, " %s", qn_workload_names[k].name);
 }
 
@@ -75,6 +76,7 @@ static void add_option(void *user, const qn_verb_option *option)
   qn_text words = {0};
   bool files = false;
   add_words(&words, option->arg, &files);
+  if (option->name && !strcmp(option->arg, "NAME")) add_names(&words, option->name);
   if (option->name) qn_text_add(&a->values, "    %s:--%s", a->verb, option->name);
   if (option->name && option->letter) qn_text_add(&a->values, "|");
   if (option->letter) qn_text_add(&a->values, "%s%s:-%c", option->name ? "" : "    ", a->verb, option->letter);

@@ -183,4 +183,7 @@ check "values of an option" completes host list --backend ""
 check "values behind =" completes cuda list --backend = c
 check "the values of --backend, not its ops" completes '!lion' list -b ""
 check "actions" completes verify cache v
+check "workloads" completes gpt2-124m bench --workload gp
+touch "$work/here/a file.jsonl"
+check "files where files go" completes "a file.jsonl" bench --json a
 finish
