@@ -1,0 +1,97 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# add_op.sh ROOT CC - adds the op of docs/adding-an-op.md to a copy of the tree, as that page says: its files, its golden
+# vectors, its word in the list of ops and nothing else. The op must then be built, listed, completed, checked on every
+# tier and on the host backend, timed, and callable through quern.h; and once its formula is spoilt, its check must fail.
+set -u
+root=$1 cc=$2
+. "$root/tests/tap.sh"
+op=ema
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+tree=$work/tree build=$work/build
+quern=$build/cli/quern
+mkdir "$tree"
+export XDG_CACHE_HOME="$work/cache" CC="$cc"
+
+# What git knows and what is new; without git all but what is built and what is hidden.
+copy_tree() {
+  if git -C "$root" rev-parse --git-dir >/dev/null 2>&1; then
+    git -C "$root" ls-files -z --cached --others --exclude-standard
+  else
+    (cd "$root" && find . -name 'build*' -prune -o -name '.?*' -prune -o -type f -print0)
+  fi | (cd "$root" && xargs -0 ls -d 2>/dev/null | tar -cf - -T -) | tar -xf - -C "$tree"
+}
+
+# Every fenced block that follows a line <!-- file: PATH --> becomes that file.
+take_files() {
+  awk -v tree="$tree" '
+    /^<!-- file: / { path = tree "/" $3; folder = path; sub(/\/[^\/]*$/, "", folder); next }
+    /^```/ && open { close(path); path = ""; open = 0; next }
+    /^```/ && path { system("mkdir -p " folder); printf "" > path; open = 1; next }
+    open { print > path }' "$tree/docs/adding-an-op.md"
+}
+
+add_word() { sed -i "s/^ops = \[\(.*\)\]/ops = [\1, '$op']/" "$tree/src/meson.build"; }
+make_golden() { (cd "$tree/src/op/$op/golden" && python3 make_golden.py >$op.txt && grep -q '^want' $op.txt); }
+only_the_list_changed() {
+  changed=$(diff -rq "$work/before" "$tree" | grep -v "^Only in $tree") && [ "$(printf '%s\n' "$changed" | wc -l)" = 1 ] &&
+    [ "$(diff "$work/before/src/meson.build" "$tree/src/meson.build" | grep -c '^[<>]')" = 2 ]
+}
+all_new_files_are_its_own() {
+  diff -rq "$work/before" "$tree" | grep "^Only in" | sed 's/: /\//; s/^Only in //' | sort >"$work/new"
+  printf '%s\n' "$tree/include/quern/$op.h" "$tree/src/op/$op" | sort | diff - "$work/new"
+}
+configure() { "$tree/tools/meson.sh" setup "$build" "$tree" -Dbuildtype=debugoptimized -Ddefault_library=both; }
+compile() { ninja -C "$build" cli/quern cli/quern.bash src/libquern.a; }
+says() { wanted=$1 && shift && "$@" >"$work/said" 2>&1; grep -q "$wanted" "$work/said" || { cat "$work/said" && return 1; }; }
+ends_with() { wanted=$1 && shift && "$@"; ended=$? && [ "$ended" = "$wanted" ]; }
+
+cat >"$work/program.c" <<'END'
+#include <quern/quern.h>
+#include <stdio.h>
+int main(void)
+{
+  float average[2] = {1, 2}, value[2] = {3, -2};
+  const int64_t shape[1] = {2};
+  const qn_device cpu = {QN_CPU, 0};
+  const qn_tensor a = {average, QN_F32, 1, shape, NULL, cpu}, v = {value, QN_F32, 1, shape, NULL, cpu};
+  const qn_exec exec = {sizeof(qn_exec), cpu, NULL, NULL, NULL, 0};
+  qn_ema_params params = QN_EMA_DEFAULTS;
+  params.decay = 0.75;
+  qn_status status = qn_ema_step(&exec, &params, 1, &a, &v);
+  printf("%s %g %g\n", qn_status_name(status), average[0], average[1]);
+  return status != QN_OK || average[0] != 1.5f || average[1] != 1.0f;
+}
+END
+program() {
+  # shellcheck disable=SC2086
+  $cc -std=c17 -Wall -Wextra -Werror -I"$tree/include" -I"$build/src" "$work/program.c" -o "$work/program" \
+    "$build/src/libquern.a" -lm -ldl -lpthread && "$work/program"
+}
+spoil() {
+  sed -i 's/qn_splat(c->decay), average/qn_splat(c->one_minus_decay), average/' "$tree/src/op/$op/$op.math.h" &&
+    grep -q 'one_minus_decay), average' "$tree/src/op/$op/$op.math.h" && compile
+}
+
+check "copy the tree" copy_tree
+cp -a "$tree" "$work/before"
+check "take the files from the page" take_files
+check "make the golden vectors" make_golden
+check "add the word" add_word
+check "nothing else is changed: one line of one list" only_the_list_changed
+check "nothing is added but its header and its folder" all_new_files_are_its_own
+check "its files are in the project's format" sh -c "command -v clang-format >/dev/null || exit 0
+  clang-format --dry-run -Werror '$tree'/include/quern/$op.h '$tree'/src/op/$op/*.c '$tree'/src/op/$op/*.h"
+check "the page and the files name nothing that is not there" python3 "$tree/tools/check_names.py" "$tree"
+check "configure" configure
+check "build" compile
+check "quern list shows it" says "^$op - " "$quern" list "$op"
+check "completion knows it" grep -q "[' ]$op[' ]" "$build/cli/quern.bash"
+check "quern.h reaches its typed call" program
+check "quern check proves it on every tier" "$quern" check "$op" --backend cpu
+check "quern check proves its device source on the host" "$quern" check "$op" --backend host
+check "quern bench times it" says "$op" "$quern" bench "$op" --workload 8x4K --backend cpu
+check "spoil the formula" spoil
+check "quern check finds a spoilt formula" ends_with 1 "$quern" check "$op" --backend cpu
+finish
