@@ -92,7 +92,7 @@ static void round_trip(qn_device device)
 {
   char out[300], back[300];
   void *a, *b;
-  qn_event *from, *to;
+  qn_event *from = NULL, *to = NULL;
   double ns = -1;
   for (size_t k = 0; k < sizeof out; k++) out[k] = (char)(k * 7);
   check(!qn_memory_allocate(device, sizeof out, &a) && !qn_memory_allocate(device, sizeof out, &b) &&

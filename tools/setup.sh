@@ -51,6 +51,7 @@ look() {
   need have clang-format-14 -- clang-format-14
   need have valgrind -- valgrind
   need compiles aarch64-linux-gnu-gcc -pthread "$work/main.c" -- gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+  need have aarch64-linux-gnu-g++ -- g++-aarch64-linux-gnu
   need have qemu-aarch64 -- qemu-user
   need venv_here -- python3-venv
 }

@@ -14,65 +14,69 @@ cd "$(dirname "$0")/.."
 lanes=${*:-gcc tiers valgrind asan clang tsan aarch64}
 results=build/results
 archs="75 80 86 89 90 100 120"
-mkdir -p "$results"
+[ $# -gt 0 ] || rm -rf "$results"
 # Nothing of the user's is read or written: kernels that tests compile are kept here.
 export XDG_CACHE_HOME="$PWD/build/test-cache"
 status=0
 
-# configure FOLDER MESON_ARGUMENTS... - once; then compiles.
+# compile FOLDER COMPILER MESON_ARGUMENTS... - configures once, then compiles.
 compile() {
-  folder=$1 && shift
-  [ -f "$folder/build.ninja" ] || tools/meson.sh setup "$folder" "$@" >"$folder.log" 2>&1 || { cat "$folder.log" && exit 1; }
+  folder=$1 compiler=$2 && shift 2
+  [ -f "$folder/build.ninja" ] || CC=$compiler tools/meson.sh setup "$folder" "$@" >"$folder.log" 2>&1 || { cat "$folder.log" && exit 1; }
   rm -f "$folder.log"
-  tools/meson.sh compile -C "$folder" >"$folder/compile.log" 2>&1 || { cat "$folder/compile.log" && exit 1; }
+  tools/meson.sh compile -C "$folder" >"$folder/compile.log" 2>&1 || { tail -n 60 "$folder/compile.log" && exit 1; }
 }
 
 # lane NAME FOLDER MESON_TEST_ARGUMENTS... - runs the tests and keeps their results under the name.
 lane() {
   name=$1 folder=$2 && shift 2
   echo "== $name"
-  rm -f "$results/$name.xml" "$folder"/meson-logs/testlog*.junit.xml
+  mkdir -p "$results"
+  rm -f "$results/$name.jsonl" "$folder"/meson-logs/testlog*.json
   tools/meson.sh test -C "$folder" --no-rebuild --print-errorlogs "$@" || status=1
-  cp "$folder"/meson-logs/testlog*.junit.xml "$results/$name.xml"
+  cp "$folder"/meson-logs/testlog*.json "$results/$name.jsonl"
 }
 
 for lane in $lanes; do
   case $lane in
   gcc)
-    compile build
+    compile build "${CC:-cc}"
     # shellcheck disable=SC2086
     QUERN_LIBNVRTC=$(python3 tools/nvrtc.py $archs)
     export QUERN_LIBNVRTC
     lane gcc build
     ;;
   tiers)
-    compile build
-    for tier in ref avx2 avx512 neon; do
-      if QUERN_CPU=$tier build/tests/tier_runs; then QUERN_CPU=$tier lane "tier-$tier" build --suite op; else
-        echo "== tier-$tier: not on this machine"
-        rm -f "$results/tier-$tier.xml"
-      fi
-    done
+    compile build "${CC:-cc}"
+    rm -f "$results"/tier-*.jsonl
+    tiers=$(build/cli/quern list --json --backend cpu | python3 -c 'import json, sys
+ops = json.load(sys.stdin)["ops"]
+print(*dict.fromkeys(v["name"] for op in ops for v in op["variants"] if v["state"] == "runs"))')
+    for tier in $tiers; do QUERN_CPU=$tier lane "tier-$tier" build --suite op; done
     ;;
   valgrind)
-    compile build
-    lane valgrind build --setup valgrind --suite core --suite contract
+    compile build "${CC:-cc}"
+    lane valgrind build --setup valgrind --suite contract
     ;;
   asan)
-    CC=gcc compile build-asan -Db_sanitize=address,undefined
+    compile build-asan gcc -Db_sanitize=address,undefined
     lane asan build-asan --no-suite nvrtc --no-suite text
     ;;
   clang)
-    CC=clang compile build-clang
+    compile build-clang clang
     lane clang build-clang --no-suite nvrtc --no-suite text
     ;;
   tsan)
-    CC=clang compile build-tsan -Db_sanitize=thread
+    compile build-tsan clang -Db_sanitize=thread
     lane tsan build-tsan --suite threads
     ;;
   aarch64)
-    compile build-aarch64 --cross-file tools/aarch64.ini -Dcommand=disabled
+    compile build-aarch64 aarch64-linux-gnu-gcc --cross-file tools/aarch64.ini -Dcommand=disabled
+    # The host backend compiles for where it runs; qemu lets it start the cross compiler.
+    CXX=aarch64-linux-gnu-g++
+    export CXX
     lane aarch64 build-aarch64
+    unset CXX
     ;;
   *)
     echo "test.sh: $lane is no lane: gcc tiers valgrind asan clang tsan aarch64" >&2
@@ -80,4 +84,5 @@ for lane in $lanes; do
     ;;
   esac
 done
+python3 tools/results.py || status=1
 exit $status
