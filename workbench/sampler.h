@@ -10,10 +10,10 @@
 
 /* Three timers, as users know them.
  *   event     the device's own clock round each call; cold: the cache is overwritten before, hot: right behind a call
- * of the same kind. Rounds until the medians are known well enough, or the time is spent. simple    the host's clock
- * round call and synchronisation: what a user feels. Hot. do_bench  an estimate, then budgets in milliseconds for
- * warm-up and repetition, cold, device events: as Triton's. On CPU and HOST the device's clock is the host's, and
- * nothing is overwritten: there "cold" follows from the size. */
+ *             of the same kind. Rounds until the medians are known well enough, or the time is spent.
+ *   simple    the host's clock round call and synchronisation: what a user feels. Hot.
+ *   do_bench  an estimate, then budgets in milliseconds for warm-up and repetition, cold, device events: as Triton's.
+ * On CPU and HOST the device's clock is the host's, and nothing is overwritten: there "cold" follows from the size. */
 typedef enum qn_timer { QN_TIMER_EVENT, QN_TIMER_SIMPLE, QN_TIMER_DO_BENCH, QN_TIMER_COUNT } qn_timer;
 const char *qn_timer_name(qn_timer timer);
 

@@ -32,8 +32,7 @@ QN_API qn_status qn_cache_each(int (*visit)(void *user, const qn_cache_entry *en
 /* Removes what does not verify (only_invalid) or everything; stale temporary files too. removed may be NULL. */
 QN_API qn_status qn_cache_clear(int only_invalid, size_t *removed);
 
-/* Since the process began: compiles, loads from disk, hits in memory, entries dropped as corrupt, writes that failed.
- */
+/* Since the process began: compiles, loads from disk, hits in memory, entries dropped as corrupt, failed writes. */
 typedef struct qn_cache_counts {
   size_t size; /* sizeof(qn_cache_counts), set by the caller */
   uint64_t compiled, from_disk, from_memory, dropped, unwritten;

@@ -3,10 +3,11 @@
  *
  * One element, every line one correctly rounded f32 operation, the old momentum read before either output is written:
  *     c = fma(beta1, m, (1 - beta1) * g)
- *     s = sign(c)                         -1, 0, +1; sign(0) = 0; NaN stays NaN (torch.sign gives 0: see
- * docs/numerics.md) p = fma(p, keep, -(lr * s))         keep = 1 - lr * weight_decay, or as `decay` says m = fma(beta2,
- * m, (1 - beta2) * g) The coefficients are computed in double and rounded to f32 once. Same bits on every backend,
- * thread count and chunking. */
+ *     s = sign(c)                    -1, 0 or +1; sign(0) = 0; NaN stays NaN (torch.sign gives 0)
+ *     p = fma(p, keep, -(lr * s))    keep = 1 - lr * weight_decay, or as `decay` says
+ *     m = fma(beta2, m, (1 - beta2) * g)
+ * The coefficients are computed in double and rounded to f32 once. Same bits on every backend, thread count and
+ * chunking; docs/numerics.md says how, and why sign(NaN) is NaN. */
 #ifndef QN_LION_H
 #define QN_LION_H
 #include "op.h"
@@ -34,13 +35,13 @@ typedef struct qn_lion_params {
   double eps;          /* accepted because optimizer integrations pass one; ignored */
   int32_t decay;       /* qn_lion_decay */
   int32_t maximize;    /* 0 or 1: ascend */
-  int32_t
-      cautious; /* 0 or 1: move only where the step agrees with the gradient, scaled by f32(n / max(count, n / 1000)) */
+  /* 0 or 1: move only where the step agrees with the gradient, scaled by f32(n / max(count, n / 1000)) */
+  int32_t cautious;
   int32_t rounding;          /* qn_rounding of a 16-bit param */
   int32_t momentum_rounding; /* qn_rounding of a 16-bit momentum */
   uint64_t seed, step;       /* of stochastic rounding; step is its counter, taken modulo 2^32 */
-  const uint64_t
-      *first_element;        /* host, one a tensor: index in the whole tensor of a shard's first element; NULL: all 0 */
+  /* host, one a tensor: index in the whole tensor of a shard's first element; NULL: all 0 */
+  const uint64_t *first_element;
   const uint64_t *tensor_id; /* host, one a tensor: its number in the model, modulo 2^32; NULL: its place in the list */
   const float *grad_scale;   /* device: gradients are divided by it; NULL: 1 */
   const float *found_inf;    /* device: where it is not 0 nothing is written; NULL: 0 */

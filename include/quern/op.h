@@ -12,8 +12,7 @@ enum { QN_MAX_TENSORS = 8 };
 
 typedef enum qn_access { QN_ABSENT = 0, QN_READ = 1, QN_WRITE = 2, QN_READ_WRITE = 3 } qn_access;
 
-/* How tests fill a tensor: a distribution with the odd values in it (zeros of both signs, denormals, huge, inf, NaN).
- */
+/* How tests fill a tensor: a distribution with odd values in it (zeros of both signs, denormals, huge, inf, NaN). */
 typedef enum qn_fill { QN_FILL_NORMAL, QN_FILL_NON_NEGATIVE } qn_fill;
 
 /* One role. The k-th tensors of all roles belong together and have one shape and one dense layout. */
