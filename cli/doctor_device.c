@@ -73,7 +73,10 @@ static bool try_out(qn_doctor *doctor, qn_device device, const char *topic, cons
   params.lr = 0x1p-7;
   params.weight_decay = 0.125;
   arrays *a = calloc(2, sizeof *a);
-  if (!a) return false;
+  if (!a) {
+    qn_doctor_say(doctor, QN_FINDING_MEND, topic, "free   # says how much memory is left", "out of memory");
+    return false;
+  }
   fill(&a[0]);
   a[1] = a[0];
   expect(&a[1], &params);

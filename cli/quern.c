@@ -80,7 +80,7 @@ static char *fill_help(int key, const char *text, void *input)
   qn_text all = {0};
   qn_text_add(&all, "Verbs:\n");
   for (size_t k = 0; qn_verbs[k]; k++) add_row(&all, 10, (row){qn_verbs[k]->name, qn_verbs[k]->brief});
-  qn_text_add(&all, "\nEach has its own --help.\n\nVariables:\n");
+  qn_text_add(&all, "\nEach has its own --help. First steps: quern doctor, quern check, quern bench.\n\nVariables:\n");
   for (size_t k = 0; k < qn_option_count(); k++)
     add_row(&all, 17, (row){qn_option_at(k)->variable, qn_option_at(k)->doc});
   add_row(&all, 17, (row){"NO_COLOR", "set: no colours"});
