@@ -22,6 +22,14 @@ double qn_bench_bytes(const qn_op *op, size_t row)
   return bytes;
 }
 
+double qn_bench_set(const qn_op *op, size_t row)
+{
+  double bytes = 0;
+  for (size_t role = 0; role < op->info.n_tensors; role++)
+    bytes += (double)qn_dtype_bytes(op->info.types[row].tensor[role].dtype);
+  return bytes;
+}
+
 static double written_bytes(const qn_op *op, size_t row)
 {
   double bytes = 0;

@@ -3,6 +3,7 @@
  * with plain and with non-temporal stores. What is computed means nothing; it only must not be optimised away. */
 #include "workbench/ceiling_cpu.h"
 #include "cpu/tier.h"
+#include <stdatomic.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -56,6 +57,19 @@ static volatile float sink; /* takes a result only where it has a value that it 
 #define CASE_avx512(id, name, r, u, w) CASE(avx512, id, r, u, w)
 
 #if defined(__x86_64__)
+/* Asked once: in a virtual machine every look at the instruction sets is a trip to the host. */
+static qn_tier widest(void)
+{
+  static atomic_int known = QN_TIER_COUNT;
+  int tier = atomic_load_explicit(&known, memory_order_relaxed);
+  if (tier != QN_TIER_COUNT) return (qn_tier)tier;
+  tier = qn_tier_runs_here(QN_TIER_AVX512) ? QN_TIER_AVX512
+         : qn_tier_runs_here(QN_TIER_AVX2) ? QN_TIER_AVX2
+                                           : QN_TIER_REF;
+  atomic_store_explicit(&known, tier, memory_order_relaxed);
+  return (qn_tier)tier;
+}
+
 #define STORE_16(to, v) _mm_stream_si128((void *)(to), (__m128i)(v))
 #define STORE_32(to, v) _mm256_stream_si256((void *)(to), (__m256i)(v))
 #define STORE_64(to, v) _mm512_stream_si512((void *)(to), (__m512i)(v))
@@ -65,12 +79,11 @@ DEFINE_WIDTH(avx512, __attribute__((target("avx512f"))), 64, STORE_64)
 
 void qn_cpu_stream(const qn_lines *lines, qn_mix mix, bool non_temporal)
 {
-  if (qn_tier_runs_here(QN_TIER_AVX512))
-    run_avx512(lines, mix, non_temporal);
-  else if (qn_tier_runs_here(QN_TIER_AVX2))
-    run_avx2(lines, mix, non_temporal);
-  else
-    run_base(lines, mix, non_temporal);
+  switch (widest()) {
+  case QN_TIER_AVX512: run_avx512(lines, mix, non_temporal); break;
+  case QN_TIER_AVX2: run_avx2(lines, mix, non_temporal); break;
+  default: run_base(lines, mix, non_temporal);
+  }
   if (non_temporal) _mm_sfence();
 }
 
@@ -105,9 +118,11 @@ DEFINE_FMA(avx512, __attribute__((target("avx512f"))), __m512, _mm512_set1_ps, _
 
 double qn_cpu_fma(uint64_t rounds)
 {
-  if (qn_tier_runs_here(QN_TIER_AVX512)) return fma_avx512(rounds);
-  if (qn_tier_runs_here(QN_TIER_AVX2)) return fma_avx2(rounds);
-  return fma_base(rounds);
+  switch (widest()) {
+  case QN_TIER_AVX512: return fma_avx512(rounds);
+  case QN_TIER_AVX2: return fma_avx2(rounds);
+  default: return fma_base(rounds);
+  }
 }
 #elif defined(__aarch64__)
 #define MULTIPLY_ADD(a, b, c) vfmaq_f32(c, a, b)

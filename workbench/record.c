@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -117,29 +118,32 @@ static json_t *line_of(const qn_bench *b)
   struct tm utc;
   strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
   const qn_bench_request *ask = &b->ask;
-  json_t *line = json_pack(
-      "{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}, s:s, s:s, s:I, s:I, s:s, s:o, s:s, s:s, s:f, s:f, s:{s:b, s:I, s:s}}",
-      "schema", "quern bench 1", "date", date, "version", qn_version(), "commit", qn_build_commit, "machine",
-      machine_of(b), "build", "compiler", qn_build_compiler, "type", qn_build_type, "op", ask->op->info.name,
-      "workload", ask->work->name, "tensors", (json_int_t)ask->work->n, "elements", (json_int_t)ask->work->elements,
-      "types", b->types, "params", params_of(b), "backend", qn_device_kind_name(ask->device.kind), "variant",
-      b->variant, "bytes_per_element", qn_bench_bytes(ask->op, ask->row), "operations_per_element",
-      ask->op->info.operations, "check", "right", (int)b->check.right, "elements", (json_int_t)b->check.elements,
-      "wrong", b->check.wrong);
+  json_t *line = json_pack("{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}, s:s, s:s, s:I, s:I, s:s, s:o, s:s, s:s, s:f, s:f, "
+                           "s:f, s:{s:b, s:I, s:s}}",
+                           "schema", "quern bench 1", "date", date, "version", qn_version(), "commit", qn_build_commit,
+                           "machine", machine_of(b), "build", "compiler", qn_build_compiler, "type", qn_build_type,
+                           "op", ask->op->info.name, "workload", ask->work->name, "tensors", (json_int_t)ask->work->n,
+                           "elements", (json_int_t)ask->work->elements, "types", b->types, "params", params_of(b),
+                           "backend", qn_device_kind_name(ask->device.kind), "variant", b->variant, "bytes_per_element",
+                           qn_bench_bytes(ask->op, ask->row), "set_bytes_per_element", qn_bench_set(ask->op, ask->row),
+                           "operations_per_element", ask->op->info.operations, "check", "right", (int)b->check.right,
+                           "elements", (json_int_t)b->check.elements, "wrong", b->check.wrong);
   if (line && b->timed) add_times(line, b);
   return line;
 }
 
-static qn_status append(const char *path, const char *text, size_t length)
+qn_status qn_line_append(const char *path, const char *text)
 {
+  static char end[] = "\n";
+  struct iovec parts[] = {{(void *)(uintptr_t)text, strlen(text)}, {end, 1}};
   int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (file < 0) return qn_fail(QN_IO_ERROR, "%s: %s", path, strerror(errno));
-  ssize_t done = write(file, text, length);
-  int failed = close(file) || done < 0 ? errno : 0;
+  ssize_t done = writev(file, parts, 2);
+  int failed = done < 0 ? errno : 0;
+  if (close(file) && !failed) failed = errno;
   if (failed) return qn_fail(QN_IO_ERROR, "%s: %s", path, strerror(failed));
-  return (size_t)done == length
-             ? QN_OK
-             : qn_fail(QN_IO_ERROR, "%s: only %zd of %zu bytes could be written", path, done, length);
+  if ((size_t)done == parts[0].iov_len + 1) return QN_OK;
+  return qn_fail(QN_IO_ERROR, "%s: only %zd of %zu bytes could be written", path, done, parts[0].iov_len + 1);
 }
 
 qn_status qn_record_append(const char *path, const qn_bench *bench)
@@ -148,9 +152,7 @@ qn_status qn_record_append(const char *path, const qn_bench *bench)
   char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
   json_decref(line);
   if (!text) return qn_fail(QN_NO_MEMORY, "%s: the measurement did not fit into memory", path);
-  size_t length = strlen(text);
-  text[length] = '\n'; /* in the place of the NUL: the line and its end go out in one write */
-  qn_status status = append(path, text, length + 1);
+  qn_status status = qn_line_append(path, text);
   free(text);
   return status;
 }

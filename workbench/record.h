@@ -7,6 +7,7 @@
 
 /* One line behind what the file has; made if there is none. */
 qn_status qn_record_append(const char *path, const qn_bench *bench);
+qn_status qn_line_append(const char *path, const char *text); /* any line; goes out in one write */
 
 /* What compare, report and roofline need of a line. All text is the record's own. */
 typedef struct qn_record_series {
@@ -24,6 +25,7 @@ typedef struct qn_record {
   int threads;
   int64_t tensors, elements, launches;
   double operations;                        /* of a step */
+  double set_bytes;                         /* all tensors together */
   qn_record_series fused, unfused, ceiling; /* unfused.n is 0 where there is none */
   double gbps, share, share_low, share_high, copy_gbps, speedup, speedup_low, speedup_high;
   double host_same_ns, host_moved_ns; /* NAN: not known */

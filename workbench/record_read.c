@@ -118,7 +118,7 @@ static qn_status read_times(const place *at, const json_t *line, qn_record *r)
 static qn_status read_line(const place *at, json_t *line, qn_record *r)
 {
   const char *schema;
-  double threads, operations;
+  double threads, operations, set;
   if (!json_is_object(line)) return bad_line(at, "it is no object, but a measurement is %s", "one");
   qn_try(want_text(at, line, "schema", &schema));
   if (strcmp(schema, "quern bench 1") != 0)
@@ -139,8 +139,10 @@ static qn_status read_line(const place *at, json_t *line, qn_record *r)
   qn_try(want_whole(at, line, "tensors", 1e9, &r->tensors));
   qn_try(want_whole(at, line, "elements", 1e15, &r->elements));
   qn_try(want_number(at, line, "operations_per_element", 0, 1e9, &operations));
+  qn_try(want_number(at, line, "set_bytes_per_element", 0, 1e6, &set));
   qn_try(want_flag(at, check, "right", &r->right));
   r->threads = (int)threads;
+  r->set_bytes = set * (double)r->elements;
   r->operations = operations * (double)r->elements;
   r->timed = json_object_get(line, "fused") != NULL;
   return r->timed ? read_times(at, line, r) : QN_OK;

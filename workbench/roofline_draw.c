@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* roofline_draw.c - the picture of a roofline: on the left operations a second over operations a byte, both
+ * logarithmic, with ceilings measured (solid) and nominal (dashed); on the right, where kernels that only stream can be
+ * told apart, bandwidth over the working set. Kernels are points in both. */
+#include "workbench/roofline.h"
+#include "workbench/svg.h"
+#include "workbench/table.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDTH = 1120, HEIGHT = 560, TOP = 84, BOTTOM = 496, LEFT = 76, MIDDLE = 600, RIGHT_FROM = 690, RIGHT_TO = 1096 };
+static const char ink[] = "#1f2933", faint[] = "#7b8794", grid[] = "#e4e7eb", memory_colour[] = "#0b6bcb",
+                  cache_colour[] = "#7cb8f0", kernel_colour[] = "#c2410c";
+static const char *const rate_colours[QN_RATE_COUNT] = {"#2f855a", "#8a3ffc", "#b83280"};
+static const char *const mix_colours[QN_ROOF_MIXES] = {"#0b6bcb", "#2c9a8f", "#5b5bd6"};
+
+typedef struct plot {
+  qn_svg svg;
+  qn_axis x, y;
+  const qn_roofline *r;
+} plot;
+
+/* A kernel, ready to be placed. */
+typedef struct point {
+  double intensity, rate, bytes, gbps;
+  char name[96];
+} point;
+
+static qn_letters letters(const char *colour, double size, qn_anchor anchor)
+{
+  return (qn_letters){.colour = colour, .size = size, .anchor = anchor};
+}
+
+/* ---- numbers as axes show them ---- */
+static void say_rate(char *text, size_t bytes, double x)
+{
+  static const char *const units[] = {"", "K", "M", "G", "T", "P"};
+  size_t k = 0;
+  for (; x >= 999.5 && k < 5; k++) x /= 1000;
+  snprintf(text, bytes, "%.3g %sFLOP/s", x, units[k]);
+}
+
+static void say_bytes(char *text, size_t bytes, double x)
+{
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t k = 0;
+  for (; x >= 1024 && k < 4; k++) x /= 1024;
+  snprintf(text, bytes, "%.3g %s", x, units[k]);
+}
+
+/* A round number at or above x: 1, 2 or 5 times a power of ten. */
+static double round_up(double x)
+{
+  double power = pow(10, floor(log10(x)));
+  return x <= power ? power : x <= 2 * power ? 2 * power : x <= 5 * power ? 5 * power : 10 * power;
+}
+
+/* ---- points ---- */
+static bool is_of(const qn_record *record, const qn_roofline *r)
+{
+  return !strcmp(record->device, r->info.name) && !strcmp(record->backend, qn_device_kind_name(r->device.kind));
+}
+
+static bool is_last(const qn_records *records, size_t k)
+{
+  const qn_record *a = &records->record[k];
+  for (size_t i = k + 1; i < records->n; i++) {
+    const qn_record *b = &records->record[i];
+    if (b->timed && !strcmp(a->op, b->op) && !strcmp(a->workload, b->workload) && !strcmp(a->types, b->types) &&
+        !strcmp(a->backend, b->backend) && !strcmp(a->timer, b->timer))
+      return false;
+  }
+  return true;
+}
+
+static size_t find_points(const qn_roofline *r, const qn_records *records, point *points, size_t most, size_t *left_out)
+{
+  size_t n = 0;
+  *left_out = 0;
+  for (size_t k = 0; records && k < records->n; k++) {
+    const qn_record *a = &records->record[k];
+    if (!a->timed || a->impossible || strcmp(a->timer, "event") != 0 || !is_last(records, k)) continue;
+    if (!is_of(a, r) || n == most) {
+      ++*left_out;
+      continue;
+    }
+    double seconds = a->fused.bytes / (a->gbps * 1e9);
+    bool f32 = strspn(a->types, "f32 ") == strlen(a->types);
+    points[n] = (point){.intensity = a->operations / a->fused.bytes,
+                        .rate = a->operations / seconds,
+                        .bytes = a->set_bytes,
+                        .gbps = a->gbps};
+    snprintf(points[n++].name, sizeof points->name, "%.24s %.28s%s%.24s  %.0f GB/s", a->op, a->workload, f32 ? "" : " ",
+             f32 ? "" : a->types, a->gbps);
+  }
+  return n;
+}
+
+static int by_rate(const void *a, const void *b)
+{
+  const point *x = a, *y = b;
+  return (x->rate < y->rate) - (x->rate > y->rate);
+}
+
+/* Labels to the right of their points, pushed apart downwards, each with a thin line to its point. */
+static void draw_points(plot *p, const point *points, size_t n, bool left)
+{
+  double last = -1e9;
+  for (size_t k = 0; k < n; k++) {
+    double x = qn_axis_at(&p->x, left ? points[k].intensity : points[k].bytes);
+    double y = qn_axis_at(&p->y, left ? points[k].rate : points[k].gbps);
+    if (!left) {
+      qn_svg_circle(&p->svg, x, y, 5.5, kernel_colour);
+      continue;
+    }
+    double at = fmax(y + 16, last + 16);
+    last = at;
+    qn_svg_line(&p->svg, x, y, x + 34, at - 4, (qn_stroke){kernel_colour, 0.7, false});
+    qn_letters how = letters(ink, 11.5, QN_START);
+    how.halo = true;
+    qn_svg_letters(&p->svg, x + 38, at, points[k].name, how);
+  }
+  for (size_t k = 0; left && k < n; k++)
+    qn_svg_circle(&p->svg, qn_axis_at(&p->x, points[k].intensity), qn_axis_at(&p->y, points[k].rate), 5.5,
+                  kernel_colour);
+}
+
+/* ---- the left plot ---- */
+static double highest_rate(const qn_roofline *r)
+{
+  double best = 0;
+  for (int k = 0; k < QN_RATE_COUNT; k++) best = fmax(best, fmax(r->rate[k], r->nominal[k]));
+  return best > 0 ? best : qn_roofline_cache(r) * 1e9;
+}
+
+static void draw_grid(plot *p, const char *x_name)
+{
+  char text[40];
+  for (double y = p->y.least; y <= p->y.most * 1.001; y *= 10) {
+    double at = qn_axis_at(&p->y, y);
+    qn_svg_line(&p->svg, LEFT, at, MIDDLE, at, (qn_stroke){grid, 1, false});
+    say_rate(text, sizeof text, y);
+    *strchr(text, 'F') = 0; /* the unit is in the title */
+    qn_svg_letters(&p->svg, LEFT - 8, at + 4, text, letters(faint, 11, QN_END));
+  }
+  for (double x = p->x.least; x <= p->x.most * 1.001; x *= 10) {
+    double at = qn_axis_at(&p->x, x);
+    qn_svg_line(&p->svg, at, TOP, at, BOTTOM, (qn_stroke){grid, 1, false});
+    snprintf(text, sizeof text, "%g", x);
+    qn_svg_letters(&p->svg, at, BOTTOM + 18, text, letters(faint, 11, QN_MIDDLE));
+  }
+  qn_svg_letters(&p->svg, (LEFT + MIDDLE) / 2.0, BOTTOM + 40, x_name, letters(ink, 12, QN_MIDDLE));
+}
+
+/* A diagonal: gbps of memory, until the highest arithmetic ceiling stops it; named along the line. */
+static void draw_slope(plot *p, double gbps, double top, qn_stroke stroke, const char *name, double name_at,
+                       double above)
+{
+  double x0 = p->x.least, y0 = gbps * 1e9 * x0;
+  if (y0 < p->y.least) x0 *= p->y.least / y0, y0 = p->y.least;
+  double x1 = top / (gbps * 1e9);
+  if (x1 > p->x.most) x1 = p->x.most;
+  double ax = qn_axis_at(&p->x, x0), ay = qn_axis_at(&p->y, y0), bx = qn_axis_at(&p->x, x1),
+         by = qn_axis_at(&p->y, x1 * gbps * 1e9);
+  qn_svg_line(&p->svg, ax, ay, bx, by, stroke);
+  double turn = atan2(by - ay, bx - ax), cx = ax + name_at * (bx - ax), cy = ay + name_at * (by - ay);
+  qn_letters how = letters(stroke.colour, 11.5, QN_MIDDLE);
+  how.turn = turn * 57.29577951308232;
+  how.halo = true;
+  qn_svg_letters(&p->svg, cx + above * sin(turn), cy - above * cos(turn), name, how);
+}
+
+static void draw_level(plot *p, double rate, double from_gbps, qn_stroke stroke, const char *name, double above)
+{
+  double x = rate / (from_gbps * 1e9), at = qn_axis_at(&p->y, rate);
+  qn_svg_line(&p->svg, qn_axis_at(&p->x, fmax(x, p->x.least)), at, MIDDLE, at, stroke);
+  qn_letters how = letters(stroke.colour, 11.5, QN_END);
+  how.halo = true;
+  qn_svg_letters(&p->svg, MIDDLE - 4, at - above, name, how);
+}
+
+static void draw_left(plot *p, const point *points, size_t n)
+{
+  const qn_roofline *r = p->r;
+  char text[96], amount[40];
+  double memory = qn_roofline_memory(r), cache = qn_roofline_cache(r), top = highest_rate(r), low = memory * 1e9 * 0.02;
+  p->x = (qn_axis){0.01, pow(10, ceil(log10(top / (memory * 1e9)) + 0.3)), LEFT, MIDDLE, true};
+  if (p->x.most < 100) p->x.most = 100;
+  for (size_t k = 0; k < n; k++) low = fmin(low, points[k].rate / 3);
+  p->y = (qn_axis){pow(10, floor(log10(low))), pow(10, ceil(log10(top * 1.2))), BOTTOM, TOP, true};
+  draw_grid(p, "arithmetic intensity: operations per byte moved (FLOP/byte)");
+  qn_svg_letters(&p->svg, LEFT - 56, TOP - 14, "FLOP/s", letters(ink, 12, QN_START));
+  if (r->nominal_gbps > 0) {
+    snprintf(text, sizeof text, "nominal %.0f GB/s", r->nominal_gbps);
+    draw_slope(p, r->nominal_gbps, top, (qn_stroke){memory_colour, 1.1, true}, text, 0.80, 8);
+  }
+  if (cache > 1.15 * memory) {
+    snprintf(text, sizeof text, "cache %.0f GB/s", cache);
+    draw_slope(p, cache, top, (qn_stroke){cache_colour, 1.8, false}, text, 0.62, 6);
+  }
+  snprintf(text, sizeof text, "memory %.0f GB/s", memory);
+  draw_slope(p, memory, top, (qn_stroke){memory_colour, 2.4, false}, text, 0.40, -15);
+  for (int k = 0; k < QN_RATE_COUNT; k++) {
+    if (r->nominal[k] > 0) {
+      say_rate(amount, sizeof amount, r->nominal[k]);
+      snprintf(text, sizeof text, "nominal %s", amount);
+      draw_level(p, r->nominal[k], memory, (qn_stroke){rate_colours[k], 1.1, true}, text, 4);
+    }
+    if (r->rate[k] <= 0) continue;
+    say_rate(amount, sizeof amount, r->rate[k]);
+    snprintf(text, sizeof text, "%s %s", qn_rate_name((qn_rate)k), amount);
+    draw_level(p, r->rate[k], memory, (qn_stroke){rate_colours[k], 2.2, false}, text, r->nominal[k] > 0 ? -13 : 5);
+  }
+  draw_points(p, points, n, true);
+}
+
+/* ---- the right plot ---- */
+static void draw_right_axes(plot *p)
+{
+  char text[40];
+  double step = round_up(p->y.most / 6);
+  for (double y = 0; y <= p->y.most * 1.001; y += step) {
+    double at = qn_axis_at(&p->y, y);
+    qn_svg_line(&p->svg, RIGHT_FROM, at, RIGHT_TO, at, (qn_stroke){grid, 1, false});
+    snprintf(text, sizeof text, "%g", y);
+    qn_svg_letters(&p->svg, RIGHT_FROM - 8, at + 4, text, letters(faint, 11, QN_END));
+  }
+  double last = -1e9;
+  for (double x = exp2(ceil(log2(p->x.least))); x <= p->x.most * 1.001; x *= 4) {
+    double at = qn_axis_at(&p->x, x);
+    qn_svg_line(&p->svg, at, TOP, at, BOTTOM, (qn_stroke){grid, 1, false});
+    if (at - last < 54) continue;
+    last = at;
+    say_bytes(text, sizeof text, x);
+    qn_svg_letters(&p->svg, at, BOTTOM + 18, text, letters(faint, 11, QN_MIDDLE));
+  }
+  qn_svg_letters(&p->svg, (RIGHT_FROM + RIGHT_TO) / 2.0, BOTTOM + 40, "working set", letters(ink, 12, QN_MIDDLE));
+  qn_svg_letters(&p->svg, RIGHT_FROM - 56, TOP - 14, "GB/s", letters(ink, 12, QN_START));
+}
+
+static void draw_right(plot *p, const point *points, size_t n)
+{
+  const qn_roofline *r = p->r;
+  double most = r->set[0][r->n_sets - 1].bytes, least = r->set[0][0].bytes,
+         high = fmax(qn_roofline_cache(r), r->nominal_gbps);
+  for (size_t k = 0; k < n; k++)
+    most = fmax(most, points[k].bytes), least = fmin(least, points[k].bytes), high = fmax(high, points[k].gbps);
+  p->x = (qn_axis){least / 1.5, most * 1.5, RIGHT_FROM, RIGHT_TO, true};
+  double step = round_up(high * 1.05 / 6);
+  p->y = (qn_axis){0, step * ceil(high * 1.05 / step), BOTTOM, TOP, false};
+  draw_right_axes(p);
+  if (r->nominal_gbps > 0) {
+    double at = qn_axis_at(&p->y, r->nominal_gbps);
+    qn_svg_line(&p->svg, RIGHT_FROM, at, RIGHT_TO, at, (qn_stroke){memory_colour, 1.1, true});
+    qn_svg_letters(&p->svg, RIGHT_TO - 4, at - 5, "nominal", letters(memory_colour, 11, QN_END));
+  }
+  for (int m = 0; m < QN_ROOF_MIXES; m++) {
+    double x[QN_ROOF_SETS], y[QN_ROOF_SETS];
+    for (size_t k = 0; k < r->n_sets; k++) {
+      x[k] = qn_axis_at(&p->x, r->set[m][k].bytes);
+      y[k] = qn_axis_at(&p->y, r->set[m][k].gbps);
+    }
+    qn_svg_path(&p->svg, x, y, r->n_sets, (qn_stroke){mix_colours[m], 2.2, false});
+    double key = BOTTOM - 62 + 18 * m;
+    qn_svg_line(&p->svg, RIGHT_FROM + 16, key - 4, RIGHT_FROM + 44, key - 4, (qn_stroke){mix_colours[m], 2.2, false});
+    qn_letters how = letters(ink, 11.5, QN_START);
+    how.halo = true;
+    qn_svg_letters(&p->svg, RIGHT_FROM + 52, key, qn_mix_name(r->mix[m]), how);
+  }
+  draw_points(p, points, n, false);
+}
+
+static void draw_title(plot *p, size_t n)
+{
+  const qn_roofline *r = p->r;
+  char text[256];
+  snprintf(text, sizeof text, "What %s can do, and what %s", r->info.name,
+           n ? "the kernels reach" : "is to be reached");
+  qn_letters how = letters(ink, 18, QN_START);
+  how.bold = true;
+  qn_svg_letters(&p->svg, 20, 34, text, how);
+  int used =
+      snprintf(text, sizeof text, "solid: measured%s", r->nominal_gbps > 0 ? "; dashed: the maker's data sheet" : "");
+  if (r->threads && used > 0)
+    snprintf(text + used, sizeof text - (size_t)used, "; %d thread%s", r->threads, r->threads == 1 ? "" : "s");
+  qn_svg_letters(&p->svg, 20, 54, text, letters(faint, 12, QN_START));
+}
+
+qn_status qn_roofline_draw(const char *path, const qn_roofline *r, const qn_records *records, size_t *left_out)
+{
+  enum { MOST_POINTS = 24 };
+  point points[MOST_POINTS];
+  plot p = {.r = r};
+  size_t n = find_points(r, records, points, MOST_POINTS, left_out);
+  qsort(points, n, sizeof *points, by_rate);
+  qn_svg_begin(&p.svg, WIDTH, HEIGHT, "Roofline");
+  qn_svg_rectangle(&p.svg, 0, 0, WIDTH, HEIGHT, 8, "#ffffff");
+  draw_title(&p, n);
+  draw_left(&p, points, n);
+  draw_right(&p, points, n);
+  return qn_svg_end(&p.svg, path);
+}

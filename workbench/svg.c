@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* svg.c - see svg.h. */
+#include "workbench/svg.h"
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+double qn_axis_at(const qn_axis *axis, double x)
+{
+  double share = axis->logarithmic ? log(x / axis->least) / log(axis->most / axis->least)
+                                   : (x - axis->least) / (axis->most - axis->least);
+  return axis->from + share * (axis->to - axis->from);
+}
+
+static void add_escaped(qn_text *text, const char *s)
+{
+  for (; *s; s++) {
+    if (*s == '&')
+      qn_text_add(text, "&amp;");
+    else if (*s == '<')
+      qn_text_add(text, "&lt;");
+    else if (*s == '>')
+      qn_text_add(text, "&gt;");
+    else if ((unsigned char)*s >= ' ')
+      qn_text_add_bytes(text, s, 1);
+  }
+}
+
+void qn_svg_begin(qn_svg *svg, int width, int height, const char *title)
+{
+  *svg = (qn_svg){0};
+  qn_text_add(&svg->text,
+              "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
+              "font-family=\"system-ui, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif\">\n<title>",
+              width, height, width, height);
+  add_escaped(&svg->text, title);
+  qn_text_add(&svg->text, "</title>\n");
+}
+
+void qn_svg_rectangle(qn_svg *svg, double x, double y, double width, double height, double radius, const char *fill)
+{
+  qn_text_add(&svg->text, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"%.1f\" fill=\"%s\"/>\n", x,
+              y, width, height, radius, fill);
+}
+
+static void add_stroke(qn_text *text, qn_stroke stroke)
+{
+  qn_text_add(text, " stroke=\"%s\" stroke-width=\"%.2f\"%s/>\n", stroke.colour, stroke.width,
+              stroke.dashed ? " stroke-dasharray=\"6 4\"" : "");
+}
+
+void qn_svg_line(qn_svg *svg, double x1, double y1, double x2, double y2, qn_stroke stroke)
+{
+  qn_text_add(&svg->text, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"", x1, y1, x2, y2);
+  add_stroke(&svg->text, stroke);
+}
+
+void qn_svg_path(qn_svg *svg, const double *x, const double *y, size_t n, qn_stroke stroke)
+{
+  qn_text_add(&svg->text, "<polyline fill=\"none\" stroke-linejoin=\"round\" points=\"");
+  for (size_t k = 0; k < n; k++) qn_text_add(&svg->text, "%s%.1f,%.1f", k ? " " : "", x[k], y[k]);
+  qn_text_add(&svg->text, "\"");
+  add_stroke(&svg->text, stroke);
+}
+
+void qn_svg_circle(qn_svg *svg, double x, double y, double radius, const char *fill)
+{
+  qn_text_add(&svg->text,
+              "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" fill=\"%s\" stroke=\"#ffffff\" stroke-width=\"1.5\"/>\n", x,
+              y, radius, fill);
+}
+
+void qn_svg_letters(qn_svg *svg, double x, double y, const char *text, qn_letters how)
+{
+  static const char *const anchors[] = {"start", "middle", "end"};
+  qn_text_add(&svg->text, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%.1f\" fill=\"%s\" text-anchor=\"%s\"%s", x, y,
+              how.size, how.colour, anchors[how.anchor], how.bold ? " font-weight=\"600\"" : "");
+  if (how.halo)
+    qn_text_add(&svg->text, " stroke=\"#ffffff\" stroke-width=\"3\" stroke-linejoin=\"round\" paint-order=\"stroke\"");
+  if (how.turn != 0) qn_text_add(&svg->text, " transform=\"rotate(%.2f %.1f %.1f)\"", how.turn, x, y);
+  qn_text_add(&svg->text, ">");
+  add_escaped(&svg->text, text);
+  qn_text_add(&svg->text, "</text>\n");
+}
+
+qn_status qn_svg_end(qn_svg *svg, const char *path)
+{
+  qn_text_add(&svg->text, "</svg>\n");
+  char beside[4096];
+  qn_status status = QN_OK;
+  if (svg->text.failed) status = qn_fail(QN_NO_MEMORY, "%s: the picture did not fit into memory", path);
+  if (status == QN_OK && snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid()) >= (int)sizeof beside)
+    status = qn_fail(QN_BAD_ARGUMENT, "%.60s...: the path is too long", path);
+  if (status == QN_OK) {
+    FILE *file = fopen(beside, "we");
+    bool failed = !file || fwrite(svg->text.at, 1, svg->text.length, file) != svg->text.length;
+    if (file && fclose(file)) failed = true;
+    if (!failed && rename(beside, path)) failed = true;
+    if (failed) {
+      status = qn_fail(QN_IO_ERROR, "%s: the picture could not be written: %s", path, strerror(errno));
+      if (file) unlink(beside);
+    }
+  }
+  qn_text_free(&svg->text);
+  return status;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* svg.h - pictures written by hand: a handful of shapes, and axes that map numbers to places. It decides no colours. */
+#ifndef QN_WORKBENCH_SVG_H
+#define QN_WORKBENCH_SVG_H
+#include "core/core.h"
+
+typedef struct qn_svg {
+  qn_text text;
+} qn_svg;
+
+typedef struct qn_axis {
+  double least, most; /* of the numbers */
+  double from, to;    /* of the places: from > to where larger is higher */
+  bool logarithmic;
+} qn_axis;
+double qn_axis_at(const qn_axis *axis, double x);
+
+typedef struct qn_stroke {
+  const char *colour;
+  double width;
+  bool dashed;
+} qn_stroke;
+
+typedef enum qn_anchor { QN_START, QN_MIDDLE, QN_END } qn_anchor;
+typedef struct qn_letters {
+  const char *colour;
+  double size;
+  qn_anchor anchor;
+  bool bold, halo; /* halo: white round the letters, where they cross lines */
+  double turn;     /* degrees, clockwise */
+} qn_letters;
+
+void qn_svg_begin(qn_svg *svg, int width, int height, const char *title);
+void qn_svg_rectangle(qn_svg *svg, double x, double y, double width, double height, double radius, const char *fill);
+void qn_svg_line(qn_svg *svg, double x1, double y1, double x2, double y2, qn_stroke stroke);
+void qn_svg_path(qn_svg *svg, const double *x, const double *y, size_t n, qn_stroke stroke);
+void qn_svg_circle(qn_svg *svg, double x, double y, double radius, const char *fill);
+/* The text may hold anything: it is escaped. */
+void qn_svg_letters(qn_svg *svg, double x, double y, const char *text, qn_letters how);
+/* Writes the file whole or not at all, and frees the picture. */
+qn_status qn_svg_end(qn_svg *svg, const char *path);
+#endif
