@@ -3,7 +3,6 @@
  * with plain and with non-temporal stores. What is computed means nothing; it only must not be optimised away. */
 #include "workbench/ceiling_cpu.h"
 #include "cpu/tier.h"
-#include <stdatomic.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -57,17 +56,10 @@ static volatile float sink; /* takes a result only where it has a value that it 
 #define CASE_avx512(id, name, r, u, w) CASE(avx512, id, r, u, w)
 
 #if defined(__x86_64__)
-/* Asked once: in a virtual machine every look at the instruction sets is a trip to the host. */
 static qn_tier widest(void)
 {
-  static atomic_int known = QN_TIER_COUNT;
-  int tier = atomic_load_explicit(&known, memory_order_relaxed);
-  if (tier != QN_TIER_COUNT) return (qn_tier)tier;
-  tier = qn_tier_runs_here(QN_TIER_AVX512) ? QN_TIER_AVX512
-         : qn_tier_runs_here(QN_TIER_AVX2) ? QN_TIER_AVX2
-                                           : QN_TIER_REF;
-  atomic_store_explicit(&known, tier, memory_order_relaxed);
-  return (qn_tier)tier;
+  if (qn_tier_runs_here(QN_TIER_AVX512)) return QN_TIER_AVX512;
+  return qn_tier_runs_here(QN_TIER_AVX2) ? QN_TIER_AVX2 : QN_TIER_REF;
 }
 
 #define STORE_16(to, v) _mm_stream_si128((void *)(to), (__m128i)(v))

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_POINTS = 24 };
 enum { WIDTH = 1120, HEIGHT = 560, TOP = 84, BOTTOM = 496, LEFT = 76, MIDDLE = 600, RIGHT_FROM = 690, RIGHT_TO = 1096 };
 static const char ink[] = "#1f2933", faint[] = "#7b8794", grid[] = "#e4e7eb", memory_colour[] = "#0b6bcb",
                   cache_colour[] = "#7cb8f0", kernel_colour[] = "#c2410c";
@@ -24,7 +25,7 @@ typedef struct plot {
 /* A kernel, ready to be placed. */
 typedef struct point {
   double intensity, rate, bytes, gbps;
-  char name[96];
+  char name[96], workload[64]; /* on the left, on the right */
 } point;
 
 static qn_letters letters(const char *colour, double size, qn_anchor anchor)
@@ -86,13 +87,15 @@ static size_t find_points(const qn_roofline *r, const qn_records *records, point
       continue;
     }
     double seconds = a->fused.bytes / (a->gbps * 1e9);
-    bool f32 = strspn(a->types, "f32 ") == strlen(a->types);
+    const char *types = strspn(a->types, "f32 ") == strlen(a->types) ? "" : a->types; /* all f32 goes without saying */
     points[n] = (point){.intensity = a->operations / a->fused.bytes,
                         .rate = a->operations / seconds,
                         .bytes = a->set_bytes,
                         .gbps = a->gbps};
-    snprintf(points[n++].name, sizeof points->name, "%.24s %.28s%s%.24s  %.0f GB/s", a->op, a->workload, f32 ? "" : " ",
-             f32 ? "" : a->types, a->gbps);
+    snprintf(points[n].workload, sizeof points->workload, "%.28s %.24s", a->workload, types);
+    snprintf(points[n].name, sizeof points->name, "%.24s %.60s, %.0f GB/s", a->op,
+             *types ? points[n].workload : a->workload, a->gbps);
+    n++;
   }
   return n;
 }
@@ -103,27 +106,23 @@ static int by_rate(const void *a, const void *b)
   return (x->rate < y->rate) - (x->rate > y->rate);
 }
 
-/* Labels to the right of their points, pushed apart downwards, each with a thin line to its point. */
+/* Labels beside their points, pushed apart downwards, each with a thin line to its point; to the left where there is no
+ * room on the right. The points come last, over the lines. */
 static void draw_points(plot *p, const point *points, size_t n, bool left)
 {
-  double last = -1e9;
+  double x[MOST_POINTS], y[MOST_POINTS], last = -1e9;
   for (size_t k = 0; k < n; k++) {
-    double x = qn_axis_at(&p->x, left ? points[k].intensity : points[k].bytes);
-    double y = qn_axis_at(&p->y, left ? points[k].rate : points[k].gbps);
-    if (!left) {
-      qn_svg_circle(&p->svg, x, y, 5.5, kernel_colour);
-      continue;
-    }
-    double at = fmax(y + 16, last + 16);
+    x[k] = qn_axis_at(&p->x, left ? points[k].intensity : points[k].bytes);
+    y[k] = qn_axis_at(&p->y, left ? points[k].rate : points[k].gbps);
+    double lowest = BOTTOM - 8 - 15 * (double)(n - 1 - k), at = fmin(fmax(y[k] + 16, last + 15), lowest),
+           side = x[k] > p->x.to - 150 ? -1 : 1;
     last = at;
-    qn_svg_line(&p->svg, x, y, x + 34, at - 4, (qn_stroke){kernel_colour, 0.7, false});
-    qn_letters how = letters(ink, 11.5, QN_START);
+    qn_svg_line(&p->svg, x[k], y[k], x[k] + side * 30, at - 4, (qn_stroke){kernel_colour, 0.7, false});
+    qn_letters how = letters(ink, 11.5, side > 0 ? QN_START : QN_END);
     how.halo = true;
-    qn_svg_letters(&p->svg, x + 38, at, points[k].name, how);
+    qn_svg_letters(&p->svg, x[k] + side * 34, at, left ? points[k].name : points[k].workload, how);
   }
-  for (size_t k = 0; left && k < n; k++)
-    qn_svg_circle(&p->svg, qn_axis_at(&p->x, points[k].intensity), qn_axis_at(&p->y, points[k].rate), 5.5,
-                  kernel_colour);
+  for (size_t k = 0; k < n; k++) qn_svg_circle(&p->svg, x[k], y[k], 5.5, kernel_colour);
 }
 
 /* ---- the left plot ---- */
@@ -187,7 +186,7 @@ static void draw_left(plot *p, const point *points, size_t n)
   double memory = qn_roofline_memory(r), cache = qn_roofline_cache(r), top = highest_rate(r), low = memory * 1e9 * 0.02;
   p->x = (qn_axis){0.01, pow(10, ceil(log10(top / (memory * 1e9)) + 0.3)), LEFT, MIDDLE, true};
   if (p->x.most < 100) p->x.most = 100;
-  for (size_t k = 0; k < n; k++) low = fmin(low, points[k].rate / 3);
+  for (size_t k = 0; k < n; k++) low = fmin(low, points[k].rate / 5);
   p->y = (qn_axis){pow(10, floor(log10(low))), pow(10, ceil(log10(top * 1.2))), BOTTOM, TOP, true};
   draw_grid(p, "arithmetic intensity: operations per byte moved (FLOP/byte)");
   qn_svg_letters(&p->svg, LEFT - 56, TOP - 14, "FLOP/s", letters(ink, 12, QN_START));
@@ -200,17 +199,17 @@ static void draw_left(plot *p, const point *points, size_t n)
     draw_slope(p, cache, top, (qn_stroke){cache_colour, 1.8, false}, text, 0.62, 6);
   }
   snprintf(text, sizeof text, "memory %.0f GB/s", memory);
-  draw_slope(p, memory, top, (qn_stroke){memory_colour, 2.4, false}, text, 0.40, -15);
+  draw_slope(p, memory, top, (qn_stroke){memory_colour, 2.4, false}, text, 0.25, -15);
   for (int k = 0; k < QN_RATE_COUNT; k++) {
     if (r->nominal[k] > 0) {
       say_rate(amount, sizeof amount, r->nominal[k]);
       snprintf(text, sizeof text, "nominal %s", amount);
-      draw_level(p, r->nominal[k], memory, (qn_stroke){rate_colours[k], 1.1, true}, text, 4);
+      draw_level(p, r->nominal[k], cache, (qn_stroke){rate_colours[k], 1.1, true}, text, 4);
     }
     if (r->rate[k] <= 0) continue;
     say_rate(amount, sizeof amount, r->rate[k]);
     snprintf(text, sizeof text, "%s %s", qn_rate_name((qn_rate)k), amount);
-    draw_level(p, r->rate[k], memory, (qn_stroke){rate_colours[k], 2.2, false}, text, r->nominal[k] > 0 ? -13 : 5);
+    draw_level(p, r->rate[k], cache, (qn_stroke){rate_colours[k], 2.2, false}, text, r->nominal[k] > 0 ? -13 : 5);
   }
   draw_points(p, points, n, true);
 }
@@ -255,6 +254,7 @@ static void draw_right(plot *p, const point *points, size_t n)
     qn_svg_line(&p->svg, RIGHT_FROM, at, RIGHT_TO, at, (qn_stroke){memory_colour, 1.1, true});
     qn_svg_letters(&p->svg, RIGHT_TO - 4, at - 5, "nominal", letters(memory_colour, 11, QN_END));
   }
+  double key = RIGHT_FROM;
   for (int m = 0; m < QN_ROOF_MIXES; m++) {
     double x[QN_ROOF_SETS], y[QN_ROOF_SETS];
     for (size_t k = 0; k < r->n_sets; k++) {
@@ -262,11 +262,9 @@ static void draw_right(plot *p, const point *points, size_t n)
       y[k] = qn_axis_at(&p->y, r->set[m][k].gbps);
     }
     qn_svg_path(&p->svg, x, y, r->n_sets, (qn_stroke){mix_colours[m], 2.2, false});
-    double key = BOTTOM - 62 + 18 * m;
-    qn_svg_line(&p->svg, RIGHT_FROM + 16, key - 4, RIGHT_FROM + 44, key - 4, (qn_stroke){mix_colours[m], 2.2, false});
-    qn_letters how = letters(ink, 11.5, QN_START);
-    how.halo = true;
-    qn_svg_letters(&p->svg, RIGHT_FROM + 52, key, qn_mix_name(r->mix[m]), how);
+    qn_svg_line(&p->svg, key, TOP - 18, key + 22, TOP - 18, (qn_stroke){mix_colours[m], 2.2, false});
+    qn_svg_letters(&p->svg, key + 28, TOP - 14, qn_mix_name(r->mix[m]), letters(ink, 11.5, QN_START));
+    key += 48 + 6.2 * (double)strlen(qn_mix_name(r->mix[m]));
   }
   draw_points(p, points, n, false);
 }
@@ -289,7 +287,6 @@ static void draw_title(plot *p, size_t n)
 
 qn_status qn_roofline_draw(const char *path, const qn_roofline *r, const qn_records *records, size_t *left_out)
 {
-  enum { MOST_POINTS = 24 };
   point points[MOST_POINTS];
   plot p = {.r = r};
   size_t n = find_points(r, records, points, MOST_POINTS, left_out);

@@ -3,6 +3,7 @@
  * the floating-point unit. It knows no op: an op brings its own table of kernels by tier. */
 #include "cpu/tier.h"
 #include "core/core.h"
+#include <stdatomic.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -49,7 +50,20 @@ static const char *missing_flag(qn_tier tier)
   return NULL;
 }
 
-bool qn_tier_runs_here(qn_tier tier) { return qn_tier_built(tier) && !missing_flag(tier); }
+/* Looked at once: a step asks each time, and in a virtual machine the question is a trip to the host of some 10
+ * microseconds. Two threads that ask at first find the same. */
+bool qn_tier_runs_here(qn_tier tier)
+{
+  const unsigned known = 1u << 31;
+  static atomic_uint seen;
+  unsigned run = atomic_load_explicit(&seen, memory_order_relaxed);
+  if (!run) {
+    run = known;
+    for (qn_tier k = 0; k < QN_TIER_COUNT; k++) run |= (unsigned)(qn_tier_built(k) && !missing_flag(k)) << k;
+    atomic_store_explicit(&seen, run, memory_order_relaxed);
+  }
+  return (unsigned)tier < QN_TIER_COUNT && (run >> tier & 1);
+}
 
 /* The highest tier that the option "cpu" lets run. */
 static qn_status allowed(qn_tier *most)
@@ -61,8 +75,8 @@ static qn_status allowed(qn_tier *most)
   for (*most = QN_TIER_REF; strcmp(text, names[*most]);) ++*most; /* the option's values are tiers' names */
   if (!qn_tier_built(*most))
     return qn_fail(QN_UNSUPPORTED, "cpu tier %s: it is of another architecture, this library has none for it", text);
-  const char *flag = missing_flag(*most);
-  if (flag) return qn_fail(QN_UNSUPPORTED, "cpu tier %s: this processor or system has no %s", text, flag);
+  if (!qn_tier_runs_here(*most))
+    return qn_fail(QN_UNSUPPORTED, "cpu tier %s: this processor or system has no %s", text, missing_flag(*most));
   return QN_OK;
 }
 
