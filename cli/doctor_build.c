@@ -42,27 +42,6 @@ static bool first_line(const char *const *words, char *line, size_t bytes)
   return !error && waitpid(child, &status, 0) == child && status == 0 && *line;
 }
 
-/* ---- tools ---- */
-static void examine_tool(qn_doctor *doctor, const char *topic, const char *program, qn_finding without,
-                         const char *mend)
-{
-  char line[256];
-  bool there = first_line((const char *[]){program, "--version", NULL}, line, sizeof line);
-  bool named = strstr(line, program); /* "cc (Debian 12.2.0) 12.2.0", but "1.0.1" */
-  if (there)
-    qn_doctor_say(doctor, QN_FINDING_OK, topic, NULL, "%s%s%s", named ? "" : program, named ? "" : " ", line);
-  else
-    qn_doctor_say(doctor, without, topic, mend, "%s is not here: quern cannot be built again", program);
-}
-
-void qn_doctor_tools(qn_doctor *doctor)
-{
-  const char *cc = getenv("CC");
-  examine_tool(doctor, "cc", cc && *cc ? cc : "cc", QN_FINDING_NONE, "apt-get install gcc");
-  examine_tool(doctor, "meson", "meson", QN_FINDING_NONE, "apt-get install meson");
-  examine_tool(doctor, "ninja", "ninja", QN_FINDING_NONE, "apt-get install ninja-build");
-}
-
 /* ---- the build directory ---- */
 typedef struct build {
   char path[512], source[512], meson[32], compiler[256];
@@ -110,6 +89,13 @@ static bool read_build(build *b)
   return source && meson;
 }
 
+/* The one that tools/meson.sh takes: the tree's own where the system's was too old or missing. */
+static void find_meson(const build *b, char *program, size_t bytes)
+{
+  snprintf(program, bytes, "%s/.venv/bin/meson", b->source);
+  if (!b->source[0] || access(program, X_OK)) snprintf(program, bytes, "meson");
+}
+
 /* nftw takes no user pointer. */
 static struct {
   struct timespec than;
@@ -152,7 +138,7 @@ static const char *newer_source(const build *b)
 void qn_doctor_build(qn_doctor *doctor)
 {
   build b = {0};
-  char now[256], mend[1100];
+  char now[256], mend[1700], meson[600];
   if (!read_build(&b)) return; /* installed: there is no build to be stale */
   const char *newer = newer_source(&b);
   snprintf(mend, sizeof mend, "ninja -C '%s'", b.path);
@@ -161,8 +147,9 @@ void qn_doctor_build(qn_doctor *doctor)
   else
     qn_doctor_say(doctor, QN_FINDING_OK, "build", NULL, "%s, no source is newer", b.path);
 
-  snprintf(mend, sizeof mend, "meson setup --wipe '%s'   # then ninja -C '%s'", b.path, b.path);
-  if (first_line((const char *[]){"meson", "--version", NULL}, now, sizeof now) && strcmp(now, b.meson))
+  find_meson(&b, meson, sizeof meson);
+  snprintf(mend, sizeof mend, "%s setup --wipe '%s'   # then ninja -C '%s'", meson, b.path, b.path);
+  if (first_line((const char *[]){meson, "--version", NULL}, now, sizeof now) && strcmp(now, b.meson))
     qn_doctor_say(doctor, QN_FINDING_MEND, "build", mend, "set up by meson %s, meson is now %s", b.meson, now);
   bool clang = !strncmp(qn_build_compiler, "clang", 5);
   const char *then = strchr(qn_build_compiler, ' ') + 1;
@@ -170,6 +157,41 @@ void qn_doctor_build(qn_doctor *doctor)
   if (b.compiler[0] && first_line(ask, now, sizeof now) && strcmp(now, then))
     qn_doctor_say(doctor, QN_FINDING_MEND, "build", mend, "compiled by %s, %s is now version %s", qn_build_compiler,
                   b.compiler, now);
+}
+
+/* ---- tools ---- */
+static void examine_tool(qn_doctor *doctor, const char *topic, const char *program, const char *mend)
+{
+  char line[256];
+  bool there = first_line((const char *[]){program, "--version", NULL}, line, sizeof line);
+  bool named = strstr(line, program); /* "cc (Debian 12.2.0) 12.2.0", but "1.0.1" */
+  if (there)
+    qn_doctor_say(doctor, QN_FINDING_OK, topic, NULL, "%s%s%s", named ? "" : program, named ? "" : " ", line);
+  else
+    qn_doctor_say(doctor, QN_FINDING_NONE, topic, mend, "%s is not here: quern cannot be built again", program);
+}
+
+static void examine_meson(qn_doctor *doctor, const char *program)
+{
+  char version[64];
+  bool there = first_line((const char *[]){program, "--version", NULL}, version, sizeof version);
+  if (there && strtol(version, NULL, 10) < 1)
+    qn_doctor_say(doctor, QN_FINDING_NONE, "meson", "make build   # fetches a newer one into .venv",
+                  "%s %s is too old: building needs 1.0", program, version);
+  else
+    examine_tool(doctor, "meson", program, "apt-get install meson");
+}
+
+void qn_doctor_tools(qn_doctor *doctor)
+{
+  build b = {0};
+  char meson[600];
+  const char *cc = getenv("CC");
+  read_build(&b);
+  find_meson(&b, meson, sizeof meson);
+  examine_tool(doctor, "cc", cc && *cc ? cc : "cc", "apt-get install gcc");
+  examine_meson(doctor, meson);
+  examine_tool(doctor, "ninja", "ninja", "apt-get install ninja-build");
 }
 
 /* ---- the shared library and the headers ---- */

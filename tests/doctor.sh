@@ -15,6 +15,15 @@ unset XDG_CACHE_HOME LD_LIBRARY_PATH
 version=$("$quern" --version | sed -n '1s/^quern \([0-9.]*\).*/\1/p')
 compiler=$("$quern" --version | sed -n 's/^built with \([^ ]*\) \([^ ,]*\),.*/\2/p')
 
+# says FILE TEXT: a program that prints it
+says() {
+  printf '#!/bin/sh\necho %s\n' "$2" >"$1" && chmod +x "$1"
+}
+mkdir "$work/bin" "$work/old"
+says "$work/bin/meson" 1.5.0
+says "$work/old/meson" 0.61.2
+export PATH="$work/bin:$PATH"
+
 # A tree as meson leaves it, with this command in it, made later than its sources.
 tree=$work/tree build=$work/tree/build
 mkdir -p "$work/home" "$tree/src/op" "$tree/include" "$tree/workbench" "$tree/cli" "$build/meson-info" "$build/cli"
@@ -25,7 +34,7 @@ END
   cat >"$build/meson-info/intro-targets.json" <<END
 [{"name": "quern", "target_sources": [{"language": "c", "compiler": ["ccache", "$work/cc"], "sources": []}]}]
 END
-  printf '#!/bin/sh\necho %s\n' "$2" >"$work/cc" && chmod +x "$work/cc"
+  says "$work/cc" "$2"
 }
 touch -d '2 minutes ago' "$tree/src/op/x.cu"
 cp "$quern" "$build/cli/quern"
@@ -36,7 +45,7 @@ finds() {
 }
 clean() { ! grep -A1 '^MEND' "$work/out"; }
 
-describe "$(meson --version)" "$compiler"
+describe 1.5.0 "$compiler"
 check "a build that is up to date" examine
 check "is ok" grep -qF "$build, no source is newer" "$work/out"
 check "nothing is to be mended" clean
@@ -49,10 +58,17 @@ check "a newer text is none" examine
 describe 0.0.1 "$compiler"
 check "another meson" sh -c "! '$build/cli/quern' doctor --backend cpu >'$work/out'"
 check "is named, with the way to set up again" finds "set up by meson 0.0.1" "meson setup --wipe '$build'"
-describe "$(meson --version)" 1.2.3
+mkdir -p "$tree/.venv/bin"
+says "$tree/.venv/bin/meson" 0.0.1
+check "unless the tree has its own" examine
+rm "$tree/.venv/bin/meson"
+describe 1.5.0 1.2.3
 check "another compiler" sh -c "! '$build/cli/quern' doctor --backend cpu >'$work/out'"
 check "is named, with the way to set up again" finds "$compiler, $work/cc is now version 1.2.3" "meson setup --wipe"
-describe "$(meson --version)" "$compiler"
+describe 1.5.0 "$compiler"
+
+check "a meson that is too old to build with" sh -c "PATH='$work/old:$PATH' '$build/cli/quern' doctor | \
+  grep -A1 '^none  meson .*0.61.2 is too old' | grep -q 'make build'"
 
 mkdir "$work/lib"
 cp "$shared" "$work/lib/libquern.so.0"
