@@ -111,7 +111,7 @@ static void round_trip(qn_device device)
             !qn_memory_release(device, b) && !qn_memory_release(device, NULL),
         "all is given back");
   void *none = &none;
-  refuses(qn_memory_allocate(device, SIZE_MAX / 2, &none), QN_NO_MEMORY, "9223372036854775807");
+  refuses(qn_memory_allocate(device, SIZE_MAX / 8, &none), QN_NO_MEMORY, "2305843009213693951");
   check(!none, "no pointer comes of it");
   check(!qn_memory_allocate(device, 0, &none) && !none, "no bytes are NULL");
 }

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_list.c - what every op asks of the CUDA driver for a list of tensors, counted by the mock: one launch, on the
+ * tensors' device, on the caller's stream; no allocation, copy or synchronisation in a step. What the kernels compute
+ * is for the host backend and real GPUs. */
+#include "mock/scenario.h"
+#include "op/op.h"
+#include "quern/quern.h"
+#include <stdatomic.h>
+
+enum { N = 148, MANY = 3000, ELEMENTS = 1000 };
+
+/* A list of n tensors a role, in one allocation a role: the op's first row of types. */
+typedef struct list {
+  const qn_op_info *op;
+  size_t n;
+  qn_tensor *of[QN_MAX_TENSORS]; /* NULL: not given */
+  void *memory[QN_MAX_TENSORS];
+  char params[1024];
+} list;
+
+static const int64_t shape[] = {ELEMENTS}, empty_shape[] = {0};
+
+static bool make(list *l, const qn_op_info *op, size_t n, qn_device device)
+{
+  *l = (list){.op = op, .n = n};
+  qn_status status = op->params_bytes <= sizeof l->params ? qn_op_defaults(op, l->params, op->params_bytes) : QN_OK;
+  for (size_t r = 0; r < op->n_tensors && !status; r++) {
+    const qn_dtype dtype = op->types[0].tensor[r].dtype;
+    if (op->types[0].tensor[r].access == QN_ABSENT) continue;
+    const size_t bytes = ELEMENTS * qn_dtype_bytes(dtype);
+    status = qn_memory_allocate(device, n * bytes, &l->memory[r]);
+    l->of[r] = calloc(n, sizeof *l->of[r]);
+    for (size_t k = 0; k < n; k++)
+      l->of[r][k] = (qn_tensor){
+          .data = (char *)l->memory[r] + k * bytes, .dtype = dtype, .ndim = 1, .shape = shape, .device = device};
+  }
+  return check(!status, "%s: a list of %zu tensors on cuda:%d: %s", op->name, n, device.index,
+               status ? qn_last_error() : "");
+}
+
+static void drop(list *l, qn_device device)
+{
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
+    qn_memory_release(device, l->memory[r]);
+    free(l->of[r]);
+  }
+}
+
+static qn_status step(const list *l, const qn_exec *exec)
+{
+  return qn_op_step(l->op, exec, l->params, l->n, (const qn_tensor *const *)l->of);
+}
+
+/* ---- the host's allocations ---- */
+
+static atomic_size_t n_allocations;
+static void *counting_allocate(void *user, size_t bytes, size_t alignment)
+{
+  (void)user;
+  atomic_fetch_add(&n_allocations, 1);
+  return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+static void counting_release(void *user, void *memory, size_t bytes)
+{
+  (void)user;
+  (void)bytes;
+  free(memory);
+}
+
+/* ---- what a step asks ---- */
+
+/* The calls since `before` are those of one launch and nothing else. */
+static bool only_a_launch(size_t before)
+{
+  static const char *const calls[] = {"cuCtxGetCurrent", "cuCtxPushCurrent", "cuLaunchKernel", "cuCtxPopCurrent"};
+  bool same = mock()->calls(NULL) - before == 4;
+  for (size_t k = 0; k < 4; k++) same &= !strcmp(mock()->call_name(before + 1 + k), calls[k]);
+  return same;
+}
+
+static void warm_steps(const list *l, const qn_exec *exec)
+{
+  const char *name = l->op->name;
+  const mock_launch *first = mock()->launch(0);
+  check(mock()->launches() == 1, "%s: %zu tensors are %zu launch", name, l->n, mock()->launches());
+  check(first && !strcmp(first->kernel, name) && first->device == exec->device.index && first->stream == exec->stream,
+        "%s: of its kernel, on cuda:%d and the caller's stream", name, exec->device.index);
+  size_t before = mock()->calls(NULL), allocated = atomic_load(&n_allocations);
+  check(!step(l, exec) && only_a_launch(before), "%s: the next step is a launch and nothing else", name);
+  check(atomic_load(&n_allocations) == allocated, "%s: and allocates nothing", name);
+  check(mock()->launch(1)->blocks == first->blocks && mock()->launch(1)->threads == first->threads,
+        "%s: %u blocks of %u threads again", name, first->blocks, first->threads);
+}
+
+static void planned_steps(const list *l, const qn_exec *exec)
+{
+  const char *name = l->op->name;
+  qn_plan *plan = NULL;
+  const qn_tensor *moved[QN_MAX_TENSORS] = {NULL};
+  for (size_t r = 0; r < l->op->n_tensors; r++)
+    if (l->op->types[0].tensor[r].access == QN_READ) moved[r] = l->of[r];
+  check(!qn_op_plan_create(&plan, l->op, exec, l->params, l->n, (const qn_tensor *const *)l->of), "%s: a plan: %s",
+        name, plan ? "" : qn_last_error());
+  for (int k = 0; k < 2; k++) {
+    size_t before = mock()->calls(NULL), allocated = atomic_load(&n_allocations);
+    check(!qn_op_plan_step(plan, exec, l->params, k ? moved : NULL) && only_a_launch(before) &&
+              atomic_load(&n_allocations) == allocated,
+          "%s: a planned step with its gradients %s is a launch and nothing else", name, k ? "moved" : "in place");
+  }
+  qn_plan_destroy(&plan);
+}
+
+static void each_op(void)
+{
+  const qn_device device = {QN_CUDA, 1};
+  const qn_allocator counting = {counting_allocate, counting_release, NULL};
+  qn_allocator_set(&counting);
+  int n_ops = 0;
+  for (size_t k = 0; qn_ops[k]; k++) {
+    qn_exec exec = {.size = sizeof exec, .device = device};
+    list l;
+    if (!qn_ops[k]->device_source || strcmp(qn_ops[k]->info.name, getenv("CUDA_LIST_OP"))) continue;
+    n_ops++;
+    check(!qn_stream_create(device, &exec.stream), "a stream");
+    if (make(&l, &qn_ops[k]->info, N, device) &&
+        check(!step(&l, &exec), "%s: a step compiles and runs: %s", l.op->name, qn_last_error())) {
+      warm_steps(&l, &exec);
+      planned_steps(&l, &exec);
+    }
+    check(mock()->retained(0) == 0 && mock()->live_bytes(0) == 0, "the other device was left alone");
+    check(mock()->depth() == 0, "no context is left current");
+    drop(&l, device);
+    qn_stream_destroy(device, &exec.stream);
+  }
+  check(n_ops == 1, "the op was there");
+}
+
+/* A list longer than an argument is a few launches; one of empty tensors is none; one on two devices is refused. */
+static void odd_lists(void)
+{
+  const qn_device device = {QN_CUDA, 0};
+  const qn_exec exec = {.size = sizeof exec, .device = device};
+  list l;
+  const qn_op *op = qn_ops[0];
+  if (!make(&l, &op->info, MANY, device)) return;
+  check(!step(&l, &exec), "%s: %zu tensors: %s", op->info.name, l.n, qn_last_error());
+  uint64_t blocks = 0;
+  for (size_t k = 0; k < mock()->launches(); k++) blocks += mock()->launch(k)->blocks;
+  check(mock()->launches() > 1 && mock()->launches() <= MANY / 500 && blocks >= MANY, "are %zu launches, %llu blocks",
+        mock()->launches(), (unsigned long long)blocks);
+  size_t launched = mock()->launches();
+  l.of[0][MANY - 1].device.index = 1;
+  refuses(step(&l, &exec), QN_BAD_ARGUMENT, "cuda:1");
+  for (size_t r = 0; r < op->info.n_tensors; r++)
+    for (size_t k = 0; l.of[r] && k < MANY; k++) {
+      l.of[r][k].device.index = 0;
+      l.of[r][k].shape = empty_shape;
+    }
+  check(!step(&l, &exec) && mock()->launches() == launched, "empty tensors are no launch");
+  l.n = 0;
+  check(!step(&l, &exec) && mock()->launches() == launched, "nor is an empty list");
+  drop(&l, device);
+}
+
+int main(void)
+{
+  for (size_t k = 0; qn_ops[k]; k++) {
+    setenv("CUDA_LIST_OP", qn_ops[k]->info.name, 1);
+    if (qn_ops[k]->device_source) scenario(MOCK_CUDA, "devices=2", MOCK_NVRTC, "", each_op);
+  }
+  scenario(MOCK_CUDA, "devices=2", MOCK_NVRTC, "", odd_lists);
+  return test_end();
+}
