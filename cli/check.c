@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* check.c - `quern check`: the arguments; all else is workbench/check.c. */
+#include "workbench/check.h"
+#include "cli/verb.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEY_LEG = 256, KEY_SEED, KEY_ONLY, KEY_QUICK, KEY_FULL, KEY_SELFTEST, KEY_JSON };
+
+static const char *const leg_names[] = {"all", "variants", "oracle", "golden", "contract", "selftest", NULL};
+
+static const struct argp_option options[] = {
+    {"backend", 'b', "NAME", 0, "Only this device: cpu, host, cuda or cuda:N (default: QUERN_DEVICE, or all there are)",
+     0},
+    {"leg", KEY_LEG, "LEG", 0, "Only this leg: 1 or variants, 2 or oracle, 3 or golden, 4 or contract, 5 or selftest",
+     0},
+    {"only", KEY_ONLY, "NAME", 0, "Only what is called so or begins so, as a `rerun:` line says", 0},
+    {"seed", KEY_SEED, "N", 0, "The data and the random settings are made from it (default 1)", 0},
+    {"quick", KEY_QUICK, NULL, 0, "Fewer cases: seconds", 0},
+    {"full", KEY_FULL, NULL, 0, "All cases, all specialisations, tensors past 2^31 elements: minutes to hours", 0},
+    {"selftest", KEY_SELFTEST, NULL, 0, "Plant bugs and see that each is caught: the same as --leg 5", 0},
+    {"jobs", 'j', "N", 0, "Processes (default: one a processor, at most 4); 1 runs all in this one", 0},
+    {"json", KEY_JSON, NULL, 0, "One JSON object a line, for tools; without it TAP", 0},
+    {0},
+};
+
+static int parse_leg(const char *arg, struct argp_state *state)
+{
+  for (int k = 1; leg_names[k]; k++)
+    if (!strcmp(arg, leg_names[k]) || (arg[0] == '0' + k && !arg[1])) return k;
+  argp_error(state, "there is no leg %s%s", arg, qn_suggest(arg, leg_names + 1));
+  return 0;
+}
+
+static uint64_t parse_number(const char *what, const char *arg, uint64_t most, struct argp_state *state)
+{
+  char *end = NULL;
+  errno = 0;
+  unsigned long long value = strtoull(arg, &end, 10);
+  if (errno || end == arg || *end || *arg == '-' || value > most)
+    argp_error(state, "%s is %s, it must be a whole number up to %llu", what, arg, (unsigned long long)most);
+  return value;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+  qn_check_options *order = state->input;
+  qn_device device;
+  const qn_op_info *op;
+  switch (key) {
+  case 'b':
+    if (qn_device_from_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
+    order->backend = arg;
+    return 0;
+  case 'j': order->jobs = (int)parse_number("--jobs", arg, 64, state); return 0;
+  case KEY_LEG: order->leg = parse_leg(arg, state); return 0;
+  case KEY_SEED: order->seed = parse_number("--seed", arg, UINT64_MAX, state); return 0;
+  case KEY_ONLY: order->only = arg; return 0;
+  case KEY_QUICK: order->level = QN_QUICK; return 0;
+  case KEY_FULL: order->level = QN_FULL; return 0;
+  case KEY_SELFTEST: order->leg = QN_LEG_SELFTEST; return 0;
+  case KEY_JSON: order->json = true; return 0;
+  case ARGP_KEY_ARG:
+    if (order->op) argp_error(state, "one op at a time: %s or %s", order->op, arg);
+    if (qn_op_find(arg, &op) != QN_OK) argp_error(state, "%s", qn_last_error());
+    order->op = arg;
+    return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .args_doc = "[OP]",
+    .doc = "Check ops on every backend and variant that can run here.\v"
+           "Five legs:\n"
+           "  1 variants  every variant equals the one reference, bit for bit\n"
+           "  2 oracle    the reference against the same formula in double\n"
+           "  3 golden    vectors that an independent implementation made\n"
+           "  4 contract  what must be refused is, with a sentence, and changes nothing\n"
+           "  5 selftest  planted bugs must be caught; runs when asked for\n"
+           "A failure names the first element that differs, its bits and its inputs, and ends in a line `rerun: ...` "
+           "that runs just that case. What cannot run here is listed with the reason.\n"
+           "Exit status 0: nothing failed; 1: something did; 2: a wrong argument.",
+};
+
+static int run(int argc, char **argv)
+{
+  qn_check_options order = {.seed = 1, .level = QN_NORMAL};
+  size_t failures = 0;
+  qn_verb_parse(&qn_verb_check, argc, argv, &order);
+  if (order.only && !order.leg && !strncmp(order.only, "leg", 3)) order.leg = order.only[3] - '0';
+  qn_status status = qn_check(&order, stdout, &failures);
+  if (status != QN_OK) return qn_complain_status(&qn_verb_check, status);
+  return failures ? QN_EXIT_FAILED : QN_EXIT_OK;
+}
+
+const qn_verb qn_verb_check = {.name = "check", .brief = "prove ops right on this machine", .run = run, .argp = &argp};

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* case.c - see case.h. Which cases there are is decided here and nowhere else; how one is run is run.c's business. */
+#include "workbench/case.h"
+#include "core/core.h"
+#include "workbench/buffers.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- targets ---- */
+
+/* The tiers are in order of preference; what is none ("auto") is above all. */
+static int rank_of(const char *tier)
+{
+  int k = 0;
+  while (k < QN_TIER_COUNT && strcmp(qn_tier_name((qn_tier)k), tier)) k++;
+  return k;
+}
+
+size_t qn_targets_of(const qn_op *op, int index, qn_target *targets, size_t most)
+{
+  size_t n = 0, count = qn_op_variant_count(&op->info);
+  char mask[32];
+  if (qn_option_text(QN_OPTION_CPU, mask, sizeof mask) != QN_OK) return 0;
+  int allowed = rank_of(mask);
+  for (size_t k = 0; k < count && n < most; k++) {
+    qn_variant variant = {.size = sizeof variant};
+    if (qn_op_variant_at(&op->info, k, &variant) != QN_OK) continue;
+    qn_target *t = &targets[n++];
+    *t = (qn_target){.op = op, .runs = variant.available};
+    snprintf(t->backend, sizeof t->backend, "%s", variant.backend);
+    snprintf(t->variant, sizeof t->variant, "%s", variant.name);
+    snprintf(t->why, sizeof t->why, "%s", variant.why);
+    t->device.kind = !strcmp(variant.backend, "cpu") ? QN_CPU : !strcmp(variant.backend, "host") ? QN_HOST : QN_CUDA;
+    t->device.index = t->device.kind == QN_CUDA ? index : 0;
+    if (t->device.kind == QN_CPU && t->runs && rank_of(variant.name) > allowed) {
+      t->runs = false;
+      snprintf(t->why, sizeof t->why, "the option \"cpu\" (QUERN_CPU) allows no more than %s", mask);
+    }
+  }
+  return n;
+}
+
+qn_status qn_target_select(const qn_target *target)
+{
+  return qn_option_set("cpu", target->device.kind == QN_CPU ? target->variant : NULL);
+}
+
+void qn_row_name(const qn_op_info *op, size_t row, char *text, size_t bytes)
+{
+  qn_text name = {0};
+  for (size_t r = 0; r < op->n_tensors; r++)
+    qn_text_add(&name, "%s%s", r ? " " : "",
+                op->types[row].tensor[r].access ? qn_dtype_name(op->types[row].tensor[r].dtype) : "-");
+  snprintf(text, bytes, "%s", name.at ? name.at : "");
+  qn_text_free(&name);
+}
+
+/* ---- layouts ---- */
+
+static void add(qn_layout *layout, size_t n)
+{
+  if (layout->n < QN_LIST_MOST) layout->elements[layout->n++] = n;
+}
+
+/* Around every power of two: lanes, packs, tiles, blocks and chunks all are powers of two. */
+static void add_around(qn_layout *layout, size_t from, size_t to)
+{
+  for (size_t n = from; n <= to; n *= 2) {
+    add(layout, n - 1);
+    add(layout, n);
+    add(layout, n + 1);
+  }
+}
+
+static const char *const layout_names[] = {
+    "a handful",      "every size to 66",       "around powers of two to 8192",
+    "primes",         "1500 tensors of 0 to 4", "around 16384 to 65536",
+    "several chunks", "one long tensor",
+};
+enum {
+  LAYOUT_HANDFUL,
+  LAYOUT_SMALL,
+  LAYOUT_POWERS,
+  LAYOUT_PRIMES,
+  LAYOUT_MANY,
+  LAYOUT_LARGE,
+  LAYOUT_CHUNKS,
+  LAYOUT_LONG,
+  LAYOUT_COUNT
+};
+
+size_t qn_layout_count(void) { return LAYOUT_COUNT; }
+
+void qn_layout_make(size_t k, qn_layout *layout)
+{
+  static const size_t handful[] = {33, 0, 1, 1000, 4, 127, 2048, 513}, primes[] = {2, 3, 97, 257, 1009, 4099, 10007},
+                      chunks[] = {65536 * 2 + 1, 5, 65536 * 3 - 1, 0, 131072};
+  layout->name = layout_names[k];
+  layout->n = 0;
+  switch (k) {
+  case LAYOUT_HANDFUL:
+    for (size_t i = 0; i < sizeof handful / sizeof *handful; i++) add(layout, handful[i]);
+    break;
+  case LAYOUT_SMALL:
+    for (size_t i = 0; i <= 66; i++) add(layout, i);
+    break;
+  case LAYOUT_POWERS: add_around(layout, 64, 8192); break;
+  case LAYOUT_PRIMES:
+    for (size_t i = 0; i < sizeof primes / sizeof *primes; i++) add(layout, primes[i]);
+    break;
+  case LAYOUT_MANY:
+    for (size_t i = 0; i < 1500; i++) add(layout, i * 7 % 5);
+    break;
+  case LAYOUT_LARGE: add_around(layout, 16384, 65536); break;
+  case LAYOUT_CHUNKS:
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) add(layout, chunks[i]);
+    break;
+  default: add(layout, 1000003); break;
+  }
+}
+
+const char *qn_way_name(qn_way way)
+{
+  static const char *const names[QN_WAY_COUNT] = {"direct", "plan", "plan, moved gradients", "single tensors",
+                                                  "shards"};
+  return names[way];
+}
+
+/* ---- cases ---- */
+
+/* The setting's params, given pointers not NULL: enough to ask the description, not to call the op. */
+static void set_given(const qn_op_info *op, const qn_setting *setting, unsigned char params[QN_PARAMS_BYTES])
+{
+  static const uint64_t somewhere = 0;
+  const void *pointer = &somewhere;
+  memcpy(params, setting->params, QN_PARAMS_BYTES);
+  for (size_t k = 0; k < op->n_params; k++)
+    if (setting->given >> k & 1) memcpy(params + op->params[k].offset, &pointer, sizeof pointer);
+}
+
+typedef struct maker {
+  const qn_op *op;
+  qn_cases *cases;
+  size_t capacity;
+  uint64_t seed;
+} maker;
+
+/* A tensor's shards cannot count for each other: what is to be counted over the whole tensor must be given. */
+static bool may_shard(const maker *m, const qn_setting *setting)
+{
+  unsigned char params[QN_PARAMS_BYTES];
+  set_given(&m->op->info, setting, params);
+  return !m->op->phases || m->op->phases(params) == 1;
+}
+
+static void add_case(maker *m, qn_case c)
+{
+  if (m->cases->n == m->capacity) return;
+  if (c.way == QN_WAY_SHARD && !may_shard(m, &m->cases->settings[c.setting])) c.way = QN_WAY_MOVED;
+  c.number = m->cases->n;
+  c.seed = qn_mix(m->seed, c.number);
+  m->cases->at[m->cases->n++] = c;
+}
+
+static const int pools[] = {0, 1, 2, 3, 7};
+enum { N_POOLS = sizeof pools / sizeof *pools };
+
+/* A setting by itself meets every way, pool and alignment in turn, on a list that is cheap. */
+static void add_settings(maker *m, size_t row)
+{
+  static const size_t cheap[] = {LAYOUT_HANDFUL, LAYOUT_SMALL, LAYOUT_PRIMES};
+  for (size_t k = 0; k < m->cases->n_settings; k++)
+    add_case(m, (qn_case){.setting = k,
+                          .layout = cheap[(k + row) % 3],
+                          .alignment = (int)((k + row) % QN_ALIGN_COUNT),
+                          .way = (qn_way)((k / 2 + row) % QN_WAY_COUNT),
+                          .threads = pools[(k / 3 + row) % N_POOLS],
+                          .steps = 2});
+}
+
+/* Every list at every alignment. The long ones only at two. */
+static void add_layouts(maker *m, qn_level level)
+{
+  for (size_t layout = 0; layout < LAYOUT_COUNT; layout++)
+    for (int alignment = 0; alignment < QN_ALIGN_COUNT; alignment++) {
+      if (level < QN_FULL && layout >= LAYOUT_LARGE && alignment != (int)(layout % 2) * 2) continue;
+      if (level == QN_QUICK && layout > LAYOUT_LARGE) continue;
+      size_t k = layout * QN_ALIGN_COUNT + (size_t)alignment;
+      add_case(m, (qn_case){.setting = k % 2 ? 0 : k * 7 % m->cases->n_settings,
+                            .layout = layout,
+                            .alignment = alignment,
+                            .way = QN_WAY_DIRECT,
+                            .threads = pools[k % N_POOLS],
+                            .steps = 1});
+    }
+}
+
+/* Every way with every pool, where a list has several chunks; fewer of them below the full level. */
+static void add_ways(maker *m, qn_level level)
+{
+  for (int way = 0; way < QN_WAY_COUNT; way++)
+    for (int pool = 0; pool < N_POOLS; pool++) {
+      if (level < QN_FULL && (way + pool) % N_POOLS > 0) continue;
+      size_t k = (size_t)(way * N_POOLS + pool);
+      add_case(m, (qn_case){.setting = k % 3 ? 0 : k * 5 % m->cases->n_settings,
+                            .layout = level == QN_QUICK ? LAYOUT_POWERS : LAYOUT_CHUNKS,
+                            .alignment = pool % QN_ALIGN_COUNT,
+                            .way = (qn_way)way,
+                            .threads = pools[pool],
+                            .steps = 2});
+    }
+}
+
+/* Eight steps, so that what is wrong by a bit shows as drift. */
+static void add_drift(maker *m)
+{
+  for (size_t k = 0; k < 4; k++)
+    add_case(m, (qn_case){.setting = k * (m->cases->n_settings - 1) / 3,
+                          .layout = LAYOUT_POWERS,
+                          .alignment = (int)k,
+                          .way = (qn_way)k,
+                          .threads = pools[k],
+                          .steps = 8});
+}
+
+static uint32_t flags_of(const qn_op *op, const qn_setting *setting, size_t row)
+{
+  unsigned char params[QN_PARAMS_BYTES];
+  set_given(&op->info, setting, params);
+  return op->flags ? op->flags(params, row) : 0;
+}
+
+/* A device kernel is compiled for each set of flags: keep the settings whose flags are among a few. Which ones turns
+ * with the row, so that all flags are met over all rows. */
+static void keep_few_flags(qn_cases *cases, const qn_op *op, size_t row, size_t most)
+{
+  enum { FLAGS_MOST = 64 };
+  uint32_t seen[FLAGS_MOST];
+  size_t n_seen = 0, kept = 0, n = cases->n_settings;
+  for (size_t k = 0; k < n && n_seen < most && n_seen < FLAGS_MOST; k++) {
+    size_t at = k ? 1 + (k + row * 5) % (n - 1) : 0; /* the defaults, then from another one on in each row */
+    uint32_t flags = flags_of(op, &cases->settings[at], row);
+    size_t i = 0;
+    while (i < n_seen && seen[i] != flags) i++;
+    if (i == n_seen) seen[n_seen++] = flags;
+  }
+  for (size_t k = 0; k < n; k++) {
+    uint32_t flags = flags_of(op, &cases->settings[k], row);
+    size_t i = 0;
+    while (i < n_seen && seen[i] != flags) i++;
+    if (i < n_seen) cases->settings[kept++] = cases->settings[k];
+  }
+  cases->dropped = n - kept;
+  cases->n_settings = kept;
+}
+
+qn_status qn_cases_make(qn_cases *cases, const qn_target *target, size_t row, qn_level level, uint64_t seed)
+{
+  static const size_t host_flags[] = {1, 2, 64}, cuda_flags[] = {3, 6, 64};
+  enum { CASES_MOST = QN_SETTINGS_MOST + 256 };
+  const qn_op *op = target->op;
+  *cases = (qn_cases){0};
+  qn_status status = qn_try_allocate(&cases->settings, QN_SETTINGS_MOST * sizeof *cases->settings, "the settings");
+  if (status == QN_OK) status = qn_try_allocate(&cases->at, CASES_MOST * sizeof *cases->at, "the cases");
+  if (status == QN_OK) {
+    cases->n_settings = qn_settings_of(&op->info, level, qn_mix(seed, row), cases->settings, QN_SETTINGS_MOST);
+    if (!cases->n_settings) status = QN_BAD_ARGUMENT;
+  }
+  if (status != QN_OK) {
+    qn_cases_free(cases);
+    return status;
+  }
+  if (target->device.kind == QN_HOST) keep_few_flags(cases, op, row, host_flags[level]);
+  if (target->device.kind == QN_CUDA) keep_few_flags(cases, op, row, cuda_flags[level]);
+
+  maker m = {op, cases, CASES_MOST, seed};
+  add_settings(&m, row);
+  add_layouts(&m, level);
+  add_ways(&m, level);
+  add_drift(&m);
+  return QN_OK;
+}
+
+void qn_cases_free(qn_cases *cases)
+{
+  qn_release(cases->settings);
+  qn_release(cases->at);
+  *cases = (qn_cases){0};
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fill.h - data for checks and benches, made from a seed and an index alone, and numbers of every storage type as
+ * doubles. It shares no code with the kernels, so that a mistake there is not made twice. */
+#ifndef QN_WORKBENCH_FILL_H
+#define QN_WORKBENCH_FILL_H
+#include "quern/op.h"
+#include <stdbool.h>
+
+/* The same 64 well-mixed bits for the same (seed, k) on every machine. */
+uint64_t qn_mix(uint64_t seed, uint64_t k);
+
+/* One stored number as a double (exact), and a double stored to nearest, ties to even. */
+double qn_number_load(qn_dtype dtype, const void *at);
+void qn_number_store(qn_dtype dtype, void *at, double value);
+/* Its bits; two numbers are the same if their bits are, or if both are NaN (payloads differ between processors). */
+uint64_t qn_number_bits(qn_dtype dtype, const void *at);
+bool qn_number_same(qn_dtype dtype, const void *a, const void *b);
+/* Distance from |value| to the next larger number of that type, denormals included. */
+double qn_number_step(qn_dtype dtype, double value);
+
+typedef struct qn_filling {
+  qn_fill kind;
+  double scale;  /* standard deviation of the normal ones */
+  uint64_t seed; /* of all roles of a list: decides where all of them are zero */
+  uint64_t role; /* sets one role's numbers apart from another's */
+  bool odd;      /* zeros of both signs, denormals, huge and tiny ones, infinities, NaN among the normal ones */
+} qn_filling;
+
+/* n elements, the first being number `first` of its tensor: a tensor filled in pieces is the same as in one go. */
+void qn_fill_numbers(const qn_filling *filling, qn_dtype dtype, void *at, size_t n, uint64_t first);
+
+#endif

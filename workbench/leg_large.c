@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* leg_large.c - the parts of leg 1 that need size: 2^24 elements of odd values, so that rare ones meet, and one tensor
+ * of more than 2^31 elements, so that an index of 32 bits shows. */
+#include "workbench/check.h"
+#include "core/core.h"
+#include "workbench/run.h"
+#include <string.h>
+
+/* ---- 2^24 elements ---- */
+
+/* Every enum of the op at its last value: what is not the default way. */
+static void last_values(const qn_op_info *op, qn_setting *s)
+{
+  for (size_t k = 0; k < op->n_params; k++) {
+    size_t last = 0;
+    if (op->params[k].type != QN_PARAM_ENUM) continue;
+    for (const char *at = op->params[k].values; *at; at++) last += *at == '|';
+    qn_param_set(&op->params[k], s->params, (double)last);
+  }
+}
+
+static qn_status compare_piece(qn_trial *trial, size_t row, const qn_setting *setting, size_t n, size_t number)
+{
+  const qn_item *item = trial->item;
+  qn_buffers *got = NULL, *want = NULL;
+  qn_runner *candidate = NULL, *reference = NULL;
+  qn_status status =
+      qn_buffers_create(&got, &item->target.op->info, row, item->target.device, NULL, 1, &n, QN_ALIGN_64);
+  if (!status)
+    status = qn_buffers_create(&want, &item->target.op->info, row, (qn_device){QN_CPU, 0}, NULL, 1, &n, QN_ALIGN_64);
+  if (!status)
+    status = qn_runner_create(&candidate, item->target.op, got, setting, QN_WAY_DIRECT, qn_trial_pool(trial, 2));
+  if (!status) status = qn_runner_create(&reference, item->target.op, want, setting, QN_WAY_DIRECT, NULL);
+  if (!status) {
+    qn_buffers_fill(got, qn_mix(trial->options->seed, number), true, false);
+    qn_buffers_copy(want, got);
+    status = qn_target_select(&item->target);
+  }
+  if (!status) status = qn_runner_step(candidate);
+  if (!status) status = qn_option_set("cpu", "ref");
+  if (!status) status = qn_runner_step(reference);
+  if (!status) {
+    qn_difference d = qn_buffers_compare(got, want);
+    char what[64];
+    snprintf(what, sizeof what, "case %zu: row %zu, one tensor of %zu elements", number, row, n);
+    if (d.fault != QN_FAULT_NONE) qn_trial_differ(trial, (long)number, what, got, want, &d);
+    trial->elements += n;
+  }
+  qn_runner_destroy(&candidate);
+  qn_runner_destroy(&reference);
+  qn_buffers_destroy(&got);
+  qn_buffers_destroy(&want);
+  return status;
+}
+
+/* In pieces, as nothing but the number of elements matters here. The first row with the defaults has them all; the last
+ * row with everything else on a quarter of them. */
+void qn_leg_large(qn_trial *trial)
+{
+  enum { PIECES = 8, PIECE = 1 << 21 };
+  const qn_op_info *op = &trial->item->target.op->info;
+  qn_setting setting = {.given = 0};
+  if (qn_op_defaults(op, setting.params, op->params_bytes) != QN_OK) qn_trial_fail(trial, -1, "%s", qn_last_error());
+  size_t pieces = trial->options->level == QN_QUICK ? 1 : PIECES;
+  for (size_t k = 0; k < pieces + (pieces + 3) / 4; k++) {
+    if (k == pieces) last_values(op, &setting);
+    if (qn_trial_takes(trial, k) && compare_piece(trial, k < pieces ? 0 : op->n_types - 1, &setting, PIECE, k))
+      qn_trial_fail(trial, (long)k, "%s", qn_last_error());
+  }
+  qn_trial_note(trial, "%llu elements of odd values", (unsigned long long)trial->elements);
+}
+
+/* ---- past 2^31 elements ---- */
+
+/* A prime, so that the numbers repeat at no place that an index error could hit by chance. */
+enum { PERIOD = 4194301, EDGE = 64, EDGE_BYTE = 0x3E };
+
+typedef struct huge {
+  qn_trial *trial;
+  const qn_op_info *op;
+  size_t row, n;
+  qn_device device;
+  qn_setting setting;
+  qn_buffers *one; /* a single period, stepped by the reference: what must come out, again and again */
+  unsigned char *memory[QN_MAX_TENSORS], *host;
+} huge;
+
+static size_t row_bytes(const qn_op_info *op, size_t row)
+{
+  size_t bytes = 0;
+  for (size_t r = 0; r < op->n_tensors; r++)
+    if (op->types[row].tensor[r].access) bytes += qn_dtype_bytes(op->types[row].tensor[r].dtype);
+  return bytes;
+}
+
+static qn_status reference_period(huge *h)
+{
+  static const size_t n = PERIOD;
+  qn_runner *runner = NULL;
+  qn_try(qn_buffers_create(&h->one, h->op, h->row, (qn_device){QN_CPU, 0}, NULL, 1, &n, QN_ALIGN_64));
+  qn_buffers_fill(h->one, h->trial->options->seed, false, false);
+  qn_try(qn_option_set("cpu", "ref"));
+  qn_status status = qn_runner_create(&runner, h->trial->item->target.op, h->one, &h->setting, QN_WAY_DIRECT, NULL);
+  if (!status) status = qn_runner_step(runner);
+  qn_runner_destroy(&runner);
+  return status;
+}
+
+/* One period from the host, then copies of what is there already, doubling; guard bytes at both ends. */
+static qn_status fill_role(huge *h, size_t r)
+{
+  size_t width = qn_dtype_bytes(h->one->role[r].dtype), bytes = h->n * width, have = PERIOD * width;
+  void *memory = NULL;
+  qn_try(qn_memory_allocate(h->device, bytes + 2 * EDGE, &memory));
+  h->memory[r] = memory;
+  qn_try(qn_memory_fill(h->device, NULL, h->memory[r], EDGE_BYTE, EDGE));
+  qn_try(qn_memory_fill(h->device, NULL, h->memory[r] + EDGE + bytes, EDGE_BYTE, EDGE));
+  unsigned char *data = h->memory[r] + EDGE;
+  qn_try(qn_memory_write(h->device, NULL, data, qn_buffers_before(h->one, r, 0, 0), have));
+  for (; have < bytes; have *= 2)
+    qn_try(qn_memory_copy(h->device, NULL, data + have, data, have < bytes - have ? have : bytes - have));
+  return qn_stream_synchronize(h->device, NULL);
+}
+
+static qn_status step(huge *h)
+{
+  int64_t shape = (int64_t)h->n;
+  qn_tensor tensor[QN_MAX_TENSORS];
+  const qn_tensor *list[QN_MAX_TENSORS] = {0};
+  for (size_t r = 0; r < h->op->n_tensors; r++) {
+    if (!h->memory[r]) continue;
+    tensor[r] = (qn_tensor){h->memory[r] + EDGE, h->one->role[r].dtype, 1, &shape, NULL, h->device};
+    list[r] = &tensor[r];
+  }
+  qn_exec exec = {.size = sizeof exec, .device = h->device, .pool = qn_trial_pool(h->trial, 2)};
+  qn_try(qn_target_select(&h->trial->item->target));
+  qn_try(qn_op_step(h->op, &exec, h->setting.params, 1, list));
+  return qn_stream_synchronize(h->device, NULL);
+}
+
+static qn_status compare_role(huge *h, size_t r)
+{
+  size_t width = qn_dtype_bytes(h->one->role[r].dtype);
+  for (size_t at = 0; at < h->n && !h->trial->failure; at += PERIOD) {
+    size_t n = h->n - at < PERIOD ? h->n - at : PERIOD;
+    qn_try(qn_memory_read(h->device, NULL, h->host, h->memory[r] + EDGE + at * width, n * width));
+    const unsigned char *want = qn_buffers_at(h->one, r, 0, 0);
+    for (size_t i = 0; memcmp(h->host, want, n * width) && i < n; i++) {
+      if (!memcmp(h->host + i * width, want + i * width, width)) continue;
+      qn_trial_fail(h->trial, 0, "%s element %zu of %zu: got 0x%llx, must be 0x%llx", h->op->tensors[r].name, at + i,
+                    h->n, (unsigned long long)qn_number_bits(h->one->role[r].dtype, h->host + i * width),
+                    (unsigned long long)qn_number_bits(h->one->role[r].dtype, want + i * width));
+      break;
+    }
+  }
+  for (int end = 0; end < 2; end++) {
+    qn_try(qn_memory_read(h->device, NULL, h->host, h->memory[r] + (end ? EDGE + h->n * width : 0), EDGE));
+    for (size_t i = 0; i < EDGE; i++)
+      if (h->host[i] != EDGE_BYTE)
+        qn_trial_fail(h->trial, 0, "%s of %zu elements: byte %zu %s it was written", h->op->tensors[r].name, h->n, i,
+                      end ? "behind" : "before");
+  }
+  h->trial->elements += h->n;
+  return QN_OK;
+}
+
+static qn_status run_huge(huge *h)
+{
+  qn_try(qn_try_allocate(&h->host, (size_t)PERIOD * 8, "the checker's copy of a period"));
+  qn_try(reference_period(h));
+  for (size_t r = 0; r < h->op->n_tensors; r++)
+    if (h->one->role[r].access) qn_try(fill_role(h, r));
+  qn_try(step(h));
+  for (size_t r = 0; r < h->op->n_tensors; r++)
+    if (h->one->role[r].access) qn_try(compare_role(h, r));
+  return QN_OK;
+}
+
+/* The row with the fewest bytes an element; on the processor three times the memory must be free and --full asked for,
+ * as it takes minutes. */
+void qn_leg_huge(qn_trial *trial)
+{
+  const qn_target *target = &trial->item->target;
+  huge h = {.trial = trial, .op = &target->op->info, .n = ((size_t)1 << 31) + 37, .device = target->device};
+  for (size_t row = 1; row < h.op->n_types; row++)
+    if (row_bytes(h.op, row) < row_bytes(h.op, h.row)) h.row = row;
+  double needed = (double)h.n * (double)row_bytes(h.op, h.row) * (target->device.kind == QN_CUDA ? 1.05 : 3);
+  qn_device_info info = {.size = sizeof info};
+  if (qn_device_query(target->device, &info) != QN_OK || qn_op_defaults(h.op, h.setting.params, h.op->params_bytes)) {
+    qn_trial_fail(trial, -1, "%s", qn_last_error());
+    return;
+  }
+  if ((double)info.free_bytes < needed) {
+    qn_trial_skip(trial, "2^31 elements need %.1f GB of free memory here, and there are %.1f", needed * 1e-9,
+                  (double)info.free_bytes * 1e-9);
+    return;
+  }
+  if (target->device.kind != QN_CUDA && trial->options->level < QN_FULL) {
+    qn_trial_skip(trial, "2^31 elements take minutes on a processor: --full runs them");
+    return;
+  }
+  if (qn_trial_takes(trial, 0) && run_huge(&h) != QN_OK) qn_trial_fail(trial, 0, "%s", qn_last_error());
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++)
+    if (h.memory[r]) qn_memory_release(h.device, h.memory[r]);
+  qn_buffers_destroy(&h.one);
+  qn_release(h.host);
+  qn_trial_note(trial, "row %zu, %zu elements", h.row, h.n);
+}
