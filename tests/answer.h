@@ -3,8 +3,8 @@
  */
 #ifndef QN_TESTS_ANSWER_H
 #define QN_TESTS_ANSWER_H
+#include "cache_use.h"
 #include "jit/jit.h"
-#include "quern/cache.h"
 #include <stdio.h>
 
 static const qn_device answer_host = {QN_HOST, 0};
@@ -33,12 +33,5 @@ static inline bool answers(int n)
 {
   const qn_function *function = NULL;
   return answer_find(n, "answer", &function) == QN_OK && answer_of(function) == n;
-}
-
-static inline qn_cache_counts counts(void)
-{
-  qn_cache_counts c = {.size = sizeof c};
-  qn_cache_count(&c);
-  return c;
 }
 #endif

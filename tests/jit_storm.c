@@ -85,10 +85,10 @@ static void write_until_killed(void)
   static char data[BYTES];
   for (unsigned salt = 0;; salt++)
     for (int k = 0; k < N_KEYS; k++) {
-      char key[32];
-      snprintf(key, sizeof key, "entry %d", k);
+      char name[32];
+      snprintf(name, sizeof name, "entry %d", k);
       fill(data, k, salt);
-      qn_cache_put(key, strlen(key), data, BYTES);
+      qn_cache_put(name, strlen(name), data, BYTES);
     }
 }
 
@@ -97,12 +97,12 @@ static int wrong_entries(void)
   static char want[BYTES];
   int wrong = 0;
   for (int k = 0; k < N_KEYS; k++) {
-    char key[32];
+    char name[32];
     void *data = NULL;
     size_t bytes = 0;
     unsigned salt;
-    snprintf(key, sizeof key, "entry %d", k);
-    if (qn_cache_get(key, strlen(key), &data, &bytes) != QN_OK) wrong++;
+    snprintf(name, sizeof name, "entry %d", k);
+    if (qn_cache_get(name, strlen(name), &data, &bytes) != QN_OK) wrong++;
     if (!data) continue;
     if (bytes == BYTES) {
       memcpy(&salt, (char *)data + BYTES / 2, sizeof salt);
