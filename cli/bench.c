@@ -4,6 +4,8 @@
 #include "core/core.h"
 #include "op/list.h"
 #include "workbench/bench.h"
+#include "workbench/break_even.h"
+#include "workbench/first_use.h"
 #include "workbench/record.h"
 #include "workbench/settings.h"
 #include "workbench/table.h"
@@ -21,10 +23,21 @@ typedef struct order {
   int threads;
   double seconds;
   uint64_t seed;
-  bool hot, no_unfused;
+  bool hot, no_unfused, first_use, first_use_here, break_even;
 } order;
 
-enum { KEY_TYPES = 256, KEY_SET, KEY_HOT, KEY_SECONDS, KEY_SEED, KEY_NO_UNFUSED, KEY_TRACE };
+enum {
+  KEY_TYPES = 256,
+  KEY_SET,
+  KEY_HOT,
+  KEY_SECONDS,
+  KEY_SEED,
+  KEY_NO_UNFUSED,
+  KEY_TRACE,
+  KEY_FIRST,
+  KEY_FIRST_HERE,
+  KEY_EVEN
+};
 
 static const struct argp_option options[] = {
     {"workload", 'w', "NAME", 0, "What to run over: see below; gpt2-124m unless given", 0},
@@ -37,6 +50,9 @@ static const struct argp_option options[] = {
     {"seconds", KEY_SECONDS, "S", 0, "Most time for each measurement's rounds", 1},
     {"threads", 'n', "N", 0, "Threads of the processor; all that are usable unless given", 1},
     {"no-unfused", KEY_NO_UNFUSED, NULL, 0, "Do not compare with the unfused form", 1},
+    {"first-use", KEY_FIRST, NULL, 0, "Also how long a process waits for the kernel's first use", 1},
+    {"first-use-here", KEY_FIRST_HERE, NULL, OPTION_HIDDEN, "The process that --first-use measures", 1},
+    {"break-even", KEY_EVEN, NULL, 0, "Instead: from which size on the fused form is faster than the unfused one", 1},
     {"seed", KEY_SEED, "N", 0, "Of the data", 1},
     {"json", 'j', "FILE", 0, "Append each measurement with its raw samples as a line of JSON", 2},
     {"trace", KEY_TRACE, "FILE", 0, "Write what ran when as a Chrome trace", 2},
@@ -85,6 +101,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
       argp_error(state, "--seconds is \"%s\", it must be above 0 and at most 3600", arg);
     return 0;
   case 'n': o->threads = (int)read_number(state, "threads", arg, 1, 1024); return 0;
+  case KEY_FIRST: o->first_use = true; return 0;
+  case KEY_FIRST_HERE: o->first_use_here = true; return 0;
+  case KEY_EVEN: o->break_even = true; return 0;
   case KEY_NO_UNFUSED: o->no_unfused = true; return 0;
   case KEY_SEED: o->seed = (uint64_t)read_number(state, "seed", arg, 0, 1L << 48); return 0;
   case 'j': o->json = arg; return 0;
@@ -158,25 +177,50 @@ static void close_session(session *s)
   qn_workload_free(&s->work);
 }
 
-static qn_status bench_timer(session *s, const qn_op *op, const void *params, size_t row, qn_timer timer, bool *wrong)
+static qn_bench_request request_of(session *s, const qn_op *op, const void *params, size_t row, qn_timer timer)
 {
   const order *o = s->o;
-  const qn_bench_request request = {.op = op,
-                                    .params = params,
-                                    .row = row,
-                                    .work = &s->work,
-                                    .device = s->device,
-                                    .pool = s->pool,
-                                    .timer = timer,
-                                    .hot = o->hot,
-                                    .unfused = !o->no_unfused,
-                                    .seconds = o->seconds,
-                                    .seed = o->seed,
-                                    .trace = s->trace,
-                                    .progress = &s->progress};
+  return (qn_bench_request){.op = op,
+                            .params = params,
+                            .row = row,
+                            .work = &s->work,
+                            .device = s->device,
+                            .pool = s->pool,
+                            .timer = timer,
+                            .hot = o->hot,
+                            .unfused = !o->no_unfused,
+                            .seconds = o->seconds,
+                            .seed = o->seed,
+                            .trace = s->trace,
+                            .progress = &s->progress};
+}
+
+/* The same question asked of two processes that know nothing yet. */
+static qn_status time_first_use(const session *s, qn_bench *bench)
+{
+  const order *o = s->o;
+  const char *arguments[10 + 2 * MOST_SETTINGS] = {
+      "quern", "bench", bench->ask.op->info.name, "--first-use-here", "--types", bench->types, "--backend"};
+  char device[32];
+  size_t n = 7;
+  snprintf(device, sizeof device, s->device.kind == QN_CUDA ? "%s:%d" : "%s", qn_device_kind_name(s->device.kind),
+           s->device.index);
+  arguments[n++] = device;
+  for (size_t k = 0; k < o->n_settings; k++) {
+    arguments[n++] = "--set";
+    arguments[n++] = o->setting[k];
+  }
+  bench->has_first_use = s->device.kind != QN_CPU; /* the processor's kernels are compiled already */
+  return bench->has_first_use ? qn_first_use(arguments, &bench->first_cold_ns, &bench->first_disk_ns) : QN_OK;
+}
+
+static qn_status bench_timer(session *s, const qn_bench_request *request, bool *wrong)
+{
+  const order *o = s->o;
   qn_bench bench;
-  qn_progress_begin(&s->progress, op->info.name, 100);
-  qn_status status = qn_bench_run(&request, &bench);
+  qn_progress_begin(&s->progress, request->op->info.name, 100);
+  qn_status status = qn_bench_run(request, &bench);
+  if (status == QN_OK && bench.timed && o->first_use) status = time_first_use(s, &bench);
   qn_progress_end(&s->progress);
   if (status == QN_OK) {
     qn_bench_print(stdout, &bench);
@@ -188,6 +232,25 @@ static qn_status bench_timer(session *s, const qn_op *op, const void *params, si
   return status;
 }
 
+static qn_status find_break_even(session *s, const qn_bench_request *request)
+{
+  qn_break_even result;
+  qn_progress_begin(&s->progress, request->op->info.name, 100);
+  qn_status status = qn_break_even_run(request, &result);
+  qn_progress_end(&s->progress);
+  if (status != QN_OK) return status;
+  qn_break_even_print(stdout, request, &result);
+  return s->o->json ? qn_break_even_append(s->o->json, request, &result) : QN_OK;
+}
+
+static qn_status say_first_use(const session *s, const qn_op *op, const void *params, size_t row)
+{
+  double ns;
+  qn_try(qn_first_use_here(op, params, row, s->device, &ns));
+  printf("%.0f\n", ns);
+  return QN_OK;
+}
+
 static qn_status bench_op(session *s, const qn_op *op, bool *wrong)
 {
   const order *o = s->o;
@@ -197,9 +260,14 @@ static qn_status bench_op(session *s, const qn_op *op, bool *wrong)
   qn_try(qn_try_allocate(&params, op->info.params_bytes, "parameters"));
   qn_status status = qn_op_defaults(&op->info, params, op->info.params_bytes);
   for (size_t k = 0; status == QN_OK && k < o->n_settings; k++) status = qn_setting(&op->info, params, o->setting[k]);
-  for (int timer = 0; status == QN_OK && timer < QN_TIMER_COUNT; timer++)
-    if (o->timer == timer || o->timer == QN_TIMER_COUNT)
-      status = bench_timer(s, op, params, row, (qn_timer)timer, wrong);
+  for (int timer = 0; status == QN_OK && timer < QN_TIMER_COUNT; timer++) {
+    const qn_bench_request request = request_of(s, op, params, row, (qn_timer)timer);
+    if (o->first_use_here || o->break_even) {
+      if (timer == 0) status = o->break_even ? find_break_even(s, &request) : say_first_use(s, op, params, row);
+    } else if (o->timer == timer || o->timer == QN_TIMER_COUNT) {
+      status = bench_timer(s, &request, wrong);
+    }
+  }
   qn_release(params);
   return status;
 }

@@ -57,7 +57,9 @@ typedef struct qn_bench {
   uint64_t allocated; /* bytes on the host, by a step */
   bool has_host;      /* the step is asynchronous, so that its host time is a figure of its own */
   qn_summary host_same_ns, host_moved_ns;
-  char clocks[96]; /* while it ran, where readable */
+  bool has_first_use;
+  double first_cold_ns, first_disk_ns; /* wait for the kernel in a new process, on an empty cache and from disk */
+  char clocks[96];                     /* while it ran, where readable */
 } qn_bench;
 
 /* A wrong kernel is QN_OK with check.right false and nothing timed. Too little memory, a failing device: a status, and

@@ -106,6 +106,10 @@ static void add_times(json_t *line, const qn_bench *b)
   json_object_set_new(line, "impossible", json_boolean(b->impossible));
   json_object_set_new(line, "launches", json_integer(b->launches));
   json_object_set_new(line, "allocated_bytes", json_integer((json_int_t)b->allocated));
+  if (b->has_first_use) {
+    json_object_set_new(line, "first_use_cold_ns", number(b->first_cold_ns));
+    json_object_set_new(line, "first_use_disk_ns", number(b->first_disk_ns));
+  }
   if (!b->has_host) return;
   json_object_set_new(line, "host_same_ns", number(b->host_same_ns.median));
   json_object_set_new(line, "host_moved_ns", number(b->host_moved_ns.median));

@@ -37,7 +37,12 @@ typedef struct qn_records {
   qn_record *record;
 } qn_records;
 
-/* A file that is not such lines is refused with the number of the first line that is wrong, and why. */
+/* A file that is not such lines is refused with the number of the first line that is wrong, and why; so is one without
+ * any measurement. Lines of `quern roofline` may be among them. */
 qn_status qn_records_read(const char *path, qn_records *records);
+/* The same behind what the list has, be it nothing; a failure empties it. */
+qn_status qn_records_add(const char *path, qn_records *records);
+/* Of the lines for one op, workload, types, backend, device and timer only the last counts. */
+bool qn_record_is_last(const qn_records *records, size_t k);
 void qn_records_free(qn_records *records);
 #endif

@@ -148,12 +148,23 @@ static qn_status read_line(const place *at, json_t *line, qn_record *r)
   return r->timed ? read_times(at, line, r) : QN_OK;
 }
 
+/* Other lines that quern writes may stand in the same file. */
+static bool is_other(const json_t *line)
+{
+  const char *schema = json_string_value(json_object_get(line, "schema"));
+  return schema && (!strcmp(schema, "quern roofline 1") || !strcmp(schema, "quern break-even 1"));
+}
+
 /* Grows the list by one and reads into it; on failure the record is there, for qn_records_free. */
 static qn_status add_line(const place *at, const char *text, size_t length, qn_records *records)
 {
   json_error_t error;
   json_t *line = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
   if (!line) return bad_line(at, "no JSON, column %d: %s", error.column, error.text);
+  if (is_other(line)) {
+    json_decref(line);
+    return QN_OK;
+  }
   qn_record *grown = qn_reallocate(records->record, (records->n + 1) * sizeof *grown);
   if (!grown) {
     json_decref(line);
@@ -165,9 +176,8 @@ static qn_status add_line(const place *at, const char *text, size_t length, qn_r
   return read_line(at, line, r);
 }
 
-qn_status qn_records_read(const char *path, qn_records *records)
+qn_status qn_records_add(const char *path, qn_records *records)
 {
-  *records = (qn_records){0};
   place at = {path, 0};
   char *text = NULL;
   size_t capacity = 0;
@@ -186,11 +196,30 @@ qn_status qn_records_read(const char *path, qn_records *records)
       status = add_line(&at, text, (size_t)length, records);
   }
   if (status == QN_OK && ferror(file)) status = qn_fail(QN_BAD_FILE, "%s: %s", path, strerror(errno));
-  if (status == QN_OK && records->n == 0) status = qn_fail(QN_BAD_FILE, "%s: there is no measurement in it", path);
   fclose(file);
   free(text);
   if (status != QN_OK) qn_records_free(records);
   return status;
+}
+
+qn_status qn_records_read(const char *path, qn_records *records)
+{
+  *records = (qn_records){0};
+  qn_try(qn_records_add(path, records));
+  return records->n ? QN_OK : qn_fail(QN_BAD_FILE, "%s: there is no measurement in it", path);
+}
+
+bool qn_record_is_last(const qn_records *records, size_t k)
+{
+  const qn_record *a = &records->record[k];
+  for (size_t i = k + 1; i < records->n; i++) {
+    const qn_record *b = &records->record[i];
+    if (a->timed == b->timed && !strcmp(a->op, b->op) && !strcmp(a->workload, b->workload) &&
+        !strcmp(a->types, b->types) && !strcmp(a->backend, b->backend) && !strcmp(a->device, b->device) &&
+        (!a->timed || !strcmp(a->timer, b->timer)))
+      return false;
+  }
+  return true;
 }
 
 void qn_records_free(qn_records *records)

@@ -219,3 +219,65 @@ qn_status qn_roofline_append(const char *path, const qn_roofline *r)
   free(text);
   return status;
 }
+
+/* ---- the way back ---- */
+static qn_status read_sets(const char *path, int line, const json_t *streams, qn_roofline *r)
+{
+  size_t n = json_array_size(streams), counts[QN_ROOF_MIXES] = {0};
+  for (size_t k = 0; k < n; k++) {
+    const json_t *stream = json_array_get(streams, k);
+    const char *mix = json_string_value(json_object_get(stream, "mix"));
+    double bytes = json_number_value(json_object_get(stream, "bytes")),
+           gbps = json_number_value(json_object_get(stream, "gbps"));
+    if (!mix || !(bytes >= 1 && bytes < 1e15) || !(gbps > 0 && gbps < 1e9))
+      return qn_fail(QN_BAD_FILE, "%s:%d: stream %zu of the roofline is no figure", path, line, k);
+    for (int m = 0; m < QN_ROOF_MIXES; m++)
+      if (!strcmp(mix, qn_mix_name(r->mix[m])) && counts[m] < QN_ROOF_SETS)
+        r->set[m][counts[m]++] = (qn_roof){.bytes = bytes, .gbps = gbps, .way = ""};
+  }
+  for (int m = 0; m < QN_ROOF_MIXES; m++)
+    if (counts[m] != counts[0] || counts[0] == 0)
+      return qn_fail(QN_BAD_FILE, "%s:%d: the roofline has not the same working sets for all streams", path, line);
+  r->n_sets = counts[0];
+  return QN_OK;
+}
+
+static qn_status read_roofline(const char *path, int line, const json_t *object, qn_roofline *r)
+{
+  const char *backend = json_string_value(json_object_get(object, "backend"));
+  const char *device = json_string_value(json_object_get(object, "device"));
+  *r = (qn_roofline){.info.size = sizeof r->info, .mix = {QN_MIX_COPY, QN_MIX_2R1W, QN_MIX_3R2W}};
+  if (!backend || !device) return qn_fail(QN_BAD_FILE, "%s:%d: the roofline names no backend or device", path, line);
+  qn_try(qn_device_from_name(backend, &r->device));
+  snprintf(r->info.name, sizeof r->info.name, "%s", device);
+  r->threads = (int)json_integer_value(json_object_get(object, "threads"));
+  const json_t *rates = json_object_get(object, "operations_per_second");
+  for (int rate = 0; rate < QN_RATE_COUNT; rate++)
+    r->rate[rate] = fmax(0, json_number_value(json_object_get(rates, qn_rate_name((qn_rate)rate))));
+  look_up(r);
+  return read_sets(path, line, json_object_get(object, "streams"), r);
+}
+
+qn_status qn_roofline_read(const char *path, const char *device, qn_roofline *r)
+{
+  FILE *file = fopen(path, "re");
+  if (!file) return qn_fail(QN_BAD_FILE, "%s: %s", path, strerror(errno));
+  char *text = NULL;
+  size_t capacity = 0;
+  bool found = false;
+  qn_status status = QN_OK;
+  for (int line = 1; status == QN_OK && getline(&text, &capacity, file) >= 0; line++) {
+    json_t *object = json_loads(text, 0, NULL);
+    const char *schema = json_string_value(json_object_get(object, "schema"));
+    const char *name = json_string_value(json_object_get(object, "device"));
+    if (schema && name && !strcmp(schema, "quern roofline 1") && (!device || strstr(name, device))) {
+      status = read_roofline(path, line, object, r);
+      found = true;
+    }
+    json_decref(object);
+  }
+  fclose(file);
+  free(text);
+  if (status != QN_OK || found) return status;
+  return qn_fail(QN_BAD_FILE, "%s: there is no roofline%s%s in it", path, device ? " of " : "", device ? device : "");
+}

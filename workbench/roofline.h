@@ -34,6 +34,8 @@ double qn_roofline_cache(const qn_roofline *roofline);  /* GB/s of the best set 
 
 void qn_roofline_print(FILE *stream, const qn_roofline *roofline);
 qn_status qn_roofline_append(const char *path, const qn_roofline *roofline); /* as a line of JSON */
+/* The last such line of a file that is for this device (a part of its name; NULL: any). None: QN_BAD_FILE. */
+qn_status qn_roofline_read(const char *path, const char *device, qn_roofline *roofline);
 /* records: NULL or measurements; those of other devices are left out, *left_out says how many. */
 qn_status qn_roofline_draw(const char *path, const qn_roofline *roofline, const qn_records *records, size_t *left_out);
 #endif

@@ -63,25 +63,13 @@ static bool is_of(const qn_record *record, const qn_roofline *r)
   return !strcmp(record->device, r->info.name) && !strcmp(record->backend, qn_device_kind_name(r->device.kind));
 }
 
-static bool is_last(const qn_records *records, size_t k)
-{
-  const qn_record *a = &records->record[k];
-  for (size_t i = k + 1; i < records->n; i++) {
-    const qn_record *b = &records->record[i];
-    if (b->timed && !strcmp(a->op, b->op) && !strcmp(a->workload, b->workload) && !strcmp(a->types, b->types) &&
-        !strcmp(a->backend, b->backend) && !strcmp(a->timer, b->timer))
-      return false;
-  }
-  return true;
-}
-
 static size_t find_points(const qn_roofline *r, const qn_records *records, point *points, size_t most, size_t *left_out)
 {
   size_t n = 0;
   *left_out = 0;
   for (size_t k = 0; records && k < records->n; k++) {
     const qn_record *a = &records->record[k];
-    if (!a->timed || a->impossible || strcmp(a->timer, "event") != 0 || !is_last(records, k)) continue;
+    if (!a->timed || a->impossible || strcmp(a->timer, "event") != 0 || !qn_record_is_last(records, k)) continue;
     if (!is_of(a, r) || n == most) {
       ++*left_out;
       continue;

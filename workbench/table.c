@@ -131,6 +131,10 @@ static void print_step(FILE *stream, const qn_bench *b)
     fprintf(stream, "; host %s, with moved inputs %s", qn_duration(b->host_same_ns.median).text,
             qn_duration(b->host_moved_ns.median).text);
   fputc('\n', stream);
+  if (!b->has_first_use) return;
+  label(stream, "first use");
+  fprintf(stream, "%s in a new process, %s where the kernel is on disk\n", qn_duration(b->first_cold_ns).text,
+          qn_duration(b->first_disk_ns).text);
 }
 
 void qn_bench_print(FILE *stream, const qn_bench *b)

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report.c - `quern report FILE...`: the tables and the picture of the README, from recorded measurements alone. */
+#include "cli/verb.h"
+#include "workbench/report.h"
+#include "workbench/roofline.h"
+#include <stdio.h>
+
+enum { MOST_FILES = 64, KEY_INTO = 256, KEY_SVG, KEY_DEVICE };
+
+typedef struct order {
+  const char *file[MOST_FILES], *into, *svg, *device;
+  size_t n;
+} order;
+
+static const struct argp_option options[] = {
+    {"into", KEY_INTO, "FILE.md", 0, "Write the tables between the marks in this file; else they are printed", 0},
+    {"svg", KEY_SVG, "FILE", 0, "Draw the roofline that the files hold, with their measurements as points", 0},
+    {"device", KEY_DEVICE, "NAME", 0, "A part of the name of the device whose roofline is drawn", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+  order *o = state->input;
+  switch (key) {
+  case KEY_INTO: o->into = arg; return 0;
+  case KEY_SVG: o->svg = arg; return 0;
+  case KEY_DEVICE: o->device = arg; return 0;
+  case ARGP_KEY_ARG:
+    if (o->n == MOST_FILES) argp_error(state, "more than %d files", MOST_FILES);
+    o->file[o->n++] = arg;
+    return 0;
+  case ARGP_KEY_END:
+    if (o->n == 0) argp_error(state, "files are wanted, as `quern bench --json FILE` writes them");
+    return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .args_doc = "FILE.jsonl...",
+    .doc = "Make the tables of a document from recorded measurements: of each op, workload, types and device the last "
+           "one, "
+           "taken with the event timer; then each variant with how far it is proved.\v"
+           "With --into they replace what stands between the lines " QN_REPORT_BEGIN " and " QN_REPORT_END ".",
+};
+
+/* The last of the files that has the roofline counts. */
+static qn_status draw(const order *o, const qn_records *records)
+{
+  qn_roofline roofline;
+  size_t left_out;
+  qn_status status = QN_BAD_FILE;
+  for (size_t k = o->n; status != QN_OK && k-- > 0;) status = qn_roofline_read(o->file[k], o->device, &roofline);
+  return status == QN_OK ? qn_roofline_draw(o->svg, &roofline, records, &left_out) : status;
+}
+
+static int run(int argc, char **argv)
+{
+  order o = {.n = 0};
+  qn_records records = {0};
+  qn_text text = {0};
+  qn_verb_parse(&qn_verb_report, argc, argv, &o);
+  qn_status status = QN_OK;
+  for (size_t k = 0; status == QN_OK && k < o.n; k++) status = qn_records_add(o.file[k], &records);
+  if (status == QN_OK) {
+    qn_report_write(&text, &records);
+    if (o.into)
+      status = qn_report_insert(o.into, &text);
+    else
+      fwrite(text.at, 1, text.length, stdout);
+  }
+  if (status == QN_OK && o.svg) status = draw(&o, &records);
+  qn_text_free(&text);
+  qn_records_free(&records);
+  return status == QN_OK ? QN_EXIT_OK : qn_complain_status(&qn_verb_report, status);
+}
+
+const qn_verb qn_verb_report = {"report", "make a document's tables and picture from measurements", run, &argp};

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report.h - tables for documents, made from measurements and from nothing else. */
+#ifndef QN_WORKBENCH_REPORT_H
+#define QN_WORKBENCH_REPORT_H
+#include "core/core.h"
+#include "workbench/record.h"
+
+/* Markdown: a row for each measurement that counts, with hardware, date and method beside it, fastest device first;
+ * then each variant of each op with how far it is proved: run (where and when), compiled only, emitted only. */
+void qn_report_write(qn_text *text, const qn_records *records);
+
+/* Replaces what stands between the two marks in a file by the text; the rest stays, byte for byte, and the file is
+ * replaced whole. Refused: no marks, or not one of each in their order. */
+#define QN_REPORT_BEGIN "<!-- quern report: begin -->"
+#define QN_REPORT_END "<!-- quern report: end -->"
+qn_status qn_report_insert(const char *path, const qn_text *text);
+#endif
