@@ -245,7 +245,10 @@ static void compare_worker(void *user, size_t k)
       qn_data_fill(&rule, c->tensor, c->first, c->n, own);
       own += QN_CHUNK * qn_dtype_bytes(rule.dtype);
     }
-    const qn_cpu_call call = {s->ask.row, op->flags ? op->flags(s->ask.params, s->ask.row) : 0, w->phase, w->coef};
+    const qn_cpu_call call = {.row = s->ask.row,
+                              .flags = op->flags ? op->flags(s->ask.params, s->ask.row) : 0,
+                              .phase = w->phase,
+                              .coef = w->coef};
     if (c->n) op->cpu[QN_TIER_REF](&call, &piece);
     if (w->last_phase) compare_chunk(w, i, want);
   }

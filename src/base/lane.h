@@ -39,8 +39,9 @@ typedef double qn_f32;
 #else
 typedef float qn_f32;
 #endif
-typedef qn_u32 qn_bits; /* 32 bits a lane */
-typedef int qn_mask;    /* true or false a lane */
+typedef qn_u32 qn_bits;   /* 32 bits a lane */
+typedef qn_u16 qn_halves; /* 16 bits a lane: storage */
+typedef int qn_mask;      /* true or false a lane */
 
 QN_FN qn_f32 qn_splat(float x) { return x; }
 QN_FN qn_bits qn_splat_bits(qn_u32 x) { return x; }
@@ -52,7 +53,9 @@ QN_FN qn_mask qn_less_bits(qn_bits a, qn_bits b) { return a < b; }
 QN_FN qn_f32 qn_select(qn_mask where, qn_f32 yes, qn_f32 no) { return where ? yes : no; }
 QN_FN qn_bits qn_select_bits(qn_mask where, qn_bits yes, qn_bits no) { return where ? yes : no; }
 QN_FN qn_u32 qn_count(qn_mask where) { return where ? 1u : 0u; }
-QN_FN qn_f32 qn_sign(qn_f32 x) /* -1, +0 or +1; NaN stays NaN */
+QN_FN qn_bits qn_bits_of_halves(qn_halves x) { return x; }
+QN_FN qn_halves qn_halves_of(qn_bits x) { return (qn_halves)x; } /* x is below 2^16 */
+QN_FN qn_f32 qn_sign(qn_f32 x)                                   /* -1, +0 or +1; NaN stays NaN */
 {
   qn_f32 one = x < 0 ? (qn_f32)-1 : (qn_f32)1;
   return x == 0 ? (qn_f32)0 : x != x ? x : one;
@@ -103,39 +106,45 @@ QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
 }
 
 #else
-/* ---- vectors: what the compiler's vector extension says is the same text for all widths ---- */
+/* ---- vectors: what the compiler's vector extension says well is the same text for all widths ---- */
 typedef float qn_f32 __attribute__((vector_size(4 * QN_LANES)));
 typedef qn_u32 qn_bits __attribute__((vector_size(4 * QN_LANES)));
-typedef int qn_mask __attribute__((vector_size(4 * QN_LANES))); /* all bits of a lane, or none */
+typedef qn_u16 qn_halves __attribute__((vector_size(2 * QN_LANES)));
 
 QN_FN qn_f32 qn_splat(float x) { return x - (qn_f32){0}; }
 QN_FN qn_bits qn_splat_bits(qn_u32 x) { return x - (qn_bits){0}; }
-QN_FN qn_mask qn_less(qn_f32 a, qn_f32 b) { return a < b; }
-QN_FN qn_mask qn_at_most(qn_f32 a, qn_f32 b) { return a <= b; }
-QN_FN qn_mask qn_equal(qn_f32 a, qn_f32 b) { return a == b; }
-QN_FN qn_mask qn_is_nan(qn_f32 x) { return x != x; }
-QN_FN qn_mask qn_less_bits(qn_bits a, qn_bits b) { return (qn_mask)(a < b); }
 QN_FN qn_bits qn_bits_of(qn_f32 x) { return (qn_bits)x; }
 QN_FN qn_f32 qn_f32_of(qn_bits x) { return (qn_f32)x; }
-QN_FN qn_bits qn_select_bits(qn_mask where, qn_bits yes, qn_bits no)
-{
-  return ((qn_bits)where & yes) | (~(qn_bits)where & no);
-}
-QN_FN qn_f32 qn_select(qn_mask where, qn_f32 yes, qn_f32 no)
-{
-  return (qn_f32)qn_select_bits(where, (qn_bits)yes, (qn_bits)no);
-}
 QN_FN qn_f32 qn_abs(qn_f32 x) { return (qn_f32)((qn_bits)x & 0x7fffffffu); }
-QN_FN qn_f32 qn_sign(qn_f32 x) /* -1, +0 or +1; NaN stays NaN */
-{
-  qn_bits below = (qn_bits)(x < 0.0f), above = (qn_bits)(x > 0.0f), nan = (qn_bits)(x != x);
-  return (qn_f32)(((below | above) & 0x3f800000u) | (below & 0x80000000u) | (nan & (qn_bits)x));
-}
 
 #if QN_LANES == 16
+typedef __mmask16 qn_mask;
+
+QN_FN qn_mask qn_less(qn_f32 a, qn_f32 b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ); }
+QN_FN qn_mask qn_at_most(qn_f32 a, qn_f32 b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LE_OQ); }
+QN_FN qn_mask qn_equal(qn_f32 a, qn_f32 b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_EQ_OQ); }
+QN_FN qn_mask qn_is_nan(qn_f32 x) { return _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q); }
+QN_FN qn_mask qn_less_bits(qn_bits a, qn_bits b) { return _mm512_cmplt_epu32_mask((__m512i)a, (__m512i)b); }
+QN_FN qn_u32 qn_count(qn_mask where) { return (qn_u32)__builtin_popcount(where); }
+QN_FN qn_f32 qn_select(qn_mask where, qn_f32 yes, qn_f32 no)
+{
+  return (qn_f32)_mm512_mask_blend_ps(where, (__m512)no, (__m512)yes);
+}
+QN_FN qn_bits qn_select_bits(qn_mask where, qn_bits yes, qn_bits no)
+{
+  return (qn_bits)_mm512_mask_blend_epi32(where, (__m512i)no, (__m512i)yes);
+}
 QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c) { return (qn_f32)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 QN_FN qn_f32 qn_sqrt(qn_f32 x) { return (qn_f32)_mm512_sqrt_ps((__m512)x); }
-QN_FN qn_u32 qn_count(qn_mask where) { return (qn_u32)__builtin_popcount(_mm512_movepi32_mask((__m512i)where)); }
+/* -1, +0 or +1; NaN stays NaN. The instruction maps kinds of numbers; a digit for each: quiet NaN, signalling NaN (2:
+ * quieted), zero (8: +0), one (10), -inf (9: -1), +inf, negative, positive; the first kind is the lowest digit. */
+QN_FN qn_f32 qn_sign(qn_f32 x)
+{
+  return (qn_f32)_mm512_fixupimm_ps((__m512)x, (__m512)x, _mm512_set1_epi32((int)0xa9a9a822u), 0);
+}
+QN_FN qn_bits qn_bits_of_halves(qn_halves x) { return (qn_bits)_mm512_cvtepu16_epi32((__m256i)x); }
+QN_FN qn_halves qn_halves_of(qn_bits x) { return (qn_halves)_mm512_cvtepi32_epi16((__m512i)x); }
+QN_FN void qn_stream_halves(void *to, qn_halves x) { _mm256_stream_si256((__m256i *)to, (__m256i)x); }
 QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
 {
   __m512i by = _mm512_set1_epi64(m);
@@ -143,10 +152,35 @@ QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
   *high = (qn_bits)_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
   return (qn_bits)_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
 }
-#elif QN_LANES == 8
+
+#else
+typedef int qn_mask __attribute__((vector_size(4 * QN_LANES))); /* all bits of a lane, or none */
+
+QN_FN qn_mask qn_less(qn_f32 a, qn_f32 b) { return a < b; }
+QN_FN qn_mask qn_at_most(qn_f32 a, qn_f32 b) { return a <= b; }
+QN_FN qn_mask qn_equal(qn_f32 a, qn_f32 b) { return a == b; }
+QN_FN qn_mask qn_is_nan(qn_f32 x) { return x != x; }
+QN_FN qn_mask qn_less_bits(qn_bits a, qn_bits b) { return (qn_mask)(a < b); }
+QN_FN qn_f32 qn_sign(qn_f32 x) /* -1, +0 or +1; NaN stays NaN, of which all bits are set */
+{
+  qn_bits one = ((qn_bits)x & 0x80000000u) | 0x3f800000u;
+  return (qn_f32)((one & (qn_bits)(x != 0.0f)) | (qn_bits)(x != x));
+}
+
+#if QN_LANES == 8
+QN_FN qn_f32 qn_select(qn_mask where, qn_f32 yes, qn_f32 no)
+{
+  return (qn_f32)_mm256_blendv_ps((__m256)no, (__m256)yes, (__m256)where);
+}
 QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c) { return (qn_f32)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 QN_FN qn_f32 qn_sqrt(qn_f32 x) { return (qn_f32)_mm256_sqrt_ps((__m256)x); }
 QN_FN qn_u32 qn_count(qn_mask where) { return (qn_u32)__builtin_popcount((unsigned)_mm256_movemask_ps((__m256)where)); }
+QN_FN qn_bits qn_bits_of_halves(qn_halves x) { return (qn_bits)_mm256_cvtepu16_epi32((__m128i)x); }
+QN_FN qn_halves qn_halves_of(qn_bits x)
+{
+  return (qn_halves)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
+}
+QN_FN void qn_stream_halves(void *to, qn_halves x) { _mm_stream_si128((__m128i *)to, (__m128i)x); }
 QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
 {
   __m256i by = _mm256_set1_epi64x(m);
@@ -155,12 +189,18 @@ QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
   return (qn_bits)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
 }
 #else
+QN_FN qn_f32 qn_select(qn_mask where, qn_f32 yes, qn_f32 no)
+{
+  return (qn_f32)vbslq_f32((uint32x4_t)where, (float32x4_t)yes, (float32x4_t)no);
+}
 QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c)
 {
   return (qn_f32)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 }
 QN_FN qn_f32 qn_sqrt(qn_f32 x) { return (qn_f32)vsqrtq_f32((float32x4_t)x); }
 QN_FN qn_u32 qn_count(qn_mask where) { return vaddvq_u32(vshrq_n_u32((uint32x4_t)where, 31)); }
+QN_FN qn_bits qn_bits_of_halves(qn_halves x) { return (qn_bits)vmovl_u16((uint16x4_t)x); }
+QN_FN qn_halves qn_halves_of(qn_bits x) { return (qn_halves)vmovn_u32((uint32x4_t)x); }
 QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
 {
   uint32x4_t x = (uint32x4_t)a;
@@ -168,6 +208,12 @@ QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
   uint32x4_t top = vreinterpretq_u32_u64(vmull_n_u32(vget_high_u32(x), m));
   *high = (qn_bits)vuzp2q_u32(low, top);
   return (qn_bits)vuzp1q_u32(low, top);
+}
+#endif
+
+QN_FN qn_bits qn_select_bits(qn_mask where, qn_bits yes, qn_bits no)
+{
+  return (qn_bits)qn_select(where, (qn_f32)yes, (qn_f32)no);
 }
 #endif
 #endif

@@ -13,7 +13,7 @@
 #define QN_JOIN(a, b) QN_JOIN_(a, b)
 #define QN_CPU_NAME(op) QN_JOIN(qn_##op##_cpu_, QN_TIER) /* QN_TIER comes from the build: ref, avx2, ... */
 
-enum { QN_PACK_ELEMENTS = QN_PACK * QN_LANES };
+enum { QN_PACK_ELEMENTS = QN_PACK * QN_LANES, QN_AHEAD_BYTES = 1024 };
 
 QN_FN size_t qn_cpu_bytes(qn_dtype dtype)
 {
@@ -31,50 +31,97 @@ QN_FN void qn_load_pack(const void *from, qn_dtype dtype, qn_f32 x[QN_PACK])
   __builtin_memcpy(x, from, QN_PACK * sizeof *x);
 }
 
-QN_FN void qn_store_pack(void *to, qn_dtype dtype, const qn_f32 x[QN_PACK], const qn_bits *word)
+QN_FN void qn_store_pack(void *to, qn_dtype dtype, const qn_f32 x[QN_PACK])
 {
-  (void)dtype, (void)word;
+  (void)dtype;
   __builtin_memcpy(to, x, QN_PACK * sizeof *x);
 }
-#else
-#if QN_LANES == 1
-typedef qn_u16 qn_halves; /* 16 bits a lane */
-#define QN_LANES_TO(x, type) ((type)(x))
-#else
-typedef qn_u16 qn_halves __attribute__((vector_size(2 * QN_LANES)));
-#define QN_LANES_TO(x, type) __builtin_convertvector(x, type)
-#endif
 
+QN_FN void qn_store_pack_chance(void *to, qn_dtype dtype, const qn_f32 x[QN_PACK], const qn_bits word[QN_PACK])
+{
+  (void)word;
+  qn_store_pack(to, dtype, x);
+}
+#else
 QN_FN void qn_load_pack(const void *from, qn_dtype dtype, qn_f32 x[QN_PACK])
 {
-  if (dtype == QN_F32) {
-    __builtin_memcpy(x, from, QN_PACK * sizeof *x);
-    return;
-  }
   QN_UNROLL
-  for (int v = 0; v < QN_PACK; v++) {
+  for (int v = 0; v < QN_PACK; v++) { /* one by one: compilers keep copied arrays on the stack */
     qn_halves h;
+    if (dtype == QN_F32) {
+      __builtin_memcpy(&x[v], (const char *)from + (size_t)v * sizeof x[v], sizeof x[v]);
+      continue;
+    }
     __builtin_memcpy(&h, (const char *)from + (size_t)v * sizeof h, sizeof h);
-    x[v] = dtype == QN_BF16 ? qn_widen_bf16(QN_LANES_TO(h, qn_bits)) : qn_widen_f16(QN_LANES_TO(h, qn_bits));
+    x[v] = dtype == QN_BF16 ? qn_widen_bf16(qn_bits_of_halves(h)) : qn_widen_f16(qn_bits_of_halves(h));
   }
 }
 
-/* 16-bit types are rounded to nearest even, or by chance where random words are given. */
-QN_FN void qn_store_pack(void *to, qn_dtype dtype, const qn_f32 x[QN_PACK], const qn_bits *word)
+QN_FN qn_halves qn_narrow(qn_dtype dtype, qn_f32 x)
 {
-  if (dtype == QN_F32) {
-    __builtin_memcpy(to, x, QN_PACK * sizeof *x);
-    return;
-  }
+  return qn_halves_of(dtype == QN_BF16 ? qn_narrow_bf16(x) : qn_narrow_f16(x));
+}
+
+/* To nearest even. */
+QN_FN void qn_store_pack(void *to, qn_dtype dtype, const qn_f32 x[QN_PACK])
+{
   QN_UNROLL
   for (int v = 0; v < QN_PACK; v++) {
-    qn_bits u = dtype == QN_BF16 ? (word ? qn_narrow_bf16_chance(x[v], word[v]) : qn_narrow_bf16(x[v]))
-                                 : (word ? qn_narrow_f16_chance(x[v], word[v]) : qn_narrow_f16(x[v]));
-    qn_halves h = QN_LANES_TO(u, qn_halves);
+    if (dtype == QN_F32) {
+      __builtin_memcpy((char *)to + (size_t)v * sizeof x[v], &x[v], sizeof x[v]);
+      continue;
+    }
+    const qn_halves h = qn_narrow(dtype, x[v]);
+    __builtin_memcpy((char *)to + (size_t)v * sizeof h, &h, sizeof h);
+  }
+}
+
+/* A 16-bit type, by chance. */
+QN_FN void qn_store_pack_chance(void *to, qn_dtype dtype, const qn_f32 x[QN_PACK], const qn_bits word[QN_PACK])
+{
+  QN_UNROLL
+  for (int v = 0; v < QN_PACK; v++) {
+    const qn_halves h =
+        qn_halves_of(dtype == QN_BF16 ? qn_narrow_bf16_chance(x[v], word[v]) : qn_narrow_f16_chance(x[v], word[v]));
     __builtin_memcpy((char *)to + (size_t)v * sizeof h, &h, sizeof h);
   }
 }
 #endif
+
+/* A 16-bit type that is only written, to nearest even, past the caches, which saves reading the lines first: a ninth of
+ * what bf16 with a master moves. Whole lines only. qn_stream_end() puts it before what other threads are told next. */
+QN_FN void qn_stream_pack(void *to, qn_dtype dtype, const qn_f32 x[QN_PACK])
+{
+#if QN_LANES > 1 && defined(__x86_64__)
+  if ((uintptr_t)to % 64 == 0) {
+    QN_UNROLL
+    for (int v = 0; v < QN_PACK; v++)
+      qn_stream_halves((char *)to + (size_t)v * sizeof(qn_halves), qn_narrow(dtype, x[v]));
+    return;
+  }
+#endif
+  qn_store_pack(to, dtype, x);
+}
+
+QN_FN void qn_stream_end(void)
+{
+#if QN_LANES > 1 && defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+/* Asks for the memory that a pack some way ahead lies in: the processor's own prefetching stops at every page. Worth
+ * 5 to 15 % of the memory's speed in Lion; without it 16-bit rows stay at 0.8 of it. */
+QN_FN void qn_prefetch_pack(const void *pack, qn_dtype dtype)
+{
+#if QN_LANES > 1
+  QN_UNROLL
+  for (size_t at = 0; at < QN_PACK_ELEMENTS * qn_cpu_bytes(dtype); at += 64)
+    __builtin_prefetch((const char *)pack + QN_AHEAD_BYTES + at);
+#else
+  (void)pack, (void)dtype;
+#endif
+}
 
 /* Works on n packs: data[role] points at the first one's first element, whose index in the whole tensor is `element`.
  */

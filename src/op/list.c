@@ -9,6 +9,8 @@
 /* A unit is the smallest piece that the cut makes: a multiple of every tier's pack and of the elements that share a
  * block of random words. Tensors take whole units, so many tiny ones share a task and a huge one has many. */
 enum { UNIT_ELEMENTS = 1024, TASK_UNITS = 64, MARKS = 512 };
+/* Lists of more elements than this leave nothing in the caches that the next pass over the model could find. */
+enum { STREAM_ELEMENTS = 1 << 23 };
 
 /* All tensors laid end to end in units. Every stride-th one's beginning is marked, so any unit is found by a search
  * among the marks and a short walk, and the map has one size whatever the list's length. */
@@ -110,6 +112,7 @@ static qn_status run_on_cpu(const qn_list_run *run, qn_list_mode mode)
   if (mode == QN_LIST_PREPARE) return QN_OK;
   if (run->tally) memset(run->tally, 0, 2 * run->n * sizeof *run->tally);
   make_map(&p.map, run);
+  p.call.streams = p.map.units > STREAM_ELEMENTS / UNIT_ELEMENTS;
   const size_t tasks = (size_t)((p.map.units + TASK_UNITS - 1) / TASK_UNITS);
   const int phases = run->count_only ? 1 : run->phases;
   for (; p.call.phase < phases; p.call.phase++) {

@@ -22,6 +22,7 @@ typedef struct qn_cpu_call {
   size_t row;     /* of the type table */
   uint32_t flags; /* as the op's flags() gave them */
   int phase;
+  bool streams; /* the list is larger than caches are: what is only written may go past them */
   const void *coef;
 } qn_cpu_call;
 typedef void qn_cpu_fn(const qn_cpu_call *call, const qn_piece *piece);

@@ -10,6 +10,7 @@ typedef struct job {
   qn_lion_coef c;
   qn_u32 flags, tensor_id;
   float factor;
+  bool streams; /* what is only written goes past the caches */
   uint64_t agreeing;
 } job;
 
@@ -20,7 +21,7 @@ static __attribute__((noinline)) void store_by_chance(const job *j, qn_u32 strea
   const qn_random from = {j->c.seed, j->c.step, j->tensor_id, stream};
   qn_bits word[QN_PACK];
   qn_random_pack(&from, element, word);
-  qn_store_pack(to, dtype, x, word);
+  qn_store_pack_chance(to, dtype, x, word);
 }
 
 /* `flags` are j->flags; a constant where a row has a loop of its own for them. */
@@ -32,23 +33,29 @@ QN_FN void step(const job *j, qn_u32 flags, const qn_op_types *row, void *const 
   const qn_dtype m_type = row->tensor[QN_LION_MOMENTUM].dtype, source_type = row->tensor[source].dtype;
   const qn_lion_coef c = j->c;
   const float factor = j->factor;
+  const bool streams = j->streams;
   for (size_t k = 0; k < n; k++) {
     qn_f32 param[QN_PACK], grad[QN_PACK], momentum[QN_PACK];
     void *p = qn_pack_at(data[QN_LION_PARAM], p_type, k), *m = qn_pack_at(data[QN_LION_MOMENTUM], m_type, k);
-    void *from = qn_pack_at(data[source], source_type, k);
+    void *from = qn_pack_at(data[source], source_type, k), *g = qn_pack_at(data[QN_LION_GRAD], g_type, k);
+    qn_prefetch_pack(from, source_type);
+    qn_prefetch_pack(g, g_type);
+    qn_prefetch_pack(m, m_type);
     qn_load_pack(from, source_type, param);
-    qn_load_pack(qn_pack_at(data[QN_LION_GRAD], g_type, k), g_type, grad);
+    qn_load_pack(g, g_type, grad);
     qn_load_pack(m, m_type, momentum);
     qn_lion_pack(&c, flags, factor, param, grad, momentum);
-    if (source == QN_LION_MASTER) qn_store_pack(from, source_type, param, NULL);
+    if (source == QN_LION_MASTER) qn_store_pack(from, source_type, param);
     if (p_type != QN_F32 && flags & QN_LION_STOCHASTIC)
       store_by_chance(j, QN_LION_STREAM_PARAM, p, p_type, param, element + k * QN_PACK_ELEMENTS);
+    else if (source == QN_LION_MASTER && streams)
+      qn_stream_pack(p, p_type, param);
     else
-      qn_store_pack(p, p_type, param, NULL);
+      qn_store_pack(p, p_type, param);
     if (m_type != QN_F32 && flags & QN_LION_STOCHASTIC_MOMENTUM)
       store_by_chance(j, QN_LION_STREAM_MOMENTUM, m, m_type, momentum, element + k * QN_PACK_ELEMENTS);
     else
-      qn_store_pack(m, m_type, momentum, NULL);
+      qn_store_pack(m, m_type, momentum);
   }
 }
 
@@ -99,7 +106,10 @@ static const struct {
 void QN_CPU_NAME(lion)(const qn_cpu_call *call, const qn_piece *piece)
 {
   const qn_op_types *types = rows[call->row].types;
-  job j = {.c = qn_lion_resolve(call->coef, call->flags), .flags = call->flags, .tensor_id = piece->tensor_id};
+  job j = {.c = qn_lion_resolve(call->coef, call->flags),
+           .flags = call->flags,
+           .tensor_id = piece->tensor_id,
+           .streams = call->streams};
   if (piece->tally) {
     qn_walk(piece, types, rows[call->row].count, &j);
     __atomic_fetch_add(&piece->tally[0], j.agreeing, __ATOMIC_RELAXED);
@@ -109,4 +119,5 @@ void QN_CPU_NAME(lion)(const qn_cpu_call *call, const qn_piece *piece)
   if (qn_lion_is_void(&j.c)) return;
   if (j.flags & QN_LION_CAUTIOUS) j.factor = qn_lion_factor(j.c.agreement + 2 * (size_t)piece->place);
   qn_walk(piece, types, j.flags ? rows[call->row].step : rows[call->row].plain, &j);
+  if (j.streams) qn_stream_end();
 }
