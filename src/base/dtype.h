@@ -54,11 +54,11 @@ QN_FN qn_bits qn_narrow_f16(qn_f32 x)
 }
 #endif
 
+/* The low half of an infinity is zero, so nothing carries out of it; a NaN's could. */
 QN_FN qn_bits qn_narrow_bf16_chance(qn_f32 x, qn_bits word)
 {
-  qn_bits u = qn_bits_of(x), rest = u & 0x7fffffffu;
-  qn_bits kept = (u >> 16) | qn_select_bits(qn_is_nan(x), qn_splat_bits(0x40u), qn_splat_bits(0));
-  return qn_select_bits(qn_less_bits(rest, qn_splat_bits(0x7f800000u)), (u + (word & 0xffffu)) >> 16, kept);
+  qn_bits u = qn_bits_of(x);
+  return qn_select_bits(qn_is_nan(x), qn_splat_bits(0x7fffu), (u + (word & 0xffffu)) >> 16);
 }
 
 QN_FN qn_bits qn_narrow_f16_chance(qn_f32 x, qn_bits word)

@@ -131,6 +131,16 @@ QN_FN qn_u16 qn_float_f16(float x)
 #endif
 }
 
+/* The low halves of two words in one, the first low. */
+QN_FN qn_u32 qn_join_halves(qn_u32 low, qn_u32 high)
+{
+#ifdef QN_CUDA_DIALECT
+  return __byte_perm(low, high, 0x5410);
+#else
+  return (low & 0xffffu) | high << 16;
+#endif
+}
+
 #ifdef __cplusplus
 /* ---- vector access: the address is aligned to the size ---- */
 struct alignas(8) qn_8bytes {

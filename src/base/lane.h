@@ -57,8 +57,13 @@ QN_FN qn_bits qn_bits_of_halves(qn_halves x) { return x; }
 QN_FN qn_halves qn_halves_of(qn_bits x) { return (qn_halves)x; } /* x is below 2^16 */
 QN_FN qn_f32 qn_sign(qn_f32 x)                                   /* -1, +0 or +1; NaN stays NaN */
 {
-  qn_f32 one = x < 0 ? (qn_f32)-1 : (qn_f32)1;
-  return x == 0 ? (qn_f32)0 : x != x ? x : one;
+#if defined(QN_CUDA_DIALECT)
+  return fabsf(x) > 0.0f ? copysignf(1.0f, x) : fabsf(x); /* three instructions; what is not above zero is zero or NaN */
+#elif defined(QN_ORACLE)
+  return __builtin_fabs(x) > 0 ? __builtin_copysign(1.0, x) : __builtin_fabs(x);
+#else
+  return __builtin_fabsf(x) > 0 ? __builtin_copysignf(1.0f, x) : __builtin_fabsf(x);
+#endif
 }
 
 QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* list_kernel.h - the device kernel of an element-wise op over a list of tensors, all but its formula: a block finds its
- * tensor and its chunk, a thread loads one pack of every role and widens it to f32; after the formula it narrows and stores.
+ * tensor and its chunk, a thread loads one pack of every role, widens it to f32, and after the formula narrows and stores.
  *
  *     QN_LIST_KERNEL(lion, qn_lion_coef, a)
  *     {
  *       const qn_list_chunk chunk = qn_list_find(a, qn_block());
  *       qn_list_pack x;
  *       if (!qn_list_load(a, chunk, qn_thread(), 0, &x)) return;
- *       ... formula over x.f[role][...] ...
- *       qn_list_store(a, chunk, x, ...);
+ *       qn_list_values(x, role, values); ... formula over values ...
+ *       qn_list_store(a, chunk, x, role, values, NULL);
  *     }
  *
  * device_list.c defines for each variant QN_LIST_ROLES, of which QN_LIST_GIVEN are not absent; QN_LIST_DTYPES,
@@ -57,9 +57,10 @@ struct qn_list_chunk {
   bool aligned; /* for vector access, every role */
 };
 
-/* One thread's elements of every role in f32, and which of the tensor's they are. */
+/* One thread's elements of every role as they are stored (16-bit ones two to a word), and which of the tensor's they are.
+ * They are widened only by qn_list_values, so that what needs no data (random words) can be computed while they travel. */
 struct qn_list_pack {
-  qn_f32 f[QN_LIST_ROLES][QN_PACK];
+  qn_u32 stored[QN_LIST_ROLES][QN_PACK];
   qn_u64 at;
   qn_u32 valid; /* 1 to QN_PACK of them exist */
 };
@@ -99,60 +100,48 @@ QN_FN qn_bits qn_list_narrow_chance(int dtype, qn_f32 x, qn_bits word)
   return dtype == QN_F32 ? qn_bits_of(x) : dtype == QN_BF16 ? qn_narrow_bf16_chance(x, word) : qn_narrow_f16_chance(x, word);
 }
 
-/* A pack as 32-bit words: QN_PACK of f32, half as many of 16-bit types. */
-QN_FN void qn_list_load_words(const char *from, int words, qn_u32 *to)
+QN_FN void qn_list_load_vector(int dtype, const char *from, qn_u32 *to)
 {
+  const int words = dtype == QN_F32 ? QN_PACK : QN_PACK / 2;
+  if (words == 2) {
+    const qn_8bytes v = qn_load8(from);
+    to[0] = v.word[0], to[1] = v.word[1];
+    return;
+  }
   QN_UNROLL
   for (int w = 0; w < words; w += 4) {
-    if (words - w >= 4) {
-      qn_16bytes v = qn_load16(from + 4 * w);
-      QN_UNROLL
-      for (int k = 0; k < 4; k++) to[w + k] = v.word[k];
-    } else {
-      qn_8bytes v = qn_load8(from + 4 * w);
-      to[w] = v.word[0];
-      to[w + 1] = v.word[1];
-    }
+    const qn_16bytes v = qn_load16(from + 4 * w);
+    to[w] = v.word[0], to[w + 1] = v.word[1], to[w + 2] = v.word[2], to[w + 3] = v.word[3];
   }
 }
 
-QN_FN void qn_list_store_words(char *to, int words, const qn_u32 *from)
+/* Of narrowed elements only the low 16 bits count where storage is of 16 bits. */
+QN_FN void qn_list_store_vector(int dtype, char *to, const qn_u32 *x)
 {
   QN_UNROLL
-  for (int w = 0; w < words; w += 4) {
-    if (words - w >= 4) qn_store16(to + 4 * w, {{from[w], from[w + 1], from[w + 2], from[w + 3]}});
-    else qn_store8(to + 4 * w, {{from[w], from[w + 1]}});
+  for (int k = 0; k < QN_PACK; k += dtype == QN_F32 || QN_PACK == 4 ? 4 : 8) {
+    if (dtype == QN_F32)
+      qn_store16(to + 4 * k, {{x[k], x[k + 1], x[k + 2], x[k + 3]}});
+    else if (QN_PACK == 4)
+      qn_store8(to + 2 * k, {{qn_join_halves(x[k], x[k + 1]), qn_join_halves(x[k + 2], x[k + 3])}});
+    else
+      qn_store16(to + 2 * k, {{qn_join_halves(x[k], x[k + 1]), qn_join_halves(x[k + 2], x[k + 3]),
+                               qn_join_halves(x[k + 4], x[k + 5]), qn_join_halves(x[k + 6], x[k + 7])}});
   }
 }
 
-QN_FN void qn_list_load_vector(int dtype, const char *from, qn_f32 *to)
-{
-  qn_u32 words[QN_PACK];
-  const bool wide = dtype == QN_F32;
-  qn_list_load_words(from, wide ? QN_PACK : QN_PACK / 2, words);
-  QN_UNROLL
-  for (int k = 0; k < QN_PACK; k++)
-    to[k] = qn_list_widen(dtype, wide ? words[k] : k % 2 ? words[k / 2] >> 16 : words[k / 2] & 0xffffu);
-}
-
-QN_FN void qn_list_store_vector(int dtype, char *to, const qn_u32 *narrowed)
-{
-  qn_u32 words[QN_PACK];
-  const bool wide = dtype == QN_F32;
-  QN_UNROLL
-  for (int w = 0; w < (wide ? QN_PACK : QN_PACK / 2); w++)
-    words[w] = wide ? narrowed[w] : narrowed[2 * w] | narrowed[2 * w + 1] << 16;
-  qn_list_store_words(to, wide ? QN_PACK : QN_PACK / 2, words);
-}
-
-QN_FN void qn_list_load_each(int dtype, const char *from, qn_u32 valid, qn_f32 *to)
+/* Elements that do not exist are zero. */
+QN_FN void qn_list_load_each(int dtype, const char *from, qn_u32 valid, qn_u32 *to)
 {
   QN_UNROLL
   for (int k = 0; k < QN_PACK; k++) {
-    qn_u32 bits = 0;
-    if (qn_u32(k) < valid)
-      bits = dtype == QN_F32 ? reinterpret_cast<const qn_u32 *>(from)[k] : reinterpret_cast<const qn_u16 *>(from)[k];
-    to[k] = qn_list_widen(dtype, bits);
+    const bool exists = qn_u32(k) < valid;
+    if (dtype == QN_F32) {
+      to[k] = exists ? reinterpret_cast<const qn_u32 *>(from)[k] : 0;
+    } else {
+      const qn_u32 half = exists ? reinterpret_cast<const qn_u16 *>(from)[k] : 0;
+      to[k / 2] = k % 2 ? to[k / 2] | half << 16 : half;
+    }
   }
 }
 
@@ -181,55 +170,57 @@ QN_FN bool qn_list_load(const Args &a, const qn_list_chunk &chunk, qn_u32 thread
     QN_UNROLL
     for (int r = 0; r < QN_LIST_ROLES; r++)
       if (qn_list_access(r) & QN_READ)
-        qn_list_load_vector(qn_list_dtype(r), a.data[qn_list_slot(r)][chunk.tensor] + x->at * qn_list_bytes(r), x->f[r]);
+        qn_list_load_vector(qn_list_dtype(r), a.data[qn_list_slot(r)][chunk.tensor] + x->at * qn_list_bytes(r), x->stored[r]);
   } else {
     QN_UNROLL
     for (int r = 0; r < QN_LIST_ROLES; r++)
       if (qn_list_access(r) & QN_READ)
         qn_list_load_each(qn_list_dtype(r), a.data[qn_list_slot(r)][chunk.tensor] + x->at * qn_list_bytes(r), x->valid,
-                          x->f[r]);
+                          x->stored[r]);
   }
   return true;
 }
 
-/* Stores one role; narrowed[] are its storage bits. */
-template <class Args>
-QN_FN void qn_list_store_bits(const Args &a, const qn_list_chunk &chunk, const qn_list_pack &x, int role,
-                              const qn_u32 *narrowed)
+/* A role's elements in f32. */
+QN_FN void qn_list_values(const qn_list_pack &x, int role, qn_f32 *to)
 {
-  char *to = a.data[qn_list_slot(role)][chunk.tensor] + x.at * qn_list_bytes(role);
-  if (chunk.aligned && x.valid == QN_PACK) qn_list_store_vector(qn_list_dtype(role), to, narrowed);
-  else qn_list_store_each(qn_list_dtype(role), to, x.valid, narrowed);
+  const int dtype = qn_list_dtype(role);
+  QN_UNROLL
+  for (int k = 0; k < QN_PACK; k++) {
+    const qn_u32 word = x.stored[role][dtype == QN_F32 ? k : k / 2];
+    to[k] = qn_list_widen(dtype, dtype == QN_F32 ? word : k % 2 ? word >> 16 : word & 0xffffu);
+  }
 }
 
-/* Stores a role, rounding to nearest even. A role that is absent or only read is left alone. */
+/* The random words of a pack for one use of its elements; `from` needs no tensor_id, which is the list's. */
+struct qn_list_noise {
+  qn_u32 word[QN_PACK];
+};
+
 template <class Args>
-QN_FN void qn_list_store(const Args &a, const qn_list_chunk &chunk, const qn_list_pack &x, int role, const qn_f32 *values)
+QN_FN void qn_list_draw(const Args &a, const qn_list_chunk &chunk, const qn_list_pack &x, qn_random from, qn_list_noise *to)
 {
+#if QN_LIST_RANDOM
+  from.tensor_id = a.id[chunk.tensor];
+  qn_random_pack(&from, a.first[chunk.tensor] + x.at, to->word);
+#endif
+}
+
+/* Narrows and stores a role: to nearest even, or by chance where there is noise and storage is of 16 bits. A role that is
+ * absent or only read is left alone. */
+template <class Args>
+QN_FN void qn_list_store(const Args &a, const qn_list_chunk &chunk, const qn_list_pack &x, int role, const qn_f32 *values,
+                         const qn_list_noise *noise)
+{
+  const int dtype = qn_list_dtype(role);
   if (!(qn_list_access(role) & QN_WRITE)) return;
   qn_u32 narrowed[QN_PACK];
   QN_UNROLL
-  for (int k = 0; k < QN_PACK; k++) narrowed[k] = qn_list_narrow(qn_list_dtype(role), values[k]);
-  qn_list_store_bits(a, chunk, x, role, narrowed);
-}
-
-/* The same, to nearest or by chance; `from` needs no tensor_id, which is the list's. */
-template <class Args>
-QN_FN void qn_list_store_as(const Args &a, const qn_list_chunk &chunk, const qn_list_pack &x, int role,
-                            const qn_f32 *values, bool by_chance, qn_random from)
-{
-#if QN_LIST_RANDOM
-  if (by_chance && (qn_list_access(role) & QN_WRITE) && qn_list_dtype(role) != QN_F32) {
-    qn_u32 words[QN_PACK], narrowed[QN_PACK];
-    from.tensor_id = a.id[chunk.tensor];
-    qn_random_pack(&from, a.first[chunk.tensor] + x.at, words);
-    QN_UNROLL
-    for (int k = 0; k < QN_PACK; k++) narrowed[k] = qn_list_narrow_chance(qn_list_dtype(role), values[k], words[k]);
-    qn_list_store_bits(a, chunk, x, role, narrowed);
-    return;
-  }
-#endif
-  qn_list_store(a, chunk, x, role, values);
+  for (int k = 0; k < QN_PACK; k++)
+    narrowed[k] = noise ? qn_list_narrow_chance(dtype, values[k], noise->word[k]) : qn_list_narrow(dtype, values[k]);
+  char *to = a.data[qn_list_slot(role)][chunk.tensor] + x.at * qn_list_bytes(role);
+  if (chunk.aligned && x.valid == QN_PACK) qn_list_store_vector(dtype, to, narrowed);
+  else qn_list_store_each(dtype, to, x.valid, narrowed);
 }
 
 /* The end of a counting kernel, which every thread of the block reaches: the tensor's {count, elements}. */

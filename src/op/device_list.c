@@ -29,7 +29,7 @@ typedef struct layout {
   qn_list_offsets offsets;
   int slot[QN_MAX_TENSORS]; /* of a role among those given; -1: absent */
   uint32_t pack, packs;     /* elements of a thread's pack, packs of a thread */
-  uint64_t block_elements;
+  uint32_t block_shift;     /* log2 of a block's elements: a division for each tensor would cost more than the rest */
 } layout;
 
 static bool draws_random(const qn_op *op, uint32_t flags) { return (flags & op->random_flags) != 0; }
@@ -55,7 +55,7 @@ static layout layout_of(const variant *v)
     l.slot[r] = given ? (int)slots++ : -1;
   }
   l.offsets = qn_list_offsets_of(op->coef_bytes, slots, v->capacity, draws_random(op, v->flags));
-  l.block_elements = (uint64_t)THREADS * l.pack * l.packs;
+  l.block_shift = (uint32_t)__builtin_ctz(THREADS * l.pack * l.packs);
   return l;
 }
 
@@ -194,39 +194,32 @@ static void put_pointers(unsigned char *argument, const layout *l, uint32_t capa
   }
 }
 
-/* Everything of one launch but the coefficients; returns its number of blocks. */
-static uint64_t put_list(unsigned char *argument, const layout *l, uint32_t capacity, const qn_list_run *run,
-                         size_t begin, size_t n)
+/* Everything of one launch but the coefficients, for the tensors from `begin` on: as many as the parameter holds and the
+ * grid has blocks for. Returns how many, and their blocks. */
+static size_t put_list(unsigned char *argument, const layout *l, uint32_t capacity, const qn_list_run *run, size_t begin,
+                       uint64_t *blocks)
 {
   uint32_t *head = (uint32_t *)(argument + l->offsets.head);
   uint64_t *elements = (uint64_t *)(argument + l->offsets.elements), *first = (uint64_t *)(argument + l->offsets.first);
   uint32_t *first_block = (uint32_t *)(argument + l->offsets.first_block), *id = (uint32_t *)(argument + l->offsets.id);
-  uint64_t blocks = 0;
+  size_t n = 0;
+  *blocks = 0;
+  for (; n < capacity && begin + n < run->n; n++) {
+    size_t place = begin + n;
+    uint64_t count = qn_tensor_elements(&run->tensors[0][place]);
+    uint64_t needed = (count >> l->block_shift) + ((count & (((uint64_t)1 << l->block_shift) - 1)) != 0);
+    if (n && *blocks + needed > INT32_MAX) break;
+    elements[n] = count;
+    first_block[n] = (uint32_t)*blocks;
+    *blocks += needed;
+    if (!l->offsets.first) continue;
+    first[n] = run->first_element ? run->first_element[place] : 0;
+    id[n] = (uint32_t)(run->tensor_id ? run->tensor_id[place] : place);
+  }
   head[0] = (uint32_t)n;
   head[1] = (uint32_t)begin;
   put_pointers(argument, l, capacity, run, begin, n);
-  for (size_t k = 0; k < n; k++) {
-    size_t place = begin + k;
-    elements[k] = qn_tensor_elements(&run->tensors[0][place]);
-    first_block[k] = (uint32_t)blocks;
-    blocks += elements[k] / l->block_elements + (elements[k] % l->block_elements != 0);
-    if (!l->offsets.first) continue;
-    first[k] = run->first_element ? run->first_element[place] : 0;
-    id[k] = (uint32_t)(run->tensor_id ? run->tensor_id[place] : place);
-  }
-  return blocks;
-}
-
-/* Tensors from `begin` that fit one launch: as many as the parameter holds and the grid has blocks for. */
-static size_t launch_tensors(const layout *l, uint32_t capacity, const qn_list_run *run, size_t begin)
-{
-  uint64_t blocks = 0;
-  size_t k = 0;
-  for (; k < capacity && begin + k < run->n; k++) {
-    blocks += qn_tensor_elements(&run->tensors[0][begin + k]) / l->block_elements + 1;
-    if (k && blocks > INT32_MAX) break;
-  }
-  return k;
+  return n;
 }
 
 static qn_status launch(const variant *v, const layout *l, const qn_function *function, const qn_list_run *run,
@@ -255,8 +248,8 @@ static qn_status run_phase(const qn_list_run *run, bool counts)
   qn_try(find_function(&v, &function));
   layout l = layout_of(&v);
   for (size_t begin = 0, n; begin < run->n; begin += n) {
-    n = launch_tensors(&l, v.capacity, run, begin);
-    uint64_t blocks = put_list(argument, &l, v.capacity, run, begin, n);
+    uint64_t blocks;
+    n = put_list(argument, &l, v.capacity, run, begin, &blocks);
     qn_try(launch(&v, &l, function, run, argument, blocks));
   }
   return QN_OK;

@@ -9,23 +9,33 @@ QN_LIST_KERNEL(lion, qn_lion_coef, a)
   const qn_lion_coef c = qn_lion_resolve(&a.coef, QN_LIST_FLAGS);
   const qn_list_chunk chunk = qn_list_find(a, qn_block());
   qn_list_pack x;
+  qn_f32 grad[QN_PACK], momentum[QN_PACK];
 #if QN_LIST_COUNTS
   qn_u32 count = 0;
-  for (int k = 0; k < QN_LIST_PACKS; k++)
-    if (qn_list_load(a, chunk, qn_thread(), k, &x))
-      count += qn_lion_count_pack(&c, QN_LIST_FLAGS, x.f[QN_LION_GRAD], x.f[QN_LION_MOMENTUM]);
+  for (int k = 0; k < QN_LIST_PACKS; k++) {
+    if (!qn_list_load(a, chunk, qn_thread(), k, &x)) break;
+    qn_list_values(x, QN_LION_GRAD, grad);
+    qn_list_values(x, QN_LION_MOMENTUM, momentum);
+    count += qn_lion_count_pack(&c, QN_LIST_FLAGS, grad, momentum);
+  }
   qn_list_tally(a, chunk, qn_thread(), count);
 #else
-  if (!qn_list_load(a, chunk, qn_thread(), 0, &x) || qn_lion_is_void(&c)) return;
   constexpr bool master = qn_list_access(QN_LION_MASTER) != QN_ABSENT;
+  constexpr bool chance = QN_LIST_FLAGS & QN_LION_STOCHASTIC;
+  constexpr bool chance_momentum = QN_LIST_FLAGS & QN_LION_STOCHASTIC_MOMENTUM;
+  qn_list_noise noise, noise_momentum;
+  qn_f32 param[QN_PACK];
+  if (!qn_list_load(a, chunk, qn_thread(), 0, &x) || qn_lion_is_void(&c)) return;
+  if (chance) qn_list_draw(a, chunk, x, {c.seed, c.step, 0, QN_LION_STREAM_PARAM}, &noise);
+  if (chance_momentum) qn_list_draw(a, chunk, x, {c.seed, c.step, 0, QN_LION_STREAM_MOMENTUM}, &noise_momentum);
+  qn_list_values(x, master ? QN_LION_MASTER : QN_LION_PARAM, param);
+  qn_list_values(x, QN_LION_GRAD, grad);
+  qn_list_values(x, QN_LION_MOMENTUM, momentum);
   const float factor =
       QN_LIST_FLAGS & QN_LION_CAUTIOUS ? qn_lion_factor(c.agreement + 2 * (a.place + chunk.tensor)) : 1.0f;
-  qn_f32 *const param = x.f[master ? QN_LION_MASTER : QN_LION_PARAM], *const momentum = x.f[QN_LION_MOMENTUM];
-  qn_lion_pack(&c, QN_LIST_FLAGS, factor, param, x.f[QN_LION_GRAD], momentum);
-  if (master) qn_list_store(a, chunk, x, QN_LION_MASTER, param);
-  qn_list_store_as(a, chunk, x, QN_LION_PARAM, param, QN_LIST_FLAGS & QN_LION_STOCHASTIC,
-                   {c.seed, c.step, 0, QN_LION_STREAM_PARAM});
-  qn_list_store_as(a, chunk, x, QN_LION_MOMENTUM, momentum, QN_LIST_FLAGS & QN_LION_STOCHASTIC_MOMENTUM,
-                   {c.seed, c.step, 0, QN_LION_STREAM_MOMENTUM});
+  qn_lion_pack(&c, QN_LIST_FLAGS, factor, param, grad, momentum);
+  if (master) qn_list_store(a, chunk, x, QN_LION_MASTER, param, nullptr);
+  qn_list_store(a, chunk, x, QN_LION_PARAM, param, chance ? &noise : nullptr);
+  qn_list_store(a, chunk, x, QN_LION_MOMENTUM, momentum, chance_momentum ? &noise_momentum : nullptr);
 #endif
 }
