@@ -194,10 +194,10 @@ static void put_pointers(unsigned char *argument, const layout *l, uint32_t capa
   }
 }
 
-/* Everything of one launch but the coefficients, for the tensors from `begin` on: as many as the parameter holds and the
- * grid has blocks for. Returns how many, and their blocks. */
-static size_t put_list(unsigned char *argument, const layout *l, uint32_t capacity, const qn_list_run *run, size_t begin,
-                       uint64_t *blocks)
+/* Everything of one launch but the coefficients, for the tensors from `begin` on: as many as the parameter holds and
+ * the grid has blocks for. Returns how many, and their blocks. */
+static size_t put_list(unsigned char *argument, const layout *l, uint32_t capacity, const qn_list_run *run,
+                       size_t begin, uint64_t *blocks)
 {
   uint32_t *head = (uint32_t *)(argument + l->offsets.head);
   uint64_t *elements = (uint64_t *)(argument + l->offsets.elements), *first = (uint64_t *)(argument + l->offsets.first);
