@@ -58,7 +58,7 @@ QN_FN qn_halves qn_halves_of(qn_bits x) { return (qn_halves)x; } /* x is below 2
 QN_FN qn_f32 qn_sign(qn_f32 x)                                   /* -1, +0 or +1; NaN stays NaN */
 {
 #if defined(QN_CUDA_DIALECT)
-  return fabsf(x) > 0.0f ? copysignf(1.0f, x) : fabsf(x); /* three instructions; what is not above zero is zero or NaN */
+  return fabsf(x) > 0.0f ? copysignf(1.0f, x) : fabsf(x); /* what is not above zero is zero or NaN */
 #elif defined(QN_ORACLE)
   return __builtin_fabs(x) > 0 ? __builtin_copysign(1.0, x) : __builtin_fabs(x);
 #else

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list_kernel.h - the device kernel of an element-wise op over a list of tensors, all but its formula: a block finds its
- * tensor and its chunk, a thread loads one pack of every role, widens it to f32, and after the formula narrows and stores.
+/* list_kernel.h - the device kernel of an element-wise op over a list of tensors, all but its formula: a block finds
+ * its tensor and its chunk, a thread loads one pack of every role, widens it to f32, and after the formula narrows and
+ * stores.
  *
  *     QN_LIST_KERNEL(lion, qn_lion_coef, a)
  *     {
@@ -12,10 +13,11 @@
  *     }
  *
  * device_list.c defines for each variant QN_LIST_ROLES, of which QN_LIST_GIVEN are not absent; QN_LIST_DTYPES,
- * QN_LIST_ACCESSES and QN_LIST_SLOTS (hexadecimal, role 0 the lowest digit, as the numbers of quern/tensor.h and quern/op.h;
- * a slot is the place of a role among those given), QN_LIST_CAPACITY tensors an argument, QN_PACK elements a pack, QN_LIST_PACKS packs a
- * thread, QN_LIST_FLAGS (the op's), QN_LIST_RANDOM, QN_LIST_COUNTS (1: the kernel that only counts), QN_THREADS. A tensor whose bases are not aligned
- * for vector access, and the last, partial pack of a tensor, go element by element: same formula, same bits. */
+ * QN_LIST_ACCESSES and QN_LIST_SLOTS (hexadecimal, role 0 the lowest digit, as the numbers of quern/tensor.h and
+ * quern/op.h; a slot is the place of a role among those given), QN_LIST_CAPACITY tensors an argument, QN_PACK elements
+ * a pack, QN_LIST_PACKS packs a thread, QN_LIST_FLAGS (the op's), QN_LIST_RANDOM, QN_LIST_COUNTS (1: the kernel that
+ * only counts), QN_THREADS. A tensor whose bases are not aligned for vector access, and the last, partial pack of a
+ * tensor, go element by element: same formula, same bits. */
 #ifndef QN_BASE_LIST_KERNEL_H
 #define QN_BASE_LIST_KERNEL_H
 #include "base/dtype.h"
@@ -50,15 +52,17 @@ template <class Coef> struct qn_list_args {
 
 #define QN_LIST_KERNEL(name, Coef, a) QN_KERNEL(name, qn_list_args<Coef>, a)
 
-/* A block's share: elements [begin, elements) of a tensor, of which it takes the first QN_THREADS * QN_PACK * QN_LIST_PACKS. */
+/* A block's share: elements [begin, elements) of a tensor, of which it takes the first QN_THREADS * QN_PACK *
+ * QN_LIST_PACKS. */
 struct qn_list_chunk {
   qn_u32 tensor;
   qn_u64 begin, elements;
   bool aligned; /* for vector access, every role */
 };
 
-/* One thread's elements of every role as they are stored (16-bit ones two to a word), and which of the tensor's they are.
- * They are widened only by qn_list_values, so that what needs no data (random words) can be computed while they travel. */
+/* One thread's elements of every role as they are stored (16-bit ones two to a word), and which of the tensor's they
+ * are. They are widened only by qn_list_values, so that what needs no data (random words) can be computed while they
+ * travel. */
 struct qn_list_pack {
   qn_u32 stored[QN_LIST_ROLES][QN_PACK];
   qn_u64 at;
@@ -70,10 +74,13 @@ template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 blo
   qn_u32 low = 0, high = a.tensors;
   while (high - low > 1) {
     qn_u32 middle = (low + high) / 2;
-    if (a.first_block[middle] <= block) low = middle;
-    else high = middle;
+    if (a.first_block[middle] <= block)
+      low = middle;
+    else
+      high = middle;
   }
-  qn_list_chunk chunk = {low, (block - a.first_block[low]) * (QN_THREADS * QN_PACK * QN_LIST_PACKS), a.elements[low], true};
+  qn_list_chunk chunk = {low, (block - a.first_block[low]) * (QN_THREADS * QN_PACK * QN_LIST_PACKS), a.elements[low],
+                         true};
   QN_UNROLL
   for (int r = 0; r < QN_LIST_ROLES; r++) {
     if (qn_list_access(r) == QN_ABSENT) continue;
@@ -97,7 +104,9 @@ QN_FN qn_bits qn_list_narrow(int dtype, qn_f32 x)
 
 QN_FN qn_bits qn_list_narrow_chance(int dtype, qn_f32 x, qn_bits word)
 {
-  return dtype == QN_F32 ? qn_bits_of(x) : dtype == QN_BF16 ? qn_narrow_bf16_chance(x, word) : qn_narrow_f16_chance(x, word);
+  return dtype == QN_F32    ? qn_bits_of(x)
+         : dtype == QN_BF16 ? qn_narrow_bf16_chance(x, word)
+                            : qn_narrow_f16_chance(x, word);
 }
 
 QN_FN void qn_list_load_vector(int dtype, const char *from, qn_u32 *to)
@@ -170,7 +179,8 @@ QN_FN bool qn_list_load(const Args &a, const qn_list_chunk &chunk, qn_u32 thread
     QN_UNROLL
     for (int r = 0; r < QN_LIST_ROLES; r++)
       if (qn_list_access(r) & QN_READ)
-        qn_list_load_vector(qn_list_dtype(r), a.data[qn_list_slot(r)][chunk.tensor] + x->at * qn_list_bytes(r), x->stored[r]);
+        qn_list_load_vector(qn_list_dtype(r), a.data[qn_list_slot(r)][chunk.tensor] + x->at * qn_list_bytes(r),
+                            x->stored[r]);
   } else {
     QN_UNROLL
     for (int r = 0; r < QN_LIST_ROLES; r++)
@@ -198,7 +208,8 @@ struct qn_list_noise {
 };
 
 template <class Args>
-QN_FN void qn_list_draw(const Args &a, const qn_list_chunk &chunk, const qn_list_pack &x, qn_random from, qn_list_noise *to)
+QN_FN void qn_list_draw(const Args &a, const qn_list_chunk &chunk, const qn_list_pack &x, qn_random from,
+                        qn_list_noise *to)
 {
 #if QN_LIST_RANDOM
   from.tensor_id = a.id[chunk.tensor];
@@ -206,11 +217,11 @@ QN_FN void qn_list_draw(const Args &a, const qn_list_chunk &chunk, const qn_list
 #endif
 }
 
-/* Narrows and stores a role: to nearest even, or by chance where there is noise and storage is of 16 bits. A role that is
- * absent or only read is left alone. */
+/* Narrows and stores a role: to nearest even, or by chance where there is noise and storage is of 16 bits. A role that
+ * is absent or only read is left alone. */
 template <class Args>
-QN_FN void qn_list_store(const Args &a, const qn_list_chunk &chunk, const qn_list_pack &x, int role, const qn_f32 *values,
-                         const qn_list_noise *noise)
+QN_FN void qn_list_store(const Args &a, const qn_list_chunk &chunk, const qn_list_pack &x, int role,
+                         const qn_f32 *values, const qn_list_noise *noise)
 {
   const int dtype = qn_list_dtype(role);
   if (!(qn_list_access(role) & QN_WRITE)) return;
@@ -219,8 +230,10 @@ QN_FN void qn_list_store(const Args &a, const qn_list_chunk &chunk, const qn_lis
   for (int k = 0; k < QN_PACK; k++)
     narrowed[k] = noise ? qn_list_narrow_chance(dtype, values[k], noise->word[k]) : qn_list_narrow(dtype, values[k]);
   char *to = a.data[qn_list_slot(role)][chunk.tensor] + x.at * qn_list_bytes(role);
-  if (chunk.aligned && x.valid == QN_PACK) qn_list_store_vector(dtype, to, narrowed);
-  else qn_list_store_each(dtype, to, x.valid, narrowed);
+  if (chunk.aligned && x.valid == QN_PACK)
+    qn_list_store_vector(dtype, to, narrowed);
+  else
+    qn_list_store_each(dtype, to, x.valid, narrowed);
 }
 
 /* The end of a counting kernel, which every thread of the block reaches: the tensor's {count, elements}. */
