@@ -364,6 +364,9 @@ static void many_threads(void)
 
 /* ---- what is told ---- */
 
+/* Either path may go through symbolic links. */
+static bool is_file(const char *path, const char *same) { return strstr(path, strrchr(same, '/')) != NULL; }
+
 static void told(void)
 {
   qn_device_info info = {.size = sizeof info};
@@ -371,9 +374,9 @@ static void told(void)
   check(!strcmp(info.name, "Mock GPU 1") && info.arch == 86 && info.multiprocessors == 4, "%s, sm_%d", info.name,
         info.arch);
   check(info.memory_bytes == 1 << 20 && info.free_bytes == 1 << 20 && info.l2_bytes == 1 << 20, "its memory");
-  check(info.driver_version == 12020 && !strcmp(info.driver_path, MOCK_CUDA), "driver %d at %s", info.driver_version,
+  check(info.driver_version == 12020 && is_file(info.driver_path, MOCK_CUDA), "driver %d at %s", info.driver_version,
         info.driver_path);
-  check(info.compiler_version == 12040 && !strcmp(info.compiler_path, MOCK_NVRTC), "compiler %d at %s",
+  check(info.compiler_version == 12040 && is_file(info.compiler_path, MOCK_NVRTC), "compiler %d at %s",
         info.compiler_version, info.compiler_path);
   info.size = 8;
   refuses(qn_device_query(second, &info), QN_BAD_ARGUMENT, "info->size is 8");
@@ -396,8 +399,8 @@ int main(void)
   scenario(MOCK_CUDA, "devices=2", MOCK_NVRTC, "", two_devices);
   scenario(MOCK_CUDA, "", MOCK_NVRTC, "", contexts);
   scenario(MOCK_CUDA, "want:32764", MOCK_NVRTC, "", launches);
-  scenario(MOCK_CUDA, "version=12000,want:4096", MOCK_NVRTC, "version=12000", launches);
-  scenario(MOCK_CUDA, "version=12010,want:4096", MOCK_NVRTC, "version=12000", launches);
+  scenario(MOCK_CUDA, "version=12000,want:4096", MOCK_NVRTC, "version=12010", launches);
+  scenario(MOCK_CUDA, "version=12010,want:32764", MOCK_NVRTC, "version=12010", launches);
   scenario(MOCK_CUDA, "arch=61,want:4096", MOCK_NVRTC, "archs=61:75", launches);
   scenario(MOCK_CUDA, "", MOCK_NVRTC, "", forked);
   scenario(MOCK_CUDA, "", MOCK_NVRTC, "", many_threads);

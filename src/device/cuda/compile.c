@@ -184,23 +184,18 @@ static qn_status compile(const qn_nvrtc *nvrtc, const target *t, const qn_unit *
 
 /* ---- what others call ---- */
 
-static qn_status open_target(qn_device device, const qn_nvrtc **nvrtc, target *t)
-{
-  const qn_cuda_device *opened;
-  qn_try(qn_cuda_device_open(device.index, &opened));
-  qn_try(qn_nvrtc_open(nvrtc));
-  return target_of_device(*nvrtc, opened->arch, t);
-}
-
+/* The first line is for people. With the compiler's file and the architecture everything is settled: its version, which
+ * flags it takes, binary or PTX. */
 qn_status qn_cuda_target(qn_device device, char *text, size_t bytes)
 {
-  const qn_nvrtc *nvrtc;
-  target t;
-  qn_try(open_target(device, &nvrtc, &t));
-  int at = snprintf(text, bytes, "nvrtc %d.%d %s", nvrtc->version / 1000, nvrtc->version % 1000 / 10, t.arch);
+  const qn_cuda_device *opened;
+  qn_nvrtc_file file;
+  qn_try(qn_cuda_device_open(device.index, &opened));
+  qn_try(qn_nvrtc_find(&file));
+  int at = snprintf(text, bytes, "sm_%d by %s\n%lld bytes of %lld.%09lld", opened->arch, file.path, file.bytes,
+                    file.changed_s, file.changed_ns);
   for (size_t k = 0; k < N_FLAGS; k++)
-    if (nvrtc->version >= flags[k].since && at >= 0 && (size_t)at < bytes)
-      at += snprintf(text + at, bytes - (size_t)at, " %s", flags[k].text);
+    if (at >= 0 && (size_t)at < bytes) at += snprintf(text + at, bytes - (size_t)at, " %s", flags[k].text);
   qn_require(at >= 0 && (size_t)at < bytes, "cuda: the compiler's description needs %d bytes, there are %zu", at + 1,
              bytes);
   return QN_OK;
@@ -208,10 +203,13 @@ qn_status qn_cuda_target(qn_device device, char *text, size_t bytes)
 
 qn_status qn_cuda_compile(qn_device device, const qn_unit *unit, qn_image *image)
 {
+  const qn_cuda_device *opened;
   const qn_nvrtc *nvrtc;
   target t;
   *image = (qn_image){0};
-  qn_try(open_target(device, &nvrtc, &t));
+  qn_try(qn_cuda_device_open(device.index, &opened));
+  qn_try(qn_nvrtc_open(&nvrtc));
+  qn_try(target_of_device(nvrtc, opened->arch, &t));
   if (t.ptx)
     qn_log(QN_LOG_WARNING, "cuda:%d: NVRTC %d.%d does not know it; the driver compiles %s's code for it", device.index,
            nvrtc->version / 1000, nvrtc->version % 1000 / 10, t.arch);

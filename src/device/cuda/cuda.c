@@ -4,7 +4,6 @@
  * driver.c's business, compiling is compile.c's. */
 #include "device/cuda/compile.h"
 #include "device/cuda/driver.h"
-#include "device/cuda/nvrtc.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -312,11 +311,9 @@ static qn_status argument_limit(qn_device device, size_t *bytes)
 {
   const qn_cuda_driver *driver;
   const qn_cuda_device *opened;
-  const qn_nvrtc *nvrtc;
   qn_try(qn_cuda_driver_open(&driver));
   qn_try(qn_cuda_device_open(device.index, &opened));
-  qn_try(qn_nvrtc_open(&nvrtc));
-  *bytes = driver->version >= 12010 && nvrtc->version >= 12010 && opened->arch >= 70 ? 32764 : 4096;
+  *bytes = driver->version >= 12010 && opened->arch >= 70 ? 32764 : 4096; /* every NVRTC that we take can do it */
   return QN_OK;
 }
 

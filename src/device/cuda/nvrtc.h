@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The oldest NVRTC that works, in NVRTC's versions as 1000 * major + 10 * minor. */
-enum { QN_NVRTC_LEAST = 12000 };
+/* The oldest NVRTC that works, as 1000 * major + 10 * minor: the first that takes kernel parameters over 4096 bytes. */
+enum { QN_NVRTC_LEAST = 12010 };
 
 typedef struct nvrtc_program_s *nvrtc_program;
 enum { NVRTC_SUCCESS = 0, NVRTC_OUT_OF_MEMORY = 1, NVRTC_COMPILATION = 6, NVRTC_BUILTIN_FAILURE = 7 };
@@ -40,8 +40,17 @@ typedef struct qn_nvrtc {
   int n_archs, arch[QN_NVRTC_MAX_ARCHS]; /* 10 * major + minor, ascending */
 } qn_nvrtc;
 
-/* NVRTC, found and loaded at the first call that succeeds; from then on the option "libnvrtc" is no longer read. Its
- * major version is at most the driver's, if there is a driver, as that could not load what a later one makes. None:
- * QN_NO_LIBRARY and where it was looked for; one that was found but does not do: QN_UNSUPPORTED and why. */
+/* Which file it is, so that a kernel compiled before is found again without loading some 100 MB of compiler. */
+typedef struct qn_nvrtc_file {
+  char path[512]; /* without symbolic links */
+  long long bytes, changed_s, changed_ns;
+} qn_nvrtc_file;
+
+/* The NVRTC that would be loaded: by its name it is no newer than the driver, if there is a driver, as that could not
+ * load what a later one makes. None: QN_NO_LIBRARY and where it was looked for; QN_UNSUPPORTED where one does not do.
+ */
+qn_status qn_nvrtc_find(qn_nvrtc_file *file);
+/* That one, loaded at the first call that succeeds; from then on the option "libnvrtc" is no longer read. One that does
+ * not do: QN_UNSUPPORTED and why. */
 qn_status qn_nvrtc_open(const qn_nvrtc **nvrtc);
 #endif
