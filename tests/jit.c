@@ -33,7 +33,7 @@ static bool in_child(bool (*run)(void))
   fflush(stdout);
   pid_t pid = fork();
   if (pid == 0) {
-    alarm(60); /* a hang is a failure */
+    alarm(30); /* a hang is a failure */
     _exit(run() ? 0 : 1);
   }
   int status = -1;
@@ -253,6 +253,35 @@ static void fork_leaves_the_child_whole(void)
   qn_option_set("cxx", NULL);
 }
 
+/* A thread that sets options and looks kernels up by their full key all the time, in its locks as often as not. */
+static atomic_bool enough;
+
+static void *look_up(void *argument)
+{
+  char text[64];
+  (void)argument;
+  while (!atomic_load(&enough)) {
+    qn_option_set("cache_bytes", "100M");
+    answers(1);
+    for (int k = 0; k < 1000; k++) qn_option_text(QN_OPTION_CPU, text, sizeof text);
+  }
+  return NULL;
+}
+
+static bool has_1(void) { return answers(1); }
+
+static void fork_beside_a_busy_thread(void)
+{
+  pthread_t thread;
+  int failed = 0;
+  pthread_create(&thread, NULL, look_up, NULL);
+  for (int k = 0; k < 200 && !failed; k++) failed += !in_child(has_1);
+  atomic_store(&enough, true);
+  pthread_join(thread, NULL);
+  qn_option_set("cache_bytes", NULL);
+  check(!failed, "200 children made beside a thread in the same locks find their kernel");
+}
+
 /* ---- refusals ---- */
 static void refusals(void)
 {
@@ -285,6 +314,7 @@ int main(void)
   kernels_compile_side_by_side();
   a_failure_is_shared();
   fork_leaves_the_child_whole();
+  fork_beside_a_busy_thread();
   refusals();
   check(!has_children(), "no child is left");
   return test_end();

@@ -20,8 +20,22 @@ static struct {
   bool known; /* false: the variable is still to be read */
   char text[VALUE_BYTES];
 } settings[QN_OPTION_COUNT];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static atomic_uint generation;
+
+/* A fork waits for whoever reads an option just then, or the child would wait for a thread that it has not got. */
+static void lock(void) { pthread_mutex_lock(&mutex); }
+
+static void unlock(void) { pthread_mutex_unlock(&mutex); }
+
+static void watch_forks(void) { pthread_atfork(lock, unlock, unlock); }
+
+static void lock_options(void)
+{
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, watch_forks);
+  lock();
+}
 
 size_t qn_option_count(void) { return QN_OPTION_COUNT; }
 
@@ -134,9 +148,9 @@ qn_status qn_option_get(const char *name, const char **value)
   qn_option option;
   qn_require(value, "option: the place for the value is NULL");
   qn_try(find(name, &option));
-  pthread_mutex_lock(&lock);
+  lock_options();
   qn_status status = current(option, value);
-  pthread_mutex_unlock(&lock);
+  unlock();
   return status;
 }
 
@@ -146,18 +160,18 @@ qn_status qn_option_set(const char *name, const char *value)
   char by[96] = "option ";
   qn_try(find(name, &option));
   if (value) qn_try(validate(option, value, strcat(by, table[option].name)));
-  pthread_mutex_lock(&lock);
+  lock_options();
   if (value) memmove(settings[option].text, value, strlen(value) + 1); /* it may be the text that get gave */
   settings[option].known = value != NULL;
   atomic_fetch_add_explicit(&generation, 1, memory_order_release);
-  pthread_mutex_unlock(&lock);
+  unlock();
   return QN_OK;
 }
 
 qn_status qn_option_text(qn_option option, char *text, size_t bytes)
 {
   const char *value = NULL;
-  pthread_mutex_lock(&lock);
+  lock_options();
   qn_status status = current(option, &value);
   size_t length = value ? strlen(value) : 0;
   if (status == QN_OK && length < bytes)
@@ -165,7 +179,7 @@ qn_status qn_option_text(qn_option option, char *text, size_t bytes)
   else if (status == QN_OK)
     status = qn_fail(QN_BAD_ARGUMENT, "%s: the value has %zu characters, %zu fit", table[option].variable, length,
                      bytes ? bytes - 1 : 0);
-  pthread_mutex_unlock(&lock);
+  unlock();
   return status;
 }
 

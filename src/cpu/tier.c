@@ -75,8 +75,8 @@ static qn_status allowed(qn_tier *most)
   for (*most = QN_TIER_REF; strcmp(text, names[*most]);) ++*most; /* the option's values are tiers' names */
   if (!qn_tier_built(*most))
     return qn_fail(QN_UNSUPPORTED, "cpu tier %s: it is of another architecture, this library has none for it", text);
-  if (!qn_tier_runs_here(*most))
-    return qn_fail(QN_UNSUPPORTED, "cpu tier %s: this processor or system has no %s", text, missing_flag(*most));
+  const char *flag = qn_tier_runs_here(*most) ? NULL : missing_flag(*most);
+  if (flag) return qn_fail(QN_UNSUPPORTED, "cpu tier %s: this processor or system has no %s", text, flag);
   return QN_OK;
 }
 
