@@ -300,7 +300,8 @@ static qn_status measure(qn_bench *b, qn_stage *stage, const qn_exec *exec)
   line_up(b, &l, stage, ceiling);
   qn_sampling how = {.exec = *exec,
                      .timer = b->ask.timer,
-                     .cold = !b->ask.hot,
+                     .flush = !b->ask.hot,
+                     .warm = !strcmp(b->cache, "hot"),
                      .budget_s = b->ask.seconds > 0 ? b->ask.seconds
                                  : device           ? 5
                                                     : 15,

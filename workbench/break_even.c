@@ -40,6 +40,7 @@ static qn_status measure(const qn_bench_request *ask, const qn_exec *exec, qn_st
                         {.name = "unfused", .run = run_batch, .user = &unfused, .decides = true}};
   const qn_sampling how = {.exec = *exec,
                            .timer = QN_TIMER_SIMPLE,
+                           .warm = true,
                            .budget_s = 0.3,
                            .error = 0.01,
                            .least = 15,

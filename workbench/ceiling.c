@@ -148,8 +148,8 @@ static void stream_on_cpu(const qn_ceiling *c, qn_mix mix, int way, size_t each,
   share s = {.lines_each = each / QN_LINE, .mix = mix, .non_temporal = way == 1, .passes = passes};
   memcpy(s.lines.stream, stream, sizeof s.lines.stream);
   size_t threads = (size_t)qn_pool_threads(c->exec.pool);
-  const size_t most = CPU_TASK_BYTES / QN_LINE, fair = (s.lines_each + threads - 1) / threads;
-  s.lines_task = passes > 1 || fair < most ? fair : most;
+  size_t tasks = passes > 1 ? threads : each / CPU_TASK_BYTES; /* a small set is not worth a second thread's waking */
+  s.lines_task = tasks > 1 ? (s.lines_each + tasks - 1) / tasks : s.lines_each;
   if (s.lines_task == 0) return;
   qn_pool_run(c->exec.pool, (s.lines_each + s.lines_task - 1) / s.lines_task, stream_task, &s);
 }

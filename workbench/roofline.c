@@ -108,6 +108,7 @@ static qn_status measure_all(qn_roofline *r, const qn_exec *exec, size_t smalles
   qn_progress quiet = {.on = false}; /* the sampler's own rounds are too short to be told */
   const qn_sampling how = {.exec = *exec,
                            .timer = QN_TIMER_EVENT,
+                           .warm = true,
                            .budget_s = 0.5,
                            .error = 0.01,
                            .least = 5,

@@ -41,14 +41,15 @@ void qn_runner_clear(qn_runner *runner)
   runner->n = 0;
 }
 
-static bool is_cold(const qn_sampling *how)
+static bool flushes(const qn_sampling *how)
 {
-  return how->timer == QN_TIMER_DO_BENCH || (how->timer == QN_TIMER_EVENT && how->cold);
+  return how->timer == QN_TIMER_DO_BENCH || (how->timer == QN_TIMER_EVENT && how->flush);
 }
 
 static qn_status time_simple(const bench *b, qn_runner *runner, double *ns)
 {
   const qn_exec *exec = &b->how->exec;
+  if (b->how->warm) qn_try(runner->run(runner->user));
   qn_try(qn_stream_synchronize(exec->device, exec->stream));
   int64_t from = qn_now_ns();
   qn_try(runner->run(runner->user));
@@ -61,10 +62,8 @@ static qn_status time_simple(const bench *b, qn_runner *runner, double *ns)
 static qn_status time_event(const bench *b, qn_runner *runner, double *ns)
 {
   const qn_exec *exec = &b->how->exec;
-  if (b->flush)
-    qn_try(qn_memory_fill(exec->device, exec->stream, b->flush, 0x5a, b->flush_bytes));
-  else if (exec->device.kind == QN_CUDA)
-    qn_try(runner->run(runner->user)); /* hot: right behind its own kind, so that the launch is hidden */
+  if (b->how->warm) qn_try(runner->run(runner->user));
+  if (b->flush) qn_try(qn_memory_fill(exec->device, exec->stream, b->flush, 0x5a, b->flush_bytes));
   int64_t host = qn_now_ns();
   qn_try(qn_event_record(exec->device, exec->stream, b->from));
   qn_try(runner->run(runner->user));
@@ -138,7 +137,7 @@ static qn_status begin(bench *b, const qn_sampling *how, qn_runner *runner, size
   qn_device_info info = {.size = sizeof info};
   *b = (bench){.how = how};
   qn_try(qn_device_query(how->exec.device, &info));
-  if (is_cold(how)) b->flush_bytes = qn_flush_bytes(&info, how->exec.device.kind);
+  if (flushes(how)) b->flush_bytes = qn_flush_bytes(&info, how->exec.device.kind);
   if (b->flush_bytes) qn_try(qn_memory_allocate(how->exec.device, b->flush_bytes, &b->flush));
   qn_try(qn_event_create(how->exec.device, &b->from));
   qn_try(qn_event_create(how->exec.device, &b->to));
