@@ -161,17 +161,17 @@ qn_status qn_stage_step_moved(qn_stage *s)
   return qn_op_plan_step(s->plan, &s->exec, s->ask.params, s->moved[s->last]);
 }
 
-/* ---- the unfused form ---- */
+/* ---- the unfused form: as many elements as the step has, from where the first tensor begins ---- */
 typedef struct slices {
   const qn_stage *stage;
-  uint64_t elements, each;
+  uint64_t end, each;
 } slices;
 
 static void unfused_slice(void *user, size_t k)
 {
   const slices *w = user;
   const qn_stage *s = w->stage;
-  uint64_t first = k * w->each, n = w->elements - first < w->each ? w->elements - first : w->each;
+  uint64_t first = k * w->each + s->place[0], n = w->end - first < w->each ? w->end - first : w->each;
   float *arrays[QN_MAX_TENSORS + 1] = {NULL};
   size_t roles = s->ask.op->info.n_tensors;
   for (size_t role = 0; role < roles; role++)
@@ -204,8 +204,9 @@ static qn_status unfused_on_device(qn_stage *s)
     qn_unfused_args head;
     char bytes[sizeof(qn_unfused_args) + QN_COEF_BYTES];
   } argument = {.head.n = s->ask.work->elements};
-  for (size_t role = 0; role < op->info.n_tensors; role++) argument.head.array[role] = (float *)s->arena[role];
-  argument.head.array[op->info.n_tensors] = s->scratch;
+  for (size_t role = 0; role < op->info.n_tensors; role++)
+    if (s->arena[role]) argument.head.array[role] = (float *)s->arena[role] + s->place[0];
+  argument.head.array[op->info.n_tensors] = s->scratch + s->place[0];
   memcpy(argument.bytes + sizeof argument.head, s->coef, op->coef_bytes);
   const qn_launch launch = {.blocks = (argument.head.n + IN_BLOCK - 1) / IN_BLOCK,
                             .threads = THREADS,
@@ -224,7 +225,7 @@ qn_status qn_stage_unfused(qn_stage *s)
   if (s->exec.device.kind != QN_CPU) return unfused_on_device(s);
   uint64_t threads = (uint64_t)qn_pool_threads(s->exec.pool), elements = s->ask.work->elements;
   uint64_t each = ((elements + threads - 1) / threads + 63) / 64 * 64;
-  slices w = {s, elements, each};
+  slices w = {s, s->place[0] + elements, each};
   qn_pool_run(s->exec.pool, (size_t)((elements + each - 1) / each), unfused_slice, &w);
   return QN_OK;
 }

@@ -208,14 +208,18 @@ static void compare_chunk(sweep *w, size_t i, char *const want[QN_MAX_TENSORS])
   const qn_stage *s = w->stage;
   const qn_stage_chunk *c = &s->chunk[i];
   uint64_t data = s->place[c->tensor] + c->first, compared = 0, outliers = 0;
-  if (w->loose && data + c->n > s->ask.work->elements) return; /* it goes over as many elements, bands included */
+  size_t n = c->n;
+  if (w->loose) { /* it goes over as many elements as there are, bands included */
+    uint64_t end = s->place[0] + s->ask.work->elements;
+    n = data >= end ? 0 : end - data < n ? (size_t)(end - data) : n;
+  }
   for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
     if (!s->arena[role]) continue;
     const qn_data_rule rule = rule_of(s, role);
     const char *seen = w->at.base[role] + (data - w->at.start) * qn_dtype_bytes(rule.dtype);
-    if (s->types->tensor[role].access & QN_WRITE) compared += c->n;
+    if (s->types->tensor[role].access & QN_WRITE) compared += n;
     if (w->loose) {
-      outliers += count_outliers(&rule, seen, want[role], c->n);
+      outliers += count_outliers(&rule, seen, want[role], n);
       continue;
     }
     size_t at = qn_data_differ(rule.dtype, seen, want[role], c->n);
