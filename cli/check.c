@@ -11,8 +11,7 @@ enum { KEY_LEG = 256, KEY_SEED, KEY_ONLY, KEY_QUICK, KEY_FULL, KEY_SELFTEST, KEY
 static const char *const leg_names[] = {"all", "variants", "oracle", "golden", "contract", "selftest", NULL};
 
 static const struct argp_option options[] = {
-    {"backend", 'b', "NAME", 0, "Only this device: cpu, host, cuda or cuda:N (default: QUERN_DEVICE, or all there are)",
-     0},
+    {"backend", 'b', "cpu|cuda[:N]|host", 0, "Only this device (default: QUERN_DEVICE, or all there are)", 0},
     {"leg", KEY_LEG, "LEG", 0, "Only this leg: 1 or variants, 2 or oracle, 3 or golden, 4 or contract, 5 or selftest",
      0},
     {"only", KEY_ONLY, "NAME", 0, "Only what is called so or begins so, as a `rerun:` line says", 0},
@@ -83,7 +82,8 @@ static const struct argp argp = {
            "  5 selftest  planted bugs must be caught; runs when asked for\n"
            "A failure names the first element that differs, its bits and its inputs, and ends in a line `rerun: ...` "
            "that runs just that case. What cannot run here is listed with the reason.\n"
-           "Exit status 0: nothing failed; 1: something did; 2: a wrong argument.",
+           "Exit status 0: nothing failed; 1: something did; 2: a wrong argument; 3: the\n"
+           "device that was asked for is not here.",
 };
 
 static int run(int argc, char **argv)
@@ -92,7 +92,11 @@ static int run(int argc, char **argv)
   size_t failures = 0;
   qn_verb_parse(&qn_verb_check, argc, argv, &order);
   if (order.only && !order.leg && !strncmp(order.only, "leg", 3)) order.leg = order.only[3] - '0';
-  qn_status status = qn_check(&order, stdout, &failures);
+  qn_device device;
+  const char *asked = order.backend;
+  qn_status status = asked ? QN_OK : qn_option_get("device", &asked);
+  if (status == QN_OK && *asked) status = qn_verb_device(asked, &device); /* what is asked for by name must be there */
+  if (status == QN_OK) status = qn_check(&order, stdout, &failures);
   if (status != QN_OK) return qn_complain_status(&qn_verb_check, status);
   return failures ? QN_EXIT_FAILED : QN_EXIT_OK;
 }

@@ -50,6 +50,8 @@ check "it tells the tiers" sh -c "'$quern' --version | grep -q '^tiers: ref'"
 check "quern version is the same" sh -c "test \"\$('$quern' version)\" = \"\$('$quern' --version)\""
 check "quern alone tells what there is and exits with 2" runs 2
 verbs=$(sed -n '/^Verbs:/,/^$/s/^  \([a-z]*\)  .*/\1/p' "$work/help")
+check "the verbs are there" sh -c "for v in check bench roofline compare doctor list cache completion help version; do \
+  echo '$verbs' | grep -qx \$v || { echo \"no \$v\"; exit 1; }; done"
 for verb in $verbs; do
   check "quern $verb --help" helps "$verb" --help
   cp "$out" "$work/help"
@@ -66,6 +68,11 @@ check "an unknown option before the verb" says 2 "did you mean --version?" --ver
 check "an unknown letter" says 2 "there is no option -x" list -x
 check "an unknown op" says 2 "lion" list lino
 check "two ops" says 2 "one op at a time: lion or lion" list lion lion
+check "an unknown leg" says 2 "did you mean golden?" check --leg goldn
+check "an unknown op to bench" says 2 "lion" bench lino
+check "an unknown workload" says 2 "did you mean gpt2-124m" bench --workload gpt2-125m
+check "a parameter file that is none" says 2 "/dev/null" bench --params /dev/null
+check "results that are not there" says 2 "no.jsonl" compare no.jsonl no.jsonl
 check "an unknown backend" says 2 "cuda" list --backend cdua
 check "an option without its value" says 2 "requires an argument" list --backend
 check "an ambiguous abbreviation" says 2 "ambiguous" list --ve
@@ -186,4 +193,6 @@ check "actions" completes verify cache v
 check "workloads" completes gpt2-124m bench --workload gp
 touch "$work/here/a file.jsonl"
 check "files where files go" completes "a file.jsonl" bench --json a
+check "and as arguments of compare" completes "a file.jsonl" compare a
+check "verbs behind help" completes bench help b
 finish
