@@ -212,6 +212,10 @@ static void memory_limits(void)
   refuses(qn_memory_allocate(gpu, SIZE_MAX, &memory), QN_NO_MEMORY, "cuda:0");
   check(qn_memory_allocate(gpu, 4096, &memory) == QN_OK && memory, "what fits is given afterwards");
   check((uintptr_t)memory % 256 == 0, "256-byte aligned");
+  void *second_half = NULL;
+  refuses(qn_memory_allocate(gpu, (1 << 20) - 4095, &second_half), QN_NO_MEMORY, "1044480 of 1048576 are free");
+  mock()->fail_next(3, CU_OUT_OF_MEMORY); /* behind the current context and its push */
+  refuses(qn_backend_cuda.staging_allocate(gpu, 64, &second_half), QN_NO_MEMORY, "cuMemHostAlloc");
   check(qn_memory_release(gpu, memory) == QN_OK && mock()->live() == 0, "and taken back");
   check(qn_memory_release(gpu, NULL) == QN_OK, "NULL is fine");
   check(qn_memory_allocate(gpu, 0, &memory) == QN_OK && !memory, "no bytes are NULL");
@@ -271,6 +275,12 @@ static void contexts(void)
   check(qn_memory_fill(gpu, NULL, memory, 0, 64) == QN_OK && mock()->calls("cuCtxPushCurrent") == pushes,
         "the device's own context, if current, is not pushed again");
   check(mock()->depth() == 2, "nor popped");
+  char byte = 0;
+  size_t waits = mock()->calls("cuStreamSynchronize");
+  check(!qn_memory_write(gpu, NULL, memory, &byte, 1) && mock()->calls("cuStreamSynchronize") == waits + 1 &&
+            !qn_memory_read(gpu, NULL, &byte, memory, 1) && mock()->calls("cuStreamSynchronize") == waits + 2 &&
+            !qn_memory_copy(gpu, NULL, memory, memory, 1) && mock()->calls("cuStreamSynchronize") == waits + 2,
+        "writing and reading wait, copying does not");
   qn_memory_release(gpu, memory);
 }
 

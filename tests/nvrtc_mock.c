@@ -139,6 +139,7 @@ static void oldest(void)
   check(compile("sm_80", &image) == QN_OK, "the oldest version compiles");
   check(!strstr(options(), "--minimal") && !strstr(options(), "--no-cache"), "without options it does not know:%s",
         options());
+  for (size_t k = 0; k < sizeof bits / sizeof *bits; k++) check(strstr(options(), bits[k]) != NULL, "with %s", bits[k]);
   qn_image_free(&image);
   refuses(compile("sm_100", &image), QN_UNSUPPORTED, "not for sm_100; that needs NVRTC 12.8 or newer");
   refuses(compile("sm_50", &image), QN_UNSUPPORTED, "not for sm_50; an older NVRTC does");
