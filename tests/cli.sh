@@ -50,7 +50,7 @@ check "it tells the tiers" sh -c "'$quern' --version | grep -q '^tiers: ref'"
 check "quern version is the same" sh -c "test \"\$('$quern' version)\" = \"\$('$quern' --version)\""
 check "quern alone tells what there is and exits with 2" runs 2
 verbs=$(sed -n '/^Verbs:/,/^$/s/^  \([a-z]*\)  .*/\1/p' "$work/help")
-check "the verbs are there" sh -c "for v in check bench roofline compare doctor list cache completion help version; do \
+check "the verbs are there" sh -c "for v in check bench roofline compare report doctor list cache completion help version; do \
   echo '$verbs' | grep -qx \$v || { echo \"no \$v\"; exit 1; }; done"
 for verb in $verbs; do
   check "quern $verb --help" helps "$verb" --help
@@ -73,6 +73,7 @@ check "an unknown op to bench" says 2 "lion" bench lino
 check "an unknown workload" says 2 "did you mean gpt2-124m" bench --workload gpt2-125m
 check "a parameter file that is none" says 2 "/dev/null" bench --params /dev/null
 check "results that are not there" says 2 "no.jsonl" compare no.jsonl no.jsonl
+check "nor for a report" says 2 "no.jsonl" report no.jsonl
 check "an unknown backend" says 2 "cuda" list --backend cdua
 check "an option without its value" says 2 "requires an argument" list --backend
 check "an ambiguous abbreviation" says 2 "ambiguous" list --ve
