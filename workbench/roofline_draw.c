@@ -140,37 +140,70 @@ static void draw_grid(plot *p, const char *x_name)
   qn_svg_letters(&p->svg, (LEFT + MIDDLE) / 2.0, BOTTOM + 40, x_name, letters(ink, 12, QN_MIDDLE));
 }
 
-/* A diagonal: gbps of memory, until the highest arithmetic ceiling stops it; named along the line. */
-static void draw_slope(plot *p, double gbps, double top, qn_stroke stroke, const char *name, double name_at,
-                       double above)
+/* A diagonal: gbps of memory, until the highest arithmetic ceiling stops it. */
+static void draw_slope(plot *p, double gbps, double top, qn_stroke stroke)
 {
-  double x0 = p->x.least, y0 = gbps * 1e9 * x0;
+  double x0 = p->x.least, y0 = gbps * 1e9 * x0, x1 = fmin(top / (gbps * 1e9), p->x.most);
   if (y0 < p->y.least) x0 *= p->y.least / y0, y0 = p->y.least;
-  double x1 = top / (gbps * 1e9);
-  if (x1 > p->x.most) x1 = p->x.most;
-  double ax = qn_axis_at(&p->x, x0), ay = qn_axis_at(&p->y, y0), bx = qn_axis_at(&p->x, x1),
-         by = qn_axis_at(&p->y, x1 * gbps * 1e9);
-  qn_svg_line(&p->svg, ax, ay, bx, by, stroke);
-  double turn = atan2(by - ay, bx - ax), cx = ax + name_at * (bx - ax), cy = ay + name_at * (by - ay);
-  qn_letters how = letters(stroke.colour, 11.5, QN_MIDDLE);
-  how.turn = turn * 57.29577951308232;
-  how.halo = true;
-  qn_svg_letters(&p->svg, cx + above * sin(turn), cy - above * cos(turn), name, how);
+  qn_svg_line(&p->svg, qn_axis_at(&p->x, x0), qn_axis_at(&p->y, y0), qn_axis_at(&p->x, x1),
+              qn_axis_at(&p->y, x1 * gbps * 1e9), stroke);
 }
 
-static void draw_level(plot *p, double rate, double from_gbps, qn_stroke stroke, const char *name, double above)
+static void draw_level(plot *p, double rate, double from_gbps, qn_stroke stroke)
 {
-  double x = rate / (from_gbps * 1e9), at = qn_axis_at(&p->y, rate);
-  qn_svg_line(&p->svg, qn_axis_at(&p->x, fmax(x, p->x.least)), at, MIDDLE, at, stroke);
-  qn_letters how = letters(stroke.colour, 11.5, QN_END);
+  double from = fmax(rate / (from_gbps * 1e9), p->x.least), at = qn_axis_at(&p->y, rate);
+  qn_svg_line(&p->svg, qn_axis_at(&p->x, from), at, MIDDLE, at, stroke);
+}
+
+/* One line of the key, in the corner that no roof leaves room for anything else in; `row` counts from below. Amounts in
+ * one unit have it once: "640 of 989 TFLOP/s". */
+static void add_key(plot *p, int row, const char *colour, const char *name, const char *amount, const char *nominal)
+{
+  char text[128];
+  double y = BOTTOM - 14 - 18 * row, x = MIDDLE - 244;
+  size_t digits = strcspn(amount, " ");
+  bool once = *nominal && !strcmp(amount + digits, nominal + strcspn(nominal, " "));
+  snprintf(text, sizeof text, "%s %.*s%s%s", name, once ? (int)digits : 40, amount, *nominal ? " of " : "", nominal);
+  qn_svg_line(&p->svg, x, y - 4, x + 22, y - 4, (qn_stroke){colour, 2.4, false});
+  qn_letters how = letters(ink, 11.5, QN_START);
   how.halo = true;
-  qn_svg_letters(&p->svg, MIDDLE - 4, at - above, name, how);
+  qn_svg_letters(&p->svg, x + 28, y, text, how);
+}
+
+static void draw_rates(plot *p, double cache, int *row)
+{
+  for (int k = 0; k < QN_RATE_COUNT; k++) {
+    char amount[40], nominal[40] = "";
+    if (p->r->nominal[k] > 0) {
+      draw_level(p, p->r->nominal[k], cache, (qn_stroke){rate_colours[k], 1.1, true});
+      say_rate(nominal, sizeof nominal, p->r->nominal[k]);
+    }
+    if (p->r->rate[k] <= 0) continue;
+    draw_level(p, p->r->rate[k], cache, (qn_stroke){rate_colours[k], 2.4, false});
+    say_rate(amount, sizeof amount, p->r->rate[k]);
+    add_key(p, (*row)++, rate_colours[k], qn_rate_name((qn_rate)k), amount, nominal);
+  }
+}
+
+static void draw_bandwidths(plot *p, double memory, double cache, double top, int *row)
+{
+  char amount[40], nominal[40] = "";
+  if (p->r->nominal_gbps > 0) {
+    draw_slope(p, p->r->nominal_gbps, top, (qn_stroke){memory_colour, 1.1, true});
+    snprintf(nominal, sizeof nominal, "%.0f GB/s", p->r->nominal_gbps);
+  }
+  if (cache > 1.15 * memory) draw_slope(p, cache, top, (qn_stroke){cache_colour, 2, false});
+  draw_slope(p, memory, top, (qn_stroke){memory_colour, 2.4, false});
+  snprintf(amount, sizeof amount, "%.*f GB/s", memory < 100, memory);
+  add_key(p, (*row)++, memory_colour, "memory", amount, nominal);
+  snprintf(amount, sizeof amount, "%.*f GB/s", cache < 100, cache);
+  if (cache > 1.15 * memory) add_key(p, (*row)++, cache_colour, "cache", amount, "");
 }
 
 static void draw_left(plot *p, const point *points, size_t n)
 {
   const qn_roofline *r = p->r;
-  char text[96], amount[40];
+  int row = 0;
   double memory = qn_roofline_memory(r), cache = qn_roofline_cache(r), top = highest_rate(r), low = memory * 1e9 * 0.02;
   p->x = (qn_axis){0.01, pow(10, ceil(log10(top / (memory * 1e9)) + 0.3)), LEFT, MIDDLE, true};
   if (p->x.most < 100) p->x.most = 100;
@@ -178,27 +211,8 @@ static void draw_left(plot *p, const point *points, size_t n)
   p->y = (qn_axis){pow(10, floor(log10(low))), pow(10, ceil(log10(top * 1.2))), BOTTOM, TOP, true};
   draw_grid(p, "arithmetic intensity: operations per byte moved (FLOP/byte)");
   qn_svg_letters(&p->svg, LEFT - 56, TOP - 14, "FLOP/s", letters(ink, 12, QN_START));
-  if (r->nominal_gbps > 0) {
-    snprintf(text, sizeof text, "nominal %.0f GB/s", r->nominal_gbps);
-    draw_slope(p, r->nominal_gbps, top, (qn_stroke){memory_colour, 1.1, true}, text, 0.80, 8);
-  }
-  if (cache > 1.15 * memory) {
-    snprintf(text, sizeof text, "cache %.0f GB/s", cache);
-    draw_slope(p, cache, top, (qn_stroke){cache_colour, 1.8, false}, text, 0.62, 6);
-  }
-  snprintf(text, sizeof text, "memory %.0f GB/s", memory);
-  draw_slope(p, memory, top, (qn_stroke){memory_colour, 2.4, false}, text, 0.25, -15);
-  for (int k = 0; k < QN_RATE_COUNT; k++) {
-    if (r->nominal[k] > 0) {
-      say_rate(amount, sizeof amount, r->nominal[k]);
-      snprintf(text, sizeof text, "nominal %s", amount);
-      draw_level(p, r->nominal[k], cache, (qn_stroke){rate_colours[k], 1.1, true}, text, 4);
-    }
-    if (r->rate[k] <= 0) continue;
-    say_rate(amount, sizeof amount, r->rate[k]);
-    snprintf(text, sizeof text, "%s %s", qn_rate_name((qn_rate)k), amount);
-    draw_level(p, r->rate[k], cache, (qn_stroke){rate_colours[k], 2.2, false}, text, r->nominal[k] > 0 ? -13 : 5);
-  }
+  draw_bandwidths(p, memory, cache, top, &row);
+  draw_rates(p, cache, &row);
   draw_points(p, points, n, true);
 }
 

@@ -79,7 +79,6 @@ void qn_svg_letters(qn_svg *svg, double x, double y, const char *text, qn_letter
               how.size, how.colour, anchors[how.anchor], how.bold ? " font-weight=\"600\"" : "");
   if (how.halo)
     qn_text_add(&svg->text, " stroke=\"#ffffff\" stroke-width=\"3\" stroke-linejoin=\"round\" paint-order=\"stroke\"");
-  if (how.turn != 0) qn_text_add(&svg->text, " transform=\"rotate(%.2f %.1f %.1f)\"", how.turn, x, y);
   qn_text_add(&svg->text, ">");
   add_escaped(&svg->text, text);
   qn_text_add(&svg->text, "</text>\n");

@@ -27,7 +27,6 @@ typedef struct qn_letters {
   double size;
   qn_anchor anchor;
   bool bold, halo; /* halo: white round the letters, where they cross lines */
-  double turn;     /* degrees, clockwise */
 } qn_letters;
 
 void qn_svg_begin(qn_svg *svg, int width, int height, const char *title);
