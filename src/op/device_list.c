@@ -239,11 +239,37 @@ static qn_status launch(const variant *v, const layout *l, const qn_function *fu
   return backend->launch(v->device, function, &what);
 }
 
-static qn_status run_phase(const qn_list_run *run, bool counts)
+struct qn_list_kept {
+  _Alignas(16) unsigned char argument[ARGUMENT_BYTES];
+  bool filled; /* with all of the list, for this variant */
+  variant variant;
+  layout layout;
+  const qn_function *function;
+  uint64_t blocks;
+};
+
+size_t qn_list_kept_bytes(void) { return sizeof(qn_list_kept); }
+
+static qn_status run_kept(const qn_list_run *run, qn_list_kept *kept)
+{
+  if (run->moved) put_pointers(kept->argument, &kept->layout, kept->variant.capacity, run, 0, run->n);
+  return launch(&kept->variant, &kept->layout, kept->function, run, kept->argument, kept->blocks);
+}
+
+/* What changes from step to step besides pointers and coefficients: nothing, except where random numbers are drawn the
+ * shards' offsets, which the caller may give anew. */
+static bool may_keep(const qn_list_run *run, const qn_list_kept *kept)
+{
+  return kept->filled && kept->variant.flags == run->flags && kept->variant.generation == qn_option_generation() &&
+         !draws_random(run->op, run->flags);
+}
+
+/* `argument` is room for a launch; kept is NULL or has that room. */
+static qn_status run_phase(const qn_list_run *run, bool counts, unsigned char *argument, qn_list_kept *kept)
 {
   variant v;
   const qn_function *function;
-  _Alignas(16) unsigned char argument[ARGUMENT_BYTES];
+  if (kept) kept->filled = false;
   qn_try(variant_of(run, counts, &v));
   qn_try(find_function(&v, &function));
   layout l = layout_of(&v);
@@ -251,8 +277,21 @@ static qn_status run_phase(const qn_list_run *run, bool counts)
     uint64_t blocks;
     n = put_list(argument, &l, v.capacity, run, begin, &blocks);
     qn_try(launch(&v, &l, function, run, argument, blocks));
+    if (kept && n == run->n) {
+      kept->variant = v;
+      kept->layout = l;
+      kept->function = function;
+      kept->blocks = blocks;
+      kept->filled = true;
+    }
   }
   return QN_OK;
+}
+
+static qn_status run_unkept(const qn_list_run *run, bool counts)
+{
+  _Alignas(16) unsigned char argument[ARGUMENT_BYTES];
+  return run_phase(run, counts, argument, NULL);
 }
 
 static qn_status clear_tally(const qn_list_run *run)
@@ -278,7 +317,9 @@ qn_status qn_device_list_step(const qn_list_run *run)
 {
   if (run->phases > 1 || run->count_only) {
     qn_try(clear_tally(run));
-    qn_try(run_phase(run, true));
+    qn_try(run_unkept(run, true));
   }
-  return run->count_only ? QN_OK : run_phase(run, false);
+  if (run->count_only) return QN_OK;
+  if (!run->kept) return run_unkept(run, false);
+  return may_keep(run, run->kept) ? run_kept(run, run->kept) : run_phase(run, false, run->kept->argument, run->kept);
 }

@@ -5,6 +5,12 @@
 #define QN_OP_DEVICE_LIST_H
 #include "op/op.h"
 
+/* A plan's launch as it was last filled in: a step over the same tensors changes only its coefficients, one whose
+ * tensors moved also its pointers. Its memory is the plan's: qn_list_kept_bytes, 16-byte aligned, zeroed before the
+ * first step. */
+typedef struct qn_list_kept qn_list_kept;
+size_t qn_list_kept_bytes(void);
+
 /* A step over a list that list.c has checked: dense, in the type table's row `row`, all on exec->device, no overlap. */
 typedef struct qn_list_run {
   const qn_op *op;
@@ -19,6 +25,8 @@ typedef struct qn_list_run {
   const qn_tensor *const *tensors; /* by role; NULL: role not given; empty tensors may be among them */
   const uint64_t *first_element;   /* host, one a tensor; NULL: 0 */
   const uint64_t *tensor_id;       /* host, one a tensor; NULL: place in the list */
+  qn_list_kept *kept;              /* of the plan that steps; NULL: no plan */
+  bool moved;                      /* since the plan's last step some pointer changed */
 } qn_list_run;
 
 /* Elements of a checked tensor. */

@@ -153,7 +153,9 @@ qn_status qn_list_run_checked(const qn_list *list)
                      .n = list->n,
                      .tensors = list->tensors,
                      .first_element = host_array(list->params, op->first_element_offset),
-                     .tensor_id = host_array(list->params, op->tensor_id_offset)};
+                     .tensor_id = host_array(list->params, op->tensor_id_offset),
+                     .kept = list->kept,
+                     .moved = list->moved};
   op->coefficients(list->params, coef);
   if (run.phases > 1) {
     run.tally = list->mode == QN_LIST_COUNT ? (uint64_t *)list->counts : list->exec->workspace;

@@ -22,7 +22,9 @@ typedef struct qn_list {
   size_t n;
   const qn_tensor *tensors[QN_MAX_TENSORS]; /* by role; NULL: not given */
   int64_t *counts;
-  size_t row; /* of the type table; qn_list_check finds it */
+  size_t row;         /* of the type table; qn_list_check finds it */
+  qn_list_kept *kept; /* of a plan for a device; moved: since its last step some pointer changed */
+  bool moved;
 } qn_list;
 
 /* ---- check.c: every refusal, each a sentence, before anything is written ---- */

@@ -77,13 +77,16 @@ static qn_status create(qn_plan **plan, qn_list *list, const qn_tensor *const *t
   qn_try(qn_list_check(list, tensors));
   qn_try(qn_list_run_checked(list)); /* prepares */
   const size_t n_tensors = count_roles(list) * list->n;
-  const size_t bytes = sizeof *made + n_tensors * (sizeof(qn_tensor) + sizeof(qn_span)) +
+  const size_t kept = list->exec->device.kind == QN_CPU ? 0 : (qn_list_kept_bytes() + 15) & ~(size_t)15;
+  const size_t own = (sizeof *made + 15) & ~(size_t)15;
+  const size_t bytes = own + kept + n_tensors * (sizeof(qn_tensor) + sizeof(qn_span)) +
                        (list->n ? count_extents(list) : 0) * sizeof(int64_t);
   qn_try(qn_try_allocate(&made, bytes, "a plan"));
-  qn_span *spans = (qn_span *)(made + 1);
+  qn_span *spans = (qn_span *)((char *)made + own + kept);
   qn_tensor *copies = (qn_tensor *)(spans + n_tensors);
   *made = (qn_plan){.list = *list, .device = list->exec->device, .written = spans};
   made->list.mode = QN_LIST_STEP;
+  if (kept) made->list.kept = memset((char *)made + own, 0, kept);
   made->list.exec = NULL;
   made->list.params = NULL;
   if (list->n) copy_tensors(made, list, copies, (int64_t *)(copies + n_tensors));
@@ -206,6 +209,7 @@ static qn_status step(qn_plan *plan, const qn_exec *exec, const void *params, co
   qn_try(check_step(plan, &now, moved, &written_moved));
   if (now.n) take_moved(plan, moved, written_moved);
   now = plan->list;
+  now.moved = moved != NULL;
   now.exec = exec;
   now.params = params;
   return qn_list_run_checked(&now);
