@@ -19,6 +19,8 @@ GENERATED = {  # name: the file that makes it
     "ops.h": "src/meson.build",
     "embedded.c": "tools/embed.py",
     "embedded_ceilings.c": "tools/embed.py",
+    "embedded_golden.c": "tools/embed.py",
+    "mutants.h": "workbench/meson.build",
     "verbs.h": "cli/meson.build",
     "commit.h": "workbench/meson.build",
     "quern.pc": "src/meson.build",
