@@ -143,6 +143,26 @@ void qn_contract_refuses_step(qn_contract *c, const char *what, const char *cons
   reset(c);
 }
 
+void qn_contract_refuses_moved(qn_contract *c, size_t role, const char *what, const char *const *words)
+{
+  if (qn_trial_takes(c->trial, c->number) && upload(c)) {
+    const qn_tensor *moved[QN_MAX_TENSORS] = {0};
+    qn_plan *plan = NULL;
+    if (qn_op_plan_create(&plan, &c->op->info, &c->exec, c->params, c->n, c->buffers->list) != QN_OK) {
+      qn_trial_fail(c->trial, (long)c->number, "a plan of the plain call is refused: %s", qn_last_error());
+    } else {
+      moved[role] = c->tensor[role];
+      say_nothing();
+      qn_status status = qn_op_plan_step(plan, &c->exec, c->params, moved);
+      expect_refusal(c, what, "plan step", status, qn_last_error(), words);
+      check_unchanged(c, what);
+    }
+    qn_plan_destroy(&plan);
+  }
+  c->number++;
+  reset(c);
+}
+
 void qn_contract_takes(qn_contract *c, const char *what)
 {
   if (qn_trial_takes(c->trial, c->number) && upload(c)) {

@@ -35,6 +35,8 @@ void qn_contract_close(qn_contract *c);
 void qn_contract_refuses(qn_contract *c, const char *what, const char *const *words);
 /* The same of what only a step needs: step and a plan's step refuse it, prepare and plan take it. */
 void qn_contract_refuses_step(qn_contract *c, const char *what, const char *const *words);
+/* The same of a role that moved: a plan of the valid call refuses a step with this role's tensors as they stand now. */
+void qn_contract_refuses_moved(qn_contract *c, size_t role, const char *what, const char *const *words);
 /* One case: it must be taken. */
 void qn_contract_takes(qn_contract *c, const char *what);
 /* One case: taken or refused, or (must_refuse) refused. QN_STATUS_COUNT: this case is not to run. */

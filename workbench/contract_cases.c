@@ -6,7 +6,7 @@
 
 #define WORDS(...) ((const char *[]){__VA_ARGS__, NULL})
 
-/* "grad[1]" */
+/* "grad[1]"; two of them can be held at a time. */
 static const char *entry(const qn_contract *c, size_t role, size_t k)
 {
   static char text[2][64];
@@ -173,6 +173,33 @@ static void refuse_workspace(qn_contract *c)
   qn_contract_refuses_step(c, "a workspace that is a tensor", WORDS("workspace"));
 }
 
+/* A plan's step with one role elsewhere: what moved is checked as if it were new. */
+static void refuse_moved(qn_contract *c, size_t role)
+{
+  const char *first = entry(c, role, 1);
+  bool written = c->op->info.types[c->row].tensor[role].access & QN_WRITE;
+  qn_tensor *t = &c->tensor[role][1];
+  t->dtype = t->dtype == QN_F32 ? QN_BF16 : QN_F32;
+  qn_contract_refuses_moved(c, role, "moved: another type", WORDS(first));
+  c->shape[0] = 7;
+  t->shape = c->shape;
+  qn_contract_refuses_moved(c, role, "moved: another shape", WORDS(first));
+  t->data = NULL;
+  qn_contract_refuses_moved(c, role, "moved: no data", WORDS(first, "NULL"));
+  t->data = (char *)t->data + 1;
+  qn_contract_refuses_moved(c, role, "moved: data at an odd address", WORDS(first));
+  t->device.kind = c->device.kind == QN_CPU ? QN_HOST : QN_CPU;
+  qn_contract_refuses_moved(c, role, "moved: another device", WORDS(first));
+  for (size_t other = 0; other < c->op->info.n_tensors; other++) {
+    bool other_written = c->op->info.types[c->row].tensor[other].access & QN_WRITE;
+    if (other == role || !has(c, other) || !(written || other_written)) continue;
+    size_t width = qn_dtype_bytes(t->dtype);
+    uintptr_t at = (uintptr_t)c->tensor[other][2].data - 5 * width; /* the last of six lies on the other's first */
+    t->data = (void *)(at - at % width);
+    qn_contract_refuses_moved(c, role, "moved: onto another role", WORDS(entry(c, role, 1), entry(c, other, 2)));
+  }
+}
+
 void qn_contract_refuses_all(qn_contract *c)
 {
   refuse_structs(c);
@@ -183,6 +210,7 @@ void qn_contract_refuses_all(qn_contract *c)
     refuse_places(c, role);
     for (size_t other = 0; other <= role; other++)
       if (has(c, other)) refuse_overlap(c, other, role);
+    refuse_moved(c, role);
   }
   refuse_workspace(c);
 }
