@@ -106,8 +106,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case KEY_EVEN: o->break_even = true; return 0;
   case KEY_NO_UNFUSED: o->no_unfused = true; return 0;
   case KEY_SEED: o->seed = (uint64_t)read_number(state, "seed", arg, 0, 1L << 48); return 0;
-  case 'j': o->json = arg; return 0;
-  case KEY_TRACE: o->trace = arg; return 0;
+  case 'j': o->json = qn_verb_output(state, arg); return 0;
+  case KEY_TRACE: o->trace = qn_verb_output(state, arg); return 0;
   case ARGP_KEY_ARG:
     if (o->op) argp_error(state, "one op at a time: %s or %s", o->op, arg);
     o->op = arg;

@@ -45,6 +45,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     order->required = arg;
     return 0;
   case KEY_JSON: order->json = true; return 0;
+  case ARGP_KEY_ARG:
+    argp_error(state, "what is %s? One backend is looked at by --backend cpu, cuda or host", arg);
+    return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
 }

@@ -24,7 +24,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   order *o = state->input;
   switch (key) {
   case KEY_INTO: o->into = arg; return 0;
-  case KEY_SVG: o->svg = arg; return 0;
+  case KEY_SVG: o->svg = qn_verb_output(state, arg); return 0;
   case KEY_DEVICE: o->device = arg; return 0;
   case ARGP_KEY_ARG:
     if (o->n == MOST_FILES) argp_error(state, "more than %d files", MOST_FILES);

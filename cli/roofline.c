@@ -40,9 +40,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case 'b': o->backend = arg; return 0;
   case 'n': o->threads = (int)read_number(state, "threads", arg, 1024); return 0;
   case KEY_LARGEST: o->largest = read_number(state, "largest", arg, 1 << 20) << 20; return 0;
-  case KEY_SVG: o->svg = arg; return 0;
+  case KEY_SVG: o->svg = qn_verb_output(state, arg); return 0;
   case KEY_RESULTS: o->results = arg; return 0;
-  case 'j': o->json = arg; return 0;
+  case 'j': o->json = qn_verb_output(state, arg); return 0;
   case ARGP_KEY_END:
     if (o->results && !o->svg) argp_error(state, "--results are points in a picture: --svg FILE is wanted too");
     return 0;

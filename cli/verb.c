@@ -3,10 +3,15 @@
  * meant, is done by a look at the arguments before it sees them. */
 #include "cli/verb.h"
 #include "core/core.h"
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { MOST_OPTIONS = 128 };
 
@@ -140,6 +145,20 @@ void qn_verb_parse(const qn_verb *verb, int argc, char **argv, void *input)
     qn_complain(verb, QN_EXIT_USAGE, "%s", qn_last_error());
   }
   if (!hold) exit(QN_EXIT_USAGE);
+}
+
+const char *qn_verb_output(const struct argp_state *state, const char *path)
+{
+  struct stat status;
+  char folder[PATH_MAX];
+  snprintf(folder, sizeof folder, "%s", path);
+  bool there = !stat(path, &status);
+  if (there && S_ISDIR(status.st_mode))
+    errno = EISDIR;
+  else if (!access(there ? path : dirname(folder), W_OK))
+    return path;
+  argp_error(state, "%s cannot be written: %s", path, strerror(errno));
+  return path;
 }
 
 int qn_complain(const qn_verb *verb, int status, const char *format, ...)

@@ -74,6 +74,10 @@ check "an unknown workload" says 2 "did you mean gpt2-124m" bench --workload gpt
 check "a parameter file that is none" says 2 "/dev/null" bench --params /dev/null
 check "results that are not there" says 2 "no.jsonl" compare no.jsonl no.jsonl
 check "nor for a report" says 2 "no.jsonl" report no.jsonl
+check "results with nowhere to go, before they are made" says 2 "/nowhere/x cannot be written: No such file" bench --json /nowhere/x
+check "a trace likewise" says 2 "/nowhere/x cannot be written" bench --trace /nowhere/x
+check "a picture likewise" says 2 "$work cannot be written: Is a directory" roofline --svg "$work"
+check "a word that doctor does not take" says 2 "by --backend cpu, cuda or host" doctor cuda
 check "an unknown backend" says 2 "cuda" list --backend cdua
 check "an option without its value" says 2 "requires an argument" list --backend
 check "an ambiguous abbreviation" says 2 "ambiguous" list --ve
