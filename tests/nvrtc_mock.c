@@ -94,6 +94,23 @@ static void exchanged(void)
   qn_image_free(&image);
 }
 
+/* An option set before anything was compiled counts, one set after that does not. */
+static void chosen_later(void)
+{
+  char target[512];
+  qn_image image;
+  check(qn_backend_cuda.target(gpu, target, sizeof target) == QN_OK && strstr(target, strrchr(MOCK_NVRTC, '/')),
+        "one compiler is found");
+  check(!qn_option_set("libnvrtc", scratch_path("lib64/libnvrtc.so.13")) &&
+            !qn_backend_cuda.target(gpu, target, sizeof target) && strstr(target, "/lib64/libnvrtc.so.13"),
+        "another is chosen before it was loaded");
+  check(!qn_backend_cuda.compile(gpu, &unit, &image), "and compiles");
+  qn_image_free(&image);
+  check(!qn_option_set("libnvrtc", MOCK_NVRTC) && !qn_backend_cuda.target(gpu, target, sizeof target) &&
+            strstr(target, "/lib64/libnvrtc.so.13"),
+        "what is loaded stays");
+}
+
 static void search(void)
 {
   mkdir(scratch_path("lib64"), 0700);
@@ -104,6 +121,7 @@ static void search(void)
   unsetenv("LD_LIBRARY_PATH");
   scenario(MOCK_CUDA, "version=13000", "", "", for_13);
   scenario(MOCK_CUDA, "version=12040", "", "version=12040", for_12);
+  scenario(MOCK_CUDA, "version=13000", MOCK_NVRTC, "", chosen_later);
   scenario(MOCK_CUDA, "version=13000", "", "", exchanged);
 }
 

@@ -16,6 +16,7 @@
 /* `file` is guarded by qn_cuda_lock; `nvrtc` never changes again once `ready` publishes it. */
 static struct {
   bool found;
+  unsigned generation; /* of the options under which it was found */
   qn_nvrtc_file file;
   atomic_bool ready;
   qn_nvrtc nvrtc;
@@ -152,7 +153,8 @@ static qn_status find_locked(void)
 {
   search s = {0};
   char named[PATH_MAX];
-  if (state.found) return QN_OK;
+  unsigned generation = qn_option_generation();
+  if (state.found && (atomic_load(&state.ready) || state.generation == generation)) return QN_OK;
   qn_try(qn_option_text(QN_OPTION_LIBNVRTC, named, sizeof named));
   s.driver_version = qn_cuda_driver_peek(s.driver_path, sizeof s.driver_path);
   errno = 0;
@@ -164,6 +166,7 @@ static qn_status find_locked(void)
     try_loader(&s, named, 0);
   state.file = s.file;
   state.found = s.found;
+  state.generation = generation;
   if (s.found) return QN_OK;
   if (*s.refused) return qn_fail(QN_UNSUPPORTED, "no usable NVRTC: %s", s.refused);
   if (*named)
