@@ -2,7 +2,7 @@
 /* ceiling.cu - the plainest streams and arithmetic loops, as ceilings for kernels. One unit is compiled for each mix
  * (READS, UPDATES, WRITES streams; VECTORS of 16 bytes a thread, all loaded before any is stored) or rate (RATE_...).
  * Matrix units have no twin on the processor, so their PTX stands here and not among the words of base/kernel.h. */
-#include "base/kernel.h"
+#include "base/lane.h"
 
 #ifdef VECTORS
 struct stream_args {
@@ -61,7 +61,7 @@ QN_KERNEL(ceiling_rate, rate_args, a)
   for (int k = 0; k < CHAINS; k++) chain[k] = (float)(qn_thread() + k);
   for (qn_u64 round = 0; round < a.rounds; round++) {
     QN_UNROLL
-    for (int k = 0; k < CHAINS; k++) chain[k] = __builtin_fmaf(chain[k], 0.99999f, 0.00001f);
+    for (int k = 0; k < CHAINS; k++) chain[k] = qn_fma(chain[k], 0.99999f, 0.00001f);
   }
   QN_UNROLL
   for (int k = 0; k < CHAINS; k++) sum += chain[k];
