@@ -128,7 +128,7 @@ QN_FN void qn_prefetch_pack(const void *pack, qn_dtype dtype)
 typedef void qn_packs_fn(void *user, void *const data[QN_MAX_TENSORS], size_t n, qn_u64 element);
 
 /* All elements of the piece: the whole packs where they are, the rest, fewer than a pack, from zero-padded copies. */
-static void qn_walk(const qn_piece *piece, const qn_op_types *row, qn_packs_fn *packs, void *user)
+static inline void qn_walk(const qn_piece *piece, const qn_op_types *row, qn_packs_fn *packs, void *user)
 {
   const size_t n = piece->n / QN_PACK_ELEMENTS, done = n * QN_PACK_ELEMENTS, left = piece->n - done;
   _Alignas(64) char copy[QN_MAX_TENSORS][QN_PACK * sizeof(qn_f32)];

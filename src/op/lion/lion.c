@@ -17,7 +17,8 @@ _Static_assert(sizeof(qn_lion_rates) == sizeof(qn_lion_hyper), "qn_lion_rates is
                                                                                      "qn_lion_hyper");
 X(lr)
 X(beta1)
-X(beta2) X(weight_decay) X(reference_lr) X(step)
+X(beta2)
+X(weight_decay) X(reference_lr) X(step)
 #undef X
     _Static_assert((int)QN_LION_KEEP_LR == (int)QN_LION_DECAY_LR, "the decays have one order");
 _Static_assert((int)QN_LION_KEEP_RELATIVE == (int)QN_LION_DECAY_RELATIVE, "the decays have one order");

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* contract_lion.c - every refusal of Lion's calls: a status, a sentence with the words that help, and not one byte
+ * written. Each block catches one missing check. */
+#include "lion_list.h"
+#include "test.h"
+#include <math.h>
+
+static const qn_dtype f32_types[ROLES] = {QN_F32, QN_F32, QN_F32, QN_NONE};
+static const qn_dtype bf16_types[ROLES] = {QN_BF16, QN_BF16, QN_F32, QN_F32};
+static const size_t sizes[] = {6, 0, 40};
+
+static lion_list make(const qn_dtype types[ROLES]) { return lion_list_make(3, sizes, types, 7, false); }
+
+/* `change` is done to a good list l; then the step must refuse it. */
+#define REFUSED(types, words, change)                                                                                  \
+  do {                                                                                                                 \
+    lion_list l = make(types), before = make(types);                                                                   \
+    l.exec.workspace = l.workspace, l.exec.workspace_bytes = 16 * l.n;                                                 \
+    change;                                                                                                            \
+    refuses(qn_lion_step(&l.exec, &l.params, l.n, l.t[PARAM], l.t[GRAD], l.t[MOMENTUM], l.t[MASTER]), QN_BAD_ARGUMENT, \
+            words);                                                                                                    \
+    check(!memcmp(l.block, before.block, l.bytes), "nothing was written");                                             \
+    lion_list_free(&l), lion_list_free(&before);                                                                       \
+  } while (0)
+
+static void numbers(void)
+{
+  REFUSED(f32_types, "lr is -1", l.params.lr = -1);
+  REFUSED(f32_types, "lr is nan", l.params.lr = NAN);
+  REFUSED(f32_types, "lr is inf", l.params.lr = INFINITY);
+  REFUSED(f32_types, "beta1 is 1, it must lie in [0, 1)", l.params.beta1 = 1);
+  REFUSED(f32_types, "beta1 is -0.5", l.params.beta1 = -0.5);
+  REFUSED(f32_types, "beta2 is 1.5", l.params.beta2 = 1.5);
+  REFUSED(f32_types, "beta2 is nan", l.params.beta2 = NAN);
+  REFUSED(f32_types, "weight_decay is -2", l.params.weight_decay = -2);
+  REFUSED(f32_types, "weight_decay is nan", l.params.weight_decay = NAN);
+  REFUSED(f32_types, "eps is nan", l.params.eps = NAN);
+  REFUSED(f32_types, "reference_lr is -1", l.params.reference_lr = -1);
+  REFUSED(f32_types, "reference_lr is 0", (l.params.reference_lr = 0, l.params.decay = QN_LION_DECAY_RELATIVE));
+  REFUSED(f32_types, "\"squared\"", (l.params.reference_lr = 0, l.params.decay = QN_LION_DECAY_SQUARED));
+  REFUSED(f32_types, "decay is 3, it must be 0 to 2 (lr|relative|squared)", l.params.decay = 3);
+  REFUSED(f32_types, "decay is -1", l.params.decay = -1);
+  REFUSED(f32_types, "maximize is 2", l.params.maximize = 2);
+  REFUSED(f32_types, "cautious is -1", l.params.cautious = -1);
+  REFUSED(f32_types, "rounding is 2", l.params.rounding = 2);
+  REFUSED(f32_types, "momentum_rounding is 7", l.params.momentum_rounding = 7);
+}
+
+static void structs(void)
+{
+  struct {
+    qn_lion_params params;
+    char later[8];
+  } grown = {QN_LION_DEFAULTS, {0}};
+  REFUSED(f32_types, "params->size is 0", l.params.size = 0);
+  REFUSED(f32_types, "params->size is", l.params.size -= 8);
+  REFUSED(f32_types, "params->size is", l.params.size = SIZE_MAX);
+  REFUSED(f32_types, "exec->size is 0", l.exec.size = 0);
+  REFUSED(f32_types, "exec->size is", l.exec.size -= 8);
+  REFUSED(f32_types, "device kind is 9", l.exec.device.kind = (qn_device_kind)9);
+  REFUSED(f32_types, "cpu:1", l.exec.device.index = 1);
+  lion_list l = make(f32_types);
+  refuses(qn_lion_step(NULL, &l.params, l.n, l.t[0], l.t[1], l.t[2], NULL), QN_BAD_ARGUMENT, "exec is NULL");
+  refuses(qn_lion_step(&l.exec, NULL, l.n, l.t[0], l.t[1], l.t[2], NULL), QN_BAD_ARGUMENT, "params is NULL");
+  grown.params.size = sizeof grown;
+  check(!qn_lion_step(&l.exec, &grown.params, l.n, l.t[0], l.t[1], l.t[2], NULL), "a longer struct of zeros is fine");
+  grown.later[3] = 1;
+  refuses(qn_lion_step(&l.exec, &grown.params, l.n, l.t[0], l.t[1], l.t[2], NULL), QN_BAD_ARGUMENT, "does not know");
+  check(!qn_lion_step(&l.exec, &l.params, 0, NULL, NULL, NULL, NULL), "an empty list is fine");
+  l.params.lr = -1;
+  refuses(qn_lion_step(&l.exec, &l.params, 0, NULL, NULL, NULL, NULL), QN_BAD_ARGUMENT, "lr is -1");
+  check(qn_lion_workspace_bytes(NULL, 3) == 0, "no params need no workspace");
+  lion_list_free(&l);
+}
+
+static void pointers(void)
+{
+  static const uint64_t far[3] = {0, 0, (UINT64_C(1) << 60) - 39};
+  const char odd[16] = {0};
+  REFUSED(f32_types, "param is NULL", (free(l.t[PARAM]), l.t[PARAM] = NULL));
+  REFUSED(f32_types, "grad is NULL", (free(l.t[GRAD]), l.t[GRAD] = NULL));
+  REFUSED(f32_types, "momentum is NULL", (free(l.t[MOMENTUM]), l.t[MOMENTUM] = NULL));
+  REFUSED(f32_types, "the data of grad[2] (40) is NULL", l.t[GRAD][2].data = NULL);
+  REFUSED(f32_types, "grad[0] cannot be at address", l.t[GRAD][0].data = (char *)l.t[GRAD][0].data + 1);
+  REFUSED(f32_types, "grad_scale is at", l.params.grad_scale = (const float *)(const void *)(odd + 1));
+  REFUSED(f32_types, "found_inf is at", l.params.found_inf = (const float *)(const void *)(odd + 2));
+  REFUSED(f32_types, "agreement is given", l.params.agreement = l.workspace);
+  REFUSED(f32_types, "first_element[2] is 11529", l.params.first_element = far);
+  REFUSED(f32_types, "the workspace is 0 bytes", (l.params.cautious = 1, l.exec.workspace_bytes = 0));
+  REFUSED(f32_types, "the workspace is 47 bytes", (l.params.cautious = 1, l.exec.workspace_bytes = 47));
+  REFUSED(f32_types, "48 are needed", (l.params.cautious = 1, l.exec.workspace = NULL));
+  REFUSED(f32_types, "not a multiple of 16", (l.params.cautious = 1, l.exec.workspace = l.workspace + 1));
+  REFUSED(f32_types, "the workspace or the counts", (l.params.cautious = 1, l.exec.workspace = l.t[PARAM][2].data));
+  lion_list l = make(f32_types);
+  refuses(qn_lion_count(&l.exec, &l.params, l.n, l.t[0], l.t[1], l.t[2], NULL, NULL), QN_BAD_ARGUMENT,
+          "the counts are");
+  refuses(qn_lion_count(&l.exec, &l.params, l.n, l.t[0], l.t[1], l.t[2], NULL, l.t[2][2].data), QN_BAD_ARGUMENT,
+          "the counts");
+  lion_list_free(&l);
+}
+
+static const qn_device second_gpu = {QN_CUDA, 2};
+
+static void types(void)
+{
+  static const qn_dtype half_momentum[ROLES] = {QN_F32, QN_F32, QN_BF16, QN_NONE};
+  static const qn_dtype mixed[ROLES] = {QN_BF16, QN_F16, QN_F32, QN_NONE};
+  static const qn_dtype master_of_f32[ROLES] = {QN_F32, QN_F32, QN_F32, QN_F32};
+  static const qn_dtype master_grad[ROLES] = {QN_BF16, QN_F32, QN_F32, QN_F32};
+  REFUSED(half_momentum, "momentum bf16; as param/grad/momentum/master there are: f32/f32/f32, ", (void)0);
+  REFUSED(mixed, "there is no kernel for param bf16, grad f16, momentum f32", (void)0);
+  REFUSED(master_of_f32, "master f32", (void)0);
+  REFUSED(master_grad, "param bf16, grad f32, momentum f32, master f32", (void)0);
+  REFUSED(f32_types, "momentum[2] is bf16 and momentum[0] is f32", l.t[MOMENTUM][2].dtype = QN_BF16);
+  REFUSED(f32_types, "the dtype of grad[0] is 0", l.t[GRAD][0].dtype = QN_NONE);
+  REFUSED(f32_types, "the dtype of grad[0] is 77", l.t[GRAD][0].dtype = (qn_dtype)77);
+  REFUSED(f32_types, "grad f64", l.t[GRAD][0].dtype = QN_F64);
+  REFUSED(f32_types, "param[1] is on cuda:2 and the call is on cpu:0", l.t[PARAM][1].device = second_gpu);
+  REFUSED(bf16_types, "master[0] is on host:0", l.t[MASTER][0].device.kind = QN_HOST);
+}
+
+static void shapes(void)
+{
+  static const int64_t negative[] = {-40}, other[] = {5, 8}, same[] = {8, 5}, huge[] = {INT64_MAX, 16};
+  static const int64_t gaps[] = {10, 1}, overlapping[] = {4, 1}, transposed[] = {1, 8}, backwards[] = {-5, 1};
+#define SHAPE(role, d, s, st) (l.t[role][2].ndim = (d), l.t[role][2].shape = (s), l.t[role][2].strides = (st))
+#define ALL(d, s, st) (SHAPE(PARAM, d, s, st), SHAPE(GRAD, d, s, st), SHAPE(MOMENTUM, d, s, st))
+  REFUSED(f32_types, "extent 0 of param[2] is -40", ALL(1, negative, NULL));
+  REFUSED(f32_types, "param[2] has -1 dimensions", ALL(-1, same, NULL));
+  REFUSED(f32_types, "param[2] has 33 dimensions, from 0 to 32", ALL(33, same, NULL));
+  REFUSED(f32_types, "2 dimensions and no shape", ALL(2, NULL, NULL));
+  REFUSED(f32_types, "more than 2^60 elements", ALL(2, huge, NULL));
+  REFUSED(f32_types, "grad[2] has the shape 40 and param[2] has 8x5",
+          (SHAPE(PARAM, 2, same, NULL), SHAPE(MOMENTUM, 2, same, NULL)));
+  REFUSED(f32_types, "grad[2] has the shape 5x8 and param[2] has 8x5",
+          (ALL(2, same, NULL), SHAPE(GRAD, 2, other, NULL)));
+  REFUSED(f32_types, "param[2] (8x5) is not dense", ALL(2, same, gaps));
+  REFUSED(f32_types, "param[2] (8x5) is not dense", ALL(2, same, overlapping));
+  REFUSED(f32_types, "param[2] (8x5) is not dense", ALL(2, same, backwards));
+  REFUSED(f32_types, "grad[2] (8x5) is laid out in another order than param[2]",
+          (ALL(2, same, NULL), SHAPE(GRAD, 2, same, transposed)));
+  REFUSED(f32_types, "momentum[2] (8x5) is laid out in another order than param[2]",
+          (ALL(2, same, transposed), SHAPE(MOMENTUM, 2, same, NULL)));
+#undef ALL
+#undef SHAPE
+}
+
+/* Pointers that leave the block would be caught by its guard; here they only cross each other. */
+static void overlaps(void)
+{
+#define MOVE(a, j, b, k, by) (l.t[a][j].data = (char *)l.t[b][k].data + (by))
+  REFUSED(f32_types, "param[2]", MOVE(PARAM, 0, PARAM, 2, 156));
+  REFUSED(f32_types, "momentum[0]", MOVE(MOMENTUM, 0, PARAM, 0, 20));
+  REFUSED(f32_types, "share memory", MOVE(GRAD, 0, MOMENTUM, 2, 0));
+  REFUSED(f32_types, "share memory", MOVE(GRAD, 2, PARAM, 2, -4));
+  REFUSED(bf16_types, "param[2]", MOVE(GRAD, 2, PARAM, 2, 4));
+  REFUSED(bf16_types, "master[2]", MOVE(MOMENTUM, 2, MASTER, 2, 0));
+  lion_list l = make(f32_types);
+  MOVE(GRAD, 0, GRAD, 2, 8);
+  check(!lion_list_step(&l), "gradients may be shared");
+  MOVE(GRAD, 0, PARAM, 2, 160);
+  check(!lion_list_step(&l), "what touches does not overlap");
+  MOVE(MOMENTUM, 1, PARAM, 2, 4);
+  check(!lion_list_step(&l), "an empty tensor overlaps nothing");
+  lion_list_free(&l);
+#undef MOVE
+}
+
+/* More spans than the sweep's table holds: each round must know how far the rounds before reached. */
+static void long_lists(void)
+{
+  enum { N = 4001 };
+  size_t *elements = calloc(N, sizeof *elements);
+  for (size_t k = 0; k < N; k++) elements[k] = k % 3;
+  elements[0] = 1 << 18; /* 1 MiB: it reaches over thousands of others */
+  lion_list l = lion_list_make(N, elements, f32_types, 3, false),
+            before = lion_list_make(N, elements, f32_types, 3, false);
+  check(!lion_list_step(&l), "a list of %d tensors", N);
+  memcpy(before.block, l.block, l.bytes);
+  void *was = l.t[GRAD][N - 1].data;
+  l.t[GRAD][N - 1].data = (char *)l.t[PARAM][0].data + (1 << 20) - 4;
+  refuses(lion_list_step(&l), QN_BAD_ARGUMENT, "grad[4000]");
+  l.t[GRAD][N - 1].data = was;
+  was = l.t[MOMENTUM][1].data;
+  l.t[MOMENTUM][1].data = l.t[PARAM][N - 1].data;
+  refuses(lion_list_step(&l), QN_BAD_ARGUMENT, "share memory");
+  l.t[MOMENTUM][1].data = was;
+  check(!memcmp(before.block, l.block, l.bytes), "nothing was written");
+  lion_list_free(&l), lion_list_free(&before);
+  free(elements);
+}
+
+static void plans(void)
+{
+  lion_list l = make(f32_types), before = make(f32_types);
+  qn_lion_plan *plan = NULL;
+  qn_tensor moved[3];
+  static const int64_t shape[] = {39};
+  refuses(qn_lion_plan_create(NULL, &l.exec, &l.params, l.n, l.t[0], l.t[1], l.t[2], NULL), QN_BAD_ARGUMENT, "NULL");
+  refuses(qn_lion_plan_create(&plan, &l.exec, &l.params, l.n, l.t[0], NULL, l.t[2], NULL), QN_BAD_ARGUMENT, "grad");
+  check(!plan, "no plan came of it");
+  refuses(qn_lion_plan_step(NULL, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "NULL");
+  check(!qn_lion_plan_create(&plan, &l.exec, &l.params, l.n, l.t[0], l.t[1], l.t[2], NULL), "a plan");
+#define MOVED_REFUSED(words, change)                                                                                   \
+  do {                                                                                                                 \
+    memcpy(moved, l.t[GRAD], sizeof moved);                                                                            \
+    change;                                                                                                            \
+    refuses(qn_lion_plan_step(plan, &l.exec, &l.params, moved), QN_BAD_ARGUMENT, words);                               \
+  } while (0)
+  MOVED_REFUSED("grad[2] has the shape 39", moved[2].shape = shape);
+  MOVED_REFUSED("grad[2] is f16", moved[2].dtype = QN_F16);
+  MOVED_REFUSED("grad[0] is on cuda:0", moved[0].device.kind = QN_CUDA);
+  MOVED_REFUSED("the data of grad[2] (40) is NULL", moved[2].data = NULL);
+  MOVED_REFUSED("grad[2] cannot be at", moved[2].data = (char *)moved[2].data + 2);
+  MOVED_REFUSED("momentum[2]", moved[0].data = (char *)l.t[MOMENTUM][2].data + 156);
+  MOVED_REFUSED("param[2]", moved[2].data = (char *)l.t[PARAM][2].data - 4);
+  MOVED_REFUSED("no shape", moved[2].shape = NULL);
+#undef MOVED_REFUSED
+  l.params.lr = NAN;
+  refuses(qn_lion_plan_step(plan, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "lr is nan");
+  l.params.lr = 1, l.params.cautious = 1;
+  refuses(qn_lion_plan_step(plan, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "48 are needed");
+  l.exec.workspace = l.t[GRAD][2].data, l.exec.workspace_bytes = 48;
+  refuses(qn_lion_plan_step(plan, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "the workspace or the counts");
+  l.exec.device.kind = QN_HOST;
+  refuses(qn_lion_plan_step(plan, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "the plan was made for cpu:0");
+  l.exec.device.kind = QN_CPU, l.params.cautious = 0;
+  const qn_tensor *const master[QN_MAX_TENSORS] = {[MASTER] = l.t[PARAM]};
+  refuses(qn_op_plan_step((qn_plan *)plan, &l.exec, &l.params, master), QN_BAD_ARGUMENT, "the plan has none");
+  const qn_tensor *const param[QN_MAX_TENSORS] = {[PARAM] = l.t[MOMENTUM]};
+  refuses(qn_op_plan_step((qn_plan *)plan, &l.exec, &l.params, param), QN_BAD_ARGUMENT, "share memory");
+  check(!memcmp(l.block, before.block, l.bytes), "nothing was written");
+  check(!qn_lion_plan_step(plan, &l.exec, &l.params, NULL), "after all refusals the plan is as it was");
+  l.params.lr = 1;
+  check(!qn_lion_step(&before.exec, &l.params, l.n, before.t[0], before.t[1], before.t[2], NULL) &&
+            lion_list_difference(&l, &before) < 0,
+        "and steps where its tensors were");
+  qn_lion_plan_destroy(&plan);
+  check(!plan, "destroyed");
+  qn_lion_plan_destroy(&plan);
+  qn_lion_plan_destroy(NULL);
+  lion_list_free(&l), lion_list_free(&before);
+}
+
+static void generic_calls(void)
+{
+  const qn_op_info *op;
+  lion_list l = make(f32_types);
+  char params[512];
+  refuses(qn_op_find("lyon", &op), QN_BAD_ARGUMENT, "did you mean \"lion\"?");
+  refuses(qn_op_find("velociraptor", &op), QN_BAD_ARGUMENT, "velociraptor");
+  refuses(qn_op_find(NULL, &op), QN_BAD_ARGUMENT, "NULL");
+  check(!qn_op_find("lion", &op) && !strcmp(op->name, "lion"), "lion is found");
+  check(!qn_op_at(qn_op_count()) && qn_op_at(0), "the list of ops ends");
+  refuses(qn_op_defaults(op, params, 8), QN_BAD_ARGUMENT, "params has 8 bytes");
+  static const qn_lion_params defaults = QN_LION_DEFAULTS; /* static: zeros between members */
+  check(!qn_op_defaults(op, params, sizeof defaults) && !memcmp(params, &defaults, sizeof defaults),
+        "the table's defaults are the header's");
+  refuses(qn_op_step(op, &l.exec, &l.params, l.n, NULL), QN_BAD_ARGUMENT, "tensors is NULL");
+  refuses(qn_op_step(NULL, &l.exec, &l.params, l.n, NULL), QN_BAD_ARGUMENT, "op is NULL");
+  for (size_t k = 0; k < qn_op_variant_count(op); k++) {
+    qn_variant v = {.size = sizeof v};
+    check(!qn_op_variant_at(op, k, &v) && v.name && v.state && v.why[0] && v.chosen <= v.available, "%s %s: %s",
+          v.backend, v.name, v.why);
+  }
+  qn_variant none = {.size = sizeof none};
+  refuses(qn_op_variant_at(op, qn_op_variant_count(op), &none), QN_BAD_ARGUMENT, "there are");
+  lion_list_free(&l);
+}
+
+int main(void)
+{
+  numbers();
+  structs();
+  pointers();
+  types();
+  shapes();
+  overlaps();
+  long_lists();
+  plans();
+  generic_calls();
+  return test_end();
+}
