@@ -300,12 +300,14 @@ static void launches(void)
   if (status) return;
   refuses(cuda->module_function(gpu, module, "absent", &(qn_function *){NULL}), QN_DRIVER_ERROR,
           "cuLibraryGetKernel(\"absent\"): CUDA_ERROR_NOT_FOUND");
-  qn_launch run = {.blocks = 7, .threads = 256};
+  const int argument = 5;
+  qn_launch run = {.blocks = 7, .threads = 256, .argument = &argument, .argument_bytes = sizeof argument};
   size_t before = mock()->calls(NULL);
   check(cuda->launch(gpu, function, &run) == QN_OK, "it is launched");
   const mock_launch *seen = mock()->launch(0);
   check(mock()->calls(NULL) - before == 4, "by 4 calls: which context, push, launch, pop");
-  check(seen && !strcmp(seen->kernel, "turn") && seen->blocks == 7 && seen->threads == 256, "as it was said");
+  check(seen && !strcmp(seen->kernel, "turn") && seen->blocks == 7 && seen->threads == 256 && seen->argument == 5,
+        "as it was said");
   run.blocks = (uint64_t)1 << 31;
   refuses(cuda->launch(gpu, function, &run), QN_BAD_ARGUMENT, "2147483648 blocks");
   run.blocks = 1;

@@ -3,7 +3,6 @@
  * streams and events must belong to the current context's device. */
 #include "mock.h"
 #include "device/cuda/driver.h"
-#include <elf.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +29,6 @@ typedef struct object {
   void *memory; /* its own, or where it is only a handle the object itself */
   size_t bytes;
   double ms;                   /* of an event; below 0: not recorded */
-  char *image;                 /* of a library: a copy */
   struct cu_kernel_s *kernels; /* likewise */
 } object;
 
@@ -40,7 +38,6 @@ struct cu_context_s {
 struct cu_kernel_s {
   struct cu_kernel_s *next;
   char name[64];
-  size_t argument_bytes;
 };
 
 static struct {
@@ -145,7 +142,6 @@ static cu_result drop(int kind, const void *at, int error)
     next = kernel->next;
     free(kernel);
   }
-  free(found->image);
   free(found);
   return CU_SUCCESS;
 }
@@ -425,30 +421,12 @@ static cu_result cuEventElapsedTime(float *ms, cu_event from, cu_event to)
 
 /* ---- kernels ---- */
 
-/* Bytes of an image: a CUDA binary ends behind its last section or its table of them, another image is a text. */
-static size_t image_bytes(const char *image)
-{
-  const Elf64_Ehdr *elf = (const Elf64_Ehdr *)(const void *)image;
-  if (memcmp(image, ELFMAG, SELFMAG)) return strlen(image) + 1;
-  const Elf64_Shdr *table = (const Elf64_Shdr *)(const void *)(image + elf->e_shoff);
-  size_t end = elf->e_shoff + elf->e_shnum * sizeof *table;
-  for (int k = 0; k < elf->e_shnum; k++)
-    if (table[k].sh_type != SHT_NOBITS && table[k].sh_offset + table[k].sh_size > end)
-      end = table[k].sh_offset + table[k].sh_size;
-  return end;
-}
-
 static cu_result cuLibraryLoadData(cu_library *library, const void *image, int *jit_options, void **jit_values,
                                    unsigned n_jit, int *options, void **values, unsigned n)
 {
   BEGIN_IN_CONTEXT();
   REQUIRE(image && !jit_options && !jit_values && !n_jit && !options && !values && !n, INVALID_VALUE);
-  object *made = add(LIBRARY, 0, NULL);
-  size_t bytes = image_bytes(image);
-  made->image = malloc(bytes);
-  if (!made->image) abort();
-  memcpy(made->image, image, bytes);
-  *library = (cu_library)(void *)made;
+  *library = (cu_library)(void *)add(LIBRARY, 0, NULL);
   return CU_SUCCESS;
 }
 
@@ -458,50 +436,18 @@ static cu_result cuLibraryUnload(cu_library library)
   return drop(LIBRARY, library, INVALID_HANDLE);
 }
 
-/* The section of a CUDA binary with that name; NULL if there is none or the image is not one. */
-static const Elf64_Shdr *section(const char *image, const char *name)
-{
-  const Elf64_Ehdr *elf = (const Elf64_Ehdr *)(const void *)image;
-  if (memcmp(image, ELFMAG, SELFMAG)) return NULL;
-  const Elf64_Shdr *table = (const Elf64_Shdr *)(const void *)(image + elf->e_shoff);
-  const char *names = image + table[elf->e_shstrndx].sh_offset;
-  for (int k = 0; k < elf->e_shnum; k++)
-    if (!strcmp(names + table[k].sh_name, name)) return &table[k];
-  return NULL;
-}
-
-/* Bytes of a kernel's parameters: the attribute 0x19 (a 16-bit value) in its section of information. */
-static size_t parameter_bytes(const char *image, const char *kernel)
-{
-  char name[96];
-  snprintf(name, sizeof name, ".nv.info.%s", kernel);
-  const Elf64_Shdr *info = section(image, name);
-  if (!info) return 0;
-  const unsigned char *at = (const unsigned char *)image + info->sh_offset, *end = at + info->sh_size;
-  while (at + 4 <= end) {
-    unsigned value = at[2] | (unsigned)at[3] << 8;
-    if (at[1] == 0x19) return value;
-    at += 4 + (at[0] == 4 ? value : 0);
-  }
-  return 0;
-}
-
-/* A kernel of a CUDA binary; of any other image every name that does not begin with "absent". */
+/* Every name is a kernel that does not begin with "absent". */
 static cu_result cuLibraryGetKernel(cu_kernel *kernel, cu_library library, const char *name)
 {
   BEGIN_IN_CONTEXT();
   object *found = find(LIBRARY, library, 0);
-  char text[96];
   REQUIRE(found, INVALID_HANDLE);
-  snprintf(text, sizeof text, ".text.%s", name);
-  bool binary = !memcmp(found->image, ELFMAG, SELFMAG);
-  REQUIRE(binary ? section(found->image, text) != NULL : strncmp(name, "absent", 6) != 0, NOT_FOUND);
+  REQUIRE(strncmp(name, "absent", 6), NOT_FOUND);
   struct cu_kernel_s *made = calloc(1, sizeof *made); /* lives as long as its library */
   if (!made) abort();
   made->next = found->kernels;
   found->kernels = made;
   snprintf(made->name, sizeof made->name, "%s", name);
-  made->argument_bytes = binary ? parameter_bytes(found->image, name) : 0;
   *kernel = made;
   return CU_SUCCESS;
 }
@@ -535,9 +481,7 @@ static cu_result cuLaunchKernel(cu_function function, unsigned grid_x, unsigned 
     mock_launch *note = &mock.launch[mock.n_launches];
     *note = (mock_launch){.device = here(), .blocks = grid_x, .threads = block_x, .stream = stream};
     snprintf(note->kernel, sizeof note->kernel, "%s", kernel->name);
-    note->argument_bytes = kernel->argument_bytes;
-    note->argument = kernel->argument_bytes && arguments ? malloc(kernel->argument_bytes) : NULL;
-    if (note->argument) memcpy(note->argument, arguments[0], kernel->argument_bytes);
+    note->argument = arguments ? *(const int *)arguments[0] : 0;
   }
   mock.n_launches++;
   pthread_mutex_unlock(&mock.mutex);

@@ -18,8 +18,7 @@ typedef struct mock_launch {
   int device;
   unsigned blocks, threads;
   void *stream;
-  size_t argument_bytes; /* as the binary declares its parameters; 0 where it is no binary */
-  void *argument;        /* a copy of that many bytes */
+  int argument; /* the first bytes of it; 0: there is none */
 } mock_launch;
 
 typedef struct mock_api {
