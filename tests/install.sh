@@ -49,4 +49,8 @@ static=$(pkg-config --cflags --libs --static quern | sed "s|-lquern|$libdir/libq
 }
 quern=$(find "$work/to" -path '*/bin/quern')
 check "the command is installed and runs" env LD_LIBRARY_PATH="$libdir" "$quern" --version
+check "with its completion" grep -q 'complete -F _quern quern' "$(find "$work/to" -name quern.bash)"
+if command -v help2man >/dev/null; then
+  check "and its man page" grep -q '^.SH SYNOPSIS' "$(find "$work/to" -name quern.1)"
+fi
 finish

@@ -44,6 +44,7 @@ look() {
   need compiles "$cc" "$work/hash.c" -- libxxhash-dev
   [ "$part" = test ] || return 0
   need have git -- git
+  need have help2man -- help2man
   need have gcc -- gcc
   need compiles clang -fsanitize=address,undefined "$work/main.c" -- clang libclang-rt-dev
   need compiles clang -fsanitize=thread "$work/main.c" -- clang libclang-rt-dev
