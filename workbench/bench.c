@@ -306,7 +306,7 @@ static qn_status measure(qn_bench *b, qn_stage *stage, const qn_exec *exec)
                                  : device           ? 5
                                                     : 15,
                      .error = 0.005,
-                     .least = device ? 30 : 7,
+                     .least = device ? 30 : 6, /* the fewest that have an interval */
                      .most = 500,
                      .trace = b->ask.trace,
                      .progress = b->ask.progress};

@@ -41,7 +41,7 @@ static qn_status measure(const qn_bench_request *ask, const qn_exec *exec, qn_st
   const qn_sampling how = {.exec = *exec,
                            .timer = QN_TIMER_SIMPLE,
                            .warm = true,
-                           .budget_s = 0.3,
+                           .budget_s = 0.15,
                            .error = 0.01,
                            .least = 15,
                            .most = 200,

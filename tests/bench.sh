@@ -1,0 +1,92 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# bench.sh QUERN - bench, roofline, compare and report as their users meet them, on sizes so small that no figure means
+# anything: what is printed and kept, what is refused and how. No GPU is seen, whatever the machine has.
+set -u
+quern=$(realpath "$1")
+. "$(dirname "$(realpath "$0")")/tap.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/home" "$work/tmp" && cd "$work" || exit 1
+for variable in $(env | sed -n 's/^\(QUERN_[A-Za-z_]*\)=.*/\1/p'); do unset "$variable"; done
+export HOME="$work/home" TMPDIR="$work/tmp" QUERN_LIBCUDA=/nowhere/libcuda.so.1
+unset XDG_CACHE_HOME LD_LIBRARY_PATH NO_COLOR
+escape=$(printf '\033')
+
+# bench STATUS ARGUMENT...: exits with it; output is kept in out and err
+bench() {
+  want=$1 && shift
+  "$quern" "$@" >out 2>err
+  got=$?
+  [ "$got" = "$want" ] || { echo "exit status $got, not $want"; cat out err; return 1; }
+}
+# refused STATUS WORDS ARGUMENT...: so, with one sentence that has these words and no output
+refused() {
+  status=$1 words=$2 && shift 2
+  bench "$status" "$@" && grep -qF -- "$words" err && [ ! -s out ] || { cat out err; return 1; }
+}
+has() { grep -qF -- "$1" out || { echo "not printed: $1"; cat out; return 1; }; }
+python() { python3 -c "import json, sys
+lines = [json.loads(line) for line in open('a.jsonl')]
+$1" || return 1; }
+
+check "a bench ends well" bench 0 bench lion --workload 5x1003 --backend cpu --seconds 0.05 --json a.jsonl --trace t.json
+check "it says what ran" has "lion over 5x1003: 5 tensors, 5,015 elements of 20 bytes, types f32 f32 f32"
+check "the check's result" has "10,030 written elements equal the reference bit for bit"
+check "the share of a ceiling" has "of ceiling"
+check "the speed-up" has "over the unfused form"
+check "and what a step allocates" has "0 bytes allocated"
+check "nothing on standard error in a pipe" test ! -s err
+check "and no escapes" sh -c "! grep -q '$escape' out"
+check "its line of JSON is whole" python "
+a = lines[0]
+assert len(lines) == 1 and a['op'] == 'lion' and a['check']['right'] is True and a['workload'] == '5x1003', a
+assert len(a['fused']['samples_ns']) == len(a['unfused']['samples_ns']) >= 6
+assert a['bytes_per_element'] == 20 and a['set_bytes_per_element'] == 12 and a['allocated_bytes'] == 0
+assert a['machine']['processor'] and a['build']['compiler'] and a['date'].endswith('Z')"
+check "the trace is one that browsers read" python3 -c "
+import json
+spans = [s for s in json.load(open('t.json'))['traceEvents'] if s['ph'] == 'X']
+assert {s['tid'] for s in spans} == {0, 1} and all(s['dur'] > 0 for s in spans)
+assert any(s['name'] == 'lion' and s['args']['launches'] == 0 for s in spans if 'args' in s)"
+check "device sources on the host, with all timers" bench 0 bench lion -w 2x999 -b host -t all --seconds 0.02 --json a.jsonl
+check "a step is one launch" has "1 launch, 0 bytes allocated"
+check "each timer has its line" python "assert [l['timer'] for l in lines[1:]] == ['event', 'simple', 'do_bench'] and all(l['launches'] == 1 for l in lines[1:])"
+check "other types and parameters" bench 0 bench lion -w 1x777 -b cpu --types bf16,bf16,f32,f32 --set rounding=stochastic --set lr=3e-4 \
+  --seconds 0.02 --json a.jsonl
+check "are kept with the line" python "assert lines[4]['params']['lr'] == 3e-4 and lines[4]['params']['rounding'] == 1 and lines[4]['types'] == 'bf16 bf16 f32 f32'"
+check "first use in processes of their own" bench 0 bench lion -w 1x64 -b host --seconds 0.01 --first-use
+check "cold and from disk" has "where the kernel is on disk"
+check "which leave nothing behind" sh -c "test -z \"\$(ls '$work/tmp')\""
+check "break-even" bench 0 bench lion -b cpu --break-even --json a.jsonl
+check "says a size or that there is none" has "break-even: "
+
+check "compare with itself" bench 0 compare a.jsonl a.jsonl
+check "finds the same" has "same"
+check "a garbled file is refused with its line" sh -c "head -c 500 a.jsonl >cut.jsonl; ! '$quern' compare a.jsonl cut.jsonl 2>err && grep -q 'cut.jsonl:1: ' err"
+check "a missing one too" refused 2 "none.jsonl" compare a.jsonl none.jsonl
+check "one file alone" refused 2 "two files" compare a.jsonl
+
+check "a roofline, drawn with the kernels" bench 0 roofline -b cpu --largest 1 --svg r.svg --results a.jsonl --json a.jsonl
+check "is an SVG" sh -c "head -c 5 r.svg | grep -q '<svg ' && tail -n 1 r.svg | grep -q '</svg>'"
+check "with a point for the kernel" grep -q "lion 5x1003" r.svg
+printf 'top\n<!-- quern report: begin -->\n<!-- quern report: end -->\nend\n' >doc.md
+check "tables from all of it" bench 0 report a.jsonl --into doc.md --svg again.svg
+check "stand between the marks" sh -c "grep -q '^| lion | 5x1003 | f32 f32 f32 | ' doc.md && head -n 1 doc.md | grep -q top && tail -n 1 doc.md | grep -q end"
+check "and the picture is drawn from the file alone" grep -q "lion 5x1003" again.svg
+
+check "an unknown op" refused 2 'did you mean "lion"' bench lino
+check "an unknown workload" refused 2 "did you mean gpt2-124m?" bench lion -w gpt2-124
+check "an unknown timer" refused 2 "event" bench lion -t evnt
+check "an unknown backend" refused 2 'did you mean "cuda"' bench lion -b cude
+check "no GPU where one is asked for" refused 3 "/nowhere/libcuda.so.1" bench lion -b cuda
+check "types that there are not" refused 2 "f16 f16 f32 f32" bench lion --types f64
+check "a parameter out of range" refused 2 "lr is -1" bench lion -w 1x64 -b cpu --set lr=-1
+check "an unknown parameter" refused 2 "did you mean" bench lion -w 1x64 -b cpu --set lrr=1
+check "more memory than there is" refused 1 "GB are free" bench lion -w 4x100G -b cpu
+check "both a workload and a file" refused 2 "not both" bench lion -w 1x64 -p x.safetensors
+check "a file that is not one" sh -c "echo nonsense >x.safetensors; ! '$quern' bench lion -b cpu -p x.safetensors 2>err && grep -q x.safetensors err"
+check "no time" refused 2 "seconds" bench lion --seconds 0
+check "a file that cannot be written" sh -c "! '$quern' bench lion -w 1x64 -b cpu --seconds 0.01 --json /nowhere/x.jsonl >out 2>err && grep -q /nowhere/x.jsonl err"
+check "nothing is left in the user's home but the cache" sh -c "test \"\$(ls -A home)\" = '' || test \"\$(ls -A home)\" = .cache"
+finish
