@@ -3,6 +3,7 @@
  * with everything that can be wrong with a compiler, and what is left behind (nothing). */
 #include "device/host/child.h"
 #include "device/host/host.h"
+#include "device/unit.h"
 #include "cpu/tier.h"
 #include "scratch.h"
 #include "test.h"
@@ -292,6 +293,31 @@ static void errors_name_the_line(void)
   refuses(b->compile(host, &(qn_unit){.source = "op/none.cu"}, &(qn_image){0}), QN_BAD_ARGUMENT, "\"op/none.cu\"");
 }
 
+/* A source is put in once, but not where an #if may hide it; and lines keep their numbers. */
+static void includes_are_put_in(const char *opening)
+{
+  char text[1024];
+  snprintf(text, sizeof text, "%s%s", opening,
+           "#ifdef NEVER\n#include \"base/kernel.h\"\n#endif\n"
+           "  #  include \"base/kernel.h\" // again\n"
+           "#include \"base/kernel.h\"\n"
+           "struct a { int x; };\nQN_KERNEL(nothing, a, b) { (void)b; }\nint line = eleven;\n");
+  const char *const defines[] = {"eleven=11", "NAMED", NULL}, *const none[] = {NULL};
+  qn_unit unit = {.source = "dir/broken.cu", .text = text, .defines = defines};
+  qn_text all = {0};
+  qn_image image = {0};
+  int times = 0;
+  check(qn_unit_expand(&unit, &all) == QN_OK, "a text with includes is put together");
+  for (const char *at = all.at; at && (at = strstr(at, "#ifndef QN_BASE_KERNEL_H")); at++) times++;
+  check(times == 2, "what is included under an #if and twice outside stands there %d times", times);
+  check(all.at && strstr(all.at, "#define eleven 11\n#define NAMED 1\n") == all.at, "the defines come first");
+  check(b->compile(host, &unit, &image) == QN_OK, "and it compiles");
+  qn_image_free(&image);
+  unit.defines = none;
+  refuses(b->compile(host, &unit, &image), QN_COMPILE_ERROR, "broken.cu:11:");
+  qn_text_free(&all);
+}
+
 static const char *script(const char *name, const char *body)
 {
   char text[512];
@@ -434,6 +460,8 @@ int main(void)
   every_load_is_its_own();
   launches_are_checked();
   errors_name_the_line();
+  includes_are_put_in("// one\n// two\n// three\n");
+  includes_are_put_in("#ifndef HERE\n#define HERE\n#endif\n");
   compilers_fail_in_many_ways();
   a_late_child_is_killed();
   nothing_is_left();

@@ -1,50 +1,81 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unit.c - puts a unit's text together from the embedded sources. The same text is what the host's compiler gets and
- * what a kernel's key is made of, so nothing that a kernel can reach is missing from its key. It is no preprocessor:
- * an include inside a branch not taken is put in its place too, and include guards do the rest. */
+/* unit.c - puts a unit's text together from the embedded sources. The same text is what the compilers get and what a
+ * kernel's key is made of, so nothing that a kernel can reach is missing from its key. It is no preprocessor: what
+ * stands in a branch not taken is put in its place too, and include guards do the rest. */
 #include "device/unit.h"
 #include "core/source.h"
 #include <string.h>
 
-enum { MOST_DEPTH = 16, NAME_BYTES = 256 };
+enum { MOST_DEPTH = 16, MOST_SOURCES = 64, NAME_BYTES = 256 };
 
-/* The name in a line `#include "name"`; false for any other line. */
-static bool included_name(const char *line, size_t length, char name[NAME_BYTES])
+typedef struct expansion {
+  qn_text *text;
+  const qn_source *whole[MOST_SOURCES]; /* these stand in the text where no #if can hide them: once is enough */
+  size_t n_whole;
+} expansion;
+
+/* What stands behind a line's #, or NULL. */
+static const char *directive(const char *line)
 {
-  const char *at = line, *end = line + length;
-  while (at < end && (*at == ' ' || *at == '\t')) at++;
-  if (at == end || *at++ != '#') return false;
-  while (at < end && (*at == ' ' || *at == '\t')) at++;
-  if ((size_t)(end - at) < strlen("include") || memcmp(at, "include", strlen("include"))) return false;
+  line += strspn(line, " \t");
+  if (*line != '#') return NULL;
+  return line + 1 + strspn(line + 1, " \t");
+}
+
+static bool starts(const char *text, const char *word) { return text && !strncmp(text, word, strlen(word)); }
+
+/* The name in a directive `include "name"`; false for any other. */
+static bool included_name(const char *at, char name[NAME_BYTES])
+{
+  if (!starts(at, "include")) return false;
   at += strlen("include");
-  while (at < end && (*at == ' ' || *at == '\t')) at++;
-  if (at == end || *at++ != '"') return false;
-  const char *close = memchr(at, '"', (size_t)(end - at));
-  if (!close || close - at >= NAME_BYTES) return false;
-  memcpy(name, at, (size_t)(close - at));
-  name[close - at] = 0;
+  at += strspn(at, " \t");
+  if (*at++ != '"') return false;
+  size_t length = strcspn(at, "\"\n");
+  if (at[length] != '"' || length >= NAME_BYTES) return false;
+  memcpy(name, at, length);
+  name[length] = 0;
   return true;
 }
 
-static qn_status expand(const char *name, const char *source, int depth, qn_text *text)
+static bool is_whole(const expansion *e, const qn_source *source)
+{
+  for (size_t k = 0; k < e->n_whole; k++)
+    if (e->whole[k] == source) return true;
+  return false;
+}
+
+/* `hidden`: the text stands inside an #if. An #ifndef that comes first and holds to the end is the include guard, which
+ * hides nothing. */
+static qn_status expand(expansion *e, const char *name, const char *source, bool hidden, int nesting)
 {
   char inner[NAME_BYTES];
-  size_t number = 1;
-  if (depth > MOST_DEPTH)
+  int depth = 0, guard = -1; /* -1: no directive yet */
+  if (nesting > MOST_DEPTH)
     return qn_fail(QN_BAD_ARGUMENT, "%s: sources include each other more than %d deep", name, MOST_DEPTH);
-  qn_text_add(text, "#line 1 \"%s\"\n", name);
+  qn_text_add(e->text, "#line 1 \"%s\"\n", name);
+  size_t number = 1;
   for (const char *line = source; *line; number++) {
+    const char *word = directive(line);
     size_t length = strcspn(line, "\n");
-    if (included_name(line, length, inner)) {
+    if (word && guard < 0) guard = starts(word, "ifndef");
+    depth += starts(word, "if") - starts(word, "endif");
+    if (word && depth == 0) guard = 0;
+    if (included_name(word, inner)) {
       const qn_source *found = qn_source_find(inner);
       qn_require(found, "%s:%zu includes \"%s\", which is not among the embedded sources", name, number, inner);
-      qn_try(expand(inner, found->text, depth + 1, text));
-      qn_text_add(text, "#line %zu \"%s\"\n", number + 1, name);
-    } else {
-      qn_text_add_bytes(text, line, length);
-      qn_text_add_bytes(text, "\n", 1);
+      if (!is_whole(e, found)) {
+        bool inner_hidden = hidden || depth > guard;
+        if (!inner_hidden && e->n_whole < MOST_SOURCES) e->whole[e->n_whole++] = found;
+        qn_try(expand(e, inner, found->text, inner_hidden, nesting + 1));
+        qn_text_add(e->text, "#line %zu \"%s\"\n", number, name);
+      }
+      length = 0; /* its line stays, empty, so that the numbers of those behind it do */
     }
-    line += length + (line[length] == '\n');
+    qn_text_add_bytes(e->text, line, length);
+    qn_text_add_bytes(e->text, "\n", 1);
+    line += strcspn(line, "\n");
+    line += *line == '\n';
   }
   return QN_OK;
 }
@@ -61,6 +92,6 @@ qn_status qn_unit_expand(const qn_unit *unit, qn_text *text)
     size_t length = strcspn(*define, "=");
     qn_text_add(text, "#define %.*s %s\n", (int)length, *define, (*define)[length] ? *define + length + 1 : "1");
   }
-  qn_try(expand(unit->source, source, 0, text));
+  qn_try(expand(&(expansion){.text = text}, unit->source, source, false, 0));
   return text->failed ? qn_fail(QN_NO_MEMORY, "%s: no memory for its text", unit->source) : QN_OK;
 }

@@ -154,25 +154,17 @@ static qn_status keep_call(const ask *a, const qn_function *function, uint64_t s
   return QN_OK;
 }
 
-/* ---- the full key: a line for people, the target, the defines, and the text by length and hash ---- */
+/* ---- the full key: a line for people, the target, and all text that the compiler will see, defines and includes in
+ * their places. The text itself, not a hash of it: what is compared in the end is everything. ---- */
 static qn_status make_key(const qn_backend *backend, qn_device device, const qn_unit *unit, qn_text *key)
 {
   char target[TARGET_BYTES];
-  qn_text text = {0};
+  const char *slash = strrchr(unit->source, '/');
   qn_try(backend->target(device, target, sizeof target));
-  qn_status status = qn_unit_expand(unit, &text);
-  if (status == QN_OK) {
-    qn_hash128 hash = qn_hash(text.at, text.length);
-    const char *slash = strrchr(unit->source, '/');
-    qn_text_add(key, "%s for %.*s", slash ? slash + 1 : unit->source, (int)strcspn(target, "\n"), target);
-    for (const char *const *d = unit->defines; d && *d; d++) qn_text_add(key, " %s", *d);
-    qn_text_add(key, "\n%s\nsource %s, %zu bytes, XXH3-128 %016llx%016llx\n", target, unit->source, text.length,
-                (unsigned long long)hash.high, (unsigned long long)hash.low);
-    for (const char *const *d = unit->defines; d && *d; d++) qn_text_add(key, "define %s\n", *d);
-    if (key->failed) status = qn_fail(QN_NO_MEMORY, "%s: no memory for its key", unit->source);
-  }
-  qn_text_free(&text);
-  return status;
+  qn_text_add(key, "%s for %.*s", slash ? slash + 1 : unit->source, (int)strcspn(target, "\n"), target);
+  for (const char *const *define = unit->defines; define && *define; define++) qn_text_add(key, " %s", *define);
+  qn_text_add(key, "\n%s\n", target);
+  return qn_unit_expand(unit, key);
 }
 
 /* ---- modules ---- */
