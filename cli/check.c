@@ -56,8 +56,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case KEY_LEG: order->leg = parse_leg(arg, state); return 0;
   case KEY_SEED: order->seed = parse_number("--seed", arg, UINT64_MAX, state); return 0;
   case KEY_ONLY: order->only = arg; return 0;
-  case KEY_QUICK: order->level = QN_QUICK; return 0;
-  case KEY_FULL: order->level = QN_FULL; return 0;
+  case KEY_QUICK:
+  case KEY_FULL:
+    if (order->level != QN_NORMAL) argp_error(state, "--quick or --full, one of them and once");
+    order->level = key == KEY_QUICK ? QN_QUICK : QN_FULL;
+    return 0;
   case KEY_SELFTEST: order->leg = QN_LEG_SELFTEST; return 0;
   case KEY_JSON: order->json = true; return 0;
   case ARGP_KEY_ARG:

@@ -69,6 +69,7 @@ check "an unknown letter" says 2 "there is no option -x" list -x
 check "an unknown op" says 2 "lion" list lino
 check "two ops" says 2 "one op at a time: lion or lion" list lion lion
 check "an unknown leg" says 2 "did you mean golden?" check --leg goldn
+check "quick and full at once" says 2 "--quick or --full" check --quick --full
 check "an unknown op to bench" says 2 "lion" bench lino
 check "an unknown workload" says 2 "did you mean gpt2-124m" bench --workload gpt2-125m
 check "a parameter file that is none" says 2 "/dev/null" bench --params /dev/null
