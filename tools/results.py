@@ -16,7 +16,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 LANES = {  # lane: its build folder, and what of meson's suites runs in it (None: all but `without`)
     "gcc": ("build", None, set()),
     "valgrind": ("build", {"contract"}, set()),
-    "asan": ("build-asan", None, {"nvrtc", "text"}),
+    "asan": ("build-asan", None, {"nvrtc", "text", "build"}),
     "clang": ("build-clang", None, {"nvrtc", "text"}),
     "tsan": ("build-tsan", {"threads"}, set()),
     "aarch64": ("build-aarch64", None, set()),

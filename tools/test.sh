@@ -5,7 +5,7 @@
 #   gcc       everything, with every CUDA source compiled for every architecture
 #   tiers     the ops' tests with each CPU tier that this machine has, by mask
 #   valgrind  the contract tests under memcheck
-#   asan      everything under AddressSanitizer and UBSan, gcc
+#   asan      everything that runs our code, under AddressSanitizer and UBSan, gcc
 #   clang     everything, clang
 #   tsan      what uses threads under ThreadSanitizer, clang
 #   aarch64   what needs no jansson, cross-compiled, under qemu
@@ -60,7 +60,7 @@ print(*dict.fromkeys(v["name"] for op in ops for v in op["variants"] if v["state
     ;;
   asan)
     compile build-asan gcc -Db_sanitize=address,undefined
-    lane asan build-asan --no-suite nvrtc --no-suite text
+    lane asan build-asan --no-suite nvrtc --no-suite text --no-suite build
     ;;
   clang)
     compile build-clang clang
