@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sum up what tools/test.sh left in build/results: results.py [--complete].
+"""Sum up what tools/test.sh left in build/results: results.py [--complete] [LANE...].
 
 A line of TAP counts as one; so does a test that ends badly without a line that says so. --complete fails besides unless
 what ran is what should have: every lane that this machine can run, every test that meson knows in that lane, a check of
 each op, variant and row of types that `quern list --json` says runs here, an NVRTC compile of each op's rows for each
-architecture; and unless each skipped line gives a reason that this machine bears out. The last line is
-"N passed, N failed"."""
+architecture. What is not possible here is listed with its reason. The last line is "N passed, N failed"."""
+import collections
 import json
 import pathlib
 import re
@@ -52,10 +52,9 @@ def known_tests(folder, only, without):
     return {name for name, of in suites.items() if not of & without and (only is None or of & only)}
 
 
-def missing_tests(ran, tiers):
+def missing_tests(ran):
     """Lanes and tests that should have run."""
-    lanes = LANES | {f"tier-{tier}": ("build", {"op"}, set()) for tier in tiers}
-    for lane, (folder, only, without) in lanes.items():
+    for lane, (folder, only, without) in LANES.items():
         if ran.get(lane) is None:
             yield f"lane {lane} did not run"
             continue
@@ -68,25 +67,35 @@ def types_of(row, tensors):
     return " ".join(row["tensors"][t["name"]]["dtype"] for t in tensors if t["name"] in row["tensors"])
 
 
+def wanted_checks(op):
+    """How the lines begin that the registry and the variants of this machine imply; `quern check` names them."""
+    runs = [v for v in op["variants"] if v["state"] == "runs"]
+    rows = range(len(op["types"]))
+    for variant in runs:
+        target = f"{variant['backend']}/{variant['name']}"
+        yield from (f"{op['name']} leg1/{target}/row{row} " for row in rows)
+        yield f"{op['name']} leg3/{target}/"
+    yield from (f"{op['name']} leg2/cpu/ref/row{row} " for row in rows)
+    yield from (f"{op['name']} leg4/{backend}" for backend in sorted({v["backend"] for v in runs}))
+    yield f"{op['name']} leg5/"
+    for test in introspect("build", "tests"):
+        if test["name"].startswith("nvrtc "):
+            arch = test["name"].split()[1]
+            yield from (f"{arch} {op['name']} ({types_of(row, op['tensors'])}) flags" for row in op["types"])
+
+
 def missing_checks(ran, ops):
-    """Checks that the registry and the variants of this machine imply."""
     lines = [what for test in ran.get("gcc") or [] for ok, what, skipped in lines_of(test) if ok and not skipped]
     for op in ops:
-        for variant in (v for v in op["variants"] if v["state"] == "runs"):
-            for row in op["types"]:
-                wanted = (op["name"], variant["backend"], variant["name"], types_of(row, op["tensors"]))
-                if not any(all(re.search(rf"(?<!\w){re.escape(w)}(?!\w)", line) for w in wanted) for line in lines):
-                    yield "no check of " + " ".join(wanted)
-        for test in (t for t in introspect("build", "tests") if t["name"].startswith("nvrtc ")):
-            for row in op["types"]:
-                head = f"{test['name'].split()[1]} {op['name']} ({types_of(row, op['tensors'])}) flags"
-                if not any(line.startswith(head) for line in lines):
-                    yield "not compiled: " + head
+        for head in wanted_checks(op):
+            if not any(line.startswith(head) for line in lines):
+                yield f"no check passed that begins \"{head}\""
 
 
 def main():
     complete = "--complete" in sys.argv[1:]
-    ran = {path.stem: read(path.stem) for path in sorted((root / "build/results").glob("*.jsonl"))}
+    lanes = [a for a in sys.argv[1:] if a != "--complete"] or list(LANES)
+    ran = {lane: tests for lane in lanes if (tests := read(lane)) is not None}
     passed = failed = 0
     for lane, tests in ran.items():
         lines = [(short(test["name"]), *line) for test in tests for line in lines_of(test)]
@@ -98,13 +107,12 @@ def main():
               + (f", {len(skipped)} not possible here" if skipped else ""))
         for name, what in bad:
             print(f"  failed: {name}: {what}")
-        for name, what in skipped:
-            print(f"  not possible here: {name}: {what.partition('# SKIP')[2].strip()}")
+        for reason, n in collections.Counter(what.partition("# SKIP")[2].strip() for _, what in skipped).items():
+            print(f"  not possible here ({n}): {reason}")
     if complete:
         listed = subprocess.run([root / "build/cli/quern", "list", "--json"], check=True, capture_output=True, text=True)
         ops = json.loads(listed.stdout)["ops"]
-        tiers = {v["name"] for op in ops for v in op["variants"] if v["backend"] == "cpu" and v["state"] == "runs"}
-        missing = [*missing_tests(ran, sorted(tiers)), *missing_checks(ran, ops)]
+        missing = [*missing_tests(ran), *missing_checks(ran, ops)]
         failed += len(missing)
         for what in missing:
             print(f"  failed: {what}")

@@ -3,7 +3,6 @@
 # test.sh [LANE...] - the test matrix; without names all lanes. Each builds in a folder of its own and leaves its results
 # in build/results, which tools/results.py reads: it fails where a test that should have run did not.
 #   gcc       everything, with every CUDA source compiled for every architecture
-#   tiers     the ops' tests with each CPU tier that this machine has, by mask
 #   valgrind  the contract tests under memcheck
 #   asan      everything that runs our code, under AddressSanitizer and UBSan, gcc
 #   clang     everything, clang
@@ -11,7 +10,7 @@
 #   aarch64   what needs no jansson, cross-compiled, under qemu
 set -eu
 cd "$(dirname "$0")/.."
-lanes=${*:-gcc tiers valgrind asan clang tsan aarch64}
+lanes=${*:-gcc valgrind asan clang tsan aarch64}
 results=build/results
 archs="75 80 86 89 90 100 120"
 [ $# -gt 0 ] || rm -rf "$results"
@@ -34,7 +33,7 @@ lane() {
   mkdir -p "$results"
   rm -f "$results/$name.jsonl" "$folder"/meson-logs/testlog*.json
   tools/meson.sh test -C "$folder" --no-rebuild --print-errorlogs "$@" || status=1
-  cp "$folder"/meson-logs/testlog*.json "$results/$name.jsonl"
+  cp "$folder"/meson-logs/testlog*.json "$results/$name.jsonl" || status=1
 }
 
 for lane in $lanes; do
@@ -45,14 +44,6 @@ for lane in $lanes; do
     QUERN_LIBNVRTC=$(python3 tools/nvrtc.py $archs)
     export QUERN_LIBNVRTC
     lane gcc build
-    ;;
-  tiers)
-    compile build "${CC:-cc}"
-    rm -f "$results"/tier-*.jsonl
-    tiers=$(build/cli/quern list --json --backend cpu | python3 -c 'import json, sys
-ops = json.load(sys.stdin)["ops"]
-print(*dict.fromkeys(v["name"] for op in ops for v in op["variants"] if v["state"] == "runs"))')
-    for tier in $tiers; do QUERN_CPU=$tier lane "tier-$tier" build --suite op; done
     ;;
   valgrind)
     compile build "${CC:-cc}"
@@ -79,10 +70,11 @@ print(*dict.fromkeys(v["name"] for op in ops for v in op["variants"] if v["state
     unset CXX
     ;;
   *)
-    echo "test.sh: $lane is no lane: gcc tiers valgrind asan clang tsan aarch64" >&2
+    echo "test.sh: $lane is no lane: gcc valgrind asan clang tsan aarch64" >&2
     exit 2
     ;;
   esac
 done
-python3 tools/results.py || status=1
+# shellcheck disable=SC2086
+python3 tools/results.py $lanes || status=1
 exit $status
