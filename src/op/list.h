@@ -22,7 +22,9 @@ typedef struct qn_list {
   size_t n;
   const qn_tensor *tensors[QN_MAX_TENSORS]; /* by role; NULL: not given */
   int64_t *counts;
-  size_t row;         /* of the type table; qn_list_check finds it */
+  size_t row;    /* of the type table; qn_list_check finds it */
+  void *scratch; /* lent for the check of overlap; NULL: none */
+  size_t scratch_bytes;
   qn_list_kept *kept; /* of a plan for a device; moved: since its last step some pointer changed */
   bool moved;
 } qn_list;
@@ -49,6 +51,8 @@ typedef struct qn_span {
 qn_span qn_span_of(size_t role, size_t k, const qn_tensor *t);
 /* What the call writes beside the tensors: the counts, or the workspace if it is used; begin == end: nothing. */
 qn_span qn_span_beside(const qn_list *list);
+/* Scratch with which a check over so many tensors (of all roles) takes one round. */
+size_t qn_overlap_scratch(size_t n_tensors);
 /* No written bytes, those beside included, are shared. */
 qn_status qn_check_overlap(const qn_list *list);
 qn_status qn_fail_overlap(const qn_op *op, const qn_span *a, const qn_span *b);

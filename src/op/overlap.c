@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* overlap.c - do tensors of a list share bytes of which any is written? By order of address, so a list of n costs
- * n log n, and without allocating: a fixed table takes the lowest addresses not yet seen, is sorted, and is swept. A
- * list that is longer than the table takes as many rounds as it needs. */
+ * n log n, and without allocating: a table takes the lowest addresses not yet seen, is sorted, and is swept. A list
+ * that is longer than the table takes as many rounds as it needs; who may allocate lends a table that is long enough.
+ */
 #include "core/status.h"
 #include "op/list.h"
 #include <stdio.h>
 
-enum { TABLE = 4096 };
+enum { OWN_TABLE = 4096 };
 
 typedef struct key {
   uintptr_t begin;
@@ -68,20 +69,20 @@ static qn_span span_at(const qn_list *list, const qn_span *beside, size_t index)
 /* The lowest keys above `last` (NULL: of all), as a heap while it fills. */
 typedef struct lowest {
   const key *last;
-  size_t n;
-  key table[TABLE];
+  size_t n, room;
+  key *table;
 } lowest;
 
 static void offer(lowest *l, const qn_span *span)
 {
   const key next = {span->begin, span->k * ROLES + span->role};
   if (span->begin == span->end || (l->last && !before(*l->last, next))) return;
-  if (l->n < TABLE) {
+  if (l->n < l->room) {
     l->table[l->n++] = next;
-    if (l->n == TABLE) make_heap(l->table, TABLE);
+    if (l->n == l->room) make_heap(l->table, l->n);
   } else if (before(next, l->table[0])) {
     l->table[0] = next;
-    sink(l->table, TABLE, 0);
+    sink(l->table, l->n, 0);
   }
 }
 
@@ -95,7 +96,7 @@ static void take_lowest(const qn_list *list, const qn_span *beside, const key *l
       offer(l, &span);
     }
   offer(l, beside);
-  if (l->n < TABLE) make_heap(l->table, l->n);
+  if (l->n < l->room) make_heap(l->table, l->n);
   sort_heap(l->table, l->n);
 }
 
@@ -117,12 +118,15 @@ qn_status qn_fail_overlap(const qn_op *op, const qn_span *a, const qn_span *b)
                  op->info.name, one, (size_t)a->begin, (size_t)a->end, other, (size_t)b->begin, (size_t)b->end);
 }
 
+size_t qn_overlap_scratch(size_t n_tensors) { return (n_tensors + 2) * sizeof(key); }
+
 qn_status qn_check_overlap(const qn_list *list)
 {
   const qn_span beside = qn_span_beside(list);
   qn_span any = {0}, written = {0}; /* of those before, the one that reaches furthest */
-  lowest l;
-  key last;
+  key own[OWN_TABLE], last;
+  lowest l = {.table = own, .room = OWN_TABLE};
+  if (list->scratch) l.table = list->scratch, l.room = list->scratch_bytes / sizeof(key);
   for (const key *after = NULL;; after = &last) {
     take_lowest(list, &beside, after, &l);
     for (size_t k = 0; k < l.n; k++) {
@@ -133,7 +137,7 @@ qn_status qn_check_overlap(const qn_list *list)
       if (now.end > any.end) any = now;
       if (is_written && now.end > written.end) written = now;
     }
-    if (l.n < TABLE) return QN_OK;
-    last = l.table[TABLE - 1];
+    if (l.n < l.room) return QN_OK;
+    last = l.table[l.n - 1];
   }
 }

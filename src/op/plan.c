@@ -71,10 +71,22 @@ static void note_written(qn_plan *plan)
   qsort(plan->written, plan->n_written, sizeof *plan->written, by_address);
 }
 
+/* The check, with room to do it at once whatever the list's length. */
+static qn_status check_with_scratch(qn_list *list, const qn_tensor *const *tensors)
+{
+  qn_require(list->n <= SIZE_MAX / (256 * QN_MAX_TENSORS), "plan: a list of %zu tensors", list->n);
+  list->scratch_bytes = qn_overlap_scratch(QN_MAX_TENSORS * list->n);
+  qn_try(qn_try_allocate(&list->scratch, list->scratch_bytes, "the check of a plan"));
+  const qn_status status = qn_list_check(list, tensors);
+  qn_release(list->scratch);
+  list->scratch = NULL;
+  return status;
+}
+
 static qn_status create(qn_plan **plan, qn_list *list, const qn_tensor *const *tensors)
 {
   qn_plan *made;
-  qn_try(qn_list_check(list, tensors));
+  qn_try(check_with_scratch(list, tensors));
   qn_try(qn_list_run_checked(list)); /* prepares */
   const size_t n_tensors = count_roles(list) * list->n;
   const size_t kept = list->exec->device.kind == QN_CPU ? 0 : (qn_list_kept_bytes() + 15) & ~(size_t)15;

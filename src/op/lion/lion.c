@@ -11,16 +11,17 @@
 QN_CPU_DECLARE(lion, qn_cpu_fn);
 
 /* ---- the formula's header cannot include the public one; they say the same ---- */
+#define SAME_PLACE(member)                                                                                             \
+  _Static_assert(offsetof(qn_lion_rates, member) == offsetof(qn_lion_hyper, member), "qn_lion_rates is qn_lion_hyper")
+SAME_PLACE(lr);
+SAME_PLACE(beta1);
+SAME_PLACE(beta2);
+SAME_PLACE(weight_decay);
+SAME_PLACE(reference_lr);
+SAME_PLACE(step);
+#undef SAME_PLACE
 _Static_assert(sizeof(qn_lion_rates) == sizeof(qn_lion_hyper), "qn_lion_rates is qn_lion_hyper");
-#define X(member)                                                                                                      \
-  _Static_assert(offsetof(qn_lion_rates, member) == offsetof(qn_lion_hyper, member), "qn_lion_rates is "               \
-                                                                                     "qn_lion_hyper");
-X(lr)
-X(beta1)
-X(beta2)
-X(weight_decay) X(reference_lr) X(step)
-#undef X
-    _Static_assert((int)QN_LION_KEEP_LR == (int)QN_LION_DECAY_LR, "the decays have one order");
+_Static_assert((int)QN_LION_KEEP_LR == (int)QN_LION_DECAY_LR, "the decays have one order");
 _Static_assert((int)QN_LION_KEEP_RELATIVE == (int)QN_LION_DECAY_RELATIVE, "the decays have one order");
 _Static_assert((int)QN_LION_KEEP_SQUARED == (int)QN_LION_DECAY_SQUARED, "the decays have one order");
 _Static_assert(sizeof(qn_lion_coef) <= QN_COEF_BYTES, "coefficients travel by value");
