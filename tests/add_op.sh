@@ -43,7 +43,7 @@ all_new_files_are_its_own() {
   printf '%s\n' "$tree/include/quern/$op.h" "$tree/src/op/$op" | sort | diff - "$work/new"
 }
 configure() { "$tree/tools/meson.sh" setup "$build" "$tree" -Dbuildtype=debugoptimized -Ddefault_library=both; }
-compile() { ninja -C "$build" cli/quern cli/quern.bash src/libquern.a; }
+compile() { ninja -C "$build" cli/quern cli/quern.bash src/libquern.a tests/test_description; }
 says() { wanted=$1 && shift && "$@" >"$work/said" 2>&1; grep -q "$wanted" "$work/said" || { cat "$work/said" && return 1; }; }
 ends_with() { wanted=$1 && shift && "$@"; ended=$? && [ "$ended" = "$wanted" ]; }
 
@@ -90,6 +90,7 @@ check "build" compile
 check "quern list shows it" says "^$op - " "$quern" list "$op"
 check "completion knows it" grep -q "[' ]$op[' ]" "$build/cli/quern.bash"
 check "quern.h reaches its typed call" program
+check "its header agrees with its description" "$build/tests/test_description"
 check "quern check proves it on every tier" "$quern" check "$op" --quick --backend cpu
 check "quern check proves its device source on the host" "$quern" check "$op" --quick --backend host
 check "quern check catches every planted bug" "$quern" check "$op" --quick --selftest

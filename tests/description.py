@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read the public headers of ops for description.c: description.py OUT INCLUDE OP...
 
-From include/quern/OP.h it takes the members of the params and hyper structs, the enums that comments on members name,
+From include/quern/<op>.h it takes the members of the params and hyper structs, the enums that comments on members name,
 and the roles of the step's prototype, and writes them as X-macro calls. What the compiler knows (offsets, sizes, types)
 is left to the compiler."""
 import pathlib
