@@ -4,8 +4,8 @@
 1. Every file or folder of this project that a document or a comment names is there. A name is looked for where a
    reader would: from the root, from src/ and include/, beside the file that names it, and, if it has no slash,
    anywhere. <name> and * stand for anything and must match something. Not held against the tree: what the build makes
-   (GENERATED, each with its maker), what other projects own (FOREIGN), a user's own files in capitals (A.jsonl), files
-   that a page itself shows in full after `<!-- file: PATH -->`.
+   (GENERATED, each with its maker), what other projects own (FOREIGN), a user's own files (A.jsonl, FILE.md, *.jsonl),
+   files that a page itself shows in full after `<!-- file: PATH -->`.
 2. Every source begins with its SPDX line, behind a #! line at most.
 3. No file holds a path of a home directory, or of this source or build directory."""
 import fnmatch
@@ -27,7 +27,7 @@ GENERATED = {  # name: the file that makes it
     "meson-info/intro-tests.json": "tests/meson.build",
 }
 FOREIGN = {"cuda_fp16.h", "xxhash.h", "math.h", "stdint.h", "stdio.h", "immintrin.h", "arm_neon.h", "fenv.h"}
-USER_ENDINGS = ("json", "jsonl", "safetensors", "svg", "csv")
+USER_FILE = re.compile(r"(FILE|A|B|BEFORE|AFTER|\*)\.(jsonl?|svg|csv|md)")
 ENDINGS = r"(?:math\.h|cpu\.c|h\.in|[ch]|cu|cpp|py|sh|md|json|jsonl|csv|svg|tune|toml|supp|build|in)"
 PART = r"(?:[\w.*-]|<[\w-]+>)"
 BEFORE = r"(?<![\w/.<>*~$}-])"
@@ -77,7 +77,8 @@ class Tree:
         self.folders = {"/".join(f.split("/")[:k]) for f in files for k in range(1, f.count("/") + 1)}
         self.bases = {f.rsplit("/", 1)[-1] for f in files}
         top = "|".join(sorted(re.escape(f) for f in self.folders if "/" not in f))
-        self.folder_name = re.compile(BEFORE + "((?:" + top + ")/(?:" + PART + r"+/)*(?:[\w*-]|<[\w-]+>)*)(?![\w/*.<-])")
+        last = r"(?:[\w*-]|<[\w-]+>)*)(?![\w/*.<-])"
+        self.folder_name = re.compile(BEFORE + "((?:" + top + ")/(?:" + PART + "+/)*" + last)
 
     def has(self, word, near):
         word = word.rstrip("/")
@@ -98,8 +99,7 @@ class Tree:
 
 def excused(word, shown):
     base = word.rsplit("/", 1)[-1]
-    stem, _, ending = base.rpartition(".")
-    return (word in GENERATED or base in FOREIGN or (stem.isupper() and ending in USER_ENDINGS)
+    return (word in GENERATED or base in FOREIGN or USER_FILE.fullmatch(base)
             or any(s == word or s.startswith(word.rstrip("/") + "/") or s.endswith("/" + word) for s in shown))
 
 
