@@ -32,7 +32,7 @@ static unsigned char expected(const struct mix *m, int k, int at)
   return k < m->reads + m->updates ? value(k, at) ^ sum : sum;
 }
 
-static void runs(qn_mix mix, bool non_temporal)
+static void runs(qn_mix mix, qn_stores stores)
 {
   const struct mix *m = &mixes[mix];
   qn_lines lines = {.from = FROM, .to = TO};
@@ -41,11 +41,11 @@ static void runs(qn_mix mix, bool non_temporal)
     lines.stream[k] = (char *)after[k];
     for (int at = 0; at < BYTES; at++) after[k][at] = value(k, at);
   }
-  qn_cpu_stream(&lines, mix, non_temporal);
+  qn_cpu_stream(&lines, mix, stores);
   for (int k = 0; k < n; k++)
     for (int at = 0; at < BYTES; at++) wrong += after[k][at] != expected(m, k, at);
-  check(!wrong, "%s with %s stores goes over its lines and no others: %d bytes are wrong", m->name,
-        non_temporal ? "non-temporal" : "plain", wrong);
+  check(!wrong, "%s, stores of kind %d, goes over its lines and no others: %d bytes are wrong", m->name, (int)stores,
+        wrong);
 }
 
 static void tells_bytes(qn_device_kind kind)
@@ -100,7 +100,7 @@ int main(int argc, char **argv)
   for (int k = 1; k < argc; k++) compiles_all(argv[k]);
   if (argc > 1) return test_end();
   for (qn_mix mix = 0; mix < QN_MIX_COUNT; mix++)
-    for (int non_temporal = 0; non_temporal <= qn_cpu_has_non_temporal(); non_temporal++) runs(mix, non_temporal);
+    for (qn_stores stores = 0; stores < QN_STORES_COUNT; stores++) runs(mix, stores);
   tells_bytes(QN_CPU);
   tells_bytes(QN_HOST);
   check(qn_cpu_fma(100) >= 100 * 2 * 4, "multiply-adds are counted by lanes");

@@ -262,7 +262,7 @@ static void add_mix(lineup *l, qn_ceiling *ceiling, qn_mix mix, size_t bytes)
 static void line_up(const qn_bench *b, lineup *l, qn_stage *stage, qn_ceiling *ceiling)
 {
   const size_t bytes = ceiling_bytes(&b->ask);
-  const qn_mix others[] = {QN_MIX_COPY, QN_MIX_2R1W, QN_MIX_READ};
+  const qn_mix others[] = {QN_MIX_COPY, QN_MIX_2R1W, QN_MIX_3R2W, QN_MIX_READ};
   *l = (lineup){.n = 0};
   l->runner[l->n++] = (qn_runner){.name = b->ask.op->info.name, .run = run_step, .user = stage, .decides = true};
   if (b->has_unfused)

@@ -102,15 +102,17 @@ static bool writes(qn_mix mix) { return shapes[mix].updates + shapes[mix].writes
 
 int qn_ceiling_ways(const qn_ceiling *c, qn_mix mix)
 {
-  if (on_cpu(c)) return qn_cpu_has_non_temporal() && writes(mix) ? 2 : 1;
+  if (on_cpu(c))
+    return !qn_cpu_has_non_temporal() || !writes(mix) ? 1 : shapes[mix].updates && shapes[mix].writes ? 3 : 2;
   return mix == QN_MIX_COPY ? 3 : 2;
 }
 
 const char *qn_ceiling_way_name(const qn_ceiling *c, qn_mix mix, int way)
 {
+  static const char *const stores[QN_STORES_COUNT] = {"plain stores", "non-temporal stores", "both kinds of stores"};
   static const char *const device[] = {"1 vector a thread", "4 vectors a thread", "the driver's copy"};
   if (!on_cpu(c)) return device[way];
-  return !writes(mix) ? "loads" : way ? "non-temporal stores" : "plain stores";
+  return writes(mix) ? stores[way] : "loads";
 }
 
 /* ---- streams ---- */
@@ -128,7 +130,7 @@ typedef struct share {
   qn_lines lines;
   size_t lines_each, lines_task;
   qn_mix mix;
-  bool non_temporal;
+  qn_stores stores;
   int passes;
 } share;
 
@@ -138,14 +140,14 @@ static void stream_task(void *user, size_t k)
   qn_lines lines = s->lines;
   lines.from = k * s->lines_task;
   lines.to = lines.from + s->lines_task < s->lines_each ? lines.from + s->lines_task : s->lines_each;
-  for (int pass = 0; pass < s->passes; pass++) qn_cpu_stream(&lines, s->mix, s->non_temporal);
+  for (int pass = 0; pass < s->passes; pass++) qn_cpu_stream(&lines, s->mix, s->stores);
 }
 
 /* Once over memory: small tasks, so that a disturbed thread does less. Many passes: a fixed part a thread, which stays
  * in its own cache as it would for a kernel that runs again and again. */
 static void stream_on_cpu(const qn_ceiling *c, qn_mix mix, int way, size_t each, int passes, char *const *stream)
 {
-  share s = {.lines_each = each / QN_LINE, .mix = mix, .non_temporal = way == 1, .passes = passes};
+  share s = {.lines_each = each / QN_LINE, .mix = mix, .stores = (qn_stores)way, .passes = passes};
   memcpy(s.lines.stream, stream, sizeof s.lines.stream);
   size_t threads = (size_t)qn_pool_threads(c->exec.pool);
   size_t tasks = passes > 1 ? threads : each / CPU_TASK_BYTES; /* a small set is not worth a second thread's waking */

@@ -23,21 +23,21 @@ static volatile float sink; /* takes a result only where it has a value that it 
     else                                                                                                               \
       *(vector_##suffix *)to = v;                                                                                      \
   }                                                                                                                    \
-  TARGET ALWAYS_INLINE void body_##suffix(const qn_lines *l, int reads, int updates, int writes, bool non_temporal)    \
+  TARGET ALWAYS_INLINE void body_##suffix(const qn_lines *l, int reads, int updates, int writes, qn_stores stores)     \
   {                                                                                                                    \
     vector_##suffix all = {0};                                                                                         \
     for (size_t at = l->from * QN_LINE; at < l->to * QN_LINE; at += sizeof all) {                                      \
       vector_##suffix sum = all;                                                                                       \
       for (int k = 0; k < reads; k++) sum ^= *(const vector_##suffix *)(l->stream[k] + at);                            \
       for (int k = reads; k < reads + updates; k++)                                                                    \
-        store_##suffix(l->stream[k] + at, *(vector_##suffix *)(l->stream[k] + at) ^ sum, non_temporal);                \
+        store_##suffix(l->stream[k] + at, *(vector_##suffix *)(l->stream[k] + at) ^ sum, stores == QN_STORES_PAST);    \
       for (int k = reads + updates; k < reads + updates + writes; k++)                                                 \
-        store_##suffix(l->stream[k] + at, sum, non_temporal);                                                          \
+        store_##suffix(l->stream[k] + at, sum, stores != QN_STORES_PLAIN);                                             \
       if (updates + writes == 0) all = sum;                                                                            \
     }                                                                                                                  \
     if (updates + writes == 0 && all[0] == 0x5eed && all[1] == 0x5eed) sink = 1;                                       \
   }                                                                                                                    \
-  TARGET static void run_##suffix(const qn_lines *l, qn_mix mix, bool non_temporal)                                    \
+  TARGET static void run_##suffix(const qn_lines *l, qn_mix mix, qn_stores stores)                                     \
   {                                                                                                                    \
     switch (mix) {                                                                                                     \
       QN_MIX_MAP(CASE_##suffix)                                                                                        \
@@ -46,10 +46,12 @@ static volatile float sink; /* takes a result only where it has a value that it 
   }
 #define CASE(suffix, id, r, u, w)                                                                                      \
   case QN_MIX_##id:                                                                                                    \
-    if (non_temporal)                                                                                                  \
-      body_##suffix(l, r, u, w, true);                                                                                 \
+    if (stores == QN_STORES_PLAIN)                                                                                     \
+      body_##suffix(l, r, u, w, QN_STORES_PLAIN);                                                                      \
+    else if (stores == QN_STORES_PAST)                                                                                 \
+      body_##suffix(l, r, u, w, QN_STORES_PAST);                                                                       \
     else                                                                                                               \
-      body_##suffix(l, r, u, w, false);                                                                                \
+      body_##suffix(l, r, u, w, QN_STORES_MIXED);                                                                      \
     break;
 #define CASE_base(id, name, r, u, w) CASE(base, id, r, u, w)
 #define CASE_avx2(id, name, r, u, w) CASE(avx2, id, r, u, w)
@@ -69,21 +71,21 @@ DEFINE_WIDTH(base, , 16, STORE_16)
 DEFINE_WIDTH(avx2, __attribute__((target("avx2"))), 32, STORE_32)
 DEFINE_WIDTH(avx512, __attribute__((target("avx512f"))), 64, STORE_64)
 
-void qn_cpu_stream(const qn_lines *lines, qn_mix mix, bool non_temporal)
+void qn_cpu_stream(const qn_lines *lines, qn_mix mix, qn_stores stores)
 {
   switch (widest()) {
-  case QN_TIER_AVX512: run_avx512(lines, mix, non_temporal); break;
-  case QN_TIER_AVX2: run_avx2(lines, mix, non_temporal); break;
-  default: run_base(lines, mix, non_temporal);
+  case QN_TIER_AVX512: run_avx512(lines, mix, stores); break;
+  case QN_TIER_AVX2: run_avx2(lines, mix, stores); break;
+  default: run_base(lines, mix, stores);
   }
-  if (non_temporal) _mm_sfence();
+  if (stores != QN_STORES_PLAIN) _mm_sfence();
 }
 
 bool qn_cpu_has_non_temporal(void) { return true; }
 #else
 #define STORE_16(to, v) (*(vector_base *)(to) = (v))
 DEFINE_WIDTH(base, , 16, STORE_16)
-void qn_cpu_stream(const qn_lines *lines, qn_mix mix, bool non_temporal) { run_base(lines, mix, non_temporal); }
+void qn_cpu_stream(const qn_lines *lines, qn_mix mix, qn_stores stores) { run_base(lines, mix, stores); }
 bool qn_cpu_has_non_temporal(void) { return false; } /* no such store that both compilers offer */
 #endif
 

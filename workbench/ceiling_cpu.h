@@ -14,7 +14,10 @@ typedef struct qn_lines {
   size_t from, to;
 } qn_lines;
 
-void qn_cpu_stream(const qn_lines *lines, qn_mix mix, bool non_temporal);
+/* How lines are stored: through the cache, past it, or past it only where they are not read as well. */
+typedef enum qn_stores { QN_STORES_PLAIN, QN_STORES_PAST, QN_STORES_MIXED, QN_STORES_COUNT } qn_stores;
+
+void qn_cpu_stream(const qn_lines *lines, qn_mix mix, qn_stores stores);
 bool qn_cpu_has_non_temporal(void);
 
 /* Multiply-adds in registers, `rounds` of them in each of many lanes; returns the operations done. */
