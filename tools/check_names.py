@@ -7,7 +7,9 @@
    (GENERATED, each with its maker), what other projects own (FOREIGN), a user's own files (A.jsonl, FILE.md, *.jsonl),
    files that a page itself shows in full after `<!-- file: PATH -->`.
 2. Every source begins with its SPDX line, behind a #! line at most.
-3. No file holds a path of a home directory, or of this source or build directory."""
+3. No file holds a path of a home directory, or of this source or build directory.
+4. CONTRIBUTING.md lists every product that a meson.build names as an output, and every file in git that a machine made
+   (MADE), by its name or by a pattern."""
 import fnmatch
 import pathlib
 import re
@@ -23,6 +25,8 @@ GENERATED = {  # name: the file that makes it
     "mutants.h": "workbench/meson.build",
     "verbs.h": "cli/meson.build",
     "commit.h": "workbench/meson.build",
+    "description_headers.h": "tests/description.py",
+    "quern.bash": "cli/meson.build",
     "quern.pc": "src/meson.build",
     "meson-info/intro-tests.json": "tests/meson.build",
 }
@@ -35,6 +39,8 @@ FILE = re.compile(BEFORE + "((?:" + PART + r"+/)*" + PART + r"+\." + ENDINGS + r
 SHOWN = re.compile(r"<!-- file: (\S+) -->")
 C_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|(/\*.*?\*/|//[^\n]*)', re.S)
 HASH_COMMENT = re.compile(r'"""(.*?)"""|(?:^|\s)#(?!!)([^\n]*)', re.S)
+MADE = re.compile(r"results/.*|.*\.tune|.*/golden/.*\.txt|.*\.svg")
+OUTPUT = re.compile(r"output: '([\w.-]+)'")
 HOME = re.compile(r"(?<![\w.])/(?:home|Users)/\w+|(?<![\w.])/root\b")
 
 
@@ -146,6 +152,16 @@ def local_paths(root, build, tree):
     return wrong
 
 
+def unlisted(root, tree):
+    listed = re.findall(r"`([^`\s]+)`", (root / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    products = [(name, name) for name in tree.files if MADE.fullmatch(name)]
+    for name in tree.files:
+        if name.endswith("meson.build"):
+            products += [(name, output) for output in OUTPUT.findall((root / name).read_text(encoding="utf-8"))]
+    return [f"{name}: {product}" for name, product in products
+            if not any(fnmatch.fnmatchcase(product, pattern) for pattern in listed)]
+
+
 def main():
     root = pathlib.Path(sys.argv[1]).resolve()
     build = pathlib.Path(sys.argv[2]).resolve() if len(sys.argv) > 2 else None
@@ -154,6 +170,7 @@ def main():
         (f"every file that {len(tree.files)} files name is there", named(root, tree)),
         ("every source begins with its SPDX line", unlicensed(root, tree)),
         ("no file holds a path of this machine", local_paths(root, build, tree)),
+        ("CONTRIBUTING.md lists all that is generated", unlisted(root, tree)),
     )
     print(f"TAP version 13\n1..{len(checks)}")
     for number, (what, wrong) in enumerate(checks, 1):
