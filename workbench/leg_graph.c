@@ -133,7 +133,7 @@ static qn_status replay(graph *g, size_t number, unsigned rate, unsigned counter
   qn_try(qn_buffers_download(g->got));
   qn_try(qn_option_set("cpu", "ref"));
   qn_try(qn_runner_step(g->reference));
-  qn_difference d = qn_buffers_compare(g->got, g->want);
+  qn_difference d = qn_trial_compare(g->trial, qn_runner_params(g->reference), g->got, g->want);
   char what[128];
   snprintf(what, sizeof what, "case %zu: a captured step, replayed with rate %u and counter %u", number, rate, counter);
   if (d.fault != QN_FAULT_NONE) qn_trial_differ(g->trial, (long)number, what, g->got, g->want, &d);

@@ -40,7 +40,7 @@ static qn_status compare_piece(qn_trial *trial, size_t row, const qn_setting *se
   if (!status) status = qn_option_set("cpu", "ref");
   if (!status) status = qn_runner_step(reference);
   if (!status) {
-    qn_difference d = qn_buffers_compare(got, want);
+    qn_difference d = qn_trial_compare(trial, qn_runner_params(reference), got, want);
     char what[64];
     snprintf(what, sizeof what, "case %zu: row %zu, one tensor of %zu elements", number, row, n);
     if (d.fault != QN_FAULT_NONE) qn_trial_differ(trial, (long)number, what, got, want, &d);

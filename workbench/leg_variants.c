@@ -75,7 +75,8 @@ static bool step_pair(pair *p, int step, size_t *refused)
                   want == QN_OK ? "" : qn_last_error());
     return false;
   }
-  qn_difference d = got == QN_OK ? qn_buffers_compare(p->got, p->want) : qn_buffers_unchanged(p->got);
+  qn_difference d = got == QN_OK ? qn_trial_compare(p->trial, qn_runner_params(p->reference), p->got, p->want)
+                                 : qn_buffers_unchanged(p->got);
   if (d.fault != QN_FAULT_NONE)
     qn_trial_differ(p->trial, number, what, p->got, p->want, &d);
   else if (!qn_runner_intact(p->candidate, broken, sizeof broken))

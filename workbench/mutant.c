@@ -98,6 +98,19 @@ static void loses_minus_zero(const qn_cpu_call *call, const qn_piece *piece)
   change_results(call, piece, drop_minus_zero);
 }
 
+/* ---- an op whose class is not bitwise ---- */
+
+static double one_off(double x) { return isfinite(x) ? (double)nextafterf((float)x, 1e30f) : x; }
+static double far_off(double x) { return x * (1 + 0x1p-12); }
+static void is_one_off(const qn_cpu_call *call, const qn_piece *piece) { change_results(call, piece, one_off); }
+static void is_far_off(const qn_cpu_call *call, const qn_piece *piece) { change_results(call, piece, far_off); }
+
+static void scaled(qn_op *op)
+{
+  op->info.agreement = QN_SCALED;
+  op->info.agreement_units = 4;
+}
+
 /* ---- a 16-bit result cut off instead of rounded ---- */
 
 /* The row that differs from `row` in one written role alone, which it keeps as f32. */
@@ -196,6 +209,8 @@ enum {
 
 const qn_mutant qn_mutants[] = {
     {"harmless", "a wrapper that changes nothing", QN_HARMLESS, harmless, NULL, NULL},
+    {"scaled-near", "of class SCALED(4), one last place off", QN_HARMLESS, is_one_off, scaled, NULL},
+    {"scaled-far", "of class SCALED(4), 4096 units off", QN_IN_ONE_TIER, is_far_off, scaled, NULL},
     {"no-op", "a kernel that does nothing", ALL, does_nothing, NULL, NULL},
     {"tail", "the last elements are left out", ALL, skips_tail, NULL, NULL},
     {"over-run", "one element behind the end is written", BITS, over_runs, NULL, NULL},

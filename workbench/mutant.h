@@ -18,8 +18,8 @@ enum {
 typedef struct qn_mutant {
   const char *name, *what;
   unsigned where;
-  qn_cpu_fn *fn;                 /* takes the tier's place; QN_IN_DESCRIPTION: NULL */
-  void (*alter)(qn_op *op);      /* changes the description; else NULL */
+  qn_cpu_fn *fn;                 /* takes the tier's place; NULL: the description alone is wrong */
+  void (*alter)(qn_op *op);      /* changes the description; NULL: nothing */
   bool (*fits)(const qn_op *op); /* false: such an op cannot have this bug; NULL: every op can */
 } qn_mutant;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trial.c - what a leg says about an item that it runs: cases counted, the first failure in full, a reason for
  * skipping. How that is printed is check.c's business. */
-#include "workbench/buffers.h"
 #include "workbench/check.h"
+#include "workbench/oracle.h"
 #include "core/core.h"
 #include <math.h>
 #include <stdarg.h>
@@ -144,4 +144,36 @@ void qn_trial_differ(qn_trial *trial, long number, const char *what, const qn_bu
   }
   qn_trial_fail(trial, number, "%s", text.at ? text.at : what);
   qn_text_free(&text);
+}
+
+/* ---- by the op's class ---- */
+
+/* Elements of one tensor that are farther from the reference's than the class allows are counted into *d. */
+static qn_status compare_tensor(const qn_op *op, const void *params, const qn_buffers *got, const qn_buffers *want,
+                                size_t tensor, qn_difference *d)
+{
+  qn_oracle o;
+  double units = op->info.agreement_units;
+  qn_status status = qn_oracle_open(&o, op, params, want, tensor);
+  for (size_t r = 0; r < op->info.n_tensors && status == QN_OK; r++) {
+    if (!(got->role[r].access & QN_WRITE)) continue;
+    for (size_t i = 0; i < o.n; i++) {
+      double mine = qn_number_load(got->role[r].dtype, qn_buffers_at(got, r, tensor, i));
+      double its = qn_number_load(got->role[r].dtype, qn_buffers_at(want, r, tensor, i));
+      if (qn_oracle_miss(&o, r, i, mine, &its, units, 2) <= units) continue;
+      if (!d->count++) *d = (qn_difference){QN_FAULT_VALUE, r, tensor, i, 1};
+    }
+  }
+  qn_oracle_close(&o);
+  return status;
+}
+
+qn_difference qn_trial_compare(qn_trial *trial, const void *params, const qn_buffers *got, const qn_buffers *want)
+{
+  const qn_op *op = trial->item->target.op;
+  if (op->info.agreement == QN_BITWISE) return qn_buffers_compare(got, want);
+  qn_difference d = qn_buffers_compare(got, got); /* with itself: guards and what is only read */
+  for (size_t k = 0; k < got->n && d.fault == QN_FAULT_NONE; k++)
+    if (compare_tensor(op, params, got, want, k, &d) != QN_OK) qn_trial_fail(trial, -1, "%s", qn_last_error());
+  return d;
 }
