@@ -1,0 +1,80 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# check.sh QUERN - `quern check` as its users and CI meet it: what it says of mistakes, exit statuses, TAP and JSON, and that
+# every variant that `quern list` knows is accounted for: it ran, or a line says why not.
+set -u
+quern=$(realpath "$1")
+. "$(dirname "$(realpath "$0")")/tap.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for variable in $(env | sed -n 's/^\(QUERN_[A-Za-z_]*\)=.*/\1/p'); do unset "$variable"; done
+export QUERN_LIBCUDA=/nowhere/libcuda.so.1 QUERN_CACHE_DIR="$work/cache"
+out=$work/out err=$work/err
+
+# ends STATUS ARGUMENT...
+ends() {
+  want=$1 && shift
+  "$quern" check "$@" >"$out" 2>"$err"
+  got=$?
+  [ "$got" = "$want" ] || { echo "exit status $got, not $want"; cat "$out" "$err"; return 1; }
+}
+# refuses WORDS ARGUMENT...
+refuses() {
+  words=$1 && shift
+  ends 2 "$@" && grep -qF -- "$words" "$err" || { cat "$err"; return 1; }
+}
+has() { grep -qE -- "$1" "$out" || { echo "no line matches $1"; cat "$out"; return 1; }; }
+plan_holds() {
+  planned=$(sed -n 's/^1\.\.//p' "$out") told=$(grep -cE '^(not )?ok ' "$out")
+  [ "$planned" = "$told" ] || { echo "$planned planned, $told told"; return 1; }
+}
+unknown_case() { ends 1 --only leg3/cpu/ref/row0/case99999 && has "^not ok 1 " && has "rerun: quern check .*row0"; }
+golden() { ends 0 --backend cpu --leg golden --quick && plan_holds && has '^ok 1 - [a-z0-9_]+ leg3/cpu/ref/row0 '; }
+one_case() { ends 0 --only leg3/cpu/ref/row0/case0 -j1 && plan_holds && has ": 1 cases"; }
+same_again() {
+  ends 0 --only leg1/cpu/ref/row0 --seed 5 --quick && cp "$out" "$work/first"
+  ends 0 --only leg1/cpu/ref/row0 --seed 5 --quick -j1 && cmp "$out" "$work/first"
+}
+no_gpu() { ends 3 --backend cuda --quick && grep -qF /nowhere/libcuda.so.1 "$err"; }
+no_gpu_by_default() { ends 0 --leg variants --quick --only leg1/cuda && has '^ok 1 .* # SKIP .*no CUDA driver'; }
+mask() {
+  QUERN_CPU=ref ends 0 --backend cpu --leg variants --quick && ! grep -qE '^ok .* leg1/cpu/(avx|neon)[^ ]*/row' "$out"
+}
+device() { QUERN_DEVICE=host ends 0 --leg golden --quick && has 'leg3/host/' && ! grep -q 'leg3/cpu/' "$out"; }
+json() {
+  ends 0 --backend cpu --leg golden --json && python3 - "$out" <<'EOF'
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+assert lines and all(line["result"] == "passed" and line["leg"] == 3 for line in lines), lines
+EOF
+}
+accounted() {
+  ends 0 --leg variants --quick --only leg1 || return 1
+  "$quern" list --json >"$work/list" && python3 - "$work/list" "$out" <<'EOF'
+import json, sys
+told = open(sys.argv[2]).read()
+for op in json.load(open(sys.argv[1]))["ops"]:
+    for variant in op["variants"]:
+        name = f"{op['name']} leg1/{variant['backend']}/{variant['name']}"
+        assert name in told, f"{name} is neither run nor skipped"
+EOF
+}
+
+check "an unknown op" refuses 'did you mean "lion"' lino
+check "an unknown leg" refuses "did you mean golden" --leg goldne
+check "an unknown backend" refuses 'did you mean "host"' --backend hsot
+check "an unknown item" refuses "there is no check called" --only leg1/cpu/nothing
+check "a seed that is no number" refuses "--seed is x1" --seed x1
+check "jobs beyond reason" refuses "--jobs is 65" -j 65
+check "a leg that the backend has not" ends 3 --backend host --leg oracle
+check "a case that there is not" unknown_case
+check "golden vectors pass, as planned" golden
+check "one case alone" one_case
+check "the same seed gives the same lines, whatever the jobs" same_again
+check "a GPU that is asked for and not there" no_gpu
+check "a GPU that is not there and not asked for" no_gpu_by_default
+check "the mask counts" mask
+check "QUERN_DEVICE counts" device
+check "JSON, a line an item" json
+check "every variant is accounted for" accounted
+finish
