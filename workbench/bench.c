@@ -93,11 +93,16 @@ static size_t ceiling_bytes(const qn_bench_request *ask)
   return (size_t)(bytes > most ? most : bytes < least ? least : bytes);
 }
 
+static bool flushes(const qn_bench_request *ask)
+{
+  return ask->timer == QN_TIMER_DO_BENCH || (ask->timer == QN_TIMER_EVENT && !ask->hot);
+}
+
 static qn_status check_memory(const qn_bench *b, const qn_stage_request *stage)
 {
   const qn_bench_request *ask = &b->ask;
-  double need =
-      (double)qn_stage_bytes(stage) + (double)ceiling_bytes(ask) + (double)qn_flush_bytes(&b->device, ask->device.kind);
+  double need = (double)qn_stage_bytes(stage) + (double)ceiling_bytes(ask) +
+                (flushes(ask) ? (double)qn_flush_bytes(&b->device, ask->device.kind) : 0);
   double have = (double)b->device.free_bytes;
   if (b->device.free_bytes <= 0 || need <= 0.97 * have) return QN_OK;
   return qn_fail(QN_NO_MEMORY, "%s over %s takes %.2f GB on %s, %.2f GB are free: choose a smaller workload%s",
@@ -328,10 +333,7 @@ static qn_status measure(qn_bench *b, qn_stage *stage, const qn_exec *exec)
 static const char *cache_word(const qn_bench *b)
 {
   double set = (double)ceiling_bytes(&b->ask), cache = (double)b->device.l2_bytes;
-  if (b->ask.device.kind == QN_CUDA) {
-    bool flushed = b->ask.timer == QN_TIMER_DO_BENCH || (b->ask.timer == QN_TIMER_EVENT && !b->ask.hot);
-    return flushed ? "cold" : set >= 2 * cache ? "cold" : "hot";
-  }
+  if (b->ask.device.kind == QN_CUDA) { return flushes(&b->ask) || set >= 2 * cache ? "cold" : "hot"; }
   return cache <= 0 ? "unknown" : set >= 2 * cache ? "cold" : set > cache ? "mixed" : "hot";
 }
 

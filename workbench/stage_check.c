@@ -66,7 +66,7 @@ static qn_data_rule rule_of(const qn_stage *s, size_t role)
                         .seed = s->ask.seed * QN_MAX_TENSORS + role};
 }
 
-static qn_status next_window(sweep *w)
+static void next_window(sweep *w)
 {
   qn_stage *s = w->stage;
   w->at.from = w->at.to;
@@ -74,15 +74,14 @@ static qn_status next_window(sweep *w)
   do w->at.to++;
   while (w->at.to < s->n_chunks && (!w->own || end_of(s, w->at.to) - w->at.start <= WINDOW));
   w->at.end = end_of(s, w->at.to - 1);
-  char *own = w->own;
+  size_t used = 0;
   for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
     if (!s->arena[role]) continue;
     size_t bytes = qn_dtype_bytes(s->types->tensor[role].dtype);
-    w->at.base[role] = w->own ? own : s->arena[role] + w->at.start * bytes;
-    own += WINDOW * bytes;
+    w->at.base[role] = w->own ? w->own + used : s->arena[role] + w->at.start * bytes;
+    used += WINDOW * bytes;
   }
   atomic_store(&w->next, w->at.from);
-  return QN_OK;
 }
 
 static qn_status move_window(sweep *w, bool to_device)
@@ -136,10 +135,10 @@ qn_status qn_stage_fill(qn_stage *s, qn_progress *progress)
   qn_try(begin_sweep(&w, s));
   qn_status status = QN_OK;
   while (status == QN_OK && w.at.to < s->n_chunks) {
-    status = next_window(&w);
+    next_window(&w);
     qn_progress_at(progress, 0, "making %.1f million numbers", (double)s->ask.work->elements * 1e-6);
     qn_pool_run(s->exec.pool, workers(s), fill_worker, &w);
-    if (status == QN_OK) status = move_window(&w, true);
+    status = move_window(&w, true);
   }
   qn_release(w.own);
   return status;
@@ -264,7 +263,7 @@ static qn_status compare_all(sweep *w, qn_progress *progress)
   const size_t n = s->n_chunks;
   w->at = (window){0};
   while (w->at.to < n) {
-    qn_try(next_window(w));
+    next_window(w);
     if (w->last_phase) qn_try(move_window(w, false));
     qn_progress_at(progress, 0, "comparing with the reference, %.0f %%", 100.0 * (double)w->at.from / (double)n);
     qn_pool_run(s->exec.pool, workers(s), compare_worker, w);
