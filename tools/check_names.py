@@ -153,7 +153,8 @@ def local_paths(root, build, tree):
 
 
 def unlisted(root, tree):
-    listed = re.findall(r"`([^`\s]+)`", (root / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    words = re.findall(r"`([^`\s]+)`", (root / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    listed = [re.sub(r"<[^<>]*>", "*", word) for word in words]
     products = [(name, name) for name in tree.files if MADE.fullmatch(name)]
     for name in tree.files:
         if name.endswith("meson.build"):
