@@ -21,7 +21,8 @@ enum { THREADS = 256, COUNT_PACKS = 16, ARGUMENT_BYTES = 32764, CACHE_SLOTS = 25
 typedef struct variant {
   const qn_op *op;
   qn_device device;
-  uint32_t row, flags, capacity, counts, generation;
+  uint32_t row, flags, capacity, counts;
+  const char *tier; /* the host backend compiles for it; NULL: a GPU. One of tier.c's names, so pointers compare */
 } variant;
 
 /* Where things stand in the argument of a variant, and how its blocks are cut. */
@@ -146,13 +147,13 @@ static struct {
 static size_t slot_of(const variant *v)
 {
   uint64_t h = v->row * 31u + v->flags * 131u + v->capacity * 7u + v->counts * 3u + (uint64_t)v->device.index * 17u;
-  return (h ^ (uintptr_t)v->op >> 4 ^ (uint64_t)v->device.kind << 5 ^ v->generation) % CACHE_SLOTS;
+  return (h ^ (uintptr_t)v->op >> 4 ^ (uint64_t)v->device.kind << 5 ^ (uintptr_t)v->tier) % CACHE_SLOTS;
 }
 
 static bool same(const variant *a, const variant *b)
 {
   return a->op == b->op && a->device.kind == b->device.kind && a->device.index == b->device.index && a->row == b->row &&
-         a->flags == b->flags && a->capacity == b->capacity && a->counts == b->counts && a->generation == b->generation;
+         a->flags == b->flags && a->capacity == b->capacity && a->counts == b->counts && a->tier == b->tier;
 }
 
 static qn_status find_function(const variant *v, const qn_function **function)
@@ -171,14 +172,17 @@ static qn_status find_function(const variant *v, const qn_function **function)
   return QN_OK;
 }
 
+static qn_status tier_of(qn_device device, const char **tier)
+{
+  *tier = NULL;
+  return device.kind == QN_HOST ? qn_cpu_tier(tier) : QN_OK;
+}
+
 static qn_status variant_of(const qn_list_run *run, bool counts, variant *v)
 {
-  *v = (variant){.op = run->op,
-                 .device = run->exec->device,
-                 .row = (uint32_t)run->row,
-                 .flags = run->flags,
-                 .counts = counts,
-                 .generation = qn_option_generation()};
+  *v = (variant){
+      .op = run->op, .device = run->exec->device, .row = (uint32_t)run->row, .flags = run->flags, .counts = counts};
+  qn_try(tier_of(v->device, &v->tier));
   return choose_capacity(v, run->n, &v->capacity);
 }
 
@@ -256,12 +260,12 @@ static qn_status run_kept(const qn_list_run *run, qn_list_kept *kept)
   return launch(&kept->variant, &kept->layout, kept->function, run, kept->argument, kept->blocks);
 }
 
-/* What changes from step to step besides pointers and coefficients: nothing, except where random numbers are drawn the
- * shards' offsets, which the caller may give anew. */
+/* Where random numbers are drawn the caller may give the shards' offsets anew, so nothing is kept. */
 static bool may_keep(const qn_list_run *run, const qn_list_kept *kept)
 {
-  return kept->filled && kept->variant.flags == run->flags && kept->variant.generation == qn_option_generation() &&
-         !draws_random(run->op, run->flags);
+  const char *tier;
+  return kept->filled && kept->variant.flags == run->flags && !draws_random(run->op, run->flags) &&
+         tier_of(run->exec->device, &tier) == QN_OK && tier == kept->variant.tier;
 }
 
 /* `argument` is room for a launch; kept is NULL or has that room. */
