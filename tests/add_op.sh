@@ -14,12 +14,12 @@ quern=$build/cli/quern
 mkdir "$tree"
 export XDG_CACHE_HOME="$work/cache" CC="$cc"
 
-# What git knows and what is new; without git all but what is built and what is hidden.
+# What git knows and what is new; without git all but what was built.
 copy_tree() {
   if git -C "$root" rev-parse --git-dir >/dev/null 2>&1; then
     git -C "$root" ls-files -z --cached --others --exclude-standard
   else
-    (cd "$root" && find . -name 'build*' -prune -o -name '.?*' -prune -o -type f -print0)
+    (cd "$root" && find . '(' -path './build*' -o -path ./.git -o -path ./.venv -o -name __pycache__ ')' -prune -o -type f -print0)
   fi | (cd "$root" && xargs -0 ls -d 2>/dev/null | tar -cf - -T -) | tar -xf - -C "$tree"
 }
 
