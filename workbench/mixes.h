@@ -10,5 +10,5 @@
   X(5R3W, "5-read-3-write in place", 2, 3, 0)                                                                          \
   X(4R4W, "4-read-4-write in place", 1, 3, 1)                                                                          \
   X(5R5W, "5-read-5-write in place", 1, 4, 1)                                                                          \
-  X(READ, "read", 1, 0, 0)                                                                                             \
+  X(READ, "read", 4, 0, 0)                                                                                             \
   X(FILL, "fill", 0, 0, 1)
