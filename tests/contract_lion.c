@@ -166,27 +166,34 @@ static void overlaps(void)
 #undef MOVE
 }
 
-/* More spans than the sweep's table holds: each round must know how far the rounds before reached. */
+/* More spans than the sweep's table holds: each round must know how far those before reached. Thousands of gradients
+ * lie within the first one, which is fine, and then a written tensor lies at its end. */
 static void long_lists(void)
 {
-  enum { N = 4001 };
+  enum { N = 5002 };
+  const size_t first_bytes = 1 << 20;
   size_t *elements = calloc(N, sizeof *elements);
   for (size_t k = 0; k < N; k++) elements[k] = k % 3;
-  elements[0] = 1 << 18; /* 1 MiB: it reaches over thousands of others */
-  lion_list l = lion_list_make(N, elements, f32_types, 3, false),
-            before = lion_list_make(N, elements, f32_types, 3, false);
+  elements[0] = first_bytes / 4;
+  elements[N - 1] = 1;
+  lion_list l = lion_list_make(N, elements, f32_types, 3, false);
+  unsigned char *before = malloc(l.bytes), *first = l.t[GRAD][0].data;
+  for (size_t k = 1; k < N; k++) l.t[GRAD][k].data = first + 64 * k;
   check(!lion_list_step(&l), "a list of %d tensors", N);
-  memcpy(before.block, l.block, l.bytes);
-  void *was = l.t[GRAD][N - 1].data;
-  l.t[GRAD][N - 1].data = (char *)l.t[PARAM][0].data + (1 << 20) - 4;
-  refuses(lion_list_step(&l), QN_BAD_ARGUMENT, "grad[4000]");
-  l.t[GRAD][N - 1].data = was;
-  was = l.t[MOMENTUM][1].data;
-  l.t[MOMENTUM][1].data = l.t[PARAM][N - 1].data;
-  refuses(lion_list_step(&l), QN_BAD_ARGUMENT, "share memory");
-  l.t[MOMENTUM][1].data = was;
-  check(!memcmp(before.block, l.block, l.bytes), "nothing was written");
-  lion_list_free(&l), lion_list_free(&before);
+  memcpy(before, l.block, l.bytes);
+  void *was = l.t[PARAM][N - 1].data;
+  l.t[PARAM][N - 1].data = first + first_bytes - 4;
+  refuses(lion_list_step(&l), QN_BAD_ARGUMENT, "param[5001]");
+  qn_lion_plan *plan;
+  refuses(qn_lion_plan_create(&plan, &l.exec, &l.params, N, l.t[0], l.t[1], l.t[2], NULL), QN_BAD_ARGUMENT,
+          "param[5001]");
+  l.t[PARAM][N - 1].data = l.t[MOMENTUM][1].data;
+  refuses(lion_list_step(&l), QN_BAD_ARGUMENT, "momentum[1]");
+  l.t[PARAM][N - 1].data = was;
+  check(!memcmp(before, l.block, l.bytes), "nothing was written");
+  check(!lion_list_step(&l), "and without that it steps");
+  lion_list_free(&l);
+  free(before);
   free(elements);
 }
 

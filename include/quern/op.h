@@ -92,15 +92,16 @@ QN_API qn_status qn_op_prepare(const qn_op_info *op, const qn_exec *exec, const 
 /* Workspace that a step with these params over n tensors needs, in bytes of device memory; often 0. */
 QN_API size_t qn_op_workspace_bytes(const qn_op_info *op, const void *params, size_t n);
 
-/* A plan is a list that was checked once; its device table is uploaded once. A step passes only the roles whose
- * pointers moved (moved[role] = array of n tensors, NULL for the rest; moved = NULL: nothing moved). What moved is
- * checked again: dtype, shape, layout, device, overlap. One plan serves one step at a time. Params' flags may change
- * from step to step. */
+/* A plan is a list that was checked once; it holds no device memory. A step passes only the roles whose pointers moved
+ * (moved[role] = array of n tensors, NULL for the rest; moved = NULL: nothing moved). What moved is checked again:
+ * dtype, shape, layout, device, overlap. One plan serves one step at a time. Params' flags may change from step to
+ * step.
+ */
 typedef struct qn_plan qn_plan;
 QN_API qn_status qn_op_plan_create(qn_plan **plan, const qn_op_info *op, const qn_exec *exec, const void *params,
                                    size_t n, const qn_tensor *const *tensors);
 QN_API qn_status qn_op_plan_step(qn_plan *plan, const qn_exec *exec, const void *params, const qn_tensor *const *moved);
-QN_API void qn_plan_destroy(qn_plan **plan); /* waits for steps of this plan still in flight on its device */
+QN_API void qn_plan_destroy(qn_plan **plan); /* steps in flight on a device are not disturbed */
 
 /* The variants of an op: CPU tiers and device kernels. "state" tells how far each is proved on this machine's build. */
 typedef struct qn_variant {

@@ -220,11 +220,13 @@ static qn_status step(qn_plan *plan, const qn_exec *exec, const void *params, co
   now.params = params;
   qn_try(check_step(plan, &now, moved, &written_moved));
   if (now.n) take_moved(plan, moved, written_moved);
+  plan->list.moved |= moved != NULL; /* until a step has gone through with it */
   now = plan->list;
-  now.moved = moved != NULL;
   now.exec = exec;
   now.params = params;
-  return qn_list_run_checked(&now);
+  qn_try(qn_list_run_checked(&now));
+  plan->list.moved = false;
+  return QN_OK;
 }
 
 qn_status qn_op_plan_step(qn_plan *plan, const qn_exec *exec, const void *params, const qn_tensor *const *moved)
