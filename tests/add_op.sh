@@ -93,6 +93,7 @@ check "quern.h reaches its typed call" program
 check "its header agrees with its description" "$build/tests/test_description"
 check "quern check proves it on every tier" "$quern" check "$op" --quick --backend cpu
 check "quern check proves its device source on the host" "$quern" check "$op" --quick --backend host
+check "its check catches every planted bug" "$quern" check "$op" --selftest
 check "quern check catches every planted bug" "$quern" check "$op" --quick --selftest
 check "quern bench times it" says "^$op over 8x4K" "$quern" bench "$op" --workload 8x4K --backend cpu
 check "spoil the formula" spoil
