@@ -34,7 +34,8 @@ struct qn_ceiling {
 
 /* Streams do not begin at equal places in their pages: a load that follows a store to the same place of another page
  * is held up on some processors. */
-enum { STAGGER = 5 * QN_LINE, PAGE = 4096, CPU_TASK_BYTES = 256 << 10, DEVICE_THREADS = 256 };
+/* Streams do not begin at equal addresses modulo a page, and a warp's 512 bytes are whole lines of a GPU's cache. */
+enum { STAGGER = 5 * 512, PAGE = 4096, CPU_TASK_BYTES = 256 << 10, DEVICE_THREADS = 256 };
 
 const char *qn_mix_name(qn_mix mix) { return shapes[mix].name; }
 
