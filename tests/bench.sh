@@ -86,6 +86,12 @@ check "an unknown parameter" refused 2 "did you mean" bench lion -w 1x64 -b cpu 
 check "more memory than there is" refused 1 "GB are free" bench lion -w 4x100G -b cpu
 check "both a workload and a file" refused 2 "not both" bench lion -w 1x64 -p x.safetensors
 check "a file that is not one" sh -c "echo nonsense >x.safetensors; ! '$quern' bench lion -b cpu -p x.safetensors 2>err && grep -q x.safetensors err"
+python3 -c "
+import json, struct
+head = json.dumps({'a.w': {'dtype': 'F32', 'shape': [31, 7], 'data_offsets': [0, 868]}, 'a.b': {'dtype': 'BF16', 'shape': [7], 'data_offsets': [868, 882]}}).encode()
+open('two.safetensors', 'wb').write(struct.pack('<Q', len(head)) + head + bytes(882))"
+check "a model's own shapes" bench 0 bench lion -b cpu -p two.safetensors --seconds 0.01
+check "are what runs" has "lion over two.safetensors: 2 tensors, 224 elements"
 check "no time" refused 2 "seconds" bench lion --seconds 0
 check "a file that cannot be written" sh -c "! '$quern' bench lion -w 1x64 -b cpu --seconds 0.01 --json /nowhere/x.jsonl >out 2>err && grep -q /nowhere/x.jsonl err"
 check "nothing is left in the user's home but the cache" sh -c "test \"\$(ls -A home)\" = '' || test \"\$(ls -A home)\" = .cache"
