@@ -102,6 +102,16 @@ static void add_op(item_list *list, const qn_op *op, const qn_device *only)
     list->n += qn_selftest_items(op, list->at + list->n, QN_ITEMS_MOST - list->n);
 }
 
+/* A backend that was asked for and of which nothing can run here is a mistake, not a list of skips. */
+static qn_status require_one_that_runs(const item_list *list, const char *backend)
+{
+  for (size_t k = 0; k < list->n; k++)
+    if (list->at[k].target.runs) return QN_OK;
+  return list->n
+             ? qn_fail(QN_UNSUPPORTED, "nothing of the backend %s can run here: %s", backend, list->at[0].target.why)
+             : QN_OK;
+}
+
 /* The same list in every process: it depends on the options and the machine alone. */
 static qn_status make_items(item_list *list, const qn_check_options *options)
 {
@@ -120,7 +130,9 @@ static qn_status make_items(item_list *list, const qn_check_options *options)
   qn_try(qn_try_allocate(&list->at, QN_ITEMS_MOST * sizeof *list->at, "the list of checks"));
   for (size_t k = 0; qn_ops[k]; k++)
     if (!one || one == &qn_ops[k]->info) add_op(list, qn_ops[k], only);
-  return QN_OK;
+  qn_status status = backend && !options->only ? require_one_that_runs(list, backend) : QN_OK;
+  if (status != QN_OK) qn_release(list->at);
+  return status;
 }
 
 /* ---- how they are told ---- */
