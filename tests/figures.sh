@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# frozen_weights.sh ROOT - the figures that docs/numerics.md cites are those that their script gives.
+# figures.sh ROOT BESIDE_PYTORCH - the figures that docs/numerics.md cites stand in files in results/, and the programs
+# that made these files make them again.
 set -u
-root=$1
+root=$1 beside_pytorch=$2
 . "$root/tests/tap.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -16,4 +17,13 @@ cited() {
   [ -s "$work/page" ] && ! grep -vxFf "$work/file" "$work/page"
 }
 check "docs/numerics.md cites them" cited
+beside_prints() { "$beside_pytorch" --csv | diff "$root/results/beside-pytorch.csv" -; }
+check "results/beside-pytorch.csv is what its program prints" beside_prints
+# "| separate | 0.1 | 6 | 18.7 | 2.007 |" against the file's lines.
+beside_cited() {
+  awk -F' *[|] *' '/^\| (separate|fma) \|/ { print $2, $3, $4, $5, $6 }' "$root/docs/numerics.md" >"$work/page"
+  awk -F, '/^(separate|fma),/ { print $1, $2, $4, $6, $7 }' "$root/results/beside-pytorch.csv" >"$work/file"
+  [ -s "$work/page" ] && diff "$work/page" "$work/file"
+}
+check "docs/numerics.md cites them too" beside_cited
 finish
