@@ -133,6 +133,7 @@ static double decode(const format *f, uint16_t h)
 static uint16_t nearest(const format *f, float x)
 {
   const uint16_t sign = (uint16_t)(bits_of(x) >> 16 & 0x8000);
+  if (isnan(x)) return (uint16_t)(f->infinity + 1);
   if (isinf(x)) return sign | f->infinity;
   const double unit = unit_at(f, fabs((double)x));
   return sign | encode(f, nearbyint(fabs((double)x) / unit) * unit);
@@ -144,6 +145,7 @@ static uint16_t by_chance(const format *f, float x, uint32_t word)
 {
   const uint16_t sign = (uint16_t)(bits_of(x) >> 16 & 0x8000);
   const double magnitude = fabs((double)x);
+  if (isnan(x)) return (uint16_t)(f->infinity + 1);
   if (isinf(x) || (f->is_f16 && magnitude >= 65536)) return sign | f->infinity;
   const double unit = unit_at(f, magnitude), low = floor(magnitude / unit), rest = magnitude / unit - low;
   /* The place of the float's own last bit says how many bits are dropped. */
