@@ -97,8 +97,8 @@ static void test_jobs(int jobs)
     items[k].target = (qn_target){.op = qn_ops[0], .device = {QN_CPU, 0}, .backend = "cpu", .runs = true};
     if (jobs > 1 && k == 12) items[k].run = crashes;
   }
-  qn_jobs_run(&options, items, ITEMS, tell, progress, &s);
-  check(s.n == ITEMS && !s.wrong, "%d jobs: all %d outcomes came, in order, with their notes", jobs, ITEMS);
+  bool ran = qn_jobs_run(&options, items, ITEMS, tell, progress, &s) == QN_OK;
+  check(ran && s.n == ITEMS && !s.wrong, "%d jobs: all %d outcomes came, in order, with their notes", jobs, ITEMS);
   check(s.failed == ITEMS / 4 && s.skipped == ITEMS / 4, "%d jobs: %zu failures and %zu skips came through whole", jobs,
         s.failed, s.skipped);
   check(s.crashed == (jobs > 1), "%d jobs: a crash is one failed item, and the rest is run", jobs);

@@ -258,11 +258,11 @@ qn_status qn_check(const qn_check_options *options, FILE *out, size_t *failures)
     fprintf(out, "1..%zu\n", list.n);
   }
   qn_progress_begin(&t.progress, "check", list.n);
-  qn_jobs_run(options, list.at, list.n, tell, tell_progress, &t);
+  qn_status status = qn_jobs_run(options, list.at, list.n, tell, tell_progress, &t);
   qn_progress_end(&t.progress);
   if (!options->json)
     fprintf(out, "# %zu passed, %zu failed, %zu skipped\n", list.n - t.failed - t.skipped, t.failed, t.skipped);
   qn_release(list.at);
   *failures = t.failed;
-  return QN_OK;
+  return status;
 }

@@ -225,18 +225,22 @@ static void run_here(board *b, bool all)
   }
 }
 
-void qn_jobs_run(const qn_check_options *options, const qn_item *items, size_t n,
-                 void (*tell)(void *, size_t, const qn_outcome *), void (*progress)(void *, size_t, size_t), void *user)
+qn_status qn_jobs_run(const qn_check_options *options, const qn_item *items, size_t n,
+                      void (*tell)(void *, size_t, const qn_outcome *), void (*progress)(void *, size_t, size_t),
+                      void *user)
 {
   board b = {.options = options, .items = items, .n = n, .tell = tell, .progress = progress, .user = user};
   atomic_size_t *next = mmap(NULL, sizeof *next, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   int jobs = next == MAP_FAILED ? 1 : jobs_of(options);
   b.outcome = calloc(n, sizeof *b.outcome);
-  if (!b.outcome) abort(); /* a few kilobytes: nothing sensible can follow */
-  if (jobs > 1 && n > 1) start_children(&b, jobs, next);
-  run_here(&b, b.n_children == 0);
-  while (listen(&b, 200)) {}
-  run_here(&b, true); /* what dead children left */
+  if (b.outcome) {
+    if (jobs > 1 && n > 1) start_children(&b, jobs, next);
+    run_here(&b, b.n_children == 0);
+    while (listen(&b, 200)) {}
+    run_here(&b, true); /* what dead children left */
+  }
   if (next != MAP_FAILED) munmap(next, sizeof *next);
+  qn_status status = b.outcome ? QN_OK : qn_fail(QN_NO_MEMORY, "the outcomes of %zu checks", n);
   free(b.outcome);
+  return status;
 }

@@ -14,9 +14,9 @@ typedef struct qn_outcome {
 
 /* Runs all items. tell is called for each in their order, once it and all before it are done; progress when one begins
  * or ends. Both are called by the calling thread. */
-void qn_jobs_run(const qn_check_options *options, const qn_item *items, size_t n,
-                 void (*tell)(void *user, size_t item, const qn_outcome *outcome),
-                 void (*progress)(void *user, size_t done, size_t running), void *user);
+qn_status qn_jobs_run(const qn_check_options *options, const qn_item *items, size_t n,
+                      void (*tell)(void *user, size_t item, const qn_outcome *outcome),
+                      void (*progress)(void *user, size_t done, size_t running), void *user);
 
 /* One item, here. */
 void qn_jobs_run_one(const qn_check_options *options, const qn_item *item, qn_outcome *outcome);
