@@ -84,6 +84,7 @@ check "nothing is added but its header and its folder" all_new_files_are_its_own
 check "its files are in the project's format" sh -c "command -v clang-format >/dev/null || exit 0
   clang-format --dry-run -Werror '$tree'/include/quern/$op.h '$tree'/src/op/$op/*.c '$tree'/src/op/$op/*.h"
 check "the page and the files name nothing that is not there" python3 "$tree/tools/check_names.py" "$tree"
+check "its golden vectors are made by its script" "$tree/tests/golden.sh" "$tree" "$op"
 check "configure" configure
 check "build" compile
 [ -x "$quern" ] || finish # the rest could only fail for the same reason
