@@ -2,6 +2,7 @@
 /* contract_lion.c - every refusal of Lion's calls: a status, a sentence with the words that help, and not one byte
  * written. Each block catches one missing check. */
 #include "lion_list.h"
+#include "quern/runtime.h"
 #include "test.h"
 #include <math.h>
 
@@ -249,6 +250,49 @@ static void plans(void)
   lion_list_free(&l), lion_list_free(&before);
 }
 
+/* The k-th allocation fails, for every k there is: a status, and nothing is leaked. */
+static long allocations_left, allocations_held;
+
+static void *allocate(void *user, size_t bytes, size_t alignment)
+{
+  (void)user;
+  if (allocations_left-- == 0) return NULL;
+  allocations_held++;
+  return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void release(void *user, void *memory, size_t bytes)
+{
+  (void)user, (void)bytes;
+  allocations_held--;
+  free(memory);
+}
+
+static void plans_without_memory(void)
+{
+  lion_list l = make(f32_types);
+  qn_lion_plan *plan = NULL;
+  qn_status status = QN_NO_MEMORY;
+  check(!qn_lion_prepare(&l.exec, &l.params, l.n, l.t[0], l.t[1], l.t[2], NULL), "prepared");
+  check(!qn_allocator_set(&(qn_allocator){allocate, release, NULL}), "allocations are counted");
+  long k = 0;
+  for (; status == QN_NO_MEMORY && k < 100; k++) {
+    allocations_left = k;
+    status = qn_lion_plan_create(&plan, &l.exec, &l.params, l.n, l.t[0], l.t[1], l.t[2], NULL);
+    if (status)
+      check(status == QN_NO_MEMORY && !plan && !allocations_held, "allocation %ld fails: %s", k, qn_last_error());
+  }
+  check(!status && k > 1, "with %ld allocations there is a plan", k - 1);
+  allocations_left = 0; /* a step allocates nothing */
+  check(!qn_lion_plan_step(plan, &l.exec, &l.params, l.t[GRAD]), "a planned step needs no memory");
+  check(!lion_list_step(&l), "nor does another");
+  allocations_left = -1;
+  qn_lion_plan_destroy(&plan);
+  check(!allocations_held, "all memory is back");
+  check(!qn_allocator_set(NULL), "allocations as usual");
+  lion_list_free(&l);
+}
+
 static void generic_calls(void)
 {
   const qn_op_info *op;
@@ -285,6 +329,7 @@ int main(void)
   overlaps();
   long_lists();
   plans();
+  plans_without_memory();
   generic_calls();
   return test_end();
 }
