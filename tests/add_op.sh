@@ -81,9 +81,8 @@ check "make the golden vectors" make_golden
 check "add the word" add_word
 check "nothing else is changed: one line of one list" only_the_list_changed
 check "nothing is added but its header and its folder" all_new_files_are_its_own
-if tool=$(command -v clang-format-14 || command -v clang-format); then
-  check "its files are in the project's format" "$tool" --dry-run -Werror "$tree/include/quern/$op.h" "$tree/src/op/$op"/*.[ch]
-fi
+tool=$(command -v clang-format-14 || echo clang-format) # as tools/format.sh
+check "its files are in the project's format" "$tool" --dry-run -Werror "$tree/include/quern/$op.h" "$tree/src/op/$op"/*.[ch]
 check "the page and the files name nothing that is not there" python3 "$tree/tools/check_names.py" "$tree"
 check "its golden vectors are made by its script" "$tree/tests/golden.sh" "$tree" "$op"
 check "configure" configure
