@@ -80,12 +80,12 @@ static void compiles(const char *arch, const char *what, const char *const *defi
 static void compiles_all(const char *arch)
 {
   for (qn_mix mix = 0; mix < QN_MIX_COUNT; mix++)
-    for (int vectors = 1; vectors <= 4; vectors += 3) {
+    for (int bytes = 8; bytes <= 16; bytes += 8) {
       char text[4][24], what[64];
       snprintf(text[0], sizeof *text, "READS=%d", mixes[mix].reads);
       snprintf(text[1], sizeof *text, "UPDATES=%d", mixes[mix].updates);
       snprintf(text[2], sizeof *text, "WRITES=%d", mixes[mix].writes);
-      snprintf(text[3], sizeof *text, "VECTORS=%d", vectors);
+      snprintf(text[3], sizeof *text, "BYTES=%d", bytes);
       snprintf(what, sizeof what, "%s, %s", mixes[mix].name, text[3]);
       compiles(arch, what, (const char *const[]){text[0], text[1], text[2], text[3], NULL});
     }

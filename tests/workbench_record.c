@@ -58,7 +58,7 @@ static const char *line_of(const made_up *m)
   char samples[4096] = "";
   for (int k = 0; k < m->n; k++)
     sprintf(samples + strlen(samples), "%s%.3f", k ? "," : "", m->ns * (1 + 0.01 * ((k * 7 % 11) / 11.0 - 0.5)));
-  const char series[] = "\"way\":\"1 vector a thread\",\"bytes\":2000000000,\"gbps\":4100,\"samples_ns\":[";
+  const char series[] = "\"way\":\"16 bytes a thread\",\"bytes\":2000000000,\"gbps\":4100,\"samples_ns\":[";
   snprintf(text, sizeof text,
            "{\"schema\":\"quern bench "
            "1\",\"date\":\"2026-11-20T20:00:00Z\",\"commit\":\"abc\",\"machine\":{\"device\":\"%s\","

@@ -111,9 +111,12 @@ static void rows(void)
   check(qn_bench_row(&qn_op_lion, "bf16,bf16/bf16 f32", &row) == QN_OK, "types by role, however they stand apart");
   qn_bench_types(&qn_op_lion, row, types, sizeof types);
   check(!strcmp(types, "bf16 bf16 bf16 f32"), "the row found is %s", types);
-  check(qn_bench_bytes(&qn_op_lion, row) == 16 && qn_bench_set(&qn_op_lion, row) == 10,
+  qn_lion_params params = QN_LION_DEFAULTS;
+  check(qn_bench_bytes(&qn_op_lion, row, &params) == 16 && qn_bench_set(&qn_op_lion, row) == 10,
         "it moves 16 bytes an element of 10 there are");
-  check(qn_bench_bytes(&qn_op_lion, 0) == 20, "f32 moves 20");
+  check(qn_bench_bytes(&qn_op_lion, 0, &params) == 20, "f32 moves 20");
+  params.cautious = 1;
+  check(qn_bench_bytes(&qn_op_lion, 0, &params) == 28, "and 28 where gradient and momentum are read to count first");
   check(qn_mix_of(&qn_op_lion.info.types[0]) == QN_MIX_3R2W, "f32 is judged by three read, two written");
   refuses(qn_bench_row(&qn_op_lion, "bf16 f64", &row), QN_BAD_ARGUMENT, "bf16 bf16 bf16 f32");
   refuses(qn_bench_row(&qn_op_lion, "bf1", &row), QN_BAD_ARGUMENT, "bf1");

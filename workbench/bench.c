@@ -11,13 +11,14 @@
 #include <string.h>
 
 /* ---- rows of the type table ---- */
-double qn_bench_bytes(const qn_op *op, size_t row)
+double qn_bench_bytes(const qn_op *op, size_t row, const void *params)
 {
+  const bool counts = op->phases && op->phases(params) > 1;
   double bytes = 0;
   for (size_t role = 0; role < op->info.n_tensors; role++) {
     qn_access access = op->info.types[row].tensor[role].access;
-    bytes +=
-        (double)qn_dtype_bytes(op->info.types[row].tensor[role].dtype) * (!!(access & QN_READ) + !!(access & QN_WRITE));
+    int times = !!(access & QN_READ) + !!(access & QN_WRITE) + (counts && op->info.count_reads >> role & 1);
+    bytes += (double)qn_dtype_bytes(op->info.types[row].tensor[role].dtype) * times;
   }
   return bytes;
 }
@@ -211,7 +212,7 @@ static double floor_of(const qn_bench *b)
 {
   double best = 0, elements = (double)b->ask.work->elements;
   for (size_t k = 0; k < b->n_ceilings; k++) best = fmax(best, b->ceiling[k].bytes / b->ceiling[k].time.min);
-  double bytes = elements * qn_bench_bytes(b->ask.op, b->ask.row);
+  double bytes = elements * qn_bench_bytes(b->ask.op, b->ask.row, b->ask.params);
   double kept = fmin(elements * written_bytes(b->ask.op, b->ask.row), (double)b->device.l2_bytes);
   return best > 0 ? (bytes - kept) / best : 0;
 }
@@ -284,7 +285,7 @@ static qn_status take_all(qn_bench *b, lineup *l)
   size_t k = 0;
   b->launches = l->runner[0].launches;
   qn_try(take_series(&b->fused, b->ask.op->info.name, "", &l->runner[k++],
-                     elements * qn_bench_bytes(b->ask.op, b->ask.row)));
+                     elements * qn_bench_bytes(b->ask.op, b->ask.row, b->ask.params)));
   if (b->has_unfused)
     qn_try(take_series(&b->unfused, "unfused", "", &l->runner[k++], elements * b->ask.op->info.unfused_bytes));
   for (size_t c = 0; c < l->n_calls; c++) {

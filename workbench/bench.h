@@ -68,7 +68,7 @@ qn_status qn_bench_run(const qn_bench_request *request, qn_bench *bench);
 void qn_bench_clear(qn_bench *bench);
 
 /* For an element, from the row of the type table: bytes that are moved, and bytes that there are. */
-double qn_bench_bytes(const qn_op *op, size_t row);
+double qn_bench_bytes(const qn_op *op, size_t row, const void *params);
 double qn_bench_set(const qn_op *op, size_t row);
 
 /* "f32", or the dtypes of all roles that are given, in order: finds the row; no such row is refused, and the rows

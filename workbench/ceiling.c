@@ -111,7 +111,7 @@ int qn_ceiling_ways(const qn_ceiling *c, qn_mix mix)
 const char *qn_ceiling_way_name(const qn_ceiling *c, qn_mix mix, int way)
 {
   static const char *const stores[QN_STORES_COUNT] = {"plain stores", "non-temporal stores", "both kinds of stores"};
-  static const char *const device[] = {"1 vector a thread", "4 vectors a thread", "the driver's copy"};
+  static const char *const device[] = {"16 bytes a thread", "8 bytes a thread", "the driver's copy"};
   if (!on_cpu(c)) return device[way];
   return writes(mix) ? stores[way] : "loads";
 }
@@ -170,13 +170,13 @@ static qn_status find(const qn_ceiling *c, const char *const *defines, const cha
   return *function ? QN_OK : qn_jit_function(c->exec.device, &unit, kernel, function);
 }
 
-static qn_status find_stream(const qn_ceiling *c, const shape *s, int vectors, const qn_function **function)
+static qn_status find_stream(const qn_ceiling *c, const shape *s, int thread_bytes, const qn_function **function)
 {
   char reads[16], updates[16], stores[16], in_thread[16];
   snprintf(reads, sizeof reads, "READS=%d", s->reads);
   snprintf(updates, sizeof updates, "UPDATES=%d", s->updates);
   snprintf(stores, sizeof stores, "WRITES=%d", s->writes);
-  snprintf(in_thread, sizeof in_thread, "VECTORS=%d", vectors);
+  snprintf(in_thread, sizeof in_thread, "BYTES=%d", thread_bytes);
   return find(c, (const char *const[]){reads, updates, stores, in_thread, NULL}, "ceiling_stream", function);
 }
 
@@ -184,14 +184,15 @@ static qn_status stream_on_device(qn_ceiling *c, qn_mix mix, int way, size_t eac
 {
   struct {
     char *stream[QN_MAX_STREAMS];
-    uint64_t vectors;
-  } argument = {.vectors = each / 16};
+    uint64_t pieces;
+  } argument;
   if (way == 2) return qn_memory_copy(c->exec.device, c->exec.stream, stream[1], stream[0], each);
   memcpy(argument.stream, stream, sizeof argument.stream);
-  const int vectors = way ? 4 : 1;
-  const uint64_t in_block = DEVICE_THREADS * (uint64_t)vectors;
-  qn_try(find_stream(c, &shapes[mix], vectors, &c->stream[mix][way]));
-  return launch(c, c->stream[mix][way], (argument.vectors + in_block - 1) / in_block, &argument, sizeof argument);
+  const int thread_bytes = way ? 8 : 16;
+  argument.pieces = each / (size_t)thread_bytes;
+  qn_try(find_stream(c, &shapes[mix], thread_bytes, &c->stream[mix][way]));
+  return launch(c, c->stream[mix][way], (argument.pieces + DEVICE_THREADS - 1) / DEVICE_THREADS, &argument,
+                sizeof argument);
 }
 
 qn_status qn_ceiling_stream(qn_ceiling *c, qn_mix mix, int way, size_t bytes, int passes, double *moved)

@@ -1,48 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ceiling.cu - the plainest streams and arithmetic loops, as ceilings for kernels. One unit is compiled for each mix
- * (READS, UPDATES, WRITES streams; VECTORS of 16 bytes a thread, all loaded before any is stored) or rate (RATE_...).
+ * (READS, UPDATES, WRITES streams; BYTES of each a thread, all loaded before any is stored) or rate (RATE_...).
  * Matrix units have no twin on the processor, so their PTX stands here and not among the words of base/kernel.h. */
 #include "base/lane.h"
 
-#ifdef VECTORS
+#ifdef BYTES
 struct stream_args {
   unsigned char *stream[8]; /* reads, then updates, then writes */
-  qn_u64 vectors;           /* of each */
+  qn_u64 pieces;            /* of each */
 };
 
-QN_FN void mix_in(qn_16bytes &sum, const qn_16bytes &x)
+#if BYTES == 16
+typedef qn_16bytes piece;
+QN_FN piece load(const unsigned char *from) { return qn_load16(from); }
+QN_FN void store(unsigned char *to, piece x) { qn_store16(to, x); }
+#else
+typedef qn_8bytes piece;
+QN_FN piece load(const unsigned char *from) { return qn_load8(from); }
+QN_FN void store(unsigned char *to, piece x) { qn_store8(to, x); }
+#endif
+
+QN_FN void mix_in(piece &sum, const piece &x)
 {
   QN_UNROLL
-  for (int k = 0; k < 4; k++) sum.word[k] ^= x.word[k];
+  for (int k = 0; k < BYTES / 4; k++) sum.word[k] ^= x.word[k];
 }
 
 QN_KERNEL(ceiling_stream, stream_args, a)
 {
-  const qn_u64 first = qn_block() * qn_block_threads() * VECTORS + qn_thread(), stride = qn_block_threads();
-  qn_16bytes x[VECTORS][READS + UPDATES + 1] = {};
+  const qn_u64 at = qn_block() * qn_block_threads() + qn_thread();
+  piece x[READS + UPDATES + 1] = {}, sum = {};
+  if (at >= a.pieces) return;
   QN_UNROLL
-  for (int v = 0; v < VECTORS; v++) {
-    const qn_u64 at = first + v * stride;
-    if (at >= a.vectors) continue;
-    QN_UNROLL
-    for (int k = 0; k < READS + UPDATES; k++) x[v][k] = qn_load16(a.stream[k] + at * 16);
+  for (int k = 0; k < READS + UPDATES; k++) x[k] = load(a.stream[k] + at * BYTES);
+  QN_UNROLL
+  for (int k = 0; k < READS; k++) mix_in(sum, x[k]);
+  QN_UNROLL
+  for (int k = READS; k < READS + UPDATES; k++) {
+    mix_in(x[k], sum);
+    store(a.stream[k] + at * BYTES, x[k]);
   }
   QN_UNROLL
-  for (int v = 0; v < VECTORS; v++) {
-    const qn_u64 at = first + v * stride;
-    if (at >= a.vectors) continue;
-    qn_16bytes sum = {};
-    QN_UNROLL
-    for (int k = 0; k < READS; k++) mix_in(sum, x[v][k]);
-    QN_UNROLL
-    for (int k = READS; k < READS + UPDATES; k++) {
-      mix_in(x[v][k], sum);
-      qn_store16(a.stream[k] + at * 16, x[v][k]);
-    }
-    QN_UNROLL
-    for (int k = READS + UPDATES; k < READS + UPDATES + WRITES; k++) qn_store16(a.stream[k] + at * 16, sum);
-    if (UPDATES + WRITES == 0 && sum.word[0] == 0x5eedu && sum.word[1] == 0x5eedu) qn_store16(a.stream[0], sum);
-  }
+  for (int k = READS + UPDATES; k < READS + UPDATES + WRITES; k++) store(a.stream[k] + at * BYTES, sum);
+  if (UPDATES + WRITES == 0 && sum.word[0] == 0x5eedu && sum.word[1] == 0x5eedu) store(a.stream[0], sum);
 }
 #endif
 

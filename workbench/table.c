@@ -78,7 +78,7 @@ static void print_head(FILE *stream, const qn_bench *b)
   fprintf(stream, "%s%s%s over %s: %s %s, %s elements of %.0f bytes, types %s\n", qn_term_colour(stream, QN_BOLD),
           ask->op->info.name, qn_term_colour(stream, QN_PLAIN), ask->work->name, qn_grouped(ask->work->n).text,
           ask->work->n == 1 ? "tensor" : "tensors", qn_grouped(ask->work->elements).text,
-          qn_bench_bytes(ask->op, ask->row), b->types);
+          qn_bench_bytes(ask->op, ask->row, ask->params), b->types);
   label(stream, "on");
   fprintf(stream, "%s %s, %s", qn_device_kind_name(ask->device.kind), b->variant, b->device.name);
   if (ask->device.kind != QN_CUDA)

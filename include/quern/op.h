@@ -73,6 +73,7 @@ typedef struct qn_op_info {
   const char *unfused_doc; /* what the unfused form is, in one line */
   double unfused_bytes;    /* per element, in f32 */
   double operations;       /* arithmetic per element, a multiply-add counting two: its place in a roofline */
+  uint32_t count_reads;    /* roles, as bits, that the phase which counts reads, where params ask for one */
 } qn_op_info;
 
 QN_API size_t qn_op_count(void);
