@@ -272,6 +272,10 @@ static bool has_1(void) { return answers(1); }
 
 static void fork_beside_a_busy_thread(void)
 {
+#ifdef __SANITIZE_ADDRESS__
+  skip("a child of fork hangs in a lock of AddressSanitizer's own allocator, which GCC's does not free in the child");
+  return;
+#endif
   pthread_t thread;
   int failed = 0;
   pthread_create(&thread, NULL, look_up, NULL);
