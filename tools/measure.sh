@@ -22,7 +22,11 @@ bench --workload 1x67.1M --first-use
 for workload in 512x64K gpt2-124m 1x1.5G gpt2-xl; do bench --workload "$workload"; done
 bench --workload gpt2-124m --timer simple
 bench --workload gpt2-124m --timer do_bench
-bench --workload gpt2-124m --types "bf16 bf16 bf16 f32"
+for types in "f32 bf16 f32" "bf16 bf16 f32" "bf16 bf16 bf16" "bf16 bf16 bf16 f32" "bf16 bf16 f32 f32"; do
+  bench --workload gpt2-124m --types "$types"
+done
 bench --workload gpt2-124m --types "bf16 bf16 bf16" --set rounding=stochastic
+bench --workload gpt2-124m --types "bf16 bf16 bf16" --set rounding=stochastic --set momentum_rounding=stochastic
+bench --workload gpt2-124m --set cautious=1
 bench --break-even
 "$quern" roofline --backend "$backend" --json "$file"
