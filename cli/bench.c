@@ -23,7 +23,7 @@ typedef struct order {
   int threads;
   double seconds;
   uint64_t seed;
-  bool hot, no_unfused, first_use, first_use_here, break_even;
+  bool hot, no_unfused, first_use, first_use_here, first_use_empty, break_even;
 } order;
 
 enum {
@@ -51,7 +51,8 @@ static const struct argp_option options[] = {
     {"threads", 'n', "N", 0, "Threads of the processor; all that are usable unless given", 1},
     {"no-unfused", KEY_NO_UNFUSED, NULL, 0, "Do not compare with the unfused form", 1},
     {"first-use", KEY_FIRST, NULL, 0, "Also how long a process waits for the kernel's first use", 1},
-    {"first-use-here", KEY_FIRST_HERE, NULL, OPTION_HIDDEN, "The process that --first-use measures", 1},
+    {"first-use-here", KEY_FIRST_HERE, "empty", OPTION_HIDDEN | OPTION_ARG_OPTIONAL,
+     "The process that --first-use measures", 1},
     {"break-even", KEY_EVEN, NULL, 0, "Instead: from which size on the fused form is faster than the unfused one", 1},
     {"seed", KEY_SEED, "N", 0, "Of the data", 1},
     {"json", 'j', "FILE", 0, "Append each measurement with its raw samples as a line of JSON", 2},
@@ -102,7 +103,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
   case 'n': o->threads = (int)read_number(state, "threads", arg, 1, 1024); return 0;
   case KEY_FIRST: o->first_use = true; return 0;
-  case KEY_FIRST_HERE: o->first_use_here = true; return 0;
+  case KEY_FIRST_HERE:
+    o->first_use_here = true;
+    o->first_use_empty = arg != NULL;
+    return 0;
   case KEY_EVEN: o->break_even = true; return 0;
   case KEY_NO_UNFUSED: o->no_unfused = true; return 0;
   case KEY_SEED: o->seed = (uint64_t)read_number(state, "seed", arg, 0, 1L << 48); return 0;
@@ -211,7 +215,8 @@ static qn_status time_first_use(const session *s, qn_bench *bench)
     arguments[n++] = o->setting[k];
   }
   bench->has_first_use = s->device.kind != QN_CPU; /* the processor's kernels are compiled already */
-  return bench->has_first_use ? qn_first_use(arguments, &bench->first_cold_ns, &bench->first_disk_ns) : QN_OK;
+  if (!bench->has_first_use) return QN_OK;
+  return qn_first_use(arguments, 3, "--first-use-here=empty", &bench->first_use);
 }
 
 static qn_status bench_timer(session *s, const qn_bench_request *request, bool *wrong)
@@ -246,7 +251,7 @@ static qn_status find_break_even(session *s, const qn_bench_request *request)
 static qn_status say_first_use(const session *s, const qn_op *op, const void *params, size_t row)
 {
   double ns;
-  qn_try(qn_first_use_here(op, params, row, s->device, &ns));
+  qn_try(qn_first_use_here(op, params, row, s->device, s->o->first_use_empty, &ns));
   printf("%.0f\n", ns);
   return QN_OK;
 }

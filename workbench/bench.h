@@ -3,6 +3,7 @@
  * this machine, then judged. It measures and returns; printing and recording are done elsewhere. */
 #ifndef QN_WORKBENCH_BENCH_H
 #define QN_WORKBENCH_BENCH_H
+#include "workbench/first_use.h"
 #include "workbench/ceiling.h"
 #include "workbench/sampler.h"
 #include "workbench/stage.h"
@@ -58,8 +59,8 @@ typedef struct qn_bench {
   bool has_host;      /* the step is asynchronous, so that its host time is a figure of its own */
   qn_summary host_same_ns, host_moved_ns;
   bool has_first_use;
-  double first_cold_ns, first_disk_ns; /* wait for the kernel in a new process, on an empty cache and from disk */
-  char clocks[96];                     /* while it ran, where readable */
+  qn_first_use_times first_use; /* waits for the kernel in a new process */
+  char clocks[96];              /* while it ran, where readable */
 } qn_bench;
 
 /* A wrong kernel is QN_OK with check.right false and nothing timed. Too little memory, a failing device: a status, and

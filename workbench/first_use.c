@@ -2,6 +2,7 @@
 /* first_use.c - see first_use.h. */
 #include "workbench/first_use.h"
 #include "core/core.h"
+#include "jit/jit.h"
 #include "quern/device.h"
 #include "workbench/sampler.h"
 #include <errno.h>
@@ -31,7 +32,15 @@ static qn_status make_tensors(const qn_op *op, size_t row, qn_device device, voi
   return QN_OK;
 }
 
-qn_status qn_first_use_here(const qn_op *op, const void *params, size_t row, qn_device device, double *ns)
+static qn_status prepare_empty(qn_device device)
+{
+  static const char text[] =
+      "#include \"base/kernel.h\"\nstruct nothing { int none; };\nQN_KERNEL(empty, nothing, a) {}\n";
+  const qn_function *function;
+  return qn_jit_function(device, &(qn_unit){.source = "workbench/empty.cu", .text = text}, "empty", &function);
+}
+
+qn_status qn_first_use_here(const qn_op *op, const void *params, size_t row, qn_device device, bool empty, double *ns)
 {
   void *memory[QN_MAX_TENSORS] = {NULL};
   qn_tensor tensor[QN_MAX_TENSORS];
@@ -39,7 +48,7 @@ qn_status qn_first_use_here(const qn_op *op, const void *params, size_t row, qn_
   const qn_exec exec = {.size = sizeof exec, .device = device};
   qn_status status = make_tensors(op, row, device, memory, tensor, given);
   int64_t from = qn_now_ns();
-  if (status == QN_OK) status = qn_op_prepare(&op->info, &exec, params, 1, given);
+  if (status == QN_OK) status = empty ? prepare_empty(device) : qn_op_prepare(&op->info, &exec, params, 1, given);
   *ns = (double)(qn_now_ns() - from);
   for (size_t role = 0; role < QN_MAX_TENSORS; role++) (void)qn_memory_release(device, memory[role]);
   return status;
@@ -105,7 +114,7 @@ static qn_status run_child(const char *const *arguments, char **environment, dou
   return status;
 }
 
-qn_status qn_first_use(const char *const *arguments, double *cold_ns, double *disk_ns)
+qn_status qn_first_use(const char **arguments, size_t here, const char *here_empty, qn_first_use_times *times)
 {
   enum { PREFIX = sizeof "QUERN_CACHE_DIR=" - 1 };
   char variable[4096];
@@ -116,9 +125,13 @@ qn_status qn_first_use(const char *const *arguments, double *cold_ns, double *di
   if (!mkdtemp(variable + PREFIX))
     return qn_fail(QN_IO_ERROR, "first use: no directory %s: %s", variable + PREFIX, strerror(errno));
   char **environment = child_environment(variable);
-  qn_status status = environment ? run_child(arguments, environment, cold_ns)
+  const char *here_op = arguments[here];
+  arguments[here] = here_empty;
+  qn_status status = environment ? run_child(arguments, environment, &times->empty_ns)
                                  : qn_fail(QN_NO_MEMORY, "first use: the environment of a second process");
-  if (status == QN_OK) status = run_child(arguments, environment, disk_ns);
+  arguments[here] = here_op;
+  if (status == QN_OK) status = run_child(arguments, environment, &times->cold_ns);
+  if (status == QN_OK) status = run_child(arguments, environment, &times->disk_ns);
   qn_release(environment);
   nftw(variable + PREFIX, remove_one, 16, FTW_DEPTH | FTW_PHYS);
   return status;

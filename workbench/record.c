@@ -107,8 +107,9 @@ static void add_times(json_t *line, const qn_bench *b)
   json_object_set_new(line, "launches", json_integer(b->launches));
   json_object_set_new(line, "allocated_bytes", json_integer((json_int_t)b->allocated));
   if (b->has_first_use) {
-    json_object_set_new(line, "first_use_cold_ns", number(b->first_cold_ns));
-    json_object_set_new(line, "first_use_disk_ns", number(b->first_disk_ns));
+    json_object_set_new(line, "first_use_empty_ns", number(b->first_use.empty_ns));
+    json_object_set_new(line, "first_use_cold_ns", number(b->first_use.cold_ns));
+    json_object_set_new(line, "first_use_disk_ns", number(b->first_use.disk_ns));
   }
   if (!b->has_host) return;
   json_object_set_new(line, "host_same_ns", number(b->host_same_ns.median));

@@ -98,7 +98,7 @@ static void print_check(FILE *stream, const qn_bench *b)
             qn_term_colour(stream, QN_PLAIN), b->check.wrong);
   if (*b->unfused_check.wrong) {
     label(stream, "");
-    fprintf(stream, "the unfused form is wrong and gets no time either: %s\n", b->unfused_check.wrong);
+    fprintf(stream, "the unfused form does not give these results and gets no time: %s\n", b->unfused_check.wrong);
   }
 }
 
@@ -133,8 +133,9 @@ static void print_step(FILE *stream, const qn_bench *b)
   fputc('\n', stream);
   if (!b->has_first_use) return;
   label(stream, "first use");
-  fprintf(stream, "%s in a new process, %s where the kernel is on disk\n", qn_duration(b->first_cold_ns).text,
-          qn_duration(b->first_disk_ns).text);
+  fprintf(stream, "%s in a new process (an empty kernel: %s), %s where the kernel is on disk\n",
+          qn_duration(b->first_use.cold_ns).text, qn_duration(b->first_use.empty_ns).text,
+          qn_duration(b->first_use.disk_ns).text);
 }
 
 void qn_bench_print(FILE *stream, const qn_bench *b)
