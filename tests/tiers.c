@@ -183,7 +183,7 @@ int main(void)
       if (!qn_ops[k]->cpu[tier] || !qn_tier_runs_here((qn_tier)tier)) continue;
       for (size_t row = 0; row < qn_op_at(k)->n_types; row++) test_row(qn_op_at(k), row, (qn_tier)tier, workspace);
     }
-  check(test_count > 0, "there is a tier besides the reference");
+  if (!test_count) skip("this processor runs no tier besides the reference");
   qn_release(workspace);
   return test_end();
 }
