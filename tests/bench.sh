@@ -54,7 +54,7 @@ check "a step is one launch" has "1 launch, 0 bytes allocated"
 check "each timer has its line" python "assert [l['timer'] for l in lines[1:]] == ['event', 'simple', 'do_bench'] and all(l['launches'] == 1 for l in lines[1:])"
 check "other types and parameters" bench 0 bench lion -w 1x777 -b cpu --types bf16,bf16,f32,f32 --set rounding=stochastic --set lr=3e-4 \
   --seconds 0.02 --json a.jsonl
-check "are kept with the line" python "assert lines[4]['params']['lr'] == 3e-4 and lines[4]['params']['rounding'] == 1 and lines[4]['types'] == 'bf16 bf16 f32 f32'"
+check "are kept with the line" python "assert lines[4]['params']['lr'] == 3e-4 and lines[4]['params']['rounding'] == 1 and lines[4]['types'] == 'bf16 bf16 f32 f32' and lines[4]['settings'] == 'lr=0.0003 rounding=stochastic'"
 check "first use in processes of their own" bench 0 bench lion -w 1x64 -b host --seconds 0.01 --first-use
 check "cold and from disk" has "where the kernel is on disk"
 check "which leave nothing behind" sh -c "test -z \"\$(ls '$work/tmp')\""

@@ -115,6 +115,20 @@ static qn_status read_times(const place *at, const json_t *line, qn_record *r)
   return QN_OK;
 }
 
+/* What was measured besides op and workload: the types, and behind them the parameters that are not the defaults, if
+ * any: lines that differ in either are of different measurements. The text becomes a part of the line, which owns it.
+ */
+static qn_status read_form(const place *at, json_t *line, qn_record *r)
+{
+  const char *settings = json_string_value(json_object_get(line, "settings"));
+  qn_try(want_text(at, line, "types", &r->types));
+  if (!settings || !*settings) return QN_OK;
+  json_t *form = json_sprintf("%s, %s", r->types, settings);
+  if (!form || json_object_set_new(line, "form", form)) return qn_fail(QN_NO_MEMORY, "a line of measurements");
+  r->types = json_string_value(form);
+  return QN_OK;
+}
+
 static qn_status read_line(const place *at, json_t *line, qn_record *r)
 {
   const char *schema;
@@ -129,7 +143,7 @@ static qn_status read_line(const place *at, json_t *line, qn_record *r)
   qn_try(want_text(at, line, "commit", &r->commit));
   qn_try(want_text(at, line, "op", &r->op));
   qn_try(want_text(at, line, "workload", &r->workload));
-  qn_try(want_text(at, line, "types", &r->types));
+  qn_try(read_form(at, line, r));
   qn_try(want_text(at, line, "backend", &r->backend));
   qn_try(want_text(at, line, "variant", &r->variant));
   qn_try(want_text(at, machine, "device", &r->device));

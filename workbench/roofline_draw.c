@@ -25,7 +25,8 @@ typedef struct plot {
 /* A kernel, ready to be placed. */
 typedef struct point {
   double intensity, rate, bytes, gbps;
-  char name[96], workload[64]; /* on the left, on the right */
+  char name[128], workload[80]; /* on the left, on the right */
+  bool plain;                   /* of f32 with default parameters: the right plot names only these */
 } point;
 
 static qn_letters letters(const char *colour, double size, qn_anchor anchor)
@@ -79,9 +80,10 @@ static size_t find_points(const qn_roofline *r, const qn_records *records, point
     points[n] = (point){.intensity = a->operations / a->fused.bytes,
                         .rate = a->operations / seconds,
                         .bytes = a->set_bytes,
-                        .gbps = a->gbps};
-    snprintf(points[n].workload, sizeof points->workload, "%.28s %.24s", a->workload, types);
-    snprintf(points[n].name, sizeof points->name, "%.24s %.60s, %.0f GB/s", a->op,
+                        .gbps = a->gbps,
+                        .plain = !*types};
+    snprintf(points[n].workload, sizeof points->workload, "%.28s %.48s", a->workload, types);
+    snprintf(points[n].name, sizeof points->name, "%.24s %.44s, %.0f GB/s", a->op,
              *types ? points[n].workload : a->workload, a->gbps);
     n++;
   }
@@ -104,6 +106,7 @@ static void draw_points(plot *p, const point *points, size_t n, bool left)
     y[k] = qn_axis_at(&p->y, left ? points[k].rate : points[k].gbps);
     double lowest = BOTTOM - 8 - 15 * (double)(n - 1 - k), at = fmin(fmax(y[k] + 16, last + 15), lowest),
            side = x[k] > p->x.to - 150 ? -1 : 1;
+    if (!left && !points[k].plain) continue;
     last = at;
     qn_svg_line(&p->svg, x[k], y[k], x[k] + side * 30, at - 4, (qn_stroke){kernel_colour, 0.7, false});
     qn_letters how = letters(ink, 11.5, side > 0 ? QN_START : QN_END);
@@ -155,12 +158,12 @@ static void draw_level(plot *p, double rate, double from_gbps, qn_stroke stroke)
   qn_svg_line(&p->svg, qn_axis_at(&p->x, from), at, MIDDLE, at, stroke);
 }
 
-/* One line of the key, in the corner that no roof leaves room for anything else in; `row` counts from below. Amounts in
+/* One line of the key, in the corner above the slopes, where no kernel can be; `row` counts from above. Amounts in
  * one unit have it once: "640 of 989 TFLOP/s". */
 static void add_key(plot *p, int row, const char *colour, const char *name, const char *amount, const char *nominal)
 {
   char text[128];
-  double y = BOTTOM - 14 - 18 * row, x = MIDDLE - 244;
+  double y = TOP + 22 + 18 * row, x = LEFT + 14;
   size_t digits = strcspn(amount, " ");
   bool once = *nominal && !strcmp(amount + digits, nominal + strcspn(nominal, " "));
   snprintf(text, sizeof text, "%s %.*s%s%s", name, once ? (int)digits : 40, amount, *nominal ? " of " : "", nominal);
