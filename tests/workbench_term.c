@@ -5,6 +5,7 @@
 #include "workbench/human.h"
 #include "workbench/progress.h"
 #include "workbench/term.h"
+#include <poll.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -33,11 +34,18 @@ static bool redirect(int columns)
   return ok;
 }
 
+/* What has arrived once nothing more does: the kernel hands a terminal's bytes on in its own time. */
 static const char *seen(void)
 {
+  enum { SILENCE_MS = 50 };
   static char text[8192];
-  ssize_t n = read(master, text, sizeof text - 1);
-  text[n < 0 ? 0 : n] = 0;
+  size_t used = 0;
+  ssize_t n = 1;
+  while (n > 0 && used < sizeof text - 1 && poll(&(struct pollfd){.fd = master, .events = POLLIN}, 1, SILENCE_MS) > 0) {
+    n = read(master, text + used, sizeof text - 1 - used);
+    if (n > 0) used += (size_t)n;
+  }
+  text[used] = 0;
   return text;
 }
 
