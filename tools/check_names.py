@@ -31,7 +31,7 @@ GENERATED = {  # name: the file that makes it
     "meson-info/intro-tests.json": "tests/meson.build",
 }
 FOREIGN = {"cuda_fp16.h", "xxhash.h", "math.h", "stdint.h", "stdio.h", "immintrin.h", "arm_neon.h", "fenv.h"}
-USER_FILE = re.compile(r"(FILE|A|B|BEFORE|AFTER|\*)\.(jsonl?|svg|csv|md)")
+USER_FILE = re.compile(r"(FILE|A|B|BEFORE|AFTER|\*)\.(jsonl?|svg|csv|md|c)")
 ENDINGS = r"(?:math\.h|cpu\.c|h\.in|[ch]|cu|cpp|py|sh|md|json|jsonl|csv|svg|tune|toml|supp|build|in)"
 PART = r"(?:[\w.*-]|<[\w-]+>)"
 BEFORE = r"(?<![\w/.<>*~$}-])"
