@@ -68,12 +68,6 @@ typedef struct qn_backend {
   qn_status (*launch)(qn_device device, const qn_function *function, const qn_launch *launch);
   /* Most bytes of `argument` that the device, driver and compiler take: 4096 or 32764. */
   qn_status (*argument_limit)(qn_device device, size_t *bytes);
-  /* Memory for tables that the device reads: page-locked host memory that copies from asynchronously (plain for host).
-   */
-  qn_status (*staging_allocate)(qn_device device, size_t bytes, void **memory);
-  qn_status (*staging_release)(qn_device device, void *memory);
-  /* In stream order, without waiting; source is staging memory that must stand until the stream has passed. */
-  qn_status (*upload)(qn_device device, void *stream, void *target, const void *source, size_t bytes);
 } qn_backend;
 
 extern const qn_backend qn_backend_cpu, qn_backend_cuda, qn_backend_host;

@@ -22,7 +22,7 @@ enum {
 };
 
 /* What a handle points to: anything that must be given back. Device memory is one too, found by address. */
-enum { MEMORY, HOST_MEMORY, STREAM, EVENT, LIBRARY };
+enum { MEMORY, STREAM, EVENT, LIBRARY };
 typedef struct object {
   struct object *next;
   int kind, device;
@@ -119,7 +119,7 @@ static object *find(int kind, const void *at, size_t bytes)
   for (; found; found = found->next) {
     const char *begin_at = found->memory, *p = at;
     if (found->kind == kind && found->device == here() && p >= begin_at &&
-        (kind > HOST_MEMORY ? p == begin_at : p + bytes <= begin_at + found->bytes))
+        (kind > MEMORY ? p == begin_at : p + bytes <= begin_at + found->bytes))
       break;
   }
   pthread_mutex_unlock(&mock.mutex);
@@ -137,7 +137,7 @@ static cu_result drop(int kind, const void *at, int error)
       break;
     }
   pthread_mutex_unlock(&mock.mutex);
-  if (kind <= HOST_MEMORY) free(found->memory);
+  if (kind == MEMORY) free(found->memory);
   for (struct cu_kernel_s *kernel = found->kernels, *next; kernel; kernel = next) {
     next = kernel->next;
     free(kernel);
@@ -303,22 +303,6 @@ static cu_result cuMemFree(cu_address address)
 {
   BEGIN_IN_CONTEXT();
   return drop(MEMORY, pointer(address), INVALID_VALUE);
-}
-
-static cu_result cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
-{
-  BEGIN_IN_CONTEXT();
-  REQUIRE(flags == CU_HOST_PORTABLE && bytes, INVALID_VALUE);
-  *memory = malloc(bytes);
-  REQUIRE(*memory, CU_OUT_OF_MEMORY);
-  add(HOST_MEMORY, bytes, *memory);
-  return CU_SUCCESS;
-}
-
-static cu_result cuMemFreeHost(void *memory)
-{
-  BEGIN_IN_CONTEXT();
-  return drop(HOST_MEMORY, memory, INVALID_VALUE);
 }
 
 static cu_result cuMemcpyHtoDAsync(cu_address target, const void *source, size_t bytes, cu_stream stream)

@@ -121,32 +121,6 @@ static qn_status memory_fill(qn_device device, void *stream, void *target, unsig
   return qn_cuda_leave(&scope, qn_cuda_call(&scope, cuMemsetD8Async, address(target), value, bytes, stream));
 }
 
-static qn_status staging_allocate(qn_device device, size_t bytes, void **memory)
-{
-  qn_cuda_scope scope;
-  void *got = NULL;
-  qn_try(qn_cuda_enter(device, &scope));
-  qn_status status = qn_cuda_leave(&scope, qn_cuda_call(&scope, cuMemHostAlloc, &got, bytes, CU_HOST_PORTABLE));
-  if (status && got) scope.driver->cuMemFreeHost(got);
-  *memory = status ? NULL : got;
-  return status;
-}
-
-static qn_status staging_release(qn_device device, void *memory)
-{
-  qn_cuda_scope scope;
-  if (!memory) return QN_OK;
-  qn_try(qn_cuda_enter(device, &scope));
-  return qn_cuda_leave(&scope, qn_cuda_call(&scope, cuMemFreeHost, memory));
-}
-
-static qn_status upload(qn_device device, void *stream, void *target, const void *source, size_t bytes)
-{
-  qn_cuda_scope scope;
-  qn_try(qn_cuda_enter(device, &scope));
-  return qn_cuda_leave(&scope, qn_cuda_call(&scope, cuMemcpyHtoDAsync, address(target), source, bytes, stream));
-}
-
 /* ---- streams and events ---- */
 
 static qn_status stream_create(qn_device device, void **stream)
@@ -363,7 +337,4 @@ const qn_backend qn_backend_cuda = {
     .module_function = module_function,
     .launch = launch,
     .argument_limit = argument_limit,
-    .staging_allocate = staging_allocate,
-    .staging_release = staging_release,
-    .upload = upload,
 };

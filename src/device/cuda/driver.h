@@ -33,7 +33,6 @@ enum {
   CU_FUNCTION_MAX_THREADS = 0,
   CU_STREAM_NON_BLOCKING = 1,
   CU_EVENT_DEFAULT = 0, /* timed; waits spin */
-  CU_HOST_PORTABLE = 1, /* page-locked for every context */
   CU_PROC_LEGACY_STREAM = 1
 };
 
@@ -53,8 +52,6 @@ enum {
   X(cuMemGetInfo, (size_t * free, size_t * total))                                                                     \
   X(cuMemAlloc, (cu_address *, size_t))                                                                                \
   X(cuMemFree, (cu_address))                                                                                           \
-  X(cuMemHostAlloc, (void **, size_t, unsigned flags))                                                                 \
-  X(cuMemFreeHost, (void *))                                                                                           \
   X(cuMemcpyHtoDAsync, (cu_address, const void *, size_t, cu_stream))                                                  \
   X(cuMemcpyDtoHAsync, (void *, cu_address, size_t, cu_stream))                                                        \
   X(cuMemcpyDtoDAsync, (cu_address, cu_address, size_t, cu_stream))                                                    \

@@ -107,11 +107,6 @@ static qn_status argument_limit(qn_device device, size_t *bytes)
   return QN_OK;
 }
 
-static qn_status upload(qn_device device, void *stream, void *target, const void *source, size_t bytes)
-{
-  return memory_move(device, stream, target, source, bytes);
-}
-
 const qn_backend qn_backend_host = {
     .kind = QN_HOST,
     .count = count,
@@ -135,7 +130,4 @@ const qn_backend qn_backend_host = {
     .module_function = qn_host_module_function,
     .launch = launch,
     .argument_limit = argument_limit,
-    .staging_allocate = memory_allocate,
-    .staging_release = memory_release,
-    .upload = upload,
 };
