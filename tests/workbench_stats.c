@@ -83,7 +83,6 @@ static void ratios(void)
   qn_ratio_unpaired(a, 6, b, 4, &r);
   check(isnan(r.low), "four samples on one side allow no interval");
   refuses(qn_ratio_paired(a, b, 0, &r), QN_BAD_ARGUMENT, "no samples");
-  check(near(qn_geometric_mean(a, 2), sqrt(8)) && isnan(qn_geometric_mean(a, 0)), "geometric mean");
 }
 
 /* Of `runs` simulated measurements, how many have the truth in their interval; the bound is four deviations of that

@@ -111,7 +111,7 @@ void qn_buffers_fill(qn_buffers *b, uint64_t seed, bool odd, bool only_read)
     fill_guards(b, role);
     for (size_t k = 0; k < b->n; k++) {
       const qn_op_tensor *about = &b->op->tensors[r];
-      qn_filling filling = {about->fill, about->fill_scale, qn_mix(seed, k), r, odd};
+      qn_filling filling = {about->fill, about->fill_scale, qn_seed_mix(seed, k), r, odd};
       size_t n = (size_t)b->elements[k];
       if (role->access == QN_WRITE)
         memset(role->image + role->offset[k], 0xFF, n * qn_dtype_bytes(role->dtype));

@@ -89,8 +89,6 @@ enum {
   LAYOUT_COUNT
 };
 
-size_t qn_layout_count(void) { return LAYOUT_COUNT; }
-
 void qn_layout_make(size_t k, qn_layout *layout)
 {
   static const size_t handful[] = {33, 0, 1, 1000, 4, 127, 2048, 513}, primes[] = {2, 3, 97, 257, 1009, 4099, 10007},
@@ -158,7 +156,7 @@ static void add_case(maker *m, qn_case c)
   if (m->cases->n == m->capacity) return;
   if (c.way == QN_WAY_SHARD && !may_shard(m, &m->cases->settings[c.setting])) c.way = QN_WAY_MOVED;
   c.number = m->cases->n;
-  c.seed = qn_mix(m->seed, c.number);
+  c.seed = qn_seed_mix(m->seed, c.number);
   m->cases->at[m->cases->n++] = c;
 }
 
@@ -263,7 +261,7 @@ qn_status qn_cases_make(qn_cases *cases, const qn_target *target, size_t row, qn
   qn_status status = qn_try_allocate(&cases->settings, QN_SETTINGS_MOST * sizeof *cases->settings, "the settings");
   if (status == QN_OK) status = qn_try_allocate(&cases->at, CASES_MOST * sizeof *cases->at, "the cases");
   if (status == QN_OK) {
-    cases->n_settings = qn_settings_of(&op->info, level, qn_mix(seed, row), cases->settings, QN_SETTINGS_MOST);
+    cases->n_settings = qn_settings_of(&op->info, level, qn_seed_mix(seed, row), cases->settings, QN_SETTINGS_MOST);
     if (!cases->n_settings) status = QN_BAD_ARGUMENT;
   }
   if (status != QN_OK) {

@@ -44,6 +44,8 @@ size_t qn_settings_of(const qn_op_info *op, qn_level level, uint64_t seed, qn_se
 /* "lr=0.003 decay=relative grad_scale->3": what is not at its default. */
 void qn_setting_text(const qn_op_info *op, const qn_setting *setting, char *text, size_t bytes);
 /* Reading and writing a number param (DOUBLE, U64, BOOL, ENUM) of a params struct. */
+/* The params that are not the defaults, as a user would set them: "rounding=stochastic cautious=1"; pointers aside. */
+void qn_params_text(const qn_op_info *op, const void *params, char *text, size_t bytes);
 double qn_param_get(const qn_op_param *param, const void *params);
 void qn_param_set(const qn_op_param *param, void *params, double value);
 void qn_param_set_u64(const qn_op_param *param, void *params, uint64_t value);
@@ -55,7 +57,6 @@ typedef struct qn_layout {
   size_t n;
   size_t elements[QN_LIST_MOST];
 } qn_layout;
-size_t qn_layout_count(void);
 void qn_layout_make(size_t k, qn_layout *layout);
 
 /* ---- cases ---- */

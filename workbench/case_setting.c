@@ -5,6 +5,7 @@
 #include "core/core.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_pointer(qn_param_type type) { return type >= QN_PARAM_DEVICE_F32; }
@@ -116,7 +117,7 @@ static void choose_at_random(const qn_op_info *op, qn_setting *s)
 {
   for (size_t k = 0; k < op->n_params; k++) {
     values v = values_of(&op->params[k]);
-    uint64_t draw = qn_mix(s->seed, k);
+    uint64_t draw = qn_seed_mix(s->seed, k);
     if (draw % 100 >= (is_pointer(op->params[k].type) ? 20u : 35u)) continue;
     choose(op, s, k, v.at[(draw >> 32) % v.n]);
   }
@@ -139,13 +140,13 @@ size_t qn_settings_of(const qn_op_info *op, qn_level level, uint64_t seed, qn_se
     values v = values_of(&op->params[k]);
     for (size_t i = is_pointer(op->params[k].type) ? 0 : 1; i < v.n && n < most; i++) {
       settings[n] = plain;
-      settings[n].seed = qn_mix(seed, n);
+      settings[n].seed = qn_seed_mix(seed, n);
       choose(op, &settings[n++], k, v.at[i]);
     }
   }
   for (size_t k = 0; k < random_ones[level] && n < most; k++, n++) {
     settings[n] = plain;
-    settings[n].seed = qn_mix(seed, n);
+    settings[n].seed = qn_seed_mix(seed, n);
     choose_at_random(op, &settings[n]);
   }
   return n;
@@ -161,6 +162,25 @@ static void add_enum_name(qn_text *text, const qn_op_param *param, size_t value)
   if (name) qn_text_add_bytes(text, name, strcspn(name, "|"));
 }
 
+/* The shortest text that is read back as the same number. */
+static void add_number(qn_text *t, double value)
+{
+  char text[40];
+  snprintf(text, sizeof text, "%.15g", value);
+  if (strtod(text, NULL) != value) snprintf(text, sizeof text, "%.17g", value);
+  qn_text_add(t, "%s", text);
+}
+
+static void add_if_set(qn_text *t, const qn_op_param *param, const void *params)
+{
+  if (is_pointer(param->type) || qn_param_get(param, params) == param->default_value) return;
+  qn_text_add(t, " %s=", param->name);
+  if (param->type == QN_PARAM_ENUM)
+    add_enum_name(t, param, (size_t)qn_param_get(param, params));
+  else
+    add_number(t, qn_param_get(param, params));
+}
+
 void qn_setting_text(const qn_op_info *op, const qn_setting *s, char *text, size_t bytes)
 {
   qn_text t = {0};
@@ -173,13 +193,16 @@ void qn_setting_text(const qn_op_info *op, const qn_setting *s, char *text, size
       else
         qn_text_add(&t, "(values from its seed)");
     }
-    if (is_pointer(param->type) || qn_param_get(param, s->params) == param->default_value) continue;
-    qn_text_add(&t, " %s=", param->name);
-    if (param->type == QN_PARAM_ENUM)
-      add_enum_name(&t, param, (size_t)qn_param_get(param, s->params));
-    else
-      qn_text_add(&t, "%.17g", qn_param_get(param, s->params));
+    add_if_set(&t, param, s->params);
   }
   snprintf(text, bytes, "%s", t.at ? t.at + 1 : "defaults");
+  qn_text_free(&t);
+}
+
+void qn_params_text(const qn_op_info *op, const void *params, char *text, size_t bytes)
+{
+  qn_text t = {0};
+  for (size_t k = 0; k < op->n_params; k++) add_if_set(&t, &op->params[k], params);
+  snprintf(text, bytes, "%s", t.at ? t.at + 1 : "");
   qn_text_free(&t);
 }

@@ -81,7 +81,7 @@ static verdicts try_all(qn_contract *c, bool step_only)
 
 static bool upload(qn_contract *c)
 {
-  qn_buffers_fill(c->buffers, qn_mix(c->trial->options->seed, c->number), true, false);
+  qn_buffers_fill(c->buffers, qn_seed_mix(c->trial->options->seed, c->number), true, false);
   if (qn_buffers_upload(c->buffers) == QN_OK) return true;
   qn_trial_fail(c->trial, (long)c->number, "%s", qn_last_error());
   return false;

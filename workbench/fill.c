@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-uint64_t qn_mix(uint64_t seed, uint64_t k)
+uint64_t qn_seed_mix(uint64_t seed, uint64_t k)
 {
   uint64_t x = seed * 0x9E3779B97F4A7C15u + k + 0x632BE59BD9B4E019u; /* splitmix64's finisher, twice over */
   x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
@@ -144,13 +144,13 @@ static double odd_of(uint64_t kind, double normal)
 void qn_fill_numbers(const qn_filling *filling, qn_dtype dtype, void *at, size_t n, uint64_t first)
 {
   size_t width = qn_dtype_bytes(dtype);
-  uint64_t own = qn_mix(filling->seed, filling->role + 1);
+  uint64_t own = qn_seed_mix(filling->seed, filling->role + 1);
   for (size_t i = 0; i < n; i++) {
-    uint64_t bits = qn_mix(own, first + i);
+    uint64_t bits = qn_seed_mix(own, first + i);
     double value = normal_of(bits) * filling->scale;
     if (filling->odd) {
       value = odd_of((bits * 0xff51afd7ed558ccdu) >> 56, value);
-      if (!(qn_mix(filling->seed, first + i) & 31)) value = copysign(0, value);
+      if (!(qn_seed_mix(filling->seed, first + i) & 31)) value = copysign(0, value);
     }
     if (filling->kind == QN_FILL_NON_NEGATIVE) value = fabs(value);
     qn_number_store(dtype, (char *)at + i * width, value);

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 /* The same 64 well-mixed bits for the same (seed, k) on every machine. */
-uint64_t qn_mix(uint64_t seed, uint64_t k);
+uint64_t qn_seed_mix(uint64_t seed, uint64_t k);
 
 /* One stored number as a double (exact), and a double stored to nearest, ties to even. */
 double qn_number_load(qn_dtype dtype, const void *at);

@@ -92,7 +92,7 @@ static double nasty_double(uint64_t draw)
 {
   static const double values[] = {NAN, HUGE_VAL, -HUGE_VAL, -1, -0.0, 0, 0.5, 1, 1e308, 4.9e-324, -4.9e-324, 1e-5};
   double any;
-  uint64_t bits = qn_mix(draw, 1);
+  uint64_t bits = qn_seed_mix(draw, 1);
   memcpy(&any, &bits, sizeof any);
   return draw % 16 < sizeof values / sizeof *values ? values[draw % 16] : any;
 }
@@ -121,11 +121,11 @@ static bool randomise(qn_contract *c, uint64_t seed)
   bool fine = true;
   for (size_t k = 0; k < c->op->info.n_params; k++) {
     const qn_op_param *param = &c->op->info.params[k];
-    uint64_t draw = qn_mix(seed, k);
+    uint64_t draw = qn_seed_mix(seed, k);
     if (draw & 1) continue;
     draw >>= 8;
     if (param->type == QN_PARAM_U64) {
-      qn_param_set_u64(param, c->params, qn_mix(draw, 2));
+      qn_param_set_u64(param, c->params, qn_seed_mix(draw, 2));
     } else if (param->type <= QN_PARAM_ENUM) {
       double x = param->type == QN_PARAM_DOUBLE ? nasty_double(draw) : nasty_whole(draw);
       /* On a device each valid choice would be a compilation; leg 1 makes them. */
@@ -142,7 +142,7 @@ static void fuzz(qn_contract *c)
   static const size_t rounds[] = {200, 1500, 20000};
   size_t taken = 0, refused = 0, n = rounds[c->trial->options->level];
   for (size_t k = 0; k < n && !c->trial->failure; k++) {
-    bool fine = randomise(c, qn_mix(c->trial->options->seed, k));
+    bool fine = randomise(c, qn_seed_mix(c->trial->options->seed, k));
     char what[64];
     snprintf(what, sizeof what, "random params, round %zu", k);
     qn_status status = qn_contract_tries(c, what, !fine);

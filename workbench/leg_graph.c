@@ -139,7 +139,7 @@ static qn_status replay(graph *g, size_t number, unsigned rate, unsigned counter
   if (d.fault != QN_FAULT_NONE) qn_trial_differ(g->trial, (long)number, what, g->got, g->want, &d);
   for (size_t r = 0; r < g->got->op->n_tensors; r++)
     if (g->got->role[r].access & QN_WRITE)
-      *hash = qn_mix(*hash, qn_hash(g->got->role[r].image, g->got->role[r].bytes).low);
+      *hash = qn_seed_mix(*hash, qn_hash(g->got->role[r].image, g->got->role[r].bytes).low);
   for (size_t k = 0; k < g->got->n; k++) g->trial->elements += (uint64_t)g->got->elements[k];
   return QN_OK;
 }

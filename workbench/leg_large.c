@@ -32,7 +32,7 @@ static qn_status compare_piece(qn_trial *trial, size_t row, const qn_setting *se
     status = qn_runner_create(&candidate, item->target.op, got, setting, QN_WAY_DIRECT, qn_trial_pool(trial, 2));
   if (!status) status = qn_runner_create(&reference, item->target.op, want, setting, QN_WAY_DIRECT, NULL);
   if (!status) {
-    qn_buffers_fill(got, qn_mix(trial->options->seed, number), true, false);
+    qn_buffers_fill(got, qn_seed_mix(trial->options->seed, number), true, false);
     qn_buffers_copy(want, got);
     status = qn_target_select(&item->target);
   }

@@ -72,7 +72,7 @@ static qn_status run_setting(qn_trial *trial, size_t k, const qn_setting *settin
       qn_buffers_create(&b, &item->target.op->info, item->row, item->target.device, NULL, 1, elements, QN_ALIGN_64);
   if (status == QN_OK) status = qn_runner_create(&runner, item->target.op, b, setting, QN_WAY_DIRECT, NULL);
   if (status == QN_OK) {
-    qn_buffers_fill(b, qn_mix(trial->options->seed, k), true, false);
+    qn_buffers_fill(b, qn_seed_mix(trial->options->seed, k), true, false);
     qn_status step = qn_runner_step(runner);
     *refused += step != QN_OK;
     if (step == QN_OK) status = check_tensor(trial, (long)k, qn_runner_params(runner), b, text, s);

@@ -61,7 +61,7 @@ static bool step_pair(pair *p, int step, size_t *refused)
   char what[1024], error[512], broken[256];
   long number = (long)p->c->number;
   describe(p, step, what, sizeof what);
-  qn_buffers_fill(p->got, qn_mix(p->c->seed, (uint64_t)step), true, step > 0);
+  qn_buffers_fill(p->got, qn_seed_mix(p->c->seed, (uint64_t)step), true, step > 0);
   qn_buffers_copy(p->want, p->got);
 
   if (qn_target_select(&p->trial->item->target) != QN_OK) return false;

@@ -4,6 +4,7 @@
 #include "workbench/record.h"
 #include "core/core.h"
 #include "workbench/build.h"
+#include "workbench/case.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -79,40 +80,6 @@ static json_t *params_of(const qn_bench *b)
   return out;
 }
 
-/* The parameters that are not the defaults, as a user would set them: "rounding=stochastic cautious=1"; pointers aside.
- */
-static json_t *settings_of(const qn_bench *b)
-{
-  const qn_op_info *op = &b->ask.op->info;
-  qn_text text = {0};
-  for (size_t k = 0; k < op->n_params; k++) {
-    const qn_op_param *p = &op->params[k];
-    const char *at = (const char *)b->ask.params + p->offset, *name = p->values;
-    double value;
-    uint64_t whole;
-    int32_t small;
-    if (p->type == QN_PARAM_DOUBLE)
-      memcpy(&value, at, sizeof value);
-    else if (p->type == QN_PARAM_U64)
-      value = (double)(memcpy(&whole, at, sizeof whole), whole);
-    else if (p->type == QN_PARAM_BOOL || p->type == QN_PARAM_ENUM)
-      value = (memcpy(&small, at, sizeof small), small);
-    else
-      continue;
-    if (value == p->default_value) continue;
-    qn_text_add(&text, "%s%s=", text.length ? " " : "", p->name);
-    if (p->type != QN_PARAM_ENUM) {
-      qn_text_add(&text, "%.12g", value);
-      continue;
-    }
-    for (int skip = (int)value; skip > 0 && name; skip--) name = strchr(name, '|') ? strchr(name, '|') + 1 : NULL;
-    qn_text_add(&text, "%.*s", name ? (int)strcspn(name, "|") : 0, name ? name : "");
-  }
-  json_t *settings = json_string(text.length ? text.at : "");
-  qn_text_free(&text);
-  return settings;
-}
-
 static json_t *ceilings_of(const qn_bench *b)
 {
   json_t *array = json_array();
@@ -152,22 +119,22 @@ static void add_times(json_t *line, const qn_bench *b)
 
 static json_t *line_of(const qn_bench *b)
 {
-  char date[32];
+  char date[32], settings[1024];
   time_t now = time(NULL);
   struct tm utc;
   strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
   const qn_bench_request *ask = &b->ask;
-  json_t *line =
-      json_pack("{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}, s:s, s:s, s:I, s:I, s:s, s:o, s:o, s:s, s:s, s:f, s:f, "
-                "s:f, s:{s:b, s:I, s:s}}",
-                "schema", "quern bench 1", "date", date, "version", qn_version(), "commit", qn_build_commit, "machine",
-                machine_of(b), "build", "compiler", qn_build_compiler, "type", qn_build_type, "op", ask->op->info.name,
-                "workload", ask->work->name, "tensors", (json_int_t)ask->work->n, "elements",
-                (json_int_t)ask->work->elements, "types", b->types, "settings", settings_of(b), "params", params_of(b),
-                "backend", qn_device_kind_name(ask->device.kind), "variant", b->variant, "bytes_per_element",
-                qn_bench_bytes(ask->op, ask->row, ask->params), "set_bytes_per_element",
-                qn_bench_set(ask->op, ask->row), "operations_per_element", ask->op->info.operations, "check", "right",
-                (int)b->check.right, "elements", (json_int_t)b->check.elements, "wrong", b->check.wrong);
+  qn_params_text(&ask->op->info, ask->params, settings, sizeof settings);
+  json_t *line = json_pack(
+      "{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}, s:s, s:s, s:I, s:I, s:s, s:s, s:o, s:s, s:s, s:f, s:f, "
+      "s:f, s:{s:b, s:I, s:s}}",
+      "schema", "quern bench 1", "date", date, "version", qn_version(), "commit", qn_build_commit, "machine",
+      machine_of(b), "build", "compiler", qn_build_compiler, "type", qn_build_type, "op", ask->op->info.name,
+      "workload", ask->work->name, "tensors", (json_int_t)ask->work->n, "elements", (json_int_t)ask->work->elements,
+      "types", b->types, "settings", settings, "params", params_of(b), "backend", qn_device_kind_name(ask->device.kind),
+      "variant", b->variant, "bytes_per_element", qn_bench_bytes(ask->op, ask->row, ask->params),
+      "set_bytes_per_element", qn_bench_set(ask->op, ask->row), "operations_per_element", ask->op->info.operations,
+      "check", "right", (int)b->check.right, "elements", (json_int_t)b->check.elements, "wrong", b->check.wrong);
   if (line && b->timed) add_times(line, b);
   return line;
 }

@@ -98,7 +98,8 @@ static void fill_pairs(const qn_runner *r, uint64_t seed, const uint64_t *array,
   for (size_t k = 0; k < r->n; k++) {
     size_t tensor = r->cuts[k].tensor;
     uint64_t n = 2 * (uint64_t)r->buffers->elements[tensor] + 1;
-    uint64_t pair[2] = {array ? array[2 * tensor] : qn_mix(seed, tensor) % (n + 1), array ? array[2 * tensor + 1] : n};
+    uint64_t pair[2] = {array ? array[2 * tensor] : qn_seed_mix(seed, tensor) % (n + 1),
+                        array ? array[2 * tensor + 1] : n};
     memcpy(at + k * sizeof pair, pair, sizeof pair);
   }
 }
@@ -117,7 +118,7 @@ static void fill_hyper(qn_runner *r, unsigned char *at)
 /* Small, odd, around 2^32 and far beyond it. */
 static uint64_t number_of(uint64_t seed, size_t tensor)
 {
-  uint64_t bits = qn_mix(seed, tensor);
+  uint64_t bits = qn_seed_mix(seed, tensor);
   switch (bits & 3) {
   case 0: return bits >> 60;
   case 1: return bits >> 50;

@@ -143,11 +143,6 @@ void qn_stage_destroy(qn_stage **stage)
   *stage = NULL;
 }
 
-qn_status qn_stage_prepare(qn_stage *s)
-{
-  return qn_op_prepare(&s->ask.op->info, &s->exec, s->ask.params, s->ask.work->n, s->given);
-}
-
 qn_status qn_stage_step(qn_stage *s)
 {
   const qn_tensor *const *moved = s->last ? s->moved[0] : NULL; /* back from where a moved step left them */

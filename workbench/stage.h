@@ -49,7 +49,4 @@ qn_status qn_stage_prove_unfused(qn_stage *stage, qn_progress *progress, qn_stag
 qn_status qn_stage_step(qn_stage *stage);
 qn_status qn_stage_step_moved(qn_stage *stage); /* the tensors that are only read are elsewhere than in the last call */
 qn_status qn_stage_unfused(qn_stage *stage); /* over the same number of elements, as one array: it has no list cost */
-
-/* Compile and load what a step needs, in a process that has not done so yet. */
-qn_status qn_stage_prepare(qn_stage *stage);
 #endif

@@ -140,10 +140,3 @@ const char *qn_verdict_word(qn_verdict verdict)
   static const char *const words[] = {"unclear", "faster", "same", "slower"};
   return words[verdict];
 }
-
-double qn_geometric_mean(const double *x, size_t n)
-{
-  double sum = 0;
-  for (size_t k = 0; k < n; k++) sum += log(x[k]);
-  return n ? exp(sum / (double)n) : NAN;
-}

@@ -41,5 +41,4 @@ typedef enum qn_verdict { QN_UNCLEAR, QN_FASTER, QN_SAME, QN_SLOWER } qn_verdict
 qn_verdict qn_verdict_of(const qn_ratio *speedup);
 const char *qn_verdict_word(qn_verdict verdict); /* "unclear", "faster", "same", "slower" */
 
-double qn_geometric_mean(const double *x, size_t n); /* of positive numbers; NAN for none */
 #endif
