@@ -13,16 +13,17 @@ static const size_t sizes[] = {6, 0, 40};
 static lion_list make(const qn_dtype types[ROLES]) { return lion_list_make(3, sizes, types, 7, false); }
 
 /* `change` is done to a good list l; then the step must refuse it. */
-#define REFUSED(types, words, change)                                                                                  \
+#define REFUSED_AS(status, types, words, change)                                                                       \
   do {                                                                                                                 \
     lion_list l = make(types), before = make(types);                                                                   \
     l.exec.workspace = l.workspace, l.exec.workspace_bytes = 16 * l.n;                                                 \
     change;                                                                                                            \
-    refuses(qn_lion_step(&l.exec, &l.params, l.n, l.t[PARAM], l.t[GRAD], l.t[MOMENTUM], l.t[MASTER]), QN_BAD_ARGUMENT, \
-            words);                                                                                                    \
+    refuses(qn_lion_step(&l.exec, &l.params, l.n, l.t[PARAM], l.t[GRAD], l.t[MOMENTUM], l.t[MASTER]), status, words);  \
     check(!memcmp(l.block, before.block, l.bytes), "nothing was written");                                             \
     lion_list_free(&l), lion_list_free(&before);                                                                       \
   } while (0)
+
+#define REFUSED(types, words, change) REFUSED_AS(QN_BAD_ARGUMENT, types, words, change)
 
 static void numbers(void)
 {
@@ -108,14 +109,15 @@ static void types(void)
   static const qn_dtype mixed[ROLES] = {QN_BF16, QN_F16, QN_F32, QN_NONE};
   static const qn_dtype master_of_f32[ROLES] = {QN_F32, QN_F32, QN_F32, QN_F32};
   static const qn_dtype master_grad[ROLES] = {QN_BF16, QN_F32, QN_F32, QN_F32};
-  REFUSED(half_momentum, "momentum bf16; as param/grad/momentum/master there are: f32/f32/f32, ", (void)0);
-  REFUSED(mixed, "there is no kernel for param bf16, grad f16, momentum f32", (void)0);
-  REFUSED(master_of_f32, "master f32", (void)0);
-  REFUSED(master_grad, "param bf16, grad f32, momentum f32, master f32", (void)0);
-  REFUSED(f32_types, "momentum[2] is bf16 and momentum[0] is f32", l.t[MOMENTUM][2].dtype = QN_BF16);
-  REFUSED(f32_types, "the dtype of grad[0] is 0", l.t[GRAD][0].dtype = QN_NONE);
-  REFUSED(f32_types, "the dtype of grad[0] is 77", l.t[GRAD][0].dtype = (qn_dtype)77);
-  REFUSED(f32_types, "grad f64", l.t[GRAD][0].dtype = QN_F64);
+  REFUSED_AS(QN_BAD_TYPE, half_momentum, "momentum bf16; as param/grad/momentum/master there are: f32/f32/f32, ",
+             (void)0);
+  REFUSED_AS(QN_BAD_TYPE, mixed, "there is no kernel for param bf16, grad f16, momentum f32", (void)0);
+  REFUSED_AS(QN_BAD_TYPE, master_of_f32, "master f32", (void)0);
+  REFUSED_AS(QN_BAD_TYPE, master_grad, "param bf16, grad f32, momentum f32, master f32", (void)0);
+  REFUSED_AS(QN_BAD_TYPE, f32_types, "momentum[2] is bf16 and momentum[0] is f32", l.t[MOMENTUM][2].dtype = QN_BF16);
+  REFUSED_AS(QN_BAD_TYPE, f32_types, "the dtype of grad[0] is 0", l.t[GRAD][0].dtype = QN_NONE);
+  REFUSED_AS(QN_BAD_TYPE, f32_types, "the dtype of grad[0] is 77", l.t[GRAD][0].dtype = (qn_dtype)77);
+  REFUSED_AS(QN_BAD_TYPE, f32_types, "grad f64", l.t[GRAD][0].dtype = QN_F64);
   REFUSED(f32_types, "param[1] is on cuda:2 and the call is on cpu:0", l.t[PARAM][1].device = second_gpu);
   REFUSED(bf16_types, "master[0] is on host:0", l.t[MASTER][0].device.kind = QN_HOST);
 }
@@ -209,20 +211,20 @@ static void plans(void)
   check(!plan, "no plan came of it");
   refuses(qn_lion_plan_step(NULL, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "NULL");
   check(!qn_lion_plan_create(&plan, &l.exec, &l.params, l.n, l.t[0], l.t[1], l.t[2], NULL), "a plan");
-#define MOVED_REFUSED(words, change)                                                                                   \
+#define MOVED_REFUSED(status, words, change)                                                                           \
   do {                                                                                                                 \
     memcpy(moved, l.t[GRAD], sizeof moved);                                                                            \
     change;                                                                                                            \
-    refuses(qn_lion_plan_step(plan, &l.exec, &l.params, moved), QN_BAD_ARGUMENT, words);                               \
+    refuses(qn_lion_plan_step(plan, &l.exec, &l.params, moved), status, words);                                        \
   } while (0)
-  MOVED_REFUSED("grad[2] has the shape 39", moved[2].shape = shape);
-  MOVED_REFUSED("grad[2] is f16", moved[2].dtype = QN_F16);
-  MOVED_REFUSED("grad[0] is on cuda:0", moved[0].device.kind = QN_CUDA);
-  MOVED_REFUSED("the data of grad[2] (40) is NULL", moved[2].data = NULL);
-  MOVED_REFUSED("grad[2] cannot be at", moved[2].data = (char *)moved[2].data + 2);
-  MOVED_REFUSED("momentum[2]", moved[0].data = (char *)l.t[MOMENTUM][2].data + 156);
-  MOVED_REFUSED("param[2]", moved[2].data = (char *)l.t[PARAM][2].data - 4);
-  MOVED_REFUSED("no shape", moved[2].shape = NULL);
+  MOVED_REFUSED(QN_BAD_ARGUMENT, "grad[2] has the shape 39", moved[2].shape = shape);
+  MOVED_REFUSED(QN_BAD_TYPE, "grad[2] is f16", moved[2].dtype = QN_F16);
+  MOVED_REFUSED(QN_BAD_ARGUMENT, "grad[0] is on cuda:0", moved[0].device.kind = QN_CUDA);
+  MOVED_REFUSED(QN_BAD_ARGUMENT, "the data of grad[2] (40) is NULL", moved[2].data = NULL);
+  MOVED_REFUSED(QN_BAD_ARGUMENT, "grad[2] cannot be at", moved[2].data = (char *)moved[2].data + 2);
+  MOVED_REFUSED(QN_BAD_ARGUMENT, "momentum[2]", moved[0].data = (char *)l.t[MOMENTUM][2].data + 156);
+  MOVED_REFUSED(QN_BAD_ARGUMENT, "param[2]", moved[2].data = (char *)l.t[PARAM][2].data - 4);
+  MOVED_REFUSED(QN_BAD_ARGUMENT, "no shape", moved[2].shape = NULL);
 #undef MOVED_REFUSED
   l.params.lr = NAN;
   refuses(qn_lion_plan_step(plan, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "lr is nan");

@@ -87,6 +87,36 @@ static void end(const void *defaults, size_t bytes)
   check(!memcmp(made, defaults, bytes), "%s: its _DEFAULTS are the table's", op->name);
 }
 
+#define STRUCT(name) {#name, sizeof(name)},
+#define OP(op_name, hyper)
+#define MEMBER(op_name, name)
+#define HYPER_MEMBER(op_name, name)
+#define VALUE(op_name, name, constant, k)
+#define ROLE(op_name, name, k, n)
+#define END(op_name)
+static const struct {
+  const char *name;
+  size_t bytes;
+} structs[] = {
+#include "description_headers.h"
+};
+#undef STRUCT
+#undef OP
+#undef MEMBER
+#undef HYPER_MEMBER
+#undef VALUE
+#undef ROLE
+#undef END
+
+static void test_struct_sizes(void)
+{
+  for (size_t k = 0; k < sizeof structs / sizeof structs[0]; k++)
+    check(qn_struct_bytes(structs[k].name) == structs[k].bytes, "%s is of %zu bytes", structs[k].name,
+          structs[k].bytes);
+  check(!qn_struct_bytes("qn_nothing") && !qn_struct_bytes(NULL), "a struct that is none has no size");
+}
+
+#define STRUCT(name)
 #define HYPER(op_name) sizeof(qn_##op_name##_hyper)
 #define NO_HYPER(op_name) 0
 #define OP(op_name, hyper)                                                                                             \
@@ -108,6 +138,7 @@ static void end(const void *defaults, size_t bytes)
 int main(void)
 {
   size_t tested = 0;
+  test_struct_sizes();
 #define QN_OP(name) test_##name(), tested++;
 #include "ops.h"
 #undef QN_OP

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read the public headers of ops for description.c: description.py OUT INCLUDE OP...
 
-From include/quern/<op>.h it takes the members of the params and hyper structs, the enums that comments on members name,
+From all other headers it takes the names of the structs. From include/quern/<op>.h it takes the members of the params and hyper structs, the enums that comments on members name,
 and the roles of the step's prototype, and writes them as X-macro calls. What the compiler knows (offsets, sizes, types)
 is left to the compiler."""
 import pathlib
@@ -43,6 +43,9 @@ def enum_names(text, name):
     return [word.split("=")[0].strip() for word in strip(found.group(1)).split(",")] if found else None
 
 
+for header in sorted((pathlib.Path(include) / "quern").glob("*.h")):
+    if header.stem not in ops:
+        lines += [f"STRUCT({name})\n" for name in re.findall(r"^typedef struct (\w+) \{", header.read_text(), re.M)]
 for op in ops:
     text = (pathlib.Path(include) / "quern" / f"{op}.h").read_text()
     params = struct_body(text, f"qn_{op}_params") or fail(op, f"there is no struct qn_{op}_params")

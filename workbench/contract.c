@@ -182,11 +182,11 @@ qn_status qn_contract_tries(qn_contract *c, const char *what, bool must_refuse)
   if (qn_trial_takes(c->trial, c->number) && upload(c)) {
     verdicts v = try_all(c, true);
     status = v.step;
-    if (status != QN_OK && status != QN_BAD_ARGUMENT)
+    if (status != QN_OK && !qn_is_refusal(status))
       qn_trial_fail(c->trial, (long)c->number, "%s: %s: %s", what, qn_status_name(status), v.sentence[0]);
     if (status == QN_OK && must_refuse)
       qn_trial_fail(c->trial, (long)c->number, "%s: it is taken, though a value is outside its range", what);
-    if (status == QN_BAD_ARGUMENT && strstr(v.sentence[0], "(no sentence)"))
+    if (qn_is_refusal(status) && strstr(v.sentence[0], "(no sentence)"))
       qn_trial_fail(c->trial, (long)c->number, "%s: it is refused without a sentence", what);
     if (status != QN_OK) check_unchanged(c, what);
   }

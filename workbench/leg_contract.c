@@ -147,7 +147,7 @@ static void fuzz(qn_contract *c)
     snprintf(what, sizeof what, "random params, round %zu", k);
     qn_status status = qn_contract_tries(c, what, !fine);
     taken += status == QN_OK;
-    refused += status == QN_BAD_ARGUMENT;
+    refused += qn_is_refusal(status);
   }
   if (c->trial->only < 0 && !c->trial->failure && (!refused || (c->device.kind == QN_CPU && !taken)))
     qn_trial_fail(c->trial, -1, "of %zu random calls %zu were taken and %zu refused: this shows too little", n, taken,

@@ -92,7 +92,7 @@ static void run_case(qn_trial *trial, const qn_cases *cases, const qn_case *c, s
   qn_status status = open_pair(&p);
   if (status == QN_OK) {
     for (int step = 0; step < c->steps && step_pair(&p, step, refused); step++) {}
-  } else if (p.reference && p.got && status == QN_BAD_ARGUMENT) {
+  } else if (p.reference && p.got && qn_is_refusal(status)) {
     /* A plan is refused when it is made. The reference must refuse the step. */
     char error[512];
     snprintf(error, sizeof error, "%s", qn_last_error());

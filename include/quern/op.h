@@ -17,7 +17,9 @@ typedef enum qn_fill { QN_FILL_NORMAL, QN_FILL_NON_NEGATIVE } qn_fill;
 
 /* One role. The k-th tensors of all roles belong together and have one shape and one dense layout. */
 typedef struct qn_op_tensor {
-  const char *name, *doc;
+  const char *name;
+  const char *framework_name; /* what training frameworks call it ("exp_avg"); NULL: the same */
+  const char *doc;
   qn_fill fill;
   double fill_scale; /* standard deviation for tests and benches */
 } qn_op_tensor;
@@ -52,10 +54,6 @@ typedef struct qn_op_param {
   const char *values;  /* ENUM: names in order, separated by '|' */
   size_t hyper_offset; /* 1 + offset of the same-named double or uint64_t in the op's hyper struct; 0: not in it */
 } qn_op_param;
-
-typedef struct qn_op_workload {
-  const char *name, *doc;
-} qn_op_workload;
 
 typedef enum qn_agreement { QN_BITWISE, QN_SCALED, QN_REDUCTION } qn_agreement;
 

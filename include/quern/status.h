@@ -2,6 +2,7 @@
 /* status.h - what a call returns, and the sentence behind it. Compiles alone as C and as C++. */
 #ifndef QN_STATUS_H
 #define QN_STATUS_H
+#include <stddef.h>
 
 #define QN_VERSION_MAJOR 0
 #define QN_VERSION_MINOR 1
@@ -22,6 +23,7 @@ extern "C" {
 #define QN_STATUS_MAP(X)                                                                                               \
   X(QN_OK, "ok")                                                                                                       \
   X(QN_BAD_ARGUMENT, "an argument breaks the contract: correct the call")                                              \
+  X(QN_BAD_TYPE, "a storage type is not among the supported ones: convert the tensor")                                 \
   X(QN_BAD_FILE, "a file is not what it claims to be: replace it")                                                     \
   X(QN_UNSUPPORTED, "not supported by this machine or build: choose another way")                                      \
   X(QN_NO_DEVICE, "there is no such device: choose another or mend the driver")                                        \
@@ -49,6 +51,10 @@ QN_API const char *qn_last_error(void);
 
 /* The version of the library that was loaded, "0.1.0"; compare with the QN_VERSION_* that the caller compiled with. */
 QN_API const char *qn_version(void);
+
+/* sizeof a public struct by its name ("qn_tensor"), 0 if there is none: a binding in another language holds its own
+ * layout against it when it loads the library. An op's params and hyper structs: see qn_op_info. */
+QN_API size_t qn_struct_bytes(const char *name);
 
 #ifdef __cplusplus
 }

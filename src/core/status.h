@@ -17,6 +17,8 @@ qn_status qn_fail_at(qn_status status, const char *format, ...) __attribute__((f
   do {                                                                                                                 \
     if (!(condition)) return qn_fail(QN_BAD_ARGUMENT, __VA_ARGS__);                                                    \
   } while (0)
+/* Is it the caller's mistake? */
+static inline int qn_is_refusal(qn_status status) { return status == QN_BAD_ARGUMENT || status == QN_BAD_TYPE; }
 #define qn_try(call)                                                                                                   \
   do {                                                                                                                 \
     qn_status status_ = (call);                                                                                        \

@@ -146,7 +146,7 @@ static qn_status fail_row(const qn_list *list, const qn_dtype *dtype)
   add_rows(info, rows, sizeof rows);
   for (size_t role = 0, used = 0; role < info->n_tensors && used < sizeof roles; role++)
     used += (size_t)snprintf(roles + used, sizeof roles - used, "%s%s", role ? "/" : "", info->tensors[role].name);
-  return qn_fail(QN_BAD_ARGUMENT, "%s: there is no kernel for %s; as %s there are: %s", info->name, got, roles, rows);
+  return qn_fail(QN_BAD_TYPE, "%s: there is no kernel for %s; as %s there are: %s", info->name, got, roles, rows);
 }
 
 static qn_status find_row(qn_list *list)
@@ -160,8 +160,9 @@ static qn_status find_row(qn_list *list)
                role_name(list, role), list->n);
     if (!list->tensors[role]) continue;
     dtype[role] = list->tensors[role][0].dtype;
-    qn_require(qn_dtype_bytes(dtype[role]), "%s: the dtype of %s[0] is %d, which is none", info->name,
-               role_name(list, role), (int)dtype[role]);
+    if (!qn_dtype_bytes(dtype[role]))
+      return qn_fail(QN_BAD_TYPE, "%s: the dtype of %s[0] is %d, which is none", info->name, role_name(list, role),
+                     (int)dtype[role]);
   }
   for (list->row = 0; list->row < info->n_types; list->row++) {
     size_t role = 0;
@@ -258,8 +259,9 @@ qn_status qn_check_tensor(const qn_list *list, size_t role, size_t k, const qn_t
   const char *op = list->op->info.name, *name = role_name(list, role);
   const qn_dtype dtype = list->op->info.types[list->row].tensor[role].dtype;
   const qn_device device = list->exec->device;
-  qn_require(t->dtype == dtype, "%s: %s[%zu] is %s and %s[0] is %s: a list has one type a role", op, name, k,
-             qn_dtype_name(t->dtype), name, qn_dtype_name(dtype));
+  if (t->dtype != dtype)
+    return qn_fail(QN_BAD_TYPE, "%s: %s[%zu] is %s and %s[0] is %s: a list has one type a role", op, name, k,
+                   qn_dtype_name(t->dtype), name, qn_dtype_name(dtype));
   qn_require(t->device.kind == device.kind && t->device.index == device.index,
              "%s: %s[%zu] is on %s:%d and the call is on %s:%d", op, name, k, qn_device_kind_name(t->device.kind),
              t->device.index, qn_device_kind_name(device.kind), device.index);

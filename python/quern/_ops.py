@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops as the library describes them: roles, types, params with their defaults, ranges and docs, and a ctypes struct
+for each op's params that is built from the description. Signatures, documents, stubs and bindings are made from these;
+no op is named here."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from ctypes import POINTER, Structure, byref, c_double, c_int32, c_size_t, c_uint64, c_void_p
+from dataclasses import dataclass
+
+from . import _abi
+from ._library import DTYPE_NAMES, LibraryError, lib
+
+_CTYPES = {
+    _abi.PARAM_DOUBLE: c_double,
+    _abi.PARAM_U64: c_uint64,
+    _abi.PARAM_BOOL: c_int32,
+    _abi.PARAM_ENUM: c_int32,
+}  # all others are pointers
+
+
+@dataclass(frozen=True)
+class Role:
+    """A role of tensors. `name` is the library's, `framework_name` what training frameworks call it ("exp_avg")."""
+
+    index: int
+    name: str
+    framework_name: str
+    doc: str
+    optional: bool
+    written: bool  # by some row of the type table
+
+    @property
+    def plural(self) -> str:
+        """The keyword under which a list of them is passed."""
+        return self.framework_name + "s"
+
+
+@dataclass(frozen=True)
+class Param:
+    """A hyper-parameter: what the description says of it. `default` is a float, int, bool or the name of a value."""
+
+    name: str
+    doc: str
+    type: int
+    offset: int
+    default: float | int | bool | str | None
+    least: float
+    most: float
+    below_most: bool
+    values: tuple[str, ...]
+    hyper_offset: int | None  # in the struct in device memory that may take its place
+
+    @property
+    def is_pointer(self) -> bool:
+        return self.type >= _abi.PARAM_DEVICE_F32
+
+    @property
+    def range(self) -> str:
+        """In words: ">= 0", "in [0, 1)"; "" where every value is allowed."""
+        if self.type != _abi.PARAM_DOUBLE or (math.isinf(self.least) and math.isinf(self.most)):
+            return ""
+        if math.isinf(self.most):
+            return f">= {self.least:g}"
+        return f"in [{self.least:g}, {self.most:g}{')' if self.below_most else ']'}"
+
+
+def _default_of(raw: _abi.OpParam, values: tuple[str, ...]) -> float | int | bool | str | None:
+    if raw.type == _abi.PARAM_DOUBLE:
+        return raw.default_value
+    if raw.type == _abi.PARAM_U64:
+        return int(raw.default_value)
+    if raw.type == _abi.PARAM_BOOL:
+        return bool(raw.default_value)
+    return values[int(raw.default_value)] if raw.type == _abi.PARAM_ENUM else None
+
+
+def _param_of(raw: _abi.OpParam) -> Param:
+    values = tuple(raw.values.decode().split("|")) if raw.values else ()
+    return Param(
+        name=raw.name.decode(),
+        doc=raw.doc.decode(),
+        type=raw.type,
+        offset=raw.offset,
+        default=_default_of(raw, values),
+        least=raw.least,
+        most=raw.most,
+        below_most=bool(raw.below_most),
+        values=values,
+        hyper_offset=raw.hyper_offset - 1 if raw.hyper_offset else None,
+    )
+
+
+def _struct(name: str, members: Sequence[tuple[str, object, int]], total_bytes: int) -> type[Structure]:
+    """A ctypes struct with these (name, type, offset); it must come out as the library's compiler laid it out."""
+    members = sorted(members, key=lambda member: member[2])
+    made = type(name, (Structure,), {"_fields_": [(member, kind) for member, kind, _ in members]})
+    for member, _, offset in members:
+        if getattr(made, member).offset != offset:
+            raise LibraryError(f"quern: {name}.{member} is at {getattr(made, member).offset} here, the library says {offset}")
+    if ctypes.sizeof(made) != total_bytes:
+        raise LibraryError(f"quern: {name} has {ctypes.sizeof(made)} bytes here, the library says {total_bytes}")
+    return made
+
+
+class Op:
+    """One op of the registry."""
+
+    def __init__(self, info) -> None:
+        raw = info.contents
+        self.info = info
+        self.name: str = raw.name.decode()
+        self.brief: str = raw.brief.decode()
+        self.doc: str = raw.doc.decode()
+        self.rows = [
+            tuple((entry.dtype, entry.access) for entry in raw.types[row].tensor[: raw.n_tensors])
+            for row in range(raw.n_types)
+        ]
+        self.roles = tuple(self._role(raw.tensors[index], index) for index in range(raw.n_tensors))
+        self.params = {param.name: param for param in (_param_of(raw.params[k]) for k in range(raw.n_params))}
+        self.Params = _struct(
+            f"qn_{self.name}_params",
+            [("size", c_size_t, 0)] + [(p.name, _CTYPES.get(p.type, c_void_p), p.offset) for p in self.params.values()],
+            raw.params_bytes,
+        )
+        live = [(p.name, _CTYPES[p.type], p.hyper_offset) for p in self.params.values() if p.hyper_offset is not None]
+        self.Hyper = _struct(f"qn_{self.name}_hyper", live, raw.hyper_bytes) if live else None
+
+    def _role(self, raw: _abi.OpTensor, index: int) -> Role:
+        name = raw.name.decode()
+        return Role(
+            index=index,
+            name=name,
+            framework_name=raw.framework_name.decode() if raw.framework_name else name,
+            doc=raw.doc.decode(),
+            optional=any(row[index][1] == _abi.ABSENT for row in self.rows),
+            written=any(row[index][1] & _abi.WRITE for row in self.rows),
+        )
+
+    @property
+    def types(self) -> list[tuple[str, ...]]:
+        """The supported rows as names of storage types, by role; "none" where the role is not given."""
+        return [tuple(DTYPE_NAMES[dtype] for dtype, _ in row) for row in self.rows]
+
+    def defaults(self) -> Structure:
+        """A fresh params struct with the library's defaults."""
+        params = self.Params()
+        lib.qn_op_defaults(self.info, byref(params), ctypes.sizeof(params))
+        return params
+
+    def set(self, params: Structure, name: str, value) -> None:
+        """Puts a Python value into the params struct; ranges are the library's to check. An enum takes a value's name.
+        Raises TypeError, and ValueError for a name that is none of the enum's."""
+        param = self.params[name]
+        if param.type == _abi.PARAM_ENUM:
+            if value not in param.values:
+                names = ", ".join(map(repr, param.values))
+                raise ValueError(f"{self.name}: {name} is {value!r}, it must be one of {names}")
+            value = param.values.index(value)
+        elif param.type == _abi.PARAM_BOOL:
+            value = bool(value)
+        elif param.type == _abi.PARAM_U64:
+            value = int(value) & 0xFFFFFFFFFFFFFFFF
+        elif param.type == _abi.PARAM_DOUBLE:
+            value = float(value)
+        setattr(params, name, value)
+
+    def roles_array(self, tensors: Sequence[ctypes.Array | None]) -> ctypes.Array:
+        """The library's `tensors` argument from one array of _abi.Tensor a role (None: not given), by role."""
+        made = _abi.Roles()
+        for index, array in enumerate(tensors):
+            made[index] = None if array is None else ctypes.addressof(array)
+        return made
+
+    def step(self, execution: _abi.Exec, params: Structure, n: int, roles: ctypes.Array) -> None:
+        """One step over the list; see qn_op_step."""
+        lib.qn_op_step(self.info, byref(execution), byref(params), n, roles)
+
+    def workspace_bytes(self, params: Structure, n: int) -> int:
+        """Device memory that a step over n tensors needs, in bytes."""
+        return lib.qn_op_workspace_bytes(self.info, byref(params), n)
+
+
+class Plan:
+    """A list that was checked once (op.h). It is destroyed with this object; steps in flight are not disturbed."""
+
+    def __init__(self, op: Op, execution: _abi.Exec, params: Structure, n: int, roles: ctypes.Array) -> None:
+        self._plan = c_void_p()
+        lib.qn_op_plan_create(byref(self._plan), op.info, byref(execution), byref(params), n, roles)
+
+    def step(self, execution: _abi.Exec, params: Structure, moved: ctypes.Array | None) -> None:
+        """moved: an array as Op.roles_array makes it of the roles whose pointers moved; None: nothing moved."""
+        lib.qn_op_plan_step(self._plan, byref(execution), byref(params), moved)
+
+    def __del__(self) -> None:
+        if lib is not None and self._plan:
+            lib.qn_plan_destroy(byref(self._plan))
+
+
+def _all() -> Iterator[Op]:
+    for k in range(lib.qn_op_count()):
+        yield Op(lib.qn_op_at(k))
+
+
+@functools.lru_cache(maxsize=None)
+def op(name: str) -> Op:
+    """The op of that name; ValueError suggests the nearest one."""
+    found = POINTER(_abi.OpInfo)()
+    lib.qn_op_find(name.encode(), byref(found))
+    return Op(found)
+
+
+def ops() -> tuple[Op, ...]:
+    """All ops of the library, in its order."""
+    return tuple(op(made.name) for made in _all())

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* abi.c - the sizes of the public structs by name, for bindings that write the structs down again in another language.
+ */
+#include "quern/quern.h"
+#include <string.h>
+
+#define STRUCTS(X)                                                                                                     \
+  X(qn_allocator)                                                                                                      \
+  X(qn_cache_counts)                                                                                                   \
+  X(qn_cache_entry)                                                                                                    \
+  X(qn_device)                                                                                                         \
+  X(qn_device_info)                                                                                                    \
+  X(qn_exec)                                                                                                           \
+  X(qn_op_info)                                                                                                        \
+  X(qn_op_param)                                                                                                       \
+  X(qn_op_tensor)                                                                                                      \
+  X(qn_op_types)                                                                                                       \
+  X(qn_option_info)                                                                                                    \
+  X(qn_tensor)                                                                                                         \
+  X(qn_variant)
+
+size_t qn_struct_bytes(const char *name)
+{
+#define X(type)                                                                                                        \
+  if (name && !strcmp(name, #type)) return sizeof(type);
+  STRUCTS(X)
+#undef X
+  return 0;
+}
