@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from . import _abi
 from ._library import DTYPE_NAMES, LibraryError, lib
+from ._tensors import Tensors
 
 _CTYPES = {
     _abi.PARAM_DOUBLE: c_double,
@@ -101,7 +102,9 @@ def _struct(name: str, members: Sequence[tuple[str, object, int]], total_bytes: 
     made = type(name, (Structure,), {"_fields_": [(member, kind) for member, kind, _ in members]})
     for member, _, offset in members:
         if getattr(made, member).offset != offset:
-            raise LibraryError(f"quern: {name}.{member} is at {getattr(made, member).offset} here, the library says {offset}")
+            raise LibraryError(
+                f"quern: {name}.{member} is at {getattr(made, member).offset} here, the library says {offset}"
+            )
     if ctypes.sizeof(made) != total_bytes:
         raise LibraryError(f"quern: {name} has {ctypes.sizeof(made)} bytes here, the library says {total_bytes}")
     return made
@@ -169,11 +172,13 @@ class Op:
             value = float(value)
         setattr(params, name, value)
 
-    def roles_array(self, tensors: Sequence[ctypes.Array | None]) -> ctypes.Array:
-        """The library's `tensors` argument from one array of _abi.Tensor a role (None: not given), by role."""
+    def roles_array(self, tensors: Sequence[Tensors | None]) -> ctypes.Array:
+        """The library's `tensors` argument: by role, None where it is not given. It borrows them: they must outlive the
+        call."""
         made = _abi.Roles()
-        for index, array in enumerate(tensors):
-            made[index] = None if array is None else ctypes.addressof(array)
+        for index, role in enumerate(tensors):
+            if role is not None:
+                made[index] = role.address
         return made
 
     def step(self, execution: _abi.Exec, params: Structure, n: int, roles: ctypes.Array) -> None:
@@ -206,7 +211,7 @@ def _all() -> Iterator[Op]:
         yield Op(lib.qn_op_at(k))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def op(name: str) -> Op:
     """The op of that name; ValueError suggests the nearest one."""
     found = POINTER(_abi.OpInfo)()
