@@ -45,5 +45,6 @@ format:   ## bring every C file into the project's format
 	tools/format.sh -i
 
 clean:   ## remove all that is made here and not in git
-	rm -rf $(BUILD) build-asan build-tsan build-clang build-aarch64 .venv
+	rm -rf $(BUILD) build-asan build-tsan build-clang build-aarch64 .venv .venv-* dist .pytest_cache .ruff_cache
+	rm -rf subprojects/xxhash-* subprojects/packagecache python/quern/libquern.so*
 	find . -name __pycache__ -type d -not -path './.git/*' -exec rm -rf {} +

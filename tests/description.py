@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read the public headers of ops for description.c: description.py OUT INCLUDE OP...
 
-From all other headers it takes the names of the structs. From include/quern/<op>.h it takes the members of the params and hyper structs, the enums that comments on members name,
-and the roles of the step's prototype, and writes them as X-macro calls. What the compiler knows (offsets, sizes, types)
-is left to the compiler."""
+From all other headers it takes the names of the structs. From include/quern/<op>.h it takes the members of the params
+and hyper structs, the enums that comments on members name, and the roles of the step's prototype, and writes them as
+X-macro calls. What the compiler knows (offsets, sizes, types) is left to the compiler."""
+
 import pathlib
 import re
 import sys
@@ -51,12 +52,12 @@ for op in ops:
     params = struct_body(text, f"qn_{op}_params") or fail(op, f"there is no struct qn_{op}_params")
     lines.append(f"#define DEFAULTS_{op} QN_{op.upper()}_DEFAULTS\n")
     lines.append(f"OP({op}, {'HYPER' if struct_body(text, f'qn_{op}_hyper') else 'NO_HYPER'})\n")
-    for place, (kind, name) in enumerate(members(params)):
+    for place, (_, name) in enumerate(members(params)):
         if (name == "size") != (place == 0):
             fail(op, "the first member of params, and no other, is size")
         if place:
             lines.append(f"MEMBER({op}, {name})\n")
-    for kind, name in members(struct_body(text, f"qn_{op}_hyper") or ""):
+    for _, name in members(struct_body(text, f"qn_{op}_hyper") or ""):
         lines.append(f"HYPER_MEMBER({op}, {name})\n")
     for name, enum in re.findall(r"int32_t\s+(\w+);\s*/\*\s*(qn_\w+)", params):
         values = enum_names(text, enum)

@@ -10,6 +10,7 @@
 3. No file holds a path of a home directory, or of this source or build directory.
 4. CONTRIBUTING.md lists every product that a meson.build names as an output, and every file in git that a machine made
    (MADE), by its name or by a pattern."""
+
 import fnmatch
 import pathlib
 import re
@@ -105,8 +106,12 @@ class Tree:
 
 def excused(word, shown):
     base = word.rsplit("/", 1)[-1]
-    return (word in GENERATED or base in FOREIGN or USER_FILE.fullmatch(base)
-            or any(s == word or s.startswith(word.rstrip("/") + "/") or s.endswith("/" + word) for s in shown))
+    return (
+        word in GENERATED
+        or base in FOREIGN
+        or USER_FILE.fullmatch(base)
+        or any(s == word or s.startswith(word.rstrip("/") + "/") or s.endswith("/" + word) for s in shown)
+    )
 
 
 def named(root, tree):
@@ -132,7 +137,7 @@ def unlicensed(root, tree):
             lines = (root / name).read_text(encoding="utf-8").split("\n", 2)
             first = lines[1] if lines[0].startswith("#!") and len(lines) > 1 else lines[0]
             if "SPDX-License-Identifier: Apache-2.0" not in first:
-                wrong.append(f"{name}: its first line is \"{first[:60]}\"")
+                wrong.append(f'{name}: its first line is "{first[:60]}"')
     return wrong
 
 
@@ -159,8 +164,11 @@ def unlisted(root, tree):
     for name in tree.files:
         if name.endswith("meson.build"):
             products += [(name, output) for output in OUTPUT.findall((root / name).read_text(encoding="utf-8"))]
-    return [f"{name}: {product}" for name, product in products
-            if not any(fnmatch.fnmatchcase(product, pattern) for pattern in listed)]
+    return [
+        f"{name}: {product}"
+        for name, product in products
+        if not any(fnmatch.fnmatchcase(product, pattern) for pattern in listed)
+    ]
 
 
 def main():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turn device sources into one C table: embed.py OUT TABLE ROOT FILE... (names in TABLE are relative to ROOT)."""
+
 import pathlib
 import sys
 
@@ -12,5 +13,9 @@ for k, file in enumerate(files):
     arrays.append(f"static const unsigned char source_{k}[] = {{{','.join(map(str, data + bytes(1)))}}};\n")
     rows.append(f'    {{"{path.relative_to(root).as_posix()}", (const char *)source_{k}, {len(data)}}},\n')
 pathlib.Path(out).write_text(
-    '#include "core/source.h"\n' + "".join(arrays) +
-    f"const qn_source {table}[] = {{\n" + "".join(rows) + "    {0},\n};\n")
+    '#include "core/source.h"\n'
+    + "".join(arrays)
+    + f"const qn_source {table}[] = {{\n"
+    + "".join(rows)
+    + "    {0},\n};\n"
+)

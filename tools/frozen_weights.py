@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which share of 16-bit weights a Lion step cannot move when its result is rounded to nearest: frozen_weights.py > CSV.
 
-Lion moves every weight by lr, up or down. A stored weight is frozen at that lr if both results round back to it. Weights are
-N(0, 0.02) rounded to storage; the share is exact, a sum over all storage values of the normal distribution's mass that rounds to
-each, so nothing is drawn. Weight decay is 0. With decay a weight may move where it would not without, by decay alone.
-It knows no library: f32 arithmetic and both roundings are spelled out here."""
+Lion moves every weight by lr, up or down. A stored weight is frozen at that lr if both results round back to it.
+Weights are N(0, 0.02) rounded to storage; the share is exact, a sum over all storage values of the normal
+distribution's mass that rounds to each, so nothing is drawn. Weight decay is 0. With decay a weight may move where it
+would not without, by decay alone. It knows no library: f32 arithmetic and both roundings are spelled out here."""
+
 import math
 import struct
 
 SIGMA = 0.02
 RATES = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
-# name, exponent of the smallest step (subnormals), bits of the significand with the leading one, values summed up to here
+# name, exponent of the smallest step (subnormals), bits of the significand with the leading one, summed up to here
 STORAGE = (("bf16", -133, 8, 1.0), ("f16", -24, 11, 1.0))
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Print the path of an NVRTC that compiles for every architecture named: nvrtc.py 75 80 ... The one that QUERN_LIBNVRTC
 names, a toolkit's, or the Python package nvidia-cuda-nvrtc, which is fetched into .venv if none of them will do."""
+
 import ctypes
 import glob
 import os
@@ -34,8 +35,11 @@ def fetch():
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", root / ".venv"], check=True)
     print("fetching nvidia-cuda-nvrtc into .venv", file=sys.stderr)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "nvidia-cuda-nvrtc"],
-                   check=True, stdout=sys.stderr)
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "nvidia-cuda-nvrtc"],
+        check=True,
+        stdout=sys.stderr,
+    )
 
 
 named = os.environ.get("QUERN_LIBNVRTC")

@@ -5,6 +5,7 @@ A line of TAP counts as one; so does a test that ends badly without a line that 
 what ran is what should have: every lane that this machine can run, every test that meson knows in that lane, a check of
 each op, variant and row of types that `quern list --json` says runs here, an NVRTC compile of each op's rows for each
 architecture. What is not possible here is listed with its reason. The last line is "N passed, N failed"."""
+
 import collections
 import json
 import pathlib
@@ -89,7 +90,7 @@ def missing_checks(ran, ops):
     for op in ops:
         for head in wanted_checks(op):
             if not any(line.startswith(head) for line in lines):
-                yield f"no check passed that begins \"{head}\""
+                yield f'no check passed that begins "{head}"'
 
 
 def main():
@@ -103,14 +104,18 @@ def main():
         skipped = [(name, what) for name, ok, what, skip in lines if ok and skip]
         passed += len(lines) - len(bad) - len(skipped)
         failed += len(bad)
-        print(f"{lane:<12} {len(tests):4} tests, {len(lines) - len(bad) - len(skipped):6} passed, {len(bad)} failed"
-              + (f", {len(skipped)} not possible here" if skipped else ""))
+        print(
+            f"{lane:<12} {len(tests):4} tests, {len(lines) - len(bad) - len(skipped):6} passed, {len(bad)} failed"
+            + (f", {len(skipped)} not possible here" if skipped else "")
+        )
         for name, what in bad:
             print(f"  failed: {name}: {what}")
         for reason, n in collections.Counter(what.partition("# SKIP")[2].strip() for _, what in skipped).items():
             print(f"  not possible here ({n}): {reason}")
     if complete:
-        listed = subprocess.run([root / "build/cli/quern", "list", "--json"], check=True, capture_output=True, text=True)
+        listed = subprocess.run(
+            [root / "build/cli/quern", "list", "--json"], check=True, capture_output=True, text=True
+        )
         ops = json.loads(listed.stdout)["ops"]
         missing = [*missing_tests(ran), *missing_checks(ran, ops)]
         failed += len(missing)

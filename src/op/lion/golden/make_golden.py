@@ -245,7 +245,8 @@ def step_tensor(p, types, place, state, grad):
             move = multiply(factor, move)
         value = fma(decode(types[main], state[main][i]), keep_of(p), negate(move))
         m = fma(rounded(p["beta2"]), m, multiply(rounded(1.0 - p["beta2"]), g))
-        words = [word_of(p["seed"], p["step"], tensor_id, stream, first + i) for stream in (PARAM_STREAM, MOMENTUM_STREAM)]
+        words = [word_of(p["seed"], p["step"], tensor_id, stream, first + i)
+                 for stream in (PARAM_STREAM, MOMENTUM_STREAM)]
         if main == "master":
             state["master"][i] = encode("f32", value)
         state["param"][i] = store(types["param"], value, words[0] if p["rounding"] == "stochastic" else None)
@@ -253,7 +254,8 @@ def step_tensor(p, types, place, state, grad):
 
 
 # ---- the numbers that cases begin with ----
-ODD = [0.0, -0.0, 1e-30, -1e-42, 1e-45, 3e15, -2e15, math.inf, -math.inf, math.nan, 65519.0, 1.17549435e-38, 6e-8, 2.0e-7]
+ODD = [0.0, -0.0, 1e-30, -1e-42, 1e-45, 3e15, -2e15, math.inf, -math.inf, math.nan, 65519.0,
+       1.17549435e-38, 6e-8, 2.0e-7]
 
 
 def draw(source, scale, odd):
@@ -339,7 +341,8 @@ ROWS = ["f32 f32 f32 -", "f32 bf16 f32 -", "f32 f16 f32 -",
         "bf16 bf16 bf16 f32", "bf16 bf16 f32 f32", "f16 f16 f16 f32", "f16 f16 f32 f32"]
 
 REFUSED = ["lr=-0.5 : lr -0.5", "lr=nan : lr nan", "lr=inf : lr inf", "beta1=1 : beta1 1", "beta1=-0.1 : beta1 -0.1",
-           "beta1=nan : beta1 nan", "beta2=1.5 : beta2 1.5", "beta2=-1 : beta2 -1", "weight_decay=-0.25 : weight_decay -0.25",
+           "beta1=nan : beta1 nan", "beta2=1.5 : beta2 1.5", "beta2=-1 : beta2 -1",
+           "weight_decay=-0.25 : weight_decay -0.25",
            "weight_decay=nan : weight_decay nan", "decay=3 : decay 3", "decay=-1 : decay -1", "maximize=2 : maximize 2",
            "cautious=-1 : cautious -1", "rounding=2 : rounding 2", "momentum_rounding=9 : momentum_rounding 9",
            "decay=1 reference_lr=0 : reference_lr 0", "decay=2 reference_lr=-1 : reference_lr -1",
@@ -363,13 +366,16 @@ def write_all(out):
         write_case(out, "agreement given", row, cautious=1, agreement=[3, 40, 0, 12], **rates)
         write_case(out, "gradient scale", row, grad_scale=1024.0, **rates)
         write_case(out, "gradient scale no power of two", row, grad_scale=3.0, **rates)
-        write_case(out, "found inf at step 1", row, found_inf=0.0, each_step=lambda k: {"found_inf": float(k == 1)}, **rates)
+        write_case(out, "found inf at step 1", row, found_inf=0.0,
+                   each_step=lambda k: {"found_inf": float(k == 1)}, **rates)
         write_case(out, "rates from device memory", row, hyper=1, each_step=lambda k: {"lr": 1e-3 / (k + 1)},
                    weight_decay=0.1)
-    write_case(out, "all at once", "bf16 bf16 bf16 f32", maximize=1, cautious=1, grad_scale=65536.0, hyper=1, decay="relative",
-               reference_lr=0.002, rounding="stochastic", momentum_rounding="stochastic", seed=77, step=41, **rates)
-    write_case(out, "shards and numbers", "bf16 bf16 bf16 -", rounding="stochastic", momentum_rounding="stochastic", seed=5,
-               first_element={0: 3, 1: (1 << 36) + 2}, tensor_id={0: 9, 1: (7 << 32) + 1}, elements=(13, 14), **rates)
+    write_case(out, "all at once", "bf16 bf16 bf16 f32", maximize=1, cautious=1, grad_scale=65536.0, hyper=1,
+               decay="relative", reference_lr=0.002, rounding="stochastic", momentum_rounding="stochastic",
+               seed=77, step=41, **rates)
+    write_case(out, "shards and numbers", "bf16 bf16 bf16 -", rounding="stochastic", momentum_rounding="stochastic",
+               seed=5, first_element={0: 3, 1: (1 << 36) + 2}, tensor_id={0: 9, 1: (7 << 32) + 1},
+               elements=(13, 14), **rates)
     write_case(out, "defaults", "f32 f32 f32 -", elements=(40,))
     write_case(out, "no momentum", "f32 f32 f32 -", beta1=0.0, beta2=0.0, lr=0.5, weight_decay=1.5)
     out += [f"refuse {line}" for line in REFUSED]
