@@ -8,10 +8,10 @@ SETUP ?= -Dprefix=$(PREFIX)
 MESON = tools/meson.sh
 
 .DEFAULT_GOAL := build
-.PHONY: help demo test build dev bench check install clean format setup
+.PHONY: help demo test test-torch wheel build dev bench check install clean format setup
 
 help:   ## list the targets
-	@sed -n 's/^\([a-z]*\): .*## /make \1  \t/p; s/^\([a-z]*\):  *## /make \1  \t/p' Makefile
+	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 18
 
 demo: build   ## build, prove Lion, time it: under two minutes
 	$(BUILD)/cli/quern bench lion --workload gpt2-124m
@@ -19,6 +19,14 @@ demo: build   ## build, prove Lion, time it: under two minutes
 test:   ## the whole test suite: compilers, sanitizers, tiers, aarch64, valgrind, every CUDA architecture
 	tools/setup.sh test
 	tools/test.sh
+
+test-torch:   ## the Python package with the newest PyTorch, JAX and kernels, and with the oldest PyTorch
+	tools/setup.sh python
+	tools/test.sh torch torch-oldest
+
+wheel:   ## dist/: the Python wheel and the source archive, installed elsewhere and tried
+	tools/setup.sh python
+	tools/wheel.sh
 
 setup:   ## install what building needs (make test installs what testing needs besides)
 	tools/setup.sh demo

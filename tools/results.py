@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sum up what tools/test.sh left in build/results: results.py [--complete] [LANE...].
 
-A line of TAP counts as one; so does a test that ends badly without a line that says so. --complete fails besides unless
-what ran is what should have: every lane that this machine can run, every test that meson knows in that lane, a check of
-each op, variant and row of types that `quern list --json` says runs here, an NVRTC compile of each op's rows for each
-architecture. What is not possible here is listed with its reason. The last line is "N passed, N failed"."""
+A line of TAP counts as one, and so does a case of pytest; so does a test that ends badly without a line that says so.
+What was not possible here is listed with its reason; a Python lane may have only the reasons that PYTHON_LANES gives
+it, any other is a failure. --complete fails besides unless what ran is what should have: every lane, every test that
+meson knows in that lane, a check of each op, variant and row of types that `quern list --json` says runs here, an
+NVRTC compile of each op's rows for each architecture, and every file of python/tests. The last line is "N passed, N
+failed"."""
 
+import ast
 import collections
 import json
 import pathlib
 import re
 import subprocess
 import sys
+import xml.etree.ElementTree
 
 root = pathlib.Path(__file__).resolve().parent.parent
-LANES = {  # lane: its build folder, and what of meson's suites runs in it (None: all but `without`)
+MESON_LANES = {  # lane: its build folder, and what of meson's suites runs in it (None: all but `without`)
     "gcc": ("build", None, set()),
     "valgrind": ("build", {"contract"}, set()),
     "asan": ("build-asan", None, {"nvrtc", "text", "build"}),
@@ -22,7 +26,18 @@ LANES = {  # lane: its build folder, and what of meson's suites runs in it (None
     "tsan": ("build-tsan", {"threads"}, set()),
     "aarch64": ("build-aarch64", None, set()),
 }
+NO_GPU = "no GPU|needs two GPUs"
+NO_FRAMEWORK = "could not import '(ruff|torch|jax|kernels|timm|lion_pytorch|bitsandbytes|deepspeed|cupy)(\\.\\w+)*'.*"
+PYTHON_LANES = {  # lane: the only reasons for which it may skip a case; the full suite is the lane torch
+    "python": f"{NO_GPU}|{NO_FRAMEWORK}",
+    "python-asan": f"{NO_GPU}|{NO_FRAMEWORK}",
+    "wheel": "",
+    "torch": f"{NO_GPU}|could not import '(deepspeed|cupy)(\\.\\w+)*'.*",
+    "torch-oldest": f"{NO_GPU}|{NO_FRAMEWORK}",
+}
 TAP = re.compile(r"^(not )?ok\b\s*(\d*)\s*-?\s*(.*)$", re.M)
+# One thing that a test showed or should have: `skipped` is the reason why it could not, or None.
+Line = collections.namedtuple("Line", "test ok what skipped")
 
 
 def short(name):
@@ -30,17 +45,46 @@ def short(name):
     return name.rpartition(" / ")[2]
 
 
-def lines_of(test):
-    """(ok, what, is it skipped) for each line of TAP of one test of meson's log."""
-    found = [(not bad, what, "# SKIP" in what) for bad, _, what in TAP.findall(test.get("stdout") or "")]
-    if test["result"] not in ("OK", "SKIP") and all(ok for ok, _, _ in found):
-        found.append((False, f"ends with {test['result']}, exit status {test.get('returncode')}", False))
-    return found
+def lines_of_meson(path):
+    for test in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+        name, good = short(test["name"]), True
+        for bad, _, what in TAP.findall(test.get("stdout") or ""):
+            _, skip, reason = what.partition("# SKIP")
+            good = good and not bad
+            yield Line(name, not bad, what, reason.strip() if skip and not bad else None)
+        if good and test["result"] not in ("OK", "SKIP"):
+            yield Line(name, False, f"ends with {test['result']}, exit status {test.get('returncode')}", None)
+
+
+def reason_of(skipped):
+    """A file that is skipped as a whole has the reason in a tuple's repr: (path, line, "Skipped: reason")."""
+    reason = skipped.get("message", "")
+    return ast.literal_eval(skipped.text)[2].removeprefix("Skipped: ") if reason == "collection skipped" else reason
+
+
+def lines_of_pytest(path, may_skip):
+    """The file that a case stands in is its test; a file that is skipped as a whole is one case."""
+    for case in xml.etree.ElementTree.parse(path).iter("testcase"):
+        name = f"{case.get('classname')}.{case.get('name')}".strip(".")
+        test = next((part for part in name.split(".") if part.startswith("test_")), name)
+        skipped = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            yield Line(test, False, name, None)
+        elif skipped is None:
+            yield Line(test, True, name, None)
+        elif re.fullmatch(may_skip, reason := reason_of(skipped)):
+            yield Line(test, True, name, reason)
+        else:
+            yield Line(test, False, f"{name} is skipped, and may not be: {reason}", None)
 
 
 def read(lane):
-    path = root / "build/results" / f"{lane}.jsonl"
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else None
+    """The lane's lines, or None if it did not run."""
+    if lane in MESON_LANES:
+        path = root / f"build/results/{lane}.jsonl"
+        return list(lines_of_meson(path)) if path.exists() else None
+    path = root / f"build/results/{lane}.xml"
+    return list(lines_of_pytest(path, PYTHON_LANES[lane])) if path.exists() else None
 
 
 def introspect(folder, what):
@@ -55,13 +99,24 @@ def known_tests(folder, only, without):
 
 def missing_tests(ran):
     """Lanes and tests that should have run."""
-    for lane, (folder, only, without) in LANES.items():
+    for lane in [*MESON_LANES, *PYTHON_LANES]:
         if ran.get(lane) is None:
             yield f"lane {lane} did not run"
-            continue
-        names = {short(test["name"]) for test in ran[lane]}
-        for name in sorted(known_tests(folder, only, without) - names):
-            yield f"{lane}: {name} did not run"
+        elif lane in MESON_LANES:
+            names = {line.test for line in ran[lane]}
+            for name in sorted(known_tests(*MESON_LANES[lane]) - names):
+                yield f"{lane}: {name} did not run"
+        elif not any(line.ok and not line.skipped for line in ran[lane]):
+            yield f"{lane}: nothing passed"
+
+
+def missing_files(ran):
+    """Each file of Python tests shows something in the full suite, and is at least looked at without any framework."""
+    for path in sorted((root / "python/tests").rglob("test_*.py")):
+        if not any(line.test == path.stem for line in ran.get("python") or []):
+            yield f"python: {path.name} did not run"
+        if not any(line.test == path.stem and line.ok and not line.skipped for line in ran.get("torch") or []):
+            yield f"torch: nothing of {path.name} passed"
 
 
 def types_of(row, tensors):
@@ -86,41 +141,40 @@ def wanted_checks(op):
 
 
 def missing_checks(ran, ops):
-    lines = [what for test in ran.get("gcc") or [] for ok, what, skipped in lines_of(test) if ok and not skipped]
+    lines = [line.what for line in ran.get("gcc") or [] if line.ok and line.skipped is None]
     for op in ops:
         for head in wanted_checks(op):
             if not any(line.startswith(head) for line in lines):
                 yield f'no check passed that begins "{head}"'
 
 
+def missing(ran):
+    command = [root / "build/cli/quern", "list", "--json"]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True)
+    return [*missing_tests(ran), *missing_files(ran), *missing_checks(ran, json.loads(listed.stdout)["ops"])]
+
+
 def main():
     complete = "--complete" in sys.argv[1:]
-    lanes = [a for a in sys.argv[1:] if a != "--complete"] or list(LANES)
-    ran = {lane: tests for lane in lanes if (tests := read(lane)) is not None}
+    lanes = [a for a in sys.argv[1:] if a != "--complete"] or [*MESON_LANES, *PYTHON_LANES]
+    ran = {lane: lines for lane in lanes if (lines := read(lane)) is not None}
     passed = failed = 0
-    for lane, tests in ran.items():
-        lines = [(short(test["name"]), *line) for test in tests for line in lines_of(test)]
-        bad = [(name, what) for name, ok, what, _ in lines if not ok]
-        skipped = [(name, what) for name, ok, what, skip in lines if ok and skip]
-        passed += len(lines) - len(bad) - len(skipped)
+    for lane, lines in ran.items():
+        bad = [line for line in lines if not line.ok]
+        skipped = collections.Counter(line.skipped for line in lines if line.skipped is not None)
+        good = len(lines) - len(bad) - sum(skipped.values())
+        passed += good
         failed += len(bad)
-        print(
-            f"{lane:<12} {len(tests):4} tests, {len(lines) - len(bad) - len(skipped):6} passed, {len(bad)} failed"
-            + (f", {len(skipped)} not possible here" if skipped else "")
-        )
-        for name, what in bad:
-            print(f"  failed: {name}: {what}")
-        for reason, n in collections.Counter(what.partition("# SKIP")[2].strip() for _, what in skipped).items():
+        tests = len({line.test for line in lines})
+        rest = f", {sum(skipped.values())} not possible here" if skipped else ""
+        print(f"{lane:<12} {tests:4} tests, {good:6} passed, {len(bad)} failed{rest}")
+        for line in bad:
+            print(f"  failed: {line.test}: {line.what}")
+        for reason, n in skipped.items():
             print(f"  not possible here ({n}): {reason}")
-    if complete:
-        listed = subprocess.run(
-            [root / "build/cli/quern", "list", "--json"], check=True, capture_output=True, text=True
-        )
-        ops = json.loads(listed.stdout)["ops"]
-        missing = [*missing_tests(ran), *missing_checks(ran, ops)]
-        failed += len(missing)
-        for what in missing:
-            print(f"  failed: {what}")
+    for what in missing(ran) if complete else []:
+        failed += 1
+        print(f"  failed: {what}")
     print(f"{passed} passed, {failed} failed")
     return failed > 0 or passed == 0
 

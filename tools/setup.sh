@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# setup.sh demo|test - makes sure that what building (demo) or testing (test) needs is there. It looks for the tools
-# themselves, not for packages; what is missing it installs with apt-get as root or by sudo, and where it may not it
-# says which command to run and fails. Debian 12, Ubuntu 22.04 and 24.04.
+# setup.sh demo|python|test - makes sure that what is needed is there: for building (demo), for environments of Python
+# besides (python), for all tests (test). It looks for the tools themselves, not for packages; what is missing it installs
+# with apt-get as root or by sudo, and where it may not it says which command to run and fails. Debian 12, Ubuntu 22.04
+# and 24.04.
 set -eu
 part=${1:-demo}
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -42,6 +43,8 @@ look() {
   need meson_here -- meson
   need pkg-config --exists jansson -- libjansson-dev
   need compiles "$cc" "$work/hash.c" -- libxxhash-dev
+  [ "$part" != demo ] || return 0
+  need venv_here -- python3-venv
   [ "$part" = test ] || return 0
   need have git -- git
   need have help2man -- help2man
@@ -54,7 +57,6 @@ look() {
   need compiles aarch64-linux-gnu-gcc -pthread "$work/main.c" -- gcc-aarch64-linux-gnu libc6-dev-arm64-cross
   need have aarch64-linux-gnu-g++ -- g++-aarch64-linux-gnu
   need have qemu-aarch64 -- qemu-user
-  need venv_here -- python3-venv
 }
 
 install() {

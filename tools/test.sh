@@ -1,16 +1,23 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# test.sh [LANE...] - the test matrix; without names all lanes. Each builds in a folder of its own and leaves its results
-# in build/results, which tools/results.py reads: it fails where a test that should have run did not.
-#   gcc       everything, with every CUDA source compiled for every architecture
-#   valgrind  the contract tests under memcheck
-#   asan      everything that runs our code, under AddressSanitizer and UBSan, gcc
-#   clang     everything, clang
-#   tsan      what uses threads under ThreadSanitizer, clang
-#   aarch64   what needs no jansson, cross-compiled, under qemu
+# test.sh [LANE...] - the test matrix; without names all lanes but those of frameworks (make test). Each builds in a folder
+# of its own and leaves its results in build/results, which tools/results.py reads: it fails where a test that should have
+# run did not.
+#   gcc           everything, with every CUDA source compiled for every architecture
+#   valgrind      the contract tests under memcheck
+#   asan          everything that runs our code, under AddressSanitizer and UBSan, gcc
+#   clang         everything, clang
+#   tsan          what uses threads under ThreadSanitizer, clang
+#   aarch64       what needs no jansson, cross-compiled, under qemu
+#   python        the Python package on plain arrays, with no framework
+#   python-asan   the same over the library of asan
+#   wheel         what pip and a wheel's user get
+#   torch         the Python package with the newest frameworks: all its tests (make test-torch)
+#   torch-oldest  with the oldest PyTorch that it supports (make test-torch)
+# Python lanes run in environments of the tree, .venv-NAME (tools/venv.sh).
 set -eu
 cd "$(dirname "$0")/.."
-lanes=${*:-gcc valgrind asan clang tsan aarch64}
+lanes=${*:-gcc valgrind asan clang tsan aarch64 python python-asan wheel}
 results=build/results
 archs="75 80 86 89 90 100 120"
 [ $# -gt 0 ] || rm -rf "$results"
@@ -36,6 +43,19 @@ lane() {
   cp "$folder"/meson-logs/testlog*.json "$results/$name.jsonl" || status=1
 }
 
+build_asan() { compile build-asan gcc -Db_sanitize=address,undefined; }
+
+# python_lane NAME ENVIRONMENT BUILD PYTEST_ARGUMENTS... - runs the tests of the Python package over a build's library.
+python_lane() {
+  name=$1 environment=$2 library=$PWD/$3/src/libquern.so && shift 3
+  echo "== $name"
+  mkdir -p "$results"
+  rm -f "$results/$name.xml"
+  python=$(tools/venv.sh "$environment")
+  # shellcheck disable=SC2086
+  env ${with:-} QUERN_LIBRARY="$library" "$python" -m pytest -q --junitxml "$results/$name.xml" "$@" || status=1
+}
+
 for lane in $lanes; do
   case $lane in
   gcc)
@@ -50,7 +70,7 @@ for lane in $lanes; do
     lane valgrind build --setup valgrind --suite contract
     ;;
   asan)
-    compile build-asan gcc -Db_sanitize=address,undefined
+    build_asan
     lane asan build-asan --no-suite nvrtc --no-suite text --no-suite build
     ;;
   clang)
@@ -69,8 +89,33 @@ for lane in $lanes; do
     lane aarch64 build-aarch64
     unset CXX
     ;;
+  python)
+    compile build "${CC:-cc}"
+    python_lane python numpy build
+    ;;
+  python-asan) # Python itself is not built for it: it is loaded first, and what Python never frees is no leak of ours
+    build_asan
+    with="LD_PRELOAD=$(gcc -print-file-name=libasan.so) PYTHONMALLOC=malloc"
+    with="$with ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:protect_shadow_gap=0"
+    python_lane python-asan numpy build-asan --ignore python/tests/test_style.py
+    with=
+    ;;
+  wheel)
+    echo "== wheel"
+    mkdir -p "$results"
+    rm -f "$results/wheel.xml"
+    tools/wheel.sh -q --junitxml "$PWD/$results/wheel.xml" || status=1
+    ;;
+  torch)
+    compile build "${CC:-cc}"
+    python_lane torch torch build
+    ;;
+  torch-oldest)
+    compile build "${CC:-cc}"
+    python_lane torch-oldest torch-oldest build
+    ;;
   *)
-    echo "test.sh: $lane is no lane: gcc valgrind asan clang tsan aarch64" >&2
+    echo "test.sh: $lane is no lane; its head lists them" >&2
     exit 2
     ;;
   esac

@@ -9,7 +9,6 @@
 #include "status.h"
 #include "stream.h"
 #include "tensor.h"
-#include "xla.h"
 
 #include "all_ops.h" /* the build makes it from its list of ops, and installs it beside this file */
 #endif
