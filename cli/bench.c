@@ -4,6 +4,7 @@
 #include "core/core.h"
 #include "op/list.h"
 #include "workbench/bench.h"
+#include "workbench/beside.h"
 #include "workbench/break_even.h"
 #include "workbench/first_use.h"
 #include "workbench/record.h"
@@ -23,7 +24,7 @@ typedef struct order {
   int threads;
   double seconds;
   uint64_t seed;
-  bool hot, no_unfused, first_use, first_use_here, first_use_empty, break_even;
+  bool hot, no_unfused, first_use, first_use_here, first_use_empty, break_even, ceilings_here;
 } order;
 
 enum {
@@ -36,7 +37,8 @@ enum {
   KEY_TRACE,
   KEY_FIRST,
   KEY_FIRST_HERE,
-  KEY_EVEN
+  KEY_EVEN,
+  KEY_CEILINGS_HERE
 };
 
 static const struct argp_option options[] = {
@@ -53,6 +55,8 @@ static const struct argp_option options[] = {
     {"first-use", KEY_FIRST, NULL, 0, "Also how long a process waits for the kernel's first use", 1},
     {"first-use-here", KEY_FIRST_HERE, "empty", OPTION_HIDDEN | OPTION_ARG_OPTIONAL,
      "The process that --first-use measures", 1},
+    {"ceilings-here", KEY_CEILINGS_HERE, NULL, OPTION_HIDDEN, "The ceilings alone, a round for each line of the input",
+     1},
     {"break-even", KEY_EVEN, NULL, 0, "Instead: from which size on the fused form is faster than the unfused one", 1},
     {"seed", KEY_SEED, "N", 0, "Of the data", 1},
     {"json", 'j', "FILE", 0, "Append each measurement with its raw samples as a line of JSON", 2},
@@ -107,6 +111,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     o->first_use_here = true;
     o->first_use_empty = arg != NULL;
     return 0;
+  case KEY_CEILINGS_HERE: o->ceilings_here = true; return 0;
   case KEY_EVEN: o->break_even = true; return 0;
   case KEY_NO_UNFUSED: o->no_unfused = true; return 0;
   case KEY_SEED: o->seed = (uint64_t)read_number(state, "seed", arg, 0, 1L << 48); return 0;
@@ -267,8 +272,11 @@ static qn_status bench_op(session *s, const qn_op *op, bool *wrong)
   for (size_t k = 0; status == QN_OK && k < o->n_settings; k++) status = qn_setting(&op->info, params, o->setting[k]);
   for (int timer = 0; status == QN_OK && timer < QN_TIMER_COUNT; timer++) {
     const qn_bench_request request = request_of(s, op, params, row, (qn_timer)timer);
-    if (o->first_use_here || o->break_even) {
-      if (timer == 0) status = o->break_even ? find_break_even(s, &request) : say_first_use(s, op, params, row);
+    if (o->first_use_here || o->break_even || o->ceilings_here) {
+      if (timer == 0)
+        status = o->break_even      ? find_break_even(s, &request)
+                 : o->ceilings_here ? qn_beside_run(&request, stdin, stdout)
+                                    : say_first_use(s, op, params, row);
     } else if (o->timer == timer || o->timer == QN_TIMER_COUNT) {
       status = bench_timer(s, &request, wrong);
     }

@@ -5,15 +5,17 @@
 #include "workbench/roofline.h"
 #include <stdio.h>
 
-enum { MOST_FILES = 64, KEY_INTO = 256, KEY_SVG, KEY_DEVICE };
+enum { MOST_FILES = 64, KEY_INTO = 256, KEY_SVG, KEY_DEVICE, KEY_PEERS };
 
 typedef struct order {
   const char *file[MOST_FILES], *into, *svg, *device;
   size_t n;
+  bool peers;
 } order;
 
 static const struct argp_option options[] = {
     {"into", KEY_INTO, "FILE.md", 0, "Write the tables between the marks in this file; else they are printed", 0},
+    {"peers", KEY_PEERS, NULL, 0, "The table of what `python -m quern.bench` measured instead", 0},
     {"svg", KEY_SVG, "FILE", 0, "Draw the roofline that the files hold, with their measurements as points", 0},
     {"device", KEY_DEVICE, "NAME", 0, "A part of the name of the device whose roofline is drawn", 0},
     {0},
@@ -25,6 +27,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   switch (key) {
   case KEY_INTO: o->into = arg; return 0;
   case KEY_SVG: o->svg = qn_verb_output(state, arg); return 0;
+  case KEY_PEERS: o->peers = true; return 0;
   case KEY_DEVICE: o->device = arg; return 0;
   case ARGP_KEY_ARG:
     if (o->n == MOST_FILES) argp_error(state, "more than %d files", MOST_FILES);
@@ -66,7 +69,10 @@ static int run(int argc, char **argv)
   qn_status status = QN_OK;
   for (size_t k = 0; status == QN_OK && k < o.n; k++) status = qn_records_add(o.file[k], &records);
   if (status == QN_OK) {
-    qn_report_write(&text, &records);
+    if (o.peers)
+      qn_report_peers(&text, &records);
+    else
+      qn_report_write(&text, &records);
     if (o.into)
       status = qn_report_insert(o.into, &text);
     else

@@ -75,6 +75,51 @@ check "tables from all of it" bench 0 report a.jsonl --into doc.md --svg again.s
 check "stand between the marks" sh -c "grep -q '^| lion | 5x1003 | f32 f32 f32 | ' doc.md && head -n 1 doc.md | grep -q top && tail -n 1 doc.md | grep -q end"
 check "and the picture is drawn from the file alone" grep -q "lion 5x1003" again.svg
 
+# What python -m quern.bench asks for, and what it writes: here a line of the command, made into one with peers.
+check "ceilings for another program, round for round" sh -c "printf '\n\n\n' | '$quern' bench lion -w 3x1000 -b cpu --threads 1 --set lr=2e-4 --ceilings-here >out"
+check "the list, what a line says of it, then times" python3 -c "
+import json
+head, *done, last = [json.loads(line) for line in open('out')]
+assert head['shapes'] == [[1000]] * 3 and head['machine']['threads'] == 1 and head['settings'] == 'lr=0.0002', head
+assert head['schema'] == 'quern bench 1' and head['cache'] and head['flush_bytes'] == 0 and 'fused' not in head
+assert done == [{}] * 3 and {len(c['samples_ns']) for c in last['ceilings']} == {3}
+best, copy = last['ceilings'][last['ceiling']], last['ceilings'][last['copy']]
+own = [c['gbps'] for c in last['ceilings'] if c['name'] == best['name']]
+assert best['name'] == '3-read-2-write in place' and best['gbps'] == max(own) and copy['name'] == 'copy' and last['floor_ns'] > 0"
+check "without a round there are none" sh -c "'$quern' bench lion -w 3x1000 -b cpu --ceilings-here </dev/null | tail -n 1 | grep -qF '\"ceilings\":[],'"
+python "
+import copy
+a = lines[0]
+a['by'] = 'quern.torch.Lion'
+def peer(name, factor, wrong='', **more):
+    step = copy.deepcopy(a['fused'])
+    step['samples_ns'] = [factor * ns for ns in step['samples_ns']]
+    return {'name': name, 'version': 'x 1', 'absent': '', 'check': {'right': not wrong, 'wrong': wrong}, 'step': step,
+            'other_op': False, 'share': a['share'], 'speedup': {'ratio': factor, 'interval': [factor, factor]}, 'verdict': 'faster'} | more
+a['wall'] = a['host'] = dict(a['fused'], name='wall', samples_ns=[7e6] * 6)
+a['peers'] = [peer('one', 3), peer('two', 2, 'sign(0) is | 1'), {'name': 'three', 'version': '', 'absent': 'not installed'}, peer('adamw', 4, other_op=True)]
+open('p.jsonl', 'w').write(json.dumps(a) + chr(10))
+open('both.jsonl', 'w').write(open('a.jsonl').readline() + json.dumps(a) + chr(10))
+for name, change in {'samples': {'step': dict(a['peers'][0]['step'], samples_ns=[0])}, 'verdict': {'verdict': 3}, 'wrong': {'check': {}}}.items():
+    open('bad-' + name + '.jsonl', 'w').write(json.dumps(dict(a, peers=[a['peers'][1], dict(a['peers'][0], **change)])) + chr(10))"
+check "a table of peers" bench 0 report p.jsonl --peers
+check "begins with the op as it was called" has "2 threads | quern.torch.Lion | "
+check "with the times of many steps and of the host" has "% | 7.000 ms | 7.000 ms |  | 2"
+check "a peer and what may be said" has "| | | | one (x 1) | "
+check "in a word" has "| 3.00x [3.00, 3.00], faster | |"
+check "the time of a wrong one in brackets" grep -q '^| | | | two (x 1) | ([0-9.]* [a-z]*) | - | - | - | - | wrong: sign(0) is \\| 1 | |$' out
+check "one that is not there" has "| | | | three | - | - | - | - | - | not installed | |"
+check "another op" has "| 4.00x [4.00, 4.00], another op | |"
+check "no other table has it" bench 0 report both.jsonl
+check "but the command's own" test "$(grep -c '^| lion | 5x1003' out)" = 1
+check "compare does not take one for the other" bench 0 compare both.jsonl p.jsonl
+check "and names the caller" has "event, through quern.torch.Lion"
+check "and says what is only in one" has "1 only before"
+check "a picture has it not" sh -c "'$quern' roofline -b cpu --largest 1 --svg p.svg --results p.jsonl >/dev/null && ! grep -q 'lion 5x1003' p.svg"
+check "a peer whose samples lie" refused 2 "one: sample 0 is no time above 0" report bad-samples.jsonl --peers
+check "or whose verdict is none" refused 2 "verdict is no text" report bad-verdict.jsonl --peers
+check "or whose check is missing" refused 2 "wrong is no text" report bad-wrong.jsonl --peers
+
 check "an unknown op" refused 2 'did you mean "lion"' bench lino
 check "an unknown workload" refused 2 "did you mean gpt2-124m?" bench lion -w gpt2-124
 check "an unknown timer" refused 2 "event" bench lion -t evnt

@@ -200,6 +200,32 @@ static void long_lists(void)
   free(elements);
 }
 
+/* A list in no order of address, over 16 MB: with any two neighbours brought to share bytes it is refused, so the sweep
+ * saw them side by side. */
+static void scattered_lists(void)
+{
+  enum { N = 300, ALL = 3 * N, APART = 18504 };
+  static size_t elements[N], place[ALL];
+  for (size_t k = 0; k < N; k++) elements[k] = 2;
+  lion_list l = lion_list_make(N, elements, f32_types, 3, false);
+  char *arena = calloc(ALL, APART);
+  for (size_t k = 0; k < ALL; k++) place[k] = k * 7919 % ALL; /* 7919 is prime: each place once */
+  for (size_t k = 0; k < ALL; k++) l.t[k % 3][k / 3].data = arena + place[k] * APART;
+  check(!lion_list_step(&l), "%d tensors, scattered", ALL);
+  size_t caught = 0, tried = 0;
+  for (size_t k = 0; k < ALL; k++) {
+    qn_tensor *t = &l.t[k % 3][k / 3];
+    if (k % 3 == GRAD || place[k] == 0) continue; /* a gradient's neighbour may be a gradient */
+    t->data = arena + (place[k] - 1) * APART + 4;
+    caught += lion_list_step(&l) == QN_BAD_ARGUMENT && strstr(qn_last_error(), "share memory");
+    t->data = arena + place[k] * APART;
+    tried++;
+  }
+  check(caught == tried, "%zu of %zu pairs of neighbours that share bytes are refused", caught, tried);
+  free(arena);
+  lion_list_free(&l);
+}
+
 static void plans(void)
 {
   lion_list l = make(f32_types), before = make(f32_types);
@@ -330,6 +356,7 @@ int main(void)
   shapes();
   overlaps();
   long_lists();
+  scattered_lists();
   plans();
   plans_without_memory();
   generic_calls();

@@ -102,7 +102,7 @@ static bool flushes(const qn_bench_request *ask)
 static qn_status check_memory(const qn_bench *b, const qn_stage_request *stage)
 {
   const qn_bench_request *ask = &b->ask;
-  double need = (double)qn_stage_bytes(stage) + (double)ceiling_bytes(ask) +
+  double need = (ask->next ? 0 : (double)qn_stage_bytes(stage)) + (double)ceiling_bytes(ask) +
                 (flushes(ask) ? (double)qn_flush_bytes(&b->device, ask->device.kind) : 0);
   double have = (double)b->device.free_bytes;
   if (b->device.free_bytes <= 0 || need <= 0.97 * have) return QN_OK;
@@ -229,7 +229,7 @@ void qn_bench_judge(double ns, double floor_ns, double baseline_ns, char *why, s
              baseline_ns / ns);
 }
 
-static qn_status judge(qn_bench *b)
+static void find_ceilings(qn_bench *b)
 {
   for (size_t k = 0; k < b->n_ceilings; k++) {
     const qn_series *c = &b->ceiling[k];
@@ -237,13 +237,17 @@ static qn_status judge(qn_bench *b)
     if (own && c->gbps > b->ceiling[b->best].gbps) b->best = k;
     if (copies && c->gbps > b->ceiling[b->copy].gbps) b->copy = k;
   }
+  b->floor_ns = floor_of(b);
+}
+
+static qn_status judge(qn_bench *b)
+{
   qn_try(share_of(&b->fused, &b->ceiling[b->best], &b->share));
   qn_try(share_of(&b->fused, &b->ceiling[b->copy], &b->share_of_copy));
   if (b->has_unfused) {
     qn_try(qn_ratio_paired(b->unfused.ns, b->fused.ns, b->fused.n, &b->speedup));
     b->verdict = qn_verdict_of(&b->speedup);
   }
-  b->floor_ns = floor_of(b);
   qn_bench_judge(b->fused.time.median, b->floor_ns, b->has_unfused ? b->speedup.ratio * b->fused.time.median : 0,
                  b->suspicion, sizeof b->suspicion, &b->impossible);
   return QN_OK;
@@ -270,7 +274,8 @@ static void line_up(const qn_bench *b, lineup *l, qn_stage *stage, qn_ceiling *c
   const size_t bytes = ceiling_bytes(&b->ask);
   const qn_mix others[] = {QN_MIX_COPY, QN_MIX_2R1W, QN_MIX_3R2W, QN_MIX_READ};
   *l = (lineup){.n = 0};
-  l->runner[l->n++] = (qn_runner){.name = b->ask.op->info.name, .run = run_step, .user = stage, .decides = true};
+  if (stage)
+    l->runner[l->n++] = (qn_runner){.name = b->ask.op->info.name, .run = run_step, .user = stage, .decides = true};
   if (b->has_unfused)
     l->runner[l->n++] = (qn_runner){.name = "unfused", .run = run_unfused, .user = stage, .decides = true};
   /* Side by side with the step, so that a share is one of the same moment: the own mix first. */
@@ -281,11 +286,14 @@ static void line_up(const qn_bench *b, lineup *l, qn_stage *stage, qn_ceiling *c
 
 static qn_status take_all(qn_bench *b, lineup *l)
 {
+  if (l->runner[0].n == 0) return QN_OK; /* nobody asked for a round */
   double elements = (double)b->ask.work->elements;
   size_t k = 0;
-  b->launches = l->runner[0].launches;
-  qn_try(take_series(&b->fused, b->ask.op->info.name, "", &l->runner[k++],
-                     elements * qn_bench_bytes(b->ask.op, b->ask.row, b->ask.params)));
+  if (!b->ask.next) {
+    b->launches = l->runner[0].launches;
+    qn_try(take_series(&b->fused, b->ask.op->info.name, "", &l->runner[k++],
+                       elements * qn_bench_bytes(b->ask.op, b->ask.row, b->ask.params)));
+  }
   if (b->has_unfused)
     qn_try(take_series(&b->unfused, "unfused", "", &l->runner[k++], elements * b->ask.op->info.unfused_bytes));
   for (size_t c = 0; c < l->n_calls; c++) {
@@ -294,8 +302,11 @@ static qn_status take_all(qn_bench *b, lineup *l)
                        qn_ceiling_way_name(call->ceiling, call->mix, call->way), &l->runner[k++], call->moved));
     if (call->mix == QN_MIX_COPY && !b->copy) b->copy = c; /* the best is looked for from the first of each */
   }
+  find_ceilings(b);
   return QN_OK;
 }
+
+enum { MOST_ASKED = 4096 }; /* rounds that another program may ask for */
 
 static qn_status measure(qn_bench *b, qn_stage *stage, const qn_exec *exec)
 {
@@ -312,14 +323,22 @@ static qn_status measure(qn_bench *b, qn_stage *stage, const qn_exec *exec)
                                  : device           ? 5
                                                     : 15,
                      .error = 0.005,
-                     .least = device ? 30 : 6, /* the fewest that have an interval */
-                     .most = 500,
+                     .least = b->ask.next ? MOST_ASKED
+                              : device    ? 30
+                                          : 6, /* the fewest that have an interval */
+                     .most = b->ask.next ? MOST_ASKED : 500,
+                     .next = b->ask.next,
+                     .user = b->ask.user,
                      .trace = b->ask.trace,
                      .progress = b->ask.progress};
   qn_status status = qn_sample(&how, l.runner, l.n);
   if (status == QN_OK) status = take_all(b, &l);
   for (size_t k = 0; k < l.n; k++) qn_runner_clear(&l.runner[k]);
   qn_ceiling_destroy(&ceiling);
+  if (b->ask.next) {
+    qn_clocks_read(exec->device, b->clocks, sizeof b->clocks);
+    return status;
+  }
   if (status == QN_OK) status = judge(b);
   if (status == QN_OK) status = count_allocations(stage, &b->allocated);
   if (status == QN_OK) status = note_clocks(b, stage, exec);
@@ -364,7 +383,8 @@ qn_status qn_bench_run(const qn_bench_request *request, qn_bench *b)
 {
   *b = (qn_bench){
       .ask = *request, .device.size = sizeof b->device, .mix = qn_mix_of(&request->op->info.types[request->row])};
-  b->has_unfused = request->unfused && qn_stage_has_unfused(request->op, request->row, request->device.kind);
+  b->has_unfused =
+      request->unfused && !request->next && qn_stage_has_unfused(request->op, request->row, request->device.kind);
   const qn_stage_request stage_request = {.op = request->op,
                                           .params = request->params,
                                           .row = request->row,
@@ -380,9 +400,12 @@ qn_status qn_bench_run(const qn_bench_request *request, qn_bench *b)
   find_variant(b);
   b->cache = cache_word(b);
   qn_try(qn_stream_create(request->device, &exec.stream));
-  qn_status status = qn_stage_create(&stage, &stage_request, &exec, request->progress);
-  if (status == QN_OK) status = prove(b, stage);
-  if (status == QN_OK && b->check.right) status = measure(b, stage, &exec);
+  qn_status status = QN_OK;
+  if (!request->next) {
+    status = qn_stage_create(&stage, &stage_request, &exec, request->progress);
+    if (status == QN_OK) status = prove(b, stage);
+  }
+  if (status == QN_OK && (request->next || b->check.right)) status = measure(b, stage, &exec);
   qn_stage_destroy(&stage);
   (void)qn_stream_destroy(request->device, &exec.stream);
   return status;

@@ -21,6 +21,11 @@ typedef struct qn_bench_request {
   bool unfused;   /* compare with the unfused form, where it has this row */
   double seconds; /* for the rounds of each measurement; 0: a default by device */
   uint64_t seed;
+  /* NULL, or: only the ceilings are timed, one round each time that this says yes. The samples of another program,
+   * which asks for the rounds, then stand side by side with them (beside.h). Called with `bench` filled but for the
+   * times. */
+  bool (*next)(void *user);
+  void *user;
   qn_trace *trace; /* NULL: none */
   qn_progress *progress;
 } qn_bench_request;

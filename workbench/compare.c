@@ -11,8 +11,9 @@
 
 static bool alike(const qn_record *a, const qn_record *b)
 {
-  return !strcmp(a->op, b->op) && !strcmp(a->workload, b->workload) && !strcmp(a->types, b->types) &&
-         !strcmp(a->backend, b->backend) && !strcmp(a->timed ? a->timer : "", b->timed ? b->timer : "");
+  return !strcmp(a->op, b->op) && !strcmp(a->by, b->by) && !strcmp(a->workload, b->workload) &&
+         !strcmp(a->types, b->types) && !strcmp(a->backend, b->backend) &&
+         !strcmp(a->timed ? a->timer : "", b->timed ? b->timer : "");
 }
 
 /* The last line of the file that is like this one. */
@@ -88,8 +89,8 @@ static void print_row(FILE *stream, const qn_comparison *c)
       [QN_UNCLEAR] = QN_YELLOW, [QN_FASTER] = QN_GREEN, [QN_SAME] = QN_DIM, [QN_SLOWER] = QN_RED};
   const qn_record *a = c->before, *b = c->after;
   qn_summary before, after;
-  fprintf(stream, "%s %s, %s, %s%s%s", a->op, a->workload, a->types, a->backend, a->timed ? ", " : "",
-          a->timed ? a->timer : "");
+  fprintf(stream, "%s %s, %s, %s%s%s%s%s", a->op, a->workload, a->types, a->backend, a->timed ? ", " : "",
+          a->timed ? a->timer : "", *a->by ? ", through " : "", a->by);
   if (a->timed && b->timed && qn_summarize(a->fused.ns, a->fused.n, &before) == QN_OK &&
       qn_summarize(b->fused.ns, b->fused.n, &after) == QN_OK) {
     fprintf(stream, "\n  %s -> %s   %.3fx %s   %s%s%s   of ceiling %.1f%% -> %.1f%%", qn_duration(before.median).text,

@@ -87,6 +87,14 @@ static json_t *ceilings_of(const qn_bench *b)
   return array;
 }
 
+static void add_ceilings(json_t *line, const qn_bench *b)
+{
+  json_object_set_new(line, "ceilings", ceilings_of(b));
+  json_object_set_new(line, "ceiling", json_integer((json_int_t)b->best));
+  json_object_set_new(line, "copy", json_integer((json_int_t)b->copy));
+  json_object_set_new(line, "floor_ns", number(b->floor_ns));
+}
+
 static void add_times(json_t *line, const qn_bench *b)
 {
   json_object_set_new(line, "timer", json_string(qn_timer_name(b->ask.timer)));
@@ -97,12 +105,9 @@ static void add_times(json_t *line, const qn_bench *b)
     json_object_set_new(line, "speedup", ratio_of(&b->speedup));
     json_object_set_new(line, "verdict", json_string(qn_verdict_word(b->verdict)));
   }
-  json_object_set_new(line, "ceilings", ceilings_of(b));
-  json_object_set_new(line, "ceiling", json_integer((json_int_t)b->best));
-  json_object_set_new(line, "copy", json_integer((json_int_t)b->copy));
+  add_ceilings(line, b);
   json_object_set_new(line, "share", ratio_of(&b->share));
   json_object_set_new(line, "share_of_copy", ratio_of(&b->share_of_copy));
-  json_object_set_new(line, "floor_ns", number(b->floor_ns));
   json_object_set_new(line, "suspicion", json_string(b->suspicion));
   json_object_set_new(line, "impossible", json_boolean(b->impossible));
   json_object_set_new(line, "launches", json_integer(b->launches));
@@ -153,12 +158,44 @@ qn_status qn_line_append(const char *path, const char *text)
   return qn_fail(QN_IO_ERROR, "%s: only %zd of %zu bytes could be written", path, done, parts[0].iov_len + 1);
 }
 
+/* The caller's to free. Takes the line. */
+static qn_status text_of(json_t *line, char **text)
+{
+  *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
+  json_decref(line);
+  return *text ? QN_OK : qn_fail(QN_NO_MEMORY, "the measurement did not fit into memory");
+}
+
+qn_status qn_record_head(const qn_bench *bench, char **text)
+{
+  const qn_workload *work = bench->ask.work;
+  json_t *line = line_of(bench), *shapes = json_array();
+  for (size_t k = 0; k < work->n; k++) {
+    json_t *shape = json_array();
+    for (int d = 0; d < work->item[k].ndim; d++)
+      json_array_append_new(shape, json_integer((json_int_t)work->item[k].shape[d]));
+    json_array_append_new(shapes, shape);
+  }
+  json_object_set_new(line, "shapes", shapes);
+  json_object_set_new(line, "cache", json_string(bench->cache));
+  json_object_set_new(
+      line, "flush_bytes",
+      json_integer(bench->ask.hot ? 0 : (json_int_t)qn_flush_bytes(&bench->device, bench->ask.device.kind)));
+  return text_of(line, text);
+}
+
+qn_status qn_record_ceilings(const qn_bench *bench, char **text)
+{
+  json_t *line = json_object();
+  add_ceilings(line, bench);
+  json_object_set_new(line, "clocks", json_string(bench->clocks));
+  return text_of(line, text);
+}
+
 qn_status qn_record_append(const char *path, const qn_bench *bench)
 {
-  json_t *line = line_of(bench);
-  char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
-  json_decref(line);
-  if (!text) return qn_fail(QN_NO_MEMORY, "%s: the measurement did not fit into memory", path);
+  char *text;
+  qn_try(text_of(line_of(bench), &text));
   qn_status status = qn_line_append(path, text);
   free(text);
   return status;

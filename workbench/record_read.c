@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_LINE = 1 << 24, MOST_SAMPLES = 4096, MOST_LINES = 100000 };
+enum { MOST_LINE = 1 << 24, MOST_SAMPLES = 4096, MOST_LINES = 100000, MOST_PEERS = 64 };
 
 /* Where reading is: complaints name it. */
 typedef struct place {
@@ -87,6 +87,45 @@ static qn_status read_ratio(const place *at, const json_t *line, const char *key
   return QN_OK;
 }
 
+/* Of a step that returns before it is done. */
+static qn_status read_apart(const place *at, const json_t *object, qn_record_series *wall, qn_record_series *host)
+{
+  if (json_object_get(object, "wall")) qn_try(read_series(at, json_object_get(object, "wall"), "wall", wall));
+  return json_object_get(object, "host") ? read_series(at, json_object_get(object, "host"), "host", host) : QN_OK;
+}
+
+static qn_status read_peer(const place *at, const json_t *object, qn_record_peer *p)
+{
+  qn_try(want_text(at, object, "name", &p->name));
+  qn_try(want_text(at, object, "version", &p->version));
+  qn_try(want_text(at, object, "absent", &p->absent));
+  if (*p->absent) return QN_OK;
+  qn_try(want_text(at, json_object_get(object, "check"), "wrong", &p->wrong));
+  qn_try(want_flag(at, object, "other_op", &p->other_op));
+  qn_try(read_series(at, json_object_get(object, "step"), p->name, &p->step));
+  qn_try(read_apart(at, object, &p->wall, &p->host));
+  double low, high;
+  qn_try(read_ratio(at, object, "share", &p->share, &low, &high));
+  qn_try(read_ratio(at, object, "speedup", &p->speedup, &p->speedup_low, &p->speedup_high));
+  return want_text(at, object, "verdict", &p->verdict);
+}
+
+static qn_status read_peers(const place *at, const json_t *line, qn_record *r)
+{
+  const json_t *peers = json_object_get(line, "peers");
+  size_t n = json_array_size(peers);
+  if (n > MOST_PEERS) return bad_line(at, "%zu peers, the most is %d", n, MOST_PEERS);
+  qn_try(read_apart(at, line, &r->wall, &r->host));
+  if (!n) return QN_OK;
+  qn_try(qn_try_allocate(&r->peer, n * sizeof *r->peer, "peers"));
+  memset(r->peer, 0, n * sizeof *r->peer);
+  while (r->n_peers < n) {
+    const size_t k = r->n_peers++; /* counted first: what a bad one holds is released too */
+    qn_try(read_peer(at, json_array_get(peers, k), &r->peer[k]));
+  }
+  return QN_OK;
+}
+
 static qn_status read_times(const place *at, const json_t *line, qn_record *r)
 {
   const json_t *ceilings = json_object_get(line, "ceilings"), *unfused = json_object_get(line, "unfused");
@@ -95,7 +134,7 @@ static qn_status read_times(const place *at, const json_t *line, qn_record *r)
   qn_try(want_text(at, line, "cache", &r->cache));
   qn_try(want_text(at, line, "suspicion", &r->suspicion));
   qn_try(want_flag(at, line, "impossible", &r->impossible));
-  qn_try(want_whole(at, line, "launches", 1e9, &r->launches));
+  if (!*r->by) qn_try(want_whole(at, line, "launches", 1e9, &r->launches));
   qn_try(read_series(at, json_object_get(line, "fused"), "fused", &r->fused));
   qn_try(want_number(at, line, "ceiling", 0, (double)json_array_size(ceilings) - 1, &best));
   qn_try(want_number(at, line, "copy", 0, (double)json_array_size(ceilings) - 1, &copy));
@@ -109,6 +148,7 @@ static qn_status read_times(const place *at, const json_t *line, qn_record *r)
     qn_try(read_ratio(at, line, "speedup", &r->speedup, &r->speedup_low, &r->speedup_high));
     qn_try(want_text(at, line, "verdict", &r->verdict));
   }
+  qn_try(read_peers(at, line, r));
   qn_summary summary;
   qn_try(qn_summarize(r->fused.ns, r->fused.n, &summary));
   r->gbps = r->fused.bytes / summary.median;
@@ -142,6 +182,8 @@ static qn_status read_line(const place *at, json_t *line, qn_record *r)
   qn_try(want_text(at, line, "date", &r->date));
   qn_try(want_text(at, line, "commit", &r->commit));
   qn_try(want_text(at, line, "op", &r->op));
+  r->by = "";
+  if (json_object_get(line, "by")) qn_try(want_text(at, line, "by", &r->by));
   qn_try(want_text(at, line, "workload", &r->workload));
   qn_try(read_form(at, line, r));
   qn_try(want_text(at, line, "backend", &r->backend));
@@ -228,12 +270,24 @@ bool qn_record_is_last(const qn_records *records, size_t k)
   const qn_record *a = &records->record[k];
   for (size_t i = k + 1; i < records->n; i++) {
     const qn_record *b = &records->record[i];
-    if (a->timed == b->timed && !strcmp(a->op, b->op) && !strcmp(a->workload, b->workload) &&
+    if (a->timed == b->timed && !strcmp(a->op, b->op) && !strcmp(a->workload, b->workload) && !strcmp(a->by, b->by) &&
         !strcmp(a->types, b->types) && !strcmp(a->backend, b->backend) && !strcmp(a->device, b->device) &&
         (!a->timed || !strcmp(a->timer, b->timer)))
       return false;
   }
   return true;
+}
+
+static void free_peers(qn_record *r)
+{
+  for (size_t k = 0; k < r->n_peers; k++) {
+    qn_release(r->peer[k].step.ns);
+    qn_release(r->peer[k].wall.ns);
+    qn_release(r->peer[k].host.ns);
+  }
+  qn_release(r->peer);
+  qn_release(r->wall.ns);
+  qn_release(r->host.ns);
 }
 
 void qn_records_free(qn_records *records)
@@ -243,6 +297,7 @@ void qn_records_free(qn_records *records)
     qn_release(r->fused.ns);
     qn_release(r->unfused.ns);
     qn_release(r->ceiling.ns);
+    free_peers(r);
     json_decref(r->json);
   }
   qn_release(records->record);

@@ -11,8 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A cell may hold anything that a file had: nothing that ends a cell or begins markup. */
-static void add_cell(qn_text *text, const char *s)
+void qn_report_cell(qn_text *text, const char *s)
 {
   for (; *s; s++) {
     if (strchr("|<>`*_[]\\", *s)) qn_text_add_bytes(text, "\\", 1);
@@ -28,39 +27,40 @@ static void add_row(qn_text *text, const qn_record *r)
     return;
   }
   qn_text_add(text, "| ");
-  add_cell(text, r->op);
+  qn_report_cell(text, r->op);
   qn_text_add(text, " | ");
-  add_cell(text, r->workload);
+  qn_report_cell(text, r->workload);
   qn_text_add(text, " | ");
-  add_cell(text, r->types);
+  qn_report_cell(text, r->types);
   qn_text_add(text, " | ");
-  add_cell(text, r->device);
+  qn_report_cell(text, r->device);
   if (strcmp(r->backend, "cuda") != 0) qn_text_add(text, ", %d thread%s", r->threads, r->threads == 1 ? "" : "s");
   qn_text_add(text, " (");
-  add_cell(text, r->backend);
+  qn_report_cell(text, r->backend);
   qn_text_add(text, " ");
-  add_cell(text, r->variant);
+  qn_report_cell(text, r->variant);
   qn_text_add(text, ") | %s | %.*f | %.1f %% of ", qn_duration(time.median).text, r->gbps < 100 ? 1 : 0, r->gbps,
               100 * r->share);
-  add_cell(text, r->ceiling.name);
+  qn_report_cell(text, r->ceiling.name);
   qn_text_add(text, " | ");
   if (r->unfused.n)
     qn_text_add(text, "%.2fx %s, %s", r->speedup, qn_interval(r->speedup_low, r->speedup_high, 2).text, r->verdict);
   else
     qn_text_add(text, "-");
   qn_text_add(text, " | %.10s, ", r->date);
-  add_cell(text, r->timer);
+  qn_report_cell(text, r->timer);
   qn_text_add(text, ", ");
-  add_cell(text, r->cache);
+  qn_report_cell(text, r->cache);
   qn_text_add(text, ", ");
-  add_cell(text, *r->commit ? r->commit : "no commit");
+  qn_report_cell(text, *r->commit ? r->commit : "no commit");
   qn_text_add(text, " |\n");
 }
 
 static bool counts(const qn_records *records, size_t k)
 {
   const qn_record *r = &records->record[k];
-  return r->timed && r->right && !r->impossible && !strcmp(r->timer, "event") && qn_record_is_last(records, k);
+  return !*r->by && r->timed && r->right && !r->impossible && !strcmp(r->timer, "event") &&
+         qn_record_is_last(records, k);
 }
 
 /* ---- variants: what was run, from the measurements; the rest as this build says ---- */
@@ -68,7 +68,8 @@ static const qn_record *run_of(const qn_records *records, const char *op, const 
 {
   for (size_t k = records->n; k-- > 0;) {
     const qn_record *r = &records->record[k];
-    if (r->right && !strcmp(r->op, op) && !strcmp(r->backend, v->backend) && !strcmp(r->variant, v->name)) return r;
+    if (!*r->by && r->right && !strcmp(r->op, op) && !strcmp(r->backend, v->backend) && !strcmp(r->variant, v->name))
+      return r;
   }
   return NULL;
 }
@@ -85,7 +86,7 @@ static void add_variants(qn_text *text, const qn_records *records)
       qn_text_add(text, "| %s | %s | %s | ", info->name, v.backend, v.name);
       if (r) {
         qn_text_add(text, "run: ");
-        add_cell(text, r->device);
+        qn_report_cell(text, r->device);
         qn_text_add(text, ", %.10s |\n", r->date);
       } else {
         qn_text_add(text, "%s |\n", v.state);

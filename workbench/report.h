@@ -9,6 +9,13 @@
  * then each variant of each op with how far it is proved: run (where and when), compiled only, emitted only. */
 void qn_report_write(qn_text *text, const qn_records *records);
 
+/* The same for what was measured beside other implementations (`python -m quern.bench`): a row for the op and one for
+ * each peer, with the time of a wrong one in brackets. Such measurements are in no other table. */
+void qn_report_peers(qn_text *text, const qn_records *records);
+
+/* A cell may hold anything that a file had: nothing that ends a cell or begins markup. */
+void qn_report_cell(qn_text *text, const char *s);
+
 /* Replaces what stands between the two marks in a file by the text; the rest stays, byte for byte, and the file is
  * replaced whole. Refused: no marks, or not one of each in their order. */
 #define QN_REPORT_BEGIN "<!-- quern report: begin -->"

@@ -70,7 +70,8 @@ static size_t find_points(const qn_roofline *r, const qn_records *records, point
   *left_out = 0;
   for (size_t k = 0; records && k < records->n; k++) {
     const qn_record *a = &records->record[k];
-    if (!a->timed || a->impossible || strcmp(a->timer, "event") != 0 || !qn_record_is_last(records, k)) continue;
+    if (*a->by || !a->timed || a->impossible || strcmp(a->timer, "event") != 0 || !qn_record_is_last(records, k))
+      continue;
     if (!is_of(a, r) || n == most) {
       ++*left_out;
       continue;

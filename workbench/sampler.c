@@ -119,6 +119,7 @@ static qn_status rounds(const bench *b, qn_runner *runner, size_t n, size_t leas
   for (size_t round = 0; round < most; round++) {
     double spent = (double)(qn_now_ns() - from) * 1e-9;
     if (round >= least && (spent >= budget_s || known_well(runner, n, b->how->error))) break;
+    if (b->how->next && !b->how->next(b->how->user)) break;
     double least_done = least ? (double)round / (double)least : 1, time_done = spent / budget_s;
     qn_progress_at(b->how->progress, (size_t)(100 * (least_done < time_done ? least_done : time_done)), "round %zu",
                    round + 1);

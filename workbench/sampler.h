@@ -31,12 +31,14 @@ void qn_runner_clear(qn_runner *runner);
 typedef struct qn_sampling {
   qn_exec exec;
   qn_timer timer;
-  bool flush;         /* cold: the device's cache is overwritten before each sample (event only) */
-  bool warm;          /* hot: each sample is right behind an untimed call of the same thing */
-  double budget_s;    /* for all rounds together */
-  double error;       /* half the median's interval over the median: good enough */
-  size_t least, most; /* rounds */
-  qn_trace *trace;    /* NULL: none */
+  bool flush;               /* cold: the device's cache is overwritten before each sample (event only) */
+  bool warm;                /* hot: each sample is right behind an untimed call of the same thing */
+  double budget_s;          /* for all rounds together */
+  double error;             /* half the median's interval over the median: good enough */
+  size_t least, most;       /* rounds */
+  bool (*next)(void *user); /* NULL, or asked before each round: no is the end of them */
+  void *user;
+  qn_trace *trace; /* NULL: none */
   qn_progress *progress;
 } qn_sampling;
 

@@ -66,6 +66,18 @@ const char *qn_nearest(const char *word, const char *const *candidates);
  * are done. Tasks run with IEEE control words. pool NULL, or busy with another caller's run: serially. ---- */
 void qn_pool_run(qn_pool *pool, size_t n_tasks, void (*task)(void *user, size_t k), void *user);
 
+/* Threads of somebody else's: lend queues task(argument), to be run once on one of them (or on the caller's), now or
+ * late, even after the pool was given back; false: it will not be run. */
+typedef struct qn_lender {
+  bool (*lend)(void *user, void (*task)(void *argument), void *argument);
+  void *user;
+  int n_threads; /* that may run at once, the caller's among them */
+} qn_lender;
+/* A pool of such threads; the lender must live until it is given back. NULL, which is serial, for one thread, in a
+ * forked child, or where all pools of this kind are in use. */
+qn_pool *qn_pool_borrow(const qn_lender *lender);
+void qn_pool_give_back(qn_pool *pool); /* NULL is fine */
+
 /* ---- safetensors (safetensors.c): the header's names, dtypes, shapes; every number is hostile ---- */
 typedef struct qn_safetensor {
   const char *name;

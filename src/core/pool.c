@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c - threads that the caller asked for, which share out numbered tasks. One run at a time: whoever finds the pool
- * busy (another caller, or a task that runs tasks) does its own work serially. Cutting work into tasks is the caller's;
- * the cut must not depend on the number of threads. */
+/* pool.c - threads that the caller asked for, or lends, which share out numbered tasks. One run at a time: whoever
+ * finds the pool busy (another caller, or a task that runs tasks) does its own work serially. Cutting work into tasks
+ * is the caller's; the cut must not depend on the number of threads. */
 #include "core/core.h"
 #include "cpu/tier.h"
 #include <pthread.h>
@@ -19,7 +19,8 @@ typedef struct job {
 struct qn_pool {
   int n_threads; /* with the caller's */
   int n_started;
-  pid_t owner; /* after fork the threads are the parent's */
+  const qn_lender *lender; /* whose threads these are, while it is borrowed; NULL: our own */
+  pid_t owner;             /* after fork the threads are the parent's */
   pthread_mutex_t lock;
   pthread_cond_t work, quiet; /* there is a job, or the end; a worker has left, or the run is over */
   job now;
@@ -27,10 +28,10 @@ struct qn_pool {
   int inside;            /* workers in the present job */
   atomic_uint turn;      /* grows with every job and at the end: what idle workers watch for a moment before sleeping */
   atomic_size_t next;    /* the first task that nobody has taken */
-  pthread_t threads[];
+  pthread_t *threads;
 };
 
-enum { SPINS = 200, MOST_THREADS = 1024 };
+enum { SPINS = 200, MOST_THREADS = 1024, LENT_POOLS = 16 };
 
 static void relax(void)
 {
@@ -44,6 +45,17 @@ static void relax(void)
 static void drain(qn_pool *pool, const job *j)
 {
   for (size_t k; (k = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < j->n;) j->task(j->user, k);
+}
+
+/* Under the lock, which it lets go meanwhile: takes part in the present job. */
+static void help(qn_pool *pool)
+{
+  const job j = pool->now;
+  pool->inside++;
+  pthread_mutex_unlock(&pool->lock);
+  drain(pool, &j);
+  pthread_mutex_lock(&pool->lock);
+  if (--pool->inside == 0) pthread_cond_broadcast(&pool->quiet);
 }
 
 /* Under the lock, which it lets go meanwhile: waits for a job after turn `seen`, or the end. Looking for a moment
@@ -64,13 +76,8 @@ static void *serve(void *argument)
   qn_fp_enter(); /* threads inherit their creator's control word */
   pthread_mutex_lock(&pool->lock);
   for (await(pool, seen); !pool->stop; await(pool, seen)) {
-    const job j = pool->now;
     seen = atomic_load_explicit(&pool->turn, memory_order_relaxed);
-    pool->inside++;
-    pthread_mutex_unlock(&pool->lock);
-    drain(pool, &j);
-    pthread_mutex_lock(&pool->lock);
-    if (--pool->inside == 0) pthread_cond_broadcast(&pool->quiet);
+    help(pool);
   }
   pthread_mutex_unlock(&pool->lock);
   return NULL;
@@ -91,6 +98,14 @@ static int start(qn_pool *pool)
   return error;
 }
 
+static void set_up(qn_pool *pool)
+{
+  pool->owner = getpid();
+  pthread_mutex_init(&pool->lock, NULL);
+  pthread_cond_init(&pool->work, NULL);
+  pthread_cond_init(&pool->quiet, NULL);
+}
+
 qn_status qn_pool_create(qn_pool **pool, int n_threads)
 {
   qn_require(pool, "pool: the place for the pool is NULL");
@@ -100,11 +115,9 @@ qn_status qn_pool_create(qn_pool **pool, int n_threads)
   size_t bytes = sizeof(qn_pool) + (size_t)(n_threads - 1) * sizeof(pthread_t);
   qn_pool *made = qn_allocate_zero(1, bytes);
   if (!made) return qn_fail(QN_NO_MEMORY, "pool of %d threads: %zu bytes could not be allocated", n_threads, bytes);
+  made->threads = (pthread_t *)(made + 1);
   made->n_threads = n_threads;
-  made->owner = getpid();
-  pthread_mutex_init(&made->lock, NULL);
-  pthread_cond_init(&made->work, NULL);
-  pthread_cond_init(&made->quiet, NULL);
+  set_up(made);
   int error = start(made);
   if (error) {
     int started = made->n_started;
@@ -137,6 +150,53 @@ void qn_pool_destroy(qn_pool **pool)
     stop(*pool); /* in a forked child there is nothing to join, and the lock may be held */
   qn_release(*pool);
   *pool = NULL;
+}
+
+/* ---- lent threads. What they run may come late, when the pool serves another borrower: then it helps there, or finds
+ * nothing to do. So these pools are few and never go away. ---- */
+static qn_pool lent[LENT_POOLS];
+static atomic_bool taken[LENT_POOLS];
+static pthread_once_t lent_once = PTHREAD_ONCE_INIT;
+
+static void set_up_lent(void)
+{
+  for (size_t k = 0; k < LENT_POOLS; k++) set_up(&lent[k]);
+}
+
+qn_pool *qn_pool_borrow(const qn_lender *lender)
+{
+  pthread_once(&lent_once, set_up_lent);
+  if (lender->n_threads < 2 || lent[0].owner != getpid()) return NULL;
+  for (size_t k = 0; k < LENT_POOLS; k++) {
+    if (atomic_exchange(&taken[k], true)) continue;
+    lent[k].lender = lender;
+    lent[k].n_threads = lender->n_threads;
+    return &lent[k];
+  }
+  return NULL;
+}
+
+void qn_pool_give_back(qn_pool *pool)
+{
+  if (pool) atomic_store(&taken[pool - lent], false);
+}
+
+static void come(void *argument)
+{
+  qn_pool *pool = argument;
+  const qn_fp_word word = qn_fp_enter();
+  pthread_mutex_lock(&pool->lock);
+  if (pool->open) help(pool);
+  pthread_mutex_unlock(&pool->lock);
+  qn_fp_leave(word);
+}
+
+/* One thread a task, the caller's among them: more would find nothing. */
+static void call_lent(qn_pool *pool, size_t n_tasks)
+{
+  const qn_lender *lender = pool->lender;
+  for (size_t k = 1; k < n_tasks && k < (size_t)lender->n_threads; k++)
+    if (!lender->lend(lender->user, come, pool)) return;
 }
 
 int qn_pool_threads(const qn_pool *pool) { return pool ? pool->n_threads : 1; }
@@ -172,7 +232,8 @@ void qn_pool_run(qn_pool *pool, size_t n_tasks, void (*task)(void *user, size_t 
 {
   const job j = {task, user, n_tasks};
   qn_fp_word word = qn_fp_enter();
-  if (pool && pool->n_started && n_tasks > 1 && pool->owner == getpid() && begin(pool, &j)) {
+  if (pool && pool->n_threads > 1 && n_tasks > 1 && pool->owner == getpid() && begin(pool, &j)) {
+    if (pool->lender) call_lent(pool, n_tasks);
     drain(pool, &j);
     end(pool);
   } else {

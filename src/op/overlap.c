@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* overlap.c - do tensors of a list share bytes of which any is written? By order of address, so a list of n costs
- * n log n, and without allocating: a table takes the lowest addresses not yet seen, is sorted, and is swept. A list
- * that is longer than the table takes as many rounds as it needs; who may allocate lends a table that is long enough.
- */
+/* overlap.c - do tensors of a list share bytes of which any is written? By order of address and without allocating: a
+ * table takes the spans' addresses, is sorted digit by digit, and is swept. Where a list is longer than half the table
+ * (the other half is the sort's) the table takes the lowest addresses not yet seen, as a heap, in as many rounds as it
+ * needs, n log n each; who may allocate lends a table that is long enough. */
 #include "core/status.h"
 #include "op/list.h"
 #include <stdio.h>
+#include <string.h>
 
 enum { OWN_TABLE = 4096 };
 
@@ -41,6 +42,30 @@ static void sort_heap(key *heap, size_t n)
     sink(heap, n, 0);
     heap[n] = top;
   }
+}
+
+/* By begin, lowest digit first; what is equal keeps its order. `spare` has room for as many keys. A digit that all have
+ * in common, as the highest ones of addresses do, costs nothing. */
+static void sort_digits(key *keys, key *spare, size_t n)
+{
+  uintptr_t differ = 0;
+  key *from = keys, *to = spare;
+  for (size_t k = 1; k < n; k++) differ |= keys[k].begin ^ keys[0].begin;
+  for (unsigned shift = 0; shift < 8 * sizeof differ; shift += 8) {
+    size_t place[256] = {0}, sum = 0;
+    if (!(differ >> shift & 255)) continue;
+    for (size_t k = 0; k < n; k++) place[from[k].begin >> shift & 255]++;
+    for (size_t digit = 0; digit < 256; digit++) {
+      const size_t count = place[digit];
+      place[digit] = sum;
+      sum += count;
+    }
+    for (size_t k = 0; k < n; k++) to[place[from[k].begin >> shift & 255]++] = from[k];
+    key *swap = from;
+    from = to;
+    to = swap;
+  }
+  if (from != keys) memcpy(keys, from, n * sizeof *keys);
 }
 
 qn_span qn_span_of(size_t role, size_t k, const qn_tensor *t)
@@ -96,6 +121,10 @@ static void take_lowest(const qn_list *list, const qn_span *beside, const key *l
       offer(l, &span);
     }
   offer(l, beside);
+  if (2 * l->n <= l->room) {
+    sort_digits(l->table, l->table + l->n, l->n);
+    return;
+  }
   if (l->n < l->room) make_heap(l->table, l->n);
   sort_heap(l->table, l->n);
 }
@@ -118,7 +147,7 @@ qn_status qn_fail_overlap(const qn_op *op, const qn_span *a, const qn_span *b)
                  op->info.name, one, (size_t)a->begin, (size_t)a->end, other, (size_t)b->begin, (size_t)b->end);
 }
 
-size_t qn_overlap_scratch(size_t n_tensors) { return (n_tensors + 2) * sizeof(key); }
+size_t qn_overlap_scratch(size_t n_tensors) { return 2 * (n_tensors + 2) * sizeof(key); }
 
 qn_status qn_check_overlap(const qn_list *list)
 {
