@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# venv.sh NAME - makes sure that .venv-NAME holds what python/tests/requirements/NAME.txt pins, and prints its Python.
-# venv.sh --pin - pins the newest versions that each requirements/NAME.in allows.
-# The first line of NAME.in says which Pythons will do; uv, kept in .venv, looks for one and fetches the packages.
+# venv.sh NAME - makes sure that .venv-NAME holds what python/tests/requirements/<name>.txt pins, and prints its Python.
+# venv.sh --pin - pins the newest versions that each <name>.in beside them allows.
+# The first line of <name>.in says which Pythons will do; uv, kept in .venv, looks for one and fetches the packages.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 requirements=$root/python/tests/requirements
