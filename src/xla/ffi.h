@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { QN_XLA_MAJOR = 0, QN_XLA_MINOR = 3 }; /* what these declarations were written from */
+/* What these declarations were written from, and the oldest that has all they need. */
+enum { QN_XLA_MAJOR = 0, QN_XLA_MINOR = 3, QN_XLA_LEAST_MINOR = 1 };
 
 struct XLA_FFI_Error; /* XLA's: made and destroyed by its functions */
 typedef struct XLA_FFI_Error xla_error;

@@ -22,11 +22,11 @@ static xla_code code_of(qn_status status)
   }
 }
 
-/* A status as XLA's error, NULL for none. The function that makes errors is the first of all since the ABI's 0.0, and
- * without it there is no handler that could refuse anything. */
+/* A status as XLA's error, NULL for none. The function that makes errors is the first of all since the ABI's 0.0; only
+ * a question for metadata may come without (the metadata is then left as it was, and no version that XLA accepts). */
 static xla_error *to_error(const xla_api *api, qn_status status)
 {
-  if (status == QN_OK) return NULL;
+  if (status == QN_OK || !api) return NULL;
   xla_error_create create = {.head = {.size = sizeof create}, .message = qn_last_error(), .code = code_of(status)};
   return api->error_create(&create);
 }
@@ -72,7 +72,8 @@ static qn_status check_frame(const xla_frame *frame)
 }
 
 /* The version is XLA's own where these declarations reach as far, else theirs: then XLA decides whether it still
- * supports that. A step always makes the same launches, and `initialize` has compiled and loaded them. */
+ * supports that. XLA before its version 0.2 asks without showing its functions, and wants to hear 0.1. A step always
+ * makes the same launches, and `initialize` has compiled and loaded them. */
 static qn_status describe(const xla_frame *frame)
 {
   const xla_metadata_extension *extension = (const xla_metadata_extension *)frame->head.extensions;
@@ -80,9 +81,10 @@ static qn_status describe(const xla_frame *frame)
                  xla_reaches(extension->metadata->size, xla_metadata, traits),
              "xla: its question for metadata has %zu bytes, %zu are known", extension->base.size,
              sizeof(xla_metadata_extension));
+  const int minor = frame->api ? frame->api->version.minor : QN_XLA_LEAST_MINOR;
   xla_metadata *metadata = extension->metadata;
   metadata->version.major = QN_XLA_MAJOR;
-  metadata->version.minor = frame->api->version.minor < QN_XLA_MINOR ? frame->api->version.minor : QN_XLA_MINOR;
+  metadata->version.minor = minor < QN_XLA_MINOR ? minor : QN_XLA_MINOR;
   metadata->traits = XLA_TRAIT_CAPTURABLE;
   return QN_OK;
 }
@@ -180,8 +182,9 @@ static qn_status run(const xla_frame *frame, qn_device_kind kind)
 static qn_status handle(const xla_frame *frame, qn_device_kind kind)
 {
   const xla_extension *extension = frame->head.extensions;
-  qn_try(check_api(frame->api));
-  if (extension && extension->type == XLA_METADATA) return describe(frame);
+  const bool is_question = extension && extension->type == XLA_METADATA;
+  if (frame->api || !is_question) qn_try(check_api(frame->api));
+  if (is_question) return describe(frame);
   qn_try(check_frame(frame));
   return run(frame, kind);
 }
