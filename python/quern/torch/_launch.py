@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One step of any op over lists of torch's tensors: settings to the params struct, lists to the library's arrays, and
+the call, on the tensors' own devices and those devices' current streams. Nothing is kept from call to call, nothing
+waits for a device, and where anything is refused no tensor has been changed."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Mapping, Sequence
+from ctypes import Structure
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _abi
+from .._ops import Op, Param, Plan
+from ._calls import Place, as_real, code_of, increment_version, tensors_of
+
+device_of, dtype_of = attrgetter("device"), attrgetter("dtype")
+
+Lists = Sequence[Sequence[Tensor]]  # by role; an empty one is not given
+
+
+def same_length(op: Op, lists: Lists) -> int:
+    """The number of tensors in each list. ValueError where they differ."""
+    n = len(lists[0])
+    for role, of_role in zip(op.roles, lists):
+        if len(of_role) != n and not (role.optional and not of_role):
+            first = op.roles[0].plural
+            raise ValueError(f"{op.name}: {first} has {n} tensors and {role.plural} {len(of_role)}, one each is needed")
+    return n
+
+
+def _pointer(op: Op, param: Param, value: Any, n: int, device: torch.device | None) -> Any:
+    """What a pointer param points to, as an object that has its address: a tensor, or an array of one number a
+    tensor."""
+    if param.type == _abi.PARAM_HOST_U64:
+        if len(value) != n:
+            raise ValueError(f"{op.name}: {param.name} has {len(value)} numbers for {n} tensors")
+        return array("Q", [number & 0xFFFFFFFFFFFFFFFF for number in value])
+    if device is not None and value.device != device:
+        raise ValueError(f"{op.name}: {param.name} is on {value.device} and a tensor of the list on {device}")
+    if param.type == _abi.PARAM_DEVICE_HYPER:
+        right = value.nbytes == ctypes.sizeof(op.Hyper)
+        needed = f"{ctypes.sizeof(op.Hyper)} bytes"
+    elif param.type == _abi.PARAM_DEVICE_I64:
+        right = value.dtype is torch.int64 and value.numel() == 2 * n
+        needed = f"{2 * n} values of int64"
+    else:
+        right = value.dtype is torch.float32 and value.numel() == 1
+        needed = "one value of float32"
+    if not right or not value.is_contiguous():
+        shape = tuple(value.shape)
+        raise ValueError(f"{op.name}: {param.name} is {value.dtype} of shape {shape}; it must be {needed}, contiguous")
+    return value
+
+
+def _hyper(op: Op, values: Mapping[str, float | Tensor], step: int, device: torch.device) -> Tensor:
+    """The op's hyper struct in the device's memory, of numbers that are there already and numbers of the host's; made
+    in the current stream's order, without the host waiting."""
+    made = torch.empty(ctypes.sizeof(op.Hyper) // 8, dtype=torch.float64, device=device)
+    for name, kind in op.Hyper._fields_:
+        at = made[getattr(op.Hyper, name).offset // 8]
+        if kind is ctypes.c_double:
+            value = values[name]
+            at.copy_(value) if isinstance(value, Tensor) else at.fill_(value)
+        else:
+            at.view(torch.int64).fill_(step)
+    return made
+
+
+class Settings:
+    """An op's params as a caller gave them. Numbers are in the struct; pointers are put there for each device's
+    list."""
+
+    def __init__(self, op: Op, given: Mapping[str, Any]) -> None:
+        self.op = op
+        self.params: Structure = op.defaults()
+        self._pointers: dict[str, Any] = {}
+        self._on_device: dict[str, Tensor] = {}
+        for name, value in given.items():
+            if value is None:
+                continue
+            if op.params[name].is_pointer:
+                self._pointers[name] = value
+            elif isinstance(value, Tensor):
+                self._number(name, value)
+            else:
+                op.set(self.params, name, value)
+
+    def _number(self, name: str, value: Tensor) -> None:
+        if value.numel() != 1 or value.is_complex():
+            raise ValueError(
+                f"{self.op.name}: {name} is {value.dtype} of shape {tuple(value.shape)}, it must be one number"
+            )
+        if value.device.type == "cpu":
+            self.op.set(self.params, name, value.item())
+        else:
+            self._on_device[name] = value.reshape(())
+
+    def number(self, n: int) -> None:
+        """Says of every tensor of a list of n that its place in the list is its number, where no caller gave
+        numbers."""
+        if "tensor_id" in self.op.params:
+            self._pointers.setdefault("tensor_id", range(n))
+
+    def point(self, n: int, device: torch.device | None, places: Sequence[int] | None) -> list[Any]:
+        """Sets the pointers for a list of n tensors on that device; places: which of all the caller's, None: all.
+        Returns what must live until the call has been made."""
+        held = []
+        if self._on_device and device is not None:
+            held.append(self._live(device))
+        for name, value in self._pointers.items():
+            param = self.op.params[name]
+            if places is not None:
+                if param.type == _abi.PARAM_DEVICE_I64:
+                    raise ValueError(f"{self.op.name}: {name} goes with tensors of one device and one choice of types")
+                if param.type == _abi.PARAM_HOST_U64:
+                    value = [value[place] for place in places]
+            memory = _pointer(self.op, param, value, n, device)
+            address = memory.buffer_info()[0] if isinstance(memory, array) else memory.data_ptr()
+            setattr(self.params, name, address)
+            held.append(memory)
+        return held
+
+    def _live(self, device: torch.device) -> Tensor:
+        for name, value in self._on_device.items():
+            if value.device != device:
+                raise ValueError(f"{self.op.name}: {name} is on {value.device} and a tensor of the list on {device}")
+        names = [name for name, _ in self.op.Hyper._fields_]
+        values = {name: self._on_device.get(name, getattr(self.params, name)) for name in names}
+        memory = _hyper(self.op, values, self.params.step, device)
+        pointer = next(p.name for p in self.op.params.values() if p.type == _abi.PARAM_DEVICE_HYPER)
+        setattr(self.params, pointer, memory.data_ptr())
+        return memory
+
+
+class _Part:
+    """Tensors of one device whose roles are each of one storage type: what one call of the library takes."""
+
+    def __init__(self, op: Op, lists: Lists, settings: Settings, places: Sequence[int] | None) -> None:
+        self.op, self.n = op, len(lists[0])
+        device = lists[0][0].device
+        self._held = settings.point(self.n, device, places)
+        # Each part has pointers of its own, and the struct is shared.
+        self.params = type(settings.params).from_buffer_copy(settings.params)
+        self.place = Place(device)
+        self._arrays = [
+            self._array(role.plural, of_role) if of_role else None for role, of_role in zip(op.roles, lists)
+        ]
+        self.roles = _abi.Roles()
+        for index, made in enumerate(self._arrays):
+            self.roles[index] = None if made is None else made.address
+
+    def _array(self, name: str, tensors: Sequence[Tensor]) -> Any:
+        if tensors[0].is_complex():
+            tensors = list(map(as_real, tensors))
+        try:
+            return tensors_of(tensors, code_of(tensors[0].dtype, name), self.place.key)
+        except (RuntimeError, NotImplementedError):  # no storage, or no strides
+            for place, tensor in enumerate(tensors):
+                if tensor.layout is not torch.strided:
+                    said = f"{self.op.name}: {name}[{place}] is {tensor.layout}; it must be dense"
+                    raise TypeError(said) from None
+            raise
+
+    def plan(self) -> Plan:
+        return Plan(self.op, self.place.current(), self.params, self.n, self.roles)
+
+    def step(self, plan: Plan | None = None) -> None:
+        execution = self.place.current()
+        lent = self.place.lend(self.op.workspace_bytes(self.params, self.n))
+        if plan is None:
+            self.op.step(execution, self.params, self.n, self.roles)
+        else:
+            plan.step(execution, self.params, None)
+        del lent  # torch gives it to later work of the same stream only
+
+
+def _parts(op: Op, lists: Lists, settings: Settings) -> list[_Part]:
+    """The list cut by device and types. Where there are several, each tensor keeps its number in the whole list: what
+    stochastic rounding draws does not depend on the cut."""
+    kinds = [(set(map(device_of, of_role)), set(map(dtype_of, of_role))) for of_role in lists if of_role]
+    if all(len(dtypes) == 1 for _, dtypes in kinds) and len(set().union(*(devices for devices, _ in kinds))) == 1:
+        return [_Part(op, lists, settings, None)]
+    groups: dict[tuple, list[int]] = {}
+    for place, tensors in enumerate(zip(*(of_role for of_role in lists if of_role))):
+        for role, tensor in zip((r for r, of_role in zip(op.roles, lists) if of_role), tensors):
+            if tensor.device != tensors[0].device:
+                raise ValueError(
+                    f"{op.name}: {role.plural}[{place}] is on {tensor.device} and {op.roles[0].plural}[{place}] "
+                    f"on {tensors[0].device}"
+                )
+        groups.setdefault((tensors[0].device, *map(dtype_of, tensors)), []).append(place)
+    settings.number(len(lists[0]))
+    return [
+        _Part(op, [[of_role[place] for place in places] if of_role else of_role for of_role in lists], settings, places)
+        for places in groups.values()
+    ]
+
+
+def step(op: Op, lists: Lists, given: Mapping[str, Any]) -> None:
+    """One step of the op. lists: by role; given: settings by name, None for what is left at its default. Raises
+    ValueError, TypeError or RuntimeError with a sentence, and then nothing has been written."""
+    n = same_length(op, lists)
+    settings = Settings(op, given)
+    if not n:
+        settings.point(0, None, None)
+        op.step(_abi.sized(_abi.Exec), settings.params, 0, _abi.Roles())
+        return
+    parts = _parts(op, lists, settings)
+    if len(parts) == 1:
+        parts[0].step()
+    else:
+        plans = [part.plan() for part in parts]  # all are checked before the first is stepped
+        for part, plan in zip(parts, plans):
+            part.step(plan)
+    written = [tensor for role, of_role in zip(op.roles, lists) if role.written for tensor in of_role]
+    increment_version(written)
