@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A list: parameters of one group that one call of the library steps together, because they lie on one device and
+are stored alike. It holds a plan of the library's, finds out at each step whether the plan still fits the tensors,
+and passes what moved. It does not know what the options mean, nor where state comes from.
+
+Nothing is taken on trust from one step to the next: every address is read anew, and gradients, parameters and state
+are compared with what the plan was made for. Whatever differs makes a new list, whose plan checks everything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from ctypes import Structure, addressof, c_uint64
+from dataclasses import dataclass
+from operator import attrgetter, is_, itemgetter
+
+import torch
+from torch import Tensor
+
+from .. import _abi
+from .._ops import Op, Plan
+from ._calls import Place, as_real, code_of, tensors_of
+
+data_ptr, stride, is_contiguous = Tensor.data_ptr, Tensor.stride, Tensor.is_contiguous
+nbytes, dtype_of = attrgetter("nbytes"), attrgetter("dtype")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One parameter of a list. `place` is its number among all of the optimizer's, `label` how errors call it."""
+
+    param: Tensor
+    state: dict
+    place: int
+    label: str
+
+
+def same_layout(one: Tensor, other: Tensor) -> bool:
+    """Do two tensors of one shape put equal indices at equal places? Strides of extents of 1 are never used."""
+    return one.stride() == other.stride() or all(
+        a == b for extent, a, b in zip(one.shape, one.stride(), other.stride()) if extent != 1
+    )
+
+
+class Memory:
+    """What tensors were like when a plan was made for them: enough to tell that the plan does not fit any more."""
+
+    __slots__ = ("_bytes", "_dtypes", "_strides", "addresses")
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.addresses = list(map(data_ptr, tensors))
+        self._bytes = list(map(nbytes, tensors))
+        self._strides = None if all(map(is_contiguous, tensors)) else list(map(stride, tensors))
+        # Four bytes an element are f32; two may be either of two types.
+        self._dtypes = None if all(t.dtype is torch.float32 for t in tensors) else list(map(dtype_of, tensors))
+
+    def same_kind(self, tensors: Sequence[Tensor]) -> bool:
+        """Sizes, layouts and types, whatever the addresses."""
+        if list(map(nbytes, tensors)) != self._bytes:
+            return False
+        if self._strides is None:
+            if not all(map(is_contiguous, tensors)):
+                return False
+        elif list(map(stride, tensors)) != self._strides:
+            return False
+        return self._dtypes is None or list(map(dtype_of, tensors)) == self._dtypes
+
+    def same_place(self, tensors: Sequence[Tensor]) -> bool:
+        """Addresses and sizes: what was checked is still there."""
+        return list(map(data_ptr, tensors)) == self.addresses and list(map(nbytes, tensors)) == self._bytes
+
+
+class ParameterList:
+    """See the head of this file. `entries`: by the role's name, the key in the state of what the op writes. `local`
+    gives what this process holds of a tensor; None: all of it. Raises what the library refuses, with the parameters'
+    names, before anything is written."""
+
+    def __init__(
+        self,
+        op: Op,
+        params: Structure,
+        members: list[Member],
+        entries: dict[str, str],
+        local: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.op, self.members = op, members
+        self._local = local
+        self._tensors = [member.param for member in members]
+        self._states = [member.state for member in members]
+        self._entries = [itemgetter(key) for key in entries.values()]
+        self._held = [list(map(entry, self._states)) for entry in self._entries]
+        everything = [*self._tensors, *(tensor for held in self._held for tensor in held)]
+        self.written = [tensor for tensor in everything if not tensor.is_inference()]
+        given = self._unwrap(self._tensors)
+        # Where a view that negates or conjugates can have its parameter's layout.
+        self._lazy = [k for k, tensor in enumerate(given) if tensor.is_complex() or tensor.numel() == 1]
+        self.place = Place(given[0].device)
+        self._ids = (c_uint64 * len(members))(*(member.place for member in members))
+        self._grads = self._usable(self._unwrap([tensor.grad for tensor in self._tensors]), given)
+        self._grad_dtype = self._grads[0].dtype
+        held = list(map(self._unwrap, self._held))
+        self._memory = [Memory(tensors) for tensors in (given, *held)]
+        self._grad_memory = Memory(self._grads)
+        self._addresses = self._fresh = self._grad_memory.addresses
+        self._plan = self._make_plan(params, {"param": given, "grad": self._grads, **dict(zip(entries, held))})
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def _unwrap(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        return tensors if self._local is None else list(map(self._local, tensors))
+
+    @torch.no_grad()
+    def _usable(self, grads: Sequence[Tensor], params: Sequence[Tensor]) -> list[Tensor]:
+        """Gradients that are laid out otherwise than their parameters, or are views that negate or conjugate, as
+        copies that are not; everything else as it is."""
+        made = []
+        for grad, param in zip(grads, params):
+            if grad.shape == param.shape and (grad.is_conj() or grad.is_neg() or not same_layout(grad, param)):
+                grad = torch.empty_like(param, dtype=grad.dtype).copy_(grad)
+            made.append(grad)
+        return made
+
+    @torch.no_grad()
+    def _make_plan(self, params: Structure, tensors: dict[str, Sequence[Tensor]]) -> Plan:
+        index = {role.name: role.index for role in self.op.roles}
+        self.roles, self._moved, self._arrays = _abi.Roles(), _abi.Roles(), {}
+        for name, of_role in tensors.items():
+            real = list(map(as_real, of_role))
+            code = code_of(real[0].dtype, f"the {name} of {self.members[0].label}")
+            self._arrays[name] = tensors_of(real, code, self.place.key)
+            self.roles[index[name]] = self._arrays[name].address
+        self._moved[index["grad"]] = self._arrays["grad"].address
+        try:
+            return Plan(self.op, self.place.current(), params, len(self), self.roles)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise self._named(error) from None
+
+    def _named(self, error: Exception) -> Exception:
+        """The library's sentences call a tensor "param[3]", its place in the list: says which parameter that is."""
+        places = dict.fromkeys(int(place) for place in re.findall(r"\b[a-z_]+\[(\d+)\]", str(error)))
+        labels = [f"[{k}] is {self.members[k].label}" for k in places if k < len(self)]
+        return type(error)(f"{error} ({', '.join(labels)})") if labels else error
+
+    def gather(self) -> bool:
+        """Takes this step's gradients. False: something is not as it was when the plan was made."""
+        try:
+            grads = self._unwrap([tensor.grad for tensor in self._tensors])
+            given = self._unwrap(self._tensors)
+            if not self._grad_memory.same_kind(grads) or (
+                self._lazy and any(grads[k].is_conj() or grads[k].is_neg() for k in self._lazy)
+            ):
+                grads = self._usable(grads, given)
+                if any(g.shape != p.shape or g.dtype is not self._grad_dtype for g, p in zip(grads, given)):
+                    return False
+            self._fresh = list(map(data_ptr, grads))
+            if not self._memory[0].same_place(given):
+                return False
+            for entry, held, memory in zip(self._entries, self._held, self._memory[1:]):
+                now = list(map(entry, self._states))
+                if not all(map(is_, now, held)) or not memory.same_place(self._unwrap(now)):
+                    return False
+        except (AttributeError, TypeError, KeyError, RuntimeError):  # no gradient, a sparse one, no such state
+            return False
+        self._grads = grads  # copies must live until the call has been made
+        return True
+
+    def step(self, params: Structure, workspace_bytes: int = 0) -> None:
+        """The plan's step over the gradients that were gathered."""
+        moved = None
+        if self._fresh != self._addresses:
+            self._arrays["grad"].move(self._fresh)
+            moved = self._moved
+        self._addresses = None  # until it is known that the plan has taken them
+        workspace = self.place.lend(workspace_bytes)
+        params.tensor_id = addressof(self._ids)
+        try:
+            self._plan.step(self.place.current(), params, moved)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise self._named(error) from None
+        finally:
+            self._grads = ()
+            del workspace  # torch's allocator keeps it for the stream until the kernels have run
+        self._addresses = self._fresh

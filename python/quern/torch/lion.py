@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""quern.torch.Lion, an optimizer as torch.optim has them: its arguments, its state, and which parameters are stepped
+together. How a list is stepped is _lists.py's business; the arithmetic is the library's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import is_
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from . import _options, _state
+from ._calls import increment_version, is_capturing
+from ._groups import GroupPlan, Numbers, Scaler
+from ._lists import Member, ParameterList
+from ._state import ENTRIES, LION
+
+_DEFAULT = {name: param.default for name, param in LION.params.items()}
+
+
+class Lion(Optimizer):
+    __doc__ = _options.class_doc(LION)
+
+    _step_supports_amp_scaling = True  # GradScaler hands over grad_scale and found_inf, which the kernel reads
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float | Tensor = _DEFAULT["lr"],
+        betas: tuple[float | Tensor, float | Tensor] = (_DEFAULT["beta1"], _DEFAULT["beta2"]),
+        weight_decay: float = _DEFAULT["weight_decay"],
+        *,
+        eps: float | None = None,
+        decay: str = _DEFAULT["decay"],
+        reference_lr: float | None = None,
+        maximize: bool = _DEFAULT["maximize"],
+        cautious: bool = _DEFAULT["cautious"],
+        stochastic_rounding: bool = False,
+        momentum_rounding: str = _DEFAULT["momentum_rounding"],
+        momentum_dtype: torch.dtype | str | None = None,
+        master_weights: bool = False,
+        seed: int = _DEFAULT["seed"],
+        capturable: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        differentiable: bool = False,
+    ) -> None:
+        if differentiable:
+            raise ValueError("quern: differentiable=True, and autograd cannot go through the step of a fused kernel")
+        defaults = dict(
+            lr=lr,
+            betas=betas,
+            weight_decay=weight_decay,
+            eps=eps,
+            decay=decay,
+            reference_lr=reference_lr,
+            maximize=maximize,
+            cautious=cautious,
+            stochastic_rounding=stochastic_rounding,
+            momentum_rounding=momentum_rounding,
+            momentum_dtype=momentum_dtype,
+            master_weights=master_weights,
+            seed=seed,
+            capturable=capturable,
+            foreach=foreach,
+            fused=fused,
+            differentiable=False,
+        )
+        self._begin()
+        super().__init__(params, defaults)
+
+    def _begin(self) -> None:
+        """What is derived from groups and state; never saved."""
+        self._plans: dict[int, GroupPlan] = {}
+        self._known_states: list[dict] = []
+        self._numbers = Numbers(LION)
+
+    # ---- groups and state ----
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        try:
+            _options.settle(LION, self.param_groups[-1])
+        except Exception:
+            self.param_groups.pop()
+            raise
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
+            _options.settle(LION, group)
+        _state.put_in_place(self)
+        if "_numbers" not in self.__dict__:  # a copy, or out of a pickle
+            self._begin()
+        self._plans.clear()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch.optim.Optimizer has it, but that the state keeps its own storage types: an f32 momentum or
+        master copy of bf16 parameters is not rounded to bf16. ValueError where shapes differ, and nothing is
+        loaded."""
+        with _state.kept_whole(self):
+            super().load_state_dict(state_dict)
+
+    def _state_of(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        """The parameter's state, made where there is none yet."""
+        state = self.state[param]
+        missing = [name for name in _state.needed(group, param) if name not in state]
+        if missing and is_capturing():
+            raise RuntimeError(
+                f"quern: a parameter has no {' and no '.join(missing)} yet, and a graph is being captured, which would "
+                "make it anew at each replay: take a step, or call prepare(), before the capture"
+            )
+        for name in missing:
+            state[name] = _state.begin(name, group, param)
+        return state
+
+    # ---- which parameters are stepped together ----
+    def _label(self, index: int, k: int) -> str:
+        """How errors call a parameter."""
+        names = self.param_groups[index].get("param_names")
+        return f"parameter {k} of group {index}" + (f", {names[k]!r}" if names else "")
+
+    def _members(self, index: int) -> dict[tuple, list[Member]]:
+        """A group's parameters that have a gradient, by what one call takes together."""
+        lists: dict[tuple, list[Member]] = {}
+        before = sum(len(group["params"]) for group in self.param_groups[:index])
+        group = self.param_groups[index]
+        for k, param in enumerate(group["params"]):
+            grad = param.grad
+            if grad is None:
+                continue
+            label = self._label(index, k)
+            if grad.layout is not torch.strided:
+                raise RuntimeError(
+                    f"quern: the gradient of {label} is {grad.layout}, and sparse gradients are not supported, because "
+                    "Lion moves every element: make it dense"
+                )
+            if grad.device != param.device:
+                raise ValueError(f"quern: {label} is on {param.device} and its gradient on {grad.device}")
+            state = self._state_of(param, group)
+            stored = tuple((name, state[name].dtype) for name in ENTRIES.values() if name in state)
+            key = (param.device, param.dtype, grad.dtype, stored)
+            lists.setdefault(key, []).append(Member(param, state, before + k, label))
+        return lists
+
+    def _plan_of(self, index: int, group: dict[str, Any]) -> GroupPlan:
+        """The group's plan, made anew where the one before does not fit any more; what it refuses is raised."""
+        kind = (group["momentum_dtype"], group["master_weights"])
+        plan = self._plans.pop(index, None)
+        if plan is None or not plan.fits(group, kind):
+            params = LION.defaults()
+            lists = []
+            for members in self._members(index).values():
+                entries = {role: name for role, name in ENTRIES.items() if name in members[0].state}
+                lists.append(ParameterList(LION, params, members, entries))
+            plan = GroupPlan(LION, group, lists, kind)
+        plan.take_options(group)
+        return plan
+
+    def _fitting_plans(self) -> list[GroupPlan]:
+        """A plan for each group. Everything has been checked then, and nothing been changed."""
+        states = self.state.values()
+        if len(states) != len(self._known_states) or not all(map(is_, states, self._known_states)):
+            self._plans.clear()
+        plans = [self._plan_of(index, group) for index, group in enumerate(self.param_groups)]
+        self._plans = dict(enumerate(plans))
+        self._known_states = list(self.state.values())
+        if is_capturing() and not all(plan.is_capturable(group) for plan, group in zip(plans, self.param_groups)):
+            raise RuntimeError(
+                "quern: a graph is being captured, and capturable is False or a parameter not on a GPU: replays would "
+                "repeat this moment's numbers; make the optimizer with capturable=True"
+            )
+        for index, (plan, group) in enumerate(zip(plans, self.param_groups)):
+            self._numbers.bring_up(index, group, plan)
+        return plans
+
+    # ---- a step ----
+    def prepare(self) -> None:
+        """Does now what a step would do the first time: makes the state of parameters that have a gradient,
+        compiles their kernels, and, with capturable, writes lr, betas and weight_decay to device memory where they
+        have changed. To be called before a graph is captured, and between replays after such a number was changed
+        here."""
+        self._fitting_plans()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step. closure: evaluates the model anew and returns the loss, which is returned.
+
+        All parameters are checked before any is stepped. Where something is refused, ValueError, TypeError or
+        RuntimeError says what and of which parameter, and no tensor has been changed."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        plans = self._fitting_plans()
+        scaler = Scaler(self)
+        for index, (plan, group) in enumerate(zip(plans, self.param_groups)):
+            self._numbers.advance(index, group, plan)
+            params = plan.params
+            for made, workspace_bytes in zip(plan.lists, plan.workspaces):
+                device = made.place.device
+                params.grad_scale, params.found_inf = scaler.addresses(device)
+                params.hyper = self._numbers.address(index, device) if plan.is_live else None
+                made.step(params, workspace_bytes)
+                increment_version(made.written)
+        return loss
