@@ -54,14 +54,18 @@ def tracked(root):
     except (OSError, subprocess.CalledProcessError):
         paths = (p.relative_to(root) for p in root.rglob("*") if p.is_file())
         names = (str(p) for p in paths if "__pycache__" not in p.parts)
-        return sorted(n for n in names if not re.match(r"\.git/|\.venv/|build", n))
+        return sorted(n for n in names if not re.match(r"\.git/|\.venv|build|dist/", n))
 
 
 def kind(name):
     base = name.rsplit("/", 1)[-1]
     if base.endswith((".c", ".h", ".cu", ".cpp", ".h.in")):
         return "c"
-    if base.endswith((".py", ".sh", ".supp")) or base in ("meson.build", "Makefile", "setup") or name == ".ci/run":
+    if (
+        base.endswith((".py", ".sh", ".supp", ".toml", ".wrap"))
+        or base in ("meson.build", "Makefile", "setup")
+        or name == ".ci/run"
+    ):
         return "hash"
     return "page" if base.endswith(".md") else None
 

@@ -11,7 +11,7 @@ pythons() { sed -n '1s/^# python: //p' "$requirements/$1.in"; }
 
 if [ ! -x "$uv" ]; then
   [ -x "$root/.venv/bin/pip" ] || python3 -m venv "$root/.venv"
-  "$root/.venv/bin/pip" install -q --disable-pip-version-check 'uv>=0.5' >&2
+  "$root/.venv/bin/pip" install -q --disable-pip-version-check 'uv==0.13.8' >&2
 fi
 
 if [ "$1" = --pin ]; then
