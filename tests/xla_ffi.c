@@ -265,6 +265,15 @@ static void versions(void)
   check(!ask(0, 9, &m, sizeof(xla_api) + 64) && m.version.minor == 3, "a newer one with 0.3");
   is_error(ask(1, 0, &m, sizeof(xla_api)), XLA_INVALID_ARGUMENT, "is of version 1.0, and quern", "another major");
   is_error(ask(0, 1, &m, offsetof(xla_api, stream_get)), XLA_INVALID_ARGUMENT, "are needed", "too few functions");
+  m = (xla_metadata){.size = sizeof m};
+  xla_metadata_extension extension = {.base = {.size = sizeof extension, .type = XLA_METADATA}, .metadata = &m};
+  xla_frame question = {.head = {.size = sizeof question, .extensions = &extension.base}};
+  check(!qn_xla_cuda_step(&question) && m.version.minor == 1, "a question without functions is answered with 0.1");
+  m = (xla_metadata){.size = offsetof(xla_metadata, traits), .version = {.minor = 77}};
+  check(!qn_xla_cuda_step(&question) && m.version.minor == 77, "a smaller one without functions is left unanswered");
+  question.api = &good_api;
+  is_error(qn_xla_cuda_step(&question), XLA_INVALID_ARGUMENT,
+           "its question for metadata has structs of 32 and 32 bytes", "and else refused");
   call *c = make();
   c->api.version.major = 2;
   is_error(qn_xla_cpu_step(&c->frame), XLA_INVALID_ARGUMENT, "of version 2.3", "another major, a step");

@@ -57,6 +57,23 @@ def test_bits_with_options(name):
     assert same(got, arrays) == (name == "found")
 
 
+def test_cautious_by_given_counts():
+    """Counts of half of the elements, as for one shard of two; by 32-bit words where jax has no wider integers."""
+    arrays = lists()
+    counts = np.array([[array.size // 3, 2 * array.size] for array in arrays[0]], np.int64)
+    want = direct(arrays, lr=1e-2, cautious=True, agreement=counts)
+    assert same(run(arrays, 1e-2, cautious=True, agreement=counts.view(np.uint32)), want)
+    assert not same(run(arrays, 1e-2, cautious=True), want)
+    mixed = [
+        role and [*role, role[0].astype(NUMPY["bf16"] if k < 2 else role[0].dtype)] for k, role in enumerate(arrays)
+    ]
+    counts = np.concatenate([counts, [[1, 1000]]])
+    got = run(mixed, 1e-2, cautious=True, agreement=counts.view(np.uint32))
+    last = [role and role[-1:] for role in mixed]
+    assert same([role and role[:-1] for role in got], want)
+    assert same([role and role[-1:] for role in got], direct(last, lr=1e-2, cautious=True, agreement=counts[-1:]))
+
+
 def test_a_tree_of_mixed_types_is_one_call_a_group():
     """f32 and bf16 leaves, some with a master copy; random numbers are of a leaf's place in the tree."""
     groups = {"f32/f32/f32/none": [0, 3], "bf16/bf16/f32/f32": [1], "bf16/bf16/bf16/none": [2, 4]}
@@ -224,6 +241,14 @@ def test_sharded_arrays_under_shard_map():
         want, got = quern.jax.lion(p, g, m, jnp.float32(0.1)), step(*arguments)
         assert all((a == b).all() for a, b in zip(want, got)) and got[0].sharding.spec == P("d")
         assert "all-gather" not in step.lower(*arguments).compile().as_text()
+        # The same values in every shard: other noise where the step is another, as docs/jax.md advises.
+        p, g, m = (jnp.tile(x[:1], (4, 1)).astype(jnp.bfloat16) for x in (p, g, m))
+        for apart in (0, 1):
+            def draw(p, g, m):
+                step = 4 * 7 + apart * jax.lax.axis_index("d")
+                return quern.jax.lion(p, g, m, 1e-3, step=step, rounding="stochastic")
+            new = shard_map(draw, mesh=mesh, in_specs=(P("d"),) * 3, out_specs=(P("d"),) * 2)(p, g, m)[0]
+            assert len({np.asarray(row).tobytes() for row in new}) == (4 if apart else 1)
         print("same")
     """
     more = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}

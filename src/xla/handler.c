@@ -79,8 +79,8 @@ static qn_status describe(const xla_frame *frame)
   const xla_metadata_extension *extension = (const xla_metadata_extension *)frame->head.extensions;
   qn_require(xla_reaches(extension->base.size, xla_metadata_extension, metadata) &&
                  xla_reaches(extension->metadata->size, xla_metadata, traits),
-             "xla: its question for metadata has %zu bytes, %zu are known", extension->base.size,
-             sizeof(xla_metadata_extension));
+             "xla: its question for metadata has structs of %zu and %zu bytes, %zu and %zu are known",
+             extension->base.size, extension->metadata->size, sizeof(xla_metadata_extension), sizeof(xla_metadata));
   const int minor = frame->api ? frame->api->version.minor : QN_XLA_LEAST_MINOR;
   xla_metadata *metadata = extension->metadata;
   metadata->version.major = QN_XLA_MAJOR;
