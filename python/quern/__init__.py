@@ -1,18 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""quern: fused compute kernels that come with proof, on the CPU and on NVIDIA GPUs."""
+"""quern: fused compute kernels that come with proof, on the CPU and on NVIDIA GPUs.
+
+For plain arrays (NumPy, CuPy, PyTorch's tensors, anything with DLPack or an array interface) each op is a function that
+works in place: lion_(params, grads, exp_avgs, lr=1e-4, ...). quern.torch has the optimizer for PyTorch, quern.jax the
+op for JAX; `python -m quern.doctor` says what works here and how to mend what does not."""
 
 from __future__ import annotations
 
+from ._about import Device, describe, devices, get_option, ops, options, set_option
 from ._library import LibraryError
 from ._library import version as __version__
+from ._threads import get_num_threads, set_num_threads
 
-__all__ = ["LibraryError", "__version__"]
+# Imported when they are first named; each with the framework that it needs.
+_SUBMODULES = {"bench": "torch", "doctor": None, "jax": "jax", "torch": "torch"}
+_FUNCTIONS = tuple(f"{name}_" for name in ops())  # made when they are first named
+
+__all__ = [  # noqa: PLE0604 (the functions' names come from the library)
+    *_FUNCTIONS,
+    "Device",
+    "LibraryError",
+    "__version__",
+    "describe",
+    "devices",
+    "get_num_threads",
+    "get_option",
+    "ops",
+    "options",
+    "set_num_threads",
+    "set_option",
+]
 
 
 def __getattr__(name: str):
-    """quern.torch is imported when it is first named, and PyTorch with it."""
-    if name == "torch":
-        import importlib
+    if name in _FUNCTIONS:
+        from ._call import function
 
-        return importlib.import_module(".torch", __name__)
+        made = function(name[:-1])
+        globals()[name] = made
+        return made
+    if name in _SUBMODULES:
+        return _submodule(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _submodule(name: str):
+    from importlib import import_module
+
+    try:
+        return import_module(f".{name}", __name__)
+    except ModuleNotFoundError as error:
+        if error.name != _SUBMODULES[name]:
+            raise
+        raise ImportError(
+            f"quern.{name} needs {error.name}, which is not installed: pip install {error.name}"
+        ) from None
+
+
+def __dir__() -> list[str]:
+    # help() names all that is listed, so what cannot be imported is not.
+    from importlib.util import find_spec
+
+    there = [name for name, framework in _SUBMODULES.items() if framework is None or find_spec(framework)]
+    return sorted({*__all__, *there, *(name for name in globals() if name.startswith("__"))})

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pathlib
 
 from . import _abi
 
@@ -23,7 +22,7 @@ def candidates() -> list[str]:
     said = os.environ.get("QUERN_LIBRARY")
     if said:
         return [said]
-    return [str(pathlib.Path(__file__).resolve().parent / NAME), NAME]
+    return [os.path.join(os.path.dirname(os.path.realpath(__file__)), NAME), NAME]
 
 
 def _open() -> tuple[ctypes.CDLL, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from ctypes import POINTER, Structure, byref, c_double, c_int32, c_size_t, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -22,6 +23,15 @@ _CTYPES = {
     _abi.PARAM_BOOL: c_int32,
     _abi.PARAM_ENUM: c_int32,
 }  # all others are pointers
+
+
+_TYPE_NAMES = {
+    _abi.PARAM_DOUBLE: "float",
+    _abi.PARAM_U64: "int",
+    _abi.PARAM_BOOL: "bool",
+    _abi.PARAM_ENUM: "enum",
+    _abi.PARAM_HOST_U64: "host",
+}
 
 
 @dataclass(frozen=True)
@@ -57,17 +67,69 @@ class Param:
     hyper_offset: int | None  # in the struct in device memory that may take its place
 
     @property
+    def type_name(self) -> str:
+        """What it is, in a word: "float", "int", "bool", "enum"; a pointer says where to: "device", "host"."""
+        return _TYPE_NAMES.get(self.type, "device")
+
+    @property
     def is_pointer(self) -> bool:
         return self.type >= _abi.PARAM_DEVICE_F32
 
     @property
+    def is_unlimited(self) -> bool:
+        """A number of which any finite one will do: in a signature it may be left as None."""
+        return self.type == _abi.PARAM_DOUBLE and math.isinf(self.least) and math.isinf(self.most)
+
+    @property
     def range(self) -> str:
         """In words: ">= 0", "in [0, 1)"; "" where every value is allowed."""
-        if self.type != _abi.PARAM_DOUBLE or (math.isinf(self.least) and math.isinf(self.most)):
+        if self.type != _abi.PARAM_DOUBLE or self.is_unlimited:
             return ""
         if math.isinf(self.most):
             return f">= {self.least:g}"
         return f"in [{self.least:g}, {self.most:g}{')' if self.below_most else ']'}"
+
+
+# ---- Python's values as the struct holds them; their errors say what a value must be ----
+def _double(param: Param, value) -> float:
+    if isinstance(value, (str, bytes)):  # which float() would read
+        raise TypeError("a number")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError("a number") from None
+
+
+def _u64(param: Param, value) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError("an integer") from None
+    if not 0 <= number < 1 << 64:
+        raise ValueError("in [0, 2^64)")
+    return number
+
+
+def _bool(param: Param, value) -> int:
+    try:
+        if value == 0 or value == 1:
+            return int(value)
+    except ValueError:  # an array, whose comparisons are arrays
+        pass
+    raise TypeError("True or False")
+
+
+def _enum(param: Param, value) -> int:
+    if value not in param.values:
+        raise ValueError("one of " + ", ".join(map(repr, param.values)))
+    return param.values.index(value)
+
+
+def _pointer(param: Param, value) -> int | None:
+    return None if value is None else operator.index(value)
+
+
+_VALUES = {_abi.PARAM_DOUBLE: _double, _abi.PARAM_U64: _u64, _abi.PARAM_BOOL: _bool, _abi.PARAM_ENUM: _enum}
 
 
 def _default_of(raw: _abi.OpParam, values: tuple[str, ...]) -> float | int | bool | str | None:
@@ -132,6 +194,7 @@ class Op:
         )
         live = [(p.name, _CTYPES[p.type], p.hyper_offset) for p in self.params.values() if p.hyper_offset is not None]
         self.Hyper = _struct(f"qn_{self.name}_hyper", live, raw.hyper_bytes) if live else None
+        self.hyper_bytes: int = raw.hyper_bytes
 
     def _role(self, raw: _abi.OpTensor, index: int) -> Role:
         name = raw.name.decode()
@@ -149,6 +212,13 @@ class Op:
         """The supported rows as names of storage types, by role; "none" where the role is not given."""
         return [tuple(DTYPE_NAMES[dtype] for dtype, _ in row) for row in self.rows]
 
+    def variants(self) -> Iterator[_abi.Variant]:
+        """CPU tiers and device kernels, in the library's order."""
+        for k in range(lib.qn_op_variant_count(self.info)):
+            variant = _abi.sized(_abi.Variant)
+            lib.qn_op_variant_at(self.info, k, byref(variant))
+            yield variant
+
     def defaults(self) -> Structure:
         """A fresh params struct with the library's defaults."""
         params = self.Params()
@@ -156,21 +226,14 @@ class Op:
         return params
 
     def set(self, params: Structure, name: str, value) -> None:
-        """Puts a Python value into the params struct; ranges are the library's to check. An enum takes a value's name.
-        Raises TypeError, and ValueError for a name that is none of the enum's."""
+        """Puts a Python value into the params struct; the ranges of doubles are the library's to check. An enum takes a
+        value's name, a pointer an address or None. Raises TypeError for what is no such value, and ValueError for a
+        name that is none of the enum's and an integer that does not fit."""
         param = self.params[name]
-        if param.type == _abi.PARAM_ENUM:
-            if value not in param.values:
-                names = ", ".join(map(repr, param.values))
-                raise ValueError(f"{self.name}: {name} is {value!r}, it must be one of {names}")
-            value = param.values.index(value)
-        elif param.type == _abi.PARAM_BOOL:
-            value = bool(value)
-        elif param.type == _abi.PARAM_U64:
-            value = int(value) & 0xFFFFFFFFFFFFFFFF
-        elif param.type == _abi.PARAM_DOUBLE:
-            value = float(value)
-        setattr(params, name, value)
+        try:
+            setattr(params, name, _VALUES.get(param.type, _pointer)(param, value))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{self.name}: {name} is {value!r}, it must be {error}") from None
 
     def roles_array(self, tensors: Sequence[Tensors | None]) -> ctypes.Array:
         """The library's `tensors` argument: by role, None where it is not given. It borrows them: they must outlive the

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lists of a call, and how a mixed one is parted: a column holds the arrays of one role, a group those places of
+the list whose arrays are of one kind (storage types and device), which is what one call of the library takes. Nothing
+is called here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import _arrays, _streams
+from ._library import ITEM_BYTES
+from ._ops import Role
+from ._tensors import Tensors
+
+Key = tuple[int, tuple[int, int]]  # (storage type, device)
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+class Column:
+    """The arrays of one role. `views` is None where all of them are of one kind (`uniform`)."""
+
+    __slots__ = ("addresses", "arrays", "keys", "name", "role", "shapes", "strides", "uniform", "views")
+
+    def __init__(self, op_name: str, role: Role, argument: object, order: _streams.Order) -> None:
+        self.role = role
+        words = f"{op_name}: {role.plural}"
+        self.arrays, alone = _arrays.listed(words, argument)
+        self.uniform: Key | None = None
+        self.views: list | None = None
+        quick = _arrays.numpy_uniform(self.arrays)
+        if quick:
+            self.addresses, code, self.shapes = quick
+            self.uniform = (code, _arrays.CPU_DEVICE)
+            self.strides = None
+            return
+        self.views = []
+        for k, value in enumerate(self.arrays):
+            name = words if alone else f"{words}[{k}]"
+            if value is None and role.optional:
+                self.views.append(None)
+            else:
+                self.views.append(_arrays.view(name, value, order, role.written))
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def settle(self, row_types: frozenset[int], order: _streams.Order) -> None:
+        """What could not be said before all arrays had been looked at. Raises for what no call could take."""
+        if self.views is None:
+            return
+        for k, view in enumerate(self.views):
+            if isinstance(view, _arrays.Later):
+                view = self.views[k] = view.view(order)
+            if view is None:
+                continue
+            if view.code is None:
+                names = [_arrays.LONG_NAMES[code] for code in sorted(row_types)]
+                raise TypeError(f"{view.name} is {view.dtype}; {self.role.plural} may be {_either(names)}")
+            if view.read_only and self.role.written:
+                kind = type(self.arrays[k]).__qualname__
+                raise ValueError(f"{view.name} ({kind}) is read-only, and it would be written")
+        self.addresses = [view.address if view else 0 for view in self.views]
+        self.shapes = [view.shape if view else () for view in self.views]
+        strides = [view.strides if view else None for view in self.views]
+        self.strides = strides if any(step is not None for step in strides) else None
+        keys = {(view.code, view.device) if view else None for view in self.views}
+        if len(keys) == 1 and None not in keys:
+            self.uniform = keys.pop()
+
+    def key(self, k: int) -> Key | None:
+        if self.uniform:
+            return self.uniform
+        view = self.views[k]
+        return (view.code, view.device) if view else None
+
+
+class Group:
+    """Tensors of one kind: one call of the library. `places` are those in the user's lists; None: all, in order."""
+
+    __slots__ = ("device", "n", "places", "tensors")
+
+    def __init__(self, columns: Sequence[Column | None], places: list[int] | None, n: int) -> None:
+        self.places = places
+        self.n = n
+        self.tensors: list[Tensors | None] = []
+        first = None
+        self.device = _arrays.CPU_DEVICE
+        for column in columns:
+            key = column.key(places[0] if places else 0) if column is not None and n else None
+            if key is None:
+                self.tensors.append(None)
+                continue
+            addresses, shapes, strides = (
+                values if places is None or values is None else [values[k] for k in places]
+                for values in (column.addresses, column.shapes, column.strides)
+            )
+            if first is None:
+                self.device = key[1]
+            if first is not None and (shapes, strides, key[1]) == first[1:]:
+                made = first[0].like(addresses, key[0])
+            else:
+                made = Tensors(addresses, key[0], shapes, strides, key[1])
+            if first is None:
+                first = (made, shapes, strides, key[1])
+            self.tensors.append(made)
+
+    def spans(self, columns: Sequence[Column | None]) -> list[tuple[int, int, bool, str]]:
+        """(begin, end, written, name) of the memory of every array that is not empty."""
+        places = range(self.n) if self.places is None else self.places
+        found = []
+        for column, tensors in zip(columns, self.tensors):
+            if column is None or tensors is None:
+                continue
+            item_bytes = ITEM_BYTES[tensors.dtype]
+            for k in places:
+                n_bytes = item_bytes
+                for extent in column.shapes[k]:
+                    n_bytes *= extent
+                if n_bytes:
+                    begin = column.addresses[k]
+                    found.append((begin, begin + n_bytes, column.role.written, f"{column.role.name}[{k}]"))
+        return found
+
+
+def groups_of(columns: Sequence[Column | None]) -> list[Group]:
+    """All places of the list, parted by kind; groups in the order of their first places."""
+    given = [column for column in columns if column is not None]
+    n = len(given[0])
+    if n == 0 or all(column.uniform for column in given):
+        return [Group(columns, None, n)]
+    places: dict[tuple, list[int]] = {}
+    for k in range(n):
+        places.setdefault(tuple(column.key(k) for column in given), []).append(k)
+    if len(places) == 1:
+        return [Group(columns, None, n)]
+    return [Group(columns, indices, len(indices)) for indices in places.values()]
+
+
+def check_overlap(op_name: str, columns: Sequence[Column | None], groups: Sequence[Group]) -> None:
+    """Within a group the library looks; here groups of one device are held against each other. ValueError names the two
+    arrays."""
+    for device in {group.device for group in groups}:
+        spans = [span for group in groups if group.device == device for span in group.spans(columns)]
+        furthest = furthest_written = (0, 0, False, "")
+        for span in sorted(spans):
+            other = furthest if span[2] else furthest_written
+            if span[0] < other[1]:
+                one, two = (f"{name} (0x{begin:x} to 0x{end:x})" for begin, end, _, name in (other, span))
+                raise ValueError(f"{op_name}: {one} and {two} share memory, and at least one of them is written")
+            if span[1] > furthest[1]:
+                furthest = span
+            if span[2] and span[1] > furthest_written[1]:
+                furthest_written = span

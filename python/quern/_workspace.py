@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that a call needs beside its arrays, from whoever keeps the memory of their device: PyTorch's or CuPy's
+allocator, whose order on a stream makes it safe to drop at once, else the library's own, which is given back when the
+stream has got so far."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+from . import _abi
+from ._arrays import CPU
+from ._library import lib
+
+_ALIGNMENT = 16
+
+
+class Workspace:
+    """n_bytes on the device, 16-byte aligned. close() when the work that uses it has been put on the stream."""
+
+    __slots__ = ("_device", "_held", "_stream", "address", "n_bytes")
+
+    def __init__(self, n_bytes: int, device: tuple[int, int], stream: int, framework: str | None) -> None:
+        self.n_bytes = n_bytes
+        self._device = self._held = None
+        self._stream = stream
+        if device[0] == CPU:
+            self._held = (ctypes.c_char * (n_bytes + _ALIGNMENT))()
+            self.address = -(-ctypes.addressof(self._held) // _ALIGNMENT) * _ALIGNMENT
+        elif framework == "torch":
+            torch = sys.modules["torch"]
+            self._held = torch.empty(n_bytes, dtype=torch.uint8, device=torch.device("cuda", device[1]))
+            self.address = self._held.data_ptr()
+        elif framework == "cupy":
+            cupy = sys.modules["cupy"]
+            with cupy.cuda.Device(device[1]):
+                self._held = cupy.empty(n_bytes, dtype="uint8")
+            self.address = self._held.data.ptr
+        else:
+            memory = ctypes.c_void_p()
+            self._device = _abi.Device(*device)
+            lib.qn_memory_allocate(self._device, n_bytes, ctypes.byref(memory))
+            self.address = memory.value or 0
+
+    def close(self) -> None:
+        self._held = None
+        if self._device is not None:
+            device, self._device = self._device, None
+            lib.qn_stream_synchronize(device, self._stream)
+            lib.qn_memory_release(device, self.address)
