@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from ctypes import Structure, addressof, c_uint64
 from dataclasses import dataclass
-from operator import attrgetter, is_, itemgetter
+from operator import is_, itemgetter
 
 import torch
 from torch import Tensor
@@ -20,9 +20,7 @@ from torch import Tensor
 from .. import _abi
 from .._ops import Op, Plan
 from ._calls import Place, as_real, code_of, tensors_of
-
-data_ptr, stride, is_contiguous = Tensor.data_ptr, Tensor.stride, Tensor.is_contiguous
-nbytes, dtype_of = attrgetter("nbytes"), attrgetter("dtype")
+from ._watch import CHANGED, SAME, watch
 
 
 @dataclass(frozen=True)
@@ -42,34 +40,6 @@ def same_layout(one: Tensor, other: Tensor) -> bool:
     )
 
 
-class Memory:
-    """What tensors were like when a plan was made for them: enough to tell that the plan does not fit any more."""
-
-    __slots__ = ("_bytes", "_dtypes", "_strides", "addresses")
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self.addresses = list(map(data_ptr, tensors))
-        self._bytes = list(map(nbytes, tensors))
-        self._strides = None if all(map(is_contiguous, tensors)) else list(map(stride, tensors))
-        # Four bytes an element are f32; two may be either of two types.
-        self._dtypes = None if all(t.dtype is torch.float32 for t in tensors) else list(map(dtype_of, tensors))
-
-    def same_kind(self, tensors: Sequence[Tensor]) -> bool:
-        """Sizes, layouts and types, whatever the addresses."""
-        if list(map(nbytes, tensors)) != self._bytes:
-            return False
-        if self._strides is None:
-            if not all(map(is_contiguous, tensors)):
-                return False
-        elif list(map(stride, tensors)) != self._strides:
-            return False
-        return self._dtypes is None or list(map(dtype_of, tensors)) == self._dtypes
-
-    def same_place(self, tensors: Sequence[Tensor]) -> bool:
-        """Addresses and sizes: what was checked is still there."""
-        return list(map(data_ptr, tensors)) == self.addresses and list(map(nbytes, tensors)) == self._bytes
-
-
 class ParameterList:
     """See the head of this file. `entries`: by the role's name, the key in the state of what the op writes. `local`
     gives what this process holds of a tensor; None: all of it. Raises what the library refuses, with the parameters'
@@ -87,8 +57,9 @@ class ParameterList:
         self._local = local
         self._tensors = [member.param for member in members]
         self._states = [member.state for member in members]
-        self._entries = [itemgetter(key) for key in entries.values()]
-        self._held = [list(map(entry, self._states)) for entry in self._entries]
+        self._entries = list(entries)
+        self._getters = [itemgetter(key) for key in entries.values()]
+        self._held = [list(map(entry, self._states)) for entry in self._getters]
         everything = [*self._tensors, *(tensor for held in self._held for tensor in held)]
         self.written = [tensor for tensor in everything if not tensor.is_inference()]
         given = self._unwrap(self._tensors)
@@ -99,10 +70,8 @@ class ParameterList:
         self._grads = self._usable(self._unwrap([tensor.grad for tensor in self._tensors]), given)
         self._grad_dtype = self._grads[0].dtype
         held = list(map(self._unwrap, self._held))
-        self._memory = [Memory(tensors) for tensors in (given, *held)]
-        self._grad_memory = Memory(self._grads)
-        self._addresses = self._fresh = self._grad_memory.addresses
         self._plan = self._make_plan(params, {"param": given, "grad": self._grads, **dict(zip(entries, held))})
+        self._grads_moved = False  # since the plan was last told
 
     def __len__(self) -> int:
         return len(self.members)
@@ -124,12 +93,14 @@ class ParameterList:
     @torch.no_grad()
     def _make_plan(self, params: Structure, tensors: dict[str, Sequence[Tensor]]) -> Plan:
         index = {role.name: role.index for role in self.op.roles}
-        self.roles, self._moved, self._arrays = _abi.Roles(), _abi.Roles(), {}
+        self.roles, self._moved, self._watches = _abi.Roles(), _abi.Roles(), {}
+        self._arrays = {}
         for name, of_role in tensors.items():
             real = list(map(as_real, of_role))
             code = code_of(real[0].dtype, f"the {name} of {self.members[0].label}")
-            self._arrays[name] = tensors_of(real, code, self.place.key)
-            self.roles[index[name]] = self._arrays[name].address
+            array = self._arrays[name] = tensors_of(real, code, self.place.key)
+            self._watches[name] = watch(array, of_role)
+            self.roles[index[name]] = array.address
         self._moved[index["grad"]] = self._arrays["grad"].address
         try:
             return Plan(self.op, self.place.current(), params, len(self), self.roles)
@@ -145,40 +116,42 @@ class ParameterList:
     def gather(self) -> bool:
         """Takes this step's gradients. False: something is not as it was when the plan was made."""
         try:
-            grads = self._unwrap([tensor.grad for tensor in self._tensors])
             given = self._unwrap(self._tensors)
-            if not self._grad_memory.same_kind(grads) or (
-                self._lazy and any(grads[k].is_conj() or grads[k].is_neg() for k in self._lazy)
-            ):
-                grads = self._usable(grads, given)
-                if any(g.shape != p.shape or g.dtype is not self._grad_dtype for g, p in zip(grads, given)):
-                    return False
-            self._fresh = list(map(data_ptr, grads))
-            if not self._memory[0].same_place(given):
+            if not self._take_grads(self._unwrap([tensor.grad for tensor in self._tensors]), given):
                 return False
-            for entry, held, memory in zip(self._entries, self._held, self._memory[1:]):
+            if self._watches["param"].follow(given) != SAME:
+                return False
+            for name, entry, held in zip(self._entries, self._getters, self._held):
                 now = list(map(entry, self._states))
-                if not all(map(is_, now, held)) or not memory.same_place(self._unwrap(now)):
+                if not all(map(is_, now, held)) or self._watches[name].follow(self._unwrap(now)) != SAME:
                     return False
         except (AttributeError, TypeError, KeyError, RuntimeError):  # no gradient, a sparse one, no such state
             return False
+        return True
+
+    def _take_grads(self, grads: list[Tensor], params: list[Tensor]) -> bool:
+        of_grads = self._watches["grad"]
+        lazy = any(grads[k].is_conj() or grads[k].is_neg() for k in self._lazy)
+        followed = CHANGED if lazy else of_grads.follow(grads)
+        if followed == CHANGED:
+            grads = self._usable(grads, params)
+            if any(g.shape != p.shape or g.dtype is not self._grad_dtype for g, p in zip(grads, params)):
+                return False
+            of_grads.move([grad.data_ptr() for grad in grads])
         self._grads = grads  # copies must live until the call has been made
+        self._grads_moved |= followed != SAME
         return True
 
     def step(self, params: Structure, workspace_bytes: int = 0) -> None:
         """The plan's step over the gradients that were gathered."""
-        moved = None
-        if self._fresh != self._addresses:
-            self._arrays["grad"].move(self._fresh)
-            moved = self._moved
-        self._addresses = None  # until it is known that the plan has taken them
         workspace = self.place.lend(workspace_bytes)
         params.tensor_id = addressof(self._ids)
         try:
-            self._plan.step(self.place.current(), params, moved)
+            self._plan.step(self.place.current(), params, self._moved if self._grads_moved else None)
         except (ValueError, TypeError, RuntimeError) as error:
+            self._grads_moved = True  # what the plan has taken of it is not known
             raise self._named(error) from None
         finally:
             self._grads = ()
             del workspace  # torch's allocator keeps it for the stream until the kernels have run
-        self._addresses = self._fresh
+        self._grads_moved = False

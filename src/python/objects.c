@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* objects.c - looks at a framework's tensor objects through DLPack's table for C. It knows DLPack's struct and nothing
+ * of Python: objects are opaque, and the functions that know them are the caller's. */
+#include "quern/objects.h"
+#include "op/list.h"
+#include <string.h>
+
+/* The DLTensor of DLPack 1 (github.com/dmlc/dlpack), whose layout its major version fixes. */
+typedef struct dl_tensor {
+  void *data;
+  struct {
+    int32_t type, id;
+  } device;
+  int32_t ndim;
+  struct {
+    uint8_t code, bits;
+    uint16_t lanes;
+  } dtype;
+  int64_t *shape, *strides;
+  uint64_t byte_offset;
+} dl_tensor;
+enum { DL_CPU = 1, DL_CUDA = 2, DL_FLOAT = 2, DL_BFLOAT = 4 };
+
+static qn_dtype dtype_of(const dl_tensor *t)
+{
+  if (t->dtype.lanes != 1) return QN_NONE;
+  if (t->dtype.code == DL_BFLOAT) return t->dtype.bits == 16 ? QN_BF16 : QN_NONE;
+  if (t->dtype.code != DL_FLOAT) return QN_NONE;
+  switch (t->dtype.bits) {
+  case 16: return QN_F16;
+  case 32: return QN_F32;
+  case 64: return QN_F64;
+  default: return QN_NONE;
+  }
+}
+
+/* QN_HOST stands for what the library has no name for: no list of a framework's tensors is there. */
+static qn_device device_of(const dl_tensor *t)
+{
+  if (t->device.type == DL_CUDA) return (qn_device){QN_CUDA, t->device.id};
+  return (qn_device){t->device.type == DL_CPU ? QN_CPU : QN_HOST, 0};
+}
+
+static bool is_like(const qn_tensor *now, const qn_tensor *known)
+{
+  if (now->dtype != known->dtype || now->ndim != known->ndim) return false;
+  if (now->device.kind != known->device.kind || now->device.index != known->device.index) return false;
+  if (now->ndim && memcmp(now->shape, known->shape, (size_t)now->ndim * sizeof *now->shape)) return false;
+  return qn_same_layout(now, known);
+}
+
+qn_follow qn_objects_follow(qn_object_read *read, qn_object_at *at, void *list, size_t n, qn_tensor *tensors)
+{
+  bool moved = false;
+  for (size_t k = 0; k < n; k++) {
+    dl_tensor t;
+    void *object = at(list, (ptrdiff_t)k);
+    if (!object || read(object, &t)) return QN_FOLLOW_ERROR;
+    const qn_tensor now = {(char *)t.data + t.byte_offset, dtype_of(&t), t.ndim, t.shape, t.strides, device_of(&t)};
+    if (!is_like(&now, &tensors[k])) return QN_FOLLOW_CHANGED;
+    moved |= now.data != tensors[k].data;
+    tensors[k].data = now.data;
+  }
+  return moved ? QN_FOLLOW_MOVED : QN_FOLLOW_SAME;
+}
