@@ -289,6 +289,12 @@ static void in_place(void)
   check(n_queued > 0 && n_queued <= 2, "asked for %d more threads of 3", n_queued);
   join_all();
   check(same_data(c, other), "gives qn_lion_step's bits");
+  int lent = 0;
+  for (int k = 0; k < 40; k++) {
+    lent += !qn_xla_cpu_step(&c->frame) && n_queued > 0;
+    join_all();
+  }
+  check(lent == 40, "%d of 40 more steps were lent threads", lent);
   drop(c), drop(other);
 }
 

@@ -4,6 +4,7 @@ what is donated is used in place and nothing else is written; only what must com
 with the library's sentence. With the mark cuda the same on a GPU. The handler's own refusals are in tests/xla_ffi.c."""
 
 import functools
+import re
 
 import pytest
 
@@ -173,6 +174,8 @@ def test_what_is_donated_is_used_in_place():
     arrays = lists(shapes=[(64,), (100,)])
     (params, grads, exp_avgs, _) = [role and [jnp.array(array, copy=True) for array in role] for role in arrays]
     own = jax.jit(quern.jax.lion, donate_argnums=(0, 2))
+    text = own.lower(params, grads, exp_avgs, 1e-2).compile().as_text()
+    assert "output_to_operand_aliasing" in text and not re.search(r"= f32\[\d+\]\S* copy\(", text)
     for step in (own, functools.partial(quern.jax.lion, donate=True)):
         before = pointers((params, exp_avgs))
         new = step(params, grads, exp_avgs, 1e-2)
@@ -303,23 +306,20 @@ def test_refusals_before_anything_runs(error, words, change):
         assert words in str(caught.value)
 
 
-def test_a_number_in_an_array_is_refused_when_it_is_read(device):
-    if device.platform != "cpu":
-        pytest.skip("a GPU's numbers are not read by the host")
-    params = jnp.asarray(P)
-    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="lion: lr is -1, it must be"):
-        jax.block_until_ready(quern.jax.lion(params, G, M, jnp.float32(-1)))
-    assert same(params, P)
+def test_a_number_in_an_array_is_refused_when_the_host_reads_it():
+    with jax.default_device(jax.devices("cpu")[0]):
+        params = jnp.asarray(P)
+        with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="lion: lr is -1, it must be"):
+            jax.block_until_ready(quern.jax.lion(params, G, M, jnp.float32(-1)))
+        assert same(params, P)
 
 
-def test_the_handler_refuses_with_its_own_sentence(device):
-    call = _ffi.Call("lion", 1, (0, 1, 2), (("rate", 0.25),), ())
+def test_the_handler_refuses_with_its_own_sentence():
     shape = jax.ShapeDtypeStruct((4,), jnp.float32)
     _ffi.register()
     with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match='the attribute "rate" is none of its params'):
         attributes = {"op": "lion", "param": 1, "grad": 1, "momentum": 1, "rate": 0.5}
         jax.block_until_ready(jax.ffi.ffi_call(_ffi.TARGET, [shape, shape])(P, G, M, **attributes))
-    assert call.values
 
 
 def test_neither_batched_nor_differentiated():

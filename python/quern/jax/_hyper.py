@@ -71,8 +71,9 @@ def _words(x: jax.Array) -> jax.Array:
 
 def fill(op: _ops.Op, base_words, names: tuple[str, ...], arrays) -> jax.Array:
     """The base with the members `names` taken from arrays (as `checked` gave them)."""
-    words = jnp.asarray(base_words)
-    for name, array in zip(names, arrays):
+    live = dict(zip(names, arrays))
+    pieces = []
+    for name, _ in op.Hyper._fields_:
         at = getattr(op.Hyper, name).offset // 4
-        words = words.at[at : at + 2].set(_words(array))
-    return words
+        pieces.append(_words(live[name]) if name in live else base_words[at : at + 2])
+    return jnp.concatenate(pieces)

@@ -64,8 +64,7 @@ updates to return. `apply` takes its arguments in the order of optax's update an
         """A state for these params (one array or a tree)."""
 
         def master(param):
-            wanted = self._master_weights and jnp.dtype(param.dtype).itemsize == 2
-            return param.astype(jnp.float32) if wanted else None
+            return param.astype(jnp.float32) if jnp.dtype(param.dtype).itemsize == 2 else None
 
         exp_avgs = jax.tree.map(lambda param: jnp.zeros_like(param, dtype=self._exp_avg_dtype), params)
         masters = jax.tree.map(master, params) if self._master_weights else None
