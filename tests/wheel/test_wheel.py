@@ -2,6 +2,7 @@
 """Holds what tools/wheel.sh put into dist/ against what a user may expect of it: the name, exactly the files, no needs;
 it works in an environment that holds nothing else, and the source archive can be installed for editing."""
 
+import ast
 import email
 import os
 import pathlib
@@ -19,6 +20,22 @@ VERSION = re.search(r"\bversion: '([^']+)'", (ROOT / "meson.build").read_text(en
 IMPORT_MS = 50  # the most that `import quern` may take
 # A user's machine: nothing of this tree or this shell is found by accident.
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("QUERN_", "PYTHON", "LD_"))}
+
+
+STEP = """
+import array, quern
+
+class Plain:
+    def __init__(self, *values):
+        self.values = array.array("f", values)
+        self.__array_interface__ = {
+            "version": 3, "typestr": "<f4", "shape": (len(values),), "data": (self.values.buffer_info()[0], False)
+        }
+
+param, grad, exp_avg = Plain(1, 2, 3), Plain(1, -1, 0), Plain(0, 0, 0)
+quern.lion_(param, grad, exp_avg, lr=0.5)
+print(list(param.values))
+"""
 
 
 def only(pattern):
@@ -80,6 +97,11 @@ def test_audit(wheel):
     said = run(sys.executable, "-m", "auditwheel", "show", wheel, cwd=DIST)
     tag = re.search(r'platform\s+tag:\s+"(\w+)"', said).group(1)
     assert tag in wheel.name
+
+
+def test_step(programs, tmp_path):
+    """Neither NumPy nor any framework is there: an object with the array interface is enough."""
+    assert ast.literal_eval(run(programs / "python", "-c", STEP, cwd=tmp_path)) == [0.5, 2.5, 3.0]
 
 
 def test_import_brings_no_framework(programs, tmp_path):
