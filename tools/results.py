@@ -3,10 +3,10 @@
 
 A line of TAP counts as one, and so does a case of pytest; so does a test that ends badly without a line that says so.
 What was not possible here is listed with its reason; a Python lane may have only the reasons that PYTHON_LANES gives
-it, any other is a failure. --complete fails besides unless what ran is what should have: every lane, every test that
-meson knows in that lane, a check of each op, variant and row of types that `quern list --json` says runs here, an
-NVRTC compile of each op's rows for each architecture, and every file of python/tests. The last line is "N passed, N
-failed"."""
+it, any other is a failure, and so is a lane that is named and did not run. --complete fails besides unless what ran is
+what should have: every lane, every test that meson knows in that lane, a check of each op, variant and row of types
+that `quern list --json` says runs here, an NVRTC compile of each op's rows for each architecture, and every file of
+python/tests. The last line is "N passed, N failed"."""
 
 import ast
 import collections
@@ -156,8 +156,8 @@ def missing(ran):
 
 def main():
     complete = "--complete" in sys.argv[1:]
-    lanes = [a for a in sys.argv[1:] if a != "--complete"] or [*MESON_LANES, *PYTHON_LANES]
-    ran = {lane: lines for lane in lanes if (lines := read(lane)) is not None}
+    named = [a for a in sys.argv[1:] if a != "--complete"]
+    ran = {lane: lines for lane in named or [*MESON_LANES, *PYTHON_LANES] if (lines := read(lane)) is not None}
     passed = failed = 0
     for lane, lines in ran.items():
         bad = [line for line in lines if not line.ok]
@@ -172,7 +172,7 @@ def main():
             print(f"  failed: {line.test}: {line.what}")
         for reason, n in skipped.items():
             print(f"  not possible here ({n}): {reason}")
-    for what in missing(ran) if complete else []:
+    for what in missing(ran) if complete else [f"lane {lane} did not run" for lane in named if lane not in ran]:
         failed += 1
         print(f"  failed: {what}")
     print(f"{passed} passed, {failed} failed")
