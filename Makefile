@@ -49,8 +49,9 @@ install: build   ## to PREFIX (default /usr/local), under DESTDIR
 	$(MESON) configure $(BUILD) -Dprefix=$(PREFIX)
 	DESTDIR='$(DESTDIR)' $(MESON) install -C $(BUILD)
 
-format:   ## bring every C file into the project's format
+format:   ## bring every C and Python file into the project's format
 	tools/format.sh -i
+	python=$$(tools/venv.sh numpy) && $$python -m ruff check -q --fix . && $$python -m ruff format -q .
 
 clean:   ## remove all that is made here and not in git
 	rm -rf $(BUILD) build-asan build-tsan build-clang build-aarch64 .venv .venv-* dist .pytest_cache .ruff_cache
