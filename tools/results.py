@@ -27,13 +27,15 @@ MESON_LANES = {  # lane: its build folder, and what of meson's suites runs in it
     "aarch64": ("build-aarch64", None, set()),
 }
 NO_GPU = "no GPU|needs two GPUs"
-NO_FRAMEWORK = "could not import '(ruff|torch|jax|kernels|timm|lion_pytorch|bitsandbytes|deepspeed|cupy)(\\.\\w+)*'.*"
+NO_FRAMEWORK = (
+    "could not import '(mypy|ruff|torch|jax|kernels|timm|lion_pytorch|bitsandbytes|deepspeed|cupy)(\\.\\w+)*'.*"
+)
 PYTHON_LANES = {  # lane: the only reasons for which it may skip a case; the full suite is the lane torch
     "python": f"{NO_GPU}|{NO_FRAMEWORK}",
     "python-asan": f"{NO_GPU}|{NO_FRAMEWORK}",
     "wheel": "",
     "torch": f"{NO_GPU}|could not import '(deepspeed|cupy)(\\.\\w+)*'.*",
-    "torch-oldest": f"{NO_GPU}|{NO_FRAMEWORK}|before torch 2.5 .*",
+    "torch-oldest": f"{NO_GPU}|{NO_FRAMEWORK}",
 }
 TAP = re.compile(r"^(not )?ok\b\s*(\d*)\s*-?\s*(.*)$", re.M)
 # One thing that a test showed or should have: `skipped` is the reason why it could not, or None.

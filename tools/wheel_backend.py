@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The build backend that pyproject.toml names: meson-python, and the two things in which a package round a plain shared
 library differs from one round an extension module. Its wheel serves every Python 3 of the platform, so it is tagged
-py3-none; and an editable install is the package's folder on the path with the library built into it, which needs
+py3-none; and an editable install is the package's folder on the path with what was built put into it, which needs
 neither meson nor ninja at import. After a change of C code, install again."""
 
 import pathlib
@@ -41,8 +41,8 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
         made = build_wheel(work, config_settings, metadata_directory)
         wheel("unpack", "--dest", work, pathlib.Path(work, made))
         (tree,) = (folder for folder in pathlib.Path(work).iterdir() if folder.is_dir())
-        for library in (tree / "quern").glob("libquern.so*"):
-            shutil.copy2(library, PACKAGE)
+        for built in (*(tree / "quern").glob("libquern.so*"), tree / "quern/__init__.pyi"):
+            shutil.copy2(built, PACKAGE)
         shutil.rmtree(tree / "quern")
         (tree / "quern.pth").write_text(f"{PACKAGE.parent}\n", encoding="utf-8")
         wheel("pack", "--dest-dir", wheel_directory, tree)

@@ -273,7 +273,9 @@ def function(name: str):
     words = _signature.keywords(made)
     call = _Call(made)
     defaults = {f"_{word.name}": word.default for word in words}
-    signature = _signature.parameters(words, lambda word: word.name if word.required else f"{word.name}=_{word.name}")
+    signature = ", ".join(
+        _signature.parameters(words, lambda word: word.name if word.required else f"{word.name}=_{word.name}")
+    )
     roles = ", ".join(word.name for word in call.roles)
     values = ", ".join(word.name for word in call.words)
     source = f"def {name}_({signature}):\n    _call(({roles},), ({values},), stream)\n"

@@ -31,7 +31,7 @@ def _open() -> tuple[ctypes.CDLL, str]:
         try:
             return ctypes.CDLL(path), path
         except OSError as error:
-            tried.append(f"{path}: {error}")
+            tried.append(str(error) if path in str(error) else f"{path}: {error}")
     hint = "" if os.environ.get("QUERN_LIBRARY") else "; QUERN_LIBRARY=/path/to/libquern.so names another"
     raise LibraryError("quern: no libquern could be loaded; tried " + "; ".join(tried) + hint)
 

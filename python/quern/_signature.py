@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from ctypes import c_double
 
 from . import _abi
@@ -38,9 +38,9 @@ class Keyword:
 
 # What a pointer of the params takes.
 _POINTERS = {
-    _abi.PARAM_DEVICE_F32: ("Array | None", "a float32 array of one element on the arrays' device"),
-    _abi.PARAM_DEVICE_I64: ("Array | None", "an int64 array of two numbers an array, on the arrays' device"),
-    _abi.PARAM_DEVICE_HYPER: ("Array | None", "an array of {hyper_bytes} bytes on the arrays' device: {hyper}"),
+    _abi.PARAM_DEVICE_F32: ("_Array | None", "a float32 array of one element on the arrays' device"),
+    _abi.PARAM_DEVICE_I64: ("_Array | None", "an int64 array of two numbers an array, on the arrays' device"),
+    _abi.PARAM_DEVICE_HYPER: ("_Array | None", "an array of {hyper_bytes} bytes on the arrays' device: {hyper}"),
     _abi.PARAM_HOST_U64: ("Iterable[SupportsIndex] | None", "one integer an array"),
 }
 
@@ -54,8 +54,8 @@ _STREAM = (
 def _of_role(role: Role) -> Keyword:
     doc = role.doc + ("; written" if role.written else "; read")
     if role.optional:
-        return Keyword(role.plural, None, False, "Arrays | None", doc, role)
-    return Keyword(role.plural, None, True, "Arrays", doc, role, required=True)
+        return Keyword(role.plural, None, False, "_Arrays | Iterable[_Array | None] | None", doc, role)
+    return Keyword(role.plural, None, True, "_Arrays", doc, role, required=True)
 
 
 def _of_pointer(op: Op, param: Param) -> Keyword:
@@ -118,12 +118,12 @@ def keywords(op: Op) -> tuple[Keyword, ...]:
     return tuple(sorted([*made, stream], key=lambda keyword: not keyword.positional))  # sorted() keeps the order within
 
 
-def parameters(words: Iterable[Keyword], text_of) -> str:
-    """The text between a signature's brackets; text_of(keyword) says one parameter."""
+def parameters(words: Iterable[Keyword], text_of: Callable[[Keyword], str]) -> list[str]:
+    """What stands between a signature's brackets, comma after comma; text_of says one parameter."""
     words = tuple(words)
     positional = [text_of(keyword) for keyword in words if keyword.positional]
     named = [text_of(keyword) for keyword in words if not keyword.positional]
-    return ", ".join(positional + (["*", *named] if named else []))
+    return positional + (["*", *named] if named else [])
 
 
 # ---- the document ----

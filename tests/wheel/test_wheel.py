@@ -73,7 +73,7 @@ def test_name(wheel):
 
 
 def test_contents(wheel):
-    """One library, the package's sources, the command, and what every wheel has."""
+    """One library, the package's sources and type stub, the command, and what every wheel has."""
     with tarfile.open(only("*.tar.gz")) as archive:
         names = (name.partition("/")[2] for name in archive.getnames())
         modules = {name[len("python/") :] for name in names if name.startswith("python/quern/")}
@@ -81,7 +81,7 @@ def test_contents(wheel):
     command = f"quern-{VERSION}.data/scripts/quern"
     with zipfile.ZipFile(wheel) as archive:
         files = {name for name in archive.namelist() if not name.endswith("/")}
-    assert files == modules | infos | {command, "quern/libquern.so.0"}
+    assert files == modules | infos | {command, "quern/libquern.so.0", "quern/__init__.pyi"}
 
 
 def test_metadata(wheel):
