@@ -35,7 +35,53 @@ static void begin(void)
   }
 }
 
-static qn_follow follow(void) { return qn_objects_follow(read_object, object_at, objects, 3, known); }
+/* What get makes of an owner: the object that stands at its own place from `key` on. */
+static int taken, released;
+static void *get_object(void *owner, void *key)
+{
+  taken++;
+  return ((object *)owner)->lanes == 99 ? NULL : (object *)key + ((object *)owner - objects);
+}
+static void release_object(void *o) { released += o != NULL; }
+static const qn_object_calls calls = {read_object, object_at, release_object};
+
+static qn_follow follow(void)
+{
+  const qn_object_part part = {objects, NULL, NULL, known};
+  qn_follow found;
+  return qn_objects_follow(&calls, 3, &part, 1, &found) ? QN_FOLLOW_ERROR : found;
+}
+
+/* Three parts: the objects, what get makes of them, and the same list again with tensors of its own. */
+static void parts(void)
+{
+  object grads[3];
+  qn_tensor of_grads[3], again[3];
+  const qn_object_part part[] = {
+      {objects, NULL, NULL, known}, {objects, get_object, grads, of_grads}, {objects, NULL, NULL, again}};
+  qn_follow found[3];
+  begin();
+  memcpy(grads, objects, sizeof grads);
+  memcpy(of_grads, known, sizeof of_grads);
+  memcpy(again, known, sizeof again);
+  taken = released = 0;
+  check(!qn_objects_follow(&calls, 3, part, 3, found) && found[0] == QN_FOLLOW_SAME && found[1] == QN_FOLLOW_SAME &&
+            found[2] == QN_FOLLOW_SAME,
+        "three parts that are the same");
+  check(taken == 3 && released == 3, "every attribute that was taken was released");
+  grads[1].ndim = 2;
+  objects[2].data = memory + 1;
+  check(!qn_objects_follow(&calls, 3, part, 3, found) && found[0] == QN_FOLLOW_MOVED && found[1] == QN_FOLLOW_CHANGED &&
+            found[2] == QN_FOLLOW_MOVED && known[2].data == memory + 1 && again[2].data == memory + 1,
+        "each part is told what became of it");
+  check(taken == 5 && released == 5, "a part that changed is not looked at any further");
+  grads[1] = objects[1];
+  objects[1].lanes = 99;
+  check(qn_objects_follow(&calls, 3, part + 1, 1, found), "an attribute that is not there is an error");
+  check(taken == 7 && released == 6, "and nothing is released then");
+  grads[0].ndim = -1;
+  check(qn_objects_follow(&calls, 1, part + 1, 1, found) && released == 7, "one that cannot be read is released");
+}
 
 #define DIFFERS(what, ...)                                                                                             \
   do {                                                                                                                 \
@@ -78,8 +124,11 @@ int main(void)
   begin();
   objects[1].ndim = -1;
   check(follow() == QN_FOLLOW_ERROR, "an object that cannot be read is an error");
-  check(qn_objects_follow(read_object, object_at, objects, 4, known) == QN_FOLLOW_ERROR,
-        "so is a list that is too short");
-  check(qn_objects_follow(read_object, object_at, objects, 0, NULL) == QN_FOLLOW_SAME, "an empty list is the same");
+  const qn_object_part part = {objects, NULL, NULL, known};
+  qn_follow found;
+  begin();
+  check(qn_objects_follow(&calls, 4, &part, 1, &found), "so is a list that is too short");
+  check(!qn_objects_follow(&calls, 0, &part, 1, &found) && found == QN_FOLLOW_SAME, "an empty list is the same");
+  parts();
   return test_end();
 }

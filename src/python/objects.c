@@ -49,17 +49,34 @@ static bool is_like(const qn_tensor *now, const qn_tensor *known)
   return qn_same_layout(now, known);
 }
 
-qn_follow qn_objects_follow(qn_object_read *read, qn_object_at *at, void *list, size_t n, qn_tensor *tensors)
+static qn_follow follow(const qn_object_calls *calls, const qn_object_part *part, size_t k)
 {
-  bool moved = false;
-  for (size_t k = 0; k < n; k++) {
-    dl_tensor t;
-    void *object = at(list, (ptrdiff_t)k);
-    if (!object || read(object, &t)) return QN_FOLLOW_ERROR;
+  dl_tensor t;
+  qn_tensor *known = &part->tensors[k];
+  void *owner = calls->at(part->list, (ptrdiff_t)k);
+  void *object = owner && part->get ? part->get(owner, part->key) : owner;
+  if (!object) return QN_FOLLOW_ERROR;
+  qn_follow found = QN_FOLLOW_ERROR;
+  if (!calls->read(object, &t)) {
     const qn_tensor now = {(char *)t.data + t.byte_offset, dtype_of(&t), t.ndim, t.shape, t.strides, device_of(&t)};
-    if (!is_like(&now, &tensors[k])) return QN_FOLLOW_CHANGED;
-    moved |= now.data != tensors[k].data;
-    tensors[k].data = now.data;
+    found = !is_like(&now, known) ? QN_FOLLOW_CHANGED : now.data == known->data ? QN_FOLLOW_SAME : QN_FOLLOW_MOVED;
+    if (found == QN_FOLLOW_MOVED) known->data = now.data;
   }
-  return moved ? QN_FOLLOW_MOVED : QN_FOLLOW_SAME;
+  if (part->get) calls->release(object);
+  return found;
+}
+
+/* Part by part of each place, so that what belongs together is looked at while it is in the caches. */
+int qn_objects_follow(const qn_object_calls *calls, size_t n, const qn_object_part *parts, size_t n_parts,
+                      qn_follow *found)
+{
+  for (size_t j = 0; j < n_parts; j++) found[j] = QN_FOLLOW_SAME;
+  for (size_t k = 0; k < n; k++)
+    for (size_t j = 0; j < n_parts; j++) {
+      if (found[j] == QN_FOLLOW_CHANGED) continue;
+      const qn_follow now = follow(calls, &parts[j], k);
+      if (now == QN_FOLLOW_ERROR) return 1;
+      if (now != QN_FOLLOW_SAME) found[j] = now;
+    }
+  return 0;
 }

@@ -20,7 +20,7 @@ from torch import Tensor
 from .. import _abi
 from .._ops import Op, Plan
 from ._calls import Place, as_real, code_of, tensors_of
-from ._watch import CHANGED, SAME, watch
+from ._watch import CHANGED, SAME, ListWatch, has_table, watch
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,9 @@ class ParameterList:
         held = list(map(self._unwrap, self._held))
         self._plan = self._make_plan(params, {"param": given, "grad": self._grads, **dict(zip(entries, held))})
         self._grads_moved = False  # since the plan was last told
+        self._whole = None
+        if self._local is None and has_table(self._tensors):
+            self._whole = ListWatch(self._arrays, self._tensors, self._states, entries)
 
     def __len__(self) -> int:
         return len(self.members)
@@ -116,6 +119,13 @@ class ParameterList:
     def gather(self) -> bool:
         """Takes this step's gradients. False: something is not as it was when the plan was made."""
         try:
+            if self._whole is not None:
+                are_same, followed = self._whole.follow()
+                if not are_same:
+                    return False
+                if followed != CHANGED and not any(self._tensors[k].grad.is_neg() for k in self._lazy):
+                    self._grads_moved |= followed != SAME
+                    return True
             given = self._unwrap(self._tensors)
             if not self._take_grads(self._unwrap([tensor.grad for tensor in self._tensors]), given):
                 return False

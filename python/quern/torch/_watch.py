@@ -55,23 +55,6 @@ class Watch:
         return MOVED
 
 
-class TableWatch:
-    """The same by DLPack's table. Not for complex tensors, which the library is told to be pairs of reals."""
-
-    def __init__(self, array: Tensors, tensors: Sequence[Tensor]) -> None:
-        self._array = array
-        self._n = len(tensors)
-
-    def follow(self, tensors: list[Tensor]) -> int:
-        """See Watch; a gradient that is None is no dense tensor."""
-        return _follow(_read, _item, tensors, self._n, self._array.address)
-
-    def move(self, addresses: list[int]) -> int:
-        """See Watch; always MOVED."""
-        self._array.move(addresses)
-        return MOVED
-
-
 class _Table(ctypes.Structure):
     """DLPackExchangeAPI of DLPack 1."""
 
@@ -96,16 +79,73 @@ def _reader_of(kind: type) -> int | None:
     return table.tensor_from if table.major == 1 else None
 
 
-_read = _reader_of(Tensor)
-_item = ctypes.cast(ctypes.pythonapi.PyList_GetItem, ctypes.c_void_p).value
+def _python(name: str) -> int | None:
+    """The address of one of Python's own functions."""
+    return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+
+
+class _Part(ctypes.Structure):
+    """qn_object_part; its objects live as long as what it was made for."""
+
+    _fields_ = [
+        ("list", ctypes.py_object),
+        ("get", ctypes.c_void_p),
+        ("key", ctypes.py_object),
+        ("tensors", ctypes.c_void_p),
+    ]
+
+
+_read, _attribute, _item = _reader_of(Tensor), _python("PyObject_GetAttr"), _python("PyObject_GetItem")
+_calls = (ctypes.c_void_p * 3)(_read, _python("PyList_GetItem"), _python("Py_DecRef"))
 # Through PyDLL the interpreter's lock is held, and a Python exception that the call leaves is raised.
 _follow = ctypes.PyDLL(_library.path).qn_objects_follow
-_follow.restype = ctypes.c_int
-_follow.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object, ctypes.c_size_t, ctypes.c_void_p]
+_follow.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+
+
+class TableWatch:
+    """The same by DLPack's table. Not for complex tensors, which the library is told to be pairs of reals."""
+
+    def __init__(self, array: Tensors, tensors: Sequence[Tensor]) -> None:
+        self._array = array
+        self._n = len(tensors)
+        self._part, self._found = _Part(tensors=array.address), ctypes.c_int()
+
+    def follow(self, tensors: list[Tensor]) -> int:
+        """See Watch; a gradient that is None is no dense tensor."""
+        self._part.list = tensors
+        _follow(_calls, self._n, ctypes.byref(self._part), 1, ctypes.byref(self._found))
+        return self._found.value
+
+    def move(self, addresses: list[int]) -> int:
+        """See Watch; always MOVED."""
+        self._array.move(addresses)
+        return MOVED
+
+
+class ListWatch:
+    """All roles of a list in one call, which touches each parameter once: the parameters, their gradients, and items of
+    their states. `arrays`: by role; `entries`: of the roles that are in the states, the keys."""
+
+    def __init__(self, arrays: dict[str, Tensors], tensors: list[Tensor], states: list[dict], entries: dict[str, str]):
+        self._n = len(tensors)
+        parts = [(tensors, None, None, arrays["param"].address), (tensors, _attribute, "grad", arrays["grad"].address)]
+        parts += [(states, _item, key, arrays[role].address) for role, key in entries.items()]
+        self._parts = (_Part * len(parts))(*parts)
+        self._found = (ctypes.c_int * len(parts))()
+
+    def follow(self) -> tuple[bool, int]:
+        """(are parameters and states what and where they were, what the gradients are). Raises what Watch raises, and
+        KeyError for a state that lacks an item."""
+        _follow(_calls, self._n, self._parts, len(self._parts), self._found)
+        param, grad, *held = self._found
+        return param == SAME and all(found == SAME for found in held), grad
+
+
+def has_table(tensors: Sequence[Tensor]) -> bool:
+    """Can these tensors be watched by DLPack's table?"""
+    return _read is not None and not any(map(torch.is_complex, tensors))
 
 
 def watch(array: Tensors, tensors: Sequence[Tensor]) -> Watch | TableWatch:
     """The quicker one that can watch these tensors."""
-    if _read is None or any(map(torch.is_complex, tensors)):
-        return Watch(array, tensors)
-    return TableWatch(array, tensors)
+    return (TableWatch if has_table(tensors) else Watch)(array, tensors)
