@@ -17,6 +17,7 @@ from quern import _abi, _ops
 from quern._library import DTYPES
 from quern._tensors import Tensors
 
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # a GPU is shared with other tests' processes
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LION = _ops.op("lion")
 NUMPY = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(jnp.bfloat16)}

@@ -21,6 +21,10 @@ from quern.jax import _ffi, _functions, _hyper  # noqa: E402
 ROWS = ["/".join(row) for row in LION.types]
 
 
+ON_CPU = pytest.mark.parametrize("device", ["cpu"], indirect=True)
+ON_CUDA = pytest.mark.parametrize("device", ["cuda"], indirect=True)
+
+
 @pytest.fixture(autouse=True, params=DEVICES)
 def device(request):
     """jax's default device while a test runs."""
@@ -224,6 +228,7 @@ def test_loops():
     assert same(scanned, [want[0], want[2]])
 
 
+@ON_CPU
 def test_sharded_arrays_under_shard_map():
     """Each device steps its own shard: the whole's bits, and no array travels."""
     program = """
@@ -258,7 +263,36 @@ def test_sharded_arrays_under_shard_map():
     assert python(program, more) == "same"
 
 
+@pytest.mark.cuda
+@ON_CUDA
+def test_captured_steps_see_other_numbers():
+    """XLA made to capture all that it may, the step among it: replays read lr and gradients of their own time."""
+    program = """
+        import jax, jax.numpy as jnp, numpy as np
+        import quern.jax
+        p, g, m = (jnp.asarray(np.random.default_rng(k).standard_normal(5000), jnp.float32) for k in range(3))
+        @jax.jit
+        def step(p, g, m, lr):
+            g = jnp.sin(g) * 2
+            p, m = quern.jax.lion(p, g, m, lr * 0.5, cautious=True)
+            return jnp.cos(p) + m, p, m, g
+        cpu = jax.devices("cpu")[0]
+        for k in range(6):
+            lr = np.float32(0.125 * k)
+            _, new, moved, grad = step(p, g + k, m, lr)
+            with jax.default_device(cpu):
+                want = quern.jax.lion(*(jax.device_put(x, cpu) for x in (p, grad, m)), float(lr) * 0.5, cautious=True)
+            assert np.asarray(new).tobytes() == np.asarray(want[0]).tobytes(), k
+            assert np.asarray(moved).tobytes() == np.asarray(want[1]).tobytes(), k
+            p, m = new, moved
+        print("same")
+    """
+    flags = "--xla_gpu_graph_min_graph_size=1 --xla_gpu_enable_command_buffer=FUSION,CUSTOM_CALL"
+    assert python(program, {"XLA_FLAGS": flags}) == "same"
+
+
 @pytest.mark.two_gpus
+@ON_CUDA
 def test_the_second_gpu():
     second = jax.devices("cuda")[1]
     arrays = lists(shapes=[(5000,)])
@@ -306,12 +340,12 @@ def test_refusals_before_anything_runs(error, words, change):
         assert words in str(caught.value)
 
 
+@ON_CPU
 def test_a_number_in_an_array_is_refused_when_the_host_reads_it():
-    with jax.default_device(jax.devices("cpu")[0]):
-        params = jnp.asarray(P)
-        with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="lion: lr is -1, it must be"):
-            jax.block_until_ready(quern.jax.lion(params, G, M, jnp.float32(-1)))
-        assert same(params, P)
+    params = jnp.asarray(P)
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match="lion: lr is -1, it must be"):
+        jax.block_until_ready(quern.jax.lion(params, G, M, jnp.float32(-1)))
+    assert same(params, P)
 
 
 def test_the_handler_refuses_with_its_own_sentence():
