@@ -5,6 +5,7 @@ with the library's sentence. With the mark cuda the same on a GPU. The handler's
 
 import functools
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -226,6 +227,15 @@ def test_loops():
     assert same(jax.jit(lambda s: lax.fori_loop(0, 3, body, s))(start), [want[0], want[2]])
     scanned, _ = lax.scan(lambda s, lr: (quern.jax.lion(s[0], grads, s[1], lr), None), start, rates)
     assert same(scanned, [want[0], want[2]])
+
+
+def test_steps_from_several_threads_at_once():
+    arrays = lists(shapes=[(300000,), (70000,)])
+    want = direct(arrays, lr=1e-2)
+    step = jax.jit(quern.jax.lion)
+    with ThreadPoolExecutor(4) as pool:
+        for got in pool.map(lambda _: step(*arrays[:3], 1e-2), range(24)):
+            assert same(got, [want[0], want[2]])
 
 
 @ON_CPU
