@@ -1,0 +1,567 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m quern.bench`: its oracle catches planted wrong peers, its statistics are the command's, its lines are read
+by the command, its peers take turns, and its refusals say what is wrong. No figure is judged here."""
+
+import json
+import math
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from quern import __version__, _ops  # noqa: E402
+from quern.bench import __main__ as bench  # noqa: E402
+from quern.bench import command, lists, measure, oracle, peers, record, stats, table  # noqa: E402
+
+CPU = torch.device("cpu")
+SETTINGS = oracle.Settings(lr=1e-4, beta1=0.9, beta2=0.99, weight_decay=0.1)
+SHAPES = [(3001,), (40, 77), (1,), (9000,), ()]
+F32 = {"param": "f32", "grad": "f32", "momentum": "f32"}
+BF16 = {"param": "bf16", "grad": "bf16", "momentum": "bf16"}
+MASTER = {**BF16, "master": "f32"}
+MODULES = {"lion-pytorch": "lion_pytorch"}  # where it is not the distribution's name
+
+
+def make(types=F32, shapes=SHAPES):
+    return lists.make(_ops.op("lion"), shapes, types, CPU, seed=7)
+
+
+def found_wrong(kind, types=F32, settings=SETTINGS, of=None):
+    of = of or make(types)
+    return oracle.check(kind(of, settings), of, settings)
+
+
+# ---- the oracle ----
+def planted(name, formula):
+    """A peer that is eager but for its formula."""
+    return type(name, (peers.Eager,), {"formula": staticmethod(formula)})
+
+
+def direction(m, g, beta1):
+    return m.mul(beta1).add_(g, alpha=1 - beta1)
+
+
+def with_sign(sign):
+    def formula(weights, momenta, grads, lr, beta1, beta2, keep):
+        for p, m, g in zip(weights, momenta, grads):
+            p.mul_(keep).add_(sign(direction(m, g, beta1)), alpha=-lr)
+            m.mul_(beta2).add_(g, alpha=1 - beta2)
+
+    return formula
+
+
+def no_op(*_):
+    pass
+
+
+def momentum_first(weights, momenta, grads, lr, beta1, beta2, keep):
+    for p, m, g in zip(weights, momenta, grads):
+        m.mul_(beta2).add_(g, alpha=1 - beta2)
+        p.mul_(keep).add_(direction(m, g, beta1).sign_(), alpha=-lr)
+
+
+def momentum_forgotten(weights, momenta, grads, lr, beta1, beta2, keep):
+    for p, m, g in zip(weights, momenta, grads):
+        p.mul_(keep).add_(direction(m, g, beta1).sign_(), alpha=-lr)
+
+
+def other(**changes):
+    def formula(weights, momenta, grads, lr, beta1, beta2, keep):
+        given = {"lr": lr, "beta1": beta1, "beta2": beta2, "keep": keep}
+        given.update({name: change(given[name]) for name, change in changes.items()})
+        peers.eager_step(weights, momenta, grads, **given)
+
+    return formula
+
+
+def decay_in_gradient(weights, momenta, grads, lr, beta1, beta2, keep):
+    decayed = [g + (1 - keep) / lr * p for p, g in zip(weights, grads)]
+    peers.eager_step(weights, momenta, decayed, lr, beta1, beta2, 1.0)
+
+
+def tail_skipped(weights, momenta, grads, *rest):
+    def short(tensors):
+        return [t.view(-1)[: t.numel() - t.numel() % 16] for t in tensors]
+
+    peers.eager_step(short(weights), short(momenta), short(grads), *rest)
+
+
+def gradients_eaten(weights, momenta, grads, *rest):
+    peers.eager_step(weights, momenta, grads, *rest)
+    torch._foreach_zero_(grads)
+
+
+def not_a_number(weights, momenta, grads, *rest):
+    peers.eager_step(weights, momenta, grads, *rest)
+    momenta[0].view(-1)[5] = float("nan")
+
+
+WRONG = {
+    "no_op": (no_op, "weight values are wrong after step 1"),
+    "sign_0_is_1": (with_sign(lambda c: torch.where(c >= 0, 1.0, -1.0).to(c.dtype)), "sign(0) is not taken as 0"),
+    "sign_0_is_minus_1": (with_sign(lambda c: torch.where(c > 0, 1.0, -1.0).to(c.dtype)), "sign(0) is not taken as 0"),
+    "no_sign": (with_sign(lambda c: c), "weight values are wrong"),
+    "momentum_first": (momentum_first, "weight values are wrong"),
+    "momentum_forgotten": (momentum_forgotten, "momentum values are wrong"),
+    "lr_1_percent_off": (other(lr=lambda lr: 1.01 * lr), "weight values are wrong"),
+    "beta2_of_another_paper": (other(beta2=lambda _: 0.98), "momentum values are wrong"),
+    "decay_in_gradient": (decay_in_gradient, "are wrong"),
+    "tail_skipped": (tail_skipped, "are wrong"),
+    "gradients_eaten": (gradients_eaten, "step 1 changed the gradients"),
+    "not_a_number": (not_a_number, "nan, it should be"),
+}
+
+
+@pytest.mark.parametrize("types", [F32, BF16, MASTER], ids=["f32", "bf16", "master"])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_planted_wrong_peer_is_found(name, types):
+    formula, words = WRONG[name]
+    check = found_wrong(planted(name, formula), types)
+    assert words in check.wrong
+    assert not check.record()["right"]
+
+
+@pytest.mark.parametrize("keep", [lambda keep: 1.0, lambda keep: 1 - (1 - keep) / 1e-4])
+def test_a_decay_that_is_missing_or_is_not_multiplied_by_lr(keep):
+    assert "weight values are wrong" in found_wrong(planted("decay", other(keep=keep))).wrong
+
+
+def test_a_copy_that_is_not_its_master():
+    class Stale(peers.Eager):
+        def step(self):
+            self.formula(self.of.weights, self.of.momenta, self.grads, *self.arguments)
+
+    assert "parameter values are wrong" in found_wrong(Stale, MASTER, oracle.Settings(1e-2, 0.9, 0.99, 0.1)).wrong
+
+
+def test_gradients_that_a_peer_remembers():
+    """Each step finds other gradients, so that one who keeps the first ones is wrong from the second step on."""
+
+    class Stale(peers.Eager):
+        def use(self, grads):
+            if not hasattr(self, "grads"):
+                super().use([g.clone() for g in reversed(self.of.other_grads)][::-1])
+
+    assert "after step 2" in found_wrong(Stale).wrong
+
+
+@pytest.mark.parametrize("types", [F32, BF16, MASTER], ids=["f32", "bf16", "master"])
+def test_eager_is_right(types):
+    check = found_wrong(peers.Eager, types)
+    assert check.wrong == ""
+    assert check.steps == oracle.STEPS
+    elements = sum(math.prod(shape) for shape in SHAPES)
+    assert check.elements == oracle.STEPS * elements * (3 if types is MASTER else 2)
+
+
+def test_what_list_functions_do_to_bf16_on_a_processor():
+    """The documents name it: in place they round the factor to storage, so that the momentum decays faster."""
+    momentum = torch.linspace(0.5, 1.0, 1000).bfloat16()
+    done = [momentum.clone()]
+    torch._foreach_mul_(done, 0.99)
+    is_rounded = torch.equal(done[0], momentum * torch.tensor(0.98828125, dtype=torch.bfloat16))
+    check = found_wrong(peers.Foreach, BF16)
+    assert ("momentum values are wrong" in check.wrong) == is_rounded
+    assert found_wrong(peers.Foreach).wrong == ""
+
+
+@pytest.mark.parametrize("name", peers.LION)
+def test_every_peer_that_is_here_is_right(name):
+    """bitsandbytes and the others are held to the same contract; what is not installed is skipped by name."""
+    kind = peers.LION[name]
+    if kind.package not in ("torch", "quern"):
+        pytest.importorskip(MODULES.get(kind.package, kind.package))
+    if "cpu" not in kind.devices:
+        with pytest.raises(peers.Absent, match="cuda only"):
+            kind(make(), SETTINGS)
+        return
+    check = found_wrong(kind)
+    assert check.wrong == ("" if name != "deepspeed" else check.wrong), check.wrong
+    if name == "deepspeed":  # its vector path takes the sign bit
+        assert "sign(0) is not taken as 0" in check.wrong
+
+
+@pytest.mark.parametrize("types", [BF16, {**BF16, "momentum": "f32"}, MASTER], ids=str)
+def test_quern_is_right_over_16_bits(types):
+    check = found_wrong(peers.Quern, types)
+    assert check.wrong == "" and check.worst > 0
+
+
+def near_zero(elements):
+    """Lists in which the sign's argument is within rounding of zero, and not zero, at that many elements."""
+    of = make(shapes=[(100_000,)])
+    for grads in (of.grads, of.other_grads):
+        grads[0][:elements] = 1e-3
+    of.momenta[0][:elements] = -(1 - SETTINGS.beta1) / SETTINGS.beta1 * 1e-3 * (1 + 2.0**-23)
+    argument = oracle.lion(oracle.View(of).values(), SETTINGS).argument[:elements]
+    assert float(argument.abs().max()) < 1e-10 and float(argument.abs().min()) > 0
+    return of, float(torch.sign(argument[0]))
+
+
+@pytest.mark.parametrize(
+    ("elements", "wrong"), [(5, ""), (50, "50 of 100000 signs differ after step 1; rounding explains 8")]
+)
+def test_a_sign_within_rounding_of_zero_is_free_and_counted(elements, wrong):
+    of, sign = near_zero(elements)
+    turned = planted("Turned", with_sign(lambda c: torch.where(c.abs() < 1e-10, -sign * (c != 0), torch.sign(c))))
+    of.momenta[0][:elements] *= 1 + 2.0**-22  # so that none is rounded to zero
+    check = oracle.check(turned(of, SETTINGS), of, SETTINGS)
+    assert check.wrong == wrong
+    assert check.signs == elements
+
+
+def test_adamw_is_held_against_its_own_formula():
+    class Wrong(peers.AdamW):
+        def make(self, params, **settings):
+            return super().make(params, **{**settings, "weight_decay": 0.2})
+
+    assert found_wrong(peers.AdamW).wrong == ""
+    assert "weight values are wrong" in found_wrong(Wrong).wrong
+
+
+# ---- what is looked at ----
+def test_windows_hold_beginnings_and_ends_and_no_more_than_asked():
+    lengths = [0, 1, 5000, 4_000_000, 70_000]
+    parts = list(lists.windows(lengths, 1 << 18))
+    assert parts == list(lists.windows(lengths, 1 << 18))
+    assert all(start >= 0 and n > 0 and start + n <= lengths[k] for k, start, n in parts)
+    for k, length in enumerate(lengths):
+        starts = [(start, n) for tensor, start, n in parts if tensor == k]
+        assert bool(starts) == bool(length)
+        if length:
+            assert starts[0][0] == 0 and sum(starts[-1]) == length
+    assert sum(n for _, _, n in parts) <= 1.1 * (1 << 18)
+    assert sum(n for _, _, n in lists.windows(lengths, 1 << 40)) == sum(lengths)
+
+
+def test_data_have_zeros_of_both_signs_and_two_sets_of_gradients():
+    of = make()
+    zeros = of.grads[3].view(-1)[of.grads[3].view(-1) == 0]
+    assert 0 < int(torch.signbit(zeros).sum()) < len(zeros)
+    assert not torch.equal(of.grads[0], of.other_grads[0])
+    before = of.params[0].clone()
+    of.fill(7)
+    assert torch.equal(before, of.params[0])
+    assert abs(float(of.params[3].std()) / 0.02 - 1) < 0.1 and abs(float(of.grads[3].std()) / 1e-3 - 1) < 0.1
+
+
+# ---- statistics, and lines, against the command ----
+def quern(*arguments, status=0):
+    done = subprocess.run([command.find(), *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == status, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def of_command(tmp_path_factory):
+    """Lines of the command over few and many samples."""
+    path = tmp_path_factory.mktemp("command") / "a.jsonl"
+    for seconds in (0.0001, 2):
+        quern("bench", "lion", "-w", "5x1003", "-b", "cpu", "--seconds", seconds, "--json", path)
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def near(got, want):
+    return got is want or math.isclose(got, want, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def test_statistics_are_those_of_the_command(of_command):
+    seen = set()
+    for line in of_command:
+        for series in [line["fused"], line["unfused"], *line["ceilings"]]:
+            mine = record.series(series["name"], series["bytes"], series["samples_ns"])
+            for key in ("median_ns", "min_ns", "max_ns", "mean_ns", "sd_ns", "gbps"):
+                assert near(mine[key], series[key]), key
+            assert all(map(near, mine["interval_ns"], series["interval_ns"]))
+        fused, unfused, ceiling = line["fused"], line["unfused"], line["ceilings"][line["ceiling"]]
+        speedup = stats.ratio_paired(unfused["samples_ns"], fused["samples_ns"])
+        for mine, theirs in ((speedup, line["speedup"]), (record.share_of(fused, ceiling), line["share"])):
+            assert near(mine.ratio, theirs["ratio"])
+            assert near(mine.low, theirs["interval"][0]) and near(mine.high, theirs["interval"][1])
+        assert speedup.verdict == line["verdict"]
+        seen.add(len(fused["samples_ns"]) > 50)  # below, ranks are counted out; above, they are approximated
+    assert seen == {False, True}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [(1.1, 1.2, "faster"), (0.5, 0.9, "slower"), (0.99, 1.01, "same"), (0.9, 1.1, "unclear"), (None, None, "unclear")],
+)
+def test_a_word_only_where_the_interval_allows_it(low, high, word):
+    assert stats.Ratio(1.0, low, high).verdict == word
+
+
+def test_few_samples_have_no_interval():
+    assert stats.summarize([3.0, 1.0, 2.0, 5.0, 4.0]).low is None
+    assert stats.summarize([3.0, 1.0, 2.0, 5.0, 4.0, 6.0]).low == 1.0
+    assert stats.ratio_paired([2.0] * 5, [1.0] * 5) == stats.Ratio(pytest.approx(2.0), None, None)
+    assert stats.summarize(list(map(float, range(1001)))).low == pytest.approx(469, abs=1)  # approximated from here on
+
+
+class Fixed(peers.Eager):
+    """A stand-in for quern's own peer that takes no compiler and no time."""
+
+    name, package = "quern", "torch"
+
+
+def run(*arguments):
+    return bench.main(["lion", "--device", "cpu", "--quick", "--seconds", "0.2", *map(str, arguments)])
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def measured(tmp_path, capsys, monkeypatch, one_thread):
+    """A whole run with a wrong peer, one that raises and one that is not installed."""
+    wrong = planted("Wrong", WRONG["sign_0_is_1"][0])
+    wrong.name = "wrong"
+
+    class Raises(peers.Eager):
+        name = "raises"
+
+        def step(self):
+            raise RuntimeError("no compiler\nand more")
+
+    class Missing(peers.Eager):
+        name, package = "missing", "no-such-distribution"
+
+    kinds = [peers.Quern, peers.Eager, wrong, Raises, Missing, peers.AdamW]
+    monkeypatch.setitem(peers.OF, "lion", {kind.name: kind for kind in kinds})
+    path = tmp_path / "p.jsonl"
+    assert run("--threads", "1", "-w", "5x1003", "--json", path) == 0
+    return json.loads(path.read_text()), path, capsys.readouterr().out
+
+
+def test_a_line_is_one_of_the_command(measured, of_command):
+    line, _, _ = measured
+    theirs = of_command[-1]
+    only_theirs = {"unfused", "speedup", "verdict", "launches", "allocated_bytes"}
+    assert set(theirs) - set(line) == only_theirs
+    assert set(line) - set(theirs) == {"by", "python", "peers"}
+    for key in set(theirs) & set(line):
+        assert type(line[key]) is type(theirs[key]), key
+    assert set(line["fused"]) == set(theirs["fused"]) and set(line["machine"]) == set(theirs["machine"])
+    assert (line["types"], line["workload"], line["settings"]) == ("f32 f32 f32", "5x1003", "weight_decay=0.1")
+    assert line["machine"]["threads"] == 1 == line["python"]["torch_threads"]
+    rounds = len(line["fused"]["samples_ns"])
+    assert rounds >= 6 and {len(c["samples_ns"]) for c in line["ceilings"]} == {rounds}
+
+
+def test_peers_are_told_as_they_are(measured):
+    line, _, said = measured
+    eager, wrong, raises, missing, adamw = line["peers"]
+    assert eager["check"]["right"] and eager["step"]["bytes"] == 20 * 5015 and not eager["other_op"]
+    assert wrong["check"]["wrong"].startswith("sign(0) is not taken as 0")
+    assert raises["absent"] == "failed: RuntimeError: no compiler"
+    assert missing["absent"] == "no-such-distribution is not installed"
+    assert adamw["other_op"] and adamw["step"]["bytes"] == 28 * 5015
+    for peer in (eager, wrong, adamw):
+        speedup = stats.ratio_paired(peer["step"]["samples_ns"], line["fused"]["samples_ns"])
+        assert peer["speedup"] == record.ratio(speedup) and peer["verdict"] == speedup.verdict
+    rows = {row.split()[0]: row for row in said.splitlines() if row.strip()}
+    assert f"({table.duration(wrong['step']['median_ns'])})" in rows["wrong"] and "WRONG: sign(0)" in rows["wrong"]
+    assert "(" not in rows["eager"].replace("(too few", "") and "another op" in rows["adamw"]
+    assert "failed: RuntimeError" in rows["raises"]
+
+
+def test_the_command_reads_it(measured):
+    line, path, _ = measured
+    rows = quern("report", path, "--peers").splitlines()
+    assert "quern.torch.Lion" in rows[2] and table.duration(line["fused"]["median_ns"]) in rows[2]
+    assert f"({table.duration(line['peers'][1]['step']['median_ns'])})" in rows[4] and "wrong: sign(0)" in rows[4]
+    assert "failed: RuntimeError: no compiler" in rows[5] and "not installed" in rows[6] and "another op" in rows[7]
+    assert "lion | 5x1003" not in quern("report", path)
+    said = quern("compare", path, path)
+    assert "through quern.torch.Lion" in said and "1.000x" in said
+
+
+def test_lines_are_appended(measured, tmp_path):
+    line, path, _ = measured
+    record.append(str(path), line)
+    first, second = map(json.loads, path.read_text().splitlines())
+    assert first == second == line
+    with pytest.raises(ValueError, match="JSON"):
+        record.append(str(path), {"x": float("nan")})
+
+
+def test_a_wrong_quern_has_a_line_without_times(tmp_path, capsys, monkeypatch):
+    wrong = planted("Wrong", no_op)
+    wrong.name = "quern"
+    monkeypatch.setitem(peers.OF, "lion", {"quern": wrong, "eager": peers.Eager})
+    path = tmp_path / "w.jsonl"
+    assert run("-w", "5x1003", "--json", path) == 1
+    assert "quern is WRONG, so nothing is timed: 5" in capsys.readouterr().out
+    line = json.loads(path.read_text())
+    assert not line["check"]["right"] and not {"fused", "peers", "ceilings"} & set(line)
+    assert "5x1003" not in quern("report", path, "--peers")
+
+
+def test_several_measurements_and_a_budget(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(peers.OF, "lion", {"quern": Fixed, "eager": peers.Eager})
+    path = tmp_path / "m.jsonl"
+    assert run("-w", "2x100", "-w", "1x7", "--types", "f32", "--types", "bf16 bf16 bf16", "--json", path) == 0
+    ran = [(line["workload"], line["types"]) for line in map(json.loads, path.read_text().splitlines())]
+    assert ran == [(w, t) for w in ("2x100", "1x7") for t in ("f32 f32 f32", "bf16 bf16 bf16")]
+    assert run("-w", "2x100", "-w", "1x7", "--time-budget", "1e-9") == 1
+    assert "2x100, types f32: not measured, the 1e-09 s are spent" in capsys.readouterr().err
+
+
+def test_a_models_own_shapes(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(peers.OF, "lion", {"quern": Fixed, "eager": peers.Eager})
+    a = {"dtype": "F32", "shape": [31, 7], "data_offsets": [0, 868]}
+    b = {"dtype": "BF16", "shape": [7], "data_offsets": [868, 882]}
+    text = json.dumps({"a": a, "b": b}).encode()
+    (tmp_path / "two.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(882))
+    assert run("--params", tmp_path / "two.safetensors") == 0
+    assert "lion over two.safetensors: 2 tensors, 224 elements" in capsys.readouterr().out
+
+
+# ---- turns ----
+class Counted:
+    def __init__(self, name, calls):
+        self.name, self.calls = name, calls
+
+    def step(self):
+        self.calls.append(self.name)
+
+
+class Instant(measure.Clock):
+    def step(self, run):
+        run()
+        return 1000.0
+
+
+def test_peers_and_ceilings_take_turns():
+    calls = []
+    counted = [Counted(name, calls) for name in "ab"]
+    session = measure.Session(Instant(False), counted, lambda: calls.append("|"), lambda _: None)
+    session.run(seconds=1e-9, least=6)
+    assert "".join(calls) == "aaabbb" + "ab|" + "b|a" + "|ab" + "ab|" + "b|a" + "|ab"  # behind the warming up
+    assert [len(times.step) for times in session.times] == [6, 6]
+
+
+def test_rounds_end_when_medians_are_known_and_gc_is_as_it_was():
+    import gc
+
+    assert gc.isenabled()
+    was = []
+    session = measure.Session(Instant(False), [Counted("a", [])], lambda: was.append(gc.isenabled()), lambda _: None)
+    session.run(seconds=3600, least=2)
+    assert len(session.order) == 6 and not any(was)  # the fewest that have an interval
+    assert gc.isenabled()
+
+
+def test_the_clock_of_a_processor_waits_for_the_step():
+    import time
+
+    clock = measure.Clock(hot=True)
+    calls = []
+
+    def run():
+        calls.append(1)
+        time.sleep(0.01)
+
+    assert 1e7 <= clock.step(run) < 1e9
+    assert len(calls) == 2  # hot: right behind one that is not timed
+
+
+# ---- refusals ----
+def refused(capsys, status, words, *arguments):
+    assert run(*arguments) == status
+    said = capsys.readouterr()
+    *progress, sentence = said.err.splitlines()
+    assert words in sentence and sentence.startswith("python -m quern.bench: ")
+    assert set(progress) <= {"making data", "checking: quern"} and said.out == ""
+
+
+def test_mistakes_are_told_in_a_sentence(capsys, tmp_path):
+    refused(capsys, 2, "there is no workload gpt2-124; did you mean gpt2-124m?", "-w", "gpt2-124")
+    refused(capsys, 2, "there is no peer foreech; did you mean foreach?", "--peers", "eager,foreech")
+    refused(capsys, 2, "there is no peer qqqq; there are quern, eager", "--peers", "qqqq")
+    refused(capsys, 2, "f16 f16 f32 f32", "-w", "2x9", "--types", "f64")
+    refused(capsys, 1, "two.safetensors: No such file", "--params", tmp_path / "two.safetensors")
+    refused(capsys, 2, "it cannot be written", "--json", tmp_path / "no/such/x.jsonl")
+    refused(capsys, 2, "--threads is 0", "--threads", "0")
+    refused(capsys, 1, "GB are free: choose a smaller workload", "-w", "4x100G")
+    refused(capsys, 1, "PyTorch's .grad is of the parameter's type", "-w", "2x9", "--types", "f32 bf16 f32")
+    assert bench.main(["lino"]) == 2
+    assert "lion" in capsys.readouterr().err
+    assert bench.main(["lion", "--device", "meta"]) == 2
+    assert "it must be cpu or cuda" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        run("--seconds", "-1")
+    assert ended.value.code == 2
+    assert "--seconds is -1" in capsys.readouterr().err
+
+
+def test_a_gpu_that_is_not_there(capsys):
+    assert bench.main(["lion", "--device", f"cuda:{torch.cuda.device_count()}"]) == 3
+    assert f"torch sees {torch.cuda.device_count()} GPUs" in capsys.readouterr().err
+
+
+def script(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_command_is_missing_or_another(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("QUERN_COMMAND", "/nowhere/quern")
+    refused(capsys, 3, "tried /nowhere/quern: not there; QUERN_COMMAND=", "-w", "2x9")
+    monkeypatch.setenv("QUERN_COMMAND", script(tmp_path / "old", """echo '{"version": "0.0.9"}'"""))
+    refused(capsys, 3, f"old: version 0.0.9, the library is {__version__}", "-w", "2x9")
+    monkeypatch.setenv("QUERN_COMMAND", script(tmp_path / "none", "echo hello"))
+    refused(capsys, 3, "none: not quern's command", "-w", "2x9")
+    version = json.dumps({"version": __version__})
+    dies = f"[ $1 = bench ] && echo boom >&2 && exit 7; echo '{version}'"
+    monkeypatch.setenv("QUERN_COMMAND", script(tmp_path / "dies", dies))
+    refused(capsys, 7, "boom", "-w", "2x9")
+
+
+def test_the_command_is_found_where_it_is_built():
+    where = pathlib.Path(os.environ["QUERN_LIBRARY"]).resolve().parents[1]
+    assert pathlib.Path(command.find()) == where / "cli/quern" or os.environ.get("QUERN_COMMAND")
+
+
+def test_a_companion_that_ends_early(tmp_path):
+    with command.Companion(["lion", "--workload", "2x100", "--backend", "cpu"]) as companion:
+        companion.round()
+        companion._process.kill()
+        with pytest.raises(command.CommandError):
+            companion.round()
+    assert companion._process.poll() is not None
+
+
+def test_the_list_of_peers(capsys):
+    assert bench.main(["lion", "--list"]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in peers.LION) and "torch " + torch.__version__.split("+")[0] in said
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("types", ["f32", "bf16 bf16 bf16 f32"])
+def test_on_a_gpu(tmp_path, capsys, types):
+    """Device time, many steps without a wait, and the host alone, for each peer."""
+    path = tmp_path / "g.jsonl"
+    arguments = ["lion", "--device", "cuda", "-w", "64x4K", "--quick", "--peers", "eager,foreach,adamw"]
+    assert bench.main([*arguments, "--types", types, "--json", str(path)]) == 0, capsys.readouterr().err
+    line = json.loads(path.read_text())
+    entries = [line, *(peer for peer in line["peers"] if not peer["absent"])]
+    assert len(entries) >= 3 and line["cache"] == "cold" and line["backend"] == "cuda"
+    for entry in entries:
+        step = entry.get("step", line["fused"])
+        assert len(step["samples_ns"]) == len(entry["wall"]["samples_ns"]) >= 6
+        assert 0 < entry["host"]["median_ns"] < 1e9 and 0 < entry["host_moved"]["median_ns"] < 1e9
+        assert entry["wall"]["median_ns"] > 0.5 * step["min_ns"]
+    eager = line["peers"][0]
+    assert eager["wall"]["median_ns"] > line["wall"]["median_ns"]  # hundreds of launches against one
+    assert line["host_same_ns"] == line["host"]["median_ns"] and not line["impossible"]
+    assert " of many" in quern("report", path, "--peers")
