@@ -6,6 +6,7 @@ waits for a device, and where anything is refused no tensor has been changed."""
 from __future__ import annotations
 
 import ctypes
+import functools
 from array import array
 from collections.abc import Mapping, Sequence
 from ctypes import Structure
@@ -16,10 +17,13 @@ import torch
 from torch import Tensor
 
 from .. import _abi
+from .._library import DTYPES
 from .._ops import Op, Param, Plan
+from .._tensors import Tensors
 from ._calls import Place, as_real, code_of, increment_version, tensors_of
 
 device_of, dtype_of = attrgetter("device"), attrgetter("dtype")
+data_ptr, size, is_contiguous, get_device = Tensor.data_ptr, Tensor.size, Tensor.is_contiguous, Tensor.get_device
 
 Lists = Sequence[Sequence[Tensor]]  # by role; an empty one is not given
 
@@ -138,6 +142,13 @@ class Settings:
         return memory
 
 
+@functools.lru_cache(maxsize=64)
+def _row_major(sizes: tuple[torch.Size, ...], place: tuple[int, int]) -> Tensors:
+    """Tensors of these sizes on that device, but for where they are and how they are stored. Reading a model's shapes
+    costs as much as all the rest of a call, and they are the same at every step."""
+    return Tensors([0] * len(sizes), DTYPES["f32"], sizes, None, place)
+
+
 class _Part:
     """Tensors of one device whose roles are each of one storage type: what one call of the library takes."""
 
@@ -155,11 +166,14 @@ class _Part:
         for index, made in enumerate(self._arrays):
             self.roles[index] = None if made is None else made.address
 
-    def _array(self, name: str, tensors: Sequence[Tensor]) -> Any:
+    def _array(self, name: str, tensors: Sequence[Tensor]) -> Tensors:
         if tensors[0].is_complex():
             tensors = list(map(as_real, tensors))
+        code = code_of(tensors[0].dtype, name)
         try:
-            return tensors_of(tensors, code_of(tensors[0].dtype, name), self.place.key)
+            if not all(map(is_contiguous, tensors)):
+                return tensors_of(tensors, code, self.place.key)
+            return _row_major(tuple(map(size, tensors)), self.place.key).like(list(map(data_ptr, tensors)), code)
         except (RuntimeError, NotImplementedError):  # no storage, or no strides
             for place, tensor in enumerate(tensors):
                 if tensor.layout is not torch.strided:
@@ -183,8 +197,8 @@ class _Part:
 def _parts(op: Op, lists: Lists, settings: Settings) -> list[_Part]:
     """The list cut by device and types. Where there are several, each tensor keeps its number in the whole list: what
     stochastic rounding draws does not depend on the cut."""
-    kinds = [(set(map(device_of, of_role)), set(map(dtype_of, of_role))) for of_role in lists if of_role]
-    if all(len(dtypes) == 1 for _, dtypes in kinds) and len(set().union(*(devices for devices, _ in kinds))) == 1:
+    kinds = [(set(map(get_device, of_role)), set(map(dtype_of, of_role))) for of_role in lists if of_role]
+    if all(devices == kinds[0][0] and len(devices) == len(dtypes) == 1 for devices, dtypes in kinds):
         return [_Part(op, lists, settings, None)]
     groups: dict[tuple, list[int]] = {}
     for place, tensors in enumerate(zip(*(of_role for of_role in lists if of_role))):
