@@ -35,7 +35,7 @@ PYTHON_LANES = {  # lane: the only reasons for which it may skip a case; the ful
     "python-asan": f"{NO_GPU}|{NO_FRAMEWORK}",
     "wheel": "",
     "torch": f"{NO_GPU}|could not import '(deepspeed|cupy)(\\.\\w+)*'.*",
-    "torch-oldest": f"{NO_GPU}|{NO_FRAMEWORK}",
+    "torch-oldest": f"{NO_GPU}|{NO_FRAMEWORK}|before torch 2.5 .*",
 }
 TAP = re.compile(r"^(not )?ok\b\s*(\d*)\s*-?\s*(.*)$", re.M)
 # One thing that a test showed or should have: `skipped` is the reason why it could not, or None.

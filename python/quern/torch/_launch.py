@@ -25,6 +25,7 @@ from ._calls import Place, as_real, code_of, increment_version, tensors_of
 device_of, dtype_of = attrgetter("device"), attrgetter("dtype")
 data_ptr, size, is_contiguous, get_device = Tensor.data_ptr, Tensor.size, Tensor.is_contiguous, Tensor.get_device
 
+_64_BITS = (1 << 64) - 1
 Lists = Sequence[Sequence[Tensor]]  # by role; an empty one is not given
 
 
@@ -38,13 +39,23 @@ def same_length(op: Op, lists: Lists) -> int:
     return n
 
 
+def same_devices(op: Op, lists: Lists) -> None:
+    """ValueError where the tensors that belong together are not on one device."""
+    first = op.roles[0].plural
+    for role, of_role in zip(op.roles, lists):
+        for place, (one, other) in enumerate(zip(of_role, lists[0])):
+            if one.device != other.device:
+                where = f"{role.plural}[{place}] is on {one.device} and {first}[{place}] on {other.device}"
+                raise ValueError(f"{op.name}: {where}")
+
+
 def _pointer(op: Op, param: Param, value: Any, n: int, device: torch.device | None) -> Any:
     """What a pointer param points to, as an object that has its address: a tensor, or an array of one number a
     tensor."""
     if param.type == _abi.PARAM_HOST_U64:
         if len(value) != n:
             raise ValueError(f"{op.name}: {param.name} has {len(value)} numbers for {n} tensors")
-        return array("Q", [number & 0xFFFFFFFFFFFFFFFF for number in value])
+        return array("Q", [number & _64_BITS for number in value])
     if device is not None and value.device != device:
         raise ValueError(f"{op.name}: {param.name} is on {value.device} and a tensor of the list on {device}")
     if param.type == _abi.PARAM_DEVICE_HYPER:
@@ -92,6 +103,8 @@ class Settings:
                 self._pointers[name] = value
             elif isinstance(value, Tensor):
                 self._number(name, value)
+            elif op.params[name].type == _abi.PARAM_U64:
+                op.set(self.params, name, value & _64_BITS)  # torch's ints are signed
             else:
                 op.set(self.params, name, value)
 
@@ -200,14 +213,9 @@ def _parts(op: Op, lists: Lists, settings: Settings) -> list[_Part]:
     kinds = [(set(map(get_device, of_role)), set(map(dtype_of, of_role))) for of_role in lists if of_role]
     if all(devices == kinds[0][0] and len(devices) == len(dtypes) == 1 for devices, dtypes in kinds):
         return [_Part(op, lists, settings, None)]
+    same_devices(op, lists)
     groups: dict[tuple, list[int]] = {}
     for place, tensors in enumerate(zip(*(of_role for of_role in lists if of_role))):
-        for role, tensor in zip((r for r, of_role in zip(op.roles, lists) if of_role), tensors):
-            if tensor.device != tensors[0].device:
-                raise ValueError(
-                    f"{op.name}: {role.plural}[{place}] is on {tensor.device} and {op.roles[0].plural}[{place}] "
-                    f"on {tensors[0].device}"
-                )
         groups.setdefault((tensors[0].device, *map(dtype_of, tensors)), []).append(place)
     settings.number(len(lists[0]))
     return [

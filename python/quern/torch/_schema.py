@@ -49,10 +49,10 @@ def _tensors(roles: Sequence[tuple[Role, str]], many: bool) -> list[str]:
 
 
 def schema(
-    name: str, roles: Sequence[tuple[Role, str]], params: Sequence[Param], many: bool, positional: bool, live: bool
+    name: str, roles: Sequence[tuple[Role, str]], params: Sequence[Param], *, many: bool, positional: bool, live: bool
 ) -> str:
     """What Library.define takes. roles: with the argument's name of each; many: lists of tensors; positional: may
     params be given without their names; live: the overload of that name."""
     settings = [_setting(param, live) for param in params]
     arguments = _tensors(roles, many) + ([] if positional else ["*"]) + settings
-    return f"{name}{'.live' if live else ''}({', '.join(arguments)}) -> ()"
+    return f"{name}({', '.join(arguments)}) -> ()"
