@@ -26,7 +26,8 @@ def test_keywords_and_docs_are_the_descriptions():
         if param.type != _abi.PARAM_DEVICE_HYPER:
             name = "betas" if param.name.startswith("beta") else param.name
             assert name in said and param.doc.split()[0] in quern.jax.lion.__doc__
-    assert {op.name for op in _ops.ops()} <= set(quern.jax.__all__)
+    assert {op.name for op in _ops.ops()} <= set(quern.jax.__all__) & set(dir(quern.jax))
+    assert quern.jax.lion is quern.jax.lion and not hasattr(quern.jax, "lions")
 
 
 def test_jax_is_imported_by_quern_jax_only():

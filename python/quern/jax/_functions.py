@@ -16,7 +16,7 @@ import numpy as np
 from .. import _abi, _ops
 from . import _hyper
 from ._ffi import Call, step, storage_of
-from ._keywords import Keyword, keywords, listing, signature
+from ._keywords import Keyword, entry, keywords, listing, signature, split
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,6 @@ class Values:
         self.lists: dict[str, np.ndarray] = {}  # on the host, one a leaf
         for name, value in given.items():
             param = op.params[name]
-            if param.type == _abi.PARAM_U64 and _hyper.is_number(value) and int(value) != value:
-                raise TypeError(f"{op.name}: {name} is {value!r}, it must be an integer")
             if param.hyper_offset is not None:
                 if _hyper.is_number(value):
                     self.known[name] = value
@@ -96,16 +94,15 @@ class Values:
             elif isinstance(value, jax.Array):
                 raise TypeError(f"{op.name}: {name} is an array; it is compiled in, so it must be known on the host")
             else:
-                self.fixed[name] = param_value(op, param, value)
+                self.fixed[name] = _fixed(op, param, value)
 
 
-def param_value(op: _ops.Op, param: _ops.Param, value):
-    """A param that is compiled in, as a value that can be hashed. TypeError, ValueError where it cannot be one."""
+def _fixed(op: _ops.Op, param: _ops.Param, value):
+    """A param that is compiled in, as a value that can be hashed. TypeError, ValueError as Op.set."""
     params = op.defaults()
     op.set(params, param.name, value)
-    if param.type == _abi.PARAM_ENUM:
-        return value
-    return {_abi.PARAM_BOOL: bool, _abi.PARAM_U64: int}.get(param.type, float)(getattr(params, param.name))
+    held = getattr(params, param.name)
+    return {_abi.PARAM_BOOL: bool(held), _abi.PARAM_ENUM: value}.get(param.type, held)
 
 
 def _program(op: _ops.Op, leaves: dict[int, list], values: Values) -> Program:
@@ -190,7 +187,7 @@ One array or a tree of arrays a role, all trees of one structure:
 {listing(roles)}
 Types, in that order: {rows}.
 
-{listing([keyword.doc() for keyword in settings])}
+{listing([entry(word) for word in settings])}
     donate (bool): the arrays of the roles that are written may be used up, so that the step is in place and nothing is
         copied. Inside a jit of your own this has no effect: there `donate_argnums` of that jit does it.
 
@@ -204,15 +201,15 @@ arrays are checked on the CPU when the step runs (ValueError or jax.errors.JaxRu
 def function(op: _ops.Op) -> Callable:
     """The op as a function of this module's package."""
     settings = keywords(op)
-    accepted = signature(op, settings, op.roles, donate=False)
+    accepted = signature(settings, op.roles, donate=False)
 
     def run(*args, **kwargs):
         bound = accepted.bind(*args, **kwargs)
         bound.apply_defaults()
         said = bound.arguments
         given: dict[str, object] = {}
-        for keyword in settings:
-            given.update(keyword.split(op, said[keyword.name]))
+        for word in settings:
+            given.update(split(op, word, said[word.name]))
         trees = {
             role.index: said[role.plural] for role in op.roles if not role.optional or said[role.plural] is not None
         }

@@ -21,13 +21,12 @@ def is_number(value) -> bool:
 
 
 def base(op: _ops.Op, values: dict[str, object]) -> np.ndarray:
-    """The struct as 32-bit words, with the defaults where nothing is known yet."""
-    struct, defaults = op.Hyper(), op.defaults()
+    """The struct as 32-bit words, with the defaults where nothing is known yet. TypeError, ValueError as Op.set."""
+    struct, params = op.Hyper(), op.defaults()
     for name, _ in op.Hyper._fields_:
-        setattr(struct, name, getattr(defaults, name))
         if name in values:
-            value = values[name]
-            setattr(struct, name, float(value) if op.params[name].type == _abi.PARAM_DOUBLE else int(value) % 2**64)
+            op.set(params, name, values[name])
+        setattr(struct, name, getattr(params, name))
     return np.frombuffer(bytes(struct), np.uint32)
 
 

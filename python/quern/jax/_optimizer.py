@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from .. import _ops
 from ._functions import apply
-from ._keywords import keywords, listing, signature
+from ._keywords import entry, keywords, listing, signature, split
 
 _OP = _ops.op("lion")
 _STEP = "step"
@@ -31,7 +31,7 @@ class LionState(NamedTuple):
 
 
 class Lion:
-    __signature__ = signature(_OP, _SETTINGS, exp_avg_dtype=None, master_weights=False)
+    __signature__ = signature(_SETTINGS, exp_avg_dtype=None, master_weights=False)
     __doc__ = f"""{_OP.brief[0].upper()}{_OP.brief[1:]}, with its state.
 
     opt = quern.jax.Lion(1e-4, weight_decay=0.1)
@@ -45,19 +45,19 @@ class Lion:
 This is no optax.GradientTransformation: those return updates, which somebody else adds, and a fused step has no
 updates to return. `apply` takes its arguments in the order of optax's update and returns the new params.
 
-{listing([k.doc() for k in _SETTINGS])}
+{listing([entry(word) for word in _SETTINGS])}
     lr may also be a schedule, a function of the step's number (from 0) as optax has them.
     exp_avg_dtype: of the momenta; None: float32, whatever the params are.
     master_weights: keep an f32 original of every 16-bit param."""
 
-    def __init__(self, *args, **kwargs) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         bound = type(self).__signature__.bind(*args, **kwargs)
         bound.apply_defaults()
         self._exp_avg_dtype = jnp.dtype(bound.arguments["exp_avg_dtype"] or jnp.float32)
         self._master_weights = bool(bound.arguments["master_weights"])
         self._given: dict[str, object] = {}
-        for keyword in _SETTINGS:
-            self._given.update(keyword.split(_OP, bound.arguments[keyword.name]))
+        for word in _SETTINGS:
+            self._given.update(split(_OP, word, bound.arguments[word.name]))
         self._lr: object | Callable = self._given["lr"]
 
     def init(self, params) -> LionState:
