@@ -7,21 +7,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import quern  # noqa: E402
+from torch_models import give_grads, parameters  # noqa: E402
 from torch_oracle import lion, same_bits  # noqa: E402
 
 Lion = quern.torch.Lion
-SHAPES = [(7, 5), (64,), (), (1,), (3, 4, 5), (0, 3), (33, 31), (1000,)]
-
-
-def parameters(shapes=SHAPES, dtype=torch.float32, seed=0, scale=0.02):
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.nn.Parameter((torch.randn(shape, generator=generator) * scale).to(dtype)) for shape in shapes]
-
-
-def give_grads(params, seed, dtype=None):
-    generator = torch.Generator().manual_seed(1000 + seed)
-    for p in params:
-        p.grad = torch.randn(p.shape, generator=generator).to(dtype or p.dtype)
 
 
 def follow(params, optimizer, n, **options):

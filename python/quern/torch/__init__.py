@@ -4,6 +4,7 @@ registers the ops under it. Nothing is compiled against PyTorch."""
 
 from __future__ import annotations
 
+from .importers import import_state
 from .lion import Lion
 
-__all__ = ["Lion"]
+__all__ = ["Lion", "import_state"]

@@ -21,14 +21,13 @@ class GroupPlan:
     """What was found out about a group at its last step that was not like the one before. `kind`: the options that
     decide how lists are formed. Raises what _options.fill does."""
 
-    def __init__(self, op: Op, group: dict[str, Any], lists: list[ParameterList], kind: tuple) -> None:
+    def __init__(self, op: Op, group: dict[str, Any], kind: tuple) -> None:
         self._op = op
         self._params = list(group["params"])
-        present = {id(member.param) for made in lists for member in made.members}
-        self._absent = [param for param in self._params if id(param) not in present]
+        self._absent = [param for param in self._params if param.grad is None]
         self._kind = kind
         self.values: dict[str, Any] | None = None  # as they are in params
-        self.lists = lists
+        self.lists: list[ParameterList] = []
         self.params = op.defaults()  # of all lists, but for the pointers
 
     def fits(self, group: dict[str, Any], kind: tuple) -> bool:
@@ -48,8 +47,8 @@ class GroupPlan:
         self.is_live = bool(self.on_device) or bool(group["capturable"])
         if values != self.values:
             self.values = None
+            self.params.hyper = None  # or the library would not look at the numbers
             _options.fill(self._op, self.params, values)
-            self.workspaces = [self._op.workspace_bytes(self.params, len(made)) for made in self.lists]
             self.values = values
 
     def is_capturable(self, group: dict[str, Any]) -> bool:

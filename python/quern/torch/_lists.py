@@ -9,8 +9,8 @@ are compared with what the plan was made for. Whatever differs makes a new list,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from ctypes import Structure, addressof, c_uint64
+from collections.abc import Sequence
+from ctypes import Structure, addressof, byref, c_uint64
 from dataclasses import dataclass
 from operator import is_, itemgetter
 
@@ -18,19 +18,23 @@ import torch
 from torch import Tensor
 
 from .. import _abi
+from .._library import lib
 from .._ops import Op, Plan
 from ._calls import Place, as_real, code_of, tensors_of
+from ._sharded import Sharding, check_grad, local, sum_over_shards
 from ._watch import CHANGED, SAME, ListWatch, has_table, watch
 
 
 @dataclass(frozen=True)
 class Member:
-    """One parameter of a list. `place` is its number among all of the optimizer's, `label` how errors call it."""
+    """One parameter of a list. `place` is its number among all of the optimizer's, `label` how errors call it;
+    `first_element` is where in the whole tensor begins what is held here."""
 
     param: Tensor
     state: dict
     place: int
     label: str
+    first_element: int = 0
 
 
 def same_layout(one: Tensor, other: Tensor) -> bool:
@@ -41,8 +45,8 @@ def same_layout(one: Tensor, other: Tensor) -> bool:
 
 
 class ParameterList:
-    """See the head of this file. `entries`: by the role's name, the key in the state of what the op writes. `local`
-    gives what this process holds of a tensor; None: all of it. Raises what the library refuses, with the parameters'
+    """See the head of this file. `entries`: by the role's name, the key in the state of what the op writes. `sharding`:
+    the tensors are DTensors, all sharded so; None: plain tensors. Raises what the library refuses, with the parameters'
     names, before anything is written."""
 
     def __init__(
@@ -51,10 +55,10 @@ class ParameterList:
         params: Structure,
         members: list[Member],
         entries: dict[str, str],
-        local: Callable[[Tensor], Tensor] | None = None,
+        sharding: Sharding | None = None,
     ) -> None:
         self.op, self.members = op, members
-        self._local = local
+        self._sharding = sharding
         self._tensors = [member.param for member in members]
         self._states = [member.state for member in members]
         self._entries = list(entries)
@@ -67,20 +71,21 @@ class ParameterList:
         self._lazy = [k for k, tensor in enumerate(given) if tensor.is_complex() or tensor.numel() == 1]
         self.place = Place(given[0].device)
         self._ids = (c_uint64 * len(members))(*(member.place for member in members))
+        self._first_elements = (c_uint64 * len(members))(*(member.first_element for member in members))
         self._grads = self._usable(self._unwrap([tensor.grad for tensor in self._tensors]), given)
         self._grad_dtype = self._grads[0].dtype
         held = list(map(self._unwrap, self._held))
         self._plan = self._make_plan(params, {"param": given, "grad": self._grads, **dict(zip(entries, held))})
         self._grads_moved = False  # since the plan was last told
         self._whole = None
-        if self._local is None and has_table(self._tensors):
+        if sharding is None and has_table(self._tensors):
             self._whole = ListWatch(self._arrays, self._tensors, self._states, entries)
 
     def __len__(self) -> int:
         return len(self.members)
 
     def _unwrap(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        return tensors if self._local is None else list(map(self._local, tensors))
+        return tensors if self._sharding is None else list(map(local, tensors))
 
     @torch.no_grad()
     def _usable(self, grads: Sequence[Tensor], params: Sequence[Tensor]) -> list[Tensor]:
@@ -126,8 +131,12 @@ class ParameterList:
                 if followed != CHANGED and not any(self._tensors[k].grad.is_neg() for k in self._lazy):
                     self._grads_moved |= followed != SAME
                     return True
-            given = self._unwrap(self._tensors)
-            if not self._take_grads(self._unwrap([tensor.grad for tensor in self._tensors]), given):
+            given, grads = self._unwrap(self._tensors), [tensor.grad for tensor in self._tensors]
+            if self._sharding is not None:
+                for member, grad in zip(self.members, grads):
+                    if grad is not None:
+                        check_grad(member.param, grad, member.label)
+            if not self._take_grads(self._unwrap(grads), given):
                 return False
             if self._watches["param"].follow(given) != SAME:
                 return False
@@ -152,16 +161,35 @@ class ParameterList:
         self._grads_moved |= followed != SAME
         return True
 
-    def step(self, params: Structure, workspace_bytes: int = 0) -> None:
+    def prepare(self, params: Structure) -> None:
+        """Compiles and loads what a step with these params needs."""
+        lib.qn_op_prepare(self.op.info, byref(self.place.current()), byref(params), len(self), self.roles)
+
+    def _agreement(self, params: Structure) -> Tensor | None:
+        """Where each process holds a part only, what an op counts in whole tensors, summed over the parts."""
+        if self._sharding is None or not self.op.workspace_bytes(params, len(self)):
+            return None
+        counts = torch.empty(2 * len(self), dtype=torch.int64, device=self.place.device)
+        count = getattr(lib, f"qn_{self.op.name}_count")
+        roles = self.roles[: len(self.op.roles)]
+        count(byref(self.place.current()), byref(params), len(self), *roles, counts.data_ptr())
+        sum_over_shards(counts, self._sharding.groups)
+        return counts
+
+    def step(self, params: Structure) -> None:
         """The plan's step over the gradients that were gathered."""
-        workspace = self.place.lend(workspace_bytes)
-        params.tensor_id = addressof(self._ids)
+        params.tensor_id, params.first_element = addressof(self._ids), addressof(self._first_elements)
+        counts = self._agreement(params)
+        if counts is not None:
+            params.agreement = counts.data_ptr()
+        workspace = self.place.lend(self.op.workspace_bytes(params, len(self)))
         try:
             self._plan.step(self.place.current(), params, self._moved if self._grads_moved else None)
         except (ValueError, TypeError, RuntimeError) as error:
             self._grads_moved = True  # what the plan has taken of it is not known
             raise self._named(error) from None
         finally:
+            params.agreement = None
             self._grads = ()
-            del workspace  # torch's allocator keeps it for the stream until the kernels have run
+            del workspace, counts  # torch's allocator keeps them for the stream until the kernels have run
         self._grads_moved = False

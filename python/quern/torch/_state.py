@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from .._ops import op
 from ._lists import same_layout
+from ._sharded import is_sharded
 
 LION = op("lion")
 # The state's entries that the op writes, by the names that frameworks have for its roles.
@@ -59,6 +60,11 @@ def _wrapped(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]
     params = [param for group in optimizer.param_groups for param in group["params"]]
     for key, param in zip(saved, params) if len(saved) == len(params) else ():
         for name, value in state_dict["state"].get(key, {}).items():
+            if name in ENTRIES.values() and is_sharded(value) != is_sharded(param):
+                raise ValueError(
+                    f"quern: of parameter {key} and its {name} in the state that is loaded one is a DTensor and the "
+                    "other is not: use torch.distributed.checkpoint.state_dict, which goes between the two"
+                )
             if name in ENTRIES.values() and value.shape != param.shape:
                 raise ValueError(
                     f"quern: parameter {key} has the shape {tuple(param.shape)} and its {name} in the state that is "

@@ -5,6 +5,7 @@ together. How a list is stepped is _lists.py's business; the arithmetic is the l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from ctypes import Structure
 from operator import is_
 from typing import Any
 
@@ -16,6 +17,7 @@ from . import _options, _state
 from ._calls import increment_version, is_capturing
 from ._groups import GroupPlan, Numbers, Scaler
 from ._lists import Member, ParameterList
+from ._sharded import Sharding, check_grad, first_element, is_sharded
 from ._state import ENTRIES, LION
 
 _DEFAULT = {name: param.default for name, param in LION.params.items()}
@@ -124,9 +126,9 @@ class Lion(Optimizer):
         names = self.param_groups[index].get("param_names")
         return f"parameter {k} of group {index}" + (f", {names[k]!r}" if names else "")
 
-    def _members(self, index: int) -> dict[tuple, list[Member]]:
+    def _members(self, index: int) -> Iterable[tuple[Sharding | None, list[Member]]]:
         """A group's parameters that have a gradient, by what one call takes together."""
-        lists: dict[tuple, list[Member]] = {}
+        lists: dict[tuple, tuple[Sharding | None, list[Member]]] = {}
         before = sum(len(group["params"]) for group in self.param_groups[:index])
         group = self.param_groups[index]
         for k, param in enumerate(group["params"]):
@@ -141,23 +143,28 @@ class Lion(Optimizer):
                 )
             if grad.device != param.device:
                 raise ValueError(f"quern: {label} is on {param.device} and its gradient on {grad.device}")
+            sharding = None
+            if is_sharded(param):
+                check_grad(param, grad, label)
+                sharding = Sharding(param)
             state = self._state_of(param, group)
             stored = tuple((name, state[name].dtype) for name in ENTRIES.values() if name in state)
-            key = (param.device, param.dtype, grad.dtype, stored)
-            lists.setdefault(key, []).append(Member(param, state, before + k, label))
-        return lists
+            key = (param.device, param.dtype, grad.dtype, stored, sharding and sharding.key)
+            lists.setdefault(key, (sharding, []))[1].append(
+                Member(param, state, before + k, label, first_element(param))
+            )
+        return lists.values()
 
     def _plan_of(self, index: int, group: dict[str, Any]) -> GroupPlan:
-        """The group's plan, made anew where the one before does not fit any more; what it refuses is raised."""
+        """The group's plan, made anew where the one before does not fit any more; what is refused is raised."""
         kind = (group["momentum_dtype"], group["master_weights"])
         plan = self._plans.pop(index, None)
         if plan is None or not plan.fits(group, kind):
-            params = LION.defaults()
-            lists = []
-            for members in self._members(index).values():
+            plan = GroupPlan(LION, group, kind)
+            plan.take_options(group)
+            for sharding, members in self._members(index):
                 entries = {role: name for role, name in ENTRIES.items() if name in members[0].state}
-                lists.append(ParameterList(LION, params, members, entries))
-            plan = GroupPlan(LION, group, lists, kind)
+                plan.lists.append(ParameterList(LION, plan.params, members, entries, sharding))
         plan.take_options(group)
         return plan
 
@@ -178,13 +185,22 @@ class Lion(Optimizer):
             self._numbers.bring_up(index, group, plan)
         return plans
 
+    def _point(self, index: int, plan: GroupPlan, device: torch.device, scaler: Scaler) -> Structure:
+        """The group's params with what lies on a list's device."""
+        params = plan.params
+        params.grad_scale, params.found_inf = scaler.addresses(device)
+        params.hyper = self._numbers.address(index, device) if plan.is_live else None
+        return params
+
     # ---- a step ----
     def prepare(self) -> None:
-        """Does now what a step would do the first time: makes the state of parameters that have a gradient,
-        compiles their kernels, and, with capturable, writes lr, betas and weight_decay to device memory where they
-        have changed. To be called before a graph is captured, and between replays after such a number was changed
-        here."""
-        self._fitting_plans()
+        """Does now what a step would do the first time: makes the state of parameters that have a gradient, compiles
+        their kernels, and, with capturable, writes lr, betas and weight_decay to device memory where they have changed.
+        To be called before a graph is captured, and between replays after such a number was changed here."""
+        scaler = Scaler(self)
+        for index, plan in enumerate(self._fitting_plans()):
+            for made in plan.lists:
+                made.prepare(self._point(index, plan, made.place.device, scaler))
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step. closure: evaluates the model anew and returns the loss, which is returned.
@@ -199,11 +215,7 @@ class Lion(Optimizer):
         scaler = Scaler(self)
         for index, (plan, group) in enumerate(zip(plans, self.param_groups)):
             self._numbers.advance(index, group, plan)
-            params = plan.params
-            for made, workspace_bytes in zip(plan.lists, plan.workspaces):
-                device = made.place.device
-                params.grad_scale, params.found_inf = scaler.addresses(device)
-                params.hyper = self._numbers.address(index, device) if plan.is_live else None
-                made.step(params, workspace_bytes)
+            for made in plan.lists:
+                made.step(self._point(index, plan, made.place.device, scaler))
                 increment_version(made.written)
         return loss
