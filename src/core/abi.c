@@ -11,6 +11,8 @@
   X(qn_device)                                                                                                         \
   X(qn_device_info)                                                                                                    \
   X(qn_exec)                                                                                                           \
+  X(qn_object_calls)                                                                                                   \
+  X(qn_object_part)                                                                                                    \
   X(qn_op_info)                                                                                                        \
   X(qn_op_param)                                                                                                       \
   X(qn_op_tensor)                                                                                                      \
