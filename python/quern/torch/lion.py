@@ -148,6 +148,9 @@ class Lion(Optimizer):
                 check_grad(param, grad, label)
                 sharding = Sharding(param)
             state = self._state_of(param, group)
+            for name in ENTRIES.values():
+                if name in state and state[name].device != param.device:
+                    raise ValueError(f"quern: {label} is on {param.device} and its {name} on {state[name].device}")
             stored = tuple((name, state[name].dtype) for name in ENTRIES.values() if name in state)
             key = (param.device, param.dtype, grad.dtype, stored, sharding and sharding.key)
             lists.setdefault(key, (sharding, []))[1].append(
