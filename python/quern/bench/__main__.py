@@ -145,8 +145,8 @@ def _device(name: str | None):
         count = torch.cuda.device_count()
         if (device.index or 0) >= count:
             raise RuntimeError(f"{device} is asked for, and torch sees {count} GPUs")
-        torch.cuda.set_device(device)
         device = torch.device("cuda", device.index or 0)
+        torch.cuda.set_device(device)  # takes no device without an index
     return device
 
 
