@@ -8,7 +8,7 @@ SETUP ?= -Dprefix=$(PREFIX)
 MESON = tools/meson.sh
 
 .DEFAULT_GOAL := build
-.PHONY: help demo test test-torch wheel build dev bench check install clean format setup
+.PHONY: help demo test test-torch wheel hf-kernel build dev bench check install clean format setup
 
 help:   ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 18
@@ -27,6 +27,9 @@ test-torch:   ## the Python package with the newest PyTorch, JAX and kernels, an
 wheel:   ## dist/: the Python wheel and the source archive, installed elsewhere and tried
 	tools/setup.sh python
 	tools/wheel.sh
+
+hf-kernel: build   ## build/hf-kernel/lion: Lion as a kernel of Hugging Face's kernels
+	python3 tools/hf_kernel.py $(BUILD)/src/libquern.so $(BUILD)/hf-kernel/lion
 
 setup:   ## install what building needs (make test installs what testing needs besides)
 	tools/setup.sh demo

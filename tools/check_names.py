@@ -20,9 +20,11 @@ import sys
 GENERATED = {  # name: the file that makes it
     "all_ops.h": "src/meson.build",
     "ops.h": "src/meson.build",
+    "build.toml": "tools/hf_kernel.py",
     "embedded.c": "tools/embed.py",
     "embedded_ceilings.c": "tools/embed.py",
     "embedded_golden.c": "tools/embed.py",
+    "metadata.json": "tools/hf_kernel.py",
     "mutants.h": "workbench/meson.build",
     "verbs.h": "cli/meson.build",
     "commit.h": "workbench/meson.build",

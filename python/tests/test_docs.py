@@ -14,6 +14,11 @@ pytest.importorskip("ml_dtypes")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^```python(?: (\w+))?\n(>>> .*?)^```$", re.M | re.S)
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if FENCE.search(path.read_text(encoding="utf-8")))
+RUNS = [  # a page's plain blocks, and all of its blocks where some need PyTorch
+    pytest.param(path, needs, id=f"{path.stem}-{needs or 'plain'}")
+    for path in PAGES
+    for needs in sorted({found[1] for found in FENCE.finditer(path.read_text(encoding="utf-8"))}, key=str)
+]
 
 
 def test_no_block_is_left_out():
@@ -21,8 +26,7 @@ def test_no_block_is_left_out():
     assert len(FENCE.findall(text)) == text.count("```python") > 3
 
 
-@pytest.mark.parametrize("needs", [None, "torch"])
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize(("path", "needs"), RUNS)
 def test_examples(path, needs):
     if needs:
         pytest.importorskip(needs)
