@@ -127,6 +127,25 @@ def test_storage_types_may_mix(rng):
     assert_same(lists[2], want[1])
 
 
+def test_kinds_that_the_buffer_protocol_knows_may_mix(rng):
+    lists = [list(pair) for pair in zip(*(oracle.lists(rng, [(9,)], (kind, kind, "float32")) for kind in ("f4", "f2")))]
+    lists = [[arrays[0] for arrays in part] for part in lists]
+    want = expected(lists, **HYPER)
+    quern.lion_(*lists, **HYPER)
+    assert_same(lists[0], want[0])
+
+
+def test_gradients_may_be_read_only(rng):
+    lists = oracle.lists(rng, [(9,), (3, 3)])
+    want = expected(lists)
+    for gradient in lists[1]:
+        gradient.flags.writeable = False
+    quern.lion_(*lists)
+    assert_same(lists[0], want[0])
+    quern.lion_(lists[0][0], DLPack(lists[1][0]), lists[2][0])
+    quern.lion_(lists[0][0], Interface(lists[1][0]), lists[2][0])
+
+
 def test_masters_where_there_are_some(rng):
     lists = mixed(rng)
     masters = [None if p.dtype == np.float32 else p.astype(np.float32) for p in lists[0]]

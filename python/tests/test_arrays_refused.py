@@ -170,6 +170,11 @@ def test_overlap_across_kinds():
     lists = mixed()
     lists[1][1] = lists[0][0].view(BF16).reshape(-1)[30:].reshape(6, 5)
     refused(ValueError, "share memory, and at least one of them is written", lists)
+    lists = mixed()  # what is read begins first
+    memory = np.zeros(200, np.uint8)
+    lists[1][1] = memory[:60].view(BF16).reshape(6, 5)
+    lists[0][0] = memory[40:160].view(np.float32).reshape(6, 5)
+    refused(ValueError, "lion: grad[1] (0x", lists)
 
 
 def test_shared_gradients_are_fine():

@@ -269,6 +269,9 @@ def test_arrays_that_are_ordered_elsewhere_are_waited_for(play):
     assert calls() == ["cuStreamSynchronize", "cuLaunchKernel", "cuStreamSynchronize"]
     quern.lion_(Tensor(0), Tensor(0), Interface(0, S0))
     assert calls() == ["cuLaunchKernel"]
+    launches()
+    quern.lion_(Interface(0, T0), Tensor(0), Interface(0, T0))   # whichever comes first
+    assert launches() == [(0, S0)]
     """)
 
 
