@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from . import _dlpack, _streams
 from ._library import DTYPES, KINDS
@@ -71,7 +71,7 @@ def listed(name: str, value: object) -> tuple[Sequence[object], bool]:
 
 
 def _a(value: object) -> str:
-    """ "None", "a str", "an int"."""
+    """What it is, for a sentence: None, a str, an int."""
     if value is None:
         return "None"
     kind = type(value).__qualname__
@@ -108,6 +108,11 @@ def _from_numpy(name: str, array) -> View:
 
 
 # ---- PyTorch, and what looks like its tensors ----
+def _torch_dtype(dtype: object) -> str:
+    """As the others call it: of torch.float32, float32."""
+    return str(dtype).rpartition(".")[2]
+
+
 def _device_from_name(name: str, device: object) -> tuple[int, int]:
     kind, _, index = str(device).partition(":")
     if kind in ("cpu", "cuda", "gpu"):
@@ -126,7 +131,7 @@ def _from_pointer(name: str, array, order: _streams.Order, written: bool) -> Vie
         address = array.data_ptr()
     except RuntimeError as error:  # a wrapper without memory of its own
         raise TypeError(f"{name} ({type(array).__qualname__}) has no memory of its own: {error}") from None
-    dtype = str(array.dtype).rpartition(".")[2]
+    dtype = _torch_dtype(array.dtype)
     if device[0] == CUDA and is_torch:
         order.note_framework(device[1], _streams.TORCH, written)
     item_bytes = array.element_size() if callable(getattr(array, "element_size", None)) else 0
@@ -245,29 +250,62 @@ def view(name: str, array, order: _streams.Order, written: bool) -> View | Later
     return _from_dlpack_now_or_later(name, array, written)
 
 
+# ---- lists of one kind: the common case, at a third of the price of `view` ----
+Uniform = tuple[list[int], int, tuple[int, int], list[Sequence[int]]]  # addresses, code, device, shapes
+
 _begin = ctypes.c_char.from_buffer
 _address = ctypes.addressof
-_numpy_codes: dict[object, int] = {}  # by numpy.dtype
+_codes: dict[object, int] = {}  # by numpy.dtype and torch.dtype
 
 
-def numpy_uniform(arrays: Sequence[object]) -> tuple[list[int], int, list[Sequence[int]]] | None:
-    """(addresses, code, shapes) where all are NumPy arrays of one storage type, row-major, not empty and not read-only:
-    the common case, at a third of the price of `view`. None: look at them one by one."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None or set(map(type, arrays)) != {numpy.ndarray}:
-        return None
-    dtypes = {array.dtype for array in arrays}  # type: ignore[attr-defined]
+def uniform(arrays: Sequence[object], order: _streams.Order, written: bool) -> Uniform | None:
+    """What there is to say of a list whose arrays are all NumPy's, or all PyTorch's, of one storage type, on one
+    device, row-major, and with nothing odd about them. None: look at them one by one."""
+    kinds = set(map(type, arrays))
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None and kinds == {numpy.ndarray}:
+        return _uniform_numpy(arrays)
+    if torch is not None and kinds and kinds <= {torch.Tensor, torch.nn.Parameter}:
+        return _uniform_torch(torch, arrays, order, written)
+    return None
+
+
+def _one_code(arrays: Sequence, name_of: Callable[[object], str]) -> int | None:
+    dtypes = {array.dtype for array in arrays}
     if len(dtypes) != 1:
         return None
     dtype = dtypes.pop()
-    code = _numpy_codes.get(dtype)
+    code = _codes.get(dtype)
     if code is None:
-        code = STORAGE.get(_numpy_dtype(dtype), (None, 0))[0]
-        if code is None:
-            return None
-        _numpy_codes[dtype] = code
+        code = STORAGE.get(name_of(dtype), (None, 0))[0]
+        if code is not None:
+            _codes[dtype] = code
+    return code
+
+
+def _uniform_numpy(arrays: Sequence) -> Uniform | None:
+    code = _one_code(arrays, _numpy_dtype)
+    if code is None:
+        return None
     try:
         # The buffer protocol refuses what is read-only or not row-major, and ctypes what is empty.
-        return [_address(_begin(array)) for array in arrays], code, [array.shape for array in arrays]  # type: ignore
+        return [_address(_begin(array)) for array in arrays], code, CPU_DEVICE, [array.shape for array in arrays]
     except (TypeError, ValueError, BufferError):
         return None
+
+
+def _uniform_torch(torch, arrays: Sequence, order: _streams.Order, written: bool) -> Uniform | None:
+    code = _one_code(arrays, _torch_dtype)
+    devices = {array.device for array in arrays}
+    if code is None or len(devices) != 1:
+        return None
+    strided = torch.strided
+    if not all(array.layout is strided and array.is_contiguous() and not array.is_neg() for array in arrays):
+        return None
+    place = devices.pop()
+    if place.type not in ("cpu", "cuda"):
+        return None
+    device = CPU_DEVICE if place.type == "cpu" else (CUDA, place.index)
+    if device[0] == CUDA:
+        order.note_framework(device[1], _streams.TORCH, written)
+    return [array.data_ptr() for array in arrays], code, device, [array.shape for array in arrays]

@@ -30,10 +30,10 @@ class Column:
         self.arrays, alone = _arrays.listed(words, argument)
         self.uniform: Key | None = None
         self.views: list | None = None
-        quick = _arrays.numpy_uniform(self.arrays)
+        quick = _arrays.uniform(self.arrays, order, role.written)
         if quick:
-            self.addresses, code, self.shapes = quick
-            self.uniform = (code, _arrays.CPU_DEVICE)
+            self.addresses, code, device, self.shapes = quick
+            self.uniform = (code, device)
             self.strides = None
             return
         self.views = []

@@ -84,14 +84,20 @@ class Interface:
     def __dlpack_device__(self):
         return (2, self.index)
 
+class Place(str):
+    """A torch.device."""
+    type = "cuda"
+    index = property(lambda self: int(self[-1]))
+
 class Tensor:
     layout, dtype = "strided", "torch.float32"
     def __init__(self, index, n=8):
-        self.shape, self.device, self.pointer = (n,), f"cuda:{index}", memory(index, n)
+        self.shape, self.device, self.pointer = (n,), Place(f"cuda:{index}"), memory(index, n)
         self.version, self.inference = 0, False
     def data_ptr(self): return self.pointer
     def stride(self): return (1,)
     def is_neg(self): return False
+    def is_contiguous(self): return True
     def is_inference(self): return self.inference
     def element_size(self): return 4
 
@@ -103,6 +109,7 @@ class Stream:
 def torch():
     made = types.ModuleType("torch")
     made.Tensor, made.strided, made.uint8 = Tensor, "strided", "uint8"
+    made.nn = types.SimpleNamespace(Parameter=Tensor)
     made.cuda = types.SimpleNamespace(current_stream=lambda index: Stream(CURRENT[index]))
     made.get_num_threads = lambda: 1
     made.device = lambda kind, index: index
