@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # figures.sh ROOT BESIDE_PYTORCH - the figures that docs/numerics.md cites stand in files in results/, and the programs
-# that made these files make them again.
+# that made these files make them again (what takes longer than a test may is held by a test of its own).
 set -u
 root=$1 beside_pytorch=$2
 . "$root/tests/tap.sh"
@@ -26,4 +26,29 @@ beside_cited() {
   [ -s "$work/page" ] && diff "$work/page" "$work/file"
 }
 check "docs/numerics.md cites them too" beside_cited
+
+# The functions of src/base/maths.h: "| `exp` | 0.8763 | -27.3443165 | 0.995815 |" and "Worst error 0.8763" above qn_exp
+# against the lines of what build/tests/maths_all measured (tests/maths.c holds that file against the functions), and
+# the header's coefficients against the script that fits them.
+maths_cited() {
+  awk -F' *[|] *' '/^\| `[a-z0-9]+` \| [0-9.]+ \|/ { gsub("`", ""); print $2, $3, $4, $5 }' "$root/docs/numerics.md" >"$work/page"
+  awk -F, 'NR > 1 { print $1, $3, $5, $7 }' "$root/results/maths.csv" >"$work/file"
+  [ -s "$work/page" ] && diff "$work/page" "$work/file"
+}
+check "docs/numerics.md cites results/maths.csv" maths_cited
+maths_beside() {
+  awk 'match($0, /Worst error [0-9.]*[0-9]/) { worst = substr($0, RSTART + 12, RLENGTH - 12) }
+    match($0, /^QN_FN qn_f32 qn_[a-z0-9]+\(/) && worst { print substr($0, 17, RLENGTH - 17), worst; worst = "" }
+    ' "$root/src/base/maths.h" | sort >"$work/header"
+  awk -F, 'NR > 1 { print $1, $3 }' "$root/results/maths.csv" | sort >"$work/file"
+  diff "$work/header" "$work/file"
+}
+check "src/base/maths.h says the same beside each function" maths_beside
+maths_fitted() {
+  python3 "$root/tools/fit_maths.py" >"$work/fit" && [ "$(grep -c '^  ' "$work/fit")" -ge 13 ] || return 1
+  for number in $(sed -n 's/^  //p' "$work/fit"); do
+    grep -qF -- "${number#-}" "$root/src/base/maths.h" || { echo "# $number is not there" && return 1; }
+  done
+}
+check "tools/fit_maths.py makes the coefficients of src/base/maths.h" maths_fitted
 finish

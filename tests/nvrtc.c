@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nvrtc.c ARCH - compiles every op's device kernels for one GPU architecture, no GPU needed: each row of the type table
- * with each option that changes the kernel, as a launch would, and the unfused forms. Registers and spills stand in
- * each line; a spill fails. */
+ * with each option that changes the kernel, as a launch would, and the unfused forms; then src/base/maths.h. Registers
+ * and spills stand in each line; a spill fails. */
 #include "core/core.h"
 #include "device/backend.h"
+#include "maths.h"
+#include "maths_unit.h"
 #include "op/device_list.h"
 #include "test.h"
 
@@ -120,6 +122,18 @@ static void compile_unfused(const char *arch, const qn_op *op)
   }
 }
 
+/* The functions of base/maths.h, each in a kernel of its own. */
+static void compile_maths(const char *arch)
+{
+  for (int f = 0; f < MATHS_COUNT; f++) {
+    char define[64];
+    const char *const defines[] = {define, NULL};
+    snprintf(define, sizeof define, "QN_MATHS=qn_%s", maths_all[f].name);
+    compile(arch, &(qn_unit){.source = MATHS_UNIT_SOURCE, .defines = defines, .text = MATHS_UNIT_TEXT},
+            maths_all[f].name);
+  }
+}
+
 int main(int argc, char **argv)
 {
   char path[512] = "";
@@ -133,5 +147,6 @@ int main(int argc, char **argv)
     for (size_t row = 0; row < qn_ops[k]->info.n_types; row++) compile_row(argv[1], qn_ops[k], row);
     compile_unfused(argv[1], qn_ops[k]);
   }
+  compile_maths(argv[1]);
   return test_end();
 }

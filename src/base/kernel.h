@@ -85,6 +85,44 @@ QN_FN float qn_bits_float(qn_u32 bits)
 #endif
 }
 
+/* ---- what C says in several operations, and a GPU in one ---- */
+/* x, or low where x is below it, high where x is above it; NaN stays NaN. The bound is not zero. */
+QN_FN float qn_float_no_less(float x, float low)
+{
+#if defined(QN_CUDA_DIALECT) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(low));
+  return y;
+#else
+  return x < low ? low : x;
+#endif
+}
+
+QN_FN float qn_float_no_more(float x, float high)
+{
+#if defined(QN_CUDA_DIALECT) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(high));
+  return y;
+#else
+  return x > high ? high : x;
+#endif
+}
+
+/* 1 / x, correctly rounded, for x from 1 to below 2^126, or NaN. There the seed and one step of Newton's give it, as
+ * they do inside the division itself, without its test for other x and the call behind that. tests/maths_device.c tries
+ * all. */
+QN_FN float qn_float_reciprocal(float x)
+{
+#if defined(QN_CUDA_DIALECT)
+  float seed;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(seed) : "f"(x));
+  return __fmaf_rn(seed, __fmaf_rn(-x, seed, 1.0f), seed);
+#else
+  return 1.0f / x;
+#endif
+}
+
 /* ---- 16-bit storage: to nearest even, subnormals kept, overflow to infinity ---- */
 QN_FN float qn_bf16_float(qn_u16 h) { return qn_bits_float((qn_u32)h << 16); }
 

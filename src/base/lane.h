@@ -100,7 +100,12 @@ QN_FN qn_f32 qn_abs(qn_f32 x)
 #ifndef QN_ORACLE
 QN_FN qn_bits qn_bits_of(qn_f32 x) { return qn_float_bits(x); }
 QN_FN qn_f32 qn_f32_of(qn_bits x) { return qn_bits_float(x); }
+/* x, or the bound where x is beyond it; NaN stays NaN. A bound is not zero. */
+QN_FN qn_f32 qn_no_less(qn_f32 x, float low) { return qn_float_no_less(x, low); }
+QN_FN qn_f32 qn_no_more(qn_f32 x, float high) { return qn_float_no_more(x, high); }
+QN_FN qn_f32 qn_reciprocal(qn_f32 x) { return qn_float_reciprocal(x); } /* 1 / x for x from 1 to below 2^126, or NaN */
 #endif
+QN_FN int qn_any(qn_mask where) { return where; }
 
 /* The 64-bit product of every lane with m: the low halves, and the high ones through the pointer. */
 QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
@@ -109,6 +114,9 @@ QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
   *high = (qn_bits)(product >> 32);
   return (qn_bits)product;
 }
+
+/* The same, lane by lane. */
+QN_FN qn_bits qn_multiply_lanes(qn_bits a, qn_bits b, qn_bits *high) { return qn_multiply_wide(a, b, high); }
 
 #else
 /* ---- vectors: what the compiler's vector extension says well is the same text for all widths ---- */
@@ -121,6 +129,7 @@ QN_FN qn_bits qn_splat_bits(qn_u32 x) { return x - (qn_bits){0}; }
 QN_FN qn_bits qn_bits_of(qn_f32 x) { return (qn_bits)x; }
 QN_FN qn_f32 qn_f32_of(qn_bits x) { return (qn_f32)x; }
 QN_FN qn_f32 qn_abs(qn_f32 x) { return (qn_f32)((qn_bits)x & 0x7fffffffu); }
+QN_FN qn_f32 qn_reciprocal(qn_f32 x) { return 1.0f / x; }
 
 #if QN_LANES == 16
 typedef __mmask16 qn_mask;
@@ -157,6 +166,17 @@ QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
   *high = (qn_bits)_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
   return (qn_bits)_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
 }
+QN_FN qn_bits qn_multiply_lanes(qn_bits a, qn_bits b, qn_bits *high)
+{
+  __m512i even = _mm512_mul_epu32((__m512i)a, (__m512i)b);
+  __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64((__m512i)a, 32), _mm512_srli_epi64((__m512i)b, 32));
+  *high = (qn_bits)_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+  return (qn_bits)_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+}
+/* Where an operand is NaN, the instruction gives the second. */
+QN_FN qn_f32 qn_no_less(qn_f32 x, float low) { return (qn_f32)_mm512_max_ps(_mm512_set1_ps(low), (__m512)x); }
+QN_FN qn_f32 qn_no_more(qn_f32 x, float high) { return (qn_f32)_mm512_min_ps(_mm512_set1_ps(high), (__m512)x); }
+QN_FN int qn_any(qn_mask where) { return where != 0; }
 
 #else
 typedef int qn_mask __attribute__((vector_size(4 * QN_LANES))); /* all bits of a lane, or none */
@@ -193,6 +213,17 @@ QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
   *high = (qn_bits)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
   return (qn_bits)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
 }
+QN_FN qn_bits qn_multiply_lanes(qn_bits a, qn_bits b, qn_bits *high)
+{
+  __m256i even = _mm256_mul_epu32((__m256i)a, (__m256i)b);
+  __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64((__m256i)a, 32), _mm256_srli_epi64((__m256i)b, 32));
+  *high = (qn_bits)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+  return (qn_bits)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+/* Where an operand is NaN, the instruction gives the second. */
+QN_FN qn_f32 qn_no_less(qn_f32 x, float low) { return (qn_f32)_mm256_max_ps(_mm256_set1_ps(low), (__m256)x); }
+QN_FN qn_f32 qn_no_more(qn_f32 x, float high) { return (qn_f32)_mm256_min_ps(_mm256_set1_ps(high), (__m256)x); }
+QN_FN int qn_any(qn_mask where) { return _mm256_movemask_ps((__m256)where) != 0; }
 #else
 QN_FN qn_f32 qn_select(qn_mask where, qn_f32 yes, qn_f32 no)
 {
@@ -214,6 +245,17 @@ QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
   *high = (qn_bits)vuzp2q_u32(low, top);
   return (qn_bits)vuzp1q_u32(low, top);
 }
+QN_FN qn_bits qn_multiply_lanes(qn_bits a, qn_bits b, qn_bits *high)
+{
+  uint32x4_t x = (uint32x4_t)a, y = (uint32x4_t)b;
+  uint32x4_t low = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(x), vget_low_u32(y)));
+  uint32x4_t top = vreinterpretq_u32_u64(vmull_high_u32(x, y));
+  *high = (qn_bits)vuzp2q_u32(low, top);
+  return (qn_bits)vuzp1q_u32(low, top);
+}
+QN_FN qn_f32 qn_no_less(qn_f32 x, float low) { return (qn_f32)vmaxq_f32((float32x4_t)x, vdupq_n_f32(low)); }
+QN_FN qn_f32 qn_no_more(qn_f32 x, float high) { return (qn_f32)vminq_f32((float32x4_t)x, vdupq_n_f32(high)); }
+QN_FN int qn_any(qn_mask where) { return vmaxvq_u32((uint32x4_t)where) != 0; }
 #endif
 
 QN_FN qn_bits qn_select_bits(qn_mask where, qn_bits yes, qn_bits no)

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* maths.h - exp, exp2, log, log2, sin, cos, tanh, sigmoid, erf and 1/sqrt of a lane, as chains of correctly rounded f32
+ * steps in the words of lane.h, so that every tier and every GPU gives the same bits. No table is looked up, and lanes
+ * part only where a sine's or cosine's argument is 65536 or more. All floats are welcome: NaN gives NaN, subnormal
+ * arguments and results are kept, and what is too large or too small becomes infinity or zero where the true result
+ * rounds to it.
+ *
+ * Beside each function: its worst error over all floats in units in the last place of the true result (0.5 is the least
+ * there is), and its operations, about as a GPU counts them: a comparison or selection is one, a reciprocal three,
+ * signs and magnitudes of operands nothing; a division or root, which are many there, one. results/maths.csv has the
+ * figures and their places; tests/maths_all.c measures them, and tests/maths.c holds them. Coefficients:
+ * tools/fit_maths.py. The oracle's are libm's.
+ *
+ * qn_sigmoid16 is for results that are stored in 16 bits: its error is far below what bf16 and f16 can tell. */
+#ifndef QN_BASE_MATHS_H
+#define QN_BASE_MATHS_H
+#include "base/lane.h"
+
+#ifdef QN_ORACLE
+QN_FN qn_f32 qn_exp(qn_f32 x) { return __builtin_exp(x); }
+QN_FN qn_f32 qn_exp2(qn_f32 x) { return __builtin_exp2(x); }
+QN_FN qn_f32 qn_log(qn_f32 x) { return __builtin_log(x); }
+QN_FN qn_f32 qn_log2(qn_f32 x) { return __builtin_log2(x); }
+QN_FN qn_f32 qn_sin(qn_f32 x) { return __builtin_sin(x); }
+QN_FN qn_f32 qn_cos(qn_f32 x) { return __builtin_cos(x); }
+QN_FN qn_f32 qn_tanh(qn_f32 x) { return __builtin_tanh(x); }
+QN_FN qn_f32 qn_sigmoid(qn_f32 x)
+{
+  const double e = __builtin_exp(-__builtin_fabs(x));
+  return (x < 0 ? e : 1) / (1 + e);
+}
+QN_FN qn_f32 qn_sigmoid16(qn_f32 x) { return qn_sigmoid(x); }
+QN_FN qn_f32 qn_erf(qn_f32 x) { return __builtin_erf(x); }
+QN_FN qn_f32 qn_rsqrt(qn_f32 x) { return 1 / __builtin_sqrt(x); }
+#else
+
+/* The next step of a polynomial in x, highest power first. */
+QN_FN qn_f32 qn_then(qn_f32 sum, qn_f32 x, float coefficient) { return qn_fma(sum, x, qn_splat(coefficient)); }
+
+/* ---- powers ----
+ * Added to a number of magnitude below 2^22, 1.5 * 2^23 rounds it to a whole one, which then lies in the low bits. A
+ * bias added to it is rounded with nothing lost, and lies there too. */
+#define QN_TO_WHOLE 0x1.8p23f
+#define QN_LOG2_E 0x1.715476p0f
+#define QN_LN_2                                                                                                        \
+  0x1.62e43p-1f /* times a whole number, taken from x: exact, as both have their last places above 2^-25 */
+#define QN_LN_2_REST -0x1.05c61p-29f
+
+/* p 2^n, where low nine bits of t hold n + 254, for |n| <= 190: two factors 2^(h - 127) and 2^(n - h + 127), so that
+ * subnormal results are rounded once and too large ones become infinite. 6 operations. */
+QN_FN qn_f32 qn_times_power(qn_f32 p, qn_bits t)
+{
+  qn_bits half = (t << 22) & 0x7f800000u;
+  return p * qn_f32_of(half) * qn_f32_of((t << 23) - half);
+}
+
+/* e^(near + low) for a sum of magnitude up to ln(2) / 2. 9 operations. */
+QN_FN qn_f32 qn_exp_near(qn_f32 near, qn_f32 low)
+{
+  qn_f32 r = near + low, q = qn_splat(0x1.6ac75p-10f);
+  q = qn_then(q, r, 0x1.123dep-7f);
+  q = qn_then(q, r, 0x1.555858p-5f);
+  q = qn_then(q, r, 0x1.55548cp-3f);
+  q = qn_then(q, r, 0x1.fffffcp-2f);
+  return 1.0f + (near + qn_fma(r * r, q, low));
+}
+
+/* Worst error 0.8763; 21 operations. */
+QN_FN qn_f32 qn_exp(qn_f32 x)
+{
+  x = qn_no_more(qn_no_less(x, -104.0f), 89.0f); /* what lies beyond is 0 or infinite, as these are */
+  qn_f32 t = qn_fma(x, qn_splat(QN_LOG2_E), qn_splat(QN_TO_WHOLE + 254.0f)), n = t - (QN_TO_WHOLE + 254.0f);
+  return qn_times_power(qn_exp_near(qn_fma(n, qn_splat(-QN_LN_2), x), n * -QN_LN_2_REST), qn_bits_of(t));
+}
+
+/* Worst error 0.8784; 17 operations. */
+QN_FN qn_f32 qn_exp2(qn_f32 x)
+{
+  x = qn_no_more(qn_no_less(x, -151.0f), 129.0f);
+  qn_f32 t = x + (QN_TO_WHOLE + 254.0f), r = x - (t - (QN_TO_WHOLE + 254.0f));
+  qn_f32 q = qn_splat(0x1.41ba84p-13f);
+  q = qn_then(q, r, 0x1.5f074ep-10f);
+  q = qn_then(q, r, 0x1.3b2d9ap-7f);
+  q = qn_then(q, r, 0x1.c6af7ep-5f);
+  q = qn_then(q, r, 0x1.ebfbdcp-3f);
+  q = qn_then(q, r, 0x1.62e43p-1f);
+  return qn_times_power(qn_then(q, r, 1.0f), qn_bits_of(t));
+}
+
+/* ---- functions of e^|x| ---- */
+
+/* tanh|x| = m / (m + 2) with m = e^(2|x|) - 1. What rounding m and m + 2 drops is kept, and one step of Newton's takes
+ * it into the quotient. Worst error 0.7311; 36 operations. */
+QN_FN qn_f32 qn_tanh(qn_f32 x)
+{
+  qn_f32 a = qn_abs(x), y = qn_no_more(a + a, 20.0f);
+  qn_f32 t = qn_fma(y, qn_splat(QN_LOG2_E), qn_splat(QN_TO_WHOLE + 127.0f)), n = t - (QN_TO_WHOLE + 127.0f);
+  qn_f32 r = qn_fma(n, qn_splat(-QN_LN_2_REST), qn_fma(n, qn_splat(-QN_LN_2), y)), r2 = r * r;
+  qn_f32 q = qn_splat(0x1.a2136ep-13f);
+  q = qn_then(q, r, 0x1.6d3b14p-10f);
+  q = qn_then(q, r, 0x1.11101ap-7f);
+  q = qn_then(q, r, 0x1.5554f8p-5f);
+  q = qn_then(q, r, 0x1.555556p-3f);
+  q = qn_then(q, r, 0x1p-1f);
+  qn_f32 e = qn_fma(r2, q, r), e_rest = qn_fma(r2, q, r - e); /* e^r - 1 */
+  qn_f32 power = qn_f32_of(qn_bits_of(t) << 23), less = power - 1.0f;
+  qn_f32 m = qn_fma(power, e, less), m_rest = qn_fma(power, e_rest, qn_fma(power, e, less - m));
+  qn_f32 d = m + 2.0f, d_rest = (qn_no_more(m, 2.0f) - (d - qn_no_less(m, 2.0f))) + m_rest, inverse = qn_reciprocal(d);
+  qn_f32 quotient = m * inverse;
+  qn_f32 left = qn_fma(-quotient, d_rest, qn_fma(-quotient, d, m) + m_rest);
+  quotient = qn_fma(left, inverse, quotient);
+  return qn_f32_of(qn_bits_of(quotient) | (qn_bits_of(x) & 0x80000000u));
+}
+
+/* 1 / (1 + e^-x) as e / (1 + e) or 1 / (1 + e) with e = e^-|x|, so that nothing overflows and small results keep their
+ * digits. Worst error 1.4797; 29 operations. */
+QN_FN qn_f32 qn_sigmoid(qn_f32 x)
+{
+  qn_f32 y = qn_no_less(-qn_abs(x), -104.0f), one = qn_splat(1.0f);
+  qn_f32 t = qn_fma(y, qn_splat(QN_LOG2_E), qn_splat(QN_TO_WHOLE + 191.0f)), n = t - (QN_TO_WHOLE + 191.0f);
+  qn_f32 p = qn_exp_near(qn_fma(n, qn_splat(-QN_LN_2), y), n * -QN_LN_2_REST);
+  qn_f32 e = p * qn_f32_of(qn_bits_of(t) << 23) * 0x1p-64f; /* the first factor is 2^(n + 64), normal */
+  qn_f32 d = e + 1.0f, d_rest = e - (d - 1.0f), inverse = qn_reciprocal(d);
+  qn_f32 top = qn_select(qn_less(x, qn_splat(0.0f)), e, one), quotient = top * inverse;
+  qn_f32 left = qn_fma(-quotient, d_rest, qn_fma(-quotient, d, top));
+  return qn_fma(left, inverse, quotient);
+}
+
+/* The same for results stored in 16 bits: one word of ln(2) and a shorter polynomial, no second step of the quotient.
+ * Worst error 4.7280; 19 operations. */
+QN_FN qn_f32 qn_sigmoid16(qn_f32 x)
+{
+  qn_f32 y = qn_no_less(-qn_abs(x), -104.0f), one = qn_splat(1.0f);
+  qn_f32 t = qn_fma(y, qn_splat(QN_LOG2_E), qn_splat(QN_TO_WHOLE + 191.0f)), n = t - (QN_TO_WHOLE + 191.0f);
+  qn_f32 r = qn_fma(n, qn_splat(-QN_LN_2), y), q = qn_splat(0x1.0f9932p-7f);
+  q = qn_then(q, r, 0x1.573accp-5f);
+  q = qn_then(q, r, 0x1.555a8ap-3f);
+  q = qn_then(q, r, 0x1.fffdc4p-2f);
+  q = qn_then(q, r, 0x1.fffff6p-1f);
+  qn_f32 e = qn_then(q, r, 1.0f) * qn_f32_of(qn_bits_of(t) << 23) * 0x1p-64f;
+  return qn_select(qn_less(x, qn_splat(0.0f)), e, one) * qn_reciprocal(1.0f + e);
+}
+
+/* Below 1 x + x q(x^2), from there on 1 - e^(x q(x)). Worst error 0.9909; 33 operations. */
+QN_FN qn_f32 qn_erf(qn_f32 x)
+{
+  qn_f32 a = qn_abs(x), s = a * a, p = qn_splat(0x1.4c344ep-14f);
+  p = qn_then(p, s, -0x1.a50b0ep-11f);
+  p = qn_then(p, s, 0x1.542e1p-8f);
+  p = qn_then(p, s, -0x1.b7fe9p-6f);
+  p = qn_then(p, s, 0x1.ce2d5p-4f);
+  p = qn_then(p, s, -0x1.81274p-2f);
+  p = qn_then(p, s, 0x1.06eba8p-3f);
+  qn_f32 b = qn_no_more(a, 4.0f), q = qn_splat(0x1.b8c89cp-13f);
+  q = qn_then(q, b, -0x1.a13754p-9f);
+  q = qn_then(q, b, 0x1.755388p-6f);
+  q = qn_then(q, b, -0x1.ae79bap-4f);
+  q = qn_then(q, b, -0x1.458dacp-1f);
+  q = qn_then(q, b, -0x1.20e3c6p0f);
+  qn_f32 power = b * q, t = qn_fma(power, qn_splat(QN_LOG2_E), qn_splat(QN_TO_WHOLE + 127.0f));
+  qn_f32 n = t - (QN_TO_WHOLE + 127.0f); /* the rest of ln(2) changes nothing here */
+  qn_f32 e = qn_exp_near(qn_fma(n, qn_splat(-QN_LN_2), power), qn_fma(b, q, -power));
+  qn_f32 far = qn_fma(-e, qn_f32_of(qn_bits_of(t) << 23), qn_splat(1.0f));
+  qn_f32 y = qn_select(qn_less(a, qn_splat(1.0f)), qn_fma(a, p, a), far);
+  return qn_f32_of(qn_bits_of(y) | (qn_bits_of(x) & 0x80000000u));
+}
+
+/* ---- logarithms ---- */
+
+/* x = 2^k (1 + f) with 1 + f from sqrt(1/2) to sqrt(2), for x above zero and finite; ln(1 + f) = f + rest. */
+typedef struct qn_log_parts {
+  qn_f32 k, f, rest;
+} qn_log_parts;
+
+/* 21 operations. */
+QN_FN qn_log_parts qn_log_split(qn_f32 x)
+{
+  qn_mask tiny = qn_less_bits(qn_bits_of(x), qn_splat_bits(0x00800000u));
+  qn_bits u = qn_bits_of(qn_select(tiny, x * 0x1p23f, x)) + (0x3f800000u - 0x3f3504f3u); /* sqrt(1/2) to 1 */
+  qn_log_parts l;
+  l.f = qn_f32_of((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+  l.k = qn_f32_of((u >> 23) | 0x4b000000u) - qn_select(tiny, qn_splat(0x1p23f + 150.0f), qn_splat(0x1p23f + 127.0f));
+  qn_f32 q = qn_splat(-0x1.2ff48p-4f);
+  q = qn_then(q, l.f, 0x1.06990ep-3f);
+  q = qn_then(q, l.f, -0x1.0ffabcp-3f);
+  q = qn_then(q, l.f, 0x1.22bcbcp-3f);
+  q = qn_then(q, l.f, -0x1.541adap-3f);
+  q = qn_then(q, l.f, 0x1.999feap-3f);
+  q = qn_then(q, l.f, -0x1.00044cp-2f);
+  q = qn_then(q, l.f, 0x1.555558p-2f);
+  q = qn_then(q, l.f, -0x1.fffff8p-2f);
+  l.rest = l.f * l.f * q;
+  return l;
+}
+
+/* A logarithm y where x is above zero and finite; else -infinity of zeros, NaN below them, x itself above. 6
+ * operations.
+ */
+QN_FN qn_f32 qn_log_special(qn_f32 x, qn_f32 y)
+{
+  qn_f32 zero = qn_splat(0.0f), none = qn_f32_of(qn_splat_bits(0x7fc00000u));
+  qn_f32 of_zero = qn_f32_of(qn_splat_bits(0xff800000u));
+  qn_f32 special = qn_select(qn_equal(x, zero), of_zero, qn_select(qn_less(x, zero), none, x));
+  return qn_select(qn_less_bits(qn_bits_of(x) - 1u, qn_splat_bits(0x7f7fffffu)), y, special);
+}
+
+/* Worst error 0.9047; 34 operations. */
+QN_FN qn_f32 qn_log(qn_f32 x)
+{
+  qn_log_parts l = qn_log_split(x);
+  qn_f32 y = qn_fma(l.k, qn_splat(QN_LN_2), l.f), y_rest = qn_fma(l.k, qn_splat(QN_LN_2), -y) + l.f;
+  return qn_log_special(x, y + (qn_fma(l.k, qn_splat(QN_LN_2_REST), l.rest) + y_rest));
+}
+
+/* Worst error 1.1082; 38 operations. */
+QN_FN qn_f32 qn_log2(qn_f32 x)
+{
+  qn_log_parts l = qn_log_split(x);
+  qn_f32 high = l.f * QN_LOG2_E, low = qn_fma(l.f, qn_splat(QN_LOG2_E), -high);
+  low = low + qn_fma(l.f, qn_splat(0x1.4ae0cp-26f), l.rest * QN_LOG2_E);
+  qn_f32 y = l.k + high;
+  return qn_log_special(x, y + ((high - (y - l.k)) + low));
+}
+
+/* ---- sine and cosine ---- */
+
+/* |x| = (4 m + quarter) pi/2 + r + rest, |r| up to a little over pi/4. Quarter: the low two bits; what is above them
+ * means nothing. */
+typedef struct qn_angle {
+  qn_f32 r, rest;
+  qn_bits quarter;
+} qn_angle;
+
+/* For a from 65536 up, finite. The significand times the digits of 2/pi that matter at its exponent, in integers: two
+ * bits for the quarter and 62 for what is left of it (Payne and Hanek, 1983). */
+QN_FN qn_angle qn_angle_far(qn_f32 a)
+{
+  const qn_u32 digits[7] = {0,           0xa2f9836eu, 0x4e441529u, 0xfc2757d1u,
+                            0xf534ddc0u, 0xdb629599u, 0x3c439041u}; /* from 2^32, where there are none */
+  qn_bits bits = qn_bits_of(a), whole = (bits << 8) | 0x80000000u;
+  qn_bits at = (bits >> 23) - 128u, shift = at & 31u; /* the first digit of four times a that matters */
+  qn_mask far = qn_less_bits(qn_splat_bits(63u), at), odd = qn_less_bits(qn_splat_bits(31u), at & 63u);
+  qn_bits word[5], c[4], high[2], carried;
+  QN_UNROLL
+  for (int k = 0; k < 5; k++) word[k] = qn_select_bits(far, qn_splat_bits(digits[k + 2]), qn_splat_bits(digits[k]));
+  QN_UNROLL
+  for (int k = 0; k < 4; k++) c[k] = qn_select_bits(odd, word[k + 1], word[k]);
+  QN_UNROLL
+  for (int k = 0; k < 3; k++) c[k] = (c[k] << shift) | ((c[k + 1] >> 1) >> (31u - shift));
+  (void)qn_multiply_lanes(whole, c[2], &carried);
+  qn_bits low = qn_multiply_lanes(whole, c[1], &high[0]) + carried;
+  qn_bits top = whole * c[0] + high[0];
+  top = qn_select_bits(qn_less_bits(low, carried), top + 1u, top);
+
+  /* As a signed number of 64 bits the fraction is to the nearest quarter. Its magnitude in 23, 23 and 17 bits. */
+  qn_angle angle;
+  angle.quarter = (top + 0x20000000u) >> 30;
+  top = (top << 2) | (low >> 30), low = low << 2;
+  qn_bits sign = top & 0x80000000u, flip = 0u - (sign >> 31);
+  top = top ^ flip, low = low ^ flip; /* less by one unit of the 64th digit, which does not matter */
+  qn_f32 first = qn_f32_of((top >> 8) | 0x3f000000u) - 0.5f;
+  qn_f32 second = qn_f32_of(((top & 0xffu) << 15) | (low >> 17) | 0x33800000u) - 0x1p-24f;
+  qn_f32 third = qn_f32_of((low & 0x1ffffu) | 0x2b000000u) - 0x1p-41f;
+  qn_f32 part = first + second, part_rest = (second - (part - first)) + third;
+  qn_f32 r = part * 0x1.921fb6p0f, rest = qn_fma(part, qn_splat(0x1.921fb6p0f), -r);
+  rest = qn_fma(part, qn_splat(-0x1.777a5cp-25f), qn_fma(part_rest, qn_splat(0x1.921fb6p0f), rest));
+  part = r + rest; /* now the rest is below half of r's last place */
+  angle.r = qn_f32_of(qn_bits_of(part) ^ sign);
+  angle.rest = qn_f32_of(qn_bits_of(rest - (part - r)) ^ sign);
+  return angle;
+}
+
+/* 13 operations, and for lanes from 65536 up some 90. Infinities and NaN become NaN. */
+QN_FN qn_angle qn_angle_of(qn_f32 a)
+{
+  qn_f32 t = qn_fma(a, qn_splat(0x1.45f306p-1f), qn_splat(QN_TO_WHOLE)), n = t - QN_TO_WHOLE;
+  /* The first is exact: a multiple of 2^-23, or of a's last place, below 1. So is what the sum drops. */
+  qn_f32 near = qn_fma(n, qn_splat(-0x1.921fb6p0f), a), next = n * 0x1.777a5cp-25f, r = near + next;
+  qn_f32 rest = (next - (r - near)) + qn_fma(n, qn_splat(0x1.777a5cp-25f), -next);
+  qn_angle angle = {r, qn_fma(n, qn_splat(0x1.ee59dap-50f), rest), qn_bits_of(t)};
+  qn_mask far = qn_less_bits(qn_bits_of(a) - 0x47800000u, qn_splat_bits(0x7f800000u - 0x47800000u));
+  if (!qn_any(far)) return angle;
+  const qn_angle other = qn_angle_far(a);
+  angle.r = qn_select(far, other.r, angle.r);
+  angle.rest = qn_select(far, other.rest, angle.rest);
+  angle.quarter = qn_select_bits(far, other.quarter, angle.quarter);
+  return angle;
+}
+
+/* The sine of an angle. 22 operations. */
+QN_FN qn_f32 qn_angle_sin(qn_angle angle)
+{
+  qn_f32 r = angle.r, s = r * r;
+  qn_f32 p = qn_then(qn_then(qn_splat(-0x1.994f52p-13f), s, 0x1.11077p-7f), s, -0x1.555546p-3f);
+  qn_f32 q = qn_then(qn_then(qn_splat(0x1.99e0eep-16f), s, -0x1.6c0c1ap-10f), s, 0x1.55554ap-5f);
+  qn_f32 sin = r + qn_fma(r * s, p, angle.rest);
+  qn_f32 half = 0.5f * s, w = 1.0f - half; /* 1 - r^2/2 in two words */
+  qn_f32 cos = w + (((1.0f - w) - half) + qn_fma(s * s, q, -(r * angle.rest)));
+  qn_f32 y = qn_select(qn_less_bits((angle.quarter & 1u) - 1u, qn_splat_bits(1u)), cos, sin);
+  return qn_f32_of(qn_bits_of(y) ^ ((angle.quarter << 30) & 0x80000000u));
+}
+
+/* Worst error 0.8731; 36 operations. */
+QN_FN qn_f32 qn_sin(qn_f32 x)
+{
+  return qn_f32_of(qn_bits_of(qn_angle_sin(qn_angle_of(qn_abs(x)))) ^ (qn_bits_of(x) & 0x80000000u));
+}
+
+/* Worst error 0.8725; 36 operations. */
+QN_FN qn_f32 qn_cos(qn_f32 x)
+{
+  qn_angle angle = qn_angle_of(qn_abs(x));
+  angle.quarter = angle.quarter + 1u;
+  return qn_angle_sin(angle);
+}
+
+/* ---- 1 / sqrt(x), of -0 -infinity, NaN below; one step of Newton's, with x y^2 in two words ---- */
+
+/* Worst error 0.5000; 10 operations. */
+QN_FN qn_f32 qn_rsqrt(qn_f32 x)
+{
+  qn_f32 y = 1.0f / qn_sqrt(x), root = x * y, root_rest = qn_fma(x, y, -root);
+  qn_f32 off = qn_fma(-root_rest, y, qn_fma(-root, y, qn_splat(1.0f)));
+  qn_f32 better = qn_fma(0.5f * y, off, y);
+  return qn_select(qn_is_nan(better), y, better); /* y is right where it is 0 or infinite */
+}
+#endif
+#endif
