@@ -4,7 +4,8 @@
 # anything: what is printed and kept, what is refused and how. No GPU is seen, whatever the machine has.
 set -u
 quern=$(realpath "$1")
-. "$(dirname "$(realpath "$0")")/tap.sh"
+root=$(realpath "$(dirname "$0")/..")
+. "$root/tests/tap.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/home" "$work/tmp" && cd "$work" || exit 1
@@ -119,6 +120,15 @@ check "a picture has it not" sh -c "'$quern' roofline -b cpu --largest 1 --svg p
 check "a peer whose samples lie" refused 2 "one: sample 0 is no time above 0" report bad-samples.jsonl --peers
 check "or whose verdict is none" refused 2 "verdict is no text" report bad-verdict.jsonl --peers
 check "or whose check is missing" refused 2 "wrong is no text" report bad-wrong.jsonl --peers
+
+# docs/benchmarking.md has the table of what is kept of such measurements, and none where none is kept.
+peers_are_shown() {
+  set -- "$root"/results/peers-*.jsonl
+  if [ -e "$1" ]; then "$quern" report "$@" --peers >want || return 1; else : >want; fi
+  sed -n '/<!-- quern report: begin -->/,/<!-- quern report: end -->/p' "$root/docs/benchmarking.md" | sed '1d;$d' >have
+  diff want have
+}
+check "docs/benchmarking.md shows the measurements that are kept" peers_are_shown
 
 check "an unknown op" refused 2 'did you mean "lion"' bench lino
 check "an unknown workload" refused 2 "did you mean gpt2-124m?" bench lion -w gpt2-124

@@ -359,6 +359,7 @@ def test_a_line_is_one_of_the_command(measured, of_command):
 def test_peers_are_told_as_they_are(measured):
     line, _, said = measured
     eager, wrong, raises, missing, adamw = line["peers"]
+    assert eager["version"].startswith("torch 2.") and f"eager {eager['version'][6:]} " in said
     assert eager["check"]["right"] and eager["step"]["bytes"] == 20 * 5015 and not eager["other_op"]
     assert wrong["check"]["wrong"].startswith("sign(0) is not taken as 0")
     assert raises["absent"] == "failed: RuntimeError: no compiler"

@@ -77,7 +77,8 @@ def _set_up(kind: type[peers.Peer], request: Request, of: lists.Lists, settings:
     entry = _Entry(kind)
     request.say(f"checking: {kind.name}")
     try:
-        entry.version = kind.version()
+        version = kind.version()
+        entry.version = version if kind.package == kind.name else f"{kind.package} {version}"
         entry.peer = kind(of, settings)
         entry.check = oracle.check(entry.peer, of, settings)
     except peers.Absent as why:

@@ -80,7 +80,7 @@ def text(line: dict) -> str:
         _row(apart, line["by"], *_figures(line, line["fused"], False)),
     ]
     for peer in line["peers"]:
-        name = f"{peer['name']} {peer['version']}".strip()
+        name = " ".join([peer["name"], *peer["version"].split()[-1:]])
         if peer["absent"]:
             out.append(_row(apart, name, "-", peer["absent"]))
         else:
