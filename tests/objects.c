@@ -130,5 +130,9 @@ int main(void)
   check(qn_objects_follow(&calls, 4, &part, 1, &found), "so is a list that is too short");
   check(!qn_objects_follow(&calls, 0, &part, 1, &found) && found == QN_FOLLOW_SAME, "an empty list is the same");
   parts();
+  object *one = objects, *shifted = objects + 1;
+  check(qn_objects_same(&calls, 3, one, one), "a list has the same objects as itself");
+  check(!qn_objects_same(&calls, 1, one, shifted) && qn_objects_same(&calls, 0, one, shifted),
+        "another object is another");
   return test_end();
 }

@@ -40,6 +40,9 @@ typedef enum qn_follow {
 QN_API int qn_objects_follow(const qn_object_calls *calls, size_t n, const qn_object_part *parts, size_t n_parts,
                              qn_follow *found);
 
+/* Are the first n objects of two lists the same ones? The objects themselves are not looked at. */
+QN_API int qn_objects_same(const qn_object_calls *calls, size_t n, void *one, void *other);
+
 #ifdef __cplusplus
 }
 #endif

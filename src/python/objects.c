@@ -80,3 +80,10 @@ int qn_objects_follow(const qn_object_calls *calls, size_t n, const qn_object_pa
     }
   return 0;
 }
+
+int qn_objects_same(const qn_object_calls *calls, size_t n, void *one, void *other)
+{
+  for (size_t k = 0; k < n; k++)
+    if (calls->at(one, (ptrdiff_t)k) != calls->at(other, (ptrdiff_t)k)) return 0;
+  return 1;
+}

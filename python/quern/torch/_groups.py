@@ -4,7 +4,6 @@ long as they fit. It does not know how lists are formed."""
 
 from __future__ import annotations
 
-from operator import is_
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from . import _options
 from ._calls import is_capturing
 from ._lists import ParameterList
 from ._live import Live
+from ._watch import are_same
 
 
 class GroupPlan:
@@ -32,11 +32,10 @@ class GroupPlan:
 
     def fits(self, group: dict[str, Any], kind: tuple) -> bool:
         """Can this group be stepped as it was last time? Gathers the gradients."""
-        params = group["params"]
+        params = group["params"] if isinstance(group["params"], list) else list(group["params"])
         return (
             kind == self._kind
-            and len(params) == len(self._params)
-            and all(map(is_, params, self._params))
+            and are_same(params, self._params)
             and all(param.grad is None for param in self._absent)
             and all(made.gather() for made in self.lists)
         )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from ctypes import Structure
-from operator import is_
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from ._groups import GroupPlan, Numbers, Scaler
 from ._lists import Member, ParameterList
 from ._sharded import Sharding, check_grad, first_element, is_sharded
 from ._state import ENTRIES, LION
+from ._watch import are_same
 
 _DEFAULT = {name: param.default for name, param in LION.params.items()}
 
@@ -173,12 +173,13 @@ class Lion(Optimizer):
 
     def _fitting_plans(self) -> list[GroupPlan]:
         """A plan for each group. Everything has been checked then, and nothing been changed."""
-        states = self.state.values()
-        if len(states) != len(self._known_states) or not all(map(is_, states, self._known_states)):
+        are_known = are_same(list(self.state.values()), self._known_states)
+        if not are_known:
             self._plans.clear()
         plans = [self._plan_of(index, group) for index, group in enumerate(self.param_groups)]
         self._plans = dict(enumerate(plans))
-        self._known_states = list(self.state.values())
+        if not are_known or len(self.state) != len(self._known_states):  # plans make the states that they lack
+            self._known_states = list(self.state.values())
         if is_capturing() and not all(plan.is_capturable(group) for plan, group in zip(plans, self.param_groups)):
             raise RuntimeError(
                 "quern: a graph is being captured, and capturable is False or a parameter not on a GPU: replays would "
