@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The polynomials of src/base/maths.h: fit_maths.py prints each one's f32 coefficients, lowest power first, and its error.
+"""The polynomials of src/base/maths.h: fit_maths.py prints each one's f32 coefficients, lowest power first, and error.
 
-Each is the weighted minimax fit (Remez' exchange on a grid) to a function known to 70 digits. Coefficients are rounded to
-f32 one after the other, lowest power first, and what is left is fitted again after each, so that later ones make up for
-the rounding of earlier ones. Errors are those of the rounded polynomial in exact arithmetic, as a power of two: what
-evaluation in f32 adds is measured by tests/maths_all.c. It knows no library; it also prints the split constants."""
+Each is the weighted minimax fit (Remez' exchange on a grid) to a function known to 70 digits. Coefficients are
+rounded to f32 one after the other, lowest power first, and what is left is fitted again after each, so that later
+ones make up for the rounding of earlier ones. Errors are those of the rounded polynomial in exact arithmetic, as a
+power of two: what evaluation in f32 adds is measured by tests/maths_all.c. It knows no library; it also prints the
+split constants."""
+
 import math
 import struct
 from decimal import Decimal as D
@@ -58,14 +60,16 @@ def solve(rows):
 
 def remez(points, powers, wanted, weight):
     """Coefficients of these powers for which the largest |weight (polynomial - wanted)| over the points is about the
-    least, and that largest error. Powers without the zeroth may not alternate at all; then the best set seen is given."""
+    least, and that largest error. Powers without the zeroth may not alternate at all; then the best set seen is it."""
     n, last = len(powers) + 1, len(points) - 1
     chosen = sorted({round(last * (1 - math.cos(math.pi * (k + 0.1) / (n - 0.7))) / 2) for k in range(n)})
     best = None
     for _ in range(30):
         rows = [[points[i] ** p for p in powers] + [(-1) ** k / weight[i], wanted[i]] for k, i in enumerate(chosen)]
         *coefficients, _ = solve(rows)
-        error = [weight[i] * (sum(c * x**p for c, p in zip(coefficients, powers)) - wanted[i]) for i, x in enumerate(points)]
+        error = [
+            weight[i] * (sum(c * x**p for c, p in zip(coefficients, powers)) - wanted[i]) for i, x in enumerate(points)
+        ]
         worst = max(map(abs, error))
         if not best or worst < best[1]:
             best = coefficients, worst
@@ -120,7 +124,9 @@ def main():
     split("2/pi", 2 / PI, 1)
     split("pi/2", PI / 2, 3)
     bits = int(2 / PI * 2**192)
-    print("2/pi, 32 binary digits each:\n  " + " ".join(f"0x{bits >> (160 - 32 * k) & 0xFFFFFFFF:08x}u" for k in range(6)))
+    print(
+        "2/pi, 32 binary digits each:\n  " + " ".join(f"0x{bits >> (160 - 32 * k) & 0xFFFFFFFF:08x}u" for k in range(6))
+    )
     end = LN2 / 2 * margin
     fit("e^r = 1 + r + r^2 q(r)", -end, end, 4, lambda r: (r.exp() - 1 - r) / (r * r), lambda r: r * r / r.exp())
     fit("e^r - 1 = r + r^2 q(r)", -end, end, 5, lambda r: (r.exp() - 1 - r) / (r * r), lambda r: abs(r))
@@ -128,11 +134,25 @@ def main():
     end = margin / 2
     fit("2^r = 1 + r q(r)", -end, end, 5, lambda r: ((r * LN2).exp() - 1) / r, lambda r: abs(r) / (r * LN2).exp())
     low, high = D(2).sqrt() / 2 - 1, D(2).sqrt() - 1
-    fit("ln(1 + f) = f + f^2 q(f)", low, high, 8, lambda f: ((1 + f).ln() - f) / (f * f), lambda f: abs(f * f / (1 + f).ln()))
+    fit(
+        "ln(1 + f) = f + f^2 q(f)",
+        low,
+        high,
+        8,
+        lambda f: ((1 + f).ln() - f) / (f * f),
+        lambda f: abs(f * f / (1 + f).ln()),
+    )
     end = (PI / 4 * D("1.004")) ** 2
     tiny = D(10) ** -6
     fit("sin(r) = r + r^3 q(r^2)", tiny, end, 2, lambda s: (sin(s.sqrt()) / s.sqrt() - 1) / s, lambda s: s)
-    fit("cos(r) = 1 - r^2/2 + r^4 q(r^2)", tiny, end, 2, lambda s: (cos(s.sqrt()) - 1 + s / 2) / (s * s), lambda s: s * s)
+    fit(
+        "cos(r) = 1 - r^2/2 + r^4 q(r^2)",
+        tiny,
+        end,
+        2,
+        lambda s: (cos(s.sqrt()) - 1 + s / 2) / (s * s),
+        lambda s: s * s,
+    )
     fit("erf(x) = x + x q(x^2)", tiny, D(1), 6, lambda s: erf(s.sqrt()) / s.sqrt() - 1, lambda s: D(1))
     fit("erf(x) = 1 - e^(x q(x))", D(1), D(4), 5, lambda x: (1 - erf(x)).ln() / x, lambda x: x * (1 - erf(x)))
 
