@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
@@ -585,6 +586,12 @@ def test_mistakes_are_told_in_a_sentence(capsys, tmp_path):
 def test_a_gpu_that_is_not_there(capsys):
     assert bench.main(["lion", "--device", f"cuda:{torch.cuda.device_count()}"]) == 3
     assert f"torch sees {torch.cuda.device_count()} GPUs" in capsys.readouterr().err
+
+
+def test_without_pytorch(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert bench.main(["lion"]) == 3
+    assert "PyTorch is wanted" in capsys.readouterr().err
 
 
 def script(path, text):

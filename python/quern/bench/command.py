@@ -64,7 +64,7 @@ def find() -> str:
     raise CommandError(
         "the command quern is wanted, for workloads and ceilings; tried "
         + "; ".join(tried)
-        + "; QUERN_COMMAND=/path/to/quern names another, `make build` makes one"
+        + "; QUERN_COMMAND=/path/to/quern names another; `make build` makes one, and `pip install .` where jansson is"
     )
 
 
