@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from . import _options, _state
+from . import _options, _state, _traced
 from ._calls import increment_version, is_capturing
 from ._groups import GroupPlan, Numbers, Scaler
 from ._lists import Member, ParameterList
@@ -79,6 +79,8 @@ class Lion(Optimizer):
         self._plans: dict[int, GroupPlan] = {}
         self._known_states: list[dict] = []
         self._numbers = Numbers(LION)
+        self._number = _traced.enlist(self)
+        self.all_params: list[Tensor] = []
 
     # ---- groups and state ----
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -88,6 +90,11 @@ class Lion(Optimizer):
         except Exception:
             self.param_groups.pop()
             raise
+        self._enumerate()
+
+    def _enumerate(self) -> None:
+        """torch.compile guards every number of param_groups where they are so much as named; it reads this list."""
+        self.all_params = [param for group in self.param_groups for param in group["params"]]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -99,6 +106,7 @@ class Lion(Optimizer):
         if "_numbers" not in self.__dict__:  # a copy, or out of a pickle
             self._begin()
         self._plans.clear()
+        self._enumerate()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch.optim.Optimizer has it, but that the state keeps its own storage types: an f32 momentum or
@@ -215,6 +223,16 @@ class Lion(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if not torch.compiler.is_compiling():
+            self.step_now()
+        elif _traced.TRACES_LISTS:
+            _traced.step(self.all_params, self._number)
+        else:
+            torch.compiler.disable(self.step_now)()
+        return loss
+
+    def step_now(self) -> None:
+        """The step itself, for torch.compile's op; step() is for users."""
         plans = self._fitting_plans()
         scaler = Scaler(self)
         for index, (plan, group) in enumerate(zip(plans, self.param_groups)):
@@ -222,4 +240,3 @@ class Lion(Optimizer):
             for made in plan.lists:
                 made.step(self._point(index, plan, made.place.device, scaler))
                 increment_version(made.written)
-        return loss
