@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # add_op.sh ROOT CC - adds the op of docs/adding-an-op.md to a copy of the tree, as that page says: its files, its golden
 # vectors, its word in the list of ops and nothing else. The op must then be built, listed, completed, checked on every
-# tier and on the host backend, timed, and callable through quern.h; and once its formula is spoilt, its check must fail.
+# tier and on the host backend, timed, and callable through quern.h and from Python; and once its formula is spoilt, its
+# check must fail.
 set -u
 root=$1 cc=$2
 . "$root/tests/tap.sh"
@@ -43,7 +44,8 @@ all_new_files_are_its_own() {
   printf '%s\n' "$tree/include/quern/$op.h" "$tree/src/op/$op" | sort | diff - "$work/new"
 }
 configure() { "$tree/tools/meson.sh" setup "$build" "$tree" -Dbuildtype=debugoptimized -Ddefault_library=both; }
-compile() { ninja -C "$build" cli/quern cli/quern.bash src/libquern.a tests/test_description; }
+shared() { echo "src/libquern.so.$(sed -n "s/.*version: '\([0-9.]*\)'.*/\1/p" "$tree/meson.build" | head -1)"; }
+compile() { ninja -C "$build" cli/quern cli/quern.bash src/libquern.a "$(shared)" tests/test_description; }
 says() { wanted=$1 && shift && "$@" >"$work/said" 2>&1; grep -q "$wanted" "$work/said" || { cat "$work/said" && return 1; }; }
 ends_with() { wanted=$1 && shift && "$@"; ended=$? && [ "$ended" = "$wanted" ]; }
 
@@ -69,6 +71,31 @@ program() {
   $cc -std=c17 -Wall -Wextra -Werror -I"$tree/include" -I"$build/src" "$work/program.c" -o "$work/program" \
     "$build/src/libquern.a" -lm -ldl -lpthread && "$work/program"
 }
+cat >"$work/program.py" <<'END'
+import ctypes
+import inspect
+import quern
+from quern import _stubs
+
+class Floats:  # what NumPy has, without NumPy
+    def __init__(self, *values):
+        self.memory = (ctypes.c_float * len(values))(*values)
+        address = ctypes.addressof(self.memory)
+        self.__array_interface__ = {"shape": (len(values),), "typestr": "<f4", "data": (address, False), "version": 3}
+
+average = Floats(1, 2)
+quern.ema_([average], [Floats(3, -2)], decay=0.75)
+assert list(average.memory) == [1.5, 1.0]
+assert str(inspect.signature(quern.ema_)) == "(averages, values, decay=0.999, *, stream=None)"
+assert "the share of the average that is kept; in [0, 1]" in quern.ema_.__doc__
+assert "def ema_(\n    averages: _Arrays,\n    values: _Arrays,\n    decay: SupportsFloat = 0.999,\n" in _stubs.text()
+try:
+    quern.ema_(average, Floats(1), decay=0.5)
+except ValueError as error:
+    assert str(error) == "ema: value[0] has the shape 1 and average[0] has 2"
+print("done")
+END
+python_program() { PYTHONPATH="$tree/python" QUERN_LIBRARY="$build/$(shared)" python3 -B "$work/program.py"; }
 spoil() {
   sed -i 's/qn_splat(c->decay), average/qn_splat(c->one_minus_decay), average/' "$tree/src/op/$op/$op.math.h" &&
     grep -q 'one_minus_decay), average' "$tree/src/op/$op/$op.math.h" && compile
@@ -91,6 +118,7 @@ check "build" compile
 check "quern list shows it" says "^$op - " "$quern" list "$op"
 check "completion knows it" grep -q "[' ]$op[' ]" "$build/cli/quern.bash"
 check "quern.h reaches its typed call" program
+check "Python has it as a function" says "^done" python_program
 check "its header agrees with its description" "$build/tests/test_description"
 check "quern check proves it on every tier" "$quern" check "$op" --quick --backend cpu
 check "quern check proves its device source on the host" "$quern" check "$op" --quick --backend host

@@ -7,8 +7,6 @@ op for JAX; `python -m quern.doctor` says what works here and how to mend what d
 
 from __future__ import annotations
 
-import sys
-
 # Imported when they are first named; each with the framework that it needs.
 _SUBMODULES = {"bench": "torch", "doctor": None, "jax": "jax", "torch": "torch"}
 _FUNCTIONS: tuple[str, ...] = ()  # of the ops; made when they are first named
@@ -21,8 +19,9 @@ try:
 
     _FUNCTIONS = tuple(f"{name}_" for name in ops())
 except ImportError:
-    if "quern.doctor" not in getattr(sys, "orig_argv", ()):  # which is to say why
-        raise
+    with open("/proc/self/cmdline", encoding="utf-8", errors="replace") as words:  # Python 3.9 has no sys.orig_argv
+        if "quern.doctor" not in words.read().split("\0"):  # which is to say why
+            raise
 
 __all__ = [  # noqa: PLE0604 (the functions' names come from the library)
     *_FUNCTIONS,

@@ -142,7 +142,7 @@ def test_gradients_may_be_read_only(rng):
         gradient.flags.writeable = False
     quern.lion_(*lists)
     assert_same(lists[0], want[0])
-    quern.lion_(lists[0][0], DLPack(lists[1][0]), lists[2][0])
+    quern.lion_(lists[0][0], _Capsules(lists[1][0], flags=1), lists[2][0])
     quern.lion_(lists[0][0], Interface(lists[1][0]), lists[2][0])
 
 
