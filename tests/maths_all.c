@@ -2,7 +2,8 @@
 /* maths_all.c [FUNCTION...] > results/maths.csv - measures the functions of src/base/maths.h, or those named, over all
  * 2^32 floats against libm in double: the worst error in units in the last place, where, the share that is correctly
  * rounded, and against MPFR the worst of the sixteen worst. On the best tier that runs here; tests/maths.c shows that
- * the others have its bits. On demand: some two minutes of one processor a function, on all there are. Not a test. */
+ * the others have its bits. On demand: some two minutes of one processor a function, on all there are; built
+ * where MPFR is found (libmpfr-dev). Not a test. */
 #include "maths.h"
 #include "core/core.h"
 #include "cpu/tier.h"
