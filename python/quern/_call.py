@@ -136,11 +136,19 @@ class _Call:
                 column.settle(types, order)
         groups = groups_of(columns)
         self._check_pointers(views, groups)
-        if order.explicit is not None and {group.device[0] for group in groups} != {_arrays.CUDA}:
-            raise ValueError(f"{self.op.name}: stream is given, and not all arrays are on a GPU")
+        if order.explicit is not None:
+            self._check_stream({group.device for group in groups})
         for name, view in views.items():
             setattr(params, name, view.address)
         self._run(columns, groups, params, on_host, order, chosen)
+
+    def _check_stream(self, devices: set[tuple[int, int]]) -> None:
+        """One that the caller gave; the driver would find out only when parts of the list had been written."""
+        if any(kind != _arrays.CUDA for kind, _ in devices):
+            raise ValueError(f"{self.op.name}: stream is given, and not all arrays are on a GPU")
+        if len(devices) > 1:
+            places = ", ".join(map(_place, sorted(devices)))
+            raise ValueError(f"{self.op.name}: stream is given, and arrays are on {places}: a stream is of one device")
 
     def _is_host(self, name: str) -> bool:
         return self.op.params[name].type == _abi.PARAM_HOST_U64

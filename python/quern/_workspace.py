@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that a call needs beside its arrays, from whoever keeps the memory of their device: PyTorch's or CuPy's
-allocator, whose order on a stream makes it safe to drop at once, else the library's own, which is given back when the
-stream has got so far."""
+allocator where the call is on their current stream, whose order makes it safe to drop the memory at once; else the
+library's own, which is given back when the stream has got so far."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 
-from . import _abi
+from . import _abi, _streams
 from ._arrays import CPU
 from ._library import lib
 
@@ -27,11 +27,11 @@ class Workspace:
         if device[0] == CPU:
             self._held = (ctypes.c_char * (n_bytes + _ALIGNMENT))()
             self.address = -(-ctypes.addressof(self._held) // _ALIGNMENT) * _ALIGNMENT
-        elif framework == "torch":
+        elif framework == "torch" and _streams.of_torch(device[1]) == stream:
             torch = sys.modules["torch"]
             self._held = torch.empty(n_bytes, dtype=torch.uint8, device=torch.device("cuda", device[1]))
             self.address = self._held.data_ptr()
-        elif framework == "cupy":
+        elif framework == "cupy" and _streams.of_cupy(device[1]) == stream:
             cupy = sys.modules["cupy"]
             with cupy.cuda.Device(device[1]):
                 self._held = cupy.empty(n_bytes, dtype="uint8")

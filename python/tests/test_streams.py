@@ -259,6 +259,9 @@ def test_explicit_stream(play):
     assert launches() == [(0, T0)]
     assert "cuStreamSynchronize" not in calls()
     refuses(RuntimeError, "CUDA_ERROR_INVALID_HANDLE", lambda: quern.lion_(*three(Tensor, 1), stream=T0))
+    lists = [[Tensor(1), Tensor(0)] for _ in range(3)]
+    sentence = "lion: stream is given, and arrays are on cuda:0, cuda:1: a stream is of one device"
+    refuses(ValueError, sentence, lambda: quern.lion_(*lists, stream=T0))
     """)
 
 
@@ -342,6 +345,10 @@ def test_workspace(play):
     quern.lion_(*([tensor] for tensor in tensors), cautious=True)
     assert made == [(16, "uint8", 1)]
     assert "cuStreamSynchronize" not in calls()
+    made.clear()
+    quern.lion_(*tensors, cautious=True, stream=S1)   # what PyTorch would take back is ordered on another stream
+    assert made == []
+    assert calls()[-1] == "cuStreamSynchronize"
     cupy()
     CURRENT[1] = S1
     launches()
