@@ -2,7 +2,9 @@
 """torch ops: what they compute, on lists and single tensors, and what they refuse. What torch.compile makes of them is
 in test_torch_compile.py."""
 
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -235,6 +237,67 @@ def test_two_threads_may_step_at_once():
     assert all(map(same, ours, theirs))
 
 
+# ---- what is kept from call to call ----
+CHANGES = [
+    lambda p, g, m: (p, [g[0][:3], *g[1:]], m),
+    lambda p, g, m: (p, [g[0].reshape(7, 5), *g[1:]], m),
+    lambda p, g, m: (p, [g[0].t().contiguous().t(), *g[1:]], m),
+    lambda p, g, m: (p, [g[0].int(), *g[1:]], m),
+    lambda p, g, m: (p, [*g[:4], g[4].to(torch.float64)], m),
+    lambda p, g, m: (p, [g[0].to_sparse(), *g[1:]], m),
+    lambda p, g, m: (p, [p[0], *g[1:]], m),
+    lambda p, g, m: (p, g, [p[0], *m[1:]]),
+    lambda p, g, m: ([p[0], p[0].reshape(-1)[:33].clone().t(), *p[2:]], g, m),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("steps", [1, 3])
+def test_what_changes_between_steps_is_refused_as_in_the_first(change, steps):
+    """A list that was stepped before is known; one that is not like it any more is looked at as if it were new."""
+    many = lists()
+    for _ in range(steps):
+        ops.lion_(*many)
+    before = copies(many)
+    with pytest.raises((ValueError, TypeError)):
+        ops.lion_(*change(*many))
+    assert same(before, many)
+    theirs = stepped(copies(many), lr=0.1)
+    ops.lion_(*many, lr=0.1)
+    assert same(many, theirs)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_may_change_between_steps_may(device):
+    """Masters come and go, types and settings change, lists grow, tensors are replaced."""
+    params, grads, exp_avgs = lists(device, torch.bfloat16, momentum=torch.float32)
+    masters = [param.float() for param in params]
+    for k in range(3):
+        ops.lion_(params, grads, exp_avgs, masters, lr=0.1)
+        ops.lion_(params, grads, exp_avgs, lr=0.1, cautious=k == 1, rounding="stochastic", step=k, tensor_id=range(5))
+        ops.lion_(params[:2], grads[:2], exp_avgs[:2], lr=0.1)
+        ops.lion_(params, [grad.float() for grad in grads], exp_avgs, lr=0.1)
+        exp_avgs = [momentum.clone() for momentum in exp_avgs]
+    fresh, theirs = lists(device), lists(device)
+    for _ in range(3):
+        ops.lion_(*fresh, lr=0.1)
+        for k in range(5):
+            ops.lion_(*([of_role[k].clone()] for of_role in theirs))  # other tensors in between
+        theirs = stepped([[t.cpu() for t in of_role] for of_role in theirs], lr=0.1)
+        theirs = [[t.to(device) for t in of_role] for of_role in theirs]
+    assert same([fresh[0], fresh[2]], [theirs[0], theirs[2]])
+
+
+def test_no_tensor_is_kept():
+    many = lists()
+    for _ in range(3):
+        ops.lion_(*many)
+    gone = [weakref.ref(tensor) for of_role in many for tensor in of_role]
+    del many
+    gc.collect()
+    assert [ref() for ref in gone] == [None] * len(gone)
+
+
 # ---- refused ----
 def sparse(tensor):
     return tensor.to_sparse()
@@ -354,7 +417,7 @@ def test_work_goes_to_the_current_stream():
     """A slow producer on a side stream: a launch on any other stream would read the gradients too early."""
     params, grads, exp_avgs = lists("cuda", shapes=[(1 << 20,)])
     theirs = stepped([[t.cpu() for t in params], [torch.full((1 << 20,), -3.0)], [t.cpu() for t in exp_avgs]], lr=0.5)
-    ops.lion_(*lists("cuda", shapes=[(4,)]))  # compiled before it matters
+    ops.lion_(*lists("cuda", shapes=[(1 << 20,)]))  # compiled before it matters
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

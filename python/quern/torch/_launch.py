@@ -21,6 +21,7 @@ from .._library import DTYPES
 from .._ops import Op, Param, Plan
 from .._tensors import Tensors
 from ._calls import Place, as_real, code_of, increment_version, tensors_of
+from ._watch import CHANGED, MOVED, has_table, watch
 
 device_of, dtype_of = attrgetter("device"), attrgetter("dtype")
 data_ptr, size, is_contiguous, get_device = Tensor.data_ptr, Tensor.size, Tensor.is_contiguous, Tensor.get_device
@@ -163,21 +164,45 @@ def _row_major(sizes: tuple[torch.Size, ...], place: tuple[int, int]) -> Tensors
 
 
 class _Part:
-    """Tensors of one device whose roles are each of one storage type: what one call of the library takes."""
+    """Tensors of one device whose roles are each of one storage type: what one call of the library takes. `watched`: it
+    will be asked whether other lists are like these."""
 
-    def __init__(self, op: Op, lists: Lists, settings: Settings, places: Sequence[int] | None) -> None:
-        self.op, self.n = op, len(lists[0])
-        device = lists[0][0].device
-        self._held = settings.point(self.n, device, places)
-        # Each part has pointers of its own, and the struct is shared.
-        self.params = type(settings.params).from_buffer_copy(settings.params)
-        self.place = Place(device)
-        self._arrays = [
-            self._array(role.plural, of_role) if of_role else None for role, of_role in zip(op.roles, lists)
-        ]
-        self.roles = _abi.Roles()
-        for index, made in enumerate(self._arrays):
-            self.roles[index] = None if made is None else made.address
+    def __init__(self, op: Op, lists: Lists, places: Sequence[int] | None = None, watched: bool = False) -> None:
+        self.op, self.n, self.watched = op, len(lists[0]), watched
+        self.place = Place(lists[0][0].device)
+        self._places = places
+        arrays = [self._array(role.plural, of_role) if of_role else None for role, of_role in zip(op.roles, lists)]
+        self._arrays = arrays
+        self._watches = [watch(a, of_role) if watched and a else None for a, of_role in zip(arrays, lists)]
+        self.plan: Plan | None = None
+        self._moved: _abi.Roles | None = None
+        self._roles = _abi.Roles()
+        for index, made in enumerate(arrays):
+            self._roles[index] = None if made is None else made.address
+
+    def bind(self, settings: Settings) -> None:
+        """The next step's settings. Each part has pointers of its own, and the struct is shared."""
+        self._held = settings.point(self.n, self.place.device, self._places)
+        self._params = type(settings.params).from_buffer_copy(settings.params)
+
+    def follow(self, lists: Lists) -> bool:
+        """Are these tensors like those that it was made of, wherever they are? Then it is about them from now on."""
+        moved = _abi.Roles()
+        try:
+            for index, (of_role, watching) in enumerate(zip(lists, self._watches)):
+                if watching is None:
+                    if of_role:
+                        return False
+                    continue
+                found = watching.follow(of_role) if len(of_role) == self.n else CHANGED
+                if found == CHANGED:
+                    return False
+                if found == MOVED:
+                    moved[index] = self._roles[index]
+        except (AttributeError, TypeError, RuntimeError, BufferError):  # none that can be described at all
+            return False
+        self._moved = moved
+        return True
 
     def _array(self, name: str, tensors: Sequence[Tensor]) -> Tensors:
         if tensors[0].is_complex():
@@ -194,34 +219,63 @@ class _Part:
                     raise TypeError(said) from None
             raise
 
-    def plan(self) -> Plan:
-        return Plan(self.op, self.place.current(), self.params, self.n, self.roles)
+    def check(self) -> None:
+        """Has the library check all of it now; the step then looks only at what has moved since."""
+        self.plan = Plan(self.op, self.place.current(), self._params, self.n, self._roles)
+        self._moved = None
 
-    def step(self, plan: Plan | None = None) -> None:
+    def step(self) -> None:
         execution = self.place.current()
-        lent = self.place.lend(self.op.workspace_bytes(self.params, self.n))
-        if plan is None:
-            self.op.step(execution, self.params, self.n, self.roles)
+        lent = self.place.lend(self.op.workspace_bytes(self._params, self.n))
+        if self.plan is None:
+            self.op.step(execution, self._params, self.n, self._roles)
         else:
-            plan.step(execution, self.params, None)
-        del lent  # torch gives it to later work of the same stream only
+            self.plan.step(execution, self._params, self._moved)
+        del lent, self._held  # torch gives memory to later work of the same stream only
 
 
-def _parts(op: Op, lists: Lists, settings: Settings) -> list[_Part]:
-    """The list cut by device and types. Where there are several, each tensor keeps its number in the whole list: what
-    stochastic rounding draws does not depend on the cut."""
+def _parts(op: Op, lists: Lists) -> list[_Part]:
+    """The list cut by device and types."""
     kinds = [(set(map(get_device, of_role)), set(map(dtype_of, of_role))) for of_role in lists if of_role]
     if all(devices == kinds[0][0] and len(devices) == len(dtypes) == 1 for devices, dtypes in kinds):
-        return [_Part(op, lists, settings, None)]
+        return [_Part(op, lists, watched=all(has_table(of_role) for of_role in lists))]
     same_devices(op, lists)
     groups: dict[tuple, list[int]] = {}
     for place, tensors in enumerate(zip(*(of_role for of_role in lists if of_role))):
         groups.setdefault((tensors[0].device, *map(dtype_of, tensors)), []).append(place)
-    settings.number(len(lists[0]))
     return [
-        _Part(op, [[of_role[place] for place in places] if of_role else of_role for of_role in lists], settings, places)
+        _Part(op, [[of_role[place] for place in places] if of_role else of_role for of_role in lists], places)
         for places in groups.values()
     ]
+
+
+# By op, number of tensors and the first one's object: what is likely to come again. A call takes its part out for as
+# long as it runs, so that no two threads use it at once.
+_kept: dict[tuple[str, int, int], _Part] = {}
+_MOST_KEPT = 64
+
+
+def _step_whole(part: _Part, settings: Settings, key: tuple[str, int, int], again: bool) -> None:
+    """A list of one device and one choice of types. A plan pays from the second step on."""
+    part.bind(settings)
+    if again and part.plan is None:
+        part.check()
+    part.step()
+    if part.watched:
+        while len(_kept) >= _MOST_KEPT:
+            _kept.pop(next(iter(_kept)), None)
+        _kept[key] = part
+
+
+def _step_cut(parts: list[_Part], settings: Settings, n: int) -> None:
+    """A list of several. Each tensor keeps its number in the whole list: what stochastic rounding draws does not depend
+    on the cut."""
+    settings.number(n)
+    for part in parts:
+        part.bind(settings)
+        part.check()  # all of them before the first is stepped
+    for part in parts:
+        part.step()
 
 
 def step(op: Op, lists: Lists, given: Mapping[str, Any]) -> None:
@@ -233,12 +287,14 @@ def step(op: Op, lists: Lists, given: Mapping[str, Any]) -> None:
         settings.point(0, None, None)
         op.step(_abi.sized(_abi.Exec), settings.params, 0, _abi.Roles())
         return
-    parts = _parts(op, lists, settings)
-    if len(parts) == 1:
-        parts[0].step()
+    key = (op.name, n, id(lists[0][0]))
+    part = _kept.pop(key, None)
+    if part is not None and part.follow(lists):
+        _step_whole(part, settings, key, again=True)
     else:
-        plans = [part.plan() for part in parts]  # all are checked before the first is stepped
-        for part, plan in zip(parts, plans):
-            part.step(plan)
-    written = [tensor for role, of_role in zip(op.roles, lists) if role.written for tensor in of_role]
-    increment_version(written)
+        parts = _parts(op, lists)
+        if len(parts) == 1:
+            _step_whole(parts[0], settings, key, again=False)
+        else:
+            _step_cut(parts, settings, n)
+    increment_version([tensor for role, of_role in zip(op.roles, lists) if role.written for tensor in of_role])

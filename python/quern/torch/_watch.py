@@ -122,6 +122,7 @@ class TableWatch:
         """See Watch; a gradient that is None is no dense tensor."""
         self._part.list = tensors
         _follow(_calls, self._n, ctypes.byref(self._part), 1, ctypes.byref(self._found))
+        self._part.list = ()  # gradients are not to be kept from going; None would not drop the reference
         return self._found.value
 
     def move(self, addresses: list[int]) -> int:
