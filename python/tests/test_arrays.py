@@ -427,7 +427,7 @@ class Counting:
         return counted
 
 
-@pytest.mark.parametrize("n", [1, 512])
+@pytest.mark.parametrize("n", [1, 512, 20_000])
 def test_a_list_is_one_foreign_call(rng, monkeypatch, n):
     lists = oracle.lists(rng, [(3, 3)] * n)
     quern.lion_(*lists)
@@ -436,8 +436,10 @@ def test_a_list_is_one_foreign_call(rng, monkeypatch, n):
     for name, module in list(sys.modules.items()):
         if name.startswith("quern.") and getattr(module, "lib", None) is real:
             monkeypatch.setattr(module, "lib", counting)
+    want = expected([part[-1:] for part in lists], **HYPER)
     quern.lion_(*lists, **HYPER)
     assert counting.calls == ["qn_op_step"]
+    assert_same(lists[0][-1:], want[0])
     counting.calls.clear()
     quern.lion_(*lists, cautious=True)
     assert counting.calls == ["qn_op_workspace_bytes", "qn_op_step"]

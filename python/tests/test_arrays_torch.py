@@ -3,6 +3,10 @@
 goes to each tensor's own device and that device's current stream. A slow producer on a side stream makes a launch on
 any other stream read what is not there yet. Results on a GPU are held against the same call on the CPU, bit for bit."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -124,6 +128,14 @@ def test_threads_are_torchs(monkeypatch):
     monkeypatch.setattr(_threads, "pool", lambda n=None: asked.append(n) or real(n))
     quern.lion_(torch.ones(5), torch.ones(5), torch.zeros(5))
     assert asked == [torch.get_num_threads()]
+
+
+def test_the_optimizer_is_there_when_it_is_named():
+    """`import quern` alone brings no PyTorch, and quern.torch then does."""
+    program = "import sys, quern; assert 'torch' not in sys.modules; print(quern.torch.Lion.__name__)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.stdout == "Lion\n", done.stderr
 
 
 # ---- on GPUs ----
