@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # figures.sh ROOT BESIDE_PYTORCH - the figures that docs/numerics.md cites stand in files in results/, and the programs
 # that made these files make them again (what takes longer than a test may is held by a test of its own).
+# The tables of the example that trains are those of its files in results/.
 set -u
 root=$1 beside_pytorch=$2
 . "$root/tests/tap.sh"
@@ -51,4 +52,14 @@ maths_fitted() {
   done
 }
 check "tools/fit_maths.py makes the coefficients of src/base/maths.h" maths_fitted
+# What takes training to make again is not made again here; python/tests/test_example_train.py holds it against the example.
+example=$root/examples/train_gpt
+trained_cited() {
+  sed '/^| /d' "$example/README.md" >"$work/trained.md" # none of the tables, so that each must be written anew
+  PYTHONDONTWRITEBYTECODE=1 python3 "$example/report.py" "$root/results/train-gpt.jsonl" \
+    --control "$root/results/train-gpt-control.csv" --into "$work/trained.md" || return 1
+  sed -n '/train_gpt.*begin/,/train_gpt.*end/p' "$work/trained.md" >"$work/new"
+  sed -n '/train_gpt.*begin/,/train_gpt.*end/p' "$example/README.md" | diff - "$work/new"
+}
+check "examples/train_gpt/README.md has the tables of its results" trained_cited
 finish

@@ -13,6 +13,7 @@
 
 import fnmatch
 import pathlib
+import posixpath
 import re
 import subprocess
 import sys
@@ -99,7 +100,7 @@ class Tree:
             return self.has_pattern(re.sub(r"<[^<>]*>", "*", word), near)
         if "/" not in word:
             return word in self.bases or word in self.folders
-        places = (word, "src/" + word, "include/" + word, near + "/" + word)
+        places = (word, "src/" + word, "include/" + word, posixpath.normpath(near + "/" + word))
         return any(p in self.all or p in self.folders for p in places)
 
     def has_pattern(self, pattern, near):
