@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import quern  # noqa: E402
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook  # noqa: E402
 from torch_models import give_grads, parameters  # noqa: E402
 from torch_oracle import lion, same_bits  # noqa: E402
 
@@ -181,6 +182,36 @@ def test_zero_grad_and_accumulation():
         new, m = lion(p, torch.arange(5.0) * (seed - 1) + 1, m, lr=1e-2)
         optimizer.step()
         assert same_bits(p.data, new)
+
+
+@pytest.mark.parametrize("kind", ["own", "derived"])
+def test_a_watched_step_is_seen_once(kind):
+    """By hooks of this optimizer and of all, and by a profiler; a class derived from Lion is no exception."""
+
+    class Derived(Lion):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    made, calls = {"own": Lion, "derived": Derived}[kind], []
+    params = parameters([(3,)])
+    optimizer = made(params, lr=1e-3)
+    give_grads(params, 0)
+    handles = [
+        register_optimizer_step_pre_hook(lambda *_: calls.append("all before")),
+        register_optimizer_step_post_hook(lambda *_: calls.append("all after")),
+    ]
+    try:
+        assert optimizer.step(lambda: 5.0) == 5.0
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert calls == ["all before", "all after"]
+    with torch.autograd.profiler.profile() as profile:
+        optimizer.step()
+    seen = [event for event in profile.function_events if event.name == f"Optimizer.step#{made.__name__}.step"]
+    assert len(seen) == 1
+    optimizer.register_step_pre_hook(lambda of, *_: ((of, lambda: 7.0), {}))
+    assert optimizer.step() == 7.0, "a hook's arguments are taken"
 
 
 def test_hooks_are_called_in_order():
