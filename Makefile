@@ -57,6 +57,6 @@ format:   ## bring every C and Python file into the project's format
 	python=$$(tools/venv.sh numpy) && $$python -m ruff check -q --fix . && $$python -m ruff format -q .
 
 clean:   ## remove all that is made here and not in git
-	rm -rf $(BUILD) build-asan build-tsan build-clang build-aarch64 .venv .venv-* dist .pytest_cache .ruff_cache
+	rm -rf $(BUILD) build-asan build-tsan build-clang build-aarch64 .venv .venv-* dist train-gpt .pytest_cache .ruff_cache
 	rm -rf subprojects/xxhash-* subprojects/packagecache python/quern/libquern.so*
 	find . -name __pycache__ -type d -not -path './.git/*' -exec rm -rf {} +

@@ -31,6 +31,15 @@ RECORD = ROOT / "results/train-gpt.jsonl"
 WRONG = [lion.__name__ for lion in control.WRONG]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """So that small work is quick beside other tests; and what train.py sets does not outlive this file."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def broken(found):
     return {check.what for check in found if not check.ok}
 
@@ -82,7 +91,6 @@ def test_refused(arguments, sentence, capsys):
 @pytest.fixture(scope="module")
 def judged():
     """Every Lion of control.py beside the eager one: what its checks found."""
-    torch.set_num_threads(1)
     return control.distances(control.RIGHT + control.WRONG, QUICK)
 
 
@@ -131,7 +139,6 @@ def test_a_wrong_rounding_is_noticed(monkeypatch, forced, noticed):
     """A Lion that does not do as it is told, or does so untold."""
     right = train.Lion
     monkeypatch.setattr(train, "Lion", lambda parameters, **told: right(parameters, **{**told, **forced}))
-    torch.set_num_threads(1)
     _, found = train.bf16_part(QUICK)
     assert noticed in broken(found)
 
