@@ -303,6 +303,25 @@ static void planned_roles_move(void)
   same(&a, &b, "written roles may move too, and are looked out for where they went");
 }
 
+/* As with an allocator that hands out again what was let go. */
+static void planned_roles_change_places(void)
+{
+  lion_list a = make(f32_types), b = make(f32_types), c = make(f32_types), d = make(f32_types);
+  qn_plan *plan;
+  const qn_tensor *const roles[QN_MAX_TENSORS] = {a.t[PARAM], a.t[GRAD], a.t[MOMENTUM]};
+  const qn_tensor *const moved[QN_MAX_TENSORS] = {[PARAM] = c.t[PARAM], [GRAD] = a.t[PARAM]};
+  const qn_tensor *const shared[QN_MAX_TENSORS] = {[PARAM] = d.t[PARAM], [GRAD] = d.t[PARAM]};
+  check(!qn_op_plan_create(&plan, qn_op_at(0), &a.exec, &a.params, LIST, roles), "a plan");
+  check(!qn_op_plan_step(plan, &a.exec, &a.params, moved), "gradients are where params were: %s", qn_last_error());
+  check(!qn_lion_step(&b.exec, &b.params, LIST, b.t[PARAM], d.t[PARAM], b.t[MOMENTUM], NULL), "a step");
+  refuses(qn_op_plan_step(plan, &a.exec, &a.params, shared), QN_BAD_ARGUMENT, "share memory");
+  for (size_t k = 0; k < LIST; k++) memcpy(a.t[PARAM][k].data, c.t[PARAM][k].data, 4 * sizes[k]);
+  qn_plan_destroy(&plan);
+  lion_list_free(&c);
+  lion_list_free(&d);
+  same(&a, &b, "roles may move to where others were");
+}
+
 /* ---- the floating-point state of the caller ---- */
 #if defined(__x86_64__)
 static uint64_t get_state(void) { return _mm_getcsr(); }
@@ -349,6 +368,7 @@ int main(void)
   cautious(true);
   layouts();
   planned_roles_move();
+  planned_roles_change_places();
   for (int k = 0; k < TYPES; k++) {
     options(all_types[k]);
     pools(all_types[k]);

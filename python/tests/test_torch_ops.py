@@ -288,6 +288,18 @@ def test_what_may_change_between_steps_may(device):
     assert same([fresh[0], fresh[2]], [theirs[0], theirs[2]])
 
 
+def test_roles_may_change_places_between_steps():
+    """As with an allocator that hands out again what was let go: the gradient is where the parameter was."""
+    params, grads, exp_avgs = lists(shapes=[(64,)])
+    for _ in range(3):
+        ops.lion_(params, grads, exp_avgs, lr=0.1)
+        grads = [params[0].data]
+        params[0].data = params[0].clone()
+        theirs = stepped(copies([params, grads, exp_avgs]), lr=0.1)
+        ops.lion_(params, grads, exp_avgs, lr=0.1)
+        assert same([params, exp_avgs], [theirs[0], theirs[2]])
+
+
 def test_no_tensor_is_kept():
     many = lists()
     for _ in range(3):

@@ -154,16 +154,17 @@ static bool same_kind(const qn_tensor *t, const qn_tensor *old)
   return qn_same_layout(t, old);
 }
 
-/* Tensors of one moved role, each against what it takes the place of. */
-static qn_status check_moved(const qn_plan *plan, const qn_list *now, size_t role, const qn_tensor *moved)
+/* Tensors of one moved role, each against what it takes the place of. Where something written moves too, `written` is
+ * where it was, not where it is: then the whole list is looked at. */
+static qn_status check_moved(const qn_plan *plan, const qn_list *now, size_t role, const qn_tensor *moved,
+                             bool written_moved)
 {
-  const bool is_written = qn_list_access(now, role) & QN_WRITE;
   for (size_t k = 0; k < plan->list.n; k++) {
     const qn_tensor *t = &moved[k], *old = &plan->own[role][k];
     const bool known = same_kind(t, old);
     if (known && t->data == old->data) continue;
     if (!known || !t->data || (uintptr_t)t->data % 4) qn_try(qn_check_tensor(now, role, k, t));
-    if (is_written) continue; /* the whole list is looked at then */
+    if (written_moved) continue;
     const qn_span span = qn_span_of(role, k, t), *behind = written_behind(plan, span.begin);
     if (span.begin != span.end && behind && behind->begin < span.end)
       return qn_fail_overlap(plan->list.op, &span, behind);
@@ -195,8 +196,11 @@ static qn_status check_step(const qn_plan *plan, qn_list *now, const qn_tensor *
   for (size_t role = 0; moved && role < now->op->info.n_tensors; role++) {
     if (!moved[role]) continue;
     qn_require(plan->own[role], "%s: %s moved, and the plan has none", op, now->op->info.tensors[role].name);
-    qn_try(check_moved(plan, now, role, moved[role]));
     *written_moved |= (qn_list_access(now, role) & QN_WRITE) != 0;
+  }
+  for (size_t role = 0; moved && role < now->op->info.n_tensors; role++) {
+    if (!moved[role]) continue;
+    qn_try(check_moved(plan, now, role, moved[role], *written_moved));
     now->tensors[role] = moved[role];
   }
   qn_try(qn_check_rest(now));
