@@ -275,6 +275,16 @@ def test_capturable_steps_are_the_same_steps():
     follow_alike(params, optimizer, others, other)
 
 
+def test_numbers_that_go_to_device_memory_are_held_against_their_ranges_too():
+    params, optimizer = trained(capturable=True)
+    before = [p.detach().clone() for p in params]
+    give_grads(params, 9)
+    optimizer.param_groups[0]["lr"] = -1.0
+    with pytest.raises(ValueError, match="lr is -1"):
+        optimizer.step()
+    assert all(torch.equal(p, b) for p, b in zip(params, before))
+
+
 @pytest.mark.parametrize("unscale", [False, True])
 @pytest.mark.parametrize("cautious", [False, True])
 def test_a_loss_scalers_scale_is_divided_out_and_infinities_leave_everything(unscale, cautious):

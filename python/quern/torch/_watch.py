@@ -121,8 +121,10 @@ class TableWatch:
     def follow(self, tensors: list[Tensor]) -> int:
         """See Watch; a gradient that is None is no dense tensor."""
         self._part.list = tensors
-        _follow(_calls, self._n, ctypes.byref(self._part), 1, ctypes.byref(self._found))
-        self._part.list = ()  # gradients are not to be kept from going; None would not drop the reference
+        try:
+            _follow(_calls, self._n, ctypes.byref(self._part), 1, ctypes.byref(self._found))
+        finally:
+            self._part.list = ()  # gradients are not to be kept from going; None would not drop the reference
         return self._found.value
 
     def move(self, addresses: list[int]) -> int:
