@@ -270,7 +270,10 @@ class AdamW(Optimizer):
             weight_terms=found.weight.abs() * keep + rate * terms,
             momentum=momentum,
             momentum_terms=terms,
-            roundings=8,
+            # In float32, one after another: 4 in the momentum; 5 in the square, which the root halves, and the root;
+            # 4 in the denominator and its corrections; 2 in the rate; the quotient; 3 in decay and difference. That is
+            # 17.5; each of Expected's stands for two.
+            roundings=9,
         )
 
 
