@@ -150,15 +150,7 @@ static void words(const char *tier, const maths_lanes *lanes)
 
 int main(int argc, char **argv)
 {
-  static const maths_lanes *const all[QN_TIER_COUNT] = {
-    [QN_TIER_REF] = &maths_lanes_ref,
-#if defined(__x86_64__)
-    [QN_TIER_AVX2] = &maths_lanes_avx2,
-    [QN_TIER_AVX512] = &maths_lanes_avx512,
-#elif defined(__aarch64__)
-    [QN_TIER_NEON] = &maths_lanes_neon,
-#endif
-  };
+  static const maths_lanes *const all[QN_TIER_COUNT] = MATHS_LANES;
   if (!read_results(argc > 1 ? argv[1] : NULL)) return test_end();
   make_inputs();
   for (int f = 0; f < MATHS_COUNT; f++) reference(f), oracle(f);

@@ -38,6 +38,22 @@ typedef struct maths_lanes {
 } maths_lanes;
 
 extern const maths_lanes maths_lanes_ref, maths_lanes_avx2, maths_lanes_avx512, maths_lanes_neon;
+#if defined(__x86_64__)
+#define MATHS_LANES                                                                                                    \
+  {                                                                                                                    \
+    [QN_TIER_REF] = &maths_lanes_ref, [QN_TIER_AVX2] = &maths_lanes_avx2, [QN_TIER_AVX512] = &maths_lanes_avx512       \
+  }
+#elif defined(__aarch64__)
+#define MATHS_LANES                                                                                                    \
+  {                                                                                                                    \
+    [QN_TIER_REF] = &maths_lanes_ref, [QN_TIER_NEON] = &maths_lanes_neon                                               \
+  }
+#else
+#define MATHS_LANES                                                                                                    \
+  {                                                                                                                    \
+    [QN_TIER_REF] = &maths_lanes_ref                                                                                   \
+  }
+#endif
 
 static inline double maths_sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
 static inline double maths_rsqrt(double x) { return 1 / sqrt(x); }

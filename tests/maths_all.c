@@ -116,15 +116,7 @@ static bool print(const maths_lanes *lanes, int function, qn_pool *pool)
 
 int main(int argc, char **argv)
 {
-  static const maths_lanes *const table[QN_TIER_COUNT] = {
-    [QN_TIER_REF] = &maths_lanes_ref,
-#if defined(__x86_64__)
-    [QN_TIER_AVX2] = &maths_lanes_avx2,
-    [QN_TIER_AVX512] = &maths_lanes_avx512,
-#elif defined(__aarch64__)
-    [QN_TIER_NEON] = &maths_lanes_neon,
-#endif
-  };
+  static const maths_lanes *const table[QN_TIER_COUNT] = MATHS_LANES;
   qn_tier tier;
   qn_pool *pool = NULL;
   if (qn_tier_choose((const void *const *)table, &tier) || qn_pool_create(&pool, (int)sysconf(_SC_NPROCESSORS_ONLN))) {

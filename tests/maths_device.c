@@ -155,15 +155,7 @@ static void run_device(qn_device device, bool all)
 
 int main(int argc, char **argv)
 {
-  static const maths_lanes *const table[QN_TIER_COUNT] = {
-    [QN_TIER_REF] = &maths_lanes_ref,
-#if defined(__x86_64__)
-    [QN_TIER_AVX2] = &maths_lanes_avx2,
-    [QN_TIER_AVX512] = &maths_lanes_avx512,
-#elif defined(__aarch64__)
-    [QN_TIER_NEON] = &maths_lanes_neon,
-#endif
-  };
+  static const maths_lanes *const table[QN_TIER_COUNT] = MATHS_LANES;
   const bool all = argc > 1 && !strcmp(argv[1], "--all");
   qn_tier tier;
   int n = 0;

@@ -19,6 +19,27 @@ void qn_report_cell(qn_text *text, const char *s)
   }
 }
 
+void qn_report_work(qn_text *text, const qn_record *r)
+{
+  qn_report_cell(text, r->workload);
+  qn_text_add(text, " | ");
+  qn_report_cell(text, r->types);
+  qn_text_add(text, " | ");
+  qn_report_cell(text, r->device);
+  if (strcmp(r->backend, "cuda") != 0) qn_text_add(text, ", %d thread%s", r->threads, r->threads == 1 ? "" : "s");
+}
+
+void qn_report_method(qn_text *text, const qn_record *r)
+{
+  qn_text_add(text, " | %.10s, ", r->date);
+  qn_report_cell(text, r->timer);
+  qn_text_add(text, ", ");
+  qn_report_cell(text, r->cache);
+  qn_text_add(text, ", ");
+  qn_report_cell(text, *r->commit ? r->commit : "no commit");
+  qn_text_add(text, " |\n");
+}
+
 static void add_row(qn_text *text, const qn_record *r)
 {
   qn_summary time;
@@ -29,12 +50,7 @@ static void add_row(qn_text *text, const qn_record *r)
   qn_text_add(text, "| ");
   qn_report_cell(text, r->op);
   qn_text_add(text, " | ");
-  qn_report_cell(text, r->workload);
-  qn_text_add(text, " | ");
-  qn_report_cell(text, r->types);
-  qn_text_add(text, " | ");
-  qn_report_cell(text, r->device);
-  if (strcmp(r->backend, "cuda") != 0) qn_text_add(text, ", %d thread%s", r->threads, r->threads == 1 ? "" : "s");
+  qn_report_work(text, r);
   qn_text_add(text, " (");
   qn_report_cell(text, r->backend);
   qn_text_add(text, " ");
@@ -47,13 +63,7 @@ static void add_row(qn_text *text, const qn_record *r)
     qn_text_add(text, "%.2fx %s, %s", r->speedup, qn_interval(r->speedup_low, r->speedup_high, 2).text, r->verdict);
   else
     qn_text_add(text, "-");
-  qn_text_add(text, " | %.10s, ", r->date);
-  qn_report_cell(text, r->timer);
-  qn_text_add(text, ", ");
-  qn_report_cell(text, r->cache);
-  qn_text_add(text, ", ");
-  qn_report_cell(text, *r->commit ? r->commit : "no commit");
-  qn_text_add(text, " |\n");
+  qn_report_method(text, r);
 }
 
 static bool counts(const qn_records *records, size_t k)

@@ -16,6 +16,11 @@ void qn_report_peers(qn_text *text, const qn_records *records);
 /* A cell may hold anything that a file had: nothing that ends a cell or begins markup. */
 void qn_report_cell(qn_text *text, const char *s);
 
+/* Cells that all tables of measurements have: workload, types and machine; date, timer, cache and commit, to the row's
+ * end. */
+void qn_report_work(qn_text *text, const qn_record *r);
+void qn_report_method(qn_text *text, const qn_record *r);
+
 /* Replaces what stands between the two marks in a file by the text; the rest stays, byte for byte, and the file is
  * replaced whole. Refused: no marks, or not one of each in their order. */
 #define QN_REPORT_BEGIN "<!-- quern report: begin -->"

@@ -37,12 +37,7 @@ static void add_figures(qn_text *text, const qn_record_series *step, const qn_re
 static void add_run(qn_text *text, const qn_record *r)
 {
   qn_text_add(text, "| ");
-  qn_report_cell(text, r->workload);
-  qn_text_add(text, " | ");
-  qn_report_cell(text, r->types);
-  qn_text_add(text, " | ");
-  qn_report_cell(text, r->device);
-  if (strcmp(r->backend, "cuda") != 0) qn_text_add(text, ", %d thread%s", r->threads, r->threads == 1 ? "" : "s");
+  qn_report_work(text, r);
   qn_text_add(text, " | ");
 }
 
@@ -51,13 +46,7 @@ static void add_own(qn_text *text, const qn_record *r)
   add_run(text, r);
   qn_report_cell(text, r->by);
   add_figures(text, &r->fused, &r->wall, &r->host, r->share, false);
-  qn_text_add(text, " | %.10s, ", r->date);
-  qn_report_cell(text, r->timer);
-  qn_text_add(text, ", ");
-  qn_report_cell(text, r->cache);
-  qn_text_add(text, ", ");
-  qn_report_cell(text, *r->commit ? r->commit : "no commit");
-  qn_text_add(text, " |\n");
+  qn_report_method(text, r);
 }
 
 static void add_peer(qn_text *text, const qn_record_peer *p)
