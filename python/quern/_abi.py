@@ -5,7 +5,19 @@ loaded (_library.py); what an op's params look like is not here: that follows fr
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_void_p,
+    py_object,
+)
 
 MAX_TENSORS = 8
 ABSENT, READ, WRITE = 0, 1, 2  # qn_access, as bits
@@ -127,6 +139,18 @@ class OptionInfo(Structure):
     _fields_ = [(name, c_char_p) for name in ("name", "variable", "default_value", "values", "doc")]
 
 
+class ObjectCalls(Structure):
+    """Addresses of Python's and DLPack's own functions."""
+
+    _fields_ = [(name, c_void_p) for name in ("read", "at", "release")]
+
+
+class ObjectPart(Structure):
+    """Its objects live as long as this."""
+
+    _fields_ = [("list", py_object), ("get", c_void_p), ("key", py_object), ("tensors", c_void_p)]
+
+
 # By the C name: what is compared with qn_struct_bytes().
 STRUCTS: dict[str, type[Structure]] = {
     "qn_device": Device,
@@ -139,6 +163,8 @@ STRUCTS: dict[str, type[Structure]] = {
     "qn_op_info": OpInfo,
     "qn_variant": Variant,
     "qn_option_info": OptionInfo,
+    "qn_object_calls": ObjectCalls,
+    "qn_object_part": ObjectPart,
 }
 
 Roles = c_void_p * MAX_TENSORS  # const qn_tensor *const *tensors

@@ -12,7 +12,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
-from .. import _library
+from .. import _abi, _library
 from .._tensors import Tensors
 
 CHANGED, SAME, MOVED = 0, 1, 2  # qn_follow
@@ -84,19 +84,8 @@ def _python(name: str) -> int | None:
     return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
 
 
-class _Part(ctypes.Structure):
-    """qn_object_part; its objects live as long as what it was made for."""
-
-    _fields_ = [
-        ("list", ctypes.py_object),
-        ("get", ctypes.c_void_p),
-        ("key", ctypes.py_object),
-        ("tensors", ctypes.c_void_p),
-    ]
-
-
 _read, _attribute, _item = _reader_of(Tensor), _python("PyObject_GetAttr"), _python("PyObject_GetItem")
-_calls = (ctypes.c_void_p * 3)(_read, _python("PyList_GetItem"), _python("Py_DecRef"))
+_calls = ctypes.byref(_abi.ObjectCalls(_read, _python("PyList_GetItem"), _python("Py_DecRef")))
 # Through PyDLL the interpreter's lock is held, and a Python exception that the call leaves is raised.
 _follow = ctypes.PyDLL(_library.path).qn_objects_follow
 _follow.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
@@ -116,7 +105,7 @@ class TableWatch:
     def __init__(self, array: Tensors, tensors: Sequence[Tensor]) -> None:
         self._array = array
         self._n = len(tensors)
-        self._part, self._found = _Part(tensors=array.address), ctypes.c_int()
+        self._part, self._found = _abi.ObjectPart(tensors=array.address), ctypes.c_int()
 
     def follow(self, tensors: list[Tensor]) -> int:
         """See Watch; a gradient that is None is no dense tensor."""
@@ -141,7 +130,7 @@ class ListWatch:
         self._n = len(tensors)
         parts = [(tensors, None, None, arrays["param"].address), (tensors, _attribute, "grad", arrays["grad"].address)]
         parts += [(states, _item, key, arrays[role].address) for role, key in entries.items()]
-        self._parts = (_Part * len(parts))(*parts)
+        self._parts = (_abi.ObjectPart * len(parts))(*parts)
         self._found = (ctypes.c_int * len(parts))()
 
     def follow(self) -> tuple[bool, int]:
