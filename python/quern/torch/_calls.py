@@ -116,7 +116,7 @@ def _increment_each(tensors: Sequence[Tensor]) -> None:
         torch._C._increment_version(tensor)
 
 
-# Autograd must see that the tensors have changed. Lists are taken from PyTorch 2.5 or so on; 0.05 us a tensor.
+# Autograd must see that the tensors have changed. Lists are taken from PyTorch 2.5 or so on.
 try:
     torch._C._increment_version([])
     increment_version = torch._C._increment_version

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Are a list's tensors still what they were when a plan was made for them, and where are they now? Asked at every step
 of every tensor, this is most of what a step costs the host. Where PyTorch has DLPack's table for C (from 2.10 or so on)
-the library asks all tensors of a role in one call, 0.05 us each; else Python does, 0.2 us each."""
+the library asks all tensors of a role in one call; else Python does, at several times the price."""
 
 from __future__ import annotations
 
