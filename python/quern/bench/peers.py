@@ -271,7 +271,7 @@ class AdamW(Optimizer):
             momentum=momentum,
             momentum_terms=terms,
             # The chain from momentum and square to the weight has some 18 roundings, two for each of these; fused
-            # kernels of an H200 came to 23. What is looked for is another formula, which is off by thousands.
+            # kernels of an H200 came to 25. What is looked for is another formula, which is off by thousands.
             roundings=16,
         )
 
