@@ -123,7 +123,8 @@ static bool load_kernels(qn_device device, kernels *k)
   k->words = (k->limit - sizeof(uint64_t)) / sizeof(uint32_t) & ~(size_t)1;
   snprintf(words, sizeof words, "WORDS=%zu", k->words);
   double start = now_ms();
-  if (!status) status = cuda->compile(device, &(qn_unit){unit.source, defines, unit.text}, &image);
+  if (!status)
+    status = cuda->compile(device, &(qn_unit){.source = unit.source, .defines = defines, .text = unit.text}, &image);
   double compiled = now_ms();
   if (!status) status = cuda->module_load(device, image.data, image.bytes, &k->module);
   if (!status) status = cuda->module_function(device, k->module, "scale", &k->scale);

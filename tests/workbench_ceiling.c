@@ -70,7 +70,7 @@ static void tells_bytes(qn_device_kind kind)
 static void compiles(const char *arch, const char *what, const char *const *defines)
 {
   qn_image image = {0};
-  const qn_unit unit = {"workbench/ceiling.cu", defines, qn_workbench_sources[0].text};
+  const qn_unit unit = {.source = "workbench/ceiling.cu", .defines = defines, .text = qn_workbench_sources[0].text};
   bool made = qn_cuda_compile_for(arch, &unit, &image) == QN_OK;
   check(made && image.log && strstr(image.log, " 0 bytes spill stores, 0 bytes spill loads"), "%s %s: %s", arch, what,
         made ? "no spill" : qn_last_error());

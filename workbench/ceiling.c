@@ -160,13 +160,18 @@ static void stream_on_cpu(const qn_ceiling *c, qn_mix mix, int way, size_t each,
 static qn_status launch(const qn_ceiling *c, const qn_function *function, uint64_t blocks, const void *argument,
                         size_t bytes)
 {
-  const qn_launch l = {blocks, DEVICE_THREADS, c->exec.stream, c->exec.pool, argument, bytes};
+  const qn_launch l = {.blocks = blocks,
+                       .threads = DEVICE_THREADS,
+                       .stream = c->exec.stream,
+                       .pool = c->exec.pool,
+                       .argument = argument,
+                       .argument_bytes = bytes};
   return c->backend->launch(c->exec.device, function, &l);
 }
 
 static qn_status find(const qn_ceiling *c, const char *const *defines, const char *kernel, const qn_function **function)
 {
-  const qn_unit unit = {"workbench/ceiling.cu", defines, qn_workbench_sources[0].text};
+  const qn_unit unit = {.source = "workbench/ceiling.cu", .defines = defines, .text = qn_workbench_sources[0].text};
   return *function ? QN_OK : qn_jit_function(c->exec.device, &unit, kernel, function);
 }
 

@@ -49,8 +49,7 @@ void qn_data_fill(const qn_data_rule *rule, uint64_t tensor, uint64_t first, siz
   case QN_F64:
     for (size_t k = 0; k < n; k++) ((double *)to)[k] = value(rule, unit, key, first + k);
     break;
-  case QN_NONE:
-  case QN_DTYPE_COUNT: break;
+  default: break; /* no op stores other types */
   }
 }
 

@@ -184,7 +184,7 @@ static qn_status find_passes(qn_stage *s)
   for (int pass = 0; pass < op->unfused_passes; pass++) {
     char define[32];
     snprintf(define, sizeof define, "QN_PASS=%d", pass);
-    const qn_unit unit = {op->unfused_source, (const char *const[]){define, NULL}, NULL};
+    const qn_unit unit = {.source = op->unfused_source, .defines = (const char *const[]){define, NULL}};
     qn_try(qn_jit_function(s->exec.device, &unit, kernel, &s->pass[pass]));
   }
   return QN_OK;

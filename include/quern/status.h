@@ -32,7 +32,8 @@ extern "C" {
   X(QN_DRIVER_ERROR, "the device driver reported an error")                                                            \
   X(QN_COMPILE_ERROR, "device source did not compile")                                                                 \
   X(QN_IO_ERROR, "the file system reported an error")                                                                  \
-  X(QN_FORKED, "the device was opened before fork: open it in the child only")
+  X(QN_FORKED, "the device was opened before fork: open it in the child only")                                         \
+  X(QN_KERNEL_ERROR, "a kernel ran and reports a fault, or was stopped: mend its body")
 
 typedef enum qn_status {
 #define X(name, text) name,

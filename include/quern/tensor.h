@@ -17,9 +17,27 @@ typedef struct qn_device {
   int index; /* 0 for QN_CPU and QN_HOST */
 } qn_device;
 
-typedef enum qn_dtype { QN_NONE, QN_F32, QN_BF16, QN_F16, QN_F64, QN_DTYPE_COUNT } qn_dtype;
+/* The registry's ops take the first four; kernels from a body take all. BOOL is a byte, 0 or 1; C64 two f32. */
+typedef enum qn_dtype {
+  QN_NONE,
+  QN_F32,
+  QN_BF16,
+  QN_F16,
+  QN_F64,
+  QN_BOOL,
+  QN_U8,
+  QN_I8,
+  QN_U16,
+  QN_I16,
+  QN_U32,
+  QN_I32,
+  QN_U64,
+  QN_I64,
+  QN_C64,
+  QN_DTYPE_COUNT
+} qn_dtype;
 QN_API size_t qn_dtype_bytes(qn_dtype dtype);      /* 0 for QN_NONE and unknown values */
-QN_API const char *qn_dtype_name(qn_dtype dtype);  /* "f32", "bf16", "f16", "f64", "none" */
+QN_API const char *qn_dtype_name(qn_dtype dtype);  /* "f32", "bf16", "bool", "u8", "c64" ..., "none" */
 QN_API qn_dtype qn_dtype_from_name(const char *s); /* QN_NONE if it is none */
 
 enum { QN_MAX_NDIM = 32 };

@@ -21,6 +21,7 @@ typedef struct qn_unit {
   const char *source;         /* "op/lion/lion.cu"; with a text of its own: the name that messages give it */
   const char *const *defines; /* "NAME=VALUE" or "NAME"; NULL-terminated; NULL: none */
   const char *text;           /* NULL: the embedded source of that name */
+  const char *const *flags;   /* besides the backend's own, behind them; NULL-terminated; NULL: none */
 } qn_unit;
 
 typedef struct qn_module qn_module;     /* a loaded image; belongs to the backend */
@@ -31,14 +32,28 @@ struct qn_event {
   qn_device device;
 };
 
+/* How a launch on the host backend is watched: a time limit, checks. */
+typedef struct qn_watch qn_watch;
+
 typedef struct qn_launch {
-  uint64_t blocks;
+  uint64_t blocks; /* host backend: in all; CUDA: along x */
   uint32_t threads;
+  uint32_t blocks_y, blocks_z, threads_y, threads_z; /* CUDA only; 0 is 1 */
+  uint32_t shared_bytes;                             /* dynamic, a block's */
   void *stream;
   qn_pool *pool;        /* host backend only */
   const void *argument; /* the kernel's one parameter, a struct by value */
   size_t argument_bytes;
+  qn_watch *watch; /* host backend only; NULL: nobody watches */
 } qn_launch;
+
+/* What the compiler made of a kernel; see qn_kernel_info. */
+typedef struct qn_function_facts {
+  int registers, shared_bytes, local_bytes, most_threads, fibers;
+  size_t argument_bytes;       /* host backend; 0 on CUDA */
+  uint32_t best_threads;       /* the group with most threads at once on a multiprocessor; CPU: 256 */
+  uint32_t shared_limit_bytes; /* static and dynamic, a block's */
+} qn_function_facts;
 
 typedef struct qn_backend {
   qn_device_kind kind;
@@ -66,6 +81,7 @@ typedef struct qn_backend {
   void (*module_unload)(qn_device device, qn_module *module); /* with its functions; NULL is fine */
   qn_status (*module_function)(qn_device device, qn_module *module, const char *name, qn_function **function);
   qn_status (*launch)(qn_device device, const qn_function *function, const qn_launch *launch);
+  qn_status (*function_facts)(qn_device device, const qn_function *function, qn_function_facts *facts);
   /* Most bytes of `argument` that the device, driver and compiler take: 4096 or 32764. */
   qn_status (*argument_limit)(qn_device device, size_t *bytes);
 } qn_backend;

@@ -92,8 +92,10 @@ static qn_status make_ask(ask *a, qn_device device, const qn_unit *unit, const c
               add_bytes(a, name, strlen(name) + 1);
   for (const char *const *define = unit->defines; fits && define && *define; define++)
     fits = add_bytes(a, *define, strlen(*define) + 1);
-  qn_require(fits, "%.128s: its name, its kernel's and its defines have more than %d characters in all", unit->source,
-             ASK_BYTES - 64);
+  for (const char *const *flag = unit->flags; fits && flag && *flag; flag++)
+    fits = add_bytes(a, *flag, strlen(*flag) + 1);
+  qn_require(fits, "%.128s: its name, its kernel's, its defines and flags have more than %d characters in all",
+             unit->source, ASK_BYTES - 64);
   a->text = unit->text;
   a->text_bytes = a->text ? strlen(a->text) + 1 : 0;
   a->hash = qn_hash(a->bytes, a->length).low;
@@ -163,6 +165,7 @@ static qn_status make_key(const qn_backend *backend, qn_device device, const qn_
   qn_try(backend->target(device, target, sizeof target));
   qn_text_add(key, "%s for %.*s", slash ? slash + 1 : unit->source, (int)strcspn(target, "\n"), target);
   for (const char *const *define = unit->defines; define && *define; define++) qn_text_add(key, " %s", *define);
+  for (const char *const *flag = unit->flags; flag && *flag; flag++) qn_text_add(key, " %s", *flag);
   qn_text_add(key, "\n%s\n", target);
   return qn_unit_expand(unit, key);
 }

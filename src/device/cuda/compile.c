@@ -21,7 +21,7 @@ static const struct {
     {0, "--no-source-include"}, /* embedded files only, whatever lies in the working directory */
     {12040, "--minimal"},       {12090, "--no-cache"},
 };
-enum { N_FLAGS = sizeof flags / sizeof *flags };
+enum { N_FLAGS = sizeof flags / sizeof *flags, MOST_UNIT_FLAGS = 8 };
 
 /* ---- which architecture ---- */
 
@@ -145,14 +145,16 @@ static qn_status get_code(const qn_nvrtc *nvrtc, nvrtc_program program, const ta
   return nvrtc_status(nvrtc, nvrtc->nvrtcGetCUBIN(program, image->data), "nvrtcGetCUBIN", source);
 }
 
-static int run_compiler(const qn_nvrtc *nvrtc, nvrtc_program program, const target *t)
+/* A flag of the unit's own stands behind ours, and the last one counts. */
+static int run_compiler(const qn_nvrtc *nvrtc, nvrtc_program program, const target *t, const qn_unit *unit)
 {
   char arch[48];
-  const char *options[N_FLAGS + 1] = {arch};
+  const char *options[N_FLAGS + 1 + MOST_UNIT_FLAGS] = {arch};
   int n = 1;
   snprintf(arch, sizeof arch, "--gpu-architecture=%s", t->arch);
   for (size_t k = 0; k < N_FLAGS; k++)
     if (nvrtc->version >= flags[k].since) options[n++] = flags[k].text;
+  for (size_t k = 0; k < MOST_UNIT_FLAGS && unit->flags && unit->flags[k]; k++) options[n++] = unit->flags[k];
   load_builtins(nvrtc);
   return nvrtc->nvrtcCompileProgram(program, n, options);
 }
@@ -163,7 +165,7 @@ static qn_status compile_text(const qn_nvrtc *nvrtc, const target *t, const qn_u
   nvrtc_program program;
   qn_try(nvrtc_status(nvrtc, nvrtc->nvrtcCreateProgram(&program, text, unit->source, 0, NULL, NULL),
                       "nvrtcCreateProgram", unit->source));
-  int result = run_compiler(nvrtc, program, t);
+  int result = run_compiler(nvrtc, program, t, unit);
   image->log = get_log(nvrtc, program);
   qn_status status =
       result ? compile_error(nvrtc, result, t, unit, image->log) : get_code(nvrtc, program, t, unit, image);

@@ -178,11 +178,15 @@ static qn_status run_compiler(const qn_unit *unit, const qn_host_compiler *compi
                               const char *directory, qn_image *image)
 {
   char output[QN_HOST_PATH_BYTES + 16];
-  const char *argv[sizeof base_flags / sizeof *base_flags + MOST_FLAGS + 8];
+  const char *argv[sizeof base_flags / sizeof *base_flags + 2 * MOST_FLAGS + 8];
   size_t n = 0;
   argv[n++] = compiler->path;
   for (size_t k = 0; base_flags[k]; k++) argv[n++] = base_flags[k];
   for (size_t k = 0; tier_flags[tier][k]; k++) argv[n++] = tier_flags[tier][k];
+  for (size_t k = 0; unit->flags && unit->flags[k]; k++) {
+    qn_require(k < MOST_FLAGS, "%s: more than %d flags of its own", unit->source, MOST_FLAGS);
+    argv[n++] = unit->flags[k];
+  }
   snprintf(output, sizeof output, "%s/kernel.so", directory);
   const char *const rest[] = {"-o", output, "-x", "c++", "-", NULL};
   memcpy(argv + n, rest, sizeof rest);

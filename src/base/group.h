@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* group.h - what a kernel on the processor asks of the executor of its group of threads (device/host/group.c), when its
+ * threads are fibers: barriers, exchange within a simdgroup, dynamic shared memory; and what a checked or limited
+ * build reports. One struct of function pointers, written by the loader into the variable `quern_group` that a kernel's
+ * object exports if it needs it; so that the object links nothing. Read by C and by the kernel's C++. */
+#ifndef QN_BASE_GROUP_H
+#define QN_BASE_GROUP_H
+#include "base/kernel.h"
+
+enum { QN_SIMD_LANES = 32 };
+
+typedef struct qn_group_words {
+  /* The thread waits for all threads of its group (simd 0), or for those of its simdgroup (simd 1), that have not
+   * returned. line: of the body, 0 if unknown. */
+  void (*barrier)(int simd, int line);
+  /* A collective of the simdgroup: waits until every live lane (or every lane of `mask`) is here, puts this lane's
+   * `bytes` (1 to 16) at all + lane * 16, and returns the mask of lanes that took part. `all` stays valid until this
+   * lane's next collective. Lanes that took no part read as zero. */
+  qn_u32 (*exchange)(const void *mine, qn_u32 bytes, qn_u32 mask, int line, const unsigned char **all);
+  void *(*shared)(void); /* this group's dynamic shared memory, 128-byte aligned */
+  /* Checked and limited builds. kind: 0 read, 1 write, 2 atomic. place: the return address in the kernel's object. */
+  void (*access)(const void *address, qn_u32 bytes, int kind, const void *place);
+  void (*tick)(const void *place); /* at every branch: counts, and leaves the thread when the limit has passed */
+} qn_group_words;
+
+/* A fiber's body: thread `thread` of block `block`. Exported by an object as NAME_thread where a kernel needs a group;
+ * NAME then is not called. */
+typedef void qn_group_thread(const void *argument, qn_u64 block, qn_u64 blocks, qn_u32 thread, qn_u32 threads);
+#endif

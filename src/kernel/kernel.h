@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel.h - the inside of a kernel from its body: its text as tokens, what a launch makes special, and what is
+ * generated from both. No file here knows how a device works: that is device/'s. */
+#ifndef QN_KERNEL_KERNEL_H
+#define QN_KERNEL_KERNEL_H
+#include "core/core.h"
+#include "device/backend.h"
+#include "quern/kernel.h"
+
+/* ---- token.c: C++ text as whole tokens, with nothing understood ---- */
+typedef enum qn_token_kind {
+  QN_TOKEN_SPACE, /* blanks, newlines, comments */
+  QN_TOKEN_WORD,
+  QN_TOKEN_NUMBER,
+  QN_TOKEN_TEXT,      /* string and character literals, raw strings */
+  QN_TOKEN_DIRECTIVE, /* a preprocessor line, with its continuations, without the newline that ends it */
+  QN_TOKEN_MARK       /* one character of punctuation, or :: */
+} qn_token_kind;
+typedef struct qn_token {
+  qn_token_kind kind;
+  uint32_t at, length; /* in the text */
+} qn_token;
+typedef struct qn_tokens {
+  const char *text;
+  qn_token *token;
+  size_t n;
+} qn_tokens;
+qn_status qn_tokens_make(const char *text, qn_tokens *tokens); /* QN_BAD_ARGUMENT: a literal or comment without end */
+void qn_tokens_free(qn_tokens *tokens);
+bool qn_token_is(const qn_tokens *tokens, size_t k, const char *text);
+bool qn_tokens_have(const qn_tokens *tokens, const char *word); /* directives' words count too */
+bool qn_is_identifier(const char *text);
+
+/* ---- rewrite.c: what macros cannot carry. The number of lines and each token's line stay. `header`: includes of the
+ * dialect's own headers and `using namespace metal;` are dropped. ---- */
+qn_status qn_rewrite(qn_dialect dialect, const qn_tokens *tokens, bool header, qn_text *text);
+
+/* ---- the kernel ---- */
+enum { QN_KERNEL_TEXTS = 2 }; /* body, header */
+
+struct qn_kernel {
+  qn_kernel_source source; /* pointers into storage */
+  char *storage;
+  uint64_t id; /* of this kernel in this process */
+  qn_tokens tokens[QN_KERNEL_TEXTS];
+  uint32_t named_shape[2], named_strides[2], named_ndim[2]; /* bit k: of input (0) or output (1) k */
+  uint32_t attributes;                                      /* bit k: qn_attributes[k] is named */
+  bool needs_group;                         /* barriers, simd words, threadgroup memory: fibers on the processor */
+  struct qn_special_entry *_Atomic entries; /* what was launched before, newest first */
+};
+
+/* The words by which a Metal body asks where it is; types as Metal has them. */
+typedef struct qn_attribute {
+  const char *name, *type;
+} qn_attribute;
+extern const qn_attribute qn_attributes[];
+enum { QN_ATTRIBUTE_COUNT = 20 };
+
+/* How a tensor reaches the body. */
+typedef enum qn_form {
+  QN_FORM_POINTER,   /* const device T *x */
+  QN_FORM_REFERENCE, /* 0 dimensions, on the device: const constant T &x */
+  QN_FORM_VALUE      /* 0 dimensions, in host memory: const constant T &x, of a member of the argument */
+} qn_form;
+
+/* What is compiled into a launch's code. Two launches with equal ones run the same code. */
+typedef struct qn_special {
+  qn_device_kind target; /* QN_CUDA or QN_HOST */
+  struct {
+    uint8_t dtype, form, ndim;     /* ndim counts only where shape or strides are named */
+  } tensor[QN_KERNEL_MAX_TENSORS]; /* inputs, then outputs */
+  size_t n_templates;
+  const qn_template *templates;
+  uint8_t dims;       /* 1: grid and group are flat; 3 */
+  uint8_t check;      /* memory accesses and branches are reported */
+  uint8_t limit;      /* branches are */
+  uint8_t in_place;   /* some output shares an input's memory: no restrict */
+  uint64_t folded[3]; /* CUDA dialect on CUDA with blocks over 65,535 along y or z: blocks, compiled in; else 0 */
+} qn_special;
+
+/* The argument: geometry, then members in the order of the signature, each aligned to 8. */
+typedef struct qn_geometry {
+  uint32_t grid[3], group[3], blocks[3], zero;
+} qn_geometry; /* base/ and generated text repeat it */
+typedef enum qn_item_kind { QN_ITEM_POINTER, QN_ITEM_VALUE, QN_ITEM_SHAPE, QN_ITEM_STRIDES, QN_ITEM_NDIM } qn_item_kind;
+typedef struct qn_item {
+  uint8_t kind, tensor; /* inputs, then outputs */
+  uint16_t offset;
+} qn_item;
+enum { QN_KERNEL_MAX_ITEMS = 4 * QN_KERNEL_MAX_TENSORS };
+typedef struct qn_layout {
+  size_t n, bytes;
+  qn_item item[QN_KERNEL_MAX_ITEMS];
+} qn_layout;
+
+/* ---- generate.c: the unit's text (includes of embedded words, templates, header, body, entry) and its argument's
+ * layout. `entry` is the name of the function to load: "quern_" and the kernel's. ---- */
+qn_status qn_kernel_layout(const qn_kernel *kernel, const qn_special *special, qn_layout *layout);
+qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special, const qn_layout *layout,
+                             qn_text *text);
+const char *qn_dtype_word(qn_dialect dialect, qn_dtype dtype); /* "half", "bfloat16_t", "uint" ... */
+
+/* ---- contract.c: "f32|f16 [n, h, w, 2]" ---- */
+qn_status qn_contracts_check(const qn_kernel *kernel, const qn_kernel_call *call);
+#endif
