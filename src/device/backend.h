@@ -82,6 +82,12 @@ typedef struct qn_backend {
   qn_status (*module_function)(qn_device device, qn_module *module, const char *name, qn_function **function);
   qn_status (*launch)(qn_device device, const qn_function *function, const qn_launch *launch);
   qn_status (*function_facts)(qn_device device, const qn_function *function, qn_function_facts *facts);
+  /* How many groups of so many threads and so much dynamic shared memory a multiprocessor holds at once; 0 on the host.
+   */
+  qn_status (*groups_at_once)(qn_device device, const qn_function *function, uint32_t threads, uint32_t shared_bytes,
+                              int *groups);
+  /* Waits until the stream has done all that was given to it, or limit_ns have passed; *done says which. */
+  qn_status (*stream_await)(qn_device device, void *stream, int64_t limit_ns, bool *done);
   /* Most bytes of `argument` that the device, driver and compiler take: 4096 or 32764. */
   qn_status (*argument_limit)(qn_device device, size_t *bytes);
 } qn_backend;

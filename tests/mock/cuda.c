@@ -18,7 +18,10 @@ enum {
   MAX_DEVICES = 8,
   MAX_CALLS = 1 << 16,
   MAX_LAUNCHES = 4096,
-  MAX_DEPTH = 64
+  MAX_DEPTH = 64,
+  PLAIN_BYTES = 48 << 10, /* of shared memory, without asking and with */
+  SHARED_BYTES = 227 << 10,
+  THREADS_AT_ONCE = 2048
 };
 
 /* What a handle points to: anything that must be given back. Device memory is one too, found by address. */
@@ -37,12 +40,13 @@ struct cu_context_s {
 };
 struct cu_kernel_s {
   struct cu_kernel_s *next;
+  int static_bytes, dynamic_bytes; /* shared; the second is what a launch may ask for */
   char name[64];
 };
 
 static struct {
   pthread_mutex_t mutex;
-  int version, devices, arch, fail_error;
+  int version, devices, arch, busy, fail_error;
   size_t memory, fail_at, n_calls, n_launches;
   char missing[64];
   const char *call[MAX_CALLS + 1];
@@ -65,6 +69,7 @@ __attribute__((constructor)) static void read_script(void)
     sscanf(word, "devices=%d", &mock.devices);
     sscanf(word, "arch=%d", &mock.arch);
     sscanf(word, "memory=%zu", &mock.memory);
+    sscanf(word, "busy=%d", &mock.busy);
     sscanf(word, "missing=%63[^,]", mock.missing);
     sscanf(word, "fail=%zu:%d", &mock.fail_at, &mock.fail_error);
   }
@@ -177,6 +182,7 @@ static cu_result cuGetErrorName(cu_result result, const char **name)
                {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
                {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
                {NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
+               {CU_NOT_READY, "CUDA_ERROR_NOT_READY"},
                {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}};
   for (size_t k = 0; k < sizeof names / sizeof *names; k++)
     if (names[k].result == result) {
@@ -240,6 +246,7 @@ static cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device devic
   case CU_DEVICE_L2_BYTES: *value = 1 << 20; break;
   case CU_DEVICE_ARCH_MAJOR: *value = mock.arch / 10; break;
   case CU_DEVICE_ARCH_MINOR: *value = mock.arch % 10; break;
+  case CU_DEVICE_SHARED_BYTES: *value = mock.arch >= 70 ? SHARED_BYTES : PLAIN_BYTES; break;
   default: return INVALID_VALUE;
   }
   return CU_SUCCESS;
@@ -363,6 +370,13 @@ static cu_result cuStreamSynchronize(cu_stream stream)
   return stream_is_ours(stream) ? CU_SUCCESS : INVALID_HANDLE;
 }
 
+static cu_result cuStreamQuery(cu_stream stream)
+{
+  BEGIN_IN_CONTEXT();
+  REQUIRE(stream_is_ours(stream), INVALID_HANDLE);
+  return mock.busy > 0 && mock.busy-- ? CU_NOT_READY : CU_SUCCESS;
+}
+
 static cu_result cuEventCreate(cu_event *event, unsigned flags)
 {
   BEGIN_IN_CONTEXT();
@@ -432,6 +446,8 @@ static cu_result cuLibraryGetKernel(cu_kernel *kernel, cu_library library, const
   made->next = found->kernels;
   found->kernels = made;
   snprintf(made->name, sizeof made->name, "%s", name);
+  sscanf(name, "static%d", &made->static_bytes);
+  made->dynamic_bytes = PLAIN_BYTES - made->static_bytes;
   *kernel = made;
   return CU_SUCCESS;
 }
@@ -443,14 +459,50 @@ static cu_result cuKernelGetFunction(cu_function *function, cu_kernel kernel)
   return CU_SUCCESS;
 }
 
+static bool is_heavy(const struct cu_kernel_s *kernel) { return !strncmp(kernel->name, "heavy", 5); }
+static int most_threads(const struct cu_kernel_s *kernel) { return is_heavy(kernel) ? 96 : 1024; }
+
 static cu_result cuFuncGetAttribute(int *value, int attribute, cu_function function)
 {
   BEGIN_IN_CONTEXT();
-  REQUIRE(function && attribute == CU_FUNCTION_MAX_THREADS, INVALID_VALUE);
-  *value = 1024;
+  const struct cu_kernel_s *kernel = (const struct cu_kernel_s *)(void *)function;
+  REQUIRE(kernel, INVALID_VALUE);
+  switch (attribute) {
+  case CU_FUNCTION_MAX_THREADS: *value = most_threads(kernel); break;
+  case CU_FUNCTION_SHARED_BYTES: *value = kernel->static_bytes; break;
+  case CU_FUNCTION_LOCAL_BYTES: *value = is_heavy(kernel) ? 24 : 0; break;
+  case CU_FUNCTION_REGISTERS: *value = is_heavy(kernel) ? 96 : 16; break;
+  case CU_FUNCTION_DYNAMIC_SHARED_BYTES: *value = kernel->dynamic_bytes; break;
+  default: return INVALID_VALUE;
+  }
   return CU_SUCCESS;
 }
 
+static cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
+{
+  BEGIN_IN_CONTEXT();
+  struct cu_kernel_s *kernel = (struct cu_kernel_s *)(void *)function;
+  REQUIRE(kernel && attribute == CU_FUNCTION_DYNAMIC_SHARED_BYTES, INVALID_VALUE);
+  REQUIRE(value >= 0 && value + kernel->static_bytes <= (mock.arch >= 70 ? SHARED_BYTES : PLAIN_BYTES), INVALID_VALUE);
+  kernel->dynamic_bytes = value;
+  return CU_SUCCESS;
+}
+
+static cu_result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, cu_function function, int threads,
+                                                             size_t shared_bytes)
+{
+  BEGIN_IN_CONTEXT();
+  const struct cu_kernel_s *kernel = (const struct cu_kernel_s *)(void *)function;
+  REQUIRE(kernel && threads > 0 && threads <= most_threads(kernel), INVALID_VALUE);
+  REQUIRE(shared_bytes <= (size_t)kernel->dynamic_bytes, INVALID_VALUE);
+  const size_t shared = shared_bytes + (size_t)kernel->static_bytes;
+  *blocks = (is_heavy(kernel) ? 640 : THREADS_AT_ONCE) / threads;
+  if (*blocks > 32) *blocks = 32;
+  if (shared && *blocks > (int)(SHARED_BYTES / shared)) *blocks = (int)(SHARED_BYTES / shared);
+  return CU_SUCCESS;
+}
+
+/* The real one's limits: 2^31 - 1 blocks along x, 65,535 along y and z, 64 threads along z. */
 static cu_result cuLaunchKernel(cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                                 cu_stream stream, void **arguments, void **extra)
@@ -458,12 +510,21 @@ static cu_result cuLaunchKernel(cu_function function, unsigned grid_x, unsigned 
   BEGIN_IN_CONTEXT();
   const struct cu_kernel_s *kernel = (const struct cu_kernel_s *)(void *)function;
   REQUIRE(stream_is_ours(stream), INVALID_HANDLE);
-  REQUIRE(grid_x && grid_y == 1 && grid_z == 1 && block_x && block_y == 1 && block_z == 1 && !shared_bytes && !extra,
+  REQUIRE(grid_x - 1 < 0x7fffffff && grid_y - 1 < 65535 && grid_z - 1 < 65535 && !extra, INVALID_VALUE);
+  REQUIRE(block_x && block_y && block_z - 1 < 64 && block_x <= 1024 && block_y <= 1024 &&
+              block_x * block_y * block_z <= (unsigned)most_threads(kernel),
           INVALID_VALUE);
+  REQUIRE(shared_bytes <= (unsigned)kernel->dynamic_bytes, INVALID_VALUE);
   pthread_mutex_lock(&mock.mutex);
   if (mock.n_launches < MAX_LAUNCHES) {
     mock_launch *note = &mock.launch[mock.n_launches];
-    *note = (mock_launch){.device = here(), .blocks = grid_x, .threads = block_x, .stream = stream};
+    *note = (mock_launch){.device = here(),
+                          .blocks = grid_x,
+                          .threads = block_x,
+                          .blocks_yz = {grid_y, grid_z},
+                          .threads_yz = {block_y, block_z},
+                          .shared_bytes = shared_bytes,
+                          .stream = stream};
     snprintf(note->kernel, sizeof note->kernel, "%s", kernel->name);
     note->argument = arguments ? *(const int *)arguments[0] : 0;
   }

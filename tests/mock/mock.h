@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mock.h - a CUDA driver for tests: memory that works, kernels that only leave a note, and failures on order. It is a
+/* mock.h - a CUDA driver for tests: memory that works, kernels that only leave a note, and failures on order. A kernel
+ * whose name begins with "static1024" has that much static shared memory, one that begins with "heavy" takes blocks of
+ * at most 96 threads and holds 640 of them at once. It is a
  * shared library to be named in the option "libcuda"; the test gets its notes through the exported mock_cuda().
  *
  * Its behaviour is in the variable QUERN_MOCK, read when it is loaded, words separated by commas:
@@ -7,6 +9,7 @@
  *   devices=2          how many there are (1)
  *   arch=75            10 * major + minor of all of them (90)
  *   memory=1048576     bytes of each (256 MiB)
+ *   busy=5             so many times a stream says that it has work left
  *   missing=cuMemFree  a function that cuGetProcAddress does not know
  *   fail=7:700         the 7th call, of any function, gives error 700 and does nothing */
 #ifndef QN_TESTS_MOCK_MOCK_H
@@ -16,7 +19,8 @@
 typedef struct mock_launch {
   char kernel[64];
   int device;
-  unsigned blocks, threads;
+  unsigned blocks, threads; /* along x */
+  unsigned blocks_yz[2], threads_yz[2], shared_bytes;
   void *stream;
   int argument; /* the first bytes of it; 0: there is none */
 } mock_launch;

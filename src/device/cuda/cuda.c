@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.c - NVIDIA GPUs as devices: memory, streams, events, kernels. Every call makes the device's primary context
- * current and puts back what was; nothing here synchronises but what the public header says waits. Opening is
- * driver.c's business, compiling is compile.c's. */
+/* cuda.c - NVIDIA GPUs as devices: memory, streams, events, and the backend's table. Every call makes the device's
+ * primary context current and puts back what was; nothing here synchronises but what the public header says waits.
+ * Opening is driver.c's business, compiling is compile.c's, kernels are module.c's. */
 #include "device/cuda/compile.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/module.h"
 #include <stdio.h>
-#include <string.h>
+#include <time.h>
 
 /* Whatever is made is given back where the call fails after all: where the caller's context could not be put back, ours
  * is still current. */
@@ -123,6 +124,13 @@ static qn_status memory_fill(qn_device device, void *stream, void *target, unsig
 
 /* ---- streams and events ---- */
 
+static int64_t now_ns(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 static qn_status stream_create(qn_device device, void **stream)
 {
   qn_cuda_scope scope;
@@ -148,6 +156,22 @@ static qn_status stream_synchronize(qn_device device, void *stream)
   qn_cuda_scope scope;
   qn_try(qn_cuda_enter(device, &scope));
   return qn_cuda_leave(&scope, qn_cuda_call(&scope, cuStreamSynchronize, stream));
+}
+
+/* Asks, and sleeps between: a blocking wait takes no limit. The first milliseconds are asked closely. */
+static qn_status stream_await(qn_device device, void *stream, int64_t limit_ns, bool *done)
+{
+  qn_cuda_scope scope;
+  *done = false;
+  qn_try(qn_cuda_enter(device, &scope));
+  const int64_t start = now_ns();
+  cu_result result;
+  for (int64_t passed = 0; (result = scope.driver->cuStreamQuery(stream)) == CU_NOT_READY && passed < limit_ns;
+       passed = now_ns() - start)
+    nanosleep(&(struct timespec){.tv_nsec = passed < 5000000 ? 20000 : 1000000}, NULL);
+  *done = result == CU_SUCCESS;
+  return qn_cuda_leave(
+      &scope, result == CU_NOT_READY ? QN_OK : qn_cuda_status(scope.driver, device.index, result, "cuStreamQuery"));
 }
 
 typedef struct cuda_event {
@@ -203,116 +227,6 @@ static qn_status event_elapsed(qn_device device, qn_event *from, qn_event *to, d
   return qn_cuda_leave(&scope, status);
 }
 
-/* ---- kernels ---- */
-
-struct qn_function {
-  qn_function *next; /* of the same module */
-  cu_function handle;
-  int max_threads; /* a block of it can have */
-  char name[64];
-};
-
-struct qn_module {
-  cu_library library;
-  qn_function *functions;
-};
-
-static qn_status module_load(qn_device device, const void *image, size_t bytes, qn_module **module)
-{
-  qn_cuda_scope scope;
-  qn_module *made;
-  qn_require(bytes, "cuda:%d: the image of a module is empty", device.index);
-  qn_try(qn_try_allocate(&made, sizeof *made, "a module"));
-  *made = (qn_module){0};
-  qn_status status = qn_cuda_enter(device, &scope);
-  if (!status)
-    status = qn_cuda_leave(
-        &scope, qn_cuda_call(&scope, cuLibraryLoadData, &made->library, image, NULL, NULL, 0, NULL, NULL, 0));
-  if (status && made->library) scope.driver->cuLibraryUnload(made->library);
-  if (status)
-    qn_release(made);
-  else
-    *module = made;
-  return status;
-}
-
-static void module_unload(qn_device device, qn_module *module)
-{
-  qn_cuda_scope scope;
-  if (!module) return;
-  if (!qn_cuda_enter(device, &scope))
-    (void)qn_cuda_leave(&scope, qn_cuda_call(&scope, cuLibraryUnload, module->library));
-  while (module->functions) {
-    qn_function *next = module->functions->next;
-    qn_release(module->functions);
-    module->functions = next;
-  }
-  qn_release(module);
-}
-
-/* Asking for an attribute has the driver load the code now, so that a launch in a stream capture finds it there. */
-static qn_status find_function(const qn_cuda_scope *scope, const qn_module *module, qn_function *function)
-{
-  char call[sizeof function->name + 32];
-  cu_kernel kernel;
-  snprintf(call, sizeof call, "cuLibraryGetKernel(\"%s\")", function->name);
-  cu_result result = scope->driver->cuLibraryGetKernel(&kernel, module->library, function->name);
-  qn_try(qn_cuda_status(scope->driver, scope->device->index, result, call));
-  qn_try(qn_cuda_call(scope, cuKernelGetFunction, &function->handle, kernel));
-  return qn_cuda_call(scope, cuFuncGetAttribute, &function->max_threads, CU_FUNCTION_MAX_THREADS, function->handle);
-}
-
-/* One thread at a time for one module; the kernels' table in jit/ sees to it. */
-static qn_status module_function(qn_device device, qn_module *module, const char *name, qn_function **function)
-{
-  qn_cuda_scope scope;
-  qn_function *made;
-  qn_require(strlen(name) < sizeof made->name, "cuda: a kernel's name has %zu characters; at most %zu are taken",
-             strlen(name), sizeof made->name - 1);
-  qn_try(qn_try_allocate(&made, sizeof *made, "a kernel's handle"));
-  *made = (qn_function){.next = module->functions};
-  snprintf(made->name, sizeof made->name, "%s", name);
-  qn_status status = qn_cuda_enter(device, &scope);
-  if (!status) status = qn_cuda_leave(&scope, find_function(&scope, module, made));
-  if (status)
-    qn_release(made);
-  else
-    *function = module->functions = made;
-  return status;
-}
-
-static qn_status argument_limit(qn_device device, size_t *bytes)
-{
-  const qn_cuda_driver *driver;
-  const qn_cuda_device *opened;
-  qn_try(qn_cuda_driver_open(&driver));
-  qn_try(qn_cuda_device_open(device.index, &opened));
-  *bytes = driver->version >= 12010 && opened->arch >= 70 ? 32764 : 4096; /* every NVRTC that we take can do it */
-  return QN_OK;
-}
-
-static qn_status launch(qn_device device, const qn_function *function, const qn_launch *run)
-{
-  enum { MAX_BLOCKS = INT32_MAX };
-  qn_cuda_scope scope;
-  void *arguments[] = {(void *)(uintptr_t)run->argument};
-  size_t limit;
-  qn_require(run->blocks <= MAX_BLOCKS, "cuda:%d: %s: %llu blocks; a launch takes at most %d", device.index,
-             function->name, (unsigned long long)run->blocks, MAX_BLOCKS);
-  qn_require(run->threads && run->threads <= (unsigned)function->max_threads,
-             "cuda:%d: %s: %u threads a block; it takes 1 to %d", device.index, function->name, run->threads,
-             function->max_threads);
-  qn_try(argument_limit(device, &limit));
-  qn_require(run->argument_bytes <= limit, "cuda:%d: %s: an argument of %zu bytes; at most %zu are taken", device.index,
-             function->name, run->argument_bytes, limit);
-  if (!run->blocks) return QN_OK;
-  qn_launch_note();
-  qn_try(qn_cuda_enter(device, &scope));
-  return qn_cuda_leave(&scope,
-                       qn_cuda_call(&scope, cuLaunchKernel, function->handle, (unsigned)run->blocks, 1, 1, run->threads,
-                                    1, 1, 0, run->stream, run->argument ? arguments : NULL, NULL));
-}
-
 const qn_backend qn_backend_cuda = {
     .kind = QN_CUDA,
     .count = count,
@@ -332,9 +246,12 @@ const qn_backend qn_backend_cuda = {
     .event_elapsed = event_elapsed,
     .target = qn_cuda_target,
     .compile = qn_cuda_compile,
-    .module_load = module_load,
-    .module_unload = module_unload,
-    .module_function = module_function,
-    .launch = launch,
-    .argument_limit = argument_limit,
+    .module_load = qn_cuda_module_load,
+    .module_unload = qn_cuda_module_unload,
+    .module_function = qn_cuda_module_function,
+    .launch = qn_cuda_launch,
+    .function_facts = qn_cuda_function_facts,
+    .groups_at_once = qn_cuda_groups_at_once,
+    .stream_await = stream_await,
+    .argument_limit = qn_cuda_argument_limit,
 };

@@ -230,6 +230,7 @@ static qn_status retain(const qn_cuda_driver *driver, int index, qn_cuda_device 
   qn_try(qn_cuda_call(&scope, cuDeviceGet, &device->handle, index));
   qn_try(qn_cuda_call(&scope, cuDeviceGetAttribute, &major, CU_DEVICE_ARCH_MAJOR, device->handle));
   qn_try(qn_cuda_call(&scope, cuDeviceGetAttribute, &minor, CU_DEVICE_ARCH_MINOR, device->handle));
+  qn_try(qn_cuda_call(&scope, cuDeviceGetAttribute, &device->shared_bytes, CU_DEVICE_SHARED_BYTES, device->handle));
   device->arch = 10 * major + minor;
   return qn_cuda_call(&scope, cuDevicePrimaryCtxRetain, &device->context, device->handle);
 }

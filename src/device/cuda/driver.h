@@ -26,11 +26,17 @@ enum {
   CU_OUT_OF_MEMORY = 2,
   CU_STUB_LIBRARY = 34,
   CU_NO_DEVICE = 100,
+  CU_NOT_READY = 600,
   CU_DEVICE_MULTIPROCESSORS = 16,
   CU_DEVICE_L2_BYTES = 38,
   CU_DEVICE_ARCH_MAJOR = 75,
   CU_DEVICE_ARCH_MINOR = 76,
+  CU_DEVICE_SHARED_BYTES = 97, /* of a block, where a kernel asks for more than 48 KiB */
   CU_FUNCTION_MAX_THREADS = 0,
+  CU_FUNCTION_SHARED_BYTES = 1, /* static */
+  CU_FUNCTION_LOCAL_BYTES = 3,
+  CU_FUNCTION_REGISTERS = 4,
+  CU_FUNCTION_DYNAMIC_SHARED_BYTES = 8, /* that a launch may ask for */
   CU_STREAM_NON_BLOCKING = 1,
   CU_EVENT_DEFAULT = 0, /* timed; waits spin */
   CU_PROC_LEGACY_STREAM = 1
@@ -59,6 +65,7 @@ enum {
   X(cuStreamCreate, (cu_stream *, unsigned flags))                                                                     \
   X(cuStreamDestroy, (cu_stream))                                                                                      \
   X(cuStreamSynchronize, (cu_stream))                                                                                  \
+  X(cuStreamQuery, (cu_stream))                                                                                        \
   X(cuEventCreate, (cu_event *, unsigned flags))                                                                       \
   X(cuEventDestroy, (cu_event))                                                                                        \
   X(cuEventRecord, (cu_event, cu_stream))                                                                              \
@@ -70,6 +77,8 @@ enum {
   X(cuLibraryGetKernel, (cu_kernel *, cu_library, const char *name))                                                   \
   X(cuKernelGetFunction, (cu_function *, cu_kernel))                                                                   \
   X(cuFuncGetAttribute, (int *, int attribute, cu_function))                                                           \
+  X(cuFuncSetAttribute, (cu_function, int attribute, int value))                                                       \
+  X(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, cu_function, int threads, size_t shared_bytes))               \
   X(cuLaunchKernel,                                                                                                    \
     (cu_function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,               \
      unsigned block_z, unsigned shared_bytes, cu_stream, void **arguments, void **extra))
@@ -88,7 +97,8 @@ typedef struct qn_cuda_device {
   int index;
   cu_device handle;
   cu_context context;
-  int arch; /* 10 * major + minor */
+  int arch;         /* 10 * major + minor */
+  int shared_bytes; /* of a block, at most: static and dynamic */
 } qn_cuda_device;
 
 /* The driver, opened at the first call that succeeds; from then on every thread gets the same table and the option

@@ -6,7 +6,7 @@
 #include "device/host/host.h"
 
 /* Blocks are dealt in groups of this many whatever the pool, so what runs together never depends on its threads. */
-enum { GROUP_BLOCKS = 16, MOST_THREADS = 1024, ARGUMENT_LIMIT = 32764 };
+enum { GROUP_BLOCKS = 16, MOST_THREADS = 1024, BEST_THREADS = 256, ARGUMENT_LIMIT = 32764 };
 static const uint64_t most_blocks = 0x7fffffff; /* of a CUDA grid's first dimension */
 
 static qn_status count(int *n) { return qn_backend_cpu.count(n); }
@@ -100,6 +100,32 @@ static qn_status launch(qn_device device, const qn_function *function, const qn_
   return QN_OK;
 }
 
+static qn_status function_facts(qn_device device, const qn_function *function, qn_function_facts *facts)
+{
+  (void)device;
+  *facts = (qn_function_facts){.most_threads = MOST_THREADS,
+                               .fibers = function->thread != NULL,
+                               .argument_bytes = function->argument_bytes,
+                               .best_threads = BEST_THREADS,
+                               .shared_limit_bytes = QN_HOST_SHARED_BYTES};
+  return QN_OK;
+}
+
+static qn_status groups_at_once(qn_device device, const qn_function *function, uint32_t threads, uint32_t shared_bytes,
+                                int *groups)
+{
+  (void)device, (void)function, (void)threads, (void)shared_bytes;
+  *groups = 0;
+  return QN_OK;
+}
+
+static qn_status stream_await(qn_device device, void *stream, int64_t limit_ns, bool *done)
+{
+  (void)device, (void)stream, (void)limit_ns;
+  *done = true; /* when a launch returns its work is done */
+  return QN_OK;
+}
+
 static qn_status argument_limit(qn_device device, size_t *bytes)
 {
   (void)device;
@@ -129,5 +155,8 @@ const qn_backend qn_backend_host = {
     .module_load = qn_host_module_load,
     .module_function = qn_host_module_function,
     .launch = launch,
+    .function_facts = function_facts,
+    .groups_at_once = groups_at_once,
+    .stream_await = stream_await,
     .argument_limit = argument_limit,
 };

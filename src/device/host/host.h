@@ -5,7 +5,10 @@
 #include "base/group.h"
 #include "device/backend.h"
 
-enum { QN_HOST_PATH_BYTES = 4096 + 256 };
+enum {
+  QN_HOST_PATH_BYTES = 4096 + 256,
+  QN_HOST_SHARED_BYTES = 1 << 20 /* dynamic, a group's, at most */
+};
 
 typedef struct qn_host_compiler {
   char path[QN_HOST_PATH_BYTES];

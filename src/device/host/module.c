@@ -89,7 +89,7 @@ qn_status qn_host_module_load(qn_device device, const void *image, size_t bytes,
 qn_status qn_host_module_function(qn_device device, qn_module *module, const char *name, qn_function **function)
 {
   (void)device;
-  char size_name[256];
+  char size_name[256], thread_name[256];
   size_t (*argument_bytes)(void);
   for (qn_function *f = atomic_load(&module->functions); f; f = f->next)
     if (!strcmp(f->name, name)) {
@@ -98,11 +98,14 @@ qn_status qn_host_module_function(qn_device device, qn_module *module, const cha
     }
   int length = snprintf(size_name, sizeof size_name, "%s_argument_bytes", name);
   qn_require(length > 0 && (size_t)length < sizeof size_name, "host: a kernel's name of %zu characters", strlen(name));
+  snprintf(thread_name, sizeof thread_name, "%s_thread", name);
   void *run = dlsym(module->handle, name), *size = dlsym(module->handle, size_name);
+  void *thread = dlsym(module->handle, thread_name); /* only where its threads need a group */
   qn_require(run && size, "host: there is no kernel \"%s\" in this module", name);
   qn_function *made = qn_allocate_zero(1, sizeof *made + strlen(name) + 1);
   if (!made) return qn_fail(QN_NO_MEMORY, "host: no memory for kernel \"%s\"", name);
   memcpy(&made->run, &run, sizeof run);
+  memcpy(&made->thread, &thread, sizeof thread);
   memcpy(&argument_bytes, &size, sizeof size);
   made->argument_bytes = argument_bytes();
   strcpy(made->name, name);
