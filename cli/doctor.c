@@ -64,7 +64,8 @@ static const struct argp argp = {
         "something is, 3 when what --require names does not work.",
 };
 
-void qn_doctor_say(qn_doctor *doctor, qn_finding finding, const char *topic, const char *mend, const char *format, ...)
+void qn_doctor_say(qn_doctor *doctor, qn_doctor_finding finding, const char *topic, const char *mend,
+                   const char *format, ...)
 {
   static const char *const words[] = {"ok", "none", "MEND"};
   static const char *const states[] = {"ok", "absent", "mend"};
@@ -74,7 +75,7 @@ void qn_doctor_say(qn_doctor *doctor, qn_finding finding, const char *topic, con
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  doctor->broken += finding == QN_FINDING_MEND;
+  doctor->broken += finding == QN_DOCTOR_MEND;
   if (doctor->lines) {
     json_t *line = json_pack("{s:s, s:s, s:s}", "topic", topic, "state", states[finding], "text", text);
     if (line && mend) json_object_set_new(line, "mend", json_string(mend));
@@ -97,9 +98,9 @@ static void examine_options(qn_doctor *doctor)
     if (qn_option_get(option->name, &value) != QN_OK) {
       char mend[96];
       snprintf(mend, sizeof mend, "unset %s   # or one of %s", option->variable, option->values);
-      qn_doctor_say(doctor, QN_FINDING_MEND, "option", mend, "%s", qn_last_error());
+      qn_doctor_say(doctor, QN_DOCTOR_MEND, "option", mend, "%s", qn_last_error());
     } else if (variable && *variable) {
-      qn_doctor_say(doctor, QN_FINDING_OK, "option", NULL, "%s = %s, from %s", option->name, value, option->variable);
+      qn_doctor_say(doctor, QN_DOCTOR_OK, "option", NULL, "%s = %s, from %s", option->name, value, option->variable);
     }
   }
 }
@@ -133,25 +134,25 @@ static void examine_cache(qn_doctor *doctor)
   const char *directory, *on = "on";
   sums total = {0};
   if (qn_option_get("cache", &on) == QN_OK && !strcmp(on, "off")) {
-    qn_doctor_say(doctor, QN_FINDING_NONE, "cache", "unset QUERN_CACHE",
+    qn_doctor_say(doctor, QN_DOCTOR_NONE, "cache", "unset QUERN_CACHE",
                   "off: every process compiles its kernels again");
     return;
   }
   if (qn_cache_directory(&directory) != QN_OK || qn_cache_each(count, &total) != QN_OK) {
-    qn_doctor_say(doctor, QN_FINDING_MEND, "cache",
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, "cache",
                   "export QUERN_CACHE_DIR=$HOME/.cache/quern   # or another of your own", "%s", qn_last_error());
     return;
   }
   char mend[1024];
   snprintf(mend, sizeof mend, "chmod u+rwx '%.900s'", directory);
   if (!usable(directory))
-    qn_doctor_say(doctor, QN_FINDING_MEND, "cache", mend, "%s cannot be written: kernels are compiled in every process",
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, "cache", mend, "%s cannot be written: kernels are compiled in every process",
                   directory);
   else if (total.invalid)
-    qn_doctor_say(doctor, QN_FINDING_MEND, "cache", "quern cache clear --invalid",
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, "cache", "quern cache clear --invalid",
                   "%zu of %zu entries in %s are damaged", total.invalid, total.n, directory);
   else
-    qn_doctor_say(doctor, QN_FINDING_OK, "cache", NULL, "%s, %zu %s, %s", directory, total.n,
+    qn_doctor_say(doctor, QN_DOCTOR_OK, "cache", NULL, "%s, %zu %s, %s", directory, total.n,
                   total.n == 1 ? "entry" : "entries", qn_human_bytes(total.bytes).text);
 }
 
@@ -160,7 +161,7 @@ static bool examine(qn_doctor *doctor, const request *order)
 {
   bool works[QN_DEVICE_KIND_COUNT] = {false};
   bool all = !order->limited;
-  qn_doctor_say(doctor, QN_FINDING_OK, "quern", NULL, "%s%s%s, built with %s, %s", qn_version(),
+  qn_doctor_say(doctor, QN_DOCTOR_OK, "quern", NULL, "%s%s%s, built with %s, %s", qn_version(),
                 *qn_build_commit ? ", commit " : "", qn_build_commit, qn_build_compiler, qn_build_type);
   qn_doctor_library(doctor);
   qn_doctor_build(doctor);

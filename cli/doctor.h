@@ -8,7 +8,7 @@
 
 /* OK: as it should be. NONE: not here, and nothing that was asked for needs it. MEND: here and not as it should be. The
  * last two say how to mend it. */
-typedef enum qn_finding { QN_FINDING_OK, QN_FINDING_NONE, QN_FINDING_MEND } qn_finding;
+typedef enum qn_doctor_finding { QN_DOCTOR_OK, QN_DOCTOR_NONE, QN_DOCTOR_MEND } qn_doctor_finding;
 
 typedef struct qn_doctor {
   json_t *lines;                    /* NULL: they are printed at once */
@@ -17,8 +17,8 @@ typedef struct qn_doctor {
 } qn_doctor;
 
 /* One line: topic, what was found (format), and how to mend it: a command, or NULL where it is fine. */
-void qn_doctor_say(qn_doctor *doctor, qn_finding finding, const char *topic, const char *mend, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
+void qn_doctor_say(qn_doctor *doctor, qn_doctor_finding finding, const char *topic, const char *mend,
+                   const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 /* ---- examinations: doctor_build.c, doctor_device.c ---- */
 void qn_doctor_tools(qn_doctor *doctor);

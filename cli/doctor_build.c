@@ -143,19 +143,19 @@ void qn_doctor_build(qn_doctor *doctor)
   const char *newer = newer_source(&b);
   snprintf(mend, sizeof mend, "ninja -C '%s'", b.path);
   if (newer)
-    qn_doctor_say(doctor, QN_FINDING_MEND, "build", mend, "%s is newer than this command", newer);
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, "build", mend, "%s is newer than this command", newer);
   else
-    qn_doctor_say(doctor, QN_FINDING_OK, "build", NULL, "%s, no source is newer", b.path);
+    qn_doctor_say(doctor, QN_DOCTOR_OK, "build", NULL, "%s, no source is newer", b.path);
 
   find_meson(&b, meson, sizeof meson);
   snprintf(mend, sizeof mend, "%s setup --wipe '%s'   # then ninja -C '%s'", meson, b.path, b.path);
   if (first_line((const char *[]){meson, "--version", NULL}, now, sizeof now) && strcmp(now, b.meson))
-    qn_doctor_say(doctor, QN_FINDING_MEND, "build", mend, "set up by meson %s, meson is now %s", b.meson, now);
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, "build", mend, "set up by meson %s, meson is now %s", b.meson, now);
   bool clang = !strncmp(qn_build_compiler, "clang", 5);
   const char *then = strchr(qn_build_compiler, ' ') + 1;
   const char *const ask[] = {b.compiler, clang ? "-dumpversion" : "-dumpfullversion", NULL};
   if (b.compiler[0] && first_line(ask, now, sizeof now) && strcmp(now, then))
-    qn_doctor_say(doctor, QN_FINDING_MEND, "build", mend, "compiled by %s, %s is now version %s", qn_build_compiler,
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, "build", mend, "compiled by %s, %s is now version %s", qn_build_compiler,
                   b.compiler, now);
 }
 
@@ -166,9 +166,9 @@ static void examine_tool(qn_doctor *doctor, const char *topic, const char *progr
   bool there = first_line((const char *[]){program, "--version", NULL}, line, sizeof line);
   bool named = strstr(line, program); /* "cc (Debian 12.2.0) 12.2.0", but "1.0.1" */
   if (there)
-    qn_doctor_say(doctor, QN_FINDING_OK, topic, NULL, "%s%s%s", named ? "" : program, named ? "" : " ", line);
+    qn_doctor_say(doctor, QN_DOCTOR_OK, topic, NULL, "%s%s%s", named ? "" : program, named ? "" : " ", line);
   else
-    qn_doctor_say(doctor, QN_FINDING_NONE, topic, mend, "%s is not here: quern cannot be built again", program);
+    qn_doctor_say(doctor, QN_DOCTOR_NONE, topic, mend, "%s is not here: quern cannot be built again", program);
 }
 
 static void examine_meson(qn_doctor *doctor, const char *program)
@@ -176,7 +176,7 @@ static void examine_meson(qn_doctor *doctor, const char *program)
   char version[64];
   bool there = first_line((const char *[]){program, "--version", NULL}, version, sizeof version);
   if (there && strtol(version, NULL, 10) < 1)
-    qn_doctor_say(doctor, QN_FINDING_NONE, "meson", "make build   # fetches a newer one into .venv",
+    qn_doctor_say(doctor, QN_DOCTOR_NONE, "meson", "make build   # fetches a newer one into .venv",
                   "%s %s is too old: building needs 1.0", program, version);
   else
     examine_tool(doctor, "meson", program, "apt-get install meson");
@@ -222,19 +222,19 @@ static void examine_loaded(qn_doctor *doctor, void *library, const char *mend)
   Dl_info where = {0};
   void *symbol = dlsym(library, "qn_version");
   if (!symbol) {
-    qn_doctor_say(doctor, QN_FINDING_MEND, "library", mend, "the libquern.so.0 that programs load has no qn_version");
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, "library", mend, "the libquern.so.0 that programs load has no qn_version");
     return;
   }
   memcpy(&version, &symbol, sizeof version);
   dladdr(symbol, &where);
   const char *path = where.dli_fname ? where.dli_fname : "libquern.so.0";
   if (strcmp(version(), qn_version()))
-    qn_doctor_say(doctor, QN_FINDING_MEND, "library", mend, "programs load %s, version %s; this command is %s", path,
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, "library", mend, "programs load %s, version %s; this command is %s", path,
                   version(), qn_version());
   else if (!same_sizes(library, why, sizeof why))
-    qn_doctor_say(doctor, QN_FINDING_MEND, "library", mend, "programs load %s, made from other headers: %s", path, why);
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, "library", mend, "programs load %s, made from other headers: %s", path, why);
   else
-    qn_doctor_say(doctor, QN_FINDING_OK, "library", NULL, "programs load %s, version %s", path, version());
+    qn_doctor_say(doctor, QN_DOCTOR_OK, "library", NULL, "programs load %s, version %s", path, version());
 }
 
 void qn_doctor_library(qn_doctor *doctor)
@@ -250,12 +250,11 @@ void qn_doctor_library(qn_doctor *doctor)
   } else {
     if (tree)
       snprintf(mend, sizeof mend, "export LD_LIBRARY_PATH='%s/src'   # or meson install -C '%s'", b.path, b.path);
-    qn_doctor_say(doctor, QN_FINDING_NONE, "library", mend,
-                  "the loader finds no libquern.so.0: programs cannot use it");
+    qn_doctor_say(doctor, QN_DOCTOR_NONE, "library", mend, "the loader finds no libquern.so.0: programs cannot use it");
   }
   if (!first_line((const char *[]){"pkg-config", "--modversion", "quern", NULL}, headers, sizeof headers)) return;
   snprintf(mend, sizeof mend, "meson install -C '%s'", tree ? b.path : "build");
   bool same = !strcmp(headers, qn_version());
-  qn_doctor_say(doctor, same ? QN_FINDING_OK : QN_FINDING_MEND, "headers", same ? NULL : mend,
+  qn_doctor_say(doctor, same ? QN_DOCTOR_OK : QN_DOCTOR_MEND, "headers", same ? NULL : mend,
                 "installed for version %s%s%s", headers, same ? "" : "; this command is ", same ? "" : qn_version());
 }

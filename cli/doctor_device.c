@@ -74,7 +74,7 @@ static bool try_out(qn_doctor *doctor, qn_device device, const char *topic, cons
   params.weight_decay = 0.125;
   arrays *a = calloc(2, sizeof *a);
   if (!a) {
-    qn_doctor_say(doctor, QN_FINDING_MEND, topic, "free   # says how much memory is left", "out of memory");
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, topic, "free   # says how much memory is left", "out of memory");
     return false;
   }
   fill(&a[0]);
@@ -86,19 +86,19 @@ static bool try_out(qn_doctor *doctor, qn_device device, const char *topic, cons
   bool right = status == QN_OK && !memcmp(&a[0], &a[1], sizeof *a);
   free(a);
   if (right)
-    qn_doctor_say(doctor, QN_FINDING_OK, topic, NULL, "a Lion step over %d elements ran in %.*f ms, every bit right", N,
+    qn_doctor_say(doctor, QN_DOCTOR_OK, topic, NULL, "a Lion step over %d elements ran in %.*f ms, every bit right", N,
                   ms < 10 ? 2 : 0, ms);
   else if (status == QN_OK)
-    qn_doctor_say(doctor, QN_FINDING_MEND, topic, "quern check lion   # says which elements",
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, topic, "quern check lion   # says which elements",
                   "a Lion step gave wrong bits");
   else
-    qn_doctor_say(doctor, QN_FINDING_MEND, topic, mend, "a Lion step failed: %s", qn_last_error());
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, topic, mend, "a Lion step failed: %s", qn_last_error());
   return right;
 }
 
 /* What it means that something is not here: nothing, unless it was asked for by --require or named in an option. In
  * the latter case *mend becomes the way to have it looked for again. */
-static qn_finding without(const qn_doctor *doctor, qn_device_kind kind, const char *option, const char **mend)
+static qn_doctor_finding without(const qn_doctor *doctor, qn_device_kind kind, const char *option, const char **mend)
 {
   static char unset[64];
   const char *value = "";
@@ -106,7 +106,7 @@ static qn_finding without(const qn_doctor *doctor, qn_device_kind kind, const ch
   for (size_t k = 0; named && k < qn_option_count(); k++)
     if (!strcmp(qn_option_at(k)->name, option)) snprintf(unset, sizeof unset, "unset %s", qn_option_at(k)->variable);
   if (named) *mend = unset;
-  return named || doctor->needs[kind] ? QN_FINDING_MEND : QN_FINDING_NONE;
+  return named || doctor->needs[kind] ? QN_DOCTOR_MEND : QN_DOCTOR_NONE;
 }
 
 /* ---- the processor ---- */
@@ -125,17 +125,17 @@ bool qn_doctor_cpu(qn_doctor *doctor)
   const char *chosen;
   qn_text tiers = {0};
   if (qn_device_query(cpu, &info) == QN_OK)
-    qn_doctor_say(doctor, QN_FINDING_OK, "cpu", NULL, "%s, %d threads, %s of memory", info.name, info.multiprocessors,
+    qn_doctor_say(doctor, QN_DOCTOR_OK, "cpu", NULL, "%s, %d threads, %s of memory", info.name, info.multiprocessors,
                   qn_human_bytes(info.memory_bytes).text);
   else
-    qn_doctor_say(doctor, QN_FINDING_MEND, "cpu", "mount -t proc proc /proc", "%s", qn_last_error());
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, "cpu", "mount -t proc proc /proc", "%s", qn_last_error());
   if (qn_option_get("cpu", &chosen) != QN_OK) return false; /* reported with the options */
   tiers_text(&tiers);
   if (qn_cpu_tier(&chosen) == QN_OK)
-    qn_doctor_say(doctor, QN_FINDING_OK, "cpu", NULL, "tiers built: %s; %s would run", tiers.at ? tiers.at : "none",
+    qn_doctor_say(doctor, QN_DOCTOR_OK, "cpu", NULL, "tiers built: %s; %s would run", tiers.at ? tiers.at : "none",
                   chosen);
   else
-    qn_doctor_say(doctor, QN_FINDING_MEND, "cpu", "unset QUERN_CPU", "%s", qn_last_error());
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, "cpu", "unset QUERN_CPU", "%s", qn_last_error());
   qn_text_free(&tiers);
   return try_out(doctor, cpu, "cpu", "quern check lion --backend cpu");
 }
@@ -148,11 +148,11 @@ bool qn_doctor_host(qn_doctor *doctor)
   qn_device_info info = {.size = sizeof info};
   if (qn_device_query(host, &info) != QN_OK || !info.compiler_version) {
     const char *why = qn_last_error();
-    qn_finding finding = without(doctor, QN_HOST, "cxx", &mend);
+    qn_doctor_finding finding = without(doctor, QN_HOST, "cxx", &mend);
     qn_doctor_say(doctor, finding, "host", mend, "device sources cannot be run without a GPU: %s", why);
     return false;
   }
-  qn_doctor_say(doctor, QN_FINDING_OK, "host", NULL, "C++ compiler %s, version %d.%d", info.compiler_path,
+  qn_doctor_say(doctor, QN_DOCTOR_OK, "host", NULL, "C++ compiler %s, version %d.%d", info.compiler_path,
                 info.compiler_version / 1000, info.compiler_version % 1000 / 10);
   return try_out(doctor, host, "host", mend);
 }
@@ -175,19 +175,19 @@ static bool examine_nvrtc(qn_doctor *doctor, const qn_device_info *gpu, bool fir
   const char *mend = nvrtc_mend(gpu ? gpu->driver_version : 0);
   qn_status status = qn_nvrtc_open(&nvrtc);
   if (status != QN_OK) {
-    qn_finding finding = without(doctor, QN_CUDA, "libnvrtc", &mend);
+    qn_doctor_finding finding = without(doctor, QN_CUDA, "libnvrtc", &mend);
     bool wrong = gpu || status != QN_NO_LIBRARY;
-    qn_doctor_say(doctor, wrong ? QN_FINDING_MEND : finding, "nvrtc", mend, "%s", qn_last_error());
+    qn_doctor_say(doctor, wrong ? QN_DOCTOR_MEND : finding, "nvrtc", mend, "%s", qn_last_error());
     return false;
   }
   bool known = !gpu;
   for (int k = 0; k < nvrtc->n_archs; k++) known = known || nvrtc->arch[k] == gpu->arch;
   int least = nvrtc->n_archs ? nvrtc->arch[0] : 0, most = nvrtc->n_archs ? nvrtc->arch[nvrtc->n_archs - 1] : 0;
   if (known && first)
-    qn_doctor_say(doctor, QN_FINDING_OK, "nvrtc", NULL, "%d.%d, %s, compiles for sm_%d to sm_%d", nvrtc->version / 1000,
+    qn_doctor_say(doctor, QN_DOCTOR_OK, "nvrtc", NULL, "%d.%d, %s, compiles for sm_%d to sm_%d", nvrtc->version / 1000,
                   nvrtc->version % 1000 / 10, nvrtc->path, least, most);
   if (!known)
-    qn_doctor_say(doctor, QN_FINDING_MEND, "nvrtc", mend, "%d.%d, %s, compiles for sm_%d to sm_%d; the GPU is sm_%d",
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, "nvrtc", mend, "%d.%d, %s, compiles for sm_%d to sm_%d; the GPU is sm_%d",
                   nvrtc->version / 1000, nvrtc->version % 1000 / 10, nvrtc->path, least, most, gpu->arch);
   return known;
 }
@@ -199,14 +199,14 @@ static bool examine_gpu(qn_doctor *doctor, int index, bool first)
   qn_device_info info = {.size = sizeof info};
   snprintf(topic, sizeof topic, "cuda:%d", index);
   if (qn_device_query(device, &info) != QN_OK) {
-    qn_doctor_say(doctor, QN_FINDING_MEND, topic, "nvidia-smi   # says whether the driver sees it", "%s",
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, topic, "nvidia-smi   # says whether the driver sees it", "%s",
                   qn_last_error());
     return false;
   }
   if (first)
-    qn_doctor_say(doctor, QN_FINDING_OK, "driver", NULL, "CUDA %d.%d, %s", info.driver_version / 1000,
+    qn_doctor_say(doctor, QN_DOCTOR_OK, "driver", NULL, "CUDA %d.%d, %s", info.driver_version / 1000,
                   info.driver_version % 1000 / 10, info.driver_path);
-  qn_doctor_say(doctor, QN_FINDING_OK, topic, NULL, "%s, sm_%d, %d multiprocessors, %s of memory, %s free", info.name,
+  qn_doctor_say(doctor, QN_DOCTOR_OK, topic, NULL, "%s, sm_%d, %d multiprocessors, %s of memory, %s free", info.name,
                 info.arch, info.multiprocessors, qn_human_bytes(info.memory_bytes).text,
                 qn_human_bytes(info.free_bytes).text);
   return examine_nvrtc(doctor, &info, first) && try_out(doctor, device, topic, "quern check lion --backend cuda");
@@ -216,19 +216,19 @@ bool qn_doctor_cuda(qn_doctor *doctor, int index)
 {
   int count = 0;
   if (qn_device_count(QN_CUDA, &count) != QN_OK) {
-    qn_doctor_say(doctor, QN_FINDING_MEND, "cuda", "apt-get install --reinstall nvidia-driver   # then reboot", "%s",
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, "cuda", "apt-get install --reinstall nvidia-driver   # then reboot", "%s",
                   qn_last_error());
     return false;
   }
   if (count == 0) {
     const char *mend = "apt-get install nvidia-driver   # on a machine with an NVIDIA GPU";
-    qn_finding finding = without(doctor, QN_CUDA, "libcuda", &mend);
+    qn_doctor_finding finding = without(doctor, QN_CUDA, "libcuda", &mend);
     qn_doctor_say(doctor, finding, "cuda", mend, "no GPU to use: %s", qn_last_error());
     examine_nvrtc(doctor, NULL, true);
     return false;
   }
   if (index >= count) {
-    qn_doctor_say(doctor, QN_FINDING_MEND, "cuda", "quern doctor --require cuda",
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, "cuda", "quern doctor --require cuda",
                   "cuda:%d: there are %d, counted from 0", index, count);
     return false;
   }

@@ -4,6 +4,7 @@
 #define QN_QUERN_H
 #include "cache.h"
 #include "device.h"
+#include "kernel.h"
 #include "objects.h"
 #include "op.h"
 #include "runtime.h"

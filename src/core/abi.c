@@ -11,6 +11,12 @@
   X(qn_device)                                                                                                         \
   X(qn_device_info)                                                                                                    \
   X(qn_exec)                                                                                                           \
+  X(qn_finding)                                                                                                        \
+  X(qn_function_source)                                                                                                \
+  X(qn_gradient_check)                                                                                                 \
+  X(qn_kernel_call)                                                                                                    \
+  X(qn_kernel_info)                                                                                                    \
+  X(qn_kernel_source)                                                                                                  \
   X(qn_object_calls)                                                                                                   \
   X(qn_object_part)                                                                                                    \
   X(qn_op_info)                                                                                                        \
@@ -18,7 +24,9 @@
   X(qn_op_tensor)                                                                                                      \
   X(qn_op_types)                                                                                                       \
   X(qn_option_info)                                                                                                    \
+  X(qn_template)                                                                                                       \
   X(qn_tensor)                                                                                                         \
+  X(qn_value)                                                                                                          \
   X(qn_variant)
 
 size_t qn_struct_bytes(const char *name)
