@@ -8,6 +8,19 @@
 #include "base/kernel.h"
 
 enum { QN_SIMD_LANES = 32 };
+/* What a checked build reports through `access`. ENTER and EXIT: a call, `address` being where to; DIVISION: an integer
+ * division that has no result; INDEX: an index outside its array, whose element is not touched. After INDEX and
+ * DIVISION the thread does not go on, nor after a READ, WRITE or ATOMIC outside the launch's memory. */
+enum {
+  QN_ACCESS_READ,
+  QN_ACCESS_WRITE,
+  QN_ACCESS_ATOMIC,
+  QN_ACCESS_FENCE,
+  QN_ACCESS_ENTER,
+  QN_ACCESS_EXIT,
+  QN_ACCESS_INDEX,
+  QN_ACCESS_DIVISION
+};
 
 typedef struct qn_group_words {
   /* The thread waits for all threads of its group (simd 0), or for those of its simdgroup (simd 1), that have not
@@ -18,7 +31,7 @@ typedef struct qn_group_words {
    * lane's next collective. Lanes that took no part read as zero. */
   qn_u32 (*exchange)(const void *mine, qn_u32 bytes, qn_u32 mask, int line, const unsigned char **all);
   void *(*shared)(void); /* this group's dynamic shared memory, 128-byte aligned */
-  /* Checked and limited builds. kind: 0 read, 1 write, 2 atomic. place: the return address in the kernel's object. */
+  /* Checked and limited builds. kind: QN_ACCESS_... place: the return address in the kernel's object. */
   void (*access)(const void *address, qn_u32 bytes, int kind, const void *place);
   void (*tick)(const void *place); /* at every branch: counts, and leaves the thread when the limit has passed */
 } qn_group_words;

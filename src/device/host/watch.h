@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* watch.h - a watched launch on the host backend: a time limit, or checks of every access against the arrays of the
+ * launch and against what other threads did (shadow.c). Kernels built with the callbacks of kernel/words/watch.h report
+ * accesses and branches; the executor (group.c) reports what its threads wait for; the launch's owner gives the arrays
+ * and gets the findings. Everything here but qn_watch_create and qn_watch_end is called by the executor, on the OS
+ * thread that runs the group. Watched kernels always run as fibers, so that a thread can be left at any access or
+ * branch; checked launches run on the caller's thread alone, so that reports do not depend on the pool. */
+#ifndef QN_DEVICE_HOST_WATCH_H
+#define QN_DEVICE_HOST_WATCH_H
+#include "device/host/host.h"
+#include "quern/kernel.h"
+
+/* ---- by the launch's owner ---- */
+typedef struct qn_watch_array {
+  const char *name;
+  const void *data;
+  size_t bytes;           /* from data to the last element's end */
+  uint32_t element_bytes; /* 1, 2, 4 or 8 */
+  bool writable;          /* an output, or an input whose memory an output has */
+  bool initialised;       /* an input, an output with an init value or in place; others may not be read before written,
+                             and must be written */
+} qn_watch_array;
+typedef struct qn_watch_plan {
+  const char *kernel, *file; /* what messages call the kernel and its body */
+  size_t n_arrays;
+  const qn_watch_array *arrays;
+  uint64_t grid[3]; /* threads */
+  uint32_t group[3];
+  bool full_groups; /* CUDA's dialect: threads of a group at an edge are numbered by the full group's sizes */
+  bool check;
+  int64_t limit_ns; /* 0: none; it begins when the watch is made */
+  uint64_t seed;    /* 0: simdgroups in order; others: a random one */
+} qn_watch_plan;
+/* The plan and its arrays' list are copied, names and all. */
+qn_status qn_watch_create(qn_watch **watch, const qn_watch_plan *plan);
+/* The end of the launch whose status this is: keeps the findings for this thread's qn_kernel_finding_count() and frees
+ * the watch. With findings it is QN_KERNEL_ERROR and the first one's sentence; else `launched`. */
+qn_status qn_watch_end(qn_watch **watch, qn_status launched);
+/* The flags (NULL-terminated, static) that such a unit needs for the compiler in force; QN_UNSUPPORTED if that one is
+ * too old. The unit includes "kernel/words/watch.h". */
+qn_status qn_watch_flags(bool check, const char *const **flags);
+
+/* ---- by the executor; each does nothing where the launch is not checked ---- */
+bool qn_watch_is_checked(const qn_watch *watch);
+uint64_t qn_watch_seed(const qn_watch *watch);
+/* A group begins on this OS thread. False: time is up, and the group is not to be run. */
+bool qn_watch_group_begin(qn_watch *watch, const qn_function *function, const qn_launch *launch, uint64_t block,
+                          void *shared);
+void qn_watch_group_end(void);
+/* Memory of the executor that kernels may read and write: collectives' lanes, threads' slots. After group_begin. */
+void qn_watch_allow(const void *begin, size_t bytes);
+/* Thread `thread` of the group runs now, on this stack. */
+void qn_watch_switch(uint32_t thread, const void *stack, size_t stack_bytes);
+/* The running thread waits: for its group (simd 0) or in a collective of its simdgroup (1) for the lanes of mask. */
+void qn_watch_wait(int simd, int line, uint32_t mask);
+/* Those who waited go on: all of the group that are neither gone nor left (simd -1), or `lanes` of simdgroup `simd`. */
+void qn_watch_pass(int simd, uint32_t lanes);
+/* The running thread returned from its body by itself. */
+void qn_watch_return(void);
+
+/* ---- what the executor provides: the running thread is left for good, as if it had returned ---- */
+_Noreturn void qn_group_leave(void);
+
+/* ---- qn_group_words.access and .tick ---- */
+void qn_watch_access(const void *address, qn_u32 bytes, int kind, const void *place);
+void qn_watch_tick(const void *place);
+#endif
