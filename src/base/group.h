@@ -30,6 +30,7 @@ typedef struct qn_group_words {
    * `bytes` (1 to 16) at all + lane * 16, and returns the mask of lanes that took part. `all` stays valid until this
    * lane's next collective. Lanes that took no part read as zero. */
   qn_u32 (*exchange)(const void *mine, qn_u32 bytes, qn_u32 mask, int line, const unsigned char **all);
+  void **(*slot)(void);  /* a pointer of this thread's own, for the kernel's use; NULL at the thread's beginning */
   void *(*shared)(void); /* this group's dynamic shared memory, 128-byte aligned */
   /* Checked and limited builds. kind: QN_ACCESS_... place: the return address in the kernel's object. */
   void (*access)(const void *address, qn_u32 bytes, int kind, const void *place);

@@ -70,7 +70,7 @@ static void after_fork_in_child(void)
 static void watch_forks(void) { pthread_atfork(before_fork, after_fork, after_fork_in_child); }
 
 /* Never 0. What was found under another stamp is looked for again by its full key. */
-static uint64_t stamp_now(void)
+uint64_t qn_jit_stamp(void)
 {
   return ((uint64_t)atomic_load_explicit(&jit.epoch, memory_order_relaxed) << 32 | qn_option_generation()) + 1;
 }
@@ -118,7 +118,7 @@ static call *find_call(const ask *a)
  * nobody exchanged the function in between. */
 static const qn_function *read_call(call *c)
 {
-  uint64_t now = stamp_now(), before = atomic_load_explicit(&c->stamp, memory_order_acquire);
+  uint64_t now = qn_jit_stamp(), before = atomic_load_explicit(&c->stamp, memory_order_acquire);
   const qn_function *function = atomic_load_explicit(&c->function, memory_order_acquire);
   uint64_t after = atomic_load_explicit(&c->stamp, memory_order_relaxed);
   return before == now && after == now ? function : NULL;
@@ -290,7 +290,7 @@ qn_status qn_jit_function(qn_device device, const qn_unit *unit, const char *nam
   if (!backend->compile)
     return qn_fail(QN_UNSUPPORTED, "%s: device \"%s\" runs no device kernels", unit->source,
                    qn_device_kind_name(device.kind));
-  uint64_t stamp = stamp_now(); /* taken first: an option that changes meanwhile makes the find stale */
+  uint64_t stamp = qn_jit_stamp(); /* taken first: an option that changes meanwhile makes the find stale */
   qn_text key = {0};
   qn_status status = find_by_key(backend, device, unit, name, &key, function);
   qn_text_free(&key);

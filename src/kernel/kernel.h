@@ -36,25 +36,24 @@ bool qn_is_identifier(const char *text);
 qn_status qn_rewrite(qn_dialect dialect, const qn_tokens *tokens, bool header, qn_text *text);
 
 /* ---- the kernel ---- */
-enum { QN_KERNEL_TEXTS = 2 }; /* body, header */
+enum { QN_KERNEL_BODY, QN_KERNEL_HEADER, QN_KERNEL_TEXTS };
+enum { QN_ATTRIBUTE_COUNT = 20, QN_CUDA_PLACES = 4 };
 
 struct qn_kernel {
-  qn_kernel_source source; /* pointers into storage */
-  char *storage;
-  uint64_t id; /* of this kernel in this process */
+  qn_kernel_source source; /* its texts lie behind the struct */
+  uint64_t id;             /* of this kernel in this process */
   qn_tokens tokens[QN_KERNEL_TEXTS];
   uint32_t named_shape[2], named_strides[2], named_ndim[2]; /* bit k: of input (0) or output (1) k */
-  uint32_t attributes;                                      /* bit k: qn_attributes[k] is named */
+  uint32_t attributes;                                      /* bit k: the k-th attribute is named (Metal) */
+  uint32_t named_places[QN_KERNEL_TEXTS];                   /* bit k: the k-th of CUDA's places is named in that text */
   bool needs_group;                         /* barriers, simd words, threadgroup memory: fibers on the processor */
   struct qn_special_entry *_Atomic entries; /* what was launched before, newest first */
 };
 
-/* The words by which a Metal body asks where it is; types as Metal has them. */
-typedef struct qn_attribute {
-  const char *name, *type;
-} qn_attribute;
-extern const qn_attribute qn_attributes[];
-enum { QN_ATTRIBUTE_COUNT = 20 };
+/* The words by which a Metal body asks where it is, with Metal's types ("uint", "uint3"); CUDA's: threadIdx ... */
+const char *qn_attribute_name(int k);
+const char *qn_attribute_type(int k);
+const char *qn_cuda_place_name(int k);
 
 /* How a tensor reaches the body. */
 typedef enum qn_form {
@@ -75,6 +74,7 @@ typedef struct qn_special {
   uint8_t check;      /* memory accesses and branches are reported */
   uint8_t limit;      /* branches are */
   uint8_t in_place;   /* some output shares an input's memory: no restrict */
+  uint16_t bound;     /* CUDA: no group has more threads; 256, 512 or 1024, so that a large group finds registers */
   uint64_t folded[3]; /* CUDA dialect on CUDA with blocks over 65,535 along y or z: blocks, compiled in; else 0 */
 } qn_special;
 
@@ -95,10 +95,17 @@ typedef struct qn_layout {
 
 /* ---- generate.c: the unit's text (includes of embedded words, templates, header, body, entry) and its argument's
  * layout. `entry` is the name of the function to load: "quern_" and the kernel's. ---- */
-qn_status qn_kernel_layout(const qn_kernel *kernel, const qn_special *special, qn_layout *layout);
+void qn_kernel_layout(const qn_kernel *kernel, const qn_special *special, qn_layout *layout);
 qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special, const qn_layout *layout,
                              qn_text *text);
+/* words.c: `#include`s of those words of the dialect that body and header need; all of them stand in namespace
+ * quern_metal or quern_cuda (QN_WORDS), as do the kernel's argument and, in QN_WORDS::quern_body, header and body. */
+void qn_words_include(const qn_kernel *kernel, const qn_special *special, qn_text *text);
+bool qn_words_need_group(const qn_kernel *kernel);             /* barriers, simd words, threadgroup memory */
 const char *qn_dtype_word(qn_dialect dialect, qn_dtype dtype); /* "half", "bfloat16_t", "uint" ... */
+
+/* ---- launch.c ---- */
+void qn_launches_forget(qn_kernel *kernel);
 
 /* ---- contract.c: "f32|f16 [n, h, w, 2]" ---- */
 qn_status qn_contracts_check(const qn_kernel *kernel, const qn_kernel_call *call);

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* generate.c - the text of a kernel from its body: what it includes, the template values, the header, the body as a
+ * function whose parameters are what it names, and the entry that the device's executor calls. The argument of a launch
+ * is one struct: the geometry, then a member for each item of the layout. How a body's words are carried over is
+ * rewrite.c's and words/'s business. */
+#include "kernel/kernel.h"
+#include <stdio.h>
+#include <string.h>
+
+/* As Metal has them; `value` in the words of words/place.h. */
+static const struct {
+  const char *name, *type, *value;
+  bool of_grid; /* the same whatever the groups are */
+} attributes[QN_ATTRIBUTE_COUNT] = {
+    {"dispatch_quadgroups_per_threadgroup", "uint", "(g.group[0] * g.group[1] * g.group[2] + 3) / 4", false},
+    {"dispatch_simdgroups_per_threadgroup", "uint", "(g.group[0] * g.group[1] * g.group[2] + 31) / 32", false},
+    {"dispatch_threads_per_threadgroup", "uint3", "{g.group[0], g.group[1], g.group[2]}", true},
+    {"grid_origin", "uint3", "{0, 0, 0}", true},
+    {"grid_size", "uint3", "{g.grid[0], g.grid[1], g.grid[2]}", true},
+    {"quadgroup_index_in_threadgroup", "uint", "p.index / 4", false},
+    {"quadgroups_per_threadgroup", "uint", "(p.size.x * p.size.y * p.size.z + 3) / 4", false},
+    {"simdgroup_index_in_threadgroup", "uint", "p.index / 32", false},
+    {"simdgroups_per_threadgroup", "uint", "(p.size.x * p.size.y * p.size.z + 31) / 32", false},
+    {"thread_execution_width", "uint", "32", true},
+    {"thread_index_in_quadgroup", "uint", "p.index % 4", false},
+    {"thread_index_in_simdgroup", "uint", "p.index % 32", false},
+    {"thread_index_in_threadgroup", "uint", "p.index", false},
+    {"thread_position_in_grid", "uint3", "{p.position.x, p.position.y, p.position.z}", true},
+    {"thread_position_in_threadgroup", "uint3", "{p.thread.x, p.thread.y, p.thread.z}", false},
+    {"threadgroup_position_in_grid", "uint3", "{p.block.x, p.block.y, p.block.z}", false},
+    {"threadgroups_per_grid", "uint3", "{g.blocks[0], g.blocks[1], g.blocks[2]}", true},
+    {"threads_per_grid", "uint3", "{g.grid[0], g.grid[1], g.grid[2]}", true},
+    {"threads_per_simdgroup", "uint", "32", true},
+    {"threads_per_threadgroup", "uint3", "{p.size.x, p.size.y, p.size.z}", false},
+};
+
+/* CUDA's, which are builtins there and parameters on the processor. A function of the header has no parameters of ours:
+ * it finds them in its thread's slot. */
+static const struct {
+  const char *name, *type, *value;
+} cuda_places[QN_CUDA_PLACES] = {
+    {"threadIdx", "uint3", "{p.thread.x, p.thread.y, p.thread.z}"},
+    {"blockIdx", "uint3", "{p.block.x, p.block.y, p.block.z}"},
+    {"blockDim", "dim3", "{g.group[0], g.group[1], g.group[2]}"},
+    {"gridDim", "dim3", "{g.blocks[0], g.blocks[1], g.blocks[2]}"},
+};
+
+const char *qn_attribute_name(int k) { return attributes[k].name; }
+
+const char *qn_attribute_type(int k) { return attributes[k].type; }
+
+const char *qn_cuda_place_name(int k) { return cuda_places[k].name; }
+
+const char *qn_dtype_word(qn_dialect dialect, qn_dtype dtype)
+{
+  static const char *const words[QN_DTYPE_COUNT][2] = {
+      [QN_F32] = {"float", "float"},       [QN_BF16] = {"bfloat16_t", "__nv_bfloat16"},
+      [QN_F16] = {"half", "__half"},       [QN_F64] = {"double", "double"},
+      [QN_BOOL] = {"bool", "bool"},        [QN_U8] = {"uint8_t", "unsigned char"},
+      [QN_I8] = {"int8_t", "signed char"}, [QN_U16] = {"uint16_t", "unsigned short"},
+      [QN_I16] = {"int16_t", "short"},     [QN_U32] = {"uint32_t", "unsigned int"},
+      [QN_I32] = {"int32_t", "int"},       [QN_U64] = {"uint64_t", "unsigned long"},
+      [QN_I64] = {"int64_t", "long"},      [QN_C64] = {"complex64_t", "complex64_t"},
+  };
+  return words[dtype][dialect == QN_DIALECT_CUDA];
+}
+
+/* ---- the argument ---- */
+static const char *tensor_name(const qn_kernel *kernel, size_t k)
+{
+  const qn_kernel_source *s = &kernel->source;
+  return k < s->n_inputs ? s->inputs[k] : s->outputs[k - s->n_inputs];
+}
+
+static bool is_output(const qn_kernel *kernel, size_t k) { return k >= kernel->source.n_inputs; }
+
+static bool names(const qn_kernel *kernel, const uint32_t named[2], size_t k)
+{
+  const bool output = is_output(kernel, k);
+  return named[output] >> (output ? k - kernel->source.n_inputs : k) & 1;
+}
+
+static void add_item(qn_layout *layout, qn_item_kind kind, size_t tensor, size_t bytes)
+{
+  layout->item[layout->n++] = (qn_item){(uint8_t)kind, (uint8_t)tensor, (uint16_t)layout->bytes};
+  layout->bytes += (bytes + 7) / 8 * 8;
+}
+
+void qn_kernel_layout(const qn_kernel *kernel, const qn_special *special, qn_layout *layout)
+{
+  const qn_kernel_source *s = &kernel->source;
+  layout->n = 0;
+  layout->bytes = sizeof(qn_geometry);
+  for (size_t k = 0; k < s->n_inputs + s->n_outputs; k++) {
+    const size_t ndim = special->tensor[k].ndim;
+    if (special->tensor[k].form == QN_FORM_VALUE)
+      add_item(layout, QN_ITEM_VALUE, k, qn_dtype_bytes((qn_dtype)special->tensor[k].dtype));
+    else
+      add_item(layout, QN_ITEM_POINTER, k, sizeof(void *));
+    if (special->tensor[k].form != QN_FORM_POINTER) continue;
+    if (ndim && names(kernel, kernel->named_shape, k)) add_item(layout, QN_ITEM_SHAPE, k, 4 * ndim);
+    if (ndim && names(kernel, kernel->named_strides, k)) add_item(layout, QN_ITEM_STRIDES, k, 8 * ndim);
+    if (names(kernel, kernel->named_ndim, k)) add_item(layout, QN_ITEM_NDIM, k, 4);
+  }
+}
+
+/* ---- the text ---- */
+typedef struct writer {
+  const qn_kernel *kernel;
+  const qn_special *special;
+  const qn_layout *layout;
+  qn_text *text;
+  bool cuda_words; /* the body is in CUDA's dialect */
+  bool on_gpu, group;
+} writer;
+
+static void add_defines(const writer *w)
+{
+  qn_text_add(w->text, "#define QN_WORDS %s\n#define QN_MATH %d\n", w->cuda_words ? "quern_cuda" : "quern_metal",
+              (int)w->kernel->source.math);
+  if (w->special->dims == 1) qn_text_add(w->text, "#define QN_FLAT 1\n");
+  if (w->cuda_words) qn_text_add(w->text, "#define QN_FULL_GROUPS 1\n");
+  if (w->special->check) qn_text_add(w->text, "#define QN_CHECKED 1\n");
+  if (w->special->limit) qn_text_add(w->text, "#define QN_LIMITED 1\n");
+  bool merged = !w->cuda_words;
+  for (int k = 0; k < QN_ATTRIBUTE_COUNT; k++)
+    if (w->kernel->attributes >> k & 1) merged &= attributes[k].of_grid;
+  if (merged) qn_text_add(w->text, "#define QN_MERGED 1\n");
+}
+
+static void add_templates(const writer *w)
+{
+  for (size_t k = 0; k < w->special->n_templates; k++) {
+    const qn_template *t = &w->special->templates[k];
+    const int64_t n = t->value.integer;
+    if (t->value.kind == QN_VALUE_DTYPE)
+      qn_text_add(w->text, "using %s = %s;\n", t->name, qn_dtype_word(w->kernel->source.dialect, t->value.dtype));
+    else if (t->value.kind == QN_VALUE_BOOL)
+      qn_text_add(w->text, "static constexpr bool %s = %s;\n", t->name, n ? "true" : "false");
+    else if (n >= INT32_MIN && n <= INT32_MAX)
+      qn_text_add(w->text, "static constexpr int %s = %s%lld%s;\n", t->name, n < 0 ? "(-" : "",
+                  n < 0 ? -(long long)(n + 1) : (long long)n, n < 0 ? " - 1)" : "");
+    else
+      qn_text_add(w->text, "static constexpr long %s = %s%lldl%s;\n", t->name, n < 0 ? "(-" : "",
+                  n < 0 ? -(long long)(n + 1) : (long long)n, n < 0 ? " - 1)" : "");
+  }
+}
+
+/* "const float *QN_RESTRICT" */
+static void add_pointer_type(const writer *w, size_t k)
+{
+  const char *word = qn_dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
+  const bool output = is_output(w->kernel, k);
+  if (!output)
+    qn_text_add(w->text, "const %s *", word);
+  else if (w->kernel->source.atomic >> (k - w->kernel->source.n_inputs) & 1 && !w->cuda_words)
+    qn_text_add(w->text, "atomic<%s> *", word);
+  else
+    qn_text_add(w->text, "%s *", word);
+}
+
+static void add_members(const writer *w)
+{
+  for (size_t i = 0; i < w->layout->n; i++) {
+    const qn_item *item = &w->layout->item[i];
+    const size_t k = item->tensor, ndim = w->special->tensor[k].ndim;
+    const char *word = qn_dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
+    qn_text_add(w->text, "  alignas(8) ");
+    switch ((qn_item_kind)item->kind) {
+    case QN_ITEM_POINTER:
+      add_pointer_type(w, k);
+      qn_text_add(w->text, "m%zu;\n", i);
+      break;
+    case QN_ITEM_VALUE: qn_text_add(w->text, "%s m%zu;\n", word, i); break;
+    case QN_ITEM_SHAPE: qn_text_add(w->text, "int m%zu[%zu];\n", i, ndim); break;
+    case QN_ITEM_STRIDES: qn_text_add(w->text, "long m%zu[%zu];\n", i, ndim); break;
+    case QN_ITEM_NDIM: qn_text_add(w->text, "int m%zu;\n", i); break;
+    }
+  }
+}
+
+static void add_parameter(const writer *w, const qn_item *item)
+{
+  const size_t k = item->tensor;
+  const char *name = tensor_name(w->kernel, k);
+  const char *word = qn_dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
+  switch ((qn_item_kind)item->kind) {
+  case QN_ITEM_POINTER:
+    if (w->special->tensor[k].form == QN_FORM_REFERENCE) {
+      qn_text_add(w->text, "const %s &%s", word, name);
+      break;
+    }
+    add_pointer_type(w, k);
+    qn_text_add(w->text, "%s%s", w->special->in_place ? "" : "__restrict__ ", name);
+    break;
+  case QN_ITEM_VALUE: qn_text_add(w->text, "const %s &%s", word, name); break;
+  case QN_ITEM_SHAPE: qn_text_add(w->text, "const int *%s_shape", name); break;
+  case QN_ITEM_STRIDES: qn_text_add(w->text, "const long *%s_strides", name); break;
+  case QN_ITEM_NDIM: qn_text_add(w->text, "const int &%s_ndim", name); break;
+  }
+}
+
+static bool passes_place(const writer *w, int k)
+{
+  return w->cuda_words && !w->on_gpu && w->kernel->named_places[QN_KERNEL_BODY] >> k & 1;
+}
+
+static void add_parameters(const writer *w)
+{
+  const char *between = "";
+  for (size_t i = 0; i < w->layout->n; i++) {
+    qn_text_add(w->text, "%s", between);
+    add_parameter(w, &w->layout->item[i]);
+    between = ", ";
+  }
+  for (int k = 0; k < QN_ATTRIBUTE_COUNT; k++)
+    if (w->kernel->attributes >> k & 1) qn_text_add(w->text, ", const %s %s", attributes[k].type, attributes[k].name);
+  for (int k = 0; k < QN_CUDA_PLACES; k++)
+    if (passes_place(w, k)) qn_text_add(w->text, ", const %s %s", cuda_places[k].type, cuda_places[k].name);
+}
+
+static void add_arguments(const writer *w)
+{
+  const char *between = "";
+  for (size_t i = 0; i < w->layout->n; i++) {
+    const bool reference = w->special->tensor[w->layout->item[i].tensor].form == QN_FORM_REFERENCE;
+    qn_text_add(w->text, "%s%sa.m%zu", between, reference && w->layout->item[i].kind == QN_ITEM_POINTER ? "*" : "", i);
+    between = ", ";
+  }
+  for (int k = 0; k < QN_ATTRIBUTE_COUNT; k++)
+    if (w->kernel->attributes >> k & 1)
+      qn_text_add(w->text, ", %s%s%s", attributes[k].type[4] ? "QN_WORDS::uint3" : "qn_u32(", attributes[k].value,
+                  attributes[k].type[4] ? "" : ")");
+  for (int k = 0; k < QN_CUDA_PLACES; k++)
+    if (passes_place(w, k)) qn_text_add(w->text, ", QN_WORDS::%s%s", cuda_places[k].type, cuda_places[k].value);
+}
+
+static qn_status add_user_text(const writer *w, int which)
+{
+  const qn_kernel_source *s = &w->kernel->source;
+  const char *kind = which == QN_KERNEL_HEADER ? " (header)" : "";
+  qn_text_add(w->text, "#line 1 \"%s%s\"\n", s->file, kind);
+  qn_try(qn_rewrite(s->dialect, &w->kernel->tokens[which], which == QN_KERNEL_HEADER, w->text));
+  qn_text_add(w->text, "\n#line 1 \"%s (generated)\"\n", s->file);
+  return QN_OK;
+}
+
+/* Functions of a CUDA header on the processor see their thread's place through its slot; on a GPU only a folded grid
+ * needs words in place of the builtins. */
+static void add_place_words(const writer *w, bool begin)
+{
+  for (int k = 0; k < QN_CUDA_PLACES; k++) {
+    if (w->on_gpu || !(w->kernel->named_places[QN_KERNEL_HEADER] >> k & 1)) continue;
+    if (begin)
+      qn_text_add(w->text, "#define %s (static_cast<const qn_cuda_place *>(*quern_group->slot())->%s_)\n",
+                  cuda_places[k].name, cuda_places[k].name);
+    else
+      qn_text_add(w->text, "#undef %s\n", cuda_places[k].name);
+  }
+}
+
+static bool has_header_places(const writer *w) { return !w->on_gpu && w->kernel->named_places[QN_KERNEL_HEADER]; }
+
+static qn_status add_body(const writer *w)
+{
+  qn_text_add(w->text, "namespace QN_WORDS {\n");
+  if (has_header_places(w))
+    qn_text_add(w->text, "struct qn_cuda_place { uint3 threadIdx_, blockIdx_; dim3 blockDim_, gridDim_; };\n");
+  qn_text_add(w->text, "struct quern_argument {\n  qn_geometry geometry;\n");
+  add_members(w);
+  qn_text_add(w->text, "};\nnamespace quern_body {\n");
+  add_templates(w);
+  if (w->kernel->source.header) {
+    add_place_words(w, true);
+    qn_try(add_user_text(w, QN_KERNEL_HEADER));
+    add_place_words(w, false);
+  }
+  qn_text_add(w->text, "QN_FN void quern_run(");
+  add_parameters(w);
+  qn_text_add(w->text, ")\n{\n");
+  qn_try(add_user_text(w, QN_KERNEL_BODY));
+  qn_text_add(w->text, "}\n}\n}\n");
+  return QN_OK;
+}
+
+static void add_call(const writer *w)
+{
+  qn_text_add(w->text, "QN_WORDS::quern_body::quern_run(");
+  add_arguments(w);
+  qn_text_add(w->text, ");\n");
+}
+
+/* A GPU's entry. Metal's words come from linear numbers; CUDA's are the hardware's own, but where the grid is folded:
+ * blocks beyond 65,535 along y or z are laid along x. */
+static void add_gpu_entry(const writer *w)
+{
+  qn_text_add(w->text,
+              "extern \"C\" __global__ void __launch_bounds__(%d) quern_%s(const QN_GRID_CONSTANT "
+              "QN_WORDS::quern_argument a)\n{\n  const qn_geometry &g = a.geometry;\n",
+              w->special->bound, w->kernel->source.name);
+  if (w->cuda_words)
+    qn_text_add(w->text, "  if (qn_u64(blockIdx.x) * blockDim.x + threadIdx.x >= g.grid[0] || qn_u64(blockIdx.y) * "
+                         "blockDim.y + threadIdx.y >= g.grid[1] ||\n      qn_u64(blockIdx.z) * blockDim.z + "
+                         "threadIdx.z >= g.grid[2]) return;\n");
+  else
+    qn_text_add(w->text, "  qn_place_of_thread p = qn_place_of_block(g, ::blockIdx.x);\n"
+                         "  if (!qn_place_thread(g, p, ::threadIdx.x)) return;\n");
+  qn_text_add(w->text, "  ");
+  add_call(w);
+  qn_text_add(w->text, "}\n");
+}
+
+static void add_host_entry(const writer *w)
+{
+  const char *name = w->kernel->source.name;
+  qn_text_add(w->text,
+              "extern \"C\" decltype(sizeof 0) quern_%s_argument_bytes() { return sizeof(QN_WORDS::quern_argument); "
+              "}\n",
+              name);
+  if (w->group)
+    qn_text_add(w->text,
+                "extern \"C\" void quern_%s_thread(const void *argument, qn_u64 block, qn_u64, qn_u32 thread, qn_u32)\n"
+                "{\n  const QN_WORDS::quern_argument &a = *static_cast<const QN_WORDS::quern_argument "
+                "*>(argument);\n  const qn_geometry &g = a.geometry;\n  qn_place_of_thread p = qn_place_of_block(g, "
+                "block);\n  if (!qn_place_thread(g, p, thread)) return;\n",
+                name);
+  if (has_header_places(w))
+    qn_text_add(w->text,
+                "  const QN_WORDS::qn_cuda_place here = {%s, %s, %s, %s};\n  *quern_group->slot() = "
+                "const_cast<QN_WORDS::qn_cuda_place *>(&here);\n",
+                cuda_places[0].value, cuda_places[1].value, cuda_places[2].value, cuda_places[3].value);
+  if (w->group) {
+    qn_text_add(w->text, "  ");
+    add_call(w);
+    qn_text_add(w->text, "}\n");
+  }
+  qn_text_add(w->text,
+              "extern \"C\" void quern_%s(const void *argument, qn_u64 first, qn_u64 last, qn_u64 blocks, qn_u32 "
+              "threads)\n{\n",
+              name);
+  if (w->group) {
+    qn_text_add(w->text, "  (void)argument, (void)first, (void)last, (void)blocks, (void)threads;\n}\n");
+    return;
+  }
+  qn_text_add(w->text, "  const QN_WORDS::quern_argument a = *static_cast<const QN_WORDS::quern_argument "
+                       "*>(argument);\n  const qn_geometry g = a.geometry;\n  (void)blocks, (void)threads;\n"
+                       "  qn_each_thread(g, first, last, [&](const qn_place_of_thread &p) "
+                       "__attribute__((always_inline)) { (void)p; ");
+  add_call(w);
+  qn_text_add(w->text, "  });\n}\n");
+}
+
+qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special, const qn_layout *layout, qn_text *text)
+{
+  const bool watched = special->check || special->limit;
+  const writer w = {.kernel = kernel,
+                    .special = special,
+                    .layout = layout,
+                    .text = text,
+                    .cuda_words = kernel->source.dialect == QN_DIALECT_CUDA,
+                    .on_gpu = special->target == QN_CUDA,
+                    .group = special->target != QN_CUDA && (kernel->needs_group || watched)};
+  add_defines(&w);
+  qn_text_add(text, "#include \"kernel/words/place.h\"\n");
+  if (w.group)
+    qn_text_add(text, "#include \"base/group.h\"\nextern \"C\" const qn_group_words *quern_group;\n"
+                      "const qn_group_words *quern_group;\n");
+  qn_words_include(kernel, special, text);
+  if (w.on_gpu && w.cuda_words && (special->folded[0] || special->folded[1] || special->folded[2]))
+    qn_text_add(
+        text,
+        "namespace QN_WORDS {\nstruct qn_folded_index { qn_u32 x, y, z; };\n"
+        "static __device__ __forceinline__ qn_folded_index qn_folded() { const qn_u32 b = ::blockIdx.x, row = b "
+        "/ %lluu; return {b - row * %lluu, row %% %lluu, row / %lluu}; }\n}\n"
+        "#define blockIdx (QN_WORDS::qn_folded())\n"
+        "#define gridDim (dim3(%lluu, %lluu, %lluu))\n",
+        (unsigned long long)special->folded[0], (unsigned long long)special->folded[0],
+        (unsigned long long)special->folded[1], (unsigned long long)special->folded[1],
+        (unsigned long long)special->folded[0], (unsigned long long)special->folded[1],
+        (unsigned long long)special->folded[2]);
+  qn_try(add_body(&w));
+  if (w.on_gpu)
+    add_gpu_entry(&w);
+  else
+    add_host_entry(&w);
+  return text->failed ? qn_fail(QN_NO_MEMORY, "kernel %s: no memory for its text", kernel->source.name) : QN_OK;
+}

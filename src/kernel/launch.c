@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch.c - a launch of a kernel from its body: the call checked, what it makes special found (compiled the first
+ * time), the argument filled and handed to the device. The way of a warm launch is short: no lock, no allocation. */
+#include "kernel/launch.h"
+#include "jit/jit.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { FLAT_GROUP = 256 };
+
+/* ---- the call ---- */
+static bool is_input(const qn_kernel *kernel, size_t k) { return k < kernel->source.n_inputs; }
+
+const char *qn_kernel_tensor_name(const qn_kernel *kernel, size_t k)
+{
+  const qn_kernel_source *s = &kernel->source;
+  return is_input(kernel, k) ? s->inputs[k] : s->outputs[k - s->n_inputs];
+}
+
+const qn_tensor *qn_call_tensor(const qn_kernel *kernel, const qn_kernel_call *call, size_t k)
+{
+  return is_input(kernel, k) ? &call->inputs[k] : &call->outputs[k - kernel->source.n_inputs];
+}
+
+static bool same_device(qn_device a, qn_device b) { return a.kind == b.kind && a.index == b.index; }
+
+static qn_status check_shape(const qn_kernel *kernel, const char *name, const qn_tensor *t, bool shape_named)
+{
+  for (int d = 0; d < t->ndim; d++) {
+    qn_require(t->shape[d] > 0, "kernel %s: %s has an extent of %lld, it must be above 0", kernel->source.name, name,
+               (long long)t->shape[d]);
+    qn_require(!shape_named || t->shape[d] <= INT32_MAX,
+               "kernel %s: %s has an extent of %lld; %s_shape is of int, and holds at most %d", kernel->source.name,
+               name, (long long)t->shape[d], name, INT32_MAX);
+  }
+  return QN_OK;
+}
+
+static qn_status check_tensor(const qn_kernel *kernel, const qn_exec *exec, const qn_tensor *t, size_t k)
+{
+  const char *name = qn_kernel_tensor_name(kernel, k), *kernel_name = kernel->source.name;
+  const bool input = is_input(kernel, k);
+  qn_require(qn_dtype_bytes(t->dtype), "kernel %s: %s has no storage type that is known (%d)", kernel_name, name,
+             (int)t->dtype);
+  qn_require(t->ndim >= 0 && t->ndim <= QN_MAX_NDIM, "kernel %s: %s has %d dimensions, from 0 to %d are possible",
+             kernel_name, name, t->ndim, QN_MAX_NDIM);
+  qn_require(t->shape || !t->ndim, "kernel %s: the shape of %s is NULL", kernel_name, name);
+  const uint32_t named = kernel->named_shape[!input];
+  qn_try(check_shape(kernel, name, t, named >> (input ? k : k - kernel->source.n_inputs) & 1));
+  qn_require(same_device(t->device, exec->device) || (input && !t->ndim && t->device.kind == QN_CPU),
+             "kernel %s: %s lies on %s:%d, the launch is for %s:%d", kernel_name, name,
+             qn_device_kind_name(t->device.kind), t->device.index, qn_device_kind_name(exec->device.kind),
+             exec->device.index);
+  return QN_OK;
+}
+
+static qn_status check_templates(const qn_kernel *kernel, const qn_kernel_call *call)
+{
+  const char *name = kernel->source.name;
+  qn_require(call->n_templates <= QN_KERNEL_MAX_TEMPLATES, "kernel %s: %zu template values, at most %d", name,
+             call->n_templates, QN_KERNEL_MAX_TEMPLATES);
+  qn_require(call->templates || !call->n_templates, "kernel %s: its template values are NULL", name);
+  for (size_t k = 0; k < call->n_templates; k++) {
+    const qn_template *t = &call->templates[k];
+    qn_require(t->name && qn_is_identifier(t->name) && strlen(t->name) < 128,
+               "kernel %s: template name \"%.64s\" is no identifier", name, t->name ? t->name : "");
+    qn_require(t->value.kind == QN_VALUE_BOOL || t->value.kind == QN_VALUE_INT || t->value.kind == QN_VALUE_DTYPE,
+               "kernel %s: template %s is neither a bool, an int nor a storage type", name, t->name);
+    qn_require(t->value.kind != QN_VALUE_DTYPE || qn_dtype_bytes(t->value.dtype),
+               "kernel %s: template %s is no storage type that is known (%d)", name, t->name, (int)t->value.dtype);
+    for (size_t j = 0; j < k; j++)
+      qn_require(strcmp(t->name, call->templates[j].name), "kernel %s: template %s is given twice", name, t->name);
+  }
+  return QN_OK;
+}
+
+static qn_status check_geometry(const qn_kernel *kernel, const qn_kernel_call *call)
+{
+  const uint64_t threads = (uint64_t)call->group[0] * call->group[1] * call->group[2];
+  const char *name = kernel->source.name;
+  for (int d = 0; d < 3; d++) {
+    qn_require(call->grid[d] >= 1 && call->grid[d] < UINT32_MAX,
+               "kernel %s: grid (%llu, %llu, %llu): each must be from 1 to %u", name, (unsigned long long)call->grid[0],
+               (unsigned long long)call->grid[1], (unsigned long long)call->grid[2], UINT32_MAX - 1);
+  }
+  if (!call->group[0] && !call->group[1] && !call->group[2]) return QN_OK;
+  qn_require(threads, "kernel %s: threadgroup (%u, %u, %u): each must be at least 1, or all 0 to have it chosen", name,
+             call->group[0], call->group[1], call->group[2]);
+  qn_require(call->group[0] <= QN_KERNEL_MAX_GROUP && call->group[1] <= QN_KERNEL_MAX_GROUP &&
+                 call->group[2] <= QN_KERNEL_MAX_GROUP && threads <= QN_KERNEL_MAX_GROUP,
+             "kernel %s: threadgroup (%u, %u, %u) has %llu threads, at most %d are possible", name, call->group[0],
+             call->group[1], call->group[2], (unsigned long long)threads, QN_KERNEL_MAX_GROUP);
+  return QN_OK;
+}
+
+static qn_status check_call(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call)
+{
+  qn_require(kernel, "the kernel is NULL");
+  const qn_kernel_source *s = &kernel->source;
+  qn_require(exec && exec->size == sizeof *exec, "kernel %s: exec is NULL or has another size than %zu", s->name,
+             sizeof *exec);
+  qn_require(call && call->size == sizeof *call, "kernel %s: the call is NULL or has another size than %zu", s->name,
+             sizeof *call);
+  qn_require(call->inputs || !s->n_inputs, "kernel %s: its inputs are NULL", s->name);
+  qn_require(call->outputs, "kernel %s: its outputs are NULL", s->name);
+  for (size_t k = 0; k < s->n_inputs + s->n_outputs; k++)
+    qn_try(check_tensor(kernel, exec, qn_call_tensor(kernel, call, k), k));
+  qn_try(check_templates(kernel, call));
+  return check_geometry(kernel, call);
+}
+
+/* ---- what a launch makes special, as bytes to compare ---- */
+enum { KEY_BYTES = 2048 };
+
+typedef struct special_key {
+  size_t length;
+  char bytes[KEY_BYTES];
+} special_key;
+
+typedef struct qn_special_entry {
+  struct qn_special_entry *next;
+  const qn_function *function;
+  uint64_t stamp;
+  qn_device device;
+  qn_layout layout;
+  qn_function_facts facts;
+  size_t key_bytes;
+  char key[];
+} special_entry;
+
+static qn_status add_key(special_key *key, const qn_kernel *kernel, const void *bytes, size_t n)
+{
+  qn_require(n <= KEY_BYTES - key->length, "kernel %s: the names of its template values have more than %d characters",
+             kernel->source.name, KEY_BYTES - 512);
+  memcpy(key->bytes + key->length, bytes, n);
+  key->length += n;
+  return QN_OK;
+}
+
+static uint8_t form_of(const qn_kernel *kernel, const qn_tensor *t, size_t k)
+{
+  if (!is_input(kernel, k) || t->ndim) return QN_FORM_POINTER;
+  return t->device.kind == QN_CPU ? QN_FORM_VALUE : QN_FORM_REFERENCE;
+}
+
+static bool ndim_matters(const qn_kernel *kernel, size_t k)
+{
+  const bool output = !is_input(kernel, k);
+  const size_t bit = output ? k - kernel->source.n_inputs : k;
+  return (kernel->named_shape[output] | kernel->named_strides[output] | kernel->named_ndim[output]) >> bit & 1;
+}
+
+static void make_special(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call, qn_special *special)
+{
+  const uint64_t threads = (uint64_t)call->group[0] * call->group[1] * call->group[2];
+  const size_t n = kernel->source.n_inputs + kernel->source.n_outputs;
+  memset(special, 0, sizeof *special);
+  special->target = exec->device.kind == QN_CUDA ? QN_CUDA : QN_HOST;
+  for (size_t k = 0; k < n; k++) {
+    const qn_tensor *t = qn_call_tensor(kernel, call, k);
+    special->tensor[k].dtype = (uint8_t)t->dtype;
+    special->tensor[k].form = form_of(kernel, t, k);
+    special->tensor[k].ndim = ndim_matters(kernel, k) ? (uint8_t)t->ndim : 0;
+  }
+  special->n_templates = call->n_templates;
+  special->templates = call->templates;
+  special->dims = call->grid[1] * call->grid[2] == 1 && call->group[1] <= 1 && call->group[2] <= 1 ? 1 : 3;
+  special->check = call->check != 0;
+  special->limit = call->limit_ns > 0 && special->target == QN_HOST;
+  for (size_t k = 0; call->stored_in && k < kernel->source.n_outputs; k++)
+    if (call->stored_in[k] >= 0) special->in_place = 1;
+  if (special->target == QN_CUDA) special->bound = threads <= 256 ? 256 : threads <= 512 ? 512 : 1024;
+}
+
+/* CUDA's own three dimensions end at 65,535 along y and z; beyond, blocks are laid along x and their numbers folded
+ * back with extents that are compiled in. */
+static void fold(const qn_kernel *kernel, const uint32_t blocks[3], qn_special *special)
+{
+  enum { MOST = 65535 };
+  if (special->target != QN_CUDA || kernel->source.dialect != QN_DIALECT_CUDA) return;
+  if (blocks[1] <= MOST && blocks[2] <= MOST) return;
+  for (int d = 0; d < 3; d++) special->folded[d] = blocks[d];
+}
+
+static qn_status make_key(const qn_kernel *kernel, const qn_special *special, qn_device device, special_key *key)
+{
+  const size_t n = kernel->source.n_inputs + kernel->source.n_outputs;
+  qn_special plain = *special;
+  plain.templates = NULL;
+  memset(plain.tensor + n, 0, sizeof plain.tensor - n * sizeof *plain.tensor);
+  key->length = 0;
+  qn_try(add_key(key, kernel, &device, sizeof device));
+  qn_try(add_key(key, kernel, plain.tensor, n * sizeof *plain.tensor));
+  qn_try(add_key(key, kernel, (const char *)&plain + offsetof(qn_special, n_templates),
+                 sizeof plain - offsetof(qn_special, n_templates)));
+  for (size_t k = 0; k < special->n_templates; k++) {
+    const qn_template *t = &special->templates[k];
+    const int64_t value[2] = {(int64_t)t->value.kind,
+                              t->value.kind == QN_VALUE_DTYPE ? (int64_t)t->value.dtype : t->value.integer};
+    qn_try(add_key(key, kernel, t->name, strlen(t->name) + 1));
+    qn_try(add_key(key, kernel, value, sizeof value));
+  }
+  return QN_OK;
+}
+
+/* ---- the code ---- */
+static const special_entry *find_entry(const qn_kernel *kernel, const special_key *key, uint64_t stamp)
+{
+  for (const special_entry *e = atomic_load_explicit(&kernel->entries, memory_order_acquire); e; e = e->next)
+    if (e->stamp == stamp && e->key_bytes == key->length && !memcmp(e->key, key->bytes, key->length)) return e;
+  return NULL;
+}
+
+void qn_launches_forget(qn_kernel *kernel)
+{
+  for (special_entry *e = atomic_exchange(&kernel->entries, NULL), *next; e; e = next) {
+    next = e->next;
+    qn_release(e);
+  }
+}
+
+static const char *const *unit_flags(const qn_kernel *kernel, qn_device_kind target)
+{
+  static const char *const host[][6] = {
+      [QN_MATH_SAFE] = {"-O3"},
+      [QN_MATH_RELAXED] = {"-O3", "-ffp-contract=fast", "-fno-signed-zeros"},
+      [QN_MATH_FAST] = {"-O3", "-ffp-contract=fast", "-fno-signed-zeros", "-ffinite-math-only", "-freciprocal-math"},
+  };
+  static const char *const cuda[][6] = {
+      [QN_MATH_SAFE] = {NULL}, [QN_MATH_RELAXED] = {"--fmad=true"}, [QN_MATH_FAST] = {"--use_fast_math"}};
+  return target == QN_CUDA ? cuda[kernel->source.math] : host[kernel->source.math];
+}
+
+/* The line of the body that a compiler's message names, as "FILE:LINE:" or "FILE(LINE):"; 0: none. */
+static int line_in(const char *message, const char *file)
+{
+  const size_t n = strlen(file);
+  for (const char *at = message; (at = strstr(at, file)); at += n) {
+    int line = 0;
+    if ((at[n] == ':' || at[n] == '(') && sscanf(at + n + 1, "%d", &line) == 1 && line > 0) return line;
+  }
+  return 0;
+}
+
+static const char *line_at(const char *text, int line)
+{
+  for (; line > 1 && text; line--) {
+    text = strchr(text, '\n');
+    if (text) text++;
+  }
+  return text;
+}
+
+/* The compiler's sentence, and beneath it the line that it speaks of; the whole body, numbered, goes to the log. */
+static qn_status explain(const qn_kernel *kernel, qn_status status)
+{
+  char why[1024];
+  const qn_kernel_source *s = &kernel->source;
+  if (status != QN_COMPILE_ERROR) return status;
+  snprintf(why, sizeof why, "%s", qn_last_error());
+  int line = line_in(why, s->file), number = 1;
+  for (const char *at = s->body; *at; number++) {
+    const size_t length = strcspn(at, "\n");
+    qn_log(QN_LOG_WARNING, "%4d | %.*s", number, (int)length, at);
+    at += length + (at[length] == '\n');
+  }
+  const char *at = line ? line_at(s->body, line) : NULL;
+  if (!at) return qn_fail(status, "kernel %s: %s", s->name, why);
+  return qn_fail(status, "kernel %s: %s\n%5d | %.*s", s->name, why, line, (int)strcspn(at, "\n"), at);
+}
+
+static qn_status compile(const qn_kernel *kernel, const qn_backend *backend, qn_device device,
+                         const qn_special *special, special_entry *entry)
+{
+  char name[64];
+  qn_text text = {0};
+  const char *const *flags = unit_flags(kernel, special->target);
+  qn_kernel_layout(kernel, special, &entry->layout);
+  snprintf(name, sizeof name, "quern_%s", kernel->source.name);
+  qn_status status = qn_kernel_generate(kernel, special, &entry->layout, &text);
+  if (status == QN_OK) {
+    const qn_unit unit = {.source = kernel->source.file, .text = text.at, .flags = *flags ? flags : NULL};
+    status = qn_jit_function(device, &unit, name, &entry->function);
+  }
+  if (status == QN_OK && backend->function_facts)
+    status = backend->function_facts(device, entry->function, &entry->facts);
+  qn_text_free(&text);
+  return explain(kernel, status);
+}
+
+/* ---- a launch, ready ---- */
+static void count_blocks(const qn_kernel_call *call, const uint32_t group[3], uint32_t blocks[3])
+{
+  for (int d = 0; d < 3; d++) blocks[d] = (uint32_t)((call->grid[d] + group[d] - 1) / group[d]);
+}
+
+static uint32_t power_over(uint64_t n, uint32_t most)
+{
+  uint32_t p = 1;
+  while (p < n && 2 * p <= most) p *= 2;
+  return p;
+}
+
+/* Along x first, so that neighbours in memory are neighbours in the group. */
+static void choose_group(const qn_kernel_call *call, const qn_special *special, uint32_t best, uint32_t group[3])
+{
+  if (call->group[0]) {
+    memcpy(group, call->group, sizeof call->group);
+    return;
+  }
+  group[0] = special->dims == 1 ? best : power_over(call->grid[0], best);
+  group[1] = special->dims == 1 ? 1 : power_over(call->grid[1], best / group[0]);
+  group[2] = special->dims == 1 ? 1 : power_over(call->grid[2], best / group[0] / group[1]);
+  if (group[2] > 64) group[2] = 64;
+}
+
+static qn_status find_code(qn_kernel *kernel, const qn_backend *backend, qn_device device, const qn_special *special,
+                           const special_entry **entry)
+{
+  special_key key;
+  const uint64_t stamp = qn_jit_stamp();
+  qn_try(make_key(kernel, special, device, &key));
+  *entry = find_entry(kernel, &key, stamp);
+  if (*entry) return QN_OK;
+  special_entry *made;
+  qn_try(qn_try_allocate(&made, sizeof *made + key.length, "a kernel's specialisation"));
+  memset(made, 0, sizeof *made);
+  made->stamp = stamp;
+  made->device = device;
+  made->key_bytes = key.length;
+  memcpy(made->key, key.bytes, key.length);
+  const qn_status status = compile(kernel, backend, device, special, made);
+  if (status != QN_OK) {
+    qn_release(made);
+    return status;
+  }
+  made->next = atomic_load(&kernel->entries);
+  while (!atomic_compare_exchange_weak(&kernel->entries, &made->next, made)) continue;
+  *entry = made;
+  return QN_OK;
+}
+
+typedef struct ready {
+  const qn_backend *backend;
+  qn_device device; /* to which the code belongs: QN_HOST for the processor */
+  qn_special special;
+  const special_entry *entry;
+  uint32_t group[3], blocks[3];
+} ready;
+
+static qn_status check_limits(const qn_kernel *kernel, const ready *r)
+{
+  const uint64_t blocks = (uint64_t)r->blocks[0] * r->blocks[1];
+  const uint64_t threads = (uint64_t)r->group[0] * r->group[1] * r->group[2];
+  const int most = r->entry->facts.most_threads;
+  qn_require(blocks <= INT32_MAX && blocks * r->blocks[2] <= INT32_MAX,
+             "kernel %s: %u x %u x %u groups, at most %d in all are possible: take larger groups or a smaller grid",
+             kernel->source.name, r->blocks[0], r->blocks[1], r->blocks[2], INT32_MAX);
+  qn_require(!most || threads <= (uint64_t)most,
+             "kernel %s: threadgroup (%u, %u, %u) has %llu threads, this kernel can have %d on this device (registers)",
+             kernel->source.name, r->group[0], r->group[1], r->group[2], (unsigned long long)threads, most);
+  return QN_OK;
+}
+
+static qn_status make_ready(qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call, ready *r)
+{
+  qn_try(check_call(kernel, exec, call));
+  r->device = exec->device.kind == QN_CPU ? (qn_device){QN_HOST, 0} : exec->device;
+  qn_try(qn_backend_of(r->device, &r->backend));
+  make_special(kernel, exec, call, &r->special);
+  if (call->group[0]) {
+    memcpy(r->group, call->group, sizeof r->group);
+    count_blocks(call, r->group, r->blocks);
+    fold(kernel, r->blocks, &r->special);
+  }
+  qn_try(find_code(kernel, r->backend, r->device, &r->special, &r->entry));
+  if (!call->group[0]) {
+    const uint32_t best = r->entry->facts.best_threads;
+    choose_group(call, &r->special, best ? best : FLAT_GROUP, r->group);
+    count_blocks(call, r->group, r->blocks);
+    fold(kernel, r->blocks, &r->special);
+    if (r->special.folded[0]) qn_try(find_code(kernel, r->backend, r->device, &r->special, &r->entry));
+  }
+  return check_limits(kernel, r);
+}
+
+qn_status qn_kernel_prepare(qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call)
+{
+  ready r;
+  return make_ready(kernel, exec, call, &r);
+}
+
+/* ---- the argument ---- */
+enum { ARGUMENT_BYTES = 16384 };
+
+static void put_strides(const qn_tensor *t, int64_t *to)
+{
+  int64_t stride = 1;
+  for (int d = t->ndim - 1; d >= 0; d--) {
+    to[d] = t->strides ? t->strides[d] : stride;
+    stride *= t->shape[d];
+  }
+}
+
+static void put_item(const qn_item *item, const qn_tensor *t, char *at)
+{
+  int64_t strides[QN_MAX_NDIM];
+  switch ((qn_item_kind)item->kind) {
+  case QN_ITEM_POINTER: memcpy(at, &t->data, sizeof t->data); break;
+  case QN_ITEM_VALUE: memcpy(at, t->data, qn_dtype_bytes(t->dtype)); break;
+  case QN_ITEM_SHAPE:
+    for (int d = 0; d < t->ndim; d++) memcpy(at + 4 * d, &(int32_t){(int32_t)t->shape[d]}, 4);
+    break;
+  case QN_ITEM_STRIDES:
+    put_strides(t, strides);
+    memcpy(at, strides, 8 * (size_t)t->ndim);
+    break;
+  case QN_ITEM_NDIM: memcpy(at, &(int32_t){t->ndim}, 4); break;
+  }
+}
+
+static void fill_argument(const qn_kernel *kernel, const qn_kernel_call *call, const qn_tensor *const *tensor,
+                          const ready *r, char *argument)
+{
+  qn_geometry g = {.zero = 0};
+  (void)kernel;
+  for (int d = 0; d < 3; d++) {
+    g.grid[d] = (uint32_t)call->grid[d];
+    g.group[d] = r->group[d];
+    g.blocks[d] = r->blocks[d];
+  }
+  memcpy(argument, &g, sizeof g);
+  for (size_t k = 0; k < r->entry->layout.n; k++) {
+    const qn_item *item = &r->entry->layout.item[k];
+    put_item(item, tensor[item->tensor], argument + item->offset);
+  }
+}
+
+static void set_geometry(const qn_kernel *kernel, const ready *r, qn_launch *launch)
+{
+  const bool native = r->special.target == QN_CUDA && kernel->source.dialect == QN_DIALECT_CUDA;
+  launch->blocks = r->blocks[0];
+  launch->threads = r->group[0];
+  if (native) {
+    launch->threads_y = r->group[1];
+    launch->threads_z = r->group[2];
+  } else
+    launch->threads *= r->group[1] * r->group[2];
+  if (native && !r->special.folded[0]) {
+    launch->blocks_y = r->blocks[1];
+    launch->blocks_z = r->blocks[2];
+  } else
+    launch->blocks *= (uint64_t)r->blocks[1] * r->blocks[2];
+}
+
+static qn_status check_data(const qn_kernel *kernel, const qn_kernel_call *call)
+{
+  for (size_t k = 0; k < kernel->source.n_inputs + kernel->source.n_outputs; k++) {
+    const qn_tensor *t = qn_call_tensor(kernel, call, k);
+    qn_require(t->data, "kernel %s: the data of %s is NULL", kernel->source.name, qn_kernel_tensor_name(kernel, k));
+    qn_require((uintptr_t)t->data % (t->dtype == QN_C64 ? 4 : qn_dtype_bytes(t->dtype)) == 0,
+               "kernel %s: %s begins at %p, which is not aligned to its %zu-byte elements", kernel->source.name,
+               qn_kernel_tensor_name(kernel, k), t->data, qn_dtype_bytes(t->dtype));
+  }
+  return QN_OK;
+}
+
+qn_status qn_kernel_launch(qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call)
+{
+  ready r;
+  const qn_tensor *tensor[QN_KERNEL_MAX_TENSORS];
+  _Alignas(16) char argument[ARGUMENT_BYTES];
+  qn_try(make_ready(kernel, exec, call, &r));
+  qn_try(check_data(kernel, call));
+  for (size_t k = 0; k < kernel->source.n_inputs + kernel->source.n_outputs; k++)
+    tensor[k] = qn_call_tensor(kernel, call, k);
+  fill_argument(kernel, call, tensor, &r, argument);
+  qn_launch launch = {.shared_bytes = (uint32_t)call->shared_bytes,
+                      .stream = exec->stream,
+                      .pool = exec->pool,
+                      .argument = argument,
+                      .argument_bytes = r.entry->layout.bytes};
+  set_geometry(kernel, &r, &launch);
+  return r.backend->launch(r.device, r.entry->function, &launch);
+}
+
+/* ---- what is asked of a launch without one ---- */
+qn_status qn_kernel_query(qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call, qn_kernel_info *info)
+{
+  ready r;
+  qn_require(info && info->size == sizeof *info, "qn_kernel_info is NULL or has another size than %zu", sizeof *info);
+  qn_try(make_ready(kernel, exec, call, &r));
+  const qn_function_facts *f = &r.entry->facts;
+  *info = (qn_kernel_info){.size = sizeof *info,
+                           .registers = f->registers,
+                           .shared_bytes = f->shared_bytes,
+                           .local_bytes = f->local_bytes,
+                           .most_threads = f->most_threads,
+                           .group = {r.group[0], r.group[1], r.group[2]},
+                           .fibers = f->fibers};
+  return QN_OK;
+}
+
+qn_status qn_kernel_text(qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call, char **text)
+{
+  qn_special special;
+  qn_layout layout;
+  qn_text made = {0};
+  qn_require(text, "where to put the text is NULL");
+  *text = NULL;
+  qn_try(check_call(kernel, exec, call));
+  make_special(kernel, exec, call, &special);
+  qn_kernel_layout(kernel, &special, &layout);
+  const qn_status status = qn_kernel_generate(kernel, &special, &layout, &made);
+  if (status == QN_OK)
+    *text = made.at;
+  else
+    qn_text_free(&made);
+  return status;
+}
+
+void qn_text_release(char **text)
+{
+  if (!text) return;
+  qn_release(*text);
+  *text = NULL;
+}
