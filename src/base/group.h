@@ -26,9 +26,10 @@ typedef struct qn_group_words {
   /* The thread waits for all threads of its group (simd 0), or for those of its simdgroup (simd 1), that have not
    * returned. line: of the body, 0 if unknown. */
   void (*barrier)(int simd, int line);
-  /* A collective of the simdgroup: waits until every live lane (or every lane of `mask`) is here, puts this lane's
-   * `bytes` (1 to 16) at all + lane * 16, and returns the mask of lanes that took part. `all` stays valid until this
-   * lane's next collective. Lanes that took no part read as zero. */
+  /* A collective of the simdgroup: waits until every live lane (mask 0) or every live lane of `mask` is here, puts this
+   * lane's `bytes` (1 to 16) at all + lane * 16, and returns the mask of lanes that took part. `all` stays valid until
+   * this lane's next collective. Lanes that took no part read as zero. What happens to lanes in different branches
+   * stands in group.c: with mask 0 those go together that wait at one `line`. */
   qn_u32 (*exchange)(const void *mine, qn_u32 bytes, qn_u32 mask, int line, const unsigned char **all);
   void **(*slot)(void);  /* a pointer of this thread's own, for the kernel's use; NULL at the thread's beginning */
   void *(*shared)(void); /* this group's dynamic shared memory, 128-byte aligned */
