@@ -33,6 +33,8 @@ static const char *const base_flags[] = {"-std=c++17",
                                          "-fPIC",
                                          "-shared",
                                          "-Wl,--as-needed",
+                                         "-nostartfiles",  /* these two: the linker need not look at the C++ library, */
+                                         "-nodefaultlibs", /* which takes it longer than all else */
                                          NULL};
 static const char *const tier_flags[QN_TIER_COUNT][MOST_FLAGS] = {
     [QN_TIER_AVX2] = {"-mavx2", "-mfma", "-mf16c"},
@@ -178,7 +180,7 @@ static qn_status run_compiler(const qn_unit *unit, const qn_host_compiler *compi
                               const char *directory, qn_image *image)
 {
   char output[QN_HOST_PATH_BYTES + 16];
-  const char *argv[sizeof base_flags / sizeof *base_flags + 2 * MOST_FLAGS + 8];
+  const char *argv[sizeof base_flags / sizeof *base_flags + 2 * MOST_FLAGS + 16];
   size_t n = 0;
   argv[n++] = compiler->path;
   for (size_t k = 0; base_flags[k]; k++) argv[n++] = base_flags[k];
@@ -188,7 +190,7 @@ static qn_status run_compiler(const qn_unit *unit, const qn_host_compiler *compi
     argv[n++] = unit->flags[k];
   }
   snprintf(output, sizeof output, "%s/kernel.so", directory);
-  const char *const rest[] = {"-o", output, "-x", "c++", "-", NULL};
+  const char *const rest[] = {"-o", output, "-x", "c++", "-", "-x", "none", "-lm", "-lc", "-lgcc", NULL};
   memcpy(argv + n, rest, sizeof rest);
   qn_text said = {0};
   qn_child child;
