@@ -183,9 +183,10 @@ QN_API qn_status qn_capture_start(const char *folder);
 QN_API qn_status qn_capture_stop(size_t *n_launches); /* NULL is fine */
 
 /* ---- functions with gradients ----
- * vjp: inputs, then cotangents (one an output), then outputs of the forward in; cotangents of the inputs out (as many
- * outputs as the forward has inputs, or fewer: then those named "<input>_cotangent" or "<input>_grad").
- * jvp: inputs, then tangents in; tangents of the outputs out. Kernels stay the caller's and must outlive it. */
+ * vjp: inputs, then cotangents (one an output), then outputs of the forward in (all of these, or none); cotangents of
+ * the inputs out: as many outputs as the forward has inputs, in their order, or any of those named "<input>_cotangent"
+ * or "<input>_grad". jvp: inputs, then tangents in (one an input, or those named "<input>_tangent"); tangents of the
+ * outputs out. A cotangent or tangent has its tensor's shape. Kernels stay the caller's and must outlive it. */
 typedef struct qn_function qn_function;
 typedef struct qn_function_source {
   size_t size; /* sizeof(qn_function_source) */
@@ -198,9 +199,13 @@ QN_API qn_status qn_function_forward(qn_function *function, const qn_exec *exec,
 QN_API qn_status qn_function_vjp(qn_function *function, const qn_exec *exec, const qn_kernel_call *call);
 QN_API qn_status qn_function_jvp(qn_function *function, const qn_exec *exec, const qn_kernel_call *call);
 /* Compares vjp (and jvp where there is one) with central differences, in double on the processor: inputs are f64 in
- * host memory, the calls say grids and templates for that type. step: 0 is 1e-6 times the input's magnitude. An element
- * that differs by more than `tolerance` times the largest gradient is QN_KERNEL_ERROR with its place and both values.
- */
+ * host memory (integers and bools as they are), the calls say grids and templates for that type. Tensors are given by
+ * the forward call alone: its inputs are the point and are not changed, its outputs say types and shapes and their data
+ * is not used. step: 0 is 1e-6 times the input's largest magnitude. An element that differs by more than `tolerance`
+ * (above 0; 1e-6 is a good one) times the largest gradient of its tensor, besides what rounding of the outputs makes of
+ * a difference, is QN_KERNEL_ERROR with its place and both values; so is one that is not finite. At a kink, where the
+ * slopes of the two sides differ, differences give their mean: check beside it. It launches the
+ * forward twice an element. */
 typedef struct qn_gradient_check {
   size_t size; /* sizeof(qn_gradient_check) */
   const qn_kernel_call *forward, *vjp, *jvp;
