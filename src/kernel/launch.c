@@ -93,7 +93,7 @@ static qn_status check_geometry(const qn_kernel *kernel, const qn_kernel_call *c
   return QN_OK;
 }
 
-static qn_status check_call(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call)
+qn_status qn_call_check(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call)
 {
   qn_require(kernel, "the kernel is NULL");
   const qn_kernel_source *s = &kernel->source;
@@ -150,12 +150,12 @@ static bool ndim_matters(const qn_kernel *kernel, size_t k)
   return (kernel->named_shape[output] | kernel->named_strides[output] | kernel->named_ndim[output]) >> bit & 1;
 }
 
-static void make_special(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call, qn_special *special)
+void qn_special_make(const qn_kernel *kernel, qn_device_kind target, const qn_kernel_call *call, qn_special *special)
 {
   const uint64_t threads = (uint64_t)call->group[0] * call->group[1] * call->group[2];
   const size_t n = kernel->source.n_inputs + kernel->source.n_outputs;
   memset(special, 0, sizeof *special);
-  special->target = exec->device.kind == QN_CUDA ? QN_CUDA : QN_HOST;
+  special->target = target == QN_CUDA ? QN_CUDA : QN_HOST;
   for (size_t k = 0; k < n; k++) {
     const qn_tensor *t = qn_call_tensor(kernel, call, k);
     special->tensor[k].dtype = (uint8_t)t->dtype;
@@ -174,7 +174,7 @@ static void make_special(const qn_kernel *kernel, const qn_exec *exec, const qn_
 
 /* CUDA's own three dimensions end at 65,535 along y and z; beyond, blocks are laid along x and their numbers folded
  * back with extents that are compiled in. */
-static void fold(const qn_kernel *kernel, const uint32_t blocks[3], qn_special *special)
+void qn_special_fold(const qn_kernel *kernel, const uint32_t blocks[3], qn_special *special)
 {
   enum { MOST = 65535 };
   if (special->target != QN_CUDA || kernel->source.dialect != QN_DIALECT_CUDA) return;
@@ -364,21 +364,21 @@ static qn_status check_limits(const qn_kernel *kernel, const ready *r)
 
 static qn_status make_ready(qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call, ready *r)
 {
-  qn_try(check_call(kernel, exec, call));
+  qn_try(qn_call_check(kernel, exec, call));
   r->device = exec->device.kind == QN_CPU ? (qn_device){QN_HOST, 0} : exec->device;
   qn_try(qn_backend_of(r->device, &r->backend));
-  make_special(kernel, exec, call, &r->special);
+  qn_special_make(kernel, exec->device.kind, call, &r->special);
   if (call->group[0]) {
     memcpy(r->group, call->group, sizeof r->group);
     count_blocks(call, r->group, r->blocks);
-    fold(kernel, r->blocks, &r->special);
+    qn_special_fold(kernel, r->blocks, &r->special);
   }
   qn_try(find_code(kernel, r->backend, r->device, &r->special, &r->entry));
   if (!call->group[0]) {
     const uint32_t best = r->entry->facts.best_threads;
     choose_group(call, &r->special, best ? best : FLAT_GROUP, r->group);
     count_blocks(call, r->group, r->blocks);
-    fold(kernel, r->blocks, &r->special);
+    qn_special_fold(kernel, r->blocks, &r->special);
     if (r->special.folded[0]) qn_try(find_code(kernel, r->backend, r->device, &r->special, &r->entry));
   }
   return check_limits(kernel, r);
@@ -508,8 +508,8 @@ qn_status qn_kernel_text(qn_kernel *kernel, const qn_exec *exec, const qn_kernel
   qn_text made = {0};
   qn_require(text, "where to put the text is NULL");
   *text = NULL;
-  qn_try(check_call(kernel, exec, call));
-  make_special(kernel, exec, call, &special);
+  qn_try(qn_call_check(kernel, exec, call));
+  qn_special_make(kernel, exec->device.kind, call, &special);
   qn_kernel_layout(kernel, &special, &layout);
   const qn_status status = qn_kernel_generate(kernel, &special, &layout, &made);
   if (status == QN_OK)

@@ -8,4 +8,10 @@
 /* The k-th tensor, inputs before outputs. */
 const char *qn_kernel_tensor_name(const qn_kernel *kernel, size_t k);
 const qn_tensor *qn_call_tensor(const qn_kernel *kernel, const qn_kernel_call *call, size_t k);
+
+/* All that can be said of a call without its data and without compiling. */
+qn_status qn_call_check(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call);
+/* What a checked call makes special; then, its blocks known, what folds them. */
+void qn_special_make(const qn_kernel *kernel, qn_device_kind target, const qn_kernel_call *call, qn_special *special);
+void qn_special_fold(const qn_kernel *kernel, const uint32_t blocks[3], qn_special *special);
 #endif
