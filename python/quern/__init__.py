@@ -10,10 +10,18 @@ from __future__ import annotations
 # Imported when they are first named; each with the framework that it needs.
 _SUBMODULES = {"bench": "torch", "doctor": None, "jax": "jax", "torch": "torch"}
 _FUNCTIONS: tuple[str, ...] = ()  # of the ops; made when they are first named
+_LATER = {  # where they are written; imported when they are first named
+    "Finding": "_kernel_findings",
+    "Kernel": "_kernel",
+    "capture": "_capture",
+    "cuda_kernel": "_kernel",
+    "findings": "_kernel_findings",
+    "metal_kernel": "_kernel",
+}
 
 try:
     from ._about import Device, describe, devices, get_option, ops, options, set_option
-    from ._library import LibraryError
+    from ._library import CompileError, KernelError, LibraryError
     from ._library import version as __version__
     from ._threads import get_num_threads, set_num_threads
 
@@ -25,7 +33,10 @@ except ImportError:
 
 __all__ = [  # noqa: PLE0604 (the functions' names come from the library)
     *_FUNCTIONS,
+    *_LATER,
+    "CompileError",
     "Device",
+    "KernelError",
     "LibraryError",
     "__version__",
     "describe",
@@ -45,6 +56,11 @@ def __getattr__(name: str):
 
         made = function(name[:-1])
         globals()[name] = made
+        return made
+    if name in _LATER:
+        from importlib import import_module
+
+        made = globals()[name] = getattr(import_module(f".{_LATER[name]}", __name__), name)
         return made
     if name in _SUBMODULES:
         return _submodule(name)

@@ -16,6 +16,17 @@ class LibraryError(ImportError):
     """libquern is missing, or is not the one that this package was made for. The sentence names every path tried."""
 
 
+class CompileError(RuntimeError):
+    """A kernel's source does not compile; the sentence names the kernel, its file and the line of the body."""
+
+
+class KernelError(RuntimeError):
+    """A kernel ran and something is wrong with it: a check found a fault, a time limit stopped it, or its health buffer
+    says so. `findings` has all that a check found (quern.Finding), the first of which is the sentence."""
+
+    findings: tuple = ()
+
+
 def candidates() -> list[str]:
     """Where the library is looked for, in order: QUERN_LIBRARY alone if it is set; beside this package; where the
     system's loader looks."""
@@ -36,8 +47,9 @@ def _open() -> tuple[ctypes.CDLL, str]:
     raise LibraryError("quern: no libquern could be loaded; tried " + "; ".join(tried) + hint)
 
 
-def _declare(library: ctypes.CDLL, path: str) -> None:
-    for name, (result, arguments) in _abi.PROTOTYPES.items():
+def declare(library: ctypes.CDLL, path: str, prototypes: dict[str, tuple[object, list[object]]]) -> None:
+    """Tells ctypes what the functions take. LibraryError names one that the library has not."""
+    for name, (result, arguments) in prototypes.items():
         try:
             function = getattr(library, name)
         except AttributeError:
@@ -46,8 +58,9 @@ def _declare(library: ctypes.CDLL, path: str) -> None:
         function.restype = check if result is _abi.STATUS else result
 
 
-def _compare(library: ctypes.CDLL, path: str) -> None:
-    for name, struct in _abi.STRUCTS.items():
+def compare(library: ctypes.CDLL, path: str, structs: dict[str, type[ctypes.Structure]]) -> None:
+    """Holds the structs against the library's. LibraryError names one that differs."""
+    for name, struct in structs.items():
         theirs, ours = library.qn_struct_bytes(name.encode()), ctypes.sizeof(struct)
         if theirs != ours:
             version = library.qn_version().decode()
@@ -64,6 +77,8 @@ _EXCEPTIONS = {
     "QN_BAD_FILE": ValueError,
     "QN_NO_MEMORY": MemoryError,
     "QN_IO_ERROR": OSError,
+    "QN_COMPILE_ERROR": CompileError,
+    "QN_KERNEL_ERROR": KernelError,
 }
 
 
@@ -76,8 +91,8 @@ def check(status: int) -> int:
 
 
 lib, path = _open()
-_declare(lib, path)
-_compare(lib, path)
+declare(lib, path, _abi.PROTOTYPES)
+compare(lib, path, _abi.STRUCTS)
 version: str = lib.qn_version().decode()
 
 

@@ -159,7 +159,7 @@ def test_every_struct_is_compared(monkeypatch, struct):
             return real(name) + (8 if name.decode() == struct else 0)
 
     with pytest.raises(quern.LibraryError, match=f"quern: {struct} has "):
-        _library._compare(Other, "/some/where.so")
+        _library.compare(Other, "/some/where.so", _abi.STRUCTS)
 
 
 def test_params_structs_are_compared():
@@ -183,9 +183,10 @@ def test_params_structs_are_compared():
         ("QN_NO_LIBRARY", RuntimeError),
         ("QN_NO_MEMORY", MemoryError),
         ("QN_DRIVER_ERROR", RuntimeError),
-        ("QN_COMPILE_ERROR", RuntimeError),
+        ("QN_COMPILE_ERROR", quern.CompileError),
         ("QN_IO_ERROR", OSError),
         ("QN_FORKED", RuntimeError),
+        ("QN_KERNEL_ERROR", quern.KernelError),
     ],
 )
 def test_status_becomes_an_exception(name, error):
