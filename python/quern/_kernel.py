@@ -30,8 +30,8 @@ _launch = _lib.qn_kernel_launch
 KernelInfo = namedtuple(
     "KernelInfo", "registers shared_bytes local_bytes most_threads threadgroup groups_at_once fibers"
 )
-KernelInfo.__doc__ = """What the compiler made of a launch: registers and spilled bytes of a thread, static shared memory
-of a group, the largest group of this kernel on this device, the group that the launch takes, how many of them a
+KernelInfo.__doc__ = """What the compiler made of a launch: registers and spilled bytes of a thread, static shared
+memory of a group, the largest group of this kernel on this device, the group that the launch takes, how many of them a
 multiprocessor holds at once, and whether its threads are fibers on the processor. Registers are 0 there."""
 
 
