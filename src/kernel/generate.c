@@ -240,7 +240,8 @@ static qn_status add_user_text(const writer *w, int which)
   const qn_kernel_source *s = &w->kernel->source;
   const char *kind = which == QN_KERNEL_HEADER ? " (header)" : "";
   qn_text_add(w->text, "#line 1 \"%s%s\"\n", s->file, kind);
-  qn_try(qn_rewrite(s->dialect, &w->kernel->tokens[which], which == QN_KERNEL_HEADER, w->text));
+  qn_try(qn_rewrite(s->dialect, &w->kernel->tokens[which], which == QN_KERNEL_HEADER,
+                    &w->kernel->tokens[QN_KERNEL_TEXTS - 1 - which], w->text));
   qn_text_add(w->text, "\n#line 1 \"%s (generated)\"\n", s->file);
   return QN_OK;
 }

@@ -31,9 +31,10 @@ bool qn_token_is(const qn_tokens *tokens, size_t k, const char *text);
 bool qn_tokens_have(const qn_tokens *tokens, const char *word); /* directives' words count too */
 bool qn_is_identifier(const char *text);
 
-/* ---- rewrite.c: what macros cannot carry. The number of lines and each token's line stay. `header`: includes of the
- * dialect's own headers and `using namespace metal;` are dropped. ---- */
-qn_status qn_rewrite(qn_dialect dialect, const qn_tokens *tokens, bool header, qn_text *text);
+/* ---- rewrite.c: what macros cannot carry. The number of lines and each token's line stay. `header`: the text
+ * begins outside of functions. `beside`: text whose structs' members are no swizzles either, NULL: none.
+ * QN_BAD_ARGUMENT: an include of something else than the dialect's own headers. ---- */
+qn_status qn_rewrite(qn_dialect dialect, const qn_tokens *tokens, bool header, const qn_tokens *beside, qn_text *text);
 
 /* ---- the kernel ---- */
 enum { QN_KERNEL_BODY, QN_KERNEL_HEADER, QN_KERNEL_TEXTS };

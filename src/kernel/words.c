@@ -1,30 +1,141 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* words.c - which of the dialects' words a kernel's text needs. */
+/* words.c - which of the dialects' words a kernel's text needs: a file of words/ is included where the text has one of
+ * the tokens that stand for it here, so that a short body compiles as fast as it can. The files include what they
+ * themselves stand on.
+ *
+ *   Metal  names.h   always: types, constants
+ *          short.h   half, bfloat, or a tensor or template value of such a type
+ *          vec.h     positions (uint3)
+ *          vector.h  the vectors' names, swizzles, dot and the like
+ *          metal.h   functions that compilers know: exp, sin, abs, min ...
+ *          more.h    the rest of the real functions: tan, pow, asin ...
+ *          integer.h functions of whole numbers
+ *          index.h   MLX's helpers: elem_to_loc, ceildiv, Limits, complex64_t
+ *          atomic.h  atomics
+ *          simd.h    barriers and words of a simdgroup
+ *   CUDA   cuda.h, always, and of it what QN_CUDA_... asks for; groups.h: cooperative_groups */
 #include "kernel/kernel.h"
 #include <string.h>
 
-void qn_words_include(const qn_kernel *kernel, const qn_special *special, qn_text *text)
+/* A word that ends in * stands for all that begin so. */
+typedef struct word_file {
+  const char *file, *words;
+} word_file;
+
+static const word_file metal_files[] = {
+    {"short.h",
+     " half bfloat bfloat16_t float16_t half2 half3 half4 bfloat2 bfloat3 bfloat4 HALF_* MAXHALF M_E_H M_PI_H "
+     "M_LOG2E_H M_LN2_H M_LN10_H M_PI_2_H M_PI_4_H M_1_PI_H M_2_PI_H M_SQRT2_H M_SQRT1_2_H "},
+    {"vector.h", " vec bool2 bool3 bool4 char2 char3 char4 uchar2 uchar3 uchar4 short2 short3 short4 ushort2 ushort3 "
+                 "ushort4 int2 int3 int4 uint2 uint3 uint4 long2 long3 long4 ulong2 ulong3 ulong4 half2 half3 half4 "
+                 "bfloat2 bfloat3 bfloat4 float2 float3 float4 double2 double3 double4 any all dot cross length "
+                 "length_squared distance distance_squared normalize reflect refract faceforward "},
+    {"metal.h",
+     " metal fast precise isnan isinf isfinite isnormal signbit abs min max clamp select exp exp2 log log2 sin "
+     "cos tanh erf sqrt rsqrt fabs floor ceil trunc rint round fmin fmax copysign step divide fma mix fract "
+     "sign saturate smoothstep "},
+};
+
+static bool holds(const char *words, const char *word, size_t n)
 {
-  (void)kernel, (void)special;
-  qn_text_add(text, "#include \"kernel/words/plain.h\"\n");
+  for (const char *at = words; (at = strchr(at, ' ')) != NULL;) {
+    const size_t length = strcspn(++at, " ");
+    const bool prefix = length && at[length - 1] == '*';
+    if (prefix ? n >= length - 1 && !memcmp(at, word, length - 1) : n == length && length && !memcmp(at, word, n))
+      return true;
+  }
+  return false;
 }
 
-static bool begins(const qn_tokens *tokens, size_t k, const char *prefix)
+/* Words in macros count; so do those in comments there, which costs a little time and nothing else. */
+static bool directive_holds(const char *words, const char *at, size_t n)
 {
-  return tokens->token[k].kind == QN_TOKEN_WORD && tokens->token[k].length >= strlen(prefix) &&
-         !memcmp(tokens->text + tokens->token[k].at, prefix, strlen(prefix));
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+  for (size_t k = 0; k < n;) {
+    size_t length = 0;
+    while (k + length < n && strchr(letters, at[k + length]) && at[k + length]) length++;
+    if (length && holds(words, at + k, length)) return true;
+    k += length ? length : 1;
+  }
+  return false;
+}
+
+static bool text_holds(const qn_tokens *tokens, const char *words)
+{
+  for (size_t k = 0; k < tokens->n; k++) {
+    const char *at = tokens->text + tokens->token[k].at;
+    const size_t n = tokens->token[k].length;
+    if (tokens->token[k].kind == QN_TOKEN_WORD && holds(words, at, n)) return true;
+    if (tokens->token[k].kind == QN_TOKEN_DIRECTIVE && directive_holds(words, at, n)) return true;
+  }
+  return false;
+}
+
+static bool kernel_holds(const qn_kernel *kernel, const char *words)
+{
+  for (int which = 0; which < QN_KERNEL_TEXTS; which++)
+    if (text_holds(&kernel->tokens[which], words)) return true;
+  return false;
+}
+
+static bool has_dtype(const qn_kernel *kernel, const qn_special *special, qn_dtype dtype)
+{
+  const size_t n = kernel->source.n_inputs + kernel->source.n_outputs;
+  for (size_t k = 0; k < n; k++)
+    if (special->tensor[k].dtype == dtype) return true;
+  for (size_t k = 0; k < special->n_templates; k++)
+    if (special->templates[k].value.kind == QN_VALUE_DTYPE && special->templates[k].value.dtype == dtype) return true;
+  return false;
+}
+
+/* 1.5h, or a swizzle. */
+static bool has_literal_of_half(const qn_tokens *tokens)
+{
+  for (size_t k = 0; k < tokens->n; k++) {
+    const char last = tokens->text[tokens->token[k].at + tokens->token[k].length - 1];
+    const char *at = tokens->text + tokens->token[k].at;
+    if (tokens->token[k].kind == QN_TOKEN_NUMBER &&
+        (last == 'h' || last == 'H' || memchr(at, 'b', tokens->token[k].length)))
+      return true;
+  }
+  return false;
+}
+
+static bool needs_short(const qn_kernel *kernel, const qn_special *special)
+{
+  return has_dtype(kernel, special, QN_F16) || has_dtype(kernel, special, QN_BF16) ||
+         has_literal_of_half(&kernel->tokens[QN_KERNEL_BODY]) || has_literal_of_half(&kernel->tokens[QN_KERNEL_HEADER]);
+}
+
+/* A position that is not only asked for one of its numbers. */
+static bool uses_whole_position(const qn_kernel *kernel)
+{
+  const qn_tokens *t = &kernel->tokens[QN_KERNEL_BODY];
+  for (size_t k = 0; k < t->n; k++)
+    for (int a = 0; a < QN_ATTRIBUTE_COUNT; a++)
+      if (qn_token_is(t, k, qn_attribute_name(a)) && !strcmp(qn_attribute_type(a), "uint3") &&
+          !(k + 2 < t->n && qn_token_is(t, k + 1, ".") && t->token[k + 2].length == 1))
+        return true;
+  return false;
+}
+
+static void include_metal(const qn_kernel *kernel, const qn_special *special, qn_text *text)
+{
+  qn_text_add(text, "#include \"kernel/words/names.h\"\n#include \"kernel/words/vec.h\"\n");
+  if (needs_short(kernel, special)) qn_text_add(text, "#include \"kernel/words/short.h\"\n");
+  for (size_t k = 0; k < sizeof metal_files / sizeof *metal_files; k++)
+    if (kernel_holds(kernel, metal_files[k].words) ||
+        (!strcmp(metal_files[k].file, "vector.h") && uses_whole_position(kernel)))
+      qn_text_add(text, "#include \"kernel/words/%s\"\n", metal_files[k].file);
+}
+
+void qn_words_include(const qn_kernel *kernel, const qn_special *special, qn_text *text)
+{
+  include_metal(kernel, special, text);
 }
 
 bool qn_words_need_group(const qn_kernel *kernel)
 {
-  static const char *const prefixes[] = {"threadgroup_barrier", "simdgroup_", "simd_", "quad_", "__sync",  "__shfl",
-                                         "__shared__",          "__ballot",   "__any", "__all", "__match", "__reduce",
-                                         "__activemask"};
-  for (int which = 0; which < QN_KERNEL_TEXTS; which++)
-    for (size_t k = 0; k < kernel->tokens[which].n; k++) {
-      if (qn_token_is(&kernel->tokens[which], k, "threadgroup")) return true;
-      for (size_t j = 0; j < sizeof prefixes / sizeof *prefixes; j++)
-        if (begins(&kernel->tokens[which], k, prefixes[j])) return true;
-    }
-  return false;
+  return kernel_holds(kernel, " threadgroup threadgroup_barrier simdgroup_* simd_* quad_* __sync* __shfl* __shared__ "
+                              "__ballot* __any* __all* __match* __reduce* __activemask cooperative_groups ");
 }
