@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernel.c - a kernel's life: its source checked and copied, its text read for what it names. What a launch is made of
  * is launch.c's business. */
-#include "kernel/kernel.h"
+#include "kernel/call.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -81,7 +81,8 @@ static qn_status check_source(const qn_kernel_source *s)
   qn_require(!(s->atomic >> s->n_outputs), "kernel %s: atomic has a bit for an output that is not there", s->name);
   qn_require(!s->file || !strpbrk(s->file, "\"\\\n"), "kernel %s: its file's name has a quote, backslash or newline",
              s->name);
-  return check_names(s);
+  qn_try(check_names(s));
+  return qn_contracts_parse(s);
 }
 
 /* ---- the copy: one block, pointers first ---- */
@@ -187,6 +188,19 @@ qn_status qn_kernel_create(qn_kernel **kernel, const qn_kernel_source *source)
   else
     qn_kernel_destroy(&made);
   return status;
+}
+
+qn_status qn_kernel_of_ours(qn_kernel *_Atomic *kept, const qn_kernel_source *source, qn_kernel **kernel)
+{
+  qn_kernel *made, *none = NULL;
+  *kernel = atomic_load(kept);
+  if (*kernel) return QN_OK;
+  qn_try(qn_kernel_create(&made, source));
+  *kernel = made;
+  if (atomic_compare_exchange_strong(kept, &none, made)) return QN_OK;
+  *kernel = none; /* another thread's, first */
+  qn_kernel_destroy(&made);
+  return QN_OK;
 }
 
 void qn_kernel_destroy(qn_kernel **kernel)

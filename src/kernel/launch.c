@@ -2,112 +2,14 @@
 /* launch.c - a launch of a kernel from its body: the call checked, what it makes special found (compiled the first
  * time), the argument filled and handed to the device. The way of a warm launch is short: no lock, no allocation. */
 #include "kernel/launch.h"
+#include "kernel/call.h"
 #include "jit/jit.h"
 #include <stdio.h>
 #include <string.h>
 
 enum { FLAT_GROUP = 256 };
 
-/* ---- the call ---- */
 static bool is_input(const qn_kernel *kernel, size_t k) { return k < kernel->source.n_inputs; }
-
-const char *qn_kernel_tensor_name(const qn_kernel *kernel, size_t k)
-{
-  const qn_kernel_source *s = &kernel->source;
-  return is_input(kernel, k) ? s->inputs[k] : s->outputs[k - s->n_inputs];
-}
-
-const qn_tensor *qn_call_tensor(const qn_kernel *kernel, const qn_kernel_call *call, size_t k)
-{
-  return is_input(kernel, k) ? &call->inputs[k] : &call->outputs[k - kernel->source.n_inputs];
-}
-
-static bool same_device(qn_device a, qn_device b) { return a.kind == b.kind && a.index == b.index; }
-
-static qn_status check_shape(const qn_kernel *kernel, const char *name, const qn_tensor *t, bool shape_named)
-{
-  for (int d = 0; d < t->ndim; d++) {
-    qn_require(t->shape[d] > 0, "kernel %s: %s has an extent of %lld, it must be above 0", kernel->source.name, name,
-               (long long)t->shape[d]);
-    qn_require(!shape_named || t->shape[d] <= INT32_MAX,
-               "kernel %s: %s has an extent of %lld; %s_shape is of int, and holds at most %d", kernel->source.name,
-               name, (long long)t->shape[d], name, INT32_MAX);
-  }
-  return QN_OK;
-}
-
-static qn_status check_tensor(const qn_kernel *kernel, const qn_exec *exec, const qn_tensor *t, size_t k)
-{
-  const char *name = qn_kernel_tensor_name(kernel, k), *kernel_name = kernel->source.name;
-  const bool input = is_input(kernel, k);
-  qn_require(qn_dtype_bytes(t->dtype), "kernel %s: %s has no storage type that is known (%d)", kernel_name, name,
-             (int)t->dtype);
-  qn_require(t->ndim >= 0 && t->ndim <= QN_MAX_NDIM, "kernel %s: %s has %d dimensions, from 0 to %d are possible",
-             kernel_name, name, t->ndim, QN_MAX_NDIM);
-  qn_require(t->shape || !t->ndim, "kernel %s: the shape of %s is NULL", kernel_name, name);
-  const uint32_t named = kernel->named_shape[!input];
-  qn_try(check_shape(kernel, name, t, named >> (input ? k : k - kernel->source.n_inputs) & 1));
-  qn_require(same_device(t->device, exec->device) || (input && !t->ndim && t->device.kind == QN_CPU),
-             "kernel %s: %s lies on %s:%d, the launch is for %s:%d", kernel_name, name,
-             qn_device_kind_name(t->device.kind), t->device.index, qn_device_kind_name(exec->device.kind),
-             exec->device.index);
-  return QN_OK;
-}
-
-static qn_status check_templates(const qn_kernel *kernel, const qn_kernel_call *call)
-{
-  const char *name = kernel->source.name;
-  qn_require(call->n_templates <= QN_KERNEL_MAX_TEMPLATES, "kernel %s: %zu template values, at most %d", name,
-             call->n_templates, QN_KERNEL_MAX_TEMPLATES);
-  qn_require(call->templates || !call->n_templates, "kernel %s: its template values are NULL", name);
-  for (size_t k = 0; k < call->n_templates; k++) {
-    const qn_template *t = &call->templates[k];
-    qn_require(t->name && qn_is_identifier(t->name) && strlen(t->name) < 128,
-               "kernel %s: template name \"%.64s\" is no identifier", name, t->name ? t->name : "");
-    qn_require(t->value.kind == QN_VALUE_BOOL || t->value.kind == QN_VALUE_INT || t->value.kind == QN_VALUE_DTYPE,
-               "kernel %s: template %s is neither a bool, an int nor a storage type", name, t->name);
-    qn_require(t->value.kind != QN_VALUE_DTYPE || qn_dtype_bytes(t->value.dtype),
-               "kernel %s: template %s is no storage type that is known (%d)", name, t->name, (int)t->value.dtype);
-    for (size_t j = 0; j < k; j++)
-      qn_require(strcmp(t->name, call->templates[j].name), "kernel %s: template %s is given twice", name, t->name);
-  }
-  return QN_OK;
-}
-
-static qn_status check_geometry(const qn_kernel *kernel, const qn_kernel_call *call)
-{
-  const uint64_t threads = (uint64_t)call->group[0] * call->group[1] * call->group[2];
-  const char *name = kernel->source.name;
-  for (int d = 0; d < 3; d++) {
-    qn_require(call->grid[d] >= 1 && call->grid[d] < UINT32_MAX,
-               "kernel %s: grid (%llu, %llu, %llu): each must be from 1 to %u", name, (unsigned long long)call->grid[0],
-               (unsigned long long)call->grid[1], (unsigned long long)call->grid[2], UINT32_MAX - 1);
-  }
-  if (!call->group[0] && !call->group[1] && !call->group[2]) return QN_OK;
-  qn_require(threads, "kernel %s: threadgroup (%u, %u, %u): each must be at least 1, or all 0 to have it chosen", name,
-             call->group[0], call->group[1], call->group[2]);
-  qn_require(call->group[0] <= QN_KERNEL_MAX_GROUP && call->group[1] <= QN_KERNEL_MAX_GROUP &&
-                 call->group[2] <= QN_KERNEL_MAX_GROUP && threads <= QN_KERNEL_MAX_GROUP,
-             "kernel %s: threadgroup (%u, %u, %u) has %llu threads, at most %d are possible", name, call->group[0],
-             call->group[1], call->group[2], (unsigned long long)threads, QN_KERNEL_MAX_GROUP);
-  return QN_OK;
-}
-
-qn_status qn_call_check(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call)
-{
-  qn_require(kernel, "the kernel is NULL");
-  const qn_kernel_source *s = &kernel->source;
-  qn_require(exec && exec->size == sizeof *exec, "kernel %s: exec is NULL or has another size than %zu", s->name,
-             sizeof *exec);
-  qn_require(call && call->size == sizeof *call, "kernel %s: the call is NULL or has another size than %zu", s->name,
-             sizeof *call);
-  qn_require(call->inputs || !s->n_inputs, "kernel %s: its inputs are NULL", s->name);
-  qn_require(call->outputs, "kernel %s: its outputs are NULL", s->name);
-  for (size_t k = 0; k < s->n_inputs + s->n_outputs; k++)
-    qn_try(check_tensor(kernel, exec, qn_call_tensor(kernel, call, k), k));
-  qn_try(check_templates(kernel, call));
-  return check_geometry(kernel, call);
-}
 
 /* ---- what a launch makes special, as bytes to compare ---- */
 enum { KEY_BYTES = 2048 };
@@ -348,7 +250,7 @@ typedef struct ready {
   uint32_t group[3], blocks[3];
 } ready;
 
-static qn_status check_limits(const qn_kernel *kernel, const ready *r)
+static qn_status check_limits(const qn_kernel *kernel, const qn_kernel_call *call, const ready *r)
 {
   const uint64_t blocks = (uint64_t)r->blocks[0] * r->blocks[1];
   const uint64_t threads = (uint64_t)r->group[0] * r->group[1] * r->group[2];
@@ -356,6 +258,10 @@ static qn_status check_limits(const qn_kernel *kernel, const ready *r)
   qn_require(blocks <= INT32_MAX && blocks * r->blocks[2] <= INT32_MAX,
              "kernel %s: %u x %u x %u groups, at most %d in all are possible: take larger groups or a smaller grid",
              kernel->source.name, r->blocks[0], r->blocks[1], r->blocks[2], INT32_MAX);
+  qn_require(call->shared_bytes <=
+                 (uint64_t)r->entry->facts.shared_limit_bytes - (unsigned)r->entry->facts.shared_bytes,
+             "kernel %s: %zu bytes of shared memory a group, and %d of its own; the device has %u", kernel->source.name,
+             call->shared_bytes, r->entry->facts.shared_bytes, r->entry->facts.shared_limit_bytes);
   qn_require(!most || threads <= (uint64_t)most,
              "kernel %s: threadgroup (%u, %u, %u) has %llu threads, this kernel can have %d on this device (registers)",
              kernel->source.name, r->group[0], r->group[1], r->group[2], (unsigned long long)threads, most);
@@ -381,7 +287,7 @@ static qn_status make_ready(qn_kernel *kernel, const qn_exec *exec, const qn_ker
     qn_special_fold(kernel, r->blocks, &r->special);
     if (r->special.folded[0]) qn_try(find_code(kernel, r->backend, r->device, &r->special, &r->entry));
   }
-  return check_limits(kernel, r);
+  return check_limits(kernel, call, r);
 }
 
 qn_status qn_kernel_prepare(qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call)
@@ -453,35 +359,35 @@ static void set_geometry(const qn_kernel *kernel, const ready *r, qn_launch *lau
     launch->blocks *= (uint64_t)r->blocks[1] * r->blocks[2];
 }
 
-static qn_status check_data(const qn_kernel *kernel, const qn_kernel_call *call)
+/* Copies and first values stand before the body's work in the stream. */
+static qn_status launch_with(qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call, const ready *r,
+                             const qn_inputs *inputs)
 {
-  for (size_t k = 0; k < kernel->source.n_inputs + kernel->source.n_outputs; k++) {
-    const qn_tensor *t = qn_call_tensor(kernel, call, k);
-    qn_require(t->data, "kernel %s: the data of %s is NULL", kernel->source.name, qn_kernel_tensor_name(kernel, k));
-    qn_require((uintptr_t)t->data % (t->dtype == QN_C64 ? 4 : qn_dtype_bytes(t->dtype)) == 0,
-               "kernel %s: %s begins at %p, which is not aligned to its %zu-byte elements", kernel->source.name,
-               qn_kernel_tensor_name(kernel, k), t->data, qn_dtype_bytes(t->dtype));
-  }
-  return QN_OK;
+  const qn_tensor *tensor[QN_KERNEL_MAX_TENSORS];
+  _Alignas(16) char argument[ARGUMENT_BYTES];
+  for (size_t k = 0; k < kernel->source.n_inputs + kernel->source.n_outputs; k++)
+    tensor[k] = is_input(kernel, k) ? &inputs->tensor[k] : qn_call_tensor(kernel, call, k);
+  fill_argument(kernel, call, tensor, r, argument);
+  qn_launch launch = {.shared_bytes = (uint32_t)call->shared_bytes,
+                      .stream = exec->stream,
+                      .pool = exec->pool,
+                      .argument = argument,
+                      .argument_bytes = r->entry->layout.bytes};
+  set_geometry(kernel, r, &launch);
+  if (call->init) qn_try(qn_outputs_init(kernel, exec, call));
+  return r->backend->launch(r->device, r->entry->function, &launch);
 }
 
 qn_status qn_kernel_launch(qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call)
 {
   ready r;
-  const qn_tensor *tensor[QN_KERNEL_MAX_TENSORS];
-  _Alignas(16) char argument[ARGUMENT_BYTES];
+  qn_inputs inputs;
   qn_try(make_ready(kernel, exec, call, &r));
-  qn_try(check_data(kernel, call));
-  for (size_t k = 0; k < kernel->source.n_inputs + kernel->source.n_outputs; k++)
-    tensor[k] = qn_call_tensor(kernel, call, k);
-  fill_argument(kernel, call, tensor, &r, argument);
-  qn_launch launch = {.shared_bytes = (uint32_t)call->shared_bytes,
-                      .stream = exec->stream,
-                      .pool = exec->pool,
-                      .argument = argument,
-                      .argument_bytes = r.entry->layout.bytes};
-  set_geometry(kernel, &r, &launch);
-  return r.backend->launch(r.device, r.entry->function, &launch);
+  qn_try(qn_call_check_memory(kernel, exec, call));
+  qn_try(qn_inputs_copy(kernel, exec, call, &inputs));
+  const qn_status status = launch_with(kernel, exec, call, &r, &inputs);
+  qn_inputs_release(&inputs);
+  return status;
 }
 
 /* ---- what is asked of a launch without one ---- */

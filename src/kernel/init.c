@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* init.c - what outputs hold before the body runs: a value made an element of the output's type, and memory filled with
+ * it, on the processor by loops, on a GPU by the driver where all bytes are the same and else by a kernel from a body.
+ */
+#include "base/kernel.h"
+#include "kernel/call.h"
+#include "kernel/launch.h"
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* ---- a value as an element ---- */
+
+typedef struct whole {
+  int64_t low;
+  uint64_t high;
+} whole;
+
+static whole range_of(qn_dtype dtype)
+{
+  switch (dtype) {
+  case QN_BOOL: return (whole){0, 1};
+  case QN_U8: return (whole){0, UINT8_MAX};
+  case QN_I8: return (whole){INT8_MIN, INT8_MAX};
+  case QN_U16: return (whole){0, UINT16_MAX};
+  case QN_I16: return (whole){INT16_MIN, INT16_MAX};
+  case QN_U32: return (whole){0, UINT32_MAX};
+  case QN_I32: return (whole){INT32_MIN, INT32_MAX};
+  case QN_U64: return (whole){0, INT64_MAX}; /* as much as a qn_value says */
+  default: return (whole){INT64_MIN, INT64_MAX};
+  }
+}
+
+static bool is_floating(qn_dtype dtype)
+{
+  return dtype == QN_F32 || dtype == QN_F16 || dtype == QN_BF16 || dtype == QN_F64 || dtype == QN_C64;
+}
+
+static void store_real(double x, qn_dtype dtype, unsigned char element[8])
+{
+  const float narrow = (float)x;
+  const uint16_t half = dtype == QN_F16 ? qn_float_f16(narrow) : qn_float_bf16(narrow);
+  memset(element, 0, 8); /* of a complex number this is the imaginary part */
+  if (dtype == QN_F64)
+    memcpy(element, &x, sizeof x);
+  else if (dtype == QN_F16 || dtype == QN_BF16)
+    memcpy(element, &half, sizeof half);
+  else
+    memcpy(element, &narrow, sizeof narrow);
+}
+
+/* Little-endian, as all that quern runs on: the low bytes are the element. */
+static qn_status store_whole(int64_t n, qn_dtype dtype, const char *kernel, const char *output,
+                             unsigned char element[8])
+{
+  const whole range = range_of(dtype);
+  qn_require(n >= range.low && (n < 0 || (uint64_t)n <= range.high), "kernel %s: the first value of %s: %lld is no %s",
+             kernel, output, (long long)n, qn_dtype_name(dtype));
+  memcpy(element, &n, sizeof n);
+  return QN_OK;
+}
+
+qn_status qn_value_store(const qn_value *value, qn_dtype dtype, const char *kernel, const char *output,
+                         unsigned char element[8])
+{
+  qn_require(qn_dtype_bytes(dtype), "kernel %s: %s: %d is no storage type that is known", kernel, output, (int)dtype);
+  qn_require(value->kind == QN_VALUE_BOOL || value->kind == QN_VALUE_INT || value->kind == QN_VALUE_FLOAT,
+             "kernel %s: the first value of %s is neither a bool nor a number (kind %d)", kernel, output,
+             (int)value->kind);
+  const bool real = value->kind == QN_VALUE_FLOAT;
+  if (is_floating(dtype)) {
+    store_real(real ? value->real : (double)value->integer, dtype, element);
+    return QN_OK;
+  }
+  if (!real)
+    return store_whole(value->kind == QN_VALUE_BOOL ? value->integer != 0 : value->integer, dtype, kernel, output,
+                       element);
+  const double x = value->real;
+  qn_require(x == floor(x) && x >= -0x1p63 && x < 0x1p63, "kernel %s: the first value of %s: %.17g is no %s", kernel,
+             output, x, qn_dtype_name(dtype));
+  return store_whole((int64_t)x, dtype, kernel, output, element);
+}
+
+/* ---- memory full of an element ---- */
+
+typedef struct fill {
+  char *to;
+  const unsigned char *element;
+  size_t bytes;
+  uint64_t n;
+} fill;
+
+enum { FILL_ELEMENTS = 1 << 18 };
+
+static void fill_part(void *user, size_t part)
+{
+  const fill *f = user;
+  const uint64_t first = (uint64_t)part * FILL_ELEMENTS;
+  const uint64_t n = f->n - first < FILL_ELEMENTS ? f->n - first : FILL_ELEMENTS;
+  char *to = f->to + first * f->bytes;
+  memcpy(to, f->element, f->bytes);
+  for (uint64_t done = f->bytes, all = n * f->bytes; done < all; done *= 2)
+    memcpy(to + done, to, done < all - done ? done : all - done);
+}
+
+static bool is_one_byte(const unsigned char *element, size_t bytes)
+{
+  for (size_t k = 1; k < bytes; k++)
+    if (element[k] != element[0]) return false;
+  return true;
+}
+
+static qn_status fill_kernel(qn_kernel **kernel)
+{
+  static qn_kernel *_Atomic kept;
+  static const char *const inputs[] = {"value"}, *const outputs[] = {"out"};
+  static const qn_kernel_source source = {.size = sizeof source,
+                                          .name = "quern_fill",
+                                          .body = "out[thread_position_in_grid.x] = value;",
+                                          .n_inputs = 1,
+                                          .n_outputs = 1,
+                                          .inputs = inputs,
+                                          .outputs = outputs};
+  return qn_kernel_of_ours(&kept, &source, kernel);
+}
+
+qn_status qn_fill_by_kernel(const qn_exec *exec, const unsigned char *element, size_t bytes, void *to, uint64_t n)
+{
+  static const qn_dtype dtypes[] = {[1] = QN_U8, [2] = QN_U16, [4] = QN_U32, [8] = QN_U64};
+  const uint64_t most = UINT64_C(1) << 31;
+  _Alignas(8) unsigned char value[8];
+  qn_kernel *kernel;
+  qn_try(fill_kernel(&kernel));
+  memcpy(value, element, bytes);
+  const qn_tensor input = {.data = value, .dtype = dtypes[bytes]};
+  for (uint64_t first = 0; first < n; first += most) {
+    const uint64_t part = n - first < most ? n - first : most;
+    const int64_t extent = (int64_t)part;
+    const qn_tensor output = {(char *)to + first * bytes, dtypes[bytes], 1, &extent, NULL, exec->device};
+    const qn_kernel_call call = {
+        .size = sizeof call, .inputs = &input, .outputs = &output, .grid = {part, 1, 1}, .group = {256, 1, 1}};
+    qn_try(qn_kernel_launch(kernel, exec, &call));
+  }
+  return QN_OK;
+}
+
+static qn_status fill_output(const qn_exec *exec, const unsigned char *element, const qn_tensor *output)
+{
+  const size_t bytes = qn_dtype_bytes(output->dtype);
+  uint64_t n = 1;
+  for (int d = 0; d < output->ndim; d++) n *= (uint64_t)output->shape[d];
+  if (exec->device.kind != QN_CUDA) {
+    fill f = {output->data, element, bytes, n};
+    qn_pool_run(exec->pool, (size_t)((n + FILL_ELEMENTS - 1) / FILL_ELEMENTS), fill_part, &f);
+    return QN_OK;
+  }
+  if (is_one_byte(element, bytes))
+    return qn_memory_fill(exec->device, exec->stream, output->data, element[0], n * bytes);
+  const qn_exec plain = {.size = sizeof plain, .device = exec->device, .stream = exec->stream};
+  return qn_fill_by_kernel(&plain, element, bytes, output->data, n);
+}
+
+/* ---- of a call ---- */
+
+qn_status qn_outputs_check_init(const qn_kernel *kernel, const qn_kernel_call *call)
+{
+  unsigned char element[8];
+  const qn_kernel_source *s = &kernel->source;
+  for (size_t k = 0; call->init && k < s->n_outputs; k++) {
+    const qn_tensor *t = &call->outputs[k];
+    if (call->init[k].kind == QN_VALUE_NONE) continue;
+    qn_try(qn_value_store(&call->init[k], t->dtype, s->name, s->outputs[k], element));
+    qn_require(!call->stored_in || call->stored_in[k] < 0,
+               "kernel %s: output %s is stored in input %s, and a first value would overwrite that", s->name,
+               s->outputs[k], s->inputs[call->stored_in[k]]);
+    qn_require((uintptr_t)t->data % qn_dtype_bytes(t->dtype) == 0,
+               "kernel %s: output %s begins at %p; for a first value it is aligned to its %zu-byte elements", s->name,
+               s->outputs[k], t->data, qn_dtype_bytes(t->dtype));
+  }
+  return QN_OK;
+}
+
+qn_status qn_outputs_init(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call)
+{
+  unsigned char element[8];
+  for (size_t k = 0; call->init && k < kernel->source.n_outputs; k++) {
+    if (call->init[k].kind == QN_VALUE_NONE) continue;
+    const qn_tensor *t = &call->outputs[k];
+    qn_try(qn_value_store(&call->init[k], t->dtype, kernel->source.name, kernel->source.outputs[k], element));
+    qn_try(fill_output(exec, element, t));
+  }
+  return QN_OK;
+}
