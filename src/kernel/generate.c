@@ -51,6 +51,14 @@ const char *qn_attribute_type(int k) { return attributes[k].type; }
 
 const char *qn_cuda_place_name(int k) { return cuda_places[k].name; }
 
+bool qn_attributes_of_grid(const qn_kernel *kernel)
+{
+  bool all = true;
+  for (int k = 0; k < QN_ATTRIBUTE_COUNT; k++)
+    if (kernel->attributes >> k & 1) all &= attributes[k].of_grid;
+  return all;
+}
+
 const char *qn_dtype_word(qn_dialect dialect, qn_dtype dtype)
 {
   static const char *const words[QN_DTYPE_COUNT][2] = {
@@ -122,10 +130,7 @@ static void add_defines(const writer *w)
   if (w->cuda_words) qn_text_add(w->text, "#define QN_FULL_GROUPS 1\n");
   if (w->special->check) qn_text_add(w->text, "#define QN_CHECKED 1\n");
   if (w->special->limit) qn_text_add(w->text, "#define QN_LIMITED 1\n");
-  bool merged = !w->cuda_words;
-  for (int k = 0; k < QN_ATTRIBUTE_COUNT; k++)
-    if (w->kernel->attributes >> k & 1) merged &= attributes[k].of_grid;
-  if (merged) qn_text_add(w->text, "#define QN_MERGED 1\n");
+  if (!w->cuda_words && qn_attributes_of_grid(w->kernel)) qn_text_add(w->text, "#define QN_MERGED 1\n");
 }
 
 static void add_templates(const writer *w)
@@ -179,10 +184,9 @@ static void add_members(const writer *w)
   }
 }
 
-static void add_parameter(const writer *w, const qn_item *item)
+static void add_parameter(const writer *w, const qn_item *item, const char *name)
 {
   const size_t k = item->tensor;
-  const char *name = tensor_name(w->kernel, k);
   const char *word = qn_dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
   switch ((qn_item_kind)item->kind) {
   case QN_ITEM_POINTER:
@@ -210,7 +214,7 @@ static void add_parameters(const writer *w)
   const char *between = "";
   for (size_t i = 0; i < w->layout->n; i++) {
     qn_text_add(w->text, "%s", between);
-    add_parameter(w, &w->layout->item[i]);
+    add_parameter(w, &w->layout->item[i], tensor_name(w->kernel, w->layout->item[i].tensor));
     between = ", ";
   }
   for (int k = 0; k < QN_ATTRIBUTE_COUNT; k++)
@@ -219,7 +223,8 @@ static void add_parameters(const writer *w)
     if (passes_place(w, k)) qn_text_add(w->text, ", const %s %s", cuda_places[k].type, cuda_places[k].name);
 }
 
-static void add_arguments(const writer *w)
+/* The argument's members, as the body's function takes them. */
+static void add_members_of(const writer *w)
 {
   const char *between = "";
   for (size_t i = 0; i < w->layout->n; i++) {
@@ -227,6 +232,10 @@ static void add_arguments(const writer *w)
     qn_text_add(w->text, "%s%sa.m%zu", between, reference && w->layout->item[i].kind == QN_ITEM_POINTER ? "*" : "", i);
     between = ", ";
   }
+}
+
+static void add_places(const writer *w)
+{
   for (int k = 0; k < QN_ATTRIBUTE_COUNT; k++)
     if (w->kernel->attributes >> k & 1)
       qn_text_add(w->text, ", %s%s%s", attributes[k].type[4] ? "QN_WORDS::uint3" : "qn_u32(", attributes[k].value,
@@ -287,18 +296,60 @@ static qn_status add_body(const writer *w)
 static void add_call(const writer *w)
 {
   qn_text_add(w->text, "QN_WORDS::quern_body::quern_run(");
-  add_arguments(w);
+  add_members_of(w);
+  add_places(w);
   qn_text_add(w->text, ");\n");
+}
+
+/* A GPU's entry of which a thread takes several positions, a group's width apart. One word a thread keeps too few bytes
+ * on their way: a copy of floats reaches 0.64 of what one of four floats a thread does. All loads go before the first
+ * store, which the compiler may do only where it sees no edge between and the pointers as parameters of one function
+ * around all positions. */
+static void add_gpu_items(const writer *w)
+{
+  qn_text_add(w->text, "namespace QN_WORDS {\nnamespace quern_body {\nQN_FN void quern_items(const qn_geometry &g");
+  for (size_t i = 0; i < w->layout->n; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "m%zu_", i);
+    qn_text_add(w->text, ", ");
+    add_parameter(w, &w->layout->item[i], name);
+  }
+  qn_text_add(w->text,
+              ")\n{\n  const qn_u32 step = ::blockDim.x;\n  const qn_u64 first = qn_u64(::blockIdx.x) * (%d * step) + "
+              "::threadIdx.x, end = g.grid[0];\n  auto run = [&](qn_u32 x) {\n    const qn_place_of_thread p = {{0, 0, "
+              "0}, {0, 0, 0}, {1, 1, "
+              "1}, {x, 0, 0}, 0};\n    (void)p;\n    quern_run(",
+              w->special->items);
+  for (size_t i = 0; i < w->layout->n; i++) {
+    static const char *const behind[] = {
+        [QN_ITEM_SHAPE] = "_shape", [QN_ITEM_STRIDES] = "_strides", [QN_ITEM_NDIM] = "_ndim"};
+    const char *tail = behind[w->layout->item[i].kind];
+    qn_text_add(w->text, "%sm%zu_%s", i ? ", " : "", i, tail ? tail : "");
+  }
+  add_places(w);
+  qn_text_add(
+      w->text,
+      ");\n  };\n  if (first + %d * step < end) {\n    QN_UNROLL\n    for (qn_u32 k = 0; k < %d; k++) "
+      "run(static_cast<qn_u32>(first) + k * step);\n  } else {\n#pragma unroll 1\n    for (qn_u64 x = first; x < "
+      "end; x += step) run(static_cast<qn_u32>(x));\n  }\n}\n}\n}\n",
+      w->special->items - 1, w->special->items);
 }
 
 /* A GPU's entry. Metal's words come from linear numbers; CUDA's are the hardware's own, but where the grid is folded:
  * blocks beyond 65,535 along y or z are laid along x. */
 static void add_gpu_entry(const writer *w)
 {
+  if (w->special->items > 1) add_gpu_items(w);
   qn_text_add(w->text,
               "extern \"C\" __global__ void __launch_bounds__(%d) quern_%s(const QN_GRID_CONSTANT "
               "QN_WORDS::quern_argument a)\n{\n  const qn_geometry &g = a.geometry;\n",
               w->special->bound, w->kernel->source.name);
+  if (w->special->items > 1) {
+    qn_text_add(w->text, "  QN_WORDS::quern_body::quern_items(g, ");
+    add_members_of(w);
+    qn_text_add(w->text, ");\n}\n");
+    return;
+  }
   if (w->cuda_words)
     qn_text_add(w->text, "  if (qn_u64(blockIdx.x) * blockDim.x + threadIdx.x >= g.grid[0] || qn_u64(blockIdx.y) * "
                          "blockDim.y + threadIdx.y >= g.grid[1] ||\n      qn_u64(blockIdx.z) * blockDim.z + "

@@ -152,6 +152,8 @@ static void read_names(qn_kernel *kernel)
       if (qn_tokens_have(&kernel->tokens[which], qn_cuda_place_name(k)))
         kernel->named_places[which] |= UINT32_C(1) << k;
   kernel->needs_group = qn_words_need_group(kernel) || kernel->named_places[QN_KERNEL_HEADER];
+  kernel->straight =
+      s->dialect == QN_DIALECT_METAL && !kernel->needs_group && !qn_words_loop(kernel) && qn_attributes_of_grid(kernel);
 }
 
 static qn_status read_text(qn_kernel *kernel)

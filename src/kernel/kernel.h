@@ -47,7 +47,8 @@ struct qn_kernel {
   uint32_t named_shape[2], named_strides[2], named_ndim[2]; /* bit k: of input (0) or output (1) k */
   uint32_t attributes;                                      /* bit k: the k-th attribute is named (Metal) */
   uint32_t named_places[QN_KERNEL_TEXTS];                   /* bit k: the k-th of CUDA's places is named in that text */
-  bool needs_group;                         /* barriers, simd words, threadgroup memory: fibers on the processor */
+  bool needs_group; /* barriers, simd words, threadgroup memory: fibers on the processor */
+  bool straight;    /* no loop, and nothing asks for the group: on a GPU a thread may take several positions */
   struct qn_special_entry *_Atomic entries; /* what was launched before, newest first */
 };
 
@@ -75,6 +76,7 @@ typedef struct qn_special {
   uint8_t check;      /* memory accesses and branches are reported */
   uint8_t limit;      /* branches are */
   uint8_t in_place;   /* some output shares an input's memory: no restrict */
+  uint8_t items;      /* CUDA: positions of the grid that a thread takes, one after the other; 1, 2, 4 or 8 */
   uint16_t bound;     /* CUDA: no group has more threads; 256, 512 or 1024, so that a large group finds registers */
   uint64_t folded[3]; /* CUDA dialect on CUDA with blocks over 65,535 along y or z: blocks, compiled in; else 0 */
 } qn_special;
@@ -102,7 +104,9 @@ qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special,
 /* words.c: `#include`s of those words of the dialect that body and header need; all of them stand in namespace
  * quern_metal or quern_cuda (QN_WORDS), as do the kernel's argument and, in QN_WORDS::quern_body, header and body. */
 void qn_words_include(const qn_kernel *kernel, const qn_special *special, qn_text *text);
-bool qn_words_need_group(const qn_kernel *kernel);             /* barriers, simd words, threadgroup memory */
+bool qn_words_need_group(const qn_kernel *kernel);   /* barriers, simd words, threadgroup memory */
+bool qn_words_loop(const qn_kernel *kernel);         /* for, while, do, goto */
+bool qn_attributes_of_grid(const qn_kernel *kernel); /* all that are named: the same whatever the groups are */
 const char *qn_dtype_word(qn_dialect dialect, qn_dtype dtype); /* "half", "bfloat16_t", "uint" ... */
 
 /* ---- launch.c ---- */

@@ -52,6 +52,24 @@ static bool ndim_matters(const qn_kernel *kernel, size_t k)
   return (kernel->named_shape[output] | kernel->named_strides[output] | kernel->named_ndim[output]) >> bit & 1;
 }
 
+enum { MANY = 1 << 20, ITEM_BYTES = 16, MOST_ITEMS = 8 };
+
+/* Positions a thread takes: so many that it writes 16 bytes, where the grid fills a GPU all the same. */
+static uint8_t items_of(const qn_kernel *kernel, const qn_kernel_call *call, const qn_special *special)
+{
+  uint64_t bytes = 0;
+  uint8_t items = 1;
+  if (special->target != QN_CUDA || !kernel->straight || special->dims != 1 || call->grid[0] < MANY) return 1;
+  for (size_t k = 0; k < kernel->source.n_outputs; k++) {
+    uint64_t n = qn_dtype_bytes(call->outputs[k].dtype);
+    for (int d = 0; d < call->outputs[k].ndim; d++) n *= (uint64_t)call->outputs[k].shape[d];
+    bytes += n;
+  }
+  if (bytes < call->grid[0]) return 1;
+  while (items < MOST_ITEMS && 2 * items * (bytes / call->grid[0]) <= ITEM_BYTES) items *= 2;
+  return items;
+}
+
 void qn_special_make(const qn_kernel *kernel, qn_device_kind target, const qn_kernel_call *call, qn_special *special)
 {
   const uint64_t threads = (uint64_t)call->group[0] * call->group[1] * call->group[2];
@@ -71,6 +89,7 @@ void qn_special_make(const qn_kernel *kernel, qn_device_kind target, const qn_ke
   special->limit = call->limit_ns > 0 && special->target == QN_HOST;
   for (size_t k = 0; call->stored_in && k < kernel->source.n_outputs; k++)
     if (call->stored_in[k] >= 0) special->in_place = 1;
+  special->items = items_of(kernel, call, special);
   if (special->target == QN_CUDA) special->bound = threads <= 256 ? 256 : threads <= 512 ? 512 : 1024;
 }
 
@@ -357,6 +376,7 @@ static void set_geometry(const qn_kernel *kernel, const ready *r, qn_launch *lau
     launch->blocks_z = r->blocks[2];
   } else
     launch->blocks *= (uint64_t)r->blocks[1] * r->blocks[2];
+  if (r->special.items > 1) launch->blocks = (launch->blocks + r->special.items - 1) / r->special.items;
 }
 
 /* Copies and first values stand before the body's work in the stream. */

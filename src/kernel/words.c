@@ -139,3 +139,12 @@ bool qn_words_need_group(const qn_kernel *kernel)
   return kernel_holds(kernel, " threadgroup threadgroup_barrier simdgroup_* simd_* quad_* __sync* __shfl* __shared__ "
                               "__ballot* __any* __all* __match* __reduce* __activemask cooperative_groups ");
 }
+
+bool qn_words_loop(const qn_kernel *kernel)
+{
+  static const char *const words[] = {"for", "while", "do", "goto"};
+  for (int which = 0; which < QN_KERNEL_TEXTS; which++)
+    for (size_t j = 0; j < sizeof words / sizeof *words; j++)
+      if (qn_tokens_have(&kernel->tokens[which], words[j])) return true;
+  return false;
+}
