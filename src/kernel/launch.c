@@ -52,24 +52,6 @@ static bool ndim_matters(const qn_kernel *kernel, size_t k)
   return (kernel->named_shape[output] | kernel->named_strides[output] | kernel->named_ndim[output]) >> bit & 1;
 }
 
-enum { MANY = 1 << 20, ITEM_BYTES = 16, MOST_ITEMS = 8 };
-
-/* Positions a thread takes: so many that it writes 16 bytes, where the grid fills a GPU all the same. */
-static uint8_t items_of(const qn_kernel *kernel, const qn_kernel_call *call, const qn_special *special)
-{
-  uint64_t bytes = 0;
-  uint8_t items = 1;
-  if (special->target != QN_CUDA || !kernel->straight || special->dims != 1 || call->grid[0] < MANY) return 1;
-  for (size_t k = 0; k < kernel->source.n_outputs; k++) {
-    uint64_t n = qn_dtype_bytes(call->outputs[k].dtype);
-    for (int d = 0; d < call->outputs[k].ndim; d++) n *= (uint64_t)call->outputs[k].shape[d];
-    bytes += n;
-  }
-  if (bytes < call->grid[0]) return 1;
-  while (items < MOST_ITEMS && 2 * items * (bytes / call->grid[0]) <= ITEM_BYTES) items *= 2;
-  return items;
-}
-
 void qn_special_make(const qn_kernel *kernel, qn_device_kind target, const qn_kernel_call *call, qn_special *special)
 {
   const uint64_t threads = (uint64_t)call->group[0] * call->group[1] * call->group[2];
@@ -89,7 +71,7 @@ void qn_special_make(const qn_kernel *kernel, qn_device_kind target, const qn_ke
   special->limit = call->limit_ns > 0 && special->target == QN_HOST;
   for (size_t k = 0; call->stored_in && k < kernel->source.n_outputs; k++)
     if (call->stored_in[k] >= 0) special->in_place = 1;
-  special->items = items_of(kernel, call, special);
+  special->items = 1;
   if (special->target == QN_CUDA) special->bound = threads <= 256 ? 256 : threads <= 512 ? 512 : 1024;
 }
 
@@ -287,12 +269,32 @@ static qn_status check_limits(const qn_kernel *kernel, const qn_kernel_call *cal
   return QN_OK;
 }
 
+enum { MANY = 1 << 20, ITEM_BYTES = 16, MOST_ITEMS = 8 };
+
+/* Positions a thread takes where quern launches it (an emitted source has one a thread): so many that it writes 16
+ * bytes, where the grid fills a GPU all the same. */
+static uint8_t items_of(const qn_kernel *kernel, const qn_kernel_call *call, const qn_special *special)
+{
+  uint64_t bytes = 0;
+  uint8_t items = 1;
+  if (special->target != QN_CUDA || !kernel->straight || special->dims != 1 || call->grid[0] < MANY) return 1;
+  for (size_t k = 0; k < kernel->source.n_outputs; k++) {
+    uint64_t n = qn_dtype_bytes(call->outputs[k].dtype);
+    for (int d = 0; d < call->outputs[k].ndim; d++) n *= (uint64_t)call->outputs[k].shape[d];
+    bytes += n;
+  }
+  if (bytes < call->grid[0]) return 1;
+  while (items < MOST_ITEMS && 2 * items * (bytes / call->grid[0]) <= ITEM_BYTES) items *= 2;
+  return items;
+}
+
 static qn_status make_ready(qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call, ready *r)
 {
   qn_try(qn_call_check(kernel, exec, call));
   r->device = exec->device.kind == QN_CPU ? (qn_device){QN_HOST, 0} : exec->device;
   qn_try(qn_backend_of(r->device, &r->backend));
   qn_special_make(kernel, exec->device.kind, call, &r->special);
+  r->special.items = items_of(kernel, call, &r->special);
   if (call->group[0]) {
     memcpy(r->group, call->group, sizeof r->group);
     count_blocks(call, r->group, r->blocks);
@@ -436,6 +438,7 @@ qn_status qn_kernel_text(qn_kernel *kernel, const qn_exec *exec, const qn_kernel
   *text = NULL;
   qn_try(qn_call_check(kernel, exec, call));
   qn_special_make(kernel, exec->device.kind, call, &special);
+  special.items = items_of(kernel, call, &special);
   qn_kernel_layout(kernel, &special, &layout);
   const qn_status status = qn_kernel_generate(kernel, &special, &layout, &made);
   if (status == QN_OK)
