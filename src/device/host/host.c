@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* host.c - the device kernels' own sources on the processor: the table of the host backend, and launches as loops over
- * blocks and threads on the caller's pool. It exists so that the very sources and launch geometry of GPU kernels run
- * where there is no GPU; it is not meant to be fast. Memory, events and streams are the processor's. */
+ * blocks and threads, or over groups of fibers (group.c), on the caller's pool. It exists so that the very sources and
+ * launch geometry of GPU kernels run where there is no GPU; it is not meant to be fast. Memory, events and streams are
+ * the processor's. */
 #include "core/core.h"
 #include "device/host/host.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
 
-/* Blocks are dealt in groups of this many whatever the pool, so what runs together never depends on its threads. */
-enum { GROUP_BLOCKS = 16, MOST_THREADS = 1024, BEST_THREADS = 256, ARGUMENT_LIMIT = 32764 };
+/* Blocks are dealt in groups of this many whatever the pool, so what runs together never depends on its threads. Fibers
+ * cost more: there a task is so many threads, or one block. */
+enum { GROUP_BLOCKS = 16, TASK_THREADS = 512, MOST_THREADS = 1024, BEST_THREADS = 256, ARGUMENT_LIMIT = 32764 };
 static const uint64_t most_blocks = 0x7fffffff; /* of a CUDA grid's first dimension */
 
 static qn_status count(int *n) { return qn_backend_cpu.count(n); }
@@ -74,14 +79,52 @@ static qn_status event_elapsed(qn_device device, qn_event *from, qn_event *to, d
 typedef struct group_run {
   const qn_function *function;
   const qn_launch *launch;
+  uint64_t blocks;      /* a task's */
+  atomic_size_t failed; /* the lowest task that has; those behind it are not begun */
+  pthread_mutex_t lock; /* of what that one says */
+  qn_status status;
+  char sentence[1024];
 } group_run;
 
 static void run_group(void *user, size_t k)
 {
   const group_run *run = user;
   const qn_launch *l = run->launch;
-  uint64_t first = (uint64_t)k * GROUP_BLOCKS, rest = l->blocks - first;
-  run->function->run(l->argument, first, first + (rest < GROUP_BLOCKS ? rest : GROUP_BLOCKS), l->blocks, l->threads);
+  uint64_t first = (uint64_t)k * run->blocks, rest = l->blocks - first;
+  run->function->run(l->argument, first, first + (rest < run->blocks ? rest : run->blocks), l->blocks, l->threads);
+}
+
+/* A task that fails is the launch's status if no task before it fails. All of those run to their end or have failed:
+ * tasks are begun in order. So the sentence does not depend on the pool. */
+static void run_fibers(void *user, size_t k)
+{
+  group_run *run = user;
+  const qn_launch *l = run->launch;
+  if (k > atomic_load(&run->failed)) return;
+  uint64_t first = (uint64_t)k * run->blocks, rest = l->blocks - first;
+  qn_status status = qn_group_run(run->function, l, first, first + (rest < run->blocks ? rest : run->blocks));
+  if (status == QN_OK) return;
+  pthread_mutex_lock(&run->lock);
+  if (k < atomic_load(&run->failed)) {
+    atomic_store(&run->failed, k);
+    run->status = status;
+    strncpy(run->sentence, qn_last_error(), sizeof run->sentence - 1);
+  }
+  pthread_mutex_unlock(&run->lock);
+}
+
+static qn_status launch_fibers(const qn_function *function, const qn_launch *l)
+{
+  qn_require(l->shared_bytes <= QN_HOST_SHARED_BYTES,
+             "kernel %s: %u bytes of shared memory, at most %d are possible here", function->name, l->shared_bytes,
+             QN_HOST_SHARED_BYTES);
+  qn_launch_note();
+  group_run run = {.function = function, .launch = l, .lock = PTHREAD_MUTEX_INITIALIZER};
+  run.blocks = l->threads < TASK_THREADS ? TASK_THREADS / l->threads : 1;
+  atomic_init(&run.failed, SIZE_MAX);
+  qn_pool_run(l->pool, (size_t)((l->blocks + run.blocks - 1) / run.blocks), run_fibers, &run);
+  pthread_mutex_destroy(&run.lock);
+  return run.status == QN_OK ? QN_OK : qn_fail(run.status, "%s", run.sentence);
 }
 
 static qn_status launch(qn_device device, const qn_function *function, const qn_launch *l)
@@ -94,8 +137,9 @@ static qn_status launch(qn_device device, const qn_function *function, const qn_
   qn_require(l->argument_bytes == function->argument_bytes,
              "kernel %s: its argument has %zu bytes, the launch gives %zu", function->name, function->argument_bytes,
              l->argument_bytes);
+  if (function->thread) return launch_fibers(function, l);
   qn_launch_note();
-  group_run run = {function, l};
+  group_run run = {.function = function, .launch = l, .blocks = GROUP_BLOCKS};
   qn_pool_run(l->pool, (size_t)((l->blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS), run_group, &run);
   return QN_OK;
 }

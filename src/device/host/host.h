@@ -26,7 +26,7 @@ struct qn_function {
   qn_function *next; /* of the same module */
   void (*run)(const void *argument, unsigned long long first, unsigned long long last, unsigned long long blocks,
               unsigned threads);
-  qn_group_thread *thread; /* NAME_thread: its threads are fibers; NULL: `run` is a loop */
+  qn_group_thread *thread; /* NAME_thread: its threads are fibers, and `run` may be NULL; NULL: `run` is a loop */
   size_t argument_bytes;
   char name[];
 };
@@ -34,7 +34,8 @@ qn_status qn_host_module_load(qn_device device, const void *image, size_t bytes,
 qn_status qn_host_module_function(qn_device device, qn_module *module, const char *name, qn_function **function);
 
 /* group.c: blocks [first, last) of a kernel whose threads are fibers, on this thread. QN_KERNEL_ERROR: a deadlock (a
- * barrier that some threads have not reached and never will), with its sentence. */
+ * barrier that some threads have not reached and never will), or a stack that overflowed, with its sentence; then the
+ * blocks behind it are not run. */
 qn_status qn_group_run(const qn_function *function, const qn_launch *launch, uint64_t first, uint64_t last);
 extern const qn_group_words qn_group_table;
 #endif

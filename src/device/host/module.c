@@ -78,6 +78,8 @@ qn_status qn_host_module_load(qn_device device, const void *image, size_t bytes,
                    "temporary files may not be executed (noexec), set TMPDIR to a place where they may",
                    first, second);
   }
+  const qn_group_words **words = dlsym(made->handle, "quern_group"); /* where a kernel's threads need a group */
+  if (words) *words = &qn_group_table;
   made->next = atomic_load(&loaded);
   while (!atomic_compare_exchange_weak(&loaded, &made->next, made)) continue;
   *module = made;
@@ -101,7 +103,7 @@ qn_status qn_host_module_function(qn_device device, qn_module *module, const cha
   snprintf(thread_name, sizeof thread_name, "%s_thread", name);
   void *run = dlsym(module->handle, name), *size = dlsym(module->handle, size_name);
   void *thread = dlsym(module->handle, thread_name); /* only where its threads need a group */
-  qn_require(run && size, "host: there is no kernel \"%s\" in this module", name);
+  qn_require((run || thread) && size, "host: there is no kernel \"%s\" in this module", name);
   qn_function *made = qn_allocate_zero(1, sizeof *made + strlen(name) + 1);
   if (!made) return qn_fail(QN_NO_MEMORY, "host: no memory for kernel \"%s\"", name);
   memcpy(&made->run, &run, sizeof run);

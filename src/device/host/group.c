@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* group.c - runs kernels whose threads need each other: the threads of a block are fibers on one OS thread, and the
+ * words of base/group.h switch among them. The memory for it is arena.c's; the pool is host.c's.
+ *
+ * The rules. A thread runs until it waits or returns. Then the next ready lane of its simdgroup runs, by number, and
+ * only when none can go on, the next simdgroup; so the order, and with it every result, is the kernel's alone.
+ *   Barrier of the group: passed when every thread that has not returned waits at one. Lanes of one simdgroup must wait
+ *     at the same line, as PTX asks of the lanes of a warp; simdgroups may wait at different ones.
+ *   Collective without a mask: all live lanes of the simdgroup, once they wait at the same line. Where some of them
+ * wait elsewhere (at another line, at a barrier of the group) or in vain, and so no lane of the simdgroup can run,
+ * those at the lowest line go on by themselves: code that lanes reach in a branch stands before the place where the
+ *     branches meet. The simdgroup's own barrier is a collective of no bytes. Two collectives on one line, in the two
+ *     branches of one `if`, are taken for one: they need lines of their own, or masks.
+ *   Collective with a mask: all live lanes of the mask, which name the same mask, on whatever lines (PTX's rule for
+ *     shfl.sync).
+ *   A thread that returned, or was left, is counted nowhere any more.
+ *   When no thread can go on and some wait, the launch fails with a sentence that says who waits where. A thread that
+ *     turns in a loop until another one writes waits for ever: fibers do not interrupt each other. */
+#include "cpu/tier.h"
+#include "device/host/arena.h"
+#include "device/host/watch.h"
+#include <string.h>
+
+typedef qn_arena arena; /* in this file an arena is the group that runs in it */
+typedef qn_simd simd;
+
+static _Thread_local arena
+    *running; /* read before a switch and never after: the kernel's side may be another thread's */
+
+static inline qn_u32 bit_of(unsigned lane) { return UINT32_C(1) << lane; }
+
+/* ---- who runs next ---- */
+static void complete(arena *g, simd *s, qn_u32 took);
+
+/* No lane of s can run: may some that wait in collectives go on without the others? */
+static bool go_on_apart(arena *g, simd *s)
+{
+  qn_u32 open = s->gathered, lowest = 0;
+  for (qn_u32 left = open, same; left; left &= ~same) {
+    const unsigned lane = (unsigned)__builtin_ctz(left);
+    const qn_u32 mask = s->mask[lane];
+    same = 0;
+    for (unsigned k = lane; k < QN_SIMD_LANES; k++)
+      if (left & bit_of(k) && s->mask[k] == mask && (mask || s->line[k] == s->line[lane])) same |= bit_of(k);
+    if (mask && same == (mask & s->live)) {
+      complete(g, s, same);
+      return true;
+    }
+    if (!mask && (!lowest || s->line[lane] < s->line[__builtin_ctz(lowest)])) lowest = same;
+  }
+  if (lowest) complete(g, s, lowest);
+  return lowest != 0;
+}
+
+/* A random number for the order of simdgroups: splitmix64. */
+static uint64_t next_random(arena *g)
+{
+  uint64_t z = g->random += UINT64_C(0x9e3779b97f4a7c15);
+  z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+  return z ^ z >> 31;
+}
+
+static simd *pick_simd(arena *g)
+{
+  qn_u32 ready = g->ready;
+  if (g->shuffled)
+    for (uint64_t skip = next_random(g) % (unsigned)__builtin_popcount(ready); skip; skip--) ready &= ready - 1;
+  return g->simd[__builtin_ctz(ready)];
+}
+
+/* The simdgroup whose lane runs next; NULL: nobody can. */
+static simd *next_simd(arena *g)
+{
+  while (g->ready) {
+    simd *s = pick_simd(g);
+    if (s->ready || go_on_apart(g, s)) return s;
+    g->ready &= ~bit_of(s->number);
+  }
+  return NULL;
+}
+
+static void run_lane(arena *g, simd *s)
+{
+  const unsigned lane = (unsigned)__builtin_ctz(s->ready);
+  s->ready &= s->ready - 1;
+  g->at = s;
+  g->lane = lane;
+}
+
+/* The running thread waits, or has ended: the next one runs. With nobody left, or nobody who can, the caller does. */
+static inline void yield(arena *g, bool ends)
+{
+  simd *from = g->at, *to = from->ready && !g->shuffled ? from : next_simd(g);
+  qn_fiber *fiber = &from->fiber[g->lane];
+  if (!to) {
+    g->at = NULL;
+    qn_fiber_switch(fiber, &g->home, ends);
+    return;
+  }
+  run_lane(g, to);
+  qn_fiber *next = &to->fiber[g->lane];
+  if (next != fiber) qn_fiber_switch(fiber, next, ends);
+}
+
+/* ---- collectives ---- */
+static void give(simd *s, qn_u32 took)
+{
+  const unsigned k = (unsigned)__builtin_ctzll(s->free);
+  qn_result *result = &s->result[k];
+  memcpy(result->lane, s->mine, sizeof result->lane);
+  s->free &= ~(UINT64_C(1) << k);
+  result->holders = result->took = took;
+  if (took != ~UINT32_C(0))
+    for (unsigned lane = 0; lane < QN_SIMD_LANES; lane++)
+      if (!(took & bit_of(lane))) memset(result->lane[lane], 0, sizeof *result->lane);
+  for (qn_u32 left = took; left; left &= left - 1) s->held[__builtin_ctz(left)] = (uint8_t)k;
+}
+
+/* The lanes `took`, all of which wait, have what they waited for. */
+static void complete(arena *g, simd *s, qn_u32 took)
+{
+  (void)g;
+  give(s, took);
+  s->gathered &= ~took;
+  s->ready |= took;
+  s->mixed = s->gathered != 0; /* the first of those that stay may not be who began */
+}
+
+static void let_go(simd *s, unsigned lane)
+{
+  const unsigned k = s->held[lane];
+  if (!(s->result[k].holders &= ~bit_of(lane))) s->free |= UINT64_C(1) << k;
+}
+
+static inline void put(unsigned char *to, const void *from, qn_u32 bytes)
+{
+  switch (bytes) {
+  case 4: memcpy(to, from, 4); break;
+  case 8: memcpy(to, from, 8); break;
+  case 16: memcpy(to, from, 16); break;
+  default: memcpy(to, from, bytes);
+  }
+}
+
+/* The group ends here, with its fault; the running thread does not come back. */
+static _Noreturn void fail(arena *g, qn_fault fault, int line, qn_u32 mask)
+{
+  g->fault = fault;
+  g->fault_line = line;
+  g->fault_mask = mask;
+  g->at->stale |= bit_of(g->lane);
+  qn_fiber_switch(&g->at->fiber[g->lane], &g->home, true);
+  __builtin_unreachable();
+}
+
+/* The running lane comes to a collective and leaves with result[held]. */
+static inline void collect(arena *g, qn_u32 mask, int line)
+{
+  simd *s = g->at;
+  const unsigned lane = g->lane;
+  let_go(s, lane);
+  if (!s->gathered) {
+    s->key_line = line;
+    s->key_mask = mask;
+    s->mixed = false;
+  } else if (mask != s->key_mask || (!mask && line != s->key_line))
+    s->mixed = true;
+  s->line[lane] = line;
+  s->mask[lane] = mask;
+  s->gathered |= bit_of(lane);
+  if (!s->mixed && s->gathered == (mask ? mask & s->live : s->live)) {
+    complete(g, s, s->gathered);
+    s->ready &= ~bit_of(lane);
+  } else {
+    yield(g, false);
+  }
+}
+
+static qn_u32 exchange(const void *mine, qn_u32 bytes, qn_u32 mask, int line, const unsigned char **all)
+{
+  arena *g = running;
+  simd *s = g->at;
+  const unsigned lane = g->lane;
+  if (mask && !(mask & bit_of(lane))) fail(g, QN_FAULT_MASK, line, mask);
+  put(s->mine[lane], mine, bytes);
+  collect(g, mask, line);
+  const qn_result *result = &s->result[s->held[lane]];
+  *all = result->lane[0];
+  return result->took;
+}
+
+/* ---- barriers ---- */
+/* All threads of the group wait, but for those that have returned: they go on. */
+static void pass_barrier(arena *g)
+{
+  if (g->divergent) fail(g, QN_FAULT_DIVERGENT, 0, 0);
+  for (unsigned k = 0; k < g->n_simds; k++) {
+    simd *s = g->simd[k];
+    if (!s->at_barrier) continue;
+    s->ready |= s->at_barrier;
+    s->at_barrier = 0;
+    g->ready |= bit_of(k);
+  }
+  g->waiting = 0;
+}
+
+static void barrier_of_group(arena *g, int line)
+{
+  simd *s = g->at;
+  const unsigned lane = g->lane;
+  if (!s->at_barrier)
+    s->barrier_line = line;
+  else if (s->barrier_line != line)
+    g->divergent = true;
+  s->line[lane] = line;
+  s->at_barrier |= bit_of(lane);
+  if (++g->waiting == g->live) {
+    pass_barrier(g);
+    if (!g->shuffled) {
+      s->ready &= ~bit_of(lane);
+      return;
+    }
+  }
+  yield(g, false);
+}
+
+static void barrier(int simd_only, int line)
+{
+  arena *g = running;
+  if (simd_only)
+    collect(g, 0, line);
+  else
+    barrier_of_group(g, line);
+}
+
+static void *shared(void) { return running->shared; }
+
+static void **slot(void)
+{
+  arena *g = running;
+  return &g->at->slot[g->lane];
+}
+
+/* ---- a thread's life ---- */
+static void thread_ends(arena *g, bool left)
+{
+  simd *s = g->at;
+  let_go(s, g->lane);
+  s->live &= ~bit_of(g->lane);
+  if (left) s->stale |= bit_of(g->lane);
+  if (--g->live && g->waiting == g->live) pass_barrier(g);
+  yield(g, left);
+}
+
+/* A fiber runs its lane of one block after the other. */
+void qn_group_fiber(void *user)
+{
+  const qn_lane *self = user;
+  simd *s = self->simd;
+  const unsigned lane = self->lane;
+  for (;;) {
+    arena *g = s->group;
+    const qn_launch *l = g->launch;
+    s->slot[lane] = NULL;
+    g->function->thread(l->argument, g->block, l->blocks, s->number * QN_SIMD_LANES + lane, g->threads);
+    thread_ends(g, false);
+  }
+}
+
+_Noreturn void qn_group_leave(void)
+{
+  thread_ends(running, true);
+  __builtin_unreachable();
+}
+
+const qn_group_words qn_group_table = {.barrier = barrier, .exchange = exchange, .slot = slot, .shared = shared};
+
+/* ---- blocks ---- */
+static void begin_block(arena *g, uint64_t block)
+{
+  const uint32_t rest = g->threads % QN_SIMD_LANES;
+  g->block = block;
+  g->live = g->threads;
+  g->waiting = 0;
+  g->fault = QN_FAULT_NONE;
+  g->divergent = false;
+  g->ready = g->n_simds == 32 ? ~UINT32_C(0) : bit_of(g->n_simds) - 1;
+  for (unsigned k = 0; k < g->n_simds; k++) {
+    simd *s = g->simd[k];
+    s->live = s->ready = k + 1 == g->n_simds && rest ? bit_of(rest) - 1 : ~UINT32_C(0);
+    s->gathered = s->at_barrier = 0;
+    s->free = ~UINT64_C(0);
+    qn_simd_refresh(s);
+  }
+  if (g->shared_bytes) memset(g->shared, 0, g->shared_bytes);
+}
+
+static qn_status run_block(arena *g, uint64_t block)
+{
+  begin_block(g, block);
+  qn_fp_enter(); /* whatever the block before did to the control word */
+  run_lane(g, pick_simd(g));
+  qn_fiber_switch(&g->home, &g->at->fiber[g->lane], false);
+  qn_status status = g->live ? qn_group_explain(g) : QN_OK;
+  for (unsigned k = 0; k < g->n_simds && g->live; k++) g->simd[k]->stale |= g->simd[k]->live;
+  return status == QN_OK ? qn_arena_check(g, false) : status;
+}
+
+qn_status qn_group_run(const qn_function *function, const qn_launch *launch, uint64_t first, uint64_t last)
+{
+  arena *g, *outer = running;
+  qn_try(qn_arena_take(&g, launch->threads, launch->shared_bytes));
+  const qn_fp_word word = qn_fp_enter();
+  qn_status status = QN_OK;
+  g->function = function;
+  g->launch = launch;
+  running = g;
+  for (uint64_t block = first; block < last && status == QN_OK; block++) status = run_block(g, block);
+  if (status == QN_OK) status = qn_arena_check(g, true);
+  running = outer;
+  qn_fp_leave(word);
+  qn_arena_give(g);
+  return status;
+}
