@@ -32,6 +32,7 @@ GENERATED = {  # name: the file that makes it
     "description_headers.h": "tests/description.py",
     "quern.bash": "cli/meson.build",
     "quern.pc": "src/meson.build",
+    "tuned.json": "workbench/kernel_tuned.c",
     "meson-info/intro-tests.json": "tests/meson.build",
 }
 FOREIGN = {"cuda_fp16.h", "xxhash.h", "math.h", "stdint.h", "stdio.h", "immintrin.h", "arm_neon.h", "fenv.h"}

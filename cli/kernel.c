@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel.c - `quern kernel`: one table of options, each with the actions that take it, and one of actions. The action
+ * is the first word; each has its own --help. What they do stands in kernel_*.c. */
+#include "cli/kernel.h"
+#include "core/core.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  NEW = 1,
+  LIST = 2,
+  RUN = 4,
+  CHECK = 8,
+  BENCH = 16,
+  RACE = 32,
+  TUNE = 64,
+  EMIT = 128,
+  REPLAY = 256,
+  WATCH = 512,
+  LAUNCHES = RUN | CHECK | BENCH | RACE | TUNE | EMIT | REPLAY | WATCH,
+  ONE_SIZE = RUN | BENCH | RACE | TUNE | EMIT
+};
+
+typedef struct action {
+  const char *name;
+  int bit;
+  int (*run)(const qn_kernel_order *order);
+  const char *takes, *brief, *doc;
+} action;
+
+static const action actions[] = {
+    {"new", NEW, qn_kernel_new, "DIR", "make a kernel's folder that already checks and benches",
+     "Make the folder DIR with a kernel called as its last part: body, reference, sizes, workloads. It checks and "
+     "benches as it is; change it from there."},
+    {"list", LIST, qn_kernel_list, "", "list the kernels that ship, to copy with new --from",
+     "List the kernels that come with quern."},
+    {"run", RUN, qn_kernel_run, "DIR", "run one size, print or write what comes out",
+     "Run a kernel once and print the first values of what went in and came out."},
+};
+enum { N_ACTIONS = sizeof actions / sizeof *actions };
+
+enum {
+  KEY_SET = 256,
+  KEY_TYPE,
+  KEY_GROUP,
+  KEY_SEED,
+  KEY_SEEDS,
+  KEY_OUT,
+  KEY_INPUT,
+  KEY_LIMIT,
+  KEY_ISOLATED,
+  KEY_QUICK,
+  KEY_SELFTEST,
+  KEY_JSON,
+  KEY_JSON_FILE,
+  KEY_AGAINST,
+  KEY_HOT,
+  KEY_SECONDS,
+  KEY_DRY,
+  KEY_UNTUNED,
+  KEY_FORM,
+  KEY_DIALECT,
+  KEY_FROM,
+  KEY_PASSES,
+  KEY_FIRST
+};
+
+typedef struct choice {
+  int actions;
+  struct argp_option option;
+} choice;
+
+static const choice choices[] = {
+    {LAUNCHES, {"backend", 'b', "cpu|cuda[:N]|host", 0, "Where; QUERN_DEVICE or the best there is unless given", 0}},
+    {RUN | RACE | EMIT | REPLAY, {"size", 's', "N", 0, "The N-th of the folder's sizes, from 1", 0}},
+    {ONE_SIZE, {"workload", 'w', "WORKLOAD", 0, "One of the folder's workloads", 0}},
+    {LAUNCHES, {"set", KEY_SET, "NAME=VALUE", 0, "An extent or a template; may be repeated", 0}},
+    {ONE_SIZE, {"dtype", KEY_TYPE, "INPUT=TYPE", 0, "The storage type of an input; may be repeated", 0}},
+    {ONE_SIZE, {"threadgroup", KEY_GROUP, "X[,Y[,Z]]", 0, "Threads of a group instead of the folder's", 0}},
+    {LAUNCHES, {"untuned", KEY_UNTUNED, NULL, 0, "Leave tuned.json aside", 0}},
+    {LAUNCHES, {"threads", 'n', "N", 0, "Threads of the processor; all that are usable unless given", 0}},
+    {LAUNCHES, {"seed", KEY_SEED, "N", 0, "Of the inputs (default 1)", 0}},
+    {RUN | RACE | REPLAY,
+     {"input", KEY_INPUT, "NAME=FILE.npy", 0, "An input from a .npy or .safetensors file; may be repeated", 1}},
+    {RUN | REPLAY, {"out", KEY_OUT, "FILE.safetensors", 0, "Write the outputs", 1}},
+    {RUN, {"verbose", 'v', NULL, 0, "Print the generated source first", 1}},
+    {RUN | RACE | REPLAY, {"isolated", KEY_ISOLATED, NULL, 0, "In a process of its own: a crash is a sentence", 1}},
+    {RUN | RACE | REPLAY, {"time-limit", KEY_LIMIT, "S", 0, "Stop a launch that takes longer", 1}},
+    {CHECK | RACE, {"seeds", KEY_SEEDS, "N", 0, "Random orders of simdgroups in checking mode", 1}},
+    {CHECK | WATCH, {"quick", KEY_QUICK, NULL, 0, "Fewer types and seeds", 1}},
+    {CHECK, {"selftest", KEY_SELFTEST, NULL, 0, "Plant bugs in the body and see that each is caught", 1}},
+    {BENCH, {"against", KEY_AGAINST, "DIR", 0, "Time another kernel's folder side by side with it", 1}},
+    {BENCH, {"hot", KEY_HOT, NULL, 0, "Leave the device's cache as it is between calls", 1}},
+    {BENCH | TUNE, {"seconds", KEY_SECONDS, "S", 0, "Most time for each measurement's rounds", 1}},
+    {TUNE, {"dry-run", KEY_DRY, NULL, 0, "Measure, write nothing", 1}},
+    {EMIT, {"form", KEY_FORM, "cuda|hip|metal|mlx", 0, "What to print (default: cuda)", 1}},
+    {EMIT, {"out", KEY_OUT, "FILE", 0, "Write there instead", 1}},
+    {NEW, {"dialect", KEY_DIALECT, "metal|cuda", 0, "The body's words (default: metal)", 1}},
+    {NEW, {"from", KEY_FROM, "NAME", 0, "Copy a kernel that ships (quern kernel list) or a folder", 1}},
+    {WATCH, {"passes", KEY_PASSES, "N", 0, "End after so many", 1}},
+    {LIST | RUN | CHECK | RACE | TUNE | REPLAY, {"json", KEY_JSON, NULL, 0, "Print JSON, for tools", 2}},
+    {BENCH, {"json", KEY_JSON_FILE, "FILE", 0, "bench: append each measurement with its raw samples to FILE", 2}},
+    {BENCH, {"first-use-here", KEY_FIRST, "empty", OPTION_HIDDEN | OPTION_ARG_OPTIONAL, "One first use, measured", 2}},
+};
+enum { N_CHOICES = sizeof choices / sizeof *choices };
+
+/* ---- values ---- */
+static long read_number(struct argp_state *state, const char *what, const char *text, long least, long most)
+{
+  char *end;
+  errno = 0;
+  long value = strtol(text, &end, 10);
+  if (errno || end == text || *end || value < least || value > most)
+    argp_error(state, "--%s is \"%s\", it must be a whole number from %ld to %ld", what, text, least, most);
+  return value;
+}
+
+static double read_seconds(struct argp_state *state, const char *what, const char *text)
+{
+  char *end;
+  double value = strtod(text, &end);
+  if (end == text || *end || !(value > 0 && value <= 3600))
+    argp_error(state, "--%s is \"%s\", it must be above 0 and at most 3600", what, text);
+  return value;
+}
+
+static void read_setting(struct argp_state *state, qn_kernel_order *o, char *text)
+{
+  char *equals = strchr(text, '='), *end;
+  if (!equals || equals == text) argp_error(state, "--set is \"%s\", NAME=VALUE is wanted", text);
+  if (o->n_set == QN_KERNEL_SETTINGS) argp_error(state, "more than %d --set", QN_KERNEL_SETTINGS);
+  if (!equals) return; /* argp_error has left */
+  const char *value = equals + 1;
+  errno = 0;
+  long long number = !strcmp(value, "true") ? 1 : !strcmp(value, "false") ? 0 : strtoll(value, &end, 10);
+  bool word = !strcmp(value, "true") || !strcmp(value, "false");
+  if (!word && (errno || end == value || *end))
+    argp_error(state, "--set %s: \"%s\" is no whole number, true or false", text, value);
+  *equals = 0;
+  o->set[o->n_set++] = (qn_name){text, number};
+}
+
+static void read_group(struct argp_state *state, qn_kernel_order *o, const char *text)
+{
+  const char *at = text;
+  for (int d = 0; d < 3; d++) o->group[d] = 1;
+  for (int d = 0; d < 3; d++) {
+    char *end;
+    long value = strtol(at, &end, 10);
+    if (end == at || (*end && *end != ',') || value < 1 || value > QN_KERNEL_MAX_GROUP || (d == 2 && *end))
+      argp_error(state, "--threadgroup is \"%s\", it must be one to three numbers from 1 to %d, like 32,8", text,
+                 QN_KERNEL_MAX_GROUP);
+    o->group[d] = (uint32_t)value;
+    if (!*end) return;
+    at = end + 1;
+  }
+}
+
+static void keep_pair(struct argp_state *state, const char *what, const char *text, const char **list, size_t *n)
+{
+  const char *equals = strchr(text, '=');
+  if (!equals || equals == text || !equals[1]) argp_error(state, "--%s is \"%s\", NAME=... is wanted", what, text);
+  if (*n == QN_KERNEL_SETTINGS) argp_error(state, "more than %d --%s", QN_KERNEL_SETTINGS, what);
+  list[(*n)++] = text;
+}
+
+static const char *read_word(struct argp_state *state, const char *what, const char *text, const char *const *words)
+{
+  for (size_t k = 0; words[k]; k++)
+    if (!strcmp(text, words[k])) return words[k];
+  argp_error(state, "there is no %s %s%s", what, text, qn_suggest(text, words));
+  return NULL;
+}
+
+static error_t parse_more(int key, char *arg, struct argp_state *state)
+{
+  static const char *const forms[] = {"cuda", "hip", "metal", "mlx", NULL}, *const dialects[] = {"metal", "cuda", NULL};
+  qn_kernel_order *o = state->input;
+  switch (key) {
+  case KEY_OUT: o->out = qn_verb_output(state, arg); return 0;
+  case KEY_LIMIT: o->limit_s = read_seconds(state, "time-limit", arg); return 0;
+  case KEY_SECONDS: o->seconds = read_seconds(state, "seconds", arg); return 0;
+  case 'v': o->verbose = true; return 0;
+  case KEY_ISOLATED: o->isolated = true; return 0;
+  case KEY_QUICK: o->quick = true; return 0;
+  case KEY_SELFTEST: o->selftest = true; return 0;
+  case KEY_JSON: o->json = true; return 0;
+  case KEY_JSON_FILE: o->json_file = qn_verb_output(state, arg); return 0;
+  case KEY_AGAINST: o->against = arg; return 0;
+  case KEY_HOT: o->hot = true; return 0;
+  case KEY_DRY: o->dry_run = true; return 0;
+  case KEY_UNTUNED: o->untuned = true; return 0;
+  case KEY_FORM: o->form = read_word(state, "form", arg, forms); return 0;
+  case KEY_DIALECT: o->dialect = read_word(state, "dialect", arg, dialects); return 0;
+  case KEY_FROM: o->from = arg; return 0;
+  case KEY_PASSES: o->passes = (int)read_number(state, "passes", arg, 1, 1000000); return 0;
+  case KEY_FIRST:
+    o->first_use = true;
+    o->first_use_empty = arg != NULL;
+    return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+  qn_kernel_order *o = state->input;
+  qn_device device;
+  switch (key) {
+  case 'b':
+    if (qn_device_from_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
+    o->backend = arg;
+    return 0;
+  case 's': o->size = (int)read_number(state, "size", arg, 1, QN_FOLDER_MOST); return 0;
+  case 'w': o->workload = arg; return 0;
+  case 'n': o->threads = (int)read_number(state, "threads", arg, 1, 1024); return 0;
+  case KEY_SET: read_setting(state, o, arg); return 0;
+  case KEY_TYPE: keep_pair(state, "dtype", arg, o->type, &o->n_types); return 0;
+  case KEY_INPUT: keep_pair(state, "input", arg, o->input, &o->n_inputs); return 0;
+  case KEY_GROUP: read_group(state, o, arg); return 0;
+  case KEY_SEED: o->seed = (uint64_t)read_number(state, "seed", arg, 0, 1L << 48); return 0;
+  case KEY_SEEDS: o->seeds = (int)read_number(state, "seeds", arg, 1, 100000); return 0;
+  case ARGP_KEY_ARG:
+    if (o->folder) argp_error(state, "one folder at a time: %s or %s", o->folder, arg);
+    o->folder = arg;
+    return 0;
+  case ARGP_KEY_END:
+    if (o->size && o->workload) argp_error(state, "either --size or --workload, not both");
+    return 0;
+  default: return parse_more(key, arg, state);
+  }
+}
+
+/* ---- argp of one action, and of all together ---- */
+static struct argp_option all_options[N_CHOICES + 1];
+
+static char *fill_help(int key, const char *text, void *input)
+{
+  (void)input;
+  if (key != ARGP_KEY_HELP_POST_DOC) return (char *)text;
+  qn_text all = {0};
+  qn_text_add(&all, "Actions:\n");
+  for (size_t k = 0; k < N_ACTIONS; k++) qn_text_add(&all, "  %-7s %s\n", actions[k].name, actions[k].brief);
+  qn_text_add(&all, "\n%s", text ? text : "Each has its own --help: quern kernel run --help.");
+  char *copy = all.failed ? NULL : strdup(all.at);
+  qn_text_free(&all);
+  return copy;
+}
+
+static error_t parse_none(int key, char *arg, struct argp_state *state)
+{
+  const char *names[N_ACTIONS + 1] = {NULL};
+  for (size_t k = 0; k < N_ACTIONS; k++) names[k] = actions[k].name;
+  if (key == ARGP_KEY_ARG) argp_error(state, "there is no action %s%s", arg, qn_suggest(arg, names));
+  if (key == ARGP_KEY_NO_ARGS) argp_error(state, "which action? new, list, run, check, bench, race, tune, emit ...");
+  if (key > 0 && key < KEY_FIRST + 1) argp_error(state, "the action comes first: quern kernel run --option ...");
+  return key == ARGP_KEY_ARG || key == ARGP_KEY_END || key == ARGP_KEY_NO_ARGS ? 0 : ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp all_argp = {
+    .options = all_options,
+    .parser = parse_none,
+    .args_doc = "new|list|run|check|bench|race|tune|emit|replay|watch [DIR]",
+    .doc = "Kernels from their bodies: a folder with a kernel.json and what one thread does, in words of Metal or CUDA "
+           "C, run, proved and timed on processor and GPU.",
+    .help_filter = fill_help,
+};
+
+/* The options of the actions in `bits`, in a table that ends. */
+static void take_options(int bits, struct argp_option *options)
+{
+  size_t n = 0;
+  for (size_t k = 0; k < N_CHOICES; k++)
+    if (choices[k].actions & bits) options[n++] = choices[k].option;
+  options[n] = (struct argp_option){0};
+}
+
+__attribute__((constructor)) static void fill_options(void) { take_options(~0, all_options); }
+
+static int act(const action *a, int argc, char **argv)
+{
+  static struct argp_option options[N_CHOICES + 1];
+  static char name[32], title[40];
+  const struct argp argp = {.options = options, .parser = parse, .args_doc = a->takes, .doc = a->doc};
+  snprintf(name, sizeof name, "kernel %s", a->name);
+  snprintf(title, sizeof title, "quern %s", name);
+  take_options(a->bit, options);
+  const qn_verb verb = {name, a->brief, NULL, &argp};
+  qn_kernel_order o = {.verb = &verb, .seed = 1};
+  argv[0] = title;
+  qn_verb_parse(&verb, argc, argv, &o);
+  if (*a->takes && !o.folder) {
+    qn_complain(&verb, QN_EXIT_USAGE, "which folder? `quern kernel %s DIR`%s", a->name,
+                a->bit == NEW ? "" : "; `quern kernel new DIR` makes one");
+    return QN_EXIT_USAGE;
+  }
+  if (!*a->takes && o.folder) return qn_complain(&verb, QN_EXIT_USAGE, "it takes no argument, not even %s", o.folder);
+  return a->run(&o);
+}
+
+static int run(int argc, char **argv)
+{
+  for (size_t k = 0; argc > 1 && k < N_ACTIONS; k++)
+    if (!strcmp(argv[1], actions[k].name)) return act(&actions[k], argc - 1, argv + 1);
+  qn_verb_parse(&qn_verb_kernel, argc, argv, NULL);
+  return QN_EXIT_USAGE;
+}
+
+const qn_verb qn_verb_kernel = {"kernel", "run, prove, time and tune a kernel that is given as a body", run, &all_argp};

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_emit.c - `quern kernel emit`: a kernel's source for other builds. The library writes it. */
+#include "cli/kernel.h"
+#include "core/core.h"
+#include <stdio.h>
+#include <string.h>
+
+static qn_emit form_of(const char *name)
+{
+  for (qn_emit form = 0; name && form < QN_EMIT_COUNT; form++)
+    if (!strcmp(qn_emit_name(form), name)) return form;
+  return QN_EMIT_CUDA;
+}
+
+static qn_status write_text(const char *path, const char *text)
+{
+  FILE *stream = fopen(path, "wb");
+  bool written = stream && fputs(text, stream) >= 0;
+  if (stream && fclose(stream)) written = false;
+  return written ? QN_OK : qn_fail(QN_IO_ERROR, "%s could not be written", path);
+}
+
+static qn_status emit(qn_kernel_session *s, qn_kernel_case **c)
+{
+  const qn_folder_size *size;
+  qn_case_order order;
+  char *text = NULL;
+  qn_try(qn_kernel_size_of(s, &size));
+  qn_try(qn_kernel_case_of(s, size, &order));
+  order.device = (qn_device){QN_CPU, 0}; /* nothing runs */
+  qn_try(qn_case_create(c, &order));
+  qn_try(qn_kernel_emit((*c)->kernel, form_of(s->order->form), &(*c)->call, &text));
+  qn_status status = QN_OK;
+  if (s->order->out)
+    status = write_text(s->order->out, text);
+  else
+    fputs(text, stdout);
+  qn_text_release(&text);
+  return status;
+}
+
+int qn_kernel_emit_source(const qn_kernel_order *order)
+{
+  qn_kernel_session s;
+  qn_kernel_case *c = NULL;
+  qn_status status = qn_kernel_open(&s, order);
+  if (status == QN_OK) status = emit(&s, &c);
+  int result = status == QN_OK ? QN_EXIT_OK : qn_kernel_complain(&s, status);
+  if (c) qn_case_destroy(&c);
+  qn_kernel_close(&s);
+  return result;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_run.c - `quern kernel run`: one launch, printed or written. */
+#include "cli/kernel.h"
+#include "core/core.h"
+#include "workbench/kernel_fill.h"
+#include "workbench/kernel_say.h"
+#include "workbench/sampler.h"
+#include "workbench/table.h"
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHOWN = 8 };
+
+static qn_status print_source(qn_kernel_case *c)
+{
+  char *text = NULL;
+  qn_try(qn_kernel_text(c->kernel, &c->exec, &c->call, &text));
+  fputs(text, stdout);
+  qn_text_release(&text);
+  return QN_OK;
+}
+
+static void add_values(json_t *object, const qn_array *a)
+{
+  json_t *shape = json_array(), *values = json_array();
+  for (int d = 0; d < a->ndim; d++) json_array_append_new(shape, json_integer(a->shape[d]));
+  for (size_t k = 0; k < a->elements && k < SHOWN; k++) {
+    char text[64];
+    qn_element_text(a->dtype, qn_array_at(a, k), text, sizeof text);
+    json_array_append_new(values, json_string(text));
+  }
+  json_object_set_new(object, a->is->name,
+                      json_pack("{s:s, s:o, s:o}", "dtype", qn_dtype_name(a->dtype), "shape", shape, "first", values));
+}
+
+static void print_json(const qn_kernel_session *s, const qn_kernel_case *c, const qn_kernel_info *info, double ns)
+{
+  json_t *inputs = json_object(), *outputs = json_object();
+  for (size_t k = 0; k < c->n_inputs + c->n_outputs; k++) add_values(k < c->n_inputs ? inputs : outputs, &c->array[k]);
+  json_t *all =
+      json_pack("{s:s, s:s, s:[I, I, I], s:[i, i, i], s:f, s:s, s:o, s:o}", "kernel", s->folder->name, "backend",
+                qn_device_kind_name(s->device.kind), "grid", (json_int_t)c->call.grid[0], (json_int_t)c->call.grid[1],
+                (json_int_t)c->call.grid[2], "threadgroup", (int)info->group[0], (int)info->group[1],
+                (int)info->group[2], "ns", ns, "tuned", s->tuned, "inputs", inputs, "outputs", outputs);
+  json_dumpf(all, stdout, JSON_INDENT(2));
+  putchar('\n');
+  json_decref(all);
+}
+
+static void print_text(const qn_kernel_session *s, const qn_kernel_case *c, const qn_kernel_info *info, double ns)
+{
+  char names[256];
+  qn_case_text(c, names, sizeof names);
+  printf("%s on %s%s%s: grid %llu x %llu x %llu, threadgroup %u x %u x %u, %s%s%s\n", s->folder->name,
+         qn_device_kind_name(s->device.kind), *names ? ", " : "", names, (unsigned long long)c->call.grid[0],
+         (unsigned long long)c->call.grid[1], (unsigned long long)c->call.grid[2], info->group[0], info->group[1],
+         info->group[2], qn_duration(ns).text, *s->tuned ? ", tuned: " : "", s->tuned);
+  printf("in\n");
+  for (size_t k = 0; k < c->n_inputs; k++) qn_say_array(stdout, &c->array[k], SHOWN);
+  printf("out\n");
+  for (size_t k = 0; k < c->n_outputs; k++) qn_say_array(stdout, &c->array[c->n_inputs + k], SHOWN);
+}
+
+static qn_status write_outputs(const qn_kernel_case *c, const char *path)
+{
+  qn_out_array out[QN_KERNEL_MAX_TENSORS];
+  for (size_t k = 0; k < c->n_outputs; k++) {
+    const qn_array *a = &c->array[c->n_inputs + k];
+    out[k] = (qn_out_array){a->is->name, a->dtype, a->ndim, a->shape, a->data, a->elements * qn_dtype_bytes(a->dtype)};
+  }
+  return qn_arrays_write(path, out, c->n_outputs);
+}
+
+/* Compiled before the clock runs; once over data that nothing has touched since they were made. */
+static qn_status launch(const qn_kernel_session *s, qn_kernel_case *c, qn_kernel_info *info, double *ns)
+{
+  *info = (qn_kernel_info){.size = sizeof *info};
+  c->call.limit_ns = (int64_t)(s->order->limit_s * 1e9);
+  qn_try(qn_kernel_query(c->kernel, &c->exec, &c->call, info));
+  int64_t from = qn_now_ns();
+  qn_try(qn_case_launch(c));
+  qn_try(qn_stream_synchronize(s->device, c->stream));
+  *ns = (double)(qn_now_ns() - from);
+  return qn_case_fetch(c);
+}
+
+static qn_status run_session(qn_kernel_session *s, qn_kernel_case **c)
+{
+  const qn_folder_size *size;
+  qn_case_order order;
+  qn_kernel_info info;
+  double ns = 0;
+  qn_try(qn_kernel_size_of(s, &size));
+  qn_try(qn_kernel_case_of(s, size, &order));
+  order.keep = true;
+  qn_try(qn_case_create(c, &order));
+  if (s->order->verbose) qn_try(print_source(*c));
+  qn_try(launch(s, *c, &info, &ns));
+  if (s->order->json)
+    print_json(s, *c, &info, ns);
+  else
+    print_text(s, *c, &info, ns);
+  return s->order->out ? write_outputs(*c, s->order->out) : QN_OK;
+}
+
+/* What the kernel says of itself, or did to memory that is not its own. */
+static int judge(const qn_kernel_session *s, const qn_kernel_case *c)
+{
+  char why[256];
+  if (!qn_case_intact(c, why, sizeof why))
+    return qn_complain(s->order->verb, QN_EXIT_FAILED, "kernel %s: %s", s->folder->name, why);
+  int dbg = qn_folder_tensor_find(s->folder, "dbg");
+  if (dbg < 0 || c->array[dbg].dtype != QN_F32 || c->array[dbg].elements != QN_HEALTH_COUNT) return QN_EXIT_OK;
+  float health[QN_HEALTH_COUNT];
+  memcpy(health, c->array[dbg].data, sizeof health);
+  qn_status status = qn_health_status(s->folder->name, health);
+  return status == QN_OK ? QN_EXIT_OK : qn_kernel_complain(s, status);
+}
+
+static int run_here(void *user)
+{
+  qn_kernel_session s;
+  qn_kernel_case *c = NULL;
+  qn_status status = qn_kernel_open(&s, user);
+  if (status == QN_OK) status = run_session(&s, &c);
+  int result = status == QN_OK ? judge(&s, c) : qn_kernel_complain(&s, status);
+  if (c) qn_case_destroy(&c);
+  qn_kernel_close(&s);
+  return result;
+}
+
+int qn_kernel_run(const qn_kernel_order *order)
+{
+  char said[128];
+  qn_kernel_order copy = *order;
+  if (!order->isolated) return run_here(&copy);
+  int status = qn_isolated(run_here, &copy, said, sizeof said);
+  return status >= 0 ? status : qn_complain(order->verb, QN_EXIT_FAILED, "kernel %s: %s", order->folder, said);
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_session.c - what every action of `quern kernel` opens before it does anything: folder, device, threads, files
+ * of inputs, tuned values; and how its failures are told. */
+#include "cli/kernel.h"
+#include "core/core.h"
+#include "workbench/kernel_say.h"
+#include "workbench/kernel_tuned.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static qn_status read_inputs(qn_kernel_session *s)
+{
+  const qn_kernel_order *o = s->order;
+  for (size_t k = 0; k < o->n_inputs; k++) {
+    const char *equals = strchr(o->input[k], '=');
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)(equals - o->input[k]), o->input[k]);
+    int t = qn_folder_tensor_find(s->folder, name);
+    if (t < 0 || s->folder->tensor[t].output) {
+      const char *names[QN_KERNEL_MAX_TENSORS + 1] = {NULL};
+      for (size_t i = 0; i < s->folder->n_inputs; i++) names[i] = s->folder->tensor[i].name;
+      return qn_fail(QN_BAD_ARGUMENT, "kernel %s has no input %s%s", s->folder->name, name, qn_suggest(name, names));
+    }
+    qn_try(qn_arrays_read(&s->given, equals + 1, name));
+  }
+  return s->folder->inputs_file ? qn_arrays_read(&s->given, s->folder->inputs_file, NULL) : QN_OK;
+}
+
+qn_status qn_kernel_open(qn_kernel_session *s, const qn_kernel_order *order)
+{
+  qn_device_info cpu = {.size = sizeof cpu};
+  *s = (qn_kernel_session){.order = order};
+  qn_try(qn_folder_read(order->folder, &s->folder));
+  qn_try(qn_verb_device(order->backend, &s->device));
+  qn_try(qn_device_query((qn_device){QN_CPU, 0}, &cpu));
+  qn_try(qn_pool_create(&s->pool, order->threads ? order->threads : cpu.multiprocessors));
+  return read_inputs(s);
+}
+
+void qn_kernel_close(qn_kernel_session *s)
+{
+  qn_pool_destroy(&s->pool);
+  qn_arrays_free(&s->given);
+  qn_folder_free(&s->folder);
+}
+
+qn_status qn_kernel_size_of(const qn_kernel_session *s, const qn_folder_size **size)
+{
+  const qn_folder *f = s->folder;
+  const char *names[QN_FOLDER_MOST + 1] = {NULL};
+  *size = f->n_sizes ? &f->size[0] : &f->workload[0];
+  if (s->order->size) {
+    qn_require((size_t)s->order->size <= f->n_sizes, "--size is %d, kernel %s has %zu", s->order->size, f->name,
+               f->n_sizes);
+    *size = &f->size[s->order->size - 1];
+  }
+  if (!s->order->workload) return QN_OK;
+  for (size_t k = 0; k < f->n_workloads; k++) {
+    *size = &f->workload[k];
+    names[k] = f->workload[k].name;
+    if (!strcmp(names[k], s->order->workload)) return QN_OK;
+  }
+  return qn_fail(QN_BAD_ARGUMENT, "kernel %s has no workload %s%s", f->name, s->order->workload,
+                 qn_suggest(s->order->workload, names));
+}
+
+static qn_status take_type(const qn_kernel_session *s, const char *text, qn_case_order *order)
+{
+  const char *equals = strchr(text, '=');
+  const char *names[QN_DTYPE_COUNT] = {NULL}, *inputs[QN_KERNEL_MAX_TENSORS + 1] = {NULL};
+  char name[64];
+  snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
+  int t = qn_folder_tensor_find(s->folder, name);
+  for (size_t k = 0; k < s->folder->n_inputs; k++) inputs[k] = s->folder->tensor[k].name;
+  for (int k = 1; k < QN_DTYPE_COUNT; k++) names[k - 1] = qn_dtype_name((qn_dtype)k);
+  qn_require(t >= 0 && (size_t)t < s->folder->n_inputs, "kernel %s has no input %s%s", s->folder->name, name,
+             qn_suggest(name, inputs));
+  order->dtype[t] = qn_dtype_from_name(equals + 1);
+  qn_require(order->dtype[t], "there is no storage type %s%s", equals + 1, qn_suggest(equals + 1, names));
+  return QN_OK;
+}
+
+qn_status qn_kernel_case_of(qn_kernel_session *s, const qn_folder_size *size, qn_case_order *order)
+{
+  const qn_kernel_order *o = s->order;
+  *order = (qn_case_order){.folder = s->folder,
+                           .size = size,
+                           .device = s->device,
+                           .pool = s->pool,
+                           .set = o->set,
+                           .n_set = o->n_set,
+                           .seed = o->seed,
+                           .given = &s->given};
+  memcpy(order->group, o->group, sizeof order->group);
+  for (size_t k = 0; k < o->n_types; k++) qn_try(take_type(s, o->type[k], order));
+  return o->untuned ? QN_OK : qn_tuned_apply(s->folder, order, s->tuned, sizeof s->tuned);
+}
+
+int qn_kernel_complain(const qn_kernel_session *s, qn_status status)
+{
+  char before[48];
+  fflush(stdout);
+  snprintf(before, sizeof before, "quern %s: ", s->order->verb->name);
+  if (*qn_last_error())
+    qn_say_failure(stderr, s->folder, before);
+  else
+    fprintf(stderr, "%s%s\n", before, qn_status_text(status));
+  return qn_exit_of(status);
+}
