@@ -142,6 +142,7 @@ typedef enum qn_finding_kind {
   QN_FINDING_UNINITIALISED, /* read before anything wrote it */
   QN_FINDING_NOT_WRITTEN,   /* an output, or a part of it */
   QN_FINDING_TIME_LIMIT,
+  QN_FINDING_DIVISION, /* of an integer by zero, which a GPU answers with some number */
   QN_FINDING_KIND_COUNT
 } qn_finding_kind;
 typedef struct qn_finding {

@@ -8,13 +8,16 @@
 #include "base/kernel.h"
 
 enum { QN_SIMD_LANES = 32 };
-/* What a checked build reports through `access`. ENTER and EXIT: a call, `address` being where to; DIVISION: an integer
- * division that has no result; INDEX: an index outside its array, whose element is not touched. After INDEX and
- * DIVISION the thread does not go on, nor after a READ, WRITE or ATOMIC outside the launch's memory. */
+/* What a checked build reports through `access`. ENTER and EXIT: a call, `address` being where it came from; DIVISION:
+ * an integer division that has no result; INDEX: an index (`bytes`) outside its array; `address` is then the compiler's
+ * account of the place. After INDEX and DIVISION the thread does not go on, nor after an access outside the launch's
+ * memory. */
 enum {
   QN_ACCESS_READ,
   QN_ACCESS_WRITE,
-  QN_ACCESS_ATOMIC,
+  QN_ACCESS_ATOMIC, /* reads and writes */
+  QN_ACCESS_ATOMIC_READ,
+  QN_ACCESS_ATOMIC_WRITE,
   QN_ACCESS_FENCE,
   QN_ACCESS_ENTER,
   QN_ACCESS_EXIT,

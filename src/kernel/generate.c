@@ -417,6 +417,7 @@ qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special,
   if (w.group)
     qn_text_add(text, "#include \"base/group.h\"\nextern \"C\" const qn_group_words *quern_group;\n"
                       "const qn_group_words *quern_group;\n");
+  if (watched && !w.on_gpu) qn_text_add(text, "#include \"kernel/words/watch.h\"\n");
   qn_words_include(kernel, special, text);
   if (w.on_gpu && w.cuda_words && (special->folded[0] || special->folded[1] || special->folded[2]))
     qn_text_add(

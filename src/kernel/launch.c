@@ -3,6 +3,7 @@
  * time), the argument filled and handed to the device. The way of a warm launch is short: no lock, no allocation. */
 #include "kernel/launch.h"
 #include "kernel/call.h"
+#include "kernel/watched.h"
 #include "jit/jit.h"
 #include <stdio.h>
 #include <string.h>
@@ -67,8 +68,8 @@ void qn_special_make(const qn_kernel *kernel, qn_device_kind target, const qn_ke
   special->n_templates = call->n_templates;
   special->templates = call->templates;
   special->dims = call->grid[1] * call->grid[2] == 1 && call->group[1] <= 1 && call->group[2] <= 1 ? 1 : 3;
-  special->check = call->check != 0;
-  special->limit = call->limit_ns > 0 && special->target == QN_HOST;
+  special->check = call->check && special->target == QN_HOST;
+  special->limit = call->limit_ns > 0 && special->target == QN_HOST && !special->check; /* checks stop in time too */
   for (size_t k = 0; call->stored_in && k < kernel->source.n_outputs; k++)
     if (call->stored_in[k] >= 0) special->in_place = 1;
   special->items = 1;
@@ -177,10 +178,11 @@ static qn_status compile(const qn_kernel *kernel, const qn_backend *backend, qn_
 {
   char name[64];
   qn_text text = {0};
-  const char *const *flags = unit_flags(kernel, special->target);
+  const char *flags[QN_UNIT_FLAGS];
   qn_kernel_layout(kernel, special, &entry->layout);
   snprintf(name, sizeof name, "quern_%s", kernel->source.name);
   qn_status status = qn_kernel_generate(kernel, special, &entry->layout, &text);
+  if (status == QN_OK) status = qn_watched_flags(special, unit_flags(kernel, special->target), flags);
   if (status == QN_OK) {
     const qn_unit unit = {.source = kernel->source.file, .text = text.at, .flags = *flags ? flags : NULL};
     status = qn_jit_function(device, &unit, name, &entry->function);
@@ -291,6 +293,8 @@ static uint8_t items_of(const qn_kernel *kernel, const qn_kernel_call *call, con
 static qn_status make_ready(qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call, ready *r)
 {
   qn_try(qn_call_check(kernel, exec, call));
+  qn_require(!call->check || exec->device.kind != QN_CUDA, "kernel %s: checks run on the processor, not on cuda:%d",
+             kernel->source.name, exec->device.index);
   r->device = exec->device.kind == QN_CPU ? (qn_device){QN_HOST, 0} : exec->device;
   qn_try(qn_backend_of(r->device, &r->backend));
   qn_special_make(kernel, exec->device.kind, call, &r->special);
@@ -397,6 +401,8 @@ static qn_status launch_with(qn_kernel *kernel, const qn_exec *exec, const qn_ke
                       .argument_bytes = r->entry->layout.bytes};
   set_geometry(kernel, r, &launch);
   if (call->init) qn_try(qn_outputs_init(kernel, exec, call));
+  if (call->check || call->limit_ns > 0)
+    return qn_launch_watched(kernel, call, r->group, tensor, r->device, r->entry->function, &launch);
   return r->backend->launch(r->device, r->entry->function, &launch);
 }
 

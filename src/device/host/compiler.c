@@ -5,6 +5,7 @@
 #include "cpu/tier.h"
 #include "device/host/child.h"
 #include "device/host/host.h"
+#include "device/host/watch.h"
 #include "device/unit.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { VERSION_LIMIT_MS = 10000, COMPILE_LIMIT_MS = 60000, MOST_FLAGS = 8 };
+enum { VERSION_LIMIT_MS = 10000, COMPILE_LIMIT_MS = 60000, MOST_FLAGS = 8, MOST_OWN_FLAGS = 24 };
 
 /* What --version said, by path: asked once. The list only grows, so that it needs no lock (nor care at fork). */
 typedef struct known_compiler {
@@ -49,7 +50,7 @@ static qn_status tier_in_force(qn_tier *tier)
 }
 
 /* As a shell would find it, but a value is a path or a name, never a command with arguments. */
-static bool found_on_path(const char *name, char *path, size_t bytes)
+bool qn_host_program_find(const char *name, char *path, size_t bytes)
 {
   if (strchr(name, '/')) return (size_t)snprintf(path, bytes, "%s", name) < bytes && !access(path, X_OK);
   const char *list = secure_getenv("PATH");
@@ -69,7 +70,7 @@ static qn_status locate(char *path, size_t bytes)
   const char *variable = secure_getenv("CXX");
   const char *from = option[0] ? "option cxx" : variable && *variable ? "$CXX" : "the default";
   const char *name = option[0] ? option : variable && *variable ? variable : "c++";
-  if (found_on_path(name, path, bytes)) return QN_OK;
+  if (qn_host_program_find(name, path, bytes)) return QN_OK;
   return qn_fail(QN_NO_LIBRARY,
                  "host: the C++ compiler \"%.256s\" (%s) is not there or cannot be run: install g++, or give the path "
                  "of a compiler, without arguments, as QUERN_CXX",
@@ -121,6 +122,29 @@ qn_status qn_host_compiler_find(qn_host_compiler *compiler)
     if (!strcmp(k->path, compiler->path)) compiler->version = k->version;
   if (!compiler->version) qn_try(ask_version(compiler->path, &compiler->version));
   compiler->number = version_number(compiler->version);
+  return QN_OK;
+}
+
+/* Places are kept by -g1, and -O1 leaves lines apart. gcc's counters (-fprofile-arcs) put something into empty loops,
+ * where it reports no branch otherwise; clang leaves out branches that others imply unless told not to, and accesses
+ * before others to the same address, whose first one is what must not happen. */
+qn_status qn_watch_flags(bool check, const char *const **flags)
+{
+  static const char *const gcc[2][10] = {
+      {"-O2", "-g1", "-fno-finite-loops", "-fsanitize-coverage=trace-pc", "-fprofile-arcs"},
+      {"-O1", "-g1", "-fno-finite-loops", "-fsanitize-coverage=trace-pc", "-fprofile-arcs", "-fsanitize=thread",
+       "-fsanitize=bounds,integer-divide-by-zero", "-DQN_WATCH_CHECK=1"}};
+  static const char *const clang[2][10] = {{"-O2", "-g1", "-fno-finite-loops", "-fsanitize-coverage=trace-pc,no-prune"},
+                                           {"-O1", "-g1", "-fno-finite-loops", "-fsanitize-coverage=trace-pc,no-prune",
+                                            "-fsanitize=thread", "-fsanitize=bounds,integer-divide-by-zero", "-mllvm",
+                                            "-tsan-instrument-read-before-write", "-DQN_WATCH_CHECK=1"}};
+  qn_host_compiler compiler;
+  qn_try(qn_host_compiler_find(&compiler));
+  const bool is_clang = strstr(compiler.version, "clang") != NULL;
+  if (compiler.number && compiler.number < (is_clang ? 14000 : 12000))
+    return qn_fail(QN_UNSUPPORTED, "host: checks and time limits need gcc 12 or clang 14; %s is \"%s\"", compiler.path,
+                   compiler.version);
+  *flags = (is_clang ? clang : gcc)[check];
   return QN_OK;
 }
 
@@ -180,13 +204,13 @@ static qn_status run_compiler(const qn_unit *unit, const qn_host_compiler *compi
                               const char *directory, qn_image *image)
 {
   char output[QN_HOST_PATH_BYTES + 16];
-  const char *argv[sizeof base_flags / sizeof *base_flags + 2 * MOST_FLAGS + 16];
+  const char *argv[sizeof base_flags / sizeof *base_flags + MOST_FLAGS + MOST_OWN_FLAGS + 16];
   size_t n = 0;
   argv[n++] = compiler->path;
   for (size_t k = 0; base_flags[k]; k++) argv[n++] = base_flags[k];
   for (size_t k = 0; tier_flags[tier][k]; k++) argv[n++] = tier_flags[tier][k];
   for (size_t k = 0; unit->flags && unit->flags[k]; k++) {
-    qn_require(k < MOST_FLAGS, "%s: more than %d flags of its own", unit->source, MOST_FLAGS);
+    qn_require(k < MOST_OWN_FLAGS, "%s: more than %d flags of its own", unit->source, MOST_OWN_FLAGS);
     argv[n++] = unit->flags[k];
   }
   snprintf(output, sizeof output, "%s/kernel.so", directory);

@@ -86,6 +86,7 @@ static void run_lane(arena *g, simd *s)
   s->ready &= s->ready - 1;
   g->at = s;
   g->lane = lane;
+  if (g->watched) qn_watch_switch(s->number * QN_SIMD_LANES + lane, s->fiber[lane].stack, s->fiber[lane].stack_bytes);
 }
 
 /* The running thread waits, or has ended: the next one runs. With nobody left, or nobody who can, the caller does. */
@@ -120,7 +121,7 @@ static void give(simd *s, qn_u32 took)
 /* The lanes `took`, all of which wait, have what they waited for. */
 static void complete(arena *g, simd *s, qn_u32 took)
 {
-  (void)g;
+  if (g->watched) qn_watch_pass((int)s->number, took);
   give(s, took);
   s->gathered &= ~took;
   s->ready |= took;
@@ -159,6 +160,7 @@ static inline void collect(arena *g, qn_u32 mask, int line)
 {
   simd *s = g->at;
   const unsigned lane = g->lane;
+  if (g->watched) qn_watch_wait(1, line, mask);
   let_go(s, lane);
   if (!s->gathered) {
     s->key_line = line;
@@ -194,6 +196,7 @@ static qn_u32 exchange(const void *mine, qn_u32 bytes, qn_u32 mask, int line, co
 /* All threads of the group wait, but for those that have returned: they go on. */
 static void pass_barrier(arena *g)
 {
+  if (g->watched) qn_watch_pass(-1, 0);
   if (g->divergent) fail(g, QN_FAULT_DIVERGENT, 0, 0);
   for (unsigned k = 0; k < g->n_simds; k++) {
     simd *s = g->simd[k];
@@ -209,6 +212,7 @@ static void barrier_of_group(arena *g, int line)
 {
   simd *s = g->at;
   const unsigned lane = g->lane;
+  if (g->watched) qn_watch_wait(0, line, 0);
   if (!s->at_barrier)
     s->barrier_line = line;
   else if (s->barrier_line != line)
@@ -246,6 +250,7 @@ static void **slot(void)
 static void thread_ends(arena *g, bool left)
 {
   simd *s = g->at;
+  if (g->watched && !left) qn_watch_return();
   let_go(s, g->lane);
   s->live &= ~bit_of(g->lane);
   if (left) s->stale |= bit_of(g->lane);
@@ -274,7 +279,12 @@ _Noreturn void qn_group_leave(void)
   __builtin_unreachable();
 }
 
-const qn_group_words qn_group_table = {.barrier = barrier, .exchange = exchange, .slot = slot, .shared = shared};
+const qn_group_words qn_group_table = {.barrier = barrier,
+                                       .exchange = exchange,
+                                       .slot = slot,
+                                       .shared = shared,
+                                       .access = qn_watch_access,
+                                       .tick = qn_watch_tick};
 
 /* ---- blocks ---- */
 static void begin_block(arena *g, uint64_t block)
@@ -296,8 +306,19 @@ static void begin_block(arena *g, uint64_t block)
   if (g->shared_bytes) memset(g->shared, 0, g->shared_bytes);
 }
 
+/* False: the launch is to end here. */
+static bool begin_watched(arena *g, uint64_t block)
+{
+  const qn_launch *l = g->launch;
+  g->random = qn_watch_seed(l->watch) ^ block * UINT64_C(0xd6e8feb86659fd93);
+  if (!qn_watch_group_begin(l->watch, g->function, l, block, g->shared)) return false;
+  for (unsigned k = 0; k < g->n_simds; k++) qn_watch_allow(g->simd[k], sizeof *g->simd[k]);
+  return true;
+}
+
 static qn_status run_block(arena *g, uint64_t block)
 {
+  if (g->watched && !begin_watched(g, block)) return QN_OK;
   begin_block(g, block);
   qn_fp_enter(); /* whatever the block before did to the control word */
   run_lane(g, pick_simd(g));
@@ -315,9 +336,12 @@ qn_status qn_group_run(const qn_function *function, const qn_launch *launch, uin
   qn_status status = QN_OK;
   g->function = function;
   g->launch = launch;
+  g->watched = launch->watch != NULL;
+  g->shuffled = qn_watch_seed(launch->watch) != 0;
   running = g;
   for (uint64_t block = first; block < last && status == QN_OK; block++) status = run_block(g, block);
   if (status == QN_OK) status = qn_arena_check(g, true);
+  if (g->watched) qn_watch_group_end();
   running = outer;
   qn_fp_leave(word);
   qn_arena_give(g);

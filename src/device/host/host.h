@@ -18,6 +18,8 @@ typedef struct qn_host_compiler {
 
 /* The compiler in force; QN_NO_LIBRARY with what was tried. */
 qn_status qn_host_compiler_find(qn_host_compiler *compiler);
+/* A program's path, as a shell would find it. */
+bool qn_host_program_find(const char *name, char *path, size_t bytes);
 qn_status qn_host_target(qn_device device, char *text, size_t bytes);
 qn_status qn_host_compile(qn_device device, const qn_unit *unit, qn_image *image);
 
@@ -28,6 +30,7 @@ struct qn_function {
               unsigned threads);
   qn_group_thread *thread; /* NAME_thread: its threads are fibers, and `run` may be NULL; NULL: `run` is a loop */
   size_t argument_bytes;
+  const struct qn_host_object *object; /* of a watched kernel (watched.h); else NULL */
   char name[];
 };
 qn_status qn_host_module_load(qn_device device, const void *image, size_t bytes, qn_module **module);

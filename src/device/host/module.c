@@ -3,6 +3,7 @@
  * anywhere. */
 #include "device/host/child.h"
 #include "device/host/host.h"
+#include "device/host/watched.h"
 #include "core/file.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,6 +18,7 @@ struct qn_module {
   qn_module *next;
   void *handle;
   _Atomic(qn_function *) functions;
+  qn_host_object *object; /* of watched kernels */
 };
 
 static _Atomic(qn_module *) loaded; /* all of them: nobody gives one back */
@@ -80,6 +82,12 @@ qn_status qn_host_module_load(qn_device device, const void *image, size_t bytes,
   }
   const qn_group_words **words = dlsym(made->handle, "quern_group"); /* where a kernel's threads need a group */
   if (words) *words = &qn_group_table;
+  const qn_status status = qn_host_object_make(&made->object, made->handle, image, bytes);
+  if (status != QN_OK) {
+    dlclose(made->handle);
+    qn_release(made);
+    return status;
+  }
   made->next = atomic_load(&loaded);
   while (!atomic_compare_exchange_weak(&loaded, &made->next, made)) continue;
   *module = made;
@@ -110,6 +118,7 @@ qn_status qn_host_module_function(qn_device device, qn_module *module, const cha
   memcpy(&made->thread, &thread, sizeof thread);
   memcpy(&argument_bytes, &size, sizeof size);
   made->argument_bytes = argument_bytes();
+  made->object = module->object;
   strcpy(made->name, name);
   made->next = atomic_load(&module->functions);
   while (!atomic_compare_exchange_weak(&module->functions, &made->next, made)) continue;

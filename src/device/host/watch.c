@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* watch.c - the life of a watch: what its launch gives, what the executor tells of groups, threads and what they wait
+ * for, the time limit, and the findings as they come. Accesses are shadow.c's business, sentences report.c's. */
+#include "device/host/watched.h"
+#include <string.h>
+#include <time.h>
+
+enum { TICKS = 512 }; /* between two looks at the clock */
+_Thread_local qn_watch_here qn_watching;
+
+static int64_t now_ns(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* ---- by the launch's owner ---- */
+static qn_status copy_plan(qn_watch *w, const qn_watch_plan *plan)
+{
+  size_t bytes = plan->n_arrays * sizeof *w->array + strlen(plan->kernel) + strlen(plan->file) + 2;
+  for (size_t k = 0; k < plan->n_arrays; k++) bytes += strlen(plan->arrays[k].name) + 1;
+  qn_try(qn_try_allocate(&w->array, bytes, "a watch's arrays"));
+  char *text = (char *)(w->array + plan->n_arrays);
+  w->plan = *plan;
+  w->plan.kernel = text;
+  text = stpcpy(text, plan->kernel) + 1;
+  w->plan.file = text;
+  text = stpcpy(text, plan->file) + 1;
+  for (size_t k = 0; k < plan->n_arrays; k++) {
+    w->array[k] = plan->arrays[k];
+    w->array[k].name = text;
+    text = stpcpy(text, plan->arrays[k].name) + 1;
+  }
+  w->plan.arrays = w->array;
+  for (int d = 0; d < 3; d++) w->blocks[d] = (uint32_t)((plan->grid[d] + plan->group[d] - 1) / plan->group[d]);
+  if (plan->limit_ns > 0) w->deadline_ns = now_ns() + plan->limit_ns;
+  return QN_OK;
+}
+
+static void release(qn_watch *w)
+{
+  if (w->plan.check) qn_shadow_close(w);
+  qn_release(w->seen);
+  qn_release(w->at);
+  qn_release(w->array);
+  qn_release(w);
+}
+
+qn_status qn_watch_create(qn_watch **watch, const qn_watch_plan *plan)
+{
+  qn_watch *w = qn_allocate_zero(1, sizeof *w);
+  *watch = NULL;
+  if (!w) return qn_fail(QN_NO_MEMORY, "kernel %s: no memory to watch it", plan->kernel);
+  w->now = 1;
+  qn_status status = copy_plan(w, plan);
+  if (status == QN_OK && plan->check) {
+    w->at = qn_allocate_zero(QN_WATCH_THREADS, sizeof *w->at);
+    status = w->at ? qn_shadow_open(w) : qn_fail(QN_NO_MEMORY, "kernel %s: no memory to watch it", plan->kernel);
+  }
+  if (status != QN_OK) {
+    release(w);
+    return status;
+  }
+  qn_report_clear();
+  *watch = w;
+  return QN_OK;
+}
+
+qn_status qn_watch_end(qn_watch **watch, qn_status launched)
+{
+  char first[512];
+  qn_watch *w = *watch;
+  qn_status status = launched;
+  *watch = NULL;
+  if (atomic_load(&w->expired))
+    qn_watch_note(w, &(qn_raw_finding){.fault = QN_WRONG_TIME,
+                                       .place = atomic_load(&w->stopped_at),
+                                       .other_place = atomic_load(&w->stopped_before)});
+  if (w->plan.check && launched == QN_OK && w->failed == QN_OK) qn_shadow_finish(w);
+  if (qn_report_make(w, first, sizeof first))
+    status = qn_fail(QN_KERNEL_ERROR, "%s", first);
+  else if (launched == QN_OK)
+    status = w->failed;
+  release(w);
+  return status;
+}
+
+void qn_watch_note(qn_watch *w, const qn_raw_finding *raw)
+{
+  for (size_t k = 0; k < w->n_raw; k++) {
+    qn_raw_finding *old = &w->raw[k];
+    if (old->fault != raw->fault || old->where != raw->where || old->line != raw->line ||
+        old->other_line != raw->other_line || old->place != raw->place || old->other_place != raw->other_place)
+      continue;
+    old->count++;
+    return;
+  }
+  w->lost = w->n_raw == QN_WATCH_RAW;
+  if (w->lost) return;
+  w->raw[w->n_raw] = *raw;
+  if (!raw->count) w->raw[w->n_raw].count = 1;
+  w->n_raw++;
+}
+
+void qn_watch_leave(qn_watch *w)
+{
+  if (w->plan.check) {
+    w->at[w->thread].state = QN_THREAD_LEFT;
+    w->left_any = w->left_here = true;
+  }
+  qn_group_leave();
+}
+
+/* ---- by the executor ---- */
+bool qn_watch_is_checked(const qn_watch *w) { return w && w->plan.check; }
+uint64_t qn_watch_seed(const qn_watch *w) { return w ? w->plan.seed : 0; }
+
+static void add_object(qn_watch *w)
+{
+  const qn_host_object *o = w->object;
+  char *anchor = o->anchor();
+  for (size_t k = 0; k < o->n_segments; k++)
+    qn_shadow_add(w, &(qn_region){.begin = o->segment[k].begin,
+                                  .end = o->segment[k].end,
+                                  .name = "the kernel's constants",
+                                  .kind = QN_REGION_OTHER,
+                                  .writable = o->segment[k].writable});
+  for (size_t k = 0; k < o->n_arrays; k++) {
+    const uintptr_t begin = (uintptr_t)anchor + o->array[k].offset;
+    qn_shadow_add(w, &(qn_region){.begin = begin,
+                                  .end = begin + o->array[k].bytes,
+                                  .name = o->array[k].name,
+                                  .kind = QN_REGION_THREADGROUP,
+                                  .writable = true});
+  }
+}
+
+static void begin_threads(qn_watch *w)
+{
+  memset(w->simd_time, 0, sizeof w->simd_time);
+  if (w->seen) memset(w->seen, 0, QN_WATCH_THREADS * sizeof *w->seen);
+  for (uint32_t k = 0; k < w->threads; k++) {
+    qn_watched_thread *t = &w->at[k];
+    t->state = qn_watch_exists(w, w->block, k) ? QN_THREAD_RUNS : QN_THREAD_ABSENT;
+    t->depth = 0;
+    t->line = 0;
+    t->last = 0;
+    t->fenced = 0;
+  }
+}
+
+bool qn_watch_group_begin(qn_watch *w, const qn_function *function, const qn_launch *launch, uint64_t block,
+                          void *shared)
+{
+  qn_watching = (qn_watch_here){.watch = w, .ticks = 1};
+  w->object = function->object;
+  if (atomic_load_explicit(&w->expired, memory_order_relaxed)) return false;
+  if (!w->plan.check || !w->object) return true;
+  w->block = block;
+  w->threads = launch->threads;
+  w->group_time = ++w->now;
+  w->acquired = 0;
+  w->left_here = false;
+  begin_threads(w);
+  qn_shadow_group(w);
+  add_object(w);
+  qn_watch_allow(launch->argument, launch->argument_bytes);
+  qn_watch_allow(&qn_group_table, sizeof qn_group_table);
+  if (shared && launch->shared_bytes)
+    qn_shadow_add(w, &(qn_region){.begin = (uintptr_t)shared,
+                                  .end = (uintptr_t)shared + launch->shared_bytes,
+                                  .name = "shared memory",
+                                  .kind = QN_REGION_THREADGROUP,
+                                  .writable = true});
+  return w->failed == QN_OK;
+}
+
+void qn_watch_group_end(void) { qn_watching.watch = NULL; }
+
+void qn_watch_allow(const void *begin, size_t bytes)
+{
+  qn_watch *w = qn_watching.watch;
+  if (qn_watch_is_checked(w))
+    qn_shadow_add(w, &(qn_region){.begin = (uintptr_t)begin,
+                                  .end = (uintptr_t)begin + bytes,
+                                  .name = "the kernel's argument",
+                                  .kind = QN_REGION_OTHER,
+                                  .writable = true});
+}
+
+void qn_watch_switch(uint32_t thread, const void *stack, size_t stack_bytes)
+{
+  qn_watch *w = qn_watching.watch;
+  if (!qn_watch_is_checked(w)) return;
+  w->thread = thread;
+  w->stack = (uintptr_t)stack;
+  w->stack_bytes = stack_bytes;
+}
+
+void qn_watch_wait(int simd, int line, uint32_t mask)
+{
+  qn_watch *w = qn_watching.watch;
+  if (!qn_watch_is_checked(w)) return;
+  qn_watched_thread *t = &w->at[w->thread];
+  t->state = simd ? QN_THREAD_WAITS_SIMD : QN_THREAD_WAITS;
+  t->line = line;
+  t->mask = mask;
+}
+
+void qn_watch_return(void)
+{
+  qn_watch *w = qn_watching.watch;
+  if (qn_watch_is_checked(w) && w->at[w->thread].state != QN_THREAD_ABSENT) w->at[w->thread].state = QN_THREAD_RETURNED;
+}
+
+/* ---- what those who met tell ---- */
+static void note_meeting(qn_watch *w, qn_watch_wrong fault, uint32_t thread, uint32_t other, uint32_t lanes)
+{
+  const qn_watched_thread *a = &w->at[thread], *b = &w->at[other];
+  const bool waits = b->state == QN_THREAD_WAITS || b->state == QN_THREAD_WAITS_SIMD;
+  qn_watch_note(w, &(qn_raw_finding){.fault = fault,
+                                     .block = w->block,
+                                     .other_block = w->block,
+                                     .thread = (uint16_t)thread,
+                                     .other_thread = (uint16_t)other,
+                                     .lanes = lanes,
+                                     .line = a->line,
+                                     .place = a->line ? 0 : a->last,
+                                     .other_line = waits ? b->line : 0,
+                                     .other_place = waits && b->line ? 0 : b->last,
+                                     .other_write = waits});
+}
+
+static void pass_group(qn_watch *w)
+{
+  uint32_t first = w->threads;
+  for (uint32_t k = 0; k < w->threads && first == w->threads; k++)
+    if (w->at[k].state == QN_THREAD_WAITS) first = k;
+  for (uint32_t k = 0; k < w->threads && first < w->threads; k++) {
+    const qn_watched_thread *t = &w->at[k];
+    if (t->state == QN_THREAD_RETURNED)
+      note_meeting(w, QN_WRONG_RETURNED, first, k, 0);
+    else if (t->state == QN_THREAD_WAITS && t->line != w->at[first].line)
+      note_meeting(w, QN_WRONG_BARRIERS, first, k, 0);
+  }
+  for (uint32_t k = 0; k < w->threads; k++)
+    if (w->at[k].state == QN_THREAD_WAITS) w->at[k].state = QN_THREAD_RUNS;
+  w->group_time = ++w->now;
+}
+
+/* Some lanes of a simdgroup met alone: each of them has now seen what any of them had. */
+static void share_seen(qn_watch *w, uint32_t begin, uint32_t lanes)
+{
+  uint64_t most[QN_SIMD_LANES] = {0};
+  if (!w->seen) w->seen = qn_allocate_zero(QN_WATCH_THREADS, sizeof *w->seen);
+  if (!w->seen) {
+    w->simd_time[begin / QN_SIMD_LANES] = w->now; /* as if all had met: no race is made up */
+    return;
+  }
+  for (uint32_t k = 0; k < QN_SIMD_LANES; k++)
+    for (uint32_t j = 0; lanes >> k & 1 && j < QN_SIMD_LANES; j++)
+      if (w->seen[begin + k][j] > most[j]) most[j] = w->seen[begin + k][j];
+  for (uint32_t j = 0; j < QN_SIMD_LANES; j++)
+    if (lanes >> j & 1) most[j] = w->now;
+  for (uint32_t k = 0; k < QN_SIMD_LANES; k++)
+    if (lanes >> k & 1) memcpy(w->seen[begin + k], most, sizeof most);
+}
+
+static void pass_simd(qn_watch *w, uint32_t simd, uint32_t lanes)
+{
+  const uint32_t begin = simd * QN_SIMD_LANES;
+  const uint32_t end = begin + QN_SIMD_LANES < w->threads ? begin + QN_SIMD_LANES : w->threads;
+  uint32_t there = 0;
+  if (!lanes) return;
+  const uint32_t first = begin + (uint32_t)__builtin_ctz(lanes);
+  const uint32_t wanted = w->at[first].mask ? w->at[first].mask : ~0u;
+  for (uint32_t k = begin; k < end; k++) {
+    const qn_watched_thread *t = &w->at[k];
+    const bool came = lanes >> (k - begin) & 1;
+    if (t->state != QN_THREAD_ABSENT) there |= 1u << (k - begin);
+    if (came ? t->line != w->at[first].line
+             : (wanted >> (k - begin) & 1) &&
+                   (t->state == QN_THREAD_WAITS || t->state == QN_THREAD_WAITS_SIMD || t->state == QN_THREAD_RUNS))
+      note_meeting(w, QN_WRONG_LANES, first, k, lanes);
+  }
+  for (uint32_t k = begin; k < end; k++)
+    if (lanes >> (k - begin) & 1) w->at[k].state = QN_THREAD_RUNS;
+  w->now++;
+  if (lanes == there)
+    w->simd_time[simd] = w->now;
+  else
+    share_seen(w, begin, lanes);
+}
+
+void qn_watch_pass(int simd, uint32_t lanes)
+{
+  qn_watch *w = qn_watching.watch;
+  if (!qn_watch_is_checked(w)) return;
+  if (simd < 0)
+    pass_group(w);
+  else
+    pass_simd(w, (uint32_t)simd, lanes);
+}
+
+/* ---- calls: a chain of call sites is a number, found by its parent and the site ---- */
+static uint16_t chain_of(qn_watch *w, uint16_t parent, uint32_t offset)
+{
+  const uint32_t hash = (offset * 2654435761u) ^ (parent * 40503u);
+  for (uint32_t k = 0; k < 16; k++) {
+    const uint32_t at = (hash + k) % (QN_WATCH_CALLS - 1) + 1; /* 0 is the chain of no calls */
+    if (!w->chain_offset[at]) {
+      if (w->n_chains > QN_WATCH_CALLS / 2) return parent;
+      w->n_chains++;
+      w->chain_offset[at] = offset;
+      w->chain_parent[at] = parent;
+    }
+    if (w->chain_offset[at] == offset && w->chain_parent[at] == parent) return (uint16_t)at;
+  }
+  return parent;
+}
+
+static uint32_t offset_of(const qn_watch *w, const void *place)
+{
+  const uintptr_t offset = (uintptr_t)place - w->object->base;
+  return offset < 1u << QN_PLACE_OFFSET_BITS ? (uint32_t)offset : 0;
+}
+
+static uint16_t chain_now(const qn_watched_thread *t)
+{
+  return t->depth == 0 ? 0 : t->chain[(t->depth < QN_WATCH_NESTING ? t->depth : QN_WATCH_NESTING) - 1];
+}
+
+static qn_watch_place place_of(const qn_watch *w, const void *place)
+{
+  const uint32_t offset = offset_of(w, place);
+  return offset ? offset | (qn_watch_place)chain_now(&w->at[w->thread]) << QN_PLACE_OFFSET_BITS : 0;
+}
+
+static void enter(qn_watch *w, const void *from, const void *place)
+{
+  qn_watched_thread *t = &w->at[w->thread];
+  const uint32_t site = t->depth ? offset_of(w, from) : 0; /* the first call is the executor's */
+  const uint16_t chain = chain_now(t);
+  const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+  if (t->depth < QN_WATCH_NESTING) t->chain[t->depth] = site ? chain_of(w, chain, site) : chain;
+  if (t->depth < UINT16_MAX) t->depth++;
+  if (here - w->stack >= w->stack_bytes || here - w->stack > QN_WATCH_STACK_SPARE) return;
+  qn_watch_note(w, &(qn_raw_finding){.fault = QN_WRONG_STACK,
+                                     .block = w->block,
+                                     .thread = (uint16_t)w->thread,
+                                     .place = place_of(w, place),
+                                     .where = "stack",
+                                     .first = -1,
+                                     .last = -1,
+                                     .array_bytes = (int64_t)w->stack_bytes});
+  qn_watch_leave(w);
+}
+
+static void leave_call(qn_watched_thread *t)
+{
+  if (t->depth) t->depth--;
+}
+
+/* What the compiler says of an index or a division: its place and its type. */
+typedef struct told {
+  const char *file;
+  uint32_t line, column;
+  const struct told_type {
+    uint16_t kind, more;
+    char name[];
+  } * type;
+} told;
+
+static void stop_at(qn_watch *w, const told *what, int kind, uint32_t index, const void *place)
+{
+  const size_t file = strlen(w->plan.file), length = what->file ? strlen(what->file) : 0;
+  const bool in_body = length >= file && !strcmp(what->file + length - file, w->plan.file);
+  qn_watch_note(w, &(qn_raw_finding){.fault = kind == QN_ACCESS_INDEX ? QN_WRONG_INDEX : QN_WRONG_DIVISION,
+                                     .block = w->block,
+                                     .thread = (uint16_t)w->thread,
+                                     .line = in_body ? (int)what->line : 0,
+                                     .place = in_body ? 0 : place_of(w, place),
+                                     .where = kind == QN_ACCESS_INDEX ? what->type->name : "",
+                                     .first = kind == QN_ACCESS_INDEX ? (int32_t)index : -1,
+                                     .last = -1});
+  qn_watch_leave(w);
+}
+
+/* ---- what the kernel's object calls ---- */
+void qn_watch_access(const void *address, qn_u32 bytes, int kind, const void *place)
+{
+  qn_watch *w = qn_watching.watch;
+  if (!qn_watch_is_checked(w) || !w->object) return;
+  const uintptr_t a = (uintptr_t)address;
+  if (kind == QN_ACCESS_ENTER)
+    enter(w, address, place);
+  else if (kind == QN_ACCESS_EXIT)
+    leave_call(&w->at[w->thread]);
+  else if (kind == QN_ACCESS_INDEX || kind == QN_ACCESS_DIVISION)
+    stop_at(w, address, kind, bytes, place);
+  else if (a - w->stack >= w->stack_bytes || bytes > w->stack_bytes - (a - w->stack))
+    qn_shadow_access(w, a, bytes, kind, place_of(w, place));
+}
+
+static void look_at_clock(qn_watch *w, const void *place)
+{
+  qn_watching.ticks = TICKS;
+  if (!w->deadline_ns) return;
+  if (!atomic_load_explicit(&w->expired, memory_order_relaxed)) {
+    if (now_ns() < w->deadline_ns) return;
+    if (!atomic_exchange(&w->expired, true) && w->object) {
+      atomic_store(&w->stopped_at, w->plan.check ? place_of(w, place) : offset_of(w, place));
+      atomic_store(&w->stopped_before, offset_of(w, qn_watching.before));
+    }
+  }
+  qn_watching.ticks = 1; /* whoever runs next is left at once too */
+  qn_watch_leave(w);
+}
+
+void qn_watch_tick(const void *place)
+{
+  qn_watch *w = qn_watching.watch;
+  if (!w) return;
+  if (w->plan.check && w->object) w->at[w->thread].last = place_of(w, place);
+  if (place != qn_watching.last) {
+    qn_watching.before = qn_watching.last;
+    qn_watching.last = place;
+  }
+  if (--qn_watching.ticks <= 0) look_at_clock(w, place);
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* watched.h - the inside of a watch, shared by watch.c (its life, and what the executor tells), shadow.c (accesses),
+ * report.c (findings as sentences) and object.c (a watched kernel's object). For no other file. */
+#ifndef QN_DEVICE_HOST_WATCHED_H
+#define QN_DEVICE_HOST_WATCHED_H
+#include "core/core.h"
+#include "device/host/watch.h"
+#include <stdatomic.h>
+
+enum {
+  QN_WATCH_THREADS = 1024, /* of a group */
+  QN_WATCH_SIMDS = QN_WATCH_THREADS / QN_SIMD_LANES,
+  QN_WATCH_RAW = 256,    /* findings by their places in the object; several may be one line */
+  QN_WATCH_KEPT = 16,    /* findings by their lines: these the caller gets */
+  QN_WATCH_ARRAYS = 192, /* arrays and other memory of a launch */
+  QN_WATCH_CALLS = 4096, /* chains of calls that are told apart */
+  QN_WATCH_SITES = 1024,
+  QN_WATCH_NESTING = 128,     /* and how deep */
+  QN_WATCH_STACK_SPARE = 8192 /* a call that begins with less than this left is not made */
+};
+
+/* A place in the kernel: the return address's offset in the object, and the chain of calls it was reached by. */
+typedef uint32_t qn_watch_place;
+enum { QN_PLACE_OFFSET_BITS = 20 };
+
+/* ---- object.c: what a watched kernel's shared object says of itself ---- */
+typedef struct qn_host_array {
+  char name[48];
+  size_t offset, bytes; /* in the thread-local block, from the anchor */
+} qn_host_array;
+typedef struct qn_host_segment {
+  uintptr_t begin, end;
+  bool writable;
+} qn_host_segment;
+typedef struct qn_host_object qn_host_object;
+struct qn_host_object {
+  void *image; /* a copy, for the lines in it */
+  size_t image_bytes;
+  uintptr_t base;
+  char *(*anchor)(void); /* a thread-local variable of it */
+  size_t n_segments, n_arrays;
+  qn_host_segment segment[8];
+  qn_host_array *array; /* its threadgroup arrays */
+};
+/* NULL and QN_OK for an object that was not built to be watched. */
+qn_status qn_host_object_make(qn_host_object **object, void *handle, const void *image, size_t bytes);
+
+/* ---- shadow.c ---- */
+/* One access that a cell remembers. */
+typedef struct qn_shadow_slot {
+  uint64_t time : 40; /* 0: none */
+  uint64_t mask : 8;  /* bytes of the cell */
+  uint64_t thread : 10;
+  uint64_t write : 1, atomic : 1;
+  uint32_t block;
+  qn_watch_place place;
+} qn_shadow_slot;
+
+typedef enum qn_region_kind {
+  QN_REGION_ARRAY,
+  QN_REGION_THREADGROUP, /* a threadgroup array, or a group's dynamic shared memory */
+  QN_REGION_OTHER        /* the argument, the object's own data, the executor's */
+} qn_region_kind;
+typedef struct qn_region {
+  uintptr_t begin, end;
+  const char *name;
+  qn_region_kind kind;
+  uint8_t grain, slots; /* bytes of a cell, accesses that it remembers */
+  bool writable, initialised;
+  uint32_t element_bytes;
+  qn_shadow_slot *shadow; /* NULL: nobody writes there */
+  uint8_t *written;       /* a bit a byte; NULL: all of it is */
+  bool touched;           /* threadgroup memory: by this group */
+} qn_region;
+
+/* ---- findings, raw ---- */
+typedef enum qn_watch_wrong {
+  QN_WRONG_READ_OUTSIDE,
+  QN_WRONG_WRITE_OUTSIDE,
+  QN_WRONG_WRITE_INPUT,
+  QN_WRONG_INDEX,
+  QN_WRONG_STACK,
+  QN_WRONG_DIVISION,
+  QN_WRONG_RACE,
+  QN_WRONG_RETURNED, /* before a barrier */
+  QN_WRONG_BARRIERS, /* two of them */
+  QN_WRONG_LANES,
+  QN_WRONG_UNINITIALISED,
+  QN_WRONG_NOT_WRITTEN,
+  QN_WRONG_TIME
+} qn_watch_wrong;
+typedef struct qn_raw_finding {
+  qn_watch_wrong fault;
+  bool write, other_write; /* a race's accesses */
+  uint16_t thread, other_thread;
+  uint32_t lanes;                    /* that took part; missing elements */
+  int line, other_line;              /* where known without the object: barriers, indices */
+  qn_watch_place place, other_place; /* 0: none */
+  uint64_t block, other_block;
+  const char *where; /* the array's name; lives as long as the watch or the object */
+  int64_t first, last, array_bytes;
+  uint64_t count; /* how often */
+} qn_raw_finding;
+
+typedef enum qn_thread_state {
+  QN_THREAD_RUNS, /* or has not begun */
+  QN_THREAD_WAITS,
+  QN_THREAD_WAITS_SIMD,
+  QN_THREAD_RETURNED,
+  QN_THREAD_LEFT,  /* by us */
+  QN_THREAD_ABSENT /* none, at the grid's edge */
+} qn_thread_state;
+typedef struct qn_watched_thread {
+  uint8_t state;
+  uint16_t depth; /* calls that it is in */
+  uint16_t chain[QN_WATCH_NESTING];
+  int line;            /* where it waits */
+  uint32_t mask;       /* for whom */
+  qn_watch_place last; /* its last branch */
+  uint64_t fenced;     /* when it last had a fence; 0: not since its last atomic */
+} qn_watched_thread;
+
+struct qn_watch {
+  qn_watch_plan plan;
+  qn_watch_array *array; /* with the names behind them */
+  uint32_t blocks[3];
+  int64_t deadline_ns; /* 0: none */
+  atomic_bool expired;
+  _Atomic(qn_watch_place) stopped_at, stopped_before; /* where the limit was noticed; the branch before */
+  const qn_host_object *object;
+
+  /* From here on only where the launch is checked: on one OS thread. */
+  uint64_t block, now; /* the group that runs; a clock that grows whenever threads are ordered */
+  uint32_t threads, thread;
+  uintptr_t stack, stack_bytes;
+  qn_watched_thread *at;     /* QN_WATCH_THREADS of them */
+  size_t n_regions, n_fixed; /* sorted by address; those of all groups */
+  qn_region region[QN_WATCH_ARRAYS];
+  uint64_t group_time, simd_time[QN_WATCH_SIMDS]; /* when these were last ordered */
+  uint64_t (*seen)[QN_SIMD_LANES]; /* per thread: up to when it saw each lane; NULL: no part of a simdgroup met alone */
+  uint64_t *released, acquired;    /* by fence and atomic: when blocks did, whether this one did */
+  bool fences_unknown, left_any, left_here;
+  uintptr_t site[QN_WATCH_SITES]; /* by a place's bits: the array that was last accessed from there */
+  uint32_t chain_parent[QN_WATCH_CALLS], chain_offset[QN_WATCH_CALLS]; /* open addressing */
+  size_t n_chains;
+  size_t n_raw;
+  bool lost; /* there were more */
+  qn_raw_finding raw[QN_WATCH_RAW];
+  qn_status failed; /* no memory for what is needed to look */
+};
+
+/* What this OS thread runs. */
+typedef struct qn_watch_here {
+  qn_watch *watch;
+  int ticks;                 /* until the clock is looked at */
+  const void *last, *before; /* branches: the latest, and the latest that was another */
+} qn_watch_here;
+extern _Thread_local qn_watch_here qn_watching;
+
+qn_status qn_shadow_open(qn_watch *watch); /* the plan's arrays */
+void qn_shadow_close(qn_watch *watch);
+/* Memory of this group alone; QN_REGION_THREADGROUP is tracked. */
+void qn_shadow_add(qn_watch *watch, const qn_region *region);
+void qn_shadow_group(qn_watch *watch); /* another group: forget what was added */
+void qn_shadow_access(qn_watch *watch, uintptr_t address, size_t bytes, int kind, qn_watch_place place);
+void qn_shadow_finish(qn_watch *watch); /* what was never written */
+
+/* ---- watch.c ---- */
+void qn_watch_note(qn_watch *watch, const qn_raw_finding *raw); /* once for each fault and pair of places */
+_Noreturn void qn_watch_leave(qn_watch *watch);                 /* the running thread */
+
+/* ---- report.c ---- */
+size_t qn_report_make(qn_watch *watch, char *first, size_t bytes); /* keeps findings for this thread; how many */
+void qn_report_clear(void);
+void qn_watch_position(const qn_watch *watch, uint64_t block, uint32_t thread, uint32_t position[3]);
+bool qn_watch_exists(const qn_watch *watch, uint64_t block, uint32_t thread);
+/* lines.c: the line of FILE for each place's chain of offsets */
+typedef struct qn_line_query {
+  uint32_t offset[QN_WATCH_NESTING]; /* innermost first; ends in 0 */
+  int line;                          /* of the body; 0: unknown */
+} qn_line_query;
+/* Fills in the lines. False: there is no program that reads them. */
+bool qn_lines_find(const qn_host_object *object, const char *file, qn_line_query *query, size_t n);
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* watched.c - a launch with checks or a time limit: on the processor the arrays that its watch needs to know, on a GPU
+ * a wait that ends. What is found and how is the host backend's business (device/host/watch.h). */
+#include "kernel/watched.h"
+#include "device/host/watch.h"
+#include "kernel/call.h"
+#include "kernel/launch.h"
+
+qn_status qn_watched_flags(const qn_special *special, const char *const *math, const char *flags[QN_UNIT_FLAGS])
+{
+  const char *const *watch = NULL;
+  size_t n = 0;
+  if (special->check || special->limit) qn_try(qn_watch_flags(special->check, &watch));
+  for (; *math && n + 1 < QN_UNIT_FLAGS; math++) flags[n++] = *math;
+  for (; watch && *watch && n + 1 < QN_UNIT_FLAGS; watch++) flags[n++] = *watch;
+  flags[n] = NULL;
+  return QN_OK;
+}
+
+static bool is_input(const qn_kernel *kernel, size_t k) { return k < kernel->source.n_inputs; }
+
+/* Bit k: an output is stored in input k. */
+static uint32_t inputs_written(const qn_kernel *kernel, const qn_kernel_call *call)
+{
+  uint32_t written = 0;
+  for (size_t k = 0; call->stored_in && k < kernel->source.n_outputs; k++)
+    if (call->stored_in[k] >= 0) written |= UINT32_C(1) << call->stored_in[k];
+  return written;
+}
+
+static bool has_first_values(const qn_kernel *kernel, const qn_kernel_call *call, size_t k)
+{
+  const size_t output = k - kernel->source.n_inputs;
+  return (call->init && call->init[output].kind != QN_VALUE_NONE) || (call->stored_in && call->stored_in[output] >= 0);
+}
+
+static qn_status list_arrays(const qn_kernel *kernel, const qn_kernel_call *call, const qn_tensor *const *tensor,
+                             qn_watch_array *array, size_t *n)
+{
+  const uint32_t written = inputs_written(kernel, call);
+  *n = 0;
+  for (size_t k = 0; k < kernel->source.n_inputs + kernel->source.n_outputs; k++) {
+    uintptr_t begin, end;
+    const char *name = qn_kernel_tensor_name(kernel, k);
+    const bool input = is_input(kernel, k);
+    qn_try(qn_tensor_span(kernel->source.name, name, tensor[k], &begin, &end));
+    if (begin == end) continue;
+    array[(*n)++] = (qn_watch_array){.name = name,
+                                     .data = (const char *)tensor[k]->data - ((uintptr_t)tensor[k]->data - begin),
+                                     .bytes = end - begin,
+                                     .element_bytes = (uint32_t)qn_dtype_bytes(tensor[k]->dtype),
+                                     .writable = !input || written >> k & 1,
+                                     .initialised = input || has_first_values(kernel, call, k)};
+  }
+  return QN_OK;
+}
+
+static qn_status launch_on_host(const qn_kernel *kernel, const qn_kernel_call *call, const uint32_t group[3],
+                                const qn_tensor *const *tensor, const qn_function *function, const qn_launch *launch)
+{
+  qn_watch_array array[QN_KERNEL_MAX_TENSORS];
+  qn_watch_plan plan = {.kernel = kernel->source.name,
+                        .file = kernel->source.file,
+                        .arrays = array,
+                        .full_groups = kernel->source.dialect == QN_DIALECT_CUDA,
+                        .check = call->check != 0,
+                        .limit_ns = call->limit_ns,
+                        .seed = call->seed};
+  for (int d = 0; d < 3; d++) {
+    plan.grid[d] = call->grid[d];
+    plan.group[d] = group[d];
+  }
+  qn_launch watched = *launch;
+  qn_try(list_arrays(kernel, call, tensor, array, &plan.n_arrays));
+  qn_try(qn_watch_create(&watched.watch, &plan));
+  if (plan.check) watched.pool = NULL; /* one thread: the report is the same each time */
+  const qn_status status = qn_backend_host.launch((qn_device){QN_HOST, 0}, function, &watched);
+  return qn_watch_end(&watched.watch, status);
+}
+
+qn_status qn_launch_watched(const qn_kernel *kernel, const qn_kernel_call *call, const uint32_t group[3],
+                            const qn_tensor *const *tensor, qn_device device, const qn_function *function,
+                            const qn_launch *launch)
+{
+  const qn_backend *backend;
+  bool done = true;
+  if (device.kind == QN_HOST) return launch_on_host(kernel, call, group, tensor, function, launch);
+  qn_try(qn_backend_of(device, &backend));
+  qn_try(backend->launch(device, function, launch));
+  qn_try(backend->stream_await(device, launch->stream, call->limit_ns, &done));
+  if (done) return QN_OK;
+  return qn_fail(
+      QN_KERNEL_ERROR,
+      "kernel %s ran longer than %g ms and runs still: a GPU's kernel cannot be stopped, and its stream waits "
+      "for it",
+      kernel->source.name, (double)call->limit_ns * 1e-6);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* watch.h - the callbacks of a checked or limited build on the processor. The compiler's instrumentation
+ * (-fsanitize=thread, =bounds, =integer-divide-by-zero, -fsanitize-coverage=trace-pc) calls them at every access, call
+ * and branch; they are defined here, in the kernel's own object and hidden, so that no sanitizer's runtime is linked or
+ * needed and none that the process has is disturbed. They report to quern_group (base/group.h) and know nothing of
+ * arrays or threads. QN_WATCH_CHECK: accesses too; else branches alone. */
+#ifndef QN_WORDS_WATCH_H
+#define QN_WORDS_WATCH_H
+#include "base/group.h"
+
+#if defined(__clang__) && __clang_major__ >= 14
+#define QN_WATCHER                                                                                                     \
+  __attribute__((disable_sanitizer_instrumentation, no_sanitize("coverage", "undefined"), visibility("hidden"),        \
+                 noinline, used))
+#elif !defined(__clang__) && __GNUC__ >= 12
+#define QN_WATCHER                                                                                                     \
+  __attribute__((no_sanitize("thread", "undefined"), no_sanitize_coverage, visibility("hidden"), noinline, used))
+#else
+#error "checks and time limits need gcc 12 or clang 14"
+#endif
+
+extern "C" const qn_group_words *quern_group;
+/* By this the loader knows a watched object and finds this thread's threadgroup arrays. */
+static thread_local char quern_watch_anchor;
+extern "C" __attribute__((no_sanitize("thread"), visibility("default"))) void *quern_watched()
+{
+  return &quern_watch_anchor;
+}
+
+extern "C" {
+/* quern_group is NULL while the object is loaded, when its constructors run. */
+QN_WATCHER void __sanitizer_cov_trace_pc()
+{
+  if (quern_group) quern_group->tick(__builtin_return_address(0));
+}
+#ifndef __clang__
+/* gcc reports no branch of a loop with nothing in it; the counters of -fprofile-arcs put something there. */
+QN_WATCHER void __gcov_init(void *) {}
+QN_WATCHER void __gcov_exit() {}
+QN_WATCHER void __gcov_merge_add(void *, unsigned) {}
+#endif
+
+#ifdef QN_WATCH_CHECK
+#define QN_WATCHED(address, bytes, kind)                                                                               \
+  do {                                                                                                                 \
+    if (quern_group)                                                                                                   \
+      quern_group->access(const_cast<const void *>(static_cast<const volatile void *>(address)),                       \
+                          static_cast<qn_u32>(bytes), kind, __builtin_return_address(0));                              \
+  } while (0)
+
+QN_WATCHER void __tsan_init() {}
+QN_WATCHER void __tsan_func_entry(void *from) { QN_WATCHED(from, 0, QN_ACCESS_ENTER); }
+QN_WATCHER void __tsan_func_exit() { QN_WATCHED(nullptr, 0, QN_ACCESS_EXIT); }
+
+#define QN_WATCH_SIZE(n)                                                                                               \
+  QN_WATCHER void __tsan_read##n(void *a) { QN_WATCHED(a, n, QN_ACCESS_READ); }                                        \
+  QN_WATCHER void __tsan_write##n(void *a) { QN_WATCHED(a, n, QN_ACCESS_WRITE); }                                      \
+  QN_WATCHER void __tsan_volatile_read##n(void *a) { QN_WATCHED(a, n, QN_ACCESS_READ); }                               \
+  QN_WATCHER void __tsan_volatile_write##n(void *a) { QN_WATCHED(a, n, QN_ACCESS_WRITE); }                             \
+  QN_WATCHER void __tsan_read_write##n(void *a) { QN_WATCHED(a, n, QN_ACCESS_WRITE); }                                 \
+  QN_WATCHER void __tsan_unaligned_read##n(void *a) { QN_WATCHED(a, n, QN_ACCESS_READ); }                              \
+  QN_WATCHER void __tsan_unaligned_write##n(void *a) { QN_WATCHED(a, n, QN_ACCESS_WRITE); }                            \
+  QN_WATCHER void __tsan_unaligned_volatile_read##n(void *a) { QN_WATCHED(a, n, QN_ACCESS_READ); }                     \
+  QN_WATCHER void __tsan_unaligned_volatile_write##n(void *a) { QN_WATCHED(a, n, QN_ACCESS_WRITE); }                   \
+  QN_WATCHER void __tsan_unaligned_read_write##n(void *a) { QN_WATCHED(a, n, QN_ACCESS_WRITE); }
+QN_WATCH_SIZE(1)
+QN_WATCH_SIZE(2)
+QN_WATCH_SIZE(4)
+QN_WATCH_SIZE(8)
+QN_WATCH_SIZE(16)
+QN_WATCHER void __tsan_read_range(void *a, qn_u64 bytes) { QN_WATCHED(a, bytes, QN_ACCESS_READ); }
+QN_WATCHER void __tsan_write_range(void *a, qn_u64 bytes) { QN_WATCHED(a, bytes, QN_ACCESS_WRITE); }
+QN_WATCHER void __tsan_vptr_update(void **a, void *) { QN_WATCHED(a, 8, QN_ACCESS_WRITE); }
+QN_WATCHER void __tsan_vptr_read(void **a) { QN_WATCHED(a, 8, QN_ACCESS_READ); }
+
+/* Atomics are done here, after the report: always in one order for all, which is as strong as any that is asked for. */
+#define QN_WATCH_RMW(bits, type, name, builtin)                                                                        \
+  QN_WATCHER type __tsan_atomic##bits##_##name(volatile type *a, type v, int)                                          \
+  {                                                                                                                    \
+    QN_WATCHED(a, sizeof *a, QN_ACCESS_ATOMIC);                                                                        \
+    return builtin(a, v, __ATOMIC_SEQ_CST);                                                                            \
+  }
+#define QN_WATCH_ATOMIC(bits, type)                                                                                    \
+  QN_WATCHER type __tsan_atomic##bits##_load(const volatile type *a, int)                                              \
+  {                                                                                                                    \
+    QN_WATCHED(a, sizeof *a, QN_ACCESS_ATOMIC_READ);                                                                   \
+    return __atomic_load_n(a, __ATOMIC_SEQ_CST);                                                                       \
+  }                                                                                                                    \
+  QN_WATCHER void __tsan_atomic##bits##_store(volatile type *a, type v, int)                                           \
+  {                                                                                                                    \
+    QN_WATCHED(a, sizeof *a, QN_ACCESS_ATOMIC_WRITE);                                                                  \
+    __atomic_store_n(a, v, __ATOMIC_SEQ_CST);                                                                          \
+  }                                                                                                                    \
+  QN_WATCH_RMW(bits, type, exchange, __atomic_exchange_n)                                                              \
+  QN_WATCH_RMW(bits, type, fetch_add, __atomic_fetch_add)                                                              \
+  QN_WATCH_RMW(bits, type, fetch_sub, __atomic_fetch_sub)                                                              \
+  QN_WATCH_RMW(bits, type, fetch_and, __atomic_fetch_and)                                                              \
+  QN_WATCH_RMW(bits, type, fetch_or, __atomic_fetch_or)                                                                \
+  QN_WATCH_RMW(bits, type, fetch_xor, __atomic_fetch_xor)                                                              \
+  QN_WATCH_RMW(bits, type, fetch_nand, __atomic_fetch_nand)                                                            \
+  QN_WATCHER int __tsan_atomic##bits##_compare_exchange_strong(volatile type *a, type *want, type v, int, int)         \
+  {                                                                                                                    \
+    QN_WATCHED(a, sizeof *a, QN_ACCESS_ATOMIC);                                                                        \
+    return __atomic_compare_exchange_n(a, want, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                         \
+  }                                                                                                                    \
+  QN_WATCHER int __tsan_atomic##bits##_compare_exchange_weak(volatile type *a, type *want, type v, int, int)           \
+  {                                                                                                                    \
+    QN_WATCHED(a, sizeof *a, QN_ACCESS_ATOMIC);                                                                        \
+    return __atomic_compare_exchange_n(a, want, v, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                          \
+  }                                                                                                                    \
+  QN_WATCHER type __tsan_atomic##bits##_compare_exchange_val(volatile type *a, type want, type v, int, int)            \
+  {                                                                                                                    \
+    QN_WATCHED(a, sizeof *a, QN_ACCESS_ATOMIC);                                                                        \
+    __atomic_compare_exchange_n(a, &want, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                               \
+    return want;                                                                                                       \
+  }
+QN_WATCH_ATOMIC(8, qn_u8)
+QN_WATCH_ATOMIC(16, qn_u16)
+QN_WATCH_ATOMIC(32, qn_u32)
+QN_WATCH_ATOMIC(64, qn_u64)
+QN_WATCHER void __tsan_atomic_thread_fence(int)
+{
+  QN_WATCHED(nullptr, 0, QN_ACCESS_FENCE);
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+QN_WATCHER void __tsan_atomic_signal_fence(int) {}
+
+/* Copies that the compiler leaves to the library. Through volatile, or the loops would be made calls of themselves. */
+static inline __attribute__((always_inline)) void qn_watch_bytes(void *to, const void *from, qn_u64 n, bool back)
+{
+  volatile char *t = static_cast<volatile char *>(to);
+  const char *f = static_cast<const char *>(from);
+  for (qn_u64 k = 0; k < n; k++) t[back ? n - 1 - k : k] = f[back ? n - 1 - k : k];
+}
+#define QN_WATCH_COPY(name, back)                                                                                      \
+  QN_WATCHER void *qn_watch_##name(void *to, const void *from, decltype(sizeof 0) n) __asm__(#name);                   \
+  void *qn_watch_##name(void *to, const void *from, decltype(sizeof 0) n)                                              \
+  {                                                                                                                    \
+    if (n) QN_WATCHED(from, n, QN_ACCESS_READ);                                                                        \
+    if (n) QN_WATCHED(to, n, QN_ACCESS_WRITE);                                                                         \
+    qn_watch_bytes(to, from, n, back);                                                                                 \
+    return to;                                                                                                         \
+  }
+#define QN_WATCH_SET(name)                                                                                             \
+  QN_WATCHER void *qn_watch_##name(void *to, int value, decltype(sizeof 0) n) __asm__(#name);                          \
+  void *qn_watch_##name(void *to, int value, decltype(sizeof 0) n)                                                     \
+  {                                                                                                                    \
+    if (n) QN_WATCHED(to, n, QN_ACCESS_WRITE);                                                                         \
+    for (decltype(sizeof 0) k = 0; k < n; k++)                                                                         \
+      static_cast<volatile unsigned char *>(to)[k] = static_cast<unsigned char>(value);                                \
+    return to;                                                                                                         \
+  }
+QN_WATCH_COPY(memcpy, false)
+QN_WATCH_COPY(memmove, to > from)
+QN_WATCH_COPY(__tsan_memcpy, false)
+QN_WATCH_COPY(__tsan_memmove, to > from)
+QN_WATCH_SET(memset)
+QN_WATCH_SET(__tsan_memset)
+
+/* The thread does not come back from these. `what` begins with file, line and column, and then a pointer to the type.
+ */
+QN_WATCHER void __ubsan_handle_out_of_bounds(void *what, void *index)
+{
+  QN_WATCHED(what, reinterpret_cast<qn_u64>(index), QN_ACCESS_INDEX);
+}
+QN_WATCHER void __ubsan_handle_divrem_overflow(void *what, void *, void *) { QN_WATCHED(what, 0, QN_ACCESS_DIVISION); }
+#endif
+}
+#endif
