@@ -12,11 +12,18 @@ _SUBMODULES = {"bench": "torch", "doctor": None, "jax": "jax", "torch": "torch"}
 _FUNCTIONS: tuple[str, ...] = ()  # of the ops; made when they are first named
 _LATER = {  # where they are written; imported when they are first named
     "Finding": "_kernel_findings",
+    "FolderKernel": "_folder",
+    "GradientError": "_gradient",
     "Kernel": "_kernel",
     "capture": "_capture",
+    "check_gradient": "_gradient",
     "cuda_kernel": "_kernel",
     "findings": "_kernel_findings",
+    "function": "_function",
+    "jvp": "_function",
+    "load_kernel": "_folder",
     "metal_kernel": "_kernel",
+    "vjp": "_function",
 }
 
 try:
