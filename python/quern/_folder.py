@@ -24,8 +24,8 @@ _HEALTH = "dbg"
 
 
 class Contract:
-    """What kernel.json says of a tensor: "f32|f16 [n, h, 2*w]", "inp.dtype [..., n]". types: storage types; type_of: the
-    input whose type it has; leading: any number of extents before those that are named."""
+    """What kernel.json says of a tensor: "f32|f16 [n, h, 2*w]", "inp.dtype [..., n]". types: storage types; type_of:
+    the input whose type it has; leading: any number of extents before those that are named."""
 
     def __init__(self, text: object) -> None:
         if not isinstance(text, str):
@@ -323,6 +323,6 @@ _codes: dict[object, int] = {}
 
 
 def load_kernel(folder: str | os.PathLike, fallback: Callable | None = None) -> FolderKernel:
-    """The kernel of a folder with a kernel.json, as `quern kernel new` makes one, as a function of arrays. fallback: what
-    is called with the inputs where the kernel's health buffer does not say success."""
+    """The kernel of a folder with a kernel.json, as `quern kernel new` makes one, as a function of arrays. fallback:
+    what is called with the inputs where the kernel's health buffer does not say success."""
     return FolderKernel(folder, fallback)

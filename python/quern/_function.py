@@ -31,8 +31,8 @@ class function:
         def f_jvp(primals, tangents): ...     # tangents of the outputs out
 
     Of one input, one output and one cotangent each is the array itself, of several a tuple, as in MLX. forward, vjp and
-    jvp may be given at once, and may be kernels of quern.load_kernel: such a vjp takes inputs, cotangents and, if it has
-    as many, outputs; its outputs are in the order of the inputs, or named x_cotangent or x_grad for input x."""
+    jvp may be given at once, and may be kernels of quern.load_kernel: such a vjp takes inputs, cotangents and, if it
+    has as many, outputs; its outputs are in the order of the inputs, or named x_cotangent or x_grad for input x."""
 
     def __init__(
         self, forward: Callable | None = None, *, vjp: Callable | None = None, jvp: Callable | None = None
@@ -86,9 +86,9 @@ class function:
 
     # ---- derivatives ----
     def gradient(self, inputs: Sequence, cotangents: object, outputs: object = None) -> list:
-        """The cotangents of the inputs, one each, for those of the outputs; outputs: of the forward at these inputs, which
-        is called for them if they are not given. None where an input has no derivative. ValueError if there is no vjp or
-        it gives another number or other shapes than the inputs'."""
+        """The cotangents of the inputs, one each, for those of the outputs; outputs: of the forward at these inputs,
+        which is called for them if they are not given. None where an input has no derivative. ValueError if there is no
+        vjp or it gives another number or other shapes than the inputs'."""
         if self._vjp is None:
             raise ValueError(f"{self.name} has no vjp")
         inputs, given = list(inputs), listed(cotangents)
@@ -115,7 +115,7 @@ class function:
             shape, wanted = getattr(one, "shape", None), getattr(other, "shape", ())
             if one is not None and shape is not None and tuple(shape) != tuple(wanted):
                 raise ValueError(
-                    f"the {what} of {self.name} gives the shape {tuple(shape)} for {word} {k}, which has {tuple(wanted)}"
+                    f"the {what} of {self.name} gives {word} {k} the shape {tuple(shape)}, it has {tuple(wanted)}"
                 )
         return made
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 
@@ -26,8 +27,8 @@ def check_gradient(
     of: Sequence[int] | None = None,
     elements: int | None = None,
 ) -> float:
-    """Compares f's vjp (and its jvp, if it has one) with central differences of f, along random cotangents and tangents.
-    The inputs are taken to float64 and to the processor; f must compute in the type that it is given.
+    """Compares f's vjp (and its jvp, if it has one) with central differences of f, along random cotangents and
+    tangents. The inputs are taken to float64 and to the processor; f must compute in the type that it is given.
 
     step       of the differences; 0: 1e-6 times the input's largest magnitude
     tolerance  how much an element may differ, over the largest of its gradient; what rounding makes of the differences
@@ -161,7 +162,7 @@ class _Trial:
         largest = max([0.0, *(max(abs(a), abs(b)) for a, b in zip(given, wanted))])
         for a, b, allowed, element in zip(given, wanted, noise, chosen):
             off = abs(a - b) - allowed
-            if off > self.tolerance * largest or off != off:
+            if off > self.tolerance * largest or not (math.isfinite(a) and math.isfinite(b)):
                 place = [int(index) for index in self.numpy.unravel_index(element, shape)]
                 raise GradientError(
                     f"{self.f.name}: {what} at {place} is {a:.9g}, and central differences say {b:.9g} (largest "

@@ -15,12 +15,16 @@ from . import _kernel_values as values
 _address = ctypes.addressof
 _begin = ctypes.c_char.from_buffer
 _NUMBERS = (bool, int, float, complex)
-_INT32 = 1 << 31
+_INT32, _INT64 = 1 << 31, 1 << 63
 
 
 def _wide(number: int) -> int:
     """Which type an int gets; part of what a call is known by."""
-    return 0 if -_INT32 <= number < _INT32 else 1 if number < 1 << 63 else 2
+    if -_INT32 <= number < _INT32:
+        return 0
+    if -_INT64 <= number < _INT64:
+        return 1
+    return 2 if 0 < number < 2 * _INT64 else 3  # what fits into no type is refused one by one
 
 
 class Quick:

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A quern.function for PyTorch's autograd, and as an op of torch.library that torch.compile has in its graph without
+looking into it. The derivatives are the function's own; a second one is refused, since a kernel has none."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._folder import FolderKernel
+from .._function import function as Function
+from .._function import listed
+from ._namespace import NAMESPACE
+
+
+def _no_second(name: str) -> RuntimeError:
+    return RuntimeError(
+        f"quern: {name} has no second derivative: its vjp is a kernel that has none of its own. Differentiate it once, "
+        "without create_graph, or give the vjp as torch ops"
+    )
+
+
+def _of(f: Any) -> Function:
+    if isinstance(f, Function):
+        return f
+    if callable(f):
+        return Function(f)
+    raise TypeError(f"{f!r} is no quern.function and no callable")
+
+
+def _floats(values: Sequence) -> list[bool]:
+    return [isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()) for value in values]
+
+
+def _gradients(f: Function, inputs: Sequence, cotangents: Sequence, outputs: Sequence) -> list[Tensor | None]:
+    """One an input; None for those that have none."""
+    made = f.gradient([_plain(one) for one in inputs], [_plain(one) for one in cotangents], [*map(_plain, outputs)])
+    return [one if is_float else None for one, is_float in zip(made, _floats(inputs))]
+
+
+def _plain(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value
+
+
+# ---- autograd ----
+class _Apply(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, f: Function, *inputs: Any) -> Any:
+        outputs = f(*map(_plain, inputs))
+        made = listed(outputs)
+        if any(one is other for one in made for other in inputs):
+            raise ValueError(f"quern: {f.name} returns an input of its own, which autograd cannot follow")
+        ctx.f, ctx.places = f, [k for k, one in enumerate(inputs) if isinstance(one, Tensor)]
+        ctx.others = [None if isinstance(one, Tensor) else one for one in inputs]
+        tensors = [inputs[k] for k in ctx.places]
+        ctx.save_for_backward(*tensors, *made)
+        ctx.save_for_forward(*tensors, *made)
+        ctx.mark_non_differentiable(*(one for one, is_float in zip(made, _floats(made)) if not is_float))
+        return outputs if isinstance(outputs, Tensor) else tuple(made)
+
+    @staticmethod
+    def _saved(ctx: Any) -> tuple[list, list]:
+        """(inputs, outputs)."""
+        inputs, saved = list(ctx.others), ctx.saved_tensors
+        for place, tensor in zip(ctx.places, saved):
+            inputs[place] = tensor
+        return inputs, list(saved[len(ctx.places) :])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> Any:
+        inputs, outputs = _Apply._saved(ctx)
+        return (None, *_Vjp.apply(ctx.f, len(inputs), len(outputs), *inputs, *cotangents, *outputs))
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
+        f = ctx.f
+        if not f.has_jvp:
+            raise RuntimeError(f"quern: {f.name} has no jvp, which forward-mode differentiation wants")
+        inputs, outputs = _Apply._saved(ctx)
+        given = [
+            torch.zeros_like(one) if tangent is None and isinstance(one, Tensor) else tangent
+            for one, tangent in zip(inputs, tangents)
+        ]
+        made = listed(f.tangents([*map(_plain, inputs)], [*map(_plain, given)]))
+        return made[0] if len(outputs) == 1 else tuple(made)
+
+
+class _Vjp(torch.autograd.Function):
+    """The vjp as a step of its own, so that whoever differentiates it again is told."""
+
+    @staticmethod
+    def forward(ctx: Any, f: Function, n_inputs: int, n_outputs: int, *values: Any) -> Any:
+        ctx.f = f
+        inputs, rest = values[:n_inputs], values[n_inputs:]
+        return tuple(_gradients(f, inputs, rest[:n_outputs], rest[n_outputs:]))
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        raise _no_second(ctx.f.name)
+
+
+def function(f: Any) -> Callable:
+    """f, a quern.function or a callable, as a function of tensors that autograd differentiates by f's own vjp (and jvp,
+    in forward mode). Differentiating twice is refused when the second derivative is asked for."""
+    made = _of(f)
+
+    def call(*inputs: Any) -> Any:
+        return _Apply.apply(made, *inputs)
+
+    call.__name__ = call.__qualname__ = made.name
+    call.__doc__ = made.__doc__
+    call.function = made  # type: ignore[attr-defined]
+    return call
+
+
+# ---- torch.library ----
+_KINDS = {float: "float", int: "SymInt", bool: "bool", "float": "float", "int": "SymInt", "bool": "bool"}
+
+
+def _arguments(f: Function) -> list[tuple[str, str]]:
+    """(name, kind in a schema) of each argument: of a kernel's folder its inputs, of a Python function its parameters,
+    which are tensors but for those that are annotated as numbers."""
+    if isinstance(f.forward, FolderKernel):
+        return [(name, "Tensor") for name in f.forward.arguments]
+    made = []
+    for parameter in inspect.signature(f.forward).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            raise TypeError(f"{f.name}: its argument {parameter} is not a positional one, as an op's must be")
+        made.append((parameter.name, _KINDS.get(parameter.annotation, "Tensor")))
+    return made
+
+
+def _folder_shapes(kernel: FolderKernel) -> Callable:
+    from .. import _kernel_read as reading
+    from .. import _kernel_values as values
+    from .._streams import Order
+
+    def shapes(*inputs: Tensor) -> list:
+        by_name, described = dict(zip(kernel.arguments, inputs)), []
+        for name in kernel.inputs:
+            if name in by_name:
+                described.append((tuple(by_name[name].shape), values.code_of(name, by_name[name].dtype)))
+            else:
+                seen = reading.look(name, kernel.scalars[name], Order(), False)
+                described.append(((), seen.code))
+        asked = kernel.asked([one[0] for one in described], [one[1] for one in described], {})
+        made = dict(zip(kernel.outputs, zip(asked.output_shapes, asked.output_dtypes)))
+        return [(made[name][0], getattr(torch, made[name][1])) for name in kernel.returned]
+
+    return shapes
+
+
+def _fake_of(f: Function, output_shapes: Callable | None, output_dtypes: Any) -> Callable[..., list]:
+    """What says of fake inputs which (shape, type) each output has."""
+    if output_shapes is None:
+        if not isinstance(f.forward, FolderKernel):
+            raise TypeError(
+                f"{f.name}: output_shapes is wanted, a callable that takes the inputs and gives a list of shapes"
+            )
+        return _folder_shapes(f.forward)
+
+    def shapes(*inputs: Any) -> list:
+        made = list(output_shapes(*inputs))
+        first = next(one for one in inputs if isinstance(one, Tensor))
+        dtypes = output_dtypes(*inputs) if callable(output_dtypes) else output_dtypes
+        return list(zip(made, [first.dtype] * len(made) if dtypes is None else dtypes))
+
+    return shapes
+
+
+def register(
+    name: str,
+    f: Any,
+    *,
+    output_shapes: Callable | None = None,
+    output_dtypes: Any = None,
+    n_outputs: int | None = None,
+) -> Callable:
+    """Registers f as the op torch.ops.NAMESPACE.NAME and returns it; torch.compile calls it whole, without a break in
+    its graph. Where f has a vjp, autograd goes by it, through a second op NAME_vjp.
+
+    name           "mine::myexp", or "myexp" for torch.ops.quern.myexp
+    f              a quern.function, a kernel of quern.load_kernel, or a callable of tensors (and of numbers that are
+                   annotated as float, int or bool)
+    output_shapes  a callable: the inputs, which may be without contents, in; a list of shapes out. A kernel's folder
+                   says it itself
+    output_dtypes  a list of torch types, or a callable as output_shapes is; None: each the first tensor's
+    n_outputs      how many there are; None: of a kernel's folder as many as it has, else one"""
+    made = _of(f)
+    space, _, short = name.rpartition("::")
+    full = f"{space or NAMESPACE}::{short}"
+    arguments, shapes = _arguments(made), _fake_of(made, output_shapes, output_dtypes)
+    if n_outputs is None:
+        n_outputs = len(made.forward.returned) if isinstance(made.forward, FolderKernel) else 1
+    words = ", ".join(f"{kind} {word}" for word, kind in arguments)
+    result = "Tensor" if n_outputs == 1 else f"({', '.join(['Tensor'] * n_outputs)})"
+
+    def call(*inputs: Any) -> Any:
+        outputs = listed(made(*map(_plain, inputs)))
+        if len(outputs) != n_outputs:
+            raise ValueError(f"quern: {full} gives {len(outputs)} outputs, it was registered with {n_outputs}")
+        outputs = [one.clone() if any(one is other for other in inputs) else one.contiguous() for one in outputs]
+        return outputs[0] if n_outputs == 1 else tuple(outputs)
+
+    def fake(*inputs: Any) -> Any:
+        first = next(one for one in inputs if isinstance(one, Tensor))
+        outputs = [first.new_empty(shape, dtype=dtype) for shape, dtype in shapes(*inputs)]
+        return outputs[0] if n_outputs == 1 else tuple(outputs)
+
+    op = torch.library.custom_op(full, call, mutates_args=(), schema=f"({words}) -> {result}")
+    op.register_fake(fake)
+    if made.has_vjp:
+        _register_vjp(op, full, made, words, len(arguments))
+    return op
+
+
+def _register_vjp(op: Any, full: str, f: Function, words: str, n: int) -> None:
+    """The vjp as an op too: autograd's part of a compiled graph is traced, and must not be looked into either."""
+
+    def call(*values: Any) -> list[Tensor]:
+        inputs, cotangents, outputs = values[:n], values[n], values[n + 1]
+        made = _gradients(f, inputs, cotangents, outputs)
+        taken = [one for one, is_float in zip(inputs, _floats(inputs)) if is_float]
+        given = [one for one, is_float in zip(made, _floats(inputs)) if is_float]
+        own = {id(one) for one in (*inputs, *cotangents, *outputs)}
+        return [
+            torch.zeros_like(like) if one is None else one.clone() if id(one) in own else one.contiguous()
+            for one, like in zip(given, taken)
+        ]
+
+    def fake(*values: Any) -> list[Tensor]:
+        return [one.new_empty(one.shape) for one, is_float in zip(values[:n], _floats(values[:n])) if is_float]
+
+    separator = ", " if words else ""
+    schema = f"({words}{separator}Tensor[] cotangents, Tensor[] outputs) -> Tensor[]"
+    vjp = torch.library.custom_op(f"{full}_vjp", call, mutates_args=(), schema=schema)
+    vjp.register_fake(fake)
+
+    def refuse(ctx: Any, *_: Any) -> Any:
+        raise _no_second(f.name)
+
+    vjp.register_autograd(refuse)
+
+    def keep(ctx: Any, inputs: tuple, output: Any) -> None:
+        outputs = [output] if isinstance(output, Tensor) else list(output)
+        ctx.places = [k for k, one in enumerate(inputs) if isinstance(one, Tensor)]
+        ctx.others = [None if isinstance(one, Tensor) else one for one in inputs]
+        ctx.save_for_backward(*(inputs[k] for k in ctx.places), *outputs)
+
+    def backward(ctx: Any, *cotangents: Tensor) -> Any:
+        inputs, outputs = _Apply._saved(ctx)
+        given = iter(vjp(*inputs, [one.contiguous() for one in cotangents], outputs))
+        made = [next(given) if is_float else None for is_float in _floats(inputs)]
+        return made[0] if n == 1 else tuple(made)
+
+    op.register_autograd(backward, setup_context=keep)
