@@ -275,7 +275,8 @@ static qn_status add_body(const writer *w)
 {
   qn_text_add(w->text, "namespace QN_WORDS {\n");
   if (has_header_places(w))
-    qn_text_add(w->text, "struct qn_cuda_place { uint3 threadIdx_, blockIdx_; dim3 blockDim_, gridDim_; };\n");
+    qn_text_add(w->text,
+                "struct qn_cuda_place { qn_u32 index_; uint3 threadIdx_, blockIdx_; dim3 blockDim_, gridDim_; };\n");
   qn_text_add(w->text, "struct quern_argument {\n  qn_geometry geometry;\n");
   add_members(w);
   qn_text_add(w->text, "};\nnamespace quern_body {\n");
@@ -378,9 +379,11 @@ static void add_host_entry(const writer *w)
                 name);
   if (has_header_places(w))
     qn_text_add(w->text,
-                "  const QN_WORDS::qn_cuda_place here = {%s, %s, %s, %s};\n  *quern_group->slot() = "
+                "  const QN_WORDS::qn_cuda_place here = {thread, %s, %s, %s, %s};\n  *quern_group->slot() = "
                 "const_cast<QN_WORDS::qn_cuda_place *>(&here);\n",
                 cuda_places[0].value, cuda_places[1].value, cuda_places[2].value, cuda_places[3].value);
+  else if (w->group) /* the slot begins with the thread's number, which words of a simdgroup ask for */
+    qn_text_add(w->text, "  *quern_group->slot() = &thread;\n");
   if (w->group) {
     qn_text_add(w->text, "  ");
     add_call(w);

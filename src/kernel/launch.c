@@ -130,8 +130,10 @@ static const char *const *unit_flags(const qn_kernel *kernel, qn_device_kind tar
       [QN_MATH_RELAXED] = {"-O3", "-ffp-contract=fast", "-fno-signed-zeros"},
       [QN_MATH_FAST] = {"-O3", "-ffp-contract=fast", "-fno-signed-zeros", "-ffinite-math-only", "-freciprocal-math"},
   };
-  static const char *const cuda[][6] = {
-      [QN_MATH_SAFE] = {NULL}, [QN_MATH_RELAXED] = {"--fmad=true"}, [QN_MATH_FAST] = {"--use_fast_math"}};
+  static const char *const cuda[][6] = {/* a header's functions say nothing of where they run */
+                                        [QN_MATH_SAFE] = {"--device-as-default-execution-space"},
+                                        [QN_MATH_RELAXED] = {"--device-as-default-execution-space", "--fmad=true"},
+                                        [QN_MATH_FAST] = {"--device-as-default-execution-space", "--use_fast_math"}};
   return target == QN_CUDA ? cuda[kernel->source.math] : host[kernel->source.math];
 }
 

@@ -34,6 +34,9 @@ static const word_file metal_files[] = {
      " metal fast precise isnan isinf isfinite isnormal signbit abs min max clamp select exp exp2 log log2 sin "
      "cos tanh erf sqrt rsqrt fabs floor ceil trunc rint round fmin fmax copysign step divide fma mix fract "
      "sign saturate smoothstep "},
+    {"simd.h", " threadgroup_barrier simdgroup_barrier mem_flags simd_* quad_* "},
+    {"atomic.h", " atomic atomic_* _atomic mlx_atomic* memory_order* thread_scope* "},
+    {"index.h", " ceildiv elem_to_loc* Limits complex64_t "},
 };
 
 static bool holds(const char *words, const char *word, size_t n)
@@ -119,13 +122,20 @@ static bool uses_whole_position(const qn_kernel *kernel)
   return false;
 }
 
+/* A file that stands for something that is no token of the text. */
+static bool is_needed(const qn_kernel *kernel, const qn_special *special, const char *file)
+{
+  if (!strcmp(file, "vector.h")) return uses_whole_position(kernel);
+  if (!strcmp(file, "atomic.h")) return kernel->source.atomic != 0;
+  return !strcmp(file, "index.h") && has_dtype(kernel, special, QN_C64);
+}
+
 static void include_metal(const qn_kernel *kernel, const qn_special *special, qn_text *text)
 {
   qn_text_add(text, "#include \"kernel/words/names.h\"\n#include \"kernel/words/vec.h\"\n");
   if (needs_short(kernel, special)) qn_text_add(text, "#include \"kernel/words/short.h\"\n");
   for (size_t k = 0; k < sizeof metal_files / sizeof *metal_files; k++)
-    if (kernel_holds(kernel, metal_files[k].words) ||
-        (!strcmp(metal_files[k].file, "vector.h") && uses_whole_position(kernel)))
+    if (kernel_holds(kernel, metal_files[k].words) || is_needed(kernel, special, metal_files[k].file))
       qn_text_add(text, "#include \"kernel/words/%s\"\n", metal_files[k].file);
 }
 
