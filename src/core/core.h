@@ -95,4 +95,20 @@ qn_status qn_safetensors_read(const char *path, qn_safetensors *out); /* header 
 qn_status qn_safetensors_parse(const void *header, size_t bytes, uint64_t data_bytes, const char *path,
                                qn_safetensors *out);
 void qn_safetensors_free(qn_safetensors *list);
+
+/* ---- safetensors written (safetensors_write.c): a new file, the tensors in the order given. dtype is the library's;
+ * data is row-major, in host memory. ---- */
+typedef struct qn_safetensor_made {
+  const char *name;
+  qn_dtype dtype;
+  int ndim;
+  const int64_t *shape;
+  const void *data;
+} qn_safetensor_made;
+qn_status qn_safetensors_write(const char *path, const qn_safetensor_made *tensors, size_t n);
+
+/* ---- JSON (json.c): a string with its quotes and escapes; bytes that are not UTF-8 become U+FFFD. A number that reads
+ * back as the same double; what JSON has no number for as a string, "nan", "inf", "-inf". ---- */
+void qn_json_add_string(qn_text *text, const char *string);
+void qn_json_add_real(qn_text *text, double value);
 #endif

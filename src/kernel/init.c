@@ -81,6 +81,33 @@ qn_status qn_value_store(const qn_value *value, qn_dtype dtype, const char *kern
   return store_whole((int64_t)x, dtype, kernel, output, element);
 }
 
+static double load_real(const void *element, qn_dtype dtype)
+{
+  double x;
+  float narrow;
+  uint16_t half;
+  memcpy(&half, element, sizeof half);
+  if (dtype == QN_F16) return (double)qn_f16_float(half);
+  if (dtype == QN_BF16) return (double)qn_bf16_float(half);
+  if (dtype == QN_F64) return memcpy(&x, element, sizeof x), x;
+  return memcpy(&narrow, element, sizeof narrow), (double)narrow;
+}
+
+bool qn_value_load(const void *element, qn_dtype dtype, qn_value *value)
+{
+  uint64_t bits = 0;
+  const unsigned unused = 64 - 8 * (unsigned)qn_dtype_bytes(dtype);
+  if (dtype == QN_C64) return false;
+  if (is_floating(dtype)) {
+    *value = (qn_value){.kind = QN_VALUE_FLOAT, .real = load_real(element, dtype)};
+    return true;
+  }
+  memcpy(&bits, element, qn_dtype_bytes(dtype));
+  *value = (qn_value){.kind = dtype == QN_BOOL ? QN_VALUE_BOOL : QN_VALUE_INT};
+  value->integer = range_of(dtype).low ? (int64_t)(bits << unused) >> unused : (int64_t)bits;
+  return dtype != QN_U64 || value->integer >= 0;
+}
+
 /* ---- memory full of an element ---- */
 
 typedef struct fill {

@@ -95,7 +95,7 @@ static void copy_task(void *user, size_t task)
     copy_run(r->to + row * r->inner * bytes, row_begin(v, row), r->inner, stride, v->bytes);
 }
 
-static void copy_by_loops(qn_pool *pool, const qn_tensor *from, void *to)
+void qn_copy_by_loops(qn_pool *pool, const qn_tensor *from, void *to)
 {
   const view v = view_of(from);
   rows r = {.from = &v, .to = to, .n = 1, .inner = v.shape[v.ndim - 1]};
@@ -256,7 +256,7 @@ static qn_status find_room(const qn_kernel *kernel, const qn_exec *exec, size_t 
 static qn_status copy_one(const qn_exec *exec, const qn_tensor *from, char *to)
 {
   if (exec->device.kind != QN_CUDA) {
-    copy_by_loops(exec->pool, from, to);
+    qn_copy_by_loops(exec->pool, from, to);
     return QN_OK;
   }
   const qn_exec plain = {.size = sizeof plain, .device = exec->device, .stream = exec->stream};

@@ -198,6 +198,7 @@ qn_status qn_kernel_of_ours(qn_kernel *_Atomic *kept, const qn_kernel_source *so
   *kernel = atomic_load(kept);
   if (*kernel) return QN_OK;
   qn_try(qn_kernel_create(&made, source));
+  made->ours = true;
   *kernel = made;
   if (atomic_compare_exchange_strong(kept, &none, made)) return QN_OK;
   *kernel = none; /* another thread's, first */

@@ -49,6 +49,7 @@ struct qn_kernel {
   uint32_t named_places[QN_KERNEL_TEXTS];                   /* bit k: the k-th of CUDA's places is named in that text */
   bool needs_group; /* barriers, simd words, threadgroup memory: fibers on the processor */
   bool straight;    /* no loop, and nothing asks for the group: on a GPU a thread may take several positions */
+  bool ours;        /* the library's own, for copies and fills */
   struct qn_special_entry *_Atomic entries; /* what was launched before, newest first */
 };
 

@@ -414,6 +414,7 @@ qn_status qn_kernel_launch(qn_kernel *kernel, const qn_exec *exec, const qn_kern
   qn_inputs inputs;
   qn_try(make_ready(kernel, exec, call, &r));
   qn_try(qn_call_check_memory(kernel, exec, call));
+  if (qn_capture_is_on()) qn_try(qn_capture_note(kernel, exec, call));
   qn_try(qn_inputs_copy(kernel, exec, call, &inputs));
   const qn_status status = launch_with(kernel, exec, call, &r, &inputs);
   qn_inputs_release(&inputs);
