@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* emit.h - what the forms of an emitted kernel share: emit.c checks and chooses, emit_device.c writes CUDA C and HIP C,
+ * emit_metal.c the Metal function, emit_mlx.c the Python. All get a call that was checked. */
+#ifndef QN_KERNEL_EMIT_H
+#define QN_KERNEL_EMIT_H
+#include "kernel/launch.h"
+
+qn_status qn_emit_device(const qn_kernel *kernel, bool hip, const qn_kernel_call *call, qn_text *text);
+qn_status qn_emit_metal(const qn_kernel *kernel, const qn_kernel_call *call, qn_text *text);
+qn_status qn_emit_mlx(const qn_kernel *kernel, const qn_kernel_call *call, qn_text *text);
+
+/* The call's group, or one of 256 threads at most where it leaves the choice. */
+void qn_emit_group(const qn_kernel_call *call, uint32_t group[3]);
+uint64_t qn_emit_elements(const qn_tensor *tensor);
+int64_t qn_emit_stride(const qn_tensor *tensor, int dimension); /* in elements, row-major where none are given */
+/* QN_UNSUPPORTED: a type, a template value or dynamic memory that Metal has not. */
+qn_status qn_emit_check_metal(const qn_kernel *kernel, const qn_kernel_call *call);
+/* Metal knows no shapes of outputs: constants of this call, in one line, for a body that names them. */
+void qn_emit_output_shapes(const qn_kernel *kernel, const qn_kernel_call *call, qn_text *text);
+#endif
