@@ -16,8 +16,11 @@
 #ifndef QN_BASE_KERNEL_H
 #define QN_BASE_KERNEL_H
 
-#if defined(__CUDACC_RTC__) || defined(__CUDACC__)
+#if defined(__CUDACC_RTC__) || defined(__CUDACC__) || defined(__HIPCC__)
 #define QN_CUDA_DIALECT 1
+#endif
+#if defined(QN_CUDA_DIALECT) && !defined(__HIPCC__)
+#define QN_PTX 1 /* NVIDIA's instructions and intrinsics; without it C says the same to the last bit */
 #endif
 
 #if !defined(__cplusplus)
@@ -89,7 +92,7 @@ QN_FN float qn_bits_float(qn_u32 bits)
 /* x, or low where x is below it, high where x is above it; NaN stays NaN. The bound is not zero. */
 QN_FN float qn_float_no_less(float x, float low)
 {
-#if defined(QN_CUDA_DIALECT) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if defined(QN_PTX) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   float y;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(low));
   return y;
@@ -100,7 +103,7 @@ QN_FN float qn_float_no_less(float x, float low)
 
 QN_FN float qn_float_no_more(float x, float high)
 {
-#if defined(QN_CUDA_DIALECT) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if defined(QN_PTX) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   float y;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(high));
   return y;
@@ -114,7 +117,7 @@ QN_FN float qn_float_no_more(float x, float high)
  * all. */
 QN_FN float qn_float_reciprocal(float x)
 {
-#if defined(QN_CUDA_DIALECT)
+#ifdef QN_PTX
   float seed;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(seed) : "f"(x));
   return __fmaf_rn(seed, __fmaf_rn(-x, seed, 1.0f), seed);
@@ -128,7 +131,7 @@ QN_FN float qn_bf16_float(qn_u16 h) { return qn_bits_float((qn_u32)h << 16); }
 
 QN_FN qn_u16 qn_float_bf16(float x)
 {
-#if defined(QN_CUDA_DIALECT) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if defined(QN_PTX) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   qn_u16 h;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
   return h;
@@ -141,7 +144,7 @@ QN_FN qn_u16 qn_float_bf16(float x)
 
 QN_FN float qn_f16_float(qn_u16 h)
 {
-#ifdef QN_CUDA_DIALECT
+#ifdef QN_PTX
   float x;
   asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
   return x;
@@ -155,7 +158,7 @@ QN_FN float qn_f16_float(qn_u16 h)
 
 QN_FN qn_u16 qn_float_f16(float x)
 {
-#ifdef QN_CUDA_DIALECT
+#ifdef QN_PTX
   qn_u16 h;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
   return h;
@@ -234,7 +237,9 @@ QN_FN void qn_store16(void *to, qn_16bytes v)
  * one atomic operation; count is below 2^27, so that their sum fits. ---- */
 QN_FN void qn_tally_add(qn_u64 *where, qn_u32 count)
 {
-#ifdef QN_CUDA_DIALECT
+#ifdef __HIPCC__
+  atomicAdd(where, static_cast<qn_u64>(count));
+#elif defined(QN_CUDA_DIALECT)
   unsigned peers = __match_any_sync(__activemask(), reinterpret_cast<qn_u64>(where));
   unsigned sum = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800

@@ -8,7 +8,7 @@
  * vector tier, so that NVRTC and a bare C++ compiler read it too. Loads and stores are not here: walk.h has them. */
 #ifndef QN_BASE_LANE_H
 #define QN_BASE_LANE_H
-#if !defined(QN_FN) && !defined(__CUDACC_RTC__) && !defined(__CUDACC__)
+#if !defined(QN_FN) && !defined(__CUDACC_RTC__) && !defined(__CUDACC__) && !defined(__HIPCC__)
 #define QN_FN                                                                                                          \
   static inline __attribute__((always_inline)) /* flags and types are constants only where all is inlined              \
                                                 */
@@ -68,7 +68,7 @@ QN_FN qn_f32 qn_sign(qn_f32 x)                                   /* -1, +0 or +1
 
 QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c)
 {
-#if defined(QN_CUDA_DIALECT)
+#ifdef QN_PTX
   return __fmaf_rn(a, b, c);
 #elif defined(QN_ORACLE)
   return __builtin_fma(a, b, c);
@@ -79,8 +79,10 @@ QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c)
 
 QN_FN qn_f32 qn_sqrt(qn_f32 x)
 {
-#if defined(QN_CUDA_DIALECT)
+#ifdef QN_PTX
   return __fsqrt_rn(x);
+#elif defined(QN_CUDA_DIALECT)
+  return sqrtf(x); /* AMD's library rounds it; the compiler's own is the instruction */
 #elif defined(QN_ORACLE)
   return __builtin_sqrt(x);
 #else

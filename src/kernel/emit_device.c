@@ -213,13 +213,31 @@ static void add_line(const writer *w)
   qn_text_add(w->text, "#line %zu \"%s.%s\"\n", line, w->kernel->source.name, w->hip ? "hip" : "cu");
 }
 
+/* nvcc and hipcc come with the C library's macros, of which the words have their own (INT_MAX): those go first. */
+static void add_undefines(const qn_text *whole, qn_text *text)
+{
+  static const char define[] = "#define ";
+  for (const char *at = whole->at; at && *at; at = strchr(at, '\n'), at += at != NULL) {
+    if (strncmp(at, define, sizeof define - 1)) continue;
+    const char *name = at + sizeof define - 1;
+    const size_t length = strcspn(name, " \t(\n");
+    if (strncmp(name, "QN_", 3) && strncmp(name, "__", 2)) qn_text_add(text, "#undef %.*s\n", (int)length, name);
+  }
+}
+
 static qn_status add_kernel(const writer *w)
 {
-  qn_text generated = {0};
+  qn_text generated = {0}, whole = {0};
+  if (w->hip) qn_text_add(&generated, "#include \"kernel/words/hip.h\"\n");
   qn_status status = qn_kernel_generate(w->kernel, &w->special, &w->layout, &generated);
   if (status == QN_OK)
-    status = qn_unit_expand(&(qn_unit){.source = w->kernel->source.file, .text = generated.at}, w->text);
+    status = qn_unit_expand(&(qn_unit){.source = w->kernel->source.file, .text = generated.at}, &whole);
+  if (status == QN_OK) {
+    add_undefines(&whole, w->text);
+    qn_text_add_bytes(w->text, whole.at, whole.length);
+  }
   qn_text_free(&generated);
+  qn_text_free(&whole);
   return status;
 }
 
@@ -235,7 +253,7 @@ qn_status qn_emit_device(const qn_kernel *kernel, bool hip, const qn_kernel_call
   qn_special_fold(kernel, w.blocks, &w.special);
   qn_kernel_layout(kernel, &w.special, &w.layout);
   add_comment(&w);
-  if (hip) qn_text_add(text, "#include <hip/hip_runtime.h>\n");
+  qn_text_add(text, "%s#include <stdio.h>\n", hip ? "#include <hip/hip_runtime.h>\n" : "");
   if (hip && kernel->source.math == QN_MATH_SAFE)
     qn_text_add(text, "#pragma clang fp contract(off)\n"); /* every operation is rounded, as elsewhere */
   qn_try(add_kernel(&w));

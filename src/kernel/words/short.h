@@ -120,15 +120,15 @@ QN_OPERATOR(/)
 template <qn_format f> struct qn_kind<qn_short<f>> {
   static constexpr int value = 2;
 };
-template <qn_format f, class T> qn_if_whole<T, qn_short<f>> qn_mix(qn_short<f>, T);
-template <qn_format f, class T> qn_if_whole<T, qn_short<f>> qn_mix(T, qn_short<f>);
-template <qn_format f> float qn_mix(qn_short<f>, float);
-template <qn_format f> float qn_mix(float, qn_short<f>);
-template <qn_format f> double qn_mix(qn_short<f>, double);
-template <qn_format f> double qn_mix(double, qn_short<f>);
-float qn_mix(qn_short<qn_format_f16>, qn_short<qn_format_bf16>);
-float qn_mix(qn_short<qn_format_bf16>, qn_short<qn_format_f16>);
-template <qn_format f> qn_short<f> qn_real_of(qn_short<f>);
+template <qn_format f, class T> QN_DEVICE qn_if_whole<T, qn_short<f>> qn_mix(qn_short<f>, T);
+template <qn_format f, class T> QN_DEVICE qn_if_whole<T, qn_short<f>> qn_mix(T, qn_short<f>);
+template <qn_format f> QN_DEVICE float qn_mix(qn_short<f>, float);
+template <qn_format f> QN_DEVICE float qn_mix(float, qn_short<f>);
+template <qn_format f> QN_DEVICE double qn_mix(qn_short<f>, double);
+template <qn_format f> QN_DEVICE double qn_mix(double, qn_short<f>);
+QN_DEVICE float qn_mix(qn_short<qn_format_f16>, qn_short<qn_format_bf16>);
+QN_DEVICE float qn_mix(qn_short<qn_format_bf16>, qn_short<qn_format_f16>);
+template <qn_format f> QN_DEVICE qn_short<f> qn_real_of(qn_short<f>);
 template <qn_format f> QN_WORD float qn_wide(qn_short<f> x) { return static_cast<float>(x); }
 } // namespace QN_WORDS
 #endif

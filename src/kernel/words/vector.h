@@ -93,9 +93,9 @@ template <class T, int N> QN_WORD vec<T, N> operator--(vec<T, N> &a, int)
 }
 
 /* ---- functions of numbers laid over vectors ---- */
-template <class T, int N, class S> qn_if_number<S, vec<T, N>> qn_mix(vec<T, N>, S);
-template <class T, int N, class S> qn_if_number<S, vec<T, N>> qn_mix(S, vec<T, N>);
-template <class T, int N> vec<qn_real<T>, N> qn_real_of(vec<T, N>);
+template <class T, int N, class S> QN_DEVICE qn_if_number<S, vec<T, N>> qn_mix(vec<T, N>, S);
+template <class T, int N, class S> QN_DEVICE qn_if_number<S, vec<T, N>> qn_mix(S, vec<T, N>);
+template <class T, int N> QN_DEVICE vec<qn_real<T>, N> qn_real_of(vec<T, N>);
 template <class operation, class T, int N> QN_WORD vec<qn_real<T>, N> qn_map(vec<T, N> x)
 {
   vec<qn_real<T>, N> y;
@@ -169,8 +169,10 @@ template <class T> QN_WORD vec<T, 3> cross(vec<T, 3> a, vec<T, 3> b)
 }
 QN_WORD float qn_root(float x)
 {
-#ifdef QN_CUDA_DIALECT
+#ifdef QN_PTX
   return __fsqrt_rn(x);
+#elif defined(QN_CUDA_DIALECT)
+  return sqrtf(x);
 #else
   return __builtin_sqrtf(x);
 #endif

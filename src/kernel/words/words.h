@@ -74,16 +74,16 @@ using qn_if_builtin = typename qn_if<qn_kind<T>::value == 1 || qn_kind<T>::value
 
 /* What two types of arguments mix to: their own type where they agree, C's where both are C's. short.h and vec.h say
  * what they do with theirs. */
-template <class T> T qn_mix(T, T);
+template <class T> QN_DEVICE T qn_mix(T, T);
 template <class A, class B,
           class = typename qn_if<!qn_is<A, B>::same && (qn_kind<A>::value & 1) && (qn_kind<B>::value & 1)>::type>
-decltype(A() + B()) qn_mix(A, B);
+QN_DEVICE decltype(A() + B()) qn_mix(A, B);
 template <class A, class B> using qn_common = decltype(qn_mix(A(), B()));
 
 /* The type of a real function's result, and the one that it is computed in. */
-float qn_real_of(float);
-double qn_real_of(double);
-template <class T> qn_if_whole<T, float> qn_real_of(T);
+QN_DEVICE float qn_real_of(float);
+QN_DEVICE double qn_real_of(double);
+template <class T> QN_DEVICE qn_if_whole<T, float> qn_real_of(T);
 template <class T> using qn_real = decltype(qn_real_of(T()));
 QN_WORD float qn_wide(float x) { return x; }
 QN_WORD double qn_wide(double x) { return x; }
