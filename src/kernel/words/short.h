@@ -9,7 +9,7 @@
 
 namespace QN_WORDS {
 /* The same roundings where the compiler computes a constant: no bits of a float are at hand there. */
-template <qn_format format> constexpr qn_u16 qn_short_constant(float x)
+template <qn_format format> QN_DEVICE constexpr qn_u16 qn_short_constant(float x)
 {
   const int digits = format == qn_format_f16 ? 11 : 8, least = format == qn_format_f16 ? -14 : -126;
   const int most = format == qn_format_f16 ? 15 : 127;
@@ -32,7 +32,7 @@ template <qn_format format> constexpr qn_u16 qn_short_constant(float x)
 }
 
 /* A whole number as a float that rounds to 16 bits as the number itself would: what does not fit leaves a last one. */
-template <class T> constexpr float qn_whole_float(T x)
+template <class T> QN_DEVICE constexpr float qn_whole_float(T x)
 {
   const bool negative = x < T(0);
   unsigned long long a = negative ? 0ull - static_cast<unsigned long long>(x) : static_cast<unsigned long long>(x);
@@ -41,16 +41,16 @@ template <class T> constexpr float qn_whole_float(T x)
   return (negative ? -float(a) : float(a)) * unit;
 }
 template <class T, bool small = sizeof(T) <= 2> struct qn_to_float {
-  static constexpr float of(T x) { return static_cast<float>(x); }
+  QN_DEVICE static constexpr float of(T x) { return static_cast<float>(x); }
 };
 template <class T> struct qn_to_float<T, false> {
-  static constexpr float of(T x) { return qn_whole_float(x); }
+  QN_DEVICE static constexpr float of(T x) { return qn_whole_float(x); }
 };
 template <> struct qn_to_float<float, false> {
-  static constexpr float of(float x) { return x; }
+  QN_DEVICE static constexpr float of(float x) { return x; }
 };
 template <> struct qn_to_float<double, false> {
-  static constexpr float of(double x) { return static_cast<float>(x); }
+  QN_DEVICE static constexpr float of(double x) { return static_cast<float>(x); }
 };
 
 template <qn_format format> struct qn_short {
