@@ -37,6 +37,9 @@ static const action actions[] = {
      "List the kernels that come with quern."},
     {"run", RUN, qn_kernel_run, "DIR", "run one size, print or write what comes out",
      "Run a kernel once and print the first values of what went in and came out."},
+    {"check", CHECK, qn_kernel_check, "DIR", "prove a kernel over its sizes, types, threads and devices",
+     "Run every size with every type on every device against the reference in double, with guard bytes, any number of "
+     "threads, strided inputs, and in checking mode. Exit status 0: all right; 1: something is wrong."},
 };
 enum { N_ACTIONS = sizeof actions / sizeof *actions };
 

@@ -44,6 +44,7 @@ FILE = re.compile(BEFORE + "((?:" + PART + r"+/)*" + PART + r"+\." + ENDINGS + r
 SHOWN = re.compile(r"<!-- file: (\S+) -->")
 C_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|(/\*.*?\*/|//[^\n]*)', re.S)
 HASH_COMMENT = re.compile(r'"""(.*?)"""|(?:^|\s)#(?!!)([^\n]*)', re.S)
+BEGINNINGS = "workbench/new/"  # what a user begins with is the user's
 MADE = re.compile(r"results/.*|.*\.tune|.*/golden/.*\.txt|.*\.svg")
 OUTPUT = re.compile(r"output: '([\w.-]+)'")
 HOME = re.compile(r"(?<![\w.])/(?:home|Users)/\w+|(?<![\w.])/root\b")
@@ -141,7 +142,7 @@ def named(root, tree):
 def unlicensed(root, tree):
     wrong = []
     for name in tree.files:
-        if kind(name) in ("c", "hash"):
+        if kind(name) in ("c", "hash") and not name.startswith(BEGINNINGS):
             lines = (root / name).read_text(encoding="utf-8").split("\n", 2)
             first = lines[1] if lines[0].startswith("#!") and len(lines) > 1 else lines[0]
             if "SPDX-License-Identifier: Apache-2.0" not in first:

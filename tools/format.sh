@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 tool=clang-format-14
 command -v $tool >/dev/null || tool=clang-format
-files=$(git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu' | sort -u | while read -r f; do [ -f "$f" ] && echo "$f"; done)
+files=$(git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu' ':!workbench/new' | sort -u | while read -r f; do [ -f "$f" ] && echo "$f"; done)
 if [ "${1:-}" = -i ]; then
   # shellcheck disable=SC2086
   exec $tool -i $files
