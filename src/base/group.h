@@ -34,6 +34,11 @@ typedef struct qn_group_words {
    * this lane's next collective. Lanes that took no part read as zero. What happens to lanes in different branches
    * stands in group.c: with mask 0 those go together that wait at one `line`. */
   qn_u32 (*exchange)(const void *mine, qn_u32 bytes, qn_u32 mask, int line, const unsigned char **all);
+  /* The same, where the lanes want one value made of all of theirs: before any of them goes on, work(all, took) is
+   * called once and may change what stands at `all`. Work that each lane would do by itself is then done once. It calls
+   * none of these words. */
+  qn_u32 (*combine)(const void *mine, qn_u32 bytes, qn_u32 mask, int line,
+                    void (*work)(unsigned char *all, qn_u32 took), const unsigned char **all);
   void **(*slot)(void);  /* a pointer of this thread's own, for the kernel's use; NULL at the thread's beginning */
   void *(*shared)(void); /* this group's dynamic shared memory, 128-byte aligned */
   /* Checked and limited builds. kind: QN_ACCESS_... place: the return address in the kernel's object. */

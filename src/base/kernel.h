@@ -11,8 +11,10 @@
  *       if (i < a.n) a.x[i] *= a.by;
  *     }
  *
- * Launches are one-dimensional. A kernel has one argument, a struct by value, and no barrier and no shared memory: on
- * the host its threads run one after the other. */
+ * Launches are one-dimensional. A kernel has one argument, a struct by value. QN_KERNEL's have no barrier and no shared
+ * memory: on the host their threads run one after the other. Threads that need each other are QN_GROUP_KERNEL's, with
+ * the words of base/collective.h: shared memory, barriers, shuffles, votes, reductions; and of base/matrix.h: matrix
+ * products of a simdgroup. */
 #ifndef QN_BASE_KERNEL_H
 #define QN_BASE_KERNEL_H
 

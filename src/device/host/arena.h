@@ -14,8 +14,9 @@ typedef struct qn_simd qn_simd;
 /* What a collective gave to its lanes. Each lane holds on to one until its next collective. */
 typedef struct qn_result {
   unsigned char lane[QN_SIMD_LANES][16];
-  qn_u32 took, holders;
+  qn_u32 took;
 } qn_result;
+typedef void (*qn_work)(unsigned char *all, qn_u32 took); /* of base/group.h's combine */
 
 typedef struct qn_lane { /* what a fiber knows of itself */
   qn_simd *simd;
@@ -32,10 +33,10 @@ struct qn_simd {
   int key_line;
   qn_u32 key_mask;
   int barrier_line;
-  uint64_t free; /* bit k: nobody holds result[k] */
-  uint8_t held[QN_SIMD_LANES];
-  int line[QN_SIMD_LANES]; /* where a lane waits */
+  uint8_t held[QN_SIMD_LANES]; /* which result a live lane has that is in no collective */
+  int line[QN_SIMD_LANES];     /* where a lane waits */
   qn_u32 mask[QN_SIMD_LANES];
+  qn_work work[QN_SIMD_LANES];
   unsigned char mine[QN_SIMD_LANES][16];
   void *slot[QN_SIMD_LANES];
   qn_fiber fiber[QN_SIMD_LANES];

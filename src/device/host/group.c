@@ -30,10 +30,10 @@ static _Thread_local arena
 static inline qn_u32 bit_of(unsigned lane) { return UINT32_C(1) << lane; }
 
 /* ---- who runs next ---- */
-static void complete(arena *g, simd *s, qn_u32 took);
+static void complete(simd *s, qn_u32 took);
 
 /* No lane of s can run: may some that wait in collectives go on without the others? */
-static bool go_on_apart(arena *g, simd *s)
+static bool go_on_apart(simd *s)
 {
   qn_u32 open = s->gathered, lowest = 0;
   for (qn_u32 left = open, same; left; left &= ~same) {
@@ -43,12 +43,12 @@ static bool go_on_apart(arena *g, simd *s)
     for (unsigned k = lane; k < QN_SIMD_LANES; k++)
       if (left & bit_of(k) && s->mask[k] == mask && (mask || s->line[k] == s->line[lane])) same |= bit_of(k);
     if (mask && same == (mask & s->live)) {
-      complete(g, s, same);
+      complete(s, same);
       return true;
     }
     if (!mask && (!lowest || s->line[lane] < s->line[__builtin_ctz(lowest)])) lowest = same;
   }
-  if (lowest) complete(g, s, lowest);
+  if (lowest) complete(s, lowest);
   return lowest != 0;
 }
 
@@ -74,7 +74,7 @@ static simd *next_simd(arena *g)
 {
   while (g->ready) {
     simd *s = pick_simd(g);
-    if (s->ready || go_on_apart(g, s)) return s;
+    if (s->ready || go_on_apart(s)) return s;
     g->ready &= ~bit_of(s->number);
   }
   return NULL;
@@ -105,33 +105,34 @@ static inline void yield(arena *g, bool ends)
 }
 
 /* ---- collectives ---- */
-static void give(simd *s, qn_u32 took)
+/* A result that no lane reads any more. Lanes that wait in a collective have done with theirs; where all live lanes
+ * take part that is every one. */
+static unsigned free_result(const simd *s, qn_u32 took)
 {
-  const unsigned k = (unsigned)__builtin_ctzll(s->free);
-  qn_result *result = &s->result[k];
-  memcpy(result->lane, s->mine, sizeof result->lane);
-  s->free &= ~(UINT64_C(1) << k);
-  result->holders = result->took = took;
-  if (took != ~UINT32_C(0))
-    for (unsigned lane = 0; lane < QN_SIMD_LANES; lane++)
-      if (!(took & bit_of(lane))) memset(result->lane[lane], 0, sizeof *result->lane);
-  for (qn_u32 left = took; left; left &= left - 1) s->held[__builtin_ctz(left)] = (uint8_t)k;
+  uint64_t used = 0;
+  for (qn_u32 left = s->live & ~s->gathered & ~took; left; left &= left - 1)
+    used |= UINT64_C(1) << s->held[__builtin_ctz(left)];
+  return (unsigned)__builtin_ctzll(~used);
 }
 
 /* The lanes `took`, all of which wait, have what they waited for. */
-static void complete(arena *g, simd *s, qn_u32 took)
+static void complete(simd *s, qn_u32 took)
 {
-  if (g->watched) qn_watch_pass((int)s->number, took);
-  give(s, took);
+  if (s->group->watched) qn_watch_pass((int)s->number, took);
+  const unsigned k = took == s->live ? 0 : free_result(s, took);
+  qn_result *result = &s->result[k];
+  const qn_work work = s->work[__builtin_ctz(took)];
+  memcpy(result->lane, s->mine, sizeof result->lane);
+  result->took = took;
+  for (qn_u32 left = ~took; left; left &= left - 1) memset(result->lane[__builtin_ctz(left)], 0, sizeof *result->lane);
+  if (work) work(result->lane[0], took);
+  if (took == s->live)
+    memset(s->held, 0, sizeof s->held);
+  else
+    for (qn_u32 left = took; left; left &= left - 1) s->held[__builtin_ctz(left)] = (uint8_t)k;
   s->gathered &= ~took;
   s->ready |= took;
   s->mixed = s->gathered != 0; /* the first of those that stay may not be who began */
-}
-
-static void let_go(simd *s, unsigned lane)
-{
-  const unsigned k = s->held[lane];
-  if (!(s->result[k].holders &= ~bit_of(lane))) s->free |= UINT64_C(1) << k;
 }
 
 static inline void put(unsigned char *to, const void *from, qn_u32 bytes)
@@ -155,13 +156,11 @@ static _Noreturn void fail(arena *g, qn_fault fault, int line, qn_u32 mask)
   __builtin_unreachable();
 }
 
-/* The running lane comes to a collective and leaves with result[held]. */
-static inline void collect(arena *g, qn_u32 mask, int line)
+/* The running lane comes to a collective, and leaves it with result[held]. */
+static inline void collect(arena *g, simd *s, qn_u32 mask, int line, qn_work work)
 {
-  simd *s = g->at;
   const unsigned lane = g->lane;
   if (g->watched) qn_watch_wait(1, line, mask);
-  let_go(s, lane);
   if (!s->gathered) {
     s->key_line = line;
     s->key_mask = mask;
@@ -170,26 +169,32 @@ static inline void collect(arena *g, qn_u32 mask, int line)
     s->mixed = true;
   s->line[lane] = line;
   s->mask[lane] = mask;
+  s->work[lane] = work;
   s->gathered |= bit_of(lane);
   if (!s->mixed && s->gathered == (mask ? mask & s->live : s->live)) {
-    complete(g, s, s->gathered);
+    complete(s, s->gathered);
     s->ready &= ~bit_of(lane);
   } else {
     yield(g, false);
   }
 }
 
-static qn_u32 exchange(const void *mine, qn_u32 bytes, qn_u32 mask, int line, const unsigned char **all)
+static qn_u32 combine(const void *mine, qn_u32 bytes, qn_u32 mask, int line, qn_work work, const unsigned char **all)
 {
   arena *g = running;
   simd *s = g->at;
   const unsigned lane = g->lane;
   if (mask && !(mask & bit_of(lane))) fail(g, QN_FAULT_MASK, line, mask);
   put(s->mine[lane], mine, bytes);
-  collect(g, mask, line);
+  collect(g, s, mask, line, work);
   const qn_result *result = &s->result[s->held[lane]];
   *all = result->lane[0];
   return result->took;
+}
+
+static qn_u32 exchange(const void *mine, qn_u32 bytes, qn_u32 mask, int line, const unsigned char **all)
+{
+  return combine(mine, bytes, mask, line, NULL, all);
 }
 
 /* ---- barriers ---- */
@@ -233,7 +238,7 @@ static void barrier(int simd_only, int line)
 {
   arena *g = running;
   if (simd_only)
-    collect(g, 0, line);
+    collect(g, g->at, 0, line, NULL);
   else
     barrier_of_group(g, line);
 }
@@ -251,7 +256,6 @@ static void thread_ends(arena *g, bool left)
 {
   simd *s = g->at;
   if (g->watched && !left) qn_watch_return();
-  let_go(s, g->lane);
   s->live &= ~bit_of(g->lane);
   if (left) s->stale |= bit_of(g->lane);
   if (--g->live && g->waiting == g->live) pass_barrier(g);
@@ -281,6 +285,7 @@ _Noreturn void qn_group_leave(void)
 
 const qn_group_words qn_group_table = {.barrier = barrier,
                                        .exchange = exchange,
+                                       .combine = combine,
                                        .slot = slot,
                                        .shared = shared,
                                        .access = qn_watch_access,
@@ -300,7 +305,6 @@ static void begin_block(arena *g, uint64_t block)
     simd *s = g->simd[k];
     s->live = s->ready = k + 1 == g->n_simds && rest ? bit_of(rest) - 1 : ~UINT32_C(0);
     s->gathered = s->at_barrier = 0;
-    s->free = ~UINT64_C(0);
     qn_simd_refresh(s);
   }
   if (g->shared_bytes) memset(g->shared, 0, g->shared_bytes);
