@@ -202,8 +202,8 @@ class Kernel:
 
         Returns the list of outputs."""
         if not (verbose or check) and limit is None:
-            quick = reading.quick(inputs)
-            to = _NOTHING if out is None else reading.quick(out, True)
+            quick = reading.quick(inputs) if isinstance(inputs, (list, tuple)) else None
+            to = _NOTHING if out is None else reading.quick(out, True) if isinstance(out, (list, tuple)) else None
             if quick is not None and to is not None and _may_write(quick, to, inputs, in_place, self.input_names):
                 try:
                     key = (
@@ -220,7 +220,7 @@ class Kernel:
                         shared_memory,
                     )
                     plan = self._plans.get(key)
-                except TypeError:  # something in it cannot be hashed, or is wrong
+                except (TypeError, IndexError):  # something in it cannot be hashed, or is wrong
                     key = plan = None
                 if plan is not None:
                     return self._run_again(plan, quick, to, inputs, out, stream)

@@ -130,7 +130,6 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "qn_capture_stop": (STATUS, [POINTER(c_size_t)]),
 }
 
-PROTOTYPES = {name: kinds for name, kinds in PROTOTYPES.items() if hasattr(_library.lib, name)}
 _library.declare(_library.lib, _library.path, PROTOTYPES)
 _library.compare(_library.lib, _library.path, STRUCTS)
 lib = _library.lib

@@ -14,7 +14,7 @@ EXP = """
 
 EXP_STRIDED = """
     uint elem = thread_position_in_grid.x;
-    uint place = elem_to_loc(elem, inp_shape, inp_strides, inp_ndim);
+    int place = elem_to_loc(elem, inp_shape, inp_strides, inp_ndim);  // below 0 where a stride is
     T value = inp[place];
     out[elem] = metal::exp(value);  // outputs are row-major
 """
