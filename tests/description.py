@@ -49,6 +49,7 @@ for header in sorted((pathlib.Path(include) / "quern").glob("*.h")):
         lines += [f"STRUCT({name})\n" for name in re.findall(r"^typedef struct (\w+) \{", header.read_text(), re.M)]
 for op in ops:
     text = (pathlib.Path(include) / "quern" / f"{op}.h").read_text()
+    included = "".join((pathlib.Path(include) / "quern" / name).read_text() for name in re.findall(r'#include "(\w+\.h)"', text))
     params = struct_body(text, f"qn_{op}_params") or fail(op, f"there is no struct qn_{op}_params")
     lines.append(f"#define DEFAULTS_{op} QN_{op.upper()}_DEFAULTS\n")
     lines.append(f"OP({op}, {'HYPER' if struct_body(text, f'qn_{op}_hyper') else 'NO_HYPER'})\n")
@@ -60,7 +61,7 @@ for op in ops:
     for _, name in members(struct_body(text, f"qn_{op}_hyper") or ""):
         lines.append(f"HYPER_MEMBER({op}, {name})\n")
     for name, enum in re.findall(r"int32_t\s+(\w+);\s*/\*\s*(qn_\w+)", params):
-        values = enum_names(text, enum)
+        values = enum_names(text + included, enum)
         for k, value in enumerate(values or fail(op, f"the comment on {name} names {enum}, which is no enum here")):
             lines.append(f"VALUE({op}, {name}, {value}, {k})\n")
     step = re.search(rf"qn_status qn_{op}_step\((.*?)\);", strip(text), flags=re.S) or fail(op, f"no qn_{op}_step")

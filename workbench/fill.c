@@ -153,6 +153,7 @@ void qn_fill_numbers(const qn_filling *filling, qn_dtype dtype, void *at, size_t
       if (!(qn_seed_mix(filling->seed, first + i) & 31)) value = copysign(0, value);
     }
     if (filling->kind == QN_FILL_NON_NEGATIVE) value = fabs(value);
+    if (filling->kind == QN_FILL_MODERATE && fabs(value) == FLT_MAX) value = copysign(0x1p60, value);
     qn_number_store(dtype, (char *)at + i * width, value);
   }
 }

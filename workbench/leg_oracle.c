@@ -16,11 +16,12 @@ typedef struct score {
 static void compare(qn_trial *trial, long number, const qn_oracle *o, const char *setting, score *s)
 {
   const double units = o->op->info.oracle_units;
+  const int roundings = o->op->info.oracle_roundings ? o->op->info.oracle_roundings : 1;
   for (size_t r = 0; r < o->op->info.n_tensors; r++) {
     if (!(o->buffers->role[r].access & QN_WRITE)) continue;
     for (size_t i = 0; i < o->n; i++) {
       double got = qn_number_load(o->buffers->role[r].dtype, qn_buffers_at(o->buffers, r, o->tensor, i));
-      double miss = qn_oracle_miss(o, r, i, got, NULL, units, 1);
+      double miss = qn_oracle_miss(o, r, i, got, NULL, units, roundings);
       bool uncertain = qn_oracle_uncertain(o, r, i);
       s->uncertain += uncertain;
       s->compared++;

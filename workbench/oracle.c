@@ -56,6 +56,7 @@ static void measure_scale(qn_oracle *o)
   for (size_t moved = 0; moved < roles; moved++) {
     if (!(o->buffers->role[moved].access & QN_READ)) continue;
     for (int sign = -1; sign <= 1; sign++) {
+      if (sign == 0 && o->op->info.oracle_ranged) continue;
       evaluate(o, moved, sign, o->stirred);
       for (size_t r = 0; r < roles; r++)
         for (size_t i = 0; i < o->n && o->in[r]; i++) {
@@ -114,7 +115,7 @@ void qn_oracle_close(qn_oracle *o)
 
 bool qn_oracle_uncertain(const qn_oracle *o, size_t role, size_t index)
 {
-  return o->jump[role][index] > 256 * STIR * UNIT * fabs(o->out[role][index]);
+  return o->jump[role][index] > 256 * STIR * UNIT * fabs(o->out[role][index]) + 4 * SMALLEST;
 }
 
 static double largest(qn_dtype dtype) { return dtype == QN_F16 ? 65504 : dtype == QN_BF16 ? 0x1.fep127 : FLT_MAX; }

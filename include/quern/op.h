@@ -13,7 +13,11 @@ enum { QN_MAX_TENSORS = 8 };
 typedef enum qn_access { QN_ABSENT = 0, QN_READ = 1, QN_WRITE = 2, QN_READ_WRITE = 3 } qn_access;
 
 /* How tests fill a tensor: a distribution with odd values in it (zeros of both signs, denormals, huge, inf, NaN). */
-typedef enum qn_fill { QN_FILL_NORMAL, QN_FILL_NON_NEGATIVE } qn_fill;
+typedef enum qn_fill {
+  QN_FILL_NORMAL,
+  QN_FILL_NON_NEGATIVE,
+  QN_FILL_MODERATE /* normal, and none of the odd ones next to overflow: for what is multiplied several times */
+} qn_fill;
 
 /* One role. The k-th tensors of all roles belong together and have one shape and one dense layout. */
 typedef struct qn_op_tensor {
@@ -67,6 +71,8 @@ typedef struct qn_op_info {
   size_t n_params, params_bytes, hyper_bytes;
   qn_agreement agreement;
   double agreement_units;  /* of SCALED and REDUCTION */
+  int oracle_roundings;    /* to 16-bit storage, on a result's way: how many the oracle's comparison allows; 0 is 1 */
+  int oracle_ranged;       /* 1: the oracle's intermediate results have f32's range, so tiny ones vanish as there */
   double oracle_units;     /* reference against the double oracle: units of eps times the magnitudes of the terms */
   const char *unfused_doc; /* what the unfused form is, in one line */
   double unfused_bytes;    /* per element, in f32 */

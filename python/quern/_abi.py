@@ -115,6 +115,8 @@ class OpInfo(Structure):
         ("hyper_bytes", c_size_t),
         ("agreement", c_int),
         ("agreement_units", c_double),
+        ("oracle_roundings", c_int),
+        ("oracle_ranged", c_int),
         ("oracle_units", c_double),
         ("unfused_doc", c_char_p),
         ("unfused_bytes", c_double),

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Make the golden vectors of swiglu: python3 src/op/swiglu/golden/make_golden.py > src/op/swiglu/golden/swiglu.txt
+(swiglu_backward's script, in its own folder, is this one with another word).
+
+From the words of the contract (src/op/swiglu/README.md), not from the C: numbers are exact fractions, rounded once
+where the contract says so; the sigmoid is the contract's chain of steps, and is held against the true one before a line
+is written. The arithmetic of fractions is Lion's script's; so is the format of the file.
+"""
+import importlib.util
+import math
+import pathlib
+import random
+import sys
+from fractions import Fraction
+
+HERE = pathlib.Path(__file__).resolve().parent
+spec = importlib.util.spec_from_file_location("numbers", HERE.parent.parent / "lion" / "golden" / "make_golden.py")
+numbers = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(numbers)
+NAN, MINUS_ZERO = numbers.NAN, numbers.MINUS_ZERO
+decode, encode, fma, multiply = numbers.decode, numbers.encode, numbers.fma, numbers.multiply
+negate, number, is_negative = numbers.negate, numbers.number, numbers.is_negative
+
+
+def constant(hexadecimal):
+    return Fraction(float.fromhex(hexadecimal))
+
+
+def add(a, b):
+    return numbers.single(numbers.total(a, b))
+
+
+def below(a, b):
+    """a < b; false for NaN."""
+    if NAN in (a, b):
+        return False
+    place = {"-inf": (-1, 0), "inf": (1, 0)}
+    return place.get(a, (0, number(a) if a not in place else 0)) < place.get(b, (0, number(b) if b not in place else 0))
+
+
+def size(a):
+    return negate(a) if is_negative(a) else a
+
+
+# ---- the sigmoid, step by step ----
+WHOLE = constant("0x1.8p23") + 191
+LOG2_E, LN_2, LN_2_REST = constant("0x1.715476p0"), constant("0x1.62e43p-1"), constant("-0x1.05c61p-29")
+ONE = Fraction(1)
+LONG = [constant(c) for c in ("0x1.6ac75p-10", "0x1.123dep-7", "0x1.555858p-5", "0x1.55548cp-3", "0x1.fffffcp-2")]
+SHORT = [constant(c) for c in ("0x1.0f9932p-7", "0x1.573accp-5", "0x1.555a8ap-3", "0x1.fffdc4p-2", "0x1.fffff6p-1",
+                               "0x1p0")]
+
+
+def chain(coefficients, r):
+    q = coefficients[0]
+    for c in coefficients[1:]:
+        q = fma(q, r, c)
+    return q
+
+
+def sigmoid(x, short):
+    if x == NAN:
+        return NAN
+    y = negate(size(x))
+    y = Fraction(-104) if below(y, Fraction(-104)) else y
+    t = fma(y, LOG2_E, WHOLE)
+    n = number(add(t, -WHOLE))
+    near = fma(n, -LN_2, y)
+    if short:
+        p = chain(SHORT, near)
+    else:
+        low = multiply(n, -LN_2_REST)
+        r = add(near, low)
+        p = add(ONE, add(near, fma(multiply(r, r), chain(LONG, r), low)))
+    e = multiply(multiply(p, Fraction(2) ** int(n + 64)), Fraction(1, 2**64))
+    top = e if below(x, Fraction(0)) else ONE
+    if short:
+        return multiply(top, numbers.divide(ONE, add(ONE, e)))
+    d = add(e, ONE)
+    rest, inverse = add(e, negate(add(d, -ONE))), numbers.divide(ONE, d)
+    quotient = multiply(top, inverse)
+    left = fma(negate(quotient), rest, fma(negate(quotient), d, top))
+    return fma(left, inverse, quotient)
+
+
+# ---- the activations: value and slope ----
+DEFAULTS = {"gate_multiplier": 1.0, "down_multiplier": 1.0, "alpha": 1.702, "limit": 7.0, "gate": "swiglu"}
+
+
+def rounded(x):
+    return numbers.single(Fraction(x))
+
+
+def product(x, y, y_slope, short):
+    sig = sigmoid(y, short)
+    s = multiply(x, sig)
+    return s, fma(multiply(s, y_slope), add(ONE, negate(sig)), sig)
+
+
+def activate(p, a, short):
+    x, zero = multiply(a, rounded(p["gate_multiplier"])), Fraction(0)
+    gate, limit = p["gate"], rounded(p["limit"])
+    if gate == "clamped":
+        held, alpha = limit if below(limit, x) else x, rounded(p["alpha"])
+        s, slope = product(held, multiply(alpha, held), alpha, short)
+        return s, zero if below(limit, x) else slope
+    if gate == "geglu":
+        x2, k = multiply(x, x), rounded(2 * math.sqrt(2 / math.pi))
+        if below(Fraction(2**20), x2):
+            step = zero if below(x, zero) else ONE
+            return multiply(x, step), step
+        y = multiply(multiply(x, k), fma(x2, rounded(0.044715), ONE))
+        return product(x, y, fma(x2, rounded(2 * math.sqrt(2 / math.pi) * 3 * 0.044715), k), short)
+    if gate == "reglu":
+        if x == NAN:
+            return NAN, NAN
+        return (x, ONE) if below(zero, x) else (zero, zero)
+    sig = sigmoid(x, short)
+    if gate == "glu":
+        return sig, multiply(sig, add(ONE, negate(sig)))
+    s = multiply(x, sig)
+    return s, fma(s, add(ONE, negate(sig)), sig)
+
+
+def upper(p, b):
+    if p["gate"] != "clamped":
+        return b
+    limit = rounded(p["limit"])
+    b = limit if below(limit, b) else -limit if below(b, -limit) else b
+    return add(b, ONE)
+
+
+def forward(p, form, a, b):
+    def stored(x):
+        return decode(form, encode(form, x))
+
+    s, _ = activate(p, a, form != "f32")
+    c = stored(multiply(stored(s), upper(p, b)))
+    return [c if p["down_multiplier"] == 1 else stored(multiply(c, rounded(p["down_multiplier"])))]
+
+
+def backward(p, form, dc, a, b):
+    s, slope = activate(p, a, form != "f32")
+    d = multiply(dc, rounded(p["down_multiplier"]))
+    db = multiply(d, s)
+    if p["gate"] == "clamped" and below(rounded(p["limit"]), size(b)):
+        db = Fraction(0)
+    da = multiply(multiply(multiply(d, slope), upper(p, b)), rounded(p["gate_multiplier"]))
+    return [da, db]
+
+
+# ---- writing ----
+def bits(form, values):
+    return " ".join(f"{encode(form, v):0{8 if form == 'f32' else 4}x}" for v in values)
+
+
+def write_case(out, name, row, roles, given, written, compute, n=24, **params):
+    types, p = dict(zip(roles, row.split())), dict(DEFAULTS, **params)
+    source = random.Random(f"{name} {row}")
+    out += [f"case {name}", f"types {row}", f"elements {n}"]
+    numbers.write_params(out, p, DEFAULTS)
+    form = types["a"]
+    held = {role: [numbers.draw(source, 2, 0.2) for _ in range(n)] for role in roles if types[role] != "-"}
+    held = {role: [decode(form, numbers.bits_of(form, x)) for x in values] for role, values in held.items()}
+    for role, values in held.items():
+        if role not in given or role in written:
+            out.append(f"start {role} " + bits(form, values if role in given else [NAN] * n))
+    out.append("step")
+    for role in given:
+        if role not in written:
+            out.append(f"give {role} " + bits(form, held[role]))
+    results = [compute(p, form, *element) for element in zip(*(held[role] for role in given))]
+    for k, role in enumerate(written):
+        out.append(f"want {role} " + bits(form, [r[k] for r in results]))
+    out.append("end")
+
+
+CASES = [("swiglu", {}), ("multipliers", {"gate_multiplier": 1.3, "down_multiplier": 0.7}),
+         ("clamped", {"gate": "clamped"}), ("clamped near", {"gate": "clamped", "limit": 0.5, "alpha": 1.25}),
+         ("geglu", {"gate": "geglu", "gate_multiplier": 0.5}), ("reglu", {"gate": "reglu", "down_multiplier": 2.5}),
+         ("glu", {"gate": "glu"})]
+REFUSED = ["gate_multiplier=nan : gate_multiplier nan", "down_multiplier=inf : down_multiplier inf",
+           "alpha=nan : alpha nan", "limit=-1 : limit -1", "gate=clamped limit=0 : limit 0", "gate=5 : gate 5"]
+
+
+def check_myself():
+    source = random.Random(4)
+    for _ in range(400):
+        x = numbers.single(Fraction(source.uniform(-30, 30)))
+        true = 1 / (1 + math.exp(-float(x)))
+        assert abs(float(number(sigmoid(x, False))) / true - 1) < 1.6 * 2**-23
+        assert abs(float(number(sigmoid(x, True))) / true - 1) < 5 * 2**-23
+
+
+def main(op):
+    check_myself()
+    out = [f"# Golden vectors of {op}. Made by: python3 src/op/{op}/golden/make_golden.py > src/op/{op}/golden/{op}.txt"]
+    for form in ("f32", "bf16", "f16"):
+        for name, params in CASES:
+            if op == "swiglu":
+                write_case(out, name, f"{form} {form} {form}", ("c", "a", "b"), ("a", "b"), ("c",), forward, **params)
+                continue
+            roles, given = ("dc", "a", "b", "da", "db"), ("dc", "a", "b")
+            write_case(out, name, " ".join([form] * 5), roles, given, ("da", "db"), backward, **params)
+            write_case(out, name + ", over a and b", f"{form} {form} {form} - -", roles, given, ("a", "b"), backward,
+                       **params)
+    out += [f"refuse {line}" for line in REFUSED]
+    sys.stdout.write("\n".join(out) + "\n")
+
+
+if __name__ == "__main__":
+    main("swiglu")

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* swiglu.c - the forward's description, from which tests, benches, bindings and documents are made, its coefficients,
+ * and the typed calls of quern/swiglu.h. */
+#include "quern/swiglu.h"
+#include "op/swiglu/swiglu.h"
+#include "op/op.h"
+#include <math.h>
+#include <stddef.h>
+
+QN_CPU_DECLARE(swiglu, qn_cpu_fn);
+
+_Static_assert((int)QN_SWIGLU_SILU == (int)QN_SWIGLU_GATE_SWIGLU, "the gates have one order");
+_Static_assert((int)QN_SWIGLU_CLAMPED == (int)QN_SWIGLU_GATE_CLAMPED, "the gates have one order");
+_Static_assert((int)QN_SWIGLU_GEGLU == (int)QN_SWIGLU_GATE_GEGLU, "the gates have one order");
+_Static_assert((int)QN_SWIGLU_REGLU == (int)QN_SWIGLU_GATE_REGLU, "the gates have one order");
+_Static_assert((int)QN_SWIGLU_GLU == (int)QN_SWIGLU_GATE_GLU, "the gates have one order");
+
+static const qn_op_tensor tensors[] = {
+    [QN_SWIGLU_C] = {"c", NULL, "the product", QN_FILL_MODERATE, 1},
+    [QN_SWIGLU_A] = {"a", NULL, "the gate's half, before its activation", QN_FILL_MODERATE, 2},
+    [QN_SWIGLU_B] = {"b", NULL, "the other half", QN_FILL_MODERATE, 1},
+};
+
+static const qn_op_types types[] = {
+#define X(t) {{{QN_##t, QN_WRITE}, {QN_##t, QN_READ}, {QN_##t, QN_READ}}},
+    QN_SWIGLU_ROWS(X)
+#undef X
+};
+
+static const qn_op_param params_table[] = {QN_SWIGLU_PARAMS(qn_swiglu_params)};
+
+void qn_swiglu_coefficients(const void *params, void *coef)
+{
+  const qn_swiglu_params *p = params;
+  *(qn_swiglu_coef *)coef =
+      (qn_swiglu_coef){(float)p->gate_multiplier, (float)p->down_multiplier, (float)p->alpha, (float)p->limit};
+}
+
+static uint32_t flags(const void *params, size_t row)
+{
+  const qn_swiglu_params *p = params;
+  (void)row;
+  return (uint32_t)p->gate | ((float)p->down_multiplier != 1 ? QN_SWIGLU_DOWN : 0);
+}
+
+qn_status qn_swiglu_check(const void *params, size_t row)
+{
+  const qn_swiglu_params *p = params;
+  (void)row;
+  qn_require(p->gate != QN_SWIGLU_GATE_CLAMPED || (float)p->limit > 0, "swiglu: limit is %g, it must be above 0",
+             p->limit);
+  return QN_OK;
+}
+
+const qn_op qn_op_swiglu = {
+    .info = {.name = "swiglu",
+             .brief = "gated activations (SwiGLU and its kin), forward",
+             .doc = "c = activation(a * gate_multiplier) * b * down_multiplier, in f32, rounded to the storage type "
+                    "after the activation and after each product.",
+             .tensors = tensors,
+             .n_tensors = QN_SWIGLU_ROLES,
+             .types = types,
+             .n_types = sizeof types / sizeof types[0],
+             .params = params_table,
+             .n_params = sizeof params_table / sizeof params_table[0],
+             .params_bytes = sizeof(qn_swiglu_params),
+             .agreement = QN_BITWISE,
+             .oracle_ranged = 1,
+             .oracle_units = 16,
+             .oracle_roundings = 5, /* three, and an earlier one may be of a step twice as large for its value */
+             .operations = 32},
+    .coef_bytes = sizeof(qn_swiglu_coef),
+    .check = qn_swiglu_check,
+    .flags = flags,
+    .coefficients = qn_swiglu_coefficients,
+    .cpu = QN_CPU_TABLE(swiglu),
+    .device_source = "op/swiglu/swiglu.cu",
+};
+
+#define ROLES                                                                                                          \
+  {                                                                                                                    \
+    [QN_SWIGLU_C] = c, [QN_SWIGLU_A] = a, [QN_SWIGLU_B] = b                                                            \
+  }
+
+qn_status qn_swiglu_step(const qn_exec *exec, const qn_swiglu_params *params, size_t n, const qn_tensor *c,
+                         const qn_tensor *a, const qn_tensor *b)
+{
+  const qn_tensor *const roles[QN_MAX_TENSORS] = ROLES;
+  return qn_op_step(&qn_op_swiglu.info, exec, params, n, roles);
+}
+
+qn_status qn_swiglu_prepare(const qn_exec *exec, const qn_swiglu_params *params, size_t n, const qn_tensor *c,
+                            const qn_tensor *a, const qn_tensor *b)
+{
+  const qn_tensor *const roles[QN_MAX_TENSORS] = ROLES;
+  return qn_op_prepare(&qn_op_swiglu.info, exec, params, n, roles);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* swiglu.h - what the descriptions of the forward and the backward share: both structs of params have the same members.
+ */
+#ifndef QN_OP_SWIGLU_SWIGLU_H
+#define QN_OP_SWIGLU_SWIGLU_H
+#include "core/status.h"
+#include "op/swiglu/swiglu.math.h"
+#include <stddef.h>
+
+#define QN_SWIGLU_PARAMS(type)                                                                                         \
+  {"gate_multiplier",                                                                                                  \
+   "of a, before the activation",                                                                                      \
+   QN_PARAM_DOUBLE,                                                                                                    \
+   offsetof(type, gate_multiplier),                                                                                    \
+   1,                                                                                                                  \
+   -HUGE_VAL,                                                                                                          \
+   HUGE_VAL,                                                                                                           \
+   0,                                                                                                                  \
+   NULL,                                                                                                               \
+   0},                                                                                                                 \
+      {"down_multiplier",                                                                                              \
+       "of the result",                                                                                                \
+       QN_PARAM_DOUBLE,                                                                                                \
+       offsetof(type, down_multiplier),                                                                                \
+       1,                                                                                                              \
+       -HUGE_VAL,                                                                                                      \
+       HUGE_VAL,                                                                                                       \
+       0,                                                                                                              \
+       NULL,                                                                                                           \
+       0},                                                                                                             \
+      {"alpha",                                                                                                        \
+       "clamped: of the sigmoid's argument",                                                                           \
+       QN_PARAM_DOUBLE,                                                                                                \
+       offsetof(type, alpha),                                                                                          \
+       1.702,                                                                                                          \
+       -HUGE_VAL,                                                                                                      \
+       HUGE_VAL,                                                                                                       \
+       0,                                                                                                              \
+       NULL,                                                                                                           \
+       0},                                                                                                             \
+      {"limit",                                                                                                        \
+       "clamped: of a from above, of b on both sides",                                                                 \
+       QN_PARAM_DOUBLE,                                                                                                \
+       offsetof(type, limit),                                                                                          \
+       7,                                                                                                              \
+       0,                                                                                                              \
+       HUGE_VAL,                                                                                                       \
+       0,                                                                                                              \
+       NULL,                                                                                                           \
+       0},                                                                                                             \
+  {                                                                                                                    \
+    "gate", "the activation", QN_PARAM_ENUM, offsetof(type, gate), 0, 0, 4, 0, "swiglu|clamped|geglu|reglu|glu", 0     \
+  }
+
+void qn_swiglu_coefficients(const void *params, void *coef);
+qn_status qn_swiglu_check(const void *params, size_t row);
+#endif

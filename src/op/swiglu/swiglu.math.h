@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* swiglu.math.h - gated activations: their arithmetic forward and backward, coefficients and table of types, written
+ * here and nowhere else; swiglu_backward.math.h adds the backward's roles. */
+#ifndef QN_OP_SWIGLU_MATH_H
+#define QN_OP_SWIGLU_MATH_H
+#include "base/dtype.h"
+#include "base/maths.h"
+
+enum { QN_SWIGLU_C, QN_SWIGLU_A, QN_SWIGLU_B, QN_SWIGLU_ROLES };
+
+#define QN_SWIGLU_ROWS(X) X(F32) X(BF16) X(F16)
+
+/* The flags: the gate, as qn_swiglu_gate of the public header numbers them, and one bit. */
+enum { QN_SWIGLU_SILU, QN_SWIGLU_CLAMPED, QN_SWIGLU_GEGLU, QN_SWIGLU_REGLU, QN_SWIGLU_GLU, QN_SWIGLU_GATES };
+enum { QN_SWIGLU_GATE_MASK = 7, QN_SWIGLU_DOWN = 8 /* down_multiplier is not 1 */ };
+
+/* What does not depend on the element. */
+typedef struct qn_swiglu_coef {
+  float gate_multiplier, down_multiplier, alpha, limit;
+} qn_swiglu_coef;
+
+enum { QN_SWIGLU_F32, QN_SWIGLU_BF16, QN_SWIGLU_F16 };
+
+/* How the storage rounds: an f32 value as the type holds it, widened again. The oracle rounds no normal number, but has
+ * the type's range: what is infinite there is so here, and subnormal numbers have its steps, since a product with what
+ * follows hangs on them. */
+QN_FN qn_f32 qn_swiglu_round(int storage, qn_f32 x)
+{
+#ifdef QN_ORACLE
+  const double most = storage == QN_SWIGLU_F32 ? 0x1.ffffffp127 : storage == QN_SWIGLU_BF16 ? 0x1.ffp127 : 65520;
+  const double step = storage == QN_SWIGLU_F32 ? 0x1p-149 : storage == QN_SWIGLU_BF16 ? 0x1p-133 : 0x1p-24;
+  const double normal = storage == QN_SWIGLU_F16 ? 0x1p-14 : 0x1p-126, size = __builtin_fabs(x);
+  if (size < normal) return __builtin_copysign(__builtin_nearbyint(size / step) * step, x);
+  return size >= most ? __builtin_copysign(__builtin_inf(), x) : x;
+#else
+  if (storage == QN_SWIGLU_BF16) return qn_widen_bf16(qn_narrow_bf16(x));
+  if (storage == QN_SWIGLU_F16) return qn_widen_f16(qn_narrow_f16(x));
+  return x;
+#endif
+}
+
+/* A result that stays in f32. */
+QN_FN qn_f32 qn_swiglu_held(qn_f32 x) { return qn_swiglu_round(QN_SWIGLU_F32, x); }
+
+QN_FN qn_f32 qn_swiglu_sigmoid(int storage, qn_f32 x)
+{
+  return qn_swiglu_held(storage == QN_SWIGLU_F32 ? qn_sigmoid(x) : qn_sigmoid16(x));
+}
+
+QN_FN qn_f32 qn_swiglu_least(qn_f32 x, float most) { return qn_select(qn_less(qn_splat(most), x), qn_splat(most), x); }
+
+/* What the activation makes of a: its value, its slope by x (0 where a limit holds x back). `slope` is read by the
+ * backward alone, and dropped by the compiler elsewhere. */
+typedef struct qn_swiglu_value {
+  qn_f32 s, slope;
+} qn_swiglu_value;
+
+/* s = x g(x) with g a sigmoid of argument y: s' = g + s y' (1 - g). */
+QN_FN qn_swiglu_value qn_swiglu_product(int storage, qn_f32 x, qn_f32 y, qn_f32 y_slope)
+{
+  qn_f32 sig = qn_swiglu_sigmoid(storage, y);
+  qn_swiglu_value v;
+  v.s = qn_swiglu_held(x * sig);
+  v.slope = qn_swiglu_held(qn_fma(qn_swiglu_held(v.s * y_slope), 1.0f - sig, sig));
+  return v;
+}
+
+QN_FN qn_swiglu_value qn_swiglu_activate(const qn_swiglu_coef *c, qn_u32 gate, int storage, qn_f32 a)
+{
+  qn_f32 x = qn_swiglu_held(a * qn_splat(c->gate_multiplier)), zero = qn_splat(0.0f);
+  qn_swiglu_value v;
+  if (gate == QN_SWIGLU_CLAMPED) {
+    qn_f32 held = qn_swiglu_least(x, c->limit);
+    v = qn_swiglu_product(storage, held, qn_swiglu_held(qn_splat(c->alpha) * held), qn_splat(c->alpha));
+    v.slope = qn_select(qn_less(qn_splat(c->limit), x), zero, v.slope);
+  } else if (gate == QN_SWIGLU_GEGLU) { /* 2 sqrt(2 / pi) (x + 0.044715 x^3), and by x */
+    qn_f32 x2 = qn_swiglu_held(x * x);
+    qn_f32 y = (x * 0x1.988454p0f) * qn_fma(x2, qn_splat(0x1.6e4e26p-5f), qn_splat(1.0f));
+    v = qn_swiglu_product(storage, x, y, qn_fma(x2, qn_splat(0x1.b6676cp-3f), qn_splat(0x1.988454p0f)));
+    /* Where x^2 is infinite the sigmoid is 0 or 1, and so is the slope. */
+    qn_mask far = qn_less(qn_splat(0x1p20f), x2);
+    qn_f32 step = qn_select(qn_less(x, zero), zero, qn_splat(1.0f));
+    v.slope = qn_select(far, step, v.slope);
+    v.s = qn_select(far, x * step, v.s);
+  } else if (gate == QN_SWIGLU_REGLU) {
+    v.s = qn_select(qn_at_most(x, zero), zero, x);
+    v.slope = qn_select(qn_is_nan(x), x, qn_select(qn_at_most(x, zero), zero, qn_splat(1.0f)));
+  } else if (gate == QN_SWIGLU_GLU) {
+    v.s = qn_swiglu_sigmoid(storage, x);
+    v.slope = qn_swiglu_held(v.s * (1.0f - v.s));
+  } else {
+    qn_f32 sig = qn_swiglu_sigmoid(storage, x);
+    v.s = qn_swiglu_held(x * sig);
+    v.slope = qn_swiglu_held(qn_fma(v.s, 1.0f - sig, sig));
+  }
+  return v;
+}
+
+/* b as the product takes it. */
+QN_FN qn_f32 qn_swiglu_up(const qn_swiglu_coef *c, qn_u32 gate, qn_f32 b)
+{
+  if (gate != QN_SWIGLU_CLAMPED) return b;
+  b = qn_swiglu_least(b, c->limit);
+  return qn_select(qn_less(b, qn_splat(-c->limit)), qn_splat(-c->limit), b) + 1.0f;
+}
+
+QN_FN void qn_swiglu_pack(const qn_swiglu_coef *c, qn_u32 flags, int storage, const qn_f32 a[QN_PACK],
+                          const qn_f32 b[QN_PACK], qn_f32 to[QN_PACK])
+{
+  const qn_u32 gate = flags & QN_SWIGLU_GATE_MASK;
+  QN_UNROLL
+  for (int v = 0; v < QN_PACK; v++) {
+    qn_f32 s = qn_swiglu_round(storage, qn_swiglu_activate(c, gate, storage, a[v]).s);
+    to[v] = s * qn_swiglu_up(c, gate, b[v]); /* the store rounds */
+    if (flags & QN_SWIGLU_DOWN) to[v] = qn_swiglu_round(storage, to[v]) * qn_splat(c->down_multiplier);
+  }
+}
+
+QN_FN void qn_swiglu_backward_pack(const qn_swiglu_coef *c, qn_u32 flags, int storage, const qn_f32 dc[QN_PACK],
+                                   const qn_f32 a[QN_PACK], const qn_f32 b[QN_PACK], qn_f32 da[QN_PACK],
+                                   qn_f32 db[QN_PACK])
+{
+  const qn_u32 gate = flags & QN_SWIGLU_GATE_MASK;
+  QN_UNROLL
+  for (int v = 0; v < QN_PACK; v++) {
+    const qn_swiglu_value value = qn_swiglu_activate(c, gate, storage, a[v]);
+    qn_f32 d = qn_swiglu_held(dc[v] * qn_splat(c->down_multiplier)), up = qn_swiglu_up(c, gate, b[v]);
+    qn_f32 other = d * value.s;
+    if (gate == QN_SWIGLU_CLAMPED) /* NaN compares false and stays */
+      other = qn_select(qn_less(qn_splat(c->limit), qn_abs(b[v])), qn_splat(0.0f), other);
+    qn_f32 of_s = qn_swiglu_held(d * value.slope);
+    da[v] = qn_swiglu_held(of_s * up) * qn_splat(c->gate_multiplier);
+    db[v] = other;
+  }
+}
+#endif
