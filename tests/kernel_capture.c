@@ -41,6 +41,7 @@ static const char json[] =
     "  \"outputs\": {\"out\": \"f32 [3]\", \"count\": \"i32 [1]\"},\n"
     "  \"templates\": {\"T\": \"f32\", \"N\": -9223372036854775808, \"YES\": true},\n"
     "  \"strided\": [\"inp\"],\n"
+    "  \"atomic\": [\"count\"],\n"
     "  \"init\": {\"out\": 0.5, \"count\": -3},\n"
     "  \"strides\": {\"inp\": [-2]},\n"
     "  \"scalars\": {\"lr\": 0.10000000149011612, \"big\": -9007199254740993},\n"
@@ -86,7 +87,8 @@ static void one_launch(const char *folder)
                                       .body = body,
                                       .header = header,
                                       .math = QN_MATH_RELAXED,
-                                      .strided = 1});
+                                      .strided = 1,
+                                      .atomic = 2});
   qn_tensor in[] = {
       {data + 4, QN_F32, 1, &shape, &stride, cpu}, VALUE(QN_F32, &lr), VALUE(QN_I64, &big), VALUE(QN_F32, &odd)};
   qn_tensor to[] = {ARRAY(out, QN_F32, 3), ARRAY(&count, QN_I32, 1)};

@@ -166,7 +166,7 @@ static bool one_view(uint64_t seed, qn_dtype dtype)
 
 static void many_views(void)
 {
-  static const qn_dtype dtypes[] = {QN_U8, QN_BF16, QN_F32, QN_F64, QN_I16};
+  static const qn_dtype dtypes[] = {QN_U8, QN_BF16, QN_F32, QN_F64, QN_C64};
   int wrong = 0;
   for (uint64_t k = 0; k < 400; k++) wrong += !one_view(k * 7919 + 1, dtypes[k % 5]);
   check(!wrong, "400 views are copied element for element, %d wrong", wrong);
@@ -223,7 +223,7 @@ static void first_values(void)
   uint64_t g[3] = {9, 9, 9};
   qn_kernel *kernel = use_make(&(use){.outputs = "a b c d e f g", .body = "a[0] = 7;"});
   qn_tensor out[] = {ARRAY(a, QN_F32, 3), ARRAY(b, QN_I16, 3),  ARRAY(c, QN_F16, 3), ARRAY(d, QN_BF16, 3),
-                     ARRAY(e, QN_F32, 6), ARRAY(f, QN_BOOL, 3), ARRAY(g, QN_U64, 3)};
+                     ARRAY(e, QN_C64, 3), ARRAY(f, QN_BOOL, 3), ARRAY(g, QN_U64, 3)};
   const qn_value init[] = {{.kind = QN_VALUE_FLOAT, .real = 0.1},
                            {.kind = QN_VALUE_INT, .integer = -300},
                            {.kind = QN_VALUE_FLOAT, .real = 65520},
@@ -236,7 +236,7 @@ static void first_values(void)
   check(a[0] == 7 && a[1] == 0.1f && a[2] == 0.1f, "f32: behind the body's own work %g %g", (double)a[0], (double)a[2]);
   check(b[0] == -300 && b[2] == -300, "i16: %d", b[2]);
   check(c[0] == 0x7C00 && c[2] == 0x7C00 && d[0] == 0x3F80 && d[2] == 0x3F80, "f16 %x, bf16 %x", c[2], d[2]);
-  check(e[0] == 2 && e[1] == 2 && e[4] == 2 && e[5] == 2, "f32: %g, %g", (double)e[4], (double)e[5]);
+  check(e[0] == 2 && e[1] == 0 && e[4] == 2 && e[5] == 0, "c64: %g + %gi", (double)e[4], (double)e[5]);
   check(f[0] == 1 && f[2] == 1 && g[0] == 9 && g[2] == 9, "bool %d; none: %llu as it was", f[2],
         (unsigned long long)g[2]);
   unsigned char wide[8] = {1, 2, 3, 4, 5, 6, 7, 8}, many[8 * 77];
@@ -294,8 +294,8 @@ static void template_values(void)
 
 static void all_types(void)
 {
-  static const qn_dtype dtypes[] = {QN_F32, QN_BF16, QN_F16, QN_F64, QN_BOOL, QN_U8, QN_I8,
-                                    QN_U16, QN_I16,  QN_U32, QN_I32, QN_U64,  QN_I64};
+  static const qn_dtype dtypes[] = {QN_F32, QN_BF16, QN_F16, QN_F64, QN_BOOL, QN_U8,  QN_I8,
+                                    QN_U16, QN_I16,  QN_U32, QN_I32, QN_U64,  QN_I64, QN_C64};
   qn_kernel *kernel = use_make(&(use){.inputs = "inp", .body = "uint i = thread_position_in_grid.x; out[i] = inp[i];"});
   for (size_t k = 0; k < sizeof dtypes / sizeof *dtypes; k++) {
     _Alignas(8) unsigned char from[8 * 5], to[8 * 5];
