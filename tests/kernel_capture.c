@@ -2,6 +2,7 @@
 /* kernel_capture.c - what a capture leaves on disk: every byte of the body, header and inputs, a kernel.json that is
  * held against its whole text, a folder for each launch, and nothing outside of start and stop. That the command
  * replays it is the command's test. */
+#include "kernel/call.h"
 #include "kernel_use.h"
 #include "scratch.h"
 #include <math.h>
@@ -142,6 +143,8 @@ static void again(const char *folder)
   check(!qn_kernel_launch(kernel, &serial, &call), "a launch in place, with a copy: %s", qn_last_error());
   call.group[0] = call.group[1] = call.group[2] = 0;
   check(!qn_kernel_launch(kernel, &serial, &call), "and one whose group is chosen: %s", qn_last_error());
+  float copied[6];
+  check(!qn_copy_by_kernel(&serial, &in[0], copied) && copied[1] == 4, "a kernel of the library's own runs");
   check(!qn_capture_stop(&n) && n == 2 && files_in(folder) == 3, "two launches, %d folders", files_in(folder));
   snprintf(path, sizeof path, "%s/0002-again/kernel.json", folder);
   check(holds(path,

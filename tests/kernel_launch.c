@@ -263,6 +263,13 @@ static void in_place(void)
   for (int k = 0; k < 100; k++) same &= x[k] == y[k] * 2 + 1;
   check(same, "reads and writes the same memory");
   qn_kernel_destroy(&kernel);
+  kernel = use_make(&(use){
+      .inputs = "inp", .body = "uint i = thread_position_in_grid.x; out[i] = inp[i] * 2; out[i] = out[i] + inp[i];"});
+  memcpy(x, y, sizeof x);
+  same = launched(kernel, &call, "a body that reads what it wrote");
+  for (int k = 0; k < 100; k++) same &= x[k] == y[k] * 4;
+  check(same, "sees its own writes through the input: 1 becomes %g", (double)x[1]);
+  qn_kernel_destroy(&kernel);
 }
 
 /* ---- templates ---- */

@@ -207,7 +207,8 @@ static void memory(void)
   BAD("output \"y\"", s.out[0].data = s.x; s.in[1].data = s.z + 20);
   BAD("share memory", s.out[0].data = s.x + 11);
   BAD("input \"a\"", s.in[0].strides = (int64_t[]){20, 1}; s.out[0].data = s.x + 61);
-  BAD("input \"a\"", s.in[0].data = s.x + 63; s.in[0].strides = (int64_t[]){-20, -1}; s.out[0].data = s.x + 1);
+  BAD("input \"a\"", s.in[0].data = s.x + 63; s.in[0].strides = (int64_t[]){-20, -1}; s.out[0].data = s.x + 1;
+      s.shape[1][0] = s.shape[1][1] = 1);
   BAD("workspace", s.exec.workspace = s.y; s.exec.workspace_bytes = 4);
   BAD("workspace", s.exec.workspace = s.x; s.exec.workspace_bytes = 8);
   BAD("stored in input 2, there are 2", s.call.stored_in = s.stored_in; s.stored_in[0] = 2);
