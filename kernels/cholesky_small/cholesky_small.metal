@@ -8,6 +8,7 @@ const uint mine = metal::min(row, uint(N - 1)); // lanes without a row do as the
 
 number part[N];
 const device vec *from = (const device vec *)(a + (matrix * N + mine) * N);
+#pragma unroll
 for (int j = 0; j < N / WIDTH; j++) {
   const vec v = from[j];
   for (int i = 0; i < WIDTH; i++) part[j * WIDTH + i] = as::of(v.at[i], T(0));
@@ -15,12 +16,14 @@ for (int j = 0; j < N / WIDTH; j++) {
 
 int failed = 0; // the first pivot that is not positive, counted from 1
 T least = INFINITY;
+#pragma unroll
 for (int k = 0; k < N; k++) {
   const number pivot = as::of(simd_shuffle(as::high(part[k]), first + k), simd_shuffle(as::low(part[k]), first + k));
   if (!(as::high(pivot) > T(0)) && failed == 0) failed = k + 1;
   least = metal::min(least, as::high(pivot));
-  const number root = as::root(pivot);
-  part[k] = mine == uint(k) ? root : as::over(part[k], root);
+  const number root = as::root(pivot), inverse = as::over(as::of(T(1), T(0)), root);
+  part[k] = mine == uint(k) ? root : as::times(part[k], inverse);
+#pragma unroll
   for (int j = k + 1; j < N; j++) {
     const number other = as::of(simd_shuffle(as::high(part[k]), first + j), simd_shuffle(as::low(part[k]), first + j));
     part[j] = as::minus_product(part[j], part[k], other);
@@ -29,6 +32,7 @@ for (int k = 0; k < N; k++) {
 
 if (row < N) {
   device vec *to = (device vec *)(l + (matrix * N + row) * N);
+#pragma unroll
   for (int j = 0; j < N / WIDTH; j++) {
     vec v;
     for (int i = 0; i < WIDTH; i++) {

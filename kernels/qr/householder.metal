@@ -74,8 +74,15 @@ template <> struct arithmetic<true> {
 typedef arithmetic<EXTENDED> as;
 typedef as::number number;
 
+// The exponent of a normal float, such that it and its negative are powers of two that floats have; and that power.
+inline int exponent_of(float x)
+{
+  return metal::clamp(int(as_type<uint>(x) >> 23 & 255u) - 127, -126, 126);
+}
+inline float power_of_two(int exponent) { return as_type<float>(uint(exponent + 127) << 23); }
+
 struct member {
-  int thread, threads, lane, simd, simds;
+  int index, count, lane, simd, simds;
 };
 struct places {
   threadgroup T *panel, *parts, *parts_low, *small, *scratch;
@@ -120,7 +127,7 @@ inline bool group_all(places at, member me, bool x) { return group_largest(at, m
 inline void panel_load(places at, member me, const device T *work, int n, int left, int top, int m, int width)
 {
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  for (int i = me.thread; i < (m - top) * width; i += me.threads)
+  for (int i = me.index; i < (m - top) * width; i += me.count)
     at.panel[i] = work[long(top + i / width) * n + left + i % width];
   threadgroup_barrier(mem_flags::mem_threadgroup);
 }
@@ -128,17 +135,17 @@ inline void panel_load(places at, member me, const device T *work, int n, int le
 inline void panel_store(places at, member me, device T *work, int n, int left, int m, int width)
 {
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  for (int i = me.thread; i < (m - left) * width; i += me.threads)
+  for (int i = me.index; i < (m - left) * width; i += me.count)
     work[long(left + i / width) * n + left + i % width] = at.panel[i];
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  for (int i = me.thread; i < width * width; i += me.threads) // what follows needs the reflectors alone
+  for (int i = me.index; i < width * width; i += me.count) // what follows needs the reflectors alone
     if (i % width >= i / width) at.panel[i] = T(i % width == i / width);
   threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
 inline void panel_unit(places at, member me, int rows, int width)
 {
-  for (int i = me.thread; i < width * width && i < rows * width; i += me.threads)
+  for (int i = me.index; i < width * width && i < rows * width; i += me.count)
     if (i % width >= i / width) at.panel[i] = T(i % width == i / width);
   threadgroup_barrier(mem_flags::mem_threadgroup);
 }
@@ -149,33 +156,33 @@ inline int panel_column(places at, member me, device T *taus, int left, int m, i
 {
   const int rows = m - left;
   T largest = T(0);
-  for (int i = c + me.thread; i < rows; i += me.threads)
+  for (int i = c + me.index; i < rows; i += me.count)
     largest = metal::max(largest, metal::abs(at.panel[i * width + c]));
   largest = group_largest(at, me, largest);
   const bool tiny = !(largest >= T(1.17549435e-38f));
-  int exponent = 0;
-  if (!tiny) metal::frexp(largest, exponent);
-  const T scale = metal::ldexp(T(1), -exponent / 2), scale_rest = metal::ldexp(T(1), -exponent - -exponent / 2);
+  const int exponent = tiny ? 0 : exponent_of(largest);
+  const T scale = power_of_two(-exponent), back = power_of_two(exponent);
   number sum = as::of(T(0), T(0));
-  for (int i = c + me.thread; i < rows; i += me.threads) {
-    const number x = as::of(at.panel[i * width + c] * scale * scale_rest, T(0));
+  for (int i = c + me.index; i < rows; i += me.count) {
+    const number x = as::of(at.panel[i * width + c] * scale, T(0));
     sum = as::plus_product(sum, x, x);
   }
   sum = group_total(at, me, sum);
-  const number top = as::of(at.panel[c * width + c] * scale * scale_rest, T(0));
+  const number top = as::of(at.panel[c * width + c] * scale, T(0));
   number norm = tiny ? as::of(T(0), T(0)) : as::root(sum);
   if (as::high(top) >= T(0)) norm = as::minus(as::of(T(0), T(0)), norm);
   const number gap = as::minus(top, norm);
+  const number inverse = as::over(as::of(T(1), T(0)), gap);
   const T factor = tiny ? T(0) : as::high(as::over(as::minus(norm, top), norm));
   threadgroup_barrier(mem_flags::mem_threadgroup); // all have read the top
-  for (int i = c + me.thread; i < rows; i += me.threads) {
-    const number x = as::of(at.panel[i * width + c] * scale * scale_rest, T(0));
-    T y = tiny ? T(0) : as::high(as::over(x, gap));
-    if (i == c && !tiny) y = as::high(norm) * metal::ldexp(T(1), exponent / 2) * metal::ldexp(T(1), exponent - exponent / 2);
+  for (int i = c + me.index; i < rows; i += me.count) {
+    const number x = as::of(at.panel[i * width + c] * scale, T(0));
+    T y = tiny ? T(0) : as::high(as::times(x, inverse));
+    if (i == c && !tiny) y = as::high(norm) * back;
     if (i == c && tiny) y = at.panel[i * width + c];
     at.panel[i * width + c] = y;
   }
-  if (me.thread == 0) taus[left + c] = factor;
+  if (me.index == 0) taus[left + c] = factor;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   for (int j = c + 1 + me.simd; j < width; j += me.simds) { // a simdgroup a column
     number along = as::of(T(0), T(0));
@@ -204,7 +211,7 @@ inline void panel_triangle(places at, member me, const device T *taus, int left,
     if (me.lane == 0) at.small[pair] = as::high(sum);
   }
   threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);
-  if (me.thread == 0)
+  if (me.index == 0)
     for (int j = 0; j < width; j++) {
       const T factor = taus[left + j];
       T products[PANEL];
@@ -265,11 +272,11 @@ inline void again(places at, member me, device T *Q, int m, int k, int c)
   for (int left = 0; left < c; left += PANEL) {
     number sum[PANEL];
     for (int p = 0; p < PANEL; p++) sum[p] = as::of(T(0), T(0));
-    for (int i = me.thread; i < m; i += me.threads)
+    for (int i = me.index; i < m; i += me.count)
       for (int p = 0; p < PANEL; p++)
         if (left + p < c) sum[p] = as::plus_product(sum[p], as::of(Q[long(i) * k + left + p], T(0)), as::of(Q[long(i) * k + c], T(0)));
     for (int p = 0; p < PANEL; p++) sum[p] = group_total(at, me, sum[p]);
-    for (int i = me.thread; i < m; i += me.threads) {
+    for (int i = me.index; i < m; i += me.count) {
       number y = as::of(Q[long(i) * k + c], T(0));
       for (int p = 0; p < PANEL; p++)
         if (left + p < c) y = as::minus_product(y, sum[p], as::of(Q[long(i) * k + left + p], T(0)));
@@ -277,10 +284,10 @@ inline void again(places at, member me, device T *Q, int m, int k, int c)
     }
   }
   number square = as::of(T(0), T(0));
-  for (int i = me.thread; i < m; i += me.threads) {
+  for (int i = me.index; i < m; i += me.count) {
     const number y = as::of(Q[long(i) * k + c], T(0));
     square = as::plus_product(square, y, y);
   }
   const number norm = as::root(group_total(at, me, square));
-  for (int i = me.thread; i < m; i += me.threads) Q[long(i) * k + c] = as::high(as::over(as::of(Q[long(i) * k + c], T(0)), norm));
+  for (int i = me.index; i < m; i += me.count) Q[long(i) * k + c] = as::high(as::over(as::of(Q[long(i) * k + c], T(0)), norm));
 }

@@ -17,8 +17,8 @@ const places at = {panel, parts, parts_low, small, scratch};
 
 const int rows_most = PANEL_FLOATS;
 const bool fits = m <= rows_most && me.simds <= SIMDS;
-if (me.thread == 0) {
-  const float start[16] = {fits ? 1.0f : 0.0f, float(m), float(n), float(k), 0.0f, float(me.threads),
+if (me.index == 0) {
+  const float start[16] = {fits ? 1.0f : 0.0f, float(m), float(n), float(k), 0.0f, float(me.count),
                            float(threads_per_grid.x), metal::ceil(float(m) / float(me.simds))};
   for (int i = 0; i < 16; i++) health[i] = start[i];
   if (!fits) {
@@ -28,7 +28,7 @@ if (me.thread == 0) {
 }
 if (!fits) return;
 
-for (long i = me.thread; i < long(m) * n; i += me.threads) work[i] = a[matrix * m * n + i];
+for (long i = me.index; i < long(m) * n; i += me.count) work[i] = a[matrix * m * n + i];
 const int most = metal::min(PANEL, PANEL_FLOATS / m);
 threadgroup_barrier(mem_flags::mem_device);
 
@@ -42,9 +42,9 @@ for (int left = 0; left < k; left += most) {
   for (int tile = left + width; tile < n; tile += 32) tile_apply(at, me, work, n, tile, left, m, width, true);
   threadgroup_barrier(mem_flags::mem_device);
 }
-for (long i = me.thread; i < long(k) * n; i += me.threads) r[matrix * k * n + i] = i % n < i / n ? T(0) : work[i];
+for (long i = me.index; i < long(k) * n; i += me.count) r[matrix * k * n + i] = i % n < i / n ? T(0) : work[i];
 
-for (long i = me.thread; i < long(m) * k; i += me.threads) Q[i] = T(i / k == i % k);
+for (long i = me.index; i < long(m) * k; i += me.count) Q[i] = T(i / k == i % k);
 threadgroup_barrier(mem_flags::mem_device);
 for (int left = (k - 1) / most * most; left >= 0; left -= most) {
   const int width = metal::min(most, k - left);
@@ -58,9 +58,9 @@ if (REORTHOGONALISE)
   for (int c = 0; c < k; c++) again(at, me, Q, m, k, c);
 
 bool finite = true;
-for (long i = me.thread; i < long(m) * k; i += me.threads) finite &= metal::isfinite(Q[i]);
+for (long i = me.index; i < long(m) * k; i += me.count) finite &= metal::isfinite(Q[i]);
 finite = group_all(at, me, finite);
-if (me.thread == 0) {
+if (me.index == 0) {
   health[8] = float(dependent);
   health[9] = float(most);
   health[12] = float(k);

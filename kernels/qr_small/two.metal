@@ -73,3 +73,10 @@ template <> struct arithmetic<true> {
 };
 typedef arithmetic<EXTENDED> as;
 typedef as::number number;
+
+// The exponent of a normal float, such that it and its negative are powers of two that floats have; and that power.
+inline int exponent_of(float x)
+{
+  return metal::clamp(int(as_type<uint>(x) >> 23 & 255u) - 127, -126, 126);
+}
+inline float power_of_two(int exponent) { return as_type<float>(uint(exponent + 127) << 23); }

@@ -9,11 +9,12 @@
 #define METAL_CONST constexpr
 #define MTL_CONST constexpr
 
+/* Constants that NVRTC's compiler knows too, which has no __builtin_nanf and __builtin_huge_valf. */
 #ifndef NAN
-#define NAN __builtin_nanf("")
+#define NAN __builtin_bit_cast(float, 0x7fc00000u)
 #endif
 #ifndef INFINITY
-#define INFINITY __builtin_huge_valf()
+#define INFINITY __builtin_bit_cast(float, 0x7f800000u)
 #endif
 #define M_E_F 2.71828182845904523536f
 #define M_LOG2E_F 1.44269504088896340736f
