@@ -272,6 +272,9 @@ void qn_group_fiber(void *user)
     arena *g = s->group;
     const qn_launch *l = g->launch;
     s->slot[lane] = NULL;
+#ifdef QN_FIBER_UCONTEXT
+    qn_fp_enter(); /* swapcontext has brought the word that this fiber left with */
+#endif
     g->function->thread(l->argument, g->block, l->blocks, s->number * QN_SIMD_LANES + lane, g->threads);
     thread_ends(g, false);
   }
