@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* emit.h - what the forms of an emitted kernel share: emit.c checks and chooses, emit_device.c writes CUDA C and HIP C,
- * emit_metal.c the Metal function, emit_mlx.c the Python. All get a call that was checked. */
+/* emit.h - what the forms of an emitted kernel share: emit.c checks and chooses, emit_device.c (with
+ * emit_header.c) writes CUDA C and HIP C, emit_metal.c the Metal function, emit_mlx.c the Python. All get a call that
+ * was checked. */
 #ifndef QN_KERNEL_EMIT_H
 #define QN_KERNEL_EMIT_H
 #include "kernel/launch.h"
@@ -17,4 +18,6 @@ int64_t qn_emit_stride(const qn_tensor *tensor, int dimension); /* in elements, 
 qn_status qn_emit_check_metal(const qn_kernel *kernel, const qn_kernel_call *call);
 /* Metal knows no shapes of outputs: constants of this call, in one line, for a body that names them. */
 void qn_emit_output_shapes(const qn_kernel *kernel, const qn_kernel_call *call, qn_text *text);
+/* A header with QN_DEVICE before each function that says nothing of that kind. */
+qn_status qn_emit_mark_functions(const qn_tokens *tokens, qn_text *text);
 #endif

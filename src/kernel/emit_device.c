@@ -225,11 +225,28 @@ static void add_undefines(const qn_text *whole, qn_text *text)
   }
 }
 
+/* The generated text, with the header's functions marked: everything but its tokens is the kernel's own. */
+static qn_status generate(const writer *w, qn_text *generated)
+{
+  qn_text header = {0};
+  qn_kernel marked = *w->kernel;
+  if (!w->kernel->source.header) return qn_kernel_generate(w->kernel, &w->special, &w->layout, generated);
+  qn_status status = qn_emit_mark_functions(&w->kernel->tokens[QN_KERNEL_HEADER], &header);
+  if (status == QN_OK) status = qn_tokens_make(header.at, &marked.tokens[QN_KERNEL_HEADER]);
+  if (status == QN_OK) {
+    marked.source.header = header.at;
+    status = qn_kernel_generate(&marked, &w->special, &w->layout, generated);
+    qn_tokens_free(&marked.tokens[QN_KERNEL_HEADER]);
+  }
+  qn_text_free(&header);
+  return status;
+}
+
 static qn_status add_kernel(const writer *w)
 {
   qn_text generated = {0}, whole = {0};
   if (w->hip) qn_text_add(&generated, "#include \"kernel/words/hip.h\"\n");
-  qn_status status = qn_kernel_generate(w->kernel, &w->special, &w->layout, &generated);
+  qn_status status = generate(w, &generated);
   if (status == QN_OK)
     status = qn_unit_expand(&(qn_unit){.source = w->kernel->source.file, .text = generated.at}, &whole);
   if (status == QN_OK) {

@@ -38,9 +38,13 @@ QN_WORD unsigned qn_bit_count(unsigned bits)
 #ifdef QN_CUDA_DIALECT
 QN_WORD unsigned qn_lane()
 {
+#ifdef __HIPCC__
+  return qn_hip_lane() & 31u;
+#else
   unsigned lane;
   asm("mov.u32 %0, %%laneid;" : "=r"(lane));
   return lane;
+#endif
 }
 
 /* One meeting of the lanes of a mask. */
