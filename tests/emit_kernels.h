@@ -133,7 +133,7 @@ static inline void emit_sums(emit_case *c)
              "float most = simd_max(inp[i]);\n"
              "if (thread_index_in_simdgroup == 0) parts[simdgroup_index_in_threadgroup] = sum;\n"
              "threadgroup_barrier(mem_flags::mem_threadgroup);\n"
-             "float all = 0;\n"
+             "float all = Limits<float>::finite_min > 0 ? 1 : 0.1;\n"
              "for (uint k = 0; k < simdgroups_per_threadgroup; k++) all += parts[k];\n"
              "out[i] = all + most + simd_shuffle_xor(inp[i], 1) + simd_prefix_inclusive_sum(inp[i]);");
   emit_input(c, "inp", QN_F32, 1, SHAPE(300));

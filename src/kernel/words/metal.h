@@ -158,8 +158,8 @@ template <class T> QN_WORD T qn_smoothstep(T low, T high, T x)
   return t * t * (T(3) - T(2) * t);
 }
 #define QN_ALIKE_1(name, expression) QN_REAL_1(name, expression, expression, expression)
-QN_REAL_1(fract, qn_fract(x, QN_C(floorf)(x), 0x1.fffffep-1f), qn_fract(x, QN_C(floor)(x), 0x1.fffffffffffffp-1),
-          qn_fract(x, QN_C(floorf)(x), 0x1.fffffep-1f))
+QN_REAL_1(fract, qn_fract(x, QN_C(floorf)(x), 0x1.fffffep-1f),
+          qn_fract(x, QN_C(floor)(x), double(0x1.fffffffffffffp-1)), qn_fract(x, QN_C(floorf)(x), 0x1.fffffep-1f))
 QN_ALIKE_1(sign, qn_sign_of(x))
 QN_ALIKE_1(saturate, qn_saturate(x))
 QN_REAL_3(smoothstep, qn_smoothstep(x, y, z), qn_smoothstep(x, y, z), qn_smoothstep(x, y, z))
