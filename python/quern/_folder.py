@@ -18,9 +18,11 @@ from . import _kernel_values as values
 from . import _streams
 from ._expression import Expression
 from ._kernel import cuda_kernel, metal_kernel
+from ._kernel_plan import _numpy_dtype
 
 _MOST_CALLS = 256  # kinds of calls that are remembered
 _HEALTH = "dbg"
+_ERROR, _SUCCESS = 13, 15  # qn_health
 
 
 class Contract:
@@ -196,6 +198,9 @@ class FolderKernel:
         code_of = dict(zip(self.inputs, codes))
         for name, code in code_of.items():
             extents[f"{name}.bytes"] = values.bytes_of(code)
+        dtypes = [code_of[c.type_of] if c.type_of else c.types[0] for c in self.outputs.values()]
+        for name, code in zip(self.outputs, dtypes):
+            extents[f"{name}.bytes"] = values.bytes_of(code)
         for (name, contract), shape in zip(self.inputs.items(), shapes):
             contract.check(f"{self.name}: {name}", shape, code_of[name], extents, code_of)
         template = [(name, self._value(name, extents, code_of, given)) for name in self.templates]
@@ -204,7 +209,6 @@ class FolderKernel:
             group = [expression(extents) for expression in self._group]
         for axis, number in zip("xyz", group or (0, 0, 0)):
             extents[f"threadgroup.{axis}"] = number
-        dtypes = [code_of[c.type_of] if c.type_of else c.types[0] for c in self.outputs.values()]
         return Asked(
             template,
             tuple(expression(extents) for expression in self._grid),
@@ -216,6 +220,8 @@ class FolderKernel:
 
     def _value(self, name: str, extents: dict, code_of: Mapping[str, int], given: Mapping[str, object]) -> object:
         value = given[name] if name in given else self.templates[name]
+        if isinstance(self.templates[name], bool) and not isinstance(value, bool):
+            value = bool(value)
         if isinstance(value, Expression):
             value = value(extents)
         elif isinstance(value, tuple):
@@ -261,7 +267,21 @@ class FolderKernel:
                 f"{self.name} takes {len(self.arguments)} arrays ({', '.join(self.arguments)}), {len(arrays)} are given"
             )
         by_name = dict(zip(self.arguments, arrays))
-        return [by_name[name] if name in by_name else given.pop(name, self.scalars.get(name)) for name in self.inputs]
+        return [
+            by_name[name] if name in by_name else self._number(name, given.pop(name, self.scalars.get(name)))
+            for name in self.inputs
+        ]
+
+    def _number(self, name: str, value: object) -> object:
+        """A number of Python's in the type that the contract has for it, where its own is none of those."""
+        types = self.inputs[name].types
+        if not isinstance(value, (bool, int, float)) or not types:
+            return value
+        if values.scalar(name, float(value) if isinstance(value, float) else value)[0] in types:
+            return value
+        import numpy
+
+        return numpy.array(value, _numpy_dtype(types[0]))
 
     def _out(self, out) -> list:
         given = [out] if len(self.returned) == 1 and not isinstance(out, (list, tuple)) else list(out)
@@ -286,15 +306,17 @@ class FolderKernel:
             self._calls[key] = made
         return made
 
-    def _healthy(self, buffer: object) -> None:
-        """Reads the health buffer back; raises KernelError with what it says."""
-        if hasattr(buffer, "cpu"):
-            buffer = buffer.cpu()
-        elif hasattr(buffer, "get") and not hasattr(buffer, "tolist"):
-            buffer = buffer.get()
-        numbers = buffer.tolist()  # type: ignore[attr-defined]
-        read = (ctypes.c_float * abi.HEALTH_COUNT)(*numbers[: abi.HEALTH_COUNT])
-        abi.lib.qn_health_status(self.name.encode(), read)
+    def _healthy(self, buffer) -> None:
+        """Reads the health buffers back, of which there may be one a matrix of a batch; raises KernelError with what
+        the first one says that does not say success."""
+        rows = buffer.reshape(-1, abi.HEALTH_COUNT)
+        bad = (rows[:, _ERROR] != 0) | (rows[:, _SUCCESS] != 1)  # a NaN is a fault too
+        if not bool(bad.any()):
+            return
+        where = int(bad.nonzero()[0].reshape(-1)[0])  # of NumPy and CuPy a tuple of places, of torch places in rows
+        read = (ctypes.c_float * abi.HEALTH_COUNT)(*rows[where].tolist())
+        name = self.name if len(rows) == 1 else f"{self.name}, number {where} of {len(rows)}"
+        abi.lib.qn_health_status(name.encode(), read)
 
 
 def _beside(folder: str, name: object) -> pathlib.Path:

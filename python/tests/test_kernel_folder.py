@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel's folder as a function: what kernel.json says becomes shapes, types, templates and grid; the health buffer
+becomes an exception; a capture is such a folder. And the expressions in it, which must run nothing of Python's."""
+
+import json
+import pathlib
+import pickle
+
+import pytest
+
+np = pytest.importorskip("numpy")
+ml_dtypes = pytest.importorskip("ml_dtypes")
+
+import quern  # noqa: E402
+from quern._expression import Expression  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+# ---- expressions ----
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7", 7), (7, 7), ("n", 10), ("n*4+2", 42), ("2 + 3 * 4", 14), ("(2 + 3) * 4", 20), ("20 - 3 - 2", 15),
+        ("100 / 10 / 5", 2), ("7 / 2", 3), ("-7 / 2", -3), ("-7 % 3", -1), ("7 % 3", 1), ("--3", 3), ("-(2 - 5)", 3),
+        ("min(n, 3)", 3), ("max(1, n, 5)", 10), ("ceildiv(n, 4)", 3), ("align(n, 32)", 32), ("align(64, 32)", 64),
+        ("ceildiv(-3, 2)", -1), ("inp.bytes * n", 40), ("max(1, min(n, 8)) * ceildiv(n, TILE) ", 24),
+        ("min", 99),  # a name as any other where no ( follows
+    ],
+)  # fmt: skip
+def test_expressions(text, value):
+    assert Expression(text)({"n": 10, "TILE": 4, "inp.bytes": 4, "min": 99}) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "a number, name or . is missing at character 1"),
+        ("1 +", "missing at character 4"),
+        ("(1", r"a \) is missing at character 3"),
+        ("1 2", "an operator or the end is missing at character 3"),
+        ("n m", "an operator or the end"),
+        ("1.5", "at character 1"),
+        ("2n", "at character 1"),
+        ("n & 1", "no number, name or operator at character 2"),
+        ("n ** 2", "missing at character 4"),
+        ("min(1)", "min has 1 numbers"),
+        ("align(1, 2, 3)", "align has 3 numbers"),
+        ("abs(1)", "an operator or the end is missing at character 4"),
+        ("__import__('os')", "at character 11|no number"),
+        ("n.__class__()", "missing"),
+        ("(" * 65 + "1" + ")" * 65, "more than 64 parentheses"),
+        ("-" * 100 + "1", "more than 64"),
+        ("1+" * 4000 + "1", "an expression of 8001 characters"),
+        (1.5, "neither a whole number nor an expression"),
+        (True, "neither"),
+        (None, "neither"),
+    ],
+)
+def test_what_is_no_expression(text, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Expression(text)
+
+
+def test_expressions_that_have_no_value():
+    with pytest.raises(ValueError, match=r'an unknown name m in "n \+ m" \(known: n\)'):
+        Expression("n + m")({"n": 1})
+    with pytest.raises(ValueError, match='a division by zero in "n / 0"'):
+        Expression("n / 0")({"n": 1})
+    with pytest.raises(ValueError, match="a division by a negative number"):
+        Expression("ceildiv(n, -2)")({"n": 1})
+    with pytest.raises(ValueError, match="n.__class__"):
+        Expression("n.__class__")({"n": 1})
+
+
+# ---- folders ----
+def folder(path, body, header=None, **members):
+    path.mkdir(exist_ok=True)
+    whole = {
+        "name": "scale",
+        "doc": "x times by, row by row.",
+        "inputs": {"x": "f32|f16 [..., n]", "by": "x.dtype [n]"},
+        "outputs": {"out": "x.dtype [..., n]"},
+        "grid": ["n", 1, 1],
+        "threadgroup": [64, 1, 1],
+        **members,
+    }
+    whole = {key: value for key, value in whole.items() if value is not None}
+    if header is not None:
+        whole["header"] = "helpers.h"
+        (path / "helpers.h").write_text(header, encoding="utf-8")
+    (path / f"{whole['name']}.metal").write_text(body, encoding="utf-8")
+    (path / "kernel.json").write_text(json.dumps(whole), encoding="utf-8")
+    return path
+
+
+ROWS = """
+uint column = thread_position_in_grid.x;
+for (int row = 0; row < ROWS; row++) out[row * COLUMNS + column] = x[row * COLUMNS + column] * by[column];
+"""
+
+
+def test_shapes_types_templates_and_grid_follow_from_the_inputs(tmp_path):
+    kernel = quern.load_kernel(
+        folder(tmp_path, ROWS, inputs={"x": "f32|f16|bf16 [rows, n]", "by": "x.dtype [n]"},
+               outputs={"out": "x.dtype [rows, n]"}, templates={"ROWS": "rows", "COLUMNS": "n"})
+    )  # fmt: skip
+    for dtype in (np.float32, np.float16, ml_dtypes.bfloat16, np.float32):
+        for shape in ((3, 5), (1, 7)):
+            x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+            by = np.full(shape[1], 2).astype(dtype)
+            for _ in range(2):
+                out = kernel(x, by)
+                assert out.dtype == dtype
+                np.testing.assert_array_equal(out, (x * by).astype(dtype))
+    assert repr(kernel).startswith("<quern kernel scale(x, by) of ")
+    assert "x times by, row by row." in kernel.__doc__
+    assert "x  f32|f16|bf16 [rows, n]" in kernel.__doc__
+
+
+def test_any_number_of_leading_extents(tmp_path):
+    body = "uint i = thread_position_in_grid.x; for (int k = i; k < TOTAL; k += N) out[k] = x[k] * by[i];"
+    kernel = quern.load_kernel(folder(tmp_path, body, templates={"N": "n", "TOTAL": 1 << 20}))
+    for shape in ((4,), (2, 4), (2, 3, 4)):
+        x = np.ones(shape, np.float32)
+        out = kernel(x, np.full(4, 3, np.float32), TOTAL=x.size)
+        assert out.shape == shape
+        assert (out == 3).all()
+
+
+def test_scalars_templates_and_threadgroup_by_name(tmp_path):
+    kernel = quern.load_kernel(
+        folder(
+            tmp_path,
+            "uint i = thread_position_in_grid.x; out[i] = x[i] * by + OFFSET + (TWICE ? 100 : 0);",
+            inputs={"x": "f32 [n]", "by": "f64 []"}, outputs={"out": "f64 [n]"}, scalars={"by": 3},
+            templates={"OFFSET": 1, "TWICE": False},
+        )
+    )  # fmt: skip
+    x = np.ones(3, np.float32)
+    assert kernel(x).tolist() == [4, 4, 4]
+    assert kernel(x, by=0.1).tolist() == [1.1] * 3  # in double, as its contract has it
+    assert kernel(x, OFFSET=-5, threadgroup=(2, 1, 1)).tolist() == [-2] * 3
+    assert kernel(x, TWICE=True).tolist() == kernel(x, TWICE=1).tolist() == [104] * 3
+    assert kernel(x).tolist() == [4, 4, 4]
+    to = np.zeros(3)
+    assert kernel(x, out=to) is to
+    assert to.tolist() == [4, 4, 4]
+
+
+def test_init_in_place_atomic_header_and_two_outputs(tmp_path):
+    body = """
+    uint i = thread_position_in_grid.x;
+    float before = y_in[i];
+    y[i] = twice(before);
+    atomic_fetch_add_explicit(&total[0], before, memory_order_relaxed);
+    """
+    kernel = quern.load_kernel(
+        folder(
+            tmp_path, body, "inline float twice(float x) { return 2 * x; }\n",
+            inputs={"y_in": "f32 [n]"}, outputs={"y": "f32 [n]", "total": "f32 [1]"}, atomic=["total"],
+            init={"total": 10}, in_place={"y": "y_in"},
+        )
+    )  # fmt: skip
+    y = np.arange(4, dtype=np.float32)
+    made, total = kernel(y)
+    assert made is y
+    assert y.tolist() == [0, 2, 4, 6]
+    assert total.tolist() == [16]
+
+
+HEALTHY = """
+if (thread_position_in_grid.x == 0) {
+    dbg[0] = 1;
+    if (x[0] < 0) { dbg[13] = 4; dbg[14] = x[0]; } else { dbg[15] = 1; }
+}
+out[thread_position_in_grid.x] = metal::sqrt(x[thread_position_in_grid.x]);
+"""
+
+
+def healthy(tmp_path, fallback=None):
+    return quern.load_kernel(
+        folder(tmp_path, HEALTHY, name="roots", inputs={"x": "f32 [n]"}, outputs={"out": "f32 [n]", "dbg": "f32 [16]"},
+               init={"dbg": 0}),
+        fallback,
+    )  # fmt: skip
+
+
+def test_the_health_buffer_becomes_an_exception(tmp_path):
+    kernel = healthy(tmp_path)
+    assert kernel(np.array([4, 9], np.float32)).tolist() == [2, 3]
+    with pytest.raises(quern.KernelError, match="roots: error 4, a numerical fault"):
+        kernel(np.array([-4, 9], np.float32))
+
+
+def test_or_a_fallback(tmp_path):
+    seen = []
+    kernel = healthy(tmp_path, lambda x: seen.append(x) or "fell back")
+    x = np.array([-4, 9], np.float32)
+    assert kernel(x) == "fell back"
+    assert seen[0] is x
+    assert kernel(x, fallback=lambda x: "elsewhere") == "elsewhere"
+    assert kernel(np.array([4, 9], np.float32)).tolist() == [2, 3]
+
+
+def test_one_health_buffer_a_matrix(tmp_path):
+    body = "uint i = thread_position_in_grid.x; out[i] = x[i]; dbg[16 * i] = 1; if (x[i] >= 0) dbg[16 * i + 15] = 1;"
+    kernel = quern.load_kernel(
+        folder(tmp_path, body, name="batch", inputs={"x": "f32 [n]"}, outputs={"out": "f32 [n]", "dbg": "f32 [n, 16]"},
+               init={"dbg": 0})
+    )  # fmt: skip
+    x = np.arange(5, dtype=np.float32)
+    assert kernel(x).tolist() == x.tolist()
+    x[3] = -1
+    with pytest.raises(quern.KernelError, match="batch, number 3 of 5: it began and did not come to its end"):
+        kernel(x)
+
+
+def test_torch_tensors(tmp_path):
+    torch = pytest.importorskip("torch")
+    kernel = healthy(tmp_path)
+    out = kernel(torch.tensor([4.0, 9.0]))
+    assert isinstance(out, torch.Tensor)
+    assert out.tolist() == [2, 3]
+    with pytest.raises(quern.KernelError, match="error 4"):
+        kernel(torch.tensor([-4.0, 9.0]))
+
+
+def test_as_an_op_of_torch(tmp_path):
+    """Shapes of the op's fake implementation come from the file, symbolic ones too."""
+    torch = pytest.importorskip("torch")
+    import quern.torch
+
+    body = "uint i = thread_position_in_grid.x; y[i] = x[i] * x[i];"
+    square = quern.load_kernel(
+        folder(tmp_path / "f", body, name="square", inputs={"x": "f32|f64 [n]"}, outputs={"y": "x.dtype [n]"})
+    )
+    body = "uint i = thread_position_in_grid.x; x_grad[i] = 2 * x[i] * c[i];"
+    vjp = quern.load_kernel(
+        folder(tmp_path / "b", body, name="square_vjp", inputs={"x": "f32|f64 [n]", "c": "x.dtype [n]"},
+               outputs={"x_grad": "x.dtype [n]"})
+    )  # fmt: skip
+    f = quern.function(forward=square, vjp=vjp)
+    assert quern.check_gradient(f, [np.array([1.0, 2.0, -3.0])]) < 1e-8
+    op = quern.torch.register("quern_tests::folder_square", f)
+    torch.library.opcheck(op, (torch.randn(5, dtype=torch.float64, requires_grad=True),))
+    compiled = torch.compile(lambda x: op(x) + 1, fullgraph=True, dynamic=True, backend="aot_eager")
+    for n in (3, 8):
+        x = torch.randn(n)
+        torch.testing.assert_close(compiled(x), x * x + 1)
+
+
+def test_a_vjp_that_names_whose_cotangents_it_gives(tmp_path):
+    body = "uint i = thread_position_in_grid.x; y[i] = x[i] * k[i];"
+    product = quern.load_kernel(
+        folder(tmp_path / "f", body, name="product", inputs={"x": "f64 [n]", "k": "f64 [n]"}, outputs={"y": "f64 [n]"})
+    )
+    body = "uint i = thread_position_in_grid.x; k_grad[i] = x[i] * c[i];"
+    vjp = quern.load_kernel(
+        folder(tmp_path / "b", body, name="product_vjp", inputs={"x": "f64 [n]", "k": "f64 [n]", "c": "f64 [n]"},
+               outputs={"k_grad": "f64 [n]"})
+    )  # fmt: skip
+    f = quern.function(product, vjp=vjp)
+    x = np.array([1.0, 2.0])
+    assert f.gradient((x, x), (x,))[0] is None
+    assert quern.check_gradient(f, [x, x], of=[1]) < 1e-8
+
+
+def test_a_copy_of_one(tmp_path):
+    kernel = pickle.loads(pickle.dumps(healthy(tmp_path)))
+    assert kernel(np.array([4, 9], np.float32)).tolist() == [2, 3]
+
+
+# ---- refused ----
+@pytest.mark.parametrize(
+    ("members", "sentence"),
+    [
+        (dict(outputs=None), "the member 'outputs' is missing"),
+        (dict(grid=None), "the member 'grid' is missing"),
+        (dict(grid=["n +", 1, 1]), 'missing at character 4 of "n \\+"'),
+        (dict(inputs={"x": "f33 [n]"}), "a storage type of \"f33 \\[n\\]\" is 'f33'"),
+        (dict(inputs={"x": 3}), "the contract is 3"),
+        (dict(inputs={"x": "f32"}), "has no extents"),
+        (dict(outputs={"out": "f32|f16 [n]"}), "does not say of which type it is"),
+        (dict(dialect="opencl"), "dialect is 'opencl'"),
+        (dict(math="quick"), "math is 'quick'"),
+        (dict(source="../x.metal"), "must be the name of a file in the folder"),
+        (dict(source="/etc/passwd"), "must be the name of a file in the folder"),
+        (dict(strided=["z"]), "strided has 'z'"),
+        (dict(templates={"T": 1.5}), "a template value is 1.5"),
+    ],
+)
+def test_what_is_no_folder(tmp_path, members, sentence):
+    with pytest.raises(ValueError, match=sentence) as caught:
+        quern.load_kernel(folder(tmp_path, ROWS, **members))
+    assert str(tmp_path / "kernel.json") in str(caught.value)
+
+
+def test_what_is_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="kernel.json"):
+        quern.load_kernel(tmp_path)
+    (tmp_path / "kernel.json").write_text("{", encoding="utf-8")
+    with pytest.raises(ValueError, match="kernel.json is no JSON"):
+        quern.load_kernel(tmp_path)
+    (tmp_path / "kernel.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(ValueError, match="it must be an object"):
+        quern.load_kernel(tmp_path)
+
+
+def test_calls_that_do_not_fit(tmp_path):
+    body = "uint i = thread_position_in_grid.x; out[i] = x[i] * by[i];"
+    kernel = quern.load_kernel(
+        folder(tmp_path, body, inputs={"x": "f32|f16 [n]", "by": "x.dtype [n]"}, outputs={"out": "x.dtype [n]"})
+    )
+    x = np.ones(4, np.float32)
+    with pytest.raises(TypeError, match=r"scale takes 2 arrays \(x, by\), 1 are given"):
+        kernel(x)
+    with pytest.raises(ValueError, match=r'scale: x has 2 dimensions, and its contract is "f32\|f16 \[n\]"'):
+        kernel(np.ones((2, 2), np.float32), x)
+    with pytest.raises(TypeError, match="scale: by is float16, and x, whose type it has by its contract, is float32"):
+        kernel(x, x.astype(np.float16))
+    with pytest.raises(ValueError, match="scale: "):
+        kernel(x, np.ones(5, np.float32))
+    with pytest.raises((ValueError, TypeError), match="scale: "):
+        kernel(x.astype(np.float64), x.astype(np.float64))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'TILE'"):
+        kernel(x, x, TILE=3)
+    assert kernel(x, x).tolist() == [1, 1, 1, 1]
+
+
+# ---- captures ----
+def test_a_capture_is_a_folder_that_gives_the_same(tmp_path):
+    kernel = quern.metal_kernel("add", ["x", "y"], ["out"], "uint i = thread_position_in_grid.x; out[i] = x[i] + y;")
+    x = np.arange(4, dtype=np.float32)
+
+    def call():
+        return kernel(
+            inputs=[x, 2.5], grid=(4, 1, 1), threadgroup=(4, 1, 1), output_shapes=[(4,)], output_dtypes=["f32"]
+        )[0]  # fmt: skip
+
+    call()
+    with quern.capture(tmp_path / "seen") as seen:
+        first = call()
+        call()
+    call()
+    assert seen.launches == 2
+    folders = sorted((tmp_path / "seen").iterdir())
+    assert len(folders) == 2
+    np.testing.assert_array_equal(quern.load_kernel(folders[0])(x), first)
+    with pytest.raises(ValueError), quern.capture(""):
+        pass
+    with quern.capture(tmp_path / "outer"), pytest.raises(ValueError), quern.capture(tmp_path / "inner"):
+        pass
