@@ -30,16 +30,32 @@ typedef struct action {
 } action;
 
 static const action actions[] = {
-    {"new", NEW, qn_kernel_new, "DIR", "make a kernel's folder that already checks and benches",
+    {"new", NEW, qn_action_new, "DIR", "make a kernel's folder that already checks and benches",
      "Make the folder DIR with a kernel called as its last part: body, reference, sizes, workloads. It checks and "
      "benches as it is; change it from there."},
-    {"list", LIST, qn_kernel_list, "", "list the kernels that ship, to copy with new --from",
+    {"list", LIST, qn_action_list, "", "list the kernels that ship, to copy with new --from",
      "List the kernels that come with quern."},
-    {"run", RUN, qn_kernel_run, "DIR", "run one size, print or write what comes out",
+    {"run", RUN, qn_action_run, "DIR", "run one size, print or write what comes out",
      "Run a kernel once and print the first values of what went in and came out."},
-    {"check", CHECK, qn_kernel_check, "DIR", "prove a kernel over its sizes, types, threads and devices",
+    {"check", CHECK, qn_action_check, "DIR", "prove a kernel over its sizes, types, threads and devices",
      "Run every size with every type on every device against the reference in double, with guard bytes, any number of "
      "threads, strided inputs, and in checking mode. Exit status 0: all right; 1: something is wrong."},
+    {"bench", BENCH, qn_action_bench, "DIR", "time a kernel beside the machine's ceilings",
+     "Check the outputs of each workload, then time it side by side with copies of the same run. A wrong kernel gets "
+     "no time, and the exit status 1."},
+    {"race", RACE, qn_action_race, "DIR", "look for races and other faults with many seeds",
+     "Run a kernel in checking mode on the processor with random orders of simdgroups and report every finding. "
+     "Without "
+     "--size the last of the folder's sizes."},
+    {"tune", TUNE, qn_action_tune, "DIR", "find the fastest threadgroup and template values",
+     "Time every candidate of the member \"tune\", each checked first; the best is measured again beside the values in "
+     "force and kept in tuned.json where it is faster."},
+    {"emit", EMIT, qn_action_emit, "DIR", "print the kernel as CUDA, HIP, Metal or an MLX call",
+     "Print the source of a kernel for another build or for an Apple machine."},
+    {"replay", REPLAY, qn_action_replay, "DIR", "run a captured launch again",
+     "Run a folder that a capture made on the inputs that it holds, and compare with its outputs where they are kept."},
+    {"watch", WATCH, qn_action_watch, "DIR", "compile and check again at every save",
+     "Compile and check the kernel whenever a file of its folder changes, until Ctrl-C."},
 };
 enum { N_ACTIONS = sizeof actions / sizeof *actions };
 

@@ -44,14 +44,14 @@ qn_status qn_kernel_size_of(const qn_kernel_session *s, const qn_folder_size **s
 int qn_kernel_complain(const qn_kernel_session *s, qn_status status);
 
 /* ---- actions ---- */
-int qn_kernel_new(const qn_kernel_order *order);
-int qn_kernel_list(const qn_kernel_order *order);
-int qn_kernel_run(const qn_kernel_order *order);
-int qn_kernel_check(const qn_kernel_order *order);
-int qn_kernel_bench(const qn_kernel_order *order);
-int qn_kernel_race(const qn_kernel_order *order);
-int qn_kernel_tune(const qn_kernel_order *order);
-int qn_kernel_emit_source(const qn_kernel_order *order);
-int qn_kernel_replay(const qn_kernel_order *order);
-int qn_kernel_watch(const qn_kernel_order *order);
+int qn_action_new(const qn_kernel_order *order);
+int qn_action_list(const qn_kernel_order *order);
+int qn_action_run(const qn_kernel_order *order);
+int qn_action_check(const qn_kernel_order *order);
+int qn_action_bench(const qn_kernel_order *order);
+int qn_action_race(const qn_kernel_order *order);
+int qn_action_tune(const qn_kernel_order *order);
+int qn_action_emit(const qn_kernel_order *order);
+int qn_action_replay(const qn_kernel_order *order);
+int qn_action_watch(const qn_kernel_order *order);
 #endif

@@ -57,7 +57,7 @@ static int check_here(void *user)
   return result;
 }
 
-int qn_kernel_check(const qn_kernel_order *order)
+int qn_action_check(const qn_kernel_order *order)
 {
   char said[128];
   qn_kernel_order copy = *order;

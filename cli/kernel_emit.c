@@ -39,7 +39,7 @@ static qn_status emit(qn_kernel_session *s, qn_kernel_case **c)
   return status;
 }
 
-int qn_kernel_emit_source(const qn_kernel_order *order)
+int qn_action_emit(const qn_kernel_order *order)
 {
   qn_kernel_session s;
   qn_kernel_case *c = NULL;

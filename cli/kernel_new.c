@@ -181,7 +181,7 @@ static qn_status make(const qn_kernel_order *o, const char *folder, const char *
   return from_sources(qn_new_sources, o->dialect ? o->dialect : "metal", folder, "@NAME@", name);
 }
 
-int qn_kernel_new(const qn_kernel_order *o)
+int qn_action_new(const qn_kernel_order *o)
 {
   qn_text folder = {0};
   size_t length = strlen(o->folder);
@@ -217,7 +217,7 @@ static const char *doc_of(const char *name, json_t **root)
   return doc ? doc : "";
 }
 
-int qn_kernel_list(const qn_kernel_order *o)
+int qn_action_list(const qn_kernel_order *o)
 {
   const char *names[MOST_SHIPPED + 1];
   size_t n = shipped_names(names);

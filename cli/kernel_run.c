@@ -2,7 +2,7 @@
 /* kernel_run.c - `quern kernel run`: one launch, printed or written. */
 #include "cli/kernel.h"
 #include "core/core.h"
-#include "workbench/kernel_fill.h"
+#include "workbench/kernel_compare.h"
 #include "workbench/kernel_say.h"
 #include "workbench/sampler.h"
 #include "workbench/table.h"
@@ -73,6 +73,28 @@ static qn_status write_outputs(const qn_kernel_case *c, const char *path)
   return qn_arrays_write(path, out, c->n_outputs);
 }
 
+/* A captured launch's own outputs, where they are kept, bit for bit. */
+static qn_status compare_kept(const qn_kernel_session *s, const qn_kernel_case *c, bool *wrong)
+{
+  qn_arrays kept = {0};
+  qn_status status = qn_arrays_read(&kept, s->folder->outputs_file, NULL);
+  for (size_t k = 0; status == QN_OK && k < c->n_outputs; k++) {
+    const qn_array *a = &c->array[c->n_inputs + k];
+    const qn_file_array *was = qn_arrays_find(&kept, a->is->name);
+    qn_comparison compared;
+    if (!was || was->dtype != a->dtype || was->bytes != a->elements * qn_dtype_bytes(a->dtype)) {
+      status =
+          qn_fail(QN_BAD_FILE, "%s: %s is not there with this type and size", s->folder->outputs_file, a->is->name);
+      continue;
+    }
+    qn_compare_bits(a, was->data, "when it was kept it was", &compared);
+    *wrong = *wrong || !compared.right;
+    printf("%s: %s\n", a->is->name, compared.right ? "the kept bits" : compared.why);
+  }
+  qn_arrays_free(&kept);
+  return status;
+}
+
 /* Compiled before the clock runs; once over data that nothing has touched since they were made. */
 static qn_status launch(const qn_kernel_session *s, qn_kernel_case *c, qn_kernel_info *info, double *ns)
 {
@@ -86,7 +108,7 @@ static qn_status launch(const qn_kernel_session *s, qn_kernel_case *c, qn_kernel
   return qn_case_fetch(c);
 }
 
-static qn_status run_session(qn_kernel_session *s, qn_kernel_case **c)
+static qn_status run_session(qn_kernel_session *s, qn_kernel_case **c, bool *wrong)
 {
   const qn_folder_size *size;
   qn_case_order order;
@@ -102,6 +124,7 @@ static qn_status run_session(qn_kernel_session *s, qn_kernel_case **c)
     print_json(s, *c, &info, ns);
   else
     print_text(s, *c, &info, ns);
+  if (s->folder->outputs_file && !s->order->n_inputs) qn_try(compare_kept(s, *c, wrong));
   return s->order->out ? write_outputs(*c, s->order->out) : QN_OK;
 }
 
@@ -124,18 +147,34 @@ static int run_here(void *user)
   qn_kernel_session s;
   qn_kernel_case *c = NULL;
   qn_status status = qn_kernel_open(&s, user);
-  if (status == QN_OK) status = run_session(&s, &c);
+  bool wrong = false;
+  if (status == QN_OK) status = run_session(&s, &c, &wrong);
   int result = status == QN_OK ? judge(&s, c) : qn_kernel_complain(&s, status);
+  if (result == QN_EXIT_OK && wrong) result = QN_EXIT_FAILED;
   if (c) qn_case_destroy(&c);
   qn_kernel_close(&s);
   return result;
 }
 
-int qn_kernel_run(const qn_kernel_order *order)
+int qn_action_run(const qn_kernel_order *order)
 {
   char said[128];
   qn_kernel_order copy = *order;
   if (!order->isolated) return run_here(&copy);
   int status = qn_isolated(run_here, &copy, said, sizeof said);
   return status >= 0 ? status : qn_complain(order->verb, QN_EXIT_FAILED, "kernel %s: %s", order->folder, said);
+}
+
+/* A folder that a capture made is one with its inputs in a file. */
+int qn_action_replay(const qn_kernel_order *order)
+{
+  qn_folder *folder = NULL;
+  if (qn_folder_read(order->folder, &folder) != QN_OK) return qn_complain_status(order->verb, QN_BAD_FILE);
+  const bool captured = folder->inputs_file != NULL || folder->n_inputs == 0;
+  qn_folder_free(&folder);
+  if (captured) return qn_action_run(order);
+  return qn_complain(order->verb, QN_EXIT_USAGE,
+                     "%s is no captured launch: its kernel.json has no \"inputs_file\"; "
+                     "`quern kernel run` makes inputs",
+                     order->folder);
 }

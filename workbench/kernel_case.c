@@ -27,19 +27,22 @@ static bool is_overwritten(const qn_kernel_case *c, size_t input)
   return false;
 }
 
+static unsigned char *base_of(const qn_array *a) { return a->block + QN_GUARD; } /* of the span */
+
 /* ---- places of elements ---- */
+/* From the span's beginning, in elements. */
 static size_t offset_of(const qn_array *a, size_t k)
 {
   if (!a->strided) return k;
-  size_t offset = 0;
+  int64_t offset = (int64_t)a->origin;
   for (int d = a->ndim - 1; d >= 0; d--) {
-    offset += k % (size_t)a->shape[d] * (size_t)a->strides[d];
+    offset += (int64_t)(k % (size_t)a->shape[d]) * a->strides[d];
     k /= (size_t)a->shape[d];
   }
-  return offset;
+  return (size_t)offset;
 }
 
-const unsigned char *qn_array_at(const qn_array *a, size_t k) { return a->data + offset_of(a, k) * width_of(a); }
+const unsigned char *qn_array_at(const qn_array *a, size_t k) { return base_of(a) + offset_of(a, k) * width_of(a); }
 
 void qn_array_place(const qn_array *a, size_t k, char *text, size_t bytes)
 {
@@ -58,19 +61,33 @@ void qn_array_place(const qn_array *a, size_t k, char *text, size_t bytes)
 }
 
 /* The order of dimensions turned round, and every other element a hole. */
+static void turn_round(qn_array *a)
+{
+  int64_t stride = 2;
+  for (int d = 0; d < a->ndim; d++) {
+    a->strides[d] = stride;
+    stride *= a->shape[d];
+  }
+}
+
 static void lay_out(qn_kernel_case *c, const qn_case_order *o)
 {
   for (size_t k = 0; k < c->n_inputs + c->n_outputs; k++) {
     qn_array *a = &c->array[k];
+    const bool may = o && k < c->n_inputs && a->ndim && !is_overwritten(c, k);
     a->span = a->elements;
-    a->strided = o && o->strided && k < c->n_inputs && a->ndim && !a->is->dense && !is_overwritten(c, k);
+    a->strided = may && (a->is->laid_out || (o->strided && !a->is->dense));
     if (!a->strided) continue;
-    int64_t stride = 2;
+    if (a->is->laid_out)
+      memcpy(a->strides, a->is->strides, sizeof a->is->strides);
+    else
+      turn_round(a);
     a->span = 1;
+    a->origin = 0;
     for (int d = 0; d < a->ndim; d++) {
-      a->strides[d] = stride;
-      a->span += (size_t)((a->shape[d] - 1) * stride);
-      stride *= a->shape[d];
+      const int64_t reach = (a->shape[d] - 1) * a->strides[d];
+      a->span += (size_t)(reach < 0 ? -reach : reach);
+      a->origin += (size_t)(reach < 0 ? -reach : 0);
     }
   }
 }
@@ -105,7 +122,7 @@ static qn_status take_memory(qn_kernel_case *c)
     }
     a->block = qn_allocate_aligned(block_bytes(a), QN_GUARD);
     if (!a->block) return qn_fail(QN_NO_MEMORY, "%zu bytes for %s", block_bytes(a), a->is->name);
-    a->data = a->block + QN_GUARD;
+    a->data = base_of(a) + a->origin * width_of(a);
     memset(a->block, PATTERN, block_bytes(a));
     a->memory = a->block;
     if (on_host(c) || a->is->scalar) continue;
@@ -123,7 +140,7 @@ static void scatter(qn_array *a, const unsigned char *dense)
     memcpy(a->data, dense, a->elements * width);
     return;
   }
-  for (size_t k = 0; k < a->elements; k++) memcpy(a->data + offset_of(a, k) * width, dense + k * width, width);
+  for (size_t k = 0; k < a->elements; k++) memcpy(base_of(a) + offset_of(a, k) * width, dense + k * width, width);
 }
 
 static const char *rule_of(const qn_kernel_case *c, const qn_case_order *o, const qn_array *a)
@@ -178,7 +195,7 @@ static qn_status make_numbers(qn_kernel_case *c, const qn_case_order *o)
       qn_try(fill_input(c, o, k));
     if (!o->keep && !is_overwritten(c, k)) continue;
     qn_try(qn_try_allocate(&a->was, span_bytes(a), "an input's copy"));
-    memcpy(a->was, a->data, span_bytes(a));
+    memcpy(a->was, base_of(a), span_bytes(a));
   }
   return QN_OK;
 }
@@ -239,7 +256,7 @@ static void fill_call(qn_kernel_case *c)
   for (size_t k = 0; k < c->n_inputs + c->n_outputs; k++) {
     qn_array *a = &c->array[k];
     const bool host = on_host(c) || a->is->scalar;
-    c->tensor[k] = (qn_tensor){.data = host ? a->data : (unsigned char *)a->memory + QN_GUARD,
+    c->tensor[k] = (qn_tensor){.data = host ? a->data : (unsigned char *)a->memory + (a->data - a->block),
                                .dtype = a->dtype,
                                .ndim = a->ndim,
                                .shape = a->shape,
@@ -310,7 +327,7 @@ static qn_status copy_numbers(qn_kernel_case *c, const qn_kernel_case *of)
   for (size_t k = 0; k < c->n_inputs; k++) {
     qn_array *a = &c->array[k];
     const qn_array *from = &of->array[k];
-    const unsigned char *base = from->was ? from->was : from->data; /* as it was before any launch */
+    const unsigned char *base = from->was ? from->was : base_of(from); /* as it was before any launch */
     for (size_t e = 0; e < a->elements; e++) {
       const unsigned char *at = base + offset_of(from, e) * width_of(from);
       if (a->dtype == from->dtype)
@@ -320,7 +337,7 @@ static qn_status copy_numbers(qn_kernel_case *c, const qn_kernel_case *of)
     }
     if (!is_overwritten(c, k)) continue;
     qn_try(qn_try_allocate(&a->was, span_bytes(a), "an input's copy"));
-    memcpy(a->was, a->data, span_bytes(a));
+    memcpy(a->was, base_of(a), span_bytes(a));
   }
   return QN_OK;
 }
@@ -364,10 +381,10 @@ qn_status qn_case_reset(qn_kernel_case *c, unsigned char poison)
   for (size_t k = 0; k < c->n_inputs + c->n_outputs; k++) {
     qn_array *a = &c->array[k];
     if (home_of(c, a) != a) continue;
-    if (a->is->output) memset(a->data, poison, span_bytes(a));
-    if (a->was) memcpy(a->data, a->was, span_bytes(a));
+    if (a->is->output) memset(base_of(a), poison, span_bytes(a));
+    if (a->was) memcpy(base_of(a), a->was, span_bytes(a));
     memset(a->block, PATTERN, QN_GUARD);
-    memset(a->data + span_bytes(a), PATTERN, QN_GUARD);
+    memset(base_of(a) + span_bytes(a), PATTERN, QN_GUARD);
     if (a->memory != a->block) qn_try(qn_memory_write(c->exec.device, c->stream, a->memory, a->block, block_bytes(a)));
   }
   return QN_OK;
@@ -399,12 +416,12 @@ bool qn_case_intact(const qn_kernel_case *c, char *text, size_t bytes)
     const qn_array *a = &c->array[k];
     const char *name = a->is->name;
     if (a->is->output && a->is->stored_in >= 0) continue;
-    const bool before = !guard_holds(a->block), behind = !guard_holds(a->data + span_bytes(a));
+    const bool before = !guard_holds(a->block), behind = !guard_holds(base_of(a) + span_bytes(a));
     if (before || behind) {
       snprintf(text, bytes, "it wrote to memory %s %s, which is nobody's", before ? "before" : "behind", name);
       return false;
     }
-    if (a->is->output || !a->was || is_overwritten(c, k) || !memcmp(a->data, a->was, span_bytes(a))) continue;
+    if (a->is->output || !a->was || is_overwritten(c, k) || !memcmp(base_of(a), a->was, span_bytes(a))) continue;
     snprintf(text, bytes, "it changed the input %s", name);
     return false;
   }

@@ -35,7 +35,7 @@ typedef struct qn_array {
   int ndim;
   int64_t shape[QN_CASE_DIMS], strides[QN_CASE_DIMS]; /* in elements */
   bool strided;
-  size_t elements, span;             /* of the shape; from the first to behind the last, holes counted */
+  size_t elements, span, origin;     /* of the shape; holes counted; the first element's place in it */
   unsigned char *block, *data, *was; /* host: guards and all; the first element; an input's copy */
   void *memory;                      /* the device's block; the host's own on the processor */
 } qn_array;

@@ -56,7 +56,7 @@ static void tell(subject *s, const char *leg, const char *failure, const char *n
   r->number++;
   r->failures += failure != NULL;
   r->skipped += skipped;
-  if (failure && !*r->first) snprintf(r->first, sizeof r->first, "%s, %s: %s", s->about, leg, failure);
+  if (failure && !*r->first) snprintf(r->first, sizeof r->first, "%.200s, %.40s: %.700s", s->about, leg, failure);
   if (!r->out) return;
   if (r->progress) qn_progress_hide(r->progress);
   if (r->json) {
@@ -81,6 +81,7 @@ static void tell_status(subject *s, const char *leg)
     qn_say_failure(stream, s->r->folder, "");
     fclose(stream);
   }
+  while (bytes && buffer[bytes - 1] == '\n') buffer[--bytes] = 0;
   snprintf(text, sizeof text, "%s", buffer ? buffer : qn_last_error());
   free(buffer);
   tell(s, leg, text, NULL);

@@ -23,7 +23,7 @@ typedef struct qn_kernel_trial_request {
   qn_progress *progress; /* NULL */
   size_t number;         /* of the last line told; goes on from there */
   size_t run, failures, skipped;
-  char first[512]; /* the first failure */
+  char first[1024]; /* the first failure */
 } qn_kernel_trial_request;
 
 /* Tells one line for each thing that is proved, in TAP or JSON. A failure of the kernel is counted, not returned; the

@@ -175,7 +175,7 @@ static const char *const members[] = {
     "name",      "doc",         "dialect",      "source",    "header",   "math",      "inputs",      "outputs",
     "templates", "strided",     "atomic",       "init",      "in_place", "grid",      "threadgroup", "shared_bytes",
     "scalars",   "fill",        "reference",    "agreement", "sizes",    "workloads", "bytes",       "operations",
-    "tune",      "inputs_file", "outputs_file", "same_bits", NULL};
+    "tune",      "inputs_file", "outputs_file", "same_bits", "strides",  NULL};
 
 static qn_status read_files(qn_reading *r)
 {

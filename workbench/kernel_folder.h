@@ -8,7 +8,7 @@
 #include "workbench/expression.h"
 
 enum {
-  QN_FOLDER_DIMS = 8,       /* of a tensor */
+  QN_FOLDER_DIMS = 16,      /* of a tensor */
   QN_FOLDER_EXTENT = 48,    /* bytes of an extent's text */
   QN_FOLDER_NAMES = 48,     /* extents that sizes bind */
   QN_FOLDER_FILLS = 8,      /* rules for one input */
@@ -38,8 +38,9 @@ typedef struct qn_folder_tensor {
   int ndim;
   bool leading, dense; /* "..." in front; "dense" behind */
   char extent[QN_FOLDER_DIMS][QN_FOLDER_EXTENT];
-  bool strided, atomic;
-  bool scalar; /* of 0 dimensions, in host memory: */
+  bool strided, atomic, laid_out;
+  int64_t strides[QN_FOLDER_DIMS]; /* laid_out: of a captured input, in elements */
+  bool scalar;                     /* of 0 dimensions, in host memory: */
   double scalar_value;
   const char *scalar_text; /* an expression that gives the value instead; NULL */
   size_t n_fills;

@@ -214,6 +214,21 @@ static qn_status take_in_place(const qn_reading *r, qn_folder_tensor *t, const j
   return QN_OK;
 }
 
+static qn_status take_strides(const qn_reading *r, qn_folder_tensor *t, const json_t *value)
+{
+  member_path where = path_of("strides", t->name);
+  if ((int)json_array_size(value) != t->ndim || t->leading)
+    return qn_reading_wrong(r, where.text, "must be a list of %d whole numbers, one an extent", t->ndim);
+  for (int d = 0; d < t->ndim; d++) {
+    const json_t *stride = json_array_get(value, (size_t)d);
+    if (!json_is_integer(stride) || json_integer_value(stride) > INT32_MAX || json_integer_value(stride) < INT32_MIN)
+      return qn_reading_wrong(r, where.text, "stride %d is no whole number of 32 bits", d + 1);
+    t->strides[d] = json_integer_value(stride);
+  }
+  t->laid_out = true;
+  return QN_OK;
+}
+
 static qn_status take_scalar(const qn_reading *r, qn_folder_tensor *t, const json_t *value)
 {
   member_path where = path_of("scalars", t->name);
@@ -312,6 +327,7 @@ qn_status qn_folder_read_traits(qn_reading *r)
   qn_try(read_flags(r, "atomic", 1));
   qn_try(each(r, "init", 1, json_object_get(r->root, "init"), take_init));
   qn_try(each(r, "in_place", 1, json_object_get(r->root, "in_place"), take_in_place));
+  qn_try(each(r, "strides", 0, json_object_get(r->root, "strides"), take_strides));
   qn_try(each(r, "scalars", 0, json_object_get(r->root, "scalars"), take_scalar));
   qn_try(each(r, "fill", 0, json_object_get(r->root, "fill"), take_fill));
   return read_agreement(r);

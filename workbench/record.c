@@ -144,6 +144,28 @@ static json_t *line_of(const qn_bench *b)
   return line;
 }
 
+static json_t *kernel_line_of(const qn_bench *b, const qn_record_subject *s)
+{
+  char date[32];
+  time_t now = time(NULL);
+  struct tm utc;
+  strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+  json_t *line = json_pack(
+      "{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}, s:s, s:s, s:I, s:I, s:s, s:s, s:{}, s:s, s:s, s:f, s:f, "
+      "s:f, s:{s:b, s:I, s:s}, s:{s:[i, i, i], s:i, s:i, s:i, s:s, s:s}}",
+      "schema", "quern bench 1", "date", date, "version", qn_version(), "commit", qn_build_commit, "machine",
+      machine_of(b), "build", "compiler", qn_build_compiler, "type", qn_build_type, "op", s->op, "workload",
+      s->workload, "tensors", (json_int_t)s->tensors, "elements", (json_int_t)s->elements, "types", b->types,
+      "settings", s->settings, "params", "backend", qn_device_kind_name(b->ask.device.kind), "variant", b->variant,
+      "bytes_per_element", s->bytes_per_element, "set_bytes_per_element", s->set_bytes_per_element,
+      "operations_per_element", s->operations_per_element, "check", "right", (int)b->check.right, "elements",
+      (json_int_t)b->check.elements, "wrong", b->check.wrong, "kernel", "threadgroup", (int)s->group[0],
+      (int)s->group[1], (int)s->group[2], "registers", s->registers, "shared_bytes", s->shared_bytes, "local_bytes",
+      s->local_bytes, "against", s->against, "proof", s->proof);
+  if (line && b->timed) add_times(line, b);
+  return line;
+}
+
 qn_status qn_line_append(const char *path, const char *text)
 {
   static char end[] = "\n";
@@ -196,6 +218,15 @@ qn_status qn_record_append(const char *path, const qn_bench *bench)
 {
   char *text;
   qn_try(text_of(line_of(bench), &text));
+  qn_status status = qn_line_append(path, text);
+  free(text);
+  return status;
+}
+
+qn_status qn_record_append_kernel(const char *path, const qn_bench *bench, const qn_record_subject *subject)
+{
+  char *text;
+  qn_try(text_of(kernel_line_of(bench, subject), &text));
   qn_status status = qn_line_append(path, text);
   free(text);
   return status;

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_bench.c - `quern kernel bench`: which workloads, the other kernel, the waits for the compiler in processes of
+ * their own; printed and kept. */
+#include "cli/kernel.h"
+#include "core/core.h"
+#include "workbench/kernel_bench.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef struct pair {
+  qn_kernel_session s, other;
+  bool has_other;
+} pair;
+
+static qn_status open_pair(pair *p, const qn_kernel_order *o)
+{
+  p->has_other = false;
+  qn_try(qn_kernel_open(&p->s, o));
+  if (!o->against) return QN_OK;
+  p->other.order = o;
+  p->has_other = true;
+  return qn_folder_read(o->against, &p->other.folder);
+}
+
+/* The other kernel over the same extents, where it has them by the same names. */
+static qn_status order_other(pair *p, const qn_folder_size *size, qn_case_order *order)
+{
+  p->other.device = p->s.device;
+  p->other.pool = p->s.pool;
+  const qn_folder *f = p->other.folder;
+  const qn_folder_size *own = size;
+  for (size_t k = 0; k < f->n_workloads; k++)
+    if (!strcmp(f->workload[k].name, size->name)) own = &f->workload[k];
+  return qn_kernel_case_of(&p->other, own, order);
+}
+
+static qn_status first_use(const pair *p, const qn_folder_size *size, qn_kernel_bench *k)
+{
+  const qn_kernel_order *o = p->s.order;
+  const char *arguments[16] = {"quern", "kernel", "bench", o->folder, "--first-use-here", "--backend"};
+  char device[32], number[24];
+  size_t n = 6;
+  snprintf(device, sizeof device, p->s.device.kind == QN_CUDA ? "%s:%d" : "%s", qn_device_kind_name(p->s.device.kind),
+           p->s.device.index);
+  arguments[n++] = device;
+  if (p->s.folder->n_workloads) {
+    arguments[n++] = "--workload";
+    arguments[n++] = size->name;
+  }
+  snprintf(number, sizeof number, "%d", o->threads ? o->threads : 1);
+  arguments[n++] = "--threads";
+  arguments[n++] = number;
+  qn_try(qn_first_use(arguments, 4, "--first-use-here=empty", &k->b.first_use));
+  k->b.has_first_use = true;
+  return QN_OK;
+}
+
+static qn_status bench_one(pair *p, const qn_folder_size *size, bool *wrong)
+{
+  const qn_kernel_order *o = p->s.order;
+  qn_progress progress;
+  qn_case_order against;
+  qn_kernel_bench k;
+  qn_kernel_bench_request ask = {.hot = o->hot, .seconds = o->seconds, .progress = &progress};
+  qn_try(qn_kernel_case_of(&p->s, size, &ask.order));
+  if (o->first_use) {
+    double ns = 0;
+    ask.order.size = p->s.folder->n_sizes ? &p->s.folder->size[0] : size;
+    qn_try(qn_kernel_first_use_here(&ask.order, o->first_use_empty, &ns));
+    printf("%.0f\n", ns);
+    return QN_OK;
+  }
+  if (p->has_other) {
+    qn_try(order_other(p, size, &against));
+    ask.against = &against;
+  }
+  if (p->s.folder->n_sizes && !o->n_set) ask.small = &p->s.folder->size[0];
+  qn_progress_begin(&progress, p->s.folder->name, 100);
+  qn_status status = qn_kernel_bench_run(&ask, &k);
+  if (status == QN_OK && k.b.timed && !o->n_set && !o->n_types) status = first_use(p, size, &k);
+  qn_progress_end(&progress);
+  if (status == QN_OK) {
+    qn_kernel_bench_print(stdout, &k);
+    if (*p->s.tuned) printf("  %-10s %s\n", "tuned", p->s.tuned);
+    fflush(stdout);
+    *wrong = *wrong || !k.b.check.right || k.b.impossible;
+    if (o->json_file) status = qn_kernel_bench_append(o->json_file, &k);
+  }
+  qn_bench_clear(&k.b);
+  return status;
+}
+
+static qn_status bench_all(pair *p, bool *wrong)
+{
+  const qn_folder *f = p->s.folder;
+  const qn_folder_size *size = f->n_sizes ? &f->size[f->n_sizes - 1] : NULL;
+  if (p->s.order->workload) {
+    qn_try(qn_kernel_size_of(&p->s, &size));
+    return bench_one(p, size, wrong);
+  }
+  if (!f->n_workloads) return bench_one(p, size, wrong);
+  for (size_t k = 0; k < f->n_workloads && !(k && p->s.order->first_use); k++)
+    qn_try(bench_one(p, &f->workload[k], wrong));
+  return QN_OK;
+}
+
+int qn_action_bench(const qn_kernel_order *order)
+{
+  pair p = {.has_other = false};
+  bool wrong = false;
+  qn_status status = open_pair(&p, order);
+  if (status == QN_OK) status = bench_all(&p, &wrong);
+  int result = status != QN_OK ? qn_kernel_complain(&p.s, status) : wrong ? QN_EXIT_FAILED : QN_EXIT_OK;
+  if (p.has_other) qn_folder_free(&p.other.folder);
+  qn_kernel_close(&p.s);
+  return result;
+}

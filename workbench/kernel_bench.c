@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_bench.c - see kernel_bench.h. */
+#include "workbench/kernel_bench.h"
+#include "core/core.h"
+#include "workbench/clocks.h"
+#include "workbench/kernel_check.h"
+#include "workbench/kernel_compare.h"
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_REFERENCE = 1 << 24 }; /* elements of all tensors that a reference in double still runs over */
+
+/* ---- proof ---- */
+static uint64_t elements_of(const qn_kernel_case *c)
+{
+  uint64_t n = 0;
+  for (size_t k = 0; k < c->n_inputs + c->n_outputs; k++) n += c->array[k].elements;
+  return n;
+}
+
+static qn_status launch(qn_kernel_case *c, unsigned char poison)
+{
+  qn_try(qn_case_reset(c, poison));
+  qn_try(qn_case_launch(c));
+  return qn_case_fetch(c);
+}
+
+static qn_status prove_by_reference(qn_kernel_case *c, qn_stage_check *check)
+{
+  qn_kernel_case *reference = NULL;
+  qn_status status = qn_case_reference(c, &reference);
+  if (status == QN_OK) status = qn_case_launch(reference);
+  if (status == QN_OK) status = launch(c, 0xff);
+  if (status == QN_OK) check->right = qn_case_right(c, reference, check->wrong, sizeof check->wrong);
+  if (reference) qn_case_destroy(&reference);
+  return status;
+}
+
+/* What the outputs held before must not show in what they hold after. */
+static qn_status prove_by_itself(qn_kernel_case *c, qn_stage_check *check)
+{
+  void *first[QN_KERNEL_MAX_TENSORS] = {NULL};
+  qn_status status = launch(c, 0xff);
+  for (size_t k = 0; status == QN_OK && k < c->n_outputs; k++) {
+    const qn_array *a = &c->array[c->n_inputs + k];
+    const size_t bytes = a->elements * qn_dtype_bytes(a->dtype);
+    status = qn_try_allocate(&first[k], bytes, "outputs to compare with");
+    if (status == QN_OK) memcpy(first[k], a->data, bytes);
+  }
+  if (status == QN_OK) status = launch(c, 0x5b);
+  check->right = status == QN_OK && qn_case_right(c, NULL, check->wrong, sizeof check->wrong);
+  for (size_t k = 0; check->right && k < c->n_outputs; k++) {
+    qn_comparison compared;
+    if (c->array[c->n_inputs + k].is->atomic) continue;
+    qn_compare_bits(&c->array[c->n_inputs + k], first[k], "over other values before it was", &compared);
+    check->right = compared.right;
+    if (!compared.right) snprintf(check->wrong, sizeof check->wrong, "%s", compared.why);
+  }
+  for (size_t k = 0; k < c->n_outputs; k++) qn_release(first[k]);
+  return status;
+}
+
+qn_status qn_kernel_prove(qn_kernel_case *c, char *proof, size_t bytes, qn_stage_check *check)
+{
+  const bool reference = c->folder->reference.source && elements_of(c) <= MOST_REFERENCE;
+  *check = (qn_stage_check){.right = false};
+  for (size_t k = 0; k < c->n_outputs; k++) check->elements += c->array[c->n_inputs + k].elements;
+  snprintf(proof, bytes, "%s",
+           reference                     ? "held against the reference in double"
+           : c->folder->reference.source ? "the same over other values; too large for the reference"
+                                         : "the same over other values; there is no reference");
+  return reference ? prove_by_reference(c, check) : prove_by_itself(c, check);
+}
+
+/* ---- what is timed ---- */
+typedef struct copy_call {
+  qn_ceiling *ceiling;
+  int way;
+  size_t bytes;
+  double moved;
+} copy_call;
+
+enum { MOST_WAYS = 4 };
+
+typedef struct lineup {
+  qn_runner runner[2 + MOST_WAYS];
+  copy_call call[MOST_WAYS];
+  size_t n, n_calls;
+} lineup;
+
+static qn_status run_case(void *user) { return qn_case_launch(user); }
+static qn_status run_copy(void *user)
+{
+  copy_call *c = user;
+  return qn_ceiling_stream(c->ceiling, QN_MIX_COPY, c->way, c->bytes, 1, &c->moved);
+}
+
+static size_t ceiling_bytes(const qn_kernel_bench *k)
+{
+  const double most = 2e9, least = 1 << 16;
+  return (size_t)fmax(least, fmin(most, k->set_bytes));
+}
+
+static void line_up(lineup *l, const qn_kernel_bench *k, qn_kernel_case *c, qn_kernel_case *other, qn_ceiling *ceiling)
+{
+  *l = (lineup){.n = 0};
+  l->runner[l->n++] = (qn_runner){.name = k->folder->name, .run = run_case, .user = c, .decides = true};
+  if (other) l->runner[l->n++] = (qn_runner){.name = k->against, .run = run_case, .user = other, .decides = true};
+  for (int way = 0; way < qn_ceiling_ways(ceiling, QN_MIX_COPY) && l->n_calls < MOST_WAYS; way++) {
+    copy_call *call = &l->call[l->n_calls++];
+    *call = (copy_call){ceiling, way, ceiling_bytes(k), 0};
+    l->runner[l->n++] = (qn_runner){.name = "copy", .run = run_copy, .user = call};
+  }
+}
+
+/* ---- from samples to figures ---- */
+static qn_status take_series(qn_series *s, const char *name, const char *way, qn_runner *runner, double bytes)
+{
+  snprintf(s->name, sizeof s->name, "%s", name);
+  snprintf(s->way, sizeof s->way, "%s", way);
+  s->ns = runner->ns;
+  s->n = runner->n;
+  s->bytes = bytes;
+  runner->ns = NULL;
+  qn_try(qn_summarize(s->ns, s->n, &s->time));
+  s->gbps = bytes / s->time.median;
+  return QN_OK;
+}
+
+static double written_bytes(const qn_kernel_case *c)
+{
+  double bytes = 0;
+  for (size_t k = 0; k < c->n_outputs; k++)
+    bytes += (double)c->array[c->n_inputs + k].elements * (double)qn_dtype_bytes(c->array[c->n_inputs + k].dtype);
+  return bytes;
+}
+
+static qn_status judge(qn_kernel_bench *k, const qn_kernel_case *c, const qn_kernel_case *other)
+{
+  qn_bench *b = &k->b;
+  double fastest = 0;
+  for (size_t i = 0; i < b->n_ceilings; i++) {
+    if (b->ceiling[i].gbps > b->ceiling[b->best].gbps) b->best = i;
+    fastest = fmax(fastest, b->ceiling[i].bytes / b->ceiling[i].time.min);
+  }
+  b->copy = b->best;
+  const qn_series *best = &b->ceiling[b->best];
+  qn_try(qn_ratio_paired(best->ns, b->fused.ns, b->fused.n, &b->share));
+  const double scale = b->fused.bytes / best->bytes;
+  b->share.ratio *= scale;
+  b->share.low *= scale;
+  b->share.high *= scale;
+  b->share_of_copy = b->share;
+  b->floor_ns = fastest > 0 ? (k->bytes - fmin(written_bytes(c), (double)b->device.l2_bytes)) / fastest : 0;
+  qn_bench_judge(b->fused.time.median, b->floor_ns, 0, b->suspicion, sizeof b->suspicion, &b->impossible);
+  if (!other) return QN_OK;
+  qn_try(qn_ratio_paired(b->unfused.ns, b->fused.ns, b->fused.n, &b->speedup));
+  b->verdict = qn_verdict_of(&b->speedup);
+  return QN_OK;
+}
+
+static qn_status take_all(qn_kernel_bench *k, lineup *l, const qn_kernel_case *other)
+{
+  qn_bench *b = &k->b;
+  size_t at = 0;
+  b->launches = l->runner[0].launches;
+  qn_try(take_series(&b->fused, k->folder->name, "", &l->runner[at++], k->bytes));
+  if (other) qn_try(take_series(&b->unfused, k->against, "", &l->runner[at++], other->bytes));
+  for (size_t i = 0; i < l->n_calls; i++)
+    qn_try(take_series(&b->ceiling[b->n_ceilings++], "copy",
+                       qn_ceiling_way_name(l->call[i].ceiling, QN_MIX_COPY, (int)i), &l->runner[at++],
+                       l->call[i].moved));
+  return QN_OK;
+}
+
+static qn_status measure(const qn_kernel_bench_request *ask, qn_kernel_bench *k, qn_kernel_case *c,
+                         qn_kernel_case *other)
+{
+  const bool gpu = c->exec.device.kind == QN_CUDA;
+  qn_exec exec = c->exec;
+  qn_ceiling *ceiling;
+  lineup l;
+  if (other) { /* one stream, or the clocks of the device would not see both */
+    other->exec.stream = exec.stream;
+  }
+  qn_try(qn_ceiling_create(&ceiling, &exec, ceiling_bytes(k)));
+  line_up(&l, k, c, other, ceiling);
+  const qn_sampling how = {.exec = exec,
+                           .timer = QN_TIMER_EVENT,
+                           .flush = !ask->hot,
+                           .warm = !strcmp(k->b.cache, "hot"),
+                           .budget_s = ask->seconds > 0 ? ask->seconds
+                                       : gpu            ? 3
+                                                        : 6,
+                           .error = 0.005,
+                           .least = gpu ? 30 : 6,
+                           .most = 500,
+                           .progress = ask->progress};
+  qn_status status = qn_sample(&how, l.runner, l.n);
+  if (status == QN_OK) status = take_all(k, &l, other);
+  if (status == QN_OK) status = judge(k, c, other);
+  for (size_t i = 0; i < l.n; i++) qn_runner_clear(&l.runner[i]);
+  qn_ceiling_destroy(&ceiling);
+  qn_clocks_read(exec.device, k->b.clocks, sizeof k->b.clocks);
+  k->b.timed = status == QN_OK;
+  return status;
+}
+
+/* ---- the host's time of a warm launch, of the smallest size ---- */
+static qn_status time_host(const qn_kernel_bench_request *ask, qn_kernel_bench *k)
+{
+  enum { WARM = 24, CALLS = 304, BURST = 8 };
+  double ns[CALLS];
+  qn_case_order order = ask->order;
+  qn_kernel_case *c = NULL;
+  order.size = ask->small;
+  qn_status status = qn_case_create(&c, &order);
+  for (int i = -WARM; status == QN_OK && i < CALLS; i++) {
+    if (i % BURST == 0) status = qn_stream_synchronize(c->exec.device, c->stream);
+    int64_t from = qn_now_ns();
+    if (status == QN_OK) status = qn_case_launch(c);
+    if (i >= 0) ns[i] = (double)(qn_now_ns() - from);
+  }
+  if (status == QN_OK) status = qn_summarize(ns, CALLS, &k->b.host_same_ns);
+  k->b.host_moved_ns = k->b.host_same_ns; /* a launch takes its pointers anew each time */
+  k->b.has_host = status == QN_OK;
+  if (c) qn_case_destroy(&c);
+  return status;
+}
+
+/* ---- the run ---- */
+static const char *cache_word(const qn_kernel_bench *k, bool gpu, bool hot)
+{
+  const double cache = (double)k->b.device.l2_bytes, set = (double)ceiling_bytes(k);
+  if (gpu) return !hot || set >= 2 * cache ? "cold" : "hot";
+  return cache <= 0 ? "unknown" : set >= 2 * cache ? "cold" : set > cache ? "mixed" : "hot";
+}
+
+static void describe(const qn_kernel_bench_request *ask, qn_kernel_bench *k, const qn_kernel_case *c)
+{
+  qn_bench *b = &k->b;
+  size_t used = 0;
+  k->elements = elements_of(c);
+  k->bytes = c->bytes;
+  k->operations = c->operations;
+  for (size_t i = 0; i < c->n_inputs + c->n_outputs; i++) {
+    k->set_bytes += (double)c->array[i].elements * (double)qn_dtype_bytes(c->array[i].dtype);
+    if (used < sizeof b->types)
+      snprintf(b->types + used, sizeof b->types - used, "%s%s", used ? " " : "", qn_dtype_name(c->array[i].dtype));
+    used = strlen(b->types);
+  }
+  qn_case_text(c, k->settings, sizeof k->settings);
+  b->cache = cache_word(k, c->exec.device.kind == QN_CUDA, ask->hot);
+  if (c->exec.device.kind == QN_CUDA)
+    snprintf(b->variant, sizeof b->variant, "sm_%d", b->device.arch);
+  else
+    snprintf(b->variant, sizeof b->variant, "c++");
+}
+
+static qn_status prove(qn_kernel_bench *k, qn_kernel_case *c, qn_kernel_case *other)
+{
+  char proof[96];
+  qn_try(qn_kernel_prove(c, k->proof, sizeof k->proof, &k->b.check));
+  if (other) qn_try(qn_kernel_prove(other, proof, sizeof proof, &k->b.unfused_check));
+  k->b.has_unfused = other && k->b.unfused_check.right;
+  return QN_OK;
+}
+
+qn_status qn_kernel_bench_run(const qn_kernel_bench_request *ask, qn_kernel_bench *k)
+{
+  qn_kernel_case *c = NULL, *other = NULL;
+  *k = (qn_kernel_bench){.folder = ask->order.folder, .workload = ask->order.size->name, .info.size = sizeof k->info};
+  k->b.ask = (qn_bench_request){.device = ask->order.device, .pool = ask->order.pool, .timer = QN_TIMER_EVENT};
+  k->b.device.size = sizeof k->b.device;
+  qn_try(qn_device_query(ask->order.device, &k->b.device));
+  qn_status status = qn_case_create(&c, &ask->order);
+  if (status == QN_OK && ask->against) {
+    status = qn_case_create(&other, ask->against);
+    snprintf(k->against, sizeof k->against, "%s", ask->against->folder->name);
+  }
+  if (status == QN_OK) describe(ask, k, c);
+  if (status == QN_OK) status = qn_kernel_query(c->kernel, &c->exec, &c->call, &k->info);
+  if (status == QN_OK) status = prove(k, c, other);
+  if (status == QN_OK && k->b.check.right) status = measure(ask, k, c, k->b.has_unfused ? other : NULL);
+  if (status == QN_OK && k->b.timed && ask->small) status = time_host(ask, k);
+  if (other) other->exec.stream = other->stream;
+  if (other) qn_case_destroy(&other);
+  if (c) qn_case_destroy(&c);
+  return status;
+}
+
+/* ---- first use ---- */
+static qn_status prepare_empty(const qn_kernel_case *c, const char *mark, double *ns)
+{
+  static const int64_t shape[] = {1};
+  static const char *const outputs[] = {"out"};
+  char body[64];
+  snprintf(body, sizeof body, "out[0] = 0; // %s\n", mark);
+  const qn_kernel_source source = {
+      .size = sizeof source, .name = "empty", .body = body, .n_outputs = 1, .outputs = outputs};
+  qn_tensor out = {c->tensor[c->n_inputs].data, QN_F32, 1, shape, NULL, c->exec.device};
+  const qn_kernel_call call = {.size = sizeof call, .outputs = &out, .grid = {1, 1, 1}, .group = {1, 1, 1}};
+  qn_kernel *kernel;
+  qn_try(qn_kernel_create(&kernel, &source));
+  int64_t from = qn_now_ns();
+  qn_status status = qn_kernel_prepare(kernel, &c->exec, &call);
+  *ns = (double)(qn_now_ns() - from);
+  qn_kernel_destroy(&kernel);
+  return status;
+}
+
+qn_status qn_kernel_first_use_here(const qn_case_order *order, bool empty, double *ns)
+{
+  qn_kernel_case *c = NULL;
+  char mark[32];
+  double ignored;
+  snprintf(mark, sizeof mark, "%ld", (long)getpid()); /* never on disk, so that the compiler is loaded */
+  qn_status status = qn_case_create(&c, order);
+  if (status == QN_OK) status = prepare_empty(c, mark, empty ? ns : &ignored);
+  if (status == QN_OK && !empty) {
+    int64_t from = qn_now_ns();
+    status = qn_kernel_prepare(c->kernel, &c->exec, &c->call);
+    *ns = (double)(qn_now_ns() - from);
+  }
+  if (c) qn_case_destroy(&c);
+  return status;
+}
