@@ -17,13 +17,13 @@
 extern "C" {
 #endif
 
-typedef enum qn_swiglu_gate {
-  QN_SWIGLU_GATE_SWIGLU,
-  QN_SWIGLU_GATE_CLAMPED,
-  QN_SWIGLU_GATE_GEGLU,
-  QN_SWIGLU_GATE_REGLU,
-  QN_SWIGLU_GATE_GLU
-} qn_swiglu_gate;
+typedef enum qn_swiglu_activation {
+  QN_SWIGLU_ACTIVATION_SWIGLU,
+  QN_SWIGLU_ACTIVATION_CLAMPED,
+  QN_SWIGLU_ACTIVATION_GEGLU,
+  QN_SWIGLU_ACTIVATION_REGLU,
+  QN_SWIGLU_ACTIVATION_GLU
+} qn_swiglu_activation;
 
 /* Numbers have no hidden default: start from QN_SWIGLU_DEFAULTS. */
 typedef struct qn_swiglu_params {
@@ -32,7 +32,7 @@ typedef struct qn_swiglu_params {
   double down_multiplier; /* of the result */
   double alpha;           /* clamped: of the sigmoid's argument */
   double limit;           /* > 0; clamped: of a from above, of b on both sides */
-  int32_t gate;           /* qn_swiglu_gate */
+  int32_t activation;     /* qn_swiglu_activation */
 } qn_swiglu_params;
 
 #define QN_SWIGLU_DEFAULTS                                                                                             \

@@ -20,7 +20,7 @@ typedef struct qn_swiglu_backward_params {
   double down_multiplier; /* of the result */
   double alpha;           /* clamped: of the sigmoid's argument */
   double limit;           /* > 0; clamped: of a from above, of b on both sides */
-  int32_t gate;           /* qn_swiglu_gate */
+  int32_t activation;     /* qn_swiglu_activation */
 } qn_swiglu_backward_params;
 
 #define QN_SWIGLU_BACKWARD_DEFAULTS                                                                                    \

@@ -23,6 +23,8 @@ _LATER = {  # where they are written; imported when they are first named
     "jvp": "_function",
     "load_kernel": "_folder",
     "metal_kernel": "_kernel",
+    "swiglu": "_swiglu",
+    "swiglu_backward": "_swiglu",
     "vjp": "_function",
 }
 

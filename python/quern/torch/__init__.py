@@ -8,13 +8,15 @@ from __future__ import annotations
 from .importers import import_state
 from .lion import Lion
 
-__all__ = ["Lion", "function", "import_state", "register"]
+__all__ = ["Lion", "SwiGLUMLP", "function", "import_state", "register", "swiglu"]
+
+_LATER = {"SwiGLUMLP": "_swiglu", "function": "_functions", "register": "_functions", "swiglu": "_swiglu"}
 
 
 def __getattr__(name: str):
-    if name not in ("function", "register"):
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import _functions
+    from importlib import import_module
 
-    made = globals()[name] = getattr(_functions, name)
+    made = globals()[name] = getattr(import_module(f".{_LATER[name]}", __name__), name)
     return made

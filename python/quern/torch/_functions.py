@@ -118,7 +118,8 @@ def function(f: Any) -> Callable:
 
 
 # ---- torch.library ----
-_KINDS = {float: "float", int: "SymInt", bool: "bool", "float": "float", "int": "SymInt", "bool": "bool"}
+_KINDS = {float: "float", int: "SymInt", bool: "bool", str: "str"}
+_KINDS.update({kind.__name__: word for kind, word in list(_KINDS.items())})  # annotations may be text
 
 
 def _arguments(f: Function) -> list[tuple[str, str]]:

@@ -9,16 +9,16 @@
 
 QN_CPU_DECLARE(swiglu, qn_cpu_fn);
 
-_Static_assert((int)QN_SWIGLU_SILU == (int)QN_SWIGLU_GATE_SWIGLU, "the gates have one order");
-_Static_assert((int)QN_SWIGLU_CLAMPED == (int)QN_SWIGLU_GATE_CLAMPED, "the gates have one order");
-_Static_assert((int)QN_SWIGLU_GEGLU == (int)QN_SWIGLU_GATE_GEGLU, "the gates have one order");
-_Static_assert((int)QN_SWIGLU_REGLU == (int)QN_SWIGLU_GATE_REGLU, "the gates have one order");
-_Static_assert((int)QN_SWIGLU_GLU == (int)QN_SWIGLU_GATE_GLU, "the gates have one order");
+_Static_assert((int)QN_SWIGLU_SILU == (int)QN_SWIGLU_ACTIVATION_SWIGLU, "the activations have one order");
+_Static_assert((int)QN_SWIGLU_CLAMPED == (int)QN_SWIGLU_ACTIVATION_CLAMPED, "the activations have one order");
+_Static_assert((int)QN_SWIGLU_GEGLU == (int)QN_SWIGLU_ACTIVATION_GEGLU, "the activations have one order");
+_Static_assert((int)QN_SWIGLU_REGLU == (int)QN_SWIGLU_ACTIVATION_REGLU, "the activations have one order");
+_Static_assert((int)QN_SWIGLU_GLU == (int)QN_SWIGLU_ACTIVATION_GLU, "the activations have one order");
 
 static const qn_op_tensor tensors[] = {
-    [QN_SWIGLU_C] = {"c", NULL, "the product", QN_FILL_MODERATE, 1},
-    [QN_SWIGLU_A] = {"a", NULL, "the gate's half, before its activation", QN_FILL_MODERATE, 2},
-    [QN_SWIGLU_B] = {"b", NULL, "the other half", QN_FILL_MODERATE, 1},
+    [QN_SWIGLU_C] = {"c", "out", "the product", QN_FILL_MODERATE, 1},
+    [QN_SWIGLU_A] = {"a", "gate", "the gate's half, before its activation", QN_FILL_MODERATE, 2},
+    [QN_SWIGLU_B] = {"b", "up", "the other half", QN_FILL_MODERATE, 1},
 };
 
 static const qn_op_types types[] = {
@@ -40,15 +40,15 @@ static uint32_t flags(const void *params, size_t row)
 {
   const qn_swiglu_params *p = params;
   (void)row;
-  return (uint32_t)p->gate | ((float)p->down_multiplier != 1 ? QN_SWIGLU_DOWN : 0);
+  return (uint32_t)p->activation | ((float)p->down_multiplier != 1 ? QN_SWIGLU_DOWN : 0);
 }
 
 qn_status qn_swiglu_check(const void *params, size_t row)
 {
   const qn_swiglu_params *p = params;
   (void)row;
-  qn_require(p->gate != QN_SWIGLU_GATE_CLAMPED || (float)p->limit > 0, "swiglu: limit is %g, it must be above 0",
-             p->limit);
+  qn_require(p->activation != QN_SWIGLU_ACTIVATION_CLAMPED || (float)p->limit > 0,
+             "swiglu: limit is %g, it must be above 0", p->limit);
   return QN_OK;
 }
 

@@ -16,17 +16,17 @@ SAME_PLACE(gate_multiplier);
 SAME_PLACE(down_multiplier);
 SAME_PLACE(alpha);
 SAME_PLACE(limit);
-SAME_PLACE(gate);
+SAME_PLACE(activation);
 #undef SAME_PLACE
 _Static_assert(sizeof(qn_swiglu_backward_params) == sizeof(qn_swiglu_params),
                "the backward's params are the forward's");
 
 static const qn_op_tensor tensors[] = {
-    [QN_SWIGLU_BACKWARD_DC] = {"dc", NULL, "the loss's gradient with respect to c", QN_FILL_MODERATE, 1},
-    [QN_SWIGLU_BACKWARD_A] = {"a", NULL, "the gate's half; its gradient where da is not given", QN_FILL_MODERATE, 2},
-    [QN_SWIGLU_BACKWARD_B] = {"b", NULL, "the other half; its gradient where db is not given", QN_FILL_MODERATE, 1},
-    [QN_SWIGLU_BACKWARD_DA] = {"da", NULL, "optional: the gradient with respect to a", QN_FILL_MODERATE, 1},
-    [QN_SWIGLU_BACKWARD_DB] = {"db", NULL, "optional: the gradient with respect to b", QN_FILL_MODERATE, 1},
+    [QN_SWIGLU_BACKWARD_DC] = {"dc", "grad_out", "the loss's gradient with respect to c", QN_FILL_MODERATE, 1},
+    [QN_SWIGLU_BACKWARD_A] = {"a", "gate", "the gate's half; its gradient where da is not given", QN_FILL_MODERATE, 2},
+    [QN_SWIGLU_BACKWARD_B] = {"b", "up", "the other half; its gradient where db is not given", QN_FILL_MODERATE, 1},
+    [QN_SWIGLU_BACKWARD_DA] = {"da", "grad_gate", "optional: the gradient with respect to a", QN_FILL_MODERATE, 1},
+    [QN_SWIGLU_BACKWARD_DB] = {"db", "grad_up", "optional: the gradient with respect to b", QN_FILL_MODERATE, 1},
 };
 
 static const qn_op_types types[] = {
@@ -41,7 +41,7 @@ static const qn_op_param params_table[] = {QN_SWIGLU_PARAMS(qn_swiglu_backward_p
 static uint32_t flags(const void *params, size_t row)
 {
   (void)row;
-  return (uint32_t)((const qn_swiglu_backward_params *)params)->gate;
+  return (uint32_t)((const qn_swiglu_backward_params *)params)->activation;
 }
 
 const qn_op qn_op_swiglu_backward = {

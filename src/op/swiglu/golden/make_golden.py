@@ -85,7 +85,7 @@ def sigmoid(x, short):
 
 
 # ---- the activations: value and slope ----
-DEFAULTS = {"gate_multiplier": 1.0, "down_multiplier": 1.0, "alpha": 1.702, "limit": 7.0, "gate": "swiglu"}
+DEFAULTS = {"gate_multiplier": 1.0, "down_multiplier": 1.0, "alpha": 1.702, "limit": 7.0, "activation": "swiglu"}
 
 
 def rounded(x):
@@ -100,7 +100,7 @@ def product(x, y, y_slope, short):
 
 def activate(p, a, short):
     x, zero = multiply(a, rounded(p["gate_multiplier"])), Fraction(0)
-    gate, limit = p["gate"], rounded(p["limit"])
+    gate, limit = p["activation"], rounded(p["limit"])
     if gate == "clamped":
         held, alpha = limit if below(limit, x) else x, rounded(p["alpha"])
         s, slope = product(held, multiply(alpha, held), alpha, short)
@@ -124,7 +124,7 @@ def activate(p, a, short):
 
 
 def upper(p, b):
-    if p["gate"] != "clamped":
+    if p["activation"] != "clamped":
         return b
     limit = rounded(p["limit"])
     b = limit if below(limit, b) else -limit if below(b, -limit) else b
@@ -144,7 +144,7 @@ def backward(p, form, dc, a, b):
     s, slope = activate(p, a, form != "f32")
     d = multiply(dc, rounded(p["down_multiplier"]))
     db = multiply(d, s)
-    if p["gate"] == "clamped" and below(rounded(p["limit"]), size(b)):
+    if p["activation"] == "clamped" and below(rounded(p["limit"]), size(b)):
         db = Fraction(0)
     da = multiply(multiply(multiply(d, slope), upper(p, b)), rounded(p["gate_multiplier"]))
     return [da, db]
@@ -177,11 +177,11 @@ def write_case(out, name, row, roles, given, written, compute, n=24, **params):
 
 
 CASES = [("swiglu", {}), ("multipliers", {"gate_multiplier": 1.3, "down_multiplier": 0.7}),
-         ("clamped", {"gate": "clamped"}), ("clamped near", {"gate": "clamped", "limit": 0.5, "alpha": 1.25}),
-         ("geglu", {"gate": "geglu", "gate_multiplier": 0.5}), ("reglu", {"gate": "reglu", "down_multiplier": 2.5}),
-         ("glu", {"gate": "glu"})]
+         ("clamped", {"activation": "clamped"}), ("clamped near", {"activation": "clamped", "limit": 0.5, "alpha": 1.25}),
+         ("geglu", {"activation": "geglu", "gate_multiplier": 0.5}), ("reglu", {"activation": "reglu", "down_multiplier": 2.5}),
+         ("glu", {"activation": "glu"})]
 REFUSED = ["gate_multiplier=nan : gate_multiplier nan", "down_multiplier=inf : down_multiplier inf",
-           "alpha=nan : alpha nan", "limit=-1 : limit -1", "gate=clamped limit=0 : limit 0", "gate=5 : gate 5"]
+           "alpha=nan : alpha nan", "limit=-1 : limit -1", "activation=clamped limit=0 : limit 0", "activation=5 : activation 5"]
 
 
 def check_myself():
