@@ -18,14 +18,14 @@ int failed = 0; // the first pivot that is not positive, counted from 1
 T least = INFINITY;
 #pragma unroll
 for (int k = 0; k < N; k++) {
-  const number pivot = as::of(simd_shuffle(as::high(part[k]), first + k), simd_shuffle(as::low(part[k]), first + k));
+  const number pivot = as::shuffle(part[k], first + k);
   if (!(as::high(pivot) > T(0)) && failed == 0) failed = k + 1;
   least = metal::min(least, as::high(pivot));
   const number root = as::root(pivot), inverse = as::over(as::of(T(1), T(0)), root);
   part[k] = mine == uint(k) ? root : as::times(part[k], inverse);
 #pragma unroll
   for (int j = k + 1; j < N; j++) {
-    const number other = as::of(simd_shuffle(as::high(part[k]), first + j), simd_shuffle(as::low(part[k]), first + j));
+    const number other = as::shuffle(part[k], first + j);
     part[j] = as::minus_product(part[j], part[k], other);
   }
 }

@@ -57,6 +57,8 @@ template <> struct arithmetic<false> {
   static inline T plus(T a, T b) { return a + b; }
   static inline T minus(T a, T b) { return a - b; }
   static inline T root(T a) { return metal::sqrt(a); }
+  static inline T shuffle(T a, uint lane) { return simd_shuffle(a, lane); }
+  static inline T shuffle_xor(T a, uint mask) { return simd_shuffle_xor(a, mask); }
 };
 template <> struct arithmetic<true> {
   typedef two number;
@@ -70,6 +72,11 @@ template <> struct arithmetic<true> {
   static inline two plus(two a, two b) { return two_add(a, b); }
   static inline two minus(two a, two b) { return two_add(a, two_negative(b)); }
   static inline two root(two a) { return two_root(a); }
+  static inline two shuffle(two a, uint lane) { return {simd_shuffle(a.high, lane), simd_shuffle(a.low, lane)}; }
+  static inline two shuffle_xor(two a, uint mask)
+  {
+    return {simd_shuffle_xor(a.high, mask), simd_shuffle_xor(a.low, mask)};
+  }
 };
 typedef arithmetic<EXTENDED> as;
 typedef as::number number;
@@ -92,7 +99,7 @@ struct places {
 inline number simd_total(number x)
 {
   for (uint step = 16; step > 0; step /= 2)
-    x = as::plus(x, as::of(simd_shuffle_xor(as::high(x), step), simd_shuffle_xor(as::low(x), step)));
+    x = as::plus(x, as::shuffle_xor(x, step));
   return x;
 }
 

@@ -37,16 +37,16 @@ for (int i = t + ITEMS * threads; i < n; i += threads) {
   const vec v = from[i];
   for (int j = 0; j < WIDTH; j++) sum += metal::exp(float(v.at[j]) - top);
 }
-sum = group_sum(sum, parts + 32, me);
+const float share = 1.0f / group_sum(sum, parts + 32, me);
 
 for (int k = 0; k < ITEMS; k++) {
   if (t + k * threads >= n) continue;
   vec v;
-  for (int j = 0; j < WIDTH; j++) v.at[j] = T(held[k][j] / sum);
+  for (int j = 0; j < WIDTH; j++) v.at[j] = T(held[k][j] * share);
   to[t + k * threads] = v;
 }
 for (int i = t + ITEMS * threads; i < n; i += threads) {
   vec v = from[i];
-  for (int j = 0; j < WIDTH; j++) v.at[j] = T(metal::exp(float(v.at[j]) - top) / sum);
+  for (int j = 0; j < WIDTH; j++) v.at[j] = T(metal::exp(float(v.at[j]) - top) * share);
   to[i] = v;
 }

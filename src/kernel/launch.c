@@ -273,7 +273,7 @@ static qn_status check_limits(const qn_kernel *kernel, const qn_kernel_call *cal
   return QN_OK;
 }
 
-enum { MANY = 1 << 20, ITEM_BYTES = 16, MOST_ITEMS = 8 };
+enum { MANY = 1 << 20, ITEM_BYTES = 16, MOST_ITEMS = 8, ITEM_THREADS = 128 };
 
 /* Positions a thread takes where quern launches it (an emitted source has one a thread): so many that it writes 16
  * bytes, where the grid fills a GPU all the same. */
@@ -301,6 +301,7 @@ static qn_status make_ready(qn_kernel *kernel, const qn_exec *exec, const qn_ker
   qn_try(qn_backend_of(r->device, &r->backend));
   qn_special_make(kernel, exec->device.kind, call, &r->special);
   r->special.items = items_of(kernel, call, &r->special);
+  if (r->special.items > 1) r->special.bound = ITEM_THREADS;
   if (call->group[0]) {
     memcpy(r->group, call->group, sizeof r->group);
     count_blocks(call, r->group, r->blocks);
@@ -384,7 +385,11 @@ static void set_geometry(const qn_kernel *kernel, const ready *r, qn_launch *lau
     launch->blocks_z = r->blocks[2];
   } else
     launch->blocks *= (uint64_t)r->blocks[1] * r->blocks[2];
-  if (r->special.items > 1) launch->blocks = (launch->blocks + r->special.items - 1) / r->special.items;
+  if (r->special.items > 1) { /* the body knows no groups, and small ones overlap best */
+    launch->threads = ITEM_THREADS;
+    launch->blocks = ((uint64_t)r->blocks[0] * r->group[0] + ITEM_THREADS * r->special.items - 1) /
+                     (ITEM_THREADS * r->special.items);
+  }
 }
 
 /* Copies and first values stand before the body's work in the stream. */
@@ -448,6 +453,7 @@ qn_status qn_kernel_text(qn_kernel *kernel, const qn_exec *exec, const qn_kernel
   qn_try(qn_call_check(kernel, exec, call));
   qn_special_make(kernel, exec->device.kind, call, &special);
   special.items = items_of(kernel, call, &special);
+  if (special.items > 1) special.bound = ITEM_THREADS;
   qn_kernel_layout(kernel, &special, &layout);
   const qn_status status = qn_kernel_generate(kernel, &special, &layout, &made);
   if (status == QN_OK)
