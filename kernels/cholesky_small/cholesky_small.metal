@@ -2,9 +2,14 @@
 // shuffles. N is at most LANES, LANES a power of two.
 constexpr int WIDTH = N % 4 == 0 ? 4 : 1;
 typedef pack<T, WIDTH> vec;
-const uint row = thread_position_in_grid.x % LANES, first = thread_index_in_simdgroup - row; // lane of row 0
+const uint row = thread_position_in_grid.x % LANES, first = thread_index_in_simdgroup & ~uint(LANES - 1); // row 0's lane
 const ulong matrix = thread_position_in_grid.x / LANES;
 const uint mine = metal::min(row, uint(N - 1)); // lanes without a row do as the last one does, and write nothing
+if (N > 32) { // matrix too large
+  if (row == 0)
+    for (int k = 0; k < 16; k++) dbg[matrix * 16 + k] = k == 13 ? 1.0f : k == 14 ? float(N) : 0.0f;
+  return;
+}
 
 number part[N];
 const device vec *from = (const device vec *)(a + (matrix * N + mine) * N);

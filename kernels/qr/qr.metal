@@ -42,7 +42,12 @@ for (int left = 0; left < k; left += most) {
   for (int tile = left + width; tile < n; tile += 32) tile_apply(at, me, work, n, tile, left, m, width, true);
   threadgroup_barrier(mem_flags::mem_device);
 }
-for (long i = me.index; i < long(k) * n; i += me.count) r[matrix * k * n + i] = i % n < i / n ? T(0) : work[i];
+bool finite = true;
+for (long i = me.index; i < long(k) * n; i += me.count) {
+  const T x = i % n < i / n ? T(0) : work[i];
+  finite &= metal::isfinite(x);
+  r[matrix * k * n + i] = x;
+}
 
 for (long i = me.index; i < long(m) * k; i += me.count) Q[i] = T(i / k == i % k);
 threadgroup_barrier(mem_flags::mem_device);
@@ -57,7 +62,6 @@ for (int left = (k - 1) / most * most; left >= 0; left -= most) {
 if (REORTHOGONALISE)
   for (int c = 0; c < k; c++) again(at, me, Q, m, k, c);
 
-bool finite = true;
 for (long i = me.index; i < long(m) * k; i += me.count) finite &= metal::isfinite(Q[i]);
 finite = group_all(at, me, finite);
 if (me.index == 0) {
