@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FLAT_GROUP = 256 };
+enum { FLAT_GROUP = 256, MOST_GROUP_Z = 64 };
 
 static bool is_input(const qn_kernel *kernel, size_t k) { return k < kernel->source.n_inputs; }
 
@@ -175,6 +175,17 @@ static qn_status explain(const qn_kernel *kernel, qn_status status)
   return qn_fail(status, "kernel %s: %s\n%5d | %.*s", s->name, why, line, (int)strcspn(at, "\n"), at);
 }
 
+static qn_status check_argument(const qn_kernel *kernel, const qn_backend *backend, qn_device device,
+                                const qn_layout *layout)
+{
+  size_t most;
+  qn_try(backend->argument_limit(device, &most));
+  qn_require(layout->bytes <= most,
+             "kernel %s: pointers, shapes and values of its tensors have %zu bytes; the device takes at most %zu",
+             kernel->source.name, layout->bytes, most);
+  return QN_OK;
+}
+
 static qn_status compile(const qn_kernel *kernel, const qn_backend *backend, qn_device device,
                          const qn_special *special, special_entry *entry)
 {
@@ -182,6 +193,7 @@ static qn_status compile(const qn_kernel *kernel, const qn_backend *backend, qn_
   qn_text text = {0};
   const char *flags[QN_UNIT_FLAGS];
   qn_kernel_layout(kernel, special, &entry->layout);
+  qn_try(check_argument(kernel, backend, device, &entry->layout));
   snprintf(name, sizeof name, "quern_%s", kernel->source.name);
   qn_status status = qn_kernel_generate(kernel, special, &entry->layout, &text);
   if (status == QN_OK) status = qn_watched_flags(special, unit_flags(kernel, special->target), flags);
@@ -255,6 +267,12 @@ typedef struct ready {
   uint32_t group[3], blocks[3];
 } ready;
 
+/* Its blocks have CUDA's own three dimensions. */
+static bool is_native(const qn_kernel *kernel, const ready *r)
+{
+  return r->special.target == QN_CUDA && kernel->source.dialect == QN_DIALECT_CUDA;
+}
+
 static qn_status check_limits(const qn_kernel *kernel, const qn_kernel_call *call, const ready *r)
 {
   const uint64_t blocks = (uint64_t)r->blocks[0] * r->blocks[1];
@@ -270,6 +288,9 @@ static qn_status check_limits(const qn_kernel *kernel, const qn_kernel_call *cal
   qn_require(!most || threads <= (uint64_t)most,
              "kernel %s: threadgroup (%u, %u, %u) has %llu threads, this kernel can have %d on this device (registers)",
              kernel->source.name, r->group[0], r->group[1], r->group[2], (unsigned long long)threads, most);
+  qn_require(!is_native(kernel, r) || r->group[2] <= MOST_GROUP_Z,
+             "kernel %s: threadgroup (%u, %u, %u): CUDA takes at most %d along z", kernel->source.name, r->group[0],
+             r->group[1], r->group[2], MOST_GROUP_Z);
   return QN_OK;
 }
 
@@ -372,7 +393,7 @@ static void fill_argument(const qn_kernel *kernel, const qn_kernel_call *call, c
 
 static void set_geometry(const qn_kernel *kernel, const ready *r, qn_launch *launch)
 {
-  const bool native = r->special.target == QN_CUDA && kernel->source.dialect == QN_DIALECT_CUDA;
+  const bool native = is_native(kernel, r);
   launch->blocks = r->blocks[0];
   launch->threads = r->group[0];
   if (native) {
@@ -433,12 +454,17 @@ qn_status qn_kernel_query(qn_kernel *kernel, const qn_exec *exec, const qn_kerne
   qn_require(info && info->size == sizeof *info, "qn_kernel_info is NULL or has another size than %zu", sizeof *info);
   qn_try(make_ready(kernel, exec, call, &r));
   const qn_function_facts *f = &r.entry->facts;
+  int groups = 0;
+  if (r.backend->groups_at_once)
+    qn_try(r.backend->groups_at_once(r.device, r.entry->function, r.group[0] * r.group[1] * r.group[2],
+                                     (uint32_t)call->shared_bytes, &groups));
   *info = (qn_kernel_info){.size = sizeof *info,
                            .registers = f->registers,
                            .shared_bytes = f->shared_bytes,
                            .local_bytes = f->local_bytes,
                            .most_threads = f->most_threads,
                            .group = {r.group[0], r.group[1], r.group[2]},
+                           .groups_at_once = groups,
                            .fibers = f->fibers};
   return QN_OK;
 }
