@@ -131,7 +131,7 @@ qn_status qn_host_compiler_find(qn_host_compiler *compiler)
 qn_status qn_watch_flags(bool check, const char *const **flags)
 {
   static const char *const gcc[2][10] = {
-      {"-O2", "-g1", "-fno-finite-loops", "-fsanitize-coverage=trace-pc", "-fprofile-arcs"},
+      {"-O1", "-g1", "-fno-finite-loops", "-fsanitize-coverage=trace-pc", "-fprofile-arcs"},
       {"-O1", "-g1", "-fno-finite-loops", "-fsanitize-coverage=trace-pc", "-fprofile-arcs", "-fsanitize=thread",
        "-fsanitize=bounds,integer-divide-by-zero", "-DQN_WATCH_CHECK=1"}};
   static const char *const clang[2][10] = {{"-O2", "-g1", "-fno-finite-loops", "-fsanitize-coverage=trace-pc,no-prune"},

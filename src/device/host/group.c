@@ -125,7 +125,11 @@ static void complete(simd *s, qn_u32 took)
   memcpy(result->lane, s->mine, sizeof result->lane);
   result->took = took;
   for (qn_u32 left = ~took; left; left &= left - 1) memset(result->lane[__builtin_ctz(left)], 0, sizeof *result->lane);
-  if (work) work(result->lane[0], took);
+  if (work) {
+    qn_watch *watch = s->group->watched ? qn_watch_pause() : NULL; /* nobody may be left in the middle of this */
+    work(result->lane[0], took);
+    if (watch) qn_watch_resume(watch);
+  }
   if (took == s->live)
     memset(s->held, 0, sizeof s->held);
   else
@@ -160,7 +164,6 @@ static _Noreturn void fail(arena *g, qn_fault fault, int line, qn_u32 mask)
 static inline void collect(arena *g, simd *s, qn_u32 mask, int line, qn_work work)
 {
   const unsigned lane = g->lane;
-  if (g->watched) qn_watch_wait(1, line, mask);
   if (!s->gathered) {
     s->key_line = line;
     s->key_mask = mask;
@@ -179,11 +182,13 @@ static inline void collect(arena *g, simd *s, qn_u32 mask, int line, qn_work wor
   }
 }
 
-static qn_u32 combine(const void *mine, qn_u32 bytes, qn_u32 mask, int line, qn_work work, const unsigned char **all)
+static inline qn_u32 meet(const void *mine, qn_u32 bytes, qn_u32 mask, int line, qn_work work,
+                          const unsigned char **all, const void *place)
 {
   arena *g = running;
   simd *s = g->at;
   const unsigned lane = g->lane;
+  if (g->watched) qn_watch_wait(1, line, mask, place);
   if (mask && !(mask & bit_of(lane))) fail(g, QN_FAULT_MASK, line, mask);
   put(s->mine[lane], mine, bytes);
   collect(g, s, mask, line, work);
@@ -192,9 +197,14 @@ static qn_u32 combine(const void *mine, qn_u32 bytes, qn_u32 mask, int line, qn_
   return result->took;
 }
 
+static qn_u32 combine(const void *mine, qn_u32 bytes, qn_u32 mask, int line, qn_work work, const unsigned char **all)
+{
+  return meet(mine, bytes, mask, line, work, all, __builtin_return_address(0));
+}
+
 static qn_u32 exchange(const void *mine, qn_u32 bytes, qn_u32 mask, int line, const unsigned char **all)
 {
-  return combine(mine, bytes, mask, line, NULL, all);
+  return meet(mine, bytes, mask, line, NULL, all, __builtin_return_address(0));
 }
 
 /* ---- barriers ---- */
@@ -217,7 +227,6 @@ static void barrier_of_group(arena *g, int line)
 {
   simd *s = g->at;
   const unsigned lane = g->lane;
-  if (g->watched) qn_watch_wait(0, line, 0);
   if (!s->at_barrier)
     s->barrier_line = line;
   else if (s->barrier_line != line)
@@ -237,6 +246,7 @@ static void barrier_of_group(arena *g, int line)
 static void barrier(int simd_only, int line)
 {
   arena *g = running;
+  if (g->watched) qn_watch_wait(simd_only, line, 0, __builtin_return_address(0));
   if (simd_only)
     collect(g, g->at, 0, line, NULL);
   else

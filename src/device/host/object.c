@@ -54,6 +54,7 @@ static qn_status read_symbols(qn_host_object *object, elf_file f, const Elf64_Sh
     plain_name(text + symbol[k].st_name, a->name, sizeof a->name);
     a->offset = symbol[k].st_value;
     a->bytes = symbol[k].st_size;
+    a->inner = !strncmp(text + symbol[k].st_name, "_ZGV", 4);
     if (strcmp(a->name, "quern_watch_anchor"))
       object->n_arrays++;
     else

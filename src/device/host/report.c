@@ -86,6 +86,22 @@ static void make_query(const qn_watch *w, qn_watch_place place, qn_line_query *q
   query->offset[n] = 0;
 }
 
+/* A branch may have no line of the body: what gcc puts into an empty loop, a function's end. What ran before it has,
+ * behind the branches before. */
+static void look_before(const qn_watch_place *before, qn_line_query *query)
+{
+  enum { STEP = 3, REACH = 96 };
+  size_t n = 0;
+  while (query->offset[n]) n++;
+  for (size_t k = 0; k < QN_WATCH_BEFORE && before[k]; k++)
+    query->offset[n++] = before[k] & ((1u << QN_PLACE_OFFSET_BITS) - 1);
+  for (size_t k = 0; k < QN_WATCH_BEFORE; k++) {
+    const uint32_t at = before[k] & ((1u << QN_PLACE_OFFSET_BITS) - 1);
+    for (uint32_t on = 0; at && on < REACH && n + 1 < QN_WATCH_NESTING; on += STEP) query->offset[n++] = at + on;
+  }
+  query->offset[n] = 0;
+}
+
 /* Fills in the lines of all raw findings. False: they could not be looked up. */
 static bool find_lines(qn_watch *w)
 {
@@ -97,13 +113,12 @@ static bool find_lines(qn_watch *w)
   for (size_t k = 0; k < w->n_raw; k++) {
     make_query(w, w->raw[k].place, &query[2 * k]);
     make_query(w, w->raw[k].other_place, &query[2 * k + 1]);
+    look_before(w->raw[k].before, &query[2 * k + (w->raw[k].fault != QN_WRONG_TIME)]);
   }
   const bool found = qn_lines_find(w->object, w->plan.file, query, 2 * w->n_raw);
   for (size_t k = 0; k < w->n_raw && found; k++) {
-    if (!w->raw[k].line) w->raw[k].line = query[2 * k].line;
-    /* What a compiler puts into an empty loop has no line; the branch before it has. */
-    if (!w->raw[k].line && w->raw[k].fault == QN_WRONG_TIME) w->raw[k].line = query[2 * k + 1].line;
-    if (!w->raw[k].other_line) w->raw[k].other_line = query[2 * k + 1].line;
+    if (query[2 * k].line) w->raw[k].line = query[2 * k].line;
+    if (query[2 * k + 1].line) w->raw[k].other_line = query[2 * k + 1].line;
   }
   qn_release(query);
   return found;
@@ -200,7 +215,7 @@ static void say_fault(sentence *s, const qn_raw_finding *r, const qn_finding *f)
     say_bytes(s, r->first, r->last);
     say(s, " of %s, which it may only read", r->where);
     break;
-  case QN_WRONG_INDEX: say(s, " takes element %lld of a %s", (long long)r->first, r->where); break;
+  case QN_WRONG_INDEX: say(s, " takes element %lld of a %s", (long long)r->first, f->where); break;
   case QN_WRONG_STACK:
     say(s, " has used up its stack of %lld bytes: calls without an end, or large arrays of its own",
         (long long)r->array_bytes);
@@ -283,6 +298,20 @@ static bool joined(qn_raw_finding *raw, size_t k)
   return false;
 }
 
+/* A type is told as gcc's "'float [4]'" or clang's "'float[4]'". */
+static void name_array(const qn_raw_finding *r, qn_finding *f)
+{
+  const char *from = r->where ? r->where : "";
+  size_t n = 0;
+  if (r->fault != QN_WRONG_INDEX) {
+    snprintf(f->where, sizeof f->where, "%s", from);
+    return;
+  }
+  for (; *from && n + 1 < sizeof f->where; from++)
+    if (*from != '\'' && !(*from == ' ' && from[1] == '[')) f->where[n++] = *from;
+  f->where[n] = 0;
+}
+
 size_t qn_report_make(qn_watch *w, char *first, size_t bytes)
 {
   const bool lines = !needs_lines(w) || find_lines(w);
@@ -303,7 +332,7 @@ size_t qn_report_make(qn_watch *w, char *first, size_t bytes)
     if (has_other(r->fault)) qn_watch_position(w, r->other_block, r->other_thread, f->other);
     if (r->fault >= QN_WRONG_RETURNED && r->fault <= QN_WRONG_LANES) f->first = f->last = -1;
     if (r->fault == QN_WRONG_TIME) f->first = f->last = -1;
-    snprintf(f->where, sizeof f->where, "%s", r->where ? r->where : "");
+    name_array(r, f);
     make_text(w, r, f, lines);
     kept.n++;
   }

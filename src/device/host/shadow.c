@@ -301,7 +301,10 @@ void qn_shadow_access(qn_watch *w, uintptr_t address, size_t bytes, int kind, qn
     qn_watch_leave(w);
   }
   if (kind >= QN_ACCESS_ATOMIC) note_fence(w, kind);
-  if (r->kind != QN_REGION_OTHER) w->site[site_of(place)] = r->begin;
+  if (r->kind != QN_REGION_OTHER) {
+    w->site[site_of(place)] = r->begin;
+    w->at[w->thread].access = place;
+  }
   if (!r->shadow) return;
   const size_t at = address - r->begin;
   r->touched = true;

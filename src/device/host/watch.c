@@ -73,10 +73,11 @@ qn_status qn_watch_end(qn_watch **watch, qn_status launched)
   qn_watch *w = *watch;
   qn_status status = launched;
   *watch = NULL;
-  if (atomic_load(&w->expired))
-    qn_watch_note(w, &(qn_raw_finding){.fault = QN_WRONG_TIME,
-                                       .place = atomic_load(&w->stopped_at),
-                                       .other_place = atomic_load(&w->stopped_before)});
+  if (atomic_load(&w->expired)) {
+    qn_raw_finding raw = {.fault = QN_WRONG_TIME, .place = w->stopped[0]};
+    memcpy(raw.before, w->stopped + 1, sizeof raw.before);
+    qn_watch_note(w, &raw);
+  }
   if (w->plan.check && launched == QN_OK && w->failed == QN_OK) qn_shadow_finish(w);
   if (qn_report_make(w, first, sizeof first))
     status = qn_fail(QN_KERNEL_ERROR, "%s", first);
@@ -131,7 +132,7 @@ static void add_object(qn_watch *w)
     qn_shadow_add(w, &(qn_region){.begin = begin,
                                   .end = begin + o->array[k].bytes,
                                   .name = o->array[k].name,
-                                  .kind = QN_REGION_THREADGROUP,
+                                  .kind = o->array[k].inner ? QN_REGION_OTHER : QN_REGION_THREADGROUP,
                                   .writable = true});
   }
 }
@@ -145,7 +146,8 @@ static void begin_threads(qn_watch *w)
     t->state = qn_watch_exists(w, w->block, k) ? QN_THREAD_RUNS : QN_THREAD_ABSENT;
     t->depth = 0;
     t->line = 0;
-    t->last = 0;
+    memset(t->last, 0, sizeof t->last);
+    t->access = 0;
     t->fenced = 0;
   }
 }
@@ -178,6 +180,15 @@ bool qn_watch_group_begin(qn_watch *w, const qn_function *function, const qn_lau
 
 void qn_watch_group_end(void) { qn_watching.watch = NULL; }
 
+qn_watch *qn_watch_pause(void)
+{
+  qn_watch *watch = qn_watching.watch;
+  qn_watching.watch = NULL;
+  return watch;
+}
+
+void qn_watch_resume(qn_watch *watch) { qn_watching.watch = watch; }
+
 void qn_watch_allow(const void *begin, size_t bytes)
 {
   qn_watch *w = qn_watching.watch;
@@ -198,16 +209,6 @@ void qn_watch_switch(uint32_t thread, const void *stack, size_t stack_bytes)
   w->stack_bytes = stack_bytes;
 }
 
-void qn_watch_wait(int simd, int line, uint32_t mask)
-{
-  qn_watch *w = qn_watching.watch;
-  if (!qn_watch_is_checked(w)) return;
-  qn_watched_thread *t = &w->at[w->thread];
-  t->state = simd ? QN_THREAD_WAITS_SIMD : QN_THREAD_WAITS;
-  t->line = line;
-  t->mask = mask;
-}
-
 void qn_watch_return(void)
 {
   qn_watch *w = qn_watching.watch;
@@ -219,17 +220,19 @@ static void note_meeting(qn_watch *w, qn_watch_wrong fault, uint32_t thread, uin
 {
   const qn_watched_thread *a = &w->at[thread], *b = &w->at[other];
   const bool waits = b->state == QN_THREAD_WAITS || b->state == QN_THREAD_WAITS_SIMD;
-  qn_watch_note(w, &(qn_raw_finding){.fault = fault,
-                                     .block = w->block,
-                                     .other_block = w->block,
-                                     .thread = (uint16_t)thread,
-                                     .other_thread = (uint16_t)other,
-                                     .lanes = lanes,
-                                     .line = a->line,
-                                     .place = a->line ? 0 : a->last,
-                                     .other_line = waits ? b->line : 0,
-                                     .other_place = waits && b->line ? 0 : b->last,
-                                     .other_write = waits});
+  qn_raw_finding raw = {.fault = fault,
+                        .block = w->block,
+                        .other_block = w->block,
+                        .thread = (uint16_t)thread,
+                        .other_thread = (uint16_t)other,
+                        .lanes = lanes,
+                        .line = a->line,
+                        .place = a->wait,
+                        .other_line = waits ? b->line : 0,
+                        .other_place = waits ? b->wait : b->access, /* the line of a return is hardly ever known */
+                        .other_write = waits};
+  if (!waits) memcpy(raw.before, b->last + 1, sizeof raw.before);
+  qn_watch_note(w, &raw);
 }
 
 static void pass_group(qn_watch *w)
@@ -307,6 +310,8 @@ void qn_watch_pass(int simd, uint32_t lanes)
 static uint16_t chain_of(qn_watch *w, uint16_t parent, uint32_t offset)
 {
   const uint32_t hash = (offset * 2654435761u) ^ (parent * 40503u);
+  for (uint16_t up = parent; up; up = (uint16_t)w->chain_parent[up]) /* recursion goes round in one chain */
+    if (w->chain_offset[up] == offset) return up;
   for (uint32_t k = 0; k < 16; k++) {
     const uint32_t at = (hash + k) % (QN_WATCH_CALLS - 1) + 1; /* 0 is the chain of no calls */
     if (!w->chain_offset[at]) {
@@ -362,6 +367,17 @@ static void leave_call(qn_watched_thread *t)
   if (t->depth) t->depth--;
 }
 
+void qn_watch_wait(int simd, int line, uint32_t mask, const void *place)
+{
+  qn_watch *w = qn_watching.watch;
+  if (!qn_watch_is_checked(w)) return;
+  qn_watched_thread *t = &w->at[w->thread];
+  t->state = simd ? QN_THREAD_WAITS_SIMD : QN_THREAD_WAITS;
+  t->line = line;
+  t->mask = mask;
+  t->wait = w->object ? place_of(w, place) : 0;
+}
+
 /* What the compiler says of an index or a division: its place and its type. */
 typedef struct told {
   const char *file;
@@ -388,6 +404,13 @@ static void stop_at(qn_watch *w, const told *what, int kind, uint32_t index, con
 }
 
 /* ---- what the kernel's object calls ---- */
+static void note_last(qn_watched_thread *t, qn_watch_place place)
+{
+  if (place == t->last[0]) return;
+  for (size_t k = QN_WATCH_BEFORE; k > 0; k--) t->last[k] = t->last[k - 1];
+  t->last[0] = place;
+}
+
 void qn_watch_access(const void *address, qn_u32 bytes, int kind, const void *place)
 {
   qn_watch *w = qn_watching.watch;
@@ -410,8 +433,8 @@ static void look_at_clock(qn_watch *w, const void *place)
   if (!atomic_load_explicit(&w->expired, memory_order_relaxed)) {
     if (now_ns() < w->deadline_ns) return;
     if (!atomic_exchange(&w->expired, true) && w->object) {
-      atomic_store(&w->stopped_at, w->plan.check ? place_of(w, place) : offset_of(w, place));
-      atomic_store(&w->stopped_before, offset_of(w, qn_watching.before));
+      w->stopped[0] = w->plan.check ? place_of(w, place) : offset_of(w, place);
+      for (size_t k = 0; k < QN_WATCH_BEFORE; k++) w->stopped[k + 1] = offset_of(w, qn_watching.before[k]);
     }
   }
   qn_watching.ticks = 1; /* whoever runs next is left at once too */
@@ -422,9 +445,10 @@ void qn_watch_tick(const void *place)
 {
   qn_watch *w = qn_watching.watch;
   if (!w) return;
-  if (w->plan.check && w->object) w->at[w->thread].last = place_of(w, place);
+  if (w->plan.check && w->object) note_last(&w->at[w->thread], place_of(w, place));
   if (place != qn_watching.last) {
-    qn_watching.before = qn_watching.last;
+    for (size_t k = QN_WATCH_BEFORE - 1; k > 0; k--) qn_watching.before[k] = qn_watching.before[k - 1];
+    qn_watching.before[0] = qn_watching.last;
     qn_watching.last = place;
   }
   if (--qn_watching.ticks <= 0) look_at_clock(w, place);

@@ -49,10 +49,14 @@ bool qn_watch_group_begin(qn_watch *watch, const qn_function *function, const qn
 void qn_watch_group_end(void);
 /* Memory of the executor that kernels may read and write: collectives' lanes, threads' slots. After group_begin. */
 void qn_watch_allow(const void *begin, size_t bytes);
+/* Between the two, code of the kernel runs that is no thread's: nothing is looked at. */
+qn_watch *qn_watch_pause(void);
+void qn_watch_resume(qn_watch *watch);
 /* Thread `thread` of the group runs now, on this stack. */
 void qn_watch_switch(uint32_t thread, const void *stack, size_t stack_bytes);
-/* The running thread waits: for its group (simd 0) or in a collective of its simdgroup (1) for the lanes of mask. */
-void qn_watch_wait(int simd, int line, uint32_t mask);
+/* The running thread waits: for its group (simd 0) or in a collective of its simdgroup (1) for the lanes of mask. Where
+ * in the object it does: a line alone may be the header's. */
+void qn_watch_wait(int simd, int line, uint32_t mask, const void *place);
 /* Those who waited go on: all of the group that are neither gone nor left (simd -1), or `lanes` of simdgroup `simd`. */
 void qn_watch_pass(int simd, uint32_t lanes);
 /* The running thread returned from its body by itself. */

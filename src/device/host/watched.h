@@ -15,6 +15,7 @@ enum {
   QN_WATCH_ARRAYS = 192, /* arrays and other memory of a launch */
   QN_WATCH_CALLS = 4096, /* chains of calls that are told apart */
   QN_WATCH_SITES = 1024,
+  QN_WATCH_BEFORE = 3,
   QN_WATCH_NESTING = 128,     /* and how deep */
   QN_WATCH_STACK_SPARE = 8192 /* a call that begins with less than this left is not made */
 };
@@ -27,6 +28,7 @@ enum { QN_PLACE_OFFSET_BITS = 20 };
 typedef struct qn_host_array {
   char name[48];
   size_t offset, bytes; /* in the thread-local block, from the anchor */
+  bool inner;           /* the compiler's own: whether an array was initialised */
 } qn_host_array;
 typedef struct qn_host_segment {
   uintptr_t begin, end;
@@ -93,9 +95,10 @@ typedef struct qn_raw_finding {
   qn_watch_wrong fault;
   bool write, other_write; /* a race's accesses */
   uint16_t thread, other_thread;
-  uint32_t lanes;                    /* that took part; missing elements */
-  int line, other_line;              /* where known without the object: barriers, indices */
-  qn_watch_place place, other_place; /* 0: none */
+  uint32_t lanes;                         /* that took part; missing elements */
+  int line, other_line;                   /* where known without the object: barriers, indices */
+  qn_watch_place place, other_place;      /* 0: none */
+  qn_watch_place before[QN_WATCH_BEFORE]; /* branches before the latter (before the former where time ran out) */
   uint64_t block, other_block;
   const char *where; /* the array's name; lives as long as the watch or the object */
   int64_t first, last, array_bytes;
@@ -114,10 +117,12 @@ typedef struct qn_watched_thread {
   uint8_t state;
   uint16_t depth; /* calls that it is in */
   uint16_t chain[QN_WATCH_NESTING];
-  int line;            /* where it waits */
-  uint32_t mask;       /* for whom */
-  qn_watch_place last; /* its last branch */
-  uint64_t fenced;     /* when it last had a fence; 0: not since its last atomic */
+  int line; /* where it waits */
+  qn_watch_place wait;
+  uint32_t mask;                            /* for whom */
+  qn_watch_place last[QN_WATCH_BEFORE + 1]; /* its latest branches, each other than the next */
+  qn_watch_place access;                    /* and its latest access */
+  uint64_t fenced;                          /* when it last had a fence; 0: not since its last atomic */
 } qn_watched_thread;
 
 struct qn_watch {
@@ -126,7 +131,7 @@ struct qn_watch {
   uint32_t blocks[3];
   int64_t deadline_ns; /* 0: none */
   atomic_bool expired;
-  _Atomic(qn_watch_place) stopped_at, stopped_before; /* where the limit was noticed; the branch before */
+  qn_watch_place stopped[QN_WATCH_BEFORE + 1]; /* where the limit was noticed first, and branches before it */
   const qn_host_object *object;
 
   /* From here on only where the launch is checked: on one OS thread. */
@@ -152,8 +157,8 @@ struct qn_watch {
 /* What this OS thread runs. */
 typedef struct qn_watch_here {
   qn_watch *watch;
-  int ticks;                 /* until the clock is looked at */
-  const void *last, *before; /* branches: the latest, and the latest that was another */
+  int ticks;                                  /* until the clock is looked at */
+  const void *last, *before[QN_WATCH_BEFORE]; /* branches: the latest, and those before it that were others */
 } qn_watch_here;
 extern _Thread_local qn_watch_here qn_watching;
 
