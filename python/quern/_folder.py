@@ -25,6 +25,18 @@ _HEALTH = "dbg"
 _ERROR, _SUCCESS = 13, 15  # qn_health
 
 
+def _split(text: str) -> list[str]:
+    """At its commas, but for those within parentheses: "m, min(m, n)" is two."""
+    made, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            made.append("")
+        else:
+            made[-1] += letter
+    return made
+
+
 class Contract:
     """What kernel.json says of a tensor: "f32|f16 [n, h, 2*w]", "inp.dtype [..., n]". types: storage types; type_of:
     the input whose type it has; leading: any number of extents before those that are named."""
@@ -44,7 +56,7 @@ class Contract:
                 self.type_of = word[: -len(".dtype")]
             else:
                 self.types.append(values.code_of(f'a storage type of "{text}"', word))
-        parts = [part.strip() for part in inside.split(",")] if inside.strip() else []
+        parts = [part.strip() for part in _split(inside)] if inside.strip() else []
         self.leading = bool(parts) and parts[0] == "..."
         self.extents = [Expression(part) for part in (parts[1:] if self.leading else parts)]
 

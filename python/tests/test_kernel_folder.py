@@ -271,6 +271,55 @@ def test_a_copy_of_one(tmp_path):
     assert kernel(np.array([4, 9], np.float32)).tolist() == [2, 3]
 
 
+# ---- those that ship ----
+SHIPPED = sorted(path.parent for path in ROOT.glob("kernels/*/kernel.json"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_every_kernel_that_ships_is_a_function(path):
+    kernel = quern.load_kernel(path)
+    assert kernel.name == path.name
+    assert kernel.__doc__.startswith(json.loads((path / "kernel.json").read_text(encoding="utf-8"))["doc"])
+
+
+def shipped(name):
+    return quern.load_kernel(ROOT / "kernels" / name)
+
+
+def test_softmax_of_rows_of_any_length():
+    for shape in ((3, 1), (4, 33), (2, 1000)):
+        x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+        wanted = np.exp(x - x.max(1, keepdims=True), dtype=np.float64)
+        np.testing.assert_allclose(shipped("softmax")(x), wanted / wanted.sum(1, keepdims=True), rtol=2e-6)
+
+
+def test_grid_sample_with_its_gradient_in_torch():
+    torch = pytest.importorskip("torch")
+    import quern.torch
+
+    sample = quern.torch.function(quern.function(shipped("grid_sample"), vjp=shipped("grid_sample_vjp")))
+    x = torch.randn(2, 5, 7, 3, requires_grad=True)
+    grid = (2 * torch.rand(2, 4, 3, 2) - 1).requires_grad_()
+    theirs = [one.detach().clone().requires_grad_() for one in (x, grid)]
+    wanted = torch.nn.functional.grid_sample(theirs[0].permute(0, 3, 1, 2), theirs[1], align_corners=False)
+    cotangent = torch.randn(2, 4, 3, 3)
+    out = sample(x, grid)
+    torch.testing.assert_close(out, wanted.permute(0, 2, 3, 1))
+    out.backward(cotangent)
+    wanted.permute(0, 2, 3, 1).backward(cotangent)
+    torch.testing.assert_close(x.grad, theirs[0].grad)
+    torch.testing.assert_close(grid.grad, theirs[1].grad, atol=1e-5, rtol=1e-4)
+
+
+def test_a_matrix_that_is_not_positive_definite_is_told():
+    a = np.stack([np.eye(4, dtype=np.float32) * 4] * 3)
+    np.testing.assert_array_equal(shipped("cholesky")(a), np.stack([np.eye(4) * 2] * 3))
+    a[1, 2, 2] = -1
+    with pytest.raises(quern.KernelError, match="cholesky, number 1 of 3: error 4"):
+        shipped("cholesky")(a)
+    np.testing.assert_array_equal(shipped("cholesky")(a, fallback=np.abs), np.abs(a))
+
+
 # ---- refused ----
 @pytest.mark.parametrize(
     ("members", "sentence"),

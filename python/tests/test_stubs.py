@@ -30,6 +30,17 @@ threads: int = quern.get_num_threads()
 names: tuple[str, ...] = quern.ops()
 error: type[ImportError] = quern.LibraryError
 version: str = quern.__version__
+kernel: quern.Kernel = quern.metal_kernel("k", ["x"], ["y"], "y[0] = x[0];", atomic_outputs=["y"], math="fast")
+made: list[object] = kernel(inputs=[p, 2.5], template=[("T", p.dtype)], grid=(3, 1, 1), threadgroup=(1, 1, 1),
+                            output_shapes=[p.shape], output_dtypes=["f32"], init_value=0)
+text: str = quern.cuda_kernel("k", ["x"], ["y"], "y[0] = x[0];", shared_memory=64).text(inputs=[p], grid=(1, 1, 1))
+registers: int = kernel.info(inputs=[p], grid=(1, 1, 1)).registers
+f = quern.function(lambda x: x, vjp=lambda x, c, y: c).jvp(lambda x, t: t)
+worst: float = quern.check_gradient(f, [p], step=1e-6)
+lines: list[int | None] = [one.line for one in quern.findings()]
+with quern.capture("folder") as seen:
+    quern.load_kernel("kernels/exp")(p)
+launches: int | None = seen.launches
 """
 
 BAD = """\
@@ -53,6 +64,11 @@ quern.lion_(p, g, m, 1e-3, (0.9, 0.99), 0.0, None, 1.0, [m])
 new: int = quern.lion_(p, g, m)
 quern.adam_(p, g, m)
 quern.set_num_threads("two")
+quern.metal_kernel("k", ["x"], ["y"])
+quern.metal_kernel(3, ["x"], ["y"], "y[0] = x[0];")
+quern.metal_kernel("k", ["x"], ["y"], "y[0] = x[0];", shared_memory=3)
+quern.metal_kernel("k", ["x"], ["y"], "y[0] = x[0];")(inputs=[p])
+quern.check_gradient(3, [p])
 """
 
 

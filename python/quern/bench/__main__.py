@@ -18,7 +18,8 @@ def _parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Hold quern's op and the other implementations of it that are installed here against a float64 "
         "oracle, then time them in turns on the same tensors, with the ceilings of this machine between them.",
-        epilog="A wrong implementation is told as wrong, and its time stands in brackets. docs/benchmarking.md says "
+        epilog="`kernel` in the place of OP times calls of kernels from a body instead (kernel --help). "
+        "A wrong implementation is told as wrong, and its time stands in brackets. docs/benchmarking.md says "
         "how all is measured; `quern report FILE --peers` makes a table of what --json keeps.",
     )
 
@@ -151,6 +152,11 @@ def _device(name: str | None):
 
 
 def main(argv: list[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    if words[:1] == ["kernel"]:
+        from . import kernel
+
+        return kernel.main(words[1:])
     parser = _parser()
     arguments = parser.parse_args(argv)
     for name in ("seconds", "time_budget"):
