@@ -277,7 +277,7 @@ static qn_status check_limits(const qn_kernel *kernel, const qn_kernel_call *cal
 {
   const uint64_t blocks = (uint64_t)r->blocks[0] * r->blocks[1];
   const uint64_t threads = (uint64_t)r->group[0] * r->group[1] * r->group[2];
-  const int most = r->entry->facts.most_threads;
+  const int most = r->special.items > 1 ? 0 : r->entry->facts.most_threads; /* then groups are of our own making */
   qn_require(blocks <= INT32_MAX && blocks * r->blocks[2] <= INT32_MAX,
              "kernel %s: %u x %u x %u groups, at most %d in all are possible: take larger groups or a smaller grid",
              kernel->source.name, r->blocks[0], r->blocks[1], r->blocks[2], INT32_MAX);
@@ -462,7 +462,7 @@ qn_status qn_kernel_query(qn_kernel *kernel, const qn_exec *exec, const qn_kerne
                            .registers = f->registers,
                            .shared_bytes = f->shared_bytes,
                            .local_bytes = f->local_bytes,
-                           .most_threads = f->most_threads,
+                           .most_threads = r.special.items > 1 ? QN_KERNEL_MAX_GROUP : f->most_threads,
                            .group = {r.group[0], r.group[1], r.group[2]},
                            .groups_at_once = groups,
                            .fibers = f->fibers};
