@@ -177,11 +177,14 @@ def write_case(out, name, row, roles, given, written, compute, n=24, **params):
 
 
 CASES = [("swiglu", {}), ("multipliers", {"gate_multiplier": 1.3, "down_multiplier": 0.7}),
-         ("clamped", {"activation": "clamped"}), ("clamped near", {"activation": "clamped", "limit": 0.5, "alpha": 1.25}),
-         ("geglu", {"activation": "geglu", "gate_multiplier": 0.5}), ("reglu", {"activation": "reglu", "down_multiplier": 2.5}),
+         ("clamped", {"activation": "clamped"}),
+         ("clamped near", {"activation": "clamped", "limit": 0.5, "alpha": 1.25}),
+         ("geglu", {"activation": "geglu", "gate_multiplier": 0.5}),
+         ("reglu", {"activation": "reglu", "down_multiplier": 2.5}),
          ("glu", {"activation": "glu"})]
 REFUSED = ["gate_multiplier=nan : gate_multiplier nan", "down_multiplier=inf : down_multiplier inf",
-           "alpha=nan : alpha nan", "limit=-1 : limit -1", "activation=clamped limit=0 : limit 0", "activation=5 : activation 5"]
+           "alpha=nan : alpha nan", "limit=-1 : limit -1", "activation=clamped limit=0 : limit 0",
+           "activation=5 : activation 5"]
 
 
 def check_myself():
@@ -195,7 +198,8 @@ def check_myself():
 
 def main(op):
     check_myself()
-    out = [f"# Golden vectors of {op}. Made by: python3 src/op/{op}/golden/make_golden.py > src/op/{op}/golden/{op}.txt"]
+    script, file = f"src/op/{op}/golden/make_golden.py", f"src/op/{op}/golden/{op}.txt"
+    out = [f"# Golden vectors of {op}. Made by: python3 {script} > {file}"]
     for form in ("f32", "bf16", "f16"):
         for name, params in CASES:
             if op == "swiglu":
