@@ -10,10 +10,11 @@
  *          metal.h   functions that compilers know: exp, sin, abs, min ...
  *          more.h    the rest of the real functions: tan, pow, asin ...
  *          integer.h functions of whole numbers
- *          index.h   MLX's helpers: elem_to_loc, ceildiv, Limits, complex64_t
+ *          index.h   MLX's helpers: elem_to_loc, ceildiv, Limits, complex64_t (complex.h)
  *          atomic.h  atomics
  *          simd.h    barriers and words of a simdgroup
- *   CUDA   cuda.h, always, and of it what QN_CUDA_... asks for; groups.h: cooperative_groups */
+ *   CUDA   cuda.h    always: types, qualifiers, functions of whole numbers
+ *          cuda_math.h, cuda_half.h, cuda_sync.h, cuda_atomic.h: as they say; groups.h: cooperative_groups */
 #include "kernel/kernel.h"
 #include <string.h>
 
@@ -34,9 +35,29 @@ static const word_file metal_files[] = {
      " metal fast precise isnan isinf isfinite isnormal signbit abs min max clamp select exp exp2 log log2 sin "
      "cos tanh erf sqrt rsqrt fabs floor ceil trunc rint round fmin fmax copysign step divide fma mix fract "
      "sign saturate smoothstep "},
+    {"more.h", " tan asin acos atan sinh cosh asinh acosh atanh log10 expm1 log1p pow fmod atan2 nextafter exp10 sinpi "
+               "cospi tanpi powr fdim ldexp frexp ilogb modf sincos "},
+    {"integer.h",
+     " popcount clz ctz reverse_bits rotate mulhi madhi madsat mul24 mad24 absdiff hadd rhadd addsat subsat "
+     "extract_bits insert_bits min3 max3 median3 fmin3 fmax3 fmedian3 "},
     {"simd.h", " threadgroup_barrier simdgroup_barrier mem_flags simd_* quad_* "},
     {"atomic.h", " atomic atomic_* _atomic mlx_atomic* memory_order* thread_scope* "},
     {"index.h", " ceildiv elem_to_loc* Limits complex64_t "},
+};
+
+static const word_file cuda_files[] = {
+    {"cuda_math.h",
+     " exp* log* sin* cos* tan* asin* acos* atan* erf erff sqrt* rsqrt* fabs* floor* ceil* trunc* rint* round* nearbyint* "
+     "fmin* fmax* fdim* copysign* pow* fmod* fma fmaf min max abs isnan isinf isfinite signbit ldexp* scalbn* frexp* modf* "
+     "saturatef normcdff hypotf cbrtf nextafter* lrintf lroundf __exp* __log* __sin* __cos* __tan* __pow* __f* __d* "
+     "__int2float* __uint2float* __saturatef __fma* __sad sinpi* cospi* "},
+    {"cuda_half.h", " half half2 __half __half2 __nv_bfloat* nv_bfloat* __h* h2* hexp* hlog* hsqrt hrsqrt hrcp hsin hcos "
+                    "hfloor hceil htrunc hrint __float2half* __float2bfloat* __floats2* __bfloat* __ushort_as_* __short_as_* "
+                    "__low* __int2half* __uint2half* __double2half make_half2 make_bfloat162 "},
+    {"cuda_sync.h", " __sync* __shfl* __ballot_sync __any_sync __all_sync __activemask __match* __reduce* __threadfence* "},
+    {"cuda_atomic.h", " atomic* "},
+    {"groups.h", " cooperative_groups "},
+    {"complex.h", " complex64_t "},
 };
 
 static bool holds(const char *words, const char *word, size_t n)
@@ -127,21 +148,22 @@ static bool is_needed(const qn_kernel *kernel, const qn_special *special, const 
 {
   if (!strcmp(file, "vector.h")) return uses_whole_position(kernel);
   if (!strcmp(file, "atomic.h")) return kernel->source.atomic != 0;
-  return !strcmp(file, "index.h") && has_dtype(kernel, special, QN_C64);
+  if (!strcmp(file, "cuda_half.h")) return has_dtype(kernel, special, QN_F16) || has_dtype(kernel, special, QN_BF16);
+  return (!strcmp(file, "index.h") || !strcmp(file, "complex.h")) && has_dtype(kernel, special, QN_C64);
 }
 
-static void include_metal(const qn_kernel *kernel, const qn_special *special, qn_text *text)
-{
-  qn_text_add(text, "#include \"kernel/words/names.h\"\n#include \"kernel/words/vec.h\"\n");
-  if (needs_short(kernel, special)) qn_text_add(text, "#include \"kernel/words/short.h\"\n");
-  for (size_t k = 0; k < sizeof metal_files / sizeof *metal_files; k++)
-    if (kernel_holds(kernel, metal_files[k].words) || is_needed(kernel, special, metal_files[k].file))
-      qn_text_add(text, "#include \"kernel/words/%s\"\n", metal_files[k].file);
-}
+static void include(const char *file, qn_text *text) { qn_text_add(text, "#include \"kernel/words/%s\"\n", file); }
 
 void qn_words_include(const qn_kernel *kernel, const qn_special *special, qn_text *text)
 {
-  include_metal(kernel, special, text);
+  const bool metal = kernel->source.dialect == QN_DIALECT_METAL;
+  const word_file *files = metal ? metal_files : cuda_files;
+  const size_t n = metal ? sizeof metal_files / sizeof *metal_files : sizeof cuda_files / sizeof *cuda_files;
+  include(metal ? "names.h" : "cuda.h", text);
+  if (metal) include("vec.h", text);
+  if (metal && needs_short(kernel, special)) include("short.h", text);
+  for (size_t k = 0; k < n; k++)
+    if (kernel_holds(kernel, files[k].words) || is_needed(kernel, special, files[k].file)) include(files[k].file, text);
 }
 
 bool qn_words_need_group(const qn_kernel *kernel)

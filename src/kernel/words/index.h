@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* index.h - what MLX's kernels find beside Metal: places of elements in strided arrays, limits of types, complex64_t.
+/* index.h - what MLX's kernels find beside Metal: places of elements in strided arrays, limits of types.
  * Written to MLX's documented signatures; shapes are of int, strides of int64_t, ndim an int. */
 #ifndef QN_WORDS_INDEX_H
 #define QN_WORDS_INDEX_H
+#include "kernel/words/complex.h"
 #include "kernel/words/short.h"
 #include "kernel/words/names.h"
 #include "kernel/words/vec.h"
@@ -36,19 +37,6 @@ QN_WORD index elem_to_loc(uint3 element, const shape_of *shape, const stride_of 
 template <class index = int64_t, class stride_of> QN_WORD index elem_to_loc_1(unsigned element, const stride_of &stride)
 {
   return static_cast<index>(element) * static_cast<index>(stride);
-}
-template <class index = int64_t, class stride_of>
-QN_WORD index elem_to_loc_2(uint2 element, const stride_of (&strides)[2])
-{
-  return static_cast<index>(element.x) * static_cast<index>(strides[1]) +
-         static_cast<index>(element.y) * static_cast<index>(strides[0]);
-}
-template <class index = int64_t, class stride_of>
-QN_WORD index elem_to_loc_3(uint3 element, const stride_of (&strides)[3])
-{
-  return static_cast<index>(element.x) * static_cast<index>(strides[2]) +
-         static_cast<index>(element.y) * static_cast<index>(strides[1]) +
-         static_cast<index>(element.z) * static_cast<index>(strides[0]);
 }
 template <class index = int64_t, class stride_of> QN_WORD index elem_to_loc_2(uint2 element, const stride_of *strides)
 {
@@ -98,45 +86,5 @@ template <qn_format f> struct Limits<qn_short<f>> {
   static constexpr qn_short<f> max = qn_short<f>(INFINITY), min = qn_short<f>(-INFINITY),
                                finite_max = qn_short<f>(most), finite_min = qn_short<f>(-most);
 };
-
-/* ---- complex64_t ---- */
-struct complex64_t {
-  float real, imag;
-  complex64_t() = default;
-  constexpr QN_WORD complex64_t(float re, float im) : real(re), imag(im) {}
-  template <class T, class = qn_if_number<T, int>>
-  constexpr QN_WORD complex64_t(T x) : real(static_cast<float>(x)), imag(0)
-  {
-  }
-  QN_WORD complex64_t operator-() const { return {-real, -imag}; }
-};
-QN_WORD complex64_t operator+(complex64_t a, complex64_t b) { return {a.real + b.real, a.imag + b.imag}; }
-QN_WORD complex64_t operator-(complex64_t a, complex64_t b) { return {a.real - b.real, a.imag - b.imag}; }
-QN_WORD complex64_t operator*(complex64_t a, complex64_t b)
-{
-  return {a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real};
-}
-QN_WORD complex64_t operator/(complex64_t a, complex64_t b)
-{
-  const float d = b.real * b.real + b.imag * b.imag;
-  return {(a.real * b.real + a.imag * b.imag) / d, (a.imag * b.real - a.real * b.imag) / d};
-}
-QN_WORD bool operator==(complex64_t a, complex64_t b) { return a.real == b.real && a.imag == b.imag; }
-QN_WORD bool operator!=(complex64_t a, complex64_t b) { return !(a == b); }
-/* By the real part, then by the imaginary one. */
-QN_WORD bool operator<(complex64_t a, complex64_t b)
-{
-  return a.real < b.real || (a.real == b.real && a.imag < b.imag);
-}
-QN_WORD bool operator>(complex64_t a, complex64_t b) { return b < a; }
-QN_WORD bool operator<=(complex64_t a, complex64_t b) { return !(b < a) && a == a && b == b; }
-QN_WORD bool operator>=(complex64_t a, complex64_t b) { return b <= a; }
-#define QN_ASSIGN(op)                                                                                                  \
-  QN_WORD complex64_t &operator op##=(complex64_t &a, complex64_t b) { return a = a op b; }
-QN_ASSIGN(+)
-QN_ASSIGN(-)
-QN_ASSIGN(*)
-QN_ASSIGN(/)
-#undef QN_ASSIGN
 } // namespace QN_WORDS
 #endif
