@@ -434,7 +434,10 @@ qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special,
         (unsigned long long)special->folded[1], (unsigned long long)special->folded[1],
         (unsigned long long)special->folded[0], (unsigned long long)special->folded[1],
         (unsigned long long)special->folded[2]);
+  /* A header's functions are nobody else's, so that they may be taken into the loop over threads. */
+  if (!w.on_gpu) qn_text_add(text, "#pragma GCC visibility push(hidden)\n");
   qn_try(add_body(&w));
+  if (!w.on_gpu) qn_text_add(text, "#pragma GCC visibility pop\n");
   if (w.on_gpu)
     add_gpu_entry(&w);
   else

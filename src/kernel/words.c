@@ -47,14 +47,18 @@ static const word_file metal_files[] = {
 
 static const word_file cuda_files[] = {
     {"cuda_math.h",
-     " exp* log* sin* cos* tan* asin* acos* atan* erf erff sqrt* rsqrt* fabs* floor* ceil* trunc* rint* round* nearbyint* "
-     "fmin* fmax* fdim* copysign* pow* fmod* fma fmaf min max abs isnan isinf isfinite signbit ldexp* scalbn* frexp* modf* "
+     " exp* log* sin* cos* tan* asin* acos* atan* erf erff sqrt* rsqrt* fabs* floor* ceil* trunc* rint* round* "
+     "nearbyint* "
+     "fmin* fmax* fdim* copysign* pow* fmod* fma fmaf min max abs isnan isinf isfinite signbit ldexp* scalbn* frexp* "
+     "modf* "
      "saturatef normcdff hypotf cbrtf nextafter* lrintf lroundf __exp* __log* __sin* __cos* __tan* __pow* __f* __d* "
      "__int2float* __uint2float* __saturatef __fma* __sad sinpi* cospi* "},
-    {"cuda_half.h", " half half2 __half __half2 __nv_bfloat* nv_bfloat* __h* h2* hexp* hlog* hsqrt hrsqrt hrcp hsin hcos "
-                    "hfloor hceil htrunc hrint __float2half* __float2bfloat* __floats2* __bfloat* __ushort_as_* __short_as_* "
-                    "__low* __int2half* __uint2half* __double2half make_half2 make_bfloat162 "},
-    {"cuda_sync.h", " __sync* __shfl* __ballot_sync __any_sync __all_sync __activemask __match* __reduce* __threadfence* "},
+    {"cuda_half.h",
+     " half half2 __half __half2 __nv_bfloat* nv_bfloat* __h* h2* hexp* hlog* hsqrt hrsqrt hrcp hsin hcos "
+     "hfloor hceil htrunc hrint __float2half* __float2bfloat* __floats2* __bfloat* __ushort_as_* __short_as_* "
+     "__low* __int2half* __uint2half* __double2half make_half2 make_bfloat162 "},
+    {"cuda_sync.h",
+     " __sync* __shfl* __ballot_sync __any_sync __all_sync __activemask __match* __reduce* __threadfence* "},
     {"cuda_atomic.h", " atomic* "},
     {"groups.h", " cooperative_groups "},
     {"complex.h", " complex64_t "},

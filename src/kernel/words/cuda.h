@@ -37,18 +37,10 @@ template <class T> struct qn_shared_tail {
 };
 
 #define QN_CUDA_VECTORS(name, type, align2, align4)                                                                    \
-  struct name##1 {                                                                                                     \
-    type x;                                                                                                            \
-  };                                                                                                                   \
-  struct alignas(align2) name##2 {                                                                                     \
-    type x, y;                                                                                                         \
-  };                                                                                                                   \
-  struct name##3 {                                                                                                     \
-    type x, y, z;                                                                                                      \
-  };                                                                                                                   \
-  struct alignas(align4) name##4 {                                                                                     \
-    type x, y, z, w;                                                                                                   \
-  };                                                                                                                   \
+  struct name##1 { type x; };                                                                                          \
+  struct alignas(align2) name##2 { type x, y; };                                                                       \
+  struct name##3 { type x, y, z; };                                                                                    \
+  struct alignas(align4) name##4 { type x, y, z, w; };                                                                 \
   QN_WORD name##1 make_##name##1(type x) { return {x}; }                                                               \
   QN_WORD name##2 make_##name##2(type x, type y) { return {x, y}; }                                                    \
   QN_WORD name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }                                         \
@@ -105,7 +97,8 @@ QN_WORD unsigned __brev(unsigned x)
 }
 QN_WORD unsigned long long __brevll(unsigned long long x)
 {
-  return static_cast<unsigned long long>(__brev(static_cast<unsigned>(x))) << 32 | __brev(static_cast<unsigned>(x >> 32));
+  return static_cast<unsigned long long>(__brev(static_cast<unsigned>(x))) << 32 |
+         __brev(static_cast<unsigned>(x >> 32));
 }
 QN_WORD unsigned __byte_perm(unsigned low, unsigned high, unsigned select)
 {
@@ -123,7 +116,10 @@ QN_WORD unsigned long long __umul64hi(unsigned long long a, unsigned long long b
 {
   return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
 }
-QN_WORD long long __mul64hi(long long a, long long b) { return static_cast<long long>(static_cast<__int128>(a) * b >> 64); }
+QN_WORD long long __mul64hi(long long a, long long b)
+{
+  return static_cast<long long>(static_cast<__int128>(a) * b >> 64);
+}
 QN_WORD unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by)
 {
   return static_cast<unsigned>(((static_cast<unsigned long long>(high) << 32 | low) << (by & 31u)) >> 32);
@@ -147,6 +143,6 @@ QN_WORD long long clock64()
 }
 QN_WORD int clock() { return static_cast<int>(clock64()); }
 QN_WORD void __nanosleep(unsigned) {}
-}
+} // namespace QN_WORDS
 #endif
 #endif

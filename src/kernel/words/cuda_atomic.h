@@ -41,5 +41,5 @@ QN_ATOMIC(atomicAdd, qn_atomically_add)
 QN_ATOMIC(atomicMin, qn_atomically_min)
 QN_ATOMIC(atomicMax, qn_atomically_max)
 #undef QN_ATOMIC
-}
+} // namespace QN_WORDS
 #endif

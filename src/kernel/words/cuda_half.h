@@ -42,10 +42,7 @@ template <qn_format f> QN_WORD qn_short<f> qn_short_fma(qn_short<f> a, qn_short<
 
 #define QN_HALF_2(name, expression)                                                                                    \
   template <qn_format f> QN_WORD qn_short<f> name(qn_short<f> a, qn_short<f> b) { return expression; }                 \
-  template <class H> QN_WORD qn_pair<H> name##2(qn_pair<H> a, qn_pair<H> b)                                            \
-  {                                                                                                                    \
-    return {name(a.x, b.x), name(a.y, b.y)};                                                                           \
-  }
+  template <class H> QN_WORD qn_pair<H> name##2(qn_pair<H> a, qn_pair<H> b) { return {name(a.x, b.x), name(a.y, b.y)}; }
 QN_HALF_2(__hadd, a + b)
 QN_HALF_2(__hsub, a - b)
 QN_HALF_2(__hmul, a *b)
@@ -146,5 +143,5 @@ QN_PAIR(/)
 #undef QN_PAIR
 template <class H> QN_WORD bool operator==(qn_pair<H> a, qn_pair<H> b) { return a.x == b.x && a.y == b.y; }
 template <class H> QN_WORD bool operator!=(qn_pair<H> a, qn_pair<H> b) { return !(a == b); }
-}
+} // namespace QN_WORDS
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_math.h - CUDA's functions of real numbers. In safe mode they are the chains of rounded steps of metal.h and
- * more.h on the GPU as well, so that processor and GPU give the same bits; in fast mode the GPU's own. Those whose names
- * say that they are inexact (__expf) are the GPU's own always, and on the processor the exact ones. */
+ * more.h on the GPU as well, so that processor and GPU give the same bits; in fast mode the GPU's own. Those whose
+ * names say that they are inexact (__expf) are the GPU's own always, and on the processor the exact ones. */
 #ifndef QN_WORDS_CUDA_MATH_H
 #define QN_WORDS_CUDA_MATH_H
 #include "kernel/words/cuda.h"
@@ -109,9 +109,12 @@ QN_WORD int __float2int_rd(float x) { return static_cast<int>(__builtin_floorf(x
 QN_WORD int __float2int_ru(float x) { return static_cast<int>(__builtin_ceilf(x)); }
 QN_WORD unsigned __float2uint_rn(float x) { return static_cast<unsigned>(__builtin_rintf(x)); }
 QN_WORD float __double2float_rn(double x) { return static_cast<float>(x); }
-QN_WORD int __sad(int a, int b, unsigned c) { return static_cast<int>(c + static_cast<unsigned>(a > b ? a - b : b - a)); }
+QN_WORD int __sad(int a, int b, unsigned c)
+{
+  return static_cast<int>(c + static_cast<unsigned>(a > b ? a - b : b - a));
+}
 QN_WORD long lrintf(float x) { return static_cast<long>(__builtin_rintf(x)); }
 QN_WORD long lroundf(float x) { return static_cast<long>(__builtin_roundf(x)); }
 #endif
-}
+} // namespace QN_WORDS
 #endif

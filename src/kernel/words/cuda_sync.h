@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_sync.h - CUDA's words of a block and of a warp. On a GPU the compiler's own, and the same for types of 16 bits; on
- * the processor an exchange with the executor. A mask's lanes that have returned are not waited for. */
+/* cuda_sync.h - CUDA's words of a block and of a warp. On a GPU the compiler's own, and the same for types of 16 bits;
+ * on the processor an exchange with the executor. A mask's lanes that have returned are not waited for. */
 #ifndef QN_WORDS_CUDA_SYNC_H
 #define QN_WORDS_CUDA_SYNC_H
 #include "kernel/words/cuda.h"
@@ -125,5 +125,5 @@ QN_REDUCE(or, qn_lanes_or)
 QN_REDUCE(xor, qn_lanes_xor)
 #undef QN_REDUCE
 #endif
-}
+} // namespace QN_WORDS
 #endif

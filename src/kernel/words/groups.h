@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* groups.h - of cooperative_groups what bodies use most: this_thread_block, tiled_partition of 1 to 32 lanes (compiled
- * sizes), coalesced_threads' size and rank are not among it. CUDA's own header costs more time than all else together. */
+ * sizes), coalesced_threads' size and rank are not among it. CUDA's own header costs more time than all else together.
+ */
 #ifndef QN_WORDS_GROUPS_H
 #define QN_WORDS_GROUPS_H
 #include "kernel/words/cuda_sync.h"
@@ -46,6 +47,6 @@ template <unsigned N> struct thread_block_tile {
 };
 template <unsigned N, class G> QN_WORD thread_block_tile<N> tiled_partition(const G &) { return {}; }
 template <class G> QN_WORD void sync(const G &group) { group.sync(); }
-}
-}
+} // namespace cooperative_groups
+} // namespace QN_WORDS
 #endif
