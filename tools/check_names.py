@@ -25,6 +25,8 @@ GENERATED = {  # name: the file that makes it
     "embedded.c": "tools/embed.py",
     "embedded_ceilings.c": "tools/embed.py",
     "embedded_golden.c": "tools/embed.py",
+    "qn_new_sources.c": "tools/embed.py",
+    "qn_shipped_kernels.c": "tools/embed.py",
     "metadata.json": "tools/hf_kernel.py",
     "mutants.h": "workbench/meson.build",
     "verbs.h": "cli/meson.build",

@@ -12,7 +12,7 @@ typedef struct qn_reading {
   json_t *root;
 } qn_reading;
 
-/* "DIR/kernel.json: inputs.inp: sentence". The member's path may be NULL. */
+/* "<folder>/kernel.json: inputs.inp: sentence". The member's path may be NULL. */
 qn_status qn_reading_wrong(const qn_reading *r, const char *member, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* The failure of an inner call, with file and member before it. */

@@ -1,0 +1,166 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# kernel_cli.sh QUERN - `quern kernel` as its users meet it: a new folder through every action, and every mistake that a
+# newcomer makes, each a sentence. On the processor, in an empty folder with an empty home.
+set -u
+quern=$(realpath "$1")
+. "$(dirname "$(realpath "$0")")/tap.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for variable in $(env | sed -n 's/^\(QUERN_[A-Za-z_]*\)=.*/\1/p'); do unset "$variable"; done
+export HOME="$work/home" QUERN_LIBCUDA=/nowhere/libcuda.so.1
+unset NO_COLOR COLUMNS XDG_CACHE_HOME
+mkdir "$work/home" "$work/here" && cd "$work/here" || exit 1
+out=$work/out err=$work/err
+
+# runs STATUS ARGUMENT...: exits with it; output is kept in $out and $err
+runs() {
+  want=$1 && shift
+  timeout 300 "$quern" kernel "$@" >"$out" 2>"$err"
+  got=$?
+  [ "$got" = "$want" ] || { echo "exit status $got, not $want"; tail -n 20 "$out" "$err"; return 1; }
+}
+# says STATUS WORDS ARGUMENT...: fails so, and standard error begins with the command's name and has these words
+says() {
+  status=$1 words=$2 && shift 2
+  runs "$status" "$@" || return 1
+  grep -qF -- "$words" "$err" || { echo "not said: $words"; cat "$err"; return 1; }
+  head -n 1 "$err" | grep -q '^quern kernel' || { echo "does not begin with the command's name"; cat "$err"; return 1; }
+}
+has() { grep -qF -- "$1" "$out" || { echo "not there: $1"; tail -n 20 "$out"; return 1; }; }
+python_on() { python3 -c "import json,sys
+d=json.load(open('$out'))
+$1"; }
+# body TEXT: the new kernel's
+body() { printf '%s\n' "$1" >"$work/here/mine/mine.metal"; }
+
+# ---- help ----
+for action in new list run check bench race tune emit replay watch; do
+  check "quern kernel $action --help" runs 0 "$action" --help
+  check "fits 80 columns" sh -c "! grep -n '.\{80\}' '$out'"
+  check "quern kernel $action refuses an unknown option" says 2 "there is no option --no-such-thing" "$action" --no-such-thing
+done
+check "the overview names every action" sh -c "'$quern' kernel --help >'$out'; for a in new list run check bench race tune emit replay watch; do grep -q \"^  \$a \" '$out' || exit 1; done"
+check "no action is told" says 2 "which action?"
+check "an unknown one with the nearest" says 2 "did you mean check?" chekc
+check "an option before the action" says 2 "the action comes first" --threads 2 run x
+check "an option of another action" says 2 "there is no option --form" run --form cuda
+
+# ---- new ----
+check "a new kernel" runs 0 new mine
+check "is a folder with its body" test -f mine/mine.metal
+check "again is refused" says 2 "File exists" new mine
+check "so is a name that is none" says 2 "is no kernel's name" new 3x
+check "and an unknown one to copy" says 2 "no kernel sofmax that ships; did you mean softmax?" new other --from sofmax
+check "which leaves nothing behind" test ! -e other
+check "a shipped one is copied" runs 0 new soft --from softmax
+check "under its new name" grep -q '"name": "soft"' soft/kernel.json
+check "and runs" runs 0 run soft
+check "a folder is copied too" runs 0 new twin --from mine
+check "and runs as well" runs 0 run twin
+check "one in CUDA C" runs 0 new cu --dialect cuda
+check "proves itself" runs 0 check cu --quick
+check "says what it is" grep -q '"dialect": "cuda"' cu/kernel.json
+check "an unknown dialect" says 2 "there is no dialect hip" new x --dialect hip
+check "list names what ships" sh -c "'$quern' kernel list | grep -q '^softmax '"
+
+# ---- run ----
+check "run" runs 0 run mine --set n=3
+check "prints inputs and outputs" sh -c "grep -q '^  x  *f32 \[3\]' '$out' && grep -q '^  y  *f32 \[3\]' '$out'"
+check "run --json" runs 0 run mine --size 2 --dtype x=bf16 --json
+check "agrees with itself" python_on "assert d['inputs']['x']['dtype']=='bf16' and d['outputs']['y']['shape']==[255]"
+check "run --out" runs 0 run mine --set n=4 --out y.safetensors
+check "and back in as an input" runs 0 run mine --input x=y.safetensors
+check "of a .npy file" sh -c "python3 -c \"
+h=b'{\\\"descr\\\": \\\"<f4\\\", \\\"fortran_order\\\": False, \\\"shape\\\": (2,), }'.replace(b'\\\"', b'\\x27').ljust(117) + b'\\n'
+open('v.npy','wb').write(b'\\x93NUMPY\\x01\\x00' + len(h).to_bytes(2,'little') + h + b'\\x00\\x00\\x80\\x3f\\x00\\x00\\x00\\x40')\""
+check "whose extent binds n" runs 0 run mine --input x=v.npy
+check "and whose numbers are used" has "x          f32 [2]   1 2"
+check "--verbose prints the source" sh -c "'$quern' kernel run mine -v | grep -q '#line 1 \"mine.metal\"'"
+check "no folder" says 2 "quern kernel new DIR" run
+check "a folder that is not there" says 2 "quern kernel new" run nowhere
+check "a folder without kernel.json" says 2 "has a file kernel.json" run "$work/home"
+check "two folders" says 2 "one folder at a time" run mine twin
+check "an unknown extent" says 2 "has no extent and no template m" run mine --set m=3
+check "an extent of 0" says 2 "must be above 0" run mine --set n=0
+check "a value that is no number" says 2 "is no whole number" run mine --set n=many
+check "a size that there is not" says 2 "kernel mine has 4" run mine --size 9
+check "an unknown workload" says 2 "did you mean 2^20?" run mine --workload 2^2
+check "a type that the contract has not" says 2 "its contract wants f32|f16|bf16" run mine --dtype x=f64
+check "an unknown type" says 2 "there is no storage type f31; did you mean f32?" run mine --dtype x=f31
+check "an input that is none" says 2 "has no input z" run mine --input z=y.safetensors
+check "a file that is none" says 2 "v2.npy" run mine --input x=v2.npy
+check "a threadgroup past the limit" says 2 "numbers from 1 to 1024" run mine --threadgroup 4096
+check "a device that is not here" says 3 "cuda" run mine --backend cuda
+
+# ---- bodies that are wrong ----
+body 'uint i = thread_position_in_grid.x;
+y[i] = T(metal::expp(float(x[i])));'
+check "a body that does not compile" says 1 "mine.metal:2:" run mine
+check "shows its line" grep -qF '2 | y[i] = T(metal::expp(float(x[i])));' "$err"
+check "and a caret under the word" grep -q '^      |                 ^' "$err"
+body 'y[thread_position_in_grid.x] = T(x[thread_position_in_grid.x + 1]);'
+check "one that reads past the end fails its check" runs 1 check mine --quick
+check "which says where" has "mine.metal, line 1"
+check "race finds it too" runs 1 race mine
+check "with its line" has "1 | y[thread_position_in_grid.x]"
+check "race --json is a line a finding" sh -c "'$quern' kernel race mine --json | head -n 1 | python3 -c 'import json,sys; assert json.loads(sys.stdin.readline())[\"kind\"]==\"out of bounds\"'"
+body 'if (thread_position_in_grid.x) y[thread_position_in_grid.x] = x[thread_position_in_grid.x];'
+check "one that leaves an element unwritten" runs 1 check mine --quick
+body 'volatile int *p = (volatile int *)16; y[0] = T(*p);'
+check "one that crashes, in a process of its own" says 1 "it crashed: signal" run mine --isolated
+body 'for (volatile int k = 0;; k = 1) y[0] = T(k);'
+check "one that never ends, within its limit" says 1 "mine" run mine --time-limit 1
+body 'uint i = thread_position_in_grid.x;
+float v = float(x[i]);
+y[i] = T(v / (1.0f + metal::exp(-v)) * 1.001f);'
+check "one that is a little off" runs 1 check mine --quick
+check "how far is told" has "ulp away"
+check "bench gives it no time" runs 1 bench mine --workload 2^20
+check "and says why" has "so it gets no time"
+body 'uint i = thread_position_in_grid.x;
+float v = float(x[i]);
+y[i] = T(v / (1.0f + metal::exp(-v)));'
+
+# ---- check, bench, tune, emit ----
+check "the right one passes" runs 0 check mine --quick
+check "in TAP" sh -c "head -n 1 '$out' | grep -q '^TAP' && tail -n 1 '$out' | grep -q '^1\.\.'"
+check "check --json is a line a check" sh -c "'$quern' kernel check mine --quick --json | python3 -c 'import json,sys; assert all(json.loads(l)[\"ok\"] for l in sys.stdin)'"
+check "planted bugs are caught" runs 0 check mine --quick --selftest
+check "each with its line" has "mine.metal:3:"
+check "bench" runs 0 bench mine --workload 2^20 --seconds 0.2 --against twin --json lines.jsonl
+check "prints time, ceilings and the other" sh -c "grep -q '^  kernel ' '$out' && grep -q '^  copy ' '$out' && grep -q 'over twin' '$out' && grep -q ' cold, ' '$out'"
+check "its line is one of quern report" sh -c "'$quern' report lines.jsonl | grep -q '^| mine | 2^20 '"
+check "tune" runs 0 tune mine --workload 2^20 --seconds 0.05 --dry-run
+check "measures every candidate" sh -c "grep -c '^  threadgroup' '$out' | grep -qx 4"
+check "and writes nothing when dry" test ! -e mine/tuned.json
+echo '{"schema": "quern tuned 2", "devices": {}}' >mine/tuned.json
+check "a tuned.json of another make" says 2 "quern kernel tune" run mine
+check "can be left aside" runs 0 run mine --untuned
+rm mine/tuned.json
+for form in cuda hip metal mlx; do check "emit --form $form" sh -c "'$quern' kernel emit mine --form $form | grep -q mine"; done
+check "emit --out" runs 0 emit mine --out mine.txt
+check "has written it" test -s mine.txt
+check "an unknown form" says 2 "did you mean metal?" emit mine --form mtal
+check "replay of what was not captured" says 2 "is no captured launch" replay mine
+
+# ---- watch ----
+"$quern" kernel watch mine --passes 3 >"$work/watched" 2>&1 &
+watcher=$!
+passes() { for _ in $(seq 600); do [ "$(grep -c '^[0-9][0-9]:[0-9][0-9]:[0-9][0-9] [ow]' "$work/watched")" -ge "$1" ] && return 0; sleep 0.1; done; cat "$work/watched"; return 1; }
+check "watch makes a first pass" passes 1
+body 'y[0] = nothing;'
+check "another when the body is saved" passes 2
+body 'y[thread_position_in_grid.x] = T(float(x[thread_position_in_grid.x]) / (1.0f + metal::exp(-float(x[thread_position_in_grid.x]))));'
+check "and when it is mended" passes 3
+wait $watcher
+check "it ends with the last one's result" test $? = 0
+check "the error was shown at its line" grep -q '1 | y\[0\] = nothing;' "$work/watched"
+"$quern" kernel watch mine >"$work/watched" 2>&1 &
+watcher=$!
+passes 1
+kill -TERM $watcher
+wait $watcher
+check "a signal ends it in good order" test $? = 0
+check "watch of nothing" says 2 "quern kernel new" watch nowhere
+finish
