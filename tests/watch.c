@@ -234,6 +234,88 @@ static void diverged(void)
         (expected){QN_FINDING_MISSED_LANES, 4, 5, {0, 0, 0}, {16, 0, 0}, "", -1, -1, "lanes 0x0000ffff"});
 }
 
+/* ---- where a line is told ---- */
+static void headers(void)
+{
+  finds("a function of the header, told by the line that calls it",
+        &(use){.inputs = "inp",
+               .header = "float far(const device float *p, uint i)\n{\n  float sum = 0;\n"
+                         "  for (uint k = 0; k < 3; k++) sum += p[i + k];\n  return sum;\n}\n",
+               .body = "uint i = thread_position_in_grid.x;\nfloat a = far(inp, i / 2);\n\nout[i] = a + far(inp, i);",
+               .file = "far.metal"},
+        CALL(IN_OUT(x, N, y, N), GRID(N, GROUP)),
+        (expected){QN_FINDING_OUT_OF_BOUNDS, 4, 0, {N - 2, 0, 0}, {0}, "inp", 4 * N, 4 * N + 3, "far.metal, line 4"});
+}
+
+/* ---- CUDA's words ---- */
+static void in_cuda(void)
+{
+  const qn_kernel_call call = CALL(IN_OUT(x, N, y, N), GRID(N, GROUP));
+  finds("CUDA: a read behind an input",
+        &(use){.dialect = QN_DIALECT_CUDA,
+               .inputs = "inp",
+               .body = "unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\nout[i] = inp[i + 2 * (i == 99) * 200];"},
+        call, (expected){QN_FINDING_OUT_OF_BOUNDS, 2, 0, {99, 0, 0}, {0}, "inp", 1996, 1999, "reads bytes 1996"});
+  finds("CUDA: a write to NULL",
+        &(use){.dialect = QN_DIALECT_CUDA,
+               .inputs = "inp",
+               .body = "unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\nout[i] = inp[i];\nif (i == 5)\n"
+                       "  *(volatile int *)0 = 1;"},
+        call, (expected){QN_FINDING_OUT_OF_BOUNDS, 4, 0, {5, 0, 0}, {0}, "", 0, 3, "no array of the launch"});
+  finds("CUDA: __syncthreads left out",
+        &(use){.dialect = QN_DIALECT_CUDA,
+               .inputs = "inp",
+               .body = "unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\n__shared__ float tile[64];\n"
+                       "tile[threadIdx.x] = inp[i];\n\nout[i] = tile[threadIdx.x / 2];"},
+        call, (expected){QN_FINDING_RACE, 5, 3, {1, 0, 0}, {0, 0, 0}, "tile", 0, 3, "tile"});
+  finds("CUDA: a thread that returns before __syncthreads",
+        &(use){.dialect = QN_DIALECT_CUDA,
+               .inputs = "inp",
+               .body = "unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\nout[i] = inp[i];\nif (i == 70) return;\n"
+                       "__syncthreads();"},
+        call, (expected){QN_FINDING_DIVERGENT_BARRIER, 4, 2, {64, 0, 0}, {70, 0, 0}, "", -1, -1, "has returned"});
+  finds("CUDA: lanes that miss a shuffle",
+        &(use){.dialect = QN_DIALECT_CUDA,
+               .inputs = "inp",
+               .body = "unsigned i = threadIdx.x;\nfloat v = inp[i];\nif (i < 16)\n"
+                       "  v = __shfl_xor_sync(0xffff, v, 1);\nelse\n  v = 0;\n__syncthreads();\nout[i] = v;\n"
+                       "if (i == 3) out[i] = tile(out, i);",
+               .header = "__device__ float tile(const float *p, int i) { return p[i + 64]; }"},
+        CALL(IN_OUT(x, GROUP, y, GROUP), GRID(GROUP, GROUP)),
+        (expected){QN_FINDING_OUT_OF_BOUNDS, 9, 0, {3, 0, 0}, {0}, "out", 268, 271, "out"}); /* the mask was right */
+  finds("CUDA: atomics beside a plain write",
+        &(use){.dialect = QN_DIALECT_CUDA,
+               .inputs = "inp",
+               .body =
+                   "unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\nif (i < 64)\n  atomicAdd(&out[0], inp[i]);\n"
+                   "else if (i == 64)\n  out[0] = 1;"},
+        CALL(IN_OUT(x, N, y, 1), GRID(N, GROUP), .init = (qn_value[]){{.kind = QN_VALUE_FLOAT, .real = 0}}),
+        (expected){QN_FINDING_RACE, 5, 3, {64, 0, 0}, {63, 0, 0}, "out", 0, 3, "out"});
+}
+
+static void right_in_cuda(void)
+{
+  finds_nothing("CUDA: warps that sum by shuffles",
+                &(use){.dialect = QN_DIALECT_CUDA,
+                       .inputs = "inp",
+                       .body = "unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\n__shared__ float part[2];\n"
+                               "float v = inp[i];\nfor (int d = 16; d; d /= 2) v += __shfl_xor_sync(~0u, v, d);\n"
+                               "if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;\n__syncthreads();\n"
+                               "out[i] = part[0] + part[1];"},
+                CALL(IN_OUT(x, N, y, N), GRID(N, GROUP)));
+  finds_nothing("CUDA: the last block sums what all have written",
+                &(use){.dialect = QN_DIALECT_CUDA,
+                       .inputs = "inp",
+                       .outputs = "out count",
+                       .body = "__shared__ bool last;\nif (threadIdx.x == 0) {\n  out[blockIdx.x] = inp[blockIdx.x];\n"
+                               "  __threadfence();\n  last = atomicAdd(&count[0], 1.0f) == gridDim.x - 1;\n}\n"
+                               "__syncthreads();\nif (last && threadIdx.x == 0) {\n"
+                               "  __threadfence();\n  for (unsigned k = 0; k < gridDim.x; k++) out[4] += out[k];\n}"},
+                CALL(.inputs = (qn_tensor[]){ARRAY(x, QN_F32, 4)},
+                     .outputs = (qn_tensor[]){ARRAY(y, QN_F32, 5), ARRAY(y + 8, QN_F32, 1)}, GRID(N, GROUP),
+                     .init = (qn_value[]){{.kind = QN_VALUE_FLOAT, .real = 0}, {.kind = QN_VALUE_FLOAT, .real = 0}}));
+}
+
 /* ---- right kernels ---- */
 static void right(void)
 {
@@ -317,6 +399,9 @@ int main(void)
   races();
   group_races();
   diverged();
+  headers();
+  in_cuda();
+  right_in_cuda();
   right();
   limits();
   return test_end();
