@@ -274,7 +274,14 @@ static void in_cuda(void)
                .body = "unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\nout[i] = inp[i];\nif (i == 70) return;\n"
                        "__syncthreads();"},
         call, (expected){QN_FINDING_DIVERGENT_BARRIER, 4, 2, {64, 0, 0}, {70, 0, 0}, "", -1, -1, "has returned"});
-  finds("CUDA: lanes that miss a shuffle",
+  finds("CUDA: a shuffle whose mask has lanes that never come",
+        &(use){.dialect = QN_DIALECT_CUDA,
+               .inputs = "inp",
+               .body = "unsigned i = threadIdx.x;\nfloat v = inp[i];\nif (i < 16)\n  v = __shfl_xor_sync(~0u, v, 1);\n"
+                       "else\n  __syncthreads();\nout[i] = v;"},
+        CALL(IN_OUT(x, 32, y, 32), GRID(32, 32)),
+        (expected){QN_FINDING_MISSED_LANES, 4, 6, {0, 0, 0}, {16, 0, 0}, "", -1, -1, "lanes 0x0000ffff"});
+  finds("CUDA: a shuffle in a branch, its mask right",
         &(use){.dialect = QN_DIALECT_CUDA,
                .inputs = "inp",
                .body = "unsigned i = threadIdx.x;\nfloat v = inp[i];\nif (i < 16)\n"

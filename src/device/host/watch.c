@@ -67,6 +67,8 @@ qn_status qn_watch_create(qn_watch **watch, const qn_watch_plan *plan)
   return QN_OK;
 }
 
+static void note_deadlock(qn_watch *w);
+
 qn_status qn_watch_end(qn_watch **watch, qn_status launched)
 {
   char first[512];
@@ -79,6 +81,7 @@ qn_status qn_watch_end(qn_watch **watch, qn_status launched)
     qn_watch_note(w, &raw);
   }
   if (w->plan.check && launched == QN_OK && w->failed == QN_OK) qn_shadow_finish(w);
+  if (w->plan.check && launched == QN_KERNEL_ERROR && !w->n_raw) note_deadlock(w);
   if (qn_report_make(w, first, sizeof first))
     status = qn_fail(QN_KERNEL_ERROR, "%s", first);
   else if (launched == QN_OK)
@@ -233,6 +236,27 @@ static void note_meeting(qn_watch *w, qn_watch_wrong fault, uint32_t thread, uin
                         .other_write = waits};
   if (!waits) memcpy(raw.before, b->last + 1, sizeof raw.before);
   qn_watch_note(w, &raw);
+}
+
+/* The group could not go on: a collective whose mask has lanes that wait elsewhere. */
+static void note_deadlock(qn_watch *w)
+{
+  for (uint32_t k = 0; k < w->threads; k++) {
+    const qn_watched_thread *t = &w->at[k];
+    const uint32_t begin = k / QN_SIMD_LANES * QN_SIMD_LANES;
+    uint32_t lanes = 0, missing = w->threads;
+    if (t->state != QN_THREAD_WAITS_SIMD) continue;
+    for (uint32_t j = begin; j < begin + QN_SIMD_LANES && j < w->threads; j++) {
+      const qn_watched_thread *o = &w->at[j];
+      if (o->state == QN_THREAD_WAITS_SIMD && o->line == t->line && o->mask == t->mask)
+        lanes |= UINT32_C(1) << (j - begin);
+      else if ((!t->mask || t->mask >> (j - begin) & 1) && o->state <= QN_THREAD_WAITS_SIMD && missing == w->threads)
+        missing = j;
+    }
+    if (missing == w->threads) continue;
+    note_meeting(w, QN_WRONG_LANES, k, missing, lanes);
+    return;
+  }
 }
 
 static void pass_group(qn_watch *w)
