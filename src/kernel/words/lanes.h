@@ -66,7 +66,7 @@ template <class T> struct qn_meeting {
 };
 
 /* Each lane of a half of 2 * distance lanes has the half's result; the other half's is any of its lanes'. */
-template <class operation, class T> QN_WORD T qn_reduce(T x, unsigned of, unsigned width, int line)
+template <class operation, unsigned width, class T> QN_WORD T qn_reduce(T x, unsigned of, int line)
 {
   const qn_meeting<T> meeting(x, of, line);
   const unsigned lane = meeting.lane, mask = meeting.mask;
@@ -124,24 +124,45 @@ template <class T> struct qn_meeting {
   QN_WORD T from(unsigned source) const { return all[source & 31u]; }
 };
 
-template <class operation, class T> QN_WORD T qn_reduce(T x, unsigned of, unsigned width, int line)
+/* Each `width` values become their reduction, in the place of the first. */
+template <class operation, unsigned width, class T> QN_WORD void qn_reduce_values(T *all, unsigned mask)
 {
-  qn_meeting<T> meeting(x, of, line);
-  const unsigned mask = meeting.mask, first = meeting.lane & ~(width - 1u);
-  T *all = meeting.all;
-  if (mask == 0xffffffffu && width == 32) {
-    for (unsigned distance = 1; distance < 32; distance *= 2)
+  if (mask == 0xffffffffu) {
+    for (unsigned distance = 1; distance < width; distance *= 2)
       for (unsigned k = 0; k < 32; k += 2 * distance) all[k] = operation::go(all[k], all[k + distance]);
-    return all[0];
+    return;
   }
-  unsigned there = mask;
   for (unsigned distance = 1; distance < width; distance *= 2)
-    for (unsigned k = first; k < first + width; k += 2 * distance) {
-      const bool low = there >> k & 1u, high = there >> (k + distance) & 1u;
+    for (unsigned k = 0; k < 32; k += 2 * distance) {
+      const bool low = mask >> k & 1u, high = mask >> (k + distance) & 1u;
       if (high) all[k] = low ? operation::go(all[k], all[k + distance]) : all[k + distance];
-      if (high) there |= 1u << k;
+      if (high) mask |= 1u << k;
     }
-  return all[first];
+}
+
+/* The same where the executor has the values, once for all lanes. */
+template <class operation, unsigned width, class T> static void qn_reduce_lanes(unsigned char *values, unsigned mask)
+{
+  T all[32];
+  for (int k = 0; k < 32; k++) __builtin_memcpy(reinterpret_cast<unsigned char *>(&all[k]), values + 16 * k, sizeof(T));
+  qn_reduce_values<operation, width>(all, mask);
+  for (int k = 0; k < 32; k += width)
+    __builtin_memcpy(values + 16 * k, reinterpret_cast<const unsigned char *>(&all[k]), sizeof(T));
+}
+
+template <class operation, unsigned width, class T> QN_WORD T qn_reduce(T x, unsigned of, int line)
+{
+  const unsigned first = qn_lane() & ~(width - 1u);
+  if constexpr (sizeof(T) > 16) { /* comes in several exchanges */
+    qn_meeting<T> meeting(x, of, line);
+    qn_reduce_values<operation, width>(meeting.all, meeting.mask);
+    return meeting.all[first];
+  } else {
+    const unsigned char *values;
+    quern_group->combine(&x, sizeof(T), of, line, qn_reduce_lanes<operation, width, T>, &values);
+    __builtin_memcpy(reinterpret_cast<unsigned char *>(&x), values + 16 * first, sizeof(T));
+    return x;
+  }
 }
 
 template <class operation, class T> QN_WORD T qn_scan(T x, T none, bool exclusive, int line)

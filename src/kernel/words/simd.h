@@ -56,8 +56,8 @@ QN_LESSER(max, a < b)
 #undef QN_LESSER
 
 #define QN_REDUCE(name, operation)                                                                                     \
-  template <class T> QN_WORD T simd_##name(T x, int line = QN_LINE) { return qn_reduce<operation>(x, 0, 32, line); }   \
-  template <class T> QN_WORD T quad_##name(T x, int line = QN_LINE) { return qn_reduce<operation>(x, 0, 4, line); }
+  template <class T> QN_WORD T simd_##name(T x, int line = QN_LINE) { return qn_reduce<operation, 32>(x, 0, line); }   \
+  template <class T> QN_WORD T quad_##name(T x, int line = QN_LINE) { return qn_reduce<operation, 4>(x, 0, line); }
 QN_REDUCE(sum, qn_lanes_add)
 QN_REDUCE(product, qn_lanes_multiply)
 QN_REDUCE(min, qn_lanes_min)
