@@ -30,7 +30,7 @@ inline float weight_of(square s, int k)
   return (k & 1 ? s.right : 1.0f - s.right) * (k >> 1 ? s.down : 1.0f - s.down);
 }
 
-// COUNT numbers side by side, read and written by one access.
-template <typename T, int COUNT> struct alignas(COUNT * sizeof(T)) pack {
+// COUNT numbers side by side, a power of two; read and written 16 bytes at once.
+template <typename T, int COUNT> struct alignas(COUNT * sizeof(T) < 16 ? COUNT * sizeof(T) : 16) pack {
   T at[COUNT];
 };

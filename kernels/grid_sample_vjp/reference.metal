@@ -12,7 +12,7 @@ for (long which = 0; which < samples; which++) {
           for (int c = 0; c < channels; c++) {
             const long at = (((which / per_image) * height + v) * width + u) * channels + c;
             const auto flow = cotangent[which * channels + c], wx = 1 - metal::abs(px - u), wy = 1 - metal::abs(py - v);
-            x_grad[at] += wx * wy * flow;
+            atomic_fetch_add_explicit(&x_grad[at], wx * wy * flow, memory_order_relaxed);
             sum_x += (u > px ? 1 : -1) * wy * x[at] * flow;
             sum_y += (v > py ? 1 : -1) * wx * x[at] * flow;
           }

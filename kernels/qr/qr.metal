@@ -59,8 +59,10 @@ for (int left = (k - 1) / most * most; left >= 0; left -= most) {
   for (int tile = left; tile < k; tile += 32) tile_apply(at, me, Q, k, tile, left, m, width, false);
   threadgroup_barrier(mem_flags::mem_device);
 }
-if (REORTHOGONALISE)
+if (REORTHOGONALISE) {
   for (int c = 0; c < k; c++) again(at, me, Q, m, k, c);
+  threadgroup_barrier(mem_flags::mem_device);
+}
 
 for (long i = me.index; i < long(m) * k; i += me.count) finite &= metal::isfinite(Q[i]);
 finite = group_all(at, me, finite);
