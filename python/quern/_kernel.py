@@ -251,16 +251,16 @@ class Kernel:
         frame = plan.take()
         results = plan.fill(frame, quick.addresses, quick.numbers, inputs, to.addresses, out)
         execution, lent = frame.execution, None
-        if plan.is_cuda:
-            index = plan.device[1]
-            execution.stream = _streams.raw_of_torch(index) if stream is None else _streams.handle_of(stream)
-            lent = plan.lend(frame, self._handle)
-        else:
-            if stream is not None:
-                raise _no_stream(self.name)
-            pool = pool_for(plan)
-            execution.pool = None if pool is None else pool.handle
         try:
+            if plan.is_cuda:
+                index = plan.device[1]
+                execution.stream = _streams.raw_of_torch(index) if stream is None else _streams.handle_of(stream)
+                lent = plan.lend(frame, self._handle)
+            elif stream is not None:
+                raise _no_stream(self.name)
+            else:
+                pool = pool_for(plan)
+                execution.pool = None if pool is None else pool.handle
             _launch(self._handle, frame.execution_ref, frame.call_ref)
         except KernelError as error:
             error.findings = _kernel_findings.findings()

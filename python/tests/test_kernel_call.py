@@ -85,6 +85,15 @@ def test_strided_inputs_are_copied_unless_they_are_asked_for(myexp):
         np.testing.assert_allclose(b, np.exp(a), rtol=1e-6)
 
 
+def test_views_of_one_shape_are_told_apart(myexp):
+    """By their strides: the plan of one must not serve another."""
+    strided = quern.metal_kernel("s", ["inp"], ["out"], bodies.EXP_STRIDED, ensure_row_contiguous=False)
+    a = normal((6, 6))
+    for view in (a, a.T, a[::-1], a[:, ::-1], a, a.T):
+        for kernel in (myexp, strided):
+            np.testing.assert_allclose(run_exp(kernel, view)[0], np.exp(view), rtol=1e-6)
+
+
 def test_grid_sample_and_its_gradient():
     forward = quern.metal_kernel("grid_sample", ["x", "grid"], ["out"], bodies.GRID_SAMPLE)
     backward = quern.metal_kernel(
@@ -120,6 +129,28 @@ def test_grid_sample_and_its_gradient():
     wanted = bodies.grid_sample_grad(x, grid, cotangent)
     np.testing.assert_allclose(x_grad, wanted[0], atol=3e-5)
     np.testing.assert_allclose(grid_grad, wanted[1], atol=3e-4)
+
+
+def test_the_words_of_cuda():
+    kernel = quern.cuda_kernel(name="myexp", input_names=["inp"], output_names=["out"], source=bodies.CUDA_EXP)
+    a = normal(500)
+    (b,) = run_exp(kernel, a)
+    np.testing.assert_allclose(b, np.exp(a), rtol=1e-6)
+    assert "words of CUDA" in kernel.__doc__
+
+
+def test_shared_memory_of_a_call():
+    kernel = quern.cuda_kernel(
+        "turn", ["inp"], ["out"], "int i = threadIdx.x; extern __shared__ float all[]; all[i] = inp[i]; __syncthreads(); "
+        "out[i] = all[blockDim.x - 1 - i];", shared_memory=4 * 64,
+    )  # fmt: skip
+    for n in (64, 64, 32, 128):
+        a = normal(n)
+        more = {} if n <= 64 else {"shared_memory": 4 * n}
+        (b,) = kernel(
+            inputs=[a], grid=(n, 1, 1), threadgroup=(n, 1, 1), output_shapes=[(n,)], output_dtypes=["f32"], **more
+        )
+        np.testing.assert_array_equal(b, a[::-1])
 
 
 # ---- inputs ----

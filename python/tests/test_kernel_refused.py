@@ -163,7 +163,7 @@ def test_what_may_not_be_written():
         with pytest.raises(ValueError, match=r"add: x \(ndarray\) is read-only, and it would be written"):
             call(kernel, x, y, in_place={"out": "x"}, output_shapes=None, output_dtypes=None)
         with pytest.raises(ValueError, match=r"add: out \(ndarray\) is read-only"):
-            call(kernel, y, y, out=[x], output_shapes=None)
+            call(kernel, y, y, out=[x], output_shapes=None, output_dtypes=None)
         with pytest.raises(TypeError, match="add: x is a number, it must be an array"):
             call(kernel, 1.0, y, in_place={"out": "x"}, output_shapes=None, output_dtypes=None)
         # the same call with what may be written makes a plan, which must not let the next one through
