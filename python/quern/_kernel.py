@@ -12,7 +12,7 @@ from collections import namedtuple
 from collections.abc import Sequence
 from ctypes import byref, c_char_p, c_void_p, sizeof
 
-from . import _arrays, _kernel_findings, _streams
+from . import _arrays, _streams
 from . import _kernel_abi as abi
 from . import _kernel_read as reading
 from ._abi import sized
@@ -20,7 +20,6 @@ from ._kernel_given import Given as _Given
 from ._kernel_given import Prepared as _Prepared
 from ._kernel_given import take_text
 from ._kernel_plan import Plan, pool_for
-from ._library import KernelError
 
 _MOST_PLANS = 256  # kinds of calls of one kernel that are remembered
 _SUFFIXES = (".metal", ".h", ".hpp", ".cu", ".cuh", ".inc")
@@ -262,9 +261,6 @@ class Kernel:
                 pool = pool_for(plan)
                 execution.pool = None if pool is None else pool.handle
             _launch(self._handle, frame.execution_ref, frame.call_ref)
-        except KernelError as error:
-            error.findings = _kernel_findings.findings()
-            raise
         finally:
             if lent is not None:
                 lent.close()

@@ -141,8 +141,8 @@ def test_the_words_of_cuda():
 
 def test_shared_memory_of_a_call():
     kernel = quern.cuda_kernel(
-        "turn", ["inp"], ["out"], "int i = threadIdx.x; extern __shared__ float all[]; all[i] = inp[i]; __syncthreads(); "
-        "out[i] = all[blockDim.x - 1 - i];", shared_memory=4 * 64,
+        "turn", ["inp"], ["out"], "extern __shared__ float all[]; all[threadIdx.x] = inp[threadIdx.x]; __syncthreads();"
+        "out[threadIdx.x] = all[blockDim.x - 1 - threadIdx.x];", shared_memory=4 * 64,
     )  # fmt: skip
     for n in (64, 64, 32, 128):
         a = normal(n)
@@ -356,6 +356,16 @@ def test_in_place(myexp):
         np.testing.assert_allclose(a, np.exp(before), rtol=1e-6)
 
 
+def test_in_the_place_of_the_second_input():
+    add = quern.metal_kernel("add", ["x", "y"], ["out"], "uint i = thread_position_in_grid.x; out[i] = x[i] + y[i];")
+    x, y = np.ones(4, np.float32), np.arange(4, dtype=np.float32)
+    for turn in range(1, 3):
+        (out,) = add(inputs=[x, y], grid=(4, 1, 1), threadgroup=(4, 1, 1), in_place={"out": "y"})
+        assert out is y
+        assert y.tolist() == [turn + k for k in range(4)]
+    assert x.tolist() == [1, 1, 1, 1]
+
+
 def test_outputs_of_two_calls_are_apart(myexp):
     a = normal(8)
     first, second = run_exp(myexp, a)[0], run_exp(myexp, -a)[0]
@@ -404,10 +414,11 @@ def test_errors_of_a_file_name_it_and_its_line(tmp_path):
 
 def test_a_kernel_is_what_it_is_made_of(tmp_path, myexp):
     body = tmp_path / "exp.metal"
-    body.write_text(bodies.EXP, encoding="utf-8")
+    body.write_text("uint i = thread_position_in_grid.x; out[i] = T(e_to(inp[i]));", encoding="utf-8")
     kernel = quern.metal_kernel(
-        "from_file", ["inp"], ["out"], body, contracts={"inp": "f32 [n]"}, math="relaxed", ensure_row_contiguous=False
-    )
+        "from_file", ["inp"], ["out"], body, "inline float e_to(float x) { return metal::exp(x); }",
+        contracts={"inp": "f32 [n]"}, math="relaxed", ensure_row_contiguous=False,
+    )  # fmt: skip
     body.unlink()  # another process need not have it
     for made in (copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel)), copy.copy(kernel)):
         assert made is not kernel
