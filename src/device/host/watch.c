@@ -34,7 +34,8 @@ static qn_status copy_plan(qn_watch *w, const qn_watch_plan *plan)
   }
   w->plan.arrays = w->array;
   for (int d = 0; d < 3; d++) w->blocks[d] = (uint32_t)((plan->grid[d] + plan->group[d] - 1) / plan->group[d]);
-  if (plan->limit_ns > 0) w->deadline_ns = now_ns() + plan->limit_ns;
+  if (plan->limit_ns > 0 && __builtin_add_overflow(now_ns(), plan->limit_ns, &w->deadline_ns))
+    w->deadline_ns = INT64_MAX;
   return QN_OK;
 }
 
