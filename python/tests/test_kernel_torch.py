@@ -78,6 +78,7 @@ def test_a_parameter_and_a_pending_negation():
 
 def test_a_tensor_that_requires_grad_is_not_differentiated_in_silence():
     x = torch.randn(3, requires_grad=True)
+    launch(EXP, x.detach())  # whose plan must not let x through
     with pytest.raises(
         RuntimeError, match=r"myexp: inp requires grad .* torch.no_grad\(\), or give it one \(quern.function"
     ):
