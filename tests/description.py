@@ -49,7 +49,9 @@ for header in sorted((pathlib.Path(include) / "quern").glob("*.h")):
         lines += [f"STRUCT({name})\n" for name in re.findall(r"^typedef struct (\w+) \{", header.read_text(), re.M)]
 for op in ops:
     text = (pathlib.Path(include) / "quern" / f"{op}.h").read_text()
-    included = "".join((pathlib.Path(include) / "quern" / name).read_text() for name in re.findall(r'#include "(\w+\.h)"', text))
+    included = "".join(
+        (pathlib.Path(include) / "quern" / name).read_text() for name in re.findall(r'#include "(\w+\.h)"', text)
+    )
     params = struct_body(text, f"qn_{op}_params") or fail(op, f"there is no struct qn_{op}_params")
     lines.append(f"#define DEFAULTS_{op} QN_{op.upper()}_DEFAULTS\n")
     lines.append(f"OP({op}, {'HYPER' if struct_body(text, f'qn_{op}_hyper') else 'NO_HYPER'})\n")

@@ -17,7 +17,7 @@ SHAPE, GRID = (1, 256, 256, 64), (1, 256, 256, 2)
 
 
 def square(x, grid):
-    """For each corner: row numbers of x as (pixels, channels), weights, what is inside; and the parts of the weights."""
+    """For each corner: row numbers of x as (pixels, channels), weights, what is inside; and the weights' parts."""
     n, height, width, _ = x.shape
     px = (grid[..., 0] + 1) * np.float32(0.5 * width) - np.float32(0.5)
     py = (grid[..., 1] + 1) * np.float32(0.5 * height) - np.float32(0.5)
@@ -117,13 +117,17 @@ def main():
         ("grid_sample", ours, lambda: [forward(x, grid)]),
         ("grid_sample_vjp_channels", ours_back, lambda: vjp(x, grid, cotangent)),
     ):
-        worst = max(
-            float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(call(), peer(), strict=True)
-        )
+        worst = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(call(), peer(), strict=True))
         if not worst < 1e-5:
             raise SystemExit(f"{name}: differs from NumPy's by {worst:.2g} of the largest value")
         mine, theirs = milliseconds(call, options.rounds), milliseconds(peer, max(3, options.rounds // 2))
-        row = {"kernel": name, "workload": f"x {SHAPE}, smooth grid {GRID}", "threads": quern.get_num_threads(), "ms": round(mine, 3), "numpy_ms": round(theirs, 3)}
+        row = {
+            "kernel": name,
+            "workload": f"x {SHAPE}, smooth grid {GRID}",
+            "threads": quern.get_num_threads(),
+            "ms": round(mine, 3),
+            "numpy_ms": round(theirs, 3),
+        }
         print(json.dumps({**row, "times": round(theirs / mine, 2), "numpy": np.__version__, "difference": worst}))
 
 
