@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* completion.c - `quern completion bash`: prints a completion script made from the verbs' argp tables, so that it
  * cannot lag behind them. What a word may be is read from how argp shows it: "cpu|cuda[:N]|host" is one of three words,
- * OP, VERB and WORKLOAD (or NAME, after --workload) for the names there are, FILE or anything with a dot for a file. */
+ * OP, VERB and WORKLOAD (or NAME, after --workload) for the names there are, FILE, DIR or anything with a dot for a
+ * file. */
 #include "cli/verb.h"
 #include "core/core.h"
 #include "workbench/workload.h"
@@ -50,7 +51,7 @@ static void add_words(qn_text *words, const char *shown, bool *files)
     size_t length = strcspn(shown, " |[]");
     char word[64];
     snprintf(word, sizeof word, "%.*s", (int)length, shown);
-    if (strchr(word, '.') || strstr(word, "FILE"))
+    if (strchr(word, '.') || strstr(word, "FILE") || !strcmp(word, "DIR"))
       *files = *files || strcmp(word, "...");
     else if (islower((unsigned char)word[0]))
       qn_text_add(words, " %s", word);

@@ -200,5 +200,8 @@ check "workloads" completes gpt2-124m bench --workload gp
 touch "$work/here/a file.jsonl"
 check "files where files go" completes "a file.jsonl" bench --json a
 check "and as arguments of compare" completes "a file.jsonl" compare a
+mkdir "$work/here/folder" && check "folders of kernels" completes folder kernel run f
+check "actions of a kernel" completes tune kernel t
+rmdir "$work/here/folder"
 check "verbs behind help" completes bench help b
 finish

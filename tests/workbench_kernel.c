@@ -203,6 +203,8 @@ static void mistakes(void)
   mistake("{\"n\": 3}", "{}", "the extent n has no value");
   mistake("{\"n\": 3}", "{\"n\": -3}", "must not be negative");
   mistake("{\"n\": 3}", "{\"n\": \"3\"}", "must be a whole number");
+  mistake("{\"n\": 3}", "{\"n\": 3, \"fill\": {\"z\": \"zeros\"}}", "there is no input z");
+  mistake("{\"n\": 3}", "{\"n\": 3, \"fill\": {\"x\": \"zeroes\"}}", "did you mean zeros?");
   mistake("{\"n\": 1000}", "[1000]", "workloads.big: is a list");
   mistake("[8, 8]", "[8, 0]", "candidate 2");
   mistake("\"TILE\": [1, 2]", "\"TIEL\": [1, 2]", "did you mean TILE?");

@@ -313,6 +313,24 @@ static bool binds(const qn_folder *f, const char *name, const char **known)
   return false;
 }
 
+/* A size's own rules: {"a": "zeros"}. */
+static qn_status check_fill(const qn_reading *r, const char *where, const json_t *object)
+{
+  const char *name;
+  json_t *value;
+  qn_rule rule;
+  if (!json_is_object(object)) return qn_reading_wrong(r, where, "fill is %s, not an object", qn_json_kind(object));
+  json_object_foreach((json_t *)(uintptr_t)object, name, value)
+  {
+    int k = qn_folder_tensor_find(r->f, name);
+    if (k < 0 || r->f->tensor[k].output) return qn_reading_wrong(r, where, "fill: there is no input %s", name);
+    if (!json_is_string(value))
+      return qn_reading_wrong(r, where, "fill.%s is %s, not a rule", name, qn_json_kind(value));
+    if (qn_rule_read(json_string_value(value), &rule) != QN_OK) return qn_reading_within(r, where);
+  }
+  return QN_OK;
+}
+
 static qn_status read_value(const qn_reading *r, const char *where, const char *name, const json_t *value,
                             qn_folder_size *size)
 {
@@ -320,7 +338,7 @@ static qn_status read_value(const qn_reading *r, const char *where, const char *
   if (!strcmp(name, "...")) return read_leading(r, where, value, size);
   if (!strcmp(name, "fill")) {
     size->fill = value;
-    return QN_OK;
+    return check_fill(r, where, value);
   }
   if (!strcmp(name, "health") && json_is_integer(value)) {
     size->health = (int)json_integer_value(value);
