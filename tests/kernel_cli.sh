@@ -144,6 +144,28 @@ check "has written it" test -s mine.txt
 check "an unknown form" says 2 "did you mean metal?" emit mine --form mtal
 check "replay of what was not captured" says 2 "is no captured launch" replay mine
 
+# A captured launch: its inputs in a file, backwards in memory; outputs beside them, right ones and then wrong ones.
+check "a captured folder" runs 0 new captured --from mine
+cat >"$work/capture.py" <<'END'
+import json, struct
+d = json.load(open("captured/kernel.json"))
+for m in ("sizes", "workloads", "reference", "fill", "tune", "bytes"): d.pop(m)
+d.update(inputs={"x": "f32 [3]"}, grid=[3, 1, 1], strides={"x": [-2]}, inputs_file="in.safetensors")
+json.dump(d, open("captured/kernel.json", "w"))
+h = json.dumps({"x": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}}).encode()
+open("captured/in.safetensors", "wb").write(struct.pack("<Q", len(h)) + h + struct.pack("<3f", 0, 1, -100))
+END
+sed -i 's/\[n\]/[3]/' captured/kernel.json
+check "is made" python3 "$work/capture.py"
+check "and replayed" runs 0 replay captured --out captured/out.safetensors
+check "on its own inputs" has "x          f32 [3]   0 1 -100"
+sed -i 's/"inputs_file"/"outputs_file": "out.safetensors", "inputs_file"/' captured/kernel.json
+check "its kept outputs are compared" runs 0 replay captured
+check "and the same" has "y: the kept bits"
+printf '\001' | dd of=captured/out.safetensors bs=1 seek=$(($(stat -c %s captured/out.safetensors) - 8)) conv=notrunc 2>/dev/null
+check "a bit that differs fails" runs 1 replay captured
+check "with its place" has "y[1] is"
+
 # ---- watch ----
 "$quern" kernel watch mine --passes 3 >"$work/watched" 2>&1 &
 watcher=$!

@@ -337,6 +337,7 @@ static void run_subject(subject *s, qn_pool *const *pools, size_t n_pools, bool 
   }
   if (r->stoppable) s->c->call.limit_ns = r->limit_ns;
   qn_case_text(s->c, s->about, sizeof s->about);
+  if (!*s->about) snprintf(s->about, sizeof s->about, "%s", s->order.size->name);
   if (s->order.fill)
     snprintf(s->about + strlen(s->about), sizeof s->about - strlen(s->about), " fill %zu", s->order.fill + 1);
   if (r->progress) qn_progress_at(r->progress, s->size, "%s", s->about);
