@@ -161,6 +161,7 @@ QN_FN qn_f32 qn_sign(qn_f32 x)
 QN_FN qn_bits qn_bits_of_halves(qn_halves x) { return (qn_bits)_mm512_cvtepu16_epi32((__m256i)x); }
 QN_FN qn_halves qn_halves_of(qn_bits x) { return (qn_halves)_mm512_cvtepi32_epi16((__m512i)x); }
 QN_FN void qn_stream_halves(void *to, qn_halves x) { _mm256_stream_si256((__m256i *)to, (__m256i)x); }
+QN_FN void qn_stream_lanes(void *to, qn_f32 x) { _mm512_stream_ps((float *)to, (__m512)x); }
 QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
 {
   __m512i by = _mm512_set1_epi64(m);
@@ -208,6 +209,7 @@ QN_FN qn_halves qn_halves_of(qn_bits x)
   return (qn_halves)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
 }
 QN_FN void qn_stream_halves(void *to, qn_halves x) { _mm_stream_si128((__m128i *)to, (__m128i)x); }
+QN_FN void qn_stream_lanes(void *to, qn_f32 x) { _mm256_stream_ps((float *)to, (__m256)x); }
 QN_FN qn_bits qn_multiply_wide(qn_bits a, qn_u32 m, qn_bits *high)
 {
   __m256i by = _mm256_set1_epi64x(m);

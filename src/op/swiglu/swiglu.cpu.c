@@ -24,7 +24,7 @@ QN_FN void run(const job *j, qn_u32 flags, int storage, qn_dtype type, void *con
     qn_load_pack(at_a, type, a);
     qn_load_pack(at_b, type, b);
     qn_swiglu_pack(&c, flags, storage, a, b, to);
-    if (streams && type != QN_F32)
+    if (streams)
       qn_stream_pack(at_c, type, to);
     else
       qn_store_pack(at_c, type, to);

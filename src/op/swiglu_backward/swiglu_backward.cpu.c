@@ -12,7 +12,7 @@ typedef struct job {
 
 QN_FN void put(bool streams, void *to, qn_dtype type, const qn_f32 x[QN_PACK])
 {
-  if (streams && type != QN_F32)
+  if (streams)
     qn_stream_pack(to, type, x);
   else
     qn_store_pack(to, type, x);
