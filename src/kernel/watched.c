@@ -61,6 +61,7 @@ static qn_status launch_on_host(const qn_kernel *kernel, const qn_kernel_call *c
   qn_watch_array array[QN_KERNEL_MAX_TENSORS];
   qn_watch_plan plan = {.kernel = kernel->source.name,
                         .file = kernel->source.file,
+                        .function = function,
                         .arrays = array,
                         .full_groups = kernel->source.dialect == QN_DIALECT_CUDA,
                         .check = call->check != 0,

@@ -328,7 +328,7 @@ static bool begin_watched(arena *g, uint64_t block)
 {
   const qn_launch *l = g->launch;
   g->random = qn_watch_seed(l->watch) ^ block * UINT64_C(0xd6e8feb86659fd93);
-  if (!qn_watch_group_begin(l->watch, g->function, l, block, g->shared)) return false;
+  if (!qn_watch_group_begin(l->watch, l, block, g->shared)) return false;
   for (unsigned k = 0; k < g->n_simds; k++) qn_watch_allow(g->simd[k], sizeof *g->simd[k]);
   return true;
 }

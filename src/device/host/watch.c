@@ -50,10 +50,13 @@ static void release(qn_watch *w)
 
 qn_status qn_watch_create(qn_watch **watch, const qn_watch_plan *plan)
 {
-  qn_watch *w = qn_allocate_zero(1, sizeof *w);
   *watch = NULL;
+  if (!plan->function->object)
+    return qn_fail(QN_UNSUPPORTED, "kernel %s: what was compiled for it cannot be watched", plan->kernel);
+  qn_watch *w = qn_allocate_zero(1, sizeof *w);
   if (!w) return qn_fail(QN_NO_MEMORY, "kernel %s: no memory to watch it", plan->kernel);
   w->now = 1;
+  w->object = plan->function->object;
   qn_status status = copy_plan(w, plan);
   if (status == QN_OK && plan->check) {
     w->at = qn_allocate_zero(QN_WATCH_THREADS, sizeof *w->at);
@@ -156,11 +159,9 @@ static void begin_threads(qn_watch *w)
   }
 }
 
-bool qn_watch_group_begin(qn_watch *w, const qn_function *function, const qn_launch *launch, uint64_t block,
-                          void *shared)
+bool qn_watch_group_begin(qn_watch *w, const qn_launch *launch, uint64_t block, void *shared)
 {
   qn_watching = (qn_watch_here){.watch = w, .ticks = 1};
-  w->object = function->object;
   if (atomic_load_explicit(&w->expired, memory_order_relaxed)) return false;
   if (!w->plan.check || !w->object) return true;
   w->block = block;

@@ -22,6 +22,7 @@ typedef struct qn_watch_array {
 } qn_watch_array;
 typedef struct qn_watch_plan {
   const char *kernel, *file; /* what messages call the kernel and its body */
+  const qn_function *function;
   size_t n_arrays;
   const qn_watch_array *arrays;
   uint64_t grid[3]; /* threads */
@@ -44,8 +45,7 @@ qn_status qn_watch_flags(bool check, const char *const **flags);
 bool qn_watch_is_checked(const qn_watch *watch);
 uint64_t qn_watch_seed(const qn_watch *watch);
 /* A group begins on this OS thread. False: time is up, and the group is not to be run. */
-bool qn_watch_group_begin(qn_watch *watch, const qn_function *function, const qn_launch *launch, uint64_t block,
-                          void *shared);
+bool qn_watch_group_begin(qn_watch *watch, const qn_launch *launch, uint64_t block, void *shared);
 void qn_watch_group_end(void);
 /* Memory of the executor that kernels may read and write: collectives' lanes, threads' slots. After group_begin. */
 void qn_watch_allow(const void *begin, size_t bytes);
