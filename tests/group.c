@@ -180,24 +180,24 @@ static void masks(void)
 }
 
 /* ---- nobody can go on ---- */
-static const char stuck_text[] =
-    PRELUDE KERNEL(stuck) "qn_u32 took;\n"
-                          "a.out[block * threads + thread] = 1;\n"
-                          "if (block < a.n) return; "
-                          "volatile qn_u32 spin = thread || a.kind % 6 || (a.kind == 6) != (block > a.n) ? 0 : 8000000; "
-                          "while (spin) spin = spin - 1;\n"
-                          "if (a.kind % 6 == 0 && thread < 9) quern_group->barrier(0, 4); else if (a.kind % 6 == 0) "
-                          "quern_group->barrier(0, 5);\n"
-                          "if (a.kind == 1 && thread < 4) together(1, 0xffu, 5, &took);\n"
-                          "if (a.kind == 1 && thread == 50) return;\n"
-                          "if (a.kind == 1) quern_group->barrier(0, 7);\n"
-                          "if (a.kind == 2) together(1, lane == 6 ? 0xffu << 8 : 0xffu << (lane & ~7u), 8, &took);\n"
-                          "if (a.kind == 3 && thread < 32) quern_group->barrier(0, 9); else if (a.kind == 3) "
-                          "quern_group->barrier(0, 10);\n"
-                          "\n"
-                          "if (a.kind == 5 && lane == 3) together(1, 0xffu, 0, &took); else if (a.kind == 5) "
-                          "quern_group->barrier(0, 14);\n"
-                          "a.out[block * threads + thread] = 2;\n}\n";
+static const char stuck_text[] = PRELUDE KERNEL(
+    stuck) "qn_u32 took;\n"
+           "a.out[block * threads + thread] = 1;\n"
+           "if (block < a.n) return; "
+           "volatile qn_u32 spin = thread || a.kind % 6 || (a.kind == 6) != (block > a.n) ? 0 : 8000000; "
+           "while (spin) spin = spin - 1;\n"
+           "if (a.kind % 6 == 0 && thread < 9) quern_group->barrier(0, 4); else if (a.kind % 6 == 0) "
+           "quern_group->barrier(0, 5);\n"
+           "if (a.kind == 1 && thread < 4) together(1, 0xffu, 5, &took);\n"
+           "if (a.kind == 1 && thread == 50) return;\n"
+           "if (a.kind == 1) quern_group->barrier(0, 7);\n"
+           "if (a.kind == 2) together(1, lane == 6 ? 0xffu << 8 : 0xffu << (lane & ~7u), 8, &took);\n"
+           "if (a.kind == 3 && thread < 32) quern_group->barrier(0, 9); else if (a.kind == 3) "
+           "quern_group->barrier(0, 10);\n"
+           "\n"
+           "if (a.kind == 5 && lane == 3) together(1, 0xffu, 0, &took); else if (a.kind == 5) "
+           "quern_group->barrier(0, 14);\n"
+           "a.out[block * threads + thread] = 2;\n}\n";
 
 static void nobody_can_go_on(void)
 {
