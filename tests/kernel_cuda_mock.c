@@ -114,6 +114,9 @@ static void around(void)
         "what is refused launches and fills nothing");
   check(!qn_stream_create(gpu, &stream), "a stream");
   exec.stream = stream;
+  check(!qn_kernel_prepare(kernel, &exec, &call) && !mock()->launches(), "a launch made ready launches nothing: %s",
+        qn_last_error());
+  const size_t loads = mock()->calls("cuLibraryLoadData");
   const size_t fills = mock()->calls("cuMemsetD8Async");
   check(!qn_kernel_launch(kernel, &exec, &call), "a launch with a copy and first values: %s", qn_last_error());
   check(mock()->launches() == 3 && !strcmp(mock()->launch(0)->kernel, "quern_quern_copy") &&
@@ -121,6 +124,7 @@ static void around(void)
             !strcmp(mock()->launch(2)->kernel, "quern_around"),
         "is a copy, a fill and the kernel, of %zu launches", mock()->launches());
   check(mock()->calls("cuMemsetD8Async") == fills + 1, "and a fill by the driver, where all bytes are 0");
+  check(loads == 3 && mock()->calls("cuLibraryLoadData") == loads, "%zu modules were loaded before, none then", loads);
   bool same = true;
   for (size_t k = 0; k < mock()->launches(); k++) same &= mock()->launch(k)->stream == stream;
   check(same, "all on the call's stream");

@@ -42,6 +42,8 @@ typedef struct qn_inputs {
  * launch; after a failure there is nothing to give back. On a GPU the copies are made in the stream's order. */
 qn_status qn_inputs_copy(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call, qn_inputs *inputs);
 void qn_inputs_release(qn_inputs *inputs);
+/* Compiles the kernels that a launch would copy with; nothing on the processor. */
+qn_status qn_inputs_prepare(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call);
 void qn_copy_by_loops(qn_pool *pool, const qn_tensor *from, void *to);
 /* One copy by a kernel from a body, as GPUs make them; any device. */
 qn_status qn_copy_by_kernel(const qn_exec *exec, const qn_tensor *from, void *to);
@@ -53,6 +55,7 @@ qn_status qn_value_store(const qn_value *value, qn_dtype dtype, const char *kern
 /* The other way; false: complex numbers, and whole ones that are no int64_t. */
 bool qn_value_load(const void *element, qn_dtype dtype, qn_value *value);
 qn_status qn_outputs_check_init(const qn_kernel *kernel, const qn_kernel_call *call);
+qn_status qn_outputs_prepare(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call);
 qn_status qn_outputs_init(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call);
 /* One fill by a kernel from a body, as GPUs make those that are no repeated byte; any device. */
 qn_status qn_fill_by_kernel(const qn_exec *exec, const unsigned char *element, size_t element_bytes, void *to,

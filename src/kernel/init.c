@@ -117,7 +117,7 @@ typedef struct fill {
   uint64_t n;
 } fill;
 
-enum { FILL_ELEMENTS = 1 << 18 };
+enum { FILL_ELEMENTS = 1 << 18, MOST_FILLED = 1 << 30 /* by one launch */ };
 
 static void fill_part(void *user, size_t part)
 {
@@ -137,6 +137,13 @@ static bool is_one_byte(const unsigned char *element, size_t bytes)
   return true;
 }
 
+static uint64_t elements_of(const qn_tensor *t)
+{
+  uint64_t n = 1;
+  for (int d = 0; d < t->ndim; d++) n *= (uint64_t)t->shape[d];
+  return n;
+}
+
 static qn_status fill_kernel(qn_kernel **kernel)
 {
   static qn_kernel *_Atomic kept;
@@ -154,14 +161,13 @@ static qn_status fill_kernel(qn_kernel **kernel)
 qn_status qn_fill_by_kernel(const qn_exec *exec, const unsigned char *element, size_t bytes, void *to, uint64_t n)
 {
   static const qn_dtype dtypes[] = {[1] = QN_U8, [2] = QN_U16, [4] = QN_U32, [8] = QN_U64};
-  const uint64_t most = UINT64_C(1) << 31;
   _Alignas(8) unsigned char value[8];
   qn_kernel *kernel;
   qn_try(fill_kernel(&kernel));
   memcpy(value, element, bytes);
   const qn_tensor input = {.data = value, .dtype = dtypes[bytes]};
-  for (uint64_t first = 0; first < n; first += most) {
-    const uint64_t part = n - first < most ? n - first : most;
+  for (uint64_t first = 0; first < n; first += MOST_FILLED) {
+    const uint64_t part = n - first < MOST_FILLED ? n - first : MOST_FILLED;
     const int64_t extent = (int64_t)part;
     const qn_tensor output = {(char *)to + first * bytes, dtypes[bytes], 1, &extent, NULL, exec->device};
     const qn_kernel_call call = {
@@ -171,11 +177,27 @@ qn_status qn_fill_by_kernel(const qn_exec *exec, const unsigned char *element, s
   return QN_OK;
 }
 
+/* Of the size that will be filled: a long row may be other code. */
+static qn_status fill_prepare(const qn_exec *exec, size_t bytes, uint64_t n)
+{
+  static const qn_dtype dtypes[] = {[1] = QN_U8, [2] = QN_U16, [4] = QN_U32, [8] = QN_U64};
+  const uint64_t value = 0;
+  const uint64_t part = n < MOST_FILLED ? n : MOST_FILLED;
+  const int64_t extent = (int64_t)part;
+  qn_kernel *kernel;
+  qn_try(fill_kernel(&kernel));
+  const qn_tensor input = {.data = (void *)(uintptr_t)&value, .dtype = dtypes[bytes]};
+  const qn_tensor output = {NULL, dtypes[bytes], 1, &extent, NULL, exec->device};
+  const qn_kernel_call call = {
+      .size = sizeof call, .inputs = &input, .outputs = &output, .grid = {part, 1, 1}, .group = {256, 1, 1}};
+  const qn_exec plain = {.size = sizeof plain, .device = exec->device, .stream = exec->stream};
+  return qn_kernel_prepare(kernel, &plain, &call);
+}
+
 static qn_status fill_output(const qn_exec *exec, const unsigned char *element, const qn_tensor *output)
 {
   const size_t bytes = qn_dtype_bytes(output->dtype);
-  uint64_t n = 1;
-  for (int d = 0; d < output->ndim; d++) n *= (uint64_t)output->shape[d];
+  const uint64_t n = elements_of(output);
   if (exec->device.kind != QN_CUDA) {
     fill f = {output->data, element, bytes, n};
     qn_pool_run(exec->pool, (size_t)((n + FILL_ELEMENTS - 1) / FILL_ELEMENTS), fill_part, &f);
@@ -203,6 +225,20 @@ qn_status qn_outputs_check_init(const qn_kernel *kernel, const qn_kernel_call *c
     qn_require((uintptr_t)t->data % qn_dtype_bytes(t->dtype) == 0,
                "kernel %s: output %s begins at %p; for a first value it is aligned to its %zu-byte elements", s->name,
                s->outputs[k], t->data, qn_dtype_bytes(t->dtype));
+  }
+  return QN_OK;
+}
+
+/* Of the fills that a launch would make, those that are kernels. */
+qn_status qn_outputs_prepare(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call)
+{
+  unsigned char element[8];
+  for (size_t k = 0; call->init && exec->device.kind == QN_CUDA && k < kernel->source.n_outputs; k++) {
+    const qn_tensor *t = &call->outputs[k];
+    if (call->init[k].kind == QN_VALUE_NONE) continue;
+    qn_try(qn_value_store(&call->init[k], t->dtype, kernel->source.name, kernel->source.outputs[k], element));
+    if (!is_one_byte(element, qn_dtype_bytes(t->dtype)))
+      qn_try(fill_prepare(exec, qn_dtype_bytes(t->dtype), elements_of(t)));
   }
   return QN_OK;
 }

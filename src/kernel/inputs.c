@@ -140,8 +140,8 @@ static int64_t product(const int64_t *shape, int n)
   return p;
 }
 
-/* row, plane: elements between rows and planes of the target. */
-static qn_status copy_block(const qn_exec *exec, const view *v, char *to, int64_t row, int64_t plane)
+/* row, plane: elements between rows and planes of the target. ready: only so that nothing is left for the launch. */
+static qn_status copy_block(const qn_exec *exec, const view *v, char *to, int64_t row, int64_t plane, bool ready)
 {
   static const qn_dtype dtypes[] = {[1] = QN_U8, [2] = QN_U16, [4] = QN_U32, [8] = QN_U64};
   const qn_dtype dtype = dtypes[v->bytes];
@@ -161,7 +161,7 @@ static qn_status copy_block(const qn_exec *exec, const view *v, char *to, int64_
                                .n_templates = 1,
                                .templates = templates,
                                .grid = {(uint64_t)x, (uint64_t)y, (uint64_t)z}};
-  return qn_kernel_launch(kernel, exec, &call);
+  return ready ? qn_kernel_prepare(kernel, exec, &call) : qn_kernel_launch(kernel, exec, &call);
 }
 
 /* A grid has less than 2^32 threads along each dimension and 2^31 groups in all: larger views go in parts. The
@@ -174,7 +174,7 @@ static qn_status copy_parts(const qn_exec *exec, const view *v, char *to, int64_
   if (d < 0 && v->ndim > 1 && v->shape[v->ndim - 2] > most) d = v->ndim - 2;
   if (d < 0 && v->shape[v->ndim - 1] > most) d = v->ndim - 1;
   if (d < 0 && v->ndim > 1 && product(v->shape, v->ndim) > 32 * most) d = 0;
-  if (d < 0) return copy_block(exec, v, to, row, plane);
+  if (d < 0) return copy_block(exec, v, to, row, plane, false);
   view half = *v;
   const int64_t first = v->shape[d] / 2;
   const int64_t pitch = d == v->ndim - 1 ? 1 : d == v->ndim - 2 ? row : plane * product(v->shape + 1, outer - 1);
@@ -192,6 +192,13 @@ qn_status qn_copy_by_kernel(const qn_exec *exec, const qn_tensor *from, void *to
   return copy_parts(exec, &v, to, row, plane);
 }
 
+static qn_status copy_prepare(const qn_exec *exec, const qn_tensor *from)
+{
+  view v = view_of(from);
+  for (int d = 0; d < v.ndim; d++) v.shape[d] = v.shape[d] < 2 ? v.shape[d] : 2; /* the same code, whatever the size */
+  return copy_block(exec, &v, NULL, 2, 4, true);
+}
+
 /* ---- of a call ---- */
 
 /* Bytes of the copy of input k, rounded up for the next one; 0: it is taken as it is. */
@@ -200,7 +207,7 @@ static qn_status copy_bytes(const qn_kernel *kernel, const qn_kernel_call *call,
   const qn_tensor *t = &call->inputs[k];
   *bytes = 0;
   if (kernel->source.strided >> k & 1 || qn_is_row_major(t)) return QN_OK;
-  size_t n = qn_dtype_bytes(t->dtype) + 0;
+  size_t n = qn_dtype_bytes(t->dtype);
   bool fits = true;
   for (int d = 0; d < t->ndim; d++) fits &= !__builtin_mul_overflow(n, (size_t)t->shape[d], &n);
   qn_require(fits && n < SIZE_MAX / QN_KERNEL_MAX_TENSORS / 2,
@@ -285,6 +292,17 @@ qn_status qn_inputs_copy(const qn_kernel *kernel, const qn_exec *exec, const qn_
   }
   if (status != QN_OK) qn_inputs_release(inputs);
   return status;
+}
+
+qn_status qn_inputs_prepare(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call)
+{
+  const qn_exec plain = {.size = sizeof plain, .device = exec->device, .stream = exec->stream};
+  for (size_t k = 0; exec->device.kind == QN_CUDA && k < kernel->source.n_inputs; k++) {
+    size_t bytes;
+    qn_try(copy_bytes(kernel, call, k, &bytes));
+    if (bytes) qn_try(copy_prepare(&plain, &call->inputs[k]));
+  }
+  return QN_OK;
 }
 
 void qn_inputs_release(qn_inputs *inputs)

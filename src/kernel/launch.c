@@ -342,7 +342,9 @@ static qn_status make_ready(qn_kernel *kernel, const qn_exec *exec, const qn_ker
 qn_status qn_kernel_prepare(qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call)
 {
   ready r;
-  return make_ready(kernel, exec, call, &r);
+  qn_try(make_ready(kernel, exec, call, &r));
+  qn_try(qn_inputs_prepare(kernel, exec, call));
+  return qn_outputs_prepare(kernel, exec, call);
 }
 
 /* ---- the argument ---- */
