@@ -38,6 +38,7 @@ static const char *const truths[] = {
     "__half2float(__hfma(__float2half(2), __float2half(3), __float2half(4))) == 10",
     "__half2float(__hfma(__ushort_as_half(0x3c01), __ushort_as_half(0x3c01), __ushort_as_half(0x8001))) == "
     "1.001953125f",
+    "__half_as_ushort(__hfma(__ushort_as_half(0x3d56), __ushort_as_half(0x3a00), __ushort_as_half(1))) == 0x3c01",
     "__half_as_ushort(__float2half(1.0f)) == 0x3c00 && __bfloat16_as_ushort(__float2bfloat16(1.0f)) == 0x3f80",
     "__low2float(__floats2half2_rn(1, 2)) == 1 && __high2float(__hmul2(__floats2half2_rn(1, 2), __float2half2_rn(3))) "
     "== 6",

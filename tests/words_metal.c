@@ -132,6 +132,9 @@ static void real(const char *path)
   const qn_kernel_call call = CALL(.inputs = in, .outputs = &o, .n_templates = 1, .templates = &t,
                                    .grid = {(uint64_t)n, 1, 1}, .group = {256, 1, 1});
   words_on_gpus("real functions", &u, &call);
+  use fast = u;
+  fast.math = QN_MATH_FAST;
+  words_on_gpus("real functions, fast", &fast, &call);
   if (words_run("real functions", &u, &call)) {
     for (int k = 0; k < ONES; k++) compare(ones[k].name, out + (size_t)k * n, bound_of(path, &ones[k]), &ones[k], NULL);
     for (int k = 0; k < TWOS; k++) compare(twos[k].name, out + (size_t)(ONES + k) * n, twos[k].bound, NULL, &twos[k]);

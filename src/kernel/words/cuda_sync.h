@@ -37,7 +37,7 @@ QN_SHUFFLE(__shfl_xor_sync, int)
 #define QN_REDUCE(name, operation)                                                                                     \
   template <class T> QN_WORD T __reduce_##name##_sync(unsigned mask, T x)                                              \
   {                                                                                                                    \
-    return qn_reduce<operation>(x, mask, 32, 0);                                                                       \
+    return qn_reduce<operation, 32>(x, mask, 0);                                                                       \
   }
 #define QN_REDUCE_HERE 1
 #endif
@@ -112,7 +112,7 @@ template <class T> QN_WORD unsigned __match_all_sync(unsigned mask, T x, int *al
 #define QN_REDUCE(name, operation)                                                                                     \
   template <class T> QN_WORD T __reduce_##name##_sync(unsigned mask, T x, int line = QN_LINE)                          \
   {                                                                                                                    \
-    return qn_reduce<operation>(x, mask, 32, line);                                                                    \
+    return qn_reduce<operation, 32>(x, mask, line);                                                                    \
   }
 #define QN_REDUCE_HERE 1
 #endif
