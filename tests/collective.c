@@ -93,10 +93,12 @@ static void odd_numbers(void)
   static uint32_t whole[32];
   reduce_args a = {x, sum, tree, most, least, whole};
   const qn_function *f = group_function(reduce_text, "reduce");
-  for (int k = 0; k < 32; k++) x[k] = k % 2 ? 0.0f : -0.0f;
-  group_launch(f, 1, 32, 0, NULL, &a, sizeof a);
   unsigned wrong = 0;
-  for (int k = 0; k < 32; k++) wrong += signbit(most[k]) || !signbit(least[k]);
+  for (int odd = 0; odd < 2; odd++) {
+    for (int k = 0; k < 32; k++) x[k] = k % 2 == odd ? 0.0f : -0.0f;
+    group_launch(f, 1, 32, 0, NULL, &a, sizeof a);
+    for (int k = 0; k < 32; k++) wrong += signbit(most[k]) || !signbit(least[k]);
+  }
   check(!wrong, "of zeros the positive one is the larger: %u lanes say otherwise", wrong);
   for (int at = 0; at < 32; at++) {
     for (int k = 0; k < 32; k++) x[k] = (float)k;
