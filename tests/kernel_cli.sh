@@ -128,6 +128,17 @@ check "in TAP" sh -c "head -n 1 '$out' | grep -q '^TAP' && tail -n 1 '$out' | gr
 check "check --json is a line a check" sh -c "'$quern' kernel check mine --quick --json | python3 -c 'import json,sys; assert all(json.loads(l)[\"ok\"] for l in sys.stdin)'"
 check "planted bugs are caught" runs 0 check mine --quick --selftest
 check "each with its line" has "mine.metal:3:"
+body 'uint i = thread_position_in_grid.x, unseen = 3 + i;
+float v = float(x[i]);
+y[i] = T(v / (1.0f + metal::exp(-v)));'
+check "a change that cannot be seen is told" runs 1 check mine --quick --selftest
+check "with its line" has "mine.metal:1: minus for plus is not caught"
+check "and the next bugs are tried all the same" has "mine.metal:2: an index one too high is caught: n=1"
+check "each for a reason" sh -c "! grep 'is caught: *$' '$out'"
+body 'uint i = thread_position_in_grid.x, unseen = 3 + i; // quern: equivalent
+float v = float(x[i]);
+y[i] = T(v / (1.0f + metal::exp(-v)));'
+check "unless its line says so" runs 0 check mine --quick --selftest
 check "bench" runs 0 bench mine --workload 2^20 --seconds 0.2 --against twin --json lines.jsonl
 check "prints time, ceilings and the other" sh -c "grep -q '^  kernel ' '$out' && grep -q '^  copy ' '$out' && grep -q 'over twin' '$out' && grep -q ' cold, ' '$out'"
 check "its line is one of quern report" sh -c "'$quern' report lines.jsonl | grep -q '^| mine | 2^20 '"

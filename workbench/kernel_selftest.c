@@ -41,6 +41,8 @@ static int try_it(void *user)
   r.folder = &folder;
   r.out = NULL;
   r.progress = NULL;
+  r.run = r.number = r.failures = r.skipped = 0; /* those of the bugs before are the caller's */
+  *r.first = 0;
   r.quick = r.first_only = true;
   r.gpu = false;
   r.processor = true;
