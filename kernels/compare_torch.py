@@ -96,13 +96,20 @@ def grid_sample(copy):
     for name, grid in (("smooth", smooth), ("random", torch.rand(8, 256, 256, 2, device="cuda") * 2 - 1)):
         work = f"x 8x1024x1024x64, {name} grid 8x256x256x2"
         peers, peers_back = {}, {}
-        for layout, image in (("torch_nchw_ms", x.permute(0, 3, 1, 2).contiguous()), ("torch_nhwc_ms", x.permute(0, 3, 1, 2))):
+        for layout, image in (
+            ("torch_nchw_ms", x.permute(0, 3, 1, 2).contiguous()),
+            ("torch_nhwc_ms", x.permute(0, 3, 1, 2)),
+        ):
             image = image.detach().requires_grad_()
             place = grid.clone().requires_grad_()
             result = F.grid_sample(image, place, padding_mode="zeros", align_corners=False)
             flow = torch.empty_like(result).copy_(cotangent.permute(0, 3, 1, 2))
-            peers[layout] = lambda i=image, g=grid: F.grid_sample(i.detach(), g, padding_mode="zeros", align_corners=False)
-            peers_back[layout] = lambda r=result, i=image, p=place, f=flow: torch.autograd.grad(r, (i, p), f, retain_graph=True)
+            peers[layout] = lambda i=image, g=grid: F.grid_sample(
+                i.detach(), g, padding_mode="zeros", align_corners=False
+            )
+            peers_back[layout] = lambda r=result, i=image, p=place, f=flow: torch.autograd.grad(
+                r, (i, p), f, retain_graph=True
+            )
         ours = call_of(forward, [x, grid], samples * 16, 256, [cotangent.shape], C=64, WIDTH=4)
         tell("grid_sample", work, ours, peers, 5 * least, copy)
         shapes = [x.shape, grid.shape]
@@ -118,7 +125,9 @@ def cholesky(copy):
         peers, shapes = {"torch_ms": lambda a=a: torch.linalg.cholesky_ex(a)}, [a.shape, (batch, 16)]
         if n <= 32:
             lanes = 8 if n <= 8 else 16 if n <= 16 else 32
-            ours = call_of(kernel_of("cholesky_small"), [a], batch * lanes, 128, shapes, N=n, LANES=lanes, EXTENDED=False)
+            ours = call_of(
+                kernel_of("cholesky_small"), [a], batch * lanes, 128, shapes, N=n, LANES=lanes, EXTENDED=False
+            )
             tell("cholesky_small", f"{batch}x{n}", ours, peers, 8 * a.numel(), copy)
         group = min(1024, (n + 31) // 32 * 32)
         values = {"BLOCK": 16 if n >= 512 else 8, "EXTENDED": False, "LARGEST": 8192}
@@ -136,14 +145,22 @@ def qr(copy):
             tell("qr_small", f"{batch}x{n}x{n}", ours, peers, 12 * a.numel(), copy)
         group = min(256, max(32, (2 * n + 31) // 32 * 32))
         values = {"PANEL": 8, "PANEL_FLOATS": 3072, "SIMDS": 8, "EXTENDED": False, "REORTHOGONALISE": False}
-        ours = call_of(kernel_of("qr"), [a], batch * group, group, [square, square, square, (batch, n), health], **values)
+        ours = call_of(
+            kernel_of("qr"), [a], batch * group, group, [square, square, square, (batch, n), health], **values
+        )
         tell("qr", f"{batch}x{n}x{n}", ours, peers, 16 * a.numel(), copy)
 
 
+def copy_rate():
+    """GB/s, read and written."""
+    x = torch.randn(1 << 30, device="cuda")
+    y = torch.empty_like(x)
+    return 8 * x.numel() / measure(lambda: y.copy_(x))["ms"]
+
+
 def main():
-    x, y = torch.randn(1 << 30, device="cuda"), torch.empty(1 << 30, device="cuda")
-    copy = 8 * x.numel() / measure(lambda: y.copy_(x))["ms"]
-    del x, y
+    copy = copy_rate()
+    torch.cuda.empty_cache()
     for part in (exp, softmax, grid_sample, cholesky, qr):
         if part.__name__ in (sys.argv[1:] or [part.__name__]):
             part(copy)

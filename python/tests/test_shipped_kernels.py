@@ -61,8 +61,7 @@ def ill_conditioned(n):
     the largest entry: points on a line under a wide Gaussian kernel, as regression with such kernels has them."""
     at = np.arange(n) / n
     a = np.exp(-((at[:, None] - at[None, :]) ** 2) / 0.5)
-    a = (a + 4e-7 * np.eye(n)).astype(np.float32)
-    return a
+    return (a + 4e-7 * np.eye(n)).astype(np.float32)
 
 
 @pytest.mark.parametrize("name", ["cholesky", "cholesky_small"])
