@@ -98,10 +98,12 @@ static const char places[] =
     "h = h * 31 + threadgroups_per_grid.x + threadgroups_per_grid.y * 64 + threadgroups_per_grid.z * 4096;\n"
     "out[(p.z * s.y + p.y) * s.x + p.x] += h;\n";
 static const char cuda_places[] =
-    "unsigned x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y, z = blockIdx.z * "
+    "unsigned px = blockIdx.x * blockDim.x + threadIdx.x, py = blockIdx.y * blockDim.y + threadIdx.y, pz = blockIdx.z "
+    "* "
     "blockDim.z + threadIdx.z;\n"
     "unsigned sx = W, sy = H;\n"
-    "out[(z * sy + y) * sx + x] += blockIdx.x + 3 * blockIdx.y + 5 * blockIdx.z + 7 * gridDim.x + 11 * gridDim.y + 13 "
+    "out[(pz * sy + py) * sx + px] += blockIdx.x + 3 * blockIdx.y + 5 * blockIdx.z + 7 * gridDim.x + 11 * gridDim.y + "
+    "13 "
     "* gridDim.z + threadIdx.x * 17 + threadIdx.y * 19 + threadIdx.z * 23;\n";
 
 static void geometry(void)
