@@ -1,22 +1,23 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# emit_compile.sh WRITER - the emitted CUDA C is compiled by nvcc, the HIP C by hipcc for a GPU with waves of 64 lanes and
+# emit_compile.sh KERNELS OPS - the emitted CUDA C is compiled by nvcc, the HIP C by hipcc for a GPU with waves of 64 lanes and
 # for one with 32, warnings being errors; each file must have its launcher. Nothing is run. The MLX programs are emit_mlx.py's
 # business. Where a compiler is missing that is said, and `make test` installs hipcc (tools/setup.sh).
 set -u
-writer=$1
+kernels=$1 ops=$2
 . "$(dirname "$0")/tap.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 skip() { tests=$((tests + 1)) && echo "ok $tests - # SKIP $1"; }
 
-launcher() { nm "$1" | grep -q " T quern_launch_$2\$"; }
+launcher() { nm "$1" | grep -q " T quern_launch_${2%%.*}\$"; }
 cuda() { (cd "$work" && "$nvcc" -std=c++17 -fmad=false -arch="$2" -Werror all-warnings -c "$1.cu" -o "$1.o") && launcher "$work/$1.o" "$1"; }
 # hipcc asks for GPUs of this machine, which it need not have, and says so.
 hip() { (cd "$work" && hipcc -std=c++17 --offload-arch="$2" -Werror -c "$1.hip" -o "$1.o") && launcher "$work/$1.o" "$1"; }
 spoilt() { sed 's/__builtin_memcpy(argument/__builtin_memcpi(argument/' "$work/$1.$2" >"$work/spoilt.$2" && ! "$3" spoilt "$4" >/dev/null 2>&1; }
 
-check "write all forms" "$writer" "$work"
+check "write all forms of kernels" "$kernels" "$work"
+check "write all forms of ops" "$ops" "$work"
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 for file in "$work"/*.cu; do
   name=$(basename "$file" .cu)

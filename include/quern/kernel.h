@@ -14,7 +14,7 @@
  * docs/kernels-from-a-body.md teaches it; this page is the reference. */
 #ifndef QN_KERNEL_H
 #define QN_KERNEL_H
-#include "stream.h"
+#include "op.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -131,6 +131,9 @@ QN_API qn_status qn_kernel_text(qn_kernel *kernel, const qn_exec *exec, const qn
 typedef enum qn_emit { QN_EMIT_CUDA, QN_EMIT_HIP, QN_EMIT_METAL, QN_EMIT_MLX, QN_EMIT_COUNT } qn_emit;
 QN_API const char *qn_emit_name(qn_emit form); /* "cuda", "hip", "metal", "mlx" */
 QN_API qn_status qn_kernel_emit(const qn_kernel *kernel, qn_emit form, const qn_kernel_call *call, char **text);
+/* The same of an op: its device source for one row of types, one tensor of every role, with the coefficients that these
+ * params make in it. Not for params with pointers, nor as MLX's Python. */
+QN_API qn_status qn_op_emit(const qn_op_info *op, qn_emit form, size_t row, const void *params, char **text);
 QN_API void qn_text_release(char **text); /* sets *text to NULL */
 
 /* ---- what a checked launch found, of this thread's latest one ---- */

@@ -25,7 +25,21 @@
 #define QN_PTX 1 /* NVIDIA's instructions and intrinsics; without it C says the same to the last bit */
 #endif
 
-#if !defined(__cplusplus)
+/* Metal's dialect (emitted sources, compiled by Apple): no double, no 64-bit type called long long, and every pointer
+ * says where it points: QN_FAR is the memory of tensors. What no word stands at in a parameter is the thread's own. */
+#ifdef QN_METAL_DIALECT
+#define QN_FAR device
+#else
+#define QN_FAR
+#endif
+
+#ifdef QN_METAL_DIALECT
+typedef uchar qn_u8;
+typedef ushort qn_u16;
+typedef uint qn_u32;
+typedef ulong qn_u64;
+typedef long qn_i64;
+#elif !defined(__cplusplus)
 #include <stdint.h>
 typedef uint8_t qn_u8;
 typedef uint16_t qn_u16;
@@ -55,7 +69,9 @@ typedef long long qn_i64;
 #endif
 #endif
 
-#ifdef QN_CUDA_DIALECT
+#ifdef QN_METAL_DIALECT
+#define QN_UNROLL
+#elif defined(QN_CUDA_DIALECT)
 #define QN_UNROLL _Pragma("unroll")
 #elif defined(__clang__)
 #define QN_UNROLL _Pragma("clang loop unroll(full)")
@@ -70,7 +86,9 @@ typedef long long qn_i64;
 /* ---- bits ---- */
 QN_FN qn_u32 qn_float_bits(float x)
 {
-#ifdef QN_CUDA_DIALECT
+#ifdef QN_METAL_DIALECT
+  return as_type<qn_u32>(x);
+#elif defined(QN_CUDA_DIALECT)
   return __float_as_uint(x);
 #else
   qn_u32 bits;
@@ -81,7 +99,9 @@ QN_FN qn_u32 qn_float_bits(float x)
 
 QN_FN float qn_bits_float(qn_u32 bits)
 {
-#ifdef QN_CUDA_DIALECT
+#ifdef QN_METAL_DIALECT
+  return as_type<float>(bits);
+#elif defined(QN_CUDA_DIALECT)
   return __uint_as_float(bits);
 #else
   float x;
@@ -193,9 +213,12 @@ struct alignas(16) qn_16bytes {
   qn_u32 word[4];
 };
 
-QN_FN qn_8bytes qn_load8(const void *from)
+QN_FN qn_8bytes qn_load8(const QN_FAR void *from)
 {
-#ifdef QN_CUDA_DIALECT
+#ifdef QN_METAL_DIALECT
+  const device qn_8bytes *v = static_cast<const device qn_8bytes *>(from);
+  return {{v->word[0], v->word[1]}};
+#elif defined(QN_CUDA_DIALECT)
   uint2 v = *static_cast<const uint2 *>(from);
   return {{v.x, v.y}};
 #else
@@ -205,18 +228,24 @@ QN_FN qn_8bytes qn_load8(const void *from)
 #endif
 }
 
-QN_FN void qn_store8(void *to, qn_8bytes v)
+QN_FN void qn_store8(QN_FAR void *to, qn_8bytes v)
 {
-#ifdef QN_CUDA_DIALECT
+#ifdef QN_METAL_DIALECT
+  device qn_8bytes *at = static_cast<device qn_8bytes *>(to);
+  at->word[0] = v.word[0], at->word[1] = v.word[1];
+#elif defined(QN_CUDA_DIALECT)
   *static_cast<uint2 *>(to) = make_uint2(v.word[0], v.word[1]);
 #else
   __builtin_memcpy(__builtin_assume_aligned(to, 8), &v, sizeof v);
 #endif
 }
 
-QN_FN qn_16bytes qn_load16(const void *from)
+QN_FN qn_16bytes qn_load16(const QN_FAR void *from)
 {
-#ifdef QN_CUDA_DIALECT
+#ifdef QN_METAL_DIALECT
+  const device qn_16bytes *v = static_cast<const device qn_16bytes *>(from);
+  return {{v->word[0], v->word[1], v->word[2], v->word[3]}};
+#elif defined(QN_CUDA_DIALECT)
   uint4 v = *static_cast<const uint4 *>(from);
   return {{v.x, v.y, v.z, v.w}};
 #else
@@ -226,15 +255,19 @@ QN_FN qn_16bytes qn_load16(const void *from)
 #endif
 }
 
-QN_FN void qn_store16(void *to, qn_16bytes v)
+QN_FN void qn_store16(QN_FAR void *to, qn_16bytes v)
 {
-#ifdef QN_CUDA_DIALECT
+#ifdef QN_METAL_DIALECT
+  device qn_16bytes *at = static_cast<device qn_16bytes *>(to);
+  at->word[0] = v.word[0], at->word[1] = v.word[1], at->word[2] = v.word[2], at->word[3] = v.word[3];
+#elif defined(QN_CUDA_DIALECT)
   *static_cast<uint4 *>(to) = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
 #else
   __builtin_memcpy(__builtin_assume_aligned(to, 16), &v, sizeof v);
 #endif
 }
 
+#ifndef QN_METAL_DIALECT /* it has no atomics of 64 bits that all of its GPUs know */
 /* ---- counting: *where += count, exact in any order. The lanes of a warp that arrive together with one address make
  * one atomic operation; count is below 2^27, so that their sum fits. ---- */
 QN_FN void qn_tally_add(qn_u64 *where, qn_u32 count)
@@ -254,6 +287,7 @@ QN_FN void qn_tally_add(qn_u64 *where, qn_u32 count)
   __atomic_fetch_add(where, count, __ATOMIC_RELAXED);
 #endif
 }
+#endif
 
 /* ---- the kernel and its place in the launch. The four words stand only in a kernel's own body; functions that it
  * calls get them as arguments. Block numbers have 64 bits, so that indices made of them do. ---- */
@@ -272,12 +306,25 @@ QN_FN void qn_tally_add(qn_u64 *where, qn_u32 count)
 #else
 struct qn_place {
   qn_u64 block, blocks;
-  qn_u32 thread, threads;
+  qn_u32 index, threads;
 };
 #define qn_block() (qn_here.block)
 #define qn_blocks() (qn_here.blocks)
-#define qn_thread() (qn_here.thread)
+#define qn_thread() (qn_here.index)
 #define qn_block_threads() (qn_here.threads)
+#ifdef QN_METAL_DIALECT
+/* The argument is copied out of constant memory, so that all functions take the thread's own. */
+#define QN_KERNEL(name, type, arg)                                                                                     \
+  static void name##_thread(thread const type &arg, const qn_place qn_here);                                           \
+  [[kernel]] void name(constant type &given [[buffer(0)]], uint block [[threadgroup_position_in_grid]],                \
+                       uint blocks [[threadgroups_per_grid]], uint index [[thread_position_in_threadgroup]],           \
+                       uint threads [[threads_per_threadgroup]])                                                       \
+  {                                                                                                                    \
+    const type arg = given;                                                                                            \
+    name##_thread(arg, qn_place{block, blocks, index, threads});                                                       \
+  }                                                                                                                    \
+  static void name##_thread(thread const type &arg, const qn_place qn_here)
+#else
 /* Exported: the loop over blocks [first, last) of `blocks`, and the argument's size, so that a launch whose struct has
  * drifted from the kernel's is refused. The body is one thread. */
 #define QN_KERNEL(name, type, arg)                                                                                     \
@@ -290,6 +337,7 @@ struct qn_place {
         name##_thread(*static_cast<const type *>(argument), qn_place{block, blocks, thread, threads});                 \
   }                                                                                                                    \
   static inline void name##_thread(const type &arg, const qn_place qn_here)
+#endif
 #endif
 #endif
 #endif

@@ -57,7 +57,9 @@ QN_FN qn_bits qn_bits_of_halves(qn_halves x) { return x; }
 QN_FN qn_halves qn_halves_of(qn_bits x) { return (qn_halves)x; } /* x is below 2^16 */
 QN_FN qn_f32 qn_sign(qn_f32 x)                                   /* -1, +0 or +1; NaN stays NaN */
 {
-#if defined(QN_CUDA_DIALECT)
+#ifdef QN_METAL_DIALECT
+  return metal::fabs(x) > 0.0f ? metal::copysign(1.0f, x) : metal::fabs(x);
+#elif defined(QN_CUDA_DIALECT)
   return fabsf(x) > 0.0f ? copysignf(1.0f, x) : fabsf(x); /* what is not above zero is zero or NaN */
 #elif defined(QN_ORACLE)
   return __builtin_fabs(x) > 0 ? __builtin_copysign(1.0, x) : __builtin_fabs(x);
@@ -68,7 +70,9 @@ QN_FN qn_f32 qn_sign(qn_f32 x)                                   /* -1, +0 or +1
 
 QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c)
 {
-#ifdef QN_PTX
+#ifdef QN_METAL_DIALECT
+  return metal::fma(a, b, c);
+#elif defined(QN_PTX)
   return __fmaf_rn(a, b, c);
 #elif defined(QN_ORACLE)
   return __builtin_fma(a, b, c);
@@ -79,7 +83,9 @@ QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c)
 
 QN_FN qn_f32 qn_sqrt(qn_f32 x)
 {
-#ifdef QN_PTX
+#ifdef QN_METAL_DIALECT
+  return metal::precise::sqrt(x);
+#elif defined(QN_PTX)
   return __fsqrt_rn(x);
 #elif defined(QN_CUDA_DIALECT)
   return sqrtf(x); /* AMD's library rounds it; the compiler's own is the instruction */

@@ -37,8 +37,8 @@ QN_FN constexpr int qn_list_bytes(int role) { return qn_list_dtype(role) == QN_F
 /* The argument; list_args.h has the same members in the same order. */
 template <class Coef> struct qn_list_args {
   Coef coef;
-  qn_u64 *tally;
-  char *data[QN_LIST_GIVEN][QN_LIST_CAPACITY];
+  QN_FAR qn_u64 *tally;
+  QN_FAR char *data[QN_LIST_GIVEN][QN_LIST_CAPACITY];
   qn_u64 elements[QN_LIST_CAPACITY];
 #if QN_LIST_RANDOM
   qn_u64 first[QN_LIST_CAPACITY]; /* index in the whole tensor of element 0 */
@@ -109,7 +109,7 @@ QN_FN qn_bits qn_list_narrow_chance(int dtype, qn_f32 x, qn_bits word)
                             : qn_narrow_f16_chance(x, word);
 }
 
-QN_FN void qn_list_load_vector(int dtype, const char *from, qn_u32 *to)
+QN_FN void qn_list_load_vector(int dtype, const QN_FAR char *from, qn_u32 *to)
 {
   const int words = dtype == QN_F32 ? QN_PACK : QN_PACK / 2;
   if (words == 2) {
@@ -125,7 +125,7 @@ QN_FN void qn_list_load_vector(int dtype, const char *from, qn_u32 *to)
 }
 
 /* Of narrowed elements only the low 16 bits count where storage is of 16 bits. */
-QN_FN void qn_list_store_vector(int dtype, char *to, const qn_u32 *x)
+QN_FN void qn_list_store_vector(int dtype, QN_FAR char *to, const qn_u32 *x)
 {
   QN_UNROLL
   for (int k = 0; k < QN_PACK; k += dtype == QN_F32 || QN_PACK == 4 ? 4 : 8) {
@@ -140,27 +140,27 @@ QN_FN void qn_list_store_vector(int dtype, char *to, const qn_u32 *x)
 }
 
 /* Elements that do not exist are zero. */
-QN_FN void qn_list_load_each(int dtype, const char *from, qn_u32 valid, qn_u32 *to)
+QN_FN void qn_list_load_each(int dtype, const QN_FAR char *from, qn_u32 valid, qn_u32 *to)
 {
   QN_UNROLL
   for (int k = 0; k < QN_PACK; k++) {
     const bool exists = qn_u32(k) < valid;
     if (dtype == QN_F32) {
-      to[k] = exists ? reinterpret_cast<const qn_u32 *>(from)[k] : 0;
+      to[k] = exists ? reinterpret_cast<const QN_FAR qn_u32 *>(from)[k] : 0;
     } else {
-      const qn_u32 half = exists ? reinterpret_cast<const qn_u16 *>(from)[k] : 0;
+      const qn_u32 half = exists ? reinterpret_cast<const QN_FAR qn_u16 *>(from)[k] : 0;
       to[k / 2] = k % 2 ? to[k / 2] | half << 16 : half;
     }
   }
 }
 
-QN_FN void qn_list_store_each(int dtype, char *to, qn_u32 valid, const qn_u32 *narrowed)
+QN_FN void qn_list_store_each(int dtype, QN_FAR char *to, qn_u32 valid, const qn_u32 *narrowed)
 {
   QN_UNROLL
   for (int k = 0; k < QN_PACK; k++) {
     const bool exists = qn_u32(k) < valid;
-    if (exists && dtype == QN_F32) reinterpret_cast<qn_u32 *>(to)[k] = narrowed[k];
-    if (exists && dtype != QN_F32) reinterpret_cast<qn_u16 *>(to)[k] = qn_u16(narrowed[k]);
+    if (exists && dtype == QN_F32) reinterpret_cast<QN_FAR qn_u32 *>(to)[k] = narrowed[k];
+    if (exists && dtype != QN_F32) reinterpret_cast<QN_FAR qn_u16 *>(to)[k] = qn_u16(narrowed[k]);
   }
 }
 
@@ -168,9 +168,9 @@ QN_FN void qn_list_store_each(int dtype, char *to, qn_u32 valid, const qn_u32 *n
 
 /* Loads what the roles read of pack number `pack` of this thread; false: there is none, the tensor has ended. */
 template <class Args>
-QN_FN bool qn_list_load(const Args &a, const qn_list_chunk &chunk, qn_u32 thread, int pack, qn_list_pack *x)
+QN_FN bool qn_list_load(const Args &a, const qn_list_chunk &chunk, qn_u32 index, int pack, qn_list_pack *x)
 {
-  x->at = chunk.begin + (qn_u64(pack) * QN_THREADS + thread) * QN_PACK;
+  x->at = chunk.begin + (qn_u64(pack) * QN_THREADS + index) * QN_PACK;
   if (x->at >= chunk.elements) return false;
   const qn_u64 left = chunk.elements - x->at;
   x->valid = left < QN_PACK ? qn_u32(left) : QN_PACK;
@@ -229,13 +229,14 @@ QN_FN void qn_list_store(const Args &a, const qn_list_chunk &chunk, const qn_lis
   QN_UNROLL
   for (int k = 0; k < QN_PACK; k++)
     narrowed[k] = noise ? qn_list_narrow_chance(dtype, values[k], noise->word[k]) : qn_list_narrow(dtype, values[k]);
-  char *to = a.data[qn_list_slot(role)][chunk.tensor] + x.at * qn_list_bytes(role);
+  QN_FAR char *to = a.data[qn_list_slot(role)][chunk.tensor] + x.at * qn_list_bytes(role);
   if (chunk.aligned && x.valid == QN_PACK)
     qn_list_store_vector(dtype, to, narrowed);
   else
     qn_list_store_each(dtype, to, x.valid, narrowed);
 }
 
+#if QN_LIST_COUNTS
 /* The end of a counting kernel, which every thread of the block reaches: the tensor's {count, elements}. */
 template <class Args> QN_FN void qn_list_tally(const Args &a, const qn_list_chunk &chunk, qn_u32 thread, qn_u32 count)
 {
@@ -243,4 +244,5 @@ template <class Args> QN_FN void qn_list_tally(const Args &a, const qn_list_chun
   qn_tally_add(tally, count);
   if (chunk.begin == 0 && thread == 0) qn_tally_add(tally + 1, chunk.elements);
 }
+#endif
 #endif

@@ -20,4 +20,6 @@ qn_status qn_emit_check_metal(const qn_kernel *kernel, const qn_kernel_call *cal
 void qn_emit_output_shapes(const qn_kernel *kernel, const qn_kernel_call *call, qn_text *text);
 /* A header with QN_DEVICE before each function that says nothing of that kind. */
 qn_status qn_emit_mark_functions(const qn_tokens *tokens, qn_text *text);
+/* Text in Metal's dialect with `thread` before each pointer, reference or array parameter that names no place. */
+qn_status qn_emit_mark_parameters(const qn_tokens *tokens, qn_text *text);
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* emit_header.c - a header in Metal's words with its functions marked for the GPU. A launch compiles with a compiler
- * that takes every function for the GPU's; nvcc and hipcc want it said of each. It reads declarations by their tokens:
+/* emit_header.c - what compilers want said of every function, said in emitted text. A launch compiles with a compiler
+ * that takes every function for the GPU's; nvcc and hipcc want it written at each. Metal wants to know where every
+ * pointer points: a parameter that does not say it is the thread's own. It reads declarations by their tokens:
  * what has parentheses before any = is a function; structs and namespaces are looked into, bodies are not. */
 #include "kernel/emit.h"
 
@@ -13,6 +14,7 @@ typedef struct reader {
 /* A declaration: what it is, and where it ends: at its ; or its {, or the last token. */
 typedef struct declaration {
   size_t begin, end; /* begin: behind template <...> */
+  size_t open;       /* a function's ( */
   bool function, scope, block;
 } declaration;
 
@@ -89,7 +91,10 @@ static declaration read_declaration(const reader *r, size_t k)
     }
     value |= is(r, k, "=");
     if (!is(r, k, "(") && !is(r, k, "[")) continue;
-    d.function |= is(r, k, "(") && !value && !is_any(r, before, no_function);
+    if (is(r, k, "(") && !value && !is_any(r, before, no_function)) {
+      if (!d.open) d.open = k;
+      d.function = true;
+    }
     k = closing(r, k);
   }
   d.end = k;
@@ -99,7 +104,27 @@ static declaration read_declaration(const reader *r, size_t k)
   return d;
 }
 
-qn_status qn_emit_mark_functions(const qn_tokens *tokens, qn_text *text)
+/* The parameters between the parentheses from k on: pointers, references and arrays that say no place. */
+static void mark_parameters(reader *r, size_t k)
+{
+  static const char *const places[] = {"device", "thread", "constant", "threadgroup", "QN_FAR", NULL};
+  static const char *const indirect[] = {"*", "&", "[", NULL};
+  const size_t end = closing(r, k);
+  for (size_t begin = next(r, k); begin < end; begin = next(r, k)) {
+    bool points = false, says = false;
+    size_t depth = 0;
+    for (k = begin; k < end && (depth || !is(r, k, ",")); k = next(r, k)) {
+      depth += is(r, k, "<");
+      depth -= depth && is(r, k, ">");
+      points |= is_any(r, k, indirect);
+      says |= is_any(r, k, places);
+    }
+    write_to(r, begin);
+    if (points && !says) qn_text_add(r->text, "thread ");
+  }
+}
+
+static qn_status mark(const qn_tokens *tokens, bool parameters, qn_text *text)
 {
   reader r = {tokens, text, 0};
   static const char *const ends[] = {"}", ";", ",", ":", NULL}, *const access[] = {"public", "private", "protected",
@@ -112,9 +137,14 @@ qn_status qn_emit_mark_functions(const qn_tokens *tokens, qn_text *text)
     }
     const declaration d = read_declaration(&r, k);
     write_to(&r, d.begin);
-    if (d.function) qn_text_add(text, "QN_DEVICE ");
+    if (d.function && !parameters) qn_text_add(text, "QN_DEVICE ");
+    if (d.function && parameters && d.open) mark_parameters(&r, d.open);
     k = d.block && !d.scope ? closing(&r, d.end) : d.end;
   }
   write_to(&r, tokens->n);
   return text->failed ? qn_fail(QN_NO_MEMORY, "no memory for a header") : QN_OK;
 }
+
+qn_status qn_emit_mark_functions(const qn_tokens *tokens, qn_text *text) { return mark(tokens, false, text); }
+
+qn_status qn_emit_mark_parameters(const qn_tokens *tokens, qn_text *text) { return mark(tokens, true, text); }

@@ -31,8 +31,12 @@ QN_LIST_KERNEL(lion, qn_lion_coef, a)
   qn_list_values(x, master ? QN_LION_MASTER : QN_LION_PARAM, param);
   qn_list_values(x, QN_LION_GRAD, grad);
   qn_list_values(x, QN_LION_MOMENTUM, momentum);
+#ifdef QN_METAL_DIALECT
+  const float factor = 1.0f; /* cautious is not emitted for it */
+#else
   const float factor =
       QN_LIST_FLAGS & QN_LION_CAUTIOUS ? qn_lion_factor(c.agreement + 2 * (a.place + chunk.tensor)) : 1.0f;
+#endif
   qn_lion_pack(&c, QN_LIST_FLAGS, factor, param, grad, momentum);
   if (master) qn_list_store(a, chunk, x, QN_LION_MASTER, param, nullptr);
   qn_list_store(a, chunk, x, QN_LION_PARAM, param, chance ? &noise : nullptr);

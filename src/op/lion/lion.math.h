@@ -46,10 +46,13 @@ enum {
 enum { QN_LION_STREAM_PARAM, QN_LION_STREAM_MOMENTUM }; /* of random.h */
 
 /* qn_lion_hyper and the values of qn_lion_decay, as the public header has them (lion.c holds the two together). */
-typedef struct qn_lion_rates {
+typedef struct qn_lion_rates qn_lion_rates;
+#ifndef QN_METAL_DIALECT /* it has no double; what needs one is not emitted for it */
+struct qn_lion_rates {
   double lr, beta1, beta2, weight_decay, reference_lr;
   qn_u64 step;
-} qn_lion_rates;
+};
+#endif
 enum { QN_LION_KEEP_LR, QN_LION_KEEP_RELATIVE, QN_LION_KEEP_SQUARED };
 
 /* What does not depend on the element. Ascending changes the gradient's sign, which is exact, so it is done here. */
@@ -61,11 +64,13 @@ typedef struct qn_lion_coef {
   qn_u64 seed;
   qn_u32 step;
   int decay;
-  const float *grad_scale, *found_inf;
-  const qn_lion_rates *hyper;
-  const qn_i64 *agreement; /* {count, n} of every tensor of the list, for QN_LION_CAUTIOUS */
+  const QN_FAR float *grad_scale;
+  const QN_FAR float *found_inf;
+  const QN_FAR qn_lion_rates *hyper;
+  const QN_FAR qn_i64 *agreement; /* {count, n} of every tensor of the list, for QN_LION_CAUTIOUS */
 } qn_lion_coef;
 
+#ifndef QN_METAL_DIALECT
 /* In double from the caller's values, each rounded once. c->decay and c->direction are set before. */
 QN_FN void qn_lion_set_rates(qn_lion_coef *c, const qn_lion_rates *r)
 {
@@ -82,11 +87,15 @@ QN_FN void qn_lion_set_rates(qn_lion_coef *c, const qn_lion_rates *r)
   c->step = (qn_u32)r->step;
 }
 
+#endif
+
 /* The coefficients with what lies in device memory read in. */
 QN_FN qn_lion_coef qn_lion_resolve(const qn_lion_coef *given, qn_u32 flags)
 {
   qn_lion_coef c = *given;
+#ifndef QN_METAL_DIALECT
   if (flags & QN_LION_HYPER) qn_lion_set_rates(&c, c.hyper);
+#endif
   if (flags & QN_LION_GRAD_SCALE) c.scale = *c.grad_scale;
   return c;
 }
@@ -94,12 +103,15 @@ QN_FN qn_lion_coef qn_lion_resolve(const qn_lion_coef *given, qn_u32 flags)
 /* True: found_inf is set, and nothing may be written. */
 QN_FN int qn_lion_is_void(const qn_lion_coef *c) { return c->found_inf && *c->found_inf != 0.0f; }
 
+#ifndef QN_METAL_DIALECT
 /* What cautious multiplies a tensor's step by: n / max(count, n / 1000). */
 QN_FN float qn_lion_factor(const qn_i64 *agreement)
 {
   double count = (double)agreement[0], n = (double)agreement[1], least = 0.001 * n;
   return (float)(n / (count > least ? count : least));
 }
+
+#endif
 
 /* The gradient as the update sees it, but for its direction. */
 QN_FN qn_f32 qn_lion_gradient(const qn_lion_coef *c, qn_u32 flags, qn_f32 grad)
