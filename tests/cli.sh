@@ -204,4 +204,16 @@ mkdir "$work/here/folder" && check "folders of kernels" completes folder kernel 
 check "actions of a kernel" completes tune kernel t
 rmdir "$work/here/folder"
 check "verbs behind help" completes bench help b
+
+# wrote WORDS ARGUMENT...: succeeds, and writes a source with these words
+wrote() { words=$1 && shift && runs 0 "$@" && grep -qF -- "$words" "$out"; }
+check "emit writes an op as CUDA C" wrote "cudaLaunchKernel(" emit lion
+check "as HIP C, for a row of types" wrote "const unsigned short *grad, float *momentum" emit lion --form hip --types bf16,bf16,f32
+check "as Metal" wrote "#include <metal_stdlib>" emit lion --form=metal --set lr=0.1
+check "into a file" runs 0 emit lion -f metal -o lion.metal
+check "which is there" grep -q "using namespace metal;" lion.metal
+rm -f lion.metal
+check "not as MLX's Python" says 3 "no body that MLX could take" emit lion --form mlx
+check "not with pointers' flags" says 3 "a phase that counts first" emit lion --set cautious=1
+check "nor in a form that is none" says 2 "no form wgsl" emit lion --form wgsl
 finish
