@@ -212,7 +212,7 @@ check "as HIP C, for a row of types" wrote "const unsigned short *grad, float *m
 check "as Metal" wrote "#include <metal_stdlib>" emit lion --form=metal --set lr=0.1
 check "into a file" runs 0 emit lion -f metal -o lion.metal
 check "which is there" grep -q "using namespace metal;" lion.metal
-rm -f lion.metal
+fresh
 check "not as MLX's Python" says 3 "no body that MLX could take" emit lion --form mlx
 check "not with pointers' flags" says 3 "a phase that counts first" emit lion --set cautious=1
 check "nor in a form that is none" says 2 "no form wgsl" emit lion --form wgsl
