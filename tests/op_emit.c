@@ -147,6 +147,9 @@ static void same_bits(size_t row, int rounding)
         check(at == N, "row %zu, %s, %s: same bits (up to %zu)", row, rounding ? "by chance" : "nearest",
               lion->tensors[r].name, at);
       }
+  check(text && strstr(text, "(thread const qn_lion_coef *given, qn_u32 flags)") &&
+            strstr(text, ", const QN_FAR char *from, "),
+        "row %zu: pointers that say no place are the thread's", row);
   if (text) read_by_clang(text, row);
   qn_text_release(&text);
 }

@@ -13,7 +13,8 @@ struct qn_lanes_least {
 struct qn_lanes_most {
   template <class T> static QN_WORD T go(T a, T b) { return a < b ? b : a; }
 };
-#ifdef QN_CUDA_DIALECT
+#ifdef __HIPCC__ /* hip.h has them */
+#elif defined(QN_CUDA_DIALECT)
 using ::__shfl_down_sync;
 using ::__shfl_sync;
 using ::__shfl_up_sync;

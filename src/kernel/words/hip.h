@@ -19,14 +19,13 @@ QN_FN unsigned qn_hip_ballot(bool yes)
 /* x of lane `source` (0 to 31) of this warp. */
 template <class T> QN_FN T qn_hip_from(const T &x, unsigned source)
 {
-  static_assert(sizeof(T) % 4 == 0, "shuffles move words of 32 bits");
+  constexpr unsigned words = (sizeof(T) + 3) / 4;
   const unsigned lane = (qn_hip_lane() & 32u) + source;
-  int word[sizeof(T) / 4];
+  int word[words] = {};
   T y;
   __builtin_memcpy(word, &x, sizeof x);
   QN_UNROLL
-  for (unsigned k = 0; k < sizeof(T) / 4; k++)
-    word[k] = __builtin_amdgcn_ds_bpermute(static_cast<int>(4u * lane), word[k]);
+  for (unsigned k = 0; k < words; k++) word[k] = __builtin_amdgcn_ds_bpermute(static_cast<int>(4u * lane), word[k]);
   __builtin_memcpy(&y, word, sizeof y);
   return y;
 }
@@ -70,6 +69,13 @@ template <class T> QN_FN unsigned qn_hip_match(const T &x)
   return same;
 }
 
+template <class T> QN_FN unsigned qn_hip_match_all(unsigned mask, const T &x, int *all)
+{
+  const unsigned here = qn_hip_ballot(true) & mask;
+  *all = (qn_hip_match(x) & mask) == here;
+  return *all ? here : 0u;
+}
+
 /* Over the mask's lanes that are here, in their order. */
 template <class operation, class T> QN_FN T qn_hip_reduce(unsigned mask, T x, operation of)
 {
@@ -93,6 +99,7 @@ template <class operation, class T> QN_FN T qn_hip_reduce(unsigned mask, T x, op
 #define __shfl_down_sync(mask, ...) qn_hip_shuffle_down(__VA_ARGS__)
 #define __shfl_xor_sync(mask, ...) qn_hip_shuffle_xor(__VA_ARGS__)
 #define __match_any_sync(mask, x) (qn_hip_match(x) & (mask))
+#define __match_all_sync(mask, x, all) qn_hip_match_all(mask, x, all)
 #define __reduce_add_sync(mask, x) qn_hip_reduce(mask, x, [](auto a, auto b) { return a + b; })
 #define __reduce_min_sync(mask, x) qn_hip_reduce(mask, x, [](auto a, auto b) { return b < a ? b : a; })
 #define __reduce_max_sync(mask, x) qn_hip_reduce(mask, x, [](auto a, auto b) { return a < b ? b : a; })
