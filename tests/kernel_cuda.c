@@ -204,7 +204,7 @@ static void arithmetic(void)
                     QN_F32,
                     1000});
   same_bits(&(both){"double",
-                    "uint i = thread_position_in_grid.x; out[i] = double(x[i]) / 3.0 + 1e-300;",
+                    "uint i = thread_position_in_grid.x; out[i] = double(x[i]) / 3.0 + 1e-30;",
                     NULL,
                     QN_DIALECT_METAL,
                     {1000, 1, 1},
