@@ -35,7 +35,7 @@ static const struct {
     {"threads_per_threadgroup", "uint3(p.size.x, p.size.y, p.size.z)"},
 };
 
-static const char before[] = "#define QN_WORDS quern_metal\n#define QN_MATH 0\n#include \"kernel/src/kernel/words/place.h\"\n"
+static const char before[] = "#define QN_WORDS quern_metal\n#define QN_MATH 0\n#include \"kernel/words/place.h\"\n"
                              "#include \"base/group.h\"\nextern \"C\" const qn_group_words *quern_group;\n"
                              "const qn_group_words *quern_group;\n#include \"kernel/words/names.h\"\n"
                              "#include \"kernel/words/short.h\"\n#include \"kernel/words/vector.h\"\n"

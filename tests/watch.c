@@ -391,8 +391,7 @@ static void limits(void)
       &(use){.body = "uint i = thread_position_in_grid.x;\nout[i] = 0;\nwhile (i == 77)\n  out[i] += 1;\nout[i] = 1;"},
       3, 4, 1);
   qn_kernel *kernel = use_make(&(use){.body = "uint i = thread_position_in_grid.x;\nout[i] = i;"});
-  qn_kernel_call call =
-      CALL(.outputs = (qn_tensor[]){ARRAY(y, QN_F32, N)}, GRID(N, GROUP), .limit_ns = INT64_MAX);
+  qn_kernel_call call = CALL(.outputs = (qn_tensor[]){ARRAY(y, QN_F32, N)}, GRID(N, GROUP), .limit_ns = INT64_MAX);
   check(qn_kernel_launch(kernel, &serial, &call) == QN_OK && y[N - 1] == N - 1 && !qn_kernel_finding_count(),
         "the next kernel works, within its limit");
   qn_kernel_destroy(&kernel);

@@ -89,8 +89,8 @@ QN_FN void qn_store_pack_chance(void *to, qn_dtype dtype, const qn_f32 x[QN_PACK
 #endif
 
 /* What is only written, to nearest even, past the caches, which saves reading the lines first: a ninth of what Lion in
- * bf16 with a master moves, a quarter of SwiGLU. Whole lines only. qn_stream_end() puts it before what other threads are
- * told next. */
+ * bf16 with a master moves, a quarter of SwiGLU. Whole lines only. qn_stream_end() puts it before what other threads
+ * are told next. */
 QN_FN void qn_stream_pack(void *to, qn_dtype dtype, const qn_f32 x[QN_PACK])
 {
 #if QN_LANES > 1 && defined(__x86_64__)
