@@ -29,20 +29,20 @@ plan_holds() {
   [ "$planned" = "$told" ] || { echo "$planned planned, $told told"; return 1; }
 }
 unknown_case() { ends 1 --only leg3/cpu/ref/row0/case99999 && has "^not ok 1 " && has "rerun: quern check .*row0"; }
-golden() { ends 0 --backend cpu --leg golden --quick && plan_holds && has '^ok 1 - [a-z0-9_]+ leg3/cpu/ref/row0 '; }
-one_case() { ends 0 --only leg3/cpu/ref/row0/case0 -j1 && plan_holds && has ": 1 cases"; }
+golden() { ends 0 lion --backend cpu --leg golden --quick && plan_holds && has '^ok 1 - [a-z0-9_]+ leg3/cpu/ref/row0 '; }
+one_case() { ends 0 lion --only leg3/cpu/ref/row0/case0 -j1 && plan_holds && has ": 1 cases"; }
 same_again() {
-  ends 0 --only leg1/cpu/ref/row0 --seed 5 --quick && cp "$out" "$work/first"
-  ends 0 --only leg1/cpu/ref/row0 --seed 5 --quick -j1 && cmp "$out" "$work/first"
+  ends 0 lion --only leg1/cpu/ref/row0 --seed 5 --quick && cp "$out" "$work/first"
+  ends 0 lion --only leg1/cpu/ref/row0 --seed 5 --quick -j1 && cmp "$out" "$work/first"
 }
 no_gpu() { ends 3 --backend cuda --quick && grep -qF /nowhere/libcuda.so.1 "$err"; }
-no_gpu_by_default() { ends 0 --leg variants --quick --only leg1/cuda && has '^ok 1 .* # SKIP .*no CUDA driver'; }
+no_gpu_by_default() { ends 0 lion --leg variants --quick --only leg1/cuda && has '^ok 1 .* # SKIP .*no CUDA driver'; }
 mask() {
-  QUERN_CPU=ref ends 0 --backend cpu --leg variants --quick && ! grep -qE '^ok .* leg1/cpu/(avx|neon)[^ ]*/row' "$out"
+  QUERN_CPU=ref ends 0 lion --backend cpu --leg variants --quick && ! grep -qE '^ok .* leg1/cpu/(avx|neon)[^ ]*/row' "$out"
 }
-device() { QUERN_DEVICE=host ends 0 --leg golden --quick && has 'leg3/host/' && ! grep -q 'leg3/cpu/' "$out"; }
+device() { QUERN_DEVICE=host ends 0 lion --leg golden --quick && has 'leg3/host/' && ! grep -q 'leg3/cpu/' "$out"; }
 json() {
-  ends 0 --backend cpu --leg golden --json && python3 - "$out" <<'EOF'
+  ends 0 lion --backend cpu --leg golden --json && python3 - "$out" <<'EOF'
 import json, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
 assert lines and all(line["result"] == "passed" and line["leg"] == 3 for line in lines), lines
