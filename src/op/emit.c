@@ -58,10 +58,11 @@ static void add_roles(const writer *w)
 static void add_comment(const writer *w)
 {
   const char *name = w->op->info.name, *ending = endings[w->form];
-  static const char *const commands[] = {[QN_EMIT_CUDA] = "nvcc -std=c++17 -fmad=false",
-                                         [QN_EMIT_HIP] = "hipcc -std=c++17 --offload-arch=gfx90a",
-                                         [QN_EMIT_METAL] = "xcrun -sdk macosx metal -std=metal3.1 "
-                                                           "-fmetal-math-mode=safe"};
+  static const char *const commands[] = {
+      [QN_EMIT_CUDA] = "nvcc -std=c++17 -fmad=false",
+      [QN_EMIT_HIP] = "hipcc -std=c++17 --offload-arch=gfx90a",
+      [QN_EMIT_METAL] = "xcrun -sdk macosx metal -std=metal3.1 -fmetal-math-mode=safe",
+  };
   qn_text_add(w->text, "/* %s.%s - %s, made by quern " QN_VERSION " from its own device source.\n *   %s -c %s.%s\n",
               name, ending, w->op->info.brief, commands[w->form], name, ending);
   if (w->form == QN_EMIT_METAL) {
