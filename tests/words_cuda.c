@@ -88,7 +88,7 @@ static int32_t butterfly(int t, int l, int n) { return (void)l, (void)n, t ^ 5; 
 static int32_t ballot(int t, int l, int n)
 {
   int32_t votes = 0;
-  for (int k = 0; k < n; k++) votes |= (k % 3 == 1) << k;
+  for (int k = 0; k < n; k++) votes |= (int32_t)((uint32_t)(k % 3 == 1) << k);
   return (void)t, (void)l, votes;
 }
 static int32_t any_all(int t, int l, int n) { return (void)t, (void)l, 1 + (n == 32 ? 0 : 2); }
@@ -97,7 +97,7 @@ static int32_t extremes(int t, int l, int n) { return (void)l, t / 32 * 32 * 100
 static int32_t matched(int t, int l, int n)
 {
   int32_t same = 0;
-  for (int k = 0; k < n; k++) same |= (k % 4 == l % 4) << k;
+  for (int k = 0; k < n; k++) same |= (int32_t)((uint32_t)(k % 4 == l % 4) << k);
   return (void)t, same;
 }
 static int32_t counted(int t, int l, int n) { return (void)t, (void)l, (void)n, 16 * 100 + 10; }

@@ -71,7 +71,7 @@ QN_FN qn_u32 qn_lane()
 #ifdef QN_CUDA_DIALECT
   return threadIdx.x & 31u;
 #else
-  return qn_my_place().thread & 31u;
+  return qn_my_place().index & 31u;
 #endif
 }
 
@@ -80,7 +80,7 @@ QN_FN qn_u32 qn_simd()
 #ifdef QN_CUDA_DIALECT
   return threadIdx.x >> 5;
 #else
-  return qn_my_place().thread >> 5;
+  return qn_my_place().index >> 5;
 #endif
 }
 
