@@ -60,7 +60,7 @@ static void rows_of(qn_kernel *kernel, int n)
 
 int main(void)
 {
-  for (int k = 0; k < ELEMENTS; k++) x[k] = sinf((float)k) * 4;
+  for (int k = 0; k < ELEMENTS; k++) x[k] = (float)(sin(k) * 4);
   qn_kernel *kernel = use_make(&(use){.name = "softmax", .inputs = "x", .outputs = "y", .body = body});
   for (int n = 32; n <= 4096; n *= 2) rows_of(kernel, n);
   qn_kernel_destroy(&kernel);
