@@ -31,6 +31,7 @@ static const char *const base_flags[] = {"-std=c++17",
                                          "-fno-trapping-math",
                                          "-fno-exceptions",
                                          "-fno-rtti",
+                                         "-fsigned-char", /* as a GPU has it, on every processor */
                                          "-fPIC",
                                          "-shared",
                                          "-Wl,--as-needed",
