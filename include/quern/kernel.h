@@ -25,8 +25,8 @@ enum { QN_KERNEL_MAX_TENSORS = 32, QN_KERNEL_MAX_TEMPLATES = 32, QN_KERNEL_MAX_G
 typedef enum qn_dialect { QN_DIALECT_METAL, QN_DIALECT_CUDA } qn_dialect;
 
 /* safe: IEEE arithmetic, every operation rounded once, the same bits on processor and GPU. relaxed: multiply-adds may
- * be contracted and sums reordered. fast: besides, no NaN, infinity or subnormal need be honoured, and functions may be
- * the hardware's own. Metal's fast:: and precise:: choose for one call. */
+ * be contracted; sums keep their order. fast: besides, no NaN, infinity or subnormal need be honoured, and functions
+ * may be the hardware's own. Metal's fast:: and precise:: choose for one call. */
 typedef enum qn_math { QN_MATH_SAFE, QN_MATH_RELAXED, QN_MATH_FAST } qn_math;
 
 /* What a kernel is made of. All of it is copied. Names are C identifiers, distinct, and no words of the dialect. */
