@@ -47,6 +47,9 @@ static qn_status read_symbols(qn_host_object *object, elf_file f, const Elf64_Sh
   size_t n_found = 0, anchor = SIZE_MAX;
   if (!symbol || !text || !names->sh_size || text[names->sh_size - 1]) return QN_OK;
   for (size_t k = 0; k < n; k++) n_found += ELF64_ST_TYPE(symbol[k].st_info) == STT_TLS;
+  if (n_found > QN_WATCH_OWN_ARRAYS)
+    return qn_fail(QN_UNSUPPORTED, "a watched kernel may have %d threadgroup arrays, and this one has %zu",
+                   QN_WATCH_OWN_ARRAYS, n_found);
   qn_try(qn_try_allocate(&object->array, n_found * sizeof *object->array, "a kernel's threadgroup arrays"));
   for (size_t k = 0; k < n; k++) {
     if (ELF64_ST_TYPE(symbol[k].st_info) != STT_TLS || symbol[k].st_name >= names->sh_size) continue;

@@ -12,8 +12,9 @@ enum {
   QN_WATCH_SIMDS = QN_WATCH_THREADS / QN_SIMD_LANES,
   QN_WATCH_RAW = 256,    /* findings by their places in the object; several may be one line */
   QN_WATCH_KEPT = 16,    /* findings by their lines: these the caller gets */
-  QN_WATCH_ARRAYS = 192, /* arrays and other memory of a launch */
-  QN_WATCH_CALLS = 4096, /* chains of calls that are told apart */
+  QN_WATCH_ARRAYS = 192, /* arrays and other memory of a launch: tensors, the object's segments, stacks, and of them */
+  QN_WATCH_OWN_ARRAYS = 128, /* a kernel's own threadgroup arrays, beyond which it is not loaded to be watched */
+  QN_WATCH_CALLS = 4096,     /* chains of calls that are told apart */
   QN_WATCH_SITES = 1024,
   QN_WATCH_BEFORE = 3,
   QN_WATCH_NESTING = 128,     /* and how deep */
