@@ -397,6 +397,23 @@ static void limits(void)
   qn_kernel_destroy(&kernel);
 }
 
+/* More threadgroup arrays than a watch holds: refused, since an array that it forgot would be reported falsely. */
+static void too_many(void)
+{
+  char body[16384] = "uint i = thread_position_in_grid.x;\nout[i] = 0;\n";
+  size_t at = strlen(body);
+  for (int k = 0; k < 150; k++)
+    at += (size_t)snprintf(body + at, sizeof body - at, "threadgroup float t%d[4]; t%d[i] = i;\n", k, k);
+  at += (size_t)snprintf(body + at, sizeof body - at, "threadgroup_barrier(mem_flags::mem_threadgroup);\n");
+  for (int k = 0; k < 150; k++) at += (size_t)snprintf(body + at, sizeof body - at, "out[i] += t%d[3 - i];\n", k);
+  qn_kernel *kernel = use_make(&(use){.body = body});
+  qn_kernel_call call = CALL(.outputs = (qn_tensor[]){ARRAY(y, QN_F32, 4)}, GRID(4, 4), .check = 1);
+  refuses(qn_kernel_launch(kernel, &serial, &call), QN_UNSUPPORTED, "may have 128 threadgroup arrays");
+  call.check = 0;
+  check(qn_kernel_launch(kernel, &serial, &call) == QN_OK && y[0] == 450, "and runs unwatched");
+  qn_kernel_destroy(&kernel);
+}
+
 int main(void)
 {
   outside();
@@ -410,5 +427,6 @@ int main(void)
   right_in_cuda();
   right();
   limits();
+  too_many();
   return test_end();
 }
