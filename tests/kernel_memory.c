@@ -2,29 +2,9 @@
 /* kernel_memory.c - the k-th allocation fails, for every k of a kernel's creation, of a launch that compiles, that
  * loads from the disk, that copies an input, that is captured: a status that says so, nothing lost, nothing written,
  * and the same call works at the next try. */
+#include "failing.h"
 #include "kernel_use.h"
 #include "scratch.h"
-#include <stdatomic.h>
-
-enum { DONE = 10 }; /* a child's exit status: there was no k-th allocation */
-
-static atomic_int allocated, outstanding, fail_at; /* fail_at 0: none */
-
-static void *hook_allocate(void *user, size_t bytes, size_t alignment)
-{
-  (void)user;
-  if (atomic_fetch_add(&allocated, 1) + 1 == atomic_load(&fail_at)) return NULL;
-  void *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  if (memory) atomic_fetch_add(&outstanding, 1);
-  return memory;
-}
-
-static void hook_release(void *user, void *memory, size_t bytes)
-{
-  (void)user, (void)bytes;
-  atomic_fetch_sub(&outstanding, 1);
-  free(memory);
-}
 
 static int fault(const char *what, int k, int n)
 {
