@@ -12,7 +12,7 @@ static const char answer_text[] = "#include \"base/kernel.h\"\nstruct answer_arg
                                   "QN_KERNEL(answer, answer_args, a) { *a.answer = ANSWER; }\n"
                                   "QN_KERNEL(negated, answer_args, a) { *a.answer = -ANSWER; }\n";
 
-static inline qn_status answer_find(int n, const char *name, const qn_function **function)
+static inline qn_status answer_find(int n, const char *name, const qn_device_function **function)
 {
   char define[32];
   snprintf(define, sizeof define, "ANSWER=%d", n);
@@ -21,7 +21,7 @@ static inline qn_status answer_find(int n, const char *name, const qn_function *
   return qn_jit_function(answer_host, &unit, name, function);
 }
 
-static inline int answer_of(const qn_function *function)
+static inline int answer_of(const qn_device_function *function)
 {
   int answer = 0, *where = &answer;
   const qn_launch launch = {.blocks = 1, .threads = 1, .argument = &where, .argument_bytes = sizeof where};
@@ -31,7 +31,7 @@ static inline int answer_of(const qn_function *function)
 /* Whether the kernel that answers n can be had and does so. */
 static inline bool answers(int n)
 {
-  const qn_function *function = NULL;
+  const qn_device_function *function = NULL;
   return answer_find(n, "answer", &function) == QN_OK && answer_of(function) == n;
 }
 #endif

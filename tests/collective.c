@@ -71,7 +71,7 @@ static void reductions(int pool_threads)
 {
   static float x[MOST], sum[MOST], tree[BLOCKS], most[MOST], least[MOST];
   static uint32_t whole[MOST];
-  const qn_function *f = group_function(reduce_text, "reduce");
+  const qn_device_function *f = group_function(reduce_text, "reduce");
   qn_pool *pool = NULL;
   unsigned wrong = 0;
   if (pool_threads) qn_pool_create(&pool, pool_threads);
@@ -92,7 +92,7 @@ static void odd_numbers(void)
   static float x[32], sum[32], tree[1], most[32], least[32];
   static uint32_t whole[32];
   reduce_args a = {x, sum, tree, most, least, whole};
-  const qn_function *f = group_function(reduce_text, "reduce");
+  const qn_device_function *f = group_function(reduce_text, "reduce");
   unsigned wrong = 0;
   for (int odd = 0; odd < 2; odd++) {
     for (int k = 0; k < 32; k++) x[k] = k % 2 == odd ? 0.0f : -0.0f;
@@ -209,7 +209,7 @@ static void products(void)
 {
   static const char *const names[] = {"m16n8k8 of tf32", "m16n8k16 of bf16", "m16n8k16 of f16",
                                       "m16n8k16 of bf16 through shared memory"};
-  const qn_function *f = group_function(product_text, "product");
+  const qn_device_function *f = group_function(product_text, "product");
   for (int kind = 0; kind < 4; kind++) {
     const int n = kind ? 16 : 8;
     float a[256], b[128], d[128], want[128];
@@ -229,7 +229,7 @@ static void products(void)
 /* The order that matrix.h documents, on numbers whose sums are rounded. */
 static void the_order_of_sums(void)
 {
-  const qn_function *f = group_function(product_text, "product");
+  const qn_device_function *f = group_function(product_text, "product");
   float a[128], b[64], d[128], want[128];
   unsigned wrong = 0;
   for (int k = 0; k < 128; k++)

@@ -13,10 +13,10 @@ static const qn_device gpu = {QN_CUDA, 0};
 static const qn_backend *const cuda = &qn_backend_cuda;
 static const qn_unit unit = {.source = "unit.cu", .text = "extern \"C\" __global__ void turn() {}\n"};
 
-static qn_function *load(qn_module **module, const char *name)
+static qn_device_function *load(qn_module **module, const char *name)
 {
   qn_image image;
-  qn_function *function = NULL;
+  qn_device_function *function = NULL;
   qn_status status = cuda->compile(gpu, &unit, &image);
   if (!status) status = cuda->module_load(gpu, image.data, image.bytes, module);
   if (!status) status = cuda->module_function(gpu, *module, name, &function);
@@ -28,7 +28,7 @@ static qn_function *load(qn_module **module, const char *name)
 static void in_three_dimensions(void)
 {
   qn_module *module;
-  qn_function *turn = load(&module, "turn");
+  qn_device_function *turn = load(&module, "turn");
   qn_launch run = {
       .blocks = 2147483647, .blocks_y = 65535, .blocks_z = 65535, .threads = 4, .threads_y = 4, .threads_z = 64};
   check(!cuda->launch(gpu, turn, &run), "the largest of all launches: %s", qn_last_error());
@@ -62,7 +62,7 @@ static void in_three_dimensions(void)
 static void shared_memory(void)
 {
   qn_module *module;
-  qn_function *kernel = load(&module, "static1024");
+  qn_device_function *kernel = load(&module, "static1024");
   qn_launch run = {.blocks = 1, .threads = 32, .shared_bytes = 47 << 10};
   check(!cuda->launch(gpu, kernel, &run) && mock()->launch(0)->shared_bytes == 47 << 10, "47 KiB and 1 of its own");
   check(mock()->calls("cuFuncSetAttribute") == 0, "need no leave");
@@ -88,7 +88,7 @@ static void shared_memory(void)
 static void small_device(void)
 {
   qn_module *module;
-  qn_function *kernel = load(&module, "turn");
+  qn_device_function *kernel = load(&module, "turn");
   qn_launch run = {.blocks = 1, .threads = 32, .shared_bytes = 49152};
   check(!cuda->launch(gpu, kernel, &run), "an older device has 48 KiB");
   run.shared_bytes++;
@@ -101,7 +101,7 @@ static void facts(void)
   qn_module *module;
   qn_function_facts f;
   int groups = -1;
-  qn_function *light = load(&module, "static1024");
+  qn_device_function *light = load(&module, "static1024");
   check(!cuda->function_facts(gpu, light, &f), "facts: %s", qn_last_error());
   check(f.registers == 16 && f.shared_bytes == 1024 && !f.local_bytes && f.most_threads == 1024 && !f.fibers &&
             f.shared_limit_bytes == 227 << 10,
@@ -113,7 +113,7 @@ static void facts(void)
         qn_last_error());
   refuses(cuda->groups_at_once(gpu, light, 512, 1 << 20, &groups), QN_BAD_ARGUMENT, "1048576 bytes of shared memory");
   refuses(cuda->groups_at_once(gpu, light, 2048, 0, &groups), QN_DRIVER_ERROR, "cuOccupancyMaxActiveBlocks");
-  qn_function *heavy = NULL;
+  qn_device_function *heavy = NULL;
   check(!cuda->module_function(gpu, module, "heavy", &heavy) && !cuda->function_facts(gpu, heavy, &f) &&
             f.registers == 96 && f.local_bytes == 24 && f.most_threads == 96 && f.best_threads == 64,
         "a kernel with many registers takes %u of its at most %d threads", f.best_threads, f.most_threads);

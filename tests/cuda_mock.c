@@ -78,7 +78,7 @@ typedef struct held {
   void *memory, *stream;
   qn_event *from, *to;
   qn_module *module;
-  qn_function *function;
+  qn_device_function *function;
 } held;
 
 static qn_status prepare(const qn_backend *cuda, held *h)
@@ -223,7 +223,7 @@ static qn_status turn_on(qn_device device, void *stream)
 {
   qn_image image;
   qn_module *module;
-  qn_function *function;
+  qn_device_function *function;
   const qn_launch run = {.blocks = 1, .threads = 1, .stream = stream};
   qn_try(qn_backend_cuda.compile(device, &unit, &image));
   qn_status status = qn_backend_cuda.module_load(device, image.data, image.bytes, &module);
@@ -286,7 +286,7 @@ static void launches(void)
 {
   qn_image image;
   qn_module *module;
-  qn_function *function;
+  qn_device_function *function;
   size_t limit = 0;
   const qn_backend *cuda = &qn_backend_cuda;
   qn_status status = cuda->compile(gpu, &unit, &image);
@@ -294,7 +294,7 @@ static void launches(void)
   if (!status) status = cuda->module_function(gpu, module, "turn", &function);
   check(!status, "a kernel is ready: %s", qn_last_error());
   if (status) return;
-  refuses(cuda->module_function(gpu, module, "absent", &(qn_function *){NULL}), QN_DRIVER_ERROR,
+  refuses(cuda->module_function(gpu, module, "absent", &(qn_device_function *){NULL}), QN_DRIVER_ERROR,
           "cuLibraryGetKernel(\"absent\"): CUDA_ERROR_NOT_FOUND");
   const int argument = 5;
   qn_launch run = {.blocks = 7, .threads = 256, .argument = &argument, .argument_bytes = sizeof argument};

@@ -108,7 +108,7 @@ static void clock_works(qn_device device, void *stream)
 
 typedef struct kernels {
   qn_module *module;
-  qn_function *scale, *whole;
+  qn_device_function *scale, *whole;
   size_t limit, words;
 } kernels;
 

@@ -268,7 +268,7 @@ static const char shared_text[] = PRELUDE KERNEL(
 
 static void shared_memory(void)
 {
-  const qn_function *f = group_function(shared_text, "shared");
+  const qn_device_function *f = group_function(shared_text, "shared");
   unsigned wrong = 0;
   for (uint32_t bytes = 1; bytes < 100000; bytes = bytes * 7 + 1) {
     args a = {out, more, bytes, 0};
@@ -324,7 +324,7 @@ static void released(void *user, void *memory, size_t bytes) { (void)user, (void
 
 static void memory_runs_out(void)
 {
-  const qn_function *f = group_function(shared_text, "shared");
+  const qn_device_function *f = group_function(shared_text, "shared");
   unsigned failed = 0, wrong = 0;
   qn_status status = QN_NO_MEMORY;
   for (int k = 0; k < 100 && status != QN_OK; k++) {
@@ -364,7 +364,7 @@ static void stacks_overflow(void)
 static void *call_often(void *user)
 {
   uint32_t mine[96], *wrong = user;
-  const qn_function *f = group_function(nested_text, "nested");
+  const qn_device_function *f = group_function(nested_text, "nested");
   for (int times = 0; times < 50; times++) {
     *wrong += group_launch(f, 1, 96, 0, NULL, &(args){mine, NULL, 5, 0}, sizeof(args)) != QN_OK;
     for (uint32_t i = 0; i < 96; i++) *wrong += mine[i] != 5 + 496 + (i & ~31u) * 32;

@@ -9,18 +9,18 @@
 
 static const qn_device group_host = {QN_HOST, 0};
 
-static const qn_function *group_function(const char *text, const char *name)
+static const qn_device_function *group_function(const char *text, const char *name)
 {
   const qn_unit unit = {.source = "test.cu", .text = text};
-  const qn_function *function = NULL;
+  const qn_device_function *function = NULL;
   qn_status status = qn_jit_function(group_host, &unit, name, &function);
   if (status != QN_OK) check(status == QN_OK, "kernel %s compiles and is found", name);
   return function;
 }
 
-__attribute__((unused)) static qn_status group_launch(const qn_function *function, uint64_t blocks, uint32_t threads,
-                                                      uint32_t shared_bytes, qn_pool *pool, const void *argument,
-                                                      size_t bytes)
+__attribute__((unused)) static qn_status group_launch(const qn_device_function *function, uint64_t blocks,
+                                                      uint32_t threads, uint32_t shared_bytes, qn_pool *pool,
+                                                      const void *argument, size_t bytes)
 {
   if (!function) return QN_COMPILE_ERROR;
   return qn_backend_host.launch(group_host, function,

@@ -25,12 +25,12 @@ static void keep_log(void *user, qn_log_level level, const char *text)
 
 #define PRELUDE "#include \"base/kernel.h\"\n"
 
-static qn_function *function_of(const char *text, const char *const *defines, const char *name)
+static qn_device_function *function_of(const char *text, const char *const *defines, const char *name)
 {
   const qn_unit unit = {.source = "test.cu", .text = text, .defines = defines};
   qn_image image = {0};
   qn_module *module = NULL;
-  qn_function *function = NULL;
+  qn_device_function *function = NULL;
   qn_status status = b->compile(host, &unit, &image);
   if (status == QN_OK) status = b->module_load(host, image.data, image.bytes, &module);
   if (status == QN_OK) status = b->module_function(host, module, name, &function);
@@ -39,7 +39,7 @@ static qn_function *function_of(const char *text, const char *const *defines, co
   return function;
 }
 
-static qn_status launch(const qn_function *function, uint64_t blocks, uint32_t threads, qn_pool *pool,
+static qn_status launch(const qn_device_function *function, uint64_t blocks, uint32_t threads, qn_pool *pool,
                         const void *argument, size_t bytes)
 {
   return b->launch(
@@ -67,7 +67,7 @@ static void every_index_once(void)
 {
   static const uint64_t block_counts[] = {0, 1, 15, 16, 17, 33, 1000};
   static const uint32_t thread_counts[] = {1, 32, 255, 1024};
-  qn_function *f = function_of(visit_text, NULL, "visit");
+  qn_device_function *f = function_of(visit_text, NULL, "visit");
   if (!f) return;
   for (int n_threads = 0; n_threads <= 4; n_threads += 2) {
     qn_pool *pool = NULL;
@@ -138,7 +138,7 @@ static void the_cut_is_fixed(void)
   uint64_t first[64], last[64];
   int n, wrong = 0;
   qn_pool *pool = NULL;
-  qn_function *f = calloc(1, sizeof *f + 8);
+  qn_device_function *f = calloc(1, sizeof *f + 8);
   f->run = note_range;
   f->argument_bytes = 4;
   cut.want_threads = 1;
@@ -189,7 +189,7 @@ static void arithmetic_is_ieee(const char *tier)
 {
   /* exactly x * y = 1 + 2^-11 + 2^-24; rounded it loses 2^-24, and with z = -(1 + 2^-11) the sum shows which it was */
   sum_args a = {0x1.001p0f, 0x1.001p0f, -0x1.002p0f, -1, 0x1p-140f};
-  qn_function *f = function_of(sum_text, NULL, "sum");
+  qn_device_function *f = function_of(sum_text, NULL, "sum");
   if (!f) return;
   flush_to_zero(true);
   launch(f, 1, 1, NULL, &(sum_pointer){&a}, sizeof(sum_pointer));
@@ -223,7 +223,7 @@ static void flags_follow_the_tier(void)
     for (qn_tier k = QN_TIER_REF; k < tier; k++)
       if (texts[k][0])
         check(strcmp(texts[k], texts[tier]), "targets %s and %s differ", qn_tier_name(k), qn_tier_name(tier));
-    qn_function *f = function_of(flags_text, NULL, "flags");
+    qn_device_function *f = function_of(flags_text, NULL, "flags");
     if (f) launch(f, 1, 1, NULL, &(int *){&flags}, sizeof(int *));
     check(flags == wanted[tier], "tier %s is compiled with its own flags and no others: %d, not %d", qn_tier_name(tier),
           flags, wanted[tier]);
@@ -240,7 +240,7 @@ static void every_load_is_its_own(void)
                                         "QN_KERNEL(count, count_args, a) { *a.calls = ++calls; }\n"};
   qn_image image = {0};
   qn_module *modules[8];
-  qn_function *f;
+  qn_device_function *f;
   int calls = 0, wrong = 0;
   check(b->compile(host, &unit, &image) == QN_OK, "a kernel with a variable compiles");
   for (int k = 0; k < 8; k++) {
@@ -251,7 +251,7 @@ static void every_load_is_its_own(void)
     wrong += calls != 1;
   }
   check(!wrong, "eight loads are eight libraries: %d wrong", wrong);
-  qn_function *again = NULL;
+  qn_device_function *again = NULL;
   b->module_function(host, modules[7], "count", &again);
   check(again == f, "a function is found once");
   refuses(b->module_function(host, modules[7], "missing", &f), QN_BAD_ARGUMENT, "\"missing\"");
@@ -263,7 +263,7 @@ static void every_load_is_its_own(void)
 
 static void launches_are_checked(void)
 {
-  qn_function *f = function_of(visit_text, NULL, "visit");
+  qn_device_function *f = function_of(visit_text, NULL, "visit");
   visit_args a = {0};
   if (!f) return;
   refuses(launch(f, 1, 0, NULL, &a, sizeof a), QN_BAD_ARGUMENT, "0 threads");

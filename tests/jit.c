@@ -52,7 +52,7 @@ static bool first_process(void)
 
 static void found_where_it_is(void)
 {
-  const qn_function *first = NULL, *other = NULL;
+  const qn_device_function *first = NULL, *other = NULL;
   check(in_child(first_process), "a process compiles a kernel once and then has it in memory");
   qn_cache_counts c = counts();
   check(answers(1) && counts().from_disk == c.from_disk + 1 && counts().compiled == c.compiled,
@@ -78,7 +78,7 @@ static void found_where_it_is(void)
 
 static void options_are_in_the_key(void)
 {
-  const qn_function *first = NULL, *second = NULL, *third = NULL;
+  const qn_device_function *first = NULL, *second = NULL, *third = NULL;
   const char *tier = "";
   qn_cpu_tier(&tier);
   answer_find(1, "answer", &first);
@@ -143,7 +143,7 @@ static void nonsense_is_compiled_again(void)
 typedef struct worker {
   pthread_t thread;
   int n; /* the answer asked for */
-  const qn_function *function;
+  const qn_device_function *function;
   qn_status status;
   char why[256];
 } worker;
@@ -289,7 +289,7 @@ static void fork_beside_a_busy_thread(void)
 /* ---- refusals ---- */
 static void refusals(void)
 {
-  const qn_function *function = NULL;
+  const qn_device_function *function = NULL;
   static char define[5000];
   memset(define, 'x', sizeof define - 1);
   const char *const defines[] = {define, NULL};

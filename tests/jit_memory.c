@@ -31,7 +31,7 @@ static int fault(const char *what, int k, int n)
  * compiler's version, the hooks for fork) it has learned before with another kernel. */
 static int one_failure(int k, int n)
 {
-  const qn_function *function = NULL;
+  const qn_device_function *function = NULL;
   if (!answers(1)) return fault("the first kernel is not there", k, 1);
   int before = atomic_load(&outstanding);
   fail_kth(k);

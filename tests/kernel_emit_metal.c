@@ -138,7 +138,7 @@ static qn_status run_source(const emit_case *c, const qn_kernel *kernel, const c
 {
   static const char *const flags[] = {"-O1", "-w", "-fsingle-precision-constant", "-I" METAL_SHIM, NULL};
   static const qn_device host = {QN_HOST, 0};
-  const qn_function *function = NULL;
+  const qn_device_function *function = NULL;
   drive_argument argument = {.buffer = {NULL}};
   static shapes s;
   char call[CALL_BYTES] = "";

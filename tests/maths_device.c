@@ -54,7 +54,7 @@ typedef struct kernel {
   qn_device device;
   const qn_backend *backend;
   qn_module *module;
-  qn_function *function;
+  qn_device_function *function;
   void *sum, *result;
 } kernel;
 

@@ -56,7 +56,7 @@ static qn_status run_text(const char *text, size_t row, void *const *data, bool 
   static const qn_device host = {QN_HOST, 0};
   static _Alignas(16) unsigned char argument[512];
   const qn_op_types *types = &lion->types[row];
-  const qn_function *function = NULL;
+  const qn_device_function *function = NULL;
   uint32_t slots = 0, pack = 8;
   for (size_t r = 0; r < lion->n_tensors; r++) {
     slots += types->tensor[r].access != QN_ABSENT;

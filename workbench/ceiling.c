@@ -29,7 +29,7 @@ struct qn_ceiling {
   char *block;
   size_t bytes;
   double multiprocessors;
-  const qn_function *stream[QN_MIX_COUNT][2], *rate[QN_RATE_COUNT]; /* found at their first use */
+  const qn_device_function *stream[QN_MIX_COUNT][2], *rate[QN_RATE_COUNT]; /* found at their first use */
 };
 
 /* Streams do not begin at equal places in their pages: a load that follows a store to the same place of another page
@@ -157,7 +157,7 @@ static void stream_on_cpu(const qn_ceiling *c, qn_mix mix, int way, size_t each,
   qn_pool_run(c->exec.pool, (s.lines_each + s.lines_task - 1) / s.lines_task, stream_task, &s);
 }
 
-static qn_status launch(const qn_ceiling *c, const qn_function *function, uint64_t blocks, const void *argument,
+static qn_status launch(const qn_ceiling *c, const qn_device_function *function, uint64_t blocks, const void *argument,
                         size_t bytes)
 {
   const qn_launch l = {.blocks = blocks,
@@ -169,13 +169,14 @@ static qn_status launch(const qn_ceiling *c, const qn_function *function, uint64
   return c->backend->launch(c->exec.device, function, &l);
 }
 
-static qn_status find(const qn_ceiling *c, const char *const *defines, const char *kernel, const qn_function **function)
+static qn_status find(const qn_ceiling *c, const char *const *defines, const char *kernel,
+                      const qn_device_function **function)
 {
   const qn_unit unit = {.source = "workbench/ceiling.cu", .defines = defines, .text = qn_workbench_sources[0].text};
   return *function ? QN_OK : qn_jit_function(c->exec.device, &unit, kernel, function);
 }
 
-static qn_status find_stream(const qn_ceiling *c, const shape *s, int thread_bytes, const qn_function **function)
+static qn_status find_stream(const qn_ceiling *c, const shape *s, int thread_bytes, const qn_device_function **function)
 {
   char reads[16], updates[16], stores[16], in_thread[16];
   snprintf(reads, sizeof reads, "READS=%d", s->reads);

@@ -36,7 +36,7 @@ static qn_status prepare_empty(qn_device device)
 {
   static const char text[] =
       "#include \"base/kernel.h\"\nstruct nothing { int none; };\nQN_KERNEL(empty, nothing, a) {}\n";
-  const qn_function *function;
+  const qn_device_function *function;
   return qn_jit_function(device, &(qn_unit){.source = "workbench/empty.cu", .text = text}, "empty", &function);
 }
 

@@ -30,7 +30,7 @@ struct qn_stage {
   int last; /* which of the two places the plan knows */
   qn_plan *plan;
   float *scratch;
-  const struct qn_function *pass[QN_MAX_PASSES]; /* of the unfused form, on devices */
+  const struct qn_device_function *pass[QN_MAX_PASSES]; /* of the unfused form, on devices */
   _Alignas(16) char coef[QN_COEF_BYTES];
 };
 

@@ -24,8 +24,8 @@ typedef struct qn_unit {
   const char *const *flags;   /* besides the backend's own, behind them; NULL-terminated; NULL: none */
 } qn_unit;
 
-typedef struct qn_module qn_module;     /* a loaded image; belongs to the backend */
-typedef struct qn_function qn_function; /* a kernel of it, ready to launch; lives as long as its module */
+typedef struct qn_module qn_module;                   /* a loaded image; belongs to the backend */
+typedef struct qn_device_function qn_device_function; /* a kernel of it, ready to launch; lives as long as its module */
 
 /* Each backend's event begins with this, so that the public calls can refuse another device's. */
 struct qn_event {
@@ -79,13 +79,13 @@ typedef struct qn_backend {
   qn_status (*compile)(qn_device device, const qn_unit *unit, qn_image *image);
   qn_status (*module_load)(qn_device device, const void *image, size_t bytes, qn_module **module);
   void (*module_unload)(qn_device device, qn_module *module); /* with its functions; NULL is fine */
-  qn_status (*module_function)(qn_device device, qn_module *module, const char *name, qn_function **function);
-  qn_status (*launch)(qn_device device, const qn_function *function, const qn_launch *launch);
-  qn_status (*function_facts)(qn_device device, const qn_function *function, qn_function_facts *facts);
+  qn_status (*module_function)(qn_device device, qn_module *module, const char *name, qn_device_function **function);
+  qn_status (*launch)(qn_device device, const qn_device_function *function, const qn_launch *launch);
+  qn_status (*function_facts)(qn_device device, const qn_device_function *function, qn_function_facts *facts);
   /* How many groups of so many threads and so much dynamic shared memory a multiprocessor holds at once; 0 on the host.
    */
-  qn_status (*groups_at_once)(qn_device device, const qn_function *function, uint32_t threads, uint32_t shared_bytes,
-                              int *groups);
+  qn_status (*groups_at_once)(qn_device device, const qn_device_function *function, uint32_t threads,
+                              uint32_t shared_bytes, int *groups);
   /* Waits until the stream has done all that was given to it, or limit_ns have passed; *done says which. */
   qn_status (*stream_await)(qn_device device, void *stream, int64_t limit_ns, bool *done);
   /* Most bytes of `argument` that the device, driver and compiler take: 4096 or 32764. */

@@ -25,7 +25,7 @@ typedef struct ask {
 typedef struct call {
   struct call *next;
   uint64_t hash;
-  _Atomic(const qn_function *) function;
+  _Atomic(const qn_device_function *) function;
   atomic_uint_fast64_t stamp; /* of the time when `function` was found; 0 while it is exchanged */
   size_t length, text_bytes;
   char bytes[]; /* the ask's, then its text */
@@ -116,22 +116,22 @@ static call *find_call(const ask *a)
 
 /* The function, if it was found under the present stamp. Stamps only grow, so the same one before and after means that
  * nobody exchanged the function in between. */
-static const qn_function *read_call(call *c)
+static const qn_device_function *read_call(call *c)
 {
   uint64_t now = qn_jit_stamp(), before = atomic_load_explicit(&c->stamp, memory_order_acquire);
-  const qn_function *function = atomic_load_explicit(&c->function, memory_order_acquire);
+  const qn_device_function *function = atomic_load_explicit(&c->function, memory_order_acquire);
   uint64_t after = atomic_load_explicit(&c->stamp, memory_order_relaxed);
   return before == now && after == now ? function : NULL;
 }
 
-static void write_call(call *c, const qn_function *function, uint64_t stamp)
+static void write_call(call *c, const qn_device_function *function, uint64_t stamp)
 {
   atomic_store_explicit(&c->stamp, 0, memory_order_relaxed);
   atomic_store_explicit(&c->function, function, memory_order_release);
   atomic_store_explicit(&c->stamp, stamp, memory_order_release);
 }
 
-static qn_status keep_call(const ask *a, const qn_function *function, uint64_t stamp)
+static qn_status keep_call(const ask *a, const qn_device_function *function, uint64_t stamp)
 {
   call *made = NULL;
   qn_try(qn_try_allocate(&made, sizeof *made + a->length + a->text_bytes, "a kernel's place in memory"));
@@ -257,11 +257,11 @@ static qn_status build(const qn_backend *backend, qn_device device, const qn_uni
 
 /* By the full key. The compile, if there is one, is made by one thread, with no lock held. */
 static qn_status find_by_key(const qn_backend *backend, qn_device device, const qn_unit *unit, const char *name,
-                             qn_text *key, const qn_function **function)
+                             qn_text *key, const qn_device_function **function)
 {
   module_entry *m = NULL;
   qn_module *module = NULL;
-  qn_function *found = NULL;
+  qn_device_function *found = NULL;
   qn_try(make_key(backend, device, unit, key));
   qn_status status = enter_module(device, key, &m);
   if (!m) return status;
@@ -274,7 +274,7 @@ static qn_status find_by_key(const qn_backend *backend, qn_device device, const 
   return status;
 }
 
-qn_status qn_jit_function(qn_device device, const qn_unit *unit, const char *name, const qn_function **function)
+qn_status qn_jit_function(qn_device device, const qn_unit *unit, const char *name, const qn_device_function **function)
 {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   const qn_backend *backend;

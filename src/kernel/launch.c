@@ -22,7 +22,7 @@ typedef struct special_key {
 
 typedef struct qn_special_entry {
   struct qn_special_entry *next;
-  const qn_function *function;
+  const qn_device_function *function;
   uint64_t stamp;
   qn_device device;
   qn_layout layout;

@@ -56,7 +56,8 @@ static qn_status list_arrays(const qn_kernel *kernel, const qn_kernel_call *call
 }
 
 static qn_status launch_on_host(const qn_kernel *kernel, const qn_kernel_call *call, const uint32_t group[3],
-                                const qn_tensor *const *tensor, const qn_function *function, const qn_launch *launch)
+                                const qn_tensor *const *tensor, const qn_device_function *function,
+                                const qn_launch *launch)
 {
   qn_watch_array array[QN_KERNEL_MAX_TENSORS];
   qn_watch_plan plan = {.kernel = kernel->source.name,
@@ -80,7 +81,7 @@ static qn_status launch_on_host(const qn_kernel *kernel, const qn_kernel_call *c
 }
 
 qn_status qn_launch_watched(const qn_kernel *kernel, const qn_kernel_call *call, const uint32_t group[3],
-                            const qn_tensor *const *tensor, qn_device device, const qn_function *function,
+                            const qn_tensor *const *tensor, qn_device device, const qn_device_function *function,
                             const qn_launch *launch)
 {
   const qn_backend *backend;

@@ -11,6 +11,6 @@ qn_status qn_watched_flags(const qn_special *special, const char *const *math, c
 /* A launch that is ready, of a call with `check` or a limit. tensor: as the body gets them, inputs before outputs;
  * group: its threads. On a GPU the call waits, at most as long as the limit says. */
 qn_status qn_launch_watched(const qn_kernel *kernel, const qn_kernel_call *call, const uint32_t group[3],
-                            const qn_tensor *const *tensor, qn_device device, const qn_function *function,
+                            const qn_tensor *const *tensor, qn_device device, const qn_device_function *function,
                             const qn_launch *launch);
 #endif

@@ -129,7 +129,7 @@ void qn_device_list_unit(const qn_op *op, size_t row, uint32_t flags, uint32_t c
   unit_of(&(variant){.op = op, .row = (uint32_t)row, .flags = flags, .capacity = capacity, .counts = counts}, unit);
 }
 
-static qn_status build(const variant *v, const qn_function **function)
+static qn_status build(const variant *v, const qn_device_function **function)
 {
   qn_list_unit u = {.n = 0};
   unit_of(v, &u);
@@ -141,7 +141,7 @@ static qn_status build(const variant *v, const qn_function **function)
 static struct {
   pthread_rwlock_t lock;
   variant variant[CACHE_SLOTS];
-  const qn_function *function[CACHE_SLOTS];
+  const qn_device_function *function[CACHE_SLOTS];
 } found = {.lock = PTHREAD_RWLOCK_INITIALIZER};
 
 static size_t slot_of(const variant *v)
@@ -156,7 +156,7 @@ static bool same(const variant *a, const variant *b)
          a->flags == b->flags && a->capacity == b->capacity && a->counts == b->counts && a->tier == b->tier;
 }
 
-static qn_status find_function(const variant *v, const qn_function **function)
+static qn_status find_function(const variant *v, const qn_device_function **function)
 {
   size_t slot = slot_of(v);
   pthread_rwlock_rdlock(&found.lock);
@@ -226,7 +226,7 @@ static size_t put_list(unsigned char *argument, const layout *l, uint32_t capaci
   return n;
 }
 
-static qn_status launch(const variant *v, const layout *l, const qn_function *function, const qn_list_run *run,
+static qn_status launch(const variant *v, const layout *l, const qn_device_function *function, const qn_list_run *run,
                         unsigned char *argument, uint64_t blocks)
 {
   const qn_backend *backend;
@@ -248,7 +248,7 @@ struct qn_list_kept {
   bool filled; /* with all of the list, for this variant */
   variant variant;
   layout layout;
-  const qn_function *function;
+  const qn_device_function *function;
   uint64_t blocks;
 };
 
@@ -272,7 +272,7 @@ static bool may_keep(const qn_list_run *run, const qn_list_kept *kept)
 static qn_status run_phase(const qn_list_run *run, bool counts, unsigned char *argument, qn_list_kept *kept)
 {
   variant v;
-  const qn_function *function;
+  const qn_device_function *function;
   if (kept) kept->filled = false;
   qn_try(variant_of(run, counts, &v));
   qn_try(find_function(&v, &function));
@@ -309,7 +309,7 @@ qn_status qn_device_list_prepare(const qn_list_run *run)
 {
   for (int counts = run->phases > 1 || run->count_only; counts >= 0; counts--) {
     variant v;
-    const qn_function *function;
+    const qn_device_function *function;
     if (!counts && run->count_only) break;
     qn_try(variant_of(run, counts, &v));
     qn_try(find_function(&v, &function));

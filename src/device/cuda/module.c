@@ -9,8 +9,8 @@
 /* A block has so much shared memory without being asked for more; along y and z a grid and a block are smaller. */
 enum { PLAIN_SHARED_BYTES = 48 << 10, MOST_BLOCKS = INT32_MAX, MOST_BLOCKS_YZ = 65535, MOST_THREADS_Z = 64 };
 
-struct qn_function {
-  qn_function *next; /* of the same module */
+struct qn_device_function {
+  qn_device_function *next; /* of the same module */
   cu_function handle;
   int max_threads;  /* a block of it can have */
   int shared_bytes; /* static */
@@ -19,7 +19,7 @@ struct qn_function {
 
 struct qn_module {
   cu_library library;
-  qn_function *functions;
+  qn_device_function *functions;
 };
 
 qn_status qn_cuda_module_load(qn_device device, const void *image, size_t bytes, qn_module **module)
@@ -48,7 +48,7 @@ void qn_cuda_module_unload(qn_device device, qn_module *module)
   if (!qn_cuda_enter(device, &scope))
     (void)qn_cuda_leave(&scope, qn_cuda_call(&scope, cuLibraryUnload, module->library));
   while (module->functions) {
-    qn_function *next = module->functions->next;
+    qn_device_function *next = module->functions->next;
     qn_release(module->functions);
     module->functions = next;
   }
@@ -56,7 +56,7 @@ void qn_cuda_module_unload(qn_device device, qn_module *module)
 }
 
 /* Asking for an attribute has the driver load the code now, so that a launch in a stream capture finds it there. */
-static qn_status find_function(const qn_cuda_scope *scope, const qn_module *module, qn_function *function)
+static qn_status find_function(const qn_cuda_scope *scope, const qn_module *module, qn_device_function *function)
 {
   char call[256];
   cu_kernel kernel;
@@ -69,12 +69,12 @@ static qn_status find_function(const qn_cuda_scope *scope, const qn_module *modu
 }
 
 /* One thread at a time for one module; the kernels' table in jit/ sees to it. */
-qn_status qn_cuda_module_function(qn_device device, qn_module *module, const char *name, qn_function **function)
+qn_status qn_cuda_module_function(qn_device device, qn_module *module, const char *name, qn_device_function **function)
 {
   qn_cuda_scope scope;
-  qn_function *made;
+  qn_device_function *made;
   qn_try(qn_try_allocate(&made, sizeof *made + strlen(name) + 1, "a kernel's handle"));
-  *made = (qn_function){.next = module->functions};
+  *made = (qn_device_function){.next = module->functions};
   strcpy(made->name, name);
   qn_status status = qn_cuda_enter(device, &scope);
   if (!status) status = qn_cuda_leave(&scope, find_function(&scope, module, made));
@@ -88,7 +88,7 @@ qn_status qn_cuda_module_function(qn_device device, qn_module *module, const cha
 /* ---- what the compiler made of it ---- */
 
 /* The sizes in the order in which one is taken where several keep as many threads at work. */
-static qn_status find_best(const qn_cuda_scope *scope, const qn_function *function, uint32_t *best)
+static qn_status find_best(const qn_cuda_scope *scope, const qn_device_function *function, uint32_t *best)
 {
   static const int sizes[] = {256, 128, 512, 384, 192, 768, 1024, 64, 32};
   int most = 0;
@@ -105,7 +105,7 @@ static qn_status find_best(const qn_cuda_scope *scope, const qn_function *functi
   return QN_OK;
 }
 
-qn_status qn_cuda_function_facts(qn_device device, const qn_function *function, qn_function_facts *facts)
+qn_status qn_cuda_function_facts(qn_device device, const qn_device_function *function, qn_function_facts *facts)
 {
   qn_cuda_scope scope;
   cu_function handle = function->handle;
@@ -120,14 +120,14 @@ qn_status qn_cuda_function_facts(qn_device device, const qn_function *function, 
 
 /* More than 48 KiB of a block must be allowed first. It is always allowed up to the device's limit, so that threads
  * which launch the same kernel with different amounts do not take from each other. */
-static qn_status allow_shared(const qn_cuda_scope *scope, const qn_function *function, uint32_t bytes)
+static qn_status allow_shared(const qn_cuda_scope *scope, const qn_device_function *function, uint32_t bytes)
 {
   if ((uint64_t)function->shared_bytes + bytes <= PLAIN_SHARED_BYTES) return QN_OK;
   return qn_cuda_call(scope, cuFuncSetAttribute, function->handle, CU_FUNCTION_DYNAMIC_SHARED_BYTES,
                       scope->device->shared_bytes - function->shared_bytes);
 }
 
-static qn_status check_shared(const qn_cuda_device *opened, const qn_function *function, uint32_t bytes)
+static qn_status check_shared(const qn_cuda_device *opened, const qn_device_function *function, uint32_t bytes)
 {
   qn_require((uint64_t)function->shared_bytes + bytes <= (uint64_t)opened->shared_bytes,
              "cuda:%d: %s: %u bytes of shared memory a block, and %d of its own; the device has %d", opened->index,
@@ -135,8 +135,8 @@ static qn_status check_shared(const qn_cuda_device *opened, const qn_function *f
   return QN_OK;
 }
 
-qn_status qn_cuda_groups_at_once(qn_device device, const qn_function *function, uint32_t threads, uint32_t shared_bytes,
-                                 int *groups)
+qn_status qn_cuda_groups_at_once(qn_device device, const qn_device_function *function, uint32_t threads,
+                                 uint32_t shared_bytes, int *groups)
 {
   qn_cuda_scope scope;
   *groups = 0;
@@ -163,7 +163,7 @@ qn_status qn_cuda_argument_limit(qn_device device, size_t *bytes)
 
 static unsigned or_one(uint32_t n) { return n ? n : 1; }
 
-static qn_status check_geometry(qn_device device, const qn_function *function, const qn_launch *run)
+static qn_status check_geometry(qn_device device, const qn_device_function *function, const qn_launch *run)
 {
   const uint64_t threads = (uint64_t)run->threads * or_one(run->threads_y) * or_one(run->threads_z);
   qn_require(run->blocks <= MOST_BLOCKS, "cuda:%d: %s: %llu blocks; a launch takes at most %d", device.index,
@@ -179,7 +179,7 @@ static qn_status check_geometry(qn_device device, const qn_function *function, c
   return QN_OK;
 }
 
-qn_status qn_cuda_launch(qn_device device, const qn_function *function, const qn_launch *run)
+qn_status qn_cuda_launch(qn_device device, const qn_device_function *function, const qn_launch *run)
 {
   qn_cuda_scope scope;
   void *arguments[] = {(void *)(uintptr_t)run->argument};

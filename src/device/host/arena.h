@@ -57,7 +57,7 @@ struct qn_arena {
   bool shuffled;                            /* simdgroups run in a random order */
   bool divergent;                           /* lanes of one simdgroup wait at barriers of different lines */
   uint64_t random;
-  const qn_function *function;
+  const qn_device_function *function;
   const qn_launch *launch;
   uint64_t block;
   void *shared;

@@ -345,7 +345,7 @@ static qn_status run_block(arena *g, uint64_t block)
   return status == QN_OK ? qn_arena_check(g, false) : status;
 }
 
-qn_status qn_group_run(const qn_function *function, const qn_launch *launch, uint64_t first, uint64_t last)
+qn_status qn_group_run(const qn_device_function *function, const qn_launch *launch, uint64_t first, uint64_t last)
 {
   arena *g, *outer = running;
   qn_try(qn_arena_take(&g, launch->threads, launch->shared_bytes));

@@ -77,7 +77,7 @@ static qn_status event_elapsed(qn_device device, qn_event *from, qn_event *to, d
 }
 
 typedef struct group_run {
-  const qn_function *function;
+  const qn_device_function *function;
   const qn_launch *launch;
   uint64_t blocks;      /* a task's */
   atomic_size_t failed; /* the lowest task that has; those behind it are not begun */
@@ -113,7 +113,7 @@ static void run_fibers(void *user, size_t k)
   pthread_mutex_unlock(&run->lock);
 }
 
-static qn_status launch_fibers(const qn_function *function, const qn_launch *l)
+static qn_status launch_fibers(const qn_device_function *function, const qn_launch *l)
 {
   qn_require(l->shared_bytes <= QN_HOST_SHARED_BYTES,
              "kernel %s: %u bytes of shared memory, at most %d are possible here", function->name, l->shared_bytes,
@@ -127,7 +127,7 @@ static qn_status launch_fibers(const qn_function *function, const qn_launch *l)
   return run.status == QN_OK ? QN_OK : qn_fail(run.status, "%s", run.sentence);
 }
 
-static qn_status launch(qn_device device, const qn_function *function, const qn_launch *l)
+static qn_status launch(qn_device device, const qn_device_function *function, const qn_launch *l)
 {
   (void)device;
   qn_require(l->blocks <= most_blocks, "kernel %s: %llu blocks, at most %llu fit a grid", function->name,
@@ -144,7 +144,7 @@ static qn_status launch(qn_device device, const qn_function *function, const qn_
   return QN_OK;
 }
 
-static qn_status function_facts(qn_device device, const qn_function *function, qn_function_facts *facts)
+static qn_status function_facts(qn_device device, const qn_device_function *function, qn_function_facts *facts)
 {
   (void)device;
   *facts = (qn_function_facts){.most_threads = MOST_THREADS,
@@ -155,8 +155,8 @@ static qn_status function_facts(qn_device device, const qn_function *function, q
   return QN_OK;
 }
 
-static qn_status groups_at_once(qn_device device, const qn_function *function, uint32_t threads, uint32_t shared_bytes,
-                                int *groups)
+static qn_status groups_at_once(qn_device device, const qn_device_function *function, uint32_t threads,
+                                uint32_t shared_bytes, int *groups)
 {
   (void)device, (void)function, (void)threads, (void)shared_bytes;
   *groups = 0;

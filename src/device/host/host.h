@@ -24,8 +24,8 @@ qn_status qn_host_target(qn_device device, char *text, size_t bytes);
 qn_status qn_host_compile(qn_device device, const qn_unit *unit, qn_image *image);
 
 /* A kernel is its loop over blocks [first, last) of `blocks`, as QN_KERNEL in base/kernel.h exports it. */
-struct qn_function {
-  qn_function *next; /* of the same module */
+struct qn_device_function {
+  qn_device_function *next; /* of the same module */
   void (*run)(const void *argument, unsigned long long first, unsigned long long last, unsigned long long blocks,
               unsigned threads);
   qn_group_thread *thread; /* NAME_thread: its threads are fibers, and `run` may be NULL; NULL: `run` is a loop */
@@ -34,11 +34,11 @@ struct qn_function {
   char name[];
 };
 qn_status qn_host_module_load(qn_device device, const void *image, size_t bytes, qn_module **module);
-qn_status qn_host_module_function(qn_device device, qn_module *module, const char *name, qn_function **function);
+qn_status qn_host_module_function(qn_device device, qn_module *module, const char *name, qn_device_function **function);
 
 /* group.c: blocks [first, last) of a kernel whose threads are fibers, on this thread. QN_KERNEL_ERROR: a deadlock (a
  * barrier that some threads have not reached and never will), or a stack that overflowed, with its sentence; then the
  * blocks behind it are not run. */
-qn_status qn_group_run(const qn_function *function, const qn_launch *launch, uint64_t first, uint64_t last);
+qn_status qn_group_run(const qn_device_function *function, const qn_launch *launch, uint64_t first, uint64_t last);
 extern const qn_group_words qn_group_table;
 #endif

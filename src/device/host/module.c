@@ -17,7 +17,7 @@
 struct qn_module {
   qn_module *next;
   void *handle;
-  _Atomic(qn_function *) functions;
+  _Atomic(qn_device_function *) functions;
   qn_host_object *object; /* of watched kernels */
 };
 
@@ -96,12 +96,12 @@ qn_status qn_host_module_load(qn_device device, const void *image, size_t bytes,
 
 /* Functions are added at the list's head and stay, so that looking needs no lock; two threads that add the same one at
  * once leave a twin, which does no harm. */
-qn_status qn_host_module_function(qn_device device, qn_module *module, const char *name, qn_function **function)
+qn_status qn_host_module_function(qn_device device, qn_module *module, const char *name, qn_device_function **function)
 {
   (void)device;
   char size_name[256], thread_name[256];
   size_t (*argument_bytes)(void);
-  for (qn_function *f = atomic_load(&module->functions); f; f = f->next)
+  for (qn_device_function *f = atomic_load(&module->functions); f; f = f->next)
     if (!strcmp(f->name, name)) {
       *function = f;
       return QN_OK;
@@ -112,7 +112,7 @@ qn_status qn_host_module_function(qn_device device, qn_module *module, const cha
   void *run = dlsym(module->handle, name), *size = dlsym(module->handle, size_name);
   void *thread = dlsym(module->handle, thread_name); /* only where its threads need a group */
   qn_require((run || thread) && size, "host: there is no kernel \"%s\" in this module", name);
-  qn_function *made = qn_allocate_zero(1, sizeof *made + strlen(name) + 1);
+  qn_device_function *made = qn_allocate_zero(1, sizeof *made + strlen(name) + 1);
   if (!made) return qn_fail(QN_NO_MEMORY, "host: no memory for kernel \"%s\"", name);
   memcpy(&made->run, &run, sizeof run);
   memcpy(&made->thread, &thread, sizeof thread);

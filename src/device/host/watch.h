@@ -22,7 +22,7 @@ typedef struct qn_watch_array {
 } qn_watch_array;
 typedef struct qn_watch_plan {
   const char *kernel, *file; /* what messages call the kernel and its body */
-  const qn_function *function;
+  const qn_device_function *function;
   size_t n_arrays;
   const qn_watch_array *arrays;
   uint64_t grid[3]; /* threads */
