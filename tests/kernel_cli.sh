@@ -172,6 +172,8 @@ sed -i 's/\[n\]/[3]/' captured/kernel.json
 check "is made" python3 "$work/capture.py"
 check "and replayed" runs 0 replay captured --out captured/out.safetensors
 check "on its own inputs" has "x          f32 [3]   0 1 -100"
+sed 's/"inputs_file"/"init": {"y": "-inf"}, "inputs_file"/' captured/kernel.json >"$work/first.json" && mkdir -p first && cp captured/* first && cp "$work/first.json" first/kernel.json
+check "a first value that is no finite number" runs 0 replay first
 sed -i 's/"inputs_file"/"outputs_file": "out.safetensors", "inputs_file"/' captured/kernel.json
 check "its kept outputs are compared" runs 0 replay captured
 check "and the same" has "y: the kept bits"

@@ -4,6 +4,7 @@
 #include "workbench/kernel_folder_inner.h"
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,8 +196,22 @@ static qn_status number_of(const qn_reading *r, const char *where, const json_t 
   return QN_OK;
 }
 
+/* JSON has no such numbers; captures write them so. */
+static bool is_no_finite_number(const json_t *value, double *number)
+{
+  const char *word = json_string_value(value);
+  if (!word || (strcmp(word, "nan") && strcmp(word, "inf") && strcmp(word, "-inf"))) return false;
+  *number = strcmp(word, "nan") ? *word == '-' ? -INFINITY : INFINITY : NAN;
+  return true;
+}
+
 static qn_status take_init(const qn_reading *r, qn_folder_tensor *t, const json_t *value)
 {
+  double number;
+  if (is_no_finite_number(value, &number)) {
+    t->init = (qn_value){.kind = QN_VALUE_FLOAT, .real = number};
+    return QN_OK;
+  }
   return number_of(r, path_of("init", t->name).text, value, &t->init);
 }
 

@@ -154,7 +154,12 @@ class FolderKernel:
         group = given.get("threadgroup")
         self._group = None if group is None else [Expression(part) for part in group]
         self._shared = Expression(given.get("shared_bytes") or 0)
-        self._init = self._one_each(given.get("init") or {}, self.outputs)
+        # JSON has no numbers that are not finite; captures write them as words.
+        init = {
+            name: float(value) if value in ("nan", "inf", "-inf") else value
+            for name, value in (given.get("init") or {}).items()
+        }
+        self._init = self._one_each(init, self.outputs)
         self._in_place = dict(given.get("in_place") or {}) or None
         self.kernel = self._make(given)
         self.__doc__ = f"{given.get('doc', '')}\n\n{self.kernel.__doc__}".strip() + "\n"

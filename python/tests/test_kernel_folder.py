@@ -378,6 +378,20 @@ def test_calls_that_do_not_fit(tmp_path):
 
 
 # ---- captures ----
+@pytest.mark.parametrize("first", [float("nan"), float("inf"), -float("inf")])
+def test_a_first_value_that_is_no_finite_number_is_captured(tmp_path, first):
+    kernel = quern.metal_kernel(
+        "half_written", ["x"], ["y"], "uint i = thread_position_in_grid.x; if (i % 2) y[i] = x[i];"
+    )
+    x = np.arange(4, dtype=np.float32)
+    call = {"grid": (4, 1, 1), "threadgroup": (4, 1, 1), "output_shapes": [(4,)], "output_dtypes": ["float32"]}
+    with quern.capture(tmp_path / "seen"):
+        (want,) = kernel(inputs=[x], init_value=first, **call)
+    (folder,) = (tmp_path / "seen").iterdir()
+    np.testing.assert_array_equal(quern.load_kernel(folder)(x), want)
+    np.testing.assert_array_equal(want, [first, 1, first, 3])
+
+
 def test_a_capture_is_a_folder_that_gives_the_same(tmp_path):
     kernel = quern.metal_kernel("add", ["x", "y"], ["out"], "uint i = thread_position_in_grid.x; out[i] = x[i] + y;")
     x = np.arange(4, dtype=np.float32)
