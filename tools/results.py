@@ -22,7 +22,7 @@ MESON_LANES = {  # lane: its build folder, and what of meson's suites runs in it
     "gcc": ("build", None, set()),
     "valgrind": ("build", {"contract"}, set()),
     "asan": ("build-asan", None, {"nvrtc", "text", "build"}),
-    "clang": ("build-clang", None, {"nvrtc", "text"}),
+    "clang": ("build-clang", None, {"nvrtc", "text", "kernels"}),
     "tsan": ("build-tsan", {"threads"}, set()),
     "aarch64": ("build-aarch64", None, set()),
 }
