@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* args.h - what every device kernel of a GEMM is launched with: a struct by value, shared by C that fills it and the
+ * kernels that read it. A kernel that needs more (bulk copies' maps, split sums) has a struct of its own that begins
+ * with this one. */
+#ifndef QN_OP_GEMM_ARGS_H
+#define QN_OP_GEMM_ARGS_H
+#include "base/kernel.h"
+
+/* Dense, row-major: x (m, k), w (n, k), y (m, n). f32, or bf16 where QN_GEMM_STORAGE is 2. What the flags (see
+ * epilogue.math.h) lack is NULL. */
+typedef struct qn_gemm_args {
+  const void *x, *w;
+  void *y;
+  const float *bias, *bias2, *gamma, *beta; /* n elements */
+  qn_i64 m, n, k;
+  qn_i64 columns; /* of a norm's group; n is a multiple of it. No norm: n */
+  float lo, hi, eps;
+} qn_gemm_args;
+#endif

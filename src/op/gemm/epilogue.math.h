@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* epilogue.math.h - what is done to the elements of a matrix product before they are stored, written here and nowhere
+ * else: biases, clamp, activation, then a norm over groups of consecutive columns of a row. The processor's tiers, host
+ * C++ and CUDA instantiate it; the oracle does in double. Which lanes hold which columns, and how sums over a group are
+ * taken, is the kernel's business.
+ *
+ * A norm takes two passes over the group's elements, which a kernel still holds: their mean first, then the mean of the
+ * squares of what is left. E[x^2] - E[x]^2 loses all digits of a group whose spread is small against its mean. */
+#ifndef QN_OP_GEMM_EPILOGUE_MATH_H
+#define QN_OP_GEMM_EPILOGUE_MATH_H
+#include "base/maths.h"
+
+/* As the enums of quern/gemm_norm.h number them. */
+enum {
+  QN_GEMM_NONE,
+  QN_GEMM_RELU,
+  QN_GEMM_GELU,
+  QN_GEMM_GELU_TANH,
+  QN_GEMM_SILU,
+  QN_GEMM_MISH,
+  QN_GEMM_SIGMOID,
+  QN_GEMM_TANH,
+  QN_GEMM_ACTIVATIONS
+};
+enum { QN_GEMM_NO_NORM, QN_GEMM_GROUP_NORM, QN_GEMM_LAYER_NORM, QN_GEMM_RMS_NORM, QN_GEMM_NORMS };
+
+/* What an epilogue does, in one word, which kernels are specialised for: activation in bits 0 to 3, norm in bits 4 and
+ * 5, then a bit for each thing that is done. Device sources see it as QN_GEMM_FLAGS. */
+enum {
+  QN_GEMM_ACTIVATION_MASK = 15,
+  QN_GEMM_NORM_SHIFT = 4,
+  QN_GEMM_NORM_MASK = 3,
+  QN_GEMM_CLAMPS = 64,
+  QN_GEMM_BIAS = 128,
+  QN_GEMM_BIAS2 = 256,
+  QN_GEMM_GAMMA = 512,
+  QN_GEMM_BETA = 1024
+};
+
+/* mish(v) = v tanh(log1p(e^-|v|) + max(v, 0)). With e = e^-|v| the tanh is (1 + 2 e) / (1 + 2 e + 2 e^2) where v is not
+ * below zero, else (2 e + e^2) / (2 + 2 e + e^2): sums of positive terms, so nothing cancels, and one power. The
+ * oracle has the formula itself. */
+QN_FN qn_f32 qn_gemm_mish(qn_f32 v)
+{
+#ifdef QN_ORACLE
+  return v * __builtin_tanh(__builtin_log1p(__builtin_exp(-__builtin_fabs(v))) + (v > 0 ? v : v == v ? 0 : v));
+#else
+  qn_f32 e = qn_exp(-qn_abs(v)), two = qn_splat(2.0f), one = qn_splat(1.0f);
+  qn_mask below = qn_less(v, qn_splat(0.0f));
+  qn_f32 top = qn_select(below, qn_fma(e, e, e + e), qn_fma(e, two, one));
+  qn_f32 rest = qn_select(below, two, (e + e) * e);
+  qn_f32 product = v * (top * qn_reciprocal(top + rest));
+  /* Infinities: e is 0, and -infinity times 0 would be NaN where the limit is 0. */
+  return qn_select(qn_less(v, qn_splat(-200.0f)), qn_splat(-0.0f), product);
+#endif
+}
+
+/* 0.5 v (1 + erf(v / sqrt(2))); relative digits are lost where the result is below 1e-3 of v, which the sums that
+ * follow do not see. */
+QN_FN qn_f32 qn_gemm_gelu(qn_f32 v)
+{
+#ifdef QN_ORACLE
+  return 0.5 * v * __builtin_erfc(-v * 0.70710678118654752440);
+#else
+  qn_f32 half = 0.5f * v, all = qn_fma(half, qn_erf(v * 0x1.6a09e6p-1f), half);
+  return qn_select(qn_less(v, qn_splat(-6.0f)), qn_splat(-0.0f), all);
+#endif
+}
+
+/* v sigmoid(y), 0 where v is so far below zero that the product is: -infinity too. */
+QN_FN qn_f32 qn_gemm_gated(qn_f32 v, qn_f32 y)
+{
+  return qn_select(qn_less(v, qn_splat(-200.0f)), qn_splat(-0.0f), v * qn_sigmoid(y));
+}
+
+/* NaN in, NaN out, of all of them. */
+QN_FN qn_f32 qn_gemm_activate(int activation, qn_f32 v)
+{
+  switch (activation) {
+  case QN_GEMM_RELU: return qn_select(qn_at_most(v, qn_splat(0.0f)), qn_splat(0.0f), v);
+  case QN_GEMM_GELU: return qn_gemm_gelu(v);
+  case QN_GEMM_GELU_TANH: /* the tanh form is v sigmoid(2 sqrt(2 / pi) (v + 0.044715 v^3)) without its cancellation */
+    return qn_gemm_gated(v, (v * 0x1.988454p0f) * qn_fma(v * v, qn_splat(0x1.6e4e26p-5f), qn_splat(1.0f)));
+  case QN_GEMM_SILU: return qn_gemm_gated(v, v);
+  case QN_GEMM_MISH: return qn_gemm_mish(v);
+  case QN_GEMM_SIGMOID: return qn_sigmoid(v);
+  case QN_GEMM_TANH: return qn_tanh(v);
+  default: return v;
+  }
+}
+
+/* An element of the product up to the norm: biases (what is not given is not read: pass 0), clamp, activation. NaN
+ * passes the clamp. flags is a constant where this is inlined, or the switch costs what it says. */
+QN_FN qn_f32 qn_gemm_element(qn_u32 flags, qn_f32 z, qn_f32 bias, qn_f32 bias2, float lo, float hi)
+{
+  if (flags & QN_GEMM_BIAS) z = z + bias;
+  if (flags & QN_GEMM_BIAS2) z = z + bias2;
+  if (flags & QN_GEMM_CLAMPS) {
+    z = qn_select(qn_less(z, qn_splat(lo)), qn_splat(lo), z);
+    z = qn_select(qn_less(qn_splat(hi), z), qn_splat(hi), z);
+  }
+  return qn_gemm_activate((int)(flags & QN_GEMM_ACTIVATION_MASK), z);
+}
+
+QN_FN int qn_gemm_norm_of(qn_u32 flags) { return (int)(flags >> QN_GEMM_NORM_SHIFT & QN_GEMM_NORM_MASK); }
+
+/* Does the norm take the mean away? */
+QN_FN int qn_gemm_centres(qn_u32 flags)
+{
+  return qn_gemm_norm_of(flags) == QN_GEMM_GROUP_NORM || qn_gemm_norm_of(flags) == QN_GEMM_LAYER_NORM;
+}
+
+/* What a group is multiplied by: 1 / sqrt(mean of squares + eps), of the elements less their mean where it is taken
+ * away. `columns` are the group's. */
+QN_FN qn_f32 qn_gemm_scale(qn_f32 squares, float columns, float eps)
+{
+  return qn_splat(1.0f) / qn_sqrt(squares / qn_splat(columns) + qn_splat(eps));
+}
+
+/* The element that is stored. mean is 0 where the norm takes none away; gamma and beta are not read where flags lack
+ * them. */
+QN_FN qn_f32 qn_gemm_normed(qn_u32 flags, qn_f32 v, qn_f32 mean, qn_f32 scale, qn_f32 gamma, qn_f32 beta)
+{
+  v = (v - mean) * scale;
+  if ((flags & QN_GEMM_GAMMA) && (flags & QN_GEMM_BETA)) return qn_fma(v, gamma, beta);
+  if (flags & QN_GEMM_GAMMA) return v * gamma;
+  return flags & QN_GEMM_BETA ? v + beta : v;
+}
+#endif

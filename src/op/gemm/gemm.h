@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm.h - matrix products with an epilogue, inside: the checked problem, and the variants that can solve it on a
+ * device. What a caller sees is quern/gemm_norm.h; the epilogue's arithmetic is epilogue.math.h.
+ *
+ * A variant is a device kernel with its tile, or a library's GEMM with our epilogue behind it. Each says itself whether
+ * it can serve a problem on a device, and why not; dispatch.c asks them in the order of its table and takes what the
+ * tune table or the option says. */
+#ifndef QN_OP_GEMM_GEMM_H
+#define QN_OP_GEMM_GEMM_H
+#include "device/backend.h"
+#include "op/gemm/args.h"
+#include "op/gemm/epilogue.math.h"
+
+typedef enum qn_gemm_precision {
+  QN_GEMM_FP32,
+  QN_GEMM_TF32,
+  QN_GEMM_BF16X3,
+  QN_GEMM_TF32X3,
+  QN_GEMM_BF16,
+  QN_GEMM_PRECISIONS
+} qn_gemm_precision;
+
+/* Checked and dense: pointers fit, n is a multiple of args.columns, no extent of y is 0 (k may be). */
+typedef struct qn_gemm_problem {
+  qn_gemm_args args;
+  uint32_t flags;  /* of epilogue.math.h: activation, norm, which operands are given */
+  int precision;   /* qn_gemm_precision */
+  bool short_data; /* x, w and y are bf16 (the class is bf16 then); else f32 */
+} qn_gemm_problem;
+
+/* Where it runs. */
+typedef struct qn_gemm_target {
+  qn_device device;
+  int arch; /* CUDA: 10 * major + minor; 0 on the host backend */
+  int multiprocessors;
+  uint32_t shared_bytes; /* CUDA: most of a block, with the opt-in; host: 227 KiB */
+} qn_gemm_target;
+
+/* A call: exec's stream and pool; workspace is NULL in prepare, which compiles and launches nothing. */
+typedef struct qn_gemm_call {
+  const qn_exec *exec;
+  const qn_gemm_target *target;
+  bool prepare;
+  void *workspace;
+} qn_gemm_call;
+
+typedef struct qn_gemm_variant qn_gemm_variant;
+struct qn_gemm_variant {
+  const char *name;     /* "plain-64x64", "mma-128x128x32-3", "wgmma-128x256", "cublas" */
+  uint32_t precisions;  /* bit k: class k */
+  const void *settings; /* the variant's own: its tile, its stages */
+  /* NULL: it can serve; else why not, in a few words. Cheap: every call asks. */
+  const char *(*refuses)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);
+  size_t (*workspace_bytes)(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
+                            const qn_gemm_target *target); /* NULL: 0 */
+  qn_status (*run)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call);
+  /* Estimate of its time in microseconds where no measurement tells: what the stated rule compares. */
+  double (*guess_us)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);
+};
+
+/* The families, each an array that ends with a name of NULL. */
+extern const qn_gemm_variant qn_gemm_plain[];  /* plain.c: CUDA cores and the host backend; every problem */
+extern const qn_gemm_variant qn_gemm_cublas[]; /* cublas.c */
+
+/* The epilogue alone (epilogue.c): y = epilogue(z) for f32 z (m, n), which may be y's own memory where y is f32. Groups
+ * of every width. For variants whose tile cannot hold a group. */
+qn_status qn_gemm_epilogue(const qn_gemm_problem *problem, const qn_gemm_call *call, const float *z);
+#endif
