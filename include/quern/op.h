@@ -120,6 +120,9 @@ typedef struct qn_variant {
 } qn_variant;
 QN_API size_t qn_op_variant_count(const qn_op_info *op);
 QN_API qn_status qn_op_variant_at(const qn_op_info *op, size_t k, qn_variant *variant);
+/* What this thread's latest device launch took, and why: "tiles-128x8x1 (forced)"; "" before the first. Lives until the
+ * thread's next call of this function. */
+QN_API const char *qn_op_last_variant(void);
 
 #ifdef __cplusplus
 }

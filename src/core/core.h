@@ -17,7 +17,9 @@
     "size of that directory; the oldest use goes first")                                                               \
   X(LIBCUDA, "libcuda", "QUERN_LIBCUDA", "", "path", "the CUDA driver's library; default: libcuda.so.1")               \
   X(LIBNVRTC, "libnvrtc", "QUERN_LIBNVRTC", "", "path", "the CUDA run-time compiler's library")                        \
-  X(CXX, "cxx", "QUERN_CXX", "", "path", "the C++ compiler of the host backend; default: $CXX, else c++")
+  X(CXX, "cxx", "QUERN_CXX", "", "path", "the C++ compiler of the host backend; default: $CXX, else c++")              \
+  X(GEOMETRY, "geometry", "QUERN_GEOMETRY", "", "name",                                                                \
+    "how device launches of element-wise ops are cut: tiles-128x8x1")
 
 typedef enum qn_option {
 #define X(id, name, variable, value, values, doc) QN_OPTION_##id,

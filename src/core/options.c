@@ -115,7 +115,8 @@ static qn_status validate(qn_option option, const char *text, const char *by)
   char nearest[64];
   qn_require(strlen(text) < VALUE_BYTES, "%s: the value has %zu characters, at most %d are taken", by, strlen(text),
              VALUE_BYTES - 1);
-  if (!strcmp(row->values, "path") || !strcmp(text, row->default_value)) return QN_OK;
+  const bool free_text = !strcmp(row->values, "path") || !strcmp(row->values, "name"); /* a name: its user judges it */
+  if (free_text || !strcmp(text, row->default_value)) return QN_OK;
   if (!strcmp(row->values, "bytes")) {
     qn_require(parse_bytes(text, &bytes),
                "%s: \"%.64s\" is no number of bytes; digits are taken, with K, M or G behind them, below 2^63 in all",

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* geometry.c - geometries as names, the choice among them, and the latest one of each thread. It launches nothing. */
+#include "op/geometry.h"
+#include "core/core.h"
+#include "op/list.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { THREADS = 256, COUNT_PACKS = 16, LEAST_THREADS = 64, MOST_THREADS = 1024, MOST_TUNED_PACKS = 4 };
+
+static const char *const shapes[QN_GEOMETRY_SHAPES + 1] = {"flat", "rows", "tiles", NULL};
+
+/* ---- names ---- */
+
+void qn_geometry_name(const qn_geometry *g, char name[QN_GEOMETRY_NAME])
+{
+  const char *shape = (unsigned)g->shape < QN_GEOMETRY_SHAPES ? shapes[g->shape] : "?";
+  int at = snprintf(name, QN_GEOMETRY_NAME, "%s-%ux%ux%u", shape, g->threads % 10000, g->pack % 100, g->packs % 100);
+  if (g->persistent && at > 0 && at < QN_GEOMETRY_NAME)
+    snprintf(name + at, QN_GEOMETRY_NAME - (size_t)at, "-p%u", g->persistent % 100);
+}
+
+/* Digits up to a character that is none; false where there are none, too many, or a zero in front. */
+static bool number(const char **at, uint32_t *value)
+{
+  size_t n = strspn(*at, "0123456789");
+  if (n < 1 || n > 4 || **at == '0') return false;
+  for (*value = 0; n; n--) *value = 10 * *value + (uint32_t)(*(*at)++ - '0');
+  return true;
+}
+
+static bool word(const char **at, const char *text)
+{
+  size_t n = strlen(text);
+  if (strncmp(*at, text, n)) return false;
+  *at += n;
+  return true;
+}
+
+static bool power(uint32_t value, uint32_t least, uint32_t most)
+{
+  return value >= least && value <= most && !(value & (value - 1));
+}
+
+static bool parse(const char *name, qn_geometry *g)
+{
+  const char *at = name + strcspn(name, "-");
+  *g = (qn_geometry){.shape = QN_GEOMETRY_SHAPES};
+  for (int k = 0; k < QN_GEOMETRY_SHAPES; k++)
+    if (strlen(shapes[k]) == (size_t)(at - name) && !strncmp(name, shapes[k], (size_t)(at - name)))
+      g->shape = (qn_geometry_shape)k;
+  if (g->shape == QN_GEOMETRY_SHAPES || !word(&at, "-") || !number(&at, &g->threads) || !word(&at, "x") ||
+      !number(&at, &g->pack) || !word(&at, "x") || !number(&at, &g->packs))
+    return false;
+  if (*at && (!word(&at, "-p") || !number(&at, &g->persistent))) return false;
+  return !*at;
+}
+
+qn_status qn_geometry_from_name(const char *name, qn_geometry *g)
+{
+  qn_geometry parsed;
+  qn_require(name && g, "geometry: the %s is NULL", name ? "result" : "name");
+  qn_require(
+      parse(name, &parsed),
+      "geometry: \"%.40s\" is no geometry's name; \"flat-256x8x1\" (shape, threads, elements of a vector, vectors "
+      "of a thread), \"rows-512x8x1\" and \"tiles-128x8x1-p2\" (blocks a multiprocessor that stay) would be",
+      name);
+  qn_require(power(parsed.threads, LEAST_THREADS, MOST_THREADS),
+             "geometry: \"%.40s\" has %u threads, %d to %d are possible, powers of two", name, parsed.threads,
+             LEAST_THREADS, MOST_THREADS);
+  qn_require(power(parsed.pack, 4, 8), "geometry: \"%.40s\" has vectors of %u elements, 4 and 8 are possible", name,
+             parsed.pack);
+  qn_require(power(parsed.packs, 1, MOST_TUNED_PACKS),
+             "geometry: \"%.40s\" has %u vectors a thread, 1, 2 and 4 are possible", name, parsed.packs);
+  qn_require(parsed.persistent <= QN_GEOMETRY_MOST_PERSISTENT,
+             "geometry: \"%.40s\" has %u blocks a multiprocessor, at most %d are possible", name, parsed.persistent,
+             QN_GEOMETRY_MOST_PERSISTENT);
+  *g = parsed;
+  return QN_OK;
+}
+
+bool qn_geometry_equal(const qn_geometry *a, const qn_geometry *b)
+{
+  return a->shape == b->shape && a->threads == b->threads && a->pack == b->pack && a->packs == b->packs &&
+         a->persistent == b->persistent;
+}
+
+/* ---- the choice ---- */
+
+/* A vector is one 16-byte access of f32; of 8 elements where all tensors are of 16 bits, so that theirs are too. */
+static uint32_t pack_of(const qn_op *op, size_t row)
+{
+  const qn_op_types *types = &op->info.types[row];
+  for (size_t r = 0; r < op->info.n_tensors; r++)
+    if (types->tensor[r].access != QN_ABSENT && qn_dtype_bytes(types->tensor[r].dtype) != 2) return 4;
+  return 8;
+}
+
+void qn_geometry_rule(const qn_geometry_key *key, qn_geometry *g)
+{
+  *g = (qn_geometry){.shape = key->dense ? QN_GEOMETRY_FLAT : QN_GEOMETRY_TILES,
+                     .threads = THREADS,
+                     .pack = pack_of(key->op, key->row),
+                     .packs = key->counts ? COUNT_PACKS : 1};
+}
+
+/* The option's value, read once a thread and again after any option was set. */
+typedef struct forced_geometry {
+  bool known, is_set;
+  unsigned generation;
+  qn_geometry geometry;
+} forced_geometry;
+
+static qn_status forced(const forced_geometry **result)
+{
+  static _Thread_local forced_geometry kept;
+  const unsigned generation = qn_option_generation();
+  *result = &kept;
+  if (kept.known && kept.generation == generation) return QN_OK;
+  char text[QN_GEOMETRY_NAME + 64];
+  kept.known = false;
+  qn_try(qn_option_text(QN_OPTION_GEOMETRY, text, sizeof text));
+  kept.is_set = *text != 0;
+  if (kept.is_set) qn_try(qn_geometry_from_name(text, &kept.geometry));
+  kept.generation = generation;
+  kept.known = true;
+  return QN_OK;
+}
+
+qn_status qn_geometry_choose(const qn_geometry_key *key, qn_geometry *g, const char **why)
+{
+  const forced_geometry *option;
+  *why = "the rule";
+  if (!key->counts) {
+    qn_try(forced(&option));
+    if (option->is_set) {
+      *g = option->geometry;
+      *why = "forced";
+      return QN_OK;
+    }
+  }
+  qn_geometry_rule(key, g);
+  return QN_OK;
+}
+
+/* ---- the latest one ---- */
+
+/* Written as text only where it is asked for: launches are many and questions few. */
+static _Thread_local struct {
+  qn_geometry geometry;
+  char name[QN_GEOMETRY_NAME]; /* "": the geometry's */
+  const char *why;             /* NULL: nothing was launched yet */
+} latest;
+
+void qn_geometry_note(const qn_geometry *g, const char *why)
+{
+  latest.geometry = *g;
+  latest.name[0] = 0;
+  latest.why = why;
+}
+
+void qn_variant_note(const char *name, const char *why)
+{
+  snprintf(latest.name, sizeof latest.name, "%s", name);
+  latest.why = why;
+}
+
+const char *qn_op_last_variant(void)
+{
+  static _Thread_local char text[160];
+  char name[QN_GEOMETRY_NAME];
+  if (!latest.why) return "";
+  if (*latest.name)
+    memcpy(name, latest.name, sizeof name);
+  else
+    qn_geometry_name(&latest.geometry, name);
+  snprintf(text, sizeof text, "%s (%s)", name, latest.why);
+  return text;
+}
