@@ -26,7 +26,8 @@ CUDA = 1
 
 class Launch(ctypes.Structure):
     _fields_ = [("kernel", ctypes.c_char * 64), ("device", ctypes.c_int), ("blocks", ctypes.c_uint),
-                ("threads", ctypes.c_uint), ("stream", ctypes.c_void_p), ("argument", ctypes.c_int)]
+                ("threads", ctypes.c_uint), ("yz_and_shared_bytes", ctypes.c_uint * 5),
+                ("stream", ctypes.c_void_p), ("argument", ctypes.c_int)]
 
 FUNCTIONS = [("calls", ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_char_p)),
              ("call_name", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_size_t)),
