@@ -109,6 +109,21 @@ static qn_doctor_finding without(const qn_doctor *doctor, qn_device_kind kind, c
   return named || doctor->needs[kind] ? QN_DOCTOR_MEND : QN_DOCTOR_NONE;
 }
 
+/* What the option "arch" makes of the device, where it is set. */
+static bool say_arch(qn_doctor *doctor, qn_device device, const char *topic)
+{
+  qn_arch arch = {.size = sizeof arch};
+  if (qn_tune_arch(device, &arch) != QN_OK) {
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, topic, "unset QUERN_ARCH", "%s", qn_last_error());
+    return false;
+  }
+  if (arch.imitated)
+    qn_doctor_say(doctor, QN_DOCTOR_OK, topic, NULL, "%s %s (%s), by QUERN_ARCH",
+                  device.kind == QN_HOST ? "imitates" : "what it is stays, and takes the tune tables of", arch.name,
+                  arch.family);
+  return true;
+}
+
 /* ---- the processor ---- */
 static void tiers_text(qn_text *text)
 {
@@ -154,6 +169,7 @@ bool qn_doctor_host(qn_doctor *doctor)
   }
   qn_doctor_say(doctor, QN_DOCTOR_OK, "host", NULL, "C++ compiler %s, version %d.%d", info.compiler_path,
                 info.compiler_version / 1000, info.compiler_version % 1000 / 10);
+  if (!say_arch(doctor, host, "host")) return false;
   return try_out(doctor, host, "host", mend);
 }
 
@@ -209,6 +225,7 @@ static bool examine_gpu(qn_doctor *doctor, int index, bool first)
   qn_doctor_say(doctor, QN_DOCTOR_OK, topic, NULL, "%s, sm_%d, %d multiprocessors, %s of memory, %s free", info.name,
                 info.arch, info.multiprocessors, qn_human_bytes(info.memory_bytes).text,
                 qn_human_bytes(info.free_bytes).text);
+  if (!say_arch(doctor, device, topic)) return false;
   return examine_nvrtc(doctor, &info, first) && try_out(doctor, device, topic, "quern check lion --backend cuda");
 }
 

@@ -2,6 +2,7 @@
 /* quern.h - everything. Every function is thread-safe unless its header says otherwise. */
 #ifndef QN_QUERN_H
 #define QN_QUERN_H
+#include "arch.h"
 #include "cache.h"
 #include "device.h"
 #include "kernel.h"

@@ -6,6 +6,7 @@
 
 #define STRUCTS(X)                                                                                                     \
   X(qn_allocator)                                                                                                      \
+  X(qn_arch)                                                                                                           \
   X(qn_cache_counts)                                                                                                   \
   X(qn_cache_entry)                                                                                                    \
   X(qn_device)                                                                                                         \

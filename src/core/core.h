@@ -18,6 +18,9 @@
   X(LIBCUDA, "libcuda", "QUERN_LIBCUDA", "", "path", "the CUDA driver's library; default: libcuda.so.1")               \
   X(LIBNVRTC, "libnvrtc", "QUERN_LIBNVRTC", "", "path", "the CUDA run-time compiler's library")                        \
   X(CXX, "cxx", "QUERN_CXX", "", "path", "the C++ compiler of the host backend; default: $CXX, else c++")              \
+  X(ARCH, "arch", "QUERN_ARCH", "", "name", "the architecture that the host backend and the tune tables take: sm_100") \
+  X(TUNE_DIR, "tune_dir", "QUERN_TUNE_DIR", "", "path",                                                                \
+    "where tune tables of your own are; default: $XDG_DATA_HOME/quern/tune or ~/.local/share/quern/tune")              \
   X(GEOMETRY, "geometry", "QUERN_GEOMETRY", "", "name",                                                                \
     "how device launches of element-wise ops are cut: tiles-128x8x1")
 

@@ -3,6 +3,7 @@
  * signatures cannot drift; the public calls check their arguments once and hand on. The second part is for kernels. */
 #ifndef QN_DEVICE_BACKEND_H
 #define QN_DEVICE_BACKEND_H
+#include "quern/arch.h"
 #include "quern/device.h"
 #include <stdbool.h>
 
@@ -59,6 +60,7 @@ typedef struct qn_backend {
   qn_device_kind kind;
   qn_status (*count)(int *count);
   __typeof__(qn_device_query) *query;
+  qn_status (*arch)(qn_device device, qn_arch *arch); /* numbers alone; CUDA only, see arch.c */
   __typeof__(qn_memory_allocate) *memory_allocate;
   __typeof__(qn_memory_release) *memory_release;
   __typeof__(qn_memory_write) *memory_write;

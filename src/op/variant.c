@@ -3,6 +3,7 @@
  * which of them could run here now, which a call would take, and why. It looks and compiles nothing. */
 #include "core/core.h"
 #include "op/list.h"
+#include "quern/arch.h"
 #include "quern/device.h"
 #include <stdio.h>
 #include <string.h>
@@ -59,22 +60,22 @@ static void say_host(qn_variant *v)
 
 static void say_arch(const char *arch, qn_variant *v)
 {
+  const qn_device gpu = {QN_CUDA, 0};
   qn_device_info info = {.size = sizeof info};
-  char here[16] = "";
+  qn_arch here = {.size = sizeof here};
   int count = 0;
   v->backend = "cuda";
   v->name = arch;
-  const bool found = qn_device_count(QN_CUDA, &count) == QN_OK && count > 0 &&
-                     qn_device_query((qn_device){QN_CUDA, 0}, &info) == QN_OK;
-  if (found) snprintf(here, sizeof here, "sm_%d", info.arch);
-  v->chosen = v->available = found && !strcmp(here, arch) && info.compiler_version > 0;
+  const bool found = qn_device_count(QN_CUDA, &count) == QN_OK && count > 0 && qn_device_query(gpu, &info) == QN_OK &&
+                     qn_device_arch(gpu, &here) == QN_OK;
+  v->chosen = v->available = found && !strcmp(here.name, arch) && info.compiler_version > 0;
   v->state = v->available ? "runs" : "compiled only";
   if (!found)
     snprintf(v->why, sizeof v->why, "%s", qn_last_error());
   else if (v->available)
     snprintf(v->why, sizeof v->why, "compiled at run time for cuda:0, %.80s", info.name);
-  else if (strcmp(here, arch))
-    snprintf(v->why, sizeof v->why, "cuda:0 is %s", here);
+  else if (strcmp(here.name, arch))
+    snprintf(v->why, sizeof v->why, "cuda:0 is %s", here.name);
   else
     snprintf(v->why, sizeof v->why, "%s", qn_last_error());
 }

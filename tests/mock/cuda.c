@@ -244,6 +244,9 @@ static cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device devic
   switch (attribute) {
   case CU_DEVICE_MULTIPROCESSORS: *value = 4; break;
   case CU_DEVICE_L2_BYTES: *value = 1 << 20; break;
+  case CU_DEVICE_THREADS_AT_ONCE: *value = THREADS_AT_ONCE; break;
+  case CU_DEVICE_SHARED_AT_ONCE: *value = mock.arch >= 70 ? SHARED_BYTES + 1024 : 2 * PLAIN_BYTES; break;
+  case CU_DEVICE_REGISTERS_AT_ONCE: *value = 65536; break;
   case CU_DEVICE_ARCH_MAJOR: *value = mock.arch / 10; break;
   case CU_DEVICE_ARCH_MINOR: *value = mock.arch % 10; break;
   case CU_DEVICE_SHARED_BYTES: *value = mock.arch >= 70 ? SHARED_BYTES : PLAIN_BYTES; break;

@@ -57,6 +57,27 @@ static qn_status query(qn_device device, qn_device_info *info)
   return QN_OK;
 }
 
+static qn_status arch(qn_device device, qn_arch *arch)
+{
+  qn_cuda_scope scope = {0};
+  int l2 = 0;
+  qn_try(qn_cuda_driver_open(&scope.driver));
+  qn_try(qn_cuda_device_open(device.index, &scope.device));
+  const struct {
+    int attribute, *value;
+  } wanted[] = {{CU_DEVICE_MULTIPROCESSORS, &arch->multiprocessors},
+                {CU_DEVICE_L2_BYTES, &l2},
+                {CU_DEVICE_THREADS_AT_ONCE, &arch->threads_multiprocessor},
+                {CU_DEVICE_SHARED_AT_ONCE, &arch->shared_multiprocessor_bytes},
+                {CU_DEVICE_REGISTERS_AT_ONCE, &arch->registers_multiprocessor}};
+  for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++)
+    qn_try(qn_cuda_call(&scope, cuDeviceGetAttribute, wanted[k].value, wanted[k].attribute, scope.device->handle));
+  arch->capability = scope.device->arch;
+  arch->shared_block_bytes = scope.device->shared_bytes;
+  arch->l2_bytes = l2;
+  return QN_OK;
+}
+
 /* ---- memory ---- */
 
 /* Too little memory is no error of the driver's: it says how much was asked for and how much there is. */
@@ -231,6 +252,7 @@ const qn_backend qn_backend_cuda = {
     .kind = QN_CUDA,
     .count = count,
     .query = query,
+    .arch = arch,
     .memory_allocate = memory_allocate,
     .memory_release = memory_release,
     .memory_write = memory_write,

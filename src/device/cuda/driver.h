@@ -29,6 +29,9 @@ enum {
   CU_NOT_READY = 600,
   CU_DEVICE_MULTIPROCESSORS = 16,
   CU_DEVICE_L2_BYTES = 38,
+  CU_DEVICE_THREADS_AT_ONCE = 39, /* of a multiprocessor; so the next two */
+  CU_DEVICE_SHARED_AT_ONCE = 81,
+  CU_DEVICE_REGISTERS_AT_ONCE = 82,
   CU_DEVICE_ARCH_MAJOR = 75,
   CU_DEVICE_ARCH_MINOR = 76,
   CU_DEVICE_SHARED_BYTES = 97, /* of a block, where a kernel asks for more than 48 KiB */
