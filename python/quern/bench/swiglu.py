@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m quern.bench swiglu`: SwiGLU forward, backward and both, by quern and by what its users would run instead,
+in turns on the same tensors, beside a copy that moves as many bytes; over the widths of the Llama models and from one
+row to 8192. What a backward wrote over is put back before each of its calls, which is not timed."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import gc
+import json
+import os
+import platform
+import sys
+import time
+
+import torch
+
+from .. import __version__
+from . import gated, measure, record, stats
+from .heatmap import HeatmapError, draw
+from .peers import Absent
+from .table import duration
+
+PROGRAM = "python -m quern.bench swiglu"
+FLUSH_BYTES = 256 << 20  # at least, and twice the L2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=PROGRAM, description=" ".join(__doc__.split()))
+    add = parser.add_argument
+    add(
+        "--shape",
+        "-s",
+        metavar="RxC",
+        action="append",
+        help="rows x columns; repeatable; all of the table unless given",
+    )
+    add("--rows", metavar="LIST", help=f"with commas; {','.join(map(str, gated.ROWS))} unless given")
+    add("--cols", metavar="LIST", help=f"with commas; {','.join(map(str, gated.WIDTHS))} unless given")
+    add("--direction", "-d", action="append", choices=tuple(gated.BYTES), help="repeatable; all three unless given")
+    add("--multiplier", "-m", type=float, action="append", metavar="X", help="of the gate; 1 unless given; repeatable")
+    add("--type", default="bf16", choices=tuple(gated.DTYPES), help="storage; bf16 unless given")
+    add("--peers", metavar="NAMES", help=f"of {', '.join(gated.PEERS)}, with commas; all unless given")
+    add("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless given")
+    add("--rounds", type=int, default=30, metavar="N", help="samples of each; 30 unless given")
+    add("--time-budget", type=float, metavar="S", help="most time for everything; what finds none left is named")
+    add("--json", "-j", metavar="FILE", help="append each measurement with its raw samples as a line of JSON")
+    add("--heatmap", metavar="FILE.svg", help="draw rows x columns from the lines of --json FILE, and measure nothing")
+    return parser
+
+
+def _shapes(arguments: argparse.Namespace) -> list[tuple[int, int]]:
+    def numbers(text: str | None, default: tuple[int, ...]) -> list[int]:
+        return [int(word) for word in text.split(",")] if text else list(default)
+
+    if arguments.shape:
+        shapes = [tuple(int(word) for word in text.lower().split("x")) for text in arguments.shape]
+    else:
+        rows, cols = numbers(arguments.rows, gated.ROWS), numbers(arguments.cols, gated.WIDTHS)
+        shapes = [(r, c) for c in cols for r in rows]
+    if any(len(shape) != 2 or min(shape) < 1 for shape in shapes):
+        raise ValueError("a shape is rows x columns, both at least 1, as in 8192x14336")
+    return shapes
+
+
+class _Copy:
+    """A copy that moves as many bytes in all, half of them read and half written."""
+
+    name = "copy"
+
+    def __init__(self, nbytes: int, device: torch.device) -> None:
+        self.source, self.target = (torch.zeros(nbytes // 2, dtype=torch.uint8, device=device) for _ in range(2))
+
+    def run(self) -> None:
+        self.target.copy_(self.source)
+
+
+def _clock(device: torch.device) -> measure.Clock:
+    if device.type == "cuda":
+        l2 = torch.cuda.get_device_properties(device).L2_cache_size
+        return measure.CudaClock(False, device, max(FLUSH_BYTES, 2 * l2))
+    return measure.Clock(False)
+
+
+def _rounds(clock: measure.Clock, of: gated.Data, calls: list, rounds: int) -> list[list[float]]:
+    """Samples in ns of each of the calls, taken in turns; a call is (run, whether it writes over a and b)."""
+    samples: list[list[float]] = [[] for _ in calls]
+    for run, _ in calls:
+        for _ in range(3):
+            run()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for number in range(rounds):
+            for place in range(len(calls)):
+                k = (number + place) % len(calls)
+                run, overwrites = calls[k]
+                if overwrites:
+                    of.restore()
+                clock.synchronize()
+                samples[k].append(clock.step(run))
+    finally:
+        of.restore()
+        if was_enabled:
+            gc.enable()
+    return samples
+
+
+def _set_up(names: list[str], of: gated.Data) -> tuple[list[gated.Gated], list[dict]]:
+    """Those that run here, quern first, and a line of each: version, check, or why it is absent."""
+    live, told = [], []
+    for name in names:
+        kind, entry = gated.PEERS[name], {"name": name, "version": "", "absent": "", "check": None}
+        told.append(entry)
+        try:
+            entry["version"] = kind.version()
+            peer = kind(of)
+            worst, wrong = gated.check(peer, of)
+            entry["check"] = {"right": not wrong, "wrong": wrong, "worst_over_tolerance": min(worst, 1e30)}
+            live.append(peer)
+        except Absent as why:
+            entry["absent"] = str(why)
+        except Exception as error:  # whatever another project's code raises is told, and the others go on
+            if name == "quern":
+                raise
+            entry["absent"] = f"failed: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
+    return live, told
+
+
+def measure_one(names: list[str], of: gated.Data, direction: str, rounds: int, clock: measure.Clock) -> dict:
+    live, told = _set_up(names, of)
+    by_name = {entry["name"]: entry for entry in told}
+    line = _head(of, direction) | {"check": by_name["quern"]["check"], "peers": told[1:]}
+    if not line["check"]["right"]:
+        return line
+    nbytes = of.rows * of.cols * gated.BYTES[direction] * of.dtype.itemsize
+    copy = _Copy(nbytes, of.device)
+    calls = [(gated.call_of(peer, direction), peer.in_place and direction != "forward") for peer in live]
+    samples = _rounds(clock, of, [*calls, (copy.run, False)], rounds)
+    series = [record.series(peer.name, nbytes, taken) for peer, taken in zip(live, samples)]
+    line["fused"], line["copy"] = series[0], record.series("copy", nbytes, samples[-1])
+    line["share_of_copy"] = record.ratio(record.share_of(series[0], line["copy"]))
+    for one in series[1:]:
+        ratio = stats.ratio_paired(one["samples_ns"], series[0]["samples_ns"])
+        by_name[one["name"]] |= {"step": one, "speedup": record.ratio(ratio), "verdict": ratio.verdict}
+    return line
+
+
+def _head(of: gated.Data, direction: str) -> dict:
+    cuda = of.device.type == "cuda"
+    device = torch.cuda.get_device_name(of.device) if cuda else platform.processor() or platform.machine()
+    return {
+        "schema": "quern swiglu 1",
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "version": __version__,
+        "machine": {"device": device, "python": platform.python_version(), "torch": torch.__version__},
+        "op": "swiglu",
+        "direction": direction,
+        "rows": of.rows,
+        "cols": of.cols,
+        "type": str(of.dtype).removeprefix("torch."),
+        "gate_multiplier": of.gate,
+    }
+
+
+def _rate(series: dict) -> str:
+    return f"{series['gbps']:.{0 if series['gbps'] >= 100 else 2}f} GB/s"
+
+
+def text(line: dict) -> str:
+    """As people read it."""
+    out = [
+        f"swiglu {line['direction']}, {line['rows']} x {line['cols']}, {line['type']}, "
+        f"gate x {line['gate_multiplier']:g}, {line['machine']['device']}"
+    ]
+    if not line["check"]["right"]:
+        return f"{out[0]}\n  quern is WRONG, so nothing is timed: {line['check']['wrong']}"
+    share = line["share_of_copy"]
+    of_copy = f"{100 * share['ratio']:.1f}% of a copy's rate, {_rate(line['copy'])}"
+    out.append(f"  {'quern':<10}{duration(line['fused']['median_ns']):>12}{_rate(line['fused']):>14}  {of_copy}")
+    for peer in line["peers"]:
+        if peer["absent"]:
+            out.append(f"  {peer['name']:<10}{'-':>12}  {peer['absent']}")
+            continue
+        step, speedup = peer["step"], peer["speedup"]
+        wrong = "" if peer["check"]["right"] else f"; WRONG: {peer['check']['wrong']}"
+        low, high = speedup["interval"]
+        interval = "(too few samples)" if low is None else f"[{low:.3f}, {high:.3f}]"
+        out.append(
+            f"  {peer['name']:<10}{duration(step['median_ns']):>12}{_rate(step):>14}  "
+            f"quern against it: {speedup['ratio']:.3f}x {interval} {peer['verdict']}{wrong}"
+        )
+    return "\n".join(out)
+
+
+def _device(name: str | None) -> torch.device:
+    device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"the device is {device}, it must be cpu or cuda")
+    if device.type == "cuda":
+        if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
+            raise ValueError(f"{device} is asked for, and torch sees {torch.cuda.device_count()} GPUs")
+        torch.cuda.set_device(device.index or 0)
+    return device
+
+
+def _names(text: str | None) -> list[str]:
+    names = [name for name in (text or ",".join(gated.PEERS)).split(",") if name]
+    for name in names:
+        if name not in gated.PEERS:
+            raise ValueError(f"there is no peer {name}; there are {', '.join(gated.PEERS)}")
+    return ["quern", *(name for name in names if name != "quern")]
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    shapes, names, device = _shapes(arguments), _names(arguments.peers), _device(arguments.device)
+    clock, status, start = _clock(device), 0, time.monotonic()
+    for rows, cols in shapes:
+        for gate in arguments.multiplier or [1.0]:
+            of = None  # the last shape's memory first
+            of = gated.Data(rows, cols, gated.DTYPES[arguments.type], device, gate, seed=1)
+            for direction in arguments.direction or gated.BYTES:
+                spent = time.monotonic() - start
+                if arguments.time_budget is not None and spent > arguments.time_budget:
+                    print(
+                        f"{PROGRAM}: {direction} {rows}x{cols}: not measured, {spent:.0f} s are spent", file=sys.stderr
+                    )
+                    status = 1
+                    continue
+                line = measure_one(names, of, direction, arguments.rounds, clock)
+                print(text(line), flush=True)
+                if arguments.json:
+                    record.append(arguments.json, line)
+                if not line["check"]["right"]:
+                    status = 1
+    return status
+
+
+def main(argv: list[str]) -> int:
+    """Exit status as of `python -m quern.bench`."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if not 1 <= arguments.rounds <= 1000:
+        parser.error(f"--rounds is {arguments.rounds}, it must be from 1 to 1000")
+    try:
+        if arguments.heatmap:
+            if not arguments.json:
+                parser.error("--heatmap draws what --json FILE holds: name it")
+            with open(arguments.json, encoding="utf-8") as file:
+                lines = [json.loads(line) for line in file if line.strip()]
+            draw(arguments.heatmap, lines)
+            return 0
+        folder = os.path.dirname(os.path.abspath(arguments.json or "."))
+        if arguments.json and not os.access(arguments.json if os.path.exists(arguments.json) else folder, os.W_OK):
+            raise ValueError(f"{arguments.json}: it cannot be written")
+        with torch.no_grad():
+            return _run(arguments)
+    except (ValueError, OSError, HeatmapError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 2
+    except torch.OutOfMemoryError as error:
+        print(f"{PROGRAM}: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 1
