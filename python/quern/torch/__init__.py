@@ -8,9 +8,15 @@ from __future__ import annotations
 from .importers import import_state
 from .lion import Lion
 
-__all__ = ["Lion", "SwiGLUMLP", "function", "import_state", "register", "swiglu"]
+__all__ = ["Lion", "SiLUMul", "SwiGLUMLP", "function", "import_state", "register", "swiglu"]
 
-_LATER = {"SwiGLUMLP": "_swiglu", "function": "_functions", "register": "_functions", "swiglu": "_swiglu"}
+_LATER = {
+    "SiLUMul": "_silu_mul",
+    "SwiGLUMLP": "_swiglu",
+    "function": "_functions",
+    "register": "_functions",
+    "swiglu": "_swiglu",
+}
 
 
 def __getattr__(name: str):

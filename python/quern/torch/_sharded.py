@@ -29,20 +29,18 @@ def local(tensor: Tensor) -> Tensor:
 def check_grad(param: Tensor, grad: Tensor, label: str) -> None:
     """ValueError where a gradient is not sharded as its parameter is."""
     if not is_sharded(grad):
-        raise ValueError(f"quern: {label} is a DTensor ({_placed(param)}) and its gradient a plain tensor")
+        raise ValueError(f"quern: {label} is a DTensor ({placed(param)}) and its gradient a plain tensor")
     if grad.placements == param.placements and grad.device_mesh == param.device_mesh:
         return
     if any(placement.is_partial() for placement in grad.placements):
         raise ValueError(
-            f"quern: the gradient of {label} is partial ({_placed(grad)}): the sum over its mesh is still to be taken; "
-            f"redistribute it to {_placed(param)} first"
+            f"quern: the gradient of {label} is partial ({placed(grad)}): the sum over its mesh is still to be taken; "
+            f"redistribute it to {placed(param)} first"
         )
-    raise ValueError(
-        f"quern: {label} is placed as {_placed(param)} and its gradient as {_placed(grad)}: redistribute it"
-    )
+    raise ValueError(f"quern: {label} is placed as {placed(param)} and its gradient as {placed(grad)}: redistribute it")
 
 
-def _placed(tensor: Any) -> str:
+def placed(tensor: Any) -> str:
     return ", ".join(map(str, tensor.placements))
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from .. import _swiglu as plain
 from .._function import function as Function
 from . import _functions
+from ._shards import are_sharded, on_shards
 
 
 def _forward(
@@ -44,9 +45,12 @@ def swiglu(
 ) -> Tensor:
     """activation(a * gate_multiplier) * b * down_multiplier, as quern.swiglu computes it, with its gradient by
     quern.swiglu_backward, recomputed from a and b. Both on one device and of one floating type; autograd, torch.compile
-    (one node of the graph) and autocast's casts before it work as for PyTorch's own ops. A second derivative is refused
-    with a sentence."""
-    return _op(a, b, float(gate_multiplier), float(down_multiplier), activation, float(alpha), float(limit))
+    (one node of the graph) and autocast's casts before it work as for PyTorch's own ops. DTensors are worked on shard
+    by shard. A second derivative is refused with a sentence."""
+    numbers = float(gate_multiplier), float(down_multiplier), activation, float(alpha), float(limit)
+    if are_sharded(a, b):
+        return on_shards("quern.torch.swiglu", lambda a, b: _op(a, b, *numbers), a, b)
+    return _op(a, b, *numbers)
 
 
 class SwiGLUMLP(nn.Module):
