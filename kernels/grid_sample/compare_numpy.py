@@ -88,8 +88,8 @@ def main():
     smooth = np.stack(np.meshgrid(line, line), -1)[None]
     grid = (smooth + 0.02 * rng.standard_normal(GRID, np.float32)).astype(np.float32)
     cotangent = rng.standard_normal(GRID[:3] + SHAPE[3:], np.float32)
-    one, other = kernel_of("grid_sample"), kernel_of("grid_sample_vjp_channels")
-    owned = 32 if quern.get_num_threads() <= 2 else 16  # channels of an image that a thread goes through
+    one, other = kernel_of("grid_sample"), kernel_of("grid_sample_vjp_rows")
+    rows = 16  # of an image that a thread owns, whatever the number of threads
     samples = GRID[0] * GRID[1] * GRID[2]
 
     def ours():
@@ -105,17 +105,16 @@ def main():
     def ours_back():
         return other(
             inputs=[x, grid, cotangent],
-            template=[("T", np.float32), ("C", SHAPE[3]), ("WIDTH", owned)],
-            grid=(SHAPE[0] * SHAPE[3] // owned, 1, 1),
+            template=[("T", np.float32), ("C", SHAPE[3]), ("ROWS", rows)],
+            grid=(SHAPE[0] * SHAPE[1] // rows, 1, 1),
             threadgroup=(1, 1, 1),
             output_shapes=[x.shape, grid.shape],
             output_dtypes=[np.float32, np.float32],
-            init_value=0,
         )
 
     for name, call, peer in (
         ("grid_sample", ours, lambda: [forward(x, grid)]),
-        ("grid_sample_vjp_channels", ours_back, lambda: vjp(x, grid, cotangent)),
+        ("grid_sample_vjp_rows", ours_back, lambda: vjp(x, grid, cotangent)),
     ):
         worst = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(call(), peer(), strict=True))
         if not worst < 1e-5:

@@ -11,7 +11,14 @@
 
 /* Blocks are dealt in groups of this many whatever the pool, so what runs together never depends on its threads. Fibers
  * cost more: there a task is so many threads, or one block. */
-enum { GROUP_BLOCKS = 16, TASK_THREADS = 512, MOST_THREADS = 1024, BEST_THREADS = 256, ARGUMENT_LIMIT = 32764 };
+enum {
+  GROUP_BLOCKS = 16,
+  SIMDGROUP = 32,
+  TASK_THREADS = 512,
+  MOST_THREADS = 1024,
+  BEST_THREADS = 256,
+  ARGUMENT_LIMIT = 32764
+};
 static const uint64_t most_blocks = 0x7fffffff; /* of a CUDA grid's first dimension */
 
 static qn_status count(int *n) { return qn_backend_cpu.count(n); }
@@ -127,6 +134,14 @@ static qn_status launch_fibers(const qn_device_function *function, const qn_laun
   return run.status == QN_OK ? QN_OK : qn_fail(run.status, "%s", run.sentence);
 }
 
+/* Of blocks with fewer threads than a simdgroup each thread does much: a few such blocks are dealt one by one. */
+static uint64_t task_blocks(const qn_launch *l)
+{
+  if (l->threads >= SIMDGROUP) return GROUP_BLOCKS;
+  const uint64_t blocks = l->blocks / (GROUP_BLOCKS * GROUP_BLOCKS);
+  return blocks < 1 ? 1 : blocks < GROUP_BLOCKS ? blocks : GROUP_BLOCKS;
+}
+
 static qn_status launch(qn_device device, const qn_device_function *function, const qn_launch *l)
 {
   (void)device;
@@ -139,8 +154,8 @@ static qn_status launch(qn_device device, const qn_device_function *function, co
              l->argument_bytes);
   if (function->thread) return launch_fibers(function, l);
   qn_launch_note();
-  group_run run = {.function = function, .launch = l, .blocks = GROUP_BLOCKS};
-  qn_pool_run(l->pool, (size_t)((l->blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS), run_group, &run);
+  group_run run = {.function = function, .launch = l, .blocks = task_blocks(l)};
+  qn_pool_run(l->pool, (size_t)((l->blocks + run.blocks - 1) / run.blocks), run_group, &run);
   return QN_OK;
 }
 

@@ -1,6 +1,7 @@
 // One thread does everything, sample after sample, straight from the definition.
 const int height = x_shape[1], width = x_shape[2], channels = x_shape[3];
 const long per_image = long(grid_shape[1]) * grid_shape[2], samples = per_image * grid_shape[0];
+for (long at = 0; at < long(x_shape[0]) * height * width * channels; at++) x_grad[at] = 0;
 for (long which = 0; which < samples; which++) {
   const auto px = (grid[2 * which] + 1) * width / 2 - 0.5, py = (grid[2 * which + 1] + 1) * height / 2 - 0.5;
   auto sum_x = px, sum_y = py;
@@ -16,6 +17,6 @@ for (long which = 0; which < samples; which++) {
             sum_x += (u > px ? 1 : -1) * wy * x[at] * flow;
             sum_y += (v > py ? 1 : -1) * wx * x[at] * flow;
           }
-  atomic_store_explicit(&grid_grad[2 * which], sum_x * width / 2, memory_order_relaxed);
-  atomic_store_explicit(&grid_grad[2 * which + 1], sum_y * height / 2, memory_order_relaxed);
+  grid_grad[2 * which] = sum_x * width / 2;
+  grid_grad[2 * which + 1] = sum_y * height / 2;
 }
