@@ -44,11 +44,10 @@ static int make_with_parents(char *path)
   return made && errno == EEXIST ? 0 : made;
 }
 
-qn_status qn_directory_open(bool make, char path[QN_CACHE_PATH_BYTES], int *directory)
+qn_status qn_directory_open_private(const char *what, bool make, char *path, int *directory)
 {
   struct stat is;
   *directory = -1;
-  qn_try(qn_directory_path(path));
   int file = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file < 0 && errno == ENOENT && !make) return QN_OK;
   if (file < 0 && errno == ENOENT && make_with_parents(path) == 0)
@@ -56,19 +55,26 @@ qn_status qn_directory_open(bool make, char path[QN_CACHE_PATH_BYTES], int *dire
   if (file < 0 || fstat(file, &is)) {
     int error = errno;
     if (file >= 0) close(file);
-    return qn_fail(QN_UNSUPPORTED, "cache: directory %s cannot be used: %s", path, strerror(error));
+    return qn_fail(QN_UNSUPPORTED, "%s: directory %s cannot be used: %s", what, path, strerror(error));
   }
   if (is.st_uid != geteuid() || (is.st_mode & (S_IWGRP | S_IWOTH))) {
     close(file);
     if (is.st_uid != geteuid())
-      return qn_fail(QN_UNSUPPORTED, "cache: directory %s is refused: it belongs to user %lu, not to %lu", path,
+      return qn_fail(QN_UNSUPPORTED, "%s: directory %s is refused: it belongs to user %lu, not to %lu", what, path,
                      (unsigned long)is.st_uid, (unsigned long)geteuid());
     return qn_fail(QN_UNSUPPORTED,
-                   "cache: directory %s is refused: others may write to it (mode %03o); chmod 700 mends it", path,
+                   "%s: directory %s is refused: others may write to it (mode %03o); chmod 700 mends it", what, path,
                    (unsigned)is.st_mode & 0777u);
   }
   *directory = file;
   return QN_OK;
+}
+
+qn_status qn_directory_open(bool make, char path[QN_CACHE_PATH_BYTES], int *directory)
+{
+  *directory = -1;
+  qn_try(qn_directory_path(path));
+  return qn_directory_open_private("cache", make, path, directory);
 }
 
 static int by_use(const void *a, const void *b)

@@ -12,6 +12,9 @@ qn_status qn_directory_path(char path[QN_CACHE_PATH_BYTES]);
  * is false; with `make` it is made, parents included. The caller closes it. */
 qn_status qn_directory_open(bool make, char path[QN_CACHE_PATH_BYTES], int *directory);
 
+/* The same judgement of any directory that is trusted; `what` begins its sentences. path is left as it was. */
+qn_status qn_directory_open_private(const char *what, bool make, char *path, int *directory);
+
 typedef struct qn_directory_file {
   char name[QN_ENTRY_NAME_BYTES];
   int64_t bytes;

@@ -3,6 +3,7 @@
 #include "op/geometry.h"
 #include "core/core.h"
 #include "op/list.h"
+#include "op/tune.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -127,19 +128,80 @@ static qn_status forced(const forced_geometry **result)
   return QN_OK;
 }
 
+static const char *reason(qn_tune_source source, const qn_tune_entry *e, const qn_arch *arch)
+{
+  const bool own = !strcmp(e->arch, arch->name), published = e->state == QN_TUNE_PUBLISHED;
+  if (source == QN_TUNE_USER) return own ? "your tune table" : "your tune table, of an older architecture";
+  if (published) return own ? "the shipped table, published" : "the shipped table, published of an older architecture";
+  return own ? "the shipped table, measured" : "the shipped table, measured on an older architecture";
+}
+
+static qn_status look_up(const qn_geometry_key *key, qn_geometry *g, const char **why)
+{
+  char types[QN_TUNE_TYPES];
+  qn_arch arch = {.size = sizeof arch};
+  qn_tune_entry entry;
+  qn_tune_types(key->op, key->row, types);
+  qn_try(qn_tune_arch(key->device, &arch));
+  const qn_tune_source source = qn_tune_find(key->op->info.name, &arch, types, key->rows, key->cols,
+                                             key->dense ? QN_TUNE_DENSE : QN_TUNE_PITCHED, &entry);
+  *why = "the rule";
+  qn_geometry_rule(key, g);
+  if (source == QN_TUNE_NONE) return QN_OK;
+  if (qn_geometry_from_name(entry.choice, g) == QN_OK) {
+    *why = reason(source, &entry, &arch);
+    return QN_OK;
+  }
+  qn_log(QN_LOG_WARNING, "the tune table of %s: an entry for %s is ignored: %s", key->op->info.name, entry.arch,
+         qn_last_error());
+  return QN_OK;
+}
+
+/* What the tables said lately, so that a launch asks without a lock: a table is a file, and a choice one of few. */
+typedef struct kept_choice {
+  bool known;
+  unsigned options, files; /* generations */
+  qn_geometry_key key;
+  qn_geometry geometry;
+  const char *why;
+} kept_choice;
+
+static bool same_key(const qn_geometry_key *a, const qn_geometry_key *b)
+{
+  return a->op == b->op && a->row == b->row && a->rows == b->rows && a->cols == b->cols && a->dense == b->dense &&
+         a->device.kind == b->device.kind && a->device.index == b->device.index;
+}
+
+static qn_status ask_tables(const qn_geometry_key *key, qn_geometry *g, const char **why)
+{
+  enum { KEPT = 32 };
+  static _Thread_local kept_choice kept[KEPT];
+  const uint64_t mixed = (key->rows * 31 + key->cols) * 31 + key->row + ((uintptr_t)key->op >> 4);
+  kept_choice *k = &kept[(mixed ^ mixed >> 7) % KEPT];
+  const unsigned options = qn_option_generation(), files = qn_tune_generation();
+  if (!k->known || k->options != options || k->files != files || !same_key(&k->key, key)) {
+    k->known = false;
+    qn_try(look_up(key, &k->geometry, &k->why));
+    k->key = *key;
+    k->options = options;
+    k->files = files;
+    k->known = true;
+  }
+  *g = k->geometry;
+  *why = k->why;
+  return QN_OK;
+}
+
 qn_status qn_geometry_choose(const qn_geometry_key *key, qn_geometry *g, const char **why)
 {
   const forced_geometry *option;
   *why = "the rule";
-  if (!key->counts) {
-    qn_try(forced(&option));
-    if (option->is_set) {
-      *g = option->geometry;
-      *why = "forced";
-      return QN_OK;
-    }
-  }
   qn_geometry_rule(key, g);
+  if (key->counts) return QN_OK;
+  qn_try(forced(&option));
+  if (!option->is_set) return ask_tables(key, g, why);
+  *g = option->geometry;
+  *why = "forced";
   return QN_OK;
 }
 

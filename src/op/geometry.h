@@ -37,9 +37,10 @@ typedef struct qn_geometry_key {
   bool counts;         /* a phase that counts: the rule alone says, nothing is tuned or forced */
 } qn_geometry_key;
 
-/* What a launch takes: the option "geometry" if it is set, else the rule; why: which of these, in words of static
- * storage. Fails only where the option holds no geometry's name. Neither allocates nor takes a lock, but for the first
- * call of a thread and the first after an option was set. */
+/* What a launch takes: the option "geometry" if it is set, else what the tune tables say (tune.h; the user's before the
+ * shipped one), else the rule; why: which of these, in words of static storage. Fails only where an option holds what
+ * is no geometry's or architecture's name. Neither allocates nor takes a lock, but for the first call of a thread with
+ * a key and the first after an option was set or a table written. */
 qn_status qn_geometry_choose(const qn_geometry_key *key, qn_geometry *g, const char **why);
 /* The rule alone: 256 threads, one 16-byte vector each, flat; measured on an H200 (docs/benchmarking.md). */
 void qn_geometry_rule(const qn_geometry_key *key, qn_geometry *g);
