@@ -164,6 +164,18 @@ QN_FN qn_u16 qn_float_bf16(float x)
 #endif
 }
 
+/* Two of them, the first low: one instruction there, where each alone waits for the unit that does roots. */
+QN_FN qn_u32 qn_floats_bf16(float low, float high)
+{
+#if defined(QN_PTX) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  qn_u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return qn_float_bf16(low) | (qn_u32)qn_float_bf16(high) << 16;
+#endif
+}
+
 QN_FN float qn_f16_float(qn_u16 h)
 {
 #ifdef QN_PTX

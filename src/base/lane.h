@@ -100,6 +100,8 @@ QN_FN qn_f32 qn_abs(qn_f32 x)
 {
 #ifdef QN_ORACLE
   return __builtin_fabs(x);
+#elif defined(QN_PTX)
+  return fabsf(x); /* a sign of the operand, where the bits would be an operation */
 #else
   return qn_bits_float(qn_float_bits(x) & 0x7fffffffu);
 #endif

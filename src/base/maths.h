@@ -29,6 +29,7 @@ QN_FN qn_f32 qn_sigmoid(qn_f32 x)
   const double e = __builtin_exp(-__builtin_fabs(x));
   return (x < 0 ? e : 1) / (1 + e);
 }
+QN_FN qn_f32 qn_sigmoid16_of_number(qn_f32 x) { return qn_sigmoid(x); }
 QN_FN qn_f32 qn_sigmoid16(qn_f32 x) { return qn_sigmoid(x); }
 QN_FN qn_f32 qn_erf(qn_f32 x) { return __builtin_erf(x); }
 QN_FN qn_f32 qn_rsqrt(qn_f32 x) { return 1 / __builtin_sqrt(x); }
@@ -127,19 +128,23 @@ QN_FN qn_f32 qn_sigmoid(qn_f32 x)
 }
 
 /* The same for results stored in 16 bits: one word of ln(2) and a shorter polynomial, no second step of the quotient.
- * Worst error 4.7280; 19 operations. */
-QN_FN qn_f32 qn_sigmoid16(qn_f32 x)
+ * NaN gives any number, for products with x itself, which are NaN then. Worst error 4.7280; 18 operations. */
+QN_FN qn_f32 qn_sigmoid16_of_number(qn_f32 x)
 {
   qn_f32 y = qn_no_less(-qn_abs(x), -104.0f), one = qn_splat(1.0f);
-  qn_f32 t = qn_fma(y, qn_splat(QN_LOG2_E), qn_splat(QN_TO_WHOLE + 191.0f)), n = t - (QN_TO_WHOLE + 191.0f);
+  qn_f32 t = qn_fma(y, qn_splat(QN_LOG2_E), qn_splat(QN_TO_WHOLE + 64.0f)), n = t - (QN_TO_WHOLE + 64.0f);
   qn_f32 r = qn_fma(n, qn_splat(-QN_LN_2), y), q = qn_splat(0x1.0f9932p-7f);
   q = qn_then(q, r, 0x1.573accp-5f);
   q = qn_then(q, r, 0x1.555a8ap-3f);
   q = qn_then(q, r, 0x1.fffdc4p-2f);
   q = qn_then(q, r, 0x1.fffff6p-1f);
-  qn_f32 e = qn_then(q, r, 1.0f) * qn_f32_of(qn_bits_of(t) << 23) * 0x1p-64f;
+  /* n + 64, above -90, is added to the exponent of a number near 1; NaN would be lost there. */
+  qn_f32 e = qn_f32_of(qn_bits_of(qn_then(q, r, 1.0f)) + (qn_bits_of(t) << 23)) * 0x1p-64f;
   return qn_select(qn_less(x, qn_splat(0.0f)), e, one) * qn_reciprocal(1.0f + e);
 }
+
+/* With NaN. 20 operations. */
+QN_FN qn_f32 qn_sigmoid16(qn_f32 x) { return qn_select(qn_is_nan(x), x, qn_sigmoid16_of_number(x)); }
 
 /* Below 1 x + x q(x^2), from there on 1 - e^(x q(x)). Worst error 0.9909; 33 operations. */
 QN_FN qn_f32 qn_erf(qn_f32 x)

@@ -40,7 +40,8 @@ static uint32_t flags(const void *params, size_t row)
 {
   const qn_swiglu_params *p = params;
   (void)row;
-  return (uint32_t)p->activation | ((float)p->down_multiplier != 1 ? QN_SWIGLU_DOWN : 0);
+  return (uint32_t)p->activation | ((float)p->down_multiplier != 1 ? QN_SWIGLU_DOWN : 0) |
+         ((float)p->gate_multiplier != 1 ? QN_SWIGLU_SCALED : 0);
 }
 
 qn_status qn_swiglu_check(const void *params, size_t row)

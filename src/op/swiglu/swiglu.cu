@@ -13,6 +13,8 @@ QN_LIST_KERNEL(swiglu, qn_swiglu_coef, arguments)
   if (!qn_list_load(arguments, chunk, qn_thread(), 0, &x)) return;
   qn_list_values(x, QN_SWIGLU_A, a);
   qn_list_values(x, QN_SWIGLU_B, b);
-  qn_swiglu_pack(&arguments.coef, QN_LIST_FLAGS, storage, a, b, c);
+  qn_swiglu_coef coef = arguments.coef;
+  if (!(QN_LIST_FLAGS & QN_SWIGLU_SCALED)) coef.gate_multiplier = 1.0f;
+  qn_swiglu_pack(&coef, QN_LIST_FLAGS, storage, a, b, c);
   qn_list_store(arguments, chunk, x, QN_SWIGLU_C, c, nullptr);
 }

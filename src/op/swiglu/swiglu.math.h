@@ -12,7 +12,11 @@ enum { QN_SWIGLU_C, QN_SWIGLU_A, QN_SWIGLU_B, QN_SWIGLU_ROLES };
 
 /* The flags: the gate, as qn_swiglu_gate of the public header numbers them, and one bit. */
 enum { QN_SWIGLU_SILU, QN_SWIGLU_CLAMPED, QN_SWIGLU_GEGLU, QN_SWIGLU_REGLU, QN_SWIGLU_GLU, QN_SWIGLU_GATES };
-enum { QN_SWIGLU_GATE_MASK = 7, QN_SWIGLU_DOWN = 8 /* down_multiplier is not 1 */ };
+enum {
+  QN_SWIGLU_GATE_MASK = 7,
+  QN_SWIGLU_DOWN = 8,   /* down_multiplier is not 1 */
+  QN_SWIGLU_SCALED = 16 /* gate_multiplier is not 1: device kernels leave the product out elsewhere */
+};
 
 /* What does not depend on the element. */
 typedef struct qn_swiglu_coef {
@@ -39,12 +43,31 @@ QN_FN qn_f32 qn_swiglu_round(int storage, qn_f32 x)
 #endif
 }
 
+/* All values of a pack. */
+QN_FN void qn_swiglu_round_pack(int storage, qn_f32 x[QN_PACK])
+{
+#ifdef QN_PTX
+  if (storage == QN_SWIGLU_BF16) {
+    QN_UNROLL
+    for (int v = 0; v < QN_PACK; v += 2) {
+      const qn_u32 pair = qn_floats_bf16(x[v], x[v + 1]);
+      x[v] = qn_bits_float(pair << 16);
+      x[v + 1] = qn_bits_float(pair & 0xffff0000u);
+    }
+    return;
+  }
+#endif
+  QN_UNROLL
+  for (int v = 0; v < QN_PACK; v++) x[v] = qn_swiglu_round(storage, x[v]);
+}
+
 /* A result that stays in f32. */
 QN_FN qn_f32 qn_swiglu_held(qn_f32 x) { return qn_swiglu_round(QN_SWIGLU_F32, x); }
 
-QN_FN qn_f32 qn_swiglu_sigmoid(int storage, qn_f32 x)
+/* Of what is multiplied with it: NaN need not come out of it. */
+QN_FN qn_f32 qn_swiglu_factor(int storage, qn_f32 x)
 {
-  return qn_swiglu_held(storage == QN_SWIGLU_F32 ? qn_sigmoid(x) : qn_sigmoid16(x));
+  return qn_swiglu_held(storage == QN_SWIGLU_F32 ? qn_sigmoid(x) : qn_sigmoid16_of_number(x));
 }
 
 QN_FN qn_f32 qn_swiglu_least(qn_f32 x, float most) { return qn_select(qn_less(qn_splat(most), x), qn_splat(most), x); }
@@ -58,7 +81,7 @@ typedef struct qn_swiglu_value {
 /* s = x g(x) with g a sigmoid of argument y: s' = g + s y' (1 - g). */
 QN_FN qn_swiglu_value qn_swiglu_product(int storage, qn_f32 x, qn_f32 y, qn_f32 y_slope)
 {
-  qn_f32 sig = qn_swiglu_sigmoid(storage, y);
+  qn_f32 sig = qn_swiglu_factor(storage, y);
   qn_swiglu_value v;
   v.s = qn_swiglu_held(x * sig);
   v.slope = qn_swiglu_held(qn_fma(qn_swiglu_held(v.s * y_slope), 1.0f - sig, sig));
@@ -86,10 +109,10 @@ QN_FN qn_swiglu_value qn_swiglu_activate(const qn_swiglu_coef *c, qn_u32 gate, i
     v.s = qn_select(qn_at_most(x, zero), zero, x);
     v.slope = qn_select(qn_is_nan(x), x, qn_select(qn_at_most(x, zero), zero, qn_splat(1.0f)));
   } else if (gate == QN_SWIGLU_GLU) {
-    v.s = qn_swiglu_sigmoid(storage, x);
+    v.s = qn_swiglu_held(storage == QN_SWIGLU_F32 ? qn_sigmoid(x) : qn_sigmoid16(x));
     v.slope = qn_swiglu_held(v.s * (1.0f - v.s));
   } else {
-    qn_f32 sig = qn_swiglu_sigmoid(storage, x);
+    qn_f32 sig = qn_swiglu_factor(storage, x);
     v.s = qn_swiglu_held(x * sig);
     v.slope = qn_swiglu_held(qn_fma(v.s, 1.0f - sig, sig));
   }
@@ -109,11 +132,14 @@ QN_FN void qn_swiglu_pack(const qn_swiglu_coef *c, qn_u32 flags, int storage, co
 {
   const qn_u32 gate = flags & QN_SWIGLU_GATE_MASK;
   QN_UNROLL
-  for (int v = 0; v < QN_PACK; v++) {
-    qn_f32 s = qn_swiglu_round(storage, qn_swiglu_activate(c, gate, storage, a[v]).s);
-    to[v] = s * qn_swiglu_up(c, gate, b[v]); /* the store rounds */
-    if (flags & QN_SWIGLU_DOWN) to[v] = qn_swiglu_round(storage, to[v]) * qn_splat(c->down_multiplier);
-  }
+  for (int v = 0; v < QN_PACK; v++) to[v] = qn_swiglu_activate(c, gate, storage, a[v]).s;
+  qn_swiglu_round_pack(storage, to);
+  QN_UNROLL
+  for (int v = 0; v < QN_PACK; v++) to[v] = to[v] * qn_swiglu_up(c, gate, b[v]); /* the store rounds */
+  if (!(flags & QN_SWIGLU_DOWN)) return;
+  qn_swiglu_round_pack(storage, to);
+  QN_UNROLL
+  for (int v = 0; v < QN_PACK; v++) to[v] = to[v] * qn_splat(c->down_multiplier);
 }
 
 QN_FN void qn_swiglu_backward_pack(const qn_swiglu_coef *c, qn_u32 flags, int storage, const qn_f32 dc[QN_PACK],

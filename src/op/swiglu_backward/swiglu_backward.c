@@ -40,8 +40,9 @@ static const qn_op_param params_table[] = {QN_SWIGLU_PARAMS(qn_swiglu_backward_p
 
 static uint32_t flags(const void *params, size_t row)
 {
+  const qn_swiglu_backward_params *p = params;
   (void)row;
-  return (uint32_t)((const qn_swiglu_backward_params *)params)->activation;
+  return (uint32_t)p->activation | ((float)p->gate_multiplier != 1 ? QN_SWIGLU_SCALED : 0);
 }
 
 const qn_op qn_op_swiglu_backward = {

@@ -76,6 +76,6 @@ static const struct {
 void QN_CPU_NAME(swiglu_backward)(const qn_cpu_call *call, const qn_piece *piece)
 {
   job j = {*(const qn_swiglu_coef *)call->coef, call->streams};
-  qn_walk(piece, &rows[call->row].types, rows[call->row].run[call->flags], &j);
+  qn_walk(piece, &rows[call->row].types, rows[call->row].run[call->flags & QN_SWIGLU_GATE_MASK], &j);
   if (j.streams) qn_stream_end();
 }
