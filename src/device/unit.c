@@ -4,6 +4,7 @@
  * stands in a branch not taken is put in its place too, and include guards do the rest. */
 #include "device/unit.h"
 #include "core/source.h"
+#include "device/lean.h"
 #include <string.h>
 
 enum { MOST_DEPTH = 16, MOST_SOURCES = 64, NAME_BYTES = 256 };
@@ -92,6 +93,11 @@ qn_status qn_unit_expand(const qn_unit *unit, qn_text *text)
     size_t length = strcspn(*define, "=");
     qn_text_add(text, "#define %.*s %s\n", (int)length, *define, (*define)[length] ? *define + length + 1 : "1");
   }
-  qn_try(expand(&(expansion){.text = text}, unit->source, source, false, 0));
+  qn_text whole = {0};
+  qn_status status = expand(&(expansion){.text = unit->lean ? &whole : text}, unit->source, source, false, 0);
+  if (status == QN_OK && unit->lean && !whole.failed) status = qn_text_lean(whole.at, text);
+  text->failed |= whole.failed;
+  qn_text_free(&whole);
+  qn_try(status);
   return text->failed ? qn_fail(QN_NO_MEMORY, "%s: no memory for its text", unit->source) : QN_OK;
 }

@@ -6,6 +6,7 @@
 #include "device/backend.h"
 
 /* Adds the unit's defines, then its source with every `#include "name"` replaced by that embedded source, each piece
- * under a #line that names it. A quoted name that is not embedded is QN_BAD_ARGUMENT; includes in <> stay. */
+ * under a #line that names it; of a lean unit only what something names (lean.h). A quoted name that is not embedded is
+ * QN_BAD_ARGUMENT; includes in <> stay. */
 qn_status qn_unit_expand(const qn_unit *unit, qn_text *text);
 #endif

@@ -49,6 +49,8 @@ const char *qn_attribute_name(int k) { return attributes[k].name; }
 
 const char *qn_attribute_type(int k) { return attributes[k].type; }
 
+static bool is_position(int k) { return !strcmp(attributes[k].type, "uint3"); }
+
 const char *qn_cuda_place_name(int k) { return cuda_places[k].name; }
 
 bool qn_attributes_of_grid(const qn_kernel *kernel)
@@ -120,6 +122,7 @@ typedef struct writer {
   qn_text *text;
   bool cuda_words; /* the body is in CUDA's dialect */
   bool on_gpu, group;
+  bool vectors; /* positions are vectors, else structs of three numbers */
 } writer;
 
 static void add_defines(const writer *w)
@@ -218,7 +221,9 @@ static void add_parameters(const writer *w)
     between = ", ";
   }
   for (int k = 0; k < QN_ATTRIBUTE_COUNT; k++)
-    if (w->kernel->attributes >> k & 1) qn_text_add(w->text, ", const %s %s", attributes[k].type, attributes[k].name);
+    if (w->kernel->attributes >> k & 1)
+      qn_text_add(w->text, ", const %s %s", is_position(k) && !w->vectors ? "qn_spot" : attributes[k].type,
+                  attributes[k].name);
   for (int k = 0; k < QN_CUDA_PLACES; k++)
     if (passes_place(w, k)) qn_text_add(w->text, ", const %s %s", cuda_places[k].type, cuda_places[k].name);
 }
@@ -238,8 +243,11 @@ static void add_places(const writer *w)
 {
   for (int k = 0; k < QN_ATTRIBUTE_COUNT; k++)
     if (w->kernel->attributes >> k & 1)
-      qn_text_add(w->text, ", %s%s%s", attributes[k].type[4] ? "QN_WORDS::uint3" : "qn_u32(", attributes[k].value,
-                  attributes[k].type[4] ? "" : ")");
+      qn_text_add(w->text, ", %s%s%s",
+                  !is_position(k) ? "qn_u32("
+                  : w->vectors    ? "QN_WORDS::uint3"
+                                  : "qn_spot",
+                  attributes[k].value, is_position(k) ? "" : ")");
   for (int k = 0; k < QN_CUDA_PLACES; k++)
     if (passes_place(w, k)) qn_text_add(w->text, ", QN_WORDS::%s%s", cuda_places[k].type, cuda_places[k].value);
 }
@@ -414,6 +422,7 @@ qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special,
                     .text = text,
                     .cuda_words = kernel->source.dialect == QN_DIALECT_CUDA,
                     .on_gpu = special->target == QN_CUDA,
+                    .vectors = qn_words_whole_positions(kernel),
                     .group = special->target != QN_CUDA && (kernel->needs_group || watched)};
   add_defines(&w);
   qn_text_add(text, "#include \"kernel/words/place.h\"\n");

@@ -105,9 +105,10 @@ qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special,
 /* words.c: `#include`s of those words of the dialect that body and header need; all of them stand in namespace
  * quern_metal or quern_cuda (QN_WORDS), as do the kernel's argument and, in QN_WORDS::quern_body, header and body. */
 void qn_words_include(const qn_kernel *kernel, const qn_special *special, qn_text *text);
-bool qn_words_need_group(const qn_kernel *kernel);   /* barriers, simd words, threadgroup memory */
-bool qn_words_loop(const qn_kernel *kernel);         /* for, while, do, goto */
-bool qn_attributes_of_grid(const qn_kernel *kernel); /* all that are named: the same whatever the groups are */
+bool qn_words_whole_positions(const qn_kernel *kernel); /* one is asked for more than its x, y or z: it is a vector */
+bool qn_words_need_group(const qn_kernel *kernel);      /* barriers, simd words, threadgroup memory */
+bool qn_words_loop(const qn_kernel *kernel);            /* for, while, do, goto */
+bool qn_attributes_of_grid(const qn_kernel *kernel);    /* all that are named: the same whatever the groups are */
 const char *qn_dtype_word(qn_dialect dialect, qn_dtype dtype); /* "half", "bfloat16_t", "uint" ... */
 
 /* ---- launch.c ---- */

@@ -198,7 +198,7 @@ static qn_status compile(const qn_kernel *kernel, const qn_backend *backend, qn_
   qn_status status = qn_kernel_generate(kernel, special, &entry->layout, &text);
   if (status == QN_OK) status = qn_watched_flags(special, unit_flags(kernel, special->target), flags);
   if (status == QN_OK) {
-    const qn_unit unit = {.source = kernel->source.file, .text = text.at, .flags = *flags ? flags : NULL};
+    const qn_unit unit = {.source = kernel->source.file, .text = text.at, .flags = *flags ? flags : NULL, .lean = true};
     status = qn_jit_function(device, &unit, name, &entry->function);
   }
   if (status == QN_OK && backend->function_facts)

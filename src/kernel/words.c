@@ -5,8 +5,7 @@
  *
  *   Metal  names.h   always: types, constants
  *          short.h   half, bfloat, or a tensor or template value of such a type
- *          vec.h     positions (uint3)
- *          vector.h  the vectors' names, swizzles, dot and the like
+ *          vector.h  vectors, swizzles, dot and the like; positions that are not only asked for x, y or z
  *          metal.h   functions that compilers know: exp, sin, abs, min ...
  *          more.h    the rest of the real functions: tan, pow, asin ...
  *          integer.h functions of whole numbers
@@ -135,22 +134,32 @@ static bool needs_short(const qn_kernel *kernel, const qn_special *special)
          has_literal_of_half(&kernel->tokens[QN_KERNEL_BODY]) || has_literal_of_half(&kernel->tokens[QN_KERNEL_HEADER]);
 }
 
-/* A position that is not only asked for one of its numbers. */
-static bool uses_whole_position(const qn_kernel *kernel)
+/* thread_position_in_grid.x, as a body writes it mostly. */
+static bool is_one_number(const qn_tokens *t, size_t k)
+{
+  return k + 2 < t->n && qn_token_is(t, k + 1, ".") && t->token[k + 2].length == 1 &&
+         memchr("xyz", t->text[t->token[k + 2].at], 3);
+}
+
+bool qn_words_whole_positions(const qn_kernel *kernel)
 {
   const qn_tokens *t = &kernel->tokens[QN_KERNEL_BODY];
-  for (size_t k = 0; k < t->n; k++)
-    for (int a = 0; a < QN_ATTRIBUTE_COUNT; a++)
-      if (qn_token_is(t, k, qn_attribute_name(a)) && !strcmp(qn_attribute_type(a), "uint3") &&
-          !(k + 2 < t->n && qn_token_is(t, k + 1, ".") && t->token[k + 2].length == 1))
+  for (int a = 0; a < QN_ATTRIBUTE_COUNT; a++) {
+    const char *name = qn_attribute_name(a);
+    if (!(kernel->attributes >> a & 1) || strcmp(qn_attribute_type(a), "uint3") != 0) continue;
+    for (size_t k = 0; k < t->n; k++)
+      if (t->token[k].kind == QN_TOKEN_DIRECTIVE
+              ? memmem(t->text + t->token[k].at, t->token[k].length, name, strlen(name)) != NULL
+              : qn_token_is(t, k, name) && !is_one_number(t, k))
         return true;
+  }
   return false;
 }
 
 /* A file that stands for something that is no token of the text. */
 static bool is_needed(const qn_kernel *kernel, const qn_special *special, const char *file)
 {
-  if (!strcmp(file, "vector.h")) return uses_whole_position(kernel);
+  if (!strcmp(file, "vector.h")) return qn_words_whole_positions(kernel);
   if (!strcmp(file, "atomic.h")) return kernel->source.atomic != 0;
   if (!strcmp(file, "cuda_half.h")) return has_dtype(kernel, special, QN_F16) || has_dtype(kernel, special, QN_BF16);
   return (!strcmp(file, "index.h") || !strcmp(file, "complex.h")) && has_dtype(kernel, special, QN_C64);
@@ -164,7 +173,6 @@ void qn_words_include(const qn_kernel *kernel, const qn_special *special, qn_tex
   const word_file *files = metal ? metal_files : cuda_files;
   const size_t n = metal ? sizeof metal_files / sizeof *metal_files : sizeof cuda_files / sizeof *cuda_files;
   include(metal ? "names.h" : "cuda.h", text);
-  if (metal) include("vec.h", text);
   if (metal && needs_short(kernel, special)) include("short.h", text);
   for (size_t k = 0; k < n; k++)
     if (kernel_holds(kernel, files[k].words) || is_needed(kernel, special, files[k].file)) include(files[k].file, text);

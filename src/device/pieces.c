@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pieces.c - cuts a unit's text into declarations, and finds the names that each stands for. One that may be left out
+ * begins in a line's first column with one of a few known forms: #define, a function or variable (QN_FN, QN_WORD,
+ * QN_DEVICE, static ...), struct, class, typedef, using, each with or without template, and an invocation
+ * QN_SOMETHING(word, ...) of a macro whose first parameter is called `name`: it stands for the word and for all names
+ * that the macro pastes it into. Operators, enums, what stands within extern "C" { } (compilers may call it) and
+ * everything that is not known stays. Sources are as clang-format leaves them. */
+#include "device/pieces.h"
+#include "core/source.h"
+#include "device/lexer.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_NESTING = 4, NAME_BYTES = 256 };
+static const uint64_t no_hash = 14695981039346656037u; /* FNV-1a's beginning */
+
+typedef struct cutter {
+  qn_pieces *p;
+  const char *at, *end;
+  const char *file; /* of the embedded source; NULL: the unit's own */
+  size_t line;
+  int depth, outside; /* of namespaces and extern "C" { }; the depth at which one of these began, 0: none */
+} cutter;
+
+static uint64_t hash_more(uint64_t hash, const char *at, size_t n)
+{
+  for (size_t k = 0; k < n; k++) hash = (hash ^ (unsigned char)at[k]) * 1099511628211u;
+  return hash;
+}
+
+static uint64_t hash_of(qn_lexeme l) { return hash_more(no_hash, l.at, l.length); }
+
+/* ---- what an invocation makes ---- */
+typedef struct making {
+  const qn_pieces *p;
+  void (*found)(void *user, uint64_t hash);
+  void *user;
+  qn_lexeme argument; /* the invocation's first */
+  bool sure;          /* all its names were found */
+} making;
+
+static bool same(qn_lexeme a, qn_lexeme b) { return a.length == b.length && !memcmp(a.at, b.at, a.length); }
+
+static void make_names(making *m, uint64_t macro, int nesting);
+
+static bool is_among(qn_lexeme word, qn_lexeme list)
+{
+  const char *at = list.at, *end = list.at + list.length;
+  for (qn_lexeme l; (l = qn_lex(&at, end)).kind;)
+    if (l.kind == 'w' && same(l, word)) return true;
+  return false;
+}
+
+/* In a macro's text from `l` on: words that ## joins, as one name if the first parameter is among them. */
+static void make_chain(making *m, qn_lexeme l, qn_lexeme first, qn_lexeme others, const char **at, const char *end)
+{
+  uint64_t hash = no_hash;
+  bool named = false, word = true, pasted = false, other = false;
+  for (;;) {
+    const bool is = l.kind == 'w' && same(l, first);
+    const qn_lexeme part = is ? m->argument : l;
+    named |= is;
+    other |= is_among(l, others);
+    word &= l.kind == 'w' || l.kind == '0';
+    hash = hash_more(hash, part.at, part.length);
+    const char *behind = *at;
+    if (qn_lex(&behind, end).kind != 'p') break;
+    l = qn_lex(&behind, end);
+    *at = behind;
+    pasted = true;
+  }
+  if (named && word && !other) m->found(m->user, hash);
+  if (pasted && (other || !named)) m->sure = false;
+}
+
+static void make_from(making *m, const qn_piece *macro, int nesting)
+{
+  const char *at = macro->at, *end = macro->at + macro->length;
+  qn_lex(&at, end), qn_lex(&at, end), qn_lex(&at, end); /* # define NAME */
+  if (*at != '(') return;
+  const qn_lexeme first = (qn_lex(&at, end), qn_lex(&at, end));
+  qn_lexeme others = {at, 0, 'w'};
+  while (at < end && *at != ')') at++;
+  others.length = (size_t)(at - others.at);
+  at += at < end;
+  for (qn_lexeme l; (l = qn_lex(&at, end)).kind;) {
+    const char *behind = at;
+    if (l.kind == 'w' && qn_lex(&behind, end).kind == '(' && same(qn_lex(&behind, end), first))
+      make_names(m, hash_of(l), nesting + 1);
+    make_chain(m, l, first, others, &at, end);
+  }
+}
+
+static void make_names(making *m, uint64_t macro, int nesting)
+{
+  for (int32_t n = qn_pieces_head(m->p, macro); n >= 0 && nesting < MOST_NESTING; n = qn_pieces_name(m->p, n)->next) {
+    const qn_piece *piece = qn_pieces_at(m->p, qn_pieces_name(m->p, n)->piece);
+    if (qn_pieces_name(m->p, n)->hash == macro && piece->macro) make_from(m, piece, nesting);
+  }
+}
+
+/* QN_SOMETHING(argument */
+static bool read_call(const char *at, const char *end, qn_lexeme *macro, qn_lexeme *argument)
+{
+  *macro = qn_lex(&at, end);
+  if (macro->length < 4 || memcmp(macro->at, "QN_", 3) || qn_lex(&at, end).kind != '(') return false;
+  *argument = qn_lex(&at, end);
+  return true;
+}
+
+void qn_piece_words(const qn_pieces *pieces, const qn_piece *piece, void (*found)(void *user, uint64_t hash),
+                    void *user)
+{
+  const char *at = piece->at, *end = piece->at + piece->length;
+  for (qn_lexeme l; (l = qn_lex(&at, end)).kind;) {
+    const char *behind = at;
+    if (l.kind == 'w') found(user, hash_of(l));
+    if (l.kind != '#') continue;
+    const qn_lexeme directive = qn_lex(&behind, end);
+    if (qn_lexeme_is(directive, "undef") || qn_lexeme_is(directive, "line")) at = qn_directive_end(l.at, end);
+  }
+  making m = {.p = pieces, .found = found, .user = user};
+  qn_lexeme macro;
+  if (piece->call && read_call(piece->at, end, &macro, &m.argument)) make_names(&m, hash_of(macro), 0);
+}
+
+/* ---- a declaration's names ---- */
+static void name_piece(void *user, uint64_t hash)
+{
+  qn_pieces *p = user;
+  const qn_piece_name name = {hash, p->n_pieces - 1, qn_pieces_head(p, hash)};
+  qn_text_add_bytes(&p->names, &name, sizeof name);
+  if (!p->names.failed) p->slots[hash % QN_PIECE_SLOTS] = p->n_names++;
+}
+
+static bool is_one_of(qn_lexeme l, const char *const *words)
+{
+  for (; *words; words++)
+    if (qn_lexeme_is(l, *words)) return true;
+  return false;
+}
+
+/* Behind the bracket that closes the one before *at; angles count only among angles. */
+static void pass_brackets(const char **at, const char *end, bool angles)
+{
+  int depth = 1;
+  for (qn_lexeme l; depth && (l = qn_lex(at, end)).kind;) {
+    if (angles && l.kind == '(')
+      pass_brackets(at, end, false);
+    else if (angles && l.kind == '<' && **at == '=')
+      continue;
+    else
+      depth += (l.kind == (angles ? '<' : '(')) - (l.kind == (angles ? '>' : ')'));
+  }
+}
+
+/* The word before the first parameters, initialiser or end. */
+static bool name_function(qn_pieces *p, const char *at, const char *end)
+{
+  static const char *const with_brackets[] = {"decltype", "alignas", "__attribute__", NULL};
+  qn_lexeme last = {0};
+  for (qn_lexeme l; (l = qn_lex(&at, end)).kind; last = l.kind == 'w' ? l : last) {
+    if (qn_lexeme_is(l, "operator")) return false;
+    if (l.kind == '<')
+      pass_brackets(&at, end, true);
+    else if (l.kind == '(' && last.at && is_one_of(last, with_brackets))
+      pass_brackets(&at, end, false);
+    else if (strchr("(={[;", l.kind))
+      break;
+  }
+  if (last.at) name_piece(p, hash_of(last));
+  return last.at != NULL;
+}
+
+static bool name_struct(qn_pieces *p, const char *at, const char *end)
+{
+  qn_lexeme l = qn_lex(&at, end);
+  while (qn_lexeme_is(l, "alignas") && qn_lex(&at, end).kind == '(') {
+    pass_brackets(&at, end, false);
+    l = qn_lex(&at, end);
+  }
+  if (l.kind == 'w') name_piece(p, hash_of(l));
+  return l.kind == 'w';
+}
+
+/* The last word, where nothing but ; is behind it. */
+static bool name_typedef(qn_pieces *p, const char *at, const char *end)
+{
+  qn_lexeme last = {0}, before = {0};
+  const char *from = at;
+  if (qn_lexeme_is(qn_lex(&from, end), "struct") && !name_struct(p, from, end)) return false;
+  for (qn_lexeme l; (l = qn_lex(&at, end)).kind; last = l) before = last;
+  if (last.kind != ';' || before.kind != 'w') return false;
+  name_piece(p, hash_of(before));
+  return true;
+}
+
+static bool name_using(qn_pieces *p, const char *at, const char *end)
+{
+  const qn_lexeme l = qn_lex(&at, end);
+  if (l.kind != 'w' || qn_lex(&at, end).kind != '=') return false;
+  name_piece(p, hash_of(l));
+  return true;
+}
+
+/* What begins a macro's text: `(name`. */
+static bool takes_name(const qn_pieces *p, uint64_t macro)
+{
+  for (int32_t n = qn_pieces_head(p, macro); n >= 0; n = qn_pieces_name(p, n)->next) {
+    const qn_piece *piece = qn_pieces_at(p, qn_pieces_name(p, n)->piece);
+    if (qn_pieces_name(p, n)->hash != macro || !piece->macro) continue;
+    const char *at = piece->at, *end = piece->at + piece->length;
+    qn_lex(&at, end), qn_lex(&at, end), qn_lex(&at, end);
+    return *at == '(' && (qn_lex(&at, end), qn_lexeme_is(qn_lex(&at, end), "name"));
+  }
+  return false;
+}
+
+static void count_one(void *user, uint64_t hash)
+{
+  (void)hash;
+  ++*(int *)user;
+}
+
+/* First only counted: a name that is given cannot be taken back. */
+static bool name_call(qn_pieces *p, const qn_piece *piece)
+{
+  qn_lexeme macro;
+  int count = 0;
+  making m = {.p = p, .found = count_one, .user = &count, .sure = true};
+  if (!read_call(piece->at, piece->at + piece->length, &macro, &m.argument) || m.argument.kind != 'w' ||
+      !takes_name(p, hash_of(macro)))
+    return false;
+  make_names(&m, hash_of(macro), 0);
+  if (!m.sure) return false;
+  name_piece(p, hash_of(m.argument));
+  m.found = name_piece, m.user = p;
+  make_names(&m, hash_of(macro), 0);
+  return true;
+}
+
+/* False: it has no name that is known, and stays. */
+static bool name_declaration(qn_pieces *p, const qn_piece *piece)
+{
+  static const char *const functions[] = {"QN_FN", "QN_WORD", "QN_DEVICE", "static", "inline", "constexpr", NULL};
+  const char *at = piece->at, *end = piece->at + piece->length;
+  if (piece->call) return name_call(p, piece);
+  qn_lexeme l = qn_lex(&at, end);
+  if (qn_lexeme_is(l, "template") && qn_lex(&at, end).kind == '<') {
+    pass_brackets(&at, end, true);
+    l = qn_lex(&at, end);
+  }
+  if (qn_lexeme_is(l, "struct") || qn_lexeme_is(l, "class")) return name_struct(p, at, end);
+  if (qn_lexeme_is(l, "typedef")) return name_typedef(p, at, end);
+  if (qn_lexeme_is(l, "using")) return name_using(p, at, end);
+  return is_one_of(l, functions) && name_function(p, at, end);
+}
+
+/* ---- cutting ---- */
+static qn_piece *add_piece(cutter *c, const char *end)
+{
+  const qn_piece piece = {.at = c->at, .length = (size_t)(end - c->at), .line = c->line, .file = c->file};
+  for (; c->at < end; c->at++) c->line += *c->at == '\n';
+  qn_text_add_bytes(&c->p->pieces, &piece, sizeof piece);
+  if (c->p->pieces.failed) return NULL;
+  return qn_pieces_at(c->p, c->p->n_pieces++);
+}
+
+static void keep_last(cutter *c)
+{
+  qn_piece *piece = qn_pieces_at(c->p, c->p->n_pieces - 1);
+  piece->kept = true;
+  piece->next = c->p->todo;
+  c->p->todo = c->p->n_pieces - 1;
+}
+
+static void add_kept(cutter *c, const char *end)
+{
+  if (add_piece(c, end)) keep_last(c);
+}
+
+/* `#line 12 "base/lane.h"`: behind it lies that embedded source, else the unit's own text. */
+static bool read_line(const char *at, const char *end, size_t *line, const char **file)
+{
+  char name[NAME_BYTES];
+  if (qn_lex(&at, end).kind != '#' || !qn_lexeme_is(qn_lex(&at, end), "line")) return false;
+  const qn_lexeme number = qn_lex(&at, end), string = qn_lex(&at, end);
+  *file = NULL;
+  *line = number.kind == '0' ? strtoul(number.at, NULL, 10) : 0;
+  if (string.kind != '"' || string.length < 3 || string.length - 2 >= sizeof name) return true;
+  memcpy(name, string.at + 1, string.length - 2);
+  name[string.length - 2] = 0;
+  if (qn_source_find(name)) *file = string.at + 1;
+  return true;
+}
+
+/* The unit's own text up to the next embedded source. A macro of its own that pastes may name anything. */
+static void cut_own(cutter *c)
+{
+  const char *at = c->at, *file = NULL;
+  size_t line = 0;
+  for (; at < c->end; at = qn_line_end(at, c->end))
+    if (*at == '#' && read_line(at, c->end, &line, &file) && file) break;
+  if (memmem(c->at, (size_t)(at - c->at), "##", 2)) c->p->pasting = true;
+  if (at > c->at) add_kept(c, at);
+  c->at = qn_line_end(at, c->end);
+  c->file = file;
+  c->line = line;
+}
+
+static void cut_directive(cutter *c)
+{
+  const char *file, *at = c->at;
+  size_t line;
+  if (read_line(c->at, c->end, &line, &file)) {
+    c->line = line;
+    c->file = file;
+    if (file) c->at = qn_line_end(c->at, c->end);
+    return;
+  }
+  const qn_lexeme word = (qn_lex(&at, c->end), qn_lex(&at, c->end)), name = qn_lex(&at, c->end);
+  const char *end = qn_directive_end(c->at, c->end);
+  if (!qn_lexeme_is(word, "define")) {
+    add_kept(c, end);
+    return;
+  }
+  qn_piece *piece = add_piece(c, end);
+  if (!piece) return;
+  piece->macro = true;
+  name_piece(c->p, hash_of(name));
+}
+
+/* Where a declaration ends: with a ; outside brackets, the } of its body, an invocation's ). A } in the first column
+ * closes whatever is open: an #if may have opened it twice. */
+static const char *declaration_end(const char *from, const char *end, bool call)
+{
+  int depth = 0;
+  const char *at = from;
+  for (qn_lexeme l; (l = qn_lex(&at, end)).kind;) {
+    if (l.kind == '#') {
+      at = qn_directive_end(l.at, end);
+      continue;
+    }
+    if (l.kind == '}' && l.at[-1] == '\n') depth = 1;
+    depth += (strchr("([{", l.kind) != NULL) - (strchr(")]}", l.kind) != NULL);
+    if (depth) continue;
+    const char *behind = at, *next_line = qn_line_end(l.at, end);
+    const qn_lexeme next = qn_lex(&behind, end);
+    if (l.kind == ';' || (l.kind == '}' && next.at >= next_line) ||
+        (call && l.kind == ')' && next.kind != '{' && next.kind != ';'))
+      return next_line;
+  }
+  return end;
+}
+
+/* `namespace x {`, `extern "C" {` and their } */
+static bool cut_frame(cutter *c)
+{
+  const char *at = c->at, *end = qn_line_end(c->at, c->end);
+  const qn_lexeme first = qn_lex(&at, end), second = qn_lex(&at, end);
+  const bool namespace = qn_lexeme_is(first, "namespace"), outside = qn_lexeme_is(first, "extern");
+  const bool opens = second.kind == '{' || qn_lex(&at, end).kind == '{';
+  if (first.kind != '}' && !namespace && !(outside && second.kind == '"' && opens)) return false;
+  if (opens && !c->outside && outside) c->outside = c->depth + 1;
+  if (opens) c->depth++;
+  if (first.kind == '}' && c->outside == c->depth) c->outside = 0;
+  if (first.kind == '}') c->depth--;
+  add_kept(c, end);
+  return true;
+}
+
+static void cut_declaration(cutter *c)
+{
+  qn_lexeme macro, argument;
+  const bool call = read_call(c->at, c->end, &macro, &argument);
+  qn_piece *piece = add_piece(c, declaration_end(c->at, c->end, call));
+  if (!piece) return;
+  piece->call = call;
+  if (c->outside || !name_declaration(c->p, piece)) keep_last(c);
+}
+
+/* Of an embedded source. Comments between declarations are nobody's. */
+static void cut_source(cutter *c)
+{
+  const char *at = c->at;
+  const qn_lexeme l = qn_lex(&at, c->end);
+  const char *line = l.at;
+  while (line > c->at && line[-1] != '\n') line--;
+  for (; c->at < line; c->at++) c->line += *c->at == '\n';
+  if (!l.kind)
+    c->at = c->end;
+  else if (l.kind == '#')
+    cut_directive(c);
+  else if (!cut_frame(c))
+    cut_declaration(c);
+}
+
+void qn_pieces_make(const char *whole, qn_pieces *pieces)
+{
+  *pieces = (qn_pieces){.todo = -1};
+  for (int k = 0; k < QN_PIECE_SLOTS; k++) pieces->slots[k] = -1;
+  cutter c = {.p = pieces, .at = whole, .end = whole + strlen(whole)};
+  while (c.at < c.end && !pieces->pieces.failed && !pieces->names.failed) {
+    if (c.file)
+      cut_source(&c);
+    else
+      cut_own(&c);
+  }
+  pieces->failed = pieces->pieces.failed || pieces->names.failed;
+}
+
+void qn_pieces_free(qn_pieces *pieces)
+{
+  qn_text_free(&pieces->pieces);
+  qn_text_free(&pieces->names);
+}
