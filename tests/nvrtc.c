@@ -105,7 +105,7 @@ static void compile_row(const char *arch, const qn_op *op, size_t row)
   for (size_t s = 0; s < n; s++)
     for (int counts = 0; counts <= (op->phases != NULL); counts++) {
       qn_list_unit unit;
-      qn_device_list_unit(op, row, sets[s], CAPACITY, counts, &unit);
+      qn_device_list_unit(op, row, sets[s], CAPACITY, counts, NULL, &unit);
       snprintf(what, sizeof what, "%s (%s) flags %#x%s", op->info.name, types, sets[s], counts ? " counting" : "");
       compile(arch, &(qn_unit){.source = op->device_source, .defines = unit.defines}, what);
     }

@@ -19,7 +19,8 @@ typedef enum qn_fill {
   QN_FILL_MODERATE /* normal, and none of the odd ones next to overflow: for what is multiplied several times */
 } qn_fill;
 
-/* One role. The k-th tensors of all roles belong together and have one shape and one dense layout. */
+/* One role. The k-th tensors of all roles belong together: one shape, and one dense layout where the op is not strided.
+ */
 typedef struct qn_op_tensor {
   const char *name;
   const char *framework_name; /* what training frameworks call it ("exp_avg"); NULL: the same */
@@ -78,6 +79,8 @@ typedef struct qn_op_info {
   double unfused_bytes;    /* per element, in f32 */
   double operations;       /* arithmetic per element, a multiply-add counting two: its place in a roofline */
   uint32_t count_reads;    /* roles, as bits, that the phase which counts reads, where params ask for one */
+  int strided;             /* 1: tensors need not be dense; each role has rows at a distance of its own, with columns 1
+                              or 2 elements apart */
 } qn_op_info;
 
 QN_API size_t qn_op_count(void);

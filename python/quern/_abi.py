@@ -122,6 +122,7 @@ class OpInfo(Structure):
         ("unfused_bytes", c_double),
         ("operations", c_double),
         ("count_reads", c_uint32),
+        ("strided", c_int),
     ]
 
 

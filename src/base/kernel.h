@@ -29,8 +29,10 @@
  * says where it points: QN_FAR is the memory of tensors. What no word stands at in a parameter is the thread's own. */
 #ifdef QN_METAL_DIALECT
 #define QN_FAR device
+#define QN_NEAR thread /* said in macros, which the emitter does not read */
 #else
 #define QN_FAR
+#define QN_NEAR
 #endif
 
 #ifdef QN_METAL_DIALECT
@@ -213,6 +215,15 @@ QN_FN qn_u32 qn_join_halves(qn_u32 low, qn_u32 high)
   return __byte_perm(low, high, 0x5410);
 #else
   return (low & 0xffffu) | high << 16;
+#endif
+}
+
+QN_FN qn_u32 qn_join_high_halves(qn_u32 low, qn_u32 high)
+{
+#ifdef QN_CUDA_DIALECT
+  return __byte_perm(low, high, 0x7632);
+#else
+  return low >> 16 | (high & 0xffff0000u);
 #endif
 }
 

@@ -294,4 +294,23 @@ QN_FN qn_bits qn_select_bits(qn_mask where, qn_bits yes, qn_bits no)
 QN_FN qn_bits qn_zip_low(qn_bits a, qn_bits b) { return QN_ZIP(a, b, 0); }
 QN_FN qn_bits qn_zip_high(qn_bits a, qn_bits b) { return QN_ZIP(a, b, 2); }
 #endif
+
+/* All even lanes of a and b in order; and a0 b0 a1 b1 ... of the lower, of the upper halves of both. */
+#if QN_LANES == 16
+#define QN_EVEN(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
+#define QN_MIX(a, b, j)                                                                                                \
+  __builtin_shufflevector(a, b, j, 16 + j, 1 + j, 17 + j, 2 + j, 18 + j, 3 + j, 19 + j, 4 + j, 20 + j, 5 + j, 21 + j,  \
+                          6 + j, 22 + j, 7 + j, 23 + j)
+#elif QN_LANES == 8
+#define QN_EVEN(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14)
+#define QN_MIX(a, b, j) __builtin_shufflevector(a, b, j, 8 + j, 1 + j, 9 + j, 2 + j, 10 + j, 3 + j, 11 + j)
+#elif QN_LANES == 4
+#define QN_EVEN(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6)
+#define QN_MIX(a, b, j) __builtin_shufflevector(a, b, j, 4 + j, 1 + j, 5 + j)
+#endif
+#if QN_LANES > 1
+QN_FN qn_bits qn_even_lanes(qn_bits a, qn_bits b) { return QN_EVEN(a, b); }
+QN_FN qn_bits qn_mix_low(qn_bits a, qn_bits b) { return QN_MIX(a, b, 0); }
+QN_FN qn_bits qn_mix_high(qn_bits a, qn_bits b) { return QN_MIX(a, b, QN_LANES / 2); }
+#endif
 #endif

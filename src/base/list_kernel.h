@@ -3,21 +3,26 @@
  * its tensor and its chunk, a thread loads one pack of every role, widens it to f32, and after the formula narrows and
  * stores.
  *
- *     QN_LIST_KERNEL(lion, qn_lion_coef, a)
+ *     QN_LIST_KERNEL(ema, qn_ema_coef, a, chunk, x)
  *     {
- *       const qn_list_chunk chunk = qn_list_find(a, qn_block());
- *       qn_list_pack x;
- *       if (!qn_list_load(a, chunk, qn_thread(), 0, &x)) return;
  *       qn_list_values(x, role, values); ... formula over values ...
- *       qn_list_store(a, chunk, x, role, values, NULL);
+ *       qn_list_store(a, chunk, x, role, values, nullptr);
  *     }
+ *
+ * The body is one pack of one thread. Which elements it has, and how many packs a thread takes, are the geometry's
+ * business (op/geometry.h), so that one text serves all: flat, where blocks take successive runs of dense tensors;
+ * tiles, where a block takes a tile of columns of a row; rows, where it takes a row, tile by tile. Short rows share a
+ * block: as many threads as a row needs are one row's, a power of two.
  *
  * device_list.c defines for each variant QN_LIST_ROLES, of which QN_LIST_GIVEN are not absent; QN_LIST_DTYPES,
  * QN_LIST_ACCESSES and QN_LIST_SLOTS (hexadecimal, role 0 the lowest digit, as the numbers of quern/tensor.h and
  * quern/op.h; a slot is the place of a role among those given), QN_LIST_CAPACITY tensors an argument, QN_PACK elements
  * a pack, QN_LIST_PACKS packs a thread, QN_LIST_FLAGS (the op's), QN_LIST_RANDOM, QN_LIST_COUNTS (1: the kernel that
- * only counts), QN_THREADS. A tensor whose bases are not aligned for vector access, and the last, partial pack of a
- * tensor, go element by element: same formula, same bits. */
+ * only counts), QN_THREADS, QN_LIST_SHAPE and QN_LIST_PERSISTENT (the geometry's). Tensors that are not dense:
+ * QN_LIST_PITCHED, each role's rows have a pitch of their own; QN_LIST_STEPS, roles (bits) whose columns are two apart;
+ * QN_LIST_PAIRS, by role 1 + the role whose columns lie between its own, or 0; QN_LIST_ODDS, roles that are such a
+ * pair's second. A row whose bases are not aligned for vector access, the last, partial pack of a row, and columns two
+ * apart that are no pair's go element by element: same formula, same bits. */
 #ifndef QN_BASE_LIST_KERNEL_H
 #define QN_BASE_LIST_KERNEL_H
 #include "base/dtype.h"
@@ -28,11 +33,22 @@
 enum { QN_NONE, QN_F32, QN_BF16, QN_F16, QN_F64 };    /* as quern/tensor.h */
 enum { QN_ABSENT, QN_READ, QN_WRITE, QN_READ_WRITE }; /* as quern/op.h */
 
+/* As op/geometry.h numbers them. */
+#define QN_LIST_SHAPE_FLAT 0
+#define QN_LIST_SHAPE_ROWS 1
+#define QN_LIST_SHAPE_TILES 2
+
 /* What a role is. Shifts of constants, not tables: a table indexed by role would go to local memory. */
 QN_FN constexpr int qn_list_dtype(int role) { return QN_LIST_DTYPES >> 4 * role & 15; }
 QN_FN constexpr int qn_list_access(int role) { return QN_LIST_ACCESSES >> 4 * role & 15; }
 QN_FN constexpr int qn_list_slot(int role) { return QN_LIST_SLOTS >> 4 * role & 15; } /* its place among those given */
 QN_FN constexpr int qn_list_bytes(int role) { return qn_list_dtype(role) == QN_F32 ? 4 : 2; }
+
+#define QN_LIST_ROWWISE (QN_LIST_SHAPE != QN_LIST_SHAPE_FLAT)
+
+QN_FN constexpr int qn_list_step(int role) { return 1 + (QN_LIST_STEPS >> role & 1); }
+QN_FN constexpr int qn_list_partner(int role) { return int(QN_LIST_PAIRS >> 4 * role & 15) - 1; } /* -1: none */
+QN_FN constexpr bool qn_list_is_odd(int role) { return QN_LIST_ODDS >> role & 1; }
 
 /* The argument; list_args.h has the same members in the same order. */
 template <class Coef> struct qn_list_args {
@@ -43,21 +59,34 @@ template <class Coef> struct qn_list_args {
 #if QN_LIST_RANDOM
   qn_u64 first[QN_LIST_CAPACITY]; /* index in the whole tensor of element 0 */
 #endif
+#if QN_LIST_ROWWISE
+  qn_u64 cols[QN_LIST_CAPACITY];
+#endif
+#if QN_LIST_PITCHED
+  qn_u64 pitch[QN_LIST_GIVEN][QN_LIST_CAPACITY]; /* elements from row to row */
+#endif
   qn_u32 tensors, place; /* in this launch; number in the list of the first of them */
   qn_u32 first_block[QN_LIST_CAPACITY];
 #if QN_LIST_RANDOM
   qn_u32 id[QN_LIST_CAPACITY];
 #endif
+#if QN_LIST_ROWWISE
+  qn_u32 tiles[QN_LIST_CAPACITY]; /* of a row */
+  qn_u32 shift[QN_LIST_CAPACITY]; /* log2 of a row's threads */
+#endif
+#if QN_LIST_PERSISTENT
+  qn_u32 work; /* blocks, were each to take one piece of work */
+#endif
 };
 
-#define QN_LIST_KERNEL(name, Coef, a) QN_KERNEL(name, qn_list_args<Coef>, a)
-
-/* A block's share: elements [begin, elements) of a tensor, of which it takes the first QN_THREADS * QN_PACK *
- * QN_LIST_PACKS. */
+/* A thread's share: packs of a tensor from position `begin` on, `stride` apart, as many as QN_LIST_PACKS and as begin
+ * below `end`. A position is an element's index in the row, or where rows do not count in the tensor. */
 struct qn_list_chunk {
   qn_u32 tensor;
-  qn_u64 begin, elements;
   bool aligned; /* for vector access, every role */
+  bool first;   /* is this thread the first of the tensor's? */
+  qn_u64 begin, end, stride;
+  qn_u64 row, origin; /* the row's number, and the index in the tensor of its first element; 0, 0 in a flat geometry */
 };
 
 /* One thread's elements of every role as they are stored (16-bit ones two to a word), and which of the tensor's they
@@ -65,30 +94,88 @@ struct qn_list_chunk {
  * travel. */
 struct qn_list_pack {
   qn_u32 stored[QN_LIST_ROLES][QN_PACK];
-  qn_u64 at;
-  qn_u32 valid; /* 1 to QN_PACK of them exist */
+  qn_u64 at;    /* position */
+  qn_u32 valid; /* 0 to QN_PACK of them exist */
 };
 
-template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 block)
+/* The element at a position of a role. */
+template <class Args> QN_FN QN_FAR char *qn_list_address(const Args &a, const qn_list_chunk &chunk, int role, qn_u64 at)
+{
+#if QN_LIST_PITCHED
+  const qn_u64 element = chunk.row * a.pitch[qn_list_slot(role)][chunk.tensor] + at * qn_list_step(role);
+#else
+  const qn_u64 element = chunk.origin + at;
+#endif
+  return a.data[qn_list_slot(role)][chunk.tensor] + element * qn_list_bytes(role);
+}
+
+/* Is the chunk's row (the tensor, where rows do not count) aligned for vector access? */
+template <class Args> QN_FN bool qn_list_is_aligned(const Args &a, const qn_list_chunk &chunk)
+{
+  bool aligned = true;
+  QN_UNROLL
+  for (int r = 0; r < QN_LIST_ROLES; r++) {
+    if (qn_list_access(r) == QN_ABSENT) continue;
+    if (qn_list_step(r) == 2 && (qn_list_partner(r) < 0 || qn_list_is_odd(r))) continue;
+    const qn_u64 base = reinterpret_cast<qn_u64>(qn_list_address(a, chunk, r, 0));
+    const int bytes = QN_PACK * qn_list_bytes(r) * qn_list_step(r);
+    if (base & (bytes < 16 ? bytes - 1 : 15)) aligned = false;
+  }
+  return aligned;
+}
+
+template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 work, qn_u32 index)
 {
   qn_u32 low = 0, high = a.tensors;
   while (high - low > 1) {
     qn_u32 middle = (low + high) / 2;
-    if (a.first_block[middle] <= block)
+    if (a.first_block[middle] <= work)
       low = middle;
     else
       high = middle;
   }
-  qn_list_chunk chunk = {low, (block - a.first_block[low]) * (QN_THREADS * QN_PACK * QN_LIST_PACKS), a.elements[low],
-                         true};
-  QN_UNROLL
-  for (int r = 0; r < QN_LIST_ROLES; r++) {
-    if (qn_list_access(r) == QN_ABSENT) continue;
-    const qn_u64 base = reinterpret_cast<qn_u64>(a.data[qn_list_slot(r)][low]);
-    const int bytes = QN_PACK * qn_list_bytes(r);
-    if (base & (bytes < 16 ? bytes - 1 : 15)) chunk.aligned = false;
-  }
+  qn_list_chunk chunk = {};
+  chunk.tensor = low;
+#if QN_LIST_ROWWISE
+  const qn_u32 block = qn_u32(work) - a.first_block[low], shift = a.shift[low], lane = index & ((1u << shift) - 1);
+  const qn_u32 tiles = QN_LIST_SHAPE == QN_LIST_SHAPE_TILES ? a.tiles[low] : 1;
+  const qn_u32 rows = tiles == 1 ? block : block / tiles, tile = block - rows * tiles;
+  chunk.row = qn_u64(rows) * (QN_THREADS >> shift) + (index >> shift);
+  chunk.origin = chunk.row * a.cols[low];
+  chunk.end = chunk.origin < a.elements[low] ? a.cols[low] : 0;
+  chunk.stride = qn_u64(QN_PACK) << shift;
+  chunk.begin = (qn_u64(tile) * QN_LIST_PACKS * chunk.stride) + lane * QN_PACK;
+#else
+  chunk.begin = (work - a.first_block[low]) * (QN_THREADS * QN_PACK * QN_LIST_PACKS) + index * QN_PACK;
+  chunk.end = a.elements[low];
+  chunk.stride = QN_THREADS * QN_PACK;
+#endif
+  chunk.first = chunk.begin == 0 && chunk.row == 0;
+  chunk.aligned = qn_list_is_aligned(a, chunk);
   return chunk;
+}
+
+/* The next tile of the thread's row; false: there is none, or it is another block's. */
+QN_FN bool qn_list_go_on(qn_list_chunk &chunk)
+{
+#if QN_LIST_SHAPE == QN_LIST_SHAPE_ROWS
+  chunk.begin += chunk.stride * QN_LIST_PACKS;
+  chunk.first = false;
+  return chunk.begin < chunk.end;
+#else
+  return false;
+#endif
+}
+
+/* The block's next piece of work; false: there is none. */
+template <class Args> QN_FN bool qn_list_stay(const Args &a, qn_u64 blocks, qn_u64 &work)
+{
+#if QN_LIST_PERSISTENT
+  work += blocks;
+  return work < a.work;
+#else
+  return false;
+#endif
 }
 
 /* ---- one role of one pack ---- */
@@ -139,56 +226,95 @@ QN_FN void qn_list_store_vector(int dtype, QN_FAR char *to, const qn_u32 *x)
   }
 }
 
+/* A pair's columns lie one after the other: words are split, or joined. */
+QN_FN void qn_list_load_pair(int dtype, const QN_FAR char *from, qn_u32 *even, qn_u32 *odd)
+{
+  const int words = dtype == QN_F32 ? 2 * QN_PACK : QN_PACK;
+  qn_u32 both[2 * QN_PACK];
+  QN_UNROLL
+  for (int w = 0; w < words; w += 4) {
+    const qn_16bytes v = qn_load16(from + 4 * w);
+    both[w] = v.word[0], both[w + 1] = v.word[1], both[w + 2] = v.word[2], both[w + 3] = v.word[3];
+  }
+  QN_UNROLL
+  for (int k = 0; k < words / 2; k++) {
+    even[k] = dtype == QN_F32 ? both[2 * k] : qn_join_halves(both[2 * k], both[2 * k + 1]);
+    odd[k] = dtype == QN_F32 ? both[2 * k + 1] : qn_join_high_halves(both[2 * k], both[2 * k + 1]);
+  }
+}
+
+QN_FN void qn_list_store_pair(int dtype, QN_FAR char *to, const qn_u32 *even, const qn_u32 *odd)
+{
+  QN_UNROLL
+  for (int k = 0; k < QN_PACK; k += dtype == QN_F32 ? 2 : 4) {
+    if (dtype == QN_F32)
+      qn_store16(to + 8 * k, {{even[k], odd[k], even[k + 1], odd[k + 1]}});
+    else
+      qn_store16(to + 4 * k, {{qn_join_halves(even[k], odd[k]), qn_join_halves(even[k + 1], odd[k + 1]),
+                               qn_join_halves(even[k + 2], odd[k + 2]), qn_join_halves(even[k + 3], odd[k + 3])}});
+  }
+}
+
 /* Elements that do not exist are zero. */
-QN_FN void qn_list_load_each(int dtype, const QN_FAR char *from, qn_u32 valid, qn_u32 *to)
+QN_FN void qn_list_load_each(int dtype, int step, const QN_FAR char *from, qn_u32 valid, qn_u32 *to)
 {
   QN_UNROLL
   for (int k = 0; k < QN_PACK; k++) {
     const bool exists = qn_u32(k) < valid;
     if (dtype == QN_F32) {
-      to[k] = exists ? reinterpret_cast<const QN_FAR qn_u32 *>(from)[k] : 0;
+      to[k] = exists ? reinterpret_cast<const QN_FAR qn_u32 *>(from)[k * step] : 0;
     } else {
-      const qn_u32 half = exists ? reinterpret_cast<const QN_FAR qn_u16 *>(from)[k] : 0;
+      const qn_u32 half = exists ? reinterpret_cast<const QN_FAR qn_u16 *>(from)[k * step] : 0;
       to[k / 2] = k % 2 ? to[k / 2] | half << 16 : half;
     }
   }
 }
 
-QN_FN void qn_list_store_each(int dtype, QN_FAR char *to, qn_u32 valid, const qn_u32 *narrowed)
+QN_FN void qn_list_store_each(int dtype, int step, QN_FAR char *to, qn_u32 valid, const qn_u32 *narrowed)
 {
   QN_UNROLL
   for (int k = 0; k < QN_PACK; k++) {
     const bool exists = qn_u32(k) < valid;
-    if (exists && dtype == QN_F32) reinterpret_cast<QN_FAR qn_u32 *>(to)[k] = narrowed[k];
-    if (exists && dtype != QN_F32) reinterpret_cast<QN_FAR qn_u16 *>(to)[k] = qn_u16(narrowed[k]);
+    if (exists && dtype == QN_F32) reinterpret_cast<QN_FAR qn_u32 *>(to)[k * step] = narrowed[k];
+    if (exists && dtype != QN_F32) reinterpret_cast<QN_FAR qn_u16 *>(to)[k * step] = qn_u16(narrowed[k]);
   }
 }
 
 /* ---- all roles of one pack ---- */
 
-/* Loads what the roles read of pack number `pack` of this thread; false: there is none, the tensor has ended. */
-template <class Args>
-QN_FN bool qn_list_load(const Args &a, const qn_list_chunk &chunk, qn_u32 index, int pack, qn_list_pack *x)
+/* What a role reads of a pack, as vectors. A pair's second comes with its first. */
+template <class Args> QN_FN void qn_list_load_role(const Args &a, const qn_list_chunk &chunk, int role, qn_list_pack &x)
 {
-  x->at = chunk.begin + (qn_u64(pack) * QN_THREADS + index) * QN_PACK;
-  if (x->at >= chunk.elements) return false;
-  const qn_u64 left = chunk.elements - x->at;
-  x->valid = left < QN_PACK ? qn_u32(left) : QN_PACK;
-  const bool vector = chunk.aligned && x->valid == QN_PACK;
+  const QN_FAR char *const from = qn_list_address(a, chunk, role, x.at);
+  if (qn_list_partner(role) >= 0) {
+    if (!qn_list_is_odd(role))
+      qn_list_load_pair(qn_list_dtype(role), from, x.stored[role], x.stored[qn_list_partner(role)]);
+  } else if (qn_list_step(role) == 2) {
+    qn_list_load_each(qn_list_dtype(role), 2, from, QN_PACK, x.stored[role]);
+  } else {
+    qn_list_load_vector(qn_list_dtype(role), from, x.stored[role]);
+  }
+}
+
+/* Loads what the roles read of pack number `pack` of this thread; valid is 0 if there is none. */
+template <class Args> QN_FN void qn_list_load(const Args &a, const qn_list_chunk &chunk, int pack, qn_list_pack &x)
+{
+  x.at = chunk.begin + qn_u64(pack) * chunk.stride;
+  x.valid = 0;
+  if (x.at >= chunk.end) return;
+  const qn_u64 left = chunk.end - x.at;
+  x.valid = left < QN_PACK ? qn_u32(left) : QN_PACK;
+  const bool vector = chunk.aligned && x.valid == QN_PACK;
   if (vector) {
     QN_UNROLL
     for (int r = 0; r < QN_LIST_ROLES; r++)
-      if (qn_list_access(r) & QN_READ)
-        qn_list_load_vector(qn_list_dtype(r), a.data[qn_list_slot(r)][chunk.tensor] + x->at * qn_list_bytes(r),
-                            x->stored[r]);
+      if (qn_list_access(r) & QN_READ) qn_list_load_role(a, chunk, r, x);
   } else {
     QN_UNROLL
     for (int r = 0; r < QN_LIST_ROLES; r++)
       if (qn_list_access(r) & QN_READ)
-        qn_list_load_each(qn_list_dtype(r), a.data[qn_list_slot(r)][chunk.tensor] + x->at * qn_list_bytes(r), x->valid,
-                          x->stored[r]);
+        qn_list_load_each(qn_list_dtype(r), qn_list_step(r), qn_list_address(a, chunk, r, x.at), x.valid, x.stored[r]);
   }
-  return true;
 }
 
 /* A role's elements in f32. */
@@ -213,36 +339,86 @@ QN_FN void qn_list_draw(const Args &a, const qn_list_chunk &chunk, const qn_list
 {
 #if QN_LIST_RANDOM
   from.tensor_id = a.id[chunk.tensor];
-  qn_random_pack(&from, a.first[chunk.tensor] + x.at, to->word);
+  qn_random_pack(&from, a.first[chunk.tensor] + chunk.origin + x.at, to->word);
 #endif
 }
 
 /* Narrows and stores a role: to nearest even, or by chance where there is noise and storage is of 16 bits. A role that
- * is absent or only read is left alone. */
+ * is absent or only read is left alone. Of two roles that may be the even and odd columns of one tensor the one with
+ * the lower number is stored first, after the values of both have been taken: it waits in the pack for the other. */
 template <class Args>
-QN_FN void qn_list_store(const Args &a, const qn_list_chunk &chunk, const qn_list_pack &x, int role,
-                         const qn_f32 *values, const qn_list_noise *noise)
+QN_FN void qn_list_store(const Args &a, const qn_list_chunk &chunk, qn_list_pack &x, int role, const qn_f32 *values,
+                         const qn_list_noise *noise)
 {
-  const int dtype = qn_list_dtype(role);
+  const int dtype = qn_list_dtype(role), partner = qn_list_partner(role);
   if (!(qn_list_access(role) & QN_WRITE)) return;
   qn_u32 narrowed[QN_PACK];
   QN_UNROLL
   for (int k = 0; k < QN_PACK; k++)
     narrowed[k] = noise ? qn_list_narrow_chance(dtype, values[k], noise->word[k]) : qn_list_narrow(dtype, values[k]);
-  QN_FAR char *to = a.data[qn_list_slot(role)][chunk.tensor] + x.at * qn_list_bytes(role);
-  if (chunk.aligned && x.valid == QN_PACK)
+  QN_FAR char *to = qn_list_address(a, chunk, role, x.at);
+  const bool vector = chunk.aligned && x.valid == QN_PACK && (qn_list_step(role) == 1 || partner >= 0);
+  if (!vector) {
+    qn_list_store_each(dtype, qn_list_step(role), to, x.valid, narrowed);
+  } else if (partner < 0) {
     qn_list_store_vector(dtype, to, narrowed);
-  else
-    qn_list_store_each(dtype, to, x.valid, narrowed);
+  } else if (role < partner) {
+    QN_UNROLL
+    for (int k = 0; k < QN_PACK; k++) x.stored[role][k] = narrowed[k];
+  } else if (qn_list_is_odd(role)) {
+    qn_list_store_pair(dtype, qn_list_address(a, chunk, partner, x.at), x.stored[partner], narrowed);
+  } else {
+    qn_list_store_pair(dtype, to, narrowed, x.stored[partner]);
+  }
 }
+
+/* ---- the kernel ---- */
+/* All packs of a thread are asked for before the first is worked on, so that they travel together. */
+#define QN_LIST_KERNEL(name, Coef, a, chunk, x)                                                                        \
+  QN_FN void name##_pack(const QN_NEAR qn_list_args<Coef> &a, const QN_NEAR qn_list_chunk &chunk,                      \
+                         QN_NEAR qn_list_pack &x);                                                                     \
+  QN_KERNEL(name, qn_list_args<Coef>, a)                                                                               \
+  {                                                                                                                    \
+    qn_u64 work = qn_block();                                                                                          \
+    do {                                                                                                               \
+      qn_list_chunk chunk = qn_list_find(a, work, qn_thread());                                                        \
+      do {                                                                                                             \
+        qn_list_pack x[QN_LIST_PACKS];                                                                                 \
+        QN_UNROLL                                                                                                      \
+        for (int k = 0; k < QN_LIST_PACKS; k++) qn_list_load(a, chunk, k, x[k]);                                       \
+        QN_UNROLL                                                                                                      \
+        for (int k = 0; k < QN_LIST_PACKS; k++)                                                                        \
+          if (x[k].valid) name##_pack(a, chunk, x[k]);                                                                 \
+      } while (qn_list_go_on(chunk));                                                                                  \
+    } while (qn_list_stay(a, qn_blocks(), work));                                                                      \
+  }                                                                                                                    \
+  QN_FN void name##_pack(const QN_NEAR qn_list_args<Coef> &a, const QN_NEAR qn_list_chunk &chunk,                      \
+                         QN_NEAR qn_list_pack &x)
 
 #if QN_LIST_COUNTS
 /* The end of a counting kernel, which every thread of the block reaches: the tensor's {count, elements}. */
-template <class Args> QN_FN void qn_list_tally(const Args &a, const qn_list_chunk &chunk, qn_u32 thread, qn_u32 count)
+template <class Args> QN_FN void qn_list_tally(const Args &a, const qn_list_chunk &chunk, qn_u32 count)
 {
   qn_u64 *const tally = a.tally + 2 * (a.place + chunk.tensor);
   qn_tally_add(tally, count);
-  if (chunk.begin == 0 && thread == 0) qn_tally_add(tally + 1, chunk.elements);
+  if (chunk.first) qn_tally_add(tally + 1, a.elements[chunk.tensor]);
 }
+
+/* The kernel of the phase that counts: its body gives what a pack adds to the tensor's count. */
+#define QN_LIST_COUNT_KERNEL(name, Coef, a, x)                                                                         \
+  QN_FN qn_u32 name##_count(const qn_list_args<Coef> &a, const qn_list_pack &x);                                       \
+  QN_KERNEL(name, qn_list_args<Coef>, a)                                                                               \
+  {                                                                                                                    \
+    const qn_list_chunk chunk = qn_list_find(a, qn_block(), qn_thread());                                              \
+    qn_u32 count = 0;                                                                                                  \
+    for (int k = 0; k < QN_LIST_PACKS; k++) {                                                                          \
+      qn_list_pack x;                                                                                                  \
+      qn_list_load(a, chunk, k, x);                                                                                    \
+      if (!x.valid) break;                                                                                             \
+      count += name##_count(a, x);                                                                                     \
+    }                                                                                                                  \
+    qn_list_tally(a, chunk, count);                                                                                    \
+  }                                                                                                                    \
+  QN_FN qn_u32 name##_count(const qn_list_args<Coef> &a, const qn_list_pack &x)
 #endif
 #endif

@@ -128,12 +128,103 @@ QN_FN void qn_prefetch_pack(const void *pack, qn_dtype dtype)
 #endif
 }
 
+/* ---- columns two apart, into and out of runs; width is of an element ---- */
+enum { QN_TILE = 512, QN_TILE_SHIFT = 32 }; /* elements; bytes, so that no run of a tile is stored past the caches */
+
+QN_FN void qn_take_each(char *to, const char *from, size_t n, size_t width)
+{
+  for (size_t k = 0; k < n; k++) __builtin_memcpy(to + k * width, from + 2 * k * width, width);
+}
+
+QN_FN void qn_give_each(char *to, const char *from, size_t n, size_t width)
+{
+  for (size_t k = 0; k < n; k++) __builtin_memcpy(to + 2 * k * width, from + k * width, width);
+}
+
+#if QN_LANES > 1
+/* A word of 32 bits is one element, or an even and an odd one. The last vector is left: it would read one element more
+ * than there is. */
+QN_FN size_t qn_take_vectors(char *to, const char *from, size_t n, size_t width)
+{
+  size_t k = 0;
+  for (; k + QN_LANES < n; k += QN_LANES) {
+    qn_bits x, y;
+    __builtin_memcpy(&x, from + 2 * k * width, sizeof x);
+    if (width == 2) {
+      const qn_halves even = qn_halves_of(x & 0xffffu);
+      __builtin_memcpy(to + k * width, &even, sizeof even);
+    } else {
+      __builtin_memcpy(&y, from + 2 * k * width + sizeof x, sizeof y);
+      x = qn_even_lanes(x, y);
+      __builtin_memcpy(to + k * width, &x, sizeof x);
+    }
+  }
+  return k;
+}
+
+/* Lines of both, past the caches if they are only written and begin as lines do. */
+QN_FN void qn_put_lanes(char *to, qn_bits x, bool streams)
+{
+#ifdef __x86_64__
+  if (streams && (uintptr_t)to % sizeof x == 0) {
+    qn_stream_lanes(to, qn_f32_of(x));
+    return;
+  }
+#endif
+  (void)streams;
+  __builtin_memcpy(to, &x, sizeof x);
+}
+
+QN_FN size_t qn_give_vectors(char *to, const char *even, const char *odd, size_t n, size_t width, bool streams)
+{
+  size_t k = 0;
+  for (; k + QN_LANES <= n; k += QN_LANES) {
+    if (width == 2) {
+      qn_halves x, y;
+      __builtin_memcpy(&x, even + k * width, sizeof x);
+      __builtin_memcpy(&y, odd + k * width, sizeof y);
+      qn_put_lanes(to + 2 * k * width, qn_bits_of_halves(x) | qn_bits_of_halves(y) << 16, streams);
+    } else {
+      qn_bits x, y;
+      __builtin_memcpy(&x, even + k * width, sizeof x);
+      __builtin_memcpy(&y, odd + k * width, sizeof y);
+      qn_put_lanes(to + 2 * k * width, qn_mix_low(x, y), streams);
+      qn_put_lanes(to + 2 * k * width + sizeof x, qn_mix_high(x, y), streams);
+    }
+  }
+  return k;
+}
+#endif
+
+static inline void qn_take_columns(char *to, const char *from, size_t n, size_t width)
+{
+  size_t k = 0;
+#if QN_LANES > 1
+  if (width == 2 || width == 4) k = width == 2 ? qn_take_vectors(to, from, n, 2) : qn_take_vectors(to, from, n, 4);
+#endif
+  qn_take_each(to + k * width, from + 2 * k * width, n - k, width);
+}
+
+/* odd: what goes between them, or NULL: then what is between them is somebody else's and is not touched. */
+static inline void qn_give_columns(char *to, const char *even, const char *odd, size_t n, size_t width, bool streams)
+{
+  size_t k = 0;
+#if QN_LANES > 1
+  if (odd && width == 2) k = qn_give_vectors(to, even, odd, n, 2, streams);
+  if (odd && width == 4) k = qn_give_vectors(to, even, odd, n, 4, streams);
+#endif
+  (void)streams;
+  qn_give_each(to + 2 * k * width, even + k * width, n - k, width);
+  if (odd) qn_give_each(to + (2 * k + 1) * width, odd + k * width, n - k, width);
+}
+
 /* Works on n packs: data[role] points at the first one's first element, whose index in the whole tensor is `element`.
  */
 typedef void qn_packs_fn(void *user, void *const data[QN_MAX_TENSORS], size_t n, qn_u64 element);
 
-/* All elements of the piece: the whole packs where they are, the rest, fewer than a pack, from zero-padded copies. */
-static inline void qn_walk(const qn_piece *piece, const qn_op_types *row, qn_packs_fn *packs, void *user)
+/* All elements of a piece without gaps: the whole packs where they are, the rest, fewer than a pack, from zero-padded
+ * copies. */
+static inline void qn_walk_run(const qn_piece *piece, const qn_op_types *row, qn_packs_fn *packs, void *user)
 {
   const size_t n = piece->n / QN_PACK_ELEMENTS, done = n * QN_PACK_ELEMENTS, left = piece->n - done;
   _Alignas(64) char copy[QN_MAX_TENSORS][QN_PACK * sizeof(qn_f32)];
@@ -153,6 +244,70 @@ static inline void qn_walk(const qn_piece *piece, const qn_op_types *row, qn_pac
   for (int role = 0; role < QN_MAX_TENSORS; role++)
     if (row->tensor[role].access & QN_WRITE)
       __builtin_memcpy(rest[role], copy[role], left * qn_cpu_bytes(row->tensor[role].dtype));
+}
+
+typedef char qn_tile[QN_TILE * sizeof(qn_f32) + 2 * QN_TILE_SHIFT];
+
+/* The role that is written with this one's columns between its own, or -1. */
+static inline int qn_odd_role(const qn_piece *piece, const qn_op_types *row, int even)
+{
+  const size_t width = qn_cpu_bytes(row->tensor[even].dtype);
+  for (int role = 0; role < QN_MAX_TENSORS; role++)
+    if (piece->step[role] == 2 && row->tensor[role].access == row->tensor[even].access &&
+        row->tensor[role].dtype == row->tensor[even].dtype &&
+        (char *)piece->data[role] == (char *)piece->data[even] + width)
+      return role;
+  return -1;
+}
+
+static inline void qn_give_tiles(const qn_piece *piece, const qn_op_types *row, qn_tile *tiles, size_t done, size_t n)
+{
+  uint32_t given = 0;
+  for (int role = 0; role < QN_MAX_TENSORS; role++) {
+    const size_t width = qn_cpu_bytes(row->tensor[role].dtype);
+    if (piece->step[role] != 2 || !(row->tensor[role].access & QN_WRITE)) continue;
+    const int odd = qn_odd_role(piece, row, role);
+    if (odd < 0) continue;
+    qn_give_columns((char *)piece->data[role] + 2 * done * width, tiles[role] + QN_TILE_SHIFT,
+                    tiles[odd] + QN_TILE_SHIFT, n, width, piece->streams && row->tensor[role].access == QN_WRITE);
+    given |= 1u << role | 1u << odd;
+  }
+  for (int role = 0; role < QN_MAX_TENSORS; role++) {
+    const size_t width = qn_cpu_bytes(row->tensor[role].dtype);
+    if (piece->step[role] != 2 || !(row->tensor[role].access & QN_WRITE) || given >> role & 1) continue;
+    qn_give_columns((char *)piece->data[role] + 2 * done * width, tiles[role] + QN_TILE_SHIFT, NULL, n, width, false);
+  }
+}
+
+/* A piece of which some role's columns are two apart: those go through tiles on the stack. */
+static __attribute__((noinline)) void qn_walk_tiles(const qn_piece *piece, const qn_op_types *row, qn_packs_fn *packs,
+                                                    void *user)
+{
+  _Alignas(64) qn_tile tiles[QN_MAX_TENSORS];
+  qn_piece part = *piece;
+  part.step = NULL;
+  for (size_t done = 0; done < piece->n; done += part.n, part.first += part.n) {
+    part.n = piece->n - done < QN_TILE ? piece->n - done : QN_TILE;
+    for (int role = 0; role < QN_MAX_TENSORS; role++) {
+      const size_t width = qn_cpu_bytes(row->tensor[role].dtype);
+      if (!width) continue;
+      char *const from = (char *)piece->data[role] + piece->step[role] * done * width;
+      part.data[role] = piece->step[role] == 2 ? tiles[role] + QN_TILE_SHIFT : from;
+      if (piece->step[role] == 2 && row->tensor[role].access & QN_READ)
+        qn_take_columns(part.data[role], from, part.n, width);
+    }
+    qn_walk_run(&part, row, packs, user);
+    if (!piece->tally) qn_give_tiles(piece, row, tiles, done, part.n);
+  }
+}
+
+/* All elements of the piece. */
+static inline void qn_walk(const qn_piece *piece, const qn_op_types *row, qn_packs_fn *packs, void *user)
+{
+  if (piece->step)
+    qn_walk_tiles(piece, row, packs, user);
+  else
+    qn_walk_run(piece, row, packs, user);
 }
 
 /* Where pack k of an array is. */

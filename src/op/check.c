@@ -3,6 +3,7 @@
  * written. It knows ops by their descriptions only; overlap is in overlap.c. */
 #include "core/status.h"
 #include "op/list.h"
+#include "op/view.h"
 #include "quern/device.h"
 #include <math.h>
 #include <stdio.h>
@@ -246,11 +247,64 @@ static qn_status check_against(const qn_list *list, size_t role, size_t k, const
                  (!t->ndim || !memcmp(t->shape, first->shape, (size_t)t->ndim * sizeof *t->shape)),
              "%s: %s[%zu] has the shape %s and %s[%zu] has %s", op, name, k, shape_text(t, one, sizeof one),
              role_name(list, 0), k, shape_text(first, other, sizeof other));
-  if (!qn_tensor_elements(t)) return QN_OK;
+  if (!qn_tensor_elements(t) || list->op->info.strided) return QN_OK; /* then qn_check_place looks at layouts */
   qn_require(t != first || is_dense(t), "%s: %s[%zu] (%s) is not dense: its strides leave gaps or overlap", op, name, k,
              shape_text(t, one, sizeof one));
   qn_require(qn_same_layout(t, first), "%s: %s[%zu] (%s) is laid out in another order than %s[%zu]", op, name, k,
              shape_text(t, one, sizeof one), role_name(list, 0), k);
+  return QN_OK;
+}
+
+/* ---- the tensors of one place, where they need not be dense ---- */
+static bool place_is_dense(const qn_list *list, size_t k)
+{
+  const qn_tensor *first = &list->tensors[0][k];
+  if (!qn_tensor_elements(first)) return true;
+  if (!is_dense(first)) return false;
+  for (size_t role = 1; role < list->op->info.n_tensors; role++)
+    if (list->tensors[role] && !qn_same_layout(&list->tensors[role][k], first)) return false;
+  return true;
+}
+
+/* It cannot be walked: one tensor's fault, or that of their differences. */
+static qn_status fail_place(const qn_list *list, size_t k)
+{
+  const char *op = list->op->info.name;
+  char shape[128];
+  for (size_t role = 0; role < list->op->info.n_tensors; role++) {
+    const qn_tensor *alone[QN_MAX_TENSORS] = {[0] = list->tensors[role]};
+    qn_view view;
+    if (alone[0] && !qn_view_make(alone, k, false, &view))
+      return qn_fail(QN_BAD_ARGUMENT,
+                     "%s: %s[%zu] (%s) is not dense, and its strides are not those of rows at one distance with "
+                     "columns 1 or 2 elements apart: make it contiguous",
+                     op, role_name(list, role), k, shape_text(&alone[0][k], shape, sizeof shape));
+  }
+  const char *first = role_name(list, 0);
+  size_t role = list->op->info.n_tensors;
+  while (--role && (!list->tensors[role] || qn_same_layout(&list->tensors[role][k], &list->tensors[0][k]))) {}
+  return qn_fail(QN_BAD_ARGUMENT,
+                 "%s: %s[%zu] (%s) is laid out in another order than %s[%zu], and not all are rows with columns in one "
+                 "order: make them contiguous",
+                 op, role_name(list, role), k, shape_text(&list->tensors[0][k], shape, sizeof shape), first, k);
+}
+
+qn_status qn_check_place(const qn_list *list, size_t k, bool *strided)
+{
+  const qn_op_info *info = &list->op->info;
+  const bool row_is_last = qn_list_by_rows(list), dense = place_is_dense(list, k);
+  qn_view view;
+  *strided |= !dense;
+  if (dense && !row_is_last) return QN_OK;
+  if (!qn_view_make(list->tensors, k, row_is_last, &view)) return fail_place(list, k);
+  for (size_t role = 0; role < info->n_tensors; role++) {
+    if (!list->tensors[role] || !view.rows) continue;
+    const qn_tensor *t = &list->tensors[role][k];
+    const uint64_t bytes = qn_dtype_bytes(t->dtype), most = (UINTPTR_MAX - (uintptr_t)t->data) / bytes;
+    char shape[128];
+    qn_require(view.pitch[role] <= most / view.rows, "%s: the strides of %s[%zu] (%s) lead out of memory", info->name,
+               role_name(list, role), k, shape_text(t, shape, sizeof shape));
+  }
   return QN_OK;
 }
 
@@ -302,7 +356,9 @@ qn_status qn_check_rest(const qn_list *list)
   const char *op = list->op->info.name;
   const qn_exec *exec = list->exec;
   const size_t needed = qn_list_workspace(list->op, list->params, list->n);
+  bool strided;
   if (list->op->check) qn_try(list->op->check(list->params, list->row));
+  for (size_t k = 0; k < list->n && qn_list_by_rows(list); k++) qn_try(qn_check_place(list, k, &strided));
   qn_try(check_first_elements(list));
   if (list->mode == QN_LIST_PREPARE || !needed) return QN_OK;
   if (list->mode == QN_LIST_COUNT) {
@@ -329,6 +385,7 @@ qn_status qn_list_check(qn_list *list, const qn_tensor *const *tensors)
   for (size_t role = 0; role < info->n_tensors; role++)
     for (size_t k = 0; list->tensors[role] && k < list->n; k++)
       qn_try(qn_check_tensor(list, role, k, &list->tensors[role][k]));
+  for (size_t k = 0; info->strided && k < list->n; k++) qn_try(qn_check_place(list, k, &list->strided));
   qn_try(qn_check_rest(list));
   return qn_check_overlap(list);
 }

@@ -3,174 +3,20 @@
  * uploaded, nothing is staged and a step that only moved its gradients costs a copy of their pointers. A list with more
  * tensors than a parameter holds (about 700 where driver and GPU take 32,764 bytes) becomes several launches.
  *
- * Geometry, chosen by measurement on an H200 (docs/benchmarking.md): 256 threads, one pack of 4 elements a thread, a
- * flat grid; a block finds its tensor by binary search over the first blocks, which sit in the constant bank. Larger
- * chunks, more packs a thread, tables in global memory and persistent grids were all slower. */
+ * A block finds its tensor by binary search over the first blocks, which sit in the constant bank. How blocks are cut
+ * is the geometry (geometry.h); tensors that are not dense are rows of columns (view.h), and a launch's are alike in
+ * which columns are two apart, because that is compiled in. */
 #include "op/device_list.h"
-#include "base/list_args.h"
 #include "core/core.h"
-#include "jit/jit.h"
-#include <pthread.h>
-#include <stdarg.h>
-#include <stdio.h>
+#include "op/device_variant.h"
+#include "op/view.h"
+#include "quern/device.h"
+#include <stdatomic.h>
 #include <string.h>
 
-enum { THREADS = 256, COUNT_PACKS = 16, ARGUMENT_BYTES = 32764, CACHE_SLOTS = 256 };
-
-/* What one kernel is specialised for. */
-typedef struct variant {
-  const qn_op *op;
-  qn_device device;
-  uint32_t row, flags, capacity, counts;
-  const char *tier; /* the host backend compiles for it; NULL: a GPU. One of tier.c's names, so pointers compare */
-} variant;
-
-/* Where things stand in the argument of a variant, and how its blocks are cut. */
-typedef struct layout {
-  qn_list_offsets offsets;
-  int slot[QN_MAX_TENSORS]; /* of a role among those given; -1: absent */
-  uint32_t pack, packs;     /* elements of a thread's pack, packs of a thread */
-  uint32_t block_shift;     /* log2 of a block's elements: a division for each tensor would cost more than the rest */
-} layout;
+enum { ARGUMENT_BYTES = 32764 };
 
 static bool draws_random(const qn_op *op, uint32_t flags) { return (flags & op->random_flags) != 0; }
-
-/* A pack is one 16-byte access of f32; of 8 elements where all tensors are of 16 bits, so that their accesses are too.
- */
-static uint32_t pack_elements(const variant *v)
-{
-  const qn_op_types *types = &v->op->info.types[v->row];
-  for (size_t r = 0; r < v->op->info.n_tensors; r++) {
-    if (types->tensor[r].access != QN_ABSENT && qn_dtype_bytes(types->tensor[r].dtype) != 2) return 4;
-  }
-  return 8;
-}
-
-static layout layout_of(const variant *v)
-{
-  const qn_op *op = v->op;
-  layout l = {.pack = pack_elements(v), .packs = v->counts ? COUNT_PACKS : 1};
-  uint32_t slots = 0;
-  for (size_t r = 0; r < op->info.n_tensors; r++) {
-    bool given = op->info.types[v->row].tensor[r].access != QN_ABSENT;
-    l.slot[r] = given ? (int)slots++ : -1;
-  }
-  l.offsets = qn_list_offsets_of(op->coef_bytes, slots, v->capacity, draws_random(op, v->flags));
-  l.block_shift = (uint32_t)__builtin_ctz(THREADS * l.pack * l.packs);
-  return l;
-}
-
-/* Few capacities, so that few kernels are compiled; the largest that the parameter limit allows last. */
-static qn_status choose_capacity(const variant *base, size_t n, uint32_t *capacity)
-{
-  static const uint32_t usual[] = {16, 160};
-  const qn_backend *backend;
-  size_t limit;
-  qn_try(qn_backend_of(base->device, &backend));
-  qn_try(backend->argument_limit(base->device, &limit));
-  variant v = *base;
-  for (size_t k = 0; k < sizeof usual / sizeof *usual; k++) {
-    v.capacity = usual[k];
-    if (n <= usual[k] && layout_of(&v).offsets.bytes <= limit) {
-      *capacity = usual[k];
-      return QN_OK;
-    }
-  }
-  v.capacity = 0;
-  size_t fixed = layout_of(&v).offsets.bytes;
-  v.capacity = 2;
-  size_t each = (layout_of(&v).offsets.bytes - fixed + 1) / 2;
-  *capacity = (uint32_t)((limit - fixed) / each) & ~1u;
-  return QN_OK;
-}
-
-/* ---- from a variant to its kernel ---- */
-
-static void define(qn_list_unit *u, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void define(qn_list_unit *u, const char *format, ...)
-{
-  va_list values;
-  va_start(values, format);
-  vsnprintf(u->text[u->n], sizeof u->text[u->n], format, values);
-  va_end(values);
-  u->defines[u->n] = u->text[u->n];
-  u->defines[++u->n] = NULL;
-}
-
-static void unit_of(const variant *v, qn_list_unit *u)
-{
-  const qn_op *op = v->op;
-  layout l = layout_of(v);
-  unsigned long long dtypes = 0, accesses = 0, slots = 0, given = 0;
-  for (size_t r = 0; r < op->info.n_tensors; r++) {
-    if (l.slot[r] < 0) continue;
-    dtypes |= (unsigned long long)op->info.types[v->row].tensor[r].dtype << 4 * r;
-    accesses |= (unsigned long long)op->info.types[v->row].tensor[r].access << 4 * r;
-    slots |= given++ << 4 * r;
-  }
-  define(u, "QN_THREADS=%d", THREADS);
-  define(u, "QN_PACK=%u", l.pack);
-  define(u, "QN_LIST_PACKS=%u", l.packs);
-  define(u, "QN_LIST_CAPACITY=%u", v->capacity);
-  define(u, "QN_LIST_RANDOM=%d", draws_random(op, v->flags));
-  define(u, "QN_LIST_COUNTS=%u", v->counts);
-  define(u, "QN_LIST_ROLES=%zu", op->info.n_tensors);
-  define(u, "QN_LIST_GIVEN=%llu", given);
-  define(u, "QN_LIST_DTYPES=0x%llxu", dtypes);
-  define(u, "QN_LIST_ACCESSES=0x%llxu", accesses);
-  define(u, "QN_LIST_SLOTS=0x%llxu", slots);
-  define(u, "QN_LIST_FLAGS=%uu", v->flags);
-}
-
-void qn_device_list_unit(const qn_op *op, size_t row, uint32_t flags, uint32_t capacity, bool counts,
-                         qn_list_unit *unit)
-{
-  unit->n = 0;
-  unit_of(&(variant){.op = op, .row = (uint32_t)row, .flags = flags, .capacity = capacity, .counts = counts}, unit);
-}
-
-static qn_status build(const variant *v, const qn_device_function **function)
-{
-  qn_list_unit u = {.n = 0};
-  unit_of(v, &u);
-  return qn_jit_function(v->device, &(qn_unit){.source = v->op->device_source, .defines = u.defines}, v->op->info.name,
-                         function);
-}
-
-/* A direct step must find its kernel without building the text of a key: a small table in front of the compiler's. */
-static struct {
-  pthread_rwlock_t lock;
-  variant variant[CACHE_SLOTS];
-  const qn_device_function *function[CACHE_SLOTS];
-} found = {.lock = PTHREAD_RWLOCK_INITIALIZER};
-
-static size_t slot_of(const variant *v)
-{
-  uint64_t h = v->row * 31u + v->flags * 131u + v->capacity * 7u + v->counts * 3u + (uint64_t)v->device.index * 17u;
-  return (h ^ (uintptr_t)v->op >> 4 ^ (uint64_t)v->device.kind << 5 ^ (uintptr_t)v->tier) % CACHE_SLOTS;
-}
-
-static bool same(const variant *a, const variant *b)
-{
-  return a->op == b->op && a->device.kind == b->device.kind && a->device.index == b->device.index && a->row == b->row &&
-         a->flags == b->flags && a->capacity == b->capacity && a->counts == b->counts && a->tier == b->tier;
-}
-
-static qn_status find_function(const variant *v, const qn_device_function **function)
-{
-  size_t slot = slot_of(v);
-  pthread_rwlock_rdlock(&found.lock);
-  bool hit = found.function[slot] && same(&found.variant[slot], v);
-  if (hit) *function = found.function[slot];
-  pthread_rwlock_unlock(&found.lock);
-  if (hit) return QN_OK;
-  qn_try(build(v, function));
-  pthread_rwlock_wrlock(&found.lock);
-  found.variant[slot] = *v;
-  found.function[slot] = *function;
-  pthread_rwlock_unlock(&found.lock);
-  return QN_OK;
-}
 
 static qn_status tier_of(qn_device device, const char **tier)
 {
@@ -178,17 +24,108 @@ static qn_status tier_of(qn_device device, const char **tier)
   return device.kind == QN_HOST ? qn_cpu_tier(tier) : QN_OK;
 }
 
-static qn_status variant_of(const qn_list_run *run, bool counts, variant *v)
+/* ---- the geometry ---- */
+
+/* What the choice depends on; the rows and columns are those of the largest tensor. */
+static qn_geometry_key key_of(const qn_list_run *run, bool counts)
 {
-  *v = (variant){
-      .op = run->op, .device = run->exec->device, .row = (uint32_t)run->row, .flags = run->flags, .counts = counts};
+  uint64_t most = 0;
+  size_t largest = 0;
+  for (size_t k = 0; k < run->n; k++) {
+    const uint64_t n = qn_tensor_elements(&run->tensors[0][k]);
+    if (n > most) most = n, largest = k;
+  }
+  const qn_tensor *t = &run->tensors[0][largest];
+  const uint64_t cols = t->ndim && most ? (uint64_t)t->shape[t->ndim - 1] : most;
+  return (qn_geometry_key){.op = run->op,
+                           .row = run->row,
+                           .device = run->exec->device,
+                           .rows = cols ? most / cols : 0,
+                           .cols = cols,
+                           .dense = !run->strided && !run->by_rows,
+                           .counts = counts};
+}
+
+static qn_status choose_geometry(const qn_list_run *run, bool counts, qn_geometry *g, const char **why)
+{
+  const qn_geometry_key key = key_of(run, counts);
+  qn_try(qn_geometry_choose(&key, g, why));
+  if (key.dense || g->shape != QN_GEOMETRY_FLAT) return QN_OK;
+  g->shape = QN_GEOMETRY_TILES;
+  *why = run->strided ? "flat was asked for, which takes dense tensors only"
+                      : "flat was asked for, which does not know rows";
+  return QN_OK;
+}
+
+/* How a geometry walks the tensors of a place. Tiles of tensors that are not dense do not care which row they are of:
+ * there rows are merged as far as they go. */
+static qn_view view_of(const qn_list_run *run, size_t k, const qn_geometry *g)
+{
+  qn_view v;
+  const bool row_is_last = run->by_rows || !run->strided || g->shape == QN_GEOMETRY_ROWS;
+  if (row_is_last && qn_view_make(run->tensors, k, true, &v)) return v;
+  if (run->strided && qn_view_make(run->tensors, k, false, &v)) return v;
+  v = (qn_view){.rows = 1, .cols = qn_tensor_elements(&run->tensors[0][k])}; /* dense, in an order of its own */
+  return v;
+}
+
+/* Which roles' columns are two apart, and which of those lie between another's. */
+static void sign_place(const qn_list_run *run, size_t k, const qn_view *v, qn_list_form *form)
+{
+  const size_t roles = run->op->info.n_tensors;
+  form->steps = form->pairs = form->odds = 0;
+  for (size_t r = 0; r < roles; r++)
+    if (run->tensors[r] && v->step[r] == 2) form->steps |= 1u << r;
+  for (size_t r = 0; r < roles && form->steps; r++)
+    for (size_t s = 0; s < roles; s++) {
+      if (!(form->steps >> r & 1) || !(form->steps >> s & 1) || (form->odds >> r & 1)) continue;
+      const qn_op_types *types = &run->op->info.types[run->row];
+      if (types->tensor[r].access != types->tensor[s].access ||
+          !qn_view_pairs(v, &run->tensors[r][k], r, &run->tensors[s][k], s))
+        continue;
+      form->pairs |= (uint32_t)(s + 1) << 4 * r | (uint32_t)(r + 1) << 4 * s;
+      form->odds |= 1u << s;
+      break;
+    }
+}
+
+static bool same_places(const qn_list_form *a, const qn_list_form *b)
+{
+  return a->steps == b->steps && a->pairs == b->pairs && a->odds == b->odds;
+}
+
+/* But for what tensors that are not dense ask for, place by place. */
+static qn_status variant_of(const qn_list_run *run, bool counts, qn_list_variant *v, const char **why)
+{
+  *v = (qn_list_variant){.op = run->op,
+                         .device = run->exec->device,
+                         .row = (uint32_t)run->row,
+                         .flags = run->flags,
+                         .counts = counts,
+                         .form = {.pitched = run->strided}};
+  qn_try(choose_geometry(run, counts, &v->form.geometry, why));
   qn_try(tier_of(v->device, &v->tier));
-  return choose_capacity(v, run->n, &v->capacity);
+  return qn_list_choose_capacity(v, run->n);
+}
+
+/* Multiprocessors, asked for once. */
+static qn_status multiprocessors(qn_device device, uint32_t *n)
+{
+  enum { KNOWN = 64 };
+  static atomic_uint known[KNOWN];
+  qn_device_info info = {.size = sizeof info};
+  const size_t at = device.kind == QN_CUDA ? (size_t)device.index + 1 : 0;
+  *n = at < KNOWN ? atomic_load_explicit(&known[at], memory_order_relaxed) : 0;
+  if (*n) return QN_OK;
+  qn_try(qn_device_query(device, &info));
+  *n = info.multiprocessors > 0 ? (uint32_t)info.multiprocessors : 1;
+  if (at < KNOWN) atomic_store_explicit(&known[at], *n, memory_order_relaxed);
+  return QN_OK;
 }
 
 /* ---- the argument ---- */
 
-static void put_pointers(unsigned char *argument, const layout *l, uint32_t capacity, const qn_list_run *run,
+static void put_pointers(unsigned char *argument, const qn_list_layout *l, uint32_t capacity, const qn_list_run *run,
                          size_t begin, size_t n)
 {
   for (size_t r = 0; r < run->op->info.n_tensors; r++) {
@@ -198,9 +135,36 @@ static void put_pointers(unsigned char *argument, const layout *l, uint32_t capa
   }
 }
 
-/* Everything of one launch but the coefficients, for the tensors from `begin` on: as many as the parameter holds and
- * the grid has blocks for. Returns how many, and their blocks. */
-static size_t put_list(unsigned char *argument, const layout *l, uint32_t capacity, const qn_list_run *run,
+static uint64_t ceiling(uint64_t n, uint64_t of) { return n / of + (n % of != 0); }
+
+/* A row-wise variant's words on tensor n of the launch; returns its blocks. A row has as many threads as it needs, a
+ * power of two and no more than a block's. */
+static uint64_t put_rows(unsigned char *argument, const qn_list_layout *l, const qn_list_variant *v,
+                         const qn_view *view, size_t n)
+{
+  const qn_geometry *g = &v->form.geometry;
+  uint32_t shift = 0;
+  while (1u << shift < g->threads && ((uint64_t)g->pack * g->packs << shift) < view->cols) shift++;
+  const uint64_t tiles = ceiling(view->cols, (uint64_t)g->pack * g->packs << shift);
+  ((uint64_t *)(argument + l->offsets.cols))[n] = view->cols;
+  ((uint32_t *)(argument + l->offsets.tiles))[n] = (uint32_t)tiles;
+  ((uint32_t *)(argument + l->offsets.shift))[n] = shift;
+  for (size_t r = 0; r < v->op->info.n_tensors && l->offsets.pitch; r++)
+    if (l->slot[r] >= 0)
+      ((uint64_t *)(argument + l->offsets.pitch))[(size_t)l->slot[r] * v->capacity + n] = view->pitch[r];
+  const uint64_t blocks = ceiling(view->rows, g->threads >> shift);
+  return g->shape == QN_GEOMETRY_TILES ? blocks * tiles : blocks;
+}
+
+/* The blocks of a tensor, flat. */
+static uint64_t blocks_of(const qn_list_layout *l, uint64_t elements)
+{
+  return (elements >> l->block_shift) + ((elements & (((uint64_t)1 << l->block_shift) - 1)) != 0);
+}
+
+/* Everything of one launch but the coefficients, for the tensors from `begin` on: as many as the parameter holds, the
+ * grid has blocks for, and are like the first in what is compiled in. Returns how many, and their blocks. */
+static size_t put_list(unsigned char *argument, const qn_list_layout *l, qn_list_variant *v, const qn_list_run *run,
                        size_t begin, uint64_t *blocks)
 {
   uint32_t *head = (uint32_t *)(argument + l->offsets.head);
@@ -208,10 +172,19 @@ static size_t put_list(unsigned char *argument, const layout *l, uint32_t capaci
   uint32_t *first_block = (uint32_t *)(argument + l->offsets.first_block), *id = (uint32_t *)(argument + l->offsets.id);
   size_t n = 0;
   *blocks = 0;
-  for (; n < capacity && begin + n < run->n; n++) {
+  for (; n < v->capacity && begin + n < run->n; n++) {
     size_t place = begin + n;
-    uint64_t count = qn_tensor_elements(&run->tensors[0][place]);
-    uint64_t needed = (count >> l->block_shift) + ((count & (((uint64_t)1 << l->block_shift) - 1)) != 0);
+    uint64_t count = qn_tensor_elements(&run->tensors[0][place]), needed;
+    if (l->offsets.cols) {
+      const qn_view view = view_of(run, place, &v->form.geometry);
+      qn_list_form form = v->form;
+      if (run->strided && count) sign_place(run, place, &view, &form);
+      if (*blocks && count && !same_places(&form, &v->form)) break;
+      if (count && !*blocks) v->form = form;
+      needed = count ? put_rows(argument, l, v, &view, n) : 0;
+    } else {
+      needed = blocks_of(l, count);
+    }
     if (n && *blocks + needed > INT32_MAX) break;
     elements[n] = count;
     first_block[n] = (uint32_t)*blocks;
@@ -222,20 +195,33 @@ static size_t put_list(unsigned char *argument, const layout *l, uint32_t capaci
   }
   head[0] = (uint32_t)n;
   head[1] = (uint32_t)begin;
-  put_pointers(argument, l, capacity, run, begin, n);
+  if (l->offsets.work) *(uint32_t *)(argument + l->offsets.work) = (uint32_t)*blocks;
+  put_pointers(argument, l, v->capacity, run, begin, n);
   return n;
 }
 
-static qn_status launch(const variant *v, const layout *l, const qn_device_function *function, const qn_list_run *run,
-                        unsigned char *argument, uint64_t blocks)
+/* What is launched of so many blocks. */
+static qn_status grid_of(const qn_list_variant *v, uint64_t *blocks)
+{
+  uint32_t n;
+  if (!v->form.geometry.persistent) return QN_OK;
+  qn_try(multiprocessors(v->device, &n));
+  const uint64_t most = (uint64_t)n * v->form.geometry.persistent;
+  if (*blocks > most) *blocks = most;
+  return QN_OK;
+}
+
+static qn_status launch(const qn_list_variant *v, const qn_list_layout *l, const qn_device_function *function,
+                        const qn_list_run *run, unsigned char *argument, uint64_t blocks)
 {
   const qn_backend *backend;
   qn_try(qn_backend_of(v->device, &backend));
   if (blocks == 0) return QN_OK;
+  qn_try(grid_of(v, &blocks));
   memcpy(argument, run->coef, run->op->coef_bytes);
   memcpy(argument + l->offsets.tally, &run->tally, sizeof run->tally);
   qn_launch what = {.blocks = blocks,
-                    .threads = THREADS,
+                    .threads = v->form.geometry.threads,
                     .stream = run->exec->stream,
                     .pool = run->exec->pool,
                     .argument = argument,
@@ -246,49 +232,58 @@ static qn_status launch(const variant *v, const layout *l, const qn_device_funct
 struct qn_list_kept {
   _Alignas(16) unsigned char argument[ARGUMENT_BYTES];
   bool filled; /* with all of the list, for this variant */
-  variant variant;
-  layout layout;
+  qn_list_variant variant;
+  qn_list_layout layout;
   const qn_device_function *function;
   uint64_t blocks;
+  unsigned generation; /* of the options, among which a geometry may be */
+  const char *why;     /* that geometry */
 };
 
 size_t qn_list_kept_bytes(void) { return sizeof(qn_list_kept); }
 
 static qn_status run_kept(const qn_list_run *run, qn_list_kept *kept)
 {
+  qn_geometry_note(&kept->variant.form.geometry, kept->why);
   if (run->moved) put_pointers(kept->argument, &kept->layout, kept->variant.capacity, run, 0, run->n);
   return launch(&kept->variant, &kept->layout, kept->function, run, kept->argument, kept->blocks);
 }
 
-/* Where random numbers are drawn the caller may give the shards' offsets anew, so nothing is kept. */
+/* Where random numbers are drawn the caller may give the shards' offsets anew, so nothing is kept; nor where a pair of
+ * roles' columns may have moved apart. */
 static bool may_keep(const qn_list_run *run, const qn_list_kept *kept)
 {
   const char *tier;
   return kept->filled && kept->variant.flags == run->flags && !draws_random(run->op, run->flags) &&
+         !(run->strided && run->moved) && kept->generation == qn_option_generation() &&
          tier_of(run->exec->device, &tier) == QN_OK && tier == kept->variant.tier;
 }
 
 /* `argument` is room for a launch; kept is NULL or has that room. */
 static qn_status run_phase(const qn_list_run *run, bool counts, unsigned char *argument, qn_list_kept *kept)
 {
-  variant v;
+  qn_list_variant v;
   const qn_device_function *function;
+  const char *why;
   if (kept) kept->filled = false;
-  qn_try(variant_of(run, counts, &v));
-  qn_try(find_function(&v, &function));
-  layout l = layout_of(&v);
+  qn_try(variant_of(run, counts, &v, &why));
+  const qn_list_layout l = qn_list_layout_of(&v);
   for (size_t begin = 0, n; begin < run->n; begin += n) {
     uint64_t blocks;
-    n = put_list(argument, &l, v.capacity, run, begin, &blocks);
+    n = put_list(argument, &l, &v, run, begin, &blocks);
+    qn_try(qn_list_find_function(&v, &function));
     qn_try(launch(&v, &l, function, run, argument, blocks));
     if (kept && n == run->n) {
       kept->variant = v;
       kept->layout = l;
       kept->function = function;
       kept->blocks = blocks;
+      kept->generation = qn_option_generation();
+      kept->why = why;
       kept->filled = true;
     }
   }
+  if (!counts) qn_geometry_note(&v.form.geometry, why);
   return QN_OK;
 }
 
@@ -305,16 +300,29 @@ static qn_status clear_tally(const qn_list_run *run)
   return backend->memory_fill(run->exec->device, run->exec->stream, run->tally, 0, 2 * sizeof *run->tally * run->n);
 }
 
-qn_status qn_device_list_prepare(const qn_list_run *run)
+/* Every variant that the list's places ask for. */
+static qn_status prepare_phase(const qn_list_run *run, bool counts)
 {
-  for (int counts = run->phases > 1 || run->count_only; counts >= 0; counts--) {
-    variant v;
-    const qn_device_function *function;
-    if (!counts && run->count_only) break;
-    qn_try(variant_of(run, counts, &v));
-    qn_try(find_function(&v, &function));
+  qn_list_variant v;
+  const qn_device_function *function;
+  const char *why;
+  qn_try(variant_of(run, counts, &v, &why));
+  for (size_t k = 0; k < run->n; k++) {
+    if (run->strided) {
+      const qn_view view = view_of(run, k, &v.form.geometry);
+      if (!view.cols && run->n > 1) continue;
+      sign_place(run, k, &view, &v.form);
+    }
+    qn_try(qn_list_find_function(&v, &function));
+    if (!run->strided) break;
   }
   return QN_OK;
+}
+
+qn_status qn_device_list_prepare(const qn_list_run *run)
+{
+  if (run->phases > 1 || run->count_only) qn_try(prepare_phase(run, true));
+  return run->count_only ? QN_OK : prepare_phase(run, false);
 }
 
 qn_status qn_device_list_step(const qn_list_run *run)

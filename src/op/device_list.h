@@ -11,7 +11,7 @@
 typedef struct qn_list_kept qn_list_kept;
 size_t qn_list_kept_bytes(void);
 
-/* A step over a list that list.c has checked: dense, in the type table's row `row`, all on exec->device, no overlap. */
+/* A step over a list that list.c has checked: in the type table's row `row`, all on exec->device, no overlap. */
 typedef struct qn_list_run {
   const qn_op *op;
   const qn_exec *exec;
@@ -25,6 +25,8 @@ typedef struct qn_list_run {
   const qn_tensor *const *tensors; /* by role; NULL: role not given; empty tensors may be among them */
   const uint64_t *first_element;   /* host, one a tensor; NULL: 0 */
   const uint64_t *tensor_id;       /* host, one a tensor; NULL: place in the list */
+  bool strided;                    /* not all tensors are dense and, at one place, alike: each place has a qn_view */
+  bool by_rows;                    /* the kernel asks for rows, which are the last dimension */
   qn_list_kept *kept;              /* of the plan that steps; NULL: no plan */
   bool moved;                      /* since the plan's last step some pointer changed */
 } qn_list_run;
@@ -45,13 +47,15 @@ qn_status qn_device_list_step(const qn_list_run *run);
 
 /* One specialisation of an op's kernel, as the defines of its source: what a launch compiles, and what tests compile
  * for every architecture. */
-enum { QN_LIST_DEFINES = 16 };
+enum { QN_LIST_DEFINES = 24 };
 typedef struct qn_list_unit {
   char text[QN_LIST_DEFINES][64];
   const char *defines[QN_LIST_DEFINES + 1]; /* into text; NULL-terminated */
   int n;
 } qn_list_unit;
+typedef struct qn_list_form qn_list_form; /* device_variant.h */
+/* form NULL: dense, as the rule says. */
 void qn_device_list_unit(const qn_op *op, size_t row, uint32_t flags, uint32_t capacity, bool counts,
-                         qn_list_unit *unit);
+                         const qn_list_form *form, qn_list_unit *unit);
 
 #endif

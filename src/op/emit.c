@@ -160,7 +160,7 @@ static qn_status prepare(writer *w, size_t row, const void *params, qn_list_unit
                    op->info.name);
   w->offsets = qn_list_offsets_of(op->coef_bytes, w->slots, 1, w->random);
   op->coefficients(params, w->coef);
-  qn_device_list_unit(op, row, w->flags, 1, false, unit);
+  qn_device_list_unit(op, row, w->flags, 1, false, NULL, unit);
   return QN_OK;
 }
 

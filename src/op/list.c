@@ -4,6 +4,8 @@
  * and nothing is allocated. */
 #include "op/list.h"
 #include "core/core.h"
+#include "op/geometry.h"
+#include "op/view.h"
 #include <string.h>
 
 /* A unit is the smallest piece that the cut makes: a multiple of every tier's pack and of the elements that share a
@@ -19,10 +21,31 @@ typedef struct map {
   size_t stride, n_marks;
 } map;
 
-static uint64_t units_of(const qn_tensor *t)
+static uint64_t ceiling(uint64_t n, uint64_t of) { return n / of + (n % of != 0); }
+
+/* How the tensors of a place are cut where they are walked by rows: a unit is a part of a row, or some short rows. */
+typedef struct cut {
+  qn_view view;
+  uint64_t of_row; /* units in a row; 0: a unit is `rows` rows */
+  uint64_t rows;
+} cut;
+
+static cut cut_of(const qn_list_run *run, size_t k)
 {
-  const uint64_t n = qn_tensor_elements(t);
-  return n / UNIT_ELEMENTS + (n % UNIT_ELEMENTS != 0);
+  cut c = {.rows = 1};
+  (void)qn_view_make(run->tensors, k, run->by_rows, &c.view); /* the check has made it */
+  if (c.view.cols >= UNIT_ELEMENTS)
+    c.of_row = ceiling(c.view.cols, UNIT_ELEMENTS);
+  else if (c.view.cols)
+    c.rows = UNIT_ELEMENTS / c.view.cols;
+  return c;
+}
+
+static uint64_t units_of(const qn_list_run *run, size_t k)
+{
+  if (!run->strided && !run->by_rows) return ceiling(qn_tensor_elements(&run->tensors[0][k]), UNIT_ELEMENTS);
+  const cut c = cut_of(run, k);
+  return c.of_row ? c.view.rows * c.of_row : ceiling(c.view.rows, c.rows);
 }
 
 static void make_map(map *m, const qn_list_run *run)
@@ -31,7 +54,7 @@ static void make_map(map *m, const qn_list_run *run)
   m->stride = (run->n + MARKS - 1) / MARKS;
   for (size_t k = 0; k < run->n; k++) {
     if (k % m->stride == 0) m->mark[m->n_marks++] = m->units;
-    m->units += units_of(&run->tensors[0][k]);
+    m->units += units_of(run, k);
   }
 }
 
@@ -57,19 +80,27 @@ static size_t find_tensor(const phase *p, uint64_t unit, uint64_t *begin)
   }
   size_t k = low * p->map.stride;
   *begin = p->map.mark[low];
-  for (uint64_t units; *begin + (units = units_of(&p->run->tensors[0][k])) <= unit; k++) *begin += units;
+  for (uint64_t units; *begin + (units = units_of(p->run, k)) <= unit; k++) *begin += units;
   return k;
+}
+
+/* All but the pointers: n elements of tensor k, the first of which is number `from`. */
+static qn_piece make_piece(const phase *p, size_t k, uint64_t from, uint64_t n)
+{
+  const qn_list_run *run = p->run;
+  return (qn_piece){.n = (size_t)n,
+                    .first = from + (run->first_element ? run->first_element[k] : 0),
+                    .tensor_id = (uint32_t)(run->tensor_id ? run->tensor_id[k] : k),
+                    .place = (uint32_t)k,
+                    .streams = p->call.streams,
+                    .tally = p->tally ? p->tally + 2 * k : NULL};
 }
 
 /* Elements [from, to) of tensor k. */
 static void run_piece(const phase *p, size_t k, uint64_t from, uint64_t to)
 {
   const qn_list_run *run = p->run;
-  qn_piece piece = {.n = (size_t)(to - from),
-                    .first = from + (run->first_element ? run->first_element[k] : 0),
-                    .tensor_id = (uint32_t)(run->tensor_id ? run->tensor_id[k] : k),
-                    .place = (uint32_t)k,
-                    .tally = p->tally ? p->tally + 2 * k : NULL};
+  qn_piece piece = make_piece(p, k, from, to - from);
   for (size_t role = 0; role < run->op->info.n_tensors; role++) {
     if (!run->tensors[role]) continue;
     const qn_tensor *t = &run->tensors[role][k];
@@ -78,17 +109,55 @@ static void run_piece(const phase *p, size_t k, uint64_t from, uint64_t to)
   p->fn(&p->call, &piece);
 }
 
+/* Columns [from, to) of a row of tensor k. */
+static void run_columns(const phase *p, size_t k, const qn_view *v, uint64_t row, uint64_t from, uint64_t to)
+{
+  const qn_list_run *run = p->run;
+  qn_piece piece = make_piece(p, k, row * v->cols + from, to - from);
+  piece.row = row;
+  for (size_t role = 0; role < run->op->info.n_tensors; role++) {
+    if (!run->tensors[role]) continue;
+    const qn_tensor *t = &run->tensors[role][k];
+    piece.data[role] =
+        (char *)t->data + (size_t)(row * v->pitch[role] + from * v->step[role]) * qn_dtype_bytes(t->dtype);
+    if (v->step[role] == 2) piece.step = v->step;
+  }
+  p->fn(&p->call, &piece);
+}
+
+/* Units [unit, end) of tensor k, row by row. */
+static void run_rows(const phase *p, size_t k, uint64_t unit, uint64_t end)
+{
+  const cut c = cut_of(p->run, k);
+  const qn_view *v = &c.view;
+  if (!c.of_row) {
+    for (uint64_t row = unit * c.rows; row < end * c.rows && row < v->rows; row++)
+      run_columns(p, k, v, row, 0, v->cols);
+    return;
+  }
+  while (unit < end) {
+    const uint64_t row = unit / c.of_row, part = unit % c.of_row, left = end - unit;
+    const uint64_t last = c.of_row - part < left ? c.of_row : part + left;
+    const uint64_t to = last * UNIT_ELEMENTS < v->cols ? last * UNIT_ELEMENTS : v->cols;
+    run_columns(p, k, v, row, part * UNIT_ELEMENTS, to);
+    unit += last - part;
+  }
+}
+
 static void run_task(void *user, size_t task)
 {
   const phase *p = user;
   uint64_t unit = (uint64_t)task * TASK_UNITS, begin;
   const uint64_t end = unit + TASK_UNITS < p->map.units ? unit + TASK_UNITS : p->map.units;
   for (size_t k = find_tensor(p, unit, &begin); unit < end; k++) {
-    const uint64_t n = qn_tensor_elements(&p->run->tensors[0][k]), units = units_of(&p->run->tensors[0][k]);
+    const uint64_t n = qn_tensor_elements(&p->run->tensors[0][k]), units = units_of(p->run, k);
     if (units) {
       const uint64_t last = begin + units < end ? begin + units : end;
       const uint64_t to = (last - begin) * UNIT_ELEMENTS;
-      run_piece(p, k, (unit - begin) * UNIT_ELEMENTS, to < n ? to : n);
+      if (p->run->strided || p->run->by_rows)
+        run_rows(p, k, unit - begin, last - begin);
+      else
+        run_piece(p, k, (unit - begin) * UNIT_ELEMENTS, to < n ? to : n);
       unit = last;
     }
     begin += units;
@@ -102,6 +171,7 @@ static qn_status choose(const qn_op *op, qn_cpu_fn **fn)
   for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = op->cpu[k] ? op : NULL;
   qn_try(qn_tier_choose(table, &tier));
   *fn = op->cpu[tier];
+  qn_variant_note(qn_tier_name(tier), "the processor's best that is allowed");
   return QN_OK;
 }
 
@@ -154,6 +224,8 @@ qn_status qn_list_run_checked(const qn_list *list)
                      .tensors = list->tensors,
                      .first_element = host_array(list->params, op->first_element_offset),
                      .tensor_id = host_array(list->params, op->tensor_id_offset),
+                     .strided = list->strided,
+                     .by_rows = qn_list_by_rows(list),
                      .kept = list->kept,
                      .moved = list->moved};
   op->coefficients(list->params, coef);

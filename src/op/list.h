@@ -27,6 +27,7 @@ typedef struct qn_list {
   size_t scratch_bytes;
   qn_list_kept *kept; /* of a plan for a device; moved: since its last step some pointer changed */
   bool moved;
+  bool strided; /* some tensor is not dense, or two of one place are laid out differently; qn_list_check finds it */
 } qn_list;
 
 /* ---- check.c: every refusal, each a sentence, before anything is written ---- */
@@ -37,6 +38,8 @@ qn_status qn_list_check(qn_list *list, const qn_tensor *const *tensors);
 qn_status qn_check_exec_and_params(const qn_list *list);
 qn_status qn_check_tensor(const qn_list *list, size_t role, size_t k, const qn_tensor *t);
 qn_status qn_check_rest(const qn_list *list);
+/* The tensors of place k together, for ops that are strided: dense and alike, or else rows and columns. */
+qn_status qn_check_place(const qn_list *list, size_t k, bool *strided);
 /* Alone: the params. */
 qn_status qn_check_params(const qn_op *op, const void *params);
 /* Do two tensors of one shape put equal indices at equal places? */
@@ -47,8 +50,8 @@ typedef struct qn_span {
   uintptr_t begin, end; /* addresses; end is past the last byte */
   size_t role, k;       /* role QN_MAX_TENSORS: memory beside the tensors, which is written */
 } qn_span;
-/* The bytes of a checked tensor; begin == end if it is empty. */
-qn_span qn_span_of(size_t role, size_t k, const qn_tensor *t);
+/* The bytes of a checked tensor, from its first to its last; begin == end if it is empty. */
+qn_span qn_span_of(const qn_list *list, size_t role, size_t k);
 /* What the call writes beside the tensors: the counts, or the workspace if it is used; begin == end: nothing. */
 qn_span qn_span_beside(const qn_list *list);
 /* Scratch with which a check over so many tensors (of all roles) takes one round. */
@@ -65,6 +68,13 @@ qn_status qn_list_count(const qn_op *op, const qn_exec *exec, const void *params
 size_t qn_list_workspace(const qn_op *op, const void *params, size_t n);
 
 static inline const qn_op *qn_op_of(const qn_op_info *info) { return (const qn_op *)info; } /* its first member */
+
+/* Do these params ask for the row that elements lie in? */
+static inline bool qn_list_by_rows(const qn_list *list)
+{
+  const qn_op *op = list->op;
+  return op->row_flags && op->flags(list->params, list->row) & op->row_flags;
+}
 
 static inline qn_access qn_list_access(const qn_list *list, size_t role)
 {

@@ -15,7 +15,10 @@ typedef struct qn_piece {
   uint64_t first;     /* index of that element in the whole tensor (shard offset included): what random numbers count */
   uint32_t tensor_id; /* likewise */
   uint32_t place;     /* in the list */
-  uint64_t *tally;    /* two counters of this tensor, added to atomically; NULL where the phase counts nothing */
+  uint64_t row;       /* that the run lies in; 0 where rows do not count: see row_flags below */
+  const uint8_t *step; /* by role: elements from one to the next, 1 or 2; NULL: 1. qn_walk (base/walk.h) sees to it */
+  bool streams;        /* as the call's */
+  uint64_t *tally;     /* two counters of this tensor, added to atomically; NULL where the phase counts nothing */
 } qn_piece;
 
 typedef struct qn_cpu_call {
@@ -35,6 +38,7 @@ typedef struct qn_op {
   /* Which specialisation these params ask for: CPU kernels see it in the call, device sources as QN_LIST_FLAGS. */
   uint32_t (*flags)(const void *params, size_t row);
   uint32_t random_flags; /* flags under which random numbers are drawn: shard offset and tensor number are needed */
+  uint32_t row_flags;    /* flags under which a kernel asks for the row (the last dimension) that its elements lie in */
   /* Everything that does not depend on the element, computed in double and rounded once. */
   void (*coefficients)(const void *params, void *coef);
   /* 1, or more where a reduction over each tensor comes first: phases before the last fill the tally (16 bytes a

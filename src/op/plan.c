@@ -20,7 +20,12 @@ struct qn_plan {
 static size_t count_extents(const qn_list *list)
 {
   size_t n = 0;
-  for (size_t k = 0; k < list->n; k++) n += 2 * (size_t)list->tensors[0][k].ndim; /* shape and strides */
+  for (size_t k = 0; k < list->n; k++) {
+    const size_t ndim = (size_t)list->tensors[0][k].ndim; /* all roles have one shape, and each strides of its own */
+    n += ndim;
+    for (size_t role = 0; role < QN_MAX_TENSORS; role++)
+      if (list->tensors[role] && list->tensors[role][k].strides) n += ndim;
+  }
   return n;
 }
 
@@ -31,7 +36,6 @@ static size_t count_roles(const qn_list *list)
   return n;
 }
 
-/* All roles of a place have one shape and one layout, so they share one copy of them. */
 static void copy_tensors(qn_plan *plan, const qn_list *list, qn_tensor *tensor, int64_t *extents)
 {
   for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
@@ -41,14 +45,17 @@ static void copy_tensors(qn_plan *plan, const qn_list *list, qn_tensor *tensor, 
     tensor += list->n;
   }
   for (size_t k = 0; k < list->n; k++) {
-    const qn_tensor *from = &list->tensors[0][k];
-    const size_t bytes = (size_t)from->ndim * sizeof *extents;
-    int64_t *shape = extents, *strides = from->strides ? extents + from->ndim : NULL;
-    if (bytes) memcpy(shape, from->shape, bytes);
-    if (bytes && strides) memcpy(strides, from->strides, bytes);
-    extents += 2 * from->ndim;
-    for (size_t role = 0; role < QN_MAX_TENSORS; role++)
-      if (plan->own[role]) plan->own[role][k].shape = shape, plan->own[role][k].strides = strides;
+    const size_t ndim = (size_t)list->tensors[0][k].ndim, bytes = ndim * sizeof *extents;
+    int64_t *const shape = extents;
+    if (bytes) memcpy(shape, list->tensors[0][k].shape, bytes);
+    extents += ndim;
+    for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
+      qn_tensor *own = plan->own[role] ? &plan->own[role][k] : NULL;
+      if (!own) continue;
+      own->shape = shape;
+      if (own->strides && bytes) own->strides = memcpy(extents, own->strides, bytes);
+      extents += own->strides ? ndim : 0;
+    }
   }
 }
 
@@ -64,7 +71,7 @@ static void note_written(qn_plan *plan)
   for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
     if (!plan->own[role] || !(qn_list_access(&plan->list, role) & QN_WRITE)) continue;
     for (size_t k = 0; k < plan->list.n; k++) {
-      const qn_span span = qn_span_of(role, k, &plan->own[role][k]);
+      const qn_span span = qn_span_of(&plan->list, role, k);
       if (span.begin != span.end) plan->written[plan->n_written++] = span;
     }
   }
@@ -164,8 +171,12 @@ static qn_status check_moved(const qn_plan *plan, const qn_list *now, size_t rol
     const bool known = same_kind(t, old);
     if (known && t->data == old->data) continue;
     if (!known || !t->data || (uintptr_t)t->data % 4) qn_try(qn_check_tensor(now, role, k, t));
-    if (written_moved) continue;
-    const qn_span span = qn_span_of(role, k, t), *behind = written_behind(plan, span.begin);
+    qn_require(known || !now->op->info.strided || !qn_tensor_elements(t) || qn_same_layout(t, old),
+               "%s: %s[%zu] moved and is laid out otherwise than when the plan was made: make another plan",
+               now->op->info.name, now->op->info.tensors[role].name, k);
+    if (written_moved || now->strided) continue;
+    const uintptr_t begin = (uintptr_t)t->data, end = begin + qn_tensor_elements(t) * qn_dtype_bytes(t->dtype);
+    const qn_span span = {begin, end, role, k}, *behind = written_behind(plan, begin);
     if (span.begin != span.end && behind && behind->begin < span.end)
       return qn_fail_overlap(plan->list.op, &span, behind);
   }
@@ -179,7 +190,7 @@ static qn_status check_beside(const qn_list *list)
   if (beside.begin == beside.end) return QN_OK;
   for (size_t role = 0; role < QN_MAX_TENSORS; role++)
     for (size_t k = 0; list->tensors[role] && k < list->n; k++) {
-      const qn_span span = qn_span_of(role, k, &list->tensors[role][k]);
+      const qn_span span = qn_span_of(list, role, k);
       if (span.begin < beside.end && beside.begin < span.end) return qn_fail_overlap(list->op, &span, &beside);
     }
   return QN_OK;
@@ -204,7 +215,7 @@ static qn_status check_step(const qn_plan *plan, qn_list *now, const qn_tensor *
     now->tensors[role] = moved[role];
   }
   qn_try(qn_check_rest(now));
-  return *written_moved ? qn_check_overlap(now) : check_beside(now);
+  return *written_moved || (moved && now->strided) ? qn_check_overlap(now) : check_beside(now);
 }
 
 /* From here on the tensors are where they moved to. */

@@ -66,6 +66,7 @@ const qn_op qn_op_swiglu = {
              .n_params = sizeof params_table / sizeof params_table[0],
              .params_bytes = sizeof(qn_swiglu_params),
              .agreement = QN_BITWISE,
+             .strided = 1,
              .oracle_ranged = 1,
              .oracle_units = 16,
              .oracle_roundings = 5, /* three, and an earlier one may be of a step twice as large for its value */

@@ -3,14 +3,11 @@
 #include "base/list_kernel.h"
 #include "op/swiglu/swiglu.math.h"
 
-QN_LIST_KERNEL(swiglu, qn_swiglu_coef, arguments)
+QN_LIST_KERNEL(swiglu, qn_swiglu_coef, arguments, chunk, x)
 {
   constexpr int dtype = qn_list_dtype(QN_SWIGLU_A);
   constexpr int storage = dtype == QN_F32 ? QN_SWIGLU_F32 : dtype == QN_BF16 ? QN_SWIGLU_BF16 : QN_SWIGLU_F16;
-  const qn_list_chunk chunk = qn_list_find(arguments, qn_block());
-  qn_list_pack x;
   qn_f32 a[QN_PACK], b[QN_PACK], c[QN_PACK];
-  if (!qn_list_load(arguments, chunk, qn_thread(), 0, &x)) return;
   qn_list_values(x, QN_SWIGLU_A, a);
   qn_list_values(x, QN_SWIGLU_B, b);
   qn_swiglu_coef coef = arguments.coef;

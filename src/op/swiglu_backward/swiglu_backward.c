@@ -58,6 +58,7 @@ const qn_op qn_op_swiglu_backward = {
              .n_params = sizeof params_table / sizeof params_table[0],
              .params_bytes = sizeof(qn_swiglu_backward_params),
              .agreement = QN_BITWISE,
+             .strided = 1,
              .oracle_ranged = 1,
              .oracle_units = 32,
              .operations = 37},

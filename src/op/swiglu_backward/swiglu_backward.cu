@@ -4,15 +4,12 @@
 #include "base/list_kernel.h"
 #include "op/swiglu_backward/swiglu_backward.math.h"
 
-QN_LIST_KERNEL(swiglu_backward, qn_swiglu_coef, arguments)
+QN_LIST_KERNEL(swiglu_backward, qn_swiglu_coef, arguments, chunk, x)
 {
   constexpr int dtype = qn_list_dtype(QN_SWIGLU_BACKWARD_A);
   constexpr int storage = dtype == QN_F32 ? QN_SWIGLU_F32 : dtype == QN_BF16 ? QN_SWIGLU_BF16 : QN_SWIGLU_F16;
   constexpr bool over = qn_list_access(QN_SWIGLU_BACKWARD_DA) == QN_ABSENT;
-  const qn_list_chunk chunk = qn_list_find(arguments, qn_block());
-  qn_list_pack x;
   qn_f32 dc[QN_PACK], a[QN_PACK], b[QN_PACK], da[QN_PACK], db[QN_PACK];
-  if (!qn_list_load(arguments, chunk, qn_thread(), 0, &x)) return;
   qn_list_values(x, QN_SWIGLU_BACKWARD_DC, dc);
   qn_list_values(x, QN_SWIGLU_BACKWARD_A, a);
   qn_list_values(x, QN_SWIGLU_BACKWARD_B, b);
