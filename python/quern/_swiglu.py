@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gated activations of plain arrays, as functions that give new arrays: the registry's ops work in place, and this
-makes what they write. Arrays that are not dense (the halves of one array, interleaved columns) are copied first."""
+makes what they write. Rows at a distance, the halves of one array and its even and odd columns are taken where they
+lie; what is laid out otherwise is copied first."""
 
 from __future__ import annotations
 
@@ -14,8 +15,23 @@ def _of_torch(array: object) -> bool:
     return torch is not None and isinstance(array, torch.Tensor)
 
 
-def _dense(name: str, array):
-    """Row-major; a copy only where it is not."""
+def _are_rows(shape, strides) -> bool:
+    """Rows at one distance, the columns of each 1 or 2 elements apart? Strides are in elements."""
+    if 0 in shape or not shape:
+        return True
+    step = strides[-1] if shape[-1] > 1 else 1
+    wanted = None
+    for extent, stride in reversed(list(zip(shape[:-1], strides[:-1]))):
+        if extent == 1:
+            continue
+        if stride != wanted if wanted is not None else stride < (shape[-1] - 1) * step + 1:
+            return False
+        wanted = stride * extent
+    return step in (1, 2)
+
+
+def _in_rows(name: str, array):
+    """The array itself where it is rows of columns; else a copy that is row-major."""
     if not _arrays.is_array(array):
         raise TypeError(f"{name} is {_arrays._a(array)}, it must be an array")
     if _of_torch(array):
@@ -23,7 +39,7 @@ def _dense(name: str, array):
             raise TypeError(
                 f"{name} requires a gradient, which only quern.torch.swiglu computes; or give its .detach()"
             )
-        return array.contiguous()
+        return array if _are_rows(array.shape, array.stride()) else array.contiguous()
     library = sys.modules.get(type(array).__module__.partition(".")[0])
     ascontiguous = getattr(library, "ascontiguousarray", None)
     if ascontiguous is None:
@@ -31,29 +47,65 @@ def _dense(name: str, array):
             f"{name} is {_arrays._a(array)}: new arrays are made of NumPy's, CuPy's and PyTorch's; "
             "quern.swiglu_ works on others in place"
         )
+    size = array.dtype.itemsize
+    in_elements = [step // size for step in array.strides]
+    whole = array.dtype.isnative and not any(step % size for step in array.strides)
+    if whole and _are_rows(array.shape, in_elements):
+        return array
     return ascontiguous(array)
 
 
-def _like(array):
-    library = sys.modules[type(array).__module__.partition(".")[0]]
-    return library.empty_like(array)
+def _new(shape, like):
+    """Row-major, of another's library, type and device."""
+    if _of_torch(like):
+        return like.new_empty(shape)
+    return sys.modules[type(like).__module__.partition(".")[0]].empty(shape, like.dtype)
+
+
+_LAYOUTS = ("halves", "interleaved")
+
+
+def split(name: str, both, layout):
+    """(a, b): the views of an array that holds both, in its last dimension."""
+    if layout not in _LAYOUTS:
+        raise ValueError(f"{name}: layout is {layout!r}, it must be one of {', '.join(map(repr, _LAYOUTS))}")
+    shape = getattr(both, "shape", ())
+    if not len(shape) or shape[-1] % 2:
+        raise ValueError(
+            f"{name}: an array of the shape {tuple(shape)} holds no two of one width in its last dimension"
+        )
+    half = shape[-1] // 2
+    if layout == "halves":
+        return both[..., :half], both[..., half:]
+    return both[..., ::2], both[..., 1::2]
+
+
+def _both(name: str, a, b, layout):
+    if b is None:
+        return split(name, a, layout)
+    if layout is not None:
+        raise TypeError(f"{name}: layout is {layout!r}, which is for one array that holds a and b, and b is given")
+    return a, b
 
 
 def swiglu(
     a,
-    b,
+    b=None,
     gate_multiplier=1.0,
     down_multiplier=1.0,
     *,
     activation="swiglu",
     alpha=1.702,
     limit=7.0,
+    layout=None,
     out=None,
     stream=None,
 ):
     """activation(a * gate_multiplier) * b * down_multiplier in one pass: SwiGLU and its kin, forward.
 
-    a, b : arrays of one shape, float32, bfloat16 or float16, of NumPy, CuPy or PyTorch
+    a, b : arrays of one shape, float32, bfloat16 or float16, of NumPy, CuPy or PyTorch; views with rows at a distance
+        and columns 1 or 2 elements apart (x[..., :n], x[..., ::2]) are taken as they are, others are copied
+    layout : for one array a that holds both in its last dimension, with no b: "halves" or "interleaved"
     activation : "swiglu", "clamped" (with alpha and limit, the gpt-oss form), "geglu" (tanh), "reglu", "glu"
     out : array to write, of their shape and type, that shares no memory with them; None: a new one
     stream : where work on a GPU goes; None: the current stream of the arrays' library
@@ -62,8 +114,9 @@ def swiglu(
     every processor and GPU. Raises as quern.swiglu_ does; then nothing was written."""
     from . import swiglu_
 
-    a, b = _dense("swiglu: a", a), _dense("swiglu: b", b)
-    c = _like(a) if out is None else out
+    a, b = _both("swiglu", a, b, layout)
+    a, b = _in_rows("swiglu: a", a), _in_rows("swiglu: b", b)
+    c = _new(a.shape, a) if out is None else out
     numbers = {"gate_multiplier": gate_multiplier, "down_multiplier": down_multiplier, "alpha": alpha, "limit": limit}
     swiglu_(c, a, b, activation=activation, stream=stream, **numbers)
     return c
@@ -72,29 +125,34 @@ def swiglu(
 def swiglu_backward(
     dc,
     a,
-    b,
+    b=None,
     gate_multiplier=1.0,
     down_multiplier=1.0,
     *,
     activation="swiglu",
     alpha=1.702,
     limit=7.0,
+    layout=None,
     in_place=False,
     stream=None,
 ):
-    """(da, db): the gradients of swiglu(a, b, ...) with respect to a and b, where dc is that of its result.
+    """(da, db): the gradients of swiglu(a, b, ...) with respect to a and b, where dc is that of its result. With a
+    layout, of one array a that holds both: one gradient, which holds both as that does.
 
-    in_place : write them over a and b, which must be dense, and give these back; what they held is gone, and a second
-    call over them would compute with gradients. All else as for swiglu."""
+    in_place : write them over a and b, which must be rows of columns, and give these back; what they held is gone, and
+    a second call over them would compute with gradients. All else as for swiglu."""
     from . import swiglu_backward_
 
     words = {"gate_multiplier": gate_multiplier, "down_multiplier": down_multiplier, "alpha": alpha, "limit": limit}
     words.update(activation=activation, stream=stream)
-    dc = _dense("swiglu_backward: dc", dc)
+    whole, one = a, b is None
+    a, b = _both("swiglu_backward", a, b, layout)
+    dc = _in_rows("swiglu_backward: dc", dc)
     if in_place:
         swiglu_backward_(dc, a, b, **words)
-        return a, b
-    a, b = _dense("swiglu_backward: a", a), _dense("swiglu_backward: b", b)
-    da, db = _like(a), _like(b)
+        return whole if one else (a, b)
+    a, b = _in_rows("swiglu_backward: a", a), _in_rows("swiglu_backward: b", b)
+    made = _new(whole.shape, whole) if one else None
+    da, db = split("swiglu_backward", made, layout) if one else (_new(a.shape, a), _new(b.shape, b))
     swiglu_backward_(dc, a, b, grad_gates=da, grad_ups=db, **words)
-    return da, db
+    return made if one else (da, db)

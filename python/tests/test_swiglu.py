@@ -69,6 +69,45 @@ def test_halves_interleaved_and_strided_arrays_give_the_same_bits():
         assert (quern.swiglu(a, b) == want).all()
 
 
+def test_views_are_not_copied():
+    """Columns of one array, taken as they are: what lies between what is written stays."""
+    from quern import _swiglu
+
+    both = numpy.random.default_rng(6).standard_normal((2, 5, 64)).astype(numpy.float32)
+    for view in (both[..., :32], both[..., 32:], both[..., ::2], both[..., 1::2], both[:, 1:4, 3:40]):
+        same = view is _swiglu._in_rows("x", view)
+        assert same == (view.shape[1] == 5)  # rows of two distances are copied
+    assert _swiglu._in_rows("x", both.T).flags.c_contiguous
+    out = numpy.full((2, 5, 64), 7, numpy.float32)
+    assert quern.swiglu(both[..., ::2], both[..., 1::2], out=out[..., 1::2]).base is out
+    assert (out[..., ::2] == 7).all()
+    assert (out[..., 1::2] == quern.swiglu(both[..., ::2].copy(), both[..., 1::2].copy())).all()
+
+
+@pytest.mark.parametrize("layout", ["halves", "interleaved"])
+def test_one_array_that_holds_both(layout):
+    draw = numpy.random.default_rng(7)
+    x, dc = (
+        draw.standard_normal((3, 5, 66)).astype(numpy.float32),
+        draw.standard_normal((3, 5, 33)).astype(numpy.float32),
+    )
+    a, b = (x[..., :33], x[..., 33:]) if layout == "halves" else (x[..., ::2], x[..., 1::2])
+    assert (quern.swiglu(x, layout=layout) == quern.swiglu(a.copy(), b.copy())).all()
+    da, db = quern.swiglu_backward(dc, a.copy(), b.copy(), 1.3)
+    dx = quern.swiglu_backward(dc, x, None, 1.3, layout=layout)
+    order = (dx[..., :33], dx[..., 33:]) if layout == "halves" else (dx[..., ::2], dx[..., 1::2])
+    assert (order[0] == da).all() and (order[1] == db).all()
+    assert quern.swiglu_backward(dc, x, None, 1.3, layout=layout, in_place=True) is x and (x == dx).all()
+    for call, error, words in (
+        (lambda: quern.swiglu(x), ValueError, "layout is None"),
+        (lambda: quern.swiglu(x, x, layout=layout), TypeError, "b is given"),
+        (lambda: quern.swiglu(x[..., 1:], layout=layout), ValueError, "no two of one width"),
+        (lambda: quern.swiglu(x, out=x[..., ::2], layout="interleaved"), ValueError, "share memory"),
+    ):
+        with pytest.raises(error, match=words):
+            call()
+
+
 def test_gradients_may_be_written_over_the_inputs():
     draw = numpy.random.default_rng(2)
     dc, a, b = (draw.standard_normal(100).astype(numpy.float32) for _ in range(3))

@@ -60,6 +60,33 @@ def test_halves_of_one_tensor():
     assert torch.equal(both.grad, torch.cat((da, db), -1))
 
 
+@pytest.mark.parametrize("layout", ["halves", "interleaved"])
+def test_one_tensor_that_holds_both(layout):
+    x = draw(4, 3, 32, dtype=torch.bfloat16).requires_grad_()
+    dc = draw(4, 3, 16, dtype=torch.bfloat16, seed=5)
+    got = quern.torch.swiglu(x, layout=layout)
+    got.backward(dc)
+    parts = x.detach().chunk(2, -1) if layout == "halves" else (x.detach()[..., ::2], x.detach()[..., 1::2])
+    a, b = (part.clone().requires_grad_() for part in parts)
+    want = quern.torch.swiglu(a, b)
+    want.backward(dc)
+    mine = x.grad.chunk(2, -1) if layout == "halves" else (x.grad[..., ::2], x.grad[..., 1::2])
+    assert torch.equal(got, want) and torch.equal(mine[0], a.grad) and torch.equal(mine[1], b.grad)
+    torch.library.opcheck(
+        torch.ops.quern.swiglu_of_one, (x.detach().requires_grad_(), layout, 1.0, 1.0, "swiglu", 1.702, 7.0)
+    )
+
+
+def test_a_fused_layer_is_the_layer():
+    one, two = quern.torch.SwiGLUMLP(8, 12), quern.torch.SwiGLUMLP(8, 12, fused=True)
+    with torch.no_grad():
+        two.gate_up_proj.weight.copy_(torch.cat((one.gate_proj.weight, one.up_proj.weight)))
+        two.down_proj.weight.copy_(one.down_proj.weight)
+    x = draw(5, 8)
+    torch.testing.assert_close(two(x), one(x))
+    assert "gate_up_proj.weight" in two.state_dict() and "layout='halves'" in repr(two)
+
+
 def test_a_second_derivative_is_refused():
     a, b = draw(3).requires_grad_(), draw(3, seed=7).requires_grad_()
     (da,) = torch.autograd.grad(quern.torch.swiglu(a, b).sum(), a, create_graph=True)

@@ -33,21 +33,53 @@ _op = _functions.register(
 )
 
 
+def _forward_of_one(
+    x: Any, layout: str, gate_multiplier: float, down_multiplier: float, activation: str, alpha: float, limit: float
+) -> Any:
+    words = {"activation": activation, "alpha": alpha, "limit": limit}
+    return plain.swiglu(x, None, gate_multiplier, down_multiplier, layout=layout, **words)
+
+
+def _vjp_of_one(primals: Any, cotangents: Any, outputs: Any) -> tuple:
+    x, layout, gate_multiplier, down_multiplier, activation, alpha, limit = primals
+    words = {"activation": activation, "alpha": alpha, "limit": limit}
+    dx = plain.swiglu_backward(cotangents, x, None, gate_multiplier, down_multiplier, layout=layout, **words)
+    return dx, None, None, None, None, None, None
+
+
+_forward_of_one.__name__ = "swiglu_of_one"
+_op_of_one = _functions.register(
+    "quern::swiglu_of_one",
+    Function(_forward_of_one, vjp=_vjp_of_one),
+    output_shapes=lambda x, *others: [(*x.shape[:-1], x.shape[-1] // 2)],
+    n_outputs=1,
+)
+
+
 def swiglu(
     a: Tensor,
-    b: Tensor,
+    b: Tensor | None = None,
     gate_multiplier: float = 1.0,
     down_multiplier: float = 1.0,
     *,
     activation: str = "swiglu",
     alpha: float = 1.702,
     limit: float = 7.0,
+    layout: str | None = None,
 ) -> Tensor:
     """activation(a * gate_multiplier) * b * down_multiplier, as quern.swiglu computes it, with its gradient by
     quern.swiglu_backward, recomputed from a and b. Both on one device and of one floating type; autograd, torch.compile
     (one node of the graph) and autocast's casts before it work as for PyTorch's own ops. DTensors are worked on shard
-    by shard. A second derivative is refused with a sentence."""
+    by shard. A second derivative is refused with a sentence.
+
+    layout: of one tensor a that holds both in its last dimension, with no b: "halves" (what one projection to both
+    gives) or "interleaved" (gpt-oss). It is read, and its one gradient written, without a copy."""
     numbers = float(gate_multiplier), float(down_multiplier), activation, float(alpha), float(limit)
+    if b is None:
+        plain.split("quern.torch.swiglu", a, layout)
+        return _op_of_one(a, layout, *numbers)
+    if layout is not None:
+        raise TypeError(f"quern.torch.swiglu: layout is {layout!r}, which is for one tensor that holds a and b")
     if are_sharded(a, b):
         return on_shards("quern.torch.swiglu", lambda a, b: _op(a, b, *numbers), a, b)
     return _op(a, b, *numbers)
@@ -55,7 +87,8 @@ def swiglu(
 
 class SwiGLUMLP(nn.Module):
     """down(swiglu(gate(x), up(x))): the feed-forward layer of Llama and its kin; names of parameters as Hugging Face
-    has them (gate_proj, up_proj, down_proj)."""
+    has them (gate_proj, up_proj, down_proj). fused: one projection to both, gate_up_proj, whose result is not parted;
+    its first rows are the gate's with layout "halves", its even ones with "interleaved"."""
 
     def __init__(
         self,
@@ -66,25 +99,30 @@ class SwiGLUMLP(nn.Module):
         activation: str = "swiglu",
         gate_multiplier: float = 1.0,
         down_multiplier: float = 1.0,
+        fused: bool = False,
+        layout: str = "halves",
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
         where = {"bias": bias, "device": device, "dtype": dtype}
-        self.gate_proj = nn.Linear(hidden_size, intermediate_size, **where)
-        self.up_proj = nn.Linear(hidden_size, intermediate_size, **where)
+        self.layout = layout if fused else None
+        if fused:
+            self.gate_up_proj = nn.Linear(hidden_size, 2 * intermediate_size, **where)
+        else:
+            self.gate_proj = nn.Linear(hidden_size, intermediate_size, **where)
+            self.up_proj = nn.Linear(hidden_size, intermediate_size, **where)
         self.down_proj = nn.Linear(intermediate_size, hidden_size, **where)
         self.activation = activation
         self.gate_multiplier, self.down_multiplier = gate_multiplier, down_multiplier
 
     def forward(self, x: Tensor) -> Tensor:
-        product = swiglu(
-            self.gate_proj(x), self.up_proj(x), self.gate_multiplier, self.down_multiplier, activation=self.activation
-        )
-        return self.down_proj(product)
+        given = (self.gate_up_proj(x), None) if self.layout else (self.gate_proj(x), self.up_proj(x))
+        numbers = self.gate_multiplier, self.down_multiplier
+        return self.down_proj(swiglu(*given, *numbers, activation=self.activation, layout=self.layout))
 
     def extra_repr(self) -> str:
-        return f"activation={self.activation!r}"
+        return f"activation={self.activation!r}" + (f", layout={self.layout!r}" if self.layout else "")
 
 
 __all__ = ["SwiGLUMLP", "swiglu"]
