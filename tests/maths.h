@@ -19,6 +19,8 @@
   X(sigmoid)                                                                                                           \
   X(sigmoid16)                                                                                                         \
   X(erf)                                                                                                               \
+  X(gelu)                                                                                                              \
+  X(gelu16)                                                                                                            \
   X(rsqrt)
 
 #define X(name) MATHS_##name,
@@ -57,6 +59,8 @@ extern const maths_lanes maths_lanes_ref, maths_lanes_avx2, maths_lanes_avx512, 
 
 static inline double maths_sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
 static inline double maths_rsqrt(double x) { return 1 / sqrt(x); }
+static inline double maths_gelu(double x) { return x < -100 ? -0.0 : x * (erfc(x * -0.70710678118654752440) / 2); }
+#define maths_gelu16 maths_gelu
 #define maths_sigmoid16 maths_sigmoid
 #define maths_exp exp
 #define maths_exp2 exp2

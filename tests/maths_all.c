@@ -64,6 +64,19 @@ static void mpfr_sigmoid(mpfr_t y, const mpfr_t x)
   mpfr_ui_div(y, 1, y, MPFR_RNDN);
 }
 
+static void mpfr_gelu(mpfr_t y, const mpfr_t x)
+{
+  mpfr_t root;
+  mpfr_init2(root, 300);
+  mpfr_sqrt_ui(root, 2, MPFR_RNDN);
+  mpfr_div(y, x, root, MPFR_RNDN);
+  mpfr_neg(y, y, MPFR_RNDN);
+  mpfr_erfc(y, y, MPFR_RNDN);
+  mpfr_mul(y, y, x, MPFR_RNDN);
+  mpfr_div_ui(y, y, 2, MPFR_RNDN);
+  mpfr_clear(root);
+}
+
 static double mpfr_error(int function, uint32_t at, float got)
 {
   mpfr_t x, y;
@@ -80,6 +93,8 @@ static double mpfr_error(int function, uint32_t at, float got)
   case MATHS_sigmoid:
   case MATHS_sigmoid16: mpfr_sigmoid(y, x); break;
   case MATHS_erf: mpfr_erf(y, x, MPFR_RNDN); break;
+  case MATHS_gelu:
+  case MATHS_gelu16: mpfr_gelu(y, x); break;
   case MATHS_rsqrt: mpfr_rec_sqrt(y, x, MPFR_RNDN); break;
   }
   const double unit = maths_unit(mpfr_get_d(y, MPFR_RNDN));

@@ -43,6 +43,11 @@ def erf(x):
     return 2 / PI.sqrt() * series(x, lambda k: -x * x * (2 * k - 1) / (k * (2 * k + 1)))
 
 
+def mills(t):
+    """Phi(-t) e^(t^2/2) by a sum of which some 48 digits cancel at 14.6, of 70."""
+    return ((t * t / 2).exp() - 2 * series(t, lambda k: t * t / (2 * k + 1)) / (2 * PI).sqrt()) / 2
+
+
 def solve(rows):
     """Gaussian elimination; each row ends with its right side."""
     n = len(rows)
@@ -155,6 +160,17 @@ def main():
     )
     fit("erf(x) = x + x q(x^2)", tiny, D(1), 6, lambda s: erf(s.sqrt()) / s.sqrt() - 1, lambda s: D(1))
     fit("erf(x) = 1 - e^(x q(x))", D(1), D(4), 5, lambda x: (1 - erf(x)).ln() / x, lambda x: x * (1 - erf(x)))
+    fit("2^r = 1 + r q(r), short", -margin / 2, margin / 2, 4, lambda r: ((r * LN2).exp() - 1) / r, lambda r: abs(r))
+    split("1/sqrt(2 pi)", 1 / (2 * PI).sqrt(), 1)
+    for degree, slope, shift in ((9, D("0.25"), D("0.59375")), (6, D("0.375"), D(0))):
+        fit(
+            f"Phi(-t) = e^(-t^2/2) v q(v - {shift}), v = 1 / (1 + {slope} t)",
+            1 / (1 + slope * D("14.625")) - shift,
+            1 - shift,
+            degree,
+            lambda u: mills((1 / (u + shift) - 1) / slope) / (u + shift),
+            lambda u: (u + shift) / mills((1 / (u + shift) - 1) / slope),
+        )
 
 
 if __name__ == "__main__":

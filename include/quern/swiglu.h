@@ -9,7 +9,8 @@
  *     c = round(c * down_multiplier)    which changes nothing where that is 1
  * clamped (the gpt-oss form): x = min(x, limit), s = x * sigmoid(alpha * x), and b is clamp(b, -limit, limit) + 1.
  * geglu: s = x * sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3), which is the tanh form of GELU without its
- * cancellation; reglu: s = max(x, 0); glu: s = sig. NaN in, NaN out. The same bits on every backend. */
+ * cancellation; geglu_erf: s = x Phi(x), Phi(x) = erfc(-x / sqrt(2)) / 2, which is GELU itself; reglu: s = max(x, 0);
+ * glu: s = sig. NaN in, NaN out. The same bits on every backend. */
 #ifndef QN_SWIGLU_H
 #define QN_SWIGLU_H
 #include "op.h"
@@ -22,7 +23,8 @@ typedef enum qn_swiglu_activation {
   QN_SWIGLU_ACTIVATION_CLAMPED,
   QN_SWIGLU_ACTIVATION_GEGLU,
   QN_SWIGLU_ACTIVATION_REGLU,
-  QN_SWIGLU_ACTIVATION_GLU
+  QN_SWIGLU_ACTIVATION_GLU,
+  QN_SWIGLU_ACTIVATION_GEGLU_ERF
 } qn_swiglu_activation;
 
 /* Numbers have no hidden default: start from QN_SWIGLU_DEFAULTS. */

@@ -106,7 +106,8 @@ def swiglu(
     a, b : arrays of one shape, float32, bfloat16 or float16, of NumPy, CuPy or PyTorch; views with rows at a distance
         and columns 1 or 2 elements apart (x[..., :n], x[..., ::2]) are taken as they are, others are copied
     layout : for one array a that holds both in its last dimension, with no b: "halves" or "interleaved"
-    activation : "swiglu", "clamped" (with alpha and limit, the gpt-oss form), "geglu" (tanh), "reglu", "glu"
+    activation : "swiglu", "clamped" (with alpha and limit, the gpt-oss form), "geglu" (tanh),
+        "geglu_erf" (GELU itself), "reglu", "glu"
     out : array to write, of their shape and type, that shares no memory with them; None: a new one
     stream : where work on a GPU goes; None: the current stream of the arrays' library
 

@@ -27,6 +27,9 @@ def activations(x, activation, alpha=1.702, limit=7.0):
         k = math.sqrt(2 / math.pi)
         t = numpy.tanh(k * (x + 0.044715 * x**3))
         return 0.5 * x * (1 + t), 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x)
+    if activation == "geglu_erf":
+        phi = numpy.vectorize(lambda v: math.erfc(-v / math.sqrt(2)) / 2)(x)
+        return x * phi, phi + x * numpy.exp(-x * x / 2) / math.sqrt(2 * math.pi)
     if activation == "reglu":
         return numpy.maximum(x, 0), (x > 0).astype(float)
     return sigmoid(x), sigmoid(x) * (1 - sigmoid(x))
@@ -49,7 +52,7 @@ def near(got, want, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("activation", ["swiglu", "clamped", "geglu", "reglu", "glu"])
+@pytest.mark.parametrize("activation", ["swiglu", "clamped", "geglu", "geglu_erf", "reglu", "glu"])
 @pytest.mark.parametrize("gate, down", [(1.0, 1.0), (1.3, 0.7)])
 def test_the_formula(dtype, activation, gate, down):
     draw = numpy.random.default_rng(5)
@@ -60,6 +63,29 @@ def test_the_formula(dtype, activation, gate, down):
     assert c.dtype == a.dtype and c.shape == a.shape
     assert near(c, want_c, dtype) < 4
     assert near(da, want_da, dtype) < 4 and near(db, want_db, dtype) < 4
+
+
+def test_geglu_erf_is_torchs_gelu():
+    """Within torch's own error, which for negative x is that of 1 + erf: some units of 2^-24 of x."""
+    torch = pytest.importorskip("torch")
+    draw = torch.Generator().manual_seed(3)
+    a = (torch.randn(4096, generator=draw) * 3).requires_grad_()
+    b = torch.randn(4096, generator=draw)
+    want = torch.nn.functional.gelu(a, approximate="none") * b
+    (slope,) = torch.autograd.grad(want.sum(), a)
+    got = quern.swiglu(a.detach(), b, activation="geglu_erf")
+    da, _ = quern.swiglu_backward(torch.ones(4096), a.detach(), b, activation="geglu_erf")
+    bound = 2.0**-22 * (1 + a.detach().abs()) * b.abs()
+    assert ((got - want.detach()).abs() <= bound).all()
+    assert ((da - slope).abs() <= 2 * bound).all()
+
+
+@pytest.mark.parametrize("dtype, units", [("float32", 2.0**-21), ("float16", 2.0**-10)])
+def test_geglu_erf_keeps_the_digits_of_large_negative_gates(dtype, units):
+    x = numpy.linspace(-5 if dtype == "float16" else -12.5, -1, 500).astype(dtype)
+    want = numpy.array([v * math.erfc(-v / math.sqrt(2)) / 2 for v in x.astype(float)])
+    got = quern.swiglu(x, numpy.ones_like(x), activation="geglu_erf").astype(float)
+    assert (numpy.abs(got - want) <= units * numpy.abs(want) + (2.0**-25 if dtype == "float16" else 0)).all()
 
 
 def test_halves_interleaved_and_strided_arrays_give_the_same_bits():
@@ -127,7 +153,7 @@ def test_out_is_written():
 def test_nan_stays():
     a = numpy.array([math.nan, 1, 1], numpy.float32)
     b = numpy.array([1, math.nan, 1], numpy.float32)
-    for activation in ("swiglu", "clamped", "geglu", "reglu", "glu"):
+    for activation in ("swiglu", "clamped", "geglu", "geglu_erf", "reglu", "glu"):
         assert numpy.isnan(quern.swiglu(a, b, activation=activation)).tolist() == [True, True, False]
 
 

@@ -32,6 +32,19 @@ QN_FN qn_f32 qn_sigmoid(qn_f32 x)
 QN_FN qn_f32 qn_sigmoid16_of_number(qn_f32 x) { return qn_sigmoid(x); }
 QN_FN qn_f32 qn_sigmoid16(qn_f32 x) { return qn_sigmoid(x); }
 QN_FN qn_f32 qn_erf(qn_f32 x) { return __builtin_erf(x); }
+typedef struct qn_gelu_parts {
+  qn_f32 value, slope;
+} qn_gelu_parts;
+QN_FN qn_gelu_parts qn_gelu_of(qn_f32 x)
+{
+  const double phi = __builtin_erfc(x * -0x1.6a09e667f3bcdp-1) / 2;
+  const double density = 0x1.9884533d43651p-2 * __builtin_exp(-0.5 * x * x);
+  qn_gelu_parts g = {phi == 0 ? -0.0 : x * phi, density == 0 ? phi : phi + x * density};
+  return g;
+}
+QN_FN qn_gelu_parts qn_gelu16_of(qn_f32 x) { return qn_gelu_of(x); }
+QN_FN qn_f32 qn_gelu(qn_f32 x) { return qn_gelu_of(x).value; }
+QN_FN qn_f32 qn_gelu16(qn_f32 x) { return qn_gelu_of(x).value; }
 QN_FN qn_f32 qn_rsqrt(qn_f32 x) { return 1 / __builtin_sqrt(x); }
 #else
 
@@ -55,16 +68,18 @@ QN_FN qn_f32 qn_times_power(qn_f32 p, qn_bits t)
   return p * qn_f32_of(half) * qn_f32_of((t << 23) - half);
 }
 
-/* e^(near + low) for a sum of magnitude up to ln(2) / 2. 9 operations. */
-QN_FN qn_f32 qn_exp_near(qn_f32 near, qn_f32 low)
+/* e^(near + low) - 1 for a sum of magnitude up to ln(2) / 2. 8 operations. */
+QN_FN qn_f32 qn_exp_less_near(qn_f32 near, qn_f32 low)
 {
   qn_f32 r = near + low, q = qn_splat(0x1.6ac75p-10f);
   q = qn_then(q, r, 0x1.123dep-7f);
   q = qn_then(q, r, 0x1.555858p-5f);
   q = qn_then(q, r, 0x1.55548cp-3f);
   q = qn_then(q, r, 0x1.fffffcp-2f);
-  return 1.0f + (near + qn_fma(r * r, q, low));
+  return near + qn_fma(r * r, q, low);
 }
+
+QN_FN qn_f32 qn_exp_near(qn_f32 near, qn_f32 low) { return 1.0f + qn_exp_less_near(near, low); }
 
 /* Worst error 0.8763; 21 operations. */
 QN_FN qn_f32 qn_exp(qn_f32 x)
@@ -169,6 +184,76 @@ QN_FN qn_f32 qn_erf(qn_f32 x)
   qn_f32 y = qn_select(qn_less(a, qn_splat(1.0f)), qn_fma(a, p, a), far);
   return qn_f32_of(qn_bits_of(y) | (qn_bits_of(x) & 0x80000000u));
 }
+
+/* ---- x Phi(x), where Phi(x) = erfc(-x / sqrt(2)) / 2 is the normal distribution's ----
+ * With t = |x| it is max(x, 0) - t Phi(-t), and its slope Phi(-t) - t phi(t) below zero, 1 less that above, phi being
+ * the density: nothing cancels but where the slope itself is zero. Phi(-t) = e^(-t^2 / 2) v q(v) with v = 1 / (1 + c
+ * t). From 14.625 on t Phi(-t) and t phi(t) vanish. The zero below zero is -0. */
+typedef struct qn_gelu_parts {
+  qn_f32 value, slope;
+} qn_gelu_parts;
+
+/* t^2 and 1 + c t are in two words. The value takes 44 operations, the slope 6 more. */
+QN_FN qn_gelu_parts qn_gelu_of(qn_f32 x)
+{
+  qn_f32 t = qn_no_more(qn_abs(x), 14.625f), square = t * t, square_rest = qn_fma(t, t, -square), y = square * -0.5f;
+  qn_f32 whole = qn_fma(y, qn_splat(QN_LOG2_E), qn_splat(QN_TO_WHOLE + 191.0f)), n = whole - (QN_TO_WHOLE + 191.0f);
+  qn_f32 low = qn_fma(square_rest, qn_splat(-0.5f), n * -QN_LN_2_REST);
+  qn_f32 e_less = qn_exp_less_near(qn_fma(n, qn_splat(-QN_LN_2), y), low);
+  qn_f32 power = qn_f32_of(qn_bits_of(whole) << 23); /* of two, 2^64 times */
+  qn_f32 d = qn_fma(t, qn_splat(0.25f), qn_splat(1.0f)), d_rest = qn_fma(t, qn_splat(0.25f), 1.0f - d);
+  qn_f32 v = qn_reciprocal(d), left = qn_fma(-v, d_rest, qn_fma(-v, d, qn_splat(1.0f))), u = v - 0.59375f;
+  qn_f32 q = qn_splat(0x1.17f54ap-6f);
+  q = qn_then(q, u, 0x1.aa7a02p-6f);
+  q = qn_then(q, u, -0x1.29b804p-5f);
+  q = qn_then(q, u, -0x1.5d4824p-4f);
+  q = qn_then(q, u, 0x1.47eb54p-6f);
+  q = qn_then(q, u, 0x1.0b5494p-2f);
+  q = qn_then(q, u, 0x1.df1deep-2f);
+  q = qn_then(q, u, 0x1.02ac52p-1f);
+  q = qn_then(q, u, 0x1.8c7b6cp-2f);
+  q = qn_then(q, u, 0x1.c4b37ap-3f);
+  qn_f32 h = qn_fma(v, q, v * q * (left * qn_fma(v, qn_splat(2.0f), qn_splat(1.0f))));
+  qn_f32 tail = qn_fma(h, e_less, h) * power, inner = qn_fma(-t, (1.0f + e_less) * power * 0x1.988454p-2f, tail);
+  qn_mask below = qn_less(x, qn_splat(0.0f));
+  qn_gelu_parts g;
+  g.value = qn_fma(t * tail, qn_splat(-0x1p-64f), qn_select(below, qn_splat(-0.0f), x));
+  g.slope = qn_select(below, inner * 0x1p-64f, qn_fma(inner, qn_splat(-0x1p-64f), qn_splat(1.0f)));
+  return g;
+}
+
+/* The same for results stored in 16 bits: all in one word, and shorter polynomials. 27 operations, the slope 4 more. */
+QN_FN qn_gelu_parts qn_gelu16_of(qn_f32 x)
+{
+  qn_f32 t = qn_no_more(qn_abs(x), 14.625f), square = t * t;
+  qn_f32 whole = qn_fma(square, qn_splat(-0.5f * QN_LOG2_E), qn_splat(QN_TO_WHOLE + 191.0f));
+  qn_f32 n = whole - (QN_TO_WHOLE + 191.0f), r = qn_fma(square, qn_splat(-0.5f * QN_LOG2_E), -n);
+  qn_f32 p = qn_splat(0x1.6036a2p-10f);
+  p = qn_then(p, r, 0x1.3cf2dcp-7f);
+  p = qn_then(p, r, 0x1.c6acf8p-5f);
+  p = qn_then(p, r, 0x1.ebf9a4p-3f);
+  p = qn_then(p, r, 0x1.62e432p-1f);
+  qn_f32 e = qn_then(p, r, 1.0f) * qn_f32_of(qn_bits_of(whole) << 23); /* 2^64 times */
+  qn_f32 v = qn_reciprocal(qn_fma(t, qn_splat(0.375f), qn_splat(1.0f)));
+  qn_f32 q = qn_splat(0x1.8c22aep-69f); /* 2^-64 times */
+  q = qn_then(q, v, -0x1.50367p-67f);
+  q = qn_then(q, v, 0x1.071aep-67f);
+  q = qn_then(q, v, 0x1.be4448p-69f);
+  q = qn_then(q, v, 0x1.129adp-67f);
+  q = qn_then(q, v, 0x1.317edcp-67f);
+  q = qn_then(q, v, 0x1.3268ap-67f);
+  qn_f32 tail = v * q * e, inner = qn_fma(-t, e * 0x1.988454p-66f, tail);
+  qn_mask below = qn_less(x, qn_splat(0.0f));
+  qn_gelu_parts g;
+  g.value = qn_fma(-t, tail, qn_select(below, qn_splat(-0.0f), x));
+  g.slope = qn_select(below, inner, 1.0f - inner);
+  return g;
+}
+
+/* Worst error 0; 44 operations. */
+QN_FN qn_f32 qn_gelu(qn_f32 x) { return qn_gelu_of(x).value; }
+/* Worst error 0; 27 operations. */
+QN_FN qn_f32 qn_gelu16(qn_f32 x) { return qn_gelu16_of(x).value; }
 
 /* ---- logarithms ---- */
 

@@ -14,6 +14,7 @@ _Static_assert((int)QN_SWIGLU_CLAMPED == (int)QN_SWIGLU_ACTIVATION_CLAMPED, "the
 _Static_assert((int)QN_SWIGLU_GEGLU == (int)QN_SWIGLU_ACTIVATION_GEGLU, "the activations have one order");
 _Static_assert((int)QN_SWIGLU_REGLU == (int)QN_SWIGLU_ACTIVATION_REGLU, "the activations have one order");
 _Static_assert((int)QN_SWIGLU_GLU == (int)QN_SWIGLU_ACTIVATION_GLU, "the activations have one order");
+_Static_assert((int)QN_SWIGLU_GEGLU_ERF == (int)QN_SWIGLU_ACTIVATION_GEGLU_ERF, "the activations have one order");
 
 static const qn_op_tensor tensors[] = {
     [QN_SWIGLU_C] = {"c", "out", "the product", QN_FILL_MODERATE, 1},

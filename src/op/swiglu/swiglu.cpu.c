@@ -43,7 +43,7 @@ QN_FN void run(const job *j, qn_u32 flags, int storage, qn_dtype type, void *con
     (void)element;                                                                                                     \
     run(user, QN_SWIGLU_##gate | QN_SWIGLU_DOWN, QN_SWIGLU_##t, QN_##t, data, n);                                      \
   }
-#define X(t) GATE(t, SILU) GATE(t, CLAMPED) GATE(t, GEGLU) GATE(t, REGLU) GATE(t, GLU)
+#define X(t) GATE(t, SILU) GATE(t, CLAMPED) GATE(t, GEGLU) GATE(t, REGLU) GATE(t, GLU) GATE(t, GEGLU_ERF)
 QN_SWIGLU_ROWS(X)
 #undef X
 
@@ -54,7 +54,7 @@ static const struct {
 #define PAIR(t, gate) [QN_SWIGLU_##gate] = {t##_##gate, t##_##gate##_down}
 #define X(t)                                                                                                           \
   {{{{QN_##t, QN_WRITE}, {QN_##t, QN_READ}, {QN_##t, QN_READ}}},                                                       \
-   {PAIR(t, SILU), PAIR(t, CLAMPED), PAIR(t, GEGLU), PAIR(t, REGLU), PAIR(t, GLU)}},
+   {PAIR(t, SILU), PAIR(t, CLAMPED), PAIR(t, GEGLU), PAIR(t, REGLU), PAIR(t, GLU), PAIR(t, GEGLU_ERF)}},
     QN_SWIGLU_ROWS(X)
 #undef X
 };

@@ -49,8 +49,8 @@
        NULL,                                                                                                           \
        0},                                                                                                             \
   {                                                                                                                    \
-    "activation", "of the gate", QN_PARAM_ENUM, offsetof(type, activation), 0, 0, 4, 0,                                \
-        "swiglu|clamped|geglu|reglu|glu", 0                                                                            \
+    "activation", "of the gate", QN_PARAM_ENUM, offsetof(type, activation), 0, 0, 5, 0,                                \
+        "swiglu|clamped|geglu|reglu|glu|geglu_erf", 0                                                                  \
   }
 
 void qn_swiglu_coefficients(const void *params, void *coef);

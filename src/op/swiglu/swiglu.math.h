@@ -11,7 +11,15 @@ enum { QN_SWIGLU_C, QN_SWIGLU_A, QN_SWIGLU_B, QN_SWIGLU_ROLES };
 #define QN_SWIGLU_ROWS(X) X(F32) X(BF16) X(F16)
 
 /* The flags: the gate, as qn_swiglu_gate of the public header numbers them, and one bit. */
-enum { QN_SWIGLU_SILU, QN_SWIGLU_CLAMPED, QN_SWIGLU_GEGLU, QN_SWIGLU_REGLU, QN_SWIGLU_GLU, QN_SWIGLU_GATES };
+enum {
+  QN_SWIGLU_SILU,
+  QN_SWIGLU_CLAMPED,
+  QN_SWIGLU_GEGLU,
+  QN_SWIGLU_REGLU,
+  QN_SWIGLU_GLU,
+  QN_SWIGLU_GEGLU_ERF,
+  QN_SWIGLU_GATES
+};
 enum {
   QN_SWIGLU_GATE_MASK = 7,
   QN_SWIGLU_DOWN = 8,   /* down_multiplier is not 1 */
@@ -111,6 +119,10 @@ QN_FN qn_swiglu_value qn_swiglu_activate(const qn_swiglu_coef *c, qn_u32 gate, i
   } else if (gate == QN_SWIGLU_GLU) {
     v.s = qn_swiglu_held(storage == QN_SWIGLU_F32 ? qn_sigmoid(x) : qn_sigmoid16(x));
     v.slope = qn_swiglu_held(v.s * (1.0f - v.s));
+  } else if (gate == QN_SWIGLU_GEGLU_ERF) {
+    qn_gelu_parts gelu = storage == QN_SWIGLU_F32 ? qn_gelu_of(x) : qn_gelu16_of(x);
+    v.s = qn_swiglu_held(gelu.value);
+    v.slope = qn_swiglu_held(gelu.slope);
   } else {
     qn_f32 sig = qn_swiglu_factor(storage, x);
     v.s = qn_swiglu_held(x * sig);

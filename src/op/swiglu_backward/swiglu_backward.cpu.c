@@ -54,7 +54,7 @@ QN_FN void run(const job *j, qn_u32 gate, int storage, qn_dtype type, bool over,
     (void)element;                                                                                                     \
     run(user, QN_SWIGLU_##gate, QN_SWIGLU_##t, QN_##t, true, data, n);                                                 \
   }
-#define X(t) GATE(t, SILU) GATE(t, CLAMPED) GATE(t, GEGLU) GATE(t, REGLU) GATE(t, GLU)
+#define X(t) GATE(t, SILU) GATE(t, CLAMPED) GATE(t, GEGLU) GATE(t, REGLU) GATE(t, GLU) GATE(t, GEGLU_ERF)
 QN_SWIGLU_ROWS(X)
 #undef X
 
@@ -68,7 +68,8 @@ static const struct {
      {QN_##t, QN_##access},                                                                                            \
      {QN_##d, QN_##d_access},                                                                                          \
      {QN_##d, QN_##d_access}}},                                                                                        \
-   {t##_SILU_##access, t##_CLAMPED_##access, t##_GEGLU_##access, t##_REGLU_##access, t##_GLU_##access}},
+   {t##_SILU_##access, t##_CLAMPED_##access, t##_GEGLU_##access, t##_REGLU_##access, t##_GLU_##access,                 \
+    t##_GEGLU_ERF_##access}},
     QN_SWIGLU_BACKWARD_ROWS(X)
 #undef X
 };

@@ -84,6 +84,49 @@ def sigmoid(x, short):
     return fma(left, inverse, quotient)
 
 
+# ---- x Phi(x) and its slope, step by step ----
+MILLS = {"long": ("0.25", ("0x1.17f54ap-6", "0x1.aa7a02p-6", "-0x1.29b804p-5", "-0x1.5d4824p-4", "0x1.47eb54p-6",
+                           "0x1.0b5494p-2", "0x1.df1deep-2", "0x1.02ac52p-1", "0x1.8c7b6cp-2", "0x1.c4b37ap-3")),
+         "short": ("0.375", ("0x1.8c22aep-5", "-0x1.50367p-3", "0x1.071aep-3", "0x1.be4448p-5", "0x1.129adp-3",
+                             "0x1.317edcp-3", "0x1.3268ap-3"))}
+POWER_OF_2 = [constant(c) for c in ("0x1.6036a2p-10", "0x1.3cf2dcp-7", "0x1.c6acf8p-5", "0x1.ebf9a4p-3",
+                                    "0x1.62e432p-1", "0x1p0")]
+DENSITY, FAR, BIG = constant("0x1.988454p-2"), Fraction("14.625"), Fraction(2) ** 64
+
+
+def gelu(x, short):
+    """The tail t Phi(-t) and what belongs to the slope come 2^64 times as large, or of Mills' ratio 2^-64 times."""
+    if x == NAN:
+        return NAN, NAN
+    t = FAR if below(FAR, size(x)) else size(x)
+    square, (c, coefficients) = multiply(t, t), MILLS["short" if short else "long"]
+    coefficients = [constant(c) / (BIG if short else 1) for c in coefficients]
+    d = fma(t, Fraction(c), ONE)
+    v, half = numbers.divide(ONE, d), Fraction(1, 2)
+    scale = LOG2_E * -half if short else LOG2_E
+    y = square if short else multiply(square, -half)
+    n = number(add(fma(y, scale, WHOLE), -WHOLE))
+    power = Fraction(2) ** int(n + 64)
+    if short:
+        e = multiply(chain(POWER_OF_2, fma(square, scale, -n)), power)
+        tail = multiply(multiply(v, chain(coefficients, v)), e)
+        inner = fma(negate(t), multiply(e, DENSITY / BIG), tail)
+        value = fma(negate(t), tail, MINUS_ZERO if below(x, Fraction(0)) else x)
+        return value, inner if below(x, Fraction(0)) else add(ONE, negate(inner))
+    low = fma(fma(t, t, negate(square)), -half, multiply(n, -LN_2_REST))
+    near = fma(n, -LN_2, y)
+    r = add(near, low)
+    less = add(near, fma(multiply(r, r), chain(LONG, r), low))
+    rest = fma(t, Fraction(c), add(ONE, negate(d)))
+    left = fma(negate(v), rest, fma(negate(v), d, ONE))
+    q = chain(coefficients, add(v, Fraction("-0.59375")))
+    h = fma(v, q, multiply(multiply(v, q), multiply(left, fma(v, Fraction(2), ONE))))
+    tail = multiply(fma(h, less, h), power)
+    inner = fma(negate(t), multiply(multiply(add(ONE, less), power), DENSITY), tail)
+    value = fma(multiply(t, tail), -1 / BIG, MINUS_ZERO if below(x, Fraction(0)) else x)
+    return value, multiply(inner, 1 / BIG) if below(x, Fraction(0)) else fma(inner, -1 / BIG, ONE)
+
+
 # ---- the activations: value and slope ----
 DEFAULTS = {"gate_multiplier": 1.0, "down_multiplier": 1.0, "alpha": 1.702, "limit": 7.0, "activation": "swiglu"}
 
@@ -116,6 +159,8 @@ def activate(p, a, short):
         if x == NAN:
             return NAN, NAN
         return (x, ONE) if below(zero, x) else (zero, zero)
+    if gate == "geglu_erf":
+        return gelu(x, short)
     sig = sigmoid(x, short)
     if gate == "glu":
         return sig, multiply(sig, add(ONE, negate(sig)))
@@ -181,10 +226,12 @@ CASES = [("swiglu", {}), ("multipliers", {"gate_multiplier": 1.3, "down_multipli
          ("clamped near", {"activation": "clamped", "limit": 0.5, "alpha": 1.25}),
          ("geglu", {"activation": "geglu", "gate_multiplier": 0.5}),
          ("reglu", {"activation": "reglu", "down_multiplier": 2.5}),
-         ("glu", {"activation": "glu"})]
+         ("glu", {"activation": "glu"}),
+         ("geglu_erf", {"activation": "geglu_erf"}),
+         ("geglu_erf far", {"activation": "geglu_erf", "gate_multiplier": 5.0, "down_multiplier": 0.75})]
 REFUSED = ["gate_multiplier=nan : gate_multiplier nan", "down_multiplier=inf : down_multiplier inf",
            "alpha=nan : alpha nan", "limit=-1 : limit -1", "activation=clamped limit=0 : limit 0",
-           "activation=5 : activation 5"]
+           "activation=6 : activation 6"]
 
 
 def check_myself():
@@ -194,6 +241,14 @@ def check_myself():
         true = 1 / (1 + math.exp(-float(x)))
         assert abs(float(number(sigmoid(x, False))) / true - 1) < 1.6 * 2**-23
         assert abs(float(number(sigmoid(x, True))) / true - 1) < 5 * 2**-23
+    for _ in range(400):
+        x = numbers.single(Fraction(source.uniform(-12.5, 6)))
+        phi = math.erfc(float(x) / -math.sqrt(2)) / 2
+        slope = phi + float(x) * math.exp(-float(x) ** 2 / 2) / math.sqrt(2 * math.pi)
+        for short, units in ((False, 4), (True, 110)):
+            value, by_x = gelu(x, short)
+            assert abs(float(number(value)) / (float(x) * phi) - 1) < units * 2**-23
+            assert abs(float(number(by_x)) - slope) < units * 2**-23 * max(abs(slope), phi)
 
 
 def main(op):
