@@ -66,18 +66,18 @@ def test_the_formula(dtype, activation, gate, down):
 
 
 def test_geglu_erf_is_torchs_gelu():
-    """Within torch's own error, which for negative x is that of 1 + erf: some units of 2^-24 of x."""
+    """PyTorch's in double; in float its own error is three times as large. Four roundings of values up to 1 + |a|."""
     torch = pytest.importorskip("torch")
     draw = torch.Generator().manual_seed(3)
-    a = (torch.randn(4096, generator=draw) * 3).requires_grad_()
-    b = torch.randn(4096, generator=draw)
-    want = torch.nn.functional.gelu(a, approximate="none") * b
-    (slope,) = torch.autograd.grad(want.sum(), a)
-    got = quern.swiglu(a.detach(), b, activation="geglu_erf")
-    da, _ = quern.swiglu_backward(torch.ones(4096), a.detach(), b, activation="geglu_erf")
-    bound = 2.0**-22 * (1 + a.detach().abs()) * b.abs()
+    a, b = torch.randn(4096, generator=draw) * 3, torch.randn(4096, generator=draw)
+    double = a.double().requires_grad_()
+    want = torch.nn.functional.gelu(double, approximate="none") * b
+    (slope,) = torch.autograd.grad(want.sum(), double)
+    got = quern.swiglu(a, b, activation="geglu_erf")
+    da, _ = quern.swiglu_backward(torch.ones(4096), a, b, activation="geglu_erf")
+    bound = 2.0**-22 * (1 + a.abs()) * b.abs() / 2
     assert ((got - want.detach()).abs() <= bound).all()
-    assert ((da - slope).abs() <= 2 * bound).all()
+    assert ((da - slope).abs() <= bound).all()
 
 
 @pytest.mark.parametrize("dtype, units", [("float32", 2.0**-21), ("float16", 2.0**-10)])
