@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nvrtc.c ARCH - compiles every op's device kernels for one GPU architecture, no GPU needed: each row of the type table
- * with each option that changes the kernel, as a launch would, and the unfused forms; then src/base/maths.h. Registers
- * and spills stand in each line; a spill fails. */
+/* nvrtc.c ARCH [OP] - compiles every op's device kernels, or one op's, for one GPU architecture, no GPU needed: each
+ * row of the type table with each option that changes the kernel, as a launch would, and the unfused forms; of ops with
+ * kernels of their own what their descriptions list; then src/base/maths.h. Registers and spills stand in each line; a
+ * spill fails. */
 #include "core/core.h"
 #include "device/backend.h"
 #include "maths.h"
@@ -122,6 +123,18 @@ static void compile_unfused(const char *arch, const qn_op *op)
   }
 }
 
+static void compile_shaped(const char *arch, const qn_op *op)
+{
+  char what[256];
+  for (const qn_shaped_unit *u = op->shaped->units; u->source; u++) {
+    if (u->arch && strcmp(u->arch, arch) != 0) continue;
+    size_t n = (size_t)snprintf(what, sizeof what, "%s, %s", op->info.name, u->source);
+    for (size_t k = 0; u->defines[k] && n < sizeof what; k++)
+      n += (size_t)snprintf(what + n, sizeof what - n, " %s", u->defines[k]);
+    compile(arch, &(qn_unit){.source = u->source, .defines = u->defines}, what);
+  }
+}
+
 /* The functions of base/maths.h, each in a kernel of its own. */
 static void compile_maths(const char *arch)
 {
@@ -138,15 +151,19 @@ int main(int argc, char **argv)
 {
   char path[512] = "";
   int version = 0;
-  if (argc != 2) return EXIT_FAILURE;
+  if (argc != 2 && argc != 3) return EXIT_FAILURE;
   if (!check(qn_cuda_compiler(&version, path, sizeof path) == QN_OK, "NVRTC %d.%d", version / 1000,
              version % 1000 / 10))
     return test_end();
   for (size_t k = 0; qn_ops[k]; k++) {
-    if (!qn_ops[k]->device_source) continue;
+    if (!qn_ops[k]->device_source || (argc == 3 && strcmp(argv[2], qn_ops[k]->info.name) != 0)) continue;
+    if (qn_ops[k]->shaped) {
+      compile_shaped(argv[1], qn_ops[k]);
+      continue;
+    }
     for (size_t row = 0; row < qn_ops[k]->info.n_types; row++) compile_row(argv[1], qn_ops[k], row);
     compile_unfused(argv[1], qn_ops[k]);
   }
-  compile_maths(argv[1]);
+  if (argc == 2) compile_maths(argv[1]);
   return test_end();
 }

@@ -5,6 +5,7 @@
 #include "core/core.h"
 #include "quern/quern.h"
 #include "workbench/jobs.h"
+#include "workbench/leg_shaped.h"
 #include "workbench/progress.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -82,6 +83,18 @@ static bool wants_device(const qn_device *only, const qn_target *target)
   return !only || (only->kind == target->device.kind && only->index == target->device.index);
 }
 
+/* Of an op whose tensors have shapes of their own: leg 1 is leg 2 as well. */
+static void add_shaped_target(item_list *list, const qn_target *target)
+{
+  if (!target->runs) {
+    add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, NULL, qn_leg_shaped_variants);
+    return;
+  }
+  for (size_t row = 0; row < target->op->info.n_types; row++)
+    add_item(list, QN_LEG_VARIANTS, target, row, NULL, qn_leg_shaped_variants);
+  add_item(list, QN_LEG_GOLDEN, target, QN_NO_ROW, NULL, qn_leg_shaped_golden);
+}
+
 /* The golden vectors and the contract are checked where the op runs, the contract once a backend. */
 static void add_op(item_list *list, const qn_op *op, const qn_device *only)
 {
@@ -89,16 +102,20 @@ static void add_op(item_list *list, const qn_op *op, const qn_device *only)
   size_t n = qn_targets_of(op, only ? only->index : 0, targets, TARGETS_MOST);
   for (size_t k = 0; k < n; k++) {
     if (!wants_device(only, &targets[k])) continue;
-    add_target(list, &targets[k]);
+    if (op->shaped)
+      add_shaped_target(list, &targets[k]);
+    else
+      add_target(list, &targets[k]);
     if (targets[k].runs && !contract[targets[k].device.kind]) contract[targets[k].device.kind] = &targets[k];
   }
   for (int kind = 0; kind < QN_DEVICE_KIND_COUNT; kind++) {
     if (!contract[kind]) continue;
     qn_target target = *contract[kind];
     target.variant[0] = 0; /* what the library chooses */
-    add_item(list, QN_LEG_CONTRACT, &target, QN_NO_ROW, NULL, qn_leg_contract);
+    add_item(list, QN_LEG_CONTRACT, &target, QN_NO_ROW, NULL, op->shaped ? qn_leg_shaped_contract : qn_leg_contract);
+    if (op->shaped) add_item(list, QN_LEG_SELFTEST, &target, QN_NO_ROW, NULL, qn_leg_shaped_selftest);
   }
-  if (wants_leg(list->options, QN_LEG_SELFTEST))
+  if (!op->shaped && wants_leg(list->options, QN_LEG_SELFTEST))
     list->n += qn_selftest_items(op, list->at + list->n, QN_ITEMS_MOST - list->n);
 }
 

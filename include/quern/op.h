@@ -19,8 +19,8 @@ typedef enum qn_fill {
   QN_FILL_MODERATE /* normal, and none of the odd ones next to overflow: for what is multiplied several times */
 } qn_fill;
 
-/* One role. The k-th tensors of all roles belong together: one shape, and one dense layout where the op is not strided.
- */
+/* One role. The k-th tensors of all roles belong together: one shape, and one dense layout where the op is not strided;
+ * unless the op is one of tensors with shapes of their own (qn_op_info.shapes). */
 typedef struct qn_op_tensor {
   const char *name;
   const char *framework_name; /* what training frameworks call it ("exp_avg"); NULL: the same */
@@ -81,6 +81,11 @@ typedef struct qn_op_info {
   uint32_t count_reads;    /* roles, as bits, that the phase which counts reads, where params ask for one */
   int strided;             /* 1: tensors need not be dense; each role has rows at a distance of its own, with columns 1
                               or 2 elements apart */
+  /* NULL: the op takes lists, element by element. Else it takes one tensor a role, row-major, and this is what each
+   * one's extents are called: "[m, k]"; a letter is one number wherever it stands. Then `optional` has the roles, as
+   * bits, that need not be given, rows of `types` say the storage of what is given, and `operations` means nothing. */
+  const char *const *shapes;
+  uint32_t optional;
 } qn_op_info;
 
 QN_API size_t qn_op_count(void);
@@ -99,6 +104,10 @@ QN_API qn_status qn_op_prepare(const qn_op_info *op, const qn_exec *exec, const 
                                const qn_tensor *const *tensors);
 /* Workspace that a step with these params over n tensors needs, in bytes of device memory; often 0. */
 QN_API size_t qn_op_workspace_bytes(const qn_op_info *op, const void *params, size_t n);
+/* The same for a call with these very arguments, which for ops of tensors with shapes of their own is the one that
+ * knows; 0 where the call would be refused. exec's workspace is not looked at. */
+QN_API size_t qn_op_call_workspace_bytes(const qn_op_info *op, const qn_exec *exec, const void *params, size_t n,
+                                         const qn_tensor *const *tensors);
 
 /* A plan is a list that was checked once; it holds no device memory. A step passes only the roles whose pointers moved
  * (moved[role] = array of n tensors, NULL for the rest; moved = NULL: nothing moved). What moved is checked again:

@@ -29,12 +29,13 @@ _LATER = {  # where they are written; imported when they are first named
 }
 
 try:
-    from ._about import Device, describe, devices, get_option, ops, options, set_option
+    from ._about import Device, describe, devices, get_option, list_ops, ops, options, set_option
     from ._library import CompileError, KernelError, LibraryError
     from ._library import version as __version__
     from ._threads import get_num_threads, set_num_threads
 
-    _FUNCTIONS = tuple(f"{name}_" for name in ops())
+    _FUNCTIONS = tuple(f"{name}_" for name in list_ops())
+    del list_ops
 except ImportError:
     with open("/proc/self/cmdline", encoding="utf-8", errors="replace") as words:  # Python 3.9 has no sys.orig_argv
         if "quern.doctor" not in words.read().split("\0"):  # which is to say why

@@ -123,6 +123,8 @@ class OpInfo(Structure):
         ("operations", c_double),
         ("count_reads", c_uint32),
         ("strided", c_int),
+        ("shapes", POINTER(c_char_p)),
+        ("optional", c_uint32),
     ]
 
 
@@ -202,6 +204,7 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "qn_op_step": (STATUS, [POINTER(OpInfo), POINTER(Exec), c_void_p, c_size_t, POINTER(c_void_p)]),
     "qn_op_prepare": (STATUS, [POINTER(OpInfo), POINTER(Exec), c_void_p, c_size_t, POINTER(c_void_p)]),
     "qn_op_workspace_bytes": (c_size_t, [POINTER(OpInfo), c_void_p, c_size_t]),
+    "qn_op_call_workspace_bytes": (c_size_t, [POINTER(OpInfo), POINTER(Exec), c_void_p, c_size_t, POINTER(c_void_p)]),
     "qn_op_plan_create": (
         STATUS,
         [POINTER(c_void_p), POINTER(OpInfo), POINTER(Exec), c_void_p, c_size_t, POINTER(c_void_p)],

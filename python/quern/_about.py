@@ -14,9 +14,20 @@ Device.__doc__ = """A device: its name ("cuda:0") and model, its memory and what
 architecture (90 for sm_90; 0 on a CPU)."""
 
 
+def _names(of_lists_only: bool) -> tuple[str, ...]:
+    made = (lib.qn_op_at(k).contents for k in range(lib.qn_op_count()))
+    return tuple(info.name.decode() for info in made if not (of_lists_only and info.shapes))
+
+
 def ops() -> tuple[str, ...]:
-    """The names of the ops of this library. Each is a function of this package: "lion" is quern.lion_."""
-    return tuple(lib.qn_op_at(k).contents.name.decode() for k in range(lib.qn_op_count()))
+    """The names of the ops of this library. An op of lists of tensors is a function of this package that works in
+    place: "lion" is quern.lion_; one whose tensors have shapes of their own is quern.gemm_norm."""
+    return _names(False)
+
+
+def list_ops() -> tuple[str, ...]:
+    """The first kind alone."""
+    return _names(True)
 
 
 def describe(op: str) -> dict:

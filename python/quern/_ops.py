@@ -185,6 +185,9 @@ class Op:
             tuple((entry.dtype, entry.access) for entry in raw.types[row].tensor[: raw.n_tensors])
             for row in range(raw.n_types)
         ]
+        # "[m, k]" by role where each tensor has a shape of its own; None: the op is one of lists, element by element.
+        self.shapes = tuple(raw.shapes[k].decode() for k in range(raw.n_tensors)) if raw.shapes else None
+        self._optional: int = raw.optional
         self.roles = tuple(self._role(raw.tensors[index], index) for index in range(raw.n_tensors))
         self.params = {param.name: param for param in (_param_of(raw.params[k]) for k in range(raw.n_params))}
         self.Params = _struct(
@@ -203,7 +206,7 @@ class Op:
             name=name,
             framework_name=raw.framework_name.decode() if raw.framework_name else name,
             doc=raw.doc.decode(),
-            optional=any(row[index][1] == _abi.ABSENT for row in self.rows),
+            optional=any(row[index][1] == _abi.ABSENT for row in self.rows) or bool(self._optional >> index & 1),
             written=any(row[index][1] & _abi.WRITE for row in self.rows),
         )
 
@@ -283,5 +286,6 @@ def op(name: str) -> Op:
 
 
 def ops() -> tuple[Op, ...]:
-    """All ops of the library, in its order."""
-    return tuple(op(made.name) for made in _all())
+    """The library's ops of lists, in its order: those whose functions, signatures and stubs are made from what they say
+    of themselves."""
+    return tuple(op(made.name) for made in _all() if made.shapes is None)

@@ -11,7 +11,7 @@ np = pytest.importorskip("numpy")
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
 import quern  # noqa: E402
-from quern import _abi, _ops  # noqa: E402
+from quern import _abi, _about, _ops  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
@@ -85,7 +85,7 @@ class Case:
 
 
 def cases():
-    for op in quern.ops():
+    for op in _about.list_ops():
         path = ROOT / f"src/op/{op}/golden/{op}.txt"
         case, seen = None, {}
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -109,7 +109,7 @@ def test_golden(case):
 
 def refusals():
     """(op, params as keywords, words that the sentence must have), of those that a Python value can say."""
-    for op in quern.ops():
+    for op in _about.list_ops():
         for line in (ROOT / f"src/op/{op}/golden/{op}.txt").read_text(encoding="utf-8").splitlines():
             if line.startswith("refuse "):
                 said, _, words = line[7:].partition(" : ")

@@ -13,7 +13,7 @@ import textwrap
 
 import pytest
 import quern
-from quern import _abi, _library, _ops, _signature, _tensors, _threads
+from quern import _abi, _about, _library, _ops, _signature, _tensors, _threads
 
 PACKAGE = pathlib.Path(quern.__file__).resolve().parent
 
@@ -206,7 +206,7 @@ def test_signature_is_the_one_that_is_promised():
     assert signature.parameters["masters"].kind is inspect.Parameter.KEYWORD_ONLY
 
 
-@pytest.mark.parametrize("name", quern.ops())
+@pytest.mark.parametrize("name", _about.list_ops())
 def test_every_member_of_a_description_has_a_keyword(name):
     op = _ops.op(name)
     function = getattr(quern, f"{name}_")

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 import quern
-from quern import _stubs
+from quern import _about, _stubs
 
 PACKAGE = pathlib.Path(quern.__file__).resolve().parent
 
@@ -90,7 +90,7 @@ def stub_signature(name):
     ]
 
 
-@pytest.mark.parametrize("op", quern.ops())
+@pytest.mark.parametrize("op", _about.list_ops())
 def test_signature_is_the_one_at_run_time(op):
     function = getattr(quern, f"{op}_")
     at_run_time = [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]

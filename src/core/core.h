@@ -22,7 +22,8 @@
   X(TUNE_DIR, "tune_dir", "QUERN_TUNE_DIR", "", "path",                                                                \
     "where tune tables of your own are; default: $XDG_DATA_HOME/quern/tune or ~/.local/share/quern/tune")              \
   X(GEOMETRY, "geometry", "QUERN_GEOMETRY", "", "name",                                                                \
-    "how device launches of element-wise ops are cut: tiles-128x8x1")
+    "how device launches of element-wise ops are cut: tiles-128x8x1")                                                  \
+  X(GEMM, "gemm", "QUERN_GEMM", "", "name", "the variant that matrix products on a device take: plain, cublas ...")
 
 typedef enum qn_option {
 #define X(id, name, variable, value, values, doc) QN_OPTION_##id,

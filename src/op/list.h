@@ -67,6 +67,12 @@ qn_status qn_list_count(const qn_op *op, const qn_exec *exec, const void *params
 /* Bytes of workspace: 16 a tensor where the params ask for a phase that counts. */
 size_t qn_list_workspace(const qn_op *op, const void *params, size_t n);
 
+/* ---- shaped.c: ops of tensors with shapes of their own; a step or, in prepare, what leads to it ---- */
+qn_status qn_shaped_step(const qn_op *op, const qn_exec *exec, const void *params, size_t n,
+                         const qn_tensor *const *tensors, bool prepare);
+size_t qn_shaped_workspace(const qn_op *op, const qn_exec *exec, const void *params, size_t n,
+                           const qn_tensor *const *tensors);
+
 static inline const qn_op *qn_op_of(const qn_op_info *info) { return (const qn_op *)info; } /* its first member */
 
 /* Do these params ask for the row that elements lie in? */

@@ -30,8 +30,55 @@ typedef struct qn_cpu_call {
 } qn_cpu_call;
 typedef void qn_cpu_fn(const qn_cpu_call *call, const qn_piece *piece);
 
+/* A call of an op whose tensors have shapes of their own, checked by shaped.c. */
+typedef struct qn_shaped_call {
+  const struct qn_op *op;
+  const qn_exec *exec;
+  const void *params;
+  const qn_tensor *tensor[QN_MAX_TENSORS]; /* by role; NULL: not given */
+  size_t row;                              /* of the type table */
+  int64_t extent[26];                      /* by letter: extent['m' - 'a'] */
+  bool prepare;                            /* compile and load what the call needs, no more; no workspace then */
+} qn_shaped_call;
+
+/* Extents, params and "-role" for what is not given, apart by spaces: "m=128 n=1024 k=512 groups=32 -bias2". */
+typedef struct qn_shaped_size {
+  const char *name, *text; /* name: NULL ends a list */
+} qn_shaped_size;
+
+/* A device source with its defines, as some call would have it compiled, for tests that compile them all. */
+typedef struct qn_shaped_unit {
+  const char *source;         /* NULL ends a list */
+  const char *const *defines; /* NULL-terminated */
+  const char *arch;           /* NULL: every architecture; "sm_90a": that alone */
+} qn_shaped_unit;
+
+/* What an op of tensors with shapes of their own has in place of the list engine's members below. */
+typedef struct qn_shaped {
+  /* Relations between extents and params; NULL: none. */
+  qn_status (*check)(const qn_shaped_call *call);
+  qn_status (*run)(const qn_shaped_call *call);
+  size_t (*workspace_bytes)(const qn_shaped_call *call); /* NULL: 0 */
+  /* In double, over inputs as doubles: what each written role must hold, and how far from it an element may be, which
+   * is the op's agreement. reference[role] and allowed[role]: NULL where the role is not written. For checks. */
+  void (*reference)(const qn_shaped_call *call, const double *const *input, double *const *reference,
+                    double *const *allowed);
+  double (*operations)(const qn_shaped_call *call); /* of a call, a multiply-add counting two */
+  const qn_shaped_size *cases, *workloads;          /* of checks, which are small; of benches */
+  const qn_shaped_size *refused;                    /* must be: a word of the sentence, and the text; NULL: none */
+  /* Settings under which every case runs, for a row of types: "precision=tf32"; NULL past the last. */
+  const char *(*variation)(size_t row, size_t k);
+  const char *const *looser; /* NULL-terminated: settings whose results must not pass as those of the defaults */
+  char independent;          /* the letter along which results do not depend on each other; 0: none */
+  /* Names of device variants, NULL past the last, and the option that forces one; NULL: it has none. */
+  const char *(*variant)(size_t k);
+  const char *variant_option;
+  const qn_shaped_unit *units;
+} qn_shaped;
+
 typedef struct qn_op {
   qn_op_info info;
+  const qn_shaped *shaped; /* NULL: the list engine's; else the members below stay empty, but for device_source */
   size_t coef_bytes; /* at most QN_COEF_BYTES; passed by value to device kernels, so it may hold device pointers */
   /* What the table of ranges cannot say: relations between members. NULL: nothing. */
   qn_status (*check)(const void *params, size_t row);

@@ -22,15 +22,21 @@ size_t qn_op_variant_count(const qn_op_info *op)
   return N_TIERS + (qn_op_of(op)->device_source ? 1 + N_ARCHS : 0);
 }
 
+/* An op with an engine of its own has every tier. */
+static bool has_tier(const qn_op *op, qn_tier tier)
+{
+  return op->shaped ? qn_tier_built(tier) && tier != QN_TIER_ORACLE : op->cpu[tier] != NULL;
+}
+
 static void say_tier(const qn_op *op, qn_tier tier, qn_variant *v)
 {
   const void *table[QN_TIER_COUNT];
   qn_tier best;
   v->backend = "cpu";
   v->name = qn_tier_name(tier);
-  v->available = op->cpu[tier] && qn_tier_runs_here(tier);
+  v->available = has_tier(op, tier) && qn_tier_runs_here(tier);
   v->state = v->available ? "runs" : "compiled only";
-  for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = op->cpu[k] ? op : NULL;
+  for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = has_tier(op, (qn_tier)k) ? op : NULL;
   if (qn_tier_choose(table, &best) != QN_OK)
     snprintf(v->why, sizeof v->why, "%s", qn_last_error());
   else if (best == tier)

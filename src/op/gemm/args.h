@@ -16,4 +16,10 @@ typedef struct qn_gemm_args {
   qn_i64 columns; /* of a norm's group; n is a multiple of it. No norm: n */
   float lo, hi, eps;
 } qn_gemm_args;
+
+/* With the product apart: what writes z (m, n), and the epilogue that makes y of it. */
+typedef struct qn_gemm_z_args {
+  qn_gemm_args of;
+  float *z;
+} qn_gemm_z_args;
 #endif

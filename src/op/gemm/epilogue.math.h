@@ -9,33 +9,7 @@
 #ifndef QN_OP_GEMM_EPILOGUE_MATH_H
 #define QN_OP_GEMM_EPILOGUE_MATH_H
 #include "base/maths.h"
-
-/* As the enums of quern/gemm_norm.h number them. */
-enum {
-  QN_GEMM_NONE,
-  QN_GEMM_RELU,
-  QN_GEMM_GELU,
-  QN_GEMM_GELU_TANH,
-  QN_GEMM_SILU,
-  QN_GEMM_MISH,
-  QN_GEMM_SIGMOID,
-  QN_GEMM_TANH,
-  QN_GEMM_ACTIVATIONS
-};
-enum { QN_GEMM_NO_NORM, QN_GEMM_GROUP_NORM, QN_GEMM_LAYER_NORM, QN_GEMM_RMS_NORM, QN_GEMM_NORMS };
-
-/* What an epilogue does, in one word, which kernels are specialised for: activation in bits 0 to 3, norm in bits 4 and
- * 5, then a bit for each thing that is done. Device sources see it as QN_GEMM_FLAGS. */
-enum {
-  QN_GEMM_ACTIVATION_MASK = 15,
-  QN_GEMM_NORM_SHIFT = 4,
-  QN_GEMM_NORM_MASK = 3,
-  QN_GEMM_CLAMPS = 64,
-  QN_GEMM_BIAS = 128,
-  QN_GEMM_BIAS2 = 256,
-  QN_GEMM_GAMMA = 512,
-  QN_GEMM_BETA = 1024
-};
+#include "op/gemm/flags.h"
 
 /* mish(v) = v tanh(log1p(e^-|v|) + max(v, 0)). With e = e^-|v| the tanh is (1 + 2 e) / (1 + 2 e + 2 e^2) where v is not
  * below zero, else (2 e + e^2) / (2 + 2 e + e^2): sums of positive terms, so nothing cancels, and one power. The
@@ -73,14 +47,23 @@ QN_FN qn_f32 qn_gemm_gated(qn_f32 v, qn_f32 y)
   return qn_select(qn_less(v, qn_splat(-200.0f)), qn_splat(-0.0f), v * qn_sigmoid(y));
 }
 
+/* The tanh form: v sigmoid(2 sqrt(2 / pi) (v + 0.044715 v^3)), which is the same without its cancellation. */
+QN_FN qn_f32 qn_gemm_gelu_tanh(qn_f32 v)
+{
+#ifdef QN_ORACLE
+  return 0.5 * v * (1 + __builtin_tanh(0.79788456080286535588 * (v + 0.044715 * v * v * v)));
+#else
+  return qn_gemm_gated(v, (v * 0x1.988454p0f) * qn_fma(v * v, qn_splat(0x1.6e4e26p-5f), qn_splat(1.0f)));
+#endif
+}
+
 /* NaN in, NaN out, of all of them. */
 QN_FN qn_f32 qn_gemm_activate(int activation, qn_f32 v)
 {
   switch (activation) {
   case QN_GEMM_RELU: return qn_select(qn_at_most(v, qn_splat(0.0f)), qn_splat(0.0f), v);
   case QN_GEMM_GELU: return qn_gemm_gelu(v);
-  case QN_GEMM_GELU_TANH: /* the tanh form is v sigmoid(2 sqrt(2 / pi) (v + 0.044715 v^3)) without its cancellation */
-    return qn_gemm_gated(v, (v * 0x1.988454p0f) * qn_fma(v * v, qn_splat(0x1.6e4e26p-5f), qn_splat(1.0f)));
+  case QN_GEMM_GELU_TANH: return qn_gemm_gelu_tanh(v);
   case QN_GEMM_SILU: return qn_gemm_gated(v, v);
   case QN_GEMM_MISH: return qn_gemm_mish(v);
   case QN_GEMM_SIGMOID: return qn_sigmoid(v);
@@ -100,14 +83,6 @@ QN_FN qn_f32 qn_gemm_element(qn_u32 flags, qn_f32 z, qn_f32 bias, qn_f32 bias2, 
     z = qn_select(qn_less(qn_splat(hi), z), qn_splat(hi), z);
   }
   return qn_gemm_activate((int)(flags & QN_GEMM_ACTIVATION_MASK), z);
-}
-
-QN_FN int qn_gemm_norm_of(qn_u32 flags) { return (int)(flags >> QN_GEMM_NORM_SHIFT & QN_GEMM_NORM_MASK); }
-
-/* Does the norm take the mean away? */
-QN_FN int qn_gemm_centres(qn_u32 flags)
-{
-  return qn_gemm_norm_of(flags) == QN_GEMM_GROUP_NORM || qn_gemm_norm_of(flags) == QN_GEMM_LAYER_NORM;
 }
 
 /* What a group is multiplied by: 1 / sqrt(mean of squares + eps), of the elements less their mean where it is taken

@@ -9,7 +9,7 @@
 #define QN_OP_GEMM_GEMM_H
 #include "device/backend.h"
 #include "op/gemm/args.h"
-#include "op/gemm/epilogue.math.h"
+#include "op/gemm/flags.h"
 
 typedef enum qn_gemm_precision {
   QN_GEMM_FP32,
@@ -58,11 +58,27 @@ struct qn_gemm_variant {
   double (*guess_us)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);
 };
 
-/* The families, each an array that ends with a name of NULL. */
-extern const qn_gemm_variant qn_gemm_plain[];  /* plain.c: CUDA cores and the host backend; every problem */
-extern const qn_gemm_variant qn_gemm_cublas[]; /* cublas.c */
+/* The families, each an array that ends with a name of NULL. dispatch.c lists them. */
+extern const qn_gemm_variant qn_gemm_plain[]; /* plain.c: CUDA cores and the host backend; every problem */
 
-/* The epilogue alone (epilogue.c): y = epilogue(z) for f32 z (m, n), which may be y's own memory where y is f32. Groups
- * of every width. For variants whose tile cannot hold a group. */
-qn_status qn_gemm_epilogue(const qn_gemm_problem *problem, const qn_gemm_call *call, const float *z);
+/* ---- dispatch.c: the variant that the option "gemm" names, else the one that is thought to be fastest ---- */
+qn_status qn_gemm_device_run(const qn_gemm_problem *problem, const qn_exec *exec, bool prepare);
+size_t qn_gemm_device_workspace(const qn_gemm_problem *problem, const qn_exec *exec);
+const char *qn_gemm_variant_name(size_t k); /* NULL past the last */
+
+/* ---- plain.c, for other variants too ---- */
+/* The kernel `name` of a source, specialised for the problem: QN_GEMM_FLAGS, QN_GEMM_PRECISION, QN_GEMM_SHORT (y, x and
+ * w are bf16), and what `more` adds (NULL-terminated; NULL: nothing). Compiled at the first call. */
+qn_status qn_gemm_function(const qn_gemm_problem *problem, const qn_gemm_call *call, const char *source,
+                           const char *name, const char *const *more, const qn_device_function **function);
+/* A launch of it, or nothing in prepare. */
+qn_status qn_gemm_launch(const qn_gemm_call *call, const qn_device_function *function, uint64_t blocks,
+                         uint32_t threads, uint32_t shared_bytes, const void *argument, size_t argument_bytes);
+/* The epilogue alone: y = epilogue(z) for f32 z (m, n), which may be y's own memory where y is f32. Groups of every
+ * width. For variants whose tile cannot hold a group. */
+qn_status qn_gemm_epilogue(const qn_gemm_problem *problem, const qn_gemm_call *call, float *z);
+/* Where such a variant puts z: y itself where that is f32, else the beginning of the workspace; and how many bytes that
+ * takes of it, a multiple of 256. */
+float *qn_gemm_z(const qn_gemm_problem *problem, const qn_gemm_call *call);
+size_t qn_gemm_z_bytes(const qn_gemm_problem *problem);
 #endif

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_norm.cpu.c - one tile of a matrix product with its epilogue; built once a tier.
+ *
+ * Blocks of 256 of k: the tile's rows of x and of w are packed into panels, in which a step along k lies side by side,
+ * then a kernel that holds ROWS by VECTORS sums in registers runs along each pair of panels. What is packed is rounded
+ * as the precision class says; the x3 classes, which stand for f32 on tensor cores, are plain f32 here. Behind the last
+ * block come biases, clamp and activation, then the norm, on what the cache still has.
+ *
+ * The oracle computes the whole result in double, element by element, and beside each how far f32 may be from it. */
+#include "base/walk.h"
+#include "op/gemm/cpu.h"
+#include "op/gemm_norm/gemm_norm.math.h"
+
+qn_gemm_cpu_fn QN_CPU_NAME(gemm_norm);
+
+#ifdef QN_ORACLE
+/* ---- the oracle ----
+ * How far an element of the product may be off. With u = 2^-24, S the sum of |x w| and Q the root of the sum of their
+ * squares:
+ *   the sums    k roundings of at most u times a partial sum, of either sign: u S (2 + sqrt(k)), whatever their order
+ *   the class   an operand of class c is off by up to its last place (hardware that cuts is allowed for), so a product
+ *               by e: tf32 2^-9, bf16 2^-7, tf32x3 2^-20, bf16x3 2^-15, the last two what three products leave out; as
+ *               these are independent but for the bias of cutting: e (|z| + 6 Q)
+ *   tensor cores cut sums instead of rounding them, each 8 products: 2^-23 (k / 8) max(|z|, Q), not in fp32
+ * An activation has a slope of at most 1.2. The norm spreads what its group's elements are off through the mean and the
+ * scale, to first order. All of it is a bound with room for chance only; what a lost product or a wrong column would
+ * be is larger by orders. */
+static const double class_error[QN_GEMM_PRECISIONS] = {0, 0x1p-9, 0x1p-15, 0x1p-20, 0x1p-7};
+static const double unit = 0x1p-24;
+
+static double at(const double *array, int64_t k, double otherwise) { return array ? array[k] : otherwise; }
+
+/* v and how far off it may be, of one element. */
+static void element(const qn_gemm_tile *t, int64_t i, int64_t j, double *v, double *off)
+{
+  const qn_gemm_args *a = &t->problem->args;
+  const double *x = t->input[QN_GEMM_ROLE_X] + i * a->k, *w = t->input[QN_GEMM_ROLE_W] + j * a->k;
+  double z = 0, s = 0, q = 0;
+  for (int64_t k = 0; k < a->k; k++) {
+    const double product = x[k] * w[k];
+    z += product, s += __builtin_fabs(product), q += product * product;
+  }
+  q = __builtin_sqrt(q);
+  const double of_class = class_error[t->problem->precision], most = __builtin_fabs(z) > q ? __builtin_fabs(z) : q;
+  double dz = unit * s * (2 + __builtin_sqrt((double)a->k)) + of_class * (__builtin_fabs(z) + 6 * q);
+  if (t->problem->precision != QN_GEMM_FP32) dz += 0x1p-23 * (double)a->k / 8 * most;
+  const double bias = at(t->input[QN_GEMM_ROLE_BIAS], j, 0), bias2 = at(t->input[QN_GEMM_ROLE_BIAS2], j, 0);
+  *v = qn_gemm_element(t->problem->flags, z, bias, bias2, a->lo, a->hi);
+  const double size = __builtin_fabs(*v) + __builtin_fabs(z) + __builtin_fabs(bias) + __builtin_fabs(bias2);
+  *off = 1.2 * dz + 16 * unit * size + 1e-8;
+}
+
+/* Columns [from, to) of row i, one group. */
+static void group(const qn_gemm_tile *t, int64_t i, int64_t from, int64_t to, double *v, double *off)
+{
+  const qn_gemm_args *a = &t->problem->args;
+  const qn_u32 flags = t->problem->flags;
+  const double n = (double)(to - from), spread = unit * (4 + __builtin_sqrt(n));
+  double mean = 0, size = 0, off_mean = 0, squares = 0, off_scale = 0;
+  for (int64_t j = from; j < to; j++) mean += v[j] / n, size += __builtin_fabs(v[j]) / n, off_mean += off[j] / n;
+  off_mean = qn_gemm_centres(flags) ? off_mean + spread * size : 0;
+  if (!qn_gemm_centres(flags)) mean = 0;
+  for (int64_t j = from; j < to; j++) {
+    const double c = v[j] - mean;
+    squares += c * c, off_scale += __builtin_fabs(c) * (off[j] + off_mean) / n;
+  }
+  const double scale = qn_gemm_scale(squares, (float)n, a->eps);
+  off_scale = off_scale * scale * scale + spread;
+  for (int64_t j = from; j < to; j++) {
+    const double gamma = at(t->input[QN_GEMM_ROLE_GAMMA], j, 1), beta = at(t->input[QN_GEMM_ROLE_BETA], j, 0);
+    const double c = __builtin_fabs(v[j] - mean), y = qn_gemm_normed(flags, v[j], mean, scale, gamma, beta);
+    off[j] = __builtin_fabs(gamma) * scale * (off[j] + off_mean + c * off_scale);
+    off[j] += 32 * unit * (__builtin_fabs(gamma) * scale * c + __builtin_fabs(beta));
+    t->reference[i * a->n + j] = y;
+  }
+}
+
+void QN_CPU_NAME(gemm_norm)(const qn_gemm_tile *t)
+{
+  const qn_gemm_args *a = &t->problem->args;
+  for (int64_t i = 0; i < a->m; i++) {
+    double *v = t->reference + i * a->n, *off = t->allowed + i * a->n;
+    for (int64_t j = 0; j < a->n; j++) element(t, i, j, &v[j], &off[j]);
+    for (int64_t j = 0; j < a->n && qn_gemm_norm_of(t->problem->flags); j += a->columns)
+      group(t, i, j, j + a->columns, v, off);
+    for (int64_t j = 0; j < a->n && t->problem->short_data; j++) off[j] += 0x1p-8 * __builtin_fabs(v[j]) + 0x1p-133;
+  }
+}
+#else
+
+/* The sums that the kernel holds, in rows of x and vectors along n: as many as the registers have room for, beside what
+ * a step along k loads. */
+#if QN_LANES == 16
+enum { ROWS = 12, VECTORS = 2 };
+#elif QN_LANES == 8
+enum { ROWS = 6, VECTORS = 2 };
+#elif QN_LANES == 4
+enum { ROWS = 8, VECTORS = 2 };
+#else
+enum { ROWS = 4, VECTORS = 4 };
+#endif
+enum { COLUMNS = VECTORS * QN_LANES };
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* ---- packing ---- */
+
+typedef float four __attribute__((vector_size(16)));
+typedef qn_u32 four_bits __attribute__((vector_size(16)));
+typedef qn_u16 four_halves __attribute__((vector_size(8)));
+
+QN_FN four load_four(const void *from, int64_t element, bool is_short)
+{
+  four x;
+  four_halves h;
+  if (!is_short) {
+    __builtin_memcpy(&x, (const float *)from + element, sizeof x);
+    return x;
+  }
+  __builtin_memcpy(&h, (const qn_u16 *)from + element, sizeof h);
+  return (four)(__builtin_convertvector(h, four_bits) << 16);
+}
+
+QN_FN float load_one(const void *from, int64_t element, bool is_short)
+{
+  return is_short ? qn_bf16_float(((const qn_u16 *)from)[element]) : ((const float *)from)[element];
+}
+
+/* Four rows of a panel, `width` wide, from four rows of the matrix: depth elements of each. */
+QN_FN void pack_four(float *to, int64_t width, const void *from, int64_t first, int64_t pitch, int64_t depth,
+                     bool is_short)
+{
+  int64_t k = 0;
+  for (; k + 4 <= depth; k += 4, to += 4 * width) {
+    const four a = load_four(from, first + k, is_short), b = load_four(from, first + pitch + k, is_short);
+    const four c = load_four(from, first + 2 * pitch + k, is_short),
+               d = load_four(from, first + 3 * pitch + k, is_short);
+    const four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const four ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7), cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const four turned[4] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
+                            __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5),
+                            __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7)};
+    QN_UNROLL
+    for (int row = 0; row < 4; row++) __builtin_memcpy(to + row * width, &turned[row], sizeof turned[row]);
+  }
+  for (; k < depth; k++, to += width)
+    for (int row = 0; row < 4; row++) to[row] = load_one(from, first + row * pitch + k, is_short);
+}
+
+/* Rows [row, row + rows) and depth elements from k on of a matrix, as panels of `width` rows; what is missing of the
+ * last one is 0. */
+QN_FN void pack_as(float *to, int64_t width, const void *from, int64_t pitch, int64_t row, int64_t rows, int64_t k,
+                   int64_t depth, bool is_short)
+{
+  for (int64_t at = 0; at < rows; at += width, to += width * depth) {
+    const int64_t there = least(width, rows - at), first = (row + at) * pitch + k;
+    if (there < width) __builtin_memset(to, 0, (size_t)(width * depth) * sizeof *to);
+    int64_t r = 0;
+    for (; r + 4 <= there; r += 4) pack_four(to + r, width, from, first + r * pitch, pitch, depth, is_short);
+    for (; r < there; r++)
+      for (int64_t d = 0; d < depth; d++) to[d * width + r] = load_one(from, first + r * pitch + d, is_short);
+  }
+}
+
+/* As tf32: 11 bits, halves away from zero; as bf16: 8 bits, to nearest even. Infinities and NaN stay. */
+QN_FN qn_bits rounded(qn_bits bits, bool tf32)
+{
+  qn_bits off = tf32 ? qn_splat_bits(0x1000u) : 0x7fffu + (bits >> 16 & 1u);
+  qn_bits near = (bits + off) & (tf32 ? ~0x1fffu : 0xffff0000u);
+  return qn_select_bits(qn_less_bits(bits & 0x7fffffffu, qn_splat_bits(0x7f800000u)), near, bits);
+}
+
+static void round_panels(float *panels, int64_t n, bool tf32)
+{
+  for (int64_t k = 0; k < n; k += QN_LANES) { /* what is behind the last one is the padding's */
+    qn_bits bits;
+    __builtin_memcpy(&bits, panels + k, sizeof bits);
+    bits = rounded(bits, tf32);
+    __builtin_memcpy(panels + k, &bits, sizeof bits);
+  }
+}
+
+static void pack(const qn_gemm_problem *p, float *to, int64_t width, const void *from, int64_t row, int64_t rows,
+                 int64_t k, int64_t depth)
+{
+  const int64_t pitch = p->args.k, all = (rows + width - 1) / width * width * depth;
+  if (p->short_data)
+    pack_as(to, width, from, pitch, row, rows, k, depth, true);
+  else
+    pack_as(to, width, from, pitch, row, rows, k, depth, false);
+  if (p->precision == QN_GEMM_TF32 || (p->precision == QN_GEMM_BF16 && !p->short_data))
+    round_panels(to, all, p->precision == QN_GEMM_TF32);
+}
+
+/* ---- the product ---- */
+
+/* Sums of ROWS by COLUMNS along depth elements, in registers; then into z, or added to it. */
+static void multiply(int64_t depth, const float *x, const float *w, float *z, int64_t pitch, bool add)
+{
+  qn_f32 sum[ROWS][VECTORS];
+  QN_UNROLL
+  for (int r = 0; r < ROWS; r++) QN_UNROLL
+  for (int v = 0; v < VECTORS; v++) sum[r][v] = qn_splat(0.0f);
+  for (; depth > 0; depth--, x += ROWS, w += COLUMNS) {
+    qn_f32 row[VECTORS];
+    QN_UNROLL
+    for (int v = 0; v < VECTORS; v++) __builtin_memcpy(&row[v], w + v * QN_LANES, sizeof row[v]);
+    QN_UNROLL
+    for (int r = 0; r < ROWS; r++) QN_UNROLL
+    for (int v = 0; v < VECTORS; v++) sum[r][v] = qn_fma(qn_splat(x[r]), row[v], sum[r][v]);
+  }
+  QN_UNROLL
+  for (int r = 0; r < ROWS; r++) QN_UNROLL
+  for (int v = 0; v < VECTORS; v++) {
+    qn_f32 before;
+    float *at = z + r * pitch + v * QN_LANES;
+    if (add) {
+      __builtin_memcpy(&before, at, sizeof before);
+      sum[r][v] = before + sum[r][v];
+    }
+    __builtin_memcpy(at, &sum[r][v], sizeof sum[r][v]);
+  }
+}
+
+/* The same where fewer rows or columns are the tile's. */
+static void multiply_edge(int64_t depth, const float *x, const float *w, float *z, int64_t pitch, bool add,
+                          int64_t rows, int64_t columns)
+{
+  float part[ROWS * COLUMNS];
+  multiply(depth, x, w, part, COLUMNS, false);
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t c = 0; c < columns; c++)
+      z[r * pitch + c] = add ? z[r * pitch + c] + part[r * COLUMNS + c] : part[r * COLUMNS + c];
+}
+
+static void multiply_block(const qn_gemm_tile *t, int64_t depth, bool add)
+{
+  const int64_t n = t->problem->args.n;
+  for (int64_t c = 0; c < t->columns; c += COLUMNS)
+    for (int64_t r = 0; r < t->rows; r += ROWS) {
+      const int64_t rows = t->rows - r, columns = t->columns - c;
+      float *z = t->z + (t->row + r) * n + t->column + c;
+      if (rows >= ROWS && columns >= COLUMNS)
+        multiply(depth, t->x_panel + r * depth, t->w_panel + c * depth, z, n, add);
+      else
+        multiply_edge(depth, t->x_panel + r * depth, t->w_panel + c * depth, z, n, add, least(rows, ROWS),
+                      least(columns, COLUMNS));
+    }
+}
+
+static void product(const qn_gemm_tile *t)
+{
+  const qn_gemm_problem *p = t->problem;
+  const qn_gemm_args *a = &p->args;
+  for (int64_t k = 0; k < a->k || k == 0; k += QN_GEMM_DEPTH) { /* where k is 0, one block of no depth: zeros */
+    const int64_t depth = least(QN_GEMM_DEPTH, a->k - k);
+    pack(p, t->x_panel, ROWS, a->x, t->row, t->rows, k, depth);
+    pack(p, t->w_panel, COLUMNS, a->w, t->column, t->columns, k, depth);
+    multiply_block(t, depth, k > 0);
+  }
+}
+
+/* ---- the epilogue: vectors along a row; the last, short one through copies padded with zeros ---- */
+
+QN_FN qn_f32 load_part(const float *from, int64_t n)
+{
+  qn_f32 x;
+  if (n >= QN_LANES) {
+    __builtin_memcpy(&x, from, sizeof x);
+    return x;
+  }
+  float lane[QN_LANES] = {0};
+  for (int64_t k = 0; k < n; k++) lane[k] = from[k];
+  __builtin_memcpy(&x, lane, sizeof x);
+  return x;
+}
+
+QN_FN void store_part(float *to, int64_t n, qn_f32 x)
+{
+  float lane[QN_LANES];
+  if (n >= QN_LANES) {
+    __builtin_memcpy(to, &x, sizeof x);
+    return;
+  }
+  __builtin_memcpy(lane, &x, sizeof x);
+  for (int64_t k = 0; k < n; k++) to[k] = lane[k];
+}
+
+/* Column j of the row, as y is stored. */
+QN_FN void store_result(const qn_gemm_tile *t, int64_t row, int64_t j, int64_t n, qn_f32 x)
+{
+  const int64_t at = row * t->problem->args.n + j;
+  if (!t->problem->short_data) {
+    store_part((float *)t->problem->args.y + at, n, x);
+    return;
+  }
+  const qn_halves h = qn_halves_of(qn_narrow_bf16(x));
+  __builtin_memcpy((qn_u16 *)t->problem->args.y + at, &h, (size_t)least(n, QN_LANES) * sizeof(qn_u16));
+}
+
+QN_FN void elements_as(const qn_gemm_tile *t, qn_u32 flags, int64_t row, bool last)
+{
+  const qn_gemm_args *a = &t->problem->args;
+  float *z = t->z + row * a->n;
+  for (int64_t j = t->column; j < t->column + t->columns; j += QN_LANES) {
+    const int64_t n = t->column + t->columns - j;
+    qn_f32 bias = qn_splat(0.0f), bias2 = bias;
+    if (flags & QN_GEMM_BIAS) bias = load_part(a->bias + j, n);
+    if (flags & QN_GEMM_BIAS2) bias2 = load_part(a->bias2 + j, n);
+    const qn_f32 v = qn_gemm_element(flags, load_part(z + j, n), bias, bias2, a->lo, a->hi);
+    if (last)
+      store_result(t, row, j, n, v);
+    else
+      store_part(z + j, n, v);
+  }
+}
+
+/* A loop for every activation, so that it is a constant in it. */
+static void elements(const qn_gemm_tile *t, int64_t row, bool last)
+{
+  const qn_u32 rest = t->problem->flags & ~(qn_u32)QN_GEMM_ACTIVATION_MASK;
+  switch (t->problem->flags & QN_GEMM_ACTIVATION_MASK) {
+#define CASE(activation)                                                                                               \
+  case activation:                                                                                                     \
+    elements_as(t, rest | activation, row, last);                                                                      \
+    break;
+    CASE(QN_GEMM_NONE)
+    CASE(QN_GEMM_RELU)
+    CASE(QN_GEMM_GELU)
+    CASE(QN_GEMM_GELU_TANH)
+    CASE(QN_GEMM_SILU)
+    CASE(QN_GEMM_MISH)
+    CASE(QN_GEMM_SIGMOID)
+    CASE(QN_GEMM_TANH)
+#undef CASE
+  }
+}
+
+/* The sum of n numbers less their mean, or of the squares of that: lane by lane, the lanes in order, then what is
+ * behind the last whole vector. */
+QN_FN float sum_of(const float *v, int64_t n, float mean, bool squares)
+{
+  float lane[QN_LANES], sum = 0.0f;
+  int64_t k = 0;
+  qn_f32 sums = qn_splat(0.0f);
+  for (; k + QN_LANES <= n; k += QN_LANES) {
+    const qn_f32 x = load_part(v + k, QN_LANES) - qn_splat(mean);
+    sums = squares ? qn_fma(x, x, sums) : sums + x;
+  }
+  __builtin_memcpy(lane, &sums, sizeof lane);
+  for (int j = 0; j < QN_LANES; j++) sum += lane[j];
+  for (; k < n; k++) sum += squares ? (v[k] - mean) * (v[k] - mean) : v[k] - mean;
+  return sum;
+}
+
+/* One group, whose first column is j. */
+static void norm_group(const qn_gemm_tile *t, int64_t row, int64_t j)
+{
+  const qn_gemm_args *a = &t->problem->args;
+  const qn_u32 flags = t->problem->flags;
+  const float *v = t->z + row * a->n + j, columns = (float)a->columns;
+  const float mean = qn_gemm_centres(flags) ? sum_of(v, a->columns, 0.0f, false) / columns : 0.0f;
+  const qn_f32 scale = qn_gemm_scale(qn_splat(sum_of(v, a->columns, mean, true)), columns, a->eps);
+  for (int64_t k = 0; k < a->columns; k += QN_LANES) {
+    const int64_t n = a->columns - k;
+    qn_f32 gamma = qn_splat(1.0f), beta = qn_splat(0.0f);
+    if (flags & QN_GEMM_GAMMA) gamma = load_part(a->gamma + j + k, n);
+    if (flags & QN_GEMM_BETA) beta = load_part(a->beta + j + k, n);
+    store_result(t, row, j + k, n, qn_gemm_normed(flags, load_part(v + k, n), qn_splat(mean), scale, gamma, beta));
+  }
+}
+
+void QN_CPU_NAME(gemm_norm)(const qn_gemm_tile *t)
+{
+  const bool norms = qn_gemm_norm_of(t->problem->flags) != QN_GEMM_NO_NORM;
+  if (t->product) product(t);
+  for (int64_t row = t->row; row < t->row + t->rows; row++) {
+    if (t->product) elements(t, row, !norms);
+    for (int64_t j = t->column; norms && t->norm && j < t->column + t->columns; j += t->problem->args.columns)
+      norm_group(t, row, j);
+  }
+}
+#endif

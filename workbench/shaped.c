@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shaped.c - see shaped.h. */
+#include "workbench/shaped.h"
+#include "core/core.h"
+#include "quern/device.h"
+#include "workbench/fill.h"
+#include "workbench/settings.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the text ---- */
+
+/* "m=128" sets an extent, "groups=4" a param, "-bias" leaves a role out. */
+static qn_status take_word(qn_shaped_data *d, const char *word, bool *nan)
+{
+  const qn_op_info *info = &d->op->info;
+  if (!strcmp(word, "nan")) {
+    *nan = true;
+    return QN_OK;
+  }
+  if (*word == '-') {
+    for (size_t r = 0; r < info->n_tensors; r++)
+      if (!strcmp(info->tensors[r].name, word + 1)) {
+        d->role[r].access = QN_ABSENT;
+        return QN_OK;
+      }
+    return qn_fail(QN_BAD_ARGUMENT, "%s has no tensor %s", info->name, word + 1);
+  }
+  if (word[0] >= 'a' && word[0] <= 'z' && word[1] == '=') {
+    char *end = NULL;
+    const long long extent = strtoll(word + 2, &end, 10);
+    qn_require(end != word + 2 && !*end && extent >= 0 && extent <= 1 << 24,
+               "%s: %s, and an extent is a number up to 2^24", info->name, word);
+    d->extent[word[0] - 'a'] = extent;
+    return QN_OK;
+  }
+  return qn_setting(info, d->params, word);
+}
+
+static qn_status take_text(qn_shaped_data *d, const char *text, bool *nan)
+{
+  char word[96];
+  for (int used; text && sscanf(text, "%95s%n", word, &used) == 1; text += used) qn_try(take_word(d, word, nan));
+  return QN_OK;
+}
+
+static void shape_role(qn_shaped_data *d, size_t r)
+{
+  qn_shaped_role *role = &d->role[r];
+  role->elements = 1;
+  for (const char *at = d->op->info.shapes[r]; *at; at++)
+    if (*at >= 'a' && *at <= 'z' && role->ndim < QN_SHAPED_NDIM) {
+      role->shape[role->ndim++] = d->extent[*at - 'a'];
+      role->elements *= (size_t)d->extent[*at - 'a'];
+    }
+  role->bytes = role->elements * qn_dtype_bytes(role->dtype);
+}
+
+/* ---- memory ---- */
+
+static size_t all_bytes(const qn_shaped_data *d, const qn_shaped_role *role)
+{
+  return role->bytes + d->shift + 2 * QN_SHAPED_GUARD;
+}
+
+static qn_status make_role(qn_shaped_data *d, size_t r, bool nan)
+{
+  qn_shaped_role *role = &d->role[r];
+  const qn_op_tensor *is = &d->op->info.tensors[r];
+  const size_t bytes = all_bytes(d, role), begin = QN_SHAPED_GUARD + d->shift;
+  qn_try(qn_try_allocate(&role->before, bytes, "a tensor"));
+  qn_try(qn_try_allocate(&role->after, bytes, "a tensor"));
+  memset(role->before, 0xa5, bytes);
+  const qn_filling filling = {.kind = is->fill, .scale = is->fill_scale, .seed = d->seed, .role = r};
+  if (role->access & QN_READ) qn_fill_numbers(&filling, role->dtype, role->before + begin, role->elements, 0);
+  if (nan && role->elements)
+    qn_number_store(role->dtype, role->before + begin + role->elements / 2 * qn_dtype_bytes(role->dtype), NAN);
+  qn_try(qn_memory_allocate(d->exec.device, bytes, &role->memory));
+  d->tensor[r] = (qn_tensor){.data = (char *)role->memory + begin,
+                             .dtype = role->dtype,
+                             .ndim = role->ndim,
+                             .shape = role->shape,
+                             .device = d->exec.device};
+  d->list[r] = &d->tensor[r];
+  return qn_memory_write(d->exec.device, d->exec.stream, role->memory, role->before, bytes);
+}
+
+qn_status qn_shaped_open(qn_shaped_data *d, const qn_shaped_order *order)
+{
+  const qn_op_info *info = &order->op->info;
+  bool nan = false, placed = false;
+  *d = (qn_shaped_data){.op = order->op, .row = order->row, .shift = order->shift, .seed = order->seed};
+  d->exec = (qn_exec){.size = sizeof d->exec, .device = order->device, .pool = order->pool};
+  qn_require(info->params_bytes <= sizeof d->params, "%s: its params are too large for a check", info->name);
+  qn_try(qn_op_defaults(info, d->params, info->params_bytes));
+  for (size_t r = 0; r < info->n_tensors; r++) {
+    d->role[r].dtype = info->types[order->row].tensor[r].dtype;
+    d->role[r].access = info->types[order->row].tensor[r].access;
+  }
+  qn_try(take_text(d, order->text, &nan));
+  qn_try(take_text(d, order->more, &nan));
+  for (size_t k = 0; k < order->n_settings; k++) qn_try(take_text(d, order->settings[k], &nan));
+  qn_try(qn_stream_create(order->device, &d->exec.stream));
+  for (size_t r = 0; r < info->n_tensors; r++) {
+    if (d->role[r].access == QN_ABSENT) continue;
+    shape_role(d, r);
+    const bool here = nan && !placed && d->role[r].access == QN_READ;
+    placed |= here;
+    qn_try(make_role(d, r, here));
+  }
+  return QN_OK;
+}
+
+void qn_shaped_close(qn_shaped_data *d)
+{
+  if (d->exec.stream) qn_stream_synchronize(d->exec.device, d->exec.stream);
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
+    qn_release(d->role[r].before);
+    qn_release(d->role[r].after);
+    if (d->role[r].memory) qn_memory_release(d->exec.device, d->role[r].memory);
+  }
+  if (d->exec.workspace) qn_memory_release(d->exec.device, d->exec.workspace);
+  if (d->exec.stream) qn_stream_destroy(d->exec.device, &d->exec.stream);
+  *d = (qn_shaped_data){0};
+}
+
+qn_status qn_shaped_reset(qn_shaped_data *d)
+{
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++)
+    if (d->role[r].access & QN_WRITE)
+      qn_try(qn_memory_write(d->exec.device, d->exec.stream, d->role[r].memory, d->role[r].before,
+                             all_bytes(d, &d->role[r])));
+  return QN_OK;
+}
+
+qn_status qn_shaped_lend(qn_shaped_data *d)
+{
+  const size_t bytes = qn_op_call_workspace_bytes(&d->op->info, &d->exec, d->params, 1, d->list);
+  if (bytes <= d->exec.workspace_bytes) return QN_OK;
+  if (d->exec.workspace) qn_memory_release(d->exec.device, d->exec.workspace);
+  d->exec.workspace = NULL;
+  d->exec.workspace_bytes = 0;
+  qn_try(qn_memory_allocate(d->exec.device, bytes, &d->exec.workspace));
+  d->exec.workspace_bytes = bytes;
+  return qn_memory_fill(d->exec.device, d->exec.stream, d->exec.workspace, 0xff, bytes);
+}
+
+qn_status qn_shaped_run(qn_shaped_data *d) { return qn_op_step(&d->op->info, &d->exec, d->params, 1, d->list); }
+
+qn_status qn_shaped_fetch(qn_shaped_data *d)
+{
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++)
+    if (d->role[r].memory)
+      qn_try(qn_memory_read(d->exec.device, d->exec.stream, d->role[r].after, d->role[r].memory,
+                            all_bytes(d, &d->role[r])));
+  return QN_OK;
+}
+
+/* ---- the reference ---- */
+
+/* Does the role's first dimension bear the letter that the op's rows are independent along? */
+static bool has_rows(const qn_shaped_data *d, size_t r)
+{
+  const char *shape = d->op->info.shapes[r];
+  return d->op->shaped->independent && shape[0] == '[' && shape[1] == d->op->shaped->independent;
+}
+
+/* All of it, or as many rows as `most` allows, 2 at least, from the first to the last. */
+static qn_status choose_rows(const qn_shaped_data *d, double most, qn_shaped_want *w)
+{
+  const char letter = d->op->shaped->independent;
+  const int64_t all = letter ? d->extent[letter - 'a'] : 0;
+  const double each = all ? qn_shaped_operations(d) / (double)all : 0;
+  if (!letter || all < 3 || each * (double)all <= most) return QN_OK;
+  w->n_rows = (int64_t)fmax(2, fmin((double)all, most / each));
+  qn_try(qn_try_allocate(&w->rows, (size_t)w->n_rows * sizeof *w->rows, "rows"));
+  for (int64_t k = 0; k < w->n_rows; k++) w->rows[k] = k * (all - 1) / (w->n_rows - 1);
+  return QN_OK;
+}
+
+static double number_at(const qn_shaped_data *d, size_t r, const unsigned char *bytes, size_t k)
+{
+  return qn_number_load(d->role[r].dtype, bytes + QN_SHAPED_GUARD + d->shift + k * qn_dtype_bytes(d->role[r].dtype));
+}
+
+/* Where element k of what the reference ran over stands in the whole tensor. */
+static size_t place_of(const qn_shaped_data *d, const qn_shaped_want *w, size_t r, size_t k)
+{
+  if (!w->rows || !has_rows(d, r)) return k;
+  const size_t width = d->role[r].elements / (size_t)d->role[r].shape[0];
+  return (size_t)w->rows[k / width] * width + k % width;
+}
+
+static size_t count_of(const qn_shaped_data *d, const qn_shaped_want *w, size_t r)
+{
+  if (!w->rows || !has_rows(d, r)) return d->role[r].elements;
+  return d->role[r].elements / (size_t)d->role[r].shape[0] * (size_t)w->n_rows;
+}
+
+static qn_status make_want(const qn_shaped_data *d, qn_shaped_want *w, double *input[QN_MAX_TENSORS])
+{
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
+    const size_t n = count_of(d, w, r), bytes = (n + 1) * sizeof(double);
+    if (d->role[r].access & QN_READ) {
+      qn_try(qn_try_allocate(&input[r], bytes, "the reference's input"));
+      for (size_t k = 0; k < n; k++) input[r][k] = number_at(d, r, d->role[r].before, place_of(d, w, r, k));
+    }
+    if (!(d->role[r].access & QN_WRITE)) continue;
+    qn_try(qn_try_allocate(&w->value[r], bytes, "the reference"));
+    qn_try(qn_try_allocate(&w->allowed[r], bytes, "the reference"));
+  }
+  return QN_OK;
+}
+
+qn_status qn_shaped_reference(const qn_shaped_data *d, double most, qn_shaped_want *w)
+{
+  double *input[QN_MAX_TENSORS] = {NULL};
+  *w = (qn_shaped_want){.rows = NULL};
+  qn_status status = choose_rows(d, most, w);
+  if (status == QN_OK) status = make_want(d, w, input);
+  if (status == QN_OK) {
+    qn_shaped_call call = {.op = d->op, .exec = &d->exec, .params = d->params, .row = d->row};
+    memcpy(call.extent, d->extent, sizeof call.extent);
+    if (w->rows) call.extent[d->op->shaped->independent - 'a'] = w->n_rows;
+    for (size_t r = 0; r < QN_MAX_TENSORS; r++) call.tensor[r] = d->list[r];
+    d->op->shaped->reference(&call, (const double *const *)input, w->value, w->allowed);
+  }
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++) qn_release(input[r]);
+  return status;
+}
+
+void qn_shaped_want_free(qn_shaped_want *w)
+{
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
+    qn_release(w->value[r]);
+    qn_release(w->allowed[r]);
+  }
+  qn_release(w->rows);
+  *w = (qn_shaped_want){.rows = NULL};
+}
+
+/* ---- the comparison ---- */
+
+static bool same_bytes(const qn_shaped_data *d, size_t r, size_t from, size_t to, const char *what, char *wrong,
+                       size_t bytes)
+{
+  const qn_shaped_role *role = &d->role[r];
+  for (size_t k = from; k < to; k++) {
+    if (role->before[k] == role->after[k]) continue;
+    snprintf(wrong, bytes, "%s: %s was changed, byte %lld from the tensor's first", d->op->info.tensors[r].name, what,
+             (long long)k - QN_SHAPED_GUARD - (long long)d->shift);
+    return false;
+  }
+  return true;
+}
+
+static bool role_right(const qn_shaped_data *d, const qn_shaped_want *w, size_t r, char *wrong, size_t bytes,
+                       double *worst)
+{
+  const qn_shaped_role *role = &d->role[r];
+  const size_t n = count_of(d, w, r);
+  for (size_t k = 0; k < n; k++) {
+    const size_t at = place_of(d, w, r, k);
+    const double got = number_at(d, r, role->after, at), want = w->value[r][k], off = fabs(got - want);
+    if (isnan(want) && isnan(got)) continue;
+    const double share = off / w->allowed[r][k];
+    if (share > *worst) *worst = share;
+    if (share <= 1) continue;
+    const size_t width = role->ndim > 1 ? (size_t)role->shape[role->ndim - 1] : role->elements;
+    snprintf(wrong, bytes, "%s[%zu, %zu] is %.9g, the reference says %.9g and allows it to be off by %.3g",
+             d->op->info.tensors[r].name, at / width, at % width, got, want, w->allowed[r][k]);
+    return false;
+  }
+  return true;
+}
+
+bool qn_shaped_right(const qn_shaped_data *d, const qn_shaped_want *want, char *wrong, size_t bytes, uint64_t *elements,
+                     double *worst)
+{
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
+    const qn_shaped_role *role = &d->role[r];
+    if (!role->memory) continue;
+    const size_t begin = QN_SHAPED_GUARD + d->shift, end = begin + role->bytes;
+    if (!same_bytes(d, r, 0, begin, "what stands before it", wrong, bytes)) return false;
+    if (!same_bytes(d, r, end, end + QN_SHAPED_GUARD, "what stands behind it", wrong, bytes)) return false;
+    if (!(role->access & QN_WRITE)) {
+      if (!same_bytes(d, r, begin, end, "it is only read, and", wrong, bytes)) return false;
+      continue;
+    }
+    *elements += count_of(d, want, r);
+    if (!role_right(d, want, r, wrong, bytes, worst)) return false;
+  }
+  return true;
+}
+
+double qn_shaped_operations(const qn_shaped_data *d)
+{
+  qn_shaped_call call = {.op = d->op, .exec = &d->exec, .params = d->params, .row = d->row};
+  memcpy(call.extent, d->extent, sizeof call.extent);
+  return d->op->shaped->operations(&call);
+}
+
+double qn_shaped_bytes(const qn_shaped_data *d)
+{
+  double bytes = 0;
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
+    if (d->role[r].access & QN_READ) bytes += (double)d->role[r].bytes;
+    if (d->role[r].access & QN_WRITE) bytes += (double)d->role[r].bytes;
+  }
+  return bytes;
+}

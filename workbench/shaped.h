@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shaped.h - a call of an op whose tensors have shapes of their own, set up from a line of text: memory with guards
+ * round every tensor, data from a seed, the reference in double with what it allows, and the comparison. Checks and
+ * benches of such ops are made of it. No op is named here. */
+#ifndef QN_WORKBENCH_SHAPED_H
+#define QN_WORKBENCH_SHAPED_H
+#include "op/op.h"
+#include "workbench/progress.h"
+
+enum { QN_SHAPED_NDIM = 4, QN_SHAPED_PARAMS = 256, QN_SHAPED_GUARD = 256 };
+
+typedef struct qn_shaped_role {
+  qn_dtype dtype;
+  qn_access access; /* QN_ABSENT: not given */
+  int ndim;
+  int64_t shape[QN_SHAPED_NDIM];
+  size_t elements, bytes;
+  void *memory;                  /* on the device, with guards */
+  unsigned char *before, *after; /* on the host, with guards: what it was filled with, what qn_shaped_fetch found */
+} qn_shaped_role;
+
+typedef struct qn_shaped_data {
+  const qn_op *op;
+  size_t row;
+  qn_exec exec;
+  size_t shift; /* bytes that data stand behind a multiple of 256 */
+  uint64_t seed;
+  int64_t extent[26];
+  _Alignas(16) unsigned char params[QN_SHAPED_PARAMS];
+  qn_shaped_role role[QN_MAX_TENSORS];
+  qn_tensor tensor[QN_MAX_TENSORS];
+  const qn_tensor *list[QN_MAX_TENSORS]; /* what calls take */
+} qn_shaped_data;
+
+/* `text` as qn_shaped_size has it, `more` behind it (NULL: nothing), then `settings` (NAME=VALUE). "nan" puts a NaN
+ * into the first tensor that is read. */
+typedef struct qn_shaped_order {
+  const qn_op *op;
+  size_t row;
+  qn_device device;
+  qn_pool *pool;
+  const char *text, *more, *const *settings;
+  size_t n_settings, shift;
+  uint64_t seed;
+} qn_shaped_order;
+
+/* Close it in any case. The stream is a new one. */
+qn_status qn_shaped_open(qn_shaped_data *data, const qn_shaped_order *order);
+void qn_shaped_close(qn_shaped_data *data);
+
+/* What is written is as it was filled again. */
+qn_status qn_shaped_reset(qn_shaped_data *data);
+/* Workspace of what the call asks for now, guarded too; then the step, not waited for. */
+qn_status qn_shaped_lend(qn_shaped_data *data);
+qn_status qn_shaped_run(qn_shaped_data *data);
+/* Waits, and reads all tensors back. */
+qn_status qn_shaped_fetch(qn_shaped_data *data);
+
+typedef struct qn_shaped_want {
+  double *value[QN_MAX_TENSORS], *allowed[QN_MAX_TENSORS]; /* by role; NULL: not written */
+  int64_t *rows; /* of the first extent that the reference ran over; NULL: all, in order */
+  int64_t n_rows;
+} qn_shaped_want;
+/* The reference over the data; where all of them would take more than `most` operations, over some rows. */
+qn_status qn_shaped_reference(const qn_shaped_data *data, double most, qn_shaped_want *want);
+void qn_shaped_want_free(qn_shaped_want *want);
+
+/* What was fetched against what is wanted; guards and what is only read must be as they were. False: a sentence. */
+bool qn_shaped_right(const qn_shaped_data *data, const qn_shaped_want *want, char *wrong, size_t bytes,
+                     uint64_t *elements, double *worst);
+double qn_shaped_operations(const qn_shaped_data *data);
+double qn_shaped_bytes(const qn_shaped_data *data); /* read and written once each */
+#endif
