@@ -6,14 +6,16 @@
 #include "workbench/kernel_bench.h"
 #include "workbench/kernel_check.h"
 #include "workbench/kernel_tuned.h"
+#include "workbench/search.h"
 #include "workbench/table.h"
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { MOST_CANDIDATES = 512 };
+enum { MOST_CANDIDATES = QN_SEARCH_MOST };
 static const double look_s = 0.4, prove_s = 4;
 
 typedef struct candidate {
@@ -29,8 +31,6 @@ typedef struct tuning {
   qn_case_order incumbent;
   qn_progress progress;
   candidate best;
-  double best_speedup;
-  size_t n, wrong;
   json_t *lines;
 } tuning;
 
@@ -129,23 +129,31 @@ static qn_status measure(tuning *t, const candidate *c, double seconds, qn_kerne
   return qn_kernel_bench_run(&ask, k);
 }
 
-static void try_one(tuning *t, const candidate *c)
+/* Its speedup, NAN where it is not possible. */
+static double try_one(tuning *t, const candidate *c, double seconds)
 {
   char why[512] = "";
   qn_kernel_bench k = {.workload = NULL};
   bool right = is_right(t, c, why, sizeof why);
-  if (right && measure(t, c, t->s->order->seconds > 0 ? t->s->order->seconds : look_s, &k) != QN_OK)
+  if (right && measure(t, c, seconds, &k) != QN_OK)
     snprintf(why, sizeof why, "%.*s", (int)strcspn(qn_last_error(), "\n"), qn_last_error());
   else if (right && (!k.b.check.right || !k.b.has_unfused))
     snprintf(why, sizeof why, "%s", k.b.check.right ? k.b.unfused_check.wrong : k.b.check.wrong);
   tell(t, c, &k, why);
-  t->n++;
-  t->wrong += *why != 0;
-  if (!*why && k.b.speedup.ratio > t->best_speedup) {
-    t->best_speedup = k.b.speedup.ratio;
-    t->best = *c;
-  }
+  const double speedup = *why ? (double)NAN : k.b.speedup.ratio;
   qn_bench_clear(&k.b);
+  return speedup;
+}
+
+static qn_status look(void *user, const size_t *which, size_t n, double seconds, double *speedup)
+{
+  tuning *t = user;
+  for (size_t k = 0; k < n; k++) {
+    candidate c;
+    choose(t, which[k], &c);
+    speedup[k] = try_one(t, &c, seconds);
+  }
+  return QN_OK;
 }
 
 /* ---- the verdict ---- */
@@ -218,14 +226,18 @@ static qn_status tune(tuning *t)
   if (!t->s->order->json)
     printf("%s over %s on %s, %zu candidates\n", f->name, t->size->name, qn_device_kind_name(t->s->device.kind), n);
   qn_progress_begin(&t->progress, "tune", n);
-  for (size_t k = 0; k < n; k++) {
-    candidate c;
-    choose(t, k, &c);
-    try_one(t, &c);
+  size_t best, looked;
+  double speedup;
+  const qn_search search = {
+      .n = n, .look_s = t->s->order->seconds > 0 ? t->s->order->seconds : look_s, .look = look, .user = t};
+  const qn_status status = qn_search_run(&search, &best, &speedup, &looked);
+  if (status == QN_OK && best < n) {
+    choose(t, best, &t->best);
+    return conclude(t);
   }
-  if (t->best_speedup > 0) return conclude(t);
   qn_progress_end(&t->progress);
-  return qn_fail(QN_KERNEL_ERROR, "kernel %s: none of %zu candidates is right", f->name, t->n);
+  qn_try(status);
+  return qn_fail(QN_KERNEL_ERROR, "kernel %s: none of %zu candidates is right", f->name, looked);
 }
 
 int qn_action_tune(const qn_kernel_order *order)

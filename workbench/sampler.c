@@ -172,7 +172,7 @@ qn_status qn_sample(const qn_sampling *how, qn_runner *runner, size_t n)
   const qn_device device = how->exec.device;
   for (size_t k = 0; k < n; k++) runner[k].ns = NULL;
   qn_status status = begin(&b, how, runner, n);
-  double warm_s = how->timer == QN_TIMER_DO_BENCH ? 0.025 : device.kind == QN_CUDA ? 0.1 : 0;
+  double warm_s = how->settled ? 0 : how->timer == QN_TIMER_DO_BENCH ? 0.025 : device.kind == QN_CUDA ? 0.1 : 0;
   if (status == QN_OK) status = warm_up(&b, runner, n, warm_s);
   if (status == QN_OK)
     status = how->timer == QN_TIMER_DO_BENCH ? do_bench(&b, runner, n)

@@ -32,6 +32,7 @@ typedef struct qn_sampling {
   qn_exec exec;
   qn_timer timer;
   bool flush;               /* cold: the device's cache is overwritten before each sample (event only) */
+  bool settled;             /* clocks are up already: no more warming than first calls */
   bool warm;                /* hot: each sample is right behind an untimed call of the same thing */
   double budget_s;          /* for all rounds together */
   double error;             /* half the median's interval over the median: good enough */

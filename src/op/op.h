@@ -95,6 +95,8 @@ typedef struct qn_op {
   size_t first_element_offset; /* 1 + offset in params of the host array; 0: the op has none */
   size_t tensor_id_offset;
   qn_cpu_fn *cpu[QN_TIER_COUNT];
+  /* "ROWSxCOLS,...": the shapes that `quern tune` takes for this op's uses; NULL: single tensors, small and large. */
+  const char *tune_shapes;
   const char *device_source; /* as embedded: "op/lion/lion.cu"; its kernel is called as the op */
   /* The unfused form over f32 arrays, pass by pass, for benches; NULL: none. Arrays by role, then one scratch array. */
   void (*unfused)(size_t n, float *const *arrays, const void *coef);

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tune.c - `quern tune`: finds the launch geometries that are the fastest on this device and keeps them in the user's
+ * tables; shows what the tables say. The work is workbench/tune.c's. */
+#include "cli/verb.h"
+#include "op/list.h"
+#include "workbench/sampler.h"
+#include "workbench/tune.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct order {
+  const char *op, *backend, *json;
+  qn_tune_order tune;
+  bool list;
+} order;
+
+enum {
+  KEY_BUDGET = 256,
+  KEY_STRATEGY,
+  KEY_TYPES,
+  KEY_SHAPES,
+  KEY_ONLY,
+  KEY_RESUME,
+  KEY_DRY,
+  KEY_LIST,
+  KEY_SEED,
+  KEY_PITCHED,
+  KEY_LOOK,
+  KEY_PROVE
+};
+
+static const struct argp_option options[] = {
+    {"backend", 'b', "cuda[:N]|host|cpu", 0, "Which device; QUERN_DEVICE or the best there is unless given", 0},
+    {"budget", KEY_BUDGET, "SECONDS", 0, "No new shape is begun after so long, for all ops together", 0},
+    {"strategy", KEY_STRATEGY, "NAME", 0, "exhaustive, random or halving; exhaustive unless given", 0},
+    {"types", KEY_TYPES, "TYPES", 0, "One row of the op's types, as `quern bench` has it; all sizes unless given", 0},
+    {"shapes", KEY_SHAPES, "RxC,...", 0, "Rows and columns; the op's own unless given", 0},
+    {"pitched", KEY_PITCHED, NULL, 0, "Rows with gaps between them too", 0},
+    {"geometries", KEY_ONLY, "NAME,...", 0, "Only these, as flat-256x8x1,tiles-128x8x1", 0},
+    {"resume", KEY_RESUME, NULL, 0, "Go on where an earlier run was stopped", 1},
+    {"dry-run", KEY_DRY, NULL, 0, "Say what would be tried, and run nothing", 1},
+    {"list", KEY_LIST, NULL, 0, "Show the tables' entries, and what a call takes now", 1},
+    {"json", 'j', "FILE", 0, "Write all that was tried as T4 results, for other tuning tools", 1},
+    {"seed", KEY_SEED, "N", 0, "Of the random strategy", 1},
+    {"look", KEY_LOOK, "SECONDS", 0, "For a look at one geometry", 2},
+    {"prove", KEY_PROVE, "SECONDS", 0, "For the last comparison with the incumbent", 2},
+    {0},
+};
+
+static double read_seconds(struct argp_state *state, const char *what, const char *text)
+{
+  char *end;
+  const double value = strtod(text, &end);
+  if (end == text || *end || !(value > 0 && value < 1e6))
+    argp_error(state, "--%s is \"%s\", it must be a number of seconds above 0", what, text);
+  return value;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+  order *o = state->input;
+  char *end;
+  switch (key) {
+  case 'b': o->backend = arg; return 0;
+  case 'j': o->json = qn_verb_output(state, arg); return 0;
+  case KEY_BUDGET: o->tune.budget_s = read_seconds(state, "budget", arg); return 0;
+  case KEY_LOOK: o->tune.look_s = read_seconds(state, "look", arg); return 0;
+  case KEY_PROVE: o->tune.prove_s = read_seconds(state, "prove", arg); return 0;
+  case KEY_STRATEGY:
+    if (qn_strategy_from_name(arg, &o->tune.strategy) != QN_OK) argp_error(state, "%s", qn_last_error());
+    return 0;
+  case KEY_TYPES: o->tune.types = arg; return 0;
+  case KEY_SHAPES: o->tune.shapes = arg; return 0;
+  case KEY_PITCHED: o->tune.pitched = true; return 0;
+  case KEY_ONLY: o->tune.only = arg; return 0;
+  case KEY_RESUME: o->tune.resume = true; return 0;
+  case KEY_DRY: o->tune.dry_run = true; return 0;
+  case KEY_LIST: o->list = true; return 0;
+  case KEY_SEED:
+    o->tune.seed = strtoull(arg, &end, 10);
+    if (end == arg || *end) argp_error(state, "--seed is \"%s\", it must be a number", arg);
+    return 0;
+  case ARGP_KEY_ARG:
+    if (o->op) argp_error(state, "one op at a time, or none for all: %s or %s", o->op, arg);
+    o->op = arg;
+    return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .args_doc = "[OP]",
+    .doc =
+        "Find the launch geometries of an op, or of all, that are the fastest on this device. Each is held to the "
+        "reference's bits before it is timed side by side with the one in force; the best is timed once more, and "
+        "is kept only where the interval says that it is faster.\v"
+        "Entries go to OP.tune in $XDG_DATA_HOME/quern/tune (QUERN_TUNE_DIR) and count from the next call on, before "
+        "those that ship. Beside it OP.state has what was tried, for --resume. On the processor there is nothing to "
+        "tune: its kernels have no geometry, and which of them runs is the processor's to say.",
+};
+
+/* ---- what the tables say ---- */
+static void print_entries(const char *op)
+{
+  qn_tune_entry e;
+  qn_text text = {0};
+  qn_tune_source source;
+  for (size_t k = 0; (source = qn_tune_at(op, k, &e)); k++) {
+    text.length = 0;
+    qn_tune_write_line(&text, &e);
+    if (!text.failed) printf("  %-7s %s", source == QN_TUNE_USER ? "yours" : "shipped", text.at);
+  }
+  qn_text_free(&text);
+}
+
+static qn_status print_choices(const order *o, const qn_op *op, qn_device device)
+{
+  static qn_tune_cell cell[QN_TUNE_CELLS];
+  size_t n;
+  char name[QN_TUNE_TYPES + 64], geometry[QN_GEOMETRY_NAME];
+  qn_arch arch = {.size = sizeof arch};
+  qn_try(qn_tune_arch(device, &arch));
+  qn_try(qn_tune_cells(op, o->tune.types, o->tune.shapes, o->tune.pitched, cell, &n));
+  printf("  a call on %s (%s) takes\n", arch.name, arch.family);
+  for (size_t k = 0; k < n; k++) {
+    const qn_tune_cell *c = &cell[k];
+    const qn_geometry_key key = {op, c->row, device, c->rows, c->cols, c->layout == QN_TUNE_DENSE, false};
+    qn_geometry g;
+    const char *why;
+    qn_try(qn_geometry_choose(&key, &g, &why));
+    qn_geometry_name(&g, geometry);
+    qn_tune_cell_name(op, c, name, sizeof name);
+    printf("    %-42s %-18s %s\n", name, geometry, why);
+  }
+  return QN_OK;
+}
+
+static qn_status list_op(const order *o, const qn_op *op, qn_device device)
+{
+  printf("%s\n", op->info.name);
+  print_entries(op->info.name);
+  return device.kind == QN_CPU ? QN_OK : print_choices(o, op, device);
+}
+
+/* ---- tuning ---- */
+static qn_status tune_op(const order *o, const qn_op *op, bool *wrong)
+{
+  qn_progress progress;
+  qn_tune_order ask = o->tune;
+  qn_tune_outcome out;
+  printf("%s\n", op->info.name);
+  fflush(stdout);
+  qn_progress_begin(&progress, op->info.name, 0);
+  ask.op = op;
+  ask.progress = &progress;
+  ask.out = stdout;
+  const qn_status status = qn_tune_run(&ask, &out);
+  qn_progress_end(&progress);
+  *wrong = *wrong || out.wrong;
+  if (ask.dry_run || status != QN_OK) return status;
+  printf("  %zu shapes: %zu faster, %zu as they were, %zu left out, %zu not begun; %zu geometries timed, %zu not "
+         "possible, "
+         "%zu wrong\n",
+         out.cells, out.faster, out.kept, out.failed, out.left, out.looked, out.impossible, out.wrong);
+  if (*out.path) printf("  kept in %s/%s.tune\n", out.path, op->info.name);
+  return QN_OK;
+}
+
+static bool can_tune(const qn_op *op, const qn_op_info *only)
+{
+  return op->device_source && (!only || only == &op->info);
+}
+
+static double now_s(void) { return (double)qn_now_ns() * 1e-9; }
+
+static qn_status each_op(order *o, const qn_op_info *only, bool *wrong)
+{
+  const double until = now_s() + o->tune.budget_s;
+  const bool limited = o->tune.budget_s > 0;
+  for (size_t k = 0; k < qn_op_count(); k++) {
+    const qn_op *op = qn_op_of(qn_op_at(k));
+    if (!can_tune(op, only)) continue;
+    if (limited) o->tune.budget_s = until - now_s() > 1e-3 ? until - now_s() : 1e-3;
+    qn_try(o->list ? list_op(o, op, o->tune.device) : tune_op(o, op, wrong));
+  }
+  return QN_OK;
+}
+
+static int run(int argc, char **argv)
+{
+  order o = {.tune.seed = 1};
+  bool wrong = false;
+  const qn_op_info *only = NULL;
+  qn_verb_parse(&qn_verb_tune, argc, argv, &o);
+  qn_status status = o.op ? qn_op_find(o.op, &only) : QN_OK;
+  if (status == QN_OK) status = qn_verb_device(o.backend, &o.tune.device);
+  if (status != QN_OK) return qn_complain_status(&qn_verb_tune, status);
+  if (o.tune.device.kind == QN_CPU && !o.list) {
+    printf("on the processor there is nothing to tune: its kernels have no launch geometry\n");
+    return QN_EXIT_OK;
+  }
+  if (o.json) o.tune.results = json_array();
+  status = each_op(&o, only, &wrong);
+  if (o.json) {
+    const qn_status written = qn_tune_json_write(o.json, o.tune.device, o.tune.results);
+    if (status == QN_OK) status = written;
+  }
+  if (status != QN_OK) return qn_complain_status(&qn_verb_tune, status);
+  return wrong ? QN_EXIT_FAILED : QN_EXIT_OK;
+}
+
+const qn_verb qn_verb_tune = {"tune", "find the fastest launch geometries of ops on this device", run, &argp};

@@ -1,0 +1,41 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# tune.sh QUERN - `quern tune` from end to end on the host backend, over two small shapes and few geometries: what it
+# writes, what it takes up again, what it lists. Whether a figure is good is for a GPU to say.
+set -u
+quern=$1
+. "$(dirname "$0")/tap.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset QUERN_ARCH QUERN_GEOMETRY
+export QUERN_TUNE_DIR="$work/tables"
+table="$work/tables/swiglu.tune" state="$work/tables/swiglu.state"
+small() { "$quern" tune swiglu --backend host --types bf16 --shapes 4x3000,16x900 --look 0.01 --prove 0.02 "$@"; }
+
+check "--dry-run names what would be tried" sh -c "'$quern' tune swiglu --backend host --types bf16 --shapes 4x3000 --dry-run | grep -q 'flat-512x8x1'"
+check "and writes nothing" test ! -e "$work/tables"
+check "it tunes" sh -c "'$quern' tune swiglu --backend host --types bf16 --shapes 4x3000,16x900 --geometries flat-64x8x1 --look 0.01 --prove 0.02 --json '$work/t4.json' >'$work/out'"
+check "and says what came of it" grep -q '2 shapes: .* 0 left out, 0 not begun; 2 geometries timed, .* 0 wrong' "$work/out"
+check "the table has both classes" sh -c "grep -q 'arch=host types=bf16/bf16/bf16 rows=1-16 cols=1025-4096 layout=dense' '$table' && grep -q 'cols=1-1024 ' '$table'"
+check "the entries are read back" sh -c "'$quern' tune swiglu --backend host --list | grep -q 'yours *arch=host'"
+check "and chosen by" sh -c "'$quern' tune swiglu --backend host --list --types bf16 --shapes 4x3000 | grep -q '4x3000.*your tune table'"
+check "only that shape's class" sh -c "'$quern' tune swiglu --backend host --list --types bf16 --shapes 400x3000 | grep -q '400x3000.*the rule'"
+check "T4 results have what the format asks for" sh -c "test \$(grep -cE '\"(configuration|times|invalidity|correctness)\":' '$work/t4.json') = 8 && grep -q '\"schema_version\": \"1.0.0\"' '$work/t4.json'"
+small --geometries flat-64x8x1 --resume >"$work/again"
+check "--resume does nothing twice" grep -q '; 0 geometries timed' "$work/again"
+sed -i '/done .*16x900/d' "$state"
+small --geometries flat-64x8x1,flat-128x8x1 --resume >"$work/again"
+check "and times only what was not seen" grep -q '; 1 geometries timed' "$work/again"
+sed -i '1s/.*/quern tune state 1 swiglu, another machine/' "$state"
+small --geometries flat-64x8x1 --resume --budget 1e-3 >"$work/again"
+check "another machine's state is not taken up; a spent budget begins nothing more" grep -qE '[12] not begun' "$work/again"
+echo 'quern tune 9 swiglu' >"$table"
+check "a table of another version is as if it were not there" sh -c "'$quern' tune swiglu --backend host --list --types bf16 --shapes 4x3000 | grep -q '4x3000.*the rule'"
+small --geometries flat-64x8x1 >/dev/null
+check "and is put aside before a new one is written" grep -q 'tune 9' "$table.old"
+check "on the processor there is nothing to tune" sh -c "'$quern' tune --backend cpu | grep -q 'nothing to tune'"
+check "an unknown strategy is told with the nearest" sh -c "'$quern' tune --strategy random2 2>&1 | grep -q 'did you mean random'"
+check "no geometry's name is refused" sh -c "'$quern' tune swiglu --backend host --geometries flat-3x8x1 --shapes 4x300 --types bf16 2>&1 | grep -q '3 threads'"
+check "no shape is refused" sh -c "'$quern' tune swiglu --backend host --shapes 4x 2>&1 | grep -q 'are no shapes'"
+check "imitated, the shipped table shows" sh -c "QUERN_ARCH=sm_100 QUERN_TUNE_DIR='$work/none' '$quern' tune swiglu --backend host --list --types bf16 --shapes 64x14336 | grep -q 'tiles-128x8x1 *the shipped table, published'"
+finish

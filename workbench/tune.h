@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tune.h - `quern tune`: for every shape and row of types of an op, each geometry that makes sense is proved, timed
+ * side by side with the one in force, and the best is timed again for longer; the user's table then says which and why.
+ */
+#ifndef QN_WORKBENCH_TUNE_H
+#define QN_WORKBENCH_TUNE_H
+#include "workbench/progress.h"
+#include "workbench/search.h"
+#include "workbench/stats.h"
+#include "workbench/tune_space.h"
+#include <jansson.h>
+#include <stdio.h>
+
+typedef struct qn_tune_order {
+  const qn_op *op;
+  qn_device device;
+  const char *types, *shapes, *only; /* NULL: all, the op's own, all that make sense; see tune_space.h */
+  bool pitched, resume, dry_run;
+  qn_strategy strategy;
+  double budget_s;        /* for the op; 0: no limit */
+  double look_s, prove_s; /* for a look at a candidate, and for the last comparison; 0: by device */
+  uint64_t seed;
+  FILE *out;       /* lines for people; NULL: none */
+  json_t *results; /* T4 results are appended; NULL: none */
+  qn_progress *progress;
+} qn_tune_order;
+
+typedef struct qn_tune_outcome {
+  size_t cells, done, candidates, looked, impossible, wrong; /* done before, by --resume, counted in `done` too */
+  size_t faster, kept, failed, left;                         /* of cells; left: the budget was spent before */
+  char path[QN_TUNE_PATH];                                   /* of the table's directory; "" where none was written */
+} qn_tune_outcome;
+
+qn_status qn_tune_run(const qn_tune_order *order, qn_tune_outcome *outcome);
+
+/* One candidate as the T4 results format has it (schema 1.0.0): validity is "correct", "correctness", "runtime". */
+void qn_tune_json_add(json_t *results, const qn_op *op, const qn_tune_cell *cell, const qn_geometry *g,
+                      const double *runtimes_ns, size_t n, double median_ns, double speedup, const char *validity,
+                      const char *why);
+/* The whole file; results are given away. */
+qn_status qn_tune_json_write(const char *path, qn_device device, json_t *results);
+#endif

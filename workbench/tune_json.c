@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tune_json.c - results of tuning in the T4 results format, version 1.0.0, which autotuners exchange: for each
+ * configuration its times, whether it is valid, and what was measured. The format is at
+ * https://github.com/odgaard/TuningSchema; nothing of it is copied here. */
+#include "core/core.h"
+#include "quern/device.h"
+#include "workbench/build.h"
+#include "workbench/tune.h"
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+static json_t *measurement(const char *name, double value, const char *unit)
+{
+  return json_pack("{s:s, s:o, s:s}", "name", name, "value", json_real(isfinite(value) ? value : 0), "unit", unit);
+}
+
+static json_t *configuration(const qn_op *op, const qn_tune_cell *cell, const qn_geometry *g)
+{
+  char types[QN_TUNE_TYPES], name[QN_GEOMETRY_NAME];
+  static const char *const shapes[] = {"flat", "rows", "tiles"};
+  qn_tune_types(op, cell->row, types);
+  qn_geometry_name(g, name);
+  return json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:i, s:i, s:i, s:i}", "op", op->info.name, "types", types,
+                   "rows", (json_int_t)cell->rows, "cols", (json_int_t)cell->cols, "layout",
+                   cell->layout == QN_TUNE_DENSE ? "dense" : "pitched", "geometry", name, "shape", shapes[g->shape],
+                   "threads", (int)g->threads, "pack", (int)g->pack, "packs", (int)g->packs, "persistent",
+                   (int)g->persistent);
+}
+
+static void now(char text[32])
+{
+  const time_t at = time(NULL);
+  struct tm utc;
+  strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &utc));
+}
+
+void qn_tune_json_add(json_t *results, const qn_op *op, const qn_tune_cell *cell, const qn_geometry *g,
+                      const double *runtimes_ns, size_t n, double median_ns, double speedup, const char *validity,
+                      const char *why)
+{
+  char when[32];
+  if (!results) return;
+  now(when);
+  json_t *runtimes = json_array(), *measurements = json_array();
+  for (size_t k = 0; k < n; k++) json_array_append_new(runtimes, json_real(runtimes_ns[k] * 1e-6));
+  if (median_ns > 0) json_array_append_new(measurements, measurement("time", median_ns * 1e-6, "ms"));
+  if (speedup > 0) json_array_append_new(measurements, measurement("speedup over the incumbent", speedup, ""));
+  json_t *result =
+      json_pack("{s:s, s:o, s:[s], s:{s:o}, s:s, s:f, s:o}", "timestamp", when, "configuration",
+                configuration(op, cell, g), "objectives", "time", "times", "runtimes", runtimes, "invalidity", validity,
+                "correctness", !strcmp(validity, "correct") ? 1.0 : 0.0, "measurements", measurements);
+  if (*why) json_object_set_new(result, "why", json_string(why));
+  json_array_append_new(results, result);
+}
+
+qn_status qn_tune_json_write(const char *path, qn_device device, json_t *results)
+{
+  qn_device_info info = {.size = sizeof info};
+  qn_arch arch = {.size = sizeof arch};
+  char when[32];
+  now(when);
+  qn_status status = qn_device_query(device, &info);
+  if (status == QN_OK) status = qn_device_arch(device, &arch);
+  json_t *all =
+      json_pack("{s:s, s:{s:s, s:{s:s, s:s, s:i, s:I}, s:{s:s, s:s, s:s, s:i, s:i}}, s:o}", "schema_version", "1.0.0",
+                "metadata", "timestamp", when, "hardware", "device", info.name, "architecture", arch.name,
+                "multiprocessors", arch.multiprocessors, "l2_bytes", (json_int_t)arch.l2_bytes, "environment",
+                "framework", "quern", "version", qn_version(), "commit", qn_build_commit, "driver_version",
+                info.driver_version, "compiler_version", info.compiler_version, "results", results);
+  if (status == QN_OK && (!all || json_dump_file(all, path, JSON_INDENT(1))))
+    status = qn_fail(QN_IO_ERROR, "%s could not be written", path);
+  json_decref(all);
+  return status;
+}
