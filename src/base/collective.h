@@ -22,7 +22,7 @@
  * The bits. All words here give the same bits on a GPU and on the host (any NaN equals any NaN).
  *
  * Left out are wgmma and bulk tensor copies (cp.async.bulk.tensor): they have no meaning for 32 lanes at a time, and a
- * twin would be another kernel. */
+ * twin would be another kernel. base/hopper.h has words for them without one. */
 #ifndef QN_BASE_COLLECTIVE_H
 #define QN_BASE_COLLECTIVE_H
 #include "base/kernel.h"

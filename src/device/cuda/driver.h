@@ -42,7 +42,12 @@ enum {
   CU_FUNCTION_DYNAMIC_SHARED_BYTES = 8, /* that a launch may ask for */
   CU_STREAM_NON_BLOCKING = 1,
   CU_EVENT_DEFAULT = 0, /* timed; waits spin */
-  CU_PROC_LEGACY_STREAM = 1
+  CU_PROC_LEGACY_STREAM = 1,
+  CU_TENSOR_FLOAT32 = 7,
+  CU_TENSOR_BFLOAT16 = 9,
+  CU_TENSOR_TFLOAT32 = 11, /* f32 that is rounded to tf32 on its way */
+  CU_TENSOR_SWIZZLE_128 = 3,
+  CU_TENSOR_PROMOTE_256 = 3 /* to L2 in pieces of so many bytes */
 };
 
 /* Every function: without one of them the driver is not used, and the sentence names it. */
@@ -82,6 +87,9 @@ enum {
   X(cuFuncGetAttribute, (int *, int attribute, cu_function))                                                           \
   X(cuFuncSetAttribute, (cu_function, int attribute, int value))                                                       \
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, cu_function, int threads, size_t shared_bytes))               \
+  X(cuTensorMapEncodeTiled, (void *map, int type, unsigned rank, void *address, const unsigned long long *extents,     \
+                             const unsigned long long *strides, const unsigned *box, const unsigned *steps,            \
+                             int interleave, int swizzle, int promotion, int fill))                                    \
   X(cuLaunchKernel,                                                                                                    \
     (cu_function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,               \
      unsigned block_z, unsigned shared_bytes, cu_stream, void **arguments, void **extra))

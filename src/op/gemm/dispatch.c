@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
-static const qn_gemm_variant *const families[] = {qn_gemm_plain};
+static const qn_gemm_variant *const families[] = {qn_gemm_hopper, qn_gemm_mma, qn_gemm_sliced, qn_gemm_plain};
 enum {
   FAMILIES = sizeof families / sizeof families[0],
   DEVICES_MOST = 64,

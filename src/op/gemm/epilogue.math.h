@@ -11,20 +11,35 @@
 #include "base/maths.h"
 #include "op/gemm/flags.h"
 
-/* mish(v) = v tanh(log1p(e^-|v|) + max(v, 0)). With e = e^-|v| the tanh is (1 + 2 e) / (1 + 2 e + 2 e^2) where v is not
- * below zero, else (2 e + e^2) / (2 + 2 e + e^2): sums of positive terms, so nothing cancels, and one power. The
- * oracle has the formula itself. */
+/* e^x. A kernel whose products are rounded far more than that may take the GPU's own, at 2 units in the last place. */
+#if defined(QN_GEMM_NEAR) && defined(QN_PTX)
+QN_FN qn_f32 qn_gemm_exp(qn_f32 x)
+{
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 0x1.715476p0f));
+  return y;
+}
+QN_FN qn_f32 qn_gemm_reciprocal(qn_f32 x)
+{
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+#elif !defined(QN_ORACLE)
+QN_FN qn_f32 qn_gemm_exp(qn_f32 x) { return qn_exp(x); }
+QN_FN qn_f32 qn_gemm_reciprocal(qn_f32 x) { return qn_reciprocal(x); }
+#endif
+
+/* mish(v) = v tanh(log1p(e^-|v|) + max(v, 0)). With e = e^v the tanh is (2 e + e^2) / (2 + 2 e + e^2): sums of positive
+ * terms, so nothing cancels, and one power. Beyond 20 it is 1. The oracle has the formula itself. */
 QN_FN qn_f32 qn_gemm_mish(qn_f32 v)
 {
 #ifdef QN_ORACLE
   return v * __builtin_tanh(__builtin_log1p(__builtin_exp(-__builtin_fabs(v))) + (v > 0 ? v : v == v ? 0 : v));
 #else
-  qn_f32 e = qn_exp(-qn_abs(v)), two = qn_splat(2.0f), one = qn_splat(1.0f);
-  qn_mask below = qn_less(v, qn_splat(0.0f));
-  qn_f32 top = qn_select(below, qn_fma(e, e, e + e), qn_fma(e, two, one));
-  qn_f32 rest = qn_select(below, two, (e + e) * e);
-  qn_f32 product = v * (top * qn_reciprocal(top + rest));
-  /* Infinities: e is 0, and -infinity times 0 would be NaN where the limit is 0. */
+  qn_f32 e = qn_gemm_exp(qn_no_more(v, 20.0f)), top = qn_fma(e, e, e + e);
+  qn_f32 product = v * (top * qn_gemm_reciprocal(top + 2.0f));
+  /* -infinity: e is 0, and the product would be NaN where the limit is 0. */
   return qn_select(qn_less(v, qn_splat(-200.0f)), qn_splat(-0.0f), product);
 #endif
 }

@@ -59,6 +59,7 @@ struct qn_gemm_variant {
 };
 
 /* The families, each an array that ends with a name of NULL. dispatch.c lists them. */
+extern const qn_gemm_variant qn_gemm_hopper[], qn_gemm_mma[], qn_gemm_sliced[]; /* gemm.device.c */
 extern const qn_gemm_variant qn_gemm_plain[]; /* plain.c: CUDA cores and the host backend; every problem */
 
 /* ---- dispatch.c: the variant that the option "gemm" names, else the one that is thought to be fastest ---- */

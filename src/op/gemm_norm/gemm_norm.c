@@ -167,6 +167,8 @@ static const qn_shaped_size cases[] = {
     {"silu", "m=20 n=48 k=65 groups=4 activation=silu lo=-0.25 hi=3"},
     {"sigmoid-rms", "m=7 n=33 k=20 norm=rms activation=sigmoid"},
     {"tanh-layer", "m=4 n=2050 k=16 norm=layer activation=tanh eps=0.001"},
+    {"past-tiles", "m=130 n=320 k=1100 groups=5"},
+    {"narrow-groups", "m=70 n=416 k=84 groups=52 activation=silu"},
     {NULL, NULL},
 };
 
@@ -199,6 +201,7 @@ static const char *variation(size_t row, size_t k)
 static const char *const looser[] = {"precision=tf32", "precision=bf16", NULL};
 
 /* Flags: the contract's, GELU with a layer norm, nothing at all. */
+#define F32 "QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0"
 #define DEFINES(...) ((const char *const[]){__VA_ARGS__, NULL})
 static const qn_shaped_unit units[] = {
     {"op/gemm_norm/gemm_norm.cu", DEFINES("QN_GEMM_PRECISION=0", "QN_GEMM_SHORT=0"), NULL},
@@ -209,6 +212,20 @@ static const qn_shaped_unit units[] = {
      DEFINES("QN_GEMM_FLAGS=1954u", "QN_GEMM_SHORT=1", "QN_GEMM_TEAM=256", "QN_GEMM_ITEMS=16"), NULL},
     {"op/gemm/gemm.epilogue.cu",
      DEFINES("QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0", "QN_GEMM_TEAM=256", "QN_GEMM_ITEMS=0"), NULL},
+    {"op/gemm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=2"), NULL},
+    {"op/gemm/gemm.mma.cu", DEFINES(F32, "QN_GEMM_PRECISION=3", "QN_GEMM_COLUMNS=128", "QN_GEMM_STAGES=3"), "sm_80"},
+    {"op/gemm/gemm.sliced.cu",
+     DEFINES(F32, "QN_GEMM_PRECISION=2", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=32", "QN_GEMM_TILE_N=32",
+             "QN_GEMM_AHEAD=4"),
+     "sm_80"},
+    {"op/gemm/gemm.hopper.cu",
+     DEFINES(F32, "QN_GEMM_PRECISION=1", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=256", "QN_GEMM_STAGES=4",
+             "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_GEMM_NEAR"),
+     "sm_90a"},
+    {"op/gemm/gemm.hopper.cu",
+     DEFINES(F32, "QN_GEMM_PRECISION=2", "QN_GEMM_COLUMNS=64", "QN_GEMM_TILE_M=128", "QN_GEMM_STAGES=6",
+             "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_GEMM_NEAR"),
+     "sm_90a"},
     {NULL, NULL, NULL},
 };
 

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hopper.h - what gemm.hopper.cu is launched with. */
+#ifndef QN_OP_GEMM_HOPPER_H
+#define QN_OP_GEMM_HOPPER_H
+#include "base/hopper.h"
+#include "op/gemm/args.h"
+
+typedef struct qn_gemm_hopper_args {
+  qn_gemm_args of;
+  qn_u32 chunks;         /* of k: 128 bytes of a row of w */
+  qn_u32 m_tiles, tiles; /* tiles of a cluster: m_tiles times n's, in clusters */
+  qn_tensor_map w, x;
+} qn_gemm_hopper_args;
+#endif
