@@ -117,7 +117,8 @@ static qn_status run(const qn_gemm_variant *variant, const qn_gemm_problem *prob
 static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const qn_gemm_args *a = &problem->args;
-  const double work = 2.0 * (double)a->m * (double)a->n * (double)a->k;
+  const double tiles = (double)((a->m + TILE - 1) / TILE) * (double)((a->n + TILE - 1) / TILE);
+  const double work = 2.0 * TILE * TILE * tiles * (double)a->k;
   (void)variant;
   return 10 + work / (60e3 * (target->multiprocessors > 0 ? target->multiprocessors : 1));
 }
