@@ -6,6 +6,10 @@
 #include "kernel_use.h"
 #include "scratch.h"
 #include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static char *content(const char *path, size_t *bytes)
 {
@@ -186,6 +190,79 @@ static void trouble(void)
   qn_kernel_destroy(&kernel);
 }
 
+/* ---- a fork in the middle of a launch's files ---- */
+static int inside[2], release[2]; /* pipes */
+static _Thread_local bool stay;
+
+static void *slow_allocate(void *user, size_t bytes, size_t alignment)
+{
+  char byte = 0;
+  (void)user;
+  if (stay) {
+    stay = false;
+    if (write(inside[1], &byte, 1) != 1 || read(release[0], &byte, 1) != 1) return NULL;
+  }
+  return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void slow_release(void *user, void *memory, size_t bytes)
+{
+  (void)user, (void)bytes;
+  free(memory);
+}
+
+typedef struct slow_launch {
+  qn_kernel *kernel;
+  qn_kernel_call call;
+  qn_status status;
+} slow_launch;
+
+/* A strided input is saved from memory of its own: the capture asks for it with its lock held. */
+static void *launch_slowly(void *user)
+{
+  slow_launch *l = user;
+  stay = true;
+  l->status = qn_kernel_launch(l->kernel, &serial, &l->call);
+  return NULL;
+}
+
+static void forked(const char *folder)
+{
+  float data[4] = {1, 2, 3, 4}, out[2], of_child[2] = {0};
+  int64_t every_second = 2;
+  char byte = 0;
+  size_t n = 0;
+  pthread_t thread;
+  qn_kernel *kernel = use_make(&(use){.name = "forks",
+                                      .inputs = "inp",
+                                      .body = "out[thread_position_in_grid.x] = "
+                                              "inp[thread_position_in_grid.x] + 1;"});
+  qn_tensor from = ARRAY(data, QN_F32, 2), to = ARRAY(out, QN_F32, 2), to_child = ARRAY(of_child, QN_F32, 2);
+  const qn_kernel_call plain = CALL(.inputs = &from, .outputs = &to_child, .grid = {2, 1, 1});
+  qn_tensor strided = from;
+  strided.strides = &every_second;
+  slow_launch slow = {kernel, CALL(.inputs = &strided, .outputs = &to, .grid = {2, 1, 1}), QN_OK};
+  check(!qn_kernel_launch(kernel, &serial, &plain) && !qn_kernel_launch(kernel, &serial, &slow.call) && !pipe(inside) &&
+            !pipe(release) && !qn_allocator_set(&(qn_allocator){slow_allocate, slow_release, NULL}) &&
+            !qn_capture_start(folder),
+        "a kernel that is compiled, and a capture");
+  pthread_create(&thread, NULL, launch_slowly, &slow);
+  check(read(inside[0], &byte, 1) == 1, "a thread writes a launch's files");
+  const pid_t child = fork();
+  if (!child) {
+    alarm(20); /* it would wait for ever */
+    _exit(qn_kernel_launch(kernel, &serial, &plain) || of_child[1] != 3 || qn_capture_stop(&n) || n != 1);
+  }
+  int end = -1;
+  check(waitpid(child, &end, 0) == child && WIFEXITED(end) && !WEXITSTATUS(end),
+        "a child of that moment launches and captures: it ended with %#x", (unsigned)end);
+  check(write(release[1], &byte, 1) == 1 && !pthread_join(thread, NULL) && !slow.status && out[1] == 4,
+        "the thread goes on: %s", qn_last_error());
+  check(!qn_capture_stop(&n) && n == 1, "and the parent has a launch of its own");
+  qn_allocator_set(NULL);
+  qn_kernel_destroy(&kernel);
+}
+
 static void texts(void)
 {
   qn_text text = {0};
@@ -219,6 +296,8 @@ int main(void)
   one_launch(folder);
   again(folder);
   trouble();
+  snprintf(folder, sizeof folder, "%s", scratch_path("forked"));
+  forked(folder);
   texts();
   return test_end();
 }

@@ -397,6 +397,34 @@ static void limits(void)
   qn_kernel_destroy(&kernel);
 }
 
+/* Several tasks at once, of which all but the first few would never end: each is stopped, and there is one sentence. */
+static void limits_on_a_pool(void)
+{
+  enum { MANY = 8192 };
+  static float z[MANY];
+  qn_pool *pool = NULL;
+  check(qn_pool_create(&pool, 3) == QN_OK, "a pool");
+  const qn_exec shared = {.size = sizeof shared, .pool = pool};
+  qn_kernel *kernel = use_make(&(use){.inputs = "from",
+                                      .body = "uint i = thread_position_in_grid.x;\nout[i] = i;\n"
+                                              "while (i >= uint(from))\n  out[i] += 1;\nout[i] = i + 1;"});
+  float from = 3000;
+  qn_tensor bound = VALUE(QN_F32, &from);
+  qn_kernel_call call =
+      CALL(.inputs = &bound, .outputs = (qn_tensor[]){ARRAY(z, QN_F32, MANY)}, GRID(MANY, GROUP), .limit_ns = 50000000);
+  const qn_status status = qn_kernel_launch(kernel, &shared, &call);
+  check(status == QN_KERNEL_ERROR && qn_kernel_finding_count() == 1 && finding_at(0).kind == QN_FINDING_TIME_LIMIT &&
+            strstr(qn_last_error(), "longer than 50 ms"),
+        "a limit over a pool's threads: %s", qn_last_error());
+  from = MANY;
+  call.limit_ns = INT64_MAX;
+  int wrong = qn_kernel_launch(kernel, &shared, &call) != QN_OK || qn_kernel_finding_count();
+  for (int k = 0; k < MANY; k++) wrong += z[k] != (float)(k + 1);
+  check(!wrong, "the same kernel within its limit there: %d wrong", wrong);
+  qn_kernel_destroy(&kernel);
+  qn_pool_destroy(&pool);
+}
+
 /* More threadgroup arrays than a watch holds: refused, since an array that it forgot would be reported falsely. */
 static void too_many(void)
 {
@@ -427,6 +455,7 @@ int main(void)
   right_in_cuda();
   right();
   limits();
+  limits_on_a_pool();
   too_many();
   return test_end();
 }

@@ -26,6 +26,12 @@ static struct {
 
 bool qn_capture_is_on(void) { return atomic_load_explicit(&capture.on, memory_order_acquire); }
 
+/* A thread of the parent's may be in the middle of a launch's files, and the child has not got it. What the lock guards
+ * is whole at any moment: a number that is taken already is passed over when its folder is made. */
+static void after_fork_in_child(void) { pthread_mutex_init(&capture.lock, NULL); }
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, after_fork_in_child); }
+
 /* ---- start and stop ---- */
 static int make_with_parents(char *path)
 {
@@ -67,6 +73,8 @@ qn_status qn_capture_start(const char *folder)
   qn_require(folder && *folder, "capture: the folder's path is %s", folder ? "empty" : "NULL");
   qn_require(strlen(folder) < sizeof capture.folder, "capture: the folder's path has %zu characters, at most %zu",
              strlen(folder), sizeof capture.folder - 1);
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, watch_forks);
   pthread_mutex_lock(&capture.lock);
   const qn_status status = start_locked(folder);
   pthread_mutex_unlock(&capture.lock);

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Blocks are dealt in groups of this many whatever the pool, so what runs together never depends on its threads. Fibers
+/* Blocks are dealt in groups of so many whatever the pool, so what runs together never depends on its threads. Fibers
  * cost more: there a task is so many threads, or one block. */
 enum {
   GROUP_BLOCKS = 16,
@@ -17,6 +17,7 @@ enum {
   TASK_THREADS = 512,
   MOST_THREADS = 1024,
   BEST_THREADS = 256,
+  TASKS = 1024,
   ARGUMENT_LIMIT = 32764
 };
 static const uint64_t most_blocks = 0x7fffffff; /* of a CUDA grid's first dimension */
@@ -134,12 +135,13 @@ static qn_status launch_fibers(const qn_device_function *function, const qn_laun
   return run.status == QN_OK ? QN_OK : qn_fail(run.status, "%s", run.sentence);
 }
 
-/* Of blocks with fewer threads than a simdgroup each thread does much: a few such blocks are dealt one by one. */
+/* As few as keep all threads of a large machine busy, and no fewer: a task's first bytes wait for memory, and what is
+ * fetched ahead at its end is another thread's. Of blocks with fewer threads than a simdgroup each thread does much: a
+ * few such blocks are dealt one by one. */
 static uint64_t task_blocks(const qn_launch *l)
 {
-  if (l->threads >= SIMDGROUP) return GROUP_BLOCKS;
-  const uint64_t blocks = l->blocks / (GROUP_BLOCKS * GROUP_BLOCKS);
-  return blocks < 1 ? 1 : blocks < GROUP_BLOCKS ? blocks : GROUP_BLOCKS;
+  const uint64_t least = l->threads >= SIMDGROUP ? GROUP_BLOCKS : 1, blocks = l->blocks / TASKS;
+  return blocks < least ? least : blocks;
 }
 
 static qn_status launch(qn_device device, const qn_device_function *function, const qn_launch *l)
