@@ -40,13 +40,13 @@ check "QUERN_DEVICE=host" on 0 "host " --seconds 0.1
 check "--backend comes before it" on 0 "cpu " --backend cpu
 device cuda
 check "QUERN_DEVICE=cuda without a GPU" runs 3 '^quern bench: cuda: there is none here: .*/nowhere/libcuda.so.1' bench lion
-check "check says so too" runs 3 '^quern check: cuda: there is none here' check --quick --leg golden
+check "check says so too" runs 3 '^quern check: cuda: there is none here' check lion --quick --leg golden
 check "and proves nothing by skipping" test ! -s "$out"
 unset QUERN_DEVICE
 check "check --backend cuda" runs 3 '^quern check: cuda: there is none here' check --backend cuda
 device host
-check "check under QUERN_DEVICE=host" runs 0 '^# [1-9][0-9]* passed, 0 failed, 0 skipped' check --quick --leg golden
-check "runs there and nowhere else" sh -c "grep '^ok' '$out' | grep -v leg3/host/ | wc -l | grep -qx 0"
+check "check under QUERN_DEVICE=host" runs 0 '^# [1-9][0-9]* passed, 0 failed, 0 skipped' check lion --quick --leg contract
+check "runs there and nowhere else" sh -c "grep '^ok' '$out' | grep -v leg4/host | wc -l | grep -qx 0"
 device gpu
 check "QUERN_DEVICE=gpu" runs 2 'QUERN_DEVICE: "gpu" is not one of' bench lion
 unset QUERN_DEVICE
@@ -57,9 +57,9 @@ check "a wrong kernel gets no time" sh -c "grep -q 'WRONG, so it gets no time' '
 device cuda:1
 check "QUERN_DEVICE=cuda:1" on 1 "cuda .*Mock GPU 1" --seconds 0.1
 check "--backend cuda:0 comes before it" on 1 "cuda .*Mock GPU 0" --backend cuda:0
-check "check under QUERN_DEVICE=cuda:1 finds its kernels wrong" runs 1 '^not ok .*leg3/cuda/' check --quick --leg golden
+check "check under QUERN_DEVICE=cuda:1 finds its kernels wrong" runs 1 '^not ok .*leg3/cuda/' check lion --quick --leg golden
 check "every one of them" sh -c "! grep '^ok' '$out'"
 device cuda:2
-check "check under QUERN_DEVICE=cuda:2" runs 3 "cuda:2: there are 2, counted from 0" check --quick --leg golden
+check "check under QUERN_DEVICE=cuda:2" runs 3 "cuda:2: there are 2, counted from 0" check lion --quick --leg golden
 check "QUERN_DEVICE=cuda:2" runs 3 "cuda:2: there are 2, counted from 0" bench lion
 finish

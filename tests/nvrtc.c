@@ -2,7 +2,10 @@
 /* nvrtc.c ARCH [OP] - compiles every op's device kernels, or one op's, for one GPU architecture, no GPU needed: each
  * row of the type table with each option that changes the kernel, as a launch would, and the unfused forms; of ops with
  * kernels of their own what their descriptions list; then src/base/maths.h. Registers and spills stand in each line; a
- * spill fails. */
+ * spill fails.
+ * The sources ask of an architecture only whether it is older than sm_80: beyond that, two of them differ by what ptxas
+ * makes of the same PTX. So all options meet the oldest and the one that results come from; on each other one every row
+ * has its plainest and its fullest kernel, and the options in between are dealt out, each to one of them. */
 #include "core/core.h"
 #include "device/backend.h"
 #include "maths.h"
@@ -78,8 +81,14 @@ static bool set_param(const qn_op_param *param, void *params)
   return false;
 }
 
-/* The flags that this row's kernels are specialised by: none, each parameter alone, all together; each set once. */
-static size_t flag_sets(const qn_op *op, size_t row, uint32_t *sets)
+/* Flags that a row's kernels are specialised by, and whether there is a counting phase before such a step. */
+typedef struct flag_set {
+  uint32_t flags;
+  bool counts;
+} flag_set;
+
+/* None, each parameter alone, all together; each set once, the last being all together. */
+static size_t flag_sets(const qn_op *op, size_t row, flag_set *sets)
 {
   size_t n = 0;
   for (size_t k = 0; k <= op->info.n_params + 1; k++) {
@@ -88,26 +97,39 @@ static size_t flag_sets(const qn_op *op, size_t row, uint32_t *sets)
       return 0;
     for (size_t p = 0; p < op->info.n_params; p++)
       if (k == p + 1 || k == op->info.n_params + 1) set_param(&op->info.params[p], params);
-    uint32_t flags = op->flags ? op->flags(params, row) : 0;
-    bool known = false;
-    for (size_t s = 0; s < n; s++) known |= sets[s] == flags;
-    if (!known && n < MAX_SETS) sets[n++] = flags;
+    const flag_set set = {op->flags ? op->flags(params, row) : 0, op->phases && op->phases(params) > 1};
+    size_t same = 0;
+    while (same < n && sets[same].flags != set.flags) same++;
+    if (same == n && n < MAX_SETS) sets[n++] = set;
+    if (same < n) sets[same].counts |= set.counts;
   }
   return n;
+}
+
+/* Is this set of the row compiled for this architecture? (The file's head says which are.) */
+static bool has_turn(const char *arch, size_t row, size_t set, size_t n_sets)
+{
+  static const char *const others[] = {"sm_80", "sm_86", "sm_89", "sm_100", "sm_120"};
+  enum { N_OTHERS = sizeof others / sizeof *others };
+  if (!set || set + 1 == n_sets) return true;
+  for (size_t k = 0; k < N_OTHERS; k++)
+    if (!strcmp(arch, others[k])) return (set + row) % N_OTHERS == k;
+  return true;
 }
 
 static void compile_row(const char *arch, const qn_op *op, size_t row)
 {
   char types[64], what[160];
-  uint32_t sets[MAX_SETS];
+  flag_set sets[MAX_SETS];
   size_t n = flag_sets(op, row, sets);
   name_row(op, row, types, sizeof types);
   check(n > 0, "%s %s (%s): %zu specialisations", arch, op->info.name, types, n);
   for (size_t s = 0; s < n; s++)
-    for (int counts = 0; counts <= (op->phases != NULL); counts++) {
+    for (int counts = 0; has_turn(arch, row, s, n) && counts <= sets[s].counts; counts++) {
       qn_list_unit unit;
-      qn_device_list_unit(op, row, sets[s], CAPACITY, counts, NULL, &unit);
-      snprintf(what, sizeof what, "%s (%s) flags %#x%s", op->info.name, types, sets[s], counts ? " counting" : "");
+      qn_device_list_unit(op, row, sets[s].flags, CAPACITY, counts, NULL, &unit);
+      snprintf(what, sizeof what, "%s (%s) flags %#x%s", op->info.name, types, sets[s].flags,
+               counts ? " counting" : "");
       compile(arch, &(qn_unit){.source = op->device_source, .defines = unit.defines}, what);
     }
 }

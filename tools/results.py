@@ -21,7 +21,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 MESON_LANES = {  # lane: its build folder, and what of meson's suites runs in it (None: all but `without`)
     "gcc": ("build", None, set()),
     "valgrind": ("build", {"contract"}, set()),
-    "asan": ("build-asan", None, {"nvrtc", "text", "build"}),
+    "asan": ("build-asan", None, {"nvrtc", "text", "build", "alike"}),
     "clang": ("build-clang", None, {"nvrtc", "text", "kernels"}),
     "tsan": ("build-tsan", {"threads"}, set()),
     "aarch64": ("build-aarch64", None, set()),

@@ -92,7 +92,7 @@ enum {
 void qn_layout_make(size_t k, qn_layout *layout)
 {
   static const size_t handful[] = {33, 0, 1, 1000, 4, 127, 2048, 513}, primes[] = {2, 3, 97, 257, 1009, 4099, 10007},
-                      chunks[] = {65536 * 2 + 1, 5, 65536 * 3 - 1, 0, 131072};
+                      chunks[] = {65536 + 1, 5, 65536 * 2, 0, 65536 - 1, 3}; /* 2, 1, 2, 0, 1, 1 of them */
   layout->name = layout_names[k];
   layout->n = 0;
   switch (k) {
@@ -209,12 +209,12 @@ static void add_ways(maker *m, qn_level level)
     }
 }
 
-/* Eight steps, so that what is wrong by a bit shows as drift. */
+/* Eight steps, so that what is wrong by a bit shows as drift: of values, so short lists do. */
 static void add_drift(maker *m)
 {
   for (size_t k = 0; k < 4; k++)
     add_case(m, (qn_case){.setting = k * (m->cases->n_settings - 1) / 3,
-                          .layout = LAYOUT_POWERS,
+                          .layout = LAYOUT_PRIMES,
                           .alignment = (int)k,
                           .way = (qn_way)k,
                           .threads = pools[k],
