@@ -10,7 +10,7 @@
 #include "device/backend.h"
 #include "maths.h"
 #include "maths_unit.h"
-#include "op/device_list.h"
+#include "op/device_variant.h"
 #include "test.h"
 
 enum { CAPACITY = 160, MAX_SETS = 64 };
@@ -134,6 +134,31 @@ static void compile_row(const char *arch, const qn_op *op, size_t row)
     }
 }
 
+/* Every shape of geometry, and tensors that are not dense: rows at a distance, two roles' columns in one tensor,
+ * columns two apart alone. Of the two read roles behind the first, whatever the op. */
+static void compile_forms(const char *arch, const qn_op *op)
+{
+  static const struct {
+    const char *geometry;
+    bool pitched;
+    uint32_t steps, odds, pairs;
+  } forms[] = {
+      {"flat-128x8x4-p2", false, 0, 0, 0},     {"tiles-128x8x1", false, 0, 0, 0},     {"rows-512x8x2", true, 0, 0, 0},
+      {"tiles-256x8x1-p1", true, 6, 4, 0x230}, {"tiles-1024x4x1", true, 6, 2, 0x230}, {"rows-256x8x1", true, 2, 0, 0},
+  };
+  const size_t row = 1; /* of 16 bits */
+  for (size_t k = 0; k < sizeof forms / sizeof *forms && op->info.strided; k++) {
+    qn_list_form form = {
+        .pitched = forms[k].pitched, .steps = forms[k].steps, .odds = forms[k].odds, .pairs = forms[k].pairs};
+    qn_list_unit unit;
+    char what[160];
+    if (!check(qn_geometry_from_name(forms[k].geometry, &form.geometry) == QN_OK, "%s", forms[k].geometry)) return;
+    qn_device_list_unit(op, row, 0, CAPACITY, false, &form, &unit);
+    snprintf(what, sizeof what, "%s %s, steps %#x", op->info.name, forms[k].geometry, forms[k].steps);
+    compile(arch, &(qn_unit){.source = op->device_source, .defines = unit.defines}, what);
+  }
+}
+
 static void compile_unfused(const char *arch, const qn_op *op)
 {
   for (int pass = 0; pass < op->unfused_passes; pass++) {
@@ -185,6 +210,7 @@ int main(int argc, char **argv)
     }
     for (size_t row = 0; row < qn_ops[k]->info.n_types; row++) compile_row(argv[1], qn_ops[k], row);
     compile_unfused(argv[1], qn_ops[k]);
+    compile_forms(argv[1], qn_ops[k]);
   }
   if (argc == 2) compile_maths(argv[1]);
   return test_end();
