@@ -223,7 +223,7 @@ static const qn_shaped_unit units[] = {
              "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_GEMM_NEAR"),
      "sm_90a"},
     {"op/gemm/gemm.hopper.cu",
-     DEFINES(F32, "QN_GEMM_PRECISION=2", "QN_GEMM_COLUMNS=64", "QN_GEMM_TILE_M=128", "QN_GEMM_STAGES=6",
+     DEFINES(F32, "QN_GEMM_PRECISION=2", "QN_GEMM_COLUMNS=64", "QN_GEMM_TILE_M=64", "QN_GEMM_STAGES=7",
              "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_GEMM_NEAR"),
      "sm_90a"},
     {NULL, NULL, NULL},
