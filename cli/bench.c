@@ -234,6 +234,7 @@ static qn_status bench_timer(session *s, const qn_bench_request *request, bool *
   qn_progress_end(&s->progress);
   if (status == QN_OK) {
     qn_bench_print(stdout, &bench);
+    if (s->device.kind != QN_CPU && *qn_op_last_variant()) printf("  launched as %s\n", qn_op_last_variant());
     fflush(stdout);
     *wrong = *wrong || !bench.check.right || bench.impossible;
     if (o->json) status = qn_record_append(o->json, &bench);
