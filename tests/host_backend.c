@@ -281,6 +281,23 @@ static qn_status compile_text(const char *text)
   return status;
 }
 
+/* A kernel that calls the C library says so; one that does not, whose link never looked at a library, names none. */
+static void libraries_where_they_are_called(void)
+{
+  static const char *const bodies[] = {"b.x[0] = b.x[1] * 2;", "b.x[0] = __builtin_exp(b.x[1]);",
+                                       "__builtin_memcpy(b.x, b.x + b.n, b.n);"};
+  char text[512];
+  for (int k = 0; k < 3; k++) {
+    qn_image image = {0};
+    snprintf(text, sizeof text, PRELUDE "struct a { double *x; qn_u64 n; };\nQN_KERNEL(one, a, b) { %s }\n", bodies[k]);
+    if (check(b->compile(host, &(qn_unit){.source = "one.cu", .text = text}, &image) == QN_OK, "%s compiles",
+              bodies[k]))
+      check((memmem(image.data, image.bytes, "libm.so", 7) != NULL) == (k == 1), "\"%s\" asks for %s", bodies[k],
+            k == 1 ? "its library" : "no library");
+    qn_image_free(&image);
+  }
+}
+
 static void errors_name_the_line(void)
 {
   refuses(compile_text(PRELUDE "// two\nint x = undeclared_here;\nint y = also_undeclared;\n"), QN_COMPILE_ERROR,
@@ -464,6 +481,7 @@ int main(void)
   includes_are_put_in("#ifndef HERE\n#define HERE\n#endif\n");
   compilers_fail_in_many_ways();
   a_late_child_is_killed();
+  libraries_where_they_are_called();
   nothing_is_left();
   signals_are_fresh();
   closed_standard_files();
