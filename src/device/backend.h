@@ -24,6 +24,7 @@ typedef struct qn_unit {
   const char *text;           /* NULL: the embedded source of that name */
   const char *const *flags;   /* besides the backend's own, behind them; NULL-terminated; NULL: none */
   bool lean;                  /* of embedded sources only what is named: see device/lean.h */
+  bool straight;              /* host: short and without loops; a compiler may do without what only those gain by */
 } qn_unit;
 
 typedef struct qn_module qn_module;                   /* a loaded image; belongs to the backend */

@@ -166,7 +166,7 @@ static qn_status make_key(const qn_backend *backend, qn_device device, const qn_
   qn_text_add(key, "%s for %.*s", slash ? slash + 1 : unit->source, (int)strcspn(target, "\n"), target);
   for (const char *const *define = unit->defines; define && *define; define++) qn_text_add(key, " %s", *define);
   for (const char *const *flag = unit->flags; flag && *flag; flag++) qn_text_add(key, " %s", *flag);
-  qn_text_add(key, "\n%s\n", target);
+  qn_text_add(key, "%s\n%s\n", unit->straight ? " straight" : "", target);
   return qn_unit_expand(unit, key);
 }
 

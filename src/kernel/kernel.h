@@ -108,6 +108,7 @@ void qn_words_include(const qn_kernel *kernel, const qn_special *special, qn_tex
 bool qn_words_whole_positions(const qn_kernel *kernel); /* one is asked for more than its x, y or z: it is a vector */
 bool qn_words_need_group(const qn_kernel *kernel);      /* barriers, simd words, threadgroup memory */
 bool qn_words_loop(const qn_kernel *kernel);            /* for, while, do, goto */
+bool qn_words_straight(const qn_kernel *kernel);        /* short, and no loop */
 bool qn_attributes_of_grid(const qn_kernel *kernel);    /* all that are named: the same whatever the groups are */
 const char *qn_dtype_word(qn_dialect dialect, qn_dtype dtype); /* "half", "bfloat16_t", "uint" ... */
 

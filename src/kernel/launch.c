@@ -198,7 +198,11 @@ static qn_status compile(const qn_kernel *kernel, const qn_backend *backend, qn_
   qn_status status = qn_kernel_generate(kernel, special, &entry->layout, &text);
   if (status == QN_OK) status = qn_watched_flags(special, unit_flags(kernel, special->target), flags);
   if (status == QN_OK) {
-    const qn_unit unit = {.source = kernel->source.file, .text = text.at, .flags = *flags ? flags : NULL, .lean = true};
+    const qn_unit unit = {.source = kernel->source.file,
+                          .text = text.at,
+                          .flags = *flags ? flags : NULL,
+                          .lean = true,
+                          .straight = special->dims == 1 && qn_words_straight(kernel)};
     status = qn_jit_function(device, &unit, name, &entry->function);
   }
   if (status == QN_OK && backend->function_facts)

@@ -192,3 +192,9 @@ bool qn_words_loop(const qn_kernel *kernel)
       if (qn_tokens_have(&kernel->tokens[which], words[j])) return true;
   return false;
 }
+
+bool qn_words_straight(const qn_kernel *kernel)
+{
+  enum { SHORT = 256 };
+  return kernel->tokens[QN_KERNEL_BODY].n + kernel->tokens[QN_KERNEL_HEADER].n <= SHORT && !qn_words_loop(kernel);
+}

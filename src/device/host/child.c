@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -152,25 +154,49 @@ static int64_t now_ms(void)
   return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Asks every millisecond: no wait with a limit leaves SIGCHLD alone on every kernel that we run on. */
-static qn_child await(pid_t pid, int limit_ms)
+/* A file that can be read when the process has ended; -1 on a kernel that has none (before Linux 5.3). */
+static int end_of(pid_t pid)
+{
+#ifdef SYS_pidfd_open
+  return (int)syscall(SYS_pidfd_open, pid, 0);
+#else
+  (void)pid;
+  return -1;
+#endif
+}
+
+/* No wait with a limit leaves SIGCHLD alone on every kernel that we run on: where there is no file that tells the end,
+ * we ask every millisecond. */
+static void wait_a_while(int end, int most_ms)
 {
   const struct timespec pause = {.tv_nsec = 1000000};
+  struct pollfd one = {.fd = end, .events = POLLIN};
+  if (end < 0 || (poll(&one, 1, most_ms) < 0 && errno != EINTR)) nanosleep(&pause, NULL);
+}
+
+static qn_child await(pid_t pid, int limit_ms)
+{
   const int64_t start = now_ms();
+  const int end = end_of(pid);
+  qn_child child = {QN_CHILD_UNKNOWN, 0};
   for (bool killed = false;;) {
     int status;
     pid_t ended = waitpid(pid, &status, killed ? 0 : WNOHANG);
     if (ended < 0 && errno == EINTR) continue;
-    if (ended != 0 && killed) return (qn_child){QN_CHILD_TIMED_OUT, 0};
-    if (ended < 0) return (qn_child){QN_CHILD_UNKNOWN, 0};
-    if (ended > 0)
-      return WIFEXITED(status) ? (qn_child){QN_CHILD_EXITED, WEXITSTATUS(status)}
-                               : (qn_child){QN_CHILD_SIGNALED, WTERMSIG(status)};
-    if (now_ms() - start < limit_ms)
-      nanosleep(&pause, NULL);
+    if (ended != 0 && killed)
+      child = (qn_child){QN_CHILD_TIMED_OUT, 0};
+    else if (ended > 0)
+      child = WIFEXITED(status) ? (qn_child){QN_CHILD_EXITED, WEXITSTATUS(status)}
+                                : (qn_child){QN_CHILD_SIGNALED, WTERMSIG(status)};
+    if (ended != 0) break;
+    const int64_t left = limit_ms - (now_ms() - start);
+    if (left > 0)
+      wait_a_while(end, (int)left);
     else
       killed = !kill(-pid, SIGKILL) || errno == ESRCH;
   }
+  if (end >= 0) close(end);
+  return child;
 }
 
 static void collect(int output, qn_text *said)

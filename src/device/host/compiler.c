@@ -5,6 +5,7 @@
 #include "cpu/tier.h"
 #include "device/host/child.h"
 #include "device/host/host.h"
+#include "device/host/link.h"
 #include "device/host/watch.h"
 #include "device/unit.h"
 #include <stdatomic.h>
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { VERSION_LIMIT_MS = 10000, COMPILE_LIMIT_MS = 60000, MOST_FLAGS = 8, MOST_OWN_FLAGS = 24 };
+enum { VERSION_LIMIT_MS = 10000, COMPILE_LIMIT_MS = 60000, MOST_FLAGS = 8, MOST_OWN_FLAGS = 24, MOST_ARGUMENTS = 80 };
 
 /* What --version said, by path: asked once. The list only grows, so that it needs no lock (nor care at fork). */
 typedef struct known_compiler {
@@ -24,20 +25,28 @@ static _Atomic(known_compiler *) known;
 
 /* Without -march a compiler takes the architecture's first generation: that is the tier "ref". The bits are the spec:
  * no contraction. */
-static const char *const base_flags[] = {"-std=c++17",
-                                         "-O2",
-                                         "-ffp-contract=off",
-                                         "-fno-math-errno",
-                                         "-fno-trapping-math",
-                                         "-fno-exceptions",
-                                         "-fno-rtti",
-                                         "-fsigned-char", /* as a GPU has it, on every processor */
-                                         "-fPIC",
-                                         "-shared",
-                                         "-Wl,--as-needed",
+static const char *const base_flags[] = {
+    "-std=c++17",      "-O2",       "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+    "-fno-exceptions", "-fno-rtti", "-fsigned-char", /* as a GPU has it, on every processor */
+    "-fPIC",           NULL};
+static const char *const link_flags[] = {"-shared", "-Wl,--as-needed",
                                          "-nostartfiles",  /* these two: the linker need not look at the C++ library, */
                                          "-nodefaultlibs", /* which takes it longer than all else */
                                          NULL};
+static const char *const libraries[] = {"-lm", "-lc", "-lgcc", NULL};
+/* gcc, of a text with neither loops nor length: passes that find nothing to do in it, and the second, narrower loops
+ * behind one that was vectorised: where that is over the launch, they never matter. */
+static const char *const straight_flags[] = {"--param=vect-epilogues-nomask=0",
+                                             "-fno-tree-pre",
+                                             "-fno-gcse",
+                                             "-fno-code-hoisting",
+                                             "-fno-tree-slp-vectorize",
+                                             "-fno-thread-jumps",
+                                             "-fno-tree-dominator-opts",
+                                             "-fno-tree-dse",
+                                             "-fno-ivopts",
+                                             "-fno-schedule-insns2",
+                                             NULL};
 static const char *const tier_flags[QN_TIER_COUNT][MOST_FLAGS] = {
     [QN_TIER_AVX2] = {"-mavx2", "-mfma", "-mf16c"},
     [QN_TIER_AVX512] = {"-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c"},
@@ -159,6 +168,7 @@ qn_status qn_host_target(qn_device device, char *text, size_t bytes)
   qn_text target = {0};
   qn_text_add(&target, "host %s, %s\n%s", qn_tier_name(tier), compiler.version, compiler.path);
   for (size_t k = 0; base_flags[k]; k++) qn_text_add(&target, " %s", base_flags[k]);
+  for (size_t k = 0; link_flags[k]; k++) qn_text_add(&target, " %s", link_flags[k]);
   for (size_t k = 0; tier_flags[tier][k]; k++) qn_text_add(&target, " %s", tier_flags[tier][k]);
   qn_status status = QN_OK;
   if (target.failed)
@@ -201,27 +211,70 @@ static qn_status judge(const char *source, const qn_host_compiler *compiler, con
   return qn_fail(QN_COMPILE_ERROR, "%.*s", (int)length, line);
 }
 
+typedef struct command {
+  const char *argument[MOST_ARGUMENTS + 1];
+  size_t n;
+} command;
+
+static void add(command *c, const char *const *arguments)
+{
+  for (; arguments && *arguments && c->n < MOST_ARGUMENTS; arguments++) c->argument[c->n++] = *arguments;
+  c->argument[c->n] = NULL;
+}
+#define ADD(c, ...) add(c, (const char *const[]){__VA_ARGS__, NULL})
+
+static bool is_straight(const qn_unit *unit, const qn_host_compiler *compiler)
+{
+  return unit->straight && compiler->number >= 12000 && !strstr(compiler->version, "clang");
+}
+
+/* Those of checks and counters bring libraries of their own. */
+static bool is_instrumented(const qn_unit *unit)
+{
+  for (const char *const *flag = unit->flags; flag && *flag; flag++)
+    if (!strncmp(*flag, "-fsanitize", 10) || !strcmp(*flag, "-fprofile-arcs")) return true;
+  return false;
+}
+
+/* `said` is added to. */
+static qn_status run(const qn_unit *unit, const qn_host_compiler *compiler, const command *c, const qn_text *input,
+                     const char *directory, qn_text *said)
+{
+  qn_child child;
+  qn_require(c->n < MOST_ARGUMENTS, "%s: more than %d flags of its own", unit->source, MOST_OWN_FLAGS);
+  qn_try(qn_child_run((char *const *)(uintptr_t)c->argument, input ? input->at : "", input ? input->length : 0,
+                      directory, COMPILE_LIMIT_MS, said, &child));
+  return judge(unit->source, compiler, &child, said->at ? said->at : "");
+}
+
 static qn_status run_compiler(const qn_unit *unit, const qn_host_compiler *compiler, qn_tier tier, const qn_text *text,
                               const char *directory, qn_image *image)
 {
-  char output[QN_HOST_PATH_BYTES + 16];
-  const char *argv[sizeof base_flags / sizeof *base_flags + MOST_FLAGS + MOST_OWN_FLAGS + 16];
-  size_t n = 0;
-  argv[n++] = compiler->path;
-  for (size_t k = 0; base_flags[k]; k++) argv[n++] = base_flags[k];
-  for (size_t k = 0; tier_flags[tier][k]; k++) argv[n++] = tier_flags[tier][k];
-  for (size_t k = 0; unit->flags && unit->flags[k]; k++) {
-    qn_require(k < MOST_OWN_FLAGS, "%s: more than %d flags of its own", unit->source, MOST_OWN_FLAGS);
-    argv[n++] = unit->flags[k];
-  }
+  char output[QN_HOST_PATH_BYTES + 16], object[QN_HOST_PATH_BYTES + 16];
+  command compile = {.n = 0}, link;
   snprintf(output, sizeof output, "%s/kernel.so", directory);
-  const char *const rest[] = {"-o", output, "-x", "c++", "-", "-x", "none", "-lm", "-lc", "-lgcc", NULL};
-  memcpy(argv + n, rest, sizeof rest);
+  snprintf(object, sizeof object, "%s/kernel.o", directory);
+  ADD(&compile, compiler->path);
+  add(&compile, base_flags);
+  add(&compile, tier_flags[tier]);
+  add(&compile, unit->flags);
+  if (is_straight(unit, compiler)) add(&compile, straight_flags);
+  link = compile;
+  add(&link, link_flags);
+  ADD(&link, "-o", output);
   qn_text said = {0};
-  qn_child child;
-  qn_status status =
-      qn_child_run((char *const *)(uintptr_t)argv, text->at, text->length, directory, COMPILE_LIMIT_MS, &said, &child);
-  if (status == QN_OK) status = judge(unit->source, compiler, &child, said.at ? said.at : "");
+  qn_status status = QN_OK;
+  bool linked = false;
+  if (is_instrumented(unit))
+    ADD(&link, "-x", "c++", "-", "-x", "none");
+  else {
+    ADD(&compile, "-pipe", "-c", "-o", object, "-x", "c++", "-");
+    ADD(&link, object);
+    status = run(unit, compiler, &compile, text, directory, &said);
+    linked = status == QN_OK && qn_link_alone(object, output, directory);
+  }
+  add(&link, libraries);
+  if (status == QN_OK && !linked) status = run(unit, compiler, &link, text, directory, &said);
   if (status == QN_OK) status = qn_file_read(output, &image->data, &image->bytes);
   image->log = status == QN_OK && said.length ? said.at : NULL;
   if (!image->log) qn_text_free(&said);
