@@ -43,7 +43,7 @@ all_new_files_are_its_own() {
   diff -rq "$work/before" "$tree" | grep "^Only in" | sed 's/: /\//; s/^Only in //' | sort >"$work/new"
   printf '%s\n' "$tree/include/quern/$op.h" "$tree/src/op/$op" | sort | diff - "$work/new"
 }
-configure() { "$tree/tools/meson.sh" setup "$build" "$tree" -Doptimization=0 -Ddefault_library=both; }
+configure() { "$tree/tools/meson.sh" setup "$build" "$tree" -Dbuildtype=debugoptimized -Ddefault_library=both; }
 shared() { echo "src/libquern.so.$(sed -n "s/.*version: '\([0-9.]*\)'.*/\1/p" "$tree/meson.build" | head -1)"; }
 compile() { ninja -C "$build" cli/quern cli/quern.bash src/libquern.a "$(shared)" tests/test_description; }
 says() { wanted=$1 && shift && "$@" >"$work/said" 2>&1; grep -q "$wanted" "$work/said" || { cat "$work/said" && return 1; }; }
