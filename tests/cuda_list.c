@@ -110,6 +110,8 @@ static void planned_steps(const list *l, const qn_exec *exec)
   qn_plan_destroy(&plan);
 }
 
+static bool takes_lists(const qn_op *op) { return op->device_source && !op->info.shapes; }
+
 static void each_op(void)
 {
   const qn_device device = {QN_CUDA, 1};
@@ -119,7 +121,7 @@ static void each_op(void)
   for (size_t k = 0; qn_ops[k]; k++) {
     qn_exec exec = {.size = sizeof exec, .device = device};
     list l;
-    if (!qn_ops[k]->device_source || strcmp(qn_ops[k]->info.name, getenv("CUDA_LIST_OP"))) continue;
+    if (!takes_lists(qn_ops[k]) || strcmp(qn_ops[k]->info.name, getenv("CUDA_LIST_OP"))) continue;
     n_ops++;
     check(!qn_stream_create(device, &exec.stream), "a stream");
     if (make(&l, &qn_ops[k]->info, N, device) &&
@@ -166,7 +168,7 @@ int main(void)
 {
   for (size_t k = 0; qn_ops[k]; k++) {
     setenv("CUDA_LIST_OP", qn_ops[k]->info.name, 1);
-    if (qn_ops[k]->device_source) scenario(MOCK_CUDA, "devices=2", MOCK_NVRTC, "", each_op);
+    if (takes_lists(qn_ops[k])) scenario(MOCK_CUDA, "devices=2", MOCK_NVRTC, "", each_op);
   }
   scenario(MOCK_CUDA, "devices=2", MOCK_NVRTC, "", odd_lists);
   return test_end();
