@@ -20,6 +20,7 @@ _LATER = {  # where they are written; imported when they are first named
     "cuda_kernel": "_kernel",
     "findings": "_kernel_findings",
     "function": "_function",
+    "gemm_norm": "_gemm",
     "jvp": "_function",
     "load_kernel": "_folder",
     "metal_kernel": "_kernel",

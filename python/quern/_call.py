@@ -27,7 +27,7 @@ _PER_TENSOR = 2  # numbers a tensor in an int64 array of the params: what the en
 _PLACE = "tensor_id"  # the engine's name for a tensor's number, which is its place in the list where none is given
 
 
-class _Call:
+class Call:
     """One op, ready to be called."""
 
     def __init__(self, op: Op) -> None:
@@ -178,7 +178,7 @@ class _Call:
                 for step in steps:
                     step.call(lib.qn_op_prepare)
                 check_overlap(self.op.name, columns, groups)
-            if chosen:
+            if chosen or self.op.shapes is not None:
                 for step in steps:
                     step.lend_workspace(framework)
             followed = [index for kind, index in devices if kind == _arrays.CUDA and order.wait_for_others(index)]
@@ -196,7 +196,7 @@ class _Call:
 class _Step:
     """The op on one group."""
 
-    def __init__(self, call: _Call, group: Group, params, on_host, order: _streams.Order, pool) -> None:
+    def __init__(self, call: Call, group: Group, params, on_host, order: _streams.Order, pool) -> None:
         self.op, self.group, self.pool = call.op, group, pool
         self.indexed = call.indexed
         self.params = params if group.places is None else type(params).from_buffer_copy(params)
@@ -216,7 +216,7 @@ class _Step:
         self.workspace: Workspace | None = None
 
     def lend_workspace(self, framework: str | None) -> None:
-        n_bytes = self.op.workspace_bytes(self.params, self.group.n)
+        n_bytes = self.op.call_workspace_bytes(self.execution, self.params, self.group.n, self.roles)
         if n_bytes:
             self.workspace = Workspace(n_bytes, self.group.device, self.execution.stream or 0, framework)
             self.execution.workspace, self.execution.workspace_bytes = self.workspace.address, n_bytes
@@ -279,7 +279,7 @@ def function(name: str):
     """What a user calls for the op of that name: `name`_, with the signature and document of its description."""
     made = op(name)
     words = _signature.keywords(made)
-    call = _Call(made)
+    call = Call(made)
     defaults = {f"_{word.name}": word.default for word in words}
     signature = ", ".join(
         _signature.parameters(words, lambda word: word.name if word.required else f"{word.name}=_{word.name}")

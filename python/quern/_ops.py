@@ -44,11 +44,12 @@ class Role:
     doc: str
     optional: bool
     written: bool  # by some row of the type table
+    alone: bool = False  # one tensor, of a shape of its own
 
     @property
     def plural(self) -> str:
-        """The keyword under which a list of them is passed."""
-        return self.framework_name + "s"
+        """The keyword under which a list of them is passed, or the one that there is."""
+        return self.framework_name if self.alone else self.framework_name + "s"
 
 
 @dataclass(frozen=True)
@@ -208,6 +209,7 @@ class Op:
             doc=raw.doc.decode(),
             optional=any(row[index][1] == _abi.ABSENT for row in self.rows) or bool(self._optional >> index & 1),
             written=any(row[index][1] & _abi.WRITE for row in self.rows),
+            alone=self.shapes is not None,
         )
 
     @property
@@ -254,6 +256,10 @@ class Op:
     def workspace_bytes(self, params: Structure, n: int) -> int:
         """Device memory that a step over n tensors needs, in bytes."""
         return lib.qn_op_workspace_bytes(self.info, byref(params), n)
+
+    def call_workspace_bytes(self, execution: _abi.Exec, params: Structure, n: int, roles: ctypes.Array) -> int:
+        """The same for this very step, which for tensors with shapes of their own is the one that knows."""
+        return lib.qn_op_call_workspace_bytes(self.info, byref(execution), byref(params), n, roles)
 
 
 class Plan:

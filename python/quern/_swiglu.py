@@ -10,7 +10,7 @@ import sys
 from . import _arrays
 
 
-def _of_torch(array: object) -> bool:
+def of_torch(array: object) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
 
@@ -34,7 +34,7 @@ def _in_rows(name: str, array):
     """The array itself where it is rows of columns; else a copy that is row-major."""
     if not _arrays.is_array(array):
         raise TypeError(f"{name} is {_arrays._a(array)}, it must be an array")
-    if _of_torch(array):
+    if of_torch(array):
         if array.requires_grad and sys.modules["torch"].is_grad_enabled():
             raise TypeError(
                 f"{name} requires a gradient, which only quern.torch.swiglu computes; or give its .detach()"
@@ -55,9 +55,9 @@ def _in_rows(name: str, array):
     return ascontiguous(array)
 
 
-def _new(shape, like):
+def new_array(shape, like):
     """Row-major, of another's library, type and device."""
-    if _of_torch(like):
+    if of_torch(like):
         return like.new_empty(shape)
     return sys.modules[type(like).__module__.partition(".")[0]].empty(shape, like.dtype)
 
@@ -117,7 +117,7 @@ def swiglu(
 
     a, b = _both("swiglu", a, b, layout)
     a, b = _in_rows("swiglu: a", a), _in_rows("swiglu: b", b)
-    c = _new(a.shape, a) if out is None else out
+    c = new_array(a.shape, a) if out is None else out
     numbers = {"gate_multiplier": gate_multiplier, "down_multiplier": down_multiplier, "alpha": alpha, "limit": limit}
     swiglu_(c, a, b, activation=activation, stream=stream, **numbers)
     return c
@@ -153,7 +153,7 @@ def swiglu_backward(
         swiglu_backward_(dc, a, b, **words)
         return whole if one else (a, b)
     a, b = _in_rows("swiglu_backward: a", a), _in_rows("swiglu_backward: b", b)
-    made = _new(whole.shape, whole) if one else None
-    da, db = split("swiglu_backward", made, layout) if one else (_new(a.shape, a), _new(b.shape, b))
+    made = new_array(whole.shape, whole) if one else None
+    da, db = split("swiglu_backward", made, layout) if one else (new_array(a.shape, a), new_array(b.shape, b))
     swiglu_backward_(dc, a, b, grad_gates=da, grad_ups=db, **words)
     return made if one else (da, db)

@@ -8,12 +8,13 @@ from __future__ import annotations
 from .importers import import_state
 from .lion import Lion
 
-__all__ = ["Lion", "SiLUMul", "SwiGLUMLP", "function", "import_state", "register", "swiglu"]
+__all__ = ["Lion", "SiLUMul", "SwiGLUMLP", "function", "gemm_norm", "import_state", "register", "swiglu"]
 
 _LATER = {
     "SiLUMul": "_silu_mul",
     "SwiGLUMLP": "_swiglu",
     "function": "_functions",
+    "gemm_norm": "_gemm",
     "register": "_functions",
     "swiglu": "_swiglu",
 }
