@@ -22,6 +22,10 @@ constexpr int TILE_N = 128, TILE_M = QN_GEMM_TILE_M, STAGES = QN_GEMM_STAGES, CL
 constexpr int FLAGS = QN_GEMM_FLAGS, COLUMNS = QN_GEMM_COLUMNS;
 constexpr int W_BYTES = TILE_N * 128, X_BYTES = TILE_M * 128, STAGE_BYTES = W_BYTES + X_BYTES;
 constexpr int SUMS = TILE_M / 2; /* a thread's: of two rows of w by TILE_M / 4 rows of x, twice */
+/* Registers of a thread that brings and of one that multiplies, out of the 168 that each begins with: were they more in
+ * all, the block would wait for them for ever. */
+constexpr int GIVEN = 24, TAKEN = 240;
+static_assert(128 * GIVEN + 256 * TAKEN <= QN_THREADS * 168, "a block has no more registers than it began with");
 typedef float sums[SUMS];
 typedef qn_wgmma<TILE_M> wgmma;
 
@@ -344,10 +348,10 @@ QN_HOPPER_KERNEL(gemm_hopper, qn_gemm_hopper_args, a, QN_GEMM_CLUSTER)
   else
     __syncthreads();
   if (threadIdx.x < 128) {
-    qn_give_registers<32>();
+    qn_give_registers<GIVEN>();
     if (threadIdx.x == 0) bring(a, r, cluster, clusters, rank);
   } else {
-    qn_take_registers<240>();
+    qn_take_registers<TAKEN>();
     place p;
     const qn_u32 part = threadIdx.x / 128 - 1; /* the warpgroup, of those that multiply */
     p.tile = reinterpret_cast<float *>(aligned + TILES_AT) + part * (SPAN * SPAN);

@@ -219,7 +219,7 @@ static const qn_shaped_unit units[] = {
              "QN_GEMM_AHEAD=4"),
      "sm_80"},
     {"op/gemm/gemm.hopper.cu",
-     DEFINES(F32, "QN_GEMM_PRECISION=1", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=256", "QN_GEMM_STAGES=4",
+     DEFINES(F32, "QN_GEMM_PRECISION=1", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=128", "QN_GEMM_STAGES=6",
              "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_GEMM_NEAR"),
      "sm_90a"},
     {"op/gemm/gemm.hopper.cu",
