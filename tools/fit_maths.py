@@ -162,14 +162,16 @@ def main():
     fit("erf(x) = 1 - e^(x q(x))", D(1), D(4), 5, lambda x: (1 - erf(x)).ln() / x, lambda x: x * (1 - erf(x)))
     fit("2^r = 1 + r q(r), short", -margin / 2, margin / 2, 4, lambda r: ((r * LN2).exp() - 1) / r, lambda r: abs(r))
     split("1/sqrt(2 pi)", 1 / (2 * PI).sqrt(), 1)
-    for degree, slope, shift in ((9, D("0.25"), D("0.59375")), (6, D("0.375"), D(0))):
+    tails = ((9, D("0.25"), D("0.59375"), 0), (6, D("0.375"), D(0), 64))  # the short one comes 2^-64 times
+    for degree, slope, shift, down in tails:
+        scale = D(2) ** -down
         fit(
-            f"Phi(-t) = e^(-t^2/2) v q(v - {shift}), v = 1 / (1 + {slope} t)",
+            f"2^-{down} Phi(-t) = e^(-t^2/2) v q(v - {shift}), v = 1 / (1 + {slope} t)",
             1 / (1 + slope * D("14.625")) - shift,
             1 - shift,
             degree,
-            lambda u: mills((1 / (u + shift) - 1) / slope) / (u + shift),
-            lambda u: (u + shift) / mills((1 / (u + shift) - 1) / slope),
+            lambda u: scale * mills((1 / (u + shift) - 1) / slope) / (u + shift),
+            lambda u: (u + shift) / mills((1 / (u + shift) - 1) / slope) / scale,
         )
 
 

@@ -126,7 +126,7 @@ template <class Args> QN_FN bool qn_list_is_aligned(const Args &a, const qn_list
 
 template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 work, qn_u32 index)
 {
-  qn_u32 low = 0, high = a.tensors;
+  qn_u32 low = 0, high = QN_LIST_CAPACITY == 1 ? 1 : a.tensors;
   while (high - low > 1) {
     qn_u32 middle = (low + high) / 2;
     if (a.first_block[middle] <= work)

@@ -33,7 +33,7 @@ qn_list_layout qn_list_layout_of(const qn_list_variant *v)
 
 qn_status qn_list_choose_capacity(qn_list_variant *v, size_t n)
 {
-  static const uint32_t usual[] = {16, 160};
+  static const uint32_t usual[] = {1, 16, 160}; /* one alone is not searched for */
   const qn_backend *backend;
   size_t limit;
   qn_try(qn_backend_of(v->device, &backend));
