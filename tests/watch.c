@@ -425,6 +425,27 @@ static void limits_on_a_pool(void)
   qn_pool_destroy(&pool);
 }
 
+/* A frame that would pass over the page beneath a fiber's stack is refused by the compiler; one that fits runs. */
+static void frames(void)
+{
+  static const char *const body = "float t[SIZE];\nfor (int k = 0; k < SIZE; k++) t[k] = inp[(k * 7) & 255];\n"
+                                  "threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+                                  "uint i = thread_position_in_grid.x;\nout[i] = t[int(inp[i])];";
+  for (int k = 0; k < N; k++) x[k] = (float)k;
+  for (int checked = 0; checked < 2; checked++) {
+    qn_kernel *kernel = use_make(&(use){.inputs = "inp", .body = body});
+    qn_template size = {"SIZE", {.kind = QN_VALUE_INT, .integer = 20000}};
+    qn_kernel_call call = CALL(IN_OUT(x, N, y, N), GRID(N, GROUP), .check = checked);
+    call.templates = &size;
+    call.n_templates = 1;
+    refuses(qn_kernel_launch(kernel, &serial, &call), QN_COMPILE_ERROR, "57344");
+    size.value.integer = 5000;
+    check(qn_kernel_launch(kernel, &serial, &call) == QN_OK && y[3] == 21 && !qn_kernel_finding_count(),
+          "20,000 bytes fit");
+    qn_kernel_destroy(&kernel);
+  }
+}
+
 /* More threadgroup arrays than a watch holds: refused, since an array that it forgot would be reported falsely. */
 static void too_many(void)
 {
@@ -456,6 +477,7 @@ int main(void)
   right();
   limits();
   limits_on_a_pool();
+  frames();
   too_many();
   return test_end();
 }

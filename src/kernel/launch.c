@@ -196,7 +196,8 @@ static qn_status compile(const qn_kernel *kernel, const qn_backend *backend, qn_
   qn_try(check_argument(kernel, backend, device, &entry->layout));
   snprintf(name, sizeof name, "quern_%s", kernel->source.name);
   qn_status status = qn_kernel_generate(kernel, special, &entry->layout, &text);
-  if (status == QN_OK) status = qn_watched_flags(special, unit_flags(kernel, special->target), flags);
+  if (status == QN_OK)
+    status = qn_watched_flags(special, kernel->needs_group, unit_flags(kernel, special->target), flags);
   if (status == QN_OK) {
     const qn_unit unit = {.source = kernel->source.file,
                           .text = text.at,

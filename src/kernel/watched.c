@@ -6,13 +6,16 @@
 #include "kernel/call.h"
 #include "kernel/launch.h"
 
-qn_status qn_watched_flags(const qn_special *special, const char *const *math, const char *flags[QN_UNIT_FLAGS])
+qn_status qn_watched_flags(const qn_special *special, bool fibers, const char *const *math,
+                           const char *flags[QN_UNIT_FLAGS])
 {
-  const char *const *watch = NULL;
+  const char *const *watch = NULL, *const *frame = NULL;
   size_t n = 0;
+  if (special->target != QN_CUDA && (fibers || special->check || special->limit)) qn_try(qn_fiber_flags(&frame));
   if (special->check || special->limit) qn_try(qn_watch_flags(special->check, &watch));
   for (; *math && n + 1 < QN_UNIT_FLAGS; math++) flags[n++] = *math;
   for (; watch && *watch && n + 1 < QN_UNIT_FLAGS; watch++) flags[n++] = *watch;
+  for (; frame && *frame && n + 1 < QN_UNIT_FLAGS; frame++) flags[n++] = *frame;
   flags[n] = NULL;
   return QN_OK;
 }

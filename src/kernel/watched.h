@@ -6,7 +6,8 @@
 
 enum { QN_UNIT_FLAGS = 24 };
 /* `math`, and behind it what the compiler needs to watch what is special so; NULL ends both. */
-qn_status qn_watched_flags(const qn_special *special, const char *const *math, const char *flags[QN_UNIT_FLAGS]);
+qn_status qn_watched_flags(const qn_special *special, bool fibers, const char *const *math,
+                           const char *flags[QN_UNIT_FLAGS]);
 
 /* A launch that is ready, of a call with `check` or a limit. tensor: as the body gets them, inputs before outputs;
  * group: its threads. On a GPU the call waits, at most as long as the limit says. */

@@ -158,6 +158,19 @@ qn_status qn_watch_flags(bool check, const char *const **flags)
   return QN_OK;
 }
 
+/* A frame beyond a fiber's stack would pass over the page beneath it: such a function is not compiled. */
+qn_status qn_fiber_flags(const char *const **flags)
+{
+#define BYTES_TEXT(n) #n
+#define BYTES(n) BYTES_TEXT(n)
+  static const char *const gcc[] = {"-Werror=frame-larger-than=" BYTES(QN_FRAME_BYTES), NULL};
+  static const char *const clang[] = {"-Wframe-larger-than=" BYTES(QN_FRAME_BYTES), "-Werror=frame-larger-than=", NULL};
+  qn_host_compiler compiler;
+  qn_try(qn_host_compiler_find(&compiler));
+  *flags = strstr(compiler.version, "clang") ? clang : gcc;
+  return QN_OK;
+}
+
 qn_status qn_host_target(qn_device device, char *text, size_t bytes)
 {
   (void)device;

@@ -40,6 +40,9 @@ qn_status qn_watch_end(qn_watch **watch, qn_status launched);
 /* The flags (NULL-terminated, static) that such a unit needs for the compiler in force; QN_UNSUPPORTED if that one is
  * too old. The unit includes "kernel/words/watch.h". */
 qn_status qn_watch_flags(bool check, const char *const **flags);
+/* The flags by which it refuses functions of fibers with more than this on their stacks, which have little more. */
+#define QN_FRAME_BYTES 57344
+qn_status qn_fiber_flags(const char *const **flags);
 
 /* ---- by the executor; each does nothing where the launch is not checked ---- */
 bool qn_watch_is_checked(const qn_watch *watch);
