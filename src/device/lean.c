@@ -5,6 +5,7 @@
  * together, so overloads and specialisations are chosen from as before, and what is missing can only be an error of the
  * compiler's, never another result. What a declaration is and what its names are is pieces.c's. */
 #include "device/lean.h"
+#include "device/lexer.h"
 #include "device/pieces.h"
 #include <string.h>
 
@@ -47,8 +48,7 @@ static void add_pieces(const qn_pieces *p, qn_text *lean)
       qn_text_add_bytes(lean, blank, piece->line - line);
     qn_text_add_bytes(lean, piece->at, piece->length);
     file = piece->file;
-    line = piece->line;
-    for (size_t at = 0; at < piece->length; at++) line += piece->at[at] == '\n';
+    line = piece->line + qn_lines(piece->at, piece->at + piece->length);
   }
 }
 

@@ -35,21 +35,18 @@ static const char *pass_string(const char *at, const char *end)
 static const char *pass_comment(const char *at, const char *end)
 {
   if (at[1] == '/') return qn_directive_end(at, end);
-  for (at += 2; at < end; at++)
-    if (*at == '*' && at + 1 < end && at[1] == '/') return at + 2;
+  for (at += 2; at < end && (at = memchr(at, '*', (size_t)(end - at))); at++)
+    if (at + 1 < end && at[1] == '/') return at + 2;
   return end;
 }
 
 qn_lexeme qn_lex(const char **at, const char *end)
 {
   const char *p = *at;
-  while (p < end && strchr(" \t\r\n\f\v\\/", *p)) {
-    if (*p != '/')
-      p++;
-    else if (p + 1 < end && (p[1] == '/' || p[1] == '*'))
-      p = pass_comment(p, end);
-    else
-      break;
+  for (; p < end; p++) {
+    if (*p == '\\' || (*p > 0 && *p <= ' ')) continue;
+    if (*p != '/' || p + 1 >= end || (p[1] != '/' && p[1] != '*')) break;
+    p = pass_comment(p, end) - 1;
   }
   if (p >= end || !*p) return (*at = p, (qn_lexeme){p, 0, 0});
   qn_lexeme l = {p, 1, *p};
@@ -76,6 +73,13 @@ const char *qn_line_end(const char *at, const char *end)
 {
   const char *line = memchr(at, '\n', (size_t)(end - at));
   return line ? line + 1 : end;
+}
+
+size_t qn_lines(const char *at, const char *end)
+{
+  size_t n = 0;
+  for (; at < end && (at = memchr(at, '\n', (size_t)(end - at))); at++) n++;
+  return n;
 }
 
 const char *qn_directive_end(const char *at, const char *end)

@@ -17,6 +17,7 @@ typedef struct qn_lexeme {
 qn_lexeme qn_lex(const char **at, const char *end);
 bool qn_lexeme_is(qn_lexeme l, const char *word);
 
+size_t qn_lines(const char *at, const char *end); /* how many end there */
 /* The beginning of the next line; of the next that a backslash does not join to this one. */
 const char *qn_line_end(const char *at, const char *end);
 const char *qn_directive_end(const char *at, const char *end);

@@ -32,16 +32,12 @@ static uint64_t hash_of(qn_lexeme l) { return hash_more(no_hash, l.at, l.length)
 
 /* ---- what an invocation makes ---- */
 typedef struct making {
-  const qn_pieces *p;
-  void (*found)(void *user, uint64_t hash);
-  void *user;
-  qn_lexeme argument; /* the invocation's first */
-  bool sure;          /* all its names were found */
+  qn_pieces *p;
+  qn_lexeme first, others; /* the macro's parameters: the first, all others */
+  bool sure;               /* nothing is pasted but the first parameter and words */
 } making;
 
 static bool same(qn_lexeme a, qn_lexeme b) { return a.length == b.length && !memcmp(a.at, b.at, a.length); }
-
-static void make_names(making *m, uint64_t macro, int nesting);
 
 static bool is_among(qn_lexeme word, qn_lexeme list)
 {
@@ -51,52 +47,90 @@ static bool is_among(qn_lexeme word, qn_lexeme list)
   return false;
 }
 
-/* In a macro's text from `l` on: words that ## joins, as one name if the first parameter is among them. */
-static void make_chain(making *m, qn_lexeme l, qn_lexeme first, qn_lexeme others, const char **at, const char *end)
+/* Moves behind a ## that comes next. */
+static bool pastes(const char **at, const char *end)
 {
-  uint64_t hash = no_hash;
-  bool named = false, word = true, pasted = false, other = false;
-  for (;;) {
-    const bool is = l.kind == 'w' && same(l, first);
-    const qn_lexeme part = is ? m->argument : l;
-    named |= is;
-    other |= is_among(l, others);
-    word &= l.kind == 'w' || l.kind == '0';
-    hash = hash_more(hash, part.at, part.length);
-    const char *behind = *at;
-    if (qn_lex(&behind, end).kind != 'p') break;
-    l = qn_lex(&behind, end);
-    *at = behind;
-    pasted = true;
-  }
-  if (named && word && !other) m->found(m->user, hash);
-  if (pasted && (other || !named)) m->sure = false;
+  const char *p = *at + strspn(*at, " ");
+  if (p + 1 >= end || p[0] != '#' || p[1] != '#') return false;
+  *at = p + 2;
+  return true;
 }
 
-static void make_from(making *m, const qn_piece *macro, int nesting)
+/* In a macro's text from `l` on: words that ## joins are a form of the argument if the first parameter is among them,
+ * with at most one word behind it. */
+static void make_form(making *m, qn_lexeme l, const char **at, const char *end)
+{
+  qn_piece_form form = {no_hash, NULL, 0};
+  int n = 1, place = 0; /* where the first parameter stands, from 1 */
+  for (;; n++) {
+    const bool is = l.kind == 'w' && same(l, m->first), known = is || !is_among(l, m->others);
+    if (is && !place)
+      place = n;
+    else if (place)
+      form.behind = l.at, form.length = l.length;
+    else
+      form.before = hash_more(form.before, l.at, l.length);
+    if ((n > 1 || place) && (!known || (place && n > place + 1) || (is && n > place))) m->sure = false;
+    if (!pastes(at, end)) break;
+    if (!known) m->sure = false;
+    l = qn_lex(at, end);
+  }
+  if (n > 1 && !place) m->sure = false;
+  if (!place) return;
+  qn_text_add_bytes(&m->p->forms, &form, sizeof form);
+  m->p->n_forms += !m->p->forms.failed;
+}
+
+static void make_macro_forms(qn_pieces *p, uint64_t macro, bool *sure, int nesting);
+
+static void make_forms(qn_pieces *p, const qn_piece *macro, bool *sure, int nesting)
 {
   const char *at = macro->at, *end = macro->at + macro->length;
   qn_lex(&at, end), qn_lex(&at, end), qn_lex(&at, end); /* # define NAME */
   if (*at != '(') return;
-  const qn_lexeme first = (qn_lex(&at, end), qn_lex(&at, end));
-  qn_lexeme others = {at, 0, 'w'};
+  making m = {.p = p, .sure = true};
+  m.first = (qn_lex(&at, end), qn_lex(&at, end));
+  m.others = (qn_lexeme){at, 0, 'w'};
   while (at < end && *at != ')') at++;
-  others.length = (size_t)(at - others.at);
+  m.others.length = (size_t)(at - m.others.at);
   at += at < end;
   for (qn_lexeme l; (l = qn_lex(&at, end)).kind;) {
     const char *behind = at;
-    if (l.kind == 'w' && qn_lex(&behind, end).kind == '(' && same(qn_lex(&behind, end), first))
-      make_names(m, hash_of(l), nesting + 1);
-    make_chain(m, l, first, others, &at, end);
+    if (l.kind == 'w' && *at == '(' && (qn_lex(&behind, end), same(qn_lex(&behind, end), m.first)))
+      make_macro_forms(p, hash_of(l), &m.sure, nesting + 1);
+    if (l.kind == 'w' || l.kind == '0') make_form(&m, l, &at, end);
   }
+  *sure &= m.sure;
 }
 
-static void make_names(making *m, uint64_t macro, int nesting)
+static void make_macro_forms(qn_pieces *p, uint64_t macro, bool *sure, int nesting)
 {
-  for (int32_t n = qn_pieces_head(m->p, macro); n >= 0 && nesting < MOST_NESTING; n = qn_pieces_name(m->p, n)->next) {
-    const qn_piece *piece = qn_pieces_at(m->p, qn_pieces_name(m->p, n)->piece);
-    if (qn_pieces_name(m->p, n)->hash == macro && piece->macro) make_from(m, piece, nesting);
+  for (int32_t n = qn_pieces_head(p, macro); n >= 0 && nesting < MOST_NESTING; n = qn_pieces_name(p, n)->next)
+    if (qn_pieces_name(p, n)->hash == macro && qn_pieces_at(p, qn_pieces_name(p, n)->piece)->macro)
+      make_forms(p, qn_pieces_at(p, qn_pieces_name(p, n)->piece), sure, nesting);
+}
+
+/* All names that MACRO(argument, ...) makes; false: and others that are not known. A macro's text is read once. */
+static bool make_names(qn_pieces *p, uint64_t macro, qn_lexeme argument, void (*found)(void *user, uint64_t hash),
+                       void *user)
+{
+  bool sure = true;
+  for (int32_t n = qn_pieces_head(p, macro); n >= 0; n = qn_pieces_name(p, n)->next) {
+    qn_piece *piece = qn_pieces_at(p, qn_pieces_name(p, n)->piece);
+    if (qn_pieces_name(p, n)->hash != macro || !piece->macro) continue;
+    if (!piece->read) {
+      piece->read = piece->sure = true;
+      piece->forms = p->n_forms;
+      make_forms(p, piece, &piece->sure, 0);
+      piece->n_forms = p->n_forms - piece->forms;
+    }
+    sure &= piece->sure;
+    for (int32_t k = piece->forms; k < piece->forms + piece->n_forms; k++) {
+      const qn_piece_form *form = (const qn_piece_form *)(const void *)p->forms.at + k;
+      found(user, hash_more(hash_more(form->before, argument.at, argument.length), form->behind, form->length));
+    }
   }
+  return sure;
 }
 
 /* QN_SOMETHING(argument */
@@ -108,8 +142,7 @@ static bool read_call(const char *at, const char *end, qn_lexeme *macro, qn_lexe
   return true;
 }
 
-void qn_piece_words(const qn_pieces *pieces, const qn_piece *piece, void (*found)(void *user, uint64_t hash),
-                    void *user)
+void qn_piece_words(qn_pieces *pieces, const qn_piece *piece, void (*found)(void *user, uint64_t hash), void *user)
 {
   const char *at = piece->at, *end = piece->at + piece->length;
   for (qn_lexeme l; (l = qn_lex(&at, end)).kind;) {
@@ -119,9 +152,9 @@ void qn_piece_words(const qn_pieces *pieces, const qn_piece *piece, void (*found
     const qn_lexeme directive = qn_lex(&behind, end);
     if (qn_lexeme_is(directive, "undef") || qn_lexeme_is(directive, "line")) at = qn_directive_end(l.at, end);
   }
-  making m = {.p = pieces, .found = found, .user = user};
-  qn_lexeme macro;
-  if (piece->call && read_call(piece->at, end, &macro, &m.argument)) make_names(&m, hash_of(macro), 0);
+  qn_lexeme macro, argument;
+  if (piece->call && read_call(piece->at, end, &macro, &argument))
+    make_names(pieces, hash_of(macro), argument, found, user);
 }
 
 /* ---- a declaration's names ---- */
@@ -216,27 +249,14 @@ static bool takes_name(const qn_pieces *p, uint64_t macro)
   return false;
 }
 
-static void count_one(void *user, uint64_t hash)
-{
-  (void)hash;
-  ++*(int *)user;
-}
-
-/* First only counted: a name that is given cannot be taken back. */
 static bool name_call(qn_pieces *p, const qn_piece *piece)
 {
-  qn_lexeme macro;
-  int count = 0;
-  making m = {.p = p, .found = count_one, .user = &count, .sure = true};
-  if (!read_call(piece->at, piece->at + piece->length, &macro, &m.argument) || m.argument.kind != 'w' ||
+  qn_lexeme macro, argument;
+  if (!read_call(piece->at, piece->at + piece->length, &macro, &argument) || argument.kind != 'w' ||
       !takes_name(p, hash_of(macro)))
     return false;
-  make_names(&m, hash_of(macro), 0);
-  if (!m.sure) return false;
-  name_piece(p, hash_of(m.argument));
-  m.found = name_piece, m.user = p;
-  make_names(&m, hash_of(macro), 0);
-  return true;
+  name_piece(p, hash_of(argument));
+  return make_names(p, hash_of(macro), argument, name_piece, p);
 }
 
 /* False: it has no name that is known, and stays. */
@@ -260,7 +280,8 @@ static bool name_declaration(qn_pieces *p, const qn_piece *piece)
 static qn_piece *add_piece(cutter *c, const char *end)
 {
   const qn_piece piece = {.at = c->at, .length = (size_t)(end - c->at), .line = c->line, .file = c->file};
-  for (; c->at < end; c->at++) c->line += *c->at == '\n';
+  c->line += qn_lines(c->at, end);
+  c->at = end;
   qn_text_add_bytes(&c->p->pieces, &piece, sizeof piece);
   if (c->p->pieces.failed) return NULL;
   return qn_pieces_at(c->p, c->p->n_pieces++);
@@ -342,7 +363,7 @@ static const char *declaration_end(const char *from, const char *end, bool call)
       continue;
     }
     if (l.kind == '}' && l.at[-1] == '\n') depth = 1;
-    depth += (strchr("([{", l.kind) != NULL) - (strchr(")]}", l.kind) != NULL);
+    depth += (l.kind == '(' || l.kind == '[' || l.kind == '{') - (l.kind == ')' || l.kind == ']' || l.kind == '}');
     if (depth) continue;
     const char *behind = at, *next_line = qn_line_end(l.at, end);
     const qn_lexeme next = qn_lex(&behind, end);
@@ -386,7 +407,8 @@ static void cut_source(cutter *c)
   const qn_lexeme l = qn_lex(&at, c->end);
   const char *line = l.at;
   while (line > c->at && line[-1] != '\n') line--;
-  for (; c->at < line; c->at++) c->line += *c->at == '\n';
+  c->line += qn_lines(c->at, line);
+  c->at = line;
   if (!l.kind)
     c->at = c->end;
   else if (l.kind == '#')
@@ -400,17 +422,18 @@ void qn_pieces_make(const char *whole, qn_pieces *pieces)
   *pieces = (qn_pieces){.todo = -1};
   for (int k = 0; k < QN_PIECE_SLOTS; k++) pieces->slots[k] = -1;
   cutter c = {.p = pieces, .at = whole, .end = whole + strlen(whole)};
-  while (c.at < c.end && !pieces->pieces.failed && !pieces->names.failed) {
+  while (c.at < c.end && !pieces->pieces.failed && !pieces->names.failed && !pieces->forms.failed) {
     if (c.file)
       cut_source(&c);
     else
       cut_own(&c);
   }
-  pieces->failed = pieces->pieces.failed || pieces->names.failed;
+  pieces->failed = pieces->pieces.failed || pieces->names.failed || pieces->forms.failed;
 }
 
 void qn_pieces_free(qn_pieces *pieces)
 {
   qn_text_free(&pieces->pieces);
   qn_text_free(&pieces->names);
+  qn_text_free(&pieces->forms);
 }

@@ -8,12 +8,21 @@
 typedef struct qn_piece {
   const char *at;
   size_t length, line;
-  const char *file; /* as #line has it, up to the quote; NULL: the unit's own text, with its own #line */
-  int32_t next;     /* in the list of those to be looked through */
+  const char *file;       /* as #line has it, up to the quote; NULL: the unit's own text, with its own #line */
+  int32_t next;           /* in the list of those to be looked through */
+  int32_t forms, n_forms; /* of a macro: what it makes of its first argument, once it was read */
   bool kept;
   bool macro; /* a #define */
   bool call;  /* an invocation QN_SOMETHING(...) */
+  bool read, sure;
 } qn_piece;
+
+/* A name that a macro makes: something before the argument, known by its hash alone, and something behind it. */
+typedef struct qn_piece_form {
+  uint64_t before;
+  const char *behind;
+  size_t length;
+} qn_piece_form;
 
 /* Known by the hash alone: two names of one hash keep too much and do no other harm. */
 typedef struct qn_piece_name {
@@ -23,8 +32,8 @@ typedef struct qn_piece_name {
 
 enum { QN_PIECE_SLOTS = 1024 };
 typedef struct qn_pieces {
-  qn_text pieces, names; /* arrays */
-  int32_t n_pieces, n_names;
+  qn_text pieces, names, forms; /* arrays */
+  int32_t n_pieces, n_names, n_forms;
   int32_t todo; /* kept and to be looked through; -1: none */
   int32_t slots[QN_PIECE_SLOTS];
   bool pasting; /* the unit's own text makes names by ## */
@@ -43,6 +52,5 @@ void qn_pieces_make(const char *whole, qn_pieces *pieces);
 void qn_pieces_free(qn_pieces *pieces);
 
 /* Calls found(user, hash) for every word of the piece, and for every name that an invocation in it makes. */
-void qn_piece_words(const qn_pieces *pieces, const qn_piece *piece, void (*found)(void *user, uint64_t hash),
-                    void *user);
+void qn_piece_words(qn_pieces *pieces, const qn_piece *piece, void (*found)(void *user, uint64_t hash), void *user);
 #endif
