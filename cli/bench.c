@@ -267,7 +267,13 @@ static qn_status bench_op(session *s, const qn_op *op, bool *wrong)
   const order *o = s->o;
   size_t row = 0;
   void *params;
-  if (op->shaped) return o->op ? qn_fail(QN_UNSUPPORTED, "%s is not timed here yet", op->info.name) : QN_OK;
+  if (op->shaped) /* its work is not its elements: it is held against other implementations instead */
+    return o->op
+               ? qn_fail(QN_UNSUPPORTED,
+                         "%s is no op over lists of elements, which this times; `python -m quern.bench gemm` times it "
+                         "beside PyTorch",
+                         op->info.name)
+               : QN_OK;
   qn_try(qn_bench_row(op, o->types ? o->types : "", &row));
   qn_try(qn_try_allocate(&params, op->info.params_bytes, "parameters"));
   qn_status status = qn_op_defaults(&op->info, params, op->info.params_bytes);

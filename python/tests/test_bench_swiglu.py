@@ -77,9 +77,9 @@ def test_what_a_backward_wrote_over_is_put_back():
         seen.append(torch.equal(of.a, of.kept[0]))
         of.a.zero_()
 
-    swiglu._rounds(measure.Clock(False), of, [(run, True), (lambda: None, False)], rounds=4)
+    swiglu.in_turns(measure.Clock(False), of.restore, [(run, True), (lambda: None, False)], rounds=4)
     assert seen[-4:] == [True] * 4 and torch.equal(of.a, of.kept[0])
-    swiglu._rounds(measure.Clock(False), of, [(run, False)], rounds=4)
+    swiglu.in_turns(measure.Clock(False), of.restore, [(run, False)], rounds=4)
     assert seen[-4:] == [False] * 4  # so the test above sees it
 
 

@@ -19,7 +19,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Hold quern's op and the other implementations of it that are installed here against a float64 "
         "oracle, then time them in turns on the same tensors, with the ceilings of this machine between them.",
         epilog="`kernel` in the place of OP times calls of kernels from a body instead (kernel --help), `swiglu` "
-        "gated activations over rows and columns (swiglu --help). "
+        "gated activations over rows and columns (swiglu --help), `gemm` products with an epilogue (gemm --help). "
         "A wrong implementation is told as wrong, and its time stands in brackets. docs/benchmarking.md says "
         "how all is measured; `quern report FILE --peers` makes a table of what --json keeps.",
     )
@@ -158,12 +158,12 @@ def main(argv: list[str] | None = None) -> int:
         from . import kernel
 
         return kernel.main(words[1:])
-    if words[:1] == ["swiglu"]:
+    if words[:1] in (["swiglu"], ["gemm"]):
         try:
-            from . import swiglu
+            from . import gemm, swiglu
         except ImportError as error:
             return _fail(3, f"PyTorch is wanted: {error}")
-        return swiglu.main(words[1:])
+        return (swiglu if words[0] == "swiglu" else gemm).main(words[1:])
     parser = _parser()
     arguments = parser.parse_args(argv)
     for name in ("seconds", "time_budget"):

@@ -13,6 +13,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -76,15 +77,15 @@ class _Copy:
         self.target.copy_(self.source)
 
 
-def _clock(device: torch.device) -> measure.Clock:
+def clock_of(device: torch.device) -> measure.Clock:
     if device.type == "cuda":
         l2 = torch.cuda.get_device_properties(device).L2_cache_size
         return measure.CudaClock(False, device, max(FLUSH_BYTES, 2 * l2))
     return measure.Clock(False)
 
 
-def _rounds(clock: measure.Clock, of: gated.Data, calls: list, rounds: int) -> list[list[float]]:
-    """Samples in ns of each of the calls, taken in turns; a call is (run, whether it writes over a and b)."""
+def in_turns(clock: measure.Clock, restore: Callable[[], None], calls: list, rounds: int) -> list[list[float]]:
+    """Samples in ns of each of the calls, taken in turns; a call is (run, whether `restore` must go before it)."""
     samples: list[list[float]] = [[] for _ in calls]
     for run, _ in calls:
         for _ in range(3):
@@ -97,11 +98,11 @@ def _rounds(clock: measure.Clock, of: gated.Data, calls: list, rounds: int) -> l
                 k = (number + place) % len(calls)
                 run, overwrites = calls[k]
                 if overwrites:
-                    of.restore()
+                    restore()
                 clock.synchronize()
                 samples[k].append(clock.step(run))
     finally:
-        of.restore()
+        restore()
         if was_enabled:
             gc.enable()
     return samples
@@ -137,7 +138,7 @@ def measure_one(names: list[str], of: gated.Data, direction: str, rounds: int, c
     nbytes = of.rows * of.cols * gated.BYTES[direction] * of.dtype.itemsize
     copy = _Copy(nbytes, of.device)
     calls = [(gated.call_of(peer, direction), peer.in_place and direction != "forward") for peer in live]
-    samples = _rounds(clock, of, [*calls, (copy.run, False)], rounds)
+    samples = in_turns(clock, of.restore, [*calls, (copy.run, False)], rounds)
     series = [record.series(peer.name, nbytes, taken) for peer, taken in zip(live, samples)]
     line["fused"], line["copy"] = series[0], record.series("copy", nbytes, samples[-1])
     line["share_of_copy"] = record.ratio(record.share_of(series[0], line["copy"]))
@@ -194,7 +195,7 @@ def text(line: dict) -> str:
     return "\n".join(out)
 
 
-def _device(name: str | None) -> torch.device:
+def device_of(name: str | None) -> torch.device:
     device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"the device is {device}, it must be cpu or cuda")
@@ -214,8 +215,8 @@ def _names(text: str | None) -> list[str]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    shapes, names, device = _shapes(arguments), _names(arguments.peers), _device(arguments.device)
-    clock, status, start = _clock(device), 0, time.monotonic()
+    shapes, names, device = _shapes(arguments), _names(arguments.peers), device_of(arguments.device)
+    clock, status, start = clock_of(device), 0, time.monotonic()
     for rows, cols in shapes:
         for gate in arguments.multiplier or [1.0]:
             of = None  # the last shape's memory first

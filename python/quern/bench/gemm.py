@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m quern.bench gemm`: a matrix product with clamp, Mish and GroupNorm (KernelBench level 2, problem 94), by
+quern.gemm_norm in its precision classes and by PyTorch, eager and compiled, in fp32 and TF32, in turns on the same
+tensors. Like is compared with like: beside each stands its greatest error against float64."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import platform
+import sys
+
+import torch
+
+from .. import __version__, gemm_norm
+from . import record, stats
+from .swiglu import clock_of, device_of, in_turns
+from .table import duration
+
+PROGRAM = "python -m quern.bench gemm"
+SHAPES = ((128, 512, 1024, 32), (1024, 8192, 8192, 256), (1, 8192, 8192, 256), (16, 8192, 8192, 256))  # m, k, n, groups
+CLASSES = ("fp32", "tf32", "bf16x3", "tf32x3", "bf16")
+
+
+def eager(x, weight, bias, gamma, beta, groups):
+    v = torch.nn.functional.mish(torch.nn.functional.hardtanh(torch.nn.functional.linear(x, weight, bias)))
+    return torch.nn.functional.group_norm(v, groups, gamma, beta)
+
+
+class _Torch:
+    """Eager or compiled, with TF32 allowed or not while it runs."""
+
+    def __init__(self, formula, tf32: bool, arguments: tuple) -> None:
+        self.formula, self.tf32, self.arguments = formula, tf32, arguments
+
+    def __call__(self):
+        torch.backends.cuda.matmul.allow_tf32 = self.tf32
+        return self.formula(*self.arguments)
+
+
+def _data(m: int, k: int, n: int, device: torch.device) -> tuple:
+    generator = torch.Generator(device=device).manual_seed(1)
+
+    def draw(*shape: int, scale: float = 1.0) -> torch.Tensor:
+        return torch.empty(shape, device=device).normal_(0.0, scale, generator=generator)
+
+    return draw(m, k), draw(n, k, scale=k**-0.5), draw(n), draw(n), draw(n)
+
+
+def _calls(x, weight, bias, gamma, beta, groups: int, classes: list[str]) -> dict:
+    """By name: what runs."""
+
+    def of(precision: str):
+        return lambda: gemm_norm(x, weight, bias, None, gamma, beta, groups=groups, precision=precision)
+
+    arguments = (x, weight, bias, gamma, beta, groups)
+    made = {f"quern {name}": of(name) for name in classes}
+    if x.device.type == "cuda":
+        torch._dynamo.reset()
+    for tf32 in (False, True) if x.device.type == "cuda" else (False,):
+        name = "tf32" if tf32 else "fp32"
+        made[f"eager {name}"] = _Torch(eager, tf32, arguments)
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        made[f"compile {name}"] = _Torch(torch.compile(eager, dynamic=False), tf32, arguments)
+    return made
+
+
+def measure_one(shape: tuple[int, int, int, int], classes: list[str], device: torch.device, rounds: int, clock) -> dict:
+    m, k, n, groups = shape
+    data = _data(m, k, n, device)
+    want = eager(*(tensor.double() for tensor in data), groups)
+    told, live = [], {}
+    for name, call in _calls(*data, groups, classes).items():
+        try:
+            worst = float((call().double() - want).abs().max())
+        except Exception as error:  # whatever another project's code raises is told, and the others go on
+            if name.startswith("quern"):
+                raise
+            told.append(
+                {"name": name, "absent": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"}
+            )
+            continue
+        live[name] = call
+        told.append({"name": name, "absent": "", "worst_error": worst})
+    samples = in_turns(clock, lambda: None, [(call, False) for call in live.values()], rounds)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    by_name, flops = {one["name"]: one for one in told}, 2.0 * m * n * k
+    for name, taken in zip(live, samples):
+        step = record.series(name, 0.0, taken)
+        by_name[name] |= {"step": step, "tflops": flops / step["median_ns"] * 1e-3}
+    peers = [one for one in told if one["name"].split()[0] in ("eager", "compile") and not one["absent"]]
+    for one in told:
+        if not one["name"].startswith("quern") or one["absent"]:
+            continue
+        alike = [p for p in peers if p["name"].endswith("tf32") == one["name"].endswith(" tf32")] or peers
+        best = min(alike, key=lambda p: p["step"]["median_ns"], default=None)
+        if best:
+            ratio = stats.ratio_paired(best["step"]["samples_ns"], one["step"]["samples_ns"])
+            one |= {"beside": best["name"], "speedup": record.ratio(ratio), "verdict": ratio.verdict}
+    cuda = device.type == "cuda"
+    return {
+        "schema": "quern gemm 1",
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "version": __version__,
+        "machine": {
+            "device": torch.cuda.get_device_name(device) if cuda else platform.processor() or platform.machine(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+        "op": "gemm_norm",
+        "m": m,
+        "k": k,
+        "n": n,
+        "groups": groups,
+        "rows": told,
+    }
+
+
+def text(line: dict) -> str:
+    """As people read it."""
+    out = [f"gemm_norm {line['m']} x {line['k']} -> {line['n']}, {line['groups']} groups, {line['machine']['device']}"]
+    for one in line["rows"]:
+        if one["absent"]:
+            out.append(f"  {one['name']:<14}{'-':>12}  {one['absent']}")
+            continue
+        beside = ""
+        if "beside" in one:
+            beside = f"  {one['speedup']['ratio']:.2f}x {one['beside']}, {one['verdict']}"
+        time = f"{duration(one['step']['median_ns']):>12}{one['tflops']:>9.1f} TFLOP/s"
+        out.append(f"  {one['name']:<14}{time}  error {one['worst_error']:.1e}{beside}")
+    return "\n".join(out)
+
+
+def _shape(words: str) -> tuple[int, int, int, int]:
+    numbers = tuple(int(word) for word in words.lower().split("x"))
+    if len(numbers) != 4 or min(numbers) < 1 or numbers[2] % numbers[3]:
+        raise ValueError(f"{words} is no shape: it is MxKxNxGROUPS, as 128x512x1024x32, and groups divide n")
+    return numbers
+
+
+def main(argv: list[str]) -> int:
+    """Exit status as of `python -m quern.bench`."""
+    parser = argparse.ArgumentParser(prog=PROGRAM, description=" ".join(__doc__.split()))
+    add = parser.add_argument
+    add("--shape", "-s", action="append", metavar="MxKxNxGROUPS", help="repeatable; those of the problem unless given")
+    add("--precision", "-p", action="append", choices=CLASSES, help="repeatable; all unless given")
+    add("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless given")
+    add("--rounds", type=int, default=30, metavar="N", help="samples of each; 30 unless given")
+    add("--json", "-j", metavar="FILE", help="append each measurement with its raw samples as a line of JSON")
+    arguments = parser.parse_args(argv)
+    if not 1 <= arguments.rounds <= 1000:
+        parser.error(f"--rounds is {arguments.rounds}, it must be from 1 to 1000")
+    try:
+        shapes = [_shape(words) for words in arguments.shape] if arguments.shape else list(SHAPES)
+        device = device_of(arguments.device)
+        clock = clock_of(device)
+        with torch.no_grad():
+            for shape in shapes:
+                line = measure_one(shape, arguments.precision or list(CLASSES[:4]), device, arguments.rounds, clock)
+                print(text(line), flush=True)
+                if arguments.json:
+                    record.append(arguments.json, line)
+    except (ValueError, OSError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 2
+    except torch.OutOfMemoryError as error:
+        print(f"{PROGRAM}: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 1
+    return 0
