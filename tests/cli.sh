@@ -150,7 +150,7 @@ check "agrees with itself" python_on "
 assert d['n']==len(d['entries'])>0 and d['invalid']==0 and d['bytes']==sum(e['bytes'] for e in d['entries'])"
 check "cache verify" runs 0 cache verify
 entry=$(find "$work/home/.cache/quern" -type f -size +1k | head -n 1)
-printf x | dd of="$entry" bs=1 seek=700 conv=notrunc 2>/dev/null
+printf '\001' | dd of="$entry" bs=1 seek=700 conv=notrunc 2>/dev/null
 check "cache verify finds a changed byte" runs 1 cache verify
 check "and says how to go on" grep -q 'quern cache clear --invalid' "$out"
 check "doctor finds it as well" sh -c "'$quern' doctor --backend cpu | grep -A1 '^MEND  cache' | grep -q 'clear --invalid'"
