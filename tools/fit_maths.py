@@ -48,6 +48,11 @@ def mills(t):
     return ((t * t / 2).exp() - 2 * series(t, lambda k: t * t / (2 * k + 1)) / (2 * PI).sqrt()) / 2
 
 
+def tail(slope, shift, scale, u):
+    """scale Phi(-t) e^(t^2/2) / v with v = u + shift = 1 / (1 + slope t)."""
+    return scale * mills((1 / (u + shift) - 1) / slope) / (u + shift)
+
+
 def solve(rows):
     """Gaussian elimination; each row ends with its right side."""
     n = len(rows)
@@ -170,8 +175,8 @@ def main():
             1 / (1 + slope * D("14.625")) - shift,
             1 - shift,
             degree,
-            lambda u: scale * mills((1 / (u + shift) - 1) / slope) / (u + shift),
-            lambda u: (u + shift) / mills((1 / (u + shift) - 1) / slope) / scale,
+            lambda u, of=(slope, shift, scale): tail(*of, u),
+            lambda u, of=(slope, shift, scale): 1 / tail(*of, u),
         )
 
 

@@ -216,7 +216,10 @@ class _Step:
         self.workspace: Workspace | None = None
 
     def lend_workspace(self, framework: str | None) -> None:
-        n_bytes = self.op.call_workspace_bytes(self.execution, self.params, self.group.n, self.roles)
+        if self.op.shapes is None:
+            n_bytes = self.op.workspace_bytes(self.params, self.group.n)
+        else:
+            n_bytes = self.op.call_workspace_bytes(self.execution, self.params, self.group.n, self.roles)
         if n_bytes:
             self.workspace = Workspace(n_bytes, self.group.device, self.execution.stream or 0, framework)
             self.execution.workspace, self.execution.workspace_bytes = self.workspace.address, n_bytes
