@@ -4,47 +4,15 @@
 #include "core/core.h"
 #include "op/gemm/gemm.h"
 #include "op/geometry.h"
-#include <pthread.h>
 #include <string.h>
 
 static const qn_gemm_variant *const families[] = {qn_gemm_hopper, qn_gemm_mma, qn_gemm_sliced, qn_gemm_plain};
-enum {
-  FAMILIES = sizeof families / sizeof families[0],
-  DEVICES_MOST = 64,
-  VARIANTS_MOST = 256,
-  SHARED_OF_HOST = 232448
-};
+enum { FAMILIES = sizeof families / sizeof families[0], VARIANTS_MOST = 256 };
 
-/* ---- where ---- */
-
-static struct {
-  pthread_mutex_t lock;
-  bool known[QN_DEVICE_KIND_COUNT][DEVICES_MOST];
-  qn_gemm_target target[QN_DEVICE_KIND_COUNT][DEVICES_MOST];
-} seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static qn_status look(qn_device device, qn_gemm_target *target)
-{
-  qn_device_info info = {.size = sizeof info};
-  qn_try(qn_device_query(device, &info));
-  *target = (qn_gemm_target){
-      .device = device, .arch = info.arch, .multiprocessors = info.multiprocessors, .shared_bytes = SHARED_OF_HOST};
-  return QN_OK;
-}
-
-/* What a device is does not change, so it is asked once. */
 static qn_status target_of(qn_device device, qn_gemm_target *target)
 {
-  qn_status status = QN_OK;
-  if (device.index >= DEVICES_MOST) return look(device, target);
-  pthread_mutex_lock(&seen.lock);
-  if (!seen.known[device.kind][device.index]) {
-    status = look(device, &seen.target[device.kind][device.index]);
-    seen.known[device.kind][device.index] = status == QN_OK;
-  }
-  *target = seen.target[device.kind][device.index];
-  pthread_mutex_unlock(&seen.lock);
-  return status;
+  *target = (qn_gemm_target){.device = device, .arch.size = sizeof target->arch};
+  return qn_device_arch(device, &target->arch);
 }
 
 /* ---- which ---- */

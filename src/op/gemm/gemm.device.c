@@ -54,7 +54,7 @@ static const char *refuses_hopper(const qn_gemm_variant *variant, const qn_gemm_
   const qn_gemm_args *a = &problem->args;
   const hopper_settings *s = variant->settings;
   if (splits(problem) && s->split_ns == 0) return "its sums fill the registers, and a split class has them twice";
-  if (target->device.kind != QN_CUDA || target->arch != 90) return "it is for compute capability 9.0";
+  if (target->device.kind != QN_CUDA || target->arch.capability != 90) return "it is for compute capability 9.0";
   if (!holds(problem, HALF_TILE)) return "its tiles hold groups of 4 to 64 columns, a power of two";
   if (!aligned(a->bias) || !aligned(a->bias2) || !aligned(a->gamma) || !aligned(a->beta))
     return "biases, gamma and beta are aligned to 16 bytes";
@@ -114,7 +114,7 @@ static qn_status run_hopper(const qn_gemm_variant *variant, const qn_gemm_proble
   if (splits(problem)) qn_try(split(problem, call));
   if (call->prepare) return QN_OK;
   qn_try(hopper_maps(problem, call, s, &argument));
-  const uint32_t clusters = (uint32_t)call->target->multiprocessors / CLUSTER;
+  const uint32_t clusters = (uint32_t)call->target->arch.multiprocessors / CLUSTER;
   return qn_gemm_launch(call, function, (clusters < argument.tiles ? clusters : argument.tiles) * CLUSTER,
                         HOPPER_THREADS, shared + ALIGNMENT, &argument, sizeof argument);
 }
@@ -124,7 +124,7 @@ static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem
   const hopper_settings *s = variant->settings;
   const qn_gemm_args *a = &problem->args;
   const int64_t tiles = pieces(a->m, s->tile_m) * pieces(a->n, TILE_N * CLUSTER);
-  const double rounds = (double)pieces(tiles, target->multiprocessors / CLUSTER);
+  const double rounds = (double)pieces(tiles, target->arch.multiprocessors / CLUSTER);
   const double chunk = (splits(problem) ? s->split_ns : s->tf32_ns) * 1e-3;
   const double before = splits(problem) ? 3 + 8e-6 * (double)a->m * (double)a->k / 4 : 0;
   return 5 + before + rounds * (3 + (double)pieces(a->k, CHUNK) * chunk);
@@ -156,7 +156,7 @@ typedef struct sliced_settings {
 static const char *refuses_products(const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   if (target->device.kind == QN_CUDA)
-    return target->arch < SLICED_ARCH ? "it is for compute capability 8.0 and later" : NULL;
+    return target->arch.capability < SLICED_ARCH ? "it is for compute capability 8.0 and later" : NULL;
   if (problem->precision != QN_GEMM_BF16X3 && problem->precision != QN_GEMM_TF32X3)
     return "on the host the split classes stand for the others";
   return NULL;
@@ -200,7 +200,7 @@ static double guess_sliced(const qn_gemm_variant *variant, const qn_gemm_problem
   const sliced_settings *s = variant->settings;
   const qn_gemm_args *a = &problem->args;
   const int64_t tiles = pieces(a->m, s->tile_m) * pieces(a->n, s->tile_n);
-  const double rounds = (double)pieces(tiles, target->multiprocessors > 0 ? target->multiprocessors : 1);
+  const double rounds = (double)pieces(tiles, target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1);
   const double each = 1 + 8.5e-3 * (double)a->k * (s->tile_m + s->tile_n) / 64;
   const double memory = 4.0 * (double)a->n * (double)a->k / 3.5e6;
   return (target->device.kind == QN_CUDA ? 4 : 1e9) + larger(rounds * each, memory);
@@ -230,7 +230,8 @@ static const char *refuses_mma(const qn_gemm_variant *variant, const qn_gemm_pro
   const char *why = refuses_products(problem, target);
   (void)variant;
   if (why) return why;
-  if (target->shared_bytes < MMA_SHARED) return "a block has too little shared memory";
+  if (target->device.kind == QN_CUDA && target->arch.shared_block_bytes < MMA_SHARED)
+    return "a block has too little shared memory";
   if (!holds(problem, MMA_TILE)) return "its tile holds groups of 4 to 128 columns, a power of two";
   return refuses_vectors(problem);
 }
@@ -254,7 +255,7 @@ static double guess_mma(const qn_gemm_variant *variant, const qn_gemm_problem *p
 {
   const qn_gemm_args *a = &problem->args;
   const int64_t tiles = pieces(a->m, MMA_TILE) * pieces(a->n, MMA_TILE);
-  const double rounds = (double)pieces(tiles, target->multiprocessors > 0 ? target->multiprocessors : 1);
+  const double rounds = (double)pieces(tiles, target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1);
   const double chunk = problem->precision == QN_GEMM_TF32X3 ? 2.8 : 1.75;
   (void)variant;
   return (target->device.kind == QN_CUDA ? 6 : 1e9) + rounds * chunk * (double)pieces(a->k, MMA_CHUNK);

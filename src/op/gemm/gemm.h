@@ -2,14 +2,14 @@
 /* gemm.h - matrix products with an epilogue, inside: the checked problem, and the variants that can solve it on a
  * device. What a caller sees is quern/gemm_norm.h; the epilogue's arithmetic is epilogue.math.h.
  *
- * A variant is a device kernel with its tile, or a library's GEMM with our epilogue behind it. Each says itself whether
- * it can serve a problem on a device, and why not; dispatch.c asks them in the order of its table and takes what the
- * tune table or the option says. */
+ * A variant is a device kernel with its tile. Each says itself whether it can serve a problem on a device, and why not;
+ * dispatch.c asks them all, and takes what the option says, else the one that expects to take the least time. */
 #ifndef QN_OP_GEMM_GEMM_H
 #define QN_OP_GEMM_GEMM_H
 #include "device/backend.h"
 #include "op/gemm/args.h"
 #include "op/gemm/flags.h"
+#include "quern/arch.h"
 
 typedef enum qn_gemm_precision {
   QN_GEMM_FP32,
@@ -31,9 +31,7 @@ typedef struct qn_gemm_problem {
 /* Where it runs. */
 typedef struct qn_gemm_target {
   qn_device device;
-  int arch; /* CUDA: 10 * major + minor; 0 on the host backend */
-  int multiprocessors;
-  uint32_t shared_bytes; /* CUDA: most of a block, with the opt-in; host: 227 KiB */
+  qn_arch arch; /* of qn_device_arch */
 } qn_gemm_target;
 
 /* A call: exec's stream and pool; workspace is NULL in prepare, which compiles and launches nothing. */
@@ -46,7 +44,7 @@ typedef struct qn_gemm_call {
 
 typedef struct qn_gemm_variant qn_gemm_variant;
 struct qn_gemm_variant {
-  const char *name;     /* "plain-64x64", "mma-128x128x32-3", "wgmma-128x256", "cublas" */
+  const char *name;     /* "plain", "mma-128x128", "wgmma-256x128" */
   uint32_t precisions;  /* bit k: class k */
   const void *settings; /* the variant's own: its tile, its stages */
   /* NULL: it can serve; else why not, in a few words. Cheap: every call asks. */
@@ -54,7 +52,7 @@ struct qn_gemm_variant {
   size_t (*workspace_bytes)(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
                             const qn_gemm_target *target); /* NULL: 0 */
   qn_status (*run)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call);
-  /* Estimate of its time in microseconds where no measurement tells: what the stated rule compares. */
+  /* Estimate of its time in microseconds, which the rule compares. */
   double (*guess_us)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);
 };
 

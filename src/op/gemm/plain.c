@@ -120,7 +120,7 @@ static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *pr
   const double tiles = (double)((a->m + TILE - 1) / TILE) * (double)((a->n + TILE - 1) / TILE);
   const double work = 2.0 * TILE * TILE * tiles * (double)a->k;
   (void)variant;
-  return 10 + work / (60e3 * (target->multiprocessors > 0 ? target->multiprocessors : 1));
+  return 10 + work / (60e3 * (target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1));
 }
 
 const qn_gemm_variant qn_gemm_plain[] = {
