@@ -20,16 +20,16 @@ static void keep(void *user, uint64_t hash)
     qn_piece *piece = qn_pieces_at(p, name->piece);
     if (name->hash != hash || piece->kept) continue;
     piece->kept = true;
-    piece->next = p->todo;
-    p->todo = name->piece;
+    piece->next = p->pending;
+    p->pending = name->piece;
   }
 }
 
 static void look_through(qn_pieces *p)
 {
-  while (p->todo >= 0) {
-    const qn_piece *piece = qn_pieces_at(p, p->todo);
-    p->todo = piece->next;
+  while (p->pending >= 0) {
+    const qn_piece *piece = qn_pieces_at(p, p->pending);
+    p->pending = piece->next;
     qn_piece_words(p, piece, keep, p);
   }
 }

@@ -291,8 +291,8 @@ static void keep_last(cutter *c)
 {
   qn_piece *piece = qn_pieces_at(c->p, c->p->n_pieces - 1);
   piece->kept = true;
-  piece->next = c->p->todo;
-  c->p->todo = c->p->n_pieces - 1;
+  piece->next = c->p->pending;
+  c->p->pending = c->p->n_pieces - 1;
 }
 
 static void add_kept(cutter *c, const char *end)
@@ -419,7 +419,7 @@ static void cut_source(cutter *c)
 
 void qn_pieces_make(const char *whole, qn_pieces *pieces)
 {
-  *pieces = (qn_pieces){.todo = -1};
+  *pieces = (qn_pieces){.pending = -1};
   for (int k = 0; k < QN_PIECE_SLOTS; k++) pieces->slots[k] = -1;
   cutter c = {.p = pieces, .at = whole, .end = whole + strlen(whole)};
   while (c.at < c.end && !pieces->pieces.failed && !pieces->names.failed && !pieces->forms.failed) {

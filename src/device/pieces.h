@@ -34,7 +34,7 @@ enum { QN_PIECE_SLOTS = 1024 };
 typedef struct qn_pieces {
   qn_text pieces, names, forms; /* arrays */
   int32_t n_pieces, n_names, n_forms;
-  int32_t todo; /* kept and to be looked through; -1: none */
+  int32_t pending; /* kept and to be looked through; -1: none */
   int32_t slots[QN_PIECE_SLOTS];
   bool pasting; /* the unit's own text makes names by ## */
   bool failed;  /* no memory */
@@ -47,7 +47,7 @@ static inline qn_piece_name *qn_pieces_name(const qn_pieces *p, int32_t k)
 }
 static inline int32_t qn_pieces_head(const qn_pieces *p, uint64_t hash) { return p->slots[hash % QN_PIECE_SLOTS]; }
 
-/* Pieces that must stay are kept and in the list `todo`. */
+/* Pieces that must stay are kept and in the list `pending`. */
 void qn_pieces_make(const char *whole, qn_pieces *pieces);
 void qn_pieces_free(qn_pieces *pieces);
 

@@ -4,12 +4,9 @@
  * Whatever is accepted must be what the reader promises, and be written and read again as the same entry. */
 #include "core/core.h"
 #include "op/tune.h"
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static bool is_name(const char *text, size_t bytes)
 {
@@ -56,15 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 }
 
 #ifndef QN_LIBFUZZER
-static uint64_t state;
-
-static uint64_t next(void) /* xorshift64* */
-{
-  state ^= state >> 12;
-  state ^= state << 25;
-  state ^= state >> 27;
-  return state * UINT64_C(2685821657736338717);
-}
+#include "mutate.h"
 
 static const char *const seeds[] = {
     "quern tune 1 op\n",
@@ -94,54 +83,15 @@ static const char *const words[] = {" ",
                                     "\xff",
                                     "\r\n"};
 
-/* Replaces some bytes at a random place by a word. */
-static size_t splice(char *text, size_t n, size_t most)
-{
-  const char *word = words[next() % (sizeof words / sizeof *words)];
-  size_t at = next() % (n + 1), cut = next() % 4, length = strlen(word);
-  if (cut > n - at) cut = n - at;
-  if (n - cut + length > most) return n;
-  memmove(text + at + length, text + at + cut, n - at - cut);
-  memcpy(text + at, word, length);
-  return n - cut + length;
-}
-
-static size_t mutate(char *text, size_t most)
-{
-  const char *seed = seeds[next() % (sizeof seeds / sizeof *seeds)];
-  size_t n = strlen(seed);
-  memcpy(text, seed, n);
-  for (uint64_t k = next() % 5; k > 0; k--) {
-    const uint64_t kind = next() % 5;
-    if (kind == 0)
-      n = splice(text, n, most);
-    else if (kind == 1 && n)
-      text[next() % n] ^= (char)(1 << next() % 8);
-    else if (kind == 2 && n)
-      text[next() % n] = "0123456789.-"[next() % 12];
-    else if (kind == 3 && n)
-      n = next() % n;             /* cut short */
-    else if (n && n < most / 2) { /* say a piece twice */
-      size_t from = next() % n, length = next() % (n - from + 1);
-      memmove(text + from + length, text + from, n - from);
-      n += length;
-    }
-  }
-  return n;
-}
-
 int main(int argc, char **argv)
 {
-  enum { MOST = 4096 };
-  char text[MOST];
-  double seconds = argc > 1 ? strtod(argv[1], NULL) : 2;
-  uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL), n = 0;
-  state = seed * 2 + 1;
-  printf("# seed %" PRIu64 "\n", seed);
-  fflush(stdout);
-  for (clock_t end = clock() + (clock_t)(seconds * CLOCKS_PER_SEC); clock() < end;)
-    for (int k = 0; k < 1000; k++, n++) LLVMFuzzerTestOneInput((const uint8_t *)text, mutate(text, MOST));
-  printf("ok 1 - of mutated tables only whole entries are taken\n# %" PRIu64 " tables\n1..1\n", n);
-  return 0;
+  const corpus c = {seeds,
+                    words,
+                    sizeof seeds / sizeof *seeds,
+                    sizeof words / sizeof *words,
+                    "0123456789.-",
+                    "tables",
+                    "of mutated tables only whole entries are taken"};
+  return fuzz(&c, argc, argv);
 }
 #endif
