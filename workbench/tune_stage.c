@@ -257,8 +257,8 @@ static qn_status run_small(qn_tune_stage *s, const qn_geometry *g, char *why, si
   if (ran != QN_OK) return snprintf(why, bytes, "not possible: %.120s", qn_last_error()), QN_OK;
   qn_geometry_name(g, name);
   const char *took = qn_op_last_variant();
-  if (*took && (strncmp(took, name, strlen(name)) != 0 || took[strlen(name)] != ' '))
-    return snprintf(why, bytes, "not possible: %.100s takes its place", took), QN_OK;
+  if (strncmp(took, name, strlen(name)) != 0 || took[strlen(name)] != ' ')
+    return snprintf(why, bytes, "not possible: %.100s takes its place", *took ? took : "another kernel"), QN_OK;
   for (size_t role = 0; role < s->op->info.n_tensors; role++)
     if (given(s, role))
       qn_try(qn_memory_read(s->exec.device, s->exec.stream, s->got[role], base[role],

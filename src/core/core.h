@@ -35,7 +35,8 @@ typedef enum qn_option {
 /* The text in force, copied into text (cut to fit is an error). */
 qn_status qn_option_text(qn_option option, char *text, size_t bytes);
 qn_status qn_option_bytes(qn_option option, int64_t *bytes); /* "256M" as 268435456 */
-unsigned qn_option_generation(void); /* grows with every successful set: what was derived from options may be stale */
+unsigned
+qn_option_generation(void); /* from 1 on, grows with every successful set: what was derived from options may be stale */
 
 /* ---- log (log.c) ---- */
 void qn_log(qn_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -21,7 +21,7 @@ static struct {
   char text[VALUE_BYTES];
 } settings[QN_OPTION_COUNT];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static atomic_uint generation;
+static atomic_uint generation = 1;
 
 /* A fork waits for whoever reads an option just then, or the child would wait for a thread that it has not got. */
 static void lock(void) { pthread_mutex_lock(&mutex); }

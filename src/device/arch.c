@@ -101,8 +101,8 @@ int qn_arch_order(const qn_arch *arch)
 /* ---- what the option says: read once a thread, and again after any option was set ---- */
 
 typedef struct imitation {
-  bool known, is_set;
-  unsigned generation;
+  bool is_set;
+  unsigned generation; /* 0: not read */
   qn_arch arch;
 } imitation;
 
@@ -111,15 +111,14 @@ static qn_status imitated(const imitation **result)
   static _Thread_local imitation kept;
   const unsigned generation = qn_option_generation();
   *result = &kept;
-  if (kept.known && kept.generation == generation) return QN_OK;
+  if (kept.generation == generation) return QN_OK;
   char text[64];
-  kept.known = false;
+  kept.generation = 0;
   qn_try(qn_option_text(QN_OPTION_ARCH, text, sizeof text));
   kept.is_set = *text != 0;
   qn_require(!kept.is_set || qn_arch_from_name(text, &kept.arch),
              "QUERN_ARCH: \"%s\" is no architecture; \"sm_75\", \"sm_90\", \"avx2\", \"neon\" and \"host\" are", text);
   kept.generation = generation;
-  kept.known = true;
   return QN_OK;
 }
 

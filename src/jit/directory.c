@@ -12,24 +12,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+qn_status qn_directory_find(const qn_directory_place *place, qn_option option, char *path, size_t bytes)
+{
+  qn_try(qn_option_text(option, path, bytes));
+  if (path[0]) return QN_OK;
+  const char *base = secure_getenv(place->variable), *home = secure_getenv("HOME");
+  int length;
+  if (base && base[0] == '/') /* a relative one is to be ignored, says its specification */
+    length = snprintf(path, bytes, "%s/%s", base, place->below);
+  else if (home && home[0] == '/')
+    length = snprintf(path, bytes, "%s/%s", home, place->home);
+  else
+    return qn_fail(QN_UNSUPPORTED, "%s: it has no place: none of %s, %s, HOME is a path", place->what,
+                   qn_option_at(option)->variable, place->variable);
+  if (length < 0 || (size_t)length >= bytes)
+    return qn_fail(QN_UNSUPPORTED, "%s: the path of its directory has %d bytes, too many", place->what, length);
+  return QN_OK;
+}
+
 qn_status qn_directory_path(char path[QN_CACHE_PATH_BYTES])
 {
+  static const qn_directory_place place = {"cache", "XDG_CACHE_HOME", "quern", ".cache/quern"};
   char text[16];
   qn_try(qn_option_text(QN_OPTION_CACHE, text, sizeof text));
   if (!strcmp(text, "off")) return qn_fail(QN_UNSUPPORTED, "cache: it is switched off (QUERN_CACHE=off)");
-  qn_try(qn_option_text(QN_OPTION_CACHE_DIR, path, QN_CACHE_PATH_BYTES));
-  if (path[0]) return QN_OK;
-  const char *base = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
-  int length;
-  if (base && base[0] == '/') /* a relative one is to be ignored, says its specification */
-    length = snprintf(path, QN_CACHE_PATH_BYTES, "%s/quern", base);
-  else if (home && home[0] == '/')
-    length = snprintf(path, QN_CACHE_PATH_BYTES, "%s/.cache/quern", home);
-  else
-    return qn_fail(QN_UNSUPPORTED, "cache: no place for it: none of QUERN_CACHE_DIR, XDG_CACHE_HOME, HOME is a path");
-  if (length < 0 || length >= QN_CACHE_PATH_BYTES)
-    return qn_fail(QN_UNSUPPORTED, "cache: the path of its directory has %d bytes, too many", length);
-  return QN_OK;
+  return qn_directory_find(&place, QN_OPTION_CACHE_DIR, path, QN_CACHE_PATH_BYTES);
 }
 
 static int make_with_parents(char *path)

@@ -12,6 +12,16 @@ qn_status qn_directory_path(char path[QN_CACHE_PATH_BYTES]);
  * is false; with `make` it is made, parents included. The caller closes it. */
 qn_status qn_directory_open(bool make, char path[QN_CACHE_PATH_BYTES], int *directory);
 
+/* Where a directory of ours is by the rules of freedesktop.org: what the option says, else `below` in the directory
+ * that the variable names, else `home` in the home. QN_UNSUPPORTED where none of them is an absolute path, or it is too
+ * long. */
+typedef struct qn_directory_place {
+  const char *what;     /* begins the sentences */
+  const char *variable; /* "XDG_CACHE_HOME" */
+  const char *below, *home;
+} qn_directory_place;
+qn_status qn_directory_find(const qn_directory_place *place, qn_option option, char *path, size_t bytes);
+
 /* The same judgement of any directory that is trusted; `what` begins its sentences. path is left as it was. */
 qn_status qn_directory_open_private(const char *what, bool make, char *path, int *directory);
 

@@ -194,8 +194,7 @@ static qn_status check_extents(const qn_list *list, size_t role, size_t k, const
   return QN_OK;
 }
 
-/* "64x3x7x7" */
-static const char *shape_text(const qn_tensor *t, char *text, size_t bytes)
+const char *qn_shape_text(const qn_tensor *t, char *text, size_t bytes)
 {
   size_t used = 0;
   snprintf(text, bytes, "no dimensions");
@@ -245,13 +244,13 @@ static qn_status check_against(const qn_list *list, size_t role, size_t k, const
   char one[128], other[128];
   qn_require(t->ndim == first->ndim &&
                  (!t->ndim || !memcmp(t->shape, first->shape, (size_t)t->ndim * sizeof *t->shape)),
-             "%s: %s[%zu] has the shape %s and %s[%zu] has %s", op, name, k, shape_text(t, one, sizeof one),
-             role_name(list, 0), k, shape_text(first, other, sizeof other));
+             "%s: %s[%zu] has the shape %s and %s[%zu] has %s", op, name, k, qn_shape_text(t, one, sizeof one),
+             role_name(list, 0), k, qn_shape_text(first, other, sizeof other));
   if (!qn_tensor_elements(t) || list->op->info.strided) return QN_OK; /* then qn_check_place looks at layouts */
   qn_require(t != first || is_dense(t), "%s: %s[%zu] (%s) is not dense: its strides leave gaps or overlap", op, name, k,
-             shape_text(t, one, sizeof one));
+             qn_shape_text(t, one, sizeof one));
   qn_require(qn_same_layout(t, first), "%s: %s[%zu] (%s) is laid out in another order than %s[%zu]", op, name, k,
-             shape_text(t, one, sizeof one), role_name(list, 0), k);
+             qn_shape_text(t, one, sizeof one), role_name(list, 0), k);
   return QN_OK;
 }
 
@@ -278,7 +277,7 @@ static qn_status fail_place(const qn_list *list, size_t k)
       return qn_fail(QN_BAD_ARGUMENT,
                      "%s: %s[%zu] (%s) is not dense, and its strides are not those of rows at one distance with "
                      "columns 1 or 2 elements apart: make it contiguous",
-                     op, role_name(list, role), k, shape_text(&alone[0][k], shape, sizeof shape));
+                     op, role_name(list, role), k, qn_shape_text(&alone[0][k], shape, sizeof shape));
   }
   const char *first = role_name(list, 0);
   size_t role = list->op->info.n_tensors;
@@ -286,7 +285,7 @@ static qn_status fail_place(const qn_list *list, size_t k)
   return qn_fail(QN_BAD_ARGUMENT,
                  "%s: %s[%zu] (%s) is laid out in another order than %s[%zu], and not all are rows with columns in one "
                  "order: make them contiguous",
-                 op, role_name(list, role), k, shape_text(&list->tensors[0][k], shape, sizeof shape), first, k);
+                 op, role_name(list, role), k, qn_shape_text(&list->tensors[0][k], shape, sizeof shape), first, k);
 }
 
 qn_status qn_check_place(const qn_list *list, size_t k, bool *strided)
@@ -303,7 +302,7 @@ qn_status qn_check_place(const qn_list *list, size_t k, bool *strided)
     const uint64_t bytes = qn_dtype_bytes(t->dtype), most = (UINTPTR_MAX - (uintptr_t)t->data) / bytes;
     char shape[128];
     qn_require(view.pitch[role] <= most / view.rows, "%s: the strides of %s[%zu] (%s) lead out of memory", info->name,
-               role_name(list, role), k, shape_text(t, shape, sizeof shape));
+               role_name(list, role), k, qn_shape_text(t, shape, sizeof shape));
   }
   return QN_OK;
 }
@@ -324,7 +323,7 @@ qn_status qn_check_tensor(const qn_list *list, size_t role, size_t k, const qn_t
   const uintptr_t address = (uintptr_t)t->data, bytes = (uintptr_t)qn_tensor_elements(t) * qn_dtype_bytes(dtype);
   char shape[128];
   qn_require(t->data || !bytes, "%s: the data of %s[%zu] (%s) is NULL", op, name, k,
-             shape_text(t, shape, sizeof shape));
+             qn_shape_text(t, shape, sizeof shape));
   qn_require(address % qn_dtype_bytes(dtype) == 0 && address + bytes >= address,
              "%s: %s[%zu] cannot be at address 0x%zx with %zu bytes of %s", op, name, k, (size_t)address, (size_t)bytes,
              qn_dtype_name(dtype));

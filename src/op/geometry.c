@@ -107,8 +107,8 @@ void qn_geometry_rule(const qn_geometry_key *key, qn_geometry *g)
 
 /* The option's value, read once a thread and again after any option was set. */
 typedef struct forced_geometry {
-  bool known, is_set;
-  unsigned generation;
+  bool is_set;
+  unsigned generation; /* 0: not read */
   qn_geometry geometry;
 } forced_geometry;
 
@@ -117,14 +117,13 @@ static qn_status forced(const forced_geometry **result)
   static _Thread_local forced_geometry kept;
   const unsigned generation = qn_option_generation();
   *result = &kept;
-  if (kept.known && kept.generation == generation) return QN_OK;
+  if (kept.generation == generation) return QN_OK;
   char text[QN_GEOMETRY_NAME + 64];
-  kept.known = false;
+  kept.generation = 0;
   qn_try(qn_option_text(QN_OPTION_GEOMETRY, text, sizeof text));
   kept.is_set = *text != 0;
   if (kept.is_set) qn_try(qn_geometry_from_name(text, &kept.geometry));
   kept.generation = generation;
-  kept.known = true;
   return QN_OK;
 }
 

@@ -42,6 +42,8 @@ qn_status qn_check_rest(const qn_list *list);
 qn_status qn_check_place(const qn_list *list, size_t k, bool *strided);
 /* Alone: the params. */
 qn_status qn_check_params(const qn_op *op, const void *params);
+/* "64x3x7x7", into text, which is given back. */
+const char *qn_shape_text(const qn_tensor *t, char *text, size_t bytes);
 /* Do two tensors of one shape put equal indices at equal places? */
 bool qn_same_layout(const qn_tensor *a, const qn_tensor *b);
 

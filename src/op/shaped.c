@@ -47,15 +47,6 @@ static qn_status find_row(qn_shaped_call *call)
 
 /* ---- one tensor ---- */
 
-static const char *shape_text(const qn_tensor *t, char *text, size_t bytes)
-{
-  size_t used = 0;
-  snprintf(text, bytes, "no dimensions");
-  for (int d = 0; d < t->ndim && used < bytes; d++)
-    used += (size_t)snprintf(text + used, bytes - used, "%s%lld", d ? "x" : "", (long long)t->shape[d]);
-  return text;
-}
-
 /* Its extents are what the letters of "[m, k]" are; a letter that has no number yet gets it here. */
 static qn_status check_shape(qn_shaped_call *call, size_t role, uint32_t *bound)
 {
@@ -64,7 +55,7 @@ static qn_status check_shape(qn_shaped_call *call, size_t role, uint32_t *bound)
   char shape[128];
   int d = 0;
   uint64_t n = 1;
-  shape_text(t, shape, sizeof shape);
+  qn_shape_text(t, shape, sizeof shape);
   for (const char *at = pattern; *at; at++) {
     if (*at < 'a' || *at > 'z') continue;
     qn_require(d < t->ndim, "%s: %s has the shape %s, it must be %s", op, name, shape, pattern);

@@ -21,19 +21,8 @@ enum { MOST_OPS = 32, OP_NAME = 48 };
 
 qn_status qn_tune_path(char path[QN_TUNE_PATH])
 {
-  qn_try(qn_option_text(QN_OPTION_TUNE_DIR, path, QN_TUNE_PATH));
-  if (path[0]) return QN_OK;
-  const char *base = secure_getenv("XDG_DATA_HOME"), *home = secure_getenv("HOME");
-  int length;
-  if (base && base[0] == '/') /* a relative one is to be ignored, says its specification */
-    length = snprintf(path, QN_TUNE_PATH, "%s/quern/tune", base);
-  else if (home && home[0] == '/')
-    length = snprintf(path, QN_TUNE_PATH, "%s/.local/share/quern/tune", home);
-  else
-    return qn_fail(QN_UNSUPPORTED, "tune: no place for tables: none of QUERN_TUNE_DIR, XDG_DATA_HOME, HOME is a path");
-  if (length < 0 || length >= QN_TUNE_PATH)
-    return qn_fail(QN_UNSUPPORTED, "tune: the path of its directory has %d bytes, too many", length);
-  return QN_OK;
+  static const qn_directory_place place = {"tune", "XDG_DATA_HOME", "quern/tune", ".local/share/quern/tune"};
+  return qn_directory_find(&place, QN_OPTION_TUNE_DIR, path, QN_TUNE_PATH);
 }
 
 qn_status qn_tune_open(bool make, char path[QN_TUNE_PATH], int *directory)

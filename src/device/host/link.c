@@ -5,22 +5,12 @@
  * with libraries; so does everything where the linker is not found or fails. */
 #include "device/host/link.h"
 #include "device/host/child.h"
+#include "device/host/elf_file.h"
 #include "device/host/host.h"
-#include <elf.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { LINK_LIMIT_MS = 60000 };
-
-typedef struct object_file {
-  const char *at;
-  size_t bytes;
-} object_file;
-
-static const void *part(object_file f, uint64_t offset, uint64_t bytes)
-{
-  return offset <= f.bytes && bytes <= f.bytes - offset ? f.at + offset : NULL;
-}
 
 /* The C library is in every process that has us; of these functions each of its versions will do. */
 static bool is_at_hand(const char *symbol)
@@ -33,16 +23,16 @@ static bool is_at_hand(const char *symbol)
 }
 
 /* False for what is no object file that we can read, too. */
-static bool needs_nothing(object_file f)
+static bool needs_nothing(elf_file f)
 {
-  const Elf64_Ehdr *head = part(f, 0, sizeof *head);
+  const Elf64_Ehdr *head = elf_part(f, 0, sizeof *head);
   if (!head || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 || head->e_ident[EI_CLASS] != ELFCLASS64) return false;
-  const Elf64_Shdr *section = part(f, head->e_shoff, (uint64_t)head->e_shnum * sizeof *section);
+  const Elf64_Shdr *section = elf_part(f, head->e_shoff, (uint64_t)head->e_shnum * sizeof *section);
   for (int k = 0; section && k < head->e_shnum; k++) {
     if (section[k].sh_type != SHT_SYMTAB || section[k].sh_link >= head->e_shnum) continue;
     const Elf64_Shdr *names = &section[section[k].sh_link];
-    const Elf64_Sym *symbol = part(f, section[k].sh_offset, section[k].sh_size);
-    const char *text = part(f, names->sh_offset, names->sh_size);
+    const Elf64_Sym *symbol = elf_part(f, section[k].sh_offset, section[k].sh_size);
+    const char *text = elf_part(f, names->sh_offset, names->sh_size);
     if (!symbol || !text || !names->sh_size || text[names->sh_size - 1]) return false;
     for (size_t s = 0; s < section[k].sh_size / sizeof *symbol; s++)
       if (symbol[s].st_shndx == SHN_UNDEF &&
@@ -60,7 +50,7 @@ bool qn_link_alone(const char *object, const char *output, const char *directory
   void *data = NULL;
   size_t bytes = 0;
   if (!qn_host_program_find("ld", linker, sizeof linker) || qn_file_read(object, &data, &bytes) != QN_OK) return false;
-  const bool alone = needs_nothing((object_file){data, bytes});
+  const bool alone = needs_nothing((elf_file){data, bytes});
   qn_release(data);
   if (!alone) return false;
   const char *const argv[] = {linker, "-shared", "--eh-frame-hdr", "--hash-style=gnu", "-o", output, object, NULL};

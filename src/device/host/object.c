@@ -2,21 +2,11 @@
 /* object.c - what a watched kernel's shared object says of itself: where it was loaded, its segments, and by its symbol
  * table the names, places and sizes of its threadgroup arrays, which are thread-local variables. It reads ELF files of
  * 64 bits that this process has just compiled or verified; every offset is held against the file all the same. */
+#include "device/host/elf_file.h"
 #include "device/host/watched.h"
 #include <dlfcn.h>
-#include <elf.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct elf_file {
-  const char *at;
-  size_t bytes;
-} elf_file;
-
-static const void *part(elf_file f, uint64_t offset, uint64_t bytes)
-{
-  return offset <= f.bytes && bytes <= f.bytes - offset ? f.at + offset : NULL;
-}
 
 /* The name of a variable inside a function is the last of its mangled name, "..E4tile" or "..E4tile_0". */
 static void plain_name(const char *symbol, char *name, size_t bytes)
@@ -42,8 +32,8 @@ static void plain_name(const char *symbol, char *name, size_t bytes)
 static qn_status read_symbols(qn_host_object *object, elf_file f, const Elf64_Shdr *table, const Elf64_Shdr *names)
 {
   const size_t n = table->sh_size / sizeof(Elf64_Sym);
-  const Elf64_Sym *symbol = part(f, table->sh_offset, table->sh_size);
-  const char *text = part(f, names->sh_offset, names->sh_size);
+  const Elf64_Sym *symbol = elf_part(f, table->sh_offset, table->sh_size);
+  const char *text = elf_part(f, names->sh_offset, names->sh_size);
   size_t n_found = 0, anchor = SIZE_MAX;
   if (!symbol || !text || !names->sh_size || text[names->sh_size - 1]) return QN_OK;
   for (size_t k = 0; k < n; k++) n_found += ELF64_ST_TYPE(symbol[k].st_info) == STT_TLS;
@@ -71,10 +61,10 @@ static qn_status read_symbols(qn_host_object *object, elf_file f, const Elf64_Sh
 static qn_status read_elf(qn_host_object *object)
 {
   const elf_file f = {object->image, object->image_bytes};
-  const Elf64_Ehdr *head = part(f, 0, sizeof *head);
+  const Elf64_Ehdr *head = elf_part(f, 0, sizeof *head);
   if (!head || head->e_ident[EI_CLASS] != ELFCLASS64) return QN_OK;
-  const Elf64_Phdr *program = part(f, head->e_phoff, (uint64_t)head->e_phnum * sizeof *program);
-  const Elf64_Shdr *section = part(f, head->e_shoff, (uint64_t)head->e_shnum * sizeof *section);
+  const Elf64_Phdr *program = elf_part(f, head->e_phoff, (uint64_t)head->e_phnum * sizeof *program);
+  const Elf64_Shdr *section = elf_part(f, head->e_shoff, (uint64_t)head->e_shnum * sizeof *section);
   for (int k = 0; program && k < head->e_phnum; k++)
     if (program[k].p_type == PT_LOAD && object->n_segments < sizeof object->segment / sizeof *object->segment)
       object->segment[object->n_segments++] =

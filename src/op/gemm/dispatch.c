@@ -57,15 +57,14 @@ static qn_status forced(const char *name, const qn_gemm_problem *problem, const 
 static qn_status option(const char **name)
 {
   static _Thread_local struct {
-    bool known;
-    unsigned generation;
+    unsigned generation; /* 0: not read */
     char text[96];
   } kept;
   const unsigned generation = qn_option_generation();
   *name = kept.text;
-  if (kept.known && kept.generation == generation) return QN_OK;
+  if (kept.generation == generation) return QN_OK;
+  kept.generation = 0;
   qn_try(qn_option_text(QN_OPTION_GEMM, kept.text, sizeof kept.text));
-  kept.known = true;
   kept.generation = generation;
   return QN_OK;
 }
