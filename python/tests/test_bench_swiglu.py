@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from quern.bench import __main__ as bench  # noqa: E402
-from quern.bench import gated, heatmap, measure, swiglu  # noqa: E402
+from quern.bench import gated, heatmap, measure  # noqa: E402
 
 DEVICE = torch.device("cpu")
 
@@ -77,9 +77,9 @@ def test_what_a_backward_wrote_over_is_put_back():
         seen.append(torch.equal(of.a, of.kept[0]))
         of.a.zero_()
 
-    swiglu.in_turns(measure.Clock(False), of.restore, [(run, True), (lambda: None, False)], rounds=4)
+    measure.in_turns(measure.Clock(False), of.restore, [(run, True), (lambda: None, False)], rounds=4)
     assert seen[-4:] == [True] * 4 and torch.equal(of.a, of.kept[0])
-    swiglu.in_turns(measure.Clock(False), of.restore, [(run, False)], rounds=4)
+    measure.in_turns(measure.Clock(False), of.restore, [(run, False)], rounds=4)
     assert seen[-4:] == [False] * 4  # so the test above sees it
 
 
@@ -138,6 +138,12 @@ def test_a_wrong_quern_is_not_timed(tmp_path, monkeypatch, capsys):
 def test_mistakes(words, sentence, capsys):
     assert bench.main(["swiglu", "--device", "cpu", *words]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_gpu_that_is_not_there(capsys):
+    n = torch.cuda.device_count()
+    assert bench.main(["swiglu", "--device", f"cuda:{n}", "-s", "2x50"]) == 3
+    assert f"cuda:{n} is asked for, and torch sees {n} GPUs" in capsys.readouterr().err
 
 
 def test_a_file_without_measurements(tmp_path, capsys):

@@ -137,21 +137,6 @@ def _measure_all(arguments: argparse.Namespace, requests, progress: _Progress) -
     return status
 
 
-def _device(name: str | None):
-    import torch
-
-    device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"the device is {device}, it must be cpu or cuda")
-    if device.type == "cuda":
-        count = torch.cuda.device_count()
-        if (device.index or 0) >= count:
-            raise RuntimeError(f"{device} is asked for, and torch sees {count} GPUs")
-        device = torch.device("cuda", device.index or 0)
-        torch.cuda.set_device(device)  # takes no device without an index
-    return device
-
-
 def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if words[:1] == ["kernel"]:
@@ -175,7 +160,7 @@ def main(argv: list[str] | None = None) -> int:
     except ImportError as error:
         return _fail(3, f"PyTorch is wanted: {error}")
     from .. import _ops
-    from . import peers
+    from . import measure, peers
     from .command import CommandError
 
     try:
@@ -199,7 +184,7 @@ def main(argv: list[str] | None = None) -> int:
         torch.set_num_threads(arguments.threads)
     progress = _Progress()
     try:
-        device = _device(arguments.device)
+        device = measure.device_of(arguments.device)
         return _measure_all(arguments, _requests(arguments, op, device, known, progress), progress)
     except ValueError as error:
         return _fail(2, str(error))

@@ -13,8 +13,7 @@ import sys
 import torch
 
 from .. import __version__, gemm_norm
-from . import record, stats
-from .swiglu import clock_of, device_of, in_turns
+from . import measure, record, stats
 from .table import duration
 
 PROGRAM = "python -m quern.bench gemm"
@@ -82,7 +81,7 @@ def measure_one(shape: tuple[int, int, int, int], classes: list[str], device: to
             continue
         live[name] = call
         told.append({"name": name, "absent": "", "worst_error": worst})
-    samples = in_turns(clock, lambda: None, [(call, False) for call in live.values()], rounds)
+    samples = measure.in_turns(clock, lambda: None, [(call, False) for call in live.values()], rounds)
     torch.backends.cuda.matmul.allow_tf32 = False
     by_name, flops = {one["name"]: one for one in told}, 2.0 * m * n * k
     for name, taken in zip(live, samples):
@@ -152,8 +151,8 @@ def main(argv: list[str]) -> int:
         parser.error(f"--rounds is {arguments.rounds}, it must be from 1 to 1000")
     try:
         shapes = [_shape(words) for words in arguments.shape] if arguments.shape else list(SHAPES)
-        device = device_of(arguments.device)
-        clock = clock_of(device)
+        device = measure.device_of(arguments.device)
+        clock = measure.clock_of(device)
         with torch.no_grad():
             for shape in shapes:
                 line = measure_one(shape, arguments.precision or list(CLASSES[:4]), device, arguments.rounds, clock)
@@ -163,7 +162,10 @@ def main(argv: list[str]) -> int:
     except (ValueError, OSError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
-    except torch.OutOfMemoryError as error:
+    except torch.cuda.OutOfMemoryError as error:
         print(f"{PROGRAM}: {str(error).splitlines()[0]}", file=sys.stderr)
         return 1
+    except RuntimeError as error:
+        print(f"{PROGRAM}: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 3
     return 0

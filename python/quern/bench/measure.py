@@ -115,6 +115,55 @@ class CudaClock(Clock):
         return spent
 
 
+FLUSH_BYTES = 256 << 20  # of a cache, at least, and twice the L2
+
+
+def device_of(name: str | None) -> torch.device:
+    """A GPU if there is one, or what is named. ValueError for what has no kernels here, RuntimeError for a GPU that is
+    not there."""
+    device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"the device is {device}, it must be cpu or cuda")
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if (device.index or 0) >= count:
+            raise RuntimeError(f"{device} is asked for, and torch sees {count} GPUs")
+        device = torch.device("cuda", device.index or 0)
+        torch.cuda.set_device(device)  # takes no device without an index
+    return device
+
+
+def clock_of(device: torch.device) -> Clock:
+    if device.type == "cuda":
+        l2 = torch.cuda.get_device_properties(device).L2_cache_size
+        return CudaClock(False, device, max(FLUSH_BYTES, 2 * l2))
+    return Clock(False)
+
+
+def in_turns(clock: Clock, restore: Callable[[], None], calls: list, rounds: int) -> list[list[float]]:
+    """Samples in ns of each of the calls, taken in turns; a call is (run, whether `restore` must go before it)."""
+    samples: list[list[float]] = [[] for _ in calls]
+    for run, _ in calls:
+        for _ in range(3):
+            run()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for number in range(rounds):
+            for place in range(len(calls)):
+                k = (number + place) % len(calls)
+                run, overwrites = calls[k]
+                if overwrites:
+                    restore()
+                clock.synchronize()
+                samples[k].append(clock.step(run))
+    finally:
+        restore()
+        if was_enabled:
+            gc.enable()
+    return samples
+
+
 def _known_well(times: Sequence[Times]) -> bool:
     for each in times:
         for samples in (each.step, each.wall):

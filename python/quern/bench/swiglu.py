@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import gc
 import json
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable
 
 import torch
 
@@ -24,7 +22,6 @@ from .peers import Absent
 from .table import duration
 
 PROGRAM = "python -m quern.bench swiglu"
-FLUSH_BYTES = 256 << 20  # at least, and twice the L2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,37 +74,6 @@ class _Copy:
         self.target.copy_(self.source)
 
 
-def clock_of(device: torch.device) -> measure.Clock:
-    if device.type == "cuda":
-        l2 = torch.cuda.get_device_properties(device).L2_cache_size
-        return measure.CudaClock(False, device, max(FLUSH_BYTES, 2 * l2))
-    return measure.Clock(False)
-
-
-def in_turns(clock: measure.Clock, restore: Callable[[], None], calls: list, rounds: int) -> list[list[float]]:
-    """Samples in ns of each of the calls, taken in turns; a call is (run, whether `restore` must go before it)."""
-    samples: list[list[float]] = [[] for _ in calls]
-    for run, _ in calls:
-        for _ in range(3):
-            run()
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        for number in range(rounds):
-            for place in range(len(calls)):
-                k = (number + place) % len(calls)
-                run, overwrites = calls[k]
-                if overwrites:
-                    restore()
-                clock.synchronize()
-                samples[k].append(clock.step(run))
-    finally:
-        restore()
-        if was_enabled:
-            gc.enable()
-    return samples
-
-
 def _set_up(names: list[str], of: gated.Data) -> tuple[list[gated.Gated], list[dict]]:
     """Those that run here, quern first, and a line of each: version, check, or why it is absent."""
     live, told = [], []
@@ -138,7 +104,7 @@ def measure_one(names: list[str], of: gated.Data, direction: str, rounds: int, c
     nbytes = of.rows * of.cols * gated.BYTES[direction] * of.dtype.itemsize
     copy = _Copy(nbytes, of.device)
     calls = [(gated.call_of(peer, direction), peer.in_place and direction != "forward") for peer in live]
-    samples = in_turns(clock, of.restore, [*calls, (copy.run, False)], rounds)
+    samples = measure.in_turns(clock, of.restore, [*calls, (copy.run, False)], rounds)
     series = [record.series(peer.name, nbytes, taken) for peer, taken in zip(live, samples)]
     line["fused"], line["copy"] = series[0], record.series("copy", nbytes, samples[-1])
     line["share_of_copy"] = record.ratio(record.share_of(series[0], line["copy"]))
@@ -195,17 +161,6 @@ def text(line: dict) -> str:
     return "\n".join(out)
 
 
-def device_of(name: str | None) -> torch.device:
-    device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"the device is {device}, it must be cpu or cuda")
-    if device.type == "cuda":
-        if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
-            raise ValueError(f"{device} is asked for, and torch sees {torch.cuda.device_count()} GPUs")
-        torch.cuda.set_device(device.index or 0)
-    return device
-
-
 def _names(text: str | None) -> list[str]:
     names = [name for name in (text or ",".join(gated.PEERS)).split(",") if name]
     for name in names:
@@ -215,8 +170,8 @@ def _names(text: str | None) -> list[str]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    shapes, names, device = _shapes(arguments), _names(arguments.peers), device_of(arguments.device)
-    clock, status, start = clock_of(device), 0, time.monotonic()
+    shapes, names, device = _shapes(arguments), _names(arguments.peers), measure.device_of(arguments.device)
+    clock, status, start = measure.clock_of(device), 0, time.monotonic()
     for rows, cols in shapes:
         for gate in arguments.multiplier or [1.0]:
             of = None  # the last shape's memory first
@@ -260,6 +215,9 @@ def main(argv: list[str]) -> int:
     except (ValueError, OSError, HeatmapError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
-    except torch.OutOfMemoryError as error:
+    except torch.cuda.OutOfMemoryError as error:
         print(f"{PROGRAM}: {str(error).splitlines()[0]}", file=sys.stderr)
         return 1
+    except RuntimeError as error:
+        print(f"{PROGRAM}: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 3
