@@ -46,7 +46,7 @@ struct cu_kernel_s {
 
 static struct {
   pthread_mutex_t mutex;
-  int version, devices, arch, busy, fail_error;
+  int version, devices, arch, multiprocessors, busy, fail_error;
   size_t memory, fail_at, n_calls, n_launches;
   char missing[64];
   const char *call[MAX_CALLS + 1];
@@ -55,7 +55,12 @@ static struct {
   struct cu_context_s context[MAX_DEVICES + 1]; /* the last is foreign */
   int retained[MAX_DEVICES];
   bool initialised;
-} mock = {.mutex = PTHREAD_MUTEX_INITIALIZER, .version = 13000, .devices = 1, .arch = 90, .memory = 256u << 20};
+} mock = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+          .version = 13000,
+          .devices = 1,
+          .arch = 90,
+          .multiprocessors = 4,
+          .memory = 256u << 20};
 
 static _Thread_local struct cu_context_s *stack[MAX_DEPTH];
 static _Thread_local int depth;
@@ -68,6 +73,7 @@ __attribute__((constructor)) static void read_script(void)
     sscanf(word, "version=%d", &mock.version);
     sscanf(word, "devices=%d", &mock.devices);
     sscanf(word, "arch=%d", &mock.arch);
+    sscanf(word, "multiprocessors=%d", &mock.multiprocessors);
     sscanf(word, "memory=%zu", &mock.memory);
     sscanf(word, "busy=%d", &mock.busy);
     sscanf(word, "missing=%63[^,]", mock.missing);
@@ -242,7 +248,7 @@ static cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device devic
   BEGIN();
   REQUIRE(device < mock.devices, INVALID_DEVICE);
   switch (attribute) {
-  case CU_DEVICE_MULTIPROCESSORS: *value = 4; break;
+  case CU_DEVICE_MULTIPROCESSORS: *value = mock.multiprocessors; break;
   case CU_DEVICE_L2_BYTES: *value = 1 << 20; break;
   case CU_DEVICE_THREADS_AT_ONCE: *value = THREADS_AT_ONCE; break;
   case CU_DEVICE_SHARED_AT_ONCE: *value = mock.arch >= 70 ? SHARED_BYTES + 1024 : 2 * PLAIN_BYTES; break;

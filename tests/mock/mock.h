@@ -8,6 +8,7 @@
  *   version=12020      what cuDriverGetVersion says (13000)
  *   devices=2          how many there are (1)
  *   arch=75            10 * major + minor of all of them (90)
+ *   multiprocessors=132  of each (4)
  *   memory=1048576     bytes of each (256 MiB)
  *   busy=5             so many times a stream says that it has work left
  *   missing=cuMemFree  a function that cuGetProcAddress does not know

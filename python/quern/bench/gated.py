@@ -6,13 +6,12 @@ an implementation may make on the way. Nothing is timed here."""
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from collections.abc import Callable
 from typing import ClassVar
 
 import torch
 
-from .peers import Absent
+from .peers import Absent, Distribution
 
 WIDTHS = (4096, 11008, 14336, 28672, 53248)  # Llama-2 7B's, Llama-3 8B's, 70B's and 405B's among them
 ROWS = (1, 16, 256, 1024, 2048, 4096, 8192)  # from one token to a whole batch
@@ -39,24 +38,16 @@ class Data:
         self.b.detach().copy_(self.kept[1])
 
 
-class Gated:
+class Gated(Distribution):
     """A peer. `forward` gives c; `backward` gives (da, db), over a and b where `in_place`."""
 
     name: ClassVar[str]
     doc: ClassVar[str]
-    package: ClassVar[str] = "torch"
     in_place: ClassVar[bool] = False
 
     def __init__(self, of: Data) -> None:
         """Raises Absent where it does not run here or does not take these numbers."""
         self.of = of
-
-    @classmethod
-    def version(cls) -> str:
-        try:
-            return importlib.metadata.version(cls.package)
-        except importlib.metadata.PackageNotFoundError:
-            raise Absent(f"{cls.package} is not installed") from None
 
     def forward(self) -> torch.Tensor:
         raise NotImplementedError
@@ -68,12 +59,6 @@ class Gated:
 class Quern(Gated):
     name, doc, package = "quern", "quern.swiglu and quern.swiglu_backward over a and b", "quern"
     in_place = True
-
-    @classmethod
-    def version(cls) -> str:
-        from .. import __version__
-
-        return __version__
 
     def forward(self):
         from .. import swiglu

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import torch
 
+from .. import __version__
 from . import oracle
 from .lists import Lists
 from .oracle import Expected, Settings, Values
@@ -19,12 +20,27 @@ class Absent(Exception):
     """Why a peer does not run here: it is not installed, or does not take these types or this device."""
 
 
-class Peer:
-    """`package` is the distribution whose version is told. `bytes_per_element` is None for those that do the op."""
+class Distribution:
+    """What a peer comes from: `package` is what pip calls it."""
+
+    package: ClassVar[str] = "torch"
+
+    @classmethod
+    def version(cls) -> str:
+        """Raises Absent where it is not installed."""
+        if cls.package == "quern":  # which runs from a tree too
+            return __version__
+        try:
+            return importlib.metadata.version(cls.package)
+        except importlib.metadata.PackageNotFoundError:
+            raise Absent(f"{cls.package} is not installed") from None
+
+
+class Peer(Distribution):
+    """`bytes_per_element` is None for those that do the op."""
 
     name: ClassVar[str]
     doc: ClassVar[str]
-    package: ClassVar[str] = "torch"
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     bytes_per_element: ClassVar[float | None] = None
 
@@ -35,13 +51,6 @@ class Peer:
         self.of, self.settings = of, settings
         self.set_up()
         self.use(of.grads)
-
-    @classmethod
-    def version(cls) -> str:
-        try:
-            return importlib.metadata.version(cls.package)
-        except importlib.metadata.PackageNotFoundError:
-            raise Absent(f"{cls.package} is not installed") from None
 
     def reference(self, found: Values, settings: Settings) -> Expected:
         return oracle.lion(found, settings)
@@ -150,12 +159,6 @@ class Optimizer(Peer):
 class Quern(Optimizer):
     name, doc, package = "quern", "quern.torch.Lion", "quern"
     takes_other_momentum = True
-
-    @classmethod
-    def version(cls) -> str:
-        from .. import __version__
-
-        return __version__
 
     def make(self, params, **settings):
         from ..torch import Lion

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_choice.c - which kernel a product is given, by architecture, class of precision and shape, against the driver
+ * and compiler of mock/; that each one can be forced by its name or says why it cannot; that a call launches without
+ * allocating. What the kernels compute is `quern check gemm_norm`'s. */
+#include "mock/scenario.h"
+#include "op/gemm/gemm.h"
+#include "quern/quern.h"
+
+static const qn_device gpu = {QN_CUDA, 0};
+enum { M = 1024, N = 8192, K = 8192 };
+
+typedef struct product {
+  int64_t y[2], x[2], w[2];
+  void *memory; /* of y, x and w, one behind the other; a prepare looks at none of it */
+  qn_gemm_norm_params params;
+  qn_exec exec;
+} product;
+
+static product make(int64_t m, int64_t n, int64_t k, qn_precision precision)
+{
+  product p = {.y = {m, n}, .x = {m, k}, .w = {n, k}, .params = QN_GEMM_NORM_DEFAULTS};
+  p.params.groups = (uint64_t)(n / 32 ? n / 32 : 1);
+  p.params.precision = precision;
+  p.exec = (qn_exec){.size = sizeof p.exec, .device = gpu};
+  return p;
+}
+
+static qn_status call(product *p, bool prepare)
+{
+  const size_t bytes[] = {(size_t)(p->y[0] * p->y[1]) * 4, (size_t)(p->x[0] * p->x[1]) * 4};
+  char *at = prepare ? (char *)4096 : p->memory;
+  const qn_tensor y = {at, QN_F32, 2, p->y, NULL, gpu}, x = {at + bytes[0], QN_F32, 2, p->x, NULL, gpu};
+  const qn_tensor w = {at + bytes[0] + bytes[1], QN_F32, 2, p->w, NULL, gpu};
+  return prepare ? qn_gemm_norm_prepare(&p->exec, &p->params, &y, &x, &w, NULL, NULL, NULL, NULL)
+                 : qn_gemm_norm_step(&p->exec, &p->params, &y, &x, &w, NULL, NULL, NULL, NULL);
+}
+
+/* What a call would run: "wgmma-256x128 (the rule)". */
+static const char *chosen(int64_t m, int64_t n, int64_t k, qn_precision precision)
+{
+  product p = make(m, n, k, precision);
+  return call(&p, true) ? qn_last_error() : qn_op_last_variant();
+}
+
+static void expect(const char *variant, int64_t m, int64_t n, int64_t k, qn_precision precision)
+{
+  char wanted[64];
+  snprintf(wanted, sizeof wanted, "%s (the rule)", variant);
+  const char *took = chosen(m, n, k, precision);
+  check(!strcmp(took, wanted), "%lld x %lld -> %lld, class %d: %s", (long long)m, (long long)k, (long long)n,
+        (int)precision, took);
+}
+
+static void on_hopper(void)
+{
+  expect("wgmma-256x128", M, N, K, QN_PRECISION_TF32);
+  expect("wgmma-128x128", M, N, K, QN_PRECISION_BF16X3);
+  expect("mma-128x128", M, N, K, QN_PRECISION_TF32X3);
+  expect("sliced-32x32", 128, 1024, 512, QN_PRECISION_BF16X3);
+  expect("plain", M, N, K, QN_PRECISION_FP32);
+  expect("plain", 3, 10, 5, QN_PRECISION_TF32); /* no vectors fit */
+}
+
+static void on_ampere(void)
+{
+  expect("mma-128x128", M, N, K, QN_PRECISION_TF32);
+  expect("sliced-32x32", 128, 1024, 512, QN_PRECISION_BF16X3);
+}
+
+static void on_turing(void)
+{
+  expect("plain", M, N, K, QN_PRECISION_TF32);
+  expect("plain", 128, 1024, 512, QN_PRECISION_BF16X3);
+}
+
+static void forced(void)
+{
+  const char *name;
+  size_t n = 0;
+  for (; (name = qn_gemm_variant_name(n)); n++) {
+    qn_option_set("gemm", name);
+    const char *took = chosen(256, 4096, 1024, QN_PRECISION_BF16X3);
+    const bool ran = !strncmp(took, name, strlen(name)) && !strcmp(took + strlen(name), " (forced)");
+    check(ran || (strstr(took, name) && strstr(took, "cannot do this: ")), "%s: %s", name, took);
+  }
+  check(n >= 9, "%zu variants", n);
+  qn_option_set("gemm", "wgmma-256x128");
+  check(!!strstr(chosen(M, N, K, QN_PRECISION_FP32), "it has no such class of precision"), "a class: %s",
+        qn_last_error());
+  check(!!strstr(chosen(M, N, K, QN_PRECISION_BF16X3), "its sums fill the registers"), "a split class: %s",
+        qn_last_error());
+  qn_option_set("gemm", "wgmma-256x12");
+  check(!!strstr(chosen(M, N, K, QN_PRECISION_TF32), "did you mean wgmma-256x128"), "a name that is none: %s",
+        qn_last_error());
+  qn_option_set("gemm", NULL);
+}
+
+static void forced_before_its_time(void)
+{
+  qn_option_set("gemm", "mma-128x128");
+  check(!!strstr(chosen(M, N, K, QN_PRECISION_TF32), "it is for compute capability 8.0 and later"), "sm_75: %s",
+        qn_last_error());
+}
+
+/* One kernel of its own, or two where x is split first; on the caller's stream. */
+static void launches(void)
+{
+  static const struct {
+    qn_precision precision;
+    int64_t m;
+    size_t kernels;
+  } cases[] = {{QN_PRECISION_TF32, 256, 1}, {QN_PRECISION_BF16X3, 256, 2}, {QN_PRECISION_BF16X3, 16, 1}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    product p = make(cases[k].m, 4096, 1024, cases[k].precision);
+    const qn_tensor of_y = {(void *)4096, QN_F32, 2, p.y, NULL, gpu}, of_x = {(void *)8192, QN_F32, 2, p.x, NULL, gpu};
+    const qn_tensor of_w = {(void *)12288, QN_F32, 2, p.w, NULL, gpu};
+    p.exec.workspace_bytes =
+        qn_gemm_norm_workspace_bytes(&p.exec, &p.params, &of_y, &of_x, &of_w, NULL, NULL, NULL, NULL);
+    check(!qn_memory_allocate(gpu, (size_t)(64 << 20), &p.memory), "memory");
+    if (p.exec.workspace_bytes)
+      check(!qn_memory_allocate(gpu, p.exec.workspace_bytes, &p.exec.workspace), "%zu bytes of workspace",
+            p.exec.workspace_bytes);
+    check(!qn_stream_create(gpu, &p.exec.stream), "a stream");
+    check(!call(&p, true), "prepared: %s", qn_last_error());
+    const size_t before = mock()->launches(), calls = mock()->calls("cuMemAlloc");
+    check(!call(&p, false) && mock()->launches() == before + cases[k].kernels && mock()->calls("cuMemAlloc") == calls &&
+              mock()->launch(before)->stream == p.exec.stream,
+          "%lld rows, class %d: %zu kernels and no memory: %s", (long long)cases[k].m, (int)cases[k].precision,
+          mock()->launches() - before, qn_op_last_variant());
+    qn_memory_release(gpu, p.memory);
+    qn_memory_release(gpu, p.exec.workspace);
+    qn_stream_destroy(gpu, &p.exec.stream);
+  }
+}
+
+int main(void)
+{
+  scenario(MOCK_CUDA, "arch=90,multiprocessors=132", MOCK_NVRTC, "", on_hopper);
+  scenario(MOCK_CUDA, "arch=80,multiprocessors=132", MOCK_NVRTC, "", on_ampere);
+  scenario(MOCK_CUDA, "arch=120,multiprocessors=132", MOCK_NVRTC, "", on_ampere);
+  scenario(MOCK_CUDA, "arch=75,multiprocessors=132", MOCK_NVRTC, "", on_turing);
+  scenario(MOCK_CUDA, "arch=90,multiprocessors=132", MOCK_NVRTC, "", forced);
+  scenario(MOCK_CUDA, "arch=75,multiprocessors=132", MOCK_NVRTC, "", forced_before_its_time);
+  scenario(MOCK_CUDA, "arch=90,multiprocessors=132", MOCK_NVRTC, "", launches);
+  return test_end();
+}
