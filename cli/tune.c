@@ -170,7 +170,7 @@ static qn_status tune_op(const order *o, const qn_op *op, bool *wrong)
 
 static bool can_tune(const qn_op *op, const qn_op_info *only)
 {
-  return op->device_source && (!only || only == &op->info);
+  return op->device_source && !op->shaped && (!only || only == &op->info);
 }
 
 static double now_s(void) { return (double)qn_now_ns() * 1e-9; }
@@ -197,6 +197,11 @@ static int run(int argc, char **argv)
   qn_status status = o.op ? qn_op_find(o.op, &only) : QN_OK;
   if (status == QN_OK) status = qn_verb_device(o.backend, &o.tune.device);
   if (status != QN_OK) return qn_complain_status(&qn_verb_tune, status);
+  if (only && qn_op_of(only)->shaped)
+    return qn_complain(&qn_verb_tune, QN_EXIT_USAGE,
+                       "%s has no launch geometry: the kernel that expects to take the least time is taken, or the one "
+                       "that QUERN_GEMM names",
+                       only->name);
   if (o.tune.device.kind == QN_CPU && !o.list) {
     printf("on the processor there is nothing to tune: its kernels have no launch geometry\n");
     return QN_EXIT_OK;

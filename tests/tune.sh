@@ -12,6 +12,7 @@ export QUERN_TUNE_DIR="$work/tables"
 table="$work/tables/swiglu.tune" state="$work/tables/swiglu.state"
 small() { "$quern" tune swiglu --backend host --types bf16 --shapes 4x3000,16x900 --look 0.01 --prove 0.02 "$@"; }
 
+check "a product has no geometry" sh -c "'$quern' tune gemm_norm --backend host 2>&1 >/dev/null | grep -q 'no launch geometry'; '$quern' tune gemm_norm --backend host >/dev/null 2>&1; test \$? = 2"
 check "--dry-run names what would be tried" sh -c "'$quern' tune swiglu --backend host --types bf16 --shapes 4x3000 --dry-run | grep -q 'flat-512x8x1'"
 check "and writes nothing" test ! -e "$work/tables"
 check "it tunes" sh -c "'$quern' tune swiglu --backend host --types bf16 --shapes 4x3000,16x900 --geometries flat-64x8x1 --look 0.01 --prove 0.02 --json '$work/t4.json' >'$work/out'"

@@ -63,12 +63,15 @@ def new_array(shape, like):
 
 
 _LAYOUTS = ("halves", "interleaved")
+_SAID = ", ".join(map(repr, _LAYOUTS))
 
 
 def split(name: str, both, layout):
     """(a, b): the views of an array that holds both, in its last dimension."""
+    if layout is None:
+        raise ValueError(f"{name}: b is missing; of one array that holds both, layout says how: {_SAID}")
     if layout not in _LAYOUTS:
-        raise ValueError(f"{name}: layout is {layout!r}, it must be one of {', '.join(map(repr, _LAYOUTS))}")
+        raise ValueError(f"{name}: layout is {layout!r}, it must be one of {_SAID}")
     shape = getattr(both, "shape", ())
     if not len(shape) or shape[-1] % 2:
         raise ValueError(

@@ -125,7 +125,7 @@ def test_one_array_that_holds_both(layout):
     assert (order[0] == da).all() and (order[1] == db).all()
     assert quern.swiglu_backward(dc, x, None, 1.3, layout=layout, in_place=True) is x and (x == dx).all()
     for call, error, words in (
-        (lambda: quern.swiglu(x), ValueError, "layout is None"),
+        (lambda: quern.swiglu(x), ValueError, "b is missing"),
         (lambda: quern.swiglu(x, x, layout=layout), TypeError, "b is given"),
         (lambda: quern.swiglu(x[..., 1:], layout=layout), ValueError, "no two of one width"),
         (lambda: quern.swiglu(x, out=x[..., ::2], layout="interleaved"), ValueError, "share memory"),
