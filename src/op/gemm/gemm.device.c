@@ -2,7 +2,8 @@
 /* gemm.device.c - the variants whose one kernel does product and epilogue: on Hopper's own instructions
  * (gemm.hopper.cu), and by mma.sync in large
  * tiles (gemm.mma.cu) and small ones (gemm.sliced.cu). Here stands which problems each can serve, its
- * launch, and how long it is thought to take; the figures in those guesses were measured on an H200, see README.md. */
+ * launch, and how long it is thought to take; the constants of those guesses are an H200's, of probes that are not
+ * kept. */
 #include "core/core.h"
 #include "device/cuda/tensor_map.h"
 #include "op/gemm/gemm.h"
@@ -193,7 +194,7 @@ static qn_status run_sliced(const qn_gemm_variant *variant, const qn_gemm_proble
                         SLICED_THREADS / 32 * s->tile_m * (s->tile_n + 8) * WORD, a, sizeof *a);
 }
 
-/* Rounds of tiles of 32 by 32 took 8.5 ns for each column of k, others as their reads; or memory's time for w. On the
+/* Rounds of tiles, each as long as its reads: 8.5 ns for a column of k in 32 by 32; or memory's time for w. On the
  * host what it imitates lane by lane is slower than what it does plainly. */
 static double guess_sliced(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
@@ -250,7 +251,7 @@ static qn_status run_mma(const qn_gemm_variant *variant, const qn_gemm_problem *
                         SLICED_THREADS, MMA_SHARED, a, sizeof *a);
 }
 
-/* A tile's chunk of 32 columns of k took 1.5 microseconds, twice that in tf32x3; a multiprocessor has one or two. */
+/* Rounds of tiles, each as many chunks of 32 columns of k long, whose microseconds depend on the class. */
 static double guess_mma(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const qn_gemm_args *a = &problem->args;
