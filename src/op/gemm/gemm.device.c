@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.device.c - the variants whose one kernel does product and epilogue: on Hopper's own instructions
- * (gemm.hopper.cu), and by mma.sync in large
- * tiles (gemm.mma.cu) and small ones (gemm.sliced.cu). Here stands which problems each can serve, its
- * launch, and how long it is thought to take; the constants of those guesses are an H200's, of probes that are not
- * kept. */
+ * (gemm.hopper.cu), and by mma.sync in large tiles (gemm.mma.cu) and small ones (gemm.sliced.cu). Here stands which
+ * problems each can serve, its launch, and how long it is thought to take; the constants of those guesses are an
+ * H200's, of probes that are not kept. */
 #include "core/core.h"
 #include "device/cuda/tensor_map.h"
 #include "op/gemm/gemm.h"
