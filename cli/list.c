@@ -224,7 +224,8 @@ static json_t *op_json(const request *order, const qn_op_info *op)
 {
   json_t *tensors = json_array();
   for (size_t t = 0; t < op->n_tensors; t++)
-    json_array_append_new(tensors, json_pack("{s:s, s:s}", "name", op->tensors[t].name, "doc", op->tensors[t].doc));
+    json_array_append_new(tensors, json_pack("{s:s, s:s, s:s?}", "name", op->tensors[t].name, "doc", op->tensors[t].doc,
+                                             "shape", op->shapes ? op->shapes[t] : NULL));
   return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "name", op->name, "brief", op->brief, "variants",
                    variants_json(order, op), "tensors", tensors, "types", types_json(op), "params", params_json(op));
 }

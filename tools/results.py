@@ -127,19 +127,24 @@ def types_of(row, tensors):
 
 
 def wanted_checks(op):
-    """How the lines begin that the registry and the variants of this machine imply; `quern check` names them."""
+    """How the lines begin that the registry and the variants of this machine imply; `quern check` names them. Of ops
+    whose tensors have shapes of their own leg 1 is leg 2 as well, and their kernels are what they list."""
+    shaped = any(tensor["shape"] for tensor in op["tensors"])
     runs = [v for v in op["variants"] if v["state"] == "runs"]
     rows = range(len(op["types"]))
     for variant in runs:
         target = f"{variant['backend']}/{variant['name']}"
         yield from (f"{op['name']} leg1/{target}/row{row} " for row in rows)
-        yield f"{op['name']} leg3/{target}/"
-    yield from (f"{op['name']} leg2/cpu/ref/row{row} " for row in rows)
+        yield f"{op['name']} leg3/{target}{':' if shaped else '/'}"
+    if not shaped:
+        yield from (f"{op['name']} leg2/cpu/ref/row{row} " for row in rows)
     yield from (f"{op['name']} leg4/{backend}" for backend in sorted({v["backend"] for v in runs}))
     yield f"{op['name']} leg5/"
     for test in introspect("build", "tests"):
         arch = test["name"].removeprefix("nvrtc ")
-        if arch.startswith("sm_"):
+        if arch.startswith("sm_") and shaped:
+            yield f"{arch} {op['name']}, "
+        elif arch.startswith("sm_"):
             yield from (f"{arch} {op['name']} ({types_of(row, op['tensors'])}) flags" for row in op["types"])
 
 

@@ -12,6 +12,7 @@
 
 enum { LINK_LIMIT_MS = 60000 };
 
+#if defined(__x86_64__)
 /* The C library is in every process that has us; of these functions each of its versions will do. */
 static bool is_at_hand(const char *symbol)
 {
@@ -45,7 +46,6 @@ static bool needs_nothing(elf_file f)
 
 bool qn_link_alone(const char *object, const char *output, const char *directory)
 {
-#if defined(__x86_64__) /* elsewhere the driver may know of a processor's errors that the linker mends */
   char linker[QN_HOST_PATH_BYTES];
   void *data = NULL;
   size_t bytes = 0;
@@ -61,8 +61,11 @@ bool qn_link_alone(const char *object, const char *output, const char *directory
   const bool quiet = !said.length && !said.failed;
   qn_text_free(&said);
   return status == QN_OK && ended && quiet;
-#else
+}
+#else /* the driver may know of a processor's errors that the linker mends */
+bool qn_link_alone(const char *object, const char *output, const char *directory)
+{
   (void)object, (void)output, (void)directory;
   return false;
-#endif
 }
+#endif
