@@ -17,6 +17,7 @@
     "size of that directory; the oldest use goes first")                                                               \
   X(LIBCUDA, "libcuda", "QUERN_LIBCUDA", "", "path", "the CUDA driver's library; default: libcuda.so.1")               \
   X(LIBNVRTC, "libnvrtc", "QUERN_LIBNVRTC", "", "path", "the CUDA run-time compiler's library")                        \
+  X(LIBCUBLAS, "libcublas", "QUERN_LIBCUBLAS", "", "path", "cuBLAS's library for products, libcublasLt")               \
   X(CXX, "cxx", "QUERN_CXX", "", "path", "the C++ compiler of the host backend; default: $CXX, else c++")              \
   X(ARCH, "arch", "QUERN_ARCH", "", "name", "the architecture that the host backend and the tune tables take: sm_100") \
   X(TUNE_DIR, "tune_dir", "QUERN_TUNE_DIR", "", "path",                                                                \

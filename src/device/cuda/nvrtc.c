@@ -3,9 +3,9 @@
  * it when something must be compiled. Finding reads names and dates only, where it can. */
 #include "device/cuda/nvrtc.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/find.h"
 #include <dlfcn.h>
 #include <errno.h>
-#include <glob.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,19 +25,12 @@ static struct {
 /* ---- finding: a file that by its name will do ---- */
 
 typedef struct search {
+  qn_cuda_search of; /* first */
   qn_nvrtc_file file;
-  bool found;
-  int driver_version; /* 0: there is none */
-  char driver_path[256];
   char refused[768]; /* why the last file that was found does not do; "" */
 } search;
 
-/* The 13 of libnvrtc.so.13; 0 where the name does not tell. */
-static int major_of(const char *path)
-{
-  const char *number = strstr(path, "/libnvrtc.so.");
-  return number ? atoi(number + strlen("/libnvrtc.so.")) : 0;
-}
+static int major_of(const char *path) { return qn_cuda_library_major("nvrtc", path); }
 
 static bool stat_file(const char *path, qn_nvrtc_file *file)
 {
@@ -56,126 +49,51 @@ static bool stat_file(const char *path, qn_nvrtc_file *file)
 
 static void refuse_newer(search *s, const char *path, const char *version)
 {
-  int of = s->driver_version;
+  int of = s->of.driver_version;
   snprintf(s->refused, sizeof s->refused,
            "%s is NVRTC %s, whose kernels the driver for CUDA %d.%d cannot load: an NVRTC %d.x can serve it", path,
            version, of / 1000, of % 1000 / 10, of / 1000);
 }
 
-static void try_file(search *s, const char *path)
+static bool take(qn_cuda_search *of, const char *path)
 {
-  if (s->found || !stat_file(path, &s->file)) return;
+  search *s = (search *)of;
+  if (!stat_file(path, &s->file)) return false;
   int major = major_of(s->file.path);
-  if (major && major < QN_NVRTC_LEAST / 1000)
+  if (major && major < QN_NVRTC_LEAST / 1000) {
     snprintf(s->refused, sizeof s->refused, "%s is NVRTC %d; quern needs %d.%d or newer", s->file.path, major,
              QN_NVRTC_LEAST / 1000, QN_NVRTC_LEAST % 1000 / 10);
-  else if (major && s->driver_version && major > s->driver_version / 1000)
-    refuse_newer(s, s->file.path, strstr(s->file.path, "/libnvrtc.so.") + strlen("/libnvrtc.so."));
-  else
-    s->found = true;
-}
-
-/* The file of a library that the loader finds by its bare name; with RTLD_NOLOAD, that is loaded already. What this
- * loads stays so, as it is about to be used. */
-static void try_loader(search *s, const char *name, int mode)
-{
-  char path[PATH_MAX];
-  void *library = s->found ? NULL : dlopen(name, RTLD_NOW | RTLD_LOCAL | mode);
-  if (!library) return;
-  qn_cuda_library_path(library, name, path, sizeof path);
-  try_file(s, path);
-  if (!s->found || mode) dlclose(library);
-}
-
-static void try_loader_names(search *s, int mode)
-{
-  int newest = s->driver_version ? s->driver_version / 1000 : 13;
-  for (int major = newest; major >= QN_NVRTC_LEAST / 1000; major--) {
-    char name[32];
-    snprintf(name, sizeof name, "libnvrtc.so.%d", major);
-    try_loader(s, name, mode);
+    return false;
   }
-}
-
-/* The files that match root/tail, the last in order first: that is the newest. root NULL or "": none. */
-static void try_pattern(search *s, const char *root, const char *tail)
-{
-  char pattern[PATH_MAX];
-  glob_t files;
-  if (s->found || !root || !*root) return;
-  if ((size_t)snprintf(pattern, sizeof pattern, "%s/%s", root, tail) >= sizeof pattern) return;
-  if (!glob(pattern, 0, NULL, &files)) {
-    for (size_t k = files.gl_pathc; k-- > 0;) try_file(s, files.gl_pathv[k]);
-    globfree(&files);
-  }
-}
-
-static void try_loader_path(search *s)
-{
-  char folder[PATH_MAX];
-  for (const char *at = getenv("LD_LIBRARY_PATH"); at && *at; at += *at == ':') {
-    size_t length = strcspn(at, ":");
-    if ((size_t)snprintf(folder, sizeof folder, "%.*s", (int)length, at) < sizeof folder)
-      try_pattern(s, folder, "libnvrtc.so.*");
-    at += length;
-  }
-}
-
-static void try_python(search *s, const char *root)
-{
-  try_pattern(s, root, "lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.*");
-  try_pattern(s, root, "lib/python3*/dist-packages/nvidia/*/lib/libnvrtc.so.*");
-}
-
-/* Keep in step with the sentence in find_locked. */
-static void try_everywhere(search *s)
-{
-  char *slash = strrchr(s->driver_path, '/');
-  if (slash) *slash = 0;
-  try_loader_names(s, RTLD_NOLOAD);
-  try_loader_path(s);
-  try_pattern(s, slash ? s->driver_path : NULL, "libnvrtc.so.*");
-  try_pattern(s, getenv("CUDA_HOME"), "lib64/libnvrtc.so.*");
-  try_pattern(s, getenv("CUDA_PATH"), "lib64/libnvrtc.so.*");
-  try_pattern(s, getenv("CONDA_PREFIX"), "lib/libnvrtc.so.*");
-  try_pattern(s, "/usr/local", "cuda*/lib64/libnvrtc.so.*");
-  try_python(s, getenv("VIRTUAL_ENV"));
-  try_python(s, getenv("CONDA_PREFIX"));
-  const char *home = getenv("HOME");
-  char user[PATH_MAX];
-  if (home && (size_t)snprintf(user, sizeof user, "%s/.local", home) < sizeof user) try_python(s, user);
-  try_python(s, "/usr/local");
-  try_pattern(s, "/usr/lib", "python3*/dist-packages/nvidia/*/lib/libnvrtc.so.*");
-  try_loader_names(s, 0);
+  if (!major || !of->driver_version || major <= of->driver_version / 1000) return true;
+  refuse_newer(s, s->file.path, strstr(s->file.path, "/libnvrtc.so.") + strlen("/libnvrtc.so."));
+  return false;
 }
 
 static qn_status find_locked(void)
 {
-  search s = {0};
+  search s = {.of = {.stem = "nvrtc", .least_major = QN_NVRTC_LEAST / 1000, .take = take}};
   char named[PATH_MAX];
   unsigned generation = qn_option_generation();
   if (state.found && (atomic_load(&state.ready) || state.generation == generation)) return QN_OK;
   qn_try(qn_option_text(QN_OPTION_LIBNVRTC, named, sizeof named));
-  s.driver_version = qn_cuda_driver_peek(s.driver_path, sizeof s.driver_path);
+  s.of.driver_version = qn_cuda_driver_peek(s.of.driver_path, sizeof s.of.driver_path);
   errno = 0;
   if (!*named)
-    try_everywhere(&s);
+    qn_cuda_search_everywhere(&s.of);
   else if (strchr(named, '/'))
-    try_file(&s, named);
+    qn_cuda_search_file(&s.of, named);
   else
-    try_loader(&s, named, 0);
+    qn_cuda_search_loader(&s.of, named);
   state.file = s.file;
-  state.found = s.found;
+  state.found = s.of.found;
   state.generation = generation;
-  if (s.found) return QN_OK;
+  if (s.of.found) return QN_OK;
   if (*s.refused) return qn_fail(QN_UNSUPPORTED, "no usable NVRTC: %s", s.refused);
   if (*named)
     return qn_fail(QN_NO_LIBRARY, "the option libnvrtc names %s: %s", named,
                    strchr(named, '/') ? strerror(errno) : "the loader does not find it");
-  return qn_fail(QN_NO_LIBRARY,
-                 "no NVRTC: looked in the loader's path, beside the driver, in lib64 of $CUDA_HOME, $CUDA_PATH and "
-                 "/usr/local/cuda*, and for the Python package nvidia-cuda-nvrtc in $VIRTUAL_ENV, $CONDA_PREFIX, "
-                 "~/.local, /usr/local and /usr/lib; install that package or name the library in the option libnvrtc");
+  return qn_fail(QN_NO_LIBRARY, "no NVRTC: " QN_CUDA_SEARCHED, "nvidia-cuda-nvrtc", "libnvrtc");
 }
 
 qn_status qn_nvrtc_find(qn_nvrtc_file *file)
@@ -209,8 +127,8 @@ static qn_status check_library(void *library, qn_nvrtc *n)
   if (n->version < QN_NVRTC_LEAST)
     return qn_fail(QN_UNSUPPORTED, "no usable NVRTC: %s is NVRTC %d.%d; quern needs %d.%d or newer", n->path, major,
                    minor, QN_NVRTC_LEAST / 1000, QN_NVRTC_LEAST % 1000 / 10);
-  s.driver_version = qn_cuda_driver_peek(s.driver_path, sizeof s.driver_path);
-  if (!s.driver_version || major <= s.driver_version / 1000) return QN_OK;
+  s.of.driver_version = qn_cuda_driver_peek(s.of.driver_path, sizeof s.of.driver_path);
+  if (!s.of.driver_version || major <= s.of.driver_version / 1000) return QN_OK;
   char version[32];
   snprintf(version, sizeof version, "%d.%d", major, minor);
   refuse_newer(&s, n->path, version);

@@ -6,7 +6,8 @@
 #include "op/geometry.h"
 #include <string.h>
 
-static const qn_gemm_variant *const families[] = {qn_gemm_hopper, qn_gemm_mma, qn_gemm_sliced, qn_gemm_plain};
+static const qn_gemm_variant *const families[] = {qn_gemm_hopper, qn_gemm_mma, qn_gemm_sliced, qn_gemm_plain,
+                                                  qn_gemm_cublas};
 enum { FAMILIES = sizeof families / sizeof families[0], VARIANTS_MOST = 256 };
 
 static qn_status target_of(qn_device device, qn_gemm_target *target)
@@ -32,6 +33,11 @@ static const char *refusal(const qn_gemm_variant *v, const qn_gemm_problem *prob
   return v->refuses(v, problem, target);
 }
 
+static const char *lack(const qn_gemm_variant *v, const qn_gemm_problem *problem, const qn_gemm_target *target)
+{
+  return v->lacks ? v->lacks(v, problem, target) : NULL;
+}
+
 static qn_status forced(const char *name, const qn_gemm_problem *problem, const qn_gemm_target *target,
                         const qn_gemm_variant **variant)
 {
@@ -42,6 +48,7 @@ static qn_status forced(const char *name, const qn_gemm_problem *problem, const 
       if (n < VARIANTS_MOST) names[n++] = v->name;
       if (strcmp(v->name, name) != 0) continue;
       const char *why = refusal(v, problem, target);
+      if (!why) why = lack(v, problem, target);
       if (why)
         return qn_fail(QN_UNSUPPORTED, "gemm_norm: the variant %s, which the option gemm asks for, cannot do this: %s",
                        name, why);
@@ -83,7 +90,7 @@ static qn_status choose(const qn_gemm_problem *problem, const qn_gemm_target *ta
     for (const qn_gemm_variant *v = families[f]; v->name; v++) {
       if (refusal(v, problem, target)) continue;
       const double guess = v->guess_us(v, problem, target);
-      if (*variant && guess >= best) continue;
+      if ((*variant && guess >= best) || lack(v, problem, target)) continue;
       *variant = v;
       best = guess;
     }

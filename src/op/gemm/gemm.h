@@ -49,6 +49,8 @@ struct qn_gemm_variant {
   const void *settings; /* the variant's own: its tile, its stages */
   /* NULL: it can serve; else why not, in a few words. Cheap: every call asks. */
   const char *(*refuses)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);
+  /* The same of what lies outside, a library; asked last, as the answer may take long the first time. NULL: nothing. */
+  const char *(*lacks)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);
   size_t (*workspace_bytes)(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
                             const qn_gemm_target *target); /* NULL: 0 */
   qn_status (*run)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call);
@@ -58,6 +60,7 @@ struct qn_gemm_variant {
 
 /* The families, each an array that ends with a name of NULL. dispatch.c lists them. */
 extern const qn_gemm_variant qn_gemm_hopper[], qn_gemm_mma[], qn_gemm_sliced[]; /* gemm.device.c */
+extern const qn_gemm_variant qn_gemm_cublas[];                                  /* cublas.c */
 extern const qn_gemm_variant qn_gemm_plain[]; /* plain.c: CUDA cores and the host backend; every problem */
 
 /* ---- dispatch.c: the variant that the option "gemm" names, else the one that is thought to be fastest ---- */

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cublas.c - the variant that has its product made by cuBLAS, where that is installed, and the epilogue behind it: the
+ * baseline of all others on NVIDIA GPUs, and the fastest for what they do not hold. Where cuBLAS has no class of its
+ * own for a precision, the split ones, it computes fp32. */
+#include "core/core.h"
+#include "device/cuda/cublas.h"
+#include "op/gemm/gemm.h"
+#include <stdio.h>
+
+enum { TENSOR_CORES = 80, HOPPER = 90 }; /* compute capabilities; f32 operands are rounded from the first on */
+
+/* What cuBLAS may use for sums that it splits: about what it would allocate for itself. */
+static size_t scratch_bytes(const qn_gemm_target *target)
+{
+  return (size_t)(target->arch.capability >= HOPPER ? 32 : 8) << 20;
+}
+
+static qn_cublas_product product_of(const qn_gemm_problem *problem, const qn_gemm_target *target, char *workspace)
+{
+  static const qn_cublas_class classes[QN_GEMM_PRECISIONS] = {[QN_GEMM_FP32] = QN_CUBLAS_F32,
+                                                              [QN_GEMM_TF32] = QN_CUBLAS_TF32,
+                                                              [QN_GEMM_BF16X3] = QN_CUBLAS_F32,
+                                                              [QN_GEMM_TF32X3] = QN_CUBLAS_F32,
+                                                              [QN_GEMM_BF16] = QN_CUBLAS_BF16};
+  const qn_gemm_args *a = &problem->args;
+  return (qn_cublas_product){.operands = problem->short_data ? QN_CUBLAS_OF_BF16 : classes[problem->precision],
+                             .m = a->m,
+                             .n = a->n,
+                             .k = a->k,
+                             .x = a->x,
+                             .w = a->w,
+                             .z = problem->short_data ? (float *)(void *)workspace : a->y,
+                             .workspace = workspace ? workspace + qn_gemm_z_bytes(problem) : NULL,
+                             .workspace_bytes = scratch_bytes(target)};
+}
+
+static const char *refuses(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
+{
+  const qn_gemm_args *a = &problem->args;
+  const bool rounds = problem->precision == QN_GEMM_TF32 || problem->precision == QN_GEMM_BF16;
+  (void)variant;
+  if (target->device.kind != QN_CUDA) return "it is for NVIDIA GPUs";
+  if (rounds && target->arch.capability < TENSOR_CORES) return "cuBLAS rounds operands from compute capability 8.0 on";
+  if (a->k == 0) return "k is 0";
+  if (a->m > INT32_MAX || a->n > INT32_MAX || a->k > INT32_MAX) return "an extent is above 2^31 - 1";
+  return NULL;
+}
+
+/* Asked last, as it may load the library, and asks cuBLAS for its kernel. */
+static const char *lacks(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
+{
+  static _Thread_local char why[512];
+  const qn_cublas_product product = product_of(problem, target, NULL);
+  (void)variant;
+  if (qn_cublas_prepare(target->device, &product) == QN_OK) return NULL;
+  snprintf(why, sizeof why, "%s", qn_last_error());
+  return why;
+}
+
+static size_t workspace_bytes(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
+                              const qn_gemm_target *target)
+{
+  (void)variant;
+  return qn_gemm_z_bytes(problem) + scratch_bytes(target);
+}
+
+static qn_status run(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call)
+{
+  qn_cublas_product product = product_of(problem, call->target, call->workspace);
+  (void)variant;
+  product.stream = call->exec->stream;
+  if (!call->prepare) qn_try(qn_cublas_multiply(call->exec->device, &product));
+  return qn_gemm_epilogue(problem, call, qn_gemm_z(problem, call));
+}
+
+/* Of 132 multiprocessors, by PyTorch's figures in results/gemm-h200.jsonl (f32 50, TF32 380 TFLOP/s; bf16 is taken to
+ * be as far from its ceiling), or memory's time for w; and a pass over z. Two launches; what is tiny stays with our
+ * own. */
+static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
+{
+  const qn_gemm_args *a = &problem->args;
+  const double m = (double)a->m, n = (double)a->n, k = (double)a->k;
+  const bool tensor = problem->short_data || problem->precision == QN_GEMM_TF32 || problem->precision == QN_GEMM_BF16;
+  const double rate = (problem->short_data ? 730e6
+                       : tensor            ? 380e6
+                                           : 50e6) *
+                      (target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1) / 132;
+  const double work = 2 * m * n * k / rate, memory = (problem->short_data ? 2 : 4) * n * k / 3.5e6;
+  (void)variant;
+  return 11 + (work > memory ? work : memory) + 8 * m * n / 3.5e6;
+}
+
+const qn_gemm_variant qn_gemm_cublas[] = {
+    {.name = "cublas",
+     .precisions = (1u << QN_GEMM_PRECISIONS) - 1,
+     .refuses = refuses,
+     .lacks = lacks,
+     .workspace_bytes = workspace_bytes,
+     .run = run,
+     .guess_us = guess_us},
+    {.name = NULL},
+};
