@@ -50,7 +50,7 @@ static void add_item(item_list *list, int leg, const qn_target *target, size_t r
     qn_row_name(&target->op->info, row, item.about, sizeof item.about);
   }
   snprintf(item.name, sizeof item.name, "leg%d/%s%s%s%s%s%s", leg, target->backend, *target->variant ? "/" : "",
-           target->variant, last, word ? "/" : "", word ? word : "");
+           target->variant, word ? "/" : "", word ? word : "", last);
   if (list->n < QN_ITEMS_MOST && wants_leg(list->options, leg) && wants_name(list->options, item.name))
     list->at[list->n++] = item;
 }
@@ -71,6 +71,9 @@ static void add_target(item_list *list, const qn_target *target)
     return;
   }
   for (size_t row = 0; row < n_rows; row++) add_item(list, QN_LEG_VARIANTS, target, row, NULL, qn_leg_variants);
+  const bool strided = target->op->info.strided && target->op->info.agreement == QN_BITWISE;
+  for (size_t row = 0; row < n_rows && strided; row++)
+    add_item(list, QN_LEG_VARIANTS, target, row, "layouts", qn_leg_layouts);
   add_large(list, target);
   for (size_t row = 0; row < n_rows; row++)
     if (target->device.kind == QN_CPU && !strcmp(target->variant, "ref"))

@@ -78,9 +78,10 @@ void qn_leg_variants(qn_trial *trial);
 void qn_leg_oracle(qn_trial *trial);
 void qn_leg_golden(qn_trial *trial);
 void qn_leg_contract(qn_trial *trial);
-void qn_leg_large(qn_trial *trial); /* of leg 1: 2^24 elements of odd values */
-void qn_leg_huge(qn_trial *trial);  /* of leg 1: one tensor of more than 2^31 elements */
-void qn_leg_graph(qn_trial *trial); /* of leg 1, CUDA: a captured step, replayed */
+void qn_leg_large(qn_trial *trial);   /* of leg 1: 2^24 elements of odd values */
+void qn_leg_huge(qn_trial *trial);    /* of leg 1: one tensor of more than 2^31 elements */
+void qn_leg_layouts(qn_trial *trial); /* of leg 1, strided ops: tensors that are not dense, every geometry */
+void qn_leg_graph(qn_trial *trial);   /* of leg 1, CUDA: a captured step, replayed */
 
 /* Appends to items those of leg 5 for the op. */
 size_t qn_selftest_items(const qn_op *op, qn_item *items, size_t most);

@@ -98,6 +98,41 @@ static void loses_minus_zero(const qn_cpu_call *call, const qn_piece *piece)
   change_results(call, piece, drop_minus_zero);
 }
 
+/* ---- tensors that are not dense ---- */
+
+/* Where a tensor's first row was seen; of one call at a time, on one thread. */
+static void *first_row[64][QN_MAX_TENSORS];
+
+static void ignores_pitch(const qn_cpu_call *call, const qn_piece *piece)
+{
+  enum { PLACES = sizeof first_row / sizeof *first_row };
+  qn_piece moved = *piece;
+  for (size_t r = 0; r < qn_mutant_of->info.n_tensors && piece->place < PLACES; r++) {
+    const size_t width = qn_dtype_bytes(types_of(call)->tensor[r].dtype), step = piece->step ? piece->step[r] : 1;
+    void **first = &first_row[piece->place][r];
+    if (piece->first == 0) *first = piece->data[r];
+    if (piece->row && *first && width) moved.data[r] = (char *)*first + piece->first * step * width;
+  }
+  qn_mutant_original(call, &moved);
+}
+
+static void ignores_step(const qn_cpu_call *call, const qn_piece *piece)
+{
+  qn_piece dense = *piece;
+  dense.step = NULL;
+  qn_mutant_original(call, &dense);
+}
+
+static void writes_between(const qn_cpu_call *call, const qn_piece *piece)
+{
+  qn_mutant_original(call, piece);
+  for (size_t r = 0; piece->step && r < qn_mutant_of->info.n_tensors; r++) {
+    const qn_op_types *types = types_of(call);
+    if (piece->n > 1 && piece->step[r] == 2 && types->tensor[r].access & QN_WRITE)
+      ((unsigned char *)piece->data[r])[qn_dtype_bytes(types->tensor[r].dtype)] ^= 1;
+  }
+}
+
 /* ---- an op whose class is not bitwise ---- */
 
 static double one_off(double x) { return isfinite(x) ? (double)nextafterf((float)x, 1e30f) : x; }
@@ -224,6 +259,9 @@ const qn_mutant qn_mutants[] = {
     {"piece-random", "random numbers are counted from the piece", BITS, counts_from_piece, NULL, draws_random},
     {"tensor-random", "all tensors draw the same random numbers", BITS, forgets_tensor, NULL, draws_random},
     {"tally", "a piece counts one too many", BITS, miscounts, NULL, counts},
+    {"pitch", "rows are taken as if one began where the other ends", QN_IN_LAYOUTS, ignores_pitch, NULL, NULL},
+    {"step", "columns two apart are taken as if nothing were between", QN_IN_LAYOUTS, ignores_step, NULL, NULL},
+    {"between", "what lies between two columns is written", QN_IN_LAYOUTS, writes_between, NULL, NULL},
     {"no-ranges", "params outside their ranges are taken", QN_IN_DESCRIPTION, NULL, forgets_ranges, has_refusals},
     {"no-relations", "params that exclude each other are taken", QN_IN_DESCRIPTION, NULL, forgets_relations,
      has_refused_relations},

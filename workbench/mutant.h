@@ -12,6 +12,7 @@ enum {
   QN_EVERYWHERE_ORACLE = 2, /* in all tiers, the reference too: leg 2 */
   QN_EVERYWHERE_GOLDEN = 4, /* the same: leg 3 */
   QN_IN_DESCRIPTION = 8,    /* by alter: leg 4 */
+  QN_IN_LAYOUTS = 32,       /* in the best tier alone: the part of leg 1 about tensors that are not dense */
   QN_HARMLESS = 16          /* no bug: nothing may see it, or the planting itself is what is caught */
 };
 

@@ -12,9 +12,10 @@ typedef struct planting {
   const qn_op *op;
   unsigned where; /* one of mutant->where */
   int leg;
+  bool layouts; /* of leg 1 the part about tensors that are not dense */
 } planting;
 
-enum { PLANTINGS_MOST = 256 };
+enum { PLANTINGS_MOST = 256, IN_BEST = QN_IN_ONE_TIER | QN_IN_LAYOUTS | QN_HARMLESS };
 static planting plantings[PLANTINGS_MOST]; /* by item->row */
 static size_t n_plantings;
 
@@ -36,16 +37,15 @@ static qn_op plant(const planting *p)
   qn_mutant_of = p->op;
   if (p->mutant->alter) p->mutant->alter(&op);
   if (!p->mutant->fn) return op;
-  qn_mutant_original = p->op->cpu[p->where & (QN_IN_ONE_TIER | QN_HARMLESS) ? best : QN_TIER_REF];
+  qn_mutant_original = p->op->cpu[p->where & IN_BEST ? best : QN_TIER_REF];
   for (int tier = 0; tier < QN_TIER_ORACLE; tier++)
-    if (op.cpu[tier] && (tier == (int)best || !(p->where & (QN_IN_ONE_TIER | QN_HARMLESS))))
-      op.cpu[tier] = p->mutant->fn;
+    if (op.cpu[tier] && (tier == (int)best || !(p->where & IN_BEST))) op.cpu[tier] = p->mutant->fn;
   return op;
 }
 
 /* ---- running a leg on the copy ---- */
 
-static void (*leg_of(int leg))(qn_trial *)
+static void (*leg_of(const planting *p))(qn_trial *)
 {
   static void (*const legs[])(qn_trial *) = {
       [QN_LEG_VARIANTS] = qn_leg_variants,
@@ -53,7 +53,7 @@ static void (*leg_of(int leg))(qn_trial *)
       [QN_LEG_GOLDEN] = qn_leg_golden,
       [QN_LEG_CONTRACT] = qn_leg_contract,
   };
-  return legs[leg];
+  return p->layouts ? qn_leg_layouts : legs[p->leg];
 }
 
 /* True, and the first line of why, if the leg fails on a row of the copy. */
@@ -61,7 +61,7 @@ static bool is_caught(const planting *p, const qn_op *copy, const qn_check_optio
 {
   size_t rows = p->leg == QN_LEG_CONTRACT || p->where == QN_HARMLESS ? 1 : copy->info.n_types;
   for (size_t row = 0; row < rows; row++) {
-    qn_item item = {.leg = p->leg, .row = row, .run = leg_of(p->leg)};
+    qn_item item = {.leg = p->leg, .row = row, .run = leg_of(p)};
     item.target = (qn_target){.op = copy, .device = {QN_CPU, 0}, .backend = "cpu", .runs = true};
     qn_tier tier = p->leg == QN_LEG_VARIANTS ? best_tier(p->op) : QN_TIER_REF;
     if (p->leg != QN_LEG_CONTRACT) snprintf(item.target.variant, sizeof item.target.variant, "%s", qn_tier_name(tier));
@@ -80,7 +80,7 @@ static void run_planting(qn_trial *trial)
 {
   const planting *p = &plantings[trial->item->row];
   char why[160] = "";
-  if (p->where & (QN_IN_ONE_TIER | QN_HARMLESS) && p->leg == QN_LEG_VARIANTS && best_tier(p->op) == QN_TIER_REF) {
+  if (p->where & IN_BEST && p->leg == QN_LEG_VARIANTS && best_tier(p->op) == QN_TIER_REF) {
     qn_trial_skip(trial, "this machine has no tier but the reference to plant it in");
     return;
   }
@@ -93,21 +93,25 @@ static void run_planting(qn_trial *trial)
     qn_trial_fail(trial, -1, "%s (%s) is caught, so this test tells nothing: %s", p->mutant->name, p->mutant->what,
                   why);
   if (!caught && p->where != QN_HARMLESS)
-    qn_trial_fail(trial, -1, "%s: leg %d does not see it", p->mutant->what, p->leg);
+    qn_trial_fail(trial, -1, "%s: leg %d does not see it%s", p->mutant->what, p->leg, p->layouts ? " in layouts" : "");
   qn_trial_note(trial, caught ? "%s: caught (%s)" : "%s: passes", p->mutant->what, why);
 }
 
 /* ---- the items ---- */
 
-static void add(const qn_op *op, const qn_mutant *mutant, unsigned where, int leg, qn_item *items, size_t *n,
-                size_t most)
+static void add(const planting *p, qn_item *items, size_t *n, size_t most)
 {
-  if (!(mutant->where & where) || (mutant->fits && !mutant->fits(op)) || *n == most || n_plantings == PLANTINGS_MOST)
+  const qn_mutant *mutant = p->mutant;
+  if (!(mutant->where & p->where) || (mutant->fits && !mutant->fits(p->op)) || *n == most ||
+      n_plantings == PLANTINGS_MOST)
     return;
   qn_item item = {.leg = QN_LEG_SELFTEST, .row = n_plantings, .run = run_planting};
-  item.target = (qn_target){.op = op, .device = {QN_CPU, 0}, .backend = "cpu", .runs = true};
-  snprintf(item.name, sizeof item.name, "leg5/%s/leg%d", mutant->name, leg);
-  plantings[n_plantings++] = (planting){mutant, op, where, leg};
+  item.target = (qn_target){.op = p->op, .device = {QN_CPU, 0}, .backend = "cpu", .runs = true};
+  if (p->layouts)
+    snprintf(item.name, sizeof item.name, "leg5/%s/layouts", mutant->name);
+  else
+    snprintf(item.name, sizeof item.name, "leg5/%s/leg%d", mutant->name, p->leg);
+  plantings[n_plantings++] = *p;
   items[(*n)++] = item;
 }
 
@@ -117,11 +121,15 @@ size_t qn_selftest_items(const qn_op *op, qn_item *items, size_t most)
   size_t n = 0;
   for (int k = 0; k < 2; k++)
     for (const qn_mutant *m = lists[k]; m && m->name; m++) {
-      add(op, m, QN_IN_ONE_TIER, QN_LEG_VARIANTS, items, &n, most);
-      add(op, m, QN_EVERYWHERE_ORACLE, QN_LEG_ORACLE, items, &n, most);
-      add(op, m, QN_EVERYWHERE_GOLDEN, QN_LEG_GOLDEN, items, &n, most);
-      add(op, m, QN_IN_DESCRIPTION, QN_LEG_CONTRACT, items, &n, most);
-      for (int leg = QN_LEG_VARIANTS; leg <= QN_LEG_CONTRACT; leg++) add(op, m, QN_HARMLESS, leg, items, &n, most);
+      add(&(planting){m, op, QN_IN_ONE_TIER, QN_LEG_VARIANTS, false}, items, &n, most);
+      add(&(planting){m, op, QN_EVERYWHERE_ORACLE, QN_LEG_ORACLE, false}, items, &n, most);
+      add(&(planting){m, op, QN_EVERYWHERE_GOLDEN, QN_LEG_GOLDEN, false}, items, &n, most);
+      add(&(planting){m, op, QN_IN_DESCRIPTION, QN_LEG_CONTRACT, false}, items, &n, most);
+      for (int leg = QN_LEG_VARIANTS; leg <= QN_LEG_CONTRACT; leg++)
+        add(&(planting){m, op, QN_HARMLESS, leg, false}, items, &n, most);
+      if (!op->info.strided) continue;
+      add(&(planting){m, op, QN_IN_LAYOUTS, QN_LEG_VARIANTS, true}, items, &n, most);
+      if (!m->alter) add(&(planting){m, op, QN_HARMLESS, QN_LEG_VARIANTS, true}, items, &n, most);
     }
   return n;
 }

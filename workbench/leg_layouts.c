@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* leg_layouts.c - the part of leg 1 about tensors that are not dense, of ops that take such: every arrangement, on the
+ * processor at every alignment, on devices under launch geometries that are forced by name and read back. What is
+ * between rows and columns must stay as it is. Below --full each geometry has its turn once, under one arrangement and
+ * row of types; there each under all. A geometry is a compilation, which the host backend takes half a second for:
+ * there the ops share them out, a seed has a third of them, three seeds in a row have all, and --quick has few. */
+#include "workbench/check.h"
+#include "core/core.h"
+#include "op/geometry.h"
+#include "op/list.h"
+#include "workbench/arranged.h"
+#include "workbench/run.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { GEOMETRIES = 90, TURNS = GEOMETRIES / QN_GEOMETRY_SHAPES, N_POOLS = 3 };
+
+typedef struct layout_case {
+  size_t number, kind;
+  int alignment, threads;
+  qn_way way;
+  const char *geometry; /* NULL: not forced */
+} layout_case;
+
+typedef struct run {
+  qn_trial *trial;
+  qn_setting *settings;
+  size_t n_settings, number;
+} run;
+
+static qn_level level_of(const run *r) { return r->trial->options->level; }
+
+/* ---- one case ---- */
+
+/* The geometry that was forced ran: flat only where tensors are dense, else tiles in its place. */
+static bool took(const layout_case *c)
+{
+  const char *ran = qn_op_last_variant(), *want = c->geometry;
+  if (!want || !strncmp(ran, want, strlen(want))) return true;
+  const size_t flat = strlen("flat"), tiles = strlen("tiles");
+  return c->kind != QN_ARRANGEMENT_DENSE && !strncmp(want, "flat", flat) && !strncmp(ran, "tiles", tiles) &&
+         !strncmp(ran + tiles, want + flat, strlen(want) - flat);
+}
+
+static qn_status step(const run *r, const layout_case *c, const qn_setting *s, const qn_arranged *a, void *stream)
+{
+  const qn_target *target = &r->trial->item->target;
+  const qn_op_info *op = &target->op->info;
+  const qn_tensor *const *list = qn_arranged_list(a);
+  const qn_exec exec = {
+      .size = sizeof exec, .device = target->device, .stream = stream, .pool = qn_trial_pool(r->trial, c->threads)};
+  const size_t n = qn_arranged_count(a);
+  if (c->way == QN_WAY_DIRECT) return qn_op_step(op, &exec, s->params, n, list);
+  if (c->way == QN_WAY_PLAN) {
+    qn_plan *plan = NULL;
+    qn_try(qn_op_plan_create(&plan, op, &exec, s->params, n, list));
+    const qn_status status = qn_op_plan_step(plan, &exec, s->params, NULL);
+    qn_plan_destroy(&plan);
+    return status;
+  }
+  for (size_t k = 0; k < n; k++) {
+    const qn_tensor *one[QN_MAX_TENSORS] = {0};
+    for (size_t role = 0; role < op->n_tensors; role++) one[role] = list[role] ? list[role] + k : NULL;
+    qn_try(qn_op_step(op, &exec, s->params, 1, one));
+  }
+  return QN_OK;
+}
+
+static void tell(const run *r, const layout_case *c, const qn_setting *s, const char *what)
+{
+  char setting[512];
+  qn_setting_text(&r->trial->item->target.op->info, s, setting, sizeof setting);
+  qn_trial_fail(r->trial, (long)c->number, "case %zu: %s; %s, %s, pool of %d, alignment %s, geometry %s, ran %s\n%s",
+                c->number, setting, qn_arrangement_name(c->kind), qn_way_name(c->way), c->threads,
+                qn_alignment_name((qn_alignment)c->alignment), c->geometry ? c->geometry : "as chosen",
+                *qn_op_last_variant() ? qn_op_last_variant() : "nothing", what);
+}
+
+static qn_status compare(const run *r, const layout_case *c, const qn_setting *s, qn_arranged *a, void *stream)
+{
+  char wrong[256];
+  qn_try(qn_arranged_expect(a, s->params));
+  qn_try(qn_target_select(&r->trial->item->target));
+  qn_try(qn_arranged_upload(a));
+  qn_try(qn_option_set("geometry", c->geometry));
+  const qn_status status = step(r, c, s, a, stream);
+  qn_try(qn_option_set("geometry", NULL));
+  qn_try(status);
+  qn_try(qn_arranged_download(a));
+  if (!took(c))
+    tell(r, c, s, "another geometry ran than was forced");
+  else if (!qn_arranged_right(a, wrong, sizeof wrong))
+    tell(r, c, s, wrong);
+  r->trial->elements += qn_arranged_elements(a);
+  return QN_OK;
+}
+
+static void run_case(run *r, layout_case c)
+{
+  const qn_item *item = r->trial->item;
+  const qn_setting *s = &r->settings[item->target.device.kind == QN_CPU ? r->number % r->n_settings : 0];
+  void *stream = NULL;
+  qn_arranged *a = NULL;
+  c.number = r->number++;
+  if (!qn_trial_takes(r->trial, c.number)) return;
+  qn_status status = item->target.device.kind == QN_CUDA ? qn_stream_create(item->target.device, &stream) : QN_OK;
+  const qn_arranged_order order = {.op = item->target.op,
+                                   .row = item->row,
+                                   .device = item->target.device,
+                                   .stream = stream,
+                                   .kind = c.kind,
+                                   .alignment = (qn_alignment)c.alignment,
+                                   .seed = qn_seed_mix(r->trial->options->seed, c.number)};
+  if (status == QN_OK) status = qn_arranged_create(&a, &order);
+  if (status == QN_OK) status = compare(r, &c, s, a, stream);
+  if (status != QN_OK) tell(r, &c, s, qn_last_error());
+  qn_arranged_destroy(&a);
+  if (stream) qn_stream_destroy(item->target.device, &stream);
+}
+
+/* ---- which ---- */
+
+/* Numbers that go round at different speeds, so that over some cases everything meets everything. */
+static layout_case case_of(size_t k, size_t kind, const char *geometry)
+{
+  static const qn_way ways[] = {QN_WAY_DIRECT, QN_WAY_SINGLE, QN_WAY_PLAN};
+  static const int pools[N_POOLS] = {0, 2, 3};
+  return (layout_case){.kind = kind,
+                       .alignment = (int)(k % QN_ALIGN_COUNT),
+                       .threads = pools[k / 2 % N_POOLS],
+                       .way = ways[k % 3],
+                       .geometry = geometry};
+}
+
+static void on_cpu(run *r)
+{
+  const size_t rounds = level_of(r) == QN_QUICK ? 1 : level_of(r) == QN_NORMAL ? 3 : 12;
+  for (size_t k = 0; k < rounds; k++)
+    for (size_t kind = 0; kind < QN_ARRANGEMENTS; kind++) {
+      layout_case c = case_of(k + kind + r->trial->item->row, kind, NULL);
+      if (k == 0 && kind < 2) c.threads = 0; /* planted bugs that know a tensor's first row by having seen it */
+      run_case(r, c);
+    }
+}
+
+/* Of every shape, number of threads, vector and number of vectors; in turn blocks that stay. */
+static qn_geometry geometry_of(size_t shape, size_t turn, bool other)
+{
+  static const uint32_t stay[] = {1, 2, 32};
+  const bool stays = (turn % 2 == shape % 2) != other;
+  const size_t at = turn * 7 % TURNS; /* so that neighbours are not alike */
+  return (qn_geometry){.shape = (qn_geometry_shape)shape,
+                       .threads = 64u << at % 5,
+                       .pack = 4u << at / 5 % 2,
+                       .packs = 1u << at / 10,
+                       .persistent = stays ? stay[turn / 2 % 3] : 0};
+}
+
+/* The op's number among those that this leg is about, and theirs. */
+static void count_ops(const qn_op *op, size_t *own, size_t *all)
+{
+  *own = *all = 0;
+  for (size_t k = 0; qn_ops[k]; k++) {
+    if (!qn_ops[k]->info.strided || !qn_ops[k]->device_source || qn_ops[k]->shaped) continue;
+    if (!strcmp(qn_ops[k]->info.name, op->info.name)) *own = *all;
+    ++*all;
+  }
+}
+
+/* Is this geometry this row's, below --full? Each is one row's, and on the host backend one op's and one seed's. */
+static bool takes(const run *r, size_t shape, size_t turn)
+{
+  const qn_item *item = r->trial->item;
+  const size_t rows = item->target.op->info.n_types;
+  size_t own = 0, all = 1;
+  if (item->target.device.kind == QN_HOST) count_ops(item->target.op, &own, &all);
+  if (turn % all != own) return false;
+  turn /= all;
+  if (level_of(r) == QN_QUICK && turn / 2 % 8 != item->row % 8) return false;
+  if (level_of(r) == QN_NORMAL && all > 1 && (turn + r->trial->options->seed) % QN_GEOMETRY_SHAPES != shape)
+    return false;
+  return (turn * QN_GEOMETRY_SHAPES + (shape + turn) % QN_GEOMETRY_SHAPES) % rows == item->row;
+}
+
+/* As the tables say: one arrangement a row, and in the first the list that has one of each. */
+static void as_chosen(run *r)
+{
+  const size_t row = r->trial->item->row;
+  for (size_t kind = 1; kind < QN_ARRANGEMENTS; kind++) {
+    const bool turn = kind == 1 + row % 4 || (row == 0 && kind == QN_ARRANGEMENTS - 1);
+    if (level_of(r) == QN_FULL || (turn && (row == 0 || level_of(r) == QN_NORMAL)))
+      run_case(r, case_of(kind, kind, NULL));
+  }
+}
+
+static void on_device(run *r)
+{
+  enum { ALIKE = QN_ARRANGEMENTS - 1 }; /* one of each would be a compilation for each */
+  const bool full = level_of(r) == QN_FULL;
+  char name[QN_GEOMETRY_NAME];
+  as_chosen(r);
+  for (size_t turn = 0; turn < TURNS; turn++)
+    for (size_t shape = 0; shape < QN_GEOMETRY_SHAPES; shape++)
+      for (size_t k = 0; k < (full ? 2 * QN_ARRANGEMENTS : 1); k++) {
+        const size_t kind = full ? k % QN_ARRANGEMENTS : (turn + turn / ALIKE) % ALIKE;
+        const qn_geometry g = geometry_of(shape, turn, k >= QN_ARRANGEMENTS);
+        if (!full && !takes(r, shape, turn)) continue;
+        qn_geometry_name(&g, name);
+        run_case(r, case_of(turn + k + shape, kind, name));
+      }
+}
+
+/* Those without pointers, which are not this leg's business; the defaults are the first. */
+static size_t plain_settings(qn_trial *trial, qn_setting *settings)
+{
+  const size_t n =
+      qn_settings_of(&trial->item->target.op->info, QN_QUICK, trial->options->seed, settings, QN_SETTINGS_MOST);
+  size_t kept = 0;
+  for (size_t k = 0; k < n; k++)
+    if (!settings[k].given) settings[kept++] = settings[k];
+  return kept;
+}
+
+void qn_leg_layouts(qn_trial *trial)
+{
+  run r = {.trial = trial, .settings = qn_allocate(QN_SETTINGS_MOST * sizeof *r.settings)};
+  if (r.settings) r.n_settings = plain_settings(trial, r.settings);
+  if (!r.n_settings)
+    qn_trial_fail(trial, -1, "no settings: %s", qn_last_error());
+  else if (trial->item->target.device.kind == QN_CPU)
+    on_cpu(&r);
+  else
+    on_device(&r);
+  qn_trial_note(trial, "%zu cases, %llu elements", trial->cases, (unsigned long long)trial->elements);
+  qn_release(r.settings);
+}
