@@ -98,8 +98,12 @@ typedef struct qn_safetensors {
   size_t n;
   qn_safetensor *tensor;
   void *storage;
+  uint64_t data_begin; /* of a file that was read: where the data begins in it */
 } qn_safetensors;
 qn_status qn_safetensors_read(const char *path, qn_safetensors *out); /* header only; data is not touched */
+/* A tensor's bytes, end - begin of them, from the file whose list it is in; QN_BAD_FILE if the file got shorter. */
+qn_status qn_safetensors_read_data(const char *path, const qn_safetensors *list, const qn_safetensor *tensor,
+                                   void *target);
 qn_status qn_safetensors_parse(const void *header, size_t bytes, uint64_t data_bytes, const char *path,
                                qn_safetensors *out);
 void qn_safetensors_free(qn_safetensors *list);

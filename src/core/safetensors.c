@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors.c - the header of a safetensors file: 8 bytes of little-endian length, then one JSON object of
  * name -> {"dtype", "shape", "data_offsets"}, with an optional "__metadata__" of strings. The reader takes that and
- * nothing else, and believes no number: each is held against the file. The tensors' data is never touched. */
+ * nothing else, and believes no number: each is held against the file. Data is read by request only. */
 #include "core/core.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -449,6 +449,7 @@ static qn_status read_open(int file, const char *path, qn_safetensors *out)
   qn_try(qn_try_allocate(&text, (size_t)header, path));
   qn_status status = read_all(file, text, (size_t)header, sizeof length, path);
   if (status == QN_OK) status = qn_safetensors_parse(text, (size_t)header, size - sizeof length - header, path, out);
+  if (status == QN_OK) out->data_begin = sizeof length + header;
   qn_release(text);
   return status;
 }
@@ -459,6 +460,17 @@ qn_status qn_safetensors_read(const char *path, qn_safetensors *out)
   int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hang us */
   if (file < 0) return qn_fail(QN_IO_ERROR, "%s: %s", path, strerror(errno));
   qn_status status = read_open(file, path, out);
+  close(file);
+  return status;
+}
+
+qn_status qn_safetensors_read_data(const char *path, const qn_safetensors *list, const qn_safetensor *tensor,
+                                   void *target)
+{
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return qn_fail(QN_IO_ERROR, "%s: %s", path, strerror(errno));
+  const uint64_t at = list->data_begin + tensor->begin;
+  qn_status status = read_all(file, target, (size_t)(tensor->end - tensor->begin), (off_t)at, path);
   close(file);
   return status;
 }

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lopt.h - what learned optimizers have in common: which dimensions of a tensor are factored, the shapes of its state,
+ * and the weights of their networks, read from the files in which they are published. The steps are in
+ * small_fc_lopt.h and elo.h. All storage is f32. */
+#ifndef QN_LOPT_H
+#define QN_LOPT_H
+#include "op.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- the state of a tensor ----
+ * Of a parameter of shape s, zeros before the first step, the axis of the three decays first:
+ *     m       (3, s)             means of the gradient
+ *     v       s                  mean of its square
+ *     row     (3, s without d0)  means of its square's mean along d0; where nothing is factored (3, s), of its square
+ *     column  (3, s without d1)  the same along d1; where nothing is factored there is none: the shape (0)
+ * d0 is the largest dimension, d1 the second largest. A tensor of fewer than two dimensions is not factored. */
+enum { QN_LOPT_MOST_DIMENSIONS = 5 };
+typedef enum qn_lopt_state { QN_LOPT_STATE_M, QN_LOPT_STATE_V, QN_LOPT_STATE_ROW, QN_LOPT_STATE_COLUMN } qn_lopt_state;
+
+/* Which of two equal dimensions counts as the larger: the later one; or, as VeLO's weights want it, the earlier one of
+ * the two largest where these are equal, but for tensors of four dimensions whose first two they are. */
+typedef enum qn_lopt_ties { QN_LOPT_TIES_LATER, QN_LOPT_TIES_VELO } qn_lopt_ties;
+
+/* d[0] and d[1], or -1 and -1. ndim from 0 to QN_LOPT_MOST_DIMENSIONS. */
+QN_API qn_status qn_lopt_factored(qn_lopt_ties ties, int ndim, const int64_t *shape, int d[2]);
+/* The shape of one part of the state, of at most QN_LOPT_MOST_DIMENSIONS + 1 dimensions. */
+QN_API qn_status qn_lopt_state_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, const int64_t *shape,
+                                     int *state_ndim, int64_t state_shape[QN_LOPT_MOST_DIMENSIONS + 1]);
+
+/* ---- weights ----
+ * A step takes them as one array: the tensors of the file, each row-major, in this order:
+ *     small_fc   2402     network.input.weight (32, 39), .bias (32), network.linear_0.weight (32, 32), .bias (32),
+ *                         network.output.weight (2, 32), .bias (2): the files of btherien/mulo and DiamondXL/elo
+ *     velo_mlp   40704    input_weights_ (256, 4, 30), input_bias_ (256, 4), hidden_weights_.0 (256, 4, 4),
+ *                         hidden_bias_.0 (256, 4), output_weights_ (256, 3, 4), output_bias_ (256, 3): of
+ *                         Pauljanson002/VeLO_MLP, whose six tensors without the last underscore are not read
+ *     velo_rnn   2263809  mix_layer2.weight (512, 30), .bias (512), final_mix_layer.weight (512, 30), .bias (512),
+ *                         lstm.linear.weight (2048, 1024), .bias (2048), rnn_to_controls.weight (256, 512), .bias
+ *                         (256), step_size.weight (1, 512), .bias (1), lstm_init_state.0 and .1 (1, 512): of
+ *                         Pauljanson002/VeLO_RNN, whose mix_layer1 is not read */
+typedef enum qn_lopt_weights { QN_LOPT_SMALL_FC, QN_LOPT_VELO_MLP, QN_LOPT_VELO_RNN } qn_lopt_weights;
+enum { QN_LOPT_SMALL_FC_WEIGHTS = 2402, QN_LOPT_VELO_MLP_WEIGHTS = 40704, QN_LOPT_VELO_RNN_WEIGHTS = 2263809 };
+
+/* From a safetensors file into `weights`, in host memory, of n floats, which must be as many as the kind has. A file
+ * that is damaged, or that lacks a tensor, has one of another shape or dtype, or one that does not belong there, is
+ * QN_BAD_FILE with a sentence, and nothing is written. */
+QN_API qn_status qn_lopt_weights_read(qn_lopt_weights kind, const char *path, float *weights, size_t n);
+
+/* The tensors of a kind, in the array's order, for bindings: name, dimensions, and the element of the array at which it
+ * begins. QN_BAD_ARGUMENT past the last. */
+typedef struct qn_lopt_weight {
+  const char *name; /* static storage */
+  int ndim;
+  int64_t shape[3];
+  size_t begin, n;
+} qn_lopt_weight;
+QN_API qn_status qn_lopt_weight_at(qn_lopt_weights kind, size_t k, qn_lopt_weight *weight);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lopt.h - the engine of learned optimizers, inside. lopt.c checks a call and cuts it into groups of tensors and
+ * numbered tasks, lopt.cpu.c runs the tasks, fold.c puts statistics into the network's weights; shape.c and weights.c
+ * are what their names say. The steps' names, params and descriptions are the ops' own.
+ *
+ * A tensor is seen as (a, x, b, y, c): x and y are its two factored dimensions in order of place, a, b and c what lies
+ * before, between and behind them; what is not factored is one y. Of the two vectors that factoring keeps, "along"
+ * lacks x, so that it runs on with the elements; "across" lacks y. Which of them is the contract's row is `rows_along`.
+ */
+#ifndef QN_OP_LOPT_LOPT_H
+#define QN_OP_LOPT_LOPT_H
+#include "op/list.h"
+#include "quern/lopt.h"
+
+enum { QN_LOPT_PARAM, QN_LOPT_GRAD, QN_LOPT_M, QN_LOPT_V, QN_LOPT_ROW, QN_LOPT_COLUMN, QN_LOPT_ROLES };
+
+/* ---- shape.c, of shapes that were checked ---- */
+typedef struct qn_lopt_view {
+  uint64_t a, x, b, y, c, n;
+  bool factored, rows_along;
+} qn_lopt_view;
+qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape);
+void qn_lopt_largest(qn_lopt_ties ties, int ndim, const int64_t *shape, int d[2]);
+int qn_lopt_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, const int64_t *shape, int64_t *out);
+
+/* ---- the network, small_fc: 39 inputs, two layers of 32, 2 outputs ---- */
+enum {
+  QN_LOPT_INPUTS = 39,
+  QN_LOPT_TIMES = 11, /* of these, the last */
+  QN_LOPT_HIDDEN = 32,
+  QN_LOPT_ELEMENTS = 16, /* inputs that differ from element to element where a tensor is factored */
+  QN_LOPT_CHANNELS = 22, /* and where it is not */
+  QN_LOPT_SIDES = 6      /* inputs that come from one of the two vectors */
+};
+
+/* Decays and what is left of 1; each rounded once. */
+typedef struct qn_lopt_rates {
+  float m[3], m_rest[3], v, v_rest, f[3], f_rest[3], exp_mult;
+} qn_lopt_rates;
+
+/* What a step asks for, from its op's params. */
+typedef struct qn_lopt_step {
+  double m[3], v, f[3]; /* decays */
+  double lr, step_mult, exp_mult, weight_decay;
+  double max_grad_norm;   /* 0: none */
+  const double *lr_scale; /* one a tensor; NULL: all 1 */
+  const float *weights;
+  uint64_t step;
+  bool elo; /* its update; gradients made numbers */
+  bool compat;
+} qn_lopt_step;
+
+/* One of the two vectors of a tensor, and what is made of it. Arrays of `padded` floats hold n and are multiples of 16.
+ */
+typedef struct qn_lopt_side {
+  float *state; /* (3, n) of the caller's */
+  uint64_t n, padded;
+  double *sums;   /* [n], of the squares of gradients */
+  float *factor;  /* [3][padded] */
+  float *channel; /* [6][padded]: the states, and their roots' inverses */
+  float *table;   /* what they give the first layer: along [32][padded], across [padded][32] with the layer's bias */
+} qn_lopt_side;
+
+/* A tensor of a group. */
+typedef struct qn_lopt_item {
+  qn_lopt_view view;
+  const float *g;
+  float *p, *m, *v, *f; /* f: (3, n), where it is not factored */
+  qn_lopt_side along, across;
+  double *partial;   /* [chunks][22], of the squares of channels */
+  float *layer;      /* [22][32]: the first layer's weights with the channels' scales */
+  float of_gradient; /* gradients are multiplied by it */
+  float step, lr, decay;
+} qn_lopt_item;
+
+typedef enum qn_lopt_phase {
+  QN_LOPT_SUMS,    /* of the gradients' squares */
+  QN_LOPT_FACTORS, /* the two vectors, and what follows from them alone */
+  QN_LOPT_STATS,   /* m, v (and f), and the mean squares of the channels */
+  QN_LOPT_FOLD,    /* these into the first layer */
+  QN_LOPT_UPDATE,  /* network, parameter */
+  QN_LOPT_PHASES
+} qn_lopt_phase;
+
+typedef struct qn_lopt_call {
+  qn_lopt_rates rates;
+  bool elo, compat;
+  double max_grad_norm;
+  const float *weights;
+  double bias[QN_LOPT_HIDDEN];                  /* the first layer's, with what the time gives it */
+  float second[QN_LOPT_HIDDEN][QN_LOPT_HIDDEN]; /* by input */
+  float third[QN_LOPT_HIDDEN][2];
+} qn_lopt_call;
+
+/* Places in the array of weights. */
+enum {
+  QN_LOPT_W1 = 0,
+  QN_LOPT_B1 = QN_LOPT_W1 + QN_LOPT_HIDDEN * QN_LOPT_INPUTS,
+  QN_LOPT_W2 = QN_LOPT_B1 + QN_LOPT_HIDDEN,
+  QN_LOPT_B2 = QN_LOPT_W2 + QN_LOPT_HIDDEN * QN_LOPT_HIDDEN,
+  QN_LOPT_W3 = QN_LOPT_B2 + QN_LOPT_HIDDEN,
+  QN_LOPT_B3 = QN_LOPT_W3 + 2 * QN_LOPT_HIDDEN
+};
+_Static_assert(QN_LOPT_B3 + 2 == QN_LOPT_SMALL_FC_WEIGHTS, "the array is the six tensors");
+
+/* Elements in a task of STATS and UPDATE; about as many reads in one of SUMS. Part of the sums' order. */
+enum { QN_LOPT_CHUNK = 4096, QN_LOPT_READS = 32768, QN_LOPT_TILE = 64 };
+
+static inline uint64_t qn_lopt_ceiling(uint64_t n, uint64_t of) { return n / of + (n % of != 0); }
+static inline uint64_t qn_lopt_most(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* Tiles of columns of a run, all of them, and in a task; strips between two places along y, likewise. */
+static inline uint64_t qn_lopt_tiles(const qn_lopt_view *v)
+{
+  return v->factored ? v->a * qn_lopt_ceiling(v->b * v->y * v->c, QN_LOPT_TILE) : 0;
+}
+static inline uint64_t qn_lopt_tiles_a_task(const qn_lopt_view *v)
+{
+  return qn_lopt_most(1, QN_LOPT_READS / (QN_LOPT_TILE * v->x));
+}
+static inline uint64_t qn_lopt_strips(const qn_lopt_view *v) { return v->a * v->x * v->b; }
+static inline uint64_t qn_lopt_strips_a_task(const qn_lopt_view *v)
+{
+  return qn_lopt_most(1, QN_LOPT_READS / (v->y * v->c));
+}
+
+/* One task of a tensor; tasks of a phase may run at once. */
+typedef void qn_lopt_cpu_fn(const qn_lopt_call *call, qn_lopt_phase phase, qn_lopt_item *item, uint64_t task);
+
+/* ---- fold.c ---- */
+/* Decays, biases and transposed layers; what the time gives is in it. */
+void qn_lopt_prepare(qn_lopt_call *call, const qn_lopt_step *step);
+/* The factor of the channel whose squares' sum over n elements it is. */
+double qn_lopt_scale(double squares, uint64_t n);
+/* The first layer's weights for the six channels of the row, or of the column, by channel. */
+void qn_lopt_side_layer(const qn_lopt_call *call, bool row, const double scale[QN_LOPT_SIDES],
+                        float layer[QN_LOPT_SIDES][QN_LOPT_HIDDEN]);
+/* The phase FOLD. */
+void qn_lopt_fold(const qn_lopt_call *call, qn_lopt_item *item);
+
+/* ---- lopt.c ---- */
+/* `list` has op, exec, params and n; tensors by role. */
+qn_status qn_lopt_run(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *tensors);
+/* 0 where a step would be refused for its shapes. */
+size_t qn_lopt_workspace_of(const qn_op *op, size_t n, const qn_tensor *param);
+
+/* The roles of a description, and its one row of types. */
+extern const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES];
+extern const qn_op_types qn_lopt_types[1];
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lopt.math.h - the arithmetic on one element of small_fc_lopt and elo, written here and nowhere else: accumulators,
+ * factors, the inputs of the network that differ from element to element, and the update. The network between is a
+ * matrix product, of which each backend has its own form; sums are the engine's.
+ *
+ * The inputs, with s = 1/sqrt(v + 1e-6): g, p, m (3), v, m s (3), s, g A (3), m B (3). Where nothing is factored, also
+ * f (3) and 1/sqrt(f + 1e-8) (3), which stand for the contract's row and column at once. */
+#ifndef QN_OP_LOPT_LOPT_MATH_H
+#define QN_OP_LOPT_LOPT_MATH_H
+#include "base/maths.h"
+
+/* torch.nan_to_num: NaN is 0, the infinities are the largest numbers. */
+QN_FN qn_f32 qn_lopt_number(qn_f32 g)
+{
+  g = qn_no_more(qn_no_less(g, -0x1.fffffep127f), 0x1.fffffep127f);
+  return qn_select(qn_is_nan(g), qn_splat(0.0f), g);
+}
+
+/* A running mean. */
+QN_FN qn_f32 qn_lopt_mean(float decay, float rest, qn_f32 mean, qn_f32 value)
+{
+  return qn_fma(qn_splat(decay), mean, qn_splat(rest) * value);
+}
+
+/* S: 1/sqrt(max(x, 1e-9)); NaN stays NaN. */
+QN_FN qn_f32 qn_lopt_root(qn_f32 x) { return qn_rsqrt(qn_no_less(x, 1e-9f)); }
+
+/* The factors of an element of a tensor that is not factored, A and B. */
+QN_FN qn_f32 qn_lopt_factor_a(qn_f32 f) { return qn_lopt_root(f + 1e-9f); }
+QN_FN qn_f32 qn_lopt_factor_b(qn_f32 f) { return qn_rsqrt(f + 1e-6f); }
+
+/* What the network sees of a row's or column's state beside the state itself. */
+QN_FN qn_f32 qn_lopt_inverse(qn_f32 state) { return qn_rsqrt(state + 1e-8f); }
+
+QN_FN void qn_lopt_inputs(qn_f32 g, qn_f32 p, const qn_f32 m[3], qn_f32 v, const qn_f32 a[3], const qn_f32 b[3],
+                          qn_f32 x[16])
+{
+  const qn_f32 s = qn_rsqrt(v + 1e-6f);
+  x[0] = g, x[1] = p, x[5] = v, x[9] = s;
+  QN_UNROLL
+  for (int k = 0; k < 3; k++) {
+    x[2 + k] = m[k];
+    x[6 + k] = m[k] * s;
+    x[10 + k] = g * a[k];
+    x[13 + k] = m[k] * b[k];
+  }
+}
+
+/* max(x, 0); NaN stays NaN. */
+QN_FN qn_f32 qn_lopt_relu(qn_f32 x) { return qn_select(qn_less(x, qn_splat(0.0f)), qn_splat(0.0f), x); }
+
+/* step is lr step_mult, decay is weight_decay lr: small_fc_lopt. */
+QN_FN qn_f32 qn_lopt_moved(qn_f32 p, qn_f32 direction, qn_f32 magnitude, float exp_mult, float step, float decay)
+{
+  p = qn_fma(qn_splat(-step), direction * qn_exp(magnitude * qn_splat(exp_mult)), p);
+  return qn_fma(qn_splat(-decay), p, p);
+}
+
+/* The decay is weight_decay alone, and of the parameter before the step: elo. */
+QN_FN qn_f32 qn_lopt_moved_elo(qn_f32 p, qn_f32 direction, qn_f32 magnitude, float exp_mult, float lr, float decay)
+{
+  const qn_f32 d = direction * qn_exp(magnitude * qn_splat(exp_mult));
+  return qn_fma(qn_splat(-lr), qn_fma(qn_splat(decay), p, d), p);
+}
+#endif

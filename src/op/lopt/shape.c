@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shape.c - which dimensions of a tensor learned optimizers factor, and the shapes of what they keep for it. */
+#include "core/status.h"
+#include "op/lopt/lopt.h"
+#include <string.h>
+
+static qn_status check_shape(int ndim, const int64_t *shape)
+{
+  qn_require(ndim >= 0 && ndim <= QN_LOPT_MOST_DIMENSIONS, "lopt: a shape of %d dimensions, from 0 to %d are possible",
+             ndim, QN_LOPT_MOST_DIMENSIONS);
+  qn_require(shape || !ndim, "lopt: the shape of %d dimensions is NULL", ndim);
+  for (int k = 0; k < ndim; k++)
+    qn_require(shape[k] >= 0, "lopt: extent %d of the shape is %lld", k, (long long)shape[k]);
+  return QN_OK;
+}
+
+void qn_lopt_largest(qn_lopt_ties ties, int ndim, const int64_t *shape, int d[2])
+{
+  d[0] = d[1] = -1;
+  if (ndim < 2) return;
+  for (int k = 0; k < ndim; k++) {
+    if (d[0] < 0 || shape[k] >= shape[d[0]])
+      d[1] = d[0], d[0] = k;
+    else if (d[1] < 0 || shape[k] >= shape[d[1]])
+      d[1] = k;
+  }
+  const bool first_two_of_four = ndim == 4 && d[1] == 0 && d[0] == 1;
+  if (ties != QN_LOPT_TIES_VELO || shape[d[0]] != shape[d[1]] || first_two_of_four) return;
+  const int swap = d[0];
+  d[0] = d[1], d[1] = swap;
+}
+
+qn_status qn_lopt_factored(qn_lopt_ties ties, int ndim, const int64_t *shape, int d[2])
+{
+  qn_require(d, "lopt: the place for the dimensions is NULL");
+  qn_require((unsigned)ties <= QN_LOPT_TIES_VELO, "lopt: ties is %d, it must be 0 or 1", (int)ties);
+  qn_try(check_shape(ndim, shape));
+  qn_lopt_largest(ties, ndim, shape, d);
+  return QN_OK;
+}
+
+int qn_lopt_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, const int64_t *shape, int64_t *out)
+{
+  int d[2], n = 0;
+  qn_lopt_largest(ties, ndim, shape, d);
+  const int without = state == QN_LOPT_STATE_ROW ? d[0] : state == QN_LOPT_STATE_COLUMN ? d[1] : -1;
+  if (state == QN_LOPT_STATE_COLUMN && d[1] < 0) {
+    out[0] = 0;
+    return 1;
+  }
+  if (state != QN_LOPT_STATE_V) out[n++] = 3;
+  for (int k = 0; k < ndim; k++)
+    if (k != without) out[n++] = shape[k];
+  return n;
+}
+
+qn_status qn_lopt_state_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, const int64_t *shape, int *state_ndim,
+                              int64_t state_shape[QN_LOPT_MOST_DIMENSIONS + 1])
+{
+  qn_require(state_ndim && state_shape, "lopt: the place for the state's shape is NULL");
+  qn_require((unsigned)ties <= QN_LOPT_TIES_VELO, "lopt: ties is %d, it must be 0 or 1", (int)ties);
+  qn_require((unsigned)state <= QN_LOPT_STATE_COLUMN, "lopt: the part of the state is %d, there are 0 to 3",
+             (int)state);
+  qn_try(check_shape(ndim, shape));
+  *state_ndim = qn_lopt_shape(ties, state, ndim, shape, state_shape);
+  return QN_OK;
+}
+
+qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape)
+{
+  int d[2];
+  qn_lopt_view v = {1, 1, 1, 1, 1, 1, false, false};
+  qn_lopt_largest(ties, ndim, shape, d);
+  v.factored = d[0] >= 0;
+  const int x = d[0] < d[1] ? d[0] : d[1], y = d[0] < d[1] ? d[1] : d[0];
+  for (int k = 0; k < ndim; k++) {
+    uint64_t *extent = !v.factored ? &v.y : k < x ? &v.a : k == x ? &v.x : k < y ? &v.b : k == y ? &v.y : &v.c;
+    *extent *= (uint64_t)shape[k];
+    v.n *= (uint64_t)shape[k];
+  }
+  v.rows_along = v.factored && x == d[0];
+  return v;
+}

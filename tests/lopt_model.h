@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lopt_model.h - for tests of learned optimizers: a list of tensors with their states and their references in double,
+ * inputs of splitmix64 as the golden vectors draw them, and one step of both. */
+#ifndef QN_TESTS_LOPT_MODEL_H
+#define QN_TESTS_LOPT_MODEL_H
+#include "lopt_reference.h"
+#include "quern/elo.h"
+#include "quern/small_fc_lopt.h"
+#include "test.h"
+
+enum { MOST = 24, ROLES = 6, PARAM = 0, GRAD, STATE_M, STATE_V, STATE_ROW, STATE_COLUMN };
+
+typedef struct model {
+  size_t n;
+  qn_tensor tensor[ROLES][MOST];
+  int64_t shape[ROLES][MOST][6];
+  reference reference[MOST];
+  double lr_scale[MOST];
+  void *workspace;
+  size_t workspace_bytes;
+  float weights[QN_LOPT_SMALL_FC_WEIGHTS];
+} model;
+
+static inline double draw(uint64_t *state)
+{
+  uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
+  z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+  z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
+  return (double)((z ^ z >> 31) >> 40) / 0x1p23 - 1;
+}
+
+static inline void draw_array(uint64_t *state, float *to, size_t n, double scale)
+{
+  for (size_t k = 0; k < n; k++) to[k] = (float)(draw(state) * scale);
+}
+
+static inline void draw_weights(float *weights)
+{
+  uint64_t state = 11;
+  qn_lopt_weight w;
+  for (size_t k = 0; k < 6 && qn_lopt_weight_at(QN_LOPT_SMALL_FC, k, &w) == QN_OK; k++)
+    draw_array(&state, weights + w.begin, w.n, w.ndim == 2 ? 0.3 : 0.1);
+}
+
+static inline size_t elements(const qn_tensor *t) { return product(t->ndim, t->shape); }
+static inline float *data_of(const model *m, int role, size_t k) { return m->tensor[role][k].data; }
+
+/* One more tensor, with zeros in all of it. */
+static inline void add_tensor(model *m, int ndim, const int64_t *shape)
+{
+  static const qn_lopt_state part[ROLES] = {QN_LOPT_STATE_V, QN_LOPT_STATE_V,   QN_LOPT_STATE_M,
+                                            QN_LOPT_STATE_V, QN_LOPT_STATE_ROW, QN_LOPT_STATE_COLUMN};
+  const size_t k = m->n++;
+  reference *r = &m->reference[k];
+  int d[2] = {-1, -1};
+  for (int role = 0; role < ROLES; role++) {
+    qn_tensor *t = &m->tensor[role][k];
+    int64_t *own = m->shape[role][k];
+    *t = (qn_tensor){.dtype = QN_F32, .shape = own, .device = {QN_CPU, 0}};
+    qn_lopt_state_shape(QN_LOPT_TIES_LATER, part[role], ndim, shape, &t->ndim, own);
+    const size_t n = elements(t);
+    t->data = n ? calloc(n, sizeof(float)) : NULL;
+  }
+  qn_lopt_factored(QN_LOPT_TIES_LATER, ndim, shape, d);
+  *r = (reference){.ndim = ndim, .d0 = d[0], .d1 = d[1], .n = product(ndim, shape)};
+  for (int j = 0; j < ndim; j++) r->shape[j] = shape[j];
+  r->n_row = d[0] < 0 ? r->n : r->n / (size_t)(shape[d[0]] ? shape[d[0]] : 1);
+  r->n_column = d[0] < 0 ? 0 : r->n / (size_t)(shape[d[1]] ? shape[d[1]] : 1);
+  r->p = calloc(r->n + 1, sizeof(double)), r->m = calloc(3 * r->n + 1, sizeof(double));
+  r->v = calloc(r->n + 1, sizeof(double)), r->row = calloc(3 * r->n_row + 1, sizeof(double));
+  r->column = calloc(3 * r->n_column + 1, sizeof(double));
+  m->lr_scale[k] = 1;
+}
+
+static inline void set_param(model *m, size_t k, uint64_t *state, double scale)
+{
+  float *p = data_of(m, PARAM, k);
+  draw_array(state, p, m->reference[k].n, scale);
+  for (size_t i = 0; i < m->reference[k].n; i++) m->reference[k].p[i] = (double)p[i];
+}
+
+static inline void model_end(model *m)
+{
+  for (size_t k = 0; k < m->n; k++) {
+    reference *r = &m->reference[k];
+    for (int role = 0; role < ROLES; role++) free(m->tensor[role][k].data);
+    free(r->p), free(r->m), free(r->v), free(r->row), free(r->column);
+  }
+  free(m->workspace);
+  *m = (model){0};
+}
+
+static inline told told_small_fc(const model *m, const qn_small_fc_lopt_params *p)
+{
+  return (told){.compat = p->pylo_cuda_compat,
+                .lr = p->lr,
+                .step_mult = p->step_mult,
+                .exp_mult = p->exp_mult,
+                .weight_decay = p->weight_decay,
+                .max_grad_norm = p->max_grad_norm,
+                .m = {p->m_decay0, p->m_decay1, p->m_decay2},
+                .v = p->v_decay,
+                .f = {p->factor_decay0, p->factor_decay1, p->factor_decay2},
+                .step = p->step,
+                .weights = m->weights};
+}
+
+static inline told told_elo(const model *m, const qn_elo_params *p)
+{
+  return (told){.elo = true,
+                .compat = p->pylo_cuda_compat,
+                .lr = p->lr,
+                .exp_mult = p->exp_mult,
+                .weight_decay = p->weight_decay,
+                .m = {p->m_decay0, p->m_decay1, p->m_decay2},
+                .v = p->v_decay,
+                .f = {p->factor_decay0, p->factor_decay1, p->factor_decay2},
+                .step = p->step,
+                .weights = m->weights};
+}
+
+/* The references take the step that the list takes. */
+static inline void step_references(model *m, told t)
+{
+  const double lr = t.lr;
+  for (size_t k = 0; k < m->n; k++) {
+    t.lr = lr * m->lr_scale[k];
+    if (m->reference[k].n) reference_step(&m->reference[k], &t, data_of(m, GRAD, k));
+  }
+}
+
+static inline qn_exec exec_of(model *m, qn_pool *pool)
+{
+  const size_t needed = qn_small_fc_lopt_workspace_bytes(m->n, m->tensor[PARAM]);
+  if (needed > m->workspace_bytes) {
+    free(m->workspace);
+    m->workspace = aligned_alloc(64, (needed + 63) / 64 * 64);
+    m->workspace_bytes = needed;
+  }
+  memset(m->workspace, 0xA5, needed); /* what was there must not matter */
+  return (qn_exec){.size = sizeof(qn_exec), .pool = pool, .workspace = m->workspace, .workspace_bytes = needed};
+}
+
+#define LISTS(m) (m)->tensor[0], (m)->tensor[1], (m)->tensor[2], (m)->tensor[3], (m)->tensor[4], (m)->tensor[5]
+
+static inline qn_status step_small_fc(model *m, qn_pool *pool, const qn_small_fc_lopt_params *params)
+{
+  const qn_exec exec = exec_of(m, pool);
+  return qn_small_fc_lopt_step(&exec, params, m->n, LISTS(m));
+}
+
+static inline qn_status step_elo(model *m, qn_pool *pool, const qn_elo_params *params)
+{
+  const qn_exec exec = exec_of(m, pool);
+  return qn_elo_step(&exec, params, m->n, LISTS(m));
+}
+
+/* The contract's tolerance: 1e-6 max(1, |p|) + 1e-5 |update|. The worst share of it that any element takes. */
+static inline double share_of_tolerance(double got, double want, double before)
+{
+  const double least = fabs(want) > 1 ? fabs(want) : 1;
+  if (isnan(got) || isnan(want)) return isnan(got) && isnan(want) ? 0 : HUGE_VAL;
+  return fabs(got - want) / (1e-6 * least + 1e-5 * fabs(want - before));
+}
+#endif
