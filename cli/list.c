@@ -2,7 +2,7 @@
 /* list.c - `quern list`: ops, their variants on each backend, which would run here and why; with --verbose the types
  * and parameters too. Everything comes from the ops' descriptions. --json is what CI compares the tests that ran
  * against. */
-#include "cli/verb.h"
+#include "cli/list.h"
 #include "workbench/term.h"
 #include <jansson.h>
 #include <math.h>
@@ -12,13 +12,14 @@
 typedef struct request {
   const char *op, *backend;
   bool verbose, json;
+  qn_device device; /* what launch geometries are told for */
 } request;
 
 enum { KEY_JSON = 256 };
 
 static const struct argp_option options[] = {
     {"backend", 'b', "cpu|cuda|host", 0, "Only the variants of this backend", 0},
-    {"verbose", 'v', NULL, 0, "Types and parameters too", 0},
+    {"verbose", 'v', NULL, 0, "Types and parameters too, and of every op how it is launched", 0},
     {"json", KEY_JSON, NULL, 0, "Print JSON, for tools; everything is in it", 0},
     {0},
 };
@@ -31,6 +32,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case 'b':
     if (qn_device_from_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
     order->backend = qn_device_kind_name(device.kind);
+    order->device = device;
     return 0;
   case 'v': order->verbose = true; return 0;
   case KEY_JSON: order->json = true; return 0;
@@ -51,7 +53,9 @@ static const struct argp argp = {
            "  runs           it can be run here, so its checks are run here\n"
            "  compiled only  it builds, but what it is for is not here\n"
            "  emitted only   its source is there, but nothing here compiles it\n"
-           "A call on a backend takes the variant that is marked with >.",
+           "A call on a backend takes the variant that is marked with >.\n"
+           "With an OP: how this device would cut its launches, by shape, whose word that is, and the names that "
+           "QUERN_GEOMETRY (for products QUERN_GEMM) takes in place of it.",
 };
 
 static bool wanted(const request *order, const qn_variant *variant)
@@ -166,6 +170,7 @@ static void print_op(const request *order, const qn_op_info *op)
 {
   printf("%s%s%s - %s\n", qn_term_colour(stdout, QN_BOLD), op->name, qn_term_colour(stdout, QN_PLAIN), op->brief);
   print_variants(order, op);
+  if (order->op || order->verbose) qn_list_print_geometry(qn_op_of(op), order->device);
   if (!order->verbose) return;
   print_types(op);
   print_params(op);
@@ -226,8 +231,9 @@ static json_t *op_json(const request *order, const qn_op_info *op)
   for (size_t t = 0; t < op->n_tensors; t++)
     json_array_append_new(tensors, json_pack("{s:s, s:s, s:s?}", "name", op->tensors[t].name, "doc", op->tensors[t].doc,
                                              "shape", op->shapes ? op->shapes[t] : NULL));
-  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "name", op->name, "brief", op->brief, "variants",
-                   variants_json(order, op), "tensors", tensors, "types", types_json(op), "params", params_json(op));
+  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o*}", "name", op->name, "brief", op->brief, "variants",
+                   variants_json(order, op), "tensors", tensors, "types", types_json(op), "params", params_json(op),
+                   "launch", qn_list_geometry_json(qn_op_of(op), order->device));
 }
 
 static int run(int argc, char **argv)
@@ -237,6 +243,7 @@ static int run(int argc, char **argv)
   const qn_op_info *only = NULL;
   if (order.op && qn_op_find(order.op, &only) != QN_OK)
     return qn_complain(&qn_verb_list, QN_EXIT_USAGE, "%s", qn_last_error());
+  if (!order.backend) order.device = qn_list_device();
 
   json_t *ops = json_array();
   for (size_t k = 0; k < qn_op_count(); k++) {

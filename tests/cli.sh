@@ -121,6 +121,16 @@ assert not any(v['available'] or v['state']=='runs' for op in d['ops'] for v in 
 check "QUERN_CPU=ref makes ref the choice" sh -c "QUERN_CPU=ref '$quern' list --json --backend cpu >'$out'"
 check "and no other" python_on "
 assert all(v['chosen']==(v['name']=='ref') and v['backend']=='cpu' for op in d['ops'] for v in op['variants'])"
+check "QUERN_ARCH=sm_100 list swiglu" sh -c "QUERN_ARCH=sm_100 QUERN_TUNE_DIR='$work/none' '$quern' list swiglu --backend host >'$out'"
+check "tells what the shipped table says of which shapes" grep -qE '^    bf16/bf16/bf16 +dense +tiles-128x8x1 +the shipped table, published: 16x14336 ' "$out"
+check "and what can be forced" grep -q '^    QUERN_GEOMETRY forces {flat,rows,tiles}-{64,128,' "$out"
+check "QUERN_GEOMETRY=rows-512x8x1 list swiglu --json" sh -c "QUERN_GEOMETRY=rows-512x8x1 '$quern' list swiglu --json --backend host >'$out'"
+check "has each shape's geometry, and that it was forced" python_on "
+launch=d['ops'][0]['launch']
+assert launch['device']=='host' and 8 in launch['forced']['pack'] and {c['layout'] for c in launch['choices']}=={'dense','pitched'}
+assert all(c['geometry']=='rows-512x8x1' and c['why']=='forced' and c['rows'] and c['cols'] for c in launch['choices'])"
+check "list gemm_norm names its variants" sh -c "'$quern' list gemm_norm | grep -q 'QUERN_GEMM says: .*plain'"
+check "without an op's name list is as short as ever" sh -c "! '$quern' list | grep -q 'launched'"
 check "list lion --verbose" runs 0 list lion --verbose
 check "tells every parameter" grep -q 'weight_decay' "$out"
 

@@ -3,6 +3,7 @@
  * tensors' device, on the caller's stream; no allocation, copy or synchronisation in a step. What the kernels compute
  * is for the host backend and real GPUs. */
 #include "mock/scenario.h"
+#include "op/device_list.h"
 #include "op/op.h"
 #include "quern/quern.h"
 #include <stdatomic.h>
@@ -78,6 +79,16 @@ static bool only_a_launch(size_t before)
   return same;
 }
 
+/* As the mock says of any kernel: 16 registers, no shared memory, 2048 threads at once. */
+static void known_facts(const list *l)
+{
+  qn_list_facts f = {0};
+  const int threads = (int)mock()->launch(mock()->launches() - 1)->threads;
+  check(!qn_device_list_facts(&f) && f.registers == 16 && !f.shared_bytes && f.blocks == 2048 / threads,
+        "%s: its kernel has %d registers, %d bytes of shared memory, and %d blocks at once", l->op->name, f.registers,
+        f.shared_bytes, f.blocks);
+}
+
 static void warm_steps(const list *l, const qn_exec *exec)
 {
   const char *name = l->op->name;
@@ -127,6 +138,7 @@ static void each_op(void)
     if (make(&l, &qn_ops[k]->info, N, device) &&
         check(!step(&l, &exec), "%s: a step compiles and runs: %s", l.op->name, qn_last_error())) {
       warm_steps(&l, &exec);
+      known_facts(&l);
       planned_steps(&l, &exec);
     }
     check(mock()->retained(0) == 0 && mock()->live_bytes(0) == 0, "the other device was left alone");

@@ -33,7 +33,7 @@ static void test_lines(void)
     const char *line, *why; /* NULL: it is fine */
   } cases[] = {
       {LINE("sm_90", "1-", "8193-16384", "tiles-128x8x1"), NULL},
-      {LINE("sm_90", "1-", "8193-16384", "tiles-128x8x1") " registers=32 blocks=8 copy=1.012", NULL},
+      {LINE("sm_90", "1-", "8193-16384", "tiles-128x8x1") " registers=32 shared=0 blocks=8 copy=1.012", NULL},
       {"arch=sm_100 types=* rows=1- cols=1- layout=* choice=rows-64x8x1 state=published date=2026-11-22", NULL},
       {"", "missing"},
       {"arch", "key=value"},
@@ -63,6 +63,7 @@ static void test_lines(void)
       {KEY("sm_90", "1-", "1-") " choice=a" TAIL, "measured entry has a ratio"},
       {LINE("sm_90", "1-", "1-", "a") " registers=x", "registers"},
       {LINE("sm_90", "1-", "1-", "a") " blocks=99999999", "blocks"},
+      {LINE("sm_90", "1-", "1-", "a") " shared=-1", "shared"},
       {LINE("sm_90", "1-", "1-", "a") " copy=nan", "copy"},
       {KEY("sm_90", "1-", "1-") " choice=a" RATIO " state=guessed date=2026-11-22", "state"},
       {KEY("sm_90", "1-", "1-") " choice=a" RATIO " state=measured date=22-11-2026", "date"},
@@ -91,14 +92,16 @@ static void test_write(void)
   qn_text text = {0};
   qn_tune_entry e, again;
   const char *why;
-  check(qn_tune_parse_line(LINE("sm_90", "1-1024", "8193-", "tiles-128x8x1") " registers=32 blocks=0 copy=1.012", &e,
-                           &why),
-        "a whole entry");
+  check(
+      qn_tune_parse_line(
+          LINE("sm_90", "1-1024", "8193-", "tiles-128x8x1") " registers=32 shared=4096 blocks=0 copy=1.012", &e, &why),
+      "a whole entry");
   qn_tune_write_line(&text, &e);
   text.at[text.length - 1] = 0;
   check(qn_tune_parse_line(text.at, &again, &why) && !memcmp(&e, &again, sizeof e), "is written as it was read: %s",
         text.at);
-  check(strstr(text.at, "ratio=1.250 low=1.200 high=1.300") && strstr(text.at, "blocks=0"), "with its numbers");
+  check(strstr(text.at, "ratio=1.250 low=1.200 high=1.300") && strstr(text.at, "registers=32 shared=4096 blocks=0"),
+        "with its numbers");
   qn_text_free(&text);
 }
 

@@ -20,6 +20,8 @@ typedef struct subject { /* a geometry, as a runner sees it */
   tuner *t;
   qn_geometry geometry;
   char name[QN_GEOMETRY_NAME];
+  qn_list_facts facts; /* of its kernel for the cell at hand */
+  bool has_facts;
 } subject;
 
 struct tuner {
@@ -56,8 +58,11 @@ static void say(const tuner *t, const char *text)
 /* ---- timing ---- */
 static qn_status run_subject(void *user)
 {
-  const subject *s = user;
-  return qn_tune_stage_step(s->t->stage, &s->geometry);
+  subject *s = user;
+  qn_try(qn_tune_stage_step(s->t->stage, &s->geometry));
+  if (s->has_facts) return QN_OK;
+  s->has_facts = true; /* asked for at the first step, which is not timed */
+  return qn_device_list_facts(&s->facts);
 }
 
 typedef struct copying {
@@ -104,8 +109,14 @@ static qn_status take_look(tuner *t, const qn_runner *runner, const subject *s, 
   qn_try(qn_summarize(runner->ns, runner->n, &time));
   *speedup = ratio.ratio;
   key_of(t, s->name, key);
-  qn_tune_json_add(t->order->results, t->order->op, t->at, &s->geometry, runner->ns, runner->n, time.median,
-                   ratio.ratio, "correct", "");
+  qn_tune_json_add(t->order->results, t->order->op, t->at, &s->geometry,
+                   &(qn_tune_result){.runtimes_ns = runner->ns,
+                                     .n = runner->n,
+                                     .median_ns = time.median,
+                                     .speedup = ratio.ratio,
+                                     .facts = s->facts,
+                                     .validity = "correct",
+                                     .why = ""});
   t->outcome->looked++;
   return t->has_state ? qn_tune_state_add(&t->state, key, time.median, ratio.ratio) : QN_OK;
 }
@@ -131,8 +142,9 @@ static qn_status sift(tuner *t, const size_t *which, size_t n, double *speedup, 
     }
     t->outcome->wrong += wrong;
     t->outcome->impossible += !wrong;
-    qn_tune_json_add(t->order->results, t->order->op, t->at, &s->geometry, NULL, 0, 0, 0,
-                     wrong ? "correctness" : "runtime", why);
+    qn_tune_json_add(
+        t->order->results, t->order->op, t->at, &s->geometry,
+        &(qn_tune_result){.facts = {-1, -1, -1}, .validity = wrong ? "correctness" : "runtime", .why = why});
     if (wrong) say(t, why);
   }
   return QN_OK;
@@ -163,7 +175,13 @@ static void fill_entry(const tuner *t, const subject *choice, qn_tune_entry *e)
 {
   const time_t now = time(NULL);
   struct tm utc;
-  *e = (qn_tune_entry){.registers = -1, .blocks = -1, .state = QN_TUNE_MEASURED, .ratio = 1, .low = 1, .high = 1};
+  *e = (qn_tune_entry){.registers = choice->facts.registers,
+                       .shared = choice->facts.shared_bytes,
+                       .blocks = choice->facts.blocks,
+                       .state = QN_TUNE_MEASURED,
+                       .ratio = 1,
+                       .low = 1,
+                       .high = 1};
   snprintf(e->arch, sizeof e->arch, "%s", t->arch.name);
   qn_tune_types(t->order->op, t->at->row, e->types);
   qn_tune_cell_classes(t->at, e);
@@ -245,7 +263,7 @@ static qn_status find_incumbent(tuner *t)
   char types[QN_TUNE_TYPES];
   qn_tune_entry e;
   qn_try(qn_option_set("geometry", ""));
-  t->incumbent.t = t;
+  t->incumbent = (subject){.t = t};
   qn_try(qn_geometry_choose(&key, &t->incumbent.geometry, &why));
   qn_geometry_name(&t->incumbent.geometry, t->incumbent.name);
   qn_tune_types(op, c->row, types);

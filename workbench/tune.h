@@ -4,6 +4,7 @@
  */
 #ifndef QN_WORKBENCH_TUNE_H
 #define QN_WORKBENCH_TUNE_H
+#include "op/device_list.h"
 #include "workbench/progress.h"
 #include "workbench/search.h"
 #include "workbench/stats.h"
@@ -33,10 +34,17 @@ typedef struct qn_tune_outcome {
 
 qn_status qn_tune_run(const qn_tune_order *order, qn_tune_outcome *outcome);
 
-/* One candidate as the T4 results format has it (schema 1.0.0): validity is "correct", "correctness", "runtime". */
+/* What came of a candidate. */
+typedef struct qn_tune_result {
+  const double *runtimes_ns; /* n of them */
+  size_t n;
+  double median_ns, speedup; /* over the incumbent; 0: not timed */
+  qn_list_facts facts;
+  const char *validity, *why; /* "correct", "correctness", "runtime"; "": it is right */
+} qn_tune_result;
+/* One candidate as the T4 results format has it (schema 1.0.0). What is not known of it is left out. */
 void qn_tune_json_add(json_t *results, const qn_op *op, const qn_tune_cell *cell, const qn_geometry *g,
-                      const double *runtimes_ns, size_t n, double median_ns, double speedup, const char *validity,
-                      const char *why);
+                      const qn_tune_result *result);
 /* The whole file; results are given away. */
 qn_status qn_tune_json_write(const char *path, qn_device device, json_t *results);
 #endif

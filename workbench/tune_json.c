@@ -35,22 +35,31 @@ static void now(char text[32])
   strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &utc));
 }
 
+static json_t *measurements_of(const qn_tune_result *r)
+{
+  json_t *all = json_array();
+  if (r->median_ns > 0) json_array_append_new(all, measurement("time", r->median_ns * 1e-6, "ms"));
+  if (r->speedup > 0) json_array_append_new(all, measurement("speedup over the incumbent", r->speedup, ""));
+  if (r->facts.registers >= 0) json_array_append_new(all, measurement("registers", r->facts.registers, ""));
+  if (r->facts.shared_bytes >= 0)
+    json_array_append_new(all, measurement("shared memory", r->facts.shared_bytes, "bytes"));
+  if (r->facts.blocks >= 0) json_array_append_new(all, measurement("blocks of a multiprocessor", r->facts.blocks, ""));
+  return all;
+}
+
 void qn_tune_json_add(json_t *results, const qn_op *op, const qn_tune_cell *cell, const qn_geometry *g,
-                      const double *runtimes_ns, size_t n, double median_ns, double speedup, const char *validity,
-                      const char *why)
+                      const qn_tune_result *r)
 {
   char when[32];
   if (!results) return;
   now(when);
-  json_t *runtimes = json_array(), *measurements = json_array();
-  for (size_t k = 0; k < n; k++) json_array_append_new(runtimes, json_real(runtimes_ns[k] * 1e-6));
-  if (median_ns > 0) json_array_append_new(measurements, measurement("time", median_ns * 1e-6, "ms"));
-  if (speedup > 0) json_array_append_new(measurements, measurement("speedup over the incumbent", speedup, ""));
-  json_t *result =
-      json_pack("{s:s, s:o, s:[s], s:{s:o}, s:s, s:f, s:o}", "timestamp", when, "configuration",
-                configuration(op, cell, g), "objectives", "time", "times", "runtimes", runtimes, "invalidity", validity,
-                "correctness", !strcmp(validity, "correct") ? 1.0 : 0.0, "measurements", measurements);
-  if (*why) json_object_set_new(result, "why", json_string(why));
+  json_t *runtimes = json_array();
+  for (size_t k = 0; k < r->n; k++) json_array_append_new(runtimes, json_real(r->runtimes_ns[k] * 1e-6));
+  json_t *result = json_pack("{s:s, s:o, s:[s], s:{s:o}, s:s, s:f, s:o}", "timestamp", when, "configuration",
+                             configuration(op, cell, g), "objectives", "time", "times", "runtimes", runtimes,
+                             "invalidity", r->validity, "correctness", !strcmp(r->validity, "correct") ? 1.0 : 0.0,
+                             "measurements", measurements_of(r));
+  if (*r->why) json_object_set_new(result, "why", json_string(r->why));
   json_array_append_new(results, result);
 }
 

@@ -211,6 +211,26 @@ static qn_status grid_of(const qn_list_variant *v, uint64_t *blocks)
   return QN_OK;
 }
 
+/* What this thread launched last, for questions about it. */
+static _Thread_local struct {
+  const qn_device_function *function; /* NULL: nothing */
+  qn_device device;
+  uint32_t threads;
+} latest;
+
+qn_status qn_device_list_facts(qn_list_facts *facts)
+{
+  const qn_backend *backend;
+  qn_function_facts function;
+  *facts = (qn_list_facts){-1, -1, -1};
+  if (!latest.function || latest.device.kind != QN_CUDA) return QN_OK;
+  qn_try(qn_backend_of(latest.device, &backend));
+  qn_try(backend->function_facts(latest.device, latest.function, &function));
+  facts->registers = function.registers;
+  facts->shared_bytes = function.shared_bytes;
+  return backend->groups_at_once(latest.device, latest.function, latest.threads, 0, &facts->blocks);
+}
+
 static qn_status launch(const qn_list_variant *v, const qn_list_layout *l, const qn_device_function *function,
                         const qn_list_run *run, unsigned char *argument, uint64_t blocks)
 {
@@ -226,6 +246,9 @@ static qn_status launch(const qn_list_variant *v, const qn_list_layout *l, const
                     .pool = run->exec->pool,
                     .argument = argument,
                     .argument_bytes = l->offsets.bytes};
+  latest.function = function;
+  latest.device = v->device;
+  latest.threads = v->form.geometry.threads;
   return backend->launch(v->device, function, &what);
 }
 

@@ -45,6 +45,13 @@ qn_status qn_device_list_prepare(const qn_list_run *run);
  * tensors (list.c) and calls this with all of them at each step. */
 qn_status qn_device_list_step(const qn_list_run *run);
 
+/* What the compiler and the driver say of the kernel that this thread's latest step launched; -1: not known there. */
+typedef struct qn_list_facts {
+  int registers, shared_bytes; /* of a thread; of a block */
+  int blocks;                  /* at once on a multiprocessor, by registers, shared memory and threads */
+} qn_list_facts;
+qn_status qn_device_list_facts(qn_list_facts *facts);
+
 /* One specialisation of an op's kernel, as the defines of its source: what a launch compiles, and what tests compile
  * for every architecture. */
 enum { QN_LIST_DEFINES = 24 };

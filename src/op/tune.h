@@ -30,7 +30,8 @@ typedef struct qn_tune_entry {
   char choice[QN_TUNE_NAME]; /* "tiles-128x8x1" */
   char over[QN_TUNE_NAME];   /* what it was measured against; "": nothing */
   double ratio, low, high;   /* time of `over` over time of the choice, and its interval; 0: not known */
-  int registers, blocks;     /* of a thread; at once on a multiprocessor; -1: not known */
+  int registers, shared;     /* of a thread; bytes of a block; -1: not known */
+  int blocks;                /* at once on a multiprocessor; -1: not known */
   double copy;               /* rate over that of a copy of as many bytes in the same run; 0: not known */
   qn_tune_state state;
   char date[12], commit[48]; /* "2026-11-22"; "1a2b3c4d5e6f", "" unknown */

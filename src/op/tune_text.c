@@ -4,7 +4,8 @@
  *
  *   quern tune 1 swiglu
  *   arch=sm_90 types=bf16/bf16/bf16 rows=1025- cols=8193-16384 layout=dense choice=tiles-128x8x1 over=flat-256x8x1
- *     ratio=1.043 low=1.039 high=1.047 registers=32 blocks=8 copy=1.012 state=measured date=2026-11-22 commit=1a2b3c4
+ *     ratio=1.043 low=1.039 high=1.047 registers=32 shared=0 blocks=8 copy=1.012 state=measured date=2026-11-22
+ * commit=1a2b3c4
  *
  * (on one line). Numbers are decimal, with a point, in every locale. */
 #include "core/core.h"
@@ -118,6 +119,7 @@ static bool take_ratio(const char *v, qn_tune_entry *e) { return take_real(v, &e
 static bool take_low(const char *v, qn_tune_entry *e) { return take_real(v, &e->low); }
 static bool take_high(const char *v, qn_tune_entry *e) { return take_real(v, &e->high); }
 static bool take_registers(const char *v, qn_tune_entry *e) { return take_int(v, &e->registers); }
+static bool take_shared(const char *v, qn_tune_entry *e) { return take_int(v, &e->shared); }
 static bool take_blocks(const char *v, qn_tune_entry *e) { return take_int(v, &e->blocks); }
 static bool take_copy(const char *v, qn_tune_entry *e) { return take_real(v, &e->copy); }
 static bool take_state(const char *v, qn_tune_entry *e)
@@ -146,6 +148,7 @@ static const struct {
     {"low", "low is no number above 0", take_low, false},
     {"high", "high is no number above 0", take_high, false},
     {"registers", "registers are no number", take_registers, false},
+    {"shared", "shared is no number of bytes", take_shared, false},
     {"blocks", "blocks are no number", take_blocks, false},
     {"copy", "copy is no number above 0", take_copy, false},
     {"state", "state is neither measured nor published", take_state, true},
@@ -190,7 +193,7 @@ static bool is_whole(const qn_tune_entry *e, unsigned seen, const char **why)
 bool qn_tune_parse_line(const char *line, qn_tune_entry *entry, const char **why)
 {
   char copy[QN_TUNE_LINE + 1], *at = copy;
-  qn_tune_entry e = {.registers = -1, .blocks = -1};
+  qn_tune_entry e = {.registers = -1, .shared = -1, .blocks = -1};
   unsigned seen = 0;
   const size_t n = strlen(line);
   *why = "it is too long";
@@ -303,6 +306,7 @@ void qn_tune_write_line(qn_text *text, const qn_tune_entry *e)
     add_real(text, "high", e->high);
   }
   if (e->registers >= 0) qn_text_add(text, " registers=%d", e->registers);
+  if (e->shared >= 0) qn_text_add(text, " shared=%d", e->shared);
   if (e->blocks >= 0) qn_text_add(text, " blocks=%d", e->blocks);
   if (e->copy > 0) add_real(text, "copy", e->copy);
   qn_text_add(text, " state=%s date=%s", states[e->state], e->date);

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* list.h - the part of `quern list` about launches: which geometry a device takes for which shapes, by whose word, and
+ * what can be forced in its place. */
+#ifndef QN_CLI_LIST_H
+#define QN_CLI_LIST_H
+#include "cli/verb.h"
+#include "op/list.h"
+#include <jansson.h>
+
+/* The first GPU, or where there is none the host backend. */
+qn_device qn_list_device(void);
+/* Nothing for ops without a device kernel, and on the processor, whose kernels have no geometry. */
+void qn_list_print_geometry(const qn_op *op, qn_device device);
+json_t *qn_list_geometry_json(const qn_op *op, qn_device device); /* NULL: nothing is to be told */
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* list_geometry.c - see list.h. The choices are asked of the library, shape by shape, as a call would; those that are
+ * alike are told in one line. */
+#include "cli/list.h"
+#include "op/geometry.h"
+#include "quern/arch.h"
+#include "workbench/term.h"
+#include "workbench/tune_space.h"
+#include <stdio.h>
+#include <string.h>
+
+/* What a call takes for a shape of the op's. */
+typedef struct choice {
+  qn_tune_cell cell;
+  char types[QN_TUNE_TYPES], geometry[QN_GEOMETRY_NAME];
+  const char *why;
+  bool told;
+} choice;
+
+typedef struct choices {
+  qn_arch arch;
+  char device[24];
+  size_t n;
+  choice at[QN_TUNE_CELLS];
+} choices;
+
+static const char forced_names[] = "{flat,rows,tiles}-{64,128,256,512,1024}x{4,8}x{1,2,4}, and -p1 to -p32 behind it";
+
+qn_device qn_list_device(void)
+{
+  int count = 0;
+  const bool gpu = qn_device_count(QN_CUDA, &count) == QN_OK && count > 0;
+  return (qn_device){gpu ? QN_CUDA : QN_HOST, 0};
+}
+
+static const char *layout_of(const choice *c) { return c->cell.layout == QN_TUNE_DENSE ? "dense" : "pitched"; }
+
+static qn_status choose(const qn_op *op, qn_device device, choice *c)
+{
+  const qn_tune_cell *cell = &c->cell;
+  const qn_geometry_key key = {op, cell->row, device, cell->rows, cell->cols, cell->layout == QN_TUNE_DENSE, false};
+  qn_geometry g;
+  qn_tune_types(op, cell->row, c->types);
+  qn_try(qn_geometry_choose(&key, &g, &c->why));
+  const bool flat = g.shape == QN_GEOMETRY_FLAT && !key.dense; /* forced: the launch does the same */
+  if (flat) g.shape = QN_GEOMETRY_TILES;
+  qn_geometry_name(&g, c->geometry);
+  return QN_OK;
+}
+
+/* False: nothing is to be told. */
+static bool find(const qn_op *op, qn_device device, choices *all)
+{
+  static qn_tune_cell cells[QN_TUNE_CELLS];
+  if (!op->device_source || op->shaped || device.kind == QN_CPU) return false;
+  *all = (choices){.arch.size = sizeof all->arch};
+  snprintf(all->device, sizeof all->device, device.kind == QN_CUDA ? "%s:%d" : "%s", qn_device_kind_name(device.kind),
+           device.index);
+  if (qn_tune_arch(device, &all->arch) != QN_OK ||
+      qn_tune_cells(op, NULL, NULL, op->info.strided != 0, cells, &all->n) != QN_OK)
+    return false;
+  for (size_t k = 0; k < all->n; k++) {
+    all->at[k].cell = cells[k];
+    if (choose(op, device, &all->at[k]) != QN_OK) return false;
+  }
+  return true;
+}
+
+/* ---- for people ---- */
+static bool alike(const choice *a, const choice *b)
+{
+  return !strcmp(a->types, b->types) && a->cell.layout == b->cell.layout && !strcmp(a->geometry, b->geometry) &&
+         a->why == b->why;
+}
+
+/* All shapes of one choice, "all" where those of its types and layout have no other. */
+static void print_alike(choices *all, choice *first)
+{
+  qn_text shapes = {0};
+  bool every = true;
+  for (choice *c = all->at; c < all->at + all->n; c++) {
+    if (strcmp(c->types, first->types) != 0 || c->cell.layout != first->cell.layout) continue;
+    every = every && alike(c, first);
+    if (!alike(c, first)) continue;
+    c->told = true;
+    qn_text_add(&shapes, "%s%llux%llu", shapes.length ? " " : "", (unsigned long long)c->cell.rows,
+                (unsigned long long)c->cell.cols);
+  }
+  printf("    %-24s %-7s  %-16s %s: ", first->types, layout_of(first), first->geometry, first->why);
+  qn_term_wrap(stdout, 6, every ? "all shapes" : shapes.at ? shapes.at : "");
+  qn_text_free(&shapes);
+}
+
+static void print_variants_of(const qn_op *op)
+{
+  const char *name;
+  printf("  launched as the variant that expects to take the least time, or as QUERN_GEMM says:");
+  for (size_t k = 0; (name = op->shaped->variant(k)); k++) printf(" %s", name);
+  putchar('\n');
+}
+
+void qn_list_print_geometry(const qn_op *op, qn_device device)
+{
+  static choices all;
+  if (op->shaped && op->shaped->variant) print_variants_of(op);
+  if (!find(op, device, &all)) return;
+  printf("  launched on %s (%s) as\n", all.device, all.arch.name);
+  for (size_t k = 0; k < all.n; k++)
+    if (!all.at[k].told) print_alike(&all, &all.at[k]);
+  printf("    QUERN_GEOMETRY forces %s\n", forced_names);
+}
+
+/* ---- for tools ---- */
+static json_t *variants_json(const qn_op *op)
+{
+  json_t *names = json_array();
+  const char *name;
+  for (size_t k = 0; (name = op->shaped->variant(k)); k++) json_array_append_new(names, json_string(name));
+  return json_pack("{s:s, s:o}", "option", op->shaped->variant_option, "forced", names);
+}
+
+json_t *qn_list_geometry_json(const qn_op *op, qn_device device)
+{
+  static choices all;
+  if (op->shaped && op->shaped->variant) return variants_json(op);
+  if (!find(op, device, &all)) return NULL;
+  json_t *list = json_array();
+  for (const choice *c = all.at; c < all.at + all.n; c++)
+    json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:s, s:s, s:s}", "types", c->types, "rows",
+                                          (json_int_t)c->cell.rows, "cols", (json_int_t)c->cell.cols, "layout",
+                                          layout_of(c), "geometry", c->geometry, "why", c->why));
+  return json_pack("{s:s, s:s, s:s, s:o, s:{s:[s,s,s], s:[i,i,i,i,i], s:[i,i], s:[i,i,i], s:i}}", "device", all.device,
+                   "arch", all.arch.name, "option", "geometry", "choices", list, "forced", "shape", "flat", "rows",
+                   "tiles", "threads", 64, 128, 256, 512, 1024, "pack", 4, 8, "packs", 1, 2, 4, "most_persistent",
+                   QN_GEOMETRY_MOST_PERSISTENT);
+}
