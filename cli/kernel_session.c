@@ -73,7 +73,7 @@ static qn_status take_type(const qn_kernel_session *s, const char *text, qn_case
   snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
   int t = qn_folder_tensor_find(s->folder, name);
   for (size_t k = 0; k < s->folder->n_inputs; k++) inputs[k] = s->folder->tensor[k].name;
-  for (int k = 1; k < QN_DTYPE_COUNT; k++) names[k - 1] = qn_dtype_name((qn_dtype)k);
+  for (int k = 1; k <= QN_C64; k++) names[k - 1] = qn_dtype_name((qn_dtype)k);
   qn_require(t >= 0 && (size_t)t < s->folder->n_inputs, "kernel %s has no input %s%s", s->folder->name, name,
              qn_suggest(name, inputs));
   order->dtype[t] = qn_dtype_from_name(equals + 1);

@@ -298,7 +298,7 @@ static void together(void)
 
 static void types(void)
 {
-  for (int d = QN_F32; d < QN_DTYPE_COUNT; d++) {
+  for (int d = QN_F32; d <= QN_C64; d++) {
     const qn_dtype dtype = (qn_dtype)d;
     const size_t bytes = 1000 * qn_dtype_bytes(dtype);
     const int64_t n = 1000;

@@ -229,7 +229,7 @@ static void mistakes(void)
 static void elements(void)
 {
   bool back = true;
-  for (int d = 1; d < QN_DTYPE_COUNT; d++) {
+  for (int d = 1; d <= QN_C64; d++) {
     unsigned char at[16] = {0};
     qn_element_store((qn_dtype)d, at, 1);
     back = back && qn_element_load((qn_dtype)d, at) == 1;

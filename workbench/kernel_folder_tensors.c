@@ -26,7 +26,7 @@ static const char *skip_space(const char *at) { return at + strspn(at, " \t"); }
 static qn_status unknown_type(const qn_reading *r, const char *where, const char *word)
 {
   const char *names[QN_DTYPE_COUNT + 1] = {NULL};
-  for (int k = 1; k < QN_DTYPE_COUNT; k++) names[k - 1] = qn_dtype_name((qn_dtype)k);
+  for (int k = 1; k <= QN_C64; k++) names[k - 1] = qn_dtype_name((qn_dtype)k);
   const char *near = qn_nearest(word, names);
   if (!*word) return qn_reading_wrong(r, where, "a storage type is missing; a contract is like \"f32|f16 [n, 2]\"");
   return qn_reading_wrong(r, where, "there is no storage type %s%s%s%s", word, near ? "; did you mean " : "",

@@ -17,7 +17,8 @@ typedef struct qn_device {
   int index; /* 0 for QN_CPU and QN_HOST */
 } qn_device;
 
-/* The registry's ops take the first four; kernels from a body take all. BOOL is a byte, 0 or 1; C64 two f32. */
+/* The registry's ops take the first four; kernels from a body take all but the last. BOOL is a byte, 0 or 1; C64 two
+ * f32; F8E4M3 a byte as OCP's E4M3: no infinities, 448 the largest, 0x7f and 0xff NaN (quern/swiglu_quantize.h). */
 typedef enum qn_dtype {
   QN_NONE,
   QN_F32,
@@ -34,6 +35,7 @@ typedef enum qn_dtype {
   QN_U64,
   QN_I64,
   QN_C64,
+  QN_F8E4M3,
   QN_DTYPE_COUNT
 } qn_dtype;
 QN_API size_t qn_dtype_bytes(qn_dtype dtype);      /* 0 for QN_NONE and unknown values */

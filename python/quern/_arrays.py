@@ -23,6 +23,7 @@ STORAGE: dict[str, tuple[int, int]] = {
     "bfloat": (DTYPES["bf16"], 2),
     "float16": (DTYPES["f16"], 2),
     "float64": (DTYPES["f64"], 8),
+    "float8_e4m3fn": (DTYPES["f8e4m3"], 1),
 }
 LONG_NAMES: dict[int, str] = {code: name for name, (code, _) in reversed(STORAGE.items())}
 _IMMUTABLE = ("jax", "jaxlib", "tensorflow")  # their arrays never change; DLPack does not always say so

@@ -10,7 +10,7 @@ from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_uint8, c_ui
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType
 _READ_ONLY, _COPIED = 1, 2  # bits of DLManagedTensorVersioned.flags
 _MOST_MAJOR = 1  # the layout below holds for all minor versions of it
-_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}  # DLDataTypeCode
+_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool", 10: "float8_e4m3fn"}  # DLDataTypeCode
 
 
 class _DataType(Structure):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from . import _arrays
+from . import _arrays, _quantize
 
 
 def of_torch(array: object) -> bool:
@@ -15,8 +15,8 @@ def of_torch(array: object) -> bool:
     return torch is not None and isinstance(array, torch.Tensor)
 
 
-def _are_rows(shape, strides) -> bool:
-    """Rows at one distance, the columns of each 1 or 2 elements apart? Strides are in elements."""
+def _are_rows(shape, strides, steps) -> bool:
+    """Rows at one distance, the columns of each so many elements apart? Strides are in elements."""
     if 0 in shape or not shape:
         return True
     step = strides[-1] if shape[-1] > 1 else 1
@@ -27,11 +27,11 @@ def _are_rows(shape, strides) -> bool:
         if stride != wanted if wanted is not None else stride < (shape[-1] - 1) * step + 1:
             return False
         wanted = stride * extent
-    return step in (1, 2)
+    return step in steps
 
 
-def _in_rows(name: str, array):
-    """The array itself where it is rows of columns; else a copy that is row-major."""
+def _in_rows(name: str, array, steps=(1, 2)):
+    """The array itself where it is rows of columns, so many elements apart; else a copy that is row-major."""
     if not _arrays.is_array(array):
         raise TypeError(f"{name} is {_arrays._a(array)}, it must be an array")
     if of_torch(array):
@@ -39,7 +39,7 @@ def _in_rows(name: str, array):
             raise TypeError(
                 f"{name} requires a gradient, which only quern.torch.swiglu computes; or give its .detach()"
             )
-        return array if _are_rows(array.shape, array.stride()) else array.contiguous()
+        return array if _are_rows(array.shape, array.stride(), steps) else array.contiguous()
     library = sys.modules.get(type(array).__module__.partition(".")[0])
     ascontiguous = getattr(library, "ascontiguousarray", None)
     if ascontiguous is None:
@@ -50,7 +50,7 @@ def _in_rows(name: str, array):
     size = array.dtype.itemsize
     in_elements = [step // size for step in array.strides]
     whole = array.dtype.isnative and not any(step % size for step in array.strides)
-    if whole and _are_rows(array.shape, in_elements):
+    if whole and _are_rows(array.shape, in_elements, steps):
         return array
     return ascontiguous(array)
 
@@ -102,6 +102,8 @@ def swiglu(
     limit=7.0,
     layout=None,
     out=None,
+    out_dtype=None,
+    scale=None,
     stream=None,
 ):
     """activation(a * gate_multiplier) * b * down_multiplier in one pass: SwiGLU and its kin, forward.
@@ -112,6 +114,10 @@ def swiglu(
     activation : "swiglu", "clamped" (with alpha and limit, the gpt-oss form), "geglu" (tanh),
         "geglu_erf" (GELU itself), "reglu", "glu"
     out : array to write, of their shape and type, that shares no memory with them; None: a new one
+    out_dtype : "float8_e4m3fn" (or PyTorch's, ml_dtypes'): the result is c / scale in it, to nearest even, and what is
+        beyond 448 becomes 448
+    scale : with out_dtype: float32 array of one element, or of one for each row (all but the last dimension); None:
+        they are computed, the row's largest finite magnitude / 448, and (c, scale) is given back
     stream : where work on a GPU goes; None: the current stream of the arrays' library
 
     Arithmetic is float32's, rounded to the storage type after the activation and after each product; the same bits on
@@ -119,9 +125,15 @@ def swiglu(
     from . import swiglu_
 
     a, b = _both("swiglu", a, b, layout)
-    a, b = _in_rows("swiglu: a", a), _in_rows("swiglu: b", b)
-    c = new_array(a.shape, a) if out is None else out
+    steps = (1, 2) if out_dtype is None else (1,)
+    a, b = _in_rows("swiglu: a", a, steps), _in_rows("swiglu: b", b, steps)
     numbers = {"gate_multiplier": gate_multiplier, "down_multiplier": down_multiplier, "alpha": alpha, "limit": limit}
+    if out_dtype is not None and _quantize.is_float8(out_dtype):
+        c, scales = _quantize.swiglu(a, b, numbers, activation, scale, out, stream)
+        return (c, scales) if scale is None else c
+    if scale is not None:
+        raise TypeError("swiglu: scale is given and out_dtype is not: only float8_e4m3fn has scales")
+    c = new_array(a.shape, a) if out is None else out
     swiglu_(c, a, b, activation=activation, stream=stream, **numbers)
     return c
 

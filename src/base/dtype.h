@@ -12,7 +12,8 @@
  *                  out of the largest finite value gives infinity, as the sum says; f16: 65536 and more are infinity.
  * These words are integer arithmetic: AVX512-BF16 flushes subnormals, and x86 without F16C has no half precision. On a
  * GPU the hardware's conversions to nearest give the same bits and are taken. The oracle stores doubles: nothing here.
- * A stored value lies in the low half of a 32-bit lane; the high half is zero. */
+ * f8e4m3 (OCP's E4M3: no infinities) is rounded to nearest even, and what is beyond 448, infinities too, becomes 448.
+ * A stored value lies in the low bits of a 32-bit lane; the high ones are zero. */
 #ifndef QN_BASE_DTYPE_H
 #define QN_BASE_DTYPE_H
 #include "base/lane.h"
@@ -53,6 +54,16 @@ QN_FN qn_bits qn_narrow_f16(qn_f32 x)
   return sign | qn_select_bits(qn_less_bits(rest, qn_splat_bits(0x47800000u)), finite, special);
 }
 #endif
+
+QN_FN qn_bits qn_narrow_f8e4m3(qn_f32 x)
+{
+  qn_bits u = qn_bits_of(x), sign = (u >> 24) & 0x80u, rest = u & 0x7fffffffu;
+  qn_bits tiny = qn_bits_of(qn_f32_of(rest) + qn_splat(16384.0f)) - 0x46800000u; /* the addition rounds to 2^-9 */
+  qn_bits normal = (rest - 0x3c000000u + 0x7ffffu + ((rest >> 20) & 1u)) >> 20;
+  qn_bits finite = qn_select_bits(qn_less_bits(rest, qn_splat_bits(0x3c800000u)), tiny, normal);
+  finite = qn_select_bits(qn_less_bits(rest, qn_splat_bits(0x43e00000u)), finite, qn_splat_bits(0x7eu));
+  return sign | qn_select_bits(qn_is_nan(x), qn_splat_bits(0x7fu), finite);
+}
 
 /* The low half of an infinity is zero, so nothing carries out of it; a NaN's could. */
 QN_FN qn_bits qn_narrow_bf16_chance(qn_f32 x, qn_bits word)

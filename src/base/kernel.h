@@ -208,6 +208,30 @@ QN_FN qn_u16 qn_float_f16(float x)
 #endif
 }
 
+/* ---- 8-bit storage, OCP's E4M3: to nearest even, what is beyond 448 becomes 448, infinities too; NaN stays NaN ----
+ */
+QN_FN qn_u8 qn_float_f8e4m3(float x)
+{
+  qn_u32 bits = qn_float_bits(x), sign = bits >> 24 & 0x80u, rest = bits & 0x7fffffffu;
+  if (rest > 0x7f800000u) return 0x7fu;
+  if (rest >= 0x43e00000u) return (qn_u8)(sign | 0x7eu);
+  if (rest < 0x3c800000u) /* below 2^-6: one unit of 2^14 is the smallest step, 2^-9 */
+    return (qn_u8)(sign | (qn_float_bits(qn_bits_float(rest) + 16384.0f) - 0x46800000u));
+  return (qn_u8)(sign | (rest - 0x3c000000u + 0x7ffffu + (rest >> 20 & 1u)) >> 20);
+}
+
+/* Two of them, the first in the low byte. */
+QN_FN qn_u16 qn_floats_f8e4m3(float low, float high)
+{
+#if defined(QN_PTX) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  qn_u16 both;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(high), "f"(low));
+  return both;
+#else
+  return (qn_u16)(qn_float_f8e4m3(low) | qn_float_f8e4m3(high) << 8);
+#endif
+}
+
 /* The low halves of two words in one, the first low. */
 QN_FN qn_u32 qn_join_halves(qn_u32 low, qn_u32 high)
 {

@@ -41,6 +41,7 @@ typedef float qn_f32;
 #endif
 typedef qn_u32 qn_bits;   /* 32 bits a lane */
 typedef qn_u16 qn_halves; /* 16 bits a lane: storage */
+typedef qn_u8 qn_bytes;   /* 8 bits a lane: likewise */
 typedef int qn_mask;      /* true or false a lane */
 
 QN_FN qn_f32 qn_splat(float x) { return x; }
@@ -55,6 +56,7 @@ QN_FN qn_bits qn_select_bits(qn_mask where, qn_bits yes, qn_bits no) { return wh
 QN_FN qn_u32 qn_count(qn_mask where) { return where ? 1u : 0u; }
 QN_FN qn_bits qn_bits_of_halves(qn_halves x) { return x; }
 QN_FN qn_halves qn_halves_of(qn_bits x) { return (qn_halves)x; } /* x is below 2^16 */
+QN_FN qn_bytes qn_bytes_of(qn_bits x) { return (qn_bytes)x; }    /* x is below 2^8 */
 QN_FN qn_f32 qn_sign(qn_f32 x)                                   /* -1, +0 or +1; NaN stays NaN */
 {
 #ifdef QN_METAL_DIALECT
@@ -133,6 +135,7 @@ QN_FN qn_bits qn_multiply_lanes(qn_bits a, qn_bits b, qn_bits *high) { return qn
 typedef float qn_f32 __attribute__((vector_size(4 * QN_LANES)));
 typedef qn_u32 qn_bits __attribute__((vector_size(4 * QN_LANES)));
 typedef qn_u16 qn_halves __attribute__((vector_size(2 * QN_LANES)));
+typedef qn_u8 qn_bytes __attribute__((vector_size(QN_LANES)));
 
 QN_FN qn_f32 qn_splat(float x) { return x - (qn_f32){0}; }
 QN_FN qn_bits qn_splat_bits(qn_u32 x) { return x - (qn_bits){0}; }
@@ -140,6 +143,7 @@ QN_FN qn_bits qn_bits_of(qn_f32 x) { return (qn_bits)x; }
 QN_FN qn_f32 qn_f32_of(qn_bits x) { return (qn_f32)x; }
 QN_FN qn_f32 qn_abs(qn_f32 x) { return (qn_f32)((qn_bits)x & 0x7fffffffu); }
 QN_FN qn_f32 qn_reciprocal(qn_f32 x) { return 1.0f / x; }
+QN_FN qn_bytes qn_bytes_of(qn_bits x) { return __builtin_convertvector(x, qn_bytes); }
 
 #if QN_LANES == 16
 typedef __mmask16 qn_mask;

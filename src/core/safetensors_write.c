@@ -12,7 +12,7 @@ static const char *dtype_name(qn_dtype dtype)
   static const char *const names[QN_DTYPE_COUNT] = {
       [QN_F32] = "F32", [QN_BF16] = "BF16", [QN_F16] = "F16", [QN_F64] = "F64", [QN_BOOL] = "BOOL",
       [QN_U8] = "U8",   [QN_I8] = "I8",     [QN_U16] = "U16", [QN_I16] = "I16", [QN_U32] = "U32",
-      [QN_I32] = "I32", [QN_U64] = "U64",   [QN_I64] = "I64", [QN_C64] = "C64"};
+      [QN_I32] = "I32", [QN_U64] = "U64",   [QN_I64] = "I64", [QN_C64] = "C64", [QN_F8E4M3] = "F8_E4M3"};
   return (unsigned)dtype < QN_DTYPE_COUNT ? names[dtype] : NULL;
 }
 

@@ -10,7 +10,7 @@ static const struct {
     [QN_NONE] = {"none", 0}, [QN_F32] = {"f32", 4},   [QN_BF16] = {"bf16", 2}, [QN_F16] = {"f16", 2},
     [QN_F64] = {"f64", 8},   [QN_BOOL] = {"bool", 1}, [QN_U8] = {"u8", 1},     [QN_I8] = {"i8", 1},
     [QN_U16] = {"u16", 2},   [QN_I16] = {"i16", 2},   [QN_U32] = {"u32", 4},   [QN_I32] = {"i32", 4},
-    [QN_U64] = {"u64", 8},   [QN_I64] = {"i64", 8},   [QN_C64] = {"c64", 8},
+    [QN_U64] = {"u64", 8},   [QN_I64] = {"i64", 8},   [QN_C64] = {"c64", 8},   [QN_F8E4M3] = {"f8e4m3", 1},
 };
 
 static int known(qn_dtype dtype) { return (unsigned)dtype < QN_DTYPE_COUNT; }

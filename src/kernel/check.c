@@ -40,6 +40,8 @@ static qn_status check_tensor(const qn_kernel *kernel, const qn_tensor *t, size_
   const bool input = is_input(kernel, k);
   qn_require(qn_dtype_bytes(t->dtype), "kernel %s: %s has no storage type that is known (%d)", kernel_name, name,
              (int)t->dtype);
+  qn_require(t->dtype != QN_F8E4M3, "kernel %s: %s is f8e4m3, which kernels from a body do not take: view it as u8",
+             kernel_name, name);
   qn_require(t->ndim >= 0 && t->ndim <= QN_MAX_NDIM, "kernel %s: %s has %d dimensions, from 0 to %d are possible",
              kernel_name, name, t->ndim, QN_MAX_NDIM);
   qn_require(t->shape || !t->ndim, "kernel %s: the shape of %s is NULL", kernel_name, name);
@@ -88,6 +90,8 @@ static qn_status check_templates(const qn_kernel *kernel, const qn_kernel_call *
                "kernel %s: template %s is neither a bool, an int nor a storage type", name, t->name);
     qn_require(t->value.kind != QN_VALUE_DTYPE || qn_dtype_bytes(t->value.dtype),
                "kernel %s: template %s is no storage type that is known (%d)", name, t->name, (int)t->value.dtype);
+    qn_require(t->value.kind != QN_VALUE_DTYPE || t->value.dtype != QN_F8E4M3,
+               "kernel %s: template %s is f8e4m3, for which kernels from a body have no word", name, t->name);
     for (size_t j = 0; j < k; j++)
       qn_require(strcmp(t->name, call->templates[j].name), "kernel %s: template %s is given twice", name, t->name);
   }

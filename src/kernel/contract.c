@@ -115,6 +115,10 @@ static qn_status read_type(reader *r, bool *fits)
     r->at = begin + strspn(begin, " \t\n");
     return bad(r, "a storage type should stand here (f32, bf16, i32 ..., any, or an input's name and .dtype)");
   }
+  if (dtype == QN_F8E4M3) {
+    r->at = begin + strspn(begin, " \t\n");
+    return bad(r, "kernels from a body do not take f8e4m3; u8 has its bits");
+  }
   *fits |= any || (r->call && tensor_of(r, r->tensor)->dtype == dtype);
   return QN_OK;
 }

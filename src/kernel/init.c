@@ -64,6 +64,7 @@ qn_status qn_value_store(const qn_value *value, qn_dtype dtype, const char *kern
                          unsigned char element[8])
 {
   qn_require(qn_dtype_bytes(dtype), "kernel %s: %s: %d is no storage type that is known", kernel, output, (int)dtype);
+  qn_require(dtype != QN_F8E4M3, "kernel %s: %s is f8e4m3, which kernels from a body do not take", kernel, output);
   qn_require(value->kind == QN_VALUE_BOOL || value->kind == QN_VALUE_INT || value->kind == QN_VALUE_FLOAT,
              "kernel %s: the first value of %s is neither a bool nor a number (kind %d)", kernel, output,
              (int)value->kind);

@@ -19,12 +19,13 @@ typedef struct dl_tensor {
   int64_t *shape, *strides;
   uint64_t byte_offset;
 } dl_tensor;
-enum { DL_CPU = 1, DL_CUDA = 2, DL_FLOAT = 2, DL_BFLOAT = 4 };
+enum { DL_CPU = 1, DL_CUDA = 2, DL_FLOAT = 2, DL_BFLOAT = 4, DL_F8E4M3 = 10 };
 
 static qn_dtype dtype_of(const dl_tensor *t)
 {
   if (t->dtype.lanes != 1) return QN_NONE;
   if (t->dtype.code == DL_BFLOAT) return t->dtype.bits == 16 ? QN_BF16 : QN_NONE;
+  if (t->dtype.code == DL_F8E4M3) return t->dtype.bits == 8 ? QN_F8E4M3 : QN_NONE;
   if (t->dtype.code != DL_FLOAT) return QN_NONE;
   switch (t->dtype.bits) {
   case 16: return QN_F16;

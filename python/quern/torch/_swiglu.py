@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from .. import _swiglu as plain
@@ -66,14 +67,26 @@ def swiglu(
     alpha: float = 1.702,
     limit: float = 7.0,
     layout: str | None = None,
-) -> Tensor:
+    out_dtype: Any = None,
+    scale: Tensor | None = None,
+) -> Any:
     """activation(a * gate_multiplier) * b * down_multiplier, as quern.swiglu computes it, with its gradient by
     quern.swiglu_backward, recomputed from a and b. Both on one device and of one floating type; autograd, torch.compile
     (one node of the graph) and autocast's casts before it work as for PyTorch's own ops. DTensors are worked on shard
     by shard. A second derivative is refused with a sentence.
 
     layout: of one tensor a that holds both in its last dimension, with no b: "halves" (what one projection to both
-    gives) or "interleaved" (gpt-oss). It is read, and its one gradient written, without a copy."""
+    gives) or "interleaved" (gpt-oss). It is read, and its one gradient written, without a copy.
+
+    out_dtype: torch.float8_e4m3fn: the result in it, with scale (float32, one element or one a row) or, without, a pair
+    of it and the computed scales, as quern.swiglu has it. There is no gradient then, nor a node of a compiled graph."""
+    if out_dtype is not None or scale is not None:
+        words = {"activation": activation, "alpha": alpha, "limit": limit, "layout": layout}
+        if are_sharded(a, *(() if b is None else (b,))):
+            raise TypeError("quern.torch.swiglu: out_dtype is for tensors that are not sharded")
+        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (a, b)):
+            raise TypeError("quern.torch.swiglu: a result in float8_e4m3fn has no gradient; give .detach() of a and b")
+        return plain.swiglu(a, b, gate_multiplier, down_multiplier, out_dtype=out_dtype, scale=scale, **words)
     numbers = float(gate_multiplier), float(down_multiplier), activation, float(alpha), float(limit)
     if b is None:
         plain.split("quern.torch.swiglu", a, layout)

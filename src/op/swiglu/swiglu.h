@@ -4,7 +4,7 @@
 #ifndef QN_OP_SWIGLU_SWIGLU_H
 #define QN_OP_SWIGLU_SWIGLU_H
 #include "core/status.h"
-#include "op/swiglu/swiglu.math.h"
+#include "op/swiglu/swiglu.args.h"
 #include <stddef.h>
 
 #define QN_SWIGLU_PARAMS(type)                                                                                         \

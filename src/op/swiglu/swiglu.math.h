@@ -5,33 +5,7 @@
 #define QN_OP_SWIGLU_MATH_H
 #include "base/dtype.h"
 #include "base/maths.h"
-
-enum { QN_SWIGLU_C, QN_SWIGLU_A, QN_SWIGLU_B, QN_SWIGLU_ROLES };
-
-#define QN_SWIGLU_ROWS(X) X(F32) X(BF16) X(F16)
-
-/* The flags: the gate, as qn_swiglu_gate of the public header numbers them, and one bit. */
-enum {
-  QN_SWIGLU_SILU,
-  QN_SWIGLU_CLAMPED,
-  QN_SWIGLU_GEGLU,
-  QN_SWIGLU_REGLU,
-  QN_SWIGLU_GLU,
-  QN_SWIGLU_GEGLU_ERF,
-  QN_SWIGLU_GATES
-};
-enum {
-  QN_SWIGLU_GATE_MASK = 7,
-  QN_SWIGLU_DOWN = 8,   /* down_multiplier is not 1 */
-  QN_SWIGLU_SCALED = 16 /* gate_multiplier is not 1: device kernels leave the product out elsewhere */
-};
-
-/* What does not depend on the element. */
-typedef struct qn_swiglu_coef {
-  float gate_multiplier, down_multiplier, alpha, limit;
-} qn_swiglu_coef;
-
-enum { QN_SWIGLU_F32, QN_SWIGLU_BF16, QN_SWIGLU_F16 };
+#include "op/swiglu/swiglu.args.h"
 
 /* How the storage rounds: an f32 value as the type holds it, widened again. The oracle rounds no normal number, but has
  * the type's range: what is infinite there is so here, and subnormal numbers have its steps, since a product with what

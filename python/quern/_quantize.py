@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gated activations with a float8_e4m3fn result and its scales, of plain arrays: what quern.swiglu hands on to where
+an out_dtype is given."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+
+from . import _abi, _arrays, _streams, _threads
+from ._library import DTYPES, declare, lib, path
+
+NAME = "float8_e4m3fn"
+_ACTIVATIONS = ("swiglu", "clamped", "geglu", "reglu", "glu", "geglu_erf")
+
+
+class _Params(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("gate_multiplier", ctypes.c_double),
+        ("down_multiplier", ctypes.c_double),
+        ("alpha", ctypes.c_double),
+        ("limit", ctypes.c_double),
+        ("activation", ctypes.c_int32),
+        ("computes", ctypes.c_int32),
+    ]
+
+
+_POINTERS = [ctypes.POINTER(_abi.Exec), ctypes.POINTER(_Params), *[ctypes.POINTER(_abi.Tensor)] * 4]
+declare(lib, path, {"qn_swiglu_quantize": (_abi.STATUS, _POINTERS)})
+
+
+def is_float8(dtype: object) -> bool:
+    """Is it float8_e4m3fn, by name or as ml_dtypes or PyTorch have it? TypeError for any other."""
+    words = (str(dtype), getattr(dtype, "__name__", ""), getattr(dtype, "name", ""))
+    if any(str(word).rpartition(".")[2] == NAME for word in words):
+        return True
+    raise TypeError(f"swiglu: out_dtype is {dtype}, it must be {NAME}; without it the result has the type of a and b")
+
+
+def _new(array, shape: tuple[int, ...], float8: bool):
+    """Of the library and device of `array`, of float8_e4m3fn or float32."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        if float8 and not hasattr(torch, NAME):
+            raise TypeError(f"swiglu: this PyTorch ({torch.__version__}) has no {NAME}")
+        return torch.empty(shape, dtype=getattr(torch, NAME) if float8 else torch.float32, device=array.device)
+    library = sys.modules[type(array).__module__.partition(".")[0]]
+    if not float8:
+        return library.empty(shape, "float32")
+    if library.__name__ != "numpy":
+        raise TypeError(f"swiglu: {library.__name__} has no {NAME}; NumPy (with ml_dtypes) and PyTorch have")
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise ImportError(f"NumPy has no {NAME} of its own; ml_dtypes has it: pip install ml_dtypes") from None
+    return library.empty(shape, ml_dtypes.float8_e4m3fn)
+
+
+def _tensor(view: _arrays.View, is_scale: bool, keep: list) -> _abi.Tensor:
+    """As a matrix; a scale as the row of its elements."""
+    if view.code is None:
+        raise TypeError(f"{view.name} is {view.dtype}, which quern does not store")
+    cols = view.shape[-1] if len(view.shape) else 1
+    shape = (math.prod(view.shape),) if is_scale else (math.prod(view.shape[:-1]), cols)
+    strides = (1,) if is_scale else (_apart(view), 1)
+    extents, steps = ((ctypes.c_int64 * len(shape))(*numbers) for numbers in (shape, strides))
+    keep += extents, steps
+    addresses = ctypes.addressof(extents), ctypes.addressof(steps)
+    return _abi.Tensor(view.address, view.code, len(shape), *addresses, _abi.Device(*view.device))
+
+
+def _apart(view: _arrays.View) -> int:
+    """How far its rows are apart, in elements."""
+    for extent, stride in zip(reversed(view.shape[:-1]), reversed((view.strides or ())[:-1])):
+        if extent > 1:
+            return stride
+    return view.shape[-1]
+
+
+def _are_rows(view: _arrays.View, packed: bool) -> bool:
+    """Columns side by side and rows at one distance; packed: with nothing between them."""
+    step = 1
+    for place, (extent, stride) in enumerate(zip(reversed(view.shape), reversed(view.strides or ()))):
+        if extent > 1 and place == 1 and not packed and stride > step:
+            step = stride
+        if extent > 1 and stride != step:
+            return False
+        step *= extent
+    return True
+
+
+def _views(arrays: dict[str, tuple[object, bool]], order: _streams.Order) -> dict[str, _arrays.View]:
+    views = {}
+    for name, (array, written) in arrays.items():
+        view = _arrays.view(f"swiglu: {name}", array, order, written)
+        if isinstance(view, _arrays.Later):
+            view = view.view(order)
+        if not _are_rows(view, name == "scale"):
+            raise ValueError(f"{view.name} is not laid out as rows with their columns side by side")
+        if written and view.read_only:
+            raise ValueError(f"{view.name} is read-only")
+        views[name] = view
+    return views
+
+
+def swiglu(a, b, numbers: dict[str, float], activation: str, scale, out, stream):
+    """(c, scale) with c of float8_e4m3fn. a and b are rows with their columns side by side; scale None: computed, one
+    a row, in the shape of a with a last extent of 1."""
+    if activation not in _ACTIVATIONS:
+        raise ValueError(f"swiglu: activation is {activation!r}, there are {', '.join(_ACTIVATIONS)}")
+    if tuple(a.shape) != tuple(b.shape) or not a.shape:
+        raise ValueError(
+            f"swiglu: a has the shape {tuple(a.shape)} and b {tuple(b.shape)}; they must be one, with rows"
+        )
+    shape = tuple(a.shape)
+    c = _new(a, shape, True) if out is None else out
+    computes = scale is None
+    scales = _new(a, (*shape[:-1], 1), False) if computes else scale
+    if tuple(c.shape) != shape:
+        raise ValueError(f"swiglu: out has the shape {tuple(c.shape)} and a has {shape}")
+    order = _streams.Order(stream)
+    views = _views({"out": (c, True), "scale": (scales, computes), "a": (a, False), "b": (b, False)}, order)
+    _run(views, dict(numbers, computes=computes, activation=_ACTIVATIONS.index(activation)), order)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(c, torch.Tensor):
+        torch.autograd.graph.increment_version(c)
+    return c, scales
+
+
+def _run(views: dict[str, _arrays.View], members: dict, order: _streams.Order) -> None:
+    keep: list = []
+    device = views["a"].device
+    execution = _abi.Exec(ctypes.sizeof(_abi.Exec), _abi.Device(*device))
+    pool = None
+    if device[0] == _arrays.CUDA:
+        execution.stream = order.stream(device[1])
+    else:
+        pool = _threads.pool()
+        execution.pool = pool.handle if pool is not None else None
+    tensors = [_tensor(view, name == "scale", keep) for name, view in views.items()]
+    params = _Params(ctypes.sizeof(_Params), **members)
+    followed = device[0] == _arrays.CUDA and order.wait_for_others(device[1])
+    lib.qn_swiglu_quantize(execution, params, *tensors)
+    if followed:
+        order.finish(device[1])
+
+
+assert NAME in _arrays.STORAGE and "f8e4m3" in DTYPES

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Make the golden vectors of swiglu_quantize:
+python3 src/op/swiglu_quantize/golden/make_golden.py > src/op/swiglu_quantize/golden/swiglu_quantize.txt
+
+From the words of the contract (src/op/swiglu_quantize/README.md): exact fractions, rounded once where it says so; what
+comes before the scale is swiglu's script's. python/tests/test_swiglu_quantize.py reads the file: a case names its type,
+rows, columns and params, then come bits in hexadecimal. `given` scales are read, `made` ones must be written."""
+import importlib.util
+import pathlib
+import random
+from fractions import Fraction
+
+HERE = pathlib.Path(__file__).resolve().parent
+spec = importlib.util.spec_from_file_location("swiglu", HERE.parent.parent / "swiglu" / "golden" / "make_golden.py")
+swiglu = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(swiglu)
+numbers = swiglu.numbers
+NAN, INF, MINUS_INF = numbers.NAN, "inf", "-inf"
+VALUES = [Fraction(m, 512) if e == 0 else Fraction(8 + m) * Fraction(2) ** (e - 10) for e in range(16) for m in range(8)]
+VALUES.pop()  # its bits are NaN's
+
+
+def e4m3(x):
+    """The nearest of all values, of two the one with an even last bit."""
+    if x == NAN:
+        return 0x7F
+    sign = 0x80 if numbers.is_negative(x) else 0
+    if x in (INF, MINUS_INF):
+        return sign | 0x7E
+    size = abs(numbers.number(x))
+    return sign | min(range(len(VALUES)), key=lambda code: (abs(VALUES[code] - size), code % 2))
+
+
+def scale_of(row):
+    sizes = [abs(numbers.number(x)) for x in row if numbers.is_number(x)]
+    most = max(sizes, default=Fraction(0))
+    return max(numbers.single(most / 448), Fraction(1, 2**126)) if most else Fraction(1)
+
+
+def write_case(name, form, rows, cols, scales, **params):
+    p = dict(swiglu.DEFAULTS, **params)
+    source = random.Random(f"{name} {form} {scales}")
+    a, b = ([[numbers.draw(source, 2, 0.1) for _ in range(cols)] for _ in range(rows)] for _ in range(2))
+    a, b = ([[swiglu.decode(form, numbers.bits_of(form, x)) for x in row] for row in half] for half in (a, b))
+    a[-1] = [Fraction(0)] * cols
+    values = [[swiglu.forward(p, form, x, y)[0] for x, y in zip(*pair)] for pair in zip(a, b)]
+    if scales:
+        by = [numbers.single(Fraction(source.uniform(0.001, 0.1))) for _ in range(scales)] * (rows // scales)
+    else:
+        by = [scale_of(row) for row in values]
+    inverse = [numbers.divide(Fraction(1), s) for s in by]
+    codes = [e4m3(swiglu.multiply(x, i)) for row, i in zip(values, inverse) for x in row]
+    changed = [f"{key}={value}" for key, value in params.items()]
+    print(f"case {name}, {form}\ntype {form}\nshape {rows} {cols}\nset", *changed)
+    print("a", swiglu.bits(form, sum(a, [])))
+    print("b", swiglu.bits(form, sum(b, [])))
+    print("given" if scales else "made", swiglu.bits("f32", by[:scales] if scales else by))
+    print("want", *(f"{code:02x}" for code in codes))
+
+
+print("# Golden vectors of swiglu_quantize. Made by: python3 src/op/swiglu_quantize/golden/make_golden.py")
+for form in ("f32", "bf16", "f16"):
+    write_case("one scale", form, 3, 17, 1)
+    write_case("a scale a row", form, 3, 17, 3, gate_multiplier=1.3, down_multiplier=0.7)
+    write_case("computed", form, 3, 17, 0)
+    write_case("computed, geglu_erf", form, 3, 17, 0, activation="geglu_erf")
+    write_case("computed, clamped", form, 3, 17, 0, activation="clamped", limit=0.5)
