@@ -63,6 +63,7 @@ static void sources(void)
   BAD_SOURCE("good", s.body = "out[0] = \"without end;");
   BAD_SOURCE("good", s.header = "/* without end");
   BAD_SOURCE("at character 1: a storage type should stand here", s.contracts = NAMES("f33 [n]", NULL, NULL));
+  BAD_SOURCE("at character 1: kernels from a body do not take f8e4m3", s.contracts = NAMES("f8e4m3 [n]", NULL, NULL));
   BAD_SOURCE("the bracket does not end", s.contracts = NAMES(NULL, "f32 [n", NULL));
   BAD_SOURCE("output \"out\", \"f32 [n] thick\", at character 9", s.contracts = NAMES(NULL, NULL, "f32 [n] thick"));
   BAD_SOURCE("what stands before .dtype is no input's name", s.contracts = NAMES(NULL, NULL, "out.dtype [n]"));
@@ -155,6 +156,7 @@ static void calls(void)
   BAD("outputs are NULL", s.call.outputs = NULL);
   BAD("a has no storage type that is known (99)", s.in[0].dtype = (qn_dtype)99);
   BAD("z has no storage type that is known (0)", s.out[1].dtype = QN_NONE);
+  BAD("a is f8e4m3, which kernels from a body do not take", s.in[0].dtype = QN_F8E4M3);
   BAD("a has 33 dimensions", s.in[0].ndim = 33);
   BAD("y has -1 dimensions", s.out[0].ndim = -1);
   BAD("shape of a is NULL", s.in[0].shape = NULL);
@@ -197,6 +199,7 @@ static void templates(void)
   BAD("N is neither a bool", s.templates[0].value.kind = QN_VALUE_NONE);
   BAD("N is neither a bool", s.templates[0].value.kind = (qn_value_kind)77);
   BAD("T is no storage type", s.templates[1].value.dtype = QN_NONE);
+  BAD("T is f8e4m3, for which kernels from a body have no word", s.templates[1].value.dtype = QN_F8E4M3);
   BAD_CALL(QN_COMPILE_ERROR, "scene:1", s.call.n_templates = 1); /* T is nowhere */
 }
 

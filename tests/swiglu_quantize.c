@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* swiglu_quantize.c [--all] - quern/swiglu_quantize.h against plain arithmetic behind qn_swiglu_step: every tier, the
- * host backend and each GPU; every activation and type; scales given for all, given a row, computed; rows apart; and
- * f8e4m3 of a sample of all floats, with --all of every one. The golden vectors are python/tests' business. */
+/* swiglu_quantize.c [cpu|host|cuda] [--all] - quern/swiglu_quantize.h against plain arithmetic behind qn_swiglu_step:
+ * every tier, the host backend and each GPU, or one kind of them; every activation and type; scales given for all,
+ * given a row, computed; rows apart; and f8e4m3 of a sample of all floats, with --all of every one. The golden vectors
+ * are python/tests' business. */
 #include "base/kernel.h"
 #include "core/core.h"
 #include "cpu/tier.h"
@@ -89,7 +90,7 @@ typedef struct setting {
   qn_dtype dtype;
   int64_t cols;
   int activation, mode; /* 0: one scale; 1: one a row; 2: computed */
-  double down;
+  double gate, down;
 } setting;
 
 static void fill(const setting *s)
@@ -140,7 +141,7 @@ static bool reference(const setting *s)
   const int64_t n = ROWS * s->cols;
   const qn_exec exec = {.size = sizeof exec};
   qn_swiglu_params p = QN_SWIGLU_DEFAULTS;
-  p.activation = s->activation, p.down_multiplier = s->down;
+  p.activation = s->activation, p.gate_multiplier = s->gate, p.down_multiplier = s->down;
   const qn_tensor c = {host_v, s->dtype, 1, &n, NULL, {0}}, ta = {a, s->dtype, 1, &n, NULL, {0}},
                   tb = {b, s->dtype, 1, &n, NULL, {0}};
   return !qn_swiglu_step(&exec, &p, 1, &c, &ta, &tb);
@@ -154,7 +155,8 @@ static size_t one(place *p, const setting *s)
   const qn_device device = p->exec.device;
   const size_t bytes = sizeof host_a / 4 * qn_dtype_bytes(s->dtype);
   qn_swiglu_quantize_params params = QN_SWIGLU_QUANTIZE_DEFAULTS;
-  params.activation = s->activation, params.down_multiplier = s->down, params.computes = s->mode == 2;
+  params.activation = s->activation, params.computes = s->mode == 2;
+  params.gate_multiplier = s->gate, params.down_multiplier = s->down;
   const qn_tensor c = {p->c, QN_F8E4M3, 2, shape, strides, device},
                   scale = {p->scale, QN_F32, 1, &scales, NULL, device}, a = {p->a, s->dtype, 2, shape, strides, device},
                   b = {p->b, s->dtype, 2, shape, strides, device};
@@ -178,8 +180,8 @@ static void settings(place *p, const char *name, bool few)
     for (int activation = 0; activation <= QN_SWIGLU_ACTIVATION_GEGLU_ERF && !wrong; activation += few ? 6 : 1)
       for (int d = 0; d < 3 && !wrong; d++)
         for (size_t w = 0; w < sizeof widths / sizeof *widths && !wrong; w++, calls++) {
-          const setting s = {dtypes[d], widths[w], activation, mode,
-                             few || w % 2 ? 0.75 : 1}; /* few: each kind is compiled */
+          const bool plain = !few && w % 2 == 0; /* few: each kind is compiled */
+          const setting s = {dtypes[d], widths[w], activation, mode, plain ? 1 : 1.3, plain ? 1 : 0.75};
           fill(&s);
           wrong = reference(&s) ? one(p, &s) : SIZE_MAX;
           if (wrong) printf("# %s %d, %lld columns\n", qn_dtype_name(s.dtype), activation, (long long)s.cols);
@@ -189,6 +191,19 @@ static void settings(place *p, const char *name, bool few)
 }
 
 /* ---- f8e4m3 itself: reglu of |x| times 1 or -1 is x ---- */
+
+/* Of floats whose magnitudes rise; how many of the results differ. Most of the time all have one code. */
+static size_t compare_codes(const uint8_t *to, const float *x, float sign)
+{
+  const uint8_t first = e4m3(x[0] * sign), last = e4m3(x[SWEEP - 1] * sign);
+  size_t wrong = 0;
+  for (uint32_t k = 0; k < SWEEP; k++) {
+    const uint8_t want = first == last ? first : e4m3(x[k] * sign);
+    wrong += to[k] != want && !((to[k] & 0x7f) == 0x7f && want == 0x7f);
+  }
+  return wrong;
+}
+
 static void sweep(place *p, const char *name, uint32_t step)
 {
   static float x[SWEEP], sign[SWEEP];
@@ -202,19 +217,67 @@ static void sweep(place *p, const char *name, uint32_t step)
                   a = {p->a, QN_F32, 2, shape, NULL, device}, b = {p->b, QN_F32, 2, shape, NULL, device};
   size_t wrong = 0, tried = 0;
   bool ok = !qn_memory_write(device, NULL, p->scale, &unit, sizeof unit);
-  for (uint64_t bits = 0; bits < UINT64_C(1) << 31 && ok; bits += (uint64_t)SWEEP * step)
-    for (int negative = 0; negative < 2; negative++) {
-      for (uint32_t k = 0; k < SWEEP; k++)
-        x[k] = qn_bits_float((qn_u32)(bits + k * (uint64_t)step) & 0x7fffffffu), sign[k] = negative ? -1 : 1;
-      ok = ok && !qn_memory_write(device, NULL, p->a, x, sizeof x) &&
-           !qn_memory_write(device, NULL, p->b, sign, sizeof sign) &&
-           !qn_swiglu_quantize(&p->exec, &params, &c, &s, &a, &b) && !qn_memory_read(device, NULL, to, p->c, sizeof to);
-      for (uint32_t k = 0; k < SWEEP; k++, tried++) {
-        const uint8_t want = e4m3(x[k] * sign[k]);
-        wrong += to[k] != want && !((to[k] & 0x7f) == 0x7f && want == 0x7f);
+  for (int negative = 0; negative < 2; negative++) {
+    for (uint32_t k = 0; k < SWEEP; k++) sign[k] = negative ? -1 : 1;
+    ok = ok && !qn_memory_write(device, NULL, p->b, sign, sizeof sign);
+    for (uint64_t bits = 0; bits < UINT64_C(1) << 31 && ok; bits += (uint64_t)SWEEP * step, tried += SWEEP) {
+      for (uint32_t k = 0; k < SWEEP; k++) {
+        const uint64_t at = bits + k * (uint64_t)step; /* behind the last: NaN */
+        x[k] = qn_bits_float(at < 0x7fffffffu ? (qn_u32)at : 0x7fffffffu);
       }
+      ok = !qn_memory_write(device, NULL, p->a, x, sizeof x) &&
+           !qn_swiglu_quantize(&p->exec, &params, &c, &s, &a, &b) && !qn_memory_read(device, NULL, to, p->c, sizeof to);
+      wrong += compare_codes(to, x, sign[0]);
     }
+  }
   check(ok && !wrong, "%s: f8e4m3 of %zu floats (%zu wrong)", name, tried, wrong);
+}
+
+/* ---- shapes at the edge: rows without columns have scales; no rows, nothing ---- */
+static void edges(place *p, const char *name)
+{
+  const qn_device device = p->exec.device;
+  const int64_t shape[] = {2, 0}, none[] = {0, 7}, two = 2, zero = 0;
+  float scale[3] = {5, 5, 5};
+  qn_swiglu_quantize_params params = QN_SWIGLU_QUANTIZE_DEFAULTS;
+  params.gate_multiplier = 1.3, params.down_multiplier = 0.75, params.computes = 1;
+  qn_tensor c = {p->c, QN_F8E4M3, 2, shape, NULL, device}, s = {p->scale, QN_F32, 1, &two, NULL, device},
+            a = {p->a, QN_F32, 2, shape, NULL, device};
+  bool ok = !qn_memory_write(device, NULL, p->scale, scale, sizeof scale) &&
+            !qn_swiglu_quantize(&p->exec, &params, &c, &s, &a, &a);
+  c.shape = a.shape = none, s.shape = &zero;
+  ok = ok && !qn_swiglu_quantize(&p->exec, &params, &c, &s, &a, &a) &&
+       !qn_memory_read(device, NULL, scale, p->scale, sizeof scale);
+  check(ok && scale[0] == 1 && scale[1] == 1 && scale[2] == 5, "%s: no columns, no rows", name);
+}
+
+/* ---- many rows, which threads share, against calls of one row ---- */
+static void shared(void)
+{
+  enum { MANY = 5000, COLS = 40 };
+  static float a[MANY * COLS], b[MANY * COLS], scale[2][MANY];
+  static uint8_t to[2][MANY * COLS];
+  const int64_t all[] = {MANY, COLS}, row[] = {1, COLS}, many = MANY, one_scale = 1;
+  qn_exec exec = {.size = sizeof exec};
+  qn_pool *pool = NULL;
+  qn_swiglu_quantize_params params = QN_SWIGLU_QUANTIZE_DEFAULTS;
+  params.computes = 1;
+  for (int k = 0; k < MANY * COLS; k++) a[k] = draw(), b[k] = draw();
+  const qn_tensor c = {to[0], QN_F8E4M3, 2, all, NULL, {0}}, s = {scale[0], QN_F32, 1, &many, NULL, {0}},
+                  ta = {a, QN_F32, 2, all, NULL, {0}}, tb = {b, QN_F32, 2, all, NULL, {0}};
+  bool ok = true;
+  for (int r = 0; r < MANY; r++) {
+    const qn_tensor c1 = {to[1] + r * COLS, QN_F8E4M3, 2, row, NULL, {0}},
+                    s1 = {scale[1] + r, QN_F32, 1, &one_scale, NULL, {0}},
+                    a1 = {a + r * COLS, QN_F32, 2, row, NULL, {0}}, b1 = {b + r * COLS, QN_F32, 2, row, NULL, {0}};
+    ok = ok && !qn_swiglu_quantize(&exec, &params, &c1, &s1, &a1, &b1);
+  }
+  ok = ok && !qn_pool_create(&pool, 3);
+  exec.pool = pool;
+  ok = ok && !qn_swiglu_quantize(&exec, &params, &c, &s, &ta, &tb);
+  check(ok && !memcmp(to[0], to[1], sizeof to[0]) && !memcmp(scale[0], scale[1], sizeof scale[0]),
+        "%d rows, which threads share", MANY);
+  qn_pool_destroy(&pool);
 }
 
 /* ---- what is refused ---- */
@@ -254,25 +317,38 @@ static void on(qn_device device, const char *name, bool all, bool few)
   place p;
   if (check(open_place(&p, device), "memory on %s", name)) {
     settings(&p, name, few);
+    edges(&p, name);
     sweep(&p, name, all ? 1 : few ? 65521 : 4093);
   }
   close_place(&p);
 }
 
-int main(int argc, char **argv)
+static void on_cpu(bool all)
 {
-  const bool all = argc > 1 && !strcmp(argv[1], "--all");
-  int gpus = 0;
   for (int tier = 0; tier < QN_TIER_ORACLE; tier++) {
     if (!qn_tier_built((qn_tier)tier) || !qn_tier_runs_here((qn_tier)tier)) continue;
     if (check(!qn_option_set("cpu", qn_tier_name((qn_tier)tier)), "the tier %s", qn_tier_name((qn_tier)tier)))
       on((qn_device){QN_CPU, 0}, qn_tier_name((qn_tier)tier), all, false);
   }
   qn_option_set("cpu", NULL);
-  on((qn_device){QN_HOST, 0}, "host", false, true);
+  shared();
   refusals();
-  if (!check(!qn_device_count(QN_CUDA, &gpus), "the driver, if any, works")) return test_end();
+}
+
+static void on_gpus(bool all)
+{
+  int gpus = 0;
+  if (!check(!qn_device_count(QN_CUDA, &gpus), "the driver, if any, works")) return;
   if (!gpus) skip("no GPU: %s", qn_last_error());
   for (int k = 0; k < gpus; k++) on((qn_device){QN_CUDA, k}, "cuda", all, false);
+}
+
+int main(int argc, char **argv)
+{
+  const bool all = argc > 1 && !strcmp(argv[argc - 1], "--all");
+  const char *only = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
+  if (!*only || !strcmp(only, "cpu")) on_cpu(all);
+  if (!*only || !strcmp(only, "host")) on((qn_device){QN_HOST, 0}, "host", false, true);
+  if (!*only || !strcmp(only, "cuda")) on_gpus(all);
   return test_end();
 }

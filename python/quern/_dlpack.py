@@ -10,7 +10,8 @@ from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_uint8, c_ui
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType
 _READ_ONLY, _COPIED = 1, 2  # bits of DLManagedTensorVersioned.flags
 _MOST_MAJOR = 1  # the layout below holds for all minor versions of it
-_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool", 10: "float8_e4m3fn"}  # DLDataTypeCode
+_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}  # DLDataTypeCode
+_NAMES = {(10, 8): "float8_e4m3fn"}  # codes of one type alone, with its bits
 
 
 class _DataType(Structure):
@@ -74,7 +75,8 @@ class Lent:
         self.strides = tuple(tensor.strides[: tensor.ndim]) if tensor.ndim and tensor.strides else None
         kind = tensor.dtype
         lanes = f"x{kind.lanes}" if kind.lanes != 1 else ""
-        self.dtype = f"{_KINDS.get(kind.code, f'type {kind.code} of ')}{kind.bits}{lanes}"
+        plain = f"{_KINDS.get(kind.code, f'type {kind.code} of ')}{kind.bits}"
+        self.dtype = _NAMES.get((kind.code, kind.bits), plain) + lanes
 
 
 def lend(array: object, stream: int | None, written: bool) -> Lent:

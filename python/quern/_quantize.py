@@ -9,43 +9,38 @@ import math
 import sys
 
 from . import _abi, _arrays, _streams, _threads
-from ._library import DTYPES, declare, lib, path
+from ._call import _is_row_major
+from ._library import compare, declare, lib, path
+from ._ops import op
+from ._swiglu import _are_rows, of_torch
 
 NAME = "float8_e4m3fn"
-_ACTIVATIONS = ("swiglu", "clamped", "geglu", "reglu", "glu", "geglu_erf")
+_FORWARD = op("swiglu")  # its params, to which this call adds one
 
 
 class _Params(ctypes.Structure):
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("gate_multiplier", ctypes.c_double),
-        ("down_multiplier", ctypes.c_double),
-        ("alpha", ctypes.c_double),
-        ("limit", ctypes.c_double),
-        ("activation", ctypes.c_int32),
-        ("computes", ctypes.c_int32),
-    ]
+    _fields_ = [*_FORWARD.Params._fields_, ("computes", ctypes.c_int32)]
 
 
 _POINTERS = [ctypes.POINTER(_abi.Exec), ctypes.POINTER(_Params), *[ctypes.POINTER(_abi.Tensor)] * 4]
 declare(lib, path, {"qn_swiglu_quantize": (_abi.STATUS, _POINTERS)})
+compare(lib, path, {"qn_swiglu_quantize_params": _Params})
 
 
-def is_float8(dtype: object) -> bool:
-    """Is it float8_e4m3fn, by name or as ml_dtypes or PyTorch have it? TypeError for any other."""
+def _check_float8(dtype: object) -> None:
+    """float8_e4m3fn, by name or as ml_dtypes or PyTorch have it; TypeError for any other."""
     words = (str(dtype), getattr(dtype, "__name__", ""), getattr(dtype, "name", ""))
-    if any(str(word).rpartition(".")[2] == NAME for word in words):
-        return True
-    raise TypeError(f"swiglu: out_dtype is {dtype}, it must be {NAME}; without it the result has the type of a and b")
+    if not any(str(word).rpartition(".")[2] == NAME for word in words):
+        raise TypeError(
+            f"swiglu: out_dtype is {dtype}, it must be {NAME}; without it the result has the type of a and b"
+        )
 
 
 def _new(array, shape: tuple[int, ...], float8: bool):
     """Of the library and device of `array`, of float8_e4m3fn or float32."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        if float8 and not hasattr(torch, NAME):
-            raise TypeError(f"swiglu: this PyTorch ({torch.__version__}) has no {NAME}")
-        return torch.empty(shape, dtype=getattr(torch, NAME) if float8 else torch.float32, device=array.device)
+    if of_torch(array):
+        torch = sys.modules["torch"]
+        return torch.empty(shape, dtype=torch.float8_e4m3fn if float8 else torch.float32, device=array.device)
     library = sys.modules[type(array).__module__.partition(".")[0]]
     if not float8:
         return library.empty(shape, "float32")
@@ -79,37 +74,27 @@ def _apart(view: _arrays.View) -> int:
     return view.shape[-1]
 
 
-def _are_rows(view: _arrays.View, packed: bool) -> bool:
-    """Columns side by side and rows at one distance; packed: with nothing between them."""
-    step = 1
-    for place, (extent, stride) in enumerate(zip(reversed(view.shape), reversed(view.strides or ()))):
-        if extent > 1 and place == 1 and not packed and stride > step:
-            step = stride
-        if extent > 1 and stride != step:
-            return False
-        step *= extent
-    return True
-
-
 def _views(arrays: dict[str, tuple[object, bool]], order: _streams.Order) -> dict[str, _arrays.View]:
-    views = {}
-    for name, (array, written) in arrays.items():
-        view = _arrays.view(f"swiglu: {name}", array, order, written)
-        if isinstance(view, _arrays.Later):
-            view = view.view(order)
-        if not _are_rows(view, name == "scale"):
+    first = {name: _arrays.view(f"swiglu: {name}", array, order, written) for name, (array, written) in arrays.items()}
+    views = {name: view.view(order) if isinstance(view, _arrays.Later) else view for name, view in first.items()}
+    for name, view in views.items():
+        if name == "scale":
+            if not _is_row_major(view):
+                raise ValueError(f"{view.name} is not contiguous")
+        elif view.strides is not None and not _are_rows(view.shape, view.strides, (1,)):
             raise ValueError(f"{view.name} is not laid out as rows with their columns side by side")
-        if written and view.read_only:
+        if arrays[name][1] and view.read_only:
             raise ValueError(f"{view.name} is read-only")
-        views[name] = view
     return views
 
 
-def swiglu(a, b, numbers: dict[str, float], activation: str, scale, out, stream):
+def swiglu(a, b, numbers: dict[str, float], activation: str, out_dtype, scale, out, stream):
     """(c, scale) with c of float8_e4m3fn. a and b are rows with their columns side by side; scale None: computed, one
     a row, in the shape of a with a last extent of 1."""
-    if activation not in _ACTIVATIONS:
-        raise ValueError(f"swiglu: activation is {activation!r}, there are {', '.join(_ACTIVATIONS)}")
+    _check_float8(out_dtype)
+    params = _Params(size=ctypes.sizeof(_Params), computes=scale is None)
+    for name, value in dict(numbers, activation=activation).items():
+        _FORWARD.set(params, name, value)
     if tuple(a.shape) != tuple(b.shape) or not a.shape:
         raise ValueError(
             f"swiglu: a has the shape {tuple(a.shape)} and b {tuple(b.shape)}; they must be one, with rows"
@@ -122,14 +107,13 @@ def swiglu(a, b, numbers: dict[str, float], activation: str, scale, out, stream)
         raise ValueError(f"swiglu: out has the shape {tuple(c.shape)} and a has {shape}")
     order = _streams.Order(stream)
     views = _views({"out": (c, True), "scale": (scales, computes), "a": (a, False), "b": (b, False)}, order)
-    _run(views, dict(numbers, computes=computes, activation=_ACTIVATIONS.index(activation)), order)
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(c, torch.Tensor):
-        torch.autograd.graph.increment_version(c)
+    _run(views, params, order)
+    if of_torch(c):
+        sys.modules["torch"].autograd.graph.increment_version(c)
     return c, scales
 
 
-def _run(views: dict[str, _arrays.View], members: dict, order: _streams.Order) -> None:
+def _run(views: dict[str, _arrays.View], params: _Params, order: _streams.Order) -> None:
     keep: list = []
     device = views["a"].device
     execution = _abi.Exec(ctypes.sizeof(_abi.Exec), _abi.Device(*device))
@@ -140,11 +124,7 @@ def _run(views: dict[str, _arrays.View], members: dict, order: _streams.Order) -
         pool = _threads.pool()
         execution.pool = pool.handle if pool is not None else None
     tensors = [_tensor(view, name == "scale", keep) for name, view in views.items()]
-    params = _Params(ctypes.sizeof(_Params), **members)
     followed = device[0] == _arrays.CUDA and order.wait_for_others(device[1])
     lib.qn_swiglu_quantize(execution, params, *tensors)
     if followed:
         order.finish(device[1])
-
-
-assert NAME in _arrays.STORAGE and "f8e4m3" in DTYPES

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from . import _arrays, _quantize
+from . import _arrays
 
 
 def of_torch(array: object) -> bool:
@@ -115,7 +115,7 @@ def swiglu(
         "geglu_erf" (GELU itself), "reglu", "glu"
     out : array to write, of their shape and type, that shares no memory with them; None: a new one
     out_dtype : "float8_e4m3fn" (or PyTorch's, ml_dtypes'): the result is c / scale in it, to nearest even, and what is
-        beyond 448 becomes 448
+        beyond 448 becomes 448; columns that are not side by side are copied then
     scale : with out_dtype: float32 array of one element, or of one for each row (all but the last dimension); None:
         they are computed, the row's largest finite magnitude / 448, and (c, scale) is given back
     stream : where work on a GPU goes; None: the current stream of the arrays' library
@@ -128,8 +128,10 @@ def swiglu(
     steps = (1, 2) if out_dtype is None else (1,)
     a, b = _in_rows("swiglu: a", a, steps), _in_rows("swiglu: b", b, steps)
     numbers = {"gate_multiplier": gate_multiplier, "down_multiplier": down_multiplier, "alpha": alpha, "limit": limit}
-    if out_dtype is not None and _quantize.is_float8(out_dtype):
-        c, scales = _quantize.swiglu(a, b, numbers, activation, scale, out, stream)
+    if out_dtype is not None:
+        from . import _quantize
+
+        c, scales = _quantize.swiglu(a, b, numbers, activation, out_dtype, scale, out, stream)
         return (c, scales) if scale is None else c
     if scale is not None:
         raise TypeError("swiglu: scale is given and out_dtype is not: only float8_e4m3fn has scales")

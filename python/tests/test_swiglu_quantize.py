@@ -107,6 +107,18 @@ def test_quern_torch_hands_on_and_has_no_gradient():
         quern.torch.swiglu(a.detach(), b, scale=scale)
 
 
+def test_what_dlpack_says_is_understood():
+    """Types of one code and size; no other size of that code is taken for them."""
+    torch = pytest.importorskip("torch")
+    from quern import _dlpack
+
+    for bits, name in ((8, "float8_e4m3fn"), (4, "type 10 of 4")):
+        capsule = torch.zeros(3).__dlpack__()
+        tensor = _dlpack._Tensor.from_address(_dlpack._pointer_of(capsule, b"dltensor"))
+        tensor.dtype.code, tensor.dtype.bits = 10, bits
+        assert _dlpack.Lent(capsule).dtype == name
+
+
 def test_pytorch_has_the_type():
     torch = pytest.importorskip("torch")
     a, b = (torch.from_numpy(x) for x in draw(numpy.float32))
@@ -125,6 +137,15 @@ def test_pytorch_has_the_type():
         (lambda a, s: quern.swiglu(a, a, out_dtype=FLOAT8, scale=s.astype(numpy.float16)), TypeError, "scale f16"),
         (lambda a, s: quern.swiglu(a, a, out_dtype=FLOAT8, scale=s, out=a), TypeError, "c f32"),
         (lambda a, s: quern.swiglu(a, a[:2], out_dtype=FLOAT8), ValueError, "shape"),
+        (lambda a, s: quern.swiglu(a, a, out_dtype=FLOAT8, activation="elu"), ValueError, "'elu'"),
+        (lambda a, s: quern.swiglu(a, a, "one", out_dtype=FLOAT8), TypeError, "gate_multiplier is 'one'"),
+        (lambda a, s: quern.swiglu(a, a, out_dtype=FLOAT8, scale=a[:, 0]), ValueError, "not contiguous"),
+        (lambda a, s: quern.swiglu(a, a, out_dtype=FLOAT8, out=a.T.copy().T), ValueError, "side by side"),
+        (
+            lambda a, s: quern.swiglu(a, a, out_dtype=FLOAT8, out=numpy.broadcast_to(a[:1], a.shape)),
+            ValueError,
+            "laid out",
+        ),
         (lambda a, s: quern.swiglu(*[a.astype(ml_dtypes.float8_e4m3fn)] * 2), TypeError, "f8e4m3|float8"),
         (
             lambda a, s: quern.lion_(*[[a.astype(ml_dtypes.float8_e4m3fn)] for _ in range(3)]),

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* swiglu_quantize.c - the call of quern/swiglu_quantize.h: its refusals, rows shared out on the processor, one launch
- * on a device. It is no op of the registry: roles there have one shape, and a scale has not. */
+ * on a device. It is no op of the registry, whose ops know four types of storage and f8e4m3 is none of them. */
 #include "quern/swiglu_quantize.h"
 #include "core/core.h"
 #include "cpu/tier.h"
 #include "jit/jit.h"
 #include "op/list.h"
 #include "op/swiglu/swiglu.h"
-#include "op/swiglu_quantize/swiglu_quantize.h"
+#include "op/swiglu_quantize/swiglu_quantize.unit.h"
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
-enum { THREADS = 256, TASK_ELEMENTS = 1 << 15, DEVICES = 16, KINDS = 3 * 2 * 32 };
+enum { TASK_ELEMENTS = 1 << 15, DEVICES = 16, KINDS = 3 * 2 * 32 };
 
 #define SAME_PLACE(member)                                                                                             \
   _Static_assert(offsetof(qn_swiglu_quantize_params, member) == offsetof(qn_swiglu_params, member),                    \
@@ -161,12 +161,15 @@ static qn_status run_on_cpu(const qn_exec *exec, const qn_swiglu_quantize_args *
   qn_tier tier;
   for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = cpu[k] ? &cpu[k] : NULL;
   qn_try(qn_tier_choose(table, &tier));
-  work w = {args, kind, cpu[tier], args->cols < TASK_ELEMENTS ? TASK_ELEMENTS / args->cols : 1};
+  work w = {args, kind, cpu[tier], TASK_ELEMENTS / (args->cols + 1) + 1};
   qn_pool_run(exec->pool, (size_t)((args->rows + w.rows - 1) / w.rows), run_task, &w);
   return QN_OK;
 }
 
 /* ---- on a device ---- */
+
+/* Elements of a thread's vector: 16 bytes of a. */
+static int pack_of(const qn_swiglu_quantize_kind *kind) { return kind->storage == QN_SWIGLU_F32 ? 4 : 8; }
 
 /* Functions live as long as the process: what a GPU's call needs again is found without building a key's text. */
 typedef struct found {
@@ -175,18 +178,23 @@ typedef struct found {
 } found;
 static found on_gpu[DEVICES][KINDS];
 
+void qn_swiglu_quantize_unit_of(const qn_swiglu_quantize_kind *kind, qn_swiglu_quantize_unit *u)
+{
+  snprintf(u->text[0], sizeof u->text[0], "QN_THREADS=%d", QN_SWIGLU_QUANTIZE_THREADS);
+  snprintf(u->text[1], sizeof u->text[1], "QN_PACK=%d", pack_of(kind));
+  snprintf(u->text[2], sizeof u->text[2], "QN_SWIGLU_STORAGE=%d", kind->storage);
+  snprintf(u->text[3], sizeof u->text[3], "QN_SWIGLU_FLAGS=%uu", kind->flags);
+  snprintf(u->text[4], sizeof u->text[4], "QN_SWIGLU_COMPUTES=%d", kind->computes);
+  for (int k = 0; k < QN_SWIGLU_QUANTIZE_DEFINES; k++) u->defines[k] = u->text[k];
+  u->defines[QN_SWIGLU_QUANTIZE_DEFINES] = NULL;
+  u->unit = (qn_unit){.source = "op/swiglu_quantize/swiglu_quantize.cu", .defines = u->defines};
+}
+
 static qn_status build(qn_device device, const qn_swiglu_quantize_kind *kind, const qn_device_function **function)
 {
-  char text[5][40];
-  const char *defines[6] = {NULL};
-  snprintf(text[0], sizeof text[0], "QN_THREADS=%d", THREADS);
-  snprintf(text[1], sizeof text[1], "QN_PACK=%d", kind->storage == QN_SWIGLU_F32 ? 4 : 8);
-  snprintf(text[2], sizeof text[2], "QN_SWIGLU_STORAGE=%d", kind->storage);
-  snprintf(text[3], sizeof text[3], "QN_SWIGLU_FLAGS=%uu", kind->flags);
-  snprintf(text[4], sizeof text[4], "QN_SWIGLU_COMPUTES=%d", kind->computes);
-  for (int k = 0; k < 5; k++) defines[k] = text[k];
-  const qn_unit unit = {.source = "op/swiglu_quantize/swiglu_quantize.cu", .defines = defines};
-  return qn_jit_function(device, &unit, "swiglu_quantize", function);
+  qn_swiglu_quantize_unit u;
+  qn_swiglu_quantize_unit_of(kind, &u);
+  return qn_jit_function(device, &u.unit, "swiglu_quantize", function);
 }
 
 static qn_status find(qn_device device, const qn_swiglu_quantize_kind *kind, const qn_device_function **function)
@@ -206,7 +214,7 @@ static qn_status find(qn_device device, const qn_swiglu_quantize_kind *kind, con
 static qn_status run_on_device(const qn_exec *exec, const qn_swiglu_quantize_args *args,
                                const qn_swiglu_quantize_kind *kind)
 {
-  const qn_u64 tile = THREADS * (kind->storage == QN_SWIGLU_F32 ? 4 : 8);
+  const qn_u64 tile = (qn_u64)QN_SWIGLU_QUANTIZE_THREADS * (qn_u64)pack_of(kind);
   const qn_u64 blocks = args->rows * (kind->computes ? 1 : (args->cols + tile - 1) / tile);
   const qn_device_function *function;
   const qn_backend *backend;
@@ -215,7 +223,7 @@ static qn_status run_on_device(const qn_exec *exec, const qn_swiglu_quantize_arg
   qn_try(qn_backend_of(exec->device, &backend));
   qn_try(find(exec->device, kind, &function));
   const qn_launch launch = {.blocks = blocks,
-                            .threads = THREADS,
+                            .threads = QN_SWIGLU_QUANTIZE_THREADS,
                             .stream = exec->stream,
                             .pool = exec->pool,
                             .argument = args,
