@@ -17,7 +17,8 @@ swiglu = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(swiglu)
 numbers = swiglu.numbers
 NAN, INF, MINUS_INF = numbers.NAN, "inf", "-inf"
-VALUES = [Fraction(m, 512) if e == 0 else Fraction(8 + m) * Fraction(2) ** (e - 10) for e in range(16) for m in range(8)]
+VALUES = [Fraction(m, 512) for m in range(8)]
+VALUES += [Fraction(8 + m) * Fraction(2) ** (e - 10) for e in range(1, 16) for m in range(8)]
 VALUES.pop()  # its bits are NaN's
 
 
