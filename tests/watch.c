@@ -251,11 +251,16 @@ static void headers(void)
 static void in_cuda(void)
 {
   const qn_kernel_call call = CALL(IN_OUT(x, N, y, N), GRID(N, GROUP));
-  finds("CUDA: a read behind an input",
-        &(use){.dialect = QN_DIALECT_CUDA,
-               .inputs = "inp",
-               .body = "unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\nout[i] = inp[i + 2 * (i == 99) * 200];"},
-        call, (expected){QN_FINDING_OUT_OF_BOUNDS, 2, 0, {99, 0, 0}, {0}, "inp", 1996, 1999, "reads bytes 1996"});
+  finds(
+      "CUDA: a read behind an input",
+      &(use){
+          .dialect = QN_DIALECT_CUDA,
+          .inputs = "inp",
+          .body =
+              "unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\nout[i] = inp[i + (i == 99) * 200];"}, /* in x, past
+                                                                                                             what is
+                                                                                                             lent */
+      call, (expected){QN_FINDING_OUT_OF_BOUNDS, 2, 0, {99, 0, 0}, {0}, "inp", 1196, 1199, "reads bytes 1196"});
   finds("CUDA: a write to NULL",
         &(use){.dialect = QN_DIALECT_CUDA,
                .inputs = "inp",

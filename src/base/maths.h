@@ -189,7 +189,8 @@ QN_FN qn_f32 qn_erf(qn_f32 x)
 /* ---- x Phi(x), where Phi(x) = erfc(-x / sqrt(2)) / 2 is the normal distribution's ----
  * With t = |x| it is max(x, 0) - t Phi(-t), and its slope Phi(-t) - t phi(t) below zero, 1 less that above, phi being
  * the density: nothing cancels but where the slope itself is zero. Phi(-t) = e^(-t^2 / 2) v q(v) with v = 1 / (1 + c
- * t). From 14.625 on t Phi(-t) and t phi(t) vanish. The zero below zero is -0. */
+ * t). From 14.625 on t Phi(-t) and t phi(t) vanish. The zero below zero is -0, that of 0 is not: the maximum is asked
+ * for as one, because clang 14 makes of a choice by x < 0 one that gives -0 for 0. */
 typedef struct qn_gelu_parts {
   qn_f32 value, slope;
 } qn_gelu_parts;
@@ -218,7 +219,7 @@ QN_FN qn_gelu_parts qn_gelu_of(qn_f32 x)
   qn_f32 tail = qn_fma(h, e_less, h) * power, inner = qn_fma(-t, (1.0f + e_less) * power * 0x1.988454p-2f, tail);
   qn_mask below = qn_less(x, qn_splat(0.0f));
   qn_gelu_parts g;
-  g.value = qn_fma(t * tail, qn_splat(-0x1p-64f), qn_select(below, qn_splat(-0.0f), x));
+  g.value = qn_fma(t * tail, qn_splat(-0x1p-64f), qn_no_less(x, -0.0f));
   g.slope = qn_select(below, inner * 0x1p-64f, qn_fma(inner, qn_splat(-0x1p-64f), qn_splat(1.0f)));
   return g;
 }
@@ -246,7 +247,7 @@ QN_FN qn_gelu_parts qn_gelu16_of(qn_f32 x)
   qn_f32 tail = v * q * e, inner = qn_fma(-t, e * 0x1.988454p-66f, tail);
   qn_mask below = qn_less(x, qn_splat(0.0f));
   qn_gelu_parts g;
-  g.value = qn_fma(-t, tail, qn_select(below, qn_splat(-0.0f), x));
+  g.value = qn_fma(-t, tail, qn_no_less(x, -0.0f));
   g.slope = qn_select(below, inner, 1.0f - inner);
   return g;
 }
