@@ -1,17 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu.c - a GEMM on the processor: the result cut into tiles, which the pool's threads take one by one, each with a
- * slot of the lent workspace for what it packs. Where a tile can hold whole groups of the norm, it is finished while it
- * is in the cache; wider groups get a second pass. The arithmetic is the tier's (gemm_norm.cpu.c). */
+/* cpu.c - a GEMM on the processor: the result cut into tiles, which the pool's threads take one by one. First the
+ * tiles' rows of x and columns of w are packed into panels in the lent workspace, as deep along k as it allows; then
+ * each tile runs along its panels; and so on until k ends. Few rows gain nothing from that and are computed straight
+ * from x and w. Where a tile can hold whole groups of the norm, it is finished while it is in the cache; wider groups
+ * get a pass of their own. The arithmetic is the tier's (gemm_norm.cpu.c). */
 #include "op/gemm/cpu.h"
 #include "core/core.h"
-#include <stdatomic.h>
 #include <string.h>
 
-enum { ROWS_MOST = 384, COLUMNS_MOST = 256, GROUP_MOST = 1024, TILES_WANTED = 32 };
+enum {
+  DIRECT_MOST = 24, /* rows: beyond, packing pays */
+  ROWS_MOST = 384,  /* of a tile; a multiple of what every tier holds in registers */
+  COLUMNS_MOST = 256,
+  GROUP_MOST = 1024, /* columns */
+  TILES_WANTED = 32,
+  PANELS_MOST = 16 << 20 /* floats */
+};
 
 typedef struct cut {
-  int64_t rows, columns; /* of a tile; the last ones have fewer */
-  int64_t down, across;  /* tiles */
+  int64_t rows, columns;       /* of a tile; the last ones have fewer */
+  int64_t down, across;        /* tiles */
+  int64_t row_pad, column_pad; /* of a tile's panels */
+  int64_t depth;               /* that is packed at once */
+  bool direct;                 /* nothing is packed, and all rows are one tile's */
   bool holds_groups;
 } cut;
 
@@ -25,88 +36,109 @@ static int64_t columns_of(const qn_gemm_args *a, bool groups, int64_t wanted)
   return a->columns >= wanted ? a->columns : wanted / a->columns * a->columns;
 }
 
-/* As large as the second cache holds twice; smaller ones where there would be too few for many threads. */
+/* The largest tiles of which there are enough for many threads: they are what keeps panels from being read again. */
+static void cut_tiles(cut *c, const qn_gemm_args *a, bool groups)
+{
+  static const struct {
+    int rows, columns;
+  } sizes[] = {{ROWS_MOST, COLUMNS_MOST},
+               {ROWS_MOST / 2, COLUMNS_MOST},
+               {ROWS_MOST / 2, COLUMNS_MOST / 2},
+               {ROWS_MOST / 4, COLUMNS_MOST / 2},
+               {ROWS_MOST / 4, COLUMNS_MOST / 4}};
+  for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+    c->rows = least(a->m, sizes[k].rows);
+    c->columns = columns_of(a, groups, sizes[k].columns);
+    c->down = over(a->m, c->rows), c->across = over(a->n, c->columns);
+    if (c->down * c->across >= TILES_WANTED) break;
+  }
+}
+
 static cut cut_of(const qn_gemm_problem *p)
 {
   const qn_gemm_args *a = &p->args;
-  cut c = {.rows = least(a->m, ROWS_MOST)};
-  c.holds_groups = qn_gemm_norm_of(p->flags) == QN_GEMM_NO_NORM || a->columns <= GROUP_MOST;
-  const bool groups = c.holds_groups && qn_gemm_norm_of(p->flags) != QN_GEMM_NO_NORM;
-  for (int64_t wanted = COLUMNS_MOST; wanted >= 64; wanted /= 2) {
-    c.columns = columns_of(a, groups, wanted);
-    c.down = over(a->m, c.rows), c.across = over(a->n, c.columns);
-    if (c.down * c.across >= TILES_WANTED) break;
-  }
+  const bool norms = qn_gemm_norm_of(p->flags) != QN_GEMM_NO_NORM;
+  cut c = {.direct = a->m <= DIRECT_MOST, .holds_groups = !norms || a->columns <= GROUP_MOST};
+  cut_tiles(&c, a, c.holds_groups && norms);
+  if (c.direct) return c;
+  c.row_pad = over(c.rows, QN_GEMM_ROW_PAD) * QN_GEMM_ROW_PAD;
+  c.column_pad = over(c.columns, QN_GEMM_COLUMN_PAD) * QN_GEMM_COLUMN_PAD;
+  const int64_t blocks = PANELS_MOST / (c.down * c.row_pad + c.across * c.column_pad) / QN_GEMM_DEPTH;
+  c.depth = least(QN_GEMM_DEPTH_MOST, (blocks > 1 ? blocks : 1) * QN_GEMM_DEPTH);
+  c.depth = least(c.depth, a->k);
   return c;
 }
 
-/* ---- the workspace: flags of slots, the slots, and the sums where y cannot hold them ---- */
+/* ---- the workspace: panels, and the sums where y cannot hold them ---- */
 
-typedef struct space {
-  size_t slots, slot_bytes, flag_bytes, z_bytes;
-} space;
-
-static size_t whole(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-static space space_of(const qn_gemm_problem *p, const cut *c, const qn_exec *exec)
-{
-  const size_t panels = (size_t)(c->rows + c->columns + 2 * QN_GEMM_PAD) * QN_GEMM_DEPTH * sizeof(float);
-  const size_t threads = (size_t)qn_pool_threads(exec->pool), tiles = (size_t)(c->down * c->across);
-  space s = {.slots = threads < tiles ? threads : tiles, .slot_bytes = whole(panels)};
-  s.flag_bytes = whole(s.slots * sizeof(atomic_uint));
-  s.z_bytes = p->short_data ? whole((size_t)p->args.m * (size_t)p->args.n * sizeof(float)) : 0;
-  return s;
-}
+static size_t x_floats(const cut *c) { return (size_t)(c->down * c->row_pad * c->depth); }
+static size_t w_floats(const cut *c) { return (size_t)(c->across * c->column_pad * c->depth); }
 
 size_t qn_gemm_cpu_workspace(const qn_gemm_problem *problem, const qn_exec *exec)
 {
+  (void)exec;
   const cut c = cut_of(problem);
-  const space s = space_of(problem, &c, exec);
-  return s.flag_bytes + s.slots * s.slot_bytes + s.z_bytes + 64; /* lent memory is aligned to 16 only */
+  const size_t z = problem->short_data ? (size_t)problem->args.m * (size_t)problem->args.n : 0;
+  const size_t floats = x_floats(&c) + w_floats(&c) + z;
+  return floats ? floats * sizeof(float) + 64 : 0; /* lent memory is aligned to 16 only */
 }
 
 typedef struct job {
   const qn_gemm_problem *problem;
   cut cut;
-  space space;
-  atomic_uint *taken; /* a flag a slot */
-  char *slots;
-  float *z;
+  int64_t k, depth;
+  float *x_panels, *w_panels, *z;
   qn_gemm_cpu_fn *tier;
 } job;
 
-/* No more tiles are in work than the pool has threads, so one is free. */
-static size_t take_slot(const job *j)
+static qn_gemm_tile tile_of(const job *j, qn_gemm_work work, int64_t down, int64_t across)
 {
-  for (size_t k = 0;; k = (k + 1) % j->space.slots)
-    if (!atomic_exchange_explicit(&j->taken[k], 1, memory_order_acquire)) return k;
+  const qn_gemm_args *a = &j->problem->args;
+  const cut *c = &j->cut;
+  const int64_t row = down * c->rows, column = across * c->columns;
+  return (qn_gemm_tile){.problem = j->problem,
+                        .work = work,
+                        .row = row,
+                        .rows = least(c->rows, a->m - row),
+                        .column = column,
+                        .columns = least(c->columns, a->n - column),
+                        .z = j->z,
+                        .x_panel = j->x_panels + down * c->row_pad * c->depth,
+                        .w_panel = j->w_panels + across * c->column_pad * c->depth,
+                        .k = j->k,
+                        .depth = j->depth,
+                        .row_pad = c->row_pad,
+                        .column_pad = c->column_pad,
+                        .norm = c->holds_groups};
+}
+
+static void pack(void *user, size_t k)
+{
+  const job *j = user;
+  const int64_t task = (int64_t)k, down = j->cut.down;
+  const qn_gemm_tile tile =
+      task < down ? tile_of(j, QN_GEMM_PACK_X, task, 0) : tile_of(j, QN_GEMM_PACK_W, 0, task - down);
+  j->tier(&tile);
 }
 
 static void run_tile(void *user, size_t k)
 {
   const job *j = user;
-  const qn_gemm_args *a = &j->problem->args;
-  const int64_t row = (int64_t)k % j->cut.down * j->cut.rows, column = (int64_t)k / j->cut.down * j->cut.columns;
-  const size_t slot = take_slot(j);
-  float *panel = (float *)(void *)(j->slots + slot * j->space.slot_bytes);
-  j->tier(&(qn_gemm_tile){.problem = j->problem,
-                          .row = row,
-                          .rows = least(j->cut.rows, a->m - row),
-                          .column = column,
-                          .columns = least(j->cut.columns, a->n - column),
-                          .z = j->z,
-                          .x_panel = panel,
-                          .w_panel = panel + (j->cut.rows + QN_GEMM_PAD) * QN_GEMM_DEPTH,
-                          .product = true,
-                          .norm = j->cut.holds_groups});
-  atomic_store_explicit(&j->taken[slot], 0, memory_order_release);
+  const int64_t task = (int64_t)k, down = j->cut.down;
+  const qn_gemm_tile tile = tile_of(j, j->cut.direct ? QN_GEMM_DIRECT : QN_GEMM_PRODUCT, task % down, task / down);
+  j->tier(&tile);
 }
 
 static void run_row(void *user, size_t k)
 {
   const job *j = user;
-  j->tier(&(qn_gemm_tile){
-      .problem = j->problem, .row = (int64_t)k, .rows = 1, .columns = j->problem->args.n, .z = j->z, .norm = true});
+  j->tier(&(qn_gemm_tile){.problem = j->problem,
+                          .work = QN_GEMM_NORM,
+                          .row = (int64_t)k,
+                          .rows = 1,
+                          .columns = j->problem->args.n,
+                          .z = j->z,
+                          .norm = true});
 }
 
 qn_status qn_gemm_cpu_run(const qn_gemm_problem *problem, const qn_exec *exec)
@@ -114,16 +146,22 @@ qn_status qn_gemm_cpu_run(const qn_gemm_problem *problem, const qn_exec *exec)
   static qn_gemm_cpu_fn *const tiers[QN_TIER_COUNT] = QN_CPU_TABLE(gemm_norm);
   const void *table[QN_TIER_COUNT];
   qn_tier tier;
+  const qn_gemm_args *a = &problem->args;
   for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = tiers[k] ? tiers : NULL;
   qn_try(qn_tier_choose(table, &tier));
   job j = {.problem = problem, .cut = cut_of(problem), .tier = tiers[tier]};
-  j.space = space_of(problem, &j.cut, exec);
-  char *at = (char *)exec->workspace + (64 - (uintptr_t)exec->workspace % 64) % 64;
-  j.taken = (atomic_uint *)(void *)at;
-  j.slots = at + j.space.flag_bytes;
-  j.z = problem->short_data ? (float *)(void *)(j.slots + j.space.slots * j.space.slot_bytes) : problem->args.y;
-  for (size_t k = 0; k < j.space.slots; k++) atomic_init(&j.taken[k], 0);
-  qn_pool_run(exec->pool, (size_t)(j.cut.down * j.cut.across), run_tile, &j);
-  if (!j.cut.holds_groups) qn_pool_run(exec->pool, (size_t)problem->args.m, run_row, &j);
+  float *at = (float *)(void *)((char *)exec->workspace + (64 - (uintptr_t)exec->workspace % 64) % 64);
+  j.w_panels = at; /* before those of x, whose size is no whole number of cache lines */
+  j.x_panels = j.w_panels + w_floats(&j.cut);
+  j.z = problem->short_data ? j.x_panels + x_floats(&j.cut) : a->y;
+  const size_t tiles = (size_t)(j.cut.down * j.cut.across);
+  if (j.cut.direct) qn_pool_run(exec->pool, tiles, run_tile, &j);
+  for (; !j.cut.direct && (j.k < a->k || !j.k); j.k += j.cut.depth) {
+    j.depth = least(j.cut.depth, a->k - j.k);
+    qn_pool_run(exec->pool, (size_t)(j.cut.down + j.cut.across), pack, &j);
+    qn_pool_run(exec->pool, tiles, run_tile, &j);
+    if (!j.depth) break;
+  }
+  if (!j.cut.holds_groups) qn_pool_run(exec->pool, (size_t)a->m, run_row, &j);
   return QN_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu.h - a GEMM on the processor: how the result is cut into tiles (cpu.c), and what a tier's kernel gets
+/* cpu.h - a GEMM on the processor: how the work is cut into tasks (cpu.c), and what a tier's kernel gets
  * (gemm_norm.cpu.c, built once a tier). The cut depends on the problem alone, never on the number of threads, and every
  * sum is taken within one tile, so results have the same bits for any number of threads. */
 #ifndef QN_OP_GEMM_CPU_H
@@ -7,16 +7,31 @@
 #include "op/gemm/gemm.h"
 #include "op/op.h"
 
-/* Elements of k that are packed at once: a panel of w of 32 columns is 32 KiB then and stays in the first cache. */
-enum { QN_GEMM_DEPTH = 256, QN_GEMM_PAD = 64 };
+/* Elements of k along which sums stay in registers: a panel of w of 32 columns is 32 KiB then and stays in the first
+ * cache. What is packed at once is at most so deep. Every tier's panels, of rows of x and columns of w, are so wide
+ * that a number of them makes up the pad. */
+enum { QN_GEMM_DEPTH = 256, QN_GEMM_DEPTH_MOST = 2048, QN_GEMM_ROW_PAD = 24, QN_GEMM_COLUMN_PAD = 32 };
+
+/* What a tier does in one task. */
+typedef enum qn_gemm_work {
+  QN_GEMM_PACK_X,  /* the tile's rows of x, from k on, into its panels */
+  QN_GEMM_PACK_W,  /* its columns of w */
+  QN_GEMM_PRODUCT, /* the tile's sums along the panels, added to z where k > 0; with the epilogue where they are whole
+                    */
+  QN_GEMM_DIRECT,  /* the tile's sums straight from x and w, along all of k, and the epilogue: for few rows */
+  QN_GEMM_NORM     /* of the rows' groups: for those that are wider than tiles */
+} qn_gemm_work;
 
 typedef struct qn_gemm_tile {
   const qn_gemm_problem *problem;
+  qn_gemm_work work;
   int64_t row, rows, column, columns; /* of y */
   float *z;                           /* (m, n), dense: where sums are kept; y itself where that is f32 */
-  float *x_panel, *w_panel; /* lent for the tile: QN_GEMM_DEPTH * (rows + QN_GEMM_PAD), and of columns alike */
-  bool product;             /* the sums, with all of the epilogue up to the norm */
-  bool norm;                /* the norm, and what is stored in the end; the tile holds whole groups */
+  /* Elements [k, k + depth) of the tile's rows and columns as panels, block after block of QN_GEMM_DEPTH; of each block
+   * a panel after the other, in which a step along k lies side by side. Elements along a block: row_pad, column_pad. */
+  float *x_panel, *w_panel;
+  int64_t k, depth, row_pad, column_pad;
+  bool norm; /* the tile holds whole groups, and finishes them */
   /* The oracle alone: all tensors as doubles, roles in the op's order, for the whole of the result. */
   const double *const *input;
   double *reference, *allowed;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm_norm.cpu.c - one tile of a matrix product with its epilogue; built once a tier.
  *
- * Blocks of 256 of k: the tile's rows of x and of w are packed into panels, in which a step along k lies side by side,
- * then a kernel that holds ROWS by VECTORS sums in registers runs along each pair of panels. What is packed is rounded
- * as the precision class says; the x3 classes, which stand for f32 on tensor cores, are plain f32 here. Behind the last
- * block come biases, clamp and activation, then the norm, on what the cache still has.
+ * Blocks of 256 of k: rows of x and of w are packed into panels, in which a step along k lies side by side, and a
+ * kernel that holds ROWS by VECTORS sums in registers runs along each pair of panels. Few rows are multiplied straight
+ * from memory, in vectors along k. Operands are rounded as the precision class says; the x3 classes, which stand for
+ * f32 on tensor cores, are plain f32 here. Behind the last block come biases, clamp and activation, then the norm, on
+ * what the cache still has.
  *
  * The oracle computes the whole result in double, element by element, and beside each how far f32 may be from it. */
 #include "base/walk.h"
@@ -103,6 +104,43 @@ enum { COLUMNS = VECTORS * QN_LANES };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* ---- vectors; the last, short one of a row through copies padded with zeros ---- */
+
+QN_FN qn_f32 load_part(const float *from, int64_t n)
+{
+  qn_f32 x;
+  if (n >= QN_LANES) {
+    __builtin_memcpy(&x, from, sizeof x);
+    return x;
+  }
+  float lane[QN_LANES] = {0};
+  for (int64_t k = 0; k < n; k++) lane[k] = from[k];
+  __builtin_memcpy(&x, lane, sizeof x);
+  return x;
+}
+
+QN_FN void store_part(float *to, int64_t n, qn_f32 x)
+{
+  float lane[QN_LANES];
+  if (n >= QN_LANES) {
+    __builtin_memcpy(to, &x, sizeof x);
+    return;
+  }
+  __builtin_memcpy(lane, &x, sizeof x);
+  for (int64_t k = 0; k < n; k++) to[k] = lane[k];
+}
+
+/* In their order, halves added to halves. */
+QN_FN float sum_of_lanes(qn_f32 x)
+{
+  float lane[QN_LANES];
+  __builtin_memcpy(lane, &x, sizeof lane);
+  QN_UNROLL
+  for (int n = QN_LANES / 2; n > 0; n /= 2) QN_UNROLL
+  for (int k = 0; k < n; k++) lane[k] += lane[k + n];
+  return lane[0];
+}
+
 /* ---- packing ---- */
 
 typedef float four __attribute__((vector_size(16)));
@@ -162,6 +200,12 @@ QN_FN void pack_as(float *to, int64_t width, const void *from, int64_t pitch, in
   }
 }
 
+/* Whether operands are rounded on their way; the x3 classes are f32 here. */
+QN_FN bool is_rounded(const qn_gemm_problem *p)
+{
+  return p->precision == QN_GEMM_TF32 || (p->precision == QN_GEMM_BF16 && !p->short_data);
+}
+
 /* As tf32: 11 bits, halves away from zero; as bf16: 8 bits, to nearest even. Infinities and NaN stay. */
 QN_FN qn_bits rounded(qn_bits bits, bool tf32)
 {
@@ -172,24 +216,24 @@ QN_FN qn_bits rounded(qn_bits bits, bool tf32)
 
 static void round_panels(float *panels, int64_t n, bool tf32)
 {
-  for (int64_t k = 0; k < n; k += QN_LANES) { /* what is behind the last one is the padding's */
-    qn_bits bits;
-    __builtin_memcpy(&bits, panels + k, sizeof bits);
-    bits = rounded(bits, tf32);
-    __builtin_memcpy(panels + k, &bits, sizeof bits);
-  }
+  for (int64_t k = 0; k < n; k += QN_LANES)
+    store_part(panels + k, n - k, qn_f32_of(rounded(qn_bits_of(load_part(panels + k, n - k)), tf32)));
 }
 
-static void pack(const qn_gemm_problem *p, float *to, int64_t width, const void *from, int64_t row, int64_t rows,
-                 int64_t k, int64_t depth)
+/* Rows [row, row + rows) of a matrix with k columns: the tile's depth, block after block, each `pad` wide. */
+static void pack(const qn_gemm_tile *t, float *to, int64_t width, int64_t pad, const void *from, int64_t row,
+                 int64_t rows)
 {
-  const int64_t pitch = p->args.k, all = (rows + width - 1) / width * width * depth;
-  if (p->short_data)
-    pack_as(to, width, from, pitch, row, rows, k, depth, true);
-  else
-    pack_as(to, width, from, pitch, row, rows, k, depth, false);
-  if (p->precision == QN_GEMM_TF32 || (p->precision == QN_GEMM_BF16 && !p->short_data))
-    round_panels(to, all, p->precision == QN_GEMM_TF32);
+  const qn_gemm_problem *p = t->problem;
+  const int64_t pitch = p->args.k, all = (rows + width - 1) / width * width;
+  for (int64_t k = 0; k < t->depth; k += QN_GEMM_DEPTH, to += pad * QN_GEMM_DEPTH) {
+    const int64_t depth = least(QN_GEMM_DEPTH, t->depth - k);
+    if (p->short_data)
+      pack_as(to, width, from, pitch, row, rows, t->k + k, depth, true);
+    else
+      pack_as(to, width, from, pitch, row, rows, t->k + k, depth, false);
+    if (is_rounded(p)) round_panels(to, all * depth, p->precision == QN_GEMM_TF32);
+  }
 }
 
 /* ---- the product ---- */
@@ -233,7 +277,7 @@ static void multiply_edge(int64_t depth, const float *x, const float *w, float *
       z[r * pitch + c] = add ? z[r * pitch + c] + part[r * COLUMNS + c] : part[r * COLUMNS + c];
 }
 
-static void multiply_block(const qn_gemm_tile *t, int64_t depth, bool add)
+static void multiply_block(const qn_gemm_tile *t, const float *x, const float *w, int64_t depth, bool add)
 {
   const int64_t n = t->problem->args.n;
   for (int64_t c = 0; c < t->columns; c += COLUMNS)
@@ -241,50 +285,93 @@ static void multiply_block(const qn_gemm_tile *t, int64_t depth, bool add)
       const int64_t rows = t->rows - r, columns = t->columns - c;
       float *z = t->z + (t->row + r) * n + t->column + c;
       if (rows >= ROWS && columns >= COLUMNS)
-        multiply(depth, t->x_panel + r * depth, t->w_panel + c * depth, z, n, add);
+        multiply(depth, x + r * depth, w + c * depth, z, n, add);
       else
-        multiply_edge(depth, t->x_panel + r * depth, t->w_panel + c * depth, z, n, add, least(rows, ROWS),
-                      least(columns, COLUMNS));
+        multiply_edge(depth, x + r * depth, w + c * depth, z, n, add, least(rows, ROWS), least(columns, COLUMNS));
     }
 }
 
 static void product(const qn_gemm_tile *t)
 {
+  for (int64_t k = 0; k < t->depth || k == 0; k += QN_GEMM_DEPTH) /* where there is no depth, one block: zeros */
+    multiply_block(t, t->x_panel + k * t->row_pad, t->w_panel + k * t->column_pad, least(QN_GEMM_DEPTH, t->depth - k),
+                   t->k + k > 0);
+}
+
+/* ---- few rows: vectors along k, straight from memory ---- */
+
+/* How an operand's elements come into registers. */
+typedef enum kind { AS_THEY_ARE, AS_TF32, AS_BF16, FROM_BF16 } kind;
+
+QN_FN qn_f32 load_operand(const void *from, int64_t at, int64_t n, kind as)
+{
+  if (as != FROM_BF16) {
+    const qn_f32 x = load_part((const float *)from + at, n);
+    return as == AS_THEY_ARE ? x : qn_f32_of(rounded(qn_bits_of(x), as == AS_TF32));
+  }
+  qn_halves h;
+  __builtin_memset(&h, 0, sizeof h);
+  __builtin_memcpy(&h, (const qn_u16 *)from + at, (size_t)least(n, QN_LANES) * sizeof(qn_u16));
+  return qn_widen_bf16(qn_bits_of_halves(h));
+}
+
+enum { DIRECT_ROWS = 4, DIRECT_COLUMNS = 4 };
+
+/* Products of `rows` rows of x with `columns` of w, as many sums in registers. */
+QN_FN void dots(const qn_gemm_tile *t, int64_t row, int rows, int64_t column, int columns, kind as)
+{
+  const qn_gemm_args *a = &t->problem->args;
+  qn_f32 sum[DIRECT_ROWS][DIRECT_COLUMNS];
+  QN_UNROLL
+  for (int r = 0; r < rows; r++) QN_UNROLL
+  for (int c = 0; c < columns; c++) sum[r][c] = qn_splat(0.0f);
+  for (int64_t k = 0; k < a->k; k += QN_LANES) {
+    qn_f32 w[DIRECT_COLUMNS];
+    QN_UNROLL
+    for (int c = 0; c < columns; c++) w[c] = load_operand(a->w, (column + c) * a->k + k, a->k - k, as);
+    QN_UNROLL
+    for (int r = 0; r < rows; r++) {
+      const qn_f32 x = load_operand(a->x, (row + r) * a->k + k, a->k - k, as);
+      QN_UNROLL
+      for (int c = 0; c < columns; c++) sum[r][c] = qn_fma(x, w[c], sum[r][c]);
+    }
+  }
+  QN_UNROLL
+  for (int r = 0; r < rows; r++) QN_UNROLL
+  for (int c = 0; c < columns; c++) t->z[(row + r) * a->n + column + c] = sum_of_lanes(sum[r][c]);
+}
+
+QN_FN void direct_as(const qn_gemm_tile *t, kind as)
+{
+  const int64_t end = t->column + t->columns;
+  for (int64_t c = t->column; c < end; c += c + DIRECT_COLUMNS <= end ? DIRECT_COLUMNS : 1) {
+    const bool whole = c + DIRECT_COLUMNS <= end;
+    for (int64_t r = 0; r < t->rows; r += r + DIRECT_ROWS <= t->rows ? DIRECT_ROWS : 1)
+      if (r + DIRECT_ROWS <= t->rows && whole)
+        dots(t, r, DIRECT_ROWS, c, DIRECT_COLUMNS, as);
+      else if (r + DIRECT_ROWS <= t->rows)
+        dots(t, r, DIRECT_ROWS, c, 1, as);
+      else if (whole)
+        dots(t, r, 1, c, DIRECT_COLUMNS, as);
+      else
+        dots(t, r, 1, c, 1, as);
+  }
+}
+
+static void direct(const qn_gemm_tile *t)
+{
   const qn_gemm_problem *p = t->problem;
-  const qn_gemm_args *a = &p->args;
-  for (int64_t k = 0; k < a->k || k == 0; k += QN_GEMM_DEPTH) { /* where k is 0, one block of no depth: zeros */
-    const int64_t depth = least(QN_GEMM_DEPTH, a->k - k);
-    pack(p, t->x_panel, ROWS, a->x, t->row, t->rows, k, depth);
-    pack(p, t->w_panel, COLUMNS, a->w, t->column, t->columns, k, depth);
-    multiply_block(t, depth, k > 0);
-  }
+  if (p->short_data)
+    direct_as(t, FROM_BF16);
+  else if (!is_rounded(p))
+    direct_as(t, AS_THEY_ARE);
+  else if (p->precision == QN_GEMM_TF32)
+    direct_as(t, AS_TF32);
+  else
+    direct_as(t, AS_BF16);
 }
 
-/* ---- the epilogue: vectors along a row; the last, short one through copies padded with zeros ---- */
-
-QN_FN qn_f32 load_part(const float *from, int64_t n)
-{
-  qn_f32 x;
-  if (n >= QN_LANES) {
-    __builtin_memcpy(&x, from, sizeof x);
-    return x;
-  }
-  float lane[QN_LANES] = {0};
-  for (int64_t k = 0; k < n; k++) lane[k] = from[k];
-  __builtin_memcpy(&x, lane, sizeof x);
-  return x;
-}
-
-QN_FN void store_part(float *to, int64_t n, qn_f32 x)
-{
-  float lane[QN_LANES];
-  if (n >= QN_LANES) {
-    __builtin_memcpy(to, &x, sizeof x);
-    return;
-  }
-  __builtin_memcpy(lane, &x, sizeof x);
-  for (int64_t k = 0; k < n; k++) to[k] = lane[k];
-}
+/* ---- the epilogue: vectors along a row ---- */
 
 /* Column j of the row, as y is stored. */
 QN_FN void store_result(const qn_gemm_tile *t, int64_t row, int64_t j, int64_t n, qn_f32 x)
@@ -340,15 +427,13 @@ static void elements(const qn_gemm_tile *t, int64_t row, bool last)
  * behind the last whole vector. */
 QN_FN float sum_of(const float *v, int64_t n, float mean, bool squares)
 {
-  float lane[QN_LANES], sum = 0.0f;
   int64_t k = 0;
   qn_f32 sums = qn_splat(0.0f);
   for (; k + QN_LANES <= n; k += QN_LANES) {
     const qn_f32 x = load_part(v + k, QN_LANES) - qn_splat(mean);
     sums = squares ? qn_fma(x, x, sums) : sums + x;
   }
-  __builtin_memcpy(lane, &sums, sizeof lane);
-  for (int j = 0; j < QN_LANES; j++) sum += lane[j];
+  float sum = sum_of_lanes(sums);
   for (; k < n; k++) sum += squares ? (v[k] - mean) * (v[k] - mean) : v[k] - mean;
   return sum;
 }
@@ -370,14 +455,31 @@ static void norm_group(const qn_gemm_tile *t, int64_t row, int64_t j)
   }
 }
 
-void QN_CPU_NAME(gemm_norm)(const qn_gemm_tile *t)
+static void finish(const qn_gemm_tile *t, bool elements_too)
 {
   const bool norms = qn_gemm_norm_of(t->problem->flags) != QN_GEMM_NO_NORM;
-  if (t->product) product(t);
   for (int64_t row = t->row; row < t->row + t->rows; row++) {
-    if (t->product) elements(t, row, !norms);
+    if (elements_too) elements(t, row, !norms);
     for (int64_t j = t->column; norms && t->norm && j < t->column + t->columns; j += t->problem->args.columns)
       norm_group(t, row, j);
+  }
+}
+
+void QN_CPU_NAME(gemm_norm)(const qn_gemm_tile *t)
+{
+  const qn_gemm_args *a = &t->problem->args;
+  switch (t->work) {
+  case QN_GEMM_PACK_X: pack(t, t->x_panel, ROWS, t->row_pad, a->x, t->row, t->rows); break;
+  case QN_GEMM_PACK_W: pack(t, t->w_panel, COLUMNS, t->column_pad, a->w, t->column, t->columns); break;
+  case QN_GEMM_PRODUCT:
+    product(t);
+    if (t->k + t->depth == a->k) finish(t, true);
+    break;
+  case QN_GEMM_DIRECT:
+    direct(t);
+    finish(t, true);
+    break;
+  case QN_GEMM_NORM: finish(t, false); break;
   }
 }
 #endif
