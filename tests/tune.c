@@ -68,6 +68,12 @@ static void test_lines(void)
       {KEY("sm_90", "1-", "1-") " choice=a" RATIO " state=guessed date=2026-11-22", "state"},
       {KEY("sm_90", "1-", "1-") " choice=a" RATIO " state=measured date=22-11-2026", "date"},
       {KEY("sm_90", "1-", "1-") " choice=a" RATIO " state=measured date=2026-11-22 commit=a/b", "commit"},
+      {LINE("sm_90", "1-", "1-", "a") " precision=tf32 depth=1-64 width=65-", NULL},
+      {LINE("sm_90", "1-", "1-", "a") " precision=", "precision"},
+      {LINE("sm_90", "1-", "1-", "a") " precision=tf/32", "precision"},
+      {LINE("sm_90", "1-", "1-", "a") " precision=a-class-of-some-name", "precision"},
+      {LINE("sm_90", "1-", "1-", "a") " depth=64-1", "depth"},
+      {LINE("sm_90", "1-", "1-", "a") " width=0-1", "width"},
       {"arch=sm_90 types=bf16,bf16 rows=1- cols=1- layout=* choice=a" RATIO TAIL, "types"},
       {"arch=sm_90 types=* rows=1- cols=1- layout=round choice=a" RATIO TAIL, "layout"},
   };
@@ -155,12 +161,18 @@ static void user_file(const char *text) /* NULL: none */
   qn_tune_forget();
 }
 
+static qn_tune_source look(const char *types, const qn_arch *arch, uint64_t rows, uint64_t cols, qn_tune_layout layout,
+                           qn_tune_entry *e)
+{
+  return qn_tune_find("swiglu", arch, &(qn_tune_key){.types = types, .rows = rows, .cols = cols, .layout = layout}, e);
+}
+
 static const char *choice(const char *arch_name, uint64_t rows, uint64_t cols, qn_tune_source *source)
 {
   static qn_tune_entry e;
   qn_arch arch = {.size = sizeof arch};
   if (!qn_arch_from_name(arch_name, &arch)) return "no architecture";
-  *source = qn_tune_find("swiglu", &arch, "bf16/bf16/bf16", rows, cols, QN_TUNE_DENSE, &e);
+  *source = look("bf16/bf16/bf16", &arch, rows, cols, QN_TUNE_DENSE, &e);
   return *source ? e.choice : "none";
 }
 
@@ -227,11 +239,11 @@ static void test_types(void)
   const qn_op_info *lion = NULL;
   user_file(HEAD LINE("sm_90", "1-", "1-", "flat-64x8x1") "\n");
   qn_arch_from_name("sm_90", &arch);
-  check(qn_tune_find("swiglu", &arch, "f16/f16/f16", 1, 1, QN_TUNE_DENSE, &e) == QN_TUNE_USER, "f16 is like bf16");
-  check(!qn_tune_find("swiglu", &arch, "f32/f32/f32", 1, 1, QN_TUNE_DENSE, &e), "f32 is not");
-  check(!qn_tune_find("swiglu", &arch, "bf16/bf16", 1, 1, QN_TUNE_DENSE, &e), "nor is another number of tensors");
-  check(!qn_tune_find("swiglu", &arch, "bf16/bf16/-", 1, 1, QN_TUNE_DENSE, &e), "or one that is absent");
-  check(!qn_tune_find("swiglu", &arch, "bf16/bf16/bf16", 1, 1, QN_TUNE_PITCHED, &e), "or another layout");
+  check(look("f16/f16/f16", &arch, 1, 1, QN_TUNE_DENSE, &e) == QN_TUNE_USER, "f16 is like bf16");
+  check(!look("f32/f32/f32", &arch, 1, 1, QN_TUNE_DENSE, &e), "f32 is not");
+  check(!look("bf16/bf16", &arch, 1, 1, QN_TUNE_DENSE, &e), "nor is another number of tensors");
+  check(!look("bf16/bf16/-", &arch, 1, 1, QN_TUNE_DENSE, &e), "or one that is absent");
+  check(!look("bf16/bf16/bf16", &arch, 1, 1, QN_TUNE_PITCHED, &e), "or another layout");
   check(qn_op_find("lion", &lion) == QN_OK, "there is lion");
   qn_tune_types(qn_op_of(lion), 0, types);
   check(!strcmp(types, "f32/f32/f32/-"), "types of a row: %s", types);

@@ -267,7 +267,8 @@ static qn_status find_incumbent(tuner *t)
   qn_try(qn_geometry_choose(&key, &t->incumbent.geometry, &why));
   qn_geometry_name(&t->incumbent.geometry, t->incumbent.name);
   qn_tune_types(op, c->row, types);
-  t->incumbent_source = qn_tune_find(op->info.name, &t->arch, types, c->rows, c->cols, c->layout, &e);
+  const qn_tune_key wanted = {.types = types, .rows = c->rows, .cols = c->cols, .layout = c->layout};
+  t->incumbent_source = qn_tune_find(op->info.name, &t->arch, &wanted, &e);
   if (t->incumbent_source == QN_TUNE_USER && strcmp(e.arch, t->arch.name) != 0) t->incumbent_source = QN_TUNE_NONE;
   return QN_OK;
 }

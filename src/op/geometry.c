@@ -127,14 +127,6 @@ static qn_status forced(const forced_geometry **result)
   return QN_OK;
 }
 
-static const char *reason(qn_tune_source source, const qn_tune_entry *e, const qn_arch *arch)
-{
-  const bool own = !strcmp(e->arch, arch->name), published = e->state == QN_TUNE_PUBLISHED;
-  if (source == QN_TUNE_USER) return own ? "your tune table" : "your tune table, of an older architecture";
-  if (published) return own ? "the shipped table, published" : "the shipped table, published of an older architecture";
-  return own ? "the shipped table, measured" : "the shipped table, measured on an older architecture";
-}
-
 static qn_status look_up(const qn_geometry_key *key, qn_geometry *g, const char **why)
 {
   char types[QN_TUNE_TYPES];
@@ -142,13 +134,14 @@ static qn_status look_up(const qn_geometry_key *key, qn_geometry *g, const char 
   qn_tune_entry entry;
   qn_tune_types(key->op, key->row, types);
   qn_try(qn_tune_arch(key->device, &arch));
-  const qn_tune_source source = qn_tune_find(key->op->info.name, &arch, types, key->rows, key->cols,
-                                             key->dense ? QN_TUNE_DENSE : QN_TUNE_PITCHED, &entry);
+  const qn_tune_key wanted = {
+      .types = types, .rows = key->rows, .cols = key->cols, .layout = key->dense ? QN_TUNE_DENSE : QN_TUNE_PITCHED};
+  const qn_tune_source source = qn_tune_find(key->op->info.name, &arch, &wanted, &entry);
   *why = "the rule";
   qn_geometry_rule(key, g);
   if (source == QN_TUNE_NONE) return QN_OK;
   if (qn_geometry_from_name(entry.choice, g) == QN_OK) {
-    *why = reason(source, &entry, &arch);
+    *why = qn_tune_reason(source, &entry, &arch);
     return QN_OK;
   }
   qn_log(QN_LOG_WARNING, "the tune table of %s: an entry for %s is ignored: %s", key->op->info.name, entry.arch,
@@ -228,7 +221,7 @@ void qn_variant_note(const char *name, const char *why)
 
 const char *qn_op_last_variant(void)
 {
-  static _Thread_local char text[160];
+  static _Thread_local char text[320];
   char name[QN_GEOMETRY_NAME];
   if (!latest.why) return "";
   if (*latest.name)

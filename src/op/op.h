@@ -53,6 +53,8 @@ typedef struct qn_shaped_unit {
   const char *arch;           /* NULL: every architecture; "sm_90a": that alone */
 } qn_shaped_unit;
 
+struct qn_tune_key; /* of op/tune.h */
+
 /* What an op of tensors with shapes of their own has in place of the list engine's members below. */
 typedef struct qn_shaped {
   /* Relations between extents and params; NULL: none. */
@@ -73,6 +75,13 @@ typedef struct qn_shaped {
   /* Names of device variants, NULL past the last, and the option that forces one; NULL: it has none. */
   const char *(*variant)(size_t k);
   const char *variant_option;
+  /* Which one a device call takes now, and why, in words that last until the thread's next question; NULL: a sentence.
+   */
+  const char *(*choice)(const qn_shaped_call *call, const char **why);
+  /* Why the k-th cannot take the call; NULL: it can. */
+  const char *(*refusal)(const qn_shaped_call *call, size_t k);
+  /* What the tune tables' entry for the call is found by. */
+  void (*tune_key)(const qn_shaped_call *call, struct qn_tune_key *key);
   const qn_shaped_unit *units;
 } qn_shaped;
 

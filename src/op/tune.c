@@ -237,30 +237,44 @@ static int nearest(const qn_tune_table *table, const qn_arch *arch, int best)
   return best;
 }
 
-static const qn_tune_entry *search(const qn_tune_table *table, const qn_arch *arch, int from, const char *types,
-                                   uint64_t rows, uint64_t cols, qn_tune_layout layout)
+static bool within(uint64_t value, uint64_t least, uint64_t most) { return value >= least && value <= most; }
+
+static bool fits(const qn_tune_entry *e, const qn_tune_key *key)
 {
-  for (size_t k = 0; k < table->n; k++) {
-    const qn_tune_entry *e = &table->entry[k];
-    if (rows < e->rows_least || rows > e->rows_most || cols < e->cols_least || cols > e->cols_most) continue;
-    if (e->layout != QN_TUNE_ANY_LAYOUT && e->layout != layout) continue;
-    if (distance(e, arch) == from && same_types(e->types, types) && !says_slower(e)) return e;
-  }
+  if (!within(key->rows, e->rows_least, e->rows_most) || !within(key->cols, e->cols_least, e->cols_most)) return false;
+  if (e->layout != QN_TUNE_ANY_LAYOUT && e->layout != key->layout) return false;
+  if (*e->precision && strcmp(e->precision, key->precision ? key->precision : "") != 0) return false;
+  if (e->depth_least && !within(key->depth, e->depth_least, e->depth_most)) return false;
+  if (e->width_least && !within(key->width, e->width_least, e->width_most)) return false;
+  return same_types(e->types, key->types) && !says_slower(e);
+}
+
+static const qn_tune_entry *search(const qn_tune_table *table, const qn_arch *arch, int from, const qn_tune_key *key)
+{
+  for (size_t k = 0; k < table->n; k++)
+    if (distance(&table->entry[k], arch) == from && fits(&table->entry[k], key)) return &table->entry[k];
   return NULL;
 }
 
-qn_tune_source qn_tune_find(const char *op, const qn_arch *arch, const char *types, uint64_t rows, uint64_t cols,
-                            qn_tune_layout layout, qn_tune_entry *entry)
+qn_tune_source qn_tune_find(const char *op, const qn_arch *arch, const qn_tune_key *key, qn_tune_entry *entry)
 {
   const slot *s = hold(op);
   if (!s) return QN_TUNE_NONE;
   const int from = nearest(&s->shipped, arch, nearest(&s->user, arch, INT32_MAX));
-  const qn_tune_entry *e = search(&s->user, arch, from, types, rows, cols, layout);
+  const qn_tune_entry *e = search(&s->user, arch, from, key);
   const qn_tune_source source = e ? QN_TUNE_USER : QN_TUNE_SHIPPED;
-  if (!e) e = search(&s->shipped, arch, from, types, rows, cols, layout);
+  if (!e) e = search(&s->shipped, arch, from, key);
   if (e) *entry = *e;
   unlock();
   return e ? source : QN_TUNE_NONE;
+}
+
+const char *qn_tune_reason(qn_tune_source source, const qn_tune_entry *e, const qn_arch *arch)
+{
+  const bool own = !strcmp(e->arch, arch->name), published = e->state == QN_TUNE_PUBLISHED;
+  if (source == QN_TUNE_USER) return own ? "your tune table" : "your tune table, of an older architecture";
+  if (published) return own ? "the shipped table, published" : "the shipped table, published of an older architecture";
+  return own ? "the shipped table, measured" : "the shipped table, measured on an older architecture";
 }
 
 qn_tune_source qn_tune_at(const char *op, size_t k, qn_tune_entry *entry)
@@ -284,7 +298,8 @@ static bool same_key(const qn_tune_entry *a, const qn_tune_entry *b)
 {
   return !strcmp(a->arch, b->arch) && !strcmp(a->types, b->types) && a->layout == b->layout &&
          a->rows_least == b->rows_least && a->rows_most == b->rows_most && a->cols_least == b->cols_least &&
-         a->cols_most == b->cols_most;
+         a->cols_most == b->cols_most && !strcmp(a->precision, b->precision) && a->depth_least == b->depth_least &&
+         a->depth_most == b->depth_most && a->width_least == b->width_least && a->width_most == b->width_most;
 }
 
 static void write_text(qn_text *text, const char *op, const qn_tune_table *old, const qn_tune_entry *entries, size_t n)

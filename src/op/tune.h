@@ -27,6 +27,9 @@ typedef struct qn_tune_entry {
   uint64_t rows_least, rows_most; /* UINT64_MAX: no end */
   uint64_t cols_least, cols_most;
   qn_tune_layout layout;
+  /* Of products alone: the class of precision ("": any), k, and the columns of a norm's group; least 0: any. */
+  char precision[12];
+  uint64_t depth_least, depth_most, width_least, width_most;
   char choice[QN_TUNE_NAME]; /* "tiles-128x8x1" */
   char over[QN_TUNE_NAME];   /* what it was measured against; "": nothing */
   double ratio, low, high;   /* time of `over` over time of the choice, and its interval; 0: not known */
@@ -59,15 +62,25 @@ void qn_tune_write_line(qn_text *text, const qn_tune_entry *entry);
 void qn_tune_types(const qn_op *op, size_t row, char types[QN_TUNE_TYPES]);
 
 typedef enum qn_tune_source { QN_TUNE_NONE, QN_TUNE_SHIPPED, QN_TUNE_USER } qn_tune_source;
-/* The entry that counts for an op (by name) on an architecture: types as by qn_tune_types, of which only the sizes must
- * agree (f16 takes what was measured with bf16). The user's go before shipped ones, in a file the first that fits.
+/* What an entry is looked for by. */
+typedef struct qn_tune_key {
+  const char *types; /* as by qn_tune_types */
+  uint64_t rows, cols;
+  qn_tune_layout layout;
+  const char *precision; /* NULL, and 0 below: it is no product */
+  uint64_t depth, width;
+} qn_tune_key;
+
+/* The entry that counts for an op (by name) on an architecture. Of the types only the sizes must agree (f16 takes what
+ * was measured with bf16). The user's go before shipped ones, in a file the first that fits.
  *
  * Which architecture's entries: its own, where any table has one of it; else those of the newest that the tables know
  * that is older and of the same family; else of the newest older one of all, measured entries only; else none, and the
  * op's rule holds. An entry that says that its choice was slower than what it was measured against is never given.
  * Takes a lock, and at the first call for an op reads its tables. */
-qn_tune_source qn_tune_find(const char *op, const qn_arch *arch, const char *types, uint64_t rows, uint64_t cols,
-                            qn_tune_layout layout, qn_tune_entry *entry);
+qn_tune_source qn_tune_find(const char *op, const qn_arch *arch, const qn_tune_key *key, qn_tune_entry *entry);
+/* In words for qn_op_last_variant: "your tune table", "the shipped table, measured on an older architecture". */
+const char *qn_tune_reason(qn_tune_source source, const qn_tune_entry *entry, const qn_arch *arch);
 /* The k-th entry for these architectures' tables, the user's first; QN_TUNE_NONE past the end. */
 qn_tune_source qn_tune_at(const char *op, size_t k, qn_tune_entry *entry);
 /* Read the tables again at the next use: a file was written. */

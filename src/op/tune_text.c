@@ -7,7 +7,8 @@
  *     ratio=1.043 low=1.039 high=1.047 registers=32 shared=0 blocks=8 copy=1.012 state=measured date=2026-11-22
  * commit=1a2b3c4
  *
- * (on one line). Numbers are decimal, with a point, in every locale. */
+ * (on one line); products have precision=tf32 depth=513-1024 width=1-64 besides. Numbers are decimal, with a point, in
+ * every locale. */
 #include "core/core.h"
 #include "device/arch.h"
 #include "op/tune.h"
@@ -113,6 +114,12 @@ static bool take_layout(const char *v, qn_tune_entry *e)
   e->layout = (qn_tune_layout)which;
   return true;
 }
+static bool take_precision(const char *v, qn_tune_entry *e)
+{
+  return take_word(v, "", e->precision, sizeof e->precision);
+}
+static bool take_depth(const char *v, qn_tune_entry *e) { return take_range(v, &e->depth_least, &e->depth_most); }
+static bool take_width(const char *v, qn_tune_entry *e) { return take_range(v, &e->width_least, &e->width_most); }
 static bool take_choice(const char *v, qn_tune_entry *e) { return take_word(v, "_-.", e->choice, sizeof e->choice); }
 static bool take_over(const char *v, qn_tune_entry *e) { return take_word(v, "_-.", e->over, sizeof e->over); }
 static bool take_ratio(const char *v, qn_tune_entry *e) { return take_real(v, &e->ratio); }
@@ -142,6 +149,9 @@ static const struct {
     {"rows", "rows are no range", take_rows, true},
     {"cols", "cols are no range", take_cols, true},
     {"layout", "layout is none of dense, pitched, *", take_layout, true},
+    {"precision", "precision is no class", take_precision, false},
+    {"depth", "depth is no range", take_depth, false},
+    {"width", "width is no range", take_width, false},
     {"choice", "choice is no name", take_choice, true},
     {"over", "over is no name", take_over, false},
     {"ratio", "ratio is no number above 0", take_ratio, false},
@@ -298,7 +308,11 @@ void qn_tune_write_line(qn_text *text, const qn_tune_entry *e)
   qn_text_add(text, "arch=%s types=%s", e->arch, e->types);
   add_range(text, "rows", e->rows_least, e->rows_most);
   add_range(text, "cols", e->cols_least, e->cols_most);
-  qn_text_add(text, " layout=%s choice=%s", layouts[e->layout], e->choice);
+  qn_text_add(text, " layout=%s", layouts[e->layout]);
+  if (*e->precision) qn_text_add(text, " precision=%s", e->precision);
+  if (e->depth_least) add_range(text, "depth", e->depth_least, e->depth_most);
+  if (e->width_least) add_range(text, "width", e->width_least, e->width_most);
+  qn_text_add(text, " choice=%s", e->choice);
   if (*e->over) qn_text_add(text, " over=%s", e->over);
   if (e->ratio > 0 && e->low > 0 && e->high > 0) {
     add_real(text, "ratio", e->ratio);

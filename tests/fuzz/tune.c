@@ -25,6 +25,7 @@ static void hold(const qn_tune_entry *e)
   if (!is_name(e->arch, sizeof e->arch) || !is_name(e->types, sizeof e->types)) abort();
   if (!is_name(e->choice, sizeof e->choice) || !is_name(e->date, sizeof e->date)) abort();
   if (e->rows_least < 1 || e->rows_least > e->rows_most || e->cols_least < 1 || e->cols_least > e->cols_most) abort();
+  if (e->depth_least > e->depth_most || e->width_least > e->width_most) abort();
   if (!isfinite(e->ratio) || !isfinite(e->low) || !isfinite(e->high) || !isfinite(e->copy)) abort();
   if (e->ratio < 0 || (e->ratio > 0 && !(0 < e->low && e->low <= e->ratio && e->ratio <= e->high))) abort();
   if (e->state == QN_TUNE_MEASURED && !(e->ratio > 0 && *e->over)) abort();
@@ -62,7 +63,9 @@ static const char *const seeds[] = {
     "ratio=1.043 low=1.039 high=1.047 registers=32 blocks=8 copy=1.012 state=measured date=2026-11-22 commit=1a2b3c4\n",
     "quern tune 1 op\n# word\n\narch=sm_100 types=* rows=1- cols=1-16384 layout=* choice=rows-64x8x1 state=published "
     "date=2026-11-22\narch=avx512 types=f16 rows=1- cols=1- layout=pitched choice=a over=a ratio=1.000 low=0.999 "
-    "high=1.001 state=measured date=2026-11-22\n"};
+    "high=1.001 state=measured date=2026-11-22\n",
+    "quern tune 1 op\narch=sm_90 types=f32/f32/f32 rows=65-256 cols=1025-4096 layout=dense precision=tf32 depth=1025- "
+    "width=1-64 choice=cublas over=plain ratio=2.000 low=1.900 high=2.100 state=measured date=2026-11-22\n"};
 static const char *const words[] = {" ",
                                     "\n",
                                     "=",

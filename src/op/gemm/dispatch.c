@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dispatch.c - which variant solves a problem on a device: the one that the option "gemm" names, else, of those that
- * can, the one whose guessed time is least. qn_op_last_variant() tells which it was. No variant is named here. */
+/* dispatch.c - which variant solves a problem on a device: the one that the option "gemm" names, else the one that was
+ * measured to be the fastest, by the tune tables, else, of those that can, the one whose guessed time is least.
+ * qn_op_last_variant() tells which it was, and why. No variant is named here. */
 #include "core/core.h"
+#include "device/arch.h"
 #include "op/gemm/gemm.h"
 #include "op/geometry.h"
+#include "op/tune.h"
+#include <stdio.h>
 #include <string.h>
 
 static const qn_gemm_variant *const families[] = {qn_gemm_hopper, qn_gemm_mma, qn_gemm_sliced, qn_gemm_plain,
@@ -76,16 +80,112 @@ static qn_status option(const char **name)
   return QN_OK;
 }
 
+/* ---- what was measured ---- */
+
+void qn_gemm_tune_key(const qn_gemm_problem *problem, qn_tune_key *key)
+{
+  static const char *const precisions[QN_GEMM_PRECISIONS] = {"fp32", "tf32", "bf16x3", "tf32x3", "bf16"};
+  const qn_gemm_args *a = &problem->args;
+  const bool normed = qn_gemm_norm_of(problem->flags) != QN_GEMM_NO_NORM;
+  *key = (qn_tune_key){.types = problem->short_data ? "bf16/bf16/bf16" : "f32/f32/f32",
+                       .rows = (uint64_t)a->m,
+                       .cols = (uint64_t)a->n,
+                       .layout = QN_TUNE_DENSE,
+                       .precision = precisions[problem->precision],
+                       .depth = (uint64_t)a->k,
+                       .width = normed ? (uint64_t)a->columns : 1};
+}
+
+/* What the tables said lately, so that a call asks without a lock. */
+typedef struct kept_choice {
+  unsigned options, files; /* generations; 0: nothing is kept */
+  qn_device device;
+  qn_tune_key key;                /* its texts are of static storage */
+  const qn_gemm_variant *variant; /* NULL: the tables have nothing */
+  const char *why;
+} kept_choice;
+
+static bool same_key(const qn_tune_key *a, const qn_tune_key *b)
+{
+  return a->types == b->types && a->rows == b->rows && a->cols == b->cols && a->precision == b->precision &&
+         a->depth == b->depth && a->width == b->width;
+}
+
+static const qn_gemm_variant *named(const char *name)
+{
+  for (size_t f = 0; f < FAMILIES; f++)
+    for (const qn_gemm_variant *v = families[f]; v->name; v++)
+      if (!strcmp(v->name, name)) return v;
+  return NULL;
+}
+
+static qn_status look_up(kept_choice *kept)
+{
+  qn_arch arch = {.size = sizeof arch};
+  qn_tune_entry entry;
+  kept->variant = NULL;
+  qn_try(qn_tune_arch(kept->device, &arch));
+  const qn_tune_source source = qn_tune_find("gemm_norm", &arch, &kept->key, &entry);
+  if (source == QN_TUNE_NONE) return QN_OK;
+  kept->variant = named(entry.choice);
+  kept->why = qn_tune_reason(source, &entry, &arch);
+  if (!kept->variant)
+    qn_log(QN_LOG_WARNING, "the tune table of gemm_norm: an entry for %s is ignored: there is no variant \"%s\"",
+           entry.arch, entry.choice);
+  return QN_OK;
+}
+
+static qn_status ask_tables(const qn_gemm_problem *problem, qn_device device, const kept_choice **choice)
+{
+  enum { KEPT = 32 };
+  static _Thread_local kept_choice all[KEPT];
+  const unsigned options = qn_option_generation(), files = 1 + qn_tune_generation();
+  qn_tune_key key;
+  qn_gemm_tune_key(problem, &key);
+  const uint64_t mixed = ((key.rows * 31 + key.cols) * 31 + key.depth) * 31 + (uint64_t)problem->precision;
+  kept_choice *kept = &all[(mixed ^ mixed >> 7) % KEPT];
+  *choice = kept;
+  if (kept->files == files && kept->options == options && same_key(&kept->key, &key) &&
+      kept->device.kind == device.kind && kept->device.index == device.index)
+    return QN_OK;
+  *kept = (kept_choice){.device = device, .key = key};
+  qn_try(look_up(kept));
+  kept->options = options;
+  kept->files = files;
+  return QN_OK;
+}
+
+/* ---- the choice ---- */
+
+/* Why the rule is asked although the tables name a variant, in words of static storage. */
+static const char *cannot_follow(const kept_choice *tabled, const char *why)
+{
+  static _Thread_local char text[256];
+  snprintf(text, sizeof text, "the rule; %s, of %s, cannot: %s", tabled->variant->name, tabled->why, why);
+  return text;
+}
+
 static qn_status choose(const qn_gemm_problem *problem, const qn_gemm_target *target, const qn_gemm_variant **variant,
                         const char **why)
 {
   const char *name;
+  const kept_choice *tabled;
   double best = 0;
   *variant = NULL;
   qn_try(option(&name));
   *why = "forced";
   if (*name) return forced(name, problem, target, variant);
+  qn_try(ask_tables(problem, target->device, &tabled));
   *why = "the rule";
+  if (tabled->variant) {
+    const char *not = refusal(tabled->variant, problem, target);
+    if (!not ) not = lack(tabled->variant, problem, target);
+    *variant = tabled->variant;
+    *why = tabled->why;
+    if (!not ) return QN_OK;
+    *variant = NULL;
+    *why = cannot_follow(tabled, not );
+  }
   for (size_t f = 0; f < FAMILIES; f++)
     for (const qn_gemm_variant *v = families[f]; v->name; v++) {
       if (refusal(v, problem, target)) continue;
@@ -109,6 +209,25 @@ qn_status qn_gemm_device_run(const qn_gemm_problem *problem, const qn_exec *exec
       variant, problem,
       &(qn_gemm_call){
           .exec = exec, .target = &target, .prepare = prepare, .workspace = prepare ? NULL : exec->workspace});
+}
+
+const char *qn_gemm_device_choice(const qn_gemm_problem *problem, qn_device device, const char **why)
+{
+  qn_gemm_target target;
+  const qn_gemm_variant *variant;
+  if (target_of(device, &target) != QN_OK || choose(problem, &target, &variant, why) != QN_OK) return NULL;
+  return variant->name;
+}
+
+const char *qn_gemm_device_refusal(const qn_gemm_problem *problem, qn_device device, size_t k)
+{
+  qn_gemm_target target;
+  const char *name = qn_gemm_variant_name(k);
+  const qn_gemm_variant *variant = name ? named(name) : NULL;
+  if (!variant) return "there is no such variant";
+  if (target_of(device, &target) != QN_OK) return qn_last_error();
+  const char *why = refusal(variant, problem, &target);
+  return why ? why : lack(variant, problem, &target);
 }
 
 size_t qn_gemm_device_workspace(const qn_gemm_problem *problem, const qn_exec *exec)

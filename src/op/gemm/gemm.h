@@ -63,10 +63,19 @@ extern const qn_gemm_variant qn_gemm_hopper[], qn_gemm_mma[], qn_gemm_sliced[]; 
 extern const qn_gemm_variant qn_gemm_cublas[];                                  /* cublas.c */
 extern const qn_gemm_variant qn_gemm_plain[]; /* plain.c: CUDA cores and the host backend; every problem */
 
-/* ---- dispatch.c: the variant that the option "gemm" names, else the one that is thought to be fastest ---- */
+struct qn_tune_key; /* of op/tune.h */
+/* ---- dispatch.c: the variant that the option "gemm" names, else the tune tables', else the one that is thought to be
+ * the fastest ---- */
 qn_status qn_gemm_device_run(const qn_gemm_problem *problem, const qn_exec *exec, bool prepare);
 size_t qn_gemm_device_workspace(const qn_gemm_problem *problem, const qn_exec *exec);
 const char *qn_gemm_variant_name(size_t k); /* NULL past the last */
+/* Which one a call would take, and why, in words that last until the thread's next question; NULL: a sentence. */
+const char *qn_gemm_device_choice(const qn_gemm_problem *problem, qn_device device, const char **why);
+/* Why variant k cannot do this; NULL: it can. */
+const char *qn_gemm_device_refusal(const qn_gemm_problem *problem, qn_device device, size_t k);
+/* What the tables' entry for it is found by: y/x/w's types, m, n, k, the class, and the columns of a norm's group (1
+ * without a norm). */
+void qn_gemm_tune_key(const qn_gemm_problem *problem, struct qn_tune_key *key);
 
 /* ---- plain.c, for other variants too ---- */
 /* The kernel `name` of a source, specialised for the problem: QN_GEMM_FLAGS, QN_GEMM_PRECISION, QN_GEMM_SHORT (y, x and

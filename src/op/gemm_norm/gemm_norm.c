@@ -130,6 +130,24 @@ static size_t workspace_bytes(const qn_shaped_call *call)
                                            : qn_gemm_device_workspace(&problem, call->exec);
 }
 
+static const char *choice(const qn_shaped_call *call, const char **why)
+{
+  const qn_gemm_problem problem = problem_of(call);
+  return qn_gemm_device_choice(&problem, call->exec->device, why);
+}
+
+static const char *refusal(const qn_shaped_call *call, size_t k)
+{
+  const qn_gemm_problem problem = problem_of(call);
+  return qn_gemm_device_refusal(&problem, call->exec->device, k);
+}
+
+static void tune_key(const qn_shaped_call *call, struct qn_tune_key *key)
+{
+  const qn_gemm_problem problem = problem_of(call);
+  qn_gemm_tune_key(&problem, key);
+}
+
 static void reference(const qn_shaped_call *call, const double *const *input, double *const *wanted,
                       double *const *allowed)
 {
@@ -244,6 +262,9 @@ static const qn_shaped shaped = {
     .independent = 'm',
     .variant = qn_gemm_variant_name,
     .variant_option = "gemm",
+    .choice = choice,
+    .refusal = refusal,
+    .tune_key = tune_key,
     .units = units,
 };
 
