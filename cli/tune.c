@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tune.c - `quern tune`: finds the launch geometries that are the fastest on this device and keeps them in the user's
- * tables; shows what the tables say. The work is workbench/tune.c's. */
+/* tune.c - `quern tune`: finds the launch geometries, and of products the variants, that are the fastest on this device
+ * and keeps them in the user's tables; shows what the tables say. The work is workbench/tune.c's and tune_shaped.c's.
+ */
 #include "cli/verb.h"
 #include "op/list.h"
 #include "workbench/sampler.h"
 #include "workbench/tune.h"
+#include "workbench/tune_shaped.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,9 +36,11 @@ static const struct argp_option options[] = {
     {"budget", KEY_BUDGET, "SECONDS", 0, "No new shape is begun after so long, for all ops together", 0},
     {"strategy", KEY_STRATEGY, "NAME", 0, "exhaustive, random or halving; exhaustive unless given", 0},
     {"types", KEY_TYPES, "TYPES", 0, "One row of the op's types, as `quern bench` has it; all sizes unless given", 0},
-    {"shapes", KEY_SHAPES, "RxC,...", 0, "Rows and columns; the op's own unless given", 0},
+    {"shapes", KEY_SHAPES, "RxC,...", 0,
+     "Rows and columns; of a product names of its workloads, or texts as \"m=16 n=64 k=32\"; the op's own unless given",
+     0},
     {"pitched", KEY_PITCHED, NULL, 0, "Rows with gaps between them too", 0},
-    {"geometries", KEY_ONLY, "NAME,...", 0, "Only these, as flat-256x8x1,tiles-128x8x1", 0},
+    {"geometries", KEY_ONLY, "NAME,...", 0, "Only these, as flat-256x8x1,tiles-128x8x1; of a product variants", 0},
     {"resume", KEY_RESUME, NULL, 0, "Go on where an earlier run was stopped", 1},
     {"dry-run", KEY_DRY, NULL, 0, "Say what would be tried, and run nothing", 1},
     {"list", KEY_LIST, NULL, 0, "Show the tables' entries, and what a call takes now", 1},
@@ -93,9 +97,9 @@ static const struct argp argp = {
     .parser = parse,
     .args_doc = "[OP]",
     .doc =
-        "Find the launch geometries of an op, or of all, that are the fastest on this device. Each is held to the "
-        "reference's bits before it is timed side by side with the one in force; the best is timed once more, and "
-        "is kept only where the interval says that it is faster.\v"
+        "Find the launch geometries of an op, or of all, that are the fastest on this device; of a product the "
+        "variant, in each class of precision. Each is held to the reference before it is timed side by side with the "
+        "one in force; the best is timed once more, and is kept only where the interval says that it is faster.\v"
         "Entries go to OP.tune in $XDG_DATA_HOME/quern/tune (QUERN_TUNE_DIR) and count from the next call on, before "
         "those that ship. Beside it OP.state has what was tried, for --resume. On the processor there is nothing to "
         "tune: its kernels have no geometry, and which of them runs is the processor's to say.",
@@ -122,8 +126,15 @@ static qn_status print_choices(const order *o, const qn_op *op, qn_device device
   char name[QN_TUNE_TYPES + 64], geometry[QN_GEOMETRY_NAME];
   qn_arch arch = {.size = sizeof arch};
   qn_try(qn_tune_arch(device, &arch));
-  qn_try(qn_tune_cells(op, o->tune.types, o->tune.shapes, o->tune.pitched, cell, &n));
+  if (!op->shaped) qn_try(qn_tune_cells(op, o->tune.types, o->tune.shapes, o->tune.pitched, cell, &n));
   printf("  a call on %s (%s) takes\n", arch.name, arch.family);
+  fflush(stdout);
+  if (op->shaped) {
+    qn_tune_order ask = o->tune;
+    ask.op = op;
+    ask.out = stdout;
+    return qn_tune_shaped_list(&ask);
+  }
   for (size_t k = 0; k < n; k++) {
     const qn_tune_cell *c = &cell[k];
     const qn_geometry_key key = {op, c->row, device, c->rows, c->cols, c->layout == QN_TUNE_DENSE, false};
@@ -156,21 +167,24 @@ static qn_status tune_op(const order *o, const qn_op *op, bool *wrong)
   ask.op = op;
   ask.progress = &progress;
   ask.out = stdout;
-  const qn_status status = qn_tune_run(&ask, &out);
+  const qn_status status = op->shaped ? qn_tune_shaped_run(&ask, &out) : qn_tune_run(&ask, &out);
   qn_progress_end(&progress);
   *wrong = *wrong || out.wrong;
   if (ask.dry_run || status != QN_OK) return status;
-  printf("  %zu shapes: %zu faster, %zu as they were, %zu left out, %zu not begun; %zu geometries timed, %zu not "
-         "possible, "
-         "%zu wrong\n",
-         out.cells, out.faster, out.kept, out.failed, out.left, out.looked, out.impossible, out.wrong);
+  printf("  %zu shapes: %zu faster, %zu as they were, %zu left out, %zu not begun; %zu %s timed, %zu not possible, %zu "
+         "wrong\n",
+         out.cells, out.faster, out.kept, out.failed, out.left, out.looked, op->shaped ? "variants" : "geometries",
+         out.impossible, out.wrong);
   if (*out.path) printf("  kept in %s/%s.tune\n", out.path, op->info.name);
   return QN_OK;
 }
 
-static bool can_tune(const qn_op *op, const qn_op_info *only)
+/* Shapes and names of one kind of op are none of another's: then all of the other kind are passed by. */
+static bool can_tune(const order *o, const qn_op *op, const qn_op_info *only)
 {
-  return op->device_source && !op->shaped && (!only || only == &op->info);
+  const bool of_lists = o->tune.shapes || o->tune.only || o->tune.types;
+  if (only) return op->device_source && only == &op->info;
+  return op->device_source && (!op->shaped || (qn_tune_shaped_can(op) && !of_lists));
 }
 
 static double now_s(void) { return (double)qn_now_ns() * 1e-9; }
@@ -181,7 +195,7 @@ static qn_status each_op(order *o, const qn_op_info *only, bool *wrong)
   const bool limited = o->tune.budget_s > 0;
   for (size_t k = 0; k < qn_op_count(); k++) {
     const qn_op *op = qn_op_of(qn_op_at(k));
-    if (!can_tune(op, only)) continue;
+    if (!can_tune(o, op, only)) continue;
     if (limited) o->tune.budget_s = until - now_s() > 1e-3 ? until - now_s() : 1e-3;
     qn_try(o->list ? list_op(o, op, o->tune.device) : tune_op(o, op, wrong));
   }
@@ -197,11 +211,8 @@ static int run(int argc, char **argv)
   qn_status status = o.op ? qn_op_find(o.op, &only) : QN_OK;
   if (status == QN_OK) status = qn_verb_device(o.backend, &o.tune.device);
   if (status != QN_OK) return qn_complain_status(&qn_verb_tune, status);
-  if (only && qn_op_of(only)->shaped)
-    return qn_complain(&qn_verb_tune, QN_EXIT_USAGE,
-                       "%s has no launch geometry: the kernel that expects to take the least time is taken, or the one "
-                       "that QUERN_GEMM names",
-                       only->name);
+  if (only && qn_op_of(only)->shaped && !qn_tune_shaped_can(qn_op_of(only)))
+    return qn_complain(&qn_verb_tune, QN_EXIT_USAGE, "%s has neither a launch geometry nor variants", only->name);
   if (o.tune.device.kind == QN_CPU && !o.list) {
     printf("on the processor there is nothing to tune: its kernels have no launch geometry\n");
     return QN_EXIT_OK;

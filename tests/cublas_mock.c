@@ -351,6 +351,60 @@ static void on_turing(void)
   expect("plain", 1024, 8192, 8192, 256, QN_PRECISION_TF32, false); /* cuBLAS would not round there */
 }
 
+/* What was measured goes before the rule; where it cannot be followed, the reason is told. */
+static void write_table(const char *choice)
+{
+  char path[300];
+  snprintf(path, sizeof path, "%s", scratch_path("gemm_norm.tune"));
+  FILE *file = fopen(path, "w");
+  check(file != NULL, "a table");
+  if (!file) return;
+  fprintf(file,
+          "quern tune 1 gemm_norm\narch=sm_90 types=f32/f32/f32 rows=1- cols=1- layout=dense precision=tf32 "
+          "depth=1- width=1-64 choice=%s over=plain ratio=1.5 low=1.4 high=1.6 state=measured date=2026-11-22\n",
+          choice);
+  fclose(file);
+}
+
+static void expect_text(const char *text, qn_precision precision, int64_t k)
+{
+  product p = {.m = 1024, .n = 8192, .k = k, .params = QN_GEMM_NORM_DEFAULTS};
+  p.exec = (qn_exec){.size = sizeof p.exec, .device = gpu};
+  p.params.precision = (int32_t)precision, p.params.groups = 256;
+  p.y = (void *)0x10000000000, p.x = (void *)0x20000000000, p.w = (void *)0x30000000000;
+  const qn_status status = call(&p, true, NULL);
+  check(!status && strstr(qn_op_last_variant(), text) == qn_op_last_variant(), "\"%s\" is told: %s", text,
+        status ? qn_last_error() : qn_op_last_variant());
+}
+
+static void by_table(void)
+{
+  write_table("cublas");
+  qn_option_set("tune_dir", scratch);
+  use(MOCK_CUBLAS, NULL);
+  expect_text("cublas (your tune table)", QN_PRECISION_TF32, 8192);
+  expect_text("wgmma-128x128 (the rule)", QN_PRECISION_BF16X3, 8192);
+  use(MOCK_CUBLAS, "wgmma-256x128");
+  expect_text("wgmma-256x128 (forced)", QN_PRECISION_TF32, 8192);
+  write_table("wgmma-128x128");
+  use(MOCK_CUBLAS, NULL);
+  expect_text("wgmma-128x128 (your tune table)", QN_PRECISION_TF32, 8192);
+  expect_text("cublas (the rule; wgmma-128x128, of your tune table, cannot: k and n are multiples of 4)",
+              QN_PRECISION_TF32, 8190);
+  write_table("no-such-variant");
+  use(MOCK_CUBLAS, NULL);
+  expect_text("wgmma-256x128 (the rule)", QN_PRECISION_TF32, 8192);
+}
+
+static void by_table_in_vain(void)
+{
+  write_table("cublas");
+  qn_option_set("tune_dir", scratch);
+  expect_text("wgmma-256x128 (the rule; cublas, of your tune table, cannot: the option libcublas names "
+              "/nowhere/libcublasLt.so: No such file",
+              QN_PRECISION_TF32, 8192);
+}
+
 /* ---- threads and forks ---- */
 
 static void *work(void *user)
@@ -424,6 +478,8 @@ int main(void)
   each_call();
   with_script("", "multiprocessors=132", on_hopper);
   with_script("", "arch=75,multiprocessors=132", on_turing);
+  with_script("", "multiprocessors=132", by_table);
+  with_script("", "multiprocessors=132", by_table_in_vain);
   with_script("", "", threads);
   with_script("", "", forked);
   return test_end();

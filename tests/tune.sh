@@ -12,7 +12,24 @@ export QUERN_TUNE_DIR="$work/tables"
 table="$work/tables/swiglu.tune" state="$work/tables/swiglu.state"
 small() { "$quern" tune swiglu --backend host --types bf16 --shapes 4x3000,16x900 --look 0.01 --prove 0.02 "$@"; }
 
-check "a product has no geometry" sh -c "'$quern' tune gemm_norm --backend host 2>&1 >/dev/null | grep -q 'no launch geometry'; '$quern' tune gemm_norm --backend host >/dev/null 2>&1; test \$? = 2"
+product='m=16 n=64 k=32 groups=2 precision=bf16x3'
+check "of a product variants are tuned" sh -c "'$quern' tune gemm_norm --backend host --types f32 --shapes '$product' --geometries plain,sliced-32x32,cublas --look 0.01 --prove 0.02 --json '$work/t4.json' >'$work/out'"
+check "each proved, timed, or told to be impossible" grep -q '1 shapes: .* 0 left out, 0 not begun; 1 variants timed, 1 not possible, 0 wrong' "$work/out"
+check "the entry has the class and the ranges" grep -q 'arch=host types=f32/f32/f32 rows=2-16 cols=1-512 layout=dense precision=bf16x3 depth=1-512 width=17-32 choice=plain' "$work/tables/gemm_norm.tune"
+check "and the results their variant" grep -q '"variant": "sliced-32x32"' "$work/t4.json"
+sed -i 's/choice=plain/choice=sliced-32x32/' "$work/tables/gemm_norm.tune"
+takes() { "$quern" tune gemm_norm --backend host --list --types f32 --shapes "$1" | grep -q "$1 *$2\$"; }
+check "a call takes what the entry says" takes "$product" 'sliced-32x32 *your tune table'
+check "not in another class" takes 'm=16 n=64 k=32 groups=2 precision=tf32x3' 'plain *the rule'
+check "nor of another depth" takes 'm=16 n=64 k=1024 groups=2 precision=bf16x3' 'plain *the rule'
+check "nor with wider groups" takes 'm=16 n=64 k=32 groups=1 precision=bf16x3' 'plain *the rule'
+check "and the rule's where that cannot, with the reason" takes 'm=16 n=62 k=32 groups=2 precision=bf16x3' 'plain *the rule; sliced-32x32, of your tune table, cannot: its tile does not hold .*'
+sed -i 's/choice=sliced-32x32/choice=sliced-32x33/' "$work/tables/gemm_norm.tune"
+check "an entry of no variant is as if it were not there" takes "$product" 'plain *the rule'
+echo 'quern tune 1 swiglu' >"$work/tables/gemm_norm.tune"
+check "nor is a table of another op" takes "$product" 'plain *the rule'
+check "no workload's name is refused" sh -c "'$quern' tune gemm_norm --backend host --shapes kernelbanch 2>&1 | grep -q 'is no workload'"
+rm -rf "$work/tables"
 check "--dry-run names what would be tried" sh -c "'$quern' tune swiglu --backend host --types bf16 --shapes 4x3000 --dry-run | grep -q 'flat-512x8x1'"
 check "and writes nothing" test ! -e "$work/tables"
 check "it tunes" sh -c "'$quern' tune swiglu --backend host --types bf16 --shapes 4x3000,16x900 --geometries flat-64x8x1 --look 0.01 --prove 0.02 --json '$work/t4.json' >'$work/out'"

@@ -42,6 +42,7 @@ typedef struct qn_shaped_order {
   const char *text, *more, *const *settings;
   size_t n_settings, shift;
   uint64_t seed;
+  bool bare; /* without memory: tensors have addresses of nothing, for questions about a call that is never made */
 } qn_shaped_order;
 
 /* Close it in any case. The stream is a new one. */

@@ -171,24 +171,27 @@ static qn_status look(void *user, const size_t *which, size_t n, double seconds,
 }
 
 /* ---- the verdict ---- */
-static void fill_entry(const tuner *t, const subject *choice, qn_tune_entry *e)
+void qn_tune_new_entry(qn_tune_entry *e, const qn_arch *arch, const char *choice, const char *over)
 {
   const time_t now = time(NULL);
   struct tm utc;
-  *e = (qn_tune_entry){.registers = choice->facts.registers,
-                       .shared = choice->facts.shared_bytes,
-                       .blocks = choice->facts.blocks,
-                       .state = QN_TUNE_MEASURED,
-                       .ratio = 1,
-                       .low = 1,
-                       .high = 1};
-  snprintf(e->arch, sizeof e->arch, "%s", t->arch.name);
-  qn_tune_types(t->order->op, t->at->row, e->types);
-  qn_tune_cell_classes(t->at, e);
-  snprintf(e->choice, sizeof e->choice, "%s", choice->name);
-  snprintf(e->over, sizeof e->over, "%s", t->incumbent.name);
+  *e = (qn_tune_entry){
+      .registers = -1, .shared = -1, .blocks = -1, .state = QN_TUNE_MEASURED, .ratio = 1, .low = 1, .high = 1};
+  snprintf(e->arch, sizeof e->arch, "%s", arch->name);
+  snprintf(e->choice, sizeof e->choice, "%s", choice);
+  snprintf(e->over, sizeof e->over, "%s", over);
   strftime(e->date, sizeof e->date, "%Y-%m-%d", gmtime_r(&now, &utc));
   snprintf(e->commit, sizeof e->commit, "%s", qn_build_commit);
+}
+
+static void fill_entry(const tuner *t, const subject *choice, qn_tune_entry *e)
+{
+  qn_tune_new_entry(e, &t->arch, choice->name, t->incumbent.name);
+  e->registers = choice->facts.registers;
+  e->shared = choice->facts.shared_bytes;
+  e->blocks = choice->facts.blocks;
+  qn_tune_types(t->order->op, t->at->row, e->types);
+  qn_tune_cell_classes(t->at, e);
 }
 
 static void tell(const tuner *t, const qn_tune_entry *e, const subject *best, const qn_ratio *ratio, qn_verdict verdict)

@@ -33,6 +33,8 @@ typedef struct qn_tune_outcome {
 } qn_tune_outcome;
 
 qn_status qn_tune_run(const qn_tune_order *order, qn_tune_outcome *outcome);
+/* Measured today by this build, and no faster than what was in force until a ratio is put in. */
+void qn_tune_new_entry(qn_tune_entry *entry, const qn_arch *arch, const char *choice, const char *over);
 
 /* What came of a candidate. */
 typedef struct qn_tune_result {
@@ -45,6 +47,8 @@ typedef struct qn_tune_result {
 /* One candidate as the T4 results format has it (schema 1.0.0). What is not known of it is left out. */
 void qn_tune_json_add(json_t *results, const qn_op *op, const qn_tune_cell *cell, const qn_geometry *g,
                       const qn_tune_result *result);
+/* The same of what is configured by something else, which is given away. */
+void qn_tune_json_result(json_t *results, json_t *configuration, const qn_tune_result *result);
 /* The whole file; results are given away. */
 qn_status qn_tune_json_write(const char *path, qn_device device, json_t *results);
 #endif

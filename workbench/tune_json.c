@@ -50,15 +50,19 @@ static json_t *measurements_of(const qn_tune_result *r)
 void qn_tune_json_add(json_t *results, const qn_op *op, const qn_tune_cell *cell, const qn_geometry *g,
                       const qn_tune_result *r)
 {
+  if (results) qn_tune_json_result(results, configuration(op, cell, g), r);
+}
+
+void qn_tune_json_result(json_t *results, json_t *of, const qn_tune_result *r)
+{
   char when[32];
-  if (!results) return;
   now(when);
   json_t *runtimes = json_array();
   for (size_t k = 0; k < r->n; k++) json_array_append_new(runtimes, json_real(r->runtimes_ns[k] * 1e-6));
-  json_t *result = json_pack("{s:s, s:o, s:[s], s:{s:o}, s:s, s:f, s:o}", "timestamp", when, "configuration",
-                             configuration(op, cell, g), "objectives", "time", "times", "runtimes", runtimes,
-                             "invalidity", r->validity, "correctness", !strcmp(r->validity, "correct") ? 1.0 : 0.0,
-                             "measurements", measurements_of(r));
+  json_t *result =
+      json_pack("{s:s, s:o, s:[s], s:{s:o}, s:s, s:f, s:o}", "timestamp", when, "configuration", of, "objectives",
+                "time", "times", "runtimes", runtimes, "invalidity", r->validity, "correctness",
+                !strcmp(r->validity, "correct") ? 1.0 : 0.0, "measurements", measurements_of(r));
   if (*r->why) json_object_set_new(result, "why", json_string(r->why));
   json_array_append_new(results, result);
 }

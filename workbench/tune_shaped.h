@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tune_shaped.h - `quern tune` for ops whose tensors have shapes of their own and that choose among device variants
+ * (products): which variant is the fastest for a workload, in each class of precision. No op and no variant is named
+ * here. */
+#ifndef QN_WORKBENCH_TUNE_SHAPED_H
+#define QN_WORKBENCH_TUNE_SHAPED_H
+#include "workbench/tune.h"
+
+bool qn_tune_shaped_can(const qn_op *op);
+/* As qn_tune_run. order->shapes: names of the op's workloads or texts such as "m=16 n=64 k=32 groups=2", apart by
+ * commas; NULL: all workloads. A text that says "precision=tf32" is of that class alone. order->types: the type of the
+ * first tensor. order->only: names of variants. */
+qn_status qn_tune_shaped_run(const qn_tune_order *order, qn_tune_outcome *outcome);
+/* What a call of each takes now, and why, a line each to order->out. */
+qn_status qn_tune_shaped_list(const qn_tune_order *order);
+#endif
