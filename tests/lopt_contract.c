@@ -222,6 +222,22 @@ static void test_large(void)
   check(!qn_small_fc_lopt_workspace_bytes(1, &t), "and none for one that is larger");
 }
 
+/* GPT-2 of 355M parameters: what a step needs beside the optimizer's own state is under 2% of that. */
+static void test_model(void)
+{
+  static const int64_t shapes[][2] = {{50257, 1024}, {1024, 1024}, {1024, 3072},
+                                      {1024, 1024},  {1024, 4096}, {4096, 1024}};
+  enum { EACH = sizeof shapes / sizeof *shapes - 2, LAYERS = 24 };
+  qn_tensor t[2 + EACH * LAYERS];
+  double state = 0;
+  for (size_t k = 0; k < sizeof t / sizeof *t; k++) {
+    t[k] = (qn_tensor){.dtype = QN_F32, .ndim = 2, .shape = shapes[k < 2 ? k : 2 + (k - 2) % EACH]};
+    state += 16 * (double)t[k].shape[0] * (double)t[k].shape[1];
+  }
+  const size_t bytes = qn_small_fc_lopt_workspace_bytes(sizeof t / sizeof *t, t);
+  check(bytes && (double)bytes < 0.02 * state, "a model with %g bytes of state: a workspace of %zu", state, bytes);
+}
+
 /* ---- weights ---- */
 
 typedef struct file {
@@ -330,6 +346,7 @@ int main(void)
   test_refusals();
   test_null();
   test_large();
+  test_model();
   model_end(&good);
   scratch_begin();
   values = malloc(QN_LOPT_VELO_RNN_WEIGHTS * sizeof *values);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Tensors are taken together up to so many elements, so that small ones share a phase and large ones a workspace. */
-enum { GROUP_ELEMENTS = 1 << 22, ALIGNMENT = 64 };
+enum { GROUP_ELEMENTS = 1 << 20, ALIGNMENT = 64 };
 
 #if defined(__x86_64__)
 qn_lopt_cpu_fn qn_lopt_cpu_ref, qn_lopt_cpu_avx2, qn_lopt_cpu_avx512;

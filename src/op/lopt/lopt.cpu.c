@@ -378,10 +378,11 @@ enum { ACROSS = 2 };
 enum { ACROSS = 4 };
 #endif
 
-/* out[h] += sum over k of w[k][h] in[k], in the order of k, for `rows` outputs from h on, of `outputs`. */
+/* out[h] += sum over k of w[k][h] in[k], in the order of k, for `rows` outputs from h on, of `outputs`; then, where the
+ * layer is a hidden one, max(x, 0). All but the pointers and h are constants, as this is inlined. */
 QN_FN void add_layer(const float *w, int inputs, int outputs, int h, int rows, float (*in)[BLOCK], float (*out)[BLOCK])
 {
-  const int sums = rows * ACROSS; /* a constant, as all of this is inlined */
+  const int sums = rows * ACROSS;
   for (int u = 0; u < BLOCK; u += ACROSS * QN_LANES) {
     qn_f32 sum[4 * ACROSS];
     QN_UNROLL
@@ -392,15 +393,16 @@ QN_FN void add_layer(const float *w, int inputs, int outputs, int h, int rows, f
       for (int s = 0; s < sums; s++) sum[s] = qn_fma(qn_splat(of[s / ACROSS]), get(x + s % ACROSS * QN_LANES), sum[s]);
     }
     QN_UNROLL
-    for (int s = 0; s < sums; s++) put(out[h + s / ACROSS] + u + s % ACROSS * QN_LANES, sum[s]);
+    for (int s = 0; s < sums; s++) {
+      const qn_f32 y = outputs == HIDDEN ? qn_lopt_relu(sum[s]) : sum[s];
+      put(out[h + s / ACROSS] + u + s % ACROSS * QN_LANES, y);
+    }
   }
 }
 
 static void hidden_layer(const float *w, int inputs, float (*in)[BLOCK], float (*out)[BLOCK])
 {
   for (int h = 0; h < HIDDEN; h += 4) add_layer(w, inputs, HIDDEN, h, 4, in, out);
-  for (int h = 0; h < HIDDEN; h++)
-    for (int u = 0; u < BLOCK; u += QN_LANES) put(out[h] + u, qn_lopt_relu(get(out[h] + u)));
 }
 
 static void spread(float to[BLOCK], float x)

@@ -2,8 +2,8 @@
 """Make the golden vectors of small_fc_lopt and elo:
 python3 src/op/small_fc_lopt/golden/make_golden.py > src/op/small_fc_lopt/golden/small_fc_lopt.txt
 
-A plain form of the mathematics of src/op/small_fc_lopt/README.md in double, by multi-index, that shares nothing with the
-library. Inputs come from splitmix64 and are exact in f32; so that the file stays short it names their streams, and the
+A plain form of the mathematics of src/op/small_fc_lopt/README.md in double, by multi-index, that shares nothing with
+the library. Inputs come from splitmix64 and are exact in f32; so that the file stays short they are not in it, and the
 test draws them too. What is wanted is written as the nearest f32, in hexadecimal: its rounding is a tenth of the
 tolerance. Lines: `case NAME OP lr weight_decay compat`, `tensor SHAPE`, then of each step `want` the parameters, and
 behind the last step `state` m, v, row, column, those of three decays first by decay."""
@@ -175,7 +175,7 @@ def case(name, op, lr, weight_decay, compat=False):
 
 
 def main():
-    print("# Made by: python3 src/op/small_fc_lopt/golden/make_golden.py > src/op/small_fc_lopt/golden/small_fc_lopt.txt")
+    print("# Golden vectors of small_fc_lopt and elo. Made by: python3 src/op/small_fc_lopt/golden/make_golden.py")
     case("reference", "small_fc_lopt", 0.7, 0.01)
     case("compat", "small_fc_lopt", 0.7, 0.01, compat=True)
     case("elo", "elo", 0.01, 0.1)
