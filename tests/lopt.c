@@ -284,6 +284,26 @@ static void test_hard_values(void)
     }
 }
 
+/* A gradient of zero leaves 1e-30's share in row, column and what stands for them, as the contract has it. */
+static void test_zero(void)
+{
+  static const int64_t matrix[] = {9, 4}, vector[] = {5};
+  qn_small_fc_lopt_params params = QN_SMALL_FC_LOPT_DEFAULTS;
+  model m = {0};
+  draw_weights(m.weights);
+  add_tensor(&m, 2, matrix), add_tensor(&m, 1, vector);
+  params.weights = m.weights;
+  const float least = (float)(1 - params.factor_decay0) * 1e-30f;
+  bool good = step_small_fc(&m, NULL, &params) == QN_OK;
+  for (size_t i = 0; i < 9; i++) {
+    const float now[] = {data_of(&m, STATE_ROW, 0)[i % 4], data_of(&m, STATE_COLUMN, 0)[i],
+                         data_of(&m, STATE_ROW, 1)[i % 5]};
+    for (size_t k = 0; k < 3; k++) good = good && fabsf(now[k] - least) <= 1e-6f * least;
+  }
+  check(good, "gradients of zero leave %g in the states", (double)least);
+  model_end(&m);
+}
+
 /* ---- no numbers ---- */
 
 static size_t count_nan(const model *m, size_t k)
@@ -418,6 +438,7 @@ int main(int count, char **arguments)
   test_mixture();
   test_norm();
   test_hard_values();
+  test_zero();
   test_nan();
   test_bits();
   test_groups();
