@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cublas.c - the variant that has its product made by cuBLAS, where that is installed, and the epilogue behind it: the
  * baseline of all others on NVIDIA GPUs, and the fastest for what they do not hold. Where cuBLAS has no class of its
- * own for a precision, the split ones, it computes fp32. */
+ * own for a precision, the split ones, it computes fp32; f32 operands of the class bf16 it may round to tf32, or not at
+ * all. So what it gives is of the class that was asked for or of a tighter one. */
 #include "core/core.h"
 #include "device/cuda/cublas.h"
 #include "op/gemm/gemm.h"
@@ -73,21 +74,27 @@ static qn_status run(const qn_gemm_variant *variant, const qn_gemm_problem *prob
   return qn_gemm_epilogue(problem, call, qn_gemm_z(problem, call));
 }
 
-/* Of 132 multiprocessors, by PyTorch's figures in results/gemm-h200.jsonl (f32 50, TF32 380 TFLOP/s; bf16 is taken to
- * be as far from its ceiling), or memory's time for w; and a pass over z. Two launches; what is tiny stays with our
- * own. */
+/* What an H200 gave at shapes from 1 x 8192 -> 8192 to 1024 x 8192 -> 8192, fitted: launches, then the product at such
+ * a rate or w from memory, then a pass over z. Its tiles of tensor cores leave part of the GPU without work where the
+ * result is small; those of f32 are for 48 rows and more, but for one row. */
+typedef struct speed {
+  double begin_us, flops_us, bytes_us;
+} speed;
+
 static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
+  static const speed of_f32 = {16, 50e6, 3e6}, rounded = {14, 355e6, 3.5e6}, of_bf16 = {9, 600e6, 3.5e6};
   const qn_gemm_args *a = &problem->args;
+  const int share = target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
+  const bool rounds = problem->precision == QN_GEMM_TF32 || problem->precision == QN_GEMM_BF16;
+  const speed *s = problem->short_data ? &of_bf16 : rounds ? &rounded : &of_f32;
   const double m = (double)a->m, n = (double)a->n, k = (double)a->k;
-  const bool tensor = problem->short_data || problem->precision == QN_GEMM_TF32 || problem->precision == QN_GEMM_BF16;
-  const double rate = (problem->short_data ? 730e6
-                       : tensor            ? 380e6
-                                           : 50e6) *
-                      (target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1) / 132;
-  const double work = 2 * m * n * k / rate, memory = (problem->short_data ? 2 : 4) * n * k / 3.5e6;
+  const double rows = s == &of_f32 && a->m > 1 && a->m < 48 ? 48 : m;
+  const double idle = s != &of_f32 && m * n < 128.0 * 256 * share ? 0.6 : 1;
+  const double work = 2 * rows * n * k / (s->flops_us * idle * share / 132);
+  const double memory = (problem->short_data ? 2 : 4) * n * k / s->bytes_us;
   (void)variant;
-  return 11 + (work > memory ? work : memory) + 8 * m * n / 3.5e6;
+  return s->begin_us + (work > memory ? work : memory) + 8 * m * n / 3.5e6;
 }
 
 const qn_gemm_variant qn_gemm_cublas[] = {
