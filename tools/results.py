@@ -27,7 +27,7 @@ MESON_LANES = {  # lane: its build folder, and what of meson's suites runs in it
     "aarch64": ("build-aarch64", None, set()),
 }
 NO_GPU = "no GPU|needs two GPUs"
-PACKAGES = "mypy|ruff|torch|jax|kernels|timm|lion_pytorch|bitsandbytes|deepspeed|cupy|matplotlib"
+PACKAGES = "mypy|ruff|torch|jax|kernels|timm|lion_pytorch|bitsandbytes|deepspeed|cupy|liger_kernel|matplotlib"
 NO_FRAMEWORK = f"could not import '({PACKAGES})(\\.\\w+)*'.*"
 PYTHON_LANES = {  # lane: the only reasons for which it may skip a case; the full suite is the lane torch
     "python": f"{NO_GPU}|{NO_FRAMEWORK}",
