@@ -340,6 +340,10 @@ static void test_bad_calls(void)
 
 int main(void)
 {
+  check(qn_struct_bytes("qn_small_fc_lopt_params") == sizeof(qn_small_fc_lopt_params) &&
+            qn_struct_bytes("qn_elo_params") == sizeof(qn_elo_params) &&
+            qn_struct_bytes("qn_lopt_weight") == sizeof(qn_lopt_weight),
+        "bindings can ask for the structs' sizes");
   test_factored();
   test_states();
   make_good();

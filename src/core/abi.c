@@ -11,6 +11,7 @@
   X(qn_cache_entry)                                                                                                    \
   X(qn_device)                                                                                                         \
   X(qn_device_info)                                                                                                    \
+  X(qn_elo_params)                                                                                                     \
   X(qn_exec)                                                                                                           \
   X(qn_finding)                                                                                                        \
   X(qn_function_source)                                                                                                \
@@ -18,6 +19,7 @@
   X(qn_kernel_call)                                                                                                    \
   X(qn_kernel_info)                                                                                                    \
   X(qn_kernel_source)                                                                                                  \
+  X(qn_lopt_weight)                                                                                                    \
   X(qn_object_calls)                                                                                                   \
   X(qn_object_part)                                                                                                    \
   X(qn_op_info)                                                                                                        \
@@ -26,6 +28,7 @@
   X(qn_op_types)                                                                                                       \
   X(qn_option_info)                                                                                                    \
   X(qn_swiglu_quantize_params)                                                                                         \
+  X(qn_small_fc_lopt_params)                                                                                           \
   X(qn_template)                                                                                                       \
   X(qn_tensor)                                                                                                         \
   X(qn_value)                                                                                                          \
