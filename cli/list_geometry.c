@@ -5,7 +5,7 @@
 #include "op/geometry.h"
 #include "quern/arch.h"
 #include "workbench/term.h"
-#include "workbench/tune_space.h"
+#include "workbench/tune_shaped.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -91,18 +91,28 @@ static void print_alike(choices *all, choice *first)
   qn_text_free(&shapes);
 }
 
-static void print_variants_of(const qn_op *op)
+/* Which of its calls each could serve there, and which it is given. */
+static void print_variants_of(const qn_op *op, qn_device device)
 {
-  const char *name;
-  printf("  launched as the variant that expects to take the least time, or as QUERN_GEMM says:");
-  for (size_t k = 0; (name = op->shaped->variant(k)); k++) printf(" %s", name);
-  putchar('\n');
+  static qn_variant_account all[QN_VARIANT_ACCOUNTS];
+  size_t n = 0;
+  if (qn_tune_shaped_account(op, device, all, &n) != QN_OK || !n) {
+    printf("  launched as a variant of its own: %s\n", qn_last_error());
+    return;
+  }
+  printf("  launched on %s as the variant that was measured to be the fastest, else that expects to be, or as\n"
+         "  QUERN_GEMM says; of %zu calls, its workloads in every class\n",
+         device.kind == QN_CUDA ? "cuda:0" : qn_device_kind_name(device.kind), all[0].of);
+  for (size_t k = 0; k < n; k++) {
+    printf("    %-16s serves %2zu, is given %2zu%s", all[k].name, all[k].can, all[k].taken, *all[k].why ? "  " : "\n");
+    if (*all[k].why) qn_term_wrap(stdout, 46, all[k].why);
+  }
 }
 
 void qn_list_print_geometry(const qn_op *op, qn_device device)
 {
   static choices all;
-  if (op->shaped && op->shaped->variant) print_variants_of(op);
+  if (qn_tune_shaped_can(op)) print_variants_of(op, device);
   if (!find(op, device, &all)) return;
   printf("  launched on %s (%s) as\n", all.device, all.arch.name);
   for (size_t k = 0; k < all.n; k++)
@@ -111,18 +121,25 @@ void qn_list_print_geometry(const qn_op *op, qn_device device)
 }
 
 /* ---- for tools ---- */
-static json_t *variants_json(const qn_op *op)
+static json_t *variants_json(const qn_op *op, qn_device device)
 {
-  json_t *names = json_array();
+  static qn_variant_account all[QN_VARIANT_ACCOUNTS];
+  size_t n = 0;
+  json_t *names = json_array(), *calls = json_array();
   const char *name;
   for (size_t k = 0; (name = op->shaped->variant(k)); k++) json_array_append_new(names, json_string(name));
-  return json_pack("{s:s, s:o}", "option", op->shaped->variant_option, "forced", names);
+  if (qn_tune_shaped_account(op, device, all, &n) != QN_OK) n = 0;
+  for (size_t k = 0; k < n; k++)
+    json_array_append_new(calls, json_pack("{s:s, s:I, s:I, s:I, s:s}", "variant", all[k].name, "calls",
+                                           (json_int_t)all[k].of, "serves", (json_int_t)all[k].can, "given",
+                                           (json_int_t)all[k].taken, "why", all[k].why));
+  return json_pack("{s:s, s:o, s:o}", "option", op->shaped->variant_option, "forced", names, "variants", calls);
 }
 
 json_t *qn_list_geometry_json(const qn_op *op, qn_device device)
 {
   static choices all;
-  if (op->shaped && op->shaped->variant) return variants_json(op);
+  if (qn_tune_shaped_can(op)) return variants_json(op, device);
   if (!find(op, device, &all)) return NULL;
   json_t *list = json_array();
   for (const choice *c = all.at; c < all.at + all.n; c++)

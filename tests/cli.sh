@@ -129,7 +129,8 @@ check "has each shape's geometry, and that it was forced" python_on "
 launch=d['ops'][0]['launch']
 assert launch['device']=='host' and 8 in launch['forced']['pack'] and {c['layout'] for c in launch['choices']}=={'dense','pitched'}
 assert all(c['geometry']=='rows-512x8x1' and c['why']=='forced' and c['rows'] and c['cols'] for c in launch['choices'])"
-check "list gemm_norm names its variants" sh -c "'$quern' list gemm_norm | grep -q 'QUERN_GEMM says: .*plain'"
+check "list gemm_norm names its variants" sh -c "'$quern' list gemm_norm | grep -q 'plain  *serves ..*, is given'"
+check "and why one cannot run here" sh -c "'$quern' list gemm_norm | grep -q 'cublas  *serves  0, is given  0  it is for NVIDIA GPUs'"
 check "without an op's name list is as short as ever" sh -c "! '$quern' list | grep -q 'launched'"
 check "list lion --verbose" runs 0 list lion --verbose
 check "tells every parameter" grep -q 'weight_decay' "$out"

@@ -52,6 +52,9 @@ check "QUERN_DEVICE=gpu" runs 2 'QUERN_DEVICE: "gpu" is not one of' bench lion
 unset QUERN_DEVICE
 
 export QUERN_LIBCUDA="$driver" QUERN_LIBNVRTC="$nvrtc" QUERN_MOCK=devices=2,memory=4294967296
+export QUERN_LIBCUBLAS=/nowhere/libcublasLt.so
+check "list says of a library that is missing why products do without" sh -c "'$quern' list gemm_norm | grep -q 'cublas  *serves  0, is given  0  the option libcublas names'"
+check "and what they take" sh -c "'$quern' list gemm_norm | grep -q 'wgmma-256x128 *serves [1-9 ][0-9], is given  [1-9]'"
 check "with GPUs: the first" on 1 "cuda .*Mock GPU 0" --seconds 0.1
 check "a wrong kernel gets no time" sh -c "grep -q 'WRONG, so it gets no time' '$out' && ! grep -q 'fused  *[0-9]' '$out'"
 device cuda:1

@@ -14,7 +14,13 @@
 #include <math.h>
 #include <string.h>
 
-enum { LOOK_ROUNDS = 8, PROVE_ROUNDS = 40, VARIANTS = 64, TEXT = 160, REFERENCE_OPERATIONS = 100000000 };
+enum {
+  LOOK_ROUNDS = 8,
+  PROVE_ROUNDS = 40,
+  VARIANTS = QN_VARIANT_ACCOUNTS,
+  TEXT = 160,
+  REFERENCE_OPERATIONS = 100000000
+};
 
 /* Where classes of shapes end: rows by the tiles' heights, columns and depth as launches fill a GPU, a norm's groups by
  * the widths that tiles hold. */
@@ -43,6 +49,7 @@ struct tuner {
   qn_tune_key key;
   subject incumbent, right[VARIANTS];
   size_t n; /* of the right ones, the incumbent not among them */
+  qn_variant_account *accounts;
 };
 
 bool qn_tune_shaped_can(const qn_op *op) { return op->shaped && op->shaped->variant && op->shaped->tune_key; }
@@ -353,6 +360,25 @@ static qn_status dry_place(tuner *t, size_t row, const char *text, const char *c
   return QN_OK;
 }
 
+static qn_status account_place(tuner *t, size_t row, const char *text, const char *class)
+{
+  const char *name, *why = "";
+  qn_try(open_data(t, row, text, true));
+  if (class) qn_try(qn_setting(&t->order->op->info, t->data.params, class));
+  const qn_shaped_call call = call_of(t);
+  const char *taken = t->shaped->choice(&call, &why);
+  for (size_t k = 0; k < VARIANTS && (name = t->shaped->variant(k)); k++) {
+    qn_variant_account *a = &t->accounts[k];
+    const char *cannot = t->shaped->refusal(&call, k);
+    a->name = name;
+    a->of++;
+    a->can += !cannot;
+    a->taken += taken && !strcmp(taken, name);
+    if (cannot && !*a->why) snprintf(a->why, sizeof a->why, "%s", cannot);
+  }
+  return QN_OK;
+}
+
 /* ---- all of them ---- */
 
 typedef qn_status place_fn(tuner *t, size_t row, const char *text, const char *class);
@@ -428,7 +454,7 @@ static qn_status open_state(tuner *t)
   return QN_OK;
 }
 
-static qn_status walk(const qn_tune_order *order, qn_tune_outcome *outcome, place_fn *at)
+static qn_status walk(const qn_tune_order *order, qn_tune_outcome *outcome, place_fn *at, qn_variant_account *accounts)
 {
   tuner *t;
   *outcome = (qn_tune_outcome){0};
@@ -436,13 +462,14 @@ static qn_status walk(const qn_tune_order *order, qn_tune_outcome *outcome, plac
   *t = (tuner){.order = order,
                .outcome = outcome,
                .shaped = order->op->shaped,
+               .accounts = accounts,
                .arch.size = sizeof t->arch,
                .state.file = -1,
                .began_ns = qn_now_ns()};
   qn_status status = qn_tune_arch(order->device, &t->arch);
   if (status == QN_OK && at == tune_place) status = open_state(t);
   if (status == QN_OK) status = each_place(t, at);
-  (void)force(t, NULL);
+  if (at == tune_place || at == dry_place) (void)force(t, NULL);
   qn_tune_state_close(&t->state);
   qn_release(t);
   return status;
@@ -450,11 +477,22 @@ static qn_status walk(const qn_tune_order *order, qn_tune_outcome *outcome, plac
 
 qn_status qn_tune_shaped_run(const qn_tune_order *order, qn_tune_outcome *outcome)
 {
-  return walk(order, outcome, order->dry_run ? dry_place : tune_place);
+  return walk(order, outcome, order->dry_run ? dry_place : tune_place, NULL);
 }
 
 qn_status qn_tune_shaped_list(const qn_tune_order *order)
 {
   qn_tune_outcome outcome;
-  return walk(order, &outcome, list_place);
+  return walk(order, &outcome, list_place, NULL);
+}
+
+qn_status qn_tune_shaped_account(const qn_op *op, qn_device device, qn_variant_account accounts[QN_VARIANT_ACCOUNTS],
+                                 size_t *n)
+{
+  qn_tune_outcome outcome;
+  const qn_tune_order order = {.op = op, .device = device};
+  memset(accounts, 0, VARIANTS * sizeof *accounts);
+  qn_try(walk(&order, &outcome, account_place, accounts));
+  for (*n = 0; *n < VARIANTS && accounts[*n].name;) ++*n;
+  return QN_OK;
 }

@@ -13,4 +13,15 @@ bool qn_tune_shaped_can(const qn_op *op);
 qn_status qn_tune_shaped_run(const qn_tune_order *order, qn_tune_outcome *outcome);
 /* What a call of each takes now, and why, a line each to order->out. */
 qn_status qn_tune_shaped_list(const qn_tune_order *order);
+
+/* What a device variant is good for there: of the op's workloads in every class, `of` calls. */
+typedef struct qn_variant_account {
+  const char *name;
+  size_t can, taken, of; /* calls that it could serve, and those that take it now */
+  char why[200];         /* the reason of the first that it cannot; "": there is none */
+} qn_variant_account;
+enum { QN_VARIANT_ACCOUNTS = 64 };
+/* Nothing is run; a library may be opened. */
+qn_status qn_tune_shaped_account(const qn_op *op, qn_device device, qn_variant_account accounts[QN_VARIANT_ACCOUNTS],
+                                 size_t *n);
 #endif
