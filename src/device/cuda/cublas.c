@@ -24,7 +24,7 @@ typedef struct kind {
   int device, operands;
   int64_t m, n, k;
   size_t workspace_bytes;
-  uint32_t alignment_x, alignment_w, alignment_z;
+  uint32_t alignment_x, alignment_w, alignment_z, none; /* so that there is no padding: kinds are compared as bytes */
 } kind;
 
 typedef struct choice {
@@ -222,18 +222,15 @@ static uint32_t alignment(const void *p)
 
 static kind kind_of(int device, const qn_cublas_product *p)
 {
-  kind of;
-  memset(&of, 0, sizeof of); /* compared as bytes */
-  of.device = device;
-  of.operands = (int)p->operands;
-  of.m = p->m;
-  of.n = p->n;
-  of.k = p->k;
-  of.workspace_bytes = p->workspace_bytes;
-  of.alignment_x = alignment(p->x);
-  of.alignment_w = alignment(p->w);
-  of.alignment_z = alignment(p->z);
-  return of;
+  return (kind){.device = device,
+                .operands = (int)p->operands,
+                .m = p->m,
+                .n = p->n,
+                .k = p->k,
+                .workspace_bytes = p->workspace_bytes,
+                .alignment_x = alignment(p->x),
+                .alignment_w = alignment(p->w),
+                .alignment_z = alignment(p->z)};
 }
 
 static int ask(const qn_cublas *c, cublas_handle handle, const kind *of, description *d, cublas_found *found)
