@@ -83,7 +83,7 @@ typedef struct speed {
 
 static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  static const speed of_f32 = {16, 50e6, 3e6}, rounded = {14, 355e6, 3.5e6}, of_bf16 = {9, 600e6, 3.5e6};
+  static const speed of_f32 = {16, 50e6, 3e6}, rounded = {14, 355e6, 3.5e6}, of_bf16 = {10.5, 600e6, 3.5e6};
   const qn_gemm_args *a = &problem->args;
   const int share = target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
   const bool rounds = problem->precision == QN_GEMM_TF32 || problem->precision == QN_GEMM_BF16;
