@@ -11,8 +11,9 @@
 /* A unit is the smallest piece that the cut makes: a multiple of every tier's pack and of the elements that share a
  * block of random words. Tensors take whole units, so many tiny ones share a task and a huge one has many. */
 enum { UNIT_ELEMENTS = 1024, TASK_UNITS = 64, MARKS = 512 };
-/* Lists of more elements than this leave nothing in the caches that the next pass over the model could find. */
-enum { STREAM_ELEMENTS = 1 << 23 };
+/* Lists of so many bytes, over all tensors, leave little in the caches that a next pass could find; what is written
+ * past them then costs a stream less. 2^21 elements of three f32 tensors, which `quern check` takes, are as many. */
+enum { STREAM_BYTES = 3 << 23 };
 
 /* All tensors laid end to end in units. Every stride-th one's beginning is marked, so any unit is found by a search
  * among the marks and a short walk, and the map has one size whatever the list's length. */
@@ -164,6 +165,15 @@ static void run_task(void *user, size_t task)
   }
 }
 
+/* Of an element, in all tensors that are given. */
+static size_t row_bytes(const qn_list_run *run)
+{
+  const qn_op_types *types = &run->op->info.types[run->row];
+  size_t bytes = 0;
+  for (size_t r = 0; r < run->op->info.n_tensors; r++) bytes += qn_dtype_bytes(types->tensor[r].dtype);
+  return bytes ? bytes : 1;
+}
+
 static qn_status choose(const qn_op *op, qn_cpu_fn **fn)
 {
   const void *table[QN_TIER_COUNT];
@@ -182,7 +192,7 @@ static qn_status run_on_cpu(const qn_list_run *run, qn_list_mode mode)
   if (mode == QN_LIST_PREPARE) return QN_OK;
   if (run->tally) memset(run->tally, 0, 2 * run->n * sizeof *run->tally);
   make_map(&p.map, run);
-  p.call.streams = p.map.units > STREAM_ELEMENTS / UNIT_ELEMENTS;
+  p.call.streams = p.map.units * UNIT_ELEMENTS >= STREAM_BYTES / row_bytes(run);
   const size_t tasks = (size_t)((p.map.units + TASK_UNITS - 1) / TASK_UNITS);
   const int phases = run->count_only ? 1 : run->phases;
   for (; p.call.phase < phases; p.call.phase++) {
