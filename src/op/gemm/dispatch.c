@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const qn_gemm_variant *const families[] = {qn_gemm_hopper, qn_gemm_mma, qn_gemm_sliced, qn_gemm_plain,
-                                                  qn_gemm_cublas};
+static const qn_gemm_variant *const families[] = {qn_gemm_hopper, qn_gemm_mma,   qn_gemm_sliced,
+                                                  qn_gemm_cores,  qn_gemm_plain, qn_gemm_cublas};
 enum { FAMILIES = sizeof families / sizeof families[0], VARIANTS_MOST = 256 };
 
 static qn_status target_of(qn_device device, qn_gemm_target *target)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.device.c - the variants whose one kernel does product and epilogue: on Hopper's own instructions
- * (gemm.hopper.cu), and by mma.sync in large tiles (gemm.mma.cu) and small ones (gemm.sliced.cu). Here stands which
- * problems each can serve, its launch, and how long it is thought to take; the constants of those guesses are an
- * H200's, of probes that are not kept. */
+ * (gemm.hopper.cu), by mma.sync in large tiles (gemm.mma.cu) and small ones (gemm.sliced.cu), and by ordinary f32
+ * (gemm.cores.cu). Here stands which problems each can serve, its launch, and how long it is thought to take; the
+ * constants of those guesses are an H200's, of probes that are not kept. */
 #include "core/core.h"
 #include "device/cuda/tensor_map.h"
 #include "op/gemm/gemm.h"
@@ -17,15 +17,20 @@ static double larger(double a, double b) { return a > b ? a : b; }
 static bool aligned(const void *p) { return (uintptr_t)p % ALIGNED == 0; }
 static bool normed(const qn_gemm_problem *problem) { return qn_gemm_norm_of(problem->flags) != QN_GEMM_NO_NORM; }
 
-/* What kernels that read and write 16 bytes at a time ask of a problem. */
-static const char *refuses_vectors(const qn_gemm_problem *problem)
+/* What kernels that read 16 bytes at a time, and write four columns, ask of a problem. */
+static const char *refuses_shapes(const qn_gemm_problem *problem)
 {
   const qn_gemm_args *a = &problem->args;
-  if (problem->short_data) return "its tensors are f32";
   if (a->k == 0) return "k is 0";
   if (a->k % WORD || a->n % WORD) return "k and n are multiples of 4";
+  if (problem->short_data && a->k % (2 * WORD)) return "of bf16 k is a multiple of 8";
   if (!aligned(a->x) || !aligned(a->w) || !aligned(a->y)) return "x, w and y are aligned to 16 bytes";
   return NULL;
+}
+
+static const char *refuses_vectors(const qn_gemm_problem *problem)
+{
+  return problem->short_data ? "its tensors are f32" : refuses_shapes(problem);
 }
 
 /* The width of a norm's groups that a tile holds whole, and as the kernels take it: 0 is no norm. */
@@ -39,42 +44,73 @@ static int width(const qn_gemm_problem *problem) { return normed(problem) ? (int
 
 /* ---- gemm.hopper.cu ---- */
 
-enum { TILE_N = 128, CLUSTER = 2, CHUNK = 32, HOPPER_THREADS = 384, HALF_TILE = 64, ALIGNMENT = 1024, FOLD = 8 };
+enum { TILE_N = 128, CLUSTER = 2, HOPPER_THREADS = 384, HALF_TILE = 64, ALIGNMENT = 1024, FOLD = 8, PART_BYTES = 128 };
+enum { STAGES_MOST = 7, HOPPER_SHARED = 227 * 1024 }; /* of a block, in compute capability 9.0 */
+
+/* A class as the kernel takes it: by how many columns of k it goes, how many parts of 128 bytes these are in a row of w
+ * and of x, whether x's are made before by gemm.split.cu, and whether sums are kept twice. */
+typedef struct hopper_class {
+  qn_matrix_kind w, x;
+  uint32_t columns, w_parts, x_parts;
+  bool made, splits;
+} hopper_class;
 
 typedef struct hopper_settings {
-  uint32_t tile_m, stages;
-  double tf32_ns, split_ns; /* a chunk of k takes so long in a tile; 0: no such kernel, which lacks registers */
+  uint32_t tile_m;
+  double ns[QN_GEMM_PRECISIONS + 1]; /* a chunk of k takes so long in a tile; the last is bf16 in memory */
 } hopper_settings;
 
-static bool splits(const qn_gemm_problem *problem) { return problem->precision == QN_GEMM_BF16X3; }
+static int row_of(const qn_gemm_problem *problem)
+{
+  return problem->short_data ? QN_GEMM_PRECISIONS : problem->precision;
+}
+
+static const hopper_class *class_of(const qn_gemm_problem *problem)
+{
+  static const hopper_class classes[QN_GEMM_PRECISIONS + 1] = {
+      [QN_GEMM_TF32] = {QN_MATRIX_F32_AS_TF32, QN_MATRIX_F32_AS_TF32, 32, 1, 1, false, false},
+      [QN_GEMM_BF16X3] = {QN_MATRIX_F32, QN_MATRIX_F32, 32, 1, 1, true, true},
+      [QN_GEMM_TF32X3] = {QN_MATRIX_F32, QN_MATRIX_F32, 32, 1, 2, true, true},
+      [QN_GEMM_BF16] = {QN_MATRIX_F32, QN_MATRIX_F32, 64, 2, 1, true, false},
+      [QN_GEMM_PRECISIONS] = {QN_MATRIX_BF16, QN_MATRIX_BF16, 64, 1, 1, false, false},
+  };
+  return &classes[row_of(problem)];
+}
 
 static const char *refuses_hopper(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
                                   const qn_gemm_target *target)
 {
   const qn_gemm_args *a = &problem->args;
   const hopper_settings *s = variant->settings;
-  if (splits(problem) && s->split_ns == 0) return "its sums fill the registers, and a split class has them twice";
+  if (class_of(problem)->splits && s->tile_m > 128)
+    return "its sums fill the registers, and a split class has them twice";
   if (target->device.kind != QN_CUDA || target->arch.capability != 90) return "it is for compute capability 9.0";
   if (!holds(problem, HALF_TILE)) return "its tiles hold groups of 4 to 64 columns, a power of two";
   if (!aligned(a->bias) || !aligned(a->bias2) || !aligned(a->gamma) || !aligned(a->beta))
     return "biases, gamma and beta are aligned to 16 bytes";
-  if (a->m > INT32_MAX || a->n > INT32_MAX || a->k > INT32_MAX) return "an extent is above 2^31 - 1";
-  return refuses_vectors(problem);
+  if (a->m > INT32_MAX || a->n > INT32_MAX || a->k > INT32_MAX / 2) return "an extent is above 2^31 - 1, or k 2^30 - 1";
+  return refuses_shapes(problem);
 }
+
+static int64_t chunks_of(const qn_gemm_problem *problem) { return pieces(problem->args.k, class_of(problem)->columns); }
 
 static size_t hopper_workspace(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
                                const qn_gemm_target *target)
 {
+  const hopper_class *c = class_of(problem);
   (void)variant, (void)target;
-  if (!splits(problem)) return 0;
-  return (size_t)problem->args.m * (size_t)pieces(problem->args.k, CHUNK) * CHUNK * sizeof(uint32_t);
+  if (!c->made) return 0;
+  return (size_t)problem->args.m * (size_t)chunks_of(problem) * c->x_parts * PART_BYTES;
 }
 
-static qn_status split(const qn_gemm_problem *problem, const qn_gemm_call *call)
+static qn_status make_x(const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
   const qn_gemm_args *a = &problem->args;
-  const qn_gemm_split_args argument = {
-      .x = a->x, .to = call->workspace, .rows = a->m, .columns = a->k, .parts = 2 * pieces(a->k, CHUNK)};
+  const qn_gemm_split_args argument = {.x = a->x,
+                                       .to = call->workspace,
+                                       .rows = a->m,
+                                       .columns = a->k,
+                                       .parts = chunks_of(problem) * class_of(problem)->columns / 16};
   const uint64_t threads = (uint64_t)a->m * (uint64_t)argument.parts * 4;
   qn_gemm_problem any = {.precision = problem->precision}; /* one kernel serves all epilogues */
   const qn_device_function *function;
@@ -83,40 +119,58 @@ static qn_status split(const qn_gemm_problem *problem, const qn_gemm_call *call)
                         sizeof argument);
 }
 
-static qn_status hopper_maps(const qn_gemm_problem *problem, const qn_gemm_call *call, const hopper_settings *s,
+static qn_status hopper_maps(const qn_gemm_problem *problem, const qn_gemm_call *call, uint32_t tile_m,
                              qn_gemm_hopper_args *argument)
 {
   const qn_gemm_args *a = &problem->args;
-  const bool apart = splits(problem);
-  const qn_matrix_kind kind = apart ? QN_MATRIX_F32 : QN_MATRIX_F32_AS_TF32;
-  qn_try(qn_cuda_tensor_map(call->exec->device, kind, a->w, a->n, a->k, TILE_N, &argument->w));
-  return qn_cuda_tensor_map(call->exec->device, kind, apart ? call->workspace : a->x, a->m,
-                            apart ? (int64_t)argument->chunks * CHUNK : a->k, s->tile_m / CLUSTER, &argument->x);
+  const hopper_class *c = class_of(problem);
+  const int64_t words = (int64_t)argument->chunks * c->x_parts * (PART_BYTES / WORD);
+  qn_try(qn_cuda_tensor_map(call->exec->device, c->w, a->w, a->n, a->k, TILE_N, &argument->w));
+  return qn_cuda_tensor_map(call->exec->device, c->x, c->made ? call->workspace : a->x, a->m, c->made ? words : a->k,
+                            tile_m / CLUSTER, &argument->x);
+}
+
+/* Stages of the ring: what fits beside the tiles of y and the barriers. */
+static uint32_t stages_of(const hopper_class *c, uint32_t tile_m, uint32_t *shared)
+{
+  const uint32_t stage = (c->w_parts * TILE_N + c->x_parts * tile_m) * PART_BYTES + 16; /* two barriers */
+  const uint32_t beside = 2 * HALF_TILE * HALF_TILE * WORD + ALIGNMENT, fit = (HOPPER_SHARED - beside) / stage;
+  const uint32_t stages = fit < STAGES_MOST ? fit : STAGES_MOST;
+  *shared = stages * stage + beside;
+  return stages;
+}
+
+static qn_status hopper_function(const qn_gemm_problem *problem, const qn_gemm_call *call, uint32_t tile_m,
+                                 uint32_t stages, const qn_device_function **function)
+{
+  char columns[40], tile[40], ring[40], cluster[40], fold[40];
+  snprintf(columns, sizeof columns, "QN_GEMM_COLUMNS=%d", width(problem));
+  snprintf(tile, sizeof tile, "QN_GEMM_TILE_M=%u", tile_m);
+  snprintf(ring, sizeof ring, "QN_GEMM_STAGES=%u", stages);
+  snprintf(cluster, sizeof cluster, "QN_GEMM_CLUSTER=%d", CLUSTER);
+  snprintf(fold, sizeof fold, "QN_GEMM_FOLD=%d", FOLD);
+  const char *near = problem->precision == QN_GEMM_TF32X3 ? NULL : "QN_GEMM_NEAR";
+  return qn_gemm_function(problem, call, "op/gemm/gemm.hopper.cu", "gemm_hopper",
+                          (const char *[]){columns, tile, ring, cluster, fold, near, NULL}, function);
 }
 
 static qn_status run_hopper(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
   const hopper_settings *s = variant->settings;
   const qn_gemm_args *a = &problem->args;
-  const uint32_t shared = s->stages * (TILE_N + s->tile_m) * 128 + 2 * HALF_TILE * HALF_TILE * WORD + 16 * s->stages;
   qn_gemm_hopper_args argument = {
-      .of = *a, .chunks = (uint32_t)pieces(a->k, CHUNK), .m_tiles = (uint32_t)pieces(a->m, s->tile_m)};
-  char columns[40], tile[40], stages[40], cluster[40], fold[40];
+      .of = *a, .chunks = (uint32_t)chunks_of(problem), .m_tiles = (uint32_t)pieces(a->m, s->tile_m)};
+  uint32_t shared;
+  const uint32_t stages = stages_of(class_of(problem), s->tile_m, &shared);
   const qn_device_function *function;
-  snprintf(columns, sizeof columns, "QN_GEMM_COLUMNS=%d", width(problem));
-  snprintf(tile, sizeof tile, "QN_GEMM_TILE_M=%u", s->tile_m);
-  snprintf(stages, sizeof stages, "QN_GEMM_STAGES=%u", s->stages);
-  snprintf(cluster, sizeof cluster, "QN_GEMM_CLUSTER=%d", CLUSTER);
-  snprintf(fold, sizeof fold, "QN_GEMM_FOLD=%d", FOLD);
   argument.tiles = argument.m_tiles * (uint32_t)pieces(a->n, TILE_N * CLUSTER);
-  qn_try(qn_gemm_function(problem, call, "op/gemm/gemm.hopper.cu", "gemm_hopper",
-                          (const char *[]){columns, tile, stages, cluster, fold, "QN_GEMM_NEAR", NULL}, &function));
-  if (splits(problem)) qn_try(split(problem, call));
+  qn_try(hopper_function(problem, call, s->tile_m, stages, &function));
+  if (class_of(problem)->made) qn_try(make_x(problem, call));
   if (call->prepare) return QN_OK;
-  qn_try(hopper_maps(problem, call, s, &argument));
+  qn_try(hopper_maps(problem, call, s->tile_m, &argument));
   const uint32_t clusters = (uint32_t)call->target->arch.multiprocessors / CLUSTER;
   return qn_gemm_launch(call, function, (clusters < argument.tiles ? clusters : argument.tiles) * CLUSTER,
-                        HOPPER_THREADS, shared + ALIGNMENT, &argument, sizeof argument);
+                        HOPPER_THREADS, shared, &argument, sizeof argument);
 }
 
 static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
@@ -125,17 +179,19 @@ static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem
   const qn_gemm_args *a = &problem->args;
   const int64_t tiles = pieces(a->m, s->tile_m) * pieces(a->n, TILE_N * CLUSTER);
   const double rounds = (double)pieces(tiles, target->arch.multiprocessors / CLUSTER);
-  const double chunk = (splits(problem) ? s->split_ns : s->tf32_ns) * 1e-3;
-  const double before = splits(problem) ? 3 + 8e-6 * (double)a->m * (double)a->k / 4 : 0;
-  return 5 + before + rounds * (3 + (double)pieces(a->k, CHUNK) * chunk);
+  const double before = class_of(problem)->made ? 3 + 8e-6 * (double)a->m * (double)a->k / 4 : 0;
+  return 5 + before + rounds * (3 + (double)chunks_of(problem) * s->ns[row_of(problem)] * 1e-3);
 }
 
 #define HOPPER(m)                                                                                                      \
-  .precisions = 1u << QN_GEMM_TF32 | 1u << QN_GEMM_BF16X3, .settings = &hopper_##m, .refuses = refuses_hopper,         \
-  .workspace_bytes = hopper_workspace, .run = run_hopper, .guess_us = guess_hopper
+  .precisions = 1u << QN_GEMM_TF32 | 1u << QN_GEMM_BF16X3 | 1u << QN_GEMM_TF32X3 | 1u << QN_GEMM_BF16,                 \
+  .settings = &hopper_##m, .refuses = refuses_hopper, .workspace_bytes = hopper_workspace, .run = run_hopper,          \
+  .guess_us = guess_hopper
 
-static const hopper_settings hopper_256 = {256, 4, 670, 0}, hopper_128 = {128, 6, 395, 560},
-                             hopper_64 = {64, 7, 300, 435};
+/* By class: tf32, bf16x3, tf32x3, bf16, bf16 in memory. */
+static const hopper_settings hopper_256 = {256, {0, 670, 0, 0, 850, 670}},
+                             hopper_128 = {128, {0, 395, 560, 1050, 620, 395}},
+                             hopper_64 = {64, {0, 300, 435, 750, 480, 300}};
 const qn_gemm_variant qn_gemm_hopper[] = {
     {.name = "wgmma-256x128", HOPPER(256)},
     {.name = "wgmma-128x128", HOPPER(128)},
@@ -267,5 +323,81 @@ const qn_gemm_variant qn_gemm_mma[] = {
      .refuses = refuses_mma,
      .run = run_mma,
      .guess_us = guess_mma},
+    {.name = NULL},
+};
+
+/* ---- gemm.cores.cu ---- */
+
+enum { CORES_THREADS = 256 };
+
+typedef struct cores_settings {
+  uint32_t tile_m, tile_n, chunk, stages, down, across;
+  double share; /* of what a multiprocessor's ordinary cores could do, that it reaches */
+  bool host;
+} cores_settings;
+
+static uint32_t cores_shared(const cores_settings *s)
+{
+  const uint32_t slices = CORES_THREADS / 32 / (s->down * s->across);
+  const uint32_t stages = s->stages * (s->tile_m + s->tile_n) * (s->chunk + 4) * WORD;
+  const uint32_t sums = slices * s->tile_m * (s->tile_n + 8) * WORD;
+  return stages > sums ? stages : sums;
+}
+
+static const char *refuses_cores(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
+                                 const qn_gemm_target *target)
+{
+  const cores_settings *s = variant->settings;
+  if (target->device.kind == QN_CUDA && target->arch.shared_block_bytes < (int64_t)cores_shared(s))
+    return "a block has too little shared memory";
+  if (target->device.kind != QN_CUDA && !s->host) return "on the host the tile of 32 by 32 stands for the others";
+  if (!holds(problem, s->tile_n)) return "its tile does not hold the norm's groups whole, or they are no power of two";
+  return refuses_vectors(problem);
+}
+
+static qn_status run_cores(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call)
+{
+  const cores_settings *s = variant->settings;
+  const qn_gemm_args *a = &problem->args;
+  const uint64_t blocks = (uint64_t)pieces(a->m, s->tile_m) * (uint64_t)pieces(a->n, s->tile_n);
+  char columns[40], tile_m[40], tile_n[40], chunk[40], stages[40], down[40], across[40];
+  const qn_device_function *function;
+  snprintf(columns, sizeof columns, "QN_GEMM_COLUMNS=%d", width(problem));
+  snprintf(tile_m, sizeof tile_m, "QN_GEMM_TILE_M=%u", s->tile_m);
+  snprintf(tile_n, sizeof tile_n, "QN_GEMM_TILE_N=%u", s->tile_n);
+  snprintf(chunk, sizeof chunk, "QN_GEMM_CHUNK=%u", s->chunk);
+  snprintf(stages, sizeof stages, "QN_GEMM_STAGES=%u", s->stages);
+  snprintf(down, sizeof down, "QN_GEMM_DOWN=%u", s->down);
+  snprintf(across, sizeof across, "QN_GEMM_ACROSS=%u", s->across);
+  qn_try(qn_gemm_function(problem, call, "op/gemm/gemm.cores.cu", "gemm_cores",
+                          (const char *[]){columns, tile_m, tile_n, chunk, stages, down, across, NULL}, &function));
+  return qn_gemm_launch(call, function, blocks, CORES_THREADS, cores_shared(s), a, sizeof *a);
+}
+
+/* Rounds of tiles at some 386 GFLOP/s a multiprocessor, of which a tile reaches its share; or memory's time for w. */
+static double guess_cores(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
+{
+  const cores_settings *s = variant->settings;
+  const qn_gemm_args *a = &problem->args;
+  const int64_t tiles = pieces(a->m, s->tile_m) * pieces(a->n, s->tile_n);
+  const double rounds = (double)pieces(tiles, target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1);
+  const double each = 2 + 2.0 * s->tile_m * s->tile_n * (double)a->k / (386e3 * s->share);
+  const double memory = 4.0 * (double)a->n * (double)a->k / 3.5e6;
+  return (target->device.kind == QN_CUDA ? 4 : 1e9) + larger(rounds * each, memory);
+}
+
+#define CORES(m, n)                                                                                                    \
+  .precisions = 1u << QN_GEMM_FP32, .settings = &cores_##m##_##n, .refuses = refuses_cores, .run = run_cores,          \
+  .guess_us = guess_cores
+
+static const cores_settings cores_128_128 = {128, 128, 16, 3, 4, 2, 0.75, false},
+                            cores_128_64 = {128, 64, 16, 3, 4, 2, 0.65, false},
+                            cores_32_32 = {32, 32, 64, 3, 1, 1, 0.5, true},
+                            cores_16_64 = {16, 64, 64, 4, 1, 1, 0.45, false};
+const qn_gemm_variant qn_gemm_cores[] = {
+    {.name = "cores-128x128", CORES(128, 128)},
+    {.name = "cores-128x64", CORES(128, 64)},
+    {.name = "cores-32x32", CORES(32, 32)},
+    {.name = "cores-16x64", CORES(16, 64)},
     {.name = NULL},
 };

@@ -1,26 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.hopper.cu - y = epilogue(x w^T) for compute capability 9.0: a tile of y is 128 columns by QN_GEMM_TILE_M rows,
  * and it is the product turned around, w x^T, that is computed. So w is the operand that a warpgroup may take from its
- * registers: where the class splits f32 in two bf16 words, w comes as f32 and is taken apart on its way from shared
- * memory to the product, by the warps that multiply, while the products before are under way. w is the large operand,
- * is read once, and no copy of it is made. x, which all blocks share, has been taken apart before (gemm.split.cu).
+ * registers: where the class makes other words of f32 (bf16, or two words of bf16 or tf32), w comes as f32 and is taken
+ * apart on its way from shared memory to the product, by the warps that multiply, while the products before are under
+ * way. w is the large operand, is read once, and no copy of it is made. x, which all blocks share, has been taken apart
+ * before (gemm.split.cu). tf32, which the tensor unit makes on its way, and bf16 in memory are multiplied as they lie.
  *
- * A block has three warpgroups. One thread of the first has the tensor unit bring chunks of k, 128 bytes of each row,
- * into a ring of QN_GEMM_STAGES stages; the two others each multiply 64 rows of w by all of x's and keep the sums, then
- * do the epilogue. Blocks of a cluster have neighbouring tiles along n and share x: each brings a part of it to all.
- * Blocks stay and take tile after tile; m is the fastest, so that those that run together read the same rows of w. */
+ * A block has three warpgroups. One thread of the first has the tensor unit bring chunks of k, 128 bytes of each row or
+ * twice that, into a ring of QN_GEMM_STAGES stages; the two others each multiply 64 rows of w by all of x's and keep
+ * the sums, then do the epilogue. Blocks of a cluster have neighbouring tiles along n and share x: each brings a part
+ * of it to all. Blocks stay and take tile after tile; m is the fastest, so that those that run together read the same
+ * rows of w. */
 #define QN_THREADS 384
 #include "base/hopper.h"
+#include "base/matrix.h"
 #include "op/gemm/epilogue.math.h"
 #include "op/gemm/hopper.h"
 #include "op/gemm/split.h"
 
-/* The unit says: QN_GEMM_PRECISION, QN_GEMM_FLAGS, QN_GEMM_COLUMNS (of a group: a power of two from 4 to 64; no norm:
- * 0), QN_GEMM_TILE_M (64, 128, 256), QN_GEMM_STAGES, QN_GEMM_CLUSTER; of a split class QN_GEMM_FOLD. */
-enum { TF32 = 1, BF16X3 = 2 };
+/* The unit says: QN_GEMM_PRECISION, QN_GEMM_SHORT (memory holds bf16), QN_GEMM_FLAGS, QN_GEMM_COLUMNS (of a group: a
+ * power of two from 4 to 64; no norm: 0), QN_GEMM_TILE_M (64, 128, 256), QN_GEMM_STAGES, QN_GEMM_CLUSTER; of a split
+ * class QN_GEMM_FOLD. */
+enum { TF32 = 1, BF16X3 = 2, TF32X3 = 3, BF16 = 4 };
+constexpr int PRECISION = QN_GEMM_PRECISION;
+constexpr bool SHORT = QN_GEMM_SHORT;
+/* Of each row a chunk of k is so many times 128 bytes; and so many columns of the map are those. */
+constexpr int W_PARTS = PRECISION == BF16 && !SHORT ? 2 : 1, X_PARTS = PRECISION == TF32X3 ? 2 : 1;
+constexpr int PART_COLUMNS = SHORT ? 64 : 32;
 constexpr int TILE_N = 128, TILE_M = QN_GEMM_TILE_M, STAGES = QN_GEMM_STAGES, CLUSTER = QN_GEMM_CLUSTER;
 constexpr int FLAGS = QN_GEMM_FLAGS, COLUMNS = QN_GEMM_COLUMNS;
-constexpr int W_BYTES = TILE_N * 128, X_BYTES = TILE_M * 128, STAGE_BYTES = W_BYTES + X_BYTES;
+constexpr int W_PART = TILE_N * 128, X_PART = TILE_M * 128, W_BYTES = W_PARTS * W_PART;
+constexpr int STAGE_BYTES = W_BYTES + X_PARTS * X_PART;
 constexpr int SUMS = TILE_M / 2; /* a thread's: of two rows of w by TILE_M / 4 rows of x, twice */
 /* Registers of a thread that brings and of one that multiplies, out of the 168 that each begins with: were they more in
  * all, the block would wait for them for ever. */
@@ -53,15 +63,21 @@ QN_FN void bring(const qn_gemm_hopper_args &a, ring r, qn_u32 cluster, qn_u32 cl
     const int m0 = static_cast<int>(pair % a.m_tiles) * TILE_M;
     const int n0 = static_cast<int>(pair / a.m_tiles * CLUSTER + rank) * TILE_N;
     for (qn_u32 chunk = 0; chunk < a.chunks; chunk++, r.next()) {
-      const int column = static_cast<int>(chunk) * 32;
+      const int part = static_cast<int>(chunk) * PART_COLUMNS;
       qn_mbarrier_wait(r.free(), r.parity ^ 1);
       qn_mbarrier_expect(r.full(), STAGE_BYTES);
-      qn_tensor_copy(r.w(), &a.w, column, n0, r.full());
-      if (CLUSTER == 1)
-        qn_tensor_copy(r.x(), &a.x, column, m0, r.full());
-      else
-        qn_tensor_copy_to(r.x() + rank * share * 128, &a.x, column, m0 + static_cast<int>(rank) * share, r.full(),
-                          (1 << CLUSTER) - 1);
+      QN_UNROLL
+      for (int i = 0; i < W_PARTS; i++)
+        qn_tensor_copy(r.w() + i * W_PART, &a.w, W_PARTS * part + i * PART_COLUMNS, n0, r.full());
+      QN_UNROLL
+      for (int i = 0; i < X_PARTS; i++) {
+        const int column = X_PARTS * part + i * PART_COLUMNS;
+        if (CLUSTER == 1)
+          qn_tensor_copy(r.x() + i * X_PART, &a.x, column, m0, r.full());
+        else
+          qn_tensor_copy_to(r.x() + i * X_PART + rank * share * 128, &a.x, column, m0 + static_cast<int>(rank) * share,
+                            r.full(), (1 << CLUSTER) - 1);
+      }
     }
   }
 }
@@ -74,7 +90,7 @@ QN_FN void release(qn_u32 free)
   if (lane < CLUSTER) qn_mbarrier_arrive_at(free, lane);
 }
 
-#if QN_GEMM_PRECISION == 1
+#if QN_GEMM_PRECISION == 1 || QN_GEMM_SHORT
 QN_FN void multiply(sums &d, const qn_gemm_hopper_args &a, ring &r)
 {
   const qn_u32 part = (threadIdx.x / 128 - 1) * (64 * 128);
@@ -84,7 +100,11 @@ QN_FN void multiply(sums &d, const qn_gemm_hopper_args &a, ring &r)
     qn_u64 w = qn_wgmma_matrix(r.w() + part), x = qn_wgmma_matrix(r.x());
     qn_wgmma_begin();
     QN_UNROLL
-    for (int k = 0; k < 4; k++) wgmma::tf32(d, w + 2 * k, x + 2 * k, chunk > 0 || k > 0);
+    for (int k = 0; k < 4; k++)
+      if (SHORT)
+        wgmma::bf16(d, w + 2 * k, x + 2 * k, chunk > 0 || k > 0);
+      else
+        wgmma::tf32(d, w + 2 * k, x + 2 * k, chunk > 0 || k > 0);
     qn_wgmma_close();
     qn_wgmma_wait<1>();
     if (chunk > 0) release(before);
@@ -95,9 +115,19 @@ QN_FN void multiply(sums &d, const qn_gemm_hopper_args &a, ring &r)
   release(before);
 }
 #else
-/* Two blocks of 16 columns of w's rows group and group + 8, as two bf16 words. */
+/* What is taken apart at once: 32 columns of w for bf16, in two products of 16; 16 columns for tf32, in two of 8. Of a
+ * chunk that is all, or one of two steps. */
+constexpr int STEPS = PRECISION == BF16X3 ? 1 : 2;
+constexpr bool SPLITS = PRECISION == BF16X3 || PRECISION == TF32X3;
+
+/* Two products' rows group and group + 8 of w, as the class's words. */
 struct fragments {
   qn_u32 high[2][4], low[2][4];
+};
+
+/* Of rows group and group + 8, columns 4 t to 4 t + 3 of either half of 32. */
+struct part {
+  float v[2][2][4]; /* half, row, column */
 };
 
 QN_FN qn_16bytes read_shared(qn_u32 at)
@@ -110,74 +140,102 @@ QN_FN qn_16bytes read_shared(qn_u32 at)
   return v;
 }
 
-/* Lanes of even and odd rows read the two blocks in opposite order: their 16-byte parts then lie in different banks. */
-QN_FN void take_apart(fragments &f, qn_u32 w)
+/* Lanes of even and odd rows read the two halves in opposite order: their 16-byte parts then lie in different banks. */
+QN_FN void read_part(part &p, qn_u32 w)
 {
   const qn_u32 thread = threadIdx.x - 128, lane = thread & 31u, group = lane >> 2, t = lane & 3u, odd = group & 1u;
   const qn_u32 at = w + (thread >> 5) * 2048 + group * 128;
   QN_UNROLL
   for (int h = 0; h < 2; h++) {
-    const qn_16bytes p = read_shared(at + h * 1024 + (((4 * odd + t) ^ group) << 4));
-    const qn_16bytes q = read_shared(at + h * 1024 + (((4 * (odd ^ 1u) + t) ^ group) << 4));
-    float v[2][4];
+    const qn_16bytes first = read_shared(at + h * 1024 + (((4 * odd + t) ^ group) << 4));
+    const qn_16bytes second = read_shared(at + h * 1024 + (((4 * (odd ^ 1u) + t) ^ group) << 4));
     QN_UNROLL
     for (int k = 0; k < 4; k++) {
-      v[0][k] = qn_bits_float(odd ? q.word[k] : p.word[k]);
-      v[1][k] = qn_bits_float(odd ? p.word[k] : q.word[k]);
-    }
-    QN_UNROLL
-    for (int b = 0; b < 2; b++) {
-      qn_split_bf16(v[b][0], v[b][1], f.high[b][h], f.low[b][h]);
-      qn_split_bf16(v[b][2], v[b][3], f.high[b][h + 2], f.low[b][h + 2]);
+      p.v[0][h][k] = qn_bits_float(odd ? second.word[k] : first.word[k]);
+      p.v[1][h][k] = qn_bits_float(odd ? first.word[k] : second.word[k]);
     }
   }
 }
 
-QN_FN void multiply_chunk(sums &d, const fragments &f, qn_u32 x, int add)
+/* Step `step` of the chunk whose w is here; p holds what one step leaves to the next. Which four columns a lane has at
+ * which places of a product is gemm.split.cu's order too. */
+QN_FN void take_apart(fragments &f, part &p, qn_u32 w, int step)
 {
-  const qn_u64 high = qn_wgmma_matrix(x), low = high + 4;
+  if (PRECISION == BF16) w += step * W_PART;
+  if (PRECISION != TF32X3 || step == 0) read_part(p, w);
+  QN_UNROLL
+  for (int h = 0; h < 2; h++) QN_UNROLL
+  for (int b = 0; b < 2; b++) {
+    if (PRECISION == TF32X3) {
+      QN_UNROLL
+      for (int j = 0; j < 2; j++) qn_split_tf32(p.v[step][h][2 * b + j], f.high[b][h + 2 * j], f.low[b][h + 2 * j]);
+    } else {
+      qn_split_bf16(p.v[b][h][0], p.v[b][h][1], f.high[b][h], f.low[b][h]);
+      qn_split_bf16(p.v[b][h][2], p.v[b][h][3], f.high[b][h + 2], f.low[b][h + 2]);
+    }
+  }
+}
+
+QN_FN void product(sums &d, const qn_u32 (&w)[4], qn_u64 x, int add)
+{
+  if (PRECISION == TF32X3)
+    wgmma::tf32(d, w, x, add);
+  else
+    wgmma::bf16(d, w, x, add);
+}
+
+QN_FN void multiply_step(sums &d, const fragments &f, qn_u32 x, int step, int add)
+{
+  const qn_u64 high = qn_wgmma_matrix(x) + 4 * step, low = high + (X_PARTS > 1 ? X_PART / 16 : 4);
   qn_wgmma_begin();
   QN_UNROLL
   for (int b = 0; b < 2; b++) {
-    wgmma::bf16(d, f.low[b], high + 2 * b, add || b > 0);
-    wgmma::bf16(d, f.high[b], low + 2 * b, 1);
-    wgmma::bf16(d, f.high[b], high + 2 * b, 1);
+    if (SPLITS) {
+      product(d, f.low[b], high + 2 * b, add || b > 0);
+      product(d, f.high[b], low + 2 * b, 1);
+    }
+    product(d, f.high[b], high + 2 * b, SPLITS || add || b > 0);
   }
   qn_wgmma_close();
+}
+
+/* To the next chunk, or false where there is none. */
+QN_FN bool advance(ring &r, qn_u32 &before, qn_u32 &chunk, qn_u32 chunks)
+{
+  before = r.free();
+  r.next();
+  if (++chunk == chunks) return false;
+  qn_mbarrier_wait(r.full(), r.parity);
+  return true;
 }
 
 /* A part of k, so many chunks. */
 QN_FN void multiply_part(sums &d, qn_u32 chunks, ring &r)
 {
   fragments even, odd;
-  qn_u32 before = r.free();
+  part p;
+  qn_u32 before = r.free(), chunk = 0;
   qn_mbarrier_wait(r.full(), r.parity);
-  take_apart(even, r.w());
-  for (qn_u32 chunk = 0; chunk < chunks; chunk += 2) {
-    multiply_chunk(d, even, r.x(), chunk > 0);
+  take_apart(even, p, r.w(), 0);
+  for (;;) {
+    multiply_step(d, even, r.x(), 0, chunk > 0);
     qn_wgmma_wait<1>();
     if (chunk > 0) release(before);
-    before = r.free();
-    r.next();
-    if (chunk + 1 == chunks) break;
-    qn_mbarrier_wait(r.full(), r.parity);
-    take_apart(odd, r.w());
-    multiply_chunk(d, odd, r.x(), 1);
+    if (STEPS == 1 && !advance(r, before, chunk, chunks)) break;
+    take_apart(odd, p, r.w(), STEPS - 1);
+    multiply_step(d, odd, r.x(), STEPS - 1, 1);
     qn_wgmma_wait<1>();
-    release(before);
-    before = r.free();
-    r.next();
-    if (chunk + 2 == chunks) break;
-    qn_mbarrier_wait(r.full(), r.parity);
-    take_apart(even, r.w());
+    if (STEPS == 1) release(before);
+    if (!advance(r, before, chunk, chunks)) break;
+    take_apart(even, p, r.w(), 0);
   }
   qn_wgmma_wait<0>();
   release(before);
 }
 
 /* A tensor core cuts each sum where an ordinary core rounds it, always towards zero, and over a long k that shows more
- * than what two words of bf16 leave out. So the sums of QN_GEMM_FOLD chunks are added up by ordinary ones. */
-QN_FN void multiply(sums &all, const qn_gemm_hopper_args &a, ring &r)
+ * than what two words leave out. So the sums of QN_GEMM_FOLD chunks are added up by ordinary ones. */
+QN_FN void multiply_folded(sums &all, const qn_gemm_hopper_args &a, ring &r)
 {
   constexpr qn_u32 fold = QN_GEMM_FOLD;
   QN_UNROLL
@@ -188,6 +246,14 @@ QN_FN void multiply(sums &all, const qn_gemm_hopper_args &a, ring &r)
     QN_UNROLL
     for (int i = 0; i < SUMS; i++) all[i] += d[i];
   }
+}
+
+QN_FN void multiply(sums &d, const qn_gemm_hopper_args &a, ring &r)
+{
+  if (SPLITS)
+    multiply_folded(d, a, r);
+  else
+    multiply_part(d, a.chunks, r);
 }
 #endif
 
@@ -303,16 +369,30 @@ QN_FN void finish_half_row(const qn_gemm_args &a, const place &p)
                                                          qn_float_bits(r.v[k + 2]), qn_float_bits(r.v[k + 3])}});
 }
 
+/* Four columns of y. */
+QN_FN void store_four(const qn_gemm_args &a, qn_i64 at, const qn_16bytes &v)
+{
+  if (SHORT) {
+    qn_8bytes to;
+    qn_u32 rest[2];
+    qn_split_bf16(qn_bits_float(v.word[0]), qn_bits_float(v.word[1]), to.word[0], rest[0]);
+    qn_split_bf16(qn_bits_float(v.word[2]), qn_bits_float(v.word[3]), to.word[1], rest[1]);
+    qn_store8(static_cast<qn_u16 *>(a.y) + at, to);
+  } else {
+    qn_store16(static_cast<float *>(a.y) + at, v);
+  }
+}
+
 /* A warp stores the 16 rows whose halves its lanes had, two at a time. */
 QN_FN void store(const qn_gemm_args &a, const place &p, int span)
 {
   const qn_u32 lane = p.thread & 31u, n = 4 * (lane & 15u), first = (p.thread >> 5) * 16 + (lane >> 4);
   const qn_i64 row = p.m0 + span * SPAN + first;
-  float *y = static_cast<float *>(a.y) + row * a.n + p.n0 + n;
+  const qn_i64 y = row * a.n + p.n0 + n;
   if (p.n0 + n >= a.n) return;
   QN_UNROLL
   for (int i = 0; i < 8; i++)
-    if (row + 2 * i < a.m) qn_store16(y + 2 * i * a.n, qn_load16(p.tile + swizzled(first + 2 * i, n)));
+    if (row + 2 * i < a.m) store_four(a, y + 2 * i * a.n, qn_load16(p.tile + swizzled(first + 2 * i, n)));
 }
 
 QN_FN void finish(const sums &d, const qn_gemm_args &a, const place &p)

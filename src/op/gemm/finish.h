@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* finish.h - the epilogue where a lane has four columns of a row of y, and its neighbours theirs: of the kernels whose
+ * sums meet in shared memory. Groups are 4 to 128 columns, a power of two; the unit says QN_GEMM_FLAGS and
+ * QN_GEMM_COLUMNS (of a group; no norm: 0). */
+#ifndef QN_OP_GEMM_FINISH_H
+#define QN_OP_GEMM_FINISH_H
+#include "base/matrix.h"
+#include "op/gemm/args.h"
+#include "op/gemm/epilogue.math.h"
+
+/* A loop over registers must be laid out on a GPU; on the host that would only take the compiler seconds. */
+#ifdef QN_CUDA_DIALECT
+#define QN_GEMM_EACH QN_UNROLL
+#else
+#define QN_GEMM_EACH
+#endif
+
+constexpr int COLUMNS = QN_GEMM_COLUMNS;
+constexpr qn_u32 FLAGS = QN_GEMM_FLAGS;
+
+/* Over the lanes that have a group's columns, four each: neighbours. */
+QN_FN float sum_group(float sum)
+{
+  QN_GEMM_EACH
+  for (int apart = 1; apart < COLUMNS / 4; apart *= 2) sum += qn_shuffle_xor(sum, static_cast<qn_u32>(apart));
+  return sum;
+}
+
+/* Four columns from n on, in a row of y, or of none: all lanes come here. */
+QN_FN void finish(float (&v)[4], const qn_gemm_args &a, qn_i64 m, qn_i64 n)
+{
+  float sum = 0, mean = 0, squares = 0, scale = 1;
+  const bool in = m < a.m && n < a.n;
+  QN_GEMM_EACH
+  for (int i = 0; i < 4; i++) {
+    const float bias = (FLAGS & QN_GEMM_BIAS) && n < a.n ? a.bias[n + i] : 0;
+    const float bias2 = (FLAGS & QN_GEMM_BIAS2) && n < a.n ? a.bias2[n + i] : 0;
+    v[i] = qn_gemm_element(FLAGS, v[i], bias, bias2, a.lo, a.hi);
+  }
+  if (COLUMNS != 0) {
+    const float columns = COLUMNS;
+    if (qn_gemm_centres(FLAGS)) {
+      sum = v[0] + v[1] + (v[2] + v[3]);
+      mean = sum_group(sum) * (1.0f / columns);
+    }
+    QN_GEMM_EACH
+    for (int i = 0; i < 4; i++) squares += (v[i] - mean) * (v[i] - mean);
+    scale = qn_gemm_scale(sum_group(squares), columns, a.eps);
+    QN_GEMM_EACH
+    for (int i = 0; i < 4; i++) {
+      const float gamma = (FLAGS & QN_GEMM_GAMMA) && n < a.n ? a.gamma[n + i] : 1;
+      const float beta = (FLAGS & QN_GEMM_BETA) && n < a.n ? a.beta[n + i] : 0;
+      v[i] = qn_gemm_normed(FLAGS, v[i], mean, scale, gamma, beta);
+    }
+  }
+  if (in)
+    qn_store16(static_cast<float *>(a.y) + m * a.n + n,
+               {{qn_float_bits(v[0]), qn_float_bits(v[1]), qn_float_bits(v[2]), qn_float_bits(v[3])}});
+}
+#endif
