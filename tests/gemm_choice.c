@@ -13,12 +13,13 @@ typedef struct product {
   int64_t y[2], x[2], w[2];
   void *memory; /* of y, x and w, one behind the other; a prepare looks at none of it */
   qn_gemm_norm_params params;
+  qn_dtype dtype;
   qn_exec exec;
 } product;
 
 static product make(int64_t m, int64_t n, int64_t k, qn_precision precision)
 {
-  product p = {.y = {m, n}, .x = {m, k}, .w = {n, k}, .params = QN_GEMM_NORM_DEFAULTS};
+  product p = {.y = {m, n}, .x = {m, k}, .w = {n, k}, .params = QN_GEMM_NORM_DEFAULTS, .dtype = QN_F32};
   p.params.groups = (uint64_t)(n / 32 ? n / 32 : 1);
   p.params.precision = precision;
   p.exec = (qn_exec){.size = sizeof p.exec, .device = gpu};
@@ -29,8 +30,8 @@ static qn_status call(product *p, bool prepare)
 {
   const size_t bytes[] = {(size_t)(p->y[0] * p->y[1]) * 4, (size_t)(p->x[0] * p->x[1]) * 4};
   char *at = prepare ? (char *)4096 : p->memory;
-  const qn_tensor y = {at, QN_F32, 2, p->y, NULL, gpu}, x = {at + bytes[0], QN_F32, 2, p->x, NULL, gpu};
-  const qn_tensor w = {at + bytes[0] + bytes[1], QN_F32, 2, p->w, NULL, gpu};
+  const qn_tensor y = {at, p->dtype, 2, p->y, NULL, gpu}, x = {at + bytes[0], p->dtype, 2, p->x, NULL, gpu};
+  const qn_tensor w = {at + bytes[0] + bytes[1], p->dtype, 2, p->w, NULL, gpu};
   return prepare ? qn_gemm_norm_prepare(&p->exec, &p->params, &y, &x, &w, NULL, NULL, NULL, NULL)
                  : qn_gemm_norm_step(&p->exec, &p->params, &y, &x, &w, NULL, NULL, NULL, NULL);
 }
@@ -51,13 +52,30 @@ static void expect(const char *variant, int64_t m, int64_t n, int64_t k, qn_prec
         (int)precision, took);
 }
 
+/* x, w and y are bf16. */
+static void expect_short(const char *variant, int64_t m, int64_t n, int64_t k)
+{
+  product p = make(m, n, k, QN_PRECISION_BF16);
+  p.dtype = QN_BF16;
+  const char *took = call(&p, true) ? qn_last_error() : qn_op_last_variant();
+  check(!strncmp(took, variant, strlen(variant)) && !strcmp(took + strlen(variant), " (the rule)"),
+        "bf16, %lld x %lld -> %lld: %s", (long long)m, (long long)k, (long long)n, took);
+}
+
 static void on_hopper(void)
 {
   expect("wgmma-256x128", M, N, K, QN_PRECISION_TF32);
   expect("wgmma-128x128", M, N, K, QN_PRECISION_BF16X3);
-  expect("mma-128x128", M, N, K, QN_PRECISION_TF32X3);
+  expect("wgmma-128x128", M, N, K, QN_PRECISION_TF32X3);
+  expect("wgmma-256x128", M, N, K, QN_PRECISION_BF16);
+  expect_short("wgmma-256x128", M, N, K);
+  expect_short("plain", M, N, K - 4); /* rows of x are no whole parts of 16 bytes */
   expect("sliced-32x32", 128, 1024, 512, QN_PRECISION_BF16X3);
-  expect("plain", M, N, K, QN_PRECISION_FP32);
+  expect("sliced-32x32", 128, 1024, 512, QN_PRECISION_TF32X3);
+  expect("cores-128x128", M, N, K, QN_PRECISION_FP32);
+  expect("cores-32x32", 128, 1024, 512, QN_PRECISION_FP32);
+  expect("cores-16x64", 16, N, K, QN_PRECISION_FP32);
+  expect("plain", 3, 10, 5, QN_PRECISION_FP32);
   expect("plain", 3, 10, 5, QN_PRECISION_TF32); /* no vectors fit */
 }
 
@@ -109,7 +127,12 @@ static void launches(void)
     qn_precision precision;
     int64_t m;
     size_t kernels;
-  } cases[] = {{QN_PRECISION_TF32, 256, 1}, {QN_PRECISION_BF16X3, 256, 2}, {QN_PRECISION_BF16X3, 16, 1}};
+  } cases[] = {{QN_PRECISION_TF32, 256, 1},
+               {QN_PRECISION_BF16X3, 256, 2},
+               {QN_PRECISION_BF16X3, 16, 1},
+               {QN_PRECISION_TF32X3, 256, 2},
+               {QN_PRECISION_BF16, 256, 2},
+               {QN_PRECISION_FP32, 256, 1}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
     product p = make(cases[k].m, 4096, 1024, cases[k].precision);
     const qn_tensor of_y = {(void *)4096, QN_F32, 2, p.y, NULL, gpu}, of_x = {(void *)8192, QN_F32, 2, p.x, NULL, gpu};
