@@ -73,7 +73,7 @@ static void on_hopper(void)
   expect("sliced-32x32", 128, 1024, 512, QN_PRECISION_BF16X3);
   expect("sliced-32x32", 128, 1024, 512, QN_PRECISION_TF32X3);
   expect("cores-128x128", M, N, K, QN_PRECISION_FP32);
-  expect("cores-32x32", 128, 1024, 512, QN_PRECISION_FP32);
+  expect("cores-16x64", 128, 1024, 512, QN_PRECISION_FP32);
   expect("cores-16x64", 16, N, K, QN_PRECISION_FP32);
   expect("plain", 3, 10, 5, QN_PRECISION_FP32);
   expect("plain", 3, 10, 5, QN_PRECISION_TF32); /* no vectors fit */
@@ -127,12 +127,8 @@ static void launches(void)
     qn_precision precision;
     int64_t m;
     size_t kernels;
-  } cases[] = {{QN_PRECISION_TF32, 256, 1},
-               {QN_PRECISION_BF16X3, 256, 2},
-               {QN_PRECISION_BF16X3, 16, 1},
-               {QN_PRECISION_TF32X3, 256, 2},
-               {QN_PRECISION_BF16, 256, 2},
-               {QN_PRECISION_FP32, 256, 1}};
+  } cases[] = {{QN_PRECISION_TF32, 256, 1},   {QN_PRECISION_BF16X3, 256, 2}, {QN_PRECISION_BF16X3, 16, 1},
+               {QN_PRECISION_TF32X3, 256, 2}, {QN_PRECISION_BF16, 256, 2},   {QN_PRECISION_FP32, 256, 1}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
     product p = make(cases[k].m, 4096, 1024, cases[k].precision);
     const qn_tensor of_y = {(void *)4096, QN_F32, 2, p.y, NULL, gpu}, of_x = {(void *)8192, QN_F32, 2, p.x, NULL, gpu};

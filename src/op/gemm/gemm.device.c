@@ -189,9 +189,9 @@ static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem
   .guess_us = guess_hopper
 
 /* By class: tf32, bf16x3, tf32x3, bf16, bf16 in memory. */
-static const hopper_settings hopper_256 = {256, {0, 670, 0, 0, 850, 670}},
-                             hopper_128 = {128, {0, 395, 560, 1050, 620, 395}},
-                             hopper_64 = {64, {0, 300, 435, 750, 480, 300}};
+static const hopper_settings hopper_256 = {256, {0, 670, 0, 0, 1100, 740}},
+                             hopper_128 = {128, {0, 395, 560, 1040, 640, 410}},
+                             hopper_64 = {64, {0, 300, 435, 660, 600, 320}};
 const qn_gemm_variant qn_gemm_hopper[] = {
     {.name = "wgmma-256x128", HOPPER(256)},
     {.name = "wgmma-128x128", HOPPER(128)},
@@ -332,7 +332,7 @@ enum { CORES_THREADS = 256 };
 
 typedef struct cores_settings {
   uint32_t tile_m, tile_n, chunk, stages, down, across;
-  double share; /* of what a multiprocessor's ordinary cores could do, that it reaches */
+  double alone, share; /* of what a multiprocessor's ordinary cores could do: what one block reaches, and what many do */
   bool host;
 } cores_settings;
 
@@ -350,7 +350,7 @@ static const char *refuses_cores(const qn_gemm_variant *variant, const qn_gemm_p
   const cores_settings *s = variant->settings;
   if (target->device.kind == QN_CUDA && target->arch.shared_block_bytes < (int64_t)cores_shared(s))
     return "a block has too little shared memory";
-  if (target->device.kind != QN_CUDA && !s->host) return "on the host the tile of 32 by 32 stands for the others";
+  if (target->device.kind != QN_CUDA && !s->host) return "on the host the tile of 16 by 64 stands for the others";
   if (!holds(problem, s->tile_n)) return "its tile does not hold the norm's groups whole, or they are no power of two";
   return refuses_vectors(problem);
 }
@@ -380,8 +380,9 @@ static double guess_cores(const qn_gemm_variant *variant, const qn_gemm_problem 
   const cores_settings *s = variant->settings;
   const qn_gemm_args *a = &problem->args;
   const int64_t tiles = pieces(a->m, s->tile_m) * pieces(a->n, s->tile_n);
-  const double rounds = (double)pieces(tiles, target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1);
-  const double each = 2 + 2.0 * s->tile_m * s->tile_n * (double)a->k / (386e3 * s->share);
+  const int64_t places = target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
+  const double rounds = (double)pieces(tiles, places), share = tiles > places ? s->share : s->alone;
+  const double each = 2 + 2.0 * s->tile_m * s->tile_n * (double)a->k / (386e3 * share);
   const double memory = 4.0 * (double)a->n * (double)a->k / 3.5e6;
   return (target->device.kind == QN_CUDA ? 4 : 1e9) + larger(rounds * each, memory);
 }
@@ -390,14 +391,10 @@ static double guess_cores(const qn_gemm_variant *variant, const qn_gemm_problem 
   .precisions = 1u << QN_GEMM_FP32, .settings = &cores_##m##_##n, .refuses = refuses_cores, .run = run_cores,          \
   .guess_us = guess_cores
 
-static const cores_settings cores_128_128 = {128, 128, 16, 3, 4, 2, 0.75, false},
-                            cores_128_64 = {128, 64, 16, 3, 4, 2, 0.65, false},
-                            cores_32_32 = {32, 32, 64, 3, 1, 1, 0.5, true},
-                            cores_16_64 = {16, 64, 64, 4, 1, 1, 0.45, false};
+static const cores_settings cores_128_128 = {128, 128, 32, 3, 4, 2, 0.78, 0.84, false},
+                            cores_16_64 = {16, 64, 64, 4, 1, 1, 0.48, 0.7, true};
 const qn_gemm_variant qn_gemm_cores[] = {
     {.name = "cores-128x128", CORES(128, 128)},
-    {.name = "cores-128x64", CORES(128, 64)},
-    {.name = "cores-32x32", CORES(32, 32)},
     {.name = "cores-16x64", CORES(16, 64)},
     {.name = NULL},
 };
