@@ -78,10 +78,10 @@ static qn_status run_copy(void *user)
   return qn_ceiling_stream(c->ceiling, QN_MIX_COPY, c->way, c->bytes, 1, &c->moved);
 }
 
-static qn_status sample(const tuner *t, qn_runner *runner, size_t n, size_t least, double seconds)
+qn_status qn_tune_sample(qn_exec exec, qn_runner *runner, size_t n, size_t least, double seconds)
 {
   qn_progress quiet = {.on = false}; /* the shape's own line stays */
-  const qn_sampling how = {.exec = t->exec,
+  const qn_sampling how = {.exec = exec,
                            .timer = QN_TIMER_EVENT,
                            .flush = true,
                            .settled = true,
@@ -163,7 +163,7 @@ static qn_status look(void *user, const size_t *which, size_t n, double seconds,
     runner[k + 1] = (qn_runner){.name = s->name, .run = run_subject, .user = s, .decides = true};
   }
   qn_progress_at(t->order->progress, t->outcome->done, "%s: timing %zu geometries", t->at_name, n_time);
-  qn_status status = sample(t, runner, n_time + 1, LOOK_ROUNDS, seconds * (double)n_time);
+  qn_status status = qn_tune_sample(t->exec, runner, n_time + 1, LOOK_ROUNDS, seconds * (double)n_time);
   for (size_t k = 0; status == QN_OK && k < n_time; k++)
     status = take_look(t, &runner[k + 1], &t->candidate[which[to_time[k]]], &runner[0], &speedup[to_time[k]]);
   for (size_t k = 0; k <= n_time; k++) qn_runner_clear(&runner[k]);
@@ -249,7 +249,8 @@ static qn_status conclude(tuner *t, subject *best)
     runner[2 + way] = (qn_runner){.name = "copy", .run = run_copy, .user = &copy[way]};
   }
   const double seconds = t->order->prove_s > 0 ? t->order->prove_s : on_gpu(t) ? 0.25 : 1;
-  if (status == QN_OK) status = sample(t, runner, (size_t)(2 + ways), on_gpu(t) ? PROVE_ROUNDS : 8, seconds);
+  if (status == QN_OK)
+    status = qn_tune_sample(t->exec, runner, (size_t)(2 + ways), on_gpu(t) ? PROVE_ROUNDS : 8, seconds);
   if (status == QN_OK) status = judge(t, best, runner, copy, ways);
   for (int k = 0; k < 2 + ways; k++) qn_runner_clear(&runner[k]);
   qn_ceiling_destroy(&ceiling);

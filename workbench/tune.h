@@ -6,6 +6,7 @@
 #define QN_WORKBENCH_TUNE_H
 #include "op/device_list.h"
 #include "workbench/progress.h"
+#include "workbench/sampler.h"
 #include "workbench/search.h"
 #include "workbench/stats.h"
 #include "workbench/tune_space.h"
@@ -32,6 +33,9 @@ typedef struct qn_tune_outcome {
   char path[QN_TUNE_PATH];                                   /* of the table's directory; "" where none was written */
 } qn_tune_outcome;
 
+/* As many rounds of n runners, side by side, as `seconds` allow, at least `least`; the first runner is the incumbent.
+ */
+qn_status qn_tune_sample(qn_exec exec, qn_runner *runner, size_t n, size_t least, double seconds);
 qn_status qn_tune_run(const qn_tune_order *order, qn_tune_outcome *outcome);
 /* Measured today by this build, and no faster than what was in force until a ratio is put in. */
 void qn_tune_new_entry(qn_tune_entry *entry, const qn_arch *arch, const char *choice, const char *over);

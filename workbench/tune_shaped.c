@@ -100,21 +100,6 @@ static qn_status run_subject(void *user)
   return qn_shaped_run(&s->t->data);
 }
 
-static qn_status sample(const tuner *t, qn_runner *runner, size_t n, size_t least, double seconds)
-{
-  qn_progress quiet = {.on = false};
-  const qn_sampling how = {.exec = t->data.exec,
-                           .timer = QN_TIMER_EVENT,
-                           .flush = true,
-                           .settled = true,
-                           .budget_s = seconds,
-                           .error = 0.001,
-                           .least = least,
-                           .most = 400,
-                           .progress = &quiet};
-  return qn_sample(&how, runner, n);
-}
-
 static void record(const tuner *t, const char *name, const qn_runner *runner, double median_ns, double speedup,
                    const char *why)
 {
@@ -181,7 +166,7 @@ static qn_status look(tuner *t, subject **best)
   *best = NULL;
   for (size_t k = 0; k < t->n; k++)
     runner[k + 1] = (qn_runner){.name = t->right[k].name, .run = run_subject, .user = &t->right[k], .decides = true};
-  qn_status status = sample(t, runner, t->n + 1, LOOK_ROUNDS, seconds * (double)t->n);
+  qn_status status = qn_tune_sample(t->data.exec, runner, t->n + 1, LOOK_ROUNDS, seconds * (double)t->n);
   for (size_t k = 0; status == QN_OK && k < t->n; k++) {
     qn_ratio ratio;
     qn_summary time;
@@ -246,7 +231,7 @@ static qn_status conclude(tuner *t, subject *best)
   qn_runner runner[] = {{.name = t->incumbent.name, .run = run_subject, .user = &t->incumbent, .decides = true},
                         {.name = best->name, .run = run_subject, .user = best, .decides = true}};
   const double seconds = t->order->prove_s > 0 ? t->order->prove_s : on_gpu(t) ? 0.25 : 1;
-  qn_status status = sample(t, runner, 2, on_gpu(t) ? PROVE_ROUNDS : 8, seconds);
+  qn_status status = qn_tune_sample(t->data.exec, runner, 2, on_gpu(t) ? PROVE_ROUNDS : 8, seconds);
   if (status == QN_OK) status = judge(t, best, runner);
   for (int k = 0; k < 2; k++) qn_runner_clear(&runner[k]);
   return status;

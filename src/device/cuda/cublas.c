@@ -94,14 +94,7 @@ static qn_status find(char path[512])
   search s = {.of = {.stem = "cublasLt", .least_major = QN_CUBLAS_LEAST / 10000, .take = take}};
   char named[PATH_MAX];
   qn_try(qn_option_text(QN_OPTION_LIBCUBLAS, named, sizeof named));
-  s.of.driver_version = qn_cuda_driver_peek(s.of.driver_path, sizeof s.of.driver_path);
-  errno = 0;
-  if (!*named)
-    qn_cuda_search_everywhere(&s.of);
-  else if (strchr(named, '/'))
-    qn_cuda_search_file(&s.of, named);
-  else
-    qn_cuda_search_loader(&s.of, named);
+  qn_cuda_search_run(&s.of, named);
   memcpy(path, s.path, sizeof s.path);
   if (s.of.found) return QN_OK;
   if (*s.refused) return qn_fail(QN_UNSUPPORTED, "no usable cuBLAS: %s", s.refused);

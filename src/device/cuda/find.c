@@ -4,6 +4,7 @@
 #include "device/cuda/find.h"
 #include "device/cuda/driver.h"
 #include <dlfcn.h>
+#include <errno.h>
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@ int qn_cuda_library_major(const char *stem, const char *path)
   return number ? atoi(number + n) : 0;
 }
 
-void qn_cuda_search_file(qn_cuda_search *s, const char *path)
+static void search_file(qn_cuda_search *s, const char *path)
 {
   if (!s->found) s->found = s->take(s, path);
 }
@@ -30,11 +31,11 @@ static void try_loader(qn_cuda_search *s, const char *name, int mode)
   void *library = s->found ? NULL : dlopen(name, RTLD_NOW | RTLD_LOCAL | mode);
   if (!library) return;
   qn_cuda_library_path(library, name, path, sizeof path);
-  qn_cuda_search_file(s, path);
+  search_file(s, path);
   if (!s->found || mode) dlclose(library);
 }
 
-void qn_cuda_search_loader(qn_cuda_search *s, const char *name) { try_loader(s, name, 0); }
+static void search_loader(qn_cuda_search *s, const char *name) { try_loader(s, name, 0); }
 
 static void try_loader_names(qn_cuda_search *s, int mode)
 {
@@ -54,7 +55,7 @@ static void try_folder(qn_cuda_search *s, const char *root, const char *folder)
   if (s->found || !root || !*root) return;
   if ((size_t)snprintf(pattern, sizeof pattern, "%s%s/lib%s.so.*", root, folder, s->stem) >= sizeof pattern) return;
   if (!glob(pattern, 0, NULL, &files)) {
-    for (size_t k = files.gl_pathc; k-- > 0;) qn_cuda_search_file(s, files.gl_pathv[k]);
+    for (size_t k = files.gl_pathc; k-- > 0;) search_file(s, files.gl_pathv[k]);
     globfree(&files);
   }
 }
@@ -76,7 +77,7 @@ static void try_python(qn_cuda_search *s, const char *root)
 }
 
 /* Keep in step with QN_CUDA_SEARCHED. */
-void qn_cuda_search_everywhere(qn_cuda_search *s)
+static void search_everywhere(qn_cuda_search *s)
 {
   char beside[sizeof s->driver_path];
   snprintf(beside, sizeof beside, "%s", s->driver_path);
@@ -97,4 +98,16 @@ void qn_cuda_search_everywhere(qn_cuda_search *s)
   try_python(s, "/usr/local");
   try_folder(s, "/usr/lib", "/python3*/dist-packages/nvidia/*/lib");
   try_loader_names(s, 0);
+}
+
+void qn_cuda_search_run(qn_cuda_search *search, const char *named)
+{
+  search->driver_version = qn_cuda_driver_peek(search->driver_path, sizeof search->driver_path);
+  errno = 0;
+  if (!*named)
+    search_everywhere(search);
+  else if (strchr(named, '/'))
+    search_file(search, named);
+  else
+    search_loader(search, named);
 }

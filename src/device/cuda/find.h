@@ -18,11 +18,10 @@ struct qn_cuda_search {
 
 /* The 13 of libnvrtc.so.13; 0 where the name does not tell. */
 int qn_cuda_library_major(const char *stem, const char *path);
-void qn_cuda_search_file(qn_cuda_search *search, const char *path);
-/* The file of a library that the loader finds by a bare name. It stays loaded, as it is about to be used. */
-void qn_cuda_search_loader(qn_cuda_search *search, const char *name);
-/* What is loaded already, then the places below, then what the loader finds. */
-void qn_cuda_search_everywhere(qn_cuda_search *search);
+/* Searches: where `named`, an option's text, is not empty, that file or what the loader finds by that name; else what
+ * is loaded already, then the places below, then what the loader finds. What the loader found stays loaded, as it is
+ * about to be used. Sets errno to 0, or to why the named file cannot be had. */
+void qn_cuda_search_run(qn_cuda_search *search, const char *named);
 #define QN_CUDA_SEARCHED                                                                                               \
   "looked in the loader's path, beside the driver, in lib64 of $CUDA_HOME, $CUDA_PATH and /usr/local/cuda*, and for "  \
   "the Python package %s in $VIRTUAL_ENV, $CONDA_PREFIX, ~/.local, /usr/local and /usr/lib; install that package or "  \

@@ -77,14 +77,7 @@ static qn_status find_locked(void)
   unsigned generation = qn_option_generation();
   if (state.found && (atomic_load(&state.ready) || state.generation == generation)) return QN_OK;
   qn_try(qn_option_text(QN_OPTION_LIBNVRTC, named, sizeof named));
-  s.of.driver_version = qn_cuda_driver_peek(s.of.driver_path, sizeof s.of.driver_path);
-  errno = 0;
-  if (!*named)
-    qn_cuda_search_everywhere(&s.of);
-  else if (strchr(named, '/'))
-    qn_cuda_search_file(&s.of, named);
-  else
-    qn_cuda_search_loader(&s.of, named);
+  qn_cuda_search_run(&s.of, named);
   state.file = s.file;
   state.found = s.of.found;
   state.generation = generation;

@@ -332,7 +332,8 @@ enum { CORES_THREADS = 256 };
 
 typedef struct cores_settings {
   uint32_t tile_m, tile_n, chunk, stages, down, across;
-  double alone, share; /* of what a multiprocessor's ordinary cores could do: what one block reaches, and what many do */
+  double alone,
+      share; /* of what a multiprocessor's ordinary cores could do: what one block reaches, and what many do */
   bool host;
 } cores_settings;
 
