@@ -83,6 +83,8 @@ QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c)
 #endif
 }
 
+QN_FN qn_f32 qn_fma_less(qn_f32 a, qn_f32 b, qn_f32 c) { return qn_fma(-a, b, c); } /* c - a b */
+
 QN_FN qn_f32 qn_sqrt(qn_f32 x)
 {
 #ifdef QN_METAL_DIALECT
@@ -112,7 +114,8 @@ QN_FN qn_f32 qn_abs(qn_f32 x)
 #ifndef QN_ORACLE
 QN_FN qn_bits qn_bits_of(qn_f32 x) { return qn_float_bits(x); }
 QN_FN qn_f32 qn_f32_of(qn_bits x) { return qn_bits_float(x); }
-/* x, or the bound where x is beyond it; NaN stays NaN. A bound is not zero. */
+/* x, or the bound where x is beyond it; NaN stays NaN. A bound is not 0; -0 may be the least, and leaves zeros alone.
+ */
 QN_FN qn_f32 qn_no_less(qn_f32 x, float low) { return qn_float_no_less(x, low); }
 QN_FN qn_f32 qn_no_more(qn_f32 x, float high) { return qn_float_no_more(x, high); }
 QN_FN qn_f32 qn_reciprocal(qn_f32 x) { return qn_float_reciprocal(x); } /* 1 / x for x from 1 to below 2^126, or NaN */
@@ -163,6 +166,14 @@ QN_FN qn_bits qn_select_bits(qn_mask where, qn_bits yes, qn_bits no)
   return (qn_bits)_mm512_mask_blend_epi32(where, (__m512i)no, (__m512i)yes);
 }
 QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c) { return (qn_f32)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+/* c - a b. */
+QN_FN qn_f32 qn_fma_less(qn_f32 a, qn_f32 b, qn_f32 c)
+{
+  return (qn_f32)_mm512_fnmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+/* x 2^n for whole n, rounded once. */
+#define QN_SCALES
+QN_FN qn_f32 qn_scale(qn_f32 x, qn_f32 n) { return (qn_f32)_mm512_scalef_ps((__m512)x, (__m512)n); }
 QN_FN qn_f32 qn_sqrt(qn_f32 x) { return (qn_f32)_mm512_sqrt_ps((__m512)x); }
 /* -1, +0 or +1; NaN stays NaN. The instruction maps kinds of numbers; a digit for each: quiet NaN, signalling NaN (2:
  * quieted), zero (8: +0), one (10), -inf (9: -1), +inf, negative, positive; the first kind is the lowest digit. */
@@ -213,6 +224,10 @@ QN_FN qn_f32 qn_select(qn_mask where, qn_f32 yes, qn_f32 no)
   return (qn_f32)_mm256_blendv_ps((__m256)no, (__m256)yes, (__m256)where);
 }
 QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c) { return (qn_f32)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+QN_FN qn_f32 qn_fma_less(qn_f32 a, qn_f32 b, qn_f32 c)
+{
+  return (qn_f32)_mm256_fnmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
 QN_FN qn_f32 qn_sqrt(qn_f32 x) { return (qn_f32)_mm256_sqrt_ps((__m256)x); }
 QN_FN qn_u32 qn_count(qn_mask where) { return (qn_u32)__builtin_popcount((unsigned)_mm256_movemask_ps((__m256)where)); }
 QN_FN qn_bits qn_bits_of_halves(qn_halves x) { return (qn_bits)_mm256_cvtepu16_epi32((__m128i)x); }
@@ -249,6 +264,7 @@ QN_FN qn_f32 qn_fma(qn_f32 a, qn_f32 b, qn_f32 c)
 {
   return (qn_f32)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 }
+QN_FN qn_f32 qn_fma_less(qn_f32 a, qn_f32 b, qn_f32 c) { return qn_fma(-a, b, c); }
 QN_FN qn_f32 qn_sqrt(qn_f32 x) { return (qn_f32)vsqrtq_f32((float32x4_t)x); }
 QN_FN qn_u32 qn_count(qn_mask where) { return vaddvq_u32(vshrq_n_u32((uint32x4_t)where, 31)); }
 QN_FN qn_bits qn_bits_of_halves(qn_halves x) { return (qn_bits)vmovl_u16((uint16x4_t)x); }

@@ -63,10 +63,38 @@ QN_FN qn_f32 qn_then(qn_f32 sum, qn_f32 x, float coefficient) { return qn_fma(su
 
 /* p 2^n, where low nine bits of t hold n + 254, for |n| <= 190: two factors 2^(h - 127) and 2^(n - h + 127), so that
  * subnormal results are rounded once and too large ones become infinite. 6 operations. */
-QN_FN qn_f32 qn_times_power(qn_f32 p, qn_bits t)
+QN_FN qn_f32 qn_times_power(qn_f32 p, qn_bits t, qn_f32 n)
 {
+#ifdef QN_SCALES
+  (void)t;
+  return qn_scale(p, n);
+#else
+  (void)n;
   qn_bits half = (t << 22) & 0x7f800000u;
   return p * qn_f32_of(half) * qn_f32_of((t << 23) - half);
+#endif
+}
+
+/* The same for n from -151 to 0, n + 191 in t: the first factor is 2^(n + 64), normal. 3 operations. */
+QN_FN qn_f32 qn_times_small_power(qn_f32 p, qn_bits t, qn_f32 n)
+{
+#ifdef QN_SCALES
+  (void)t;
+  return qn_scale(p, n);
+#else
+  (void)n;
+  return p * qn_f32_of(t << 23) * 0x1p-64f;
+#endif
+}
+
+/* -|x|: one operation on the bits of vectors, a sign of the operand on GPUs. */
+QN_FN qn_f32 qn_below(qn_f32 x)
+{
+#if QN_LANES > 1
+  return qn_f32_of(qn_bits_of(x) | 0x80000000u);
+#else
+  return -qn_abs(x);
+#endif
 }
 
 /* e^(near + low) - 1 for a sum of magnitude up to ln(2) / 2. 8 operations. */
@@ -87,21 +115,21 @@ QN_FN qn_f32 qn_exp(qn_f32 x)
 {
   x = qn_no_more(qn_no_less(x, -104.0f), 89.0f); /* what lies beyond is 0 or infinite, as these are */
   qn_f32 t = qn_fma(x, qn_splat(QN_LOG2_E), qn_splat(QN_TO_WHOLE + 254.0f)), n = t - (QN_TO_WHOLE + 254.0f);
-  return qn_times_power(qn_exp_near(qn_fma(n, qn_splat(-QN_LN_2), x), n * -QN_LN_2_REST), qn_bits_of(t));
+  return qn_times_power(qn_exp_near(qn_fma(n, qn_splat(-QN_LN_2), x), n * -QN_LN_2_REST), qn_bits_of(t), n);
 }
 
 /* Worst error 0.8784; 17 operations. */
 QN_FN qn_f32 qn_exp2(qn_f32 x)
 {
   x = qn_no_more(qn_no_less(x, -151.0f), 129.0f);
-  qn_f32 t = x + (QN_TO_WHOLE + 254.0f), r = x - (t - (QN_TO_WHOLE + 254.0f));
+  qn_f32 t = x + (QN_TO_WHOLE + 254.0f), n = t - (QN_TO_WHOLE + 254.0f), r = x - n;
   qn_f32 q = qn_splat(0x1.41ba84p-13f);
   q = qn_then(q, r, 0x1.5f074ep-10f);
   q = qn_then(q, r, 0x1.3b2d9ap-7f);
   q = qn_then(q, r, 0x1.c6af7ep-5f);
   q = qn_then(q, r, 0x1.ebfbdcp-3f);
   q = qn_then(q, r, 0x1.62e43p-1f);
-  return qn_times_power(qn_then(q, r, 1.0f), qn_bits_of(t));
+  return qn_times_power(qn_then(q, r, 1.0f), qn_bits_of(t), n);
 }
 
 /* ---- functions of e^|x| ---- */
@@ -133,13 +161,13 @@ QN_FN qn_f32 qn_tanh(qn_f32 x)
  * digits. Worst error 1.4797; 29 operations. */
 QN_FN qn_f32 qn_sigmoid(qn_f32 x)
 {
-  qn_f32 y = qn_no_less(-qn_abs(x), -104.0f), one = qn_splat(1.0f);
+  qn_f32 y = qn_no_less(qn_below(x), -104.0f), one = qn_splat(1.0f);
   qn_f32 t = qn_fma(y, qn_splat(QN_LOG2_E), qn_splat(QN_TO_WHOLE + 191.0f)), n = t - (QN_TO_WHOLE + 191.0f);
   qn_f32 p = qn_exp_near(qn_fma(n, qn_splat(-QN_LN_2), y), n * -QN_LN_2_REST);
-  qn_f32 e = p * qn_f32_of(qn_bits_of(t) << 23) * 0x1p-64f; /* the first factor is 2^(n + 64), normal */
+  qn_f32 e = qn_times_small_power(p, qn_bits_of(t), n);
   qn_f32 d = e + 1.0f, d_rest = e - (d - 1.0f), inverse = qn_reciprocal(d);
   qn_f32 top = qn_select(qn_less(x, qn_splat(0.0f)), e, one), quotient = top * inverse;
-  qn_f32 left = qn_fma(-quotient, d_rest, qn_fma(-quotient, d, top));
+  qn_f32 left = qn_fma_less(quotient, d_rest, qn_fma_less(quotient, d, top));
   return qn_fma(left, inverse, quotient);
 }
 
@@ -147,7 +175,7 @@ QN_FN qn_f32 qn_sigmoid(qn_f32 x)
  * NaN gives any number, for products with x itself, which are NaN then. Worst error 4.7280; 18 operations. */
 QN_FN qn_f32 qn_sigmoid16_of_number(qn_f32 x)
 {
-  qn_f32 y = qn_no_less(-qn_abs(x), -104.0f), one = qn_splat(1.0f);
+  qn_f32 y = qn_no_less(qn_below(x), -104.0f), one = qn_splat(1.0f);
   qn_f32 t = qn_fma(y, qn_splat(QN_LOG2_E), qn_splat(QN_TO_WHOLE + 64.0f)), n = t - (QN_TO_WHOLE + 64.0f);
   qn_f32 r = qn_fma(n, qn_splat(-QN_LN_2), y), q = qn_splat(0x1.0f9932p-7f);
   q = qn_then(q, r, 0x1.573accp-5f);
