@@ -64,8 +64,8 @@ static const char *const seeds[] = {
     "quern tune 1 op\n# word\n\narch=sm_100 types=* rows=1- cols=1-16384 layout=* choice=rows-64x8x1 state=published "
     "date=2026-11-22\narch=avx512 types=f16 rows=1- cols=1- layout=pitched choice=a over=a ratio=1.000 low=0.999 "
     "high=1.001 state=measured date=2026-11-22\n",
-    "quern tune 1 op\narch=sm_90 types=f32/f32/f32 rows=65-256 cols=1025-4096 layout=dense precision=tf32 depth=1025- "
-    "width=1-64 choice=cublas over=plain ratio=2.000 low=1.900 high=2.100 state=measured date=2026-11-22\n"};
+    ("quern tune 1 op\narch=sm_90 types=f32/f32/f32 rows=65-256 cols=1025-4096 layout=dense precision=tf32 depth=1025- "
+     "width=1-64 choice=cublas over=plain ratio=2.000 low=1.900 high=2.100 state=measured date=2026-11-22\n")};
 static const char *const words[] = {" ",
                                     "\n",
                                     "=",
