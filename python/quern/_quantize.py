@@ -92,7 +92,8 @@ def swiglu(a, b, numbers: dict[str, float], activation: str, out_dtype, scale, o
     """(c, scale) with c of float8_e4m3fn. a and b are rows with their columns side by side; scale None: computed, one
     a row, in the shape of a with a last extent of 1."""
     _check_float8(out_dtype)
-    params = _Params(size=ctypes.sizeof(_Params), computes=scale is None)
+    computes = scale is None
+    params = _Params(size=ctypes.sizeof(_Params), computes=computes)
     for name, value in dict(numbers, activation=activation).items():
         _FORWARD.set(params, name, value)
     if tuple(a.shape) != tuple(b.shape) or not a.shape:
@@ -101,7 +102,6 @@ def swiglu(a, b, numbers: dict[str, float], activation: str, out_dtype, scale, o
         )
     shape = tuple(a.shape)
     c = _new(a, shape, True) if out is None else out
-    computes = scale is None
     scales = _new(a, (*shape[:-1], 1), False) if computes else scale
     if tuple(c.shape) != shape:
         raise ValueError(f"swiglu: out has the shape {tuple(c.shape)} and a has {shape}")

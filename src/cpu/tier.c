@@ -92,13 +92,18 @@ qn_status qn_tier_choose(const void *const *table, qn_tier *tier)
   return qn_fail(QN_UNSUPPORTED, "cpu tier %s and below: there is no kernel", qn_tier_name(most));
 }
 
-qn_status qn_cpu_tier(const char **name)
+qn_status qn_tier_in_force(qn_tier *tier)
 {
   const void *table[QN_TIER_COUNT];
+  for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = names[k];
+  return qn_tier_choose(table, tier);
+}
+
+qn_status qn_cpu_tier(const char **name)
+{
   qn_tier tier;
   qn_require(name, "cpu tier: the place for the name is NULL");
-  for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = names[k];
-  qn_try(qn_tier_choose(table, &tier));
+  qn_try(qn_tier_in_force(&tier));
   *name = names[tier];
   return QN_OK;
 }

@@ -17,6 +17,8 @@ bool qn_tier_runs_here(qn_tier tier); /* every flag the tier is built with is te
 /* The best tier at or below the option "cpu" whose entry in the table is not NULL. A tier that the option names and
  * that cannot run here is QN_UNSUPPORTED with a sentence. */
 qn_status qn_tier_choose(const void *const *table, qn_tier *tier);
+/* The same for code that has every tier. */
+qn_status qn_tier_in_force(qn_tier *tier);
 
 /* The control word of the floating-point unit: flush-to-zero, denormals-are-zero and rounding set to IEEE defaults on
  * entry, the caller's word put back on leaving. Frameworks set them, threads inherit them, and bits would change. */
@@ -25,25 +27,21 @@ qn_fp_word qn_fp_enter(void);
 void qn_fp_leave(qn_fp_word word);
 
 /* Declares one function per tier that this build has, and lists them as an initialiser of a table by tier (NULL: none):
- * `QN_CPU_DECLARE(lion, qn_cpu_fn)` and `.cpu = QN_CPU_TABLE(lion)`. */
+ * `QN_CPU_DECLARE(lion, qn_cpu_fn)` and `.cpu = QN_CPU_TABLE(lion)`; those of TIERS without the oracle. */
 #if defined(__x86_64__)
-#define QN_CPU_DECLARE(op, type) type qn_##op##_cpu_ref, qn_##op##_cpu_avx2, qn_##op##_cpu_avx512, qn_##op##_cpu_oracle
-#define QN_CPU_TABLE(op)                                                                                               \
-  {                                                                                                                    \
-    [QN_TIER_REF] = qn_##op##_cpu_ref, [QN_TIER_AVX2] = qn_##op##_cpu_avx2, [QN_TIER_AVX512] = qn_##op##_cpu_avx512,   \
-    [QN_TIER_ORACLE] = qn_##op##_cpu_oracle                                                                            \
-  }
+#define QN_CPU_DECLARE_TIERS(op, type) type qn_##op##_cpu_ref, qn_##op##_cpu_avx2, qn_##op##_cpu_avx512
+#define QN_CPU_TIERS(op)                                                                                               \
+  [QN_TIER_REF] = qn_##op##_cpu_ref, [QN_TIER_AVX2] = qn_##op##_cpu_avx2, [QN_TIER_AVX512] = qn_##op##_cpu_avx512
 #elif defined(__aarch64__)
-#define QN_CPU_DECLARE(op, type) type qn_##op##_cpu_ref, qn_##op##_cpu_neon, qn_##op##_cpu_oracle
-#define QN_CPU_TABLE(op)                                                                                               \
-  {                                                                                                                    \
-    [QN_TIER_REF] = qn_##op##_cpu_ref, [QN_TIER_NEON] = qn_##op##_cpu_neon, [QN_TIER_ORACLE] = qn_##op##_cpu_oracle    \
-  }
+#define QN_CPU_DECLARE_TIERS(op, type) type qn_##op##_cpu_ref, qn_##op##_cpu_neon
+#define QN_CPU_TIERS(op) [QN_TIER_REF] = qn_##op##_cpu_ref, [QN_TIER_NEON] = qn_##op##_cpu_neon
 #else
-#define QN_CPU_DECLARE(op, type) type qn_##op##_cpu_ref, qn_##op##_cpu_oracle
+#define QN_CPU_DECLARE_TIERS(op, type) type qn_##op##_cpu_ref
+#define QN_CPU_TIERS(op) [QN_TIER_REF] = qn_##op##_cpu_ref
+#endif
+#define QN_CPU_DECLARE(op, type) QN_CPU_DECLARE_TIERS(op, type), qn_##op##_cpu_oracle
 #define QN_CPU_TABLE(op)                                                                                               \
   {                                                                                                                    \
-    [QN_TIER_REF] = qn_##op##_cpu_ref, [QN_TIER_ORACLE] = qn_##op##_cpu_oracle                                         \
+    QN_CPU_TIERS(op), [QN_TIER_ORACLE] = qn_##op##_cpu_oracle                                                          \
   }
-#endif
 #endif

@@ -53,13 +53,6 @@ static const char *const tier_flags[QN_TIER_COUNT][MOST_FLAGS] = {
     [QN_TIER_AVX512] = {"-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c"},
 };
 
-static qn_status tier_in_force(qn_tier *tier)
-{
-  const void *table[QN_TIER_COUNT];
-  for (int k = 0; k < QN_TIER_COUNT; k++) table[k] = qn_tier_built((qn_tier)k) ? tier_flags[k] : NULL;
-  return qn_tier_choose(table, tier);
-}
-
 /* As a shell would find it, but a value is a path or a name, never a command with arguments. */
 bool qn_host_program_find(const char *name, char *path, size_t bytes)
 {
@@ -177,7 +170,7 @@ qn_status qn_host_target(qn_device device, char *text, size_t bytes)
   (void)device;
   qn_tier tier;
   qn_host_compiler compiler;
-  qn_try(tier_in_force(&tier));
+  qn_try(qn_tier_in_force(&tier));
   qn_try(qn_host_compiler_find(&compiler));
   qn_text target = {0};
   qn_text_add(&target, "host %s, %s\n%s", qn_tier_name(tier), compiler.version, compiler.path);
@@ -303,7 +296,7 @@ qn_status qn_host_compile(qn_device device, const qn_unit *unit, qn_image *image
   char directory[QN_HOST_PATH_BYTES];
   qn_text text = {0};
   *image = (qn_image){0};
-  qn_try(tier_in_force(&tier));
+  qn_try(qn_tier_in_force(&tier));
   qn_try(qn_host_compiler_find(&compiler));
   qn_status status = qn_unit_expand(unit, &text);
   if (status == QN_OK) status = qn_scratch_make(directory, sizeof directory);

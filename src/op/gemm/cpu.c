@@ -144,11 +144,9 @@ static void run_row(void *user, size_t k)
 qn_status qn_gemm_cpu_run(const qn_gemm_problem *problem, const qn_exec *exec)
 {
   static qn_gemm_cpu_fn *const tiers[QN_TIER_COUNT] = QN_CPU_TABLE(gemm_norm);
-  const void *table[QN_TIER_COUNT];
   qn_tier tier;
   const qn_gemm_args *a = &problem->args;
-  for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = tiers[k] ? tiers : NULL;
-  qn_try(qn_tier_choose(table, &tier));
+  qn_try(qn_tier_in_force(&tier));
   job j = {.problem = problem, .cut = cut_of(problem), .tier = tiers[tier]};
   float *at = (float *)(void *)((char *)exec->workspace + (64 - (uintptr_t)exec->workspace % 64) % 64);
   j.w_panels = at; /* before those of x, whose size is no whole number of cache lines */

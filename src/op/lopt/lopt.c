@@ -12,18 +12,8 @@
 /* Tensors are taken together up to so many elements, so that small ones share a phase and large ones a workspace. */
 enum { GROUP_ELEMENTS = 1 << 20, ALIGNMENT = 64 };
 
-#if defined(__x86_64__)
-qn_lopt_cpu_fn qn_lopt_cpu_ref, qn_lopt_cpu_avx2, qn_lopt_cpu_avx512;
-static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {
-    [QN_TIER_REF] = qn_lopt_cpu_ref, [QN_TIER_AVX2] = qn_lopt_cpu_avx2, [QN_TIER_AVX512] = qn_lopt_cpu_avx512};
-#elif defined(__aarch64__)
-qn_lopt_cpu_fn qn_lopt_cpu_ref, qn_lopt_cpu_neon;
-static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {
-    [QN_TIER_REF] = qn_lopt_cpu_ref, [QN_TIER_NEON] = qn_lopt_cpu_neon};
-#else
-qn_lopt_cpu_fn qn_lopt_cpu_ref;
-static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {[QN_TIER_REF] = qn_lopt_cpu_ref};
-#endif
+QN_CPU_DECLARE_TIERS(lopt, qn_lopt_cpu_fn);
+static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(lopt)};
 
 const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES] = {
     [QN_LOPT_PARAM] = {"param", NULL, "what is trained", QN_FILL_MODERATE, 0.02},
@@ -333,22 +323,14 @@ static void run_group(run *r, const qn_lopt_step *step, const qn_exec *exec)
   }
 }
 
-static qn_status choose(qn_lopt_cpu_fn **fn)
-{
-  const void *table[QN_TIER_COUNT];
-  qn_tier tier;
-  for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = tiers[k] ? tiers : NULL;
-  qn_try(qn_tier_choose(table, &tier));
-  *fn = tiers[tier];
-  return QN_OK;
-}
-
 qn_status qn_lopt_run(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *tensors)
 {
   qn_lopt_call call;
   run r = {.call = &call};
+  qn_tier tier;
   qn_try(check(list, step, tensors));
-  qn_try(choose(&r.fn));
+  qn_try(qn_tier_in_force(&tier));
+  r.fn = tiers[tier];
   if (!list->n) return QN_OK;
   const uintptr_t lent = (uintptr_t)list->exec->workspace;
   group g = {.tensors = list->tensors,

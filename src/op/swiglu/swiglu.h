@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* swiglu.h - what the descriptions of the forward and the backward share: both structs of params have the same members.
- */
+/* swiglu.h - what the descriptions of the forward, the backward and the forward that quantizes share: their structs of
+ * params begin with the same members. */
 #ifndef QN_OP_SWIGLU_SWIGLU_H
 #define QN_OP_SWIGLU_SWIGLU_H
 #include "core/status.h"
@@ -52,6 +52,16 @@
     "activation", "of the gate", QN_PARAM_ENUM, offsetof(type, activation), 0, 0, 5, 0,                                \
         "swiglu|clamped|geglu|reglu|glu|geglu_erf", 0                                                                  \
   }
+
+/* Holds that another call's params begin as the forward's, so that the two below serve it too. */
+#define QN_SWIGLU_SAME_PLACE(type, member)                                                                             \
+  _Static_assert(offsetof(type, member) == offsetof(qn_swiglu_params, member), "params begin as the forward's")
+#define QN_SWIGLU_PARAMS_BEGIN(type)                                                                                   \
+  QN_SWIGLU_SAME_PLACE(type, gate_multiplier);                                                                         \
+  QN_SWIGLU_SAME_PLACE(type, down_multiplier);                                                                         \
+  QN_SWIGLU_SAME_PLACE(type, alpha);                                                                                   \
+  QN_SWIGLU_SAME_PLACE(type, limit);                                                                                   \
+  QN_SWIGLU_SAME_PLACE(type, activation)
 
 void qn_swiglu_coefficients(const void *params, void *coef);
 qn_status qn_swiglu_check(const void *params, size_t row);

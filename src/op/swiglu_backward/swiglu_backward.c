@@ -9,15 +9,7 @@
 
 QN_CPU_DECLARE(swiglu_backward, qn_cpu_fn);
 
-#define SAME_PLACE(member)                                                                                             \
-  _Static_assert(offsetof(qn_swiglu_backward_params, member) == offsetof(qn_swiglu_params, member),                    \
-                 "the backward's params are the forward's")
-SAME_PLACE(gate_multiplier);
-SAME_PLACE(down_multiplier);
-SAME_PLACE(alpha);
-SAME_PLACE(limit);
-SAME_PLACE(activation);
-#undef SAME_PLACE
+QN_SWIGLU_PARAMS_BEGIN(qn_swiglu_backward_params);
 _Static_assert(sizeof(qn_swiglu_backward_params) == sizeof(qn_swiglu_params),
                "the backward's params are the forward's");
 

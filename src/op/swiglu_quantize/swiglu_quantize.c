@@ -14,31 +14,10 @@
 
 enum { TASK_ELEMENTS = 1 << 15, DEVICES = 16, KINDS = 3 * 2 * 32 };
 
-#define SAME_PLACE(member)                                                                                             \
-  _Static_assert(offsetof(qn_swiglu_quantize_params, member) == offsetof(qn_swiglu_params, member),                    \
-                 "its params begin as the forward's")
-SAME_PLACE(gate_multiplier);
-SAME_PLACE(down_multiplier);
-SAME_PLACE(alpha);
-SAME_PLACE(limit);
-SAME_PLACE(activation);
-#undef SAME_PLACE
+QN_SWIGLU_PARAMS_BEGIN(qn_swiglu_quantize_params);
 
-qn_swiglu_quantize_fn qn_swiglu_quantize_cpu_ref;
-#if defined(__x86_64__)
-qn_swiglu_quantize_fn qn_swiglu_quantize_cpu_avx2, qn_swiglu_quantize_cpu_avx512;
-#elif defined(__aarch64__)
-qn_swiglu_quantize_fn qn_swiglu_quantize_cpu_neon;
-#endif
-static qn_swiglu_quantize_fn *const cpu[QN_TIER_COUNT] = {
-    [QN_TIER_REF] = qn_swiglu_quantize_cpu_ref,
-#if defined(__x86_64__)
-    [QN_TIER_AVX2] = qn_swiglu_quantize_cpu_avx2,
-    [QN_TIER_AVX512] = qn_swiglu_quantize_cpu_avx512,
-#elif defined(__aarch64__)
-    [QN_TIER_NEON] = qn_swiglu_quantize_cpu_neon,
-#endif
-};
+QN_CPU_DECLARE_TIERS(swiglu_quantize, qn_swiglu_quantize_fn);
+static qn_swiglu_quantize_fn *const cpu[QN_TIER_COUNT] = {QN_CPU_TIERS(swiglu_quantize)};
 
 /* For the checks of params and exec, which all ops share. */
 static const qn_op_param params_table[] = {QN_SWIGLU_PARAMS(qn_swiglu_quantize_params),
@@ -157,10 +136,8 @@ static void run_task(void *user, size_t task)
 static qn_status run_on_cpu(const qn_exec *exec, const qn_swiglu_quantize_args *args,
                             const qn_swiglu_quantize_kind *kind)
 {
-  const void *table[QN_TIER_COUNT];
   qn_tier tier;
-  for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = cpu[k] ? &cpu[k] : NULL;
-  qn_try(qn_tier_choose(table, &tier));
+  qn_try(qn_tier_in_force(&tier));
   work w = {args, kind, cpu[tier], TASK_ELEMENTS / (args->cols + 1) + 1};
   qn_pool_run(exec->pool, (size_t)((args->rows + w.rows - 1) / w.rows), run_task, &w);
   return QN_OK;
