@@ -10,6 +10,8 @@
 #ifndef QN_OP_LOPT_LOPT_H
 #define QN_OP_LOPT_LOPT_H
 #include "op/list.h"
+#include <math.h>
+#include <stddef.h>
 #include "quern/lopt.h"
 
 enum { QN_LOPT_PARAM, QN_LOPT_GRAD, QN_LOPT_M, QN_LOPT_V, QN_LOPT_ROW, QN_LOPT_COLUMN, QN_LOPT_ROLES };
@@ -144,8 +146,38 @@ qn_status qn_lopt_run(qn_list *list, const qn_lopt_step *step, const qn_tensor *
 /* 0 where a step would be refused for its shapes. */
 size_t qn_lopt_workspace_of(const qn_op *op, size_t n, const qn_tensor *param);
 
-/* The roles of a description, and its one row of types. */
+/* ---- for the ops' descriptions ---- */
 extern const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES];
 extern const qn_op_types qn_lopt_types[1];
+#define QN_LOPT_OF_INFO .tensors = qn_lopt_tensors, .n_tensors = QN_LOPT_ROLES, .types = qn_lopt_types, .n_types = 1
+
+/* Rows of a table of params: one of a number; the decays, of which the header's list of defaults is; the last ones. */
+#define QN_LOPT_NUMBER(type, member, doc, value, least)                                                                \
+  {                                                                                                                    \
+#member, doc, QN_PARAM_DOUBLE, offsetof(type, member), value, least, HUGE_VAL, 0, NULL, 0                          \
+  }
+#define QN_LOPT_DECAY(type, member, of, value)                                                                         \
+  {                                                                                                                    \
+#member, "what a mean of " of " keeps", QN_PARAM_DOUBLE, offsetof(type, member), value, 0, 1, 1, NULL, 0           \
+  }
+#define QN_LOPT_DECAY_ROWS(type, m0, m1, m2, v, f0, f1, f2)                                                            \
+  QN_LOPT_DECAY(type, m_decay0, "the gradient", m0), QN_LOPT_DECAY(type, m_decay1, "the gradient", m1),                \
+      QN_LOPT_DECAY(type, m_decay2, "the gradient", m2), QN_LOPT_DECAY(type, v_decay, "its square", v),                \
+      QN_LOPT_DECAY(type, factor_decay0, "its square's means", f0),                                                    \
+      QN_LOPT_DECAY(type, factor_decay1, "its square's means", f1),                                                    \
+      QN_LOPT_DECAY(type, factor_decay2, "its square's means", f2)
+#define QN_LOPT_DECAYS(type, ...) QN_LOPT_DECAY_ROWS(type, __VA_ARGS__)
+#define QN_LOPT_LAST_ROWS(type)                                                                                        \
+  {"step", "steps taken before this one", QN_PARAM_U64, offsetof(type, step), 0, 0, HUGE_VAL, 0, NULL, 0},             \
+  {                                                                                                                    \
+    "pylo_cuda_compat", "as PyLO's CUDA code", QN_PARAM_BOOL, offsetof(type, pylo_cuda_compat), 0, 0, 1, 0, NULL, 0    \
+  }
+
+/* What all params say of a step. */
+#define QN_LOPT_OF_STEP(params)                                                                                        \
+  .m = {(params)->m_decay0, (params)->m_decay1, (params)->m_decay2}, .v = (params)->v_decay,                           \
+  .f = {(params)->factor_decay0, (params)->factor_decay1, (params)->factor_decay2}, .lr = (params)->lr,                \
+  .exp_mult = (params)->exp_mult, .weight_decay = (params)->weight_decay, .lr_scale = (params)->lr_scale,              \
+  .weights = (params)->weights, .step = (params)->step, .compat = (params)->pylo_cuda_compat
 
 #endif
