@@ -16,7 +16,8 @@ static size_t scratch_bytes(const qn_gemm_target *target)
   return (size_t)(target->arch.capability >= HOPPER ? 32 : 8) << 20;
 }
 
-static qn_cublas_product product_of(const qn_gemm_problem *problem, const qn_gemm_target *target, char *workspace)
+/* Without a workspace, what there is to ask about. */
+static qn_cublas_product product_of(const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
   static const qn_cublas_class classes[QN_GEMM_PRECISIONS] = {[QN_GEMM_FP32] = QN_CUBLAS_F32,
                                                               [QN_GEMM_TF32] = QN_CUBLAS_TF32,
@@ -24,15 +25,16 @@ static qn_cublas_product product_of(const qn_gemm_problem *problem, const qn_gem
                                                               [QN_GEMM_TF32X3] = QN_CUBLAS_F32,
                                                               [QN_GEMM_BF16] = QN_CUBLAS_BF16};
   const qn_gemm_args *a = &problem->args;
+  char *workspace = call->workspace;
   return (qn_cublas_product){.operands = problem->short_data ? QN_CUBLAS_OF_BF16 : classes[problem->precision],
                              .m = a->m,
                              .n = a->n,
                              .k = a->k,
                              .x = a->x,
                              .w = a->w,
-                             .z = problem->short_data ? (float *)(void *)workspace : a->y,
+                             .z = qn_gemm_z(problem, call),
                              .workspace = workspace ? workspace + qn_gemm_z_bytes(problem) : NULL,
-                             .workspace_bytes = scratch_bytes(target)};
+                             .workspace_bytes = scratch_bytes(call->target)};
 }
 
 static const char *refuses(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
@@ -51,7 +53,7 @@ static const char *refuses(const qn_gemm_variant *variant, const qn_gemm_problem
 static const char *lacks(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   static _Thread_local char why[512];
-  const qn_cublas_product product = product_of(problem, target, NULL);
+  const qn_cublas_product product = product_of(problem, &(qn_gemm_call){.target = target});
   (void)variant;
   if (qn_cublas_prepare(target->device, &product) == QN_OK) return NULL;
   snprintf(why, sizeof why, "%s", qn_last_error());
@@ -67,7 +69,7 @@ static size_t workspace_bytes(const qn_gemm_variant *variant, const qn_gemm_prob
 
 static qn_status run(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
-  qn_cublas_product product = product_of(problem, call->target, call->workspace);
+  qn_cublas_product product = product_of(problem, call);
   (void)variant;
   product.stream = call->exec->stream;
   if (!call->prepare) qn_try(qn_cublas_multiply(call->exec->device, &product));

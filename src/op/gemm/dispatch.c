@@ -14,6 +14,8 @@ static const qn_gemm_variant *const families[] = {qn_gemm_hopper, qn_gemm_mma,  
                                                   qn_gemm_cores,  qn_gemm_plain, qn_gemm_cublas};
 enum { FAMILIES = sizeof families / sizeof families[0], VARIANTS_MOST = 256 };
 
+const char *const qn_gemm_precision_names[QN_GEMM_PRECISIONS] = {"fp32", "tf32", "bf16x3", "tf32x3", "bf16"};
+
 static qn_status target_of(qn_device device, qn_gemm_target *target)
 {
   *target = (qn_gemm_target){.device = device, .arch.size = sizeof target->arch};
@@ -42,6 +44,13 @@ static const char *lack(const qn_gemm_variant *v, const qn_gemm_problem *problem
   return v->lacks ? v->lacks(v, problem, target) : NULL;
 }
 
+/* Both; NULL: it can. */
+static const char *obstacle(const qn_gemm_variant *v, const qn_gemm_problem *problem, const qn_gemm_target *target)
+{
+  const char *why = refusal(v, problem, target);
+  return why ? why : lack(v, problem, target);
+}
+
 static qn_status forced(const char *name, const qn_gemm_problem *problem, const qn_gemm_target *target,
                         const qn_gemm_variant **variant)
 {
@@ -51,8 +60,7 @@ static qn_status forced(const char *name, const qn_gemm_problem *problem, const 
     for (const qn_gemm_variant *v = families[f]; v->name; v++) {
       if (n < VARIANTS_MOST) names[n++] = v->name;
       if (strcmp(v->name, name) != 0) continue;
-      const char *why = refusal(v, problem, target);
-      if (!why) why = lack(v, problem, target);
+      const char *why = obstacle(v, problem, target);
       if (why)
         return qn_fail(QN_UNSUPPORTED, "gemm_norm: the variant %s, which the option gemm asks for, cannot do this: %s",
                        name, why);
@@ -84,14 +92,13 @@ static qn_status option(const char **name)
 
 void qn_gemm_tune_key(const qn_gemm_problem *problem, qn_tune_key *key)
 {
-  static const char *const precisions[QN_GEMM_PRECISIONS] = {"fp32", "tf32", "bf16x3", "tf32x3", "bf16"};
   const qn_gemm_args *a = &problem->args;
   const bool normed = qn_gemm_norm_of(problem->flags) != QN_GEMM_NO_NORM;
   *key = (qn_tune_key){.types = problem->short_data ? "bf16/bf16/bf16" : "f32/f32/f32",
                        .rows = (uint64_t)a->m,
                        .cols = (uint64_t)a->n,
                        .layout = QN_TUNE_DENSE,
-                       .precision = precisions[problem->precision],
+                       .precision = qn_gemm_precision_names[problem->precision],
                        .depth = (uint64_t)a->k,
                        .width = normed ? (uint64_t)a->columns : 1};
 }
@@ -165,12 +172,27 @@ static const char *cannot_follow(const kept_choice *tabled, const char *why)
   return text;
 }
 
+/* The one whose guessed time is least, of those that can; what they may lack is asked only where it matters. */
+static const qn_gemm_variant *by_rule(const qn_gemm_problem *problem, const qn_gemm_target *target)
+{
+  const qn_gemm_variant *fastest = NULL;
+  double best = 0;
+  for (size_t f = 0; f < FAMILIES; f++)
+    for (const qn_gemm_variant *v = families[f]; v->name; v++) {
+      if (refusal(v, problem, target)) continue;
+      const double guess = v->guess_us(v, problem, target);
+      if ((fastest && guess >= best) || lack(v, problem, target)) continue;
+      fastest = v;
+      best = guess;
+    }
+  return fastest;
+}
+
 static qn_status choose(const qn_gemm_problem *problem, const qn_gemm_target *target, const qn_gemm_variant **variant,
                         const char **why)
 {
   const char *name;
   const kept_choice *tabled;
-  double best = 0;
   *variant = NULL;
   qn_try(option(&name));
   *why = "forced";
@@ -178,22 +200,12 @@ static qn_status choose(const qn_gemm_problem *problem, const qn_gemm_target *ta
   qn_try(ask_tables(problem, target->device, &tabled));
   *why = "the rule";
   if (tabled->variant) {
-    const char *not = refusal(tabled->variant, problem, target);
-    if (!not ) not = lack(tabled->variant, problem, target);
+    const char *in_its_way = obstacle(tabled->variant, problem, target);
     *variant = tabled->variant;
-    *why = tabled->why;
-    if (!not ) return QN_OK;
-    *variant = NULL;
-    *why = cannot_follow(tabled, not );
+    *why = in_its_way ? cannot_follow(tabled, in_its_way) : tabled->why;
+    if (!in_its_way) return QN_OK;
   }
-  for (size_t f = 0; f < FAMILIES; f++)
-    for (const qn_gemm_variant *v = families[f]; v->name; v++) {
-      if (refusal(v, problem, target)) continue;
-      const double guess = v->guess_us(v, problem, target);
-      if ((*variant && guess >= best) || lack(v, problem, target)) continue;
-      *variant = v;
-      best = guess;
-    }
+  *variant = by_rule(problem, target);
   return *variant ? QN_OK : qn_fail(QN_UNSUPPORTED, "gemm_norm: no variant can do this on this device");
 }
 
@@ -226,8 +238,7 @@ const char *qn_gemm_device_refusal(const qn_gemm_problem *problem, qn_device dev
   const qn_gemm_variant *variant = name ? named(name) : NULL;
   if (!variant) return "there is no such variant";
   if (target_of(device, &target) != QN_OK) return qn_last_error();
-  const char *why = refusal(variant, problem, &target);
-  return why ? why : lack(variant, problem, &target);
+  return obstacle(variant, problem, &target);
 }
 
 size_t qn_gemm_device_workspace(const qn_gemm_problem *problem, const qn_exec *exec)

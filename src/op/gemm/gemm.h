@@ -19,6 +19,7 @@ typedef enum qn_gemm_precision {
   QN_GEMM_BF16,
   QN_GEMM_PRECISIONS
 } qn_gemm_precision;
+extern const char *const qn_gemm_precision_names[QN_GEMM_PRECISIONS]; /* dispatch.c */
 
 /* Checked and dense: pointers fit, n is a multiple of args.columns, no extent of y is 0 (k may be). */
 typedef struct qn_gemm_problem {

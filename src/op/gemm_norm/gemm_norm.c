@@ -94,7 +94,6 @@ static qn_gemm_problem problem_of(const qn_shaped_call *call)
 
 static qn_status check(const qn_shaped_call *call)
 {
-  static const char *const precisions[] = {"fp32", "tf32", "bf16x3", "tf32x3", "bf16"};
   const qn_gemm_norm_params *p = call->params;
   const uint64_t n = (uint64_t)extent(call, 'n');
   qn_require(!p->clamp || p->lo <= p->hi, "gemm_norm: lo is %g and hi is %g, which leaves nothing between", p->lo,
@@ -106,7 +105,7 @@ static qn_status check(const qn_shaped_call *call)
              "gemm_norm: gamma or beta is given and norm is none: nothing would read it");
   qn_require(!is_short(call) || p->precision == QN_PRECISION_BF16,
              "gemm_norm: x and w are bf16, and precision is %s: products of bf16 numbers are of the class bf16",
-             precisions[p->precision]);
+             qn_gemm_precision_names[p->precision]);
   return QN_OK;
 }
 
