@@ -62,30 +62,20 @@ QN_FN qn_f32 qn_then(qn_f32 sum, qn_f32 x, float coefficient) { return qn_fma(su
 #define QN_LN_2_REST -0x1.05c61p-29f
 
 /* p 2^n, where low nine bits of t hold n + 254, for |n| <= 190: two factors 2^(h - 127) and 2^(n - h + 127), so that
- * subnormal results are rounded once and too large ones become infinite. 6 operations. */
+ * subnormal results are rounded once and too large ones become infinite. 6 operations. And for n from -151 to 0, with
+ * n + 191 in t: the first factor is 2^(n + 64), normal. 3 operations. Or an instruction does either. */
+#ifdef QN_SCALES
+QN_FN qn_f32 qn_times_power(qn_f32 p, qn_bits t, qn_f32 n) { return (void)t, qn_scale(p, n); }
+QN_FN qn_f32 qn_times_small_power(qn_f32 p, qn_bits t, qn_f32 n) { return (void)t, qn_scale(p, n); }
+#else
 QN_FN qn_f32 qn_times_power(qn_f32 p, qn_bits t, qn_f32 n)
 {
-#ifdef QN_SCALES
-  (void)t;
-  return qn_scale(p, n);
-#else
-  (void)n;
   qn_bits half = (t << 22) & 0x7f800000u;
-  return p * qn_f32_of(half) * qn_f32_of((t << 23) - half);
-#endif
-}
-
-/* The same for n from -151 to 0, n + 191 in t: the first factor is 2^(n + 64), normal. 3 operations. */
-QN_FN qn_f32 qn_times_small_power(qn_f32 p, qn_bits t, qn_f32 n)
-{
-#ifdef QN_SCALES
-  (void)t;
-  return qn_scale(p, n);
-#else
   (void)n;
-  return p * qn_f32_of(t << 23) * 0x1p-64f;
-#endif
+  return p * qn_f32_of(half) * qn_f32_of((t << 23) - half);
 }
+QN_FN qn_f32 qn_times_small_power(qn_f32 p, qn_bits t, qn_f32 n) { return (void)n, p * qn_f32_of(t << 23) * 0x1p-64f; }
+#endif
 
 /* -|x|: one operation on the bits of vectors, a sign of the operand on GPUs. */
 QN_FN qn_f32 qn_below(qn_f32 x)
