@@ -17,9 +17,13 @@ typedef struct choice {
   bool told;
 } choice;
 
+typedef struct device_name {
+  char text[24];
+} device_name;
+
 typedef struct choices {
   qn_arch arch;
-  char device[24];
+  device_name device;
   size_t n;
   choice at[QN_TUNE_CELLS];
 } choices;
@@ -48,14 +52,21 @@ static qn_status choose(const qn_op *op, qn_device device, choice *c)
   return QN_OK;
 }
 
+static device_name device_text(qn_device device)
+{
+  device_name name;
+  snprintf(name.text, sizeof name.text, device.kind == QN_CUDA ? "%s:%d" : "%s", qn_device_kind_name(device.kind),
+           device.index);
+  return name;
+}
+
 /* False: nothing is to be told. */
 static bool find(const qn_op *op, qn_device device, choices *all)
 {
   static qn_tune_cell cells[QN_TUNE_CELLS];
   if (!op->device_source || op->shaped || device.kind == QN_CPU) return false;
   *all = (choices){.arch.size = sizeof all->arch};
-  snprintf(all->device, sizeof all->device, device.kind == QN_CUDA ? "%s:%d" : "%s", qn_device_kind_name(device.kind),
-           device.index);
+  all->device = device_text(device);
   if (qn_tune_arch(device, &all->arch) != QN_OK ||
       qn_tune_cells(op, NULL, NULL, op->info.strided != 0, cells, &all->n) != QN_OK)
     return false;
@@ -100,9 +111,9 @@ static void print_variants_of(const qn_op *op, qn_device device)
     printf("  launched as a variant of its own: %s\n", qn_last_error());
     return;
   }
-  printf("  launched on %s as the variant that was measured to be the fastest, else that expects to be, or as\n"
-         "  QUERN_GEMM says; of %zu calls, its workloads in every class\n",
-         device.kind == QN_CUDA ? "cuda:0" : qn_device_kind_name(device.kind), all[0].of);
+  printf("  launched on %s as the variant that was measured to be the fastest, else that expects to be, or as the\n"
+         "  option \"%s\" says; of %zu calls, its workloads in every class\n",
+         device_text(device).text, op->shaped->variant_option, all[0].of);
   for (size_t k = 0; k < n; k++) {
     printf("    %-16s serves %2zu, is given %2zu%s", all[k].name, all[k].can, all[k].taken, *all[k].why ? "  " : "\n");
     if (*all[k].why) qn_term_wrap(stdout, 46, all[k].why);
@@ -114,7 +125,7 @@ void qn_list_print_geometry(const qn_op *op, qn_device device)
   static choices all;
   if (qn_tune_shaped_can(op)) print_variants_of(op, device);
   if (!find(op, device, &all)) return;
-  printf("  launched on %s (%s) as\n", all.device, all.arch.name);
+  printf("  launched on %s (%s) as\n", all.device.text, all.arch.name);
   for (size_t k = 0; k < all.n; k++)
     if (!all.at[k].told) print_alike(&all, &all.at[k]);
   printf("    QUERN_GEOMETRY forces %s\n", forced_names);
@@ -146,8 +157,8 @@ json_t *qn_list_geometry_json(const qn_op *op, qn_device device)
     json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:s, s:s, s:s}", "types", c->types, "rows",
                                           (json_int_t)c->cell.rows, "cols", (json_int_t)c->cell.cols, "layout",
                                           layout_of(c), "geometry", c->geometry, "why", c->why));
-  return json_pack("{s:s, s:s, s:s, s:o, s:{s:[s,s,s], s:[i,i,i,i,i], s:[i,i], s:[i,i,i], s:i}}", "device", all.device,
-                   "arch", all.arch.name, "option", "geometry", "choices", list, "forced", "shape", "flat", "rows",
-                   "tiles", "threads", 64, 128, 256, 512, 1024, "pack", 4, 8, "packs", 1, 2, 4, "most_persistent",
-                   QN_GEOMETRY_MOST_PERSISTENT);
+  return json_pack("{s:s, s:s, s:s, s:o, s:{s:[s,s,s], s:[i,i,i,i,i], s:[i,i], s:[i,i,i], s:i}}", "device",
+                   all.device.text, "arch", all.arch.name, "option", "geometry", "choices", list, "forced", "shape",
+                   "flat", "rows", "tiles", "threads", 64, 128, 256, 512, 1024, "pack", 4, 8, "packs", 1, 2, 4,
+                   "most_persistent", QN_GEOMETRY_MOST_PERSISTENT);
 }

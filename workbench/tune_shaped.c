@@ -183,22 +183,16 @@ static qn_status look(tuner *t, subject **best)
 
 /* ---- the verdict ---- */
 
-static void class_of(uint64_t value, const uint64_t *ends, uint64_t *least, uint64_t *most)
-{
-  for (*least = 1; value > *ends; ends++) *least = *ends + 1;
-  *most = *ends;
-}
-
 static void fill_entry(const tuner *t, const subject *choice, qn_tune_entry *e)
 {
   qn_tune_new_entry(e, &t->arch, choice->name, t->incumbent.name);
   snprintf(e->types, sizeof e->types, "%s", t->key.types);
   snprintf(e->precision, sizeof e->precision, "%s", t->key.precision);
   e->layout = t->key.layout;
-  class_of(t->key.rows, row_ends, &e->rows_least, &e->rows_most);
-  class_of(t->key.cols, col_ends, &e->cols_least, &e->cols_most);
-  class_of(t->key.depth, col_ends, &e->depth_least, &e->depth_most);
-  class_of(t->key.width, width_ends, &e->width_least, &e->width_most);
+  qn_tune_class(t->key.rows, row_ends, &e->rows_least, &e->rows_most);
+  qn_tune_class(t->key.cols, col_ends, &e->cols_least, &e->cols_most);
+  qn_tune_class(t->key.depth, col_ends, &e->depth_least, &e->depth_most);
+  qn_tune_class(t->key.width, width_ends, &e->width_least, &e->width_most);
 }
 
 static qn_status judge(tuner *t, const subject *best, const qn_runner *runner)
@@ -287,13 +281,16 @@ static qn_status leave_out(tuner *t, qn_status status)
   return status == QN_IO_ERROR || status == QN_DRIVER_ERROR ? status : QN_OK;
 }
 
-static qn_status open_data(tuner *t, size_t row, const char *text, bool bare)
+/* Puts the workload of that text in its place unless it is there, and its params into the class. */
+static qn_status enter(tuner *t, size_t row, const char *text, const char *class, bool bare)
 {
   const qn_shaped_order order = {
       .op = t->order->op, .row = row, .device = t->order->device, .text = text, .seed = t->order->seed, .bare = bare};
-  if (t->open) return QN_OK;
-  t->open = true; /* to be closed in any case */
-  return qn_shaped_open(&t->data, &order);
+  if (!t->open) {
+    t->open = true; /* to be closed in any case */
+    qn_try(qn_shaped_open(&t->data, &order));
+  }
+  return class ? qn_setting(&t->order->op->info, t->data.params, class) : QN_OK;
 }
 
 static qn_status tune_place(tuner *t, size_t row, const char *text, const char *class)
@@ -304,8 +301,7 @@ static qn_status tune_place(tuner *t, size_t row, const char *text, const char *
   if (t->has_state && t->state.resumed && qn_tune_state_find(&t->state, done)) return QN_OK;
   if (is_spent(t)) return t->outcome->left++, QN_OK;
   if (t->order->progress) qn_progress_at(t->order->progress, at, "%s", t->name);
-  qn_status status = open_data(t, row, text, false);
-  if (status == QN_OK && class) status = qn_setting(&t->order->op->info, t->data.params, class);
+  qn_status status = enter(t, row, text, class, false);
   if (status == QN_OK) status = find_incumbent(t);
   if (status == QN_OK) status = explore(t);
   if (status != QN_OK) return leave_out(t, status);
@@ -317,8 +313,7 @@ static qn_status list_place(tuner *t, size_t row, const char *text, const char *
 {
   char line[640];
   const char *why = "";
-  qn_try(open_data(t, row, text, true));
-  if (class) qn_try(qn_setting(&t->order->op->info, t->data.params, class));
+  qn_try(enter(t, row, text, class, true));
   const qn_shaped_call call = call_of(t);
   const char *name = t->shaped->choice(&call, &why);
   snprintf(line, sizeof line, "    %-44s %-14s %s", t->name, name ? name : "-", name ? why : qn_last_error());
@@ -329,8 +324,7 @@ static qn_status list_place(tuner *t, size_t row, const char *text, const char *
 static qn_status dry_place(tuner *t, size_t row, const char *text, const char *class)
 {
   char line[640];
-  qn_try(open_data(t, row, text, true));
-  if (class) qn_try(qn_setting(&t->order->op->info, t->data.params, class));
+  qn_try(enter(t, row, text, class, true));
   qn_try(find_incumbent(t));
   const qn_shaped_call call = call_of(t);
   const char *name;
@@ -348,8 +342,7 @@ static qn_status dry_place(tuner *t, size_t row, const char *text, const char *c
 static qn_status account_place(tuner *t, size_t row, const char *text, const char *class)
 {
   const char *name, *why = "";
-  qn_try(open_data(t, row, text, true));
-  if (class) qn_try(qn_setting(&t->order->op->info, t->data.params, class));
+  qn_try(enter(t, row, text, class, true));
   const qn_shaped_call call = call_of(t);
   const char *taken = t->shaped->choice(&call, &why);
   for (size_t k = 0; k < VARIANTS && (name = t->shaped->variant(k)); k++) {

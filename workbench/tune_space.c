@@ -77,7 +77,7 @@ void qn_tune_cell_name(const qn_op *op, const qn_tune_cell *cell, char *text, si
            cell->layout == QN_TUNE_DENSE ? "dense" : "pitched");
 }
 
-static void class_of(uint64_t value, const uint64_t *ends, uint64_t *least, uint64_t *most)
+void qn_tune_class(uint64_t value, const uint64_t *ends, uint64_t *least, uint64_t *most)
 {
   for (*least = 1; value > *ends; ends++) *least = *ends + 1;
   *most = *ends;
@@ -85,8 +85,8 @@ static void class_of(uint64_t value, const uint64_t *ends, uint64_t *least, uint
 
 void qn_tune_cell_classes(const qn_tune_cell *cell, qn_tune_entry *e)
 {
-  class_of(cell->rows, row_ends, &e->rows_least, &e->rows_most);
-  class_of(cell->cols, col_ends, &e->cols_least, &e->cols_most);
+  qn_tune_class(cell->rows, row_ends, &e->rows_least, &e->rows_most);
+  qn_tune_class(cell->cols, col_ends, &e->cols_least, &e->cols_most);
   e->layout = cell->layout;
 }
 

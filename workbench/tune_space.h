@@ -22,6 +22,9 @@ qn_status qn_tune_cells(const qn_op *op, const char *types, const char *shapes, 
                         size_t *n);
 /* "bf16/bf16/bf16 4096x14336 dense" */
 void qn_tune_cell_name(const qn_op *op, const qn_tune_cell *cell, char *text, size_t bytes);
+/* The class that the value is of: behind the end before, up to the first end that it does not pass; the last is the
+ * greatest number. */
+void qn_tune_class(uint64_t value, const uint64_t *ends, uint64_t *least, uint64_t *most);
 /* The classes of rows and columns that the shape stands for. */
 void qn_tune_cell_classes(const qn_tune_cell *cell, qn_tune_entry *entry);
 /* The geometries to try there, the incumbent not among them. only: names, apart by commas; NULL: all that make sense.
