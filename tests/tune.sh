@@ -28,6 +28,10 @@ sed -i 's/choice=sliced-32x32/choice=sliced-32x33/' "$work/tables/gemm_norm.tune
 check "an entry of no variant is as if it were not there" takes "$product" 'plain *the rule'
 echo 'quern tune 1 swiglu' >"$work/tables/gemm_norm.tune"
 check "nor is a table of another op" takes "$product" 'plain *the rule'
+refused() { "$quern" tune gemm_norm --backend host "$@" >"$work/out" 2>&1 && return 1; grep -q "$words" "$work/out"; }
+words='no variant "cublass", did you mean cublas' && check "a variant's name that is none is refused, with the nearest" refused --geometries plain,cublass
+words='the text says no n' && check "so is a text without an extent" refused --shapes 'm=16,n=64 k=32'
+words='none of its tensors has such an extent' && check "and one of no tensor" refused --shapes 'm=16 n=64 k=32 z=3'
 check "no workload's name is refused" sh -c "'$quern' tune gemm_norm --backend host --shapes kernelbanch 2>&1 | grep -q 'is no workload'"
 rm -rf "$work/tables"
 check "--dry-run names what would be tried" sh -c "'$quern' tune swiglu --backend host --types bf16 --shapes 4x3000 --dry-run | grep -q 'flat-512x8x1'"

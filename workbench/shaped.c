@@ -12,6 +12,13 @@
 
 /* ---- the text ---- */
 
+static bool is_extent(const qn_op_info *info, char letter)
+{
+  for (size_t r = 0; r < info->n_tensors; r++)
+    if (strchr(info->shapes[r], letter)) return true;
+  return false;
+}
+
 /* "m=128" sets an extent, "groups=4" a param, "-bias" leaves a role out. */
 static qn_status take_word(qn_shaped_data *d, const char *word, bool *nan)
 {
@@ -30,6 +37,7 @@ static qn_status take_word(qn_shaped_data *d, const char *word, bool *nan)
   }
   if (word[0] >= 'a' && word[0] <= 'z' && word[1] == '=') {
     char *end = NULL;
+    qn_require(is_extent(info, word[0]), "%s: %s, and none of its tensors has such an extent", info->name, word);
     const long long extent = strtoll(word + 2, &end, 10);
     qn_require(end != word + 2 && !*end && extent >= 0 && extent <= 1 << 24,
                "%s: %s, and an extent is a number up to 2^24", info->name, word);
@@ -46,16 +54,18 @@ static qn_status take_text(qn_shaped_data *d, const char *text, bool *nan)
   return QN_OK;
 }
 
-static void shape_role(qn_shaped_data *d, size_t r)
+static qn_status shape_role(qn_shaped_data *d, size_t r)
 {
   qn_shaped_role *role = &d->role[r];
   role->elements = 1;
   for (const char *at = d->op->info.shapes[r]; *at; at++)
     if (*at >= 'a' && *at <= 'z' && role->ndim < QN_SHAPED_NDIM) {
+      qn_require(d->extent[*at - 'a'] >= 0, "%s: the text says no %c, as \"%c=64\" does", d->op->info.name, *at, *at);
       role->shape[role->ndim++] = d->extent[*at - 'a'];
       role->elements *= (size_t)d->extent[*at - 'a'];
     }
   role->bytes = role->elements * qn_dtype_bytes(role->dtype);
+  return QN_OK;
 }
 
 /* ---- memory ---- */
@@ -96,6 +106,7 @@ qn_status qn_shaped_open(qn_shaped_data *d, const qn_shaped_order *order)
   bool nan = false, placed = false;
   *d = (qn_shaped_data){.op = order->op, .row = order->row, .shift = order->shift, .seed = order->seed};
   d->exec = (qn_exec){.size = sizeof d->exec, .device = order->device, .pool = order->pool};
+  for (size_t k = 0; k < sizeof d->extent / sizeof d->extent[0]; k++) d->extent[k] = -1; /* not said */
   qn_require(info->params_bytes <= sizeof d->params, "%s: its params are too large for a check", info->name);
   qn_try(qn_op_defaults(info, d->params, info->params_bytes));
   for (size_t r = 0; r < info->n_tensors; r++) {
@@ -108,7 +119,7 @@ qn_status qn_shaped_open(qn_shaped_data *d, const qn_shaped_order *order)
   if (!order->bare) qn_try(qn_stream_create(order->device, &d->exec.stream));
   for (size_t r = 0; r < info->n_tensors; r++) {
     if (d->role[r].access == QN_ABSENT) continue;
-    shape_role(d, r);
+    qn_try(shape_role(d, r));
     if (order->bare) {
       give_address(d, r, (void *)((uintptr_t)(r + 1) << 40)); /* far apart, aligned, never touched */
       continue;

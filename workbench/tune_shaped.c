@@ -129,6 +129,26 @@ static bool is_wanted(const char *names, const char *name)
   return !names;
 }
 
+/* Each of the names is a variant's. */
+static qn_status check_names(const qn_tune_order *order)
+{
+  const char *all[VARIANTS + 1] = {NULL}, *near;
+  char name[TEXT];
+  for (size_t k = 0; k < VARIANTS; k++)
+    if (!(all[k] = order->op->shaped->variant(k))) break;
+  for (const char *at = order->only; at && *at; at += *at == ',') {
+    const size_t n = strcspn(at, ",");
+    bool known = false;
+    snprintf(name, sizeof name, "%.*s", (int)n, at);
+    for (size_t k = 0; all[k]; k++) known = known || !strcmp(all[k], name);
+    near = known ? NULL : qn_nearest(name, all);
+    qn_require(known, "%s has no variant \"%s\"%s%s", order->op->info.name, name, near ? ", did you mean " : "",
+               near ? near : "");
+    at += n;
+  }
+  return QN_OK;
+}
+
 static qn_status sift(tuner *t, const qn_shaped_want *want)
 {
   char wrong[400], text[640];
@@ -287,10 +307,17 @@ static qn_status enter(tuner *t, size_t row, const char *text, const char *class
   const qn_shaped_order order = {
       .op = t->order->op, .row = row, .device = t->order->device, .text = text, .seed = t->order->seed, .bare = bare};
   if (!t->open) {
-    t->open = true; /* to be closed in any case */
-    qn_try(qn_shaped_open(&t->data, &order));
+    const qn_status status = qn_shaped_open(&t->data, &order);
+    t->open = status == QN_OK;
+    if (!t->open) return qn_shaped_close(&t->data), status;
   }
   return class ? qn_setting(&t->order->op->info, t->data.params, class) : QN_OK;
+}
+
+static void close_data(tuner *t)
+{
+  if (t->open) qn_shaped_close(&t->data);
+  t->open = false;
 }
 
 static qn_status tune_place(tuner *t, size_t row, const char *text, const char *class)
@@ -380,8 +407,7 @@ static qn_status each_class(tuner *t, size_t row, const char *name, const char *
     t->outcome->cells++;
     status = at(t, row, text, own ? NULL : class);
   }
-  if (t->open) qn_shaped_close(&t->data);
-  t->open = false;
+  close_data(t);
   return status;
 }
 
@@ -411,6 +437,8 @@ static qn_status each_place(tuner *t, place_fn *at)
     known = true;
     for (const char *shapes = t->order->shapes; shapes && *shapes;) {
       qn_try(take_shape(t->shaped, &shapes, item, &text));
+      qn_try(enter(t, row, text, NULL, true)); /* a text that is wrong ends it all */
+      close_data(t);
       qn_try(each_class(t, row, item, text, at));
     }
     for (const qn_shaped_size *w = t->shaped->workloads; !t->order->shapes && w->name; w++)
@@ -436,6 +464,7 @@ static qn_status walk(const qn_tune_order *order, qn_tune_outcome *outcome, plac
 {
   tuner *t;
   *outcome = (qn_tune_outcome){0};
+  qn_try(check_names(order));
   qn_try(qn_try_allocate(&t, sizeof *t, "the tuner"));
   *t = (tuner){.order = order,
                .outcome = outcome,
