@@ -5,7 +5,7 @@
  *   quern tune 1 swiglu
  *   arch=sm_90 types=bf16/bf16/bf16 rows=1025- cols=8193-16384 layout=dense choice=tiles-128x8x1 over=flat-256x8x1
  *     ratio=1.043 low=1.039 high=1.047 registers=32 shared=0 blocks=8 copy=1.012 state=measured date=2026-11-22
- * commit=1a2b3c4
+ *     commit=1a2b3c4
  *
  * (on one line); products have precision=tf32 depth=513-1024 width=1-64 besides. Numbers are decimal, with a point, in
  * every locale. */
