@@ -302,9 +302,9 @@ static void test_wrong_files(void)
   wrong(&f, "there is no tensor \"network.input.weight\"");
   f = make_file(QN_LOPT_SMALL_FC);
   f.tensor[f.n - 1].shape = turned;
-  wrong(&f, "tensor \"network.input.weight\" has the shape (39, 32), it must be (32, 39)");
+  wrong(&f, "tensor \"network.input.weight\" has the shape 39x32, it must be 32x39");
   f.tensor[f.n - 1].shape = flat, f.tensor[f.n - 1].ndim = 1;
-  wrong(&f, "has the shape (1248)");
+  wrong(&f, "has the shape 1248");
   f = make_file(QN_LOPT_SMALL_FC);
   f.tensor[0].dtype = QN_I32;
   wrong(&f, "tensor \"network.output.bias\" is I32, it must be F32");

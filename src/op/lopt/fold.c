@@ -6,19 +6,8 @@
 
 static const double times[QN_LOPT_TIMES] = {1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000, 100000};
 
-enum {
-  ROW_INPUTS = 13,
-  COLUMN_INPUTS = 16,
-  ROW_INVERSES = 19,
-  COLUMN_INVERSES = 22,
-  LAST_INPUTS = 25,
-  TIME_INPUTS = 28
-};
-
-static double weight(const qn_lopt_call *call, int hidden, int input)
-{
-  return (double)call->weights[QN_LOPT_W1 + hidden * QN_LOPT_INPUTS + input];
-}
+/* Of small_fc's inputs, the times. */
+enum { TIME_INPUTS = QN_LOPT_INPUTS - QN_LOPT_TIMES };
 
 static void set_rates(qn_lopt_rates *r, const qn_lopt_step *step)
 {
@@ -30,15 +19,28 @@ static void set_rates(qn_lopt_rates *r, const qn_lopt_step *step)
   r->exp_mult = (float)step->exp_mult;
 }
 
+void qn_lopt_begin(qn_lopt_call *call, const qn_lopt_step *step)
+{
+  *call = (qn_lopt_call){.kind = step->kind,
+                         .gradient = step->elo ? QN_LOPT_NUMBERS : QN_LOPT_AS_IS,
+                         .elo = step->elo,
+                         .compat = step->compat,
+                         .b_is_a = step->compat,
+                         .b_term = 1e-6f,
+                         .max_grad_norm = step->max_grad_norm};
+  set_rates(&call->rates, step);
+}
+
 void qn_lopt_prepare(qn_lopt_call *call, const qn_lopt_step *step)
 {
   const float *w = step->weights;
-  *call = (qn_lopt_call){.elo = step->elo, .compat = step->compat, .max_grad_norm = step->max_grad_norm, .weights = w};
-  set_rates(&call->rates, step);
+  qn_lopt_begin(call, step);
+  call->means_of_decays = step->compat;
   for (int h = 0; h < QN_LOPT_HIDDEN; h++) {
     call->bias[h] = (double)w[QN_LOPT_B1 + h];
     for (int k = 0; k < QN_LOPT_TIMES; k++)
-      call->bias[h] += weight(call, h, TIME_INPUTS + k) * tanh((double)step->step / times[k] - 1);
+      call->bias[h] +=
+          (double)w[QN_LOPT_W1 + h * QN_LOPT_INPUTS + TIME_INPUTS + k] * tanh((double)step->step / times[k] - 1);
     for (int k = 0; k < QN_LOPT_HIDDEN; k++) call->second[k][h] = w[QN_LOPT_W2 + h * QN_LOPT_HIDDEN + k];
     for (int k = 0; k < 2; k++) call->third[h][k] = w[QN_LOPT_W3 + k * QN_LOPT_HIDDEN + h];
   }
@@ -46,34 +48,46 @@ void qn_lopt_prepare(qn_lopt_call *call, const qn_lopt_step *step)
 
 double qn_lopt_scale(double squares, uint64_t n) { return 1 / sqrt(1e-5 + squares / (double)n); }
 
-void qn_lopt_side_layer(const qn_lopt_call *call, bool row, const double scale[QN_LOPT_SIDES],
-                        float layer[QN_LOPT_SIDES][QN_LOPT_HIDDEN])
+/* ---- the order of a first layer's inputs ----
+ * Those of an element but the last three, row, column, their inverses, the last three of an element. */
+
+static unsigned row_inputs(const qn_lopt_kind *kind) { return kind->elements - 3; }
+static unsigned row_inverses(const qn_lopt_kind *kind) { return row_inputs(kind) + QN_LOPT_SIDES; }
+static unsigned last_inputs(const qn_lopt_kind *kind) { return row_inverses(kind) + QN_LOPT_SIDES; }
+
+static double weight(const qn_lopt_kind *kind, const float *weights, unsigned hidden, unsigned input)
 {
-  const int states = row ? ROW_INPUTS : COLUMN_INPUTS, inverses = row ? ROW_INVERSES : COLUMN_INVERSES;
-  for (int k = 0; k < QN_LOPT_SIDES; k++)
-    for (int h = 0; h < QN_LOPT_HIDDEN; h++)
-      layer[k][h] = (float)(weight(call, h, k < 3 ? states + k : inverses + k - 3) * scale[k]);
+  return (double)weights[hidden * kind->inputs + input];
+}
+
+void qn_lopt_side_layer(const qn_lopt_kind *kind, const float *weights, bool row, const double scale[QN_LOPT_SIDES],
+                        float *layer)
+{
+  const unsigned states = row_inputs(kind) + (row ? 0 : 3), inverses = row_inverses(kind) + (row ? 0 : 3);
+  for (unsigned k = 0; k < QN_LOPT_SIDES; k++)
+    for (unsigned h = 0; h < kind->hidden; h++)
+      layer[k * kind->hidden + h] = (float)(weight(kind, weights, h, k < 3 ? states + k : inverses + k - 3) * scale[k]);
 }
 
 /* Of channel k, the inputs that it is; where nothing is factored a state is both row and column. */
-static double weight_of_channel(const qn_lopt_call *call, int hidden, int k)
+static double weight_of_channel(const qn_lopt_kind *kind, const float *weights, unsigned hidden, unsigned k)
 {
-  if (k < ROW_INPUTS) return weight(call, hidden, k);
-  if (k < QN_LOPT_ELEMENTS) return weight(call, hidden, LAST_INPUTS + k - ROW_INPUTS);
-  k -= QN_LOPT_ELEMENTS;
-  const int first = k < 3 ? ROW_INPUTS + k : ROW_INVERSES + k - 3, second = first + 3;
-  return weight(call, hidden, first) + weight(call, hidden, second);
+  if (k < row_inputs(kind)) return weight(kind, weights, hidden, k);
+  if (k < kind->elements) return weight(kind, weights, hidden, last_inputs(kind) + k - row_inputs(kind));
+  k -= kind->elements;
+  const unsigned first = k < 3 ? row_inputs(kind) + k : row_inverses(kind) + k - 3, second = first + 3;
+  return weight(kind, weights, hidden, first) + weight(kind, weights, hidden, second);
 }
 
-void qn_lopt_fold(const qn_lopt_call *call, qn_lopt_item *item)
+void qn_lopt_fold(const qn_lopt_kind *kind, qn_lopt_item *item)
 {
-  const int channels = item->view.factored ? QN_LOPT_ELEMENTS : QN_LOPT_CHANNELS;
+  const unsigned all = kind->elements + QN_LOPT_SIDES, channels = item->view.factored ? kind->elements : all;
   const uint64_t chunks = qn_lopt_ceiling(item->view.n, QN_LOPT_CHUNK);
-  for (int k = 0; k < channels; k++) {
+  for (unsigned k = 0; k < channels; k++) {
     double squares = 0;
-    for (uint64_t chunk = 0; chunk < chunks; chunk++) squares += item->partial[chunk * QN_LOPT_CHANNELS + (unsigned)k];
+    for (uint64_t chunk = 0; chunk < chunks; chunk++) squares += item->partial[chunk * all + k];
     const double scale = qn_lopt_scale(squares, item->view.n);
-    for (int h = 0; h < QN_LOPT_HIDDEN; h++)
-      item->layer[k * QN_LOPT_HIDDEN + h] = (float)(weight_of_channel(call, h, k) * scale);
+    for (unsigned h = 0; h < kind->hidden; h++)
+      item->layer[k * kind->hidden + h] = (float)(weight_of_channel(kind, item->weights, h, k) * scale);
   }
 }

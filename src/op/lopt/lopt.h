@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lopt.h - the engine of learned optimizers, inside. lopt.c checks a call and cuts it into groups of tensors and
- * numbered tasks, lopt.cpu.c runs the tasks, fold.c puts statistics into the network's weights; shape.c and weights.c
- * are what their names say. The steps' names, params and descriptions are the ops' own.
+/* lopt.h - the engine of learned optimizers, inside. lopt.c refuses, groups.c cuts a step into groups of tensors and
+ * numbered tasks, fold.c puts statistics into the network's weights; shape.c and weights.c are what their names say.
+ * The tasks are a kind's of network: lopt.cpu.c has small_fc's, and *.cpu.h what they have in common. The steps' names,
+ * params and descriptions are the ops' own.
  *
  * A tensor is seen as (a, x, b, y, c): x and y are its two factored dimensions in order of place, a, b and c what lies
  * before, between and behind them; what is not factored is one y. Of the two vectors that factoring keeps, "along"
@@ -13,6 +14,7 @@
 #include <math.h>
 #include <stddef.h>
 #include "quern/lopt.h"
+#include "op/lopt/words.h"
 
 enum { QN_LOPT_PARAM, QN_LOPT_GRAD, QN_LOPT_M, QN_LOPT_V, QN_LOPT_ROW, QN_LOPT_COLUMN, QN_LOPT_ROLES };
 
@@ -35,6 +37,28 @@ enum {
   QN_LOPT_SIDES = 6      /* inputs that come from one of the two vectors */
 };
 
+typedef enum qn_lopt_phase {
+  QN_LOPT_SUMS,    /* of the gradients' squares */
+  QN_LOPT_FACTORS, /* the two vectors, and what follows from them alone */
+  QN_LOPT_STATS,   /* m, v (and f), and the mean squares of the channels */
+  QN_LOPT_FOLD,    /* these into the first layer */
+  QN_LOPT_UPDATE,  /* network, parameter */
+  QN_LOPT_PHASES
+} qn_lopt_phase;
+
+/* A kind of network, and what else its optimizers have in common. */
+typedef struct qn_lopt_call qn_lopt_call;
+typedef struct qn_lopt_item qn_lopt_item;
+/* One task of a tensor; tasks of a phase may run at once. */
+typedef void qn_lopt_cpu_fn(const qn_lopt_call *call, qn_lopt_phase phase, qn_lopt_item *item, uint64_t task);
+typedef struct qn_lopt_kind {
+  qn_lopt_ties ties;
+  unsigned hidden, inputs; /* of the first layer, whose weights (hidden, inputs) are the first there are */
+  unsigned elements;       /* inputs that differ from element to element where a tensor is factored; else 6 more do */
+  qn_lopt_cpu_fn *const *tiers;
+} qn_lopt_kind;
+extern const qn_lopt_kind qn_lopt_small_fc;
+
 /* Decays and what is left of 1; each rounded once. */
 typedef struct qn_lopt_rates {
   float m[3], m_rest[3], v, v_rest, f[3], f_rest[3], exp_mult;
@@ -42,11 +66,13 @@ typedef struct qn_lopt_rates {
 
 /* What a step asks for, from its op's params. */
 typedef struct qn_lopt_step {
+  const qn_lopt_kind *kind;
   double m[3], v, f[3]; /* decays */
   double lr, step_mult, exp_mult, weight_decay;
   double max_grad_norm;   /* 0: none */
   const double *lr_scale; /* one a tensor; NULL: all 1 */
   const float *weights;
+  uint64_t weights_apart; /* of each tensor's from the one's before; 0: all have the same */
   uint64_t step;
   bool elo; /* its update; gradients made numbers */
   bool compat;
@@ -60,39 +86,36 @@ typedef struct qn_lopt_side {
   double *sums;   /* [n], of the squares of gradients */
   float *factor;  /* [3][padded] */
   float *channel; /* [6][padded]: the states, and their roots' inverses */
-  float *table;   /* what they give the first layer: along [32][padded], across [padded][32] with the layer's bias */
+  float *table;   /* [padded * hidden]: what they give the first layer, as the kind's tasks lay it */
 } qn_lopt_side;
 
 /* A tensor of a group. */
-typedef struct qn_lopt_item {
+struct qn_lopt_item {
   qn_lopt_view view;
   const float *g;
   float *p, *m, *v, *f; /* f: (3, n), where it is not factored */
   qn_lopt_side along, across;
-  double *partial;   /* [chunks][22], of the squares of channels */
-  float *layer;      /* [22][32]: the first layer's weights with the channels' scales */
+  double *partial; /* [chunks][channels], of the squares of channels */
+  float *layer;    /* [channels][hidden]: the first layer's weights with the channels' scales */
+  const float *weights;
   float of_gradient; /* gradients are multiplied by it */
   float step, lr, decay;
-} qn_lopt_item;
+};
 
-typedef enum qn_lopt_phase {
-  QN_LOPT_SUMS,    /* of the gradients' squares */
-  QN_LOPT_FACTORS, /* the two vectors, and what follows from them alone */
-  QN_LOPT_STATS,   /* m, v (and f), and the mean squares of the channels */
-  QN_LOPT_FOLD,    /* these into the first layer */
-  QN_LOPT_UPDATE,  /* network, parameter */
-  QN_LOPT_PHASES
-} qn_lopt_phase;
-
-typedef struct qn_lopt_call {
+struct qn_lopt_call {
+  const qn_lopt_kind *kind;
   qn_lopt_rates rates;
+  qn_lopt_gradient gradient;
   bool elo, compat;
+  bool means_of_decays; /* of the row's states, in place of those along d1 */
+  bool b_is_a;          /* where nothing is factored; else B is 1/sqrt(f + b_term) */
+  float b_term;
   double max_grad_norm;
-  const float *weights;
+  /* small_fc's alone */
   double bias[QN_LOPT_HIDDEN];                  /* the first layer's, with what the time gives it */
   float second[QN_LOPT_HIDDEN][QN_LOPT_HIDDEN]; /* by input */
   float third[QN_LOPT_HIDDEN][2];
-} qn_lopt_call;
+};
 
 /* Places in the array of weights. */
 enum {
@@ -126,25 +149,50 @@ static inline uint64_t qn_lopt_strips_a_task(const qn_lopt_view *v)
   return qn_lopt_most(1, QN_LOPT_READS / (v->y * v->c));
 }
 
-/* One task of a tensor; tasks of a phase may run at once. */
-typedef void qn_lopt_cpu_fn(const qn_lopt_call *call, qn_lopt_phase phase, qn_lopt_item *item, uint64_t task);
-
 /* ---- fold.c ---- */
-/* Decays, biases and transposed layers; what the time gives is in it. */
+/* Decays and what else all kinds' tasks are told. */
+void qn_lopt_begin(qn_lopt_call *call, const qn_lopt_step *step);
+/* With small_fc's biases and transposed layers; what the time gives is in it. */
 void qn_lopt_prepare(qn_lopt_call *call, const qn_lopt_step *step);
 /* The factor of the channel whose squares' sum over n elements it is. */
 double qn_lopt_scale(double squares, uint64_t n);
-/* The first layer's weights for the six channels of the row, or of the column, by channel. */
-void qn_lopt_side_layer(const qn_lopt_call *call, bool row, const double scale[QN_LOPT_SIDES],
-                        float layer[QN_LOPT_SIDES][QN_LOPT_HIDDEN]);
+/* The first layer's weights for the six channels of the row, or of the column: layer[6][hidden]. */
+void qn_lopt_side_layer(const qn_lopt_kind *kind, const float *weights, bool row, const double scale[QN_LOPT_SIDES],
+                        float *layer);
 /* The phase FOLD. */
-void qn_lopt_fold(const qn_lopt_call *call, qn_lopt_item *item);
+void qn_lopt_fold(const qn_lopt_kind *kind, qn_lopt_item *item);
 
 /* ---- lopt.c ---- */
-/* `list` has op, exec, params and n; tensors by role. */
+/* Memory that a step is lent beside its tensors. */
+typedef struct qn_lopt_lent {
+  const char *what;
+  const void *memory;
+  size_t bytes;
+  bool is_written;
+} qn_lopt_lent;
+/* What all kinds refuse: of the six roles, which it takes into the list, and of the step; of weights; of shared memory
+ * and of a workspace of `needed` bytes, for which the first of what is lent has room; of the params' shapes alone. */
+qn_status qn_lopt_check(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *tensors);
+qn_status qn_lopt_check_weights(const qn_list *list, const char *name, const float *weights);
+qn_status qn_lopt_check_lent(qn_list *list, size_t needed, size_t n, qn_lopt_lent *lent);
+qn_status qn_lopt_check_shapes(const qn_list *list);
+/* The first place of the workspace that is a multiple of QN_LOPT_ALIGNMENT. */
+void *qn_lopt_align(const qn_exec *exec);
+/* `list` has op, exec, params and n; tensors by role. The whole step of a small_fc. */
 qn_status qn_lopt_run(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *tensors);
 /* 0 where a step would be refused for its shapes. */
 size_t qn_lopt_workspace_of(const qn_op *op, size_t n, const qn_tensor *param);
+const char *qn_lopt_shape_text(int ndim, const int64_t *shape, char *text, size_t bytes);
+
+/* ---- groups.c ---- */
+/* The workspace that groups of these tensors need; the step's phases over all of them, group by group. `workspace` is
+ * a multiple of 64. */
+enum { QN_LOPT_ALIGNMENT = 64 };
+size_t qn_lopt_groups_bytes(const qn_lopt_kind *kind, size_t n, const qn_tensor *param);
+void qn_lopt_run_groups(const qn_list *list, const qn_lopt_step *step, const qn_lopt_call *call, qn_tier tier,
+                        void *workspace);
+/* The task of so many before which those of item k begin at first[k]: the item that has it. */
+size_t qn_lopt_item_of(const uint64_t *first, size_t items, uint64_t task);
 
 /* ---- for the ops' descriptions ---- */
 extern const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES];

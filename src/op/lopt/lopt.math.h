@@ -8,12 +8,20 @@
 #ifndef QN_OP_LOPT_LOPT_MATH_H
 #define QN_OP_LOPT_LOPT_MATH_H
 #include "base/maths.h"
+#include "op/lopt/words.h"
 
 /* torch.nan_to_num: NaN is 0, the infinities are the largest numbers. */
 QN_FN qn_f32 qn_lopt_number(qn_f32 g)
 {
   g = qn_no_more(qn_no_less(g, -0x1.fffffep127f), 0x1.fffffep127f);
   return qn_select(qn_is_nan(g), qn_splat(0.0f), g);
+}
+
+/* A gradient as its op takes it. */
+QN_FN qn_f32 qn_lopt_taken(qn_lopt_gradient as, qn_f32 g)
+{
+  if (as == QN_LOPT_NUMBERS) return qn_lopt_number(g);
+  return as == QN_LOPT_CLIPPED ? qn_no_more(qn_no_less(g, -QN_LOPT_CLIP), QN_LOPT_CLIP) : g;
 }
 
 /* A running mean. */
@@ -27,7 +35,7 @@ QN_FN qn_f32 qn_lopt_root(qn_f32 x) { return qn_rsqrt(qn_no_less(x, 1e-9f)); }
 
 /* The factors of an element of a tensor that is not factored, A and B. */
 QN_FN qn_f32 qn_lopt_factor_a(qn_f32 f) { return qn_lopt_root(f + 1e-9f); }
-QN_FN qn_f32 qn_lopt_factor_b(qn_f32 f) { return qn_rsqrt(f + 1e-6f); }
+QN_FN qn_f32 qn_lopt_factor_b(qn_f32 f, float term) { return qn_rsqrt(f + term); }
 
 /* What the network sees of a row's or column's state beside the state itself. */
 QN_FN qn_f32 qn_lopt_inverse(qn_f32 state) { return qn_rsqrt(state + 1e-8f); }

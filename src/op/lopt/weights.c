@@ -2,10 +2,8 @@
 /* weights.c - the weights of learned optimizers: which tensors their published files hold, and reading them. What the
  * header of a file says is held against the file by core/safetensors.c, and against the tables here. */
 #include "core/core.h"
-#include "quern/lopt.h"
-#include <inttypes.h>
+#include "op/lopt/lopt.h"
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { MOST_TENSORS = 12 };
@@ -109,14 +107,6 @@ static const qn_safetensor *find(const qn_safetensors *list, const char *name)
   return NULL;
 }
 
-static void shape_text(int ndim, const int64_t *shape, char *text, size_t bytes)
-{
-  size_t used = (size_t)snprintf(text, bytes, "(");
-  for (int d = 0; d < ndim && used < bytes; d++)
-    used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, d ? ", " : "", shape[d]);
-  if (used < bytes) snprintf(text + used, bytes - used, ")");
-}
-
 static qn_status check_weight(const char *path, const table *of, const qn_lopt_weight *want, const qn_safetensor *got)
 {
   char is[128], must[128];
@@ -126,9 +116,9 @@ static qn_status check_weight(const char *path, const table *of, const qn_lopt_w
   if (strcmp(got->dtype, "F32"))
     return qn_fail(QN_BAD_FILE, "%s: tensor \"%s\" is %s, it must be F32", path, want->name, got->dtype);
   if (got->ndim == want->ndim && !memcmp(got->shape, want->shape, (size_t)got->ndim * sizeof *got->shape)) return QN_OK;
-  shape_text(got->ndim, got->shape, is, sizeof is);
-  shape_text(want->ndim, want->shape, must, sizeof must);
-  return qn_fail(QN_BAD_FILE, "%s: tensor \"%s\" has the shape %s, it must be %s", path, want->name, is, must);
+  return qn_fail(QN_BAD_FILE, "%s: tensor \"%s\" has the shape %s, it must be %s", path, want->name,
+                 qn_lopt_shape_text(got->ndim, got->shape, is, sizeof is),
+                 qn_lopt_shape_text(want->ndim, want->shape, must, sizeof must));
 }
 
 static qn_status check_file(const char *path, const table *of, const qn_safetensors *list)

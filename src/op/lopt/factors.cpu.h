@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* factors.cpu.h - for files built once a tier: the phase FACTORS, which makes of a tensor's sums its two vectors, and
+ * of these all that follows from them alone. What they give the first layer is the network's: such a file has a
+ * set_table of its own. */
+#ifndef QN_OP_LOPT_FACTORS_CPU_H
+#define QN_OP_LOPT_FACTORS_CPU_H
+#include "op/lopt/sums.cpu.h"
+
+/* The states of a side from its sums, each over `count` elements. The first plane of factors is lent for the means. */
+static void set_states(const qn_lopt_call *call, qn_lopt_side *s, uint64_t count, double of_squares)
+{
+  float *mean = s->factor;
+  memset(mean, 0, s->padded * sizeof *mean);
+  for (uint64_t j = 0; j < s->n; j++) mean[j] = (float)(s->sums[j] * of_squares / (double)count + 1e-30);
+  for (int k = 0; k < 3; k++) {
+    float *state = s->state + (uint64_t)k * s->n, *kept = s->channel + (uint64_t)k * s->padded;
+    float *inverse = kept + 3 * s->padded;
+    fill(kept, state, s->n, s->padded);
+    for (uint64_t j = 0; j < s->padded; j += QN_LANES) {
+      const qn_f32 x = qn_lopt_mean(call->rates.f[k], call->rates.f_rest[k], get(kept + j), get(mean + j));
+      put(kept + j, x);
+      put(inverse + j, qn_lopt_inverse(x));
+    }
+    memcpy(state, kept, s->n * sizeof *state);
+  }
+}
+
+/* The means of a row's state over the other factored dimension, which is the middle one of (outer, middle, inner), each
+ * at all the places that it is of. */
+static void set_row_means(qn_lopt_side *s, uint64_t middle, uint64_t inner, int k)
+{
+  const float *x = s->channel + (uint64_t)k * s->padded;
+  float *mean = s->factor + (uint64_t)k * s->padded;
+  memset(mean, 0, s->padded * sizeof *mean);
+  for (uint64_t from = 0; from < s->n; from += middle * inner)
+    for (uint64_t i = from; i < from + inner; i++) {
+      double sum = 0;
+      for (uint64_t j = 0; j < middle; j++) sum += (double)x[i + j * inner];
+      const float of_all = (float)(sum / (double)middle);
+      for (uint64_t j = 0; j < middle; j++) mean[i + j * inner] = of_all;
+    }
+}
+
+/* The published CUDA code's: over the three decays, for each place. */
+static void set_compat_means(qn_lopt_side *s)
+{
+  for (uint64_t j = 0; j < s->n; j++) {
+    double sum = 0;
+    for (uint64_t k = 0; k < 3; k++) sum += (double)s->channel[k * s->padded + j];
+    for (uint64_t k = 0; k < 3; k++) s->factor[k * s->padded + j] = (float)(sum / 3);
+  }
+}
+
+static void set_factors(const qn_lopt_call *call, qn_lopt_side *s, bool row, uint64_t middle, uint64_t inner)
+{
+  for (int k = 0; k < 3 && row; k++) set_row_means(s, middle, inner, k);
+  if (row && call->means_of_decays) set_compat_means(s);
+  for (uint64_t j = 0; j < 3 * s->padded; j += QN_LANES) {
+    qn_f32 x = get(s->channel + j);
+    if (row) x = x / (get(s->factor + j) + 1e-9f);
+    put(s->factor + j, qn_lopt_root(x));
+  }
+}
+
+/* What the side gives the first layer at each of its places. */
+static void set_table(const qn_lopt_call *call, const qn_lopt_item *item, qn_lopt_side *s, bool row, bool along);
+
+/* The first layer's weights for the side's six channels, scaled. */
+static void side_layer(const qn_lopt_call *call, const qn_lopt_item *item, const qn_lopt_side *s, bool row,
+                       float *layer)
+{
+  double scale[QN_LOPT_SIDES];
+  for (uint64_t k = 0; k < QN_LOPT_SIDES; k++)
+    scale[k] = qn_lopt_scale(squares(s->channel + k * s->padded, s->n, QN_LOPT_AS_IS), s->n);
+  qn_lopt_side_layer(call->kind, item->weights, row, scale, layer);
+}
+
+/* What the gradients are multiplied by where their norm is bounded. */
+static void set_norm(const qn_lopt_call *call, qn_lopt_item *item)
+{
+  double total = 0;
+  item->of_gradient = 1.0f;
+  if (call->max_grad_norm <= 0) return;
+  for (uint64_t k = 0; k < item->across.n; k++) total += item->across.sums[k];
+  const double scale = call->max_grad_norm / (sqrt(total) + 1e-6);
+  if (!(scale >= 1)) item->of_gradient = (float)scale;
+}
+
+static void factors(const qn_lopt_call *call, qn_lopt_item *item)
+{
+  const qn_lopt_view *v = &item->view;
+  set_norm(call, item);
+  if (!v->factored) return;
+  const double of_squares = (double)item->of_gradient * (double)item->of_gradient;
+  set_states(call, &item->along, v->x, of_squares);
+  set_states(call, &item->across, v->y, of_squares);
+  set_factors(call, &item->along, v->rows_along, v->y, v->c);
+  set_factors(call, &item->across, !v->rows_along, v->x, v->b * v->c);
+  set_table(call, item, &item->along, v->rows_along, true);
+  set_table(call, item, &item->across, !v->rows_along, false);
+}
+
+#endif
