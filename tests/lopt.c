@@ -408,6 +408,38 @@ static void test_bits(void)
   model_end(&one);
 }
 
+/* hyper takes the place of lr, weight_decay and step, bit for bit. */
+static void test_hyper(void)
+{
+  static const int64_t shape[] = {40, 30};
+  const qn_lopt_hyper hyper = {.lr = 0.3, .weight_decay = 0.02, .step = 7};
+  for (int elo = 0; elo < 2; elo++) {
+    model m = {0};
+    uint64_t state = 9;
+    qn_small_fc_lopt_params small = QN_SMALL_FC_LOPT_DEFAULTS;
+    qn_elo_params of_elo = QN_ELO_DEFAULTS;
+    bool ran = true;
+    draw_weights(m.weights);
+    small.weights = of_elo.weights = m.weights;
+    for (size_t k = 0; k < 2; k++) {
+      add_tensor(&m, 2, shape), set_param(&m, k, &state, 0.5);
+      memcpy(data_of(&m, PARAM, k), data_of(&m, PARAM, 0), 1200 * sizeof(float));
+      draw_array(&(uint64_t){3}, data_of(&m, GRAD, k), 1200, 0.02);
+    }
+    for (size_t k = 0; k < 2; k++) {
+      const qn_exec exec = exec_of(&m, NULL);
+      if (k) small.hyper = of_elo.hyper = &hyper, small.lr = of_elo.lr = NAN;
+      if (!k) small.lr = of_elo.lr = 0.3, small.weight_decay = of_elo.weight_decay = 0.02, small.step = of_elo.step = 7;
+      const qn_status got = elo ? qn_elo_step(&exec, &of_elo, 1, LISTS_FROM(&m, k))
+                                : qn_small_fc_lopt_step(&exec, &small, 1, LISTS_FROM(&m, k));
+      ran = ran && got == QN_OK;
+    }
+    check(ran && !memcmp(data_of(&m, PARAM, 0), data_of(&m, PARAM, 1), 1200 * sizeof(float)),
+          "%s: hyper takes the place of lr, weight_decay and step", elo ? "elo" : "small_fc_lopt");
+    model_end(&m);
+  }
+}
+
 /* Groups: what comes behind a tensor that fills a group gets what it gets alone. */
 static void test_groups(void)
 {
@@ -442,6 +474,7 @@ int main(int count, char **arguments)
   test_zero();
   test_nan();
   test_bits();
+  test_hyper();
   test_groups();
   return test_end();
 }

@@ -141,7 +141,9 @@ static inline qn_exec exec_of(model *m, qn_pool *pool)
   return (qn_exec){.size = sizeof(qn_exec), .pool = pool, .workspace = m->workspace, .workspace_bytes = needed};
 }
 
-#define LISTS(m) (m)->tensor[0], (m)->tensor[1], (m)->tensor[2], (m)->tensor[3], (m)->tensor[4], (m)->tensor[5]
+#define LISTS_FROM(m, k)                                                                                               \
+  &(m)->tensor[0][k], &(m)->tensor[1][k], &(m)->tensor[2][k], &(m)->tensor[3][k], &(m)->tensor[4][k], &(m)->tensor[5][k]
+#define LISTS(m) LISTS_FROM(m, 0)
 
 static inline qn_status step_small_fc(model *m, qn_pool *pool, const qn_small_fc_lopt_params *params)
 {

@@ -18,14 +18,16 @@ typedef struct qn_elo_params {
   double v_decay;
   double factor_decay0, factor_decay1, factor_decay2; /* of row and column */
   uint64_t step;                                      /* steps taken before this one: an input of the network */
-  int32_t pylo_cuda_compat; /* 0 or 1: as PyLO's CUDA code, which departs from its reference; up to 2 dimensions */
-  const float *weights;     /* QN_LOPT_SMALL_FC_WEIGHTS floats in the tensors' device memory */
-  const double *lr_scale;   /* host, one a tensor, >= 0: its lr is lr * lr_scale; NULL: all 1 */
+  int32_t pylo_cuda_compat;   /* 0 or 1: as PyLO's CUDA code, which departs from its reference; up to 2 dimensions */
+  const float *weights;       /* QN_LOPT_SMALL_FC_WEIGHTS floats in the tensors' device memory */
+  const double *lr_scale;     /* host, one a tensor, >= 0: its lr is lr * lr_scale; NULL: all 1 */
+  const qn_lopt_hyper *hyper; /* device: replaces lr, weight_decay and step, which are then not read; NULL: none */
+  int32_t precision;          /* qn_lopt_precision */
 } qn_elo_params;
 
 #define QN_ELO_DEFAULTS                                                                                                \
   {                                                                                                                    \
-    sizeof(qn_elo_params), 0.001, 0.001, 0.0, QN_ELO_DECAYS, 0, 0, NULL, NULL                                          \
+    sizeof(qn_elo_params), 0.001, 0.001, 0.0, QN_ELO_DECAYS, 0, 0, NULL, NULL, NULL, 3                                 \
   }
 #define QN_ELO_DECAYS 0.9, 0.99, 0.999, 0.999, 0.9, 0.99, 0.999
 

@@ -58,6 +58,28 @@ typedef struct qn_lopt_weight {
 } qn_lopt_weight;
 QN_API qn_status qn_lopt_weight_at(qn_lopt_weights kind, size_t k, qn_lopt_weight *weight);
 
+/* ---- what a step may read from device memory, so that a captured graph sees it change ----
+ * In the tensors' device memory, aligned to 8. It takes the place of the members of the same names. */
+typedef struct qn_lopt_hyper {
+  double lr, weight_decay;
+  uint64_t step;
+} qn_lopt_hyper;
+
+/* ---- how the network's products are taken, a class by name, never changed in silence ----
+ *     fp32     products of f32, sums in f32
+ *     tf32     both operands rounded to 11 bits, halves away from zero
+ *     bf16x3   each operand in two bf16 words, three products of them: some 3e-5 of the update's root mean square
+ *     f16x3    the same in two f16 words: as fp32, to some 5e-7; weights are below 65504
+ *     f16      both operands rounded to 11 bits, to nearest even; weights are below 65504
+ * Sums are in f32 in all. On the processor, and on GPUs before sm_80, all are computed as fp32. */
+typedef enum qn_lopt_precision {
+  QN_LOPT_FP32,
+  QN_LOPT_TF32,
+  QN_LOPT_BF16X3,
+  QN_LOPT_F16X3,
+  QN_LOPT_F16
+} qn_lopt_precision;
+
 #ifdef __cplusplus
 }
 #endif

@@ -204,20 +204,29 @@ size_t qn_lopt_workspace_of(const qn_op *op, size_t n, const qn_tensor *param)
 
 static qn_status check(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *tensors)
 {
-  qn_lopt_lent lent[] = {{0}, {"the weights", step->weights, QN_LOPT_SMALL_FC_WEIGHTS * sizeof(float), false}};
+  qn_lopt_lent lent[] = {{0},
+                         {"the weights", step->weights, QN_LOPT_SMALL_FC_WEIGHTS * sizeof(float), false},
+                         {"hyper", step->hyper, step->hyper ? sizeof *step->hyper : 0, false}};
   qn_try(qn_lopt_check(list, step, tensors));
   qn_try(qn_lopt_check_weights(list, "weights", step->weights));
   for (size_t k = 0; k < list->n && step->compat; k++)
     qn_require(list->tensors[QN_LOPT_PARAM][k].ndim <= 2,
                "%s: param[%zu] has %d dimensions: pylo_cuda_compat is for up to 2", op_name(list), k,
                list->tensors[QN_LOPT_PARAM][k].ndim);
-  return qn_lopt_check_lent(list, needed_of(list->n, list->tensors[QN_LOPT_PARAM]), 2, lent);
+  return qn_lopt_check_lent(list, needed_of(list->n, list->tensors[QN_LOPT_PARAM]), 3, lent);
 }
 
 void *qn_lopt_align(const qn_exec *exec)
 {
   const uintptr_t lent = (uintptr_t)exec->workspace;
   return (char *)exec->workspace + (QN_LOPT_ALIGNMENT - lent % QN_LOPT_ALIGNMENT) % QN_LOPT_ALIGNMENT;
+}
+
+/* What lies in memory takes the place of what the call says. */
+static void read_hyper(qn_lopt_step *step)
+{
+  const qn_lopt_hyper *hyper = step->hyper;
+  if (hyper) step->lr = hyper->lr, step->weight_decay = hyper->weight_decay, step->step = hyper->step;
 }
 
 qn_status qn_lopt_run(qn_list *list, const qn_lopt_step *of, const qn_tensor *const *tensors)
@@ -229,6 +238,7 @@ qn_status qn_lopt_run(qn_list *list, const qn_lopt_step *of, const qn_tensor *co
   qn_try(check(list, &step, tensors));
   qn_try(qn_tier_in_force(&tier));
   if (!list->n) return QN_OK;
+  read_hyper(&step);
   const qn_fp_word word = qn_fp_enter();
   qn_lopt_prepare(&call, &step);
   qn_lopt_run_groups(list, &step, &call, tier, qn_lopt_align(list->exec));

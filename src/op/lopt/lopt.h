@@ -72,9 +72,11 @@ typedef struct qn_lopt_step {
   double max_grad_norm;   /* 0: none */
   const double *lr_scale; /* one a tensor; NULL: all 1 */
   const float *weights;
-  uint64_t weights_apart; /* of each tensor's from the one's before; 0: all have the same */
+  uint64_t weights_apart;     /* of each tensor's from the one's before; 0: all have the same */
+  const qn_lopt_hyper *hyper; /* NULL: lr, weight_decay and step are the call's */
   uint64_t step;
-  bool elo; /* its update; gradients made numbers */
+  int precision; /* qn_lopt_precision */
+  bool elo;      /* its update; gradients made numbers */
   bool compat;
 } qn_lopt_step;
 
@@ -204,6 +206,12 @@ extern const qn_op_types qn_lopt_types[1];
   {                                                                                                                    \
 #member, doc, QN_PARAM_DOUBLE, offsetof(type, member), value, least, HUGE_VAL, 0, NULL, 0                          \
   }
+/* One that the op's hyper struct has too. */
+#define QN_LOPT_LIVE(type, member, doc, value)                                                                         \
+  {                                                                                                                    \
+#member, doc, QN_PARAM_DOUBLE, offsetof(type, member), value, 0, HUGE_VAL, 0, NULL,                                \
+        1 + offsetof(qn_lopt_hyper, member)                                                                            \
+  }
 #define QN_LOPT_DECAY(type, member, of, value)                                                                         \
   {                                                                                                                    \
 #member, "what a mean of " of " keeps", QN_PARAM_DOUBLE, offsetof(type, member), value, 0, 1, 1, NULL, 0           \
@@ -215,11 +223,18 @@ extern const qn_op_types qn_lopt_types[1];
       QN_LOPT_DECAY(type, factor_decay1, "its square's means", f1),                                                    \
       QN_LOPT_DECAY(type, factor_decay2, "its square's means", f2)
 #define QN_LOPT_DECAYS(type, ...) QN_LOPT_DECAY_ROWS(type, __VA_ARGS__)
-#define QN_LOPT_LAST_ROWS(type)                                                                                        \
-  {"step", "steps taken before this one", QN_PARAM_U64, offsetof(type, step), 0, 0, HUGE_VAL, 0, NULL, 0},             \
+#define QN_LOPT_LAST(type, member, doc, kind, value, most, values, live)                                               \
   {                                                                                                                    \
-    "pylo_cuda_compat", "as PyLO's CUDA code", QN_PARAM_BOOL, offsetof(type, pylo_cuda_compat), 0, 0, 1, 0, NULL, 0    \
+#member, doc, QN_PARAM_##kind, offsetof(type, member), value, 0, most, 0, values, live                             \
   }
+#define QN_LOPT_LAST_ROWS(type)                                                                                        \
+  QN_LOPT_LAST(type, step, "steps taken before this one", U64, 0, HUGE_VAL, NULL, 1 + offsetof(qn_lopt_hyper, step)),  \
+      QN_LOPT_LAST(type, pylo_cuda_compat, "as PyLO's CUDA code", BOOL, 0, 1, NULL, 0)
+/* And of ops that devices run. */
+#define QN_LOPT_DEVICE_ROWS(type)                                                                                      \
+  QN_LOPT_LAST(type, hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, 0, NULL, 0),              \
+      QN_LOPT_LAST(type, precision, "the class of the network's products", ENUM, QN_LOPT_F16X3, 4,                     \
+                   "fp32|tf32|bf16x3|f16x3|f16", 0)
 
 /* What all params say of a step. */
 #define QN_LOPT_OF_STEP(params)                                                                                        \
@@ -227,5 +242,6 @@ extern const qn_op_types qn_lopt_types[1];
   .f = {(params)->factor_decay0, (params)->factor_decay1, (params)->factor_decay2}, .lr = (params)->lr,                \
   .exp_mult = (params)->exp_mult, .weight_decay = (params)->weight_decay, .lr_scale = (params)->lr_scale,              \
   .weights = (params)->weights, .step = (params)->step, .compat = (params)->pylo_cuda_compat
+#define QN_LOPT_OF_DEVICE(params) .hyper = (params)->hyper, .precision = (params)->precision
 
 #endif

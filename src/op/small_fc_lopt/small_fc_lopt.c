@@ -6,13 +6,14 @@
 
 #define NUMBER(member, doc, value, least) QN_LOPT_NUMBER(qn_small_fc_lopt_params, member, doc, value, least)
 static const qn_op_param params_table[] = {
-    NUMBER(lr, "learning rate", 1.0, 0),
+    QN_LOPT_LIVE(qn_small_fc_lopt_params, lr, "learning rate", 1.0),
     NUMBER(step_mult, "what every step is multiplied by", 0.01, -HUGE_VAL),
     NUMBER(exp_mult, "what the magnitude is multiplied by in its power of e", 0.001, -HUGE_VAL),
-    NUMBER(weight_decay, "decoupled weight decay, behind the step", 0, 0),
+    QN_LOPT_LIVE(qn_small_fc_lopt_params, weight_decay, "decoupled weight decay, behind the step", 0),
     NUMBER(max_grad_norm, "bound of each tensor's gradient's norm; 0: none", 0, 0),
     QN_LOPT_DECAYS(qn_small_fc_lopt_params, QN_SMALL_FC_LOPT_DECAYS),
     QN_LOPT_LAST_ROWS(qn_small_fc_lopt_params),
+    QN_LOPT_DEVICE_ROWS(qn_small_fc_lopt_params),
 };
 #undef NUMBER
 
@@ -22,7 +23,8 @@ static const qn_op op = {
              QN_LOPT_OF_INFO,
              .params = params_table,
              .n_params = sizeof params_table / sizeof params_table[0],
-             .params_bytes = sizeof(qn_small_fc_lopt_params)},
+             .params_bytes = sizeof(qn_small_fc_lopt_params),
+             .hyper_bytes = sizeof(qn_lopt_hyper)},
 };
 
 qn_status qn_small_fc_lopt_step(const qn_exec *exec, const qn_small_fc_lopt_params *params, size_t n,
@@ -32,7 +34,7 @@ qn_status qn_small_fc_lopt_step(const qn_exec *exec, const qn_small_fc_lopt_para
   const qn_tensor *const roles[QN_LOPT_ROLES] = {param, grad, m, v, row, column};
   qn_list list = {.op = &op, .exec = exec, .params = params, .n = n};
   qn_try(qn_check_exec_and_params(&list));
-  const qn_lopt_step step = {QN_LOPT_OF_STEP(params), .step_mult = params->step_mult,
+  const qn_lopt_step step = {QN_LOPT_OF_STEP(params), QN_LOPT_OF_DEVICE(params), .step_mult = params->step_mult,
                              .max_grad_norm = params->max_grad_norm};
   return qn_lopt_run(&list, &step, roles);
 }
