@@ -2,8 +2,9 @@
 """quern: fused compute kernels that come with proof, on the CPU and on NVIDIA GPUs.
 
 For plain arrays (NumPy, CuPy, PyTorch's tensors, anything with DLPack or an array interface) each op is a function that
-works in place: lion_(params, grads, exp_avgs, lr=1e-4, ...). quern.torch has the optimizer for PyTorch, quern.jax the
-op for JAX; `python -m quern.doctor` says what works here and how to mend what does not."""
+works in place: lion_(params, grads, exp_avgs, lr=1e-4, ...). SmallFCLopt and ELO are learned optimizers. quern.torch
+has the optimizer for PyTorch, quern.jax the op for JAX; `python -m quern.doctor` says what works here and how to mend
+what does not."""
 
 from __future__ import annotations
 
@@ -11,10 +12,12 @@ from __future__ import annotations
 _SUBMODULES = {"bench": "torch", "doctor": None, "jax": "jax", "torch": "torch"}
 _FUNCTIONS: tuple[str, ...] = ()  # of the ops; made when they are first named
 _LATER = {  # where they are written; imported when they are first named
+    "ELO": "_lopt_arrays",
     "Finding": "_kernel_findings",
     "FolderKernel": "_folder",
     "GradientError": "_gradient",
     "Kernel": "_kernel",
+    "SmallFCLopt": "_lopt_arrays",
     "capture": "_capture",
     "check_gradient": "_gradient",
     "cuda_kernel": "_kernel",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""quern for PyTorch 2.4 and later, on CPUs and NVIDIA GPUs: Lion, the optimizer, and functions made of kernels, for
-autograd and torch.compile; importing quern.torch.ops registers the ops under it. Nothing is compiled against
+"""quern for PyTorch 2.4 and later, on CPUs and NVIDIA GPUs: Lion and learned optimizers, and functions made of kernels,
+for autograd and torch.compile; importing quern.torch.ops registers the ops under it. Nothing is compiled against
 PyTorch."""
 
 from __future__ import annotations
@@ -8,13 +8,30 @@ from __future__ import annotations
 from .importers import import_state
 from .lion import Lion
 
-__all__ = ["Lion", "SiLUMul", "SwiGLUMLP", "function", "gemm_norm", "import_state", "register", "swiglu"]
+__all__ = [
+    "ELO",
+    "Lion",
+    "MuLO",
+    "SiLUMul",
+    "SmallFCLopt",
+    "SwiGLUMLP",
+    "function",
+    "gemm_norm",
+    "import_state",
+    "mup_groups",
+    "register",
+    "swiglu",
+]
 
 _LATER = {
+    "ELO": "lopt",
+    "MuLO": "lopt",
     "SiLUMul": "_silu_mul",
+    "SmallFCLopt": "lopt",
     "SwiGLUMLP": "_swiglu",
     "function": "_functions",
     "gemm_norm": "_gemm",
+    "mup_groups": "lopt",
     "register": "_functions",
     "swiglu": "_swiglu",
 }

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ctypes knows of the learned optimizers of libquern (quern/lopt.h and the headers of each): structs and calls,
+held against the loaded library when this is imported, which is when the first of them is used."""
+
+from __future__ import annotations
+
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+
+from . import _library
+from ._abi import STATUS, Device, Exec
+
+MOST_DIMENSIONS = 5  # QN_LOPT_MOST_DIMENSIONS
+SMALL_FC, VELO_MLP, VELO_RNN = range(3)  # qn_lopt_weights
+TIES_LATER, TIES_VELO = range(2)  # qn_lopt_ties
+PRECISIONS = ("fp32", "tf32", "bf16x3", "f16x3", "f16")  # qn_lopt_precision
+
+_DECAYS = [
+    (name, c_double)
+    for name in ("m_decay0", "m_decay1", "m_decay2", "v_decay", "factor_decay0", "factor_decay1", "factor_decay2")
+]
+
+
+_LAST = [("weights", c_void_p), ("lr_scale", c_void_p), ("hyper", c_void_p), ("precision", c_int32)]
+
+
+class Weight(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("ndim", c_int),
+        ("shape", c_int64 * 3),
+        ("begin", c_size_t),
+        ("n", c_size_t),
+    ]
+
+
+class Hyper(Structure):
+    """Numbers in device memory, in place of the params' own."""
+
+    _fields_ = [("lr", c_double), ("weight_decay", c_double), ("step", c_uint64)]
+
+
+class SmallFCParams(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("lr", c_double),
+        ("step_mult", c_double),
+        ("exp_mult", c_double),
+        ("weight_decay", c_double),
+        ("max_grad_norm", c_double),
+        *_DECAYS,
+        ("step", c_uint64),
+        ("pylo_cuda_compat", c_int32),
+        *_LAST,
+    ]
+
+
+class ELOParams(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("lr", c_double),
+        ("exp_mult", c_double),
+        ("weight_decay", c_double),
+        *_DECAYS,
+        ("step", c_uint64),
+        ("pylo_cuda_compat", c_int32),
+        *_LAST,
+    ]
+
+
+STRUCTS: dict[str, type[Structure]] = {
+    "qn_lopt_hyper": Hyper,
+    "qn_lopt_weight": Weight,
+    "qn_small_fc_lopt_params": SmallFCParams,
+    "qn_elo_params": ELOParams,
+}
+
+_STEP = [POINTER(Exec), c_void_p, c_size_t, *[c_void_p] * 6]
+PROTOTYPES: dict[str, tuple[object, list[object]]] = {
+    "qn_lopt_state_shape": (STATUS, [c_int, c_int, c_int, c_void_p, POINTER(c_int), c_void_p]),
+    "qn_lopt_weights_read": (STATUS, [c_int, c_char_p, c_void_p, c_size_t]),
+    "qn_lopt_weight_at": (STATUS, [c_int, c_size_t, POINTER(Weight)]),
+    "qn_small_fc_lopt_step": (STATUS, _STEP),
+    "qn_small_fc_lopt_workspace_bytes": (c_size_t, [c_size_t, c_void_p]),
+    "qn_elo_step": (STATUS, _STEP),
+    "qn_elo_workspace_bytes": (c_size_t, [c_size_t, c_void_p]),
+    "qn_memory_write": (STATUS, [Device, c_void_p, c_void_p, c_void_p, c_size_t]),
+}
+
+_library.declare(_library.lib, _library.path, PROTOTYPES)
+_library.compare(_library.lib, _library.path, STRUCTS)
+lib = _library.lib

@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Learned optimizers on plain arrays (NumPy, CuPy, PyTorch's tensors, anything with DLPack or an array interface), in
+place and without PyTorch: SmallFCLopt and ELO. quern.torch has those that PyTorch's users want. The arithmetic is the
+library's; lists of arrays are looked at as lion_ looks at them (_columns.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from array import array
+from collections.abc import Mapping, Sequence
+from ctypes import addressof, byref
+from typing import Any
+
+from . import _arrays, _lopt, _lopt_weights, _streams, _threads
+from ._call import _count_writes, _framework
+from ._columns import Column, Group
+from ._library import DTYPES, KIND_NAMES
+from ._ops import Role
+from ._workspace import Workspace
+
+_F32 = DTYPES["f32"]
+
+
+def _role(index: int, name: str, written: bool) -> Role:
+    return Role(index=index, name=name, framework_name=name, doc="", optional=False, written=written)
+
+
+_PARAM, _GRAD = _role(0, "param", True), _role(1, "grad", False)
+_ENTRIES = [_role(2 + k, name, True) for k, name in enumerate(_lopt.STATE)]
+
+
+def _zeros(title: str, shape: Sequence[int], like: object, device: tuple[int, int]):
+    """An array of zeros in the library and on the device of another."""
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and isinstance(like, torch.Tensor):
+        return like.detach().new_zeros(tuple(shape), dtype=torch.float32)
+    if cupy is not None and isinstance(like, cupy.ndarray):
+        with cupy.cuda.Device(device[1]):
+            return cupy.zeros(tuple(shape), "float32")
+    if device[0] != _arrays.CPU:
+        raise TypeError(
+            f"{title}: params are on a GPU and neither PyTorch's nor CuPy's, so quern cannot make state beside them: "
+            "give it by load_state_dict()"
+        )
+    import numpy
+
+    return numpy.zeros(tuple(shape), numpy.float32)
+
+
+def _copied(value):
+    """An array of its own with the same elements, row-major."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return value.detach().clone(memory_format=torch.contiguous_format)
+    copy = getattr(value, "copy", None)
+    if callable(copy):
+        return copy()
+    import numpy
+
+    return numpy.array(value)
+
+
+class _Learned:
+    """What the optimizers share. A derived class says which family it is, and has the constructor."""
+
+    _family: _lopt.Family
+
+    def _begin(self, shapes, weights: Mapping[str, Any], options: Mapping[str, Any], lr_scale) -> None:
+        title = self._family.title
+        if _arrays.is_array(shapes) or isinstance(shapes, (str, bytes)):
+            raise TypeError(f"{title}: shapes is {_arrays._a(shapes)}, it must be a sequence of shapes")
+        try:
+            given = list(shapes)
+        except TypeError:
+            raise TypeError(f"{title}: shapes is {_arrays._a(shapes)}, it must be a sequence of shapes") from None
+        self.shapes = tuple(_lopt.check_shape(title, f"shapes[{k}]", shape) for k, shape in enumerate(given))
+        self._state_shapes = [_lopt.state_shapes(self._family.ties, shape) for shape in self.shapes]
+        for name, value in options.items():
+            setattr(self, name, value)
+        self.lr_scale = lr_scale
+        self._options()
+        self._weights = {
+            name: _lopt_weights.flat(self._family.kinds[name], f"{title}: {name}", value)
+            for name, value in weights.items()
+        }
+        self._on_device: dict[tuple, _lopt.DeviceWeights] = {}
+        self._state: list[list] | None = None  # by STATE, each a list of arrays; made at the first step
+        self.steps = 0
+
+    def _options(self) -> dict[str, Any]:
+        """As they are now; anything wrong with them is raised."""
+        options = {name: getattr(self, name) for name in self._family.defaults}
+        _lopt.check(self._family, options)
+        return options
+
+    # ---- state ----
+    def state_dict(self) -> dict[str, Any]:
+        """{"step": steps taken, "exp_avg.0": array, "exp_avg_sq.0": ..., "exp_avg_sq_r.0": ..., "exp_avg_sq_c.0": ...,
+        "exp_avg.1": ...}: the arrays themselves, in the library of the parameters, which the next step changes. Before
+        the first step there are none."""
+        made: dict[str, Any] = {"step": self.steps}
+        for k in range(len(self.shapes) if self._state is not None else 0):
+            for name, arrays in zip(_lopt.STATE, self._state or ()):
+                made[f"{name}.{k}"] = arrays[k]
+        return made
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes copies of what state_dict() gave, also where it went through a file. ValueError or TypeError for what is
+        missing, does not belong here, or is of another shape or type; then nothing is loaded."""
+        title = self._family.title
+        step = self._loaded_step(state)
+        names = [[f"{name}.{k}" for k in range(len(self.shapes))] for name in _lopt.STATE]
+        known = {"step", *(name for of_entry in names for name in of_entry)}
+        for name in state:
+            if name not in known:
+                raise ValueError(f"{title}: the state has {name!r}, which does not belong to {len(self.shapes)}")
+        if len(state) == 1:
+            self._state, self.steps = None, step
+            return
+        for of_entry in names:
+            for name in of_entry:
+                if name not in state:
+                    raise ValueError(f"{title}: the state has no {name!r}")
+        given = [[state[name] for name in of_entry] for of_entry in names]
+        for entry, of_entry in enumerate(given):
+            self._check_entry(entry, of_entry)
+        self._state = [[_copied(value) for value in of_entry] for of_entry in given]
+        self.steps = step
+
+    def _loaded_step(self, state: Mapping[str, Any]) -> int:
+        title = self._family.title
+        if "step" not in state:
+            raise ValueError(f"{title}: the state has no 'step'")
+        value = state["step"]
+        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # as numpy.load gives numbers back
+            value = value.item()
+        return _lopt.counter(title, "the state's step", value)
+
+    def _check_entry(self, entry: int, arrays: Sequence) -> None:
+        title, order = self._family.title, _streams.Order()
+        for k, value in enumerate(arrays):
+            name = f"{title}: the state's {_lopt.STATE[entry]}.{k}"
+            view = _arrays.view(name, value, order, False)
+            if isinstance(view, _arrays.Later):
+                view = view.view(order)
+            if view.dtype != "float32":
+                raise TypeError(f"{name} is {view.dtype}, it must be float32")
+            want = self._state_shapes[k][entry]
+            if tuple(view.shape) != want:
+                raise ValueError(
+                    f"{name} has the shape {tuple(view.shape)}, for a parameter of {self.shapes[k]} it must be {want}"
+                )
+
+    def _states(self, params: Column, device: tuple[int, int]) -> list[list]:
+        """What there is, or zeros."""
+        if self._state is not None:
+            return self._state
+        title = self._family.title
+        return [
+            [_zeros(title, shapes[entry], like, device) for shapes, like in zip(self._state_shapes, params.arrays)]
+            for entry in range(len(_lopt.STATE))
+        ]
+
+    # ---- a step ----
+    def _column(self, role: Role, argument: object, order: _streams.Order) -> Column:
+        title = self._family.title
+        arrays, alone = _arrays.listed(f"{title}: {role.plural}", argument)
+        if len(arrays) != len(self.shapes):
+            raise ValueError(
+                f"{title}: {role.plural} has {len(arrays)} arrays, and the optimizer was made for {len(self.shapes)}"
+            )
+        for k, value in enumerate(arrays):
+            if value is None:
+                raise ValueError(f"{title}: {role.plural}[{k}] is missing: every array must have one at every step")
+        column = Column(title, role, arrays[0] if alone else arrays, order)
+        column.settle(frozenset([_F32]), order)
+        for k in range(len(column)):
+            name, key = f"{title}: {role.plural}[{k}]", column.key(k)
+            if key[0] != _F32:
+                raise TypeError(f"{name} is {_arrays.LONG_NAMES[key[0]]}, it must be float32")
+            if tuple(column.shapes[k]) != self.shapes[k] and role.index < 2:
+                raise ValueError(
+                    f"{name} has the shape {tuple(column.shapes[k])}, and the optimizer was made for {self.shapes[k]}"
+                )
+        return column
+
+    def _one_device(self, columns: Sequence[Column]) -> tuple[int, int]:
+        device = columns[0].key(0)[1] if self.shapes else _arrays.CPU_DEVICE
+        for column in columns:
+            for k in range(len(column)):
+                other = column.key(k)[1]
+                if other != device:
+                    names = [f"{KIND_NAMES[kind]}:{index}" for kind, index in (other, device)]
+                    raise ValueError(
+                        f"{self._family.title}: {column.role.plural}[{k}] is on {names[0]} and params[0] on {names[1]}"
+                    )
+        return device
+
+    def _weights_on(self, name: str, device: tuple[int, int], stream: int) -> int:
+        """The address of weights in that device's memory."""
+        values = self._weights[name]
+        if device[0] == _arrays.CPU:
+            return values.buffer_info()[0]
+        key = (name, device)
+        if key not in self._on_device:
+            self._on_device[key] = _lopt.DeviceWeights(values, device, stream)
+        return self._on_device[key].address
+
+    def _changed(self, grads: Column) -> Column:
+        """The gradients that the library is given, where they are not the caller's own."""
+        return grads
+
+    def step(self, params, grads, *, stream=None) -> None:
+        """One step in place: params are moved, grads are read. Arrays of float32, row-major, of the shapes that the
+        optimizer was made for, all on one device; state is made at the first step, beside the parameters.
+
+        stream : where work on a GPU goes; None: the current stream of the arrays' library
+
+        Raises ValueError, TypeError or RuntimeError with a sentence; then nothing has been written."""
+        options = self._options()
+        factors = _lopt.scales(self._family.title, self.lr_scale, len(self.shapes))
+        order = _streams.Order(stream)
+        given = [self._column(_PARAM, params, order), self._column(_GRAD, grads, order)]
+        device = self._one_device(given)
+        states = self._states(given[0], device)
+        columns = [given[0], self._changed(given[1])]
+        columns += [self._column(role, arrays, order) for role, arrays in zip(_ENTRIES, states)]
+        self._one_device(columns)
+        if stream is not None and device[0] != _arrays.CUDA:
+            raise ValueError(f"{self._family.title}: stream is given, and the arrays are not on a GPU")
+        self._call(columns, device, order, options, factors)
+        self._state = states
+        self.steps += 1
+        if "torch" in sys.modules:
+            _count_writes(columns)
+
+    def _call(self, columns: list[Column], device, order: _streams.Order, options, factors: array | None) -> None:
+        family, framework = self._family, _framework(columns)
+        pool = None
+        if device[0] == _arrays.CPU:
+            pool = _threads.pool(sys.modules["torch"].get_num_threads() if framework == "torch" else None)
+        group = Group(columns, None, len(self.shapes))
+        execution = _lopt.execution_on(device, order, pool)
+        params = _lopt.params_of(family, options, self.steps)
+        params.weights = self._weights_on("weights", device, execution.stream or 0)
+        if factors is not None:
+            params.lr_scale = factors.buffer_info()[0]
+        roles = [tensors and tensors.address for tensors in group.tensors]
+        n_bytes = family.workspace_bytes(group.n, roles[0])
+        workspace = Workspace(n_bytes, device, execution.stream or 0, framework) if n_bytes else None
+        if workspace is not None:
+            execution.workspace, execution.workspace_bytes = workspace.address, n_bytes
+        try:
+            others = device[0] == _arrays.CUDA and order.wait_for_others(device[1])
+            family.step(byref(execution), addressof(params), group.n, *roles)
+            if others:
+                order.finish(device[1])
+        finally:
+            if workspace is not None:
+                workspace.close()
+
+
+class SmallFCLopt(_Learned):
+    """The learned optimizer small_fc_lopt (AdafacLO, MuLO): a network of two layers of 32 moves every element.
+
+    shapes : of the arrays that it trains, each of 0 to 5 dimensions
+    weights : of the network: the path of a safetensors file as btherien/mulo publishes it, or a dict of float32 arrays
+        under the same names (network.input.weight (32, 39), ...)
+    lr : learning rate; the weights were trained for 1.0
+    weight_decay : decoupled, behind the step: p = p - weight_decay lr p
+    step_mult, exp_mult : of the step: lr step_mult direction e^(exp_mult magnitude)
+    max_grad_norm : bound of each gradient's norm, each by itself; None: none. Gradients are not changed
+    m_decays, v_decay, factor_decays : of the means; the defaults belong to the published weights
+    lr_scale : a factor of the learning rate for each array (muP: 1 / width multiplier); None: all 1
+    pylo_cuda_compat : as PyLO's CUDA code computes, which departs from its reference; up to 2 dimensions
+    precision : how a GPU takes the network's products: "fp32", "tf32", "bf16x3", "f16x3" (as fp32, to some 5e-7 of the
+        update), "f16"; the processor computes all of them as fp32
+
+    All but shapes and weights may be changed between steps, as attributes of these names. `steps` counts those taken,
+    and is an input of the network."""
+
+    _family = _lopt.SMALL_FC
+
+    def __init__(
+        self,
+        shapes,
+        weights,
+        lr=_family.defaults["lr"],
+        weight_decay=_family.defaults["weight_decay"],
+        *,
+        step_mult=_family.defaults["step_mult"],
+        exp_mult=_family.defaults["exp_mult"],
+        max_grad_norm=None,
+        m_decays=_family.defaults["m_decays"],
+        v_decay=_family.defaults["v_decay"],
+        factor_decays=_family.defaults["factor_decays"],
+        lr_scale=None,
+        pylo_cuda_compat=False,
+        precision=_family.defaults["precision"],
+    ) -> None:
+        options = dict(lr=lr, weight_decay=weight_decay, step_mult=step_mult, exp_mult=exp_mult, precision=precision)
+        options.update(max_grad_norm=max_grad_norm, m_decays=m_decays, v_decay=v_decay, factor_decays=factor_decays)
+        self._begin(shapes, {"weights": weights}, {**options, "pylo_cuda_compat": pylo_cuda_compat}, lr_scale)
+
+
+class ELO(_Learned):
+    """The learned optimizer ELO: small_fc_lopt's network and state with plain decays and an update of its own,
+    p = p - lr (direction e^(exp_mult magnitude) + weight_decay p). A gradient of NaN counts as 0, an infinite one as
+    the largest number of its sign.
+
+    weights : as DiamondXL/elo publishes them, of the names and shapes of SmallFCLopt's
+    clip_grad : bound of the norm of all gradients together; None: none. Gradients are not changed: copies are
+
+    All else is as SmallFCLopt has it."""
+
+    _family = _lopt.ELO
+
+    def __init__(
+        self,
+        shapes,
+        weights,
+        lr=_family.defaults["lr"],
+        weight_decay=_family.defaults["weight_decay"],
+        *,
+        exp_mult=_family.defaults["exp_mult"],
+        clip_grad=None,
+        m_decays=_family.defaults["m_decays"],
+        v_decay=_family.defaults["v_decay"],
+        factor_decays=_family.defaults["factor_decays"],
+        lr_scale=None,
+        pylo_cuda_compat=False,
+        precision=_family.defaults["precision"],
+    ) -> None:
+        self.clip_grad = clip_grad
+        options = dict(lr=lr, weight_decay=weight_decay, exp_mult=exp_mult, m_decays=m_decays, v_decay=v_decay)
+        options.update(factor_decays=factor_decays, pylo_cuda_compat=pylo_cuda_compat, precision=precision)
+        self._begin(shapes, {"weights": weights}, options, lr_scale)
+
+    def _options(self) -> dict[str, Any]:
+        _lopt.bound(self._family.title, "clip_grad", self.clip_grad)
+        return super()._options()
+
+    def _changed(self, grads: Column) -> Column:
+        bound = _lopt.bound(self._family.title, "clip_grad", self.clip_grad)
+        if bound is None or not self.shapes:
+            return grads
+        return Column(self._family.title, _GRAD, _bounded(self._family.title, grads.arrays, bound), _streams.Order())
+
+
+def _bounded(title: str, grads: Sequence, bound: float) -> list:
+    """Copies of the gradients, of NaN and infinities made numbers, whose norm over all of them is at most the bound."""
+    torch = sys.modules.get("torch")
+    if torch is not None and all(isinstance(grad, torch.Tensor) for grad in grads):
+        from .torch._lopt_bound import bounded
+
+        return bounded([grad.detach() for grad in grads], bound)
+    library = sys.modules.get(type(grads[0]).__module__.partition(".")[0])
+    if library is None or not hasattr(library, "nan_to_num"):
+        raise TypeError(f"{title}: clip_grad is for arrays of NumPy, CuPy and PyTorch, of which these are none")
+    made = [library.array(grad) for grad in grads]
+    quiet = getattr(library, "errstate", None)  # a square that is infinite is meant to be: the factor is 0 then
+    with quiet(over="ignore") if quiet else contextlib.nullcontext():
+        for copy in made:
+            library.nan_to_num(copy, copy=False)
+        squares = sum((library.sum(library.square(copy), dtype="float64") for copy in made), library.zeros(()))
+    factor = (bound / library.maximum(library.sqrt(squares), bound)).astype("float32")
+    for copy in made:
+        library.multiply(copy, factor, out=copy)
+    return made

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the learned optimizers of quern.torch share: groups and their options, state, what is refused, and which
+parameters are stepped together. Nothing is computed here, and a derived class has the constructor and what is its
+own."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from .. import _lopt, _lopt_weights
+from ._calls import is_capturing, place_of
+from ._lopt_bound import factor_of, scaled
+from ._lopt_list import Member, MemberList, plain
+from ._sharded import is_sharded, placed
+from ._watch import are_same
+
+STATE = _lopt.STATE
+_ENTRIES = tuple(enumerate(STATE))
+
+
+def _number(value: Any) -> Any:
+    """A learning rate may be a tensor of one element."""
+    return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
+
+
+class Learned(Optimizer):
+    """The base of the learned optimizers."""
+
+    _family: _lopt.Family
+
+    def __init__(self, params: Iterable, weights: Mapping[str, Any], defaults: dict[str, Any]) -> None:
+        self._take_weights(
+            {
+                name: torch.frombuffer(
+                    _lopt_weights.flat(self._family.kinds[name], f"{self._family.title}: {name}", value),
+                    dtype=torch.float32,
+                ).clone()
+                for name, value in weights.items()
+            }
+        )
+        super().__init__(params, defaults)
+
+    def _take_weights(self, weights: dict[str, Tensor]) -> None:
+        self._weights = weights  # flat, in host memory
+        self._begin()
+
+    def _begin(self) -> None:
+        """What is derived from groups and state; never saved."""
+        self._on_device: dict[torch.device, dict[str, Tensor]] = {}
+        self._lists: list[MemberList] = []
+        self._known: tuple = ()
+
+    def _weights_on(self, device: torch.device) -> dict[str, Tensor]:
+        if device not in self._on_device:
+            self._on_device[device] = {name: values.to(device) for name, values in self._weights.items()}
+        return self._on_device[device]
+
+    # ---- groups, copies and checkpoints ----
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        try:
+            self._settle(self.param_groups[-1])
+        except Exception:
+            self.param_groups.pop()
+            raise
+
+    def _settle(self, group: dict[str, Any]) -> None:
+        """Completes a group's options and refuses wrong ones."""
+        group.setdefault("step", 0)
+        self._check_options(group)
+
+    def _check_options(self, group: dict[str, Any]) -> None:
+        title = self._family.title
+        _lopt.check(self._family, self._options_of(group))
+        _lopt.counter(title, "step", group["step"])
+        if _lopt.number(title, "width_mult", group["width_mult"]) <= 0:
+            raise ValueError(f"{title}: width_mult is {group['width_mult']!r}, it must be above 0")
+        _lopt.bound(title, "clip_grad", group.get("clip_grad"))
+
+    def _options_of(self, group: dict[str, Any]) -> dict[str, Any]:
+        return {**{name: group[name] for name in self._family.defaults}, "lr": _number(group["lr"])}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_weights": self._weights}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
+            self._settle(group)
+        for param in self.state:
+            for name in STATE:
+                entry = self.state[param].get(name)
+                if isinstance(entry, Tensor) and not entry.is_contiguous():
+                    self.state[param][name] = entry.contiguous()
+        self._begin()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch.optim.Optimizer has it. ValueError where state is missing or shapes differ, and nothing is loaded.
+        The weights are none of the state."""
+        handle = self.register_load_state_dict_pre_hook(_check_loaded)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            handle.remove()
+
+    # ---- what may be stepped ----
+    def _label(self, index: int, k: int) -> str:
+        """How sentences call a parameter."""
+        names = self.param_groups[index].get("param_names")
+        return f"parameter {k} of group {index}" + (f", {names[k]!r}" if names else "")
+
+    def _missing(self, label: str) -> None:
+        """A parameter has no gradient: it is left alone."""
+
+    def _check_param(self, param: Tensor, label: str, compat: bool) -> None:
+        title = self._family.title
+        if is_sharded(param):
+            raise ValueError(
+                f"{title}: {label} is a DTensor ({placed(param)}), and statistics are of whole tensors: the step over "
+                "shards is not this one"
+            )
+        if param.dtype is not torch.float32:
+            raise TypeError(f"{title}: {label} is {param.dtype}, it must be torch.float32")
+        if param.layout is not torch.strided:
+            raise TypeError(f"{title}: {label} has the layout {param.layout}, it must be dense")
+        _lopt.check_shape(title, f"the shape of {label}", param.shape)
+        if compat and param.dim() > 2:
+            raise ValueError(f"{title}: {label} has {param.dim()} dimensions, and pylo_cuda_compat is for up to 2")
+        place_of(param.device)
+        grad = param.grad
+        if grad.layout is not torch.strided:
+            raise RuntimeError(
+                f"{title}: the gradient of {label} is {grad.layout}, and sparse gradients are not supported, because "
+                "every element is moved: make it dense"
+            )
+        if grad.device != param.device:
+            raise ValueError(f"{title}: {label} is on {param.device} and its gradient on {grad.device}")
+        if grad.dtype is not torch.float32:
+            raise TypeError(f"{title}: the gradient of {label} is {grad.dtype}, it must be torch.float32")
+
+    def _check_state(self, param: Tensor, label: str) -> None:
+        title, state = self._family.title, self.state.get(param, {})
+        shapes = _lopt.state_shapes(self._family.ties, param.shape)
+        there = [name for name in STATE if name in state]
+        if there and len(there) < len(STATE):
+            absent = next(name for name in STATE if name not in state)
+            raise ValueError(f"{title}: the state of {label} has {there[0]} and no {absent}")
+        for index, name in _ENTRIES if there else ():
+            value = state[name]
+            if tuple(value.shape) != shapes[index]:
+                raise ValueError(
+                    f"{title}: the {name} of {label} has the shape {tuple(value.shape)}, for a parameter of "
+                    f"{tuple(param.shape)} it must be {shapes[index]}"
+                )
+            if value.device != param.device:
+                raise ValueError(f"{title}: {label} is on {param.device} and its {name} on {value.device}")
+            if value.dtype is not torch.float32 or not value.is_contiguous():
+                raise TypeError(f"{title}: the {name} of {label} must be of torch.float32 and contiguous")
+
+    def _state_of(self, param: Tensor) -> dict[str, Any]:
+        """The parameter's state, zeros where there is none yet."""
+        state = self.state[param]
+        if STATE[0] not in state:
+            for name, shape in zip(STATE, _lopt.state_shapes(self._family.ties, param.shape)):
+                state[name] = torch.zeros(shape, dtype=torch.float32, device=param.device)
+        return state
+
+    # ---- which are stepped together ----
+    def _with_grads(self) -> list[tuple[Tensor, int, str]]:
+        """Each parameter that has a gradient, its group's number and its label; all have been checked."""
+        found = []
+        for index, group in enumerate(self.param_groups):
+            for k, param in enumerate(group["params"]):
+                label = self._label(index, k)
+                if param.grad is None:
+                    self._missing(label)
+                    continue
+                self._check_param(param, label, bool(group["pylo_cuda_compat"]))
+                self._check_state(param, label)
+                found.append((param, index, label))
+        return found
+
+    def _key(self, group: dict[str, Any]) -> tuple:
+        """Equal where two groups may be stepped in one call, which has a learning rate for each tensor."""
+        options = self._options_of(group)
+        del options["lr"]
+        return (group["step"], *((tuple(v) if isinstance(v, list) else v) for v in options.values()))
+
+    def _pattern(self) -> tuple[tuple[int, bool], ...]:
+        """Of each group, the first one that it can be stepped with, and what decides which shapes may be."""
+        keys = [self._key(group) for group in self.param_groups]
+        return tuple((keys.index(key), bool(group["pylo_cuda_compat"])) for key, group in zip(keys, self.param_groups))
+
+    def _absent(self) -> list[Tensor]:
+        return [param for group in self.param_groups for param in group["params"] if param.grad is None]
+
+    def _fitting_lists(self) -> list[MemberList]:
+        """The lists of this step, with their gradients. Everything has been checked then."""
+        pattern, absent = self._pattern(), self._absent()
+        params = [param for group in self.param_groups for param in group["params"]]
+        known = self._known and self._known[0] == pattern and are_same(params, self._known[1])
+        if known and are_same(absent, self._known[2]) and all(made.gather() for made in self._lists):
+            return self._lists
+        self._known, self._lists = (), []
+        lists: dict[tuple, list[Member]] = {}
+        for param, index, label in self._with_grads():
+            key = (param.device, pattern[index])
+            lists.setdefault(key, []).append(Member(param, self._state_of(param), index, label))
+        made = [MemberList(self._family, members) for members in lists.values()]
+        # What a device refuses, it refuses before the processor's tensors have moved.
+        made.sort(key=lambda one: one.place.device.type == "cpu")
+        for one in made:
+            if not one.use([plain(param.grad) for param in one.params]):
+                raise ValueError(f"{self._family.title}: a gradient is not of its parameter's shape and type")
+        self._check_overlap(made)
+        self._known, self._lists = (pattern, params, absent), made
+        return made
+
+    def _check_overlap(self, lists: list[MemberList]) -> None:
+        """Within a list the library looks; here lists of one device are held against each other."""
+        for device in {made.place.device for made in lists}:
+            spans = sorted(span for made in lists if made.place.device == device for span in made.spans())
+            furthest = furthest_written = (0, 0, False, "")
+            for span in spans:
+                other = furthest if span[2] else furthest_written
+                if span[0] < other[1]:
+                    raise ValueError(
+                        f"{self._family.title}: {other[3]} and {span[3]} share memory, and one of them is written"
+                    )
+                furthest = max(furthest, span, key=lambda each: each[1])
+                if span[2]:
+                    furthest_written = max(furthest_written, span, key=lambda each: each[1])
+
+    # ---- a step ----
+    def _bound(self, lists: list[MemberList]) -> None:
+        """Puts bounded copies of the gradients in their place, where a group says so."""
+        bounds = [_lopt.bound(self._family.title, "clip_grad", group.get("clip_grad")) for group in self.param_groups]
+        wanted = sorted({bound for bound in bounds if bound is not None})
+        if not wanted or not lists:
+            return
+        grads = [grad for made in lists for grad in made.grads]
+        factors = {bound: factor_of(grads, bound) for bound in wanted}
+        for made in lists:
+            made.use(
+                [
+                    grad if bounds[member.group] is None else scaled(grad, factors[bounds[member.group]])
+                    for grad, member in zip(made.grads, made.members)
+                ]
+            )
+
+    def _params_of(self, made: MemberList) -> tuple[Any, array]:
+        """The library's params for a list, and its tensors' learning rates."""
+        rates = [
+            _lopt.number(self._family.title, "lr", _number(group["lr"])) / group["width_mult"]
+            for group in self.param_groups
+        ]
+        group = self.param_groups[made.members[0].group]
+        params = _lopt.params_of(self._family, {**self._options_of(group), "lr": 1.0}, group["step"])
+        return params, array("d", [rates[member.group] for member in made.members])
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step. closure: evaluates the model anew and returns the loss, which is returned.
+
+        All parameters are checked before any is stepped. Where something is refused, ValueError, TypeError or
+        RuntimeError says what and of which parameter, and no tensor has been changed."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if torch.compiler.is_compiling():
+            torch.compiler.disable(self._step_now)(loss)
+        else:
+            self._step_now(loss)
+        return loss
+
+    def _step_now(self, loss: Any) -> None:
+        if is_capturing():
+            raise RuntimeError(
+                f"{self._family.title}: a graph is being captured, whose replays would repeat this moment's step number"
+            )
+        for group in self.param_groups:
+            self._check_options(group)
+        lists = self._fitting_lists()
+        self._bound(lists)
+        for made in lists:
+            params, rates = self._params_of(made)
+            made.step(params, rates, self._weights_on(made.place.device)["weights"])
+        for group in self.param_groups:
+            group["step"] += 1
+
+
+def _check_loaded(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
+    """The hook: refuses state that does not fit while nothing has been changed yet."""
+    title, ties = optimizer._family.title, optimizer._family.ties
+    saved = [key for group in state_dict["param_groups"] for key in group["params"]]
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    for key, param in zip(saved, params) if len(saved) == len(params) else ():
+        entries = state_dict["state"].get(key)
+        if not entries:
+            continue
+        for name, shape in zip(STATE, _lopt.state_shapes(ties, param.shape)):
+            if name not in entries:
+                raise ValueError(
+                   
+                   
+                f"{title}: the state that is loaded has no {name} of parameter {key}; PyLO's checkpoints go through "
+            "quern.torch.import_pylo" )
+                if tuple(entries[name].shape) != shape: raise ValueError(
+                    f"{title}: parameter {key} has the shape {tuple(param.shape)}, and its {name} in the state that is "
+                    f"loaded {tuple(entries[name].shape)} where {shape} is wanted"
+                )

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters that one call of a learned optimizer steps together, because they lie on one device and share all options
+but the learning rate. What was found out about them is kept from step to step as long as it fits; the library looks at
+all of it anew at each call. It does not know where state comes from, nor what options mean."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from ctypes import Structure, addressof, byref
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .. import _lopt
+from .._library import DTYPES
+from .._tensors import Tensors
+from ._calls import Place, increment_version
+from ._watch import CHANGED, SAME, are_same, watch
+
+_F32 = DTYPES["f32"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One parameter: `group` is the number of its group, `label` how sentences call it."""
+
+    param: Tensor
+    state: dict
+    group: int
+    label: str
+
+
+def _row_major(tensors: Sequence[Tensor], place: tuple[int, int]) -> Tensors:
+    return Tensors([tensor.data_ptr() for tensor in tensors], _F32, [tensor.shape for tensor in tensors], None, place)
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """Row-major and without a pending negation: itself where it is so."""
+    return tensor.detach().resolve_neg().contiguous()
+
+
+class MemberList:
+    """See the head of this file. All has been checked when this is made: float32, of one device, with gradients."""
+
+    def __init__(self, family: _lopt.Family, members: list[Member]) -> None:
+        self.family, self.members = family, members
+        self.params = [member.param for member in members]
+        self._states = [member.state for member in members]
+        self._held = [[state[name] for state in self._states] for name in _lopt.STATE]
+        self._shapes = [param.shape for param in self.params]
+        self._strided = [k for k, param in enumerate(self.params) if not param.is_contiguous()]
+        self._single = [k for k, param in enumerate(self.params) if param.numel() == 1]  # where a view may negate
+        self.place = Place(self.params[0].device)
+        everything = [*self.params, *(tensor for held in self._held for tensor in held)]
+        self._written = [tensor for tensor in everything if not tensor.is_inference()]
+        self.grads: list[Tensor] = []
+        given = [plain(param) for param in self.params]
+        self._arrays = [_row_major(given, self.place.key) for _ in range(2)]
+        self._arrays += [_row_major(held, self.place.key) for held in self._held]
+        first = None if self._strided else watch(self._arrays[0], self.params)
+        self._watches = [first, watch(self._arrays[1], given)]
+        self._watches += [watch(made, held) for made, held in zip(self._arrays[2:], self._held)]
+        self._roles = [made.address for made in self._arrays]
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    # ---- from step to step ----
+    def gather(self) -> bool:
+        """Takes the gradients. False where anything is not what it was: make a new list, which says what is wrong."""
+        try:
+            if not self._params_fit():
+                return False
+            for name, held, watching in zip(_lopt.STATE, self._held, self._watches[2:]):
+                if not are_same([state[name] for state in self._states], held) or watching.follow(held) != SAME:
+                    return False
+            grads = [param.grad for param in self.params]
+            negated = any(grads[k].is_neg() for k in self._single)
+            if negated or self._watches[1].follow(grads) == CHANGED:
+                if any(grad.layout is not torch.strided or grad.device != self.place.device for grad in grads):
+                    return False
+                grads = [plain(grad) for grad in grads]
+        except (AttributeError, TypeError, KeyError, RuntimeError):  # no gradient, a sparse one, no such state
+            return False
+        return self.use(grads)
+
+    def _params_fit(self) -> bool:
+        if self._watches[0] is not None:
+            return self._watches[0].follow(self.params) == SAME
+        device = self.place.device
+        return all(
+            param.shape == shape and param.dtype is torch.float32 and param.device == device
+            for param, shape in zip(self.params, self._shapes)
+        )
+
+    def use(self, grads: list[Tensor]) -> bool:
+        """The next call reads these, which are row-major; False where they do not fit."""
+        if any(grad.shape != shape or grad.dtype is not torch.float32 for grad, shape in zip(grads, self._shapes)):
+            return False
+        self._watches[1].move([grad.data_ptr() for grad in grads])
+        self.grads = grads  # copies must live until the call has been made
+        return True
+
+    def spans(self) -> list[tuple[int, int, bool, str]]:
+        """(begin, end, written, name) of the memory of each tensor that is not empty."""
+        found = []
+        for index, name in enumerate(("", "gradient", *_lopt.STATE)):
+            for k, member in enumerate(self.members):
+                tensor = member.param if index == 0 else self.grads[k] if index == 1 else self._held[index - 2][k]
+                if tensor.numel() and tensor.is_contiguous():
+                    begin = tensor.data_ptr()
+                    what = f"the {name} of {member.label}" if name else member.label
+                    found.append((begin, begin + 4 * tensor.numel(), index != 1, what))
+        return found
+
+    # ---- the call ----
+    @torch.no_grad()
+    def step(self, params: Structure, factors: array, weights: Tensor) -> None:
+        """One step over the gradients that were taken. `factors`: of the learning rate, one a parameter."""
+        copies = {k: plain(self.params[k]) for k in self._strided}
+        if copies:
+            self._arrays[0].move([copies.get(k, param).data_ptr() for k, param in enumerate(self.params)])
+        params.weights, params.lr_scale = weights.data_ptr(), factors.buffer_info()[0]
+        execution = self.place.current()
+        lent = self.place.lend(self.family.workspace_bytes(len(self), self._roles[0]))
+        try:
+            self.family.step(byref(execution), addressof(params), len(self), *self._roles)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise self._named(error) from None
+        for k, copy in copies.items():
+            self.params[k].copy_(copy)
+        increment_version(self._written)
+        self.grads = []
+        del lent, copies  # torch's allocator keeps them for the stream until the kernels have run
+
+    def _named(self, error: Exception) -> Exception:
+        """The library's sentences call a tensor "param[3]", its place in the list: says which parameter that is."""
+        import re
+
+        places = dict.fromkeys(int(place) for place in re.findall(r"\b[a-z_]+\[(\d+)\]", str(error)))
+        names = [f"[{place}] is {self.members[place].label}" for place in places if place < len(self)]
+        return type(error)(f"{error}" + (f" ({', '.join(names)})" if names else ""))

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The golden vectors of the learned optimizers for their tests, as arrays of NumPy: weights, parameters and gradients
+are drawn as src/op/small_fc_lopt/golden/make_golden.py draws them, and what is wanted is read from the file beside
+it."""
+
+import pathlib
+from dataclasses import dataclass, field
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WEIGHTS = {
+    "network.input.weight": (32, 39),
+    "network.input.bias": (32,),
+    "network.linear_0.weight": (32, 32),
+    "network.linear_0.bias": (32,),
+    "network.output.weight": (2, 32),
+    "network.output.bias": (2,),
+}
+SHAPES = [(7, 5), (5, 7), (6, 6), (11,), (4, 3, 2), (5, 4, 3, 2), (4, 4, 3, 3), (1, 9), (3, 3, 3, 3), (64, 48)]
+SHAPES += [(), (2, 3, 2, 4, 3), (70, 2)]
+STEPS = 4
+
+
+class Stream:
+    """splitmix64; arrays of numbers in [-1, 1) of 24 bits, times a scale."""
+
+    def __init__(self, seed):
+        self.state = seed
+
+    def array(self, shape, scale):
+        n = int(np.prod(shape, dtype=np.int64))
+        golden = 0x9E3779B97F4A7C15
+        with np.errstate(over="ignore"):
+            z = np.uint64(self.state % 2**64) + np.uint64(golden) * np.arange(1, n + 1, dtype=np.uint64)
+            z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+            z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        self.state = (self.state + n * golden) % 2**64
+        drawn = ((z ^ z >> np.uint64(31)) >> np.uint64(40)).astype(np.float64) / 2.0**23 - 1.0
+        return (drawn * scale).astype(np.float32).reshape(shape)
+
+
+def weights():
+    stream = Stream(11)
+    return {name: stream.array(shape, 0.3 if name.endswith("weight") else 0.1) for name, shape in WEIGHTS.items()}
+
+
+@dataclass
+class Tensor:
+    """One tensor of a case: what it begins with, its gradients, what is wanted after each step, and of its state, by
+    role, after the last one."""
+
+    shape: tuple
+    start: np.ndarray
+    grads: list
+    wanted: list = field(default_factory=list)
+    state: list = field(default_factory=list)
+
+
+@dataclass
+class Case:
+    name: str
+    op: str
+    lr: float
+    weight_decay: float
+    compat: bool
+    tensors: list
+
+
+def _floats(line):
+    return np.array([int(word, 16) for word in line.split()[1:]], np.uint32).view(np.float32)
+
+
+def cases():
+    """Every case of the file."""
+    made = []
+    for line in (ROOT / "src/op/small_fc_lopt/golden/small_fc_lopt.txt").read_text(encoding="utf-8").splitlines():
+        word, *rest = line.split() or [""]
+        if word == "case":
+            made.append(Case(rest[0], rest[1], float(rest[2]), float(rest[3]), rest[4] == "1", []))
+            start, streams = Stream(21), [Stream(100 + t) for t in range(STEPS)]
+            drawn = {
+                s: (start.array(s, 0.5), [g.array(s, 0.02 * (t + 1)) for t, g in enumerate(streams)]) for s in SHAPES
+            }
+        elif word == "tensor":
+            shape = tuple(map(int, rest))
+            made[-1].tensors.append(Tensor(shape, *drawn[shape]))
+        elif word == "want":
+            made[-1].tensors[-1].wanted.append(_floats(line).reshape(made[-1].tensors[-1].shape))
+        elif word == "state":
+            made[-1].tensors[-1].state.append(_floats(line))
+    return made
+
+
+def share_of_tolerance(got, wanted, before):
+    """The largest part of 1e-6 max(1, |p|) + 1e-5 |update| that is used; above 1 is wrong. NaN counts as wrong."""
+    got, wanted, before = (np.asarray(values, np.float64) for values in (got, wanted, before))
+    if not got.size:
+        return 0.0
+    tolerance = 1e-6 * np.maximum(1, np.abs(wanted)) + 1e-5 * np.abs(wanted - before)
+    return float(np.nan_to_num(np.abs(got - wanted) / tolerance, nan=np.inf).max())
