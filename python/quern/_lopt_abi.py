@@ -68,7 +68,6 @@ class ELOParams(Structure):
 
 
 STRUCTS: dict[str, type[Structure]] = {
-    "qn_lopt_hyper": Hyper,
     "qn_lopt_weight": Weight,
     "qn_small_fc_lopt_params": SmallFCParams,
     "qn_elo_params": ELOParams,

@@ -106,8 +106,8 @@ class _Learned:
         return made
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes copies of what state_dict() gave, also where it went through a file. ValueError or TypeError for what is
-        missing, does not belong here, or is of another shape or type; then nothing is loaded."""
+        """Takes copies of what state_dict() gave, also where it went through a file. ValueError or TypeError for what
+        is missing, does not belong here, or is of another shape or type; then nothing is loaded."""
         title = self._family.title
         step = self._loaded_step(state)
         names = [[f"{name}.{k}" for k in range(len(self.shapes))] for name in _lopt.STATE]

@@ -63,8 +63,8 @@ def unread(kind: int) -> dict[str, tuple[int, ...]]:
 
 def flat(kind: int, what: str, weights: object) -> array:
     """The weights as one array of floats in host memory. `weights`: the path of a safetensors file, or a mapping from
-    the published names to arrays in host memory; `what` is how sentences call it. ValueError, TypeError or OSError for what
-    is not these weights."""
+    the published names to arrays in host memory; `what` is how sentences call it. ValueError, TypeError or OSError for
+    what is not these weights."""
     n = sum(weight.n for weight in table(kind))
     if isinstance(weights, (str, bytes, os.PathLike)):
         made = array("f", bytes(4 * n))

@@ -256,7 +256,7 @@ def sparse(p):
 REFUSED = {
     "bfloat16": (lambda p, o: setattr(p, "data", p.data.bfloat16()), TypeError, "torch.bfloat16, it must be torch.f"),
     "sparse": (lambda p, o: sparse(p), RuntimeError, "the gradient of .* is torch.sparse_coo"),
-    "state of another shape": (lambda p, o: o.state[p].update(exp_avg=torch.zeros(3)), ValueError, r"exp_avg .* \(3,\)"),
+    "another state": (lambda p, o: o.state[p].update(exp_avg=torch.zeros(3)), ValueError, r"exp_avg .* \(3,\)"),
     "half a state": (lambda p, o: o.state[p].pop("exp_avg_sq_r"), ValueError, "has exp_avg and no exp_avg_sq_r"),
     "state of another type": (
         lambda p, o: o.state[p].update(exp_avg_sq=torch.zeros(4, 5).double()), TypeError, "must be of torch.float32"),

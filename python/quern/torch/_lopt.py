@@ -309,11 +309,11 @@ def _check_loaded(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
         for name, shape in zip(STATE, _lopt.state_shapes(ties, param.shape)):
             if name not in entries:
                 raise ValueError(
-                   
-                   
-                f"{title}: the state that is loaded has no {name} of parameter {key}; PyLO's checkpoints go through "
-            "quern.torch.import_pylo" )
-                if tuple(entries[name].shape) != shape: raise ValueError(
-                    f"{title}: parameter {key} has the shape {tuple(param.shape)}, and its {name} in the state that is "
-                    f"loaded {tuple(entries[name].shape)} where {shape} is wanted"
+                    f"{title}: the state that is loaded has no {name} of parameter {key}; PyLO's checkpoints go "
+                    "through quern.torch.import_pylo"
+                )
+            if tuple(entries[name].shape) != shape:
+                raise ValueError(
+                    f"{title}: parameter {key} has the shape {tuple(param.shape)}, and its {name} in the state that "
+                    f"is loaded {tuple(entries[name].shape)} where {shape} is wanted"
                 )
