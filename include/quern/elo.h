@@ -18,16 +18,17 @@ typedef struct qn_elo_params {
   double v_decay;
   double factor_decay0, factor_decay1, factor_decay2; /* of row and column */
   uint64_t step;                                      /* steps taken before this one: an input of the network */
-  int32_t pylo_cuda_compat;   /* 0 or 1: as PyLO's CUDA code, which departs from its reference; up to 2 dimensions */
-  const float *weights;       /* QN_LOPT_SMALL_FC_WEIGHTS floats in the tensors' device memory */
-  const double *lr_scale;     /* host, one a tensor, >= 0: its lr is lr * lr_scale; NULL: all 1 */
-  const qn_lopt_hyper *hyper; /* device: replaces lr, weight_decay and step, which are then not read; NULL: none */
-  int32_t precision;          /* qn_lopt_precision */
+  int32_t pylo_cuda_compat;     /* 0 or 1: as PyLO's CUDA code, which departs from its reference; up to 2 dimensions */
+  const float *weights;         /* QN_LOPT_SMALL_FC_WEIGHTS floats in the tensors' device memory */
+  const double *lr_scale;       /* host, one a tensor, >= 0: its lr is lr * lr_scale; NULL: all 1 */
+  const qn_lopt_hyper *hyper;   /* device: replaces lr, weight_decay and step, which are then not read; NULL: none */
+  int32_t precision;            /* qn_lopt_precision */
+  const qn_lopt_shards *shards; /* host: the tensors are pieces, held by several processes; NULL: they are whole */
 } qn_elo_params;
 
 #define QN_ELO_DEFAULTS                                                                                                \
   {                                                                                                                    \
-    sizeof(qn_elo_params), 0.001, 0.001, 0.0, QN_ELO_DECAYS, 0, 0, NULL, NULL, NULL, 3                                 \
+    sizeof(qn_elo_params), 0.001, 0.001, 0.0, QN_ELO_DECAYS, 0, 0, NULL, NULL, NULL, 3, NULL                           \
   }
 #define QN_ELO_DECAYS 0.9, 0.99, 0.999, 0.999, 0.9, 0.99, 0.999
 
@@ -38,6 +39,8 @@ QN_API qn_status qn_elo_step(const qn_exec *exec, const qn_elo_params *params, s
                              const qn_tensor *column);
 /* Workspace that a step over these params needs; 0 where they would be refused. */
 QN_API size_t qn_elo_workspace_bytes(size_t n, const qn_tensor *param);
+/* The same of pieces. */
+QN_API size_t qn_elo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 
 #ifdef __cplusplus
 }

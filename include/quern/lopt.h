@@ -65,6 +65,21 @@ typedef struct qn_lopt_hyper {
   uint64_t step;
 } qn_lopt_hyper;
 
+/* ---- a step over tensors that several processes hold in pieces ----
+ * Of a tensor, each process holds rows of its first dimension: param, grad, m and v are these, and of row and column
+ * what belongs to them; where the first dimension is the one that a vector lacks, each holds all of the vector, and all
+ * are the same. All processes take the step at the same time, with the same list in the same order; a process may hold
+ * no rows of a tensor. The step is the whole tensors' to the rounding of the order in which sums are added. */
+typedef struct qn_lopt_shards {
+  size_t size;            /* sizeof(qn_lopt_shards) */
+  const int64_t *extents; /* host, one a tensor: the first extent of the whole; -1: each holds all of this tensor */
+  /* Makes of the n numbers (f64, in the tensors' device memory) their sums over all processes, the same bits in each,
+   * by the time that what is next in the call's stream runs. Called three times for some million elements, by the
+   * thread that takes the step. Where it fails, the step does, and is not whole: some of the state has moved. */
+  qn_status (*add)(void *user, const qn_exec *exec, double *sums, size_t n);
+  void *user;
+} qn_lopt_shards;
+
 /* ---- how the network's products are taken, a class by name, never changed in silence ----
  *     fp32     products of f32, sums in f32
  *     tf32     both operands rounded to 11 bits, halves away from zero

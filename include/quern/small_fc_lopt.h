@@ -23,15 +23,17 @@ typedef struct qn_small_fc_lopt_params {
   int32_t pylo_cuda_compat; /* 0 or 1: as PyLO's CUDA code, which departs from its reference; up to 2 dimensions */
   const float *weights;     /* QN_LOPT_SMALL_FC_WEIGHTS floats in the tensors' device memory */
   const double *lr_scale; /* host, one a tensor, >= 0: its lr is lr * lr_scale (muP's width multipliers); NULL: all 1 */
-  const qn_lopt_hyper *hyper; /* device: replaces lr, weight_decay and step, which are then not read; NULL: none */
-  int32_t precision;          /* qn_lopt_precision */
+  const qn_lopt_hyper *hyper;   /* device: replaces lr, weight_decay and step, which are then not read; NULL: none */
+  int32_t precision;            /* qn_lopt_precision */
+  const qn_lopt_shards *shards; /* host: the tensors are pieces, held by several processes; NULL: they are whole */
 } qn_small_fc_lopt_params;
 
 /* The decays are those that belong to the published weights: 1 - (1 - d) e^(10 o) of d = 0.9, 0.99, 0.999 and the
  * learned offsets o. step is 0, and weights must be set. */
 #define QN_SMALL_FC_LOPT_DEFAULTS                                                                                      \
   {                                                                                                                    \
-    sizeof(qn_small_fc_lopt_params), 1.0, 0.01, 0.001, 0.0, 0.0, QN_SMALL_FC_LOPT_DECAYS, 0, 0, NULL, NULL, NULL, 3    \
+    sizeof(qn_small_fc_lopt_params), 1.0, 0.01, 0.001, 0.0, 0.0, QN_SMALL_FC_LOPT_DECAYS, 0, 0, NULL, NULL, NULL, 3,   \
+        NULL                                                                                                           \
   }
 #define QN_SMALL_FC_LOPT_DECAYS                                                                                        \
   0.5420273867229054, 0.9584413246306187, 0.9980235618709026, 0.9988859850071358, 0.35621824044756223,                 \
@@ -47,6 +49,8 @@ QN_API qn_status qn_small_fc_lopt_step(const qn_exec *exec, const qn_small_fc_lo
                                        const qn_tensor *v, const qn_tensor *row, const qn_tensor *column);
 /* Workspace that a step over these params needs; 0 where they would be refused. */
 QN_API size_t qn_small_fc_lopt_workspace_bytes(size_t n, const qn_tensor *param);
+/* The same of pieces. */
+QN_API size_t qn_small_fc_lopt_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 
 #ifdef __cplusplus
 }

@@ -34,4 +34,9 @@ qn_status qn_elo_step(const qn_exec *exec, const qn_elo_params *params, size_t n
   return qn_lopt_run(&list, &step, roles);
 }
 
-size_t qn_elo_workspace_bytes(size_t n, const qn_tensor *param) { return qn_lopt_workspace_of(&op, n, param); }
+size_t qn_elo_workspace_bytes(size_t n, const qn_tensor *param) { return qn_lopt_workspace_of(&op, NULL, n, param); }
+
+size_t qn_elo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
+{
+  return qn_lopt_workspace_of(&op, shards, n, param);
+}

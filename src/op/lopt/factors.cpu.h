@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* factors.cpu.h - for files built once a tier: the phase FACTORS, which makes of a tensor's sums its two vectors, and
- * of these all that follows from them alone. What they give the first layer is the network's: such a file has a
- * set_table of its own. */
+/* factors.cpu.h - for files built once a tier: the phases STATES and FACTORS, which make of a tensor's sums its two
+ * vectors, and of these all that follows from them alone. What they give the first layer is the network's: such a file
+ * has a set_table of its own. */
 #ifndef QN_OP_LOPT_FACTORS_CPU_H
 #define QN_OP_LOPT_FACTORS_CPU_H
 #include "op/lopt/sums.cpu.h"
@@ -25,20 +25,29 @@ static void set_states(const qn_lopt_call *call, qn_lopt_side *s, uint64_t count
   }
 }
 
-/* The means of a row's state over the other factored dimension, which is the middle one of (outer, middle, inner), each
- * at all the places that it is of. */
-static void set_row_means(qn_lopt_side *s, uint64_t middle, uint64_t inner, int k)
+/* A row's states summed over the other factored dimension, which is the middle one of (outer, middle, inner). */
+static void set_row_sums(qn_lopt_side *s, uint64_t middle, uint64_t inner, uint64_t k)
 {
-  const float *x = s->channel + (uint64_t)k * s->padded;
-  float *mean = s->factor + (uint64_t)k * s->padded;
+  const float *x = s->channel + k * s->padded;
+  double *sum = s->row_sums + k * s->row_places;
+  for (uint64_t place = 0; place < s->row_places; place++) {
+    const uint64_t i = place / inner * middle * inner + place % inner;
+    sum[place] = 0;
+    for (uint64_t j = 0; j < middle; j++) sum[place] += (double)x[i + j * inner];
+  }
+}
+
+/* Their means, each at all the places that it is of. */
+static void set_row_means(qn_lopt_side *s, uint64_t middle, uint64_t inner, uint64_t whole_middle, uint64_t k)
+{
+  const double *sum = s->row_sums + k * s->row_places;
+  float *mean = s->factor + k * s->padded;
   memset(mean, 0, s->padded * sizeof *mean);
-  for (uint64_t from = 0; from < s->n; from += middle * inner)
-    for (uint64_t i = from; i < from + inner; i++) {
-      double sum = 0;
-      for (uint64_t j = 0; j < middle; j++) sum += (double)x[i + j * inner];
-      const float of_all = (float)(sum / (double)middle);
-      for (uint64_t j = 0; j < middle; j++) mean[i + j * inner] = of_all;
-    }
+  for (uint64_t place = 0; place < s->row_places; place++) {
+    const uint64_t i = place / inner * middle * inner + place % inner;
+    const float of_all = (float)(sum[place] / (double)whole_middle);
+    for (uint64_t j = 0; j < middle; j++) mean[i + j * inner] = of_all;
+  }
 }
 
 /* The published CUDA code's: over the three decays, for each place. */
@@ -51,9 +60,12 @@ static void set_compat_means(qn_lopt_side *s)
   }
 }
 
-static void set_factors(const qn_lopt_call *call, qn_lopt_side *s, bool row, uint64_t middle, uint64_t inner)
+/* Of a row whose other dimension is the middle one, of `whole_middle` in the whole tensor. */
+static void set_factors(const qn_lopt_call *call, qn_lopt_side *s, uint64_t middle, uint64_t inner,
+                        uint64_t whole_middle)
 {
-  for (int k = 0; k < 3 && row; k++) set_row_means(s, middle, inner, k);
+  const bool row = s->row_places > 0;
+  for (uint64_t k = 0; k < 3 && row; k++) set_row_means(s, middle, inner, whole_middle, k);
   if (row && call->means_of_decays) set_compat_means(s);
   for (uint64_t j = 0; j < 3 * s->padded; j += QN_LANES) {
     qn_f32 x = get(s->channel + j);
@@ -70,32 +82,44 @@ static void side_layer(const qn_lopt_call *call, const qn_lopt_item *item, const
                        float *layer)
 {
   double scale[QN_LOPT_SIDES];
-  for (uint64_t k = 0; k < QN_LOPT_SIDES; k++)
-    scale[k] = qn_lopt_scale(squares(s->channel + k * s->padded, s->n, QN_LOPT_AS_IS), s->n);
+  for (uint64_t k = 0; k < QN_LOPT_SIDES; k++) scale[k] = qn_lopt_scale(s->squares[k], s->whole);
   qn_lopt_side_layer(call->kind, item->weights, row, scale, layer);
 }
 
 /* What the gradients are multiplied by where their norm is bounded. */
 static void set_norm(const qn_lopt_call *call, qn_lopt_item *item)
 {
-  double total = 0;
   item->of_gradient = 1.0f;
   if (call->max_grad_norm <= 0) return;
-  for (uint64_t k = 0; k < item->across.n; k++) total += item->across.sums[k];
+  const double total = item->view.cut ? item->norm : qn_lopt_norm(item);
   const double scale = call->max_grad_norm / (sqrt(total) + 1e-6);
   if (!(scale >= 1)) item->of_gradient = (float)scale;
 }
 
-static void factors(const qn_lopt_call *call, qn_lopt_item *item)
+static void set_sums(qn_lopt_side *s, uint64_t middle, uint64_t inner)
+{
+  for (uint64_t k = 0; k < QN_LOPT_SIDES; k++) s->squares[k] = squares(s->channel + k * s->padded, s->n, QN_LOPT_AS_IS);
+  for (uint64_t k = 0; k < 3 && s->row_places; k++) set_row_sums(s, middle, inner, k);
+}
+
+static void states(const qn_lopt_call *call, qn_lopt_item *item)
 {
   const qn_lopt_view *v = &item->view;
   set_norm(call, item);
   if (!v->factored) return;
   const double of_squares = (double)item->of_gradient * (double)item->of_gradient;
-  set_states(call, &item->along, v->x, of_squares);
+  set_states(call, &item->along, v->whole_x, of_squares);
   set_states(call, &item->across, v->y, of_squares);
-  set_factors(call, &item->along, v->rows_along, v->y, v->c);
-  set_factors(call, &item->across, !v->rows_along, v->x, v->b * v->c);
+  set_sums(&item->along, v->y, v->c);
+  set_sums(&item->across, v->x, v->b * v->c);
+}
+
+static void factors(const qn_lopt_call *call, qn_lopt_item *item)
+{
+  const qn_lopt_view *v = &item->view;
+  if (!v->factored) return;
+  set_factors(call, &item->along, v->y, v->c, v->y);
+  set_factors(call, &item->across, v->x, v->b * v->c, v->whole_x);
   set_table(call, item, &item->along, v->rows_along, true);
   set_table(call, item, &item->across, !v->rows_along, false);
 }

@@ -82,11 +82,10 @@ static double weight_of_channel(const qn_lopt_kind *kind, const float *weights, 
 void qn_lopt_fold(const qn_lopt_kind *kind, qn_lopt_item *item)
 {
   const unsigned all = kind->elements + QN_LOPT_SIDES, channels = item->view.factored ? kind->elements : all;
-  const uint64_t chunks = qn_lopt_ceiling(item->view.n, QN_LOPT_CHUNK);
   for (unsigned k = 0; k < channels; k++) {
     double squares = 0;
-    for (uint64_t chunk = 0; chunk < chunks; chunk++) squares += item->partial[chunk * all + k];
-    const double scale = qn_lopt_scale(squares, item->view.n);
+    for (uint64_t chunk = 0; chunk < item->chunks; chunk++) squares += item->partial[chunk * all + k];
+    const double scale = qn_lopt_scale(squares, item->view.whole_n);
     for (unsigned h = 0; h < kind->hidden; h++)
       item->layer[k * kind->hidden + h] = (float)(weight_of_channel(kind, item->weights, h, k) * scale);
   }

@@ -14,10 +14,12 @@ enum { GROUP_ELEMENTS = 1 << 20, ALIGNMENT = QN_LOPT_ALIGNMENT };
 typedef struct group {
   const qn_lopt_kind *kind;
   const qn_tensor *const *tensors; /* by role; only the params where the workspace is measured */
+  const qn_lopt_shards *shards;
   size_t first, last, bytes;
   char *base; /* NULL: to measure */
   qn_lopt_item *item;
   uint64_t *task; /* [last - first + 1]: the first task of each in a phase */
+  double *shared; /* what a phase leaves to be added over shards */
 } group;
 
 static void *take(group *g, uint64_t bytes)
@@ -29,23 +31,31 @@ static void *take(group *g, uint64_t bytes)
 
 static float *take_floats(group *g, uint64_t n) { return take(g, n * sizeof(float)); }
 
-/* The group that begins with tensor `first` of n. */
-static size_t group_end(const qn_tensor *param, size_t first, size_t n)
+static qn_lopt_view view_of(const group *g, size_t k)
+{
+  const qn_tensor *p = &g->tensors[QN_LOPT_PARAM][k];
+  return qn_lopt_view_of(g->kind->ties, p->ndim, p->shape, qn_lopt_whole(g->shards, k));
+}
+
+/* The group of n tensors' that begins with `first`; by the whole tensors, so that all that hold shards have the same.
+ */
+static size_t group_end(const group *g, size_t n)
 {
   uint64_t elements = 0;
-  size_t k = first;
+  size_t k = g->first;
   for (; k < n; k++) {
-    elements += qn_tensor_elements(&param[k]);
-    if (k > first && elements > GROUP_ELEMENTS) break;
+    elements += view_of(g, k).whole_n;
+    if (k > g->first && elements > GROUP_ELEMENTS) break;
   }
   return k;
 }
 
-static void lay_side(group *g, qn_lopt_side *side, uint64_t n, bool factored)
+static void lay_side(group *g, qn_lopt_side *side, uint64_t n, uint64_t whole, bool factored)
 {
-  side->n = n;
+  side->n = n, side->whole = whole;
   side->sums = take(g, n * sizeof *side->sums);
   if (!factored) return;
+  side->row_sums = take(g, 3 * side->row_places * sizeof *side->row_sums);
   side->padded = qn_lopt_ceiling(n, 16) * 16;
   side->factor = take_floats(g, 3 * side->padded);
   side->channel = take_floats(g, QN_LOPT_SIDES * side->padded);
@@ -54,14 +64,15 @@ static void lay_side(group *g, qn_lopt_side *side, uint64_t n, bool factored)
 
 static void lay_item(group *g, size_t k, qn_lopt_item *item)
 {
-  const qn_tensor *p = &g->tensors[QN_LOPT_PARAM][k];
   const uint64_t channels = g->kind->elements + QN_LOPT_SIDES;
-  const qn_lopt_view v = qn_lopt_view_of(g->kind->ties, p->ndim, p->shape);
-  *item = (qn_lopt_item){.view = v, .of_gradient = 1.0f};
-  if (!v.n) return;
-  if (v.factored) lay_side(g, &item->along, v.a * v.b * v.y * v.c, true);
-  lay_side(g, &item->across, v.a * v.x * v.b * v.c, v.factored);
-  item->partial = take(g, qn_lopt_ceiling(v.n, QN_LOPT_CHUNK) * channels * sizeof *item->partial);
+  const qn_lopt_view v = view_of(g, k);
+  *item = (qn_lopt_item){.view = v, .of_gradient = 1.0f, .chunks = qn_lopt_ceiling(v.n, QN_LOPT_CHUNK)};
+  if (!v.whole_n) return;
+  if (v.factored && v.rows_along) item->along.row_places = v.a * v.b * v.c;
+  if (v.factored && !v.rows_along) item->across.row_places = v.a * v.b * v.c;
+  if (v.factored) lay_side(g, &item->along, v.a * v.b * v.y * v.c, v.whole_a * v.b * v.y * v.c, true);
+  lay_side(g, &item->across, v.a * v.x * v.b * v.c, v.whole_a * v.whole_x * v.b * v.c, v.factored);
+  item->partial = take(g, qn_lopt_most(1, item->chunks) * channels * sizeof *item->partial);
   item->layer = take_floats(g, channels * g->kind->hidden);
 }
 
@@ -69,19 +80,25 @@ static void lay_item(group *g, size_t k, qn_lopt_item *item)
 static void lay_group(group *g)
 {
   const size_t n = g->last - g->first;
+  uint64_t shared = 0;
   qn_lopt_item measured;
   g->bytes = 0;
   g->item = take(g, n * sizeof *g->item);
   g->task = take(g, (n + 1) * sizeof *g->task);
-  for (size_t k = 0; k < n; k++) lay_item(g, g->first + k, g->base ? &g->item[k] : &measured);
+  for (size_t k = 0; k < n; k++) {
+    qn_lopt_item *item = g->base ? &g->item[k] : &measured;
+    lay_item(g, g->first + k, item);
+    shared += qn_lopt_shared_room(g->kind, item);
+  }
+  g->shared = take(g, shared * sizeof *g->shared);
 }
 
-size_t qn_lopt_groups_bytes(const qn_lopt_kind *kind, size_t n, const qn_tensor *param)
+size_t qn_lopt_groups_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   const qn_tensor *const tensors[QN_LOPT_ROLES] = {param};
   size_t most = 0;
-  for (group g = {.kind = kind, .tensors = tensors}; g.first < n; g.first = g.last) {
-    g.last = group_end(param, g.first, n);
+  for (group g = {.kind = kind, .tensors = tensors, .shards = shards}; g.first < n; g.first = g.last) {
+    g.last = group_end(&g, n);
     lay_group(&g);
     if (g.bytes > most) most = g.bytes;
   }
@@ -119,12 +136,13 @@ typedef struct run {
 static uint64_t tasks_of(const run *r, const qn_lopt_item *item)
 {
   const qn_lopt_view *v = &item->view;
-  if (!v->n) return 0;
+  if (!v->whole_n) return 0;
   switch (r->phase) {
   case QN_LOPT_SUMS:
     if (!v->factored && r->call->max_grad_norm <= 0) return 0;
     return qn_lopt_ceiling(qn_lopt_tiles(v), qn_lopt_tiles_a_task(v)) +
            qn_lopt_ceiling(qn_lopt_strips(v), qn_lopt_strips_a_task(v));
+  case QN_LOPT_STATES:
   case QN_LOPT_FACTORS:
   case QN_LOPT_FOLD: return 1;
   default: return qn_lopt_ceiling(v->n, QN_LOPT_CHUNK);
@@ -152,7 +170,7 @@ static void run_task(void *user, size_t task)
   r->fn(r->call, r->phase, &r->group->item[k], task - first[k]);
 }
 
-static void run_group(run *r, const qn_lopt_step *step, const qn_exec *exec)
+static qn_status run_group(run *r, const qn_lopt_step *step, const qn_exec *exec)
 {
   const group *g = r->group;
   const size_t n = g->last - g->first;
@@ -161,17 +179,20 @@ static void run_group(run *r, const qn_lopt_step *step, const qn_exec *exec)
     g->task[0] = 0;
     for (size_t k = 0; k < n; k++) g->task[k + 1] = g->task[k] + tasks_of(r, &g->item[k]);
     qn_pool_run(exec->pool, (size_t)g->task[n], run_task, r);
+    qn_try(qn_lopt_share(r->call, step->shards, exec, r->phase, n, g->item, g->shared));
   }
+  return QN_OK;
 }
 
-void qn_lopt_run_groups(const qn_list *list, const qn_lopt_step *step, const qn_lopt_call *call, qn_tier tier,
-                        void *workspace)
+qn_status qn_lopt_run_groups(const qn_list *list, const qn_lopt_step *step, const qn_lopt_call *call, qn_tier tier,
+                             void *workspace)
 {
-  group g = {.kind = step->kind, .tensors = list->tensors, .base = workspace};
+  group g = {.kind = step->kind, .tensors = list->tensors, .shards = step->shards, .base = workspace};
   run r = {.call = call, .fn = step->kind->tiers[tier], .group = &g};
   for (; g.first < list->n; g.first = g.last) {
-    g.last = group_end(list->tensors[QN_LOPT_PARAM], g.first, list->n);
+    g.last = group_end(&g, list->n);
     lay_group(&g);
-    run_group(&r, step, list->exec);
+    qn_try(run_group(&r, step, list->exec));
   }
+  return QN_OK;
 }

@@ -87,7 +87,7 @@ static qn_status check_storage(const qn_list *list, size_t role, size_t k)
   return QN_OK;
 }
 
-static qn_status check_tensor(const qn_list *list, qn_lopt_ties ties, size_t role, size_t k)
+static qn_status check_tensor(const qn_list *list, qn_lopt_ties ties, int64_t whole, size_t role, size_t k)
 {
   static const qn_lopt_state state[QN_LOPT_ROLES] = {
       [QN_LOPT_M] = QN_LOPT_STATE_M, [QN_LOPT_GRAD] = QN_LOPT_STATE_V,  [QN_LOPT_PARAM] = QN_LOPT_STATE_V,
@@ -98,8 +98,7 @@ static qn_status check_tensor(const qn_list *list, qn_lopt_ties ties, size_t rol
   if (t->dtype != QN_F32)
     return qn_fail(QN_BAD_TYPE, "%s: %s[%zu] is %s, it must be f32", op_name(list), qn_lopt_tensors[role].name, k,
                    qn_dtype_name(t->dtype));
-  if (role == QN_LOPT_PARAM) qn_try(check_param_shape(list, k));
-  const int ndim = qn_lopt_shape(ties, state[role], p->ndim, p->shape, want);
+  const int ndim = qn_lopt_shape(ties, state[role], p->ndim, p->shape, whole, want);
   qn_require(t->ndim >= 0 && t->ndim <= QN_MAX_NDIM && (t->shape || !t->ndim),
              "%s: %s[%zu] has %d dimensions, from 0 to %d are possible, with a shape", op_name(list),
              qn_lopt_tensors[role].name, k, t->ndim, QN_MAX_NDIM);
@@ -179,8 +178,11 @@ qn_status qn_lopt_check(qn_list *list, const qn_lopt_step *step, const qn_tensor
                qn_lopt_tensors[role].name, list->n);
     list->tensors[role] = tensors[role];
   }
+  qn_try(qn_lopt_check_shapes(list));
+  qn_try(qn_lopt_check_shards(list, step->shards));
   for (size_t k = 0; k < list->n; k++)
-    for (size_t role = 0; role < QN_LOPT_ROLES; role++) qn_try(check_tensor(list, step->kind->ties, role, k));
+    for (size_t role = 0; role < QN_LOPT_ROLES; role++)
+      qn_try(check_tensor(list, step->kind->ties, qn_lopt_whole(step->shards, k), role, k));
   for (size_t k = 0; k < list->n && step->lr_scale; k++)
     qn_require(isfinite(step->lr_scale[k]) && step->lr_scale[k] >= 0,
                "%s: lr_scale[%zu] is %g, it must be a finite number of at least 0", op_name(list), k,
@@ -190,16 +192,17 @@ qn_status qn_lopt_check(qn_list *list, const qn_lopt_step *step, const qn_tensor
 
 /* ---- a step of small_fc ---- */
 
-static size_t needed_of(size_t n, const qn_tensor *param)
+static size_t needed_of(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
-  const size_t bytes = qn_lopt_groups_bytes(&qn_lopt_small_fc, n, param);
+  const size_t bytes = qn_lopt_groups_bytes(&qn_lopt_small_fc, shards, n, param);
   return bytes ? bytes + QN_LOPT_ALIGNMENT : 0;
 }
 
-size_t qn_lopt_workspace_of(const qn_op *op, size_t n, const qn_tensor *param)
+size_t qn_lopt_workspace_of(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   const qn_list list = {.op = op, .n = n, .tensors = {param}};
-  return qn_lopt_check_shapes(&list) == QN_OK ? needed_of(n, param) : 0;
+  const bool fits = qn_lopt_check_shapes(&list) == QN_OK && qn_lopt_check_shards(&list, shards) == QN_OK;
+  return fits ? needed_of(shards, n, param) : 0;
 }
 
 static qn_status check(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *tensors)
@@ -213,7 +216,7 @@ static qn_status check(qn_list *list, const qn_lopt_step *step, const qn_tensor 
     qn_require(list->tensors[QN_LOPT_PARAM][k].ndim <= 2,
                "%s: param[%zu] has %d dimensions: pylo_cuda_compat is for up to 2", op_name(list), k,
                list->tensors[QN_LOPT_PARAM][k].ndim);
-  return qn_lopt_check_lent(list, needed_of(list->n, list->tensors[QN_LOPT_PARAM]), 3, lent);
+  return qn_lopt_check_lent(list, needed_of(step->shards, list->n, list->tensors[QN_LOPT_PARAM]), 3, lent);
 }
 
 void *qn_lopt_align(const qn_exec *exec)
@@ -241,7 +244,7 @@ qn_status qn_lopt_run(qn_list *list, const qn_lopt_step *of, const qn_tensor *co
   read_hyper(&step);
   const qn_fp_word word = qn_fp_enter();
   qn_lopt_prepare(&call, &step);
-  qn_lopt_run_groups(list, &step, &call, tier, qn_lopt_align(list->exec));
+  const qn_status status = qn_lopt_run_groups(list, &step, &call, tier, qn_lopt_align(list->exec));
   qn_fp_leave(word);
-  return QN_OK;
+  return status;
 }

@@ -137,6 +137,7 @@ static void update(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task)
 void QN_CPU_NAME(lopt)(const qn_lopt_call *call, qn_lopt_phase phase, qn_lopt_item *item, uint64_t task)
 {
   if (phase == QN_LOPT_SUMS) sums(call, item, task);
+  if (phase == QN_LOPT_STATES) states(call, item);
   if (phase == QN_LOPT_FACTORS) factors(call, item);
   if (phase == QN_LOPT_STATS) stats(call, item, task);
   if (phase == QN_LOPT_FOLD) qn_lopt_fold(call->kind, item);

@@ -4,6 +4,8 @@
  * The tasks are a kind's of network: lopt.cpu.c has small_fc's, and *.cpu.h what they have in common. The steps' names,
  * params and descriptions are the ops' own.
  *
+ * shards.c adds between phases what the processes have that hold a tensor together.
+ *
  * A tensor is seen as (a, x, b, y, c): x and y are its two factored dimensions in order of place, a, b and c what lies
  * before, between and behind them; what is not factored is one y. Of the two vectors that factoring keeps, "along"
  * lacks x, so that it runs on with the elements; "across" lacks y. Which of them is the contract's row is `rows_along`.
@@ -18,14 +20,16 @@
 
 enum { QN_LOPT_PARAM, QN_LOPT_GRAD, QN_LOPT_M, QN_LOPT_V, QN_LOPT_ROW, QN_LOPT_COLUMN, QN_LOPT_ROLES };
 
-/* ---- shape.c, of shapes that were checked ---- */
+/* ---- shape.c, of shapes that were checked; `whole` is the first extent of what a shard is of, or -1 ---- */
 typedef struct qn_lopt_view {
   uint64_t a, x, b, y, c, n;
   bool factored, rows_along;
+  bool cut, x_cut; /* a shard, of which the others hold more of a, of x, or of y where it has but y */
+  uint64_t whole_a, whole_x, whole_n; /* of the whole tensor */
 } qn_lopt_view;
-qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape);
-void qn_lopt_largest(qn_lopt_ties ties, int ndim, const int64_t *shape, int d[2]);
-int qn_lopt_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, const int64_t *shape, int64_t *out);
+qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape, int64_t whole);
+void qn_lopt_largest(qn_lopt_ties ties, int ndim, const int64_t *shape, int64_t whole, int d[2]);
+int qn_lopt_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, const int64_t *shape, int64_t whole, int64_t *out);
 
 /* ---- the network, small_fc: 39 inputs, two layers of 32, 2 outputs ---- */
 enum {
@@ -39,7 +43,8 @@ enum {
 
 typedef enum qn_lopt_phase {
   QN_LOPT_SUMS,    /* of the gradients' squares */
-  QN_LOPT_FACTORS, /* the two vectors, and what follows from them alone */
+  QN_LOPT_STATES,  /* the two vectors, and their sums */
+  QN_LOPT_FACTORS, /* what follows from them alone */
   QN_LOPT_STATS,   /* m, v (and f), and the mean squares of the channels */
   QN_LOPT_FOLD,    /* these into the first layer */
   QN_LOPT_UPDATE,  /* network, parameter */
@@ -75,20 +80,24 @@ typedef struct qn_lopt_step {
   uint64_t weights_apart;     /* of each tensor's from the one's before; 0: all have the same */
   const qn_lopt_hyper *hyper; /* NULL: lr, weight_decay and step are the call's */
   uint64_t step;
-  int precision; /* qn_lopt_precision */
-  bool elo;      /* its update; gradients made numbers */
+  const qn_lopt_shards *shards; /* NULL: tensors are whole */
+  int precision;                /* qn_lopt_precision */
+  bool elo;                     /* its update; gradients made numbers */
   bool compat;
 } qn_lopt_step;
 
 /* One of the two vectors of a tensor, and what is made of it. Arrays of `padded` floats hold n and are multiples of 16.
  */
 typedef struct qn_lopt_side {
-  float *state; /* (3, n) of the caller's */
-  uint64_t n, padded;
-  double *sums;   /* [n], of the squares of gradients */
-  float *factor;  /* [3][padded] */
-  float *channel; /* [6][padded]: the states, and their roots' inverses */
-  float *table;   /* [padded * hidden]: what they give the first layer, as the kind's tasks lay it */
+  float *state;                  /* (3, n) of the caller's */
+  uint64_t n, padded, whole;     /* the whole tensor's vector has `whole` places */
+  double *sums;                  /* [n], of the squares of gradients */
+  double squares[QN_LOPT_SIDES]; /* the channels', summed over the places */
+  double *row_sums;              /* [3][row_places]: a row's states, summed along the other factored dimension */
+  uint64_t row_places;           /* 0: the side is a column */
+  float *factor;                 /* [3][padded] */
+  float *channel;                /* [6][padded]: the states, and their roots' inverses */
+  float *table;                  /* [padded * hidden]: what they give the first layer, as the kind's tasks lay it */
 } qn_lopt_side;
 
 /* A tensor of a group. */
@@ -98,7 +107,9 @@ struct qn_lopt_item {
   float *p, *m, *v, *f; /* f: (3, n), where it is not factored */
   qn_lopt_side along, across;
   double *partial; /* [chunks][channels], of the squares of channels */
-  float *layer;    /* [channels][hidden]: the first layer's weights with the channels' scales */
+  uint64_t chunks;
+  double norm;  /* the square of the gradient's, where shards share it */
+  float *layer; /* [channels][hidden]: the first layer's weights with the channels' scales */
   const float *weights;
   float of_gradient; /* gradients are multiplied by it */
   float step, lr, decay;
@@ -143,12 +154,12 @@ static inline uint64_t qn_lopt_tiles(const qn_lopt_view *v)
 }
 static inline uint64_t qn_lopt_tiles_a_task(const qn_lopt_view *v)
 {
-  return qn_lopt_most(1, QN_LOPT_READS / (QN_LOPT_TILE * v->x));
+  return qn_lopt_most(1, QN_LOPT_READS / (QN_LOPT_TILE * qn_lopt_most(1, v->x)));
 }
 static inline uint64_t qn_lopt_strips(const qn_lopt_view *v) { return v->a * v->x * v->b; }
 static inline uint64_t qn_lopt_strips_a_task(const qn_lopt_view *v)
 {
-  return qn_lopt_most(1, QN_LOPT_READS / (v->y * v->c));
+  return qn_lopt_most(1, QN_LOPT_READS / qn_lopt_most(1, v->y * v->c));
 }
 
 /* ---- fold.c ---- */
@@ -183,18 +194,30 @@ void *qn_lopt_align(const qn_exec *exec);
 /* `list` has op, exec, params and n; tensors by role. The whole step of a small_fc. */
 qn_status qn_lopt_run(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *tensors);
 /* 0 where a step would be refused for its shapes. */
-size_t qn_lopt_workspace_of(const qn_op *op, size_t n, const qn_tensor *param);
+size_t qn_lopt_workspace_of(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 const char *qn_lopt_shape_text(int ndim, const int64_t *shape, char *text, size_t bytes);
 
 /* ---- groups.c ---- */
 /* The workspace that groups of these tensors need; the step's phases over all of them, group by group. `workspace` is
- * a multiple of 64. */
+ * a multiple of 64. Only what adds the sums of shards can fail. */
 enum { QN_LOPT_ALIGNMENT = 64 };
-size_t qn_lopt_groups_bytes(const qn_lopt_kind *kind, size_t n, const qn_tensor *param);
-void qn_lopt_run_groups(const qn_list *list, const qn_lopt_step *step, const qn_lopt_call *call, qn_tier tier,
-                        void *workspace);
+size_t qn_lopt_groups_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
+qn_status qn_lopt_run_groups(const qn_list *list, const qn_lopt_step *step, const qn_lopt_call *call, qn_tier tier,
+                             void *workspace);
 /* The task of so many before which those of item k begin at first[k]: the item that has it. */
 size_t qn_lopt_item_of(const uint64_t *first, size_t items, uint64_t task);
+
+/* ---- shards.c ---- */
+/* The first extent of the whole of tensor k, or -1. */
+static inline int64_t qn_lopt_whole(const qn_lopt_shards *shards, size_t k) { return shards ? shards->extents[k] : -1; }
+qn_status qn_lopt_check_shards(const qn_list *list, const qn_lopt_shards *shards);
+/* The sum of a gradient's squares, from the phase SUMS. */
+double qn_lopt_norm(const qn_lopt_item *item);
+/* The most numbers of a tensor that a phase leaves to be added. */
+uint64_t qn_lopt_shared_room(const qn_lopt_kind *kind, const qn_lopt_item *item);
+/* Behind a phase: its sums of n items become those of the whole tensors. `room` is of all items' shared_room. */
+qn_status qn_lopt_share(const qn_lopt_call *call, const qn_lopt_shards *shards, const qn_exec *exec,
+                        qn_lopt_phase phase, size_t n, qn_lopt_item *item, double *room);
 
 /* ---- for the ops' descriptions ---- */
 extern const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES];
@@ -241,7 +264,8 @@ extern const qn_op_types qn_lopt_types[1];
   .m = {(params)->m_decay0, (params)->m_decay1, (params)->m_decay2}, .v = (params)->v_decay,                           \
   .f = {(params)->factor_decay0, (params)->factor_decay1, (params)->factor_decay2}, .lr = (params)->lr,                \
   .exp_mult = (params)->exp_mult, .weight_decay = (params)->weight_decay, .lr_scale = (params)->lr_scale,              \
-  .weights = (params)->weights, .step = (params)->step, .compat = (params)->pylo_cuda_compat
+  .weights = (params)->weights, .step = (params)->step, .compat = (params)->pylo_cuda_compat,                          \
+  .shards = (params)->shards
 #define QN_LOPT_OF_DEVICE(params) .hyper = (params)->hyper, .precision = (params)->precision
 
 #endif

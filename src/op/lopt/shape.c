@@ -14,10 +14,13 @@ static qn_status check_shape(int ndim, const int64_t *shape)
   return QN_OK;
 }
 
-void qn_lopt_largest(qn_lopt_ties ties, int ndim, const int64_t *shape, int d[2])
+void qn_lopt_largest(qn_lopt_ties ties, int ndim, const int64_t *of, int64_t whole, int d[2])
 {
+  int64_t shape[QN_LOPT_MOST_DIMENSIONS];
   d[0] = d[1] = -1;
   if (ndim < 2) return;
+  memcpy(shape, of, (size_t)ndim * sizeof *shape);
+  if (whole >= 0) shape[0] = whole;
   for (int k = 0; k < ndim; k++) {
     if (d[0] < 0 || shape[k] >= shape[d[0]])
       d[1] = d[0], d[0] = k;
@@ -35,14 +38,14 @@ qn_status qn_lopt_factored(qn_lopt_ties ties, int ndim, const int64_t *shape, in
   qn_require(d, "lopt: the place for the dimensions is NULL");
   qn_require((unsigned)ties <= QN_LOPT_TIES_VELO, "lopt: ties is %d, it must be 0 or 1", (int)ties);
   qn_try(check_shape(ndim, shape));
-  qn_lopt_largest(ties, ndim, shape, d);
+  qn_lopt_largest(ties, ndim, shape, -1, d);
   return QN_OK;
 }
 
-int qn_lopt_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, const int64_t *shape, int64_t *out)
+int qn_lopt_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, const int64_t *shape, int64_t whole, int64_t *out)
 {
   int d[2], n = 0;
-  qn_lopt_largest(ties, ndim, shape, d);
+  qn_lopt_largest(ties, ndim, shape, whole, d);
   const int without = state == QN_LOPT_STATE_ROW ? d[0] : state == QN_LOPT_STATE_COLUMN ? d[1] : -1;
   if (state == QN_LOPT_STATE_COLUMN && d[1] < 0) {
     out[0] = 0;
@@ -62,22 +65,27 @@ qn_status qn_lopt_state_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, 
   qn_require((unsigned)state <= QN_LOPT_STATE_COLUMN, "lopt: the part of the state is %d, there are 0 to 3",
              (int)state);
   qn_try(check_shape(ndim, shape));
-  *state_ndim = qn_lopt_shape(ties, state, ndim, shape, state_shape);
+  *state_ndim = qn_lopt_shape(ties, state, ndim, shape, -1, state_shape);
   return QN_OK;
 }
 
-qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape)
+qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape, int64_t whole)
 {
   int d[2];
-  qn_lopt_view v = {1, 1, 1, 1, 1, 1, false, false};
-  qn_lopt_largest(ties, ndim, shape, d);
+  qn_lopt_view v = {.a = 1, .x = 1, .b = 1, .y = 1, .c = 1, .n = 1, .cut = whole >= 0, .whole_n = 1};
+  qn_lopt_largest(ties, ndim, shape, whole, d);
   v.factored = d[0] >= 0;
   const int x = d[0] < d[1] ? d[0] : d[1], y = d[0] < d[1] ? d[1] : d[0];
   for (int k = 0; k < ndim; k++) {
     uint64_t *extent = !v.factored ? &v.y : k < x ? &v.a : k == x ? &v.x : k < y ? &v.b : k == y ? &v.y : &v.c;
     *extent *= (uint64_t)shape[k];
     v.n *= (uint64_t)shape[k];
+    v.whole_n *= (uint64_t)(v.cut && !k ? whole : shape[k]);
   }
+  v.x_cut = v.cut && !x;
+  v.whole_x = v.x_cut ? (uint64_t)whole : v.x;
+  v.whole_a = 1;
+  for (int k = 0; k < x; k++) v.whole_a *= (uint64_t)(v.cut && !k ? whole : shape[k]);
   v.rows_along = v.factored && x == d[0];
   return v;
 }

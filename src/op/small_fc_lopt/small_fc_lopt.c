@@ -41,5 +41,10 @@ qn_status qn_small_fc_lopt_step(const qn_exec *exec, const qn_small_fc_lopt_para
 
 size_t qn_small_fc_lopt_workspace_bytes(size_t n, const qn_tensor *param)
 {
-  return qn_lopt_workspace_of(&op, n, param);
+  return qn_lopt_workspace_of(&op, NULL, n, param);
+}
+
+size_t qn_small_fc_lopt_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
+{
+  return qn_lopt_workspace_of(&op, shards, n, param);
 }
