@@ -4,7 +4,19 @@ held against the loaded library when this is imported, which is when the first o
 
 from __future__ import annotations
 
-from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint64,
+    c_void_p,
+)
 
 from . import _library
 from ._abi import STATUS, Device, Exec
@@ -20,7 +32,13 @@ _DECAYS = [
 ]
 
 
-_LAST = [("weights", c_void_p), ("lr_scale", c_void_p), ("hyper", c_void_p), ("precision", c_int32)]
+_LAST = [
+    ("weights", c_void_p),
+    ("lr_scale", c_void_p),
+    ("hyper", c_void_p),
+    ("precision", c_int32),
+    ("shards", c_void_p),
+]
 
 
 class Weight(Structure):
@@ -37,6 +55,16 @@ class Hyper(Structure):
     """Numbers in device memory, in place of the params' own."""
 
     _fields_ = [("lr", c_double), ("weight_decay", c_double), ("step", c_uint64)]
+
+
+class Shards(Structure):
+    """Tensors of which each process holds rows."""
+
+    _fields_ = [("size", c_size_t), ("extents", c_void_p), ("add", c_void_p), ("user", c_void_p)]
+
+
+# The status, of the user's pointer, the call's qn_exec, and the numbers and how many they are.
+ADD = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 
 
 class SmallFCParams(Structure):
@@ -69,6 +97,7 @@ class ELOParams(Structure):
 
 STRUCTS: dict[str, type[Structure]] = {
     "qn_lopt_weight": Weight,
+    "qn_lopt_shards": Shards,
     "qn_small_fc_lopt_params": SmallFCParams,
     "qn_elo_params": ELOParams,
 }
@@ -80,8 +109,10 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "qn_lopt_weight_at": (STATUS, [c_int, c_size_t, POINTER(Weight)]),
     "qn_small_fc_lopt_step": (STATUS, _STEP),
     "qn_small_fc_lopt_workspace_bytes": (c_size_t, [c_size_t, c_void_p]),
+    "qn_small_fc_lopt_shards_workspace_bytes": (c_size_t, [c_void_p, c_size_t, c_void_p]),
     "qn_elo_step": (STATUS, _STEP),
     "qn_elo_workspace_bytes": (c_size_t, [c_size_t, c_void_p]),
+    "qn_elo_shards_workspace_bytes": (c_size_t, [c_void_p, c_size_t, c_void_p]),
     "qn_memory_write": (STATUS, [Device, c_void_p, c_void_p, c_void_p, c_size_t]),
 }
 
