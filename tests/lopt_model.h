@@ -18,6 +18,7 @@ typedef struct model {
   double lr_scale[MOST];
   void *workspace;
   size_t workspace_bytes;
+  qn_lopt_ties ties;
   float weights[QN_LOPT_SMALL_FC_WEIGHTS];
 } model;
 
@@ -57,11 +58,11 @@ static inline void add_tensor(model *m, int ndim, const int64_t *shape)
     qn_tensor *t = &m->tensor[role][k];
     int64_t *own = m->shape[role][k];
     *t = (qn_tensor){.dtype = QN_F32, .shape = own, .device = {QN_CPU, 0}};
-    qn_lopt_state_shape(QN_LOPT_TIES_LATER, part[role], ndim, shape, &t->ndim, own);
+    qn_lopt_state_shape(m->ties, part[role], ndim, shape, &t->ndim, own);
     const size_t n = elements(t);
     t->data = n ? calloc(n, sizeof(float)) : NULL;
   }
-  qn_lopt_factored(QN_LOPT_TIES_LATER, ndim, shape, d);
+  qn_lopt_factored(m->ties, ndim, shape, d);
   *r = (reference){.ndim = ndim, .d0 = d[0], .d1 = d[1], .n = product(ndim, shape)};
   for (int j = 0; j < ndim; j++) r->shape[j] = shape[j];
   r->n_row = d[0] < 0 ? r->n : r->n / (size_t)(shape[d[0]] ? shape[d[0]] : 1);

@@ -15,6 +15,7 @@
 #include "status.h"
 #include "stream.h"
 #include "tensor.h"
+#include "velo.h"
 #include "xla.h"
 
 #include "all_ops.h" /* the build makes it from its list of ops, and installs it beside this file */

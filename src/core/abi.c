@@ -33,7 +33,8 @@
   X(qn_template)                                                                                                       \
   X(qn_tensor)                                                                                                         \
   X(qn_value)                                                                                                          \
-  X(qn_variant)
+  X(qn_variant)                                                                                                        \
+  X(qn_velo_params)
 
 size_t qn_struct_bytes(const char *name)
 {

@@ -69,21 +69,20 @@ static bool is_row_major(const qn_tensor *t)
   return true;
 }
 
-static qn_status check_storage(const qn_list *list, size_t role, size_t k)
+qn_status qn_lopt_check_storage(const qn_list *list, const char *name, const qn_tensor *t)
 {
-  const qn_tensor *t = &list->tensors[role][k];
-  const char *op = op_name(list), *name = qn_lopt_tensors[role].name;
+  const char *op = op_name(list);
   const qn_device device = list->exec->device;
-  const uint64_t n = qn_tensor_elements(t);
+  const uint64_t n = qn_tensor_elements(t), bytes = qn_dtype_bytes(t->dtype);
   char text[128];
   qn_shape_text(t, text, sizeof text);
   qn_require(t->device.kind == device.kind && t->device.index == device.index,
-             "%s: %s[%zu] is on %s:%d and the call is on %s:%d", op, name, k, qn_device_kind_name(t->device.kind),
+             "%s: %s is on %s:%d and the call is on %s:%d", op, name, qn_device_kind_name(t->device.kind),
              t->device.index, qn_device_kind_name(device.kind), device.index);
-  qn_require(!n || is_row_major(t), "%s: %s[%zu] (%s) is not row-major: make it contiguous", op, name, k, text);
-  qn_require(t->data || !n, "%s: the data of %s[%zu] (%s) is NULL", op, name, k, text);
-  qn_require((uintptr_t)t->data % sizeof(float) == 0, "%s: %s[%zu] is at %p, which is not a multiple of 4", op, name, k,
-             t->data);
+  qn_require(!n || is_row_major(t), "%s: %s (%s) is not row-major: make it contiguous", op, name, text);
+  qn_require(t->data || !n, "%s: the data of %s (%s) is NULL", op, name, text);
+  qn_require((uintptr_t)t->data % bytes == 0, "%s: %s is at %p, which is not a multiple of %d", op, name, t->data,
+             (int)bytes);
   return QN_OK;
 }
 
@@ -106,7 +105,8 @@ static qn_status check_tensor(const qn_list *list, qn_lopt_ties ties, int64_t wh
              "%s: %s[%zu] has the shape %s, for a param of %s it must be %s", op_name(list), qn_lopt_tensors[role].name,
              k, qn_shape_text(t, is, sizeof is), qn_shape_text(p, param, sizeof param),
              qn_lopt_shape_text(ndim, want, must, sizeof must));
-  return check_storage(list, role, k);
+  snprintf(is, sizeof is, "%s[%zu]", qn_lopt_tensors[role].name, k);
+  return qn_lopt_check_storage(list, is, t);
 }
 
 /* What is written must not be shared; grad and some of what is lent are only read. */
@@ -225,8 +225,7 @@ void *qn_lopt_align(const qn_exec *exec)
   return (char *)exec->workspace + (QN_LOPT_ALIGNMENT - lent % QN_LOPT_ALIGNMENT) % QN_LOPT_ALIGNMENT;
 }
 
-/* What lies in memory takes the place of what the call says. */
-static void read_hyper(qn_lopt_step *step)
+void qn_lopt_read_hyper(qn_lopt_step *step)
 {
   const qn_lopt_hyper *hyper = step->hyper;
   if (hyper) step->lr = hyper->lr, step->weight_decay = hyper->weight_decay, step->step = hyper->step;
@@ -241,7 +240,7 @@ qn_status qn_lopt_run(qn_list *list, const qn_lopt_step *of, const qn_tensor *co
   qn_try(check(list, &step, tensors));
   qn_try(qn_tier_in_force(&tier));
   if (!list->n) return QN_OK;
-  read_hyper(&step);
+  qn_lopt_read_hyper(&step);
   const qn_fp_word word = qn_fp_enter();
   qn_lopt_prepare(&call, &step);
   const qn_status status = qn_lopt_run_groups(list, &step, &call, tier, qn_lopt_align(list->exec));

@@ -189,8 +189,12 @@ qn_status qn_lopt_check(qn_list *list, const qn_lopt_step *step, const qn_tensor
 qn_status qn_lopt_check_weights(const qn_list *list, const char *name, const float *weights);
 qn_status qn_lopt_check_lent(qn_list *list, size_t needed, size_t n, qn_lopt_lent *lent);
 qn_status qn_lopt_check_shapes(const qn_list *list);
+/* Of a tensor whose shape and dtype were checked: device, order, data. `name` is for sentences. */
+qn_status qn_lopt_check_storage(const qn_list *list, const char *name, const qn_tensor *t);
 /* The first place of the workspace that is a multiple of QN_LOPT_ALIGNMENT. */
 void *qn_lopt_align(const qn_exec *exec);
+/* On the processor: what lies in memory takes the place of what the call says. */
+void qn_lopt_read_hyper(qn_lopt_step *step);
 /* `list` has op, exec, params and n; tensors by role. The whole step of a small_fc. */
 qn_status qn_lopt_run(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *tensors);
 /* 0 where a step would be refused for its shapes. */

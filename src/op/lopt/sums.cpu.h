@@ -1,34 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sums.cpu.h - for files built once a tier: vectors of elements, sums in the contract's order, and the phase SUMS.
+/* sums.cpu.h - for files built once a tier: sums in the contract's order, and the phase SUMS.
  *
  * Sums over elements go into 16 slots in f32 for 1024 elements at most, then the slots in pairs and all else in double,
  * in order: the same bits on every tier and for any number of threads. */
 #ifndef QN_OP_LOPT_SUMS_CPU_H
 #define QN_OP_LOPT_SUMS_CPU_H
+#include "op/lopt/lanes.cpu.h"
 #include "op/lopt/lopt.h"
-#include "base/walk.h"
-#include "op/lopt/lopt.math.h"
 #include <math.h>
-#include <string.h>
 
-enum { BLOCK = 64, SLOTS = 16, RUN = 1024 };
-#define ALIGNED _Alignas(64)
-
-QN_FN qn_f32 get(const float *from)
-{
-  qn_f32 x;
-  memcpy(&x, from, sizeof x);
-  return x;
-}
-
-QN_FN void put(float *to, qn_f32 x) { memcpy(to, &x, sizeof x); }
-
-/* n floats and zeros behind them, up to `room`. */
-static void fill(float *to, const float *from, uint64_t n, uint64_t room)
-{
-  memcpy(to, from, n * sizeof *to);
-  memset(to + n, 0, (room - n) * sizeof *to);
-}
+enum { SLOTS = 16, RUN = 1024 };
 
 /* ---- sums ---- */
 

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* features.c - what VeLO's LSTM is shown, the loss's running means and each tensor's summary, and what is made of its
+ * controls, each tensor's own network. All of it is small, is computed in double, and is rounded once. */
+#include "op/velo/velo.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- the loss ---- */
+
+/* The means' half-lives, from 10 to num_steps by equal factors. */
+static double half_life(uint64_t num_steps, int k)
+{
+  return pow(10, 1 + (log10((double)num_steps) - 1) * k / (QN_VELO_LOSSES - 1));
+}
+
+/* What a mean of `count` values has of them: 1 - d^count. */
+static double share(uint64_t num_steps, int k, double count) { return -expm1(-count / half_life(num_steps, k)); }
+
+static void set_losses(qn_velo_call *call)
+{
+  const double *mean = call->loss_buffer + QN_VELO_LOSS_MEANS, *least = call->loss_buffer + QN_VELO_LOSS_LEAST;
+  const double count = call->loss_buffer[QN_VELO_LOSS_COUNT];
+  double above[QN_VELO_LOSSES];
+  memset(call->losses, 0, (QN_VELO_LOSSES - 1) * sizeof *call->losses);
+  if (count <= 2) return;
+  for (int k = 0; k < QN_VELO_LOSSES; k++) above[k] = mean[k] / share(call->num_steps, k, count);
+  for (int k = 0; k + 1 < QN_VELO_LOSSES; k++) {
+    const double base = fmax(1e-8, above[k + 1] - least[k]);
+    call->losses[k] = fmax(-1, fmin(1, (above[k] - least[k]) / base - 1));
+  }
+}
+
+bool qn_velo_take_loss(qn_velo_call *call)
+{
+  double *mean = call->loss_buffer + QN_VELO_LOSS_MEANS, *least = call->loss_buffer + QN_VELO_LOSS_LEAST;
+  double loss = (double)*call->loss, most = -HUGE_VAL;
+  if (!isfinite(loss)) {
+    call->loss_buffer[QN_VELO_LOSS_SKIPPED]++;
+    return false;
+  }
+  const bool first = call->loss_buffer[QN_VELO_LOSS_COUNT] <= 0;
+  const double count = ++call->loss_buffer[QN_VELO_LOSS_COUNT];
+  for (int k = 0; k < QN_VELO_LOSSES; k++) most = fmax(most, mean[k] / share(call->num_steps, k, count));
+  loss = fmin(loss, 2 * fabs(first ? loss : most));
+  for (int k = 0; k < QN_VELO_LOSSES; k++) {
+    const double rest = share(call->num_steps, k, 1);
+    mean[k] = (1 - rest) * mean[k] + rest * loss;
+    const double now = mean[k] / share(call->num_steps, k, count);
+    least[k] = first ? fmin(999999999999.0, now) : fmin(least[k], now);
+  }
+  set_losses(call);
+  return true;
+}
+
+/* ---- a tensor's summary ---- */
+
+static double shown(double x) { return 0.5 * fmax(-5, fmin(5, log(1e-8 + fabs(10 * x)))); }
+
+/* fmax and fmin would lose a NaN. */
+static double shown_of(double x) { return isnan(x) ? x : shown(x); }
+
+/* The means of p^2, m_k, m_k^2, v, v^2. */
+static void set_means(const qn_velo_item *item, double mean[QN_VELO_SUMMARIES])
+{
+  const uint64_t chunks = qn_lopt_ceiling(item->n, QN_VELO_SUMMARY_CHUNK);
+  memset(mean, 0, QN_VELO_SUMMARIES * sizeof *mean);
+  for (uint64_t chunk = 0; chunk < chunks; chunk++)
+    for (int k = 0; k < QN_VELO_SUMMARIES; k++) mean[k] += item->partial[chunk * QN_VELO_SUMMARIES + (unsigned)k];
+  for (int k = 0; k < QN_VELO_SUMMARIES; k++) mean[k] /= (double)item->n;
+}
+
+static void set_summary(qn_velo_item *item, double x[QN_VELO_INPUTS])
+{
+  double mean[QN_VELO_SUMMARIES];
+  set_means(item, mean);
+  item->param_mean = mean[0];
+  const double scale = 1 / sqrt(mean[0] < 1e-9 ? 1e-9 : mean[0]), v = mean[7], v_squares = mean[8];
+  x[18] = shown_of(scale * v);
+  for (int k = 0; k < 5; k++) x[19 + k] = k == item->rank;
+  for (int k = 0; k < 3; k++) {
+    const double m = mean[1 + k], m_squares = mean[4 + k];
+    x[24 + k] = shown_of(scale * scale * fmax(0, m_squares - m * m));
+    x[27 + k] = shown_of(scale * scale * (v_squares - 2 * v * m + m * m));
+  }
+}
+
+void qn_velo_features(const qn_velo_call *call, size_t k)
+{
+  static const double times[9] = {0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1};
+  const double done = (double)call->step / (double)call->num_steps;
+  double x[QN_VELO_INPUTS] = {0};
+  for (int j = 0; j < 9; j++) x[j] = tanh(10 * (done - times[j])), x[9 + j] = call->losses[j];
+  if (call->item[k].n) set_summary(&call->item[k], x);
+  for (size_t j = 0; j < QN_VELO_INPUTS; j++) call->x[j * call->padded + k] = (float)x[j];
+  float *hidden = call->z + QN_VELO_UNITS * call->padded + k;
+  for (size_t j = 0; j < QN_VELO_UNITS; j++) hidden[j * call->padded] = call->hidden[k * QN_VELO_UNITS + j];
+}
+
+/* ---- a tensor's network ---- */
+
+/* One of a bank's six tensors, of n numbers a bank, into its place. */
+static void mix(const double control[QN_VELO_BANKS], const float *bank, int n, float *mixed)
+{
+  double sum[QN_VELO_WIDTH * QN_VELO_INPUTS] = {0};
+  for (int k = 0; k < QN_VELO_BANKS; k++)
+    for (int j = 0; j < n; j++) sum[j] += control[k] * (double)bank[k * n + j];
+  for (int j = 0; j < n; j++) mixed[j] = (float)(100.0 / QN_VELO_BANKS * sum[j]);
+}
+
+void qn_velo_mix_banks(const qn_velo_call *call, size_t k)
+{
+  static const int begin[] = {QN_VELO_W1, QN_VELO_B1, QN_VELO_W2, QN_VELO_B2, QN_VELO_W3, QN_VELO_B3, QN_VELO_BANK};
+  float *mixed = call->mixed + k * QN_VELO_MIXED;
+  const qn_velo_item *item = &call->item[k];
+  double control[QN_VELO_BANKS];
+  if (!item->n) return;
+  for (size_t j = 0; j < QN_VELO_BANKS; j++) control[j] = (double)call->control[j * call->padded + k];
+  for (int j = 0; j < 6; j++)
+    mix(control, call->mlp + QN_VELO_BANKS * begin[j], begin[j + 1] - begin[j], mixed + begin[j]);
+  mixed[QN_VELO_LR_MULT] = call->control[QN_VELO_BANKS * call->padded + k];
+  mixed[QN_VELO_SIZE] = (float)sqrt(item->param_mean + 1e-9);
+  for (size_t j = 0; j < QN_VELO_UNITS; j++) call->hidden[k * QN_VELO_UNITS + j] = call->unit[j * call->padded + k];
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* velo.h - VeLO's step, inside. What is its own comes before the groups of op/lopt/groups.c: phases over the whole
+ * list, from sums over every tensor to the weights of every tensor's network. velo.c refuses and runs the phases,
+ * features.c makes the LSTM's inputs, velo_rnn.cpu.c has the sums and the LSTM, velo.cpu.c a group's tasks.
+ *
+ * Of the LSTM a lane is a tensor: its arrays have a row an input or unit, and a column a tensor. */
+#ifndef QN_OP_VELO_VELO_H
+#define QN_OP_VELO_VELO_H
+#include "op/lopt/lopt.h"
+#include "quern/velo.h"
+
+enum {
+  QN_VELO_INPUTS = 30, /* of the LSTM's mixing layers, and of an element's network */
+  QN_VELO_UNITS = QN_VELO_HIDDEN,
+  QN_VELO_BANKS = 256,
+  QN_VELO_WIDTH = 4,     /* of an element's network */
+  QN_VELO_ELEMENTS = 18, /* of its inputs, those that differ from element to element where a tensor is factored */
+  QN_VELO_CHANNELS = 24, /* and where it is not */
+  QN_VELO_LOSSES = 10,   /* running means */
+  QN_VELO_SUMMARIES = 9, /* sums of a tensor: p^2, m_k, m_k^2, v, v^2 */
+  QN_VELO_SUMMARY_CHUNK = 16384
+};
+
+/* Places in the two arrays of weights, and in a tensor's mixed ones, which are one bank's size and then two numbers. */
+enum {
+  QN_VELO_MIX_W = 0,
+  QN_VELO_MIX_B = QN_VELO_MIX_W + QN_VELO_UNITS * QN_VELO_INPUTS,
+  QN_VELO_FINAL_W = QN_VELO_MIX_B + QN_VELO_UNITS,
+  QN_VELO_FINAL_B = QN_VELO_FINAL_W + QN_VELO_UNITS * QN_VELO_INPUTS,
+  QN_VELO_LSTM_W = QN_VELO_FINAL_B + QN_VELO_UNITS,
+  QN_VELO_LSTM_B = QN_VELO_LSTM_W + 4 * QN_VELO_UNITS * 2 * QN_VELO_UNITS,
+  QN_VELO_CONTROL_W = QN_VELO_LSTM_B + 4 * QN_VELO_UNITS,
+  QN_VELO_CONTROL_B = QN_VELO_CONTROL_W + QN_VELO_BANKS * QN_VELO_UNITS,
+  QN_VELO_STEP_W = QN_VELO_CONTROL_B + QN_VELO_BANKS,
+  QN_VELO_STEP_B = QN_VELO_STEP_W + QN_VELO_UNITS,
+
+  QN_VELO_W1 = 0,
+  QN_VELO_B1 = QN_VELO_W1 + QN_VELO_WIDTH * QN_VELO_INPUTS,
+  QN_VELO_W2 = QN_VELO_B1 + QN_VELO_WIDTH,
+  QN_VELO_B2 = QN_VELO_W2 + QN_VELO_WIDTH * QN_VELO_WIDTH,
+  QN_VELO_W3 = QN_VELO_B2 + QN_VELO_WIDTH,
+  QN_VELO_B3 = QN_VELO_W3 + 3 * QN_VELO_WIDTH,
+  QN_VELO_BANK = QN_VELO_B3 + 3,
+  QN_VELO_LR_MULT = QN_VELO_BANK,
+  QN_VELO_SIZE, /* of the parameter: the root of the mean of its squares, with a term */
+  QN_VELO_MIXED = 176
+};
+_Static_assert(QN_VELO_STEP_B + 1 + 2 * QN_VELO_UNITS == QN_LOPT_VELO_RNN_WEIGHTS, "the array is the twelve tensors");
+_Static_assert(QN_VELO_BANK *QN_VELO_BANKS == QN_LOPT_VELO_MLP_WEIGHTS && QN_VELO_SIZE < QN_VELO_MIXED, "so is this");
+
+/* A tensor, as the LSTM sees it. */
+typedef struct qn_velo_item {
+  const float *p, *m, *v; /* NULL where it is empty */
+  uint64_t n;
+  int rank;          /* dimensions greater than 1 */
+  double *partial;   /* [chunks][9] */
+  double param_mean; /* of its squares */
+} qn_velo_item;
+
+typedef enum qn_velo_phase {
+  QN_VELO_SUMS,     /* over the old state and the parameters; a task is a chunk of a tensor */
+  QN_VELO_FEATURES, /* of a tensor: the inputs, and its hidden state, into columns */
+  QN_VELO_MIX,      /* 16 units of Z */
+  QN_VELO_LSTM,     /* 4 units, all gates; the new cell */
+  QN_VELO_HEADS,    /* 4 controls; the last task has the factor of the lr */
+  QN_VELO_BANKS_OF, /* of a tensor: its mixed weights; the new hidden state */
+  QN_VELO_PHASES
+} qn_velo_phase;
+
+typedef struct qn_velo_call {
+  size_t n;
+  uint64_t padded; /* columns: n rounded up to an odd multiple of 16, so that rows do not lie in one set of a cache */
+  const float *mlp, *rnn;
+  const float *loss;
+  double *loss_buffer;
+  float *hidden, *cell;
+  uint64_t num_steps, step;
+  double losses[QN_VELO_LOSSES]; /* the inputs that come from the loss, and one of nothing */
+  /* in the workspace */
+  uint64_t *task; /* [n + 1]: where a tensor's tasks of SUMS begin */
+  qn_velo_item *item;
+  float *x;        /* [30][padded] */
+  float *z;        /* [1024][padded]: Z, and the old hidden state */
+  float *unit;     /* [512][padded]: the new hidden state */
+  float *control;  /* [260][padded]: 256 controls, the factor of the lr, 3 of nothing */
+  float *mixed;    /* [n][176] */
+  double *partial; /* the tensors' */
+} qn_velo_call;
+
+/* One task of a phase; tasks may run at once. */
+typedef void qn_velo_cpu_fn(const qn_velo_call *call, qn_velo_phase phase, uint64_t task);
+
+/* ---- features.c ---- */
+/* The loss into the buffer, and the nine inputs that come from it; false: no number, so the step is skipped. */
+bool qn_velo_take_loss(qn_velo_call *call);
+/* The phases FEATURES and BANKS_OF. */
+void qn_velo_features(const qn_velo_call *call, size_t k);
+void qn_velo_mix_banks(const qn_velo_call *call, size_t k);
+#endif

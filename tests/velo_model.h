@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* velo_model.h - for tests of VeLO: a list of tensors with all that its optimizer keeps, the reference's copy, weights
+ * as the golden vectors draw them, and one step of both. */
+#ifndef QN_TESTS_VELO_MODEL_H
+#define QN_TESTS_VELO_MODEL_H
+#include "lopt_model.h"
+#include "quern/velo.h"
+#include "velo_reference.h"
+
+typedef struct velo {
+  model m;
+  float *mlp, *rnn; /* shared: draw_velo_weights gives them */
+  float loss[1], hidden[MOST * UNITS], cell[MOST * UNITS];
+  double buffer[QN_VELO_LOSS_BUFFER];
+  int64_t rows[2], twenty_two[1];
+  qn_tensor single[4]; /* loss, hidden, cell, loss_buffer */
+  velo_kept kept;
+} velo;
+
+/* Both arrays, drawn once; free them behind the last test. */
+static float *velo_mlp, *velo_rnn;
+
+/* The file has mix_layer1 too, which is drawn before the others and not kept. */
+static inline void draw_velo_weights(void)
+{
+  static const double scale[] = {0.2, 0.3, 0.2, 0.3, 0.05, 0.3, 0.2, 0.3, 0.2, 0.3, 0.1, 0.1};
+  uint64_t state = 31;
+  qn_lopt_weight w;
+  velo_mlp = malloc(QN_LOPT_VELO_MLP_WEIGHTS * sizeof *velo_mlp);
+  velo_rnn = malloc(QN_LOPT_VELO_RNN_WEIGHTS * sizeof *velo_rnn);
+  for (size_t k = 0; k < UNITS * 31; k++) draw(&state);
+  for (size_t k = 0; k < 12 && qn_lopt_weight_at(QN_LOPT_VELO_RNN, k, &w) == QN_OK; k++)
+    draw_array(&state, velo_rnn + w.begin, w.n, scale[k]);
+  state = 32;
+  draw_array(&state, velo_mlp, QN_LOPT_VELO_MLP_WEIGHTS, 1);
+}
+
+static inline velo *velo_begin(void)
+{
+  velo *v = calloc(1, sizeof *v);
+  v->m.ties = QN_LOPT_TIES_VELO;
+  v->mlp = velo_mlp, v->rnn = velo_rnn;
+  v->kept.h = calloc(MOST * UNITS, sizeof(double)), v->kept.c = calloc(MOST * UNITS, sizeof(double));
+  for (size_t k = 0; k < MOST * UNITS; k++) {
+    v->hidden[k] = velo_rnn[FIRST_H + k % UNITS], v->cell[k] = velo_rnn[FIRST_C + k % UNITS];
+    v->kept.h[k] = (double)v->hidden[k], v->kept.c[k] = (double)v->cell[k];
+  }
+  v->twenty_two[0] = QN_VELO_LOSS_BUFFER;
+  return v;
+}
+
+static inline void velo_end(velo *v)
+{
+  model_end(&v->m);
+  free(v->kept.h), free(v->kept.c), free(v);
+}
+
+static inline void set_singles(velo *v)
+{
+  const qn_device cpu = {QN_CPU, 0};
+  v->rows[0] = (int64_t)v->m.n, v->rows[1] = UNITS;
+  v->single[0] = (qn_tensor){.data = v->loss, .dtype = QN_F32, .device = cpu};
+  v->single[1] = (qn_tensor){.data = v->hidden, .dtype = QN_F32, .ndim = 2, .shape = v->rows, .device = cpu};
+  v->single[2] = (qn_tensor){.data = v->cell, .dtype = QN_F32, .ndim = 2, .shape = v->rows, .device = cpu};
+  v->single[3] = (qn_tensor){.data = v->buffer, .dtype = QN_F64, .ndim = 1, .shape = v->twenty_two, .device = cpu};
+}
+
+#define SINGLES(v) &(v)->single[0], &(v)->single[1], &(v)->single[2], &(v)->single[3]
+
+static inline qn_velo_params velo_params(const velo *v, double num_steps)
+{
+  qn_velo_params p = QN_VELO_DEFAULTS;
+  p.mlp = v->mlp, p.rnn = v->rnn, p.num_steps = (uint64_t)num_steps;
+  return p;
+}
+
+static inline qn_exec velo_exec(velo *v, qn_pool *pool)
+{
+  model *m = &v->m;
+  const size_t needed = qn_velo_workspace_bytes(m->n, m->tensor[PARAM]);
+  if (needed > m->workspace_bytes) {
+    free(m->workspace);
+    m->workspace = aligned_alloc(64, (needed + 63) / 64 * 64);
+    m->workspace_bytes = needed;
+  }
+  if (needed) memset(m->workspace, 0xFF, needed); /* NaN: what was there must not matter */
+  return (qn_exec){.size = sizeof(qn_exec), .pool = pool, .workspace = m->workspace, .workspace_bytes = needed};
+}
+
+static inline qn_status step_velo(velo *v, qn_pool *pool, const qn_velo_params *params)
+{
+  const qn_exec exec = velo_exec(v, pool);
+  set_singles(v);
+  return qn_velo_step(&exec, params, v->m.n, LISTS(&v->m), SINGLES(v));
+}
+
+static inline void step_velo_reference(velo *v, const qn_velo_params *p)
+{
+  const velo_told t = {.of_tensor = {.compat = p->pylo_cuda_compat,
+                                     .lr = p->lr,
+                                     .step_mult = p->step_mult,
+                                     .exp_mult = p->exp_mult,
+                                     .weight_decay = p->weight_decay,
+                                     .m = {p->m_decay0, p->m_decay1, p->m_decay2},
+                                     .v = p->v_decay,
+                                     .f = {p->factor_decay0, p->factor_decay1, p->factor_decay2},
+                                     .step = p->step},
+                       .loss = (double)v->loss[0],
+                       .num_steps = (double)p->num_steps,
+                       .mlp = v->mlp,
+                       .rnn = v->rnn};
+  const float *grad[MOST];
+  for (size_t k = 0; k < v->m.n; k++) grad[k] = data_of(&v->m, GRAD, k);
+  reference_velo(&v->kept, &t, v->m.n, v->m.reference, grad, v->m.lr_scale);
+}
+#endif
