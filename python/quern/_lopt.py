@@ -41,6 +41,7 @@ class Family:
     defaults: Mapping[str, Any]
     step: Callable
     workspace_bytes: Callable
+    shards_workspace_bytes: Callable | None = None  # None: tensors must be whole
 
 
 SMALL_FC = Family(
@@ -61,6 +62,7 @@ SMALL_FC = Family(
     ),
     step=lib.qn_small_fc_lopt_step,
     workspace_bytes=lib.qn_small_fc_lopt_workspace_bytes,
+    shards_workspace_bytes=lib.qn_small_fc_lopt_shards_workspace_bytes,
 )
 ELO = Family(
     title="ELO",
@@ -71,6 +73,7 @@ ELO = Family(
     defaults=dict(lr=0.001, weight_decay=0.0, exp_mult=0.001, **_PLAIN, pylo_cuda_compat=False, precision="f16x3"),
     step=lib.qn_elo_step,
     workspace_bytes=lib.qn_elo_workspace_bytes,
+    shards_workspace_bytes=lib.qn_elo_shards_workspace_bytes,
 )
 
 
@@ -209,6 +212,18 @@ def state_shapes(ties: int, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]
         lib.qn_lopt_state_shape(ties, which, len(extents), extents.buffer_info()[0], byref(ndim), made)
         shapes.append(tuple(made[: ndim.value]))
     return tuple(shapes)
+
+
+def first_axis(ties: int, entry: int, shape: Sequence[int]) -> int | None:
+    """The dimension of a part of the state that is the parameter's first, or None where it has none."""
+    extents, d = array("q", shape), (ctypes.c_int * 2)()
+    lib.qn_lopt_factored(ties, len(extents), extents.buffer_info()[0], d)
+    name = STATE[entry]
+    if not extents or (name == "exp_avg_sq_c" and d[0] < 0):
+        return None
+    if (name == "exp_avg_sq_r" and d[0] == 0) or (name == "exp_avg_sq_c" and d[1] == 0):
+        return None
+    return 0 if name == "exp_avg_sq" else 1
 
 
 class DeviceWeights:

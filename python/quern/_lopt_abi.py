@@ -63,6 +63,7 @@ class Shards(Structure):
     _fields_ = [("size", c_size_t), ("extents", c_void_p), ("add", c_void_p), ("user", c_void_p)]
 
 
+DRIVER_ERROR = 8  # QN_DRIVER_ERROR
 # The status, of the user's pointer, the call's qn_exec, and the numbers and how many they are.
 ADD = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 
@@ -104,6 +105,7 @@ STRUCTS: dict[str, type[Structure]] = {
 
 _STEP = [POINTER(Exec), c_void_p, c_size_t, *[c_void_p] * 6]
 PROTOTYPES: dict[str, tuple[object, list[object]]] = {
+    "qn_lopt_factored": (STATUS, [c_int, c_int, c_void_p, c_void_p]),
     "qn_lopt_state_shape": (STATUS, [c_int, c_int, c_int, c_void_p, POINTER(c_int), c_void_p]),
     "qn_lopt_weights_read": (STATUS, [c_int, c_char_p, c_void_p, c_size_t]),
     "qn_lopt_weight_at": (STATUS, [c_int, c_size_t, POINTER(Weight)]),

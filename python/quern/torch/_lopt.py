@@ -17,7 +17,8 @@ from .. import _lopt, _lopt_weights
 from ._calls import is_capturing, place_of
 from ._lopt_bound import factor_of, scaled
 from ._lopt_list import Member, MemberList, plain
-from ._sharded import is_sharded, placed
+from ._lopt_shards import Shards, check_placements, check_state, state_like
+from ._sharded import Sharding, is_sharded, local, placed
 from ._watch import are_same
 
 STATE = _lopt.STATE
@@ -122,11 +123,12 @@ class Learned(Optimizer):
 
     def _check_param(self, param: Tensor, label: str, compat: bool) -> None:
         title = self._family.title
-        if is_sharded(param):
+        if is_sharded(param) and self._family.shards_workspace_bytes is None:
             raise ValueError(
-                f"{title}: {label} is a DTensor ({placed(param)}), and statistics are of whole tensors: the step over "
-                "shards is not this one"
+                f"{title}: {label} is a DTensor ({placed(param)}), and this optimizer steps whole tensors alone"
             )
+        if is_sharded(param):
+            check_placements(title, param, param.grad, label)
         if param.dtype is not torch.float32:
             raise TypeError(f"{title}: {label} is {param.dtype}, it must be torch.float32")
         if param.layout is not torch.strided:
@@ -162,13 +164,18 @@ class Learned(Optimizer):
                 )
             if value.device != param.device:
                 raise ValueError(f"{title}: {label} is on {param.device} and its {name} on {value.device}")
+            if is_sharded(param):
+                check_state(self._family, param, label, index, value)
+                value = local(value)
             if value.dtype is not torch.float32 or not value.is_contiguous():
                 raise TypeError(f"{title}: the {name} of {label} must be of torch.float32 and contiguous")
 
     def _state_of(self, param: Tensor) -> dict[str, Any]:
         """The parameter's state, zeros where there is none yet."""
         state = self.state[param]
-        if STATE[0] not in state:
+        if STATE[0] not in state and is_sharded(param):
+            state.update(state_like(self._family, param))
+        elif STATE[0] not in state:
             for name, shape in zip(STATE, _lopt.state_shapes(self._family.ties, param.shape)):
                 state[name] = torch.zeros(shape, dtype=torch.float32, device=param.device)
         return state
@@ -210,19 +217,34 @@ class Learned(Optimizer):
         if known and are_same(absent, self._known[2]) and all(made.gather() for made in self._lists):
             return self._lists
         self._known, self._lists = (), []
-        lists: dict[tuple, list[Member]] = {}
+        lists: dict[tuple, list[tuple[Tensor, int, str]]] = {}
         for param, index, label in self._with_grads():
-            key = (param.device, pattern[index])
-            lists.setdefault(key, []).append(Member(param, self._state_of(param), index, label))
-        made = [MemberList(self._family, members) for members in lists.values()]
+            lists.setdefault((param.device, pattern[index], _sharding(param)), []).append((param, index, label))
+        made = [
+            (self._list_of(together), [local(param.grad) for param, _, _ in together]) for together in lists.values()
+        ]
         # What a device refuses, it refuses before the processor's tensors have moved.
-        made.sort(key=lambda one: one.place.device.type == "cpu")
-        for one in made:
-            if not one.use([plain(param.grad) for param in one.params]):
+        made.sort(key=lambda one: one[0].place.device.type == "cpu")
+        for one, grads in made:
+            if not one.use([plain(grad) for grad in grads]):
                 raise ValueError(f"{self._family.title}: a gradient is not of its parameter's shape and type")
-        self._check_overlap(made)
-        self._known, self._lists = (pattern, params, absent), made
-        return made
+        self._lists = [one for one, _ in made]
+        self._check_overlap(self._lists)
+        self._known = (pattern, params, absent)
+        return self._lists
+
+    def _list_of(self, together: list[tuple[Tensor, int, str]]) -> MemberList:
+        members = []
+        for param, index, label in together:
+            state, piece = self._state_of(param), is_sharded(param)
+            if piece:
+                state = {name: local(value) for name, value in state.items()}
+            members.append(Member(local(param), state, index, label, piece))
+        first: Any = together[0][0]
+        if _sharding(first) is None:
+            return MemberList(self._family, members)
+        extents = [param.shape[0] for param, _, _ in together]
+        return MemberList(self._family, members, Shards(extents, Sharding(first).groups, members[0].param.device))
 
     def _check_overlap(self, lists: list[MemberList]) -> None:
         """Within a list the library looks; here lists of one device are held against each other."""
@@ -246,7 +268,7 @@ class Learned(Optimizer):
         wanted = sorted({bound for bound in bounds if bound is not None})
         if not wanted or not lists:
             return
-        grads = [grad for made in lists for grad in made.grads]
+        grads = [(made.grads, made.shards) for made in lists]
         factors = {bound: factor_of(grads, bound) for bound in wanted}
         for made in lists:
             made.use(
@@ -295,6 +317,14 @@ class Learned(Optimizer):
             made.step(params, rates, self._weights_on(made.place.device)["weights"])
         for group in self.param_groups:
             group["step"] += 1
+
+
+def _sharding(param: Tensor) -> Any:
+    """Equal where two tensors are held by the same processes in rows; None: all of it is here."""
+    if not is_sharded(param):
+        return None
+    key = Sharding(param).key
+    return key if key[1] else None
 
 
 def _check_loaded(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:

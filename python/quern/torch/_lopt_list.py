@@ -17,6 +17,7 @@ from .. import _lopt
 from .._library import DTYPES
 from .._tensors import Tensors
 from ._calls import Place, increment_version
+from ._lopt_shards import Shards
 from ._watch import CHANGED, SAME, are_same, watch
 
 _F32 = DTYPES["f32"]
@@ -30,6 +31,7 @@ class Member:
     state: dict
     group: int
     label: str
+    piece: bool = False  # of a DTensor, whose gradient is not the piece's
 
 
 def _row_major(tensors: Sequence[Tensor], place: tuple[int, int]) -> Tensors:
@@ -44,9 +46,10 @@ def plain(tensor: Tensor) -> Tensor:
 class MemberList:
     """See the head of this file. All has been checked when this is made: float32, of one device, with gradients."""
 
-    def __init__(self, family: _lopt.Family, members: list[Member]) -> None:
-        self.family, self.members = family, members
+    def __init__(self, family: _lopt.Family, members: list[Member], shards: Shards | None = None) -> None:
+        self.family, self.members, self.shards = family, members, shards
         self.params = [member.param for member in members]
+        self._once = any(member.piece for member in members)
         self._states = [member.state for member in members]
         self._held = [[state[name] for state in self._states] for name in _lopt.STATE]
         self._shapes = [param.shape for param in self.params]
@@ -70,6 +73,8 @@ class MemberList:
     # ---- from step to step ----
     def gather(self) -> bool:
         """Takes the gradients. False where anything is not what it was: make a new list, which says what is wrong."""
+        if self._once:
+            return False
         try:
             if not self._params_fit():
                 return False
@@ -124,16 +129,27 @@ class MemberList:
             self._arrays[0].move([copies.get(k, param).data_ptr() for k, param in enumerate(self.params)])
         params.weights, params.lr_scale = weights.data_ptr(), factors.buffer_info()[0]
         execution = self.place.current()
-        lent = self.place.lend(self.family.workspace_bytes(len(self), self._roles[0]))
+        lent = self.place.lend(self._workspace_bytes(params))
         try:
             self.family.step(byref(execution), addressof(params), len(self), *self._roles)
         except (ValueError, TypeError, RuntimeError) as error:
+            if self.shards is not None and self.shards.error is not None:
+                raise RuntimeError(
+                    f"{self.family.title}: a sum over the processes failed, and the step is not whole: "
+                    f"{self.shards.error}"
+                ) from self.shards.error
             raise self._named(error) from None
         for k, copy in copies.items():
             self.params[k].copy_(copy)
         increment_version(self._written)
         self.grads = []
         del lent, copies  # torch's allocator keeps them for the stream until the kernels have run
+
+    def _workspace_bytes(self, params: Structure) -> int:
+        if self.shards is None:
+            return self.family.workspace_bytes(len(self), self._roles[0])
+        params.shards = addressof(self.shards.told)
+        return self.family.shards_workspace_bytes(byref(self.shards.told), len(self), self._roles[0])
 
     def _named(self, error: Exception) -> Exception:
         """The library's sentences call a tensor "param[3]", its place in the list: says which parameter that is."""
