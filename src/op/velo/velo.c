@@ -19,7 +19,9 @@ static const qn_op_param params_table[] = {
     QN_LOPT_LIVE(qn_velo_params, weight_decay, "decoupled weight decay, behind the step", 0),
     QN_LOPT_DECAYS(qn_velo_params, QN_VELO_DECAYS),
     QN_LOPT_LAST(qn_velo_params, num_steps, "steps of the whole training; it must be set", U64, 0, HUGE_VAL, NULL, 0),
-    QN_LOPT_LAST_ROWS(qn_velo_params),
+    QN_LOPT_LAST(qn_velo_params, step, "steps taken before this one", U64, 0, HUGE_VAL, NULL,
+                 1 + offsetof(qn_lopt_hyper, step)),
+    QN_LOPT_LAST(qn_velo_params, pylo_cuda_compat, "as PyLO's CUDA code", BOOL, 0, 1, NULL, 0),
     QN_LOPT_LAST(qn_velo_params, hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, 0, NULL, 0),
 };
 #undef NUMBER
