@@ -19,7 +19,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Hold quern's op and the other implementations of it that are installed here against a float64 "
         "oracle, then time them in turns on the same tensors, with the ceilings of this machine between them.",
         epilog="`kernel` in the place of OP times calls of kernels from a body instead (kernel --help), `swiglu` "
-        "gated activations over rows and columns (swiglu --help), `gemm` products with an epilogue (gemm --help). "
+        "gated activations over rows and columns (swiglu --help), `gemm` products with an epilogue (gemm --help), "
+        "`lopt` learned optimizers over models' lists (lopt --help). "
         "A wrong implementation is told as wrong, and its time stands in brackets. docs/benchmarking.md says "
         "how all is measured; `quern report FILE --peers` makes a table of what --json keeps.",
     )
@@ -143,12 +144,12 @@ def main(argv: list[str] | None = None) -> int:
         from . import kernel
 
         return kernel.main(words[1:])
-    if words[:1] in (["swiglu"], ["gemm"]):
+    if words[:1] in (["swiglu"], ["gemm"], ["lopt"]):
         try:
-            from . import gemm, swiglu
+            from . import gemm, lopt, swiglu
         except ImportError as error:
             return _fail(3, f"PyTorch is wanted: {error}")
-        return (swiglu if words[0] == "swiglu" else gemm).main(words[1:])
+        return {"swiglu": swiglu, "gemm": gemm, "lopt": lopt}[words[0]].main(words[1:])
     parser = _parser()
     arguments = parser.parse_args(argv)
     for name in ("seconds", "time_budget"):

@@ -140,11 +140,12 @@ def clock_of(device: torch.device) -> Clock:
     return Clock(False)
 
 
-def in_turns(clock: Clock, restore: Callable[[], None], calls: list, rounds: int) -> list[list[float]]:
-    """Samples in ns of each of the calls, taken in turns; a call is (run, whether `restore` must go before it)."""
+def in_turns(clock: Clock, restore: Callable[[], None], calls: list, rounds: int, warm: int = 3) -> list[list[float]]:
+    """Samples in ns of each of the calls, taken in turns after `warm` calls of each; a call is (run, whether `restore`
+    must go before it)."""
     samples: list[list[float]] = [[] for _ in calls]
     for run, _ in calls:
-        for _ in range(3):
+        for _ in range(warm):
             run()
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m quern.bench lopt`: a step of a learned optimizer over a model's list of tensors, by quern and by the
+materialising form in plain PyTorch, in turns on parameters of the same values, beside a copy of as many bytes as a step
+moves at least; its peak of memory beyond its state; and PyLO's, where it is installed. quern is checked first, against
+the materialising form in float64, over tensors of the same ranks."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+from torch import Tensor
+
+from .. import __version__, _lopt_abi, _lopt_weights
+from ..torch.lopt import ELO, SmallFCLopt
+from . import materialised, measure, record, stats
+from .lopt_lists import LISTS, Shapes, elements
+from .lopt_memory import free_bytes, peak_of
+from .swiglu import _Copy, _rate
+from .table import duration
+
+PROGRAM = "python -m quern.bench lopt"
+OPS = {"small_fc_lopt": (SmallFCLopt, materialised.SMALL_FC), "elo": (ELO, materialised.ELO)}
+LEAST_BYTES = 44  # an element: read g, p, m, v once, write p, m, v once
+STATE_BYTES = 16  # an element: m, v; of rows and columns there are few
+_CLIP = 24  # extents, where quern is checked
+
+
+def made_weights(device: torch.device, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    """Random ones of the published shapes: a time does not depend on their values, and none are shipped."""
+    generator = torch.Generator().manual_seed(11)
+    return {
+        weight.name: (torch.rand(weight.shape, generator=generator) - 0.5).mul_(0.5).to(device, dtype)
+        for weight in _lopt_weights.table(_lopt_abi.SMALL_FC)
+    }
+
+
+def _tensors(shapes: Shapes, device: torch.device, seed: int, scale: float) -> list[Tensor]:
+    generator = torch.Generator(device=device).manual_seed(seed)
+    return [torch.empty(shape, device=device).normal_(0, scale, generator=generator) for shape in shapes]
+
+
+class Quern:
+    name = "quern"
+
+    def __init__(self, op: str, shapes: Shapes, device: torch.device, precision: str) -> None:
+        self.params = [torch.nn.Parameter(p) for p in _tensors(shapes, device, 1, 0.02)]
+        for param, grad in zip(self.params, _tensors(shapes, device, 2, 1e-3)):
+            param.grad = grad
+        options = {} if precision is None else {"precision": precision}
+        self.optimizer = OPS[op][0](self.params, made_weights(torch.device("cpu")), lr=1e-3, **options)
+
+    def run(self) -> None:
+        self.optimizer.step()
+
+
+class Materialised:
+    name = "materialised"
+
+    def __init__(self, op: str, of: Quern, device: torch.device) -> None:
+        self.rule, self.weights = OPS[op][1], made_weights(device)
+        self.params = [param.detach().clone() for param in of.params]
+        self.grads: list[Tensor] = [param.grad for param in of.params]  # type: ignore[misc]
+        self.states, self.taken = [materialised.State(param) for param in self.params], 0
+
+    def run(self) -> None:
+        materialised.step(self.rule, self.weights, self.params, self.grads, self.states, self.taken, 1e-3)
+        self.taken += 1
+
+
+def peak_estimate(shapes: Shapes) -> int:
+    """What the materialising form takes at its peak, roughly: some five copies of 39 floats of the largest tensor's
+    elements, and its own state."""
+    return 4 * (5 * 39 * max(elements([shape]) for shape in shapes) + 10 * elements(shapes))
+
+
+# ---- the check ----
+def check(op: str, shapes: Shapes, device: torch.device, precision: str) -> dict:
+    """quern against the materialising form in float64, three steps over the list's shapes with their extents clipped:
+    within the contract's tolerance, or where products are rounded the class's share of the update's root mean
+    square."""
+    clipped = sorted({tuple(min(extent, _CLIP + d) for d, extent in enumerate(shape)) for shape in shapes})
+    of = Quern(op, clipped, device, precision)
+    rule, weights = OPS[op][1], made_weights(device, torch.float64)
+    params = [param.detach().double() for param in of.params]
+    states, worst, wrong = [materialised.State(param) for param in params], 0.0, ""
+    for taken in range(3):
+        before = [param.clone() for param in params]
+        grads = [param.grad.double() for param in of.params]  # type: ignore[union-attr]
+        materialised.step(rule, weights, params, grads, states, taken, 1e-3)
+        of.run()
+        for shape, got, wanted, old in zip(clipped, of.params, params, before):
+            share = _share(got.detach().double(), wanted, old, precision, device)
+            if not share <= 1 and not wrong:
+                wrong = f"step {taken}, shape {shape}: off by {share:.3g} times the tolerance"
+            worst = max(worst, share)
+    return {"right": not wrong, "wrong": wrong, "worst_over_tolerance": min(worst, 1e30)}
+
+
+_ROUNDED = {"tf32": 3e-3, "f16": 3e-3, "bf16x3": 5e-5}  # of the update's root mean square, a step
+
+
+def _share(got: Tensor, wanted: Tensor, old: Tensor, precision: str, device: torch.device) -> float:
+    update = wanted - old
+    tolerance = 1e-6 * wanted.abs().clamp(min=1) + 1e-5 * update.abs()
+    if device.type == "cuda" and precision in _ROUNDED:
+        tolerance = tolerance + 3 * _ROUNDED[precision] * update.square().mean().sqrt()
+    worst = float(((got - wanted).abs() / tolerance).max()) if got.numel() else 0.0
+    return worst if worst == worst else float("inf")
+
+
+# ---- a measurement ----
+def _baseline(op: str, of: Quern, shapes: Shapes, device: torch.device) -> tuple[Materialised | None, str]:
+    """The materialising form, or why it is not timed."""
+    needed, free = peak_estimate(shapes), free_bytes(device)
+    if needed > 0.9 * free:
+        return None, f"needs some {needed / 2**30:.0f} GiB, and {free / 2**30:.0f} are free"
+    return Materialised(op, of, device), ""
+
+
+def _pylo() -> str:
+    try:
+        return f"version {version('pylo')} is installed; it takes its weights from a hub, and is not timed"
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def measure_one(op: str, name: str, device: torch.device, precision: str, rounds: int, clock: measure.Clock) -> dict:
+    shapes = LISTS[name][1]
+    line = _head(op, name, device, precision) | {"check": check(op, shapes, device, precision)}
+    line["peers"] = [{"name": "pylo", "absent": _pylo()}]
+    if not line["check"]["right"]:
+        return line
+    of = Quern(op, shapes, device, precision)
+    other, why = _baseline(op, of, shapes, device)
+    for peer in filter(None, (of, other)):
+        peer.run()  # what is made once is there
+    state = sum(t.numel() * t.element_size() for s in of.optimizer.state.values() for t in s.values())
+    line |= {"state_bytes": state, "peak_bytes": peak_of(of.run, device)}
+    nbytes = LEAST_BYTES * elements(shapes)
+    copy = _Copy(nbytes, device)
+    calls = [(peer.run, False) for peer in (of, other, copy) if peer is not None]
+    entry = {"name": "materialised", "absent": why}
+    if other is not None:
+        entry["peak_bytes"] = peak_of(other.run, device)
+    samples = measure.in_turns(clock, lambda: None, calls, rounds, 1 if device.type == "cpu" else 3)
+    line["step"], line["copy"] = record.series("quern", nbytes, samples[0]), record.series("copy", nbytes, samples[-1])
+    line["times_copy"] = record.ratio(stats.ratio_paired(samples[0], samples[-1]))
+    if other is not None:
+        ratio = stats.ratio_paired(samples[1], samples[0])
+        entry |= {"step": record.series(other.name, nbytes, samples[1]), "speedup": record.ratio(ratio)}
+        entry["verdict"] = ratio.verdict
+    line["peers"].insert(0, entry)
+    return line
+
+
+def _head(op: str, name: str, device: torch.device, precision: str) -> dict:
+    cuda = device.type == "cuda"
+    kind = torch.cuda.get_device_name(device) if cuda else platform.processor() or platform.machine()
+    shapes = LISTS[name][1]
+    return {
+        "schema": "quern lopt 1",
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "version": __version__,
+        "machine": {
+            "device": kind,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "torch_threads": torch.get_num_threads(),
+        },
+        "op": op,
+        "workload": name,
+        "tensors": len(shapes),
+        "elements": elements(shapes),
+        "precision": precision if cuda else "fp32",
+    }
+
+
+# ---- as people read it ----
+def _memory(nbytes: int | None) -> str:
+    return "peak unknown here" if nbytes is None else f"peak {nbytes / 2**20:.1f} MiB beyond its state"
+
+
+def _row(name: str, series: dict, rest: str) -> str:
+    return f"  {name:<14}{duration(series['median_ns']):>12}{_rate(series):>14}  {rest}"
+
+
+def text(line: dict) -> str:
+    head = (
+        f"{line['op']}, {line['workload']}: {line['tensors']} tensors, {line['elements']:,} elements, "
+        f"{line['precision']}, {line['machine']['device']}"
+    )
+    if not line["check"]["right"]:
+        return f"{head}\n  quern is WRONG, so nothing is timed: {line['check']['wrong']}"
+    step, copy, times = line["step"], line["copy"], line["times_copy"]["ratio"]
+    out = [
+        head,
+        _row("quern", step, _memory(line["peak_bytes"])),
+        _row("copy", copy, f"of {LEAST_BYTES} bytes an element; a step takes {times:.2f} times as long"),
+    ]
+    for peer in line["peers"]:
+        if peer["absent"]:
+            out.append(f"  {peer['name']:<14}{'-':>12}  {peer['absent']}")
+            continue
+        low, high = peer["speedup"]["interval"]
+        interval = "(too few samples)" if low is None else f"[{low:.2f}, {high:.2f}]"
+        against = f"quern against it: {peer['speedup']['ratio']:.2f}x {interval} {peer['verdict']}"
+        out.append(_row(peer["name"], peer["step"], f"{_memory(peer['peak_bytes'])}; {against}"))
+    return "\n".join(out)
+
+
+# ---- the command ----
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=PROGRAM, description=" ".join(__doc__.split()))
+    add = parser.add_argument
+    add("--op", action="append", choices=tuple(OPS), help="repeatable; small_fc_lopt unless given")
+    doc = "repeatable; gpt2-124m on a GPU and gpt-10m on a processor unless given"
+    add("--workload", "-w", action="append", choices=tuple(LISTS), help=doc)
+    add("--precision", action="append", choices=_lopt_abi.PRECISIONS, help="on a GPU; repeatable; f16x3 unless given")
+    add("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless given")
+    add("--threads", type=int, metavar="N", help="of the processor, for torch and quern; torch's unless given")
+    add("--rounds", type=int, default=7, metavar="N", help="samples of each; 7 unless given")
+    add("--json", "-j", metavar="FILE", help="append each measurement with its raw samples as a line of JSON")
+    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    device, status = measure.device_of(arguments.device), 0
+    clock = measure.clock_of(device)
+    default = "gpt2-124m" if device.type == "cuda" else "gpt-10m"
+    for op in arguments.op or ["small_fc_lopt"]:
+        for name in arguments.workload or [default]:
+            for precision in arguments.precision or ["f16x3"]:
+                line = measure_one(op, name, device, precision, arguments.rounds, clock)
+                print(text(line), flush=True)
+                if arguments.json:
+                    record.append(arguments.json, line)
+                if not line["check"]["right"]:
+                    status = 1
+    return status
+
+
+def main(argv: list[str]) -> int:
+    """Exit status as of `python -m quern.bench`."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if not 1 <= arguments.rounds <= 1000:
+        parser.error(f"--rounds is {arguments.rounds}, it must be from 1 to 1000")
+    if arguments.threads is not None:
+        if arguments.threads < 1:
+            parser.error(f"--threads is {arguments.threads}, it must be at least 1")
+        torch.set_num_threads(arguments.threads)
+    folder = os.path.dirname(os.path.abspath(arguments.json or "."))
+    try:
+        if arguments.json and not os.access(arguments.json if os.path.exists(arguments.json) else folder, os.W_OK):
+            raise ValueError(f"{arguments.json}: it cannot be written")
+        return _run(arguments)
+    except (ValueError, OSError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 2
+    except torch.cuda.OutOfMemoryError as error:
+        print(f"{PROGRAM}: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 1
+    except RuntimeError as error:
+        print(f"{PROGRAM}: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 3
