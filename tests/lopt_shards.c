@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lopt_shards.c - steps of small_fc_lopt and elo whose tensors several processes hold in pieces, here threads of one:
- * after each step the pieces are the whole tensors' step, vectors that all hold are the same bits in all, and what a
- * step refuses. */
-#include "lopt_model.h"
+/* lopt_shards.c - steps of small_fc_lopt, elo and VeLO whose tensors several processes hold in pieces, here threads of
+ * one: after each step the pieces are the whole tensors' step, vectors that all hold are the same bits in all, and what
+ * a step refuses. */
+#include "velo_model.h"
 #include <pthread.h>
 
 enum { PROCESSES = 3, STEPS = 3 };
+typedef enum { SMALL_FC, ELO, VELO } which;
 
 static const int64_t shapes[][5] = {{7, 5}, {5, 7},  {6, 6}, {11},     {4, 3, 2}, {2, 3, 2, 4, 3}, {1, 9},
                                     {2},    {70, 2}, {0},    {64, 48}, {3, 9, 9}, {40, 3, 50}};
@@ -50,10 +51,10 @@ static void piece(int64_t whole, int of, int64_t *begin, int64_t *end)
 }
 
 /* The axis of a role's tensor that is the param's first dimension, or -1 where it has none. */
-static int first_axis(int role, int ndim, const int64_t *shape)
+static int first_axis(qn_lopt_ties ties, int role, int ndim, const int64_t *shape)
 {
   int d[2];
-  qn_lopt_factored(QN_LOPT_TIES_LATER, ndim, shape, d);
+  qn_lopt_factored(ties, ndim, shape, d);
   if (role == STATE_ROW) return d[0] == 0 ? -1 : 1;
   if (role == STATE_COLUMN) return d[0] < 0 || d[1] == 0 ? -1 : 1;
   return role == STATE_M ? 1 : 0;
@@ -75,9 +76,10 @@ static void copy_rows(const qn_tensor *whole, const qn_tensor *part, int axis, i
 typedef struct member {
   int process;
   model pieces;
+  velo *rest; /* VeLO's */
   int64_t extents[SHAPES];
   qn_lopt_shards shards;
-  bool elo;
+  which kind;
   double max_grad_norm;
   int compat;
   uint64_t step;
@@ -89,7 +91,7 @@ static void copy_piece(const model *whole, member *m, size_t k, int role, bool b
 {
   int64_t begin = 0, end;
   const reference *r = &whole->reference[k];
-  const int axis = m->extents[k] < 0 ? -1 : first_axis(role, r->ndim, r->shape);
+  const int axis = m->extents[k] < 0 ? -1 : first_axis(whole->ties, role, r->ndim, r->shape);
   if (axis >= 0) piece(r->shape[0], m->process, &begin, &end);
   copy_rows(&whole->tensor[role][k], &m->pieces.tensor[role][k], axis, begin, back);
 }
@@ -99,7 +101,9 @@ static void begin_member(member *m, const model *whole, int of)
   static const qn_lopt_state part[ROLES] = {QN_LOPT_STATE_V, QN_LOPT_STATE_V,   QN_LOPT_STATE_M,
                                             QN_LOPT_STATE_V, QN_LOPT_STATE_ROW, QN_LOPT_STATE_COLUMN};
   *m = (member){.process = of, .shards = {sizeof m->shards, m->extents, add, NULL}};
-  m->pieces.n = whole->n;
+  m->pieces.n = whole->n, m->pieces.ties = whole->ties;
+  m->rest = velo_begin();
+  m->rest->m.n = whole->n;
   memcpy(m->pieces.weights, whole->weights, sizeof whole->weights);
   for (size_t k = 0; k < whole->n; k++) {
     const reference *r = &whole->reference[k];
@@ -107,9 +111,9 @@ static void begin_member(member *m, const model *whole, int of)
     for (int role = 0; role < ROLES; role++) {
       qn_tensor *t = &m->pieces.tensor[role][k];
       int64_t *own = m->pieces.shape[role][k], begin, end;
-      const int axis = first_axis(role, r->ndim, r->shape);
+      const int axis = first_axis(whole->ties, role, r->ndim, r->shape);
       *t = (qn_tensor){.dtype = QN_F32, .shape = own, .device = {QN_CPU, 0}};
-      qn_lopt_state_shape(QN_LOPT_TIES_LATER, part[role], r->ndim, r->shape, &t->ndim, own);
+      qn_lopt_state_shape(whole->ties, part[role], r->ndim, r->shape, &t->ndim, own);
       piece(r->shape[0], of, &begin, &end);
       if (m->extents[k] >= 0 && axis >= 0) own[axis] = end - begin;
       t->data = calloc(elements(t) + 1, sizeof(float));
@@ -118,23 +122,41 @@ static void begin_member(member *m, const model *whole, int of)
   }
 }
 
+static qn_status any_step(which kind, const member *of, model *m, velo *rest, const qn_exec *exec,
+                          const qn_lopt_shards *shards)
+{
+  static const float losses[STEPS] = {2.5f, 2.25f, 9};
+  qn_small_fc_lopt_params small = QN_SMALL_FC_LOPT_DEFAULTS;
+  qn_elo_params elo = QN_ELO_DEFAULTS;
+  qn_velo_params large = velo_params(rest, 200);
+  small.weights = elo.weights = m->weights, small.shards = elo.shards = large.shards = shards;
+  small.step = elo.step = large.step = of->step, small.max_grad_norm = of->max_grad_norm;
+  small.pylo_cuda_compat = elo.pylo_cuda_compat = of->compat;
+  rest->loss[0] = losses[of->step];
+  set_singles(rest);
+  if (kind == VELO) return qn_velo_step(exec, &large, m->n, LISTS(m), SINGLES(rest));
+  return kind == ELO ? qn_elo_step(exec, &elo, m->n, LISTS(m)) : qn_small_fc_lopt_step(exec, &small, m->n, LISTS(m));
+}
+
+static qn_status with_workspace(which kind, const member *of, model *m, velo *rest, const qn_lopt_shards *shards)
+{
+  const size_t needed = kind == VELO  ? qn_velo_shards_workspace_bytes(shards, m->n, m->tensor[PARAM])
+                        : kind == ELO ? qn_elo_shards_workspace_bytes(shards, m->n, m->tensor[PARAM])
+                                      : qn_small_fc_lopt_shards_workspace_bytes(shards, m->n, m->tensor[PARAM]);
+  void *workspace = aligned_alloc(64, (needed + 63) / 64 * 64);
+  memset(workspace, 0xFF, needed);
+  const qn_exec exec = {.size = sizeof exec, .workspace = workspace, .workspace_bytes = needed};
+  const qn_status status = any_step(kind, of, m, rest, &exec, shards);
+  free(workspace);
+  return status;
+}
+
 static void *take_step(void *of)
 {
   member *m = of;
   process = m->process;
-  const size_t needed = qn_small_fc_lopt_shards_workspace_bytes(&m->shards, m->pieces.n, m->pieces.tensor[PARAM]);
-  void *workspace = aligned_alloc(64, (needed + 63) / 64 * 64);
-  memset(workspace, 0xA5, needed);
-  const qn_exec exec = {.size = sizeof exec, .workspace = workspace, .workspace_bytes = needed};
-  qn_small_fc_lopt_params small = QN_SMALL_FC_LOPT_DEFAULTS;
-  qn_elo_params elo = QN_ELO_DEFAULTS;
-  small.weights = elo.weights = m->pieces.weights, small.shards = elo.shards = &m->shards;
-  small.step = elo.step = m->step, small.max_grad_norm = m->max_grad_norm;
-  small.pylo_cuda_compat = elo.pylo_cuda_compat = m->compat;
-  m->status = m->elo ? qn_elo_step(&exec, &elo, m->pieces.n, LISTS(&m->pieces))
-                     : qn_small_fc_lopt_step(&exec, &small, m->pieces.n, LISTS(&m->pieces));
+  m->status = with_workspace(m->kind, m, &m->pieces, m->rest, &m->shards);
   snprintf(m->why, sizeof m->why, "%s", m->status == QN_OK ? "" : qn_last_error());
-  free(workspace);
   return NULL;
 }
 
@@ -142,6 +164,8 @@ static void end_member(member *m)
 {
   for (size_t k = 0; k < m->pieces.n; k++)
     for (int role = 0; role < ROLES; role++) free(m->pieces.tensor[role][k].data);
+  m->rest->m.n = 0;
+  velo_end(m->rest);
 }
 
 static bool take_all(member *members)
@@ -155,16 +179,6 @@ static bool take_all(member *members)
 
 /* ---- the same as whole ---- */
 
-static qn_status whole_step(model *whole, const member *like)
-{
-  qn_small_fc_lopt_params small = QN_SMALL_FC_LOPT_DEFAULTS;
-  qn_elo_params elo = QN_ELO_DEFAULTS;
-  small.weights = elo.weights = whole->weights;
-  small.step = elo.step = like->step, small.max_grad_norm = like->max_grad_norm;
-  small.pylo_cuda_compat = elo.pylo_cuda_compat = like->compat;
-  return like->elo ? step_elo(whole, NULL, &elo) : step_small_fc(whole, NULL, &small);
-}
-
 /* The worst share of the tolerance that a param takes, and of a millionth that a state does. */
 static double compare(const model *whole, member *members, size_t k, const float *before)
 {
@@ -174,7 +188,8 @@ static double compare(const model *whole, member *members, size_t k, const float
     const size_t n = elements(t);
     float *got = malloc((n + 1) * sizeof *got);
     model joined = {0};
-    joined.tensor[role][k] = *t, joined.tensor[role][k].data = got, joined.reference[k] = whole->reference[k];
+    joined.ties = whole->ties, joined.tensor[role][k] = *t, joined.tensor[role][k].data = got,
+    joined.reference[k] = whole->reference[k];
     for (size_t i = 0; i < n; i++) got[i] = NAN;
     for (int p = 0; p < PROCESSES; p++) copy_piece(&joined, &members[p], k, role, true);
     for (size_t i = 0; i < n; i++) {
@@ -188,32 +203,33 @@ static double compare(const model *whole, member *members, size_t k, const float
   return worst;
 }
 
-/* A vector that lacks the first dimension is in all of them, with the same bits. */
+/* What lacks the first dimension is in all of them, with the same bits; so is the LSTM's state. */
 static bool same_vectors(const model *whole, member *members, size_t k)
 {
   bool same = true;
   for (int role = STATE_ROW; role < ROLES; role++) {
     const reference *r = &whole->reference[k];
     const qn_tensor *first = &members[0].pieces.tensor[role][k];
-    for (int p = 1; p < PROCESSES && first_axis(role, r->ndim, r->shape) < 0; p++)
+    for (int p = 1; p < PROCESSES && first_axis(whole->ties, role, r->ndim, r->shape) < 0; p++)
       same = same && !memcmp(first->data, members[p].pieces.tensor[role][k].data, elements(first) * sizeof(float));
   }
   return same;
 }
 
-static void make_whole(model *whole)
+static void make_whole(model *whole, qn_lopt_ties ties)
 {
   uint64_t state = 3;
+  whole->ties = ties;
   draw_weights(whole->weights);
   for (size_t k = 0; k < SHAPES; k++) {
     int ndim = 0;
-    while (ndim < 5 && shapes[k][ndim]) ndim++;
+    while (ndim < (ties == QN_LOPT_TIES_VELO ? 4 : 5) && shapes[k][ndim]) ndim++; /* VeLO knows up to 4 */
     add_tensor(whole, ndim, shapes[k]);
     set_param(whole, k, &state, 0.5);
   }
 }
 
-static void test_same(const char *name, bool elo, double max_grad_norm, int compat)
+static void test_same(const char *name, which kind, double max_grad_norm, int compat)
 {
   model whole = {0};
   member members[PROCESSES];
@@ -221,12 +237,14 @@ static void test_same(const char *name, bool elo, double max_grad_norm, int comp
   double worst[SHAPES] = {0};
   bool ran = true, same = true;
   uint64_t state = 8;
-  make_whole(&whole);
+  velo *rest = velo_begin();
+  make_whole(&whole, kind == VELO ? QN_LOPT_TIES_VELO : QN_LOPT_TIES_LATER);
   const size_t made = whole.n;
   if (compat) whole.n = 4; /* of up to 2 dimensions */
+  rest->m.n = whole.n;
   for (int p = 0; p < PROCESSES; p++) {
     begin_member(&members[p], &whole, p);
-    members[p].elo = elo, members[p].max_grad_norm = max_grad_norm, members[p].compat = compat;
+    members[p].kind = kind, members[p].max_grad_norm = max_grad_norm, members[p].compat = compat;
     calls[p] = 0;
   }
   for (uint64_t step = 0; step < STEPS; step++) {
@@ -238,11 +256,13 @@ static void test_same(const char *name, bool elo, double max_grad_norm, int comp
       for (int p = 0; p < PROCESSES; p++) copy_piece(&whole, &members[p], k, GRAD, false);
     }
     for (int p = 0; p < PROCESSES; p++) members[p].step = step;
-    ran = take_all(members) && whole_step(&whole, &members[0]) == QN_OK && ran;
+    ran = take_all(members) && with_workspace(kind, &members[0], &whole, rest, NULL) == QN_OK && ran;
     for (size_t k = 0; k < whole.n && ran; k++) {
       worst[k] = fmax(worst[k], compare(&whole, members, k, before[k]));
       same = same && same_vectors(&whole, members, k);
     }
+    for (int p = 1; p < PROCESSES; p++)
+      same = same && !memcmp(members[0].rest->hidden, members[p].rest->hidden, sizeof rest->hidden);
   }
   check(ran, "%s: %d steps run%s", name, STEPS, members[0].why);
   for (size_t k = 0; k < whole.n; k++) {
@@ -250,9 +270,12 @@ static void test_same(const char *name, bool elo, double max_grad_norm, int comp
     free(before[k]);
   }
   check(same, "%s: vectors that all hold have the same bits in all", name);
-  check(calls[0] == 3 * STEPS && calls[1] == calls[0], "%s: %d sums in %d steps", name, calls[0], STEPS);
+  check(calls[0] == (kind == VELO ? 4 : 3) * STEPS && calls[1] == calls[0], "%s: %d sums in %d steps", name, calls[0],
+        STEPS);
   for (int p = 0; p < PROCESSES; p++) end_member(&members[p]);
   whole.n = made;
+  rest->m.n = 0;
+  velo_end(rest);
   model_end(&whole);
 }
 
@@ -262,7 +285,7 @@ static void test_refusals(void)
 {
   model whole = {0};
   member one, m;
-  make_whole(&whole);
+  make_whole(&whole, QN_LOPT_TIES_LATER);
   begin_member(&one, &whole, 0);
   const float first = *data_of(&one.pieces, PARAM, 0);
 #define REFUSED(words, spoil)                                                                                          \
@@ -290,10 +313,13 @@ static void test_refusals(void)
 int main(void)
 {
   pthread_barrier_init(&all_here, NULL, PROCESSES);
-  test_same("small_fc_lopt", false, 0, 0);
-  test_same("small_fc_lopt with bounded gradients", false, 0.01, 0);
-  test_same("small_fc_lopt as PyLO's CUDA code", false, 0, 1);
-  test_same("elo", true, 0, 0);
+  draw_velo_weights();
+  test_same("small_fc_lopt", SMALL_FC, 0, 0);
+  test_same("small_fc_lopt with bounded gradients", SMALL_FC, 0.01, 0);
+  test_same("small_fc_lopt as PyLO's CUDA code", SMALL_FC, 0, 1);
+  test_same("elo", ELO, 0, 0);
+  test_same("VeLO", VELO, 0, 0);
   test_refusals();
+  free(velo_mlp), free(velo_rnn);
   return test_end();
 }

@@ -31,28 +31,32 @@ typedef struct qn_velo_params {
   double m_decay0, m_decay1, m_decay2;                /* in [0, 1) */
   double v_decay;                                     /* in [0, 1) */
   double factor_decay0, factor_decay1, factor_decay2; /* of row and column, in [0, 1) */
-  uint64_t num_steps;         /* of the whole training, the same for every step: an input of the LSTM; at least 1 */
-  uint64_t step;              /* steps taken before this one: its other half */
-  int32_t pylo_cuda_compat;   /* 0 or 1: as PyLO's CUDA code, which departs from its reference */
-  const float *mlp;           /* QN_LOPT_VELO_MLP_WEIGHTS floats in the tensors' device memory */
-  const float *rnn;           /* QN_LOPT_VELO_RNN_WEIGHTS floats there */
-  const double *lr_scale;     /* host, one a tensor, >= 0: its lr is lr * lr_scale; NULL: all 1 */
-  const qn_lopt_hyper *hyper; /* device: replaces lr, weight_decay and step, which are then not read; NULL: none */
+  uint64_t num_steps;           /* of the whole training, the same for every step: an input of the LSTM; at least 1 */
+  uint64_t step;                /* steps taken before this one: its other half */
+  int32_t pylo_cuda_compat;     /* 0 or 1: as PyLO's CUDA code, which departs from its reference */
+  const float *mlp;             /* QN_LOPT_VELO_MLP_WEIGHTS floats in the tensors' device memory */
+  const float *rnn;             /* QN_LOPT_VELO_RNN_WEIGHTS floats there */
+  const double *lr_scale;       /* host, one a tensor, >= 0: its lr is lr * lr_scale; NULL: all 1 */
+  const qn_lopt_hyper *hyper;   /* device: replaces lr, weight_decay and step, which are then not read; NULL: none */
+  const qn_lopt_shards *shards; /* host: the tensors are pieces, held by several processes; NULL: they are whole */
 } qn_velo_params;
 
 /* num_steps is 0, which is refused: it and both arrays of weights must be set. */
 #define QN_VELO_DEFAULTS                                                                                               \
   {                                                                                                                    \
-    sizeof(qn_velo_params), 1.0, 0.001, 0.001, 0.0, QN_VELO_DECAYS, 0, 0, 0, NULL, NULL, NULL, NULL                    \
+    sizeof(qn_velo_params), 1.0, 0.001, 0.001, 0.0, QN_VELO_DECAYS, 0, 0, 0, NULL, NULL, NULL, NULL, NULL              \
   }
 #define QN_VELO_DECAYS 0.9, 0.99, 0.999, 0.999, 0.9, 0.99, 0.999
 
 /* One step over a list of n tensors, which must be all that is trained, and in one order from step to step: each is
  * seen by the others' LSTM. The six roles are those of qn_small_fc_lopt_step, states of the shapes that
- * qn_lopt_state_shape gives with QN_LOPT_TIES_VELO; a param may have four dimensions greater than 1. Beside them one
- * tensor each: loss         f32, of one element: the loss that grad is of hidden       f32, (n, 512): the LSTM's state,
- * row k of tensor k cell         f32, (n, 512): its other half loss_buffer  f64, (22): see above of which all but the
- * loss are updated. Where the loss is NaN or infinite the step is skipped and counted: nothing else is written. That is
+ * qn_lopt_state_shape gives with QN_LOPT_TIES_VELO; a param may have four dimensions greater than 1.
+ *
+ * Beside them there is one tensor each, of which all but the loss are updated: `loss`, f32, of one element, the loss
+ * that grad is of; `hidden` and `cell`, f32, (n, 512), the LSTM's two states, row k of tensor k; `loss_buffer`, f64,
+ * (22), as above. Of pieces, each process has all of these four, with the same values.
+ *
+ * Where the loss is NaN or infinite the step is skipped and counted: nothing else is written. That is
  * seen in memory; the call returns QN_OK. An empty tensor is a no-op. The same bits on every tier and for any number of
  * threads. A gradient that is NaN makes all of its tensor NaN, and with the next step, through the LSTM, all of the
  * others. Nothing is allocated. Bad input: a status, a sentence, nothing written. The processor's alone: other devices
@@ -63,6 +67,8 @@ QN_API qn_status qn_velo_step(const qn_exec *exec, const qn_velo_params *params,
                               const qn_tensor *cell, const qn_tensor *loss_buffer);
 /* Workspace that a step over these params needs; 0 where they would be refused. */
 QN_API size_t qn_velo_workspace_bytes(size_t n, const qn_tensor *param);
+/* The same of pieces. */
+QN_API size_t qn_velo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 
 #ifdef __cplusplus
 }

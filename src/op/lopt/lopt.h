@@ -219,6 +219,8 @@ qn_status qn_lopt_check_shards(const qn_list *list, const qn_lopt_shards *shards
 double qn_lopt_norm(const qn_lopt_item *item);
 /* The most numbers of a tensor that a phase leaves to be added. */
 uint64_t qn_lopt_shared_room(const qn_lopt_kind *kind, const qn_lopt_item *item);
+/* Has the caller's function add n sums. */
+qn_status qn_lopt_add(const qn_lopt_shards *shards, const qn_exec *exec, double *sums, size_t n);
 /* Behind a phase: its sums of n items become those of the whole tensors. `room` is of all items' shared_room. */
 qn_status qn_lopt_share(const qn_lopt_call *call, const qn_lopt_shards *shards, const qn_exec *exec,
                         qn_lopt_phase phase, size_t n, qn_lopt_item *item, double *room);

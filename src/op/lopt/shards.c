@@ -64,6 +64,14 @@ uint64_t qn_lopt_shared_room(const qn_lopt_kind *kind, const qn_lopt_item *item)
   return qn_lopt_most(qn_lopt_most(sums, states), kind->elements + QN_LOPT_SIDES);
 }
 
+qn_status qn_lopt_add(const qn_lopt_shards *shards, const qn_exec *exec, double *sums, size_t n)
+{
+  const qn_status status = n ? shards->add(shards->user, exec, sums, n) : QN_OK;
+  if (status == QN_OK) return QN_OK;
+  return qn_fail(status, "lopt: the sums of the shards were not added, and the step is not whole (status %d)",
+                 (int)status);
+}
+
 qn_status qn_lopt_share(const qn_lopt_call *call, const qn_lopt_shards *shards, const qn_exec *exec,
                         qn_lopt_phase phase, size_t n, qn_lopt_item *item, double *room)
 {
@@ -76,10 +84,7 @@ qn_status qn_lopt_share(const qn_lopt_call *call, const qn_lopt_shards *shards, 
       memcpy(room + all, at[s].from, at[s].n * sizeof *room);
   }
   if (!all) return QN_OK;
-  const qn_status status = shards->add(shards->user, exec, room, (size_t)all);
-  if (status != QN_OK)
-    return qn_fail(status, "lopt: the sums of the shards were not added, and the step is not whole (status %d)",
-                   (int)status);
+  qn_try(qn_lopt_add(shards, exec, room, (size_t)all));
   all = 0;
   for (size_t k = 0; k < n; k++) {
     if (!item[k].view.cut || !item[k].view.whole_n) continue;

@@ -62,11 +62,10 @@ static double shown_of(double x) { return isnan(x) ? x : shown(x); }
 /* The means of p^2, m_k, m_k^2, v, v^2. */
 static void set_means(const qn_velo_item *item, double mean[QN_VELO_SUMMARIES])
 {
-  const uint64_t chunks = qn_lopt_ceiling(item->n, QN_VELO_SUMMARY_CHUNK);
   memset(mean, 0, QN_VELO_SUMMARIES * sizeof *mean);
-  for (uint64_t chunk = 0; chunk < chunks; chunk++)
+  for (uint64_t chunk = 0; chunk < item->chunks; chunk++)
     for (int k = 0; k < QN_VELO_SUMMARIES; k++) mean[k] += item->partial[chunk * QN_VELO_SUMMARIES + (unsigned)k];
-  for (int k = 0; k < QN_VELO_SUMMARIES; k++) mean[k] /= (double)item->n;
+  for (int k = 0; k < QN_VELO_SUMMARIES; k++) mean[k] /= (double)item->whole;
 }
 
 static void set_summary(qn_velo_item *item, double x[QN_VELO_INPUTS])
@@ -90,7 +89,7 @@ void qn_velo_features(const qn_velo_call *call, size_t k)
   const double done = (double)call->step / (double)call->num_steps;
   double x[QN_VELO_INPUTS] = {0};
   for (int j = 0; j < 9; j++) x[j] = tanh(10 * (done - times[j])), x[9 + j] = call->losses[j];
-  if (call->item[k].n) set_summary(&call->item[k], x);
+  if (call->item[k].whole) set_summary(&call->item[k], x);
   for (size_t j = 0; j < QN_VELO_INPUTS; j++) call->x[j * call->padded + k] = (float)x[j];
   float *hidden = call->z + QN_VELO_UNITS * call->padded + k;
   for (size_t j = 0; j < QN_VELO_UNITS; j++) hidden[j * call->padded] = call->hidden[k * QN_VELO_UNITS + j];
@@ -113,7 +112,7 @@ void qn_velo_mix_banks(const qn_velo_call *call, size_t k)
   float *mixed = call->mixed + k * QN_VELO_MIXED;
   const qn_velo_item *item = &call->item[k];
   double control[QN_VELO_BANKS];
-  if (!item->n) return;
+  if (!item->whole) return;
   for (size_t j = 0; j < QN_VELO_BANKS; j++) control[j] = (double)call->control[j * call->padded + k];
   for (int j = 0; j < 6; j++)
     mix(control, call->mlp + QN_VELO_BANKS * begin[j], begin[j + 1] - begin[j], mixed + begin[j]);

@@ -44,10 +44,11 @@ static const struct {
   qn_dtype dtype;
 } single[SINGLES] = {{"loss", QN_F32}, {"hidden", QN_F32}, {"cell", QN_F32}, {"loss_buffer", QN_F64}};
 
-static int rank_of(const qn_tensor *t)
+/* Of a tensor, or of the one whose first extent is `whole`. */
+static int rank_of(const qn_tensor *t, int64_t whole)
 {
   int rank = 0;
-  for (int d = 0; d < t->ndim; d++) rank += t->shape[d] > 1;
+  for (int d = 0; d < t->ndim; d++) rank += (whole >= 0 && !d ? whole : t->shape[d]) > 1;
   return rank;
 }
 
@@ -91,6 +92,8 @@ static void *take(char **at, uint64_t bytes)
 }
 
 static uint64_t chunks_of(const qn_tensor *p) { return qn_lopt_ceiling(qn_tensor_elements(p), QN_VELO_SUMMARY_CHUNK); }
+/* Of a piece there is a row of sums even where it has nothing. */
+static uint64_t rows_of(const qn_tensor *p) { return qn_lopt_most(1, chunks_of(p)); }
 
 static uint64_t padded_of(size_t n) { return 16 * (qn_lopt_ceiling(n, 16) | 1); }
 
@@ -106,38 +109,47 @@ static char *lay(qn_velo_call *c, const qn_tensor *param, char *at)
   c->unit = take(&at, QN_VELO_UNITS * row);
   c->control = take(&at, (QN_VELO_BANKS + 4) * row);
   c->mixed = take(&at, n * QN_VELO_MIXED * sizeof(float));
-  for (size_t k = 0; k < n; k++) chunks += chunks_of(&param[k]);
+  for (size_t k = 0; k < n; k++) chunks += rows_of(&param[k]);
   c->partial = take(&at, chunks * QN_VELO_SUMMARIES * sizeof *c->partial);
+  c->shared = take(&at, (c->shards ? n : 0) * QN_VELO_SUMMARIES * sizeof *c->shared);
   return at;
 }
 
-static size_t own_bytes(size_t n, const qn_tensor *param)
+static size_t own_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
-  qn_velo_call measured = {.n = n, .padded = padded_of(n)};
+  qn_velo_call measured = {.n = n, .padded = padded_of(n), .shards = shards};
   char *from = (char *)(uintptr_t)QN_LOPT_ALIGNMENT;
   return n ? (size_t)(lay(&measured, param, from) - from) : 0;
 }
 
-static size_t needed_of(size_t n, const qn_tensor *param)
+static size_t needed_of(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
-  return n ? own_bytes(n, param) + qn_lopt_groups_bytes(&kind, NULL, n, param) + QN_LOPT_ALIGNMENT : 0;
+  if (!n) return 0;
+  return own_bytes(shards, n, param) + qn_lopt_groups_bytes(&kind, shards, n, param) + QN_LOPT_ALIGNMENT;
+}
+
+size_t qn_velo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
+{
+  const qn_list list = {.op = &op, .n = n, .tensors = {param}};
+  const bool fits = qn_lopt_check_shapes(&list) == QN_OK && qn_lopt_check_shards(&list, shards) == QN_OK;
+  return fits ? needed_of(shards, n, param) : 0;
 }
 
 size_t qn_velo_workspace_bytes(size_t n, const qn_tensor *param)
 {
-  const qn_list list = {.op = &op, .n = n, .tensors = {param}};
-  return qn_lopt_check_shapes(&list) == QN_OK ? needed_of(n, param) : 0;
+  return qn_velo_shards_workspace_bytes(NULL, n, param);
 }
 
 /* ---- checks ---- */
 
-static qn_status check_ranks(const qn_list *list)
+static qn_status check_ranks(const qn_list *list, const qn_lopt_shards *shards)
 {
   char text[128];
   for (size_t k = 0; k < list->n; k++) {
     const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k];
-    qn_require(rank_of(p) < 5, "velo: param[%zu] (%s) has %d dimensions greater than 1, the LSTM knows up to 4", k,
-               qn_shape_text(p, text, sizeof text), rank_of(p));
+    const int rank = rank_of(p, qn_lopt_whole(shards, k));
+    qn_require(rank < 5, "velo: param[%zu] (%s) has %d dimensions greater than 1, the LSTM knows up to 4", k,
+               qn_shape_text(p, text, sizeof text), rank);
   }
   return QN_OK;
 }
@@ -148,7 +160,7 @@ static qn_status check(qn_list *list, const qn_lopt_step *step, const qn_tensor 
   const qn_velo_params *p = list->params;
   qn_require(p->num_steps, "velo: num_steps is 0: set it to the number of steps of the whole training");
   qn_try(qn_lopt_check(list, step, roles));
-  qn_try(check_ranks(list));
+  qn_try(check_ranks(list, step->shards));
   for (int k = 0; k < SINGLES; k++) qn_try(check_single(list, k, singles[k]));
   qn_try(qn_lopt_check_weights(list, "mlp", p->mlp));
   qn_try(qn_lopt_check_weights(list, "rnn", p->rnn));
@@ -161,7 +173,8 @@ static qn_status check(qn_list *list, const qn_lopt_step *step, const qn_tensor 
                          {"cell", singles[CELL]->data, rows, true},
                          {"loss_buffer", singles[BUFFER]->data, QN_VELO_LOSS_BUFFER * sizeof(double), true},
                          {"hyper", p->hyper, p->hyper ? sizeof *p->hyper : 0, false}};
-  return qn_lopt_check_lent(list, needed_of(list->n, list->tensors[QN_LOPT_PARAM]), sizeof lent / sizeof *lent, lent);
+  const size_t needed = needed_of(step->shards, list->n, list->tensors[QN_LOPT_PARAM]);
+  return qn_lopt_check_lent(list, needed, sizeof lent / sizeof *lent, lent);
 }
 
 /* ---- a step ---- */
@@ -173,14 +186,19 @@ static void bind(qn_velo_call *c, const qn_list *list)
   c->task[0] = 0;
   for (size_t k = 0; k < c->n; k++) {
     const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k];
+    const int64_t whole = qn_lopt_whole(c->shards, k);
+    const qn_lopt_view view = qn_lopt_view_of(kind.ties, p->ndim, p->shape, whole);
     c->item[k] = (qn_velo_item){.p = p->data,
                                 .m = list->tensors[QN_LOPT_M][k].data,
                                 .v = list->tensors[QN_LOPT_V][k].data,
-                                .n = qn_tensor_elements(p),
-                                .rank = rank_of(p),
-                                .partial = partial};
+                                .n = view.n,
+                                .whole = view.whole_n,
+                                .cut = view.cut,
+                                .rank = rank_of(p, whole),
+                                .partial = partial,
+                                .chunks = chunks_of(p)};
     c->task[k + 1] = c->task[k] + chunks_of(p);
-    partial += chunks_of(p) * QN_VELO_SUMMARIES;
+    partial += rows_of(p) * QN_VELO_SUMMARIES;
   }
 }
 
@@ -196,13 +214,42 @@ static void run_task(void *user, size_t task)
   r->fn(r->call, r->phase, task);
 }
 
-static void run_phases(const qn_velo_call *c, qn_velo_cpu_fn *fn, qn_pool *pool)
+/* The summaries of pieces become those of the whole tensors. */
+static qn_status share_summaries(qn_velo_call *c, const qn_exec *exec)
+{
+  const size_t bytes = QN_VELO_SUMMARIES * sizeof(double);
+  size_t n = 0;
+  for (size_t k = 0; k < c->n; k++) {
+    qn_velo_item *item = &c->item[k];
+    if (!item->cut || !item->whole) continue;
+    double *sum = memset(c->shared + n, 0, bytes);
+    for (uint64_t chunk = 0; chunk < item->chunks; chunk++)
+      for (uint64_t j = 0; j < QN_VELO_SUMMARIES; j++) sum[j] += item->partial[chunk * QN_VELO_SUMMARIES + j];
+    n += QN_VELO_SUMMARIES;
+  }
+  qn_try(qn_lopt_add(c->shards, exec, c->shared, n));
+  n = 0;
+  for (size_t k = 0; k < c->n; k++) {
+    qn_velo_item *item = &c->item[k];
+    if (!item->cut || !item->whole) continue;
+    memcpy(item->partial, c->shared + n, bytes);
+    item->chunks = 1;
+    n += QN_VELO_SUMMARIES;
+  }
+  return QN_OK;
+}
+
+static qn_status run_phases(qn_velo_call *c, qn_velo_cpu_fn *fn, const qn_exec *exec)
 {
   const uint64_t tasks[QN_VELO_PHASES] = {[QN_VELO_SUMS] = c->task[c->n],          [QN_VELO_FEATURES] = c->n,
                                           [QN_VELO_MIX] = QN_VELO_UNITS / 16,      [QN_VELO_LSTM] = QN_VELO_UNITS / 4,
                                           [QN_VELO_HEADS] = QN_VELO_BANKS / 4 + 1, [QN_VELO_BANKS_OF] = c->n};
   run r = {.call = c, .fn = fn};
-  for (r.phase = 0; r.phase < QN_VELO_PHASES; r.phase++) qn_pool_run(pool, (size_t)tasks[r.phase], run_task, &r);
+  for (r.phase = 0; r.phase < QN_VELO_PHASES; r.phase++) {
+    qn_pool_run(exec->pool, (size_t)tasks[r.phase], run_task, &r);
+    if (r.phase == QN_VELO_SUMS && c->shards) qn_try(share_summaries(c, exec));
+  }
+  return QN_OK;
 }
 
 static qn_lopt_step step_of(const qn_velo_params *p)
@@ -217,6 +264,7 @@ static qn_lopt_step step_of(const qn_velo_params *p)
                         .weight_decay = p->weight_decay,
                         .lr_scale = p->lr_scale,
                         .hyper = p->hyper,
+                        .shards = p->shards,
                         .step = p->step,
                         .compat = p->pylo_cuda_compat};
 }
@@ -227,7 +275,7 @@ static qn_status take_step(const qn_list *list, qn_lopt_step *step, qn_velo_call
   qn_lopt_call call;
   char *behind = lay(c, list->tensors[QN_LOPT_PARAM], qn_lopt_align(list->exec));
   bind(c, list);
-  run_phases(c, rnn_tiers[tier], list->exec->pool);
+  qn_try(run_phases(c, rnn_tiers[tier], list->exec));
   step->weights = c->mixed, step->weights_apart = QN_VELO_MIXED;
   qn_lopt_begin(&call, step);
   call.gradient = QN_LOPT_CLIPPED;
@@ -257,6 +305,7 @@ qn_status qn_velo_step(const qn_exec *exec, const qn_velo_params *params, size_t
                        .loss_buffer = loss_buffer->data,
                        .hidden = hidden->data,
                        .cell = cell->data,
+                       .shards = params->shards,
                        .num_steps = params->num_steps,
                        .step = step.step};
   const qn_fp_word word = qn_fp_enter();

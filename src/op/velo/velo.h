@@ -51,9 +51,11 @@ _Static_assert(QN_VELO_BANK *QN_VELO_BANKS == QN_LOPT_VELO_MLP_WEIGHTS && QN_VEL
 /* A tensor, as the LSTM sees it. */
 typedef struct qn_velo_item {
   const float *p, *m, *v; /* NULL where it is empty */
-  uint64_t n;
-  int rank;          /* dimensions greater than 1 */
-  double *partial;   /* [chunks][9] */
+  uint64_t n, whole;      /* elements here, and in all pieces */
+  bool cut;
+  int rank;        /* dimensions greater than 1 */
+  double *partial; /* [chunks][9] */
+  uint64_t chunks;
   double param_mean; /* of its squares */
 } qn_velo_item;
 
@@ -74,6 +76,7 @@ typedef struct qn_velo_call {
   const float *loss;
   double *loss_buffer;
   float *hidden, *cell;
+  const qn_lopt_shards *shards;
   uint64_t num_steps, step;
   double losses[QN_VELO_LOSSES]; /* the inputs that come from the loss, and one of nothing */
   /* in the workspace */
@@ -85,6 +88,7 @@ typedef struct qn_velo_call {
   float *control;  /* [260][padded]: 256 controls, the factor of the lr, 3 of nothing */
   float *mixed;    /* [n][176] */
   double *partial; /* the tensors' */
+  double *shared;  /* [n][9]: of pieces, what is added */
 } qn_velo_call;
 
 /* One task of a phase; tasks may run at once. */

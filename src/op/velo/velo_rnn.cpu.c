@@ -163,7 +163,7 @@ static void most_of_all(const qn_velo_call *call, uint64_t h, float most[ROWS])
   for (uint64_t u = 0; u < call->padded; u += BLOCK) {
     four_rows(call, call->rnn + QN_VELO_MIX_W, call->rnn + QN_VELO_MIX_B, QN_VELO_INPUTS, call->x, h, u, out);
     for (uint64_t e = 0; e < BLOCK && u + e < call->n; e++)
-      for (int r = 0; r < ROWS && call->item[u + e].n; r++)
+      for (int r = 0; r < ROWS && call->item[u + e].whole; r++)
         if (!(out[r][e] <= most[r])) most[r] = out[r][e]; /* a NaN stays, as nothing is at most that */
   }
 }
@@ -199,7 +199,7 @@ static void set_unit(const qn_velo_call *call, uint64_t unit, uint64_t u, uint64
     put(call->unit + unit * call->padded + u + e, out * qn_tanh(now));
   }
   for (uint64_t e = 0; e < columns && u + e < call->n; e++)
-    if (call->item[u + e].n) call->cell[(u + e) * UNITS + unit] = cell[e];
+    if (call->item[u + e].whole) call->cell[(u + e) * UNITS + unit] = cell[e];
 }
 
 static void lstm(const qn_velo_call *call, uint64_t task)
