@@ -56,32 +56,132 @@ static void begin_layer(const qn_lopt_item *item, const block *k, float (*out)[B
   }
 }
 
+/* What a vector of elements gives the first layer. */
+QN_FN void add_channels(const qn_lopt_item *item, float (*x)[BLOCK], int channels, int u, qn_f32 first[WIDTH])
+{
+  for (int j = 0; j < channels; j++) {
+    const qn_f32 input = get(x[j] + u);
+    QN_UNROLL
+    for (int h = 0; h < WIDTH; h++) first[h] = qn_fma(qn_splat(item->layer[j * WIDTH + h]), input, first[h]);
+  }
+}
+
+QN_FN qn_f32 moved(const qn_lopt_call *call, const qn_lopt_item *item, qn_f32 p, const qn_f32 first[WIDTH])
+{
+  const float *w = item->weights;
+  qn_f32 direction, magnitude;
+  qn_velo_network(first, w + QN_VELO_W2, w + QN_VELO_B2, w + QN_VELO_W3, w + QN_VELO_B3, &direction, &magnitude);
+  return qn_lopt_moved(p, direction, magnitude, call->rates.exp_mult, item->step, item->decay);
+}
+
 static void move(const qn_lopt_call *call, const qn_lopt_item *item, block *k)
 {
-  const int channels = item->view.factored ? ELEMENTS : CHANNELS;
-  const float *w = item->weights;
   ALIGNED float begin[WIDTH][BLOCK];
   begin_layer(item, k, begin);
   for (int u = 0; u < BLOCK; u += QN_LANES) {
-    qn_f32 first[WIDTH], direction, magnitude;
+    qn_f32 first[WIDTH];
     QN_UNROLL
     for (int h = 0; h < WIDTH; h++) first[h] = get(begin[h] + u);
-    for (int j = 0; j < channels; j++) {
-      const qn_f32 x = get(k->x[j] + u);
-      QN_UNROLL
-      for (int h = 0; h < WIDTH; h++) first[h] = qn_fma(qn_splat(item->layer[j * WIDTH + h]), x, first[h]);
-    }
-    qn_velo_network(first, w + QN_VELO_W2, w + QN_VELO_B2, w + QN_VELO_W3, w + QN_VELO_B3, &direction, &magnitude);
-    put(k->p + u, qn_lopt_moved(get(k->p + u), direction, magnitude, call->rates.exp_mult, item->step, item->decay));
+    add_channels(item, k->x, item->view.factored ? ELEMENTS : CHANNELS, u, first);
+    put(k->p + u, moved(call, item, get(k->p + u), first));
   }
 }
+
+/* ---- straight blocks: from the tensors' memory to registers and back, with the bits that other blocks have ---- */
+
+/* Elements [first, first + 64), whose places along follow one another and have one across. */
+typedef struct straight {
+  const float *g, *along[3], *table[WIDTH];
+  float *p, *m[3], *v;
+  float across[3], begin[WIDTH];
+} straight;
+
+static straight straight_of(const qn_lopt_item *item, const block *k)
+{
+  const uint64_t i = k->first, along = k->along[0], across = k->across[0];
+  straight s = {.g = item->g + i, .p = item->p + i, .v = item->v + i};
+  for (uint64_t d = 0; d < 3; d++) {
+    s.m[d] = item->m + d * item->view.n + i;
+    s.along[d] = item->along.factor + d * item->along.padded + along;
+    s.across[d] = item->across.factor[d * item->across.padded + across];
+  }
+  for (uint64_t h = 0; h < WIDTH; h++) {
+    s.table[h] = item->along.table + h * item->along.padded + along;
+    s.begin[h] = item->across.table[h * item->across.padded + across];
+  }
+  return s;
+}
+
+/* Their inputs from element u on, of states that were updated. */
+QN_FN void straight_inputs(const straight *s, int u, const qn_f32 m[3], qn_f32 v, qn_f32 x[ELEMENTS])
+{
+  qn_f32 a[3];
+  QN_UNROLL
+  for (int d = 0; d < 3; d++) a[d] = get(s->along[d] + u) * qn_splat(s->across[d]);
+  qn_velo_inputs(qn_lopt_taken(QN_LOPT_CLIPPED, get(s->g + u)), get(s->p + u), m, v, a, a, x);
+}
+
+static void straight_stats(const qn_lopt_call *call, const qn_lopt_item *item, const block *k, float (*slot)[SLOTS])
+{
+  const qn_lopt_rates *r = &call->rates;
+  const straight at = straight_of(item, k), *s = &at;
+  for (int from = 0; from < SLOTS; from += QN_LANES) {
+    qn_f32 sum[ELEMENTS];
+    QN_UNROLL
+    for (int j = 0; j < ELEMENTS; j++) sum[j] = get(slot[j] + from);
+    for (int u = from; u < BLOCK; u += SLOTS) {
+      const qn_f32 g = qn_lopt_taken(QN_LOPT_CLIPPED, get(s->g + u));
+      const qn_f32 v = qn_lopt_mean(r->v, r->v_rest, get(s->v + u), g * g);
+      qn_f32 m[3], x[ELEMENTS];
+      QN_UNROLL
+      for (int d = 0; d < 3; d++) {
+        m[d] = qn_lopt_mean(r->m[d], r->m_rest[d], get(s->m[d] + u), g);
+        put(s->m[d] + u, m[d]);
+      }
+      put(s->v + u, v);
+      straight_inputs(s, u, m, v, x);
+      QN_UNROLL
+      for (int j = 0; j < ELEMENTS; j++) sum[j] = qn_fma(x[j], x[j], sum[j]);
+    }
+    QN_UNROLL
+    for (int j = 0; j < ELEMENTS; j++) put(slot[j] + from, sum[j]);
+  }
+}
+
+/* One vector; the layer's weights by input. */
+QN_FN void straight_move(const qn_lopt_call *call, const qn_lopt_item *item, const straight *s, int u)
+{
+  qn_f32 x[ELEMENTS], first[WIDTH];
+  const qn_f32 m[3] = {get(s->m[0] + u), get(s->m[1] + u), get(s->m[2] + u)};
+  straight_inputs(s, u, m, get(s->v + u), x);
+  QN_UNROLL
+  for (int h = 0; h < WIDTH; h++) first[h] = qn_splat(s->begin[h]) + get(s->table[h] + u);
+  QN_UNROLL
+  for (int j = 0; j < ELEMENTS; j++) {
+    QN_UNROLL
+    for (int h = 0; h < WIDTH; h++) first[h] = qn_fma(qn_splat(item->layer[j * WIDTH + h]), x[j], first[h]);
+  }
+  put(s->p + u, moved(call, item, get(s->p + u), first));
+}
+
+static void straight_update(const qn_lopt_call *call, const qn_lopt_item *item, const block *k)
+{
+  const straight s = straight_of(item, k);
+  for (int u = 0; u < BLOCK; u += QN_LANES) straight_move(call, item, &s, u);
+}
+
+/* ---- the phase UPDATE ---- */
 
 static void update(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task)
 {
   const uint64_t end = chunk_end(item, task);
   block k;
-  for (k.first = task * QN_LOPT_CHUNK; k.first < end; k.first += BLOCK) {
-    k.n = end - k.first < BLOCK ? end - k.first : BLOCK;
+  for (uint64_t first = task * QN_LOPT_CHUNK; first < end; first += BLOCK) {
+    begin_block(item, &k, first, end);
+    if (k.straight) {
+      straight_update(call, item, &k);
+      continue;
+    }
     load(call, item, &k);
     set_inputs(call, item, &k);
     move(call, item, &k);
@@ -103,7 +203,7 @@ void QN_CPU_NAME(velo)(const qn_lopt_call *call, qn_lopt_phase phase, qn_lopt_it
   if (phase == QN_LOPT_SUMS) sums(call, item, task);
   if (phase == QN_LOPT_STATES) states(call, item);
   if (phase == QN_LOPT_FACTORS) factors(call, item);
-  if (phase == QN_LOPT_STATS) stats(call, item, task);
+  if (phase == QN_LOPT_STATS) stats(call, item, task, straight_stats);
   if (phase == QN_LOPT_FOLD) fold(call, item);
   if (phase == QN_LOPT_UPDATE) update(call, item, task);
 }

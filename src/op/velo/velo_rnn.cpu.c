@@ -109,14 +109,19 @@ QN_FN void add_tile(const float *const w[ROWS], uint64_t inputs, const float *in
 static void add_rows(const float *const w[ROWS], uint64_t inputs, const float *in, uint64_t apart, uint64_t columns,
                      float (*out)[BLOCK])
 {
-  uint64_t u = 0;
-  for (; u + ACROSS * QN_LANES <= columns; u += ACROSS * QN_LANES) {
+  for (uint64_t u = 0; u < columns;) {
     float *const to[ROWS] = {out[0] + u, out[1] + u, out[2] + u, out[3] + u};
-    add_tile(w, inputs, in + u, apart, ACROSS, to);
-  }
-  for (; u < columns; u += QN_LANES) {
-    float *const to[ROWS] = {out[0] + u, out[1] + u, out[2] + u, out[3] + u};
-    add_tile(w, inputs, in + u, apart, 1, to);
+    const uint64_t left = (columns - u) / QN_LANES;
+    const int across = left < ACROSS ? (int)left : ACROSS;
+    if (across == ACROSS)
+      add_tile(w, inputs, in + u, apart, ACROSS, to);
+    else if (ACROSS > 3 && across == 3)
+      add_tile(w, inputs, in + u, apart, 3, to);
+    else if (ACROSS > 2 && across == 2)
+      add_tile(w, inputs, in + u, apart, 2, to);
+    else
+      add_tile(w, inputs, in + u, apart, 1, to);
+    u += (uint64_t)across * QN_LANES;
   }
 }
 
