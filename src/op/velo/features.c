@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* features.c - what VeLO's LSTM is shown, the loss's running means and each tensor's summary, and what is made of its
- * controls, each tensor's own network. All of it is small, is computed in double, and is rounded once. */
+/* features.c - what VeLO's LSTM is shown: the loss's running means and each tensor's summary. All of it is small, is
+ * computed in double, and is rounded once. */
 #include "op/velo/velo.h"
 #include <math.h>
 #include <string.h>
@@ -93,30 +93,4 @@ void qn_velo_features(const qn_velo_call *call, size_t k)
   for (size_t j = 0; j < QN_VELO_INPUTS; j++) call->x[j * call->padded + k] = (float)x[j];
   float *hidden = call->z + QN_VELO_UNITS * call->padded + k;
   for (size_t j = 0; j < QN_VELO_UNITS; j++) hidden[j * call->padded] = call->hidden[k * QN_VELO_UNITS + j];
-}
-
-/* ---- a tensor's network ---- */
-
-/* One of a bank's six tensors, of n numbers a bank, into its place. */
-static void mix(const double control[QN_VELO_BANKS], const float *bank, int n, float *mixed)
-{
-  double sum[QN_VELO_WIDTH * QN_VELO_INPUTS] = {0};
-  for (int k = 0; k < QN_VELO_BANKS; k++)
-    for (int j = 0; j < n; j++) sum[j] += control[k] * (double)bank[k * n + j];
-  for (int j = 0; j < n; j++) mixed[j] = (float)(100.0 / QN_VELO_BANKS * sum[j]);
-}
-
-void qn_velo_mix_banks(const qn_velo_call *call, size_t k)
-{
-  static const int begin[] = {QN_VELO_W1, QN_VELO_B1, QN_VELO_W2, QN_VELO_B2, QN_VELO_W3, QN_VELO_B3, QN_VELO_BANK};
-  float *mixed = call->mixed + k * QN_VELO_MIXED;
-  const qn_velo_item *item = &call->item[k];
-  double control[QN_VELO_BANKS];
-  if (!item->whole) return;
-  for (size_t j = 0; j < QN_VELO_BANKS; j++) control[j] = (double)call->control[j * call->padded + k];
-  for (int j = 0; j < 6; j++)
-    mix(control, call->mlp + QN_VELO_BANKS * begin[j], begin[j + 1] - begin[j], mixed + begin[j]);
-  mixed[QN_VELO_LR_MULT] = call->control[QN_VELO_BANKS * call->padded + k];
-  mixed[QN_VELO_SIZE] = (float)sqrt(item->param_mean + 1e-9);
-  for (size_t j = 0; j < QN_VELO_UNITS; j++) call->hidden[k * QN_VELO_UNITS + j] = call->unit[j * call->padded + k];
 }

@@ -97,7 +97,6 @@ typedef void qn_velo_cpu_fn(const qn_velo_call *call, qn_velo_phase phase, uint6
 /* ---- features.c ---- */
 /* The loss into the buffer, and the nine inputs that come from it; false: no number, so the step is skipped. */
 bool qn_velo_take_loss(qn_velo_call *call);
-/* The phases FEATURES and BANKS_OF. */
+/* The phase FEATURES. */
 void qn_velo_features(const qn_velo_call *call, size_t k);
-void qn_velo_mix_banks(const qn_velo_call *call, size_t k);
 #endif

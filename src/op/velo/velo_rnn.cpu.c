@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* velo_rnn.cpu.c - VeLO's phases over the whole list on the processor: sums over every tensor, and the LSTM over all of
- * them at once; built once a tier.
+/* velo_rnn.cpu.c - VeLO's phases over the whole list on the processor: sums over every tensor, the LSTM over all of
+ * them at once, and what its controls make of the banks; built once a tier.
  *
  * A lane is a tensor, so a sum runs in the order of its inputs whatever the width, 128 of them in f32 and then these in
  * order; all tiers give the same bits. A weight is read once for all tensors. */
@@ -9,6 +9,7 @@
 
 #ifndef QN_ORACLE /* its double form is the tests' own, written from the contract */
 #include "op/lopt/lanes.cpu.h"
+#include <math.h>
 
 qn_velo_cpu_fn QN_CPU_NAME(velo_rnn);
 
@@ -16,13 +17,15 @@ enum { UNITS = QN_VELO_UNITS, SLOTS = 16, PIECE = 128, ROWS = 4 };
 
 /* ---- the phase SUMS ---- */
 
-/* A macro, as a function that gives so wide a vector has no fixed way to do so. */
+/* Macros, as a function that gives so wide a vector has no fixed way to do so. */
 #if QN_LANES == 1
 typedef double wide;
 #define WIDEN(x) ((double)(x))
+#define NARROW(to, x) (*(to) = (float)(x))
 #else
 typedef double wide __attribute__((vector_size(8 * QN_LANES)));
 #define WIDEN(x) __builtin_convertvector(x, wide)
+#define NARROW(to, x) put(to, __builtin_convertvector(x, qn_f32))
 #endif
 
 /* sum += x, squares += x^2: of floats, so that the product is exact in double. */
@@ -241,6 +244,47 @@ static void heads(const qn_velo_call *call, uint64_t task)
   }
 }
 
+/* ---- the phase BANKS_OF ---- */
+
+/* Numbers [j, j + lanes) of one of a bank's tensors, of n numbers a bank. */
+QN_FN void mix_lanes(const double control[QN_VELO_BANKS], const float *bank, uint64_t n, uint64_t j, float *mixed)
+{
+  wide sum = WIDEN(qn_splat(0.0f));
+  for (uint64_t k = 0; k < QN_VELO_BANKS; k++) sum += control[k] * WIDEN(get(bank + k * n + j));
+  sum *= 100.0 / QN_VELO_BANKS;
+  NARROW(mixed + j, sum);
+}
+
+/* The last ones, fewer than 16. */
+static void mix_rest(const double control[QN_VELO_BANKS], const float *bank, uint64_t n, uint64_t j, float *mixed)
+{
+  double sum[SLOTS] = {0};
+  for (uint64_t k = 0; k < QN_VELO_BANKS; k++)
+    for (uint64_t i = j; i < n; i++) sum[i - j] += control[k] * (double)bank[k * n + i];
+  for (uint64_t i = j; i < n; i++) mixed[i] = (float)(sum[i - j] * (100.0 / QN_VELO_BANKS));
+}
+
+static void mix_banks(const qn_velo_call *call, uint64_t k)
+{
+  static const uint64_t begin[] = {QN_VELO_W1, QN_VELO_B1, QN_VELO_W2,  QN_VELO_B2,
+                                   QN_VELO_W3, QN_VELO_B3, QN_VELO_BANK};
+  float *mixed = call->mixed + k * QN_VELO_MIXED;
+  const qn_velo_item *item = &call->item[k];
+  double control[QN_VELO_BANKS];
+  if (!item->whole) return;
+  for (uint64_t j = 0; j < QN_VELO_BANKS; j++) control[j] = (double)call->control[j * call->padded + k];
+  for (int t = 0; t < 6; t++) {
+    const float *bank = call->mlp + QN_VELO_BANKS * begin[t];
+    const uint64_t n = begin[t + 1] - begin[t];
+    uint64_t j = 0;
+    for (; j + QN_LANES <= n; j += QN_LANES) mix_lanes(control, bank, n, j, mixed + begin[t]);
+    mix_rest(control, bank, n, j, mixed + begin[t]);
+  }
+  mixed[QN_VELO_LR_MULT] = call->control[QN_VELO_BANKS * call->padded + k];
+  mixed[QN_VELO_SIZE] = (float)sqrt(item->param_mean + 1e-9);
+  for (uint64_t j = 0; j < UNITS; j++) call->hidden[k * UNITS + j] = call->unit[j * call->padded + k];
+}
+
 void QN_CPU_NAME(velo_rnn)(const qn_velo_call *call, qn_velo_phase phase, uint64_t task)
 {
   if (phase == QN_VELO_SUMS) sums(call, task);
@@ -248,6 +292,6 @@ void QN_CPU_NAME(velo_rnn)(const qn_velo_call *call, qn_velo_phase phase, uint64
   if (phase == QN_VELO_MIX) mix(call, task);
   if (phase == QN_VELO_LSTM) lstm(call, task);
   if (phase == QN_VELO_HEADS) heads(call, task);
-  if (phase == QN_VELO_BANKS_OF) qn_velo_mix_banks(call, (size_t)task);
+  if (phase == QN_VELO_BANKS_OF) mix_banks(call, task);
 }
 #endif
