@@ -151,28 +151,28 @@ static void add_mixture(model *m)
 {
   static const struct {
     int ndim;
-    int64_t shape[5];
-  } shapes[] = {{0, {0}},
-                {1, {1}},
-                {1, {0}},
-                {1, {5000}},
-                {2, {1, 1}},
-                {2, {0, 7}},
-                {2, {130, 97}},
-                {2, {97, 130}},
-                {2, {2, 4200}},
-                {2, {4200, 2}},
-                {2, {1, 768}},
-                {3, {3, 70, 65}},
-                {4, {24, 16, 3, 3}},
-                {4, {20, 3, 8, 8}},
-                {4, {16, 16, 5, 5}},
-                {5, {3, 4, 5, 6, 7}},
-                {5, {1, 1, 9, 1, 1}}};
+    int64_t shape[2][5]; /* the second for the host backend, which is slow: short, and still longer than tiles */
+  } shapes[] = {{0, {{0}}},
+                {1, {{1}}},
+                {1, {{0}}},
+                {1, {{5000}, {2100}}},
+                {2, {{1, 1}}},
+                {2, {{0, 7}}},
+                {2, {{130, 97}, {66, 36}}},
+                {2, {{97, 130}, {9, 140}}},
+                {2, {{2, 4200}, {2, 300}}},
+                {2, {{4200, 2}, {300, 2}}},
+                {2, {{1, 768}, {260, 17}}},
+                {3, {{3, 70, 65}, {2, 33, 20}}},
+                {4, {{24, 16, 3, 3}}},
+                {4, {{20, 3, 8, 8}}},
+                {4, {{16, 16, 5, 5}}},
+                {5, {{3, 4, 5, 6, 7}}},
+                {5, {{1, 1, 9, 1, 1}}}};
   uint64_t state = 5;
   draw_weights(m->weights);
   for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
-    add_tensor(m, shapes[k].ndim, shapes[k].shape);
+    add_tensor(m, shapes[k].ndim, shapes[k].shape[on.kind == QN_HOST && shapes[k].shape[1][0]]);
     set_param(m, k, &state, 0.5);
     m->lr_scale[k] = k % 3 ? 1 : 0.25;
   }
@@ -210,6 +210,7 @@ static void test_hard_values(void)
   qn_small_fc_lopt_params params = QN_SMALL_FC_LOPT_DEFAULTS;
   for (size_t s = 0; s < sizeof scales / sizeof *scales; s++)
     for (int elo = 0; elo < 2; elo++) {
+      if (on.kind == QN_HOST && (s % 3 || elo)) continue;
       model m = {0};
       static const int64_t matrix[] = {70, 33}, vector[] = {300}, block[] = {8, 6, 3, 3};
       uint64_t state = 9;
@@ -353,30 +354,39 @@ static void test_hyper(void)
   static const int64_t shape[] = {40, 30};
   const qn_lopt_hyper hyper = {.lr = 0.3, .weight_decay = 0.02, .step = 7};
   for (int elo = 0; elo < 2; elo++) {
-    model m = {0};
-    uint64_t state = 9;
-    qn_small_fc_lopt_params small = QN_SMALL_FC_LOPT_DEFAULTS;
-    qn_elo_params of_elo = QN_ELO_DEFAULTS;
+    model m[2] = {{0}};
     bool ran = true;
-    draw_weights(m.weights);
-    small.weights = of_elo.weights = m.weights;
     for (size_t k = 0; k < 2; k++) {
-      add_tensor(&m, 2, shape), set_param(&m, k, &state, 0.5);
-      memcpy(data_of(&m, PARAM, k), data_of(&m, PARAM, 0), 1200 * sizeof(float));
-      draw_array(&(uint64_t){3}, data_of(&m, GRAD, k), 1200, 0.02);
+      uint64_t state = 9;
+      qn_small_fc_lopt_params small = QN_SMALL_FC_LOPT_DEFAULTS;
+      qn_elo_params of_elo = QN_ELO_DEFAULTS;
+      draw_weights(m[k].weights);
+      add_tensor(&m[k], 2, shape), set_param(&m[k], 0, &state, 0.5);
+      draw_array(&state, data_of(&m[k], GRAD, 0), 1200, 0.02);
+      small.weights = of_elo.weights = m[k].weights;
+      small.lr = of_elo.lr = k ? NAN : 0.3, small.weight_decay = of_elo.weight_decay = k ? NAN : 0.02;
+      small.step = of_elo.step = k ? 0 : 7;
+      if (k) small.hyper = of_elo.hyper = &hyper;
+      ran = ran && (elo ? step_elo(&m[k], NULL, &of_elo) : step_small_fc(&m[k], NULL, &small)) == QN_OK;
     }
-    for (size_t k = 0; k < 2; k++) {
-      const qn_exec exec = exec_of(&m, NULL);
-      if (k) small.hyper = of_elo.hyper = &hyper, small.lr = of_elo.lr = NAN;
-      if (!k) small.lr = of_elo.lr = 0.3, small.weight_decay = of_elo.weight_decay = 0.02, small.step = of_elo.step = 7;
-      const qn_status got = elo ? qn_elo_step(&exec, &of_elo, 1, LISTS_FROM(&m, k))
-                                : qn_small_fc_lopt_step(&exec, &small, 1, LISTS_FROM(&m, k));
-      ran = ran && got == QN_OK;
-    }
-    check(ran && !memcmp(data_of(&m, PARAM, 0), data_of(&m, PARAM, 1), 1200 * sizeof(float)),
-          "%s: hyper takes the place of lr, weight_decay and step", elo ? "elo" : "small_fc_lopt");
-    model_end(&m);
+    check(ran && same_bits(&m[0], &m[1]), "%s: hyper takes the place of lr, weight_decay and step",
+          elo ? "elo" : "small_fc_lopt");
+    model_end(&m[0]), model_end(&m[1]);
   }
+}
+
+/* On a device: twice, and at other alignments. */
+static void test_again(void)
+{
+  model one = {0}, other = {0};
+  run_bits(&one, NULL);
+  for (shift_of_step = 0; shift_of_step <= 4; shift_of_step += 4) {
+    run_bits(&other, NULL);
+    check(same_bits(&one, &other), "tensors %zu bytes beyond an aligned place: the same bits", shift_of_step);
+    model_end(&other);
+  }
+  shift_of_step = 0;
+  model_end(&one);
 }
 
 /* Groups: what comes behind a tensor that fills a group gets what it gets alone. */
@@ -406,14 +416,20 @@ static void test_groups(void)
 
 int main(int count, char **arguments)
 {
+  if (count > 2 && !check(qn_device_from_name(arguments[2], &on) == QN_OK, "the device %s", arguments[2]))
+    return test_end();
   if (count > 1) test_golden(arguments[1]);
   test_mixture();
   test_norm();
   test_hard_values();
   test_zero();
   test_nan();
-  test_bits();
   test_hyper();
-  test_groups();
+  if (on.kind == QN_CPU) {
+    test_bits();
+    test_groups();
+  } else {
+    test_again();
+  }
   return test_end();
 }

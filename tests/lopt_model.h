@@ -4,6 +4,7 @@
 #ifndef QN_TESTS_LOPT_MODEL_H
 #define QN_TESTS_LOPT_MODEL_H
 #include "lopt_reference.h"
+#include "quern/device.h"
 #include "quern/elo.h"
 #include "quern/small_fc_lopt.h"
 #include "test.h"
@@ -146,14 +147,86 @@ static inline qn_exec exec_of(model *m, qn_pool *pool)
   &(m)->tensor[0][k], &(m)->tensor[1][k], &(m)->tensor[2][k], &(m)->tensor[3][k], &(m)->tensor[4][k], &(m)->tensor[5][k]
 #define LISTS(m) LISTS_FROM(m, 0)
 
+/* ---- a step on a device: all of the model goes there, and what the step made of it comes back ---- */
+
+static qn_device on; /* where steps run */
+
+typedef struct mirror {
+  qn_tensor tensor[ROLES][MOST];
+  void *weights, *hyper, *workspace;
+  size_t bytes;
+} mirror;
+
+static inline void *copy_to(const void *from, size_t bytes, size_t shift)
+{
+  char *to = NULL;
+  if (!bytes || qn_memory_allocate(on, bytes + shift, (void **)&to) != QN_OK) return NULL;
+  if (qn_memory_write(on, NULL, to + shift, from, bytes) != QN_OK) check(false, "%s", qn_last_error());
+  return to + shift;
+}
+
+/* `shift`: bytes beyond an aligned place at which tensors lie. */
+static inline void mirror_begin(mirror *to, const model *m, const qn_lopt_hyper *hyper, size_t shift)
+{
+  for (int role = 0; role < ROLES; role++)
+    for (size_t k = 0; k < m->n; k++) {
+      to->tensor[role][k] = m->tensor[role][k];
+      to->tensor[role][k].device = on;
+      to->tensor[role][k].shape = m->shape[role][k];
+      to->tensor[role][k].data = copy_to(data_of(m, role, k), elements(&m->tensor[role][k]) * sizeof(float), shift);
+    }
+  to->weights = copy_to(m->weights, sizeof m->weights, 0);
+  to->hyper = hyper ? copy_to(hyper, sizeof *hyper, 0) : NULL;
+  to->bytes = qn_small_fc_lopt_workspace_bytes(m->n, to->tensor[PARAM]);
+  if (to->bytes && qn_memory_allocate(on, to->bytes, &to->workspace) == QN_OK)
+    qn_memory_fill(on, NULL, to->workspace, 0xA5, to->bytes); /* what was there must not matter */
+}
+
+static inline void mirror_end(mirror *of, model *m, size_t shift)
+{
+  for (int role = 0; role < ROLES; role++)
+    for (size_t k = 0; k < m->n; k++) {
+      const size_t bytes = elements(&m->tensor[role][k]) * sizeof(float);
+      if (!bytes) continue;
+      if (qn_memory_read(on, NULL, data_of(m, role, k), of->tensor[role][k].data, bytes) != QN_OK)
+        check(false, "%s", qn_last_error());
+      qn_memory_release(on, (char *)of->tensor[role][k].data - shift);
+    }
+  qn_memory_release(on, of->weights);
+  qn_memory_release(on, of->hyper);
+  qn_memory_release(on, of->workspace);
+}
+
+static size_t shift_of_step; /* of tensors on a device */
+
+static inline qn_status step_on_device(model *m, qn_pool *pool, const qn_small_fc_lopt_params *small,
+                                       const qn_elo_params *elo)
+{
+  mirror there = {0};
+  qn_small_fc_lopt_params of_small;
+  qn_elo_params of_elo;
+  mirror_begin(&there, m, small ? small->hyper : elo->hyper, shift_of_step);
+  const qn_exec exec = {
+      .size = sizeof exec, .device = on, .pool = pool, .workspace = there.workspace, .workspace_bytes = there.bytes};
+  if (small) of_small = *small, of_small.weights = there.weights, of_small.hyper = there.hyper;
+  if (elo) of_elo = *elo, of_elo.weights = there.weights, of_elo.hyper = there.hyper;
+  const qn_status status = small ? qn_small_fc_lopt_step(&exec, &of_small, m->n, LISTS(&there))
+                                 : qn_elo_step(&exec, &of_elo, m->n, LISTS(&there));
+  if (status != QN_OK) check(false, "%s", qn_last_error());
+  mirror_end(&there, m, shift_of_step);
+  return status;
+}
+
 static inline qn_status step_small_fc(model *m, qn_pool *pool, const qn_small_fc_lopt_params *params)
 {
+  if (on.kind != QN_CPU) return step_on_device(m, pool, params, NULL);
   const qn_exec exec = exec_of(m, pool);
   return qn_small_fc_lopt_step(&exec, params, m->n, LISTS(m));
 }
 
 static inline qn_status step_elo(model *m, qn_pool *pool, const qn_elo_params *params)
 {
+  if (on.kind != QN_CPU) return step_on_device(m, pool, NULL, params);
   const qn_exec exec = exec_of(m, pool);
   return qn_elo_step(&exec, params, m->n, LISTS(m));
 }

@@ -43,7 +43,8 @@ typedef struct qn_small_fc_lopt_params {
  * that qn_lopt_state_shape gives with QN_LOPT_TIES_LATER) are updated, grad is read. Statistics are of each tensor by
  * itself, and the same bits on every tier and for any number of threads. A NaN in a gradient makes all of its tensor
  * NaN, and no other. An empty tensor is a no-op. Nothing is allocated. Bad input: a status, a sentence, nothing
- * written. The processor's alone: other devices are QN_UNSUPPORTED. */
+ * written. On a device statistics are not the processor's bits, but the same in every run, results lie within the class
+ * of precision, and a stream may be captured once a step has compiled what it needs. */
 QN_API qn_status qn_small_fc_lopt_step(const qn_exec *exec, const qn_small_fc_lopt_params *params, size_t n,
                                        const qn_tensor *param, const qn_tensor *grad, const qn_tensor *m,
                                        const qn_tensor *v, const qn_tensor *row, const qn_tensor *column);

@@ -95,14 +95,19 @@ template <class Of, int halves>
 QN_FN void qn_matrix_twin(float (&d)[4], const qn_u32 (&a)[4], const qn_u32 (&b)[2], int line)
 {
   qn_matrix_part part;
+  float row[2][8 * halves], column[2][8 * halves];
   qn_matrix_gather(part, a, b, line);
   for (int r = 0; r < 2; r++)
+    for (int k = 0; k < 8 * halves; k++) {
+      row[r][k] = Of::value(part.a[r][k / halves], k % halves);
+      column[r][k] = Of::value(part.b[r][k / halves], k % halves);
+    }
+  for (int r = 0; r < 2; r++)
     for (int c = 0; c < 2; c++)
-      for (int k = 0; k < 8; k++)
-        for (int half = 0; half < halves; half++) {
-          const float product = Of::value(part.a[r][k], half) * Of::value(part.b[c][k], half);
-          d[2 * r + c] = d[2 * r + c] + product;
-        }
+      for (int k = 0; k < 8 * halves; k++) {
+        const float product = row[r][k] * column[c][k];
+        d[2 * r + c] = d[2 * r + c] + product;
+      }
 }
 #endif
 

@@ -225,6 +225,10 @@ qn_status qn_lopt_add(const qn_lopt_shards *shards, const qn_exec *exec, double 
 qn_status qn_lopt_share(const qn_lopt_call *call, const qn_lopt_shards *shards, const qn_exec *exec,
                         qn_lopt_phase phase, size_t n, qn_lopt_item *item, double *room);
 
+/* ---- lopt.device.c: a step of small_fc on a device, of what was checked; and its workspace ---- */
+qn_status qn_lopt_device_run(const qn_list *list, const qn_lopt_step *step);
+size_t qn_lopt_device_bytes(size_t n, const qn_tensor *param);
+
 /* ---- for the ops' descriptions ---- */
 extern const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES];
 extern const qn_op_types qn_lopt_types[1];

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device.h - what the kernels of small_fc_lopt and elo are launched with, shared by C that fills it and the kernels
+ * that read it. All tensors of a list are in one table in the workspace, and every kernel goes over all of it: a task
+ * is found by a search among the first ones of each tensor. docs of the phases are in the sources of the kernels. */
+#ifndef QN_OP_LOPT_DEVICE_H
+#define QN_OP_LOPT_DEVICE_H
+#include "base/kernel.h"
+
+/* How phases are cut into tasks. */
+enum {
+  QN_LOPT_SUM_ROWS = 64, /* a simdgroup's piece of SUMS */
+  QN_LOPT_SUM_COLUMNS = 128,
+  QN_LOPT_PLACES = 256, /* of a side, a block's task in STATES and TABLES */
+  QN_LOPT_COLUMNS = 32, /* of a simdgroup's tile in STATS and UPDATE */
+  QN_LOPT_STAT_ROWS = 256,
+  QN_LOPT_ROWS = 64,
+  QN_LOPT_ELEMENTS_A_TASK = 2048, /* a block's, where elements are taken one by one */
+  QN_LOPT_LEAST_LENGTH = 16       /* of rows that are taken by tiles */
+};
+
+enum {
+  QN_LOPT_SQUARES = 9,      /* sums over a side: six channels' squares, three states */
+  QN_LOPT_TILE_INPUTS = 16, /* channels of a tensor that is factored, and of one that is not */
+  QN_LOPT_ALL_INPUTS = 22,
+  QN_LOPT_WIDTH = 32,    /* of the hidden layers */
+  QN_LOPT_FRAGMENTS = 48 /* words a lane of the two layers */
+};
+
+/* Of a tensor. */
+enum {
+  QN_LOPT_FACTORED = 1,
+  QN_LOPT_ROWS_ALONG = 2, /* the contract's row is `along` */
+  QN_LOPT_STRAIGHT = 4,   /* `across` has one place a row of elements */
+  QN_LOPT_TILED = 8,      /* STATS and UPDATE take it by tiles */
+  QN_LOPT_ALIGNED = 16    /* fours of elements of a row are aligned to 16 bytes in all its tensors */
+};
+
+/* One of the two vectors of a tensor. */
+typedef struct qn_lopt_device_side {
+  float *state;         /* (3, n) of the caller's */
+  float *factor;        /* [n][4]: by decay, and 1 */
+  float *table;         /* [n][32]: what it gives the first layer; across with the bias */
+  double *chunks;       /* [chunks][QN_LOPT_SQUARES] */
+  qn_u64 n, count;      /* places; elements in each one's mean */
+  qn_u64 middle, inner; /* of the row: as (outer, middle, inner), over whose middle its means go */
+} qn_lopt_device_side;
+
+/* What the kernels find out of a tensor. */
+typedef struct qn_lopt_found {
+  float of_gradient; /* gradients are multiplied by it */
+  float step, lr, decay;
+  float power, unpower; /* hidden values are kept times a power of two, and the results multiplied by its inverse */
+  float scale[QN_LOPT_ALL_INPUTS];
+} qn_lopt_found;
+
+typedef struct qn_lopt_device_item {
+  const float *g;
+  float *p, *m, *v, *f;      /* f: (3, n), where it is not factored */
+  qn_u64 n, x, rows, length; /* rows: a x, each of b y c elements */
+  qn_u64 strip, c;           /* y c elements, between two places along y */
+  qn_lopt_device_side along, across;
+  float *column_sums; /* [a][pieces down x][length] */
+  float *row_sums;    /* [pieces of a row][rows], where it is straight */
+  double *strip_sums; /* [across.n], where it is not */
+  double *means;      /* [3][groups] of the row, where there are several */
+  double *partial;    /* [partials][channels] of the squares of channels */
+  float *layer;       /* [22][32]: the first layer with the channels' scales, where it is not tiled */
+  qn_lopt_found *found;
+  qn_u64 partials;
+  double lr_scale;
+  qn_u32 flags, channels;
+} qn_lopt_device_item;
+
+/* What the kernels find out once a step. */
+typedef struct qn_lopt_head {
+  double lr, weight_decay;
+  double most, most_of_root; /* the first layer's sums are at most `most` + `most_of_root` sqrt(n) */
+  float bias[QN_LOPT_WIDTH]; /* with what the time gives it */
+  qn_u32 fragments[QN_LOPT_FRAGMENTS * 32];
+} qn_lopt_head;
+
+/* As qn_lopt_hyper of quern/lopt.h. */
+typedef struct qn_lopt_live {
+  double lr, weight_decay;
+  qn_u64 step;
+} qn_lopt_live;
+
+/* What all phases are launched with. */
+typedef struct qn_lopt_device_args {
+  const qn_lopt_device_item *items;
+  const qn_u32 *first; /* [n + 1]: this phase's first task of each */
+  qn_u32 n, tasks;
+  qn_lopt_head *head;
+  const float *weights;
+  const qn_lopt_live *hyper; /* or NULL, and then: */
+  qn_lopt_live live;
+  double step_mult, max_grad_norm;
+  float m[3], m_rest[3], v, v_rest, f[3], f_rest[3], exp_mult;
+} qn_lopt_device_args;
+
+/* A piece of the table on its way to the workspace: in all it is QN_LOPT_PIECE words of data behind the two. */
+#ifdef QN_LOPT_PIECE
+typedef struct qn_lopt_piece_args {
+  qn_u64 *to;
+  qn_u64 words;
+  qn_u64 data[QN_LOPT_PIECE];
+} qn_lopt_piece_args;
+#endif
+#endif

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lopt.device.c - a checked step of small_fc_lopt or elo on a device: where the workspace has what belongs to each
+ * tensor, the table of them, which goes there in the parameters of the first launches, and the phases, each of which is
+ * one launch over the whole list. Nothing is uploaded and nothing waits, so a step can be captured. */
+#include "core/core.h"
+#include "jit/jit.h"
+#include "op/lopt/device.h"
+#include "op/lopt/lopt.h"
+#include "quern/arch.h"
+#include <stdio.h>
+#include <string.h>
+
+enum {
+  ALIGN = 256,
+  LONG_PIECE = 4080, /* words: with the two before them within 32,764 bytes, and within 4096 */
+  SHORT_PIECE = 500,
+  MATRIX_CAPABILITY = 80,
+  UPDATE_THREADS = 256 /* as many as its registers allow */
+};
+_Static_assert(sizeof(qn_lopt_live) == sizeof(qn_lopt_hyper), "qn_lopt_live is qn_lopt_hyper");
+_Static_assert(offsetof(qn_lopt_live, step) == offsetof(qn_lopt_hyper, step), "qn_lopt_live is qn_lopt_hyper");
+_Static_assert(sizeof(qn_lopt_device_item) % 8 == 0, "the table is words");
+
+/* Phases that have numbered tasks. */
+enum { SUMS, STATES, MEANS, STATS, ELEMENTS, UPDATE, PHASES };
+
+/* ---- the workspace ---- */
+
+/* What is given out from `base` on; without a base it is measured. */
+typedef struct room {
+  char *base;
+  size_t used;
+} room;
+
+static void *take(room *r, uint64_t bytes)
+{
+  char *at = r->base ? r->base + r->used : NULL;
+  r->used += (size_t)(qn_lopt_ceiling(bytes, ALIGN) * ALIGN);
+  return at;
+}
+
+static uint64_t tiles_of(const qn_lopt_device_item *it, uint64_t height)
+{
+  return it->rows / it->x * qn_lopt_ceiling(it->x, height) * qn_lopt_ceiling(it->length, QN_LOPT_COLUMNS);
+}
+
+static bool may_be_tiled(const qn_lopt_device_item *it)
+{
+  const uint32_t both = QN_LOPT_FACTORED | QN_LOPT_STRAIGHT;
+  return (it->flags & both) == both && it->length >= QN_LOPT_LEAST_LENGTH;
+}
+
+/* What SUMS leaves to STATES, then, in its place, what is made from there on. */
+static void lay_parts(room *r, qn_lopt_device_item *it)
+{
+  const bool factored = it->flags & QN_LOPT_FACTORED, straight = it->flags & QN_LOPT_STRAIGHT;
+  room early = *r, late = *r;
+  const uint64_t pieces = it->rows / it->x * qn_lopt_ceiling(it->x, QN_LOPT_SUM_ROWS);
+  if (factored) it->column_sums = take(&early, pieces * it->length * sizeof(float));
+  if (straight) it->row_sums = take(&early, qn_lopt_ceiling(it->length, QN_LOPT_SUM_COLUMNS) * it->rows * 4);
+  if (!straight) it->strip_sums = take(&early, it->across.n * sizeof(double));
+  if (factored) {
+    it->along.factor = take(&late, it->along.n * 4 * sizeof(float));
+    it->across.factor = take(&late, it->across.n * 4 * sizeof(float));
+    it->along.table = take(&late, it->along.n * QN_LOPT_WIDTH * sizeof(float));
+    it->across.table = take(&late, it->across.n * QN_LOPT_WIDTH * sizeof(float));
+  }
+  /* Whether it is tiled depends on the class of precision, which the size of a workspace does not. */
+  const uint64_t one_by_one = qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK) * (factored ? 16 : 22);
+  const uint64_t tiled = may_be_tiled(it) ? tiles_of(it, QN_LOPT_STAT_ROWS) * 16 : 0;
+  it->partial = take(&late, qn_lopt_most(one_by_one, tiled) * sizeof(double));
+  it->layer = take(&late, QN_LOPT_ALL_INPUTS * QN_LOPT_WIDTH * sizeof(float));
+  r->used = early.used > late.used ? early.used : late.used;
+}
+
+static void lay_side(room *r, qn_lopt_device_side *side)
+{
+  side->chunks = take(r, qn_lopt_ceiling(side->n, QN_LOPT_PLACES) * QN_LOPT_SQUARES * sizeof(double));
+}
+
+/* A tensor that is not empty, but for the caller's pointers. */
+static void lay_item(room *r, const qn_tensor *p, qn_lopt_device_item *it)
+{
+  const qn_lopt_view v = qn_lopt_view_of(QN_LOPT_TIES_LATER, p->ndim, p->shape, -1);
+  *it = (qn_lopt_device_item){
+      .n = v.n, .x = v.x, .rows = v.a * v.x, .length = v.b * v.y * v.c, .strip = v.y * v.c, .c = v.c};
+  it->flags = (v.factored ? QN_LOPT_FACTORED : 0u) | (v.rows_along ? QN_LOPT_ROWS_ALONG : 0u) |
+              (v.b * v.c == 1 ? QN_LOPT_STRAIGHT : 0u);
+  it->channels = v.factored ? QN_LOPT_TILE_INPUTS : QN_LOPT_ALL_INPUTS;
+  it->along = (qn_lopt_device_side){.n = v.a * v.b * v.y * v.c, .count = v.x, .middle = v.y, .inner = v.c};
+  it->across = (qn_lopt_device_side){.n = v.a * v.x * v.b * v.c, .count = v.y, .middle = v.x, .inner = v.b * v.c};
+  const qn_lopt_device_side *row = v.rows_along ? &it->along : &it->across;
+  it->found = take(r, sizeof *it->found);
+  if (v.factored) {
+    lay_side(r, &it->along);
+    lay_side(r, &it->across);
+    if (row->n > row->middle) it->means = take(r, 3 * (row->n / row->middle) * sizeof(double));
+  }
+  lay_parts(r, it);
+}
+
+static bool is_empty(const qn_tensor *t) { return qn_tensor_elements(t) == 0; }
+
+size_t qn_lopt_device_bytes(size_t n, const qn_tensor *param)
+{
+  room r = {0};
+  size_t items = 0;
+  for (size_t k = 0; k < n; k++) {
+    qn_lopt_device_item it;
+    if (is_empty(&param[k])) continue;
+    lay_item(&r, &param[k], &it);
+    items++;
+  }
+  if (!items) return 0;
+  take(&r, sizeof(qn_lopt_head));
+  take(&r, items * sizeof(qn_lopt_device_item));
+  for (int phase = 0; phase < PHASES; phase++) take(&r, (items + 1) * sizeof(uint32_t));
+  return r.used + ALIGN;
+}
+
+/* ---- a step ---- */
+
+typedef struct step_run {
+  const qn_list *list;
+  const qn_lopt_step *step;
+  const qn_backend *backend;
+  int precision;
+  uint32_t multiprocessors, piece;
+  size_t items;
+  uint64_t tasks[PHASES];
+  char *base, *after_items; /* the table's place, and what follows it */
+  qn_lopt_device_args args;
+} step_run;
+
+static void bind_item(const step_run *run, size_t k, qn_lopt_device_item *it)
+{
+  const qn_tensor *const *of = run->list->tensors;
+  const bool rows_along = it->flags & QN_LOPT_ROWS_ALONG;
+  uintptr_t all = it->length % 4;
+  it->p = of[QN_LOPT_PARAM][k].data;
+  it->g = of[QN_LOPT_GRAD][k].data;
+  it->m = of[QN_LOPT_M][k].data;
+  it->v = of[QN_LOPT_V][k].data;
+  (rows_along ? &it->along : &it->across)->state = of[QN_LOPT_ROW][k].data;
+  (rows_along ? &it->across : &it->along)->state = of[QN_LOPT_COLUMN][k].data;
+  if (!(it->flags & QN_LOPT_FACTORED)) it->f = of[QN_LOPT_ROW][k].data;
+  for (int role = 0; role <= QN_LOPT_V; role++) all |= (uintptr_t)of[role][k].data % 16;
+  if (!all) it->flags |= QN_LOPT_ALIGNED;
+  if (may_be_tiled(it) && run->precision != QN_LOPT_FP32) it->flags |= QN_LOPT_TILED;
+  it->partials =
+      it->flags & QN_LOPT_TILED ? tiles_of(it, QN_LOPT_STAT_ROWS) : qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK);
+  if (it->flags & QN_LOPT_TILED) it->layer = NULL;
+  it->lr_scale = run->step->lr_scale ? run->step->lr_scale[k] : 1;
+}
+
+static uint64_t tasks_of(const step_run *run, const qn_lopt_device_item *it, int phase)
+{
+  const bool factored = it->flags & QN_LOPT_FACTORED, tiled = it->flags & QN_LOPT_TILED;
+  const qn_lopt_device_side *row = it->flags & QN_LOPT_ROWS_ALONG ? &it->along : &it->across;
+  switch (phase) {
+  case SUMS:
+    if (!factored && run->step->max_grad_norm <= 0) return 0;
+    return it->rows / it->x * qn_lopt_ceiling(it->x, QN_LOPT_SUM_ROWS) *
+               qn_lopt_ceiling(it->length, QN_LOPT_SUM_COLUMNS) +
+           (it->flags & QN_LOPT_STRAIGHT ? 0 : it->n / it->strip);
+  case STATES:
+    return factored ? qn_lopt_ceiling(it->along.n, QN_LOPT_PLACES) + qn_lopt_ceiling(it->across.n, QN_LOPT_PLACES) : 0;
+  case MEANS: return factored && !run->step->compat && row->n > row->middle ? row->n / row->middle : 0;
+  case STATS: return tiled ? tiles_of(it, QN_LOPT_STAT_ROWS) : 0;
+  case ELEMENTS: return tiled ? 0 : qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK);
+  default: return tiled ? tiles_of(it, QN_LOPT_ROWS) : 0;
+  }
+}
+
+/* ---- launches ---- */
+
+static qn_status find(const step_run *run, const char *source, const char *name, const qn_device_function **function)
+{
+  const qn_lopt_step *step = run->step;
+  const bool of_piece = !strcmp(name, "lopt_table"), updates = !strcmp(name, "lopt_update");
+  char elo[32], bounded[32], compat[32], precision[32], phase[32], piece[32], threads[32];
+  const char *const defines[] = {elo, bounded, compat, precision, phase, piece, updates ? threads : NULL, NULL};
+  snprintf(elo, sizeof elo, "QN_LOPT_ELO=%d", !of_piece && step->elo);
+  snprintf(bounded, sizeof bounded, "QN_LOPT_BOUNDED=%d", !of_piece && step->max_grad_norm > 0);
+  snprintf(compat, sizeof compat, "QN_LOPT_COMPAT=%d", !of_piece && step->compat);
+  snprintf(precision, sizeof precision, "QN_LOPT_PRECISION=%d",
+           updates || !strcmp(source, "op/lopt/lopt.fold.cu") ? run->precision : QN_LOPT_F16X3);
+  snprintf(threads, sizeof threads, "QN_THREADS=%d", UPDATE_THREADS);
+  snprintf(phase, sizeof phase, "QN_LOPT_PHASE=%d", !strcmp(name, "lopt_element_update"));
+  snprintf(piece, sizeof piece, "QN_LOPT_PIECE=%u", run->piece);
+  return qn_jit_function(run->list->exec->device, &(qn_unit){.source = source, .defines = defines}, name, function);
+}
+
+static qn_status launch(const step_run *run, const char *source, const char *name, uint64_t blocks, uint32_t threads,
+                        const void *argument, size_t bytes)
+{
+  const qn_exec *exec = run->list->exec;
+  const qn_device_function *function;
+  if (!blocks) return QN_OK;
+  qn_try(find(run, source, name, &function));
+  if (run->list->mode == QN_LIST_PREPARE) return QN_OK;
+  return run->backend->launch(exec->device, function,
+                              &(qn_launch){.blocks = blocks,
+                                           .threads = threads,
+                                           .stream = exec->stream,
+                                           .pool = exec->pool,
+                                           .argument = argument,
+                                           .argument_bytes = bytes});
+}
+
+/* The table's bytes on their way: gathered into the argument of a launch, which goes when it is full. */
+typedef struct stream {
+  const step_run *run;
+  char *to;
+  size_t fill;
+  uint64_t argument[2 + LONG_PIECE]; /* place, words, data */
+} stream;
+
+static qn_status flush(stream *s)
+{
+  const size_t words = (s->fill + 7) / 8;
+  memcpy(s->argument, &s->to, sizeof s->to);
+  s->argument[1] = words;
+  s->to += words * 8;
+  s->fill = 0;
+  return launch(s->run, "op/lopt/lopt.table.cu", "lopt_table", words != 0, 256, s->argument,
+                (2 + (size_t)s->run->piece) * 8);
+}
+
+static qn_status put(stream *s, const void *from, size_t bytes)
+{
+  const size_t most = (size_t)s->run->piece * 8;
+  for (size_t done = 0, part; done < bytes; done += part) {
+    part = bytes - done < most - s->fill ? bytes - done : most - s->fill;
+    memcpy((char *)(s->argument + 2) + s->fill, (const char *)from + done, part);
+    s->fill += part;
+    if (s->fill == most) qn_try(flush(s));
+  }
+  return QN_OK;
+}
+
+/* The k-th of the list into `it`, its parts from *r on; false: it is empty. */
+static bool next_item(const step_run *run, size_t k, room *r, qn_lopt_device_item *it)
+{
+  const qn_tensor *p = &run->list->tensors[QN_LOPT_PARAM][k];
+  if (is_empty(p)) return false;
+  lay_item(r, p, it);
+  bind_item(run, k, it);
+  return true;
+}
+
+/* The first tasks of a phase. */
+static qn_status put_tasks(step_run *run, stream *s, int phase)
+{
+  uint32_t first = 0;
+  room r = {0};
+  qn_lopt_device_item it;
+  for (size_t k = 0; k < run->list->n; k++) {
+    if (!next_item(run, k, &r, &it)) continue;
+    qn_try(put(s, &first, sizeof first));
+    first += (uint32_t)tasks_of(run, &it, phase);
+  }
+  return put(s, &first, sizeof first);
+}
+
+static qn_status put_table(step_run *run, stream *s, room r)
+{
+  qn_lopt_device_item it;
+  for (size_t k = 0; k < run->list->n; k++)
+    if (next_item(run, k, &r, &it)) qn_try(put(s, &it, sizeof it));
+  for (int phase = 0; phase < PHASES; phase++) qn_try(put_tasks(run, s, phase));
+  return flush(s);
+}
+
+/* How many items and tasks there are. */
+static qn_status count(step_run *run)
+{
+  room r = {0};
+  qn_lopt_device_item it;
+  for (size_t k = 0; k < run->list->n; k++) {
+    if (!next_item(run, k, &r, &it)) continue;
+    run->items++;
+    for (int phase = 0; phase < PHASES; phase++) run->tasks[phase] += tasks_of(run, &it, phase);
+  }
+  for (int phase = 0; phase < PHASES; phase++)
+    if (run->tasks[phase] > INT32_MAX)
+      return qn_fail(QN_UNSUPPORTED, "%s: the list has %llu pieces, a launch takes 2^31 - 1: step a part of it",
+                     run->list->op->info.name, (unsigned long long)run->tasks[phase]);
+  return QN_OK;
+}
+
+static void set_args(step_run *run, qn_lopt_head *head)
+{
+  const qn_lopt_step *step = run->step;
+  qn_lopt_call call = {0};
+  qn_lopt_begin(&call, step);
+  const qn_lopt_rates *rates = &call.rates;
+  qn_lopt_device_args *a = &run->args;
+  *a = (qn_lopt_device_args){.items = (const qn_lopt_device_item *)run->base,
+                             .n = (qn_u32)run->items,
+                             .head = head,
+                             .weights = step->weights,
+                             .hyper = (const qn_lopt_live *)step->hyper,
+                             .live = {step->lr, step->weight_decay, step->step},
+                             .step_mult = step->step_mult,
+                             .max_grad_norm = step->max_grad_norm,
+                             .v = rates->v,
+                             .v_rest = rates->v_rest,
+                             .exp_mult = rates->exp_mult};
+  for (int k = 0; k < 3; k++) {
+    a->m[k] = rates->m[k], a->m_rest[k] = rates->m_rest[k];
+    a->f[k] = rates->f[k], a->f_rest[k] = rates->f_rest[k];
+  }
+}
+
+/* A phase: with `tasks` a simdgroup, or a block where simds is 1, for each task; else so many blocks. */
+static qn_status run_phase(step_run *run, const char *source, const char *name, int phase, uint32_t simds,
+                           uint32_t threads)
+{
+  qn_lopt_device_args a = run->args;
+  a.first = (const qn_u32 *)run->after_items + (size_t)phase * (run->items + 1);
+  a.tasks = (qn_u32)run->tasks[phase];
+  uint64_t blocks = qn_lopt_ceiling(run->tasks[phase], simds);
+  if (phase == UPDATE && blocks > run->multiprocessors) blocks = run->multiprocessors;
+  return launch(run, source, name, blocks, threads, &a, sizeof a);
+}
+
+static qn_status run_items(step_run *run, const char *source, const char *name, uint64_t blocks, uint32_t threads)
+{
+  return launch(run, source, name, blocks, threads, &run->args, sizeof run->args);
+}
+
+static qn_status run_phases(step_run *run)
+{
+  static const char fold[] = "op/lopt/lopt.fold.cu", sides[] = "op/lopt/lopt.sides.cu";
+  static const char elements[] = "op/lopt/lopt.elements.cu";
+  qn_try(run_items(run, fold, "lopt_begin", 1, 1024));
+  qn_try(run_items(run, fold, "lopt_start", qn_lopt_ceiling(run->items, 256), 256));
+  qn_try(run_phase(run, "op/lopt/lopt.sums.cu", "lopt_sums", SUMS, 8, 256));
+  if (run->step->max_grad_norm > 0) qn_try(run_items(run, sides, "lopt_norm", run->items, 256));
+  qn_try(run_phase(run, sides, "lopt_states", STATES, 1, 256));
+  qn_try(run_phase(run, sides, "lopt_means", MEANS, 8, 256));
+  qn_try(run_phase(run, sides, "lopt_tables", STATES, 1, 256));
+  qn_try(run_phase(run, "op/lopt/lopt.stats.cu", "lopt_stats", STATS, 16, 512));
+  qn_try(run_phase(run, elements, "lopt_element_stats", ELEMENTS, 1, 256));
+  qn_try(run_items(run, fold, "lopt_fold", run->items, 1024));
+  qn_try(run_phase(run, "op/lopt/lopt.update.cu", "lopt_update", UPDATE, UPDATE_THREADS / 32, UPDATE_THREADS));
+  return run_phase(run, elements, "lopt_element_update", ELEMENTS, 1, 256);
+}
+
+static qn_status begin(step_run *run)
+{
+  const qn_device device = run->list->exec->device;
+  qn_arch arch = {.size = sizeof arch};
+  size_t limit;
+  qn_try(qn_backend_of(device, &run->backend));
+  qn_try(qn_device_arch(device, &arch));
+  qn_try(run->backend->argument_limit(device, &limit));
+  run->multiprocessors = arch.multiprocessors > 0 ? (uint32_t)arch.multiprocessors : 1;
+  run->piece = limit >= (2 + LONG_PIECE) * 8 ? LONG_PIECE : SHORT_PIECE;
+  run->precision = device.kind == QN_CUDA && arch.capability < MATRIX_CAPABILITY ? QN_LOPT_FP32 : run->step->precision;
+  return count(run);
+}
+
+qn_status qn_lopt_device_run(const qn_list *list, const qn_lopt_step *step)
+{
+  step_run run = {.list = list, .step = step};
+  stream s = {.run = &run};
+  if (step->shards)
+    return qn_fail(QN_UNSUPPORTED, "%s: shards of tensors are stepped on the processor alone", list->op->info.name);
+  qn_try(begin(&run));
+  if (!run.items) return QN_OK;
+  room r = {.base = (char *)list->exec->workspace + (ALIGN - (uintptr_t)list->exec->workspace % ALIGN) % ALIGN};
+  qn_lopt_head *head = take(&r, sizeof *head);
+  s.to = run.base = take(&r, run.items * sizeof(qn_lopt_device_item) + PHASES * (run.items + 1) * sizeof(uint32_t));
+  run.after_items = run.base + run.items * sizeof(qn_lopt_device_item);
+  set_args(&run, head);
+  qn_try(put_table(&run, &s, r));
+  return run_phases(&run);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lopt.elements.cu - the phases STATS and UPDATE on a device, an element a thread, by ordinary f32: of tensors whose
+ * shape is not for tiles, of those that are not factored, and of all in the class fp32. QN_LOPT_PHASE is 0 or 1. */
+#define QN_THREADS 256
+#include "op/lopt/phase.h"
+
+constexpr int CHANNELS = QN_LOPT_ALL_INPUTS, FACTORED = QN_LOPT_TILE_INPUTS;
+
+struct element {
+  float g, p, v, m[3], f[3], a[3], b[3];
+  qn_u64 along, across;
+};
+
+/* Where it is in the two vectors, and its factors. */
+QN_FN void factor_element(element &e, const qn_lopt_device_item &it, qn_u64 i)
+{
+  const qn_u64 row = i / it.length, j = i % it.length;
+  e.along = row / it.x * it.length + j;
+  e.across = it.flags & QN_LOPT_STRAIGHT ? row : (row * (it.length / it.strip) + j / it.strip) * it.c + j % it.c;
+  for (int d = 0; d < 3; d++)
+    e.a[d] = e.b[d] =
+        it.along.factor[4 * e.along + static_cast<qn_u64>(d)] * it.across.factor[4 * e.across + static_cast<qn_u64>(d)];
+}
+
+/* Its values with this step's gradient in them. */
+QN_FN void read_element(element &e, const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u64 i)
+{
+  e.g = gradient(it.g[i], it.found->of_gradient);
+  e.p = it.p[i];
+  e.v = qn_lopt_mean(a.v, a.v_rest, it.v[i], e.g * e.g);
+  for (int d = 0; d < 3; d++) {
+    const qn_u64 at = static_cast<qn_u64>(d) * it.n + i;
+    e.m[d] = qn_lopt_mean(a.m[d], a.m_rest[d], it.m[at], e.g);
+    e.f[d] = 0;
+    if (it.flags & QN_LOPT_FACTORED) continue;
+    e.f[d] = qn_lopt_mean(a.f[d], a.f_rest[d], it.f[at], e.g * e.g + 1e-30f);
+    e.a[d] = qn_lopt_factor_a(e.f[d]);
+    e.b[d] = QN_LOPT_COMPAT ? e.a[d] : qn_lopt_factor_b(e.f[d], 1e-6f);
+  }
+  if (it.flags & QN_LOPT_FACTORED) factor_element(e, it, i);
+}
+
+QN_FN void inputs_of(float (&x)[CHANNELS], const element &e, bool factored)
+{
+  float first[FACTORED];
+  qn_lopt_inputs(e.g, e.p, e.m, e.v, e.a, e.b, first);
+  QN_UNROLL
+  for (int k = 0; k < FACTORED; k++) x[k] = first[k];
+  QN_UNROLL
+  for (int d = 0; d < 3; d++) {
+    x[FACTORED + d] = factored ? 0.0f : e.f[d];
+    x[FACTORED + 3 + d] = factored ? 0.0f : qn_lopt_inverse(e.f[d]);
+  }
+}
+
+#if QN_LOPT_PHASE == 0
+QN_GROUP_KERNEL(lopt_element_stats, qn_lopt_device_args, a)
+{
+  QN_SHARED(double, scratch, 32);
+  const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block()));
+  const qn_lopt_device_item &it = a.items[k];
+  const qn_u64 task = qn_block() - a.first[k], first = task * QN_LOPT_ELEMENTS_A_TASK;
+  const qn_u64 last = it.n - first < QN_LOPT_ELEMENTS_A_TASK ? it.n : first + QN_LOPT_ELEMENTS_A_TASK;
+  float sum[CHANNELS] = {};
+  for (qn_u64 i = first + qn_thread(); i < last; i += QN_THREADS) {
+    element e;
+    float x[CHANNELS];
+    read_element(e, a, it, i);
+    inputs_of(x, e, it.flags & QN_LOPT_FACTORED);
+    QN_UNROLL
+    for (int c = 0; c < CHANNELS; c++) sum[c] = qn_fma(x[c], x[c], sum[c]);
+  }
+  QN_UNROLL
+  for (int c = 0; c < CHANNELS; c++) {
+    const double total = qn_group_sum(static_cast<double>(sum[c]), scratch);
+    if (qn_thread() == 0 && static_cast<qn_u32>(c) < it.channels)
+      it.partial[task * it.channels + static_cast<qn_u32>(c)] = total;
+  }
+}
+#else
+/* The weights as the threads of a block read them. */
+struct layers {
+  const float *first, *second, *third, *bias, *second_bias, *third_bias;
+};
+
+QN_FN void run_network(float (&out)[2], const float (&x)[CHANNELS], float (&h)[WIDTH], int channels, const layers &l)
+{
+  for (int k = 0; k < channels; k++) {
+    float value = 0;
+    QN_UNROLL
+    for (int c = 0; c < CHANNELS; c++) value = c == k ? x[c] : value;
+    QN_UNROLL
+    for (int i = 0; i < WIDTH; i++) h[i] = qn_fma(l.first[k * WIDTH + i], value, h[i]);
+  }
+  QN_UNROLL
+  for (int i = 0; i < WIDTH; i++) h[i] = qn_lopt_relu(h[i]);
+  out[0] = l.third_bias[0], out[1] = l.third_bias[1];
+  for (int o = 0; o < WIDTH; o++) {
+    float sum = l.second_bias[o];
+    QN_UNROLL
+    for (int k = 0; k < WIDTH; k++) sum = qn_fma(l.second[o * WIDTH + k], h[k], sum);
+    sum = qn_lopt_relu(sum);
+    for (int k = 0; k < 2; k++) out[k] = qn_fma(sum, l.third[k * WIDTH + o], out[k]);
+  }
+}
+
+QN_FN void write_element(const element &e, const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u64 i,
+                         const float (&out)[2])
+{
+  const qn_lopt_found &f = *it.found;
+  it.p[i] = QN_LOPT_ELO ? qn_lopt_moved_elo(e.p, out[0], out[1], a.exp_mult, f.lr, f.decay)
+                        : qn_lopt_moved(e.p, out[0], out[1], a.exp_mult, f.step, f.decay);
+  it.v[i] = e.v;
+  for (int d = 0; d < 3; d++) {
+    it.m[static_cast<qn_u64>(d) * it.n + i] = e.m[d];
+    if (!(it.flags & QN_LOPT_FACTORED)) it.f[static_cast<qn_u64>(d) * it.n + i] = e.f[d];
+  }
+}
+
+/* What the two vectors, or the bias alone, give the first layer. */
+QN_FN void begin_layer(float (&h)[WIDTH], const element &e, const qn_lopt_device_item &it, const float *bias)
+{
+  const bool factored = it.flags & QN_LOPT_FACTORED;
+  QN_UNROLL
+  for (int k = 0; k < WIDTH; k += 4) {
+    float along[4] = {0, 0, 0, 0}, across[4] = {0, 0, 0, 0};
+    if (factored) load4(along, it.along.table + e.along * WIDTH + k, 4, true);
+    if (factored) load4(across, it.across.table + e.across * WIDTH + k, 4, true);
+    QN_UNROLL
+    for (int i = 0; i < 4; i++) h[k + i] = factored ? along[i] + across[i] : bias[k + i];
+  }
+}
+
+QN_GROUP_KERNEL(lopt_element_update, qn_lopt_device_args, a)
+{
+  QN_SHARED(float, first, CHANNELS *WIDTH);
+  QN_SHARED(float, rest, B3 + 2 - W2);
+  QN_SHARED(float, bias, WIDTH);
+  const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block())), thread = qn_thread();
+  const qn_lopt_device_item &it = a.items[k];
+  const qn_u64 begin = (qn_block() - a.first[k]) * QN_LOPT_ELEMENTS_A_TASK;
+  const qn_u64 last = it.n - begin < QN_LOPT_ELEMENTS_A_TASK ? it.n : begin + QN_LOPT_ELEMENTS_A_TASK;
+  for (qn_u32 i = thread; i < it.channels * WIDTH; i += QN_THREADS) first[i] = it.layer[i];
+  for (qn_u32 i = thread; i < B3 + 2 - W2; i += QN_THREADS) rest[i] = a.weights[W2 + i];
+  if (thread < WIDTH) bias[thread] = a.head->bias[thread];
+  qn_barrier();
+  const layers l = {first, rest, rest + (W3 - W2), bias, rest + (B2 - W2), rest + (B3 - W2)};
+  for (qn_u64 i = begin + thread; i < last; i += QN_THREADS) {
+    element e;
+    float x[CHANNELS], h[WIDTH], out[2];
+    read_element(e, a, it, i);
+    inputs_of(x, e, it.flags & QN_LOPT_FACTORED);
+    begin_layer(h, e, it, bias);
+    run_network(out, x, h, static_cast<int>(it.channels), l);
+    write_element(e, a, it, i, out);
+  }
+}
+#endif

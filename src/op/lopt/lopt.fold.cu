@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lopt.fold.cu - what a step makes of the network's weights on a device. lopt_begin, once a step: the time into the
+ * first bias, the two layers as words of the matrix units' products, and what the first layer's sums cannot exceed.
+ * lopt_start, once a tensor: the rates, and the power of two that keeps hidden values within those words. lopt_fold, of
+ * all chunks' squares the channels' scales, and, where elements are taken one by one, these in the first layer. */
+#define QN_THREADS 1024
+#include "op/lopt/network.h"
+
+constexpr int THREADS = QN_THREADS;
+
+/* e^x for x <= 0, to a few units of double. */
+QN_FN double power_of_e(double x)
+{
+  if (x < -700) return 0;
+  const double n = static_cast<double>(static_cast<qn_i64>(x * 1.4426950408889634 - 0.5));
+  const double r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
+  double sum = 1, two = 1;
+  for (int k = 16; k > 0; k--) sum = 1 + r * sum / k;
+  for (int k = 0; k < static_cast<int>(-n); k++) two *= 0.5;
+  return sum * two;
+}
+
+/* tanh, to some 1e-16. */
+QN_FN double tanh_of(double x)
+{
+  const double e = power_of_e(-2 * (x < 0 ? -x : x)), y = (1 - e) / (1 + e);
+  return x < 0 ? -y : y;
+}
+
+/* The k-th of 1, 3, 10, 30 ... 100000. */
+QN_FN double time_of(int k)
+{
+  double t = k & 1 ? 3 : 1;
+  for (int i = 0; i < k / 2; i++) t *= 10;
+  return t;
+}
+
+QN_FN double magnitude(double x) { return x < 0 ? -x : x; }
+
+/* A hidden value's bias with the time, and what its sum is at most of these; of the other inputs, which are at most
+ * sqrt(n) each. */
+QN_FN double set_bias(const qn_lopt_device_args &a, const qn_lopt_live &live, int h, double &of_root)
+{
+  double bias = static_cast<double>(a.weights[B1 + h]), most = magnitude(bias);
+  for (int k = 0; k < TIMES; k++) {
+    const double w = weight(a.weights, h, TIME + k);
+    bias += w * tanh_of(static_cast<double>(live.step) / time_of(k) - 1);
+    most += magnitude(w);
+  }
+  a.head->bias[h] = static_cast<float>(bias);
+  of_root = 0;
+  for (int k = 0; k < TIME; k++) of_root += magnitude(weight(a.weights, h, k));
+  if (of_root < 1) of_root = 1; /* the inputs themselves */
+  return most;
+}
+
+QN_GROUP_KERNEL(lopt_begin, qn_lopt_device_args, a)
+{
+  QN_SHARED(double, scratch, 32);
+  const qn_lopt_live live = a.hyper ? *a.hyper : a.live;
+  const qn_u32 thread = qn_thread();
+  double most = 0, of_root = 0;
+  if (thread < WIDTH) most = set_bias(a, live, static_cast<int>(thread), of_root);
+  most = qn_group_max(most, scratch);
+  of_root = qn_group_max(of_root, scratch);
+  if (thread == 0) {
+    a.head->lr = live.lr;
+    a.head->weight_decay = live.weight_decay;
+    a.head->most = most;
+    a.head->most_of_root = of_root;
+  }
+  for (qn_u32 k = thread; k < QN_LOPT_FRAGMENTS * 32; k += THREADS)
+    a.head->fragments[k] = fragment(a.weights, k / 32, k % 32);
+}
+
+QN_KERNEL(lopt_start, qn_lopt_device_args, a)
+{
+  const qn_u64 k = qn_block() * qn_block_threads() + qn_thread();
+  if (k >= a.n) return;
+  const qn_lopt_device_item &it = a.items[k];
+  qn_lopt_found &f = *it.found;
+  const double lr = a.head->lr * it.lr_scale, decay = a.head->weight_decay;
+  double most = a.head->most + a.head->most_of_root * root(static_cast<double>(it.n));
+  float power = 1;
+  while (KEEPS_WITHIN > 0 && most > KEEPS_WITHIN && power > 0x1p-60f) most *= 0.5, power *= 0.5f;
+  f.of_gradient = 1.0f;
+  f.lr = static_cast<float>(lr);
+  f.step = static_cast<float>(lr * a.step_mult);
+  f.decay = static_cast<float>(QN_LOPT_ELO ? decay : decay * lr);
+  f.power = it.flags & QN_LOPT_TILED ? power : 1.0f;
+  f.unpower = 1.0f / f.power;
+}
+
+/* Of channel k the inputs that it is; where nothing is factored a state is both row and column. */
+QN_FN double weight_of_channel(const float *weights, int h, int k)
+{
+  if (k < ROW) return weight(weights, h, k);
+  if (k < QN_LOPT_TILE_INPUTS) return weight(weights, h, LAST + k - ROW);
+  const int d = k - QN_LOPT_TILE_INPUTS, first = d < 3 ? ROW + d : ROW_INVERSE + d - 3;
+  return weight(weights, h, first) + weight(weights, h, first + 3);
+}
+
+QN_GROUP_KERNEL(lopt_fold, qn_lopt_device_args, a)
+{
+  QN_SHARED(double, sums, 32 * QN_LOPT_ALL_INPUTS);
+  QN_SHARED(double, scale, QN_LOPT_ALL_INPUTS);
+  const qn_lopt_device_item &it = a.items[qn_block()];
+  const qn_u32 lane = qn_lane(), simd = qn_simd(), channels = it.channels;
+  double sum = 0;
+  if (lane < channels)
+    for (qn_u64 k = simd; k < it.partials; k += 32) sum += it.partial[k * channels + lane];
+  if (lane < channels) sums[simd * channels + lane] = sum;
+  qn_barrier();
+  if (qn_thread() < channels) {
+    double total = 0;
+    for (qn_u32 k = 0; k < 32; k++) total += sums[k * channels + lane];
+    scale[lane] = scale_of(total, it.n);
+    it.found->scale[lane] = static_cast<float>(scale[lane]);
+  }
+  qn_barrier();
+  for (qn_u32 k = qn_thread(); it.layer && k < channels * WIDTH; k += THREADS)
+    it.layer[k] = static_cast<float>(
+        weight_of_channel(a.weights, static_cast<int>(k % WIDTH), static_cast<int>(k / WIDTH)) * scale[k / WIDTH]);
+}

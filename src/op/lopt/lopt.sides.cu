@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lopt.sides.cu - the two vectors of a tensor on a device, in up to four launches: lopt_norm, where gradients' norms
+ * are bounded, what each tensor's gradient is multiplied by; lopt_states, the means of squares into the states;
+ * lopt_means, where the row's means are several a tensor; lopt_tables, the factors, and what the sides give the first
+ * layer. Sums go in fixed orders, in double. */
+#define QN_THREADS 256
+#include "op/lopt/phase.h"
+
+constexpr int SQUARES = QN_LOPT_SQUARES, PLACES = QN_LOPT_PLACES;
+
+/* The sum of a place's pieces. */
+QN_FN double sum_along(const qn_lopt_device_item &it, qn_u64 place)
+{
+  const qn_u64 pieces = ceiling(it.x, QN_LOPT_SUM_ROWS), a = place / it.length;
+  const float *from = it.column_sums + a * pieces * it.length + place % it.length;
+  double sum = 0;
+  for (qn_u64 k = 0; k < pieces; k++) sum += static_cast<double>(from[k * it.length]);
+  return sum;
+}
+
+QN_FN double sum_across(const qn_lopt_device_item &it, qn_u64 place)
+{
+  if (!(it.flags & QN_LOPT_STRAIGHT)) return it.strip_sums[place];
+  const qn_u64 pieces = ceiling(it.length, QN_LOPT_SUM_COLUMNS);
+  double sum = 0;
+  for (qn_u64 k = 0; k < pieces; k++) sum += static_cast<double>(it.row_sums[k * it.rows + place]);
+  return sum;
+}
+
+QN_GROUP_KERNEL(lopt_norm, qn_lopt_device_args, a)
+{
+  QN_SHARED(double, scratch, 32);
+  const qn_lopt_device_item &it = a.items[qn_block()];
+  double sum = 0;
+  for (qn_u64 k = qn_thread(); k < it.across.n; k += QN_THREADS) sum += sum_across(it, k);
+  sum = qn_group_sum(sum, scratch);
+  const double scale = a.max_grad_norm / (root(sum) + 1e-6);
+  if (qn_thread() == 0) it.found->of_gradient = scale >= 1 ? 1.0f : static_cast<float>(scale);
+}
+
+/* ---- states ---- */
+
+struct side_task {
+  bool along, row;
+  qn_u64 chunk, place;
+};
+
+QN_FN side_task side_of(const qn_lopt_device_item &it, qn_u64 task, qn_u32 thread)
+{
+  const qn_u64 of_along = ceiling(it.along.n, PLACES);
+  const bool along = task < of_along;
+  const qn_u64 chunk = along ? task : task - of_along;
+  return {along, along == ((it.flags & QN_LOPT_ROWS_ALONG) != 0), chunk, chunk * PLACES + thread};
+}
+
+QN_GROUP_KERNEL(lopt_states, qn_lopt_device_args, a)
+{
+  QN_SHARED(double, scratch, 32);
+  const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block()));
+  const qn_lopt_device_item &it = a.items[k];
+  const side_task t = side_of(it, qn_block() - a.first[k], qn_thread());
+  const qn_lopt_device_side &side = t.along ? it.along : it.across;
+  double total[SQUARES] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
+  if (t.place < side.n) {
+    const double of = QN_LOPT_BOUNDED ? static_cast<double>(it.found->of_gradient) : 1.0;
+    const double sum = (t.along ? sum_along(it, t.place) : sum_across(it, t.place)) * (of * of);
+    const float mean = static_cast<float>(sum / static_cast<double>(side.count) + 1e-30);
+    for (int d = 0; d < 3; d++) {
+      float *state = side.state + static_cast<qn_u64>(d) * side.n + t.place;
+      const float x = qn_lopt_mean(a.f[d], a.f_rest[d], *state, mean), inverse = qn_lopt_inverse(x);
+      *state = x;
+      total[d] = static_cast<double>(x) * static_cast<double>(x);
+      total[3 + d] = static_cast<double>(inverse) * static_cast<double>(inverse);
+      total[6 + d] = static_cast<double>(x);
+    }
+  }
+  for (int s = 0; s < SQUARES; s++) {
+    const double sum = qn_group_sum(total[s], scratch);
+    if (qn_thread() == 0) side.chunks[t.chunk * SQUARES + static_cast<qn_u64>(s)] = sum;
+  }
+}
+
+/* ---- the row's means, a simdgroup each ---- */
+
+QN_GROUP_KERNEL(lopt_means, qn_lopt_device_args, a)
+{
+  const qn_u64 task = qn_block() * (qn_block_threads() / 32) + qn_simd();
+  if (task >= a.tasks) return;
+  const qn_u32 k = item_of(a, static_cast<qn_u32>(task));
+  const qn_u64 group = task - a.first[k];
+  const qn_lopt_device_item &it = a.items[k];
+  const qn_lopt_device_side &row = it.flags & QN_LOPT_ROWS_ALONG ? it.along : it.across;
+  const qn_u64 first = group / row.inner * (row.middle * row.inner) + group % row.inner, groups = row.n / row.middle;
+  for (qn_u64 d = 0; d < 3; d++) {
+    double sum = 0;
+    for (qn_u64 i = qn_lane(); i < row.middle; i += 32)
+      sum += static_cast<double>(row.state[d * row.n + first + i * row.inner]);
+    sum = qn_simd_sum(sum);
+    if (qn_lane() == 0) it.means[d * groups + group] = sum / static_cast<double>(row.middle);
+  }
+}
+
+/* ---- tables ---- */
+
+/* All chunks' sums, each by a simdgroup. */
+QN_FN void add_chunks(const qn_lopt_device_side &side, double *sums)
+{
+  const qn_u64 chunks = ceiling(side.n, PLACES);
+  for (qn_u32 s = qn_simd(); s < SQUARES; s += QN_THREADS / 32) {
+    double sum = 0;
+    for (qn_u64 k = qn_lane(); k < chunks; k += 32) sum += side.chunks[k * SQUARES + s];
+    sum = qn_simd_sum(sum);
+    if (qn_lane() == 0) sums[s] = sum;
+  }
+}
+
+/* What the row's states are divided by, before 1e-9 is added. */
+QN_FN float row_mean(const qn_lopt_device_item &it, const qn_lopt_device_side &row, qn_u64 place,
+                     const float (&state)[3], const double *sums, int d)
+{
+  const qn_u64 groups = row.n / row.middle;
+  if (QN_LOPT_COMPAT) {
+    double sum = 0;
+    for (int k = 0; k < 3; k++) sum += static_cast<double>(state[k]);
+    return static_cast<float>(sum / 3);
+  }
+  if (groups == 1) return static_cast<float>(sums[6 + d] / static_cast<double>(row.n));
+  const qn_u64 group = place / (row.middle * row.inner) * row.inner + place % row.inner;
+  return static_cast<float>(it.means[static_cast<qn_u64>(d) * groups + group]);
+}
+
+/* The place's factors and its six channels. */
+QN_FN void set_place(const qn_lopt_device_item &it, const qn_lopt_device_side &side, const side_task &t,
+                     const double *sums, float (*channel)[PLACES], qn_u32 thread)
+{
+  float state[3];
+  for (int d = 0; d < 3; d++) {
+    state[d] = side.state[static_cast<qn_u64>(d) * side.n + t.place];
+    channel[d][thread] = state[d];
+    channel[3 + d][thread] = qn_lopt_inverse(state[d]);
+  }
+  for (int d = 0; d < 3; d++) {
+    const float x = t.row ? state[d] / (row_mean(it, side, t.place, state, sums, d) + 1e-9f) : state[d];
+    side.factor[4 * t.place + static_cast<qn_u64>(d)] = qn_lopt_root(x);
+  }
+  side.factor[4 * t.place + 3] = 1.0f;
+}
+
+/* What a place gives four hidden values. */
+QN_FN void set_table(const qn_lopt_device_side &side, qn_u64 place, qn_u32 at, qn_u32 h, const float *start,
+                     const float (*layer)[WIDTH], const float (*channel)[PLACES], float power)
+{
+  float sum[4];
+  for (qn_u32 k = 0; k < 4; k++) {
+    sum[k] = start[h + k];
+    for (int s = 0; s < 6; s++) sum[k] = qn_fma(layer[s][h + k], channel[s][at], sum[k]);
+    sum[k] *= power;
+  }
+  store4(side.table + place * WIDTH + h, sum, 4, true);
+}
+
+QN_GROUP_KERNEL(lopt_tables, qn_lopt_device_args, a)
+{
+  QN_SHARED(double, sums, SQUARES);
+  QN_SHARED(float, layer, 6 * WIDTH);
+  QN_SHARED(float, start, WIDTH);
+  QN_SHARED(float, channel, 6 * PLACES);
+  const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block())), thread = qn_thread();
+  const qn_lopt_device_item &it = a.items[k];
+  const side_task t = side_of(it, qn_block() - a.first[k], thread);
+  const qn_lopt_device_side &side = t.along ? it.along : it.across;
+  const auto layers = reinterpret_cast<float(*)[WIDTH]>(layer);
+  const auto channels = reinterpret_cast<float(*)[PLACES]>(channel);
+  add_chunks(side, sums);
+  qn_barrier();
+  if (thread < 6 * WIDTH) {
+    const int s = static_cast<int>(thread / WIDTH), h = static_cast<int>(thread % WIDTH);
+    const int input = (t.row ? s < 3 ? ROW : ROW_INVERSE - 3 : s < 3 ? COLUMN : COLUMN_INVERSE - 3) + s;
+    layer[thread] = static_cast<float>(weight(a.weights, h, input) * scale_of(sums[s], side.n));
+  } else if (thread < 7 * WIDTH) {
+    start[thread % WIDTH] = t.along ? 0.0f : a.head->bias[thread % WIDTH];
+  }
+  if (t.place < side.n) set_place(it, side, t, sums, channels, thread);
+  qn_barrier();
+  for (qn_u32 at = thread / 8; at < PLACES && t.chunk * PLACES + at < side.n; at += QN_THREADS / 8)
+    set_table(side, t.chunk * PLACES + at, at, thread % 8 * 4, start, layers, channels, it.found->power);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* network.h - the two layers of 32 as small products of a simdgroup (base/matrix.h), in the unit's class of precision
+ * (QN_LOPT_PRECISION, as quern/lopt.h numbers them). Elements are the products' rows, so that what a lane holds of the
+ * first layer's results is what it holds of the second's inputs.
+ *
+ * Lane 4 g + t has, of the elements g and g + 8 of a product, four inputs: t < 3: m, m s, g A, m A of decay t; t = 3:
+ * p, v, g, s. Of the hidden values it has 8 t to 8 t + 7: column c of a layer's product n is 8 (c / 2) + 2 n + c % 2.
+ * Which weights a lane multiplies by follows from that, and is made once a step (lopt.fold.cu). */
+#ifndef QN_OP_LOPT_NETWORK_H
+#define QN_OP_LOPT_NETWORK_H
+#include "base/matrix.h"
+#include "op/gemm/split.h"
+#include "op/lopt/phase.h"
+
+constexpr int TF32 = 1, BF16X3 = 2, F16X3 = 3, F16 = 4, PRECISION = QN_LOPT_PRECISION;
+constexpr bool SPLITS = PRECISION == BF16X3 || PRECISION == F16X3, SHORT = SPLITS || PRECISION == F16;
+/* f16 ends at 65504; 0: the class' words have f32's range. */
+constexpr double KEEPS_WITHIN = PRECISION == F16X3 || PRECISION == F16 ? 32768 : 0;
+constexpr int FRAGMENTS = QN_LOPT_FRAGMENTS, SECOND = 16; /* of these, the second layer's first */
+
+/* The c-th of lane t's inputs: among the 39, and among a tile's 16 channels. */
+QN_FN int input_of(int t, int c) { return t < 3 ? (c < 3 ? 2 + 4 * c : LAST) + t : c < 2 ? 1 + 4 * c : 9 * (c - 2); }
+QN_FN int channel_of(int t, int c) { return t < 3 && c == 3 ? ROW + t : input_of(t, c); }
+QN_FN int hidden_of(int n, int column) { return 8 * (column / 2) + 2 * n + column % 2; }
+
+/* Two values, the first low, as f16 words, and what is left of them. */
+QN_FN void split_f16(float x, float y, qn_u32 &high, qn_u32 &low)
+{
+#ifdef QN_PTX
+  float hx, hy;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(y), "f"(x));
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(hx), "=f"(hy) : "r"(high));
+  if (SPLITS) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(y - hy), "f"(x - hx));
+#else
+  high = qn_join_halves(qn_float_f16(x), qn_float_f16(y));
+  low = qn_join_halves(qn_float_f16(x - qn_f16_float(static_cast<qn_u16>(high))),
+                       qn_float_f16(y - qn_f16_float(static_cast<qn_u16>(high >> 16))));
+#endif
+}
+
+QN_FN void split(float x, float y, qn_u32 &high, qn_u32 &low)
+{
+  if (PRECISION == BF16X3)
+    qn_split_bf16(x, y, high, low);
+  else
+    split_f16(x, y, high, low);
+}
+
+/* Word `word` of a lane: weights of the first layer, then of the second. Of 16 bits, for each product the two words,
+ * and what they leave; else, for each step of 8, each product's two. */
+QN_FN float weight_at(const float *weights, bool second, int output, int step, int t, int half)
+{
+  if (second) return weights[W2 + output * WIDTH + hidden_of(step, 2 * t + half)];
+  return weights[output * INPUTS + input_of(t, 2 * step + half)];
+}
+
+QN_FN qn_u32 fragment(const float *weights, qn_u32 word, qn_u32 lane)
+{
+  const int g = static_cast<int>(lane / 4), t = static_cast<int>(lane % 4), w = static_cast<int>(word);
+  const bool second = w >= SECOND;
+  const int at = second ? w - SECOND : w;
+  if (SHORT) { /* step: of 16 columns k, word: of 8 of them */
+    const int n = at / 4 % 4, half = at % 2, step = 2 * (at / 16) + half;
+    qn_u32 high, low = 0;
+    const int output = hidden_of(n, g);
+    split(weight_at(weights, second, output, step, t, 0), weight_at(weights, second, output, step, t, 1), high, low);
+    return at % 4 < 2 ? high : low;
+  }
+  const int step = at / 8, n = at / 2 % 4;
+  return qn_float_tf32(weight_at(weights, second, hidden_of(n, g), step, t, at % 2));
+}
+
+/* What a lane multiplies by, of both layers. */
+struct fragments {
+  qn_u32 word[FRAGMENTS];
+};
+
+QN_FN void read_fragments(fragments &f, const qn_lopt_head *head)
+{
+  QN_UNROLL
+  for (qn_u32 k = 0; k < FRAGMENTS; k++) f.word[k] = head->fragments[32 * k + qn_lane()];
+}
+
+/* ---- of two elements of a lane, above and below, its values as words of a product ---- */
+struct operand {
+  qn_u32 high[4], low[4];
+};
+
+/* One step of 16 columns k: two words of `values` each: those of the first four, of the others. */
+QN_FN operand operand_of(const float (&above)[4], const float (&below)[4])
+{
+  operand o;
+  split(above[0], above[1], o.high[0], o.low[0]);
+  split(below[0], below[1], o.high[1], o.low[1]);
+  split(above[2], above[3], o.high[2], o.low[2]);
+  split(below[2], below[3], o.high[3], o.low[3]);
+  return o;
+}
+
+QN_FN void product_of_short(float (&d)[4], const qn_u32 (&a)[4], qn_u32 b0, qn_u32 b1)
+{
+  const qn_u32 b[2] = {b0, b1};
+  if (PRECISION == BF16X3)
+    qn_mma_bf16(d, a, b);
+  else
+    qn_mma_f16(d, a, b);
+}
+
+/* d += a step of 16 columns, whose weights begin at f.word[first]. */
+QN_FN void add_short(float (&d)[4][4], const operand &o, const fragments &f, int first)
+{
+  if (SPLITS) {
+    QN_UNROLL
+    for (int n = 0; n < 4; n++) product_of_short(d[n], o.low, f.word[first + 4 * n], f.word[first + 4 * n + 1]);
+    QN_UNROLL
+    for (int n = 0; n < 4; n++) product_of_short(d[n], o.high, f.word[first + 4 * n + 2], f.word[first + 4 * n + 3]);
+  }
+  QN_UNROLL
+  for (int n = 0; n < 4; n++) product_of_short(d[n], o.high, f.word[first + 4 * n], f.word[first + 4 * n + 1]);
+}
+
+/* d += a step of 8 columns: of each element two values. */
+QN_FN void add_long(float (&d)[4][4], float above0, float above1, float below0, float below1, const fragments &f,
+                    int first)
+{
+  const qn_u32 a[4] = {qn_float_tf32(above0), qn_float_tf32(below0), qn_float_tf32(above1), qn_float_tf32(below1)};
+  QN_UNROLL
+  for (int n = 0; n < 4; n++) {
+    const qn_u32 b[2] = {f.word[first + 2 * n], f.word[first + 2 * n + 1]};
+    qn_mma_tf32(d[n], a, b);
+  }
+}
+
+/* max(x, 0); NaN stays NaN. */
+QN_FN float relu(float x)
+{
+#if defined(QN_PTX) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float y;
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return qn_lopt_relu(x);
+#endif
+}
+
+/* The first layer: d holds what does not come from the inputs x, of the elements above and below. */
+QN_FN void first_layer(float (&d)[4][4], const float (&above)[4], const float (&below)[4], const fragments &f)
+{
+  if (SHORT) {
+    add_short(d, operand_of(above, below), f, 0);
+  } else {
+    add_long(d, above[0], above[1], below[0], below[1], f, 0);
+    add_long(d, above[2], above[3], below[2], below[3], f, 8);
+  }
+}
+
+/* The second: of the first's sums. */
+QN_FN void second_layer(float (&d)[4][4], const float (&h)[4][4], const fragments &f)
+{
+  QN_UNROLL
+  for (int step = 0; step < 2; step++) {
+    float above[4], below[4];
+    QN_UNROLL
+    for (int k = 0; k < 4; k++) {
+      above[k] = relu(h[2 * step + k / 2][k % 2]);
+      below[k] = relu(h[2 * step + k / 2][2 + k % 2]);
+    }
+    if (SHORT) {
+      add_short(d, operand_of(above, below), f, SECOND + 16 * step);
+    } else {
+      add_long(d, above[0], above[1], below[0], below[1], f, SECOND + 16 * step);
+      add_long(d, above[2], above[3], below[2], below[3], f, SECOND + 16 * step + 8);
+    }
+  }
+}
+#endif

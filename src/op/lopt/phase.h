@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* phase.h - what the kernels of small_fc_lopt and elo have in common: which tensor a task is of, the network's weights,
+ * a gradient as its op takes it. The unit says QN_LOPT_ELO, and QN_LOPT_BOUNDED where gradients' norms are bounded. */
+#ifndef QN_OP_LOPT_PHASE_H
+#define QN_OP_LOPT_PHASE_H
+/* What a unit does not care about it need not say. */
+#ifndef QN_LOPT_COMPAT
+#define QN_LOPT_COMPAT 0
+#endif
+#include "base/collective.h"
+#include "op/lopt/device.h"
+#include "op/lopt/lopt.math.h"
+
+/* Places in the array of weights, (32, 39), 32, (32, 32), 32, (2, 32), 2. */
+constexpr int INPUTS = 39, TIMES = 11, WIDTH = QN_LOPT_WIDTH;
+constexpr int B1 = WIDTH * INPUTS, W2 = B1 + WIDTH, B2 = W2 + WIDTH * WIDTH, W3 = B2 + WIDTH, B3 = W3 + 2 * WIDTH;
+/* Inputs of the first layer: an element's first, the row's states, the column's, their inverses, an element's last. */
+constexpr int ROW = 13, COLUMN = 16, ROW_INVERSE = 19, COLUMN_INVERSE = 22, LAST = 25, TIME = 28;
+
+QN_FN double weight(const float *weights, int hidden, int input)
+{
+  return static_cast<double>(weights[hidden * INPUTS + input]);
+}
+
+QN_FN double root(double x)
+{
+#ifdef QN_PTX
+  return __dsqrt_rn(x);
+#else
+  return __builtin_sqrt(x);
+#endif
+}
+
+/* 1 / sqrt(1e-5 + the mean of squares). */
+QN_FN double scale_of(double squares, qn_u64 n) { return 1 / root(1e-5 + squares / static_cast<double>(n)); }
+
+QN_FN qn_u64 ceiling(qn_u64 n, qn_u64 of) { return n / of + (n % of != 0); }
+
+/* The tensor that has the task. */
+QN_FN qn_u32 item_of(const qn_lopt_device_args &a, qn_u32 task)
+{
+  qn_u32 low = 0, high = a.n;
+  while (high - low > 1) {
+    const qn_u32 middle = (low + high) / 2;
+    if (a.first[middle] <= task)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+QN_FN float gradient(float g, float of_gradient)
+{
+  if (QN_LOPT_ELO) g = qn_lopt_number(g);
+  return QN_LOPT_BOUNDED ? g * of_gradient : g;
+}
+
+/* Four floats that begin at `from`, which is aligned to 16 if it says so; zeros behind the first n. */
+QN_FN void load4(float (&to)[4], const float *from, qn_u32 n, bool aligned)
+{
+  if (aligned && n == 4) {
+    const qn_16bytes v = qn_load16(from);
+    QN_UNROLL
+    for (int k = 0; k < 4; k++) to[k] = qn_bits_float(v.word[k]);
+  } else {
+    QN_UNROLL
+    for (qn_u32 k = 0; k < 4; k++) to[k] = k < n ? from[k] : 0.0f;
+  }
+}
+
+QN_FN void store4(float *to, const float (&v)[4], qn_u32 n, bool aligned)
+{
+  if (aligned && n == 4) {
+    qn_store16(to, {{qn_float_bits(v[0]), qn_float_bits(v[1]), qn_float_bits(v[2]), qn_float_bits(v[3])}});
+  } else {
+    QN_UNROLL
+    for (qn_u32 k = 0; k < 4; k++)
+      if (k < n) to[k] = v[k];
+  }
+}
+
+/* 1 / sqrt(x) of a normal x, to 2 units in the last place. */
+QN_FN float quick_root(float x)
+{
+#ifdef QN_PTX
+  float y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return 1.0f / __builtin_sqrtf(x);
+#endif
+}
+#endif
