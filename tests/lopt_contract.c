@@ -159,7 +159,7 @@ static void test_refusals(void)
   refused(m_last, QN_BAD_ARGUMENT, "m[0] has the shape 3x12");
   refused(bf16_gradient, QN_BAD_TYPE, "grad[0] is bf16, it must be f32");
   refused(other_device, QN_BAD_ARGUMENT, "v[0] is on host:0 and the call is on cpu:0");
-  refused(other_exec, QN_UNSUPPORTED, "the call is on host:0");
+  refused(other_exec, QN_BAD_ARGUMENT, "the call is on host:0");
   refused(odd_address, QN_BAD_ARGUMENT, "not a multiple of 4");
   refused(same_param, QN_BAD_ARGUMENT, "param[1]");
   refused(state_is_grad, QN_BAD_ARGUMENT, "grad[0]");
