@@ -2,9 +2,9 @@
 """quern: fused compute kernels that come with proof, on the CPU and on NVIDIA GPUs.
 
 For plain arrays (NumPy, CuPy, PyTorch's tensors, anything with DLPack or an array interface) each op is a function that
-works in place: lion_(params, grads, exp_avgs, lr=1e-4, ...). SmallFCLopt and ELO are learned optimizers. quern.torch
-has the optimizer for PyTorch, quern.jax the op for JAX; `python -m quern.doctor` says what works here and how to mend
-what does not."""
+works in place: lion_(params, grads, exp_avgs, lr=1e-4, ...). SmallFCLopt, ELO and VeLO are learned optimizers.
+quern.torch has the optimizer for PyTorch, quern.jax the op for JAX; `python -m quern.doctor` says what works here and
+how to mend what does not."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _LATER = {  # where they are written; imported when they are first named
     "GradientError": "_gradient",
     "Kernel": "_kernel",
     "SmallFCLopt": "_lopt_arrays",
+    "VeLO": "_lopt_arrays",
     "capture": "_capture",
     "check_gradient": "_gradient",
     "cuda_kernel": "_kernel",

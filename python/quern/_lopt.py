@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _abi, _lopt_abi, _streams
+from ._library import DTYPES
 from ._lopt_abi import lib
+from ._tensors import Tensors
 
 STATE = ("exp_avg", "exp_avg_sq", "exp_avg_sq_r", "exp_avg_sq_c")  # in the order of qn_lopt_state
 
@@ -76,6 +78,25 @@ ELO = Family(
     shards_workspace_bytes=lib.qn_elo_shards_workspace_bytes,
 )
 
+VELO = Family(
+    title="VeLO",
+    op="velo",
+    ties=_lopt_abi.TIES_VELO,
+    kinds={"mlp": _lopt_abi.VELO_MLP, "rnn": _lopt_abi.VELO_RNN},
+    Params=_lopt_abi.VeLOParams,
+    defaults=dict(
+        lr=1.0,
+        weight_decay=0.0,
+        step_mult=0.001,
+        exp_mult=0.001,
+        **_PLAIN,
+        num_steps=None,
+        pylo_cuda_compat=False,
+    ),
+    step=lib.qn_velo_step,
+    workspace_bytes=lib.qn_velo_workspace_bytes,
+)
+
 
 # ---- options ----
 def number(title: str, name: str, value: object) -> float:
@@ -125,6 +146,8 @@ def params_of(family: Family, options: Mapping[str, Any], step: int) -> Structur
                 setattr(made, f"{name[:-1]}{k}", one)
         elif name == "pylo_cuda_compat":
             setattr(made, name, _flag(family.title, name, value))
+        elif name == "num_steps":
+            made.num_steps = _whole_training(family.title, value)
         elif name == "precision":
             made.precision = _choice(family.title, name, value, _lopt_abi.PRECISIONS)
         elif name == "max_grad_norm":
@@ -158,15 +181,39 @@ def counter(title: str, name: str, value: object) -> int:
     return made
 
 
-_A_FLOAT = (ctypes.c_float * 1)()
+def _whole_training(title: str, value: object) -> int:
+    if value is None:
+        raise TypeError(
+            f"{title}: num_steps is missing: say how many steps the whole training has, of which the network sees how "
+            "many are done"
+        )
+    made = counter(title, "num_steps", value)
+    if not made:
+        raise ValueError(f"{title}: num_steps is 0, it must be the number of steps of the whole training")
+    return made
+
+
+_NUMBERS = (ctypes.c_double * (1 + _lopt_abi.VELO_LOSS_BUFFER))()
+_AT = ctypes.addressof(_NUMBERS)
+_EMPTY = (0, _lopt_abi.VELO_HIDDEN)
+# What VeLO's step takes besides, for no tensors: a loss, the LSTM's two states and the loss's buffer.
+_NO_TENSORS = [
+    Tensors([_AT], DTYPES["f32"], [(1,)]),
+    Tensors([_AT], DTYPES["f32"], [_EMPTY]),
+    Tensors([_AT], DTYPES["f32"], [_EMPTY]),
+    Tensors([_AT + 8], DTYPES["f64"], [(_lopt_abi.VELO_LOSS_BUFFER,)]),
+]
 
 
 def check(family: Family, options: Mapping[str, Any]) -> None:
     """Has the library look at the options, over an empty list. ValueError or TypeError with a sentence."""
     params = params_of(family, options, 0)
-    params.weights = ctypes.addressof(_A_FLOAT)
+    for k, name in enumerate(family.kinds):
+        setattr(params, name, (k + 1) << 40)  # nothing is read there
     execution = _abi.sized(_abi.Exec)
-    family.step(byref(execution), byref(params), 0, *[None] * 6)
+    more = [tensors.address for tensors in _NO_TENSORS] if family is VELO else []
+    ctypes.memset(_NUMBERS, 0xFF, 4)  # a loss that is NaN, of which VeLO takes nothing
+    family.step(byref(execution), byref(params), 0, *[None] * 6, *more)
 
 
 def scales(title: str, values: object, n: int) -> array | None:

@@ -96,11 +96,33 @@ class ELOParams(Structure):
     ]
 
 
+class VeLOParams(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("lr", c_double),
+        ("step_mult", c_double),
+        ("exp_mult", c_double),
+        ("weight_decay", c_double),
+        *_DECAYS,
+        ("num_steps", c_uint64),
+        ("step", c_uint64),
+        ("pylo_cuda_compat", c_int32),
+        ("mlp", c_void_p),
+        ("rnn", c_void_p),
+        ("lr_scale", c_void_p),
+        ("hyper", c_void_p),
+    ]
+
+
+# How many numbers a tensor has in the LSTM's two states, and how many the loss's buffer has (quern/velo.h).
+VELO_HIDDEN, VELO_LOSS_BUFFER = 512, 22
+
 STRUCTS: dict[str, type[Structure]] = {
     "qn_lopt_weight": Weight,
     "qn_lopt_shards": Shards,
     "qn_small_fc_lopt_params": SmallFCParams,
     "qn_elo_params": ELOParams,
+    "qn_velo_params": VeLOParams,
 }
 
 _STEP = [POINTER(Exec), c_void_p, c_size_t, *[c_void_p] * 6]
@@ -115,6 +137,8 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "qn_elo_step": (STATUS, _STEP),
     "qn_elo_workspace_bytes": (c_size_t, [c_size_t, c_void_p]),
     "qn_elo_shards_workspace_bytes": (c_size_t, [c_void_p, c_size_t, c_void_p]),
+    "qn_velo_step": (STATUS, [*_STEP, *[c_void_p] * 4]),
+    "qn_velo_workspace_bytes": (c_size_t, [c_size_t, c_void_p]),
     "qn_memory_write": (STATUS, [Device, c_void_p, c_void_p, c_void_p, c_size_t]),
 }
 

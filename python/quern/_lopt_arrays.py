@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Learned optimizers on plain arrays (NumPy, CuPy, PyTorch's tensors, anything with DLPack or an array interface), in
-place and without PyTorch: SmallFCLopt and ELO. quern.torch has those that PyTorch's users want. The arithmetic is the
-library's; lists of arrays are looked at as lion_ looks at them (_columns.py)."""
+place and without PyTorch: SmallFCLopt, ELO and VeLO. quern.torch has those that PyTorch's users want. The arithmetic
+is the library's; lists of arrays are looked at as lion_ looks at them (_columns.py)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from ctypes import addressof, byref
 from typing import Any
 
-from . import _arrays, _lopt, _lopt_weights, _streams, _threads
+from . import _arrays, _lopt, _lopt_abi, _lopt_weights, _streams, _threads
 from ._call import _count_writes, _framework
 from ._columns import Column, Group
 from ._library import DTYPES, KIND_NAMES
 from ._ops import Role
+from ._tensors import Tensors
 from ._workspace import Workspace
 
 _F32 = DTYPES["f32"]
@@ -30,14 +31,14 @@ _PARAM, _GRAD = _role(0, "param", True), _role(1, "grad", False)
 _ENTRIES = [_role(2 + k, name, True) for k, name in enumerate(_lopt.STATE)]
 
 
-def _zeros(title: str, shape: Sequence[int], like: object, device: tuple[int, int]):
+def _zeros(title: str, shape: Sequence[int], like: object, device: tuple[int, int], dtype: str = "float32"):
     """An array of zeros in the library and on the device of another."""
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and isinstance(like, torch.Tensor):
-        return like.detach().new_zeros(tuple(shape), dtype=torch.float32)
+        return like.detach().new_zeros(tuple(shape), dtype=getattr(torch, dtype))
     if cupy is not None and isinstance(like, cupy.ndarray):
         with cupy.cuda.Device(device[1]):
-            return cupy.zeros(tuple(shape), "float32")
+            return cupy.zeros(tuple(shape), dtype)
     if device[0] != _arrays.CPU:
         raise TypeError(
             f"{title}: params are on a GPU and neither PyTorch's nor CuPy's, so quern cannot make state beside them: "
@@ -45,7 +46,19 @@ def _zeros(title: str, shape: Sequence[int], like: object, device: tuple[int, in
         )
     import numpy
 
-    return numpy.zeros(tuple(shape), numpy.float32)
+    return numpy.zeros(tuple(shape), dtype)
+
+
+def _row(values: array, like: object):
+    """Floats as an array of one dimension, in the library of another, to be copied into arrays of it."""
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and isinstance(like, torch.Tensor):
+        return torch.frombuffer(values, dtype=torch.float32)
+    if cupy is not None and isinstance(like, cupy.ndarray):
+        return cupy.array(list(values), "float32")
+    import numpy
+
+    return numpy.frombuffer(values, numpy.float32)
 
 
 def _copied(value):
@@ -86,6 +99,7 @@ class _Learned:
         }
         self._on_device: dict[tuple, _lopt.DeviceWeights] = {}
         self._state: list[list] | None = None  # by STATE, each a list of arrays; made at the first step
+        self._shared: dict[str, Any] = {}  # what is kept beside the arrays' states, by name
         self.steps = 0
 
     def _options(self) -> dict[str, Any]:
@@ -100,6 +114,7 @@ class _Learned:
         "exp_avg.1": ...}: the arrays themselves, in the library of the parameters, which the next step changes. Before
         the first step there are none."""
         made: dict[str, Any] = {"step": self.steps}
+        made.update(self._shared)
         for k in range(len(self.shapes) if self._state is not None else 0):
             for name, arrays in zip(_lopt.STATE, self._state or ()):
                 made[f"{name}.{k}"] = arrays[k]
@@ -111,21 +126,25 @@ class _Learned:
         title = self._family.title
         step = self._loaded_step(state)
         names = [[f"{name}.{k}" for k in range(len(self.shapes))] for name in _lopt.STATE]
-        known = {"step", *(name for of_entry in names for name in of_entry)}
+        shared = self._shared_shapes()
+        known = {"step", *shared, *(name for of_entry in names for name in of_entry)}
         for name in state:
             if name not in known:
                 raise ValueError(f"{title}: the state has {name!r}, which does not belong to {len(self.shapes)}")
         if len(state) == 1:
-            self._state, self.steps = None, step
+            self._state, self.steps, self._shared = None, step, {}
             return
-        for of_entry in names:
+        for of_entry in [*names, list(shared)]:
             for name in of_entry:
                 if name not in state:
                     raise ValueError(f"{title}: the state has no {name!r}")
         given = [[state[name] for name in of_entry] for of_entry in names]
         for entry, of_entry in enumerate(given):
             self._check_entry(entry, of_entry)
+        for name, (shape, dtype) in shared.items():
+            self._check_one(name, state[name], shape, dtype)
         self._state = [[_copied(value) for value in of_entry] for of_entry in given]
+        self._shared = {name: _copied(state[name]) for name in shared}
         self.steps = step
 
     def _loaded_step(self, state: Mapping[str, Any]) -> int:
@@ -137,20 +156,24 @@ class _Learned:
             value = value.item()
         return _lopt.counter(title, "the state's step", value)
 
+    def _shared_shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shapes and types of what is kept beside the arrays' states."""
+        return {}
+
     def _check_entry(self, entry: int, arrays: Sequence) -> None:
-        title, order = self._family.title, _streams.Order()
         for k, value in enumerate(arrays):
-            name = f"{title}: the state's {_lopt.STATE[entry]}.{k}"
-            view = _arrays.view(name, value, order, False)
-            if isinstance(view, _arrays.Later):
-                view = view.view(order)
-            if view.dtype != "float32":
-                raise TypeError(f"{name} is {view.dtype}, it must be float32")
-            want = self._state_shapes[k][entry]
-            if tuple(view.shape) != want:
-                raise ValueError(
-                    f"{name} has the shape {tuple(view.shape)}, for a parameter of {self.shapes[k]} it must be {want}"
-                )
+            why = f", for a parameter of {self.shapes[k]}"
+            self._check_one(f"{_lopt.STATE[entry]}.{k}", value, self._state_shapes[k][entry], "float32", why)
+
+    def _check_one(self, name: str, value: object, shape: tuple[int, ...], dtype: str, why: str = "") -> None:
+        name, order = f"{self._family.title}: the state's {name}", _streams.Order()
+        view = _arrays.view(name, value, order, False)
+        if isinstance(view, _arrays.Later):
+            view = view.view(order)
+        if view.dtype != dtype:
+            raise TypeError(f"{name} is {view.dtype}, it must be {dtype}")
+        if tuple(view.shape) != shape:
+            raise ValueError(f"{name} has the shape {tuple(view.shape)}{why}, it must be {shape}")
 
     def _states(self, params: Column, device: tuple[int, int]) -> list[list]:
         """What there is, or zeros."""
@@ -218,6 +241,16 @@ class _Learned:
         stream : where work on a GPU goes; None: the current stream of the arrays' library
 
         Raises ValueError, TypeError or RuntimeError with a sentence; then nothing has been written."""
+        self._step(params, grads, stream)
+
+    def _besides(self, params: Column, device: tuple[int, int], order: _streams.Order) -> list[Tensors]:
+        """What the library's step takes beside the six roles."""
+        return []
+
+    def _took(self) -> None:
+        """A step has been taken: what _besides() made is kept."""
+
+    def _step(self, params, grads, stream) -> None:
         options = self._options()
         factors = _lopt.scales(self._family.title, self.lr_scale, len(self.shapes))
         order = _streams.Order(stream)
@@ -229,13 +262,15 @@ class _Learned:
         self._one_device(columns)
         if stream is not None and device[0] != _arrays.CUDA:
             raise ValueError(f"{self._family.title}: stream is given, and the arrays are not on a GPU")
-        self._call(columns, device, order, options, factors)
+        besides = self._besides(given[0], device, order)
+        self._call(columns, besides, device, order, options, factors)
+        self._took()
         self._state = states
         self.steps += 1
         if "torch" in sys.modules:
             _count_writes(columns)
 
-    def _call(self, columns: list[Column], device, order: _streams.Order, options, factors: array | None) -> None:
+    def _call(self, columns: list[Column], besides, device, order: _streams.Order, options, factors) -> None:
         family, framework = self._family, _framework(columns)
         pool = None
         if device[0] == _arrays.CPU:
@@ -243,10 +278,11 @@ class _Learned:
         group = Group(columns, None, len(self.shapes))
         execution = _lopt.execution_on(device, order, pool)
         params = _lopt.params_of(family, options, self.steps)
-        params.weights = self._weights_on("weights", device, execution.stream or 0)
+        for name in family.kinds:
+            setattr(params, name, self._weights_on(name, device, execution.stream or 0))
         if factors is not None:
             params.lr_scale = factors.buffer_info()[0]
-        roles = [tensors and tensors.address for tensors in group.tensors]
+        roles = [tensors and tensors.address for tensors in [*group.tensors, *besides]]
         n_bytes = family.workspace_bytes(group.n, roles[0])
         workspace = Workspace(n_bytes, device, execution.stream or 0, framework) if n_bytes else None
         if workspace is not None:
@@ -368,3 +404,123 @@ def _bounded(title: str, grads: Sequence, bound: float) -> list:
     for copy in made:
         library.multiply(copy, factor, out=copy)
     return made
+
+
+# ---- VeLO ----
+class VeLO(_Learned):
+    """The learned optimizer VeLO: an LSTM sees every array's progress and the loss, and mixes for each the weights of a
+    small network, which moves its elements.
+
+    shapes : of the arrays that it trains, all of them, each of 0 to 5 dimensions, at most four of which are above 1
+    mlp, rnn : weights: the paths of safetensors files as Pauljanson002/VeLO_MLP and VeLO_RNN publish them, or dicts of
+        float32 arrays under the same names
+    num_steps : of the whole training, which the network sees; there is no default
+    lr : learning rate; the weights were trained for 1.0
+    weight_decay : decoupled, behind the step: p = p - weight_decay lr p
+    step_mult, exp_mult : of the step: lr step_mult direction e^(exp_mult magnitude)
+    m_decays, v_decay, factor_decays : of the means; the defaults belong to the published weights
+    lr_scale : a factor of the learning rate for each array; None: all 1
+    pylo_cuda_compat : as PyLO's CUDA code computes, which departs from its reference
+
+    All but shapes and weights may be changed between steps, as attributes of these names. `steps` counts those
+    taken."""
+
+    _family = _lopt.VELO
+
+    def __init__(
+        self,
+        shapes,
+        mlp,
+        rnn,
+        num_steps=None,
+        lr=_family.defaults["lr"],
+        weight_decay=_family.defaults["weight_decay"],
+        *,
+        step_mult=_family.defaults["step_mult"],
+        exp_mult=_family.defaults["exp_mult"],
+        m_decays=_family.defaults["m_decays"],
+        v_decay=_family.defaults["v_decay"],
+        factor_decays=_family.defaults["factor_decays"],
+        lr_scale=None,
+        pylo_cuda_compat=False,
+    ) -> None:
+        options = dict(num_steps=num_steps, lr=lr, weight_decay=weight_decay, step_mult=step_mult, exp_mult=exp_mult)
+        options.update(m_decays=m_decays, v_decay=v_decay, factor_decays=factor_decays)
+        self._begin(shapes, {"mlp": mlp, "rnn": rnn}, {**options, "pylo_cuda_compat": pylo_cuda_compat}, lr_scale)
+
+    def step(self, params, grads, loss, *, stream=None) -> None:
+        """One step in place: params are moved; grads and the loss that they are of are read. `loss`: a number, or an
+        array of float32 with one element where the parameters are, which is read there. A loss that is NaN or infinite
+        skips the step, which the state's loss_buffer[21] counts. All else is as SmallFCLopt has it."""
+        self._loss = loss
+        try:
+            self._step(params, grads, stream)
+        finally:
+            self._loss = self._held = self._making = None
+
+    _making: dict[str, Any] | None = None  # during a step: what _shared becomes if it is taken
+
+    def _shared_shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        rows = (len(self.shapes), _lopt_abi.VELO_HIDDEN)
+        return {
+            "hidden": (rows, "float32"),
+            "cell": (rows, "float32"),
+            "loss_buffer": ((_lopt_abi.VELO_LOSS_BUFFER,), "float64"),
+        }
+
+    def _begin_shared(self, like: object, device: tuple[int, int]) -> dict[str, Any]:
+        made = {}
+        table = _lopt_weights.table(_lopt_abi.VELO_RNN)
+        rows = {"hidden": "lstm_init_state.0", "cell": "lstm_init_state.1"}
+        for name, (shape, dtype) in self._shared_shapes().items():
+            made[name] = _zeros(self._family.title, shape, like, device, dtype)
+            if name in rows:
+                weight = next(weight for weight in table if weight.name == rows[name])
+                made[name][:] = _row(self._weights["rnn"][weight.begin : weight.begin + weight.n], made[name])
+        return made
+
+    def _besides(self, params: Column, device: tuple[int, int], order: _streams.Order) -> list[Tensors]:
+        like = params.arrays[0] if self.shapes else None
+        self._making = self._shared or self._begin_shared(like, device)
+        made = [self._loss_on(device, order)]
+        for name, (shape, dtype) in self._shared_shapes().items():
+            made.append(self._single(name, self._making[name], shape, dtype, device, order))
+        return made
+
+    def _took(self) -> None:
+        self._shared = self._making or {}
+
+    def _single(self, name: str, value: object, shape, dtype: str, device, order: _streams.Order) -> Tensors:
+        name = f"{self._family.title}: {name}"
+        view = _arrays.view(name, value, order, dtype != "loss")
+        if isinstance(view, _arrays.Later):
+            view = view.view(order)
+        wanted = "float32" if dtype == "loss" else dtype
+        if view.dtype != wanted:
+            raise TypeError(f"{name} is {view.dtype}, it must be {wanted}")
+        if view.device != device:
+            places = [f"{KIND_NAMES[kind]}:{index}" for kind, index in (view.device, device)]
+            raise ValueError(f"{name} is on {places[0]} and the arrays on {places[1]}")
+        strides = None if view.strides is None else [view.strides]
+        return Tensors([view.address], view.code, [view.shape if shape is None else shape], strides, device)
+
+    def _loss_on(self, device: tuple[int, int], order: _streams.Order) -> Tensors:
+        loss, title = self._loss, self._family.title
+        if loss is None:
+            raise ValueError(f"{title}: loss is missing: give the loss that the gradients are of")
+        numpy = sys.modules.get("numpy")
+        if _arrays.is_array(loss) and not (numpy is not None and isinstance(loss, numpy.generic)):
+            made = self._single("loss", loss, None, "loss", device, order)
+            self._held = loss
+            return made
+        try:
+            if isinstance(loss, (str, bytes)):  # which float() would read
+                raise TypeError
+            number = float(loss)
+        except (TypeError, ValueError):
+            raise TypeError(f"{title}: loss is {loss!r}, it must be a number or an array of one element") from None
+        values = self._held = array("f", [number])
+        if device[0] == _arrays.CPU:
+            return Tensors([values.buffer_info()[0]], _F32, [(1,)], None, device)
+        self._held = _lopt.DeviceWeights(values, device, order.stream(device[1]))
+        return Tensors([self._held.address], _F32, [(1,)], None, device)

@@ -244,6 +244,8 @@ def test_what_moves_between_steps_is_noticed():
             optimizer.state[q]["exp_avg"] = optimizer.state[q]["exp_avg"].clone()
         if seed == 3:
             optimizer.state[p] = {name: value.clone() for name, value in optimizer.state[p].items()}
+            straight.state[others[0]]["exp_avg"].mul_(3)
+            optimizer.state[p]["exp_avg"].mul_(3)
         optimizer.step()
         straight.step()
         assert same([p, q], others), seed

@@ -15,12 +15,15 @@ from torch import Tensor
 _TIMES = (1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000, 100000)
 
 
-def largest_two(shape: Sequence[int]) -> tuple[int, int] | None:
-    """(d0, d1): the largest dimension and the second largest, of equal ones the later; None for fewer than two."""
+def largest_two(shape: Sequence[int], velo: bool = False) -> tuple[int, int] | None:
+    """(d0, d1): the largest dimension and the second largest, of equal ones the later; None for fewer than two. VeLO
+    takes the earlier one of two equal ones, but for the first two of four."""
     if len(shape) < 2:
         return None
-    order = sorted(range(len(shape)), key=lambda d: (shape[d], d))
-    return order[-1], order[-2]
+    d1, d0 = sorted(range(len(shape)), key=lambda d: (shape[d], d))[-2:]
+    if velo and shape[d0] == shape[d1] and (len(shape), d0, d1) != (4, 1, 0):
+        return d1, d0
+    return d0, d1
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,9 @@ ELO = Rule((_INITIAL, 0.999, _INITIAL), step_mult=1.0, elo=True)
 class State:
     """The means of one tensor, zeros at first; the decays' axis is the last."""
 
-    def __init__(self, param: Tensor) -> None:
-        self.dims = largest_two(param.shape)
+    def __init__(self, param: Tensor, velo: bool = False) -> None:
+        self.dims = largest_two(param.shape, velo)
+        self.of_means = 0.0 if velo else 1e-6  # where nothing is factored
         self.m = param.new_zeros((*param.shape, 3))
         self.v = param.new_zeros(param.shape)
         if self.dims is None:
@@ -78,10 +82,17 @@ class State:
     def factors(self) -> tuple[Tensor, Tensor]:
         """What the gradient and its means are multiplied by."""
         if self.dims is None:
-            return (self.row + 1e-9).clamp(min=1e-9).rsqrt(), (self.row + 1e-6).rsqrt()
+            return (self.row + 1e-9).clamp(min=1e-9).rsqrt(), (self.row + self.of_means).rsqrt()
         mean = self.row.mean(self.dims[1], keepdim=True)
         both = (self.row / (mean + 1e-9)).clamp(min=1e-9).rsqrt() * self.column.clamp(min=1e-9).rsqrt()
         return both, both
+
+
+def normalised(values: Tensor) -> Tensor:
+    """Each channel of the last dimension, divided by the root of its mean square."""
+    over = tuple(range(values.dim() - 1))
+    squares = (values**2).mean(over, keepdim=True) if over else values**2
+    return values * (squares + 1e-5).rsqrt()
 
 
 def inputs(param: Tensor, grad: Tensor, state: State, step: int) -> Tensor:
@@ -92,10 +103,7 @@ def inputs(param: Tensor, grad: Tensor, state: State, step: int) -> Tensor:
     parts = [grad[..., None], param[..., None], state.m, state.v[..., None], state.m * scale, scale]
     parts += [grad[..., None] * of_grad, state.row.expand(whole), state.column.expand(whole)]
     parts += [(state.row + 1e-8).rsqrt().expand(whole), (state.column + 1e-8).rsqrt().expand(whole)]
-    made = torch.cat([*parts, state.m * of_means], -1)
-    over = tuple(range(param.dim()))
-    squares = (made**2).mean(over, keepdim=True) if over else made**2
-    made = made * (squares + 1e-5).rsqrt()
+    made = normalised(torch.cat([*parts, state.m * of_means], -1))
     times = torch.tensor(_TIMES, dtype=param.dtype, device=param.device)
     return torch.cat([made, torch.tanh(step / times - 1).expand(*param.shape, len(_TIMES))], -1)
 

@@ -34,6 +34,7 @@ class Learned(Optimizer):
     """The base of the learned optimizers."""
 
     _family: _lopt.Family
+    _row_shapes: Mapping[str, tuple[int, ...]] = {}  # of what else a parameter's state has, by name
 
     def __init__(self, params: Iterable, weights: Mapping[str, Any], defaults: dict[str, Any]) -> None:
         self._take_weights(
@@ -213,8 +214,9 @@ class Learned(Optimizer):
         """The lists of this step, with their gradients. Everything has been checked then."""
         pattern, absent = self._pattern(), self._absent()
         params = [param for group in self.param_groups for param in group["params"]]
-        known = self._known and self._known[0] == pattern and are_same(params, self._known[1])
-        if known and are_same(absent, self._known[2]) and all(made.gather() for made in self._lists):
+        now = (params, absent, list(self.state.values()))
+        known = self._known and self._known[0] == pattern and all(map(are_same, now, self._known[1]))
+        if known and all(made.gather() for made in self._lists):
             return self._lists
         self._known, self._lists = (), []
         lists: dict[tuple, list[tuple[Tensor, int, str]]] = {}
@@ -230,7 +232,7 @@ class Learned(Optimizer):
                 raise ValueError(f"{self._family.title}: a gradient is not of its parameter's shape and type")
         self._lists = [one for one, _ in made]
         self._check_overlap(self._lists)
-        self._known = (pattern, params, absent)
+        self._known = (pattern, (params, absent, list(self.state.values())))
         return self._lists
 
     def _list_of(self, together: list[tuple[Tensor, int, str]]) -> MemberList:
@@ -293,7 +295,9 @@ class Learned(Optimizer):
 
         All parameters are checked before any is stepped. Where something is refused, ValueError, TypeError or
         RuntimeError says what and of which parameter, and no tensor has been changed."""
-        loss = None
+        return self._run(closure, None)
+
+    def _run(self, closure: Callable[[], Any] | None, loss: Any) -> Any:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
@@ -312,11 +316,15 @@ class Learned(Optimizer):
             self._check_options(group)
         lists = self._fitting_lists()
         self._bound(lists)
-        for made in lists:
-            params, rates = self._params_of(made)
-            made.step(params, rates, self._weights_on(made.place.device)["weights"])
+        self._take(lists, loss)
         for group in self.param_groups:
             group["step"] += 1
+
+    def _take(self, lists: list[MemberList], loss: Any) -> None:
+        """The calls of the library."""
+        for made in lists:
+            params, rates = self._params_of(made)
+            made.step(params, rates, self._weights_on(made.place.device))
 
 
 def _sharding(param: Tensor) -> Any:
@@ -329,14 +337,14 @@ def _sharding(param: Tensor) -> Any:
 
 def _check_loaded(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
     """The hook: refuses state that does not fit while nothing has been changed yet."""
-    title, ties = optimizer._family.title, optimizer._family.ties
+    title, ties, rows = optimizer._family.title, optimizer._family.ties, optimizer._row_shapes
     saved = [key for group in state_dict["param_groups"] for key in group["params"]]
     params = [param for group in optimizer.param_groups for param in group["params"]]
     for key, param in zip(saved, params) if len(saved) == len(params) else ():
         entries = state_dict["state"].get(key)
         if not entries:
             continue
-        for name, shape in zip(STATE, _lopt.state_shapes(ties, param.shape)):
+        for name, shape in {**dict(zip(STATE, _lopt.state_shapes(ties, param.shape))), **rows}.items():
             if name not in entries:
                 raise ValueError(
                     f"{title}: the state that is loaded has no {name} of parameter {key}; PyLO's checkpoints go "

@@ -122,16 +122,19 @@ class MemberList:
 
     # ---- the call ----
     @torch.no_grad()
-    def step(self, params: Structure, factors: array, weights: Tensor) -> None:
-        """One step over the gradients that were taken. `factors`: of the learning rate, one a parameter."""
+    def step(self, params: Structure, factors: array, weights: dict[str, Tensor], besides: Sequence[int] = ()) -> None:
+        """One step over the gradients that were taken. `factors`: of the learning rate, one a parameter; `weights`: by
+        the params' names for them; `besides`: what the library's step takes beside the six roles."""
         copies = {k: plain(self.params[k]) for k in self._strided}
         if copies:
             self._arrays[0].move([copies.get(k, param).data_ptr() for k, param in enumerate(self.params)])
-        params.weights, params.lr_scale = weights.data_ptr(), factors.buffer_info()[0]
+        params.lr_scale = factors.buffer_info()[0]
+        for name, values in weights.items():
+            setattr(params, name, values.data_ptr())
         execution = self.place.current()
         lent = self.place.lend(self._workspace_bytes(params))
         try:
-            self.family.step(byref(execution), addressof(params), len(self), *self._roles)
+            self.family.step(byref(execution), addressof(params), len(self), *self._roles, *besides)
         except (ValueError, TypeError, RuntimeError) as error:
             if self.shards is not None and self.shards.error is not None:
                 raise RuntimeError(

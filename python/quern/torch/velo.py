@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""quern.torch.VeLO as torch.optim has optimizers. All that it trains is one list, because each tensor's step depends on
+all of them; besides the tensors' states there are rows of an LSTM's and a buffer of the loss. The arithmetic is the
+library's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _lopt, _lopt_abi, _lopt_weights
+from .._library import DTYPES
+from .._tensors import Tensors
+from ._lopt import Learned
+from ._lopt_list import MemberList
+
+_VELO = _lopt.VELO.defaults
+Three = tuple[float, float, float]
+ROWS = {"hidden": "lstm_init_state.0", "cell": "lstm_init_state.1"}  # of the state, and what they begin with
+_OF_ALL = ("num_steps", "step_mult", "exp_mult", "m_decays", "v_decay", "factor_decays", "pylo_cuda_compat", "step")
+
+
+def _plain(value: Any) -> Any:
+    """A checkpoint may hold lists where tuples were."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+class VeLO(Learned):
+    """The learned optimizer VeLO: an LSTM sees every parameter's progress and the loss, and mixes for each the weights
+    of a small network, which moves its elements.
+
+    params: parameters, (name, parameter) pairs, or dicts of groups: all that is trained, of float32, of 0 to 5
+        dimensions, at most four of which are above 1, on one device
+    mlp, rnn: weights: the paths of safetensors files as Pauljanson002/VeLO_MLP and VeLO_RNN publish them, or dicts of
+        float32 tensors under the same names
+    num_steps: of the whole training, which the network sees; there is no default
+    lr: learning rate; the weights were trained for 1.0 (PyLO's class begins with 1e-3)
+    weight_decay: decoupled, behind the step: p = p - weight_decay lr p
+    step_mult, exp_mult: of the step: lr step_mult direction e^(exp_mult magnitude)
+    width_mult: what the learning rate is divided by
+    m_decays, v_decay, factor_decays: of the means; the defaults belong to the published weights
+    pylo_cuda_compat: as PyLO's CUDA code computes, which departs from its reference
+
+    lr, weight_decay and width_mult may be said of each group. A step takes the loss, step(loss) or step(closure), and a
+    gradient of every parameter. A loss that is NaN or infinite skips the step: skipped_steps counts those."""
+
+    _family = _lopt.VELO
+    _row_shapes = dict.fromkeys(ROWS, (_lopt_abi.VELO_HIDDEN,))
+
+    def __init__(
+        self,
+        params: Iterable,
+        mlp: Any,
+        rnn: Any,
+        num_steps: int | None = None,
+        lr: float | Tensor = _VELO["lr"],
+        weight_decay: float = _VELO["weight_decay"],
+        *,
+        step_mult: float = _VELO["step_mult"],
+        exp_mult: float = _VELO["exp_mult"],
+        width_mult: float = 1.0,
+        m_decays: Three = _VELO["m_decays"],
+        v_decay: float = _VELO["v_decay"],
+        factor_decays: Three = _VELO["factor_decays"],
+        pylo_cuda_compat: bool = False,
+    ) -> None:
+        defaults = dict(num_steps=num_steps, lr=lr, weight_decay=weight_decay, step_mult=step_mult, exp_mult=exp_mult)
+        defaults.update(width_mult=width_mult, m_decays=m_decays, v_decay=v_decay, factor_decays=factor_decays)
+        super().__init__(params, {"mlp": mlp, "rnn": rnn}, {**defaults, "pylo_cuda_compat": pylo_cuda_compat})
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._rows: dict[str, Tensor] = {}  # each row is a view of a parameter's state
+
+    # ---- options ----
+    def _settle(self, group: dict[str, Any]) -> None:
+        first = self.param_groups[0]
+        if first is not group:
+            group.setdefault("step", first["step"])
+        super()._settle(group)
+        self._check_alike()
+
+    def _check_alike(self) -> None:
+        first = self.param_groups[0]
+        for index, group in enumerate(self.param_groups):
+            for name in _OF_ALL:
+                one, other = first[name], group.get(name, first[name])
+                if _plain(one) != _plain(other):
+                    raise ValueError(
+                        f"VeLO: {name} is {one!r} in group 0 and {other!r} in group {index}: all that is trained is "
+                        "stepped together, and groups differ in lr, weight_decay and width_mult alone"
+                    )
+        if first["pylo_cuda_compat"] and len({group["weight_decay"] for group in self.param_groups}) > 1:
+            raise ValueError("VeLO: pylo_cuda_compat is for groups of one weight_decay")
+
+    def _check_options(self, group: dict[str, Any]) -> None:
+        super()._check_options(group)
+        if group is self.param_groups[-1]:
+            self._check_alike()
+
+    def _key(self, group: dict[str, Any]) -> tuple:
+        return ()
+
+    # ---- what is stepped ----
+    def _with_grads(self) -> list[tuple[Tensor, int, str]]:
+        for index, group in enumerate(self.param_groups):
+            for k, param in enumerate(group["params"]):
+                if param.grad is None and param.requires_grad and param.numel():
+                    raise ValueError(
+                        f"VeLO: {self._label(index, k)} has no gradient, and every parameter takes part in every step: "
+                        "give it one, zeros if need be, or leave it out of the optimizer"
+                    )
+        found = super()._with_grads()
+        devices = {param.device for param, _, _ in found}
+        if len(devices) > 1:
+            places = " and ".join(sorted(map(str, devices)))
+            raise ValueError(
+                f"VeLO: parameters are on {places}: all that is trained is stepped together, on one device"
+            )
+        return found
+
+    # ---- state ----
+    def _check_state(self, param: Tensor, label: str) -> None:
+        super()._check_state(param, label)
+        state = self.state.get(param, {})
+        for name in ROWS if state else ():
+            value = state.get(name)
+            if value is None or tuple(value.shape) != (_lopt_abi.VELO_HIDDEN,) or value.dtype is not torch.float32:
+                raise ValueError(
+                    f"VeLO: the {name} of {label} must be a tensor of torch.float32 and the shape "
+                    f"({_lopt_abi.VELO_HIDDEN},)"
+                )
+            if value.device != param.device:
+                raise ValueError(f"VeLO: {label} is on {param.device} and its {name} on {value.device}")
+
+    def _state_of(self, param: Tensor) -> dict[str, Any]:
+        state = super()._state_of(param)
+        for name, weight in ROWS.items():
+            if name not in state:
+                at = next(w for w in _lopt_weights.table(_lopt_abi.VELO_RNN) if w.name == weight)
+                state[name] = self._weights["rnn"][at.begin : at.begin + at.n].to(param.device, copy=True)
+        return state
+
+    def _gathered(self, name: str, made: MemberList) -> Tensor:
+        """The rows of all parameters as one matrix, whose rows their states are from now on."""
+        states = [member.state for member in made.members]
+        matrix = self._rows.get(name)
+        row_bytes = 4 * _lopt_abi.VELO_HIDDEN
+        is_whole = matrix is not None and all(
+            state[name].data_ptr() == matrix.data_ptr() + k * row_bytes for k, state in enumerate(states)
+        )
+        if matrix is None or not is_whole or len(matrix) != len(states):
+            for member in made.members:
+                self._check_state(member.param, member.label)
+            matrix = self._rows[name] = torch.stack([state[name] for state in states])
+            for k, state in enumerate(states):
+                state[name] = matrix[k]
+        return matrix
+
+    def _buffer(self, device: torch.device) -> Tensor:
+        """The loss's: means, least values and counts (quern/velo.h), kept in the first group."""
+        first = self.param_groups[0]
+        kept = first.get("loss_buffer")
+        if kept is None:
+            kept = torch.zeros(_lopt_abi.VELO_LOSS_BUFFER, dtype=torch.float64, device=device)
+        if (
+            not isinstance(kept, Tensor)
+            or kept.dtype is not torch.float64
+            or kept.shape != (_lopt_abi.VELO_LOSS_BUFFER,)
+        ):
+            raise ValueError(
+                f"VeLO: the loss_buffer must be a tensor of torch.float64 and {_lopt_abi.VELO_LOSS_BUFFER}"
+            )
+        first["loss_buffer"] = kept = kept.to(device).contiguous()
+        return kept
+
+    @property
+    def skipped_steps(self) -> int:
+        """How many steps were skipped because their loss was NaN or infinite. Waits for a device."""
+        kept = self.param_groups[0].get("loss_buffer")
+        return 0 if kept is None else int(kept[-1])
+
+    # ---- a step ----
+    def step(self, closure: Callable[[], Any] | Tensor | float | None = None, *, loss: Any = None) -> Any:
+        """One step. closure: the loss that the gradients are of, a number or a tensor of one element, which on a device
+        is read there; or a function that evaluates the model anew and returns the loss. The loss is returned.
+
+        All is checked before anything is stepped. Where something is refused, ValueError, TypeError or RuntimeError
+        says what and of which parameter, and no tensor has been changed."""
+        if closure is not None and not callable(closure):
+            closure, loss = None, closure
+        return self._run(closure, loss)
+
+    def _take(self, lists: list[MemberList], loss: Any) -> None:
+        if not lists:
+            return
+        (made,) = lists
+        device = made.place.device
+        value, buffer = self._loss_of(loss, device), self._buffer(device)
+        rows = [self._gathered(name, made) for name in ROWS]
+        given = [(value, "f32"), *((matrix, "f32") for matrix in rows), (buffer, "f64")]
+        besides = [
+            Tensors([tensor.data_ptr()], DTYPES[dtype], [tensor.shape], None, made.place.key) for tensor, dtype in given
+        ]
+        params, rates = self._params_of(made)
+        decays = [self.param_groups[member.group]["weight_decay"] for member in made.members]
+        alike = len(set(decays)) == 1
+        if not alike:
+            params.weight_decay = 0.0
+        made.step(params, rates, self._weights_on(device), [tensors.address for tensors in besides])
+        if not alike:
+            _decay(made.params, [decay * rate for decay, rate in zip(decays, rates)], value)
+
+    def _loss_of(self, loss: Any, device: torch.device) -> Tensor:
+        if loss is None:
+            raise ValueError("VeLO: the loss is missing: step(loss), or step(closure) of one that returns it")
+        if not isinstance(loss, Tensor):
+            try:
+                if isinstance(loss, (str, bytes)):
+                    raise TypeError
+                loss = torch.tensor(float(loss))
+            except (TypeError, ValueError):
+                raise TypeError(f"VeLO: the loss is {loss!r}, it must be a number") from None
+        if loss.numel() != 1:
+            raise ValueError(f"VeLO: the loss has the shape {tuple(loss.shape)}, it must be one number")
+        return loss.detach().reshape(1).to(device, torch.float32)
+
+
+@torch.no_grad()
+def _decay(params: list[Tensor], amounts: list[float], loss: Tensor) -> None:
+    """Weight decay of groups that differ in it, where the library's call has one for all: behind the step, and none
+    where the loss has skipped it, which is seen on the device."""
+    taken = torch.isfinite(loss[0])
+    for param, amount in zip(params, amounts):
+        if amount:
+            param.mul_(torch.where(taken, 1.0 - amount, 1.0))
