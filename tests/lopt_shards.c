@@ -79,6 +79,7 @@ typedef struct member {
   velo *rest; /* VeLO's */
   int64_t extents[SHAPES];
   qn_lopt_shards shards;
+  qn_device device;
   which kind;
   double max_grad_norm;
   int compat;
@@ -140,12 +141,14 @@ static qn_status any_step(which kind, const member *of, model *m, velo *rest, co
 
 static qn_status with_workspace(which kind, const member *of, model *m, velo *rest, const qn_lopt_shards *shards)
 {
+  for (int role = 0; role < ROLES; role++)
+    for (size_t k = 0; k < m->n; k++) m->tensor[role][k].device = of->device;
   const size_t needed = kind == VELO  ? qn_velo_shards_workspace_bytes(shards, m->n, m->tensor[PARAM])
                         : kind == ELO ? qn_elo_shards_workspace_bytes(shards, m->n, m->tensor[PARAM])
                                       : qn_small_fc_lopt_shards_workspace_bytes(shards, m->n, m->tensor[PARAM]);
   void *workspace = aligned_alloc(64, (needed + 63) / 64 * 64);
   memset(workspace, 0xFF, needed);
-  const qn_exec exec = {.size = sizeof exec, .workspace = workspace, .workspace_bytes = needed};
+  const qn_exec exec = {.size = sizeof exec, .device = of->device, .workspace = workspace, .workspace_bytes = needed};
   const qn_status status = any_step(kind, of, m, rest, &exec, shards);
   free(workspace);
   return status;
@@ -229,7 +232,7 @@ static void make_whole(model *whole, qn_lopt_ties ties)
   }
 }
 
-static void test_same(const char *name, which kind, double max_grad_norm, int compat)
+static void test_same(const char *name, which kind, qn_device_kind device, double max_grad_norm, int compat)
 {
   model whole = {0};
   member members[PROCESSES];
@@ -244,7 +247,8 @@ static void test_same(const char *name, which kind, double max_grad_norm, int co
   rest->m.n = whole.n;
   for (int p = 0; p < PROCESSES; p++) {
     begin_member(&members[p], &whole, p);
-    members[p].kind = kind, members[p].max_grad_norm = max_grad_norm, members[p].compat = compat;
+    members[p].kind = kind, members[p].device = (qn_device){device, 0};
+    members[p].max_grad_norm = max_grad_norm, members[p].compat = compat;
     calls[p] = 0;
   }
   for (uint64_t step = 0; step < STEPS; step++) {
@@ -314,11 +318,14 @@ int main(void)
 {
   pthread_barrier_init(&all_here, NULL, PROCESSES);
   draw_velo_weights();
-  test_same("small_fc_lopt", SMALL_FC, 0, 0);
-  test_same("small_fc_lopt with bounded gradients", SMALL_FC, 0.01, 0);
-  test_same("small_fc_lopt as PyLO's CUDA code", SMALL_FC, 0, 1);
-  test_same("elo", ELO, 0, 0);
-  test_same("VeLO", VELO, 0, 0);
+  test_same("small_fc_lopt", SMALL_FC, QN_CPU, 0, 0);
+  test_same("small_fc_lopt with bounded gradients", SMALL_FC, QN_CPU, 0.01, 0);
+  test_same("small_fc_lopt as PyLO's CUDA code", SMALL_FC, QN_CPU, 0, 1);
+  test_same("elo", ELO, QN_CPU, 0, 0);
+  test_same("VeLO", VELO, QN_CPU, 0, 0);
+  test_same("small_fc_lopt on a device", SMALL_FC, QN_HOST, 0.01, 0);
+  test_same("elo on a device", ELO, QN_HOST, 0, 0);
+  test_same("small_fc_lopt as PyLO's CUDA code on a device", SMALL_FC, QN_HOST, 0, 1);
   test_refusals();
   free(velo_mlp), free(velo_rnn);
   return test_end();

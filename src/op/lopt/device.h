@@ -32,17 +32,20 @@ enum {
   QN_LOPT_ROWS_ALONG = 2, /* the contract's row is `along` */
   QN_LOPT_STRAIGHT = 4,   /* `across` has one place a row of elements */
   QN_LOPT_TILED = 8,      /* STATS and UPDATE take it by tiles */
-  QN_LOPT_ALIGNED = 16    /* fours of elements of a row are aligned to 16 bytes in all its tensors */
+  QN_LOPT_ALIGNED = 16,   /* fours of elements of a row are aligned to 16 bytes in all its tensors */
+  QN_LOPT_CUT = 32,       /* a piece of a tensor that several processes hold */
+  QN_LOPT_X_CUT = 64      /* of which each has some of x */
 };
 
 /* One of the two vectors of a tensor. */
 typedef struct qn_lopt_device_side {
-  float *state;         /* (3, n) of the caller's */
-  float *factor;        /* [n][4]: by decay, and 1 */
-  float *table;         /* [n][32]: what it gives the first layer; across with the bias */
-  double *chunks;       /* [chunks][QN_LOPT_SQUARES] */
-  qn_u64 n, count;      /* places; elements in each one's mean */
-  qn_u64 middle, inner; /* of the row: as (outer, middle, inner), over whose middle its means go */
+  float *state;           /* (3, n) of the caller's */
+  float *factor;          /* [n][4]: by decay, and 1 */
+  float *table;           /* [n][32]: what it gives the first layer; across with the bias */
+  double *chunks;         /* [chunks][QN_LOPT_SQUARES] */
+  qn_u64 n, whole, count; /* places, and of the whole tensor; elements in each one's mean */
+  qn_u64 middle, inner;   /* of the row: as (outer, middle, inner), over whose middle its means go */
+  qn_u64 groups, whole_middle;
 } qn_lopt_device_side;
 
 /* What the kernels find out of a tensor. */
@@ -55,16 +58,20 @@ typedef struct qn_lopt_found {
 
 typedef struct qn_lopt_device_item {
   const float *g;
-  float *p, *m, *v, *f;      /* f: (3, n), where it is not factored */
-  qn_u64 n, x, rows, length; /* rows: a x, each of b y c elements */
-  qn_u64 strip, c;           /* y c elements, between two places along y */
+  float *p, *m, *v, *f;   /* f: (3, n), where it is not factored */
+  qn_u64 n, whole;        /* elements, and of the whole tensor */
+  qn_u64 x, rows, length; /* rows: a x, each of b y c elements */
+  qn_u64 strip, c;        /* y c elements, between two places along y */
   qn_lopt_device_side along, across;
   float *column_sums; /* [a][pieces down x][length] */
   float *row_sums;    /* [pieces of a row][rows], where it is straight */
   double *strip_sums; /* [across.n], where it is not */
-  double *means;      /* [3][groups] of the row, where there are several */
-  double *partial;    /* [partials][channels] of the squares of channels */
-  float *layer;       /* [22][32]: the first layer with the channels' scales, where it is not tiled */
+  double *means;      /* [3][groups] of the row, where there are several, or the tensor is cut; else NULL */
+  /* Of one that is cut, what is added over the processes: [along.n] where x is, and the norm; two sides' sums; the
+   * channels' squares. */
+  double *shared_sums, *shared_states, *shared_stats;
+  double *partial; /* [partials][channels] of the squares of channels */
+  float *layer;    /* [22][32]: the first layer with the channels' scales, where it is not tiled */
   qn_lopt_found *found;
   qn_u64 partials;
   double lr_scale;

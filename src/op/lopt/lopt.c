@@ -194,7 +194,7 @@ qn_status qn_lopt_check(qn_list *list, const qn_lopt_step *step, const qn_tensor
 
 static size_t needed_of(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
-  if (n && param->device.kind != QN_CPU) return qn_lopt_device_bytes(n, param);
+  if (n && param->device.kind != QN_CPU) return qn_lopt_device_bytes(shards, n, param);
   const size_t bytes = qn_lopt_groups_bytes(&qn_lopt_small_fc, shards, n, param);
   return bytes ? bytes + QN_LOPT_ALIGNMENT : 0;
 }

@@ -44,6 +44,12 @@ static uint64_t tiles_of(const qn_lopt_device_item *it, uint64_t height)
   return it->rows / it->x * qn_lopt_ceiling(it->x, height) * qn_lopt_ceiling(it->length, QN_LOPT_COLUMNS);
 }
 
+/* Which process has how much of a tensor does not matter to what it is. */
+static qn_lopt_view view_of(const qn_lopt_shards *shards, const qn_tensor *p, size_t k)
+{
+  return qn_lopt_view_of(QN_LOPT_TIES_LATER, p->ndim, p->shape, qn_lopt_whole(shards, k));
+}
+
 static bool may_be_tiled(const qn_lopt_device_item *it)
 {
   const uint32_t both = QN_LOPT_FACTORED | QN_LOPT_STRAIGHT;
@@ -78,40 +84,90 @@ static void lay_side(room *r, qn_lopt_device_side *side)
   side->chunks = take(r, qn_lopt_ceiling(side->n, QN_LOPT_PLACES) * QN_LOPT_SQUARES * sizeof(double));
 }
 
-/* A tensor that is not empty, but for the caller's pointers. */
-static void lay_item(room *r, const qn_tensor *p, qn_lopt_device_item *it)
+/* Its row's means are parts of sums. */
+static bool has_shared_means(const qn_lopt_device_item *it)
 {
-  const qn_lopt_view v = qn_lopt_view_of(QN_LOPT_TIES_LATER, p->ndim, p->shape, -1);
-  *it = (qn_lopt_device_item){
-      .n = v.n, .x = v.x, .rows = v.a * v.x, .length = v.b * v.y * v.c, .strip = v.y * v.c, .c = v.c};
-  it->flags = (v.factored ? QN_LOPT_FACTORED : 0u) | (v.rows_along ? QN_LOPT_ROWS_ALONG : 0u) |
-              (v.b * v.c == 1 ? QN_LOPT_STRAIGHT : 0u);
+  return it->flags & QN_LOPT_FACTORED && it->flags & QN_LOPT_X_CUT && !(it->flags & QN_LOPT_ROWS_ALONG);
+}
+
+/* A tensor that is not empty, but for the caller's pointers. */
+static void lay_item(room *r, const qn_lopt_view *of, qn_lopt_device_item *it)
+{
+  const qn_lopt_view v = *of;
+  *it = (qn_lopt_device_item){.n = v.n,
+                              .whole = v.whole_n,
+                              .x = qn_lopt_most(1, v.x),
+                              .rows = v.a * v.x,
+                              .length = v.b * v.y * v.c,
+                              .strip = qn_lopt_most(1, v.y * v.c),
+                              .c = v.c};
+  it->flags = (v.cut ? QN_LOPT_CUT : 0u) | (v.x_cut ? QN_LOPT_X_CUT : 0u) | (v.factored ? QN_LOPT_FACTORED : 0u) |
+              (v.rows_along ? QN_LOPT_ROWS_ALONG : 0u) | (v.b * v.c == 1 ? QN_LOPT_STRAIGHT : 0u);
   it->channels = v.factored ? QN_LOPT_TILE_INPUTS : QN_LOPT_ALL_INPUTS;
-  it->along = (qn_lopt_device_side){.n = v.a * v.b * v.y * v.c, .count = v.x, .middle = v.y, .inner = v.c};
-  it->across = (qn_lopt_device_side){.n = v.a * v.x * v.b * v.c, .count = v.y, .middle = v.x, .inner = v.b * v.c};
-  const qn_lopt_device_side *row = v.rows_along ? &it->along : &it->across;
+  const uint64_t groups = v.a * v.b * v.c;
+  it->along = (qn_lopt_device_side){.n = v.a * v.b * v.y * v.c,
+                                    .whole = v.whole_a * v.b * v.y * v.c,
+                                    .count = v.whole_x,
+                                    .middle = v.y,
+                                    .inner = v.c,
+                                    .groups = groups,
+                                    .whole_middle = v.y};
+  it->across = (qn_lopt_device_side){.n = v.a * v.x * v.b * v.c,
+                                     .whole = v.whole_a * v.whole_x * v.b * v.c,
+                                     .count = v.y,
+                                     .middle = v.x,
+                                     .inner = v.b * v.c,
+                                     .groups = groups,
+                                     .whole_middle = v.whole_x};
   it->found = take(r, sizeof *it->found);
   if (v.factored) {
     lay_side(r, &it->along);
     lay_side(r, &it->across);
-    if (row->n > row->middle) it->means = take(r, 3 * (row->n / row->middle) * sizeof(double));
+    if ((groups > 1 || v.cut) && !has_shared_means(it)) it->means = take(r, 3 * groups * sizeof(double));
   }
   lay_parts(r, it);
 }
 
-static bool is_empty(const qn_tensor *t) { return qn_tensor_elements(t) == 0; }
+/* Where what is added over processes lies, behind each of three phases, of all tensors on end. */
+enum { SHARED_SUMS, SHARED_STATES, SHARED_STATS, SHARED };
+typedef struct shared_parts {
+  double *base[SHARED];
+  uint64_t n[SHARED];
+} shared_parts;
 
-size_t qn_lopt_device_bytes(size_t n, const qn_tensor *param)
+static double *take_shared(shared_parts *s, int which, uint64_t n)
+{
+  double *at = s->base[which] ? s->base[which] + s->n[which] : NULL;
+  s->n[which] += n;
+  return at;
+}
+
+static void lay_shared(shared_parts *s, qn_lopt_device_item *it, bool bounded)
+{
+  const bool x_cut = it->flags & QN_LOPT_X_CUT;
+  if (!(it->flags & QN_LOPT_CUT)) return;
+  it->shared_sums = take_shared(s, SHARED_SUMS, (x_cut ? it->along.n : 0) + bounded);
+  if (it->flags & QN_LOPT_FACTORED)
+    it->shared_states = take_shared(s, SHARED_STATES, (x_cut ? 1 : 2) * QN_LOPT_SQUARES);
+  if (has_shared_means(it)) it->means = take_shared(s, SHARED_STATES, 3 * it->across.groups);
+  it->shared_stats = take_shared(s, SHARED_STATS, it->channels);
+}
+
+size_t qn_lopt_device_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   room r = {0};
+  shared_parts s = {0};
   size_t items = 0;
   for (size_t k = 0; k < n; k++) {
     qn_lopt_device_item it;
-    if (is_empty(&param[k])) continue;
-    lay_item(&r, &param[k], &it);
+    const qn_lopt_view view = view_of(shards, &param[k], k);
+    if (!view.whole_n) continue;
+    lay_item(&r, &view, &it);
+    lay_shared(&s, &it, true);
     items++;
   }
   if (!items) return 0;
+  for (int k = 0; k < SHARED; k++) take(&r, s.n[k] * sizeof(double));
   take(&r, sizeof(qn_lopt_head));
   take(&r, items * sizeof(qn_lopt_device_item));
   for (int phase = 0; phase < PHASES; phase++) take(&r, (items + 1) * sizeof(uint32_t));
@@ -129,6 +185,7 @@ typedef struct step_run {
   size_t items;
   uint64_t tasks[PHASES];
   char *base, *after_items; /* the table's place, and what follows it */
+  shared_parts shared;
   qn_lopt_device_args args;
 } step_run;
 
@@ -156,7 +213,6 @@ static void bind_item(const step_run *run, size_t k, qn_lopt_device_item *it)
 static uint64_t tasks_of(const step_run *run, const qn_lopt_device_item *it, int phase)
 {
   const bool factored = it->flags & QN_LOPT_FACTORED, tiled = it->flags & QN_LOPT_TILED;
-  const qn_lopt_device_side *row = it->flags & QN_LOPT_ROWS_ALONG ? &it->along : &it->across;
   switch (phase) {
   case SUMS:
     if (!factored && run->step->max_grad_norm <= 0) return 0;
@@ -165,7 +221,8 @@ static uint64_t tasks_of(const step_run *run, const qn_lopt_device_item *it, int
            (it->flags & QN_LOPT_STRAIGHT ? 0 : it->n / it->strip);
   case STATES:
     return factored ? qn_lopt_ceiling(it->along.n, QN_LOPT_PLACES) + qn_lopt_ceiling(it->across.n, QN_LOPT_PLACES) : 0;
-  case MEANS: return factored && !run->step->compat && row->n > row->middle ? row->n / row->middle : 0;
+  case MEANS:
+    return factored && !run->step->compat && (it->across.groups > 1 || it->flags & QN_LOPT_CUT) ? it->across.groups : 0;
   case STATS: return tiled ? tiles_of(it, QN_LOPT_STAT_ROWS) : 0;
   case ELEMENTS: return tiled ? 0 : qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK);
   default: return tiled ? tiles_of(it, QN_LOPT_ROWS) : 0;
@@ -240,11 +297,12 @@ static qn_status put(stream *s, const void *from, size_t bytes)
 }
 
 /* The k-th of the list into `it`, its parts from *r on; false: it is empty. */
-static bool next_item(const step_run *run, size_t k, room *r, qn_lopt_device_item *it)
+static bool next_item(const step_run *run, size_t k, room *r, shared_parts *s, qn_lopt_device_item *it)
 {
-  const qn_tensor *p = &run->list->tensors[QN_LOPT_PARAM][k];
-  if (is_empty(p)) return false;
-  lay_item(r, p, it);
+  const qn_lopt_view view = view_of(run->step->shards, &run->list->tensors[QN_LOPT_PARAM][k], k);
+  if (!view.whole_n) return false;
+  lay_item(r, &view, it);
+  lay_shared(s, it, run->step->max_grad_norm > 0);
   bind_item(run, k, it);
   return true;
 }
@@ -254,9 +312,10 @@ static qn_status put_tasks(step_run *run, stream *s, int phase)
 {
   uint32_t first = 0;
   room r = {0};
+  shared_parts shared = {0};
   qn_lopt_device_item it;
   for (size_t k = 0; k < run->list->n; k++) {
-    if (!next_item(run, k, &r, &it)) continue;
+    if (!next_item(run, k, &r, &shared, &it)) continue;
     qn_try(put(s, &first, sizeof first));
     first += (uint32_t)tasks_of(run, &it, phase);
   }
@@ -266,8 +325,10 @@ static qn_status put_tasks(step_run *run, stream *s, int phase)
 static qn_status put_table(step_run *run, stream *s, room r)
 {
   qn_lopt_device_item it;
+  shared_parts shared = run->shared;
+  for (int k = 0; k < SHARED; k++) shared.n[k] = 0;
   for (size_t k = 0; k < run->list->n; k++)
-    if (next_item(run, k, &r, &it)) qn_try(put(s, &it, sizeof it));
+    if (next_item(run, k, &r, &shared, &it)) qn_try(put(s, &it, sizeof it));
   for (int phase = 0; phase < PHASES; phase++) qn_try(put_tasks(run, s, phase));
   return flush(s);
 }
@@ -278,7 +339,7 @@ static qn_status count(step_run *run)
   room r = {0};
   qn_lopt_device_item it;
   for (size_t k = 0; k < run->list->n; k++) {
-    if (!next_item(run, k, &r, &it)) continue;
+    if (!next_item(run, k, &r, &run->shared, &it)) continue;
     run->items++;
     for (int phase = 0; phase < PHASES; phase++) run->tasks[phase] += tasks_of(run, &it, phase);
   }
@@ -330,6 +391,16 @@ static qn_status run_items(step_run *run, const char *source, const char *name, 
   return launch(run, source, name, blocks, threads, &run->args, sizeof run->args);
 }
 
+/* Behind a phase: what this process has but a part of is gathered, and added over all. */
+static qn_status share(step_run *run, const char *name, int which)
+{
+  const uint64_t n = run->shared.n[which];
+  if (!n) return QN_OK;
+  qn_try(run_items(run, "op/lopt/lopt.shards.cu", name, run->items, 256));
+  if (run->list->mode == QN_LIST_PREPARE) return QN_OK;
+  return qn_lopt_add(run->step->shards, run->list->exec, run->shared.base[which], (size_t)n);
+}
+
 static qn_status run_phases(step_run *run)
 {
   static const char fold[] = "op/lopt/lopt.fold.cu", sides[] = "op/lopt/lopt.sides.cu";
@@ -337,12 +408,15 @@ static qn_status run_phases(step_run *run)
   qn_try(run_items(run, fold, "lopt_begin", 1, 1024));
   qn_try(run_items(run, fold, "lopt_start", qn_lopt_ceiling(run->items, 256), 256));
   qn_try(run_phase(run, "op/lopt/lopt.sums.cu", "lopt_sums", SUMS, 8, 256));
+  qn_try(share(run, "lopt_share_sums", SHARED_SUMS));
   if (run->step->max_grad_norm > 0) qn_try(run_items(run, sides, "lopt_norm", run->items, 256));
   qn_try(run_phase(run, sides, "lopt_states", STATES, 1, 256));
   qn_try(run_phase(run, sides, "lopt_means", MEANS, 8, 256));
+  qn_try(share(run, "lopt_share_states", SHARED_STATES));
   qn_try(run_phase(run, sides, "lopt_tables", STATES, 1, 256));
   qn_try(run_phase(run, "op/lopt/lopt.stats.cu", "lopt_stats", STATS, 16, 512));
   qn_try(run_phase(run, elements, "lopt_element_stats", ELEMENTS, 1, 256));
+  qn_try(share(run, "lopt_share_stats", SHARED_STATS));
   qn_try(run_items(run, fold, "lopt_fold", run->items, 1024));
   qn_try(run_phase(run, "op/lopt/lopt.update.cu", "lopt_update", UPDATE, UPDATE_THREADS / 32, UPDATE_THREADS));
   return run_phase(run, elements, "lopt_element_update", ELEMENTS, 1, 256);
@@ -366,14 +440,13 @@ qn_status qn_lopt_device_run(const qn_list *list, const qn_lopt_step *step)
 {
   step_run run = {.list = list, .step = step};
   stream s = {.run = &run};
-  if (step->shards)
-    return qn_fail(QN_UNSUPPORTED, "%s: shards of tensors are stepped on the processor alone", list->op->info.name);
   qn_try(begin(&run));
   if (!run.items) return QN_OK;
   room r = {.base = (char *)list->exec->workspace + (ALIGN - (uintptr_t)list->exec->workspace % ALIGN) % ALIGN};
   qn_lopt_head *head = take(&r, sizeof *head);
   s.to = run.base = take(&r, run.items * sizeof(qn_lopt_device_item) + PHASES * (run.items + 1) * sizeof(uint32_t));
   run.after_items = run.base + run.items * sizeof(qn_lopt_device_item);
+  for (int k = 0; k < SHARED; k++) run.shared.base[k] = take(&r, run.shared.n[k] * sizeof(double));
   set_args(&run, head);
   qn_try(put_table(&run, &s, r));
   return run_phases(&run);

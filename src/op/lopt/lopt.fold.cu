@@ -80,7 +80,7 @@ QN_KERNEL(lopt_start, qn_lopt_device_args, a)
   const qn_lopt_device_item &it = a.items[k];
   qn_lopt_found &f = *it.found;
   const double lr = a.head->lr * it.lr_scale, decay = a.head->weight_decay;
-  double most = a.head->most + a.head->most_of_root * root(static_cast<double>(it.n));
+  double most = a.head->most + a.head->most_of_root * root(static_cast<double>(it.whole));
   float power = 1;
   while (KEEPS_WITHIN > 0 && most > KEEPS_WITHIN && power > 0x1p-60f) most *= 0.5, power *= 0.5f;
   f.of_gradient = 1.0f;
@@ -106,15 +106,18 @@ QN_GROUP_KERNEL(lopt_fold, qn_lopt_device_args, a)
   QN_SHARED(double, scale, QN_LOPT_ALL_INPUTS);
   const qn_lopt_device_item &it = a.items[qn_block()];
   const qn_u32 lane = qn_lane(), simd = qn_simd(), channels = it.channels;
+  const bool cut = it.flags & QN_LOPT_CUT;
+  const double *partial = cut ? it.shared_stats : it.partial;
+  const qn_u64 partials = cut ? 1 : it.partials;
   double sum = 0;
   if (lane < channels)
-    for (qn_u64 k = simd; k < it.partials; k += 32) sum += it.partial[k * channels + lane];
+    for (qn_u64 k = simd; k < partials; k += 32) sum += partial[k * channels + lane];
   if (lane < channels) sums[simd * channels + lane] = sum;
   qn_barrier();
   if (qn_thread() < channels) {
     double total = 0;
     for (qn_u32 k = 0; k < 32; k++) total += sums[k * channels + lane];
-    scale[lane] = scale_of(total, it.n);
+    scale[lane] = scale_of(total, it.whole);
     it.found->scale[lane] = static_cast<float>(scale[lane]);
   }
   qn_barrier();

@@ -227,7 +227,7 @@ qn_status qn_lopt_share(const qn_lopt_call *call, const qn_lopt_shards *shards, 
 
 /* ---- lopt.device.c: a step of small_fc on a device, of what was checked; and its workspace ---- */
 qn_status qn_lopt_device_run(const qn_list *list, const qn_lopt_step *step);
-size_t qn_lopt_device_bytes(size_t n, const qn_tensor *param);
+size_t qn_lopt_device_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 
 /* ---- for the ops' descriptions ---- */
 extern const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES];

@@ -4,36 +4,22 @@
  * lopt_means, where the row's means are several a tensor; lopt_tables, the factors, and what the sides give the first
  * layer. Sums go in fixed orders, in double. */
 #define QN_THREADS 256
-#include "op/lopt/phase.h"
+#include "op/lopt/sides.h"
 
-constexpr int SQUARES = QN_LOPT_SQUARES, PLACES = QN_LOPT_PLACES;
-
-/* The sum of a place's pieces. */
 QN_FN double sum_along(const qn_lopt_device_item &it, qn_u64 place)
 {
-  const qn_u64 pieces = ceiling(it.x, QN_LOPT_SUM_ROWS), a = place / it.length;
-  const float *from = it.column_sums + a * pieces * it.length + place % it.length;
-  double sum = 0;
-  for (qn_u64 k = 0; k < pieces; k++) sum += static_cast<double>(from[k * it.length]);
-  return sum;
-}
-
-QN_FN double sum_across(const qn_lopt_device_item &it, qn_u64 place)
-{
-  if (!(it.flags & QN_LOPT_STRAIGHT)) return it.strip_sums[place];
-  const qn_u64 pieces = ceiling(it.length, QN_LOPT_SUM_COLUMNS);
-  double sum = 0;
-  for (qn_u64 k = 0; k < pieces; k++) sum += static_cast<double>(it.row_sums[k * it.rows + place]);
-  return sum;
+  return it.flags & QN_LOPT_X_CUT ? it.shared_sums[place] : sum_pieces(it, place);
 }
 
 QN_GROUP_KERNEL(lopt_norm, qn_lopt_device_args, a)
 {
   QN_SHARED(double, scratch, 32);
   const qn_lopt_device_item &it = a.items[qn_block()];
+  const bool cut = it.flags & QN_LOPT_CUT;
   double sum = 0;
-  for (qn_u64 k = qn_thread(); k < it.across.n; k += QN_THREADS) sum += sum_across(it, k);
+  for (qn_u64 k = qn_thread(); !cut && k < it.across.n; k += QN_THREADS) sum += sum_across(it, k);
   sum = qn_group_sum(sum, scratch);
+  if (cut) sum = it.shared_sums[it.flags & QN_LOPT_X_CUT ? it.along.n : 0];
   const double scale = a.max_grad_norm / (root(sum) + 1e-6);
   if (qn_thread() == 0) it.found->of_gradient = scale >= 1 ? 1.0f : static_cast<float>(scale);
 }
@@ -90,43 +76,30 @@ QN_GROUP_KERNEL(lopt_means, qn_lopt_device_args, a)
   const qn_u64 group = task - a.first[k];
   const qn_lopt_device_item &it = a.items[k];
   const qn_lopt_device_side &row = it.flags & QN_LOPT_ROWS_ALONG ? it.along : it.across;
-  const qn_u64 first = group / row.inner * (row.middle * row.inner) + group % row.inner, groups = row.n / row.middle;
+  const qn_u64 first = group / row.inner * (row.middle * row.inner) + group % row.inner;
   for (qn_u64 d = 0; d < 3; d++) {
     double sum = 0;
     for (qn_u64 i = qn_lane(); i < row.middle; i += 32)
       sum += static_cast<double>(row.state[d * row.n + first + i * row.inner]);
     sum = qn_simd_sum(sum);
-    if (qn_lane() == 0) it.means[d * groups + group] = sum / static_cast<double>(row.middle);
+    if (qn_lane() == 0) it.means[d * row.groups + group] = sum / static_cast<double>(row.whole_middle);
   }
 }
 
 /* ---- tables ---- */
 
-/* All chunks' sums, each by a simdgroup. */
-QN_FN void add_chunks(const qn_lopt_device_side &side, double *sums)
-{
-  const qn_u64 chunks = ceiling(side.n, PLACES);
-  for (qn_u32 s = qn_simd(); s < SQUARES; s += QN_THREADS / 32) {
-    double sum = 0;
-    for (qn_u64 k = qn_lane(); k < chunks; k += 32) sum += side.chunks[k * SQUARES + s];
-    sum = qn_simd_sum(sum);
-    if (qn_lane() == 0) sums[s] = sum;
-  }
-}
-
 /* What the row's states are divided by, before 1e-9 is added. */
 QN_FN float row_mean(const qn_lopt_device_item &it, const qn_lopt_device_side &row, qn_u64 place,
                      const float (&state)[3], const double *sums, int d)
 {
-  const qn_u64 groups = row.n / row.middle;
   if (QN_LOPT_COMPAT) {
     double sum = 0;
     for (int k = 0; k < 3; k++) sum += static_cast<double>(state[k]);
     return static_cast<float>(sum / 3);
   }
-  if (groups == 1) return static_cast<float>(sums[6 + d] / static_cast<double>(row.n));
+  if (!it.means) return static_cast<float>(sums[6 + d] / static_cast<double>(row.n));
   const qn_u64 group = place / (row.middle * row.inner) * row.inner + place % row.inner;
-  return static_cast<float>(it.means[static_cast<qn_u64>(d) * groups + group]);
+  return static_cast<float>(it.means[static_cast<qn_u64>(d) * row.groups + group]);
 }
 
 /* The place's factors and its six channels. */
@@ -171,12 +144,17 @@ QN_GROUP_KERNEL(lopt_tables, qn_lopt_device_args, a)
   const qn_lopt_device_side &side = t.along ? it.along : it.across;
   const auto layers = reinterpret_cast<float(*)[WIDTH]>(layer);
   const auto channels = reinterpret_cast<float(*)[PLACES]>(channel);
-  add_chunks(side, sums);
+  const bool along_is_whole = t.along && it.flags & QN_LOPT_X_CUT;
+  if (it.flags & QN_LOPT_CUT && !along_is_whole) {
+    if (thread < SQUARES) sums[thread] = it.shared_states[(t.along ? SQUARES : 0) + thread];
+  } else {
+    add_chunks(side, sums);
+  }
   qn_barrier();
   if (thread < 6 * WIDTH) {
     const int s = static_cast<int>(thread / WIDTH), h = static_cast<int>(thread % WIDTH);
     const int input = (t.row ? s < 3 ? ROW : ROW_INVERSE - 3 : s < 3 ? COLUMN : COLUMN_INVERSE - 3) + s;
-    layer[thread] = static_cast<float>(weight(a.weights, h, input) * scale_of(sums[s], side.n));
+    layer[thread] = static_cast<float>(weight(a.weights, h, input) * scale_of(sums[s], side.whole));
   } else if (thread < 7 * WIDTH) {
     start[thread % WIDTH] = t.along ? 0.0f : a.head->bias[thread % WIDTH];
   }

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lopt.shards.cu - what a device has but a part of where tensors are held in pieces, gathered for the caller's function
+ * to add: behind SUMS the places of `along` and the gradient's norm, behind the states the squares of the two vectors,
+ * behind STATS those of the channels. A block a tensor; one that is whole has nothing to give. Where there are a row's
+ * means, they lie where they are added from the first. */
+#define QN_THREADS 256
+#include "op/lopt/sides.h"
+
+QN_GROUP_KERNEL(lopt_share_sums, qn_lopt_device_args, a)
+{
+  QN_SHARED(double, scratch, 32);
+  const qn_lopt_device_item &it = a.items[qn_block()];
+  if (!(it.flags & QN_LOPT_CUT)) return;
+  const qn_u64 places = it.flags & QN_LOPT_X_CUT ? it.along.n : 0;
+  for (qn_u64 k = qn_thread(); k < places; k += QN_THREADS) it.shared_sums[k] = it.n ? sum_pieces(it, k) : 0.0;
+  double sum = 0;
+  for (qn_u64 k = qn_thread(); QN_LOPT_BOUNDED && k < it.across.n; k += QN_THREADS)
+    sum += it.n ? sum_across(it, k) : 0.0;
+  sum = qn_group_sum(sum, scratch);
+  if (QN_LOPT_BOUNDED && qn_thread() == 0) it.shared_sums[places] = sum;
+}
+
+QN_GROUP_KERNEL(lopt_share_states, qn_lopt_device_args, a)
+{
+  const qn_lopt_device_item &it = a.items[qn_block()];
+  const qn_u32 both = QN_LOPT_CUT | QN_LOPT_FACTORED;
+  if ((it.flags & both) != both) return;
+  add_chunks(it.across, it.shared_states);
+  if (!(it.flags & QN_LOPT_X_CUT)) add_chunks(it.along, it.shared_states + QN_LOPT_SQUARES);
+}
+
+QN_GROUP_KERNEL(lopt_share_stats, qn_lopt_device_args, a)
+{
+  const qn_lopt_device_item &it = a.items[qn_block()];
+  if (!(it.flags & QN_LOPT_CUT)) return;
+  for (qn_u32 c = qn_simd(); c < it.channels; c += QN_THREADS / 32) {
+    double sum = 0;
+    for (qn_u64 k = qn_lane(); k < it.partials; k += 32) sum += it.partial[k * it.channels + c];
+    sum = qn_simd_sum(sum);
+    if (qn_lane() == 0) it.shared_stats[c] = sum;
+  }
+}
