@@ -36,13 +36,11 @@ static void locate(const qn_lopt_view *v, block *k)
   }
 }
 
-/* The block that begins at `first`, of elements up to `end`; where it lies, nothing of what it holds. */
-static void begin_block(const qn_lopt_item *item, block *k, uint64_t first, uint64_t end)
+/* The block that begins at `first`, of elements up to `end`. */
+static void begin_block(block *k, uint64_t first, uint64_t end)
 {
   k->first = first;
   k->n = end - first < BLOCK ? end - first : BLOCK;
-  k->straight = false;
-  if (item->view.factored) locate(&item->view, k);
 }
 
 static void load(const qn_lopt_call *call, const qn_lopt_item *item, block *k)
@@ -56,6 +54,7 @@ static void load(const qn_lopt_call *call, const qn_lopt_item *item, block *k)
   for (int u = 0; u < BLOCK; u += QN_LANES) {
     put(k->g + u, qn_lopt_taken(call->gradient, get(k->g + u)) * qn_splat(item->of_gradient));
   }
+  if (item->view.factored) locate(&item->view, k);
 }
 
 /* The running means. */
@@ -107,11 +106,12 @@ static uint64_t chunk_end(const qn_lopt_item *item, uint64_t task)
 
 /* ---- the phase STATS ---- */
 
-/* What a file may have for straight blocks in place of what is below: from memory to memory and slots, the same bits.
- */
-typedef void straight_fn(const qn_lopt_call *call, const qn_lopt_item *item, const block *k, float (*slot)[SLOTS]);
+/* What a file may have for some blocks in place of what is below: from memory to memory and slots, the same bits; false
+ * where the block is not such a one. `own` is the file's. */
+typedef bool by_hand_fn(const qn_lopt_call *call, const qn_lopt_item *item, const block *k, float (*slot)[SLOTS],
+                        void *own);
 
-static void stats(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task, straight_fn *of_straight)
+static void stats(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task, by_hand_fn *by_hand, void *own)
 {
   const int channels = item->view.factored ? ELEMENTS : CHANNELS;
   const uint64_t end = chunk_end(item, task);
@@ -121,11 +121,8 @@ static void stats(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task, s
   for (uint64_t from = task * QN_LOPT_CHUNK; from < end; from += RUN) {
     ALIGNED float slot[CHANNELS][SLOTS] = {{0}};
     for (uint64_t first = from; first < end && first < from + RUN; first += BLOCK) {
-      begin_block(item, &k, first, end);
-      if (k.straight && of_straight) {
-        of_straight(call, item, &k, slot);
-        continue;
-      }
+      begin_block(&k, first, end);
+      if (by_hand && by_hand(call, item, &k, slot, own)) continue;
       load(call, item, &k);
       accumulate(&call->rates, item, &k);
       set_inputs(call, item, &k);

@@ -121,7 +121,7 @@ static void update(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task)
   block k;
   for (uint64_t first = task * QN_LOPT_CHUNK; first < end; first += BLOCK) {
     ALIGNED float out[2][BLOCK];
-    begin_block(item, &k, first, end);
+    begin_block(&k, first, end);
     load(call, item, &k);
     set_inputs(call, item, &k);
     network(call, item, &k, out);
@@ -139,7 +139,7 @@ void QN_CPU_NAME(lopt)(const qn_lopt_call *call, qn_lopt_phase phase, qn_lopt_it
   if (phase == QN_LOPT_SUMS) sums(call, item, task);
   if (phase == QN_LOPT_STATES) states(call, item);
   if (phase == QN_LOPT_FACTORS) factors(call, item);
-  if (phase == QN_LOPT_STATS) stats(call, item, task, NULL);
+  if (phase == QN_LOPT_STATS) stats(call, item, task, NULL, NULL);
   if (phase == QN_LOPT_FOLD) qn_lopt_fold(call->kind, item);
   if (phase == QN_LOPT_UPDATE) update(call, item, task);
 }

@@ -87,59 +87,90 @@ static void move(const qn_lopt_call *call, const qn_lopt_item *item, block *k)
   }
 }
 
-/* ---- straight blocks: from the tensors' memory to registers and back, with the bits that other blocks have ---- */
+/* ---- blocks from the tensors' memory to registers and back, with the bits that other blocks have ---- */
 
-/* Elements [first, first + 64), whose places along follow one another and have one across. */
-typedef struct straight {
-  const float *g, *along[3], *table[WIDTH];
-  float *p, *m[3], *v;
-  float across[3], begin[WIDTH];
-} straight;
+/* Where a block of 64 lies in the two vectors, if its elements do so by sixteens: along, places that follow one
+ * another; across, one place, or, where a strip's c places come over and over, a place of `around`, which has them so.
+ */
+typedef struct places {
+  uint64_t along[4], across[4], strip;        /* whose `around` it is */
+  ALIGNED float around[3 + WIDTH][2 * BLOCK]; /* factors, tables */
+} places;
 
-static straight straight_of(const qn_lopt_item *item, const block *k)
+/* The strip's places across, over and over. */
+static void go_around(const qn_lopt_item *item, uint64_t strip, places *at)
 {
-  const uint64_t i = k->first, along = k->along[0], across = k->across[0];
-  straight s = {.g = item->g + i, .p = item->p + i, .v = item->v + i};
-  for (uint64_t d = 0; d < 3; d++) {
-    s.m[d] = item->m + d * item->view.n + i;
-    s.along[d] = item->along.factor + d * item->along.padded + along;
-    s.across[d] = item->across.factor[d * item->across.padded + across];
+  const uint64_t c = item->view.c, padded = item->across.padded;
+  if (at->strip == strip) return;
+  at->strip = strip;
+  for (uint64_t j = 0; j < 3 + WIDTH; j++) {
+    const float *from = j < 3 ? item->across.factor + j * padded : item->across.table + (j - 3) * padded;
+    memcpy(at->around[j], from + strip * c, c * sizeof(float));
+    for (uint64_t k = c; k < 2 * BLOCK; k++) at->around[j][k] = at->around[j][k - c];
   }
-  for (uint64_t h = 0; h < WIDTH; h++) {
-    s.table[h] = item->along.table + h * item->along.padded + along;
-    s.begin[h] = item->across.table[h * item->across.padded + across];
-  }
-  return s;
 }
 
-/* Their inputs from element u on, of states that were updated. */
-QN_FN void straight_inputs(const straight *s, int u, const qn_f32 m[3], qn_f32 v, qn_f32 x[ELEMENTS])
+static bool place_block(const qn_lopt_item *item, const block *k, places *at)
+{
+  const qn_lopt_view *v = &item->view;
+  const uint64_t length = v->y * v->c;
+  if (!v->factored || k->n < BLOCK || v->c > BLOCK) return false;
+  uint64_t strip = k->first / length, in = k->first % length;
+  if (in + BLOCK > length && (v->c > 1 || length % 16)) return false;
+  if (v->c > 1) go_around(item, strip, at);
+  for (int q = 0; q < 4; q++, in += 16) {
+    if (in == length) in = 0, strip++;
+    at->along[q] = (strip / v->b / v->x * v->b + strip % v->b) * length + in;
+    at->across[q] = v->c > 1 ? in % v->c : strip;
+  }
+  return true;
+}
+
+/* Of the two vectors' plane j what element u takes. */
+QN_FN qn_f32 along_of(const float *plane, const places *at, int u) { return get(plane + at->along[u / 16] + u % 16); }
+QN_FN qn_f32 across_of(const float *plane, const places *at, int j, int u, bool around)
+{
+  const uint64_t place = at->across[u / 16];
+  return around ? get(at->around[j] + place + u % 16) : qn_splat(plane[place]);
+}
+
+/* The inputs from element i, which is the block's u-th, on, of states that were updated. */
+QN_FN void inputs_at(const qn_lopt_item *item, const places *at, uint64_t i, int u, bool around, const qn_f32 m[3],
+                     qn_f32 v, qn_f32 x[ELEMENTS])
 {
   qn_f32 a[3];
   QN_UNROLL
-  for (int d = 0; d < 3; d++) a[d] = get(s->along[d] + u) * qn_splat(s->across[d]);
-  qn_velo_inputs(qn_lopt_taken(QN_LOPT_CLIPPED, get(s->g + u)), get(s->p + u), m, v, a, a, x);
+  for (int d = 0; d < 3; d++)
+    a[d] = along_of(item->along.factor + (uint64_t)d * item->along.padded, at, u) *
+           across_of(item->across.factor + (uint64_t)d * item->across.padded, at, d, u, around);
+  qn_velo_inputs(qn_lopt_taken(QN_LOPT_CLIPPED, get(item->g + i)), get(item->p + i), m, v, a, a, x);
 }
 
-static void straight_stats(const qn_lopt_call *call, const qn_lopt_item *item, const block *k, float (*slot)[SLOTS])
+/* New m and v from element i on. */
+QN_FN void accumulate_at(const qn_lopt_rates *r, const qn_lopt_item *item, uint64_t i, qn_f32 m[3], qn_f32 *v)
 {
-  const qn_lopt_rates *r = &call->rates;
-  const straight at = straight_of(item, k), *s = &at;
+  const qn_f32 g = qn_lopt_taken(QN_LOPT_CLIPPED, get(item->g + i));
+  *v = qn_lopt_mean(r->v, r->v_rest, get(item->v + i), g * g);
+  put(item->v + i, *v);
+  QN_UNROLL
+  for (uint64_t d = 0; d < 3; d++) {
+    m[d] = qn_lopt_mean(r->m[d], r->m_rest[d], get(item->m + d * item->view.n + i), g);
+    put(item->m + d * item->view.n + i, m[d]);
+  }
+}
+
+QN_FN void stats_of(const qn_lopt_call *call, const qn_lopt_item *item, const places *at, uint64_t first, bool around,
+                    float (*slot)[SLOTS])
+{
   for (int from = 0; from < SLOTS; from += QN_LANES) {
     qn_f32 sum[ELEMENTS];
     QN_UNROLL
     for (int j = 0; j < ELEMENTS; j++) sum[j] = get(slot[j] + from);
     for (int u = from; u < BLOCK; u += SLOTS) {
-      const qn_f32 g = qn_lopt_taken(QN_LOPT_CLIPPED, get(s->g + u));
-      const qn_f32 v = qn_lopt_mean(r->v, r->v_rest, get(s->v + u), g * g);
-      qn_f32 m[3], x[ELEMENTS];
-      QN_UNROLL
-      for (int d = 0; d < 3; d++) {
-        m[d] = qn_lopt_mean(r->m[d], r->m_rest[d], get(s->m[d] + u), g);
-        put(s->m[d] + u, m[d]);
-      }
-      put(s->v + u, v);
-      straight_inputs(s, u, m, v, x);
+      const uint64_t i = first + (uint64_t)u;
+      qn_f32 m[3], v, x[ELEMENTS];
+      accumulate_at(&call->rates, item, i, m, &v);
+      inputs_at(item, at, i, u, around, m, v, x);
       QN_UNROLL
       for (int j = 0; j < ELEMENTS; j++) sum[j] = qn_fma(x[j], x[j], sum[j]);
     }
@@ -148,26 +179,48 @@ static void straight_stats(const qn_lopt_call *call, const qn_lopt_item *item, c
   }
 }
 
-/* One vector; the layer's weights by input. */
-QN_FN void straight_move(const qn_lopt_call *call, const qn_lopt_item *item, const straight *s, int u)
+static bool stats_by_hand(const qn_lopt_call *call, const qn_lopt_item *item, const block *k, float (*slot)[SLOTS],
+                          void *own)
 {
+  places *at = own;
+  if (!place_block(item, k, at)) return false;
+  if (item->view.c > 1)
+    stats_of(call, item, at, k->first, true, slot);
+  else
+    stats_of(call, item, at, k->first, false, slot);
+  return true;
+}
+
+QN_FN void update_of(const qn_lopt_call *call, const qn_lopt_item *item, const places *at, uint64_t i, int u,
+                     bool around)
+{
+  const float *m0 = item->m + i, *m1 = m0 + item->view.n, *m2 = m1 + item->view.n;
+  const qn_f32 m[3] = {get(m0), get(m1), get(m2)};
   qn_f32 x[ELEMENTS], first[WIDTH];
-  const qn_f32 m[3] = {get(s->m[0] + u), get(s->m[1] + u), get(s->m[2] + u)};
-  straight_inputs(s, u, m, get(s->v + u), x);
+  inputs_at(item, at, i, u, around, m, get(item->v + i), x);
   QN_UNROLL
-  for (int h = 0; h < WIDTH; h++) first[h] = qn_splat(s->begin[h]) + get(s->table[h] + u);
+  for (int h = 0; h < WIDTH; h++)
+    first[h] = across_of(item->across.table + (uint64_t)h * item->across.padded, at, 3 + h, u, around) +
+               along_of(item->along.table + (uint64_t)h * item->along.padded, at, u);
   QN_UNROLL
   for (int j = 0; j < ELEMENTS; j++) {
     QN_UNROLL
     for (int h = 0; h < WIDTH; h++) first[h] = qn_fma(qn_splat(item->layer[j * WIDTH + h]), x[j], first[h]);
   }
-  put(s->p + u, moved(call, item, get(s->p + u), first));
+  put(item->p + i, moved(call, item, get(item->p + i), first));
 }
 
-static void straight_update(const qn_lopt_call *call, const qn_lopt_item *item, const block *k)
+static bool update_by_hand(const qn_lopt_call *call, const qn_lopt_item *item, const block *k, places *at)
 {
-  const straight s = straight_of(item, k);
-  for (int u = 0; u < BLOCK; u += QN_LANES) straight_move(call, item, &s, u);
+  if (!place_block(item, k, at)) return false;
+  for (int u = 0; u < BLOCK; u += QN_LANES) {
+    const uint64_t i = k->first + (uint64_t)u;
+    if (item->view.c > 1)
+      update_of(call, item, at, i, u, true);
+    else
+      update_of(call, item, at, i, u, false);
+  }
+  return true;
 }
 
 /* ---- the phase UPDATE ---- */
@@ -175,13 +228,12 @@ static void straight_update(const qn_lopt_call *call, const qn_lopt_item *item, 
 static void update(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task)
 {
   const uint64_t end = chunk_end(item, task);
+  places at;
   block k;
+  at.strip = UINT64_MAX;
   for (uint64_t first = task * QN_LOPT_CHUNK; first < end; first += BLOCK) {
-    begin_block(item, &k, first, end);
-    if (k.straight) {
-      straight_update(call, item, &k);
-      continue;
-    }
+    begin_block(&k, first, end);
+    if (update_by_hand(call, item, &k, &at)) continue;
     load(call, item, &k);
     set_inputs(call, item, &k);
     move(call, item, &k);
@@ -203,7 +255,11 @@ void QN_CPU_NAME(velo)(const qn_lopt_call *call, qn_lopt_phase phase, qn_lopt_it
   if (phase == QN_LOPT_SUMS) sums(call, item, task);
   if (phase == QN_LOPT_STATES) states(call, item);
   if (phase == QN_LOPT_FACTORS) factors(call, item);
-  if (phase == QN_LOPT_STATS) stats(call, item, task, straight_stats);
+  if (phase == QN_LOPT_STATS) {
+    places at;
+    at.strip = UINT64_MAX;
+    stats(call, item, task, stats_by_hand, &at);
+  }
   if (phase == QN_LOPT_FOLD) fold(call, item);
   if (phase == QN_LOPT_UPDATE) update(call, item, task);
 }
