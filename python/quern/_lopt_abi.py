@@ -111,6 +111,7 @@ class VeLOParams(Structure):
         ("rnn", c_void_p),
         ("lr_scale", c_void_p),
         ("hyper", c_void_p),
+        ("shards", c_void_p),
     ]
 
 
@@ -138,6 +139,7 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "qn_elo_workspace_bytes": (c_size_t, [c_size_t, c_void_p]),
     "qn_elo_shards_workspace_bytes": (c_size_t, [c_void_p, c_size_t, c_void_p]),
     "qn_velo_step": (STATUS, [*_STEP, *[c_void_p] * 4]),
+    "qn_velo_shards_workspace_bytes": (c_size_t, [c_void_p, c_size_t, c_void_p]),
     "qn_velo_workspace_bytes": (c_size_t, [c_size_t, c_void_p]),
     "qn_memory_write": (STATUS, [Device, c_void_p, c_void_p, c_void_p, c_size_t]),
 }
