@@ -261,12 +261,17 @@ def state_shapes(ties: int, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]
     return tuple(shapes)
 
 
-def first_axis(ties: int, entry: int, shape: Sequence[int]) -> int | None:
-    """The dimension of a part of the state that is the parameter's first, or None where it has none."""
+def factored(ties: int, shape: Sequence[int]) -> tuple[int, int]:
+    """The largest dimension and the second largest, or (-1, -1)."""
     extents, d = array("q", shape), (ctypes.c_int * 2)()
     lib.qn_lopt_factored(ties, len(extents), extents.buffer_info()[0], d)
-    name = STATE[entry]
-    if not extents or (name == "exp_avg_sq_c" and d[0] < 0):
+    return d[0], d[1]
+
+
+def first_axis(ties: int, entry: int, shape: Sequence[int]) -> int | None:
+    """The dimension of a part of the state that is the parameter's first, or None where it has none."""
+    d, name = factored(ties, shape), STATE[entry]
+    if not shape or (name == "exp_avg_sq_c" and d[0] < 0):
         return None
     if (name == "exp_avg_sq_r" and d[0] == 0) or (name == "exp_avg_sq_c" and d[1] == 0):
         return None

@@ -125,7 +125,7 @@ def test_a_loss_that_is_no_number_skips_the_step_and_is_counted(loss):
         (lambda: made(lr=-1), ValueError, "lr is -1"),
         (lambda: made().step(arrays(), arrays(1), None), ValueError, "loss is missing"),
         (lambda: made().step(arrays(), arrays(1), "1"), TypeError, "loss is '1', it must be a number"),
-        (lambda: made().step(arrays(), arrays(1), np.zeros(2, "f4")), ValueError, "loss has the shape 2, it must be one number"),
+        (lambda: made().step(arrays(), arrays(1), np.zeros(2, "f4")), ValueError, "loss has the shape 2, it must be"),
         (lambda: made().step(arrays(), arrays(1), np.zeros(1)), TypeError, "loss is float64, it must be float32"),
         (lambda: made().step(arrays(), arrays(1)), TypeError, "missing 1 required positional argument: 'loss'"),
         (lambda: made().step(arrays(), [None, *arrays(1)[1:]], 1.0), ValueError, r"grads\[0\] is missing"),
