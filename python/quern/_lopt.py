@@ -43,7 +43,7 @@ class Family:
     defaults: Mapping[str, Any]
     step: Callable
     workspace_bytes: Callable
-    shards_workspace_bytes: Callable | None = None  # None: tensors must be whole
+    shards_workspace_bytes: Callable
 
 
 SMALL_FC = Family(
@@ -95,6 +95,7 @@ VELO = Family(
     ),
     step=lib.qn_velo_step,
     workspace_bytes=lib.qn_velo_workspace_bytes,
+    shards_workspace_bytes=lib.qn_velo_shards_workspace_bytes,
 )
 
 

@@ -18,7 +18,7 @@ from ._calls import is_capturing, place_of
 from ._lopt_bound import factor_of, scaled
 from ._lopt_list import Member, MemberList, plain
 from ._lopt_shards import Shards, check_placements, check_state, state_like
-from ._sharded import Sharding, is_sharded, local, placed
+from ._sharded import Sharding, is_sharded, local
 from ._watch import are_same
 
 STATE = _lopt.STATE
@@ -124,10 +124,6 @@ class Learned(Optimizer):
 
     def _check_param(self, param: Tensor, label: str, compat: bool) -> None:
         title = self._family.title
-        if is_sharded(param) and self._family.shards_workspace_bytes is None:
-            raise ValueError(
-                f"{title}: {label} is a DTensor ({placed(param)}), and this optimizer steps whole tensors alone"
-            )
         if is_sharded(param):
             check_placements(title, param, param.grad, label)
         if param.dtype is not torch.float32:
@@ -221,7 +217,7 @@ class Learned(Optimizer):
         self._known, self._lists = (), []
         lists: dict[tuple, list[tuple[Tensor, int, str]]] = {}
         for param, index, label in self._with_grads():
-            lists.setdefault((param.device, pattern[index], _sharding(param)), []).append((param, index, label))
+            lists.setdefault((param.device, pattern[index], self._together(param)), []).append((param, index, label))
         made = [
             (self._list_of(together), [local(param.grad) for param, _, _ in together]) for together in lists.values()
         ]
@@ -238,15 +234,15 @@ class Learned(Optimizer):
     def _list_of(self, together: list[tuple[Tensor, int, str]]) -> MemberList:
         members = []
         for param, index, label in together:
-            state, piece = self._state_of(param), is_sharded(param)
-            if piece:
-                state = {name: local(value) for name, value in state.items()}
-            members.append(Member(local(param), state, index, label, piece))
-        first: Any = together[0][0]
-        if _sharding(first) is None:
-            return MemberList(self._family, members)
-        extents = [param.shape[0] for param, _, _ in together]
-        return MemberList(self._family, members, Shards(extents, Sharding(first).groups, members[0].param.device))
+            state, whole = self._state_of(param), None
+            if is_sharded(param):
+                state, whole = {name: local(value) for name, value in state.items()}, state
+            members.append(Member(local(param), state, index, label, whole))
+        return MemberList(self._family, members, _shards_of([param for param, _, _ in together]))
+
+    def _together(self, param: Tensor) -> Any:
+        """Equal where two tensors, of one device and alike options, can be stepped in one call."""
+        return sharding_of(param)
 
     def _check_overlap(self, lists: list[MemberList]) -> None:
         """Within a list the library looks; here lists of one device are held against each other."""
@@ -327,12 +323,21 @@ class Learned(Optimizer):
             made.step(params, rates, self._weights_on(made.place.device))
 
 
-def _sharding(param: Tensor) -> Any:
+def sharding_of(param: Tensor) -> Any:
     """Equal where two tensors are held by the same processes in rows; None: all of it is here."""
     if not is_sharded(param):
         return None
     key = Sharding(param).key
     return key if key[1] else None
+
+
+def _shards_of(params: list[Any]) -> Shards | None:
+    """How the tensors of a list are held, of which those that are not whole are held by the same processes."""
+    first = next((param for param in params if sharding_of(param) is not None), None)
+    if first is None:
+        return None
+    extents = [-1 if sharding_of(param) is None else param.shape[0] for param in params]
+    return Shards(extents, Sharding(first).groups, local(first).device)
 
 
 def _check_loaded(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:

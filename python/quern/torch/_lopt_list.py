@@ -28,10 +28,10 @@ class Member:
     """One parameter: `group` is the number of its group, `label` how sentences call it."""
 
     param: Tensor
-    state: dict
+    state: dict  # the optimizer's; of a piece of a DTensor, what is held here of it
     group: int
     label: str
-    piece: bool = False  # of a DTensor, whose gradient is not the piece's
+    whole: dict | None = None  # of a piece, the optimizer's
 
 
 def _row_major(tensors: Sequence[Tensor], place: tuple[int, int]) -> Tensors:
@@ -49,7 +49,7 @@ class MemberList:
     def __init__(self, family: _lopt.Family, members: list[Member], shards: Shards | None = None) -> None:
         self.family, self.members, self.shards = family, members, shards
         self.params = [member.param for member in members]
-        self._once = any(member.piece for member in members)
+        self._once = any(member.whole is not None for member in members)
         self._states = [member.state for member in members]
         self._held = [[state[name] for state in self._states] for name in _lopt.STATE]
         self._shapes = [param.shape for param in self.params]

@@ -14,7 +14,7 @@ from torch import Tensor
 from .. import _lopt, _lopt_abi, _lopt_weights
 from .._library import DTYPES
 from .._tensors import Tensors
-from ._lopt import Learned
+from ._lopt import Learned, sharding_of
 from ._lopt_list import MemberList
 
 _VELO = _lopt.VELO.defaults
@@ -45,7 +45,8 @@ class VeLO(Learned):
     pylo_cuda_compat: as PyLO's CUDA code computes, which departs from its reference
 
     lr, weight_decay and width_mult may be said of each group. A step takes the loss, step(loss) or step(closure), and a
-    gradient of every parameter. A loss that is NaN or infinite skips the step: skipped_steps counts those."""
+    gradient of every parameter; over DTensors all processes take the same loss. A loss that is NaN or infinite skips
+    the step: skipped_steps counts those."""
 
     _family = _lopt.VELO
     _row_shapes = dict.fromkeys(ROWS, (_lopt_abi.VELO_HIDDEN,))
@@ -120,7 +121,16 @@ class VeLO(Learned):
             raise ValueError(
                 f"VeLO: parameters are on {places}: all that is trained is stepped together, on one device"
             )
+        held = {key for key in (sharding_of(param) for param, _, _ in found) if key is not None}
+        if len(held) > 1:
+            raise ValueError(
+                f"VeLO: parameters are held in {len(held)} different ways (meshes, or dimensions of them): all that is "
+                "trained is stepped together"
+            )
         return found
+
+    def _together(self, param: Tensor) -> Any:
+        return None
 
     # ---- state ----
     def _check_state(self, param: Tensor, label: str) -> None:
@@ -158,6 +168,8 @@ class VeLO(Learned):
             matrix = self._rows[name] = torch.stack([state[name] for state in states])
             for k, state in enumerate(states):
                 state[name] = matrix[k]
+                if made.members[k].whole is not None:
+                    made.members[k].whole[name] = matrix[k]
         return matrix
 
     def _buffer(self, device: torch.device) -> Tensor:
