@@ -50,11 +50,12 @@ def check_close(part, p, before, what):
     assert share <= 1, (what, tuple(p.shape), share)
 
 
-def dtensors(rank, world):
+def dtensors(rank, world, kinds=tuple(KINDS)):
     tensor = tensor_module()
     on = mesh(world)
     places = [tensor.Shard(0)] * (len(SHAPES) - 1) + [tensor.Replicate()]
-    for name, (make, options) in KINDS.items():
+    for name in kinds:
+        make, options = KINDS[name]
         torch.manual_seed(3)
         whole = [torch.nn.Parameter(torch.randn(shape, device=on.device_type) / 4) for shape in SHAPES]
         parts = [torch.nn.Parameter(part) for part in sharded([p.detach() for p in whole], places, on)]
@@ -190,3 +191,13 @@ def all_of_them(rank, world):  # one start of the processes costs more than all 
 
 def test_sharded(tmp_path):
     torch_ranks.run(all_of_them, tmp_path)
+
+
+def over_nccl(rank, world):
+    dtensors(rank, world, [name for name in KINDS if name != "velo"])  # whose kernels are the processor's
+    fsdp2(rank, world)
+
+
+@pytest.mark.two_gpus
+def test_over_nccl(tmp_path):
+    torch_ranks.run(over_nccl, tmp_path, backend="nccl")
