@@ -9,7 +9,13 @@ how to mend what does not."""
 from __future__ import annotations
 
 # Imported when they are first named; each with the framework that it needs.
-_SUBMODULES = {"bench": "torch", "doctor": None, "jax": "jax", "torch": "torch"}
+_SUBMODULES = {
+    "bench": "torch",
+    "convert_learned_optimizer": "numpy",
+    "doctor": None,
+    "jax": "jax",
+    "torch": "torch",
+}
 _FUNCTIONS: tuple[str, ...] = ()  # of the ops; made when they are first named
 _LATER = {  # where they are written; imported when they are first named
     "ELO": "_lopt_arrays",
