@@ -15,7 +15,11 @@ enum {
   LONG_PIECE = 4080, /* words: with the two before them within 32,764 bytes, and within 4096 */
   SHORT_PIECE = 500,
   MATRIX_CAPABILITY = 80,
-  UPDATE_THREADS = 256 /* as many as its registers allow */
+  WARPGROUP_CAPABILITY = 90,
+  WARPGROUP = 4, /* simdgroups */
+  MATRIX_BYTES = 6144,
+  SIMD_BYTES = 8448, /* of shared memory that one of UPDATE's takes: OF_SIMD there */
+  UPDATE_THREADS_MOST = 384
 };
 _Static_assert(sizeof(qn_lopt_live) == sizeof(qn_lopt_hyper), "qn_lopt_live is qn_lopt_hyper");
 _Static_assert(offsetof(qn_lopt_live, step) == offsetof(qn_lopt_hyper, step), "qn_lopt_live is qn_lopt_hyper");
@@ -39,9 +43,9 @@ static void *take(room *r, uint64_t bytes)
   return at;
 }
 
-static uint64_t tiles_of(const qn_lopt_device_item *it, uint64_t height)
+static uint64_t tiles_of(const qn_lopt_device_item *it, uint64_t height, uint64_t together)
 {
-  return it->rows / it->x * qn_lopt_ceiling(it->x, height) * qn_lopt_ceiling(it->length, QN_LOPT_COLUMNS);
+  return it->rows / it->x * qn_lopt_ceiling(it->x, height) * qn_lopt_ceiling(it->length, QN_LOPT_COLUMNS * together);
 }
 
 /* Which process has how much of a tensor does not matter to what it is. */
@@ -73,7 +77,7 @@ static void lay_parts(room *r, qn_lopt_device_item *it)
   }
   /* Whether it is tiled depends on the class of precision, which the size of a workspace does not. */
   const uint64_t one_by_one = qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK) * (factored ? 16 : 22);
-  const uint64_t tiled = may_be_tiled(it) ? tiles_of(it, QN_LOPT_STAT_ROWS) * 16 : 0;
+  const uint64_t tiled = may_be_tiled(it) ? tiles_of(it, QN_LOPT_STAT_ROWS, 1) * 16 : 0;
   it->partial = take(&late, qn_lopt_most(one_by_one, tiled) * sizeof(double));
   it->layer = take(&late, QN_LOPT_ALL_INPUTS * QN_LOPT_WIDTH * sizeof(float));
   r->used = early.used > late.used ? early.used : late.used;
@@ -181,6 +185,8 @@ typedef struct step_run {
   const qn_lopt_step *step;
   const qn_backend *backend;
   int precision;
+  bool warpgroups; /* UPDATE takes their products */
+  uint32_t update_threads;
   uint32_t multiprocessors, piece;
   size_t items;
   uint64_t tasks[PHASES];
@@ -205,7 +211,7 @@ static void bind_item(const step_run *run, size_t k, qn_lopt_device_item *it)
   if (!all) it->flags |= QN_LOPT_ALIGNED;
   if (may_be_tiled(it) && run->precision != QN_LOPT_FP32) it->flags |= QN_LOPT_TILED;
   it->partials =
-      it->flags & QN_LOPT_TILED ? tiles_of(it, QN_LOPT_STAT_ROWS) : qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK);
+      it->flags & QN_LOPT_TILED ? tiles_of(it, QN_LOPT_STAT_ROWS, 1) : qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK);
   if (it->flags & QN_LOPT_TILED) it->layer = NULL;
   it->lr_scale = run->step->lr_scale ? run->step->lr_scale[k] : 1;
 }
@@ -223,9 +229,9 @@ static uint64_t tasks_of(const step_run *run, const qn_lopt_device_item *it, int
     return factored ? qn_lopt_ceiling(it->along.n, QN_LOPT_PLACES) + qn_lopt_ceiling(it->across.n, QN_LOPT_PLACES) : 0;
   case MEANS:
     return factored && !run->step->compat && (it->across.groups > 1 || it->flags & QN_LOPT_CUT) ? it->across.groups : 0;
-  case STATS: return tiled ? tiles_of(it, QN_LOPT_STAT_ROWS) : 0;
+  case STATS: return tiled ? tiles_of(it, QN_LOPT_STAT_ROWS, 1) : 0;
   case ELEMENTS: return tiled ? 0 : qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK);
-  default: return tiled ? tiles_of(it, QN_LOPT_ROWS) : 0;
+  default: return tiled ? tiles_of(it, QN_LOPT_ROWS, run->warpgroups ? WARPGROUP : 1) : 0;
   }
 }
 
@@ -235,14 +241,16 @@ static qn_status find(const step_run *run, const char *source, const char *name,
 {
   const qn_lopt_step *step = run->step;
   const bool of_piece = !strcmp(name, "lopt_table"), updates = !strcmp(name, "lopt_update");
-  char elo[32], bounded[32], compat[32], precision[32], phase[32], piece[32], threads[32];
-  const char *const defines[] = {elo, bounded, compat, precision, phase, piece, updates ? threads : NULL, NULL};
+  char elo[32], bounded[32], compat[32], precision[32], phase[32], piece[32], threads[32], warpgroups[32];
+  const char *const defines[] = {elo, bounded, compat, precision, phase, piece, warpgroups, updates ? threads : NULL,
+                                 NULL};
   snprintf(elo, sizeof elo, "QN_LOPT_ELO=%d", !of_piece && step->elo);
   snprintf(bounded, sizeof bounded, "QN_LOPT_BOUNDED=%d", !of_piece && step->max_grad_norm > 0);
   snprintf(compat, sizeof compat, "QN_LOPT_COMPAT=%d", !of_piece && step->compat);
   snprintf(precision, sizeof precision, "QN_LOPT_PRECISION=%d",
            updates || !strcmp(source, "op/lopt/lopt.fold.cu") ? run->precision : QN_LOPT_F16X3);
-  snprintf(threads, sizeof threads, "QN_THREADS=%d", UPDATE_THREADS);
+  snprintf(warpgroups, sizeof warpgroups, "QN_LOPT_WARPGROUPS=%d", run->warpgroups);
+  snprintf(threads, sizeof threads, "QN_THREADS=%u", run->update_threads);
   snprintf(phase, sizeof phase, "QN_LOPT_PHASE=%d", !strcmp(name, "lopt_element_update"));
   snprintf(piece, sizeof piece, "QN_LOPT_PIECE=%u", run->piece);
   return qn_jit_function(run->list->exec->device, &(qn_unit){.source = source, .defines = defines}, name, function);
@@ -256,13 +264,15 @@ static qn_status launch(const step_run *run, const char *source, const char *nam
   if (!blocks) return QN_OK;
   qn_try(find(run, source, name, &function));
   if (run->list->mode == QN_LIST_PREPARE) return QN_OK;
-  return run->backend->launch(exec->device, function,
-                              &(qn_launch){.blocks = blocks,
-                                           .threads = threads,
-                                           .stream = exec->stream,
-                                           .pool = exec->pool,
-                                           .argument = argument,
-                                           .argument_bytes = bytes});
+  return run->backend->launch(
+      exec->device, function,
+      &(qn_launch){.blocks = blocks,
+                   .threads = threads,
+                   .shared_bytes = strcmp(name, "lopt_update") ? 0 : threads / 32 * SIMD_BYTES + MATRIX_BYTES,
+                   .stream = exec->stream,
+                   .pool = exec->pool,
+                   .argument = argument,
+                   .argument_bytes = bytes});
 }
 
 /* The table's bytes on their way: gathered into the argument of a launch, which goes when it is full. */
@@ -381,7 +391,7 @@ static qn_status run_phase(step_run *run, const char *source, const char *name, 
   qn_lopt_device_args a = run->args;
   a.first = (const qn_u32 *)run->after_items + (size_t)phase * (run->items + 1);
   a.tasks = (qn_u32)run->tasks[phase];
-  uint64_t blocks = qn_lopt_ceiling(run->tasks[phase], simds);
+  uint64_t blocks = qn_lopt_ceiling(run->tasks[phase], phase == UPDATE && run->warpgroups ? simds / WARPGROUP : simds);
   if (phase == UPDATE && blocks > run->multiprocessors) blocks = run->multiprocessors;
   return launch(run, source, name, blocks, threads, &a, sizeof a);
 }
@@ -418,8 +428,18 @@ static qn_status run_phases(step_run *run)
   qn_try(run_phase(run, elements, "lopt_element_stats", ELEMENTS, 1, 256));
   qn_try(share(run, "lopt_share_stats", SHARED_STATS));
   qn_try(run_items(run, fold, "lopt_fold", run->items, 1024));
-  qn_try(run_phase(run, "op/lopt/lopt.update.cu", "lopt_update", UPDATE, UPDATE_THREADS / 32, UPDATE_THREADS));
+  qn_try(
+      run_phase(run, "op/lopt/lopt.update.cu", "lopt_update", UPDATE, run->update_threads / 32, run->update_threads));
   return run_phase(run, elements, "lopt_element_update", ELEMENTS, 1, 256);
+}
+
+/* Split classes gain by the products of warpgroups; else what the registers allow of threads. */
+static void choose_update(step_run *run, qn_device device, const qn_arch *arch)
+{
+  const bool splits = run->precision == QN_LOPT_F16X3 || run->precision == QN_LOPT_BF16X3;
+  run->warpgroups = splits && device.kind == QN_CUDA && arch->capability == WARPGROUP_CAPABILITY;
+  run->update_threads =
+      run->warpgroups || run->precision == QN_LOPT_F16 ? UPDATE_THREADS_MOST : UPDATE_THREADS_MOST / 3 * 2;
 }
 
 static qn_status begin(step_run *run)
@@ -433,6 +453,7 @@ static qn_status begin(step_run *run)
   run->multiprocessors = arch.multiprocessors > 0 ? (uint32_t)arch.multiprocessors : 1;
   run->piece = limit >= (2 + LONG_PIECE) * 8 ? LONG_PIECE : SHORT_PIECE;
   run->precision = device.kind == QN_CUDA && arch.capability < MATRIX_CAPABILITY ? QN_LOPT_FP32 : run->step->precision;
+  choose_update(run, device, &arch);
   return count(run);
 }
 

@@ -55,7 +55,7 @@ QN_GROUP_KERNEL(lopt_stats, qn_lopt_device_args, a)
   if (task >= a.tasks) return;
   const qn_u32 k = item_of(a, static_cast<qn_u32>(task)), own = static_cast<qn_u32>(task) - a.first[k];
   const qn_lopt_device_item &it = a.items[k];
-  const tile t = tile_of(it, own, QN_LOPT_STAT_ROWS);
+  const tile t = tile_of(it, own, QN_LOPT_STAT_ROWS, 1, 0);
   const rates by = rates_of(a, t.third);
   const qn_u32 d = qn_lane() & 3u;
   double *const to = it.partial + static_cast<qn_u64>(own) * QN_LOPT_TILE_INPUTS;

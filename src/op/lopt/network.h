@@ -46,6 +46,28 @@ QN_FN void split(float x, float y, qn_u32 &high, qn_u32 &low)
     split_f16(x, y, high, low);
 }
 
+/* The same of max(x, 0), NaN staying NaN, where the conversions know that word: cut towards zero what is left of x is
+ * not below zero, so that of x below zero neither word is anything. */
+QN_FN void split_relu(float x, float y, qn_u32 &high, qn_u32 &low)
+{
+#ifdef QN_MATRIX_PTX
+  float hx, hy;
+  if (PRECISION == BF16X3) {
+    asm("cvt.rz.relu.bf16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(y), "f"(x));
+    hx = qn_bits_float(high << 16), hy = qn_bits_float(high & 0xffff0000u);
+    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(y - hy), "f"(x - hx));
+  } else if (SPLITS) {
+    asm("cvt.rz.relu.f16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(y), "f"(x));
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(hx), "=f"(hy) : "r"(high));
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(low) : "f"(y - hy), "f"(x - hx));
+  } else {
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(y), "f"(x));
+  }
+#else
+  split(qn_lopt_relu(x), qn_lopt_relu(y), high, low);
+#endif
+}
+
 /* Word `word` of a lane: weights of the first layer, then of the second. Of 16 bits, for each product the two words,
  * and what they leave; else, for each step of 8, each product's two. */
 QN_FN float weight_at(const float *weights, bool second, int output, int step, int t, int half)
@@ -86,7 +108,7 @@ struct operand {
   qn_u32 high[4], low[4];
 };
 
-/* One step of 16 columns k: two words of `values` each: those of the first four, of the others. */
+/* One step of 16 columns k, of a layer's inputs, or of the sums of the one before. */
 QN_FN operand operand_of(const float (&above)[4], const float (&below)[4])
 {
   operand o;
@@ -94,6 +116,16 @@ QN_FN operand operand_of(const float (&above)[4], const float (&below)[4])
   split(below[0], below[1], o.high[1], o.low[1]);
   split(above[2], above[3], o.high[2], o.low[2]);
   split(below[2], below[3], o.high[3], o.low[3]);
+  return o;
+}
+
+QN_FN operand operand_of_sums(const float (&first)[4], const float (&second)[4])
+{
+  operand o;
+  split_relu(first[0], first[1], o.high[0], o.low[0]);
+  split_relu(first[2], first[3], o.high[1], o.low[1]);
+  split_relu(second[0], second[1], o.high[2], o.low[2]);
+  split_relu(second[2], second[3], o.high[3], o.low[3]);
   return o;
 }
 
@@ -159,18 +191,13 @@ QN_FN void second_layer(float (&d)[4][4], const float (&h)[4][4], const fragment
 {
   QN_UNROLL
   for (int step = 0; step < 2; step++) {
-    float above[4], below[4];
-    QN_UNROLL
-    for (int k = 0; k < 4; k++) {
-      above[k] = relu(h[2 * step + k / 2][k % 2]);
-      below[k] = relu(h[2 * step + k / 2][2 + k % 2]);
-    }
     if (SHORT) {
-      add_short(d, operand_of(above, below), f, SECOND + 16 * step);
-    } else {
-      add_long(d, above[0], above[1], below[0], below[1], f, SECOND + 16 * step);
-      add_long(d, above[2], above[3], below[2], below[3], f, SECOND + 16 * step + 8);
+      add_short(d, operand_of_sums(h[2 * step], h[2 * step + 1]), f, SECOND + 16 * step);
+      continue;
     }
+    QN_UNROLL
+    for (int k = 2 * step; k < 2 * step + 2; k++)
+      add_long(d, relu(h[k][0]), relu(h[k][1]), relu(h[k][2]), relu(h[k][3]), f, SECOND + 8 * k);
   }
 }
 #endif

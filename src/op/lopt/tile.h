@@ -17,11 +17,12 @@ struct tile {
   bool third; /* t is 3, the lane of p */
 };
 
-QN_FN tile tile_of(const qn_lopt_device_item &it, qn_u32 task, qn_u32 height)
+/* The `which`-th of `together` side by side. */
+QN_FN tile tile_of(const qn_lopt_device_item &it, qn_u32 task, qn_u32 height, qn_u32 together, qn_u32 which)
 {
-  const qn_u32 across = static_cast<qn_u32>(ceiling(it.length, QN_LOPT_COLUMNS)), d = qn_lane() & 3u;
+  const qn_u32 across = static_cast<qn_u32>(ceiling(it.length, QN_LOPT_COLUMNS * together)), d = qn_lane() & 3u;
   const qn_u64 down = ceiling(it.x, height), piece = task / across, a = piece / down, x = piece % down * height;
-  qn_u64 column = static_cast<qn_u64>(task % across) * QN_LOPT_COLUMNS + qn_lane() / 4 * 4;
+  qn_u64 column = (static_cast<qn_u64>(task % across) * together + which) * QN_LOPT_COLUMNS + qn_lane() / 4 * 4;
   tile t;
   t.count = static_cast<qn_u32>(column >= it.length ? 0 : it.length - column < 4 ? it.length - column : 4);
   if (!t.count) column = 0; /* some place that is there */
