@@ -181,7 +181,7 @@ qn_status qn_shaped_fetch(qn_shaped_data *d)
 /* Does the role's first dimension bear the letter that the op's rows are independent along? */
 static bool has_rows(const qn_shaped_data *d, size_t r)
 {
-  const char *shape = d->op->info.shapes[r];
+  const char *shape = r < d->op->info.n_tensors ? d->op->info.shapes[r] : "";
   return d->op->shaped->independent && shape[0] == '[' && shape[1] == d->op->shaped->independent;
 }
 
