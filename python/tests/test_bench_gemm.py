@@ -3,13 +3,14 @@
 judged."""
 
 import json
+import subprocess
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from quern.bench import __main__ as bench  # noqa: E402
-from quern.bench import gemm  # noqa: E402
+from quern.bench import command, gemm, gemm_variants  # noqa: E402
 
 
 @pytest.fixture
@@ -41,6 +42,29 @@ def test_a_wrong_peer_shows_its_error(tmp_path, monkeypatch, not_compiled):
     assert run("-s", "5x64x32x4", "-p", "fp32", "--json", path) == 0
     rows = {row["name"]: row for row in json.loads(path.read_text())["rows"]}
     assert rows["eager fp32"]["worst_error"] > 1e-2 > rows["quern fp32"]["worst_error"]
+
+
+def test_variants(tmp_path, monkeypatch, capsys):
+    """On a processor there is one way, and no option that forces another: its lines hold the same words."""
+    monkeypatch.setattr(gemm_variants, "_last", lambda: "plain (the rule)")
+    path = tmp_path / "v.jsonl"
+    assert run("-s", "5x64x32x4", "-p", "fp32", "-p", "bf16", "--variants", "plain,cublas", "--json", path) == 0
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(x["dtype"], x["precision"], x["variant"]) for x in lines] == [
+        ("f32", "fp32", "plain"),
+        ("f32", "bf16", "plain"),
+        ("bf16", "bf16", "plain"),
+    ]
+    assert lines[0]["worst_error"] < 1e-4 < lines[1]["worst_error"] and lines[0]["same_bits"] and lines[0]["chosen"]
+    assert all(len(x["step"]["samples_ns"]) == 6 and x["tflops"] > 0 for x in lines)
+    assert "error" in capsys.readouterr().out
+    assert run("-s", "5x64x32x4", "--variants", "plane") == 2 and "no variant plane" in capsys.readouterr().err
+
+
+def test_the_names_are_the_librarys():
+    names = subprocess.run([command.find(), "list", "gemm_norm"], capture_output=True, text=True, check=True).stdout
+    listed = [line.split()[0] for line in names.splitlines() if "serves" in line.split()[1:2]]
+    assert tuple(listed) == gemm_variants.VARIANTS
 
 
 @pytest.mark.parametrize("words", [("-s", "5x64x32"), ("-s", "5x64x32x5"), ("-s", "0x1x1x1"), ("-s", "axbxcxd")])

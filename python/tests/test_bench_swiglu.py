@@ -70,6 +70,47 @@ def test_wrong_ones_are_told(kind, where):
     assert where in wrong and worst > 1
 
 
+@pytest.mark.parametrize("gate", [1.0, 1.3])
+@pytest.mark.parametrize("kind", [gated.Quern, gated.Eager])
+def test_right_ones_are_right_in_float8(kind, gate):
+    of = data(gate=gate)
+    worst, wrong = gated.check_quantize(kind(of), of)
+    assert not wrong and 0 < worst <= 1
+
+
+class OneScale(gated.Eager):
+    """A scale of all rows where each has its own."""
+
+    def quantize(self):
+        c, scale = super().quantize()
+        return c, scale.amax().expand_as(scale)
+
+
+class Coarse(gated.Eager):
+    """Three bits of fraction become two."""
+
+    def quantize(self):
+        c, scale = super().quantize()
+        return c.float().to(torch.float8_e5m2).float().to(torch.float8_e4m3fn), scale
+
+
+@pytest.mark.parametrize(("kind", "where"), [(OneScale, "scale"), (Coarse, "quantize: ")])
+def test_wrong_ones_are_told_in_float8(kind, where):
+    of = data()
+    worst, wrong = gated.check_quantize(kind(of), of)
+    assert where in wrong and worst > 1
+
+
+def test_a_line_of_float8(tmp_path, monkeypatch):
+    path = tmp_path / "q.jsonl"
+    words = ["swiglu", "--device", "cpu", "--rounds", "6", "--peers", "eager,liger", "--json", str(path)]
+    assert bench.main([*words, "-s", "3x200", "-d", "quantize"]) == 0
+    (line,) = map(json.loads, path.read_text().splitlines())
+    assert line["direction"] == "quantize" and line["check"]["right"]
+    assert line["fused"]["bytes"] == 3 * (200 * 5 + 4)
+    assert [p["name"] for p in line["peers"] if not p["absent"]] == ["eager"]
+
+
 def test_what_a_backward_wrote_over_is_put_back():
     of, seen = data(), []
 

@@ -17,6 +17,8 @@ WIDTHS = (4096, 11008, 14336, 28672, 53248)  # Llama-2 7B's, Llama-3 8B's, 70B's
 ROWS = (1, 16, 256, 1024, 2048, 4096, 8192)  # from one token to a whole batch
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 BYTES = {"forward": 3, "backward": 5, "both": 8}  # storage units an element: what must move
+DIRECTIONS = (*BYTES, "quantize")  # the forward whose result is float8_e4m3fn, with a scale computed for each row
+_FLOAT8_MOST = 448.0
 _UNIT = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 _LOOKED_AT = 1 << 21  # elements that a check compares, at most
 
@@ -32,6 +34,11 @@ class Data:
             for scale in (2.0, 1.0, 1.0)
         )
         self.kept = self.a.clone(), self.b.clone()
+
+    def bytes_of(self, direction: str) -> int:
+        """What must move."""
+        n, item = self.rows * self.cols, self.dtype.itemsize
+        return n * (2 * item + 1) + 4 * self.rows if direction == "quantize" else n * BYTES[direction] * item
 
     def restore(self) -> None:
         self.a.detach().copy_(self.kept[0])
@@ -55,6 +62,10 @@ class Gated(Distribution):
     def backward(self) -> tuple[torch.Tensor, torch.Tensor]:
         raise NotImplementedError
 
+    def quantize(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(c, scale)."""
+        raise Absent("it does not store float8_e4m3fn")
+
 
 class Quern(Gated):
     name, doc, package = "quern", "quern.swiglu and quern.swiglu_backward over a and b", "quern"
@@ -70,14 +81,25 @@ class Quern(Gated):
 
         return swiglu_backward(self.of.dc, self.of.a, self.of.b, self.of.gate, in_place=True)
 
+    def quantize(self):
+        from .. import swiglu
+
+        return swiglu(self.of.a, self.of.b, self.of.gate, out_dtype="float8_e4m3fn")
+
 
 def formula(a, b, gate):
     return torch.nn.functional.silu(a if gate == 1.0 else a * gate) * b
 
 
+def quantized(a, b, gate):
+    v = formula(a, b, gate).float()
+    scale = v.abs().amax(-1, keepdim=True) / _FLOAT8_MOST
+    return (v / scale).to(torch.float8_e4m3fn), scale
+
+
 class Eager(Gated):
     name, doc = "eager", "silu(a) * b, and autograd's backward"
-    formula = staticmethod(formula)
+    formula, quantized = staticmethod(formula), staticmethod(quantized)
 
     def __init__(self, of):
         super().__init__(of)
@@ -92,6 +114,9 @@ class Eager(Gated):
     def backward(self):
         return torch.autograd.grad(self.c, (self.a, self.b), self.of.dc, retain_graph=True)
 
+    def quantize(self):
+        return self.quantized(self.of.a, self.of.b, self.of.gate)
+
 
 class Compiled(Eager):
     name, doc = "compile", "torch.compile of the same; after its first shape, as PyTorch does, of any shape"
@@ -101,7 +126,8 @@ class Compiled(Eager):
         importlib.import_module("torch._functorch.config").donated_buffer = False  # its backward is run again and again
         if not self.made:
             self.made["formula"] = torch.compile(formula, fullgraph=True)
-        self.formula = self.made["formula"]
+            self.made["quantized"] = torch.compile(quantized, fullgraph=True)
+        self.formula, self.quantized = self.made["formula"], self.made["quantized"]
         super().__init__(of)
 
 
@@ -180,6 +206,28 @@ def check(peer: Gated, of: Data) -> tuple[float, str]:
         if wrong:
             return worst, f"backward, {name}: {wrong}"
     return worst, ""
+
+
+def check_quantize(peer: Gated, of: Data) -> tuple[float, str]:
+    """As check(), of c * scale: e4m3's own rounding, and the steps before it in the storage type."""
+    rows = max(1, min(of.rows, _LOOKED_AT // of.cols))
+    part = torch.linspace(0, of.rows - 1, rows, device=of.device).round().long()
+    a, b = (x.index_select(0, part).double() for x in of.kept)
+    x = a * of.gate
+    want = x * torch.sigmoid(x) * b
+    c, scale = peer.quantize()
+    scale = scale.reshape(of.rows, 1).index_select(0, part).double()
+    got = c.view(torch.uint8).index_select(0, part).view(torch.float8_e4m3fn).double() * scale
+    most = want.abs().amax(-1, keepdim=True)
+    off = float(((scale * _FLOAT8_MOST - most).abs() / most).max()) / (8 * _UNIT[of.dtype] + 2.0**-18)
+    if not off <= 1:
+        return off, f"quantize: the scale of a row is off by {off:.3g} times what may be"
+    moved = (2.0**-4 + 4 * _UNIT[of.dtype] * (1 + (x.abs() if of.gate != 1.0 else 0.0))) * want.abs()
+    over = (got - want).abs() / (moved + 2.0**-10 * 1.01 * scale)
+    at = int(over.argmax())
+    worst = float(over.view(-1)[at])
+    said = f"quantize: {float(got.view(-1)[at]):.6g} at {at} and not {float(want.view(-1)[at]):.6g}"
+    return (worst, "") if worst <= 1 else (worst, said)
 
 
 def call_of(peer: Gated, direction: str) -> Callable[[], object]:

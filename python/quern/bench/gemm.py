@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m quern.bench gemm`: a matrix product with clamp, Mish and GroupNorm (KernelBench level 2, problem 94), by
 quern.gemm_norm in its precision classes and by PyTorch, eager and compiled, in fp32 and TF32, in turns on the same
-tensors. Like is compared with like: beside each stands its greatest error against float64."""
+tensors. Like is compared with like: beside each stands its greatest error against float64. With --variants each kernel
+of quern's by itself instead (gemm_variants.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import sys
 import torch
 
 from .. import __version__, gemm_norm
-from . import measure, record, stats
+from . import gemm_variants, measure, record, stats
 from .table import duration
 
 PROGRAM = "python -m quern.bench gemm"
@@ -64,6 +65,26 @@ def _calls(x, weight, bias, gamma, beta, groups: int, classes: list[str]) -> dic
     return made
 
 
+def _head(schema: str, shape: tuple[int, int, int, int], device: torch.device) -> dict:
+    m, k, n, groups = shape
+    cuda = device.type == "cuda"
+    return {
+        "schema": schema,
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "version": __version__,
+        "machine": {
+            "device": torch.cuda.get_device_name(device) if cuda else platform.processor() or platform.machine(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+        "op": "gemm_norm",
+        "m": m,
+        "k": k,
+        "n": n,
+        "groups": groups,
+    }
+
+
 def measure_one(shape: tuple[int, int, int, int], classes: list[str], device: torch.device, rounds: int, clock) -> dict:
     m, k, n, groups = shape
     data = _data(m, k, n, device)
@@ -96,23 +117,29 @@ def measure_one(shape: tuple[int, int, int, int], classes: list[str], device: to
         if best:
             ratio = stats.ratio_paired(best["step"]["samples_ns"], one["step"]["samples_ns"])
             one |= {"beside": best["name"], "speedup": record.ratio(ratio), "verdict": ratio.verdict}
-    cuda = device.type == "cuda"
-    return {
-        "schema": "quern gemm 1",
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "version": __version__,
-        "machine": {
-            "device": torch.cuda.get_device_name(device) if cuda else platform.processor() or platform.machine(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
-        "op": "gemm_norm",
-        "m": m,
-        "k": k,
-        "n": n,
-        "groups": groups,
-        "rows": told,
-    }
+    return _head("quern gemm 1", shape, device) | {"rows": told}
+
+
+def _formula(x, weight, bias, bias2, gamma, beta, groups):
+    return eager(x, weight, bias + bias2, gamma, beta, groups)
+
+
+def variants_of(shape, classes: list[str], names: list[str], device: torch.device, rounds: int, clock) -> list[dict]:
+    """A line of each variant that serves."""
+    m, k, n, groups = shape
+    x, weight, bias, gamma, beta = _data(m, k, n, device)
+    rows = gemm_variants.measure_one(
+        (x, weight, bias, bias.flip(0), gamma, beta), groups, classes, names, _formula, clock, rounds
+    )
+    head = _head("quern gemm variants 2", shape, device)
+    return [head | row for row in rows]
+
+
+def variant_text(line: dict) -> str:
+    """As people read it."""
+    what = f"{line['m']} x {line['k']} -> {line['n']}  {line['dtype']:<5}{line['precision']:<7}{line['variant']:<14}"
+    rate = f"{duration(line['step']['median_ns']):>12}{line['tflops']:>9.1f} TFLOP/s"
+    return f"{what}{rate}  error {line['worst_error']:.1e}{' <' if line['chosen'] else ''}"
 
 
 def text(line: dict) -> str:
@@ -137,12 +164,42 @@ def _shape(words: str) -> tuple[int, int, int, int]:
     return numbers
 
 
+def _run(arguments: argparse.Namespace, shapes: list, device: torch.device, clock) -> None:
+    if arguments.variants is not None:
+        names = [name for name in arguments.variants.split(",") if name]
+        for name in names:
+            if name not in gemm_variants.VARIANTS:
+                raise ValueError(f"there is no variant {name}; there are {', '.join(gemm_variants.VARIANTS)}")
+        for shape in shapes or gemm_variants.SHAPES:
+            classes = arguments.precision or list(CLASSES)
+            lines = variants_of(shape, classes, names, device, arguments.rounds, clock)
+            _tell(arguments, lines, variant_text)
+        return
+    for shape in shapes or SHAPES:
+        line = measure_one(shape, arguments.precision or list(CLASSES[:4]), device, arguments.rounds, clock)
+        _tell(arguments, [line], text)
+
+
+def _tell(arguments: argparse.Namespace, lines: list[dict], as_text) -> None:
+    for line in lines:
+        print(as_text(line), flush=True)
+        if arguments.json:
+            record.append(arguments.json, line)
+
+
 def main(argv: list[str]) -> int:
     """Exit status as of `python -m quern.bench`."""
     parser = argparse.ArgumentParser(prog=PROGRAM, description=" ".join(__doc__.split()))
     add = parser.add_argument
     add("--shape", "-s", action="append", metavar="MxKxNxGROUPS", help="repeatable; those of the problem unless given")
     add("--precision", "-p", action="append", choices=CLASSES, help="repeatable; all unless given")
+    add(
+        "--variants",
+        nargs="?",
+        const=",".join(gemm_variants.VARIANTS),
+        metavar="NAMES",
+        help="each of these kernels by itself, and no PyTorch; with commas, all that serve unless named",
+    )
     add("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless given")
     add("--rounds", type=int, default=30, metavar="N", help="samples of each; 30 unless given")
     add("--json", "-j", metavar="FILE", help="append each measurement with its raw samples as a line of JSON")
@@ -150,15 +207,10 @@ def main(argv: list[str]) -> int:
     if not 1 <= arguments.rounds <= 1000:
         parser.error(f"--rounds is {arguments.rounds}, it must be from 1 to 1000")
     try:
-        shapes = [_shape(words) for words in arguments.shape] if arguments.shape else list(SHAPES)
+        shapes = [_shape(words) for words in arguments.shape or ()]
         device = measure.device_of(arguments.device)
-        clock = measure.clock_of(device)
         with torch.no_grad():
-            for shape in shapes:
-                line = measure_one(shape, arguments.precision or list(CLASSES[:4]), device, arguments.rounds, clock)
-                print(text(line), flush=True)
-                if arguments.json:
-                    record.append(arguments.json, line)
+            _run(arguments, shapes, device, measure.clock_of(device))
     except (ValueError, OSError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m quern.bench swiglu`: SwiGLU forward, backward and both, by quern and by what its users would run instead,
 in turns on the same tensors, beside a copy that moves as many bytes; over the widths of the Llama models and from one
-row to 8192. What a backward wrote over is put back before each of its calls, which is not timed."""
+row to 8192; and the forward that stores float8_e4m3fn with a scale a row. What a backward wrote over is put back before
+each of its calls, which is not timed."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--rows", metavar="LIST", help=f"with commas; {','.join(map(str, gated.ROWS))} unless given")
     add("--cols", metavar="LIST", help=f"with commas; {','.join(map(str, gated.WIDTHS))} unless given")
-    add("--direction", "-d", action="append", choices=tuple(gated.BYTES), help="repeatable; all three unless given")
+    add("--direction", "-d", action="append", choices=gated.DIRECTIONS, help="repeatable; the first three unless given")
     add("--multiplier", "-m", type=float, action="append", metavar="X", help="of the gate; 1 unless given; repeatable")
     add("--type", default="bf16", choices=tuple(gated.DTYPES), help="storage; bf16 unless given")
     add("--peers", metavar="NAMES", help=f"of {', '.join(gated.PEERS)}, with commas; all unless given")
@@ -74,16 +75,17 @@ class _Copy:
         self.target.copy_(self.source)
 
 
-def _set_up(names: list[str], of: gated.Data) -> tuple[list[gated.Gated], list[dict]]:
+def _set_up(names: list[str], of: gated.Data, direction: str) -> tuple[list[gated.Gated], list[dict]]:
     """Those that run here, quern first, and a line of each: version, check, or why it is absent."""
     live, told = [], []
+    check = gated.check_quantize if direction == "quantize" else gated.check
     for name in names:
         kind, entry = gated.PEERS[name], {"name": name, "version": "", "absent": "", "check": None}
         told.append(entry)
         try:
             entry["version"] = kind.version()
             peer = kind(of)
-            worst, wrong = gated.check(peer, of)
+            worst, wrong = check(peer, of)
             entry["check"] = {"right": not wrong, "wrong": wrong, "worst_over_tolerance": min(worst, 1e30)}
             live.append(peer)
         except Absent as why:
@@ -96,14 +98,14 @@ def _set_up(names: list[str], of: gated.Data) -> tuple[list[gated.Gated], list[d
 
 
 def measure_one(names: list[str], of: gated.Data, direction: str, rounds: int, clock: measure.Clock) -> dict:
-    live, told = _set_up(names, of)
+    live, told = _set_up(names, of, direction)
     by_name = {entry["name"]: entry for entry in told}
     line = _head(of, direction) | {"check": by_name["quern"]["check"], "peers": told[1:]}
     if not line["check"]["right"]:
         return line
-    nbytes = of.rows * of.cols * gated.BYTES[direction] * of.dtype.itemsize
+    nbytes = of.bytes_of(direction)
     copy = _Copy(nbytes, of.device)
-    calls = [(gated.call_of(peer, direction), peer.in_place and direction != "forward") for peer in live]
+    calls = [(gated.call_of(peer, direction), peer.in_place and direction in ("backward", "both")) for peer in live]
     samples = measure.in_turns(clock, of.restore, [*calls, (copy.run, False)], rounds)
     series = [record.series(peer.name, nbytes, taken) for peer, taken in zip(live, samples)]
     line["fused"], line["copy"] = series[0], record.series("copy", nbytes, samples[-1])
