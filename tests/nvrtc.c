@@ -143,19 +143,26 @@ static void compile_forms(const char *arch, const qn_op *op)
     const char *geometry;
     bool pitched;
     uint32_t steps, odds, pairs;
+    bool whole;
   } forms[] = {
-      {"flat-128x8x4-p2", false, 0, 0, 0},     {"tiles-128x8x1", false, 0, 0, 0},     {"rows-512x8x2", true, 0, 0, 0},
-      {"tiles-256x8x1-p1", true, 6, 4, 0x230}, {"tiles-1024x4x1", true, 6, 2, 0x230}, {"rows-256x8x1", true, 2, 0, 0},
+      {"flat-128x8x4-p2", false, 0, 0, 0, false},   {"tiles-128x8x1", false, 0, 0, 0, false},
+      {"rows-512x8x2", true, 0, 0, 0, false},       {"tiles-256x8x1-p1", true, 6, 4, 0x230, false},
+      {"tiles-1024x4x1", true, 6, 2, 0x230, false}, {"rows-256x8x1", true, 2, 0, 0, false},
+      {"flat-128x4x1", false, 0, 0, 0, true},       {"tiles-128x8x1", true, 0, 0, 0, true},
   };
   const size_t row = 1; /* of 16 bits */
   for (size_t k = 0; k < sizeof forms / sizeof *forms && op->info.strided; k++) {
-    qn_list_form form = {
-        .pitched = forms[k].pitched, .steps = forms[k].steps, .odds = forms[k].odds, .pairs = forms[k].pairs};
+    qn_list_form form = {.pitched = forms[k].pitched,
+                         .whole = forms[k].whole,
+                         .steps = forms[k].steps,
+                         .odds = forms[k].odds,
+                         .pairs = forms[k].pairs};
     qn_list_unit unit;
     char what[160];
     if (!check(qn_geometry_from_name(forms[k].geometry, &form.geometry) == QN_OK, "%s", forms[k].geometry)) return;
-    qn_device_list_unit(op, row, 0, CAPACITY, false, &form, &unit);
-    snprintf(what, sizeof what, "%s %s, steps %#x", op->info.name, forms[k].geometry, forms[k].steps);
+    qn_device_list_unit(op, row, 0, form.whole ? 1 : CAPACITY, false, &form, &unit);
+    snprintf(what, sizeof what, "%s %s, steps %#x%s", op->info.name, forms[k].geometry, forms[k].steps,
+             form.whole ? ", whole" : "");
     compile(arch, &(qn_unit){.source = op->device_source, .defines = unit.defines}, what);
   }
 }

@@ -22,7 +22,8 @@
  * QN_LIST_PITCHED, each role's rows have a pitch of their own; QN_LIST_STEPS, roles (bits) whose columns are two apart;
  * QN_LIST_PAIRS, by role 1 + the role whose columns lie between its own, or 0; QN_LIST_ODDS, roles that are such a
  * pair's second. A row whose bases are not aligned for vector access, the last, partial pack of a row, and columns two
- * apart that are no pair's go element by element: same formula, same bits. */
+ * apart that are no pair's go element by element: same formula, same bits. QN_LIST_WHOLE: a lone tensor that has none
+ * of these: without their code its loads are reached sooner, which counts where a launch is over few rows. */
 #ifndef QN_BASE_LIST_KERNEL_H
 #define QN_BASE_LIST_KERNEL_H
 #include "base/dtype.h"
@@ -53,7 +54,6 @@ QN_FN constexpr bool qn_list_is_odd(int role) { return QN_LIST_ODDS >> role & 1;
 /* The argument; list_args.h has the same members in the same order. */
 template <class Coef> struct qn_list_args {
   Coef coef;
-  QN_FAR qn_u64 *tally;
   QN_FAR char *data[QN_LIST_GIVEN][QN_LIST_CAPACITY];
   qn_u64 elements[QN_LIST_CAPACITY];
 #if QN_LIST_RANDOM
@@ -65,6 +65,7 @@ template <class Coef> struct qn_list_args {
 #if QN_LIST_PITCHED
   qn_u64 pitch[QN_LIST_GIVEN][QN_LIST_CAPACITY]; /* elements from row to row */
 #endif
+  QN_FAR qn_u64 *tally;  /* behind what every thread reads at once, which then is in few lines of the constant cache */
   qn_u32 tensors, place; /* in this launch; number in the list of the first of them */
   qn_u32 first_block[QN_LIST_CAPACITY];
 #if QN_LIST_RANDOM
@@ -78,6 +79,12 @@ template <class Coef> struct qn_list_args {
   qn_u32 work; /* blocks, were each to take one piece of work */
 #endif
 };
+
+/* A lone tensor's blocks begin at 0. */
+template <class Args> QN_FN qn_u32 qn_list_first_block(const Args &a, qn_u32 tensor)
+{
+  return QN_LIST_CAPACITY == 1 ? 0 : a.first_block[tensor];
+}
 
 /* A thread's share: packs of a tensor from position `begin` on, `stride` apart, as many as QN_LIST_PACKS and as begin
  * below `end`. A position is an element's index in the row, or where rows do not count in the tensor. */
@@ -137,7 +144,8 @@ template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 wor
   qn_list_chunk chunk = {};
   chunk.tensor = low;
 #if QN_LIST_ROWWISE
-  const qn_u32 block = qn_u32(work) - a.first_block[low], shift = a.shift[low], lane = index & ((1u << shift) - 1);
+  const qn_u32 block = qn_u32(work) - qn_list_first_block(a, low), shift = a.shift[low];
+  const qn_u32 lane = index & ((1u << shift) - 1);
   const qn_u32 tiles = QN_LIST_SHAPE == QN_LIST_SHAPE_TILES ? a.tiles[low] : 1;
   const qn_u32 rows = tiles == 1 ? block : block / tiles, tile = block - rows * tiles;
   chunk.row = qn_u64(rows) * (QN_THREADS >> shift) + (index >> shift);
@@ -146,12 +154,12 @@ template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 wor
   chunk.stride = qn_u64(QN_PACK) << shift;
   chunk.begin = (qn_u64(tile) * QN_LIST_PACKS * chunk.stride) + lane * QN_PACK;
 #else
-  chunk.begin = (work - a.first_block[low]) * (QN_THREADS * QN_PACK * QN_LIST_PACKS) + index * QN_PACK;
+  chunk.begin = (work - qn_list_first_block(a, low)) * (QN_THREADS * QN_PACK * QN_LIST_PACKS) + index * QN_PACK;
   chunk.end = a.elements[low];
   chunk.stride = QN_THREADS * QN_PACK;
 #endif
   chunk.first = chunk.begin == 0 && chunk.row == 0;
-  chunk.aligned = qn_list_is_aligned(a, chunk);
+  chunk.aligned = QN_LIST_WHOLE || qn_list_is_aligned(a, chunk);
   return chunk;
 }
 
@@ -224,6 +232,18 @@ QN_FN void qn_list_store_vector(int dtype, QN_FAR char *to, const qn_u32 *x)
       qn_store16(to + 2 * k, {{qn_join_halves(x[k], x[k + 1]), qn_join_halves(x[k + 2], x[k + 3]),
                                qn_join_halves(x[k + 4], x[k + 5]), qn_join_halves(x[k + 6], x[k + 7])}});
   }
+}
+
+/* The same of bf16 that is not narrowed yet: two at once, with nothing to join. */
+QN_FN void qn_list_store_bf16(QN_FAR char *to, const qn_f32 *x)
+{
+  qn_u32 word[QN_PACK / 2];
+  QN_UNROLL
+  for (int w = 0; w < QN_PACK / 2; w++) word[w] = qn_floats_bf16(x[2 * w], x[2 * w + 1]);
+  if (QN_PACK == 4)
+    qn_store8(to, {{word[0], word[1]}});
+  else
+    qn_store16(to, {{word[0], word[1], word[QN_PACK / 2 - 2], word[QN_PACK / 2 - 1]}});
 }
 
 /* A pair's columns lie one after the other: words are split, or joined. */
@@ -303,7 +323,7 @@ template <class Args> QN_FN void qn_list_load(const Args &a, const qn_list_chunk
   x.valid = 0;
   if (x.at >= chunk.end) return;
   const qn_u64 left = chunk.end - x.at;
-  x.valid = left < QN_PACK ? qn_u32(left) : QN_PACK;
+  x.valid = QN_LIST_WHOLE || left >= QN_PACK ? QN_PACK : qn_u32(left);
   const bool vector = chunk.aligned && x.valid == QN_PACK;
   if (vector) {
     QN_UNROLL
@@ -352,6 +372,8 @@ QN_FN void qn_list_store(const Args &a, const qn_list_chunk &chunk, qn_list_pack
 {
   const int dtype = qn_list_dtype(role), partner = qn_list_partner(role);
   if (!(qn_list_access(role) & QN_WRITE)) return;
+  if (QN_LIST_WHOLE && dtype == QN_BF16 && !noise && qn_list_step(role) == 1)
+    return qn_list_store_bf16(qn_list_address(a, chunk, role, x.at), values);
   qn_u32 narrowed[QN_PACK];
   QN_UNROLL
   for (int k = 0; k < QN_PACK; k++)
@@ -387,8 +409,11 @@ QN_FN void qn_list_store(const Args &a, const qn_list_chunk &chunk, qn_list_pack
         QN_UNROLL                                                                                                      \
         for (int k = 0; k < QN_LIST_PACKS; k++) qn_list_load(a, chunk, k, x[k]);                                       \
         QN_UNROLL                                                                                                      \
-        for (int k = 0; k < QN_LIST_PACKS; k++)                                                                        \
-          if (x[k].valid) name##_pack(a, chunk, x[k]);                                                                 \
+        for (int k = 0; k < QN_LIST_PACKS; k++) {                                                                      \
+          if (!x[k].valid) continue;                                                                                   \
+          if (QN_LIST_WHOLE) x[k].valid = QN_PACK; /* a constant: no code for fewer */                                 \
+          name##_pack(a, chunk, x[k]);                                                                                 \
+        }                                                                                                              \
       } while (qn_list_go_on(chunk));                                                                                  \
     } while (qn_list_stay(a, qn_blocks(), work));                                                                      \
   }                                                                                                                    \

@@ -89,6 +89,19 @@ static void sign_place(const qn_list_run *run, size_t k, const qn_view *v, qn_li
     }
 }
 
+/* A lone tensor of every role, in nothing but whole packs on 16-byte boundaries? view: NULL in a flat geometry. */
+static bool is_whole(const qn_list_run *run, const qn_list_variant *v, const qn_view *view)
+{
+  if (v->capacity != 1 || v->counts || v->form.steps) return false;
+  uint64_t rest = (view ? view->cols : qn_tensor_elements(&run->tensors[0][0])) % v->form.geometry.pack;
+  for (size_t r = 0; r < run->op->info.n_tensors; r++) {
+    if (!run->tensors[r]) continue;
+    rest |= (uintptr_t)run->tensors[r][0].data % 16;
+    if (v->form.pitched) rest |= view->pitch[r] * qn_dtype_bytes(run->tensors[r][0].dtype) % 16;
+  }
+  return !rest;
+}
+
 static bool same_places(const qn_list_form *a, const qn_list_form *b)
 {
   return a->steps == b->steps && a->pairs == b->pairs && a->odds == b->odds;
@@ -181,8 +194,10 @@ static size_t put_list(unsigned char *argument, const qn_list_layout *l, qn_list
       if (run->strided && count) sign_place(run, place, &view, &form);
       if (*blocks && count && !same_places(&form, &v->form)) break;
       if (count && !*blocks) v->form = form;
+      v->form.whole = is_whole(run, v, &view);
       needed = count ? put_rows(argument, l, v, &view, n) : 0;
     } else {
+      v->form.whole = is_whole(run, v, NULL);
       needed = blocks_of(l, count);
     }
     if (n && *blocks + needed > INT32_MAX) break;
@@ -272,13 +287,22 @@ static qn_status run_kept(const qn_list_run *run, qn_list_kept *kept)
   return launch(&kept->variant, &kept->layout, kept->function, run, kept->argument, kept->blocks);
 }
 
+/* A lone tensor that moved may be whole no more, or now. */
+static bool still_whole(const qn_list_run *run, const qn_list_kept *kept)
+{
+  const qn_geometry *g = &kept->variant.form.geometry;
+  if (!run->moved || kept->variant.capacity != 1) return true;
+  const qn_view view = g->shape == QN_GEOMETRY_FLAT ? (qn_view){0} : view_of(run, 0, g);
+  return is_whole(run, &kept->variant, g->shape == QN_GEOMETRY_FLAT ? NULL : &view) == kept->variant.form.whole;
+}
+
 /* Where random numbers are drawn the caller may give the shards' offsets anew, so nothing is kept; nor where a pair of
  * roles' columns may have moved apart. */
 static bool may_keep(const qn_list_run *run, const qn_list_kept *kept)
 {
   const char *tier;
   return kept->filled && kept->variant.flags == run->flags && !draws_random(run->op, run->flags) &&
-         !(run->strided && run->moved) && kept->generation == qn_option_generation() &&
+         !(run->strided && run->moved) && still_whole(run, kept) && kept->generation == qn_option_generation() &&
          tier_of(run->exec->device, &tier) == QN_OK && tier == kept->variant.tier;
 }
 
@@ -330,12 +354,14 @@ static qn_status prepare_phase(const qn_list_run *run, bool counts)
   const qn_device_function *function;
   const char *why;
   qn_try(variant_of(run, counts, &v, &why));
+  const bool flat = v.form.geometry.shape == QN_GEOMETRY_FLAT;
   for (size_t k = 0; k < run->n; k++) {
+    const qn_view view = flat ? (qn_view){0} : view_of(run, k, &v.form.geometry);
     if (run->strided) {
-      const qn_view view = view_of(run, k, &v.form.geometry);
       if (!view.cols && run->n > 1) continue;
       sign_place(run, k, &view, &v.form);
     }
+    v.form.whole = is_whole(run, &v, flat ? NULL : &view);
     qn_try(qn_list_find_function(&v, &function));
     if (!run->strided) break;
   }
