@@ -198,9 +198,9 @@ static void tell(const tuner *t, const qn_tune_entry *e, const subject *best, co
 {
   static const char *const words[] = {"not told apart from", "faster than", "the same as", "slower than"};
   char text[512];
+  const char *word = verdict == QN_SAME && ratio->low > 1 ? "a little faster than" : words[verdict];
   snprintf(text, sizeof text, "  %-40s %-18s %5.3fx %s %s %s; %s runs at %.3f of a copy", t->at_name, best->name,
-           ratio->ratio, qn_interval(ratio->low, ratio->high, 3).text, words[verdict], t->incumbent.name, e->choice,
-           e->copy);
+           ratio->ratio, qn_interval(ratio->low, ratio->high, 3).text, word, t->incumbent.name, e->choice, e->copy);
   say(t, text);
 }
 
@@ -212,7 +212,7 @@ static qn_status judge(tuner *t, const subject *best, qn_runner *runner, const c
   qn_summary time;
   qn_try(qn_ratio_paired(runner[0].ns, runner[1].ns, runner[1].n, &ratio));
   const qn_verdict verdict = qn_verdict_of(&ratio);
-  const bool faster = verdict == QN_FASTER;
+  const bool faster = ratio.low > 1; /* by less than the band of "same" too: a geometry costs nothing to take */
   fill_entry(t, faster ? best : &t->incumbent, &e);
   if (faster) e.ratio = ratio.ratio, e.low = ratio.low, e.high = ratio.high;
   qn_try(qn_summarize(runner[faster ? 1 : 0].ns, runner[0].n, &time));
