@@ -75,6 +75,18 @@ class _Copy:
         self.target.copy_(self.source)
 
 
+class _Sum:
+    """a + b into a third tensor: the forward's accesses, without its formula."""
+
+    name = "sum"
+
+    def __init__(self, of: gated.Data) -> None:
+        self.of, self.c = of, torch.empty_like(of.a)
+
+    def run(self) -> None:
+        torch.add(self.of.a, self.of.b, out=self.c)
+
+
 def _set_up(names: list[str], of: gated.Data, direction: str) -> tuple[list[gated.Gated], list[dict]]:
     """Those that run here, quern first, and a line of each: version, check, or why it is absent."""
     live, told = [], []
@@ -106,10 +118,13 @@ def measure_one(names: list[str], of: gated.Data, direction: str, rounds: int, c
     nbytes = of.bytes_of(direction)
     copy = _Copy(nbytes, of.device)
     calls = [(gated.call_of(peer, direction), peer.in_place and direction in ("backward", "both")) for peer in live]
-    samples = measure.in_turns(clock, of.restore, [*calls, (copy.run, False)], rounds)
+    limits = [copy, _Sum(of)] if direction == "forward" else [copy]
+    samples = measure.in_turns(clock, of.restore, [*calls, *((limit.run, False) for limit in limits)], rounds)
     series = [record.series(peer.name, nbytes, taken) for peer, taken in zip(live, samples)]
-    line["fused"], line["copy"] = series[0], record.series("copy", nbytes, samples[-1])
-    line["share_of_copy"] = record.ratio(record.share_of(series[0], line["copy"]))
+    line["fused"] = series[0]
+    for limit, taken in zip(limits, samples[len(live) :]):
+        line[limit.name] = record.series(limit.name, nbytes, taken)
+        line[f"share_of_{limit.name}"] = record.ratio(record.share_of(series[0], line[limit.name]))
     for one in series[1:]:
         ratio = stats.ratio_paired(one["samples_ns"], series[0]["samples_ns"])
         by_name[one["name"]] |= {"step": one, "speedup": record.ratio(ratio), "verdict": ratio.verdict}
@@ -147,6 +162,8 @@ def text(line: dict) -> str:
         return f"{out[0]}\n  quern is WRONG, so nothing is timed: {line['check']['wrong']}"
     share = line["share_of_copy"]
     of_copy = f"{100 * share['ratio']:.1f}% of a copy's rate, {_rate(line['copy'])}"
+    if "sum" in line:
+        of_copy += f"; {100 * line['share_of_sum']['ratio']:.1f}% of a sum's, {_rate(line['sum'])}"
     out.append(f"  {'quern':<10}{duration(line['fused']['median_ns']):>12}{_rate(line['fused']):>14}  {of_copy}")
     for peer in line["peers"]:
         if peer["absent"]:
