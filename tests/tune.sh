@@ -12,6 +12,7 @@ export QUERN_TUNE_DIR="$work/tables"
 table="$work/tables/swiglu.tune" state="$work/tables/swiglu.state"
 small() { "$quern" tune swiglu --backend host --types bf16 --shapes 4x3000,16x900 --look 0.01 --prove 0.02 "$@"; }
 
+check "types that are a row's own are not those of another that begins so" sh -c "'$quern' tune swiglu_backward --backend host --dry-run --types 'bf16 bf16 bf16' --shapes 4x300 | grep -q '^  bf16/bf16/bf16/-/- 4x300'"
 product='m=16 n=64 k=32 groups=2 precision=bf16x3'
 check "of a product variants are tuned" sh -c "'$quern' tune gemm_norm --backend host --types f32 --shapes '$product' --geometries plain,sliced-32x32,cublas --look 0.01 --prove 0.02 --json '$work/t4.json' >'$work/out'"
 check "each proved, timed, or told to be impossible" grep -q '1 shapes: .* 0 left out, 0 not begun; 1 variants timed, 1 not possible, 0 wrong' "$work/out"

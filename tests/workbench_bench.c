@@ -5,6 +5,7 @@
 #include "test.h"
 #include "quern/lion.h"
 #include "workbench/bench.h"
+#include "workbench/sampler.h"
 #include <math.h>
 #include <stdint.h>
 
@@ -171,6 +172,35 @@ static void judgement(void)
   check(!impossible && !strncmp(why, "suspicious", 10), "ten times the baseline: %s", why);
 }
 
+/* ---- what comes before a timed call ---- */
+static qn_status gets_ready(void *user)
+{
+  ++((int *)user)[0];
+  for (const int64_t from = qn_now_ns(); qn_now_ns() - from < 3000000;) continue;
+  return QN_OK;
+}
+
+static qn_status runs(void *user) { return ++((int *)user)[1], QN_OK; }
+
+static void readiness(void)
+{
+  int calls[2] = {0};
+  qn_runner runner = {.name = "ready", .run = runs, .ready = gets_ready, .user = calls, .decides = true};
+  const qn_sampling how = {.exec = {.size = sizeof(qn_exec), .device = {QN_CPU, 0}},
+                           .settled = true,
+                           .budget_s = 0.1,
+                           .error = 1,
+                           .least = 6,
+                           .most = 6,
+                           .progress = &quiet};
+  const qn_status status = qn_sample(&how, &runner, 1);
+  double least = INFINITY; /* another process may take the processor away once, not six times */
+  for (size_t k = 0; k < runner.n; k++) least = fmin(least, runner.ns[k]);
+  check(!status && runner.n == 6 && calls[0] == calls[1] && least < 2e6,
+        "what makes ready goes before each of %d calls, %d times, and is not timed: %g ns", calls[1], calls[0], least);
+  qn_runner_clear(&runner);
+}
+
 int main(void)
 {
   if (qn_pool_create(&pool, 2) != QN_OK) return EXIT_FAILURE;
@@ -191,6 +221,7 @@ int main(void)
   crippled_baseline();
   refusals();
   judgement();
+  readiness();
   qn_pool_destroy(&pool);
   return test_end();
 }

@@ -67,20 +67,23 @@ static bool begins_with(const char *row, const char *types)
   }
 }
 
+/* The row whose types are these, else the first whose types begin so. */
 qn_status qn_bench_row(const qn_op *op, const char *types, size_t *row)
 {
   char text[96];
   qn_text all = {0};
+  size_t begun = op->info.n_types;
   for (*row = 0; *row < op->info.n_types; ++*row) {
     qn_bench_types(op, *row, text, sizeof text);
-    if (begins_with(text, types)) {
-      qn_text_free(&all);
-      return QN_OK;
-    }
+    if (begins_with(text, types) && begins_with(types, text)) break;
+    if (begun == op->info.n_types && begins_with(text, types)) begun = *row;
     qn_text_add(&all, "%s%s", *row ? "; " : "", text);
   }
-  qn_status status = qn_fail(QN_BAD_ARGUMENT, "%s has no types \"%s\"; there are, by role: %s", op->info.name, types,
-                             all.failed ? "(out of memory)" : all.at);
+  if (*row == op->info.n_types) *row = begun;
+  qn_status status = *row < op->info.n_types
+                         ? QN_OK
+                         : qn_fail(QN_BAD_ARGUMENT, "%s has no types \"%s\"; there are, by role: %s", op->info.name,
+                                   types, all.failed ? "(out of memory)" : all.at);
   qn_text_free(&all);
   return status;
 }

@@ -46,9 +46,12 @@ static bool flushes(const qn_sampling *how)
   return how->timer == QN_TIMER_DO_BENCH || (how->timer == QN_TIMER_EVENT && how->flush);
 }
 
+static qn_status get_ready(const qn_runner *runner) { return runner->ready ? runner->ready(runner->user) : QN_OK; }
+
 static qn_status time_simple(const bench *b, qn_runner *runner, double *ns)
 {
   const qn_exec *exec = &b->how->exec;
+  qn_try(get_ready(runner));
   if (b->how->warm) qn_try(runner->run(runner->user));
   qn_try(qn_stream_synchronize(exec->device, exec->stream));
   int64_t from = qn_now_ns();
@@ -62,6 +65,7 @@ static qn_status time_simple(const bench *b, qn_runner *runner, double *ns)
 static qn_status time_event(const bench *b, qn_runner *runner, double *ns)
 {
   const qn_exec *exec = &b->how->exec;
+  qn_try(get_ready(runner));
   if (b->how->warm) qn_try(runner->run(runner->user));
   if (b->flush) qn_try(qn_memory_fill(exec->device, exec->stream, b->flush, 0x5a, b->flush_bytes));
   int64_t host = qn_now_ns();
@@ -90,6 +94,7 @@ static qn_status warm_up(const bench *b, qn_runner *runner, size_t n, double lea
   for (size_t k = 0; k < n; k++) {
     uint64_t before = qn_launch_count();
     qn_progress_at(b->how->progress, 0, "warming up: %s", runner[k].name);
+    qn_try(get_ready(&runner[k]));
     qn_try(runner[k].run(runner[k].user));
     runner[k].launches = (int64_t)(qn_launch_count() - before);
     qn_try(qn_stream_synchronize(exec->device, exec->stream));

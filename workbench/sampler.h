@@ -20,6 +20,7 @@ const char *qn_timer_name(qn_timer timer);
 typedef struct qn_runner {
   const char *name;
   qn_status (*run)(void *user);
+  qn_status (*ready)(void *user); /* NULL, or called before each call of run, and not timed */
   void *user;
   bool decides; /* rounds go on until its median is known well enough */
   double *ns;   /* samples; the sampler allocates, qn_runner_clear releases */

@@ -93,11 +93,20 @@ static qn_status prove(tuner *t, const char *name, const qn_shaped_want *want, c
   return QN_OK;
 }
 
-static qn_status run_subject(void *user)
+/* Of an option that was set the next call asks anew, tables, libraries and all: that call is not the one to time, or
+ * the device would wait for it. */
+static qn_status ready_subject(void *user)
 {
   const subject *s = user;
   qn_try(force(s->t, s->name));
   return qn_shaped_run(&s->t->data);
+}
+
+static qn_status run_subject(void *user) { return qn_shaped_run(&((const subject *)user)->t->data); }
+
+static qn_runner runner_of(subject *s)
+{
+  return (qn_runner){.name = s->name, .run = run_subject, .ready = ready_subject, .user = s, .decides = true};
 }
 
 static void record(const tuner *t, const char *name, const qn_runner *runner, double median_ns, double speedup,
@@ -179,13 +188,11 @@ static qn_status sift(tuner *t, const qn_shaped_want *want)
 /* The one with the best time beside the incumbent's; NULL: there is none. */
 static qn_status look(tuner *t, subject **best)
 {
-  qn_runner runner[VARIANTS + 1] = {
-      {.name = t->incumbent.name, .run = run_subject, .user = &t->incumbent, .decides = true}};
+  qn_runner runner[VARIANTS + 1] = {runner_of(&t->incumbent)};
   const double seconds = t->order->look_s > 0 ? t->order->look_s : on_gpu(t) ? 0.01 : 0.05;
   double most = 0;
   *best = NULL;
-  for (size_t k = 0; k < t->n; k++)
-    runner[k + 1] = (qn_runner){.name = t->right[k].name, .run = run_subject, .user = &t->right[k], .decides = true};
+  for (size_t k = 0; k < t->n; k++) runner[k + 1] = runner_of(&t->right[k]);
   qn_status status = qn_tune_sample(t->data.exec, runner, t->n + 1, LOOK_ROUNDS, seconds * (double)t->n);
   for (size_t k = 0; status == QN_OK && k < t->n; k++) {
     qn_ratio ratio;
@@ -242,8 +249,7 @@ static qn_status judge(tuner *t, const subject *best, const qn_runner *runner)
 
 static qn_status conclude(tuner *t, subject *best)
 {
-  qn_runner runner[] = {{.name = t->incumbent.name, .run = run_subject, .user = &t->incumbent, .decides = true},
-                        {.name = best->name, .run = run_subject, .user = best, .decides = true}};
+  qn_runner runner[] = {runner_of(&t->incumbent), runner_of(best)};
   const double seconds = t->order->prove_s > 0 ? t->order->prove_s : on_gpu(t) ? 0.25 : 1;
   qn_status status = qn_tune_sample(t->data.exec, runner, 2, on_gpu(t) ? PROVE_ROUNDS : 8, seconds);
   if (status == QN_OK) status = judge(t, best, runner);
