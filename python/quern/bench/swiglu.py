@@ -16,7 +16,7 @@ import time
 
 import torch
 
-from .. import __version__
+from .. import __version__, swiglu_backward
 from . import gated, measure, record, stats
 from .heatmap import HeatmapError, draw
 from .peers import Absent
@@ -87,6 +87,18 @@ class _Sum:
         torch.add(self.of.a, self.of.b, out=self.c)
 
 
+class _Apart:
+    """quern's backward into new tensors, as eager and compiled PyTorch write theirs."""
+
+    name = "apart"
+
+    def __init__(self, of: gated.Data) -> None:
+        self.of = of
+
+    def run(self) -> None:
+        swiglu_backward(self.of.dc, self.of.a, self.of.b, self.of.gate)
+
+
 def _set_up(names: list[str], of: gated.Data, direction: str) -> tuple[list[gated.Gated], list[dict]]:
     """Those that run here, quern first, and a line of each: version, check, or why it is absent."""
     live, told = [], []
@@ -118,7 +130,8 @@ def measure_one(names: list[str], of: gated.Data, direction: str, rounds: int, c
     nbytes = of.bytes_of(direction)
     copy = _Copy(nbytes, of.device)
     calls = [(gated.call_of(peer, direction), peer.in_place and direction in ("backward", "both")) for peer in live]
-    limits = [copy, _Sum(of)] if direction == "forward" else [copy]
+    beside = {"forward": [_Sum(of)], "backward": [_Apart(of)]}
+    limits = [copy, *beside.get(direction, [])]
     samples = measure.in_turns(clock, of.restore, [*calls, *((limit.run, False) for limit in limits)], rounds)
     series = [record.series(peer.name, nbytes, taken) for peer, taken in zip(live, samples)]
     line["fused"] = series[0]
@@ -164,6 +177,8 @@ def text(line: dict) -> str:
     of_copy = f"{100 * share['ratio']:.1f}% of a copy's rate, {_rate(line['copy'])}"
     if "sum" in line:
         of_copy += f"; {100 * line['share_of_sum']['ratio']:.1f}% of a sum's, {_rate(line['sum'])}"
+    if "apart" in line:
+        of_copy += f"; into new tensors {duration(line['apart']['median_ns'])}"
     out.append(f"  {'quern':<10}{duration(line['fused']['median_ns']):>12}{_rate(line['fused']):>14}  {of_copy}")
     for peer in line["peers"]:
         if peer["absent"]:
