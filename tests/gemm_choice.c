@@ -70,11 +70,13 @@ static void on_hopper(void)
   expect("wgmma-256x128", M, N, K, QN_PRECISION_BF16);
   expect_short("wgmma-256x128", M, N, K);
   expect_short("plain", M, N, K - 4); /* rows of x are no whole parts of 16 bytes */
-  expect("sliced-32x32", 128, 1024, 512, QN_PRECISION_BF16X3);
-  expect("sliced-32x32", 128, 1024, 512, QN_PRECISION_TF32X3);
+  expect("sliced-32x32", 128, 1024, 544, QN_PRECISION_BF16X3);
+  expect("sliced-32x32", 128, 1024, 544, QN_PRECISION_TF32X3);
   expect("cores-128x128", M, N, K, QN_PRECISION_FP32);
-  expect("cores-16x64", 128, 1024, 512, QN_PRECISION_FP32);
+  expect("cores-16x64", 128, 1024, 544, QN_PRECISION_FP32);
   expect("cores-16x64", 16, N, K, QN_PRECISION_FP32);
+  const char *took = chosen(128, 1024, 512, QN_PRECISION_BF16X3); /* no deeper than what was measured */
+  check(!strcmp(took, "sliced-16x32 (the shipped table, measured)"), "the table before the rule: %s", took);
   expect("plain", 3, 10, 5, QN_PRECISION_FP32);
   expect("plain", 3, 10, 5, QN_PRECISION_TF32); /* no vectors fit */
 }
@@ -82,13 +84,13 @@ static void on_hopper(void)
 static void on_ampere(void)
 {
   expect("mma-128x128", M, N, K, QN_PRECISION_TF32);
-  expect("sliced-32x32", 128, 1024, 512, QN_PRECISION_BF16X3);
+  expect("sliced-32x32", 128, 1024, 544, QN_PRECISION_BF16X3);
 }
 
 static void on_turing(void)
 {
   expect("plain", M, N, K, QN_PRECISION_TF32);
-  expect("plain", 128, 1024, 512, QN_PRECISION_BF16X3);
+  expect("plain", 128, 1024, 544, QN_PRECISION_BF16X3);
 }
 
 static void forced(void)
