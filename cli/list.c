@@ -125,6 +125,9 @@ static const char *type_word(qn_param_type type)
   case QN_PARAM_DEVICE_I64: return "device i64[]";
   case QN_PARAM_DEVICE_HYPER: return "device struct";
   case QN_PARAM_HOST_U64: return "host u64[]";
+  case QN_PARAM_HOST_F64: return "host f64[]";
+  case QN_PARAM_DEVICE_F32S: return "device f32[]";
+  case QN_PARAM_HOST_STRUCT: return "host struct";
   }
   return "?";
 }
@@ -229,8 +232,9 @@ static json_t *op_json(const request *order, const qn_op_info *op)
 {
   json_t *tensors = json_array();
   for (size_t t = 0; t < op->n_tensors; t++)
-    json_array_append_new(tensors, json_pack("{s:s, s:s, s:s?}", "name", op->tensors[t].name, "doc", op->tensors[t].doc,
-                                             "shape", op->shapes ? op->shapes[t] : NULL));
+    json_array_append_new(tensors, json_pack("{s:s, s:s, s:s?, s:s?}", "name", op->tensors[t].name, "doc",
+                                             op->tensors[t].doc, "shape", op->shapes ? op->shapes[t] : NULL, "rule",
+                                             op->rules ? op->rules[t] : NULL));
   return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o*}", "name", op->name, "brief", op->brief, "variants",
                    variants_json(order, op), "tensors", tensors, "types", types_json(op), "params", params_json(op),
                    "launch", qn_list_geometry_json(qn_op_of(op), order->device));

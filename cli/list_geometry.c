@@ -64,7 +64,7 @@ static device_name device_text(qn_device device)
 static bool find(const qn_op *op, qn_device device, choices *all)
 {
   static qn_tune_cell cells[QN_TUNE_CELLS];
-  if (!op->device_source || op->shaped || device.kind == QN_CPU) return false;
+  if (!op->device_source || op->shaped || op->ruled || device.kind == QN_CPU) return false;
   *all = (choices){.arch.size = sizeof all->arch};
   all->device = device_text(device);
   if (qn_tune_arch(device, &all->arch) != QN_OK ||

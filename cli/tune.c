@@ -183,6 +183,7 @@ static qn_status tune_op(const order *o, const qn_op *op, bool *wrong)
 static bool can_tune(const order *o, const qn_op *op, const qn_op_info *only)
 {
   const bool of_lists = o->tune.shapes || o->tune.only || o->tune.types;
+  if (op->ruled) return false;
   if (only) return op->device_source && only == &op->info;
   return op->device_source && (!op->shaped || (qn_tune_shaped_can(op) && !of_lists));
 }
@@ -211,7 +212,7 @@ static int run(int argc, char **argv)
   qn_status status = o.op ? qn_op_find(o.op, &only) : QN_OK;
   if (status == QN_OK) status = qn_verb_device(o.backend, &o.tune.device);
   if (status != QN_OK) return qn_complain_status(&qn_verb_tune, status);
-  if (only && qn_op_of(only)->shaped && !qn_tune_shaped_can(qn_op_of(only)))
+  if (only && (qn_op_of(only)->ruled || (qn_op_of(only)->shaped && !qn_tune_shaped_can(qn_op_of(only)))))
     return qn_complain(&qn_verb_tune, QN_EXIT_USAGE, "%s has neither a launch geometry nor variants", only->name);
   if (o.tune.device.kind == QN_CPU && !o.list) {
     printf("on the processor there is nothing to tune: its kernels have no launch geometry\n");

@@ -13,7 +13,7 @@ static size_t members_seen, hyper_seen;
 /* What a member's type must be called in the table. */
 #define TYPE_OF(lvalue)                                                                                                \
   _Generic((lvalue), double: QN_PARAM_DOUBLE, uint64_t: QN_PARAM_U64, int32_t: QN_PARAM_ENUM,                          \
-           const uint64_t *: QN_PARAM_HOST_U64, const float *: QN_PARAM_DEVICE_F32,                                    \
+           const uint64_t *: QN_PARAM_HOST_U64, const double *: QN_PARAM_HOST_F64, const float *: QN_PARAM_DEVICE_F32,                                    \
            const int64_t *: QN_PARAM_DEVICE_I64, default: QN_PARAM_DEVICE_HYPER)
 
 static const qn_op_param *find(const char *name)
@@ -36,7 +36,9 @@ static void member(const char *name, size_t offset, qn_param_type type)
   const qn_op_param *param = find(name);
   members_seen++;
   if (!check(param != NULL, "%s: %s is in the table of params", op->name, name)) return;
-  bool same = param->type == type || (type == QN_PARAM_ENUM && param->type == QN_PARAM_BOOL);
+  bool same = param->type == type || (type == QN_PARAM_ENUM && param->type == QN_PARAM_BOOL) ||
+              (type == QN_PARAM_DEVICE_F32 && param->type == QN_PARAM_DEVICE_F32S) ||
+              (type == QN_PARAM_DEVICE_HYPER && param->type == QN_PARAM_HOST_STRUCT);
   check(param->offset == offset, "%s: %s is at byte %zu, the table says %zu", op->name, name, offset, param->offset);
   check(same, "%s: %s is of type %d, the table says %d", op->name, name, (int)type, (int)param->type);
   check((param->type == QN_PARAM_ENUM) == (param->values != NULL), "%s: %s names its values if it is an enum", op->name,
@@ -88,9 +90,9 @@ static void end(const void *defaults, size_t bytes)
 }
 
 #define STRUCT(name) {#name, sizeof(name)},
-#define OP(op_name, hyper)
+#define OP(op_name, hyper_bytes)
 #define MEMBER(op_name, name)
-#define HYPER_MEMBER(op_name, name)
+#define HYPER_MEMBER(op_name, hyper, name)
 #define VALUE(op_name, name, constant, k)
 #define ROLE(op_name, name, k, n)
 #define END(op_name)
@@ -117,17 +119,14 @@ static void test_struct_sizes(void)
 }
 
 #define STRUCT(name)
-#define HYPER(op_name) sizeof(qn_##op_name##_hyper)
-#define NO_HYPER(op_name) 0
-#define OP(op_name, hyper)                                                                                             \
+#define OP(op_name, hyper_bytes)                                                                                       \
   static void test_##op_name(void)                                                                                     \
   {                                                                                                                    \
     static const qn_##op_name##_params defaults = DEFAULTS_##op_name;                                                  \
-    begin(#op_name, sizeof(qn_##op_name##_params), hyper(op_name));
+    begin(#op_name, sizeof(qn_##op_name##_params), hyper_bytes);
 #define MEMBER(op_name, name)                                                                                          \
   member(#name, offsetof(qn_##op_name##_params, name), TYPE_OF(((qn_##op_name##_params *)NULL)->name));
-#define HYPER_MEMBER(op_name, name)                                                                                    \
-  hyper_member(#name, offsetof(qn_##op_name##_hyper, name), TYPE_OF(((qn_##op_name##_hyper *)NULL)->name));
+#define HYPER_MEMBER(op_name, hyper, name) hyper_member(#name, offsetof(hyper, name), TYPE_OF(((hyper *)NULL)->name));
 #define VALUE(op_name, name, constant, k) value(#name, #constant, constant, k);
 #define ROLE(op_name, name, k, n) role(#name, k, n);
 #define END(op_name)                                                                                                   \

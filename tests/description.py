@@ -54,14 +54,15 @@ for op in ops:
     )
     params = struct_body(text, f"qn_{op}_params") or fail(op, f"there is no struct qn_{op}_params")
     lines.append(f"#define DEFAULTS_{op} QN_{op.upper()}_DEFAULTS\n")
-    lines.append(f"OP({op}, {'HYPER' if struct_body(text, f'qn_{op}_hyper') else 'NO_HYPER'})\n")
+    of_hyper = [kind.split()[1] for kind, name in members(params) if name == "hyper"]  # "const qn_lion_hyper *"
+    lines.append(f"OP({op}, {f'sizeof({of_hyper[0]})' if of_hyper else 0})\n")
     for place, (_, name) in enumerate(members(params)):
         if (name == "size") != (place == 0):
             fail(op, "the first member of params, and no other, is size")
         if place:
             lines.append(f"MEMBER({op}, {name})\n")
-    for _, name in members(struct_body(text, f"qn_{op}_hyper") or ""):
-        lines.append(f"HYPER_MEMBER({op}, {name})\n")
+    for _, name in members(struct_body(text + included, of_hyper[0]) if of_hyper else ""):
+        lines.append(f"HYPER_MEMBER({op}, {of_hyper[0]}, {name})\n")
     for name, enum in re.findall(r"int32_t\s+(\w+);\s*/\*\s*(qn_\w+)", params):
         values = enum_names(text + included, enum)
         for k, value in enumerate(values or fail(op, f"the comment on {name} names {enum}, which is no enum here")):

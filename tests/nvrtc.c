@@ -77,7 +77,10 @@ static bool set_param(const qn_op_param *param, void *params)
   case QN_PARAM_DEVICE_HYPER: memcpy(at, &pointer, sizeof pointer); return true;
   case QN_PARAM_DOUBLE:
   case QN_PARAM_U64:
-  case QN_PARAM_HOST_U64: break;
+  case QN_PARAM_HOST_U64:
+  case QN_PARAM_HOST_F64:
+  case QN_PARAM_DEVICE_F32S:
+  case QN_PARAM_HOST_STRUCT: break;
   }
   return false;
 }
@@ -181,7 +184,7 @@ static void compile_unfused(const char *arch, const qn_op *op)
 static void compile_shaped(const char *arch, const qn_op *op)
 {
   char what[256];
-  for (const qn_shaped_unit *u = op->shaped->units; u->source; u++) {
+  for (const qn_shaped_unit *u = op->shaped ? op->shaped->units : op->ruled->units; u->source; u++) {
     if (u->arch && strcmp(u->arch, arch) != 0) continue;
     size_t n = (size_t)snprintf(what, sizeof what, "%s, %s", op->info.name, u->source);
     for (size_t k = 0; u->defines[k] && n < sizeof what; k++)
@@ -235,7 +238,7 @@ int main(int argc, char **argv)
     return test_end();
   for (size_t k = 0; qn_ops[k]; k++) {
     if (!qn_ops[k]->device_source || (argc == 3 && strcmp(argv[2], qn_ops[k]->info.name) != 0)) continue;
-    if (qn_ops[k]->shaped) {
+    if (qn_ops[k]->shaped || qn_ops[k]->ruled) {
       compile_shaped(argv[1], qn_ops[k]);
       continue;
     }

@@ -5,6 +5,7 @@
 #include "core/core.h"
 #include "quern/quern.h"
 #include "workbench/jobs.h"
+#include "workbench/leg_ruled.h"
 #include "workbench/leg_shaped.h"
 #include "workbench/progress.h"
 #include <jansson.h>
@@ -98,6 +99,31 @@ static void add_shaped_target(item_list *list, const qn_target *target)
   add_item(list, QN_LEG_GOLDEN, target, QN_NO_ROW, NULL, qn_leg_shaped_golden);
 }
 
+/* Of an op of lists whose shapes follow by rule. */
+static void add_ruled_target(item_list *list, const qn_target *target)
+{
+  if (!target->runs) {
+    add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, NULL, qn_leg_ruled_variants);
+    return;
+  }
+  add_item(list, QN_LEG_VARIANTS, target, 0, NULL, qn_leg_ruled_variants);
+  if (target->device.kind == QN_CPU && !strcmp(target->variant, "ref"))
+    add_item(list, QN_LEG_ORACLE, target, 0, NULL, qn_leg_ruled_oracle);
+  add_item(list, QN_LEG_GOLDEN, target, 0, NULL, qn_leg_ruled_golden);
+}
+
+/* What is checked of the op itself, not of a variant. */
+static void add_contract(item_list *list, const qn_target *target)
+{
+  const qn_op *op = target->op;
+  void (*contract)(qn_trial *) = op->shaped  ? qn_leg_shaped_contract
+                                 : op->ruled ? qn_leg_ruled_contract
+                                             : qn_leg_contract;
+  add_item(list, QN_LEG_CONTRACT, target, QN_NO_ROW, NULL, contract);
+  if (op->shaped) add_item(list, QN_LEG_SELFTEST, target, QN_NO_ROW, NULL, qn_leg_shaped_selftest);
+  if (op->ruled) add_item(list, QN_LEG_SELFTEST, target, QN_NO_ROW, NULL, qn_leg_ruled_selftest);
+}
+
 /* The golden vectors and the contract are checked where the op runs, the contract once a backend. */
 static void add_op(item_list *list, const qn_op *op, const qn_device *only)
 {
@@ -107,6 +133,8 @@ static void add_op(item_list *list, const qn_op *op, const qn_device *only)
     if (!wants_device(only, &targets[k])) continue;
     if (op->shaped)
       add_shaped_target(list, &targets[k]);
+    else if (op->ruled)
+      add_ruled_target(list, &targets[k]);
     else
       add_target(list, &targets[k]);
     if (targets[k].runs && !contract[targets[k].device.kind]) contract[targets[k].device.kind] = &targets[k];
@@ -115,10 +143,9 @@ static void add_op(item_list *list, const qn_op *op, const qn_device *only)
     if (!contract[kind]) continue;
     qn_target target = *contract[kind];
     target.variant[0] = 0; /* what the library chooses */
-    add_item(list, QN_LEG_CONTRACT, &target, QN_NO_ROW, NULL, op->shaped ? qn_leg_shaped_contract : qn_leg_contract);
-    if (op->shaped) add_item(list, QN_LEG_SELFTEST, &target, QN_NO_ROW, NULL, qn_leg_shaped_selftest);
+    add_contract(list, &target);
   }
-  if (!op->shaped && wants_leg(list->options, QN_LEG_SELFTEST))
+  if (!op->shaped && !op->ruled && wants_leg(list->options, QN_LEG_SELFTEST))
     list->n += qn_selftest_items(op, list->at + list->n, QN_ITEMS_MOST - list->n);
 }
 

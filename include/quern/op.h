@@ -20,7 +20,8 @@ typedef enum qn_fill {
 } qn_fill;
 
 /* One role. The k-th tensors of all roles belong together: one shape, and one dense layout where the op is not strided;
- * unless the op is one of tensors with shapes of their own (qn_op_info.shapes). */
+ * unless the op is one of tensors with shapes of their own (qn_op_info.shapes), or of shapes that follow from the
+ * first role's (qn_op_info.rules). */
 typedef struct qn_op_tensor {
   const char *name;
   const char *framework_name; /* what training frameworks call it ("exp_avg"); NULL: the same */
@@ -46,7 +47,10 @@ typedef enum qn_param_type {
   QN_PARAM_DEVICE_F32,   /* const float *: one value in the tensors' device memory, or NULL */
   QN_PARAM_DEVICE_I64,   /* const int64_t *: an array in the tensors' device memory, or NULL */
   QN_PARAM_DEVICE_HYPER, /* a struct in the tensors' device memory that takes the place of members of the same name */
-  QN_PARAM_HOST_U64      /* const uint64_t *: an array on the host, one per tensor of the list, or NULL */
+  QN_PARAM_HOST_U64,     /* const uint64_t *: an array on the host, one per tensor of the list, or NULL */
+  QN_PARAM_HOST_F64,     /* const double *: likewise; numbers from `least` on */
+  QN_PARAM_DEVICE_F32S,  /* const float *: `most` values in the tensors' device memory, which must be given */
+  QN_PARAM_HOST_STRUCT   /* a struct on the host that the op's header describes, or NULL */
 } qn_param_type;
 
 typedef struct qn_op_param {
@@ -86,6 +90,12 @@ typedef struct qn_op_info {
    * bits, that need not be given, rows of `types` say the storage of what is given, and `operations` means nothing. */
   const char *const *shapes;
   uint32_t optional;
+  /* NULL, or: the op takes lists whose tensors' shapes follow from the first role's, s, and this is how, by role:
+   * "(3, s without d0)"; qn_op_role_shape works it out. Roles in `singles`, as bits, have one tensor for the whole
+   * list. `element_bytes` is what an element of the first role moves at least, in all roles together. */
+  const char *const *rules;
+  uint32_t singles;
+  double element_bytes;
 } qn_op_info;
 
 QN_API size_t qn_op_count(void);
@@ -94,6 +104,11 @@ QN_API qn_status qn_op_find(const char *name, const qn_op_info **op); /* unknown
 
 /* Fill a params struct with the op's defaults; bytes is sizeof the caller's struct. */
 QN_API qn_status qn_op_defaults(const qn_op_info *op, void *params, size_t bytes);
+
+/* For an op with `rules`: the shape of a role's tensor that belongs to a tensor of the first role of this shape, in a
+ * list of n; of at most QN_MAX_NDIM dimensions. */
+QN_API qn_status qn_op_role_shape(const qn_op_info *op, size_t role, size_t n, int ndim, const int64_t *shape,
+                                  int *role_ndim, int64_t *role_shape);
 
 /* The op on a list: tensors[role][k] is the k-th tensor of that role; tensors[role] is NULL for a role not given.
  * The same contract, refusals and results as the typed call. */
@@ -104,8 +119,8 @@ QN_API qn_status qn_op_prepare(const qn_op_info *op, const qn_exec *exec, const 
                                const qn_tensor *const *tensors);
 /* Workspace that a step with these params over n tensors needs, in bytes of device memory; often 0. */
 QN_API size_t qn_op_workspace_bytes(const qn_op_info *op, const void *params, size_t n);
-/* The same for a call with these very arguments, which for ops of tensors with shapes of their own is the one that
- * knows; 0 where the call would be refused. exec's workspace is not looked at. */
+/* The same for a call with these very arguments, which for ops of tensors with shapes of their own, or that follow by
+ * rule, is the one that knows; 0 where the call would be refused. exec's workspace is not looked at. */
 QN_API size_t qn_op_call_workspace_bytes(const qn_op_info *op, const qn_exec *exec, const void *params, size_t n,
                                          const qn_tensor *const *tensors);
 

@@ -23,6 +23,7 @@ MAX_TENSORS = 8
 ABSENT, READ, WRITE = 0, 1, 2  # qn_access, as bits
 PARAM_DOUBLE, PARAM_U64, PARAM_BOOL, PARAM_ENUM = range(4)
 PARAM_DEVICE_F32, PARAM_DEVICE_I64, PARAM_DEVICE_HYPER, PARAM_HOST_U64 = range(4, 8)
+PARAM_HOST_F64, PARAM_DEVICE_F32S, PARAM_HOST_STRUCT = range(8, 11)
 
 
 class Device(Structure):
@@ -125,6 +126,9 @@ class OpInfo(Structure):
         ("strided", c_int),
         ("shapes", POINTER(c_char_p)),
         ("optional", c_uint32),
+        ("rules", POINTER(c_char_p)),
+        ("singles", c_uint32),
+        ("element_bytes", c_double),
     ]
 
 

@@ -16,12 +16,13 @@ architecture (90 for sm_90; 0 on a CPU)."""
 
 def _names(of_lists_only: bool) -> tuple[str, ...]:
     made = (lib.qn_op_at(k).contents for k in range(lib.qn_op_count()))
-    return tuple(info.name.decode() for info in made if not (of_lists_only and info.shapes))
+    return tuple(info.name.decode() for info in made if not (of_lists_only and (info.shapes or info.rules)))
 
 
 def ops() -> tuple[str, ...]:
     """The names of the ops of this library. An op of lists of tensors is a function of this package that works in
-    place: "lion" is quern.lion_; one whose tensors have shapes of their own is quern.gemm_norm."""
+    place: "lion" is quern.lion_; one whose tensors have shapes of their own is quern.gemm_norm; those whose states'
+    shapes follow from the parameters' are classes, quern.SmallFCLopt and quern.ELO."""
     return _names(False)
 
 

@@ -31,6 +31,8 @@ _TYPE_NAMES = {
     _abi.PARAM_BOOL: "bool",
     _abi.PARAM_ENUM: "enum",
     _abi.PARAM_HOST_U64: "host",
+    _abi.PARAM_HOST_F64: "host",
+    _abi.PARAM_HOST_STRUCT: "host",
 }
 
 
@@ -188,6 +190,8 @@ class Op:
         ]
         # "[m, k]" by role where each tensor has a shape of its own; None: the op is one of lists, element by element.
         self.shapes = tuple(raw.shapes[k].decode() for k in range(raw.n_tensors)) if raw.shapes else None
+        # "(3, s)" by role where tensors' shapes follow from the first role's, s, by rule; None: all of a place are alike.
+        self.rules = tuple(raw.rules[k].decode() for k in range(raw.n_tensors)) if raw.rules else None
         self._optional: int = raw.optional
         self.roles = tuple(self._role(raw.tensors[index], index) for index in range(raw.n_tensors))
         self.params = {param.name: param for param in (_param_of(raw.params[k]) for k in range(raw.n_params))}
@@ -292,6 +296,6 @@ def op(name: str) -> Op:
 
 
 def ops() -> tuple[Op, ...]:
-    """The library's ops of lists, in its order: those whose functions, signatures and stubs are made from what they say
-    of themselves."""
-    return tuple(op(made.name) for made in _all() if made.shapes is None)
+    """The library's ops of lists of tensors alike, in its order: those whose functions, signatures and stubs are made
+    from what they say of themselves."""
+    return tuple(op(made.name) for made in _all() if made.shapes is None and made.rules is None)

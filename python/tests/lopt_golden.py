@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The golden vectors of the learned optimizers for their tests, as arrays of NumPy: weights, parameters and gradients
-are drawn as src/op/small_fc_lopt/golden/make_golden.py draws them, and what is wanted is read from the file beside
-it."""
+are drawn as src/op/small_fc_lopt/golden/make_golden.py draws them, and what is wanted is read from the files of the two
+ops."""
 
 import pathlib
 from dataclasses import dataclass, field
@@ -67,29 +67,41 @@ class Case:
     tensors: list
 
 
-def _floats(line):
-    return np.array([int(word, 16) for word in line.split()[1:]], np.uint32).view(np.float32)
+def _floats(words):
+    return np.array([int(word, 16) for word in words], np.uint32).view(np.float32)
+
+
+def _case(name, op, words):
+    """Of a line "set lr=0.7 weight_decay=0.01 pylo_cuda_compat=0"."""
+    given = dict(word.split("=") for word in words)
+    return Case(name, op, float(given["lr"]), float(given["weight_decay"]), given["pylo_cuda_compat"] == "1", [])
 
 
 def cases():
-    """Every case of the file."""
-    made = []
-    for line in (ROOT / "src/op/small_fc_lopt/golden/small_fc_lopt.txt").read_text(encoding="utf-8").splitlines():
-        word, *rest = line.split() or [""]
-        if word == "case":
-            made.append(Case(rest[0], rest[1], float(rest[2]), float(rest[3]), rest[4] == "1", []))
-            start, streams = Stream(21), [Stream(100 + t) for t in range(STEPS)]
-            drawn = {
-                s: (start.array(s, 0.5), [g.array(s, 0.02 * (t + 1)) for t, g in enumerate(streams)]) for s in SHAPES
-            }
-        elif word == "tensor":
-            shape = tuple(map(int, rest))
-            made[-1].tensors.append(Tensor(shape, *drawn[shape]))
-        elif word == "want":
-            made[-1].tensors[-1].wanted.append(_floats(line).reshape(made[-1].tensors[-1].shape))
-        elif word == "state":
-            made[-1].tensors[-1].state.append(_floats(line))
-    return made
+    """Every case of the files of both ops, those of one name together."""
+    made = {}
+    for op in ("small_fc_lopt", "elo"):
+        for line in (ROOT / f"src/op/{op}/golden/{op}.txt").read_text(encoding="utf-8").splitlines():
+            word, *rest = line.split() or [""]
+            if word == "case":
+                name = rest[0]
+            elif word == "set":
+                tensors = made.setdefault(name, _case(name, op, rest)).tensors
+            elif word == "tensor":
+                tensor = Tensor(tuple(map(int, rest[0].split("x"))) if rest != ["-"] else (), np.empty(0), [])
+                tensors.append(tensor)
+            elif word == "draw":
+                array = Stream(int(rest[1], 16)).array(tensor.shape, float(rest[2]))
+                if rest[0] == "param":
+                    tensor.start = array
+                else:
+                    tensor.grads.append(array)
+            elif word == "want":
+                (tensor.wanted if rest[0] == "param" else tensor.state).append(_floats(rest[1:]))
+    for case in made.values():
+        for tensor in case.tensors:
+            tensor.wanted = [values.reshape(tensor.shape) for values in tensor.wanted]
+    return list(made.values())
 
 
 def share_of_tolerance(got, wanted, before):

@@ -19,6 +19,7 @@
   X(qn_kernel_call)                                                                                                    \
   X(qn_kernel_info)                                                                                                    \
   X(qn_kernel_source)                                                                                                  \
+  X(qn_lopt_hyper)                                                                                                     \
   X(qn_lopt_shards)                                                                                                    \
   X(qn_lopt_weight)                                                                                                    \
   X(qn_object_calls)                                                                                                   \

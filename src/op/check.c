@@ -83,7 +83,8 @@ static qn_status check_param(const qn_op *op, const qn_op_param *param, const vo
     return QN_OK;
   default:
     memcpy(&pointer, at, sizeof pointer);
-    return check_pointer(op, param, pointer, param->type == QN_PARAM_DEVICE_F32 ? 4 : 8);
+    return check_pointer(op, param, pointer,
+                         param->type == QN_PARAM_DEVICE_F32 || param->type == QN_PARAM_DEVICE_F32S ? 4 : 8);
   }
 }
 

@@ -261,6 +261,7 @@ qn_status qn_op_step(const qn_op_info *op, const qn_exec *exec, const void *para
                      const qn_tensor *const *tensors)
 {
   if (op && qn_op_of(op)->shaped) return qn_shaped_step(qn_op_of(op), exec, params, n, tensors, false);
+  if (op && qn_op_of(op)->ruled) return qn_ruled_step(qn_op_of(op), exec, params, n, tensors, false);
   return check_and_run(&(qn_list){.op = qn_op_of(op), .exec = exec, .params = params, .n = n}, tensors);
 }
 
@@ -268,6 +269,7 @@ qn_status qn_op_prepare(const qn_op_info *op, const qn_exec *exec, const void *p
                         const qn_tensor *const *tensors)
 {
   if (op && qn_op_of(op)->shaped) return qn_shaped_step(qn_op_of(op), exec, params, n, tensors, true);
+  if (op && qn_op_of(op)->ruled) return qn_ruled_step(qn_op_of(op), exec, params, n, tensors, true);
   return check_and_run(&(qn_list){.op = qn_op_of(op), .mode = QN_LIST_PREPARE, .exec = exec, .params = params, .n = n},
                        tensors);
 }
@@ -282,12 +284,13 @@ qn_status qn_list_count(const qn_op *op, const qn_exec *exec, const void *params
 size_t qn_op_workspace_bytes(const qn_op_info *op, const void *params, size_t n)
 {
   if (!op || qn_check_params(qn_op_of(op), params) != QN_OK) return 0; /* the step says what is wrong */
-  return qn_op_of(op)->shaped ? 0 : qn_list_workspace(qn_op_of(op), params, n);
+  return qn_op_of(op)->shaped || qn_op_of(op)->ruled ? 0 : qn_list_workspace(qn_op_of(op), params, n);
 }
 
 size_t qn_op_call_workspace_bytes(const qn_op_info *op, const qn_exec *exec, const void *params, size_t n,
                                   const qn_tensor *const *tensors)
 {
   if (op && qn_op_of(op)->shaped) return qn_shaped_workspace(qn_op_of(op), exec, params, n, tensors);
+  if (op && qn_op_of(op)->ruled) return qn_ruled_workspace(qn_op_of(op), params, n, tensors);
   return qn_op_workspace_bytes(op, params, n);
 }

@@ -75,6 +75,11 @@ qn_status qn_shaped_step(const qn_op *op, const qn_exec *exec, const void *param
 size_t qn_shaped_workspace(const qn_op *op, const qn_exec *exec, const void *params, size_t n,
                            const qn_tensor *const *tensors);
 
+/* ---- ruled.c: ops of lists whose shapes follow by rule ---- */
+qn_status qn_ruled_step(const qn_op *op, const qn_exec *exec, const void *params, size_t n,
+                        const qn_tensor *const *tensors, bool prepare);
+size_t qn_ruled_workspace(const qn_op *op, const void *params, size_t n, const qn_tensor *const *tensors);
+
 static inline const qn_op *qn_op_of(const qn_op_info *info) { return (const qn_op *)info; } /* its first member */
 
 /* Do these params ask for the row that elements lie in? */

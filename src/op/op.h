@@ -85,9 +85,36 @@ typedef struct qn_shaped {
   const qn_shaped_unit *units;
 } qn_shaped;
 
+struct qn_list; /* of op/list.h */
+
+/* What an op of lists whose shapes follow by rule (info.rules) has in place of the list engine's members below. */
+typedef struct qn_ruled {
+  /* The shape of a role's tensor for one of the first role, both checked to be shapes; its dimensions. */
+  int (*shape)(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *role_shape);
+  int most_dimensions; /* of the first role */
+  /* A call whose exec and params were checked: all other refusals are its own. In the mode PREPARE it writes nothing
+   * and needs no workspace. */
+  qn_status (*run)(struct qn_list *list, const qn_tensor *const *tensors);
+  size_t (*workspace_bytes)(const void *params, size_t n, const qn_tensor *const *tensors); /* 0 where refused */
+  /* ---- for checks and benches ---- */
+  void (*make)(const qn_op_param *param, float *values); /* a DEVICE_F32S param's values, made */
+  /* A step in double, in place: data[role][k] is tensor k's, or a single's at k = 0. Of tensors it reads the shapes,
+   * of params arrays as well. */
+  qn_status (*reference)(const void *params, size_t n, const qn_tensor *const *tensors,
+                         double *const *const data[QN_MAX_TENSORS]);
+  /* How far an element may be from what the reference says it must be, which was `before`; size is the root mean square
+   * of what is wanted in its plane of the first role's elements. */
+  double (*allowed)(size_t role, double want, double before, double size);
+  const qn_shaped_size *cases;   /* of checks, in the last of which all params count: shapes ("7x5", "11", "-" of no
+                                    dimensions), params, words of the check */
+  const char *const *variations; /* settings of params under which a device's cases run besides; NULL: none */
+  const qn_shaped_unit *units;   /* for tests of device sources; NULL: none */
+} qn_ruled;
+
 typedef struct qn_op {
   qn_op_info info;
   const qn_shaped *shaped; /* NULL: the list engine's; else the members below stay empty, but for device_source */
+  const qn_ruled *ruled;   /* likewise */
   size_t coef_bytes; /* at most QN_COEF_BYTES; passed by value to device kernels, so it may hold device pointers */
   /* What the table of ranges cannot say: relations between members. NULL: nothing. */
   qn_status (*check)(const void *params, size_t row);

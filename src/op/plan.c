@@ -120,7 +120,8 @@ qn_status qn_op_plan_create(qn_plan **plan, const qn_op_info *op, const qn_exec 
   qn_list list = {.op = qn_op_of(op), .mode = QN_LIST_PREPARE, .exec = exec, .params = params, .n = n};
   qn_require(plan, "plan: the place for it is NULL");
   *plan = NULL;
-  qn_require(!op || !op->shapes, "%s: a plan is of a list, and this op takes none: call its step", op->name);
+  qn_require(!op || (!op->shapes && !op->rules), "%s: a plan is of a list of tensors alike: call this op's step",
+             op->name);
   const qn_fp_word word = qn_fp_enter();
   const qn_status status = create(plan, &list, tensors);
   qn_fp_leave(word);

@@ -25,7 +25,7 @@ size_t qn_op_variant_count(const qn_op_info *op)
 /* An op with an engine of its own has every tier. */
 static bool has_tier(const qn_op *op, qn_tier tier)
 {
-  return op->shaped ? qn_tier_built(tier) && tier != QN_TIER_ORACLE : op->cpu[tier] != NULL;
+  return op->shaped || op->ruled ? qn_tier_built(tier) && tier != QN_TIER_ORACLE : op->cpu[tier] != NULL;
 }
 
 static void say_tier(const qn_op *op, qn_tier tier, qn_variant *v)

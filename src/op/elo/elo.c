@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* elo.c - the description of elo, by which params are checked, and the calls of quern/elo.h, which are names over the
- * engine of learned optimizers (op/lopt/lopt.c). */
+/* elo.c - the description of elo, from which checks, benches and the command are made, and the calls of quern/elo.h,
+ * which are names over the engine of learned optimizers (op/lopt/lopt.c). */
 #include "quern/elo.h"
-#include "op/lopt/lopt.h"
+#include "op/lopt/reference.h"
 
 static const qn_op_param params_table[] = {
     QN_LOPT_LIVE(qn_elo_params, lr, "learning rate", 0.001),
@@ -13,30 +13,68 @@ static const qn_op_param params_table[] = {
     QN_LOPT_DEVICE_ROWS(qn_elo_params),
 };
 
-static const qn_op op = {
+static qn_lopt_step step_of(const qn_elo_params *params)
+{
+  return (qn_lopt_step){QN_LOPT_OF_STEP(params), QN_LOPT_OF_DEVICE(params), .elo = true};
+}
+
+static qn_status run(qn_list *list, const qn_tensor *const *tensors)
+{
+  const qn_lopt_step step = step_of(list->params);
+  return qn_lopt_run(list, &step, tensors);
+}
+
+static size_t workspace_bytes(const void *params, size_t n, const qn_tensor *const *tensors)
+{
+  return qn_lopt_workspace_of(&qn_op_elo, ((const qn_elo_params *)params)->shards, n, tensors[QN_LOPT_PARAM]);
+}
+
+static qn_status reference(const void *params, size_t n, const qn_tensor *const *tensors,
+                           double *const *const data[QN_MAX_TENSORS])
+{
+  const qn_lopt_step step = step_of(params);
+  return qn_lopt_reference(&step, n, tensors[QN_LOPT_PARAM], data);
+}
+
+static const qn_shaped_size cases[] = {
+    QN_LOPT_CASES,
+    {"multipliers", "40x33 90 lr=0.3 exp_mult=0.5 weight_decay=0.2 step=7"},
+    {NULL, NULL},
+};
+
+static const qn_ruled ruled = {.shape = qn_lopt_role_shape,
+                               .most_dimensions = QN_LOPT_MOST_DIMENSIONS,
+                               .run = run,
+                               .workspace_bytes = workspace_bytes,
+                               .make = qn_lopt_make_small_fc,
+                               .reference = reference,
+                               .allowed = qn_lopt_allowed,
+                               .cases = cases};
+
+const qn_op qn_op_elo = {
     .info = {.name = "elo",
              .brief = "the learned optimizer ELO: small_fc_lopt with plain decays and its own update",
+             .doc = "p = p - lr (direction e^(exp_mult magnitude) + weight_decay p), of small_fc_lopt's network, whose "
+                    "state and inputs it has too; NaN gradients count as 0.",
              QN_LOPT_OF_INFO,
              .params = params_table,
              .n_params = sizeof params_table / sizeof params_table[0],
              .params_bytes = sizeof(qn_elo_params),
              .hyper_bytes = sizeof(qn_lopt_hyper)},
+    .ruled = &ruled,
 };
 
 qn_status qn_elo_step(const qn_exec *exec, const qn_elo_params *params, size_t n, const qn_tensor *param,
                       const qn_tensor *grad, const qn_tensor *m, const qn_tensor *v, const qn_tensor *row,
                       const qn_tensor *column)
 {
-  const qn_tensor *const roles[QN_LOPT_ROLES] = {param, grad, m, v, row, column};
-  qn_list list = {.op = &op, .exec = exec, .params = params, .n = n};
-  qn_try(qn_check_exec_and_params(&list));
-  const qn_lopt_step step = {QN_LOPT_OF_STEP(params), QN_LOPT_OF_DEVICE(params), .elo = true};
-  return qn_lopt_run(&list, &step, roles);
+  const qn_tensor *const roles[QN_MAX_TENSORS] = {param, grad, m, v, row, column};
+  return qn_op_step(&qn_op_elo.info, exec, params, n, roles);
 }
 
-size_t qn_elo_workspace_bytes(size_t n, const qn_tensor *param) { return qn_lopt_workspace_of(&op, NULL, n, param); }
+size_t qn_elo_workspace_bytes(size_t n, const qn_tensor *param) { return qn_lopt_workspace_of(&qn_op_elo, NULL, n, param); }
 
 size_t qn_elo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
-  return qn_lopt_workspace_of(&op, shards, n, param);
+  return qn_lopt_workspace_of(&qn_op_elo, shards, n, param);
 }

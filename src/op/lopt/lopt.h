@@ -232,7 +232,32 @@ size_t qn_lopt_device_bytes(const qn_lopt_shards *shards, size_t n, const qn_ten
 /* ---- for the ops' descriptions ---- */
 extern const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES];
 extern const qn_op_types qn_lopt_types[1];
-#define QN_LOPT_OF_INFO .tensors = qn_lopt_tensors, .n_tensors = QN_LOPT_ROLES, .types = qn_lopt_types, .n_types = 1
+extern const char *const qn_lopt_rules[QN_LOPT_ROLES]; /* role.c; it works them out where ties are the later's */
+int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *role_shape);
+/* An element's bytes: g, p, m and v read, p, m and v written; the two vectors are small beside them. Its operations are
+ * the network's 1600 multiply-adds of which a vector's tables leave it, and some 60 besides. */
+#define QN_LOPT_OF_INFO                                                                                                \
+  .tensors = qn_lopt_tensors, .n_tensors = QN_LOPT_ROLES, .types = qn_lopt_types, .n_types = 1,                        \
+  .rules = qn_lopt_rules, .element_bytes = 44, .operations = 3260, .agreement = QN_SCALED
+/* Cases of checks that all have: ranks from 0 to 5, runs shorter and longer than blocks, chunks and pieces of sums,
+ * gradients for which roots' arguments are their least terms or nothing against them, the middle of a run. */
+#define QN_LOPT_CASES                                                                                                  \
+  {"every rank", "- 1 0 1500 1x1 0x7 1x768 3x20x65 12x8x3x3 6x3x8x8 8x8x5x5 2x3x4x3x5 1x1x9x1x1 steps=2"},             \
+      {"long rows and columns", "130x67 67x130 2x2100 2100x2 1200"},                                                   \
+      {"more than a chunk", "70x65 4500 12x9x7x7 weight_decay=0.1"},                                                   \
+      {"factors of the learning rate", "12x7 9 33x40 lr_scale lr=0.3 steps=2"},                                        \
+      {"gradients of zero", "40x33 90 8x6x3x3 gradients=0 steps=2"},                                                   \
+      {"tiny gradients", "40x33 90 8x6x3x3 gradients=1e-30 steps=3"},                                                  \
+      {"small gradients", "40x33 90 8x6x3x3 gradients=1e-12 steps=3"},                                                 \
+      {"large gradients", "40x33 90 8x6x3x3 gradients=1 steps=3"},                                                     \
+      {"huge gradients", "40x33 90 8x6x3x3 gradients=1e9 steps=2"},                                                    \
+      {"the middle of a run", "40x50 77 6x5x3x3 filled step=2000 steps=2"},                                            \
+      {"other decays", "33x20 40 m_decay0=0 m_decay1=0.5 m_decay2=0.7 v_decay=0.3 factor_decay0=0 factor_decay1=0.5 "  \
+                       "factor_decay2=0.8 steps=3"},                                                                   \
+      {"params in device memory", "33x20 40 lr=0.3 weight_decay=0.1 step=9 hyper steps=2"},                            \
+  {                                                                                                                    \
+    "as PyLO's CUDA code", "33x20 40 7x5 20x64 - pylo_cuda_compat=1 steps=2"                                           \
+  }
 
 /* Rows of a table of params: one of a number; the decays, of which the header's list of defaults is; the last ones. */
 #define QN_LOPT_NUMBER(type, member, doc, value, least)                                                                \
@@ -262,12 +287,17 @@ extern const qn_op_types qn_lopt_types[1];
   }
 #define QN_LOPT_LAST_ROWS(type)                                                                                        \
   QN_LOPT_LAST(type, step, "steps taken before this one", U64, 0, HUGE_VAL, NULL, 1 + offsetof(qn_lopt_hyper, step)),  \
-      QN_LOPT_LAST(type, pylo_cuda_compat, "as PyLO's CUDA code", BOOL, 0, 1, NULL, 0)
+      QN_LOPT_LAST(type, pylo_cuda_compat, "as PyLO's CUDA code; up to 2 dimensions", BOOL, 0, 1, NULL, 0),            \
+      QN_LOPT_LAST(type, weights, "the network's, as qn_lopt_weights_read reads them", DEVICE_F32S, 0,                 \
+                   QN_LOPT_SMALL_FC_WEIGHTS, NULL, 0),                                                                 \
+      QN_LOPT_LAST(type, lr_scale, "factors of the learning rate", HOST_F64, 0, HUGE_VAL, NULL, 0)
 /* And of ops that devices run. */
 #define QN_LOPT_DEVICE_ROWS(type)                                                                                      \
   QN_LOPT_LAST(type, hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, 0, NULL, 0),              \
       QN_LOPT_LAST(type, precision, "the class of the network's products", ENUM, QN_LOPT_F16X3, 4,                     \
-                   "fp32|tf32|bf16x3|f16x3|f16", 0)
+                   "fp32|tf32|bf16x3|f16x3|f16", 0),                                                                   \
+      QN_LOPT_LAST(type, shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, 0,    \
+                   NULL, 0)
 
 /* What all params say of a step. */
 #define QN_LOPT_OF_STEP(params)                                                                                        \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* small_fc_lopt.c - the description of small_fc_lopt, by which params are checked, and the calls of
- * quern/small_fc_lopt.h, which are names over the engine of learned optimizers (op/lopt/lopt.c). */
+/* small_fc_lopt.c - the description of small_fc_lopt, from which checks, benches and the command are made, and the
+ * calls of quern/small_fc_lopt.h, which are names over the engine of learned optimizers (op/lopt/lopt.c). */
 #include "quern/small_fc_lopt.h"
-#include "op/lopt/lopt.h"
+#include "op/lopt/reference.h"
 
 #define NUMBER(member, doc, value, least) QN_LOPT_NUMBER(qn_small_fc_lopt_params, member, doc, value, least)
 static const qn_op_param params_table[] = {
@@ -17,34 +17,76 @@ static const qn_op_param params_table[] = {
 };
 #undef NUMBER
 
-static const qn_op op = {
-    .info = {.name = "small_fc_lopt",
-             .brief = "the learned optimizer AdafacLO / MuLO: a small network moves every element",
-             QN_LOPT_OF_INFO,
-             .params = params_table,
-             .n_params = sizeof params_table / sizeof params_table[0],
-             .params_bytes = sizeof(qn_small_fc_lopt_params),
-             .hyper_bytes = sizeof(qn_lopt_hyper)},
+static qn_lopt_step step_of(const qn_small_fc_lopt_params *params)
+{
+  return (qn_lopt_step){QN_LOPT_OF_STEP(params), QN_LOPT_OF_DEVICE(params), .step_mult = params->step_mult,
+                        .max_grad_norm = params->max_grad_norm};
+}
+
+static qn_status run(qn_list *list, const qn_tensor *const *tensors)
+{
+  const qn_lopt_step step = step_of(list->params);
+  return qn_lopt_run(list, &step, tensors);
+}
+
+static size_t workspace_bytes(const void *params, size_t n, const qn_tensor *const *tensors)
+{
+  return qn_lopt_workspace_of(&qn_op_small_fc_lopt, ((const qn_small_fc_lopt_params *)params)->shards, n, tensors[QN_LOPT_PARAM]);
+}
+
+static qn_status reference(const void *params, size_t n, const qn_tensor *const *tensors,
+                           double *const *const data[QN_MAX_TENSORS])
+{
+  const qn_lopt_step step = step_of(params);
+  return qn_lopt_reference(&step, n, tensors[QN_LOPT_PARAM], data);
+}
+
+static const qn_shaped_size cases[] = {
+    QN_LOPT_CASES,
+    {"a norm's bound", "40x33 90 8x6x3x3 max_grad_norm=0.001 steps=2"},
+    {"multipliers", "40x33 90 step_mult=0.3 exp_mult=0.5 weight_decay=0.2 step=7"},
+    {NULL, NULL},
+};
+
+static const qn_ruled ruled = {.shape = qn_lopt_role_shape,
+                               .most_dimensions = QN_LOPT_MOST_DIMENSIONS,
+                               .run = run,
+                               .workspace_bytes = workspace_bytes,
+                               .make = qn_lopt_make_small_fc,
+                               .reference = reference,
+                               .allowed = qn_lopt_allowed,
+                               .cases = cases};
+
+const qn_op qn_op_small_fc_lopt = {
+    .info =
+        {.name = "small_fc_lopt",
+         .brief = "the learned optimizer AdafacLO / MuLO: a small network moves every element",
+         .doc =
+             "AdafacLO / MuLO: p = p - lr step_mult direction e^(exp_mult magnitude), then p = p - weight_decay lr p; "
+             "direction and magnitude are what a network of 39 inputs and two layers of 32 makes of the "
+             "gradient's means, of its square's and of theirs along the two largest dimensions.",
+         QN_LOPT_OF_INFO,
+         .params = params_table,
+         .n_params = sizeof params_table / sizeof params_table[0],
+         .params_bytes = sizeof(qn_small_fc_lopt_params),
+         .hyper_bytes = sizeof(qn_lopt_hyper)},
+    .ruled = &ruled,
 };
 
 qn_status qn_small_fc_lopt_step(const qn_exec *exec, const qn_small_fc_lopt_params *params, size_t n,
                                 const qn_tensor *param, const qn_tensor *grad, const qn_tensor *m, const qn_tensor *v,
                                 const qn_tensor *row, const qn_tensor *column)
 {
-  const qn_tensor *const roles[QN_LOPT_ROLES] = {param, grad, m, v, row, column};
-  qn_list list = {.op = &op, .exec = exec, .params = params, .n = n};
-  qn_try(qn_check_exec_and_params(&list));
-  const qn_lopt_step step = {QN_LOPT_OF_STEP(params), QN_LOPT_OF_DEVICE(params), .step_mult = params->step_mult,
-                             .max_grad_norm = params->max_grad_norm};
-  return qn_lopt_run(&list, &step, roles);
+  const qn_tensor *const roles[QN_MAX_TENSORS] = {param, grad, m, v, row, column};
+  return qn_op_step(&qn_op_small_fc_lopt.info, exec, params, n, roles);
 }
 
 size_t qn_small_fc_lopt_workspace_bytes(size_t n, const qn_tensor *param)
 {
-  return qn_lopt_workspace_of(&op, NULL, n, param);
+  return qn_lopt_workspace_of(&qn_op_small_fc_lopt, NULL, n, param);
 }
 
 size_t qn_small_fc_lopt_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
-  return qn_lopt_workspace_of(&op, shards, n, param);
+  return qn_lopt_workspace_of(&qn_op_small_fc_lopt, shards, n, param);
 }

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make the golden vectors of small_fc_lopt and elo:
+"""Make the golden vectors of small_fc_lopt:
 python3 src/op/small_fc_lopt/golden/make_golden.py > src/op/small_fc_lopt/golden/small_fc_lopt.txt
+Those of elo are made by the script of its own folder, from what stands here.
 
 A plain form of the mathematics of src/op/small_fc_lopt/README.md in double, by multi-index, that shares nothing with
-the library. Inputs come from splitmix64 and are exact in f32; so that the file stays short they are not in it, and the
-test draws them too. What is wanted is written as the nearest f32, in hexadecimal: its rounding is a tenth of the
-tolerance. Lines: `case NAME OP lr weight_decay compat`, `tensor SHAPE`, then of each step `want` the parameters, and
-behind the last step `state` m, v, row, column, those of three decays first by decay."""
+the library. Inputs come from splitmix64 and are exact in f32; so that the file stays short it has not them but the
+state from which they are drawn, and what reads it draws them too. What is wanted is written as the nearest f32, in
+hexadecimal: its rounding is a tenth of the tolerance. workbench/leg_ruled_golden.c says what the lines are; behind the
+last step the states follow, those of three decays first by decay."""
 
 import itertools
 import math
@@ -160,25 +161,29 @@ def line(word, values):
 def case(name, op, lr, weight_decay, compat=False):
     weights, start = draw_weights(), Stream(21)
     gradients = [Stream(100 + t) for t in range(STEPS)]
-    print(f"case {name} {op} {lr!r} {weight_decay!r} {int(compat)}")
     for shape in SHAPES:
+        states = [start.state, *(stream.state for stream in gradients)]
         tensor = Tensor(shape, start.array(shape, 0.5))
         drawn = [gradients[t].array(shape, 0.02 * (t + 1)) for t in range(STEPS)]
         if (compat and len(shape) > 2) or (name != "reference" and shape == (64, 48)):
             continue  # what PyLO's code does there is undefined; and one large one is enough
-        print("tensor", *shape)
-        for g in drawn:
+        print("case", name, *shape)
+        print(f"set lr={lr!r} weight_decay={weight_decay!r} pylo_cuda_compat={int(compat)}")
+        print("tensor", "x".join(map(str, shape)) or "-")
+        print(f"draw param {states[0]:x} 0.5")
+        for t, g in enumerate(drawn):
+            print(f"draw grad {states[t + 1]:x} {0.02 * (t + 1)!r}\nstep")
             tensor.step(g, weights, op, lr, weight_decay, compat)
-            line("want", tensor.p.values())
-        for states in (tensor.m, [tensor.v], tensor.row, tensor.column):
-            line("state", (x for state in states for x in state.values()))
+            line("want param", tensor.p.values())
+        for role, planes in (("m", tensor.m), ("v", [tensor.v]), ("row", tensor.row), ("column", tensor.column)):
+            line(f"want {role}", (x for plane in planes for x in plane.values()))
+        print("end")
 
 
 def main():
-    print("# Golden vectors of small_fc_lopt and elo. Made by: python3 src/op/small_fc_lopt/golden/make_golden.py")
+    print("# Golden vectors of small_fc_lopt. Made by: python3 src/op/small_fc_lopt/golden/make_golden.py")
     case("reference", "small_fc_lopt", 0.7, 0.01)
     case("compat", "small_fc_lopt", 0.7, 0.01, compat=True)
-    case("elo", "elo", 0.01, 0.1)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* leg_ruled_contract.c - leg 4 for ops of lists whose shapes follow by rule: what must be refused, one thing at a time,
+ * by the table of params and by role; then calls that are random in their params and shapes. A refusal is a sentence
+ * that names the op and what is wrong, and leaves all memory as it was. */
+#include "workbench/leg_ruled.h"
+#include "core/core.h"
+#include "workbench/case.h"
+#include "workbench/ruled.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct contract {
+  qn_trial *trial;
+  qn_ruled_data d;
+  size_t n;
+} contract;
+
+static qn_status call(qn_ruled_data *d, bool prepare)
+{
+  return prepare ? qn_op_prepare(&d->op->info, &d->exec, d->params, d->n, d->list) : qn_ruled_run(d);
+}
+
+static void see_untouched(contract *c, const char *what)
+{
+  char wrong[256];
+  if (qn_ruled_fetch(&c->d) != QN_OK)
+    qn_trial_fail(c->trial, (long)c->n - 1, "%s: %s", what, qn_last_error());
+  else if (!qn_ruled_untouched(&c->d, wrong, sizeof wrong))
+    qn_trial_fail(c->trial, (long)c->n - 1, "%s: it was refused, and %s", what, wrong);
+}
+
+/* Step, and prepare where it sees it too, must refuse in words that hold `said`, and write nothing. */
+static void refuses(contract *c, const char *what, const char *said, bool prepare_sees)
+{
+  if (c->trial->failure || !qn_trial_takes(c->trial, c->n++)) return;
+  for (int prepare = 0; prepare <= prepare_sees; prepare++) {
+    const qn_status status = call(&c->d, prepare);
+    if (!qn_is_refusal(status))
+      qn_trial_fail(c->trial, (long)c->n - 1, "%s: %s is not refused", what, prepare ? "prepare" : "step");
+    else if (!strstr(qn_last_error(), said) || !strstr(qn_last_error(), c->d.op->info.name))
+      qn_trial_fail(c->trial, (long)c->n - 1, "%s: the sentence lacks \"%s\": %s", what, said, qn_last_error());
+  }
+  see_untouched(c, what);
+}
+
+/* ---- params ---- */
+
+static size_t count_values(const char *values)
+{
+  size_t n = 1;
+  for (; values && *values; values++) n += *values == '|';
+  return n;
+}
+
+static void refuse_number(contract *c, const qn_op_param *param, double value)
+{
+  unsigned char kept[QN_RULED_PARAMS];
+  char what[96];
+  memcpy(kept, c->d.params, sizeof kept);
+  snprintf(what, sizeof what, "%s = %g", param->name, value);
+  qn_param_set(param, c->d.params, value);
+  refuses(c, what, param->name, true);
+  memcpy(c->d.params, kept, sizeof kept);
+}
+
+static void refuse_pointer(contract *c, const qn_op_param *param, const void *to, const char *what)
+{
+  unsigned char *at = c->d.params + param->offset, kept[sizeof to];
+  char text[96];
+  memcpy(kept, at, sizeof kept);
+  memcpy(at, &to, sizeof to);
+  snprintf(text, sizeof text, "%s that is %s", param->name, what);
+  refuses(c, text, param->name, true);
+  memcpy(at, kept, sizeof kept);
+}
+
+static void refuse_params(contract *c)
+{
+  static const double nan[QN_RULED_TENSORS] = {1, NAN}, less[QN_RULED_TENSORS] = {1, -0.5},
+                      much[QN_RULED_TENSORS] = {HUGE_VAL};
+  const qn_op_info *info = &c->d.op->info;
+  for (size_t k = 0; k < info->n_params; k++) {
+    const qn_op_param *p = &info->params[k];
+    if (p->type == QN_PARAM_DOUBLE) {
+      refuse_number(c, p, NAN);
+      refuse_number(c, p, HUGE_VAL);
+      refuse_number(c, p, -HUGE_VAL);
+      if (isfinite(p->least)) refuse_number(c, p, nextafter(p->least, -HUGE_VAL));
+      if (isfinite(p->most)) refuse_number(c, p, p->below_most ? p->most : nextafter(p->most, HUGE_VAL));
+    }
+    if (p->type == QN_PARAM_BOOL) refuse_number(c, p, 2);
+    if (p->type == QN_PARAM_ENUM) refuse_number(c, p, (double)count_values(p->values));
+    if (p->type == QN_PARAM_DEVICE_F32S) {
+      refuse_pointer(c, p, NULL, "NULL");
+      refuse_pointer(c, p, (const char *)c->d.pointed[k] + 2, "at an odd address");
+      for (size_t r = 0; r < info->n_tensors; r++)
+        if (c->d.role[r].access & QN_WRITE) refuse_pointer(c, p, c->d.role[r].tensor[0].data, "a written tensor");
+    }
+    if (p->type == QN_PARAM_HOST_F64) {
+      refuse_pointer(c, p, nan, "NaN");
+      refuse_pointer(c, p, less, "below zero");
+      refuse_pointer(c, p, much, "infinite");
+    }
+  }
+}
+
+static void refuse_sizes(contract *c)
+{
+  size_t *const size = (size_t *)(void *)c->d.params, kept = *size;
+  *size = kept - 8;
+  refuses(c, "params of an older size", "params->size", true);
+  *size = kept + 8; /* as a newer caller's, whose member says something */
+  c->d.params[kept] = 1;
+  refuses(c, "params with a member that is not known", "does not know", true);
+  c->d.params[kept] = 0;
+  *size = kept;
+  c->d.exec.size--;
+  refuses(c, "exec of another size", "exec->size", true);
+  c->d.exec.size++;
+}
+
+/* ---- tensors ---- */
+
+static void refuse_shape(contract *c, qn_tensor *t, const char *name)
+{
+  const qn_tensor good = *t;
+  int64_t shape[QN_RULED_NDIM + 1] = {0}, strides[QN_RULED_NDIM + 1];
+  memcpy(shape, good.shape, (size_t)good.ndim * sizeof *shape);
+  for (int k = 0; k <= QN_RULED_NDIM; k++) strides[k] = 3;
+  shape[good.ndim] = 1;
+  t->shape = shape;
+  t->ndim = good.ndim + 1;
+  refuses(c, "one dimension more", "", true); /* a parameter's sentence is about its gradient, which no longer fits */
+  t->ndim = -1;
+  refuses(c, "dimensions below zero", name, true);
+  t->ndim = 40;
+  refuses(c, "more dimensions than there can be", name, true);
+  t->ndim = good.ndim;
+  t->shape = NULL;
+  refuses(c, "no shape", name, true);
+  t->shape = shape;
+  t->strides = strides;
+  refuses(c, "not row-major", name, true);
+  t->strides = NULL;
+  for (int k = 0; k < good.ndim; k++) {
+    shape[k] = good.shape[k] + 1;
+    refuses(c, "one element more along a dimension", "it must be", true);
+    shape[k] = -1;
+    refuses(c, "an extent below zero", name, true);
+    shape[k] = INT64_MAX / 2;
+    refuses(c, "an extent that no memory has", name, true);
+    shape[k] = good.shape[k];
+  }
+  *t = good;
+}
+
+static void refuse_tensor(contract *c, size_t r, size_t k)
+{
+  qn_ruled_data *d = &c->d;
+  qn_tensor *t = &d->role[r].tensor[k];
+  const qn_tensor good = *t;
+  char name[64];
+  snprintf(name, sizeof name, "%s[%zu]", d->op->info.tensors[r].name, k);
+  t->dtype = QN_BF16;
+  refuses(c, "another type", name, true);
+  t->dtype = (qn_dtype)99;
+  refuses(c, "a type that there is none of", name, true);
+  *t = good;
+  t->data = NULL;
+  refuses(c, "no data", name, true);
+  t->data = (char *)good.data + 2;
+  refuses(c, "data at an odd address", name, true);
+  *t = good;
+  t->device.kind = good.device.kind == QN_CPU ? QN_HOST : QN_CPU;
+  refuses(c, "another device", name, true);
+  *t = good;
+  refuse_shape(c, t, name);
+}
+
+static void refuse_tensors(contract *c)
+{
+  qn_ruled_data *d = &c->d;
+  for (size_t r = 0; r < d->op->info.n_tensors; r++) {
+    for (size_t k = 0; k < d->role[r].n; k++)
+      if (d->role[r].elements[k]) refuse_tensor(c, r, k);
+    const qn_tensor *const kept = d->list[r];
+    d->list[r] = NULL;
+    refuses(c, "a role that is not there", d->op->info.tensors[r].name, true);
+    d->list[r] = kept;
+  }
+}
+
+/* What is written may stand in no other's place. */
+static void refuse_overlap(contract *c)
+{
+  qn_ruled_data *d = &c->d;
+  for (size_t w = 0; w < d->op->info.n_tensors; w++)
+    for (size_t r = 0; r < d->op->info.n_tensors; r++)
+      for (size_t k = 0; k < d->role[r].n && d->role[w].access & QN_WRITE; k++) {
+        if ((w == r && !k) || !d->role[r].elements[k]) continue;
+        void *const kept = d->role[w].tensor[0].data;
+        d->role[w].tensor[0].data = d->role[r].tensor[k].data;
+        refuses(c, "memory that is shared", "share memory", true);
+        d->role[w].tensor[0].data = kept;
+      }
+}
+
+static void refuse_workspace(contract *c)
+{
+  const qn_exec good = c->d.exec;
+  qn_exec *const exec = &c->d.exec;
+  if (!good.workspace_bytes) return;
+  exec->workspace = NULL;
+  refuses(c, "no workspace", "workspace", false);
+  *exec = good;
+  exec->workspace_bytes--;
+  refuses(c, "a workspace that lacks a byte", "are needed", false);
+  *exec = good;
+  exec->workspace = (char *)good.workspace + 4;
+  refuses(c, "a workspace at an odd address", "multiple of 16", false);
+  for (size_t r = 0; r < c->d.op->info.n_tensors; r++) {
+    exec->workspace = (void *)((uintptr_t)c->d.role[r].tensor[0].data & ~(uintptr_t)15);
+    refuses(c, "a workspace that is a tensor", "share memory", false);
+  }
+  *exec = good;
+  exec->device.kind = (qn_device_kind)77;
+  refuses(c, "a device that there is none of", "device", true);
+  *exec = good;
+}
+
+/* ---- random ---- */
+
+/* Bits of any kind in place of one param. */
+static void fuzz_param(contract *c, uint64_t seed)
+{
+  const qn_op_info *info = &c->d.op->info;
+  const qn_op_param *p = &info->params[qn_seed_mix(seed, 0) % info->n_params];
+  const uint64_t bits = qn_seed_mix(seed, 1) >> (qn_seed_mix(seed, 2) % 3 ? 0 : 40);
+  if (p->type == QN_PARAM_DOUBLE || p->type == QN_PARAM_U64) memcpy(c->d.params + p->offset, &bits, 8);
+  if (p->type == QN_PARAM_BOOL || p->type == QN_PARAM_ENUM) memcpy(c->d.params + p->offset, &bits, 4);
+}
+
+static void fuzz_tensor(contract *c, uint64_t seed, int64_t shape[QN_RULED_NDIM])
+{
+  static const int64_t extents[] = {0, 1, 2, 3, 7, 12, -1, 1 << 20, INT64_MAX, INT64_MIN};
+  qn_ruled_role *role = &c->d.role[qn_seed_mix(seed, 3) % c->d.op->info.n_tensors];
+  qn_tensor *t = &role->tensor[qn_seed_mix(seed, 4) % role->n];
+  t->ndim = (int)(qn_seed_mix(seed, 5) % 10) - 1;
+  if (t->ndim > QN_RULED_NDIM) t->ndim = QN_RULED_NDIM;
+  for (uint64_t k = 0; k < QN_RULED_NDIM; k++) shape[k] = extents[qn_seed_mix(seed, 6 + k) % 10];
+  t->shape = shape;
+}
+
+/* A status and no crash; a refusal that changed nothing. What was good by chance is stepped, and then filled again. */
+static void fuzz(contract *c)
+{
+  enum { CALLS = 400 };
+  unsigned char params[QN_RULED_PARAMS];
+  memcpy(params, c->d.params, sizeof params);
+  for (uint64_t k = 0; k < CALLS && !c->trial->failure; k++) {
+    qn_tensor kept[QN_MAX_TENSORS][QN_RULED_TENSORS];
+    int64_t shape[QN_RULED_NDIM];
+    const uint64_t seed = qn_seed_mix(c->trial->options->seed, k);
+    if (!qn_trial_takes(c->trial, c->n++)) continue;
+    for (size_t r = 0; r < QN_MAX_TENSORS; r++) memcpy(kept[r], c->d.role[r].tensor, sizeof kept[r]);
+    if (k % 2)
+      fuzz_tensor(c, seed, shape);
+    else
+      fuzz_param(c, seed);
+    const qn_status status = qn_ruled_run(&c->d);
+    if (status != QN_OK && (!qn_is_refusal(status) || !*qn_last_error()))
+      qn_trial_fail(c->trial, (long)c->n - 1, "random call %llu: %s", (unsigned long long)k, qn_last_error());
+    memcpy(c->d.params, params, sizeof params);
+    for (size_t r = 0; r < QN_MAX_TENSORS; r++) memcpy(c->d.role[r].tensor, kept[r], sizeof kept[r]);
+    if (status != QN_OK) see_untouched(c, "a random call");
+    for (size_t r = 0; r < c->d.op->info.n_tensors && status == QN_OK; r++)
+      if (qn_memory_write(c->d.exec.device, c->d.exec.stream, c->d.role[r].memory, c->d.role[r].before,
+                          c->d.role[r].bytes) != QN_OK)
+        qn_trial_fail(c->trial, (long)c->n - 1, "%s", qn_last_error());
+  }
+}
+
+/* NULL in place of the call's own arguments, and a list of none, which is a call. */
+static void see_null(contract *c)
+{
+  qn_ruled_data *d = &c->d;
+  const qn_op_info *info = &d->op->info;
+  const qn_tensor *none[QN_MAX_TENSORS] = {NULL};
+  if (!qn_trial_takes(c->trial, c->n++)) return;
+  if (qn_op_step(info, NULL, d->params, d->n, d->list) != QN_BAD_ARGUMENT)
+    qn_trial_fail(c->trial, (long)c->n - 1, "exec that is NULL is not refused");
+  if (qn_op_step(info, &d->exec, NULL, d->n, d->list) != QN_BAD_ARGUMENT)
+    qn_trial_fail(c->trial, (long)c->n - 1, "params that are NULL are not refused");
+  if (qn_op_step(info, &d->exec, d->params, d->n, NULL) != QN_BAD_ARGUMENT)
+    qn_trial_fail(c->trial, (long)c->n - 1, "tensors that are NULL are not refused");
+  if (qn_op_call_workspace_bytes(info, &d->exec, d->params, d->n, NULL))
+    qn_trial_fail(c->trial, (long)c->n - 1, "tensors that are NULL are given a workspace");
+  if (!info->singles && qn_op_step(info, &d->exec, d->params, 0, none) != QN_OK)
+    qn_trial_fail(c->trial, (long)c->n - 1, "a list of none is refused: %s", qn_last_error());
+}
+
+void qn_leg_ruled_contract(qn_trial *trial)
+{
+  contract c = {.trial = trial};
+  const qn_ruled_order order = {.op = trial->item->target.op,
+                                .device = trial->item->target.device,
+                                .text = "7x5 11 4x3x2 0x3 lr_scale filled",
+                                .seed = trial->options->seed};
+  if (qn_ruled_open(&c.d, &order) != QN_OK || qn_ruled_turn(&c.d, 0) != QN_OK) {
+    qn_trial_fail(trial, -1, "%s", qn_last_error());
+  } else {
+    see_null(&c);
+    refuse_params(&c);
+    refuse_sizes(&c);
+    refuse_tensors(&c);
+    refuse_overlap(&c);
+    refuse_workspace(&c);
+    fuzz(&c);
+  }
+  qn_ruled_close(&c.d);
+  qn_trial_note(trial, "%zu calls", c.n);
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* leg_ruled_golden.c - leg 3 for ops of lists whose shapes follow by rule: several steps that an independent maker
+ * computed. Results of the target must be as near as the op's description allows; the reference in double must have
+ * them to f32's rounding, in which they are written. The lines of a case: set PARAM VALUE ..., tensor SHAPES, then
+ * draw ROLE STATE SCALE (a tensor's numbers in [-SCALE, SCALE), of splitmix64 from that state on), step, want ROLE
+ * bits, end. Before the first step all is zero but for what is drawn. */
+#include "workbench/leg_ruled.h"
+#include "core/core.h"
+#include "workbench/golden.h"
+#include "workbench/ruled.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct play {
+  qn_trial *trial;
+  qn_golden at;
+  size_t number;
+  char name[64], text[512];
+  qn_ruled_data d;
+  bool open;
+  uint64_t steps;
+  double worst;
+} play;
+
+static qn_status complain(const play *p, const char *what)
+{
+  return qn_fail(QN_BAD_FILE, "%s golden vectors, line %zu: %s", p->trial->item->target.op->info.name, p->at.line,
+                 what);
+}
+
+/* The line's rest as words of a list's text; behind "tensor" it is complete. */
+static qn_status add_text(play *p, bool complete)
+{
+  const size_t used = strlen(p->text);
+  if (used + p->at.rest_bytes + 2 > sizeof p->text) return complain(p, "too much is set");
+  memcpy(p->text + used, p->at.rest, p->at.rest_bytes);
+  p->text[used + p->at.rest_bytes] = ' ';
+  p->text[used + p->at.rest_bytes + 1] = 0;
+  if (!complete) return QN_OK;
+  const qn_item *item = p->trial->item;
+  p->open = true;
+  return qn_ruled_open(
+      &p->d, &(qn_ruled_order){.op = item->target.op, .device = item->target.device, .text = p->text, .seed = 1});
+}
+
+static qn_status find_role(play *p, size_t *role)
+{
+  char word[64];
+  if (!p->open || !qn_golden_word(&p->at, word, sizeof word)) return complain(p, "a tensor, then a role are expected");
+  for (*role = 0; *role < p->d.op->info.n_tensors; ++*role)
+    if (!strcmp(p->d.op->info.tensors[*role].name, word)) return QN_OK;
+  return complain(p, "there is no such role");
+}
+
+static double drawn(uint64_t *state)
+{
+  uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
+  z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+  z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
+  return (double)((z ^ z >> 31) >> 40) / 0x1p23 - 1;
+}
+
+static qn_status draw(play *p)
+{
+  size_t r;
+  char state_word[32], scale_word[32];
+  float *values;
+  qn_try(find_role(p, &r));
+  if (!qn_golden_word(&p->at, state_word, sizeof state_word) || !qn_golden_word(&p->at, scale_word, sizeof scale_word))
+    return complain(p, "a state and a scale are expected");
+  uint64_t state = strtoull(state_word, NULL, 16);
+  const double scale = strtod(scale_word, NULL);
+  const size_t n = p->d.role[r].elements[0];
+  qn_try(qn_try_allocate(&values, (n + 1) * sizeof *values, "numbers"));
+  for (size_t k = 0; k < n; k++) values[k] = (float)(drawn(&state) * scale);
+  const qn_status status = qn_ruled_put(&p->d, r, 0, values);
+  qn_release(values);
+  return status;
+}
+
+static qn_status step(play *p)
+{
+  char wrong[512];
+  const qn_op_info *info = &p->d.op->info;
+  for (size_t k = 0; k < info->n_params; k++)
+    if (!strcmp(info->params[k].name, "step")) memcpy(p->d.params + info->params[k].offset, &p->steps, 8);
+  p->steps++;
+  qn_try(qn_ruled_run(&p->d));
+  qn_try(qn_ruled_fetch(&p->d));
+  qn_try(qn_ruled_refer(&p->d));
+  if (!qn_ruled_right(&p->d, wrong, sizeof wrong, &p->trial->elements, &p->worst))
+    qn_trial_fail(p->trial, (long)p->number, "%s, step %llu\n%s", p->name, (unsigned long long)p->steps, wrong);
+  return QN_OK;
+}
+
+static double rms_of(const double *x, size_t n)
+{
+  double squares = 0;
+  for (size_t k = 0; k < n; k++) squares += x[k] * x[k];
+  return n ? sqrt(squares / (double)n) : 0;
+}
+
+static qn_status compare(play *p)
+{
+  size_t r;
+  char word[32];
+  qn_try(find_role(p, &r));
+  const qn_ruled_role *role = &p->d.role[r];
+  const size_t n = role->elements[0], planes = n == p->d.role[0].elements[0] || !n ? 1 : (size_t)role->shape[0][0];
+  for (size_t k = 0; k < n; k++) {
+    if (!qn_golden_word(&p->at, word, sizeof word)) return complain(p, "there are fewer numbers than elements");
+    const uint32_t bits = (uint32_t)strtoul(word, NULL, 16);
+    float want, got;
+    memcpy(&want, &bits, sizeof want);
+    memcpy(&got, role->after + role->offset[0] + k * sizeof got, sizeof got);
+    const size_t plane = k / (n / planes) * (n / planes);
+    const double size = rms_of(role->value[0] + plane, n / planes), reference = role->value[0][k];
+    const double allowed = p->d.op->ruled->allowed(r, (double)want, role->was[0][k], size);
+    if (!(fabs(reference - (double)want) <= 6e-8 * fabs((double)want) + 1e-13 * (1 + size)))
+      qn_trial_fail(p->trial, (long)p->number, "%s: element %zu of %s is %.12g by the reference, golden is %.12g",
+                    p->name, k, p->d.op->info.tensors[r].name, reference, (double)want);
+    if (!(fabs((double)got - (double)want) <= allowed))
+      qn_trial_fail(p->trial, (long)p->number, "%s: element %zu of %s is %.9g, golden is %.9g, %.3g is allowed",
+                    p->name, k, p->d.op->info.tensors[r].name, (double)got, (double)want, allowed);
+  }
+  return qn_golden_word(&p->at, word, sizeof word) ? complain(p, "there are more numbers than elements") : QN_OK;
+}
+
+static void begin_case(play *p)
+{
+  snprintf(p->name, sizeof p->name, "%.*s", (int)p->at.rest_bytes, p->at.rest);
+  p->text[0] = 0;
+  p->steps = 0;
+}
+
+static void end_case(play *p)
+{
+  if (p->open) qn_ruled_close(&p->d);
+  p->open = false;
+  p->number++;
+}
+
+static qn_status take_line(play *p, bool taken)
+{
+  if (qn_golden_is(&p->at, "case"))
+    begin_case(p);
+  else if (qn_golden_is(&p->at, "end"))
+    end_case(p);
+  else if (!taken)
+    return QN_OK;
+  else if (qn_golden_is(&p->at, "set"))
+    return add_text(p, false);
+  else if (qn_golden_is(&p->at, "tensor"))
+    return add_text(p, true);
+  else if (qn_golden_is(&p->at, "draw"))
+    return draw(p);
+  else if (qn_golden_is(&p->at, "step"))
+    return p->open ? step(p) : complain(p, "there is no tensor");
+  else if (qn_golden_is(&p->at, "want"))
+    return compare(p);
+  else
+    return complain(p, "this line is not understood");
+  return QN_OK;
+}
+
+void qn_leg_ruled_golden(qn_trial *trial)
+{
+  const qn_item *item = trial->item;
+  play p = {.trial = trial};
+  bool taken = false;
+  qn_status status = qn_target_select(&item->target);
+  if (status == QN_OK && !qn_golden_open(&p.at, item->target.op))
+    status = qn_fail(QN_BAD_FILE, "%s has no golden vectors", item->target.op->info.name);
+  while (status == QN_OK && !trial->failure && qn_golden_line(&p.at)) {
+    if (qn_golden_is(&p.at, "case")) taken = qn_trial_takes(trial, p.number);
+    status = take_line(&p, taken);
+  }
+  if (status != QN_OK) qn_trial_fail(trial, (long)p.number, "%s: %s", p.name, qn_last_error());
+  end_case(&p);
+  if (trial->only < 0 && p.number < 2) qn_trial_fail(trial, -1, "there is no golden case");
+  qn_trial_note(trial, "%zu cases, %llu elements, worst %.2f of what is allowed", trial->cases,
+                (unsigned long long)trial->elements, p.worst);
+}
