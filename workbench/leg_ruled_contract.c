@@ -224,9 +224,6 @@ static void refuse_workspace(contract *c)
     refuses(c, "a workspace that is a tensor", "share memory", false);
   }
   *exec = good;
-  exec->device.kind = (qn_device_kind)77;
-  refuses(c, "a device that there is none of", "device", true);
-  *exec = good;
 }
 
 /* ---- random ---- */
@@ -288,6 +285,10 @@ static void see_null(contract *c)
   const qn_op_info *info = &d->op->info;
   const qn_tensor *none[QN_MAX_TENSORS] = {NULL};
   if (!qn_trial_takes(c->trial, c->n++)) return;
+  qn_exec nowhere = d->exec;
+  nowhere.device.kind = (qn_device_kind)77;
+  if (!qn_is_refusal(qn_op_step(info, &nowhere, d->params, d->n, d->list)))
+    qn_trial_fail(c->trial, (long)c->n - 1, "a device that there is none of is not refused");
   if (qn_op_step(info, NULL, d->params, d->n, d->list) != QN_BAD_ARGUMENT)
     qn_trial_fail(c->trial, (long)c->n - 1, "exec that is NULL is not refused");
   if (qn_op_step(info, &d->exec, NULL, d->n, d->list) != QN_BAD_ARGUMENT)
