@@ -72,7 +72,10 @@ qn_status qn_elo_step(const qn_exec *exec, const qn_elo_params *params, size_t n
   return qn_op_step(&qn_op_elo.info, exec, params, n, roles);
 }
 
-size_t qn_elo_workspace_bytes(size_t n, const qn_tensor *param) { return qn_lopt_workspace_of(&qn_op_elo, NULL, n, param); }
+size_t qn_elo_workspace_bytes(size_t n, const qn_tensor *param)
+{
+  return qn_lopt_workspace_of(&qn_op_elo, NULL, n, param);
+}
 
 size_t qn_elo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {

@@ -133,6 +133,7 @@ static bool are_apart(const qn_lopt_lent *a, const qn_lopt_lent *b)
 qn_status qn_lopt_check_lent(qn_list *list, size_t needed, size_t n, qn_lopt_lent *lent)
 {
   const qn_exec *exec = list->exec;
+  if (list->mode == QN_LIST_PREPARE) needed = 0;
   qn_require(!needed || (exec->workspace && exec->workspace_bytes >= needed),
              "%s: the workspace is %zu bytes at %p, %zu are needed (qn_%s_workspace_bytes says so)", op_name(list),
              exec->workspace_bytes, exec->workspace, needed, op_name(list));
@@ -241,7 +242,7 @@ qn_status qn_lopt_run(qn_list *list, const qn_lopt_step *of, const qn_tensor *co
   qn_try(check(list, &step, tensors));
   if (list->exec->device.kind != QN_CPU) return qn_lopt_device_run(list, &step);
   qn_try(qn_tier_in_force(&tier));
-  if (!list->n) return QN_OK;
+  if (!list->n || list->mode == QN_LIST_PREPARE) return QN_OK;
   qn_lopt_read_hyper(&step);
   const qn_fp_word word = qn_fp_enter();
   qn_lopt_prepare(&call, &step);

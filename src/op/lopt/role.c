@@ -16,5 +16,5 @@ int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, in
   static const qn_lopt_state state[QN_LOPT_ROLES] = {QN_LOPT_STATE_V, QN_LOPT_STATE_V,   QN_LOPT_STATE_M,
                                                      QN_LOPT_STATE_V, QN_LOPT_STATE_ROW, QN_LOPT_STATE_COLUMN};
   (void)n;
-  return qn_lopt_shape(QN_LOPT_TIES_LATER, state[role], ndim, shape, role_shape);
+  return qn_lopt_shape(QN_LOPT_TIES_LATER, state[role], ndim, shape, -1, role_shape);
 }

@@ -31,7 +31,8 @@ static qn_status run(qn_list *list, const qn_tensor *const *tensors)
 
 static size_t workspace_bytes(const void *params, size_t n, const qn_tensor *const *tensors)
 {
-  return qn_lopt_workspace_of(&qn_op_small_fc_lopt, ((const qn_small_fc_lopt_params *)params)->shards, n, tensors[QN_LOPT_PARAM]);
+  return qn_lopt_workspace_of(&qn_op_small_fc_lopt, ((const qn_small_fc_lopt_params *)params)->shards, n,
+                              tensors[QN_LOPT_PARAM]);
 }
 
 static qn_status reference(const void *params, size_t n, const qn_tensor *const *tensors,
