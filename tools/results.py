@@ -128,8 +128,11 @@ def types_of(row, tensors):
 
 def wanted_checks(op):
     """How the lines begin that the registry and the variants of this machine imply; `quern check` names them. Of ops
-    whose tensors have shapes of their own leg 1 is leg 2 as well, and their kernels are what they list."""
+    whose tensors have shapes of their own leg 1 is leg 2 as well, and their kernels are what they list, as those of ops
+    are whose tensors' shapes follow by rule."""
     shaped = any(tensor["shape"] for tensor in op["tensors"])
+    own = shaped or any(tensor["rule"] for tensor in op["tensors"])
+    on_devices = any(variant["backend"] == "cuda" for variant in op["variants"])
     runs = [v for v in op["variants"] if v["state"] == "runs"]
     rows = range(len(op["types"]))
     for variant in runs:
@@ -142,7 +145,9 @@ def wanted_checks(op):
     yield f"{op['name']} leg5/"
     for test in introspect("build", "tests"):
         arch = test["name"].removeprefix("nvrtc ")
-        if arch.startswith("sm_") and shaped:
+        if not on_devices:
+            continue
+        if arch.startswith("sm_") and own:
             yield f"{arch} {op['name']}, "
         elif arch.startswith("sm_"):
             yield from (f"{arch} {op['name']} ({types_of(row, op['tensors'])}) flags" for row in op["types"])
