@@ -101,10 +101,12 @@ static qn_status see_bits(qn_trial *trial, size_t number, const qn_ruled_order *
   qn_ruled_order pooled = *order;
   char how[128];
   snprintf(how, sizeof how, "%s with %d threads beside %s", trial->item->target.variant, threads,
-           order->device.kind == QN_CPU ? "the ref tier" : "itself");
+           order->device.kind == QN_CPU ? "the ref tier" : "itself at other addresses");
   pooled.pool = qn_trial_pool(trial, threads);
   qn_status status = qn_ruled_open(&d, &pooled);
-  if (status == QN_OK) status = qn_ruled_open(&other, order);
+  qn_ruled_order elsewhere = *order;
+  if (order->device.kind != QN_CPU) elsewhere.shift = (order->shift + 4) % 64;
+  if (status == QN_OK) status = qn_ruled_open(&other, &elsewhere);
   if (status == QN_OK) status = step_both(trial, number, &d, &other, how);
   qn_ruled_close(&d);
   qn_ruled_close(&other);

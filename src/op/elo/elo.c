@@ -49,7 +49,9 @@ static const qn_ruled ruled = {.shape = qn_lopt_role_shape,
                                .make = qn_lopt_make_small_fc,
                                .reference = reference,
                                .allowed = qn_lopt_allowed,
-                               .cases = cases};
+                               .cases = cases,
+                               .variations = qn_lopt_variations,
+                               .units = qn_lopt_elo_units};
 
 const qn_op qn_op_elo = {
     .info = {.name = "elo",
@@ -62,6 +64,7 @@ const qn_op qn_op_elo = {
              .params_bytes = sizeof(qn_elo_params),
              .hyper_bytes = sizeof(qn_lopt_hyper)},
     .ruled = &ruled,
+    .device_source = "op/lopt/lopt.update.cu", /* of several: qn_lopt_units has all */
 };
 
 qn_status qn_elo_step(const qn_exec *exec, const qn_elo_params *params, size_t n, const qn_tensor *param,

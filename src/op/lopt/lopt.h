@@ -233,6 +233,8 @@ size_t qn_lopt_device_bytes(const qn_lopt_shards *shards, size_t n, const qn_ten
 extern const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES];
 extern const qn_op_types qn_lopt_types[1];
 extern const char *const qn_lopt_rules[QN_LOPT_ROLES]; /* role.c; it works them out where ties are the later's */
+extern const char *const qn_lopt_variations[];
+extern const qn_shaped_unit qn_lopt_units[], qn_lopt_elo_units[]; /* small_fc_lopt's, and elo's in other settings */
 int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *role_shape);
 /* An element's bytes: g, p, m and v read, p, m and v written; the two vectors are small beside them. Its operations are
  * the network's 1600 multiply-adds of which a vector's tables leave it, and some 60 besides. */

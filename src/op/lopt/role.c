@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* role.c - the rules by which the shapes of learned optimizers' roles follow from a parameter's. */
+/* role.c - what the descriptions of learned optimizers share beside the engine: the rules by which the shapes of roles
+ * follow from a parameter's, and which device sources tests compile, and under which settings. */
 #include "op/lopt/lopt.h"
 
 const char *const qn_lopt_rules[QN_LOPT_ROLES] = {
@@ -18,3 +19,26 @@ int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, in
   (void)n;
   return qn_lopt_shape(QN_LOPT_TIES_LATER, state[role], ndim, shape, -1, role_shape);
 }
+
+const char *const qn_lopt_variations[] = {"precision=fp32", NULL};
+
+#define DEFINES(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define PLAIN "QN_LOPT_ELO=0", "QN_LOPT_BOUNDED=0", "QN_LOPT_COMPAT=0"
+#define OTHER "QN_LOPT_ELO=1", "QN_LOPT_BOUNDED=1", "QN_LOPT_COMPAT=1"
+#define FIRST_PHASE "QN_LOPT_PRECISION=3", "QN_LOPT_PHASE=0", "QN_LOPT_PIECE=4080"
+#define OTHER_PHASE "QN_LOPT_PRECISION=3", "QN_LOPT_PHASE=1", "QN_LOPT_PIECE=500"
+#define UPDATE(precision, what)                                                                                        \
+  {                                                                                                                    \
+    "op/lopt/lopt.update.cu",                                                                                          \
+        DEFINES(what, "QN_LOPT_PRECISION=" #precision, "QN_LOPT_PHASE=0", "QN_LOPT_PIECE=500", "QN_THREADS=256"), NULL \
+  }
+#define ALL(...)                                                                                                       \
+  {"op/lopt/lopt.elements.cu", DEFINES(__VA_ARGS__), NULL}, {"op/lopt/lopt.fold.cu", DEFINES(__VA_ARGS__), NULL},      \
+      {"op/lopt/lopt.sides.cu", DEFINES(__VA_ARGS__), NULL}, {"op/lopt/lopt.stats.cu", DEFINES(__VA_ARGS__), NULL},    \
+      {"op/lopt/lopt.sums.cu", DEFINES(__VA_ARGS__), NULL},                                                            \
+  {                                                                                                                    \
+    "op/lopt/lopt.table.cu", DEFINES(__VA_ARGS__), NULL                                                                \
+  }
+const qn_shaped_unit qn_lopt_units[] = {ALL(PLAIN, FIRST_PHASE), UPDATE(0, PLAIN), UPDATE(1, PLAIN),  UPDATE(2, PLAIN),
+                                        UPDATE(3, PLAIN),        UPDATE(4, PLAIN), {NULL, NULL, NULL}};
+const qn_shaped_unit qn_lopt_elo_units[] = {ALL(OTHER, OTHER_PHASE), UPDATE(3, OTHER), {NULL, NULL, NULL}};

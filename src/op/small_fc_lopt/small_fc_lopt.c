@@ -56,7 +56,9 @@ static const qn_ruled ruled = {.shape = qn_lopt_role_shape,
                                .make = qn_lopt_make_small_fc,
                                .reference = reference,
                                .allowed = qn_lopt_allowed,
-                               .cases = cases};
+                               .cases = cases,
+                               .variations = qn_lopt_variations,
+                               .units = qn_lopt_units};
 
 const qn_op qn_op_small_fc_lopt = {
     .info =
@@ -72,6 +74,7 @@ const qn_op qn_op_small_fc_lopt = {
          .params_bytes = sizeof(qn_small_fc_lopt_params),
          .hyper_bytes = sizeof(qn_lopt_hyper)},
     .ruled = &ruled,
+    .device_source = "op/lopt/lopt.update.cu", /* of several: qn_lopt_units has all */
 };
 
 qn_status qn_small_fc_lopt_step(const qn_exec *exec, const qn_small_fc_lopt_params *params, size_t n,
