@@ -25,12 +25,18 @@ const char *const qn_lopt_variations[] = {"precision=fp32", NULL};
 #define DEFINES(...) ((const char *const[]){__VA_ARGS__, NULL})
 #define PLAIN "QN_LOPT_ELO=0", "QN_LOPT_BOUNDED=0", "QN_LOPT_COMPAT=0"
 #define OTHER "QN_LOPT_ELO=1", "QN_LOPT_BOUNDED=1", "QN_LOPT_COMPAT=1"
-#define FIRST_PHASE "QN_LOPT_PRECISION=3", "QN_LOPT_PHASE=0", "QN_LOPT_PIECE=4080"
-#define OTHER_PHASE "QN_LOPT_PRECISION=3", "QN_LOPT_PHASE=1", "QN_LOPT_PIECE=500"
-#define UPDATE(precision, what)                                                                                        \
+#define FIRST_PHASE "QN_LOPT_PRECISION=0", "QN_LOPT_PHASE=0", "QN_LOPT_PIECE=4080"
+#define OTHER_PHASE "QN_LOPT_PRECISION=0", "QN_LOPT_PHASE=1", "QN_LOPT_PIECE=500"
+#define UPDATE(precision, what, arch)                                                                                  \
   {                                                                                                                    \
     "op/lopt/lopt.update.cu",                                                                                          \
-        DEFINES(what, "QN_LOPT_PRECISION=" #precision, "QN_LOPT_PHASE=0", "QN_LOPT_PIECE=500", "QN_THREADS=256"), NULL \
+        DEFINES(what, "QN_LOPT_PRECISION=" #precision, "QN_LOPT_PHASE=0", "QN_LOPT_PIECE=500", "QN_THREADS=256"), arch \
+  }
+/* Below sm_80 all is computed as fp32, class 0. */
+#define FOLD(precision, arch)                                                                                          \
+  {                                                                                                                    \
+    "op/lopt/lopt.fold.cu", DEFINES(PLAIN, "QN_LOPT_PRECISION=" #precision, "QN_LOPT_PHASE=0", "QN_LOPT_PIECE=500"),   \
+        arch                                                                                                           \
   }
 #define ALL(...)                                                                                                       \
   {"op/lopt/lopt.elements.cu", DEFINES(__VA_ARGS__), NULL}, {"op/lopt/lopt.fold.cu", DEFINES(__VA_ARGS__), NULL},      \
@@ -39,6 +45,8 @@ const char *const qn_lopt_variations[] = {"precision=fp32", NULL};
   {                                                                                                                    \
     "op/lopt/lopt.table.cu", DEFINES(__VA_ARGS__), NULL                                                                \
   }
-const qn_shaped_unit qn_lopt_units[] = {ALL(PLAIN, FIRST_PHASE), UPDATE(0, PLAIN), UPDATE(1, PLAIN),  UPDATE(2, PLAIN),
-                                        UPDATE(3, PLAIN),        UPDATE(4, PLAIN), {NULL, NULL, NULL}};
-const qn_shaped_unit qn_lopt_elo_units[] = {ALL(OTHER, OTHER_PHASE), UPDATE(3, OTHER), {NULL, NULL, NULL}};
+const qn_shaped_unit qn_lopt_units[] = {
+    ALL(PLAIN, FIRST_PHASE),    UPDATE(0, PLAIN, NULL),     UPDATE(3, PLAIN, "sm_80"),  UPDATE(1, PLAIN, "sm_90a"),
+    UPDATE(2, PLAIN, "sm_90a"), UPDATE(3, PLAIN, "sm_90a"), UPDATE(4, PLAIN, "sm_90a"), UPDATE(3, PLAIN, "sm_120"),
+    FOLD(3, "sm_80"),           FOLD(3, "sm_90a"),          FOLD(4, "sm_90a"),          {NULL, NULL, NULL}};
+const qn_shaped_unit qn_lopt_elo_units[] = {ALL(OTHER, OTHER_PHASE), UPDATE(0, OTHER, NULL), {NULL, NULL, NULL}};
