@@ -61,6 +61,7 @@ static const arrangement forward[] = {
     {"interleaved, the gate odd", {WIDE(0), ODD(1), EVEN(1)}},
     {"even columns of two tensors", {DENSE(0), EVEN(1), ODD(2)}},
     {"written to even columns beside what is read", {EVEN(0), ODD(0), HALF(2, 1)}},
+    {"rows at an aligned distance", {WIDE(0), WIDE(1), WIDE(2)}},
 };
 /* dc, a, b, da, db */
 static const arrangement backward[] = {
@@ -77,7 +78,7 @@ static const arrangement over[] = {
 typedef struct call {
   const qn_op_info *op;
   qn_dtype dtype;
-  size_t roles, n; /* roles that are given, the first ones */
+  size_t roles, from, n; /* roles that are given, the first ones; the place of the first tensor, and how many */
   unsigned char *block[PLACES][ROLES], *before[PLACES][ROLES];
   size_t bytes[PLACES][ROLES];
   qn_tensor tensor[ROLES][PLACES], dense[ROLES][PLACES];
@@ -105,7 +106,7 @@ static uint32_t number(qn_dtype dtype)
 static void put(call *c, const arrangement *how, size_t r, size_t k)
 {
   const place *p = &how->role[r];
-  const int64_t rows = extents[k][0], cols = extents[k][1], pitch = cols * p->wide + p->more;
+  const int64_t *shape = extents[c->from + k], rows = shape[0], cols = shape[1], pitch = cols * p->wide + p->more;
   const size_t width = qn_dtype_bytes(c->dtype);
   unsigned char **block = &c->block[k][p->block];
   if (!*block) {
@@ -118,7 +119,7 @@ static void put(call *c, const arrangement *how, size_t r, size_t k)
   }
   const int64_t first = p->from < 0 ? 1 : p->from * cols;
   c->strides[r][k][0] = pitch, c->strides[r][k][1] = p->step;
-  c->tensor[r][k] = (qn_tensor){*block + 64 + (size_t)first * width, c->dtype, 2, extents[k], c->strides[r][k], device};
+  c->tensor[r][k] = (qn_tensor){*block + 64 + (size_t)first * width, c->dtype, 2, shape, c->strides[r][k], device};
 }
 
 static unsigned char *at(const qn_tensor *t, int64_t i, int64_t j)
@@ -134,15 +135,16 @@ static void copy(const qn_tensor *to, const qn_tensor *from)
 }
 
 static void make(call *c, const qn_op_info *op, const arrangement *const how[PLACES], qn_dtype dtype, size_t roles,
-                 size_t n)
+                 size_t from, size_t n)
 {
-  *c = (call){.op = op, .dtype = dtype, .roles = roles, .n = n};
+  *c = (call){.op = op, .dtype = dtype, .roles = roles, .from = from, .n = n};
   c->params = roles == 3 && op->n_tensors == 3 ? (void *)&forward_params : (void *)&backward_params;
   for (size_t k = 0; k < n; k++)
     for (size_t r = 0; r < roles; r++) {
       put(c, how[k], r, k);
-      c->dense[r][k] = (qn_tensor){NULL, dtype, 2, extents[k], NULL, {QN_CPU, 0}};
-      c->dense[r][k].data = malloc((size_t)(extents[k][0] * extents[k][1]) * qn_dtype_bytes(dtype));
+      const int64_t *shape = extents[from + k];
+      c->dense[r][k] = (qn_tensor){NULL, dtype, 2, shape, NULL, {QN_CPU, 0}};
+      c->dense[r][k].data = malloc((size_t)(shape[0] * shape[1]) * qn_dtype_bytes(dtype));
     }
   for (size_t r = 0; r < roles; r++) c->list[r] = c->tensor[r], c->dense_list[r] = c->dense[r];
   for (size_t k = 0; k < n; k++)
@@ -202,24 +204,38 @@ static bool as_expected(const call *c)
     for (size_t r = 0; r < c->roles; r++)
       for (size_t b = 0; c->block[k][r] && b < c->bytes[k][r]; b++) {
         if (c->block[k][r][b] == c->before[k][r][b]) continue;
-        printf("# tensor %zu (%lld x %lld), block %zu: byte %zu differs\n", k, (long long)extents[k][0],
-               (long long)extents[k][1], r, b);
+        printf("# tensor %zu (%lld x %lld), block %zu: byte %zu differs\n", k, (long long)c->dense[0][k].shape[0],
+               (long long)c->dense[0][k].shape[1], r, b);
         return false;
       }
   return true;
 }
 
-/* One call over all sizes; ran: what must have run. */
-static void run(const qn_op_info *op, const arrangement *how, qn_dtype dtype, size_t roles, const char *ran)
+/* Both multipliers, of all calls from here on. */
+static void multiply(double by)
+{
+  forward_params.gate_multiplier = forward_params.down_multiplier = by;
+  backward_params.gate_multiplier = backward_params.down_multiplier = by;
+}
+
+/* One call over n sizes; ran: what must have run. */
+static void run_some(const qn_op_info *op, const arrangement *how, qn_dtype dtype, size_t roles, size_t from, size_t n,
+                     const char *ran)
 {
   const arrangement *const all[PLACES] = {how, how, how, how, how};
   const qn_exec exec = {.size = sizeof exec, .device = device};
   call c;
-  make(&c, op, all, dtype, roles, PLACES);
+  make(&c, op, all, dtype, roles, from, n);
   check(!expect(&c) && !qn_op_step(op, &exec, c.params, c.n, c.list) && as_expected(&c) &&
             strstr(qn_op_last_variant(), ran),
-        "%s %s, %s: %s", op->name, qn_dtype_name(dtype), how->name, qn_op_last_variant());
+        "%s %s, times %g, %s, %zu from %zu: %s", op->name, qn_dtype_name(dtype), forward_params.gate_multiplier,
+        how->name, n, from, qn_op_last_variant());
   drop(&c);
+}
+
+static void run(const qn_op_info *op, const arrangement *how, qn_dtype dtype, size_t roles, const char *ran)
+{
+  run_some(op, how, dtype, roles, 0, PLACES, ran);
 }
 
 static const qn_op_info *op_of(const char *name)
@@ -231,8 +247,9 @@ static const qn_op_info *op_of(const char *name)
 #define EACH(table) (size_t k = 0; k < sizeof(table) / sizeof *(table); k++)
 
 /* All arrangements and types, on the tier that QUERN_CPU says. */
-static void on_cpu(void)
+static void on_cpu(double by)
 {
+  multiply(by);
   for (qn_dtype dtype = QN_F32; dtype <= QN_F16; dtype++) {
     for
       EACH(forward) run(op_of("swiglu"), &forward[k], dtype, 3, "the processor's best");
@@ -241,6 +258,20 @@ static void on_cpu(void)
     for
       EACH(over) run(op_of("swiglu_backward"), &over[k], dtype, 3, "the processor's best");
   }
+}
+
+/* A lone tensor in nothing but whole, aligned packs has kernels of its own; one whose rows' distance, or columns, are
+ * not such must not get them. */
+static void lone(void)
+{
+  qn_option_set("geometry", "tiles-128x8x1");
+  run_some(op_of("swiglu"), &forward[7], QN_BF16, 3, 2, 1, "tiles-128x8x1");
+  run_some(op_of("swiglu"), &forward[7], QN_BF16, 3, 1, 1, "tiles-128x8x1");
+  run_some(op_of("swiglu"), &forward[1], QN_BF16, 3, 2, 1, "tiles-128x8x1");
+  qn_option_set("geometry", "flat-128x4x1");
+  run_some(op_of("swiglu"), &forward[0], QN_BF16, 3, 2, 1, "flat-128x4x1");
+  run_some(op_of("swiglu"), &forward[0], QN_BF16, 3, 0, 1, "flat-128x4x1");
+  qn_option_set("geometry", NULL);
 }
 
 /* Some of each; `quern check` walks through all geometries and arrangements (workbench/leg_layouts.c). */
@@ -281,7 +312,7 @@ static void mixed(void)
   const arrangement *const all[PLACES] = {&forward[3], &forward[0], &forward[1], &forward[3], &forward[3]};
   const qn_exec exec = {.size = sizeof exec, .device = device};
   call c;
-  make(&c, op_of("swiglu"), all, QN_BF16, 3, PLACES);
+  make(&c, op_of("swiglu"), all, QN_BF16, 3, 0, PLACES);
   check(!expect(&c) && !qn_op_step(c.op, &exec, c.params, c.n, c.list) && as_expected(&c), "a list of several kinds");
   drop(&c);
 }
@@ -294,8 +325,8 @@ static void planned(void)
   const qn_exec exec = {.size = sizeof exec, .device = device};
   call one, other;
   qn_plan *plan = NULL;
-  make(&one, op_of("swiglu"), all, QN_BF16, 3, PLACES);
-  make(&other, one.op, apart, QN_BF16, 3, PLACES);
+  make(&one, op_of("swiglu"), all, QN_BF16, 3, 0, PLACES);
+  make(&other, one.op, apart, QN_BF16, 3, 0, PLACES);
   check(!qn_op_plan_create(&plan, one.op, &exec, one.params, PLACES, one.list), "a plan of interleaved columns");
   /* Both at once: an option that is set makes a plan forget its launch, which is what the second step is about. */
   check(!expect(&one) && !expect(&other), "what is expected of two steps");
@@ -401,10 +432,14 @@ int main(int argc, char **argv)
 {
   const bool host = argc == 2 && !strcmp(argv[1], "host");
   device.kind = host ? QN_HOST : QN_CPU;
-  if (host)
+  if (host) {
+    multiply(1.3); /* by 1 `quern check` walks through more than these */
     on_host();
-  else
-    on_cpu();
+    lone();
+  } else {
+    on_cpu(1);
+    on_cpu(1.3);
+  }
   mixed();
   planned();
   refused();
