@@ -17,6 +17,7 @@ from .. import _lopt, _lopt_weights
 from ._calls import is_capturing, place_of
 from ._lopt_bound import factor_of, scaled
 from ._lopt_list import Member, MemberList, plain
+from ._lopt_live import Hyper
 from ._lopt_shards import Shards, check_placements, check_state, state_like
 from ._sharded import Sharding, is_sharded, local
 from ._watch import are_same
@@ -28,6 +29,12 @@ _ENTRIES = tuple(enumerate(STATE))
 def _number(value: Any) -> Any:
     """A learning rate may be a tensor of one element."""
     return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
+
+
+def _is_read_there(group: dict[str, Any]) -> bool:
+    """Is the learning rate a tensor on a device, which a step reads there?"""
+    lr = group["lr"]
+    return bool(group.get("capturable")) and isinstance(lr, Tensor) and lr.numel() == 1 and lr.device.type != "cpu"
 
 
 class Learned(Optimizer):
@@ -55,6 +62,7 @@ class Learned(Optimizer):
     def _begin(self) -> None:
         """What is derived from groups and state; never saved."""
         self._on_device: dict[torch.device, dict[str, Tensor]] = {}
+        self._live: dict[tuple[int, torch.device], Hyper] = {}  # kept for ever: captured graphs read there
         self._lists: list[MemberList] = []
         self._known: tuple = ()
 
@@ -75,18 +83,24 @@ class Learned(Optimizer):
     def _settle(self, group: dict[str, Any]) -> None:
         """Completes a group's options and refuses wrong ones."""
         group.setdefault("step", 0)
+        if isinstance(group["step"], Tensor):
+            group["step"] = int(group["step"])
         self._check_options(group)
 
     def _check_options(self, group: dict[str, Any]) -> None:
         title = self._family.title
         _lopt.check(self._family, self._options_of(group))
-        _lopt.counter(title, "step", group["step"])
+        if not isinstance(group["step"], Tensor):  # which is ours, in device memory
+            _lopt.counter(title, "step", group["step"])
+        if not isinstance(group.get("capturable", False), bool):
+            raise TypeError(f"{title}: capturable is {group['capturable']!r}, it must be True or False")
         if _lopt.number(title, "width_mult", group["width_mult"]) <= 0:
             raise ValueError(f"{title}: width_mult is {group['width_mult']!r}, it must be above 0")
         _lopt.bound(title, "clip_grad", group.get("clip_grad"))
 
     def _options_of(self, group: dict[str, Any]) -> dict[str, Any]:
-        return {**{name: group[name] for name in self._family.defaults}, "lr": _number(group["lr"])}
+        lr = 0.0 if _is_read_there(group) else _number(group["lr"])
+        return {**{name: group[name] for name in self._family.defaults}, "lr": lr}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_weights": self._weights}
@@ -102,7 +116,9 @@ class Learned(Optimizer):
                 entry = self.state[param].get(name)
                 if isinstance(entry, Tensor) and not entry.is_contiguous():
                     self.state[param][name] = entry.contiguous()
+        live = self.__dict__.get("_live", {})  # which captured graphs go on reading
         self._begin()
+        self._live = live
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch.optim.Optimizer has it. ValueError where state is missing or shapes differ, and nothing is loaded.
@@ -170,6 +186,11 @@ class Learned(Optimizer):
     def _state_of(self, param: Tensor) -> dict[str, Any]:
         """The parameter's state, zeros where there is none yet."""
         state = self.state[param]
+        if STATE[0] not in state and is_capturing():
+            raise RuntimeError(
+                f"{self._family.title}: a parameter has no state yet, and a graph is being captured, which would make "
+                "it anew at each replay: take a step, or call prepare(), before the capture"
+            )
         if STATE[0] not in state and is_sharded(param):
             state.update(state_like(self._family, param))
         elif STATE[0] not in state:
@@ -194,6 +215,8 @@ class Learned(Optimizer):
 
     def _key(self, group: dict[str, Any]) -> tuple:
         """Equal where two groups may be stepped in one call, which has a learning rate for each tensor."""
+        if group.get("capturable"):
+            return (id(group),)
         options = self._options_of(group)
         del options["lr"]
         return (group["step"], *((tuple(v) if isinstance(v, list) else v) for v in options.values()))
@@ -279,11 +302,16 @@ class Learned(Optimizer):
     def _params_of(self, made: MemberList) -> tuple[Any, array]:
         """The library's params for a list, and its tensors' learning rates."""
         rates = [
-            _lopt.number(self._family.title, "lr", _number(group["lr"])) / group["width_mult"]
+            (1.0 if group.get("capturable") else _lopt.number(self._family.title, "lr", _number(group["lr"])))
+            / group["width_mult"]
             for group in self.param_groups
         ]
-        group = self.param_groups[made.members[0].group]
-        params = _lopt.params_of(self._family, {**self._options_of(group), "lr": 1.0}, group["step"])
+        index = made.members[0].group
+        group, live = self.param_groups[index], self._live.get((index, made.place.device))
+        step = 0 if isinstance(group["step"], Tensor) else group["step"]
+        params = _lopt.params_of(self._family, {**self._options_of(group), "lr": 1.0}, step)
+        if group.get("capturable") and live is not None:
+            params.hyper = live.memory.data_ptr()
         return params, array("d", [rates[member.group] for member in made.members])
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -304,17 +332,64 @@ class Learned(Optimizer):
         return loss
 
     def _step_now(self, loss: Any) -> None:
-        if is_capturing():
+        lists = self._ready()
+        self._bound(lists)
+        self._take(lists, loss)
+        for index, group in enumerate(self.param_groups):
+            if not isinstance(group["step"], Tensor):
+                group["step"] += 1
+            for (of, _), live in self._live.items():
+                if of == index and group.get("capturable"):
+                    live.step.add_(1)
+
+    def prepare(self) -> None:
+        """Makes the state of parameters that have a gradient, and with capturable writes lr and weight_decay to device
+        memory where they have changed. To be called before a graph is captured, and between replays after such a number
+        was changed here; kernels are compiled by the first step."""
+        self._ready()
+
+    def _ready(self) -> list[MemberList]:
+        """The lists of this step; everything has been checked then, and device memory says what groups say."""
+        title, capturing = self._family.title, is_capturing()
+        if capturing and not all(group.get("capturable") for group in self.param_groups):
             raise RuntimeError(
-                f"{self._family.title}: a graph is being captured, whose replays would repeat this moment's step number"
+                f"{title}: a graph is being captured, whose replays would repeat this moment's step number: make the "
+                "optimizer with capturable=True"
+                if "capturable" in self.defaults
+                else f"{title}: a graph is being captured, and this optimizer's step cannot be"
             )
         for group in self.param_groups:
             self._check_options(group)
         lists = self._fitting_lists()
-        self._bound(lists)
-        self._take(lists, loss)
-        for group in self.param_groups:
-            group["step"] += 1
+        for index, group in enumerate(self.param_groups):
+            if not group.get("capturable"):
+                if isinstance(group["step"], Tensor):
+                    group["step"] = int(group["step"])
+                continue
+            devices = [made.place.device for made in lists if made.members[0].group == index]
+            if capturing and any(device.type != "cuda" for device in devices):
+                raise RuntimeError(f"{title}: a graph is being captured, and a parameter of group {index} is on no GPU")
+            self._bring_up(index, group, devices, capturing)
+        return lists
+
+    def _bring_up(self, index: int, group: dict[str, Any], devices: list[torch.device], capturing: bool) -> None:
+        """Device memory says what the group says."""
+        title, told = self._family.title, isinstance(group["step"], Tensor)
+        lr = group["lr"] if _is_read_there(group) else float(_number(group["lr"]))
+        for device in devices:
+            live = self._live.get((index, device))
+            if capturing and (live is None or not told):
+                raise RuntimeError(
+                    f"{title}: group {index} has no numbers in device memory yet, and a graph is being captured: take "
+                    "a step, or call prepare(), before the capture"
+                )
+            if live is None:
+                live = self._live[index, device] = Hyper(device, int(group["step"]))
+            elif not told:
+                live.step.fill_(group["step"])
+            live.write(title, {"lr": lr, "weight_decay": float(group["weight_decay"])}, capturing)
+        if devices and not told:
+            group["step"] = self._live[index, devices[0]].step
 
     def _take(self, lists: list[MemberList], loss: Any) -> None:
         """The calls of the library."""

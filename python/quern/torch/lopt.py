@@ -31,6 +31,8 @@ class SmallFCLopt(Learned):
     pylo_cuda_compat: as PyLO's CUDA code computes, which departs from its reference; up to 2 dimensions
     precision: how a GPU takes the network's products: "fp32", "tf32", "bf16x3", "f16x3" (as fp32, to some 5e-7 of the
         update), "f16"; the processor computes all of them as fp32
+    capturable: lr, weight_decay and the number of steps are read from device memory, so that a captured graph sees them
+        change; see prepare(). Each group is then a call of its own
 
     All but params and weights may be said of each group. A parameter without a gradient is left alone."""
 
@@ -52,10 +54,12 @@ class SmallFCLopt(Learned):
         factor_decays: Three = _SMALL_FC["factor_decays"],
         pylo_cuda_compat: bool = False,
         precision: str = _SMALL_FC["precision"],
+        capturable: bool = False,
     ) -> None:
         defaults = dict(lr=lr, weight_decay=weight_decay, step_mult=step_mult, exp_mult=exp_mult)
         defaults.update(max_grad_norm=max_grad_norm, width_mult=width_mult, m_decays=m_decays, v_decay=v_decay)
         defaults.update(factor_decays=factor_decays, pylo_cuda_compat=pylo_cuda_compat, precision=precision)
+        defaults.update(capturable=capturable)
         super().__init__(params, {"weights": weights}, defaults)
 
 
@@ -87,10 +91,12 @@ class ELO(Learned):
         factor_decays: Three = _ELO["factor_decays"],
         pylo_cuda_compat: bool = False,
         precision: str = _SMALL_FC["precision"],
+        capturable: bool = False,
     ) -> None:
         defaults = dict(lr=lr, weight_decay=weight_decay, exp_mult=exp_mult, clip_grad=clip_grad)
         defaults.update(width_mult=width_mult, m_decays=m_decays, v_decay=v_decay, factor_decays=factor_decays)
         defaults.update(pylo_cuda_compat=pylo_cuda_compat, precision=precision)
+        defaults.update(capturable=capturable)
         super().__init__(params, {"weights": weights}, defaults)
 
 
