@@ -190,7 +190,7 @@ class Op:
         ]
         # "[m, k]" by role where each tensor has a shape of its own; None: the op is one of lists, element by element.
         self.shapes = tuple(raw.shapes[k].decode() for k in range(raw.n_tensors)) if raw.shapes else None
-        # "(3, s)" by role where tensors' shapes follow from the first role's, s, by rule; None: all of a place are alike.
+        # "(3, s)" by role where shapes follow from the first role's, s, by rule; None: all of a place are alike.
         self.rules = tuple(raw.rules[k].decode() for k in range(raw.n_tensors)) if raw.rules else None
         self._optional: int = raw.optional
         self.roles = tuple(self._role(raw.tensors[index], index) for index in range(raw.n_tensors))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make the golden vectors of elo: python3 src/op/elo/golden/make_golden.py > src/op/elo/golden/elo.txt, by the plain form
-of the mathematics that small_fc_lopt's script has, which knows what differs."""
+"""Make the golden vectors of elo: python3 src/op/elo/golden/make_golden.py > src/op/elo/golden/elo.txt, by the plain
+form of the mathematics that small_fc_lopt's script has, which knows what differs."""
 
 import importlib.util
 import pathlib

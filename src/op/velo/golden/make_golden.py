@@ -6,8 +6,8 @@ A plain form of the mathematics of src/op/velo/README.md in double, tensors by m
 library. Inputs and weights come from splitmix64 and are exact in f32; so that the file stays short they are not in it,
 and the test draws them too. What is wanted is written as the nearest f32, in hexadecimal: its rounding is a tenth of
 the tolerance. Lines: `case NAME lr weight_decay num_steps compat steps`, a `tensor SHAPE` each, then of each step its
-`loss` and of each tensor `want` the parameters, and behind the last step of each tensor `state` m, v, row, column, those
-of three decays first by decay, and the first eight of its `hidden` and its `cell`."""
+`loss` and of each tensor `want` the parameters, and behind the last step of each tensor `state` m, v, row, column,
+those of three decays first by decay, and the first eight of its `hidden` and its `cell`."""
 
 import itertools
 import math
