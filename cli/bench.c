@@ -274,9 +274,10 @@ static qn_status bench_op(session *s, const qn_op *op, bool *wrong)
                          "beside PyTorch",
                          op->info.name)
                : QN_OK;
-  if (op->ruled)
-    return o->op ? qn_fail(QN_UNSUPPORTED, "%s: its lists are not of tensors alike, which this times", op->info.name)
-                 : QN_OK;
+  if (op->ruled && !o->op && o->break_even) return QN_OK;
+  if (op->ruled && (o->break_even || o->first_use_here))
+    return qn_fail(QN_UNSUPPORTED, "%s: --%s is for ops of lists of tensors alike", op->info.name,
+                   o->break_even ? "break-even" : "first-use");
   qn_try(qn_bench_row(op, o->types ? o->types : "", &row));
   qn_try(qn_try_allocate(&params, op->info.params_bytes, "parameters"));
   qn_status status = qn_op_defaults(&op->info, params, op->info.params_bytes);

@@ -56,6 +56,10 @@ check "each timer has its line" python "assert [l['timer'] for l in lines[1:]] =
 check "other types and parameters" bench 0 bench lion -w 1x777 -b cpu --types bf16,bf16,f32,f32 --set rounding=stochastic --set lr=3e-4 \
   --seconds 0.02 --json a.jsonl
 check "are kept with the line" python "assert lines[4]['params']['lr'] == 3e-4 and lines[4]['params']['rounding'] == 1 and lines[4]['types'] == 'bf16 bf16 f32 f32' and lines[4]['settings'] == 'lr=0.0003 rounding=stochastic'"
+check "an op whose states have shapes of their own" bench 0 bench elo -w 2x700 -b cpu --seconds 0.01 --json b.jsonl
+check "says what a step is lent beside the state" has "of state, and a workspace of"
+check "and keeps it" python3 -c "import json; l = json.loads(open('b.jsonl').readline()); assert l['workspace_bytes'] > 0 and l['bytes_per_element'] == 44 and l['check']['right'], l"
+check "but has no unfused form to break even with" refused 3 "lists of tensors alike" bench elo -b cpu --break-even
 check "first use in processes of their own" bench 0 bench lion -w 1x64 -b host --seconds 0.01 --first-use
 check "cold and from disk" has "where the kernel is on disk"
 check "which leave nothing behind" sh -c "test -z \"\$(ls '$work/tmp')\""

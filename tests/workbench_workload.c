@@ -34,7 +34,11 @@ static void names(void)
   counts("1x1.5G", 1, 1500000000);
   counts("512x64K", 512, UINT64_C(512) * 65536);
   counts("gpt2-124m", 148, 124439808);
+  counts("gpt2-355m", 292, 354823168);
   counts("gpt2-xl", 580, 1557611200);
+  counts("gpt-10m", 52, 10342656);
+  counts("vit-b16", 152, 86567656);
+  counts("1x16384^2", 1, 268435456);
   counts("12x3000", 12, 36000);
   counts("2x1m", 2, 2097152);
   for (const qn_workload_name *n = qn_workload_names; n->name; n++) {

@@ -4,6 +4,7 @@
 #include "workbench/bench.h"
 #include "core/core.h"
 #include "workbench/clocks.h"
+#include "workbench/ruled_stage.h"
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@ double qn_bench_bytes(const qn_op *op, size_t row, const void *params)
 {
   const bool counts = op->phases && op->phases(params) > 1;
   double bytes = 0;
+  if (op->ruled) return op->info.element_bytes;
   for (size_t role = 0; role < op->info.n_tensors; role++) {
     qn_access access = op->info.types[row].tensor[role].access;
     int times = !!(access & QN_READ) + !!(access & QN_WRITE) + (counts && op->info.count_reads >> role & 1);
@@ -26,6 +28,7 @@ double qn_bench_bytes(const qn_op *op, size_t row, const void *params)
 double qn_bench_set(const qn_op *op, size_t row)
 {
   double bytes = 0;
+  if (op->ruled) return qn_ruled_bytes_of(op).set;
   for (size_t role = 0; role < op->info.n_tensors; role++)
     bytes += (double)qn_dtype_bytes(op->info.types[row].tensor[role].dtype);
   return bytes;
@@ -34,6 +37,7 @@ double qn_bench_set(const qn_op *op, size_t row)
 static double written_bytes(const qn_op *op, size_t row)
 {
   double bytes = 0;
+  if (op->ruled) return qn_ruled_bytes_of(op).written;
   for (size_t role = 0; role < op->info.n_tensors; role++)
     if (op->info.types[row].tensor[role].access & QN_WRITE)
       bytes += (double)qn_dtype_bytes(op->info.types[row].tensor[role].dtype);
@@ -344,6 +348,7 @@ static qn_status measure(qn_bench *b, qn_stage *stage, const qn_exec *exec)
   }
   if (status == QN_OK) status = judge(b);
   if (status == QN_OK) status = count_allocations(stage, &b->allocated);
+  b->workspace = qn_stage_workspace(stage);
   if (status == QN_OK) status = note_clocks(b, stage, exec);
   b->has_host = device;
   if (status == QN_OK && device) status = time_host(b, stage, exec, false, &b->host_same_ns);

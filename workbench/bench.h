@@ -61,6 +61,7 @@ typedef struct qn_bench {
   bool impossible;
   int64_t launches;   /* of a step */
   uint64_t allocated; /* bytes on the host, by a step */
+  uint64_t workspace; /* bytes that it is lent */
   bool has_host;      /* the step is asynchronous, so that its host time is a figure of its own */
   qn_summary host_same_ns, host_moved_ns;
   bool has_first_use;

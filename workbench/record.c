@@ -112,6 +112,7 @@ static void add_times(json_t *line, const qn_bench *b)
   json_object_set_new(line, "impossible", json_boolean(b->impossible));
   json_object_set_new(line, "launches", json_integer(b->launches));
   json_object_set_new(line, "allocated_bytes", json_integer((json_int_t)b->allocated));
+  json_object_set_new(line, "workspace_bytes", json_integer((json_int_t)b->workspace));
   if (b->has_first_use) {
     json_object_set_new(line, "first_use_empty_ns", number(b->first_use.empty_ns));
     json_object_set_new(line, "first_use_cold_ns", number(b->first_use.cold_ns));

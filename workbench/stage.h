@@ -45,6 +45,9 @@ qn_status qn_stage_prove(qn_stage *stage, qn_progress *progress, qn_stage_check 
  * the other way: all but one in 10^4 must be within 16 units of eps of the reference, in terms of what is added. */
 qn_status qn_stage_prove_unfused(qn_stage *stage, qn_progress *progress, qn_stage_check *check);
 
+/* Bytes of workspace that a step is lent. */
+uint64_t qn_stage_workspace(const qn_stage *stage);
+
 /* What is timed. None of them synchronises or touches the data otherwise. */
 qn_status qn_stage_step(qn_stage *stage);
 qn_status qn_stage_step_moved(qn_stage *stage); /* the tensors that are only read are elsewhere than in the last call */

@@ -322,7 +322,7 @@ static qn_status prove(qn_stage *s, qn_progress *progress, qn_stage_check *check
 
 qn_status qn_stage_prove(qn_stage *s, qn_progress *progress, qn_stage_check *check)
 {
-  return prove(s, progress, check, false);
+  return s->ruled ? qn_ruled_stage_prove(s->ruled, check) : prove(s, progress, check, false);
 }
 
 qn_status qn_stage_prove_unfused(qn_stage *s, qn_progress *progress, qn_stage_check *check)

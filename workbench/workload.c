@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* workload.c - see workload.h. Shapes of GPT-2 are those of its published weights (Radford et al., 2019): a tied
- * embedding, learned positions, and per block two norms, attention and a four times wider MLP. */
+ * embedding, learned positions, and per block two norms, attention and a four times wider MLP; ViT's are timm's. */
 #include "workbench/workload.h"
 #include "core/core.h"
 #include <ctype.h>
@@ -13,8 +13,12 @@ const qn_workload_name qn_workload_names[] = {
     {"1x67.1M", "one tensor of 2^26 = 67,108,864 elements"},
     {"1x1.5G", "one tensor of 1,500,000,000 elements"},
     {"512x64K", "512 tensors of 65,536 elements"},
+    {"1x16384^2", "one matrix of 16384 x 16384"},
+    {"gpt-10m", "a GPT of four layers of 384: 52 tensors, 10,342,656 elements"},
     {"gpt2-124m", "GPT-2 small: 148 tensors, 124,439,808 elements"},
+    {"gpt2-355m", "GPT-2 medium: 292 tensors, 354,823,168 elements"},
     {"gpt2-xl", "GPT-2 XL: 580 tensors, 1,557,611,200 elements"},
+    {"vit-b16", "ViT-B/16: 152 tensors, 86,567,656 elements"},
     {NULL, NULL},
 };
 
@@ -76,14 +80,60 @@ static qn_status make_equal(const char *name, size_t n, int64_t elements, qn_wor
   return QN_OK;
 }
 
-/* d wide, `blocks` deep. */
-static qn_status make_gpt2(const char *name, int64_t d, int blocks, qn_workload *out)
+typedef struct named {
+  const char *name;
+  int ndim;
+  int64_t shape[4];
+} named;
+
+/* `n` tensors of each of `blocks` blocks, "h.0." before their names. */
+static qn_status add_blocks(builder *b, const char *before, int blocks, const named *of, size_t n)
 {
-  const struct {
-    const char *name;
-    int ndim;
-    int64_t shape[2];
-  } block[] = {
+  for (int k = 0; k < blocks; k++)
+    for (size_t j = 0; j < n; j++) {
+      char full[40];
+      snprintf(full, sizeof full, "%s.%d.%s", before, k, of[j].name);
+      qn_try(add(b, full, of[j].ndim, of[j].shape));
+    }
+  return QN_OK;
+}
+
+static qn_status make_vit(const char *name, int64_t d, int blocks, qn_workload *out)
+{
+  const named begin_with[] = {{"cls_token", 3, {1, 1, d}},
+                              {"pos_embed", 3, {1, 197, d}},
+                              {"patch_embed.proj.weight", 4, {d, 3, 16, 16}},
+                              {"patch_embed.proj.bias", 1, {d}}};
+  const named block[] = {{"norm1.weight", 1, {d}},           {"norm1.bias", 1, {d}},
+                         {"attn.qkv.weight", 2, {3 * d, d}}, {"attn.qkv.bias", 1, {3 * d}},
+                         {"attn.proj.weight", 2, {d, d}},    {"attn.proj.bias", 1, {d}},
+                         {"norm2.weight", 1, {d}},           {"norm2.bias", 1, {d}},
+                         {"mlp.fc1.weight", 2, {4 * d, d}},  {"mlp.fc1.bias", 1, {4 * d}},
+                         {"mlp.fc2.weight", 2, {d, 4 * d}},  {"mlp.fc2.bias", 1, {d}}};
+  const named end_with[] = {
+      {"norm.weight", 1, {d}}, {"norm.bias", 1, {d}}, {"head.weight", 2, {1000, d}}, {"head.bias", 1, {1000}}};
+  enum { PER_BLOCK = sizeof block / sizeof *block, ENDS = 4 };
+  const size_t n = (size_t)blocks * PER_BLOCK + 2 * ENDS;
+  builder b;
+  qn_try(begin(&b, out, name, n, 4 * n, 40 * n));
+  for (int k = 0; k < ENDS; k++) qn_try(add(&b, begin_with[k].name, begin_with[k].ndim, begin_with[k].shape));
+  qn_try(add_blocks(&b, "blocks", blocks, block, PER_BLOCK));
+  for (int k = 0; k < ENDS; k++) qn_try(add(&b, end_with[k].name, end_with[k].ndim, end_with[k].shape));
+  return QN_OK;
+}
+
+static qn_status make_square(const char *name, int64_t d, qn_workload *out)
+{
+  const int64_t shape[] = {d, d};
+  builder b;
+  qn_try(begin(&b, out, name, 1, 2, 8));
+  return add(&b, "t0", 2, shape);
+}
+
+/* d wide, `blocks` deep. */
+static qn_status make_gpt2(const char *name, int64_t d, int blocks, int64_t words, int64_t places, qn_workload *out)
+{
+  const named block[] = {
       {"ln_1.weight", 1, {d}},
       {"ln_1.bias", 1, {d}},
       {"attn.c_attn.weight", 2, {d, 3 * d}},
@@ -98,18 +148,13 @@ static qn_status make_gpt2(const char *name, int64_t d, int blocks, qn_workload 
       {"mlp.c_proj.bias", 1, {d}},
   };
   enum { PER_BLOCK = sizeof block / sizeof *block };
-  const int64_t vocabulary[] = {50257, d}, positions[] = {1024, d};
+  const int64_t vocabulary[] = {words, d}, positions[] = {places, d};
   size_t n = (size_t)blocks * PER_BLOCK + 4;
   builder b;
   qn_try(begin(&b, out, name, n, 2 * n, 32 * n));
   qn_try(add(&b, "wte.weight", 2, vocabulary));
   qn_try(add(&b, "wpe.weight", 2, positions));
-  for (int k = 0; k < blocks; k++)
-    for (size_t j = 0; j < PER_BLOCK; j++) {
-      char full[32];
-      snprintf(full, sizeof full, "h.%d.%s", k, block[j].name);
-      qn_try(add(&b, full, block[j].ndim, block[j].shape));
-    }
+  qn_try(add_blocks(&b, "h", blocks, block, PER_BLOCK));
   qn_try(add(&b, "ln_f.weight", 1, &d));
   return add(&b, "ln_f.bias", 1, &d);
 }
@@ -133,8 +178,12 @@ qn_status qn_workload_find(const char *name, qn_workload *workload)
 {
   if (!strcmp(name, "1x67.1M")) return make_equal(name, 1, INT64_C(1) << 26, workload);
   if (!strcmp(name, "1x1.5G")) return make_equal(name, 1, 1500000000, workload);
-  if (!strcmp(name, "gpt2-124m")) return make_gpt2(name, 768, 12, workload);
-  if (!strcmp(name, "gpt2-xl")) return make_gpt2(name, 1600, 48, workload);
+  if (!strcmp(name, "1x16384^2")) return make_square(name, 16384, workload);
+  if (!strcmp(name, "gpt-10m")) return make_gpt2(name, 384, 4, 8192, 256, workload);
+  if (!strcmp(name, "gpt2-124m")) return make_gpt2(name, 768, 12, 50257, 1024, workload);
+  if (!strcmp(name, "gpt2-355m")) return make_gpt2(name, 1024, 24, 50257, 1024, workload);
+  if (!strcmp(name, "gpt2-xl")) return make_gpt2(name, 1600, 48, 50257, 1024, workload);
+  if (!strcmp(name, "vit-b16")) return make_vit(name, 768, 12, workload);
   uint64_t n, elements;
   const char *rest = read_count(name, &n);
   if (rest && (*rest == 'x' || *rest == 'X'))
