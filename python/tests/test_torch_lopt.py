@@ -290,6 +290,19 @@ def test_refused_and_nothing_has_changed(what, kind):
     assert [group["step"] for group in optimizer.param_groups] == [1, 1]
 
 
+def test_what_only_the_library_finds_is_found_before_the_first_list_is_stepped():
+    params = parameters([(6, 6), (4, 5)])
+    optimizer = SmallFCLopt([{"params": params[:1]}, {"params": params[1:], "weight_decay": 0.1}], WEIGHTS)
+    give_grads(params, 0)
+    optimizer.step()
+    kept = bits(params)
+    memory = optimizer.state[params[1]]["exp_avg_sq"]
+    params[1].grad.data = memory.data  # on what its own list writes, after the list was looked at
+    with pytest.raises(ValueError, match=r"share memory.*is parameter 0 of group 1"):
+        optimizer.step()
+    assert same(params, kept)
+
+
 def test_six_dimensions():
     (p,) = parameters([(1, 1, 1, 1, 1, 2)])
     give_grads([p], 0)

@@ -344,9 +344,9 @@ class Learned(Optimizer):
 
     def prepare(self) -> None:
         """Makes the state of parameters that have a gradient, and with capturable writes lr and weight_decay to device
-        memory where they have changed. To be called before a graph is captured, and between replays after such a number
-        was changed here; kernels are compiled by the first step."""
-        self._ready()
+        memory where they have changed, and compiles kernels. To be called before a graph is captured, and between
+        replays after such a number was changed here."""
+        self._prepare(self._ready())
 
     def _ready(self) -> list[MemberList]:
         """The lists of this step; everything has been checked then, and device memory says what groups say."""
@@ -391,8 +391,15 @@ class Learned(Optimizer):
         if devices and not told:
             group["step"] = self._live[index, devices[0]].step
 
+    def _prepare(self, lists: list[MemberList]) -> None:
+        for made in lists:
+            params, rates = self._params_of(made)
+            made.prepare(params, rates, self._weights_on(made.place.device))
+
     def _take(self, lists: list[MemberList], loss: Any) -> None:
-        """The calls of the library."""
+        """The calls of the library, which has looked at all of it before the first."""
+        if len(lists) > 1:
+            self._prepare(lists)
         for made in lists:
             params, rates = self._params_of(made)
             made.step(params, rates, self._weights_on(made.place.device))

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .. import _lopt
-from .._library import DTYPES
+from .. import _abi, _lopt
+from .._library import DTYPES, lib
+from .._ops import op
 from .._tensors import Tensors
 from ._calls import Place, increment_version
 from ._lopt_shards import Shards
@@ -122,15 +123,36 @@ class MemberList:
 
     # ---- the call ----
     @torch.no_grad()
-    def step(self, params: Structure, factors: array, weights: dict[str, Tensor], besides: Sequence[int] = ()) -> None:
-        """One step over the gradients that were taken. `factors`: of the learning rate, one a parameter; `weights`: by
-        the params' names for them; `besides`: what the library's step takes beside the six roles."""
+    def prepare(self, params: Structure, factors: array, weights: dict[str, Tensor]) -> None:
+        """Has the library look at all that step() would be given, and compile what it needs. An op that is not in the
+        registry has no such call; it is looked at when it is stepped."""
+        if not self.family.registered or len(op(self.family.op).roles) != len(self._roles):
+            return
+        copies = self._point(params, factors, weights)
+        if self.shards is not None:
+            params.shards = addressof(self.shards.told)
+        roles = _abi.Roles(*self._roles)
+        try:
+            lib.qn_op_prepare(op(self.family.op).info, byref(self.place.current()), byref(params), len(self), roles)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise self._named(error) from None
+        del copies
+
+    def _point(self, params: Structure, factors: array, weights: dict[str, Tensor]) -> dict[int, Tensor]:
+        """Puts the pointers into params; the parameters that are not row-major as copies, by their places."""
         copies = {k: plain(self.params[k]) for k in self._strided}
         if copies:
             self._arrays[0].move([copies.get(k, param).data_ptr() for k, param in enumerate(self.params)])
         params.lr_scale = factors.buffer_info()[0]
         for name, values in weights.items():
             setattr(params, name, values.data_ptr())
+        return copies
+
+    @torch.no_grad()
+    def step(self, params: Structure, factors: array, weights: dict[str, Tensor], besides: Sequence[int] = ()) -> None:
+        """One step over the gradients that were taken. `factors`: of the learning rate, one a parameter; `weights`: by
+        the params' names for them; `besides`: what the library's step takes beside the six roles."""
+        copies = self._point(params, factors, weights)
         execution = self.place.current()
         lent = self.place.lend(self._workspace_bytes(params))
         try:
