@@ -87,8 +87,60 @@ static inline qn_exec velo_exec(velo *v, qn_pool *pool)
   return (qn_exec){.size = sizeof(qn_exec), .pool = pool, .workspace = m->workspace, .workspace_bytes = needed};
 }
 
+/* On a device: all goes there, and what the step made of it comes back. */
+typedef struct velo_there {
+  qn_tensor tensor[ROLES][MOST], single[4];
+  void *hyper, *workspace;
+  size_t bytes;
+} velo_there;
+
+static inline qn_tensor sent(const qn_tensor *t, size_t shift)
+{
+  qn_tensor there = *t;
+  there.device = on;
+  there.data = copy_to(t->data, elements(t) * qn_dtype_bytes(t->dtype), shift);
+  return there;
+}
+
+static inline void fetch(const qn_tensor *there, const qn_tensor *to, size_t shift)
+{
+  const size_t bytes = elements(to) * qn_dtype_bytes(to->dtype);
+  if (!bytes) return;
+  if (qn_memory_read(on, NULL, to->data, there->data, bytes) != QN_OK) check(false, "%s", qn_last_error());
+  qn_memory_release(on, (char *)there->data - shift);
+}
+
+static inline qn_status velo_on_device(velo *v, qn_pool *pool, const qn_velo_params *params)
+{
+  static void *mlp, *rnn; /* until the test ends */
+  velo_there there = {0};
+  qn_velo_params p = *params;
+  const size_t n = v->m.n;
+  if (!mlp) mlp = copy_to(velo_mlp, QN_LOPT_VELO_MLP_WEIGHTS * sizeof(float), 0);
+  if (!rnn) rnn = copy_to(velo_rnn, QN_LOPT_VELO_RNN_WEIGHTS * sizeof(float), 0);
+  set_singles(v);
+  for (int role = 0; role < ROLES; role++)
+    for (size_t k = 0; k < n; k++) there.tensor[role][k] = sent(&v->m.tensor[role][k], shift_of_step);
+  for (int k = 0; k < 4; k++) there.single[k] = sent(&v->single[k], 0);
+  there.hyper = params->hyper ? copy_to(params->hyper, sizeof *params->hyper, 0) : NULL;
+  there.bytes = qn_velo_workspace_bytes(n, there.tensor[PARAM]);
+  if (there.bytes && qn_memory_allocate(on, there.bytes, &there.workspace) == QN_OK)
+    qn_memory_fill(on, NULL, there.workspace, 0xFF, there.bytes); /* NaN: what was there must not matter */
+  p.mlp = mlp, p.rnn = rnn, p.hyper = there.hyper;
+  const qn_exec exec = {
+      .size = sizeof exec, .device = on, .pool = pool, .workspace = there.workspace, .workspace_bytes = there.bytes};
+  const qn_status status = qn_velo_step(&exec, &p, n, LISTS(&there), SINGLES(&there));
+  if (status != QN_OK) check(false, "%s", qn_last_error());
+  for (int role = 0; role < ROLES; role++)
+    for (size_t k = 0; k < n; k++) fetch(&there.tensor[role][k], &v->m.tensor[role][k], shift_of_step);
+  for (int k = 0; k < 4; k++) fetch(&there.single[k], &v->single[k], 0);
+  qn_memory_release(on, there.hyper), qn_memory_release(on, there.workspace);
+  return status;
+}
+
 static inline qn_status step_velo(velo *v, qn_pool *pool, const qn_velo_params *params)
 {
+  if (on.kind != QN_CPU) return velo_on_device(v, pool, params);
   const qn_exec exec = velo_exec(v, pool);
   set_singles(v);
   return qn_velo_step(&exec, params, v->m.n, LISTS(&v->m), SINGLES(v));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.h - what the kernels of small_fc_lopt and elo are launched with, shared by C that fills it and the kernels
+/* device.h - what the kernels of learned optimizers are launched with, shared by C that fills it and the kernels
  * that read it. All tensors of a list are in one table in the workspace, and every kernel goes over all of it: a task
  * is found by a search among the first ones of each tensor. docs of the phases are in the sources of the kernels. */
 #ifndef QN_OP_LOPT_DEVICE_H
@@ -22,8 +22,9 @@ enum {
   QN_LOPT_SQUARES = 9,      /* sums over a side: six channels' squares, three states */
   QN_LOPT_TILE_INPUTS = 16, /* channels of a tensor that is factored, and of one that is not */
   QN_LOPT_ALL_INPUTS = 22,
-  QN_LOPT_WIDTH = 32,    /* of the hidden layers */
-  QN_LOPT_FRAGMENTS = 48 /* words a lane of the two layers */
+  QN_LOPT_MOST_INPUTS = 24, /* of all kinds: VeLO's */
+  QN_LOPT_WIDTH = 32,       /* of the hidden layers */
+  QN_LOPT_FRAGMENTS = 48    /* words a lane of the two layers */
 };
 
 /* Of a tensor. */
@@ -53,7 +54,7 @@ typedef struct qn_lopt_found {
   float of_gradient; /* gradients are multiplied by it */
   float step, lr, decay;
   float power, unpower; /* hidden values are kept times a power of two, and the results multiplied by its inverse */
-  float scale[QN_LOPT_ALL_INPUTS];
+  float scale[QN_LOPT_MOST_INPUTS];
 } qn_lopt_found;
 
 typedef struct qn_lopt_device_item {
@@ -70,17 +71,20 @@ typedef struct qn_lopt_device_item {
   /* Of one that is cut, what is added over the processes: [along.n] where x is, and the norm; two sides' sums; the
    * channels' squares. */
   double *shared_sums, *shared_states, *shared_stats;
-  double *partial; /* [partials][channels] of the squares of channels */
-  float *layer;    /* [22][32]: the first layer with the channels' scales, where it is not tiled */
+  double *partial;      /* [partials][channels] of the squares of channels */
+  float *layer;         /* [22][32]: the first layer with the channels' scales, where it is not tiled */
+  const float *weights; /* VeLO's own of this tensor */
   qn_lopt_found *found;
   qn_u64 partials;
   double lr_scale;
   qn_u32 flags, channels;
+  qn_u64 place; /* in the list */
 } qn_lopt_device_item;
 
 /* What the kernels find out once a step. */
 typedef struct qn_lopt_head {
   double lr, weight_decay;
+  qn_u64 go;                 /* VeLO's: 0 where the loss is no number, and nothing is written */
   double most, most_of_root; /* the first layer's sums are at most `most` + `most_of_root` sqrt(n) */
   float bias[QN_LOPT_WIDTH]; /* with what the time gives it */
   qn_u32 fragments[QN_LOPT_FRAGMENTS * 32];

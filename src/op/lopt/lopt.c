@@ -169,10 +169,6 @@ qn_status qn_lopt_check_shapes(const qn_list *list)
 
 qn_status qn_lopt_check(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *tensors)
 {
-  const qn_exec *exec = list->exec;
-  if (exec->device.kind != QN_CPU && step->kind != &qn_lopt_small_fc)
-    return qn_fail(QN_UNSUPPORTED, "%s: the call is on %s:%d, and its kernels are the processor's", op_name(list),
-                   qn_device_kind_name(exec->device.kind), exec->device.index);
   qn_require(list->n <= SIZE_MAX / 1024, "%s: a list of %zu tensors", op_name(list), list->n);
   for (size_t role = 0; role < QN_LOPT_ROLES; role++) {
     qn_require(tensors[role] || !list->n, "%s: %s is NULL, and the list has %zu tensors", op_name(list),
@@ -195,7 +191,7 @@ qn_status qn_lopt_check(qn_list *list, const qn_lopt_step *step, const qn_tensor
 
 static size_t needed_of(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
-  if (n && param->device.kind != QN_CPU) return qn_lopt_device_bytes(shards, n, param);
+  if (n && param->device.kind != QN_CPU) return qn_lopt_device_bytes(&qn_lopt_small_fc, shards, n, param);
   const size_t bytes = qn_lopt_groups_bytes(&qn_lopt_small_fc, shards, n, param);
   return bytes ? bytes + QN_LOPT_ALIGNMENT : 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lopt.device.c - a checked step of small_fc_lopt or elo on a device: where the workspace has what belongs to each
+/* lopt.device.c - a checked step of a learned optimizer on a device: where the workspace has what belongs to each
  * tensor, the table of them, which goes there in the parameters of the first launches, and the phases, each of which is
  * one launch over the whole list. Nothing is uploaded and nothing waits, so a step can be captured. */
 #include "core/core.h"
@@ -26,7 +26,7 @@ _Static_assert(offsetof(qn_lopt_live, step) == offsetof(qn_lopt_hyper, step), "q
 _Static_assert(sizeof(qn_lopt_device_item) % 8 == 0, "the table is words");
 
 /* Phases that have numbered tasks. */
-enum { SUMS, STATES, MEANS, STATS, ELEMENTS, UPDATE, PHASES };
+enum { SUMS, STATES, MEANS, STATS, ELEMENTS, UPDATE, SUMMARIES, PHASES };
 
 /* ---- the workspace ---- */
 
@@ -49,9 +49,9 @@ static uint64_t tiles_of(const qn_lopt_device_item *it, uint64_t height, uint64_
 }
 
 /* Which process has how much of a tensor does not matter to what it is. */
-static qn_lopt_view view_of(const qn_lopt_shards *shards, const qn_tensor *p, size_t k)
+static qn_lopt_view view_of(const qn_lopt_kind *kind, const qn_lopt_shards *shards, const qn_tensor *p, size_t k)
 {
-  return qn_lopt_view_of(QN_LOPT_TIES_LATER, p->ndim, p->shape, qn_lopt_whole(shards, k));
+  return qn_lopt_view_of(kind->ties, p->ndim, p->shape, qn_lopt_whole(shards, k));
 }
 
 static bool may_be_tiled(const qn_lopt_device_item *it)
@@ -61,7 +61,7 @@ static bool may_be_tiled(const qn_lopt_device_item *it)
 }
 
 /* What SUMS leaves to STATES, then, in its place, what is made from there on. */
-static void lay_parts(room *r, qn_lopt_device_item *it)
+static void lay_parts(const qn_lopt_kind *kind, room *r, qn_lopt_device_item *it)
 {
   const bool factored = it->flags & QN_LOPT_FACTORED, straight = it->flags & QN_LOPT_STRAIGHT;
   room early = *r, late = *r;
@@ -72,14 +72,14 @@ static void lay_parts(room *r, qn_lopt_device_item *it)
   if (factored) {
     it->along.factor = take(&late, it->along.n * 4 * sizeof(float));
     it->across.factor = take(&late, it->across.n * 4 * sizeof(float));
-    it->along.table = take(&late, it->along.n * QN_LOPT_WIDTH * sizeof(float));
-    it->across.table = take(&late, it->across.n * QN_LOPT_WIDTH * sizeof(float));
+    it->along.table = take(&late, it->along.n * kind->hidden * sizeof(float));
+    it->across.table = take(&late, it->across.n * kind->hidden * sizeof(float));
   }
   /* Whether it is tiled depends on the class of precision, which the size of a workspace does not. */
-  const uint64_t one_by_one = qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK) * (factored ? 16 : 22);
+  const uint64_t one_by_one = qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK) * it->channels;
   const uint64_t tiled = may_be_tiled(it) ? tiles_of(it, QN_LOPT_STAT_ROWS, 1) * 16 : 0;
   it->partial = take(&late, qn_lopt_most(one_by_one, tiled) * sizeof(double));
-  it->layer = take(&late, QN_LOPT_ALL_INPUTS * QN_LOPT_WIDTH * sizeof(float));
+  it->layer = take(&late, it->channels * kind->hidden * sizeof(float));
   r->used = early.used > late.used ? early.used : late.used;
 }
 
@@ -95,7 +95,7 @@ static bool has_shared_means(const qn_lopt_device_item *it)
 }
 
 /* A tensor that is not empty, but for the caller's pointers. */
-static void lay_item(room *r, const qn_lopt_view *of, qn_lopt_device_item *it)
+static void lay_item(const qn_lopt_kind *kind, room *r, const qn_lopt_view *of, qn_lopt_device_item *it)
 {
   const qn_lopt_view v = *of;
   *it = (qn_lopt_device_item){.n = v.n,
@@ -107,7 +107,7 @@ static void lay_item(room *r, const qn_lopt_view *of, qn_lopt_device_item *it)
                               .c = v.c};
   it->flags = (v.cut ? QN_LOPT_CUT : 0u) | (v.x_cut ? QN_LOPT_X_CUT : 0u) | (v.factored ? QN_LOPT_FACTORED : 0u) |
               (v.rows_along ? QN_LOPT_ROWS_ALONG : 0u) | (v.b * v.c == 1 ? QN_LOPT_STRAIGHT : 0u);
-  it->channels = v.factored ? QN_LOPT_TILE_INPUTS : QN_LOPT_ALL_INPUTS;
+  it->channels = kind->elements + (v.factored ? 0 : QN_LOPT_SIDES);
   const uint64_t groups = v.a * v.b * v.c;
   it->along = (qn_lopt_device_side){.n = v.a * v.b * v.y * v.c,
                                     .whole = v.whole_a * v.b * v.y * v.c,
@@ -129,7 +129,7 @@ static void lay_item(room *r, const qn_lopt_view *of, qn_lopt_device_item *it)
     lay_side(r, &it->across);
     if ((groups > 1 || v.cut) && !has_shared_means(it)) it->means = take(r, 3 * groups * sizeof(double));
   }
-  lay_parts(r, it);
+  lay_parts(kind, r, it);
 }
 
 /* Where what is added over processes lies, behind each of three phases, of all tensors on end. */
@@ -157,16 +157,16 @@ static void lay_shared(shared_parts *s, qn_lopt_device_item *it, bool bounded)
   it->shared_stats = take_shared(s, SHARED_STATS, it->channels);
 }
 
-size_t qn_lopt_device_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
+size_t qn_lopt_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   room r = {0};
   shared_parts s = {0};
   size_t items = 0;
   for (size_t k = 0; k < n; k++) {
     qn_lopt_device_item it;
-    const qn_lopt_view view = view_of(shards, &param[k], k);
+    const qn_lopt_view view = view_of(kind, shards, &param[k], k);
     if (!view.whole_n) continue;
-    lay_item(&r, &view, &it);
+    lay_item(kind, &r, &view, &it);
     lay_shared(&s, &it, true);
     items++;
   }
@@ -213,6 +213,9 @@ static void bind_item(const step_run *run, size_t k, qn_lopt_device_item *it)
   it->partials =
       it->flags & QN_LOPT_TILED ? tiles_of(it, QN_LOPT_STAT_ROWS, 1) : qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK);
   if (it->flags & QN_LOPT_TILED) it->layer = NULL;
+  it->place = k;
+  if (run->step->own) it->weights = run->step->weights + k * run->step->weights_apart;
+  if (run->step->own) it->flags |= run->step->own->flags(&of[QN_LOPT_PARAM][k]);
   it->lr_scale = run->step->lr_scale ? run->step->lr_scale[k] : 1;
 }
 
@@ -228,10 +231,13 @@ static uint64_t tasks_of(const step_run *run, const qn_lopt_device_item *it, int
   case STATES:
     return factored ? qn_lopt_ceiling(it->along.n, QN_LOPT_PLACES) + qn_lopt_ceiling(it->across.n, QN_LOPT_PLACES) : 0;
   case MEANS:
-    return factored && !run->step->compat && (it->across.groups > 1 || it->flags & QN_LOPT_CUT) ? it->across.groups : 0;
+    return factored && !(run->step->compat && !run->step->own) && (it->across.groups > 1 || it->flags & QN_LOPT_CUT)
+               ? it->across.groups
+               : 0;
   case STATS: return tiled ? tiles_of(it, QN_LOPT_STAT_ROWS, 1) : 0;
   case ELEMENTS: return tiled ? 0 : qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK);
-  default: return tiled ? tiles_of(it, QN_LOPT_ROWS, run->warpgroups ? WARPGROUP : 1) : 0;
+  case UPDATE: return tiled ? tiles_of(it, QN_LOPT_ROWS, run->warpgroups ? WARPGROUP : 1) : 0;
+  default: return run->step->own ? qn_lopt_ceiling(it->n, run->step->own->chunk) : 0;
   }
 }
 
@@ -241,9 +247,9 @@ static qn_status find(const step_run *run, const char *source, const char *name,
 {
   const qn_lopt_step *step = run->step;
   const bool of_piece = !strcmp(name, "lopt_table"), updates = !strcmp(name, "lopt_update");
-  char elo[32], bounded[32], compat[32], precision[32], phase[32], piece[32], threads[32], warpgroups[32];
-  const char *const defines[] = {elo, bounded, compat, precision, phase, piece, warpgroups, updates ? threads : NULL,
-                                 NULL};
+  char elo[32], bounded[32], compat[32], precision[32], phase[32], piece[32], velo[32], threads[32], warpgroups[32];
+  const char *const defines[] = {
+      elo, bounded, compat, precision, phase, piece, velo, warpgroups, updates ? threads : NULL, NULL};
   snprintf(elo, sizeof elo, "QN_LOPT_ELO=%d", !of_piece && step->elo);
   snprintf(bounded, sizeof bounded, "QN_LOPT_BOUNDED=%d", !of_piece && step->max_grad_norm > 0);
   snprintf(compat, sizeof compat, "QN_LOPT_COMPAT=%d", !of_piece && step->compat);
@@ -251,6 +257,7 @@ static qn_status find(const step_run *run, const char *source, const char *name,
            updates || !strcmp(source, "op/lopt/lopt.fold.cu") ? run->precision : QN_LOPT_F16X3);
   snprintf(warpgroups, sizeof warpgroups, "QN_LOPT_WARPGROUPS=%d", run->warpgroups);
   snprintf(threads, sizeof threads, "QN_THREADS=%u", run->update_threads);
+  snprintf(velo, sizeof velo, "QN_LOPT_VELO=%d", !of_piece && step->own);
   snprintf(phase, sizeof phase, "QN_LOPT_PHASE=%d", !strcmp(name, "lopt_element_update"));
   snprintf(piece, sizeof piece, "QN_LOPT_PIECE=%u", run->piece);
   return qn_jit_function(run->list->exec->device, &(qn_unit){.source = source, .defines = defines}, name, function);
@@ -309,9 +316,9 @@ static qn_status put(stream *s, const void *from, size_t bytes)
 /* The k-th of the list into `it`, its parts from *r on; false: it is empty. */
 static bool next_item(const step_run *run, size_t k, room *r, shared_parts *s, qn_lopt_device_item *it)
 {
-  const qn_lopt_view view = view_of(run->step->shards, &run->list->tensors[QN_LOPT_PARAM][k], k);
+  const qn_lopt_view view = view_of(run->step->kind, run->step->shards, &run->list->tensors[QN_LOPT_PARAM][k], k);
   if (!view.whole_n) return false;
-  lay_item(r, &view, it);
+  lay_item(run->step->kind, r, &view, it);
   lay_shared(s, it, run->step->max_grad_norm > 0);
   bind_item(run, k, it);
   return true;
@@ -411,11 +418,30 @@ static qn_status share(step_run *run, const char *name, int which)
   return qn_lopt_add(run->step->shards, run->list->exec, run->shared.base[which], (size_t)n);
 }
 
+static qn_status launch_own(const qn_lopt_device_place *place, const char *source, const char *name, uint64_t blocks,
+                            uint32_t threads, const void *argument, size_t bytes)
+{
+  return launch(place->run, source, name, blocks, threads, argument, bytes);
+}
+
+static qn_status run_own(const step_run *run)
+{
+  const qn_lopt_device_place place = {.run = run,
+                                      .items = run->base,
+                                      .first = (const uint32_t *)(const void *)run->after_items +
+                                               SUMMARIES * (run->items + 1),
+                                      .n = run->items,
+                                      .tasks = run->tasks[SUMMARIES],
+                                      .head = run->args.head,
+                                      .launch = launch_own};
+  return run->step->own->phases(run->step->own->user, &place);
+}
+
 static qn_status run_phases(step_run *run)
 {
   static const char fold[] = "op/lopt/lopt.fold.cu", sides[] = "op/lopt/lopt.sides.cu";
   static const char elements[] = "op/lopt/lopt.elements.cu";
-  qn_try(run_items(run, fold, "lopt_begin", 1, 1024));
+  qn_try(run->step->own ? run_own(run) : run_items(run, fold, "lopt_begin", 1, 1024));
   qn_try(run_items(run, fold, "lopt_start", qn_lopt_ceiling(run->items, 256), 256));
   qn_try(run_phase(run, "op/lopt/lopt.sums.cu", "lopt_sums", SUMS, 8, 256));
   qn_try(share(run, "lopt_share_sums", SHARED_SUMS));

@@ -4,19 +4,30 @@
 #define QN_THREADS 256
 #include "op/lopt/phase.h"
 
-constexpr int CHANNELS = QN_LOPT_ALL_INPUTS, FACTORED = QN_LOPT_TILE_INPUTS;
+constexpr int CHANNELS = ALL_INPUTS, FACTORED = ELEMENT_INPUTS;
 
 struct element {
   float g, p, v, m[3], f[3], a[3], b[3];
   qn_u64 along, across;
 };
 
+/* a / b, by the shorter of the machine's ways where both are below 2^32. */
+QN_FN qn_u64 over(qn_u64 a, qn_u64 b, bool narrow)
+{
+  return narrow ? static_cast<qn_u32>(a) / static_cast<qn_u32>(b) : a / b;
+}
+
 /* Where it is in the two vectors, and its factors. */
 QN_FN void factor_element(element &e, const qn_lopt_device_item &it, qn_u64 i)
 {
-  const qn_u64 row = i / it.length, j = i % it.length;
-  e.along = row / it.x * it.length + j;
-  e.across = it.flags & QN_LOPT_STRAIGHT ? row : (row * (it.length / it.strip) + j / it.strip) * it.c + j % it.c;
+  const bool narrow = it.n >> 32 == 0;
+  const qn_u64 row = over(i, it.length, narrow), j = i - row * it.length;
+  e.along = over(row, it.x, narrow) * it.length + j;
+  e.across = row;
+  if (!(it.flags & QN_LOPT_STRAIGHT)) {
+    const qn_u64 strip = over(j, it.strip, narrow), turns = over(j, it.c, narrow);
+    e.across = (row * over(it.length, it.strip, narrow) + strip) * it.c + (j - turns * it.c);
+  }
   for (int d = 0; d < 3; d++)
     e.a[d] = e.b[d] =
         it.along.factor[4 * e.along + static_cast<qn_u64>(d)] * it.across.factor[4 * e.across + static_cast<qn_u64>(d)];
@@ -35,7 +46,7 @@ QN_FN void read_element(element &e, const qn_lopt_device_args &a, const qn_lopt_
     if (it.flags & QN_LOPT_FACTORED) continue;
     e.f[d] = qn_lopt_mean(a.f[d], a.f_rest[d], it.f[at], e.g * e.g + 1e-30f);
     e.a[d] = qn_lopt_factor_a(e.f[d]);
-    e.b[d] = QN_LOPT_COMPAT ? e.a[d] : qn_lopt_factor_b(e.f[d], 1e-6f);
+    e.b[d] = QN_LOPT_COMPAT ? e.a[d] : qn_lopt_factor_b(e.f[d], QN_LOPT_VELO ? 0.0f : 1e-6f);
   }
   if (it.flags & QN_LOPT_FACTORED) factor_element(e, it, i);
 }
@@ -43,7 +54,11 @@ QN_FN void read_element(element &e, const qn_lopt_device_args &a, const qn_lopt_
 QN_FN void inputs_of(float (&x)[CHANNELS], const element &e, bool factored)
 {
   float first[FACTORED];
+#if QN_LOPT_VELO
+  qn_velo_inputs(e.g, e.p, e.m, e.v, quick_root(e.v + 1e-6f), e.a, e.b, first);
+#else
   qn_lopt_inputs(e.g, e.p, e.m, e.v, e.a, e.b, first);
+#endif
   QN_UNROLL
   for (int k = 0; k < FACTORED; k++) x[k] = first[k];
   QN_UNROLL
@@ -83,14 +98,31 @@ struct layers {
   const float *first, *second, *third, *bias, *second_bias, *third_bias;
 };
 
+QN_FN void add_input(float (&h)[WIDTH], float x, const float *weights)
+{
+  QN_UNROLL
+  for (int i = 0; i < WIDTH; i++) h[i] = qn_fma(weights[i], x, h[i]);
+}
+
+#if QN_LOPT_VELO
+QN_FN void run_network(float (&out)[2], const float (&x)[CHANNELS], float (&h)[WIDTH], int channels, const layers &l)
+{
+  QN_UNROLL
+  for (int k = 0; k < FACTORED; k++) add_input(h, x[k], l.first + k * WIDTH);
+  if (channels > FACTORED) {
+    QN_UNROLL
+    for (int k = FACTORED; k < CHANNELS; k++) add_input(h, x[k], l.first + k * WIDTH);
+  }
+  qn_velo_network(h, l.second, l.second_bias, l.third, l.third_bias, &out[0], &out[1]);
+}
+#else
 QN_FN void run_network(float (&out)[2], const float (&x)[CHANNELS], float (&h)[WIDTH], int channels, const layers &l)
 {
   for (int k = 0; k < channels; k++) {
     float value = 0;
     QN_UNROLL
     for (int c = 0; c < CHANNELS; c++) value = c == k ? x[c] : value;
-    QN_UNROLL
-    for (int i = 0; i < WIDTH; i++) h[i] = qn_fma(l.first[k * WIDTH + i], value, h[i]);
+    add_input(h, value, l.first + k * WIDTH);
   }
   QN_UNROLL
   for (int i = 0; i < WIDTH; i++) h[i] = qn_lopt_relu(h[i]);
@@ -103,6 +135,7 @@ QN_FN void run_network(float (&out)[2], const float (&x)[CHANNELS], float (&h)[W
     for (int k = 0; k < 2; k++) out[k] = qn_fma(sum, l.third[k * WIDTH + o], out[k]);
   }
 }
+#endif
 
 QN_FN void write_element(const element &e, const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u64 i,
                          const float (&out)[2])
@@ -134,15 +167,16 @@ QN_FN void begin_layer(float (&h)[WIDTH], const element &e, const qn_lopt_device
 QN_GROUP_KERNEL(lopt_element_update, qn_lopt_device_args, a)
 {
   QN_SHARED(float, first, CHANNELS *WIDTH);
-  QN_SHARED(float, rest, B3 + 2 - W2);
+  QN_SHARED(float, rest, B3 + OUTPUTS - W2);
   QN_SHARED(float, bias, WIDTH);
+  if (QN_LOPT_VELO && !a.head->go) return;
   const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block())), thread = qn_thread();
   const qn_lopt_device_item &it = a.items[k];
   const qn_u64 begin = (qn_block() - a.first[k]) * QN_LOPT_ELEMENTS_A_TASK;
   const qn_u64 last = it.n - begin < QN_LOPT_ELEMENTS_A_TASK ? it.n : begin + QN_LOPT_ELEMENTS_A_TASK;
   for (qn_u32 i = thread; i < it.channels * WIDTH; i += QN_THREADS) first[i] = it.layer[i];
-  for (qn_u32 i = thread; i < B3 + 2 - W2; i += QN_THREADS) rest[i] = a.weights[W2 + i];
-  if (thread < WIDTH) bias[thread] = a.head->bias[thread];
+  for (qn_u32 i = thread; i < B3 + OUTPUTS - W2; i += QN_THREADS) rest[i] = weights_of(a, it)[W2 + i];
+  if (thread < WIDTH) bias[thread] = QN_LOPT_VELO ? it.weights[B1 + thread] : a.head->bias[thread];
   qn_barrier();
   const layers l = {first, rest, rest + (W3 - W2), bias, rest + (B2 - W2), rest + (B3 - W2)};
   for (qn_u64 i = begin + thread; i < last; i += QN_THREADS) {

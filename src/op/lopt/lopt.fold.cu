@@ -4,29 +4,16 @@
  * lopt_start, once a tensor: the rates, and the power of two that keeps hidden values within those words. lopt_fold, of
  * all chunks' squares the channels' scales, and, where elements are taken one by one, these in the first layer. */
 #define QN_THREADS 1024
+#if QN_LOPT_VELO
+#include "op/lopt/phase.h"
+#else
 #include "op/lopt/network.h"
+#include "op/lopt/powers.h"
+#endif
 
 constexpr int THREADS = QN_THREADS;
 
-/* e^x for x <= 0, to a few units of double. */
-QN_FN double power_of_e(double x)
-{
-  if (x < -700) return 0;
-  const double n = static_cast<double>(static_cast<qn_i64>(x * 1.4426950408889634 - 0.5));
-  const double r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
-  double sum = 1, two = 1;
-  for (int k = 16; k > 0; k--) sum = 1 + r * sum / k;
-  for (int k = 0; k < static_cast<int>(-n); k++) two *= 0.5;
-  return sum * two;
-}
-
-/* tanh, to some 1e-16. */
-QN_FN double tanh_of(double x)
-{
-  const double e = power_of_e(-2 * (x < 0 ? -x : x)), y = (1 - e) / (1 + e);
-  return x < 0 ? -y : y;
-}
-
+#if !QN_LOPT_VELO
 /* The k-th of 1, 3, 10, 30 ... 100000. */
 QN_FN double time_of(int k)
 {
@@ -73,6 +60,8 @@ QN_GROUP_KERNEL(lopt_begin, qn_lopt_device_args, a)
     a.head->fragments[k] = fragment(a.weights, k / 32, k % 32);
 }
 
+#endif
+
 QN_KERNEL(lopt_start, qn_lopt_device_args, a)
 {
   const qn_u64 k = qn_block() * qn_block_threads() + qn_thread();
@@ -80,30 +69,38 @@ QN_KERNEL(lopt_start, qn_lopt_device_args, a)
   const qn_lopt_device_item &it = a.items[k];
   qn_lopt_found &f = *it.found;
   const double lr = a.head->lr * it.lr_scale, decay = a.head->weight_decay;
-  double most = a.head->most + a.head->most_of_root * root(static_cast<double>(it.whole));
   float power = 1;
+#if !QN_LOPT_VELO
+  double most = a.head->most + a.head->most_of_root * root(static_cast<double>(it.whole));
   while (KEEPS_WITHIN > 0 && most > KEEPS_WITHIN && power > 0x1p-60f) most *= 0.5, power *= 0.5f;
+#endif
   f.of_gradient = 1.0f;
   f.lr = static_cast<float>(lr);
   f.step = static_cast<float>(lr * a.step_mult);
   f.decay = static_cast<float>(QN_LOPT_ELO ? decay : decay * lr);
   f.power = it.flags & QN_LOPT_TILED ? power : 1.0f;
   f.unpower = 1.0f / f.power;
+#if QN_LOPT_VELO
+  const float lr_mult = it.weights[QN_VELO_AT_LR_MULT];
+  f.step = static_cast<float>(lr * a.step_mult * static_cast<double>(lr_mult) *
+                              static_cast<double>(it.weights[QN_VELO_AT_SIZE]));
+  if (QN_LOPT_COMPAT) f.decay *= lr_mult;
+#endif
 }
 
 /* Of channel k the inputs that it is; where nothing is factored a state is both row and column. */
 QN_FN double weight_of_channel(const float *weights, int h, int k)
 {
   if (k < ROW) return weight(weights, h, k);
-  if (k < QN_LOPT_TILE_INPUTS) return weight(weights, h, LAST + k - ROW);
-  const int d = k - QN_LOPT_TILE_INPUTS, first = d < 3 ? ROW + d : ROW_INVERSE + d - 3;
+  if (k < ELEMENT_INPUTS) return weight(weights, h, LAST + k - ROW);
+  const int d = k - ELEMENT_INPUTS, first = d < 3 ? ROW + d : ROW_INVERSE + d - 3;
   return weight(weights, h, first) + weight(weights, h, first + 3);
 }
 
 QN_GROUP_KERNEL(lopt_fold, qn_lopt_device_args, a)
 {
-  QN_SHARED(double, sums, 32 * QN_LOPT_ALL_INPUTS);
-  QN_SHARED(double, scale, QN_LOPT_ALL_INPUTS);
+  QN_SHARED(double, sums, 32 * ALL_INPUTS);
+  QN_SHARED(double, scale, ALL_INPUTS);
   const qn_lopt_device_item &it = a.items[qn_block()];
   const qn_u32 lane = qn_lane(), simd = qn_simd(), channels = it.channels;
   const bool cut = it.flags & QN_LOPT_CUT;
@@ -123,5 +120,6 @@ QN_GROUP_KERNEL(lopt_fold, qn_lopt_device_args, a)
   qn_barrier();
   for (qn_u32 k = qn_thread(); it.layer && k < channels * WIDTH; k += THREADS)
     it.layer[k] = static_cast<float>(
-        weight_of_channel(a.weights, static_cast<int>(k % WIDTH), static_cast<int>(k / WIDTH)) * scale[k / WIDTH]);
+        weight_of_channel(weights_of(a, it), static_cast<int>(k % WIDTH), static_cast<int>(k / WIDTH)) *
+        scale[k / WIDTH]);
 }

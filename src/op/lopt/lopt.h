@@ -69,6 +69,24 @@ typedef struct qn_lopt_rates {
   float m[3], m_rest[3], v, v_rest, f[3], f_rest[3], exp_mult;
 } qn_lopt_rates;
 
+/* Of an op that has phases of its own over the whole list, on a device: where the table of tensors that are not empty
+ * lies there, how many there are, the first task of each in pieces of `chunk` elements, and how kernels are launched.
+ */
+typedef struct qn_lopt_device_place {
+  const void *run, *items;
+  const uint32_t *first;
+  uint64_t n, tasks;
+  void *head;
+  qn_status (*launch)(const struct qn_lopt_device_place *place, const char *source, const char *name, uint64_t blocks,
+                      uint32_t threads, const void *argument, size_t bytes);
+} qn_lopt_device_place;
+typedef struct qn_lopt_own {
+  qn_status (*phases)(void *user, const qn_lopt_device_place *place);
+  uint32_t (*flags)(const qn_tensor *param); /* that its kernels have in a tensor's row of the table besides */
+  uint64_t chunk;
+  void *user;
+} qn_lopt_own;
+
 /* What a step asks for, from its op's params. */
 typedef struct qn_lopt_step {
   const qn_lopt_kind *kind;
@@ -81,6 +99,7 @@ typedef struct qn_lopt_step {
   const qn_lopt_hyper *hyper; /* NULL: lr, weight_decay and step are the call's */
   uint64_t step;
   const qn_lopt_shards *shards; /* NULL: tensors are whole */
+  const qn_lopt_own *own;       /* on a device; NULL: a small_fc */
   int precision;                /* qn_lopt_precision */
   bool elo;                     /* its update; gradients made numbers */
   bool compat;
@@ -225,9 +244,9 @@ qn_status qn_lopt_add(const qn_lopt_shards *shards, const qn_exec *exec, double 
 qn_status qn_lopt_share(const qn_lopt_call *call, const qn_lopt_shards *shards, const qn_exec *exec,
                         qn_lopt_phase phase, size_t n, qn_lopt_item *item, double *room);
 
-/* ---- lopt.device.c: a step of small_fc on a device, of what was checked; and its workspace ---- */
+/* ---- lopt.device.c: a step on a device, of what was checked; and its workspace ---- */
 qn_status qn_lopt_device_run(const qn_list *list, const qn_lopt_step *step);
-size_t qn_lopt_device_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
+size_t qn_lopt_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 
 /* ---- for the ops' descriptions ---- */
 extern const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES];

@@ -42,6 +42,7 @@ QN_FN side_task side_of(const qn_lopt_device_item &it, qn_u64 task, qn_u32 threa
 QN_GROUP_KERNEL(lopt_states, qn_lopt_device_args, a)
 {
   QN_SHARED(double, scratch, 32);
+  if (QN_LOPT_VELO && !a.head->go) return;
   const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block()));
   const qn_lopt_device_item &it = a.items[k];
   const side_task t = side_of(it, qn_block() - a.first[k], qn_thread());
@@ -92,7 +93,7 @@ QN_GROUP_KERNEL(lopt_means, qn_lopt_device_args, a)
 QN_FN float row_mean(const qn_lopt_device_item &it, const qn_lopt_device_side &row, qn_u64 place,
                      const float (&state)[3], const double *sums, int d)
 {
-  if (QN_LOPT_COMPAT) {
+  if (QN_LOPT_COMPAT && !QN_LOPT_VELO) {
     double sum = 0;
     for (int k = 0; k < 3; k++) sum += static_cast<double>(state[k]);
     return static_cast<float>(sum / 3);
@@ -132,6 +133,8 @@ QN_FN void set_table(const qn_lopt_device_side &side, qn_u64 place, qn_u32 at, q
   store4(side.table + place * WIDTH + h, sum, 4, true);
 }
 
+constexpr int FOURS = WIDTH / 4;
+
 QN_GROUP_KERNEL(lopt_tables, qn_lopt_device_args, a)
 {
   QN_SHARED(double, sums, SQUARES);
@@ -154,12 +157,13 @@ QN_GROUP_KERNEL(lopt_tables, qn_lopt_device_args, a)
   if (thread < 6 * WIDTH) {
     const int s = static_cast<int>(thread / WIDTH), h = static_cast<int>(thread % WIDTH);
     const int input = (t.row ? s < 3 ? ROW : ROW_INVERSE - 3 : s < 3 ? COLUMN : COLUMN_INVERSE - 3) + s;
-    layer[thread] = static_cast<float>(weight(a.weights, h, input) * scale_of(sums[s], side.whole));
+    layer[thread] = static_cast<float>(weight(weights_of(a, it), h, input) * scale_of(sums[s], side.whole));
   } else if (thread < 7 * WIDTH) {
-    start[thread % WIDTH] = t.along ? 0.0f : a.head->bias[thread % WIDTH];
+    const float bias = QN_LOPT_VELO ? it.weights[B1 + thread % WIDTH] : a.head->bias[thread % WIDTH];
+    start[thread % WIDTH] = t.along ? 0.0f : bias;
   }
   if (t.place < side.n) set_place(it, side, t, sums, channels, thread);
   qn_barrier();
-  for (qn_u32 at = thread / 8; at < PLACES && t.chunk * PLACES + at < side.n; at += QN_THREADS / 8)
-    set_table(side, t.chunk * PLACES + at, at, thread % 8 * 4, start, layers, channels, it.found->power);
+  for (qn_u32 at = thread / FOURS; at < PLACES && t.chunk * PLACES + at < side.n; at += QN_THREADS / FOURS)
+    set_table(side, t.chunk * PLACES + at, at, thread % FOURS * 4, start, layers, channels, it.found->power);
 }

@@ -33,9 +33,9 @@ QN_FN float add_four(const float (&g)[4], float (&column)[4])
   float row = 0;
   QN_UNROLL
   for (int k = 0; k < 4; k++) {
-    const float taken = QN_LOPT_ELO ? qn_lopt_number(g[k]) : g[k];
-    column[k] = qn_fma(taken, taken, column[k]);
-    row = qn_fma(taken, taken, row);
+    const float x = taken(g[k]);
+    column[k] = qn_fma(x, x, column[k]);
+    row = qn_fma(x, x, row);
   }
   return row;
 }
@@ -103,8 +103,8 @@ QN_FN void sum_strip(const qn_lopt_device_item &it, qn_u64 strip)
     double sum = 0;
     if (lane < turns * columns)
       for (qn_u64 at = c + lane / columns * it.c + lane % columns; at < it.strip; at += turns * it.c) {
-        const float taken = QN_LOPT_ELO ? qn_lopt_number(g[at]) : g[at];
-        sum += static_cast<double>(taken * taken);
+        const float x = taken(g[at]);
+        sum += static_cast<double>(x * x);
       }
     double total = 0;
     for (qn_u32 turn = 0; turn < turns; turn++) total += qn_shuffle(sum, turn * columns + lane % columns);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* phase.h - what the kernels of small_fc_lopt and elo have in common: which tensor a task is of, the network's weights,
+/* phase.h - what the kernels of learned optimizers have in common: which tensor a task is of, the network's weights,
  * a gradient as its op takes it. The unit says QN_LOPT_ELO, and QN_LOPT_BOUNDED where gradients' norms are bounded. */
 #ifndef QN_OP_LOPT_PHASE_H
 #define QN_OP_LOPT_PHASE_H
@@ -11,11 +11,27 @@
 #include "op/lopt/device.h"
 #include "op/lopt/lopt.math.h"
 
-/* Places in the array of weights, (32, 39), 32, (32, 32), 32, (2, 32), 2. */
-constexpr int INPUTS = 39, TIMES = 11, WIDTH = QN_LOPT_WIDTH;
-constexpr int B1 = WIDTH * INPUTS, W2 = B1 + WIDTH, B2 = W2 + WIDTH * WIDTH, W3 = B2 + WIDTH, B3 = W3 + 2 * WIDTH;
+#ifndef QN_LOPT_VELO
+#define QN_LOPT_VELO 0
+#endif
+
+/* Places in the array of weights: of the first layer (WIDTH, INPUTS), WIDTH, the second, and of the last. */
+#if QN_LOPT_VELO
+#include "op/velo/device.h"
+#include "op/velo/velo.math.h"
+constexpr int INPUTS = 30, TIMES = 0, WIDTH = 4, OUTPUTS = 3, ELEMENT_INPUTS = 18;
+#else
+constexpr int INPUTS = 39, TIMES = 11, WIDTH = QN_LOPT_WIDTH, OUTPUTS = 2, ELEMENT_INPUTS = QN_LOPT_TILE_INPUTS;
+#endif
+constexpr int B1 = WIDTH * INPUTS, W2 = B1 + WIDTH, B2 = W2 + WIDTH * WIDTH, W3 = B2 + WIDTH, B3 = W3 + OUTPUTS * WIDTH;
 /* Inputs of the first layer: an element's first, the row's states, the column's, their inverses, an element's last. */
-constexpr int ROW = 13, COLUMN = 16, ROW_INVERSE = 19, COLUMN_INVERSE = 22, LAST = 25, TIME = 28;
+constexpr int ROW = ELEMENT_INPUTS - 3, COLUMN = ROW + 3, ROW_INVERSE = ROW + 6, COLUMN_INVERSE = ROW + 9;
+constexpr int LAST = ROW + 12, TIME = ROW + 15, ALL_INPUTS = ELEMENT_INPUTS + 6;
+
+QN_FN const float *weights_of(const qn_lopt_device_args &a, const qn_lopt_device_item &it)
+{
+  return QN_LOPT_VELO ? it.weights : a.weights;
+}
 
 QN_FN double weight(const float *weights, int hidden, int input)
 {
@@ -36,13 +52,13 @@ QN_FN double scale_of(double squares, qn_u64 n) { return 1 / root(1e-5 + squares
 
 QN_FN qn_u64 ceiling(qn_u64 n, qn_u64 of) { return n / of + (n % of != 0); }
 
-/* The tensor that has the task. */
-QN_FN qn_u32 item_of(const qn_lopt_device_args &a, qn_u32 task)
+/* Of n tensors, whose first tasks are these, the one that has the task. */
+QN_FN qn_u32 item_with(const qn_u32 *first, qn_u32 n, qn_u32 task)
 {
-  qn_u32 low = 0, high = a.n;
+  qn_u32 low = 0, high = n;
   while (high - low > 1) {
     const qn_u32 middle = (low + high) / 2;
-    if (a.first[middle] <= task)
+    if (first[middle] <= task)
       low = middle;
     else
       high = middle;
@@ -50,9 +66,18 @@ QN_FN qn_u32 item_of(const qn_lopt_device_args &a, qn_u32 task)
   return low;
 }
 
+QN_FN qn_u32 item_of(const qn_lopt_device_args &a, qn_u32 task) { return item_with(a.first, a.n, task); }
+
+/* A gradient as the op takes it. */
+QN_FN float taken(float g)
+{
+  if (QN_LOPT_VELO) return qn_lopt_taken(QN_LOPT_CLIPPED, g);
+  return QN_LOPT_ELO ? qn_lopt_number(g) : g;
+}
+
 QN_FN float gradient(float g, float of_gradient)
 {
-  if (QN_LOPT_ELO) g = qn_lopt_number(g);
+  g = taken(g);
   return QN_LOPT_BOUNDED ? g * of_gradient : g;
 }
 

@@ -7,14 +7,16 @@
 
 /* ---- the loss ---- */
 
-/* The means' half-lives, from 10 to num_steps by equal factors. */
-static double half_life(uint64_t num_steps, int k)
+double qn_velo_half_life(uint64_t num_steps, int k)
 {
   return pow(10, 1 + (log10((double)num_steps) - 1) * k / (QN_VELO_LOSSES - 1));
 }
 
 /* What a mean of `count` values has of them: 1 - d^count. */
-static double share(uint64_t num_steps, int k, double count) { return -expm1(-count / half_life(num_steps, k)); }
+static double share(uint64_t num_steps, int k, double count)
+{
+  return -expm1(-count / qn_velo_half_life(num_steps, k));
+}
 
 static void set_losses(qn_velo_call *call)
 {

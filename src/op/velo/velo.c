@@ -125,6 +125,7 @@ static size_t own_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor 
 static size_t needed_of(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   if (!n) return 0;
+  if (param->device.kind != QN_CPU) return qn_velo_device_bytes(&kind, n, param);
   return own_bytes(shards, n, param) + qn_lopt_groups_bytes(&kind, shards, n, param) + QN_LOPT_ALIGNMENT;
 }
 
@@ -160,6 +161,8 @@ static qn_status check(qn_list *list, const qn_lopt_step *step, const qn_tensor 
   const qn_velo_params *p = list->params;
   qn_require(p->num_steps, "velo: num_steps is 0: set it to the number of steps of the whole training");
   qn_try(qn_lopt_check(list, step, roles));
+  if (p->shards && list->exec->device.kind != QN_CPU)
+    return qn_fail(QN_UNSUPPORTED, "velo: pieces of tensors are stepped on the processor alone");
   qn_try(check_ranks(list, step->shards));
   for (int k = 0; k < SINGLES; k++) qn_try(check_single(list, k, singles[k]));
   qn_try(qn_lopt_check_weights(list, "mlp", p->mlp));
@@ -283,6 +286,15 @@ static qn_status take_step(const qn_list *list, qn_lopt_step *step, qn_velo_call
   return qn_lopt_run_groups(list, step, &call, tier, behind);
 }
 
+static bool has_elements(const qn_list *list, const qn_lopt_shards *shards)
+{
+  for (size_t k = 0; k < list->n; k++) {
+    const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k];
+    if (qn_lopt_view_of(kind.ties, p->ndim, p->shape, qn_lopt_whole(shards, k)).whole_n) return true;
+  }
+  return false;
+}
+
 qn_status qn_velo_step(const qn_exec *exec, const qn_velo_params *params, size_t n, const qn_tensor *param,
                        const qn_tensor *grad, const qn_tensor *m, const qn_tensor *v, const qn_tensor *row,
                        const qn_tensor *column, const qn_tensor *loss, const qn_tensor *hidden, const qn_tensor *cell,
@@ -295,8 +307,7 @@ qn_status qn_velo_step(const qn_exec *exec, const qn_velo_params *params, size_t
   qn_try(qn_check_exec_and_params(&list));
   qn_lopt_step step = step_of(params);
   qn_try(check(&list, &step, roles, singles));
-  qn_try(qn_tier_in_force(&tier));
-  qn_lopt_read_hyper(&step);
+  if (!has_elements(&list, step.shards)) return QN_OK;
   qn_velo_call call = {.n = n,
                        .padded = padded_of(n),
                        .mlp = params->mlp,
@@ -308,8 +319,12 @@ qn_status qn_velo_step(const qn_exec *exec, const qn_velo_params *params, size_t
                        .shards = params->shards,
                        .num_steps = params->num_steps,
                        .step = step.step};
+  if (exec->device.kind != QN_CPU) return qn_velo_device_run(&list, &step, &call);
+  qn_try(qn_tier_in_force(&tier));
+  qn_lopt_read_hyper(&step);
+  call.step = step.step;
   const qn_fp_word word = qn_fp_enter();
-  const qn_status status = qn_velo_take_loss(&call) && n ? take_step(&list, &step, &call, tier) : QN_OK;
+  const qn_status status = qn_velo_take_loss(&call) ? take_step(&list, &step, &call, tier) : QN_OK;
   qn_fp_leave(word);
   return status;
 }

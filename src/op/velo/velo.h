@@ -95,8 +95,14 @@ typedef struct qn_velo_call {
 typedef void qn_velo_cpu_fn(const qn_velo_call *call, qn_velo_phase phase, uint64_t task);
 
 /* ---- features.c ---- */
+/* The loss's means' half-lives, from 10 to num_steps by equal factors. */
+double qn_velo_half_life(uint64_t num_steps, int k);
 /* The loss into the buffer, and the nine inputs that come from it; false: no number, so the step is skipped. */
 bool qn_velo_take_loss(qn_velo_call *call);
 /* The phase FEATURES. */
 void qn_velo_features(const qn_velo_call *call, size_t k);
+
+/* ---- velo.device.c: the whole of a checked step on a device; its workspace ---- */
+qn_status qn_velo_device_run(const qn_list *list, const qn_lopt_step *step, const qn_velo_call *call);
+size_t qn_velo_device_bytes(const qn_lopt_kind *kind, size_t n, const qn_tensor *param);
 #endif

@@ -8,10 +8,10 @@
 #define QN_OP_VELO_VELO_MATH_H
 #include "op/lopt/lopt.math.h"
 
-QN_FN void qn_velo_inputs(qn_f32 g, qn_f32 p, const qn_f32 m[3], qn_f32 v, const qn_f32 a[3], const qn_f32 b[3],
-                          qn_f32 x[18])
+/* s, which it is told, as kernels have a quicker root than the processor. */
+QN_FN void qn_velo_inputs(qn_f32 g, qn_f32 p, const qn_f32 m[3], qn_f32 v, qn_f32 s, const qn_f32 a[3],
+                          const qn_f32 b[3], qn_f32 x[18])
 {
-  const qn_f32 s = qn_rsqrt(v + 1e-6f);
   x[0] = g, x[1] = qn_no_more(qn_no_less(g, -0.1f), 0.1f), x[2] = p, x[6] = v, x[10] = s, x[14] = g * s;
   QN_UNROLL
   for (int k = 0; k < 3; k++) {

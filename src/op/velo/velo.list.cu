@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* velo.list.cu - VeLO's phases over the whole list on a device: the loss into its means; sums over every tensor; the
+ * LSTM's inputs; Z; the LSTM; and what its controls make of the banks. Where the loss is no number, `go` is 0 from the
+ * first on, and no kernel writes what is the caller's. */
+#define QN_THREADS 288
+#include "op/lopt/phase.h"
+#include "op/lopt/powers.h"
+#include "op/velo/device.h"
+
+constexpr int LOSSES = 10, SUMMARIES = 9, UNITS = 512, BANKS = 256, SEEN = 30, ROW_OF_X = 32;
+/* Places in the array of the rnn's weights. */
+constexpr int MIX = 0, MIX_BIAS = MIX + UNITS * SEEN, FINAL = MIX_BIAS + UNITS, FINAL_BIAS = FINAL + UNITS * SEEN;
+constexpr int LSTM = FINAL_BIAS + UNITS, LSTM_BIAS = LSTM + 4 * UNITS * 2 * UNITS, CONTROL = LSTM_BIAS + 4 * UNITS;
+constexpr int CONTROL_BIAS = CONTROL + BANKS * UNITS, STEP = CONTROL_BIAS + BANKS, STEP_BIAS = STEP + UNITS;
+
+/* ---- the loss ---- */
+
+QN_FN double least_of(double a, double b) { return a < b ? a : b; }
+QN_FN double most_of(double a, double b) { return a < b ? b : a; }
+
+/* What a mean of `count` values has of them. */
+QN_FN double share(const qn_velo_device_args &a, int k, double count) { return 1 - power_of_e(-count * a.rate[k]); }
+
+QN_FN void set_losses(const qn_velo_device_args &a, double count)
+{
+  for (int k = 0; k < LOSSES - 1; k++) {
+    const double least = a.buffer[LOSSES + k], now = a.buffer[k] / share(a, k, count) - least;
+    const double base = most_of(1e-8, a.buffer[k + 1] / share(a, k + 1, count) - least);
+    a.losses[k] = count <= 2 ? 0 : most_of(-1, least_of(1, now / base - 1));
+  }
+}
+
+QN_FN void take_loss(const qn_velo_device_args &a, double loss)
+{
+  const bool first = a.buffer[2 * LOSSES] <= 0;
+  const double count = a.buffer[2 * LOSSES] + 1;
+  double most = a.buffer[0] / share(a, 0, count);
+  for (int k = 1; k < LOSSES; k++) most = most_of(most, a.buffer[k] / share(a, k, count));
+  if (first) most = loss;
+  loss = least_of(loss, 2 * (most < 0 ? -most : most));
+  for (int k = 0; k < LOSSES; k++) {
+    const double rest = share(a, k, 1), mean = (1 - rest) * a.buffer[k] + rest * loss, now = mean / share(a, k, count);
+    a.buffer[k] = mean;
+    a.buffer[LOSSES + k] = least_of(first ? 999999999999.0 : a.buffer[LOSSES + k], now);
+  }
+  a.buffer[2 * LOSSES] = count;
+  set_losses(a, count);
+}
+
+QN_KERNEL(velo_loss, qn_velo_device_args, a)
+{
+  if (qn_block() || qn_thread()) return;
+  const qn_lopt_live live = a.hyper ? *a.hyper : a.live;
+  const float loss = *a.loss;
+  a.head->lr = live.lr;
+  a.head->weight_decay = live.weight_decay;
+  a.head->go = loss - loss == 0.0f;
+  if (a.head->go)
+    take_loss(a, static_cast<double>(loss));
+  else
+    a.buffer[2 * LOSSES + 1] += 1;
+}
+
+/* ---- sums over a chunk of a tensor: p^2, m (3), m^2 (3), v, v^2 ---- */
+
+QN_GROUP_KERNEL(velo_sums, qn_velo_device_args, a)
+{
+  QN_SHARED(double, scratch, 32);
+  const qn_u32 k = item_with(a.first, static_cast<qn_u32>(a.n), static_cast<qn_u32>(qn_block()));
+  const qn_lopt_device_item &it = a.items[k];
+  const qn_u64 from = (qn_block() - a.first[k]) * QN_VELO_CHUNK;
+  const qn_u64 to = it.n - from < QN_VELO_CHUNK ? it.n : from + QN_VELO_CHUNK;
+  double sum[SUMMARIES] = {};
+  for (qn_u64 i = from + qn_thread(); i < to; i += qn_block_threads()) {
+    const double p = static_cast<double>(it.p[i]), v = static_cast<double>(it.v[i]);
+    sum[0] += p * p, sum[7] += v, sum[8] += v * v;
+    QN_UNROLL
+    for (int d = 0; d < 3; d++) {
+      const double m = static_cast<double>(it.m[static_cast<qn_u64>(d) * it.n + i]);
+      sum[1 + d] += m, sum[4 + d] += m * m;
+    }
+  }
+  QN_UNROLL
+  for (int s = 0; s < SUMMARIES; s++) {
+    const double total = qn_group_sum(sum[s], scratch);
+    if (qn_thread() == 0) a.partial[qn_block() * SUMMARIES + s] = total;
+  }
+}
+
+/* ---- the LSTM's inputs ---- */
+
+QN_FN float seen(double x)
+{
+  const float y = qn_log(static_cast<float>(1e-8 + (x < 0 ? -10 * x : 10 * x)));
+  return 0.5f * qn_no_more(qn_no_less(y, -5.0f), 5.0f);
+}
+
+QN_FN int rank_of(const qn_lopt_device_item &it) { return static_cast<int>(it.flags >> 28); }
+
+QN_FN float feature(const qn_velo_device_args &a, const qn_lopt_device_item &it, const double *mean, int j)
+{
+  const double times[9] = {0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1};
+  const double squares = mean[0] < 1e-9 ? 1e-9 : mean[0], v = mean[7];
+  const qn_lopt_live &live = a.hyper ? *a.hyper : a.live;
+  if (j < 9) return qn_tanh(static_cast<float>(10 * (static_cast<double>(live.step) / a.steps - times[j])));
+  if (j < 18) return static_cast<float>(a.losses[j - 9]);
+  if (j == 18) return seen(v / root(squares));
+  if (j < 24) return j - 19 == rank_of(it) ? 1.0f : 0.0f;
+  const double m = mean[1 + j % 3], of_m = mean[4 + j % 3] - m * m;
+  if (j < 27) return seen((of_m < 0 ? 0 : of_m) / squares);
+  return seen((mean[8] - 2 * v * m + m * m) / squares);
+}
+
+QN_GROUP_KERNEL(velo_features, qn_velo_device_args, a)
+{
+  QN_SHARED(double, mean, SUMMARIES);
+  const qn_u64 k = qn_block();
+  const qn_lopt_device_item &it = a.items[k];
+  const qn_u32 s = qn_simd(), thread = qn_thread();
+  double sum = 0;
+  for (qn_u64 chunk = a.first[k] + qn_lane(); chunk < a.first[k + 1]; chunk += 32)
+    sum += a.partial[chunk * SUMMARIES + s];
+  sum = qn_simd_sum(sum) / static_cast<double>(it.n);
+  if (qn_lane() == 0) mean[s] = sum;
+  if (s == 0 && qn_lane() == 0) a.size[k] = sum;
+  qn_barrier();
+  if (thread < ROW_OF_X)
+    a.x[k * ROW_OF_X + thread] = thread < SEEN ? feature(a, it, mean, static_cast<int>(thread)) : 0.0f;
+  for (qn_u32 j = thread; j < UNITS; j += qn_block_threads())
+    a.z[k * 2 * UNITS + UNITS + j] = a.hidden[it.place * UNITS + j];
+}
+
+/* ---- Z ---- */
+
+QN_FN float output(const float *w, const float *x)
+{
+  float sum = 0;
+  for (int j = 0; j < SEEN; j++) sum = qn_fma(w[j], x[j], sum);
+  return sum;
+}
+
+QN_FN float more_of(float a, float b) { return a != a || a > b ? a : b; } /* a NaN is */
+
+/* A unit a simdgroup: the most of the mixing layer over all tensors. */
+QN_GROUP_KERNEL(velo_most, qn_velo_device_args, a)
+{
+  const qn_u64 unit = qn_block() * (qn_block_threads() / 32) + qn_simd();
+  if (unit >= UNITS) return;
+  float most = 0;
+  for (qn_u64 k = qn_lane(); k < a.n; k += 32)
+    most = more_of(output(a.rnn + MIX + unit * SEEN, a.x + k * ROW_OF_X) + a.rnn[MIX_BIAS + unit], most);
+  QN_UNROLL
+  for (qn_u32 apart = 16; apart; apart /= 2) {
+    const float other = qn_shuffle_xor(most, apart);
+    most = other != other ? other : more_of(most, other);
+  }
+  if (qn_lane() == 0) a.most[unit] = most;
+}
+
+QN_KERNEL(velo_mix, qn_velo_device_args, a)
+{
+  const qn_u64 at = qn_block() * qn_block_threads() + qn_thread(), k = at / UNITS, unit = at % UNITS;
+  if (k >= a.n) return;
+  const float z = output(a.rnn + FINAL + unit * SEEN, a.x + k * ROW_OF_X) + a.rnn[FINAL_BIAS + unit];
+  a.z[k * 2 * UNITS + unit] = z + a.most[unit];
+}
+
+/* ---- the LSTM: a block has 16 units of 64 tensors, a thread one unit of four ---- */
+
+constexpr qn_u32 BLOCK_UNITS = 16, BLOCK_TENSORS = 64, DEPTH = 32, APART = 68;
+
+/* Inputs [from, from + 32) of the block's weights by unit and gate, and of its tensors. */
+QN_FN void bring(const qn_velo_device_args &a, float *w, float *z, qn_u64 unit, qn_u64 tensor, qn_u32 from,
+                 qn_u32 simds)
+{
+  const qn_u32 lane = qn_lane();
+  for (qn_u32 r = qn_simd(); r < 64; r += simds) {
+    const qn_u64 k = tensor + r;
+    w[lane * APART + r] = a.rnn[LSTM + (r % 4 * UNITS + unit + r / 4) * 2 * UNITS + from + lane];
+    z[lane * APART + r] = k < a.n ? a.z[k * 2 * UNITS + from + lane] : 0.0f;
+  }
+}
+
+QN_FN void add_depth(float (&sum)[4][4], const float *w, const float *z, qn_u32 unit, qn_u32 four)
+{
+  for (qn_u32 k = 0; k < DEPTH; k++) {
+    float gate[4], in[4];
+    load4(gate, w + k * APART + 4 * unit, 4, true);
+    load4(in, z + k * APART + 4 * four, 4, true);
+    QN_UNROLL
+    for (int g = 0; g < 4; g++) QN_UNROLL
+    for (int t = 0; t < 4; t++) sum[g][t] = qn_fma(gate[g], in[t], sum[g][t]);
+  }
+}
+
+QN_FN void set_unit(const qn_velo_device_args &a, qn_u64 k, qn_u64 unit, float in, float value, float keep, float out)
+{
+  float *cell = a.cell + a.items[k].place * UNITS + unit;
+  const float now = qn_fma(qn_sigmoid(keep + 1.0f), *cell, qn_sigmoid(in) * qn_tanh(value));
+  *cell = now;
+  a.unit[k * UNITS + unit] = qn_sigmoid(out) * qn_tanh(now);
+}
+
+QN_GROUP_KERNEL(velo_lstm, qn_velo_device_args, a)
+{
+  QN_SHARED(float, w, DEPTH *APART);
+  QN_SHARED(float, z, DEPTH *APART);
+  if (!a.head->go) return;
+  const qn_u64 unit = qn_block() % (UNITS / BLOCK_UNITS) * BLOCK_UNITS;
+  const qn_u64 tensor = qn_block() / (UNITS / BLOCK_UNITS) * BLOCK_TENSORS;
+  const qn_u32 own = qn_thread() % BLOCK_UNITS, four = qn_thread() / BLOCK_UNITS;
+  float total[4][4], sum[4][4] = {};
+  QN_UNROLL
+  for (int g = 0; g < 4; g++) QN_UNROLL
+  for (int t = 0; t < 4; t++) total[g][t] = a.rnn[LSTM_BIAS + static_cast<qn_u64>(g) * UNITS + unit + own];
+  for (qn_u32 from = 0; from < 2 * UNITS; from += DEPTH) {
+    bring(a, w, z, unit, tensor, from, qn_block_threads() / 32);
+    qn_barrier();
+    add_depth(sum, w, z, own, four);
+    qn_barrier();
+    if ((from / DEPTH) % 4 != 3) continue;
+    QN_UNROLL
+    for (int g = 0; g < 4; g++) QN_UNROLL
+    for (int t = 0; t < 4; t++) total[g][t] += sum[g][t], sum[g][t] = 0;
+  }
+  for (qn_u32 t = 0; t < 4; t++) {
+    const qn_u64 k = tensor + 4 * four + t;
+    if (k < a.n) set_unit(a, k, unit + own, total[0][t], total[1][t], total[2][t], total[3][t]);
+  }
+}
+
+/* ---- controls, and the tensor's own network ---- */
+
+QN_FN float head_of(const float *w, float bias, const float *h)
+{
+  float sum = 0;
+  for (qn_u32 j = qn_lane(); j < UNITS; j += 32) sum = qn_fma(w[j], h[j], sum);
+  return qn_simd_sum(sum) + bias;
+}
+
+/* Number j of a tensor's network. */
+QN_FN float mixed_of(const qn_velo_device_args &a, const float *control, qn_u32 j)
+{
+  const qn_u32 begin[7] = {0, 120, 124, 140, 144, 156, 159};
+  qn_u32 part = 0;
+  while (j >= begin[part + 1]) part++;
+  const qn_u32 n = begin[part + 1] - begin[part];
+  const float *bank = a.mlp + BANKS * begin[part] + (j - begin[part]);
+  double sum = 0;
+  for (qn_u32 k = 0; k < BANKS; k++) sum += static_cast<double>(control[k]) * static_cast<double>(bank[k * n]);
+  return static_cast<float>(sum * (100.0 / BANKS));
+}
+
+QN_GROUP_KERNEL(velo_heads, qn_velo_device_args, a)
+{
+  QN_SHARED(float, h, UNITS);
+  QN_SHARED(float, control, BANKS + 1);
+  if (!a.head->go) return;
+  const qn_u64 k = qn_block();
+  const qn_lopt_device_item &it = a.items[k];
+  float *mixed = a.mixed + it.place * QN_VELO_OF_TENSOR;
+  const qn_u32 thread = qn_thread();
+  for (qn_u32 j = thread; j < UNITS; j += qn_block_threads()) {
+    h[j] = a.unit[k * UNITS + j];
+    a.hidden[it.place * UNITS + j] = h[j];
+  }
+  qn_barrier();
+  for (qn_u32 o = qn_simd(); o <= BANKS; o += qn_block_threads() / 32) {
+    const bool last = o == BANKS;
+    const float y = head_of(a.rnn + (last ? STEP : CONTROL + o * UNITS), a.rnn[last ? STEP_BIAS : CONTROL_BIAS + o], h);
+    if (qn_lane() == 0) control[o] = y;
+  }
+  qn_barrier();
+  if (thread < QN_VELO_AT_LR_MULT) mixed[thread] = mixed_of(a, control, thread);
+  if (thread == QN_VELO_AT_LR_MULT) mixed[thread] = control[BANKS];
+  if (thread == QN_VELO_AT_SIZE) mixed[thread] = static_cast<float>(root(a.size[k] + 1e-9));
+}
