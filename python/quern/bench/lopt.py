@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import os
 import platform
 import sys
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
@@ -18,26 +20,37 @@ from torch import Tensor
 
 from .. import __version__, _lopt_abi, _lopt_weights
 from ..torch.lopt import ELO, SmallFCLopt
-from . import materialised, measure, record, stats
+from ..torch.velo import VeLO
+from . import materialised, materialised_velo, measure, record, stats
 from .lopt_lists import LISTS, Shapes, elements
 from .lopt_memory import free_bytes, peak_of
 from .swiglu import _Copy, _rate
 from .table import duration
 
 PROGRAM = "python -m quern.bench lopt"
-OPS = {"small_fc_lopt": (SmallFCLopt, materialised.SMALL_FC), "elo": (ELO, materialised.ELO)}
+RULES = {"small_fc_lopt": (SmallFCLopt, materialised.SMALL_FC), "elo": (ELO, materialised.ELO)}
+OPS = (*RULES, "velo")
+_NUM_STEPS = 1000  # of VeLO, and the loss that it is given
+_LOSS = 2.5
 LEAST_BYTES = 44  # an element: read g, p, m, v once, write p, m, v once
 STATE_BYTES = 16  # an element: m, v; of rows and columns there are few
 _CLIP = 24  # extents, where quern is checked
 
 
-def made_weights(device: torch.device, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+def made_weights(
+    device: torch.device, dtype: torch.dtype = torch.float32, kind: int = _lopt_abi.SMALL_FC
+) -> dict[str, Tensor]:
     """Random ones of the published shapes: a time does not depend on their values, and none are shipped."""
     generator = torch.Generator().manual_seed(11)
+    size = 0.1 if kind == _lopt_abi.VELO_RNN else 0.5
     return {
-        weight.name: (torch.rand(weight.shape, generator=generator) - 0.5).mul_(0.5).to(device, dtype)
-        for weight in _lopt_weights.table(_lopt_abi.SMALL_FC)
+        weight.name: (torch.rand(weight.shape, generator=generator) - 0.5).mul_(size).to(device, dtype)
+        for weight in _lopt_weights.table(kind)
     }
+
+
+def _velo_weights(device: torch.device, dtype: torch.dtype = torch.float32) -> list[dict[str, Tensor]]:
+    return [made_weights(device, dtype, kind) for kind in (_lopt_abi.VELO_MLP, _lopt_abi.VELO_RNN)]
 
 
 def _tensors(shapes: Shapes, device: torch.device, seed: int, scale: float) -> list[Tensor]:
@@ -52,25 +65,39 @@ class Quern:
         self.params = [torch.nn.Parameter(p) for p in _tensors(shapes, device, 1, 0.02)]
         for param, grad in zip(self.params, _tensors(shapes, device, 2, 1e-3)):
             param.grad = grad
-        options = {} if precision is None else {"precision": precision}
-        self.optimizer = OPS[op][0](self.params, made_weights(torch.device("cpu")), lr=1e-3, **options)
+        cpu = torch.device("cpu")
+        self.optimizer: VeLO | SmallFCLopt | ELO
+        if op == "velo":
+            self.optimizer = VeLO(self.params, *_velo_weights(cpu), _NUM_STEPS, lr=1e-3)
+            self.loss = (torch.tensor(_LOSS, device=device),)
+        else:
+            self.optimizer = RULES[op][0](self.params, made_weights(cpu), lr=1e-3, precision=precision)
+            self.loss = ()
 
     def run(self) -> None:
-        self.optimizer.step()
+        self.optimizer.step(*self.loss)
 
 
 class Materialised:
     name = "materialised"
 
     def __init__(self, op: str, of: Quern, device: torch.device) -> None:
-        self.rule, self.weights = OPS[op][1], made_weights(device)
         self.params = [param.detach().clone() for param in of.params]
         self.grads: list[Tensor] = [param.grad for param in of.params]  # type: ignore[misc]
-        self.states, self.taken = [materialised.State(param) for param in self.params], 0
+        self.stepper = _stepper(op, self.params, device)
 
     def run(self) -> None:
-        materialised.step(self.rule, self.weights, self.params, self.grads, self.states, self.taken, 1e-3)
-        self.taken += 1
+        self.stepper(self.grads)
+
+
+def _stepper(op: str, params: list[Tensor], device: torch.device) -> Callable[[list[Tensor]], None]:
+    """Steps of the materialising form over these, in their type: a function of the gradients."""
+    dtype, n, taken = params[0].dtype, len(params), itertools.count()
+    if op == "velo":
+        session = materialised_velo.Session(*_velo_weights(device, dtype), params, _NUM_STEPS)
+        return lambda grads: session.step(grads, _LOSS, [1e-3] * n, [0.0] * n)
+    weights, states = made_weights(device, dtype), [materialised.State(param) for param in params]
+    return lambda grads: materialised.step(RULES[op][1], weights, params, grads, states, next(taken), 1e-3)
 
 
 def peak_estimate(shapes: Shapes) -> int:
@@ -86,13 +113,12 @@ def check(op: str, shapes: Shapes, device: torch.device, precision: str) -> dict
     square."""
     clipped = sorted({tuple(min(extent, _CLIP + d) for d, extent in enumerate(shape)) for shape in shapes})
     of = Quern(op, clipped, device, precision)
-    rule, weights = OPS[op][1], made_weights(device, torch.float64)
     params = [param.detach().double() for param in of.params]
-    states, worst, wrong = [materialised.State(param) for param in params], 0.0, ""
+    stepper, worst, wrong = _stepper(op, params, device), 0.0, ""
     for taken in range(3):
         before = [param.clone() for param in params]
         grads = [param.grad.double() for param in of.params]  # type: ignore[union-attr]
-        materialised.step(rule, weights, params, grads, states, taken, 1e-3)
+        stepper(grads)
         of.run()
         for shape, got, wanted, old in zip(clipped, of.params, params, before):
             share = _share(got.detach().double(), wanted, old, precision, device)
@@ -177,7 +203,7 @@ def _head(op: str, name: str, device: torch.device, precision: str) -> dict:
         "workload": name,
         "tensors": len(shapes),
         "elements": elements(shapes),
-        "precision": precision if cuda else "fp32",
+        "precision": precision if cuda and op != "velo" else "fp32",
     }
 
 
@@ -218,7 +244,7 @@ def text(line: dict) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description=" ".join(__doc__.split()))
     add = parser.add_argument
-    add("--op", action="append", choices=tuple(OPS), help="repeatable; small_fc_lopt unless given")
+    add("--op", action="append", choices=OPS, help="repeatable; small_fc_lopt unless given")
     doc = "repeatable; gpt2-124m on a GPU and gpt-10m on a processor unless given"
     add("--workload", "-w", action="append", choices=tuple(LISTS), help=doc)
     add("--precision", action="append", choices=_lopt_abi.PRECISIONS, help="on a GPU; repeatable; f16x3 unless given")
