@@ -84,7 +84,7 @@ typedef struct qn_lopt_shards {
  *     fp32     products of f32, sums in f32
  *     tf32     both operands rounded to 11 bits, halves away from zero
  *     bf16x3   each operand in two bf16 words, three products of them: some 3e-5 of the update's root mean square
- *     f16x3    the same in two f16 words: as fp32, to some 5e-7; weights are below 65504
+ *     f16x3    the same in two f16 words: as fp32, to some 8e-7 of it; weights are below 65504
  *     f16      both operands rounded to 11 bits, to nearest even; weights are below 65504
  * Sums are in f32 in all. On the processor, and on GPUs before sm_80, all are computed as fp32. */
 typedef enum qn_lopt_precision {
