@@ -12,6 +12,8 @@
 typedef struct block {
   uint64_t first, n; /* elements of the tensor; up to 64 */
   bool straight;     /* 64 places of `along` one after the other, one of `across` */
+  bool in_turn;      /* 64 places of `along` one after the other, c places of `across` in turn, from the phase-th on */
+  uint64_t phase;
   uint64_t along[BLOCK], across[BLOCK];
   ALIGNED float g[BLOCK], p[BLOCK], v[BLOCK], m[3][BLOCK], f[3][BLOCK], a[3][BLOCK], b[3][BLOCK];
   ALIGNED float x[CHANNELS][BLOCK];
@@ -24,6 +26,8 @@ static void locate(const qn_lopt_view *v, block *k)
   uint64_t run = k->first / length, j = k->first % length, at = j % strip, c = j % v->c;
   uint64_t along = run / v->x * length + j, across = (run * v->b + j / strip) * v->c + c;
   k->straight = v->c == 1 && k->n == BLOCK && at + BLOCK <= strip;
+  k->in_turn = v->c > 1 && k->n == BLOCK && at + BLOCK <= strip;
+  k->phase = c;
   k->along[0] = along, k->across[0] = across;
   for (uint64_t e = 1; e < BLOCK && !k->straight; e++) {
     if (e < k->n) {

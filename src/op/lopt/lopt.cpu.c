@@ -88,9 +88,33 @@ static void spread(float to[BLOCK], float x)
   for (int u = 0; u < BLOCK; u += QN_LANES) put(to + u, qn_splat(x));
 }
 
-/* What the two vectors, or the bias alone, give the first layer. */
-static void begin_layer(const qn_lopt_call *call, const qn_lopt_item *item, const block *k, float (*out)[BLOCK])
+/* What `across` gives the first layer at c places in turn, as often as a block from any of them on needs it: kept from
+ * block to block, as short kernels of convolutions have the same places for thousands of elements. */
+enum { MOST_IN_TURN = 16 };
+typedef struct turns {
+  uint64_t first; /* place */
+  bool set;
+  float row[HIDDEN][BLOCK + MOST_IN_TURN];
+} turns;
+
+static void take_turns(const qn_lopt_item *item, const block *k, turns *t)
 {
+  const uint64_t c = item->view.c, first = k->across[0] - k->phase;
+  if (t->set && t->first == first) return;
+  t->set = true, t->first = first;
+  for (uint64_t h = 0; h < HIDDEN; h++) {
+    const float *across = item->across.table + first * HIDDEN + h;
+    for (uint64_t e = 0; e < c; e++) t->row[h][e] = across[e * HIDDEN];
+    for (uint64_t e = c; e < BLOCK + c; e++) t->row[h][e] = t->row[h][e - c];
+  }
+}
+
+/* What the two vectors, or the bias alone, give the first layer. */
+static void begin_layer(const qn_lopt_call *call, const qn_lopt_item *item, const block *k, turns *t,
+                        float (*out)[BLOCK])
+{
+  const bool in_turn = item->view.factored && k->in_turn && item->view.c <= MOST_IN_TURN;
+  if (in_turn) take_turns(item, k, t);
   for (uint64_t h = 0; h < HIDDEN; h++) {
     const float *along = item->along.table + h * item->along.padded, *across = item->across.table + h;
     if (!item->view.factored)
@@ -98,15 +122,18 @@ static void begin_layer(const qn_lopt_call *call, const qn_lopt_item *item, cons
     else if (k->straight)
       for (int u = 0; u < BLOCK; u += QN_LANES)
         put(out[h] + u, qn_splat(across[k->across[0] * HIDDEN]) + get(along + k->along[0] + u));
+    else if (in_turn)
+      for (int u = 0; u < BLOCK; u += QN_LANES)
+        put(out[h] + u, get(t->row[h] + k->phase + u) + get(along + k->along[0] + u));
     else
       for (int e = 0; e < BLOCK; e++) out[h][e] = across[k->across[e] * HIDDEN] + along[k->along[e]];
   }
 }
 
-static void network(const qn_lopt_call *call, const qn_lopt_item *item, block *k, float (*out)[BLOCK])
+static void network(const qn_lopt_call *call, const qn_lopt_item *item, block *k, turns *t, float (*out)[BLOCK])
 {
   ALIGNED float first[HIDDEN][BLOCK], second[HIDDEN][BLOCK];
-  begin_layer(call, item, k, first);
+  begin_layer(call, item, k, t, first);
   hidden_layer(item->layer, item->view.factored ? ELEMENTS : CHANNELS, k->x, first);
   for (int h = 0; h < HIDDEN; h++) spread(second[h], item->weights[QN_LOPT_B2 + h]);
   hidden_layer(call->second[0], HIDDEN, first, second);
@@ -118,13 +145,15 @@ static void update(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task)
 {
   const uint64_t end = chunk_end(item, task);
   const float exp_mult = call->rates.exp_mult;
+  turns in_turn;
   block k;
+  in_turn.set = false;
   for (uint64_t first = task * QN_LOPT_CHUNK; first < end; first += BLOCK) {
     ALIGNED float out[2][BLOCK];
     begin_block(&k, first, end);
     load(call, item, &k);
     set_inputs(call, item, &k);
-    network(call, item, &k, out);
+    network(call, item, &k, &in_turn, out);
     for (int u = 0; u < BLOCK; u += QN_LANES) {
       const qn_f32 p = get(k.p + u), direction = get(out[0] + u), magnitude = get(out[1] + u);
       put(k.p + u, call->elo ? qn_lopt_moved_elo(p, direction, magnitude, exp_mult, item->lr, item->decay)

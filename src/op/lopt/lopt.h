@@ -265,7 +265,7 @@ int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, in
 #define QN_LOPT_CASES                                                                                                  \
   {"every rank", "- 1 0 1500 1x1 0x7 1x768 3x20x65 12x8x3x3 6x3x8x8 8x8x5x5 2x3x4x3x5 1x1x9x1x1 steps=2"},             \
       {"long rows and columns", "130x67 67x130 2x2100 2100x2 1200"},                                                   \
-      {"more than a chunk", "70x65 4500 12x9x7x7 weight_decay=0.1"},                                                   \
+      {"more than a chunk", "70x65 4500 12x9x7x7 10x40x3x3 5x60x4 weight_decay=0.1"},                                  \
       {"factors of the learning rate", "12x7 9 33x40 lr_scale lr=0.3 steps=2"},                                        \
       {"gradients of zero", "40x33 90 8x6x3x3 gradients=0 steps=2"},                                                   \
       {"tiny gradients", "40x33 90 8x6x3x3 gradients=1e-30 steps=3"},                                                  \
