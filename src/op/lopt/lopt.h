@@ -272,7 +272,7 @@ int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, in
       {"small gradients", "40x33 90 8x6x3x3 gradients=1e-12 steps=3"},                                                 \
       {"large gradients", "40x33 90 8x6x3x3 gradients=1 steps=3"},                                                     \
       {"huge gradients", "40x33 90 8x6x3x3 gradients=1e9 steps=2"},                                                    \
-      {"the middle of a run", "40x50 77 6x5x3x3 filled step=2000 steps=2"},                                            \
+      {"the middle of a run", "40x50 77 6x5x3x3 10x40x3x3 5x60x4 filled step=2000 steps=2"},                           \
       {"other decays", "33x20 40 m_decay0=0 m_decay1=0.5 m_decay2=0.7 v_decay=0.3 factor_decay0=0 factor_decay1=0.5 "  \
                        "factor_decay2=0.8 steps=3"},                                                                   \
       {"params in device memory", "33x20 40 lr=0.3 weight_decay=0.1 step=9 hyper steps=2"},                            \
