@@ -79,14 +79,14 @@ def cases():
         elif word == "tensor":
             case.shapes.append(tuple(map(int, rest)))
         elif word == "loss":
-            case.losses.append(float(_floats(line)[0]))
+            case.losses.append(float(_floats(rest)[0]))
             case.wanted.append([])
         elif word == "want":
-            case.wanted[-1].append(_floats(line).reshape(case.shapes[len(case.wanted[-1])]))
+            case.wanted[-1].append(_floats(rest).reshape(case.shapes[len(case.wanted[-1])]))
         elif word == "state":
-            case.state.append(_floats(line))
+            case.state.append(_floats(rest))
         elif word in ("hidden", "cell"):
-            case.rows.append(_floats(line))
+            case.rows.append(_floats(rest))
     return made
 
 
