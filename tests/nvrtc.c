@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nvrtc.c ARCH [OP] - compiles every op's device kernels, or one op's, for one GPU architecture, no GPU needed: each
  * row of the type table with each option that changes the kernel, as a launch would, and the unfused forms; of ops with
- * kernels of their own what their descriptions list; then swiglu_quantize and learned optimizers, which are not among
- * them, and src/base/maths.h. Registers and spills stand in each line; a spill fails. The sources ask of an
- * architecture only whether it is older than sm_80: beyond that, two of them differ by what ptxas makes of the same
- * PTX. So all options meet the oldest and the one that results come from; on each other one every row has its plainest
- * and its fullest kernel, and the options in between are dealt out, each to one of them. */
+ * kernels of their own what their descriptions list; then swiglu_quantize, which is not among them, and
+ * src/base/maths.h. Registers and spills stand in each line; a spill fails. The sources ask of an architecture only
+ * whether it is older than sm_80: beyond that, two of them differ by what ptxas makes of the same PTX. So all options
+ * meet the oldest and the one that results come from; on each other one every row has its plainest and its fullest
+ * kernel, and the options in between are dealt out, each to one of them. */
 #include "core/core.h"
 #include "device/backend.h"
 #include "maths.h"
@@ -216,39 +216,6 @@ static void compile_quantize(const char *arch)
     }
 }
 
-/* The phases of small_fc_lopt and elo, the fullest of the one and the plainest of the other in turn, as
- * op/lopt/lopt.device.c launches them. UPDATE in a class that the architecture has, and where there are warpgroups in
- * all that are split. */
-static void compile_lopt(const char *arch)
-{
-  static const char *const archs[] = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"};
-  static const struct {
-    const char *name, *phase;
-  } units[] = {{"table", "0"},    {"sums", "0"},     {"sides", "0"},  {"fold", "0"},  {"stats", "0"},
-               {"elements", "0"}, {"elements", "1"}, {"update", "0"}, {"update", "1"}};
-  size_t at = 0;
-  while (at + 1 < sizeof archs / sizeof *archs && strcmp(arch, archs[at]) != 0) at++;
-  for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
-    const bool updates = !strcmp(units[u].name, "update"), groups = updates && units[u].phase[0] == '1',
-               hopper = at == 4;
-    const unsigned precision = groups ? 3 : at == 0 ? 0 : 1 + (unsigned)at % 4;
-    char source[64], text[9][32], what[96];
-    const char *defines[10] = {text[0], text[1], text[2], text[3], text[4], text[5], text[6], updates ? text[7] : NULL};
-    if ((groups && !hopper) || (updates && at == 0)) continue;
-    snprintf(source, sizeof source, "op/lopt/lopt.%s.cu", units[u].name);
-    snprintf(text[0], sizeof text[0], "QN_LOPT_ELO=%d", at % 2 == 1);
-    snprintf(text[1], sizeof text[1], "QN_LOPT_BOUNDED=%d", at % 2 == 0);
-    snprintf(text[2], sizeof text[2], "QN_LOPT_COMPAT=%d", at % 2 == 0);
-    snprintf(text[3], sizeof text[3], "QN_LOPT_PHASE=%s", units[u].phase);
-    snprintf(text[4], sizeof text[4], "QN_LOPT_PRECISION=%u", precision);
-    snprintf(text[5], sizeof text[5], "QN_LOPT_PIECE=4080");
-    snprintf(text[6], sizeof text[6], "QN_LOPT_WARPGROUPS=%d", groups);
-    snprintf(text[7], sizeof text[7], "QN_THREADS=%d", groups || precision == 4 ? 384 : 256);
-    snprintf(what, sizeof what, "small_fc_lopt, %s, phase %s, precision %u", units[u].name, units[u].phase, precision);
-    compile(arch, &(qn_unit){.source = source, .defines = defines}, what);
-  }
-}
-
 /* The functions of base/maths.h, each in a kernel of its own. */
 static void compile_maths(const char *arch)
 {
@@ -280,7 +247,6 @@ int main(int argc, char **argv)
     compile_forms(argv[1], qn_ops[k]);
   }
   if (argc == 2 || !strcmp(argv[2], "swiglu_quantize")) compile_quantize(argv[1]);
-  if (argc == 2 || !strcmp(argv[2], "lopt")) compile_lopt(argv[1]);
   if (argc == 2) compile_maths(argv[1]);
   return test_end();
 }

@@ -27,10 +27,12 @@ const char *const qn_lopt_variations[] = {"precision=fp32", NULL};
 #define OTHER "QN_LOPT_ELO=1", "QN_LOPT_BOUNDED=1", "QN_LOPT_COMPAT=1"
 #define FIRST_PHASE "QN_LOPT_PRECISION=0", "QN_LOPT_PHASE=0", "QN_LOPT_PIECE=4080"
 #define OTHER_PHASE "QN_LOPT_PRECISION=0", "QN_LOPT_PHASE=1", "QN_LOPT_PIECE=500"
-#define UPDATE(precision, what, arch)                                                                                  \
+#define UPDATE(precision, warpgroups, threads, what, arch)                                                             \
   {                                                                                                                    \
     "op/lopt/lopt.update.cu",                                                                                          \
-        DEFINES(what, "QN_LOPT_PRECISION=" #precision, "QN_LOPT_PHASE=0", "QN_LOPT_PIECE=500", "QN_THREADS=256"), arch \
+        DEFINES(what, "QN_LOPT_PRECISION=" #precision, "QN_LOPT_PHASE=0", "QN_LOPT_PIECE=500",                         \
+                "QN_LOPT_WARPGROUPS=" #warpgroups, "QN_THREADS=" #threads),                                            \
+        arch                                                                                                           \
   }
 /* Below sm_80 all is computed as fp32, class 0. */
 #define FOLD(precision, arch)                                                                                          \
@@ -45,8 +47,17 @@ const char *const qn_lopt_variations[] = {"precision=fp32", NULL};
   {                                                                                                                    \
     "op/lopt/lopt.table.cu", DEFINES(__VA_ARGS__), NULL                                                                \
   }
-const qn_shaped_unit qn_lopt_units[] = {
-    ALL(PLAIN, FIRST_PHASE),    UPDATE(0, PLAIN, NULL),     UPDATE(3, PLAIN, "sm_80"),  UPDATE(1, PLAIN, "sm_90a"),
-    UPDATE(2, PLAIN, "sm_90a"), UPDATE(3, PLAIN, "sm_90a"), UPDATE(4, PLAIN, "sm_90a"), UPDATE(3, PLAIN, "sm_120"),
-    FOLD(3, "sm_80"),           FOLD(3, "sm_90a"),          FOLD(4, "sm_90a"),          {NULL, NULL, NULL}};
-const qn_shaped_unit qn_lopt_elo_units[] = {ALL(OTHER, OTHER_PHASE), UPDATE(0, OTHER, NULL), {NULL, NULL, NULL}};
+const qn_shaped_unit qn_lopt_units[] = {ALL(PLAIN, FIRST_PHASE),
+                                        UPDATE(0, 0, 256, PLAIN, NULL),
+                                        UPDATE(3, 0, 256, PLAIN, "sm_80"),
+                                        UPDATE(1, 0, 256, PLAIN, "sm_90a"),
+                                        UPDATE(2, 1, 384, PLAIN, "sm_90a"),
+                                        UPDATE(3, 1, 384, PLAIN, "sm_90a"),
+                                        UPDATE(4, 0, 384, PLAIN, "sm_90a"),
+                                        UPDATE(3, 0, 256, PLAIN, "sm_120"),
+                                        FOLD(3, "sm_80"),
+                                        FOLD(3, "sm_90a"),
+                                        FOLD(4, "sm_90a"),
+                                        {NULL, NULL, NULL}};
+const qn_shaped_unit qn_lopt_elo_units[] = {
+    ALL(OTHER, OTHER_PHASE), UPDATE(0, 0, 256, OTHER, NULL), UPDATE(3, 1, 384, OTHER, "sm_90a"), {NULL, NULL, NULL}};
