@@ -558,6 +558,21 @@ def test_what_a_capture_may_not_do(options, before, sentence, monkeypatch):
     assert same(params, kept)
 
 
+def test_a_capture_may_be_when_nothing_has_changed(monkeypatch):
+    from quern.torch import _lopt
+
+    params = parameters(SHAPES[:2])
+    optimizer = SmallFCLopt(params, WEIGHTS, lr=0.5, weight_decay=0.1, capturable=True)
+    give_grads(params, 0)
+    optimizer.step()
+    plan = optimizer._lists[0]
+    monkeypatch.setattr(plan.place, "device", type("Device", (), {"type": "cuda"})())  # as if it were on a GPU
+    optimizer._live = dict(zip([(0, plan.place.device)], optimizer._live.values()))
+    monkeypatch.setattr(plan, "gather", lambda: True)
+    monkeypatch.setattr(_lopt, "is_capturing", lambda: True)
+    assert optimizer._ready() == [plan]
+
+
 def test_prepare_makes_state_and_takes_no_step():
     params, others = (parameters(SHAPES[:3]) for _ in range(2))
     optimizer, other = SmallFCLopt(params, WEIGHTS, capturable=True), SmallFCLopt(others, WEIGHTS)
