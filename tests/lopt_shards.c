@@ -66,7 +66,7 @@ static void copy_rows(const qn_tensor *whole, const qn_tensor *part, int axis, i
   size_t outer = 1, inner = sizeof(float);
   const size_t rows = axis < 0 ? 1 : (size_t)part->shape[axis], all = axis < 0 ? 1 : (size_t)whole->shape[axis];
   for (int d = 0; d < part->ndim; d++) *(d < axis ? &outer : &inner) *= d == axis ? 1 : (size_t)part->shape[d];
-  for (size_t o = 0; o < outer && part->data; o++) {
+  for (size_t o = 0; o < outer && rows * inner > 0; o++) {
     char *in_whole = (char *)whole->data + (o * all + (size_t)begin) * inner;
     char *in_part = (char *)part->data + o * rows * inner;
     memcpy(back ? in_whole : in_part, back ? in_part : in_whole, rows * inner);
