@@ -326,14 +326,14 @@ def test_affinity():
 
 
 STEP = """
-    import ctypes, os, sys, threading
+    import array, os, sys, threading
     import quern
     from quern import _threads
 
     class Floats:
         def __init__(self, n):
-            self.memory = (ctypes.c_float * n)(*[1.0] * n)
-            data = (ctypes.addressof(self.memory), False)
+            self.memory = array.array("f", [1.0]) * n
+            data = (self.memory.buffer_info()[0], False)
             self.__array_interface__ = {"shape": (n,), "typestr": "<f4", "data": data, "version": 3}
 
     def step():
