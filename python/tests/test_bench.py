@@ -114,7 +114,7 @@ def measured(tmp_path, capsys, monkeypatch, one_thread):
 def test_a_line_is_one_of_the_command(measured, of_command):
     line, _, _ = measured
     theirs = of_command[-1]
-    only_theirs = {"unfused", "speedup", "verdict", "launches", "allocated_bytes"}
+    only_theirs = {"unfused", "speedup", "verdict", "launches", "allocated_bytes", "workspace_bytes"}
     assert set(theirs) - set(line) == only_theirs
     assert set(line) - set(theirs) == {"by", "python", "peers"}
     for key in set(theirs) & set(line):
