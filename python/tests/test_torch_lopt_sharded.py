@@ -14,13 +14,11 @@ pytest.importorskip("numpy")
 import lopt_golden  # noqa: E402
 import quern  # noqa: E402
 import torch_ranks  # noqa: E402
-import velo_golden  # noqa: E402
 from quern.torch import _lopt_shards  # noqa: E402
 from test_torch_lion_sharded import RECENT, mesh, sharded, tensor_module  # noqa: E402
+from torch_lopt_models import MLP, RNN, WEIGHTS  # noqa: E402
 
-WEIGHTS = {name: torch.from_numpy(value) for name, value in lopt_golden.weights().items()}
 SHAPES = [(7, 5), (5, 7), (6, 6), (11,), (4, 3, 2), (1, 9), (64, 48), (3, 40, 50)]
-VELO = [{name: torch.from_numpy(value) for name, value in part.items()} for part in velo_golden.weights()]
 
 
 def small_fc(params, **options):
@@ -32,7 +30,7 @@ def elo(params, **options):
 
 
 def velo(params, **options):
-    return quern.torch.VeLO(params, *VELO, 50, **options)
+    return quern.torch.VeLO(params, MLP, RNN, 50, **options)
 
 
 KINDS = {

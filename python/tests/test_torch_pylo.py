@@ -12,22 +12,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("numpy")
 
-import lopt_golden  # noqa: E402
 import quern  # noqa: E402
-import velo_golden  # noqa: E402
 from quern.bench import materialised, materialised_velo  # noqa: E402
+from torch_lopt_models import ELO, MLP, RNN, WEIGHTS, SmallFCLopt, VeLO, doubled, share  # noqa: E402
 from torch_models import give_grads, parameters  # noqa: E402
 
-WEIGHTS = {name: torch.from_numpy(value) for name, value in lopt_golden.weights().items()}
-MLP, RNN = ({name: torch.from_numpy(value) for name, value in part.items()} for part in velo_golden.weights())
 SHAPES = [(7, 5), (3, 3), (3,), (), (1,), (3, 4, 5), (4, 4, 3, 3), (6, 1)]
-SmallFCLopt, ELO, VeLO = quern.torch.SmallFCLopt, quern.torch.ELO, quern.torch.VeLO
 RULES = {SmallFCLopt: materialised.SMALL_FC, ELO: materialised.ELO}
 LAYOUTS = ["naive", "cuda"]
-
-
-def doubled(weights):
-    return {name: value.double() for name, value in weights.items()}
 
 
 class Run:
@@ -77,10 +69,6 @@ def cuda(p, s, taken):
     means = {"exp_avg": s.m, "exp_avg_sq_r": s.row, "exp_avg_sq_c": s.column}
     first = {name: value.movedim(-1, 0).float() for name, value in means.items()}
     return {**first, "exp_avg_sq": s.v.float(), "step": torch.tensor(float(taken), dtype=torch.float64)}
-
-
-def share(p, wanted, before):
-    return lopt_golden.share_of_tolerance(*(values.detach().numpy() for values in (p, wanted, before)))
 
 
 def over(params):

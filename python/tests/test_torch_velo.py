@@ -11,32 +11,18 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("numpy")
 
-import lopt_golden  # noqa: E402
 import quern  # noqa: E402
-import velo_golden  # noqa: E402
 from quern.bench import materialised_velo  # noqa: E402
-from torch_models import give_grads, parameters  # noqa: E402
+from torch_lopt_models import MLP, RNN, doubled, share  # noqa: E402
+from torch_models import bits, clones, give_grads, parameters, same  # noqa: E402
 
-MLP, RNN = ({name: torch.from_numpy(value) for name, value in part.items()} for part in velo_golden.weights())
-DOUBLES = [{name: value.double() for name, value in part.items()} for part in (MLP, RNN)]
+DOUBLES = [doubled(part) for part in (MLP, RNN)]
 SHAPES = [(7, 5), (6, 6), (64,), (), (3, 4, 4), (4, 4, 3, 3), (2, 1, 3, 2, 4), (33, 31)]
 STEPS = 50
 
 
 def velo(params, num_steps=STEPS, **options):
     return quern.torch.VeLO(params, MLP, RNN, num_steps, **options)
-
-
-def same(one, other):
-    return all(torch.equal(p, q) for p, q in zip(one, other))
-
-
-def clones(params):
-    return [torch.nn.Parameter(p.detach().clone()) for p in params]
-
-
-def share(p, wanted, before):
-    return lopt_golden.share_of_tolerance(*(values.detach().numpy() for values in (p, wanted, before)))
 
 
 def follow(optimizer, params, lrs, decays, steps=4):
@@ -102,7 +88,7 @@ def test_a_loss_that_is_no_number_skips_the_step(loss, decays):
     optimizer = velo([{"params": [p], "weight_decay": d} for p, d in zip(params, decays)])
     give_grads(params, 0)
     optimizer.step(1.0)
-    kept, state = [p.detach().clone() for p in params], copy.deepcopy(optimizer.state_dict()["state"])
+    kept, state = bits(params), copy.deepcopy(optimizer.state_dict()["state"])
     assert optimizer.skipped_steps == 0
     optimizer.step(torch.tensor(loss))
     assert same(params, kept) and optimizer.skipped_steps == 1
@@ -134,7 +120,7 @@ def test_refused_and_nothing_has_changed(what):
     optimizer.step(1.0)
     give_grads(params, 1)
     spoil(params[1], optimizer)
-    kept, states = [p.detach().clone() for p in params], copy.deepcopy([optimizer.state[p] for p in params])
+    kept, states = bits(params), copy.deepcopy([optimizer.state[p] for p in params])
     with pytest.raises(error, match=sentence):
         optimizer.step(**{"loss": 1.0, **words})
     assert same(params, kept)

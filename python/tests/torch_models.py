@@ -16,3 +16,15 @@ def give_grads(params, seed, dtype=None):
     generator = torch.Generator().manual_seed(1000 + seed)
     for p in params:
         p.grad = torch.randn(p.shape, generator=generator).to(dtype or p.dtype).to(p.device)
+
+
+def same(one, other):
+    return all(torch.equal(p, q) for p, q in zip(one, other))
+
+
+def clones(params):
+    return [torch.nn.Parameter(p.detach().clone()) for p in params]
+
+
+def bits(tensors):
+    return [t.detach().clone() for t in tensors]
