@@ -67,7 +67,16 @@ def test_the_names_are_the_librarys():
     assert tuple(listed) == gemm_variants.VARIANTS
 
 
-@pytest.mark.parametrize("words", [("-s", "5x64x32"), ("-s", "5x64x32x5"), ("-s", "0x1x1x1"), ("-s", "axbxcxd")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-s", "5x64x32"),
+        ("-s", "5x64x32x5"),
+        ("-s", "0x1x1x1"),
+        ("-s", "axbxcxd"),
+        ("-s", "5x64x32x4", "--json", "/nowhere/x.jsonl"),
+    ],
+)
 def test_mistakes(words, capsys):
     assert run(*words) == 2
     assert "python -m quern.bench gemm:" in capsys.readouterr().err

@@ -7,14 +7,11 @@ of quern's by itself instead (gemm_variants.py)."""
 from __future__ import annotations
 
 import argparse
-import datetime
-import platform
-import sys
 
 import torch
 
-from .. import __version__, gemm_norm
-from . import gemm_variants, measure, record, stats
+from .. import gemm_norm
+from . import gemm_variants, measure, record, single, stats
 from .table import duration
 
 PROGRAM = "python -m quern.bench gemm"
@@ -66,23 +63,7 @@ def _calls(x, weight, bias, gamma, beta, groups: int, classes: list[str]) -> dic
 
 
 def _head(schema: str, shape: tuple[int, int, int, int], device: torch.device) -> dict:
-    m, k, n, groups = shape
-    cuda = device.type == "cuda"
-    return {
-        "schema": schema,
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "version": __version__,
-        "machine": {
-            "device": torch.cuda.get_device_name(device) if cuda else platform.processor() or platform.machine(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
-        "op": "gemm_norm",
-        "m": m,
-        "k": k,
-        "n": n,
-        "groups": groups,
-    }
+    return single.head(schema, device) | {"op": "gemm_norm", **dict(zip(("m", "k", "n", "groups"), shape))}
 
 
 def measure_one(shape: tuple[int, int, int, int], classes: list[str], device: torch.device, rounds: int, clock) -> dict:
@@ -164,7 +145,9 @@ def _shape(words: str) -> tuple[int, int, int, int]:
     return numbers
 
 
-def _run(arguments: argparse.Namespace, shapes: list, device: torch.device, clock) -> None:
+def _run(arguments: argparse.Namespace) -> int:
+    shapes, device = [_shape(words) for words in arguments.shape or ()], measure.device_of(arguments.device)
+    clock = measure.clock_of(device)
     if arguments.variants is not None:
         names = [name for name in arguments.variants.split(",") if name]
         for name in names:
@@ -172,19 +155,13 @@ def _run(arguments: argparse.Namespace, shapes: list, device: torch.device, cloc
                 raise ValueError(f"there is no variant {name}; there are {', '.join(gemm_variants.VARIANTS)}")
         for shape in shapes or gemm_variants.SHAPES:
             classes = arguments.precision or list(CLASSES)
-            lines = variants_of(shape, classes, names, device, arguments.rounds, clock)
-            _tell(arguments, lines, variant_text)
-        return
+            for line in variants_of(shape, classes, names, device, arguments.rounds, clock):
+                single.tell(line, variant_text, arguments.json)
+        return 0
     for shape in shapes or SHAPES:
         line = measure_one(shape, arguments.precision or list(CLASSES[:4]), device, arguments.rounds, clock)
-        _tell(arguments, [line], text)
-
-
-def _tell(arguments: argparse.Namespace, lines: list[dict], as_text) -> None:
-    for line in lines:
-        print(as_text(line), flush=True)
-        if arguments.json:
-            record.append(arguments.json, line)
+        single.tell(line, text, arguments.json)
+    return 0
 
 
 def main(argv: list[str]) -> int:
@@ -203,21 +180,6 @@ def main(argv: list[str]) -> int:
     add("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless given")
     add("--rounds", type=int, default=30, metavar="N", help="samples of each; 30 unless given")
     add("--json", "-j", metavar="FILE", help="append each measurement with its raw samples as a line of JSON")
-    arguments = parser.parse_args(argv)
-    if not 1 <= arguments.rounds <= 1000:
-        parser.error(f"--rounds is {arguments.rounds}, it must be from 1 to 1000")
-    try:
-        shapes = [_shape(words) for words in arguments.shape or ()]
-        device = measure.device_of(arguments.device)
-        with torch.no_grad():
-            _run(arguments, shapes, device, measure.clock_of(device))
-    except (ValueError, OSError) as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 2
-    except torch.cuda.OutOfMemoryError as error:
-        print(f"{PROGRAM}: {str(error).splitlines()[0]}", file=sys.stderr)
-        return 1
-    except RuntimeError as error:
-        print(f"{PROGRAM}: {str(error).splitlines()[0]}", file=sys.stderr)
-        return 3
-    return 0
+    arguments = single.parsed(parser, argv)
+    with torch.no_grad():
+        return single.ended(PROGRAM, arguments.json, lambda: _run(arguments))

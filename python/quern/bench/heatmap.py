@@ -12,7 +12,7 @@ _INK, _FAINT = "#1b1f24", "#59636e"
 _LOW, _EVEN, _HIGH = (203, 75, 60), (246, 244, 238), (46, 125, 107)  # 0.7 of a copy and less, as fast, 1.3 and more
 
 
-class HeatmapError(Exception):
+class HeatmapError(ValueError):
     """The lines hold nothing that could be drawn."""
 
 

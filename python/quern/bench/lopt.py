@@ -7,24 +7,19 @@ the materialising form in float64, over tensors of the same ranks."""
 from __future__ import annotations
 
 import argparse
-import datetime
 import itertools
-import os
-import platform
-import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
 from torch import Tensor
 
-from .. import __version__, _lopt_abi, _lopt_weights
+from .. import _lopt_abi, _lopt_weights
 from ..torch.lopt import ELO, SmallFCLopt
 from ..torch.velo import VeLO
-from . import materialised, materialised_velo, measure, record, stats
+from . import materialised, materialised_velo, measure, record, single, stats
 from .lopt_lists import LISTS, Shapes, elements
 from .lopt_memory import free_bytes, peak_of
-from .swiglu import _Copy, _rate
 from .table import duration
 
 PROGRAM = "python -m quern.bench lopt"
@@ -169,7 +164,7 @@ def measure_one(op: str, name: str, device: torch.device, precision: str, rounds
     state = sum(t.numel() * t.element_size() for s in of.optimizer.state.values() for t in s.values())
     line |= {"state_bytes": state, "peak_bytes": peak_of(of.run, device)}
     nbytes = LEAST_BYTES * elements(shapes)
-    copy = _Copy(nbytes, device)
+    copy = single.Copy(nbytes, device)
     calls = [(peer.run, False) for peer in (of, other, copy) if peer is not None]
     entry = {"name": "materialised", "absent": why}
     if other is not None:
@@ -186,24 +181,13 @@ def measure_one(op: str, name: str, device: torch.device, precision: str, rounds
 
 
 def _head(op: str, name: str, device: torch.device, precision: str) -> dict:
-    cuda = device.type == "cuda"
-    kind = torch.cuda.get_device_name(device) if cuda else platform.processor() or platform.machine()
     shapes = LISTS[name][1]
-    return {
-        "schema": "quern lopt 1",
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "version": __version__,
-        "machine": {
-            "device": kind,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "torch_threads": torch.get_num_threads(),
-        },
+    return single.head("quern lopt 1", device, torch_threads=torch.get_num_threads()) | {
         "op": op,
         "workload": name,
         "tensors": len(shapes),
         "elements": elements(shapes),
-        "precision": precision if cuda and op != "velo" else "fp32",
+        "precision": precision if device.type == "cuda" and op != "velo" else "fp32",
     }
 
 
@@ -213,7 +197,7 @@ def _memory(nbytes: int | None) -> str:
 
 
 def _row(name: str, series: dict, rest: str) -> str:
-    return f"  {name:<14}{duration(series['median_ns']):>12}{_rate(series):>14}  {rest}"
+    return f"  {name:<14}{duration(series['median_ns']):>12}{single.rate(series):>14}  {rest}"
 
 
 def text(line: dict) -> str:
@@ -263,9 +247,7 @@ def _run(arguments: argparse.Namespace) -> int:
         for name in arguments.workload or [default]:
             for precision in arguments.precision or ["f16x3"]:
                 line = measure_one(op, name, device, precision, arguments.rounds, clock)
-                print(text(line), flush=True)
-                if arguments.json:
-                    record.append(arguments.json, line)
+                single.tell(line, text, arguments.json)
                 if not line["check"]["right"]:
                     status = 1
     return status
@@ -274,24 +256,9 @@ def _run(arguments: argparse.Namespace) -> int:
 def main(argv: list[str]) -> int:
     """Exit status as of `python -m quern.bench`."""
     parser = _parser()
-    arguments = parser.parse_args(argv)
-    if not 1 <= arguments.rounds <= 1000:
-        parser.error(f"--rounds is {arguments.rounds}, it must be from 1 to 1000")
+    arguments = single.parsed(parser, argv)
     if arguments.threads is not None:
         if arguments.threads < 1:
             parser.error(f"--threads is {arguments.threads}, it must be at least 1")
         torch.set_num_threads(arguments.threads)
-    folder = os.path.dirname(os.path.abspath(arguments.json or "."))
-    try:
-        if arguments.json and not os.access(arguments.json if os.path.exists(arguments.json) else folder, os.W_OK):
-            raise ValueError(f"{arguments.json}: it cannot be written")
-        return _run(arguments)
-    except (ValueError, OSError) as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 2
-    except torch.cuda.OutOfMemoryError as error:
-        print(f"{PROGRAM}: {str(error).splitlines()[0]}", file=sys.stderr)
-        return 1
-    except RuntimeError as error:
-        print(f"{PROGRAM}: {str(error).splitlines()[0]}", file=sys.stderr)
-        return 3
+    return single.ended(PROGRAM, arguments.json, lambda: _run(arguments))

@@ -7,18 +7,15 @@ each of its calls, which is not timed."""
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import sys
 import time
 
 import torch
 
-from .. import __version__, swiglu_backward
-from . import gated, measure, record, stats
-from .heatmap import HeatmapError, draw
+from .. import swiglu_backward
+from . import gated, measure, record, single, stats
+from .heatmap import draw
 from .peers import Absent
 from .table import duration
 
@@ -61,18 +58,6 @@ def _shapes(arguments: argparse.Namespace) -> list[tuple[int, int]]:
     if any(len(shape) != 2 or min(shape) < 1 for shape in shapes):
         raise ValueError("a shape is rows x columns, both at least 1, as in 8192x14336")
     return shapes
-
-
-class _Copy:
-    """A copy that moves as many bytes in all, half of them read and half written."""
-
-    name = "copy"
-
-    def __init__(self, nbytes: int, device: torch.device) -> None:
-        self.source, self.target = (torch.zeros(nbytes // 2, dtype=torch.uint8, device=device) for _ in range(2))
-
-    def run(self) -> None:
-        self.target.copy_(self.source)
 
 
 class _Sum:
@@ -128,7 +113,7 @@ def measure_one(names: list[str], of: gated.Data, direction: str, rounds: int, c
     if not line["check"]["right"]:
         return line
     nbytes = of.bytes_of(direction)
-    copy = _Copy(nbytes, of.device)
+    copy = single.Copy(nbytes, of.device)
     calls = [(gated.call_of(peer, direction), peer.in_place and direction in ("backward", "both")) for peer in live]
     beside = {"forward": [_Sum(of)], "backward": [_Apart(of)]}
     limits = [copy, *beside.get(direction, [])]
@@ -145,13 +130,7 @@ def measure_one(names: list[str], of: gated.Data, direction: str, rounds: int, c
 
 
 def _head(of: gated.Data, direction: str) -> dict:
-    cuda = of.device.type == "cuda"
-    device = torch.cuda.get_device_name(of.device) if cuda else platform.processor() or platform.machine()
-    return {
-        "schema": "quern swiglu 1",
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "version": __version__,
-        "machine": {"device": device, "python": platform.python_version(), "torch": torch.__version__},
+    return single.head("quern swiglu 1", of.device) | {
         "op": "swiglu",
         "direction": direction,
         "rows": of.rows,
@@ -159,10 +138,6 @@ def _head(of: gated.Data, direction: str) -> dict:
         "type": str(of.dtype).removeprefix("torch."),
         "gate_multiplier": of.gate,
     }
-
-
-def _rate(series: dict) -> str:
-    return f"{series['gbps']:.{0 if series['gbps'] >= 100 else 2}f} GB/s"
 
 
 def text(line: dict) -> str:
@@ -174,12 +149,12 @@ def text(line: dict) -> str:
     if not line["check"]["right"]:
         return f"{out[0]}\n  quern is WRONG, so nothing is timed: {line['check']['wrong']}"
     share = line["share_of_copy"]
-    of_copy = f"{100 * share['ratio']:.1f}% of a copy's rate, {_rate(line['copy'])}"
+    of_copy = f"{100 * share['ratio']:.1f}% of a copy's rate, {single.rate(line['copy'])}"
     if "sum" in line:
-        of_copy += f"; {100 * line['share_of_sum']['ratio']:.1f}% of a sum's, {_rate(line['sum'])}"
+        of_copy += f"; {100 * line['share_of_sum']['ratio']:.1f}% of a sum's, {single.rate(line['sum'])}"
     if "apart" in line:
         of_copy += f"; into new tensors {duration(line['apart']['median_ns'])}"
-    out.append(f"  {'quern':<10}{duration(line['fused']['median_ns']):>12}{_rate(line['fused']):>14}  {of_copy}")
+    out.append(f"  {'quern':<10}{duration(line['fused']['median_ns']):>12}{single.rate(line['fused']):>14}  {of_copy}")
     for peer in line["peers"]:
         if peer["absent"]:
             out.append(f"  {peer['name']:<10}{'-':>12}  {peer['absent']}")
@@ -189,7 +164,7 @@ def text(line: dict) -> str:
         low, high = speedup["interval"]
         interval = "(too few samples)" if low is None else f"[{low:.3f}, {high:.3f}]"
         out.append(
-            f"  {peer['name']:<10}{duration(step['median_ns']):>12}{_rate(step):>14}  "
+            f"  {peer['name']:<10}{duration(step['median_ns']):>12}{single.rate(step):>14}  "
             f"quern against it: {speedup['ratio']:.3f}x {interval} {peer['verdict']}{wrong}"
         )
     return "\n".join(out)
@@ -219,39 +194,26 @@ def _run(arguments: argparse.Namespace) -> int:
                     status = 1
                     continue
                 line = measure_one(names, of, direction, arguments.rounds, clock)
-                print(text(line), flush=True)
-                if arguments.json:
-                    record.append(arguments.json, line)
+                single.tell(line, text, arguments.json)
                 if not line["check"]["right"]:
                     status = 1
     return status
 
 
+def _draw(arguments: argparse.Namespace) -> int:
+    with open(arguments.json, encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file if line.strip()]
+    draw(arguments.heatmap, lines)
+    return 0
+
+
 def main(argv: list[str]) -> int:
     """Exit status as of `python -m quern.bench`."""
     parser = _parser()
-    arguments = parser.parse_args(argv)
-    if not 1 <= arguments.rounds <= 1000:
-        parser.error(f"--rounds is {arguments.rounds}, it must be from 1 to 1000")
-    try:
-        if arguments.heatmap:
-            if not arguments.json:
-                parser.error("--heatmap draws what --json FILE holds: name it")
-            with open(arguments.json, encoding="utf-8") as file:
-                lines = [json.loads(line) for line in file if line.strip()]
-            draw(arguments.heatmap, lines)
-            return 0
-        folder = os.path.dirname(os.path.abspath(arguments.json or "."))
-        if arguments.json and not os.access(arguments.json if os.path.exists(arguments.json) else folder, os.W_OK):
-            raise ValueError(f"{arguments.json}: it cannot be written")
+    arguments = single.parsed(parser, argv)
+    if not arguments.heatmap:
         with torch.no_grad():
-            return _run(arguments)
-    except (ValueError, OSError, HeatmapError) as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 2
-    except torch.cuda.OutOfMemoryError as error:
-        print(f"{PROGRAM}: {str(error).splitlines()[0]}", file=sys.stderr)
-        return 1
-    except RuntimeError as error:
-        print(f"{PROGRAM}: {str(error).splitlines()[0]}", file=sys.stderr)
-        return 3
+            return single.ended(PROGRAM, arguments.json, lambda: _run(arguments))
+    if not arguments.json:
+        parser.error("--heatmap draws what --json FILE holds: name it")
+    return single.ended(PROGRAM, None, lambda: _draw(arguments))
