@@ -115,8 +115,9 @@ class VeLOParams(Structure):
     ]
 
 
-# How many numbers a tensor has in the LSTM's two states, and how many the loss's buffer has (quern/velo.h).
-VELO_HIDDEN, VELO_LOSS_BUFFER = 512, 22
+# How many numbers a tensor has in the LSTM's two states, how many the loss's buffer has, and which of them counts the
+# steps that were skipped (quern/velo.h).
+VELO_HIDDEN, VELO_LOSS_BUFFER, VELO_LOSS_SKIPPED = 512, 22, 21
 
 STRUCTS: dict[str, type[Structure]] = {
     "qn_lopt_weight": Weight,

@@ -422,8 +422,8 @@ class VeLO(_Learned):
     lr_scale : a factor of the learning rate for each array; None: all 1
     pylo_cuda_compat : as PyLO's CUDA code computes, which departs from its reference
 
-    All but shapes and weights may be changed between steps, as attributes of these names. `steps` counts those
-    taken."""
+    All but shapes and weights may be changed between steps, as attributes of these names. `steps` counts those taken,
+    of which `skipped_steps` changed nothing, because their loss was NaN or infinite."""
 
     _family = _lopt.VELO
 
@@ -451,12 +451,17 @@ class VeLO(_Learned):
     def step(self, params, grads, loss, *, stream=None) -> None:
         """One step in place: params are moved; grads and the loss that they are of are read. `loss`: a number, or an
         array of float32 with one element where the parameters are, which is read there. A loss that is NaN or infinite
-        skips the step, which the state's loss_buffer[21] counts. All else is as SmallFCLopt has it."""
+        skips the step: skipped_steps counts those. All else is as SmallFCLopt has it."""
         self._loss = loss
         try:
             self._step(params, grads, stream)
         finally:
             self._loss = self._held = self._making = None
+
+    @property
+    def skipped_steps(self) -> int:
+        """How many steps were skipped because their loss was NaN or infinite. Waits for a device."""
+        return int(self._shared["loss_buffer"][_lopt_abi.VELO_LOSS_SKIPPED]) if self._shared else 0
 
     _making: dict[str, Any] | None = None  # during a step: what _shared becomes if it is taken
 

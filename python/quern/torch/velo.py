@@ -193,7 +193,7 @@ class VeLO(Learned):
     def skipped_steps(self) -> int:
         """How many steps were skipped because their loss was NaN or infinite. Waits for a device."""
         kept = self.param_groups[0].get("loss_buffer")
-        return 0 if kept is None else int(kept[-1])
+        return 0 if kept is None else int(kept[_lopt_abi.VELO_LOSS_SKIPPED])
 
     # ---- a step ----
     def step(self, closure: Callable[[], Any] | Tensor | float | None = None, *, loss: Any = None) -> Any:
