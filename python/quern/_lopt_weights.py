@@ -98,7 +98,7 @@ def _check_finite(kind: int, what: str, values: array) -> None:
     for weight in table(kind):
         for k, value in enumerate(values[weight.begin : weight.begin + weight.n]):
             if not math.isfinite(value):  # it would make every parameter one
-                raise ValueError(f"element {k} of {what}[{weight.name!r}] is {value}")
+                raise ValueError(f"{what}[{weight.name!r}] is {value} at element {k}")
 
 
 def _bytes_of(name: str, weight: Weight, value: object) -> bytes:

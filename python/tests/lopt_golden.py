@@ -67,7 +67,7 @@ class Case:
     tensors: list
 
 
-def _floats(words):
+def floats(words):
     return np.array([int(word, 16) for word in words], np.uint32).view(np.float32)
 
 
@@ -97,7 +97,7 @@ def cases():
                 else:
                     tensor.grads.append(array)
             elif word == "want":
-                (tensor.wanted if rest[0] == "param" else tensor.state).append(_floats(rest[1:]))
+                (tensor.wanted if rest[0] == "param" else tensor.state).append(floats(rest[1:]))
     for case in made.values():
         for tensor in case.tensors:
             tensor.wanted = [values.reshape(tensor.shape) for values in tensor.wanted]

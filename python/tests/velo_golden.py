@@ -5,7 +5,7 @@ src/op/velo/golden/make_golden.py draws them, and what is wanted is read from th
 import functools
 from dataclasses import dataclass, field
 
-from lopt_golden import ROOT, Stream, _floats
+from lopt_golden import ROOT, Stream, floats
 
 RNN = {
     "mix_layer1.weight": ((512, 30), 0.2),
@@ -79,14 +79,14 @@ def cases():
         elif word == "tensor":
             case.shapes.append(tuple(map(int, rest)))
         elif word == "loss":
-            case.losses.append(float(_floats(rest)[0]))
+            case.losses.append(float(floats(rest)[0]))
             case.wanted.append([])
         elif word == "want":
-            case.wanted[-1].append(_floats(rest).reshape(case.shapes[len(case.wanted[-1])]))
+            case.wanted[-1].append(floats(rest).reshape(case.shapes[len(case.wanted[-1])]))
         elif word == "state":
-            case.state.append(_floats(rest))
+            case.state.append(floats(rest))
         elif word in ("hidden", "cell"):
-            case.rows.append(_floats(rest))
+            case.rows.append(floats(rest))
     return made
 
 
