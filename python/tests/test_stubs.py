@@ -41,6 +41,9 @@ lines: list[int | None] = [one.line for one in quern.findings()]
 with quern.capture("folder") as seen:
     quern.load_kernel("kernels/exp")(p)
 launches: int | None = seen.launches
+velo = quern.VeLO([(3,)], "mlp.safetensors", "rnn.safetensors", 9)
+velo.step([p], [g], 2.5)
+skipped: int = velo.skipped_steps
 """
 
 BAD = """\
@@ -69,6 +72,7 @@ quern.metal_kernel(3, ["x"], ["y"], "y[0] = x[0];")
 quern.metal_kernel("k", ["x"], ["y"], "y[0] = x[0];", shared_memory=3)
 quern.metal_kernel("k", ["x"], ["y"], "y[0] = x[0];")(inputs=[p])
 quern.check_gradient(3, [p])
+quern.VeLO([(3,)], "mlp.safetensors", "rnn.safetensors", 9).skipped_steps = 1
 """
 
 
