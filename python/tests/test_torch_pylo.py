@@ -129,6 +129,20 @@ def test_decays_that_are_others_are_taken():
     assert optimizer.param_groups[0]["v_decay"] == own
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_numbers_in_device_memory_are_copied(layout):
+    params = parameters([(3, 2)])
+    optimizer = SmallFCLopt(params, WEIGHTS, lr=torch.tensor(0.5), capturable=True)
+    for seed in range(2):
+        give_grads(params, seed)
+        optimizer.step()
+    made = quern.torch.export_pylo(optimizer, layout)
+    optimizer.param_groups[0]["lr"].fill_(0.25)
+    optimizer.step()
+    (group,) = made["param_groups"]
+    assert type(group["step"]) is int and group["step"] == 2 and group["lr"] == 0.5
+
+
 # ---- VeLO ----
 class Recurrent:
     """The same of VeLO."""

@@ -162,7 +162,7 @@ def _import_recurrent(optimizer: VeLO, saved: dict[str, Any], made: dict[str, An
             raise ValueError(f"the checkpoint has no {name}: it is not one of PyLO's VeLO")
     keys = [key for group in made["param_groups"] for key in group["params"]]
     trained = [key for key, param in zip(keys, _all_params(optimizer)) if param.requires_grad]
-    for name, rows in zip(("hidden", "cell"), saved["lstm_hidden_state"]):
+    for name, rows in zip(_lopt.ROWS, saved["lstm_hidden_state"]):
         if tuple(rows.shape) != (len(trained), _lopt_abi.VELO_HIDDEN):
             raise ValueError(
                 f"the checkpoint's lstm_hidden_state has the shape {tuple(rows.shape)}, for {len(trained)} parameters "
@@ -206,12 +206,12 @@ def _group_out(optimizer: Learned, group: dict[str, Any], keys: list[int], like:
     made["lr"] = made["lr"] / group["width_mult"]  # what MuLO has in its groups
     for theirs, ours in _DECAYS.items():
         made[theirs] = torch.as_tensor(group[ours], dtype=torch.float32).reshape(-1)
-    return {**made, "step": group["step"], "params": keys}
+    return {**made, "step": int(group["step"]), "params": keys}  # which lies in device memory with capturable
 
 
 def _recurrent_out(optimizer: VeLO) -> dict[str, Any]:
     trained = [param for param in _all_params(optimizer) if param.requires_grad]
-    rows = [torch.stack([optimizer._state_of(param)[name] for param in trained]).flip(0) for name in ("hidden", "cell")]
+    rows = [torch.stack([optimizer._state_of(param)[name] for param in trained]).flip(0) for name in _lopt.ROWS]
     first = optimizer.param_groups[0]
     device = trained[0].device
     buffer = optimizer._buffer(device)
