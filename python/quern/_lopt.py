@@ -21,6 +21,7 @@ from ._lopt_abi import lib
 from ._tensors import Tensors
 
 STATE = ("exp_avg", "exp_avg_sq", "exp_avg_sq_r", "exp_avg_sq_c")  # in the order of qn_lopt_state
+ROWS = {"hidden": "lstm_init_state.0", "cell": "lstm_init_state.1"}  # of VeLO's state, and what they begin with
 
 # As the headers have them: 1 - (1 - d) e^(10 o) of d = 0.9, 0.99, 0.999 and the offsets that belong to MuLO's weights.
 _LEARNED = dict(

@@ -61,6 +61,16 @@ def _row(values: array, like: object):
     return numpy.frombuffer(values, numpy.float32)
 
 
+def _viewed(name: str, value: object, dtype: str, order: _streams.Order, written: bool) -> _arrays.View:
+    """An array by itself. TypeError where it is of another type."""
+    view = _arrays.view(name, value, order, written)
+    if isinstance(view, _arrays.Later):
+        view = view.view(order)
+    if view.dtype != dtype:
+        raise TypeError(f"{name} is {view.dtype}, it must be {dtype}")
+    return view
+
+
 def _copied(value):
     """An array of its own with the same elements, row-major."""
     torch = sys.modules.get("torch")
@@ -166,12 +176,8 @@ class _Learned:
             self._check_one(f"{_lopt.STATE[entry]}.{k}", value, self._state_shapes[k][entry], "float32", why)
 
     def _check_one(self, name: str, value: object, shape: tuple[int, ...], dtype: str, why: str = "") -> None:
-        name, order = f"{self._family.title}: the state's {name}", _streams.Order()
-        view = _arrays.view(name, value, order, False)
-        if isinstance(view, _arrays.Later):
-            view = view.view(order)
-        if view.dtype != dtype:
-            raise TypeError(f"{name} is {view.dtype}, it must be {dtype}")
+        name = f"{self._family.title}: the state's {name}"
+        view = _viewed(name, value, dtype, _streams.Order(), False)
         if tuple(view.shape) != shape:
             raise ValueError(f"{name} has the shape {tuple(view.shape)}{why}, it must be {shape}")
 
@@ -467,47 +473,36 @@ class VeLO(_Learned):
 
     def _shared_shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
         rows = (len(self.shapes), _lopt_abi.VELO_HIDDEN)
-        return {
-            "hidden": (rows, "float32"),
-            "cell": (rows, "float32"),
-            "loss_buffer": ((_lopt_abi.VELO_LOSS_BUFFER,), "float64"),
-        }
+        buffer = (_lopt_abi.VELO_LOSS_BUFFER,)
+        return {**dict.fromkeys(_lopt.ROWS, (rows, "float32")), "loss_buffer": (buffer, "float64")}
 
     def _begin_shared(self, like: object, device: tuple[int, int]) -> dict[str, Any]:
         made = {}
-        table = _lopt_weights.table(_lopt_abi.VELO_RNN)
-        rows = {"hidden": "lstm_init_state.0", "cell": "lstm_init_state.1"}
         for name, (shape, dtype) in self._shared_shapes().items():
             made[name] = _zeros(self._family.title, shape, like, device, dtype)
-            if name in rows:
-                weight = next(weight for weight in table if weight.name == rows[name])
-                made[name][:] = _row(self._weights["rnn"][weight.begin : weight.begin + weight.n], made[name])
+        for name, weight in _lopt.ROWS.items():
+            made[name][:] = _row(self._weights["rnn"][_lopt_weights.place(_lopt_abi.VELO_RNN, weight)], made[name])
         return made
 
     def _besides(self, params: Column, device: tuple[int, int], order: _streams.Order) -> list[Tensors]:
         like = params.arrays[0] if self.shapes else None
         self._making = self._shared or self._begin_shared(like, device)
         made = [self._loss_on(device, order)]
-        for name, (shape, dtype) in self._shared_shapes().items():
-            made.append(self._single(name, self._making[name], shape, dtype, device, order))
+        for name, (_, dtype) in self._shared_shapes().items():
+            made.append(self._single(name, self._making[name], dtype, device, order, True))
         return made
 
     def _took(self) -> None:
         self._shared = self._making or {}
 
-    def _single(self, name: str, value: object, shape, dtype: str, device, order: _streams.Order) -> Tensors:
+    def _single(self, name: str, value: object, dtype: str, device, order: _streams.Order, written: bool) -> Tensors:
         name = f"{self._family.title}: {name}"
-        view = _arrays.view(name, value, order, dtype != "loss")
-        if isinstance(view, _arrays.Later):
-            view = view.view(order)
-        wanted = "float32" if dtype == "loss" else dtype
-        if view.dtype != wanted:
-            raise TypeError(f"{name} is {view.dtype}, it must be {wanted}")
+        view = _viewed(name, value, dtype, order, written)
         if view.device != device:
             places = [f"{KIND_NAMES[kind]}:{index}" for kind, index in (view.device, device)]
             raise ValueError(f"{name} is on {places[0]} and the arrays on {places[1]}")
         strides = None if view.strides is None else [view.strides]
-        return Tensors([view.address], view.code, [view.shape if shape is None else shape], strides, device)
+        return Tensors([view.address], view.code, [view.shape], strides, device)
 
     def _loss_on(self, device: tuple[int, int], order: _streams.Order) -> Tensors:
         loss, title = self._loss, self._family.title
@@ -515,7 +510,7 @@ class VeLO(_Learned):
             raise ValueError(f"{title}: loss is missing: give the loss that the gradients are of")
         numpy = sys.modules.get("numpy")
         if _arrays.is_array(loss) and not (numpy is not None and isinstance(loss, numpy.generic)):
-            made = self._single("loss", loss, None, "loss", device, order)
+            made = self._single("loss", loss, "float32", device, order, False)
             self._held = loss
             return made
         try:

@@ -46,6 +46,12 @@ def table(kind: int) -> tuple[Weight, ...]:
         made.append(Weight(raw.name.decode(), tuple(raw.shape[: raw.ndim]), raw.begin, raw.n))
 
 
+def place(kind: int, name: str) -> slice:
+    """Where one of them lies in the array."""
+    weight = next(weight for weight in table(kind) if weight.name == name)
+    return slice(weight.begin, weight.begin + weight.n)
+
+
 def unread(kind: int) -> dict[str, tuple[int, ...]]:
     """Tensors that the published files hold besides, and their shapes: scratch of VeLO's network, which is a bank's
     tensor without the bank, and a layer that nothing uses."""

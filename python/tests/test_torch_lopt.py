@@ -14,8 +14,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("numpy")
 
 import quern  # noqa: E402
+from lopt_arrays import check_signature  # noqa: E402
 from quern.bench import materialised  # noqa: E402
-from torch_lopt_models import ELO, KINDS, SHAPES, WEIGHTS, SmallFCLopt, doubled, share, trained  # noqa: E402
+from torch_lopt_models import ELO, KINDS, SHAPES, WEIGHTS, SmallFCLopt, VeLO, doubled, share, trained  # noqa: E402
 from torch_models import bits, clones, give_grads, parameters, same  # noqa: E402
 
 DOUBLES = doubled(WEIGHTS)
@@ -46,6 +47,11 @@ def follows(optimizer, params, oracle, seed):
     optimizer.step()
     worst = max(share(p, q, old) for p, q, old in zip(params, oracle.params, before))
     assert worst <= 1, worst
+
+
+@pytest.mark.parametrize("kind", [SmallFCLopt, ELO, VeLO])
+def test_signatures_have_the_headers_defaults(kind):
+    check_signature(kind)
 
 
 # ---- numbers ----

@@ -24,6 +24,7 @@ from ._watch import are_same
 
 STATE = _lopt.STATE
 _ENTRIES = tuple(enumerate(STATE))
+Three = tuple[float, float, float]
 
 
 def _number(value: Any) -> Any:
@@ -135,9 +136,6 @@ class Learned(Optimizer):
         names = self.param_groups[index].get("param_names")
         return f"parameter {k} of group {index}" + (f", {names[k]!r}" if names else "")
 
-    def _missing(self, label: str) -> None:
-        """A parameter has no gradient: it is left alone."""
-
     def _check_param(self, param: Tensor, label: str, compat: bool) -> None:
         title = self._family.title
         if is_sharded(param):
@@ -204,10 +202,9 @@ class Learned(Optimizer):
         found = []
         for index, group in enumerate(self.param_groups):
             for k, param in enumerate(group["params"]):
-                label = self._label(index, k)
                 if param.grad is None:
-                    self._missing(label)
                     continue
+                label = self._label(index, k)
                 self._check_param(param, label, bool(group["pylo_cuda_compat"]))
                 self._check_state(param, label)
                 found.append((param, index, label))

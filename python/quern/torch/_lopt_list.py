@@ -5,6 +5,7 @@ all of it anew at each call. It does not know where state comes from, nor what o
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Sequence
 from ctypes import Structure, addressof, byref
@@ -178,8 +179,6 @@ class MemberList:
 
     def _named(self, error: Exception) -> Exception:
         """The library's sentences call a tensor "param[3]", its place in the list: says which parameter that is."""
-        import re
-
         places = dict.fromkeys(int(place) for place in re.findall(r"\b[a-z_]+\[(\d+)\]", str(error)))
         names = [f"[{place}] is {self.members[place].label}" for place in places if place < len(self)]
         return type(error)(f"{error}" + (f" ({', '.join(names)})" if names else ""))

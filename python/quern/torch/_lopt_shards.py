@@ -5,6 +5,7 @@ the state lies, and the sums that the library has the processes add. The arithme
 from __future__ import annotations
 
 import ctypes
+import sys
 from array import array
 from collections.abc import Sequence
 from typing import Any
@@ -38,8 +39,6 @@ def _placements(family: _lopt.Family, param: Any, entry: int) -> list[Any]:
 
 
 def _replicate(param: Any) -> Any:
-    import sys
-
     modules = map(sys.modules.get, ("torch.distributed.tensor", "torch.distributed._tensor"))
     return next(module.Replicate for module in modules if hasattr(module, "Replicate"))()
 

@@ -10,10 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from .. import _lopt
-from ._lopt import Learned
+from ._lopt import Learned, Three
 
 _SMALL_FC, _ELO = _lopt.SMALL_FC.defaults, _lopt.ELO.defaults
-Three = tuple[float, float, float]
 
 
 class SmallFCLopt(Learned):
@@ -90,7 +89,7 @@ class ELO(Learned):
         v_decay: float = _ELO["v_decay"],
         factor_decays: Three = _ELO["factor_decays"],
         pylo_cuda_compat: bool = False,
-        precision: str = _SMALL_FC["precision"],
+        precision: str = _ELO["precision"],
         capturable: bool = False,
     ) -> None:
         defaults = dict(lr=lr, weight_decay=weight_decay, exp_mult=exp_mult, clip_grad=clip_grad)

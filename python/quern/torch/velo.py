@@ -14,12 +14,11 @@ from torch import Tensor
 from .. import _lopt, _lopt_abi, _lopt_weights
 from .._library import DTYPES
 from .._tensors import Tensors
-from ._lopt import Learned, sharding_of
+from ._lopt import Learned, Three, sharding_of
 from ._lopt_list import MemberList
 
 _VELO = _lopt.VELO.defaults
-Three = tuple[float, float, float]
-ROWS = {"hidden": "lstm_init_state.0", "cell": "lstm_init_state.1"}  # of the state, and what they begin with
+ROWS = _lopt.ROWS
 _OF_ALL = ("num_steps", "step_mult", "exp_mult", "m_decays", "v_decay", "factor_decays", "pylo_cuda_compat", "step")
 
 
@@ -82,13 +81,12 @@ class VeLO(Learned):
         if first is not group:
             group.setdefault("step", first["step"])
         super()._settle(group)
-        self._check_alike()
 
     def _check_alike(self) -> None:
         first = self.param_groups[0]
         for index, group in enumerate(self.param_groups):
             for name in _OF_ALL:
-                one, other = first[name], group.get(name, first[name])
+                one, other = first[name], group[name]
                 if _plain(one) != _plain(other):
                     raise ValueError(
                         f"VeLO: {name} is {one!r} in group 0 and {other!r} in group {index}: all that is trained is "
@@ -150,8 +148,8 @@ class VeLO(Learned):
         state = super()._state_of(param)
         for name, weight in ROWS.items():
             if name not in state:
-                at = next(w for w in _lopt_weights.table(_lopt_abi.VELO_RNN) if w.name == weight)
-                state[name] = self._weights["rnn"][at.begin : at.begin + at.n].to(param.device, copy=True)
+                first = self._weights["rnn"][_lopt_weights.place(_lopt_abi.VELO_RNN, weight)]
+                state[name] = first.to(param.device, copy=True)
         return state
 
     def _gathered(self, name: str, made: MemberList) -> Tensor:
