@@ -24,7 +24,7 @@ _LATER = {  # where they are written; imported when they are first named
     "GradientError": "_gradient",
     "Kernel": "_kernel",
     "SmallFCLopt": "_lopt_arrays",
-    "VeLO": "_lopt_arrays",
+    "VeLO": "_velo_arrays",
     "capture": "_capture",
     "check_gradient": "_gradient",
     "cuda_kernel": "_kernel",

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Learned optimizers on plain arrays (NumPy, CuPy, PyTorch's tensors, anything with DLPack or an array interface), in
-place and without PyTorch: SmallFCLopt, ELO and VeLO. quern.torch has those that PyTorch's users want. The arithmetic
-is the library's; lists of arrays are looked at as lion_ looks at them (_columns.py)."""
+place and without PyTorch: what they share, SmallFCLopt and ELO; VeLO is in _velo_arrays.py. quern.torch has those that
+PyTorch's users want. The arithmetic is the library's; lists of arrays are looked at as lion_ looks at them
+(_columns.py)."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from array import array
 from collections.abc import Mapping, Sequence
 from ctypes import addressof, byref
 from typing import Any
 
-from . import _arrays, _lopt, _lopt_abi, _lopt_weights, _streams, _threads
+from . import _arrays, _lopt, _lopt_weights, _streams, _threads
 from ._call import _count_writes, _framework
 from ._columns import Column, Group
 from ._library import DTYPES, KIND_NAMES
@@ -31,7 +31,7 @@ _PARAM, _GRAD = _role(0, "param", True), _role(1, "grad", False)
 _ENTRIES = [_role(2 + k, name, True) for k, name in enumerate(_lopt.STATE)]
 
 
-def _zeros(title: str, shape: Sequence[int], like: object, device: tuple[int, int], dtype: str = "float32"):
+def zeros(title: str, shape: Sequence[int], like: object, device: tuple[int, int], dtype: str = "float32"):
     """An array of zeros in the library and on the device of another."""
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and isinstance(like, torch.Tensor):
@@ -49,19 +49,7 @@ def _zeros(title: str, shape: Sequence[int], like: object, device: tuple[int, in
     return numpy.zeros(tuple(shape), dtype)
 
 
-def _row(values: array, like: object):
-    """Floats as an array of one dimension, in the library of another, to be copied into arrays of it."""
-    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    if torch is not None and isinstance(like, torch.Tensor):
-        return torch.frombuffer(values, dtype=torch.float32)
-    if cupy is not None and isinstance(like, cupy.ndarray):
-        return cupy.array(list(values), "float32")
-    import numpy
-
-    return numpy.frombuffer(values, numpy.float32)
-
-
-def _viewed(name: str, value: object, dtype: str, order: _streams.Order, written: bool) -> _arrays.View:
+def viewed(name: str, value: object, dtype: str, order: _streams.Order, written: bool) -> _arrays.View:
     """An array by itself. TypeError where it is of another type."""
     view = _arrays.view(name, value, order, written)
     if isinstance(view, _arrays.Later):
@@ -84,7 +72,7 @@ def _copied(value):
     return numpy.array(value)
 
 
-class _Learned:
+class Learned:
     """What the optimizers share. A derived class says which family it is, and has the constructor."""
 
     _family: _lopt.Family
@@ -177,7 +165,7 @@ class _Learned:
 
     def _check_one(self, name: str, value: object, shape: tuple[int, ...], dtype: str, why: str = "") -> None:
         name = f"{self._family.title}: the state's {name}"
-        view = _viewed(name, value, dtype, _streams.Order(), False)
+        view = viewed(name, value, dtype, _streams.Order(), False)
         if tuple(view.shape) != shape:
             raise ValueError(f"{name} has the shape {tuple(view.shape)}{why}, it must be {shape}")
 
@@ -187,7 +175,7 @@ class _Learned:
             return self._state
         title = self._family.title
         return [
-            [_zeros(title, shapes[entry], like, device) for shapes, like in zip(self._state_shapes, params.arrays)]
+            [zeros(title, shapes[entry], like, device) for shapes, like in zip(self._state_shapes, params.arrays)]
             for entry in range(len(_lopt.STATE))
         ]
 
@@ -303,7 +291,7 @@ class _Learned:
                 workspace.close()
 
 
-class SmallFCLopt(_Learned):
+class SmallFCLopt(Learned):
     """The learned optimizer small_fc_lopt (AdafacLO, MuLO): a network of two layers of 32 moves every element.
 
     shapes : of the arrays that it trains, each of 0 to 5 dimensions
@@ -346,7 +334,7 @@ class SmallFCLopt(_Learned):
         self._begin(shapes, {"weights": weights}, {**options, "pylo_cuda_compat": pylo_cuda_compat}, lr_scale)
 
 
-class ELO(_Learned):
+class ELO(Learned):
     """The learned optimizer ELO: small_fc_lopt's network and state with plain decays and an update of its own,
     p = p - lr (direction e^(exp_mult magnitude) + weight_decay p). A gradient of NaN counts as 0, an infinite one as
     the largest number of its sign.
@@ -410,117 +398,3 @@ def _bounded(title: str, grads: Sequence, bound: float) -> list:
     for copy in made:
         library.multiply(copy, factor, out=copy)
     return made
-
-
-# ---- VeLO ----
-class VeLO(_Learned):
-    """The learned optimizer VeLO: an LSTM sees every array's progress and the loss, and mixes for each the weights of a
-    small network, which moves its elements.
-
-    shapes : of the arrays that it trains, all of them, each of 0 to 5 dimensions, at most four of which are above 1
-    mlp, rnn : weights: the paths of safetensors files as Pauljanson002/VeLO_MLP and VeLO_RNN publish them, or dicts of
-        float32 arrays under the same names
-    num_steps : of the whole training, which the network sees; there is no default
-    lr : learning rate; the weights were trained for 1.0
-    weight_decay : decoupled, behind the step: p = p - weight_decay lr p
-    step_mult, exp_mult : of the step: lr step_mult direction e^(exp_mult magnitude)
-    m_decays, v_decay, factor_decays : of the means; the defaults belong to the published weights
-    lr_scale : a factor of the learning rate for each array; None: all 1
-    pylo_cuda_compat : as PyLO's CUDA code computes, which departs from its reference
-
-    All but shapes and weights may be changed between steps, as attributes of these names. `steps` counts those taken,
-    of which `skipped_steps` changed nothing, because their loss was NaN or infinite."""
-
-    _family = _lopt.VELO
-
-    def __init__(
-        self,
-        shapes,
-        mlp,
-        rnn,
-        num_steps=None,
-        lr=_family.defaults["lr"],
-        weight_decay=_family.defaults["weight_decay"],
-        *,
-        step_mult=_family.defaults["step_mult"],
-        exp_mult=_family.defaults["exp_mult"],
-        m_decays=_family.defaults["m_decays"],
-        v_decay=_family.defaults["v_decay"],
-        factor_decays=_family.defaults["factor_decays"],
-        lr_scale=None,
-        pylo_cuda_compat=False,
-    ) -> None:
-        options = dict(num_steps=num_steps, lr=lr, weight_decay=weight_decay, step_mult=step_mult, exp_mult=exp_mult)
-        options.update(m_decays=m_decays, v_decay=v_decay, factor_decays=factor_decays)
-        self._begin(shapes, {"mlp": mlp, "rnn": rnn}, {**options, "pylo_cuda_compat": pylo_cuda_compat}, lr_scale)
-
-    def step(self, params, grads, loss, *, stream=None) -> None:
-        """One step in place: params are moved; grads and the loss that they are of are read. `loss`: a number, or an
-        array of float32 with one element where the parameters are, which is read there. A loss that is NaN or infinite
-        skips the step: skipped_steps counts those. All else is as SmallFCLopt has it."""
-        self._loss = loss
-        try:
-            self._step(params, grads, stream)
-        finally:
-            self._loss = self._held = self._making = None
-
-    @property
-    def skipped_steps(self) -> int:
-        """How many steps were skipped because their loss was NaN or infinite. Waits for a device."""
-        return int(self._shared["loss_buffer"][_lopt_abi.VELO_LOSS_SKIPPED]) if self._shared else 0
-
-    _making: dict[str, Any] | None = None  # during a step: what _shared becomes if it is taken
-
-    def _shared_shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        rows = (len(self.shapes), _lopt_abi.VELO_HIDDEN)
-        buffer = (_lopt_abi.VELO_LOSS_BUFFER,)
-        return {**dict.fromkeys(_lopt.ROWS, (rows, "float32")), "loss_buffer": (buffer, "float64")}
-
-    def _begin_shared(self, like: object, device: tuple[int, int]) -> dict[str, Any]:
-        made = {}
-        for name, (shape, dtype) in self._shared_shapes().items():
-            made[name] = _zeros(self._family.title, shape, like, device, dtype)
-        for name, weight in _lopt.ROWS.items():
-            made[name][:] = _row(self._weights["rnn"][_lopt_weights.place(_lopt_abi.VELO_RNN, weight)], made[name])
-        return made
-
-    def _besides(self, params: Column, device: tuple[int, int], order: _streams.Order) -> list[Tensors]:
-        like = params.arrays[0] if self.shapes else None
-        self._making = self._shared or self._begin_shared(like, device)
-        made = [self._loss_on(device, order)]
-        for name, (_, dtype) in self._shared_shapes().items():
-            made.append(self._single(name, self._making[name], dtype, device, order, True))
-        return made
-
-    def _took(self) -> None:
-        self._shared = self._making or {}
-
-    def _single(self, name: str, value: object, dtype: str, device, order: _streams.Order, written: bool) -> Tensors:
-        name = f"{self._family.title}: {name}"
-        view = _viewed(name, value, dtype, order, written)
-        if view.device != device:
-            places = [f"{KIND_NAMES[kind]}:{index}" for kind, index in (view.device, device)]
-            raise ValueError(f"{name} is on {places[0]} and the arrays on {places[1]}")
-        strides = None if view.strides is None else [view.strides]
-        return Tensors([view.address], view.code, [view.shape], strides, device)
-
-    def _loss_on(self, device: tuple[int, int], order: _streams.Order) -> Tensors:
-        loss, title = self._loss, self._family.title
-        if loss is None:
-            raise ValueError(f"{title}: loss is missing: give the loss that the gradients are of")
-        numpy = sys.modules.get("numpy")
-        if _arrays.is_array(loss) and not (numpy is not None and isinstance(loss, numpy.generic)):
-            made = self._single("loss", loss, "float32", device, order, False)
-            self._held = loss
-            return made
-        try:
-            if isinstance(loss, (str, bytes)):  # which float() would read
-                raise TypeError
-            number = float(loss)
-        except (TypeError, ValueError):
-            raise TypeError(f"{title}: loss is {loss!r}, it must be a number or an array of one element") from None
-        values = self._held = array("f", [number])
-        if device[0] == _arrays.CPU:
-            return Tensors([values.buffer_info()[0]], _F32, [(1,)], None, device)
-        self._held = _lopt.DeviceWeights(values, device, order.stream(device[1]))
-        return Tensors([self._held.address], _F32, [(1,)], None, device)
