@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from quern.bench import __main__ as bench  # noqa: E402
-from quern.bench import lopt, lopt_lists, lopt_memory, materialised  # noqa: E402
+from quern.bench import lopt, lopt_lists, lopt_memory, materialised, single  # noqa: E402
 
 CPU = torch.device("cpu")
 SMALL = [(40, 30), (30,), (), (5, 4, 3), (64, 64)]
@@ -88,3 +88,21 @@ def test_mistakes(words, capsys):
     with pytest.raises(SystemExit) as ended:
         bench.main(["lopt", *words])
     assert ended.value.code == 2 and capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (ValueError("wrong"), 2, "wrong"),
+        (OSError("wrong"), 2, "wrong"),
+        (torch.cuda.OutOfMemoryError("wrong\nand more"), 1, "wrong"),
+        (RuntimeError("wrong\nand more"), 3, "wrong"),
+        (NotImplementedError(), 3, "NotImplementedError"),
+    ],
+)
+def test_how_a_command_ends(error, status, said, capsys):
+    def fail():
+        raise error
+
+    assert single.ended("bench", None, fail) == status
+    assert capsys.readouterr().err == f"bench: {said}\n"

@@ -73,5 +73,5 @@ def ended(program: str, json: str | None, run: Callable[[], int]) -> int:
         print(f"{program}: {error}", file=sys.stderr)
         return 2
     except RuntimeError as error:
-        print(f"{program}: {str(error).splitlines()[0]}", file=sys.stderr)
+        print(f"{program}: {(str(error).splitlines() or [type(error).__name__])[0]}", file=sys.stderr)
         return 1 if isinstance(error, torch.cuda.OutOfMemoryError) else 3
