@@ -164,6 +164,7 @@ QN_GROUP_KERNEL(lopt_tables, qn_lopt_device_args, a)
   }
   if (t.place < side.n) set_place(it, side, t, sums, channels, thread);
   qn_barrier();
-  for (qn_u32 at = thread / FOURS; at < PLACES && t.chunk * PLACES + at < side.n; at += QN_THREADS / FOURS)
-    set_table(side, t.chunk * PLACES + at, at, thread % FOURS * 4, start, layers, channels, it.found->power);
+  const qn_u64 first = t.place - thread; /* of the chunk; t.chunk, kept until here, is spilled for sm_120 */
+  for (qn_u32 at = thread / FOURS; at < PLACES && first + at < side.n; at += QN_THREADS / FOURS)
+    set_table(side, first + at, at, thread % FOURS * 4, start, layers, channels, it.found->power);
 }
