@@ -41,8 +41,7 @@ static void test_nan(void)
     model m = {0};
     uint64_t state = 9;
     qn_small_fc_lopt_params params = QN_SMALL_FC_LOPT_DEFAULTS;
-    qn_elo_params elo = QN_ELO_DEFAULTS;
-    params.weights = elo.weights = m.weights;
+    params.weights = m.weights;
     draw_weights(m.weights);
     for (size_t k = 0; k < 3; k++) {
       add_tensor(&m, 2, shape), set_param(&m, k, &state, 0.5);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lopt_contract.c - learned optimizers: which dimensions are factored, the shapes of states, what a step refuses with
  * nothing written, and weights from files, good ones and bad ones. */
-#include "core/core.h"
 #include "lopt_model.h"
 #include "scratch.h"
 

@@ -3,7 +3,8 @@
  * inputs of splitmix64 as the golden vectors draw them, and one step of both. */
 #ifndef QN_TESTS_LOPT_MODEL_H
 #define QN_TESTS_LOPT_MODEL_H
-#include "lopt_reference.h"
+#include "core/core.h"
+#include "op/lopt/reference.h"
 #include "quern/device.h"
 #include "quern/elo.h"
 #include "quern/small_fc_lopt.h"
@@ -15,7 +16,7 @@ typedef struct model {
   size_t n;
   qn_tensor tensor[ROLES][MOST];
   int64_t shape[ROLES][MOST][6];
-  reference reference[MOST];
+  qn_lopt_seen reference[MOST];
   double lr_scale[MOST];
   void *workspace;
   size_t workspace_bytes;
@@ -44,7 +45,7 @@ static inline void draw_weights(float *weights)
     draw_array(&state, weights + w.begin, w.n, w.ndim == 2 ? 0.3 : 0.1);
 }
 
-static inline size_t elements(const qn_tensor *t) { return product(t->ndim, t->shape); }
+static inline size_t elements(const qn_tensor *t) { return (size_t)qn_tensor_elements(t); }
 static inline float *data_of(const model *m, int role, size_t k) { return m->tensor[role][k].data; }
 
 /* One more tensor, with zeros in all of it. */
@@ -53,8 +54,7 @@ static inline void add_tensor(model *m, int ndim, const int64_t *shape)
   static const qn_lopt_state part[ROLES] = {QN_LOPT_STATE_V, QN_LOPT_STATE_V,   QN_LOPT_STATE_M,
                                             QN_LOPT_STATE_V, QN_LOPT_STATE_ROW, QN_LOPT_STATE_COLUMN};
   const size_t k = m->n++;
-  reference *r = &m->reference[k];
-  int d[2] = {-1, -1};
+  qn_lopt_seen *r = &m->reference[k];
   for (int role = 0; role < ROLES; role++) {
     qn_tensor *t = &m->tensor[role][k];
     int64_t *own = m->shape[role][k];
@@ -63,11 +63,8 @@ static inline void add_tensor(model *m, int ndim, const int64_t *shape)
     const size_t n = elements(t);
     t->data = n ? calloc(n, sizeof(float)) : NULL;
   }
-  qn_lopt_factored(m->ties, ndim, shape, d);
-  *r = (reference){.ndim = ndim, .d0 = d[0], .d1 = d[1], .n = product(ndim, shape)};
-  for (int j = 0; j < ndim; j++) r->shape[j] = shape[j];
-  r->n_row = d[0] < 0 ? r->n : r->n / (size_t)(shape[d[0]] ? shape[d[0]] : 1);
-  r->n_column = d[0] < 0 ? 0 : r->n / (size_t)(shape[d[1]] ? shape[d[1]] : 1);
+  *r = (qn_lopt_seen){0};
+  if (qn_lopt_see(r, m->ties, ndim, m->shape[PARAM][k]) != QN_OK) check(false, "%s", qn_last_error());
   r->p = calloc(r->n + 1, sizeof(double)), r->m = calloc(3 * r->n + 1, sizeof(double));
   r->v = calloc(r->n + 1, sizeof(double)), r->row = calloc(3 * r->n_row + 1, sizeof(double));
   r->column = calloc(3 * r->n_column + 1, sizeof(double));
@@ -84,51 +81,13 @@ static inline void set_param(model *m, size_t k, uint64_t *state, double scale)
 static inline void model_end(model *m)
 {
   for (size_t k = 0; k < m->n; k++) {
-    reference *r = &m->reference[k];
+    qn_lopt_seen *r = &m->reference[k];
     for (int role = 0; role < ROLES; role++) free(m->tensor[role][k].data);
     free(r->p), free(r->m), free(r->v), free(r->row), free(r->column);
+    qn_release(r->g);
   }
   free(m->workspace);
   *m = (model){0};
-}
-
-static inline told told_small_fc(const model *m, const qn_small_fc_lopt_params *p)
-{
-  return (told){.compat = p->pylo_cuda_compat,
-                .lr = p->lr,
-                .step_mult = p->step_mult,
-                .exp_mult = p->exp_mult,
-                .weight_decay = p->weight_decay,
-                .max_grad_norm = p->max_grad_norm,
-                .m = {p->m_decay0, p->m_decay1, p->m_decay2},
-                .v = p->v_decay,
-                .f = {p->factor_decay0, p->factor_decay1, p->factor_decay2},
-                .step = p->step,
-                .weights = m->weights};
-}
-
-static inline told told_elo(const model *m, const qn_elo_params *p)
-{
-  return (told){.elo = true,
-                .compat = p->pylo_cuda_compat,
-                .lr = p->lr,
-                .exp_mult = p->exp_mult,
-                .weight_decay = p->weight_decay,
-                .m = {p->m_decay0, p->m_decay1, p->m_decay2},
-                .v = p->v_decay,
-                .f = {p->factor_decay0, p->factor_decay1, p->factor_decay2},
-                .step = p->step,
-                .weights = m->weights};
-}
-
-/* The references take the step that the list takes. */
-static inline void step_references(model *m, told t)
-{
-  const double lr = t.lr;
-  for (size_t k = 0; k < m->n; k++) {
-    t.lr = lr * m->lr_scale[k];
-    if (m->reference[k].n) reference_step(&m->reference[k], &t, data_of(m, GRAD, k));
-  }
 }
 
 static inline qn_exec exec_of(model *m, qn_pool *pool)

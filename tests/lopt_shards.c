@@ -91,7 +91,7 @@ typedef struct member {
 static void copy_piece(const model *whole, member *m, size_t k, int role, bool back)
 {
   int64_t begin = 0, end;
-  const reference *r = &whole->reference[k];
+  const qn_lopt_seen *r = &whole->reference[k];
   const int axis = m->extents[k] < 0 ? -1 : first_axis(whole->ties, role, r->ndim, r->shape);
   if (axis >= 0) piece(r->shape[0], m->process, &begin, &end);
   copy_rows(&whole->tensor[role][k], &m->pieces.tensor[role][k], axis, begin, back);
@@ -107,7 +107,7 @@ static void begin_member(member *m, const model *whole, int of)
   m->rest->m.n = whole->n;
   memcpy(m->pieces.weights, whole->weights, sizeof whole->weights);
   for (size_t k = 0; k < whole->n; k++) {
-    const reference *r = &whole->reference[k];
+    const qn_lopt_seen *r = &whole->reference[k];
     m->extents[k] = k == WHOLE_HERE || !r->ndim ? -1 : r->shape[0];
     for (int role = 0; role < ROLES; role++) {
       qn_tensor *t = &m->pieces.tensor[role][k];
@@ -211,7 +211,7 @@ static bool same_vectors(const model *whole, member *members, size_t k)
 {
   bool same = true;
   for (int role = STATE_ROW; role < ROLES; role++) {
-    const reference *r = &whole->reference[k];
+    const qn_lopt_seen *r = &whole->reference[k];
     const qn_tensor *first = &members[0].pieces.tensor[role][k];
     for (int p = 1; p < PROCESSES && first_axis(whole->ties, role, r->ndim, r->shape) < 0; p++)
       same = same && !memcmp(first->data, members[p].pieces.tensor[role][k].data, elements(first) * sizeof(float));

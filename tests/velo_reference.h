@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* velo_reference.h - a step of VeLO over a list, in double, as the contract says it (src/op/velo/README.md); of a
- * tensor's accumulators and factors it takes lopt_reference.h's. It shares nothing with the library but the layout of
- * states and weights. */
+ * tensor's accumulators and factors it takes those of small_fc_lopt's reference, which stand in no step. It shares
+ * nothing else with the library but the layout of states and weights. */
 #ifndef QN_TESTS_VELO_REFERENCE_H
 #define QN_TESTS_VELO_REFERENCE_H
-#include "lopt_reference.h"
+#include "op/lopt/reference.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* What the optimizer keeps: the loss's means, and a row of h and c for each tensor. */
@@ -14,7 +15,7 @@ typedef struct velo_kept {
 } velo_kept;
 
 typedef struct velo_told {
-  told of_tensor; /* decays, lr, mults, decay, compat */
+  qn_lopt_step of_tensor; /* decays, lr, mults, decay, step, compat */
   double loss, num_steps;
   const float *mlp, *rnn;
 } velo_told;
@@ -52,7 +53,7 @@ static inline double mean_of(const double *x, size_t n)
   return sum / (double)n;
 }
 
-static inline void reference_summary(const reference *r, const velo_told *t, const double loss[9], double x[30])
+static inline void reference_summary(const qn_lopt_seen *r, const velo_told *t, const double loss[9], double x[30])
 {
   static const double times[] = {0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1};
   double squares = 0;
@@ -120,7 +121,7 @@ static inline void reference_cell(const float *w, const double *z, double *h, do
 }
 
 /* x: [n][30] of the tensors that have elements; others are left out. */
-static inline void reference_lstm(velo_kept *s, const float *w, size_t n, const reference *r, const double *x)
+static inline void reference_lstm(velo_kept *s, const float *w, size_t n, const qn_lopt_seen *r, const double *x)
 {
   double most[UNITS] = {0}, z[UNITS];
   for (size_t k = 0; k < n; k++)
@@ -147,23 +148,15 @@ static inline void reference_bank(const float *mlp, const double control[256], d
   }
 }
 
-static inline void velo_inputs(const reference *r, bool compat, const double *g, double *const mean[3], size_t i,
-                               double x[30])
+static inline void velo_inputs(const qn_lopt_seen *r, bool compat, size_t i, double x[30])
 {
-  const double s = 1 / sqrt(r->v[i] + 1e-6);
-  x[0] = g[i], x[1] = within(g[i], -0.1, 0.1), x[2] = r->p[i], x[6] = r->v[i], x[10] = s, x[14] = g[i] * s;
+  const double s = 1 / sqrt(r->v[i] + 1e-6), g = r->g[i];
+  x[0] = g, x[1] = within(g, -0.1, 0.1), x[2] = r->p[i], x[6] = r->v[i], x[10] = s, x[14] = g * s;
   for (size_t k = 0; k < 3; k++) {
-    const size_t row = r->d0 < 0 ? i : lacking(r, i, r->d0), column = r->d0 < 0 ? i : lacking(r, i, r->d1);
-    const double of_row = r->row[k * r->n_row + row], m = r->m[k * r->n + i];
-    const double of_column = r->d0 < 0 ? of_row : r->column[k * r->n_column + column];
-    double a, b;
-    if (r->d0 < 0) {
-      a = root_inverse(of_row + 1e-9, 1e-9);
-      b = compat ? a : 1 / sqrt(of_row);
-    } else
-      a = b = root_inverse(of_row / (mean[k][row] + 1e-9), 1e-9) * root_inverse(of_column, 1e-9);
-    x[3 + k] = m, x[7 + k] = m * s, x[11 + k] = g[i] * a, x[15 + k] = of_row, x[18 + k] = of_column;
-    x[21 + k] = 1 / sqrt(of_row + 1e-8), x[24 + k] = 1 / sqrt(of_column + 1e-8), x[27 + k] = m * b;
+    const qn_lopt_factor f = qn_lopt_seen_factor(r, k, i);
+    const double m = r->m[k * r->n + i], b = r->d0 >= 0 || compat ? f.a : 1 / sqrt(f.row);
+    x[3 + k] = m, x[7 + k] = m * s, x[11 + k] = g * f.a, x[15 + k] = f.row, x[18 + k] = f.column;
+    x[21 + k] = 1 / sqrt(f.row + 1e-8), x[24 + k] = 1 / sqrt(f.column + 1e-8), x[27 + k] = m * b;
   }
 }
 
@@ -177,7 +170,8 @@ static inline void dense(const double *w, const double *bias, int outputs, int i
   }
 }
 
-static inline void reference_move(reference *r, const told *t, const double mixed[159], double lr_mult, const double *x)
+static inline void reference_move(qn_lopt_seen *r, const qn_lopt_step *t, const double mixed[159], double lr_mult,
+                                  const double *x)
 {
   double squares = 0;
   for (size_t i = 0; i < r->n; i++) squares += r->p[i] * r->p[i] / (double)r->n;
@@ -192,28 +186,26 @@ static inline void reference_move(reference *r, const told *t, const double mixe
   }
 }
 
-static inline void reference_velo_tensor(reference *r, const told *t, const float *grad, const double mixed[159],
-                                         double lr_mult)
+static inline void reference_velo_tensor(qn_lopt_seen *r, const qn_lopt_step *t, const float *grad,
+                                         const double mixed[159], double lr_mult)
 {
-  double *g = malloc(r->n * sizeof *g), *x = malloc(r->n * 30 * sizeof *x), *mean[3] = {NULL}, squares[30] = {0};
-  told plain = *t;
+  double *x = malloc(r->n * 30 * sizeof *x), squares[30] = {0};
+  qn_lopt_step plain = *t;
   plain.compat = false; /* its other departures are small_fc's */
-  for (size_t i = 0; i < r->n; i++) g[i] = within((double)grad[i], -1000, 1000);
-  accumulate(r, &plain, g);
-  for (size_t k = 0; k < 3 && r->d0 >= 0; k++) mean[k] = row_means(r, &plain, k);
+  for (size_t i = 0; i < r->n; i++) r->g[i] = within((double)grad[i], -1000, 1000);
+  qn_lopt_seen_states(r, &plain);
   for (size_t i = 0; i < r->n; i++) {
-    velo_inputs(r, t->compat, g, mean, i, x + 30 * i);
+    velo_inputs(r, t->compat, i, x + 30 * i);
     for (size_t k = 0; k < 30; k++) squares[k] += x[30 * i + k] * x[30 * i + k];
   }
   for (size_t i = 0; i < r->n; i++)
     for (size_t k = 0; k < 30; k++) x[30 * i + k] /= sqrt(1e-5 + squares[k] / (double)r->n);
   reference_move(r, t, mixed, lr_mult, x);
-  for (size_t k = 0; k < 3; k++) free(mean[k]);
-  free(g), free(x);
+  free(x);
 }
 
 /* One step of all; lr_scale one a tensor. */
-static inline void reference_velo(velo_kept *s, const velo_told *t, size_t n, reference *r, const float *const *grad,
+static inline void reference_velo(velo_kept *s, const velo_told *t, size_t n, qn_lopt_seen *r, const float *const *grad,
                                   const double *lr_scale)
 {
   double loss[9], *x = calloc(n * 30 + 1, sizeof *x);
@@ -223,7 +215,7 @@ static inline void reference_velo(velo_kept *s, const velo_told *t, size_t n, re
   reference_lstm(s, t->rnn, n, r, x);
   for (size_t k = 0; k < n; k++) {
     double control[256], mixed[159];
-    told of_tensor = t->of_tensor;
+    qn_lopt_step of_tensor = t->of_tensor;
     if (!r[k].n) continue;
     of_tensor.lr *= lr_scale[k];
     for (size_t j = 0; j < 256; j++)

@@ -5,16 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-/* A tensor; row and column by decay first. */
-typedef struct tensor {
-  int ndim, d0, d1; /* -1: not factored */
-  const int64_t *shape;
-  size_t n, n_row, n_column;
-  const double *grad;
-  double *p, *m, *v, *row, *column;
-  double *g, *mean_row, *mean_column, *means; /* scratch: as the step takes it; of squares; [3][n_row], of rows */
-} tensor;
-
 static size_t product(int ndim, const int64_t *shape)
 {
   size_t n = 1;
@@ -29,25 +19,28 @@ static size_t lacking(int ndim, const int64_t *shape, size_t i, int d)
   return i / (behind * (size_t)shape[d]) * behind + i % behind;
 }
 
-static size_t row_of(const tensor *t, size_t i) { return t->d0 < 0 ? i : lacking(t->ndim, t->shape, i, t->d0); }
-static size_t column_of(const tensor *t, size_t i) { return t->d0 < 0 ? i : lacking(t->ndim, t->shape, i, t->d1); }
+static size_t row_of(const qn_lopt_seen *t, size_t i) { return t->d0 < 0 ? i : lacking(t->ndim, t->shape, i, t->d0); }
+static size_t column_of(const qn_lopt_seen *t, size_t i)
+{
+  return t->d0 < 0 ? i : lacking(t->ndim, t->shape, i, t->d1);
+}
 
 static double root_inverse(double x, double least) { return 1 / sqrt(x < least ? least : x); }
 
 static double number(double g) { return isnan(g) ? 0 : fabs(g) > 0x1.fffffep127 ? copysign(0x1.fffffep127, g) : g; }
 
-static void take_gradient(tensor *t, const qn_lopt_step *step)
+static void take_gradient(qn_lopt_seen *t, const qn_lopt_step *step, const double *grad)
 {
   double norm = 0;
   for (size_t i = 0; i < t->n; i++) {
-    t->g[i] = step->elo ? number(t->grad[i]) : t->grad[i];
+    t->g[i] = step->elo ? number(grad[i]) : grad[i];
     norm += t->g[i] * t->g[i];
   }
   const double clip = step->max_grad_norm > 0 ? step->max_grad_norm / (sqrt(norm) + 1e-6) : 1;
   for (size_t i = 0; i < t->n && !(clip >= 1); i++) t->g[i] *= clip;
 }
 
-static void accumulate(tensor *t, const qn_lopt_step *s)
+static void accumulate(qn_lopt_seen *t, const qn_lopt_step *s)
 {
   memset(t->mean_row, 0, t->n_row * sizeof *t->mean_row);
   memset(t->mean_column, 0, t->n_column * sizeof *t->mean_column);
@@ -67,7 +60,7 @@ static void accumulate(tensor *t, const qn_lopt_step *s)
 }
 
 /* The means of a row's states over d1, at all places of them; rows are grouped by what is left without d1. */
-static void set_row_means(tensor *t, const qn_lopt_step *s, size_t k)
+static void set_row_means(qn_lopt_seen *t, const qn_lopt_step *s, size_t k)
 {
   const int at = t->d1 > t->d0 ? t->d1 - 1 : t->d1; /* d1 among the row's dimensions */
   const double *row = t->row + k * t->n_row;
@@ -83,22 +76,31 @@ static void set_row_means(tensor *t, const qn_lopt_step *s, size_t k)
   }
 }
 
-static void set_inputs(const tensor *t, const qn_lopt_step *step, size_t i, double x[QN_LOPT_INPUTS])
+void qn_lopt_seen_states(qn_lopt_seen *t, const qn_lopt_step *step)
+{
+  accumulate(t, step);
+  for (size_t k = 0; k < 3 && t->d0 >= 0; k++) set_row_means(t, step, k);
+}
+
+qn_lopt_factor qn_lopt_seen_factor(const qn_lopt_seen *t, size_t k, size_t i)
+{
+  const size_t at = row_of(t, i);
+  const double row = t->row[k * t->n_row + at];
+  if (t->d0 < 0) return (qn_lopt_factor){row, row, root_inverse(row + 1e-9, 1e-9)};
+  const double column = t->column[k * t->n_column + column_of(t, i)];
+  const double of_row = root_inverse(row / (t->means[k * t->n_row + at] + 1e-9), 1e-9);
+  return (qn_lopt_factor){row, column, of_row * root_inverse(column, 1e-9)};
+}
+
+static void set_inputs(const qn_lopt_seen *t, const qn_lopt_step *step, size_t i, double x[QN_LOPT_INPUTS])
 {
   const double s = 1 / sqrt(t->v[i] + 1e-6), g = t->g[i];
-  const size_t row = row_of(t, i), column = column_of(t, i);
   x[0] = g, x[1] = t->p[i], x[5] = t->v[i], x[9] = s;
   for (size_t k = 0; k < 3; k++) {
-    const double of_row = t->row[k * t->n_row + row], m = t->m[k * t->n + i];
-    const double of_column = t->d0 < 0 ? of_row : t->column[k * t->n_column + column];
-    double a, b;
-    if (t->d0 < 0) {
-      a = root_inverse(of_row + 1e-9, 1e-9);
-      b = step->compat ? a : 1 / sqrt(of_row + 1e-6);
-    } else
-      a = b = root_inverse(of_row / (t->means[k * t->n_row + row] + 1e-9), 1e-9) * root_inverse(of_column, 1e-9);
-    x[2 + k] = m, x[6 + k] = m * s, x[10 + k] = g * a, x[13 + k] = of_row, x[16 + k] = of_column;
-    x[19 + k] = 1 / sqrt(of_row + 1e-8), x[22 + k] = 1 / sqrt(of_column + 1e-8), x[25 + k] = m * b;
+    const qn_lopt_factor f = qn_lopt_seen_factor(t, k, i);
+    const double m = t->m[k * t->n + i], b = t->d0 >= 0 || step->compat ? f.a : 1 / sqrt(f.row + 1e-6);
+    x[2 + k] = m, x[6 + k] = m * s, x[10 + k] = g * f.a, x[13 + k] = f.row, x[16 + k] = f.column;
+    x[19 + k] = 1 / sqrt(f.row + 1e-8), x[22 + k] = 1 / sqrt(f.column + 1e-8), x[25 + k] = m * b;
   }
 }
 
@@ -124,7 +126,7 @@ static double moved(const qn_lopt_step *s, double lr, double p, const double x[Q
   return p - s->weight_decay * lr * p;
 }
 
-static void update(tensor *t, const qn_lopt_step *s, double lr)
+static void update(qn_lopt_seen *t, const qn_lopt_step *s, double lr)
 {
   static const double period[11] = {1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000, 100000};
   double x[QN_LOPT_INPUTS], squares[28] = {0}, scale[28];
@@ -141,22 +143,15 @@ static void update(tensor *t, const qn_lopt_step *s, double lr)
   }
 }
 
-static qn_status step_tensor(const qn_lopt_step *s, double lr, const qn_tensor *param, tensor *t)
+qn_status qn_lopt_see(qn_lopt_seen *t, qn_lopt_ties ties, int ndim, const int64_t *shape)
 {
   int d[2];
-  t->ndim = param->ndim, t->shape = param->shape, t->n = product(t->ndim, t->shape);
-  if (!t->n) return QN_OK;
-  qn_try(qn_lopt_factored(QN_LOPT_TIES_LATER, t->ndim, t->shape, d));
-  t->d0 = d[0], t->d1 = d[1];
-  t->n_row = d[0] < 0 ? t->n : t->n / (size_t)t->shape[d[0]];
-  t->n_column = d[0] < 0 ? 0 : t->n / (size_t)t->shape[d[1]];
-  qn_try(qn_try_allocate(&t->g, (t->n + 4 * t->n_row + t->n_column) * sizeof *t->g, "the reference"));
+  qn_try(qn_lopt_factored(ties, ndim, shape, d));
+  t->ndim = ndim, t->shape = shape, t->d0 = d[0], t->d1 = d[1], t->n = product(ndim, shape);
+  t->n_row = d[0] < 0 || !t->n ? t->n : t->n / (size_t)shape[d[0]];
+  t->n_column = d[0] < 0 || !t->n ? 0 : t->n / (size_t)shape[d[1]];
+  qn_try(qn_try_allocate(&t->g, (t->n + 4 * t->n_row + t->n_column + 1) * sizeof *t->g, "the reference"));
   t->mean_row = t->g + t->n, t->means = t->mean_row + t->n_row, t->mean_column = t->means + 3 * t->n_row;
-  take_gradient(t, s);
-  accumulate(t, s);
-  for (size_t k = 0; k < 3 && t->d0 >= 0; k++) set_row_means(t, s, k);
-  update(t, s, lr);
-  qn_release(t->g);
   return QN_OK;
 }
 
@@ -164,13 +159,16 @@ qn_status qn_lopt_reference(const qn_lopt_step *step, size_t n, const qn_tensor 
                             double *const *const data[QN_MAX_TENSORS])
 {
   for (size_t k = 0; k < n; k++) {
-    tensor t = {.grad = data[QN_LOPT_GRAD][k],
-                .p = data[QN_LOPT_PARAM][k],
-                .m = data[QN_LOPT_M][k],
-                .v = data[QN_LOPT_V][k],
-                .row = data[QN_LOPT_ROW][k],
-                .column = data[QN_LOPT_COLUMN][k]};
-    qn_try(step_tensor(step, step->lr * (step->lr_scale ? step->lr_scale[k] : 1), &param[k], &t));
+    qn_lopt_seen t = {.p = data[QN_LOPT_PARAM][k],
+                      .m = data[QN_LOPT_M][k],
+                      .v = data[QN_LOPT_V][k],
+                      .row = data[QN_LOPT_ROW][k],
+                      .column = data[QN_LOPT_COLUMN][k]};
+    qn_try(qn_lopt_see(&t, QN_LOPT_TIES_LATER, param[k].ndim, param[k].shape));
+    take_gradient(&t, step, data[QN_LOPT_GRAD][k]);
+    qn_lopt_seen_states(&t, step);
+    update(&t, step, step->lr * (step->lr_scale ? step->lr_scale[k] : 1));
+    qn_release(t.g);
   }
   return QN_OK;
 }

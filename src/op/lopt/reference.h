@@ -1,10 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reference.h - what checks hold steps of small_fc_lopt and elo against: the contract (op/small_fc_lopt/README.md) in
  * double, element by element, over whole tensors. It shares with the engine what a step is told and the layout of
- * states and weights, and none of the arithmetic. */
+ * states and weights, and none of the arithmetic. The states and their factors are VeLO's too, whose tests ask for
+ * them. */
 #ifndef QN_OP_LOPT_REFERENCE_H
 #define QN_OP_LOPT_REFERENCE_H
 #include "op/lopt/lopt.h"
+
+/* A tensor with its states; row and column by decay first. */
+typedef struct qn_lopt_seen {
+  int ndim, d0, d1; /* -1: not factored */
+  const int64_t *shape;
+  size_t n, n_row, n_column;
+  double *p, *m, *v, *row, *column;
+  double *g, *mean_row, *mean_column, *means; /* as the step takes it; scratch: of squares; [3][n_row], of rows */
+} qn_lopt_seen;
+/* Of a shape, which must outlive it: all but the parameter and its states, which are the caller's; qn_release(t->g). */
+qn_status qn_lopt_see(qn_lopt_seen *t, qn_lopt_ties ties, int ndim, const int64_t *shape);
+/* The states after the step whose gradient t->g is, and the means of the rows' states. */
+void qn_lopt_seen_states(qn_lopt_seen *t, const qn_lopt_step *step);
+/* What decay k's states say of element i: the two (of what is not factored they are one) and the factor A. */
+typedef struct qn_lopt_factor {
+  double row, column, a;
+} qn_lopt_factor;
+qn_lopt_factor qn_lopt_seen_factor(const qn_lopt_seen *t, size_t k, size_t i);
 
 /* Steps all tensors, of which the shapes are read; data[role][k] is tensor k's. */
 qn_status qn_lopt_reference(const qn_lopt_step *step, size_t n, const qn_tensor *param,
