@@ -6,7 +6,7 @@
  * bits, end. Before the first step all is zero but for what is drawn. */
 #include "workbench/leg_ruled.h"
 #include "core/core.h"
-#include "workbench/golden.h"
+#include "workbench/play.h"
 #include "workbench/ruled.h"
 #include <math.h>
 #include <stdio.h>
@@ -14,32 +14,25 @@
 #include <string.h>
 
 typedef struct play {
-  qn_trial *trial;
-  qn_golden at;
-  size_t number;
-  char name[64], text[512];
+  qn_play in;
+  char text[512];
   qn_ruled_data d;
   bool open;
   uint64_t steps;
-  double worst;
 } play;
 
-static qn_status complain(const play *p, const char *what)
-{
-  return qn_fail(QN_BAD_FILE, "%s golden vectors, line %zu: %s", p->trial->item->target.op->info.name, p->at.line,
-                 what);
-}
+static qn_status complain(const play *p, const char *what) { return qn_play_complain(&p->in, what); }
 
 /* The line's rest as words of a list's text; behind "tensor" it is complete. */
 static qn_status add_text(play *p, bool complete)
 {
   const size_t used = strlen(p->text);
-  if (used + p->at.rest_bytes + 2 > sizeof p->text) return complain(p, "too much is set");
-  memcpy(p->text + used, p->at.rest, p->at.rest_bytes);
-  p->text[used + p->at.rest_bytes] = ' ';
-  p->text[used + p->at.rest_bytes + 1] = 0;
+  if (used + p->in.at.rest_bytes + 2 > sizeof p->text) return complain(p, "too much is set");
+  memcpy(p->text + used, p->in.at.rest, p->in.at.rest_bytes);
+  p->text[used + p->in.at.rest_bytes] = ' ';
+  p->text[used + p->in.at.rest_bytes + 1] = 0;
   if (!complete) return QN_OK;
-  const qn_item *item = p->trial->item;
+  const qn_item *item = p->in.trial->item;
   p->open = true;
   return qn_ruled_open(
       &p->d, &(qn_ruled_order){.op = item->target.op, .device = item->target.device, .text = p->text, .seed = 1});
@@ -48,7 +41,8 @@ static qn_status add_text(play *p, bool complete)
 static qn_status find_role(play *p, size_t *role)
 {
   char word[64];
-  if (!p->open || !qn_golden_word(&p->at, word, sizeof word)) return complain(p, "a tensor, then a role are expected");
+  if (!p->open || !qn_golden_word(&p->in.at, word, sizeof word))
+    return complain(p, "a tensor, then a role are expected");
   for (*role = 0; *role < p->d.op->info.n_tensors; ++*role)
     if (!strcmp(p->d.op->info.tensors[*role].name, word)) return QN_OK;
   return complain(p, "there is no such role");
@@ -68,7 +62,8 @@ static qn_status draw(play *p)
   char state_word[32], scale_word[32];
   float *values;
   qn_try(find_role(p, &r));
-  if (!qn_golden_word(&p->at, state_word, sizeof state_word) || !qn_golden_word(&p->at, scale_word, sizeof scale_word))
+  if (!qn_golden_word(&p->in.at, state_word, sizeof state_word) ||
+      !qn_golden_word(&p->in.at, scale_word, sizeof scale_word))
     return complain(p, "a state and a scale are expected");
   uint64_t state = strtoull(state_word, NULL, 16);
   const double scale = strtod(scale_word, NULL);
@@ -90,8 +85,9 @@ static qn_status step(play *p)
   qn_try(qn_ruled_run(&p->d));
   qn_try(qn_ruled_fetch(&p->d));
   qn_try(qn_ruled_refer(&p->d));
-  if (!qn_ruled_right(&p->d, wrong, sizeof wrong, &p->trial->elements, &p->worst))
-    qn_trial_fail(p->trial, (long)p->number, "%s, step %llu\n%s", p->name, (unsigned long long)p->steps, wrong);
+  if (!qn_ruled_right(&p->d, wrong, sizeof wrong, &p->in.trial->elements, &p->in.worst))
+    qn_trial_fail(p->in.trial, (long)p->in.number, "%s, step %llu\n%s", p->in.name, (unsigned long long)p->steps,
+                  wrong);
   return QN_OK;
 }
 
@@ -110,82 +106,54 @@ static qn_status compare(play *p)
   const qn_ruled_role *role = &p->d.role[r];
   const size_t n = role->elements[0], planes = n == p->d.role[0].elements[0] || !n ? 1 : (size_t)role->shape[0][0];
   for (size_t k = 0; k < n; k++) {
-    if (!qn_golden_word(&p->at, word, sizeof word)) return complain(p, "there are fewer numbers than elements");
+    if (!qn_golden_word(&p->in.at, word, sizeof word)) return complain(p, "there are fewer numbers than elements");
     const uint32_t bits = (uint32_t)strtoul(word, NULL, 16);
     float want, got;
     memcpy(&want, &bits, sizeof want);
     memcpy(&got, role->after + role->offset[0] + k * sizeof got, sizeof got);
     const size_t plane = k / (n / planes) * (n / planes);
-    const double size = rms_of(role->value[0] + plane, n / planes), reference = role->value[0][k];
-    const double allowed = p->d.op->ruled->allowed(r, (double)want, role->was[0][k], size);
-    if (!(fabs(reference - (double)want) <= 6e-8 * fabs((double)want) + 1e-13 * (1 + size)))
-      qn_trial_fail(p->trial, (long)p->number, "%s: element %zu of %s is %.12g by the reference, golden is %.12g",
-                    p->name, k, p->d.op->info.tensors[r].name, reference, (double)want);
-    if (!(fabs((double)got - (double)want) <= allowed))
-      qn_trial_fail(p->trial, (long)p->number, "%s: element %zu of %s is %.9g, golden is %.9g, %.3g is allowed",
-                    p->name, k, p->d.op->info.tensors[r].name, (double)got, (double)want, allowed);
+    const double size = rms_of(role->value[0] + plane, n / planes);
+    qn_play_compare(&p->in, p->d.op->info.tensors[r].name, k,
+                    &(qn_play_number){.want = (double)want,
+                                      .got = (double)got,
+                                      .allowed = p->d.op->ruled->allowed(r, (double)want, role->was[0][k], size),
+                                      .reference = role->value[0][k],
+                                      .near = 6e-8 * fabs((double)want) + 1e-13 * (1 + size)});
   }
-  return qn_golden_word(&p->at, word, sizeof word) ? complain(p, "there are more numbers than elements") : QN_OK;
+  return qn_golden_word(&p->in.at, word, sizeof word) ? complain(p, "there are more numbers than elements") : QN_OK;
 }
 
-static void begin_case(play *p)
-{
-  snprintf(p->name, sizeof p->name, "%.*s", (int)p->at.rest_bytes, p->at.rest);
-  p->text[0] = 0;
-  p->steps = 0;
-}
-
-static void end_case(play *p)
+static void close_case(play *p)
 {
   if (p->open) qn_ruled_close(&p->d);
   p->open = false;
-  p->number++;
 }
 
-static qn_status take_line(play *p, bool taken)
+static qn_status take_line(void *leg, bool taken)
 {
-  if (qn_golden_is(&p->at, "case"))
-    begin_case(p);
-  else if (qn_golden_is(&p->at, "end"))
-    end_case(p);
-  else if (!taken)
+  play *p = leg;
+  if (qn_golden_is(&p->in.at, "case")) {
+    p->text[0] = 0, p->steps = 0;
     return QN_OK;
-  else if (qn_golden_is(&p->at, "set"))
-    return add_text(p, false);
-  else if (qn_golden_is(&p->at, "tensor"))
-    return add_text(p, true);
-  else if (qn_golden_is(&p->at, "draw"))
-    return draw(p);
-  else if (qn_golden_is(&p->at, "step"))
-    return p->open ? step(p) : complain(p, "there is no tensor");
-  else if (qn_golden_is(&p->at, "want"))
-    return compare(p);
-  else
-    return complain(p, "this line is not understood");
-  return QN_OK;
+  }
+  if (qn_golden_is(&p->in.at, "end")) {
+    if (p->open && !p->steps) return complain(p, "a case without steps");
+    close_case(p);
+    return QN_OK;
+  }
+  if (!taken) return QN_OK;
+  if (qn_golden_is(&p->in.at, "set")) return add_text(p, false);
+  if (qn_golden_is(&p->in.at, "tensor")) return add_text(p, true);
+  if (qn_golden_is(&p->in.at, "draw")) return draw(p);
+  if (qn_golden_is(&p->in.at, "step")) return p->open ? step(p) : complain(p, "there is no tensor");
+  if (qn_golden_is(&p->in.at, "want")) return compare(p);
+  return complain(p, "this line is not understood");
 }
 
-/* Some of them at the quick level. */
-static bool is_for(const qn_trial *trial, size_t number)
-{
-  return trial->options->level != QN_QUICK || number % 4 == 0;
-}
-
+/* Some of the cases at the quick level. */
 void qn_leg_ruled_golden(qn_trial *trial)
 {
-  const qn_item *item = trial->item;
-  play p = {.trial = trial};
-  bool taken = false;
-  qn_status status = qn_target_select(&item->target);
-  if (status == QN_OK && !qn_golden_open(&p.at, item->target.op))
-    status = qn_fail(QN_BAD_FILE, "%s has no golden vectors", item->target.op->info.name);
-  while (status == QN_OK && !trial->failure && qn_golden_line(&p.at)) {
-    if (qn_golden_is(&p.at, "case")) taken = is_for(trial, p.number) && qn_trial_takes(trial, p.number);
-    status = take_line(&p, taken);
-  }
-  if (status != QN_OK) qn_trial_fail(trial, (long)p.number, "%s: %s", p.name, qn_last_error());
-  end_case(&p);
-  if (trial->only < 0 && p.number < 2) qn_trial_fail(trial, -1, "there is no golden case");
-  qn_trial_note(trial, "%zu cases, %llu elements, worst %.2f of what is allowed", trial->cases,
-                (unsigned long long)trial->elements, p.worst);
+  play p = {.in.trial = trial};
+  qn_play_lines(&p.in, trial->options->level == QN_QUICK ? 4 : 1, take_line, &p);
+  close_case(&p);
 }
