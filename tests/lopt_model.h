@@ -24,26 +24,12 @@ typedef struct model {
   float weights[QN_LOPT_SMALL_FC_WEIGHTS];
 } model;
 
-static inline double draw(uint64_t *state)
-{
-  uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
-  z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-  z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
-  return (double)((z ^ z >> 31) >> 40) / 0x1p23 - 1;
-}
-
 static inline void draw_array(uint64_t *state, float *to, size_t n, double scale)
 {
-  for (size_t k = 0; k < n; k++) to[k] = (float)(draw(state) * scale);
+  for (size_t k = 0; k < n; k++) to[k] = (float)(qn_lopt_draw(state) * scale);
 }
 
-static inline void draw_weights(float *weights)
-{
-  uint64_t state = 11;
-  qn_lopt_weight w;
-  for (size_t k = 0; k < 6 && qn_lopt_weight_at(QN_LOPT_SMALL_FC, k, &w) == QN_OK; k++)
-    draw_array(&state, weights + w.begin, w.n, w.ndim == 2 ? 0.3 : 0.1);
-}
+static inline void draw_weights(float *weights) { qn_lopt_make_small_fc(NULL, weights); }
 
 static inline size_t elements(const qn_tensor *t) { return (size_t)qn_tensor_elements(t); }
 static inline float *data_of(const model *m, int role, size_t k) { return m->tensor[role][k].data; }

@@ -28,7 +28,7 @@ static inline void draw_velo_weights(void)
   qn_lopt_weight w;
   velo_mlp = malloc(QN_LOPT_VELO_MLP_WEIGHTS * sizeof *velo_mlp);
   velo_rnn = malloc(QN_LOPT_VELO_RNN_WEIGHTS * sizeof *velo_rnn);
-  for (size_t k = 0; k < UNITS * 31; k++) draw(&state);
+  for (size_t k = 0; k < UNITS * 31; k++) qn_lopt_draw(&state);
   for (size_t k = 0; k < 12 && qn_lopt_weight_at(QN_LOPT_VELO_RNN, k, &w) == QN_OK; k++)
     draw_array(&state, velo_rnn + w.begin, w.n, scale[k]);
   state = 32;

@@ -179,8 +179,7 @@ double qn_lopt_allowed(size_t role, double want, double before, double size)
   return 3e-7 * (fabs(want) + fabs(before) + size) + 1e-36; /* a mean may be small where its terms are not */
 }
 
-/* splitmix64, of 24 bits in [-1, 1). */
-static double draw(uint64_t *state)
+double qn_lopt_draw(uint64_t *state)
 {
   uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
   z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -194,5 +193,5 @@ void qn_lopt_make_small_fc(const qn_op_param *param, float *values)
   qn_lopt_weight w;
   (void)param;
   for (size_t k = 0; qn_lopt_weight_at(QN_LOPT_SMALL_FC, k, &w) == QN_OK; k++)
-    for (size_t j = 0; j < w.n; j++) values[w.begin + j] = (float)(draw(&state) * (w.ndim == 2 ? 0.3 : 0.1));
+    for (size_t j = 0; j < w.n; j++) values[w.begin + j] = (float)(qn_lopt_draw(&state) * (w.ndim == 2 ? 0.3 : 0.1));
 }

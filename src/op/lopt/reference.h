@@ -30,6 +30,8 @@ qn_status qn_lopt_reference(const qn_lopt_step *step, size_t n, const qn_tensor 
                             double *const *const data[QN_MAX_TENSORS]);
 /* The contract's tolerance of parameters; of states, some units of f32's eps of them and of their like. */
 double qn_lopt_allowed(size_t role, double want, double before, double size);
+/* The next number in [-1, 1), 24 bits of splitmix64, which the golden vectors are drawn with. */
+double qn_lopt_draw(uint64_t *state);
 /* Made weights: those of the golden vectors. */
 void qn_lopt_make_small_fc(const qn_op_param *param, float *values);
 #endif
