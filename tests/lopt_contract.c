@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lopt_contract.c - learned optimizers: which dimensions are factored, the shapes of states, what a step refuses with
  * nothing written, and weights from files, good ones and bad ones. */
-#include "lopt_model.h"
+#include "lopt_good.h"
 #include "scratch.h"
 
 /* ---- factored dimensions ---- */
@@ -65,26 +65,6 @@ static void test_states(void)
 
 static model good;
 
-static void make_good(void)
-{
-  static const int64_t matrix[] = {12, 7}, vector[] = {9};
-  uint64_t state = 1;
-  draw_weights(good.weights);
-  add_tensor(&good, 2, matrix), add_tensor(&good, 1, vector);
-  for (size_t k = 0; k < good.n; k++) {
-    set_param(&good, k, &state, 0.5);
-    draw_array(&state, data_of(&good, GRAD, k), good.reference[k].n, 0.02);
-  }
-}
-
-static bool untouched(const model *was)
-{
-  for (size_t k = 0; k < good.n; k++)
-    for (size_t i = 0; i < good.reference[k].n; i++)
-      if ((double)data_of(was, PARAM, k)[i] != good.reference[k].p[i] || data_of(was, STATE_V, k)[i] != 0) return false;
-  return true;
-}
-
 /* A step of a copy of the good list and params, after `spoil`. */
 static bool refused(void (*spoil)(model *, qn_exec *, qn_small_fc_lopt_params *), qn_status status, const char *words)
 {
@@ -96,7 +76,7 @@ static bool refused(void (*spoil)(model *, qn_exec *, qn_small_fc_lopt_params *)
   params.weights = good.weights;
   spoil(&m, &exec, &params);
   const qn_status got = qn_small_fc_lopt_step(&exec, &params, m.n, LISTS(&m));
-  const bool ok = got == status && strstr(qn_last_error(), words) && untouched(&good);
+  const bool ok = got == status && strstr(qn_last_error(), words) && is_good(&good);
   check(ok, "refused: %s", qn_last_error());
   good.workspace = m.workspace, good.workspace_bytes = m.workspace_bytes;
   return ok;
@@ -221,22 +201,6 @@ static void test_large(void)
   check(!qn_small_fc_lopt_workspace_bytes(1, &t), "and none for one that is larger");
 }
 
-/* GPT-2 of 355M parameters: what a step needs beside the optimizer's own state is under 2% of that. */
-static void test_model(void)
-{
-  static const int64_t shapes[][2] = {{50257, 1024}, {1024, 1024}, {1024, 3072},
-                                      {1024, 1024},  {1024, 4096}, {4096, 1024}};
-  enum { EACH = sizeof shapes / sizeof *shapes - 2, LAYERS = 24 };
-  qn_tensor t[2 + EACH * LAYERS];
-  double state = 0;
-  for (size_t k = 0; k < sizeof t / sizeof *t; k++) {
-    t[k] = (qn_tensor){.dtype = QN_F32, .ndim = 2, .shape = shapes[k < 2 ? k : 2 + (k - 2) % EACH]};
-    state += 16 * (double)t[k].shape[0] * (double)t[k].shape[1];
-  }
-  const size_t bytes = qn_small_fc_lopt_workspace_bytes(sizeof t / sizeof *t, t);
-  check(bytes && (double)bytes < 0.02 * state, "a model with %g bytes of state: a workspace of %zu", state, bytes);
-}
-
 /* ---- weights ---- */
 
 typedef struct file {
@@ -345,11 +309,11 @@ int main(void)
         "bindings can ask for the structs' sizes");
   test_factored();
   test_states();
-  make_good();
+  draw_weights(good.weights), add_good(&good);
   test_refusals();
   test_null();
   test_large();
-  test_model();
+  test_gpt2(qn_small_fc_lopt_workspace_bytes, 1024, 24);
   model_end(&good);
   scratch_begin();
   values = malloc(QN_LOPT_VELO_RNN_WEIGHTS * sizeof *values);
