@@ -10,12 +10,11 @@ static const qn_op_param params_table[] = {
     QN_LOPT_LIVE(qn_elo_params, weight_decay, "decoupled weight decay, of the parameter before the step", 0),
     QN_LOPT_DECAYS(qn_elo_params, QN_ELO_DECAYS),
     QN_LOPT_LAST_ROWS(qn_elo_params),
-    QN_LOPT_DEVICE_ROWS(qn_elo_params),
 };
 
 static qn_lopt_step step_of(const qn_elo_params *params)
 {
-  return (qn_lopt_step){QN_LOPT_OF_STEP(params), QN_LOPT_OF_DEVICE(params), .elo = true};
+  return (qn_lopt_step){QN_LOPT_OF_STEP(params), QN_LOPT_OF_SMALL_FC(params), .elo = true};
 }
 
 static qn_status run(qn_list *list, const qn_tensor *const *tensors)

@@ -311,22 +311,19 @@ int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, in
       QN_LOPT_LAST(type, pylo_cuda_compat, "as PyLO's CUDA code; up to 2 dimensions", BOOL, 0, 1, NULL, 0),            \
       QN_LOPT_LAST(type, weights, "the network's, as qn_lopt_weights_read reads them", DEVICE_F32S, 0,                 \
                    QN_LOPT_SMALL_FC_WEIGHTS, NULL, 0),                                                                 \
-      QN_LOPT_LAST(type, lr_scale, "factors of the learning rate", HOST_F64, 0, HUGE_VAL, NULL, 0)
-/* And of ops that devices run. */
-#define QN_LOPT_DEVICE_ROWS(type)                                                                                      \
-  QN_LOPT_LAST(type, hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, 0, NULL, 0),              \
+      QN_LOPT_LAST(type, lr_scale, "factors of the learning rate", HOST_F64, 0, HUGE_VAL, NULL, 0),                    \
+      QN_LOPT_LAST(type, hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, 0, NULL, 0),          \
       QN_LOPT_LAST(type, precision, "the class of the network's products", ENUM, QN_LOPT_F16X3, 4,                     \
                    "fp32|tf32|bf16x3|f16x3|f16", 0),                                                                   \
       QN_LOPT_LAST(type, shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, 0,    \
                    NULL, 0)
 
-/* What all params say of a step. */
+/* What all params say of a step, and what small_fc's do besides. */
 #define QN_LOPT_OF_STEP(params)                                                                                        \
   .m = {(params)->m_decay0, (params)->m_decay1, (params)->m_decay2}, .v = (params)->v_decay,                           \
   .f = {(params)->factor_decay0, (params)->factor_decay1, (params)->factor_decay2}, .lr = (params)->lr,                \
   .exp_mult = (params)->exp_mult, .weight_decay = (params)->weight_decay, .lr_scale = (params)->lr_scale,              \
-  .weights = (params)->weights, .step = (params)->step, .compat = (params)->pylo_cuda_compat,                          \
-  .shards = (params)->shards
-#define QN_LOPT_OF_DEVICE(params) .hyper = (params)->hyper, .precision = (params)->precision
+  .hyper = (params)->hyper, .shards = (params)->shards, .step = (params)->step, .compat = (params)->pylo_cuda_compat
+#define QN_LOPT_OF_SMALL_FC(params) .weights = (params)->weights, .precision = (params)->precision
 
 #endif

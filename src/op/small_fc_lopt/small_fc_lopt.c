@@ -13,13 +13,12 @@ static const qn_op_param params_table[] = {
     NUMBER(max_grad_norm, "bound of each tensor's gradient's norm; 0: none", 0, 0),
     QN_LOPT_DECAYS(qn_small_fc_lopt_params, QN_SMALL_FC_LOPT_DECAYS),
     QN_LOPT_LAST_ROWS(qn_small_fc_lopt_params),
-    QN_LOPT_DEVICE_ROWS(qn_small_fc_lopt_params),
 };
 #undef NUMBER
 
 static qn_lopt_step step_of(const qn_small_fc_lopt_params *params)
 {
-  return (qn_lopt_step){QN_LOPT_OF_STEP(params), QN_LOPT_OF_DEVICE(params), .step_mult = params->step_mult,
+  return (qn_lopt_step){QN_LOPT_OF_STEP(params), QN_LOPT_OF_SMALL_FC(params), .step_mult = params->step_mult,
                         .max_grad_norm = params->max_grad_norm};
 }
 

@@ -255,21 +255,9 @@ static qn_status run_phases(qn_velo_call *c, qn_velo_cpu_fn *fn, const qn_exec *
   return QN_OK;
 }
 
-static qn_lopt_step step_of(const qn_velo_params *p)
+static qn_lopt_step step_of(const qn_velo_params *params)
 {
-  return (qn_lopt_step){.kind = &kind,
-                        .m = {p->m_decay0, p->m_decay1, p->m_decay2},
-                        .v = p->v_decay,
-                        .f = {p->factor_decay0, p->factor_decay1, p->factor_decay2},
-                        .lr = p->lr,
-                        .step_mult = p->step_mult,
-                        .exp_mult = p->exp_mult,
-                        .weight_decay = p->weight_decay,
-                        .lr_scale = p->lr_scale,
-                        .hyper = p->hyper,
-                        .shards = p->shards,
-                        .step = p->step,
-                        .compat = p->pylo_cuda_compat};
+  return (qn_lopt_step){QN_LOPT_OF_STEP(params), .kind = &kind, .step_mult = params->step_mult};
 }
 
 /* Of a list that is checked and not empty, and a loss that is a number. */
