@@ -135,6 +135,7 @@ static qn_status any_step(which kind, const member *of, model *m, velo *rest, co
   small.pylo_cuda_compat = elo.pylo_cuda_compat = of->compat;
   rest->loss[0] = losses[of->step];
   set_singles(rest);
+  for (int k = 0; k < 4; k++) rest->single[k].device = of->device;
   if (kind == VELO) return qn_velo_step(exec, &large, m->n, LISTS(m), SINGLES(rest));
   return kind == ELO ? qn_elo_step(exec, &elo, m->n, LISTS(m)) : qn_small_fc_lopt_step(exec, &small, m->n, LISTS(m));
 }
@@ -274,8 +275,9 @@ static void test_same(const char *name, which kind, qn_device_kind device, doubl
     free(before[k]);
   }
   check(same, "%s: vectors that all hold have the same bits in all", name);
-  check(calls[0] == (kind == VELO ? 4 : 3) * STEPS && calls[1] == calls[0], "%s: %d sums in %d steps", name, calls[0],
-        STEPS);
+  /* VeLO's summaries are sums of their own on the processor alone. */
+  check(calls[0] == (kind == VELO && device == QN_CPU ? 4 : 3) * STEPS && calls[1] == calls[0],
+        "%s: %d sums in %d steps", name, calls[0], STEPS);
   for (int p = 0; p < PROCESSES; p++) end_member(&members[p]);
   whole.n = made;
   rest->m.n = 0;
@@ -326,6 +328,7 @@ int main(void)
   test_same("small_fc_lopt on a device", SMALL_FC, QN_HOST, 0.01, 0);
   test_same("elo on a device", ELO, QN_HOST, 0, 0);
   test_same("small_fc_lopt as PyLO's CUDA code on a device", SMALL_FC, QN_HOST, 0, 1);
+  test_same("VeLO on a device", VELO, QN_HOST, 0, 0);
   test_refusals();
   free(velo_mlp), free(velo_rnn);
   return test_end();

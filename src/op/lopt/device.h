@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.h - what the kernels of learned optimizers are launched with, shared by C that fills it and the kernels
  * that read it. All tensors of a list are in one table in the workspace, and every kernel goes over all of it: a task
- * is found by a search among the first ones of each tensor. docs of the phases are in the sources of the kernels. */
+ * is found by a search among the first ones of each tensor, which the step's first kernel puts side by side. docs of
+ * the phases are in the sources of the kernels. */
 #ifndef QN_OP_LOPT_DEVICE_H
 #define QN_OP_LOPT_DEVICE_H
 #include "base/kernel.h"
@@ -11,7 +12,7 @@ enum {
   QN_LOPT_SUM_ROWS = 64, /* a simdgroup's piece of SUMS */
   QN_LOPT_SUM_COLUMNS = 128,
   QN_LOPT_PLACES = 256, /* of a side, a block's task in STATES and TABLES */
-  QN_LOPT_COLUMNS = 32, /* of a simdgroup's tile in STATS and UPDATE */
+  QN_LOPT_COLUMNS = 32, /* of a simdgroup's tile in STATS and UPDATE; VeLO has its own */
   QN_LOPT_STAT_ROWS = 256,
   QN_LOPT_ROWS = 64,
   QN_LOPT_ELEMENTS_A_TASK = 2048, /* a block's, where elements are taken one by one */
@@ -26,6 +27,8 @@ enum {
   QN_LOPT_WIDTH = 32,       /* of the hidden layers */
   QN_LOPT_FRAGMENTS = 48    /* words a lane of the two layers */
 };
+
+enum { QN_LOPT_NUMBERED = 6 }; /* phases that have numbered tasks */
 
 /* Of a tensor. */
 enum {
@@ -71,14 +74,15 @@ typedef struct qn_lopt_device_item {
   /* Of one that is cut, what is added over the processes: [along.n] where x is, and the norm; two sides' sums; the
    * channels' squares. */
   double *shared_sums, *shared_states, *shared_stats;
-  double *partial;      /* [partials][channels] of the squares of channels */
-  float *layer;         /* [22][32]: the first layer with the channels' scales, where it is not tiled */
+  double *partial;      /* [partials][channels] of the squares of channels; VeLO's rows: op/velo/device.h */
+  float *layer;         /* [22][32]: the first layer with the channels' scales, where it is not tiled, or VeLO's */
   const float *weights; /* VeLO's own of this tensor */
   qn_lopt_found *found;
   qn_u64 partials;
   double lr_scale;
   qn_u32 flags, channels;
-  qn_u64 place; /* in the list */
+  qn_u64 place;                   /* in the list */
+  qn_u32 first[QN_LOPT_NUMBERED]; /* of each phase the first task */
 } qn_lopt_device_item;
 
 /* What the kernels find out once a step. */
@@ -99,7 +103,8 @@ typedef struct qn_lopt_live {
 /* What all phases are launched with. */
 typedef struct qn_lopt_device_args {
   const qn_lopt_device_item *items;
-  const qn_u32 *first; /* [n + 1]: this phase's first task of each */
+  qn_u32 *firsts;      /* [phases][n]: the items' first tasks, as they are searched */
+  const qn_u32 *first; /* of these, this phase's */
   qn_u32 n, tasks;
   qn_lopt_head *head;
   const float *weights;

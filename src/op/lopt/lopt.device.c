@@ -26,7 +26,11 @@ _Static_assert(offsetof(qn_lopt_live, step) == offsetof(qn_lopt_hyper, step), "q
 _Static_assert(sizeof(qn_lopt_device_item) % 8 == 0, "the table is words");
 
 /* Phases that have numbered tasks. */
-enum { SUMS, STATES, MEANS, STATS, ELEMENTS, UPDATE, SUMMARIES, PHASES };
+enum { SUMS, STATES, MEANS, STATS, ELEMENTS, UPDATE, PHASES };
+_Static_assert((int)PHASES == (int)QN_LOPT_NUMBERED, "the table has each one's first task");
+
+const qn_lopt_tiling qn_lopt_device_tiling = {QN_LOPT_COLUMNS, QN_LOPT_STAT_ROWS, QN_LOPT_ROWS, QN_LOPT_LEAST_LENGTH,
+                                              0};
 
 /* ---- the workspace ---- */
 
@@ -43,9 +47,10 @@ static void *take(room *r, uint64_t bytes)
   return at;
 }
 
-static uint64_t tiles_of(const qn_lopt_device_item *it, uint64_t height, uint64_t together)
+/* Tiles of so many rows and columns. */
+static uint64_t tiles_of(const qn_lopt_device_item *it, uint64_t rows, uint64_t columns)
 {
-  return it->rows / it->x * qn_lopt_ceiling(it->x, height) * qn_lopt_ceiling(it->length, QN_LOPT_COLUMNS * together);
+  return it->rows / it->x * qn_lopt_ceiling(it->x, rows) * qn_lopt_ceiling(it->length, columns);
 }
 
 /* Which process has how much of a tensor does not matter to what it is. */
@@ -54,10 +59,16 @@ static qn_lopt_view view_of(const qn_lopt_kind *kind, const qn_lopt_shards *shar
   return qn_lopt_view_of(kind->ties, p->ndim, p->shape, qn_lopt_whole(shards, k));
 }
 
-static bool may_be_tiled(const qn_lopt_device_item *it)
+static bool may_be_tiled(const qn_lopt_kind *kind, const qn_lopt_device_item *it)
 {
   const uint32_t both = QN_LOPT_FACTORED | QN_LOPT_STRAIGHT;
-  return (it->flags & both) == both && it->length >= QN_LOPT_LEAST_LENGTH;
+  return (it->flags & both) == both && it->length >= kind->tiling->least_length;
+}
+
+/* Numbers that STATS leaves of a piece. */
+static uint64_t sums_of(const qn_lopt_kind *kind, const qn_lopt_device_item *it)
+{
+  return kind->tiling->sums ? kind->tiling->sums : it->channels;
 }
 
 /* What SUMS leaves to STATES, then, in its place, what is made from there on. */
@@ -76,9 +87,9 @@ static void lay_parts(const qn_lopt_kind *kind, room *r, qn_lopt_device_item *it
     it->across.table = take(&late, it->across.n * kind->hidden * sizeof(float));
   }
   /* Whether it is tiled depends on the class of precision, which the size of a workspace does not. */
-  const uint64_t one_by_one = qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK) * it->channels;
-  const uint64_t tiled = may_be_tiled(it) ? tiles_of(it, QN_LOPT_STAT_ROWS, 1) * 16 : 0;
-  it->partial = take(&late, qn_lopt_most(one_by_one, tiled) * sizeof(double));
+  const uint64_t one_by_one = qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK);
+  const uint64_t tiled = may_be_tiled(kind, it) ? tiles_of(it, kind->tiling->stat_rows, kind->tiling->columns) : 0;
+  it->partial = take(&late, qn_lopt_most(one_by_one, tiled) * sums_of(kind, it) * sizeof(double));
   it->layer = take(&late, it->channels * kind->hidden * sizeof(float));
   r->used = early.used > late.used ? early.used : late.used;
 }
@@ -146,7 +157,7 @@ static double *take_shared(shared_parts *s, int which, uint64_t n)
   return at;
 }
 
-static void lay_shared(shared_parts *s, qn_lopt_device_item *it, bool bounded)
+static void lay_shared(const qn_lopt_kind *kind, shared_parts *s, qn_lopt_device_item *it, bool bounded)
 {
   const bool x_cut = it->flags & QN_LOPT_X_CUT;
   if (!(it->flags & QN_LOPT_CUT)) return;
@@ -154,27 +165,29 @@ static void lay_shared(shared_parts *s, qn_lopt_device_item *it, bool bounded)
   if (it->flags & QN_LOPT_FACTORED)
     it->shared_states = take_shared(s, SHARED_STATES, (x_cut ? 1 : 2) * QN_LOPT_SQUARES);
   if (has_shared_means(it)) it->means = take_shared(s, SHARED_STATES, 3 * it->across.groups);
-  it->shared_stats = take_shared(s, SHARED_STATS, it->channels);
+  it->shared_stats = take_shared(s, SHARED_STATS, sums_of(kind, it));
 }
+
+/* The table of at most n tensors, and their first tasks by phase. */
+static uint64_t table_bytes(size_t n) { return n * (sizeof(qn_lopt_device_item) + PHASES * sizeof(uint32_t)); }
 
 size_t qn_lopt_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   room r = {0};
   shared_parts s = {0};
-  size_t items = 0;
+  bool any = false;
   for (size_t k = 0; k < n; k++) {
     qn_lopt_device_item it;
     const qn_lopt_view view = view_of(kind, shards, &param[k], k);
     if (!view.whole_n) continue;
     lay_item(kind, &r, &view, &it);
-    lay_shared(&s, &it, true);
-    items++;
+    lay_shared(kind, &s, &it, true);
+    any = true;
   }
-  if (!items) return 0;
+  if (!any) return 0;
   for (int k = 0; k < SHARED; k++) take(&r, s.n[k] * sizeof(double));
   take(&r, sizeof(qn_lopt_head));
-  take(&r, items * sizeof(qn_lopt_device_item));
-  for (int phase = 0; phase < PHASES; phase++) take(&r, (items + 1) * sizeof(uint32_t));
+  take(&r, table_bytes(n));
   return r.used + ALIGN;
 }
 
@@ -190,7 +203,8 @@ typedef struct step_run {
   uint32_t multiprocessors, piece;
   size_t items;
   uint64_t tasks[PHASES];
-  char *base, *after_items; /* the table's place, and what follows it */
+  char *table;
+  uint32_t *firsts; /* behind it */
   shared_parts shared;
   qn_lopt_device_args args;
 } step_run;
@@ -198,6 +212,8 @@ typedef struct step_run {
 static void bind_item(const step_run *run, size_t k, qn_lopt_device_item *it)
 {
   const qn_tensor *const *of = run->list->tensors;
+  const qn_lopt_kind *kind = run->step->kind;
+  const qn_lopt_own *own = run->step->own;
   const bool rows_along = it->flags & QN_LOPT_ROWS_ALONG;
   uintptr_t all = it->length % 4;
   it->p = of[QN_LOPT_PARAM][k].data;
@@ -209,19 +225,20 @@ static void bind_item(const step_run *run, size_t k, qn_lopt_device_item *it)
   if (!(it->flags & QN_LOPT_FACTORED)) it->f = of[QN_LOPT_ROW][k].data;
   for (int role = 0; role <= QN_LOPT_V; role++) all |= (uintptr_t)of[role][k].data % 16;
   if (!all) it->flags |= QN_LOPT_ALIGNED;
-  if (may_be_tiled(it) && run->precision != QN_LOPT_FP32) it->flags |= QN_LOPT_TILED;
-  it->partials =
-      it->flags & QN_LOPT_TILED ? tiles_of(it, QN_LOPT_STAT_ROWS, 1) : qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK);
-  if (it->flags & QN_LOPT_TILED) it->layer = NULL;
+  if (may_be_tiled(kind, it) && (own || run->precision != QN_LOPT_FP32)) it->flags |= QN_LOPT_TILED;
+  it->partials = it->flags & QN_LOPT_TILED ? tiles_of(it, kind->tiling->stat_rows, kind->tiling->columns)
+                                           : qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK);
+  if (it->flags & QN_LOPT_TILED && !own) it->layer = NULL;
   it->place = k;
-  if (run->step->own) it->weights = run->step->weights + k * run->step->weights_apart;
-  if (run->step->own) it->flags |= run->step->own->flags(&of[QN_LOPT_PARAM][k]);
+  if (own) it->weights = run->step->weights + k * run->step->weights_apart;
+  if (own) it->flags |= own->flags(&of[QN_LOPT_PARAM][k], qn_lopt_whole(run->step->shards, k));
   it->lr_scale = run->step->lr_scale ? run->step->lr_scale[k] : 1;
 }
 
 static uint64_t tasks_of(const step_run *run, const qn_lopt_device_item *it, int phase)
 {
   const bool factored = it->flags & QN_LOPT_FACTORED, tiled = it->flags & QN_LOPT_TILED;
+  const qn_lopt_tiling *by = run->step->kind->tiling;
   switch (phase) {
   case SUMS:
     if (!factored && run->step->max_grad_norm <= 0) return 0;
@@ -234,10 +251,9 @@ static uint64_t tasks_of(const step_run *run, const qn_lopt_device_item *it, int
     return factored && !(run->step->compat && !run->step->own) && (it->across.groups > 1 || it->flags & QN_LOPT_CUT)
                ? it->across.groups
                : 0;
-  case STATS: return tiled ? tiles_of(it, QN_LOPT_STAT_ROWS, 1) : 0;
+  case STATS: return tiled ? tiles_of(it, by->stat_rows, by->columns) : 0;
   case ELEMENTS: return tiled ? 0 : qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK);
-  case UPDATE: return tiled ? tiles_of(it, QN_LOPT_ROWS, run->warpgroups ? WARPGROUP : 1) : 0;
-  default: return run->step->own ? qn_lopt_ceiling(it->n, run->step->own->chunk) : 0;
+  default: return tiled ? tiles_of(it, by->rows, by->columns * (run->warpgroups ? WARPGROUP : 1)) : 0;
   }
 }
 
@@ -247,6 +263,7 @@ static qn_status find(const step_run *run, const char *source, const char *name,
 {
   const qn_lopt_step *step = run->step;
   const bool of_piece = !strcmp(name, "lopt_table"), updates = !strcmp(name, "lopt_update");
+  const bool second = !strcmp(name, "lopt_element_update") || !strcmp(name, "velo_update");
   char elo[32], bounded[32], compat[32], precision[32], phase[32], piece[32], velo[32], threads[32], warpgroups[32];
   const char *const defines[] = {
       elo, bounded, compat, precision, phase, piece, velo, warpgroups, updates ? threads : NULL, NULL};
@@ -258,7 +275,7 @@ static qn_status find(const step_run *run, const char *source, const char *name,
   snprintf(warpgroups, sizeof warpgroups, "QN_LOPT_WARPGROUPS=%d", run->warpgroups);
   snprintf(threads, sizeof threads, "QN_THREADS=%u", run->update_threads);
   snprintf(velo, sizeof velo, "QN_LOPT_VELO=%d", !of_piece && step->own);
-  snprintf(phase, sizeof phase, "QN_LOPT_PHASE=%d", !strcmp(name, "lopt_element_update"));
+  snprintf(phase, sizeof phase, "QN_LOPT_PHASE=%d", second);
   snprintf(piece, sizeof piece, "QN_LOPT_PIECE=%u", run->piece);
   return qn_jit_function(run->list->exec->device, &(qn_unit){.source = source, .defines = defines}, name, function);
 }
@@ -319,52 +336,42 @@ static bool next_item(const step_run *run, size_t k, room *r, shared_parts *s, q
   const qn_lopt_view view = view_of(run->step->kind, run->step->shards, &run->list->tensors[QN_LOPT_PARAM][k], k);
   if (!view.whole_n) return false;
   lay_item(run->step->kind, r, &view, it);
-  lay_shared(s, it, run->step->max_grad_norm > 0);
+  lay_shared(run->step->kind, s, it, run->step->max_grad_norm > 0);
   bind_item(run, k, it);
   return true;
 }
 
-/* The first tasks of a phase. */
-static qn_status put_tasks(step_run *run, stream *s, int phase)
+/* Where the shared parts lie is known when all are. */
+static void lay_all_shared(step_run *run, room *r)
 {
-  uint32_t first = 0;
-  room r = {0};
-  shared_parts shared = {0};
+  shared_parts all = {0};
+  room none = {0};
   qn_lopt_device_item it;
-  for (size_t k = 0; k < run->list->n; k++) {
-    if (!next_item(run, k, &r, &shared, &it)) continue;
-    qn_try(put(s, &first, sizeof first));
-    first += (uint32_t)tasks_of(run, &it, phase);
-  }
-  return put(s, &first, sizeof first);
+  for (size_t k = 0; run->step->shards && k < run->list->n; k++) next_item(run, k, &none, &all, &it);
+  for (int k = 0; k < SHARED; k++) all.base[k] = take(r, all.n[k] * sizeof(double));
+  run->shared = all;
 }
 
-static qn_status put_table(step_run *run, stream *s, room r)
+/* The table, in one pass: the items with their first tasks, how many there are, and all tasks. */
+static qn_status put_table(step_run *run, room r)
 {
   qn_lopt_device_item it;
   shared_parts shared = run->shared;
+  stream s = {.run = run, .to = run->table};
   for (int k = 0; k < SHARED; k++) shared.n[k] = 0;
-  for (size_t k = 0; k < run->list->n; k++)
-    if (next_item(run, k, &r, &shared, &it)) qn_try(put(s, &it, sizeof it));
-  for (int phase = 0; phase < PHASES; phase++) qn_try(put_tasks(run, s, phase));
-  return flush(s);
-}
-
-/* How many items and tasks there are. */
-static qn_status count(step_run *run)
-{
-  room r = {0};
-  qn_lopt_device_item it;
   for (size_t k = 0; k < run->list->n; k++) {
-    if (!next_item(run, k, &r, &run->shared, &it)) continue;
+    if (!next_item(run, k, &r, &shared, &it)) continue;
     run->items++;
-    for (int phase = 0; phase < PHASES; phase++) run->tasks[phase] += tasks_of(run, &it, phase);
+    for (int phase = 0; phase < PHASES; phase++) {
+      it.first[phase] = (uint32_t)run->tasks[phase];
+      run->tasks[phase] += tasks_of(run, &it, phase);
+      if (run->tasks[phase] > INT32_MAX)
+        return qn_fail(QN_UNSUPPORTED, "%s: the list has %llu pieces, a launch takes 2^31 - 1: step a part of it",
+                       run->list->op->info.name, (unsigned long long)run->tasks[phase]);
+    }
+    qn_try(put(&s, &it, sizeof it));
   }
-  for (int phase = 0; phase < PHASES; phase++)
-    if (run->tasks[phase] > INT32_MAX)
-      return qn_fail(QN_UNSUPPORTED, "%s: the list has %llu pieces, a launch takes 2^31 - 1: step a part of it",
-                     run->list->op->info.name, (unsigned long long)run->tasks[phase]);
-  return QN_OK;
+  return flush(&s);
 }
 
 static void set_args(step_run *run, qn_lopt_head *head)
@@ -374,7 +381,8 @@ static void set_args(step_run *run, qn_lopt_head *head)
   qn_lopt_begin(&call, step);
   const qn_lopt_rates *rates = &call.rates;
   qn_lopt_device_args *a = &run->args;
-  *a = (qn_lopt_device_args){.items = (const qn_lopt_device_item *)run->base,
+  *a = (qn_lopt_device_args){.items = (const qn_lopt_device_item *)run->table,
+                             .firsts = run->firsts,
                              .n = (qn_u32)run->items,
                              .head = head,
                              .weights = step->weights,
@@ -396,10 +404,10 @@ static qn_status run_phase(step_run *run, const char *source, const char *name, 
                            uint32_t threads)
 {
   qn_lopt_device_args a = run->args;
-  a.first = (const qn_u32 *)run->after_items + (size_t)phase * (run->items + 1);
+  a.first = run->firsts + (size_t)phase * run->items;
   a.tasks = (qn_u32)run->tasks[phase];
   uint64_t blocks = qn_lopt_ceiling(run->tasks[phase], phase == UPDATE && run->warpgroups ? simds / WARPGROUP : simds);
-  if (phase == UPDATE && blocks > run->multiprocessors) blocks = run->multiprocessors;
+  if (phase == UPDATE && !run->step->own && blocks > run->multiprocessors) blocks = run->multiprocessors;
   return launch(run, source, name, blocks, threads, &a, sizeof a);
 }
 
@@ -424,31 +432,36 @@ static qn_status launch_own(const qn_lopt_device_place *place, const char *sourc
   return launch(place->run, source, name, blocks, threads, argument, bytes);
 }
 
-static qn_status run_own(const step_run *run)
+static qn_status run_own(const step_run *run, qn_lopt_own_phases *phases)
 {
   const qn_lopt_device_place place = {.run = run,
-                                      .items = run->base,
-                                      .first = (const uint32_t *)(const void *)run->after_items +
-                                               SUMMARIES * (run->items + 1),
+                                      .items = run->table,
+                                      .firsts = run->firsts,
                                       .n = run->items,
-                                      .tasks = run->tasks[SUMMARIES],
                                       .head = run->args.head,
                                       .launch = launch_own};
-  return run->step->own->phases(run->step->own->user, &place);
+  return phases(run->step->own->user, &place);
 }
 
-static qn_status run_phases(step_run *run)
+static const char fold[] = "op/lopt/lopt.fold.cu", sides[] = "op/lopt/lopt.sides.cu";
+static const char elements[] = "op/lopt/lopt.elements.cu";
+
+/* Up to the means of the two vectors. */
+static qn_status run_sides(step_run *run)
 {
-  static const char fold[] = "op/lopt/lopt.fold.cu", sides[] = "op/lopt/lopt.sides.cu";
-  static const char elements[] = "op/lopt/lopt.elements.cu";
-  qn_try(run->step->own ? run_own(run) : run_items(run, fold, "lopt_begin", 1, 1024));
-  qn_try(run_items(run, fold, "lopt_start", qn_lopt_ceiling(run->items, 256), 256));
+  const qn_lopt_own *own = run->step->own;
+  qn_try(own ? run_own(run, own->before) : run_items(run, fold, "lopt_begin", 1, 1024));
+  if (!own) qn_try(run_items(run, fold, "lopt_start", qn_lopt_ceiling(run->items, 256), 256));
   qn_try(run_phase(run, "op/lopt/lopt.sums.cu", "lopt_sums", SUMS, 8, 256));
   qn_try(share(run, "lopt_share_sums", SHARED_SUMS));
   if (run->step->max_grad_norm > 0) qn_try(run_items(run, sides, "lopt_norm", run->items, 256));
   qn_try(run_phase(run, sides, "lopt_states", STATES, 1, 256));
   qn_try(run_phase(run, sides, "lopt_means", MEANS, 8, 256));
-  qn_try(share(run, "lopt_share_states", SHARED_STATES));
+  return share(run, "lopt_share_states", SHARED_STATES);
+}
+
+static qn_status run_small(step_run *run)
+{
   qn_try(run_phase(run, sides, "lopt_tables", STATES, 1, 256));
   qn_try(run_phase(run, "op/lopt/lopt.stats.cu", "lopt_stats", STATS, 16, 512));
   qn_try(run_phase(run, elements, "lopt_element_stats", ELEMENTS, 1, 256));
@@ -456,6 +469,20 @@ static qn_status run_phases(step_run *run)
   qn_try(run_items(run, fold, "lopt_fold", run->items, 1024));
   qn_try(
       run_phase(run, "op/lopt/lopt.update.cu", "lopt_update", UPDATE, run->update_threads / 32, run->update_threads));
+  return run_phase(run, elements, "lopt_element_update", ELEMENTS, 1, 256);
+}
+
+/* Tensors' weights are known behind STATS alone. */
+static qn_status run_large(step_run *run)
+{
+  const qn_lopt_own *own = run->step->own;
+  qn_try(run_phase(run, sides, "lopt_factors", STATES, 1, 256));
+  qn_try(run_phase(run, own->tiles, "velo_stats", STATS, 8, 256));
+  qn_try(run_phase(run, elements, "lopt_element_stats", ELEMENTS, 1, 256));
+  qn_try(share(run, "lopt_share_stats", SHARED_STATS));
+  qn_try(run_own(run, own->between));
+  qn_try(run_phase(run, sides, "lopt_tables", STATES, 1, 256));
+  qn_try(run_phase(run, own->tiles, "velo_update", UPDATE, 8, 256));
   return run_phase(run, elements, "lopt_element_update", ELEMENTS, 1, 256);
 }
 
@@ -480,21 +507,21 @@ static qn_status begin(step_run *run)
   run->piece = limit >= (2 + LONG_PIECE) * 8 ? LONG_PIECE : SHORT_PIECE;
   run->precision = device.kind == QN_CUDA && arch.capability < MATRIX_CAPABILITY ? QN_LOPT_FP32 : run->step->precision;
   choose_update(run, device, &arch);
-  return count(run);
+  return QN_OK;
 }
 
 qn_status qn_lopt_device_run(const qn_list *list, const qn_lopt_step *step)
 {
   step_run run = {.list = list, .step = step};
-  stream s = {.run = &run};
-  qn_try(begin(&run));
-  if (!run.items) return QN_OK;
   room r = {.base = (char *)list->exec->workspace + (ALIGN - (uintptr_t)list->exec->workspace % ALIGN) % ALIGN};
+  qn_try(begin(&run));
   qn_lopt_head *head = take(&r, sizeof *head);
-  s.to = run.base = take(&r, run.items * sizeof(qn_lopt_device_item) + PHASES * (run.items + 1) * sizeof(uint32_t));
-  run.after_items = run.base + run.items * sizeof(qn_lopt_device_item);
-  for (int k = 0; k < SHARED; k++) run.shared.base[k] = take(&r, run.shared.n[k] * sizeof(double));
+  run.table = take(&r, table_bytes(list->n));
+  run.firsts = (uint32_t *)(void *)(run.table + list->n * sizeof(qn_lopt_device_item));
+  lay_all_shared(&run, &r);
+  qn_try(put_table(&run, r));
+  if (!run.items) return QN_OK;
   set_args(&run, head);
-  qn_try(put_table(&run, &s, r));
-  return run_phases(&run);
+  qn_try(run_sides(&run));
+  return step->own ? run_large(&run) : run_small(&run);
 }

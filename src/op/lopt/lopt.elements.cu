@@ -2,6 +2,7 @@
 /* lopt.elements.cu - the phases STATS and UPDATE on a device, an element a thread, by ordinary f32: of tensors whose
  * shape is not for tiles, of those that are not factored, and of all in the class fp32. QN_LOPT_PHASE is 0 or 1. */
 #define QN_THREADS 256
+#include "op/lopt/by_lane.h"
 #include "op/lopt/phase.h"
 
 constexpr int CHANNELS = ALL_INPUTS, FACTORED = ELEMENT_INPUTS;
@@ -68,7 +69,43 @@ QN_FN void inputs_of(float (&x)[CHANNELS], const element &e, bool factored)
   }
 }
 
-#if QN_LOPT_PHASE == 0
+#if QN_LOPT_PHASE == 0 && QN_LOPT_VELO
+/* The squares of the channels, and of the state before the step what the LSTM's inputs are made of. */
+QN_FN void add_element(float (&sum)[QN_VELO_TOTALS], const qn_lopt_device_args &a, const qn_lopt_device_item &it,
+                       qn_u64 i)
+{
+  element e;
+  float x[CHANNELS];
+  read_element(e, a, it, i);
+  inputs_of(x, e, it.flags & QN_LOPT_FACTORED);
+  QN_UNROLL
+  for (int c = 0; c < CHANNELS; c++) sum[c] = qn_fma(x[c], x[c], sum[c]);
+  QN_UNROLL
+  for (int d = 0; d < 4; d++) { /* m, and v */
+    const float old = d < 3 ? it.m[static_cast<qn_u64>(d) * it.n + i] : it.v[i];
+    const int of_square = QN_VELO_OLD + (d < 3 ? 3 + d : 7), of_it = QN_VELO_OLD + (d < 3 ? d : 6);
+    sum[of_it] += old;
+    sum[of_square] = qn_fma(old, old, sum[of_square]);
+  }
+}
+
+QN_GROUP_KERNEL(lopt_element_stats, qn_lopt_device_args, a)
+{
+  QN_SHARED(float, sums, QN_THREADS);
+  const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block())), thread = qn_thread();
+  const qn_lopt_device_item &it = a.items[k];
+  const qn_u64 task = qn_block() - a.first[k], first = task * QN_LOPT_ELEMENTS_A_TASK;
+  const qn_u64 last = it.n - first < QN_LOPT_ELEMENTS_A_TASK ? it.n : first + QN_LOPT_ELEMENTS_A_TASK;
+  float sum[QN_VELO_TOTALS] = {};
+  for (qn_u64 i = first + thread; i < last; i += QN_THREADS) add_element(sum, a, it, i);
+  sums[thread] = sum_by_lane(sum);
+  qn_barrier();
+  if (thread >= QN_VELO_TOTALS) return;
+  double total = 0;
+  for (qn_u32 s = 0; s < QN_THREADS / 32; s++) total += static_cast<double>(sums[32 * s + thread]);
+  it.partial[task * QN_VELO_TOTALS + thread] = total;
+}
+#elif QN_LOPT_PHASE == 0
 QN_GROUP_KERNEL(lopt_element_stats, qn_lopt_device_args, a)
 {
   QN_SHARED(double, scratch, 32);

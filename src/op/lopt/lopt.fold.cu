@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lopt.fold.cu - what a step makes of the network's weights on a device. lopt_begin, once a step: the time into the
- * first bias, the two layers as words of the matrix units' products, and what the first layer's sums cannot exceed.
- * lopt_start, once a tensor: the rates, and the power of two that keeps hidden values within those words. lopt_fold, of
- * all chunks' squares the channels' scales, and, where elements are taken one by one, these in the first layer. */
+ * first bias, the tensors' first tasks side by side, the two layers as words of the matrix units' products, and what
+ * the first layer's sums cannot exceed. lopt_start, once a tensor: the rates, and the power of two that keeps hidden
+ * values within those words. lopt_fold, of all chunks' squares the channels' scales, and, where elements are taken one
+ * by one, these in the first layer. VeLO's are among its own phases (op/velo/velo.list.cu). */
 #define QN_THREADS 1024
-#if QN_LOPT_VELO
-#include "op/lopt/phase.h"
-#else
 #include "op/lopt/network.h"
 #include "op/lopt/powers.h"
-#endif
 
 constexpr int THREADS = QN_THREADS;
 
-#if !QN_LOPT_VELO
 /* The k-th of 1, 3, 10, 30 ... 100000. */
 QN_FN double time_of(int k)
 {
@@ -47,6 +43,7 @@ QN_GROUP_KERNEL(lopt_begin, qn_lopt_device_args, a)
   const qn_lopt_live live = a.hyper ? *a.hyper : a.live;
   const qn_u32 thread = qn_thread();
   double most = 0, of_root = 0;
+  spread_firsts(a.items, a.n, a.firsts, thread, THREADS);
   if (thread < WIDTH) most = set_bias(a, live, static_cast<int>(thread), of_root);
   most = qn_group_max(most, scratch);
   of_root = qn_group_max(of_root, scratch);
@@ -60,8 +57,6 @@ QN_GROUP_KERNEL(lopt_begin, qn_lopt_device_args, a)
     a.head->fragments[k] = fragment(a.weights, k / 32, k % 32);
 }
 
-#endif
-
 QN_KERNEL(lopt_start, qn_lopt_device_args, a)
 {
   const qn_u64 k = qn_block() * qn_block_threads() + qn_thread();
@@ -70,31 +65,14 @@ QN_KERNEL(lopt_start, qn_lopt_device_args, a)
   qn_lopt_found &f = *it.found;
   const double lr = a.head->lr * it.lr_scale, decay = a.head->weight_decay;
   float power = 1;
-#if !QN_LOPT_VELO
   double most = a.head->most + a.head->most_of_root * root(static_cast<double>(it.whole));
   while (KEEPS_WITHIN > 0 && most > KEEPS_WITHIN && power > 0x1p-60f) most *= 0.5, power *= 0.5f;
-#endif
   f.of_gradient = 1.0f;
   f.lr = static_cast<float>(lr);
   f.step = static_cast<float>(lr * a.step_mult);
   f.decay = static_cast<float>(QN_LOPT_ELO ? decay : decay * lr);
   f.power = it.flags & QN_LOPT_TILED ? power : 1.0f;
   f.unpower = 1.0f / f.power;
-#if QN_LOPT_VELO
-  const float lr_mult = it.weights[QN_VELO_AT_LR_MULT];
-  f.step = static_cast<float>(lr * a.step_mult * static_cast<double>(lr_mult) *
-                              static_cast<double>(it.weights[QN_VELO_AT_SIZE]));
-  if (QN_LOPT_COMPAT) f.decay *= lr_mult;
-#endif
-}
-
-/* Of channel k the inputs that it is; where nothing is factored a state is both row and column. */
-QN_FN double weight_of_channel(const float *weights, int h, int k)
-{
-  if (k < ROW) return weight(weights, h, k);
-  if (k < ELEMENT_INPUTS) return weight(weights, h, LAST + k - ROW);
-  const int d = k - ELEMENT_INPUTS, first = d < 3 ? ROW + d : ROW_INVERSE + d - 3;
-  return weight(weights, h, first) + weight(weights, h, first + 3);
 }
 
 QN_GROUP_KERNEL(lopt_fold, qn_lopt_device_args, a)
@@ -120,6 +98,5 @@ QN_GROUP_KERNEL(lopt_fold, qn_lopt_device_args, a)
   qn_barrier();
   for (qn_u32 k = qn_thread(); it.layer && k < channels * WIDTH; k += THREADS)
     it.layer[k] = static_cast<float>(
-        weight_of_channel(weights_of(a, it), static_cast<int>(k % WIDTH), static_cast<int>(k / WIDTH)) *
-        scale[k / WIDTH]);
+        weight_of_channel(a.weights, static_cast<int>(k % WIDTH), static_cast<int>(k / WIDTH)) * scale[k / WIDTH]);
 }

@@ -51,6 +51,13 @@ typedef enum qn_lopt_phase {
   QN_LOPT_PHASES
 } qn_lopt_phase;
 
+/* How a device's simdgroups take elements. */
+typedef struct qn_lopt_tiling {
+  unsigned columns, stat_rows, rows; /* of a tile; of STATS; of UPDATE */
+  unsigned least_length;             /* of rows that are taken by tiles */
+  unsigned sums;                     /* numbers that STATS leaves of each piece; 0: one a channel */
+} qn_lopt_tiling;
+
 /* A kind of network, and what else its optimizers have in common. */
 typedef struct qn_lopt_call qn_lopt_call;
 typedef struct qn_lopt_item qn_lopt_item;
@@ -61,6 +68,7 @@ typedef struct qn_lopt_kind {
   unsigned hidden, inputs; /* of the first layer, whose weights (hidden, inputs) are the first there are */
   unsigned elements;       /* inputs that differ from element to element where a tensor is factored; else 6 more do */
   qn_lopt_cpu_fn *const *tiers;
+  const qn_lopt_tiling *tiling;
 } qn_lopt_kind;
 extern const qn_lopt_kind qn_lopt_small_fc;
 
@@ -70,20 +78,20 @@ typedef struct qn_lopt_rates {
 } qn_lopt_rates;
 
 /* Of an op that has phases of its own over the whole list, on a device: where the table of tensors that are not empty
- * lies there, how many there are, the first task of each in pieces of `chunk` elements, and how kernels are launched.
- */
+ * lies there, how many there are, where their first tasks go, and how kernels are launched. */
 typedef struct qn_lopt_device_place {
   const void *run, *items;
-  const uint32_t *first;
-  uint64_t n, tasks;
+  uint32_t *firsts;
+  uint64_t n;
   void *head;
   qn_status (*launch)(const struct qn_lopt_device_place *place, const char *source, const char *name, uint64_t blocks,
                       uint32_t threads, const void *argument, size_t bytes);
 } qn_lopt_device_place;
+typedef qn_status qn_lopt_own_phases(void *user, const qn_lopt_device_place *place);
 typedef struct qn_lopt_own {
-  qn_status (*phases)(void *user, const qn_lopt_device_place *place);
-  uint32_t (*flags)(const qn_tensor *param); /* that its kernels have in a tensor's row of the table besides */
-  uint64_t chunk;
+  qn_lopt_own_phases *before, *between;                     /* the others; STATS and what needs the tensors' weights */
+  uint32_t (*flags)(const qn_tensor *param, int64_t whole); /* that its kernels have in the table besides */
+  const char *tiles;                                        /* where its kernels of STATS and UPDATE by tiles are */
   void *user;
 } qn_lopt_own;
 
@@ -245,6 +253,7 @@ qn_status qn_lopt_share(const qn_lopt_call *call, const qn_lopt_shards *shards, 
                         qn_lopt_phase phase, size_t n, qn_lopt_item *item, double *room);
 
 /* ---- lopt.device.c: a step on a device, of what was checked; and its workspace ---- */
+extern const qn_lopt_tiling qn_lopt_device_tiling;
 qn_status qn_lopt_device_run(const qn_list *list, const qn_lopt_step *step);
 size_t qn_lopt_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lopt.shards.cu - what a device has but a part of where tensors are held in pieces, gathered for the caller's function
  * to add: behind SUMS the places of `along` and the gradient's norm, behind the states the squares of the two vectors,
- * behind STATS those of the channels. A block a tensor; one that is whole has nothing to give. Where there are a row's
- * means, they lie where they are added from the first. */
+ * behind STATS those of the channels, with VeLO's summaries. A block a tensor; one that is whole has nothing to give.
+ * Where there are a row's means, they lie where they are added from the first. */
 #define QN_THREADS 256
 #include "op/lopt/sides.h"
 
@@ -33,9 +33,10 @@ QN_GROUP_KERNEL(lopt_share_stats, qn_lopt_device_args, a)
 {
   const qn_lopt_device_item &it = a.items[qn_block()];
   if (!(it.flags & QN_LOPT_CUT)) return;
-  for (qn_u32 c = qn_simd(); c < it.channels; c += QN_THREADS / 32) {
+  const qn_u32 row = sums_of(it);
+  for (qn_u32 c = qn_simd(); c < row; c += QN_THREADS / 32) {
     double sum = 0;
-    for (qn_u64 k = qn_lane(); k < it.partials; k += 32) sum += it.partial[k * it.channels + c];
+    for (qn_u64 k = qn_lane(); k < it.partials; k += 32) sum += it.partial[k * row + c];
     sum = qn_simd_sum(sum);
     if (qn_lane() == 0) it.shared_stats[c] = sum;
   }

@@ -2,7 +2,8 @@
 /* lopt.sides.cu - the two vectors of a tensor on a device, in up to four launches: lopt_norm, where gradients' norms
  * are bounded, what each tensor's gradient is multiplied by; lopt_states, the means of squares into the states;
  * lopt_means, where the row's means are several a tensor; lopt_tables, the factors, and what the sides give the first
- * layer. Sums go in fixed orders, in double. */
+ * layer. VeLO, which has that layer only behind STATS, has the factors in a launch before it, lopt_factors. Sums go in
+ * fixed orders, in double. */
 #define QN_THREADS 256
 #include "op/lopt/sides.h"
 
@@ -103,16 +104,22 @@ QN_FN float row_mean(const qn_lopt_device_item &it, const qn_lopt_device_side &r
   return static_cast<float>(it.means[static_cast<qn_u64>(d) * row.groups + group]);
 }
 
-/* The place's factors and its six channels. */
-QN_FN void set_place(const qn_lopt_device_item &it, const qn_lopt_device_side &side, const side_task &t,
-                     const double *sums, float (*channel)[PLACES], qn_u32 thread)
+/* The place's six channels. */
+QN_FN void set_channels(const qn_lopt_device_side &side, const side_task &t, float (*channel)[PLACES], qn_u32 thread)
+{
+  for (int d = 0; d < 3; d++) {
+    const float state = side.state[static_cast<qn_u64>(d) * side.n + t.place];
+    channel[d][thread] = state;
+    channel[3 + d][thread] = qn_lopt_inverse(state);
+  }
+}
+
+/* And its factors. */
+QN_FN void set_factors(const qn_lopt_device_item &it, const qn_lopt_device_side &side, const side_task &t,
+                       const double *sums)
 {
   float state[3];
-  for (int d = 0; d < 3; d++) {
-    state[d] = side.state[static_cast<qn_u64>(d) * side.n + t.place];
-    channel[d][thread] = state[d];
-    channel[3 + d][thread] = qn_lopt_inverse(state[d]);
-  }
+  for (int d = 0; d < 3; d++) state[d] = side.state[static_cast<qn_u64>(d) * side.n + t.place];
   for (int d = 0; d < 3; d++) {
     const float x = t.row ? state[d] / (row_mean(it, side, t.place, state, sums, d) + 1e-9f) : state[d];
     side.factor[4 * t.place + static_cast<qn_u64>(d)] = qn_lopt_root(x);
@@ -135,6 +142,31 @@ QN_FN void set_table(const qn_lopt_device_side &side, qn_u64 place, qn_u32 at, q
 
 constexpr int FOURS = WIDTH / 4;
 
+/* The squares' sums over a side, and the states'. */
+QN_FN void add_side(const qn_lopt_device_item &it, const side_task &t, double *sums, qn_u32 thread)
+{
+  const bool along_is_whole = t.along && it.flags & QN_LOPT_X_CUT;
+  if (it.flags & QN_LOPT_CUT && !along_is_whole) {
+    if (thread < SQUARES) sums[thread] = it.shared_states[(t.along ? SQUARES : 0) + thread];
+  } else {
+    add_chunks(t.along ? it.along : it.across, sums);
+  }
+  qn_barrier();
+}
+
+#if QN_LOPT_VELO
+QN_GROUP_KERNEL(lopt_factors, qn_lopt_device_args, a)
+{
+  QN_SHARED(double, sums, SQUARES);
+  const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block()));
+  const qn_lopt_device_item &it = a.items[k];
+  const side_task t = side_of(it, qn_block() - a.first[k], qn_thread());
+  const qn_lopt_device_side &side = t.along ? it.along : it.across;
+  add_side(it, t, sums, qn_thread());
+  if (t.place < side.n) set_factors(it, side, t, sums);
+}
+#endif
+
 QN_GROUP_KERNEL(lopt_tables, qn_lopt_device_args, a)
 {
   QN_SHARED(double, sums, SQUARES);
@@ -147,13 +179,7 @@ QN_GROUP_KERNEL(lopt_tables, qn_lopt_device_args, a)
   const qn_lopt_device_side &side = t.along ? it.along : it.across;
   const auto layers = reinterpret_cast<float(*)[WIDTH]>(layer);
   const auto channels = reinterpret_cast<float(*)[PLACES]>(channel);
-  const bool along_is_whole = t.along && it.flags & QN_LOPT_X_CUT;
-  if (it.flags & QN_LOPT_CUT && !along_is_whole) {
-    if (thread < SQUARES) sums[thread] = it.shared_states[(t.along ? SQUARES : 0) + thread];
-  } else {
-    add_chunks(side, sums);
-  }
-  qn_barrier();
+  add_side(it, t, sums, thread);
   if (thread < 6 * WIDTH) {
     const int s = static_cast<int>(thread / WIDTH), h = static_cast<int>(thread % WIDTH);
     const int input = (t.row ? s < 3 ? ROW : ROW_INVERSE - 3 : s < 3 ? COLUMN : COLUMN_INVERSE - 3) + s;
@@ -162,9 +188,11 @@ QN_GROUP_KERNEL(lopt_tables, qn_lopt_device_args, a)
     const float bias = QN_LOPT_VELO ? it.weights[B1 + thread % WIDTH] : a.head->bias[thread % WIDTH];
     start[thread % WIDTH] = t.along ? 0.0f : bias;
   }
-  if (t.place < side.n) set_place(it, side, t, sums, channels, thread);
+  if (t.place < side.n) set_channels(side, t, channels, thread);
+  if (t.place < side.n && !QN_LOPT_VELO) set_factors(it, side, t, sums);
   qn_barrier();
   const qn_u64 first = t.place - thread; /* of the chunk; t.chunk, kept until here, is spilled for sm_120 */
   for (qn_u32 at = thread / FOURS; at < PLACES && first + at < side.n; at += QN_THREADS / FOURS)
-    set_table(side, first + at, at, thread % FOURS * 4, start, layers, channels, it.found->power);
+    set_table(side, first + at, at, thread % FOURS * 4, start, layers, channels,
+              QN_LOPT_VELO ? 1.0f : it.found->power);
 }

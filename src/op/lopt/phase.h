@@ -52,13 +52,22 @@ QN_FN double scale_of(double squares, qn_u64 n) { return 1 / root(1e-5 + squares
 
 QN_FN qn_u64 ceiling(qn_u64 n, qn_u64 of) { return n / of + (n % of != 0); }
 
-/* Of n tensors, whose first tasks are these, the one that has the task. */
-QN_FN qn_u32 item_with(const qn_u32 *first, qn_u32 n, qn_u32 task)
+/* Of n tensors the first tasks, by phase; by the threads of one block. */
+QN_FN void spread_firsts(const qn_lopt_device_item *items, qn_u64 n, qn_u32 *to, qn_u32 thread, qn_u32 threads)
 {
-  qn_u32 low = 0, high = n;
+  for (qn_u64 i = thread; i < n * QN_LOPT_NUMBERED; i += threads) {
+    const qn_u64 k = i / QN_LOPT_NUMBERED, phase = i % QN_LOPT_NUMBERED;
+    to[phase * n + k] = items[k].first[phase];
+  }
+}
+
+/* The tensor that has the task. */
+QN_FN qn_u32 item_of(const qn_lopt_device_args &a, qn_u32 task)
+{
+  qn_u32 low = 0, high = a.n;
   while (high - low > 1) {
     const qn_u32 middle = (low + high) / 2;
-    if (first[middle] <= task)
+    if (a.first[middle] <= task)
       low = middle;
     else
       high = middle;
@@ -66,7 +75,24 @@ QN_FN qn_u32 item_with(const qn_u32 *first, qn_u32 n, qn_u32 task)
   return low;
 }
 
-QN_FN qn_u32 item_of(const qn_lopt_device_args &a, qn_u32 task) { return item_with(a.first, a.n, task); }
+/* Numbers in a row of `partial`. */
+QN_FN qn_u32 sums_of(const qn_lopt_device_item &it)
+{
+#if QN_LOPT_VELO
+  return static_cast<void>(it), QN_VELO_TOTALS;
+#else
+  return it.channels;
+#endif
+}
+
+/* Of channel k the inputs that it is; where nothing is factored a state is both row and column. */
+QN_FN double weight_of_channel(const float *weights, int h, int k)
+{
+  if (k < ROW) return weight(weights, h, k);
+  if (k < ELEMENT_INPUTS) return weight(weights, h, LAST + k - ROW);
+  const int d = k - ELEMENT_INPUTS, first = d < 3 ? ROW + d : ROW_INVERSE + d - 3;
+  return weight(weights, h, first) + weight(weights, h, first + 3);
+}
 
 /* A gradient as the op takes it. */
 QN_FN float taken(float g)

@@ -9,7 +9,8 @@ QN_CPU_DECLARE_TIERS(velo, qn_lopt_cpu_fn);
 QN_CPU_DECLARE_TIERS(velo_rnn, qn_velo_cpu_fn);
 static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(velo)};
 static qn_velo_cpu_fn *const rnn_tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(velo_rnn)};
-static const qn_lopt_kind kind = {QN_LOPT_TIES_VELO, QN_VELO_WIDTH, QN_VELO_INPUTS, QN_VELO_ELEMENTS, tiers};
+static const qn_lopt_kind kind = {QN_LOPT_TIES_VELO, QN_VELO_WIDTH, QN_VELO_INPUTS,
+                                  QN_VELO_ELEMENTS,  tiers,         &qn_velo_device_tiling};
 
 #define NUMBER(member, doc, value, least) QN_LOPT_NUMBER(qn_velo_params, member, doc, value, least)
 static const qn_op_param params_table[] = {
@@ -125,7 +126,7 @@ static size_t own_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor 
 static size_t needed_of(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   if (!n) return 0;
-  if (param->device.kind != QN_CPU) return qn_velo_device_bytes(&kind, n, param);
+  if (param->device.kind != QN_CPU) return qn_velo_device_bytes(&kind, shards, n, param);
   return own_bytes(shards, n, param) + qn_lopt_groups_bytes(&kind, shards, n, param) + QN_LOPT_ALIGNMENT;
 }
 
@@ -161,8 +162,6 @@ static qn_status check(qn_list *list, const qn_lopt_step *step, const qn_tensor 
   const qn_velo_params *p = list->params;
   qn_require(p->num_steps, "velo: num_steps is 0: set it to the number of steps of the whole training");
   qn_try(qn_lopt_check(list, step, roles));
-  if (p->shards && list->exec->device.kind != QN_CPU)
-    return qn_fail(QN_UNSUPPORTED, "velo: pieces of tensors are stepped on the processor alone");
   qn_try(check_ranks(list, step->shards));
   for (int k = 0; k < SINGLES; k++) qn_try(check_single(list, k, singles[k]));
   qn_try(qn_lopt_check_weights(list, "mlp", p->mlp));

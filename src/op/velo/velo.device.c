@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* velo.device.c - a checked step of VeLO on a device: its phases over the whole list, each of one launch
- * (velo.list.cu), before those that op/lopt/lopt.device.c has over elements. Nothing waits, and the loss is looked at
- * there, so a step can be captured. */
+ * (velo.list.cu), before and between those that op/lopt/lopt.device.c has over elements. Nothing waits, and the loss is
+ * looked at there, so a step can be captured. */
 #include "core/core.h"
 #include "op/velo/device.h"
 #include "op/velo/velo.h"
 #include <math.h>
 
-enum { ALIGN = 256, THREADS = 256, SIMDS = THREADS / 32, FEATURE_THREADS = 32 * QN_VELO_SUMMARIES, ROW_OF_X = 32 };
-_Static_assert((int)QN_VELO_AT_LR_MULT == (int)QN_VELO_LR_MULT && (int)QN_VELO_AT_SIZE == (int)QN_VELO_SIZE &&
-                   (int)QN_VELO_OF_TENSOR == (int)QN_VELO_MIXED,
-               "kernels put it where the processor does");
+enum { ALIGN = 256, THREADS = 256, FEATURE_THREADS = 512, ROW_OF_X = 32 };
+_Static_assert((int)QN_VELO_NETWORK == (int)QN_VELO_BANK && (int)QN_VELO_OLD == (int)QN_VELO_CHANNELS &&
+                   (int)QN_VELO_OLD + (int)QN_VELO_SUMMARIES - 1 == (int)QN_VELO_TOTALS,
+               "kernels count as the processor does");
+
+const qn_lopt_tiling qn_velo_device_tiling = {QN_VELO_COLUMNS, QN_VELO_STAT_ROWS, QN_VELO_ROWS, QN_VELO_LEAST_LENGTH,
+                                              QN_VELO_TOTALS};
 
 static void *take(char **at, uint64_t bytes)
 {
@@ -20,33 +23,30 @@ static void *take(char **at, uint64_t bytes)
 }
 
 /* What the whole list has from `at` on; gives the first place behind it. */
-static char *lay(qn_velo_device_args *a, size_t n, const qn_tensor *param, char *at)
+static char *lay(qn_velo_device_args *a, size_t n, char *at)
 {
-  uint64_t chunks = 0;
-  for (size_t k = 0; k < n; k++) chunks += qn_lopt_ceiling(qn_tensor_elements(&param[k]), QN_VELO_CHUNK);
-  a->partial = take(&at, chunks * QN_VELO_SUMMARIES * sizeof(double));
   a->losses = take(&at, (QN_VELO_LOSSES - 1) * sizeof(double));
   a->size = take(&at, n * sizeof(double));
+  a->scale = take(&at, n * QN_VELO_OLD * sizeof(double));
   a->x = take(&at, n * ROW_OF_X * sizeof(float));
-  a->most = take(&at, QN_VELO_UNITS * sizeof(float));
   a->z = take(&at, n * 2 * QN_VELO_UNITS * sizeof(float));
   a->unit = take(&at, n * QN_VELO_UNITS * sizeof(float));
   a->mixed = take(&at, n * QN_VELO_OF_TENSOR * sizeof(float));
   return at;
 }
 
-size_t qn_velo_device_bytes(const qn_lopt_kind *kind, size_t n, const qn_tensor *param)
+size_t qn_velo_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   qn_velo_device_args measured;
   char *from = (char *)(uintptr_t)ALIGN;
   if (!n) return 0;
-  return (size_t)(lay(&measured, n, param, from) - from) + qn_lopt_device_bytes(kind, NULL, n, param) + ALIGN;
+  return (size_t)(lay(&measured, n, from) - from) + qn_lopt_device_bytes(kind, shards, n, param) + ALIGN;
 }
 
-static uint32_t rank_in_flags(const qn_tensor *p)
+static uint32_t rank_in_flags(const qn_tensor *p, int64_t whole)
 {
   uint32_t rank = 0;
-  for (int d = 0; d < p->ndim; d++) rank += p->shape[d] > 1;
+  for (int d = 0; d < p->ndim; d++) rank += (whole >= 0 && !d ? whole : p->shape[d]) > 1;
   return rank << 28;
 }
 
@@ -56,18 +56,21 @@ static qn_status run_kernel(const qn_lopt_device_place *place, const char *name,
   return place->launch(place, "op/velo/velo.list.cu", name, blocks, threads, a, sizeof *a);
 }
 
-static qn_status run_phases(void *user, const qn_lopt_device_place *place)
+static qn_status run_loss(void *user, const qn_lopt_device_place *place)
 {
   qn_velo_device_args *a = user;
-  const uint64_t n = place->n, blocks_of_units = QN_VELO_UNITS / 16 * qn_lopt_ceiling(n, 64);
-  a->items = place->items, a->first = place->first, a->n = n, a->head = place->head;
-  qn_try(run_kernel(place, "velo_loss", 1, 32, a));
-  qn_try(run_kernel(place, "velo_sums", place->tasks, THREADS, a));
-  qn_try(run_kernel(place, "velo_features", n, FEATURE_THREADS, a));
-  qn_try(run_kernel(place, "velo_most", QN_VELO_UNITS / SIMDS, THREADS, a));
-  qn_try(run_kernel(place, "velo_mix", qn_lopt_ceiling(n * QN_VELO_UNITS, THREADS), THREADS, a));
-  qn_try(run_kernel(place, "velo_lstm", blocks_of_units, THREADS, a));
-  return run_kernel(place, "velo_heads", n, THREADS, a);
+  a->items = place->items, a->firsts = place->firsts, a->n = place->n, a->head = place->head;
+  return run_kernel(place, "velo_loss", 1, THREADS, a);
+}
+
+/* Of the sums that STATS has left every tensor's weights. */
+static qn_status run_lstm(void *user, const qn_lopt_device_place *place)
+{
+  const qn_velo_device_args *a = user;
+  qn_try(run_kernel(place, "velo_features", a->n, FEATURE_THREADS, a));
+  qn_try(run_kernel(place, "velo_mix", QN_VELO_UNITS / 32, FEATURE_THREADS, a));
+  qn_try(run_kernel(place, "velo_lstm", QN_VELO_UNITS / 16 * qn_lopt_ceiling(a->n, 64), THREADS, a));
+  return run_kernel(place, "velo_heads", a->n, THREADS, a);
 }
 
 qn_status qn_velo_device_run(const qn_list *list, const qn_lopt_step *of, const qn_velo_call *call)
@@ -81,14 +84,15 @@ qn_status qn_velo_device_run(const qn_list *list, const qn_lopt_step *of, const 
                            .cell = call->cell,
                            .hyper = (const qn_lopt_live *)hyper,
                            .live = {of->lr, of->weight_decay, of->step},
-                           .steps = (double)call->num_steps};
-  const qn_lopt_own own = {run_phases, rank_in_flags, QN_VELO_CHUNK, &a};
+                           .steps = (double)call->num_steps,
+                           .step_mult = of->step_mult};
+  const qn_lopt_own own = {run_loss, run_lstm, rank_in_flags, "op/velo/velo.tiles.cu", &a};
   qn_lopt_step step = *of;
   qn_exec exec = *list->exec;
   qn_list behind = *list;
   char *base = (char *)exec.workspace + (ALIGN - (uintptr_t)exec.workspace % ALIGN) % ALIGN;
   for (int k = 0; k < QN_VELO_LOSSES; k++) a.rate[k] = 1 / qn_velo_half_life(call->num_steps, k);
-  exec.workspace = lay(&a, list->n, list->tensors[QN_LOPT_PARAM], base);
+  exec.workspace = lay(&a, list->n, base);
   exec.workspace_bytes -= (size_t)((char *)exec.workspace - (char *)list->exec->workspace);
   behind.exec = &exec;
   step.own = &own;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* velo.list.cu - VeLO's phases over the whole list on a device: the loss into its means; sums over every tensor; the
- * LSTM's inputs; Z; the LSTM; and what its controls make of the banks. Where the loss is no number, `go` is 0 from the
- * first on, and no kernel writes what is the caller's. */
-#define QN_THREADS 288
+/* velo.list.cu - VeLO's phases over the whole list on a device: first the loss into its means, and, behind STATS, the
+ * LSTM's inputs and the channels' scales, from the sums that STATS has left; Z; the LSTM; and what its controls make of
+ * the banks, with those scales in the first layer. Where the loss is no number, `go` is 0 from the first on, and no
+ * kernel writes what is the caller's. */
+#define QN_THREADS 512
 #include "op/lopt/phase.h"
 #include "op/lopt/powers.h"
 #include "op/velo/device.h"
@@ -49,7 +50,9 @@ QN_FN void take_loss(const qn_velo_device_args &a, double loss)
 
 QN_KERNEL(velo_loss, qn_velo_device_args, a)
 {
-  if (qn_block() || qn_thread()) return;
+  if (qn_block()) return;
+  spread_firsts(a.items, a.n, a.firsts, qn_thread(), qn_block_threads());
+  if (qn_thread()) return;
   const qn_lopt_live live = a.hyper ? *a.hyper : a.live;
   const float loss = *a.loss;
   a.head->lr = live.lr;
@@ -59,32 +62,6 @@ QN_KERNEL(velo_loss, qn_velo_device_args, a)
     take_loss(a, static_cast<double>(loss));
   else
     a.buffer[2 * LOSSES + 1] += 1;
-}
-
-/* ---- sums over a chunk of a tensor: p^2, m (3), m^2 (3), v, v^2 ---- */
-
-QN_GROUP_KERNEL(velo_sums, qn_velo_device_args, a)
-{
-  QN_SHARED(double, scratch, 32);
-  const qn_u32 k = item_with(a.first, static_cast<qn_u32>(a.n), static_cast<qn_u32>(qn_block()));
-  const qn_lopt_device_item &it = a.items[k];
-  const qn_u64 from = (qn_block() - a.first[k]) * QN_VELO_CHUNK;
-  const qn_u64 to = it.n - from < QN_VELO_CHUNK ? it.n : from + QN_VELO_CHUNK;
-  double sum[SUMMARIES] = {};
-  for (qn_u64 i = from + qn_thread(); i < to; i += qn_block_threads()) {
-    const double p = static_cast<double>(it.p[i]), v = static_cast<double>(it.v[i]);
-    sum[0] += p * p, sum[7] += v, sum[8] += v * v;
-    QN_UNROLL
-    for (int d = 0; d < 3; d++) {
-      const double m = static_cast<double>(it.m[static_cast<qn_u64>(d) * it.n + i]);
-      sum[1 + d] += m, sum[4 + d] += m * m;
-    }
-  }
-  QN_UNROLL
-  for (int s = 0; s < SUMMARIES; s++) {
-    const double total = qn_group_sum(sum[s], scratch);
-    if (qn_thread() == 0) a.partial[qn_block() * SUMMARIES + s] = total;
-  }
 }
 
 /* ---- the LSTM's inputs ---- */
@@ -111,58 +88,76 @@ QN_FN float feature(const qn_velo_device_args &a, const qn_lopt_device_item &it,
   return seen((mean[8] - 2 * v * m + m * m) / squares);
 }
 
+/* p^2, m (3), m^2 (3), v, v^2: the place of each among a tensor's sums. */
+QN_FN qn_u32 place_of(qn_u32 summary) { return summary ? QN_VELO_OLD + summary - 1 : QN_VELO_P_SQUARES; }
+
 QN_GROUP_KERNEL(velo_features, qn_velo_device_args, a)
 {
+  QN_SHARED(double, sums, QN_THREADS);
   QN_SHARED(double, mean, SUMMARIES);
   const qn_u64 k = qn_block();
   const qn_lopt_device_item &it = a.items[k];
-  const qn_u32 s = qn_simd(), thread = qn_thread();
+  const qn_u32 lane = qn_lane(), simds = qn_block_threads() / 32, thread = qn_thread();
+  const bool cut = it.flags & QN_LOPT_CUT;
+  const double *partial = cut ? it.shared_stats : it.partial;
   double sum = 0;
-  for (qn_u64 chunk = a.first[k] + qn_lane(); chunk < a.first[k + 1]; chunk += 32)
-    sum += a.partial[chunk * SUMMARIES + s];
-  sum = qn_simd_sum(sum) / static_cast<double>(it.n);
-  if (qn_lane() == 0) mean[s] = sum;
-  if (s == 0 && qn_lane() == 0) a.size[k] = sum;
+  for (qn_u64 row = qn_simd(); row < (cut ? 1 : it.partials); row += simds) sum += partial[row * QN_VELO_TOTALS + lane];
+  sums[thread] = sum;
   qn_barrier();
+  for (qn_u32 s = 1; s < simds && thread < QN_VELO_TOTALS; s++) sums[thread] += sums[32 * s + thread];
+  qn_barrier();
+  if (thread < it.channels) a.scale[k * QN_VELO_OLD + thread] = scale_of(sums[thread], it.whole);
+  if (thread < SUMMARIES) mean[thread] = sums[place_of(thread)] / static_cast<double>(it.whole);
+  qn_barrier();
+  if (thread == 0) a.size[k] = mean[0];
   if (thread < ROW_OF_X)
     a.x[k * ROW_OF_X + thread] = thread < SEEN ? feature(a, it, mean, static_cast<int>(thread)) : 0.0f;
   for (qn_u32 j = thread; j < UNITS; j += qn_block_threads())
     a.z[k * 2 * UNITS + UNITS + j] = a.hidden[it.place * UNITS + j];
 }
 
-/* ---- Z ---- */
+/* ---- Z: a block has 32 units, a lane one, and its simdgroups turns at the tensors ---- */
 
-QN_FN float output(const float *w, const float *x)
+constexpr qn_u32 MOST_SIMDS = 16;
+
+QN_FN void read_unit(float (&w)[SEEN], const float *from)
 {
-  float sum = 0;
-  for (int j = 0; j < SEEN; j++) sum = qn_fma(w[j], x[j], sum);
+  QN_UNROLL
+  for (int j = 0; j < SEEN; j++) w[j] = from[j];
+}
+
+QN_FN float output(const float (&w)[SEEN], const float *x)
+{
+  float sum = 0, in[4];
+  QN_UNROLL
+  for (int j = 0; j < SEEN; j++) {
+    if (j % 4 == 0) load4(in, x + j, 4, true);
+    sum = qn_fma(w[j], in[j % 4], sum);
+  }
   return sum;
 }
 
 QN_FN float more_of(float a, float b) { return a != a || a > b ? a : b; } /* a NaN is */
 
-/* A unit a simdgroup: the most of the mixing layer over all tensors. */
-QN_GROUP_KERNEL(velo_most, qn_velo_device_args, a)
+QN_GROUP_KERNEL(velo_mix, qn_velo_device_args, a)
 {
-  const qn_u64 unit = qn_block() * (qn_block_threads() / 32) + qn_simd();
-  if (unit >= UNITS) return;
-  float most = 0;
-  for (qn_u64 k = qn_lane(); k < a.n; k += 32)
-    most = more_of(output(a.rnn + MIX + unit * SEEN, a.x + k * ROW_OF_X) + a.rnn[MIX_BIAS + unit], most);
-  QN_UNROLL
-  for (qn_u32 apart = 16; apart; apart /= 2) {
-    const float other = qn_shuffle_xor(most, apart);
-    most = other != other ? other : more_of(most, other);
+  QN_SHARED(float, all, MOST_SIMDS * 32);
+  const qn_u64 unit = qn_block() * 32 + qn_lane();
+  const qn_u32 simds = qn_block_threads() / 32;
+  float w[SEEN], most = 0;
+  read_unit(w, a.rnn + MIX + unit * SEEN);
+  for (qn_u64 k = qn_simd(); k < a.n; k += simds)
+    most = more_of(output(w, a.x + k * ROW_OF_X) + a.rnn[MIX_BIAS + unit], most);
+  all[qn_thread()] = most;
+  qn_barrier();
+  most = 0;
+  for (qn_u32 s = 0; s < simds; s++) {
+    const float other = all[32 * s + qn_lane()];
+    most = most != most ? most : more_of(other, most);
   }
-  if (qn_lane() == 0) a.most[unit] = most;
-}
-
-QN_KERNEL(velo_mix, qn_velo_device_args, a)
-{
-  const qn_u64 at = qn_block() * qn_block_threads() + qn_thread(), k = at / UNITS, unit = at % UNITS;
-  if (k >= a.n) return;
-  const float z = output(a.rnn + FINAL + unit * SEEN, a.x + k * ROW_OF_X) + a.rnn[FINAL_BIAS + unit];
-  a.z[k * 2 * UNITS + unit] = z + a.most[unit];
+  read_unit(w, a.rnn + FINAL + unit * SEEN);
+  for (qn_u64 k = qn_simd(); k < a.n; k += simds)
+    a.z[k * 2 * UNITS + unit] = output(w, a.x + k * ROW_OF_X) + a.rnn[FINAL_BIAS + unit] + most;
 }
 
 /* ---- the LSTM: a block has 16 units of 64 tensors, a thread one unit of four ---- */
@@ -251,14 +246,25 @@ QN_FN float mixed_of(const qn_velo_device_args &a, const float *control, qn_u32 
   return static_cast<float>(sum * (100.0 / BANKS));
 }
 
+/* The rates of its elements' steps. */
+QN_FN void set_found(const qn_velo_device_args &a, const qn_lopt_device_item &it, float lr_mult, float size)
+{
+  const double lr = a.head->lr * it.lr_scale;
+  qn_lopt_found &f = *it.found;
+  f.of_gradient = f.power = f.unpower = 1.0f;
+  f.lr = static_cast<float>(lr);
+  f.step = static_cast<float>(lr * a.step_mult * static_cast<double>(lr_mult) * static_cast<double>(size));
+  f.decay = static_cast<float>(a.head->weight_decay * lr) * (QN_LOPT_COMPAT ? lr_mult : 1.0f);
+}
+
 QN_GROUP_KERNEL(velo_heads, qn_velo_device_args, a)
 {
   QN_SHARED(float, h, UNITS);
   QN_SHARED(float, control, BANKS + 1);
+  QN_SHARED(float, mixed, QN_VELO_NETWORK);
   if (!a.head->go) return;
   const qn_u64 k = qn_block();
   const qn_lopt_device_item &it = a.items[k];
-  float *mixed = a.mixed + it.place * QN_VELO_OF_TENSOR;
   const qn_u32 thread = qn_thread();
   for (qn_u32 j = thread; j < UNITS; j += qn_block_threads()) {
     h[j] = a.unit[k * UNITS + j];
@@ -271,7 +277,12 @@ QN_GROUP_KERNEL(velo_heads, qn_velo_device_args, a)
     if (qn_lane() == 0) control[o] = y;
   }
   qn_barrier();
-  if (thread < QN_VELO_AT_LR_MULT) mixed[thread] = mixed_of(a, control, thread);
-  if (thread == QN_VELO_AT_LR_MULT) mixed[thread] = control[BANKS];
-  if (thread == QN_VELO_AT_SIZE) mixed[thread] = static_cast<float>(root(a.size[k] + 1e-9));
+  if (thread < QN_VELO_NETWORK)
+    a.mixed[it.place * QN_VELO_OF_TENSOR + thread] = mixed[thread] = mixed_of(a, control, thread);
+  if (thread == QN_VELO_NETWORK) set_found(a, it, control[BANKS], static_cast<float>(root(a.size[k] + 1e-9)));
+  qn_barrier();
+  for (qn_u32 j = thread; j < it.channels * WIDTH; j += qn_block_threads())
+    it.layer[j] =
+        static_cast<float>(weight_of_channel(mixed, static_cast<int>(j % WIDTH), static_cast<int>(j / WIDTH)) *
+                           a.scale[k * QN_VELO_OLD + j / WIDTH]);
 }
