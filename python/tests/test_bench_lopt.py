@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from quern.bench import __main__ as bench  # noqa: E402
-from quern.bench import lopt, lopt_lists, lopt_memory, materialised, single  # noqa: E402
+from quern.bench import lopt_lists, lopt_memory, lopt_peers, materialised, single  # noqa: E402
 
 CPU = torch.device("cpu")
 SMALL = [(40, 30), (30,), (), (5, 4, 3), (64, 64)]
@@ -29,7 +29,7 @@ def test_lists_are_the_models(name, tensors, elements):
     assert (len(shapes), lopt_lists.elements(shapes)) == (tensors, elements)
 
 
-@pytest.mark.parametrize("op", lopt.OPS)
+@pytest.mark.parametrize("op", lopt_peers.OPS)
 def test_a_line_holds_what_was_measured(op, capsys, tmp_path):
     path = tmp_path / "lines.jsonl"
     assert bench.main(["lopt", "--op", op, "--device", "cpu", "--rounds", "6", "--json", str(path)]) == 0
@@ -66,11 +66,11 @@ def test_what_is_wrong_gets_no_time(monkeypatch, capsys):
 def test_the_check_knows_the_time_that_an_optimizer_has(monkeypatch):
     step = materialised.step
     monkeypatch.setattr(materialised, "step", lambda *args: step(*args[:5], 0, *args[6:]))  # always the first step
-    assert not lopt.check("small_fc_lopt", SMALL, CPU, "fp32")["right"]
+    assert not lopt_peers.check("small_fc_lopt", SMALL, CPU, "fp32")["right"]
 
 
 def test_what_does_not_fit_is_not_begun(monkeypatch, capsys):
-    monkeypatch.setattr(lopt, "free_bytes", lambda device: 1 << 16)
+    monkeypatch.setattr(lopt_peers, "free_bytes", lambda device: 1 << 16)
     assert bench.main(["lopt", "--device", "cpu", "--rounds", "1"]) == 0
     assert "GiB, and 0 are free" in capsys.readouterr().out
 
