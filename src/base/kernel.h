@@ -251,6 +251,19 @@ QN_FN qn_u32 qn_join_high_halves(qn_u32 low, qn_u32 high)
 #endif
 }
 
+/* Of both halves of two words the larger, without signs. */
+QN_FN qn_u32 qn_larger_halves(qn_u32 a, qn_u32 b)
+{
+#if defined(QN_PTX) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  qn_u32 both;
+  asm("max.u16x2 %0, %1, %2;" : "=r"(both) : "r"(a), "r"(b));
+  return both;
+#else
+  const qn_u32 low_a = a & 0xffffu, low_b = b & 0xffffu, high_a = a & 0xffff0000u, high_b = b & 0xffff0000u;
+  return (low_a < low_b ? low_b : low_a) | (high_a < high_b ? high_b : high_a);
+#endif
+}
+
 #ifdef __cplusplus
 /* ---- vector access: the address is aligned to the size ---- */
 struct alignas(8) qn_8bytes {

@@ -197,6 +197,15 @@ qn_status qn_geometry_choose(const qn_geometry_key *key, qn_geometry *g, const c
   return QN_OK;
 }
 
+qn_status qn_geometry_forced(qn_geometry *g, bool *is_set)
+{
+  const forced_geometry *option;
+  qn_try(forced(&option));
+  *is_set = option->is_set;
+  *g = option->geometry;
+  return QN_OK;
+}
+
 /* ---- the latest one ---- */
 
 /* Written as text only where it is asked for: launches are many and questions few. */

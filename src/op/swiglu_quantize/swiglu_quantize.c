@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* swiglu_quantize.c - the call of quern/swiglu_quantize.h: its refusals, rows shared out on the processor, one launch
- * on a device. It is no op of the registry, whose ops know four types of storage and f8e4m3 is none of them. */
+ * on a device (swiglu_quantize.device.c). It is no op of the registry, whose ops know four types of storage and f8e4m3
+ * is none of them. */
 #include "quern/swiglu_quantize.h"
 #include "core/core.h"
 #include "cpu/tier.h"
-#include "jit/jit.h"
 #include "op/list.h"
 #include "op/swiglu/swiglu.h"
-#include "op/swiglu_quantize/swiglu_quantize.unit.h"
+#include "op/swiglu_quantize/swiglu_quantize.h"
+#include "quern/device.h"
 #include <math.h>
-#include <stdatomic.h>
-#include <stdio.h>
 
-enum { TASK_ELEMENTS = 1 << 15, DEVICES = 16, KINDS = 3 * 2 * 32 };
+enum { TASK_ELEMENTS = 1 << 15 };
 
 QN_SWIGLU_PARAMS_BEGIN(qn_swiglu_quantize_params);
 
@@ -143,71 +142,6 @@ static qn_status run_on_cpu(const qn_exec *exec, const qn_swiglu_quantize_args *
   return QN_OK;
 }
 
-/* ---- on a device ---- */
-
-/* Elements of a thread's vector: 16 bytes of a. */
-static int pack_of(const qn_swiglu_quantize_kind *kind) { return kind->storage == QN_SWIGLU_F32 ? 4 : 8; }
-
-/* Functions live as long as the process: what a GPU's call needs again is found without building a key's text. */
-typedef struct found {
-  _Atomic(const qn_device_function *) function;
-  _Atomic uint64_t stamp;
-} found;
-static found on_gpu[DEVICES][KINDS];
-
-void qn_swiglu_quantize_unit_of(const qn_swiglu_quantize_kind *kind, qn_swiglu_quantize_unit *u)
-{
-  snprintf(u->text[0], sizeof u->text[0], "QN_THREADS=%d", QN_SWIGLU_QUANTIZE_THREADS);
-  snprintf(u->text[1], sizeof u->text[1], "QN_PACK=%d", pack_of(kind));
-  snprintf(u->text[2], sizeof u->text[2], "QN_SWIGLU_STORAGE=%d", kind->storage);
-  snprintf(u->text[3], sizeof u->text[3], "QN_SWIGLU_FLAGS=%uu", kind->flags);
-  snprintf(u->text[4], sizeof u->text[4], "QN_SWIGLU_COMPUTES=%d", kind->computes);
-  for (int k = 0; k < QN_SWIGLU_QUANTIZE_DEFINES; k++) u->defines[k] = u->text[k];
-  u->defines[QN_SWIGLU_QUANTIZE_DEFINES] = NULL;
-  u->unit = (qn_unit){.source = "op/swiglu_quantize/swiglu_quantize.cu", .defines = u->defines};
-}
-
-static qn_status build(qn_device device, const qn_swiglu_quantize_kind *kind, const qn_device_function **function)
-{
-  qn_swiglu_quantize_unit u;
-  qn_swiglu_quantize_unit_of(kind, &u);
-  return qn_jit_function(device, &u.unit, "swiglu_quantize", function);
-}
-
-static qn_status find(qn_device device, const qn_swiglu_quantize_kind *kind, const qn_device_function **function)
-{
-  const unsigned k = (kind->flags * 3 + (unsigned)kind->storage) * 2 + kind->computes;
-  if (device.kind != QN_CUDA || device.index >= DEVICES || k >= KINDS) return build(device, kind, function);
-  found *slot = &on_gpu[device.index][k];
-  const uint64_t stamp = qn_jit_stamp();
-  *function = atomic_load(&slot->function);
-  if (*function && atomic_load(&slot->stamp) == stamp) return QN_OK;
-  qn_try(build(device, kind, function));
-  atomic_store(&slot->function, *function);
-  atomic_store(&slot->stamp, stamp);
-  return QN_OK;
-}
-
-static qn_status run_on_device(const qn_exec *exec, const qn_swiglu_quantize_args *args,
-                               const qn_swiglu_quantize_kind *kind)
-{
-  const qn_u64 tile = (qn_u64)QN_SWIGLU_QUANTIZE_THREADS * (qn_u64)pack_of(kind);
-  const qn_u64 blocks = args->rows * (kind->computes ? 1 : (args->cols + tile - 1) / tile);
-  const qn_device_function *function;
-  const qn_backend *backend;
-  qn_require(blocks <= INT32_MAX, "swiglu_quantize: %llu rows of %llu columns are more blocks than a launch has",
-             (unsigned long long)args->rows, (unsigned long long)args->cols);
-  qn_try(qn_backend_of(exec->device, &backend));
-  qn_try(find(exec->device, kind, &function));
-  const qn_launch launch = {.blocks = blocks,
-                            .threads = QN_SWIGLU_QUANTIZE_THREADS,
-                            .stream = exec->stream,
-                            .pool = exec->pool,
-                            .argument = args,
-                            .argument_bytes = sizeof *args};
-  return backend->launch(exec->device, function, &launch);
-}
-
 /* ---- the call ---- */
 static qn_status check(const qn_exec *exec, const qn_swiglu_quantize_params *params, const qn_tensor *const t[4],
                        qn_swiglu_quantize_args *args)
@@ -242,7 +176,7 @@ static qn_status checked(const qn_exec *exec, const qn_swiglu_quantize_params *p
                                                    : type == QN_BF16 ? QN_SWIGLU_BF16
                                                                      : QN_SWIGLU_F16,
                                         .computes = params->computes};
-  if (exec->device.kind != QN_CPU) return run_on_device(exec, &args, &kind);
+  if (exec->device.kind != QN_CPU) return qn_swiglu_quantize_launch(exec, &args, &kind);
   return run_on_cpu(exec, &args, &kind);
 }
 

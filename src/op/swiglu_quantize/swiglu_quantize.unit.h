@@ -7,11 +7,16 @@
 #include "op/swiglu_quantize/swiglu_quantize.h"
 
 /* The source of a kind's kernel for one device, with the text of its defines. */
-enum { QN_SWIGLU_QUANTIZE_DEFINES = 5, QN_SWIGLU_QUANTIZE_THREADS = 256 };
+enum { QN_SWIGLU_QUANTIZE_DEFINES = 6 };
 typedef struct qn_swiglu_quantize_unit {
   char text[QN_SWIGLU_QUANTIZE_DEFINES][40];
   const char *defines[QN_SWIGLU_QUANTIZE_DEFINES + 1];
   qn_unit unit;
 } qn_swiglu_quantize_unit;
-void qn_swiglu_quantize_unit_of(const qn_swiglu_quantize_kind *kind, qn_swiglu_quantize_unit *u);
+void qn_swiglu_quantize_unit_of(const qn_swiglu_quantize_kind *kind, unsigned packs, qn_swiglu_quantize_unit *u);
+
+/* How a row is cut: vectors that a thread holds (1, 2, 4 or 8; 0: none, the row is read twice), threads of a block. */
+typedef struct qn_swiglu_quantize_cut {
+  unsigned packs, threads;
+} qn_swiglu_quantize_cut;
 #endif
