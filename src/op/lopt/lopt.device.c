@@ -29,8 +29,8 @@ _Static_assert(sizeof(qn_lopt_device_item) % 8 == 0, "the table is words");
 enum { SUMS, STATES, MEANS, STATS, ELEMENTS, UPDATE, PHASES };
 _Static_assert((int)PHASES == (int)QN_LOPT_NUMBERED, "the table has each one's first task");
 
-const qn_lopt_tiling qn_lopt_device_tiling = {QN_LOPT_COLUMNS, QN_LOPT_STAT_ROWS, QN_LOPT_ROWS, QN_LOPT_LEAST_LENGTH,
-                                              0};
+const qn_lopt_tiling qn_lopt_device_tiling = {QN_LOPT_COLUMNS,      QN_LOPT_STAT_ROWS,       QN_LOPT_ROWS,
+                                              QN_LOPT_LEAST_LENGTH, QN_LOPT_ELEMENTS_A_TASK, 0};
 
 /* ---- the workspace ---- */
 
@@ -87,7 +87,7 @@ static void lay_parts(const qn_lopt_kind *kind, room *r, qn_lopt_device_item *it
     it->across.table = take(&late, it->across.n * kind->hidden * sizeof(float));
   }
   /* Whether it is tiled depends on the class of precision, which the size of a workspace does not. */
-  const uint64_t one_by_one = qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK);
+  const uint64_t one_by_one = qn_lopt_ceiling(it->n, kind->tiling->elements);
   const uint64_t tiled = may_be_tiled(kind, it) ? tiles_of(it, kind->tiling->stat_rows, kind->tiling->columns) : 0;
   it->partial = take(&late, qn_lopt_most(one_by_one, tiled) * sums_of(kind, it) * sizeof(double));
   it->layer = take(&late, it->channels * kind->hidden * sizeof(float));
@@ -227,7 +227,7 @@ static void bind_item(const step_run *run, size_t k, qn_lopt_device_item *it)
   if (!all) it->flags |= QN_LOPT_ALIGNED;
   if (may_be_tiled(kind, it) && (own || run->precision != QN_LOPT_FP32)) it->flags |= QN_LOPT_TILED;
   it->partials = it->flags & QN_LOPT_TILED ? tiles_of(it, kind->tiling->stat_rows, kind->tiling->columns)
-                                           : qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK);
+                                           : qn_lopt_ceiling(it->n, kind->tiling->elements);
   if (it->flags & QN_LOPT_TILED && !own) it->layer = NULL;
   it->place = k;
   if (own) it->weights = run->step->weights + k * run->step->weights_apart;
@@ -252,7 +252,7 @@ static uint64_t tasks_of(const step_run *run, const qn_lopt_device_item *it, int
                ? it->across.groups
                : 0;
   case STATS: return tiled ? tiles_of(it, by->stat_rows, by->columns) : 0;
-  case ELEMENTS: return tiled ? 0 : qn_lopt_ceiling(it->n, QN_LOPT_ELEMENTS_A_TASK);
+  case ELEMENTS: return tiled ? 0 : qn_lopt_ceiling(it->n, by->elements);
   default: return tiled ? tiles_of(it, by->rows, by->columns * (run->warpgroups ? WARPGROUP : 1)) : 0;
   }
 }
@@ -314,7 +314,7 @@ static qn_status flush(stream *s)
   s->argument[1] = words;
   s->to += words * 8;
   s->fill = 0;
-  return launch(s->run, "op/lopt/lopt.table.cu", "lopt_table", words != 0, 256, s->argument,
+  return launch(s->run, "op/lopt/lopt.table.cu", "lopt_table", qn_lopt_ceiling(words, 256), 256, s->argument,
                 (2 + (size_t)s->run->piece) * 8);
 }
 

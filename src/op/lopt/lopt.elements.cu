@@ -6,6 +6,11 @@
 #include "op/lopt/phase.h"
 
 constexpr int CHANNELS = ALL_INPUTS, FACTORED = ELEMENT_INPUTS;
+#if QN_LOPT_VELO
+constexpr qn_u64 A_TASK = QN_VELO_ELEMENTS_A_TASK;
+#else
+constexpr qn_u64 A_TASK = QN_LOPT_ELEMENTS_A_TASK;
+#endif
 
 struct element {
   float g, p, v, m[3], f[3], a[3], b[3];
@@ -94,8 +99,8 @@ QN_GROUP_KERNEL(lopt_element_stats, qn_lopt_device_args, a)
   QN_SHARED(float, sums, QN_THREADS);
   const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block())), thread = qn_thread();
   const qn_lopt_device_item &it = a.items[k];
-  const qn_u64 task = qn_block() - a.first[k], first = task * QN_LOPT_ELEMENTS_A_TASK;
-  const qn_u64 last = it.n - first < QN_LOPT_ELEMENTS_A_TASK ? it.n : first + QN_LOPT_ELEMENTS_A_TASK;
+  const qn_u64 task = qn_block() - a.first[k], first = task * A_TASK;
+  const qn_u64 last = it.n - first < A_TASK ? it.n : first + A_TASK;
   float sum[QN_VELO_TOTALS] = {};
   for (qn_u64 i = first + thread; i < last; i += QN_THREADS) add_element(sum, a, it, i);
   sums[thread] = sum_by_lane(sum);
@@ -111,8 +116,8 @@ QN_GROUP_KERNEL(lopt_element_stats, qn_lopt_device_args, a)
   QN_SHARED(double, scratch, 32);
   const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block()));
   const qn_lopt_device_item &it = a.items[k];
-  const qn_u64 task = qn_block() - a.first[k], first = task * QN_LOPT_ELEMENTS_A_TASK;
-  const qn_u64 last = it.n - first < QN_LOPT_ELEMENTS_A_TASK ? it.n : first + QN_LOPT_ELEMENTS_A_TASK;
+  const qn_u64 task = qn_block() - a.first[k], first = task * A_TASK;
+  const qn_u64 last = it.n - first < A_TASK ? it.n : first + A_TASK;
   float sum[CHANNELS] = {};
   for (qn_u64 i = first + qn_thread(); i < last; i += QN_THREADS) {
     element e;
@@ -209,8 +214,8 @@ QN_GROUP_KERNEL(lopt_element_update, qn_lopt_device_args, a)
   if (QN_LOPT_VELO && !a.head->go) return;
   const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block())), thread = qn_thread();
   const qn_lopt_device_item &it = a.items[k];
-  const qn_u64 begin = (qn_block() - a.first[k]) * QN_LOPT_ELEMENTS_A_TASK;
-  const qn_u64 last = it.n - begin < QN_LOPT_ELEMENTS_A_TASK ? it.n : begin + QN_LOPT_ELEMENTS_A_TASK;
+  const qn_u64 begin = (qn_block() - a.first[k]) * A_TASK;
+  const qn_u64 last = it.n - begin < A_TASK ? it.n : begin + A_TASK;
   for (qn_u32 i = thread; i < it.channels * WIDTH; i += QN_THREADS) first[i] = it.layer[i];
   for (qn_u32 i = thread; i < B3 + OUTPUTS - W2; i += QN_THREADS) rest[i] = weights_of(a, it)[W2 + i];
   if (thread < WIDTH) bias[thread] = QN_LOPT_VELO ? it.weights[B1 + thread] : a.head->bias[thread];

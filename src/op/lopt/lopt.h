@@ -55,6 +55,7 @@ typedef enum qn_lopt_phase {
 typedef struct qn_lopt_tiling {
   unsigned columns, stat_rows, rows; /* of a tile; of STATS; of UPDATE */
   unsigned least_length;             /* of rows that are taken by tiles */
+  unsigned elements;                 /* a block's, where they are taken one by one */
   unsigned sums;                     /* numbers that STATS leaves of each piece; 0: one a channel */
 } qn_lopt_tiling;
 

@@ -193,6 +193,5 @@ QN_GROUP_KERNEL(lopt_tables, qn_lopt_device_args, a)
   qn_barrier();
   const qn_u64 first = t.place - thread; /* of the chunk; t.chunk, kept until here, is spilled for sm_120 */
   for (qn_u32 at = thread / FOURS; at < PLACES && first + at < side.n; at += QN_THREADS / FOURS)
-    set_table(side, first + at, at, thread % FOURS * 4, start, layers, channels,
-              QN_LOPT_VELO ? 1.0f : it.found->power);
+    set_table(side, first + at, at, thread % FOURS * 4, start, layers, channels, QN_LOPT_VELO ? 1.0f : it.found->power);
 }

@@ -6,5 +6,6 @@
 
 QN_KERNEL(lopt_table, qn_lopt_piece_args, a)
 {
-  for (qn_u64 i = qn_thread(); i < a.words; i += qn_block_threads()) a.to[i] = a.data[i];
+  const qn_u64 i = qn_block() * qn_block_threads() + qn_thread();
+  if (i < a.words) a.to[i] = a.data[i];
 }

@@ -7,13 +7,23 @@
 
 constexpr int SQUARES = QN_LOPT_SQUARES, PLACES = QN_LOPT_PLACES;
 
+constexpr qn_u32 AT_ONCE = 16; /* reads that go out together */
+
 /* The sum of the pieces of a place of `along`. */
 QN_FN double sum_pieces(const qn_lopt_device_item &it, qn_u64 place)
 {
   const qn_u64 pieces = ceiling(it.x, QN_LOPT_SUM_ROWS), a = place / it.length;
   const float *from = it.column_sums + a * pieces * it.length + place % it.length;
   double sum = 0;
-  for (qn_u64 k = 0; k < pieces; k++) sum += static_cast<double>(from[k * it.length]);
+  qn_u64 k = 0;
+  for (; k + AT_ONCE <= pieces; k += AT_ONCE) {
+    float piece[AT_ONCE];
+    QN_UNROLL
+    for (qn_u32 i = 0; i < AT_ONCE; i++) piece[i] = from[(k + i) * it.length];
+    QN_UNROLL
+    for (qn_u32 i = 0; i < AT_ONCE; i++) sum += static_cast<double>(piece[i]);
+  }
+  for (; k < pieces; k++) sum += static_cast<double>(from[k * it.length]);
   return sum;
 }
 

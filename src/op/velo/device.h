@@ -13,7 +13,8 @@ enum {
   QN_VELO_COLUMNS = 128,
   QN_VELO_STAT_ROWS = 128,
   QN_VELO_ROWS = 64,
-  QN_VELO_LEAST_LENGTH = 32 /* of rows that are taken by tiles */
+  QN_VELO_LEAST_LENGTH = 32,    /* of rows that are taken by tiles */
+  QN_VELO_ELEMENTS_A_TASK = 512 /* a block's, where elements are taken one by one: there are few */
 };
 
 /* A row of sums over elements: squares of up to 24 channels, then of the state before the step m (3), m^2 (3), v, v^2;

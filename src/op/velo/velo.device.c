@@ -7,13 +7,13 @@
 #include "op/velo/velo.h"
 #include <math.h>
 
-enum { ALIGN = 256, THREADS = 256, FEATURE_THREADS = 512, ROW_OF_X = 32 };
+enum { ALIGN = 256, THREADS = 256, MOST_THREADS = 512, ROW_OF_X = 32 };
 _Static_assert((int)QN_VELO_NETWORK == (int)QN_VELO_BANK && (int)QN_VELO_OLD == (int)QN_VELO_CHANNELS &&
                    (int)QN_VELO_OLD + (int)QN_VELO_SUMMARIES - 1 == (int)QN_VELO_TOTALS,
                "kernels count as the processor does");
 
-const qn_lopt_tiling qn_velo_device_tiling = {QN_VELO_COLUMNS, QN_VELO_STAT_ROWS, QN_VELO_ROWS, QN_VELO_LEAST_LENGTH,
-                                              QN_VELO_TOTALS};
+const qn_lopt_tiling qn_velo_device_tiling = {QN_VELO_COLUMNS,      QN_VELO_STAT_ROWS,       QN_VELO_ROWS,
+                                              QN_VELO_LEAST_LENGTH, QN_VELO_ELEMENTS_A_TASK, QN_VELO_TOTALS};
 
 static void *take(char **at, uint64_t bytes)
 {
@@ -67,10 +67,10 @@ static qn_status run_loss(void *user, const qn_lopt_device_place *place)
 static qn_status run_lstm(void *user, const qn_lopt_device_place *place)
 {
   const qn_velo_device_args *a = user;
-  qn_try(run_kernel(place, "velo_features", a->n, FEATURE_THREADS, a));
-  qn_try(run_kernel(place, "velo_mix", QN_VELO_UNITS / 32, FEATURE_THREADS, a));
+  qn_try(run_kernel(place, "velo_features", a->n, MOST_THREADS, a));
+  qn_try(run_kernel(place, "velo_mix", QN_VELO_UNITS / 32, MOST_THREADS, a));
   qn_try(run_kernel(place, "velo_lstm", QN_VELO_UNITS / 16 * qn_lopt_ceiling(a->n, 64), THREADS, a));
-  return run_kernel(place, "velo_heads", a->n, THREADS, a);
+  return run_kernel(place, "velo_heads", a->n, MOST_THREADS, a);
 }
 
 qn_status qn_velo_device_run(const qn_list *list, const qn_lopt_step *of, const qn_velo_call *call)

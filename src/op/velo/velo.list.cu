@@ -19,49 +19,48 @@ constexpr int CONTROL_BIAS = CONTROL + BANKS * UNITS, STEP = CONTROL_BIAS + BANK
 QN_FN double least_of(double a, double b) { return a < b ? a : b; }
 QN_FN double most_of(double a, double b) { return a < b ? b : a; }
 
-/* What a mean of `count` values has of them. */
+/* What the k-th mean of `count` values has of them. */
 QN_FN double share(const qn_velo_device_args &a, int k, double count) { return 1 - power_of_e(-count * a.rate[k]); }
 
-QN_FN void set_losses(const qn_velo_device_args &a, double count)
-{
-  for (int k = 0; k < LOSSES - 1; k++) {
-    const double least = a.buffer[LOSSES + k], now = a.buffer[k] / share(a, k, count) - least;
-    const double base = most_of(1e-8, a.buffer[k + 1] / share(a, k + 1, count) - least);
-    a.losses[k] = count <= 2 ? 0 : most_of(-1, least_of(1, now / base - 1));
-  }
-}
-
-QN_FN void take_loss(const qn_velo_device_args &a, double loss)
+/* A thread a mean; `now` and `later` are the means over their shares before and behind this loss. */
+QN_FN void take_loss(const qn_velo_device_args &a, int k, double loss, double *now, double *later)
 {
   const bool first = a.buffer[2 * LOSSES] <= 0;
-  const double count = a.buffer[2 * LOSSES] + 1;
-  double most = a.buffer[0] / share(a, 0, count);
-  for (int k = 1; k < LOSSES; k++) most = most_of(most, a.buffer[k] / share(a, k, count));
+  const double count = a.buffer[2 * LOSSES] + 1, of_count = share(a, k, count), rest = share(a, k, 1);
+  now[k] = a.buffer[k] / of_count;
+  qn_barrier();
+  double most = now[0];
+  for (int j = 1; j < LOSSES; j++) most = most_of(most, now[j]);
   if (first) most = loss;
   loss = least_of(loss, 2 * (most < 0 ? -most : most));
-  for (int k = 0; k < LOSSES; k++) {
-    const double rest = share(a, k, 1), mean = (1 - rest) * a.buffer[k] + rest * loss, now = mean / share(a, k, count);
-    a.buffer[k] = mean;
-    a.buffer[LOSSES + k] = least_of(first ? 999999999999.0 : a.buffer[LOSSES + k], now);
-  }
-  a.buffer[2 * LOSSES] = count;
-  set_losses(a, count);
+  const double mean = (1 - rest) * a.buffer[k] + rest * loss;
+  later[k] = mean / of_count;
+  const double least = least_of(first ? 999999999999.0 : a.buffer[LOSSES + k], later[k]);
+  qn_barrier();
+  a.buffer[k] = mean;
+  a.buffer[LOSSES + k] = least;
+  if (k == 0) a.buffer[2 * LOSSES] = count;
+  if (k == LOSSES - 1) return;
+  const double base = most_of(1e-8, later[k + 1] - least);
+  a.losses[k] = count <= 2 ? 0 : most_of(-1, least_of(1, (later[k] - least) / base - 1));
 }
 
-QN_KERNEL(velo_loss, qn_velo_device_args, a)
+QN_GROUP_KERNEL(velo_loss, qn_velo_device_args, a)
 {
-  if (qn_block()) return;
-  spread_firsts(a.items, a.n, a.firsts, qn_thread(), qn_block_threads());
-  if (qn_thread()) return;
-  const qn_lopt_live live = a.hyper ? *a.hyper : a.live;
+  QN_SHARED(double, now, LOSSES);
+  QN_SHARED(double, later, LOSSES);
+  const qn_u32 thread = qn_thread();
   const float loss = *a.loss;
-  a.head->lr = live.lr;
-  a.head->weight_decay = live.weight_decay;
-  a.head->go = loss - loss == 0.0f;
-  if (a.head->go)
-    take_loss(a, static_cast<double>(loss));
-  else
-    a.buffer[2 * LOSSES + 1] += 1;
+  const bool go = loss - loss == 0.0f;
+  spread_firsts(a.items, a.n, a.firsts, thread, qn_block_threads());
+  if (thread == 0) {
+    const qn_lopt_live live = a.hyper ? *a.hyper : a.live;
+    a.head->lr = live.lr;
+    a.head->weight_decay = live.weight_decay;
+    a.head->go = go;
+    if (!go) a.buffer[2 * LOSSES + 1] += 1;
+  }
+  if (go) take_loss(a, static_cast<int>(thread < LOSSES ? thread : LOSSES - 1), static_cast<double>(loss), now, later);
 }
 
 /* ---- the LSTM's inputs ---- */
@@ -88,6 +87,8 @@ QN_FN float feature(const qn_velo_device_args &a, const qn_lopt_device_item &it,
   return seen((mean[8] - 2 * v * m + m * m) / squares);
 }
 
+constexpr qn_u32 AT_ONCE = 8; /* reads that go out together */
+
 /* p^2, m (3), m^2 (3), v, v^2: the place of each among a tensor's sums. */
 QN_FN qn_u32 place_of(qn_u32 summary) { return summary ? QN_VELO_OLD + summary - 1 : QN_VELO_P_SQUARES; }
 
@@ -101,7 +102,16 @@ QN_GROUP_KERNEL(velo_features, qn_velo_device_args, a)
   const bool cut = it.flags & QN_LOPT_CUT;
   const double *partial = cut ? it.shared_stats : it.partial;
   double sum = 0;
-  for (qn_u64 row = qn_simd(); row < (cut ? 1 : it.partials); row += simds) sum += partial[row * QN_VELO_TOTALS + lane];
+  const qn_u64 rows = cut ? 1 : it.partials;
+  qn_u64 row = qn_simd();
+  for (; row + (AT_ONCE - 1) * simds < rows; row += AT_ONCE * simds) {
+    double some[AT_ONCE];
+    QN_UNROLL
+    for (qn_u32 i = 0; i < AT_ONCE; i++) some[i] = partial[(row + i * simds) * QN_VELO_TOTALS + lane];
+    QN_UNROLL
+    for (qn_u32 i = 0; i < AT_ONCE; i++) sum += some[i];
+  }
+  for (; row < rows; row += simds) sum += partial[row * QN_VELO_TOTALS + lane];
   sums[thread] = sum;
   qn_barrier();
   for (qn_u32 s = 1; s < simds && thread < QN_VELO_TOTALS; s++) sums[thread] += sums[32 * s + thread];
@@ -162,17 +172,32 @@ QN_GROUP_KERNEL(velo_mix, qn_velo_device_args, a)
 
 /* ---- the LSTM: a block has 16 units of 64 tensors, a thread one unit of four ---- */
 
-constexpr qn_u32 BLOCK_UNITS = 16, BLOCK_TENSORS = 64, DEPTH = 32, APART = 68;
+constexpr qn_u32 BLOCK_UNITS = 16, BLOCK_TENSORS = 64, DEPTH = 32, APART = 68, LSTM_SIMDS = 8;
+constexpr qn_u32 ROWS_A_SIMD = 64 / LSTM_SIMDS;
 
-/* Inputs [from, from + 32) of the block's weights by unit and gate, and of its tensors. */
-QN_FN void bring(const qn_velo_device_args &a, float *w, float *z, qn_u64 unit, qn_u64 tensor, qn_u32 from,
-                 qn_u32 simds)
+/* Inputs [from, from + 32) of the block's weights by unit and gate, and of its tensors: a simdgroup's eight rows of
+ * both, on their way while those before are used. */
+struct brought {
+  float w[ROWS_A_SIMD], z[ROWS_A_SIMD];
+};
+
+QN_FN void bring(brought &b, const qn_velo_device_args &a, qn_u64 unit, qn_u64 tensor, qn_u32 from)
 {
-  const qn_u32 lane = qn_lane();
-  for (qn_u32 r = qn_simd(); r < 64; r += simds) {
+  QN_UNROLL
+  for (qn_u32 i = 0; i < ROWS_A_SIMD; i++) {
+    const qn_u32 r = qn_simd() + i * LSTM_SIMDS;
     const qn_u64 k = tensor + r;
-    w[lane * APART + r] = a.rnn[LSTM + (r % 4 * UNITS + unit + r / 4) * 2 * UNITS + from + lane];
-    z[lane * APART + r] = k < a.n ? a.z[k * 2 * UNITS + from + lane] : 0.0f;
+    b.w[i] = a.rnn[LSTM + (r % 4 * UNITS + unit + r / 4) * 2 * UNITS + from + qn_lane()];
+    b.z[i] = k < a.n ? a.z[k * 2 * UNITS + from + qn_lane()] : 0.0f;
+  }
+}
+
+QN_FN void put(float *w, float *z, const brought &b)
+{
+  QN_UNROLL
+  for (qn_u32 i = 0; i < ROWS_A_SIMD; i++) {
+    const qn_u32 at = qn_lane() * APART + qn_simd() + i * LSTM_SIMDS;
+    w[at] = b.w[i], z[at] = b.z[i];
   }
 }
 
@@ -208,9 +233,12 @@ QN_GROUP_KERNEL(velo_lstm, qn_velo_device_args, a)
   QN_UNROLL
   for (int g = 0; g < 4; g++) QN_UNROLL
   for (int t = 0; t < 4; t++) total[g][t] = a.rnn[LSTM_BIAS + static_cast<qn_u64>(g) * UNITS + unit + own];
+  brought b;
+  bring(b, a, unit, tensor, 0);
   for (qn_u32 from = 0; from < 2 * UNITS; from += DEPTH) {
-    bring(a, w, z, unit, tensor, from, qn_block_threads() / 32);
+    put(w, z, b);
     qn_barrier();
+    if (from + DEPTH < 2 * UNITS) bring(b, a, unit, tensor, from + DEPTH);
     add_depth(sum, w, z, own, four);
     qn_barrier();
     if ((from / DEPTH) % 4 != 3) continue;
@@ -226,24 +254,42 @@ QN_GROUP_KERNEL(velo_lstm, qn_velo_device_args, a)
 
 /* ---- controls, and the tensor's own network ---- */
 
-QN_FN float head_of(const float *w, float bias, const float *h)
+/* Outputs o and o + 1 of a layer, or, where the second is not, the first alone. */
+QN_FN void heads_of(float (&y)[2], const float *w, const float *h, bool both)
 {
-  float sum = 0;
-  for (qn_u32 j = qn_lane(); j < UNITS; j += 32) sum = qn_fma(w[j], h[j], sum);
-  return qn_simd_sum(sum) + bias;
+  const qn_u32 second = both ? UNITS : 0;
+  y[0] = y[1] = 0;
+  QN_UNROLL
+  for (qn_u32 j = 0; j < UNITS; j += 32) {
+    const qn_u32 at = j + qn_lane();
+    y[0] = qn_fma(w[at], h[at], y[0]);
+    y[1] = qn_fma(w[at + second], h[at], y[1]);
+  }
+  y[0] = qn_simd_sum(y[0]), y[1] = qn_simd_sum(y[1]);
 }
 
-/* Number j of a tensor's network. */
-QN_FN float mixed_of(const qn_velo_device_args &a, const float *control, qn_u32 j)
+/* Of number j of a tensor's network what a part of the banks gives. */
+constexpr qn_u32 PARTS = 3, OF_PART = (BANKS + PARTS - 1) / PARTS, PART_THREADS = 160;
+
+QN_FN double mixed_of(const qn_velo_device_args &a, const float *control, qn_u32 j, qn_u32 part)
 {
-  const qn_u32 begin[7] = {0, 120, 124, 140, 144, 156, 159};
-  qn_u32 part = 0;
-  while (j >= begin[part + 1]) part++;
-  const qn_u32 n = begin[part + 1] - begin[part];
-  const float *bank = a.mlp + BANKS * begin[part] + (j - begin[part]);
+  const qn_u32 begin[7] = {0, 120, 124, 140, 144, 156, 159}, first = part * OF_PART;
+  const qn_u32 last = first + OF_PART < BANKS ? first + OF_PART : BANKS;
+  qn_u32 of = 0;
+  while (j >= begin[of + 1]) of++;
+  const qn_u32 n = begin[of + 1] - begin[of];
+  const float *bank = a.mlp + BANKS * begin[of] + (j - begin[of]);
   double sum = 0;
-  for (qn_u32 k = 0; k < BANKS; k++) sum += static_cast<double>(control[k]) * static_cast<double>(bank[k * n]);
-  return static_cast<float>(sum * (100.0 / BANKS));
+  qn_u32 k = first;
+  for (; k + AT_ONCE <= last; k += AT_ONCE) {
+    float some[AT_ONCE];
+    QN_UNROLL
+    for (qn_u32 i = 0; i < AT_ONCE; i++) some[i] = bank[(k + i) * n];
+    QN_UNROLL
+    for (qn_u32 i = 0; i < AT_ONCE; i++) sum += static_cast<double>(control[k + i]) * static_cast<double>(some[i]);
+  }
+  for (; k < last; k++) sum += static_cast<double>(control[k]) * static_cast<double>(bank[k * n]);
+  return sum;
 }
 
 /* The rates of its elements' steps. */
@@ -260,7 +306,8 @@ QN_FN void set_found(const qn_velo_device_args &a, const qn_lopt_device_item &it
 QN_GROUP_KERNEL(velo_heads, qn_velo_device_args, a)
 {
   QN_SHARED(float, h, UNITS);
-  QN_SHARED(float, control, BANKS + 1);
+  QN_SHARED(float, control, BANKS + 2);
+  QN_SHARED(double, parts, PARTS *PART_THREADS);
   QN_SHARED(float, mixed, QN_VELO_NETWORK);
   if (!a.head->go) return;
   const qn_u64 k = qn_block();
@@ -271,14 +318,22 @@ QN_GROUP_KERNEL(velo_heads, qn_velo_device_args, a)
     a.hidden[it.place * UNITS + j] = h[j];
   }
   qn_barrier();
-  for (qn_u32 o = qn_simd(); o <= BANKS; o += qn_block_threads() / 32) {
+  for (qn_u32 o = 2 * qn_simd(); o <= BANKS; o += 2 * (qn_block_threads() / 32)) {
     const bool last = o == BANKS;
-    const float y = head_of(a.rnn + (last ? STEP : CONTROL + o * UNITS), a.rnn[last ? STEP_BIAS : CONTROL_BIAS + o], h);
-    if (qn_lane() == 0) control[o] = y;
+    const float *const bias = a.rnn + (last ? STEP_BIAS : CONTROL_BIAS + o);
+    float y[2];
+    heads_of(y, a.rnn + (last ? STEP : CONTROL + o * UNITS), h, !last);
+    if (qn_lane() < (last ? 1 : 2)) control[o + qn_lane()] = (qn_lane() ? y[1] : y[0]) + bias[qn_lane()];
   }
   qn_barrier();
-  if (thread < QN_VELO_NETWORK)
-    a.mixed[it.place * QN_VELO_OF_TENSOR + thread] = mixed[thread] = mixed_of(a, control, thread);
+  for (qn_u32 i = thread; i < PARTS * PART_THREADS; i += qn_block_threads())
+    parts[i] = i % PART_THREADS < QN_VELO_NETWORK ? mixed_of(a, control, i % PART_THREADS, i / PART_THREADS) : 0.0;
+  qn_barrier();
+  if (thread < QN_VELO_NETWORK) {
+    double sum = 0;
+    for (qn_u32 part = 0; part < PARTS; part++) sum += parts[part * PART_THREADS + thread];
+    a.mixed[it.place * QN_VELO_OF_TENSOR + thread] = mixed[thread] = static_cast<float>(sum * (100.0 / BANKS));
+  }
   if (thread == QN_VELO_NETWORK) set_found(a, it, control[BANKS], static_cast<float>(root(a.size[k] + 1e-9)));
   qn_barrier();
   for (qn_u32 j = thread; j < it.channels * WIDTH; j += qn_block_threads())
