@@ -10,10 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_OPS = 32 };
+
 typedef struct order {
-  const char *op, *backend, *json;
+  const char *name[MOST_OPS]; /* as they were given; none: all */
+  const qn_op_info *op[MOST_OPS];
+  size_t n;
+  const char *backend, *json, *record;
   qn_tune_order tune;
-  bool list;
+  bool list, fresh;
 } order;
 
 enum {
@@ -28,12 +33,15 @@ enum {
   KEY_SEED,
   KEY_PITCHED,
   KEY_LOOK,
-  KEY_PROVE
+  KEY_PROVE,
+  KEY_FRESH,
+  KEY_RECORD
 };
 
 static const struct argp_option options[] = {
     {"backend", 'b', "cuda[:N]|host|cpu", 0, "Which device; QUERN_DEVICE or the best there is unless given", 0},
-    {"budget", KEY_BUDGET, "SECONDS", 0, "No new shape is begun after so long, for all ops together", 0},
+    {"budget", KEY_BUDGET, "SECONDS", 0,
+     "No new shape is begun after so long, for all ops together; each has an equal part of what is left", 0},
     {"strategy", KEY_STRATEGY, "NAME", 0, "exhaustive, random or halving; exhaustive unless given", 0},
     {"types", KEY_TYPES, "TYPES", 0, "One row of the op's types, as `quern bench` has it; all sizes unless given", 0},
     {"shapes", KEY_SHAPES, "RxC,...", 0,
@@ -42,9 +50,12 @@ static const struct argp_option options[] = {
     {"pitched", KEY_PITCHED, NULL, 0, "Rows with gaps between them too", 0},
     {"geometries", KEY_ONLY, "NAME,...", 0, "Only these, as flat-256x8x1,tiles-128x8x1; of a product variants", 0},
     {"resume", KEY_RESUME, NULL, 0, "Go on where an earlier run was stopped", 1},
+    {"fresh", KEY_FRESH, NULL, 0, "As on an architecture that no table knows: what the rules take is in force", 1},
     {"dry-run", KEY_DRY, NULL, 0, "Say what would be tried, and run nothing", 1},
     {"list", KEY_LIST, NULL, 0, "Show the tables' entries, and what a call takes now", 1},
     {"json", 'j', "FILE", 0, "Write all that was tried as T4 results, for other tuning tools", 1},
+    {"record", KEY_RECORD, "FILE", 0,
+     "Append a line of JSON an op, and one for all: how much was tried, how long it took", 1},
     {"seed", KEY_SEED, "N", 0, "Of the random strategy", 1},
     {"look", KEY_LOOK, "SECONDS", 0, "For a look at one geometry", 2},
     {"prove", KEY_PROVE, "SECONDS", 0, "For the last comparison with the incumbent", 2},
@@ -80,13 +91,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case KEY_RESUME: o->tune.resume = true; return 0;
   case KEY_DRY: o->tune.dry_run = true; return 0;
   case KEY_LIST: o->list = true; return 0;
+  case KEY_FRESH: o->fresh = true; return 0;
+  case KEY_RECORD: o->record = qn_verb_output(state, arg); return 0;
   case KEY_SEED:
     o->tune.seed = strtoull(arg, &end, 10);
     if (end == arg || *end) argp_error(state, "--seed is \"%s\", it must be a number", arg);
     return 0;
   case ARGP_KEY_ARG:
-    if (o->op) argp_error(state, "one op at a time, or none for all: %s or %s", o->op, arg);
-    o->op = arg;
+    if (o->n == MOST_OPS) argp_error(state, "more than %d ops", MOST_OPS);
+    o->name[o->n++] = arg;
     return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
@@ -95,9 +108,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .args_doc = "[OP]",
+    .args_doc = "[OP...]",
     .doc =
-        "Find the launch geometries of an op, or of all, that are the fastest on this device; of a product the "
+        "Find the launch geometries of some ops, or of all, that are the fastest on this device; of a product the "
         "variant, in each class of precision. Each is held to the reference before it is timed side by side with the "
         "one in force; the best is timed once more, and is kept only where the interval says that it is faster.\v"
         "Entries go to OP.tune in $XDG_DATA_HOME/quern/tune (QUERN_TUNE_DIR) and count from the next call on, before "
@@ -156,11 +169,39 @@ static qn_status list_op(const order *o, const qn_op *op, qn_device device)
 }
 
 /* ---- tuning ---- */
-static qn_status tune_op(const order *o, const qn_op *op, bool *wrong)
+static double now_s(void) { return (double)qn_now_ns() * 1e-9; }
+
+typedef struct total {
+  bool wrong;
+  size_t ops;
+  double seconds;
+  qn_tune_outcome sum;
+} total;
+
+static void add(total *all, const qn_tune_outcome *out, double seconds)
+{
+  all->wrong = all->wrong || out->wrong;
+  all->ops++;
+  all->seconds += seconds;
+  all->sum.cells += out->cells, all->sum.faster += out->faster, all->sum.kept += out->kept;
+  all->sum.failed += out->failed, all->sum.left += out->left, all->sum.looked += out->looked;
+  all->sum.impossible += out->impossible, all->sum.wrong += out->wrong;
+}
+
+static void tell(const qn_tune_outcome *out, const char *what, double seconds)
+{
+  printf("  %zu shapes: %zu faster, %zu as they were, %zu left out, %zu not begun; %zu %s timed, %zu not possible, %zu "
+         "wrong; %.1f s\n",
+         out->cells, out->faster, out->kept, out->failed, out->left, out->looked, what, out->impossible, out->wrong,
+         seconds);
+}
+
+static qn_status tune_op(const order *o, const qn_op *op, total *all)
 {
   qn_progress progress;
   qn_tune_order ask = o->tune;
   qn_tune_outcome out;
+  const double began = now_s();
   printf("%s\n", op->info.name);
   fflush(stdout);
   qn_progress_begin(&progress, op->info.name, 0);
@@ -169,36 +210,56 @@ static qn_status tune_op(const order *o, const qn_op *op, bool *wrong)
   ask.out = stdout;
   const qn_status status = op->shaped ? qn_tune_shaped_run(&ask, &out) : qn_tune_run(&ask, &out);
   qn_progress_end(&progress);
-  *wrong = *wrong || out.wrong;
+  const double seconds = now_s() - began;
+  add(all, &out, seconds);
   if (ask.dry_run || status != QN_OK) return status;
-  printf("  %zu shapes: %zu faster, %zu as they were, %zu left out, %zu not begun; %zu %s timed, %zu not possible, %zu "
-         "wrong\n",
-         out.cells, out.faster, out.kept, out.failed, out.left, out.looked, op->shaped ? "variants" : "geometries",
-         out.impossible, out.wrong);
+  tell(&out, op->shaped ? "variants" : "geometries", seconds);
   if (*out.path) printf("  kept in %s/%s.tune\n", out.path, op->info.name);
-  return QN_OK;
+  return o->record ? qn_tune_json_record(o->record, &ask, op->info.name, &out, seconds) : QN_OK;
+}
+
+static bool is_named(const order *o, const qn_op *op)
+{
+  for (size_t k = 0; k < o->n; k++)
+    if (o->op[k] == &op->info) return true;
+  return false;
 }
 
 /* Shapes and names of one kind of op are none of another's: then all of the other kind are passed by. */
-static bool can_tune(const order *o, const qn_op *op, const qn_op_info *only)
+static bool can_tune(const order *o, const qn_op *op)
 {
   const bool of_lists = o->tune.shapes || o->tune.only || o->tune.types;
-  if (op->ruled) return false;
-  if (only) return op->device_source && only == &op->info;
-  return op->device_source && (!op->shaped || (qn_tune_shaped_can(op) && !of_lists));
+  if (op->ruled || !op->device_source) return false;
+  if (o->n) return is_named(o, op);
+  return !op->shaped || (qn_tune_shaped_can(op) && !of_lists);
 }
 
-static double now_s(void) { return (double)qn_now_ns() * 1e-9; }
-
-static qn_status each_op(order *o, const qn_op_info *only, bool *wrong)
+/* Of a limited time each op has an equal part of what is left, so that none is passed by for another's sake. */
+static qn_status each_op(order *o, total *all)
 {
   const double until = now_s() + o->tune.budget_s;
   const bool limited = o->tune.budget_s > 0;
+  size_t left = 0;
+  for (size_t k = 0; k < qn_op_count(); k++) left += can_tune(o, qn_op_of(qn_op_at(k)));
   for (size_t k = 0; k < qn_op_count(); k++) {
     const qn_op *op = qn_op_of(qn_op_at(k));
-    if (!can_tune(o, op, only)) continue;
-    if (limited) o->tune.budget_s = until - now_s() > 1e-3 ? until - now_s() : 1e-3;
-    qn_try(o->list ? list_op(o, op, o->tune.device) : tune_op(o, op, wrong));
+    if (!can_tune(o, op)) continue;
+    const double part = (until - now_s()) / (double)left--;
+    if (limited) o->tune.budget_s = part > 1e-3 ? part : 1e-3;
+    qn_try(o->list ? list_op(o, op, o->tune.device) : tune_op(o, op, all));
+  }
+  if (o->list || o->tune.dry_run) return QN_OK;
+  if (all->ops > 1) printf("all %zu ops\n", all->ops), tell(&all->sum, "candidates", all->seconds);
+  return o->record && all->ops > 1 ? qn_tune_json_record(o->record, &o->tune, "", &all->sum, all->seconds) : QN_OK;
+}
+
+static qn_status find_ops(order *o)
+{
+  for (size_t k = 0; k < o->n; k++) {
+    qn_try(qn_op_find(o->name[k], &o->op[k]));
+    const qn_op *op = qn_op_of(o->op[k]);
+    qn_require(!op->ruled && (!op->shaped || qn_tune_shaped_can(op)), "%s has neither a launch geometry nor variants",
+               o->name[k]);
   }
   return QN_OK;
 }
@@ -206,26 +267,25 @@ static qn_status each_op(order *o, const qn_op_info *only, bool *wrong)
 static int run(int argc, char **argv)
 {
   order o = {.tune.seed = 1};
-  bool wrong = false;
-  const qn_op_info *only = NULL;
+  total all = {0};
   qn_verb_parse(&qn_verb_tune, argc, argv, &o);
-  qn_status status = o.op ? qn_op_find(o.op, &only) : QN_OK;
+  qn_status status = find_ops(&o);
   if (status == QN_OK) status = qn_verb_device(o.backend, &o.tune.device);
   if (status != QN_OK) return qn_complain_status(&qn_verb_tune, status);
-  if (only && (qn_op_of(only)->ruled || (qn_op_of(only)->shaped && !qn_tune_shaped_can(qn_op_of(only)))))
-    return qn_complain(&qn_verb_tune, QN_EXIT_USAGE, "%s has neither a launch geometry nor variants", only->name);
   if (o.tune.device.kind == QN_CPU && !o.list) {
     printf("on the processor there is nothing to tune: its kernels have no launch geometry\n");
     return QN_EXIT_OK;
   }
   if (o.json) o.tune.results = json_array();
-  status = each_op(&o, only, &wrong);
+  qn_tune_ignore(o.fresh);
+  status = each_op(&o, &all);
+  qn_tune_ignore(false);
   if (o.json) {
     const qn_status written = qn_tune_json_write(o.json, o.tune.device, o.tune.results);
     if (status == QN_OK) status = written;
   }
   if (status != QN_OK) return qn_complain_status(&qn_verb_tune, status);
-  return wrong ? QN_EXIT_FAILED : QN_EXIT_OK;
+  return all.wrong ? QN_EXIT_FAILED : QN_EXIT_OK;
 }
 
 const qn_verb qn_verb_tune = {"tune", "find the fastest launch geometries of ops on this device", run, &argp};

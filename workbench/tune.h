@@ -55,4 +55,8 @@ void qn_tune_json_add(json_t *results, const qn_op *op, const qn_tune_cell *cell
 void qn_tune_json_result(json_t *results, json_t *configuration, const qn_tune_result *result);
 /* The whole file; results are given away. */
 qn_status qn_tune_json_write(const char *path, qn_device device, json_t *results);
+/* Appends a line of JSON: what tuning an op ("": all of them) came to and how long it took, on which device, by which
+ * build. */
+qn_status qn_tune_json_record(const char *path, const qn_tune_order *order, const char *op,
+                              const qn_tune_outcome *outcome, double seconds);
 #endif

@@ -7,6 +7,7 @@
 #include "workbench/build.h"
 #include "workbench/tune.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -85,4 +86,35 @@ qn_status qn_tune_json_write(const char *path, qn_device device, json_t *results
     status = qn_fail(QN_IO_ERROR, "%s could not be written", path);
   json_decref(all);
   return status;
+}
+
+static json_t *record_of(const qn_tune_order *o, const char *op, const qn_tune_outcome *out, double seconds,
+                         const char *device, const char *arch)
+{
+  char when[32];
+  now(when);
+  return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+                   "schema", "quern tune 1", "date", when, "version", qn_version(), "commit", qn_build_commit, "device",
+                   device, "architecture", arch, "op", *op ? op : "all", "strategy", qn_strategy_name(o->strategy),
+                   "budget_s", *op ? o->budget_s : 0.0, "seconds", seconds, "shapes", (json_int_t)out->cells, "faster",
+                   (json_int_t)out->faster, "as_they_were", (json_int_t)out->kept, "left_out", (json_int_t)out->failed,
+                   "not_begun", (json_int_t)out->left, "timed", (json_int_t)out->looked, "not_possible",
+                   (json_int_t)out->impossible, "wrong", (json_int_t)out->wrong);
+}
+
+qn_status qn_tune_json_record(const char *path, const qn_tune_order *order, const char *op,
+                              const qn_tune_outcome *outcome, double seconds)
+{
+  qn_device_info info = {.size = sizeof info};
+  qn_arch arch = {.size = sizeof arch};
+  qn_try(qn_device_query(order->device, &info));
+  qn_try(qn_device_arch(order->device, &arch));
+  json_t *line = record_of(order, op, outcome, seconds, info.name, arch.name);
+  char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+  FILE *file = text ? fopen(path, "a") : NULL;
+  const bool wrote = file && fprintf(file, "%s\n", text) > 0;
+  const bool closed = file && !fclose(file);
+  free(text);
+  json_decref(line);
+  return wrote && closed ? QN_OK : qn_fail(QN_IO_ERROR, "%s could not be written", path);
 }

@@ -256,8 +256,17 @@ static const qn_tune_entry *search(const qn_tune_table *table, const qn_arch *ar
   return NULL;
 }
 
+static _Atomic bool ignores;
+
+void qn_tune_ignore(bool all)
+{
+  atomic_store(&ignores, all);
+  qn_tune_forget();
+}
+
 qn_tune_source qn_tune_find(const char *op, const qn_arch *arch, const qn_tune_key *key, qn_tune_entry *entry)
 {
+  if (atomic_load(&ignores)) return QN_TUNE_NONE;
   const slot *s = hold(op);
   if (!s) return QN_TUNE_NONE;
   const int from = nearest(&s->shipped, arch, nearest(&s->user, arch, INT32_MAX));

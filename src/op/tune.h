@@ -79,6 +79,9 @@ typedef struct qn_tune_key {
  * op's rule holds. An entry that says that its choice was slower than what it was measured against is never given.
  * Takes a lock, and at the first call for an op reads its tables. */
 qn_tune_source qn_tune_find(const char *op, const qn_arch *arch, const qn_tune_key *key, qn_tune_entry *entry);
+/* From here on nothing is found, as where no table knows the architecture: for the tuner, while it looks for what rules
+ * would take. Of the whole process. */
+void qn_tune_ignore(bool all);
 /* In words for qn_op_last_variant: "your tune table", "the shipped table, measured on an older architecture". */
 const char *qn_tune_reason(qn_tune_source source, const qn_tune_entry *entry, const qn_arch *arch);
 /* The k-th entry for these architectures' tables, the user's first; QN_TUNE_NONE past the end. */
