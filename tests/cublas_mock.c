@@ -191,6 +191,20 @@ static void expect_matrix(const char *name, const mock_matrix *is, const void *d
         is->data);
 }
 
+/* Of the driver's calls from the k-th on: none that a capture of the stream into a graph refuses, or that would do at
+ * the capture what a replay must do. What replays give is tests of python/tests/test_torch_gemm.py on a GPU. */
+static bool may_be_captured(size_t from)
+{
+  static const char *const may[] = {"cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuLaunchKernel",
+                                    "cuLaunchKernelEx"};
+  for (size_t k = from; k <= mock()->calls(NULL); k++) {
+    bool known = false;
+    for (size_t n = 0; n < sizeof may / sizeof *may; n++) known = known || !strcmp(mock()->call_name(k), may[n]);
+    if (!check(known, "call %zu of a step is %s", k - from, mock()->call_name(k))) return false;
+  }
+  return true;
+}
+
 static void expect_product(product *p, qn_precision precision, int compute)
 {
   const int type = p->of_bf16 ? 14 : 0;
@@ -198,10 +212,11 @@ static void expect_product(product *p, qn_precision precision, int compute)
   check(begin(p, precision) && !call(p, true, NULL), "prepared: %s", qn_last_error());
   check(p->exec.workspace_bytes == z_bytes + (32 << 20), "%zu bytes of workspace", p->exec.workspace_bytes);
   const size_t launches = mock()->launches(), memory = mock()->calls("cuMemAlloc"), products = cublas()->products();
-  const size_t asked = cublas()->asked();
+  const size_t asked = cublas()->asked(), before = mock()->calls(NULL), made = cublas()->handles();
   check(!call(p, false, NULL) && took("cublas (forced)"), "%s: %s", qn_op_last_variant(), qn_last_error());
   check(cublas()->products() == products + 1 && mock()->launches() == launches + 1, "one product, one launch");
   check(mock()->calls("cuMemAlloc") == memory && cublas()->asked() == asked, "of what prepare made ready");
+  check(may_be_captured(before + 1) && cublas()->handles() == made, "a step behind prepare may be captured");
   const mock_product *did = cublas()->latest();
   const mock_launch *behind = mock()->launch(launches);
   const void *z = p->of_bf16 ? p->exec.workspace : p->y;

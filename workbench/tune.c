@@ -181,7 +181,7 @@ void qn_tune_new_entry(qn_tune_entry *e, const qn_arch *arch, const char *choice
   snprintf(e->choice, sizeof e->choice, "%s", choice);
   snprintf(e->over, sizeof e->over, "%s", over);
   strftime(e->date, sizeof e->date, "%Y-%m-%d", gmtime_r(&now, &utc));
-  snprintf(e->commit, sizeof e->commit, "%s", qn_build_commit);
+  if (!strstr(qn_build_commit, "-dirty")) snprintf(e->commit, sizeof e->commit, "%s", qn_build_commit);
 }
 
 static void fill_entry(const tuner *t, const subject *choice, qn_tune_entry *e)

@@ -37,7 +37,8 @@ typedef struct qn_tune_outcome {
  */
 qn_status qn_tune_sample(qn_exec exec, qn_runner *runner, size_t n, size_t least, double seconds);
 qn_status qn_tune_run(const qn_tune_order *order, qn_tune_outcome *outcome);
-/* Measured today by this build, and no faster than what was in force until a ratio is put in. */
+/* Measured today by this build, and no faster than what was in force until a ratio is put in. Of a build of a tree with
+ * changes no commit is said: what was measured is none. */
 void qn_tune_new_entry(qn_tune_entry *entry, const qn_arch *arch, const char *choice, const char *over);
 
 /* What came of a candidate. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tune_space.c - see tune_space.h. Classes end where what is fastest was seen to change: a row in one block of a power
- * of two, few rows against many multiprocessors. */
+/* tune_space.c - see tune_space.h. Classes end where what is fastest was seen to change: one row, a row in one block
+ * of a power of two, few rows against many multiprocessors. */
 #include "workbench/tune_space.h"
 #include "core/core.h"
 #include "workbench/bench.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint64_t row_ends[] = {16, 256, 1024, UINT64_MAX};
+static const uint64_t row_ends[] = {1, 16, 256, 1024, UINT64_MAX};
 static const uint64_t col_ends[] = {1024, 4096, 8192, 16384, 32768, UINT64_C(1) << 20, UINT64_MAX};
 static const char usual_shapes[] = "1x65536,1x1048576,1x67108864";
 static const uint64_t most_elements = UINT64_C(1) << 40;

@@ -5,6 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import quern.torch  # noqa: E402
+from quern._library import lib  # noqa: E402
 
 F = torch.nn.functional
 
@@ -47,3 +48,32 @@ def test_a_gradient_is_refused():
         quern.torch.gemm_norm(x, weight)
     with torch.no_grad():
         assert not quern.torch.gemm_norm(x, weight).requires_grad
+
+
+@pytest.mark.cuda  # without one: tests/cublas_mock.c, which holds that a step asks nothing that a capture refuses
+@pytest.mark.parametrize("variant", ["", "cublas"])
+@pytest.mark.parametrize("dtype, precision", [("float32", "fp32"), ("float32", "tf32"), ("bfloat16", "bf16")])
+def test_a_captured_step_sees_other_numbers(variant, dtype, precision):
+    dtype = getattr(torch, dtype)
+    x, weight = draw(128, 512).to("cuda", dtype), draw(1024, 512, seed=2).to("cuda", dtype)
+    y = torch.empty(128, 1024, device="cuda", dtype=dtype)
+
+    def step():
+        quern.gemm_norm(x, weight, groups=32, precision=precision, out=y)
+
+    quern.set_option("gemm", variant)
+    try:
+        step()  # outside first: it compiles, opens cuBLAS and asks for workspace
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        x.copy_(draw(128, 512, seed=3))
+        graph.replay()
+        replayed = y.clone()
+        y.zero_()
+        step()
+        assert quern._library.lib.qn_op_last_variant().decode().startswith(variant)
+        assert torch.equal(replayed.view(torch.uint8), y.view(torch.uint8)) and y.float().abs().sum() > 0
+    finally:
+        quern.set_option("gemm", None)
