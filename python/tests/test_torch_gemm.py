@@ -5,7 +5,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import quern.torch  # noqa: E402
-from quern._library import lib  # noqa: E402
 
 F = torch.nn.functional
 
