@@ -32,7 +32,7 @@ def _number(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
 
 
-def _is_read_there(group: dict[str, Any]) -> bool:
+def is_read_there(group: dict[str, Any]) -> bool:
     """Is the learning rate a tensor on a device, which a step reads there?"""
     lr = group["lr"]
     return bool(group.get("capturable")) and isinstance(lr, Tensor) and lr.numel() == 1 and lr.device.type != "cpu"
@@ -100,7 +100,7 @@ class Learned(Optimizer):
         _lopt.bound(title, "clip_grad", group.get("clip_grad"))
 
     def _options_of(self, group: dict[str, Any]) -> dict[str, Any]:
-        lr = 0.0 if _is_read_there(group) else _number(group["lr"])
+        lr = 0.0 if is_read_there(group) else _number(group["lr"])
         return {**{name: group[name] for name in self._family.defaults}, "lr": lr}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -303,7 +303,7 @@ class Learned(Optimizer):
             / group["width_mult"]
             for group in self.param_groups
         ]
-        index = made.members[0].group
+        index = self._group_of(made)
         group, live = self.param_groups[index], self._live.get((index, made.place.device))
         step = 0 if isinstance(group["step"], Tensor) else group["step"]
         params = _lopt.params_of(self._family, {**self._options_of(group), "lr": 1.0}, step)
@@ -359,20 +359,27 @@ class Learned(Optimizer):
             self._check_options(group)
         lists = self._fitting_lists()
         for index, group in enumerate(self.param_groups):
-            if not group.get("capturable"):
-                if isinstance(group["step"], Tensor):
-                    group["step"] = int(group["step"])
-                continue
-            devices = [made.place.device for made in lists if made.members[0].group == index]
-            if capturing and any(device.type != "cuda" for device in devices):
-                raise RuntimeError(f"{title}: a graph is being captured, and a parameter of group {index} is on no GPU")
-            self._bring_up(index, group, devices, capturing)
+            if group.get("capturable"):
+                devices = [made.place.device for made in lists if self._group_of(made) == index]
+                self._bring_up(index, group, devices, capturing)
+            elif isinstance(group["step"], Tensor):
+                group["step"] = int(group["step"])
         return lists
+
+    def _group_of(self, made: MemberList) -> int:
+        """Whose options a list's call has."""
+        return made.members[0].group
+
+    def _live_decay(self, group: dict[str, Any]) -> float:
+        """The weight decay of a group's call, as device memory is told it."""
+        return float(group["weight_decay"])
 
     def _bring_up(self, index: int, group: dict[str, Any], devices: list[torch.device], capturing: bool) -> None:
         """Device memory says what the group says."""
         title, told = self._family.title, isinstance(group["step"], Tensor)
-        lr = group["lr"] if _is_read_there(group) else float(_number(group["lr"]))
+        if capturing and any(device.type != "cuda" for device in devices):
+            raise RuntimeError(f"{title}: a graph is being captured, and a parameter of group {index} is on no GPU")
+        lr = group["lr"] if is_read_there(group) else float(_number(group["lr"]))
         for device in devices:
             live = self._live.get((index, device))
             if capturing and (live is None or not told):
@@ -384,7 +391,7 @@ class Learned(Optimizer):
                 live = self._live[index, device] = Hyper(device, int(group["step"]))
             elif not told:
                 live.step.fill_(group["step"])
-            live.write(title, {"lr": lr, "weight_decay": float(group["weight_decay"])}, capturing)
+            live.write(title, {"lr": lr, "weight_decay": self._live_decay(group)}, capturing)
         if devices and not told:
             group["step"] = self._live[index, devices[0]].step
 

@@ -154,6 +154,25 @@ class MemberList:
         """One step over the gradients that were taken. `factors`: of the learning rate, one a parameter; `weights`: by
         the params' names for them; `besides`: what the library's step takes beside the six roles."""
         copies = self._point(params, factors, weights)
+        lent = self._call(params, besides)
+        for k, copy in copies.items():
+            self.params[k].copy_(copy)
+        increment_version(self._written)
+        self.grads = []
+        del lent, copies  # torch's allocator keeps them for the stream until the kernels have run
+
+    @torch.no_grad()
+    def step_to_nothing(
+        self, params: Structure, factors: array, weights: dict[str, Tensor], besides: Sequence[int]
+    ) -> None:
+        """A step whose `besides` have it write nothing: the library looks at all that it would be given, and compiles
+        what it needs."""
+        copies = self._point(params, factors, weights)
+        lent = self._call(params, besides)
+        del lent, copies
+
+    def _call(self, params: Structure, besides: Sequence[int]) -> Tensor | None:
+        """The library's step; gives the workspace that it had."""
         execution = self.place.current()
         lent = self.place.lend(self._workspace_bytes(params))
         try:
@@ -165,11 +184,7 @@ class MemberList:
                     f"{self.shards.error}"
                 ) from self.shards.error
             raise self._named(error) from None
-        for k, copy in copies.items():
-            self.params[k].copy_(copy)
-        increment_version(self._written)
-        self.grads = []
-        del lent, copies  # torch's allocator keeps them for the stream until the kernels have run
+        return lent
 
     def _workspace_bytes(self, params: Structure) -> int:
         if self.shards is None:

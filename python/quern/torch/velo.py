@@ -5,6 +5,7 @@ library's."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,12 +15,15 @@ from torch import Tensor
 from .. import _lopt, _lopt_abi, _lopt_weights
 from .._library import DTYPES
 from .._tensors import Tensors
-from ._lopt import Learned, Three, sharding_of
+from ._calls import is_capturing
+from ._lopt import Learned, Three, is_read_there, sharding_of
 from ._lopt_list import MemberList
+from ._lopt_live import Live
 
 _VELO = _lopt.VELO.defaults
 ROWS = _lopt.ROWS
-_OF_ALL = ("num_steps", "step_mult", "exp_mult", "m_decays", "v_decay", "factor_decays", "pylo_cuda_compat", "step")
+_OF_ALL = ("num_steps", "step_mult", "exp_mult", "m_decays", "v_decay", "factor_decays", "pylo_cuda_compat")
+_OF_ALL += ("capturable", "step")
 
 
 def _plain(value: Any) -> Any:
@@ -42,6 +46,8 @@ class VeLO(Learned):
     width_mult: what the learning rate is divided by
     m_decays, v_decay, factor_decays: of the means; the defaults belong to the published weights
     pylo_cuda_compat: as PyLO's CUDA code computes, which departs from its reference
+    capturable: lr, weight_decay and the number of steps are read from device memory, so that a captured graph sees them
+        change; see prepare(). Groups have one lr then, and the loss of a step that is captured lies on its device
 
     lr, weight_decay and width_mult may be said of each group. A step takes the loss, step(loss) or step(closure), and a
     gradient of every parameter; over DTensors all processes take the same loss. A loss that is NaN or infinite skips
@@ -66,14 +72,19 @@ class VeLO(Learned):
         v_decay: float = _VELO["v_decay"],
         factor_decays: Three = _VELO["factor_decays"],
         pylo_cuda_compat: bool = False,
+        capturable: bool = False,
     ) -> None:
         defaults = dict(num_steps=num_steps, lr=lr, weight_decay=weight_decay, step_mult=step_mult, exp_mult=exp_mult)
         defaults.update(width_mult=width_mult, m_decays=m_decays, v_decay=v_decay, factor_decays=factor_decays)
-        super().__init__(params, {"mlp": mlp, "rnn": rnn}, {**defaults, "pylo_cuda_compat": pylo_cuda_compat})
+        defaults.update(pylo_cuda_compat=pylo_cuda_compat, capturable=capturable)
+        super().__init__(params, {"mlp": mlp, "rnn": rnn}, defaults)
 
     def _begin(self) -> None:
         super()._begin()
         self._rows: dict[str, Tensor] = {}  # each row is a view of a parameter's state
+        # With capturable, where groups differ in weight_decay: each one's in device memory, kept for ever.
+        self._decays: dict[tuple[int, torch.device], Live] = self.__dict__.get("_decays", {})
+        self._apart: bool | None = None  # do they? None: no step has been taken
 
     # ---- options ----
     def _settle(self, group: dict[str, Any]) -> None:
@@ -87,13 +98,26 @@ class VeLO(Learned):
         for index, group in enumerate(self.param_groups):
             for name in _OF_ALL:
                 one, other = first[name], group[name]
-                if _plain(one) != _plain(other):
+                if one is not other and _plain(one) != _plain(other):
                     raise ValueError(
                         f"VeLO: {name} is {one!r} in group 0 and {other!r} in group {index}: all that is trained is "
                         "stepped together, and groups differ in lr, weight_decay and width_mult alone"
                     )
         if first["pylo_cuda_compat"] and len({group["weight_decay"] for group in self.param_groups}) > 1:
             raise ValueError("VeLO: pylo_cuda_compat is for groups of one weight_decay")
+        decays = {float(group["weight_decay"]) for group in self.param_groups}
+        if first["capturable"] and self._apart is False and len(decays) > 1:
+            raise ValueError(
+                "VeLO: groups differ in weight_decay, and when the first step was taken they did not: with capturable, "
+                "where a captured graph might not see it, that remains so"
+            )
+        for index, group in enumerate(self.param_groups if first["capturable"] else ()):
+            one, other = first["lr"], group["lr"]
+            if one is not other and (is_read_there(first) or is_read_there(group) or float(one) != float(other)):
+                raise ValueError(
+                    f"VeLO: lr is {one!r} in group 0 and {other!r} in group {index}: with capturable groups have one, "
+                    "the same number or the same tensor, and differ by width_mult"
+                )
 
     def _check_options(self, group: dict[str, Any]) -> None:
         super()._check_options(group)
@@ -161,6 +185,11 @@ class VeLO(Learned):
             state[name].data_ptr() == matrix.data_ptr() + k * row_bytes for k, state in enumerate(states)
         )
         if matrix is None or not is_whole or len(matrix) != len(states):
+            if is_capturing():
+                raise RuntimeError(
+                    f"VeLO: a graph is being captured, and the {name} rows of all parameters do not lie together yet, "
+                    "which each replay would do anew: take a step, or call prepare(), before the capture"
+                )
             for member in made.members:
                 self._check_state(member.param, member.label)
             matrix = self._rows[name] = torch.stack([state[name] for state in states])
@@ -174,6 +203,11 @@ class VeLO(Learned):
         """The loss's: means, least values and counts (quern/velo.h), kept in the first group."""
         first = self.param_groups[0]
         kept = first.get("loss_buffer")
+        if is_capturing() and not (isinstance(kept, Tensor) and kept.device == device):
+            raise RuntimeError(
+                f"VeLO: a graph is being captured, and the loss_buffer is not on {device} yet: take a step, or call "
+                "prepare(), before the capture"
+            )
         if kept is None:
             kept = torch.zeros(_lopt_abi.VELO_LOSS_BUFFER, dtype=torch.float64, device=device)
         if (
@@ -204,25 +238,74 @@ class VeLO(Learned):
             closure, loss = None, closure
         return self._run(closure, loss)
 
+    def _group_of(self, made: MemberList) -> int:
+        return 0
+
+    def _live_decay(self, group: dict[str, Any]) -> float:
+        if self._apart is None:
+            self._apart = len({float(each["weight_decay"]) for each in self.param_groups}) > 1
+        return 0.0 if self._apart else super()._live_decay(group)
+
+    def _ready(self) -> list[MemberList]:
+        lists, first = super()._ready(), self.param_groups[0]
+        if not lists or not first["capturable"]:
+            return lists
+        device = lists[0].place.device
+        for index, group in enumerate(self.param_groups):
+            group["step"] = first["step"]
+            if self._apart:
+                if (index, device) not in self._decays:
+                    self._decays[index, device] = Live(device, {"weight_decay": 0}, 1)
+                live = self._decays[index, device]
+                live.write("VeLO", {"weight_decay": group["weight_decay"]}, is_capturing(), f"{{}} of group {index}")
+        return lists
+
+    def _amounts(self, made: MemberList, rates: array) -> dict[int, Any]:
+        """Of each group, by how much its parameters decay, where groups differ in that; where they do not, the library
+        does it, and there is nothing here."""
+        by_group = {member.group: rate for member, rate in zip(made.members, rates)}
+        if self.param_groups[0]["capturable"]:
+            device = made.place.device
+            lr = self._live[0, device].of("lr")
+            apart = by_group if self._apart else ()
+            decays: dict[int, Any] = {k: self._decays[k, device].of("weight_decay") * lr for k in apart}
+        else:
+            decays = {k: self.param_groups[k]["weight_decay"] for k in by_group}
+            decays = decays if len(set(decays.values())) > 1 else {}
+        return {k: decay * by_group[k] for k, decay in decays.items()}
+
+    def _besides(self, made: MemberList, loss: Tensor, buffer: Tensor) -> list[Tensors]:
+        """What the library's step takes beside the six roles."""
+        rows = [self._gathered(name, made) for name in ROWS]
+        given = [(loss, "f32"), *((matrix, "f32") for matrix in rows), (buffer, "f64")]
+        key = made.place.key
+        return [Tensors([each.data_ptr()], DTYPES[dtype], [each.shape], None, key) for each, dtype in given]
+
     def _take(self, lists: list[MemberList], loss: Any) -> None:
         if not lists:
             return
         (made,) = lists
         device = made.place.device
-        value, buffer = self._loss_of(loss, device), self._buffer(device)
-        rows = [self._gathered(name, made) for name in ROWS]
-        given = [(value, "f32"), *((matrix, "f32") for matrix in rows), (buffer, "f64")]
-        besides = [
-            Tensors([tensor.data_ptr()], DTYPES[dtype], [tensor.shape], None, made.place.key) for tensor, dtype in given
-        ]
+        value = self._loss_of(loss, device)
+        besides = self._besides(made, value, self._buffer(device))
         params, rates = self._params_of(made)
-        decays = [self.param_groups[member.group]["weight_decay"] for member in made.members]
-        alike = len(set(decays)) == 1
-        if not alike:
+        amounts = self._amounts(made, rates)
+        if amounts:
             params.weight_decay = 0.0
         made.step(params, rates, self._weights_on(device), [tensors.address for tensors in besides])
-        if not alike:
-            _decay(made.params, [decay * rate for decay, rate in zip(decays, rates)], value)
+        _decay(made, amounts, value)
+
+    def _prepare(self, lists: list[MemberList]) -> None:
+        """A step with a loss that is NaN, which is skipped, and counted in a buffer of its own."""
+        for made in lists:
+            device = made.place.device
+            self._buffer(device)
+            loss = torch.full((1,), float("nan"), device=device)
+            buffer = torch.zeros(_lopt_abi.VELO_LOSS_BUFFER, dtype=torch.float64, device=device)
+            besides = self._besides(made, loss, buffer)
+            if made.shards is None:  # in pieces all processes would have to take it
+                given = [tensors.address for tensors in besides]
+                made.step_to_nothing(*self._params_of(made), self._weights_on(device), given)
 
     def _loss_of(self, loss: Any, device: torch.device) -> Tensor:
         if loss is None:
@@ -236,14 +319,20 @@ class VeLO(Learned):
                 raise TypeError(f"VeLO: the loss is {loss!r}, it must be a number") from None
         if loss.numel() != 1:
             raise ValueError(f"VeLO: the loss has the shape {tuple(loss.shape)}, it must be one number")
+        if loss.device != device and is_capturing():
+            raise RuntimeError(
+                f"VeLO: a graph is being captured, and the loss is not on {device}, so that each replay would repeat "
+                "this one: give the tensor that the model's loss is"
+            )
         return loss.detach().reshape(1).to(device, torch.float32)
 
 
 @torch.no_grad()
-def _decay(params: list[Tensor], amounts: list[float], loss: Tensor) -> None:
+def _decay(made: MemberList, amounts: dict[int, Any], loss: Tensor) -> None:
     """Weight decay of groups that differ in it, where the library's call has one for all: behind the step, and none
     where the loss has skipped it, which is seen on the device."""
     taken = torch.isfinite(loss[0])
-    for param, amount in zip(params, amounts):
-        if amount:
-            param.mul_(torch.where(taken, 1.0 - amount, 1.0))
+    for group, amount in amounts.items():
+        if isinstance(amount, Tensor) or amount:
+            factor = torch.where(taken, 1.0 - amount, 1.0).to(torch.float32)
+            torch._foreach_mul_([member.param for member in made.members if member.group == group], factor)
