@@ -183,14 +183,14 @@ def bound(title: str, name: str, value: object) -> float | None:
     return None if value is None else _positive(title, name, value)
 
 
-def counter(title: str, name: str, value: object) -> int:
+def counter(title: str, name: str, value: object, least: int = 0) -> int:
     """A number of steps."""
     try:
         made = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{title}: {name} is {value!r}, it must be an integer") from None
-    if not 0 <= made < 1 << 64:
-        raise ValueError(f"{title}: {name} is {made}, it must lie in [0, 2^64)")
+    if not least <= made < 1 << 64:
+        raise ValueError(f"{title}: {name} is {made}, it must lie in [{least}, 2^64)")
     return made
 
 
@@ -200,10 +200,7 @@ def _whole_training(title: str, value: object) -> int:
             f"{title}: num_steps is missing: say how many steps the whole training has, of which the network sees how "
             "many are done"
         )
-    made = counter(title, "num_steps", value)
-    if not made:
-        raise ValueError(f"{title}: num_steps is 0, it must be the number of steps of the whole training")
-    return made
+    return counter(title, "num_steps", value, 1)
 
 
 _NUMBERS = (ctypes.c_double * (1 + _lopt_abi.VELO_LOSS_BUFFER))()
@@ -253,7 +250,8 @@ def check_shape(title: str, name: str, shape: Sequence[int]) -> tuple[int, ...]:
     try:
         made = tuple(operator.index(extent) for extent in shape)
     except TypeError:
-        raise TypeError(f"{title}: {name} is {shape!r}, it must be a sequence of integers") from None
+        said = f"an array of the shape {tuple(shape.shape)}" if hasattr(shape, "shape") else repr(shape)
+        raise TypeError(f"{title}: {name} is {said}, it must be a sequence of integers") from None
     if len(made) > _lopt_abi.MOST_DIMENSIONS:
         raise ValueError(
             f"{title}: {name} is {made}, of {len(made)} dimensions: from 0 to {_lopt_abi.MOST_DIMENSIONS} are possible"

@@ -100,6 +100,12 @@ class Learned:
         self._shared: dict[str, Any] = {}  # what is kept beside the arrays' states, by name
         self.steps = 0
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if "steps" in self.__dict__ and not name.startswith("_") and not hasattr(self, name):
+            known = ", ".join(sorted(vars(self).keys() & {*self._family.defaults, "clip_grad", "lr_scale"}))
+            raise AttributeError(f"{self._family.title}: there is no option {name!r}; there are {known}")
+        super().__setattr__(name, value)
+
     def _options(self) -> dict[str, Any]:
         """As they are now; anything wrong with them is raised."""
         options = {name: getattr(self, name) for name in self._family.defaults}

@@ -74,7 +74,12 @@ def flat(kind: int, what: str, weights: object) -> array:
     n = sum(weight.n for weight in table(kind))
     if isinstance(weights, (str, bytes, os.PathLike)):
         made = array("f", bytes(4 * n))
-        lib.qn_lopt_weights_read(kind, os.fsencode(weights), made.buffer_info()[0], n)
+        try:
+            lib.qn_lopt_weights_read(kind, os.fsencode(weights), made.buffer_info()[0], n)
+        except (ValueError, OSError) as error:
+            is_name = os.fsdecode(weights) in _FILES[kind].split(" or ")
+            why = "; nothing is downloaded: give the path of the safetensors file of that name" if is_name else ""
+            raise type(error)(f"{what}: {error}{why}") from None
         return made
     if isinstance(weights, Mapping):
         return _from_mapping(kind, what, weights)

@@ -197,10 +197,12 @@ def test_wrong_weights_are_named(what):
 
 def test_wrong_files_are_named(tmp_path):
     path = tmp_path / "weights.safetensors"
-    with pytest.raises(OSError, match="weights.safetensors"):
+    with pytest.raises(OSError, match=r"SmallFCLopt: weights: .*weights.safetensors: No such file or directory$"):
         quern.SmallFCLopt(SHAPES, path)
+    with pytest.raises(OSError, match="btherien/mulo: No such .*; nothing is downloaded: give the path of the safe"):
+        quern.SmallFCLopt(SHAPES, "btherien/mulo")
     write(path, {name: value for name, value in WEIGHTS.items() if name != BIAS})
-    with pytest.raises(ValueError, match=r'there is no tensor "network\.input\.bias"'):
+    with pytest.raises(ValueError, match=r'ELO: weights: .*there is no tensor "network\.input\.bias"'):
         quern.ELO(SHAPES, path)
     with pytest.raises(TypeError, match="weights is None, it must be the path of a safetensors file or a dict"):
         quern.SmallFCLopt(SHAPES, None)
@@ -302,6 +304,9 @@ def test_options_are_refused_at_the_beginning_and_later(options, error, sentence
         (lambda: made(shapes=[(2, -1)]), ValueError, "an extent is not negative"),
         (lambda: made(shapes=3), TypeError, "shapes is an int, it must be a sequence of shapes"),
         (lambda: made(shapes=[3]), TypeError, r"shapes\[0\] is 3, it must be a sequence of integers"),
+        (lambda: made(shapes=[np.zeros((2, 3))]), TypeError, r"shapes\[0\] is an array of the shape \(2, 3\), it must"),
+        (lambda: setattr(made(), "weight_deacy", 0.1), AttributeError, "there is no option 'weight_deacy'; there are"),
+        (lambda: setattr(made(quern.ELO), "step_mult", 1), AttributeError, "'step_mult'; there are clip_grad, exp"),
         (lambda: made(shapes=np.zeros(3)), TypeError, "shapes is a ndarray, it must be a sequence of shapes"),
         (lambda: made(quern.ELO, clip_grad=-1), ValueError, "clip_grad is -1, it must be above 0"),
         (lambda: stepped(made(lr_scale=[1, 2])), ValueError, "lr_scale has 2 numbers, and there are 3"),

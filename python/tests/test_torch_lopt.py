@@ -329,6 +329,13 @@ def test_wrong_weights():
         ELO(parameters([(2,)]), {**WEIGHTS, "network.output.bias": WEIGHTS["network.output.bias"].bfloat16()})
 
 
+def test_a_loss_is_velos_alone():
+    with pytest.raises(
+        TypeError, match="SmallFCLopt: step was given Tensor, it takes a closure or nothing; VeLO alone"
+    ):
+        SmallFCLopt(parameters([(2,)]), WEIGHTS).step(torch.tensor(1.0))
+
+
 # ---- what torch.optim.Optimizer promises ----
 def test_closure_loss_and_hooks():
     (p,) = parameters([(3, 2)])

@@ -100,6 +100,8 @@ REFUSED = {
     "no gradient": (lambda p, o: setattr(p, "grad", None), {}, ValueError, "parameter 0 of group 1 has no gradient"),
     "no loss": (lambda p, o: None, dict(loss=None), ValueError, "the loss is missing"),
     "no number": (lambda p, o: None, dict(loss="1"), TypeError, "the loss is '1'"),
+    "a word": (lambda p, o: None, dict(loss=True), TypeError, "the loss is True, it must be a number"),
+    "complex": (lambda p, o: None, dict(loss=torch.tensor(1j)), TypeError, "of torch.complex64, it must be a real"),
     "two losses": (lambda p, o: None, dict(loss=torch.ones(2)), ValueError, r"the loss has the shape \(2,\)"),
     "num_steps": (lambda p, o: o.param_groups[1].update(num_steps=7), {}, ValueError, "num_steps is 50 in .* 0 and 7"),
     "step_mult": (lambda p, o: o.param_groups[1].update(step_mult=1.0), {}, ValueError, "groups differ in lr, weight"),

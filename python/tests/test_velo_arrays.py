@@ -122,7 +122,7 @@ def test_a_loss_that_is_no_number_skips_the_step_and_is_counted(loss):
     ("call", "error", "sentence"),
     [
         (lambda: quern.VeLO(SHAPES, MLP, RNN), TypeError, "VeLO: num_steps is missing: say how many steps the whole"),
-        (lambda: made(num_steps=0), ValueError, "num_steps is 0"),
+        (lambda: made(num_steps=0), ValueError, r"num_steps is 0, it must lie in \[1, 2\^64\)"),
         (lambda: made(num_steps=1.5), TypeError, "num_steps is 1.5, it must be an integer"),
         (lambda: made(lr=-1), ValueError, "lr is -1"),
         (lambda: made().step(arrays(), arrays(1), None), ValueError, "loss is missing"),

@@ -316,6 +316,11 @@ class Learned(Optimizer):
 
         All parameters are checked before any is stepped. Where something is refused, ValueError, TypeError or
         RuntimeError says what and of which parameter, and no tensor has been changed."""
+        if closure is not None and not callable(closure):
+            raise TypeError(
+                f"{self._family.title}: step was given {type(closure).__name__}, it takes a closure or nothing; VeLO "
+                "alone takes the loss"
+            )
         return self._run(closure, None)
 
     def _run(self, closure: Callable[[], Any] | None, loss: Any) -> Any:

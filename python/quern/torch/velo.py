@@ -312,11 +312,13 @@ class VeLO(Learned):
             raise ValueError("VeLO: the loss is missing: step(loss), or step(closure) of one that returns it")
         if not isinstance(loss, Tensor):
             try:
-                if isinstance(loss, (str, bytes)):
+                if isinstance(loss, (str, bytes, bool)):
                     raise TypeError
                 loss = torch.tensor(float(loss))
             except (TypeError, ValueError):
                 raise TypeError(f"VeLO: the loss is {loss!r}, it must be a number") from None
+        if loss.is_complex() or loss.dtype is torch.bool:
+            raise TypeError(f"VeLO: the loss is of {loss.dtype}, it must be a real number")
         if loss.numel() != 1:
             raise ValueError(f"VeLO: the loss has the shape {tuple(loss.shape)}, it must be one number")
         if loss.device != device and is_capturing():
