@@ -199,7 +199,7 @@ static void compile_quantize(const char *arch)
 {
   static const char *const types[] = {"f32", "bf16", "f16"};
   static const char *const archs[] = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"};
-  static const unsigned cuts[] = {1, 2, 4, 8, 0};
+  static const unsigned cuts[] = {1, 2, 4, 8, 16, 0};
   for (int storage = 0; storage < 3; storage++)
     for (int gate = -1; gate < QN_SWIGLU_GATES; gate++) {
       const bool full = gate >= 0, last = gate + 1 == QN_SWIGLU_GATES;
@@ -210,7 +210,7 @@ static void compile_quantize(const char *arch)
                                             .computes = full};
       qn_swiglu_quantize_unit u;
       char what[96];
-      const unsigned packs = cuts[(gate + storage + 1) % 5];
+      const unsigned packs = cuts[(gate + storage + 1) % 6];
       qn_swiglu_quantize_unit_of(&kind, packs, &u);
       snprintf(what, sizeof what, "swiglu_quantize (%s) flags %#x%s %u", types[storage], kind.flags,
                full ? ", computed scales, vectors held:" : ", given scales,", packs);

@@ -191,8 +191,8 @@ static void settings(place *p, const char *name, bool few)
   }
 }
 
-/* A row in a block of every kind: as many threads as the name has at most, so that each holds 1, 2, 4 or 8 vectors, or
- * none and the row is read twice. */
+/* A row in a block of every kind: as many threads as the name has at most, so that each holds 2, 4 or 8
+ * vectors, or the block them in its shared memory. */
 static void cuts(place *p, const char *name)
 {
   static const struct {
@@ -200,8 +200,7 @@ static void cuts(place *p, const char *name)
   } cut[] = {{"rows-512x8x1", "rows-288x8x2 (forced)"},
              {"rows-256x8x1", "rows-160x8x4 (forced)"},
              {"rows-128x8x1", "rows-96x8x8 (forced)"},
-             {"rows-64x8x1", "rows-64x8x0 (forced)"},
-             {"rows-64x8x4", "rows-64x8x0 (forced)"}};
+             {"rows-64x8x1", "rows-64x8-shared (forced)"}};
   for (size_t k = 0; k < sizeof cut / sizeof *cut; k++) {
     size_t wrong = 0;
     qn_option_set("geometry", cut[k].forced);
@@ -214,6 +213,34 @@ static void cuts(place *p, const char *name)
     check(!wrong && !strcmp(qn_op_last_variant(), cut[k].took), "%s: %s takes %s (%zu differ)", name, cut[k].forced,
           qn_op_last_variant(), wrong);
   }
+  qn_option_set("geometry", NULL);
+}
+
+/* A row that no shared memory holds, against the processor's. */
+static void wide(place *p, const char *name)
+{
+  enum { COLS = 120001 };
+  static uint16_t a[COLS], b[COLS];
+  static uint8_t to[2][COLS];
+  const int64_t shape[] = {1, COLS}, one_scale = 1;
+  float scale[2] = {0};
+  const qn_device device = p->exec.device;
+  const qn_exec cpu = {.size = sizeof cpu};
+  qn_swiglu_quantize_params params = QN_SWIGLU_QUANTIZE_DEFAULTS;
+  params.gate_multiplier = 1.3, params.down_multiplier = 0.75, params.computes = 1;
+  for (int k = 0; k < COLS; k++) a[k] = qn_float_bf16(3 * draw()), b[k] = qn_float_bf16(k == 7 ? INFINITY : 4 * draw());
+  const qn_tensor c = {p->c, QN_F8E4M3, 2, shape, NULL, device}, s = {p->scale, QN_F32, 1, &one_scale, NULL, device},
+                  ta = {p->a, QN_BF16, 2, shape, NULL, device}, tb = {p->b, QN_BF16, 2, shape, NULL, device};
+  const qn_tensor c_cpu = {to[0], QN_F8E4M3, 2, shape, NULL, {0}}, s_cpu = {scale, QN_F32, 1, &one_scale, NULL, {0}},
+                  a_cpu = {a, QN_BF16, 2, shape, NULL, {0}}, b_cpu = {b, QN_BF16, 2, shape, NULL, {0}};
+  qn_option_set("geometry", "rows-64x8x1");
+  bool ok = !qn_memory_write(device, NULL, p->a, a, sizeof a) && !qn_memory_write(device, NULL, p->b, b, sizeof b) &&
+            !qn_swiglu_quantize(&p->exec, &params, &c, &s, &ta, &tb) &&
+            !strcmp(qn_op_last_variant(), "rows-64x8x0 (forced)");
+  ok = ok && !qn_memory_read(device, NULL, to[1], p->c, sizeof to[1]) &&
+       !qn_memory_read(device, NULL, &scale[1], p->scale, sizeof *scale) &&
+       !qn_swiglu_quantize(&cpu, &params, &c_cpu, &s_cpu, &a_cpu, &b_cpu);
+  check(ok && !memcmp(to[0], to[1], sizeof to[0]) && scale[0] == scale[1], "%s: a row of %d columns", name, COLS);
   qn_option_set("geometry", NULL);
 }
 
@@ -347,7 +374,7 @@ static void on(qn_device device, const char *name, bool all, bool few)
   place p;
   if (check(open_place(&p, device), "memory on %s", name)) {
     settings(&p, name, few);
-    if (device.kind != QN_CPU) cuts(&p, name);
+    if (device.kind != QN_CPU) cuts(&p, name), wide(&p, name);
     edges(&p, name);
     sweep(&p, name, all ? 1 : few ? 65521 : 4093);
   }

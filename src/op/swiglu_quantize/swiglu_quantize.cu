@@ -8,6 +8,7 @@
 #include "base/collective.h"
 #include "op/swiglu_quantize/swiglu_quantize.math.h"
 
+#define IN_SHARED (QN_SWIGLU_PACKS == 16) /* QN_SWIGLU_ROW_SHARED */
 static constexpr int element_bytes = QN_SWIGLU_STORAGE == QN_SWIGLU_F32 ? 4 : 2;
 
 /* Where a row's elements lie, and whether every pack of it may be taken as a vector. */
@@ -86,7 +87,7 @@ QN_FN qn_16bytes product(const qn_swiglu_coef &given, const qn_16bytes &of_a, co
   return narrow(c);
 }
 
-#if !QN_SWIGLU_COMPUTES || !QN_SWIGLU_PACKS
+#if !QN_SWIGLU_COMPUTES || !QN_SWIGLU_PACKS || IN_SHARED
 QN_FN qn_16bytes product_at(const qn_swiglu_quantize_args &args, const row_place &p, qn_u64 at)
 {
   const qn_u32 valid = valid_of(p, at);
@@ -126,6 +127,20 @@ static constexpr qn_u32 infinite = QN_SWIGLU_STORAGE == QN_SWIGLU_F32    ? 0x7f8
                                    : QN_SWIGLU_STORAGE == QN_SWIGLU_BF16 ? 0x7f80u
                                                                          : 0x7c00u;
 
+#if QN_SWIGLU_PACKS
+/* Of `most`, for 16-bit storage one of each half, and a pack. */
+QN_FN qn_u32 larger(qn_u32 most, const qn_16bytes &v)
+{
+  QN_UNROLL
+  for (int w = 0; w < 4; w++)
+    most = element_bytes == 4 ? qn_larger::of(most, v.word[w] & 0x7fffffffu)
+                              : qn_larger_halves(most, v.word[w] & 0x7fff7fffu);
+  return most;
+}
+
+QN_FN qn_u32 largest_half(qn_u32 most) { return element_bytes == 4 ? most : qn_larger::of(most & 0xffffu, most >> 16); }
+#endif
+
 QN_FN qn_u32 larger_finite(qn_u32 most, const qn_16bytes &v)
 {
   QN_UNROLL
@@ -145,25 +160,13 @@ QN_FN float scale_of(qn_u32 most)
 }
 #endif
 
-#if QN_SWIGLU_COMPUTES && QN_SWIGLU_PACKS
+#if QN_SWIGLU_COMPUTES && QN_SWIGLU_PACKS && !IN_SHARED
 /* Packs whose loads are on their way together: as many as leave registers for those that are held. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-static constexpr int at_once = QN_SWIGLU_PACKS == 8 ? 1 : QN_SWIGLU_PACKS;
+static constexpr int at_once = QN_SWIGLU_PACKS > 4 ? 1 : QN_SWIGLU_PACKS > 2 ? 2 : QN_SWIGLU_PACKS;
 #else
-static constexpr int at_once = QN_SWIGLU_PACKS == 8 ? 4 : QN_SWIGLU_PACKS;
+static constexpr int at_once = QN_SWIGLU_PACKS > 4 ? 4 : QN_SWIGLU_PACKS;
 #endif
-
-/* Of `most`, for 16-bit storage one of each half, and a pack. */
-QN_FN qn_u32 larger(qn_u32 most, const qn_16bytes &v)
-{
-  QN_UNROLL
-  for (int w = 0; w < 4; w++)
-    most = element_bytes == 4 ? qn_larger::of(most, v.word[w] & 0x7fffffffu)
-                              : qn_larger_halves(most, v.word[w] & 0x7fff7fffu);
-  return most;
-}
-
-QN_FN qn_u32 largest_half(qn_u32 most) { return element_bytes == 4 ? most : qn_larger::of(most & 0xffffu, most >> 16); }
 
 /* Packs of this thread, `step` elements apart; those behind the row are zeros. Where every pack is a vector no
  * other way of loading stands between two loads. */
@@ -235,6 +238,31 @@ QN_GROUP_KERNEL(swiglu_quantize, qn_swiglu_quantize_args, args)
     release(p, true, first, step, held, inverse);
   else
     release(p, false, first, step, held, inverse);
+}
+#elif QN_SWIGLU_COMPUTES && IN_SHARED
+/* Each thread keeps its packs where no other looks, so that no barrier is needed for them. */
+QN_GROUP_KERNEL(swiglu_quantize, qn_swiglu_quantize_args, args)
+{
+  QN_SHARED(qn_u32, scratch, 32);
+  qn_16bytes *const held = static_cast<qn_16bytes *>(qn_shared_dynamic()) + qn_thread();
+  const row_place p = place_of(args, qn_block());
+  const qn_u64 first = qn_u64(qn_thread()) * QN_PACK, step = qn_u64(qn_block_threads()) * QN_PACK;
+  qn_u32 most = 0, k = 0;
+  for (qn_u64 at = first; at < args.cols; at += step, k += qn_block_threads()) {
+    const qn_16bytes v = product_at(args, p, at);
+    most = larger(most, v);
+    held[k] = v;
+  }
+  most = qn_group_max(largest_half(most), scratch);
+  if (most >= infinite) {
+    most = k = 0;
+    for (qn_u64 at = first; at < args.cols; at += step, k += qn_block_threads()) most = larger_finite(most, held[k]);
+    most = qn_group_max(most, scratch);
+  }
+  const float scale = scale_of(most), inverse = 1.0f / scale;
+  if (qn_thread() == 0) args.scale[qn_block() * args.scale_step] = scale;
+  k = 0;
+  for (qn_u64 at = first; at < args.cols; at += step, k += qn_block_threads()) store(p, false, at, held[k], inverse);
 }
 #elif QN_SWIGLU_COMPUTES
 QN_GROUP_KERNEL(swiglu_quantize, qn_swiglu_quantize_args, args)

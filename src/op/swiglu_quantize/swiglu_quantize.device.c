@@ -9,7 +9,16 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-enum { TILE_THREADS = 256, MOST_THREADS = 1024, MOST_PACKS = 8, DEVICES = 16, CUTS = 6, KINDS = 3 * 32 * CUTS };
+enum {
+  TILE_THREADS = 256,
+  MOST_THREADS = 1024,
+  MOST_PACKS = 8,
+  DEVICES = 16,
+  CUTS = 7,
+  STATIC_BYTES = 1024,
+  HOST_SHARED_BYTES = 227 << 10,
+  KINDS = 3 * 32 * CUTS
+};
 
 /* Elements of a thread's vector: 16 bytes of a. */
 static unsigned pack_of(const qn_swiglu_quantize_kind *kind) { return kind->storage == QN_SWIGLU_F32 ? 4 : 8; }
@@ -18,24 +27,37 @@ static unsigned pack_of(const qn_swiglu_quantize_kind *kind) { return kind->stor
 static uint64_t blocks_of(uint64_t n, uint64_t of) { return (n + of - 1) / of; }
 
 /* Threads that a block may have: those of many vectors need more than 64 registers. */
-static unsigned most_threads_of(unsigned packs) { return packs > 2 ? MOST_THREADS / 2 : MOST_THREADS; }
+static unsigned most_threads_of(unsigned packs)
+{
+  return packs > 2 && packs <= MOST_PACKS ? MOST_THREADS / 2 : MOST_THREADS;
+}
+
+/* Of a row that registers do not hold: shared memory, if the device has as much of it, else none. */
+static qn_swiglu_quantize_cut wide_row(uint64_t vectors, unsigned threads, int shared_bytes)
+{
+  const uint64_t bytes = blocks_of(vectors, threads) * threads * 16;
+  const bool fits = shared_bytes > STATIC_BYTES && bytes <= (uint64_t)(shared_bytes - STATIC_BYTES);
+  return (qn_swiglu_quantize_cut){fits ? QN_SWIGLU_ROW_SHARED : QN_SWIGLU_ROW_TWICE, threads,
+                                  fits ? (unsigned)bytes : 0};
+}
 
 /* A block takes a row; a thread at least `least` vectors of it, a power of two, and as many as a block of
  * `most_threads` needs. */
-static qn_swiglu_quantize_cut row_in_block(uint64_t vectors, unsigned least, unsigned most_threads)
+static qn_swiglu_quantize_cut row_in_block(uint64_t vectors, unsigned least, unsigned most_threads, int shared_bytes)
 {
   qn_swiglu_quantize_cut cut = {.packs = least};
   while (cut.packs <= MOST_PACKS &&
          (blocks_of(vectors, cut.packs) > most_threads || blocks_of(vectors, cut.packs) > most_threads_of(cut.packs)))
     cut.packs *= 2;
-  if (cut.packs > MOST_PACKS) return (qn_swiglu_quantize_cut){.packs = 0, .threads = most_threads};
+  if (cut.packs > MOST_PACKS) return wide_row(vectors, most_threads, shared_bytes);
   cut.threads = (unsigned)blocks_of(blocks_of(vectors, cut.packs), 32) * 32;
   if (!cut.threads) cut.threads = 32;
   return cut;
 }
 
-/* Few rows want many threads each, since nothing else hides what a load takes; of many rows several share a
- * multiprocessor, and larger pieces of each thread share the cost of the maximum and of two quotients. */
+/* Few rows want many threads each, since nothing else hides what a load takes, up to half a multiprocessor's where two
+ * rows share one; of many rows several do, and larger pieces of each thread share the cost of the maximum and of two
+ * quotients (results/swiglu-quantize-h200.jsonl). */
 static qn_status cut_of(const qn_exec *exec, const qn_swiglu_quantize_args *args, const qn_swiglu_quantize_kind *kind,
                         qn_swiglu_quantize_cut *cut, const char **why)
 {
@@ -47,14 +69,16 @@ static qn_status cut_of(const qn_exec *exec, const qn_swiglu_quantize_args *args
   *cut = (qn_swiglu_quantize_cut){.packs = 1, .threads = TILE_THREADS};
   if (!kind->computes) return QN_OK;
   qn_try(qn_geometry_forced(&forced, &is_forced));
+  qn_try(qn_device_arch(exec->device, &arch));
+  const int shared = exec->device.kind == QN_CUDA ? arch.shared_block_bytes : HOST_SHARED_BYTES;
   if (is_forced) {
     *why = "forced";
-    *cut = row_in_block(vectors, forced.packs, forced.threads);
+    *cut = row_in_block(vectors, forced.packs, forced.threads, shared);
     return QN_OK;
   }
-  qn_try(qn_device_arch(exec->device, &arch));
-  *cut = args->rows <= 2 * (uint64_t)arch.multiprocessors ? row_in_block(vectors, 1, MOST_THREADS)
-                                                          : row_in_block(vectors, 4, MOST_THREADS);
+  const uint64_t at_once = (uint64_t)arch.multiprocessors;
+  *cut = row_in_block(vectors, args->rows <= 2 * at_once ? 1 : 4,
+                      args->rows <= at_once ? MOST_THREADS : MOST_THREADS / 2, shared);
   return QN_OK;
 }
 
@@ -67,12 +91,13 @@ typedef struct found {
 } found;
 static found on_gpu[DEVICES][KINDS];
 
-/* 0: scales are given; else by how many vectors a thread holds, none last. */
+/* 0: scales are given; else by how many vectors a thread holds in registers, those without last. */
 static unsigned index_of(const qn_swiglu_quantize_kind *kind, unsigned packs)
 {
   unsigned k = 1;
   if (!kind->computes) return 0;
-  if (!packs) return CUTS - 1;
+  if (packs == QN_SWIGLU_ROW_TWICE) return CUTS - 1;
+  if (packs == QN_SWIGLU_ROW_SHARED) return CUTS - 2;
   for (; packs > 1; packs /= 2) k++;
   return k;
 }
@@ -117,8 +142,11 @@ static qn_status find(qn_device device, const qn_swiglu_quantize_kind *kind, uns
 static void note(const qn_swiglu_quantize_kind *kind, const qn_swiglu_quantize_cut *cut, const char *why)
 {
   char name[QN_GEOMETRY_NAME];
-  snprintf(name, sizeof name, "%s-%ux%ux%u", kind->computes ? "rows" : "tiles", cut->threads, pack_of(kind),
-           cut->packs);
+  const char *const shape = kind->computes ? "rows" : "tiles";
+  if (cut->packs == QN_SWIGLU_ROW_SHARED)
+    snprintf(name, sizeof name, "%s-%ux%u-shared", shape, cut->threads, pack_of(kind));
+  else
+    snprintf(name, sizeof name, "%s-%ux%ux%u", shape, cut->threads, pack_of(kind), cut->packs);
   qn_variant_note(name, why);
 }
 
@@ -138,6 +166,7 @@ qn_status qn_swiglu_quantize_launch(const qn_exec *exec, const qn_swiglu_quantiz
   qn_try(find(exec->device, kind, cut.packs, &function));
   const qn_launch launch = {.blocks = args->rows * tiles,
                             .threads = cut.threads,
+                            .shared_bytes = cut.shared_bytes,
                             .stream = exec->stream,
                             .pool = exec->pool,
                             .argument = args,

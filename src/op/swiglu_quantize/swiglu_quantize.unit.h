@@ -15,8 +15,9 @@ typedef struct qn_swiglu_quantize_unit {
 } qn_swiglu_quantize_unit;
 void qn_swiglu_quantize_unit_of(const qn_swiglu_quantize_kind *kind, unsigned packs, qn_swiglu_quantize_unit *u);
 
-/* How a row is cut: vectors that a thread holds (1, 2, 4 or 8; 0: none, the row is read twice), threads of a block. */
+/* How a row is cut: vectors that a thread holds in registers, 1, 2, 4 or 8, or where else it is; threads of a block. */
+enum { QN_SWIGLU_ROW_TWICE = 0, QN_SWIGLU_ROW_SHARED = 16 };
 typedef struct qn_swiglu_quantize_cut {
-  unsigned packs, threads;
+  unsigned packs, threads, shared_bytes;
 } qn_swiglu_quantize_cut;
 #endif
