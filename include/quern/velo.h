@@ -60,8 +60,7 @@ typedef struct qn_velo_params {
  * seen in memory; the call returns QN_OK. An empty tensor takes no part, and a list of none but such is a no-op. On the
  * processor the same bits on every tier and for any number of threads. A gradient that is NaN makes all of its tensor
  * NaN, and with the next step, through the LSTM, all of the others. Nothing is allocated or synchronised, except that
- * the first call of a kind compiles. Bad input: a status, a sentence, nothing written. Pieces of tensors are stepped on
- * the processor alone: elsewhere they are QN_UNSUPPORTED. */
+ * the first call of a kind compiles. Bad input: a status, a sentence, nothing written. */
 QN_API qn_status qn_velo_step(const qn_exec *exec, const qn_velo_params *params, size_t n, const qn_tensor *param,
                               const qn_tensor *grad, const qn_tensor *m, const qn_tensor *v, const qn_tensor *row,
                               const qn_tensor *column, const qn_tensor *loss, const qn_tensor *hidden,

@@ -293,7 +293,8 @@ class VeLO(Learned):
         if amounts:
             params.weight_decay = 0.0
         made.step(params, rates, self._weights_on(device), [tensors.address for tensors in besides])
-        _decay(made, amounts, value)
+        if amounts:
+            _decay(made, amounts, value)
 
     def _prepare(self, lists: list[MemberList]) -> None:
         """A step with a loss that is NaN, which is skipped, and counted in a buffer of its own."""

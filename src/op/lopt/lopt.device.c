@@ -29,8 +29,8 @@ _Static_assert(sizeof(qn_lopt_device_item) % 8 == 0, "the table is words");
 enum { SUMS, STATES, MEANS, STATS, ELEMENTS, UPDATE, PHASES };
 _Static_assert((int)PHASES == (int)QN_LOPT_NUMBERED, "the table has each one's first task");
 
-const qn_lopt_tiling qn_lopt_device_tiling = {QN_LOPT_COLUMNS,      QN_LOPT_STAT_ROWS,       QN_LOPT_ROWS,
-                                              QN_LOPT_LEAST_LENGTH, QN_LOPT_ELEMENTS_A_TASK, 0};
+const qn_lopt_tiling qn_lopt_device_tiling = {
+    QN_LOPT_COLUMNS, QN_LOPT_STAT_ROWS, QN_LOPT_ROWS, QN_LOPT_LEAST_LENGTH, QN_LOPT_ELEMENTS_A_TASK, 0, false};
 
 /* ---- the workspace ---- */
 
@@ -86,9 +86,9 @@ static void lay_parts(const qn_lopt_kind *kind, room *r, qn_lopt_device_item *it
     it->along.table = take(&late, it->along.n * kind->hidden * sizeof(float));
     it->across.table = take(&late, it->across.n * kind->hidden * sizeof(float));
   }
-  /* Whether it is tiled depends on the class of precision, which the size of a workspace does not. */
-  const uint64_t one_by_one = qn_lopt_ceiling(it->n, kind->tiling->elements);
+  /* Whether it is tiled may depend on the class of precision, which the size of a workspace does not. */
   const uint64_t tiled = may_be_tiled(kind, it) ? tiles_of(it, kind->tiling->stat_rows, kind->tiling->columns) : 0;
+  const uint64_t one_by_one = tiled && kind->tiling->is_fp32 ? 0 : qn_lopt_ceiling(it->n, kind->tiling->elements);
   it->partial = take(&late, qn_lopt_most(one_by_one, tiled) * sums_of(kind, it) * sizeof(double));
   it->layer = take(&late, it->channels * kind->hidden * sizeof(float));
   r->used = early.used > late.used ? early.used : late.used;
@@ -225,7 +225,7 @@ static void bind_item(const step_run *run, size_t k, qn_lopt_device_item *it)
   if (!(it->flags & QN_LOPT_FACTORED)) it->f = of[QN_LOPT_ROW][k].data;
   for (int role = 0; role <= QN_LOPT_V; role++) all |= (uintptr_t)of[role][k].data % 16;
   if (!all) it->flags |= QN_LOPT_ALIGNED;
-  if (may_be_tiled(kind, it) && (own || run->precision != QN_LOPT_FP32)) it->flags |= QN_LOPT_TILED;
+  if (may_be_tiled(kind, it) && (kind->tiling->is_fp32 || run->precision != QN_LOPT_FP32)) it->flags |= QN_LOPT_TILED;
   it->partials = it->flags & QN_LOPT_TILED ? tiles_of(it, kind->tiling->stat_rows, kind->tiling->columns)
                                            : qn_lopt_ceiling(it->n, kind->tiling->elements);
   if (it->flags & QN_LOPT_TILED && !own) it->layer = NULL;

@@ -57,6 +57,7 @@ typedef struct qn_lopt_tiling {
   unsigned least_length;             /* of rows that are taken by tiles */
   unsigned elements;                 /* a block's, where they are taken one by one */
   unsigned sums;                     /* numbers that STATS leaves of each piece; 0: one a channel */
+  bool is_fp32;                      /* tiles are of the class fp32 too, and so of all */
 } qn_lopt_tiling;
 
 /* A kind of network, and what else its optimizers have in common. */

@@ -12,8 +12,9 @@ _Static_assert((int)QN_VELO_NETWORK == (int)QN_VELO_BANK && (int)QN_VELO_OLD == 
                    (int)QN_VELO_OLD + (int)QN_VELO_SUMMARIES - 1 == (int)QN_VELO_TOTALS,
                "kernels count as the processor does");
 
-const qn_lopt_tiling qn_velo_device_tiling = {QN_VELO_COLUMNS,      QN_VELO_STAT_ROWS,       QN_VELO_ROWS,
-                                              QN_VELO_LEAST_LENGTH, QN_VELO_ELEMENTS_A_TASK, QN_VELO_TOTALS};
+const qn_lopt_tiling qn_velo_device_tiling = {
+    QN_VELO_COLUMNS,         QN_VELO_STAT_ROWS, QN_VELO_ROWS, QN_VELO_LEAST_LENGTH,
+    QN_VELO_ELEMENTS_A_TASK, QN_VELO_TOTALS,    true};
 
 static void *take(char **at, uint64_t bytes)
 {
