@@ -126,7 +126,7 @@ def _bytes_of(name: str, weight: Weight, value: object) -> bytes:
         raise ValueError(f"{name} has the shape {tuple(view.shape)}, it must be {weight.shape}")
     if _is_row_major(view):
         return ctypes.string_at(view.address, 4 * weight.n)
-    return b"".join(_elements(view.address, tuple(view.shape), tuple(view.strides)))
+    return b"".join(_elements(view.address, tuple(view.shape), tuple(view.strides or ())))
 
 
 def _is_row_major(view: _arrays.View) -> bool:

@@ -8,6 +8,7 @@ instead, and the optimizer's part of them."""
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import torch
 
@@ -33,15 +34,16 @@ def measure_one(op: str, name: str, device: torch.device, precision: str, rounds
     of = Quern(op, shapes, device, precision)
     why = too_large(shapes, device)
     other = None if why else Materialised(op, of, device)
-    for peer in filter(None, (of, other)):
-        peer.run()  # what is made once is there
+    of.run()  # what is made once is there
     state = sum(t.numel() * t.element_size() for s in of.optimizer.state.values() for t in s.values())
     line |= {"state_bytes": state, "peak_bytes": peak_of(of.run, device)}
     nbytes = LEAST_BYTES * elements(shapes)
     copy = single.Copy(nbytes, device)
-    calls = [(peer.run, False) for peer in (of, other, copy) if peer is not None]
-    entry = {"name": "materialised", "absent": why}
+    peers: list[Quern | Materialised | single.Copy] = [peer for peer in (of, other, copy) if peer is not None]
+    calls = [(peer.run, False) for peer in peers]
+    entry: dict[str, Any] = {"name": "materialised", "absent": why}
     if other is not None:
+        other.run()
         entry["peak_bytes"] = peak_of(other.run, device)
     samples = measure.in_turns(clock, lambda: None, calls, rounds, 1 if device.type == "cpu" else 3)
     line["step"], line["copy"] = record.series("quern", nbytes, samples[0]), record.series("copy", nbytes, samples[-1])

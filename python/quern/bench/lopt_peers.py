@@ -52,7 +52,8 @@ def optimizer_of(op: str, params: Iterable[Tensor], precision: str) -> VeLO | Sm
     """quern's, with made weights and a small learning rate."""
     cpu = torch.device("cpu")
     if op == "velo":
-        return VeLO(params, *_velo_weights(cpu), _NUM_STEPS, lr=_LR)
+        mlp, rnn = _velo_weights(cpu)
+        return VeLO(params, mlp, rnn, _NUM_STEPS, lr=_LR)
     return RULES[op][0](params, made_weights(cpu), lr=_LR, precision=precision)
 
 
@@ -88,7 +89,8 @@ def stepper_of(op: str, params: list[Tensor], device: torch.device) -> Callable[
     """Steps of the materialising form over these, in their type: a function of the gradients."""
     dtype, n, taken = params[0].dtype, len(params), itertools.count()
     if op == "velo":
-        session = materialised_velo.Session(*_velo_weights(device, dtype), params, _NUM_STEPS)
+        mlp, rnn = _velo_weights(device, dtype)
+        session = materialised_velo.Session(mlp, rnn, params, _NUM_STEPS)
         return lambda grads: session.step(grads, _LOSS, [_LR] * n, [0.0] * n)
     weights, states = made_weights(device, dtype), [materialised.State(param) for param in params]
     return lambda grads: materialised.step(RULES[op][1], weights, params, grads, states, next(taken), _LR)

@@ -177,7 +177,7 @@ def measure_one(
 
 
 def _peer(made: dict[str, dict], name: str, step: Step | None, why: str) -> dict:
-    entry = {"name": name, "absent": why}
+    entry: dict[str, Any] = {"name": name, "absent": why}
     if step is not None:
         speedup = stats.ratio_paired(made[name]["step"]["samples_ns"], made["quern"]["step"]["samples_ns"])
         entry |= {**made[name], "speedup": record.ratio(speedup), "verdict": speedup.verdict}

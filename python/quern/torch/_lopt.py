@@ -291,8 +291,8 @@ class Learned(Optimizer):
         for made in lists:
             made.use(
                 [
-                    grad if bounds[member.group] is None else scaled(grad, factors[bounds[member.group]])
-                    for grad, member in zip(made.grads, made.members)
+                    grad if bound is None else scaled(grad, factors[bound])
+                    for grad, bound in zip(made.grads, (bounds[member.group] for member in made.members))
                 ]
             )
 

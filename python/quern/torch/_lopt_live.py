@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import _lopt_abi
 
-_AT = {name: getattr(_lopt_abi.Hyper, name).offset // 8 for name, _ in _lopt_abi.Hyper._fields_}
+_AT = {name: getattr(_lopt_abi.Hyper, name).offset // 8 for name, *_ in _lopt_abi.Hyper._fields_}
 
 
 class Live:

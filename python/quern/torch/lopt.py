@@ -55,7 +55,7 @@ class SmallFCLopt(Learned):
         precision: str = _SMALL_FC["precision"],
         capturable: bool = False,
     ) -> None:
-        defaults = dict(lr=lr, weight_decay=weight_decay, step_mult=step_mult, exp_mult=exp_mult)
+        defaults: dict[str, Any] = dict(lr=lr, weight_decay=weight_decay, step_mult=step_mult, exp_mult=exp_mult)
         defaults.update(max_grad_norm=max_grad_norm, width_mult=width_mult, m_decays=m_decays, v_decay=v_decay)
         defaults.update(factor_decays=factor_decays, pylo_cuda_compat=pylo_cuda_compat, precision=precision)
         defaults.update(capturable=capturable)
@@ -92,7 +92,7 @@ class ELO(Learned):
         precision: str = _ELO["precision"],
         capturable: bool = False,
     ) -> None:
-        defaults = dict(lr=lr, weight_decay=weight_decay, exp_mult=exp_mult, clip_grad=clip_grad)
+        defaults: dict[str, Any] = dict(lr=lr, weight_decay=weight_decay, exp_mult=exp_mult, clip_grad=clip_grad)
         defaults.update(width_mult=width_mult, m_decays=m_decays, v_decay=v_decay, factor_decays=factor_decays)
         defaults.update(pylo_cuda_compat=pylo_cuda_compat, precision=precision)
         defaults.update(capturable=capturable)

@@ -22,8 +22,8 @@ from ._lopt_live import Live
 
 _VELO = _lopt.VELO.defaults
 ROWS = _lopt.ROWS
-_OF_ALL = ("num_steps", "step_mult", "exp_mult", "m_decays", "v_decay", "factor_decays", "pylo_cuda_compat")
-_OF_ALL += ("capturable", "step")
+_MEANS = ("m_decays", "v_decay", "factor_decays")
+_OF_ALL = ("num_steps", "step_mult", "exp_mult", *_MEANS, "pylo_cuda_compat", "capturable", "step")
 
 
 def _plain(value: Any) -> Any:
@@ -74,7 +74,9 @@ class VeLO(Learned):
         pylo_cuda_compat: bool = False,
         capturable: bool = False,
     ) -> None:
-        defaults = dict(num_steps=num_steps, lr=lr, weight_decay=weight_decay, step_mult=step_mult, exp_mult=exp_mult)
+        defaults: dict[str, Any] = dict(
+            num_steps=num_steps, lr=lr, weight_decay=weight_decay, step_mult=step_mult, exp_mult=exp_mult
+        )
         defaults.update(width_mult=width_mult, m_decays=m_decays, v_decay=v_decay, factor_decays=factor_decays)
         defaults.update(pylo_cuda_compat=pylo_cuda_compat, capturable=capturable)
         super().__init__(params, {"mlp": mlp, "rnn": rnn}, defaults)
@@ -195,8 +197,9 @@ class VeLO(Learned):
             matrix = self._rows[name] = torch.stack([state[name] for state in states])
             for k, state in enumerate(states):
                 state[name] = matrix[k]
-                if made.members[k].whole is not None:
-                    made.members[k].whole[name] = matrix[k]
+                whole = made.members[k].whole
+                if whole is not None:
+                    whole[name] = matrix[k]
         return matrix
 
     def _buffer(self, device: torch.device) -> Tensor:
