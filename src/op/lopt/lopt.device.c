@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lopt.device.c - a checked step of a learned optimizer on a device: where the workspace has what belongs to each
- * tensor, the table of them, which goes there in the parameters of the first launches, and the phases, each of which is
- * one launch over the whole list. Nothing is uploaded and nothing waits, so a step can be captured. */
+/* lopt.device.c - a checked step of a learned optimizer on a device: the table of tensors, which goes into the
+ * workspace (layout.h) in the parameters of the first launches, and the phases, each of which is one launch over the
+ * whole list. Nothing is uploaded and nothing waits, so a step can be captured. */
 #include "core/core.h"
 #include "jit/jit.h"
-#include "op/lopt/device.h"
-#include "op/lopt/lopt.h"
+#include "op/lopt/layout.h"
 #include "quern/arch.h"
 #include <stdio.h>
 #include <string.h>
 
 enum {
-  ALIGN = 256,
   LONG_PIECE = 4080, /* words: with the two before them within 32,764 bytes, and within 4096 */
   SHORT_PIECE = 500,
   MATRIX_CAPABILITY = 80,
@@ -32,165 +30,6 @@ _Static_assert((int)PHASES == (int)QN_LOPT_NUMBERED, "the table has each one's f
 const qn_lopt_tiling qn_lopt_device_tiling = {
     QN_LOPT_COLUMNS, QN_LOPT_STAT_ROWS, QN_LOPT_ROWS, QN_LOPT_LEAST_LENGTH, QN_LOPT_ELEMENTS_A_TASK, 0, false};
 
-/* ---- the workspace ---- */
-
-/* What is given out from `base` on; without a base it is measured. */
-typedef struct room {
-  char *base;
-  size_t used;
-} room;
-
-static void *take(room *r, uint64_t bytes)
-{
-  char *at = r->base ? r->base + r->used : NULL;
-  r->used += (size_t)(qn_lopt_ceiling(bytes, ALIGN) * ALIGN);
-  return at;
-}
-
-/* Tiles of so many rows and columns. */
-static uint64_t tiles_of(const qn_lopt_device_item *it, uint64_t rows, uint64_t columns)
-{
-  return it->rows / it->x * qn_lopt_ceiling(it->x, rows) * qn_lopt_ceiling(it->length, columns);
-}
-
-/* Which process has how much of a tensor does not matter to what it is. */
-static qn_lopt_view view_of(const qn_lopt_kind *kind, const qn_lopt_shards *shards, const qn_tensor *p, size_t k)
-{
-  return qn_lopt_view_of(kind->ties, p->ndim, p->shape, qn_lopt_whole(shards, k));
-}
-
-static bool may_be_tiled(const qn_lopt_kind *kind, const qn_lopt_device_item *it)
-{
-  const uint32_t both = QN_LOPT_FACTORED | QN_LOPT_STRAIGHT;
-  return (it->flags & both) == both && it->length >= kind->tiling->least_length;
-}
-
-/* Numbers that STATS leaves of a piece. */
-static uint64_t sums_of(const qn_lopt_kind *kind, const qn_lopt_device_item *it)
-{
-  return kind->tiling->sums ? kind->tiling->sums : it->channels;
-}
-
-/* What SUMS leaves to STATES, then, in its place, what is made from there on. */
-static void lay_parts(const qn_lopt_kind *kind, room *r, qn_lopt_device_item *it)
-{
-  const bool factored = it->flags & QN_LOPT_FACTORED, straight = it->flags & QN_LOPT_STRAIGHT;
-  room early = *r, late = *r;
-  const uint64_t pieces = it->rows / it->x * qn_lopt_ceiling(it->x, QN_LOPT_SUM_ROWS);
-  if (factored) it->column_sums = take(&early, pieces * it->length * sizeof(float));
-  if (straight) it->row_sums = take(&early, qn_lopt_ceiling(it->length, QN_LOPT_SUM_COLUMNS) * it->rows * 4);
-  if (!straight) it->strip_sums = take(&early, it->across.n * sizeof(double));
-  if (factored) {
-    it->along.factor = take(&late, it->along.n * 4 * sizeof(float));
-    it->across.factor = take(&late, it->across.n * 4 * sizeof(float));
-    it->along.table = take(&late, it->along.n * kind->hidden * sizeof(float));
-    it->across.table = take(&late, it->across.n * kind->hidden * sizeof(float));
-  }
-  /* Whether it is tiled may depend on the class of precision, which the size of a workspace does not. */
-  const uint64_t tiled = may_be_tiled(kind, it) ? tiles_of(it, kind->tiling->stat_rows, kind->tiling->columns) : 0;
-  const uint64_t one_by_one = tiled && kind->tiling->is_fp32 ? 0 : qn_lopt_ceiling(it->n, kind->tiling->elements);
-  it->partial = take(&late, qn_lopt_most(one_by_one, tiled) * sums_of(kind, it) * sizeof(double));
-  it->layer = take(&late, it->channels * kind->hidden * sizeof(float));
-  r->used = early.used > late.used ? early.used : late.used;
-}
-
-static void lay_side(room *r, qn_lopt_device_side *side)
-{
-  side->chunks = take(r, qn_lopt_ceiling(side->n, QN_LOPT_PLACES) * QN_LOPT_SQUARES * sizeof(double));
-}
-
-/* Its row's means are parts of sums. */
-static bool has_shared_means(const qn_lopt_device_item *it)
-{
-  return it->flags & QN_LOPT_FACTORED && it->flags & QN_LOPT_X_CUT && !(it->flags & QN_LOPT_ROWS_ALONG);
-}
-
-/* A tensor that is not empty, but for the caller's pointers. */
-static void lay_item(const qn_lopt_kind *kind, room *r, const qn_lopt_view *of, qn_lopt_device_item *it)
-{
-  const qn_lopt_view v = *of;
-  *it = (qn_lopt_device_item){.n = v.n,
-                              .whole = v.whole_n,
-                              .x = qn_lopt_most(1, v.x),
-                              .rows = v.a * v.x,
-                              .length = v.b * v.y * v.c,
-                              .strip = qn_lopt_most(1, v.y * v.c),
-                              .c = v.c};
-  it->flags = (v.cut ? QN_LOPT_CUT : 0u) | (v.x_cut ? QN_LOPT_X_CUT : 0u) | (v.factored ? QN_LOPT_FACTORED : 0u) |
-              (v.rows_along ? QN_LOPT_ROWS_ALONG : 0u) | (v.b * v.c == 1 ? QN_LOPT_STRAIGHT : 0u);
-  it->channels = kind->elements + (v.factored ? 0 : QN_LOPT_SIDES);
-  const uint64_t groups = v.a * v.b * v.c;
-  it->along = (qn_lopt_device_side){.n = v.a * v.b * v.y * v.c,
-                                    .whole = v.whole_a * v.b * v.y * v.c,
-                                    .count = v.whole_x,
-                                    .middle = v.y,
-                                    .inner = v.c,
-                                    .groups = groups,
-                                    .whole_middle = v.y};
-  it->across = (qn_lopt_device_side){.n = v.a * v.x * v.b * v.c,
-                                     .whole = v.whole_a * v.whole_x * v.b * v.c,
-                                     .count = v.y,
-                                     .middle = v.x,
-                                     .inner = v.b * v.c,
-                                     .groups = groups,
-                                     .whole_middle = v.whole_x};
-  it->found = take(r, sizeof *it->found);
-  if (v.factored) {
-    lay_side(r, &it->along);
-    lay_side(r, &it->across);
-    if ((groups > 1 || v.cut) && !has_shared_means(it)) it->means = take(r, 3 * groups * sizeof(double));
-  }
-  lay_parts(kind, r, it);
-}
-
-/* Where what is added over processes lies, behind each of three phases, of all tensors on end. */
-enum { SHARED_SUMS, SHARED_STATES, SHARED_STATS, SHARED };
-typedef struct shared_parts {
-  double *base[SHARED];
-  uint64_t n[SHARED];
-} shared_parts;
-
-static double *take_shared(shared_parts *s, int which, uint64_t n)
-{
-  double *at = s->base[which] ? s->base[which] + s->n[which] : NULL;
-  s->n[which] += n;
-  return at;
-}
-
-static void lay_shared(const qn_lopt_kind *kind, shared_parts *s, qn_lopt_device_item *it, bool bounded)
-{
-  const bool x_cut = it->flags & QN_LOPT_X_CUT;
-  if (!(it->flags & QN_LOPT_CUT)) return;
-  it->shared_sums = take_shared(s, SHARED_SUMS, (x_cut ? it->along.n : 0) + bounded);
-  if (it->flags & QN_LOPT_FACTORED)
-    it->shared_states = take_shared(s, SHARED_STATES, (x_cut ? 1 : 2) * QN_LOPT_SQUARES);
-  if (has_shared_means(it)) it->means = take_shared(s, SHARED_STATES, 3 * it->across.groups);
-  it->shared_stats = take_shared(s, SHARED_STATS, sums_of(kind, it));
-}
-
-/* The table of at most n tensors, and their first tasks by phase. */
-static uint64_t table_bytes(size_t n) { return n * (sizeof(qn_lopt_device_item) + PHASES * sizeof(uint32_t)); }
-
-size_t qn_lopt_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
-{
-  room r = {0};
-  shared_parts s = {0};
-  bool any = false;
-  for (size_t k = 0; k < n; k++) {
-    qn_lopt_device_item it;
-    const qn_lopt_view view = view_of(kind, shards, &param[k], k);
-    if (!view.whole_n) continue;
-    lay_item(kind, &r, &view, &it);
-    lay_shared(kind, &s, &it, true);
-    any = true;
-  }
-  if (!any) return 0;
-  for (int k = 0; k < SHARED; k++) take(&r, s.n[k] * sizeof(double));
-  take(&r, sizeof(qn_lopt_head));
-  take(&r, table_bytes(n));
-  return r.used + ALIGN;
-}
-
 /* ---- a step ---- */
 
 typedef struct step_run {
@@ -205,7 +44,7 @@ typedef struct step_run {
   uint64_t tasks[PHASES];
   char *table;
   uint32_t *firsts; /* behind it */
-  shared_parts shared;
+  qn_lopt_shared_parts shared;
   qn_lopt_device_args args;
 } step_run;
 
@@ -225,8 +64,9 @@ static void bind_item(const step_run *run, size_t k, qn_lopt_device_item *it)
   if (!(it->flags & QN_LOPT_FACTORED)) it->f = of[QN_LOPT_ROW][k].data;
   for (int role = 0; role <= QN_LOPT_V; role++) all |= (uintptr_t)of[role][k].data % 16;
   if (!all) it->flags |= QN_LOPT_ALIGNED;
-  if (may_be_tiled(kind, it) && (kind->tiling->is_fp32 || run->precision != QN_LOPT_FP32)) it->flags |= QN_LOPT_TILED;
-  it->partials = it->flags & QN_LOPT_TILED ? tiles_of(it, kind->tiling->stat_rows, kind->tiling->columns)
+  if (qn_lopt_may_be_tiled(kind, it) && (kind->tiling->is_fp32 || run->precision != QN_LOPT_FP32))
+    it->flags |= QN_LOPT_TILED;
+  it->partials = it->flags & QN_LOPT_TILED ? qn_lopt_tiles_of(it, kind->tiling->stat_rows, kind->tiling->columns)
                                            : qn_lopt_ceiling(it->n, kind->tiling->elements);
   if (it->flags & QN_LOPT_TILED && !own) it->layer = NULL;
   it->place = k;
@@ -251,9 +91,9 @@ static uint64_t tasks_of(const step_run *run, const qn_lopt_device_item *it, int
     return factored && !(run->step->compat && !run->step->own) && (it->across.groups > 1 || it->flags & QN_LOPT_CUT)
                ? it->across.groups
                : 0;
-  case STATS: return tiled ? tiles_of(it, by->stat_rows, by->columns) : 0;
+  case STATS: return tiled ? qn_lopt_tiles_of(it, by->stat_rows, by->columns) : 0;
   case ELEMENTS: return tiled ? 0 : qn_lopt_ceiling(it->n, by->elements);
-  default: return tiled ? tiles_of(it, by->rows, by->columns * (run->warpgroups ? WARPGROUP : 1)) : 0;
+  default: return tiled ? qn_lopt_tiles_of(it, by->rows, by->columns * (run->warpgroups ? WARPGROUP : 1)) : 0;
   }
 }
 
@@ -331,34 +171,33 @@ static qn_status put(stream *s, const void *from, size_t bytes)
 }
 
 /* The k-th of the list into `it`, its parts from *r on; false: it is empty. */
-static bool next_item(const step_run *run, size_t k, room *r, shared_parts *s, qn_lopt_device_item *it)
+static bool next_item(const step_run *run, size_t k, qn_lopt_room *r, qn_lopt_shared_parts *s, qn_lopt_device_item *it)
 {
-  const qn_lopt_view view = view_of(run->step->kind, run->step->shards, &run->list->tensors[QN_LOPT_PARAM][k], k);
-  if (!view.whole_n) return false;
-  lay_item(run->step->kind, r, &view, it);
-  lay_shared(run->step->kind, s, it, run->step->max_grad_norm > 0);
+  const qn_lopt_step *step = run->step;
+  if (!qn_lopt_lay(step->kind, step->shards, run->list->tensors[QN_LOPT_PARAM], k, step->max_grad_norm > 0, r, s, it))
+    return false;
   bind_item(run, k, it);
   return true;
 }
 
 /* Where the shared parts lie is known when all are. */
-static void lay_all_shared(step_run *run, room *r)
+static void lay_all_shared(step_run *run, qn_lopt_room *r)
 {
-  shared_parts all = {0};
-  room none = {0};
+  qn_lopt_shared_parts all = {0};
+  qn_lopt_room none = {0};
   qn_lopt_device_item it;
   for (size_t k = 0; run->step->shards && k < run->list->n; k++) next_item(run, k, &none, &all, &it);
-  for (int k = 0; k < SHARED; k++) all.base[k] = take(r, all.n[k] * sizeof(double));
+  for (int k = 0; k < QN_LOPT_SHARED; k++) all.base[k] = qn_lopt_take(r, all.n[k] * sizeof(double));
   run->shared = all;
 }
 
 /* The table, in one pass: the items with their first tasks, how many there are, and all tasks. */
-static qn_status put_table(step_run *run, room r)
+static qn_status put_table(step_run *run, qn_lopt_room r)
 {
   qn_lopt_device_item it;
-  shared_parts shared = run->shared;
+  qn_lopt_shared_parts shared = run->shared;
   stream s = {.run = run, .to = run->table};
-  for (int k = 0; k < SHARED; k++) shared.n[k] = 0;
+  for (int k = 0; k < QN_LOPT_SHARED; k++) shared.n[k] = 0;
   for (size_t k = 0; k < run->list->n; k++) {
     if (!next_item(run, k, &r, &shared, &it)) continue;
     run->items++;
@@ -453,11 +292,11 @@ static qn_status run_sides(step_run *run)
   qn_try(own ? run_own(run, own->before) : run_items(run, fold, "lopt_begin", 1, 1024));
   if (!own) qn_try(run_items(run, fold, "lopt_start", qn_lopt_ceiling(run->items, 256), 256));
   qn_try(run_phase(run, "op/lopt/lopt.sums.cu", "lopt_sums", SUMS, 8, 256));
-  qn_try(share(run, "lopt_share_sums", SHARED_SUMS));
+  qn_try(share(run, "lopt_share_sums", QN_LOPT_SHARED_SUMS));
   if (run->step->max_grad_norm > 0) qn_try(run_items(run, sides, "lopt_norm", run->items, 256));
   qn_try(run_phase(run, sides, "lopt_states", STATES, 1, 256));
   qn_try(run_phase(run, sides, "lopt_means", MEANS, 8, 256));
-  return share(run, "lopt_share_states", SHARED_STATES);
+  return share(run, "lopt_share_states", QN_LOPT_SHARED_STATES);
 }
 
 static qn_status run_small(step_run *run)
@@ -465,7 +304,7 @@ static qn_status run_small(step_run *run)
   qn_try(run_phase(run, sides, "lopt_tables", STATES, 1, 256));
   qn_try(run_phase(run, "op/lopt/lopt.stats.cu", "lopt_stats", STATS, 16, 512));
   qn_try(run_phase(run, elements, "lopt_element_stats", ELEMENTS, 1, 256));
-  qn_try(share(run, "lopt_share_stats", SHARED_STATS));
+  qn_try(share(run, "lopt_share_stats", QN_LOPT_SHARED_STATS));
   qn_try(run_items(run, fold, "lopt_fold", run->items, 1024));
   qn_try(
       run_phase(run, "op/lopt/lopt.update.cu", "lopt_update", UPDATE, run->update_threads / 32, run->update_threads));
@@ -479,7 +318,7 @@ static qn_status run_large(step_run *run)
   qn_try(run_phase(run, sides, "lopt_factors", STATES, 1, 256));
   qn_try(run_phase(run, own->tiles, "velo_stats", STATS, 8, 256));
   qn_try(run_phase(run, elements, "lopt_element_stats", ELEMENTS, 1, 256));
-  qn_try(share(run, "lopt_share_stats", SHARED_STATS));
+  qn_try(share(run, "lopt_share_stats", QN_LOPT_SHARED_STATS));
   qn_try(run_own(run, own->between));
   qn_try(run_phase(run, sides, "lopt_tables", STATES, 1, 256));
   qn_try(run_phase(run, own->tiles, "velo_update", UPDATE, 8, 256));
@@ -513,10 +352,11 @@ static qn_status begin(step_run *run)
 qn_status qn_lopt_device_run(const qn_list *list, const qn_lopt_step *step)
 {
   step_run run = {.list = list, .step = step};
-  room r = {.base = (char *)list->exec->workspace + (ALIGN - (uintptr_t)list->exec->workspace % ALIGN) % ALIGN};
+  const uintptr_t at = (uintptr_t)list->exec->workspace, align = QN_LOPT_DEVICE_ALIGNMENT;
+  qn_lopt_room r = {.base = (char *)list->exec->workspace + (align - at % align) % align};
   qn_try(begin(&run));
-  qn_lopt_head *head = take(&r, sizeof *head);
-  run.table = take(&r, table_bytes(list->n));
+  qn_lopt_head *head = qn_lopt_take(&r, sizeof *head);
+  run.table = qn_lopt_take(&r, qn_lopt_table_bytes(list->n));
   run.firsts = (uint32_t *)(void *)(run.table + list->n * sizeof(qn_lopt_device_item));
   lay_all_shared(&run, &r);
   qn_try(put_table(&run, r));

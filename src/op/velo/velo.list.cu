@@ -90,7 +90,10 @@ QN_FN float feature(const qn_velo_device_args &a, const qn_lopt_device_item &it,
 constexpr qn_u32 AT_ONCE = 8; /* reads that go out together */
 
 /* p^2, m (3), m^2 (3), v, v^2: the place of each among a tensor's sums. */
-QN_FN qn_u32 place_of(qn_u32 summary) { return summary ? QN_VELO_OLD + summary - 1 : QN_VELO_P_SQUARES; }
+QN_FN qn_u32 place_of(qn_u32 summary)
+{
+  return summary ? QN_VELO_OLD + summary - 1 : static_cast<qn_u32>(QN_VELO_P_SQUARES);
+}
 
 QN_GROUP_KERNEL(velo_features, qn_velo_device_args, a)
 {
