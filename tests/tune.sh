@@ -63,6 +63,8 @@ check "and is put aside before a new one is written" grep -q 'tune 9' "$table.ol
 check "of two ops each has its part of the budget, and both a sum" sh -c "grep -q '^swiglu_backward' '$work/all' && grep -q '^swiglu\$' '$work/all' && grep -q '^all 2 ops' '$work/all' && grep -qE '[1-9] not begun; .* s\$' '$work/all'"
 check "and lines of JSON" sh -c "test \$(grep -c '\"schema\":\"quern tune 1\"' '$work/record') = 3 && tail -n 1 '$work/record' | grep -q '\"op\":\"all\".*\"seconds\":[0-9.]*,\"shapes\":'"
 check "one of them unknown, none is tuned" sh -c "! '$quern' tune swiglu nothing --backend host >'$work/out' 2>&1 && ! grep -q '^swiglu\$' '$work/out'"
+tables="$(dirname "$0")/../src/op"
+check "no shipped entry names a commit of a changed tree" sh -c "ls '$tables'/*/*.tune >/dev/null && ! grep -l -- -dirty '$tables'/*/*.tune"
 check "on the processor there is nothing to tune" sh -c "'$quern' tune --backend cpu | grep -q 'nothing to tune'"
 check "an unknown strategy is told with the nearest" sh -c "'$quern' tune --strategy random2 2>&1 | grep -q 'did you mean random'"
 check "no geometry's name is refused" sh -c "'$quern' tune swiglu --backend host --geometries flat-3x8x1 --shapes 4x300 --types bf16 2>&1 | grep -q '3 threads'"
