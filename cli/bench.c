@@ -280,7 +280,7 @@ static qn_status bench_op(session *s, const qn_op *op, bool *wrong)
                    o->break_even ? "break-even" : "first-use");
   qn_try(qn_bench_row(op, o->types ? o->types : "", &row));
   qn_try(qn_try_allocate(&params, op->info.params_bytes, "parameters"));
-  qn_status status = qn_op_defaults(&op->info, params, op->info.params_bytes);
+  qn_status status = qn_settings_begin(op, params);
   for (size_t k = 0; status == QN_OK && k < o->n_settings; k++) status = qn_setting(&op->info, params, o->setting[k]);
   for (int timer = 0; status == QN_OK && timer < QN_TIMER_COUNT; timer++) {
     const qn_bench_request request = request_of(s, op, params, row, (qn_timer)timer);

@@ -86,7 +86,7 @@ SPOIL(other_exec, c->exec.device.kind = QN_HOST)
 
 static void test_params(void)
 {
-  refused(no_steps, QN_BAD_ARGUMENT, "num_steps is 0: set it to the number of steps of the whole training");
+  refused(no_steps, QN_BAD_ARGUMENT, "num_steps is 0, it must be at least 1");
   refused(no_mlp, QN_BAD_ARGUMENT, "mlp is NULL");
   refused(no_rnn, QN_BAD_ARGUMENT, "rnn is NULL");
   refused(odd_rnn, QN_BAD_ARGUMENT, "not a multiple of 4");

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* velo_model.h - for tests of VeLO: a list of tensors with all that its optimizer keeps, the reference's copy, weights
- * as the golden vectors draw them, and one step of both. */
+/* velo_model.h - for tests of VeLO: a list of tensors with all that its optimizer keeps, weights as the golden vectors
+ * draw them, and one step. */
 #ifndef QN_TESTS_VELO_MODEL_H
 #define QN_TESTS_VELO_MODEL_H
 #include "lopt_model.h"
-#include "quern/velo.h"
-#include "velo_reference.h"
+#include "op/velo/reference.h"
+
+enum { UNITS = QN_VELO_UNITS, FIRST_H = QN_VELO_STEP_B + 1, FIRST_C = FIRST_H + UNITS }; /* in the rnn's weights */
 
 typedef struct velo {
   model m;
@@ -14,25 +15,16 @@ typedef struct velo {
   double buffer[QN_VELO_LOSS_BUFFER];
   int64_t rows[2], twenty_two[1];
   qn_tensor single[4]; /* loss, hidden, cell, loss_buffer */
-  velo_kept kept;
 } velo;
 
 /* Both arrays, drawn once; free them behind the last test. */
 static float *velo_mlp, *velo_rnn;
 
-/* The file has mix_layer1 too, which is drawn before the others and not kept. */
 static inline void draw_velo_weights(void)
 {
-  static const double scale[] = {0.2, 0.3, 0.2, 0.3, 0.05, 0.3, 0.2, 0.3, 0.2, 0.3, 0.1, 0.1};
-  uint64_t state = 31;
-  qn_lopt_weight w;
   velo_mlp = malloc(QN_LOPT_VELO_MLP_WEIGHTS * sizeof *velo_mlp);
   velo_rnn = malloc(QN_LOPT_VELO_RNN_WEIGHTS * sizeof *velo_rnn);
-  for (size_t k = 0; k < UNITS * 31; k++) qn_lopt_draw(&state);
-  for (size_t k = 0; k < 12 && qn_lopt_weight_at(QN_LOPT_VELO_RNN, k, &w) == QN_OK; k++)
-    draw_array(&state, velo_rnn + w.begin, w.n, scale[k]);
-  state = 32;
-  draw_array(&state, velo_mlp, QN_LOPT_VELO_MLP_WEIGHTS, 1);
+  qn_velo_make(&(qn_op_param){.name = "mlp"}, velo_mlp), qn_velo_make(&(qn_op_param){.name = "rnn"}, velo_rnn);
 }
 
 static inline velo *velo_begin(void)
@@ -40,11 +32,8 @@ static inline velo *velo_begin(void)
   velo *v = calloc(1, sizeof *v);
   v->m.ties = QN_LOPT_TIES_VELO;
   v->mlp = velo_mlp, v->rnn = velo_rnn;
-  v->kept.h = calloc(MOST * UNITS, sizeof(double)), v->kept.c = calloc(MOST * UNITS, sizeof(double));
-  for (size_t k = 0; k < MOST * UNITS; k++) {
+  for (size_t k = 0; k < MOST * UNITS; k++)
     v->hidden[k] = velo_rnn[FIRST_H + k % UNITS], v->cell[k] = velo_rnn[FIRST_C + k % UNITS];
-    v->kept.h[k] = (double)v->hidden[k], v->kept.c[k] = (double)v->cell[k];
-  }
   v->twenty_two[0] = QN_VELO_LOSS_BUFFER;
   return v;
 }
@@ -52,7 +41,7 @@ static inline velo *velo_begin(void)
 static inline void velo_end(velo *v)
 {
   model_end(&v->m);
-  free(v->kept.h), free(v->kept.c), free(v);
+  free(v);
 }
 
 static inline void set_singles(velo *v)
@@ -144,25 +133,5 @@ static inline qn_status step_velo(velo *v, qn_pool *pool, const qn_velo_params *
   const qn_exec exec = velo_exec(v, pool);
   set_singles(v);
   return qn_velo_step(&exec, params, v->m.n, LISTS(&v->m), SINGLES(v));
-}
-
-static inline void step_velo_reference(velo *v, const qn_velo_params *p)
-{
-  const velo_told t = {.of_tensor = {.compat = p->pylo_cuda_compat,
-                                     .lr = p->lr,
-                                     .step_mult = p->step_mult,
-                                     .exp_mult = p->exp_mult,
-                                     .weight_decay = p->weight_decay,
-                                     .m = {p->m_decay0, p->m_decay1, p->m_decay2},
-                                     .v = p->v_decay,
-                                     .f = {p->factor_decay0, p->factor_decay1, p->factor_decay2},
-                                     .step = p->step},
-                       .loss = (double)v->loss[0],
-                       .num_steps = (double)p->num_steps,
-                       .mlp = v->mlp,
-                       .rnn = v->rnn};
-  const float *grad[MOST];
-  for (size_t k = 0; k < v->m.n; k++) grad[k] = data_of(&v->m, GRAD, k);
-  reference_velo(&v->kept, &t, v->m.n, v->m.reference, grad, v->m.lr_scale);
 }
 #endif

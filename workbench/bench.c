@@ -16,13 +16,25 @@ double qn_bench_bytes(const qn_op *op, size_t row, const void *params)
 {
   const bool counts = op->phases && op->phases(params) > 1;
   double bytes = 0;
-  if (op->ruled) return op->info.element_bytes;
+  if (op->ruled) return op->info.element_bytes; /* and what a step moves besides */
   for (size_t role = 0; role < op->info.n_tensors; role++) {
     qn_access access = op->info.types[row].tensor[role].access;
     int times = !!(access & QN_READ) + !!(access & QN_WRITE) + (counts && op->info.count_reads >> role & 1);
     bytes += (double)qn_dtype_bytes(op->info.types[row].tensor[role].dtype) * times;
   }
   return bytes;
+}
+
+double qn_bench_step_bytes(const qn_bench_request *ask)
+{
+  const double bytes = (double)ask->work->elements * qn_bench_bytes(ask->op, ask->row, ask->params);
+  return bytes + (ask->op->ruled ? qn_ruled_step_bytes(ask->op, ask->work->n) : 0);
+}
+
+double qn_bench_operations(const qn_bench_request *ask)
+{
+  const double of_tensor = ask->op->ruled ? ask->op->ruled->tensor_operations : 0;
+  return (double)ask->work->elements * ask->op->info.operations + (double)ask->work->n * of_tensor;
 }
 
 double qn_bench_set(const qn_op *op, size_t row)
@@ -219,7 +231,7 @@ static double floor_of(const qn_bench *b)
 {
   double best = 0, elements = (double)b->ask.work->elements;
   for (size_t k = 0; k < b->n_ceilings; k++) best = fmax(best, b->ceiling[k].bytes / b->ceiling[k].time.min);
-  double bytes = elements * qn_bench_bytes(b->ask.op, b->ask.row, b->ask.params);
+  double bytes = qn_bench_step_bytes(&b->ask);
   double kept = fmin(elements * written_bytes(b->ask.op, b->ask.row), (double)b->device.l2_bytes);
   return best > 0 ? (bytes - kept) / best : 0;
 }
@@ -298,8 +310,7 @@ static qn_status take_all(qn_bench *b, lineup *l)
   size_t k = 0;
   if (!b->ask.next) {
     b->launches = l->runner[0].launches;
-    qn_try(take_series(&b->fused, b->ask.op->info.name, "", &l->runner[k++],
-                       elements * qn_bench_bytes(b->ask.op, b->ask.row, b->ask.params)));
+    qn_try(take_series(&b->fused, b->ask.op->info.name, "", &l->runner[k++], qn_bench_step_bytes(&b->ask)));
   }
   if (b->has_unfused)
     qn_try(take_series(&b->unfused, "unfused", "", &l->runner[k++], elements * b->ask.op->info.unfused_bytes));

@@ -7,6 +7,7 @@
 #include "workbench/leg_ruled.h"
 #include "core/core.h"
 #include "quern/device.h"
+#include "workbench/fill.h"
 #include "workbench/ruled.h"
 #include <stdio.h>
 #include <string.h>
@@ -191,25 +192,30 @@ static const char *const spoils[] = {"nothing is written",
                                      "a byte before the tensor is written"};
 enum { SPOILS = sizeof spoils / sizeof spoils[0] };
 
-/* What is done to a written tensor's bytes that were right. False: of so small a tensor it cannot be said. */
+/* What is done to a written tensor's bytes that were right. False: it changes none, as where a step leaves the last
+ * element what it was. */
 static bool spoil(qn_ruled_data *d, size_t r, size_t k, int how)
 {
   const qn_ruled_role *role = &d->role[r];
-  unsigned char *at = role->after + role->offset[k], *end = at + role->elements[k] * sizeof(float);
-  const size_t middle = role->elements[k] / 2;
+  const size_t width = role->width, n = role->elements[k], middle = n / 2;
+  unsigned char *at = role->after + role->offset[k], *end = at + n * width, *in_middle = at + middle * width;
+  const unsigned char *before = role->before + role->offset[k];
   const double *want = role->value[k];
-  float x = (float)(want[middle] + 3 * d->op->ruled->allowed(r, want[middle], role->was[k][middle], 0) +
-                    1e-4 * (want[middle] < 0 ? -want[middle] : want[middle]));
+  const double off = 3 * d->op->ruled->allowed(r, want[middle], role->was[k][middle], 0) +
+                     1e-4 * (want[middle] < 0 ? -want[middle] : want[middle]);
   switch (how) {
-  case 0: memcpy(at, role->before + role->offset[k], role->elements[k] * sizeof x); break;
-  case 1: memcpy(end - sizeof x, role->before + role->offset[k] + (role->elements[k] - 1) * sizeof x, sizeof x); break;
-  case 2: memcpy(at + middle * sizeof x, &x, sizeof x); break;
-  case 3: end[0] ^= 1; break;
-  case 4: memset(at + middle * sizeof x, 0xff, sizeof x); break;
-  case 5: memcpy(at, at + middle * sizeof x, sizeof x); break;
-  default: at[-1] ^= 1; break;
+  case 0: memcpy(at, before, n * width); return true;
+  case 1: {
+    const bool differs = memcmp(end - width, before + (n - 1) * width, width);
+    memcpy(end - width, before + (n - 1) * width, width);
+    return differs;
   }
-  return true;
+  case 2: qn_number_store(role->dtype, in_middle, want[middle] + off); return true;
+  case 3: end[0] ^= 1; return true;
+  case 4: memset(in_middle, 0xff, width); return true;
+  case 5: memcpy(at, in_middle, width); return true;
+  default: at[-1] ^= 1; return true;
+  }
 }
 
 static qn_status see_spoils(qn_trial *trial, qn_ruled_data *d)
@@ -293,7 +299,7 @@ static void see_params(qn_trial *trial)
 
 void qn_leg_ruled_selftest(qn_trial *trial)
 {
-  const qn_ruled_order order = order_of(trial, 3, NULL);
+  const qn_ruled_order order = order_of(trial, n_cases(trial->item->target.op) - 1, NULL); /* of a full step */
   uint64_t elements = 0;
   double worst = 0;
   char wrong[TEXT];

@@ -6,6 +6,7 @@
  * bits, end. Before the first step all is zero but for what is drawn. */
 #include "workbench/leg_ruled.h"
 #include "core/core.h"
+#include "workbench/fill.h"
 #include "workbench/play.h"
 #include "workbench/ruled.h"
 #include <math.h>
@@ -56,23 +57,53 @@ static double drawn(uint64_t *state)
   return (double)((z ^ z >> 31) >> 40) / 0x1p23 - 1;
 }
 
+/* The next number of the line, of the role's type. */
+static bool next_number(play *p, size_t r, double *x)
+{
+  char word[32];
+  if (!qn_golden_word(&p->in.at, word, sizeof word)) return false;
+  const uint64_t bits = strtoull(word, NULL, 16);
+  *x = qn_number_load(p->d.role[r].dtype, &bits); /* little-endian, as every supported machine */
+  return true;
+}
+
+/* All numbers of a role: drawn, or with no state the line's. */
+static qn_status put(play *p, size_t r, uint64_t *state, double scale)
+{
+  qn_status status = QN_OK;
+  for (size_t k = 0; k < p->d.role[r].n && status == QN_OK; k++) {
+    const size_t n = p->d.role[r].elements[k];
+    double *values;
+    bool more = true;
+    qn_try(qn_try_allocate(&values, (n + 1) * sizeof *values, "numbers"));
+    for (size_t i = 0; i < n && more; i++)
+      if (state)
+        values[i] = (double)(float)(drawn(state) * scale);
+      else
+        more = next_number(p, r, &values[i]);
+    status = more ? qn_ruled_put(&p->d, r, k, values) : complain(p, "there are fewer numbers than elements");
+    qn_release(values);
+  }
+  return status;
+}
+
 static qn_status draw(play *p)
 {
   size_t r;
   char state_word[32], scale_word[32];
-  float *values;
   qn_try(find_role(p, &r));
   if (!qn_golden_word(&p->in.at, state_word, sizeof state_word) ||
       !qn_golden_word(&p->in.at, scale_word, sizeof scale_word))
     return complain(p, "a state and a scale are expected");
   uint64_t state = strtoull(state_word, NULL, 16);
-  const double scale = strtod(scale_word, NULL);
-  const size_t n = p->d.role[r].elements[0];
-  qn_try(qn_try_allocate(&values, (n + 1) * sizeof *values, "numbers"));
-  for (size_t k = 0; k < n; k++) values[k] = (float)(drawn(&state) * scale);
-  const qn_status status = qn_ruled_put(&p->d, r, 0, values);
-  qn_release(values);
-  return status;
+  return put(p, r, &state, strtod(scale_word, NULL));
+}
+
+static qn_status give(play *p)
+{
+  size_t r;
+  qn_try(find_role(p, &r));
+  return put(p, r, NULL, 0);
 }
 
 static qn_status step(play *p)
@@ -98,28 +129,32 @@ static double rms_of(const double *x, size_t n)
   return n ? sqrt(squares / (double)n) : 0;
 }
 
+static qn_status compare_tensor(play *p, size_t r, size_t k)
+{
+  const qn_ruled_role *role = &p->d.role[r];
+  const size_t n = role->elements[k], plane = qn_ruled_plane(&p->d, r, k);
+  const double eps = role->dtype == QN_F64 ? 1e-13 : 6e-8;
+  double want, size = 0;
+  for (size_t i = 0; i < n; i++) {
+    if (i % plane == 0) size = rms_of(role->value[k] + i, plane);
+    if (!next_number(p, r, &want)) return complain(p, "there are fewer numbers than elements");
+    qn_play_compare(
+        &p->in, p->d.op->info.tensors[r].name, i,
+        &(qn_play_number){.want = want,
+                          .got = qn_number_load(role->dtype, role->after + role->offset[k] + i * role->width),
+                          .allowed = p->d.op->ruled->allowed(r, want, role->was[k][i], size),
+                          .reference = role->value[k][i],
+                          .near = eps * fabs(want) + 1e-13 * (1 + size)});
+  }
+  return QN_OK;
+}
+
 static qn_status compare(play *p)
 {
   size_t r;
   char word[32];
   qn_try(find_role(p, &r));
-  const qn_ruled_role *role = &p->d.role[r];
-  const size_t n = role->elements[0], planes = n == p->d.role[0].elements[0] || !n ? 1 : (size_t)role->shape[0][0];
-  for (size_t k = 0; k < n; k++) {
-    if (!qn_golden_word(&p->in.at, word, sizeof word)) return complain(p, "there are fewer numbers than elements");
-    const uint32_t bits = (uint32_t)strtoul(word, NULL, 16);
-    float want, got;
-    memcpy(&want, &bits, sizeof want);
-    memcpy(&got, role->after + role->offset[0] + k * sizeof got, sizeof got);
-    const size_t plane = k / (n / planes) * (n / planes);
-    const double size = rms_of(role->value[0] + plane, n / planes);
-    qn_play_compare(&p->in, p->d.op->info.tensors[r].name, k,
-                    &(qn_play_number){.want = (double)want,
-                                      .got = (double)got,
-                                      .allowed = p->d.op->ruled->allowed(r, (double)want, role->was[0][k], size),
-                                      .reference = role->value[0][k],
-                                      .near = 6e-8 * fabs((double)want) + 1e-13 * (1 + size)});
-  }
+  for (size_t k = 0; k < p->d.role[r].n; k++) qn_try(compare_tensor(p, r, k));
   return qn_golden_word(&p->in.at, word, sizeof word) ? complain(p, "there are more numbers than elements") : QN_OK;
 }
 
@@ -145,6 +180,7 @@ static qn_status take_line(void *leg, bool taken)
   if (qn_golden_is(&p->in.at, "set")) return add_text(p, false);
   if (qn_golden_is(&p->in.at, "tensor")) return add_text(p, true);
   if (qn_golden_is(&p->in.at, "draw")) return draw(p);
+  if (qn_golden_is(&p->in.at, "give")) return give(p);
   if (qn_golden_is(&p->in.at, "step")) return p->open ? step(p) : complain(p, "there is no tensor");
   if (qn_golden_is(&p->in.at, "want")) return compare(p);
   return complain(p, "this line is not understood");

@@ -130,6 +130,7 @@ static json_t *line_of(const qn_bench *b)
   struct tm utc;
   strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
   const qn_bench_request *ask = &b->ask;
+  const double elements = (double)ask->work->elements;
   qn_params_text(&ask->op->info, ask->params, settings, sizeof settings);
   json_t *line = json_pack(
       "{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}, s:s, s:s, s:I, s:I, s:s, s:s, s:o, s:s, s:s, s:f, s:f, "
@@ -138,9 +139,9 @@ static json_t *line_of(const qn_bench *b)
       machine_of(b), "build", "compiler", qn_build_compiler, "type", qn_build_type, "op", ask->op->info.name,
       "workload", ask->work->name, "tensors", (json_int_t)ask->work->n, "elements", (json_int_t)ask->work->elements,
       "types", b->types, "settings", settings, "params", params_of(b), "backend", qn_device_kind_name(ask->device.kind),
-      "variant", b->variant, "bytes_per_element", qn_bench_bytes(ask->op, ask->row, ask->params),
-      "set_bytes_per_element", qn_bench_set(ask->op, ask->row), "operations_per_element", ask->op->info.operations,
-      "check", "right", (int)b->check.right, "elements", (json_int_t)b->check.elements, "wrong", b->check.wrong);
+      "variant", b->variant, "bytes_per_element", qn_bench_step_bytes(ask) / elements, "set_bytes_per_element",
+      qn_bench_set(ask->op, ask->row), "operations_per_element", qn_bench_operations(ask) / elements, "check", "right",
+      (int)b->check.right, "elements", (json_int_t)b->check.elements, "wrong", b->check.wrong);
   if (line && b->timed) add_times(line, b);
   return line;
 }

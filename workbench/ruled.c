@@ -37,6 +37,21 @@ static const qn_op_param *find_param(const qn_op *op, const char *name, size_t *
   return NULL;
 }
 
+/* "ROLE=X" of what the list has one of and is only read. */
+static bool hold(qn_ruled_data *d, const char *word)
+{
+  const char *equals = strchr(word, '=');
+  for (size_t r = 0; r < d->op->info.n_tensors && equals; r++) {
+    const char *name = d->op->info.tensors[r].name;
+    const bool single = d->op->info.singles >> r & 1, read = d->op->info.types[0].tensor[r].access == QN_READ;
+    if (!single || !read || strlen(name) != (size_t)(equals - word) || strncmp(name, word, strlen(name))) continue;
+    d->role[r].held = true;
+    d->role[r].holds = strtod(equals + 1, NULL);
+    return true;
+  }
+  return false;
+}
+
 static qn_status take_word(qn_ruled_data *d, const char *word)
 {
   size_t k;
@@ -49,9 +64,11 @@ static qn_status take_word(qn_ruled_data *d, const char *word)
     d->steps = strtoull(word + 6, NULL, 10);
   else if (!strncmp(word, "gradients=", 10))
     d->gradients = strtod(word + 10, NULL);
+  else if (!strncmp(word, "params=", 7))
+    d->trained = strtod(word + 7, NULL);
   else if (find_param(d->op, word, &k) && d->op->info.params[k].type == QN_PARAM_HOST_F64)
     d->scaled = true;
-  else
+  else if (!hold(d, word))
     return qn_setting(&d->op->info, d->params, word);
   return QN_OK;
 }
@@ -126,8 +143,11 @@ static qn_status put_hyper(qn_ruled_data *d)
 static qn_status shape_role(qn_ruled_data *d, size_t r)
 {
   qn_ruled_role *role = &d->role[r];
-  role->n = d->op->info.singles >> r & 1 ? 1 : d->n;
+  role->single = d->op->info.singles >> r & 1;
+  role->n = role->single ? 1 : d->n;
   role->access = d->op->info.types[0].tensor[r].access;
+  role->dtype = d->op->info.types[0].tensor[r].dtype;
+  role->width = qn_dtype_bytes(role->dtype);
   for (size_t k = 0; k < role->n; k++) {
     const qn_tensor *first = &d->role[0].tensor[k];
     if (r)
@@ -135,8 +155,8 @@ static qn_status shape_role(qn_ruled_data *d, size_t r)
                               role->shape[k]));
     role->elements[k] = 1;
     for (int e = 0; e < role->tensor[k].ndim; e++) role->elements[k] *= (size_t)role->shape[k][e];
-    role->offset[k] = (role->bytes + QN_RULED_GUARD + 63) / 64 * 64 + d->shift;
-    role->bytes = role->offset[k] + role->elements[k] * sizeof(float);
+    role->offset[k] = (role->bytes + QN_RULED_GUARD + 63) / 64 * 64 + d->shift / role->width * role->width;
+    role->bytes = role->offset[k] + role->elements[k] * role->width;
   }
   role->bytes += QN_RULED_GUARD;
   return QN_OK;
@@ -146,7 +166,6 @@ static qn_status make_role(qn_ruled_data *d, size_t r)
 {
   qn_ruled_role *role = &d->role[r];
   void *memory;
-  qn_require(d->op->info.types[0].tensor[r].dtype == QN_F32, "%s: a check has f32 alone", d->op->info.name);
   qn_try(qn_try_allocate(&role->before, role->bytes, "tensors"));
   qn_try(qn_try_allocate(&role->after, role->bytes, "tensors"));
   memset(role->before, 0xa5, role->bytes);
@@ -156,10 +175,10 @@ static qn_status make_role(qn_ruled_data *d, size_t r)
     qn_try(qn_try_allocate(&role->value[k], (2 * role->elements[k] + 1) * sizeof(double), "tensors in double"));
     role->was[k] = role->value[k] + role->elements[k];
     role->tensor[k].data = role->memory + role->offset[k];
-    role->tensor[k].dtype = QN_F32;
+    role->tensor[k].dtype = role->dtype;
     role->tensor[k].shape = role->shape[k];
     role->tensor[k].device = d->exec.device;
-    memset(role->before + role->offset[k], 0, role->elements[k] * sizeof(float));
+    memset(role->before + role->offset[k], 0, role->elements[k] * role->width);
     memset(role->value[k], 0, 2 * role->elements[k] * sizeof(double));
   }
   d->list[r] = role->tensor;
@@ -169,11 +188,8 @@ static qn_status make_role(qn_ruled_data *d, size_t r)
 static void put_image(qn_ruled_data *d, size_t r, size_t k)
 {
   qn_ruled_role *role = &d->role[r];
-  for (size_t i = 0; i < role->elements[k]; i++) {
-    float x;
-    memcpy(&x, role->before + role->offset[k] + i * sizeof x, sizeof x);
-    role->value[k][i] = (double)x;
-  }
+  for (size_t i = 0; i < role->elements[k]; i++)
+    role->value[k][i] = qn_number_load(role->dtype, role->before + role->offset[k] + i * role->width);
 }
 
 static qn_status send(qn_ruled_data *d, size_t r)
@@ -185,18 +201,43 @@ static qn_status fill_role(qn_ruled_data *d, size_t r, uint64_t seed, double sca
 {
   const qn_op_tensor *is = &d->op->info.tensors[r];
   const qn_filling filling = {.kind = is->fill, .scale = scale < 0 ? is->fill_scale : scale, .seed = seed, .role = r};
-  for (size_t k = 0; k < d->role[r].n; k++) {
-    qn_fill_numbers(&filling, QN_F32, d->role[r].before + d->role[r].offset[k], d->role[r].elements[k], k << 32);
+  qn_ruled_role *role = &d->role[r];
+  for (size_t k = 0; k < role->n; k++) {
+    qn_fill_numbers(&filling, role->dtype, role->before + role->offset[k], role->elements[k], k << 32);
+    for (size_t i = 0; i < role->elements[k] && role->held; i++)
+      qn_number_store(role->dtype, role->before + role->offset[k] + i * role->width, role->holds);
     put_image(d, r, k);
   }
   return send(d, r);
 }
 
-qn_status qn_ruled_put(qn_ruled_data *d, size_t r, size_t k, const float *values)
+qn_status qn_ruled_put(qn_ruled_data *d, size_t r, size_t k, const double *values)
 {
-  memcpy(d->role[r].before + d->role[r].offset[k], values, d->role[r].elements[k] * sizeof *values);
+  qn_ruled_role *role = &d->role[r];
+  for (size_t i = 0; i < role->elements[k]; i++)
+    qn_number_store(role->dtype, role->before + role->offset[k] + i * role->width, values[i]);
   put_image(d, r, k);
   return send(d, r);
+}
+
+/* What params point to, where the host reads it. */
+static void host_params(const qn_ruled_data *d, unsigned char params[QN_RULED_PARAMS])
+{
+  memcpy(params, d->params, QN_RULED_PARAMS);
+  for (size_t k = 0; k < d->op->info.n_params && k < QN_RULED_POINTERS; k++)
+    if (d->values[k]) memcpy(params + d->op->info.params[k].offset, &d->values[k], sizeof d->values[k]);
+}
+
+/* What the role holds when the first step comes. */
+static qn_status begin_role(qn_ruled_data *d, size_t r)
+{
+  const qn_ruled *ruled = d->op->ruled;
+  _Alignas(16) unsigned char params[QN_RULED_PARAMS];
+  if (!d->role[r].single || !(d->role[r].access & QN_WRITE) || !ruled->begin)
+    return !r || d->filled ? fill_role(d, r, d->seed, r ? -1 : d->trained) : send(d, r);
+  host_params(d, params);
+  ruled->begin(params, r, d->filled, d->role[r].shape[0], d->role[r].value[0]);
+  return qn_ruled_put(d, r, 0, d->role[r].value[0]);
 }
 
 static qn_status lend(qn_ruled_data *d)
@@ -214,22 +255,20 @@ static qn_status lend(qn_ruled_data *d)
 qn_status qn_ruled_open(qn_ruled_data *d, const qn_ruled_order *order)
 {
   const qn_op_info *info = &order->op->info;
-  *d = (qn_ruled_data){.op = order->op, .shift = order->shift, .seed = order->seed, .steps = 1, .gradients = -1};
+  *d = (qn_ruled_data){
+      .op = order->op, .shift = order->shift, .seed = order->seed, .steps = 1, .gradients = -1, .trained = 0.3};
   d->exec = (qn_exec){.size = sizeof d->exec, .device = order->device, .pool = order->pool};
   qn_require(info->params_bytes <= sizeof d->params, "%s: its params are too large for a check", info->name);
-  qn_try(qn_op_defaults(info, d->params, info->params_bytes));
+  qn_try(qn_settings_begin(order->op, d->params));
   qn_try(take_text(d, order->text));
   qn_try(take_text(d, order->more));
   qn_try(qn_stream_create(order->device, &d->exec.stream));
+  qn_try(make_pointers(d));
   for (size_t r = 0; r < info->n_tensors; r++) {
     qn_try(shape_role(d, r));
     qn_try(make_role(d, r));
-    if (!r || d->filled)
-      qn_try(fill_role(d, r, d->seed, r ? -1 : 0.3));
-    else
-      qn_try(send(d, r));
+    qn_try(begin_role(d, r));
   }
-  qn_try(make_pointers(d));
   return lend(d);
 }
 
@@ -260,7 +299,8 @@ qn_status qn_ruled_turn(qn_ruled_data *d, uint64_t t)
   uint64_t *const step = count && count->type == QN_PARAM_U64 ? (uint64_t *)(void *)(d->params + count->offset) : NULL;
   if (step && t) ++*step;
   for (size_t r = 0; r < d->op->info.n_tensors; r++)
-    if (d->role[r].access == QN_READ) qn_try(fill_role(d, r, d->seed + 1000 + t, d->gradients));
+    if (d->role[r].access == QN_READ)
+      qn_try(fill_role(d, r, d->seed + 1000 + t, d->role[r].single ? -1 : d->gradients));
   return d->hyper ? put_hyper(d) : QN_OK;
 }
 
@@ -288,9 +328,7 @@ qn_status qn_ruled_refer(qn_ruled_data *d)
   const qn_op_info *info = &d->op->info;
   double *const *data[QN_MAX_TENSORS] = {NULL};
   _Alignas(16) unsigned char params[QN_RULED_PARAMS];
-  memcpy(params, d->params, sizeof params);
-  for (size_t k = 0; k < info->n_params && k < QN_RULED_POINTERS; k++)
-    if (d->values[k]) memcpy(params + info->params[k].offset, &d->values[k], sizeof d->values[k]);
+  host_params(d, params);
   for (size_t r = 0; r < info->n_tensors; r++) {
     data[r] = d->role[r].value;
     for (size_t k = 0; k < d->role[r].n; k++)

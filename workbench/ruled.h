@@ -11,7 +11,11 @@ enum { QN_RULED_TENSORS = 32, QN_RULED_NDIM = 8, QN_RULED_GUARD = 64, QN_RULED_P
 
 /* All tensors of a role, in one piece of memory. */
 typedef struct qn_ruled_role {
+  qn_dtype dtype;
+  size_t width; /* bytes of an element */
   qn_access access;
+  bool single, held; /* one for the whole list; of `holds`, at every step */
+  double holds;
   size_t n, bytes;                 /* tensors; of the memory, guards included */
   size_t offset[QN_RULED_TENSORS]; /* of a tensor's first byte */
   size_t elements[QN_RULED_TENSORS];
@@ -25,8 +29,8 @@ typedef struct qn_ruled_data {
   const qn_op *op;
   qn_exec exec;
   size_t n, shift;
-  uint64_t seed, steps; /* steps: as the text says, 1 unless it does */
-  double gradients;     /* standard deviation of what is only read; below 0: the description's */
+  uint64_t seed, steps;      /* steps: as the text says, 1 unless it does */
+  double gradients, trained; /* standard deviations of what is only read, and of the first role */
   bool filled, scaled, hyper;
   _Alignas(16) unsigned char params[QN_RULED_PARAMS];
   void *pointed[QN_RULED_POINTERS], *values[QN_RULED_POINTERS]; /* by param: in the device's memory, on the host */
@@ -36,8 +40,9 @@ typedef struct qn_ruled_data {
 } qn_ruled_data;
 
 /* `text`: shapes ("7x5", "11", "-"), NAME=VALUE of params, and the words steps=N, gradients=X (their deviation),
- * filled (what is updated begins as the description fills it, else with zeros), lr_scale or another param of one number
- * a tensor (given), hyper (params that may be in device memory are). `more`: likewise; NULL: nothing. */
+ * params=X (likewise), filled (what is updated begins as in the middle of a run, else as before the first step),
+ * lr_scale or another param of one number a tensor (given), hyper (params that may be in device memory are), and ROLE=X
+ * (what the list has one of and is only read is X, at every step). `more`: likewise; NULL: nothing. */
 typedef struct qn_ruled_order {
   const qn_op *op;
   qn_device device;
@@ -57,9 +62,12 @@ qn_status qn_ruled_run(qn_ruled_data *data);   /* the step, not waited for */
 qn_status qn_ruled_fetch(qn_ruled_data *data); /* waits, and reads all back */
 qn_status qn_ruled_refer(qn_ruled_data *data); /* the same step in double */
 
-/* A tensor's image, whole, to the device and to the list in double. */
-qn_status qn_ruled_put(qn_ruled_data *data, size_t role, size_t tensor, const float *values);
+/* A tensor's values, all of them, to the device and to the list in double. */
+qn_status qn_ruled_put(qn_ruled_data *data, size_t role, size_t tensor, const double *values);
 
+/* Elements of a plane of a tensor: what is not of the first role's extents is by plane first, as the three decays are;
+ * so are the rows of a single. */
+size_t qn_ruled_plane(const qn_ruled_data *data, size_t role, size_t tensor);
 /* What was fetched against the list in double, the element that is worst in terms of what the op allows; guards and
  * what is only read must be as they were. False: a sentence. */
 bool qn_ruled_right(const qn_ruled_data *data, char *wrong, size_t bytes, uint64_t *elements, double *worst);

@@ -11,9 +11,7 @@ static const char *name_of(const qn_ruled_data *d, size_t r) { return d->op->inf
 
 static double number_at(const unsigned char *image, const qn_ruled_role *role, size_t k, size_t i)
 {
-  float x;
-  memcpy(&x, image + role->offset[k] + i * sizeof x, sizeof x);
-  return (double)x;
+  return qn_number_load(role->dtype, image + role->offset[k] + i * role->width);
 }
 
 /* [from, to) of a role's memory. */
@@ -52,7 +50,7 @@ bool qn_ruled_intact(const qn_ruled_data *d, char *wrong, size_t bytes)
     size_t from = 0;
     for (size_t k = 0; k < role->n; k++) {
       if (!same_bytes(d, r, from, role->offset[k], "what stands beside tensors", wrong, bytes)) return false;
-      from = role->offset[k] + role->elements[k] * sizeof(float);
+      from = role->offset[k] + role->elements[k] * role->width;
     }
     if (!same_bytes(d, r, from, role->bytes, "what stands behind the last tensor", wrong, bytes)) return false;
     if (!(role->access & QN_WRITE) && !same_bytes(d, r, 0, role->bytes, "it is only read, and", wrong, bytes))
@@ -69,20 +67,24 @@ static double size_of(const double *want, size_t from, size_t to)
   return to > from ? sqrt(squares / (double)(to - from)) : 0;
 }
 
+size_t qn_ruled_plane(const qn_ruled_data *d, size_t r, size_t k)
+{
+  const qn_ruled_role *role = &d->role[r];
+  const bool alike = role->single ? role->tensor[k].ndim < 2 : role->elements[k] == d->role[0].elements[k];
+  return role->elements[k] / (alike || !role->elements[k] ? 1 : (size_t)role->shape[k][0]);
+}
+
 static bool tensor_right(const qn_ruled_data *d, size_t r, size_t k, char *wrong, size_t bytes, double *worst)
 {
   const qn_ruled_role *role = &d->role[r];
   const double *want = role->value[k];
-  /* What is not of the first role's extents is by plane first, as the three decays are. */
-  const bool alike = role->elements[k] == d->role[0].elements[k] || !role->shape[k][0];
-  const size_t planes = alike ? 1 : (size_t)role->shape[k][0];
-  const size_t plane = role->elements[k] / planes;
+  const size_t plane = qn_ruled_plane(d, r, k);
   for (size_t from = 0; from < role->elements[k]; from += plane) {
     const double size = size_of(want, from, from + plane);
     for (size_t i = from; i < from + plane; i++) {
       const double got = number_at(role->after, role, k, i);
       const double allowed = d->op->ruled->allowed(r, want[i], role->was[k][i], size);
-      if (isnan(got) && isnan(want[i])) continue;
+      if (got == want[i] || (isnan(got) && isnan(want[i]))) continue;
       const double share = fabs(got - want[i]) / allowed;
       if (share > *worst) *worst = share;
       if (share <= 1) continue;
@@ -110,12 +112,13 @@ bool qn_ruled_same(const qn_ruled_data *a, const qn_ruled_data *b, char *wrong, 
   for (size_t r = 0; r < a->op->info.n_tensors; r++)
     for (size_t k = 0; k < a->role[r].n && a->role[r].access & QN_WRITE; k++)
       for (size_t i = 0; i < a->role[r].elements[k]; i++) {
-        const unsigned char *x = a->role[r].after + a->role[r].offset[k] + i * sizeof(float);
-        const unsigned char *y = b->role[r].after + b->role[r].offset[k] + i * sizeof(float);
-        if (qn_number_same(QN_F32, x, y)) continue;
+        const qn_dtype dtype = a->role[r].dtype;
+        const unsigned char *x = a->role[r].after + a->role[r].offset[k] + i * a->role[r].width;
+        const unsigned char *y = b->role[r].after + b->role[r].offset[k] + i * b->role[r].width;
+        if (qn_number_same(dtype, x, y)) continue;
         snprintf(wrong, bytes, "%s[%zu], element %zu of %zu, is 0x%08llx (%.9g), it must be 0x%08llx (%.9g)",
-                 name_of(a, r), k, i, a->role[r].elements[k], (unsigned long long)qn_number_bits(QN_F32, x),
-                 qn_number_load(QN_F32, x), (unsigned long long)qn_number_bits(QN_F32, y), qn_number_load(QN_F32, y));
+                 name_of(a, r), k, i, a->role[r].elements[k], (unsigned long long)qn_number_bits(dtype, x),
+                 qn_number_load(dtype, x), (unsigned long long)qn_number_bits(dtype, y), qn_number_load(dtype, y));
         return false;
       }
   return true;

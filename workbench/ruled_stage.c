@@ -5,6 +5,7 @@
 #include "op/list.h"
 #include "quern/device.h"
 #include "workbench/data.h"
+#include "workbench/fill.h"
 #include "workbench/ruled.h"
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +24,7 @@ struct qn_ruled_stage {
   role role[QN_MAX_TENSORS];
   const qn_tensor *list[QN_MAX_TENSORS];
   void *pointed[POINTERS];
+  float *values[POINTERS]; /* what is there; until all is set up */
   _Alignas(16) unsigned char params[PARAMS];
 };
 
@@ -42,6 +44,23 @@ qn_ruled_bytes qn_ruled_bytes_of(const qn_op *op)
     bytes.written += each;
     if (r) bytes.state += each;
   }
+  return bytes;
+}
+
+double qn_ruled_step_bytes(const qn_op *op, size_t n)
+{
+  double bytes = 0;
+  for (size_t r = 0; r < op->info.n_tensors; r++) {
+    const qn_access access = op->info.types[0].tensor[r].access;
+    int64_t shape[QN_MAX_NDIM];
+    int ndim = 0;
+    if (!(op->info.singles >> r & 1) || qn_op_role_shape(&op->info, r, n, 0, NULL, &ndim, shape) != QN_OK) continue;
+    const qn_tensor t = {.ndim = ndim, .shape = shape};
+    bytes += (double)qn_tensor_elements(&t) * (double)qn_dtype_bytes(op->info.types[0].tensor[r].dtype) *
+             (!!(access & QN_READ) + !!(access & QN_WRITE));
+  }
+  for (size_t p = 0; p < op->info.n_params; p++)
+    if (op->info.params[p].type == QN_PARAM_DEVICE_F32S) bytes += op->info.params[p].most * (double)sizeof(float);
   return bytes;
 }
 
@@ -72,6 +91,26 @@ static qn_status fill(qn_ruled_stage *s, size_t r, size_t k)
   return status;
 }
 
+/* What the list has one of and is written, as it is before the first step. */
+static qn_status begin(qn_ruled_stage *s, size_t r)
+{
+  const qn_tensor *t = s->role[r].tensor;
+  const size_t n = (size_t)qn_tensor_elements(t), width = qn_dtype_bytes(t->dtype);
+  _Alignas(16) unsigned char params[PARAMS];
+  double *values;
+  char *stored;
+  memcpy(params, s->params, sizeof params);
+  for (size_t p = 0; p < s->ask.op->info.n_params && p < POINTERS; p++)
+    if (s->values[p]) memcpy(params + s->ask.op->info.params[p].offset, &s->values[p], sizeof s->values[p]);
+  qn_try(qn_try_allocate(&values, n * (sizeof *values + width), "a tensor's data"));
+  stored = (char *)(values + n);
+  s->ask.op->ruled->begin(params, r, false, t->shape, values);
+  for (size_t k = 0; k < n; k++) qn_number_store(t->dtype, stored + k * width, values[k]);
+  const qn_status status = qn_memory_write(s->exec.device, s->exec.stream, t->data, stored, n * width);
+  qn_release(values);
+  return status;
+}
+
 static qn_status make_role(qn_ruled_stage *s, size_t r)
 {
   const qn_workload *work = s->ask.work;
@@ -98,22 +137,28 @@ static qn_status make_role(qn_ruled_stage *s, size_t r)
     qn_try(fill(s, r, k));
   }
   s->list[r] = to->tensor;
-  return QN_OK;
+  const bool written = s->ask.op->info.types[0].tensor[r].access & QN_WRITE;
+  return s->ask.op->info.singles >> r & 1 && written && s->ask.op->ruled->begin ? begin(s, r) : QN_OK;
 }
 
 static qn_status make_values(qn_ruled_stage *s, size_t p)
 {
   const qn_op_param *param = &s->ask.op->info.params[p];
   const size_t bytes = (size_t)param->most * sizeof(float);
-  float *values;
   qn_require(p < POINTERS, "%s: its params are too many for a bench", s->ask.op->info.name);
-  qn_try(qn_try_allocate(&values, bytes, "a param's values"));
-  s->ask.op->ruled->make(param, values);
-  qn_status status = qn_memory_allocate(s->exec.device, bytes, &s->pointed[p]);
-  if (status == QN_OK) status = qn_memory_write(s->exec.device, s->exec.stream, s->pointed[p], values, bytes);
+  qn_try(qn_try_allocate(&s->values[p], bytes, "a param's values"));
+  s->ask.op->ruled->make(param, s->values[p]);
+  qn_try(qn_memory_allocate(s->exec.device, bytes, &s->pointed[p]));
   memcpy(s->params + param->offset, &s->pointed[p], sizeof s->pointed[p]);
-  qn_release(values);
-  return status;
+  return qn_memory_write(s->exec.device, s->exec.stream, s->pointed[p], s->values[p], bytes);
+}
+
+static void release_values(qn_ruled_stage *s)
+{
+  for (size_t p = 0; p < POINTERS; p++) {
+    qn_release(s->values[p]);
+    s->values[p] = NULL;
+  }
 }
 
 static qn_status set_up(qn_ruled_stage *s)
@@ -121,9 +166,9 @@ static qn_status set_up(qn_ruled_stage *s)
   const qn_op_info *info = &s->ask.op->info;
   qn_require(info->params_bytes <= sizeof s->params, "%s: its params are too large for a bench", info->name);
   memcpy(s->params, s->ask.params, info->params_bytes);
-  for (size_t r = 0; r < info->n_tensors; r++) qn_try(make_role(s, r));
   for (size_t p = 0; p < info->n_params; p++)
     if (info->params[p].type == QN_PARAM_DEVICE_F32S) qn_try(make_values(s, p));
+  for (size_t r = 0; r < info->n_tensors; r++) qn_try(make_role(s, r));
   s->exec.workspace_bytes = qn_op_call_workspace_bytes(info, &s->exec, s->params, s->ask.work->n, s->list);
   if (!s->exec.workspace_bytes) return QN_OK;
   return qn_memory_allocate(s->exec.device, s->exec.workspace_bytes, &s->exec.workspace);
@@ -136,7 +181,9 @@ qn_status qn_ruled_stage_create(qn_ruled_stage **stage, const qn_stage_request *
   qn_try(qn_try_allocate(&s, sizeof *s, "the stage"));
   *s = (qn_ruled_stage){.ask = *request, .exec = *exec};
   s->exec.workspace = NULL;
-  const qn_status status = set_up(s);
+  qn_status status = set_up(s);
+  if (status == QN_OK) status = qn_stream_synchronize(s->exec.device, s->exec.stream); /* what is copied goes */
+  release_values(s);
   *stage = s;
   if (status != QN_OK) qn_ruled_stage_destroy(stage);
   return status;

@@ -13,6 +13,9 @@ typedef struct qn_ruled_bytes {
   double set, written, state;
 } qn_ruled_bytes;
 qn_ruled_bytes qn_ruled_bytes_of(const qn_op *op);
+/* Bytes that a step over a list of n moves at least besides, whatever its tensors' sizes: of what the list has one of,
+ * and of params' arrays. */
+double qn_ruled_step_bytes(const qn_op *op, size_t n);
 
 qn_status qn_ruled_stage_create(qn_ruled_stage **stage, const qn_stage_request *request, const qn_exec *exec);
 void qn_ruled_stage_destroy(qn_ruled_stage **stage);

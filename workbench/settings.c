@@ -3,6 +3,7 @@
 #include "workbench/settings.h"
 #include "core/core.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,5 +62,15 @@ qn_status qn_setting(const qn_op_info *op, void *params, const char *text)
   default: return qn_fail(QN_BAD_ARGUMENT, "%s: %s is a pointer and cannot be set from text", op->name, param->name);
   }
   qn_require(!errno && end != value && !*end, "%s: %s is \"%s\", which is no number", op->name, param->name, value);
+  return QN_OK;
+}
+
+qn_status qn_settings_begin(const qn_op *op, void *params)
+{
+  const char *given = op->ruled ? op->ruled->given : NULL;
+  char word[96];
+  qn_try(qn_op_defaults(&op->info, params, op->info.params_bytes));
+  for (int used; given && sscanf(given, "%95s%n", word, &used) == 1; given += used)
+    qn_try(qn_setting(&op->info, params, word));
   return QN_OK;
 }

@@ -38,7 +38,9 @@ static uint64_t span_of(const qn_workload *work)
 uint64_t qn_stage_bytes(const qn_stage_request *r)
 {
   uint64_t span = span_of(r->work), bytes = 0;
-  if (r->op->ruled) return (uint64_t)(qn_ruled_bytes_of(r->op).set * (double)r->work->elements);
+  if (r->op->ruled)
+    return (uint64_t)(qn_ruled_bytes_of(r->op).set * (double)r->work->elements +
+                      qn_ruled_step_bytes(r->op, r->work->n));
   for (size_t role = 0; role < r->op->info.n_tensors; role++)
     bytes += span * qn_dtype_bytes(types_of(r)->tensor[role].dtype);
   if (r->unfused) bytes += span * sizeof(float);

@@ -146,8 +146,9 @@ static void print_memory(FILE *stream, const qn_bench *b)
 {
   const double state = qn_ruled_bytes_of(b->ask.op).state * (double)b->ask.work->elements;
   label(stream, "memory");
-  fprintf(stream, "%.1f MB of state, and a workspace of %.2f MB, %.2f%% of it\n", state * 1e-6,
-          (double)b->workspace * 1e-6, 100 * (double)b->workspace / state);
+  fprintf(stream, "%.1f MB of state, and a workspace of %.2f MB, %.2f%% of it; %.2f MB move besides elements\n",
+          state * 1e-6, (double)b->workspace * 1e-6, 100 * (double)b->workspace / state,
+          qn_ruled_step_bytes(b->ask.op, b->ask.work->n) * 1e-6);
 }
 
 void qn_bench_print(FILE *stream, const qn_bench *b)

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-enum { QN_MAX_TENSORS = 8 };
+enum { QN_MAX_TENSORS = 10 };
 
 typedef enum qn_access { QN_ABSENT = 0, QN_READ = 1, QN_WRITE = 2, QN_READ_WRITE = 3 } qn_access;
 
@@ -56,9 +56,10 @@ typedef enum qn_param_type {
 typedef struct qn_op_param {
   const char *name, *doc;
   qn_param_type type;
-  size_t offset; /* in the params struct */
-  double default_value;
-  double least, most; /* DOUBLE: least <= x, and x <= most or, with below_most, x < most. HUGE_VAL is no limit */
+  size_t offset;        /* in the params struct */
+  double default_value; /* outside the range: it must be set */
+  double least, most;   /* DOUBLE: least <= x, and x <= most or, with below_most, x < most. HUGE_VAL is no limit. U64:
+                           least <= x */
   int below_most;
   const char *values;  /* ENUM: names in order, separated by '|' */
   size_t hyper_offset; /* 1 + offset of the same-named double or uint64_t in the op's hyper struct; 0: not in it */
@@ -92,7 +93,8 @@ typedef struct qn_op_info {
   uint32_t optional;
   /* NULL, or: the op takes lists whose tensors' shapes follow from the first role's, s, and this is how, by role:
    * "(3, s without d0)"; qn_op_role_shape works it out. Roles in `singles`, as bits, have one tensor for the whole
-   * list. `element_bytes` is what an element of the first role moves at least, in all roles together. */
+   * list, whose shape follows from the number n of its tensors: "(n, 512)". `element_bytes` is what an element of the
+   * first role moves at least, in all roles together but these. */
   const char *const *rules;
   uint32_t singles;
   double element_bytes;

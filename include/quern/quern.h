@@ -5,17 +5,14 @@
 #include "arch.h"
 #include "cache.h"
 #include "device.h"
-#include "elo.h"
 #include "kernel.h"
 #include "lopt.h"
 #include "objects.h"
 #include "op.h"
 #include "runtime.h"
-#include "small_fc_lopt.h"
 #include "status.h"
 #include "stream.h"
 #include "tensor.h"
-#include "velo.h"
 #include "xla.h"
 
 #include "all_ops.h" /* the build makes it from its list of ops, and installs it beside this file */

@@ -19,7 +19,7 @@ from ctypes import (
     py_object,
 )
 
-MAX_TENSORS = 8
+MAX_TENSORS = 10
 ABSENT, READ, WRITE = 0, 1, 2  # qn_access, as bits
 PARAM_DOUBLE, PARAM_U64, PARAM_BOOL, PARAM_ENUM = range(4)
 PARAM_DEVICE_F32, PARAM_DEVICE_I64, PARAM_DEVICE_HYPER, PARAM_HOST_U64 = range(4, 8)

@@ -3,6 +3,8 @@
 src/op/velo/golden/make_golden.py draws them, and what is wanted is read from the file beside it."""
 
 import functools
+import itertools
+import math
 from dataclasses import dataclass, field
 
 from lopt_golden import ROOT, Stream, floats
@@ -33,6 +35,9 @@ MLP = {
 }
 
 
+ROLES = ("m", "v", "row", "column")
+
+
 @functools.cache
 def weights():
     """(mlp, rnn)."""
@@ -45,7 +50,7 @@ def weights():
 
 @dataclass
 class Case:
-    """One case: by step its loss and what is wanted of each tensor; by tensor its state and the LSTM's first eight."""
+    """One case: by step its loss and what is wanted of each tensor; by role all tensors' states, and the LSTM's rows."""
 
     lr: float
     weight_decay: float
@@ -68,28 +73,61 @@ class Case:
         return [stream.array(shape, 0.02 * (t + 1)) for shape in self.shapes]
 
 
+def _shape(word):
+    return tuple(map(int, word.split("x")))
+
+
+def _parts(values, sizes):
+    """One after another, of these sizes."""
+    ends = list(itertools.accumulate(sizes))
+    assert len(values) == ends[-1]
+    return [values[end - size : end] for size, end in zip(sizes, ends)]
+
+
+def _case_of(name, settings):
+    told = dict(setting.split("=") for setting in settings)
+    return Case(
+        float(told["lr"]),
+        float(told["weight_decay"]),
+        int(told["num_steps"]),
+        told["pylo_cuda_compat"] == "1",
+        0,
+        name,
+    )
+
+
 def cases():
-    made = []
+    made, name = [], ""
     for line in (ROOT / "src/op/velo/golden/velo.txt").read_text(encoding="utf-8").splitlines():
         word, *rest = line.split() or [""]
         case = made[-1] if made else None
         if word == "case":
-            lr, decay, num_steps, compat, steps = rest[1:]
-            made.append(Case(float(lr), float(decay), int(num_steps), compat == "1", int(steps), rest[0]))
+            name = rest[0]
+        elif word == "set":
+            made.append(_case_of(name, rest))
         elif word == "tensor":
-            case.shapes.append(tuple(map(int, rest)))
-        elif word == "loss":
-            case.losses.append(float(floats(rest)[0]))
-            case.wanted.append([])
-        elif word == "want":
-            case.wanted[-1].append(floats(rest).reshape(case.shapes[len(case.wanted[-1])]))
-        elif word == "state":
-            case.state.append(floats(rest))
-        elif word in ("hidden", "cell"):
-            case.rows.append(floats(rest))
+            case.shapes += map(_shape, rest)
+        elif word == "give":
+            case.losses.append(float(floats(rest[1:])[0]))
+            case.steps += 1
+        elif word == "want" and rest[0] == "param":
+            sizes = list(map(math.prod, case.shapes))
+            parts = _parts(floats(rest[1:]), sizes)
+            case.wanted.append([part.reshape(shape) for part, shape in zip(parts, case.shapes)])
+        elif word == "want" and rest[0] in ROLES:
+            case.state.append(floats(rest[1:]))
+        elif word == "want" and rest[0] in ("hidden", "cell"):
+            case.rows.append(floats(rest[1:]).reshape(len(case.shapes), 512))
     return made
 
 
 def states_of(case, k):
-    """Tensor k's four states, then the first eight numbers of its rows of hidden and cell."""
-    return case.state[4 * k : 4 * k + 4], case.rows[2 * k : 2 * k + 2]
+    """Tensor k's four states, then its rows of hidden and cell."""
+    states = [_parts(all_of, [_sizes(shape)[role] for shape in case.shapes])[k] for role, all_of in enumerate(case.state)]
+    return states, [rows[k] for rows in case.rows]
+
+
+def _sizes(shape):
+    """Of m, v, row and column. VeLO factors the two largest dimensions; what they are of equal ones is nothing to it."""
+    n, largest = math.prod(shape), sorted(shape)[-2:]
+    return (3 * n, n, 3 * n, 0) if len(shape) < 2 else (3 * n, n, 3 * n // largest[1], 3 * n // largest[0])

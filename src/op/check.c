@@ -64,10 +64,15 @@ static qn_status check_param(const qn_op *op, const qn_op_param *param, const vo
 {
   const char *at = (const char *)params + param->offset;
   int32_t word;
+  uint64_t whole;
   double real;
   void *pointer;
   switch (param->type) {
-  case QN_PARAM_U64: return QN_OK;
+  case QN_PARAM_U64:
+    memcpy(&whole, at, sizeof whole);
+    qn_require(whole >= (uint64_t)param->least, "%s: %s is %llu, it must be at least %.0f: %s", op->info.name,
+               param->name, (unsigned long long)whole, param->least, param->doc);
+    return QN_OK;
   case QN_PARAM_DOUBLE:
     if (has_hyper && param->hyper_offset) return QN_OK; /* not read */
     memcpy(&real, at, sizeof real);

@@ -98,6 +98,10 @@ typedef struct qn_ruled {
   size_t (*workspace_bytes)(const void *params, size_t n, const qn_tensor *const *tensors); /* 0 where refused */
   /* ---- for checks and benches ---- */
   void (*make)(const qn_op_param *param, float *values); /* a DEVICE_F32S param's values, made */
+  const char *given; /* settings of the params that must be set, for calls that need any: "num_steps=200"; NULL: none */
+  /* What a written single holds before the first step, or in the middle of a run; arrays of params are on the host.
+   * NULL: what all others do, zeros or what the description fills them with. */
+  void (*begin)(const void *params, size_t role, bool middle, const int64_t *shape, double *values);
   /* A step in double, in place: data[role][k] is tensor k's, or a single's at k = 0. Of tensors it reads the shapes,
    * of params arrays as well. */
   qn_status (*reference)(const void *params, size_t n, const qn_tensor *const *tensors,
@@ -109,6 +113,7 @@ typedef struct qn_ruled {
                                     dimensions), params, words of the check */
   const char *const *variations; /* settings of params under which a device's cases run besides; NULL: none */
   const qn_shaped_unit *units;   /* for tests of device sources; NULL: none */
+  double tensor_operations;      /* of a tensor, whatever its size; info.operations are an element's besides */
 } qn_ruled;
 
 typedef struct qn_op {

@@ -13,22 +13,11 @@ static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(lopt)};
 const qn_lopt_kind qn_lopt_small_fc = {QN_LOPT_TIES_LATER, QN_LOPT_HIDDEN, QN_LOPT_INPUTS,
                                        QN_LOPT_ELEMENTS,   tiers,          &qn_lopt_device_tiling};
 
-const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES] = {
-    [QN_LOPT_PARAM] = {"param", NULL, "what is trained", QN_FILL_MODERATE, 0.02},
-    [QN_LOPT_GRAD] = {"grad", NULL, "the loss's gradient with respect to it", QN_FILL_MODERATE, 1e-3},
-    [QN_LOPT_M] = {"m", "exp_avg", "three means of the gradient; zeros before the first step", QN_FILL_MODERATE, 1e-3},
-    [QN_LOPT_V] = {"v", "exp_avg_sq", "the mean of its square", QN_FILL_NON_NEGATIVE, 1e-6},
-    [QN_LOPT_ROW] = {"row", "exp_avg_sq_r", "three means of its square's mean along the largest dimension",
-                     QN_FILL_NON_NEGATIVE, 1e-6},
-    [QN_LOPT_COLUMN] = {"column", "exp_avg_sq_c", "the same along the second largest", QN_FILL_NON_NEGATIVE, 1e-6},
-};
-
-const qn_op_types qn_lopt_types[1] = {{{{QN_F32, QN_READ_WRITE},
-                                        {QN_F32, QN_READ},
-                                        {QN_F32, QN_READ_WRITE},
-                                        {QN_F32, QN_READ_WRITE},
-                                        {QN_F32, QN_READ_WRITE},
-                                        {QN_F32, QN_READ_WRITE}}}};
+const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES] = {QN_LOPT_TENSORS};
+const qn_op_types qn_lopt_types[1] = {{{QN_LOPT_TYPES}}};
+const qn_lopt_state qn_lopt_state_of[QN_LOPT_ROLES] = {
+    [QN_LOPT_M] = QN_LOPT_STATE_M, [QN_LOPT_GRAD] = QN_LOPT_STATE_V,  [QN_LOPT_PARAM] = QN_LOPT_STATE_V,
+    [QN_LOPT_V] = QN_LOPT_STATE_V, [QN_LOPT_ROW] = QN_LOPT_STATE_ROW, [QN_LOPT_COLUMN] = QN_LOPT_STATE_COLUMN};
 
 /* ---- checks ---- */
 
@@ -98,16 +87,13 @@ qn_status qn_lopt_check_storage(const qn_list *list, const char *name, const qn_
 
 static qn_status check_tensor(const qn_list *list, qn_lopt_ties ties, int64_t whole, size_t role, size_t k)
 {
-  static const qn_lopt_state state[QN_LOPT_ROLES] = {
-      [QN_LOPT_M] = QN_LOPT_STATE_M, [QN_LOPT_GRAD] = QN_LOPT_STATE_V,  [QN_LOPT_PARAM] = QN_LOPT_STATE_V,
-      [QN_LOPT_V] = QN_LOPT_STATE_V, [QN_LOPT_ROW] = QN_LOPT_STATE_ROW, [QN_LOPT_COLUMN] = QN_LOPT_STATE_COLUMN};
   const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k], *t = &list->tensors[role][k];
   int64_t want[QN_LOPT_MOST_DIMENSIONS + 1];
   char is[128], must[128], param[128];
   if (t->dtype != QN_F32)
     return qn_fail(QN_BAD_TYPE, "%s: %s[%zu] is %s, it must be f32", op_name(list), qn_lopt_tensors[role].name, k,
                    qn_dtype_name(t->dtype));
-  const int ndim = qn_lopt_shape(ties, state[role], p->ndim, p->shape, whole, want);
+  const int ndim = qn_lopt_shape(ties, qn_lopt_state_of[role], p->ndim, p->shape, whole, want);
   qn_require(t->ndim >= 0 && t->ndim <= QN_MAX_NDIM && (t->shape || !t->ndim),
              "%s: %s[%zu] has %d dimensions, from 0 to %d are possible, with a shape", op_name(list),
              qn_lopt_tensors[role].name, k, t->ndim, QN_MAX_NDIM);

@@ -260,11 +260,30 @@ qn_status qn_lopt_device_run(const qn_list *list, const qn_lopt_step *step);
 size_t qn_lopt_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 
 /* ---- for the ops' descriptions ---- */
+/* Of the six roles: what they are, how they are stored, and the rules of their shapes. */
+#define QN_LOPT_TENSORS                                                                                                \
+  [QN_LOPT_PARAM] = {"param", NULL, "what is trained", QN_FILL_MODERATE, 0.02},                                        \
+  [QN_LOPT_GRAD] = {"grad", NULL, "the loss's gradient with respect to it", QN_FILL_MODERATE, 1e-3},                   \
+  [QN_LOPT_M] = {"m", "exp_avg", "three means of the gradient; zeros before the first step", QN_FILL_MODERATE, 1e-3},  \
+  [QN_LOPT_V] = {"v", "exp_avg_sq", "the mean of its square", QN_FILL_NON_NEGATIVE, 1e-6},                             \
+  [QN_LOPT_ROW] = {"row", "exp_avg_sq_r", "three means of its square's mean along the largest dimension",              \
+                   QN_FILL_NON_NEGATIVE, 1e-6},                                                                        \
+  [QN_LOPT_COLUMN] = {"column", "exp_avg_sq_c", "the same along the second largest", QN_FILL_NON_NEGATIVE, 1e-6}
+#define QN_LOPT_TYPES                                                                                                  \
+  [QN_LOPT_PARAM] = {QN_F32, QN_READ_WRITE}, [QN_LOPT_GRAD] = {QN_F32, QN_READ},                                       \
+  [QN_LOPT_M] = {QN_F32, QN_READ_WRITE}, [QN_LOPT_V] = {QN_F32, QN_READ_WRITE},                                        \
+  [QN_LOPT_ROW] = {QN_F32, QN_READ_WRITE}, [QN_LOPT_COLUMN] = {QN_F32, QN_READ_WRITE}
+#define QN_LOPT_RULES                                                                                                  \
+  [QN_LOPT_PARAM] = "s", [QN_LOPT_GRAD] = "s", [QN_LOPT_M] = "(3, s)", [QN_LOPT_V] = "s",                              \
+  [QN_LOPT_ROW] = "(3, s without its largest dimension), (3, s) of fewer than two",                                    \
+  [QN_LOPT_COLUMN] = "(3, s without its second largest dimension), (0) of fewer than two"
+extern const qn_lopt_state qn_lopt_state_of[QN_LOPT_ROLES];
 extern const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES];
 extern const qn_op_types qn_lopt_types[1];
 extern const char *const qn_lopt_rules[QN_LOPT_ROLES]; /* role.c; it works them out where ties are the later's */
 extern const char *const qn_lopt_variations[];
-extern const qn_shaped_unit qn_lopt_units[], qn_lopt_elo_units[]; /* small_fc_lopt's, and elo's in other settings */
+/* small_fc_lopt's, elo's in other settings, and VeLO's. */
+extern const qn_shaped_unit qn_lopt_units[], qn_lopt_elo_units[], qn_lopt_velo_units[];
 int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *role_shape);
 /* An element's bytes: g, p, m and v read, p, m and v written; the two vectors are small beside them. Its operations are
  * the network's 1600 multiply-adds of which a vector's tables leave it, and some 60 besides. */

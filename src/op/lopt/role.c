@@ -3,21 +3,12 @@
  * follow from a parameter's, and which device sources tests compile, and under which settings. */
 #include "op/lopt/lopt.h"
 
-const char *const qn_lopt_rules[QN_LOPT_ROLES] = {
-    [QN_LOPT_PARAM] = "s",
-    [QN_LOPT_GRAD] = "s",
-    [QN_LOPT_M] = "(3, s)",
-    [QN_LOPT_V] = "s",
-    [QN_LOPT_ROW] = "(3, s without its largest dimension), (3, s) of fewer than two",
-    [QN_LOPT_COLUMN] = "(3, s without its second largest dimension), (0) of fewer than two",
-};
+const char *const qn_lopt_rules[QN_LOPT_ROLES] = {QN_LOPT_RULES};
 
 int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *role_shape)
 {
-  static const qn_lopt_state state[QN_LOPT_ROLES] = {QN_LOPT_STATE_V, QN_LOPT_STATE_V,   QN_LOPT_STATE_M,
-                                                     QN_LOPT_STATE_V, QN_LOPT_STATE_ROW, QN_LOPT_STATE_COLUMN};
   (void)n;
-  return qn_lopt_shape(QN_LOPT_TIES_LATER, state[role], ndim, shape, -1, role_shape);
+  return qn_lopt_shape(QN_LOPT_TIES_LATER, qn_lopt_state_of[role], ndim, shape, -1, role_shape);
 }
 
 const char *const qn_lopt_variations[] = {"precision=fp32", NULL};
@@ -61,3 +52,16 @@ const qn_shaped_unit qn_lopt_units[] = {ALL(PLAIN, FIRST_PHASE),
                                         {NULL, NULL, NULL}};
 const qn_shaped_unit qn_lopt_elo_units[] = {
     ALL(OTHER, OTHER_PHASE), UPDATE(0, 0, 256, OTHER, NULL), UPDATE(3, 1, 384, OTHER, "sm_90a"), {NULL, NULL, NULL}};
+
+#define VELO(source, ...)                                                                                              \
+  {                                                                                                                    \
+    "op/" source, DEFINES("QN_LOPT_VELO=1", "QN_LOPT_ELO=0", "QN_LOPT_BOUNDED=0", __VA_ARGS__), NULL                   \
+  }
+const qn_shaped_unit qn_lopt_velo_units[] = {VELO("velo/velo.list.cu", "QN_LOPT_COMPAT=0", FIRST_PHASE),
+                                             VELO("velo/velo.tiles.cu", "QN_LOPT_COMPAT=0", FIRST_PHASE),
+                                             VELO("velo/velo.tiles.cu", "QN_LOPT_COMPAT=1", OTHER_PHASE),
+                                             VELO("lopt/lopt.elements.cu", "QN_LOPT_COMPAT=0", FIRST_PHASE),
+                                             VELO("lopt/lopt.elements.cu", "QN_LOPT_COMPAT=1", OTHER_PHASE),
+                                             VELO("lopt/lopt.sides.cu", "QN_LOPT_COMPAT=0", FIRST_PHASE),
+                                             VELO("lopt/lopt.sums.cu", "QN_LOPT_COMPAT=0", FIRST_PHASE),
+                                             {NULL, NULL, NULL}};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* velo.c - the description of VeLO, by which params are checked, what a step refuses beyond the engine of learned
- * optimizers (op/lopt/lopt.c), its workspace, and its phases over the whole list, which come before the groups'. */
-#include "op/velo/velo.h"
+/* velo.c - VeLO: what a step refuses beyond the engine of learned optimizers (op/lopt/lopt.c), its workspace, its
+ * phases over the whole list, which come before the groups', and the description, from which checks, benches and the
+ * command are made. */
+#include "op/velo/reference.h"
 #include "core/core.h"
 #include <string.h>
 
@@ -12,38 +13,15 @@ static qn_velo_cpu_fn *const rnn_tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(velo_rnn)}
 static const qn_lopt_kind kind = {QN_LOPT_TIES_VELO, QN_VELO_WIDTH, QN_VELO_INPUTS,
                                   QN_VELO_ELEMENTS,  tiers,         &qn_velo_device_tiling};
 
-#define NUMBER(member, doc, value, least) QN_LOPT_NUMBER(qn_velo_params, member, doc, value, least)
-static const qn_op_param params_table[] = {
-    QN_LOPT_LIVE(qn_velo_params, lr, "learning rate", 1.0),
-    NUMBER(step_mult, "what every step is multiplied by", 0.001, -HUGE_VAL),
-    NUMBER(exp_mult, "what the magnitude is multiplied by in its power of e", 0.001, -HUGE_VAL),
-    QN_LOPT_LIVE(qn_velo_params, weight_decay, "decoupled weight decay, behind the step", 0),
-    QN_LOPT_DECAYS(qn_velo_params, QN_VELO_DECAYS),
-    QN_LOPT_LAST(qn_velo_params, num_steps, "steps of the whole training; it must be set", U64, 0, HUGE_VAL, NULL, 0),
-    QN_LOPT_LAST(qn_velo_params, step, "steps taken before this one", U64, 0, HUGE_VAL, NULL,
-                 1 + offsetof(qn_lopt_hyper, step)),
-    QN_LOPT_LAST(qn_velo_params, pylo_cuda_compat, "as PyLO's CUDA code", BOOL, 0, 1, NULL, 0),
-    QN_LOPT_LAST(qn_velo_params, hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, 0, NULL, 0),
-};
-#undef NUMBER
-
-static const qn_op op = {
-    .info = {.name = "velo",
-             .brief = "the learned optimizer VeLO: an LSTM over all tensors mixes a small network for each",
-             QN_LOPT_OF_INFO,
-             .params = params_table,
-             .n_params = sizeof params_table / sizeof params_table[0],
-             .params_bytes = sizeof(qn_velo_params),
-             .hyper_bytes = sizeof(qn_lopt_hyper)},
-};
-
 /* ---- what is one tensor of the optimizer ---- */
 
-enum { LOSS, HIDDEN, CELL, BUFFER, SINGLES };
-static const struct {
-  const char *name;
-  qn_dtype dtype;
-} single[SINGLES] = {{"loss", QN_F32}, {"hidden", QN_F32}, {"cell", QN_F32}, {"loss_buffer", QN_F64}};
+static int role_shape(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *out)
+{
+  out[0] = role == QN_VELO_ROLE_BUFFER ? QN_VELO_LOSS_BUFFER : (int64_t)n;
+  out[1] = QN_VELO_HIDDEN;
+  if (role >= QN_LOPT_ROLES) return role == QN_VELO_ROLE_LOSS ? 0 : role == QN_VELO_ROLE_BUFFER ? 1 : 2;
+  return qn_lopt_shape(kind.ties, qn_lopt_state_of[role], ndim, shape, -1, out);
+}
 
 /* Of a tensor, or of the one whose first extent is `whole`. */
 static int rank_of(const qn_tensor *t, int64_t whole)
@@ -53,34 +31,36 @@ static int rank_of(const qn_tensor *t, int64_t whole)
   return rank;
 }
 
-static qn_status check_single_shape(const qn_list *list, int k, const qn_tensor *t)
+static const char *name_of(size_t role) { return qn_op_velo.info.tensors[role].name; }
+
+static qn_status check_single_shape(const qn_list *list, size_t role, const qn_tensor *t)
 {
-  const int64_t rows[] = {(int64_t)list->n, QN_VELO_HIDDEN}, buffer[] = {QN_VELO_LOSS_BUFFER}, *want = NULL;
-  const int ndim = k == LOSS ? 0 : k == BUFFER ? 1 : 2;
+  int64_t want[QN_MAX_NDIM];
+  const int ndim = role_shape(role, list->n, 0, NULL, want);
   char is[128], must[128];
-  want = k == BUFFER ? buffer : rows;
   qn_require(t->ndim >= 0 && t->ndim <= QN_MAX_NDIM && (t->shape || !t->ndim),
-             "velo: %s has %d dimensions, from 0 to %d are possible, with a shape", single[k].name, t->ndim,
+             "velo: %s has %d dimensions, from 0 to %d are possible, with a shape", name_of(role), t->ndim,
              QN_MAX_NDIM);
-  if (k == LOSS) {
+  if (role == QN_VELO_ROLE_LOSS) {
     qn_require(qn_tensor_elements(t) == 1, "velo: loss has the shape %s, it must be one number",
                qn_shape_text(t, is, sizeof is));
     return QN_OK;
   }
   qn_require(t->ndim == ndim && !memcmp(t->shape, want, (size_t)ndim * sizeof *want),
-             "velo: %s has the shape %s, for %zu tensors it must be %s", single[k].name,
-             qn_shape_text(t, is, sizeof is), list->n, qn_lopt_shape_text(ndim, want, must, sizeof must));
+             "velo: %s has the shape %s, for %zu tensors it must be %s", name_of(role), qn_shape_text(t, is, sizeof is),
+             list->n, qn_lopt_shape_text(ndim, want, must, sizeof must));
   return QN_OK;
 }
 
-static qn_status check_single(const qn_list *list, int k, const qn_tensor *t)
+static qn_status check_single(const qn_list *list, size_t role, const qn_tensor *t)
 {
-  qn_require(t, "velo: %s is NULL", single[k].name);
-  if (t->dtype != single[k].dtype)
-    return qn_fail(QN_BAD_TYPE, "velo: %s is %s, it must be %s", single[k].name, qn_dtype_name(t->dtype),
-                   qn_dtype_name(single[k].dtype));
-  qn_try(check_single_shape(list, k, t));
-  return qn_lopt_check_storage(list, single[k].name, t);
+  const qn_dtype dtype = qn_op_velo.info.types[0].tensor[role].dtype;
+  qn_require(t, "velo: %s is NULL", name_of(role));
+  if (t->dtype != dtype)
+    return qn_fail(QN_BAD_TYPE, "velo: %s is %s, it must be %s", name_of(role), qn_dtype_name(t->dtype),
+                   qn_dtype_name(dtype));
+  qn_try(check_single_shape(list, role, t));
+  return qn_lopt_check_storage(list, name_of(role), t);
 }
 
 /* ---- the workspace ---- */
@@ -132,7 +112,7 @@ static size_t needed_of(const qn_lopt_shards *shards, size_t n, const qn_tensor 
 
 size_t qn_velo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
-  const qn_list list = {.op = &op, .n = n, .tensors = {param}};
+  const qn_list list = {.op = &qn_op_velo, .n = n, .tensors = {param}};
   const bool fits = qn_lopt_check_shapes(&list) == QN_OK && qn_lopt_check_shards(&list, shards) == QN_OK;
   return fits ? needed_of(shards, n, param) : 0;
 }
@@ -156,25 +136,25 @@ static qn_status check_ranks(const qn_list *list, const qn_lopt_shards *shards)
   return QN_OK;
 }
 
-static qn_status check(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *roles,
-                       const qn_tensor *const singles[SINGLES])
+static qn_status check(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *tensors)
 {
   const qn_velo_params *p = list->params;
-  qn_require(p->num_steps, "velo: num_steps is 0: set it to the number of steps of the whole training");
-  qn_try(qn_lopt_check(list, step, roles));
+  qn_try(qn_lopt_check(list, step, tensors));
   qn_try(check_ranks(list, step->shards));
-  for (int k = 0; k < SINGLES; k++) qn_try(check_single(list, k, singles[k]));
+  for (size_t role = QN_LOPT_ROLES; role < QN_VELO_ROLES; role++) qn_try(check_single(list, role, tensors[role]));
   qn_try(qn_lopt_check_weights(list, "mlp", p->mlp));
   qn_try(qn_lopt_check_weights(list, "rnn", p->rnn));
-  const size_t rows = list->n * QN_VELO_HIDDEN * sizeof(float);
-  qn_lopt_lent lent[] = {{0},
-                         {"mlp", p->mlp, QN_LOPT_VELO_MLP_WEIGHTS * sizeof(float), false},
-                         {"rnn", p->rnn, QN_LOPT_VELO_RNN_WEIGHTS * sizeof(float), false},
-                         {"loss", singles[LOSS]->data, sizeof(float), false},
-                         {"hidden", singles[HIDDEN]->data, rows, true},
-                         {"cell", singles[CELL]->data, rows, true},
-                         {"loss_buffer", singles[BUFFER]->data, QN_VELO_LOSS_BUFFER * sizeof(double), true},
-                         {"hyper", p->hyper, p->hyper ? sizeof *p->hyper : 0, false}};
+  qn_lopt_lent lent[4 + QN_VELO_ROLES - QN_LOPT_ROLES] = {
+      {0},
+      {"mlp", p->mlp, QN_LOPT_VELO_MLP_WEIGHTS * sizeof(float), false},
+      {"rnn", p->rnn, QN_LOPT_VELO_RNN_WEIGHTS * sizeof(float), false},
+      {"hyper", p->hyper, p->hyper ? sizeof *p->hyper : 0, false}};
+  for (size_t role = QN_LOPT_ROLES; role < QN_VELO_ROLES; role++) {
+    const qn_tensor *t = tensors[role];
+    lent[4 + role - QN_LOPT_ROLES] =
+        (qn_lopt_lent){name_of(role), t->data, (size_t)qn_tensor_elements(t) * qn_dtype_bytes(t->dtype),
+                       qn_op_velo.info.types[0].tensor[role].access & QN_WRITE};
+  }
   const size_t needed = needed_of(step->shards, list->n, list->tensors[QN_LOPT_PARAM]);
   return qn_lopt_check_lent(list, needed, sizeof lent / sizeof *lent, lent);
 }
@@ -204,15 +184,15 @@ static void bind(qn_velo_call *c, const qn_list *list)
   }
 }
 
-typedef struct run {
+typedef struct phase_run {
   const qn_velo_call *call;
   qn_velo_cpu_fn *fn;
   qn_velo_phase phase;
-} run;
+} phase_run;
 
 static void run_task(void *user, size_t task)
 {
-  const run *r = user;
+  const phase_run *r = user;
   r->fn(r->call, r->phase, task);
 }
 
@@ -246,7 +226,7 @@ static qn_status run_phases(qn_velo_call *c, qn_velo_cpu_fn *fn, const qn_exec *
   const uint64_t tasks[QN_VELO_PHASES] = {[QN_VELO_SUMS] = c->task[c->n],          [QN_VELO_FEATURES] = c->n,
                                           [QN_VELO_MIX] = QN_VELO_UNITS / 16,      [QN_VELO_LSTM] = QN_VELO_UNITS / 4,
                                           [QN_VELO_HEADS] = QN_VELO_BANKS / 4 + 1, [QN_VELO_BANKS_OF] = c->n};
-  run r = {.call = c, .fn = fn};
+  phase_run r = {.call = c, .fn = fn};
   for (r.phase = 0; r.phase < QN_VELO_PHASES; r.phase++) {
     qn_pool_run(exec->pool, (size_t)tasks[r.phase], run_task, &r);
     if (r.phase == QN_VELO_SUMS && c->shards) qn_try(share_summaries(c, exec));
@@ -282,36 +262,166 @@ static bool has_elements(const qn_list *list, const qn_lopt_shards *shards)
   return false;
 }
 
+static qn_status run(qn_list *list, const qn_tensor *const *tensors)
+{
+  const qn_velo_params *params = list->params;
+  qn_lopt_step step = step_of(params);
+  qn_tier tier;
+  qn_try(check(list, &step, tensors));
+  if (!has_elements(list, step.shards)) return QN_OK;
+  qn_velo_call call = {.n = list->n,
+                       .padded = padded_of(list->n),
+                       .mlp = params->mlp,
+                       .rnn = params->rnn,
+                       .loss = tensors[QN_VELO_ROLE_LOSS]->data,
+                       .loss_buffer = tensors[QN_VELO_ROLE_BUFFER]->data,
+                       .hidden = tensors[QN_VELO_ROLE_HIDDEN]->data,
+                       .cell = tensors[QN_VELO_ROLE_CELL]->data,
+                       .shards = params->shards,
+                       .num_steps = params->num_steps,
+                       .step = step.step};
+  if (list->exec->device.kind != QN_CPU) return qn_velo_device_run(list, &step, &call);
+  qn_try(qn_tier_in_force(&tier));
+  if (list->mode == QN_LIST_PREPARE) return QN_OK;
+  qn_lopt_read_hyper(&step);
+  call.step = step.step;
+  const qn_fp_word word = qn_fp_enter();
+  const qn_status status = qn_velo_take_loss(&call) ? take_step(list, &step, &call, tier) : QN_OK;
+  qn_fp_leave(word);
+  return status;
+}
+
+static size_t workspace_bytes(const void *params, size_t n, const qn_tensor *const *tensors)
+{
+  return qn_velo_shards_workspace_bytes(((const qn_velo_params *)params)->shards, n, tensors[QN_LOPT_PARAM]);
+}
+
+/* ---- the description ---- */
+
+#define NUMBER(member, doc, value, least) QN_LOPT_NUMBER(qn_velo_params, member, doc, value, least)
+#define LAST(member, doc, kind, least, most, live)                                                                     \
+  {                                                                                                                    \
+#member, doc, QN_PARAM_##kind, offsetof(qn_velo_params, member), 0, least, most, 0, NULL, live                     \
+  }
+static const qn_op_param params_table[] = {
+    QN_LOPT_LIVE(qn_velo_params, lr, "learning rate", 1.0),
+    NUMBER(step_mult, "what every step is multiplied by", 0.001, -HUGE_VAL),
+    NUMBER(exp_mult, "what the magnitude is multiplied by in its power of e", 0.001, -HUGE_VAL),
+    QN_LOPT_LIVE(qn_velo_params, weight_decay, "decoupled weight decay, behind the step", 0),
+    QN_LOPT_DECAYS(qn_velo_params, QN_VELO_DECAYS),
+    LAST(num_steps, "the steps of the whole training", U64, 1, HUGE_VAL, 0),
+    LAST(step, "steps taken before this one", U64, 0, HUGE_VAL, 1 + offsetof(qn_lopt_hyper, step)),
+    LAST(pylo_cuda_compat, "as PyLO's CUDA code", BOOL, 0, 1, 0),
+    LAST(mlp, "the banks of tensors' networks, as qn_lopt_weights_read reads them", DEVICE_F32S, 0,
+         QN_LOPT_VELO_MLP_WEIGHTS, 0),
+    LAST(rnn, "the LSTM's, likewise", DEVICE_F32S, 0, QN_LOPT_VELO_RNN_WEIGHTS, 0),
+    LAST(lr_scale, "factors of the learning rate", HOST_F64, 0, HUGE_VAL, 0),
+    LAST(hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, 0, 0),
+    LAST(shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, 0, 0),
+};
+#undef LAST
+#undef NUMBER
+
+static const qn_op_tensor roles[QN_VELO_ROLES] = {
+    QN_LOPT_TENSORS,
+    [QN_VELO_ROLE_LOSS] = {"loss", NULL, "what grad is of; NaN or infinite: the step is skipped", QN_FILL_NORMAL, 2},
+    [QN_VELO_ROLE_HIDDEN] = {"hidden", NULL, "the LSTM's state, a row a tensor", QN_FILL_NORMAL, 0.3},
+    [QN_VELO_ROLE_CELL] = {"cell", NULL, "its cells, likewise", QN_FILL_NORMAL, 0.3},
+    [QN_VELO_ROLE_BUFFER] = {"loss_buffer", NULL,
+                             "means of the loss, their least, counts of losses and of skipped steps",
+                             QN_FILL_NON_NEGATIVE, 1},
+};
+
+static const qn_op_types types[1] = {
+    {{QN_LOPT_TYPES, [QN_VELO_ROLE_LOSS] = {QN_F32, QN_READ}, [QN_VELO_ROLE_HIDDEN] = {QN_F32, QN_READ_WRITE},
+      [QN_VELO_ROLE_CELL] = {QN_F32, QN_READ_WRITE}, [QN_VELO_ROLE_BUFFER] = {QN_F64, QN_READ_WRITE}}}};
+
+static const char *const rules[QN_VELO_ROLES] = {
+    QN_LOPT_RULES,
+    [QN_VELO_ROLE_LOSS] = "()",
+    [QN_VELO_ROLE_HIDDEN] = "(n, 512)",
+    [QN_VELO_ROLE_CELL] = "(n, 512)",
+    [QN_VELO_ROLE_BUFFER] = "(22)",
+};
+
+/* An element's: the network's 96 multiply-adds of which the tables leave it, some 60 besides as in small_fc_lopt, and
+ * what the summaries add up. A tensor's: the LSTM, its heads, and the mixing of 256 banks. */
+#define ELEMENT_OPERATIONS (2 * 96 + 60 + 18)
+#define TENSOR_OPERATIONS                                                                                              \
+  (2.0 * (4 * 512 * 1024 + 2 * 512 * 30 + QN_VELO_BANKS * 512 + 512 + QN_VELO_BANKS * QN_VELO_BANK))
+
+/* All that small_fc_lopt's cases are for, and: losses that are no numbers, or are above twice their means; parameters
+ * of zero; gradients that are clipped; one step that is the whole training; more tensors than a lane has columns. */
+static const qn_shaped_size cases[] = {
+    {"every rank",
+     "- 1 0 1500 1x1 0x7 1x768 24x24 3x20x65 12x8x3x3 8x8x5x5 6x3x8x8 2x3x4x1x5 1x1x9x1x1 11 13 17 steps=2"},
+    {"long runs, more than a chunk", "130x67 67x130 2x2100 2100x2 16500 12x9x7x7 10x40x3x3 5x60x4 weight_decay=0.1"},
+    {"factors of the learning rate", "12x7 9 33x40 lr_scale lr=0.3"},
+    {"gradients of zero", "40x33 90 8x6x3x3 gradients=0 steps=2"},
+    {"tiny gradients", "40x33 90 8x6x3x3 gradients=1e-30 steps=2"},
+    {"small gradients", "40x33 90 8x6x3x3 gradients=1e-12 steps=2"},
+    {"clipped gradients", "40x33 90 8x6x3x3 gradients=1e4"},
+    {"huge gradients", "40x33 90 8x6x3x3 gradients=1e30"},
+    {"parameters of zero", "33x20 40 params=0"},
+    {"the middle of a run", "40x50 77 6x5x3x3 10x40x3x3 5x60x4 filled num_steps=2000 step=1990 steps=2"},
+    {"its end, and past it", "33x20 40 num_steps=1 steps=2"},
+    {"a loss above twice its means", "33x20 40 filled loss=30"},
+    {"a loss below zero", "33x20 40 loss=-7 steps=2"},
+    {"a loss that is NaN", "33x20 40 filled loss=nan"},
+    {"an infinite loss", "33x20 40 filled loss=-inf"},
+    {"no elements", "0x3 0 filled"},
+    {"other decays", "33x20 40 m_decay0=0 m_decay1=0.5 m_decay2=0.7 v_decay=0.3 factor_decay0=0 factor_decay1=0.5 "
+                     "factor_decay2=0.8 steps=2"},
+    {"params in device memory", "33x20 40 lr=0.3 weight_decay=0.1 step=9 hyper"},
+    {"as PyLO's CUDA code", "33x20 40 7x5 20x64 6x5x3x3 - pylo_cuda_compat=1 weight_decay=0.1"},
+    {"multipliers", "40x33 90 8x6x3x3 step_mult=0.01 exp_mult=0.05 weight_decay=0.2 step=7"},
+    {NULL, NULL},
+};
+
+static const qn_ruled ruled = {.shape = role_shape,
+                               .most_dimensions = QN_LOPT_MOST_DIMENSIONS,
+                               .run = run,
+                               .workspace_bytes = workspace_bytes,
+                               .make = qn_velo_make,
+                               .given = "num_steps=200",
+                               .begin = qn_velo_begin,
+                               .reference = qn_velo_reference,
+                               .allowed = qn_velo_allowed,
+                               .cases = cases,
+                               .units = qn_lopt_velo_units,
+                               .tensor_operations = TENSOR_OPERATIONS};
+
+const qn_op qn_op_velo = {
+    .info =
+        {.name = "velo",
+         .brief = "the learned optimizer VeLO: an LSTM over all tensors mixes a small network for each",
+         .doc =
+             "An LSTM sees each tensor's progress, the loss and how much of the training is done, and mixes for each "
+             "tensor the weights of a network of 30 inputs and two layers of 4, which moves its elements: p = p - lr "
+             "lr_mult |p| direction e^(exp_mult magnitude) step_mult, then p = p - weight_decay lr p.",
+         .tensors = roles,
+         .n_tensors = QN_VELO_ROLES,
+         .types = types,
+         .n_types = 1,
+         .params = params_table,
+         .n_params = sizeof params_table / sizeof params_table[0],
+         .params_bytes = sizeof(qn_velo_params),
+         .hyper_bytes = sizeof(qn_lopt_hyper),
+         .agreement = QN_SCALED,
+         .operations = ELEMENT_OPERATIONS,
+         .rules = rules,
+         .singles =
+             1u << QN_VELO_ROLE_LOSS | 1u << QN_VELO_ROLE_HIDDEN | 1u << QN_VELO_ROLE_CELL | 1u << QN_VELO_ROLE_BUFFER,
+         .element_bytes = 44},
+    .ruled = &ruled,
+    .device_source = "op/velo/velo.list.cu", /* of several */
+};
+
 qn_status qn_velo_step(const qn_exec *exec, const qn_velo_params *params, size_t n, const qn_tensor *param,
                        const qn_tensor *grad, const qn_tensor *m, const qn_tensor *v, const qn_tensor *row,
                        const qn_tensor *column, const qn_tensor *loss, const qn_tensor *hidden, const qn_tensor *cell,
                        const qn_tensor *loss_buffer)
 {
-  const qn_tensor *const roles[QN_LOPT_ROLES] = {param, grad, m, v, row, column};
-  const qn_tensor *const singles[SINGLES] = {loss, hidden, cell, loss_buffer};
-  qn_list list = {.op = &op, .exec = exec, .params = params, .n = n};
-  qn_tier tier;
-  qn_try(qn_check_exec_and_params(&list));
-  qn_lopt_step step = step_of(params);
-  qn_try(check(&list, &step, roles, singles));
-  if (!has_elements(&list, step.shards)) return QN_OK;
-  qn_velo_call call = {.n = n,
-                       .padded = padded_of(n),
-                       .mlp = params->mlp,
-                       .rnn = params->rnn,
-                       .loss = loss->data,
-                       .loss_buffer = loss_buffer->data,
-                       .hidden = hidden->data,
-                       .cell = cell->data,
-                       .shards = params->shards,
-                       .num_steps = params->num_steps,
-                       .step = step.step};
-  if (exec->device.kind != QN_CPU) return qn_velo_device_run(&list, &step, &call);
-  qn_try(qn_tier_in_force(&tier));
-  qn_lopt_read_hyper(&step);
-  call.step = step.step;
-  const qn_fp_word word = qn_fp_enter();
-  const qn_status status = qn_velo_take_loss(&call) ? take_step(&list, &step, &call, tier) : QN_OK;
-  qn_fp_leave(word);
-  return status;
+  const qn_tensor *const tensors[QN_MAX_TENSORS] = {param, grad, m, v, row, column, loss, hidden, cell, loss_buffer};
+  return qn_op_step(&qn_op_velo.info, exec, params, n, tensors);
 }

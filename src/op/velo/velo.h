@@ -48,6 +48,9 @@ enum {
 _Static_assert(QN_VELO_STEP_B + 1 + 2 * QN_VELO_UNITS == QN_LOPT_VELO_RNN_WEIGHTS, "the array is the twelve tensors");
 _Static_assert(QN_VELO_BANK *QN_VELO_BANKS == QN_LOPT_VELO_MLP_WEIGHTS && QN_VELO_SIZE < QN_VELO_MIXED, "so is this");
 
+/* Behind the six roles that tensors have. */
+enum { QN_VELO_ROLE_LOSS = QN_LOPT_ROLES, QN_VELO_ROLE_HIDDEN, QN_VELO_ROLE_CELL, QN_VELO_ROLE_BUFFER, QN_VELO_ROLES };
+
 /* A tensor, as the LSTM sees it. */
 typedef struct qn_velo_item {
   const float *p, *m, *v; /* NULL where it is empty */

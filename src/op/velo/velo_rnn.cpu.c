@@ -108,7 +108,7 @@ QN_FN void add_tile(const float *const w[ROWS], uint64_t inputs, const float *in
   }
 }
 
-/* Four rows of weights by `columns` columns, up to 64 and a multiple of 16; out has what is added to. */
+/* Four rows of weights by `columns` columns, up to 64 and a multiple of a vector's; out has what is added to. */
 static void add_rows(const float *const w[ROWS], uint64_t inputs, const float *in, uint64_t apart, uint64_t columns,
                      float (*out)[BLOCK])
 {
@@ -142,9 +142,11 @@ static void add_product(const float *const w[ROWS], uint64_t groups, uint64_t ro
   }
 }
 
+/* Up to 64 from u on, those of no tensor only where a vector has them too. */
 static uint64_t columns_from(const qn_velo_call *call, uint64_t u)
 {
-  return call->padded - u < BLOCK ? call->padded - u : BLOCK;
+  const uint64_t left = qn_lopt_ceiling(call->n - u, QN_LANES) * QN_LANES;
+  return left < BLOCK ? left : BLOCK;
 }
 
 static void spread(float *to, float x)
@@ -168,7 +170,7 @@ static void most_of_all(const qn_velo_call *call, uint64_t h, float most[ROWS])
 {
   ALIGNED float out[ROWS][BLOCK];
   for (int r = 0; r < ROWS; r++) most[r] = 0;
-  for (uint64_t u = 0; u < call->padded; u += BLOCK) {
+  for (uint64_t u = 0; u < call->n; u += BLOCK) {
     four_rows(call, call->rnn + QN_VELO_MIX_W, call->rnn + QN_VELO_MIX_B, QN_VELO_INPUTS, call->x, h, u, out);
     for (uint64_t e = 0; e < BLOCK && u + e < call->n; e++)
       for (int r = 0; r < ROWS && call->item[u + e].whole; r++)
@@ -182,7 +184,7 @@ static void mix(const qn_velo_call *call, uint64_t task)
   for (uint64_t h = 16 * task; h < 16 * task + 16; h += ROWS) {
     float most[ROWS];
     most_of_all(call, h, most);
-    for (uint64_t u = 0; u < call->padded; u += BLOCK) {
+    for (uint64_t u = 0; u < call->n; u += BLOCK) {
       const uint64_t columns = columns_from(call, u);
       four_rows(call, call->rnn + QN_VELO_FINAL_W, call->rnn + QN_VELO_FINAL_B, QN_VELO_INPUTS, call->x, h, u, out);
       for (uint64_t r = 0; r < ROWS; r++)
@@ -216,7 +218,7 @@ static void lstm(const qn_velo_call *call, uint64_t task)
   const uint64_t first = AT_ONCE * task;
   const float *w[ROWS], *bias = call->rnn + QN_VELO_LSTM_B;
   for (uint64_t r = 0; r < ROWS; r++) w[r] = call->rnn + QN_VELO_LSTM_W + (r * UNITS + first) * 2 * UNITS;
-  for (uint64_t u = 0; u < call->padded; u += BLOCK) {
+  for (uint64_t u = 0; u < call->n; u += BLOCK) {
     ALIGNED float gate[AT_ONCE * ROWS][BLOCK];
     const uint64_t columns = columns_from(call, u);
     for (uint64_t g = 0; g < AT_ONCE * ROWS; g++) spread(gate[g], bias[g % ROWS * UNITS + first + g / ROWS]);
@@ -233,7 +235,7 @@ static void heads(const qn_velo_call *call, uint64_t task)
   const bool is_last = first == QN_VELO_BANKS;
   const float *w = call->rnn + (is_last ? QN_VELO_STEP_W : QN_VELO_CONTROL_W + first * UNITS);
   const float *bias = call->rnn + (is_last ? QN_VELO_STEP_B : QN_VELO_CONTROL_B + first);
-  for (uint64_t u = 0; u < call->padded; u += BLOCK) {
+  for (uint64_t u = 0; u < call->n; u += BLOCK) {
     ALIGNED float out[ROWS][BLOCK];
     const uint64_t columns = columns_from(call, u);
     const float *rows[ROWS];

@@ -5,9 +5,8 @@ python3 src/op/velo/golden/make_golden.py > src/op/velo/golden/velo.txt
 A plain form of the mathematics of src/op/velo/README.md in double, tensors by multi-index, that shares nothing with the
 library. Inputs and weights come from splitmix64 and are exact in f32; so that the file stays short they are not in it,
 and the test draws them too. What is wanted is written as the nearest f32, in hexadecimal: its rounding is a tenth of
-the tolerance. Lines: `case NAME lr weight_decay num_steps compat steps`, a `tensor SHAPE` each, then of each step its
-`loss` and of each tensor `want` the parameters, and behind the last step of each tensor `state` m, v, row, column,
-those of three decays first by decay, and the first eight of its `hidden` and its `cell`."""
+the tolerance; the loss's buffer as f64. workbench/leg_ruled_golden.c says what the lines are; behind the last step they
+have all that is kept, states of three decays first by decay."""
 
 import itertools
 import math
@@ -245,28 +244,32 @@ def step(tensors, gradients, weights, losses, t, compat):
         tensor.move(g, weights.network(dense(tensor.h, weights.control)), lr_mult, compat)
 
 
-def line(word, values):
-    print(word, *(struct.pack(">f", x).hex() for x in values))
+def line(word, role, values, form=">f"):
+    print(word, role, *(struct.pack(form, x).hex() for x in values))
 
 
 def case(name, weights):
     compat, start, loss = name == "compat", Stream(41), Loss()
     tensors = [Tensor(shape, start.array(shape, 0.5), weights) for shape in CASES[name]]
-    print("case", name, LR, WEIGHT_DECAY, NUM_STEPS, int(compat), STEPS[name])
-    for shape in CASES[name]:
-        print("tensor", *shape)
+    print("case", name)
+    print(f"set lr={LR} weight_decay={WEIGHT_DECAY} num_steps={NUM_STEPS} pylo_cuda_compat={int(compat)}")
+    print("tensor", *("x".join(map(str, shape)) for shape in CASES[name]))
+    print("draw param", f"{41:x}", 0.5)
     for t in range(STEPS[name]):
-        stream = Stream(300 + t)
-        gradients = [stream.array(shape, 0.02 * (t + 1)) for shape in CASES[name]]
+        stream, scale = Stream(300 + t), 0.02 * (t + 1)
+        gradients = [stream.array(shape, scale) for shape in CASES[name]]
+        print("draw grad", f"{300 + t:x}", scale)
+        line("give", "loss", [LOSSES[t]])
         step(tensors, gradients, weights, loss.take(LOSSES[t]), t, compat)
-        line("loss", [LOSSES[t]])
-        for tensor in tensors:
-            line("want", tensor.p.values())
-    for tensor in tensors:
-        for states in (tensor.m, [tensor.v], tensor.row, tensor.column):
-            line("state", (x for state in states for x in state.values()))
-        line("hidden", tensor.h[:8])
-        line("cell", tensor.c[:8])
+        print("step")
+        line("want", "param", (p for tensor in tensors for p in tensor.p.values()))
+    for role in ("m", "v", "row", "column"):
+        states = ([tensor.v] if role == "v" else getattr(tensor, role) for tensor in tensors)
+        line("want", role, (x for of_tensor in states for state in of_tensor for x in state.values()))
+    line("want", "hidden", (x for tensor in tensors for x in tensor.h))
+    line("want", "cell", (x for tensor in tensors for x in tensor.c))
+    line("want", "loss_buffer", [*loss.means, *loss.least, float(loss.count), 0.0], ">d")
+    print("end")
 
 
 def main():
