@@ -59,6 +59,9 @@ check "are kept with the line" python "assert lines[4]['params']['lr'] == 3e-4 a
 check "an op whose states have shapes of their own" bench 0 bench elo -w 2x700 -b cpu --seconds 0.01 --json b.jsonl
 check "says what a step is lent beside the state" has "of state, and a workspace of"
 check "and keeps it" python3 -c "import json; l = json.loads(open('b.jsonl').readline()); assert l['workspace_bytes'] > 0 and l['bytes_per_element'] == 44 and l['check']['right'], l"
+check "an op with tensors for the whole list" bench 0 bench velo -w 2x700 -b cpu --seconds 0.01 --set num_steps=50 --json v.jsonl
+check "counts these and its weights" python3 -c "import json; l = json.loads(open('v.jsonl').readline()); \
+  assert 9e6 < l['bytes_besides'] < 1e7 and l['fused']['bytes'] == 1400 * 44 + l['bytes_besides'] and l['params']['num_steps'] == 50, l"
 check "but has no unfused form to break even with" refused 3 "lists of tensors alike" bench elo -b cpu --break-even
 check "first use in processes of their own" bench 0 bench lion -w 1x64 -b host --seconds 0.01 --first-use
 check "cold and from disk" has "where the kernel is on disk"

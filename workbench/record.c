@@ -2,6 +2,7 @@
 /* record.c - a measurement as a line of JSON, appended to a file by one write, so that two processes may share it.
  * record_read.c is the way back. */
 #include "workbench/record.h"
+#include "workbench/ruled_stage.h"
 #include "core/core.h"
 #include "workbench/build.h"
 #include "workbench/case.h"
@@ -134,12 +135,13 @@ static json_t *line_of(const qn_bench *b)
   qn_params_text(&ask->op->info, ask->params, settings, sizeof settings);
   json_t *line = json_pack(
       "{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}, s:s, s:s, s:I, s:I, s:s, s:s, s:o, s:s, s:s, s:f, s:f, "
-      "s:f, s:{s:b, s:I, s:s}}",
+      "s:f, s:f, s:{s:b, s:I, s:s}}",
       "schema", "quern bench 1", "date", date, "version", qn_version(), "commit", qn_build_commit, "machine",
       machine_of(b), "build", "compiler", qn_build_compiler, "type", qn_build_type, "op", ask->op->info.name,
       "workload", ask->work->name, "tensors", (json_int_t)ask->work->n, "elements", (json_int_t)ask->work->elements,
       "types", b->types, "settings", settings, "params", params_of(b), "backend", qn_device_kind_name(ask->device.kind),
-      "variant", b->variant, "bytes_per_element", qn_bench_step_bytes(ask) / elements, "set_bytes_per_element",
+      "variant", b->variant, "bytes_per_element", qn_bench_bytes(ask->op, ask->row, ask->params), "bytes_besides",
+      ask->op->ruled ? qn_ruled_step_bytes(ask->op, ask->work->n) : 0.0, "set_bytes_per_element",
       qn_bench_set(ask->op, ask->row), "operations_per_element", qn_bench_operations(ask) / elements, "check", "right",
       (int)b->check.right, "elements", (json_int_t)b->check.elements, "wrong", b->check.wrong);
   if (line && b->timed) add_times(line, b);

@@ -50,7 +50,7 @@ def weights():
 
 @dataclass
 class Case:
-    """One case: by step its loss and what is wanted of each tensor; by role all tensors' states, and the LSTM's rows."""
+    """One case: by step its loss and what is wanted of each tensor; by role all tensors' states, and the LSTM's."""
 
     lr: float
     weight_decay: float
@@ -123,11 +123,12 @@ def cases():
 
 def states_of(case, k):
     """Tensor k's four states, then its rows of hidden and cell."""
-    states = [_parts(all_of, [_sizes(shape)[role] for shape in case.shapes])[k] for role, all_of in enumerate(case.state)]
+    sizes = zip(*map(_sizes, case.shapes))
+    states = [_parts(all_of, of_role)[k] for all_of, of_role in zip(case.state, sizes)]
     return states, [rows[k] for rows in case.rows]
 
 
 def _sizes(shape):
-    """Of m, v, row and column. VeLO factors the two largest dimensions; what they are of equal ones is nothing to it."""
+    """Of m, v, row and column. The two largest dimensions are factored; which of equal ones is nothing to sizes."""
     n, largest = math.prod(shape), sorted(shape)[-2:]
     return (3 * n, n, 3 * n, 0) if len(shape) < 2 else (3 * n, n, 3 * n // largest[1], 3 * n // largest[0])

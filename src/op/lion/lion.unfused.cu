@@ -4,7 +4,7 @@
 #include "op/lion/lion.math.h"
 
 struct unfused_args { /* qn_unfused_args of op/op.h, then the coefficients */
-  float *array[9];
+  float *array[11];
   qn_u64 n;
   qn_lion_coef coef;
 };
