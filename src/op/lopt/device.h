@@ -16,7 +16,8 @@ enum {
   QN_LOPT_STAT_ROWS = 256,
   QN_LOPT_ROWS = 64,
   QN_LOPT_ELEMENTS_A_TASK = 2048, /* a block's, where elements are taken one by one */
-  QN_LOPT_LEAST_LENGTH = 16       /* of rows that are taken by tiles */
+  QN_LOPT_LEAST_LENGTH = 16,      /* of rows that are taken by tiles, and what they are shorter than: their bytes are */
+  QN_LOPT_MOST_LENGTH = 1 << 30   /* counted in 32 bits */
 };
 
 enum {

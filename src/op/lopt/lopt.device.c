@@ -16,7 +16,7 @@ enum {
   WARPGROUP_CAPABILITY = 90,
   WARPGROUP = 4, /* simdgroups */
   MATRIX_BYTES = 6144,
-  SIMD_BYTES = 8448, /* of shared memory that one of UPDATE's takes: OF_SIMD there */
+  SIMD_BYTES = 9216, /* of shared memory that one of UPDATE's takes: OF_SIMD there */
   UPDATE_THREADS_MOST = 384
 };
 _Static_assert(sizeof(qn_lopt_live) == sizeof(qn_lopt_hyper), "qn_lopt_live is qn_lopt_hyper");
@@ -120,6 +120,9 @@ static qn_status find(const step_run *run, const char *source, const char *name,
   return qn_jit_function(run->list->exec->device, &(qn_unit){.source = source, .defines = defines}, name, function);
 }
 
+/* Shared memory of a block of UPDATE. */
+static int update_bytes(uint32_t threads) { return (int)(threads / 32 * SIMD_BYTES + MATRIX_BYTES); }
+
 static qn_status launch(const step_run *run, const char *source, const char *name, uint64_t blocks, uint32_t threads,
                         const void *argument, size_t bytes)
 {
@@ -132,7 +135,7 @@ static qn_status launch(const step_run *run, const char *source, const char *nam
       exec->device, function,
       &(qn_launch){.blocks = blocks,
                    .threads = threads,
-                   .shared_bytes = strcmp(name, "lopt_update") ? 0 : threads / 32 * SIMD_BYTES + MATRIX_BYTES,
+                   .shared_bytes = strcmp(name, "lopt_update") ? 0 : (uint32_t)update_bytes(threads),
                    .stream = exec->stream,
                    .pool = exec->pool,
                    .argument = argument,
@@ -325,13 +328,15 @@ static qn_status run_large(step_run *run)
   return run_phase(run, elements, "lopt_element_update", ELEMENTS, 1, 256);
 }
 
-/* Split classes gain by the products of warpgroups; else what the registers allow of threads. */
+/* All classes but f16, whose few products a simdgroup has sooner by itself, gain by the products of warpgroups; else
+ * what the registers allow of threads. */
 static void choose_update(step_run *run, qn_device device, const qn_arch *arch)
 {
-  const bool splits = run->precision == QN_LOPT_F16X3 || run->precision == QN_LOPT_BF16X3;
-  run->warpgroups = splits && device.kind == QN_CUDA && arch->capability == WARPGROUP_CAPABILITY;
+  const bool many = run->precision != QN_LOPT_F16 && run->precision != QN_LOPT_FP32;
+  const bool fits = device.kind != QN_CUDA || arch->shared_block_bytes >= update_bytes(UPDATE_THREADS_MOST);
+  run->warpgroups = many && device.kind == QN_CUDA && arch->capability == WARPGROUP_CAPABILITY;
   run->update_threads =
-      run->warpgroups || run->precision == QN_LOPT_F16 ? UPDATE_THREADS_MOST : UPDATE_THREADS_MOST / 3 * 2;
+      fits && (run->warpgroups || run->precision == QN_LOPT_F16) ? UPDATE_THREADS_MOST : UPDATE_THREADS_MOST / 3 * 2;
 }
 
 static qn_status begin(step_run *run)

@@ -18,7 +18,7 @@ uint64_t qn_lopt_tiles_of(const qn_lopt_device_item *it, uint64_t rows, uint64_t
 bool qn_lopt_may_be_tiled(const qn_lopt_kind *kind, const qn_lopt_device_item *it)
 {
   const uint32_t both = QN_LOPT_FACTORED | QN_LOPT_STRAIGHT;
-  return (it->flags & both) == both && it->length >= kind->tiling->least_length;
+  return (it->flags & both) == both && it->length >= kind->tiling->least_length && it->length < QN_LOPT_MOST_LENGTH;
 }
 
 /* Numbers that STATS leaves of a piece. */

@@ -57,17 +57,27 @@ QN_FN void qn_lopt_inputs(qn_f32 g, qn_f32 p, const qn_f32 m[3], qn_f32 v, const
 /* max(x, 0); NaN stays NaN. */
 QN_FN qn_f32 qn_lopt_relu(qn_f32 x) { return qn_select(qn_less(x, qn_splat(0.0f)), qn_splat(0.0f), x); }
 
-/* step is lr step_mult, decay is weight_decay lr: small_fc_lopt. */
-QN_FN qn_f32 qn_lopt_moved(qn_f32 p, qn_f32 direction, qn_f32 magnitude, float exp_mult, float step, float decay)
+/* Moves p by a direction, which e to the magnitude makes longer: by step = lr step_mult, with decay = weight_decay lr,
+ * in small_fc_lopt. */
+QN_FN qn_f32 qn_lopt_moved_by(qn_f32 p, qn_f32 direction, float step, float decay)
 {
-  p = qn_fma(qn_splat(-step), direction * qn_exp(magnitude * qn_splat(exp_mult)), p);
+  p = qn_fma(qn_splat(-step), direction, p);
   return qn_fma(qn_splat(-decay), p, p);
 }
 
+QN_FN qn_f32 qn_lopt_moved(qn_f32 p, qn_f32 direction, qn_f32 magnitude, float exp_mult, float step, float decay)
+{
+  return qn_lopt_moved_by(p, direction * qn_exp(magnitude * qn_splat(exp_mult)), step, decay);
+}
+
 /* The decay is weight_decay alone, and of the parameter before the step: elo. */
+QN_FN qn_f32 qn_lopt_moved_elo_by(qn_f32 p, qn_f32 direction, float lr, float decay)
+{
+  return qn_fma(qn_splat(-lr), qn_fma(qn_splat(decay), p, direction), p);
+}
+
 QN_FN qn_f32 qn_lopt_moved_elo(qn_f32 p, qn_f32 direction, qn_f32 magnitude, float exp_mult, float lr, float decay)
 {
-  const qn_f32 d = direction * qn_exp(magnitude * qn_splat(exp_mult));
-  return qn_fma(qn_splat(-lr), qn_fma(qn_splat(decay), p, d), p);
+  return qn_lopt_moved_elo_by(p, direction * qn_exp(magnitude * qn_splat(exp_mult)), lr, decay);
 }
 #endif

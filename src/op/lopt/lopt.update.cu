@@ -9,33 +9,50 @@
 #endif
 #include "op/lopt/tile.h"
 
-/* What a lane needs of the last layer: of its eight hidden values the two weights. */
+constexpr float LOG2_E = 0x1.715476p0f;
+
+/* What a lane needs of the last layer: of its eight hidden values the two weights. The second layer's bias b is not
+ * added: max(h + b, 0) is max(h, -b) + b, and what the weights make of b is part of the last one's. */
 struct last_layer {
   float direction[8], magnitude[8], of_direction, of_magnitude;
 };
 
-/* What stays for a tile. */
+/* What stays for a tile, and how far it has come. */
 struct columns {
-  float *bias;         /* of shared memory: the second layer's, as its sums begin, by product and t */
-  float *table, *ring; /* of shared memory: what `along` gives the lane's hidden values; the rows */
-  const float *other;  /* what the lane brings of a row beside q, of the first row, and how far the next one's is */
-  qn_u64 apart;
-  float *written, *p;        /* the lane's four elements of m or v, its one of p */
-  float factor[4], scale[4]; /* of its elements; of its inputs */
-  float unpower, step, decay;
-  bool mine; /* its one of p is there */
+  float *table; /* of shared memory: what `along` gives the lane's hidden values */
+  float *to;    /* of the ring's first row, what the lane copies */
+  const float *of_q, *of_g, *of_factor, *of_across, *of_p; /* and what it reads */
+  const float *q, *other;                                  /* of the first row: what it copies, */
+  float *written, *p;                                      /* and what it writes: four elements of m or v, one of p */
+  qn_u32 bytes, apart; /* from row to row, and of `other`; rows are shorter than 4 GiB (may_be_tiled) */
+  float q_times, s_times, s_plus, along_g[4], along_q[4]; /* with the inputs' scales */
+  float unpower, power_times, power_plus, step, decay;
+  float least[8]; /* of its hidden values: the second layer's bias, turned */
+  qn_u32 copied;  /* elements there are of those it copies */
+  bool any, mine; /* its four elements are there, all or some; its one of p is */
 };
 
-/* Rows on their way, a ring of STAGES in shared memory: of each 16 bytes of q a lane, then, by t, of g, v, what
- * `across` gives the hidden values, and its factors, eight lanes each. */
-constexpr qn_u32 STAGES = 4, STAGE = 256, OF_G = 128, OF_V = 160, OF_TABLE = 192, OF_FACTOR = 224;
-constexpr qn_u32 TABLE = 8 * 32 * 4, BIAS = 4 * 4 * 4, OF_SIMD = TABLE + STAGES * STAGE + BIAS; /* floats */
+/* Rows on their way, a ring of STAGES in shared memory: of each the 32 columns' m of three decays and p, g and v, then
+ * what `across` gives the hidden values, and its factors. A lane copies 16 bytes of the first four and of the others:
+ * eight lanes side by side read 128 bytes on end, which costs a fraction of what lanes in the products' order do. */
+constexpr qn_u32 OF_Q = 40; /* 32 columns, and what keeps lanes of one read in banks of their own */
+constexpr qn_u32 OF_G = 4 * OF_Q, OF_V = 5 * OF_Q, OF_TABLE = 6 * OF_Q, OF_FACTOR = 7 * OF_Q;
+constexpr qn_u32 STAGES = 4, STAGE = 8 * OF_Q, TABLE = 8 * 32 * 4, OF_SIMD = TABLE + STAGES * STAGE; /* floats */
 
 QN_FN void read4(float *to, const float *from)
 {
   const qn_16bytes v = qn_load16(from);
   QN_UNROLL
   for (int k = 0; k < 4; k++) to[k] = qn_bits_float(v.word[k]);
+}
+
+/* An output's bias, with what the second layer's gives it. */
+QN_FN float last_bias(const float *weights, int output)
+{
+  double sum = static_cast<double>(weights[B3 + output]);
+  for (int k = 0; k < WIDTH; k++)
+    sum += static_cast<double>(weights[W3 + output * WIDTH + k]) * static_cast<double>(weights[B2 + k]);
+  return static_cast<float>(sum);
 }
 
 QN_FN void read_last(last_layer &l, const float *weights)
@@ -46,76 +63,145 @@ QN_FN void read_last(last_layer &l, const float *weights)
     l.direction[k] = weights[W3 + first + k];
     l.magnitude[k] = weights[W3 + WIDTH + first + k];
   }
-  l.of_direction = weights[B3];
-  l.of_magnitude = weights[B3 + 1];
+  l.of_direction = last_bias(weights, 0);
+  l.of_magnitude = last_bias(weights, 1);
 }
 
 /* Of element e the values 4 half to 4 half + 3: lanes side by side, and each reads what it wrote itself. */
 QN_FN float *table_at(float *table, int e, int half) { return table + ((2 * e + half) * 32 + qn_lane()) * 4; }
 
-QN_FN void read_columns(columns &c, const qn_lopt_device_item &it, const tile &t, const float *weights)
+QN_FN void place_columns(columns &c, float *shared)
+{
+  const qn_u32 lane = qn_lane(), d = lane & 3u, g = lane / 4 * 4;
+  float *const ring = shared + TABLE;
+  c.table = shared;
+  c.to = ring + lane / 8 * OF_Q + lane % 8 * 4;
+  c.of_q = ring + OF_Q * d + g;
+  c.of_g = ring + OF_G + g;
+  c.of_factor = ring + OF_FACTOR + d;
+  c.of_across = ring + OF_TABLE + 8 * d;
+  c.of_p = ring + 3 * OF_Q + lane;
+}
+
+/* What the lane copies: of columns of its own. */
+QN_FN void place_copies(columns &c, const qn_lopt_device_item &it, const tile &t)
+{
+  const qn_u32 kind = qn_lane() / 8, part = qn_lane() % 8 * 4;
+  qn_u64 column = t.column + part;
+  c.copied = static_cast<qn_u32>(column >= it.length ? 0 : it.length - column < 4 ? it.length - column : 4);
+  if (!c.copied) column = 0;
+  const qn_u64 at = t.row * it.length + column;
+  c.q = (kind == 3 ? it.p : it.m + kind * it.n) + at;
+  c.other = kind == 0   ? it.g + at
+            : kind == 1 ? it.v + at
+            : kind == 2 ? it.across.table + t.row * WIDTH + part
+                        : it.across.factor + 4 * t.row;
+  c.bytes = static_cast<qn_u32>(4 * it.length);
+  c.apart = kind < 2 ? c.bytes : kind == 2 ? 4 * WIDTH : 16;
+}
+
+/* Scales belong to the inputs; they are taken into what the lane multiplies by anyway. */
+QN_FN void read_columns(columns &c, const qn_lopt_device_args &a, const qn_lopt_device_item &it, const tile &t,
+                        const last_layer &l)
 {
   const qn_u32 d = qn_lane() & 3u;
   const qn_lopt_found &found = *it.found;
+  float scale[4];
+  QN_UNROLL
+  for (int k = 0; k < 4; k++) scale[k] = found.scale[channel_of(static_cast<int>(d), k)] * found.power;
   QN_UNROLL
   for (int e = 0; e < 4; e++) {
     const qn_u64 place = t.along + (static_cast<qn_u32>(e) < t.count ? static_cast<qn_u32>(e) : 0u);
-    c.factor[e] = it.along.factor[4 * place + d];
+    const float factor = it.along.factor[4 * place + d];
+    c.along_g[e] = factor * scale[2];
+    c.along_q[e] = factor * scale[3];
     for (int half = 0; half < 2; half++)
       qn_store16(table_at(c.table, e, half), qn_load16(it.along.table + place * WIDTH + 8 * d + 4 * half));
   }
+  c.q_times = scale[0];
+  c.s_times = t.third ? 0.0f : scale[1];
+  c.s_plus = t.third ? scale[1] : 0.0f;
   QN_UNROLL
-  for (int k = 0; k < 4; k++) c.scale[k] = found.scale[channel_of(static_cast<int>(d), k)] * found.power;
-  if (qn_lane() < 4)
-    for (qn_u32 k = 0; k < 16; k++)
-      c.bias[(k / 4 * 4 + d) * 4 + k % 4] = weights[B2 + 8 * d + k / 4 * 2 + k % 2] * found.power;
-  c.other = d == 0   ? t.g
-            : d == 1 ? t.v
-            : d == 2 ? it.across.table + t.row * WIDTH + qn_lane() / 4 * 4
-                     : it.across.factor + 4 * t.row;
-  c.apart = d < 2 ? t.length : d == 2 ? WIDTH : 4;
+  for (qn_u32 k = 0; k < 8; k++) c.least[k] = -a.weights[B2 + 8 * d + k] * found.power;
+  place_copies(c, it, t);
   c.written = (t.third ? it.v : it.m + d * it.n) + t.at;
+  c.any = t.count != 0;
   c.mine = d < t.count;
   c.p = it.p + t.at + (c.mine ? d : 0);
+  const float times = a.exp_mult * LOG2_E;
   c.unpower = found.unpower;
+  c.power_times = times * found.unpower;
+  c.power_plus = times * l.of_magnitude;
   c.step = QN_LOPT_ELO ? found.lr : found.step;
   c.decay = found.decay;
 }
 
-template <bool aligned> QN_FN void bring_row(const tile &t, const columns &c, qn_u32 row)
+/* One multiplication, which adds to all of the address. */
+QN_FN const float *in_row(const float *first, qn_u32 row, qn_u32 bytes)
 {
-  const qn_u32 d = qn_lane() & 3u;
-  float *const to = c.ring + row % STAGES * STAGE, *const beside = to + OF_G + d * 32 + qn_lane() / 4 * 4;
-  const float *const q = t.q + row * t.length, *const other = c.other + row * c.apart;
+  return reinterpret_cast<const float *>(reinterpret_cast<const char *>(first) + static_cast<qn_u64>(row) * bytes);
+}
+
+QN_FN float *in_row(float *first, qn_u32 row, qn_u32 bytes)
+{
+  return reinterpret_cast<float *>(reinterpret_cast<char *>(first) + static_cast<qn_u64>(row) * bytes);
+}
+
+/* Of the factors 16 bytes are all. */
+template <bool aligned> QN_FN void bring_row(const columns &c, qn_u32 row)
+{
+  float *const to = c.to + row % STAGES * STAGE, *const to_other = to + OF_G;
+  const float *const q = in_row(c.q, row, c.bytes), *const other = in_row(c.other, row, c.apart);
   if (aligned) {
-    qn_copy_begin(to + 4 * qn_lane(), q);
-    qn_copy_begin(beside, other);
+    qn_copy_begin(to, q);
+    if (qn_lane() < 25) qn_copy_begin(to_other, other);
   } else {
     float v[4];
-    load4(v, q, t.count, false);
-    store4(to + 4 * qn_lane(), v, 4, true);
-    load4(v, other, d < 2 ? t.count : 4, false);
-    store4(beside, v, 4, true);
+    load4(v, q, c.copied, false);
+    store4(to, v, 4, true);
+    load4(v, other, qn_lane() < 16 ? c.copied : 4, false);
+    store4(to_other, v, 4, true);
   }
 }
 
-QN_FN void take_row(row_data &r, const float *from)
+/* Of a row the lane's inputs, and its one of p; new m and v are written, if the row is there. */
+template <bool aligned>
+QN_FN void take_row(float (&x)[4][4], float &p, const columns &c, const tile &t, const rates &by, qn_u32 row,
+                    bool there)
 {
-  const qn_u32 g = qn_lane() / 4 * 4;
-  read4(r.q, from + 4 * qn_lane());
-  read4(r.g, from + OF_G + g);
-  read4(r.v, from + OF_V + g);
-  r.factor = from[OF_FACTOR + (qn_lane() & 3u)];
+  const qn_u32 slot = row % STAGES;
+  float kept[4], *const written = in_row(c.written, row, c.bytes);
+  row_data r;
+  read4(r.q, c.of_q + slot * STAGE);
+  read4(r.g, c.of_g + slot * STAGE);
+  read4(r.v, c.of_g + slot * STAGE + (OF_V - OF_G));
+  r.factor = c.of_factor[slot * STAGE];
+  p = c.of_p[slot * STAGE];
+  QN_UNROLL
+  for (int k = 0; k < 4; k++) {
+    float g, v, q, s;
+    means_of(g, v, q, s, r, k, by, t.of_gradient);
+    kept[k] = t.third ? v : q;
+    x[k][0] = q * c.q_times;
+    x[k][1] = kept[k] * qn_fma(s, c.s_times, c.s_plus);
+    x[k][2] = g * (c.along_g[k] * r.factor);
+    x[k][3] = (t.third ? s : q) * (c.along_q[k] * r.factor);
+  }
+  if (aligned) {
+    if (there && c.any) store4(written, kept, 4, true);
+  } else if (there) {
+    store4(written, kept, t.count, false);
+  }
 }
 
 /* The lane's share of the two outputs of elements above and below, from its eight hidden values of each. */
-QN_FN void add_last(float (&above)[2], float (&below)[2], const float (&h)[4][4], const last_layer &l)
+QN_FN void add_last(float (&above)[2], float (&below)[2], const float (&h)[4][4], const columns &c, const last_layer &l)
 {
   QN_UNROLL
   for (int k = 0; k < 2; k++) above[k] = below[k] = 0;
   QN_UNROLL
   for (int k = 0; k < 8; k++) {
-    const float x = relu(h[k / 2][k % 2]), y = relu(h[k / 2][2 + k % 2]);
+    const float x = no_less(h[k / 2][k % 2], c.least[k]), y = no_less(h[k / 2][2 + k % 2], c.least[k]);
     above[0] = qn_fma(x, l.direction[k], above[0]), above[1] = qn_fma(x, l.magnitude[k], above[1]);
     below[0] = qn_fma(y, l.direction[k], below[0]), below[1] = qn_fma(y, l.magnitude[k], below[1]);
   }
@@ -137,105 +223,127 @@ QN_FN void gather_last(float (&out)[2], const float (&share)[4][2])
   }
 }
 
-/* What the first layer's sums of elements e and e + 1 of a lane, above and below, begin with. */
-QN_FN void begin_pair(float (&h)[4][4], int e, const float *across, const columns &c)
+QN_FN void read_across(float (&across)[8], const columns &c, qn_u32 row)
 {
-  float table[8];
-  read4(table, across);
-  read4(table + 4, across + 4);
+  const qn_u32 slot = row % STAGES;
+  read4(across, c.of_across + slot * STAGE);
+  read4(across + 4, c.of_across + slot * STAGE + 4);
+}
+
+/* What the first layer's sums of elements e and e + 1 of a lane, above and below, begin with. */
+QN_FN void begin_pair(float (&h)[4][4], int e, const float (&across)[8], const columns &c)
+{
   QN_UNROLL
   for (int k = 0; k < 2; k++) {
     float along[8];
     read4(along, table_at(c.table, e + k, 0));
     read4(along + 4, table_at(c.table, e + k, 1));
     QN_UNROLL
-    for (int i = 0; i < 8; i++) h[i / 2][2 * k + i % 2] = along[i] + table[i];
+    for (int i = 0; i < 8; i++) h[i / 2][2 * k + i % 2] = along[i] + across[i];
   }
 }
 
-QN_FN void begin_second(float (&d)[4][4], const columns &c)
+/* The lane's one of p moves by what the lanes' shares say. */
+QN_FN void move(const columns &c, const float (&share)[4][2], float p, const last_layer &l, qn_u32 row)
 {
-  QN_UNROLL
-  for (int n = 0; n < 4; n++) read4(d[n], c.bias + 16 * n + 4 * (qn_lane() & 3u));
+  float out[2];
+  gather_last(out, share);
+  const float power = quick_power(qn_fma(out[1], c.power_times, c.power_plus));
+  const float direction = qn_fma(out[0], c.unpower, l.of_direction) * power;
+  p = QN_LOPT_ELO ? qn_lopt_moved_elo_by(p, direction, c.step, c.decay)
+                  : qn_lopt_moved_by(p, direction, c.step, c.decay);
+  if (c.mine) *in_row(c.p, row, c.bytes) = p;
 }
 
 #if QN_LOPT_WARPGROUPS
 typedef qn_u64 network; /* its matrices */
 
-/* A lane's four elements through the network: its share of their outputs. The second pair's products go on while the
- * first pair's sums are looked at. */
-QN_FN void run_elements(float (&share)[4][2], const float (&x)[4][4], const float *across, const columns &c,
-                        const network &net, const last_layer &l)
+/* The first layer of two elements begins, and the second, of what the first has become. */
+QN_FN void begin_first(float (&h)[4][4], const operand &o, int e, const float (&across)[8], const columns &c,
+                       const network &net)
 {
-  float h[2][4][4], second[2][4][4];
-  operand o[2], p[2][2];
+  begin_pair(h, e, across, c);
+  hold(h);
+  qn_wgmma_begin();
+  add_step<true>(h, o, net);
+  qn_wgmma_close();
+}
+
+QN_FN void begin_second(float (&second)[4][4], operand (&sums)[2], const float (&h)[4][4], const network &net)
+{
   QN_UNROLL
-  for (int pair = 0; pair < 2; pair++) {
-    begin_pair(h[pair], 2 * pair, across, c);
-    o[pair] = inputs_as(x[2 * pair], x[2 * pair + 1]);
-    hold(h[pair]);
-    qn_wgmma_begin();
-    add_step(h[pair], o[pair], net);
-    qn_wgmma_close();
+  for (int step = 0; step < 2; step++) sums[step] = sums_as(h[2 * step], h[2 * step + 1]);
+  qn_wgmma_begin();
+  add_step<false>(second, sums[0], net + 2 * (MATRIX * 4 / 16));
+  add_step<true>(second, sums[1], net + 4 * (MATRIX * 4 / 16));
+  qn_wgmma_close();
+}
+
+/* Rows overlap: while the second layer's products of one go on, the inputs of the next are read. No product is under
+ * way from one turn of the loop to the next, and none while the last layer of the turn before would be added up: ptxas
+ * would have each of them waited for. */
+template <bool aligned>
+QN_FN void update_tile(const qn_lopt_device_args &a, const tile &t, const columns &c, const network &net,
+                       const last_layer &l)
+{
+  const rates by = rates_of(a, t.third);
+  const qn_u32 rows = qn_shuffle(t.rows, 0); /* one number in the compiler's eyes, too */
+  float x[4][4], p, next;
+  operand o[2];
+  qn_simd_barrier(); /* the ring is free */
+  for (qn_u32 row = 0; row < STAGES; row++) {
+    if (row < rows) bring_row<aligned>(c, row);
+    qn_copy_close();
   }
+  qn_copy_wait<STAGES - 1>();
+  qn_simd_barrier(); /* the first row is there */
+  take_row<aligned>(x, next, c, t, by, 0, true);
   QN_UNROLL
-  for (int pair = 0; pair < 2; pair++) {
-    begin_second(second[pair], c);
-    qn_wgmma_wait<1>();
-    hold(h[pair]);
+  for (int pair = 0; pair < 2; pair++) o[pair] = inputs_as(x[2 * pair], x[2 * pair + 1]);
+  for (qn_u32 row = 0; row < rows; row++) {
+    float h[2][4][4], second[2][4][4], share[4][2], across[8];
+    operand sums[2][2];
+    read_across(across, c, row);
     QN_UNROLL
-    for (int step = 0; step < 2; step++) p[pair][step] = sums_as(h[pair][2 * step], h[pair][2 * step + 1]);
-    hold(second[pair]);
-    qn_wgmma_begin();
+    for (int pair = 0; pair < 2; pair++) begin_first(h[pair], o[pair], 2 * pair, across, c, net);
     QN_UNROLL
-    for (int step = 0; step < 2; step++)
-      add_step(second[pair], p[pair][step], net + (2 + 2 * step) * (MATRIX * 4 / 16));
-    qn_wgmma_close();
+    for (int pair = 0; pair < 2; pair++) {
+      qn_wgmma_wait<1>(); /* this pair's first layer */
+      hold(h[pair]);
+      begin_second(second[pair], sums[pair], h[pair], net);
+    }
+    qn_copy_wait<STAGES - 2>();
+    qn_simd_barrier(); /* the next row is there, and this one was used */
+    if (row + STAGES < rows) bring_row<aligned>(c, row + STAGES);
+    qn_copy_close();
+    p = next;
+    take_row<aligned>(x, next, c, t, by, row + 1, row + 1 < rows);
+    QN_UNROLL
+    for (int pair = 0; pair < 2; pair++) o[pair] = inputs_as(x[2 * pair], x[2 * pair + 1]);
+    qn_wgmma_wait<0>();
+    QN_UNROLL
+    for (int pair = 0; pair < 2; pair++) {
+      hold(second[pair]);
+      add_last(share[2 * pair], share[2 * pair + 1], second[pair], c, l);
+    }
+    move(c, share, p, l, row);
   }
-  qn_wgmma_wait<1>();
-  hold(second[0]);
-  add_last(share[0], share[1], second[0], l);
-  qn_wgmma_wait<0>();
-  hold(second[1]);
-  add_last(share[2], share[3], second[1], l);
+  qn_copy_wait<0>();
 }
 #else
 typedef fragments network;
 
-QN_FN void run_elements(float (&share)[4][2], const float (&x)[4][4], const float *across, const columns &c,
+QN_FN void run_elements(float (&share)[4][2], const float (&x)[4][4], const float (&across)[8], const columns &c,
                         const network &net, const last_layer &l)
 {
   QN_UNROLL
   for (int pair = 0; pair < 2; pair++) {
-    float h[4][4], second[4][4];
+    float h[4][4], second[4][4] = {};
     begin_pair(h, 2 * pair, across, c);
-    begin_second(second, c);
     first_layer(h, x[2 * pair], x[2 * pair + 1], net);
     second_layer(second, h, net);
-    add_last(share[2 * pair], share[2 * pair + 1], second, l);
+    add_last(share[2 * pair], share[2 * pair + 1], second, c, l);
   }
-}
-#endif
-
-/* A row that is there: new m and v, and the outputs of element t of lane t. */
-template <bool aligned>
-QN_FN void run_row(float (&out)[2], const float *from, const tile &t, const columns &c, const rates &by,
-                   const network &net, const last_layer &l, qn_u32 row)
-{
-  float share[4][2], kept[4], x[4][4];
-  row_data r;
-  take_row(r, from);
-  QN_UNROLL
-  for (int k = 0; k < 4; k++) {
-    float v, q;
-    inputs_of(x[k], v, q, r, k, c.factor[k], by, t.of_gradient, t.third);
-    kept[k] = t.third ? v : q;
-    QN_UNROLL
-    for (int i = 0; i < 4; i++) x[k][i] *= c.scale[i];
-  }
-  store4(c.written + row * t.length, kept, t.count, aligned);
-  run_elements(share, x, from + OF_TABLE + 8 * (qn_lane() & 3u), c, net, l);
-  gather_last(out, share);
 }
 
 template <bool aligned>
@@ -245,26 +353,23 @@ QN_FN void update_tile(const qn_lopt_device_args &a, const tile &t, const column
   const rates by = rates_of(a, t.third);
   qn_simd_barrier(); /* the ring is free */
   for (qn_u32 row = 0; row < STAGES - 1; row++) {
-    if (row < t.rows) bring_row<aligned>(t, c, row);
+    if (row < t.rows) bring_row<aligned>(c, row);
     qn_copy_close();
   }
   for (qn_u32 row = 0; row < t.rows; row++) {
-    const float *const from = c.ring + row % STAGES * STAGE;
-    float out[2];
+    float x[4][4], share[4][2], across[8], p;
     qn_copy_wait<STAGES - 2>();
     qn_simd_barrier(); /* the row is there, and the one before was used */
-    if (row + STAGES - 1 < t.rows) bring_row<aligned>(t, c, row + STAGES - 1);
+    if (row + STAGES - 1 < t.rows) bring_row<aligned>(c, row + STAGES - 1);
     qn_copy_close();
-    run_row<aligned>(out, from, t, c, by, net, l, row);
-    const float direction = qn_fma(out[0], c.unpower, l.of_direction);
-    const float magnitude = qn_fma(out[1], c.unpower, l.of_magnitude);
-    const float old = from[4 * (qn_lane() | 3u) + (qn_lane() & 3u)]; /* of the lane of p */
-    const float p = QN_LOPT_ELO ? qn_lopt_moved_elo(old, direction, magnitude, a.exp_mult, c.step, c.decay)
-                                : qn_lopt_moved(old, direction, magnitude, a.exp_mult, c.step, c.decay);
-    if (c.mine) c.p[row * t.length] = p;
+    take_row<aligned>(x, p, c, t, by, row, true);
+    read_across(across, c, row);
+    run_elements(share, x, across, c, net, l);
+    move(c, share, p, l, row);
   }
   qn_copy_wait<0>();
 }
+#endif
 
 /* Simdgroups that take a task together, side by side. */
 constexpr qn_u32 TOGETHER = QN_LOPT_WARPGROUPS ? 4 : 1;
@@ -285,15 +390,13 @@ QN_GROUP_KERNEL(lopt_update, qn_lopt_device_args, a)
   read_fragments(net, a.head);
 #endif
   read_last(l, a.weights);
-  c.table = shared + qn_simd() * OF_SIMD;
-  c.ring = c.table + TABLE;
-  c.bias = c.ring + STAGES * STAGE;
+  place_columns(c, shared + qn_simd() * OF_SIMD);
   for (qn_u32 task = static_cast<qn_u32>(qn_block()) * teams + qn_simd() / TOGETHER; task < a.tasks;
        task += static_cast<qn_u32>(qn_blocks()) * teams) {
     const qn_u32 k = item_of(a, task);
     const qn_lopt_device_item &it = a.items[k];
     const tile t = tile_of(it, task - a.first[k], QN_LOPT_ROWS, TOGETHER, qn_simd() % TOGETHER);
-    read_columns(c, it, t, a.weights);
+    read_columns(c, a, it, t, l);
     if (it.flags & QN_LOPT_ALIGNED)
       update_tile<true>(a, t, c, net, l);
     else

@@ -142,4 +142,16 @@ QN_FN float quick_root(float x)
   return 1.0f / __builtin_sqrtf(x);
 #endif
 }
+
+/* 2^x to 2^-22 of it; what is no normal number is 0. */
+QN_FN float quick_power(float x)
+{
+#ifdef QN_PTX
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return qn_exp2(x);
+#endif
+}
 #endif

@@ -11,7 +11,7 @@ struct tile {
   const float *g, *v, *q; /* the lane's four elements of the first row; q: m of its decay, or p */
   const float *factor;    /* the first row's, of the lane's decay */
   qn_u64 length, at, row; /* of a row; of the first row: elements before it, and in the list of rows */
-  qn_u64 along;           /* the lane's first place in `along` */
+  qn_u64 along, column;   /* the lane's first place in `along`; the tile's first column */
   qn_u32 count, rows;     /* of its elements that are there; of the tile */
   float of_gradient;
   bool third; /* t is 3, the lane of p */
@@ -22,8 +22,9 @@ QN_FN tile tile_of(const qn_lopt_device_item &it, qn_u32 task, qn_u32 height, qn
 {
   const qn_u32 across = static_cast<qn_u32>(ceiling(it.length, QN_LOPT_COLUMNS * together)), d = qn_lane() & 3u;
   const qn_u64 down = ceiling(it.x, height), piece = task / across, a = piece / down, x = piece % down * height;
-  qn_u64 column = (static_cast<qn_u64>(task % across) * together + which) * QN_LOPT_COLUMNS + qn_lane() / 4 * 4;
   tile t;
+  t.column = (static_cast<qn_u64>(task % across) * together + which) * QN_LOPT_COLUMNS;
+  qn_u64 column = t.column + qn_lane() / 4 * 4;
   t.count = static_cast<qn_u32>(column >= it.length ? 0 : it.length - column < 4 ? it.length - column : 4);
   if (!t.count) column = 0; /* some place that is there */
   t.length = it.length;
@@ -75,14 +76,23 @@ template <bool aligned> QN_FN void read_row(row_data &r, const tile &t, qn_u32 r
   r.factor = t.factor[4 * row];
 }
 
+/* Of element k the lane's v and q now, the gradient g as the op takes it, and s. */
+QN_FN void means_of(float &g, float &v, float &q, float &s, const row_data &r, int k, const rates &by,
+                    float of_gradient)
+{
+  g = gradient(r.g[k], of_gradient);
+  v = qn_fma(by.v, r.v[k], by.v_rest * (g * g));
+  q = qn_fma(by.decay, r.q[k], by.rest * g);
+  s = quick_root(v + 1e-6f);
+}
+
 /* The lane's inputs of element k, and its v and q now. */
 QN_FN void inputs_of(float (&x)[4], float &v, float &q, const row_data &r, int k, float along, const rates &by,
                      float of_gradient, bool third)
 {
-  const float g = gradient(r.g[k], of_gradient), factor = along * r.factor;
-  v = qn_fma(by.v, r.v[k], by.v_rest * (g * g));
-  q = qn_fma(by.decay, r.q[k], by.rest * g);
-  const float s = quick_root(v + 1e-6f);
+  float g, s;
+  means_of(g, v, q, s, r, k, by, of_gradient);
+  const float factor = along * r.factor;
   x[0] = q;
   x[1] = third ? v : q * s;
   x[2] = g * factor;
