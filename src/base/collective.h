@@ -150,7 +150,7 @@ QN_FN qn_u32 qn_ticket(qn_u32 *counter)
 /* ---- simd: another lane's value. T has up to 16 bytes and is copied as such. ---- */
 #define QN_ALL_LANES 0xffffffffu
 
-/* Every word that moves values is made of this one: lane `from` & 31. */
+/* Every word that moves values is made of this one, or does what it would: lane `from` & 31. */
 template <class T> QN_FN T qn_shuffle(T x, qn_u32 from, int line = QN_LINE)
 {
   static_assert(sizeof(T) <= 16, "a value of at most 16 bytes");
