@@ -150,7 +150,7 @@ QN_FN qn_u32 qn_ticket(qn_u32 *counter)
 /* ---- simd: another lane's value. T has up to 16 bytes and is copied as such. ---- */
 #define QN_ALL_LANES 0xffffffffu
 
-/* Every word that moves values is made of this one, or does what it would: lane `from` & 31. */
+/* Every word that moves values is made of this one: lane `from` & 31. */
 template <class T> QN_FN T qn_shuffle(T x, qn_u32 from, int line = QN_LINE)
 {
   static_assert(sizeof(T) <= 16, "a value of at most 16 bytes");
@@ -173,25 +173,9 @@ template <class T> QN_FN T qn_shuffle(T x, qn_u32 from, int line = QN_LINE)
   return x;
 }
 
-/* Lane `its own` ^ k, k below 32. */
 template <class T> QN_FN T qn_shuffle_xor(T x, qn_u32 k, int line = QN_LINE)
 {
-#ifdef QN_CUDA_DIALECT
-  static_assert(sizeof(T) <= 16, "a value of at most 16 bytes");
-  union {
-    unsigned word[(sizeof(T) + 3) / 4];
-    unsigned char byte[sizeof(T)];
-  } u = {};
-  memcpy(u.byte, &x, sizeof x);
-  QN_UNROLL
-  for (unsigned i = 0; i < sizeof u.word / 4; i++)
-    u.word[i] = __shfl_xor_sync(QN_ALL_LANES, u.word[i], static_cast<int>(k)); /* no register for a lane's number */
-  memcpy(&x, u.byte, sizeof x);
-  (void)line;
-  return x;
-#else
   return qn_shuffle(x, qn_lane() ^ k, line);
-#endif
 }
 
 /* From the lane `by` below, or above; where there is none, its own. */
