@@ -165,6 +165,9 @@ def test_a_parameter_without_gradient_is_left_alone():
     a.grad, moved = None, a.detach().clone()
     optimizer.step()
     assert torch.equal(a, moved) and not torch.equal(b, kept) and set(optimizer.state[b]) == set(STATE)
+    give_grads([a, b], 2)  # what was stepped is as it was, and there is more
+    optimizer.step()
+    assert not torch.equal(a, moved)
 
 
 def test_empty_parameters_and_none_at_all():
@@ -213,7 +216,7 @@ def test_gradients_that_are_laid_out_otherwise_or_negated():
     optimizer, straight = SmallFCLopt([p, single], WEIGHTS), SmallFCLopt([plain, other], WEIGHTS)
     for seed in range(3):
         give_grads([plain, other], seed)
-        p.grad = plain.grad.T.contiguous().T if seed else plain.grad.clone()
+        p.grad = plain.grad.T.contiguous().T if seed == 1 else plain.grad.clone()
         negated = torch.complex(torch.zeros(1), -other.grad).conj().imag
         single.grad = negated if seed == 2 else other.grad.clone()
         assert seed < 2 or single.grad.is_neg()

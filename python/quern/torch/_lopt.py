@@ -223,16 +223,11 @@ class Learned(Optimizer):
         keys = [self._key(group) for group in self.param_groups]
         return tuple((keys.index(key), bool(group["pylo_cuda_compat"])) for key, group in zip(keys, self.param_groups))
 
-    def _absent(self) -> list[Tensor]:
-        return [param for group in self.param_groups for param in group["params"] if param.grad is None]
-
     def _fitting_lists(self) -> list[MemberList]:
         """The lists of this step, with their gradients. Everything has been checked then."""
-        pattern, absent = self._pattern(), self._absent()
+        pattern = self._pattern()
         params = [param for group in self.param_groups for param in group["params"]]
-        now = (params, absent, list(self.state.values()))
-        known = self._known and self._known[0] == pattern and all(map(are_same, now, self._known[1]))
-        if known and all(made.gather() for made in self._lists):
+        if self._is_known(pattern, params) and all(made.gather() for made in self._lists):
             return self._lists
         self._known, self._lists = (), []
         lists: dict[tuple, list[tuple[Tensor, int, str]]] = {}
@@ -248,8 +243,17 @@ class Learned(Optimizer):
                 raise ValueError(f"{self._family.title}: a gradient is not of its parameter's shape and type")
         self._lists = [one for one, _ in made]
         self._check_overlap(self._lists)
-        self._known = (pattern, (params, absent, list(self.state.values())))
+        absent = [param for param in params if param.grad is None]
+        self._known = (pattern, params, list(self.state.values()), absent)
         return self._lists
+
+    def _is_known(self, pattern: tuple[tuple[int, bool], ...], params: list[Tensor]) -> bool:
+        """Are groups, parameters and states those of the lists, and the others still without gradients?"""
+        if not self._known or self._known[0] != pattern:
+            return False
+        _, were, states, absent = self._known
+        same = are_same(params, were) and are_same(list(self.state.values()), states)
+        return same and all(param.grad is None for param in absent)
 
     def _list_of(self, together: list[tuple[Tensor, int, str]]) -> MemberList:
         members = []

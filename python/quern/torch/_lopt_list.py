@@ -20,7 +20,7 @@ from .._ops import op
 from .._tensors import Tensors
 from ._calls import Place, increment_version
 from ._lopt_shards import Shards
-from ._watch import CHANGED, SAME, are_same, watch
+from ._watch import CHANGED, SAME, ListWatch, are_same, has_table, watch
 
 _F32 = DTYPES["f32"]
 
@@ -60,13 +60,17 @@ class MemberList:
         self.place = Place(self.params[0].device)
         everything = [*self.params, *(tensor for held in self._held for tensor in held)]
         self._written = [tensor for tensor in everything if not tensor.is_inference()]
-        self.grads: list[Tensor] = []
+        self._copies: list[Tensor] = []
         given = [plain(param) for param in self.params]
         self._arrays = [_row_major(given, self.place.key) for _ in range(2)]
         self._arrays += [_row_major(held, self.place.key) for held in self._held]
         first = None if self._strided else watch(self._arrays[0], self.params)
         self._watches = [first, watch(self._arrays[1], given)]
         self._watches += [watch(made, held) for made, held in zip(self._arrays[2:], self._held)]
+        self._whole = None
+        if not self._strided and not self._once and has_table(self.params):
+            arrays = dict(zip(("param", "grad", *_lopt.STATE), self._arrays))
+            self._whole = ListWatch(arrays, self.params, self._states, {name: name for name in _lopt.STATE})
         self._roles = [made.address for made in self._arrays]
 
     def __len__(self) -> int:
@@ -77,7 +81,14 @@ class MemberList:
         """Takes the gradients. False where anything is not what it was: make a new list, which says what is wrong."""
         if self._once:
             return False
+        self._copies = []
         try:
+            if self._whole is not None:
+                same, followed = self._whole.follow()
+                if not same:
+                    return False
+                if followed != CHANGED and not any(self.params[k].grad.is_neg() for k in self._single):
+                    return True
             if not self._params_fit():
                 return False
             for name, held, watching in zip(_lopt.STATE, self._held, self._watches[2:]):
@@ -107,8 +118,13 @@ class MemberList:
         if any(grad.shape != shape or grad.dtype is not torch.float32 for grad, shape in zip(grads, self._shapes)):
             return False
         self._watches[1].move([grad.data_ptr() for grad in grads])
-        self.grads = grads  # copies must live until the call has been made
+        self._copies = grads  # which must live until the call has been made
         return True
+
+    @property
+    def grads(self) -> list[Tensor]:
+        """Those of the next call."""
+        return self._copies or [param.grad for param in self.params]
 
     def spans(self) -> list[tuple[int, int, bool, str]]:
         """(begin, end, written, name) of the memory of each tensor that is not empty."""
@@ -158,7 +174,7 @@ class MemberList:
         for k, copy in copies.items():
             self.params[k].copy_(copy)
         increment_version(self._written)
-        self.grads = []
+        self._copies = []
         del lent, copies  # torch's allocator keeps them for the stream until the kernels have run
 
     @torch.no_grad()
