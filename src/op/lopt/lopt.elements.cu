@@ -74,10 +74,9 @@ QN_FN void inputs_of(float (&x)[CHANNELS], const element &e, bool factored)
   }
 }
 
-#if QN_LOPT_PHASE == 0 && QN_LOPT_VELO
-/* The squares of the channels, and of the state before the step what the LSTM's inputs are made of. */
-QN_FN void add_element(float (&sum)[QN_VELO_TOTALS], const qn_lopt_device_args &a, const qn_lopt_device_item &it,
-                       qn_u64 i)
+#if QN_LOPT_PHASE == 0
+/* The squares of element i's channels. */
+QN_FN void add_squares(float *sum, const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u64 i)
 {
   element e;
   float x[CHANNELS];
@@ -85,6 +84,15 @@ QN_FN void add_element(float (&sum)[QN_VELO_TOTALS], const qn_lopt_device_args &
   inputs_of(x, e, it.flags & QN_LOPT_FACTORED);
   QN_UNROLL
   for (int c = 0; c < CHANNELS; c++) sum[c] = qn_fma(x[c], x[c], sum[c]);
+}
+#endif
+
+#if QN_LOPT_PHASE == 0 && QN_LOPT_VELO
+/* The squares of the channels, and of the state before the step what the LSTM's inputs are made of. */
+QN_FN void add_element(float (&sum)[QN_VELO_TOTALS], const qn_lopt_device_args &a, const qn_lopt_device_item &it,
+                       qn_u64 i)
+{
+  add_squares(sum, a, it, i);
   QN_UNROLL
   for (int d = 0; d < 4; d++) { /* m, and v */
     const float old = d < 3 ? it.m[static_cast<qn_u64>(d) * it.n + i] : it.v[i];
@@ -119,14 +127,7 @@ QN_GROUP_KERNEL(lopt_element_stats, qn_lopt_device_args, a)
   const qn_u64 task = qn_block() - a.first[k], first = task * A_TASK;
   const qn_u64 last = it.n - first < A_TASK ? it.n : first + A_TASK;
   float sum[CHANNELS] = {};
-  for (qn_u64 i = first + qn_thread(); i < last; i += QN_THREADS) {
-    element e;
-    float x[CHANNELS];
-    read_element(e, a, it, i);
-    inputs_of(x, e, it.flags & QN_LOPT_FACTORED);
-    QN_UNROLL
-    for (int c = 0; c < CHANNELS; c++) sum[c] = qn_fma(x[c], x[c], sum[c]);
-  }
+  for (qn_u64 i = first + qn_thread(); i < last; i += QN_THREADS) add_squares(sum, a, it, i);
   QN_UNROLL
   for (int c = 0; c < CHANNELS; c++) {
     const double total = qn_group_sum(static_cast<double>(sum[c]), scratch);

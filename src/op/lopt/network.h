@@ -163,20 +163,6 @@ QN_FN void add_long(float (&d)[4][4], float above0, float above1, float below0, 
   }
 }
 
-/* max(x, low); NaN stays NaN. */
-QN_FN float no_less(float x, float low)
-{
-#if defined(QN_PTX) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  float y;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(low));
-  return y;
-#else
-  return x < low ? low : x;
-#endif
-}
-
-QN_FN float relu(float x) { return no_less(x, 0.0f); }
-
 /* The first layer: d holds what does not come from the inputs x, of the elements above and below. */
 QN_FN void first_layer(float (&d)[4][4], const float (&above)[4], const float (&below)[4], const fragments &f)
 {

@@ -154,4 +154,18 @@ QN_FN float quick_power(float x)
   return qn_exp2(x);
 #endif
 }
+
+/* max(x, low); NaN stays NaN. */
+QN_FN float no_less(float x, float low)
+{
+#if defined(QN_PTX) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(low));
+  return y;
+#else
+  return x < low ? low : x;
+#endif
+}
+
+QN_FN float relu(float x) { return no_less(x, 0.0f); }
 #endif

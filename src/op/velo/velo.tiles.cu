@@ -158,17 +158,6 @@ struct columns {
   float step, decay;
 };
 
-QN_FN float relu(float x)
-{
-#if defined(QN_PTX) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  float y;
-  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return qn_lopt_relu(x);
-#endif
-}
-
 /* The second and third layer of four elements. */
 QN_FN void finish(float (&direction)[4], float (&magnitude)[4], const float (&h)[4][WIDTH], const float *weights)
 {
