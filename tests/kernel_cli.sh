@@ -27,7 +27,7 @@ says() {
   grep -qF -- "$words" "$err" || { echo "not said: $words"; cat "$err"; return 1; }
   head -n 1 "$err" | grep -q '^quern kernel' || { echo "does not begin with the command's name"; cat "$err"; return 1; }
 }
-has() { grep -qF -- "$1" "$out" || { echo "not there: $1"; tail -n 20 "$out"; return 1; }; }
+has() { grep -qF -- "$1" "$out" || { echo "not there: $1"; tail -n 20 "$out" "$err"; return 1; }; }
 python_on() { python3 -c "import json,sys
 d=json.load(open('$out'))
 $1"; }

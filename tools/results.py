@@ -6,7 +6,8 @@ What was not possible here is listed with its reason; a Python lane may have onl
 it, any other is a failure, and so is a lane that is named and did not run. --complete fails besides unless what ran is
 what should have: every lane, every test that meson knows in that lane, a check of each op, variant and row of types
 that `quern list --json` says runs here, an NVRTC compile of each op's rows for each architecture, and every file of
-python/tests. The last line is "N passed, N failed"."""
+python/tests. What failed comes behind all else, with the end of what the test said, so that a log that was cut still
+shows it. The last line is "N passed, N failed"."""
 
 import ast
 import collections
@@ -36,9 +37,11 @@ PYTHON_LANES = {  # lane: the only reasons for which it may skip a case; the ful
     "torch": f"{NO_GPU}|could not import '(deepspeed|cupy)(\\.\\w+)*'.*",
     "torch-oldest": f"{NO_GPU}|{NO_FRAMEWORK}|before torch 2.5 .*",
 }
-TAP = re.compile(r"^(not )?ok\b\s*(\d*)\s*-?\s*(.*)$", re.M)
-# One thing that a test showed or should have: `skipped` is the reason why it could not, or None.
-Line = collections.namedtuple("Line", "test ok what skipped")
+TAP = re.compile(r"^(not )?ok\b\s*(\d*)\s*-?\s*(.*)((?:\n#.*)*)$", re.M)
+SAID = 20  # lines that are shown of a failed test
+# One thing that a test showed or should have: `skipped` is the reason why it could not, or None; `said` is what the
+# test printed of its failure.
+Line = collections.namedtuple("Line", "test ok what skipped said", defaults=("",))
 
 
 def short(name):
@@ -49,12 +52,13 @@ def short(name):
 def lines_of_meson(path):
     for test in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
         name, good = short(test["name"]), True
-        for bad, _, what in TAP.findall(test.get("stdout") or ""):
+        for bad, _, what, said in TAP.findall(test.get("stdout") or ""):
             _, skip, reason = what.partition("# SKIP")
             good = good and not bad
-            yield Line(name, not bad, what, reason.strip() if skip and not bad else None)
+            yield Line(name, not bad, what, reason.strip() if skip and not bad else None, said)
         if good and test["result"] not in ("OK", "SKIP"):
-            yield Line(name, False, f"ends with {test['result']}, exit status {test.get('returncode')}", None)
+            how = f"ends with {test['result']}, exit status {test.get('returncode')}"
+            yield Line(name, False, how, None, (test.get("stdout") or "") + (test.get("stderr") or ""))
 
 
 def reason_of(skipped):
@@ -69,8 +73,9 @@ def lines_of_pytest(path, may_skip):
         name = f"{case.get('classname')}.{case.get('name')}".strip(".")
         test = next((part for part in name.split(".") if part.startswith("test_")), name)
         skipped = case.find("skipped")
-        if case.find("failure") is not None or case.find("error") is not None:
-            yield Line(test, False, name, None)
+        broken = case.find("failure") if case.find("failure") is not None else case.find("error")
+        if broken is not None:
+            yield Line(test, False, name, None, broken.text or "")
         elif skipped is None:
             yield Line(test, True, name, None)
         elif re.fullmatch(may_skip, reason := reason_of(skipped)):
@@ -171,25 +176,26 @@ def main():
     complete = "--complete" in sys.argv[1:]
     named = [a for a in sys.argv[1:] if a != "--complete"]
     ran = {lane: lines for lane in named or [*MESON_LANES, *PYTHON_LANES] if (lines := read(lane)) is not None}
-    passed = failed = 0
+    passed, failures = 0, []
     for lane, lines in ran.items():
         bad = [line for line in lines if not line.ok]
         skipped = collections.Counter(line.skipped for line in lines if line.skipped is not None)
         good = len(lines) - len(bad) - sum(skipped.values())
         passed += good
-        failed += len(bad)
+        failures += [(f"{lane}: {line.test}: {line.what}", line.said) for line in bad]
         tests = len({line.test for line in lines})
         rest = f", {sum(skipped.values())} not possible here" if skipped else ""
         print(f"{lane:<12} {tests:4} tests, {good:6} passed, {len(bad)} failed{rest}")
-        for line in bad:
-            print(f"  failed: {line.test}: {line.what}")
         for reason, n in skipped.items():
             print(f"  not possible here ({n}): {reason}")
-    for what in missing(ran) if complete else [f"lane {lane} did not run" for lane in named if lane not in ran]:
-        failed += 1
+    did_not = missing(ran) if complete else [f"lane {lane} did not run" for lane in named if lane not in ran]
+    failures += [(what, "") for what in did_not]
+    for what, said in failures:
         print(f"  failed: {what}")
-    print(f"{passed} passed, {failed} failed")
-    return failed > 0 or passed == 0
+        for text in said.strip().splitlines()[-SAID:]:
+            print(f"    {text}")
+    print(f"{passed} passed, {len(failures)} failed")
+    return bool(failures) or passed == 0
 
 
 if __name__ == "__main__":
