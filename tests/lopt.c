@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lopt.c - what `quern check` does not ask of small_fc_lopt and elo: gradients that are no numbers, the least that
- * states become, numbers in device memory, a list of more than one group. */
+ * states become, numbers in device memory, hidden values past what f16 holds, a list of more than one group. */
 #include "lopt_model.h"
 #include "quern/runtime.h"
 
@@ -114,6 +114,34 @@ static void test_hyper(void)
   }
 }
 
+/* The first layer and the second's bias times a power of two, the last layer by it: the same numbers come out, though
+ * hidden values no longer lie within f16, whose products the default class takes. */
+static void test_large_weights(void)
+{
+  enum { W1 = 0, W2 = 32 * 40, B2 = W2 + 32 * 32, W3 = B2 + 32, B3 = W3 + 2 * 32 };
+  static const int64_t shape[] = {40, 30};
+  const float times = 0x1p16f;
+  model m[2] = {{0}};
+  bool ran = true;
+  for (size_t k = 0; k < 2; k++) {
+    uint64_t state = 9;
+    qn_small_fc_lopt_params params = QN_SMALL_FC_LOPT_DEFAULTS;
+    draw_weights(m[k].weights);
+    for (size_t i = 0; k && i < B3; i++)
+      m[k].weights[i] *= i < W2 || (i >= B2 && i < W3) ? times : i < B2 ? 1 : 1 / times;
+    add_tensor(&m[k], 2, shape), set_param(&m[k], 0, &state, 0.5);
+    draw_array(&state, data_of(&m[k], GRAD, 0), 1200, 0.02);
+    params.weights = m[k].weights;
+    ran = ran && step_small_fc(&m[k], NULL, &params) == QN_OK;
+  }
+  double worst = 0;
+  for (size_t i = 0; i < 1200; i++)
+    worst = fmax(worst, share_of_tolerance((double)data_of(&m[1], PARAM, 0)[i], (double)data_of(&m[0], PARAM, 0)[i],
+                                           m[0].reference[0].p[i]));
+  check(ran && worst <= 1, "weights that make hidden values 2^16 times as large: %.2f of the tolerance", worst);
+  model_end(&m[0]), model_end(&m[1]);
+}
+
 /* Groups: what comes behind a tensor that fills a group gets what it gets alone. */
 static void test_groups(void)
 {
@@ -148,6 +176,7 @@ int main(int count, char **arguments)
   test_zero();
   test_nan();
   test_hyper();
+  test_large_weights();
   if (groups) test_groups();
   return test_end();
 }

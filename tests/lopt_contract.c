@@ -313,7 +313,8 @@ int main(void)
   test_refusals();
   test_null();
   test_large();
-  test_gpt2(qn_small_fc_lopt_workspace_bytes, 1024, 24);
+  test_model(qn_small_fc_lopt_workspace_bytes, 1024, 24, 50257);
+  test_model(qn_small_fc_lopt_workspace_bytes, 768, 12, 0);
   model_end(&good);
   scratch_begin();
   values = malloc(QN_LOPT_VELO_RNN_WEIGHTS * sizeof *values);

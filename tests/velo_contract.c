@@ -161,7 +161,7 @@ int main(void)
   test_singles();
   test_rank();
   test_none();
-  test_gpt2(qn_velo_workspace_bytes, 768, 12);
+  test_model(qn_velo_workspace_bytes, 768, 12, 0);
   velo_end(good);
   free(velo_mlp), free(velo_rnn);
   return test_end();

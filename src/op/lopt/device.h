@@ -21,6 +21,7 @@ enum {
 };
 
 enum {
+  QN_LOPT_SIDE_INPUTS = 6,  /* channels of a side: its states and their inverses */
   QN_LOPT_SQUARES = 9,      /* sums over a side: six channels' squares, three states */
   QN_LOPT_TILE_INPUTS = 16, /* channels of a tensor that is factored, and of one that is not */
   QN_LOPT_ALL_INPUTS = 22,
@@ -46,7 +47,8 @@ enum {
 typedef struct qn_lopt_device_side {
   float *state;           /* (3, n) of the caller's */
   float *factor;          /* [n][4]: by decay, and 1 */
-  float *table;           /* [n][32]: what it gives the first layer; across with the bias */
+  float *table;           /* [n][32]: what it gives the first layer; across with the bias; or NULL, and then: */
+  float *layer;           /* [6][32]: the first layer of its channels, with their scales and the tensor's power */
   double *chunks;         /* [chunks][QN_LOPT_SQUARES] */
   qn_u64 n, whole, count; /* places, and of the whole tensor; elements in each one's mean */
   qn_u64 middle, inner;   /* of the row: as (outer, middle, inner), over whose middle its means go */

@@ -193,18 +193,31 @@ QN_FN void write_element(const element &e, const qn_lopt_device_args &a, const q
   }
 }
 
-/* What the two vectors, or the bias alone, give the first layer. */
+/* What the first layer's sums begin with: what the vectors that have a table give it, or the bias alone. */
 QN_FN void begin_layer(float (&h)[WIDTH], const element &e, const qn_lopt_device_item &it, const float *bias)
 {
   const bool factored = it.flags & QN_LOPT_FACTORED;
   QN_UNROLL
   for (int k = 0; k < WIDTH; k += 4) {
     float along[4] = {0, 0, 0, 0}, across[4] = {0, 0, 0, 0};
-    if (factored) load4(along, it.along.table + e.along * WIDTH + k, 4, true);
+    if (factored && QN_LOPT_VELO) load4(along, it.along.table + e.along * WIDTH + k, 4, true);
     if (factored) load4(across, it.across.table + e.across * WIDTH + k, 4, true);
     QN_UNROLL
     for (int i = 0; i < 4; i++) h[k + i] = factored ? along[i] + across[i] : bias[k + i];
   }
+}
+
+/* Channels that a thread gives the first layer. Where `along` has no table, its own stand in the place of f's. */
+QN_FN int channels_of(const qn_lopt_device_item &it)
+{
+  return QN_LOPT_VELO && it.flags & QN_LOPT_FACTORED ? FACTORED : CHANNELS;
+}
+
+QN_FN void read_along(element &e, const qn_lopt_device_item &it)
+{
+  if (QN_LOPT_VELO || !(it.flags & QN_LOPT_FACTORED)) return;
+  QN_UNROLL
+  for (qn_u64 d = 0; d < 3; d++) e.f[d] = it.along.state[d * it.along.n + e.along];
 }
 
 QN_GROUP_KERNEL(lopt_element_update, qn_lopt_device_args, a)
@@ -219,16 +232,19 @@ QN_GROUP_KERNEL(lopt_element_update, qn_lopt_device_args, a)
   const qn_u64 last = it.n - begin < A_TASK ? it.n : begin + A_TASK;
   for (qn_u32 i = thread; i < it.channels * WIDTH; i += QN_THREADS) first[i] = it.layer[i];
   for (qn_u32 i = thread; i < B3 + OUTPUTS - W2; i += QN_THREADS) rest[i] = weights_of(a, it)[W2 + i];
+  if (it.along.layer && thread < SIDE * WIDTH) first[FACTORED * WIDTH + thread] = it.along.layer[thread];
   if (thread < WIDTH) bias[thread] = QN_LOPT_VELO ? it.weights[B1 + thread] : a.head->bias[thread];
   qn_barrier();
+  const int channels = channels_of(it);
   const layers l = {first, rest, rest + (W3 - W2), bias, rest + (B2 - W2), rest + (B3 - W2)};
   for (qn_u64 i = begin + thread; i < last; i += QN_THREADS) {
     element e;
     float x[CHANNELS], h[WIDTH], out[2];
     read_element(e, a, it, i);
-    inputs_of(x, e, it.flags & QN_LOPT_FACTORED);
+    read_along(e, it);
+    inputs_of(x, e, channels == FACTORED);
     begin_layer(h, e, it, bias);
-    run_network(out, x, h, static_cast<int>(it.channels), l);
+    run_network(out, x, h, channels, l);
     write_element(e, a, it, i, out);
   }
 }

@@ -2,8 +2,8 @@
 /* lopt.sides.cu - the two vectors of a tensor on a device, in up to four launches: lopt_norm, where gradients' norms
  * are bounded, what each tensor's gradient is multiplied by; lopt_states, the means of squares into the states;
  * lopt_means, where the row's means are several a tensor; lopt_tables, the factors, and what the sides give the first
- * layer. VeLO, which has that layer only behind STATS, has the factors in a launch before it, lopt_factors. Sums go in
- * fixed orders, in double. */
+ * layer: of `along`, but for VeLO, only the layer of which UPDATE makes it. VeLO, which has the first layer only behind
+ * STATS, has the factors in a launch before it, lopt_factors. Sums go in fixed orders, in double. */
 #define QN_THREADS 256
 #include "op/lopt/sides.h"
 
@@ -134,7 +134,7 @@ QN_FN void set_table(const qn_lopt_device_side &side, qn_u64 place, qn_u32 at, q
   float sum[4];
   for (qn_u32 k = 0; k < 4; k++) {
     sum[k] = start[h + k];
-    for (int s = 0; s < 6; s++) sum[k] = qn_fma(layer[s][h + k], channel[s][at], sum[k]);
+    for (int s = 0; s < SIDE; s++) sum[k] = qn_fma(layer[s][h + k], channel[s][at], sum[k]);
     sum[k] *= power;
   }
   store4(side.table + place * WIDTH + h, sum, 4, true);
@@ -170,9 +170,9 @@ QN_GROUP_KERNEL(lopt_factors, qn_lopt_device_args, a)
 QN_GROUP_KERNEL(lopt_tables, qn_lopt_device_args, a)
 {
   QN_SHARED(double, sums, SQUARES);
-  QN_SHARED(float, layer, 6 * WIDTH);
+  QN_SHARED(float, layer, SIDE *WIDTH);
   QN_SHARED(float, start, WIDTH);
-  QN_SHARED(float, channel, 6 * PLACES);
+  QN_SHARED(float, channel, SIDE *PLACES);
   const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block())), thread = qn_thread();
   const qn_lopt_device_item &it = a.items[k];
   const side_task t = side_of(it, qn_block() - a.first[k], thread);
@@ -180,18 +180,23 @@ QN_GROUP_KERNEL(lopt_tables, qn_lopt_device_args, a)
   const auto layers = reinterpret_cast<float(*)[WIDTH]>(layer);
   const auto channels = reinterpret_cast<float(*)[PLACES]>(channel);
   add_side(it, t, sums, thread);
-  if (thread < 6 * WIDTH) {
+  if (thread < SIDE * WIDTH) {
     const int s = static_cast<int>(thread / WIDTH), h = static_cast<int>(thread % WIDTH);
     const int input = (t.row ? s < 3 ? ROW : ROW_INVERSE - 3 : s < 3 ? COLUMN : COLUMN_INVERSE - 3) + s;
     layer[thread] = static_cast<float>(weight(weights_of(a, it), h, input) * scale_of(sums[s], side.whole));
-  } else if (thread < 7 * WIDTH) {
+  } else if (thread < (SIDE + 1) * WIDTH) {
     const float bias = QN_LOPT_VELO ? it.weights[B1 + thread % WIDTH] : a.head->bias[thread % WIDTH];
     start[thread % WIDTH] = t.along ? 0.0f : bias;
   }
-  if (t.place < side.n) set_channels(side, t, channels, thread);
-  if (t.place < side.n && !QN_LOPT_VELO) set_factors(it, side, t, sums);
-  qn_barrier();
+  const float power = QN_LOPT_VELO ? 1.0f : it.found->power;
   const qn_u64 first = t.place - thread; /* of the chunk; t.chunk, kept until here, is spilled for sm_120 */
+  if (t.place < side.n && !QN_LOPT_VELO) set_factors(it, side, t, sums);
+  if (!QN_LOPT_VELO && t.along) {
+    if (first == 0 && thread < SIDE * WIDTH) side.layer[thread] = layer[thread] * power; /* its own */
+    return;
+  }
+  if (t.place < side.n) set_channels(side, t, channels, thread);
+  qn_barrier();
   for (qn_u32 at = thread / FOURS; at < PLACES && first + at < side.n; at += QN_THREADS / FOURS)
-    set_table(side, first + at, at, thread % FOURS * 4, start, layers, channels, QN_LOPT_VELO ? 1.0f : it.found->power);
+    set_table(side, first + at, at, thread % FOURS * 4, start, layers, channels, power);
 }

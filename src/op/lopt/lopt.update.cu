@@ -70,6 +70,36 @@ QN_FN void read_last(last_layer &l, const float *weights)
 /* Of element e the values 4 half to 4 half + 3: lanes side by side, and each reads what it wrote itself. */
 QN_FN float *table_at(float *table, int e, int half) { return table + ((2 * e + half) * 32 + qn_lane()) * 4; }
 
+/* What `along` gives the lane's hidden values, of its four columns. */
+QN_FN void write_table(float *table, const qn_lopt_device_item &it, const tile &t)
+{
+  const qn_lopt_device_side &along = it.along;
+  float channel[4][SIDE];
+  QN_UNROLL
+  for (qn_u32 e = 0; e < 4; e++) {
+    const float *const state = along.state + t.along + (e < t.count ? e : 0u);
+    QN_UNROLL
+    for (int d = 0; d < 3; d++) {
+      channel[e][d] = state[static_cast<qn_u64>(d) * along.n];
+      channel[e][3 + d] = quick_root(channel[e][d] + 1e-8f);
+    }
+  }
+  QN_UNROLL
+  for (int half = 0; half < 2; half++) {
+    float sum[4][4] = {};
+    QN_UNROLL
+    for (int s = 0; s < SIDE; s++) {
+      float layer[4];
+      read4(layer, along.layer + s * WIDTH + 8 * (qn_lane() & 3u) + 4 * half);
+      QN_UNROLL
+      for (int e = 0; e < 4; e++) QN_UNROLL
+      for (int k = 0; k < 4; k++) sum[e][k] = qn_fma(layer[k], channel[e][s], sum[e][k]);
+    }
+    QN_UNROLL
+    for (int e = 0; e < 4; e++) store4(table_at(table, e, half), sum[e], 4, true);
+  }
+}
+
 QN_FN void place_columns(columns &c, float *shared)
 {
   const qn_u32 lane = qn_lane(), d = lane & 3u, g = lane / 4 * 4;
@@ -115,9 +145,8 @@ QN_FN void read_columns(columns &c, const qn_lopt_device_args &a, const qn_lopt_
     const float factor = it.along.factor[4 * place + d];
     c.along_g[e] = factor * scale[2];
     c.along_q[e] = factor * scale[3];
-    for (int half = 0; half < 2; half++)
-      qn_store16(table_at(c.table, e, half), qn_load16(it.along.table + place * WIDTH + 8 * d + 4 * half));
   }
+  write_table(c.table, it, t);
   c.q_times = scale[0];
   c.s_times = t.third ? 0.0f : scale[1];
   c.s_plus = t.third ? scale[1] : 0.0f;

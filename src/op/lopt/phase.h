@@ -26,7 +26,7 @@ constexpr int INPUTS = 39, TIMES = 11, WIDTH = QN_LOPT_WIDTH, OUTPUTS = 2, ELEME
 constexpr int B1 = WIDTH * INPUTS, W2 = B1 + WIDTH, B2 = W2 + WIDTH * WIDTH, W3 = B2 + WIDTH, B3 = W3 + OUTPUTS * WIDTH;
 /* Inputs of the first layer: an element's first, the row's states, the column's, their inverses, an element's last. */
 constexpr int ROW = ELEMENT_INPUTS - 3, COLUMN = ROW + 3, ROW_INVERSE = ROW + 6, COLUMN_INVERSE = ROW + 9;
-constexpr int LAST = ROW + 12, TIME = ROW + 15, ALL_INPUTS = ELEMENT_INPUTS + 6;
+constexpr int SIDE = QN_LOPT_SIDE_INPUTS, LAST = ROW + 12, TIME = ROW + 15, ALL_INPUTS = ELEMENT_INPUTS + 6;
 
 QN_FN const float *weights_of(const qn_lopt_device_args &a, const qn_lopt_device_item &it)
 {
