@@ -203,6 +203,8 @@ class Op:
         live = [(p.name, _CTYPES[p.type], p.hyper_offset) for p in self.params.values() if p.hyper_offset is not None]
         self.Hyper = _struct(f"qn_{self.name}_hyper", live, raw.hyper_bytes) if live else None
         self.hyper_bytes: int = raw.hyper_bytes
+        # What the struct in device memory holds, name: offset in bytes, in its order; {}: the op has no such struct.
+        self.hyper = {name: offset for name, _, offset in sorted(live, key=lambda member: member[2])}
 
     def _role(self, raw: _abi.OpTensor, index: int) -> Role:
         name = raw.name.decode()

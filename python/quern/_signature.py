@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterable
-from ctypes import c_double
 
 from . import _abi
 from ._arrays import LONG_NAMES
@@ -61,7 +60,8 @@ def _of_role(role: Role) -> Keyword:
 def _of_pointer(op: Op, param: Param) -> Keyword:
     annotation, what = _POINTERS[param.type]
     if param.type == _abi.PARAM_DEVICE_HYPER and op.Hyper is not None:
-        members = ", ".join(f"{name} {'float64' if kind is c_double else 'uint64'}" for name, kind in op.Hyper._fields_)
+        doubles = {name for name, param in op.params.items() if param.type == _abi.PARAM_DOUBLE}
+        members = ", ".join(f"{name} {'float64' if name in doubles else 'uint64'}" for name in op.hyper)
         what = what.format(hyper_bytes=op.hyper_bytes, hyper=members)
     return Keyword(param.name, None, False, annotation, f"{param.doc}; {what}", params=(param,))
 

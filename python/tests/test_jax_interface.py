@@ -114,3 +114,10 @@ def test_declarations_are_laid_out_as_jaxlibs_header(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_an_op_without_a_hyper_struct():
+    a = jax.numpy.linspace(-3, 3, 8).reshape(2, 4)
+    (made,) = quern.jax.swiglu(jax.numpy.zeros((2, 4)), a, a + 1)
+    assert jax.numpy.allclose(made, jax.nn.silu(a) * (a + 1), rtol=1e-5)
+    assert "operands" not in quern.jax.swiglu.__doc__ and "step are operands" in quern.jax.lion.__doc__

@@ -9,6 +9,7 @@ import ctypes
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Union
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from .._library import DTYPES, lib
 from .._tensors import Tensors
 
 TARGET = "quern_step"
+Fixed = Union[bool, int, float, str, tuple[int, ...]]  # a param that is compiled in
 _STORAGE = {"float32": "f32", "bfloat16": "bf16", "float16": "f16", "float64": "f64"}
 
 
@@ -45,7 +47,7 @@ class Call:
     op: str
     n: int
     roles: tuple[int, ...]
-    values: tuple[tuple[str, object], ...]
+    values: tuple[tuple[str, Fixed], ...]
     arrays: tuple[str, ...]
 
     def _params(self):
@@ -59,7 +61,7 @@ class Call:
                 op.set(params, name, value)
         return params, kept
 
-    def check(self, arrays: Sequence, values: Sequence[tuple[str, float]] = ()) -> None:
+    def check(self, arrays: Sequence, values: Sequence[tuple[str, object]] = ()) -> None:
         """Asks the library what a step over such arrays would be refused for, without memory: each lies at an address
         of its own, which is not looked at. Raises the library's sentence. values: further params that are known."""
         op = _ops.op(self.op)
@@ -120,7 +122,8 @@ def storage_of(op: _ops.Op, role: int, dtype) -> str:
 def _custom_call(call: Call, arrays: Sequence[jax.Array]) -> list[jax.Array]:
     register()
     op = _ops.op(call.op)
-    results, aliases = [], {}
+    results: list[jax.ShapeDtypeStruct] = []
+    aliases: dict[int, int] = {}  # operand: the result that takes its place
     for place, role in enumerate(call.roles):
         for k in range(place * call.n, (place + 1) * call.n):
             if op.roles[role].written:

@@ -5,7 +5,6 @@ told from what may change, leaves are put together by their types, and all becom
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from .. import _abi, _ops
 from . import _hyper
-from ._ffi import Call, step, storage_of
+from ._ffi import Call, Fixed, step, storage_of
 from ._keywords import Keyword, entry, keywords, listing, signature, split
 
 
@@ -72,7 +71,7 @@ class Values:
     """A call's params, sorted by how they reach the library."""
 
     def __init__(self, op: _ops.Op, given: dict[str, object]) -> None:
-        self.fixed: dict[str, object] = {}  # attributes: compiled in
+        self.fixed: dict[str, Fixed] = {}  # attributes: compiled in
         self.known: dict[str, object] = {}  # of the hyper struct, numbers on the host
         self.live: dict[str, jax.Array] = {}  # of the hyper struct, arrays
         self.arrays: dict[str, jax.Array] = {}  # operands of their own
@@ -97,7 +96,7 @@ class Values:
                 self.fixed[name] = _fixed(op, param, value)
 
 
-def _fixed(op: _ops.Op, param: _ops.Param, value):
+def _fixed(op: _ops.Op, param: _ops.Param, value) -> Fixed:
     """A param that is compiled in, as a value that can be hashed. TypeError, ValueError as Op.set."""
     params = op.defaults()
     op.set(params, param.name, value)
@@ -178,6 +177,7 @@ def apply(op: _ops.Op, trees: dict[int, object], given: dict[str, object], donat
 def _doc(op: _ops.Op, settings: tuple[Keyword, ...]) -> str:
     roles = [f"{role.plural}: {role.doc}{' (optional)' if role.optional else ''}" for role in op.roles]
     written = ", ".join(role.plural for role in op.roles if role.written)
+    live = f"\n{', '.join(op.hyper)} are operands: another value compiles nothing again." if op.hyper else ""
     rows = ", ".join("/".join(name for name in row if name != "none") for row in op.types)
     return f"""{op.brief[0].upper()}{op.brief[1:]}.
 
@@ -191,8 +191,7 @@ Types, in that order: {rows}.
     donate (bool): the arrays of the roles that are written may be used up, so that the step is in place and nothing is
         copied. Inside a jit of your own this has no effect: there `donate_argnums` of that jit does it.
 
-Returns the new trees, in this order where given: {written}. Nothing is changed in place that was not donated.
-{", ".join(name for name, _ in op.Hyper._fields_)} are operands: another value compiles nothing again.
+Returns the new trees, in this order where given: {written}. Nothing is changed in place that was not donated.{live}
 
 Raises ValueError and TypeError, with the library's sentence, for what is known before the program runs. Numbers in
 arrays are checked on the CPU when the step runs (ValueError or jax.errors.JaxRuntimeError), and not on a GPU."""
@@ -203,7 +202,7 @@ def function(op: _ops.Op) -> Callable:
     settings = keywords(op)
     accepted = signature(settings, op.roles, donate=False)
 
-    def run(*args, **kwargs):
+    def run(*args: object, **kwargs: object) -> tuple:
         bound = accepted.bind(*args, **kwargs)
         bound.apply_defaults()
         said = bound.arguments
@@ -215,10 +214,8 @@ def function(op: _ops.Op) -> Callable:
         }
         return apply(op, trees, given, said["donate"])
 
-    functools.update_wrapper(run, function, assigned=(), updated=())
-    del run.__wrapped__
     run.__name__ = run.__qualname__ = op.name
     run.__module__ = __package__
-    run.__signature__ = accepted
+    run.__signature__ = accepted  # type: ignore[attr-defined]  # inspect looks for it; functions do not have it
     run.__doc__ = _doc(op, settings)
     return run

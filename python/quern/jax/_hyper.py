@@ -22,8 +22,10 @@ def is_number(value) -> bool:
 
 def base(op: _ops.Op, values: dict[str, object]) -> np.ndarray:
     """The struct as 32-bit words, with the defaults where nothing is known yet. TypeError, ValueError as Op.set."""
+    if op.Hyper is None:
+        return np.empty(0, np.uint32)
     struct, params = op.Hyper(), op.defaults()
-    for name, _ in op.Hyper._fields_:
+    for name in op.hyper:
         if name in values:
             op.set(params, name, values[name])
         setattr(struct, name, getattr(params, name))
@@ -72,7 +74,7 @@ def fill(op: _ops.Op, base_words, names: tuple[str, ...], arrays) -> jax.Array:
     """The base with the members `names` taken from arrays (as `checked` gave them)."""
     live = dict(zip(names, arrays))
     pieces = []
-    for name, _ in op.Hyper._fields_:
-        at = getattr(op.Hyper, name).offset // 4
+    for name, offset in op.hyper.items():
+        at = offset // 4
         pieces.append(_words(live[name]) if name in live else base_words[at : at + 2])
-    return jnp.concatenate(pieces)
+    return jnp.concatenate(pieces) if pieces else base_words  # of an op without such a struct
