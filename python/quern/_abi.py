@@ -19,6 +19,12 @@ from ctypes import (
     py_object,
 )
 
+TYPE_CHECKING = False  # not typing's: loading that would be a good part of `import quern`
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    _Struct = TypeVar("_Struct", bound=Structure)
+
 MAX_TENSORS = 10
 ABSENT, READ, WRITE = 0, 1, 2  # qn_access, as bits
 PARAM_DOUBLE, PARAM_U64, PARAM_BOOL, PARAM_ENUM = range(4)
@@ -224,6 +230,6 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
 }
 
 
-def sized(kind: type[Structure]) -> Structure:
+def sized(kind: type[_Struct]) -> _Struct:
     """One of the structs that begin with their own size, zeroed."""
     return kind(size=ctypes.sizeof(kind))

@@ -40,7 +40,8 @@ class View:
         self.name: str = name
         self.address: int = address
         self.dtype: str = dtype
-        self.code, known_bytes = STORAGE.get(dtype, (None, 0))
+        code, known_bytes = STORAGE.get(dtype, (None, 0))
+        self.code: int | None = code
         self.shape: Sequence[int] = shape
         self.strides: Sequence[int] | None = strides
         self.device: tuple[int, int] = device
@@ -125,8 +126,9 @@ def _from_pointer(name: str, array, order: _streams.Order, written: bool) -> Vie
     device = _device_from_name(name, array.device)
     torch = sys.modules.get("torch")
     is_torch = torch is not None and isinstance(array, torch.Tensor)
-    if is_torch and (array.layout is not torch.strided or array.is_neg()):
-        what = "has a pending negation" if array.layout is torch.strided else f"has the layout {array.layout}"
+    strided = getattr(torch, "strided", None)
+    if is_torch and (array.layout is not strided or array.is_neg()):
+        what = "has a pending negation" if array.layout is strided else f"has the layout {array.layout}"
         raise TypeError(f"{name} {what}; it must be a plain dense tensor")
     try:
         address = array.data_ptr()

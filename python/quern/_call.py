@@ -33,8 +33,8 @@ class Call:
     def __init__(self, op: Op) -> None:
         self.op = op
         words = _signature.keywords(op)
-        self.roles = [word for word in words if word.role is not None]
-        self.roles.sort(key=lambda word: word.role.index)
+        of_role = {word.role.index: word for word in words if word.role is not None}
+        self.roles = [of_role[role.index] for role in op.roles]
         self.words = [word for word in words if word.params]
         self.types = [frozenset(row[role.index][0] for row in op.rows) - {_NONE} for role in op.roles]
         self._defaults = bytes(op.defaults())
@@ -67,7 +67,7 @@ class Call:
     def _set_numbered(self, params: ctypes.Structure, word: _signature.Keyword, value: object) -> None:
         n = len(word.params)
         try:
-            numbers = tuple(value)  # type: ignore[arg-type]
+            numbers: tuple[object, ...] = tuple(value)  # type: ignore[arg-type]  # what cannot be is refused
         except TypeError:
             raise TypeError(f"{self.op.name}: {word.name} is {value!r}, it must be {n} numbers") from None
         if len(numbers) != n:
@@ -78,7 +78,7 @@ class Call:
     def _on_host(self, name: str, values: object, n: int) -> array:
         """One unsigned integer a tensor."""
         try:
-            numbers = [operator.index(value) for value in values]  # type: ignore[attr-defined]
+            numbers = [operator.index(value) for value in values]  # type: ignore[attr-defined]  # refused as well
         except TypeError:
             raise TypeError(f"{self.op.name}: {name} must be a sequence of integers, one an array") from None
         if len(numbers) != n:
@@ -124,7 +124,7 @@ class Call:
         order = _streams.Order(stream)
         params, pointers, chosen = self._numbers(values)
         columns = self._columns(arguments, order)
-        n = len(columns[0])
+        n = len(_first(columns))
         on_host = {name: self._on_host(name, value, n) for name, value in pointers.items() if self._is_host(name)}
         views = {
             name: self._on_device(self.op.params[name], value, n, order)
@@ -155,12 +155,12 @@ class Call:
 
     def _columns(self, arguments: Sequence[object], order: _streams.Order) -> list[Column | None]:
         columns = [
-            None if argument is None and not word.required else Column(self.op.name, word.role, argument, order)
-            for word, argument in zip(self.roles, arguments)
+            None if argument is None and not word.required else Column(self.op.name, role, argument, order)
+            for role, word, argument in zip(self.op.roles, self.roles, arguments)
         ]
-        for column in columns[1:]:
-            if column is not None and len(column) != len(columns[0]):
-                one, other = columns[0], column
+        one = _first(columns)
+        for other in columns[1:]:
+            if other is not None and len(other) != len(one):
                 raise ValueError(
                     f"{self.op.name}: {one.role.plural} has {len(one)} arrays and {other.role.plural} {len(other)}"
                 )
@@ -240,9 +240,16 @@ class _Step:
             self.workspace.close()
 
 
+def _first(columns: Sequence[Column | None]) -> Column:
+    """The first role's, which every op wants."""
+    first = columns[0]
+    assert first is not None
+    return first
+
+
 def _framework(columns: Sequence[Column | None]) -> str | None:
     """Whose allocator and number of threads are used: the first array's."""
-    first = columns[0].arrays[:1]  # type: ignore[union-attr]
+    first = _first(columns).arrays[:1]
     for name, kind in (("torch", "Tensor"), ("cupy", "ndarray")):
         module = sys.modules.get(name)
         if module is not None and first and isinstance(first[0], getattr(module, kind)):

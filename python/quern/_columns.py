@@ -22,14 +22,18 @@ def _either(names: Sequence[str]) -> str:
 class Column:
     """The arrays of one role. `views` is None where all of them are of one kind (`uniform`)."""
 
-    __slots__ = ("addresses", "arrays", "keys", "name", "role", "shapes", "strides", "uniform", "views")
+    __slots__ = ("addresses", "arrays", "keys", "role", "shapes", "strides", "uniform", "views")
+    addresses: list[int]
+    keys: list[Key | None]  # of those that are not uniform
+    shapes: list[Sequence[int]]
+    strides: list[Sequence[int] | None] | None
 
     def __init__(self, op_name: str, role: Role, argument: object, order: _streams.Order) -> None:
         self.role = role
         words = f"{op_name}: {role.plural}"
         self.arrays, alone = _arrays.listed(words, argument)
         self.uniform: Key | None = None
-        self.views: list | None = None
+        self.views: list[_arrays.View | _arrays.Later | None] | None = None
         quick = _arrays.uniform(self.arrays, order, role.written)
         if quick:
             self.addresses, code, device, self.shapes = quick
@@ -51,10 +55,13 @@ class Column:
         """What could not be said before all arrays had been looked at. Raises for what no call could take."""
         if self.views is None:
             return
-        for k, view in enumerate(self.views):
-            if isinstance(view, _arrays.Later):
-                view = self.views[k] = view.view(order)
+        views: list[_arrays.View | None] = []
+        keys: list[Key | None] = []
+        for k, looked in enumerate(self.views):
+            view = looked.view(order) if isinstance(looked, _arrays.Later) else looked
+            views.append(view)
             if view is None:
+                keys.append(None)
                 continue
             if view.code is None:
                 names = [_arrays.LONG_NAMES[code] for code in sorted(row_types)]
@@ -62,19 +69,24 @@ class Column:
             if view.read_only and self.role.written:
                 kind = type(self.arrays[k]).__qualname__
                 raise ValueError(f"{view.name} ({kind}) is read-only, and it would be written")
-        self.addresses = [view.address if view else 0 for view in self.views]
-        self.shapes = [view.shape if view else () for view in self.views]
-        strides = [view.strides if view else None for view in self.views]
+            keys.append((view.code, view.device))
+        self.addresses = [view.address if view else 0 for view in views]
+        self.shapes = [view.shape if view else () for view in views]
+        strides = [view.strides if view else None for view in views]
         self.strides = strides if any(step is not None for step in strides) else None
-        keys = {(view.code, view.device) if view else None for view in self.views}
-        if len(keys) == 1 and None not in keys:
-            self.uniform = keys.pop()
+        self.keys = keys
+        if len(set(keys)) == 1:
+            self.uniform = keys[0]
 
     def key(self, k: int) -> Key | None:
-        if self.uniform:
-            return self.uniform
-        view = self.views[k]
-        return (view.code, view.device) if view else None
+        """Of what kind an array is; None: it is not given."""
+        return self.uniform or self.keys[k]
+
+    def kind(self, k: int) -> Key:
+        """As key(), where the role is not optional."""
+        key = self.key(k)
+        assert key is not None
+        return key
 
 
 class Group:
@@ -90,13 +102,13 @@ class Group:
         self.device = _arrays.CPU_DEVICE
         for column in columns:
             key = column.key(places[0] if places else 0) if column is not None and n else None
-            if key is None:
+            if column is None or key is None:
                 self.tensors.append(None)
                 continue
-            addresses, shapes, strides = (
-                values if places is None or values is None else [values[k] for k in places]
-                for values in (column.addresses, column.shapes, column.strides)
-            )
+            addresses, shapes, strides = column.addresses, column.shapes, column.strides
+            if places is not None:
+                addresses, shapes = [addresses[k] for k in places], [shapes[k] for k in places]
+                strides = None if strides is None else [strides[k] for k in places]
             if first is None:
                 self.device = key[1]
             if first is not None and (shapes, strides, key[1]) == first[1:]:

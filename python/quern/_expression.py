@@ -71,14 +71,16 @@ class Expression:
 
     # ---- parsing ----
     def _cut(self) -> list[tuple[str, str, int]]:
-        made, at = [], 0
+        made: list[tuple[str, str, int]] = []
+        at = 0
         text = self.text.rstrip(" \t")
         while at < len(text):
             found = _TOKEN.match(text, at)
             if not found:
                 raise ValueError(f'no number, name or operator at character {at + 1} of "{self.text}"')
-            kind = ("number", "name", "mark")[found.lastindex - 1]  # type: ignore[operator]
-            made.append((kind, found[found.lastindex], found.start(found.lastindex)))  # type: ignore[index]
+            group = found.lastindex
+            assert group is not None  # each of the alternatives is a group
+            made.append((("number", "name", "mark")[group - 1], found[group], found.start(group)))
             at = found.end()
         return made
 

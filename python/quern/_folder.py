@@ -6,6 +6,7 @@ references, workloads) is not read here."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import pathlib
@@ -17,7 +18,7 @@ from . import _kernel_read as reading
 from . import _kernel_values as values
 from . import _streams
 from ._expression import Expression
-from ._kernel import cuda_kernel, metal_kernel
+from ._kernel import Kernel, cuda_kernel, metal_kernel
 from ._kernel_plan import _numpy_dtype
 
 _MOST_CALLS = 256  # kinds of calls that are remembered
@@ -169,8 +170,9 @@ class FolderKernel:
         dialect = given.get("dialect", "metal")
         if dialect not in ("metal", "cuda"):
             raise ValueError(f"dialect is {dialect!r}; it may be metal or cuda")
-        make = metal_kernel if dialect == "metal" else cuda_kernel
-        more = {} if dialect == "cuda" else {"atomic_outputs": list(given.get("atomic") or [])}
+        make: Callable[..., Kernel] = cuda_kernel
+        if dialect == "metal":
+            make = functools.partial(metal_kernel, atomic_outputs=list(given.get("atomic") or []))
         source = given.get("source") or f"{self.name}.{'metal' if dialect == 'metal' else 'cu'}"
         header = given.get("header")
         return make(
@@ -182,7 +184,6 @@ class FolderKernel:
             strided=list(given.get("strided") or []),
             math=given.get("math", "safe"),
             contracts={name: contract.library_text for name, contract in self.inputs.items()},
-            **more,
         )
 
     def _template(self, value: object) -> object:

@@ -43,7 +43,8 @@ class function:
         self.name: str = getattr(forward, "__name__", type(forward).__name__)
         self.__name__, self.__doc__ = self.name, getattr(forward, "__doc__", None)
         self.__wrapped__ = forward
-        self._vjp = self._jvp = None
+        self._vjp: Callable | None = None
+        self._jvp: Callable | None = None
         if vjp is not None:
             self.vjp(vjp)
         if jvp is not None:

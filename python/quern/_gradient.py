@@ -121,7 +121,7 @@ class _Trial:
             if made[place] is None:
                 raise GradientError(f"{self.f.name}: its vjp gives no cotangent of input {place}")
             size = self.point[place].size
-            chosen = range(size)
+            chosen: Sequence[int] = range(size)
             if elements is not None and elements < size:
                 chosen = sorted(self.random.choice(size, elements, replace=False).tolist())
             wanted, noise = [], []

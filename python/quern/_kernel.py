@@ -21,6 +21,10 @@ from ._kernel_given import Prepared as _Prepared
 from ._kernel_given import take_text
 from ._kernel_plan import Plan, pool_for
 
+TYPE_CHECKING = False  # not typing's: what `import quern` loads does without it
+if TYPE_CHECKING:
+    from typing_extensions import TypeGuard
+
 _MOST_PLANS = 256  # kinds of calls of one kernel that are remembered
 _SUFFIXES = (".metal", ".h", ".hpp", ".cu", ".cuh", ".inc")
 _lib = abi.lib
@@ -34,7 +38,7 @@ memory of a group, the largest group of this kernel on this device, the group th
 multiprocessor holds at once, and whether its threads are fibers on the processor. Registers are 0 there."""
 
 
-def _is_path(source: object) -> bool:
+def _is_path(source: object) -> TypeGuard[str | os.PathLike[str]]:
     """A path object is one; so is a str that ends as such files do and has no word of a body in it."""
     if isinstance(source, os.PathLike):
         return True
@@ -44,7 +48,7 @@ def _is_path(source: object) -> bool:
 def _read(what: str, source: object) -> tuple[str, str | None]:
     """(text, the file's name or None)."""
     if _is_path(source):
-        path = os.fspath(source)  # type: ignore[arg-type]
+        path = os.fspath(source)
         with open(path, encoding="utf-8") as file:
             return file.read(), path
     if not isinstance(source, str):
@@ -200,6 +204,7 @@ class Kernel:
         limit          seconds that it may take; None: no limit
 
         Returns the list of outputs."""
+        key: tuple[object, ...] | None = None  # None: such a call cannot be remembered
         if not (verbose or check) and limit is None:
             quick = reading.quick(inputs) if isinstance(inputs, (list, tuple)) else None
             to = _NOTHING if out is None else reading.quick(out, True) if isinstance(out, (list, tuple)) else None
@@ -223,10 +228,6 @@ class Kernel:
                     key = plan = None
                 if plan is not None:
                     return self._run_again(plan, quick, to, inputs, out, stream)
-            else:
-                key = None
-        else:
-            key = None
         given = _Given(
             inputs, output_shapes, output_dtypes, grid, threadgroup, template, init_value, stream, out, in_place,
             shared_memory, check, seed, limit,

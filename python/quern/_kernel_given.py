@@ -17,6 +17,8 @@ from . import _kernel_read as reading
 from . import _kernel_values as values
 from ._kernel_plan import Launch, Plan, Wanted, pool_for
 from ._library import KernelError
+from ._threads import Pool
+from ._workspace import Workspace
 
 
 class Given:
@@ -53,7 +55,8 @@ class Prepared:
     def __init__(self, kernel, given: Given) -> None:
         self.kernel, self.name = kernel, kernel.name
         self.order = _streams.Order(given.stream)
-        self.pool = self.lent = None
+        self.pool: Pool | None = None
+        self.lent: Workspace | None = None
         inputs = _one_each(self.name, "inputs", given.inputs, kernel.input_names)
         self.stored_in = self._stored_in(given.in_place)
         self.seen = self._look(inputs)
@@ -131,19 +134,20 @@ class Prepared:
             made[kernel.output_names.index(output)] = kernel.input_names.index(source)
         return made
 
-    def _look(self, inputs: Sequence[object]) -> list:
-        made, later = [], []
+    def _look(self, inputs: Sequence[object]) -> list[reading.Seen]:
+        looked = []
         for k, (word, value) in enumerate(zip(self.kernel._words, inputs)):
             written = k in self.stored_in
             seen = reading.look(word, value, self.order, written)
-            if isinstance(seen, _arrays.Later):
-                later.append(k)
-            elif written and seen.read_only:
+            if isinstance(seen, reading.Seen) and written and seen.read_only:
                 raise ValueError(f"{word} ({type(value).__qualname__}) is read-only, and it would be written")
-            made.append(seen)
-        for k in later:
-            made[k] = reading.settle(reading.Seen(made[k].name, inputs[k]), made[k].view(self.order), inputs[k])
-        return made
+            looked.append(seen)
+        return [  # what is lent later is lent for the stream, which is known when all have been looked at
+            reading.settle(reading.Seen(seen.name, value), seen.view(self.order), value)
+            if isinstance(seen, _arrays.Later)
+            else seen
+            for seen, value in zip(looked, inputs)
+        ]
 
     def _launch(self, given: Given) -> Launch:
         name, kernel = self.name, self.kernel

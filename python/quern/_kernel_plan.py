@@ -16,7 +16,7 @@ from ._abi import Device, Exec, Tensor, sized
 from ._library import DTYPES
 from ._workspace import Workspace
 
-_CELLS: dict[int, type] = {
+_CELLS: dict[int, type[ctypes._SimpleCData]] = {
     DTYPES["bool"]: ctypes.c_bool,
     DTYPES["i32"]: ctypes.c_int32,
     DTYPES["i64"]: ctypes.c_int64,
@@ -60,7 +60,7 @@ class Frame:
         self.keep: list[object] = []
         self.execution = sized(Exec)
         self.execution.device = Device(*plan.device)
-        self.cells: list[object] = []
+        self.cells: list[ctypes._SimpleCData | ctypes.Array | None] = []  # of inputs that are numbers of Python's
         for seen in plan.seen:
             self.cells.append(None if seen.raw is None else self._cell(seen.code, seen.raw))
         made_in = self._tensors([(s.code, s.shape, s.strides, s.device) for s in plan.seen])
@@ -74,16 +74,16 @@ class Frame:
         self._fill(plan)
         self.call_ref, self.execution_ref = byref(self.call), byref(self.execution)
 
-    def _cell(self, code: int, raw: bytes):
-        kind = _CELLS.get(code)
+    def _cell(self, code: int, raw: bytes) -> ctypes._SimpleCData | ctypes.Array:
+        kind = _CELLS.get(code)  # none for complex numbers, which ctypes has not
         return (ctypes.c_char * len(raw)).from_buffer_copy(raw) if kind is None else kind.from_buffer_copy(raw)
 
     def set_number(self, place: int, number) -> None:
         cell = self.cells[place]
-        if isinstance(number, complex):
-            cell.raw = values.scalar("", number)[1]  # type: ignore[attr-defined]
-        else:
-            cell.value = number  # type: ignore[attr-defined]
+        if isinstance(cell, ctypes.Array):
+            cell.raw = values.scalar("", number)[1]
+        elif cell is not None:
+            cell.value = number
 
     def _tensors(self, described: Sequence[tuple]) -> ctypes.Array:
         made = (Tensor * max(len(described), 1))()

@@ -63,7 +63,7 @@ def quick(arguments: Sequence[object], written: bool = False) -> Quick | None:
         elif kind in _NUMBERS and not written:
             made.numbers.append((len(addresses), argument))
             addresses.append(0)
-            kinds.append((kind, _wide(argument)) if kind is int else kind)
+            kinds.append((kind, _wide(argument)) if type(argument) is int else kind)
         elif argument is None and written:
             addresses.append(0)
             kinds.append(None)
@@ -133,12 +133,11 @@ def look(name: str, value: object, order: _streams.Order, written: bool) -> Seen
     """One argument of any kind. TypeError and ValueError for what no kernel takes."""
     seen = Seen(name, value)
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if type(value) in _NUMBERS or (numpy is not None and type(value) is numpy.float64):
+    is_number = type(value) in _NUMBERS or (numpy is not None and type(value) is numpy.float64)
+    if is_number and isinstance(value, (int, float, complex)):
         if written:
             raise TypeError(f"{name} is a number, it must be an array")
-        if type(value) not in _NUMBERS:
-            value = float(value)  # type: ignore[arg-type]
-        seen.code, seen.raw = values.scalar(name, value)
+        seen.code, seen.raw = values.scalar(name, float(value) if isinstance(value, float) else value)
         return seen
     if numpy is not None and isinstance(value, numpy.generic) and not written:
         value = numpy.asarray(value)

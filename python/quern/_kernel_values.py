@@ -103,7 +103,7 @@ def put_value(into: abi.Value, what: str, value: object) -> None:
         into.kind, into.integer = abi.INT, number
 
 
-def scalar(what: str, value: object) -> tuple[int, bytes]:
+def scalar(what: str, value: int | float | complex) -> tuple[int, bytes]:
     """(code, its bytes) of a number of Python's, with the types that MLX gives them: bool, int32, float32; an int that
     needs it is int64 or uint64. ValueError for one of more than 64 bits."""
     if value is True or value is False:
@@ -128,10 +128,9 @@ def templates_of(what: str, template: object) -> list[tuple[str, object]]:
     """The pairs of a template: a list of (name, value), or a dict. TypeError for anything else."""
     if template is None:
         return []
-    pairs = template.items() if hasattr(template, "items") else template
     made = []
     try:
-        for name, value in pairs:
+        for name, value in template.items() if hasattr(template, "items") else template:  # type: ignore[union-attr]
             made.append((name, value))
     except (TypeError, ValueError):
         raise TypeError(f"{what}: template is {template!r}; it must be a list of pairs of name and value") from None

@@ -9,6 +9,9 @@ import os
 
 from . import _abi
 
+if _abi.TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 NAME = "libquern.so.0"
 
 
@@ -47,7 +50,7 @@ def _open() -> tuple[ctypes.CDLL, str]:
     raise LibraryError("quern: no libquern could be loaded; tried " + "; ".join(tried) + hint)
 
 
-def declare(library: ctypes.CDLL, path: str, prototypes: dict[str, tuple[object, list[object]]]) -> None:
+def declare(library: ctypes.CDLL, path: str, prototypes: Mapping[str, tuple[object, Sequence[object]]]) -> None:
     """Tells ctypes what the functions take. LibraryError names one that the library has not."""
     for name, (result, arguments) in prototypes.items():
         try:

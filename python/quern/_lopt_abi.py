@@ -32,7 +32,7 @@ _DECAYS = [
 ]
 
 
-_LAST = [
+_LAST: list[tuple[str, type[c_void_p | c_int32]]] = [
     ("weights", c_void_p),
     ("lr_scale", c_void_p),
     ("hyper", c_void_p),

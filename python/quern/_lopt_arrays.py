@@ -199,9 +199,9 @@ class Learned:
         column = Column(title, role, arrays[0] if alone else arrays, order)
         column.settle(frozenset([_F32]), order)
         for k in range(len(column)):
-            name, key = f"{title}: {role.plural}[{k}]", column.key(k)
-            if key[0] != _F32:
-                raise TypeError(f"{name} is {_arrays.LONG_NAMES[key[0]]}, it must be float32")
+            name, (code, _) = f"{title}: {role.plural}[{k}]", column.kind(k)
+            if code != _F32:
+                raise TypeError(f"{name} is {_arrays.LONG_NAMES[code]}, it must be float32")
             if tuple(column.shapes[k]) != self.shapes[k] and role.index < 2:
                 raise ValueError(
                     f"{name} has the shape {tuple(column.shapes[k])}, and the optimizer was made for {self.shapes[k]}"
@@ -209,10 +209,10 @@ class Learned:
         return column
 
     def _one_device(self, columns: Sequence[Column]) -> tuple[int, int]:
-        device = columns[0].key(0)[1] if self.shapes else _arrays.CPU_DEVICE
+        device = columns[0].kind(0)[1] if self.shapes else _arrays.CPU_DEVICE
         for column in columns:
             for k in range(len(column)):
-                other = column.key(k)[1]
+                other = column.kind(k)[1]
                 if other != device:
                     names = [f"{KIND_NAMES[kind]}:{index}" for kind, index in (other, device)]
                     raise ValueError(
@@ -233,15 +233,6 @@ class Learned:
     def _changed(self, grads: Column) -> Column:
         """The gradients that the library is given, where they are not the caller's own."""
         return grads
-
-    def step(self, params, grads, *, stream=None) -> None:
-        """One step in place: params are moved, grads are read. Arrays of float32, row-major, of the shapes that the
-        optimizer was made for, all on one device; state is made at the first step, beside the parameters.
-
-        stream : where work on a GPU goes; None: the current stream of the arrays' library
-
-        Raises ValueError, TypeError or RuntimeError with a sentence; then nothing has been written."""
-        self._step(params, grads, stream)
 
     def _besides(self, params: Column, device: tuple[int, int], order: _streams.Order) -> list[Tensors]:
         """What the library's step takes beside the six roles."""
@@ -297,7 +288,20 @@ class Learned:
                 workspace.close()
 
 
-class SmallFCLopt(Learned):
+class _WithoutLoss(Learned):
+    """Those whose step takes parameters and gradients, and nothing else."""
+
+    def step(self, params, grads, *, stream=None) -> None:
+        """One step in place: params are moved, grads are read. Arrays of float32, row-major, of the shapes that the
+        optimizer was made for, all on one device; state is made at the first step, beside the parameters.
+
+        stream : where work on a GPU goes; None: the current stream of the arrays' library
+
+        Raises ValueError, TypeError or RuntimeError with a sentence; then nothing has been written."""
+        self._step(params, grads, stream)
+
+
+class SmallFCLopt(_WithoutLoss):
     """The learned optimizer small_fc_lopt (AdafacLO, MuLO): a network of two layers of 32 moves every element.
 
     shapes : of the arrays that it trains, each of 0 to 5 dimensions
@@ -340,7 +344,7 @@ class SmallFCLopt(Learned):
         self._begin(shapes, {"weights": weights}, {**options, "pylo_cuda_compat": pylo_cuda_compat}, lr_scale)
 
 
-class ELO(Learned):
+class ELO(_WithoutLoss):
     """The learned optimizer ELO: small_fc_lopt's network and state with plain decays and an update of its own,
     p = p - lr (direction e^(exp_mult magnitude) + weight_decay p). A gradient of NaN counts as 0, an infinite one as
     the largest number of its sign.

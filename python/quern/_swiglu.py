@@ -6,6 +6,7 @@ lie; what is laid out otherwise is copied first."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from . import _arrays
 
@@ -72,7 +73,7 @@ def split(name: str, both, layout):
         raise ValueError(f"{name}: b is missing; of one array that holds both, layout says how: {_SAID}")
     if layout not in _LAYOUTS:
         raise ValueError(f"{name}: layout is {layout!r}, it must be one of {_SAID}")
-    shape = getattr(both, "shape", ())
+    shape: Sequence[int] = getattr(both, "shape", ())
     if not len(shape) or shape[-1] % 2:
         raise ValueError(
             f"{name}: an array of the shape {tuple(shape)} holds no two of one width in its last dimension"

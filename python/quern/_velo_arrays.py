@@ -83,7 +83,10 @@ class VeLO(Learned):
         """How many steps were skipped because their loss was NaN or infinite. Waits for a device."""
         return int(self._shared["loss_buffer"][_lopt_abi.VELO_LOSS_SKIPPED]) if self._shared else 0
 
-    _making: dict[str, Any] | None = None  # during a step: what _shared becomes if it is taken
+    # During a step: the loss as it was given, what keeps its memory, and what _shared becomes if the step is taken.
+    _loss: Any = None
+    _held: object = None
+    _making: dict[str, Any] | None = None
 
     def _shared_shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
         rows = (len(self.shapes), _lopt_abi.VELO_HIDDEN)
@@ -116,7 +119,7 @@ class VeLO(Learned):
             places = [f"{KIND_NAMES[kind]}:{index}" for kind, index in (view.device, device)]
             raise ValueError(f"{name} is on {places[0]} and the arrays on {places[1]}")
         strides = None if view.strides is None else [view.strides]
-        return Tensors([view.address], view.code, [view.shape], strides, device)
+        return Tensors([view.address], _arrays.STORAGE[dtype][0], [view.shape], strides, device)
 
     def _loss_on(self, device: tuple[int, int], order: _streams.Order) -> Tensors:
         loss, title = self._loss, self._family.title
@@ -133,8 +136,10 @@ class VeLO(Learned):
             number = float(loss)
         except (TypeError, ValueError):
             raise TypeError(f"{title}: loss is {loss!r}, it must be a number or an array of one element") from None
-        values = self._held = array("f", [number])
+        values = array("f", [number])
         if device[0] == _arrays.CPU:
-            return Tensors([values.buffer_info()[0]], DTYPES["f32"], [(1,)], None, device)
-        self._held = _lopt.DeviceWeights(values, device, order.stream(device[1]))
-        return Tensors([self._held.address], DTYPES["f32"], [(1,)], None, device)
+            self._held, address = values, values.buffer_info()[0]
+        else:
+            there = _lopt.DeviceWeights(values, device, order.stream(device[1]))
+            self._held, address = there, there.address
+        return Tensors([address], DTYPES["f32"], [(1,)], None, device)

@@ -22,20 +22,22 @@ class Workspace:
 
     def __init__(self, n_bytes: int, device: tuple[int, int], stream: int, framework: str | None) -> None:
         self.n_bytes = n_bytes
-        self._device = self._held = None
+        self._device: _abi.Device | None = None  # of memory that is the library's
+        self._held: object = None  # memory that is somebody else's
         self._stream = stream
+        self.address: int
         if device[0] == CPU:
-            self._held = (ctypes.c_char * (n_bytes + _ALIGNMENT))()
-            self.address = -(-ctypes.addressof(self._held) // _ALIGNMENT) * _ALIGNMENT
+            buffer = (ctypes.c_char * (n_bytes + _ALIGNMENT))()
+            self._held, self.address = buffer, -(-ctypes.addressof(buffer) // _ALIGNMENT) * _ALIGNMENT
         elif framework == "torch" and _streams.of_torch(device[1]) == stream:
             torch = sys.modules["torch"]
-            self._held = torch.empty(n_bytes, dtype=torch.uint8, device=torch.device("cuda", device[1]))
-            self.address = self._held.data_ptr()
+            tensor = torch.empty(n_bytes, dtype=torch.uint8, device=torch.device("cuda", device[1]))
+            self._held, self.address = tensor, tensor.data_ptr()
         elif framework == "cupy" and _streams.of_cupy(device[1]) == stream:
             cupy = sys.modules["cupy"]
             with cupy.cuda.Device(device[1]):
-                self._held = cupy.empty(n_bytes, dtype="uint8")
-            self.address = self._held.data.ptr
+                array = cupy.empty(n_bytes, dtype="uint8")
+            self._held, self.address = array, array.data.ptr
         else:
             memory = ctypes.c_void_p()
             self._device = _abi.Device(*device)
