@@ -118,8 +118,9 @@ def function(f: Any) -> Callable:
 
 
 # ---- torch.library ----
-_KINDS = {float: "float", int: "SymInt", bool: "bool", str: "str"}
-_KINDS.update({kind.__name__: word for kind, word in list(_KINDS.items())})  # annotations may be text
+_KINDS: dict[object, str] = {float: "float", int: "SymInt", bool: "bool", str: "str"}
+for _kind in (float, int, bool, str):
+    _KINDS[_kind.__name__] = _KINDS[_kind]  # annotations may be text
 
 
 def _arguments(f: Function) -> list[tuple[str, str]]:
@@ -147,6 +148,7 @@ def _folder_shapes(kernel: FolderKernel) -> Callable:
                 described.append((tuple(by_name[name].shape), values.code_of(name, by_name[name].dtype)))
             else:
                 seen = reading.look(name, kernel.scalars[name], Order(), False)
+                assert isinstance(seen, reading.Seen)  # a file has no arrays that are lent later
                 described.append(((), seen.code))
         asked = kernel.asked([one[0] for one in described], [one[1] for one in described], {})
         made = dict(zip(kernel.outputs, zip(asked.output_shapes, asked.output_dtypes)))

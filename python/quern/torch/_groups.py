@@ -26,7 +26,7 @@ class GroupPlan:
         self._params = list(group["params"])
         self._absent = [param for param in self._params if param.grad is None]
         self._kind = kind
-        self.values: dict[str, Any] | None = None  # as they are in params
+        self.values: dict[str, Any] = {}  # as they are in params; {}: params are not known to be right
         self.lists: list[ParameterList] = []
         self.params = op.defaults()  # of all lists, but for the pointers
 
@@ -45,7 +45,7 @@ class GroupPlan:
         values, self.on_device = _options.values_of(group)
         self.is_live = bool(self.on_device) or bool(group["capturable"])
         if values != self.values:
-            self.values = None
+            self.values = {}
             self.params.hyper = None  # or the library would not look at the numbers
             _options.fill(self._op, self.params, values)
             self.values = values

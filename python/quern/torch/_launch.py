@@ -27,7 +27,7 @@ device_of, dtype_of = attrgetter("device"), attrgetter("dtype")
 data_ptr, size, is_contiguous, get_device = Tensor.data_ptr, Tensor.size, Tensor.is_contiguous, Tensor.get_device
 
 _64_BITS = (1 << 64) - 1
-Lists = Sequence[Sequence[Tensor]]  # by role; an empty one is not given
+Lists = Sequence[list[Tensor]]  # by role; an empty one is not given. Lists, since that is what the library reads
 
 
 def same_length(op: Op, lists: Lists) -> int:
@@ -60,8 +60,8 @@ def _pointer(op: Op, param: Param, value: Any, n: int, device: torch.device | No
     if device is not None and value.device != device:
         raise ValueError(f"{op.name}: {param.name} is on {value.device} and a tensor of the list on {device}")
     if param.type == _abi.PARAM_DEVICE_HYPER:
-        right = value.nbytes == ctypes.sizeof(op.Hyper)
-        needed = f"{ctypes.sizeof(op.Hyper)} bytes"
+        right = value.nbytes == op.hyper_bytes
+        needed = f"{op.hyper_bytes} bytes"
     elif param.type == _abi.PARAM_DEVICE_I64:
         right = value.dtype is torch.int64 and value.numel() == 2 * n
         needed = f"{2 * n} values of int64"
@@ -77,10 +77,10 @@ def _pointer(op: Op, param: Param, value: Any, n: int, device: torch.device | No
 def _hyper(op: Op, values: Mapping[str, float | Tensor], step: int, device: torch.device) -> Tensor:
     """The op's hyper struct in the device's memory, of numbers that are there already and numbers of the host's; made
     in the current stream's order, without the host waiting."""
-    made = torch.empty(ctypes.sizeof(op.Hyper) // 8, dtype=torch.float64, device=device)
-    for name, kind in op.Hyper._fields_:
-        at = made[getattr(op.Hyper, name).offset // 8]
-        if kind is ctypes.c_double:
+    made = torch.empty(op.hyper_bytes // 8, dtype=torch.float64, device=device)
+    for name, offset in op.hyper.items():
+        at = made[offset // 8]
+        if op.params[name].type == _abi.PARAM_DOUBLE:
             value = values[name]
             at.copy_(value) if isinstance(value, Tensor) else at.fill_(value)
         else:
@@ -148,8 +148,7 @@ class Settings:
         for name, value in self._on_device.items():
             if value.device != device:
                 raise ValueError(f"{self.op.name}: {name} is on {value.device} and a tensor of the list on {device}")
-        names = [name for name, _ in self.op.Hyper._fields_]
-        values = {name: self._on_device.get(name, getattr(self.params, name)) for name in names}
+        values = {name: self._on_device.get(name, getattr(self.params, name)) for name in self.op.hyper}
         memory = _hyper(self.op, values, self.params.step, device)
         pointer = next(p.name for p in self.op.params.values() if p.type == _abi.PARAM_DEVICE_HYPER)
         setattr(self.params, pointer, memory.data_ptr())
@@ -175,7 +174,7 @@ class _Part:
         self._arrays = arrays
         self._watches = [watch(a, of_role) if watched and a else None for a, of_role in zip(arrays, lists)]
         self.plan: Plan | None = None
-        self._moved: _abi.Roles | None = None
+        self._moved: ctypes.Array[ctypes.c_void_p] | None = None
         self._roles = _abi.Roles()
         for index, made in enumerate(arrays):
             self._roles[index] = None if made is None else made.address

@@ -20,7 +20,7 @@ from torch import Tensor
 from .. import _abi
 from .._library import lib
 from .._ops import Op, Plan
-from ._calls import Place, as_real, code_of, tensors_of
+from ._calls import Place, as_real, code_of, grads_of, tensors_of
 from ._sharded import Sharding, check_grad, local, sum_over_shards
 from ._watch import CHANGED, SAME, ListWatch, has_table, watch
 
@@ -72,7 +72,7 @@ class ParameterList:
         self.place = Place(given[0].device)
         self._ids = (c_uint64 * len(members))(*(member.place for member in members))
         self._first_elements = (c_uint64 * len(members))(*(member.first_element for member in members))
-        self._grads = self._usable(self._unwrap([tensor.grad for tensor in self._tensors]), given)
+        self._grads = self._usable(self._unwrap(grads_of(self._tensors)), given)
         self._grad_dtype = self._grads[0].dtype
         held = list(map(self._unwrap, self._held))
         self._plan = self._make_plan(params, {"param": given, "grad": self._grads, **dict(zip(entries, held))})
@@ -84,7 +84,7 @@ class ParameterList:
     def __len__(self) -> int:
         return len(self.members)
 
-    def _unwrap(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _unwrap(self, tensors: list[Tensor]) -> list[Tensor]:
         return tensors if self._sharding is None else list(map(local, tensors))
 
     @torch.no_grad()
@@ -128,10 +128,11 @@ class ParameterList:
                 are_same, followed = self._whole.follow()
                 if not are_same:
                     return False
-                if followed != CHANGED and not any(self._tensors[k].grad.is_neg() for k in self._lazy):
+                lazy = grads_of([self._tensors[k] for k in self._lazy])
+                if followed != CHANGED and not any(grad.is_neg() for grad in lazy):
                     self._grads_moved |= followed != SAME
                     return True
-            given, grads = self._unwrap(self._tensors), [tensor.grad for tensor in self._tensors]
+            given, grads = self._unwrap(self._tensors), grads_of(self._tensors)
             if self._sharding is not None:
                 for member, grad in zip(self.members, grads):
                     if grad is not None:
@@ -190,6 +191,6 @@ class ParameterList:
             raise self._named(error) from None
         finally:
             params.agreement = None
-            self._grads = ()
+            self._grads = []
             del workspace, counts  # torch's allocator keeps them for the stream until the kernels have run
         self._grads_moved = False

@@ -4,8 +4,6 @@ change, and where a learning rate that is a tensor on the device is read without
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 from torch import Tensor
 
@@ -16,8 +14,8 @@ class Live:
     """One group's numbers on one device. `step` is the counter, a view of that memory."""
 
     def __init__(self, op: Op, device: torch.device) -> None:
-        self._at = {name: getattr(op.Hyper, name).offset // 8 for name, _ in op.Hyper._fields_}
-        self.memory = torch.zeros(ctypes.sizeof(op.Hyper) // 8, dtype=torch.float64, device=device)
+        self._at = {name: offset // 8 for name, offset in op.hyper.items()}
+        self.memory = torch.zeros(op.hyper_bytes // 8, dtype=torch.float64, device=device)
         self.step = self.memory.view(torch.int64)[self._at["step"]]
         self._numbers: dict[str, float] = {}  # what was written last
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .. import _lopt, _lopt_weights
-from ._calls import is_capturing, place_of
+from ._calls import grads_of, is_capturing, place_of
 from ._lopt_bound import factor_of, scaled
 from ._lopt_list import Member, MemberList, plain
 from ._lopt_live import Hyper
@@ -136,10 +136,10 @@ class Learned(Optimizer):
         names = self.param_groups[index].get("param_names")
         return f"parameter {k} of group {index}" + (f", {names[k]!r}" if names else "")
 
-    def _check_param(self, param: Tensor, label: str, compat: bool) -> None:
+    def _check_param(self, param: Tensor, grad: Tensor, label: str, compat: bool) -> None:
         title = self._family.title
         if is_sharded(param):
-            check_placements(title, param, param.grad, label)
+            check_placements(title, param, grad, label)
         if param.dtype is not torch.float32:
             raise TypeError(f"{title}: {label} is {param.dtype}, it must be torch.float32")
         if param.layout is not torch.strided:
@@ -148,7 +148,6 @@ class Learned(Optimizer):
         if compat and param.dim() > 2:
             raise ValueError(f"{title}: {label} has {param.dim()} dimensions, and pylo_cuda_compat is for up to 2")
         place_of(param.device)
-        grad = param.grad
         if grad.layout is not torch.strided:
             raise RuntimeError(
                 f"{title}: the gradient of {label} is {grad.layout}, and sparse gradients are not supported, because "
@@ -205,7 +204,7 @@ class Learned(Optimizer):
                 if param.grad is None:
                     continue
                 label = self._label(index, k)
-                self._check_param(param, label, bool(group["pylo_cuda_compat"]))
+                self._check_param(param, param.grad, label, bool(group["pylo_cuda_compat"]))
                 self._check_state(param, label)
                 found.append((param, index, label))
         return found
@@ -234,7 +233,8 @@ class Learned(Optimizer):
         for param, index, label in self._with_grads():
             lists.setdefault((param.device, pattern[index], self._together(param)), []).append((param, index, label))
         made = [
-            (self._list_of(together), [local(param.grad) for param, _, _ in together]) for together in lists.values()
+            (self._list_of(together), list(map(local, grads_of([param for param, _, _ in together]))))
+            for together in lists.values()
         ]
         # What a device refuses, it refuses before the processor's tensors have moved.
         made.sort(key=lambda one: one[0].place.device.type == "cpu")
@@ -437,6 +437,7 @@ def _shards_of(params: list[Any]) -> Shards | None:
 
 def _check_loaded(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
     """The hook: refuses state that does not fit while nothing has been changed yet."""
+    assert isinstance(optimizer, Learned)
     title, ties, rows = optimizer._family.title, optimizer._family.ties, optimizer._row_shapes
     saved = [key for group in state_dict["param_groups"] for key in group["params"]]
     params = [param for group in optimizer.param_groups for param in group["params"]]

@@ -18,7 +18,7 @@ from .. import _abi, _lopt
 from .._library import DTYPES, lib
 from .._ops import op
 from .._tensors import Tensors
-from ._calls import Place, increment_version
+from ._calls import Place, grads_of, increment_version
 from ._lopt_shards import Shards
 from ._watch import CHANGED, SAME, ListWatch, are_same, has_table, watch
 
@@ -64,9 +64,9 @@ class MemberList:
         given = [plain(param) for param in self.params]
         self._arrays = [_row_major(given, self.place.key) for _ in range(2)]
         self._arrays += [_row_major(held, self.place.key) for held in self._held]
-        first = None if self._strided else watch(self._arrays[0], self.params)
-        self._watches = [first, watch(self._arrays[1], given)]
-        self._watches += [watch(made, held) for made, held in zip(self._arrays[2:], self._held)]
+        self._params_watch = None if self._strided else watch(self._arrays[0], self.params)
+        self._grads_watch = watch(self._arrays[1], given)
+        self._state_watches = [watch(made, held) for made, held in zip(self._arrays[2:], self._held)]
         self._whole = None
         if not self._strided and not self._once and has_table(self.params):
             arrays = dict(zip(("param", "grad", *_lopt.STATE), self._arrays))
@@ -87,16 +87,17 @@ class MemberList:
                 same, followed = self._whole.follow()
                 if not same:
                     return False
-                if followed != CHANGED and not any(self.params[k].grad.is_neg() for k in self._single):
+                single = grads_of([self.params[k] for k in self._single])
+                if followed != CHANGED and not any(grad.is_neg() for grad in single):
                     return True
             if not self._params_fit():
                 return False
-            for name, held, watching in zip(_lopt.STATE, self._held, self._watches[2:]):
+            for name, held, watching in zip(_lopt.STATE, self._held, self._state_watches):
                 if not are_same([state[name] for state in self._states], held) or watching.follow(held) != SAME:
                     return False
-            grads = [param.grad for param in self.params]
+            grads = grads_of(self.params)
             negated = any(grads[k].is_neg() for k in self._single)
-            if negated or self._watches[1].follow(grads) == CHANGED:
+            if negated or self._grads_watch.follow(grads) == CHANGED:
                 if any(grad.layout is not torch.strided or grad.device != self.place.device for grad in grads):
                     return False
                 grads = [plain(grad) for grad in grads]
@@ -105,8 +106,8 @@ class MemberList:
         return self.use(grads)
 
     def _params_fit(self) -> bool:
-        if self._watches[0] is not None:
-            return self._watches[0].follow(self.params) == SAME
+        if self._params_watch is not None:
+            return self._params_watch.follow(self.params) == SAME
         device = self.place.device
         return all(
             param.shape == shape and param.dtype is torch.float32 and param.device == device
@@ -117,14 +118,14 @@ class MemberList:
         """The next call reads these, which are row-major; False where they do not fit."""
         if any(grad.shape != shape or grad.dtype is not torch.float32 for grad, shape in zip(grads, self._shapes)):
             return False
-        self._watches[1].move([grad.data_ptr() for grad in grads])
+        self._grads_watch.move([grad.data_ptr() for grad in grads])
         self._copies = grads  # which must live until the call has been made
         return True
 
     @property
     def grads(self) -> list[Tensor]:
         """Those of the next call."""
-        return self._copies or [param.grad for param in self.params]
+        return self._copies or grads_of(self.params)
 
     def spans(self) -> list[tuple[int, int, bool, str]]:
         """(begin, end, written, name) of the memory of each tensor that is not empty."""

@@ -40,7 +40,7 @@ def _placements(family: _lopt.Family, param: Any, entry: int) -> list[Any]:
 
 def _replicate(param: Any) -> Any:
     modules = map(sys.modules.get, ("torch.distributed.tensor", "torch.distributed._tensor"))
-    return next(module.Replicate for module in modules if hasattr(module, "Replicate"))()
+    return next(module.Replicate for module in modules if module and hasattr(module, "Replicate"))()
 
 
 def state_like(family: _lopt.Family, param: Any) -> dict[str, Tensor]:

@@ -5,25 +5,26 @@ what a call does is _launch.py's business."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental import symbolic_shapes
 
 from .. import _abi
 from .._ops import Op, Param, Role
 from . import _launch
 from ._schema import is_live, schema
 
-try:
-    from torch.fx.experimental.symbolic_shapes import has_static_value
-except ImportError:  # before torch 2.7; a number may then change wherever torch.compile does not fix all floats
 
-    def has_static_value(value: float) -> bool:
-        """Is it known to torch.compile that the number stays?"""
-        return False
+def _is_never_known(value: float) -> bool:
+    return False
 
+
+# Is it known to torch.compile that a number stays? Before torch 2.7 nobody says; it may then change wherever
+# torch.compile does not fix all floats.
+has_static_value: Callable[[float], bool] = getattr(symbolic_shapes, "has_static_value", _is_never_known)
 
 _TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 _LISTS_ARE_TRACED = _TORCH >= (2, 5)  # before, functionalization knew no op that mutates a list

@@ -26,7 +26,7 @@ def local(tensor: Tensor) -> Tensor:
     return held.trigger_wait() if hasattr(held, "trigger_wait") else held  # the result of a collective under way
 
 
-def check_grad(param: Tensor, grad: Tensor, label: str) -> None:
+def check_grad(param: Any, grad: Any, label: str) -> None:
     """ValueError where a gradient is not sharded as its parameter is."""
     if not is_sharded(grad):
         raise ValueError(f"quern: {label} is a DTensor ({placed(param)}) and its gradient a plain tensor")

@@ -25,7 +25,7 @@ def on_shards(name: str, function: Callable[..., Tensor], *tensors: Any) -> Tens
     if any(placement.is_partial() for placement in placements):
         raise ValueError(f"{name}: a DTensor is a sum in parts ({placed(first)}): redistribute it first")
     modules = map(sys.modules.get, ("torch.distributed.tensor", "torch.distributed._tensor"))
-    distribute: Any = next(m.distribute_tensor for m in modules if hasattr(m, "distribute_tensor"))
+    distribute: Any = next(m.distribute_tensor for m in modules if m and hasattr(m, "distribute_tensor"))
     spread = [tensor if is_sharded(tensor) else distribute(tensor, mesh, placements) for tensor in tensors]
     for tensor in spread:
         if tensor.device_mesh != mesh or tensor.placements != placements:

@@ -130,9 +130,9 @@ class SwiGLUMLP(nn.Module):
         self.gate_multiplier, self.down_multiplier = gate_multiplier, down_multiplier
 
     def forward(self, x: Tensor) -> Tensor:
-        given = (self.gate_up_proj(x), None) if self.layout else (self.gate_proj(x), self.up_proj(x))
-        numbers = self.gate_multiplier, self.down_multiplier
-        return self.down_proj(swiglu(*given, *numbers, activation=self.activation, layout=self.layout))
+        a, b = (self.gate_up_proj(x), None) if self.layout else (self.gate_proj(x), self.up_proj(x))
+        made = swiglu(a, b, self.gate_multiplier, self.down_multiplier, activation=self.activation, layout=self.layout)
+        return self.down_proj(made)
 
     def extra_repr(self) -> str:
         return f"activation={self.activation!r}" + (f", layout={self.layout!r}" if self.layout else "")

@@ -128,8 +128,10 @@ class ListWatch:
 
     def __init__(self, arrays: dict[str, Tensors], tensors: list[Tensor], states: list[dict], entries: dict[str, str]):
         self._n = len(tensors)
-        parts = [(tensors, None, None, arrays["param"].address), (tensors, _attribute, "grad", arrays["grad"].address)]
-        parts += [(states, _item, key, arrays[role].address) for role, key in entries.items()]
+        part = _abi.ObjectPart
+        parts = [part(tensors, None, None, arrays["param"].address)]
+        parts += [part(tensors, _attribute, "grad", arrays["grad"].address)]
+        parts += [part(states, _item, key, arrays[role].address) for role, key in entries.items()]
         self._parts = (_abi.ObjectPart * len(parts))(*parts)
         self._found = (ctypes.c_int * len(parts))()
 

@@ -119,15 +119,17 @@ def _deepspeed(optimizer: Lion, saved: dict[str, Any]) -> dict[str, Any]:
     FP16_UnfusedOptimizer (an f32 tensor a parameter). The f32 originals become the masters of an optimizer that has
     master_weights; any other does without them."""
     inner = saved.get("optimizer_state_dict", saved)
-    flat, each = saved.get("fp32_groups_flat"), saved.get("fp32_groups")
+    flat = saved.get("fp32_groups_flat")
     if flat is not None:
         inner = _unflattened(optimizer, inner)
     made = _loaded(optimizer, inner, _numbers, _exp_avg)
-    if flat is None and each is None:
+    if flat is None and saved.get("fp32_groups") is None:
         return made
     for index, mine in enumerate(optimizer.param_groups):
         masters = (
-            each[index] if flat is None else _split(flat[index].detach(), mine["params"], f"fp32_groups_flat[{index}]")
+            saved["fp32_groups"][index]
+            if flat is None
+            else _split(flat[index].detach(), mine["params"], f"fp32_groups_flat[{index}]")
         )
         for key, param, master in zip(made["param_groups"][index]["params"], mine["params"], masters):
             if MASTER in needed(mine, param):

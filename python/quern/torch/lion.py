@@ -22,7 +22,7 @@ from ._sharded import Sharding, check_grad, first_element, is_sharded
 from ._state import ENTRIES, LION
 from ._watch import are_same
 
-_DEFAULT = {name: param.default for name, param in LION.params.items()}
+_DEFAULT: dict[str, Any] = {name: param.default for name, param in LION.params.items()}
 
 
 def _is_watched(of: Optimizer) -> bool:
@@ -253,7 +253,7 @@ class Lion(Optimizer):
             return self._watched_step(closure)
         return self._step(closure)
 
-    step.hooked = True  # the wrapper costs a fifth of a step of 148 tensors, and mostly nobody watches
+    step.hooked = True  # type: ignore[attr-defined]  # the wrapper costs a fifth of a step of 148 tensors, and mostly nobody watches
 
     def step_now(self) -> None:
         """The step itself, for torch.compile's op; step() is for users."""

@@ -119,9 +119,9 @@ def _group(optimizer: Learned, saved: dict[str, Any], mine: dict[str, Any]) -> d
         if theirs not in saved:
             continue
         given = torch.as_tensor(saved[theirs]).double().flatten().tolist()
-        given = given[0] if ours == "v_decay" else tuple(given)
-        if not _same(given, mine[ours]):
-            made[ours] = given
+        value = given[0] if ours == "v_decay" else tuple(given)
+        if not _same(value, mine[ours]):
+            made[ours] = value
     made["params"] = list(saved["params"])
     return made
 
