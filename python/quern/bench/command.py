@@ -83,6 +83,9 @@ class Companion:
             encoding="utf-8",
             env=_environment(),
         )
+        asks, answers = self._process.stdin, self._process.stdout
+        assert asks is not None and answers is not None  # both are pipes
+        self._asks, self._answers = asks, answers
         try:
             self.head: dict = self._read()
         except BaseException:
@@ -90,7 +93,7 @@ class Companion:
             raise
 
     def _read(self) -> dict:
-        line = self._process.stdout.readline()
+        line = self._answers.readline()
         if line:
             return json.loads(line)
         status = self._process.wait()
@@ -101,13 +104,13 @@ class Companion:
     def round(self) -> None:
         """One sample of each ceiling; returns when they are taken."""
         with contextlib.suppress(BrokenPipeError):  # then it has ended, and _read says why
-            self._process.stdin.write("\n")
-            self._process.stdin.flush()
+            self._asks.write("\n")
+            self._asks.flush()
         self._read()
 
     def end(self) -> dict:
         """The samples of all rounds: "ceilings", "ceiling", "copy", "floor_ns", "clocks"."""
-        self._process.stdin.close()
+        self._asks.close()
         last = self._read()
         self.close()
         return last
@@ -115,13 +118,13 @@ class Companion:
     def close(self) -> None:
         """Ends the command, whatever it does."""
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+            self._asks.close()
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._process.stdout.close()
+        self._answers.close()
         self._said.close()
 
     def __enter__(self) -> Companion:

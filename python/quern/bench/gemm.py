@@ -35,7 +35,10 @@ class _Torch:
         return self.formula(*self.arguments)
 
 
-def _data(m: int, k: int, n: int, device: torch.device) -> tuple:
+Data = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # x, weight, bias, gamma, beta
+
+
+def _data(m: int, k: int, n: int, device: torch.device) -> Data:
     generator = torch.Generator(device=device).manual_seed(1)
 
     def draw(*shape: int, scale: float = 1.0) -> torch.Tensor:
@@ -69,7 +72,8 @@ def _head(schema: str, shape: tuple[int, int, int, int], device: torch.device) -
 def measure_one(shape: tuple[int, int, int, int], classes: list[str], device: torch.device, rounds: int, clock) -> dict:
     m, k, n, groups = shape
     data = _data(m, k, n, device)
-    want = eager(*(tensor.double() for tensor in data), groups)
+    x, weight, bias, gamma, beta = (tensor.double() for tensor in data)
+    want = eager(x, weight, bias, gamma, beta, groups)
     told, live = [], {}
     for name, call in _calls(*data, groups, classes).items():
         try:

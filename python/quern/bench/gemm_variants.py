@@ -67,9 +67,9 @@ def _told(call: _Call, want: torch.Tensor) -> dict:
         return {"absent": f"{_last()} ran"}
     first = call.y.clone()
     call()
-    error = float((first.double() - want).abs().max())
+    worst = float((first.double() - want).abs().max())
     same = bool((call.y.view(torch.int16) == first.view(torch.int16)).all())
-    return {"absent": "", "worst_error": error, "same_bits": same}
+    return {"absent": "", "worst_error": worst, "same_bits": same}
 
 
 def measure_one(

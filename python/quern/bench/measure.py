@@ -170,7 +170,7 @@ def _known_well(times: Sequence[Times]) -> bool:
         for samples in (each.step, each.wall):
             if samples:
                 s = stats.summarize(samples)
-                if s.low is None or s.high - s.low > 2 * ERROR * s.median:
+                if s.low is None or s.high is None or s.high - s.low > 2 * ERROR * s.median:
                     return False
     return True
 

@@ -148,9 +148,11 @@ def _right_weights(view: View, check: Check, expected: Expected, found: Values) 
     got, want = view.take(weights), expected.weight
     tolerance = _tolerance(weights[0].dtype, expected.weight_terms, expected.roundings)
     if expected.argument is not None:
-        coarsest = max((view.lists.momenta[0].dtype, view.lists.grads[0].dtype), key=_UNIT.get)
-        margin = _tolerance(coarsest, expected.argument_terms, expected.roundings)
-        free = (expected.argument.abs() <= margin) & (expected.argument_terms > 0)
+        terms = expected.argument_terms
+        assert terms is not None  # they come with the argument
+        coarsest = max((view.lists.momenta[0].dtype, view.lists.grads[0].dtype), key=_UNIT.__getitem__)
+        margin = _tolerance(coarsest, terms, expected.roundings)
+        free = (expected.argument.abs() <= margin) & (terms > 0)
         sign = torch.sign(expected.argument)
         # Of the three signs the one that comes nearest to what is there.
         moved = expected.weight + expected.lr * sign - got.double()

@@ -127,7 +127,7 @@ class Optimizer(Peer):
     key: ClassVar[str] = "exp_avg"
     takes_other_momentum: ClassVar[bool] = False  # of another type than the param
 
-    def make(self, params: list[torch.Tensor], **settings) -> torch.optim.Optimizer:
+    def make(self, params: list[torch.nn.Parameter], **settings) -> torch.optim.Optimizer:
         """With lr=, betas= and weight_decay=."""
         raise NotImplementedError
 

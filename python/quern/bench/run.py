@@ -30,15 +30,22 @@ class Request:
     say: Callable[[str], None]  # what goes on
 
 
+@dataclasses.dataclass(frozen=True)
+class _Ready:
+    """A peer that has been set up, and what its check found."""
+
+    peer: peers.Peer
+    check: oracle.Check
+
+
 @dataclasses.dataclass
 class _Entry:
-    """A peer with what came of setting it up; `peer` is None where `absent` says why."""
+    """A peer with what came of setting it up; `ready` is None where `absent` says why."""
 
     kind: type[peers.Peer]
     version: str = ""
     absent: str = ""
-    peer: peers.Peer | None = None
-    check: oracle.Check | None = None
+    ready: _Ready | None = None
 
 
 def _companion(request: Request) -> Companion:
@@ -79,25 +86,25 @@ def _set_up(kind: type[peers.Peer], request: Request, of: lists.Lists, settings:
     try:
         version = kind.version()
         entry.version = version if kind.package == kind.name else f"{kind.package} {version}"
-        entry.peer = kind(of, settings)
-        entry.check = oracle.check(entry.peer, of, settings)
+        peer = kind(of, settings)
+        entry.ready = _Ready(peer, oracle.check(peer, of, settings))
     except peers.Absent as why:
-        entry.peer, entry.absent = None, str(why)
+        entry.absent = str(why)
     except Exception as error:  # whatever another project's code raises is told, and the others go on
         said = str(error).strip().splitlines() or [""]
-        entry.peer, entry.absent = None, f"failed: {type(error).__name__}: {said[0][:200]}"
-    if entry.check is None or entry.check.wrong:
+        entry.absent = f"failed: {type(error).__name__}: {said[0][:200]}"
+    if entry.ready is None or entry.ready.check.wrong:
         of.fill(request.seed)  # what it left is not for the next one
     return entry
 
 
-def _time(request: Request, head: dict, live: list[_Entry], companion: Companion) -> measure.Session:
+def _time(request: Request, head: dict, live: list[peers.Peer], companion: Companion) -> measure.Session:
     hot = request.hot or head["cache"] == "hot"
     if request.device.type == "cuda":
         clock: measure.Clock = measure.CudaClock(hot, request.device, head["flush_bytes"])
     else:
         clock = measure.Clock(hot)
-    session = measure.Session(clock, [entry.peer for entry in live], companion.round, request.say)
+    session = measure.Session(clock, live, companion.round, request.say)
     session.run(request.seconds, least=6 if request.quick or not clock.is_device else 30)
     return session
 
@@ -113,19 +120,18 @@ def measure_one(request: Request) -> dict:
         request.say("making data")
         of = lists.make(request.op, head["shapes"], types, request.device, request.seed)
         own, line = _set_up(request.peers[0], request, of, settings), record.Line(head)
-        if own.peer is None:
+        if own.ready is None:
             raise CommandError(f"{record.BY} over types {head['types']}: {own.absent}", status=1)
-        if own.check.wrong:
-            return line.wrong(own.check)
+        if own.ready.check.wrong:
+            return line.wrong(own.ready.check)
         entries = [own, *(_set_up(kind, request, of, settings) for kind in request.peers[1:])]
-        live = [entry for entry in entries if entry.peer]
-        session = _time(request, head, live, companion)
+        session = _time(request, head, [entry.ready.peer for entry in entries if entry.ready], companion)
         ceilings = companion.end()
-    times = {id(entry): taken for entry, taken in zip(live, session.times)}
+    times = {id(entry): taken for entry, taken in zip((entry for entry in entries if entry.ready), session.times)}
     told = [
-        record.peer(line, ceilings, times[id(own)], e.kind, e.version, e.check, times[id(e)])
-        if e.peer
+        record.peer(line, ceilings, times[id(own)], e.kind, e.version, e.ready.check, times[id(e)])
+        if e.ready
         else record.absent(e.kind.name, e.version, e.absent)
         for e in entries[1:]
     ]
-    return line.timed(own.check, times[id(own)], ceilings, told)
+    return line.timed(own.ready.check, times[id(own)], ceilings, told)

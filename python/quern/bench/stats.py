@@ -37,7 +37,8 @@ class Ratio:
     high: float | None
 
     def times(self, factor: float) -> Ratio:
-        return Ratio(*(None if x is None else x * factor for x in (self.ratio, self.low, self.high)))
+        low, high = (None if x is None else x * factor for x in (self.low, self.high))
+        return Ratio(self.ratio * factor, low, high)
 
     @property
     def verdict(self) -> str:

@@ -51,13 +51,13 @@ def _shapes(arguments: argparse.Namespace) -> list[tuple[int, int]]:
         return [int(word) for word in text.split(",")] if text else list(default)
 
     if arguments.shape:
-        shapes = [tuple(int(word) for word in text.lower().split("x")) for text in arguments.shape]
+        shapes = [[int(word) for word in text.lower().split("x")] for text in arguments.shape]
     else:
         rows, cols = numbers(arguments.rows, gated.ROWS), numbers(arguments.cols, gated.WIDTHS)
-        shapes = [(r, c) for c in cols for r in rows]
+        shapes = [[r, c] for c in cols for r in rows]
     if any(len(shape) != 2 or min(shape) < 1 for shape in shapes):
         raise ValueError("a shape is rows x columns, both at least 1, as in 8192x14336")
-    return shapes
+    return [(r, c) for r, c in shapes]
 
 
 class _Sum:
@@ -89,7 +89,8 @@ def _set_up(names: list[str], of: gated.Data, direction: str) -> tuple[list[gate
     live, told = [], []
     check = gated.check_quantize if direction == "quantize" else gated.check
     for name in names:
-        kind, entry = gated.PEERS[name], {"name": name, "version": "", "absent": "", "check": None}
+        kind = gated.PEERS[name]
+        entry: dict[str, object] = {"name": name, "version": "", "absent": "", "check": None}
         told.append(entry)
         try:
             entry["version"] = kind.version()
@@ -115,8 +116,9 @@ def measure_one(names: list[str], of: gated.Data, direction: str, rounds: int, c
     nbytes = of.bytes_of(direction)
     copy = single.Copy(nbytes, of.device)
     calls = [(gated.call_of(peer, direction), peer.in_place and direction in ("backward", "both")) for peer in live]
-    beside = {"forward": [_Sum(of)], "backward": [_Apart(of)]}
-    limits = [copy, *beside.get(direction, [])]
+    limits: list[single.Copy | _Sum | _Apart] = [copy]
+    if direction in ("forward", "backward"):
+        limits.append(_Sum(of) if direction == "forward" else _Apart(of))
     samples = measure.in_turns(clock, of.restore, [*calls, *((limit.run, False) for limit in limits)], rounds)
     series = [record.series(peer.name, nbytes, taken) for peer, taken in zip(live, samples)]
     line["fused"] = series[0]

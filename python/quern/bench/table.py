@@ -50,9 +50,9 @@ def _figures(entry: dict, step: dict, brackets: bool) -> list[str]:
 def _judgement(peer: dict) -> str:
     if peer["check"]["wrong"]:
         return "WRONG: " + peer["check"]["wrong"]
-    ratio, interval = peer["speedup"]["ratio"], peer["speedup"]["interval"]
+    ratio, (low, high) = peer["speedup"]["ratio"], peer["speedup"]["interval"]
     word = "another op" if peer["other_op"] else peer["verdict"]
-    return f"{ratio:.2f}x {_interval(*interval, 2)} {word}"
+    return f"{ratio:.2f}x {_interval(low, high, 2)} {word}"
 
 
 def text(line: dict) -> str:
