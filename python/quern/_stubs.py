@@ -49,7 +49,7 @@ def _imports(functions: set[str]) -> str:
     """What is written in Python: the public names from their modules, and the public modules."""
     modules = [module.name for module in pkgutil.iter_modules(quern.__path__) if not module.name.startswith("_")]
     sources: dict[str, list[str]] = {"": modules} if modules else {}
-    for name in quern.__all__:
+    for name in vars(quern)["__all__"]:  # which the stub, where there is one, does not have
         if name not in functions and not name.startswith("__"):
             sources.setdefault(getattr(quern, name).__module__.partition(".")[2], []).append(name)
     return "\n".join(
