@@ -118,6 +118,12 @@ def test_declarations_are_laid_out_as_jaxlibs_header(tmp_path):
 
 def test_an_op_without_a_hyper_struct():
     a = jax.numpy.linspace(-3, 3, 8).reshape(2, 4)
+    wanted, gradients_of = jax.vjp(lambda a, b: jax.nn.silu(a) * b, a, a + 1)
     (made,) = quern.jax.swiglu(jax.numpy.zeros((2, 4)), a, a + 1)
-    assert jax.numpy.allclose(made, jax.nn.silu(a) * (a + 1), rtol=1e-5)
+    assert jax.numpy.allclose(made, wanted, rtol=1e-5)
+    for made, of in zip(quern.jax.swiglu_backward(wanted, a, a + 1), gradients_of(wanted)):
+        assert jax.numpy.allclose(made, of, rtol=1e-5, atol=1e-6)
     assert "operands" not in quern.jax.swiglu.__doc__ and "step are operands" in quern.jax.lion.__doc__
+    assert "alpha (number):" in quern.jax.swiglu.__doc__ and "lr (number or array of ()" in quern.jax.lion.__doc__
+    with pytest.raises(TypeError, match="must be known on the host"):
+        quern.jax.swiglu(a, a, a, alpha=jax.numpy.ones(()))

@@ -13,7 +13,7 @@ from .._signature import Keyword
 from .._signature import keywords as all_keywords
 
 _KINDS = {
-    _abi.PARAM_DOUBLE: "number or array of ()",
+    _abi.PARAM_DOUBLE: "number",
     _abi.PARAM_U64: "integer",
     _abi.PARAM_BOOL: "bool",
     _abi.PARAM_DEVICE_F32: "f32 array of (), or None",
@@ -58,8 +58,8 @@ def entry(word: Keyword) -> str:
     """A keyword's line in a docstring."""
     first = word.params[0]
     kind = " | ".join(map(repr, first.values)) if first.values else _KINDS[first.type]
-    if first.type == _abi.PARAM_U64 and first.hyper_offset is not None:
-        kind += " or integer array of ()"
+    if first.hyper_offset is not None:
+        kind += " or array of ()" if first.type == _abi.PARAM_DOUBLE else " or integer array of ()"
     allowed = f", {first.range}" if first.range else ""
     return f"{word.name} ({kind}{allowed}): {'; '.join(param.doc for param in word.params)}"
 
