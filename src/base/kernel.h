@@ -80,6 +80,12 @@ typedef long long qn_i64;
 #else
 #define QN_UNROLL _Pragma("GCC unroll 16")
 #endif
+/* A loop that a GPU's compiler leaves one. */
+#ifdef QN_CUDA_DIALECT
+#define QN_ROLLED _Pragma("unroll 1")
+#else
+#define QN_ROLLED
+#endif
 
 #ifndef QN_THREADS /* a unit may define it; launches of its kernels use this many threads a block, or fewer */
 #define QN_THREADS 256

@@ -207,6 +207,22 @@ QN_FN void qn_copy_begin(void *to_shared, const void *from)
 #endif
 }
 
+/* The same, or nothing: without a branch. */
+QN_FN void qn_copy_begin_if(bool wanted, void *to_shared, const void *from)
+{
+#ifdef QN_MATRIX_PTX
+  asm volatile("{\n"
+               ".reg .pred wanted;\n"
+               "setp.ne.u32 wanted, %2, 0;\n"
+               "@wanted cp.async.cg.shared.global [%0], [%1], 16;\n"
+               "}" ::"r"(static_cast<qn_u32>(__cvta_generic_to_shared(to_shared))),
+               "l"(from), "r"(static_cast<qn_u32>(wanted))
+               : "memory");
+#else
+  if (wanted) qn_copy_begin(to_shared, from);
+#endif
+}
+
 QN_FN void qn_copy_close()
 {
 #ifdef QN_MATRIX_PTX

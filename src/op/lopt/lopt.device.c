@@ -16,8 +16,8 @@ enum {
   WARPGROUP_CAPABILITY = 90,
   WARPGROUP = 4, /* simdgroups */
   MATRIX_BYTES = 6144,
-  SIMD_BYTES = 9216, /* of shared memory that one of UPDATE's takes: OF_SIMD there */
-  UPDATE_THREADS_MOST = 384
+  SIMD_BYTES = 9344, /* of shared memory that one of UPDATE's takes: OF_SIMD there */
+  UPDATE_THREADS_MOST = 512
 };
 _Static_assert(sizeof(qn_lopt_live) == sizeof(qn_lopt_hyper), "qn_lopt_live is qn_lopt_hyper");
 _Static_assert(offsetof(qn_lopt_live, step) == offsetof(qn_lopt_hyper, step), "qn_lopt_live is qn_lopt_hyper");
@@ -328,15 +328,14 @@ static qn_status run_large(step_run *run)
   return run_phase(run, elements, "lopt_element_update", ELEMENTS, 1, 256);
 }
 
-/* All classes but f16, whose few products a simdgroup has sooner by itself, gain by the products of warpgroups; else
- * what the registers allow of threads. */
+/* On Hopper the products of warpgroups. What the registers allow of threads, and shared memory. */
 static void choose_update(step_run *run, qn_device device, const qn_arch *arch)
 {
-  const bool many = run->precision != QN_LOPT_F16 && run->precision != QN_LOPT_FP32;
-  const bool fits = device.kind != QN_CUDA || arch->shared_block_bytes >= update_bytes(UPDATE_THREADS_MOST);
-  run->warpgroups = many && device.kind == QN_CUDA && arch->capability == WARPGROUP_CAPABILITY;
-  run->update_threads =
-      fits && (run->warpgroups || run->precision == QN_LOPT_F16) ? UPDATE_THREADS_MOST : UPDATE_THREADS_MOST / 3 * 2;
+  const uint32_t wanted = run->precision == QN_LOPT_F16 ? 384 : 256;
+  const bool fits = device.kind != QN_CUDA || arch->shared_block_bytes >= update_bytes(wanted);
+  run->warpgroups =
+      run->precision != QN_LOPT_FP32 && device.kind == QN_CUDA && arch->capability == WARPGROUP_CAPABILITY;
+  run->update_threads = run->warpgroups ? UPDATE_THREADS_MOST : fits ? wanted : 256;
 }
 
 static qn_status begin(step_run *run)

@@ -12,21 +12,31 @@
 constexpr float LOG2_E = 0x1.715476p0f;
 
 /* What a lane needs of the last layer: of its eight hidden values the two weights. The second layer's bias b is not
- * added: max(h + b, 0) is max(h, -b) + b, and what the weights make of b is part of the last one's. */
+ * added: max(h + b, 0) is max(h, -b) + b, and what the weights make of b is part of the last one's. The magnitude's are
+ * those of its power of two. */
 struct last_layer {
-  float direction[8], magnitude[8], of_direction, of_magnitude;
+  float direction[8], magnitude[8];
+};
+
+/* What a row needs besides, in shared memory, since registers are few: each t has it for itself. */
+struct numbers {
+  float of_direction, of_magnitude; /* of the biases */
+  float unpower, step, decay;       /* of the tile's tensor */
+  float of_gradient, mean, rest;    /* and what t's m, or p, and the gradient are multiplied by */
 };
 
 /* What stays for a tile, and how far it has come. */
 struct columns {
-  float *table; /* of shared memory: what `along` gives the lane's hidden values */
-  float *to;    /* of the ring's first row, what the lane copies */
-  const float *of_q, *of_g, *of_factor, *of_across, *of_p; /* and what it reads */
-  const float *q, *other;                                  /* of the first row: what it copies, */
-  float *written, *p;                                      /* and what it writes: four elements of m or v, one of p */
-  qn_u32 bytes, apart; /* from row to row, and of `other`; rows are shorter than 4 GiB (may_be_tiled) */
-  float q_times, s_times, s_plus, along_g[4], along_q[4]; /* with the inputs' scales */
-  float unpower, power_times, power_plus, step, decay;
+  qn_u32 lane;
+  float *table;     /* of shared memory: what `along` gives the lane's hidden values */
+  float *to;        /* of the ring's first place, what the lane copies */
+  float *of_across; /* and what it reads */
+  const float *of_q, *of_g, *of_factor, *of_p;
+  const float *q, *other; /* of the next row that is copied, */
+  float *written, *p;     /* and where it writes: four elements of m or v, one of p */
+  qn_u32 bytes, apart;    /* from row to row, and of `other`; rows are shorter than 4 GiB (may_be_tiled) */
+  /* With the inputs' scales. */
+  float q_times, s_times, s_plus, along_g[4], along_q[4];
   float least[8]; /* of its hidden values: the second layer's bias, turned */
   qn_u32 copied;  /* elements there are of those it copies */
   bool any, mine; /* its four elements are there, all or some; its one of p is */
@@ -37,7 +47,8 @@ struct columns {
  * eight lanes side by side read 128 bytes on end, which costs a fraction of what lanes in the products' order do. */
 constexpr qn_u32 OF_Q = 40; /* 32 columns, and what keeps lanes of one read in banks of their own */
 constexpr qn_u32 OF_G = 4 * OF_Q, OF_V = 5 * OF_Q, OF_TABLE = 6 * OF_Q, OF_FACTOR = 7 * OF_Q;
-constexpr qn_u32 STAGES = 4, STAGE = 8 * OF_Q, TABLE = 8 * 32 * 4, OF_SIMD = TABLE + STAGES * STAGE; /* floats */
+constexpr qn_u32 STAGES = 4, STAGE = 8 * OF_Q, TABLE = 8 * 32 * 4; /* floats; then the ring, then numbers */
+constexpr qn_u32 OF_NUMBERS = STAGES * STAGE, OF_SIMD = TABLE + OF_NUMBERS + 4 * 8;
 
 QN_FN void read4(float *to, const float *from)
 {
@@ -50,61 +61,79 @@ QN_FN void read4(float *to, const float *from)
 QN_FN float last_bias(const float *weights, int output)
 {
   double sum = static_cast<double>(weights[B3 + output]);
-  for (int k = 0; k < WIDTH; k++)
-    sum += static_cast<double>(weights[W3 + output * WIDTH + k]) * static_cast<double>(weights[B2 + k]);
+  QN_ROLLED /* reads of all at once would take registers */
+      for (int k = 0; k < WIDTH; k++) sum +=
+      static_cast<double>(weights[W3 + output * WIDTH + k]) * static_cast<double>(weights[B2 + k]);
   return static_cast<float>(sum);
 }
 
-QN_FN void read_last(last_layer &l, const float *weights)
+QN_FN numbers *numbers_at(const columns &c)
 {
-  const qn_u32 first = 8 * (qn_lane() & 3u);
+  return reinterpret_cast<numbers *>(c.of_across + (OF_NUMBERS - OF_TABLE));
+}
+
+QN_FN void read_last(last_layer &l, const columns &c, const float *weights, float exp_mult)
+{
+  const qn_u32 first = 8 * (c.lane & 3u);
+  const float times = exp_mult * LOG2_E;
   QN_UNROLL
   for (qn_u32 k = 0; k < 8; k++) {
     l.direction[k] = weights[W3 + first + k];
-    l.magnitude[k] = weights[W3 + WIDTH + first + k];
+    l.magnitude[k] = times * weights[W3 + WIDTH + first + k];
   }
-  l.of_direction = last_bias(weights, 0);
-  l.of_magnitude = last_bias(weights, 1);
+  if (c.lane < 4) {
+    numbers_at(c)->of_direction = last_bias(weights, 0);
+    numbers_at(c)->of_magnitude = times * last_bias(weights, 1);
+  }
 }
 
 /* Of element e the values 4 half to 4 half + 3: lanes side by side, and each reads what it wrote itself. */
-QN_FN float *table_at(float *table, int e, int half) { return table + ((2 * e + half) * 32 + qn_lane()) * 4; }
+QN_FN float *table_at(float *table, int e, int half) { return table + (2 * e + half) * 32 * 4; }
 
-/* What `along` gives the lane's hidden values, of its four columns. */
+/* What `along` gives the lane's hidden values, of its four columns; two at once, as registers go. */
 QN_FN void write_table(float *table, const qn_lopt_device_item &it, const tile &t)
 {
   const qn_lopt_device_side &along = it.along;
-  float channel[4][SIDE];
+  const float *const layers = along.layer + 8 * (qn_lane() & 3u);
   QN_UNROLL
-  for (qn_u32 e = 0; e < 4; e++) {
-    const float *const state = along.state + t.along + (e < t.count ? e : 0u);
+  for (qn_u32 first = 0; first < 4; first += 2) {
+    float channel[2][SIDE];
     QN_UNROLL
-    for (int d = 0; d < 3; d++) {
-      channel[e][d] = state[static_cast<qn_u64>(d) * along.n];
-      channel[e][3 + d] = quick_root(channel[e][d] + 1e-8f);
-    }
-  }
-  QN_UNROLL
-  for (int half = 0; half < 2; half++) {
-    float sum[4][4] = {};
-    QN_UNROLL
-    for (int s = 0; s < SIDE; s++) {
-      float layer[4];
-      read4(layer, along.layer + s * WIDTH + 8 * (qn_lane() & 3u) + 4 * half);
+    for (qn_u32 e = 0; e < 2; e++) {
+      const float *const state = along.state + t.along + (first + e < t.count ? first + e : 0u);
       QN_UNROLL
-      for (int e = 0; e < 4; e++) QN_UNROLL
-      for (int k = 0; k < 4; k++) sum[e][k] = qn_fma(layer[k], channel[e][s], sum[e][k]);
+      for (int d = 0; d < 3; d++) {
+        channel[e][d] = state[static_cast<qn_u64>(d) * along.n];
+        channel[e][3 + d] = quick_root(channel[e][d] + 1e-8f);
+      }
     }
     QN_UNROLL
-    for (int e = 0; e < 4; e++) store4(table_at(table, e, half), sum[e], 4, true);
+    for (int half = 0; half < 2; half++) {
+      float sum[2][4] = {};
+      QN_UNROLL
+      for (int s = 0; s < SIDE; s++) {
+        float layer[4];
+        read4(layer, layers + s * WIDTH + 4 * half);
+        QN_UNROLL
+        for (int e = 0; e < 2; e++) QN_UNROLL
+        for (int k = 0; k < 4; k++) sum[e][k] = qn_fma(layer[k], channel[e][s], sum[e][k]);
+      }
+      QN_UNROLL
+      for (qn_u32 e = 0; e < 2; e++) store4(table_at(table, static_cast<int>(first + e), half), sum[e], 4, true);
+    }
   }
 }
 
 QN_FN void place_columns(columns &c, float *shared)
 {
-  const qn_u32 lane = qn_lane(), d = lane & 3u, g = lane / 4 * 4;
+  qn_u32 lane = qn_lane();
+#ifdef QN_PTX
+  asm volatile("" : "+r"(lane)); /* it stays in a register: what it is made of would be read in every row */
+#endif
+  const qn_u32 d = lane & 3u, g = lane / 4 * 4;
   float *const ring = shared + TABLE;
-  c.table = shared;
+  c.lane = lane;
+  c.table = shared + 4 * lane;
   c.to = ring + lane / 8 * OF_Q + lane % 8 * 4;
   c.of_q = ring + OF_Q * d + g;
   c.of_g = ring + OF_G + g;
@@ -131,8 +160,7 @@ QN_FN void place_copies(columns &c, const qn_lopt_device_item &it, const tile &t
 }
 
 /* Scales belong to the inputs; they are taken into what the lane multiplies by anyway. */
-QN_FN void read_columns(columns &c, const qn_lopt_device_args &a, const qn_lopt_device_item &it, const tile &t,
-                        const last_layer &l)
+QN_FN void read_columns(columns &c, const qn_lopt_device_args &a, const qn_lopt_device_item &it, const tile &t)
 {
   const qn_u32 d = qn_lane() & 3u;
   const qn_lopt_found &found = *it.found;
@@ -157,49 +185,62 @@ QN_FN void read_columns(columns &c, const qn_lopt_device_args &a, const qn_lopt_
   c.any = t.count != 0;
   c.mine = d < t.count;
   c.p = it.p + t.at + (c.mine ? d : 0);
-  const float times = a.exp_mult * LOG2_E;
-  c.unpower = found.unpower;
-  c.power_times = times * found.unpower;
-  c.power_plus = times * l.of_magnitude;
-  c.step = QN_LOPT_ELO ? found.lr : found.step;
-  c.decay = found.decay;
+  if (c.lane < 4) {
+    numbers_at(c)->unpower = found.unpower;
+    numbers_at(c)->step = QN_LOPT_ELO ? found.lr : found.step;
+    numbers_at(c)->decay = found.decay;
+    numbers_at(c)->of_gradient = t.of_gradient;
+    const rates by = rates_of(a, t.third);
+    numbers_at(c)->mean = by.decay;
+    numbers_at(c)->rest = by.rest;
+  }
 }
 
-/* One multiplication, which adds to all of the address. */
-QN_FN const float *in_row(const float *first, qn_u32 row, qn_u32 bytes)
+/* A pointer goes on by so many bytes. */
+template <class T> QN_FN void advance(T *&to, qn_u32 bytes)
 {
-  return reinterpret_cast<const float *>(reinterpret_cast<const char *>(first) + static_cast<qn_u64>(row) * bytes);
+  to = reinterpret_cast<T *>(reinterpret_cast<qn_u64>(to) + bytes);
 }
 
-QN_FN float *in_row(float *first, qn_u32 row, qn_u32 bytes)
+/* Brings the next row to a place of the ring, if there is one. Of the factors 16 bytes are all. */
+template <bool aligned> QN_FN void bring_row(columns &c, qn_u32 slot, bool there)
 {
-  return reinterpret_cast<float *>(reinterpret_cast<char *>(first) + static_cast<qn_u64>(row) * bytes);
-}
-
-/* Of the factors 16 bytes are all. */
-template <bool aligned> QN_FN void bring_row(const columns &c, qn_u32 row)
-{
-  float *const to = c.to + row % STAGES * STAGE, *const to_other = to + OF_G;
-  const float *const q = in_row(c.q, row, c.bytes), *const other = in_row(c.other, row, c.apart);
+  float *const to = c.to + slot * STAGE, *const to_other = to + OF_G;
   if (aligned) {
-    qn_copy_begin(to, q);
-    if (qn_lane() < 25) qn_copy_begin(to_other, other);
-  } else {
+    qn_copy_begin_if(there, to, c.q);
+    qn_copy_begin_if(there && c.lane < 25, to_other, c.other);
+  } else if (there) {
     float v[4];
-    load4(v, q, c.copied, false);
+    load4(v, c.q, c.copied, false);
     store4(to, v, 4, true);
-    load4(v, other, qn_lane() < 16 ? c.copied : 4, false);
+    load4(v, c.other, c.lane < 16 ? c.copied : 4, false);
     store4(to_other, v, 4, true);
   }
+  qn_copy_close();
+  advance(c.q, c.bytes);
+  advance(c.other, c.apart);
+}
+
+/* Four elements of a row in one instruction, of which the compiler would make four. */
+QN_FN void write_row(float *to, const float (&v)[4])
+{
+#ifdef QN_PTX
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "f"(v[0]), "f"(v[1]),
+               "f"(v[2]), "f"(v[3])
+               : "memory");
+#else
+  store4(to, v, 4, true);
+#endif
 }
 
 /* Of a row the lane's inputs, and its one of p; new m and v are written, if the row is there. */
 template <bool aligned>
-QN_FN void take_row(float (&x)[4][4], float &p, const columns &c, const tile &t, const rates &by, qn_u32 row,
+QN_FN void take_row(float (&x)[4][4], float &p, columns &c, const qn_lopt_device_args &a, const tile &t, qn_u32 slot,
                     bool there)
 {
-  const qn_u32 slot = row % STAGES;
-  float kept[4], *const written = in_row(c.written, row, c.bytes);
+  const float of_gradient = QN_LOPT_BOUNDED ? numbers_at(c)->of_gradient : 1.0f;
+  const rates by = {numbers_at(c)->mean, numbers_at(c)->rest, a.v, a.v_rest};
+  float kept[4];
   row_data r;
   read4(r.q, c.of_q + slot * STAGE);
   read4(r.g, c.of_g + slot * STAGE);
@@ -209,7 +250,7 @@ QN_FN void take_row(float (&x)[4][4], float &p, const columns &c, const tile &t,
   QN_UNROLL
   for (int k = 0; k < 4; k++) {
     float g, v, q, s;
-    means_of(g, v, q, s, r, k, by, t.of_gradient);
+    means_of(g, v, q, s, r, k, by, of_gradient);
     kept[k] = t.third ? v : q;
     x[k][0] = q * c.q_times;
     x[k][1] = kept[k] * qn_fma(s, c.s_times, c.s_plus);
@@ -217,10 +258,11 @@ QN_FN void take_row(float (&x)[4][4], float &p, const columns &c, const tile &t,
     x[k][3] = (t.third ? s : q) * (c.along_q[k] * r.factor);
   }
   if (aligned) {
-    if (there && c.any) store4(written, kept, 4, true);
+    if (there && c.any) write_row(c.written, kept);
   } else if (there) {
-    store4(written, kept, t.count, false);
+    store4(c.written, kept, t.count, false);
   }
+  advance(c.written, c.bytes);
 }
 
 /* The lane's share of the two outputs of elements above and below, from its eight hidden values of each. */
@@ -237,9 +279,9 @@ QN_FN void add_last(float (&above)[2], float (&below)[2], const float (&h)[4][4]
 }
 
 /* Of four lanes' shares of four elements' outputs, the sums of lane t's element t. */
-QN_FN void gather_last(float (&out)[2], const float (&share)[4][2])
+QN_FN void gather_last(float (&out)[2], const float (&share)[4][2], qn_u32 lane)
 {
-  const bool odd = qn_lane() & 1u, upper = qn_lane() & 2u;
+  const bool odd = lane & 1u, upper = lane & 2u;
   QN_UNROLL
   for (int o = 0; o < 2; o++) {
     float half[2];
@@ -252,9 +294,8 @@ QN_FN void gather_last(float (&out)[2], const float (&share)[4][2])
   }
 }
 
-QN_FN void read_across(float (&across)[8], const columns &c, qn_u32 row)
+QN_FN void read_across(float (&across)[8], const columns &c, qn_u32 slot)
 {
-  const qn_u32 slot = row % STAGES;
   read4(across, c.of_across + slot * STAGE);
   read4(across + 4, c.of_across + slot * STAGE + 4);
 }
@@ -273,21 +314,25 @@ QN_FN void begin_pair(float (&h)[4][4], int e, const float (&across)[8], const c
 }
 
 /* The lane's one of p moves by what the lanes' shares say. */
-QN_FN void move(const columns &c, const float (&share)[4][2], float p, const last_layer &l, qn_u32 row)
+QN_FN void move(columns &c, const float (&share)[4][2], float p, bool there)
 {
   float out[2];
-  gather_last(out, share);
-  const float power = quick_power(qn_fma(out[1], c.power_times, c.power_plus));
-  const float direction = qn_fma(out[0], c.unpower, l.of_direction) * power;
-  p = QN_LOPT_ELO ? qn_lopt_moved_elo_by(p, direction, c.step, c.decay)
-                  : qn_lopt_moved_by(p, direction, c.step, c.decay);
-  if (c.mine) *in_row(c.p, row, c.bytes) = p;
+  gather_last(out, share, c.lane);
+  const numbers by = *numbers_at(c);
+  const float power = quick_power(qn_fma(out[1], by.unpower, by.of_magnitude));
+  const float direction = qn_fma(out[0], by.unpower, by.of_direction) * power;
+  p = QN_LOPT_ELO ? qn_lopt_moved_elo_by(p, direction, by.step, by.decay)
+                  : qn_lopt_moved_by(p, direction, by.step, by.decay);
+  if (there && c.mine) *c.p = p;
+  advance(c.p, c.bytes);
 }
 
 #if QN_LOPT_WARPGROUPS
 typedef qn_u64 network; /* its matrices */
 
-/* The first layer of two elements begins, and the second, of what the first has become. */
+/* The first layer of two elements begins, and the second, of what the first has become. Ordinary instructions hardly go
+ * on beside these products, of whichever simdgroup, so that nothing is gained by having several of a row under way:
+ * results/wgmma-overlap-h200.txt. */
 QN_FN void begin_first(float (&h)[4][4], const operand &o, int e, const float (&across)[8], const columns &c,
                        const network &net)
 {
@@ -298,64 +343,49 @@ QN_FN void begin_first(float (&h)[4][4], const operand &o, int e, const float (&
   qn_wgmma_close();
 }
 
-QN_FN void begin_second(float (&second)[4][4], operand (&sums)[2], const float (&h)[4][4], const network &net)
+/* The second layer takes the first one's place, whose sums it has read: into registers that nothing has written, ptxas
+ * 13.0 leaves products out. */
+QN_FN void begin_second(float (&h)[4][4], operand (&sums)[2], const network &net)
 {
   QN_UNROLL
   for (int step = 0; step < 2; step++) sums[step] = sums_as(h[2 * step], h[2 * step + 1]);
+  hold(h);
   qn_wgmma_begin();
-  add_step<false>(second, sums[0], net + 2 * (MATRIX * 4 / 16));
-  add_step<true>(second, sums[1], net + 4 * (MATRIX * 4 / 16));
+  add_step<false>(h, sums[0], net + 2 * (MATRIX * 4 / 16));
+  add_step<true>(h, sums[1], net + 4 * (MATRIX * 4 / 16));
   qn_wgmma_close();
 }
 
-/* Rows overlap: while the second layer's products of one go on, the inputs of the next are read. No product is under
- * way from one turn of the loop to the next, and none while the last layer of the turn before would be added up: ptxas
- * would have each of them waited for. */
 template <bool aligned>
-QN_FN void update_tile(const qn_lopt_device_args &a, const tile &t, const columns &c, const network &net,
-                       const last_layer &l)
+QN_FN void update_tile(const qn_lopt_device_args &a, const tile &t, columns &c, const network &net, const last_layer &l)
 {
-  const rates by = rates_of(a, t.third);
   const qn_u32 rows = qn_shuffle(t.rows, 0); /* one number in the compiler's eyes, too */
-  float x[4][4], p, next;
-  operand o[2];
-  qn_simd_barrier(); /* the ring is free */
-  for (qn_u32 row = 0; row < STAGES; row++) {
-    if (row < rows) bring_row<aligned>(c, row);
-    qn_copy_close();
-  }
-  qn_copy_wait<STAGES - 1>();
-  qn_simd_barrier(); /* the first row is there */
-  take_row<aligned>(x, next, c, t, by, 0, true);
   QN_UNROLL
-  for (int pair = 0; pair < 2; pair++) o[pair] = inputs_as(x[2 * pair], x[2 * pair + 1]);
-  for (qn_u32 row = 0; row < rows; row++) {
-    float h[2][4][4], second[2][4][4], share[4][2], across[8];
-    operand sums[2][2];
-    read_across(across, c, row);
-    QN_UNROLL
-    for (int pair = 0; pair < 2; pair++) begin_first(h[pair], o[pair], 2 * pair, across, c, net);
-    QN_UNROLL
-    for (int pair = 0; pair < 2; pair++) {
-      qn_wgmma_wait<1>(); /* this pair's first layer */
-      hold(h[pair]);
-      begin_second(second[pair], sums[pair], h[pair], net);
-    }
+  for (qn_u32 row = 0; row < STAGES - 1; row++) bring_row<aligned>(c, row, row < rows);
+  for (qn_u32 left = rows; left; left = left > STAGES ? left - STAGES : 0) QN_UNROLL
+  for (qn_u32 row = 0; row < STAGES; row++) { /* those that are not there are of no effect */
+    float x[4][4], share[4][2], across[8], p;
     qn_copy_wait<STAGES - 2>();
-    qn_simd_barrier(); /* the next row is there, and this one was used */
-    if (row + STAGES < rows) bring_row<aligned>(c, row + STAGES);
-    qn_copy_close();
-    p = next;
-    take_row<aligned>(x, next, c, t, by, row + 1, row + 1 < rows);
+    qn_simd_barrier(); /* the row is there, and the one before was used */
+    bring_row<aligned>(c, (row + STAGES - 1) % STAGES, left > row + STAGES - 1);
+    take_row<aligned>(x, p, c, a, t, row, left > row);
+    operand o[2];
     QN_UNROLL
     for (int pair = 0; pair < 2; pair++) o[pair] = inputs_as(x[2 * pair], x[2 * pair + 1]);
-    qn_wgmma_wait<0>();
+    read_across(across, c, row);
     QN_UNROLL
     for (int pair = 0; pair < 2; pair++) {
-      hold(second[pair]);
-      add_last(share[2 * pair], share[2 * pair + 1], second[pair], c, l);
+      float h[4][4];
+      operand sums[2];
+      begin_first(h, o[pair], 2 * pair, across, c, net);
+      qn_wgmma_wait<0>();
+      hold(h);
+      begin_second(h, sums, net);
+      qn_wgmma_wait<0>();
+      hold(h);
+      add_last(share[2 * pair], share[2 * pair + 1], h, c, l);
     }
-    move(c, share, p, l, row);
+    move(c, share, p, left > row);
   }
   qn_copy_wait<0>();
 }
@@ -376,25 +406,21 @@ QN_FN void run_elements(float (&share)[4][2], const float (&x)[4][4], const floa
 }
 
 template <bool aligned>
-QN_FN void update_tile(const qn_lopt_device_args &a, const tile &t, const columns &c, const network &net,
-                       const last_layer &l)
+QN_FN void update_tile(const qn_lopt_device_args &a, const tile &t, columns &c, const network &net, const last_layer &l)
 {
-  const rates by = rates_of(a, t.third);
-  qn_simd_barrier(); /* the ring is free */
-  for (qn_u32 row = 0; row < STAGES - 1; row++) {
-    if (row < t.rows) bring_row<aligned>(c, row);
-    qn_copy_close();
-  }
-  for (qn_u32 row = 0; row < t.rows; row++) {
+  QN_UNROLL
+  for (qn_u32 row = 0; row < STAGES - 1; row++) bring_row<aligned>(c, row, row < t.rows);
+  for (qn_u32 left = t.rows; left; left = left > STAGES ? left - STAGES : 0) QN_UNROLL
+  for (qn_u32 row = 0; row < STAGES; row++) {
+    if (row >= left) break;
     float x[4][4], share[4][2], across[8], p;
     qn_copy_wait<STAGES - 2>();
     qn_simd_barrier(); /* the row is there, and the one before was used */
-    if (row + STAGES - 1 < t.rows) bring_row<aligned>(c, row + STAGES - 1);
-    qn_copy_close();
-    take_row<aligned>(x, p, c, t, by, row, true);
+    bring_row<aligned>(c, (row + STAGES - 1) % STAGES, left > row + STAGES - 1);
+    take_row<aligned>(x, p, c, a, t, row, true);
     read_across(across, c, row);
     run_elements(share, x, across, c, net, l);
-    move(c, share, p, l, row);
+    move(c, share, p, true);
   }
   qn_copy_wait<0>();
 }
@@ -418,14 +444,16 @@ QN_GROUP_KERNEL(lopt_update, qn_lopt_device_args, a)
   network net;
   read_fragments(net, a.head);
 #endif
-  read_last(l, a.weights);
   place_columns(c, shared + qn_simd() * OF_SIMD);
+  read_last(l, c, a.weights, a.exp_mult);
   for (qn_u32 task = static_cast<qn_u32>(qn_block()) * teams + qn_simd() / TOGETHER; task < a.tasks;
        task += static_cast<qn_u32>(qn_blocks()) * teams) {
     const qn_u32 k = item_of(a, task);
     const qn_lopt_device_item &it = a.items[k];
     const tile t = tile_of(it, task - a.first[k], QN_LOPT_ROWS, TOGETHER, qn_simd() % TOGETHER);
-    read_columns(c, a, it, t, l);
+    qn_simd_barrier();                              /* the tile before is done with shared memory */
+    place_columns(c, shared + qn_simd() * OF_SIMD); /* again: places are not kept while the tensor is looked up */
+    read_columns(c, a, it, t);
     if (it.flags & QN_LOPT_ALIGNED)
       update_tile<true>(a, t, c, net, l);
     else
