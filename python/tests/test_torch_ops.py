@@ -462,5 +462,5 @@ def test_each_tensor_goes_to_its_own_device():
     with torch.cuda.device(0):
         ops.lion_(*one)
         ops.lion_(*both)
-    assert torch.cuda.current_device() == 0
+        assert torch.cuda.current_device() == 0
     assert same(both, one)
