@@ -265,14 +265,16 @@ QN_FN void take_row(float (&x)[4][4], float &p, columns &c, const qn_lopt_device
   advance(c.written, c.bytes);
 }
 
-/* The lane's share of the two outputs of elements above and below, from its eight hidden values of each. */
+/* The lane's share of the two outputs of elements above and below, from its eight hidden values of each; of zeros
+ * either will do. */
 QN_FN void add_last(float (&above)[2], float (&below)[2], const float (&h)[4][4], const columns &c, const last_layer &l)
 {
   QN_UNROLL
   for (int k = 0; k < 2; k++) above[k] = below[k] = 0;
   QN_UNROLL
   for (int k = 0; k < 8; k++) {
-    const float x = no_less(h[k / 2][k % 2], c.least[k]), y = no_less(h[k / 2][2 + k % 2], c.least[k]);
+    const float x = qn_float_no_less(h[k / 2][k % 2], c.least[k]);
+    const float y = qn_float_no_less(h[k / 2][2 + k % 2], c.least[k]);
     above[0] = qn_fma(x, l.direction[k], above[0]), above[1] = qn_fma(x, l.magnitude[k], above[1]);
     below[0] = qn_fma(y, l.direction[k], below[0]), below[1] = qn_fma(y, l.magnitude[k], below[1]);
   }

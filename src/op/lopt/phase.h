@@ -155,17 +155,6 @@ QN_FN float quick_power(float x)
 #endif
 }
 
-/* max(x, low); NaN stays NaN. */
-QN_FN float no_less(float x, float low)
-{
-#if defined(QN_PTX) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  float y;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(low));
-  return y;
-#else
-  return x < low ? low : x;
-#endif
-}
-
-QN_FN float relu(float x) { return no_less(x, 0.0f); }
+/* Of zeros either will do. */
+QN_FN float relu(float x) { return qn_float_no_less(x, 0.0f); }
 #endif
