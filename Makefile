@@ -36,7 +36,7 @@ setup:   ## install what building needs (make test installs what testing needs b
 
 build: setup   ## build the library and the command
 	@test -f $(BUILD)/build.ninja || $(MESON) setup $(BUILD) $(SETUP)
-	$(MESON) compile -C $(BUILD) -j $(JOBS)
+	$(MESON) compile -C $(BUILD) -j $(JOBS) quern:executable quern:shared_library
 
 dev:   ## a build that is surely fresh, and how to use it from the tree
 	tools/setup.sh demo
