@@ -48,11 +48,11 @@ def check_close(part, p, before, what):
     assert share <= 1, (what, tuple(p.shape), share)
 
 
-def dtensors(rank, world, kinds=tuple(KINDS)):
+def dtensors(rank, world):
     tensor = tensor_module()
     on = mesh(world)
     places = [tensor.Shard(0)] * (len(SHAPES) - 1) + [tensor.Replicate()]
-    for name in kinds:
+    for name in KINDS:
         make, options = KINDS[name]
         torch.manual_seed(3)
         whole = [torch.nn.Parameter(torch.randn(shape, device=on.device_type) / 4) for shape in SHAPES]
@@ -192,7 +192,7 @@ def test_sharded(tmp_path):
 
 
 def over_nccl(rank, world):
-    dtensors(rank, world, [name for name in KINDS if name != "velo"])  # whose kernels are the processor's
+    dtensors(rank, world)
     fsdp2(rank, world)
 
 
