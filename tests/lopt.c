@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lopt.c - what `quern check` does not ask of small_fc_lopt and elo: gradients that are no numbers, the least that
- * states become, numbers in device memory, hidden values past what f16 holds, a list of more than one group. */
+ * states become, numbers in device memory, hidden values past what f16 holds, how many launches a step is, a list of
+ * more than one group. */
 #include "lopt_model.h"
 #include "quern/runtime.h"
 
@@ -181,6 +182,35 @@ static void test_groups(void)
 }
 
 /* lopt [DEVICE|groups]: a list of more than one group has a million elements, too many for an emulated processor. */
+/* ---- launches ---- */
+
+/* Of one step over so many matrices and vectors. */
+static uint64_t launches_of(bool elo, size_t pairs)
+{
+  static const int64_t matrix[] = {40, 30}, vector[] = {30};
+  qn_small_fc_lopt_params small = QN_SMALL_FC_LOPT_DEFAULTS;
+  qn_elo_params other = QN_ELO_DEFAULTS;
+  model m = {0};
+  draw_weights(m.weights);
+  small.weights = other.weights = m.weights;
+  for (size_t k = 0; k < pairs; k++) add_tensor(&m, 2, matrix), add_tensor(&m, 1, vector);
+  const uint64_t before = qn_launch_count();
+  const bool ran = (elo ? step_elo(&m, NULL, &other) : step_small_fc(&m, NULL, &small)) == QN_OK;
+  const uint64_t launches = qn_launch_count() - before;
+  model_end(&m);
+  return ran ? launches : UINT64_MAX;
+}
+
+/* As many whatever the list's length: a table, the phases, and what is taken element by element. */
+static void test_launches(void)
+{
+  for (int elo = 0; elo < 2; elo++) {
+    const uint64_t few = launches_of(elo, 1), many = launches_of(elo, MOST / 2), most = on.kind == QN_CPU ? 0 : 11;
+    check(few == many && (most ? few > 4 && few <= most : !few), "%s: %llu launches a step, over 2 tensors and over %d",
+          elo ? "elo" : "small_fc_lopt", (unsigned long long)few, MOST);
+  }
+}
+
 int main(int count, char **arguments)
 {
   const char *what = count > 1 ? arguments[1] : "cpu";
@@ -190,6 +220,7 @@ int main(int count, char **arguments)
   test_nan();
   test_hyper();
   test_large_weights();
+  test_launches();
   if (groups) test_groups();
   return test_end();
 }

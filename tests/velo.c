@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* velo.c - what `quern check` does not ask of VeLO: that a skipped step writes nothing at all and that the next one
- * goes on, where a NaN spreads to, and that empty tensors change nothing. */
+ * goes on, where a NaN spreads to, that empty tensors change nothing, and how many launches a step is. */
 #include "velo_model.h"
 
 /* Ranks 0 to 5, empty ones, ones of one element, runs shorter and longer than blocks, chunks and sums' pieces; more
@@ -128,6 +128,29 @@ static void test_empty(void)
   velo_end(v[0]), velo_end(v[1]);
 }
 
+/* Of one step over so many matrices and vectors. */
+static uint64_t launches_of(size_t pairs)
+{
+  static const int64_t matrix[] = {40, 30}, vector[] = {30};
+  velo *v = velo_begin();
+  const qn_velo_params params = velo_params(v, 30);
+  for (size_t k = 0; k < pairs; k++) add_tensor(&v->m, 2, matrix), add_tensor(&v->m, 1, vector);
+  v->loss[0] = 1;
+  const uint64_t before = qn_launch_count();
+  const bool ran = step_velo(v, NULL, &params) == QN_OK;
+  const uint64_t launches = qn_launch_count() - before;
+  velo_end(v);
+  return ran ? launches : UINT64_MAX;
+}
+
+/* As many whatever the list's length. */
+static void test_launches(void)
+{
+  const uint64_t few = launches_of(1), many = launches_of(MOST / 2), most = on.kind == QN_CPU ? 0 : 12;
+  check(few == many && (most ? few > 4 && few <= most : !few), "%llu launches a step, over 2 tensors and over %d",
+        (unsigned long long)few, MOST);
+}
+
 int main(int count, char **arguments)
 {
   if (count > 1 && !check(qn_device_from_name(arguments[1], &on) == QN_OK, "the device %s", arguments[1]))
@@ -136,6 +159,7 @@ int main(int count, char **arguments)
   test_skipped();
   test_nan();
   test_empty();
+  test_launches();
   free(velo_mlp), free(velo_rnn);
   return test_end();
 }

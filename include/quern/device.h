@@ -30,6 +30,9 @@ QN_API qn_status qn_device_from_name(const char *name, qn_device *device);
  * there but unusable (too old, a missing symbol, a failing call): a status that names it. */
 QN_API qn_status qn_device_count(qn_device_kind kind, int *count);
 QN_API qn_status qn_device_query(qn_device device, qn_device_info *info);
+/* Kernels and cuBLAS products that the library has launched on devices so far, of all threads of the process: what a
+ * call adds is what it launched. Nothing is launched on a processor. */
+QN_API uint64_t qn_launch_count(void);
 
 /* Device memory; 256-byte aligned. An impossible amount is QN_NO_MEMORY and names it. free(NULL) is fine. */
 QN_API qn_status qn_memory_allocate(qn_device device, size_t bytes, void **memory);

@@ -15,6 +15,7 @@ from ctypes import (
     c_int64,
     c_size_t,
     c_uint32,
+    c_uint64,
     c_void_p,
     py_object,
 )
@@ -224,6 +225,7 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "qn_op_variant_count": (c_size_t, [POINTER(OpInfo)]),
     "qn_op_variant_at": (STATUS, [POINTER(OpInfo), c_size_t, POINTER(Variant)]),
     "qn_op_last_variant": (c_char_p, []),
+    "qn_launch_count": (c_uint64, []),
     "qn_xla_cpu_step": (c_void_p, [c_void_p]),
     "qn_xla_cuda_step": (c_void_p, [c_void_p]),
     "qn_lion_count": (STATUS, [POINTER(Exec), c_void_p, c_size_t, *[c_void_p] * 4, c_void_p]),

@@ -37,6 +37,7 @@ def test_a_line_holds_what_was_measured(op, capsys, tmp_path):
     assert (line["op"], line["tensors"], line["elements"]) == (op, 5, 40 * 30 + 30 + 1 + 60 + 64 * 64)
     assert line["check"]["right"] and 0 < line["check"]["worst_over_tolerance"] <= 1
     assert len(line["step"]["samples_ns"]) == len(line["copy"]["samples_ns"]) == 6
+    assert line["launches"] is None  # a processor has none; tests/lopt.c counts a device's
     plain, pylo = line["peers"]
     assert plain["verdict"] in ("faster", "same", "slower", "unclear") and len(plain["step"]["samples_ns"]) == 6
     assert pylo["name"] == "pylo" and pylo["absent"]

@@ -99,9 +99,8 @@ typedef struct qn_backend {
 extern const qn_backend qn_backend_cpu, qn_backend_cuda, qn_backend_host;
 qn_status qn_backend_of(qn_device device, const qn_backend **backend); /* kind checked */
 
-/* Kernels launched by this process so far, on all devices; every backend's launch notes its own. */
+/* Counts for qn_launch_count(): every backend's launch notes its own. */
 void qn_launch_note(void);
-uint64_t qn_launch_count(void);
 
 /* CUDA without a device: compile for a named architecture ("sm_90a"), for tests and `quern list`. */
 qn_status qn_cuda_compile_for(const char *arch, const qn_unit *unit, qn_image *image);

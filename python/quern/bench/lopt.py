@@ -8,11 +8,12 @@ instead, and the optimizer's part of them."""
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from .. import _lopt_abi
+from .. import _library, _lopt_abi
 from . import lopt_train, measure, record, single, stats
 from .lopt_lists import LISTS, elements
 from .lopt_memory import peak_of
@@ -35,6 +36,7 @@ def measure_one(op: str, name: str, device: torch.device, precision: str, rounds
     why = too_large(shapes, device)
     other = None if why else Materialised(op, of, device)
     of.run()  # what is made once is there
+    line["launches"] = _launches(of.run) if device.type == "cuda" else None
     state = sum(t.numel() * t.element_size() for s in of.optimizer.state.values() for t in s.values())
     line |= {"state_bytes": state, "peak_bytes": peak_of(of.run, device)}
     nbytes = LEAST_BYTES * elements(shapes)
@@ -56,6 +58,13 @@ def measure_one(op: str, name: str, device: torch.device, precision: str, rounds
     return line
 
 
+def _launches(step: Callable[[], None]) -> int:
+    """Of quern, in one step."""
+    before = _library.lib.qn_launch_count()
+    step()
+    return _library.lib.qn_launch_count() - before
+
+
 def _head(op: str, name: str, device: torch.device, precision: str) -> dict:
     shapes = LISTS[name][1]
     return single.head("quern lopt 1", device, torch_threads=torch.get_num_threads()) | {
@@ -72,6 +81,10 @@ def _memory(nbytes: int | None) -> str:
     return "peak unknown here" if nbytes is None else f"peak {nbytes / 2**20:.1f} MiB beyond its state"
 
 
+def _launched(count: int | None) -> str:
+    return "" if count is None else f", {count} launches"
+
+
 def _row(name: str, series: dict, rest: str) -> str:
     return f"  {name:<14}{duration(series['median_ns']):>12}{single.rate(series):>14}  {rest}"
 
@@ -86,7 +99,7 @@ def text(line: dict) -> str:
     step, copy, times = line["step"], line["copy"], line["times_copy"]["ratio"]
     out = [
         head,
-        _row("quern", step, _memory(line["peak_bytes"])),
+        _row("quern", step, _memory(line["peak_bytes"]) + _launched(line["launches"])),
         _row("copy", copy, f"of {LEAST_BYTES} bytes an element; a step takes {times:.2f} times as long"),
     ]
     for peer in line["peers"]:
