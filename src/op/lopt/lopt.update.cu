@@ -358,38 +358,24 @@ QN_FN void begin_second(float (&h)[4][4], operand (&sums)[2], const network &net
   qn_wgmma_close();
 }
 
-template <bool aligned>
-QN_FN void update_tile(const qn_lopt_device_args &a, const tile &t, columns &c, const network &net, const last_layer &l)
+QN_FN void run_elements(float (&share)[4][2], const float (&x)[4][4], const float (&across)[8], const columns &c,
+                        const network &net, const last_layer &l)
 {
-  const qn_u32 rows = qn_shuffle(t.rows, 0); /* one number in the compiler's eyes, too */
+  operand o[2];
   QN_UNROLL
-  for (qn_u32 row = 0; row < STAGES - 1; row++) bring_row<aligned>(c, row, row < rows);
-  for (qn_u32 left = rows; left; left = left > STAGES ? left - STAGES : 0) QN_UNROLL
-  for (qn_u32 row = 0; row < STAGES; row++) { /* those that are not there are of no effect */
-    float x[4][4], share[4][2], across[8], p;
-    qn_copy_wait<STAGES - 2>();
-    qn_simd_barrier(); /* the row is there, and the one before was used */
-    bring_row<aligned>(c, (row + STAGES - 1) % STAGES, left > row + STAGES - 1);
-    take_row<aligned>(x, p, c, a, t, row, left > row);
-    operand o[2];
-    QN_UNROLL
-    for (int pair = 0; pair < 2; pair++) o[pair] = inputs_as(x[2 * pair], x[2 * pair + 1]);
-    read_across(across, c, row);
-    QN_UNROLL
-    for (int pair = 0; pair < 2; pair++) {
-      float h[4][4];
-      operand sums[2];
-      begin_first(h, o[pair], 2 * pair, across, c, net);
-      qn_wgmma_wait<0>();
-      hold(h);
-      begin_second(h, sums, net);
-      qn_wgmma_wait<0>();
-      hold(h);
-      add_last(share[2 * pair], share[2 * pair + 1], h, c, l);
-    }
-    move(c, share, p, left > row);
+  for (int pair = 0; pair < 2; pair++) o[pair] = inputs_as(x[2 * pair], x[2 * pair + 1]);
+  QN_UNROLL
+  for (int pair = 0; pair < 2; pair++) {
+    float h[4][4];
+    operand sums[2];
+    begin_first(h, o[pair], 2 * pair, across, c, net);
+    qn_wgmma_wait<0>();
+    hold(h);
+    begin_second(h, sums, net);
+    qn_wgmma_wait<0>();
+    hold(h);
+    add_last(share[2 * pair], share[2 * pair + 1], h, c, l);
   }
-  qn_copy_wait<0>();
 }
 #else
 typedef fragments network;
@@ -406,27 +392,30 @@ QN_FN void run_elements(float (&share)[4][2], const float (&x)[4][4], const floa
     add_last(share[2 * pair], share[2 * pair + 1], second, c, l);
   }
 }
+#endif
 
+/* Of a warpgroup's last rows those that are not there are taken too, to no effect: its simdgroups keep together, and no
+ * branch parts one row from the next. */
 template <bool aligned>
 QN_FN void update_tile(const qn_lopt_device_args &a, const tile &t, columns &c, const network &net, const last_layer &l)
 {
+  const qn_u32 rows = QN_LOPT_WARPGROUPS ? qn_shuffle(t.rows, 0) : t.rows; /* one number in the compiler's eyes, too */
   QN_UNROLL
-  for (qn_u32 row = 0; row < STAGES - 1; row++) bring_row<aligned>(c, row, row < t.rows);
-  for (qn_u32 left = t.rows; left; left = left > STAGES ? left - STAGES : 0) QN_UNROLL
+  for (qn_u32 row = 0; row < STAGES - 1; row++) bring_row<aligned>(c, row, row < rows);
+  for (qn_u32 left = rows; left; left = left > STAGES ? left - STAGES : 0) QN_UNROLL
   for (qn_u32 row = 0; row < STAGES; row++) {
-    if (row >= left) break;
     float x[4][4], share[4][2], across[8], p;
+    if (!QN_LOPT_WARPGROUPS && row >= left) break;
     qn_copy_wait<STAGES - 2>();
     qn_simd_barrier(); /* the row is there, and the one before was used */
     bring_row<aligned>(c, (row + STAGES - 1) % STAGES, left > row + STAGES - 1);
-    take_row<aligned>(x, p, c, a, t, row, true);
+    take_row<aligned>(x, p, c, a, t, row, left > row);
     read_across(across, c, row);
     run_elements(share, x, across, c, net, l);
-    move(c, share, p, true);
+    move(c, share, p, left > row);
   }
   qn_copy_wait<0>();
 }
-#endif
 
 /* Simdgroups that take a task together, side by side. */
 constexpr qn_u32 TOGETHER = QN_LOPT_WARPGROUPS ? 4 : 1;
