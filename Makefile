@@ -5,6 +5,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 SETUP ?= -Dprefix=$(PREFIX)
+TARGETS ?= quern:shared_library quern:executable
 MESON = tools/meson.sh
 
 .DEFAULT_GOAL := build
@@ -36,7 +37,7 @@ setup:   ## install what building needs (make test installs what testing needs b
 
 build: setup   ## build the library and the command
 	@test -f $(BUILD)/build.ninja || $(MESON) setup $(BUILD) $(SETUP)
-	$(MESON) compile -C $(BUILD) -j $(JOBS) quern:executable quern:shared_library
+	$(MESON) compile -C $(BUILD) -j $(JOBS) $(TARGETS)
 
 dev:   ## a build that is surely fresh, and how to use it from the tree
 	tools/setup.sh demo

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lopt.update.cu - the phase UPDATE on a device, of tensors that are taken by tiles: the network by small products, and
- * what it says written to p, with m and v. A simdgroup keeps the network's weights in registers and takes tile after
- * tile; a row of a tile is two products of 16 elements, of lane 4 g + t's elements 0 and 1, then 2 and 3. */
+ * what it says written to p, with m and v. A simdgroup keeps the network's weights in registers, or, where four take a
+ * product together, a block has them in shared memory, and takes tile after tile; a row of a tile is two products of 16
+ * elements, of lane 4 g + t's elements 0 and 1, then 2 and 3. */
 #if QN_LOPT_WARPGROUPS
 #include "op/lopt/warpgroup.h"
 #else
