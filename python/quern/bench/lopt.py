@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m quern.bench lopt`: a step of a learned optimizer over a model's list of tensors, by quern and by the
 materialising form in plain PyTorch, in turns on parameters of the same values, beside a copy of as many bytes as a step
-moves at least; its peak of memory beyond its state; and PyLO's, where it is installed. quern is checked first, against
-the materialising form in float64, over tensors of the same ranks. --train times whole training steps of a model
-instead, and the optimizer's part of them."""
+moves at least; its peak of memory beyond its state and its launches; and PyLO's, where it is installed. quern is
+checked first, against the materialising form in float64, over tensors of the same ranks. --train times whole training
+steps of a model instead, and the optimizer's part of them."""
 
 from __future__ import annotations
 
