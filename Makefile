@@ -8,8 +8,12 @@ SETUP ?= -Dprefix=$(PREFIX)
 TARGETS ?= quern:shared_library quern:executable
 MESON = tools/meson.sh
 
+# LANES="clang asan": these of tools/lanes.py. KEEP=--keep: results that make test left count, and are not made again.
+LANES ?=
+KEEP ?=
+
 .DEFAULT_GOAL := build
-.PHONY: help demo test test-torch wheel hf-kernel build dev bench check install clean format setup
+.PHONY: help demo test test-all test-torch wheel hf-kernel build dev bench check install clean format setup
 
 help:   ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 18
@@ -17,13 +21,17 @@ help:   ## list the targets
 demo: build   ## build, prove Lion, time it: under two minutes
 	$(BUILD)/cli/quern bench lion --workload gpt2-124m
 
-test:   ## the whole test suite: compilers, sanitizers, tiers, aarch64, valgrind, every CUDA architecture
+test:   ## what a contributor needs: CPU, host backend, NVRTC for sm_90a, Python on NumPy; ten minutes on two cores
 	tools/setup.sh test
-	tools/test.sh
+	python3 tools/test.py $(LANES)
+
+test-all:   ## the whole matrix: also compilers, sanitizers, aarch64, valgrind, all architectures, frameworks
+	tools/setup.sh all
+	python3 tools/test.py $(KEEP) all
 
 test-torch:   ## the Python package with the newest PyTorch, JAX and kernels, and with the oldest PyTorch
 	tools/setup.sh python
-	tools/test.sh torch torch-oldest
+	python3 tools/test.py torch torch-oldest
 
 wheel:   ## dist/: the Python wheel and the source archive, installed elsewhere and tried
 	tools/setup.sh python

@@ -65,7 +65,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case KEY_JSON: order->json = true; return 0;
   case ARGP_KEY_ARG:
     if (order->op) argp_error(state, "one op at a time: %s or %s", order->op, arg);
-    if (qn_op_find(arg, &op) != QN_OK) argp_error(state, "%s", qn_last_error());
+    if (!qn_check_beside(arg) && qn_op_find(arg, &op) != QN_OK) argp_error(state, "%s", qn_last_error());
     order->op = arg;
     return 0;
   default: return ARGP_ERR_UNKNOWN;
@@ -77,12 +77,12 @@ static const struct argp argp = {
     .parser = parse,
     .args_doc = "[OP]",
     .doc = "Check ops on every backend and variant that can run here.\v"
-           "Five legs:\n"
+           "Five legs, of which the first four run unless one is named:\n"
            "  1 variants  every variant equals the one reference, bit for bit\n"
            "  2 oracle    the reference against the same formula in double\n"
            "  3 golden    vectors that an independent implementation made\n"
            "  4 contract  what must be refused is, with a sentence, and changes nothing\n"
-           "  5 selftest  planted bugs must be caught; runs when asked for\n"
+           "  5 selftest  planted bugs must be caught; runs when asked for (--selftest)\n"
            "A failure names the first element that differs, its bits and its inputs, and ends in a line `rerun: ...` "
            "that runs just that case. What cannot run here is listed with the reason.\n"
            "Exit status 0: nothing failed; 1: something did; 2: a wrong argument; 3: the\n"

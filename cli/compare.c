@@ -1,50 +1,99 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compare.c - `quern compare A.jsonl B.jsonl`: what two files of measurements say about each other. */
+/* compare.c - `quern compare A.jsonl B.jsonl`: what two files of measurements say about each other; with --before and
+ * --after it fills them first. */
 #include "cli/verb.h"
 #include "workbench/compare.h"
+#include "workbench/turns.h"
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BEFORE = 'b', AFTER = 'a', RUNS = 'n', MOST_RUNS = 1000 };
 
 typedef struct order {
-  const char *before, *after;
+  qn_turn before, after;
+  int runs; /* 0: not given */
 } order;
+
+static int runs_of(const struct argp_state *state, const char *text)
+{
+  char *end;
+  long n = strtol(text, &end, 10);
+  if (end == text || *end || n < 1 || n > MOST_RUNS)
+    argp_error(state, "--runs is %s, it must be a number from 1 to %d", text, MOST_RUNS);
+  return (int)n;
+}
+
+static void look(const struct argp_state *state, const order *o)
+{
+  if (!o->after.file) argp_error(state, "two files are wanted, as `quern bench --json FILE` writes them");
+  if (!o->before.command != !o->after.command)
+    argp_error(state, "--before and --after are given together: two commands are run in turns");
+  if (o->runs && !o->before.command) argp_error(state, "--runs is of the commands in --before and --after");
+  if (o->before.command && !strcmp(o->before.file, o->after.file))
+    argp_error(state, "each command has a file of its own, both are %s", o->after.file);
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
   order *o = state->input;
   switch (key) {
+  case BEFORE: o->before.command = arg; return 0;
+  case AFTER: o->after.command = arg; return 0;
+  case RUNS: o->runs = runs_of(state, arg); return 0;
   case ARGP_KEY_ARG:
-    if (o->after) argp_error(state, "two files are compared, %s is one more", arg);
-    *(o->before ? &o->after : &o->before) = arg;
+    if (o->after.file) argp_error(state, "two files are compared, %s is one more", arg);
+    *(o->before.file ? &o->after.file : &o->before.file) = arg;
     return 0;
-  case ARGP_KEY_END:
-    if (!o->after) argp_error(state, "two files are wanted, as `quern bench --json FILE` writes them");
-    return 0;
+  case ARGP_KEY_END: look(state, o); return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
 }
 
+static const struct argp_option options[] = {
+    {.name = "before",
+     .key = BEFORE,
+     .arg = "COMMAND",
+     .doc = "run this, a command line of the shell to which --json BEFORE.jsonl is added, in turns with --after's"},
+    {.name = "after", .key = AFTER, .arg = "COMMAND", .doc = "and this with --json AFTER.jsonl"},
+    {.name = "runs", .key = RUNS, .arg = "N", .doc = "so many times each; 8 unless given"},
+    {0},
+};
+
 static const struct argp argp = {
+    .options = options,
     .parser = parse,
     .args_doc = "BEFORE.jsonl AFTER.jsonl",
     .doc =
-        "Compare two files of measurements: for each op, workload, types, backend and timer that both have, the ratio "
-        "of times with its 95 % interval and a word.\v"
+        "Compare two files of measurements: for each op, workload, types, backend and timer that both have, the two "
+        "times, their ratio with its 99.9 % interval, and a word.\v"
         "faster, slower  the interval allows only this\n"
         "same            the whole interval is within 2 % of 1\n"
-        "unclear         too few samples, or the interval allows more than one word\n\n"
-        "Where the machines differ the ratio is shown and no word is said. Of several lines of the same kind in a file "
-        "the last one counts.",
+        "unclear         the interval allows more than one word, or there is none; the reason stands beside it\n\n"
+        "Each line is one run, and the interval is made of whole runs, because two runs of the same thing differ by "
+        "more than the rounds within one. A word needs 7 runs in each file, taken in turns, or on a machine whose "
+        "ceilings did not change between the files. --before and --after take such runs:\n\n"
+        "  quern compare --before 'old/quern bench lion' --after 'quern bench lion' old.jsonl new.jsonl\n\n"
+        "Runs are the lines of a file that have the commit, compiler, variant, threads and machine of its last line of "
+        "the same kind. Where the machines differ the ratio is shown and no word is said.",
 };
 
-static int run(int argc, char **argv)
+static qn_status take_runs(const order *o)
 {
-  order o = {0};
+  qn_progress progress;
+  const size_t runs = o->runs ? (size_t)o->runs : QN_WORD_SAMPLES + 1;
+  qn_progress_begin(&progress, "compare", 2 * runs);
+  qn_status status = qn_turns_run(&o->before, &o->after, runs, &progress);
+  qn_progress_end(&progress);
+  return status;
+}
+
+static qn_status compare(const order *o)
+{
   qn_records before, after;
   qn_comparisons comparisons;
-  qn_verb_parse(&qn_verb_compare, argc, argv, &o);
-  qn_status status = qn_records_read(o.before, &before);
-  if (status != QN_OK) return qn_complain_status(&qn_verb_compare, status);
-  status = qn_records_read(o.after, &after);
+  qn_try(qn_records_read(o->before.file, &before));
+  qn_status status = qn_records_read(o->after.file, &after);
   if (status == QN_OK) {
     status = qn_compare(&before, &after, &comparisons);
     if (status == QN_OK) {
@@ -54,7 +103,16 @@ static int run(int argc, char **argv)
     qn_records_free(&after);
   }
   qn_records_free(&before);
+  return status;
+}
+
+static int run(int argc, char **argv)
+{
+  order o = {.runs = 0};
+  qn_verb_parse(&qn_verb_compare, argc, argv, &o);
+  qn_status status = o.before.command ? take_runs(&o) : QN_OK;
+  if (status == QN_OK) status = compare(&o);
   return status == QN_OK ? QN_EXIT_OK : qn_complain_status(&qn_verb_compare, status);
 }
 
-const qn_verb qn_verb_compare = {"compare", "compare two files of measurements", run, &argp};
+const qn_verb qn_verb_compare = {"compare", "compare two files of measurements, or two commands", run, &argp};

@@ -95,7 +95,8 @@ static void examine_options(qn_doctor *doctor)
   for (size_t k = 0; k < qn_option_count(); k++) {
     const qn_option_info *option = qn_option_at(k);
     const char *value, *variable = getenv(option->variable);
-    if (qn_option_get(option->name, &value) != QN_OK) {
+    if (qn_verb_value(option->name, &value) != QN_OK) {
+      doctor->misled = true;
       char mend[96];
       snprintf(mend, sizeof mend, "unset %s   # or one of %s", option->variable, option->values);
       qn_doctor_say(doctor, QN_DOCTOR_MEND, "option", mend, "%s", qn_last_error());
@@ -196,6 +197,7 @@ static int run(int argc, char **argv)
   if (!met)
     return qn_complain(&qn_verb_doctor, QN_EXIT_ENVIRONMENT, "%s does not work here; the report says why",
                        order.required);
+  if (doctor.misled) return QN_EXIT_USAGE;
   if (order.required) return QN_EXIT_OK;
   return doctor.broken ? QN_EXIT_FAILED : QN_EXIT_OK;
 }

@@ -14,6 +14,7 @@ typedef struct qn_doctor {
   json_t *lines;                    /* NULL: they are printed at once */
   bool needs[QN_DEVICE_KIND_COUNT]; /* --require: that it is not here is then to be mended */
   size_t broken;
+  bool misled; /* by a variable whose value is wrong */
 } qn_doctor;
 
 /* One line: topic, what was found (format), and how to mend it: a command, or NULL where it is fine. */

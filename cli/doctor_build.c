@@ -187,7 +187,7 @@ void qn_doctor_tools(qn_doctor *doctor)
   build b = {0};
   char meson[600];
   const char *cc = getenv("CC");
-  read_build(&b);
+  if (!read_build(&b)) return; /* installed, by pip perhaps: who uses it builds nothing */
   find_meson(&b, meson, sizeof meson);
   examine_tool(doctor, "cc", cc && *cc ? cc : "cc", "apt-get install gcc");
   examine_meson(doctor, meson);
@@ -242,7 +242,10 @@ void qn_doctor_library(qn_doctor *doctor)
   build b = {0};
   char mend[1200], headers[64];
   bool tree = read_build(&b);
-  snprintf(mend, sizeof mend, "meson install -C '%s' && ldconfig", tree ? b.path : "build");
+  if (tree)
+    snprintf(mend, sizeof mend, "meson install -C '%s' && ldconfig", b.path);
+  else
+    snprintf(mend, sizeof mend, "make install && ldconfig   # in quern's source tree; Python does not need it");
   void *library = dlopen("libquern.so.0", RTLD_NOW | RTLD_LOCAL);
   if (library) {
     examine_loaded(doctor, library, mend);
@@ -253,7 +256,10 @@ void qn_doctor_library(qn_doctor *doctor)
     qn_doctor_say(doctor, QN_DOCTOR_NONE, "library", mend, "the loader finds no libquern.so.0: programs cannot use it");
   }
   if (!first_line((const char *[]){"pkg-config", "--modversion", "quern", NULL}, headers, sizeof headers)) return;
-  snprintf(mend, sizeof mend, "meson install -C '%s'", tree ? b.path : "build");
+  if (tree)
+    snprintf(mend, sizeof mend, "meson install -C '%s'", b.path);
+  else
+    snprintf(mend, sizeof mend, "make install   # in quern's source tree");
   bool same = !strcmp(headers, qn_version());
   qn_doctor_say(doctor, same ? QN_DOCTOR_OK : QN_DOCTOR_MEND, "headers", same ? NULL : mend,
                 "installed for version %s%s%s", headers, same ? "" : "; this command is ", same ? "" : qn_version());

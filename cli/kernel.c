@@ -65,6 +65,7 @@ enum {
   KEY_GROUP,
   KEY_SEED,
   KEY_SEEDS,
+  KEY_IGNORE,
   KEY_OUT,
   KEY_INPUT,
   KEY_LIMIT,
@@ -107,6 +108,8 @@ static const choice choices[] = {
     {RUN | RACE | REPLAY, {"isolated", KEY_ISOLATED, NULL, 0, "In a process of its own: a crash is a sentence", 1}},
     {RUN | RACE | REPLAY, {"time-limit", KEY_LIMIT, "S", 0, "Stop a launch that takes longer", 1}},
     {CHECK | RACE, {"seeds", KEY_SEEDS, "N", 0, "Random orders of simdgroups in checking mode", 1}},
+    {CHECK | RACE,
+     {"ignore", KEY_IGNORE, "KIND[,KIND]", 0, "Findings that are no faults here, like \"same value\"", 1}},
     {CHECK | WATCH, {"quick", KEY_QUICK, NULL, 0, "Fewer types and seeds", 1}},
     {CHECK, {"selftest", KEY_SELFTEST, NULL, 0, "Plant bugs in the body and see that each is caught", 1}},
     {BENCH, {"against", KEY_AGAINST, "DIR", 0, "Time another kernel's folder side by side with it", 1}},
@@ -119,7 +122,7 @@ static const choice choices[] = {
     {NEW, {"from", KEY_FROM, "NAME", 0, "Copy a kernel that ships (quern kernel list) or a folder", 1}},
     {WATCH, {"passes", KEY_PASSES, "N", 0, "End after so many", 1}},
     {LIST | RUN | CHECK | RACE | TUNE | REPLAY, {"json", KEY_JSON, NULL, 0, "Print JSON, for tools", 2}},
-    {BENCH, {"json", KEY_JSON_FILE, "FILE", 0, "bench: append each measurement with its raw samples to FILE", 2}},
+    {BENCH, {"json", KEY_JSON_FILE, "FILE", 0, "Append each measurement with its raw samples to FILE", 2}},
     {BENCH, {"first-use-here", KEY_FIRST, "empty", OPTION_HIDDEN | OPTION_ARG_OPTIONAL, "One first use, measured", 2}},
 };
 enum { N_CHOICES = sizeof choices / sizeof *choices };
@@ -239,6 +242,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case KEY_INPUT: keep_pair(state, "input", arg, o->input, &o->n_inputs); return 0;
   case KEY_GROUP: read_group(state, o, arg); return 0;
   case KEY_SEED: o->seed = (uint64_t)read_number(state, "seed", arg, 0, 1L << 48); return 0;
+  case KEY_IGNORE:
+    if (qn_finding_kinds(arg, &o->ignore) != QN_OK) argp_error(state, "--ignore: %s", qn_last_error());
+    return 0;
   case KEY_SEEDS: o->seeds = (int)read_number(state, "seeds", arg, 1, 100000); return 0;
   case ARGP_KEY_ARG:
     if (o->folder) argp_error(state, "one folder at a time: %s or %s", o->folder, arg);
@@ -261,7 +267,7 @@ static char *fill_help(int key, const char *text, void *input)
   qn_text all = {0};
   qn_text_add(&all, "Actions:\n");
   for (size_t k = 0; k < N_ACTIONS; k++) qn_text_add(&all, "  %-7s %s\n", actions[k].name, actions[k].brief);
-  qn_text_add(&all, "\n%s", text ? text : "Each has its own --help: quern kernel run --help.");
+  qn_text_add(&all, "\n%s", text ? text : "Each has options of its own: quern kernel check --help.");
   char *copy = all.failed ? NULL : strdup(all.at);
   qn_text_free(&all);
   return copy;
@@ -295,7 +301,13 @@ static void take_options(int bits, struct argp_option *options)
   options[n] = (struct argp_option){0};
 }
 
-__attribute__((constructor)) static void fill_options(void) { take_options(~0, all_options); }
+/* Completion and the search for the nearest option know them all; the overview's help names none, because what an
+ * option means depends on the action. */
+__attribute__((constructor)) static void fill_options(void)
+{
+  take_options(~0, all_options);
+  for (struct argp_option *o = all_options; o->name; o++) o->flags |= OPTION_HIDDEN;
+}
 
 static int act(const action *a, int argc, char **argv)
 {

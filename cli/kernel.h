@@ -20,6 +20,7 @@ typedef struct qn_kernel_order {
   uint32_t group[3];
   int threads, seeds, passes;
   uint64_t seed;
+  uint32_t ignore;
   double seconds, limit_s;
   bool json, verbose, isolated, quick, selftest, hot, dry_run, untuned, first_use, first_use_empty;
 } qn_kernel_order;

@@ -23,6 +23,7 @@ static qn_status prepare(qn_kernel_session *s, qn_progress *progress, qn_kernel_
                                  .seeds = o->seeds   ? o->seeds
                                           : o->quick ? QUICK_SEEDS
                                                      : SEEDS,
+                                 .ignore = o->ignore,
                                  .quick = o->quick,
                                  .tuned = !o->untuned,
                                  .limit_ns = LIMIT_S * INT64_C(1000000000),
@@ -50,7 +51,9 @@ static int check_here(void *user)
     if (!o->json) printf("TAP version 13\n");
     status = o->selftest ? qn_kernel_selftest(&r) : qn_kernel_trial(&r);
     qn_progress_end(&progress);
-    if (status == QN_OK && !o->json) printf("1..%zu\n", r.run);
+    if (status == QN_OK && !o->json)
+      printf("1..%zu\n# %zu passed, %zu failed, %zu skipped\n", r.run, r.run - r.failures - r.skipped, r.failures,
+             r.skipped);
   }
   int result = status != QN_OK ? qn_kernel_complain(&s, status) : r.failures ? QN_EXIT_FAILED : QN_EXIT_OK;
   qn_kernel_close(&s);

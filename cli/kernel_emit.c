@@ -20,11 +20,30 @@ static qn_status write_text(const char *path, const char *text)
   return written ? QN_OK : qn_fail(QN_IO_ERROR, "%s could not be written", path);
 }
 
+/* A form that has a call in it has its grid and its shapes as numbers: those of the folder's first size, which is there
+ * for its oddity, are of no use to anybody. */
+static qn_status want_size(const qn_kernel_session *s)
+{
+  const qn_kernel_order *o = s->order;
+  qn_text names = {0};
+  if (form_of(o->form) != QN_EMIT_MLX || o->size || o->workload || o->n_set || s->folder->n_sizes < 2) return QN_OK;
+  for (size_t k = 0; k < s->folder->n_workloads; k++)
+    qn_text_add(&names, ", --workload %s", s->folder->workload[k].name);
+  const qn_status status =
+      qn_fail(QN_BAD_ARGUMENT,
+              "the form mlx has the grid and the shapes of one call, so say which: --size 1 to %zu%s, or --set %s=N",
+              s->folder->n_sizes, names.at && !names.failed ? names.at : "",
+              s->folder->size[0].n ? s->folder->size[0].value[0].name : "NAME");
+  qn_text_free(&names);
+  return status;
+}
+
 static qn_status emit(qn_kernel_session *s, qn_kernel_case **c)
 {
   const qn_folder_size *size;
   qn_case_order order;
   char *text = NULL;
+  qn_try(want_size(s));
   qn_try(qn_kernel_size_of(s, &size));
   qn_try(qn_kernel_case_of(s, size, &order));
   order.device = (qn_device){QN_CPU, 0}; /* nothing runs */

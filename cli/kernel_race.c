@@ -84,6 +84,7 @@ static qn_status race(qn_kernel_session *s, report *all, int *seeds)
   for (int seed = 0; status == QN_OK && seed < *seeds; seed++) {
     qn_progress_at(&progress, (size_t)seed, "%s, %zu found", size->name, all->n);
     c->call.check = 1;
+    c->call.ignore = s->order->ignore | s->folder->ignore;
     c->call.seed = (uint64_t)seed;
     c->call.limit_ns = (int64_t)((s->order->limit_s > 0 ? s->order->limit_s : LIMIT_S) * 1e9);
     status = qn_case_reset(c, 0xff);

@@ -3,6 +3,7 @@
  * meant, is done by a look at the arguments before it sees them. */
 #include "cli/verb.h"
 #include "core/core.h"
+#include "op/forced.h"
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>
@@ -134,13 +135,19 @@ void qn_verb_parse_only(const qn_verb *verb, int argc, char **argv, void *input)
   if (error) exit(qn_complain(verb, QN_EXIT_FAILED, "%s", strerror(error)));
 }
 
+qn_status qn_verb_value(const char *name, const char **value)
+{
+  qn_try(qn_option_get(name, value));
+  return qn_forced_check(name);
+}
+
 void qn_verb_parse(const qn_verb *verb, int argc, char **argv, void *input)
 {
   qn_verb_parse_only(verb, argc, argv, input);
   bool hold = true;
   for (size_t k = 0; k < qn_option_count(); k++) {
     const char *value;
-    if (qn_option_get(qn_option_at(k)->name, &value) == QN_OK) continue;
+    if (qn_verb_value(qn_option_at(k)->name, &value) == QN_OK) continue;
     hold = false;
     qn_complain(verb, QN_EXIT_USAGE, "%s", qn_last_error());
   }

@@ -56,6 +56,8 @@ int qn_exit_of(qn_status status);
 /* The device that --backend names ("cpu", "cuda:1", "host"); NULL: the option "device" (QUERN_DEVICE); that unset: the
  * first CUDA device, else the CPU. Checked to exist. */
 qn_status qn_verb_device(const char *name, qn_device *device);
+/* The value in force of an option, as a command takes it: a name that no user of the option knows is refused too. */
+qn_status qn_verb_value(const char *name, const char **value);
 /* The candidate nearest to `word` as "; did you mean X?" in a static buffer of this thread, or "" when none is near. */
 const char *qn_suggest(const char *word, const char *const *candidates);
 

@@ -7,22 +7,14 @@
 set -u
 root=$1 cc=$2
 . "$root/tests/tap.sh"
+. "$root/tests/copy.sh"
 op=ema
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-tree=$work/tree build=$work/build
+tree=$work/tree build=$work/tree/build
 quern=$build/cli/quern
 mkdir "$tree"
 export XDG_CACHE_HOME="$work/cache" CC="$cc"
-
-# What git knows and what is new; without git all but what was built.
-copy_tree() {
-  if git -C "$root" rev-parse --git-dir >/dev/null 2>&1; then
-    git -C "$root" ls-files -z --cached --others --exclude-standard
-  else
-    (cd "$root" && find . '(' -path './build*' -o -path ./.git -o -path ./.venv -o -name __pycache__ ')' -prune -o -type f -print0)
-  fi | (cd "$root" && xargs -0 ls -d 2>/dev/null | tar -cf - -T -) | tar -xf - -C "$tree"
-}
 
 # Every fenced block that follows a line <!-- file: PATH --> becomes that file.
 take_files() {
@@ -101,7 +93,7 @@ spoil() {
     grep -q 'one_minus_decay), average' "$tree/src/op/$op/$op.math.h" && compile
 }
 
-check "copy the tree" copy_tree
+copy_tree "$root" "$tree"
 cp -a "$tree" "$work/before"
 check "take the files from the page" take_files
 check "make the golden vectors" make_golden

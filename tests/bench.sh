@@ -70,8 +70,18 @@ check "break-even" bench 0 bench lion -b cpu --break-even --json a.jsonl
 check "says a size or that there is none" has "break-even: "
 
 check "compare with itself" bench 0 compare a.jsonl a.jsonl
-# Whether that is the same or unclear the samples' scatter decides, which is what else the machine does.
-check "finds neither faster nor slower" sh -c "grep -qF ' 1.000x ' out && ! grep -qE ' (faster|slower) ' out"
+check "one run each allows no word" sh -c "grep -qF ' 1.000x   unclear ' out && ! grep -qE ' (faster|slower|same) ' out"
+check "and says so" has "1 and 1 runs, a word needs 7 of each, taken in turns"
+small="'$quern' bench lion -w 1x500 -b cpu --no-unfused --seconds 0.002 --threads 1"
+check "two commands, run in turns" bench 0 compare --before "$small" --after "$small" --runs 7 "old file.jsonl" new.jsonl
+check "are two files of as many runs" sh -c "test \$(wc -l <'old file.jsonl') = 7 && test \$(wc -l <new.jsonl) = 7"
+check "compared" has "7 and 7 runs"
+# A word may be "same" or none: the samples' scatter decides, which is what else the machine does.
+check "with an interval and neither faster nor slower" sh -c "grep -qE '[0-9]x \[[0-9.]+, [0-9.]+\]   (unclear|same) ' out"
+check "a command that fails ends it" refused 1 "no-such-op: ended with status" compare --before "exit 3; no-such-op" --after "$small" x.jsonl y.jsonl
+check "one command alone is none" refused 2 "given together" compare --before "$small" x.jsonl y.jsonl
+check "nor are two with one file" refused 2 "a file of its own" compare --before "$small" --after "$small" x.jsonl x.jsonl
+check "nor no runs" refused 2 "--runs is 0" compare --before "$small" --after "$small" --runs 0 x.jsonl y.jsonl
 check "a garbled file is refused with its line" sh -c "head -c 500 a.jsonl >cut.jsonl; ! '$quern' compare a.jsonl cut.jsonl 2>err && grep -q 'cut.jsonl:1: ' err"
 check "a missing one too" refused 2 "none.jsonl" compare a.jsonl none.jsonl
 check "one file alone" refused 2 "two files" compare a.jsonl
@@ -79,6 +89,7 @@ check "one file alone" refused 2 "two files" compare a.jsonl
 check "a roofline, drawn with the kernels" bench 0 roofline -b cpu --largest 1 --svg r.svg --results a.jsonl --json a.jsonl
 check "is an SVG" sh -c "head -c 5 r.svg | grep -q '<svg ' && tail -n 1 r.svg | grep -q '</svg>'"
 check "with a point for the kernel" grep -q "lion 5x1003" r.svg
+check "and its whole name, however long" grep -qE 'lion 1x777 bf16 bf16 f32 f32, lr=0.0003 rounding=stochastic, [0-9]+ GB/s<' r.svg
 printf 'top\n<!-- quern report: begin -->\n<!-- quern report: end -->\nend\n' >doc.md
 check "tables from all of it" bench 0 report a.jsonl --into doc.md --svg again.svg
 check "stand between the marks" sh -c "grep -q '^| lion | 5x1003 | f32 f32 f32 | ' doc.md && head -n 1 doc.md | grep -q top && tail -n 1 doc.md | grep -q end"

@@ -64,6 +64,54 @@ static void unsafe_directories_are_refused(void)
         "a read-only file system costs only time");
 }
 
+/* Who may write to a directory on the way could put another one in the cache's place, such as one that its owner
+ * unpacked from an archive. */
+static void ways_that_others_may_change_are_refused(void)
+{
+  char parent[512], path[600], link[600];
+  const char *where = NULL;
+  snprintf(parent, sizeof parent, "%s", fresh());
+  snprintf(path, sizeof path, "%s/quern", parent);
+  snprintf(link, sizeof link, "%s/link", parent);
+  mkdir(parent, 0700);
+  chmod(parent, 0777);
+  refused(path, "others may write to cache-");
+  check(access(path, F_OK), "nothing was made there");
+  chmod(parent, 01777);
+  qn_option_set("cache_dir", path);
+  put(key, payload, sizeof payload);
+  check(get(key, payload, sizeof payload) == 1, "where only owners may rename, as in /tmp, it is used");
+  check(!symlink(path, link), "a link to it");
+  refused(link, "it is a link");
+  check(entries_in(path) == 1 && !strcmp(qn_option_set("cache_dir", path) ? "" : "set", "set") &&
+            get(key, payload, sizeof payload) == 1,
+        "behind it is what was there");
+  unlink(link);
+  check(!symlink(parent, link), "a link on the way");
+  strcat(link, "/quern");
+  qn_option_set("cache_dir", link);
+  check(get(key, payload, sizeof payload) == 1 && qn_cache_directory(&where) == QN_OK && !strcmp(where, link),
+        "that is ours is followed");
+  link[strlen(link) - strlen("/quern")] = 0;
+  if (geteuid() == 0) {
+    check(!lchown(link, 65534, 65534), "given to another user");
+    strcat(link, "/quern");
+    refused(link, "link link on the way to it belongs to user 65534");
+    check(!chown(parent, 65534, 65534), "and the parent, too");
+    refused(path, "on the way to it belongs to user 65534");
+  }
+  check(!chdir(scratch), "from where we are");
+  chmod(parent, 0700);
+  if (geteuid() == 0 && chown(parent, 0, 0)) check(false, "the parent is ours again");
+  qn_option_set("cache_dir", strrchr(parent, '/') + 1);
+  put(key, payload, sizeof payload);
+  check(get(key, payload, sizeof payload) == 1 && entries_in(parent) > 0, "a relative path goes from there");
+  qn_option_set("cache_dir", "cache-loop");
+  check(!symlink("cache-loop", "cache-loop"), "a link to itself");
+  refused("cache-loop/below", "symbolic links");
+  check(!chdir("/"), "and back");
+}
+
 static void the_place_follows_the_environment(void)
 {
   const char *where = NULL, *home = getenv("HOME");
@@ -113,7 +161,8 @@ static void a_full_disk_costs_time_only(void)
   check(counts().unwritten == before + 2 && warnings == 1, "two failed writes are counted, and told %d times",
         warnings);
   check(!sigismember(&pending, SIGXFSZ), "no signal is left waiting");
-  check(files_in(directory) == 1 && get(key, payload, sizeof payload) == 1, "no half file stays; other entries serve");
+  check(entries_in(directory) == 1 && get(key, payload, sizeof payload) == 1,
+        "no half file stays; other entries serve");
   put("large", large, sizeof large);
   check(get("large", large, sizeof large) == 1, "with room it is written");
 }
@@ -134,7 +183,7 @@ static void a_tiny_disk(void)
     if (!mounted) _exit(77);
     uint64_t before = counts().unwritten;
     put("large", large, sizeof large);
-    bool right = get("large", large, sizeof large) == 0 && counts().unwritten == before + 1 && files_in(path) == 0;
+    bool right = get("large", large, sizeof large) == 0 && counts().unwritten == before + 1 && entries_in(path) == 0;
     put(key, payload, sizeof payload);
     right = right && get(key, payload, sizeof payload) == 1;
     right = right && !mount("none", path, "none", MS_REMOUNT | MS_RDONLY, "");
@@ -297,7 +346,7 @@ static void listed_and_cleared(void)
   qn_cache_each(look, &l);
   check(l.n == 7 && l.valid == 7, "the valid ones stay: %d", l.n);
   check(qn_cache_clear(0, &removed) == QN_OK && removed == 7, "and all: %zu", removed);
-  check(files_in(directory) == 1 && !access(path, F_OK), "a foreign file stays");
+  check(entries_in(directory) == 1 && !access(path, F_OK), "a foreign file stays");
   check(qn_cache_clear(0, NULL) == QN_OK, "nobody has to ask how many");
 }
 
@@ -346,6 +395,7 @@ int main(void)
   scratch_begin();
   int before = open_files();
   unsafe_directories_are_refused();
+  ways_that_others_may_change_are_refused();
   the_place_follows_the_environment();
   a_full_disk_costs_time_only();
   a_tiny_disk();

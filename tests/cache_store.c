@@ -7,6 +7,13 @@
 
 enum { HEADER_BYTES = 48 };
 
+static const char *directory_in_force(void)
+{
+  const char *directory = "";
+  qn_cache_directory(&directory);
+  return directory;
+}
+
 /* The path of the only entry of the cache in force, made by one put. */
 static const char *one_entry(void)
 {
@@ -40,7 +47,7 @@ static void keeps_and_finds(void)
   put(key, "other", 5);
   check(get(key, "other", 5) == 1, "a second put takes the first one's place");
   check(!stat(directory, &is) && (is.st_mode & 07777) == 0700, "the directory's mode is %o", is.st_mode & 07777u);
-  check(files_in(directory) == 2, "two entries, %d files", files_in(directory));
+  check(entries_in(directory) == 2, "two entries, %d files", entries_in(directory));
   qn_cache_counts after = counts();
   check(after.from_disk - before.from_disk == 3 && after.dropped == before.dropped &&
             after.unwritten == before.unwritten,
@@ -86,6 +93,14 @@ static void damaged_entries_are_dropped(void)
   check(get(key, payload, sizeof payload) == 1, "and is made good by the next put");
 }
 
+/* As the directory keeps it for its entries' hashes. */
+static void read_secret(const char *directory, uint64_t secret[2])
+{
+  char path[1024];
+  snprintf(path, sizeof path, "%s/secret", directory);
+  if (read_entry(path, (char *)secret, 16) != 16) check(false, "%s has 16 bytes", path);
+}
+
 /* The hash is right and the lengths lie: their sum fits by wrapping round, or shifts the border. */
 static void lying_lengths_are_dropped(void)
 {
@@ -93,26 +108,60 @@ static void lying_lengths_are_dropped(void)
   const char *path = one_entry();
   size_t n = read_entry(path, good, sizeof good);
   const uint64_t body = n - HEADER_BYTES;
+  uint64_t secret[2];
+  read_secret(directory_in_force(), secret);
   const uint64_t lies[][2] = {
       {UINT64_MAX, body + 1},   {body + 1, UINT64_MAX}, {1ull << 63, (1ull << 63) + body}, {body, 1},
-      {UINT64_MAX, UINT64_MAX}, {0, body - 1}};
+      {UINT64_MAX, UINT64_MAX}, {0, body - 1},          {strlen(key), PAYLOAD_BYTES - 1}};
   unsigned wrong = 0;
   for (size_t k = 0; k < sizeof lies / sizeof *lies; k++) {
     memcpy(bad, good, n);
     memcpy(bad + 32, lies[k], 16);
-    qn_hash128 hash = qn_hash(bad + 24, n - 24);
+    qn_hash128 hash = qn_hash_keyed(secret, bad + 24, n - 24);
     memcpy(bad + 8, &hash, 16);
     wrong += drops(path, bad, n);
   }
   check(!wrong, "lengths that lie under a right hash are dropped: %u wrong", wrong);
   memcpy(bad, good, n);
   memcpy(bad + 32, (uint64_t[]){strlen(key) + 1, PAYLOAD_BYTES - 1}, 16);
-  qn_hash128 hash = qn_hash(bad + 24, n - 24);
+  qn_hash128 hash = qn_hash_keyed(secret, bad + 24, n - 24);
   memcpy(bad + 8, &hash, 16);
-  write_file(path, bad, n, 0600);
-  check(get(key, payload, sizeof payload) == 0, "a forged entry with another key is not taken");
+  check(!drops(path, bad, n), "a forged entry with another key is dropped");
+  write_file(path, good, n, 0600);
+  check(get(key, payload, sizeof payload) == 1, "the good one is taken");
   check(truncate(path, (off_t)1 << 41) == 0 && get(key, payload, sizeof payload) == 0 && access(path, F_OK),
         "a sparse file of two terabytes is dropped unread");
+}
+
+static int count_valid(void *user, const qn_cache_entry *entry)
+{
+  *(int *)user += entry->valid;
+  return 0;
+}
+
+/* A whole entry that was not written here, under its own name, is worth nothing without the secret. */
+static void entries_from_elsewhere_are_dropped(void)
+{
+  char good[1024], other[1024];
+  const char *path = one_entry();
+  size_t n = read_entry(path, good, sizeof good);
+  snprintf(other, sizeof other, "%s", one_entry());
+  check(!drops(other, good, n), "another directory's entry is dropped");
+  put(key, payload, sizeof payload);
+  n = read_entry(other, good, sizeof good);
+  char secret[1024];
+  snprintf(secret, sizeof secret, "%s/secret", directory_in_force());
+  struct stat is;
+  check(!stat(secret, &is) && (is.st_mode & 07777) == 0600 && is.st_size == 16, "the secret is its owner's alone");
+  chmod(secret, 0644);
+  check(get(key, payload, sizeof payload) == 0, "a secret that others could read is none");
+  put(key, payload, sizeof payload);
+  check(get(key, payload, sizeof payload) == 1 && !stat(secret, &is) && (is.st_mode & 07777) == 0600,
+        "and is made anew with the next entry");
+  check(!drops(other, good, n), "under which older ones do not verify");
+  put(key, payload, sizeof payload);
+  chmod(other, 0622);
+  check(get(key, payload, sizeof payload) == 0 && access(other, F_OK), "an entry that others may write to is dropped");
 }
 
 static void other_keys_are_not_taken(void)
@@ -120,13 +169,16 @@ static void other_keys_are_not_taken(void)
   char good[1024];
   const char *path = one_entry();
   size_t n = read_entry(path, good, sizeof good);
-  const char *directory = fresh();
-  char name[64] = "", other[1024];
+  char other[1024];
+  int valid = 0;
+  unlink(path);
   put("another key", "x", 1);
+  char name[64] = "";
   qn_cache_each(remember_name, name);
-  snprintf(other, sizeof other, "%s/%s", directory, name);
+  snprintf(other, sizeof other, "%s/%s", directory_in_force(), name);
   write_file(other, good, n, 0600);
-  check(get("another key", "x", 1) == 0, "a whole entry under another key's name is not taken");
+  check(qn_cache_each(count_valid, &valid) == QN_OK && valid == 0, "an entry under another key's name does not verify");
+  check(get("another key", "x", 1) == 0 && access(other, F_OK), "is not taken, and is dropped");
 }
 
 static void stop_hanging(int number)
@@ -188,6 +240,7 @@ int main(void)
   keeps_and_finds();
   damaged_entries_are_dropped();
   lying_lengths_are_dropped();
+  entries_from_elsewhere_are_dropped();
   other_keys_are_not_taken();
   strange_files_are_dropped();
   arguments_are_checked();

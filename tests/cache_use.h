@@ -27,6 +27,14 @@ static inline const char *fresh(void)
   return path;
 }
 
+/* Files of a cache's directory beside its secret. */
+static inline int entries_in(const char *directory)
+{
+  char secret[600];
+  snprintf(secret, sizeof secret, "%s/secret", directory);
+  return files_in(directory) - !access(secret, F_OK);
+}
+
 static inline void put(const char *k, const void *data, size_t bytes) { qn_cache_put(k, strlen(k), data, bytes); }
 
 /* 1: found and right; 0: not found; -1: wrong, or a status. */

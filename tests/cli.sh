@@ -95,6 +95,16 @@ check "does not stand in the way of --help" helps list --help
 check "doctor reports it" sh -c "'$quern' doctor --backend cpu | grep -A1 '^MEND.*avx3' | grep -q 'unset QUERN_CPU'"
 fresh
 unset QUERN_CPU
+# Names that only a call could judge: before any work, in every verb.
+for wrong in QUERN_GEMM=blas QUERN_ARCH=../../x QUERN_GEOMETRY=tiles-0x0x0; do
+  export "$wrong"
+  for verb in list check 'bench lion' tune roofline 'emit lion' 'cache list' 'kernel run nothing'; do
+    # shellcheck disable=SC2086
+    check "$wrong $verb" says 2 "${wrong%%=*}" $verb
+  done
+  check "$wrong doctor" sh -c "'$quern' doctor --backend cpu >'$out'; test \$? = 2 && grep -q '^MEND  option .*${wrong#*=}' '$out'"
+  unset "${wrong%%=*}"
+done
 export QUERN_DEVCE=cpu
 check "a misspelt variable is warned of" sh -c "'$quern' list 2>&1 >/dev/null | grep -q 'QUERN_DEVCE.*did you mean QUERN_DEVICE'"
 unset QUERN_DEVCE

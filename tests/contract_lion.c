@@ -5,6 +5,8 @@
 #include "quern/runtime.h"
 #include "test.h"
 #include <math.h>
+#include <limits.h>
+#include <pthread.h>
 
 static const qn_dtype f32_types[ROLES] = {QN_F32, QN_F32, QN_F32, QN_NONE};
 static const qn_dtype bf16_types[ROLES] = {QN_BF16, QN_BF16, QN_F32, QN_F32};
@@ -226,6 +228,56 @@ static void scattered_lists(void)
   lion_list_free(&l);
 }
 
+/* So many tensors that an address and a number of theirs do not fit one word, in memory that lies far apart: that of
+ * the program and that of large allocations. */
+static void far_lists(void)
+{
+  enum { N = 70000, ODD = 40000 };
+  static float own[2];
+  size_t *elements = malloc(N * sizeof *elements);
+  for (size_t k = 0; k < N; k++) elements[k] = 1;
+  lion_list l = lion_list_make(N, elements, f32_types, 5, false);
+  void *was = l.t[MOMENTUM][ODD].data;
+  l.t[PARAM][ODD].data = &own[0];
+  l.t[GRAD][ODD].data = &own[1];
+  check(!lion_list_step(&l), "%d tensors, far apart", 3 * N);
+  l.t[MOMENTUM][ODD].data = &own[1];
+  refuses(lion_list_step(&l), QN_BAD_ARGUMENT, "grad[40000]");
+  l.t[MOMENTUM][ODD].data = l.t[MOMENTUM][N - 1].data;
+  refuses(lion_list_step(&l), QN_BAD_ARGUMENT, "momentum[69999]");
+  l.t[MOMENTUM][ODD].data = was;
+  check(!lion_list_step(&l), "and again");
+  lion_list_free(&l);
+  free(elements);
+}
+
+static void *step_list(void *list) { return (void *)(uintptr_t)lion_list_step(list); }
+
+/* A thread that has little stack steps, over lists that fit the table of overlap's check and that do not. */
+static void small_stack(void)
+{
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+  const size_t bytes = 256 << 10; /* their frames are larger */
+#else
+  const size_t bytes = PTHREAD_STACK_MIN > 64 << 10 ? PTHREAD_STACK_MIN : 64 << 10; /* aarch64 has 128 KB at least */
+#endif
+  static size_t elements[2000];
+  const size_t lengths[] = {3, 512, 2000};
+  pthread_attr_t little;
+  pthread_attr_init(&little);
+  check(!pthread_attr_setstacksize(&little, bytes), "a stack of %zu KB", bytes >> 10);
+  for (size_t k = 0; k < 2000; k++) elements[k] = 3;
+  for (size_t k = 0; k < 3; k++) {
+    lion_list l = lion_list_make(lengths[k], elements, f32_types, 5, false);
+    pthread_t thread;
+    void *status = NULL;
+    bool ran = !pthread_create(&thread, &little, step_list, &l) && !pthread_join(thread, &status);
+    check(ran && !status, "is enough for a step over %zu tensors", lengths[k]);
+    lion_list_free(&l);
+  }
+  pthread_attr_destroy(&little);
+}
+
 static void plans(void)
 {
   lion_list l = make(f32_types), before = make(f32_types);
@@ -349,6 +401,7 @@ static void generic_calls(void)
 
 int main(void)
 {
+  small_stack(); /* first: what is done once takes stack too */
   numbers();
   structs();
   pointers();
@@ -357,6 +410,7 @@ int main(void)
   overlaps();
   long_lists();
   scattered_lists();
+  far_lists();
   plans();
   plans_without_memory();
   generic_calls();

@@ -275,6 +275,15 @@ static void test_hash(void)
   qn_hash128 none = qn_hash("", 0), ten = qn_hash("stone mill", 10), other = qn_hash("stone mild", 10);
   check(none.high == 0x99aa06d3014798d8u && none.low == 0x6001c324468d497fu, "XXH3 of nothing is the published value");
   check(ten.low != other.low && ten.high != other.high, "one letter changes both halves");
+  unsigned char counted[16];
+  for (unsigned char k = 0; k < 16; k++) counted[k] = k;
+  uint64_t secret[2];
+  memcpy(secret, counted, sizeof secret);
+  const qn_hash128 empty = qn_hash_keyed(secret, "", 0), fifteen = qn_hash_keyed(secret, counted, 15);
+  check(empty.low == 0xe6a825ba047f81a3u && empty.high == 0x930255c71472f66du && fifteen.low == 0x11a8b03399e99354u &&
+            fifteen.high == 0xd9c3cf970fec087eu,
+        "SipHash of 0 and 15 bytes are the published values (%llx %llx)", (unsigned long long)fifteen.low,
+        (unsigned long long)fifteen.high);
 }
 
 static void test_text(void)

@@ -174,6 +174,68 @@ static void each_op(void)
   check(n_ops == 1, "the op was there");
 }
 
+/* A plan is for one device: what moved to another, and a step there, are refused. */
+static void two_devices(void)
+{
+  const qn_device device = {QN_CUDA, 0};
+  qn_exec exec = {.size = sizeof exec, .device = device};
+  list l;
+  qn_plan *plan = NULL;
+  const qn_tensor *moved[QN_MAX_TENSORS] = {NULL};
+  const qn_op_info *op = &qn_ops[0]->info;
+  size_t read = 0;
+  while (op->types[0].tensor[read].access != QN_READ) read++;
+  if (!make(&l, op, 2, device)) return;
+  moved[read] = l.of[read];
+  check(!qn_op_plan_create(&plan, op, &exec, l.params, 2, (const qn_tensor *const *)l.of), "%s: a plan on cuda:0",
+        op->name);
+  l.of[read][1].device.index = 1;
+  refuses(qn_op_plan_step(plan, &exec, l.params, moved), QN_BAD_ARGUMENT, "cuda:1");
+  l.of[read][1].device.index = 0;
+  exec.device.index = 1;
+  refuses(qn_op_plan_step(plan, &exec, l.params, NULL), QN_BAD_ARGUMENT, "cuda:1");
+  check(mock()->launches() == 0, "and nothing was launched");
+  exec.device.index = 0;
+  check(!qn_op_plan_step(plan, &exec, l.params, moved), "%s: what is on cuda:0 is taken", op->name);
+  qn_plan_destroy(&plan);
+  drop(&l, device);
+}
+
+/* Tensors of so many elements, at addresses that nobody looks at. */
+static qn_status far_step(const qn_op *op, const qn_exec *exec, int64_t elements, size_t n)
+{
+  static qn_tensor tensors[QN_MAX_TENSORS][4];
+  static int64_t extent;
+  char params[1024];
+  const qn_tensor *roles[QN_MAX_TENSORS] = {NULL};
+  extent = elements;
+  qn_try(qn_op_defaults(&op->info, params, op->info.params_bytes));
+  for (size_t r = 0; r < op->info.n_tensors; r++) {
+    const qn_dtype dtype = op->info.types[0].tensor[r].dtype;
+    if (op->info.types[0].tensor[r].access == QN_ABSENT) continue;
+    for (size_t k = 0; k < n; k++)
+      tensors[r][k] = (qn_tensor){(void *)(uintptr_t)((4 * r + k + 1) << 46), dtype, 1, &extent, NULL, exec->device};
+    roles[r] = tensors[r];
+  }
+  return qn_op_step(&op->info, exec, params, n, roles);
+}
+
+/* A launch has less than 2^31 blocks: what has more goes into several, or is refused. */
+static void far_lists(void)
+{
+  const qn_exec exec = {.size = sizeof exec, .device = {QN_CUDA, 0}};
+  const qn_op *op = qn_ops[0];
+  check(!far_step(op, &exec, (INT64_C(1) << 32) + 37, 1), "%s: 2^32 + 37 elements: %s", op->info.name, qn_last_error());
+  const uint64_t of_block = (UINT64_C(1) << 32) / (mock()->launch(0)->blocks - 1);
+  check(mock()->launch(0)->blocks * of_block > UINT64_C(1) << 32 && of_block >= 64 && of_block <= 8192, "are %u blocks",
+        mock()->launch(0)->blocks);
+  check(!far_step(op, &exec, (int64_t)(of_block << 30), 3) && mock()->launches() == 4, "3 times 2^30 blocks: %s",
+        qn_last_error());
+  for (size_t k = 1; k < 4; k++)
+    check(mock()->launch(k)->blocks == 1u << 30, "launch %zu has %u blocks", k, mock()->launch(k)->blocks);
+  refuses(far_step(op, &exec, (int64_t)(of_block << 31), 1), QN_BAD_ARGUMENT, "2147483648 blocks");
+}
+
 /* A list longer than an argument is a few launches; one of empty tensors is none; one on two devices is refused. */
 static void odd_lists(void)
 {
@@ -208,5 +270,7 @@ int main(void)
     if (takes_lists(qn_ops[k])) scenario(MOCK_CUDA, "devices=2", MOCK_NVRTC, "", each_op);
   }
   scenario(MOCK_CUDA, "devices=2", MOCK_NVRTC, "", odd_lists);
+  scenario(MOCK_CUDA, "devices=2", MOCK_NVRTC, "", two_devices);
+  scenario(MOCK_CUDA, "", MOCK_NVRTC, "", far_lists);
   return test_end();
 }

@@ -5,6 +5,7 @@
 #include "core/core.h"
 #include "device/backend.h"
 #include "device/cuda/driver.h"
+#include "jit/jit.h"
 #include "mock/scenario.h"
 #include <pthread.h>
 
@@ -260,6 +261,17 @@ static void two_devices(void)
   refuses(qn_memory_allocate((qn_device){QN_CUDA, 2}, 1, &memory), QN_NO_DEVICE, "cuda:2: there are 2, 0 to 1");
 }
 
+/* What one device found or loaded is not another's. */
+static void kernels_of_two_devices(void)
+{
+  const qn_device_function *of_first = NULL, *of_second = NULL;
+  const qn_launch run = {.blocks = 1, .threads = 1};
+  check(!qn_jit_function(gpu, &unit, "turn", &of_first) && !qn_jit_function(second, &unit, "turn", &of_second) &&
+            of_first != of_second && mock()->calls("cuLibraryLoadData") == 2,
+        "two devices load a kernel each");
+  check(!qn_backend_cuda.launch(second, of_second, &run) && mock()->launch(0)->device == 1, "which runs there");
+}
+
 static void contexts(void)
 {
   void *memory;
@@ -405,6 +417,7 @@ int main(void)
   failures();
   scenario(MOCK_CUDA, "memory=1048576", MOCK_NVRTC, "", memory_limits);
   scenario(MOCK_CUDA, "devices=2", MOCK_NVRTC, "", two_devices);
+  scenario(MOCK_CUDA, "devices=2", MOCK_NVRTC, "", kernels_of_two_devices);
   scenario(MOCK_CUDA, "", MOCK_NVRTC, "", contexts);
   scenario(MOCK_CUDA, "want:32764", MOCK_NVRTC, "", launches);
   scenario(MOCK_CUDA, "version=12000,want:4096", MOCK_NVRTC, "version=12010", launches);

@@ -96,4 +96,12 @@ printf 'Name: quern\nDescription: x\nVersion: 9.9.9\n' >"$work/quern.pc"
 export PKG_CONFIG_PATH="$work"
 check "headers of another version" sh -c "! '$build/cli/quern' doctor --backend cpu >'$work/out'"
 check "are told" finds "installed for version 9.9.9" "meson install"
+unset PKG_CONFIG_PATH
+
+# Installed, as pip does it: who has it from there builds nothing.
+mkdir -p "$work/installed/bin"
+cp "$quern" "$work/installed/bin/quern"
+"$work/installed/bin/quern" doctor >"$work/out"
+check "an installed command finds no library for C" grep -q "^none  library" "$work/out"
+check "and speaks of no build" sh -c "! grep -iE 'meson|ninja' '$work/out'"
 finish

@@ -278,7 +278,7 @@ static void shared_memory(void)
   }
   check(!wrong, "dynamic shared memory is aligned, zero at a block's beginning, and the group's: %u wrong", wrong);
   refuses(group_launch(f, 1, 32, QN_HOST_SHARED_BYTES + 1, NULL, &(args){0}, sizeof(args)), QN_BAD_ARGUMENT,
-          "1048577 bytes of shared memory");
+          "232449 bytes of shared memory");
 }
 
 /* ---- the control word: IEEE in every block, whatever the caller has and a block does; the caller's is put back ----

@@ -16,6 +16,7 @@ echo '#include <quern/quern.h>' >"$work/umbrella.c"
 # shellcheck disable=SC2086
 reached=$($cc -std=c17 $flags -M "$work/umbrella.c")
 umbrella() { case $reached in *"/quern/$1.h"*) ;; *) return 1 ;; esac; }
+check "no header is installed twice" test -z "$(printf '%s\n' "$@" | sort | uniq -d)"
 for header in "$root"/include/quern/*.h; do
   name=$(basename "$header" .h)
   printf '#include <quern/%s.h>\n#include <quern/%s.h>\nint main(void);\nint main(void) { return 0; }\n' "$name" "$name" >"$work/alone.c"

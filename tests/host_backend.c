@@ -272,6 +272,48 @@ static void launches_are_checked(void)
   refuses(launch(f, 1, 1, NULL, &a, sizeof a - 8), QN_BAD_ARGUMENT, "40 bytes, the launch gives 32");
 }
 
+/* ---- vector accesses ---- */
+typedef struct move_args {
+  const char *from;
+  char *to;
+  uint64_t narrow;
+} move_args;
+
+/* By 16 bytes and by 8, as a loop and as fibers: who begins at an address that is no multiple of it fails, as on a GPU,
+ * and says the size; with a pool, too. */
+static void misaligned_vectors_fail(void)
+{
+  static const char text[] =
+      PRELUDE "#include \"base/collective.h\"\n"
+              "struct move_args { const char *from; char *to; qn_u64 narrow; };\n"
+              "QN_FN void move(const move_args &a, qn_u64 i) {\n"
+              "  if (a.narrow) qn_store8(a.to + 8 * i, qn_load8(a.from + 8 * i));\n"
+              "  else qn_store16(a.to + 16 * i, qn_load16(a.from + 16 * i));\n}\n"
+              "QN_KERNEL(move_loop, move_args, a) { move(a, qn_block() * 32 + qn_thread()); }\n"
+              "QN_GROUP_KERNEL(move_fibers, move_args, a) { move(a, qn_block() * 32 + qn_thread()); qn_barrier(); }\n";
+  static const struct {
+    unsigned from, to, narrow;
+    const char *said; /* NULL: it is right */
+  } cases[] = {{0, 0, 0, NULL},  {4, 0, 0, "16 bytes at address"}, {0, 8, 0, "16 bytes at address"},
+               {8, 16, 1, NULL}, {4, 8, 1, "8 bytes at address"},  {8, 2, 1, "8 bytes at address"}};
+  enum { BYTES = 64 * 32 * 16 };
+  static _Alignas(16) char from[BYTES + 32], to[BYTES + 32];
+  qn_pool *pool = NULL;
+  qn_pool_create(&pool, 2);
+  for (int fibers = 0; fibers < 2; fibers++) {
+    qn_device_function *f = function_of(text, NULL, fibers ? "move_fibers" : "move_loop");
+    for (size_t k = 0; f && k < 2 * sizeof cases / sizeof *cases; k++) {
+      const move_args a = {from + cases[k / 2].from, to + cases[k / 2].to, cases[k / 2].narrow};
+      const qn_status status = launch(f, 64, 32, k % 2 ? pool : NULL, &a, sizeof a);
+      if (cases[k / 2].said)
+        refuses(status, QN_KERNEL_ERROR, cases[k / 2].said);
+      else
+        check(status == QN_OK, "aligned vectors move: %s", qn_last_error());
+    }
+  }
+  qn_pool_destroy(&pool);
+}
+
 /* ---- compilers and their failures ---- */
 static qn_status compile_text(const char *text)
 {
@@ -371,8 +413,71 @@ static void compilers_fail_in_many_ways(void)
   qn_option_set("cxx", script("silent", "exit 3"));
   refuses(compile_text(""), QN_COMPILE_ERROR, "said nothing");
   qn_option_set("cxx", script("makes_nothing", "exit 0"));
-  refuses(compile_text(""), QN_IO_ERROR, "kernel.so");
+  refuses(compile_text(""), QN_IO_ERROR, "wrote no kernel");
   qn_option_set("cxx", NULL);
+}
+
+/* Until init has taken it, a dead process is a zombie. */
+static bool is_gone(pid_t pid)
+{
+  char path[64], line[256] = "";
+  for (int ms = 0; ms < 10000 && pid > 0; ms++) {
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    const bool there = file && fgets(line, sizeof line, file);
+    if (file) fclose(file);
+    if (!there || strstr(line, ") Z")) return true;
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  }
+  return false;
+}
+
+/* A process that is killed while it compiles leaves neither the compiler, nor what that started, nor a file. */
+static void nothing_outlives_its_process(void)
+{
+  char text[1024], line[64] = "";
+  const char *place = scratch_path("killed-tmp"), *numbers = scratch_path("numbers");
+  snprintf(text, sizeof text, "sleep 1000 & echo $$ $! > %s.part; mv %s.part %s; wait", numbers, numbers, numbers);
+  const char *compiler = script("waits", text);
+  mkdir(place, 0700);
+  for (int turn = 0; turn < 3; turn++) {
+    static const int how[] = {SIGINT, SIGTERM, SIGKILL};
+    unlink(numbers);
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+      signal(SIGINT, SIG_DFL);
+      setenv("TMPDIR", place, 1);
+      qn_option_set("cxx", compiler);
+      compile_text("");
+      _exit(0);
+    }
+    for (int ms = 0; ms < 10000 && access(numbers, F_OK); ms++) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    int first = 0, second = 0, status;
+    FILE *file = fopen(numbers, "r");
+    if (file && fgets(line, sizeof line, file)) sscanf(line, "%d %d", &first, &second);
+    if (file) fclose(file);
+    kill(pid, how[turn]);
+    waitpid(pid, &status, 0);
+    check(WIFSIGNALED(status) && WTERMSIG(status) == how[turn], "signal %d ends a process that compiles", how[turn]);
+    check(first > 0 && second > 0 && is_gone(first) && is_gone(second),
+          "its compiler (%d) and that one's child (%d) end", first, second);
+    check(files_in(place) == 0, "no file stays");
+  }
+}
+
+/* What a text opens would be missing from its key. */
+static void texts_open_nothing(void)
+{
+  char text[1024];
+  const char *file = scratch_path("opened.h");
+  write_file(file, "// nothing\n", 11, 0600);
+  snprintf(text, sizeof text, PRELUDE "#include \"%s\"\nQN_KERNEL(nothing, int, a) { (void)a; }\n", file);
+  refuses(compile_text(text), QN_BAD_ARGUMENT, "opened.h");
+  snprintf(text, sizeof text, PRELUDE "__asm__(\".section .note\\n.incbin \\\"%s\\\"\\n.text\");\n", file);
+  check(compile_text(text) != QN_OK && (strstr(qn_last_error(), "opened.h") || strstr(qn_last_error(), "disabled")),
+        "a file that an assembler reads: %s", qn_last_error());
+  refuses(compile_text(PRELUDE "#include <stdint.h>\n"), QN_COMPILE_ERROR, "stdint.h");
 }
 
 static void a_late_child_is_killed(void)
@@ -382,19 +487,12 @@ static void a_late_child_is_killed(void)
   qn_child child = {0};
   struct timespec from, to;
   clock_gettime(CLOCK_MONOTONIC, &from);
-  qn_status status = qn_child_run(argv, "", 0, NULL, 300, &said, &child);
+  qn_status status = qn_child_run(argv, "", 0, NULL, 0, 300, &said, &child);
   clock_gettime(CLOCK_MONOTONIC, &to);
   pid_t grandchild = said.at ? (pid_t)atoi(said.at) : 0;
   check(status == QN_OK && child.end == QN_CHILD_TIMED_OUT && to.tv_sec - from.tv_sec < 60,
         "a child over its limit ends");
-  for (int ms = 0; ms < 5000 && grandchild > 0 && !kill(grandchild, 0); ms++) /* until init has taken it */
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-  char state[64], line[64] = "";
-  snprintf(state, sizeof state, "/proc/%d/stat", (int)grandchild);
-  FILE *file = fopen(state, "r");
-  if (file && fgets(line, sizeof line, file)) fclose(file);
-  check(grandchild > 0 && (!file || strstr(line, ") Z")), "and what it started ends with it (%d: %s)", (int)grandchild,
-        line);
+  check(grandchild > 0 && is_gone(grandchild), "and what it started ends with it (%d)", (int)grandchild);
   qn_text_free(&said);
 }
 
@@ -423,7 +521,7 @@ static void nothing_is_left(void)
   check(!has_children(), "no child is left");
   check(files_in(place) == 0, "TMPDIR is empty: %d files", files_in(place));
   setenv("TMPDIR", "/proc/none", 1);
-  refuses(compile_text(good), QN_IO_ERROR, "/proc/none");
+  check(compile_text(good) == QN_OK, "a compile needs no place for temporary files: %s", qn_last_error());
   unsetenv("TMPDIR");
 }
 
@@ -440,7 +538,7 @@ static void signals_are_fresh(void)
   pthread_sigmask(SIG_BLOCK, &set, &was);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGCHLD, SIG_IGN);
-  qn_status status = qn_child_run(argv, "", 0, NULL, 10000, &said, &child);
+  qn_status status = qn_child_run(argv, "", 0, NULL, 0, 10000, &said, &child);
   signal(SIGPIPE, SIG_DFL);
   signal(SIGCHLD, SIG_DFL);
   pthread_sigmask(SIG_SETMASK, &was, NULL);
@@ -476,11 +574,14 @@ int main(void)
   flags_follow_the_tier();
   every_load_is_its_own();
   launches_are_checked();
+  misaligned_vectors_fail();
   errors_name_the_line();
   includes_are_put_in("// one\n// two\n// three\n");
   includes_are_put_in("#ifndef HERE\n#define HERE\n#endif\n");
   compilers_fail_in_many_ways();
   a_late_child_is_killed();
+  nothing_outlives_its_process();
+  texts_open_nothing();
   libraries_where_they_are_called();
   nothing_is_left();
   signals_are_fresh();

@@ -47,6 +47,24 @@ static=$(pkg-config --cflags --libs --static quern | sed "s|-lquern|$libdir/libq
   check "a C++ program, static" $cxx -std=c++17 "$work/program.cpp" -o "$work/static-cxx" $static
   check "it steps without the shared library" "$work/static-cxx"
 }
+# The example as its user builds it, with what each call of it says when it fails; README shows a part of it.
+example=$root/examples/c/lion.c
+# shellcheck disable=SC2086
+{
+  check "the example" $cc -std=c17 -Wall -Wextra -Wpedantic -Werror "$example" -o "$work/lion" $flags
+  check "trains" env LD_LIBRARY_PATH="$libdir" "$work/lion"
+  sed 's/params.lr = 0.03;/params.lr = -1;/' "$example" >"$work/create.c"
+  sed 's/params.lr = 0.03 [*].*/params.lr = -1;/' "$example" >"$work/step.c"
+  for call in create step; do
+    check "the example with a wrong learning rate in $call" $cc "$work/$call.c" -o "$work/$call" $flags
+    check "says so" sh -c "! LD_LIBRARY_PATH='$libdir' '$work/$call' 2>'$work/err' && grep -q '^lion: .*lr is -1' '$work/err'"
+  done
+}
+shown() {
+  sed -n '/README: begin/,/README: end/p' "$example" | sed '1d;$d;s/^  //' >"$work/part"
+  sed -n '/^```c$/,/^```$/p' "$root/README.md" | sed '1,3d;$d' | diff "$work/part" -
+}
+check "README shows a part of it" shown
 quern=$(find "$work/to" -path '*/bin/quern')
 check "the command is installed and runs" env LD_LIBRARY_PATH="$libdir" "$quern" --version
 check "with its completion" grep -q 'complete -F _quern quern' "$(find "$work/to" -name quern.bash)"

@@ -76,6 +76,31 @@ static void found_where_it_is(void)
   check(answers(2), "and the first one is still there");
 }
 
+/* Two compilers of one version, and units that differ in nothing but flags of their own. */
+static void compilers_and_flags_are_in_the_key(void)
+{
+  static const char *const compiler[] = {"twin-a", "twin-b"};
+  static const char *const five[] = {"-DANSWER=5", NULL}, *const six[] = {"-DANSWER=6", NULL};
+  const qn_device_function *function = NULL;
+  const char *cxx = getenv("CXX");
+  char text[256];
+  const int n =
+      snprintf(text, sizeof text, "#!/bin/sh\n[ \"$1\" = --version ] && echo 'twin 1.0' && exit\nexec %s \"$@\"\n",
+               cxx && *cxx ? cxx : "c++");
+  for (int k = 0; k < 2; k++) {
+    write_file(scratch_path(compiler[k]), text, (size_t)n, 0755);
+    qn_option_set("cxx", scratch_path(compiler[k]));
+    const qn_cache_counts c = counts();
+    check(answers(1) && counts().compiled == c.compiled + 1, "a compiler at another place makes its own kernel");
+  }
+  qn_option_set("cxx", NULL);
+  for (int k = 0; k < 2; k++) {
+    const qn_unit unit = {.source = "answer.cu", .flags = k ? six : five, .text = answer_text};
+    check(!qn_jit_function(answer_host, &unit, "answer", &function) && answer_of(function) == 5 + k,
+          "a unit with the flag %s answers %d", unit.flags[0], answer_of(function));
+  }
+}
+
 static void options_are_in_the_key(void)
 {
   const qn_device_function *first = NULL, *second = NULL, *third = NULL;
@@ -313,6 +338,7 @@ int main(void)
   qn_option_set("cache_dir", scratch_path("cache"));
   found_where_it_is();
   options_are_in_the_key();
+  compilers_and_flags_are_in_the_key();
   nonsense_is_compiled_again();
   threads_share_a_compile();
   kernels_compile_side_by_side();

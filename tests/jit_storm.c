@@ -158,7 +158,8 @@ static void killed_while_writing(void)
         "clear takes what they left: %zu files", removed);
   int valid = 0;
   qn_cache_each(count_valid, &valid);
-  check(valid > 0 && files_in(path) == valid && !wrong_entries(), "all %d entries stay, and nothing else", valid);
+  check(valid > 0 && files_in(path) == valid + 1 /* the secret */ && !wrong_entries(),
+        "all %d entries stay, and nothing else", valid);
 }
 
 static void killed_while_compiling(void)
@@ -181,7 +182,6 @@ static void killed_while_compiling(void)
 int main(void)
 {
   scratch_begin();
-  setenv("TMPDIR", scratch, 1); /* killed compilers leave their files there */
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return EXIT_FAILURE;
   qn_option_set("cache_dir", scratch_path("cold"));

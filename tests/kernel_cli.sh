@@ -41,6 +41,7 @@ for action in new list run check bench race tune emit replay watch; do
   check "quern kernel $action refuses an unknown option" says 2 "there is no option --no-such-thing" "$action" --no-such-thing
 done
 check "the overview names every action" sh -c "'$quern' kernel --help >'$out'; for a in new list run check bench race tune emit replay watch; do grep -q \"^  \$a \" '$out' || exit 1; done"
+check "and no option, since these are of actions" sh -c "! grep -qE '^ +(-[a-z], )?--(out|json|form|seeds)' '$out'"
 check "no action is told" says 2 "which action?"
 check "an unknown one with the nearest" says 2 "did you mean check?" chekc
 check "an option before the action" says 2 "the action comes first" --threads 2 run x
@@ -60,6 +61,10 @@ check "a folder is copied too" runs 0 new twin --from mine
 check "and runs as well" runs 0 run twin
 check "one in CUDA C" runs 0 new cu --dialect cuda
 check "proves itself" runs 0 check cu --quick
+check "and ends with a count" sh -c "tail -n 1 '$out' | grep -qE '^# [0-9]+ passed, 0 failed, 0 skipped$'"
+cp -r cu bare && sed -i 's/"name": "cu"/"name": "bare"/;/"reference"/d' bare/kernel.json
+check "without a reference there is less to prove" runs 0 check bare --quick
+check "which is skipped, not proved" sh -c "grep -q '^ok .*processor # SKIP no reference' '$out' && ! grep -q '^ok .*processor: ' '$out' && tail -n 1 '$out' | grep -qE ' 0 failed, [1-9][0-9]* skipped$'"
 check "says what it is" grep -q '"dialect": "cuda"' cu/kernel.json
 check "an unknown dialect" says 2 "there is no dialect hip" new x --dialect hip
 check "list names what ships" sh -c "'$quern' kernel list | grep -q '^softmax '"
@@ -126,7 +131,7 @@ y[i] = T(v / (1.0f + metal::exp(-v)));'
 
 # ---- check, bench, tune, emit ----
 check "the right one passes" runs 0 check mine --quick
-check "in TAP" sh -c "head -n 1 '$out' | grep -q '^TAP' && tail -n 1 '$out' | grep -q '^1\.\.'"
+check "in TAP" sh -c "head -n 1 '$out' | grep -q '^TAP' && tail -n 2 '$out' | grep -q '^1\.\.'"
 check "check --json is a line a check" sh -c "'$quern' kernel check mine --quick --json | python3 -c 'import json,sys; assert all(json.loads(l)[\"ok\"] for l in sys.stdin)'"
 check "planted bugs are caught" runs 0 check mine --quick --selftest
 check "each with its line" has "mine.metal:3:"
@@ -151,7 +156,9 @@ echo '{"schema": "quern tuned 2", "devices": {}}' >mine/tuned.json
 check "a tuned.json of another make" says 2 "quern kernel tune" run mine
 check "can be left aside" runs 0 run mine --untuned
 rm mine/tuned.json
-for form in cuda hip metal mlx; do check "emit --form $form" sh -c "'$quern' kernel emit mine --form $form | grep -q mine"; done
+for form in cuda hip metal; do check "emit --form $form" sh -c "'$quern' kernel emit mine --form $form | grep -q mine"; done
+check "emit --form mlx asks which call" says 2 "say which: --size 1 to 4, --workload 2^20, --workload 2^24, or --set n=N" emit mine --form mlx
+check "and has its numbers" sh -c "'$quern' kernel emit mine --form mlx --set n=5000 >'$out' && grep -q 'grid=(5000, 1, 1)' '$out' && grep -q 'output_shapes=\[(5000,)\]' '$out'"
 check "emit --out" runs 0 emit mine --out mine.txt
 check "has written it" test -s mine.txt
 check "an unknown form" says 2 "did you mean metal?" emit mine --form mtal

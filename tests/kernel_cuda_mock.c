@@ -44,10 +44,10 @@ static const mock_launch *seen(const use *u, const uint64_t grid[3], const uint3
 
 static void geometry(void)
 {
-  const use metal = {.name = "metal", .body = "out[0] = thread_position_in_threadgroup.x;"};
+  const use metal = {.name = "in_metal", .body = "out[0] = thread_position_in_threadgroup.x;"};
   const use cuda = {.name = "cuda", .dialect = QN_DIALECT_CUDA, .body = "out[0] = threadIdx.y + blockIdx.z;"};
   const mock_launch *l = SEEN(&metal, 1000, 1, 1, 256, 1, 1, 0);
-  check(!strcmp(l->kernel, "quern_metal") && l->blocks == 4 && l->threads == 256 && l->blocks_yz[0] == 1,
+  check(!strcmp(l->kernel, "quern_in_metal") && l->blocks == 4 && l->threads == 256 && l->blocks_yz[0] == 1,
         "Metal, flat: %u blocks of %u", l->blocks, l->threads);
   l = SEEN(&metal, 33, 70000, 2, 8, 4, 4, 0);
   check(l->blocks == 5 * 17500 * 1 && l->threads == 128 && l->blocks_yz[0] == 1 && l->threads_yz[0] == 1,

@@ -6,6 +6,7 @@
 #include "emit_kernels.h"
 #include "jit/jit.h"
 #include "kernel/kernel.h"
+#include "shim.h"
 
 enum { CALL_BYTES = 4096 };
 
@@ -136,16 +137,19 @@ static uint64_t fill(const emit_case *c, const qn_kernel *kernel, const qn_tenso
 
 static qn_status run_source(const emit_case *c, const qn_kernel *kernel, const char *source, const qn_tensor *out)
 {
-  static const char *const flags[] = {"-O1", "-w", "-fsingle-precision-constant", "-I" METAL_SHIM, NULL};
+  static const char *const flags[] = {"-O1", "-w", "-fsingle-precision-constant", NULL};
   static const qn_device host = {QN_HOST, 0};
   const qn_device_function *function = NULL;
   drive_argument argument = {.buffer = {NULL}};
   static shapes s;
   char call[CALL_BYTES] = "";
   if (!check(make_call(source, call), "%s: its signature is read", c->source.name)) return QN_BAD_ARGUMENT;
-  const size_t bytes = sizeof before + strlen(source) + sizeof driver + sizeof call;
+  char *shimmed = shim_put(METAL_SHIM "/metal_stdlib", source);
+  if (!check(shimmed != NULL, "%s: it includes metal_stdlib", c->source.name)) return QN_BAD_ARGUMENT;
+  const size_t bytes = sizeof before + strlen(shimmed) + sizeof driver + sizeof call;
   char *text = malloc(bytes);
-  snprintf(text, bytes, "%s%s%s%s", before, source, driver, call);
+  snprintf(text, bytes, "%s%s%s%s", before, shimmed, driver, call);
+  free(shimmed);
   qn_status status =
       qn_jit_function(host, &(qn_unit){.source = c->source.name, .text = text, .flags = flags}, "drive", &function);
   free(text);

@@ -351,8 +351,8 @@ static void refused(void)
 {
   static float x[4096];
   static const int64_t shape[] = {4, 16}, cube[] = {2, 3, 4};
-  int64_t wide[] = {64, 1}, two[] = {64, 2}, three[] = {64, 3}, close[] = {15, 1}, columns[] = {1, 4},
-          gaps[] = {200, 37, 1}, far[] = {INT64_MAX / 2, 1}, back[] = {-64, 1};
+  int64_t wide[] = {64, 1}, two[] = {64, 2}, three[] = {64, 3}, close[] = {15, 1}, between[] = {30, 2},
+          columns[] = {1, 4}, gaps[] = {200, 37, 1}, far[] = {INT64_MAX / 2, 1}, back[] = {-64, 1};
   const qn_exec exec = {.size = sizeof exec, .device = device};
   qn_tensor c = view(x, wide, shape), a = view(x + 16, wide, shape), b = view(x + 32, wide, shape);
 #define STEP() qn_swiglu_step(&exec, &forward_params, 1, &c, &a, &b)
@@ -370,6 +370,8 @@ static void refused(void)
   a.strides = three;
   refuses(STEP(), QN_BAD_ARGUMENT, "a[0] (4x16) is not dense");
   a.strides = close;
+  refuses(STEP(), QN_BAD_ARGUMENT, "columns 1 or 2 elements apart");
+  a.strides = between; /* a row's last element is the next one's first */
   refuses(STEP(), QN_BAD_ARGUMENT, "columns 1 or 2 elements apart");
   a.strides = back;
   refuses(STEP(), QN_BAD_ARGUMENT, "a[0]");

@@ -73,6 +73,12 @@ static void test_nan(void)
   data_of(&m, GRAD, 1)[77] = -INFINITY;
   check(step_elo(&m, NULL, &elo) == QN_OK && !count_nan(&m, 0) && count_nan(&m, 1) == 1200,
         "elo, an infinite gradient: its square is not a number to go on with");
+  static const int64_t line[] = {33};
+  add_tensor(&m, 1, line), set_param(&m, 2, &state, 0.5);
+  draw_array(&state, data_of(&m, GRAD, 2), 33, 0.02);
+  data_of(&m, GRAD, 2)[5] = INFINITY;
+  check(step_elo(&m, NULL, &elo) == QN_OK && count_nan(&m, 2) == 1 && isnan(data_of(&m, PARAM, 2)[5]),
+        "of a tensor of one dimension that parameter alone is none: %zu are", count_nan(&m, 2));
   model_end(&m);
 }
 

@@ -40,7 +40,12 @@ typedef struct maths_lanes {
 } maths_lanes;
 
 extern const maths_lanes maths_lanes_ref, maths_lanes_avx2, maths_lanes_avx512, maths_lanes_neon;
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(QN_WITHOUT_AVX512)
+#define MATHS_LANES                                                                                                    \
+  {                                                                                                                    \
+    [QN_TIER_REF] = &maths_lanes_ref, [QN_TIER_AVX2] = &maths_lanes_avx2                                               \
+  }
+#elif defined(__x86_64__)
 #define MATHS_LANES                                                                                                    \
   {                                                                                                                    \
     [QN_TIER_REF] = &maths_lanes_ref, [QN_TIER_AVX2] = &maths_lanes_avx2, [QN_TIER_AVX512] = &maths_lanes_avx512       \

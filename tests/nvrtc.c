@@ -244,7 +244,7 @@ int main(int argc, char **argv)
       compile_shaped(argv[1], qn_ops[k]);
       continue;
     }
-    for (size_t row = 0; row < qn_ops[k]->info.n_types; row++) compile_row(argv[1], qn_ops[k], row);
+    for (size_t row = 0; row < qn_op_rows(&qn_ops[k]->info, QN_CUDA); row++) compile_row(argv[1], qn_ops[k], row);
     compile_unfused(argv[1], qn_ops[k]);
     compile_forms(argv[1], qn_ops[k]);
   }

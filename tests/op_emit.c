@@ -9,6 +9,7 @@
 #include "op/op.h"
 #include "quern/quern.h"
 #include "scratch.h"
+#include "shim.h"
 #include "test.h"
 
 enum { N = 4099, PLACES = 4, THREADS = 256 };
@@ -52,7 +53,7 @@ static size_t first_difference(qn_dtype dtype, const unsigned char *a, const uns
 /* ---- the emitted text, run ---- */
 static qn_status run_text(const char *text, size_t row, void *const *data, bool random)
 {
-  static const char *const flags[] = {"-O1", "-w", "-I" METAL_SHIM "/op", NULL};
+  static const char *const flags[] = {"-O1", "-w", NULL};
   static const qn_device host = {QN_HOST, 0};
   static _Alignas(16) unsigned char argument[512];
   const qn_op_types *types = &lion->types[row];
@@ -69,8 +70,11 @@ static qn_status run_text(const char *text, size_t row, void *const *data, bool 
   slots = 0;
   for (size_t r = 0; r < lion->n_tensors; r++)
     if (types->tensor[r].access != QN_ABSENT) memcpy(argument + o.data + 8 * slots++, &data[r], 8);
-  char *whole = malloc(strlen(text) + sizeof driver);
-  sprintf(whole, "%s%s", text, driver);
+  char *shimmed = shim_put(METAL_SHIM "/op/metal_stdlib", text);
+  if (!check(shimmed != NULL, "it includes metal_stdlib")) return QN_BAD_ARGUMENT;
+  char *whole = malloc(strlen(shimmed) + sizeof driver);
+  sprintf(whole, "%s%s", shimmed, driver);
+  free(shimmed);
   const qn_unit unit = {.source = "lion.metal", .text = whole, .flags = flags};
   const qn_status status = qn_jit_function(host, &unit, "drive", &function);
   free(whole);

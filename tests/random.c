@@ -260,7 +260,9 @@ int main(void)
     [QN_TIER_REF] = &test_lanes_ref,
 #if defined(__x86_64__)
     [QN_TIER_AVX2] = &test_lanes_avx2,
+#ifndef QN_WITHOUT_AVX512
     [QN_TIER_AVX512] = &test_lanes_avx512,
+#endif
 #elif defined(__aarch64__)
     [QN_TIER_NEON] = &test_lanes_neon,
 #endif

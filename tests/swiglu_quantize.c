@@ -1,38 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* swiglu_quantize.c [cpu|host|cuda] [--all] - quern/swiglu_quantize.h against plain arithmetic behind qn_swiglu_step:
  * every tier, the host backend and each GPU, or one kind of them; every activation and type; scales given for all,
- * given a row, computed; rows apart; and f8e4m3 of a sample of all floats, with --all of every one. The golden vectors
- * are python/tests' business. */
+ * given a row, computed; rows apart; and f8e4m3 of a sample of all floats, with --all of every one. Golden
+ * vectors, alignments and ends are the business of `quern check swiglu_quantize`. */
 #include "base/kernel.h"
 #include "core/core.h"
 #include "cpu/tier.h"
 #include "quern/quern.h"
 #include "test.h"
+#include "../workbench/e4m3.h"
 #include <float.h>
 #include <math.h>
 
 enum { ROWS = 3, MOST_COLS = 4100, APART = MOST_COLS + 8, SWEEP = 1 << 16 };
 static const int64_t widths[] = {1, 7, 64, 255, 2049, MOST_COLS};
-
-static double e4m3_value(int code) { return code < 8 ? code * 0x1p-9 : ldexp(8 + code % 8, code / 8 - 10); }
-
-/* By search in the table of all values. */
-static uint8_t e4m3(float x)
-{
-  const double size = fabs((double)x);
-  int low = 0, high = 0x7e;
-  if (isnan(x)) return 0x7f;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (e4m3_value(middle) <= size)
-      low = middle;
-    else
-      high = middle;
-  }
-  const double below = size - e4m3_value(low), above = e4m3_value(high) - size;
-  const int code = above < below || (!(below < above) && high % 2 == 0) ? high : low;
-  return (uint8_t)(code | (signbit(x) ? 0x80 : 0));
-}
 
 /* ---- memory, which on a GPU is the GPU's ---- */
 typedef struct place {
@@ -122,7 +103,7 @@ static size_t compare(const setting *s, const float *scale, const float *written
     }
     const float inverse = 1 / by;
     for (int64_t k = 0; k < s->cols; k++) {
-      const uint8_t want = e4m3(widened(s->dtype, host_v, (size_t)(r * s->cols + k)) * inverse);
+      const uint8_t want = qn_e4m3_nearest(widened(s->dtype, host_v, (size_t)(r * s->cols + k)) * inverse);
       const uint8_t c = got[r * APART + k];
       wrong += c != want && !((c & 0x7f) == 0x7f && (want & 0x7f) == 0x7f);
     }
@@ -249,14 +230,14 @@ static void wide(place *p, const char *name)
 /* Of floats whose magnitudes rise; how many of the results differ. Most of the time all have one code. */
 static size_t compare_codes(const uint8_t *to, const float *x, float sign)
 {
-  const uint8_t first = e4m3(x[0] * sign), last = e4m3(x[SWEEP - 1] * sign);
+  const uint8_t first = qn_e4m3_nearest(x[0] * sign), last = qn_e4m3_nearest(x[SWEEP - 1] * sign);
   size_t wrong = 0;
   if (first == last && first != 0x7f) {
     for (uint32_t k = 0; k < SWEEP; k++) wrong += to[k] != first;
     return wrong;
   }
   for (uint32_t k = 0; k < SWEEP; k++) {
-    const uint8_t want = e4m3(x[k] * sign);
+    const uint8_t want = qn_e4m3_nearest(x[k] * sign);
     wrong += to[k] != want && !((to[k] & 0x7f) == 0x7f && want == 0x7f);
   }
   return wrong;

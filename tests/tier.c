@@ -32,6 +32,7 @@ static void test_detection(void)
   bool avx512 = avx2 && kernel_lists("avx512f") && kernel_lists("avx512bw") && kernel_lists("avx512dq") &&
                 kernel_lists("avx512vl");
   check(qn_tier_runs_here(QN_TIER_AVX2) == avx2, "avx2 %s, as the kernel says", avx2 ? "runs" : "does not run");
+  avx512 = avx512 && qn_tier_built(QN_TIER_AVX512);
   check(qn_tier_runs_here(QN_TIER_AVX512) == avx512, "avx512 %s, as the kernel says", avx512 ? "runs" : "does not run");
   check(!qn_tier_built(QN_TIER_NEON) && !qn_tier_runs_here(QN_TIER_NEON), "neon is not built for x86");
 #elif defined(__aarch64__)

@@ -181,7 +181,8 @@ int main(void)
   for (size_t k = 0; k < qn_op_count(); k++)
     for (int tier = QN_TIER_REF + 1; tier <= QN_TIER_NEON; tier++) {
       if (!qn_ops[k]->cpu[tier] || !qn_tier_runs_here((qn_tier)tier)) continue;
-      for (size_t row = 0; row < qn_op_at(k)->n_types; row++) test_row(qn_op_at(k), row, (qn_tier)tier, workspace);
+      for (size_t row = 0; row < qn_op_rows(qn_op_at(k), QN_CUDA); row++)
+        test_row(qn_op_at(k), row, (qn_tier)tier, workspace);
     }
   if (!test_count) skip("this processor runs no tier besides the reference");
   qn_release(workspace);

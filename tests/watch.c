@@ -50,6 +50,16 @@ static bool is_expected(const qn_finding *f, const expected *e)
          f->first == e->first && f->last == e->last && (!e->words || strstr(f->text, e->words));
 }
 
+/* Beneath the sentence is the line. */
+static bool shows(const use *u, const qn_finding *f)
+{
+  char wanted[128];
+  const char *at = u->body;
+  for (int k = 1; k < f->line && at; k++) at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL;
+  snprintf(wanted, sizeof wanted, "\n%5d | %.*s", f->line, at ? (int)strcspn(at, "\n") : 0, at ? at : "");
+  return f->line == 0 || strstr(qn_last_error(), wanted);
+}
+
 /* The launch reports exactly this. */
 static void finds(const char *what, const use *u, qn_kernel_call call, expected e)
 {
@@ -58,7 +68,7 @@ static void finds(const char *what, const use *u, qn_kernel_call call, expected 
   const qn_status status = qn_kernel_launch(kernel, &serial, &call);
   const qn_finding f = qn_kernel_finding_count() ? finding_at(0) : (qn_finding){0};
   const bool right = status == QN_KERNEL_ERROR && qn_kernel_finding_count() == 1 && is_expected(&f, &e) &&
-                     !strcmp(qn_last_error(), f.text);
+                     !strncmp(qn_last_error(), f.text, strlen(f.text)) && shows(u, &f);
   check(right, "%s: %s", what, qn_last_error());
   if (!right) show_findings();
   qn_kernel_destroy(&kernel);
@@ -177,6 +187,37 @@ static void races(void)
 /* ---- groups: barriers, threadgroup memory, simdgroups ---- */
 #define BARRIER "threadgroup_barrier(mem_flags::mem_threadgroup);\n"
 
+/* Findings of a kind that is ignored are none. */
+static void ignores(const char *what, const use *u, qn_kernel_call call, const char *kinds)
+{
+  check(qn_finding_kinds(kinds, &call.ignore) == QN_OK && call.ignore, "%s: %s", what, kinds);
+  finds_nothing(what, u, call);
+}
+
+static void same_values(void)
+{
+  const qn_kernel_call call = CALL(IN_OUT(x, GROUP, y, GROUP), GRID(GROUP, GROUP));
+  const use zeros = {.inputs = "inp",
+                     .body = "uint i = thread_position_in_grid.x;\nthreadgroup float part[2];\npart[i / 32] = 0;\n"
+                             "threadgroup_barrier(mem_flags::mem_threadgroup);\nout[i] = part[i / 32] + inp[i];"};
+  const use firsts = {.inputs = "inp",
+                      .body = "uint i = thread_position_in_grid.x;\nif (i != 32) out[i] = 1;\nif (i > 2) return;\n"
+                              "out[32] = i > 1 ? 2 : 1;"};
+  uint32_t kinds = 7;
+  finds("lanes that store the same value", &zeros, call,
+        (expected){QN_FINDING_SAME_VALUE, 3, 3, {1, 0, 0}, {0, 0, 0}, "part", 0, 3, "the values are equal"});
+  finds("equal values but for one", &firsts, call,
+        (expected){QN_FINDING_RACE, 4, 4, {1, 0, 0}, {0, 0, 0}, "out", 128, 131, "which thread (0, 0, 0) wrote"});
+  ignores("equal values, ignored", &zeros, call, "same value");
+  ignores("a race, ignored", &firsts, call, "division by zero,same-value, race");
+  check(qn_finding_kinds("", &kinds) == QN_OK && !kinds, "no kinds");
+  check(qn_finding_kinds("race, rice", &kinds) == QN_BAD_ARGUMENT && strstr(qn_last_error(), "\"rice\" is no kind") &&
+            strstr(qn_last_error(), "out of bounds, race,") && strstr(qn_last_error(), "same value"),
+        "an unknown kind: %s", qn_last_error());
+  check(qn_finding_kinds("time limit", &kinds) == QN_BAD_ARGUMENT && !strstr(qn_last_error(), "zero, time limit"),
+        "a time limit cannot be ignored: %s", qn_last_error());
+}
+
 static void group_races(void)
 {
   const qn_kernel_call call = CALL(IN_OUT(x, N, y, N), GRID(N, GROUP));
@@ -226,10 +267,17 @@ static void diverged(void)
                        "else\n  " BARRIER},
         CALL(IN_OUT(x, GROUP, y, GROUP), GRID(GROUP, GROUP)),
         (expected){QN_FINDING_DIVERGENT_BARRIER, 4, 6, {0, 0, 0}, {32, 0, 0}, "", -1, -1, "another (line 6)"});
-  finds("lanes that miss a word of their simdgroup",
+  finds_nothing(
+      "words of the lanes that are together, others at a barrier or gone",
+      &(use){.inputs = "inp",
+             .body = "uint i = thread_position_in_grid.x;\nfloat v = inp[i];\nif (i % 32 >= 24) {\n  out[i] = 0;\n"
+                     "  if (i % 32 >= 28) return;\n}\nif (i % 32 < 16)\n  v = simd_sum(v) + simd_max(v) + "
+                     "simd_prefix_inclusive_sum(v) + simd_any(v > 0);\nelse\n  v += simd_min(v);\nout[i] = v;"},
+      CALL(IN_OUT(x, GROUP, y, GROUP), GRID(GROUP, GROUP)));
+  finds("lanes that miss their simdgroup's barrier",
         &(use){.inputs = "inp",
                .body = "uint i = thread_position_in_grid.x;\nfloat v = inp[i];\nif (i % 32 < 16)\n"
-                       "  v = simd_sum(v);\n" BARRIER "out[i] = v;"},
+                       "  simdgroup_barrier(mem_flags::mem_none);\n" BARRIER "out[i] = v;"},
         CALL(IN_OUT(x, GROUP, y, GROUP), GRID(GROUP, GROUP)),
         (expected){QN_FINDING_MISSED_LANES, 4, 5, {0, 0, 0}, {16, 0, 0}, "", -1, -1, "lanes 0x0000ffff"});
 }
@@ -273,12 +321,6 @@ static void in_cuda(void)
                .body = "unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\n__shared__ float tile[64];\n"
                        "tile[threadIdx.x] = inp[i];\n\nout[i] = tile[threadIdx.x / 2];"},
         call, (expected){QN_FINDING_RACE, 5, 3, {1, 0, 0}, {0, 0, 0}, "tile", 0, 3, "tile"});
-  finds("CUDA: a thread that returns before __syncthreads",
-        &(use){.dialect = QN_DIALECT_CUDA,
-               .inputs = "inp",
-               .body = "unsigned i = blockIdx.x * blockDim.x + threadIdx.x;\nout[i] = inp[i];\nif (i == 70) return;\n"
-                       "__syncthreads();"},
-        call, (expected){QN_FINDING_DIVERGENT_BARRIER, 4, 2, {64, 0, 0}, {70, 0, 0}, "", -1, -1, "has returned"});
   finds("CUDA: a shuffle whose mask has lanes that never come",
         &(use){.dialect = QN_DIALECT_CUDA,
                .inputs = "inp",
@@ -307,6 +349,13 @@ static void in_cuda(void)
 
 static void right_in_cuda(void)
 {
+  finds_nothing("CUDA: threads that return before __syncthreads",
+                &(use){.dialect = QN_DIALECT_CUDA,
+                       .inputs = "inp",
+                       .body = "unsigned i = blockIdx.x * blockDim.x + threadIdx.x, t = threadIdx.x;\n"
+                               "__shared__ float s[64];\ns[t] = inp[i];\n__syncthreads();\nout[i] = s[t ^ 32];\n"
+                               "if (t >= 32 || t == 3) return;\n__syncthreads();\nout[i] += s[t];"},
+                CALL(IN_OUT(x, N, y, N), GRID(N, GROUP)));
   finds_nothing("CUDA: warps that sum by shuffles",
                 &(use){.dialect = QN_DIALECT_CUDA,
                        .inputs = "inp",
@@ -340,6 +389,12 @@ static void right(void)
                        .body = "uint i = thread_position_in_grid.x, t = thread_index_in_threadgroup;\n"
                                "threadgroup float part[2];\nfloat sum = simd_sum(inp[i]);\n"
                                "if (t % 32 == 0) part[t / 32] = sum;\n" BARRIER "out[i] = part[0] + part[1];"},
+                call);
+  finds_nothing("words of a simdgroup in branches, which are for the lanes there",
+                &(use){.inputs = "inp",
+                       .body = "uint i = thread_position_in_grid.x, t = thread_index_in_threadgroup;\nfloat r;\n"
+                               "if (t % 2) r = simd_prefix_exclusive_sum(inp[i]); else r = simd_max(inp[i]);\n"
+                               "if (t < 40) r += simd_sum(r);\n" BARRIER "out[i] = simd_any(t == 7) ? r : 0;"},
                 call);
   finds_nothing("a tree of sums in threadgroup memory",
                 &(use){.inputs = "inp",
@@ -474,6 +529,7 @@ int main(void)
   wild();
   unwritten();
   races();
+  same_values();
   group_races();
   diverged();
   headers();

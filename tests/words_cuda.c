@@ -157,6 +157,45 @@ static void warps(void)
   }
 }
 
+/* MLX's helpers and cooperative_groups, on shapes, strides and inputs of 0 dimensions; the numbers are the Python
+ * package's tests' too. */
+static void of_mlx(void)
+{
+  static float values[15], all[32];
+  static float number = 2.5f;
+  static const int64_t shape[] = {3, 5}, turned[] = {-5, 1};
+  const use u = {
+      .name = "mlx",
+      .dialect = QN_DIALECT_CUDA,
+      .inputs = "inp scale",
+      .strided = 1,
+      .header = "#include <cooperative_groups.h>\n"
+                "__device__ int extents(const Shape &s) { int n = 1; for (int e : s) n *= e; return n; }\n",
+      .body =
+          "auto grid = cooperative_groups::this_grid(); auto block = cg::this_thread_block();\n"
+          "auto tile = cg::tiled_partition<16>(block); auto i = grid.thread_rank();\n"
+          "auto at = elem_to_loc((unsigned)i % 15, inp_shape.data(), inp_strides.data(), inp_ndim);\n"
+          "auto [a, b] = elem_to_loc_nd<2>(i % 15, inp_shape, inp_strides, inp_strides);\n"
+          "float sum = cg::reduce(tile, (int)tile.thread_rank(), cg::plus<int>()) + cg::reduce(tile, 1.0f, "
+          "[](float x, float y) { return x * y; });\n"
+          "auto some = cg::coalesced_threads(); block.sync(); some.sync(); tile.sync();\n"
+          "bool ok = sum == 121 && at == a && at == b && extents(inp_shape) == 15 && some.size() == WARP_SIZE &&\n"
+          "  cg::inclusive_scan(tile, 1, cg::plus<int>()) == tile.thread_rank() + 1 && tile.meta_group_size() == 2 "
+          "&&\n  cg::thread_group(tile).size() == 16 && some.shfl_up(i, 1) + (i > 0) == i && grid.num_blocks() == 1 "
+          "&&\n  Limits<float>::finite_max() > 3e38f && ceildiv(7, 2) == 4;\n"
+          "float two[2] = {*scale, 0}; auto v = load_vector<2>(two, 0);\n"
+          "out[i] = ok ? inp[at] * scale[0] + v[1] : -1;"};
+  const qn_tensor i[] = {{values + 10, QN_F32, 2, shape, turned, {QN_CPU, 0}}, VALUE(QN_F32, &number)};
+  const qn_tensor o = ARRAY(all, QN_F32, 32);
+  const qn_kernel_call call = CALL(.inputs = i, .outputs = &o, .grid = {32, 1, 1}, .group = {32, 1, 1});
+  int wrong = 0;
+  for (int k = 0; k < 15; k++) values[k] = (float)k;
+  words_on_gpus("MLX's words", &u, &call);
+  if (!words_run("MLX's words", &u, &call)) return;
+  for (int k = 0; k < 32; k++) wrong += all[k] != 2.5f * (float)(10 - k % 15 / 5 * 5 + k % 5);
+  check(!wrong, "MLX's words: %d of 32 wrong, the first is %g", wrong, (double)all[0]);
+}
+
 static void atomics(void)
 {
   static float sums[4];
@@ -291,6 +330,7 @@ int main(void)
   shorts("bfloat", QN_BF16, from_bf16, to_bf16);
   all_true();
   warps();
+  of_mlx();
   atomics();
   return test_end();
 }

@@ -259,6 +259,92 @@ static double read_u64(const void *p, int k) { return (double)((const uint64_t *
 static double read_f16(const void *p, int k) { return (double)qn_f16_float(((const uint16_t *)p)[k]); }
 static double read_bf16(const void *p, int k) { return (double)qn_bf16_float(((const uint16_t *)p)[k]); }
 
+/* ---- places ---- */
+/* Who meets whom where a word is reached in several ways: lanes of a branch among themselves. Each statement gives `r`,
+ * which is `odd` in odd lanes and `even` in others; a is 1 in each lane, b 100. */
+static const struct {
+  const char *what, *statement;
+  float odd, even;
+} places[] = {
+    {"a helper", "if (t % 2) r = total(a); else r = total(b);", 16, 1600},
+    {"a helper, twice on a line", "r = t % 2 ? total(a) : total(b);", 16, 1600},
+    {"a word, twice on a line", "r = t % 2 ? simd_sum(a) : simd_sum(b);", 16, 1600},
+    {"a helper's helper", "if (t % 2) r = outer(a); else r = outer(b);", 16, 1600},
+    {"a helper that calls two", "r = either(a, b, t);", 16, 1600},
+    {"a macro of words", "r = PICK(t % 2, a, b);", 16, 1600},
+    {"a macro of helpers", "r = PICK_TOTAL(t % 2, a, b);", 16, 1600},
+    {"a macro that is a statement", "SET(r, t % 2, a, b)", 16, 1600},
+    {"a macro that puts a word together", "r = PICK_OF(sum, t % 2, a, b);", 16, 1600},
+    {"a macro that makes a helper", "if (t % 2) r = made(a); else r = made(b);", 16, 1600},
+    {"a template", "if (t % 2) r = of<float>(a); else r = of<float>(b);", 16, 1600},
+    {"a template's two functions", "if (t % 2) r = times<1>(a); else r = times<2>(b);", 16, 3200},
+    {"a lambda", "auto f = [&](float x) { return simd_sum(x); };\nif (t % 2) r = f(a); else r = f(b);", 16, 1600},
+    {"a lambda passed on",
+     "auto f = [&](float x) { return simd_sum(x); };\nif (t % 2) r = apply(f, a);\n"
+     "else r = apply(f, b);",
+     16, 1600},
+    {"an object that is called", "summer s;\nif (t % 2) r = s(a); else r = s(b);", 16, 1600},
+    {"a method", "scaled s;\nif (t % 2) r = s.sum(a); else r = s.sum(b);", 16, 3200 / 2},
+    {"a class's function", "if (t % 2) r = inner::scaled::one(a); else r = inner::scaled::one(b);", 16, 1600},
+    {"a pointer", "float (*f)(float) = total;\nif (t % 2) r = f(a); else r = f(b);", 16, 1600},
+    {"a reference is given", "if (t % 2) put(r, a); else put(r, b);", 16, 1600},
+    {"a vector is returned", "if (t % 2) r = pair(a).y; else r = pair(b).y;", 16, 1600},
+    {"an overload of a word", "if (t % 2) r = simd_min(float2(a, 0)).x; else r = simd_min(float2(b, 0)).x;", 16, 1600},
+    {"recursion", "r = t % 2 ? deep(a, 2) : deep(b, 3);", 16, 1600},
+    {"a loop", "for (int k = 0; k < 2; k++) {\nif (t % 2) r = total(a);\nelse r = total(b);\n}", 16, 1600},
+    {"an uneven loop", "for (uint k = 0; k < 1 + t % 2; k++) r = total(a);", 16, 32},
+    {"a call behind a branch", "if (t % 2) r = total(a); else r = a;\nr = total(r);", 272, 272},
+    {"a helper as an argument", "r = total(t % 2 ? total(a) : b);", 1856, 1856},
+    {"a word as an argument", "r = simd_sum(t % 2 ? simd_sum(simd_max(a)) : min(b, 1000.0f));", 1856, 1856},
+};
+static const char places_header[] =
+    "inline float total(float x) { return simd_sum(x); }\n"
+    "inline float outer(float x) { return total(x) + 0; }\n"
+    "inline float either(float x, float y, uint t) { return t % 2 ? total(x) : total(y); }\n"
+    "#define PICK(c, a, b) ((c) ? simd_sum(a) : simd_sum(b))\n"
+    "#define PICK_TOTAL(c, a, b) \\\n  ((c) ? total(a) : total(b))\n"
+    "#define SET(r, c, a, b) do { if (c) r = total(a); else r = total(b); } while (0);\n"
+    "#define PICK_OF(op, c, a, b) ((c) ? simd_##op(a) : simd_##op(b))\n"
+    "#define MAKE(name) inline float name(float x) { return simd_sum(x); }\nMAKE(made)\n"
+    "template <class T> inline T of(T x) { return simd_sum(x); }\n"
+    "template <int N> inline float times(float x) { return N * simd_sum(x); }\n"
+    "template <class F> inline float apply(F g, float x) { return g(x); }\n"
+    "struct summer { float operator()(float x) const { return simd_sum(x); } };\n"
+    "struct scaled { float by = 1; float sum(float x) const { return simd_sum(x * by); } };\n"
+    "namespace inner { struct scaled { static float one(float x) { return simd_sum(x); } }; }\n"
+    "inline void put(thread float &r, float x) { r = simd_sum(x); }\n"
+    "inline float2 pair(float x) { return float2(0, simd_sum(x)); }\n"
+    "inline float2 simd_min(float2 v) { return float2(simd_sum(v.x), simd_sum(v.y)); }\n"
+    "inline float deep(float x, int n);\n"
+    "inline float deep(float x, int n) { return n ? deep(x, n - 1) : simd_sum(x); }\n";
+
+static void places_of_words(void)
+{
+  enum { N = sizeof places / sizeof *places, LANES = 64 };
+  static float of[N * LANES];
+  char body[8192] = "uint t = thread_index_in_threadgroup;\nfloat r, a = inp[t], b = 100 * inp[t];\n";
+  for (int k = 0; k < N; k++) {
+    const size_t length = strlen(body);
+    snprintf(body + length, sizeof body - length, "{\n%s\n}\nout[t + %d] = r;\n", places[k].statement, k * LANES);
+  }
+  for (int k = 0; k < LANES; k++) of[k] = 1;
+  float ones[LANES];
+  memcpy(ones, of, sizeof ones);
+  const qn_tensor i = ARRAY(ones, QN_F32, LANES), o = ARRAY(of, QN_F32, N * LANES);
+  for (int checked = 0; checked < 2; checked++) {
+    const qn_kernel_call call =
+        CALL(.inputs = &i, .outputs = &o, .grid = {LANES, 1, 1}, .group = {LANES, 1, 1}, .check = checked);
+    memset(of, 0, sizeof of);
+    words_run("places", &(use){.inputs = "inp", .header = places_header, .body = body}, &call);
+    for (int k = 0; k < N; k++) {
+      int wrong = 0;
+      for (int t = 0; t < LANES; t++) wrong += of[k * LANES + t] != (t % 2 ? places[k].odd : places[k].even);
+      check(!wrong, "%s%s: %d lanes are wrong, odd ones %g, even %g", places[k].what, checked ? ", checked" : "", wrong,
+            (double)of[k * LANES + 1], (double)of[k * LANES]);
+    }
+  }
+}
+
 int main(void)
 {
   for (int t = 0; t < THREADS; t++) in[t] = (float)((t * 37 + 11) % 29 - 14) * 0.37f + 0.01f;
@@ -268,6 +354,7 @@ int main(void)
   shuffles();
   votes();
   gone();
+  places_of_words();
   memory();
   atomics_of("atomic_float", QN_F32, "float", read_f32);
   atomics_of("atomic_int", QN_I32, "int", read_i32);

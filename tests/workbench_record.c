@@ -5,6 +5,7 @@
 #include "quern/lion.h"
 #include "scratch.h"
 #include "workbench/compare.h"
+#include "workbench/fill.h"
 #include "workbench/report.h"
 #include "workbench/roofline.h"
 #include <math.h>
@@ -50,7 +51,15 @@ typedef struct made_up {
   const char *workload, *device, *timer;
   double ns; /* samples lie within 1 % of it */
   int n;
+  int second;     /* when, after 20:00 */
+  double ceiling; /* how much slower the machine's own ceilings were; 0: not at all */
+  const char *commit;
 } made_up;
+
+static made_up plain(const char *workload, const char *device, const char *timer, double ns, int n)
+{
+  return (made_up){workload, device, timer, ns, n, 0, 0, "abc"};
+}
 
 static const char *line_of(const made_up *m)
 {
@@ -61,14 +70,16 @@ static const char *line_of(const made_up *m)
   const char series[] = "\"way\":\"16 bytes a thread\",\"bytes\":2000000000,\"gbps\":4100,\"samples_ns\":[";
   snprintf(text, sizeof text,
            "{\"schema\":\"quern bench "
-           "1\",\"date\":\"2026-11-20T20:00:00Z\",\"commit\":\"abc\",\"machine\":{\"device\":\"%s\","
-           "\"processor\":\"P\",\"threads\":2},\"build\":{\"compiler\":\"gcc\"},\"op\":\"lion\",\"workload\":\"%s\","
+           "1\",\"date\":\"2026-11-20T20:%02d:%02dZ\",\"commit\":\"%s\",\"machine\":{\"device\":\"%s\","
+           "\"processor\":\"P\",\"threads\":2,\"clocks\":\"load "
+           "2.50\"},\"build\":{\"compiler\":\"gcc\"},\"op\":\"lion\",\"workload\":\"%s\","
            "\"tensors\":1,\"elements\":100000000,\"types\":\"f32 f32 f32\",\"backend\":\"cuda\",\"variant\":\"sm_90\","
            "\"operations_per_element\":9,\"set_bytes_per_element\":12,\"check\":{\"right\":true},\"timer\":\"%s\","
            "\"cache\":\"cold\",\"suspicion\":\"\",\"impossible\":false,\"launches\":1,\"ceiling\":0,\"copy\":0,"
            "\"share\":{\"ratio\":0.99,\"interval\":[0.98,1]},\"fused\":{\"name\":\"lion\",%s%s]},"
-           "\"ceilings\":[{\"name\":\"copy\",%s480000]}]}\n",
-           m->device, m->workload, m->timer, series, samples, series);
+           "\"ceilings\":[{\"name\":\"copy\",%s%.3f]}]}\n",
+           m->second / 60, m->second % 60, m->commit, m->device, m->workload, m->timer, series, samples, series,
+           480000 * (m->ceiling > 0 ? m->ceiling : 1));
   return text;
 }
 
@@ -82,54 +93,184 @@ static const char *file_of(const char *name, const made_up *lines, size_t n)
   return path;
 }
 
-static void compared(const char *what, made_up before, made_up after, qn_verdict verdict, bool comparable,
-                     const char *note)
+enum { MOST_RUNS = 16 };
+
+/* Two files of n runs each, made by of(k): the k-th run of all. `order` says whose the k-th is: "abba..." */
+typedef struct pair {
+  made_up line[2][MOST_RUNS];
+  size_t n[2];
+} pair;
+
+static void add_run(pair *p, bool after, made_up line)
 {
+  line.second = (int)(p->n[0] + p->n[1]) * 20;
+  p->line[after][p->n[after]++] = line;
+}
+
+/* `runs` of each, in turns or one file after the other; `slower`: by how much each run's machine was, in order. */
+static pair pair_of(size_t runs, bool turns, double before_ns, double after_ns, const double *slower)
+{
+  pair p = {.n = {0, 0}};
+  for (size_t k = 0; k < 2 * runs; k++) {
+    const bool after = turns ? (k + k / 2) % 2 : k >= runs;
+    const double slow = slower ? slower[k] : 1;
+    add_run(&p, after, (made_up){"w", "G", "event", (after ? after_ns : before_ns) * slow, 20, 0, slow, "abc"});
+  }
+  return p;
+}
+
+typedef struct both {
   qn_records a, b;
   qn_comparisons c;
-  bool read = qn_records_read(file_of("a.jsonl", &before, 1), &a) == QN_OK &&
-              qn_records_read(file_of("b.jsonl", &after, 1), &b) == QN_OK && qn_compare(&a, &b, &c) == QN_OK;
-  check(read && c.n == 1 && c.row[0].verdict == verdict && c.row[0].comparable == comparable,
-        "%s: %.3f [%.3f, %.3f], %s", what, c.row[0].speedup.ratio, c.row[0].speedup.low, c.row[0].speedup.high,
-        qn_verdict_word(c.row[0].verdict));
-  check(strstr(c.row[0].note, note) != NULL, "its note is \"%s\"", c.row[0].note);
-  qn_comparisons_free(&c);
-  qn_records_free(&a);
-  qn_records_free(&b);
+} both;
+
+static bool compare_pair(both *x, const pair *p)
+{
+  return qn_records_read(file_of("a.jsonl", p->line[0], p->n[0]), &x->a) == QN_OK &&
+         qn_records_read(file_of("b.jsonl", p->line[1], p->n[1]), &x->b) == QN_OK &&
+         qn_compare(&x->a, &x->b, &x->c) == QN_OK && x->c.n == 1;
+}
+
+static void free_both(both *x)
+{
+  qn_comparisons_free(&x->c);
+  qn_records_free(&x->a);
+  qn_records_free(&x->b);
+}
+
+static void compared(const char *what, pair p, qn_verdict verdict, bool comparable, const char *note)
+{
+  both x;
+  bool read = compare_pair(&x, &p);
+  const qn_comparison *c = x.c.row;
+  check(read && c->verdict == verdict && c->comparable == comparable, "%s: %.3f [%.3f, %.3f], %s", what,
+        c->speedup.ratio, c->speedup.low, c->speedup.high, qn_verdict_word(c->verdict));
+  check(strstr(c->note, note) != NULL, "its note is \"%s\"", c->note);
+  free_both(&x);
 }
 
 static void comparisons(void)
 {
-  const made_up base = {"w", "G", "event", 500000, 20};
-  made_up other = base;
-  compared("the same times", base, other, QN_SAME, true, "");
-  other.ns = 400000;
-  compared("a fifth less", base, other, QN_FASTER, true, "");
-  compared("a quarter more", other, base, QN_SLOWER, true, "");
-  other.n = 3;
-  compared("three samples", base, other, QN_UNCLEAR, true, "");
-  other = base;
-  other.device = "H";
-  compared("another machine", base, other, QN_SAME, false, "different machines: G, H");
+  double steady[2 * MOST_RUNS], drifting[2 * MOST_RUNS], stormy[2 * MOST_RUNS];
+  for (int k = 0; k < 2 * MOST_RUNS; k++) {
+    steady[k] = 1 + 0.004 * (k * 7 % 5);
+    drifting[k] = 1 + 0.05 * k;
+    stormy[k] = 1 + 0.09 * (k * 7 % 11);
+  }
+  compared("one run against one", pair_of(1, true, 500000, 400000, NULL), QN_UNCLEAR, true, "a word needs 7");
+  compared("six against six", pair_of(6, true, 500000, 400000, NULL), QN_UNCLEAR, true, "6 and 6 runs");
+  compared("the same times", pair_of(8, true, 500000, 500000, NULL), QN_SAME, true, "8 and 8 runs");
+  compared("a fifth less, on a quiet machine", pair_of(8, true, 500000, 400000, steady), QN_FASTER, true, "");
+  compared("a quarter more", pair_of(8, true, 400000, 500000, steady), QN_SLOWER, true, "");
+  compared("a fifth less, on a machine that slows down", pair_of(8, true, 500000, 400000, stormy), QN_UNCLEAR, true,
+           "at a load of up to 2.5");
+  compared("itself, there", pair_of(8, true, 500000, 500000, drifting), QN_UNCLEAR, true, "differ by up to");
+  compared("itself, one file after the other", pair_of(8, false, 500000, 500000, drifting), QN_UNCLEAR, true,
+           "not taken in turns");
+  compared("a fifth less so, on a quiet machine", pair_of(8, false, 500000, 400000, steady), QN_FASTER, true, "");
+  pair other = pair_of(8, true, 500000, 500000, NULL);
+  for (size_t k = 0; k < 8; k++) other.line[1][k].device = "H";
+  compared("another machine", other, QN_SAME, false, "different machines: G, H");
+  other = pair_of(8, true, 500000, 400000, NULL);
+  for (size_t k = 0; k < 4; k++) other.line[1][k].commit = "older";
+  compared("half the runs of another build", other, QN_UNCLEAR, true, "8 and 4 runs");
 
-  qn_records a, b;
-  qn_comparisons c;
-  const made_up before[] = {base, {"only", "G", "event", 1, 9}, {"w", "G", "event", 250000, 20}};
-  made_up after[] = {base, {"w", "G", "simple", 1, 9}};
-  qn_records_read(file_of("a.jsonl", before, 3), &a);
-  qn_records_read(file_of("b.jsonl", after, 2), &b);
-  check(qn_compare(&a, &b, &c) == QN_OK && c.n == 1 && c.only_before == 1 && c.only_after == 1,
+  both x;
+  const made_up base = plain("w", "G", "event", 500000, 20);
+  const made_up before[] = {base, plain("only", "G", "event", 1, 9), {"w", "G", "event", 250000, 20, 0, 0, "d"}};
+  const made_up after[] = {base, plain("w", "G", "simple", 1, 9)};
+  qn_records_read(file_of("a.jsonl", before, 3), &x.a);
+  qn_records_read(file_of("b.jsonl", after, 2), &x.b);
+  check(qn_compare(&x.a, &x.b, &x.c) == QN_OK && x.c.n == 1 && x.c.only_before == 1 && x.c.only_after == 1,
         "what only one file has is counted, not compared");
-  check(fabs(c.row[0].speedup.ratio - 0.5) < 1e-9, "and the last of two lines is the one compared");
-  qn_comparisons_free(&c);
-  qn_records_free(&a);
-  qn_records_free(&b);
+  check(fabs(x.c.row[0].speedup.ratio - 0.5) < 1e-3, "and the last build of a file is the one compared");
+  free_both(&x);
+}
+
+/* ---- a machine that others use ---- */
+static double uniform(void)
+{
+  static uint64_t k;
+  return ((double)(qn_seed_mix(14, k++) >> 11) + 0.5) * 0x1p-53;
+}
+
+/* By how much each run is slower: load that comes and goes and stays for a while, and now and then a run that is hit
+ * hard. The ceilings feel it too, but not as much. */
+static void load_machine(double spread, double *slower, size_t n)
+{
+  double load = 0;
+  for (size_t k = 0; k < n; k++) {
+    load = 0.8 * load + spread * (uniform() + uniform() + uniform() - 1.5);
+    slower[k] = exp(load + (uniform() < 0.1 ? 2 * spread : 0));
+  }
+}
+
+/* Whoever divides the two times that are printed gets the ratio that is printed, and the interval has it. */
+static bool agrees(const qn_comparisons *c)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  double before, after, ratio, low, high;
+  char units[2][3];
+  FILE *stream = open_memstream(&text, &bytes);
+  qn_comparisons_print(stream, c);
+  fclose(stream);
+  const char *times = strchr(text, '\n');
+  int n = times ? sscanf(times, " %lf %2s -> %lf %2s %lfx [%lf, %lf]", &before, units[0], &after, units[1], &ratio,
+                         &low, &high)
+                : 0;
+  if (n >= 5) before *= strcmp(units[0], units[1]) ? (*units[0] == 'm' ? 1000 : 0.001) : 1; /* ms and us */
+  bool good = n >= 5 && fabs(ratio - before / after) < 0.00051 && (n == 5 || (low <= ratio && ratio <= high));
+  if (!good) printf("# %s", text);
+  free(text);
+  return good;
+}
+
+/* Comparisons whose real ratio is `truth`: how often which word. */
+static void judged(size_t runs, bool turns, double truth, double spread, size_t words[4])
+{
+  enum { TIMES = 60 };
+  double slower[2 * MOST_RUNS];
+  size_t agreed = 0;
+  memset(words, 0, 4 * sizeof *words);
+  for (int k = 0; k < TIMES; k++) {
+    both x;
+    load_machine(spread, slower, 2 * runs);
+    pair p = pair_of(runs, turns, 500000 * truth, 500000, slower);
+    for (int of = 0; of < 2; of++)
+      for (size_t i = 0; i < runs; i++) {
+        p.line[of][i].ns *= 1 + 0.02 * (uniform() - 0.5);
+        p.line[of][i].ceiling = pow(p.line[of][i].ceiling, 0.5 + 0.5 * uniform());
+      }
+    if (compare_pair(&x, &p)) words[x.c.row[0].verdict]++;
+    agreed += agrees(&x.c);
+    free_both(&x);
+  }
+  check(agreed == TIMES, "%zu runs each%s, really %.2fx, a load of %.2f: ratio, times and interval agree", runs,
+        turns ? " in turns" : "", truth, spread);
+}
+
+static void busy_machine(void)
+{
+  size_t words[4];
+  for (int turns = 0; turns < 2; turns++)
+    for (size_t runs = 1; runs <= 13; runs += 6)
+      for (double spread = 0.02; spread < 1; spread *= 3) {
+        judged(runs, turns, 1, spread, words);
+        check(!words[QN_FASTER] && !words[QN_SLOWER], "and itself is never faster or slower: %zu and %zu of 60",
+              words[QN_FASTER], words[QN_SLOWER]);
+      }
+  judged(8, true, 1.3, 0.05, words);
+  check(words[QN_FASTER] >= 55 && !words[QN_SLOWER], "a real difference is told: %zu of 60", words[QN_FASTER]);
+  judged(8, false, 1.3, 0.005, words);
+  check(words[QN_FASTER] >= 55 && !words[QN_SLOWER], "on a quiet machine without turns too: %zu of 60",
+        words[QN_FASTER]);
 }
 
 /* ---- files that lie: one valid line, then one in which `from` has become `to` ---- */
 static void lies(const char *from, const char *to, const char *words)
 {
-  const made_up base = {"w", "G", "event", 500000, 9};
+  const made_up base = plain("w", "G", "event", 500000, 9);
   qn_text text = {0};
   qn_records records;
   const char *line = line_of(&base), *at = strstr(line, from);
@@ -179,8 +320,8 @@ static char *content(const char *path)
 
 static void documents(void)
 {
-  const made_up lines[] = {
-      {"w", "Slow", "event", 5e6, 9}, {"a|b", "Fast <1>", "event", 5e5, 9}, {"w", "Fast <1>", "simple", 5e5, 9}};
+  const made_up lines[] = {plain("w", "Slow", "event", 5e6, 9), plain("a|b", "Fast <1>", "event", 5e5, 9),
+                           plain("w", "Fast <1>", "simple", 5e5, 9)};
   qn_records records;
   qn_text text = {0};
   qn_records_read(file_of("r.jsonl", lines, 3), &records);
@@ -234,10 +375,10 @@ static size_t count(const char *text, const char *word)
 
 static void picture(void)
 {
-  const made_up lines[] = {{"1x67.1M", "NVIDIA H200 & <co>", "event", 470000, 9},
-                           {"512x64K", "NVIDIA H200 & <co>", "event", 510000, 9},
-                           {"gpt2-124m", "NVIDIA H200 & <co>", "event", 485000, 9},
-                           {"gpt2-124m", "Other", "event", 485000, 9}};
+  const made_up lines[] = {plain("1x67.1M", "NVIDIA H200 & <co>", "event", 470000, 9),
+                           plain("512x64K", "NVIDIA H200 & <co>", "event", 510000, 9),
+                           plain("gpt2-124m", "NVIDIA H200 & <co>", "event", 485000, 9),
+                           plain("gpt2-124m", "Other", "event", 485000, 9)};
   qn_records records;
   qn_roofline r = machine(), back;
   size_t left_out = 0;
@@ -249,6 +390,7 @@ static void picture(void)
   check(!strncmp(text, "<svg ", 5) && !strcmp(text + strlen(text) - 7, "</svg>\n"), "it is a whole SVG");
   check(strstr(text, "NVIDIA H200 &amp; &lt;co&gt;") && !strstr(text, "<co>"), "names are escaped");
   check(count(text, "<circle ") == 6, "three kernels are points in both plots, not %zu", count(text, "<circle "));
+  check(count(text, "font-weight=\"600\"") == 1 + 3 * 3, "with a number at each, and one at each name below");
   check(count(text, "stroke-dasharray") == 5, "nominal ceilings are dashed: memory twice and three rates");
   check(!strstr(text, "nan") && !strstr(text, "inf"), "every place is a number");
   check(strstr(text, "lion gpt2-124m, 4") != NULL, "kernels are named with their figures");
@@ -267,6 +409,7 @@ int main(void)
   scratch_begin();
   round_trip();
   comparisons();
+  busy_machine();
   liars();
   documents();
   picture();

@@ -80,51 +80,95 @@ static void ratios(void)
   qn_ratio_paired(logs, one, 10, &r);
   check(fabs(log(r.low) - means[8]) < 1e-12 && fabs(log(r.high) - means[46]) < 1e-12,
         "ten pairs: the 9th mean from each end");
-  qn_ratio_unpaired(a, 6, b, 4, &r);
-  check(isnan(r.low), "four samples on one side allow no interval");
   refuses(qn_ratio_paired(a, b, 0, &r), QN_BAD_ARGUMENT, "no samples");
 }
 
+/* A ratio for a word: the quotient of the medians, inside an interval of 999 in 1000. */
+static void speedups(void)
+{
+  double above[16], below[16], shifts[64];
+  qn_ratio r;
+  for (int k = 0; k < 16; k++) above[k] = exp(0.001 * (1 << k)), below[k] = 1;
+  qn_speedup_paired(above, below, 10, &r);
+  check(isnan(r.low) && qn_verdict_of(&r) == QN_UNCLEAR, "ten pairs allow no word");
+  qn_speedup_paired(above, below, QN_WORD_PAIRS, &r);
+  check(near(r.low, above[0]) && near(r.high, above[10]) && qn_verdict_of(&r) == QN_FASTER,
+        "eleven do, with the whole range [%g, %g]", r.low, r.high);
+  check(near(r.ratio, above[5]), "the ratio %g is that of the medians", r.ratio);
+  qn_speedup_unpaired(above, 6, below, 7, &r);
+  check(isnan(r.low), "six samples and seven allow no interval");
+  /* The orders of 8 and 8 whose U is 0, 1, 2, 3 are 1, 1, 2, 3 of 12870: three from each end are below 0.0005. */
+  for (int k = 0; k < 8; k++) above[k] = exp(k), below[k] = exp(0.1 * k);
+  size_t m = 0;
+  for (int i = 0; i < 8; i++)
+    for (int k = 0; k < 8; k++) shifts[m++] = i - 0.1 * k;
+  for (size_t i = 0; i < m; i++)
+    for (size_t k = i + 1; k < m; k++)
+      if (shifts[k] < shifts[i]) {
+        double x = shifts[i];
+        shifts[i] = shifts[k];
+        shifts[k] = x;
+      }
+  qn_speedup_unpaired(above, 8, below, 8, &r);
+  check(fabs(log(r.low) - shifts[2]) < 1e-12 && fabs(log(r.high) - shifts[61]) < 1e-12,
+        "eight and eight: the third shift from each end, [%g, %g]", log(r.low), log(r.high));
+  qn_speedup_unpaired(above, 7, below, 7, &r);
+  check(fabs(log(r.low) + 0.6) < 1e-12 && fabs(log(r.high) - 6) < 1e-12, "seven and seven: the whole range");
+  /* Times with two speeds: the medians fall on different ones, and most pairs say that nothing differs. */
+  for (int k = 0; k < 15; k++) above[k] = k < 8 ? 2 : 1, below[k] = k < 7 ? 2 : 1;
+  qn_speedup_paired(above, below, 15, &r);
+  check(r.ratio == 2 && r.low <= 1 && r.high == 2 && qn_verdict_of(&r) == QN_UNCLEAR,
+        "the interval [%g, %g] reaches to the ratio of the two medians", r.low, r.high);
+  refuses(qn_speedup_paired(above, below, 0, &r), QN_BAD_ARGUMENT, "no samples");
+  refuses(qn_speedup_unpaired(above, 1, below, 0, &r), QN_BAD_ARGUMENT, "no samples");
+}
+
 /* Of `runs` simulated measurements, how many have the truth in their interval; the bound is four deviations of that
- * count below 95 %. Too wide an interval would be as useless: the upper bound is below 100 %. */
+ * count below what is claimed. Too wide an interval would be as useless: the upper bound is below 100 %. */
+enum { MEDIAN, RATIO, PAIRED, UNPAIRED };
 static void covers(size_t n, int kind, const char *what)
 {
-  enum { RUNS = 2000 };
+  const int runs = kind < PAIRED ? 2000 : 20000;
+  const double claim = kind < PAIRED ? 0.95 : 0.999;
   int hits = 0;
   double a[200], b[200];
-  for (int run = 0; run < RUNS; run++) {
+  for (int run = 0; run < runs; run++) {
     qn_summary s;
     qn_ratio r = {0};
     for (size_t k = 0; k < n; k++) {
-      double shared = kind == 1 ? 1 + 0.5 * sin((double)k) : 1; /* the machine's drift, which pairs share */
+      double shared = kind == RATIO || kind == PAIRED ? 1 + 0.5 * sin((double)k) : 1; /* the machine's drift */
       a[k] = 1.5 * shared * slow_tail();
       b[k] = shared * slow_tail();
     }
-    if (kind == 0) {
+    if (kind == MEDIAN) {
       qn_summarize(b, n, &s);
       r.low = s.low, r.high = s.high;
-    } else if (kind == 1) {
+    } else if (kind == RATIO) {
       qn_ratio_paired(a, b, n, &r);
+    } else if (kind == PAIRED) {
+      qn_speedup_paired(a, b, n, &r);
     } else {
-      qn_ratio_unpaired(a, n, b, n, &r);
+      qn_speedup_unpaired(a, n, b, n, &r);
     }
-    double truth = kind == 0 ? 1.00701 : 1.5; /* the median of slow_tail(): where 0.9 of a log-normal has its half */
+    double truth = kind == MEDIAN ? 1.00701 : 1.5; /* of slow_tail(): where 0.9 of a log-normal has its half */
     hits += r.low <= truth && truth <= r.high;
   }
-  check(hits >= 0.95 * RUNS - 4 * sqrt(RUNS * 0.95 * 0.05) && hits < RUNS, "%s, n = %zu: %d of %d intervals hold", what,
-        n, hits, (int)RUNS);
+  check(hits >= claim * runs - 4 * sqrt(runs * claim * (1 - claim)) && hits < runs,
+        "%s, n = %zu: %d of %d intervals hold", what, n, hits, runs);
 }
 
 int main(void)
 {
   summary();
   ratios();
-  covers(7, 0, "the median's interval");
-  covers(30, 0, "the median's interval");
-  covers(8, 1, "the paired ratio's interval");
-  covers(30, 1, "the paired ratio's interval");
-  covers(60, 1, "the paired ratio's interval, by the normal approximation");
-  covers(8, 2, "the unpaired ratio's interval");
-  covers(30, 2, "the unpaired ratio's interval");
+  speedups();
+  covers(7, MEDIAN, "the median's interval");
+  covers(30, MEDIAN, "the median's interval");
+  covers(8, RATIO, "the paired ratio's interval");
+  covers(30, RATIO, "the paired ratio's interval");
+  covers(60, RATIO, "the paired ratio's interval, by the normal approximation");
+  covers(12, PAIRED, "a speed-up's interval");
+  covers(8, UNPAIRED, "the interval of a speed-up between runs");
+  covers(24, UNPAIRED, "the interval of a speed-up between runs, by the normal approximation");
   return test_end();
 }

@@ -30,6 +30,7 @@ GENERATED = {  # name: the file that makes it
     "metadata.json": "tools/hf_kernel.py",
     "mutants.h": "workbench/meson.build",
     "verbs.h": "cli/meson.build",
+    "valgrind_here.h": "src/meson.build",
     "commit.h": "workbench/meson.build",
     "description_headers.h": "tests/description.py",
     "quern.bash": "cli/meson.build",

@@ -26,4 +26,6 @@ To use it from the tree:
   export PATH="$at/cli:\$PATH"
   export LD_LIBRARY_PATH="$at/src\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
   export PKG_CONFIG_PATH="$at/meson-uninstalled\${PKG_CONFIG_PATH:+:\$PKG_CONFIG_PATH}"
+  export PYTHONPATH="$PWD/python\${PYTHONPATH:+:\$PYTHONPATH}" # python3 -m quern.doctor
+  export QUERN_LIBRARY="$at/src/libquern.so"
 END

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sum up what tools/test.sh left in build/results: results.py [--complete] [LANE...].
+"""Sum up what tools/test.py left in build/results: results.py [--complete] [LANE...].
 
 A line of TAP counts as one, and so does a case of pytest; so does a test that ends badly without a line that says so.
-What was not possible here is listed with its reason; a Python lane may have only the reasons that PYTHON_LANES gives
+What was not possible here is listed with its reason; a Python lane may have only the reasons that tools/lanes.py gives
 it, any other is a failure, and so is a lane that is named and did not run. --complete fails besides unless what ran is
 what should have: every lane, every test that meson knows in that lane, a check of each op, variant and row of types
 that `quern list --json` says runs here, an NVRTC compile of each op's rows for each architecture, and every file of
@@ -18,25 +18,10 @@ import subprocess
 import sys
 import xml.etree.ElementTree
 
-root = pathlib.Path(__file__).resolve().parent.parent
-MESON_LANES = {  # lane: its build folder, and what of meson's suites runs in it (None: all but `without`)
-    "gcc": ("build", None, set()),
-    "valgrind": ("build", {"contract"}, set()),
-    "asan": ("build-asan", None, {"nvrtc", "text", "build", "alike"}),
-    "clang": ("build-clang", None, {"nvrtc", "text", "kernels"}),
-    "tsan": ("build-tsan", {"threads"}, set()),
-    "aarch64": ("build-aarch64", None, set()),
-}
-NO_GPU = "no GPU|needs two GPUs"
-PACKAGES = "mypy|ruff|torch|jax|kernels|timm|lion_pytorch|bitsandbytes|deepspeed|cupy|liger_kernel|matplotlib"
-NO_FRAMEWORK = f"could not import '({PACKAGES})(\\.\\w+)*'.*"
-PYTHON_LANES = {  # lane: the only reasons for which it may skip a case; the full suite is the lane torch
-    "python": f"{NO_GPU}|{NO_FRAMEWORK}",
-    "python-asan": f"{NO_GPU}|{NO_FRAMEWORK}",
-    "wheel": "",
-    "torch": f"{NO_GPU}|could not import '(deepspeed|cupy)(\\.\\w+)*'.*",
-    "torch-oldest": f"{NO_GPU}|{NO_FRAMEWORK}|before torch 2.5 .*",
-}
+from lanes import LANES, MESON, NO_GPU, ROOT, may_skip, suites_run
+
+root = pathlib.Path(ROOT)
+
 TAP = re.compile(r"^(not )?ok\b\s*(\d*)\s*-?\s*(.*)((?:\n#.*)*)$", re.M)
 SAID = 20  # lines that are shown of a failed test
 # One thing that a test showed or should have: `skipped` is the reason why it could not, or None; `said` is what the
@@ -67,7 +52,7 @@ def reason_of(skipped):
     return ast.literal_eval(skipped.text)[2].removeprefix("Skipped: ") if reason == "collection skipped" else reason
 
 
-def lines_of_pytest(path, may_skip):
+def lines_of_pytest(path, lane):
     """The file that a case stands in is its test; a file that is skipped as a whole is one case."""
     for case in xml.etree.ElementTree.parse(path).iter("testcase"):
         name = f"{case.get('classname')}.{case.get('name')}".strip(".")
@@ -78,7 +63,7 @@ def lines_of_pytest(path, may_skip):
             yield Line(test, False, name, None, broken.text or "")
         elif skipped is None:
             yield Line(test, True, name, None)
-        elif re.fullmatch(may_skip, reason := reason_of(skipped)):
+        elif may_skip(lane, reason := reason_of(skipped)):
             yield Line(test, True, name, reason)
         else:
             yield Line(test, False, f"{name} is skipped, and may not be: {reason}", None)
@@ -86,31 +71,28 @@ def lines_of_pytest(path, may_skip):
 
 def read(lane):
     """The lane's lines, or None if it did not run."""
-    if lane in MESON_LANES:
-        path = root / f"build/results/{lane}.jsonl"
-        return list(lines_of_meson(path)) if path.exists() else None
-    path = root / f"build/results/{lane}.xml"
-    return list(lines_of_pytest(path, PYTHON_LANES[lane])) if path.exists() else None
+    path = root / f"build/results/{lane}.{'jsonl' if lane in MESON else 'xml'}"
+    if not path.exists():
+        return None
+    return list(lines_of_meson(path) if lane in MESON else lines_of_pytest(path, lane))
 
 
 def introspect(folder, what):
     return json.loads((root / folder / f"meson-info/intro-{what}.json").read_text(encoding="utf-8"))
 
 
-def known_tests(folder, only, without):
-    tests = introspect(folder, "tests")
-    suites = {t["name"]: {s.rpartition(":")[2] for s in t["suite"]} for t in tests}
-    return {name for name, of in suites.items() if not of & without and (only is None or of & only)}
+def known_tests(lane):
+    return {test["name"] for test in introspect(lane.build, "tests") if suites_run(lane, test["suite"])}
 
 
 def missing_tests(ran):
     """Lanes and tests that should have run."""
-    for lane in [*MESON_LANES, *PYTHON_LANES]:
+    for lane in LANES:
         if ran.get(lane) is None:
             yield f"lane {lane} did not run"
-        elif lane in MESON_LANES:
+        elif lane in MESON:
             names = {line.test for line in ran[lane]}
-            for name in sorted(known_tests(*MESON_LANES[lane]) - names):
+            for name in sorted(known_tests(MESON[lane]) - names):
                 yield f"{lane}: {name} did not run"
         elif not any(line.ok and not line.skipped for line in ran[lane]):
             yield f"{lane}: nothing passed"
@@ -134,15 +116,17 @@ def types_of(row, tensors):
 def wanted_checks(op):
     """How the lines begin that the registry and the variants of this machine imply; `quern check` names them. Of ops
     whose tensors have shapes of their own leg 1 is leg 2 as well, and their kernels are what they list, as those of ops
-    are whose tensors' shapes follow by rule."""
+    are whose tensors' shapes follow by rule. Rows in double have one kernel, which is the formula in double itself: leg
+    2 has nothing to hold it against, and devices none to compile."""
     shaped = any(tensor["shape"] for tensor in op["tensors"])
     own = shaped or any(tensor["rule"] for tensor in op["tensors"])
     on_devices = any(variant["backend"] == "cuda" for variant in op["variants"])
     runs = [v for v in op["variants"] if v["state"] == "runs"]
-    rows = range(len(op["types"]))
+    rows = [k for k, row in enumerate(op["types"]) if "f64" not in types_of(row, op["tensors"]).split()]
     for variant in runs:
         target = f"{variant['backend']}/{variant['name']}"
-        yield from (f"{op['name']} leg1/{target}/row{row} " for row in rows)
+        here = range(len(op["types"])) if target == "cpu/ref" else rows
+        yield from (f"{op['name']} leg1/{target}/row{row} " for row in here)
         yield f"{op['name']} leg3/{target}{':' if shaped else '/'}"
     if not shaped:
         yield from (f"{op['name']} leg2/cpu/ref/row{row} " for row in rows)
@@ -155,11 +139,14 @@ def wanted_checks(op):
         if arch.startswith("sm_") and own:
             yield f"{arch} {op['name']}, "
         elif arch.startswith("sm_"):
-            yield from (f"{arch} {op['name']} ({types_of(row, op['tensors'])}) flags" for row in op["types"])
+            yield from (f"{arch} {op['name']} ({types_of(op['types'][k], op['tensors'])}) flags" for k in rows)
 
 
 def missing_checks(ran, ops):
-    lines = [line.what for line in ran.get("gcc") or [] if line.ok and line.skipped is None]
+    """Of the lane quick only what has no normal level counts: what it compiles for its architecture, planted bugs."""
+    whole = ("nvrtc ", "check selftest")
+    shown = [*(ran.get("full") or []), *(line for line in ran.get("quick") or [] if line.test.startswith(whole))]
+    lines = [line.what for line in shown if line.ok and line.skipped is None]
     for op in ops:
         for head in wanted_checks(op):
             if not any(line.startswith(head) for line in lines):
@@ -175,7 +162,7 @@ def missing(ran):
 def main():
     complete = "--complete" in sys.argv[1:]
     named = [a for a in sys.argv[1:] if a != "--complete"]
-    ran = {lane: lines for lane in named or [*MESON_LANES, *PYTHON_LANES] if (lines := read(lane)) is not None}
+    ran = {lane: lines for lane in named or LANES if (lines := read(lane)) is not None}
     passed, failures = 0, []
     for lane, lines in ran.items():
         bad = [line for line in lines if not line.ok]

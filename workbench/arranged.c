@@ -74,6 +74,7 @@ struct qn_arranged {
   size_t bytes;
   unsigned char *before, *want, *got; /* images of the block */
   void *memory;
+  qn_walled walled;
 };
 
 const char *qn_arrangement_name(size_t kind)
@@ -127,6 +128,17 @@ static form form_of(const qn_arranged *a, const arrangement *how, size_t r)
 }
 
 /* ---- where they are ---- */
+/* In bytes, from the first element to behind the last; 0: there is none. */
+static size_t reach_of(const int64_t s[DIMS], size_t place, size_t width)
+{
+  size_t last = 0;
+  for (int d = 0; d < dims_of(place); d++) {
+    if (!extents[place][d]) return 0;
+    last += (size_t)((extents[place][d] - 1) * s[d]);
+  }
+  return (last + 1) * width;
+}
+
 static size_t shift_of(qn_alignment alignment, size_t r, size_t place, size_t width)
 {
   switch (alignment) {
@@ -163,6 +175,32 @@ static size_t stride(int64_t s[DIMS], const arrangement *how, const form *f, siz
   return (size_t)(s[0] * shape[0]);
 }
 
+/* How far the second of a pair begins behind its first. */
+static size_t behind_first(const form *f, size_t place, size_t width)
+{
+  return (f->odd ? 1 : f->half ? (size_t)cols_of(place) : 0) * width;
+}
+
+/* The first element's place of a role that lies in no other's rows: of it and of what lies in its rows the first begins
+ * at a wall, or the last ends at one. */
+static size_t put_at_wall(qn_arranged *a, const arrangement *how, size_t r, size_t place, size_t end)
+{
+  size_t before = SIZE_MAX, behind = 0; /* from the common first byte on */
+  for (size_t k = 0; k < a->n_roles; k++) {
+    if (k != r && !(k == a->partner[r] && a->role[k].given && form_of(a, how, k).in_first)) continue;
+    const form f = form_of(a, how, k);
+    int64_t s[DIMS] = {0};
+    stride(s, how, &f, place);
+    const size_t first = behind_first(&f, place, a->role[k].width), reach = reach_of(s, place, a->role[k].width);
+    if (first < before) before = first;
+    if (first + reach > behind) behind = first + reach;
+  }
+  const bool ends = a->order.alignment == QN_ALIGN_END;
+  const size_t wall = (end + BAND + (ends ? behind : 0) + QN_WALL - 1) / QN_WALL * QN_WALL;
+  qn_walled_add(&a->walled, wall);
+  return ends ? wall - behind : wall + QN_WALL - before;
+}
+
 static void put_place(qn_arranged *a, const arrangement *how, size_t place, size_t *end)
 {
   size_t begin[QN_MAX_TENSORS];
@@ -178,13 +216,13 @@ static void put_place(qn_arranged *a, const arrangement *how, size_t place, size
       if (!to->given || f.in_first != (in_first == 1)) continue;
       const size_t elements = stride(to->strides[place], how, &f, place);
       if (!in_first) {
-        begin[r] = (*end + BAND + 63) / 64 * 64 + shift_of(a->order.alignment, r, place, to->width);
+        begin[r] = a->order.alignment >= QN_ALIGN_END
+                       ? put_at_wall(a, how, r, place, *end)
+                       : (*end + BAND + 63) / 64 * 64 + shift_of(a->order.alignment, r, place, to->width);
         *end = begin[r] + elements * to->width;
+        if (a->order.alignment == QN_ALIGN_END) *end = *end / QN_WALL * QN_WALL + 2 * QN_WALL; /* behind that wall */
       }
-      to->first[place] = begin[in_first ? a->partner[r] : r] + (f.odd    ? 1
-                                                                : f.half ? (size_t)cols_of(place)
-                                                                         : 0) *
-                                                                   to->width;
+      to->first[place] = begin[in_first ? a->partner[r] : r] + behind_first(&f, place, to->width);
     }
 }
 
@@ -196,6 +234,8 @@ static void put_all(qn_arranged *a)
     put_place(a, &arrangements[kind], place, &end);
   }
   a->bytes = end + BAND;
+  a->walled.device = a->order.device;
+  a->walled.bytes = a->bytes;
 }
 
 /* ---- memory ---- */
@@ -260,7 +300,7 @@ static qn_status make(qn_arranged *a)
   qn_try(qn_try_allocate(&a->before, a->bytes, "the checker's image of arranged tensors"));
   qn_try(qn_try_allocate(&a->want, a->bytes, "the checker's image of arranged tensors"));
   qn_try(qn_try_allocate(&a->got, a->bytes, "the checker's image of arranged tensors"));
-  qn_try(qn_memory_allocate(a->order.device, a->bytes, &a->memory));
+  qn_try(qn_walled_allocate(&a->walled, &a->memory));
   for (size_t r = 0; r < a->n_roles; r++)
     if (a->role[r].given) qn_try(make_role(a, r));
   fill(a);
@@ -285,7 +325,7 @@ void qn_arranged_destroy(qn_arranged **arranged)
 {
   qn_arranged *a = *arranged;
   if (!a) return;
-  (void)qn_memory_release(a->order.device, a->memory);
+  qn_walled_release(&a->walled, a->memory);
   for (size_t r = 0; r < a->n_roles; r++)
     for (size_t k = 0; k < PLACES; k++) qn_release(a->role[r].dense[k].data);
   qn_release(a->before);
@@ -309,11 +349,15 @@ qn_status qn_arranged_expect(qn_arranged *a, const void *params)
 
 qn_status qn_arranged_upload(qn_arranged *a)
 {
-  return qn_memory_write(a->order.device, a->order.stream, a->memory, a->before, a->bytes);
+  qn_walled_lower(&a->walled, a->memory);
+  qn_try(qn_memory_write(a->order.device, a->order.stream, a->memory, a->before, a->bytes));
+  qn_walled_raise(&a->walled, a->memory);
+  return QN_OK;
 }
 
 qn_status qn_arranged_download(qn_arranged *a)
 {
+  qn_walled_lower(&a->walled, a->memory);
   return qn_memory_read(a->order.device, a->order.stream, a->got, a->memory, a->bytes);
 }
 

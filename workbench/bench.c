@@ -264,7 +264,7 @@ static qn_status judge(qn_bench *b)
   qn_try(share_of(&b->fused, &b->ceiling[b->best], &b->share));
   qn_try(share_of(&b->fused, &b->ceiling[b->copy], &b->share_of_copy));
   if (b->has_unfused) {
-    qn_try(qn_ratio_paired(b->unfused.ns, b->fused.ns, b->fused.n, &b->speedup));
+    qn_try(qn_speedup_paired(b->unfused.ns, b->fused.ns, b->fused.n, &b->speedup));
     b->verdict = qn_verdict_of(&b->speedup);
   }
   qn_bench_judge(b->fused.time.median, b->floor_ns, b->has_unfused ? b->speedup.ratio * b->fused.time.median : 0,
@@ -343,7 +343,7 @@ static qn_status measure(qn_bench *b, qn_stage *stage, const qn_exec *exec)
                      .error = 0.005,
                      .least = b->ask.next ? MOST_ASKED
                               : device    ? 30
-                                          : 6, /* the fewest that have an interval */
+                                          : QN_WORD_PAIRS,
                      .most = b->ask.next ? MOST_ASKED : 500,
                      .next = b->ask.next,
                      .user = b->ask.user,

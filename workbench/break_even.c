@@ -50,7 +50,7 @@ static qn_status measure(const qn_bench_request *ask, const qn_exec *exec, qn_st
   qn_summary summary[2];
   qn_status status = qn_sample(&how, runner, 2);
   for (int i = 0; status == QN_OK && i < 2; i++) status = qn_summarize(runner[i].ns, runner[i].n, &summary[i]);
-  if (status == QN_OK) status = qn_ratio_paired(runner[1].ns, runner[0].ns, runner[0].n, &result->size[k].speedup);
+  if (status == QN_OK) status = qn_speedup_paired(runner[1].ns, runner[0].ns, runner[0].n, &result->size[k].speedup);
   for (int i = 0; i < 2; i++) qn_runner_clear(&runner[i]);
   if (status != QN_OK) return status;
   result->size[k].elements = elements;

@@ -9,7 +9,8 @@ enum { GUARD = 64 };
 
 const char *qn_alignment_name(qn_alignment alignment)
 {
-  static const char *const names[QN_ALIGN_COUNT] = {"64 bytes", "16 bytes", "one element off", "mixed"};
+  static const char *const names[QN_ALIGN_COUNT] = {"64 bytes", "16 bytes",      "one element off",
+                                                    "mixed",    "ends at walls", "begins at walls"};
   return names[alignment];
 }
 
@@ -25,21 +26,52 @@ static size_t shift_of(qn_alignment alignment, size_t role, size_t tensor, size_
   }
 }
 
+/* Where a tensor of so many bytes lies whose place begins behind `at`. */
+static size_t place_at_wall(qn_role *role, qn_alignment alignment, size_t at, size_t bytes)
+{
+  if (alignment == QN_ALIGN_END) {
+    const size_t wall = (at + GUARD + bytes + QN_WALL - 1) / QN_WALL * QN_WALL;
+    qn_walled_add(&role->walled, wall);
+    return wall - bytes;
+  }
+  const size_t wall = (at + QN_WALL - 1) / QN_WALL * QN_WALL;
+  qn_walled_add(&role->walled, wall);
+  return wall + QN_WALL;
+}
+
+static bool lies_at_wall(const qn_buffers *b, qn_alignment alignment, size_t k)
+{
+  if (alignment < QN_ALIGN_END) return false;
+  return b->n <= QN_ALIGN_WALLS || k == (alignment == QN_ALIGN_END ? b->n - 1 : 0);
+}
+
+static void place_tensors(qn_buffers *b, size_t r, qn_alignment alignment)
+{
+  qn_role *role = &b->role[r];
+  const size_t width = qn_dtype_bytes(role->dtype);
+  size_t at = 0;
+  for (size_t k = 0; k < b->n; k++) {
+    const size_t bytes = (size_t)b->elements[k] * width;
+    const bool at_wall = lies_at_wall(b, alignment, k);
+    role->offset[k] = at_wall ? place_at_wall(role, alignment, at, bytes)
+                              : (at + GUARD + 63) / 64 * 64 + shift_of(alignment, r, k, width);
+    at = role->offset[k] + bytes + (at_wall && alignment == QN_ALIGN_END ? QN_WALL : 0);
+  }
+  role->bytes = at + GUARD;
+  role->walled.device = b->device;
+  role->walled.bytes = role->bytes + width;
+}
+
 static qn_status make_role(qn_buffers *b, size_t r, qn_alignment alignment)
 {
   qn_role *role = &b->role[r];
-  size_t width = qn_dtype_bytes(role->dtype), at = 0;
   qn_try(qn_try_allocate(&role->offset, (b->n + 1) * sizeof *role->offset, "the checker's offsets"));
-  for (size_t k = 0; k < b->n; k++) {
-    role->offset[k] = (at + GUARD + 63) / 64 * 64 + shift_of(alignment, r, k, width);
-    at = role->offset[k] + (size_t)b->elements[k] * width;
-  }
-  role->bytes = at + GUARD;
+  place_tensors(b, r, alignment);
   qn_try(qn_try_allocate(&role->image, role->bytes, "the checker's image of a tensor list"));
   qn_try(qn_try_allocate(&role->before, role->bytes, "the checker's copy of a tensor list"));
   void *memory = NULL;
-  qn_try(qn_memory_allocate(b->device, role->bytes, &memory));
-  role->memory = memory;
+  qn_try(qn_walled_allocate(&role->walled, &memory));
+  role->memory = role->base = memory;
 
   qn_try(qn_try_allocate(&b->tensor[r], (b->n + 1) * sizeof *b->tensor[r], "the checker's tensors"));
   for (size_t k = 0; k < b->n; k++)
@@ -81,8 +113,8 @@ void qn_buffers_destroy(qn_buffers **buffers)
   if (!b) return;
   for (size_t r = 0; r < b->op->n_tensors; r++) {
     qn_role *role = &b->role[r];
-    qn_memory_release(b->device, role->memory);
-    qn_memory_release(b->device, role->spare);
+    qn_walled_release(&role->walled, role->base);
+    qn_walled_release(&role->walled, role->spare);
     qn_release(role->offset);
     qn_release(role->image);
     qn_release(role->before);
@@ -140,7 +172,9 @@ qn_status qn_buffers_upload(qn_buffers *b)
     qn_role *role = &b->role[r];
     if (role->access == QN_ABSENT) continue;
     memcpy(role->before, role->image, role->bytes);
+    qn_walled_lower(&role->walled, role->base);
     qn_try(qn_memory_write(b->device, b->stream, role->memory, role->image, role->bytes));
+    qn_walled_raise(&role->walled, role->base);
   }
   return QN_OK;
 }
@@ -149,6 +183,7 @@ qn_status qn_buffers_download(qn_buffers *b)
 {
   for (size_t r = 0; r < b->op->n_tensors; r++) {
     qn_role *role = &b->role[r];
+    qn_walled_lower(&role->walled, role->base);
     if (role->access != QN_ABSENT) qn_try(qn_memory_read(b->device, b->stream, role->image, role->memory, role->bytes));
   }
   return QN_OK;
@@ -160,10 +195,11 @@ qn_status qn_buffers_move(qn_buffers *b)
     qn_role *role = &b->role[r];
     if (role->access != QN_READ) continue;
     void *to = role->spare;
-    if (!to) qn_try(qn_memory_allocate(b->device, role->bytes, &to));
-    role->spare = role->memory;
-    role->memory = to;
-    qn_try(qn_memory_fill(b->device, b->stream, role->spare, 0xFF, role->bytes));
+    if (!to) qn_try(qn_walled_allocate(&role->walled, &to));
+    role->spare = role->base;
+    role->base = to;
+    role->memory = role->base + (++role->moves % 3 || role->walled.n ? 0 : qn_dtype_bytes(role->dtype));
+    qn_try(qn_memory_fill(b->device, b->stream, role->spare, 0xFF, role->walled.bytes));
     for (size_t k = 0; k < b->n; k++) b->tensor[r][k].data = role->memory + role->offset[k];
   }
   return QN_OK;

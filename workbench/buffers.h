@@ -6,10 +6,21 @@
 #define QN_WORKBENCH_BUFFERS_H
 #include "quern/quern.h"
 #include "workbench/fill.h"
+#include "workbench/walls.h"
 
 /* Where tensors begin: at multiples of 64 bytes; of 16 but not of 32; one element behind a multiple of 64; each role
- * another number of elements behind it. */
-typedef enum qn_alignment { QN_ALIGN_64, QN_ALIGN_16, QN_ALIGN_ELEMENT, QN_ALIGN_MIXED, QN_ALIGN_COUNT } qn_alignment;
+ * another number of elements behind it. At walls (walls.h) each ends at one or begins behind one, wherever that is; of
+ * a list of more than QN_ALIGN_WALLS tensors the last, or the first. */
+typedef enum qn_alignment {
+  QN_ALIGN_64,
+  QN_ALIGN_16,
+  QN_ALIGN_ELEMENT,
+  QN_ALIGN_MIXED,
+  QN_ALIGN_END,
+  QN_ALIGN_BEGIN,
+  QN_ALIGN_COUNT
+} qn_alignment;
+enum { QN_ALIGN_WALLS = 100 };
 const char *qn_alignment_name(qn_alignment alignment);
 
 typedef struct qn_role {
@@ -20,7 +31,10 @@ typedef struct qn_role {
   unsigned char *image;  /* on the host */
   unsigned char *before; /* the image as it was at the latest upload */
   unsigned char *memory; /* on the device */
-  unsigned char *spare;  /* where qn_buffers_move put it before; NULL: never moved */
+  unsigned char *base;   /* of the block that it lies in */
+  unsigned char *spare;  /* the block that qn_buffers_move took it from; NULL: never moved */
+  size_t moves;
+  qn_walled walled; /* both blocks */
 } qn_role;
 
 typedef struct qn_buffers {
@@ -44,10 +58,11 @@ void qn_buffers_destroy(qn_buffers **buffers);
 void qn_buffers_fill(qn_buffers *buffers, uint64_t seed, bool odd, bool only_read);
 /* The image of another set of the same list, which may be aligned otherwise and elsewhere. */
 void qn_buffers_copy(qn_buffers *to, const qn_buffers *from);
-qn_status qn_buffers_upload(qn_buffers *buffers);   /* image to device; `before` remembers it */
-qn_status qn_buffers_download(qn_buffers *buffers); /* device to image */
+qn_status qn_buffers_upload(qn_buffers *buffers);   /* image to device; `before` remembers it; walls go up */
+qn_status qn_buffers_download(qn_buffers *buffers); /* walls go down; device to image */
 
-/* What is only read goes to other memory (its contents with the next upload); where it was, all bytes become 0xFF. */
+/* What is only read goes to other memory (its contents with the next upload); where it was, all bytes become 0xFF. The
+ * third time, and each third one from there, it begins one element off where it would, but for what lies at walls. */
 qn_status qn_buffers_move(qn_buffers *buffers);
 
 /* The first place where an image is not as it must be. */

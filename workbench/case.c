@@ -75,7 +75,7 @@ static void add_around(qn_layout *layout, size_t from, size_t to)
 static const char *const layout_names[] = {
     "a handful",      "every size to 66",       "around powers of two to 8192",
     "primes",         "1500 tensors of 0 to 4", "around 16384 to 65536",
-    "several chunks", "one long tensor",
+    "several chunks", "one long tensor",        "one tensor of whole packs",
 };
 enum {
   LAYOUT_HANDFUL,
@@ -86,7 +86,8 @@ enum {
   LAYOUT_LARGE,
   LAYOUT_CHUNKS,
   LAYOUT_LONG,
-  LAYOUT_COUNT
+  LAYOUT_COUNT,
+  LAYOUT_WHOLE = LAYOUT_COUNT /* in no round of all: where its kernel, which other lists do not ask for, is looked at */
 };
 
 void qn_layout_make(size_t k, qn_layout *layout)
@@ -113,6 +114,7 @@ void qn_layout_make(size_t k, qn_layout *layout)
   case LAYOUT_CHUNKS:
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) add(layout, chunks[i]);
     break;
+  case LAYOUT_WHOLE: add(layout, 8192); break;
   default: add(layout, 1000003); break;
   }
 }
@@ -154,6 +156,7 @@ static bool may_shard(const maker *m, const qn_setting *setting)
 static void add_case(maker *m, qn_case c)
 {
   if (m->cases->n == m->capacity) return;
+  if (!c.other) c.other = c.setting;
   if (c.way == QN_WAY_SHARD && !may_shard(m, &m->cases->settings[c.setting])) c.way = QN_WAY_MOVED;
   c.number = m->cases->n;
   c.seed = qn_seed_mix(m->seed, c.number);
@@ -176,13 +179,13 @@ static void add_settings(maker *m, size_t row)
                           .steps = 2});
 }
 
-/* Every list at every alignment. The long ones only at two. */
-static void add_layouts(maker *m, qn_level level)
+/* Every list at every alignment. The long ones only at one; a quick check has half of the others in each row. */
+static void add_layouts(maker *m, size_t row, qn_level level)
 {
   for (size_t layout = 0; layout < LAYOUT_COUNT; layout++)
     for (int alignment = 0; alignment < QN_ALIGN_COUNT; alignment++) {
       if (level < QN_FULL && layout >= LAYOUT_LARGE && alignment != (int)(layout % 2) * 2) continue;
-      if (level == QN_QUICK && layout > LAYOUT_LARGE) continue;
+      if (level == QN_QUICK && (layout > LAYOUT_LARGE || (layout + (size_t)alignment + row) % 2)) continue;
       size_t k = layout * QN_ALIGN_COUNT + (size_t)alignment;
       add_case(m, (qn_case){.setting = k % 2 ? 0 : k * 7 % m->cases->n_settings,
                             .layout = layout,
@@ -252,13 +255,72 @@ static void keep_few_flags(qn_cases *cases, const qn_op *op, size_t row, size_t 
   cases->n_settings = kept;
 }
 
+/* ---- what lists and plans may get wrong: in the row that has the most flags, with all of them at once ---- */
+
+/* Every switch on, every enum at its last value, and given what only makes flags of it. pointers: every array as well.
+ * steady: without what draws by chance, of which plans keep nothing. */
+static qn_setting everything(const qn_op *op, size_t row, bool pointers, bool steady, uint64_t seed)
+{
+  qn_setting s = {.seed = seed};
+  if (qn_op_defaults(&op->info, s.params, op->info.params_bytes) != QN_OK) return s;
+  for (size_t k = 0; k < op->info.n_params; k++) {
+    const qn_op_param *param = &op->info.params[k];
+    const uint32_t flags = flags_of(op, &s, row);
+    const double before = qn_param_get(param, s.params);
+    if (param->type == QN_PARAM_BOOL) qn_param_set(param, s.params, 1);
+    if (param->type == QN_PARAM_ENUM) qn_param_set(param, s.params, qn_param_most(param));
+    if (steady && flags_of(op, &s, row) & op->random_flags) qn_param_set(param, s.params, before);
+    if (param->type < QN_PARAM_DEVICE_F32) continue;
+    s.given |= 1u << k;
+    s.scalar[k] = 1;
+    if (flags_of(op, &s, row) == flags && !pointers) s.given &= ~(1u << k);
+    if (flags_of(op, &s, row) == flags && param->type == QN_PARAM_DEVICE_F32) s.given &= ~(1u << k);
+  }
+  return s;
+}
+
+static bool has_most_flags(const qn_op *op, size_t row)
+{
+  size_t best = 0;
+  int most = -1;
+  for (size_t k = 0; k < op->info.n_types; k++) {
+    const qn_setting s = everything(op, k, false, false, 0);
+    const int n = __builtin_popcount(flags_of(op, &s, k));
+    if (n > most) most = n, best = k;
+  }
+  return row == best;
+}
+
+/* A list that no one launch holds, as a list, in a plan and in shards; a plan whose flags change and one whose lone
+ * tensor is at times aligned for vectors. */
+static void add_lists(maker *m, size_t row)
+{
+  const size_t all = m->cases->n_settings, pointers = all + 1, others = all + 2, steady = all + 3;
+  if (!has_most_flags(m->op, row)) return;
+  m->cases->settings[all] = everything(m->op, row, false, false, 1);
+  m->cases->settings[pointers] = everything(m->op, row, true, false, 2);
+  m->cases->settings[others] = everything(m->op, row, true, false, 3);
+  m->cases->settings[steady] = everything(m->op, row, false, true, 4);
+  const qn_case cases[] = {
+      {.setting = all, .layout = LAYOUT_MANY, .way = QN_WAY_DIRECT, .threads = 2, .steps = 1},
+      {.setting = all, .layout = LAYOUT_MANY, .way = QN_WAY_MOVED, .threads = 3, .steps = 2},
+      {.setting = pointers, .layout = LAYOUT_MANY, .alignment = QN_ALIGN_END, .way = QN_WAY_SHARD, .steps = 1},
+      {.setting = pointers, .layout = LAYOUT_LARGE, .way = QN_WAY_SHARD, .threads = 3, .steps = 1},
+      {.setting = all, .layout = LAYOUT_LARGE, .way = QN_WAY_DIRECT, .threads = 2, .steps = 1},
+      {.setting = pointers, .other = others, .layout = LAYOUT_HANDFUL, .way = QN_WAY_PLAN, .steps = 3},
+      {.setting = 0, .other = steady, .layout = LAYOUT_HANDFUL, .way = QN_WAY_MOVED, .steps = 4},
+      {.setting = 0, .layout = LAYOUT_WHOLE, .way = QN_WAY_MOVED, .steps = 4}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) add_case(m, cases[k]);
+}
+
 qn_status qn_cases_make(qn_cases *cases, const qn_target *target, size_t row, qn_level level, uint64_t seed)
 {
   static const size_t host_flags[] = {1, 2, 64}, cuda_flags[] = {3, 6, 64};
   enum { CASES_MOST = QN_SETTINGS_MOST + 256 };
   const qn_op *op = target->op;
   *cases = (qn_cases){0};
-  qn_status status = qn_try_allocate(&cases->settings, QN_SETTINGS_MOST * sizeof *cases->settings, "the settings");
+  const size_t bytes = (QN_SETTINGS_MOST + 4) * sizeof *cases->settings;
+  qn_status status = qn_try_allocate(&cases->settings, bytes, "the settings");
   if (status == QN_OK) status = qn_try_allocate(&cases->at, CASES_MOST * sizeof *cases->at, "the cases");
   if (status == QN_OK) {
     cases->n_settings = qn_settings_of(&op->info, level, qn_seed_mix(seed, row), cases->settings, QN_SETTINGS_MOST);
@@ -273,9 +335,10 @@ qn_status qn_cases_make(qn_cases *cases, const qn_target *target, size_t row, qn
 
   maker m = {op, cases, CASES_MOST, seed};
   add_settings(&m, row);
-  add_layouts(&m, level);
+  add_layouts(&m, row, level);
   add_ways(&m, level);
   add_drift(&m);
+  add_lists(&m, row);
   return QN_OK;
 }
 

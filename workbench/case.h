@@ -47,6 +47,7 @@ void qn_setting_text(const qn_op_info *op, const qn_setting *setting, char *text
 /* The params that are not the defaults, as a user would set them: "rounding=stochastic cautious=1"; pointers aside. */
 void qn_params_text(const qn_op_info *op, const void *params, char *text, size_t bytes);
 double qn_param_get(const qn_op_param *param, const void *params);
+double qn_param_most(const qn_op_param *param); /* an enum's last value */
 void qn_param_set(const qn_op_param *param, void *params, double value);
 void qn_param_set_u64(const qn_op_param *param, void *params, uint64_t value);
 
@@ -66,12 +67,14 @@ typedef enum qn_way {
   QN_WAY_MOVED,  /* a plan, the read-only tensors are elsewhere at every step */
   QN_WAY_SINGLE, /* tensor by tensor */
   QN_WAY_SHARD,  /* every tensor in pieces that say where they begin */
-  QN_WAY_COUNT
+  QN_WAY_COUNT,
+  QN_WAY_REFERENCE = QN_WAY_COUNT /* on the processor: the ref tier's function by itself, what all others must equal */
 } qn_way;
 const char *qn_way_name(qn_way way);
 
 typedef struct qn_case {
   size_t number, setting, layout;
+  size_t other;  /* the setting of every second step */
   int alignment; /* qn_alignment */
   qn_way way;
   int threads; /* of the pool; 0: none */

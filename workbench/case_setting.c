@@ -63,6 +63,8 @@ static size_t enum_count(const qn_op_param *param)
   return n;
 }
 
+double qn_param_most(const qn_op_param *param) { return (double)(enum_count(param) - 1); }
+
 static void double_values(const qn_op_param *param, values *v)
 {
   static const double usual[] = {0.003, 0.1, 0.95, 1e-4};
@@ -95,6 +97,7 @@ static values values_of(const qn_op_param *param)
     add_value(&v, 1);
     add_value(&v, 3);
     add_value(&v, 65536);
+    add_value(&v, -1);
     add_value(&v, NAN);
     break;
   default: add_value(&v, 1); break; /* an array or a struct: given, made from the setting's seed */

@@ -4,6 +4,7 @@
 #include "workbench/check.h"
 #include "core/core.h"
 #include "quern/quern.h"
+#include "workbench/beside_ops.h"
 #include "workbench/jobs.h"
 #include "workbench/leg_ruled.h"
 #include "workbench/leg_shaped.h"
@@ -63,10 +64,13 @@ static void add_large(item_list *list, const qn_target *target)
   if (target->device.kind == QN_CUDA) add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, "graph", qn_leg_graph);
 }
 
-/* What one target is put through. One that cannot run here is one item, which says why. */
+/* What one target is put through. One that cannot run here is one item, which says why. Rows of f64 are the same
+ * function whatever the tier is, and its formula is the oracle's: they are checked once, and by golden vectors. */
 static void add_target(item_list *list, const qn_target *target)
 {
-  size_t n_rows = target->op->info.n_types;
+  const bool is_reference = target->device.kind == QN_CPU && !strcmp(target->variant, "ref");
+  const size_t n_lanes = qn_op_rows(&target->op->info, QN_CUDA);
+  const size_t n_rows = is_reference ? target->op->info.n_types : n_lanes;
   if (!target->runs) {
     add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, NULL, qn_leg_variants);
     return;
@@ -76,9 +80,8 @@ static void add_target(item_list *list, const qn_target *target)
   for (size_t row = 0; row < n_rows && strided; row++)
     add_item(list, QN_LEG_VARIANTS, target, row, "layouts", qn_leg_layouts);
   add_large(list, target);
-  for (size_t row = 0; row < n_rows; row++)
-    if (target->device.kind == QN_CPU && !strcmp(target->variant, "ref"))
-      add_item(list, QN_LEG_ORACLE, target, row, NULL, qn_leg_oracle);
+  for (size_t row = 0; row < n_lanes && is_reference; row++)
+    add_item(list, QN_LEG_ORACLE, target, row, NULL, qn_leg_oracle);
   for (size_t row = 0; row < n_rows; row++) add_item(list, QN_LEG_GOLDEN, target, row, NULL, qn_leg_golden);
 }
 
@@ -107,6 +110,7 @@ static void add_ruled_target(item_list *list, const qn_target *target)
     return;
   }
   add_item(list, QN_LEG_VARIANTS, target, 0, NULL, qn_leg_ruled_variants);
+  if (target->device.kind == QN_HOST) add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, "far", qn_leg_lopt_far);
   if (target->device.kind == QN_CPU && !strcmp(target->variant, "ref"))
     add_item(list, QN_LEG_ORACLE, target, 0, NULL, qn_leg_ruled_oracle);
   add_item(list, QN_LEG_GOLDEN, target, 0, NULL, qn_leg_ruled_golden);
@@ -149,6 +153,30 @@ static void add_op(item_list *list, const qn_op *op, const qn_device *only)
     list->n += qn_selftest_items(op, list->at + list->n, QN_ITEMS_MOST - list->n);
 }
 
+static const qn_beside_op *const beside_ops[] = {&qn_check_swiglu_quantize};
+enum { N_BESIDE = sizeof beside_ops / sizeof *beside_ops };
+
+static void add_beside(item_list *list, const qn_beside_op *beside, const qn_device *only)
+{
+  qn_target targets[TARGETS_MOST];
+  const size_t n = qn_targets_of(beside->op, only ? only->index : 0, targets, TARGETS_MOST);
+  for (size_t k = 0; k < n; k++) {
+    if (!wants_device(only, &targets[k])) continue;
+    if (!targets[k].runs) add_item(list, QN_LEG_VARIANTS, &targets[k], QN_NO_ROW, NULL, beside->variants);
+    for (size_t row = 0; row < beside->op->info.n_types && targets[k].runs; row++) {
+      add_item(list, QN_LEG_VARIANTS, &targets[k], row, NULL, beside->variants);
+      add_item(list, QN_LEG_GOLDEN, &targets[k], row, NULL, beside->golden);
+    }
+  }
+}
+
+const qn_op_info *qn_check_beside(const char *name)
+{
+  for (size_t k = 0; k < N_BESIDE; k++)
+    if (!strcmp(beside_ops[k]->op->info.name, name)) return &beside_ops[k]->op->info;
+  return NULL;
+}
+
 /* A backend that was asked for and of which nothing can run here is a mistake, not a list of skips. */
 static qn_status require_one_that_runs(const item_list *list, const char *backend)
 {
@@ -167,7 +195,7 @@ static qn_status make_items(item_list *list, const qn_check_options *options)
   char text[64];
   const char *backend = options->backend;
   *list = (item_list){.options = options};
-  if (options->op) qn_try(qn_op_find(options->op, &one));
+  if (options->op && !(one = qn_check_beside(options->op))) qn_try(qn_op_find(options->op, &one));
   qn_try(qn_option_text(QN_OPTION_DEVICE, text, sizeof text));
   if (!backend && *text) backend = text;
   if (backend) {
@@ -177,6 +205,8 @@ static qn_status make_items(item_list *list, const qn_check_options *options)
   qn_try(qn_try_allocate(&list->at, QN_ITEMS_MOST * sizeof *list->at, "the list of checks"));
   for (size_t k = 0; qn_ops[k]; k++)
     if (!one || one == &qn_ops[k]->info) add_op(list, qn_ops[k], only);
+  for (size_t k = 0; k < N_BESIDE; k++)
+    if (!one || one == &beside_ops[k]->op->info) add_beside(list, beside_ops[k], only);
   qn_status status = backend && !options->only ? require_one_that_runs(list, backend) : QN_OK;
   if (status != QN_OK) qn_release(list->at);
   return status;

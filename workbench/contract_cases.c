@@ -74,8 +74,24 @@ static void refuse_types(qn_contract *c, size_t role)
   }
   c->tensor[role][0].dtype = (qn_dtype)99;
   qn_contract_refuses(c, "a dtype that is none", WORDS(name));
-  c->tensor[role][2].dtype = QN_F64;
+  c->tensor[role][2].dtype = c->tensor[role][0].dtype == QN_F64 ? QN_F32 : QN_F64;
   qn_contract_refuses(c, "a list of two types", WORDS(entry(c, role, 2)));
+}
+
+/* Rows that this kind of device does not take: of f64, in the roles that are given here. */
+static void refuse_rows(qn_contract *c)
+{
+  const qn_op_types *here = &c->op->info.types[c->row];
+  for (size_t row = qn_op_rows(&c->op->info, c->device.kind); row < c->op->info.n_types; row++) {
+    const qn_op_types *types = &c->op->info.types[row];
+    size_t alike = 0;
+    for (size_t r = 0; r < c->op->info.n_tensors; r++)
+      alike += (types->tensor[r].access == QN_ABSENT) == (here->tensor[r].access == QN_ABSENT);
+    if (alike < c->op->info.n_tensors) continue;
+    for (size_t r = 0; r < c->op->info.n_tensors; r++)
+      for (size_t k = 0; has(c, r) && k < c->n; k++) c->tensor[r][k].dtype = types->tensor[r].dtype;
+    qn_contract_refuses(c, "a row of types for the processor alone", WORDS("f64", "cpu"));
+  }
 }
 
 static void refuse_shapes(qn_contract *c, size_t role)
@@ -215,6 +231,7 @@ void qn_contract_refuses_all(qn_contract *c)
       if (has(c, other)) refuse_overlap(c, other, role);
     refuse_moved(c, role);
   }
+  refuse_rows(c);
   refuse_workspace(c);
 }
 

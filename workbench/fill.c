@@ -157,3 +157,28 @@ void qn_fill_numbers(const qn_filling *filling, qn_dtype dtype, void *at, size_t
     qn_number_store(dtype, (char *)at + i * width, value);
   }
 }
+
+void qn_fill_sweep(qn_dtype dtype, void *at, size_t n)
+{
+  static const double special[] = {NAN,      INFINITY, -INFINITY, 0.0,  -0.0, 0x1p126, -0x1p126, FLT_MIN,
+                                   -FLT_MIN, 1e-42,    -1e-42,    20,   -20,  -87.5,   -88.5,    -103.5,
+                                   -104.5,   -199,     -201,      88.5, 89.5, -1e4,    1e4,      0x1p-24};
+  const size_t specials = sizeof special / sizeof special[0], width = qn_dtype_bytes(dtype);
+  for (size_t k = 0; k < n; k++) {
+    const double share = n > specials + 1 ? ((double)k - (double)specials) / (double)(n - specials - 1) : 0;
+    double value = k % 2 ? 32 * share - 16 : ldexp(k % 4 ? -1.375 : 1.375, (int)(60 * share) - 40);
+    if (k < specials) value = special[k];
+    qn_number_store(dtype, (char *)at + k * width, value);
+  }
+}
+
+void qn_fill_halves(void *at, size_t n)
+{
+  for (size_t k = 0; k < n; k++) {
+    uint32_t bits;
+    memcpy(&bits, (char *)at + k * sizeof bits, sizeof bits);
+    if (k % 4 == 1) bits = (bits & ~0x1fffu) | 0x1000u;
+    if (k % 4 == 3) bits = (bits & ~0xffffu) | 0x8000u;
+    memcpy((char *)at + k * sizeof bits, &bits, sizeof bits);
+  }
+}

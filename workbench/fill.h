@@ -29,4 +29,11 @@ typedef struct qn_filling {
 /* n elements, the first being number `first` of its tensor: a tensor filled in pieces is the same as in one go. */
 void qn_fill_numbers(const qn_filling *filling, qn_dtype dtype, void *at, size_t n, uint64_t first);
 
+/* n elements at which formulas turn: NaN, infinities, zeros, large and small ones, what lies about powers'
+ * ends; then, by turns, equally spaced ones from -16 to 16 and powers of two with their signs from 2^-40 to 2^20. */
+void qn_fill_sweep(qn_dtype dtype, void *at, size_t n);
+/* Of each four elements one lies in the middle between two numbers of 8 bits and one between two of 11, all others
+ * where they were: which way words of bf16 and tf32 round halves is seen there. f32 alone. */
+void qn_fill_halves(void *at, size_t n);
+
 #endif

@@ -155,7 +155,7 @@ static qn_status judge(qn_kernel_bench *k, const qn_kernel_case *c, const qn_ker
   b->floor_ns = fastest > 0 ? (k->bytes - fmin(written_bytes(c), (double)b->device.l2_bytes)) / fastest : 0;
   qn_bench_judge(b->fused.time.median, b->floor_ns, 0, b->suspicion, sizeof b->suspicion, &b->impossible);
   if (!other) return QN_OK;
-  qn_try(qn_ratio_paired(b->unfused.ns, b->fused.ns, b->fused.n, &b->speedup));
+  qn_try(qn_speedup_paired(b->unfused.ns, b->fused.ns, b->fused.n, &b->speedup));
   b->verdict = qn_verdict_of(&b->speedup);
   return QN_OK;
 }
@@ -194,7 +194,7 @@ static qn_status measure(const qn_kernel_bench_request *ask, qn_kernel_bench *k,
                                        : gpu            ? 3
                                                         : 6,
                            .error = 0.005,
-                           .least = gpu ? 30 : 6,
+                           .least = gpu ? 30 : QN_WORD_PAIRS,
                            .most = 500,
                            .progress = ask->progress};
   qn_status status = qn_sample(&how, l.runner, l.n);

@@ -176,6 +176,7 @@ static bool leg_checked(subject *s)
   qn_status status = QN_OK;
   const int64_t limit = call->limit_ns;
   call->check = 1;
+  call->ignore = s->r->ignore | s->r->folder->ignore;
   call->limit_ns = s->r->limit_ns;
   for (int seed = 0; status == QN_OK && seed < s->r->seeds; seed++) {
     call->seed = (uint64_t)seed;
@@ -200,7 +201,7 @@ static void describe(const subject *s, double worst, char *note, size_t bytes)
   const qn_folder_agreement *a = &output(s->c, 0)->is->agreement;
   char agreed[64];
   if (!s->reference)
-    snprintf(note, bytes, "no reference to hold it against");
+    snprintf(note, bytes, "SKIP no reference to hold it against; guards and inputs hold");
   else if (a->kind == QN_AGREE_ULP || a->kind == QN_AGREE_SCALED)
     snprintf(note, bytes, "%s the reference, at most %.3g", qn_agreement_text(a, agreed, sizeof agreed), worst);
   else

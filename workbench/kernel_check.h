@@ -15,6 +15,7 @@ typedef struct qn_kernel_trial_request {
   qn_device device;              /* the GPU */
   int threads;                   /* most of the pool */
   int seeds;                     /* in checking mode; 0: not at all */
+  uint32_t ignore;               /* in checking mode, beside what the folder ignores: bits of qn_finding_kind */
   bool quick, tuned, first_only; /* first_only: ends at the first failure */
   int64_t limit_ns;              /* for launches in checking mode; all of them on the processor where `stoppable` */
   bool stoppable;

@@ -175,7 +175,7 @@ static const char *const members[] = {
     "name",      "doc",         "dialect",      "source",    "header",   "math",      "inputs",      "outputs",
     "templates", "strided",     "atomic",       "init",      "in_place", "grid",      "threadgroup", "shared_bytes",
     "scalars",   "fill",        "reference",    "agreement", "sizes",    "workloads", "bytes",       "operations",
-    "tune",      "inputs_file", "outputs_file", "same_bits", "strides",  NULL};
+    "tune",      "inputs_file", "outputs_file", "same_bits", "strides",  "ignore",    NULL};
 
 static qn_status read_files(qn_reading *r)
 {
@@ -189,6 +189,26 @@ static qn_status read_files(qn_reading *r)
     if (*file) qn_try(qn_reading_path(r, files[k].member, file, files[k].path));
   }
   return QN_OK;
+}
+
+static qn_status read_ignore(qn_reading *r)
+{
+  const json_t *list = json_object_get(r->root, "ignore");
+  qn_text names = {0};
+  if (!list) return QN_OK;
+  for (size_t k = 0; k < json_array_size(list); k++) {
+    const char *name = json_string_value(json_array_get(list, k));
+    qn_text_add(&names, "%s%s", k ? "," : "", name ? name : "?");
+  }
+  qn_status status = QN_OK;
+  if (!json_is_array(list))
+    status = qn_reading_wrong(r, "ignore", "is %s, it must be a list like [\"same value\"]", qn_json_kind(list));
+  else if (names.failed)
+    status = qn_fail(QN_NO_MEMORY, "%s", r->f->file);
+  else if (qn_finding_kinds(names.at ? names.at : "", &r->f->ignore) != QN_OK)
+    status = qn_reading_within(r, "ignore");
+  qn_text_free(&names);
+  return status;
 }
 
 static bool is_identifier(const char *text)
@@ -215,6 +235,7 @@ static qn_status read_members(qn_reading *r)
   qn_try(qn_folder_read_launch(r));
   qn_try(qn_folder_read_traits(r));
   qn_try(read_files(r));
+  qn_try(read_ignore(r));
   return qn_folder_read_sizes(r);
 }
 

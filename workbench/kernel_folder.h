@@ -92,7 +92,8 @@ typedef struct qn_folder {
   char extent[QN_FOLDER_NAMES][QN_FOLDER_EXTENT]; /* names that each size must bind */
   const char *shared_bytes;                       /* expressions; NULL: 0 / made from the tensors */
   const char *bytes, *operations;
-  bool same_bits; /* processor and GPU are to give the same bits */
+  uint32_t ignore; /* kinds of findings that are none: bits of qn_finding_kind */
+  bool same_bits;  /* processor and GPU are to give the same bits */
   size_t n_sizes, n_workloads;
   qn_folder_size *size, *workload;
   size_t n_groups; /* of "tune": candidates */

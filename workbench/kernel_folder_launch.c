@@ -331,6 +331,13 @@ static qn_status check_fill(const qn_reading *r, const char *where, const json_t
   return QN_OK;
 }
 
+static bool is_extent(const qn_folder *f, const char *name)
+{
+  for (size_t k = 0; k < f->n_extents; k++)
+    if (!strcmp(f->extent[k], name)) return true;
+  return false;
+}
+
 static qn_status read_value(const qn_reading *r, const char *where, const char *name, const json_t *value,
                             qn_folder_size *size)
 {
@@ -349,7 +356,7 @@ static qn_status read_value(const qn_reading *r, const char *where, const char *
     return qn_reading_wrong(r, where, "%s is no extent of a contract and no template%s%s%s", name,
                             near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
   }
-  if (!json_is_integer(value) && !json_is_boolean(value))
+  if (!json_is_integer(value) && !(json_is_boolean(value) && !is_extent(r->f, name)))
     return qn_reading_wrong(r, where, "%s is %s, it must be a whole number", name, qn_json_kind(value));
   json_int_t number = json_is_boolean(value) ? json_is_true(value) : json_integer_value(value);
   if (size->n == QN_FOLDER_NAMES) return qn_reading_wrong(r, where, "more than %d values", QN_FOLDER_NAMES);

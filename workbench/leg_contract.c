@@ -157,7 +157,7 @@ static void fuzz(qn_contract *c)
 void qn_leg_contract(qn_trial *trial)
 {
   const qn_op_info *op = &trial->item->target.op->info;
-  size_t rows[2] = {0, op->n_types - 1};
+  size_t rows[2] = {0, qn_op_rows(op, trial->item->target.device.kind) - 1};
   for (size_t k = 0; k < 2 && !trial->failure; k++) {
     qn_contract c;
     if (k && rows[1] == rows[0]) break;

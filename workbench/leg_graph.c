@@ -64,7 +64,7 @@ static qn_status status_of(const graph *g, cu_result result, const char *functio
 static void choose(graph *g)
 {
   const qn_op_info *op = &g->trial->item->target.op->info;
-  g->row = op->n_types - 1;
+  g->row = qn_op_rows(op, QN_CUDA) - 1;
   qn_op_defaults(op, g->setting.params, op->params_bytes);
   for (size_t k = 0; k < op->n_params; k++) {
     const qn_op_param *param = &op->params[k];

@@ -30,7 +30,7 @@ static qn_status compare_piece(qn_trial *trial, size_t row, const qn_setting *se
     status = qn_buffers_create(&want, &item->target.op->info, row, (qn_device){QN_CPU, 0}, NULL, 1, &n, QN_ALIGN_64);
   if (!status)
     status = qn_runner_create(&candidate, item->target.op, got, setting, QN_WAY_DIRECT, qn_trial_pool(trial, 2));
-  if (!status) status = qn_runner_create(&reference, item->target.op, want, setting, QN_WAY_DIRECT, NULL);
+  if (!status) status = qn_runner_create(&reference, item->target.op, want, setting, QN_WAY_REFERENCE, NULL);
   if (!status) {
     qn_buffers_fill(got, qn_seed_mix(trial->options->seed, number), true, false);
     qn_buffers_copy(want, got);
@@ -66,7 +66,8 @@ void qn_leg_large(qn_trial *trial)
   size_t pieces = trial->options->level == QN_QUICK || is_reference ? 1 : PIECES;
   for (size_t k = 0; k < pieces + (pieces + 3) / 4; k++) {
     if (k == pieces) last_values(op, &setting);
-    if (qn_trial_takes(trial, k) && compare_piece(trial, k < pieces ? 0 : op->n_types - 1, &setting, PIECE, k))
+    if (qn_trial_takes(trial, k) &&
+        compare_piece(trial, k < pieces ? 0 : qn_op_rows(op, QN_CUDA) - 1, &setting, PIECE, k))
       qn_trial_fail(trial, (long)k, "%s", qn_last_error());
   }
   qn_trial_note(trial, "%llu elements of odd values", (unsigned long long)trial->elements);
@@ -183,7 +184,7 @@ void qn_leg_huge(qn_trial *trial)
 {
   const qn_target *target = &trial->item->target;
   huge h = {.trial = trial, .op = &target->op->info, .n = ((size_t)1 << 31) + 37, .device = target->device};
-  for (size_t row = 1; row < h.op->n_types; row++)
+  for (size_t row = 1; row < qn_op_rows(h.op, QN_CUDA); row++)
     if (row_bytes(h.op, row) < row_bytes(h.op, h.row)) h.row = row;
   double needed = (double)h.n * (double)row_bytes(h.op, h.row) * (target->device.kind == QN_CUDA ? 1.05 : 3);
   qn_device_info info = {.size = sizeof info};

@@ -54,11 +54,10 @@ static qn_status give(play *p)
   for (size_t k = 0; k < role->elements; k++) {
     if (!qn_golden_word(&p->in.at, word, sizeof word)) return complain(p, "there are fewer numbers than elements");
     const uint64_t bits = strtoull(word, NULL, 16);
-    memcpy(role->before + QN_SHAPED_GUARD + p->d.shift + k * item, &bits, item);
+    memcpy(role->before + role->begin + k * item, &bits, item);
   }
   if (qn_golden_word(&p->in.at, word, sizeof word)) return complain(p, "there are more numbers than elements");
-  return qn_memory_write(p->d.exec.device, p->d.exec.stream, p->d.role[r].memory, role->before,
-                         role->bytes + p->d.shift + 2 * QN_SHAPED_GUARD);
+  return qn_memory_write(p->d.exec.device, p->d.exec.stream, p->d.role[r].memory, role->before, role->all);
 }
 
 static qn_status step(play *p)
@@ -69,6 +68,7 @@ static qn_status step(play *p)
   qn_try(qn_shaped_lend(&p->d));
   qn_try(qn_shaped_run(&p->d));
   qn_try(qn_shaped_fetch(&p->d));
+  p->d.looseness = qn_shaped_looseness(&p->d);
   qn_try(qn_shaped_reference(&p->d, 1e300, &p->want));
   if (!qn_shaped_right(&p->d, &p->want, wrong, sizeof wrong, &p->in.trial->elements, &p->in.worst))
     qn_trial_fail(p->in.trial, (long)p->in.number, "%s\n%s", p->in.name, wrong);
@@ -87,8 +87,7 @@ static qn_status compare(play *p)
     if (!qn_golden_word(&p->in.at, word, sizeof word)) return complain(p, "there are fewer numbers than elements");
     const uint64_t bits = strtoull(word, NULL, 16);
     memcpy(&want, &bits, sizeof want);
-    const double got =
-        qn_number_load(role->dtype, role->after + QN_SHAPED_GUARD + p->d.shift + k * qn_dtype_bytes(role->dtype));
+    const double got = qn_number_load(role->dtype, role->after + role->begin + k * qn_dtype_bytes(role->dtype));
     qn_play_compare(&p->in, p->d.op->info.tensors[r].name, k,
                     &(qn_play_number){.want = want,
                                       .got = got,

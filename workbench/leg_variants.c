@@ -11,7 +11,7 @@
 typedef struct pair {
   qn_trial *trial;
   const qn_case *c;
-  const qn_setting *setting;
+  const qn_setting *setting, *other; /* of the first step, and of every second one */
   qn_buffers *got, *want;
   qn_runner *candidate, *reference;
   void *stream;
@@ -21,14 +21,12 @@ static void describe(const pair *p, int step, char *text, size_t bytes)
 {
   qn_layout layout;
   char setting[512];
-  qn_setting_text(&p->trial->item->target.op->info, p->setting, setting, sizeof setting);
+  qn_setting_text(&p->trial->item->target.op->info, step % 2 ? p->other : p->setting, setting, sizeof setting);
   qn_layout_make(p->c->layout, &layout);
   snprintf(text, bytes, "case %zu: %s; list \"%s\" (%zu tensors), %s, pool of %d, alignment %s; step %d of %d",
            p->c->number, setting, layout.name, layout.n, qn_way_name(p->c->way), p->c->threads,
            qn_alignment_name((qn_alignment)p->c->alignment), step + 1, p->c->steps);
 }
-
-static qn_status select_reference(void) { return qn_option_set("cpu", "ref"); }
 
 static qn_status open_pair(pair *p)
 {
@@ -41,7 +39,7 @@ static qn_status open_pair(pair *p)
                            (qn_alignment)p->c->alignment));
   qn_try(qn_buffers_create(&p->want, &op->info, item->row, (qn_device){QN_CPU, 0}, NULL, layout.n, layout.elements,
                            QN_ALIGN_64));
-  qn_try(qn_runner_create(&p->reference, op, p->want, p->setting, QN_WAY_DIRECT, NULL));
+  qn_try(qn_runner_create(&p->reference, op, p->want, p->setting, QN_WAY_REFERENCE, NULL));
   qn_try(qn_target_select(&item->target));
   return qn_runner_create(&p->candidate, op, p->got, p->setting, p->c->way, qn_trial_pool(p->trial, p->c->threads));
 }
@@ -55,6 +53,15 @@ static void close_pair(pair *p)
   if (p->stream) qn_stream_destroy(p->trial->item->target.device, &p->stream);
 }
 
+/* The params of this step, where they are others than those of the step before. */
+static qn_status change(pair *p, int step)
+{
+  const qn_setting *now = step % 2 ? p->other : p->setting;
+  if (!step || p->other == p->setting) return QN_OK;
+  qn_try(qn_runner_change(p->candidate, now));
+  return qn_runner_change(p->reference, now);
+}
+
 /* False: nothing more to learn from this case. */
 static bool step_pair(pair *p, int step, size_t *refused)
 {
@@ -64,11 +71,13 @@ static bool step_pair(pair *p, int step, size_t *refused)
   qn_buffers_fill(p->got, qn_seed_mix(p->c->seed, (uint64_t)step), true, step > 0);
   qn_buffers_copy(p->want, p->got);
 
-  if (qn_target_select(&p->trial->item->target) != QN_OK) return false;
+  if (change(p, step) != QN_OK) {
+    qn_trial_fail(p->trial, number, "%s\nthe params could not be changed: %s", what, qn_last_error());
+    return false;
+  }
   qn_status got = qn_runner_step(p->candidate);
   snprintf(error, sizeof error, "%s", got == QN_OK ? "" : qn_last_error());
-  qn_status want = select_reference();
-  if (want == QN_OK) want = qn_runner_step(p->reference);
+  const qn_status want = qn_runner_step(p->reference); /* no option is set meanwhile: a plan would keep nothing */
   if (got != want) {
     qn_trial_fail(p->trial, number, "%s\nit gives %s%s%s; the reference gives %s%s%s", what, qn_status_name(got),
                   *error ? ": " : "", error, qn_status_name(want), want == QN_OK ? "" : ": ",
@@ -88,7 +97,7 @@ static bool step_pair(pair *p, int step, size_t *refused)
 
 static void run_case(qn_trial *trial, const qn_cases *cases, const qn_case *c, size_t *refused)
 {
-  pair p = {.trial = trial, .c = c, .setting = &cases->settings[c->setting]};
+  pair p = {.trial = trial, .c = c, .setting = &cases->settings[c->setting], .other = &cases->settings[c->other]};
   qn_status status = open_pair(&p);
   if (status == QN_OK) {
     for (int step = 0; step < c->steps && step_pair(&p, step, refused); step++) {}
@@ -96,7 +105,7 @@ static void run_case(qn_trial *trial, const qn_cases *cases, const qn_case *c, s
     /* A plan is refused when it is made. The reference must refuse the step. */
     char error[512];
     snprintf(error, sizeof error, "%s", qn_last_error());
-    if (select_reference() == QN_OK && qn_runner_step(p.reference) == status)
+    if (qn_runner_step(p.reference) == status)
       ++*refused;
     else
       qn_trial_fail(trial, (long)c->number, "case %zu: the plan is refused, the reference's step is not: %s", c->number,

@@ -22,6 +22,7 @@ static qn_status make_arrays(qn_oracle *o)
     qn_try(qn_try_allocate(&o->stirred[r], bytes, "the oracle"));
     qn_try(qn_try_allocate(&o->scale[r], bytes, "the oracle"));
     qn_try(qn_try_allocate(&o->jump[r], bytes, "the oracle"));
+    qn_try(qn_try_allocate(&o->vanish[r], bytes, "the oracle"));
     for (size_t i = 0; i < o->n; i++)
       o->in[r][i] =
           b->role[r].access & QN_READ ? qn_number_load(b->role[r].dtype, qn_buffers_before(b, r, o->tensor, i)) : NAN;
@@ -51,7 +52,7 @@ static void measure_scale(qn_oracle *o)
   for (size_t r = 0; r < roles; r++)
     for (size_t i = 0; i < o->n && o->in[r]; i++) {
       o->scale[r][i] = fabs(o->out[r][i]);
-      o->jump[r][i] = 0;
+      o->jump[r][i] = o->vanish[r][i] = 0;
     }
   for (size_t moved = 0; moved < roles; moved++) {
     if (!(o->buffers->role[moved].access & QN_READ)) continue;
@@ -63,7 +64,8 @@ static void measure_scale(qn_oracle *o)
           double change = fabs(o->stirred[r][i] - o->out[r][i]);
           if (!isfinite(change)) continue;
           if (sign) o->scale[r][i] += change / (2 * STIR * UNIT); /* half of it from each direction */
-          o->jump[r][i] = fmax(o->jump[r][i], change);
+          double *most = sign ? &o->jump[r][i] : &o->vanish[r][i];
+          *most = fmax(*most, change);
         }
     }
   }
@@ -110,12 +112,14 @@ void qn_oracle_close(qn_oracle *o)
     qn_release(o->stirred[r]);
     qn_release(o->scale[r]);
     qn_release(o->jump[r]);
+    qn_release(o->vanish[r]);
   }
 }
 
 bool qn_oracle_uncertain(const qn_oracle *o, size_t role, size_t index)
 {
-  return o->jump[role][index] > 256 * STIR * UNIT * fabs(o->out[role][index]) + 4 * SMALLEST;
+  const double smooth = 256 * STIR * UNIT * fabs(o->out[role][index]) + 4 * SMALLEST;
+  return fmax(o->jump[role][index], o->vanish[role][index]) > smooth;
 }
 
 static double largest(qn_dtype dtype) { return dtype == QN_F16 ? 65504 : dtype == QN_BF16 ? 0x1.fep127 : FLT_MAX; }
@@ -135,6 +139,7 @@ double qn_oracle_miss(const qn_oracle *o, size_t role, size_t index, double got,
   if (isnan(got) || isnan(want)) return isnan(got) && isnan(want) ? 0 : INFINITY;
   double allowed = steps * storage_error(o, dtype, fmax(fabs(want), fabs(got))) + units * SMALLEST;
   if (qn_oracle_uncertain(o, role, index)) allowed += o->jump[role][index];
+  allowed += o->vanish[role][index]; /* however small beside the result: a tiny momentum decides a sign, or none */
   if (isinf(want) || isinf(got)) {
     double finite = isinf(got) ? want : got, infinite = isinf(got) ? got : want;
     bool at_the_edge =

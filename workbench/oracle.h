@@ -18,10 +18,11 @@ typedef struct qn_oracle {
   size_t tensor, n;
   uint32_t place; /* which of the tallies in coef is this tensor's */
   qn_cpu_call call;
-  unsigned char coef[QN_COEF_BYTES];
+  _Alignas(16) unsigned char coef[QN_COEF_BYTES];
   double *in[QN_MAX_TENSORS], *out[QN_MAX_TENSORS], *stirred[QN_MAX_TENSORS]; /* by role, one an element */
   double *scale[QN_MAX_TENSORS], *jump[QN_MAX_TENSORS];
-  uint64_t counted[2][2]; /* where a reduction comes first: the reference's two counters, the oracle's own */
+  double *vanish[QN_MAX_TENSORS]; /* how far it moves where inputs so small that products of them vanish in f32 are 0 */
+  uint64_t counted[2][2];         /* where a reduction comes first: the reference's two counters, the oracle's own */
 } qn_oracle;
 
 /* The step on what the buffers held at their latest upload. params point to the processor's memory. */

@@ -36,12 +36,17 @@ void qn_play_lines(qn_play *p, size_t every, qn_status (*take)(void *leg, bool t
                 (unsigned long long)trial->elements, p->worst);
 }
 
+static bool is_near(double x, double want, double near)
+{
+  return x == want || (isnan(x) && isnan(want)) || fabs(x - want) <= near;
+}
+
 void qn_play_compare(const qn_play *p, const char *role, size_t k, const qn_play_number *x)
 {
-  if (!(fabs(x->reference - x->want) <= x->near))
+  if (!is_near(x->reference, x->want, x->near))
     qn_trial_fail(p->trial, (long)p->number, "%s: element %zu of %s is %.17g by the reference, golden is %.17g",
                   p->name, k, role, x->reference, x->want);
-  if (!(fabs(x->got - x->want) <= x->allowed))
+  if (!is_near(x->got, x->want, x->allowed))
     qn_trial_fail(p->trial, (long)p->number, "%s: element %zu of %s is %.9g, golden is %.9g, %.3g is allowed", p->name,
                   k, role, x->got, x->want, x->allowed);
 }

@@ -43,7 +43,7 @@ typedef struct qn_record_peer {
 typedef struct qn_record {
   int line; /* in its file */
   const char *date, *commit, *device, *machine, *op, *workload, *types, *backend, *variant, *timer, *cache, *verdict,
-      *compiler, *suspicion, *by;
+      *compiler, *suspicion, *by, *clocks; /* clocks: "" where not known */
   bool right, timed, impossible;
   int threads;
   int64_t tensors, elements, launches;

@@ -182,7 +182,8 @@ static qn_status read_line(const place *at, json_t *line, qn_record *r)
   qn_try(want_text(at, line, "date", &r->date));
   qn_try(want_text(at, line, "commit", &r->commit));
   qn_try(want_text(at, line, "op", &r->op));
-  r->by = "";
+  r->by = r->clocks = "";
+  if (json_object_get(machine, "clocks")) qn_try(want_text(at, machine, "clocks", &r->clocks));
   if (json_object_get(line, "by")) qn_try(want_text(at, line, "by", &r->by));
   qn_try(want_text(at, line, "workload", &r->workload));
   qn_try(read_form(at, line, r));

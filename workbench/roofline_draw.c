@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* roofline_draw.c - the picture of a roofline: on the left operations a second over operations a byte, both
  * logarithmic, with ceilings measured (solid) and nominal (dashed); on the right, where kernels that only stream can be
- * told apart, bandwidth over the working set. Kernels are points in both. */
+ * told apart, bandwidth over the working set. Kernels are numbered points in both; what the numbers and the lines mean
+ * stands below, where no name is too long and none covers a curve. */
 #include "workbench/roofline.h"
 #include "workbench/svg.h"
 #include "workbench/table.h"
@@ -10,7 +11,17 @@
 #include <string.h>
 
 enum { MOST_POINTS = 24 };
-enum { WIDTH = 1120, HEIGHT = 560, TOP = 84, BOTTOM = 496, LEFT = 76, MIDDLE = 600, RIGHT_FROM = 690, RIGHT_TO = 1096 };
+enum {
+  WIDTH = 1120,
+  KEY = 568,
+  LINE = 17,
+  TOP = 84,
+  BOTTOM = 496,
+  LEFT = 76,
+  MIDDLE = 600,
+  RIGHT_FROM = 690,
+  RIGHT_TO = 1096
+};
 static const char ink[] = "#1f2933", faint[] = "#7b8794", grid[] = "#e4e7eb", memory_colour[] = "#0b6bcb",
                   cache_colour[] = "#7cb8f0", kernel_colour[] = "#c2410c";
 static const char *const rate_colours[QN_RATE_COUNT] = {"#2f855a", "#8a3ffc", "#b83280"};
@@ -25,8 +36,7 @@ typedef struct plot {
 /* A kernel, ready to be placed. */
 typedef struct point {
   double intensity, rate, bytes, gbps;
-  char name[128], workload[80]; /* on the left, on the right */
-  bool plain;                   /* of f32 with default parameters: the right plot names only these */
+  char name[320];
 } point;
 
 static qn_letters letters(const char *colour, double size, qn_anchor anchor)
@@ -81,11 +91,9 @@ static size_t find_points(const qn_roofline *r, const qn_records *records, point
     points[n] = (point){.intensity = a->operations / a->fused.bytes,
                         .rate = a->operations / seconds,
                         .bytes = a->set_bytes,
-                        .gbps = a->gbps,
-                        .plain = !*types};
-    snprintf(points[n].workload, sizeof points->workload, "%.28s %.48s", a->workload, types);
-    snprintf(points[n].name, sizeof points->name, "%.24s %.44s, %.0f GB/s", a->op,
-             *types ? points[n].workload : a->workload, a->gbps);
+                        .gbps = a->gbps};
+    snprintf(points[n].name, sizeof points->name, "%.48s %.64s%s%.160s, %.0f GB/s", a->op, a->workload,
+             *types ? " " : "", types, a->gbps);
     n++;
   }
   return n;
@@ -97,24 +105,91 @@ static int by_rate(const void *a, const void *b)
   return (x->rate < y->rate) - (x->rate > y->rate);
 }
 
-/* Labels beside their points, pushed apart downwards, each with a thin line to its point; to the left where there is no
- * room on the right. The points come last, over the lines. */
+/* Where the number of a point goes: the nearest place beside it that touches neither a point nor another number. */
+typedef struct place {
+  double x, y;
+} place;
+
+static bool is_free(const plot *p, place at, const place *taken, size_t n)
+{
+  if (at.x < p->x.from + 8 || at.x > p->x.to - 4 || at.y < TOP + 8 || at.y > BOTTOM - 8) return false;
+  for (size_t k = 0; k < n; k++)
+    if (fabs(at.x - taken[k].x) < 16 && fabs(at.y - taken[k].y) < 13) return false;
+  return true;
+}
+
+static place find_room(const plot *p, place kernel, const place *taken, size_t n)
+{
+  for (int far = 0; far < 2 * MOST_POINTS; far++)
+    for (int way = 0; way < 4; way++) {
+      const place at = {kernel.x + (way & 1 ? -18 : 18), kernel.y + (way & 2 ? -13 : 13) * far};
+      if (is_free(p, at, taken, n)) return at;
+    }
+  return kernel;
+}
+
+/* The points come last, over the lines to their numbers. */
 static void draw_points(plot *p, const point *points, size_t n, bool left)
 {
-  double x[MOST_POINTS], y[MOST_POINTS], last = -1e9;
+  place taken[2 * MOST_POINTS];
   for (size_t k = 0; k < n; k++) {
-    x[k] = qn_axis_at(&p->x, left ? points[k].intensity : points[k].bytes);
-    y[k] = qn_axis_at(&p->y, left ? points[k].rate : points[k].gbps);
-    double lowest = BOTTOM - 8 - 15 * (double)(n - 1 - k), at = fmin(fmax(y[k] + 16, last + 15), lowest),
-           side = x[k] > p->x.to - 150 ? -1 : 1;
-    if (!left && !points[k].plain) continue;
-    last = at;
-    qn_svg_line(&p->svg, x[k], y[k], x[k] + side * 30, at - 4, (qn_stroke){kernel_colour, 0.7, false});
-    qn_letters how = letters(ink, 11.5, side > 0 ? QN_START : QN_END);
-    how.halo = true;
-    qn_svg_letters(&p->svg, x[k] + side * 34, at, left ? points[k].name : points[k].workload, how);
+    taken[k].x = qn_axis_at(&p->x, left ? points[k].intensity : points[k].bytes);
+    taken[k].y = qn_axis_at(&p->y, left ? points[k].rate : points[k].gbps);
   }
-  for (size_t k = 0; k < n; k++) qn_svg_circle(&p->svg, x[k], y[k], 5.5, kernel_colour);
+  for (size_t k = 0; k < n; k++) {
+    const place at = find_room(p, taken[k], taken, n + k);
+    char number[24];
+    snprintf(number, sizeof number, "%zu", k + 1);
+    taken[n + k] = at;
+    qn_svg_line(&p->svg, taken[k].x, taken[k].y, at.x + (at.x < taken[k].x ? 8 : -8), at.y,
+                (qn_stroke){kernel_colour, 0.7, false});
+    qn_letters how = letters(ink, 11.5, QN_MIDDLE);
+    how.bold = true;
+    qn_svg_letters(&p->svg, at.x, at.y + 4, number, how);
+  }
+  for (size_t k = 0; k < n; k++) qn_svg_circle(&p->svg, taken[k].x, taken[k].y, 5.5, kernel_colour);
+}
+
+/* ---- the key ---- */
+
+/* How wide a text is, about, in letters of 11.5: enough to set columns. */
+static double width_of(const char *text) { return 6.3 * (double)strlen(text); }
+
+/* The names of the points, column by column: of so many rows the columns' widths, and whether they fit. */
+enum { MOST_COLUMNS = 3 };
+static bool columns_fit(const point *points, size_t n, size_t rows, double width[MOST_COLUMNS])
+{
+  double all = 0;
+  for (size_t c = 0; c < MOST_COLUMNS; c++) {
+    width[c] = 0;
+    for (size_t k = c * rows; k < (c + 1) * rows && k < n; k++)
+      width[c] = fmax(width[c], width_of(points[k].name) + 40);
+    all += width[c];
+  }
+  return all <= WIDTH - 24 && n <= MOST_COLUMNS * rows;
+}
+
+static size_t rows_of(const point *points, size_t n, double width[MOST_COLUMNS])
+{
+  size_t rows = 0;
+  while (!columns_fit(points, n, rows, width) && rows < n) rows++;
+  return rows;
+}
+
+static void draw_names(plot *p, const point *points, size_t n)
+{
+  double width[MOST_COLUMNS], x = 40;
+  const size_t rows = rows_of(points, n, width);
+  for (size_t k = 0; k < n; k++) {
+    const double y = KEY + LINE * (1.5 + (double)(k % rows));
+    char number[24];
+    if (k && k % rows == 0) x += width[k / rows - 1];
+    snprintf(number, sizeof number, "%zu", k + 1);
+    qn_letters how = letters(ink, 11.5, QN_END);
+    how.bold = true;
+    qn_svg_letters(&p->svg, x, y, number, how);
+    qn_svg_letters(&p->svg, x + 8, y, points[k].name, letters(ink, 11.5, QN_START));
+  }
 }
 
 /* ---- the left plot ---- */
@@ -159,22 +234,19 @@ static void draw_level(plot *p, double rate, double from_gbps, qn_stroke stroke)
   qn_svg_line(&p->svg, qn_axis_at(&p->x, from), at, MIDDLE, at, stroke);
 }
 
-/* One line of the key, in the corner above the slopes, where no kernel can be; `row` counts from above. Amounts in
- * one unit have it once: "640 of 989 TFLOP/s". */
-static void add_key(plot *p, int row, const char *colour, const char *name, const char *amount, const char *nominal)
+/* The next entry of the key's first line, at *x. Amounts in one unit have it once: "640 of 989 TFLOP/s". */
+static void add_key(plot *p, double *x, const char *colour, const char *name, const char *amount, const char *nominal)
 {
   char text[128];
-  double y = TOP + 22 + 18 * row, x = LEFT + 14;
   size_t digits = strcspn(amount, " ");
   bool once = *nominal && !strcmp(amount + digits, nominal + strcspn(nominal, " "));
   snprintf(text, sizeof text, "%s %.*s%s%s", name, once ? (int)digits : 40, amount, *nominal ? " of " : "", nominal);
-  qn_svg_line(&p->svg, x, y - 4, x + 22, y - 4, (qn_stroke){colour, 2.4, false});
-  qn_letters how = letters(ink, 11.5, QN_START);
-  how.halo = true;
-  qn_svg_letters(&p->svg, x + 28, y, text, how);
+  qn_svg_line(&p->svg, *x, KEY - 4, *x + 22, KEY - 4, (qn_stroke){colour, 2.4, false});
+  qn_svg_letters(&p->svg, *x + 28, KEY, text, letters(ink, 11.5, QN_START));
+  *x += 46 + width_of(text);
 }
 
-static void draw_rates(plot *p, double cache, int *row)
+static void draw_rates(plot *p, double cache, double *key)
 {
   for (int k = 0; k < QN_RATE_COUNT; k++) {
     char amount[40], nominal[40] = "";
@@ -185,11 +257,11 @@ static void draw_rates(plot *p, double cache, int *row)
     if (p->r->rate[k] <= 0) continue;
     draw_level(p, p->r->rate[k], cache, (qn_stroke){rate_colours[k], 2.4, false});
     say_rate(amount, sizeof amount, p->r->rate[k]);
-    add_key(p, (*row)++, rate_colours[k], qn_rate_name((qn_rate)k), amount, nominal);
+    add_key(p, key, rate_colours[k], qn_rate_name((qn_rate)k), amount, nominal);
   }
 }
 
-static void draw_bandwidths(plot *p, double memory, double cache, double top, int *row)
+static void draw_bandwidths(plot *p, double memory, double cache, double top, double *key)
 {
   char amount[40], nominal[40] = "";
   if (p->r->nominal_gbps > 0) {
@@ -199,15 +271,15 @@ static void draw_bandwidths(plot *p, double memory, double cache, double top, in
   if (cache > 1.15 * memory) draw_slope(p, cache, top, (qn_stroke){cache_colour, 2, false});
   draw_slope(p, memory, top, (qn_stroke){memory_colour, 2.4, false});
   snprintf(amount, sizeof amount, "%.*f GB/s", memory < 100, memory);
-  add_key(p, (*row)++, memory_colour, "memory", amount, nominal);
+  add_key(p, key, memory_colour, "memory", amount, nominal);
   snprintf(amount, sizeof amount, "%.*f GB/s", cache < 100, cache);
-  if (cache > 1.15 * memory) add_key(p, (*row)++, cache_colour, "cache", amount, "");
+  if (cache > 1.15 * memory) add_key(p, key, cache_colour, "cache", amount, "");
 }
 
 static void draw_left(plot *p, const point *points, size_t n)
 {
   const qn_roofline *r = p->r;
-  int row = 0;
+  double key = 24;
   double memory = qn_roofline_memory(r), cache = qn_roofline_cache(r), top = highest_rate(r), low = memory * 1e9 * 0.02;
   p->x = (qn_axis){0.01, pow(10, ceil(log10(top / (memory * 1e9)) + 0.3)), LEFT, MIDDLE, true};
   if (p->x.most < 100) p->x.most = 100;
@@ -215,8 +287,8 @@ static void draw_left(plot *p, const point *points, size_t n)
   p->y = (qn_axis){pow(10, floor(log10(low))), pow(10, ceil(log10(top * 1.2))), BOTTOM, TOP, true};
   draw_grid(p, "arithmetic intensity: operations per byte moved (FLOP/byte)");
   qn_svg_letters(&p->svg, LEFT - 56, TOP - 14, "FLOP/s", letters(ink, 12, QN_START));
-  draw_bandwidths(p, memory, cache, top, &row);
-  draw_rates(p, cache, &row);
+  draw_bandwidths(p, memory, cache, top, &key);
+  draw_rates(p, cache, &key);
   draw_points(p, points, n, true);
 }
 
@@ -297,10 +369,13 @@ qn_status qn_roofline_draw(const char *path, const qn_roofline *r, const qn_reco
   plot p = {.r = r};
   size_t n = find_points(r, records, points, MOST_POINTS, left_out);
   qsort(points, n, sizeof *points, by_rate);
-  qn_svg_begin(&p.svg, WIDTH, HEIGHT, "Roofline");
-  qn_svg_rectangle(&p.svg, 0, 0, WIDTH, HEIGHT, 8, "#ffffff");
+  double width[MOST_COLUMNS];
+  const int height = KEY + LINE * (1 + (int)rows_of(points, n, width));
+  qn_svg_begin(&p.svg, WIDTH, height, "Roofline");
+  qn_svg_rectangle(&p.svg, 0, 0, WIDTH, height, 8, "#ffffff");
   draw_title(&p, n);
   draw_left(&p, points, n);
   draw_right(&p, points, n);
+  draw_names(&p, points, n);
   return qn_svg_end(&p.svg, path);
 }

@@ -52,6 +52,24 @@ static bool hold(qn_ruled_data *d, const char *word)
   return false;
 }
 
+/* "ROLE[k]=X", "ROLE[k,i]=X" or "ROLE[k,*]=X". */
+static bool set(qn_ruled_data *d, const char *word)
+{
+  const char *bracket = strchr(word, '['), *equals = strchr(word, '=');
+  if (!bracket || !equals || bracket > equals || d->n_set == QN_RULED_SET) return false;
+  for (size_t r = 0; r < d->op->info.n_tensors; r++) {
+    const char *name = d->op->info.tensors[r].name;
+    char *end;
+    if (strlen(name) != (size_t)(bracket - word) || strncmp(name, word, strlen(name)) != 0) continue;
+    qn_ruled_set *to = &d->set[d->n_set++];
+    *to = (qn_ruled_set){.role = r, .tensor = strtoull(bracket + 1, &end, 10), .element = SIZE_MAX - 1};
+    if (*end == ',') to->element = end[1] == '*' ? SIZE_MAX : strtoull(end + 1, NULL, 10);
+    to->value = strtod(equals + 1, NULL);
+    return true;
+  }
+  return false;
+}
+
 static qn_status take_word(qn_ruled_data *d, const char *word)
 {
   size_t k;
@@ -68,7 +86,7 @@ static qn_status take_word(qn_ruled_data *d, const char *word)
     d->trained = strtod(word + 7, NULL);
   else if (find_param(d->op, word, &k) && d->op->info.params[k].type == QN_PARAM_HOST_F64)
     d->scaled = true;
-  else if (!hold(d, word))
+  else if (!set(d, word) && !hold(d, word))
     return qn_setting(&d->op->info, d->params, word);
   return QN_OK;
 }
@@ -158,19 +176,19 @@ static qn_status shape_role(qn_ruled_data *d, size_t r)
     role->offset[k] = (role->bytes + QN_RULED_GUARD + 63) / 64 * 64 + d->shift / role->width * role->width;
     role->bytes = role->offset[k] + role->elements[k] * role->width;
   }
-  role->bytes += QN_RULED_GUARD;
+  if (!d->fenced) role->bytes += QN_RULED_GUARD;
+  if (d->shift % 16 == 0) role->bytes = (role->bytes + 63) / 64 * 64; /* or its beginning is no multiple of that */
   return QN_OK;
 }
 
 static qn_status make_role(qn_ruled_data *d, size_t r)
 {
   qn_ruled_role *role = &d->role[r];
-  void *memory;
   qn_try(qn_try_allocate(&role->before, role->bytes, "tensors"));
   qn_try(qn_try_allocate(&role->after, role->bytes, "tensors"));
   memset(role->before, 0xa5, role->bytes);
-  qn_try(qn_memory_allocate(d->exec.device, role->bytes, &memory));
-  role->memory = memory;
+  qn_try(qn_fence_create(d->exec.device, d->fenced, role->bytes, &role->fence));
+  role->memory = role->fence.memory;
   for (size_t k = 0; k < role->n; k++) {
     qn_try(qn_try_allocate(&role->value[k], (2 * role->elements[k] + 1) * sizeof(double), "tensors in double"));
     role->was[k] = role->value[k] + role->elements[k];
@@ -197,6 +215,19 @@ static qn_status send(qn_ruled_data *d, size_t r)
   return qn_memory_write(d->exec.device, d->exec.stream, d->role[r].memory, d->role[r].before, d->role[r].bytes);
 }
 
+/* What the text says of elements of the tensor. */
+static void put_set(qn_ruled_data *d, size_t r, size_t k)
+{
+  qn_ruled_role *role = &d->role[r];
+  for (size_t s = 0; s < d->n_set; s++) {
+    const qn_ruled_set *set = &d->set[s];
+    if (set->role != r || set->tensor != k) continue;
+    for (size_t i = 0; i < role->elements[k]; i++)
+      if (set->element == i || set->element == SIZE_MAX || (set->element == SIZE_MAX - 1 && i == role->elements[k] / 2))
+        qn_number_store(role->dtype, role->before + role->offset[k] + i * role->width, set->value);
+  }
+}
+
 static qn_status fill_role(qn_ruled_data *d, size_t r, uint64_t seed, double scale)
 {
   const qn_op_tensor *is = &d->op->info.tensors[r];
@@ -206,6 +237,7 @@ static qn_status fill_role(qn_ruled_data *d, size_t r, uint64_t seed, double sca
     qn_fill_numbers(&filling, role->dtype, role->before + role->offset[k], role->elements[k], k << 32);
     for (size_t i = 0; i < role->elements[k] && role->held; i++)
       qn_number_store(role->dtype, role->before + role->offset[k] + i * role->width, role->holds);
+    put_set(d, r, k);
     put_image(d, r, k);
   }
   return send(d, r);
@@ -216,6 +248,7 @@ qn_status qn_ruled_put(qn_ruled_data *d, size_t r, size_t k, const double *value
   qn_ruled_role *role = &d->role[r];
   for (size_t i = 0; i < role->elements[k]; i++)
     qn_number_store(role->dtype, role->before + role->offset[k] + i * role->width, values[i]);
+  put_set(d, r, k);
   put_image(d, r, k);
   return send(d, r);
 }
@@ -243,13 +276,13 @@ static qn_status begin_role(qn_ruled_data *d, size_t r)
 static qn_status lend(qn_ruled_data *d)
 {
   const size_t bytes = qn_op_call_workspace_bytes(&d->op->info, &d->exec, d->params, d->n, d->list);
-  void *memory;
   if (!bytes) return QN_OK;
-  qn_try(qn_memory_allocate(d->exec.device, bytes + 2 * QN_RULED_GUARD, &memory));
-  d->lent = memory;
+  const size_t all = QN_RULED_GUARD + (d->fenced ? (bytes + 15) / 16 * 16 : bytes + QN_RULED_GUARD);
+  qn_try(qn_fence_create(d->exec.device, d->fenced, all, &d->fence));
+  d->lent = d->fence.memory;
   d->exec.workspace = d->lent + QN_RULED_GUARD;
   d->exec.workspace_bytes = bytes;
-  return qn_memory_fill(d->exec.device, d->exec.stream, d->lent, 0xa5, bytes + 2 * QN_RULED_GUARD);
+  return qn_memory_fill(d->exec.device, d->exec.stream, d->lent, 0xa5, all);
 }
 
 qn_status qn_ruled_open(qn_ruled_data *d, const qn_ruled_order *order)
@@ -258,6 +291,7 @@ qn_status qn_ruled_open(qn_ruled_data *d, const qn_ruled_order *order)
   *d = (qn_ruled_data){
       .op = order->op, .shift = order->shift, .seed = order->seed, .steps = 1, .gradients = -1, .trained = 0.3};
   d->exec = (qn_exec){.size = sizeof d->exec, .device = order->device, .pool = order->pool};
+  d->fenced = order->fenced && order->device.kind != QN_CUDA;
   qn_require(info->params_bytes <= sizeof d->params, "%s: its params are too large for a check", info->name);
   qn_try(qn_settings_begin(order->op, d->params));
   qn_try(take_text(d, order->text));
@@ -279,13 +313,13 @@ void qn_ruled_close(qn_ruled_data *d)
     for (size_t k = 0; k < d->role[r].n; k++) qn_release(d->role[r].value[k]);
     qn_release(d->role[r].before);
     qn_release(d->role[r].after);
-    if (d->role[r].memory) qn_memory_release(d->exec.device, d->role[r].memory);
+    qn_fence_destroy(&d->role[r].fence);
   }
   for (size_t k = 0; k < QN_RULED_POINTERS; k++) {
     qn_release(d->values[k]);
     if (d->pointed[k]) qn_memory_release(d->exec.device, d->pointed[k]);
   }
-  if (d->lent) qn_memory_release(d->exec.device, d->lent);
+  qn_fence_destroy(&d->fence);
   if (d->exec.stream) qn_stream_destroy(d->exec.device, &d->exec.stream);
   *d = (qn_ruled_data){0};
 }

@@ -33,9 +33,9 @@ static bool lent_intact(const qn_ruled_data *d, char *wrong, size_t bytes)
   const unsigned char *behind = d->lent + QN_RULED_GUARD + d->exec.workspace_bytes;
   if (!d->lent) return true;
   if (qn_memory_read(d->exec.device, d->exec.stream, guard[0], d->lent, QN_RULED_GUARD) != QN_OK ||
-      qn_memory_read(d->exec.device, d->exec.stream, guard[1], behind, QN_RULED_GUARD) != QN_OK)
+      (!d->fenced && qn_memory_read(d->exec.device, d->exec.stream, guard[1], behind, QN_RULED_GUARD) != QN_OK))
     return false;
-  for (size_t k = 0; k < sizeof guard; k++) {
+  for (size_t k = 0; k < (d->fenced ? QN_RULED_GUARD : sizeof guard); k++) {
     if (((unsigned char *)guard)[k] == 0xa5) continue;
     snprintf(wrong, bytes, "what stands %s the workspace was changed", k < QN_RULED_GUARD ? "before" : "behind");
     return false;
@@ -59,11 +59,11 @@ bool qn_ruled_intact(const qn_ruled_data *d, char *wrong, size_t bytes)
   return lent_intact(d, wrong, bytes);
 }
 
-/* Of elements [from, to) of what is wanted. */
+/* Of elements [from, to) of what is wanted, those that are numbers. */
 static double size_of(const double *want, size_t from, size_t to)
 {
   double squares = 0;
-  for (size_t i = from; i < to; i++) squares += want[i] * want[i];
+  for (size_t i = from; i < to; i++) squares += isfinite(want[i]) ? want[i] * want[i] : 0;
   return to > from ? sqrt(squares / (double)(to - from)) : 0;
 }
 
@@ -72,6 +72,14 @@ size_t qn_ruled_plane(const qn_ruled_data *d, size_t r, size_t k)
   const qn_ruled_role *role = &d->role[r];
   const bool alike = role->single ? role->tensor[k].ndim < 2 : role->elements[k] == d->role[0].elements[k];
   return role->elements[k] / (alike || !role->elements[k] ? 1 : (size_t)role->shape[k][0]);
+}
+
+double qn_ruled_allowed(const qn_ruled_data *d, size_t r, size_t k, size_t i)
+{
+  const qn_ruled_role *role = &d->role[r];
+  const size_t plane = qn_ruled_plane(d, r, k), from = i / plane * plane;
+  const double size = size_of(role->value[k], from, from + plane);
+  return d->op->ruled->allowed(r, role->value[k][i], role->was[k][i], size);
 }
 
 static bool tensor_right(const qn_ruled_data *d, size_t r, size_t k, char *wrong, size_t bytes, double *worst)

@@ -163,6 +163,8 @@ static void fill_given(qn_runner *r, const qn_setting *s)
 static qn_status make_block(qn_runner *r, const qn_setting *s)
 {
   const qn_op_info *op = &r->op->info;
+  memcpy(r->params, s->params, sizeof r->params);
+  r->given_bytes = 0;
   for (size_t k = 0; k < op->n_params; k++) {
     if (op->params[k].type == QN_PARAM_HOST_U64) qn_try(make_array(r, k, s));
     r->at[k] = r->given_bytes;
@@ -187,6 +189,23 @@ static qn_status make_block(qn_runner *r, const qn_setting *s)
   return qn_memory_write(r->exec.device, r->exec.stream, r->block, r->image, r->block_bytes);
 }
 
+static void release_block(qn_runner *r)
+{
+  qn_memory_release(r->exec.device, r->block);
+  for (size_t k = 0; k < QN_PARAMS_MOST; k++) {
+    qn_release(r->arrays[k]);
+    r->arrays[k] = NULL;
+  }
+  qn_release(r->image);
+  r->block = r->image = NULL;
+}
+
+qn_status qn_runner_change(qn_runner *r, const qn_setting *setting)
+{
+  release_block(r);
+  return make_block(r, setting);
+}
+
 /* ---- the runner ---- */
 
 static qn_status make(qn_runner *r, const qn_setting *setting)
@@ -206,7 +225,6 @@ qn_status qn_runner_create(qn_runner **runner, const qn_op *op, qn_buffers *buff
   qn_try(qn_try_allocate(&r, sizeof *r, "the checker's runner"));
   *r = (qn_runner){.op = op, .buffers = buffers, .way = way};
   r->exec = (qn_exec){.size = sizeof(qn_exec), .device = buffers->device, .stream = buffers->stream, .pool = pool};
-  memcpy(r->params, setting->params, sizeof r->params);
   qn_status status = make(r, setting);
   if (status == QN_OK)
     *runner = r;
@@ -220,12 +238,10 @@ void qn_runner_destroy(qn_runner **runner)
   qn_runner *r = *runner;
   if (!r) return;
   qn_plan_destroy(&r->plan);
-  qn_memory_release(r->exec.device, r->block);
-  for (size_t k = 0; k < QN_PARAMS_MOST; k++) qn_release(r->arrays[k]);
+  release_block(r);
   for (size_t role = 0; role < QN_MAX_TENSORS; role++) qn_release(r->tensor[role]);
   qn_release(r->cuts);
   qn_release(r->shapes);
-  qn_release(r->image);
   qn_release(r);
   *runner = NULL;
 }
@@ -251,10 +267,61 @@ static qn_status launch_singles(qn_runner *r)
   return QN_OK;
 }
 
+/* ---- the reference: the ref tier's function over each tensor as a whole. Of the engine, which cuts and counts, it has
+ * nothing but the checks. ---- */
+
+static const uint64_t *host_array(const qn_runner *r, size_t offset)
+{
+  const uint64_t *array = NULL;
+  if (offset) memcpy(&array, r->params + offset - 1, sizeof array);
+  return array;
+}
+
+/* One phase over tensor k. Its counters are the first that the function sees, so that no place can be mistaken. */
+static void run_reference(const qn_runner *r, size_t k, int phase, bool counts, const void *coef, uint64_t *tally)
+{
+  const qn_op *op = r->op;
+  _Alignas(16) char own[QN_COEF_BYTES];
+  const uint64_t *first = host_array(r, op->first_element_offset), *id = host_array(r, op->tensor_id_offset), *pairs;
+  qn_piece piece = {.n = (size_t)r->shapes[k],
+                    .first = first ? first[k] : 0,
+                    .tensor_id = (uint32_t)(id ? id[k] : k),
+                    .tally = counts ? tally + 2 * k : NULL};
+  memcpy(own, coef, sizeof own);
+  if (op->tally_offset) {
+    memcpy(&pairs, own + op->tally_offset - 1, sizeof pairs);
+    if (tally) pairs = tally;
+    if (pairs) pairs += 2 * k;
+    memcpy(own + op->tally_offset - 1, &pairs, sizeof pairs);
+  }
+  for (size_t role = 0; role < op->info.n_tensors; role++)
+    if (r->list[role]) piece.data[role] = r->list[role][k].data;
+  const qn_cpu_call call = {.row = r->buffers->row,
+                            .flags = op->flags ? op->flags(r->params, r->buffers->row) : 0,
+                            .phase = phase,
+                            .coef = own};
+  const qn_tier tier = qn_op_row_is_double(&op->info, r->buffers->row) ? QN_TIER_ORACLE : QN_TIER_REF;
+  if (piece.n) op->cpu[tier](&call, &piece);
+}
+
+static qn_status launch_reference(const qn_runner *r)
+{
+  _Alignas(16) char coef[QN_COEF_BYTES] = {0};
+  const int phases = r->op->phases ? r->op->phases(r->params) : 1;
+  uint64_t *tally = phases > 1 ? r->exec.workspace : NULL;
+  qn_try(qn_op_prepare(&r->op->info, &r->exec, r->params, r->n, r->list));
+  r->op->coefficients(r->params, coef);
+  if (tally) memset(tally, 0, 2 * r->n * sizeof *tally);
+  for (int phase = 0; phase < phases; phase++)
+    for (size_t k = 0; k < r->n; k++) run_reference(r, k, phase, phase + 1 < phases, coef, tally);
+  return QN_OK;
+}
+
 qn_status qn_runner_launch(qn_runner *r)
 {
   const qn_tensor *moved[QN_MAX_TENSORS] = {0};
   switch (r->way) {
+  case QN_WAY_REFERENCE: return launch_reference(r);
   case QN_WAY_SINGLE: return launch_singles(r);
   case QN_WAY_PLAN: return qn_op_plan_step(r->plan, &r->exec, r->params, NULL);
   case QN_WAY_MOVED:

@@ -13,6 +13,9 @@ qn_status qn_runner_create(qn_runner **runner, const qn_op *op, qn_buffers *buff
                            qn_way way, qn_pool *pool);
 void qn_runner_destroy(qn_runner **runner);
 
+/* From the next step on with other params; a plan stays, and knows nothing of it. */
+qn_status qn_runner_change(qn_runner *runner, const qn_setting *setting);
+
 /* The next step works on what the buffers' images hold: moves (QN_WAY_MOVED), uploads, steps and downloads. */
 qn_status qn_runner_step(qn_runner *runner);
 /* The same without the transfers. */

@@ -59,7 +59,7 @@ static void (*leg_of(const planting *p))(qn_trial *)
 /* True, and the first line of why, if the leg fails on a row of the copy. */
 static bool is_caught(const planting *p, const qn_op *copy, const qn_check_options *options, char *why, size_t bytes)
 {
-  size_t rows = p->leg == QN_LEG_CONTRACT || p->where == QN_HARMLESS ? 1 : copy->info.n_types;
+  size_t rows = p->leg == QN_LEG_CONTRACT || p->where == QN_HARMLESS ? 1 : qn_op_rows(&copy->info, QN_CUDA);
   for (size_t row = 0; row < rows; row++) {
     qn_item item = {.leg = p->leg, .row = row, .run = leg_of(p)};
     item.target = (qn_target){.op = copy, .device = {QN_CPU, 0}, .backend = "cpu", .runs = true};

@@ -19,14 +19,27 @@ static bool is_extent(const qn_op_info *info, char letter)
   return false;
 }
 
+/* "ROLE=NUMBER" or "ROLE=sweep". */
+static bool fill_as(qn_shaped_data *d, const char *word)
+{
+  const char *equals = strchr(word, '=');
+  for (size_t r = 0; r < d->op->info.n_tensors && equals; r++) {
+    const char *name = d->op->info.tensors[r].name;
+    if (strlen(name) != (size_t)(equals - word) || strncmp(name, word, strlen(name)) != 0) continue;
+    d->role[r].filled = !strcmp(equals + 1, "sweep") ? QN_SHAPED_SWEEP : QN_SHAPED_VALUE;
+    d->role[r].value = strtod(equals + 1, NULL);
+    return true;
+  }
+  return false;
+}
+
 /* "m=128" sets an extent, "groups=4" a param, "-bias" leaves a role out. */
-static qn_status take_word(qn_shaped_data *d, const char *word, bool *nan)
+static qn_status take_word(qn_shaped_data *d, const char *word)
 {
   const qn_op_info *info = &d->op->info;
-  if (!strcmp(word, "nan")) {
-    *nan = true;
-    return QN_OK;
-  }
+  d->nan |= !strcmp(word, "nan");
+  d->halves |= !strcmp(word, "halves");
+  if (!strcmp(word, "nan") || !strcmp(word, "halves") || fill_as(d, word)) return QN_OK;
   if (*word == '-') {
     for (size_t r = 0; r < info->n_tensors; r++)
       if (!strcmp(info->tensors[r].name, word + 1)) {
@@ -47,10 +60,10 @@ static qn_status take_word(qn_shaped_data *d, const char *word, bool *nan)
   return qn_setting(info, d->params, word);
 }
 
-static qn_status take_text(qn_shaped_data *d, const char *text, bool *nan)
+static qn_status take_text(qn_shaped_data *d, const char *text)
 {
   char word[96];
-  for (int used; text && sscanf(text, "%95s%n", word, &used) == 1; text += used) qn_try(take_word(d, word, nan));
+  for (int used; text && sscanf(text, "%95s%n", word, &used) == 1; text += used) qn_try(take_word(d, word));
   return QN_OK;
 }
 
@@ -65,15 +78,13 @@ static qn_status shape_role(qn_shaped_data *d, size_t r)
       role->elements *= (size_t)d->extent[*at - 'a'];
     }
   role->bytes = role->elements * qn_dtype_bytes(role->dtype);
+  role->begin = QN_SHAPED_GUARD + (d->fenced ? 0 : d->shift);
+  role->end = role->begin + role->bytes;
+  role->all = role->end + (d->fenced ? d->shift : QN_SHAPED_GUARD);
   return QN_OK;
 }
 
 /* ---- memory ---- */
-
-static size_t all_bytes(const qn_shaped_data *d, const qn_shaped_role *role)
-{
-  return role->bytes + d->shift + 2 * QN_SHAPED_GUARD;
-}
 
 static void give_address(qn_shaped_data *d, size_t r, void *address)
 {
@@ -83,28 +94,40 @@ static void give_address(qn_shaped_data *d, size_t r, void *address)
   d->list[r] = &d->tensor[r];
 }
 
-static qn_status make_role(qn_shaped_data *d, size_t r, bool nan)
+static void fill_role(qn_shaped_data *d, size_t r, bool nan)
 {
   qn_shaped_role *role = &d->role[r];
   const qn_op_tensor *is = &d->op->info.tensors[r];
-  const size_t bytes = all_bytes(d, role), begin = QN_SHAPED_GUARD + d->shift;
-  qn_try(qn_try_allocate(&role->before, bytes, "a tensor"));
-  qn_try(qn_try_allocate(&role->after, bytes, "a tensor"));
-  memset(role->before, 0xa5, bytes);
   const qn_filling filling = {.kind = is->fill, .scale = is->fill_scale, .seed = d->seed, .role = r};
-  if (role->access & QN_READ) qn_fill_numbers(&filling, role->dtype, role->before + begin, role->elements, 0);
-  if (nan && role->elements)
-    qn_number_store(role->dtype, role->before + begin + role->elements / 2 * qn_dtype_bytes(role->dtype), NAN);
-  qn_try(qn_memory_allocate(d->exec.device, bytes, &role->memory));
-  give_address(d, r, (char *)role->memory + begin);
-  return qn_memory_write(d->exec.device, d->exec.stream, role->memory, role->before, bytes);
+  unsigned char *at = role->before + role->begin;
+  const size_t width = qn_dtype_bytes(role->dtype);
+  if (role->filled == QN_SHAPED_NUMBERS) qn_fill_numbers(&filling, role->dtype, at, role->elements, 0);
+  if (role->filled == QN_SHAPED_SWEEP) qn_fill_sweep(role->dtype, at, role->elements);
+  for (size_t k = 0; k < role->elements && role->filled == QN_SHAPED_VALUE; k++)
+    qn_number_store(role->dtype, at + k * width, role->value);
+  if (d->halves && role->dtype == QN_F32 && role->ndim > 1) qn_fill_halves(at, role->elements);
+  if (nan && role->elements) qn_number_store(role->dtype, at + role->elements / 2 * width, NAN);
+}
+
+static qn_status make_role(qn_shaped_data *d, size_t r, bool nan)
+{
+  qn_shaped_role *role = &d->role[r];
+  qn_try(qn_try_allocate(&role->before, role->all, "a tensor"));
+  qn_try(qn_try_allocate(&role->after, role->all, "a tensor"));
+  memset(role->before, 0xa5, role->all);
+  if (role->access & QN_READ) fill_role(d, r, nan);
+  qn_try(qn_fence_create(d->exec.device, d->fenced, role->all, &role->fence));
+  role->memory = role->fence.memory;
+  give_address(d, r, (char *)role->memory + role->begin);
+  return qn_memory_write(d->exec.device, d->exec.stream, role->memory, role->before, role->all);
 }
 
 qn_status qn_shaped_open(qn_shaped_data *d, const qn_shaped_order *order)
 {
   const qn_op_info *info = &order->op->info;
-  bool nan = false, placed = false;
+  bool placed = false;
   *d = (qn_shaped_data){.op = order->op, .row = order->row, .shift = order->shift, .seed = order->seed};
+  d->fenced = order->fenced && order->device.kind != QN_CUDA;
   d->exec = (qn_exec){.size = sizeof d->exec, .device = order->device, .pool = order->pool};
   for (size_t k = 0; k < sizeof d->extent / sizeof d->extent[0]; k++) d->extent[k] = -1; /* not said */
   qn_require(info->params_bytes <= sizeof d->params, "%s: its params are too large for a check", info->name);
@@ -113,9 +136,9 @@ qn_status qn_shaped_open(qn_shaped_data *d, const qn_shaped_order *order)
     d->role[r].dtype = info->types[order->row].tensor[r].dtype;
     d->role[r].access = info->types[order->row].tensor[r].access;
   }
-  qn_try(take_text(d, order->text, &nan));
-  qn_try(take_text(d, order->more, &nan));
-  for (size_t k = 0; k < order->n_settings; k++) qn_try(take_text(d, order->settings[k], &nan));
+  qn_try(take_text(d, order->text));
+  qn_try(take_text(d, order->more));
+  for (size_t k = 0; k < order->n_settings; k++) qn_try(take_text(d, order->settings[k]));
   if (!order->bare) qn_try(qn_stream_create(order->device, &d->exec.stream));
   for (size_t r = 0; r < info->n_tensors; r++) {
     if (d->role[r].access == QN_ABSENT) continue;
@@ -124,7 +147,7 @@ qn_status qn_shaped_open(qn_shaped_data *d, const qn_shaped_order *order)
       give_address(d, r, (void *)((uintptr_t)(r + 1) << 40)); /* far apart, aligned, never touched */
       continue;
     }
-    const bool here = nan && !placed && d->role[r].access == QN_READ;
+    const bool here = d->nan && !placed && d->role[r].access == QN_READ;
     placed |= here;
     qn_try(make_role(d, r, here));
   }
@@ -137,9 +160,9 @@ void qn_shaped_close(qn_shaped_data *d)
   for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
     qn_release(d->role[r].before);
     qn_release(d->role[r].after);
-    if (d->role[r].memory) qn_memory_release(d->exec.device, d->role[r].memory);
+    qn_fence_destroy(&d->role[r].fence);
   }
-  if (d->exec.workspace) qn_memory_release(d->exec.device, d->exec.workspace);
+  qn_fence_destroy(&d->lent);
   if (d->exec.stream) qn_stream_destroy(d->exec.device, &d->exec.stream);
   *d = (qn_shaped_data){0};
 }
@@ -148,8 +171,7 @@ qn_status qn_shaped_reset(qn_shaped_data *d)
 {
   for (size_t r = 0; r < QN_MAX_TENSORS; r++)
     if (d->role[r].access & QN_WRITE)
-      qn_try(qn_memory_write(d->exec.device, d->exec.stream, d->role[r].memory, d->role[r].before,
-                             all_bytes(d, &d->role[r])));
+      qn_try(qn_memory_write(d->exec.device, d->exec.stream, d->role[r].memory, d->role[r].before, d->role[r].all));
   return QN_OK;
 }
 
@@ -157,10 +179,11 @@ qn_status qn_shaped_lend(qn_shaped_data *d)
 {
   const size_t bytes = qn_op_call_workspace_bytes(&d->op->info, &d->exec, d->params, 1, d->list);
   if (bytes <= d->exec.workspace_bytes) return QN_OK;
-  if (d->exec.workspace) qn_memory_release(d->exec.device, d->exec.workspace);
+  qn_fence_destroy(&d->lent);
   d->exec.workspace = NULL;
   d->exec.workspace_bytes = 0;
-  qn_try(qn_memory_allocate(d->exec.device, bytes, &d->exec.workspace));
+  qn_try(qn_fence_create(d->exec.device, d->fenced, (bytes + 15) / 16 * 16, &d->lent)); /* which is its alignment */
+  d->exec.workspace = d->lent.memory;
   d->exec.workspace_bytes = bytes;
   return qn_memory_fill(d->exec.device, d->exec.stream, d->exec.workspace, 0xff, bytes);
 }
@@ -171,12 +194,18 @@ qn_status qn_shaped_fetch(qn_shaped_data *d)
 {
   for (size_t r = 0; r < QN_MAX_TENSORS; r++)
     if (d->role[r].memory)
-      qn_try(qn_memory_read(d->exec.device, d->exec.stream, d->role[r].after, d->role[r].memory,
-                            all_bytes(d, &d->role[r])));
+      qn_try(qn_memory_read(d->exec.device, d->exec.stream, d->role[r].after, d->role[r].memory, d->role[r].all));
   return QN_OK;
 }
 
 /* ---- the reference ---- */
+
+int qn_shaped_looseness(const qn_shaped_data *d)
+{
+  char name[64];
+  if (d->exec.device.kind != QN_CUDA || !d->op->shaped->looseness) return 0;
+  return sscanf(qn_op_last_variant(), "%63s", name) == 1 ? d->op->shaped->looseness(name) : 0;
+}
 
 /* Does the role's first dimension bear the letter that the op's rows are independent along? */
 static bool has_rows(const qn_shaped_data *d, size_t r)
@@ -200,7 +229,7 @@ static qn_status choose_rows(const qn_shaped_data *d, double most, qn_shaped_wan
 
 static double number_at(const qn_shaped_data *d, size_t r, const unsigned char *bytes, size_t k)
 {
-  return qn_number_load(d->role[r].dtype, bytes + QN_SHAPED_GUARD + d->shift + k * qn_dtype_bytes(d->role[r].dtype));
+  return qn_number_load(d->role[r].dtype, bytes + d->role[r].begin + k * qn_dtype_bytes(d->role[r].dtype));
 }
 
 /* Where element k of what the reference ran over stands in the whole tensor. */
@@ -239,7 +268,8 @@ qn_status qn_shaped_reference(const qn_shaped_data *d, double most, qn_shaped_wa
   qn_status status = choose_rows(d, most, w);
   if (status == QN_OK) status = make_want(d, w, input);
   if (status == QN_OK) {
-    qn_shaped_call call = {.op = d->op, .exec = &d->exec, .params = d->params, .row = d->row};
+    qn_shaped_call call = {
+        .op = d->op, .exec = &d->exec, .params = d->params, .row = d->row, .looseness = d->looseness};
     memcpy(call.extent, d->extent, sizeof call.extent);
     if (w->rows) call.extent[d->op->shaped->independent - 'a'] = w->n_rows;
     for (size_t r = 0; r < QN_MAX_TENSORS; r++) call.tensor[r] = d->list[r];
@@ -268,7 +298,7 @@ static bool same_bytes(const qn_shaped_data *d, size_t r, size_t from, size_t to
   for (size_t k = from; k < to; k++) {
     if (role->before[k] == role->after[k]) continue;
     snprintf(wrong, bytes, "%s: %s was changed, byte %lld from the tensor's first", d->op->info.tensors[r].name, what,
-             (long long)k - QN_SHAPED_GUARD - (long long)d->shift);
+             (long long)k - (long long)role->begin);
     return false;
   }
   return true;
@@ -282,7 +312,7 @@ static bool role_right(const qn_shaped_data *d, const qn_shaped_want *w, size_t 
   for (size_t k = 0; k < n; k++) {
     const size_t at = place_of(d, w, r, k);
     const double got = number_at(d, r, role->after, at), want = w->value[r][k], off = fabs(got - want);
-    if (isnan(want) && isnan(got)) continue;
+    if (got == want || (isnan(want) && isnan(got))) continue;
     const double share = off / w->allowed[r][k];
     if (share > *worst) *worst = share;
     if (share <= 1) continue;
@@ -300,11 +330,10 @@ bool qn_shaped_right(const qn_shaped_data *d, const qn_shaped_want *want, char *
   for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
     const qn_shaped_role *role = &d->role[r];
     if (!role->memory) continue;
-    const size_t begin = QN_SHAPED_GUARD + d->shift, end = begin + role->bytes;
-    if (!same_bytes(d, r, 0, begin, "what stands before it", wrong, bytes)) return false;
-    if (!same_bytes(d, r, end, end + QN_SHAPED_GUARD, "what stands behind it", wrong, bytes)) return false;
+    if (!same_bytes(d, r, 0, role->begin, "what stands before it", wrong, bytes)) return false;
+    if (!same_bytes(d, r, role->end, role->all, "what stands behind it", wrong, bytes)) return false;
     if (!(role->access & QN_WRITE)) {
-      if (!same_bytes(d, r, begin, end, "it is only read, and", wrong, bytes)) return false;
+      if (!same_bytes(d, r, role->begin, role->end, "it is only read, and", wrong, bytes)) return false;
       continue;
     }
     *elements += count_of(d, want, r);

@@ -6,6 +6,7 @@
 #define QN_WORKBENCH_SHAPED_H
 #include "op/op.h"
 #include "workbench/progress.h"
+#include "workbench/walls.h"
 
 enum { QN_SHAPED_NDIM = 4, QN_SHAPED_PARAMS = 256, QN_SHAPED_GUARD = 256 };
 
@@ -15,6 +16,10 @@ typedef struct qn_shaped_role {
   int ndim;
   int64_t shape[QN_SHAPED_NDIM];
   size_t elements, bytes;
+  size_t begin, end, all; /* in the memory: the tensor's first byte, the one behind its last; all bytes */
+  enum { QN_SHAPED_NUMBERS, QN_SHAPED_VALUE, QN_SHAPED_SWEEP } filled;
+  double value; /* of all elements */
+  qn_fence fence;
   void *memory;                  /* on the device, with guards */
   unsigned char *before, *after; /* on the host, with guards: what it was filled with, what qn_shaped_fetch found */
 } qn_shaped_role;
@@ -24,16 +29,21 @@ typedef struct qn_shaped_data {
   size_t row;
   qn_exec exec;
   size_t shift; /* bytes that data stand behind a multiple of 256 */
+  bool fenced;  /* data end so many bytes before memory that may not be touched, on the processor and host */
+  bool nan, halves;
+  int looseness; /* of the reference, as op.h's qn_shaped says */
   uint64_t seed;
   int64_t extent[26];
   _Alignas(16) unsigned char params[QN_SHAPED_PARAMS];
   qn_shaped_role role[QN_MAX_TENSORS];
   qn_tensor tensor[QN_MAX_TENSORS];
   const qn_tensor *list[QN_MAX_TENSORS]; /* what calls take */
+  qn_fence lent;
 } qn_shaped_data;
 
 /* `text` as qn_shaped_size has it, `more` behind it (NULL: nothing), then `settings` (NAME=VALUE). "nan" puts a NaN
- * into the first tensor that is read. */
+ * into the first tensor that is read; "halves": f32 that is read but in one dimension is as qn_fill_halves makes it;
+ * ROLE=NUMBER: all its elements are that; ROLE=sweep: they are qn_fill_sweep's. */
 typedef struct qn_shaped_order {
   const qn_op *op;
   size_t row;
@@ -42,6 +52,7 @@ typedef struct qn_shaped_order {
   const char *text, *more, *const *settings;
   size_t n_settings, shift;
   uint64_t seed;
+  bool fenced;
   bool bare; /* without memory: tensors have addresses of nothing, for questions about a call that is never made */
 } qn_shaped_order;
 
@@ -56,6 +67,9 @@ qn_status qn_shaped_lend(qn_shaped_data *data);
 qn_status qn_shaped_run(qn_shaped_data *data);
 /* Waits, and reads all tensors back. */
 qn_status qn_shaped_fetch(qn_shaped_data *data);
+
+/* Of the variant that ran last. */
+int qn_shaped_looseness(const qn_shaped_data *data);
 
 typedef struct qn_shaped_want {
   double *value[QN_MAX_TENSORS], *allowed[QN_MAX_TENSORS]; /* by role; NULL: not written */

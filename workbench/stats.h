@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stats.h - what can be said about samples of time. Nothing here is random and nothing assumes a normal distribution:
  * times on a real machine have a floor and a long tail, so medians and ranks speak, and every figure has an interval
- * that holds in at least 95 of 100 runs, or none where there are too few samples for one. */
+ * that holds in at least 95 of 100 runs, or none where there are too few samples for one. A speed-up ends in a word,
+ * and many are read at once: its interval holds in at least 999 of 1000. */
 #ifndef QN_WORKBENCH_STATS_H
 #define QN_WORKBENCH_STATS_H
 #include "quern/status.h"
@@ -31,9 +32,16 @@ typedef struct qn_ratio {
  * Hodges-Lehmann estimate and Wilcoxon's signed-rank interval of the logarithms; 6 pairs at least for an interval. */
 qn_status qn_ratio_paired(const double *above, const double *below, size_t n, qn_ratio *ratio);
 
-/* The same from two runs that know nothing of each other: Hodges-Lehmann shift and the Mann-Whitney interval; 5 samples
- * at least on each side for an interval. */
-qn_status qn_ratio_unpaired(const double *above, size_t n_above, const double *below, size_t n_below, qn_ratio *ratio);
+/* A ratio for a word: that of the two medians, which stand beside it, in an interval that holds in 999 of 1000 and has
+ * the ratio in it. Paired: as above, 11 pairs at least for an interval. Unpaired: samples that know nothing of each
+ * other, the interval of Mann and Whitney; 7 of each at least. Samples may be the medians of runs. */
+enum { QN_WORD_PAIRS = 11, QN_WORD_SAMPLES = 7 };
+qn_status qn_speedup_paired(const double *above, const double *below, size_t n, qn_ratio *ratio);
+qn_status qn_speedup_unpaired(const double *above, size_t n_above, const double *below, size_t n_below,
+                              qn_ratio *ratio);
+
+/* This is the ratio, and the interval reaches to it if it did not. */
+void qn_ratio_hold(qn_ratio *ratio, double value);
 
 /* What a speed-up (old time / new time) allows one to say. SAME: the whole interval lies within 2 % of 1, so a
  * difference, if any, does not matter. UNCLEAR: no interval, or one that allows more than one of the other words. */

@@ -77,8 +77,6 @@ void qn_svg_letters(qn_svg *svg, double x, double y, const char *text, qn_letter
   static const char *const anchors[] = {"start", "middle", "end"};
   qn_text_add(&svg->text, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%.1f\" fill=\"%s\" text-anchor=\"%s\"%s", x, y,
               how.size, how.colour, anchors[how.anchor], how.bold ? " font-weight=\"600\"" : "");
-  if (how.halo)
-    qn_text_add(&svg->text, " stroke=\"#ffffff\" stroke-width=\"3\" stroke-linejoin=\"round\" paint-order=\"stroke\"");
   qn_text_add(&svg->text, ">");
   add_escaped(&svg->text, text);
   qn_text_add(&svg->text, "</text>\n");

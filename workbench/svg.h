@@ -26,7 +26,7 @@ typedef struct qn_letters {
   const char *colour;
   double size;
   qn_anchor anchor;
-  bool bold, halo; /* halo: white round the letters, where they cross lines */
+  bool bold;
 } qn_letters;
 
 void qn_svg_begin(qn_svg *svg, int width, int height, const char *title);

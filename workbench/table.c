@@ -157,7 +157,8 @@ void qn_bench_print(FILE *stream, const qn_bench *b)
   print_check(stream, b);
   if (!b->timed) return;
   label(stream, "timer");
-  fprintf(stream, "%s, %zu rounds side by side, cache %s, intervals hold in 95 of 100 runs\n",
+  fprintf(stream,
+          "%s, %zu rounds side by side, cache %s, intervals hold in 95 of 100 runs, a speed-up's in 999 of 1000\n",
           qn_timer_name(b->ask.timer), b->fused.n, b->cache);
   print_series(stream, "fused", &b->fused);
   if (b->has_unfused) print_series(stream, "unfused", &b->unfused);

@@ -275,6 +275,7 @@ static qn_status explore(tuner *t)
   char wrong[400], text[TEXT + 128];
   subject *best;
   qn_shaped_want want;
+  t->data.looseness = 2; /* one for all of them */
   qn_status status = qn_shaped_reference(&t->data, REFERENCE_OPERATIONS, &want);
   if (status == QN_OK) status = prove(t, t->incumbent.name, &want, wrong, sizeof wrong);
   if (status == QN_OK && *wrong)

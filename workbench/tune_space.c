@@ -64,7 +64,7 @@ qn_status qn_tune_cells(const qn_op *op, const char *types, const char *shapes, 
   *n = 0;
   if (types) qn_try(qn_bench_row(op, types, &only));
   if (!shapes) shapes = op->tune_shapes ? op->tune_shapes : usual_shapes;
-  for (size_t row = 0; row < op->info.n_types; row++)
+  for (size_t row = 0; row < qn_op_rows(&op->info, QN_CUDA); row++)
     if (types ? row == only : wanted_row(op, row)) qn_try(add_shapes(shapes, row, pitched, cells, n));
   return QN_OK;
 }

@@ -77,7 +77,8 @@ typedef struct qn_template {
  *              the kernel is still running on the stream
  *   check      processor only: report what a GPU would hide (out of bounds, races, divergent barriers, missed lanes,
  *              outputs not written); the first finding is the sentence, qn_kernel_findings() has all of them
- *   seed       check: 0 runs simdgroups in order, others in a random one */
+ *   seed       check: 0 runs simdgroups in order, others in a random one
+ *   ignore     check: bit k leaves out findings of qn_finding_kind k */
 typedef struct qn_kernel_call {
   size_t size; /* sizeof(qn_kernel_call) */
   const qn_tensor *inputs, *outputs;
@@ -91,6 +92,7 @@ typedef struct qn_kernel_call {
   int64_t limit_ns;
   int check;
   uint64_t seed;
+  uint32_t ignore;
 } qn_kernel_call;
 
 typedef struct qn_kernel qn_kernel;
@@ -145,7 +147,10 @@ typedef enum qn_finding_kind {
   QN_FINDING_UNINITIALISED, /* read before anything wrote it */
   QN_FINDING_NOT_WRITTEN,   /* an output, or a part of it */
   QN_FINDING_TIME_LIMIT,
-  QN_FINDING_DIVISION, /* of an integer by zero, which a GPU answers with some number */
+  QN_FINDING_DIVISION,    /* of an integer by zero, which a GPU answers with some number */
+  QN_FINDING_SAME_VALUE,  /* threads store equal values to one place with nothing between: a race that does no harm */
+  QN_FINDING_MISALIGNED,  /* an access whose type's alignment its address does not have */
+  QN_FINDING_ABSENT_LANE, /* memory is written with what a shuffle gave of a lane that was not there */
   QN_FINDING_KIND_COUNT
 } qn_finding_kind;
 typedef struct qn_finding {
@@ -160,6 +165,9 @@ typedef struct qn_finding {
 QN_API size_t qn_kernel_finding_count(void);
 QN_API qn_status qn_kernel_finding_at(size_t k, qn_finding *finding);
 QN_API const char *qn_finding_kind_name(qn_finding_kind kind); /* "out of bounds", "race" ... */
+/* "same value, race" as bits for qn_kernel_call.ignore; "" is none. QN_BAD_ARGUMENT: no such kind, with those there
+ * are; a time limit cannot be ignored. */
+QN_API qn_status qn_finding_kinds(const char *names, uint32_t *kinds);
 
 /* ---- the health buffer: 16 floats that a kernel may have as an output `dbg` ---- */
 typedef enum qn_health {

@@ -31,7 +31,8 @@ typedef struct qn_op_tensor {
 } qn_op_tensor;
 
 /* A row of the type table: what is stored as what, and how it is accessed then (QN_NONE, QN_ABSENT: not given).
- * Bytes moved per element follow from it. */
+ * Bytes moved per element follow from it. A row whose first tensor is f64 is computed in double on the processor, and
+ * refused on devices; such rows stand last. */
 typedef struct qn_op_types {
   struct {
     qn_dtype dtype;

@@ -42,11 +42,12 @@ typedef struct qn_swiglu_params {
     sizeof(qn_swiglu_params), 1.0, 1.0, 1.702, 7.0, 0                                                                  \
   }
 
-/* c = activation(a) * b over a list of n triples of tensors, each of one shape; all f32, all bf16 or all f16. Every
- * tensor may have a layout of its own, as long as it is rows at one distance with columns 1 or 2 elements apart:
- * separate tensors, the two halves of one (rows, 2 cols), its even and odd columns; none is copied. c is written only,
- * and shares no element with another. One launch; nothing is synchronised or allocated, except that the first call of a
- * kind compiles. Bad input: a status, a sentence, nothing written. */
+/* c = activation(a) * b over a list of n triples of tensors, each of one shape; all f32, all bf16 or all f16, or, on
+ * the processor, all f64, where the arithmetic is in double. Every tensor may have a layout of its own, as long as it
+ * is rows at one distance with columns 1 or 2 elements apart: separate tensors, the two halves of one (rows, 2 cols),
+ * its even and odd columns; none is copied. c is written only, and shares no element with another. One launch; nothing
+ * is synchronised or allocated, except that the first call of a kind compiles. Bad input: a status, a sentence, nothing
+ * written. */
 QN_API qn_status qn_swiglu_step(const qn_exec *exec, const qn_swiglu_params *params, size_t n, const qn_tensor *c,
                                 const qn_tensor *a, const qn_tensor *b);
 /* Compile and load what such a call would need. */

@@ -12,8 +12,9 @@
  *               op's default.
  *   operands    the tensors, role by role in the description's order; then those params in the description's order:
  *               one f32, or two 64-bit integers a tensor, or the op's hyper struct as its bytes
- *   results     the tensors of the roles that the op writes, role by role, each to be declared an alias of its operand;
- *               then, where the op needs one, a workspace of qn_op_workspace_bytes()
+ *   results     the tensors of the roles that this call writes (by the rows of types in which just these roles are
+ *               given), role by role, each to be declared an alias of its operand; then, where the op needs one, a
+ *               workspace of qn_op_workspace_bytes()
  * Where XLA gave a result other memory than its operand, the operand is copied there first: an operand that was not
  * donated is never written. Arrays are dense and row-major.
  *

@@ -20,6 +20,7 @@ _FUNCTIONS: tuple[str, ...] = ()  # of the ops; made when they are first named
 _LATER = {  # where they are written; imported when they are first named
     "ELO": "_lopt_arrays",
     "Finding": "_kernel_findings",
+    "FindingsWarning": "_kernel_findings",
     "FolderKernel": "_folder",
     "GradientError": "_gradient",
     "Kernel": "_kernel",

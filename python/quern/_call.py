@@ -16,7 +16,7 @@ from ctypes import byref, sizeof
 from . import _abi, _arrays, _signature, _streams, _threads
 from ._columns import Column, Group, check_overlap, groups_of
 from ._library import KIND_NAMES, lib
-from ._ops import Op, Param, op
+from ._ops import ANY_TYPE, PERHAPS, Op, Param, op
 from ._workspace import Workspace
 
 _EXEC_BYTES = sizeof(_abi.Exec)
@@ -135,6 +135,8 @@ class Call:
             if column is not None:
                 column.settle(types, order)
         groups = groups_of(columns)
+        for group in groups:
+            group.see_written(self.op, columns)
         self._check_pointers(views, groups)
         if order.explicit is not None:
             self._check_stream({group.device for group in groups})
@@ -154,9 +156,10 @@ class Call:
         return self.op.params[name].type == _abi.PARAM_HOST_U64
 
     def _columns(self, arguments: Sequence[object], order: _streams.Order) -> list[Column | None]:
+        written = self.op.written(tuple(map(_given, self.roles, arguments)))
         columns = [
-            None if argument is None and not word.required else Column(self.op.name, role, argument, order)
-            for role, word, argument in zip(self.op.roles, self.roles, arguments)
+            None if argument is None and not word.required else Column(self.op.name, role, argument, order, writes)
+            for role, word, argument, writes in zip(self.op.roles, self.roles, arguments, written)
         ]
         one = _first(columns)
         for other in columns[1:]:
@@ -190,7 +193,7 @@ class Call:
             for step in steps:
                 step.close()
         if "torch" in sys.modules:
-            _count_writes(columns)
+            _count_writes(columns, groups)
 
 
 class _Step:
@@ -257,18 +260,27 @@ def _framework(columns: Sequence[Column | None]) -> str | None:
     return None
 
 
-def _count_writes(columns: Sequence[Column | None]) -> None:
-    """Autograd must know that tensors have changed. (Inference tensors count nothing.)"""
+def _given(word: _signature.Keyword, argument: object) -> int | None:
+    """Whether a role is given, as Op.written asks for it."""
+    if word.required:
+        return ANY_TYPE
+    if argument is None:
+        return None
+    in_part = isinstance(argument, (list, tuple)) and any(one is None for one in argument)
+    return PERHAPS if in_part else ANY_TYPE
+
+
+def _count_writes(columns: Sequence[Column | None], groups: Sequence[Group]) -> None:
+    """Autograd must know that tensors have changed, and of no others. (Inference tensors count nothing.)"""
     torch = sys.modules["torch"]
-    written = [
-        tensor
-        for column in columns
-        if column is not None and column.role.written
-        for tensor in column.arrays
-        if isinstance(tensor, torch.Tensor) and not tensor.is_inference()
-    ]
-    for tensor in written:
-        torch.autograd.graph.increment_version(tensor)
+    for group in groups:
+        for column, written in zip(columns, group.written):
+            if column is None or not written:
+                continue
+            arrays = column.arrays
+            for tensor in arrays if group.places is None else [arrays[k] for k in group.places]:
+                if isinstance(tensor, torch.Tensor) and not tensor.is_inference():
+                    torch.autograd.graph.increment_version(tensor)
 
 
 def _is_row_major(view: _arrays.View) -> bool:

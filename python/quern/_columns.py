@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from . import _arrays, _streams
 from ._library import ITEM_BYTES
-from ._ops import Role
+from ._ops import Op, Role
 from ._tensors import Tensors
 
 Key = tuple[int, tuple[int, int]]  # (storage type, device)
@@ -20,21 +20,23 @@ def _either(names: Sequence[str]) -> str:
 
 
 class Column:
-    """The arrays of one role. `views` is None where all of them are of one kind (`uniform`)."""
+    """The arrays of one role. `views` is None where all of them are of one kind (`uniform`). written: may the call
+    write them?"""
 
-    __slots__ = ("addresses", "arrays", "keys", "role", "shapes", "strides", "uniform", "views")
+    __slots__ = ("addresses", "arrays", "keys", "read_only", "role", "shapes", "strides", "uniform", "views")
     addresses: list[int]
     keys: list[Key | None]  # of those that are not uniform
     shapes: list[Sequence[int]]
     strides: list[Sequence[int] | None] | None
 
-    def __init__(self, op_name: str, role: Role, argument: object, order: _streams.Order) -> None:
+    def __init__(self, op_name: str, role: Role, argument: object, order: _streams.Order, written: bool) -> None:
         self.role = role
+        self.read_only: dict[int, str] = {}  # by place, what sentences call it
         words = f"{op_name}: {role.plural}"
         self.arrays, alone = _arrays.listed(words, argument)
         self.uniform: Key | None = None
         self.views: list[_arrays.View | _arrays.Later | None] | None = None
-        quick = _arrays.uniform(self.arrays, order, role.written)
+        quick = _arrays.uniform(self.arrays, order, written)
         if quick:
             self.addresses, code, device, self.shapes = quick
             self.uniform = (code, device)
@@ -46,7 +48,7 @@ class Column:
             if value is None and role.optional:
                 self.views.append(None)
             else:
-                self.views.append(_arrays.view(name, value, order, role.written))
+                self.views.append(_arrays.view(name, value, order, written))
 
     def __len__(self) -> int:
         return len(self.arrays)
@@ -66,9 +68,8 @@ class Column:
             if view.code is None:
                 names = [_arrays.LONG_NAMES[code] for code in sorted(row_types)]
                 raise TypeError(f"{view.name} is {view.dtype}; {self.role.plural} may be {_either(names)}")
-            if view.read_only and self.role.written:
-                kind = type(self.arrays[k]).__qualname__
-                raise ValueError(f"{view.name} ({kind}) is read-only, and it would be written")
+            if view.read_only:
+                self.read_only[k] = f"{view.name} ({type(self.arrays[k]).__qualname__})"
             keys.append((view.code, view.device))
         self.addresses = [view.address if view else 0 for view in views]
         self.shapes = [view.shape if view else () for view in views]
@@ -77,6 +78,11 @@ class Column:
         self.keys = keys
         if len(set(keys)) == 1:
             self.uniform = keys[0]
+
+    def refuse_read_only(self, places: Sequence[int] | None) -> None:
+        for k, name in self.read_only.items():
+            if places is None or k in places:
+                raise ValueError(f"{name} is read-only, and it would be written")
 
     def key(self, k: int) -> Key | None:
         """Of what kind an array is; None: it is not given."""
@@ -90,9 +96,10 @@ class Column:
 
 
 class Group:
-    """Tensors of one kind: one call of the library. `places` are those in the user's lists; None: all, in order."""
+    """Tensors of one kind: one call of the library. `places` are those in the user's lists; None: all, in order.
+    `written`: by role, whether the call writes it."""
 
-    __slots__ = ("device", "n", "places", "tensors")
+    __slots__ = ("device", "n", "places", "tensors", "written")
 
     def __init__(self, columns: Sequence[Column | None], places: list[int] | None, n: int) -> None:
         self.places = places
@@ -118,12 +125,20 @@ class Group:
             if first is None:
                 first = (made, shapes, strides, key[1])
             self.tensors.append(made)
+        self.written = tuple([column is not None and column.role.written for column in columns])
+
+    def see_written(self, op: Op, columns: Sequence[Column | None]) -> None:
+        """Finds out what the op writes of these. ValueError names an array of it that is read-only."""
+        self.written = op.written(tuple([None if made is None else made.dtype for made in self.tensors]))
+        for column, written in zip(columns, self.written):
+            if column is not None and written:
+                column.refuse_read_only(self.places)
 
     def spans(self, columns: Sequence[Column | None]) -> list[tuple[int, int, bool, str]]:
         """(begin, end, written, name) of the memory of every array that is not empty."""
         places = range(self.n) if self.places is None else self.places
         found = []
-        for column, tensors in zip(columns, self.tensors):
+        for column, tensors, written in zip(columns, self.tensors, self.written):
             if column is None or tensors is None:
                 continue
             item_bytes = ITEM_BYTES[tensors.dtype]
@@ -133,7 +148,7 @@ class Group:
                     n_bytes *= extent
                 if n_bytes:
                     begin = column.addresses[k]
-                    found.append((begin, begin + n_bytes, column.role.written, f"{column.role.name}[{k}]"))
+                    found.append((begin, begin + n_bytes, written, f"{column.role.name}[{k}]"))
         return found
 
 

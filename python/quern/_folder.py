@@ -146,6 +146,7 @@ class FolderKernel:
         self.outputs = {name: Contract(text) for name, text in given["outputs"].items()}
         self.scalars: dict[str, object] = dict(given.get("scalars") or {})
         self.templates = {name: self._template(value) for name, value in (given.get("templates") or {}).items()}
+        self._ignore: list[str] = list(given.get("ignore") or [])
         self.arguments = [name for name in self.inputs if name not in self.scalars]
         self.returned = [name for name in self.outputs if name != _HEALTH] or [_HEALTH]
         for name, contract in self.outputs.items():
@@ -265,7 +266,7 @@ class FolderKernel:
             init_value=self._init,
             in_place=self._in_place,
             shared_memory=asked.shared_memory,
-            **given,
+            **{"ignore": self._ignore, **given},
         )
         named = dict(zip(self.outputs, outputs))
         if _HEALTH in named:
@@ -362,7 +363,27 @@ def _describe(name: str, value: object) -> tuple[tuple, int]:
 _codes: dict[object, int] = {}
 
 
+def _shipped() -> pathlib.Path:
+    """Where the kernels that ship are: in the package, or in the source tree about it."""
+    package = pathlib.Path(__file__).resolve().parent
+    return package / "kernels" if (package / "kernels").is_dir() else package.parent.parent / "kernels"
+
+
+def _folder_of(folder: str | os.PathLike) -> str:
+    """The folder itself where it has a kernel.json, else that of the shipped kernel of this name."""
+    text = os.fspath(folder)
+    if isinstance(text, bytes) or os.path.exists(os.path.join(text, "kernel.json")):
+        return os.fsdecode(text)
+    names = sorted(path.parent.name for path in _shipped().glob("*/kernel.json"))
+    if text in names:
+        return str(_shipped() / text)
+    if os.path.isdir(text) or os.path.dirname(text):
+        raise FileNotFoundError(f"{text} has no kernel.json")
+    raise FileNotFoundError(f"{text!r} is no folder with a kernel.json, and no kernel that ships: {', '.join(names)}")
+
+
 def load_kernel(folder: str | os.PathLike, fallback: Callable | None = None) -> FolderKernel:
-    """The kernel of a folder with a kernel.json, as `quern kernel new` makes one, as a function of arrays. fallback:
-    what is called with the inputs where the kernel's health buffer does not say success."""
-    return FolderKernel(folder, fallback)
+    """The kernel of a folder with a kernel.json, as `quern kernel new` makes one, as a function of arrays; or one that
+    ships, by its name: load_kernel("qr"). fallback: what is called with the inputs where the kernel's health buffer
+    does not say success."""
+    return FolderKernel(_folder_of(folder), fallback)

@@ -104,6 +104,7 @@ class Kernel:
         self._shared_memory: int = source["shared_memory"]
         self._plans: dict[object, Plan] = {}
         self._lock = threading.Lock()
+        self._other: Kernel | None = None  # the same with the other ensure_row_contiguous
         self._handle = c_void_p()
         self._create(what, source)
         self.__doc__ = self._document()
@@ -166,6 +167,15 @@ class Kernel:
         # By what it is made of, file contents included: another process need not have the file.
         return Kernel, (self._source,)
 
+    def _laid_out(self, ensure_row_contiguous: object) -> Kernel:
+        """The kernel that copies strided inputs first, or does not, as a call says; None: this one."""
+        if ensure_row_contiguous is None or bool(ensure_row_contiguous) == bool(self._source["ensure_row_contiguous"]):
+            return self
+        with self._lock:
+            if self._other is None:
+                self._other = Kernel(dict(self._source, ensure_row_contiguous=bool(ensure_row_contiguous)))
+            return self._other
+
     # ---- the call ----
     def __call__(
         self,
@@ -182,7 +192,9 @@ class Kernel:
         out: Sequence[object] | None = None,
         in_place: dict[str, str] | None = None,
         shared_memory: int | None = None,
-        check: bool = False,
+        ensure_row_contiguous: bool | None = None,
+        check: bool | str = False,
+        ignore: str | Sequence[str] = (),
         seed: int = 0,
         limit: float | None = None,
     ) -> list:
@@ -196,14 +208,25 @@ class Kernel:
         template       pairs of name and value: a storage type, a bool or an int
         init_value     what outputs hold before it runs: a number, or one an output; None: whatever they hold
         verbose        print the generated source
-        stream         a CUDA stream; None: the current one of the inputs' framework
+        stream         a CUDA stream; None: the current one of the inputs' framework. A stream or device of MLX's
+                       (mx.gpu) says nothing here and is ignored
         out            arrays to write to, one an output (None: a fresh one); shapes and types are then theirs
         in_place       outputs that are given the memory of an input: {"out": "inp"}
         shared_memory  bytes of `extern __shared__` memory a group (CUDA)
-        check, seed    on the processor: report what a GPU would hide (quern.findings()); seed: an order of simdgroups
+        ensure_row_contiguous  as when the kernel was made, for this call; None: as it was made
+        check          on the processor: report what a GPU would hide. True: what is found is a quern.KernelError,
+                       which has `findings` and `outputs`; "warn": a quern.FindingsWarning, and outputs are returned
+        ignore         kinds of findings that are no faults here: "same value", or a list (docs/kernel-checking.md)
+        seed           an order of simdgroups
         limit          seconds that it may take; None: no limit
 
         Returns the list of outputs."""
+        if ensure_row_contiguous is not None:
+            self = self._laid_out(ensure_row_contiguous)
+        if stream is not None and not _streams.is_of_cuda(stream):
+            if verbose:
+                print(f"// stream={stream!r} is no CUDA stream: it says nothing here and is ignored")
+            stream = None
         key: tuple[object, ...] | None = None  # None: such a call cannot be remembered
         if not (verbose or check) and limit is None:
             quick = reading.quick(inputs) if isinstance(inputs, (list, tuple)) else None
@@ -230,7 +253,7 @@ class Kernel:
                     return self._run_again(plan, quick, to, inputs, out, stream)
         given = _Given(
             inputs, output_shapes, output_dtypes, grid, threadgroup, template, init_value, stream, out, in_place,
-            shared_memory, check, seed, limit,
+            shared_memory, check, ignore, seed, limit,
         )  # fmt: skip
         with _Prepared(self, given) as ready:
             if key is not None:
@@ -303,8 +326,11 @@ class Kernel:
 
     def _prepared(self, call: dict) -> _Prepared:
         call.pop("verbose", None)
+        self = self._laid_out(call.pop("ensure_row_contiguous", None))
+        if not _streams.is_of_cuda(call.get("stream")):
+            call.pop("stream", None)
         words = dict.fromkeys(_Given.__slots__)
-        words.update(check=False, seed=0)
+        words.update(check=False, ignore=(), seed=0)
         for name, value in call.items():
             if name not in words:
                 raise TypeError(f"{self.name}: there is no argument {name!r}")

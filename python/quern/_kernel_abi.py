@@ -72,6 +72,7 @@ class KernelCall(Structure):
         ("limit_ns", c_int64),
         ("check", c_int),
         ("seed", c_uint64),
+        ("ignore", c_uint32),
     ]
 
 
@@ -125,6 +126,7 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "qn_kernel_finding_count": (c_size_t, []),
     "qn_kernel_finding_at": (STATUS, [c_size_t, POINTER(Finding)]),
     "qn_finding_kind_name": (c_char_p, [c_int]),
+    "qn_finding_kinds": (STATUS, [c_char_p, POINTER(c_uint32)]),
     "qn_health_status": (STATUS, [c_char_p, POINTER(c_float)]),
     "qn_capture_start": (STATUS, [c_char_p]),
     "qn_capture_stop": (STATUS, [POINTER(c_size_t)]),

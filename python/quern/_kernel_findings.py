@@ -4,10 +4,21 @@
 from __future__ import annotations
 
 import dataclasses
-from ctypes import byref
+from collections.abc import Iterable
+from ctypes import byref, c_uint32
 
 from . import _kernel_abi as abi
 from ._abi import sized
+from ._library import KernelError
+
+
+class FindingsWarning(UserWarning):
+    """What a launch with check="warn" found: `findings` has all of it (quern.Finding), the first one is the sentence;
+    `outputs` are the launch's."""
+
+    def __init__(self, sentence: str, findings: tuple[Finding, ...] = (), outputs: list | None = None) -> None:
+        super().__init__(sentence)
+        self.findings, self.outputs = findings, outputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,3 +58,29 @@ def findings() -> tuple[Finding, ...]:
             )
         )
     return tuple(made)
+
+
+def kinds_of(name: str, ignore: object) -> int:
+    """Kinds of findings as the library's bits. ValueError: there is no such kind."""
+    given = ignore if isinstance(ignore, Iterable) and not isinstance(ignore, str) else [ignore]
+    wanted = [kind for kind in given if kind is not None]
+    names = [kind for kind in wanted if isinstance(kind, str)]
+    if len(names) < len(wanted):
+        raise TypeError(f"{name}: ignore is {ignore!r}; it must be a kind of findings or a list of kinds")
+    if not names:
+        return 0
+    bits = c_uint32()
+    try:
+        abi.lib.qn_finding_kinds(",".join(names).encode(), byref(bits))
+    except ValueError as error:
+        raise ValueError(f"{name}: ignore: {error}") from None
+    return bits.value
+
+
+def warning_of(error: KernelError) -> FindingsWarning | None:
+    """The findings of a launch that came to its end, as a warning; None where it did not, or nothing was found."""
+    if not error.findings or any(finding.kind == "time limit" for finding in error.findings):
+        return None
+    more = len(error.findings) - 1
+    others = f"\n(and {more} more: quern.findings())" if more else ""
+    return FindingsWarning(f"{error}{others}", error.findings, error.outputs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
+import warnings
 from collections.abc import Sequence
 from ctypes import byref, c_void_p
 
@@ -26,17 +27,17 @@ class Given:
 
     __slots__ = (
         "inputs", "output_shapes", "output_dtypes", "grid", "threadgroup", "template", "init_value", "stream", "out",
-        "in_place", "shared_memory", "check", "seed", "limit",
+        "in_place", "shared_memory", "check", "ignore", "seed", "limit",
     )  # fmt: skip
 
     def __init__(
         self, inputs, output_shapes, output_dtypes, grid, threadgroup, template, init_value, stream, out, in_place,
-        shared_memory, check, seed, limit,
+        shared_memory, check, ignore, seed, limit,
     ) -> None:  # fmt: skip
         self.inputs, self.output_shapes, self.output_dtypes = inputs, output_shapes, output_dtypes
         self.grid, self.threadgroup, self.template, self.init_value = grid, threadgroup, template, init_value
         self.stream, self.out, self.in_place, self.shared_memory = stream, out, in_place, shared_memory
-        self.check, self.seed, self.limit = check, seed, limit
+        self.check, self.ignore, self.seed, self.limit = check, ignore, seed, limit
 
 
 def _one_each(name: str, what: str, given: object, names: Sequence[str]) -> list:
@@ -46,6 +47,13 @@ def _one_each(name: str, what: str, given: object, names: Sequence[str]) -> list
     if len(made) != len(names):
         raise ValueError(f"{name}: {what} has {len(made)} of {len(names)}: {', '.join(names)}")
     return made
+
+
+def _warns(name: str, check: object) -> bool:
+    """Are findings warnings? check is a bool, or says so."""
+    if isinstance(check, str) and check != "warn":
+        raise ValueError(f'{name}: check is {check!r}; it may be True, False or "warn"')
+    return isinstance(check, str)
 
 
 class Prepared:
@@ -66,6 +74,7 @@ class Prepared:
         self.to = reading.look_at_all(self.name, kernel.output_names, out, self.order, True)
         everything = [*self.seen, *self.to]
         device = reading.device_of(everything)
+        self.warns = _warns(self.name, given.check)
         launch = self._launch(given)
         wanted = self._wanted(given)
         self.plan = Plan(self.name, self.seen, wanted, launch, device, reading.framework_of(everything))
@@ -103,13 +112,19 @@ class Prepared:
         try:
             function(self.kernel._handle, self.frame.execution_ref, self.frame.call_ref, *more)
         except KernelError as error:
-            error.findings = _kernel_findings.findings()
+            error.findings, error.outputs = _kernel_findings.findings(), self.results
             raise
 
     def launch(self) -> None:
         plan, index = self.plan, self.plan.device[1]
         followed = plan.is_cuda and self.order.wait_for_others(index)
-        self.run(abi.lib.qn_kernel_launch)
+        try:
+            self.run(abi.lib.qn_kernel_launch)
+        except KernelError as error:
+            found = _kernel_findings.warning_of(error) if self.warns else None
+            if found is None:
+                raise
+            warnings.warn(found, stacklevel=3)
         if followed:
             self.order.finish(index)
         if plan.writes_tensors:
@@ -182,6 +197,7 @@ class Prepared:
             limit_ns,
             bool(given.check),
             operator.index(given.seed),
+            _kernel_findings.kinds_of(name, given.ignore),
         )
 
     def _wanted(self, given: Given) -> list[Wanted]:

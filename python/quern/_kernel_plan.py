@@ -41,14 +41,15 @@ class Wanted:
 class Launch:
     """What is neither an input nor an output: sizes, templates and how it is to run."""
 
-    __slots__ = ("check", "grid", "group", "init", "limit_ns", "seed", "shared_bytes", "templates")
+    __slots__ = ("check", "grid", "group", "ignore", "init", "limit_ns", "seed", "shared_bytes", "templates")
 
-    def __init__(self, grid, group, templates, init, shared_bytes=0, limit_ns=0, check=False, seed=0) -> None:
+    def __init__(self, grid, group, templates, init, shared_bytes=0, limit_ns=0, check=False, seed=0, ignore=0) -> None:
         self.grid: tuple[int, int, int] = grid
         self.group: tuple[int, int, int] = group
         self.templates: list[tuple[str, object]] = templates
         self.init: list[object] | None = init
         self.shared_bytes, self.limit_ns, self.check, self.seed = shared_bytes, limit_ns, check, seed
+        self.ignore: int = ignore
 
 
 class Frame:
@@ -119,12 +120,8 @@ class Frame:
             call.stored_in = stored
             self.keep.append(stored)
         call.grid, call.group = launch.grid, launch.group
-        call.shared_bytes, call.limit_ns, call.check, call.seed = (
-            launch.shared_bytes,
-            launch.limit_ns,
-            launch.check,
-            launch.seed,
-        )
+        call.shared_bytes, call.limit_ns = launch.shared_bytes, launch.limit_ns
+        call.check, call.seed, call.ignore = launch.check, launch.seed, launch.ignore
 
 
 class Plan:

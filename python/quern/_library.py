@@ -25,9 +25,11 @@ class CompileError(RuntimeError):
 
 class KernelError(RuntimeError):
     """A kernel ran and something is wrong with it: a check found a fault, a time limit stopped it, or its health buffer
-    says so. `findings` has all that a check found (quern.Finding), the first of which is the sentence."""
+    says so. `findings` has all that a check found (quern.Finding), the first of which is the sentence; `outputs` the
+    outputs all the same, where there are any."""
 
     findings: tuple = ()
+    outputs: list | None = None
 
 
 def candidates() -> list[str]:

@@ -15,7 +15,7 @@ from ctypes import Structure, byref, sizeof
 from dataclasses import dataclass
 from typing import Any
 
-from . import _abi, _lopt_abi, _streams
+from . import _abi, _lopt_abi, _lopt_weights, _streams
 from ._library import DTYPES
 from ._lopt_abi import lib
 from ._tensors import Tensors
@@ -112,6 +112,17 @@ def _names_of_ops() -> frozenset[str]:
 
 
 # ---- options ----
+def with_decays(family: Family, weights: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, of which decays that are None become those that the weights' file says, else the published ones'."""
+    made, said = dict(options), {}
+    for name, value in weights.items():
+        said.update(_lopt_weights.decays(f"{family.title}: {name}", value))
+    for name in _lopt_weights.DECAYS:
+        if made.get(name) is None:
+            made[name] = said.get(name, family.defaults[name])
+    return made
+
+
 def number(title: str, name: str, value: object) -> float:
     """ValueError or TypeError for what is no finite number. Ranges are the library's to check."""
     try:

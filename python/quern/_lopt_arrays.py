@@ -87,7 +87,7 @@ class Learned:
             raise TypeError(f"{title}: shapes is {_arrays._a(shapes)}, it must be a sequence of shapes") from None
         self.shapes = tuple(_lopt.check_shape(title, f"shapes[{k}]", shape) for k, shape in enumerate(given))
         self._state_shapes = [_lopt.state_shapes(self._family.ties, shape) for shape in self.shapes]
-        for name, value in options.items():
+        for name, value in _lopt.with_decays(self._family, weights, options).items():
             setattr(self, name, value)
         self.lr_scale = lr_scale
         self._options()
@@ -196,8 +196,10 @@ class Learned:
         for k, value in enumerate(arrays):
             if value is None:
                 raise ValueError(f"{title}: {role.plural}[{k}] is missing: every array must have one at every step")
-        column = Column(title, role, arrays[0] if alone else arrays, order)
+        column = Column(title, role, arrays[0] if alone else arrays, order, role.written)
         column.settle(frozenset([_F32]), order)
+        if role.written:
+            column.refuse_read_only(None)
         for k in range(len(column)):
             name, (code, _) = f"{title}: {role.plural}[{k}]", column.kind(k)
             if code != _F32:
@@ -254,19 +256,21 @@ class Learned:
         if stream is not None and device[0] != _arrays.CUDA:
             raise ValueError(f"{self._family.title}: stream is given, and the arrays are not on a GPU")
         besides = self._besides(given[0], device, order)
-        self._call(columns, besides, device, order, options, factors)
+        group = Group(columns, None, len(self.shapes))
+        self._call(group, columns, besides, device, order, options, factors)
         self._took()
         self._state = states
         self.steps += 1
         if "torch" in sys.modules:
-            _count_writes(columns)
+            _count_writes(columns, [group])
 
-    def _call(self, columns: list[Column], besides, device, order: _streams.Order, options, factors) -> None:
+    def _call(
+        self, group: Group, columns: list[Column], besides, device, order: _streams.Order, options, factors
+    ) -> None:
         family, framework = self._family, _framework(columns)
         pool = None
         if device[0] == _arrays.CPU:
             pool = _threads.pool(sys.modules["torch"].get_num_threads() if framework == "torch" else None)
-        group = Group(columns, None, len(self.shapes))
         execution = _lopt.execution_on(device, order, pool)
         params = _lopt.params_of(family, options, self.steps)
         for name in family.kinds:
@@ -311,7 +315,8 @@ class SmallFCLopt(_WithoutLoss):
     weight_decay : decoupled, behind the step: p = p - weight_decay lr p
     step_mult, exp_mult : of the step: lr step_mult direction e^(exp_mult magnitude)
     max_grad_norm : bound of each gradient's norm, each by itself; None: none. Gradients are not changed
-    m_decays, v_decay, factor_decays : of the means; the defaults belong to the published weights
+    m_decays, v_decay, factor_decays : of the means; None: those that the file of weights says, as
+        quern.convert_learned_optimizer writes them, else those of the published weights
     lr_scale : a factor of the learning rate for each array (muP: 1 / width multiplier); None: all 1
     pylo_cuda_compat : as PyLO's CUDA code computes, which departs from its reference; up to 2 dimensions
     precision : how a GPU takes the network's products: "fp32", "tf32", "bf16x3", "f16x3" (as fp32, to some 5e-7 of the
@@ -332,9 +337,9 @@ class SmallFCLopt(_WithoutLoss):
         step_mult=_family.defaults["step_mult"],
         exp_mult=_family.defaults["exp_mult"],
         max_grad_norm=None,
-        m_decays=_family.defaults["m_decays"],
-        v_decay=_family.defaults["v_decay"],
-        factor_decays=_family.defaults["factor_decays"],
+        m_decays=None,
+        v_decay=None,
+        factor_decays=None,
         lr_scale=None,
         pylo_cuda_compat=False,
         precision=_family.defaults["precision"],
@@ -365,9 +370,9 @@ class ELO(_WithoutLoss):
         *,
         exp_mult=_family.defaults["exp_mult"],
         clip_grad=None,
-        m_decays=_family.defaults["m_decays"],
-        v_decay=_family.defaults["v_decay"],
-        factor_decays=_family.defaults["factor_decays"],
+        m_decays=None,
+        v_decay=None,
+        factor_decays=None,
         lr_scale=None,
         pylo_cuda_compat=False,
         precision=_family.defaults["precision"],
@@ -385,7 +390,9 @@ class ELO(_WithoutLoss):
         bound = _lopt.bound(self._family.title, "clip_grad", self.clip_grad)
         if bound is None or not self.shapes:
             return grads
-        return Column(self._family.title, _GRAD, _bounded(self._family.title, grads.arrays, bound), _streams.Order())
+        return Column(
+            self._family.title, _GRAD, _bounded(self._family.title, grads.arrays, bound), _streams.Order(), False
+        )
 
 
 def _bounded(title: str, grads: Sequence, bound: float) -> list:

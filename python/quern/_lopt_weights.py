@@ -4,6 +4,7 @@ one array that the library takes. Nothing is made up where something is missing,
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import functools
 import math
@@ -13,9 +14,10 @@ from collections.abc import Mapping
 from ctypes import byref
 from dataclasses import dataclass
 
-from . import _arrays, _lopt_abi, _streams
+from . import _arrays, _lopt_abi, _safetensors, _streams
 from ._lopt_abi import lib
 
+DECAYS = ("m_decays", "v_decay", "factor_decays")  # options that may lie in a file of weights
 _FILES = {
     _lopt_abi.SMALL_FC: "btherien/mulo or DiamondXL/elo",
     _lopt_abi.VELO_MLP: "Pauljanson002/VeLO_MLP",
@@ -87,6 +89,30 @@ def flat(kind: int, what: str, weights: object) -> array:
         f"{what} is {_arrays._a(weights)}, it must be the path of a safetensors file or a dict of arrays under the "
         f"names of {_FILES[kind]}"
     )
+
+
+def decays(what: str, weights: object) -> dict[str, object]:
+    """The decays that belong to weights, by the options' names, where the file says them, as the converter writes it
+    (convert_learned_optimizer.py). ValueError for what is no number there, or no three."""
+    made: dict[str, object] = {}
+    if not isinstance(weights, (str, bytes, os.PathLike)):
+        return made
+    words = _safetensors.metadata(weights)
+    for name in DECAYS:
+        if name not in words:
+            continue
+        try:
+            value = ast.literal_eval(words[name])
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            value = None
+        numbers = (value,) if name == "v_decay" else value if isinstance(value, tuple) and len(value) == 3 else (None,)
+        if not all(isinstance(each, (int, float)) and 0 <= each <= 1 for each in numbers):
+            raise ValueError(
+                f"{what}: {os.fsdecode(weights)} says that {name} is {words[name][:80]!r}, which must be "
+                f"{'a decay' if name == 'v_decay' else 'three decays'} in [0, 1]"
+            )
+        made[name] = value
+    return made
 
 
 def _from_mapping(kind: int, what: str, weights: Mapping) -> array:

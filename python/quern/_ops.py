@@ -25,6 +25,9 @@ _CTYPES = {
 }  # all others are pointers
 
 
+# What Op.written is told of a role in the place of a storage type: one that is not known yet, and "at some places".
+ANY_TYPE, PERHAPS = -1, -2
+
 _TYPE_NAMES = {
     _abi.PARAM_DOUBLE: "float",
     _abi.PARAM_U64: "int",
@@ -45,7 +48,7 @@ class Role:
     framework_name: str
     doc: str
     optional: bool
-    written: bool  # by some row of the type table
+    written: bool  # by some row of the type table; Op.written says of a call what it writes
     alone: bool = False  # one tensor, of a shape of its own
 
     @property
@@ -193,6 +196,7 @@ class Op:
         # "(3, s)" by role where shapes follow from the first role's, s, by rule; None: all of a place are alike.
         self.rules = tuple(raw.rules[k].decode() for k in range(raw.n_tensors)) if raw.rules else None
         self._optional: int = raw.optional
+        self._written: dict[tuple[int | None, ...], tuple[bool, ...]] = {}
         self.roles = tuple(self._role(raw.tensors[index], index) for index in range(raw.n_tensors))
         self.params = {param.name: param for param in (_param_of(raw.params[k]) for k in range(raw.n_params))}
         self.Params = _struct(
@@ -217,6 +221,26 @@ class Op:
             written=any(row[index][1] & _abi.WRITE for row in self.rows),
             alone=self.shapes is not None,
         )
+
+    def _fits(self, row: Sequence[tuple[int, int]], given: Sequence[int | None]) -> bool:
+        for role, ((dtype, access), code) in enumerate(zip(row, given)):
+            if code is None and access != _abi.ABSENT and not self._optional >> role & 1:
+                return False
+            if code == ANY_TYPE and access == _abi.ABSENT:
+                return False
+            if code is not None and code >= 0 and code != dtype:
+                return False
+        return True
+
+    def written(self, given: tuple[int | None, ...]) -> tuple[bool, ...]:
+        """By role, whether a call writes it, which depends on what else is given. given: by role the storage type,
+        ANY_TYPE, PERHAPS given, None: not given."""
+        known = self._written.get(given)
+        if known is None:
+            rows = [row for row in self.rows if self._fits(row, given)]
+            known = tuple(any(row[role.index][1] & _abi.WRITE for row in rows) for role in self.roles)
+            self._written[given] = known
+        return known
 
     @property
     def types(self) -> list[tuple[str, ...]]:
@@ -284,7 +308,8 @@ class Plan:
             lib.qn_plan_destroy(byref(self._plan))
 
 
-def _all() -> Iterator[Op]:
+def all_ops() -> Iterator[Op]:
+    """Every op of the library, in its order."""
     for k in range(lib.qn_op_count()):
         yield Op(lib.qn_op_at(k))
 
@@ -300,4 +325,4 @@ def op(name: str) -> Op:
 def ops() -> tuple[Op, ...]:
     """The library's ops of lists of tensors alike, in its order: those whose functions, signatures and stubs are made
     from what they say of themselves."""
-    return tuple(op(made.name) for made in _all() if made.shapes is None and made.rules is None)
+    return tuple(op(made.name) for made in all_ops() if made.shapes is None and made.rules is None)

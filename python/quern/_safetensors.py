@@ -1,12 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes float32 tensors to a safetensors file, as the library reads them: 8 bytes of length, a JSON object of names,
-shapes and places, and the elements, little-endian and row-major. Files that others wrote are read in C."""
+"""Reads a safetensors file's words about itself, and writes float32 tensors to one, as the library reads them: 8 bytes
+of length, a JSON object of names, shapes and places, and the elements, little-endian and row-major. The tensors of
+files that others wrote are read in C."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Mapping, Sequence
+
+_MOST_HEADER = 100_000_000
+
+
+def metadata(path: str | bytes | os.PathLike) -> dict[str, str]:
+    """The strings that whoever wrote the file put beside its tensors; none of a file that is not understood, which is
+    for its tensors' reader to refuse."""
+    if not os.path.isfile(path):
+        return {}
+    try:
+        with open(path, "rb") as file:
+            n = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(n)) if n <= _MOST_HEADER else {}
+    except (OSError, ValueError):
+        return {}
+    words = header.get("__metadata__") if isinstance(header, dict) else None
+    return {name: word for name, word in words.items() if isinstance(word, str)} if isinstance(words, dict) else {}
 
 
 def write(path: str | os.PathLike, tensors: Mapping[str, tuple[Sequence[int], bytes]], metadata=None) -> None:

@@ -37,6 +37,18 @@ def handle_of(stream: object) -> int:
     raise TypeError(f"stream is a {type(stream).__name__}; it must be an int or a stream of a framework")
 
 
+def is_of_cuda(stream: object) -> bool:
+    """Does it say on which CUDA stream to run, rightly or wrongly? MLX's streams and devices (mx.gpu), which kernels
+    from a body are given, do not: they are no numbers, have no handle and come from no framework that has one."""
+    if stream is None or isinstance(stream, str):
+        return False
+    if isinstance(stream, (int, float, complex)) or hasattr(stream, "__cuda_stream__"):
+        return True
+    if (type(stream).__module__ or "").partition(".")[0] in ("torch", "cupy", "numba", "jax", "jaxlib"):
+        return True
+    return any(getattr(stream, name, None) is not None for name in ("cuda_stream", "ptr", "handle"))
+
+
 def of_torch(index: int) -> int:
     """PyTorch's current stream of that device."""
     return _normal(sys.modules["torch"].cuda.current_stream(index).cuda_stream)

@@ -109,8 +109,9 @@ def swiglu(
 ):
     """activation(a * gate_multiplier) * b * down_multiplier in one pass: SwiGLU and its kin, forward.
 
-    a, b : arrays of one shape, float32, bfloat16 or float16, of NumPy, CuPy or PyTorch; views with rows at a distance
-        and columns 1 or 2 elements apart (x[..., :n], x[..., ::2]) are taken as they are, others are copied
+    a, b : arrays of one shape, float32, bfloat16 or float16 (on the processor float64 too), of NumPy, CuPy or
+        PyTorch; views with rows at a distance and columns 1 or 2 elements apart (x[..., :n], x[..., ::2]) are taken as
+        they are, others are copied
     layout : for one array a that holds both in its last dimension, with no b: "halves" or "interleaved"
     activation : "swiglu", "clamped" (with alpha and limit, the gpt-oss form), "geglu" (tanh),
         "geglu_erf" (GELU itself), "reglu", "glu"
@@ -122,7 +123,7 @@ def swiglu(
     stream : where work on a GPU goes; None: the current stream of the arrays' library
 
     Arithmetic is float32's, rounded to the storage type after the activation and after each product; the same bits on
-    every processor and GPU. Raises as quern.swiglu_ does; then nothing was written."""
+    every processor and GPU. That of float64 is in double. Raises as quern.swiglu_ does; then nothing was written."""
     from . import swiglu_
 
     a, b = _both("swiglu", a, b, layout)

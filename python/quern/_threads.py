@@ -4,6 +4,7 @@ of threads that is asked for. It does not decide how work is cut; that never dep
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 from ctypes import byref, c_void_p
@@ -59,10 +60,13 @@ def set_num_threads(n: int | None) -> None:
 
 
 def _integer(n: object) -> int:
-    try:
-        return n.__index__()  # type: ignore[attr-defined]
-    except AttributeError:
-        raise TypeError(f"the number of threads is {n!r}, it must be an int or None") from None
+    """As C takes it: ctypes would take the low 32 bits of a longer one."""
+    if isinstance(n, bool) or not hasattr(n, "__index__"):
+        raise TypeError(f"the number of threads is {n!r}, it must be an int or None")
+    number = operator.index(n)
+    if abs(number) >= 1 << 31:
+        raise ValueError(f"the number of threads is {number}, which no processor has")
+    return number  # what else is wrong with it, the library says
 
 
 def pool(n: int | None = None) -> Pool | None:

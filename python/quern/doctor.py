@@ -67,7 +67,7 @@ def _examine_package(report: Report):
     try:
         from . import _library, _ops
 
-        names = ", ".join(op.name for op in _ops.ops())  # builds each op's structs, which must fit
+        names = ", ".join(op.name for op in _ops.all_ops())  # builds each op's structs, which must fit
     except ImportError as error:
         report.say(OK, "package", folder)
         report.say(MEND, "library", str(error), reinstall)

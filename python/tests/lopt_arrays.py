@@ -49,7 +49,10 @@ def check_option(made, stepped, name, value):
 
 
 def check_signature(kind):
-    """The constructor has each option of its family, with the default that is held against the header's."""
+    """The constructor has each option of its family, with the default that is held against the header's; but where a
+    file of weights may say the decays, None, which becomes it."""
     parameters = inspect.signature(kind).parameters
-    defaults = kind._family.defaults
+    defaults = dict(kind._family.defaults)
+    if "weights" in kind._family.kinds:
+        defaults.update(dict.fromkeys(("m_decays", "v_decay", "factor_decays")))
     assert {name: parameters[name].default for name in defaults} == defaults

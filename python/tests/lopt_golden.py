@@ -105,9 +105,12 @@ def cases():
 
 
 def share_of_tolerance(got, wanted, before):
-    """The largest part of 1e-6 max(1, |p|) + 1e-5 |update| that is used; above 1 is wrong. NaN counts as wrong."""
+    """The largest part of 1e-6 max(1, |p|) + 1e-5 |update| that is used; above 1 is wrong. NaN is right where NaN is
+    wanted."""
     got, wanted, before = (np.asarray(values, np.float64) for values in (got, wanted, before))
     if not got.size:
         return 0.0
+    both = np.isnan(got) & np.isnan(wanted)
+    got, wanted, before = (np.where(both, 0, values) for values in (got, wanted, before))
     tolerance = 1e-6 * np.maximum(1, np.abs(wanted)) + 1e-5 * np.abs(wanted - before)
     return float(np.nan_to_num(np.abs(got - wanted) / tolerance, nan=np.inf).max())

@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -16,7 +17,7 @@ torch = pytest.importorskip("torch")
 from bench_peers import CPU, SETTINGS, WRONG, make, no_op, planted  # noqa: E402
 from quern import __version__  # noqa: E402
 from quern.bench import __main__ as bench  # noqa: E402
-from quern.bench import command, measure, peers, record, stats, table  # noqa: E402
+from quern.bench import command, measure, peers, progress, record, stats, table  # noqa: E402
 
 
 # ---- statistics, and lines, against the command ----
@@ -51,7 +52,7 @@ def test_statistics_are_those_of_the_command(of_command):
                 assert near(mine[key], series[key]), key
             assert all(map(near, mine["interval_ns"], series["interval_ns"]))
         fused, unfused, ceiling = line["fused"], line["unfused"], line["ceilings"][line["ceiling"]]
-        speedup = stats.ratio_paired(unfused["samples_ns"], fused["samples_ns"])
+        speedup = stats.speedup_paired(unfused["samples_ns"], fused["samples_ns"])
         for mine, theirs in ((speedup, line["speedup"]), (record.share_of(fused, ceiling), line["share"])):
             assert near(mine.ratio, theirs["ratio"])
             assert near(mine.low, theirs["interval"][0]) and near(mine.high, theirs["interval"][1])
@@ -72,7 +73,15 @@ def test_few_samples_have_no_interval():
     assert stats.summarize([3.0, 1.0, 2.0, 5.0, 4.0]).low is None
     assert stats.summarize([3.0, 1.0, 2.0, 5.0, 4.0, 6.0]).low == 1.0
     assert stats.ratio_paired([2.0] * 5, [1.0] * 5) == stats.Ratio(pytest.approx(2.0), None, None)
+    assert stats.speedup_paired([2.0] * 10, [1.0] * 10) == stats.Ratio(2.0, None, None)
+    assert stats.speedup_paired([2.0] * 11, [1.0] * 11).verdict == "faster"
     assert stats.summarize(list(map(float, range(1001)))).low == pytest.approx(469, abs=1)  # approximated from here on
+
+
+def test_an_interval_has_the_ratio_of_the_two_times_beside_it():
+    above, below = [2.0] * 8 + [1.0] * 7, [2.0] * 7 + [1.0] * 8  # two speeds: the medians fall on different ones
+    speedup = stats.speedup_paired(above, below)
+    assert (speedup.ratio, speedup.high) == (2.0, 2.0) and speedup.low <= 1.0 and speedup.verdict == "unclear"
 
 
 class Fixed(peers.Eager):
@@ -139,7 +148,7 @@ def test_peers_are_told_as_they_are(measured):
     assert missing["absent"] == "no-such-distribution is not installed"
     assert adamw["other_op"] and adamw["step"]["bytes"] == 28 * 5015
     for peer in (eager, wrong, adamw):
-        speedup = stats.ratio_paired(peer["step"]["samples_ns"], line["fused"]["samples_ns"])
+        speedup = stats.speedup_paired(peer["step"]["samples_ns"], line["fused"]["samples_ns"])
         assert peer["speedup"] == record.ratio(speedup) and peer["verdict"] == speedup.verdict
     rows = {row.split()[0]: row for row in said.splitlines() if row.strip()}
     assert f"({table.duration(wrong['step']['median_ns'])})" in rows["wrong"] and "WRONG: sign(0)" in rows["wrong"]
@@ -327,13 +336,38 @@ def test_a_session_on_a_device_takes_all_series_and_moves_gradients(device_clock
     assert len(set(used)) == 2 and all(a != b for a, b in zip(used, used[1:]))
 
 
+# ---- progress ----
+def test_what_takes_long_is_told_while_it_runs():
+    """A peer that compiles for minutes says nothing itself."""
+    said, deadline = [], time.monotonic() + 60
+    with progress.waiting(said.append, "checking: compile", every_s=0.01):
+        while len(said) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    known = list(said)
+    assert known[:2] == ["checking: compile", "checking: compile, 0 s"] and len(known) >= 3
+    time.sleep(0.05)
+    assert said == known  # nothing runs beside what is timed
+
+
+def test_rounds_that_are_needed_are_not_told_as_seconds():
+    class Unsteady(Instant):
+        def step(self, run):
+            return 1000.0 * (1 + len(said) % 7)
+
+    said = []
+    session = measure.Session(Unsteady(False), [Counted("a", [])], lambda: None, said.append)
+    session.run(seconds=3600.0, least=4)
+    rounds = [line for line in said if line.startswith("round")]
+    assert rounds[:5] == [*(f"round {k} of at least 4, 0 s" for k in (1, 2, 3, 4)), "round 5 at 0 s of 3600"]
+
+
 # ---- refusals ----
 def refused(capsys, status, words, *arguments):
     assert run(*arguments) == status
     said = capsys.readouterr()
     *progress, sentence = said.err.splitlines()
     assert words in sentence and sentence.startswith("python -m quern.bench: ")
-    assert set(progress) <= {"making data", "checking: quern"} and said.out == ""
+    assert {line.partition(",")[0] for line in progress} <= {"making data", "checking: quern"} and said.out == ""
 
 
 def test_mistakes_are_told_in_a_sentence(capsys, tmp_path):

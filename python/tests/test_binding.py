@@ -226,7 +226,7 @@ def test_every_member_of_a_description_has_a_keyword(name):
     for word in words:
         assert f"\n{word.name} : " in document
     for row in op.types:
-        assert all(kind in "f32 bf16 f16 none" for kind in row)
+        assert all(kind in "f32 bf16 f16 f64 none" for kind in row)
     assert document.count("\n") < 200
     assert max(map(len, document.splitlines())) <= 100
 
@@ -303,7 +303,18 @@ def test_threads(threads):
     assert _threads.pool() is _threads.pool()
     quern.set_num_threads(1)
     assert _threads.pool() is None
-    for wrong, error in ((0, ValueError), (-1, ValueError), (5000, ValueError), (2.5, TypeError), ("2", TypeError)):
+    for wrong, error in (
+        (0, ValueError),
+        (-1, ValueError),
+        (5000, ValueError),
+        (2.5, TypeError),
+        ("2", TypeError),
+        (True, TypeError),
+        (2**32 + 2, ValueError),
+        (2**40, ValueError),
+        (-(2**32) + 2, ValueError),
+        (2**200, ValueError),
+    ):
         with pytest.raises(error):
             quern.set_num_threads(wrong)
         assert quern.get_num_threads() == 1

@@ -95,6 +95,55 @@ def test_files_are_what_the_optimizers_read(tmp_path, capsys):
     assert np.array_equal(stepped(one, 1.0), stepped(other, 1.0))
 
 
+OPTIONS = ("m_decays", "v_decay", "factor_decays")
+
+
+def options_of(optimizer):
+    return [getattr(optimizer, name) for name in OPTIONS]
+
+
+def test_a_files_decays_are_those_of_the_optimizer(tmp_path):
+    out = str(tmp_path / "small.safetensors")
+    theta = small_fc_theta()
+    theta["momentum_decays"] = np.array([0.1, 0.05, -0.02], np.float32)
+    np.savez(tmp_path / "small.npz", **convert_learned_optimizer.flatten(theta))
+    assert convert_learned_optimizer.main(["small_fc", str(tmp_path / "small.npz"), out]) == 0
+    said = convert_learned_optimizer.decays(theta)
+    published = [_lopt.SMALL_FC.defaults[name] for name in OPTIONS]
+    of_file = [said.get(name, value) for name, value in zip(OPTIONS, published)]
+    assert of_file != published
+    for kind in (quern.SmallFCLopt, quern.ELO):
+        assert options_of(kind([(3, 4)], out)) == of_file
+        assert options_of(kind([(3, 4)], out, v_decay=0.25)) == [of_file[0], 0.25, of_file[2]]
+        plain = kind([(3, 4)], WEIGHTS)
+        assert options_of(plain) == [plain._family.defaults[name] for name in OPTIONS]
+    assert not np.array_equal(stepped(quern.SmallFCLopt([(3, 4)], out)), stepped(quern.SmallFCLopt([(3, 4)], WEIGHTS)))
+
+
+@pytest.mark.parametrize("kind", ["SmallFCLopt", "ELO"])
+def test_a_files_decays_are_those_of_the_optimizer_in_torch(kind, tmp_path):
+    torch = pytest.importorskip("torch")
+    out = str(tmp_path / "small.safetensors")
+    words = {"m_decays": "(0.5, 0.75, 0.875)", "v_decay": "0.25", "factor_decays": "(0, 0.5, 0.75)", "format": "pt"}
+    convert_learned_optimizer.save(out, WEIGHTS, words)
+    params = [torch.nn.Parameter(torch.zeros(3, 4)), torch.nn.Parameter(torch.zeros(5))]
+    groups = [{"params": params[:1]}, {"params": params[1:], "m_decays": (0.1, 0.2, 0.3)}]
+    optimizer = getattr(quern.torch, kind)(groups, out, v_decay=0.125)
+    assert [optimizer.param_groups[0][name] for name in OPTIONS] == [(0.5, 0.75, 0.875), 0.125, (0, 0.5, 0.75)]
+    assert optimizer.param_groups[1]["m_decays"] == (0.1, 0.2, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("m_decays", "(0.5, 0.75)"), ("m_decays", "__import__('os')"), ("v_decay", "2.0"), ("factor_decays", "x")],
+)
+def test_decays_that_a_file_says_wrongly_are_refused(name, word, tmp_path):
+    out = str(tmp_path / "small.safetensors")
+    convert_learned_optimizer.save(out, WEIGHTS, {name: word})
+    with pytest.raises(ValueError, match=f"SmallFCLopt: weights: .*small.safetensors says that {name} is"):
+        quern.SmallFCLopt([(3, 4)], out)
+
+
 def test_pylos_torch_file(tmp_path, capsys):
     torch = pytest.importorskip("torch")
     tensors = {name: torch.from_numpy(value) for name, value in WEIGHTS.items()}

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 import quern
-from quern import _about, _library, doctor
+from quern import _library, _ops, doctor
 
 PACKAGE = pathlib.Path(quern.__file__).resolve().parent
 
@@ -98,7 +98,10 @@ def test_nothing_to_mend(run, tmp_path):
     assert line_of(lines, "python")[2].startswith(sys.version.split()[0])
     assert sys.executable in line_of(lines, "python")[2]
     assert str(tmp_path / "build/src/libquern.so") + f", version {quern.__version__}" in line_of(lines, "library")[2]
-    assert str(tmp_path / "package/quern") + ", ops: " + ", ".join(_about.list_ops()) in line_of(lines, "package")[2]
+    assert (
+        str(tmp_path / "package/quern") + ", ops: " + ", ".join(op.name for op in _ops.all_ops())
+        in line_of(lines, "package")[2]
+    )
     assert line_of(lines, "command")[2] == f"{tmp_path}/build/cli/quern, version {quern.__version__}"
     assert line_of(lines, "torch")[2].startswith("2.9.1+cpu, built for no CUDA, 3 threads, " + str(tmp_path))
     assert line_of(lines, "jax") == ("none", "jax", "not installed: quern.jax cannot be used", "pip install jax")

@@ -123,6 +123,17 @@ def test_an_op_without_a_hyper_struct():
     assert jax.numpy.allclose(made, wanted, rtol=1e-5)
     for made, of in zip(quern.jax.swiglu_backward(wanted, a, a + 1), gradients_of(wanted)):
         assert jax.numpy.allclose(made, of, rtol=1e-5, atol=1e-6)
+    # With gradients apart gates and ups are only read: they are no results, and donating leaves them.
+    apart = quern.jax.swiglu_backward(wanted, a, a + 1, grad_gates=a * 0, grad_ups=a * 0, donate=True)
+    assert len(apart) == 2 and not a.is_deleted() and a[0, 0] == -3
+    for made, of in zip(apart, gradients_of(wanted)):
+        assert jax.numpy.allclose(made, of, rtol=1e-5, atol=1e-6)
+    in_part = quern.jax.swiglu_backward(
+        [wanted, wanted], [a, a], [a + 1, a + 1], grad_gates=[a * 0, None], grad_ups=[a * 0, None]
+    )
+    for at, place in ((2, 0), (3, 0), (0, 1), (1, 1)):
+        assert jax.numpy.array_equal(in_part[at][place], apart[at % 2])
+    assert jax.numpy.array_equal(in_part[0][0], a) and in_part[2][1] is None
     assert "operands" not in quern.jax.swiglu.__doc__ and "step are operands" in quern.jax.lion.__doc__
     assert "alpha (number):" in quern.jax.swiglu.__doc__ and "lr (number or array of ()" in quern.jax.lion.__doc__
     with pytest.raises(TypeError, match="must be known on the host"):

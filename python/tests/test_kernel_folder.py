@@ -5,6 +5,7 @@ becomes an exception; a capture is such a folder. And the expressions in it, whi
 import json
 import pathlib
 import pickle
+import shutil
 
 import pytest
 
@@ -348,6 +349,18 @@ def test_what_is_no_folder(tmp_path, members, sentence):
 def test_what_is_no_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="kernel.json"):
         quern.load_kernel(tmp_path)
+
+
+def test_a_shipped_kernel_is_loaded_by_its_name(tmp_path, monkeypatch):
+    """A folder of that name here comes first; where there is neither, the sentence has what ships."""
+    monkeypatch.chdir(tmp_path)
+    assert quern.load_kernel("exp").folder == str(ROOT / "kernels/exp")
+    with pytest.raises(FileNotFoundError, match="no kernel that ships: cholesky, .*exp, .*softmax"):
+        quern.load_kernel("exq")
+    with pytest.raises(FileNotFoundError, match="exq has no kernel.json"):
+        quern.load_kernel("./exq")
+    shutil.copytree(ROOT / "kernels/exp_vector", tmp_path / "exp")
+    assert quern.load_kernel("exp").name == "exp_vector"
     (tmp_path / "kernel.json").write_text("{", encoding="utf-8")
     with pytest.raises(ValueError, match="kernel.json is no JSON"):
         quern.load_kernel(tmp_path)

@@ -186,6 +186,27 @@ def test_wrong_options_are_refused_at_once(options, error, sentence):
         Lion(parameters([(3,)]), **options)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.complex64])
+@pytest.mark.parametrize("said", [None, torch.float32, torch.bfloat16, torch.float16, "param"])
+@pytest.mark.parametrize("masters", [False, True])
+def test_a_momentum_is_refused_at_once_or_steps(dtype, said, masters):
+    """The sentence has what may be said instead, and that is so."""
+    params = [torch.nn.Parameter(torch.ones(5, dtype=dtype))]
+    try:
+        optimizer = Lion(params, momentum_dtype=said, master_weights=masters)
+    except ValueError as error:
+        assert "its momentum may be" in str(error) and "parameter 0 of group 0" in str(error)
+        assert said in (torch.bfloat16, torch.float16) or (dtype, said, masters) == (torch.float16, "param", False)
+        for word in str(error).rpartition("may be ")[2].split(" or "):
+            Lion(params, momentum_dtype=getattr(torch, word.rpartition(".")[2]), master_weights=masters)
+        return
+    params[0].grad = torch.ones_like(params[0])
+    optimizer.step()
+    assert (
+        params[0].real[0] < 1 if dtype is torch.complex64 else params[0].dtype is not torch.float32 or params[0][0] < 1
+    )
+
+
 def test_a_wrong_group_is_not_added():
     a, b = parameters([(3,), (4,)])
     optimizer = Lion([a])

@@ -237,7 +237,7 @@ def test_hooks_are_called_in_order():
 
 
 def test_options_that_an_older_checkpoint_lacks_are_the_optimizers_own():
-    params, optimizer = trained(torch.float32)
+    params, optimizer = trained(torch.bfloat16)
     saved = optimizer.state_dict()
     kept = ("lr", "betas", "weight_decay", "params")
     saved["param_groups"] = [{name: group[name] for name in kept} for group in saved["param_groups"]]

@@ -227,10 +227,12 @@ def test_wrong_types_are_refused_with_the_table():
 
 def test_f16_momentum_is_refused_without_a_master():
     params = parameters([(5,)], torch.float16)
-    optimizer = Lion(params, momentum_dtype="param")
+    with pytest.raises(ValueError, match="without master_weights its momentum may be torch.bfloat16 or torch.float32"):
+        Lion(params, momentum_dtype="param")
+    optimizer = Lion(params, momentum_dtype="param", master_weights=True)
     give_grads(params, 0)
-    with pytest.raises(TypeError, match="momentum f16"):
-        optimizer.step()
+    optimizer.step()
+    assert optimizer.state[params[0]]["exp_avg"].dtype == torch.float16
 
 
 # ---- what is refused ----

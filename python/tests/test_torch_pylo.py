@@ -253,10 +253,118 @@ def test_what_is_not_velos_is_refused(spoil, sentence):
     assert not optimizer.state
 
 
+# What step() of PyLO's classes reads in a group and finds nowhere else (at commit d05c6c1); lr, params besides.
+READ = {
+    (SmallFCLopt, "naive"): "exp_mult step_mult max_grad_norm weight_decay initial_momentum_decays initial_rms_decays "
+    "initial_adafactor_decays",
+    (SmallFCLopt, "cuda"): "max_grad_norm foreach eps weight_decay momentum_dtype clipping_threshold unscaled_wd",
+    (ELO, "naive"): "clip_grad clip_norm exp_mult weight_decay",
+    (ELO, "cuda"): "clip_grad clip_norm exp_mult weight_decay",
+    (VeLO, "naive"): "exp_mult step_mult step weight_decay initial_momentum_decays initial_rms_decays "
+    "initial_adafactor_decays",
+}
+READ[VeLO, "cuda"] = READ[VeLO, "naive"]
+
+
+def made(kind, **options):
+    params = parameters(SHAPES)
+    return kind(params, MLP, RNN, 50, **options) if kind is VeLO else kind(params, WEIGHTS, **options)
+
+
+def stepped(kind, **options):
+    optimizer = made(kind, **options)
+    give_grads(optimizer.param_groups[0]["params"], 1)
+    optimizer.step(*((2.0,) if kind is VeLO else ()))
+    return optimizer
+
+
+@pytest.mark.parametrize("kind", [SmallFCLopt, ELO, VeLO])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_groups_have_all_that_a_step_of_pylos_reads(kind, layout):
+    (group,) = quern.torch.export_pylo(stepped(kind), layout)["param_groups"]
+    assert set(READ[kind, layout].split()) <= set(group)
+    if layout == "cuda" and kind is SmallFCLopt:  # as the class has them by default
+        assert (group["eps"], group["clipping_threshold"], group["unscaled_wd"]) == (None, None, False)
+        assert group["momentum_dtype"] is torch.float32
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_bound_of_elos_norm_is_a_word_and_a_number_there(layout):
+    saved = quern.torch.export_pylo(stepped(ELO, clip_grad=0.25), layout)
+    assert (saved["param_groups"][0]["clip_grad"], saved["param_groups"][0]["clip_norm"]) == (True, 0.25)
+    other = made(ELO, clip_grad=3.0)
+    quern.torch.import_pylo(other, saved)
+    assert other.param_groups[0]["clip_grad"] == 0.25
+    saved["param_groups"][0]["clip_grad"] = False
+    quern.torch.import_pylo(other, saved)
+    assert other.param_groups[0]["clip_grad"] is None
+
+
+def test_a_learning_rate_that_was_divided_comes_back():
+    params = parameters(SHAPES)
+    optimizer = SmallFCLopt([{"params": params, "width_mult": 4.0}], WEIGHTS, lr=0.5)
+    saved = quern.torch.export_pylo(optimizer, "naive")
+    assert saved["param_groups"][0]["lr"] == 0.125
+    quern.torch.import_pylo(optimizer, saved)
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+@pytest.mark.parametrize("kind", [SmallFCLopt, ELO, VeLO])
+@pytest.mark.parametrize("other", [SmallFCLopt, ELO, VeLO])
+def test_checkpoints_of_another_class_are_refused(kind, other):
+    optimizer, source = made(kind), stepped(other)
+    for saved in (quern.torch.export_pylo(source, layout) for layout in LAYOUTS if kind is not other):
+        with pytest.raises(ValueError, match="the checkpoint is one of PyLO's .*, and the optimizer is"):
+            quern.torch.import_pylo(optimizer, saved)
+    if kind is other:
+        optimizer.load_state_dict(source.state_dict())
+        return
+    with pytest.raises(ValueError, match=f"the state that is loaded is one of {other.__name__}: its groups have"):
+        optimizer.load_state_dict(source.state_dict())
+    assert all("exp_avg" not in optimizer.state[p] for p in optimizer.param_groups[0]["params"])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda s: s.update(loss_buffer={}), "loss_buffer is a dict with nothing, it must have means, iteration"),
+        (lambda s: s.update(loss_buffer=None), "loss_buffer is None, it must have means"),
+        (lambda s: s.update(loss_buffer=torch.zeros(0)), r"loss_buffer is tensor\(\[\]\), it must have means"),
+        (lambda s: s["loss_buffer"].update(means=torch.zeros(9)), "the means of the checkpoint's loss_buffer must be"),
+        (lambda s: s["loss_buffer"].update(iteration="x"), "the iteration .* is 'x', it must be a count"),
+        (lambda s: s.update(lstm_hidden_state=None), "lstm_hidden_state must be two tensors"),
+        (lambda s: s.update(num_steps=None), "num_steps is None"),
+        (lambda s: s["state"].update({0: 3}), "the state of parameter 0 in the checkpoint is int"),
+        (lambda s: s["param_groups"][0].pop("params"), "param_groups, a list of dicts with params"),
+    ],
+)
+def test_a_recurrent_checkpoint_that_is_damaged_is_refused(spoil, sentence):
+    saved = Recurrent(1).checkpoint("naive")
+    spoil(saved)
+    optimizer = VeLO(parameters(SHAPES), MLP, RNN, 50)
+    with pytest.raises(ValueError, match=f"quern: .*{sentence}"):
+        quern.torch.import_pylo(optimizer, saved)
+    assert not optimizer.state
+
+
+@pytest.mark.parametrize("make", [lambda p: quern.torch.Lion(p), lambda p: torch.optim.Adam(p), lambda p: None])
+def test_optimizers_that_are_not_learned_are_refused(make):
+    optimizer = make(parameters(SHAPES))
+    with pytest.raises(TypeError, match="it must be a SmallFCLopt, ELO or VeLO of quern.torch"):
+        quern.torch.export_pylo(optimizer, "naive")
+    with pytest.raises(TypeError, match="it must be a SmallFCLopt, ELO or VeLO of quern.torch"):
+        quern.torch.import_pylo(optimizer, Run(SmallFCLopt, steps=1).checkpoint("naive"))
+    for wrong in (None, [], 3):
+        with pytest.raises(TypeError, match="the checkpoint is .*, it must be the dict"):
+            quern.torch.import_pylo(made(ELO), wrong)
+
+
 def test_wrong_words():
     optimizer = SmallFCLopt(parameters(SHAPES), WEIGHTS)
     with pytest.raises(ValueError, match="layout is 'torch', it must be one of 'naive', 'cuda'"):
         quern.torch.export_pylo(optimizer, "torch")
+    with pytest.raises(ValueError, match="like must be the dict that state_dict"):
+        quern.torch.export_pylo(optimizer, "cuda", {"state": {}})
     with pytest.raises(ValueError, match="like has 0 groups"):
         quern.torch.export_pylo(optimizer, "cuda", {"param_groups": []})
     like = {"param_groups": [{"foreach": False, "lr": 3.0}]}

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """quern.torch.swiglu: autograd, opcheck, torch.compile, a layer that trains beside eager's, and what is refused."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
 import quern  # noqa: E402
 import quern.torch  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 
 F = torch.nn.functional
 
@@ -92,6 +97,64 @@ def test_a_second_derivative_is_refused():
     (da,) = torch.autograd.grad(quern.torch.swiglu(a, b).sum(), a, create_graph=True)
     with pytest.raises(RuntimeError, match="no second derivative"):
         da.sum().backward()
+    wide = [x.detach().double().requires_grad_() for x in (a, b)]
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.gradgradcheck(quern.torch.swiglu, wide)
+
+
+@pytest.mark.parametrize("activation", ["swiglu", "clamped", "geglu", "geglu_erf", "reglu", "glu"])
+def test_gradcheck(activation):
+    """In float64, of every form; some gates and some ups lie beyond the limits."""
+    words = {"activation": activation, "limit": 1.5, "alpha": 1.25}
+    a, b = (2 * draw(4, 6, dtype=torch.float64, seed=seed).requires_grad_() for seed in (1, 2))
+    for numbers in ((1.0, 1.0), (1.3, 0.7), (1 + 1e-9, 1 - 1e-9)):
+        assert torch.autograd.gradcheck(lambda a, b: quern.torch.swiglu(a, b, *numbers, **words), (a, b))  # noqa: B023
+    x = 2 * draw(3, 8, dtype=torch.float64).requires_grad_()
+    for layout in ("halves", "interleaved"):
+        assert torch.autograd.gradcheck(lambda x: quern.torch.swiglu(x, layout=layout, **words), (x,))  # noqa: B023
+    gate = draw(2, 3, dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: quern.torch.swiglu(torch.sigmoid(x), torch.tanh(x), **words), (gate,))
+
+
+def test_float64_is_eagers():
+    """To the last few places, multipliers too, which float32 would round; one that differs from 1 by less counts."""
+    a, b = 3 * draw(50, dtype=torch.float64), draw(50, dtype=torch.float64, seed=5)
+    for activation, its in (
+        ("swiglu", F.silu), ("geglu", lambda x: F.gelu(x, approximate="tanh")), ("geglu_erf", F.gelu),
+        ("reglu", F.relu), ("glu", torch.sigmoid),
+    ):  # fmt: skip
+        for gate, down in ((1.0, 1.0), (1.3, 0.7), (1 + 1e-12, 1 - 1e-12)):
+            got = quern.torch.swiglu(a, b, gate, down, activation=activation)
+            torch.testing.assert_close(got, its(a * gate) * b * down, rtol=1e-14, atol=1e-15)
+    assert not torch.equal(quern.torch.swiglu(a, b, 1.0, 1 - 1e-12), quern.torch.swiglu(a, b))
+
+
+def test_the_ops_are_there_when_the_package_is_imported():
+    """An exported graph that is loaded names them, and nobody has touched the function by then."""
+    code = "import quern.torch, torch; print(torch.ops.quern.swiglu, torch.ops.quern.swiglu_of_one, "
+    code += "torch.ops.quern.gemm_norm)"
+    there = dict(os.environ, PYTHONPATH=os.path.dirname(os.path.dirname(quern.__file__)))
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=there)
+    assert done.returncode == 0 and done.stdout.split() == ["quern.swiglu", "quern.swiglu_of_one", "quern.gemm_norm"]
+
+
+def test_checkpointing_and_functions_of_functions():
+    """Recomputation gives the same gradients; forward mode, which passes over such ops with zeros, is refused."""
+    from torch.utils.checkpoint import checkpoint
+
+    a, b = draw(4, 6).requires_grad_(), draw(4, 6, seed=5).requires_grad_()
+    want = torch.autograd.grad(quern.torch.swiglu(torch.sigmoid(a), b).sum(), (a, b))
+    again = checkpoint(lambda a, b: quern.torch.swiglu(torch.sigmoid(a), b), a, b, use_reentrant=False)
+    for mine, its in zip(torch.autograd.grad(again.sum(), (a, b)), want):
+        assert torch.equal(mine, its)
+    x, w = draw(4, 32), draw(32, 32, seed=5)
+    for function, at in ((quern.torch.swiglu, (x, x + 1)), (quern.torch.gemm_norm, (x, w))):
+        with pytest.raises(RuntimeError, match="no jvp"):
+            torch.func.jvp(lambda x: function(x, at[1]), at[:1], at[:1])  # noqa: B023
+        with forward_ad.dual_level(), pytest.raises(RuntimeError, match="no jvp"):
+            function(forward_ad.make_dual(x, x), at[1])
+        with forward_ad.dual_level():  # elsewhere tangents may be under way
+            assert torch.equal(function(*at), function(*at))
 
 
 def test_a_layer_trains_as_eagers_does():

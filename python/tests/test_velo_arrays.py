@@ -44,7 +44,7 @@ def test_golden(case):
         optimizer.step(params, case.grads(t), case.losses[t])
         check_golden_step(params, before, case.wanted[t])
     state = optimizer.state_dict()
-    for k in range(len(case.shapes)):
+    for k in range(len(case.shapes) if case.state else 0):  # cases of NaN say what becomes of params alone
         states, rows = velo_golden.states_of(case, k)
         check_golden_state(state, k, states)
         for name, wanted in zip(("hidden", "cell"), rows):

@@ -63,8 +63,11 @@ class Case:
     wanted: list = field(default_factory=list)
     state: list = field(default_factory=list)
     rows: list = field(default_factory=list)
+    given: list = field(default_factory=list)
 
     def start(self):
+        if self.given:
+            return [p.copy() for p in self.given]
         stream = Stream(41)
         return [stream.array(shape, 0.5) for shape in self.shapes]
 
@@ -90,10 +93,15 @@ def _case_of(name, settings):
         float(told["lr"]),
         float(told["weight_decay"]),
         int(told["num_steps"]),
-        told["pylo_cuda_compat"] == "1",
+        told.get("pylo_cuda_compat", "0") == "1",
         0,
         name,
     )
+
+
+def _shaped(case, words):
+    parts = _parts(floats(words[1:]), list(map(math.prod, case.shapes)))
+    return [part.reshape(shape) for part, shape in zip(parts, case.shapes)]
 
 
 def cases():
@@ -102,18 +110,18 @@ def cases():
         word, *rest = line.split() or [""]
         case = made[-1] if made else None
         if word == "case":
-            name = rest[0]
+            name = " ".join(rest)
         elif word == "set":
             made.append(_case_of(name, rest))
         elif word == "tensor":
             case.shapes += map(_shape, rest)
+        elif word == "give" and rest[0] == "param":
+            case.given = _shaped(case, rest)
         elif word == "give":
             case.losses.append(float(floats(rest[1:])[0]))
             case.steps += 1
         elif word == "want" and rest[0] == "param":
-            sizes = list(map(math.prod, case.shapes))
-            parts = _parts(floats(rest[1:]), sizes)
-            case.wanted.append([part.reshape(shape) for part, shape in zip(parts, case.shapes)])
+            case.wanted.append(_shaped(case, rest))
         elif word == "want" and rest[0] in ROLES:
             case.state.append(floats(rest[1:]))
         elif word == "want" and rest[0] in ("hidden", "cell"):

@@ -271,7 +271,17 @@ QN_FN qn_u32 qn_larger_halves(qn_u32 a, qn_u32 b)
 }
 
 #ifdef __cplusplus
-/* ---- vector access: the address is aligned to the size ---- */
+/* ---- vector access: the address is aligned to the size. NVIDIA's GPUs fault where it is not; on the host the launch
+ * fails then, by a function that the loader writes into the kernel's object. ---- */
+#if !defined(QN_CUDA_DIALECT) && !defined(QN_METAL_DIALECT)
+extern "C" {
+__attribute__((weak)) void (*quern_misaligned)(const void *address, qn_u32 bytes);
+}
+QN_FN void qn_require_aligned(const void *at, qn_u32 bytes)
+{
+  if (reinterpret_cast<decltype(sizeof 0)>(at) % bytes) quern_misaligned(at, bytes);
+}
+#endif
 struct alignas(8) qn_8bytes {
   qn_u32 word[2];
 };
@@ -289,7 +299,8 @@ QN_FN qn_8bytes qn_load8(const QN_FAR void *from)
   return {{v.x, v.y}};
 #else
   qn_8bytes v;
-  __builtin_memcpy(&v, __builtin_assume_aligned(from, 8), sizeof v);
+  qn_require_aligned(from, 8);
+  __builtin_memcpy(&v, from, sizeof v);
   return v;
 #endif
 }
@@ -302,7 +313,8 @@ QN_FN void qn_store8(QN_FAR void *to, qn_8bytes v)
 #elif defined(QN_CUDA_DIALECT)
   *static_cast<uint2 *>(to) = make_uint2(v.word[0], v.word[1]);
 #else
-  __builtin_memcpy(__builtin_assume_aligned(to, 8), &v, sizeof v);
+  qn_require_aligned(to, 8);
+  __builtin_memcpy(to, &v, sizeof v);
 #endif
 }
 
@@ -316,7 +328,8 @@ QN_FN qn_16bytes qn_load16(const QN_FAR void *from)
   return {{v.x, v.y, v.z, v.w}};
 #else
   qn_16bytes v;
-  __builtin_memcpy(&v, __builtin_assume_aligned(from, 16), sizeof v);
+  qn_require_aligned(from, 16);
+  __builtin_memcpy(&v, from, sizeof v);
   return v;
 #endif
 }
@@ -329,7 +342,8 @@ QN_FN void qn_store16(QN_FAR void *to, qn_16bytes v)
 #elif defined(QN_CUDA_DIALECT)
   *static_cast<uint4 *>(to) = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
 #else
-  __builtin_memcpy(__builtin_assume_aligned(to, 16), &v, sizeof v);
+  qn_require_aligned(to, 16);
+  __builtin_memcpy(to, &v, sizeof v);
 #endif
 }
 

@@ -39,12 +39,13 @@ typedef double qn_f32;
 #else
 typedef float qn_f32;
 #endif
+typedef qn_f32 qn_scalar; /* a number that all lanes get */
 typedef qn_u32 qn_bits;   /* 32 bits a lane */
 typedef qn_u16 qn_halves; /* 16 bits a lane: storage */
 typedef qn_u8 qn_bytes;   /* 8 bits a lane: likewise */
 typedef int qn_mask;      /* true or false a lane */
 
-QN_FN qn_f32 qn_splat(float x) { return x; }
+QN_FN qn_f32 qn_splat(qn_scalar x) { return x; }
 QN_FN qn_bits qn_splat_bits(qn_u32 x) { return x; }
 QN_FN qn_mask qn_less(qn_f32 a, qn_f32 b) { return a < b; }
 QN_FN qn_mask qn_at_most(qn_f32 a, qn_f32 b) { return a <= b; }
@@ -136,6 +137,7 @@ QN_FN qn_bits qn_multiply_lanes(qn_bits a, qn_bits b, qn_bits *high) { return qn
 #else
 /* ---- vectors: what the compiler's vector extension says well is the same text for all widths ---- */
 typedef float qn_f32 __attribute__((vector_size(4 * QN_LANES)));
+typedef float qn_scalar;
 typedef qn_u32 qn_bits __attribute__((vector_size(4 * QN_LANES)));
 typedef qn_u16 qn_halves __attribute__((vector_size(2 * QN_LANES)));
 typedef qn_u8 qn_bytes __attribute__((vector_size(QN_LANES)));

@@ -52,11 +52,12 @@ char *qn_duplicate(const char *text);
 /* `qn_try_allocate(&p, bytes, "the plan's table")`: QN_NO_MEMORY with what it was for and how much. */
 qn_status qn_try_allocate(void *pointer_to_pointer, size_t bytes, const char *what);
 
-/* ---- hash (hash.c): XXH3, 128 bits ---- */
+/* ---- hash (hash.c): XXH3, 128 bits; and with a secret key, against somebody who chooses the bytes ---- */
 typedef struct qn_hash128 {
   uint64_t low, high;
 } qn_hash128;
 qn_hash128 qn_hash(const void *data, size_t bytes);
+qn_hash128 qn_hash_keyed(const uint64_t key[2], const void *data, size_t bytes);
 
 /* ---- text (text.c) ---- */
 typedef struct qn_text {

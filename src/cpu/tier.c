@@ -16,7 +16,9 @@ static const char *const names[] = {
 #undef X
 };
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(QN_WITHOUT_AVX512)
+#define TIERS_BUILT (1u << QN_TIER_REF | 1u << QN_TIER_AVX2 | 1u << QN_TIER_ORACLE)
+#elif defined(__x86_64__)
 #define TIERS_BUILT (1u << QN_TIER_REF | 1u << QN_TIER_AVX2 | 1u << QN_TIER_AVX512 | 1u << QN_TIER_ORACLE)
 #elif defined(__aarch64__)
 #define TIERS_BUILT (1u << QN_TIER_REF | 1u << QN_TIER_NEON | 1u << QN_TIER_ORACLE)
@@ -74,7 +76,8 @@ static qn_status allowed(qn_tier *most)
   if (!strcmp(text, "auto")) return QN_OK;
   for (*most = QN_TIER_REF; strcmp(text, names[*most]);) ++*most; /* the option's values are tiers' names */
   if (!qn_tier_built(*most))
-    return qn_fail(QN_UNSUPPORTED, "cpu tier %s: it is of another architecture, this library has none for it", text);
+    return qn_fail(QN_UNSUPPORTED,
+                   "cpu tier %s: this library has none: it is of another architecture or left out of this build", text);
   const char *flag = qn_tier_runs_here(*most) ? NULL : missing_flag(*most);
   if (flag) return qn_fail(QN_UNSUPPORTED, "cpu tier %s: this processor or system has no %s", text, flag);
   return QN_OK;

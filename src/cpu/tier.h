@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ORACLE is the same formula in double, over arrays of double: the accuracy oracle of the workbench, never dispatched
- * to. */
+/* ORACLE is the same formula in double, over arrays of double: the accuracy oracle of the workbench, and what rows of
+ * f64 are dispatched to. */
 #define QN_TIER_MAP(X) X(ref) X(avx2) X(avx512) X(neon) X(oracle)
 typedef enum qn_tier { QN_TIER_REF, QN_TIER_AVX2, QN_TIER_AVX512, QN_TIER_NEON, QN_TIER_ORACLE, QN_TIER_COUNT } qn_tier;
 
@@ -30,8 +30,12 @@ void qn_fp_leave(qn_fp_word word);
  * `QN_CPU_DECLARE(lion, qn_cpu_fn)` and `.cpu = QN_CPU_TABLE(lion)`; those of TIERS without the oracle. */
 #if defined(__x86_64__)
 #define QN_CPU_DECLARE_TIERS(op, type) type qn_##op##_cpu_ref, qn_##op##_cpu_avx2, qn_##op##_cpu_avx512
-#define QN_CPU_TIERS(op)                                                                                               \
-  [QN_TIER_REF] = qn_##op##_cpu_ref, [QN_TIER_AVX2] = qn_##op##_cpu_avx2, [QN_TIER_AVX512] = qn_##op##_cpu_avx512
+#ifdef QN_WITHOUT_AVX512
+#define QN_CPU_AVX512(op)
+#else
+#define QN_CPU_AVX512(op) [QN_TIER_AVX512] = qn_##op##_cpu_avx512,
+#endif
+#define QN_CPU_TIERS(op) [QN_TIER_REF] = qn_##op##_cpu_ref, QN_CPU_AVX512(op)[QN_TIER_AVX2] = qn_##op##_cpu_avx2
 #elif defined(__aarch64__)
 #define QN_CPU_DECLARE_TIERS(op, type) type qn_##op##_cpu_ref, qn_##op##_cpu_neon
 #define QN_CPU_TIERS(op) [QN_TIER_REF] = qn_##op##_cpu_ref, [QN_TIER_NEON] = qn_##op##_cpu_neon

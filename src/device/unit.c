@@ -5,6 +5,9 @@
 #include "device/unit.h"
 #include "core/source.h"
 #include "device/lean.h"
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_DEPTH = 16, MOST_SOURCES = 64, NAME_BYTES = 256 };
@@ -100,4 +103,35 @@ qn_status qn_unit_expand(const qn_unit *unit, qn_text *text)
   qn_text_free(&whole);
   qn_try(status);
   return text->failed ? qn_fail(QN_NO_MEMORY, "%s: no memory for its text", unit->source) : QN_OK;
+}
+
+/* ---- what a compiler says of it ---- */
+
+/* The last line of `source` that a template was made from: gcc's and clang's "SOURCE:3:5:" at a line's beginning,
+ * NVRTC's "at line 3 of SOURCE". 0: none. */
+static int line_from(const char *said, const char *source)
+{
+  static const char before[] = "at line ", between[] = " of ";
+  const size_t n = strlen(source);
+  int line = 0, found;
+  for (const char *at = said; (at = strstr(at, source)); at += n) {
+    const char *digits = at;
+    if ((at == said || at[-1] == '\n') && at[n] == ':' && sscanf(at + n + 1, "%d", &found) == 1) line = found;
+    if (at - said < (ptrdiff_t)(sizeof before + sizeof between) || memcmp(at - 4, between, 4) || isalnum(at[n]))
+      continue;
+    for (digits -= 4; digits > said && isdigit((unsigned char)digits[-1]);) digits--;
+    if (digits - said >= 8 && !memcmp(digits - 8, before, 8)) line = atoi(digits);
+  }
+  return line;
+}
+
+void qn_unit_error(const char *source, const char *said, const char *line, size_t length, char *text, size_t bytes)
+{
+  static const char words[] = "kernel/words/";
+  const char *error = memmem(line, length, "error", 5);
+  const int from = error && length > strlen(words) && !memcmp(line, words, strlen(words)) ? line_from(said, source) : 0;
+  if (from)
+    snprintf(text, bytes, "%s:%d: %.*s", source, from, (int)(length - (size_t)(error - line)), error);
+  else
+    snprintf(text, bytes, "%.*s", (int)length, line);
 }

@@ -9,4 +9,7 @@
  * under a #line that names it; of a lean unit only what something names (lean.h). A quoted name that is not embedded is
  * QN_BAD_ARGUMENT; includes in <> stay. */
 qn_status qn_unit_expand(const qn_unit *unit, qn_text *text);
+/* A compiler's line that speaks of an error, for a sentence: one in an embedded source is told at the line of the
+ * unit's own text from which the compiler says that it came there. `said`: all that the compiler said. */
+void qn_unit_error(const char *source, const char *said, const char *line, size_t length, char *text, size_t bytes);
 #endif

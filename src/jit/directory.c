@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* directory.c - the cache's directory. Code is loaded from it, so a directory that others can write to, or that is
- * somebody else's, is refused. It is opened anew for each use: compiles are rare, and an open file number would be one
- * more thing that fork, exec and unmounting have to reckon with. */
+/* directory.c - the cache's directory. Code is loaded from it, so a directory that is somebody else's, or that others
+ * can write to or exchange for another one, is refused. It is opened anew for each use: compiles are rare, and an open
+ * file number would be one more thing that fork, exec and unmounting have to reckon with. */
 #include "jit/directory.h"
 #include <dirent.h>
 #include <errno.h>
@@ -39,42 +39,137 @@ qn_status qn_directory_path(char path[QN_CACHE_PATH_BYTES])
   return qn_directory_find(&place, QN_OPTION_CACHE_DIR, path, QN_CACHE_PATH_BYTES);
 }
 
-static int make_with_parents(char *path)
+/* The way to a directory, part by part. A part that somebody else could exchange would lead anywhere. */
+typedef struct walk {
+  const char *what, *path;
+  bool make;
+  int at, links;                  /* at: a file that stands for where we are; AT_FDCWD: the root, whose parts begin / */
+  char rest[QN_CACHE_PATH_BYTES]; /* parts still to go */
+} walk;
+
+static qn_status cannot(const walk *w, int error)
 {
-  for (char *at = path + 1; (at = strchr(at, '/')); at++) {
-    *at = 0;
-    int made = mkdir(path, 0700);
-    *at = '/';
-    if (made && errno != EEXIST) return made;
-  }
-  int made = mkdir(path, 0700);
-  return made && errno == EEXIST ? 0 : made;
+  return qn_fail(QN_UNSUPPORTED, "%s: directory %s cannot be used: %s", w->what, w->path, strerror(error));
 }
 
-qn_status qn_directory_open_private(const char *what, bool make, char *path, int *directory)
+static bool is_trusted(uid_t user) { return user == 0 || user == geteuid(); }
+
+static bool others_may_write(const struct stat *is) { return is->st_mode & (S_IWGRP | S_IWOTH); }
+
+/* The root is named and never opened: qemu's user mode has another one for programs that open it. */
+static bool look(const walk *w, struct stat *is) { return w->at >= 0 ? !fstat(w->at, is) : !stat("/", is); }
+
+/* In a sticky one others cannot exchange what is not theirs. `name`: of the part, for the sentence. */
+static qn_status judge_parent(const walk *w, const char *name)
 {
   struct stat is;
-  *directory = -1;
-  int file = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file < 0 && errno == ENOENT && !make) return QN_OK;
-  if (file < 0 && errno == ENOENT && make_with_parents(path) == 0)
-    file = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file < 0 || fstat(file, &is)) {
-    int error = errno;
-    if (file >= 0) close(file);
-    return qn_fail(QN_UNSUPPORTED, "%s: directory %s cannot be used: %s", what, path, strerror(error));
-  }
-  if (is.st_uid != geteuid() || (is.st_mode & (S_IWGRP | S_IWOTH))) {
-    close(file);
-    if (is.st_uid != geteuid())
-      return qn_fail(QN_UNSUPPORTED, "%s: directory %s is refused: it belongs to user %lu, not to %lu", what, path,
-                     (unsigned long)is.st_uid, (unsigned long)geteuid());
-    return qn_fail(QN_UNSUPPORTED,
-                   "%s: directory %s is refused: others may write to it (mode %03o); chmod 700 mends it", what, path,
-                   (unsigned)is.st_mode & 0777u);
-  }
-  *directory = file;
+  if (!look(w, &is)) return cannot(w, errno);
+  if (!is_trusted(is.st_uid))
+    return qn_fail(QN_UNSUPPORTED, "%s: directory %s is refused: %s on the way to it belongs to user %lu", w->what,
+                   w->path, name, (unsigned long)is.st_uid);
+  if (others_may_write(&is) && !(is.st_mode & S_ISVTX))
+    return qn_fail(QN_UNSUPPORTED, "%s: directory %s is refused: others may write to %s on the way to it (mode %03o)",
+                   w->what, w->path, name, (unsigned)is.st_mode & 0777u);
   return QN_OK;
+}
+
+static qn_status to_root(walk *w)
+{
+  if (w->at >= 0) close(w->at);
+  w->at = AT_FDCWD;
+  return judge_parent(w, "/");
+}
+
+/* A link in the place of a part, ours or root's, is put in its place in the rest. The last part must be none. */
+static qn_status follow(walk *w, const char *name, const char *rest)
+{
+  struct stat is;
+  char to[QN_CACHE_PATH_BYTES];
+  if (fstatat(w->at, name, &is, AT_SYMLINK_NOFOLLOW)) return cannot(w, errno);
+  if (!S_ISLNK(is.st_mode)) return cannot(w, ENOTDIR);
+  if (!*rest)
+    return qn_fail(QN_UNSUPPORTED, "%s: directory %s is refused: it is a link; name what it points to", w->what,
+                   w->path);
+  if (!is_trusted(is.st_uid))
+    return qn_fail(QN_UNSUPPORTED, "%s: directory %s is refused: link %s on the way to it belongs to user %lu", w->what,
+                   w->path, name, (unsigned long)is.st_uid);
+  if (++w->links > 40) return cannot(w, ELOOP);
+  const ssize_t n = readlinkat(w->at, name, to, sizeof to);
+  if (n < 0) return cannot(w, errno);
+  if ((size_t)n + 1 + strlen(rest) >= sizeof to) return cannot(w, ENAMETOOLONG);
+  to[n] = '/';
+  strcpy(to + n + 1, rest);
+  strcpy(w->rest, to);
+  return to[0] == '/' ? to_root(w) : QN_OK;
+}
+
+static qn_status enter(walk *w, const char *name, const char *rest, bool *absent)
+{
+  const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
+  int file = openat(w->at, name, flags);
+  if (file < 0 && errno == ENOENT && w->make && (!mkdirat(w->at, name, 0700) || errno == EEXIST))
+    file = openat(w->at, name, flags);
+  *absent = file < 0 && errno == ENOENT && !w->make;
+  if (*absent) return QN_OK;
+  if (file < 0 && (errno == ENOTDIR || errno == ELOOP)) return follow(w, name, rest);
+  if (file < 0) return cannot(w, errno);
+  if (w->at >= 0) close(w->at);
+  w->at = file;
+  memmove(w->rest, rest, strlen(rest) + 1);
+  return *rest ? judge_parent(w, name) : QN_OK;
+}
+
+/* To the end of the rest. */
+static qn_status go(walk *w, bool *absent)
+{
+  *absent = false;
+  qn_try(to_root(w));
+  for (char name[QN_CACHE_PATH_BYTES]; !*absent;) {
+    const char *from = w->rest + strspn(w->rest, "/");
+    const size_t length = strcspn(from, "/");
+    if (!length) return QN_OK;
+    snprintf(name, sizeof name, "%s%.*s", w->at >= 0 ? "" : "/", (int)length, from);
+    qn_try(enter(w, name, from + length + strspn(from + length, "/"), absent));
+  }
+  return QN_OK;
+}
+
+/* From the root on. */
+static qn_status begin(walk *w)
+{
+  char here[QN_CACHE_PATH_BYTES] = "";
+  if (w->path[0] != '/' && !getcwd(here, sizeof here)) return cannot(w, errno);
+  const int length = snprintf(w->rest, sizeof w->rest, "%s/%s", here, w->path);
+  return length < 0 || (size_t)length >= sizeof w->rest ? cannot(w, ENAMETOOLONG) : QN_OK;
+}
+
+static qn_status judge_end(const walk *w)
+{
+  struct stat is;
+  if (!look(w, &is)) return cannot(w, errno);
+  if (is.st_uid != geteuid())
+    return qn_fail(QN_UNSUPPORTED, "%s: directory %s is refused: it belongs to user %lu, not to %lu", w->what, w->path,
+                   (unsigned long)is.st_uid, (unsigned long)geteuid());
+  if (others_may_write(&is))
+    return qn_fail(QN_UNSUPPORTED,
+                   "%s: directory %s is refused: others may write to it (mode %03o); chmod 700 mends it", w->what,
+                   w->path, (unsigned)is.st_mode & 0777u);
+  return QN_OK;
+}
+
+qn_status qn_directory_open_private(const char *what, bool make, const char *path, int *directory)
+{
+  walk w = {.what = what, .path = path, .make = make, .at = AT_FDCWD};
+  bool absent = false;
+  *directory = -1;
+  qn_status status = begin(&w);
+  if (status == QN_OK) status = go(&w, &absent);
+  if (status == QN_OK && !absent) status = judge_end(&w);
+  if (status == QN_OK && !absent &&
+      (*directory = openat(w.at, w.at >= 0 ? "." : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+    status = cannot(&w, errno);
+  if (w.at >= 0) close(w.at);
+  return status;
 }
 
 qn_status qn_directory_open(bool make, char path[QN_CACHE_PATH_BYTES], int *directory)

@@ -22,8 +22,10 @@ typedef struct qn_directory_place {
 } qn_directory_place;
 qn_status qn_directory_find(const qn_directory_place *place, qn_option option, char *path, size_t bytes);
 
-/* The same judgement of any directory that is trusted; `what` begins its sentences. path is left as it was. */
-qn_status qn_directory_open_private(const char *what, bool make, char *path, int *directory);
+/* The same judgement of any directory that is trusted; `what` begins its sentences. The directory is ours, no link, and
+ * others may not write to it; each directory on the way to it, and each link, is ours or root's, and others may not
+ * write to it unless it is sticky. */
+qn_status qn_directory_open_private(const char *what, bool make, const char *path, int *directory);
 
 typedef struct qn_directory_file {
   char name[QN_ENTRY_NAME_BYTES];

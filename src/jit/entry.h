@@ -18,7 +18,7 @@ typedef struct qn_entry {
 typedef enum qn_entry_state {
   QN_ENTRY_VALID,
   QN_ENTRY_ABSENT,
-  QN_ENTRY_INVALID, /* not an entry, or damaged, or unreadable: to be dropped */
+  QN_ENTRY_INVALID, /* not an entry of this directory and name, or damaged, or unreadable: to be dropped */
   QN_ENTRY_TROUBLE  /* no memory or file numbers left: it may be fine */
 } qn_entry_state;
 
@@ -27,7 +27,7 @@ void qn_entry_name(const char *key, size_t key_bytes, char name[QN_ENTRY_NAME_BY
 bool qn_entry_is_name(const char *name);
 /* Reads and verifies it. `use` notes that it was used, in its time of modification, once an hour at most. */
 qn_entry_state qn_entry_read(int directory, const char *name, bool use, qn_entry *entry);
-/* False with errno set; then nothing is left behind. */
+/* False with errno set; then nothing is left behind. The directory's first entry makes its secret. */
 bool qn_entry_write(int directory, const char *key, size_t key_bytes, const void *payload, size_t payload_bytes);
 size_t qn_entry_file_bytes(size_t key_bytes, size_t payload_bytes); /* SIZE_MAX if that is more */
 

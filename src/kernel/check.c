@@ -164,6 +164,8 @@ qn_status qn_call_check(const qn_kernel *kernel, const qn_exec *exec, const qn_k
   qn_try(check_devices(kernel, exec, call));
   qn_try(check_templates(kernel, call));
   qn_try(check_geometry(kernel, call));
+  qn_require(!(call->ignore >> QN_FINDING_KIND_COUNT) && !(call->ignore >> QN_FINDING_TIME_LIMIT & 1),
+             "kernel %s: 0x%x has bits for findings that are none, or for the time limit", s->name, call->ignore);
   qn_require(call->limit_ns >= 0, "kernel %s: a time limit of %lld ns", s->name, (long long)call->limit_ns);
   qn_require(call->shared_bytes <= UINT32_MAX, "kernel %s: %zu bytes of shared memory a group", s->name,
              call->shared_bytes);

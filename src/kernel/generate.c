@@ -121,7 +121,7 @@ typedef struct writer {
   const qn_layout *layout;
   qn_text *text;
   bool cuda_words; /* the body is in CUDA's dialect */
-  bool on_gpu, group;
+  bool on_gpu, group, has_short;
   bool vectors; /* positions are vectors, else structs of three numbers */
 } writer;
 
@@ -187,22 +187,29 @@ static void add_members(const writer *w)
   }
 }
 
+/* An input of 0 dimensions that the body uses as a pointer, as MLX's for CUDA does. */
+static bool is_indexed(const writer *w, size_t k) { return !is_output(w->kernel, k) && w->kernel->indexed >> k & 1; }
+
 static void add_parameter(const writer *w, const qn_item *item, const char *name)
 {
   const size_t k = item->tensor;
   const char *word = qn_dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
   switch ((qn_item_kind)item->kind) {
   case QN_ITEM_POINTER:
-    if (w->special->tensor[k].form == QN_FORM_REFERENCE) {
+    if (w->special->tensor[k].form == QN_FORM_REFERENCE && !is_indexed(w, k)) {
       qn_text_add(w->text, "const %s &%s", word, name);
       break;
     }
     add_pointer_type(w, k);
     qn_text_add(w->text, "%s%s", w->special->in_place ? "" : "__restrict__ ", name);
     break;
-  case QN_ITEM_VALUE: qn_text_add(w->text, "const %s &%s", word, name); break;
-  case QN_ITEM_SHAPE: qn_text_add(w->text, "const int *%s_shape", name); break;
-  case QN_ITEM_STRIDES: qn_text_add(w->text, "const long *%s_strides", name); break;
+  case QN_ITEM_VALUE: qn_text_add(w->text, "const %s %s%s", word, is_indexed(w, k) ? "*" : "&", name); break;
+  case QN_ITEM_SHAPE:
+    qn_text_add(w->text, "%s%s_shape", w->cuda_words ? "const QN_WORDS::Shape " : "const int *", name);
+    break;
+  case QN_ITEM_STRIDES:
+    qn_text_add(w->text, "%s%s_strides", w->cuda_words ? "const QN_WORDS::Strides " : "const long *", name);
+    break;
   case QN_ITEM_NDIM: qn_text_add(w->text, "const int &%s_ndim", name); break;
   }
 }
@@ -233,8 +240,16 @@ static void add_members_of(const writer *w)
 {
   const char *between = "";
   for (size_t i = 0; i < w->layout->n; i++) {
-    const bool reference = w->special->tensor[w->layout->item[i].tensor].form == QN_FORM_REFERENCE;
-    qn_text_add(w->text, "%s%sa.m%zu", between, reference && w->layout->item[i].kind == QN_ITEM_POINTER ? "*" : "", i);
+    const size_t k = w->layout->item[i].tensor;
+    const int kind = w->layout->item[i].kind, ndim = w->special->tensor[k].ndim;
+    const bool reference = w->special->tensor[k].form == QN_FORM_REFERENCE;
+    qn_text_add(w->text, "%s", between);
+    if (w->cuda_words && (kind == QN_ITEM_SHAPE || kind == QN_ITEM_STRIDES))
+      qn_text_add(w->text, "{a.m%zu, %d}", i, ndim);
+    else if (kind == QN_ITEM_POINTER)
+      qn_text_add(w->text, "%sa.m%zu", reference && !is_indexed(w, k) ? "*" : "", i);
+    else
+      qn_text_add(w->text, "%sa.m%zu", kind == QN_ITEM_VALUE && is_indexed(w, k) ? "&" : "", i);
     between = ", ";
   }
 }
@@ -252,13 +267,31 @@ static void add_places(const writer *w)
     if (passes_place(w, k)) qn_text_add(w->text, ", QN_WORDS::%s%s", cuda_places[k].type, cuda_places[k].value);
 }
 
+static qn_status rewrite(const writer *w, int which, const qn_tokens *tokens)
+{
+  const qn_rewriting how = {w->kernel->source.dialect, which == QN_KERNEL_HEADER, w->has_short};
+  return qn_rewrite(&how, tokens, &w->kernel->tokens[QN_KERNEL_TEXTS - 1 - which], w->text);
+}
+
+static qn_status add_with_calls(const writer *w, int which)
+{
+  qn_text marked = {0};
+  qn_tokens tokens = {0};
+  qn_status status = qn_calls_mark(w->kernel, which, &marked);
+  if (status == QN_OK && marked.at) status = qn_tokens_make(marked.at, &tokens);
+  if (status == QN_OK) status = rewrite(w, which, marked.at ? &tokens : &w->kernel->tokens[which]);
+  qn_tokens_free(&tokens);
+  qn_text_free(&marked);
+  return status;
+}
+
 static qn_status add_user_text(const writer *w, int which)
 {
   const qn_kernel_source *s = &w->kernel->source;
   const char *kind = which == QN_KERNEL_HEADER ? " (header)" : "";
   qn_text_add(w->text, "#line 1 \"%s%s\"\n", s->file, kind);
-  qn_try(qn_rewrite(s->dialect, &w->kernel->tokens[which], which == QN_KERNEL_HEADER,
-                    &w->kernel->tokens[QN_KERNEL_TEXTS - 1 - which], w->text));
+  const qn_status status = w->group ? add_with_calls(w, which) : rewrite(w, which, &w->kernel->tokens[which]);
+  if (status != QN_OK) return qn_fail_in_text(w->kernel, which, status);
   qn_text_add(w->text, "\n#line 1 \"%s (generated)\"\n", s->file);
   return QN_OK;
 }
@@ -422,8 +455,10 @@ qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special,
                     .text = text,
                     .cuda_words = kernel->source.dialect == QN_DIALECT_CUDA,
                     .on_gpu = special->target == QN_CUDA,
+                    .has_short = qn_words_have_short(kernel, special),
                     .vectors = qn_words_whole_positions(kernel),
                     .group = special->target != QN_CUDA && (kernel->needs_group || watched)};
+  qn_try(qn_templates_check(kernel, special));
   add_defines(&w);
   qn_text_add(text, "#include \"kernel/words/place.h\"\n");
   if (w.group)

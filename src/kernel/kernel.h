@@ -28,25 +28,53 @@ typedef struct qn_tokens {
 qn_status qn_tokens_make(const char *text, qn_tokens *tokens); /* QN_BAD_ARGUMENT: a literal or comment without end */
 void qn_tokens_free(qn_tokens *tokens);
 bool qn_token_is(const qn_tokens *tokens, size_t k, const char *text);
-bool qn_tokens_have(const qn_tokens *tokens, const char *word); /* directives' words count too */
+bool qn_tokens_have(const qn_tokens *tokens, const char *word);  /* directives' words count too */
+bool qn_tokens_index(const qn_tokens *tokens, const char *word); /* `word[` or `*word` is there, macros' too */
 bool qn_is_identifier(const char *text);
+/* Adds "\n    3 | the line" to a sentence; nothing where there is no such line. */
+enum { QN_SHOWN_BYTES = 512 };
+/* The failure in qn_last_error(), of a body or header, which begins "line 3: ", as the kernel's, with that line. */
+qn_status qn_fail_in_text(const struct qn_kernel *kernel, int which, qn_status status);
+void qn_show_line(const char *text, int line, char shown[QN_SHOWN_BYTES]);
 
-/* ---- rewrite.c: what macros cannot carry. The number of lines and each token's line stay. `header`: the text
- * begins outside of functions. `beside`: text whose structs' members are no swizzles either, NULL: none.
- * QN_BAD_ARGUMENT: an include of something else than the dialect's own headers. ---- */
-qn_status qn_rewrite(qn_dialect dialect, const qn_tokens *tokens, bool header, const qn_tokens *beside, qn_text *text);
+/* ---- includes.c: QN_BAD_ARGUMENT, with the line, where the text may reach into another file by the preprocessor.
+ * Plain includes are judged by qn_rewrite, which calls this. ---- */
+qn_status qn_text_is_closed(const char *text);
+
+/* ---- balance.c ---- */
+/* No directive of body and header opens or closes brackets for other lines. */
+bool qn_brackets_are_plain(const struct qn_kernel *kernel);
+/* QN_COMPILE_ERROR: "FILE:3:7: error: this { is never closed". */
+qn_status qn_brackets_check(const struct qn_kernel *kernel);
+
+/* ---- rewrite.c: what macros cannot carry. The number of lines and each token's line stay. `beside`: text whose
+ * structs' members are no swizzles either, NULL: none. QN_BAD_ARGUMENT: an include of something else than the dialect's
+ * own headers. ---- */
+typedef struct qn_rewriting {
+  qn_dialect dialect;
+  bool header;    /* the text begins outside of functions */
+  bool has_short; /* Metal: there may be numbers of 16 bits */
+} qn_rewriting;
+qn_status qn_rewrite(const qn_rewriting *how, const qn_tokens *tokens, const qn_tokens *beside, qn_text *text);
+
+/* ---- calls.c, for the processor: the text with its calls of functions in which threads meet marked, so that the words
+ * in them are told apart by where they were called from ---- */
+struct qn_kernel;
+qn_status qn_calls_mark(const struct qn_kernel *kernel, int which, qn_text *text);
 
 /* ---- the kernel ---- */
 enum { QN_KERNEL_BODY, QN_KERNEL_HEADER, QN_KERNEL_TEXTS };
 enum { QN_ATTRIBUTE_COUNT = 20, QN_CUDA_PLACES = 4 };
 
 struct qn_kernel {
-  qn_kernel_source source; /* its texts lie behind the struct */
-  uint64_t id;             /* of this kernel in this process */
-  qn_tokens tokens[QN_KERNEL_TEXTS];
+  qn_kernel_source source;                                  /* its texts lie behind the struct */
+  uint64_t id;                                              /* of this kernel in this process */
+  qn_tokens tokens[QN_KERNEL_TEXTS];                        /* of the source's texts, or of those in `renamed` */
+  qn_text renamed[QN_KERNEL_TEXTS];                         /* qn_spaces_rename's; empty: nothing had to be renamed */
   uint32_t named_shape[2], named_strides[2], named_ndim[2]; /* bit k: of input (0) or output (1) k */
   uint32_t attributes;                                      /* bit k: the k-th attribute is named (Metal) */
   uint32_t named_places[QN_KERNEL_TEXTS];                   /* bit k: the k-th of CUDA's places is named in that text */
+  uint32_t indexed; /* bit k: input k is used as a pointer, whatever its dimensions (CUDA) */
   bool needs_group; /* barriers, simd words, threadgroup memory: fibers on the processor */
   bool straight;    /* no loop, and nothing asks for the group: on a GPU a thread may take several positions */
   bool ours;        /* the library's own, for copies and fills */
@@ -105,12 +133,17 @@ qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special,
 /* words.c: `#include`s of those words of the dialect that body and header need; all of them stand in namespace
  * quern_metal or quern_cuda (QN_WORDS), as do the kernel's argument and, in QN_WORDS::quern_body, header and body. */
 void qn_words_include(const qn_kernel *kernel, const qn_special *special, qn_text *text);
+bool qn_words_have_short(const qn_kernel *kernel, const qn_special *special); /* half or bfloat (Metal) */
 bool qn_words_whole_positions(const qn_kernel *kernel); /* one is asked for more than its x, y or z: it is a vector */
 bool qn_words_need_group(const qn_kernel *kernel);      /* barriers, simd words, threadgroup memory */
-bool qn_words_loop(const qn_kernel *kernel);            /* for, while, do, goto */
-bool qn_words_straight(const qn_kernel *kernel);        /* short, and no loop */
-bool qn_attributes_of_grid(const qn_kernel *kernel);    /* all that are named: the same whatever the groups are */
+bool qn_words_meet(const char *word, size_t n, bool member); /* threads meet at such a call: a barrier, a simd word */
+bool qn_words_loop(const qn_kernel *kernel);                 /* for, while, do, goto */
+bool qn_words_straight(const qn_kernel *kernel);             /* short, and no loop */
+bool qn_attributes_of_grid(const qn_kernel *kernel);         /* all that are named: the same whatever the groups are */
 const char *qn_dtype_word(qn_dialect dialect, qn_dtype dtype); /* "half", "bfloat16_t", "uint" ... */
+
+/* kernel.c: template values have names that nothing else has. Looked at where a text is made, not in each launch. */
+qn_status qn_templates_check(const qn_kernel *kernel, const qn_special *special);
 
 /* ---- launch.c ---- */
 void qn_launches_forget(qn_kernel *kernel);

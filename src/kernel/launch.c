@@ -137,7 +137,7 @@ static const char *const *unit_flags(const qn_kernel *kernel, qn_device_kind tar
   return target == QN_CUDA ? cuda[kernel->source.math] : host[kernel->source.math];
 }
 
-/* The line of the body that a compiler's message names, as "FILE:LINE:" or "FILE(LINE):"; 0: none. */
+/* The line of a file that a compiler's message names, as "FILE:LINE:" or "FILE(LINE):"; 0: none. */
 static int line_in(const char *message, const char *file)
 {
   const size_t n = strlen(file);
@@ -148,31 +148,31 @@ static int line_in(const char *message, const char *file)
   return 0;
 }
 
-static const char *line_at(const char *text, int line)
+static void log_numbered(const char *text)
 {
-  for (; line > 1 && text; line--) {
-    text = strchr(text, '\n');
-    if (text) text++;
+  for (int number = 1; *text; number++) {
+    const size_t length = strcspn(text, "\n");
+    qn_log(QN_LOG_WARNING, "%4d | %.*s", number, (int)length, text);
+    text += length + (text[length] == '\n');
   }
-  return text;
 }
 
-/* The compiler's sentence, and beneath it the line that it speaks of; the whole body, numbered, goes to the log. */
+/* The compiler's sentence, and beneath it the line of body or header that it speaks of; the whole body, numbered, goes
+ * to the log. */
 static qn_status explain(const qn_kernel *kernel, qn_status status)
 {
-  char why[1024];
+  char why[1024], header[320];
   const qn_kernel_source *s = &kernel->source;
   if (status != QN_COMPILE_ERROR) return status;
   snprintf(why, sizeof why, "%s", qn_last_error());
-  int line = line_in(why, s->file), number = 1;
-  for (const char *at = s->body; *at; number++) {
-    const size_t length = strcspn(at, "\n");
-    qn_log(QN_LOG_WARNING, "%4d | %.*s", number, (int)length, at);
-    at += length + (at[length] == '\n');
-  }
-  const char *at = line ? line_at(s->body, line) : NULL;
-  if (!at) return qn_fail(status, "kernel %s: %s", s->name, why);
-  return qn_fail(status, "kernel %s: %s\n%5d | %.*s", s->name, why, line, (int)strcspn(at, "\n"), at);
+  snprintf(header, sizeof header, "%s (header)", s->file);
+  if (!line_in(why, header) && !line_in(why, s->file) && qn_brackets_check(kernel) != QN_OK)
+    snprintf(why, sizeof why, "%s", qn_last_error());
+  log_numbered(s->body);
+  const int in_header = s->header ? line_in(why, header) : 0, line = in_header ? in_header : line_in(why, s->file);
+  char shown[QN_SHOWN_BYTES] = "";
+  qn_show_line(in_header ? s->header : s->body, line, shown);
+  return qn_fail(status, "kernel %s: %s%s", s->name, why, shown);
 }
 
 static qn_status check_argument(const qn_kernel *kernel, const qn_backend *backend, qn_device device,
@@ -195,7 +195,8 @@ static qn_status compile(const qn_kernel *kernel, const qn_backend *backend, qn_
   qn_kernel_layout(kernel, special, &entry->layout);
   qn_try(check_argument(kernel, backend, device, &entry->layout));
   snprintf(name, sizeof name, "quern_%s", kernel->source.name);
-  qn_status status = qn_kernel_generate(kernel, special, &entry->layout, &text);
+  qn_status status = qn_brackets_are_plain(kernel) ? qn_brackets_check(kernel) : QN_OK;
+  if (status == QN_OK) status = qn_kernel_generate(kernel, special, &entry->layout, &text);
   if (status == QN_OK)
     status = qn_watched_flags(special, kernel->needs_group, unit_flags(kernel, special->target), flags);
   if (status == QN_OK) {
@@ -278,6 +279,23 @@ static bool is_native(const qn_kernel *kernel, const ready *r)
   return r->special.target == QN_CUDA && kernel->source.dialect == QN_DIALECT_CUDA;
 }
 
+/* On the processor a kernel of Metal's dialect has what Metal gives; and what the words need for themselves counts. */
+static qn_status check_shared(const qn_kernel *kernel, const qn_kernel_call *call, const ready *r)
+{
+  enum { OF_METAL = 32 * 1024, OF_WORDS = 256 };
+  const qn_function_facts *f = &r->entry->facts;
+  const bool host = r->special.target != QN_CUDA, metal = host && kernel->source.dialect == QN_DIALECT_METAL;
+  const uint64_t limit = metal ? OF_METAL : f->shared_limit_bytes;
+  qn_require((uint64_t)f->shared_bytes + call->shared_bytes <= limit + (host ? OF_WORDS : 0),
+             "kernel %s: %zu bytes of shared memory a group, and %d of its own; %s has %llu", kernel->source.name,
+             call->shared_bytes, f->shared_bytes,
+             metal  ? "Metal"
+             : host ? "the largest GPU"
+                    : "the device",
+             (unsigned long long)limit);
+  return QN_OK;
+}
+
 static qn_status check_limits(const qn_kernel *kernel, const qn_kernel_call *call, const ready *r)
 {
   const uint64_t blocks = (uint64_t)r->blocks[0] * r->blocks[1];
@@ -286,10 +304,7 @@ static qn_status check_limits(const qn_kernel *kernel, const qn_kernel_call *cal
   qn_require(blocks <= INT32_MAX && blocks * r->blocks[2] <= INT32_MAX,
              "kernel %s: %u x %u x %u groups, at most %d in all are possible: take larger groups or a smaller grid",
              kernel->source.name, r->blocks[0], r->blocks[1], r->blocks[2], INT32_MAX);
-  qn_require(call->shared_bytes <=
-                 (uint64_t)r->entry->facts.shared_limit_bytes - (unsigned)r->entry->facts.shared_bytes,
-             "kernel %s: %zu bytes of shared memory a group, and %d of its own; the device has %u", kernel->source.name,
-             call->shared_bytes, r->entry->facts.shared_bytes, r->entry->facts.shared_limit_bytes);
+  qn_try(check_shared(kernel, call, r));
   qn_require(!most || threads <= (uint64_t)most,
              "kernel %s: threadgroup (%u, %u, %u) has %llu threads, this kernel can have %d on this device (registers)",
              kernel->source.name, r->group[0], r->group[1], r->group[2], (unsigned long long)threads, most);

@@ -3,76 +3,19 @@
  * Metal: literals of floats, words of address spaces, swizzles, attributes, the dialect's own includes. CUDA: shared
  * memory whose size the launch says. Lines and the lines of tokens stay. It works on tokens and knows no types: whether
  * `.xy` is a swizzle it takes from the names of members that the text declares. */
-#include "kernel/kernel.h"
-#include <string.h>
+#include "kernel/choice.h"
+#include "kernel/look.h"
 
 typedef struct rewriter {
   qn_dialect dialect;
+  bool has_short;                   /* there are numbers of 16 bits */
   const qn_tokens *tokens, *beside; /* beside: text whose structs are seen too; or NULL */
   qn_text *text;
   bool outside;         /* the text begins outside of functions */
   size_t inner, parens; /* open braces that are no namespace's, and open parentheses */
   size_t namespaces;    /* open braces of namespaces, all outside of the inner ones */
+  qn_choices choices;
 } rewriter;
-
-/* ---- looking round ---- */
-static size_t after(const qn_tokens *t, size_t k)
-{
-  while (++k < t->n && t->token[k].kind == QN_TOKEN_SPACE) {}
-  return k < t->n ? k : t->n;
-}
-
-/* t->n where nothing is before. */
-static size_t before(const qn_tokens *t, size_t k)
-{
-  while (k-- > 0)
-    if (t->token[k].kind != QN_TOKEN_SPACE) return k;
-  return t->n;
-}
-
-static bool is(const qn_tokens *t, size_t k, const char *text) { return k < t->n && qn_token_is(t, k, text); }
-
-static bool is_word(const qn_tokens *t, size_t k) { return k < t->n && t->token[k].kind == QN_TOKEN_WORD; }
-
-static bool is_one_of(const qn_tokens *t, size_t k, const char *const *words)
-{
-  for (; *words; words++)
-    if (is(t, k, *words)) return true;
-  return false;
-}
-
-/* Mark `b` stands right behind mark `a`. */
-static bool are(const qn_tokens *t, size_t k, const char *a, const char *b) { return is(t, k, a) && is(t, k + 1, b); }
-
-static char letter(const qn_tokens *t, size_t k)
-{
-  return k < t->n && t->token[k].kind == QN_TOKEN_MARK ? t->text[t->token[k].at] : 0;
-}
-
-/* The token that closes the bracket at k, or t->n. */
-static size_t closing(const qn_tokens *t, size_t k)
-{
-  size_t depth = 0;
-  for (; k < t->n; k++) {
-    const char c = letter(t, k);
-    if (c == '(' || c == '[' || c == '{') depth++;
-    if ((c == ')' || c == ']' || c == '}') && --depth == 0) return k;
-  }
-  return t->n;
-}
-
-/* Behind template arguments that begin at k, which is a <. */
-static size_t after_angles(const qn_tokens *t, size_t k)
-{
-  size_t depth = 0;
-  for (; k < t->n; k++) {
-    const char c = letter(t, k);
-    if (c == '<') depth++;
-    if (c == '>' && --depth == 0) return after(t, k);
-    if (c == ';' || c == '{') break;
-  }
-  return t->n;
-}
 
 static size_t line_of(const qn_tokens *t, size_t k)
 {
@@ -235,7 +178,11 @@ static size_t add_constant(rewriter *r, size_t k)
 static bool add_space_word(rewriter *r, size_t k)
 {
   static const char *const dropped[] = {"device", "thread", "constant", "threadgroup", NULL};
+  static const char *const constants[] = {"const", "constexpr", NULL};
   if (!is_one_of(r->tokens, k, dropped)) return false;
+  if (is(r->tokens, k, "constant") && !is_one_of(r->tokens, before(r->tokens, k), constants) &&
+      !is_one_of(r->tokens, after(r->tokens, k), constants))
+    qn_text_add(r->text, "const"); /* what a pointer into that space points to */
   if (is(r->tokens, k, "threadgroup") && !r->parens && declares_thing(r->tokens, after(r->tokens, k)))
     qn_text_add(r->text, "QN_THREADGROUP");
   return true;
@@ -399,10 +346,12 @@ static qn_status step_cuda(rewriter *r, size_t *k)
   return QN_OK;
 }
 
-static qn_status rewrite(rewriter *r)
+static qn_status rewrite(rewriter *r, bool macro)
 {
+  qn_choices_begin(&r->choices, r->tokens, macro);
   for (size_t k = 0; k < r->tokens->n; k++) {
     count_brackets(r, k);
+    if (r->has_short && qn_choices_step(&r->choices, r->tokens, k, r->text)) continue;
     if (r->tokens->token[k].kind == QN_TOKEN_DIRECTIVE)
       qn_try(add_directive(r, k));
     else if (r->dialect == QN_DIALECT_METAL)
@@ -425,16 +374,23 @@ static qn_status rewrite_piece(rewriter *r, const char *piece, size_t n)
   }
   qn_status status = qn_tokens_make(copied.at, &tokens);
   if (status == QN_OK) {
-    rewriter inside = {.dialect = r->dialect, .tokens = &tokens, .beside = r->tokens, .text = r->text};
-    status = rewrite(&inside);
+    rewriter inside = {
+        .dialect = r->dialect, .has_short = r->has_short, .tokens = &tokens, .beside = r->tokens, .text = r->text};
+    status = rewrite(&inside, true);
     qn_tokens_free(&tokens);
   }
   qn_text_free(&copied);
   return status;
 }
 
-qn_status qn_rewrite(qn_dialect dialect, const qn_tokens *tokens, bool header, const qn_tokens *beside, qn_text *text)
+qn_status qn_rewrite(const qn_rewriting *how, const qn_tokens *tokens, const qn_tokens *beside, qn_text *text)
 {
-  rewriter r = {.dialect = dialect, .tokens = tokens, .beside = beside, .text = text, .outside = header};
-  return rewrite(&r);
+  rewriter r = {.dialect = how->dialect,
+                .has_short = how->has_short,
+                .tokens = tokens,
+                .beside = beside,
+                .text = text,
+                .outside = how->header};
+  qn_try(qn_text_is_closed(tokens->text));
+  return rewrite(&r, false);
 }

@@ -3,6 +3,7 @@
  * and preprocessor lines begin and end, so that a name is found as a name and never as a part of another, in a comment
  * or in a literal. */
 #include "kernel/kernel.h"
+#include <stdio.h>
 #include <string.h>
 
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\f' || c == '\v'; }
@@ -127,6 +128,18 @@ static bool is_first_on_line(const char *text, const char *at)
   return at == text || at[-1] == '\n';
 }
 
+/* A literal or comment without end: at `at`, or behind blanks and comments there. */
+static qn_status refuse_open(const char *text, const char *at)
+{
+  for (const char *end; is_blank(*at) || (*at == '\\' && at[1] == '\n') || *at == '/'; at = end) {
+    end = is_blank(*at) ? at + 1 : *at == '\\' ? at + 2 : after_comment(at);
+    if (!end) break;
+  }
+  const size_t length = strcspn(at, "\n");
+  return qn_fail(QN_BAD_ARGUMENT, "line %zu: what begins with %.*s has no end", line_of(text, at),
+                 (int)(length < 24 ? length : 24), at);
+}
+
 qn_status qn_tokens_make(const char *text, qn_tokens *tokens)
 {
   size_t room = 0;
@@ -137,7 +150,7 @@ qn_status qn_tokens_make(const char *text, qn_tokens *tokens)
     end = after_token(at, is_first_on_line(text, at), &kind);
     if (!end) {
       qn_tokens_free(tokens);
-      return qn_fail(QN_BAD_ARGUMENT, "line %zu: what begins with %.12s has no end", line_of(text, at), at);
+      return refuse_open(text, at);
     }
     if (tokens->n == room) {
       qn_token *more = qn_reallocate(tokens->token, (room = room ? 2 * room : 64) * sizeof *more);
@@ -156,6 +169,18 @@ void qn_tokens_free(qn_tokens *tokens)
 {
   qn_release(tokens->token);
   *tokens = (qn_tokens){0};
+}
+
+void qn_show_line(const char *text, int line, char shown[QN_SHOWN_BYTES])
+{
+  const size_t n = strlen(shown);
+  int number = line;
+  for (; number > 1 && text; number--) {
+    text = strchr(text, '\n');
+    if (text) text++;
+  }
+  if (number == 1 && text && *text)
+    snprintf(shown + n, QN_SHOWN_BYTES - n, "\n%5d | %.*s", line, (int)strcspn(text, "\n"), text);
 }
 
 bool qn_token_is(const qn_tokens *tokens, size_t k, const char *text)
@@ -187,6 +212,49 @@ bool qn_tokens_have(const qn_tokens *tokens, const char *word)
             ? qn_token_is(tokens, k, word)
             : t->kind == QN_TOKEN_DIRECTIVE && directive_has(tokens->text + t->at, t->length, word))
       return true;
+  }
+  return false;
+}
+
+/* Whether an operand begins at `at`: what stands before it is no operand that a * would multiply, and no type. */
+static bool begins_operand(const char *text, const char *at)
+{
+  static const char *const words[] = {"return", "else", "do", "case", "sizeof"};
+
+  while (at > text && is_blank(at[-1])) at--;
+  if (at == text) return true;
+  const char *end = at;
+  while (at > text && goes_on(at[-1])) at--;
+  for (size_t k = 0; at < end && k < sizeof words / sizeof *words; k++)
+    if (strlen(words[k]) == (size_t)(end - at) && !memcmp(at, words[k], (size_t)(end - at))) return true;
+  return at == end && end[-1] != ']' && end[-1] != ')';
+}
+
+/* The word of `length` at `at` is followed by [ or has a * before it that is no product's. */
+static bool is_indexed(const char *text, const char *at, size_t length, const char *end)
+{
+  const char *behind = at + length, *before = at;
+  while (behind < end && is_blank(*behind)) behind++;
+  while (before > text && is_blank(before[-1])) before--;
+  if (before > text && (before[-1] == '.' || (before - text > 1 && before[-1] == '>' && before[-2] == '-')))
+    return false; /* some struct's member */
+  const bool bracket = behind<end && * behind == '[', star = before> text && before[-1] == '*';
+  if (star) return bracket || begins_operand(text, before - 1);
+  return bracket && (before == text || before[-1] == ')' || begins_operand(text, before)); /* no `float d[2];` */
+}
+
+bool qn_tokens_index(const qn_tokens *tokens, const char *word)
+{
+  const size_t n = strlen(word);
+  for (size_t k = 0; k < tokens->n; k++) {
+    const qn_token *t = &tokens->token[k];
+    const char *at = tokens->text + t->at;
+    if (t->kind == QN_TOKEN_WORD && qn_token_is(tokens, k, word) && is_indexed(tokens->text, at, n, at + strlen(at)))
+      return true;
+    for (size_t j = 0; t->kind == QN_TOKEN_DIRECTIVE && j + n <= t->length; j++)
+      if (!memcmp(at + j, word, n) && !goes_on(at[j - (j > 0)]) && (j + n == t->length || !goes_on(at[j + n])) &&
+          is_indexed(at, at + j, n, at + t->length))
+        return true;
   }
   return false;
 }

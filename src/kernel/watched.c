@@ -58,6 +58,17 @@ static qn_status list_arrays(const qn_kernel *kernel, const qn_kernel_call *call
   return QN_OK;
 }
 
+/* The first finding's sentence, and beneath it the lines of the body that it speaks of. */
+static qn_status show_lines(const qn_kernel *kernel, qn_status status)
+{
+  char shown[QN_SHOWN_BYTES] = "";
+  qn_finding f = {.size = sizeof f};
+  if (status != QN_KERNEL_ERROR || !qn_kernel_finding_count() || qn_kernel_finding_at(0, &f) != QN_OK) return status;
+  qn_show_line(kernel->source.body, f.line, shown);
+  if (f.other_line != f.line) qn_show_line(kernel->source.body, f.other_line, shown);
+  return qn_fail(status, "%s%s", f.text, shown);
+}
+
 static qn_status launch_on_host(const qn_kernel *kernel, const qn_kernel_call *call, const uint32_t group[3],
                                 const qn_tensor *const *tensor, const qn_device_function *function,
                                 const qn_launch *launch)
@@ -68,9 +79,11 @@ static qn_status launch_on_host(const qn_kernel *kernel, const qn_kernel_call *c
                         .function = function,
                         .arrays = array,
                         .full_groups = kernel->source.dialect == QN_DIALECT_CUDA,
+                        .may_return = kernel->source.dialect == QN_DIALECT_CUDA,
                         .check = call->check != 0,
                         .limit_ns = call->limit_ns,
-                        .seed = call->seed};
+                        .seed = call->seed,
+                        .ignored = call->ignore};
   for (int d = 0; d < 3; d++) {
     plan.grid[d] = call->grid[d];
     plan.group[d] = group[d];
@@ -80,7 +93,7 @@ static qn_status launch_on_host(const qn_kernel *kernel, const qn_kernel_call *c
   qn_try(qn_watch_create(&watched.watch, &plan));
   if (plan.check) watched.pool = NULL; /* one thread: the report is the same each time */
   const qn_status status = qn_backend_host.launch((qn_device){QN_HOST, 0}, function, &watched);
-  return qn_watch_end(&watched.watch, status);
+  return show_lines(kernel, qn_watch_end(&watched.watch, status));
 }
 
 qn_status qn_launch_watched(const qn_kernel *kernel, const qn_kernel_call *call, const uint32_t group[3],

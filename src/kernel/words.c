@@ -9,11 +9,13 @@
  *          metal.h   functions that compilers know: exp, sin, abs, min ...
  *          more.h    the rest of the real functions: tan, pow, asin ...
  *          integer.h functions of whole numbers
+ *          packed.h, matrix.h, simdgroup.h, limits.h (numeric_limits), array.h, traits.h: as they say
  *          index.h   MLX's helpers: elem_to_loc, ceildiv, Limits, complex64_t (complex.h)
  *          atomic.h  atomics
  *          simd.h    barriers and words of a simdgroup
  *   CUDA   cuda.h    always: types, qualifiers, functions of whole numbers
- *          cuda_math.h, cuda_half.h, cuda_sync.h, cuda_atomic.h: as they say; groups.h: cooperative_groups */
+ *          cuda_math.h, cuda_half.h, cuda_sync.h, cuda_atomic.h: as they say; groups.h: cooperative_groups
+ *          cuda_index.h  MLX's helpers: Shape, elem_to_loc, Limits, AlignedVector (loc.h, complex.h) */
 #include "kernel/kernel.h"
 #include <string.h>
 
@@ -23,8 +25,10 @@ typedef struct word_file {
 } word_file;
 
 static const word_file metal_files[] = {
+    /* the first: qn_words_have_short */
     {"short.h",
-     " half bfloat bfloat16_t float16_t half2 half3 half4 bfloat2 bfloat3 bfloat4 HALF_* MAXHALF M_E_H M_PI_H "
+     " half bfloat bfloat16_t float16_t half2 half3 half4 bfloat2 bfloat3 bfloat4 HALF_* packed_half* packed_bfloat* "
+     "half2x* half3x* half4x* simdgroup_half8x8 simdgroup_bfloat8x8 MAXHALF M_E_H M_PI_H "
      "M_LOG2E_H M_LN2_H M_LN10_H M_PI_2_H M_PI_4_H M_1_PI_H M_2_PI_H M_SQRT2_H M_SQRT1_2_H "},
     {"vector.h", " vec bool2 bool3 bool4 char2 char3 char4 uchar2 uchar3 uchar4 short2 short3 short4 ushort2 ushort3 "
                  "ushort4 int2 int3 int4 uint2 uint3 uint4 long2 long3 long4 ulong2 ulong3 ulong4 half2 half3 half4 "
@@ -33,7 +37,7 @@ static const word_file metal_files[] = {
     {"metal.h",
      " metal fast precise isnan isinf isfinite isnormal signbit abs min max clamp select exp exp2 log log2 sin "
      "cos tanh erf sqrt rsqrt fabs floor ceil trunc rint round fmin fmax copysign step divide fma mix fract "
-     "sign saturate smoothstep "},
+     "sign saturate smoothstep isordered isunordered "},
     {"more.h", " tan asin acos atan sinh cosh asinh acosh atanh log10 expm1 log1p pow fmod atan2 nextafter exp10 sinpi "
                "cospi tanpi powr fdim ldexp frexp ilogb modf sincos "},
     {"integer.h",
@@ -41,6 +45,20 @@ static const word_file metal_files[] = {
      "extract_bits insert_bits min3 max3 median3 fmin3 fmax3 fmedian3 "},
     {"simd.h", " threadgroup_barrier simdgroup_barrier mem_flags simd_* quad_* "},
     {"atomic.h", " atomic atomic_* _atomic mlx_atomic* memory_order* thread_scope* "},
+    {"packed.h", " packed_* "},
+    {"matrix.h",
+     " matrix transpose determinant float2x* float3x* float4x* half2x* half3x* half4x* bfloat2x* bfloat3x* bfloat4x* "},
+    {"simdgroup.h",
+     " simdgroup_matrix simdgroup_float8x8 simdgroup_half8x8 simdgroup_bfloat8x8 make_filled_simdgroup_matrix "
+     "make_diagonal_simdgroup_matrix simdgroup_load simdgroup_store simdgroup_multiply* "},
+    {"limits.h", " numeric_limits float_denorm_style float_round_style denorm_* round_* "},
+    {"array.h", " array make_array "},
+    {"traits.h",
+     " is_* remove_* add_const* add_volatile* add_cv* add_pointer* add_lvalue_reference* add_rvalue_reference* declval "
+     "conditional conditional_t enable_if enable_if_t integral_constant bool_constant true_type false_type void_t "
+     "conjunction* disjunction* negation* alignment_of* rank rank_v extent extent_v decay decay_t underlying_type* "
+     "common_type* make_signed* make_unsigned* make_scalar* make_vector* vec_elements* integer_sequence index_sequence "
+     "make_integer_sequence make_index_sequence move forward "},
     {"index.h", " ceildiv elem_to_loc* Limits complex64_t "},
 };
 
@@ -59,7 +77,9 @@ static const word_file cuda_files[] = {
     {"cuda_sync.h",
      " __sync* __shfl* __ballot_sync __any_sync __all_sync __activemask __match* __reduce* __threadfence* "},
     {"cuda_atomic.h", " atomic* "},
-    {"groups.h", " cooperative_groups "},
+    {"groups.h", " cooperative_groups cg "},
+    {"cuda_index.h", " WARP_SIZE MAX_NDIM Shape Strides ceildiv elem_to_loc* Limits AlignedVector is_aligned "
+                     "load_vector store_vector unsafe_load_vector unsafe_store_vector "},
     {"complex.h", " complex64_t "},
 };
 
@@ -128,10 +148,12 @@ static bool has_literal_of_half(const qn_tokens *tokens)
   return false;
 }
 
-static bool needs_short(const qn_kernel *kernel, const qn_special *special)
+bool qn_words_have_short(const qn_kernel *kernel, const qn_special *special)
 {
-  return has_dtype(kernel, special, QN_F16) || has_dtype(kernel, special, QN_BF16) ||
-         has_literal_of_half(&kernel->tokens[QN_KERNEL_BODY]) || has_literal_of_half(&kernel->tokens[QN_KERNEL_HEADER]);
+  if (kernel->source.dialect != QN_DIALECT_METAL) return false;
+  return kernel_holds(kernel, metal_files[0].words) || has_dtype(kernel, special, QN_F16) ||
+         has_dtype(kernel, special, QN_BF16) || has_literal_of_half(&kernel->tokens[QN_KERNEL_BODY]) ||
+         has_literal_of_half(&kernel->tokens[QN_KERNEL_HEADER]);
 }
 
 /* thread_position_in_grid.x, as a body writes it mostly. */
@@ -162,6 +184,8 @@ static bool is_needed(const qn_kernel *kernel, const qn_special *special, const 
   if (!strcmp(file, "vector.h")) return qn_words_whole_positions(kernel);
   if (!strcmp(file, "atomic.h")) return kernel->source.atomic != 0;
   if (!strcmp(file, "cuda_half.h")) return has_dtype(kernel, special, QN_F16) || has_dtype(kernel, special, QN_BF16);
+  if (!strcmp(file, "cuda_index.h"))
+    return (kernel->named_shape[0] | kernel->named_strides[0] | kernel->named_shape[1] | kernel->named_strides[1]) != 0;
   return (!strcmp(file, "index.h") || !strcmp(file, "complex.h")) && has_dtype(kernel, special, QN_C64);
 }
 
@@ -173,15 +197,26 @@ void qn_words_include(const qn_kernel *kernel, const qn_special *special, qn_tex
   const word_file *files = metal ? metal_files : cuda_files;
   const size_t n = metal ? sizeof metal_files / sizeof *metal_files : sizeof cuda_files / sizeof *cuda_files;
   include(metal ? "names.h" : "cuda.h", text);
-  if (metal && needs_short(kernel, special)) include("short.h", text);
-  for (size_t k = 0; k < n; k++)
+  if (qn_words_have_short(kernel, special)) include("short.h", text);
+  for (size_t k = metal; k < n; k++)
     if (kernel_holds(kernel, files[k].words) || is_needed(kernel, special, files[k].file)) include(files[k].file, text);
+}
+
+bool qn_words_meet(const char *word, size_t n, bool member)
+{
+  return holds(member ? " sync shfl* ballot any all "
+                      : " threadgroup_barrier simdgroup_* simd_* quad_* __sync* __shfl* __ballot* __any* __all* "
+                        "__match* __reduce* __activemask ",
+               word, n);
 }
 
 bool qn_words_need_group(const qn_kernel *kernel)
 {
   return kernel_holds(kernel, " threadgroup threadgroup_barrier simdgroup_* simd_* quad_* __sync* __shfl* __shared__ "
-                              "__ballot* __any* __all* __match* __reduce* __activemask cooperative_groups ");
+                              "__ballot* __any* __all* __match* __reduce* __activemask ") ||
+         (kernel_holds(kernel, " cooperative_groups cg ") &&
+          kernel_holds(kernel, " sync tiled_partition coalesced_threads this_thread thread_group coalesced_group "
+                               "thread_block_tile "));
 }
 
 bool qn_words_loop(const qn_kernel *kernel)

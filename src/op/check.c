@@ -387,6 +387,10 @@ qn_status qn_list_check(qn_list *list, const qn_tensor *const *tensors)
   qn_require(list->n <= SIZE_MAX / (16 * QN_MAX_TENSORS), "%s: a list of %zu tensors", info->name, list->n);
   for (size_t role = 0; role < info->n_tensors; role++) list->tensors[role] = tensors[role];
   qn_try(find_row(list));
+  if (list->row >= qn_op_rows(info, list->exec->device.kind))
+    return qn_fail(QN_UNSUPPORTED,
+                   "%s: there is no kernel for f64 on %s: float64 is computed on the processor (cpu) alone", info->name,
+                   qn_device_kind_name(list->exec->device.kind));
   for (size_t role = 0; role < info->n_tensors; role++)
     for (size_t k = 0; list->tensors[role] && k < list->n; k++)
       qn_try(qn_check_tensor(list, role, k, &list->tensors[role][k]));

@@ -20,7 +20,7 @@ typedef struct writer {
   uint32_t flags, slots, pack;
   bool random;
   qn_list_offsets offsets;
-  unsigned char coef[QN_COEF_BYTES];
+  _Alignas(16) unsigned char coef[QN_COEF_BYTES];
   qn_text *text;
 } writer;
 
@@ -167,6 +167,9 @@ static qn_status prepare(writer *w, size_t row, const void *params, qn_list_unit
 static qn_status check_params(const qn_op_info *info, size_t row, const void *params)
 {
   qn_require(row < info->n_types, "%s: there is no row %zu of types, there are %zu", info->name, row, info->n_types);
+  if (row >= qn_op_rows(info, QN_CUDA))
+    return qn_fail(QN_UNSUPPORTED, "%s: float64 is computed on the processor alone, and has no source to emit",
+                   info->name);
   qn_require(params, "%s: the params are NULL", info->name);
   for (size_t k = 0; k < info->n_params; k++) {
     const qn_op_param *p = &info->params[k];

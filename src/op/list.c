@@ -174,12 +174,17 @@ static size_t row_bytes(const qn_list_run *run)
   return bytes ? bytes : 1;
 }
 
-static qn_status choose(const qn_op *op, qn_cpu_fn **fn)
+static qn_status choose(const qn_op *op, size_t row, qn_cpu_fn **fn)
 {
   const void *table[QN_TIER_COUNT];
   qn_tier tier;
   for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = op->cpu[k] ? op : NULL;
   qn_try(qn_tier_choose(table, &tier));
+  if (qn_op_row_is_double(&op->info, row)) {
+    *fn = op->cpu[QN_TIER_ORACLE];
+    qn_variant_note(qn_tier_name(QN_TIER_ORACLE), "float64 is computed by the formula in double");
+    return QN_OK;
+  }
   *fn = op->cpu[tier];
   qn_variant_note(qn_tier_name(tier), "the processor's best that is allowed");
   return QN_OK;
@@ -188,7 +193,7 @@ static qn_status choose(const qn_op *op, qn_cpu_fn **fn)
 static qn_status run_on_cpu(const qn_list_run *run, qn_list_mode mode)
 {
   phase p = {.run = run, .call = {.row = run->row, .flags = run->flags, .coef = run->coef}};
-  qn_try(choose(run->op, &p.fn));
+  qn_try(choose(run->op, run->row, &p.fn));
   if (mode == QN_LIST_PREPARE) return QN_OK;
   if (run->tally) memset(run->tally, 0, 2 * run->n * sizeof *run->tally);
   make_map(&p.map, run);

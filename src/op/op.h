@@ -39,6 +39,7 @@ typedef struct qn_shaped_call {
   size_t row;                              /* of the type table */
   int64_t extent[26];                      /* by letter: extent['m' - 'a'] */
   bool prepare;                            /* compile and load what the call needs, no more; no workspace then */
+  int looseness;                           /* for the reference, of what ran */
 } qn_shaped_call;
 
 /* Extents, params and "-role" for what is not given, apart by spaces: "m=128 n=1024 k=512 groups=32 -bias2". */
@@ -72,6 +73,9 @@ typedef struct qn_shaped {
   const char *(*variation)(size_t row, size_t k);
   const char *const *looser; /* NULL-terminated: settings whose results must not pass as those of the defaults */
   char independent;          /* the letter along which results do not depend on each other; 0: none */
+  /* How a device variant makes operands the words of its class: 0 as the op's README says, 1 but for halves between
+   * two words, which go either way, 2 as it likes within the class or a tighter one. NULL: 0 of all. */
+  int (*looseness)(const char *variant);
   /* Names of device variants, NULL past the last, and the option that forces one; NULL: it has none. */
   const char *(*variant)(size_t k);
   const char *variant_option;
@@ -153,9 +157,16 @@ typedef struct qn_unfused_args {
   uint64_t n;
 } qn_unfused_args;
 
+/* Rows of types that a device of this kind takes. Rows of f64 stand last: they are computed by the oracle's
+ * instantiation of the formula, on the processor alone. */
+size_t qn_op_rows(const qn_op_info *op, qn_device_kind kind);
+bool qn_op_row_is_double(const qn_op_info *op, size_t row);
+
+#ifndef QN_TIER /* what is built once a tier takes longest to compile: it is not compiled again for one more op */
 #define QN_OP(name) extern const qn_op qn_op_##name;
 #include "ops.h"
 #undef QN_OP
+#endif
 extern const qn_op *const qn_ops[]; /* NULL-terminated, in the order of the list in src/meson.build */
 
 #endif

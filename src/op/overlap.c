@@ -2,8 +2,9 @@
 /* overlap.c - do tensors of a list share bytes of which any is written? By order of address and without allocating: a
  * table takes the spans' addresses, is sorted digit by digit, and is swept. Where a list is longer than half the table
  * (the other half is the sort's) the table takes the lowest addresses not yet seen, as a heap, in as many rounds as it
- * needs, n log n each; who may allocate lends a table that is long enough. Tensors that are not dense may cross without
- * sharing an element: those that do are compared one with another (share.c). */
+ * needs, n log n each; who may allocate lends a table that is long enough. The table of a step is on its stack, and
+ * small: a thread of 64 KB can step. Tensors that are not dense may cross without sharing an element: those that do are
+ * compared one with another (share.c). */
 #include "core/status.h"
 #include "op/list.h"
 #include "op/share.h"
@@ -11,60 +12,53 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { OWN_TABLE = 4096 };
+enum { OWN_TABLE = 2 * (3 * 512 + 1) }; /* 24 KB: three tensors of 512 parameters and the workspace, and a spare */
 
-typedef struct key {
-  uintptr_t begin;
-  size_t index; /* of the span; breaks ties, so that no two keys are equal */
-} key;
-
-static bool before(key a, key b) { return a.begin != b.begin ? a.begin < b.begin : a.index < b.index; }
-
-/* The table is a heap with the highest key on top. */
-static void sink(key *heap, size_t n, size_t at)
+/* A key is where a span begins, counted from a base, and behind that, in the lowest bits, which span it is: no two are
+ * equal, and their order is that of the addresses. The table is a heap with the highest key on top while it fills. */
+static void sink(uint64_t *heap, size_t n, size_t at)
 {
-  const key moving = heap[at];
+  const uint64_t moving = heap[at];
   for (size_t child; (child = 2 * at + 1) < n; at = child) {
-    if (child + 1 < n && before(heap[child], heap[child + 1])) child++;
-    if (!before(moving, heap[child])) break;
+    if (child + 1 < n && heap[child] < heap[child + 1]) child++;
+    if (moving >= heap[child]) break;
     heap[at] = heap[child];
   }
   heap[at] = moving;
 }
 
-static void make_heap(key *heap, size_t n)
+static void make_heap(uint64_t *heap, size_t n)
 {
   for (size_t k = n / 2; k-- > 0;) sink(heap, n, k);
 }
 
-static void sort_heap(key *heap, size_t n)
+static void sort_heap(uint64_t *heap, size_t n)
 {
   while (n > 1) {
-    const key top = heap[0];
+    const uint64_t top = heap[0];
     heap[0] = heap[--n];
     sink(heap, n, 0);
     heap[n] = top;
   }
 }
 
-/* By begin, lowest digit first; what is equal keeps its order. `spare` has room for as many keys. A digit that all have
- * in common, as the highest ones of addresses do, costs nothing. */
-static void sort_digits(key *keys, key *spare, size_t n)
+/* By the bits from `lowest` on, lowest digit first; what is equal keeps its order. `spare` has room for as many keys. A
+ * digit that all have in common, as the highest ones of addresses do, costs nothing. */
+static void sort_digits(uint64_t *keys, uint64_t *spare, size_t n, unsigned lowest)
 {
-  uintptr_t differ = 0;
-  key *from = keys, *to = spare;
-  for (size_t k = 1; k < n; k++) differ |= keys[k].begin ^ keys[0].begin;
-  for (unsigned shift = 0; shift < 8 * sizeof differ; shift += 8) {
-    size_t place[256] = {0}, sum = 0;
+  uint64_t differ = 0, *from = keys, *to = spare;
+  for (size_t k = 1; k < n; k++) differ |= keys[k] ^ keys[0];
+  for (unsigned shift = lowest; shift < 64; shift += 8) {
+    uint32_t place[256] = {0}, sum = 0;
     if (!(differ >> shift & 255)) continue;
-    for (size_t k = 0; k < n; k++) place[from[k].begin >> shift & 255]++;
+    for (size_t k = 0; k < n; k++) place[from[k] >> shift & 255]++;
     for (size_t digit = 0; digit < 256; digit++) {
-      const size_t count = place[digit];
+      const uint32_t count = place[digit];
       place[digit] = sum;
       sum += count;
     }
-    for (size_t k = 0; k < n; k++) to[place[from[k].begin >> shift & 255]++] = from[k];
-    key *swap = from;
+    for (size_t k = 0; k < n; k++) to[place[from[k] >> shift & 255]++] = from[k];
+    uint64_t *swap = from;
     from = to;
     to = swap;
   }
@@ -98,42 +92,82 @@ static qn_span span_at(const qn_list *list, const qn_span *beside, size_t index)
   return role < QN_MAX_TENSORS ? qn_span_of(list, role, k) : *beside;
 }
 
-/* The lowest keys above `last` (NULL: of all), as a heap while it fills. */
+/* Keys that no round has had yet: the lowest of them, and where those begin that are left for the next. */
 typedef struct lowest {
-  const key *last;
+  uint64_t *table;
   size_t n, room;
-  key *table;
+  unsigned bits;        /* of a key say which span it is */
+  uintptr_t base, next; /* no span left begins below base; below next, once this round has seen them all */
+  uintptr_t last;       /* where the last of the round before begins, */
+  size_t last_index;    /* and which it is */
+  bool left;
 } lowest;
+
+static lowest lowest_of(const qn_list *list, uint64_t *own, size_t own_room)
+{
+  lowest l = {.table = own, .room = own_room, .bits = 64 - (unsigned)__builtin_clzll(list->n * ROLES + ROLES)};
+  if (list->scratch) l.table = list->scratch, l.room = list->scratch_bytes / sizeof *l.table;
+  return l;
+}
+
+static void leave(lowest *l, uintptr_t begin)
+{
+  if (!l->left || begin < l->next) l->next = begin;
+  l->left = true;
+}
 
 static void offer(lowest *l, const qn_span *span)
 {
-  const key next = {span->begin, span->k * ROLES + span->role};
-  if (span->begin == span->end || (l->last && !before(*l->last, next))) return;
-  if (l->n < l->room) {
-    l->table[l->n++] = next;
-    if (l->n == l->room) make_heap(l->table, l->n);
-  } else if (before(next, l->table[0])) {
-    l->table[0] = next;
-    sink(l->table, l->n, 0);
+  const size_t index = span->k * ROLES + span->role;
+  if (span->begin == span->end || span->begin < l->base) return;
+  if (span->begin == l->last && index <= l->last_index) return;
+  if (span->begin - l->base > UINT64_MAX >> l->bits) {
+    leave(l, span->begin);
+    return;
   }
+  const uint64_t key = (uint64_t)(span->begin - l->base) << l->bits | index;
+  if (l->n < l->room) {
+    l->table[l->n++] = key;
+    if (l->n == l->room) make_heap(l->table, l->n);
+    return;
+  }
+  const uint64_t out = key < l->table[0] ? l->table[0] : key;
+  leave(l, l->base + (uintptr_t)(out >> l->bits));
+  if (out == key) return;
+  l->table[0] = key;
+  sink(l->table, l->n, 0);
 }
 
-static void take_lowest(const qn_list *list, const qn_span *beside, const key *last, lowest *l)
+static size_t index_at(const lowest *l, size_t at) { return l->table[at] & ((UINT64_C(1) << l->bits) - 1); }
+
+static void take_lowest(const qn_list *list, const qn_span *beside, lowest *l)
 {
   l->n = 0;
-  l->last = last;
+  l->left = false;
   for (size_t role = 0; role < QN_MAX_TENSORS; role++)
     for (size_t k = 0; list->tensors[role] && k < list->n; k++) {
       const qn_span span = qn_span_of(list, role, k);
       offer(l, &span);
     }
   offer(l, beside);
-  if (2 * l->n <= l->room) {
-    sort_digits(l->table, l->table + l->n, l->n);
+  if (2 * l->n <= l->room && l->n < UINT32_MAX) { /* which is which of two that begin alike matters to a next round */
+    sort_digits(l->table, l->table + l->n, l->n, l->left ? 0 : l->bits);
     return;
   }
   if (l->n < l->room) make_heap(l->table, l->n);
   sort_heap(l->table, l->n);
+}
+
+/* False: every span was in some round. */
+static bool go_on(lowest *l)
+{
+  if (!l->left) return false;
+  if (l->n) {
+    l->last = l->base + (uintptr_t)(l->table[l->n - 1] >> l->bits);
+    l->last_index = index_at(l, l->n - 1);
+  }
+  l->base = l->next;
+  return true;
 }
 
 static void describe(const qn_op *op, const qn_span *span, char *text, size_t bytes)
@@ -154,7 +188,7 @@ qn_status qn_fail_overlap(const qn_op *op, const qn_span *a, const qn_span *b)
                  op->info.name, one, (size_t)a->begin, (size_t)a->end, other, (size_t)b->begin, (size_t)b->end);
 }
 
-size_t qn_overlap_scratch(size_t n_tensors) { return 2 * (n_tensors + 2) * sizeof(key); }
+size_t qn_overlap_scratch(size_t n_tensors) { return 2 * (n_tensors + 2) * sizeof(uint64_t); }
 
 /* ---- spans that cross in a list that is not dense ---- */
 static bool is_written(const qn_list *list, const qn_span *span)
@@ -178,21 +212,27 @@ static qn_status check_pair(const qn_list *list, const qn_span *a, const qn_span
   return qn_rows_share(&one, &other) ? qn_fail_overlap(list->op, a, b) : QN_OK;
 }
 
-/* `now` against all that are before it in the order of keys: the last of this round's table, from `from` on, and where
- * that is not all of those that cross it (earlier), every tensor of the list. */
-static qn_status check_crossing(const qn_list *list, const qn_span *beside, const key *table, size_t from, size_t at,
+/* Is `a` before `b` in the order of keys? */
+static bool before(const qn_span *a, const qn_span *b)
+{
+  if (a->begin != b->begin) return a->begin < b->begin;
+  return a->k != b->k ? a->k < b->k : a->role < b->role;
+}
+
+/* `now`, at `at` of this round's table, against all that are before it in the order of keys: those from `from` on, and
+ * where these are not all that may cross it (earlier), every tensor of the list. */
+static qn_status check_crossing(const qn_list *list, const qn_span *beside, const lowest *l, size_t from, size_t at,
                                 bool earlier)
 {
-  const qn_span now = span_at(list, beside, table[at].index);
+  const qn_span now = span_at(list, beside, index_at(l, at));
   for (size_t k = from; k < at && !earlier; k++) {
-    const qn_span other = span_at(list, beside, table[k].index);
+    const qn_span other = span_at(list, beside, index_at(l, k));
     qn_try(check_pair(list, &other, &now));
   }
   for (size_t role = 0; role < QN_MAX_TENSORS && earlier; role++)
     for (size_t k = 0; list->tensors[role] && k < list->n; k++) {
       const qn_span other = qn_span_of(list, role, k);
-      if (other.begin != other.end && before((key){other.begin, k * ROLES + role}, table[at]))
-        qn_try(check_pair(list, &other, &now));
+      if (other.begin != other.end && before(&other, &now)) qn_try(check_pair(list, &other, &now));
     }
   return earlier && beside->begin != beside->end && now.role < QN_MAX_TENSORS ? check_pair(list, beside, &now) : QN_OK;
 }
@@ -202,28 +242,26 @@ static qn_status check_strided(const qn_list *list)
 {
   const qn_span beside = qn_span_beside(list);
   uintptr_t reached = 0; /* by the cluster */
-  size_t from = 0;       /* its first, in this round's table */
-  bool earlier = false;  /* it began in an earlier round */
-  key own[OWN_TABLE], last;
-  lowest l = {.table = own, .room = OWN_TABLE};
-  if (list->scratch) l.table = list->scratch, l.room = list->scratch_bytes / sizeof(key);
-  for (const key *after = NULL;; after = &last) {
-    take_lowest(list, &beside, after, &l);
-    earlier = after != NULL;
-    from = 0;
+  uint64_t own[OWN_TABLE];
+  lowest l = lowest_of(list, own, OWN_TABLE);
+  bool later = false; /* a round that is not the first */
+  do {
+    bool earlier = later; /* the cluster began in an earlier round */
+    size_t from = 0;      /* its first, in this round's table */
+    take_lowest(list, &beside, &l);
     for (size_t k = 0; k < l.n; k++) {
-      const qn_span now = span_at(list, &beside, l.table[k].index);
+      const qn_span now = span_at(list, &beside, index_at(&l, k));
       if (now.begin >= reached) {
         from = k;
         earlier = false;
       } else {
-        qn_try(check_crossing(list, &beside, l.table, from, k, earlier));
+        qn_try(check_crossing(list, &beside, &l, from, k, earlier));
       }
       if (now.end > reached) reached = now.end;
     }
-    if (l.n < l.room) return QN_OK;
-    last = l.table[l.n - 1];
-  }
+    later = true;
+  } while (go_on(&l));
+  return QN_OK;
 }
 
 qn_status qn_check_overlap(const qn_list *list)
@@ -231,20 +269,18 @@ qn_status qn_check_overlap(const qn_list *list)
   if (list->strided) return check_strided(list);
   const qn_span beside = qn_span_beside(list);
   qn_span any = {0}, written = {0}; /* of those before, the one that reaches furthest */
-  key own[OWN_TABLE], last;
-  lowest l = {.table = own, .room = OWN_TABLE};
-  if (list->scratch) l.table = list->scratch, l.room = list->scratch_bytes / sizeof(key);
-  for (const key *after = NULL;; after = &last) {
-    take_lowest(list, &beside, after, &l);
+  uint64_t own[OWN_TABLE];
+  lowest l = lowest_of(list, own, OWN_TABLE);
+  do {
+    take_lowest(list, &beside, &l);
     for (size_t k = 0; k < l.n; k++) {
-      const qn_span now = span_at(list, &beside, l.table[k].index);
+      const qn_span now = span_at(list, &beside, index_at(&l, k));
       const bool writes = is_written(list, &now);
       const qn_span *earlier = writes ? &any : &written;
       if (now.begin < earlier->end) return qn_fail_overlap(list->op, earlier, &now);
       if (now.end > any.end) any = now;
       if (writes && now.end > written.end) written = now;
     }
-    if (l.n < l.room) return QN_OK;
-    last = l.table[l.n - 1];
-  }
+  } while (go_on(&l));
+  return QN_OK;
 }

@@ -53,3 +53,12 @@ qn_status qn_op_defaults(const qn_op_info *op, void *params, size_t bytes)
   }
   return QN_OK;
 }
+
+bool qn_op_row_is_double(const qn_op_info *op, size_t row) { return op->types[row].tensor[0].dtype == QN_F64; }
+
+size_t qn_op_rows(const qn_op_info *op, qn_device_kind kind)
+{
+  size_t n = op->n_types;
+  while (kind != QN_CPU && n && qn_op_row_is_double(op, n - 1)) n--;
+  return n;
+}

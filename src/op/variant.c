@@ -42,7 +42,7 @@ static void say_tier(const qn_op *op, qn_tier tier, qn_variant *v)
   else if (best == tier)
     v->chosen = 1, snprintf(v->why, sizeof v->why, "the best that runs here and that the option \"cpu\" allows");
   else if (!qn_tier_built(tier))
-    snprintf(v->why, sizeof v->why, "of another architecture; built and tested there");
+    snprintf(v->why, sizeof v->why, "of another architecture, and tested there, or left out of this build");
   else if (!v->available)
     snprintf(v->why, sizeof v->why, "this processor or system lacks an instruction set of it");
   else

@@ -209,10 +209,23 @@ static qn_status read_params(qn_xla_call *call, const xla_frame *frame, bool *by
 }
 
 /* ---- operands and results ---- */
-static bool is_written(const qn_op_info *op, size_t role)
+static bool is_optional(const qn_op_info *op, size_t role)
+{
+  size_t row = 0;
+  while (row < op->n_types && op->types[row].tensor[role].access != QN_ABSENT) row++;
+  return row < op->n_types;
+}
+
+/* By the rows in which the optional roles given are those of this call. */
+static bool is_written(const qn_op_info *op, const size_t count[QN_MAX_TENSORS], size_t role)
 {
   unsigned access = 0;
-  for (size_t row = 0; row < op->n_types; row++) access |= (unsigned)op->types[row].tensor[role].access;
+  for (size_t row = 0; row < op->n_types; row++) {
+    size_t r = 0;
+    while (r < op->n_tensors && (!is_optional(op, r) || (op->types[row].tensor[r].access != QN_ABSENT) == !!count[r]))
+      r++;
+    if (r == op->n_tensors) access |= (unsigned)op->types[row].tensor[role].access;
+  }
   return access & QN_WRITE;
 }
 
@@ -362,7 +375,7 @@ static qn_status allocate(qn_xla_call *call, const size_t count[QN_MAX_TENSORS],
   for (size_t role = 0; role < op->n_tensors; role++, at += each) {
     if (!count[role]) continue;
     call->tensors[role] = (qn_tensor *)at;
-    if (is_written(op, role)) call->operands[role] = (const void **)(at + call->n * sizeof(qn_tensor));
+    if (is_written(op, count, role)) call->operands[role] = (const void **)(at + call->n * sizeof(qn_tensor));
   }
   *by_operand = (bool *)at;
   return QN_OK;

@@ -75,8 +75,9 @@ def test_name(wheel):
 def test_contents(wheel):
     """One library, the package's sources and type stub, the command, and what every wheel has."""
     with tarfile.open(only("*.tar.gz")) as archive:
-        names = (name.partition("/")[2] for name in archive.getnames())
+        names = [name.partition("/")[2] for name in archive.getnames() if not archive.getmember(name).isdir()]
         modules = {name[len("python/") :] for name in names if name.startswith("python/quern/")}
+        modules |= {f"quern/{name}" for name in names if re.fullmatch(r"kernels/\w+/[^/]*(?<!\.py)", name)}
     infos = {f"quern-{VERSION}.dist-info/{name}" for name in ("METADATA", "WHEEL", "RECORD", "licenses/LICENSE")}
     command = f"quern-{VERSION}.data/scripts/quern"
     with zipfile.ZipFile(wheel) as archive:
@@ -97,6 +98,14 @@ def test_audit(wheel):
     said = run(sys.executable, "-m", "auditwheel", "show", wheel, cwd=DIST)
     tag = re.search(r'platform\s+tag:\s+"(\w+)"', said).group(1)
     assert tag in wheel.name
+
+
+def test_kernels_that_ship(programs, tmp_path):
+    """By name; without arrays of NumPy's their documents are all that can be asked."""
+    said = run(programs / "python", "-c", "import quern; print(quern.load_kernel('qr').__doc__)", cwd=tmp_path)
+    assert "QR" in said
+    said = run(programs / "quern", "doctor", "--backend", "cpu", cwd=tmp_path)
+    assert "meson" not in said and "ninja" not in said
 
 
 def test_step(programs, tmp_path):

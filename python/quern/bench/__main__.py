@@ -10,6 +10,8 @@ import os
 import sys
 import time
 
+from .progress import Progress
+
 PROGRAM = "python -m quern.bench"
 
 
@@ -44,28 +46,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", "-j", metavar="FILE", doc="append each measurement with its raw samples as a line of JSON")
     add("--list", action="store_true", doc="list the peers and which of them are here, and measure nothing")
     return parser
-
-
-class _Progress:
-    """What goes on, on standard error: redrawn on a terminal, elsewhere a line now and then."""
-
-    def __init__(self) -> None:
-        self.drawn, self.on_terminal, self.shown = 0.0, sys.stderr.isatty(), False
-
-    def _write(self, text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-
-    def __call__(self, what: str) -> None:
-        now = time.monotonic()
-        if now - self.drawn < (0.1 if self.on_terminal else 5.0):
-            return
-        self.drawn, self.shown = now, True
-        self._write(f"\r\033[K{what[:79]}" if self.on_terminal else f"{what}\n")
-
-    def hide(self) -> None:
-        if self.on_terminal and self.shown:
-            self._write("\r\033[K")
 
 
 def _suggest(word: str, known) -> str:
@@ -115,7 +95,7 @@ def _requests(arguments: argparse.Namespace, op, device, known, progress):
             )
 
 
-def _measure_all(arguments: argparse.Namespace, requests, progress: _Progress) -> int:
+def _measure_all(arguments: argparse.Namespace, requests, progress: Progress) -> int:
     import dataclasses
 
     from . import record, table
@@ -183,7 +163,7 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.threads < 1:
             return _fail(2, f"--threads is {arguments.threads}, it must be at least 1")
         torch.set_num_threads(arguments.threads)
-    progress = _Progress()
+    progress = Progress()
     try:
         device = measure.device_of(arguments.device)
         return _measure_all(arguments, _requests(arguments, op, device, known, progress), progress)

@@ -100,7 +100,7 @@ def measure_one(shape: tuple[int, int, int, int], classes: list[str], device: to
         alike = [p for p in peers if p["name"].endswith("tf32") == one["name"].endswith(" tf32")] or peers
         best = min(alike, key=lambda p: p["step"]["median_ns"], default=None)
         if best:
-            ratio = stats.ratio_paired(best["step"]["samples_ns"], one["step"]["samples_ns"])
+            ratio = stats.speedup_paired(best["step"]["samples_ns"], one["step"]["samples_ns"])
             one |= {"beside": best["name"], "speedup": record.ratio(ratio), "verdict": ratio.verdict}
     return _head("quern gemm 1", shape, device) | {"rows": told}
 

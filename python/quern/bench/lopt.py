@@ -51,7 +51,7 @@ def measure_one(op: str, name: str, device: torch.device, precision: str, rounds
     line["step"], line["copy"] = record.series("quern", nbytes, samples[0]), record.series("copy", nbytes, samples[-1])
     line["times_copy"] = record.ratio(stats.ratio_paired(samples[0], samples[-1]))
     if other is not None:
-        ratio = stats.ratio_paired(samples[1], samples[0])
+        ratio = stats.speedup_paired(samples[1], samples[0])
         entry |= {"step": record.series(other.name, nbytes, samples[1]), "speedup": record.ratio(ratio)}
         entry["verdict"] = ratio.verdict
     line["peers"].insert(0, entry)
@@ -126,7 +126,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--precision", action="append", choices=_lopt_abi.PRECISIONS, help="on a GPU; repeatable; f16x3 unless given")
     add("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless given")
     add("--threads", type=int, metavar="N", help="of the processor, for torch and quern; torch's unless given")
-    add("--rounds", type=int, default=7, metavar="N", help="samples of each; 7 unless given")
+    add(
+        "--rounds",
+        type=int,
+        default=11,
+        metavar="N",
+        help="samples of each; 11 unless given, the fewest that allow a word",
+    )
     add("--json", "-j", metavar="FILE", help="append each measurement with its raw samples as a line of JSON")
     return parser
 

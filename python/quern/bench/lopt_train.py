@@ -179,7 +179,7 @@ def measure_one(
 def _peer(made: dict[str, dict], name: str, step: Step | None, why: str) -> dict:
     entry: dict[str, Any] = {"name": name, "absent": why}
     if step is not None:
-        speedup = stats.ratio_paired(made[name]["step"]["samples_ns"], made["quern"]["step"]["samples_ns"])
+        speedup = stats.speedup_paired(made[name]["step"]["samples_ns"], made["quern"]["step"]["samples_ns"])
         entry |= {**made[name], "speedup": record.ratio(speedup), "verdict": speedup.verdict}
     return entry
 

@@ -19,6 +19,7 @@ import torch
 
 from . import stats
 from .peers import Peer
+from .progress import waiting
 
 LEAD_NS = 1_000_000  # how far the host is ahead at least when a timed step begins on the device
 PAUSE_S = 0.005  # on a processor, before a sample: the threads of what ran before go to sleep
@@ -187,10 +188,10 @@ class Session:
         """Steps until first calls and clocks are behind us; each peer's step in ns, roughly."""
         estimates = []
         for peer in self.peers:
-            self.say(f"warming up: {peer.name}")
-            for _ in range(2):
-                peer.step()
-            self.clock.synchronize()
+            with waiting(self.say, f"warming up: {peer.name}"):
+                for _ in range(2):
+                    peer.step()
+                self.clock.synchronize()
             start = now_ns()
             peer.step()
             self.clock.synchronize()
@@ -226,7 +227,8 @@ class Session:
                 spent = (now_ns() - start) * 1e-9
                 if number >= least and (spent >= seconds or _known_well(self.times)):
                     break
-                self.say(f"round {number + 1}, {spent:.0f} s of {seconds:.0f}")
+                needed = f"of at least {least}, {spent:.0f} s"  # the first ones are taken whatever they take
+                self.say(f"round {number + 1} " + (needed if number < least else f"at {spent:.0f} s of {seconds:.0f}"))
                 order = [(number + k) % (n + 1) for k in range(n + 1)]
                 self.order.append(order)
                 for k in order:

@@ -101,7 +101,7 @@ def peer(line: Line, ceilings: dict, own: Times, of, version: str, check: Check,
     """A peer's member of the line: its speed-up is its time over quern's, so above 1 where quern is the faster one."""
     nbytes = line.elements * (of.bytes_per_element or line.per_element)
     step = series(of.name, nbytes, times.step)
-    speedup = stats.ratio_paired(times.step, own.step)
+    speedup = stats.speedup_paired(times.step, own.step)
     out = {
         "name": of.name,
         "version": version,
@@ -116,7 +116,7 @@ def peer(line: Line, ceilings: dict, own: Times, of, version: str, check: Check,
     }
     out |= _apart(of.name, nbytes, times)
     if times.wall:
-        speedup = stats.ratio_paired(times.wall, own.wall)
+        speedup = stats.speedup_paired(times.wall, own.wall)
         out |= {"wall_speedup": ratio(speedup), "wall_verdict": speedup.verdict}
     return out
 

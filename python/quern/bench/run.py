@@ -9,8 +9,9 @@ from collections.abc import Callable
 import torch
 
 from .. import _ops
-from . import lists, measure, oracle, peers, record
+from . import lists, measure, oracle, peers, record, stats
 from .command import CommandError, Companion
+from .progress import waiting
 
 WEIGHT_DECAY = 0.1  # as people use it; without one some implementations leave a pass out
 MOST_CEILINGS_BYTES = 2 << 30  # that the command streams over
@@ -82,12 +83,12 @@ def _require_memory(request: Request, head: dict, types: dict[str, str]) -> None
 
 def _set_up(kind: type[peers.Peer], request: Request, of: lists.Lists, settings: oracle.Settings) -> _Entry:
     entry = _Entry(kind)
-    request.say(f"checking: {kind.name}")
     try:
-        version = kind.version()
-        entry.version = version if kind.package == kind.name else f"{kind.package} {version}"
-        peer = kind(of, settings)
-        entry.ready = _Ready(peer, oracle.check(peer, of, settings))
+        with waiting(request.say, f"checking: {kind.name}"):
+            version = kind.version()
+            entry.version = version if kind.package == kind.name else f"{kind.package} {version}"
+            peer = kind(of, settings)
+            entry.ready = _Ready(peer, oracle.check(peer, of, settings))
     except peers.Absent as why:
         entry.absent = str(why)
     except Exception as error:  # whatever another project's code raises is told, and the others go on
@@ -105,7 +106,9 @@ def _time(request: Request, head: dict, live: list[peers.Peer], companion: Compa
     else:
         clock = measure.Clock(hot)
     session = measure.Session(clock, live, companion.round, request.say)
-    session.run(request.seconds, least=6 if request.quick or not clock.is_device else 30)
+    session.run(
+        request.seconds, least=30 if clock.is_device and not request.quick else 6 if request.quick else stats.WORD_PAIRS
+    )
     return session
 
 

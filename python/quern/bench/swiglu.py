@@ -126,7 +126,7 @@ def measure_one(names: list[str], of: gated.Data, direction: str, rounds: int, c
         line[limit.name] = record.series(limit.name, nbytes, taken)
         line[f"share_of_{limit.name}"] = record.ratio(record.share_of(series[0], line[limit.name]))
     for one in series[1:]:
-        ratio = stats.ratio_paired(one["samples_ns"], series[0]["samples_ns"])
+        ratio = stats.speedup_paired(one["samples_ns"], series[0]["samples_ns"])
         by_name[one["name"]] |= {"step": one, "speedup": record.ratio(ratio), "verdict": ratio.verdict}
     return line
 

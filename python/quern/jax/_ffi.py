@@ -50,6 +50,11 @@ class Call:
     values: tuple[tuple[str, Fixed], ...]
     arrays: tuple[str, ...]
 
+    def written(self) -> tuple[bool, ...]:
+        """By role: does the step write it?"""
+        op = _ops.op(self.op)
+        return op.written(tuple(_ops.ANY_TYPE if role.index in self.roles else None for role in op.roles))
+
     def _params(self):
         op = _ops.op(self.op)
         params, kept = op.defaults(), []
@@ -121,12 +126,12 @@ def storage_of(op: _ops.Op, role: int, dtype) -> str:
 
 def _custom_call(call: Call, arrays: Sequence[jax.Array]) -> list[jax.Array]:
     register()
-    op = _ops.op(call.op)
+    written = call.written()
     results: list[jax.ShapeDtypeStruct] = []
     aliases: dict[int, int] = {}  # operand: the result that takes its place
     for place, role in enumerate(call.roles):
         for k in range(place * call.n, (place + 1) * call.n):
-            if op.roles[role].written:
+            if written[role]:
                 aliases[k] = len(results)
                 results.append(jax.ShapeDtypeStruct(arrays[k].shape, arrays[k].dtype))
     made = len(results)
@@ -138,7 +143,7 @@ def _custom_call(call: Call, arrays: Sequence[jax.Array]) -> list[jax.Array]:
 
 def step(call: Call, arrays: Sequence[jax.Array]) -> list[jax.Array]:
     """The step as a function of arrays: role by role those of the roles given, then the params that are operands.
-    Returns the new arrays of the roles that the op writes, role by role. Not differentiable, not batched."""
+    Returns the new arrays of the roles that it writes, role by role. Not differentiable, not batched."""
     call.check(arrays)
 
     @custom_vmap

@@ -149,9 +149,9 @@ def _run(program: Program, written, read, base, live, arrays):
                 operands.append(arrays[name].reshape(program.n_leaves, -1)[np.array(places)])
             else:
                 operands.append(arrays[name])
-        made = iter(step(call, operands))
+        made, writes = iter(step(call, operands)), call.written()
         for role in call.roles:
-            if op.roles[role].written:
+            if writes[role]:
                 for place in places:
                     results[role][place] = next(made)
     return results
@@ -161,13 +161,22 @@ _keeping = jax.jit(_run, static_argnums=0)
 _donating = jax.jit(_run, static_argnums=0, donate_argnums=1)
 
 
+def _given(leaves: list | None) -> int | None:
+    """Whether a role is given, as Op.written asks for it."""
+    if leaves is None:
+        return None
+    return _ops.PERHAPS if any(leaf is None for leaf in leaves) else _ops.ANY_TYPE
+
+
 def apply(op: _ops.Op, trees: dict[int, object], given: dict[str, object], donate: bool) -> tuple:
     """One step. trees: by role; given: every param by its own name. Returns the trees of the written roles."""
     leaves, structure = _leaves(op, trees)
     values = Values(op, given)
     program = _program(op, leaves, values)
-    written = {role: mine for role, mine in leaves.items() if op.roles[role].written}
-    read = {role: mine for role, mine in leaves.items() if not op.roles[role].written}
+    there = tuple(_given(leaves.get(role.index)) for role in op.roles)
+    writes = {role for role, is_written in enumerate(op.written(there)) if is_written}
+    written = {role: mine for role, mine in leaves.items() if role in writes}
+    read = {role: mine for role, mine in leaves.items() if role not in writes}
     run = _donating if donate else _keeping
     live = tuple(values.live.values())
     results = run(program, written, read, _hyper.base(op, values.known), live, values.arrays)
@@ -191,7 +200,8 @@ Types, in that order: {rows}.
     donate (bool): the arrays of the roles that are written may be used up, so that the step is in place and nothing is
         copied. Inside a jit of your own this has no effect: there `donate_argnums` of that jit does it.
 
-Returns the new trees, in this order where given: {written}. Nothing is changed in place that was not donated.{live}
+Returns the new trees of what this call writes, in this order: {written}. Nothing is changed in place that was not
+donated.{live}
 
 Raises ValueError and TypeError, with the library's sentence, for what is known before the program runs. Numbers in
 arrays are checked on the CPU when the step runs (ValueError or jax.errors.JaxRuntimeError), and not on a GPU."""

@@ -5,6 +5,7 @@ PyTorch."""
 
 from __future__ import annotations
 
+from . import _gemm, _swiglu  # noqa: F401  # their ops are in torch.ops.quern from here on
 from .importers import import_state
 from .lion import Lion
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
+from torch.autograd import forward_ad
 
 from .._folder import FolderKernel
 from .._function import function as Function
@@ -118,6 +120,20 @@ def function(f: Any) -> Callable:
 
 
 # ---- torch.library ----
+def refuse_tangents(name: str, values: Sequence) -> None:
+    """Forward mode passes over ops of torch.library without a word: their tangents would come out as zeros."""
+    if torch.compiler.is_compiling() or forward_ad._current_level < 0:
+        return
+    if any(isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None for value in values):
+        raise RuntimeError(f"quern: {name} has no jvp, which forward-mode differentiation wants: use reverse mode")
+
+
+class _Op(CustomOpDef):
+    def __call__(self, *values: Any) -> Any:
+        refuse_tangents(self._qualname, values)
+        return super().__call__(*values)
+
+
 _KINDS: dict[object, str] = {float: "float", int: "SymInt", bool: "bool", str: "str"}
 for _kind in (float, int, bool, str):
     _KINDS[_kind.__name__] = _KINDS[_kind]  # annotations may be text
@@ -216,6 +232,7 @@ def register(
 
     op = torch.library.custom_op(full, call, mutates_args=(), schema=f"({words}) -> {result}")
     op.register_fake(fake)
+    op.__class__ = _Op
     if made.has_vjp:
         _register_vjp(op, full, made, words, len(arguments))
     return op

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .. import _gemm as plain
+from ._functions import refuse_tangents
 from ._namespace import NAMESPACE
 
 _NAMES = ("x", "weight", "bias", "bias2", "gamma", "beta")
@@ -64,6 +65,7 @@ def gemm_norm(
 ) -> Tensor:
     """As quern.gemm_norm, for tensors of one device: norm(activation(clamp(x @ weight.T + bias + bias2, lo, hi))) *
     gamma + beta. torch.compile sees one op. There is no gradient: a RuntimeError where one would be needed."""
+    refuse_tangents("quern.torch.gemm_norm", (x, weight, bias, bias2, gamma, beta))
     return torch.ops.quern.gemm_norm(
         x, weight, bias, bias2, gamma, beta, groups, lo, hi, eps, clamp, activation, norm, precision
     )

@@ -178,6 +178,15 @@ class _Part:
         self._roles = _abi.Roles()
         for index, made in enumerate(arrays):
             self._roles[index] = None if made is None else made.address
+        self._written = op.written(tuple([None if made is None else made.dtype for made in arrays]))
+
+    def count_writes(self, lists: Lists) -> None:
+        """Autograd must know which of the caller's tensors have changed, and of no others."""
+        changed: list[Tensor] = []
+        for of_role, written in zip(lists, self._written):
+            if written:
+                changed += of_role if self._places is None else [of_role[place] for place in self._places]
+        increment_version(changed)
 
     def bind(self, settings: Settings) -> None:
         """The next step's settings. Each part has pointers of its own, and the struct is shared."""
@@ -289,6 +298,7 @@ def step(op: Op, lists: Lists, given: Mapping[str, Any]) -> None:
     key = (op.name, n, id(lists[0][0]))
     part = _kept.pop(key, None)
     if part is not None and part.follow(lists):
+        parts = [part]
         _step_whole(part, settings, key, again=True)
     else:
         parts = _parts(op, lists)
@@ -296,4 +306,5 @@ def step(op: Op, lists: Lists, given: Mapping[str, Any]) -> None:
             _step_whole(parts[0], settings, key, again=False)
         else:
             _step_cut(parts, settings, n)
-    increment_version([tensor for role, of_role in zip(op.roles, lists) if role.written for tensor in of_role])
+    for part in parts:
+        part.count_writes(lists)

@@ -25,6 +25,8 @@ from ._watch import are_same
 STATE = _lopt.STATE
 _ENTRIES = tuple(enumerate(STATE))
 Three = tuple[float, float, float]
+# By class, an option that its groups have and no other's.
+_MARKS = {"SmallFCLopt": "max_grad_norm", "ELO": "clip_grad", "VeLO": "num_steps"}
 
 
 def _number(value: Any) -> Any:
@@ -54,7 +56,7 @@ class Learned(Optimizer):
                 for name, value in weights.items()
             }
         )
-        super().__init__(params, defaults)
+        super().__init__(params, _lopt.with_decays(self._family, weights, defaults))
 
     def _take_weights(self, weights: dict[str, Tensor]) -> None:
         self._weights = weights  # flat, in host memory
@@ -439,6 +441,10 @@ def _check_loaded(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
     """The hook: refuses state that does not fit while nothing has been changed yet."""
     assert isinstance(optimizer, Learned)
     title, ties, rows = optimizer._family.title, optimizer._family.ties, optimizer._row_shapes
+    for group in state_dict["param_groups"]:
+        for other, mark in _MARKS.items():
+            if other != title and mark in group and _MARKS[title] not in group:
+                raise ValueError(f"{title}: the state that is loaded is one of {other}: its groups have {mark}")
     saved = [key for group in state_dict["param_groups"] for key in group["params"]]
     params = [param for group in optimizer.param_groups for param in group["params"]]
     for key, param in zip(saved, params) if len(saved) == len(params) else ():

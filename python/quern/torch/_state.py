@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from .._library import DTYPES
 from .._ops import op
+from ._calls import CODES
 from ._lists import same_layout
 from ._sharded import is_sharded
 
@@ -36,6 +38,25 @@ def dtype_of(name: str, group: dict[str, Any], param: Tensor) -> torch.dtype:
     if said == "param" or param.dtype == torch.complex64 and said == "float32":
         return param.dtype
     return getattr(torch, said)
+
+
+def check_momentum(group: dict[str, Any], index: int) -> None:
+    """ValueError where no step of the library takes a parameter with the momentum that the group says; gradients, whose
+    types are not known yet, may be of any."""
+    rows = [dict(zip((role.name for role in LION.roles), row)) for row in LION.types]
+    for k, param in enumerate(group["params"]):
+        has_master = MASTER in needed(group, param)
+        own = CODES.get(param.dtype.to_real() if param.is_complex() else param.dtype)
+        fitting = [row for row in rows if DTYPES[row["param"]] == own and (row["master"] != "none") == has_master]
+        momenta = {DTYPES[row["momentum"]] for row in fitting}
+        kept = dtype_of(EXP_AVG, group, param)
+        if param.requires_grad and momenta and CODES.get(kept.to_real() if kept.is_complex else kept) not in momenta:
+            names = " or ".join(sorted(str(dtype) for dtype, code in CODES.items() if code in momenta))
+            master = "with" if has_master else "without"
+            raise ValueError(
+                f"quern: momentum_dtype is {group['momentum_dtype']!r}, and parameter {k} of group {index} is "
+                f"{param.dtype}: {master} master_weights its momentum may be {names}"
+            )
 
 
 @torch.no_grad()

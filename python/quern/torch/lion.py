@@ -100,6 +100,7 @@ class Lion(Optimizer):
         super().add_param_group(param_group)
         try:
             _options.settle(LION, self.param_groups[-1])
+            _state.check_momentum(self.param_groups[-1], len(self.param_groups) - 1)
         except Exception:
             self.param_groups.pop()
             raise

@@ -26,7 +26,8 @@ class SmallFCLopt(Learned):
     step_mult, exp_mult: of the step: lr step_mult direction e^(exp_mult magnitude)
     max_grad_norm: bound of each gradient's norm, each by itself; None: none. Gradients are not changed
     width_mult: what muP divides the learning rate by; see MuLO
-    m_decays, v_decay, factor_decays: of the means; the defaults belong to the published weights
+    m_decays, v_decay, factor_decays: of the means; None: those that the file of weights says, as
+        quern.convert_learned_optimizer writes them, else those of the published weights
     pylo_cuda_compat: as PyLO's CUDA code computes, which departs from its reference; up to 2 dimensions
     precision: how a GPU takes the network's products: "fp32", "tf32", "bf16x3", "f16x3" (as fp32, to some 5e-7 of the
         update), "f16"; the processor computes all of them as fp32
@@ -48,9 +49,9 @@ class SmallFCLopt(Learned):
         exp_mult: float = _SMALL_FC["exp_mult"],
         max_grad_norm: float | None = None,
         width_mult: float = 1.0,
-        m_decays: Three = _SMALL_FC["m_decays"],
-        v_decay: float = _SMALL_FC["v_decay"],
-        factor_decays: Three = _SMALL_FC["factor_decays"],
+        m_decays: Three | None = None,
+        v_decay: float | None = None,
+        factor_decays: Three | None = None,
         pylo_cuda_compat: bool = False,
         precision: str = _SMALL_FC["precision"],
         capturable: bool = False,
@@ -85,9 +86,9 @@ class ELO(Learned):
         exp_mult: float = _ELO["exp_mult"],
         clip_grad: float | None = None,
         width_mult: float = 1.0,
-        m_decays: Three = _ELO["m_decays"],
-        v_decay: float = _ELO["v_decay"],
-        factor_decays: Three = _ELO["factor_decays"],
+        m_decays: Three | None = None,
+        v_decay: float | None = None,
+        factor_decays: Three | None = None,
         pylo_cuda_compat: bool = False,
         precision: str = _ELO["precision"],
         capturable: bool = False,

@@ -22,12 +22,68 @@ _DECAYS = {
     "initial_rms_decays": "v_decay",
     "initial_adafactor_decays": "factor_decays",
 }
+# What else the steps of PyLO's classes read in a group, as those classes have it by default.
+_READ: dict[str, dict[str, Any]] = {"SmallFCLopt": {}, "ELO": {"clip_grad": False, "clip_norm": 1.0}, "VeLO": {}}
+_OF_CUDA = {"eps": None, "clipping_threshold": None, "momentum_dtype": torch.float32, "unscaled_wd": False}
+_READ_BY_CUDA = {**_READ, "SmallFCLopt": {**_OF_CUDA, "foreach": False}}
+_CLASSES = {"SmallFCLopt": "AdafacLO or MuLO", "ELO": "ELO", "VeLO": "VeLO"}
 _MEANS, _LEAST, _COUNT = slice(0, 10), slice(10, 20), 20  # of the loss's buffer
 _NEVER = 999999999999.0  # PyLO's least value before the first loss
 
 
 def _all_params(optimizer: Learned) -> list[Tensor]:
     return [param for group in optimizer.param_groups for param in group["params"]]
+
+
+# ---- whose checkpoint ----
+def _mark_of(saved: dict[str, Any]) -> tuple[str, str] | None:
+    """Whose checkpoint it is, and by what that is seen; None where nothing says so."""
+    for name in ("lstm_hidden_state", "loss_buffer", "num_steps"):
+        if name in saved:
+            return "VeLO", f"it has {name}"
+    for state in saved["state"].values():
+        if "layer_idx" in state or "rank_onehot" in state:
+            return "VeLO", "its states have layer_idx"
+    marks = {"adam_lr_mult": "CELO2", "clip_norm": "ELO", "max_grad_norm": "SmallFCLopt", "unscaled_wd": "SmallFCLopt"}
+    for group in saved["param_groups"]:
+        for name, title in marks.items():
+            if name in group:
+                return title, f"its groups have {name}"
+    return None
+
+
+def _check_whose(optimizer: Learned, saved: dict[str, Any]) -> None:
+    title, mark = optimizer._family.title, _mark_of(saved)
+    if mark is not None and mark[0] != title:
+        raise ValueError(
+            f"the checkpoint is one of PyLO's {_CLASSES.get(mark[0], mark[0])} ({mark[1]}), and the optimizer is "
+            f"{title}"
+        )
+
+
+def _check_optimizer(optimizer: object) -> None:
+    if not isinstance(optimizer, Learned):
+        name = type(optimizer).__name__
+        raise TypeError(f"quern: the optimizer is {name}, it must be a SmallFCLopt, ELO or VeLO of quern.torch")
+
+
+def _check_form(saved: object) -> None:
+    """Has it what every optimizer's checkpoint has?"""
+    if not isinstance(saved, dict):
+        raise TypeError(f"quern: the checkpoint is {type(saved).__name__}, it must be the dict that state_dict() gives")
+    groups, states = saved.get("param_groups"), saved.get("state")
+    if (
+        not isinstance(states, dict)
+        or not isinstance(groups, (list, tuple))
+        or not all(isinstance(group, dict) and "params" in group for group in groups)
+    ):
+        raise ValueError(
+            f"quern: no optimizer's checkpoint: its keys are {', '.join(map(repr, saved))}, and there must be state, a "
+            "dict, and param_groups, a list of dicts with params"
+        )
+    for key, state in states.items():
+        if not isinstance(state, dict):
+            raise ValueError(f"quern: the state of parameter {key} in the checkpoint is {type(state).__name__}")
 
 
 # ---- one parameter's state ----
@@ -115,6 +171,8 @@ def _group(optimizer: Learned, saved: dict[str, Any], mine: dict[str, Any]) -> d
     for name in ("lr", "weight_decay", "exp_mult", "step_mult", "max_grad_norm"):
         if name in saved and name in mine:
             made[name] = saved[name]
+    if "lr" in saved:
+        made["lr"] = saved["lr"] * mine["width_mult"]  # MuLO has divided it in its groups
     for theirs, ours in _DECAYS.items():
         if theirs not in saved:
             continue
@@ -122,6 +180,8 @@ def _group(optimizer: Learned, saved: dict[str, Any], mine: dict[str, Any]) -> d
         value = given[0] if ours == "v_decay" else tuple(given)
         if not _same(value, mine[ours]):
             made[ours] = value
+    if "clip_grad" in mine and "clip_norm" in saved:
+        made["clip_grad"] = float(saved["clip_norm"]) if saved.get("clip_grad") else None
     made["params"] = list(saved["params"])
     return made
 
@@ -155,11 +215,33 @@ def _imported(optimizer: Learned, saved: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
+def _check_recurrent(saved: dict[str, Any]) -> None:
+    """The forms of what PyLO's VeLO has beside the states."""
+    buffer, rows, steps = (saved[name] for name in ("loss_buffer", "lstm_hidden_state", "num_steps"))
+    if not isinstance(rows, (list, tuple)) or len(rows) != 2 or not all(isinstance(row, Tensor) for row in rows):
+        raise ValueError("the checkpoint's lstm_hidden_state must be two tensors, h and c")
+    if not isinstance(steps, (int, Tensor)) or isinstance(steps, bool) or int(steps) < 1:
+        raise ValueError(f"the checkpoint's num_steps is {steps!r}, it must be a number of steps, 1 or more")
+    names = ("means", "iteration", "running_min")
+    absent = [name for name in names if name not in buffer] if isinstance(buffer, dict) else list(names)
+    if absent:
+        said = f"a dict with {', '.join(map(repr, buffer)) or 'nothing'}" if isinstance(buffer, dict) else repr(buffer)
+        raise ValueError(f"the checkpoint's loss_buffer is {said[:200]}, it must have {', '.join(absent)}")
+    for name in ("means", "running_min"):
+        if not isinstance(buffer[name], Tensor) or tuple(buffer[name].shape) != (10,):
+            raise ValueError(f"the {name} of the checkpoint's loss_buffer must be a tensor of 10")
+    if not isinstance(buffer["iteration"], (int, Tensor)) or int(buffer["iteration"]) < 0:
+        raise ValueError(
+            f"the iteration of the checkpoint's loss_buffer is {buffer['iteration']!r}, it must be a count"
+        )
+
+
 def _import_recurrent(optimizer: VeLO, saved: dict[str, Any], made: dict[str, Any]) -> None:
     """VeLO's rows, which PyLO keeps in the reverse order, its buffer and its number of steps."""
     for name in ("loss_buffer", "lstm_hidden_state", "num_steps"):
         if name not in saved:
             raise ValueError(f"the checkpoint has no {name}: it is not one of PyLO's VeLO")
+    _check_recurrent(saved)
     keys = [key for group in made["param_groups"] for key in group["params"]]
     trained = [key for key, param in zip(keys, _all_params(optimizer)) if param.requires_grad]
     for name, rows in zip(_lopt.ROWS, saved["lstm_hidden_state"]):
@@ -184,11 +266,12 @@ def import_pylo(optimizer: Learned, state_dict: dict[str, Any]) -> None:
     """Loads what state_dict() of PyLO's AdafacLO, ELO or VeLO gave, of the naive classes and of the CUDA ones: state,
     steps taken, lr, weight decay, multipliers, and decays where they are others; of VeLO the LSTM's rows, the loss's
     buffer and num_steps. Other options stay the optimizer's own; runs of PyLO's CUDA code go on as they began with
-    pylo_cuda_compat=True. ValueError, with nothing loaded, for what is not understood or does not fit the
-    parameters."""
-    if "param_groups" not in state_dict or "state" not in state_dict:
-        raise ValueError(f"quern: no optimizer's checkpoint: its keys are {', '.join(map(repr, state_dict))}")
+    pylo_cuda_compat=True. ValueError or TypeError, with nothing loaded, for what is not understood, is another class's
+    or does not fit the parameters."""
+    _check_optimizer(optimizer)
+    _check_form(state_dict)
     try:
+        _check_whose(optimizer, state_dict)
         made = _imported(optimizer, state_dict)
         if isinstance(optimizer, VeLO):
             _import_recurrent(optimizer, state_dict, made)
@@ -198,12 +281,24 @@ def import_pylo(optimizer: Learned, state_dict: dict[str, Any]) -> None:
 
 
 # ---- out ----
+def _groups_like(optimizer: Learned, like: dict[str, Any] | None) -> list[dict[str, Any]]:
+    if like is None:
+        return [{} for _ in optimizer.param_groups]
+    groups = like.get("param_groups") if isinstance(like, dict) else None
+    if not isinstance(groups, (list, tuple)) or not all(isinstance(group, dict) for group in groups):
+        raise ValueError("quern: like must be the dict that state_dict() of PyLO's class gives, with param_groups")
+    return list(groups)
+
+
 def _group_out(optimizer: Learned, group: dict[str, Any], keys: list[int], like: dict[str, Any]) -> dict[str, Any]:
     made = dict(like)
     for name in ("lr", "weight_decay", "exp_mult", "step_mult", "max_grad_norm"):
         if name in group:
             made[name] = group[name]
     made["lr"] = made["lr"] / group["width_mult"]  # what MuLO has in its groups
+    if "clip_grad" in group:
+        made["clip_grad"] = group["clip_grad"] is not None
+        made["clip_norm"] = made["clip_norm"] if group["clip_grad"] is None else group["clip_grad"]
     for theirs, ours in _DECAYS.items():
         made[theirs] = torch.as_tensor(group[ours], dtype=torch.float32).reshape(-1)
     return {**made, "step": int(group["step"]), "params": keys}  # which lies in device memory with capturable
@@ -234,9 +329,10 @@ def export_pylo(optimizer: Learned, layout: str, like: dict[str, Any] | None = N
     """The dictionary that load_state_dict of PyLO's classes takes. layout: "naive" or "cuda". like: what state_dict()
     of such an optimizer over the same parameters gives; its groups' options that quern has no words for are taken from
     there. Tensors are copies."""
+    _check_optimizer(optimizer)
     if layout not in _LAYOUTS:
         raise ValueError(f"quern: layout is {layout!r}, it must be one of {', '.join(map(repr, _LAYOUTS))}")
-    groups = like["param_groups"] if like else [{} for _ in optimizer.param_groups]
+    groups = _groups_like(optimizer, like)
     if len(groups) != len(optimizer.param_groups):
         raise ValueError(f"quern: like has {len(groups)} groups and the optimizer {len(optimizer.param_groups)}")
     made: dict[str, Any] = {"state": {}, "param_groups": []}
@@ -244,6 +340,7 @@ def export_pylo(optimizer: Learned, layout: str, like: dict[str, Any] | None = N
     for group, other in zip(optimizer.param_groups, groups):
         keys = list(range(key, key + len(group["params"])))
         key += len(keys)
+        other = {**(_READ_BY_CUDA if layout == "cuda" else _READ)[optimizer._family.title], **other}
         made["param_groups"].append(_group_out(optimizer, group, keys, other))
         for k, param in zip(keys, group["params"]):
             if isinstance(optimizer, VeLO) and param.requires_grad:

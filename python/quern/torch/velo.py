@@ -15,7 +15,7 @@ from torch import Tensor
 from .. import _lopt, _lopt_abi, _lopt_weights
 from .._library import DTYPES
 from .._tensors import Tensors
-from ._calls import is_capturing
+from ._calls import increment_version, is_capturing
 from ._lopt import Learned, Three, is_read_there, sharding_of
 from ._lopt_list import MemberList
 from ._lopt_live import Live
@@ -290,12 +290,15 @@ class VeLO(Learned):
         (made,) = lists
         device = made.place.device
         value = self._loss_of(loss, device)
-        besides = self._besides(made, value, self._buffer(device))
+        buffer = self._buffer(device)
+        besides = self._besides(made, value, buffer)
         params, rates = self._params_of(made)
         amounts = self._amounts(made, rates)
         if amounts:
             params.weight_decay = 0.0
         made.step(params, rates, self._weights_on(device), [tensors.address for tensors in besides])
+        besides_written = [*(self._rows[name] for name in ROWS), buffer]
+        increment_version([tensor for tensor in besides_written if not tensor.is_inference()])
         if amounts:
             _decay(made, amounts, value)
 

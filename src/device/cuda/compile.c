@@ -105,10 +105,12 @@ static void load_builtins(const qn_nvrtc *nvrtc)
 static qn_status compile_error(const qn_nvrtc *nvrtc, int result, const target *t, const qn_unit *unit, char *log)
 {
   char first[512] = "";
-  char *rest = NULL;
-  for (char *line = log ? strtok_r(log, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
-    qn_log(QN_LOG_WARNING, "%s", line);
-    if (!*first && strstr(line, "error")) snprintf(first, sizeof first, "%s", line);
+  for (const char *line = log; line && *line; line += strspn(line, "\n")) {
+    const size_t length = strcspn(line, "\n");
+    qn_log(QN_LOG_WARNING, "%.*s", (int)length, line);
+    if (!*first && memmem(line, length, "error", 5))
+      qn_unit_error(unit->source, log, line, length, first, sizeof first);
+    line += length;
   }
   if (result == NVRTC_COMPILATION)
     return qn_fail(QN_COMPILE_ERROR, "%s does not compile for %s: %s", unit->source, t->arch, first);

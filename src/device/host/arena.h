@@ -30,20 +30,27 @@ struct qn_simd {
   qn_u32 live, ready, gathered, at_barrier;
   qn_u32 stale; /* fibers to be made before they run: new, or left in the middle */
   bool mixed;   /* those gathered wait for different collectives; else for this one: */
-  int key_line;
+  uint64_t key_place;
   qn_u32 key_mask;
-  int barrier_line;
+  uint64_t barrier_place;
   uint8_t held[QN_SIMD_LANES]; /* which result a live lane has that is in no collective */
   int line[QN_SIMD_LANES];     /* where a lane waits */
   qn_u32 mask[QN_SIMD_LANES];
   qn_work work[QN_SIMD_LANES];
   unsigned char mine[QN_SIMD_LANES][16];
-  void *slot[QN_SIMD_LANES];
   qn_fiber fiber[QN_SIMD_LANES];
   qn_lane self[QN_SIMD_LANES];
   qn_stacks stacks;
   qn_result result[QN_SIMD_LANES + 1]; /* in code that does not diverge only the first is used */
+  void *slot[QN_SIMD_LANES][2];        /* of base/group.h */
 };
+
+/* Where a lane is: a line, with its chain of calls. */
+static inline uint64_t qn_simd_place(const qn_simd *s, unsigned lane, int line)
+{
+  const qn_call_site *call = s->slot[lane][1];
+  return __builtin_expect(call != NULL, 0) ? (uint32_t)line ^ (call->key << 32 ^ call->key) : (uint32_t)line;
+}
 
 typedef enum qn_fault { QN_FAULT_NONE, QN_FAULT_MASK, QN_FAULT_DIVERGENT } qn_fault;
 

@@ -4,7 +4,7 @@
  * wait for our own child by its number alone. */
 #include "device/host/child.h"
 #include "core/file.h"
-#include <dirent.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -20,115 +20,107 @@
 #include <time.h>
 #include <unistd.h>
 
-qn_status qn_file_read(const char *path, void **data, size_t *bytes)
-{
-  struct stat is;
-  char *at = NULL;
-  int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (file < 0) return qn_fail(QN_IO_ERROR, "%s: %s", path, strerror(errno));
-  qn_status status = QN_OK;
-  if (fstat(file, &is) || !S_ISREG(is.st_mode))
-    status = qn_fail(QN_IO_ERROR, "%s is not a regular file", path);
-  else
-    status = qn_try_allocate(&at, (size_t)is.st_size, path);
-  if (status == QN_OK && !qn_read_all(file, at, (size_t)is.st_size))
-    status = qn_fail(QN_IO_ERROR, "%s: its %lld bytes could not be read", path, (long long)is.st_size);
-  close(file);
-  if (status != QN_OK) {
-    qn_release(at);
-    return status;
-  }
-  *data = at;
-  *bytes = (size_t)is.st_size;
-  return QN_OK;
-}
-
 #ifndef MFD_EXEC
 #define MFD_EXEC 0x10u /* Linux 6.3; older ones answer EINVAL and need no flag */
 #endif
 
 int qn_memory_file(const char *name, const void *data, size_t bytes)
 {
-  int file = memfd_create(name, MFD_CLOEXEC | MFD_EXEC);
-  if (file < 0) file = memfd_create(name, MFD_CLOEXEC);
-  if (file < 0) return -1;
-  if (qn_write_all(file, data, bytes) && lseek(file, 0, SEEK_SET) == 0) return file;
+  int made = memfd_create(name, MFD_CLOEXEC | MFD_EXEC);
+  if (made < 0) made = memfd_create(name, MFD_CLOEXEC);
+  if (made < 0) return -1;
+  /* Above every descriptor that a child is given, so that giving it one never closes another. */
+  int file = fcntl(made, F_DUPFD_CLOEXEC, QN_CHILD_FILE + QN_CHILD_MOST_FILES);
   int error = errno;
-  close(file);
+  close(made);
+  if (file >= 0 && qn_write_all(file, data, bytes) && lseek(file, 0, SEEK_SET) == 0) return file;
+  if (file >= 0) {
+    error = errno;
+    close(file);
+  }
   errno = error;
   return -1;
 }
 
-qn_status qn_scratch_make(char *path, size_t bytes)
+qn_status qn_memory_file_read(int file, const char *what, void **data, size_t *bytes)
 {
-  const char *parent = secure_getenv("TMPDIR");
-  if (!parent || parent[0] != '/') parent = "/tmp";
-  int length = snprintf(path, bytes, "%s/quern-XXXXXX", parent);
-  qn_require(length > 0 && (size_t)length < bytes, "TMPDIR has %zu characters, too many", strlen(parent));
-  if (!mkdtemp(path))
-    return qn_fail(QN_IO_ERROR, "no temporary directory could be made in %s: %s", parent, strerror(errno));
+  struct stat is;
+  char *at = NULL;
+  if (fstat(file, &is)) return qn_fail(QN_IO_ERROR, "%s: %s", what, strerror(errno));
+  qn_try(qn_try_allocate(&at, (size_t)is.st_size, what));
+  if (!qn_read_all(file, at, (size_t)is.st_size)) {
+    qn_release(at);
+    return qn_fail(QN_IO_ERROR, "%s: its %lld bytes could not be read", what, (long long)is.st_size);
+  }
+  *data = at;
+  *bytes = (size_t)is.st_size;
   return QN_OK;
-}
-
-void qn_scratch_remove(const char *path)
-{
-  DIR *directory = opendir(path);
-  if (!directory) return;
-  for (struct dirent *entry; (entry = readdir(directory));)
-    if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..")) unlinkat(dirfd(directory), entry->d_name, 0);
-  closedir(directory);
-  rmdir(path);
 }
 
 /* Variables that would change what the compiler reads or writes, and the language of its messages. */
 static bool kept_variable(const char *entry)
 {
   static const char *const dropped[] = {
-      "CPATH=",        "C_INCLUDE_PATH=", "CPLUS_INCLUDE_PATH=",
-      "LIBRARY_PATH=", "LD_RUN_PATH=",    "DEPENDENCIES_OUTPUT=",
-      "GCC_COLORS=",   "LANGUAGE=",       "LC_ALL=",
-      "TMPDIR=",       "COMPILER_PATH=",  "SUNPRO_DEPENDENCIES=",
+      "CPATH=",       "C_INCLUDE_PATH=",      "CPLUS_INCLUDE_PATH=",  "LIBRARY_PATH=",
+      "LD_RUN_PATH=", "DEPENDENCIES_OUTPUT=", "GCC_COLORS=",          "LANGUAGE=",
+      "LC_ALL=",      "COMPILER_PATH=",       "SUNPRO_DEPENDENCIES=",
   };
   for (size_t k = 0; k < sizeof dropped / sizeof *dropped; k++)
     if (!strncmp(entry, dropped[k], strlen(dropped[k]))) return false;
   return true;
 }
 
-/* One block: the pointers, then the texts that are ours. */
-static char **environment(const char *directory)
+/* One block: the pointers, then the text that is ours. */
+static char **environment(void)
 {
   static const char locale[] = "LC_ALL=C";
-  size_t n = 0, k = 0, bytes = directory ? sizeof "TMPDIR=" + strlen(directory) : 0;
+  size_t n = 0, k = 0;
   while (environ[n]) n++;
-  char **list = qn_allocate((n + 3) * sizeof *list + sizeof locale + bytes);
+  char **list = qn_allocate((n + 2) * sizeof *list + sizeof locale);
   if (!list) return NULL;
-  char *text = (char *)(list + n + 3);
   for (size_t from = 0; from < n && environ[from]; from++)
     if (kept_variable(environ[from])) list[k++] = environ[from];
-  list[k++] = memcpy(text, locale, sizeof locale);
-  if (directory) {
-    list[k++] = text + sizeof locale;
-    snprintf(text + sizeof locale, bytes, "TMPDIR=%s", directory);
-  }
+  list[k++] = memcpy(list + n + 2, locale, sizeof locale);
   list[k] = NULL;
   return list;
 }
 
-/* Signals are as a fresh program expects them, and a group of its own lets a late one be killed with its children. */
+/* A terminal whose other end only this process holds. When this process ends, however it does, the kernel hangs the
+ * terminal up and so ends every process of the session that it controls. -1 where there are no terminals to be had. */
+static int terminal_make(char *path, size_t bytes)
+{
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (terminal >= 0 && !grantpt(terminal) && !unlockpt(terminal) && !ptsname_r(terminal, path, bytes)) return terminal;
+  if (terminal >= 0) close(terminal);
+  return -1;
+}
+
+/* Signals are as a fresh program expects them. A session of its own lets a late one be killed with its children. */
 static int attributes_set(posix_spawnattr_t *attributes)
 {
   sigset_t all, none;
   sigfillset(&all);
   sigemptyset(&none);
-  int error =
-      posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  int error = posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
   if (!error) error = posix_spawnattr_setsigdefault(attributes, &all);
   if (!error) error = posix_spawnattr_setsigmask(attributes, &none);
-  if (!error) error = posix_spawnattr_setpgroup(attributes, 0);
   return error;
 }
 
-static int spawn(pid_t *pid, char *const argv[], char *const variables[], int input, int output)
+/* The first terminal that the leader of a session opens controls the session. `files` begins with input and output. */
+static int actions_set(posix_spawn_file_actions_t *actions, const char *terminal, const int *files, size_t n_files)
+{
+  int error = terminal ? posix_spawn_file_actions_addopen(actions, STDERR_FILENO, terminal, O_RDWR, 0) : 0;
+  if (!error) error = posix_spawn_file_actions_adddup2(actions, files[0], STDIN_FILENO);
+  if (!error) error = posix_spawn_file_actions_adddup2(actions, files[1], STDOUT_FILENO);
+  if (!error) error = posix_spawn_file_actions_adddup2(actions, files[1], STDERR_FILENO);
+  for (size_t k = 2; k < n_files && !error; k++)
+    error = posix_spawn_file_actions_adddup2(actions, files[k], QN_CHILD_FILE + (int)k - 2);
+  return error;
+}
+
+static int spawn(pid_t *pid, char *const argv[], char *const variables[], const char *terminal, const int *files,
+                 size_t n_files)
 {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -137,9 +129,7 @@ static int spawn(pid_t *pid, char *const argv[], char *const variables[], int in
   error = posix_spawnattr_init(&attributes);
   if (!error) {
     error = attributes_set(&attributes);
-    if (!error) error = posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
-    if (!error) error = posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-    if (!error) error = posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
+    if (!error) error = actions_set(&actions, terminal, files, n_files);
     if (!error) error = posix_spawn(pid, argv[0], &actions, &attributes, argv, variables);
     posix_spawnattr_destroy(&attributes);
   }
@@ -206,25 +196,40 @@ static void collect(int output, qn_text *said)
   for (ssize_t n; (n = pread(output, part, sizeof part, at)) > 0; at += n) qn_text_add_bytes(said, part, (size_t)n);
 }
 
-qn_status qn_child_run(char *const argv[], const void *input, size_t input_bytes, const char *directory, int limit_ms,
-                       qn_text *said, qn_child *child)
+/* To its end. A terminal that cannot be opened after all (another /dev in this process's root) is done without. */
+static int run(char *const argv[], char *const variables[], const int *files, size_t n_files, int limit_ms,
+               qn_child *child)
 {
+  char path[64];
   pid_t pid = 0;
-  char **variables = environment(directory);
+  const int terminal = terminal_make(path, sizeof path);
+  int error = terminal < 0 ? ENOTTY : spawn(&pid, argv, variables, path, files, n_files);
+  if (error) error = spawn(&pid, argv, variables, NULL, files, n_files);
+  if (!error) *child = await(pid, limit_ms);
+  if (terminal >= 0) close(terminal);
+  return error;
+}
+
+qn_status qn_child_run(char *const argv[], const void *input, size_t input_bytes, const int *files, size_t n_files,
+                       int limit_ms, qn_text *said, qn_child *child)
+{
+  int all[2 + QN_CHILD_MOST_FILES] = {-1, -1};
+  char **variables = environment();
   if (!variables) return qn_fail(QN_NO_MEMORY, "%s: no memory for its environment", argv[0]);
-  int in = qn_memory_file("quern-in", input, input_bytes), out = in < 0 ? -1 : qn_memory_file("quern-out", NULL, 0);
-  int error = out < 0 ? errno : spawn(&pid, argv, variables, in, out);
+  assert(n_files <= QN_CHILD_MOST_FILES);
+  for (size_t k = 0; k < n_files; k++) all[2 + k] = files[k];
+  all[0] = qn_memory_file("quern-in", input, input_bytes);
+  if (all[0] >= 0) all[1] = qn_memory_file("quern-out", NULL, 0);
   qn_status status = QN_OK;
-  if (out < 0)
-    status = qn_fail(QN_IO_ERROR, "%s: no file in memory for its input and output: %s", argv[0], strerror(error));
-  else if (error)
-    status = qn_fail(QN_NO_LIBRARY, "%s could not be started: %s", argv[0], strerror(error));
-  else {
-    *child = await(pid, limit_ms);
-    collect(out, said);
+  if (all[1] < 0) {
+    status = qn_fail(QN_IO_ERROR, "%s: no file in memory for its input and output: %s", argv[0], strerror(errno));
+  } else {
+    const int error = run(argv, variables, all, 2 + n_files, limit_ms, child);
+    if (error) status = qn_fail(QN_NO_LIBRARY, "%s could not be started: %s", argv[0], strerror(error));
+    if (!error) collect(all[1], said);
   }
-  if (in >= 0) close(in);
-  if (out >= 0) close(out);
+  for (size_t k = 0; k < 2; k++)
+    if (all[k] >= 0) close(all[k]);
   qn_release(variables);
   return status;
 }

@@ -16,18 +16,20 @@ typedef struct qn_child {
   int code;
 } qn_child;
 
-/* argv[0] is a path. Standard input is `input`, standard output and standard error are added to `said`. directory, if
- * given, becomes TMPDIR. After limit_ms the program and its children are killed. A program that cannot be started is
+/* Files that a program reads and writes beside its standard ones live in memory (qn_memory_file), so that nothing stays
+ * behind however this process ends. The program has files[k] as descriptor QN_CHILD_FILE + k, whose path is
+ * QN_CHILD_PATH and that number; qn_child_run leaves them open. */
+enum { QN_CHILD_FILE = 3, QN_CHILD_MOST_FILES = 4 };
+#define QN_CHILD_PATH "/proc/self/fd/"
+
+/* argv[0] is a path. Standard input is `input`, standard output and standard error are added to `said`. After limit_ms,
+ * or when this process ends, the program and its children are killed. A program that cannot be started is
  * QN_NO_LIBRARY. No shell; the caller's signal handlers, mask and files are left alone. */
-qn_status qn_child_run(char *const argv[], const void *input, size_t input_bytes, const char *directory, int limit_ms,
-                       qn_text *said, qn_child *child);
+qn_status qn_child_run(char *const argv[], const void *input, size_t input_bytes, const int *files, size_t n_files,
+                       int limit_ms, qn_text *said, qn_child *child);
 
-/* A private temporary directory (mode 0700) under $TMPDIR or /tmp; and away with it and the files in it. */
-qn_status qn_scratch_make(char *path, size_t bytes);
-void qn_scratch_remove(const char *path);
-
-/* A whole regular file, to be released with qn_release. */
-qn_status qn_file_read(const char *path, void **data, size_t *bytes);
 /* An anonymous file in memory that holds the bytes, at its beginning; -1 with errno set. */
 int qn_memory_file(const char *name, const void *data, size_t bytes);
+/* All of it, to be released with qn_release; `what` begins the sentences. */
+qn_status qn_memory_file_read(int file, const char *what, void **data, size_t *bytes);
 #endif

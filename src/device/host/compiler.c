@@ -8,6 +8,7 @@
 #include "device/host/link.h"
 #include "device/host/watch.h"
 #include "device/unit.h"
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,9 +27,10 @@ static _Atomic(known_compiler *) known;
 /* Without -march a compiler takes the architecture's first generation: that is the tier "ref". The bits are the spec:
  * no contraction. */
 static const char *const base_flags[] = {
-    "-std=c++17",      "-O2",       "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
-    "-fno-exceptions", "-fno-rtti", "-fsigned-char", /* as a GPU has it, on every processor */
-    "-fPIC",           NULL};
+    "-std=c++17", "-O2",           "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions",
+    "-fno-rtti",  "-fsigned-char", /* as a GPU has it, on every processor */
+    "-fPIC",      "-nostdinc",     /* a unit's text is whole: see opens_nothing_else */
+    NULL};
 static const char *const link_flags[] = {"-shared", "-Wl,--as-needed",
                                          "-nostartfiles",  /* these two: the linker need not look at the C++ library, */
                                          "-nodefaultlibs", /* which takes it longer than all else */
@@ -95,7 +97,7 @@ static qn_status ask_version(const char *path, const char **version)
   char *argv[] = {(char *)(uintptr_t)path, (char[]){"--version"}, NULL};
   qn_text said = {0};
   qn_child child;
-  qn_status status = qn_child_run(argv, "", 0, NULL, VERSION_LIMIT_MS, &said, &child);
+  qn_status status = qn_child_run(argv, "", 0, NULL, 0, VERSION_LIMIT_MS, &said, &child);
   size_t line = said.at ? strcspn(said.at, "\n") : 0;
   if (status == QN_OK && child.end == QN_CHILD_TIMED_OUT)
     status = qn_fail(QN_NO_LIBRARY, "host: \"%s --version\" did not end within %d s", path, VERSION_LIMIT_MS / 1000);
@@ -131,17 +133,21 @@ qn_status qn_host_compiler_find(qn_host_compiler *compiler)
 
 /* Places are kept by -g1, and -O1 leaves lines apart. gcc's counters (-fprofile-arcs) put something into empty loops,
  * where it reports no branch otherwise; clang leaves out branches that others imply unless told not to, and accesses
- * before others to the same address, whose first one is what must not happen. */
+ * before others to the same address, whose first one is what must not happen. Frame pointers tell where return
+ * addresses lie. Of clang's DWARF 5 binutils' addr2line does not read all inlined calls, and all of its "bounds"
+ * would have instructions that end the process. */
 qn_status qn_watch_flags(bool check, const char *const **flags)
 {
-  static const char *const gcc[2][10] = {
+  static const char *const gcc[2][14] = {
       {"-O1", "-g1", "-fno-finite-loops", "-fsanitize-coverage=trace-pc", "-fprofile-arcs"},
       {"-O1", "-g1", "-fno-finite-loops", "-fsanitize-coverage=trace-pc", "-fprofile-arcs", "-fsanitize=thread",
-       "-fsanitize=bounds,integer-divide-by-zero", "-DQN_WATCH_CHECK=1"}};
-  static const char *const clang[2][10] = {{"-O2", "-g1", "-fno-finite-loops", "-fsanitize-coverage=trace-pc,no-prune"},
-                                           {"-O1", "-g1", "-fno-finite-loops", "-fsanitize-coverage=trace-pc,no-prune",
-                                            "-fsanitize=thread", "-fsanitize=bounds,integer-divide-by-zero", "-mllvm",
-                                            "-tsan-instrument-read-before-write", "-DQN_WATCH_CHECK=1"}};
+       "-fsanitize=bounds-strict,integer-divide-by-zero,alignment,object-size", "-fno-omit-frame-pointer",
+       "-DQN_WATCH_CHECK=1"}};
+  static const char *const clang[2][14] = {
+      {"-O2", "-g1", "-fno-finite-loops", "-fsanitize-coverage=trace-pc,no-prune"},
+      {"-O1", "-g1", "-fno-finite-loops", "-fsanitize-coverage=trace-pc,no-prune,trace-loads,trace-stores",
+       "-fsanitize=thread", "-fsanitize=array-bounds,integer-divide-by-zero,alignment,object-size",
+       "-fno-omit-frame-pointer", "-gdwarf-4", "-mllvm", "-tsan-instrument-read-before-write", "-DQN_WATCH_CHECK=1"}};
   qn_host_compiler compiler;
   qn_try(qn_host_compiler_find(&compiler));
   const bool is_clang = strstr(compiler.version, "clang") != NULL;
@@ -202,6 +208,7 @@ static const char *first_error(const char *said, size_t *length)
 static qn_status judge(const char *source, const qn_host_compiler *compiler, const qn_child *child, const char *said)
 {
   size_t length;
+  char text[1024];
   if (child->end == QN_CHILD_TIMED_OUT)
     return qn_fail(QN_COMPILE_ERROR, "%s: %s did not end within %d s and was stopped", source, compiler->path,
                    COMPILE_LIMIT_MS / 1000);
@@ -215,7 +222,8 @@ static qn_status judge(const char *source, const qn_host_compiler *compiler, con
     return qn_fail(QN_COMPILE_ERROR, "%s: %s failed with exit status %d and said nothing", source, compiler->path,
                    child->code);
   qn_log(QN_LOG_WARNING, "%s: %s says:\n%s", source, compiler->path, said);
-  return qn_fail(QN_COMPILE_ERROR, "%.*s", (int)length, line);
+  qn_unit_error(source, said, line, length, text, sizeof text);
+  return qn_fail(QN_COMPILE_ERROR, "%s", text);
 }
 
 typedef struct command {
@@ -243,24 +251,60 @@ static bool is_instrumented(const qn_unit *unit)
   return false;
 }
 
+/* What a compile reads and writes, as descriptors of the child from QN_CHILD_FILE on, in this order. */
+enum { OBJECT, OUTPUT, OPENED, OPENED_BY_ASSEMBLER, N_FILES };
+
 /* `said` is added to. */
 static qn_status run(const qn_unit *unit, const qn_host_compiler *compiler, const command *c, const qn_text *input,
-                     const char *directory, qn_text *said)
+                     const int files[N_FILES], qn_text *said)
 {
   qn_child child;
   qn_require(c->n < MOST_ARGUMENTS, "%s: more than %d flags of its own", unit->source, MOST_OWN_FLAGS);
-  qn_try(qn_child_run((char *const *)(uintptr_t)c->argument, input ? input->at : "", input ? input->length : 0,
-                      directory, COMPILE_LIMIT_MS, said, &child));
+  qn_try(qn_child_run((char *const *)(uintptr_t)c->argument, input ? input->at : "", input ? input->length : 0, files,
+                      N_FILES, COMPILE_LIMIT_MS, said, &child));
   return judge(unit->source, compiler, &child, said->at ? said->at : "");
 }
 
-static qn_status run_compiler(const qn_unit *unit, const qn_host_compiler *compiler, qn_tier tier, const qn_text *text,
-                              const char *directory, qn_image *image)
+/* A rule for make: "target: file file \\\n file". */
+static qn_status list_is_empty(const qn_unit *unit, const char *list)
 {
-  char output[QN_HOST_PATH_BYTES + 16], object[QN_HOST_PATH_BYTES + 16];
+  static const char blanks[] = " \t\r\n\\";
+  const char *colon = strchr(list, ':');
+  for (const char *at = colon ? colon + 1 : ""; *(at += strspn(at, blanks));) {
+    const size_t length = strcspn(at, blanks);
+    if (strncmp(at, "<stdin>", length) && strncmp(at, "{standard", length) && strncmp(at, "input}", length))
+      return qn_fail(QN_BAD_ARGUMENT,
+                     "%s: its text opens the file %.*s; a kernel's text is whole in itself, since a change of another "
+                     "file would not be seen",
+                     unit->source, (int)length, at);
+    at += length;
+  }
+  return QN_OK;
+}
+
+/* The key of a compiled kernel is its text, so a file that the text opened (#include in any spelling, #embed, .incbin)
+ * would be missing from it: a kernel of an old file's contents would run. The compiler and its assembler list what they
+ * opened. */
+static qn_status opens_nothing_else(const qn_unit *unit, const int files[N_FILES])
+{
+  qn_status status = QN_OK;
+  for (size_t k = OPENED; k <= OPENED_BY_ASSEMBLER && status == QN_OK; k++) {
+    void *list = NULL;
+    size_t bytes = 0;
+    char text[512] = "";
+    qn_try(qn_memory_file_read(files[k], "the list of opened files", &list, &bytes));
+    memcpy(text, list, bytes < sizeof text ? bytes : sizeof text - 1); /* one name is enough */
+    qn_release(list);
+    status = list_is_empty(unit, text);
+  }
+  return status;
+}
+
+static qn_status run_compiler(const qn_unit *unit, const qn_host_compiler *compiler, qn_tier tier, const qn_text *text,
+                              const int files[N_FILES], qn_image *image)
+{
+  const bool clang = strstr(compiler->version, "clang") != NULL;
   command compile = {.n = 0}, link;
-  snprintf(output, sizeof output, "%s/kernel.so", directory);
-  snprintf(object, sizeof object, "%s/kernel.o", directory);
   ADD(&compile, compiler->path);
   add(&compile, base_flags);
   add(&compile, tier_flags[tier]);
@@ -268,24 +312,37 @@ static qn_status run_compiler(const qn_unit *unit, const qn_host_compiler *compi
   if (is_straight(unit, compiler)) add(&compile, straight_flags);
   link = compile;
   add(&link, link_flags);
-  ADD(&link, "-o", output);
-  qn_text said = {0};
-  qn_status status = QN_OK;
-  bool linked = false;
-  if (is_instrumented(unit))
-    ADD(&link, "-x", "c++", "-", "-x", "none");
-  else {
-    ADD(&compile, "-pipe", "-c", "-o", object, "-x", "c++", "-");
-    ADD(&link, object);
-    status = run(unit, compiler, &compile, text, directory, &said);
-    linked = status == QN_OK && qn_link_alone(object, output, directory);
-  }
+  ADD(&link, "-o", QN_LINK_OUTPUT, QN_LINK_OBJECT);
   add(&link, libraries);
-  if (status == QN_OK && !linked) status = run(unit, compiler, &link, text, directory, &said);
-  if (status == QN_OK) status = qn_file_read(output, &image->data, &image->bytes);
+  ADD(&compile, "-MD", "-MF", QN_CHILD_PATH "5");
+  if (clang)
+    ADD(&compile, "-fno-gnu-inline-asm"); /* its assembler keeps no list */
+  else
+    ADD(&compile, "-pipe", "-Wa,--MD," QN_CHILD_PATH "6");
+  ADD(&compile, "-c", "-o", QN_LINK_OBJECT, "-x", "c++", "-");
+  qn_text said = {0};
+  qn_status status = run(unit, compiler, &compile, text, files, &said);
+  if (status == QN_OK) status = opens_nothing_else(unit, files);
+  if (status == QN_OK && (is_instrumented(unit) || !qn_link_alone(files)))
+    status = run(unit, compiler, &link, NULL, files, &said);
+  if (status == QN_OK) status = qn_memory_file_read(files[OUTPUT], unit->source, &image->data, &image->bytes);
+  if (status == QN_OK && !image->bytes)
+    status = qn_fail(QN_IO_ERROR, "%s: %s ended well and wrote no kernel", unit->source, compiler->path);
   image->log = status == QN_OK && said.length ? said.at : NULL;
   if (!image->log) qn_text_free(&said);
   return status;
+}
+
+static qn_status files_open(const qn_unit *unit, int files[N_FILES])
+{
+  for (size_t k = 0; k < N_FILES; k++) {
+    files[k] = qn_memory_file("quern-compile", NULL, 0);
+    if (files[k] >= 0) continue;
+    const int error = errno;
+    while (k-- > 0) close(files[k]);
+    return qn_fail(QN_IO_ERROR, "%s: no file in memory for what is compiled: %s", unit->source, strerror(error));
+  }
+  return QN_OK;
 }
 
 qn_status qn_host_compile(qn_device device, const qn_unit *unit, qn_image *image)
@@ -293,16 +350,15 @@ qn_status qn_host_compile(qn_device device, const qn_unit *unit, qn_image *image
   (void)device;
   qn_tier tier;
   qn_host_compiler compiler;
-  char directory[QN_HOST_PATH_BYTES];
+  int files[N_FILES];
   qn_text text = {0};
   *image = (qn_image){0};
   qn_try(qn_tier_in_force(&tier));
   qn_try(qn_host_compiler_find(&compiler));
   qn_status status = qn_unit_expand(unit, &text);
-  if (status == QN_OK) status = qn_scratch_make(directory, sizeof directory);
-  if (status == QN_OK) {
-    status = run_compiler(unit, &compiler, tier, &text, directory, image);
-    qn_scratch_remove(directory);
+  if (status == QN_OK && (status = files_open(unit, files)) == QN_OK) {
+    status = run_compiler(unit, &compiler, tier, &text, files, image);
+    for (size_t k = 0; k < N_FILES; k++) close(files[k]);
   }
   qn_text_free(&text);
   return status;

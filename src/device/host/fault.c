@@ -6,7 +6,8 @@
 /* Threads that wait for the same. */
 typedef struct place {
   bool barrier;
-  int line;
+  int line, called; /* the line of the outermost call that it is in; 0: none */
+  uint64_t key;
   qn_u32 mask;
   unsigned n, first;
 } place;
@@ -17,7 +18,7 @@ static void note(place *places, unsigned *n, const place *found)
 {
   unsigned k = 0;
   while (k < *n &&
-         (places[k].barrier != found->barrier || places[k].line != found->line || places[k].mask != found->mask))
+         (places[k].barrier != found->barrier || places[k].key != found->key || places[k].mask != found->mask))
     k++;
   if (k == MOST_PLACES) return;
   if (k == *n) places[(*n)++] = *found;
@@ -27,6 +28,12 @@ static void note(place *places, unsigned *n, const place *found)
 /* Barriers first, then by line, as a reader looks for them. */
 static bool before(const place *a, const place *b) { return a->barrier != b->barrier ? a->barrier : a->line < b->line; }
 
+static int line_of_call(const qn_call_site *call)
+{
+  while (call && call->up) call = call->up;
+  return call ? (int)(call->place >> 32) : 0;
+}
+
 static unsigned collect(const qn_arena *arena, place *places)
 {
   unsigned n = 0;
@@ -35,7 +42,13 @@ static unsigned collect(const qn_arena *arena, place *places)
     for (qn_u32 left = s->gathered | s->at_barrier; left; left &= left - 1) {
       const unsigned lane = (unsigned)__builtin_ctz(left);
       const bool barrier = s->at_barrier >> lane & 1;
-      note(places, &n, &(place){barrier, s->line[lane], barrier ? 0 : s->mask[lane], 0, k * QN_SIMD_LANES + lane});
+      note(places, &n,
+           &(place){.barrier = barrier,
+                    .line = s->line[lane],
+                    .called = line_of_call(s->slot[lane][1]),
+                    .key = qn_simd_place(s, lane, s->line[lane]),
+                    .mask = barrier ? 0 : s->mask[lane],
+                    .first = k * QN_SIMD_LANES + lane});
     }
   }
   for (unsigned i = 1; i < n; i++)
@@ -56,6 +69,7 @@ static void tell(qn_text *text, const place *p)
     qn_text_add(text, "line %d", p->line);
   else
     qn_text_add(text, "an unknown line");
+  if (p->called) qn_text_add(text, ", called at line %d,", p->called);
   if (p->mask) qn_text_add(text, " for the lanes 0x%08x", (unsigned)p->mask);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fiber.c - the beginning of a fiber, and stacks. The switch itself is in fiber.h and fiber_switch.S. */
 #include "device/host/fiber.h"
+#include "valgrind_here.h"
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -8,7 +9,7 @@
 #ifdef QN_FIBER_ASAN
 #include <sanitizer/asan_interface.h>
 #endif
-#if defined(QN_HAVE_VALGRIND)
+#ifdef QN_HAVE_VALGRIND
 #include <valgrind/valgrind.h>
 #define QN_STACK_KNOWN(low, high) ((void)VALGRIND_STACK_REGISTER(low, high))
 #else

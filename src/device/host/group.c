@@ -4,13 +4,13 @@
  *
  * The rules. A thread runs until it waits or returns. Then the next ready lane of its simdgroup runs, by number, and
  * only when none can go on, the next simdgroup; so the order, and with it every result, is the kernel's alone.
+ *   A place is a line and the chain of calls by which it was reached (qn_call_site).
  *   Barrier of the group: passed when every thread that has not returned waits at one. Lanes of one simdgroup must wait
- *     at the same line, as PTX asks of the lanes of a warp; simdgroups may wait at different ones.
- *   Collective without a mask: all live lanes of the simdgroup, once they wait at the same line. Where some of them
- * wait elsewhere (at another line, at a barrier of the group) or in vain, and so no lane of the simdgroup can run,
- * those at the lowest line go on by themselves: code that lanes reach in a branch stands before the place where the
- *     branches meet. The simdgroup's own barrier is a collective of no bytes. Two collectives on one line, in the two
- *     branches of one `if`, are taken for one: they need lines of their own, or masks.
+ *     at the same place, as PTX asks of the lanes of a warp; simdgroups may wait at different ones.
+ *   Collective without a mask: all live lanes of the simdgroup, once they wait at the same place. Where some of them
+ *     wait elsewhere (at another place, at a barrier of the group) or in vain, and so no lane of the simdgroup can run,
+ *     those at the first place in the text go on by themselves, the outermost call deciding: code that lanes reach in a
+ *     branch stands before the place where the branches meet. The simdgroup's own barrier is a collective of no bytes.
  *   Collective with a mask: all live lanes of the mask, which name the same mask, on whatever lines (PTX's rule for
  *     shfl.sync).
  *   A thread that returned, or was left, is counted nowhere any more.
@@ -27,13 +27,36 @@ typedef qn_simd simd;
 static _Thread_local arena
     *running; /* read before a switch and never after: the kernel's side may be another thread's */
 
+enum { MOST_CALLS = 64 };
+
 static inline qn_u32 bit_of(unsigned lane) { return UINT32_C(1) << lane; }
 
 /* ---- who runs next ---- */
 static void complete(simd *s, qn_u32 took);
 
+/* The places that lead to where a lane waits, outermost first. Returns how many. */
+static unsigned way_of(const simd *s, unsigned lane, uint64_t *way)
+{
+  unsigned n = 0, depth = 0;
+  for (const qn_call_site *c = s->slot[lane][1]; c; c = c->up) depth++;
+  for (const qn_call_site *c = s->slot[lane][1]; c; c = c->up)
+    if (--depth < MOST_CALLS) way[depth] = c->place, n = n ? n : depth + 1;
+  way[n++] = (uint64_t)(uint32_t)s->line[lane] << 32;
+  return n;
+}
+
+/* Lane a waits before lane b in the text. */
+static bool is_before(const simd *s, unsigned a, unsigned b)
+{
+  uint64_t way[MOST_CALLS + 1], other[MOST_CALLS + 1];
+  const unsigned n = way_of(s, a, way), n_other = way_of(s, b, other);
+  for (unsigned k = 0; k < n && k < n_other; k++)
+    if (way[k] != other[k]) return way[k] < other[k];
+  return n < n_other;
+}
+
 /* No lane of s can run: may some that wait in collectives go on without the others? */
-static bool go_on_apart(simd *s)
+__attribute__((noinline)) static bool go_on_apart(simd *s)
 {
   qn_u32 open = s->gathered, lowest = 0;
   for (qn_u32 left = open, same; left; left &= ~same) {
@@ -41,12 +64,14 @@ static bool go_on_apart(simd *s)
     const qn_u32 mask = s->mask[lane];
     same = 0;
     for (unsigned k = lane; k < QN_SIMD_LANES; k++)
-      if (left & bit_of(k) && s->mask[k] == mask && (mask || s->line[k] == s->line[lane])) same |= bit_of(k);
+      if (left & bit_of(k) && s->mask[k] == mask &&
+          (mask || qn_simd_place(s, k, s->line[k]) == qn_simd_place(s, lane, s->line[lane])))
+        same |= bit_of(k);
     if (mask && same == (mask & s->live)) {
       complete(s, same);
       return true;
     }
-    if (!mask && (!lowest || s->line[lane] < s->line[__builtin_ctz(lowest)])) lowest = same;
+    if (!mask && (!lowest || is_before(s, lane, (unsigned)__builtin_ctz(lowest)))) lowest = same;
   }
   if (lowest) complete(s, lowest);
   return lowest != 0;
@@ -164,11 +189,12 @@ static _Noreturn void fail(arena *g, qn_fault fault, int line, qn_u32 mask)
 static inline void collect(arena *g, simd *s, qn_u32 mask, int line, qn_work work)
 {
   const unsigned lane = g->lane;
+  const uint64_t place = qn_simd_place(s, lane, line);
   if (!s->gathered) {
-    s->key_line = line;
+    s->key_place = place;
     s->key_mask = mask;
     s->mixed = false;
-  } else if (mask != s->key_mask || (!mask && line != s->key_line))
+  } else if (mask != s->key_mask || (!mask && place != s->key_place))
     s->mixed = true;
   s->line[lane] = line;
   s->mask[lane] = mask;
@@ -182,13 +208,13 @@ static inline void collect(arena *g, simd *s, qn_u32 mask, int line, qn_work wor
   }
 }
 
-static inline qn_u32 meet(const void *mine, qn_u32 bytes, qn_u32 mask, int line, qn_work work,
-                          const unsigned char **all, const void *place)
+static inline __attribute__((always_inline)) qn_u32 meet(const void *mine, qn_u32 bytes, qn_u32 mask, int line,
+                                                         qn_work work, const unsigned char **all, const void *place)
 {
   arena *g = running;
   simd *s = g->at;
   const unsigned lane = g->lane;
-  if (g->watched) qn_watch_wait(1, line, mask, place);
+  if (g->watched) qn_watch_wait(QN_WAIT_COLLECTIVE, line, qn_simd_place(s, lane, line), mask, place);
   if (mask && !(mask & bit_of(lane))) fail(g, QN_FAULT_MASK, line, mask);
   put(s->mine[lane], mine, bytes);
   collect(g, s, mask, line, work);
@@ -227,9 +253,10 @@ static void barrier_of_group(arena *g, int line)
 {
   simd *s = g->at;
   const unsigned lane = g->lane;
+  const uint64_t place = qn_simd_place(s, lane, line);
   if (!s->at_barrier)
-    s->barrier_line = line;
-  else if (s->barrier_line != line)
+    s->barrier_place = place;
+  else if (s->barrier_place != place)
     g->divergent = true;
   s->line[lane] = line;
   s->at_barrier |= bit_of(lane);
@@ -246,7 +273,8 @@ static void barrier_of_group(arena *g, int line)
 static void barrier(int simd_only, int line)
 {
   arena *g = running;
-  if (g->watched) qn_watch_wait(simd_only, line, 0, __builtin_return_address(0));
+  const uint64_t at = qn_simd_place(g->at, g->lane, line);
+  if (g->watched) qn_watch_wait(simd_only ? QN_WAIT_SIMD : QN_WAIT_GROUP, line, at, 0, __builtin_return_address(0));
   if (simd_only)
     collect(g, g->at, 0, line, NULL);
   else
@@ -255,10 +283,10 @@ static void barrier(int simd_only, int line)
 
 static void *shared(void) { return running->shared; }
 
-static void **slot(void)
+__attribute__((const)) static void **slot(void)
 {
   arena *g = running;
-  return &g->at->slot[g->lane];
+  return g->at->slot[g->lane];
 }
 
 /* ---- a thread's life ---- */
@@ -281,7 +309,7 @@ void qn_group_fiber(void *user)
   for (;;) {
     arena *g = s->group;
     const qn_launch *l = g->launch;
-    s->slot[lane] = NULL;
+    s->slot[lane][0] = s->slot[lane][1] = NULL;
 #ifdef QN_FIBER_UCONTEXT
     qn_fp_enter(); /* swapcontext has brought the word that this fiber left with */
 #endif

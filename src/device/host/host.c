@@ -84,33 +84,51 @@ static qn_status event_elapsed(qn_device device, qn_event *from, qn_event *to, d
   return qn_backend_cpu.event_elapsed(device, from, to, ns);
 }
 
-typedef struct group_run {
+typedef struct task_run {
   const qn_device_function *function;
   const qn_launch *launch;
+  qn_status (*task)(const qn_device_function *function, const qn_launch *launch, uint64_t first, uint64_t last);
   uint64_t blocks;      /* a task's */
   atomic_size_t failed; /* the lowest task that has; those behind it are not begun */
   pthread_mutex_t lock; /* of what that one says */
   qn_status status;
   char sentence[1024];
-} group_run;
+} task_run;
 
-static void run_group(void *user, size_t k)
+/* The first misaligned access of the task that runs on this thread; bytes 0: none yet. */
+static _Thread_local struct {
+  const void *address;
+  qn_u32 bytes;
+} misaligned;
+
+void qn_host_misaligned(const void *address, qn_u32 bytes)
 {
-  const group_run *run = user;
-  const qn_launch *l = run->launch;
-  uint64_t first = (uint64_t)k * run->blocks, rest = l->blocks - first;
-  run->function->run(l->argument, first, first + (rest < run->blocks ? rest : run->blocks), l->blocks, l->threads);
+  if (misaligned.bytes) return;
+  misaligned.address = address;
+  misaligned.bytes = bytes;
+}
+
+static qn_status run_loop(const qn_device_function *function, const qn_launch *l, uint64_t first, uint64_t last)
+{
+  function->run(l->argument, first, last, l->blocks, l->threads);
+  return QN_OK;
 }
 
 /* A task that fails is the launch's status if no task before it fails. All of those run to their end or have failed:
  * tasks are begun in order. So the sentence does not depend on the pool. */
-static void run_fibers(void *user, size_t k)
+static void run_task(void *user, size_t k)
 {
-  group_run *run = user;
+  task_run *run = user;
   const qn_launch *l = run->launch;
   if (k > atomic_load(&run->failed)) return;
   uint64_t first = (uint64_t)k * run->blocks, rest = l->blocks - first;
-  qn_status status = qn_group_run(run->function, l, first, first + (rest < run->blocks ? rest : run->blocks));
+  misaligned.bytes = 0;
+  qn_status status = run->task(run->function, l, first, first + (rest < run->blocks ? rest : run->blocks));
+  if (status == QN_OK && misaligned.bytes)
+    status =
+        qn_fail(QN_KERNEL_ERROR,
+                "kernel %s: a vector access of %u bytes at address %p, which is no multiple of %u: a GPU stops there",
+                run->function->name, misaligned.bytes, misaligned.address, misaligned.bytes);
   if (status == QN_OK) return;
   pthread_mutex_lock(&run->lock);
   if (k < atomic_load(&run->failed)) {
@@ -121,18 +139,26 @@ static void run_fibers(void *user, size_t k)
   pthread_mutex_unlock(&run->lock);
 }
 
+static qn_status run_tasks(task_run *run)
+{
+  const qn_launch *l = run->launch;
+  qn_launch_note();
+  pthread_mutex_init(&run->lock, NULL);
+  atomic_init(&run->failed, SIZE_MAX);
+  qn_pool_run(l->pool, (size_t)((l->blocks + run->blocks - 1) / run->blocks), run_task, run);
+  pthread_mutex_destroy(&run->lock);
+  return run->status == QN_OK ? QN_OK : qn_fail(run->status, "%s", run->sentence);
+}
+
 static qn_status launch_fibers(const qn_device_function *function, const qn_launch *l)
 {
   qn_require(l->shared_bytes <= QN_HOST_SHARED_BYTES,
              "kernel %s: %u bytes of shared memory, at most %d are possible here", function->name, l->shared_bytes,
              QN_HOST_SHARED_BYTES);
-  qn_launch_note();
-  group_run run = {.function = function, .launch = l, .lock = PTHREAD_MUTEX_INITIALIZER};
-  run.blocks = l->threads < TASK_THREADS ? TASK_THREADS / l->threads : 1;
-  atomic_init(&run.failed, SIZE_MAX);
-  qn_pool_run(l->pool, (size_t)((l->blocks + run.blocks - 1) / run.blocks), run_fibers, &run);
-  pthread_mutex_destroy(&run.lock);
-  return run.status == QN_OK ? QN_OK : qn_fail(run.status, "%s", run.sentence);
+  return run_tasks(&(task_run){.function = function,
+                               .launch = l,
+                               .task = qn_group_run,
+                               .blocks = l->threads < TASK_THREADS ? TASK_THREADS / l->threads : 1});
 }
 
 /* As few as keep all threads of a large machine busy, and no fewer: a task's first bytes wait for memory, and what is
@@ -155,10 +181,7 @@ static qn_status launch(qn_device device, const qn_device_function *function, co
              "kernel %s: its argument has %zu bytes, the launch gives %zu", function->name, function->argument_bytes,
              l->argument_bytes);
   if (function->thread) return launch_fibers(function, l);
-  qn_launch_note();
-  group_run run = {.function = function, .launch = l, .blocks = task_blocks(l)};
-  qn_pool_run(l->pool, (size_t)((l->blocks + run.blocks - 1) / run.blocks), run_group, &run);
-  return QN_OK;
+  return run_tasks(&(task_run){.function = function, .launch = l, .task = run_loop, .blocks = task_blocks(l)});
 }
 
 static qn_status function_facts(qn_device device, const qn_device_function *function, qn_function_facts *facts)
@@ -167,6 +190,7 @@ static qn_status function_facts(qn_device device, const qn_device_function *func
   *facts = (qn_function_facts){.most_threads = MOST_THREADS,
                                .fibers = function->thread != NULL,
                                .argument_bytes = function->argument_bytes,
+                               .shared_bytes = function->shared_bytes,
                                .best_threads = BEST_THREADS,
                                .shared_limit_bytes = QN_HOST_SHARED_BYTES};
   return QN_OK;

@@ -7,7 +7,7 @@
 
 enum {
   QN_HOST_PATH_BYTES = 4096 + 256,
-  QN_HOST_SHARED_BYTES = 1 << 20 /* dynamic, a group's, at most */
+  QN_HOST_SHARED_BYTES = 227 * 1024 /* a group's, at most: as the largest device that is known */
 };
 
 typedef struct qn_host_compiler {
@@ -30,11 +30,16 @@ struct qn_device_function {
               unsigned threads);
   qn_group_thread *thread; /* NAME_thread: its threads are fibers, and `run` may be NULL; NULL: `run` is a loop */
   size_t argument_bytes;
+  int shared_bytes;                    /* static: the object's thread-local variables */
   const struct qn_host_object *object; /* of a watched kernel (watched.h); else NULL */
   char name[];
 };
 qn_status qn_host_module_load(qn_device device, const void *image, size_t bytes, qn_module **module);
 qn_status qn_host_module_function(qn_device device, qn_module *module, const char *name, qn_device_function **function);
+
+/* host.c: a kernel's vector access at an address that is no multiple of its bytes; its launch fails when the task ends.
+ */
+void qn_host_misaligned(const void *address, qn_u32 bytes);
 
 /* group.c: blocks [first, last) of a kernel whose threads are fibers, on this thread. QN_KERNEL_ERROR: a deadlock (a
  * barrier that some threads have not reached and never will), or a stack that overflowed, with its sentence; then the

@@ -3,8 +3,6 @@
  * stands beside the compiler or on PATH. It is run once for a launch with findings, and never for one without. */
 #include "device/host/child.h"
 #include "device/host/watched.h"
-#include "core/file.h"
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,26 +24,18 @@ static bool find_program(char *path, size_t bytes)
   return false;
 }
 
-static bool write_image(const qn_host_object *object, const char *path)
-{
-  const int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  const bool written = file >= 0 && qn_write_all(file, object->image, object->image_bytes);
-  if (file >= 0) close(file);
-  return written;
-}
-
 static bool ask(const qn_host_object *object, const qn_text *offsets, qn_text *said)
 {
-  char directory[QN_HOST_PATH_BYTES], file[QN_HOST_PATH_BYTES + 16], program[QN_HOST_PATH_BYTES];
-  char *argv[] = {program, (char[]){"-a"}, (char[]){"-i"}, (char[]){"-e"}, file, NULL};
+  char program[QN_HOST_PATH_BYTES];
+  char *argv[] = {program, (char[]){"-a"}, (char[]){"-i"}, (char[]){"-e"}, (char[]){QN_CHILD_PATH "3"}, NULL};
   qn_child child = {0};
-  if (!find_program(program, sizeof program) || qn_scratch_make(directory, sizeof directory) != QN_OK) return false;
-  snprintf(file, sizeof file, "%s/kernel.so", directory);
-  const bool done = write_image(object, file) &&
-                    qn_child_run(argv, offsets->at, offsets->length, directory, LIMIT_MS, said, &child) == QN_OK &&
+  if (!find_program(program, sizeof program)) return false;
+  const int file = qn_memory_file("quern-object", object->image, object->image_bytes);
+  if (file < 0) return false;
+  const bool done = qn_child_run(argv, offsets->at, offsets->length, &file, 1, LIMIT_MS, said, &child) == QN_OK &&
                     (child.end == QN_CHILD_UNKNOWN || (child.end == QN_CHILD_EXITED && !child.code)) && said->at &&
                     !said->failed;
-  qn_scratch_remove(directory);
+  close(file);
   return done;
 }
 

@@ -44,28 +44,31 @@ static bool needs_nothing(elf_file f)
   return false;
 }
 
-bool qn_link_alone(const char *object, const char *output, const char *directory)
+bool qn_link_alone(const int files[2])
 {
   char linker[QN_HOST_PATH_BYTES];
   void *data = NULL;
   size_t bytes = 0;
-  if (!qn_host_program_find("ld", linker, sizeof linker) || qn_file_read(object, &data, &bytes) != QN_OK) return false;
+  if (!qn_host_program_find("ld", linker, sizeof linker) ||
+      qn_memory_file_read(files[0], "a compiled object", &data, &bytes) != QN_OK)
+    return false;
   const bool alone = needs_nothing((elf_file){data, bytes});
   qn_release(data);
   if (!alone) return false;
-  const char *const argv[] = {linker, "-shared", "--eh-frame-hdr", "--hash-style=gnu", "-o", output, object, NULL};
+  const char *const argv[] = {linker, "-shared",      "--eh-frame-hdr", "--hash-style=gnu",
+                              "-o",   QN_LINK_OUTPUT, QN_LINK_OBJECT,   NULL};
   qn_text said = {0};
   qn_child child;
-  const qn_status status = qn_child_run((char *const *)(uintptr_t)argv, "", 0, directory, LINK_LIMIT_MS, &said, &child);
+  const qn_status status = qn_child_run((char *const *)(uintptr_t)argv, "", 0, files, 2, LINK_LIMIT_MS, &said, &child);
   const bool ended = child.end == QN_CHILD_UNKNOWN || (child.end == QN_CHILD_EXITED && !child.code);
   const bool quiet = !said.length && !said.failed;
   qn_text_free(&said);
   return status == QN_OK && ended && quiet;
 }
 #else /* the driver may know of a processor's errors that the linker mends */
-bool qn_link_alone(const char *object, const char *output, const char *directory)
+bool qn_link_alone(const int files[2])
 {
-  (void)object, (void)output, (void)directory;
+  (void)files;
   return false;
 }
 #endif

@@ -2,15 +2,19 @@
 /* module.c - loads a shared object from memory and finds kernels in it. What is loaded stays: functions of it may be
  * anywhere. */
 #include "device/host/child.h"
+#include "device/host/elf_file.h"
 #include "device/host/host.h"
 #include "device/host/watched.h"
 #include "core/file.h"
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,6 +23,7 @@ struct qn_module {
   void *handle;
   _Atomic(qn_device_function *) functions;
   qn_host_object *object; /* of watched kernels */
+  int shared_bytes;
 };
 
 static _Atomic(qn_module *) loaded; /* all of them: nobody gives one back */
@@ -44,12 +49,34 @@ static void *load_from_memory(const void *image, size_t bytes, char *why, size_t
   return handle;
 }
 
+/* A private temporary directory (mode 0700) under $TMPDIR or /tmp; and away with it and the file in it. */
+static qn_status scratch_make(char *path, size_t bytes)
+{
+  const char *parent = secure_getenv("TMPDIR");
+  if (!parent || parent[0] != '/') parent = "/tmp";
+  int length = snprintf(path, bytes, "%s/quern-XXXXXX", parent);
+  qn_require(length > 0 && (size_t)length < bytes, "TMPDIR has %zu characters, too many", strlen(parent));
+  if (!mkdtemp(path))
+    return qn_fail(QN_IO_ERROR, "no temporary directory could be made in %s: %s", parent, strerror(errno));
+  return QN_OK;
+}
+
+static void scratch_remove(const char *path)
+{
+  DIR *directory = opendir(path);
+  if (!directory) return;
+  for (struct dirent *entry; (entry = readdir(directory));)
+    if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..")) unlinkat(dirfd(directory), entry->d_name, 0);
+  closedir(directory);
+  rmdir(path);
+}
+
 /* Where code in anonymous files is forbidden. */
 static void *load_from_file(const void *image, size_t bytes, char *why, size_t why_bytes)
 {
   char directory[QN_HOST_PATH_BYTES], path[QN_HOST_PATH_BYTES + 16];
   void *handle = NULL;
-  if (qn_scratch_make(directory, sizeof directory) != QN_OK) {
+  if (scratch_make(directory, sizeof directory) != QN_OK) {
     snprintf(why, why_bytes, "%s", qn_last_error());
     return NULL;
   }
@@ -59,8 +86,20 @@ static void *load_from_file(const void *image, size_t bytes, char *why, size_t w
   if (!written) snprintf(why, why_bytes, "a temporary file: %s", strerror(errno));
   if (file >= 0) close(file);
   if (written && !(handle = dlopen(path, RTLD_NOW | RTLD_LOCAL))) snprintf(why, why_bytes, "%s", dlerror());
-  qn_scratch_remove(directory);
+  scratch_remove(directory);
   return handle;
+}
+
+/* Threadgroup arrays are thread-local variables. */
+static int thread_local_bytes(const void *image, size_t bytes)
+{
+  const elf_file f = {image, bytes};
+  const Elf64_Ehdr *head = elf_part(f, 0, sizeof *head);
+  if (!head || head->e_ident[EI_CLASS] != ELFCLASS64) return 0;
+  const Elf64_Phdr *program = elf_part(f, head->e_phoff, (uint64_t)head->e_phnum * sizeof *program);
+  for (int k = 0; program && k < head->e_phnum; k++)
+    if (program[k].p_type == PT_TLS) return program[k].p_memsz < INT_MAX ? (int)program[k].p_memsz : INT_MAX;
+  return 0;
 }
 
 qn_status qn_host_module_load(qn_device device, const void *image, size_t bytes, qn_module **module)
@@ -82,12 +121,15 @@ qn_status qn_host_module_load(qn_device device, const void *image, size_t bytes,
   }
   const qn_group_words **words = dlsym(made->handle, "quern_group"); /* where a kernel's threads need a group */
   if (words) *words = &qn_group_table;
+  void (**misaligned)(const void *, qn_u32) = dlsym(made->handle, "quern_misaligned");
+  if (misaligned) *misaligned = qn_host_misaligned;
   const qn_status status = qn_host_object_make(&made->object, made->handle, image, bytes);
   if (status != QN_OK) {
     dlclose(made->handle);
     qn_release(made);
     return status;
   }
+  made->shared_bytes = thread_local_bytes(image, bytes);
   made->next = atomic_load(&loaded);
   while (!atomic_compare_exchange_weak(&loaded, &made->next, made)) continue;
   *module = made;
@@ -119,6 +161,7 @@ qn_status qn_host_module_function(qn_device device, qn_module *module, const cha
   memcpy(&argument_bytes, &size, sizeof size);
   made->argument_bytes = argument_bytes();
   made->object = module->object;
+  made->shared_bytes = module->shared_bytes;
   strcpy(made->name, name);
   made->next = atomic_load(&module->functions);
   while (!atomic_compare_exchange_weak(&module->functions, &made->next, made)) continue;

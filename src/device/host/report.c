@@ -20,11 +20,49 @@ static const char *const kind_names[QN_FINDING_KIND_COUNT] = {
     [QN_FINDING_NOT_WRITTEN] = "not written",
     [QN_FINDING_TIME_LIMIT] = "time limit",
     [QN_FINDING_DIVISION] = "division by zero",
+    [QN_FINDING_SAME_VALUE] = "same value",
+    [QN_FINDING_MISALIGNED] = "misaligned",
+    [QN_FINDING_ABSENT_LANE] = "absent lane",
 };
 
 const char *qn_finding_kind_name(qn_finding_kind kind)
 {
   return (unsigned)kind < QN_FINDING_KIND_COUNT ? kind_names[kind] : "unknown";
+}
+
+static bool is_kind(const char *name, const char *at, size_t n)
+{
+  if (strlen(name) != n) return false;
+  for (size_t k = 0; k < n; k++)
+    if (name[k] != (at[k] == '-' || at[k] == '_' ? ' ' : at[k])) return false;
+  return true;
+}
+
+static qn_status refuse_kind(const char *at, size_t n)
+{
+  char all[256] = "";
+  for (int k = 0; k < QN_FINDING_KIND_COUNT; k++)
+    if (k != QN_FINDING_TIME_LIMIT)
+      snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", *all ? ", " : "", kind_names[k]);
+  return qn_fail(QN_BAD_ARGUMENT, "\"%.*s\" is no kind of finding that can be ignored; there are %s", (int)n, at, all);
+}
+
+qn_status qn_finding_kinds(const char *names, uint32_t *kinds)
+{
+  uint32_t found = 0;
+  qn_require(names && kinds, "kinds of findings: the %s is NULL", names ? "place for them" : "list");
+  for (const char *at = names; *(at += strspn(at, ", "));) {
+    size_t n = strcspn(at, ",");
+    const char *next = at + n;
+    int kind = 0;
+    while (n && at[n - 1] == ' ') n--;
+    while (kind < QN_FINDING_KIND_COUNT && !is_kind(kind_names[kind], at, n)) kind++;
+    if (kind == QN_FINDING_KIND_COUNT || kind == QN_FINDING_TIME_LIMIT) return refuse_kind(at, n);
+    found |= UINT32_C(1) << kind;
+    at = next;
+  }
+  *kinds = found;
+  return QN_OK;
 }
 
 size_t qn_kernel_finding_count(void) { return kept.n; }
@@ -185,7 +223,10 @@ static void say_race(sentence *s, const qn_raw_finding *r, const qn_finding *f)
   say_thread(s, f->other);
   say(s, " %s at ", r->other_write ? "wrote" : "read");
   say_line(s, f->other_line);
-  say(s, ", and no barrier orders the two");
+  if (r->fault == QN_WRONG_SAME)
+    say(s, "; the values are equal each time, but no barrier orders the two");
+  else
+    say(s, ", and no barrier orders the two");
 }
 
 static void say_meeting(sentence *s, const qn_raw_finding *r, const qn_finding *f)
@@ -220,8 +261,21 @@ static void say_fault(sentence *s, const qn_raw_finding *r, const qn_finding *f)
     say(s, " has used up its stack of %lld bytes: calls without an end, or large arrays of its own",
         (long long)r->array_bytes);
     break;
+  case QN_WRONG_OWN: say(s, " %s outside of an array of its own", r->write ? "writes" : "reads"); break;
+  case QN_WRONG_ALIGNMENT:
+    say(s, " %s ", r->write ? "writes" : "reads");
+    if (r->array_bytes < 0)
+      say(s, "at address 0x%llx", (unsigned long long)r->first);
+    else
+      say(s, "at byte %lld of %s", (long long)r->first, r->where);
+    say(s, " by a type whose alignment is %u: GPUs stop there, or read elsewhere", r->lanes);
+    break;
+  case QN_WRONG_ABSENT:
+    say(s, " has what a shuffle gave it of lane %u, which was not there, and writes memory with it", r->lanes);
+    break;
   case QN_WRONG_DIVISION: say(s, " divides an integer by zero, or the lowest by -1"); break;
-  case QN_WRONG_RACE: say_race(s, r, f); break;
+  case QN_WRONG_RACE:
+  case QN_WRONG_SAME: say_race(s, r, f); break;
   case QN_WRONG_RETURNED:
   case QN_WRONG_BARRIERS:
   case QN_WRONG_LANES: say_meeting(s, r, f); break;
@@ -262,10 +316,13 @@ static void make_text(const qn_watch *w, const qn_raw_finding *r, qn_finding *f,
   if (!lines) say(&s, "; without addr2line (binutils) no line can be told");
 }
 
-static qn_finding_kind kind_of(qn_watch_wrong fault)
+qn_finding_kind qn_watch_kind(qn_watch_wrong fault)
 {
   switch (fault) {
+  case QN_WRONG_SAME: return QN_FINDING_SAME_VALUE;
   case QN_WRONG_DIVISION: return QN_FINDING_DIVISION;
+  case QN_WRONG_ALIGNMENT: return QN_FINDING_MISALIGNED;
+  case QN_WRONG_ABSENT: return QN_FINDING_ABSENT_LANE;
   case QN_WRONG_RACE: return QN_FINDING_RACE;
   case QN_WRONG_RETURNED:
   case QN_WRONG_BARRIERS: return QN_FINDING_DIVERGENT_BARRIER;
@@ -279,7 +336,8 @@ static qn_finding_kind kind_of(qn_watch_wrong fault)
 
 static bool has_other(qn_watch_wrong fault)
 {
-  return fault == QN_WRONG_RACE || fault == QN_WRONG_RETURNED || fault == QN_WRONG_BARRIERS || fault == QN_WRONG_LANES;
+  return fault == QN_WRONG_RACE || fault == QN_WRONG_SAME || fault == QN_WRONG_RETURNED || fault == QN_WRONG_BARRIERS ||
+         fault == QN_WRONG_LANES;
 }
 
 /* Several places may be one line (a loop unrolled, a vector's elements); then it is one finding. */
@@ -289,13 +347,27 @@ static bool joined(qn_raw_finding *raw, size_t k)
   for (size_t j = 0; j < k; j++) {
     qn_raw_finding *old = &raw[j];
     const bool same = old->line == r->line && old->other_line == r->other_line;
-    const bool crossed = old->fault == QN_WRONG_RACE && old->line == r->other_line && old->other_line == r->line;
+    const bool crossed = (old->fault == QN_WRONG_RACE || old->fault == QN_WRONG_SAME) && old->line == r->other_line &&
+                         old->other_line == r->line;
     if (old->fault != r->fault || old->where != r->where || (!same && !crossed) || !old->count) continue;
     if (r->fault == QN_WRONG_NOT_WRITTEN) continue;
     old->count += r->count;
     return true;
   }
   return false;
+}
+
+/* Equal values some times and others at other times are a race. */
+static void drop_same(qn_watch *w)
+{
+  for (size_t k = 0; k < w->n_raw; k++)
+    for (size_t j = 0; j < w->n_raw && w->raw[k].fault == QN_WRONG_SAME; j++) {
+      const qn_raw_finding *race = &w->raw[j], *same = &w->raw[k];
+      if (race->fault == QN_WRONG_RACE && race->write && race->other_write && race->where == same->where &&
+          ((race->line == same->line && race->other_line == same->other_line) ||
+           (race->line == same->other_line && race->other_line == same->line)))
+        w->raw[k].fault = QN_WRONG_RACE;
+    }
 }
 
 /* A type is told as gcc's "'float [4]'" or clang's "'float[4]'". */
@@ -315,6 +387,7 @@ static void name_array(const qn_raw_finding *r, qn_finding *f)
 size_t qn_report_make(qn_watch *w, char *first, size_t bytes)
 {
   const bool lines = !needs_lines(w) || find_lines(w);
+  drop_same(w);
   for (size_t k = 0; k < w->n_raw; k++)
     if (joined(w->raw, k)) w->raw[k].count = 0;
   kept.n = 0;
@@ -323,7 +396,7 @@ size_t qn_report_make(qn_watch *w, char *first, size_t bytes)
     qn_finding *f = &kept.finding[kept.n];
     if (!r->count) continue;
     *f = (qn_finding){.size = sizeof *f,
-                      .kind = kind_of(r->fault),
+                      .kind = qn_watch_kind(r->fault),
                       .line = r->line,
                       .other_line = has_other(r->fault) ? r->other_line : 0,
                       .first = r->first,

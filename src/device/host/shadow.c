@@ -7,7 +7,7 @@
 #include "device/host/watched.h"
 #include <string.h>
 
-enum { ARRAY_SLOTS = 2, THREADGROUP_SLOTS = 4, NEAR_BYTES = 1 << 20, MOST_RELEASES = 1 << 22 };
+enum { ARRAY_SLOTS = 2, THREADGROUP_SLOTS = 4, NEAR_BYTES = 1 << 20 };
 
 /* ---- regions ---- */
 static qn_status open_region(qn_region *r, size_t slots)
@@ -78,12 +78,10 @@ qn_status qn_shadow_open(qn_watch *w)
 void qn_shadow_close(qn_watch *w)
 {
   for (size_t k = 0; k < w->n_regions; k++) close_region(&w->region[k]);
-  qn_release(w->released);
   w->n_regions = 0;
-  w->released = NULL;
 }
 
-static qn_region *find(qn_watch *w, uintptr_t address)
+qn_region *qn_shadow_region(qn_watch *w, uintptr_t address)
 {
   size_t low = 0, high = w->n_regions;
   while (low < high) {
@@ -99,7 +97,7 @@ static qn_region *find(qn_watch *w, uintptr_t address)
 void qn_shadow_add(qn_watch *w, const qn_region *region)
 {
   qn_region new = *region;
-  qn_region *old = find(w, region->begin);
+  qn_region *old = qn_shadow_region(w, region->begin);
   if (old && old->begin == region->begin && old->end == region->end) return; /* of the group before */
   if (new.kind == QN_REGION_THREADGROUP && w->failed == QN_OK) {
     new.grain = 4;
@@ -191,26 +189,10 @@ static void set_written(qn_region *r, size_t at, size_t bytes)
   for (size_t k = at; k < at + bytes; k++) r->written[k / 8] |= (uint8_t)(1u << k % 8);
 }
 
-/* ---- order ---- */
-/* A fence followed by an atomic gives what was before to blocks that have an atomic of their own later. */
-static bool by_fence(const qn_watch *w, const qn_shadow_slot *s)
-{
-  if (w->fences_unknown) return true;
-  return w->released && w->released[s->block] > s->time && w->acquired > w->released[s->block];
-}
-
-static bool ordered(const qn_watch *w, const qn_shadow_slot *s)
-{
-  if (s->block != (uint32_t)w->block) return by_fence(w, s);
-  if (s->thread == w->thread || s->time < w->group_time) return true;
-  if (s->thread / QN_SIMD_LANES != w->thread / QN_SIMD_LANES) return false;
-  return s->time < w->simd_time[w->thread / QN_SIMD_LANES] ||
-         (w->seen && s->time < w->seen[w->thread][s->thread % QN_SIMD_LANES]);
-}
-
+/* ---- what others did there ---- */
 static bool conflict(const qn_watch *w, const qn_shadow_slot *a, const qn_shadow_slot *b)
 {
-  return (a->mask & b->mask) && (a->write || b->write) && !(a->atomic && b->atomic) && !ordered(w, a);
+  return (a->mask & b->mask) && (a->write || b->write) && !(a->atomic && b->atomic) && !qn_order_has(w, a);
 }
 
 static bool replaceable(const qn_watch *w, const qn_shadow_slot *old, const qn_shadow_slot *new)
@@ -218,38 +200,67 @@ static bool replaceable(const qn_watch *w, const qn_shadow_slot *old, const qn_s
   const bool covered = (old->mask & ~new->mask) == 0;
   if (old->block == new->block && old->thread == new->thread)
     return covered && (new->write || !old->write) && new->atomic <= old->atomic;
-  return covered && (new->write || !old->write) && ordered(w, old);
+  return covered && (new->write || !old->write) && qn_order_has(w, old);
 }
 
-/* The slot that `new` goes to: its thread's own, an empty one, one that says nothing more, else one by turns. */
+/* Which of two accesses is to be forgotten rather: a read, and of one kind the one of the same group as `new`, since
+ * barriers order it sooner than another group's. */
+static bool is_worth_less(const qn_shadow_slot *a, const qn_shadow_slot *b, const qn_shadow_slot *new)
+{
+  if (a->write != b->write) return b->write;
+  return a->block == new->block && b->block != new->block;
+}
+
+/* The slot that `new` goes to: its thread's own, an empty one, one that says nothing more, else the one that is worth
+ * least, by turns. */
 static qn_shadow_slot *slot_for(const qn_watch *w, qn_shadow_slot *cell, size_t n, const qn_shadow_slot *new)
 {
   for (size_t k = 0; k < n; k++)
     if (cell[k].time && replaceable(w, &cell[k], new)) return &cell[k];
   for (size_t k = 0; k < n; k++)
     if (!cell[k].time) return &cell[k];
+  qn_shadow_slot *least = &cell[w->now % n];
   for (size_t k = 0; k < n; k++)
-    if (!cell[k].write) return &cell[k];
-  return &cell[w->now % n];
+    if (is_worth_less(&cell[k], least, new)) least = &cell[k];
+  return least;
 }
 
 static void race(qn_watch *w, const qn_region *r, size_t cell, const qn_shadow_slot *old, const qn_shadow_slot *new)
 {
   const unsigned shared = (unsigned)(old->mask & new->mask);
   const int low = __builtin_ctz(shared), high = 31 - __builtin_clz(shared);
-  qn_watch_note(w, &(qn_raw_finding){.fault = QN_WRONG_RACE,
-                                     .write = new->write,
-                                     .other_write = old->write,
-                                     .block = w->block,
-                                     .thread = (uint16_t)w->thread,
-                                     .other_block = old->block,
-                                     .other_thread = (uint16_t)old->thread,
-                                     .place = new->place,
-                                     .other_place = old->place,
-                                     .where = r->name,
-                                     .first = (int64_t)(cell * r->grain) + low,
-                                     .last = (int64_t)(cell * r->grain) + high,
-                                     .array_bytes = (int64_t)(r->end - r->begin)});
+  const qn_raw_finding raw = {.fault = QN_WRONG_RACE,
+                              .write = new->write,
+                              .other_write = old->write,
+                              .block = w->block,
+                              .thread = (uint16_t)w->thread,
+                              .other_block = old->block,
+                              .other_thread = (uint16_t)old->thread,
+                              .place = new->place,
+                              .other_place = old->place,
+                              .where = r->name,
+                              .first = (int64_t)(cell * r->grain) + low,
+                              .last = (int64_t)(cell * r->grain) + high,
+                              .array_bytes = (int64_t)(r->end - r->begin)};
+  if (!new->write || !old->write || new->atomic || w->n_late == sizeof w->late / sizeof *w->late) {
+    qn_watch_note(w, &raw);
+    return;
+  }
+  qn_late_finding *late = &w->late[w->n_late++];
+  *late = (qn_late_finding){.raw = raw, .at = r->begin + cell * r->grain + (unsigned)low};
+  memcpy(late->was, (const void *)late->at, (size_t)(high - low + 1));
+}
+
+/* What stands there is what the other thread wrote, or a later writer, whose own race is told. */
+void qn_shadow_settle(qn_watch *w)
+{
+  for (size_t k = 0; k < w->n_late; k++) {
+    qn_late_finding *late = &w->late[k];
+    const size_t bytes = (size_t)(late->raw.last - late->raw.first + 1);
+    if (!memcmp((const void *)late->at, late->was, bytes)) late->raw.fault = QN_WRONG_SAME;
+    qn_watch_note(w, &late->raw);
+  }
+  w->n_late = 0;
 }
 
 static void look(qn_watch *w, qn_region *r, size_t at, size_t bytes, qn_shadow_slot new)
@@ -269,43 +280,23 @@ static void look(qn_watch *w, qn_region *r, size_t at, size_t bytes, qn_shadow_s
   }
 }
 
-/* ---- fences ---- */
-static void note_fence(qn_watch *w, int kind)
-{
-  qn_watched_thread *t = &w->at[w->thread];
-  const uint64_t blocks = (uint64_t)w->blocks[0] * w->blocks[1] * w->blocks[2];
-  if (kind == QN_ACCESS_FENCE) {
-    t->fenced = ++w->now;
-    if (w->released || w->fences_unknown) return;
-    w->released = blocks <= MOST_RELEASES ? qn_allocate_zero(blocks, sizeof *w->released) : NULL;
-    w->fences_unknown = !w->released;
-  } else if (w->released) {
-    w->now++;
-    if (kind != QN_ACCESS_ATOMIC_WRITE) w->acquired = w->now++;
-    if (kind != QN_ACCESS_ATOMIC_READ && t->fenced) w->released[w->block] = w->now++;
-  }
-}
-
 void qn_shadow_access(qn_watch *w, uintptr_t address, size_t bytes, int kind, qn_watch_place place)
 {
-  const bool write = kind == QN_ACCESS_WRITE || kind == QN_ACCESS_ATOMIC || kind == QN_ACCESS_ATOMIC_WRITE;
+  const bool write = kind != QN_ACCESS_READ && kind != QN_ACCESS_ATOMIC_READ, atomic = kind >= QN_ACCESS_ATOMIC;
   const bool read = kind == QN_ACCESS_READ || kind == QN_ACCESS_ATOMIC || kind == QN_ACCESS_ATOMIC_READ;
-  if (kind == QN_ACCESS_FENCE) {
-    note_fence(w, kind);
-    return;
-  }
-  qn_region *r = find(w, address);
+  qn_region *r = qn_shadow_region(w, address);
   if (!r || bytes > r->end - address) outside(w, address, bytes, write, place);
   if (write && !r->writable) {
     note_in(w, r, QN_WRONG_WRITE_INPUT, address, bytes, place);
     qn_watch_leave(w);
   }
-  if (kind >= QN_ACCESS_ATOMIC) note_fence(w, kind);
+  if (atomic) qn_order_atomic(w, address, kind != QN_ACCESS_ATOMIC_WRITE, write);
   if (r->kind != QN_REGION_OTHER) {
     w->site[site_of(place)] = r->begin;
     w->at[w->thread].access = place;
   }
   if (!r->shadow) return;
+  if (write && w->at[w->thread].stray) qn_stray_write(w);
   const size_t at = address - r->begin;
   r->touched = true;
   if (read && r->written && !w->left_here && !all_written(r, at, bytes)) {
@@ -316,7 +307,7 @@ void qn_shadow_access(qn_watch *w, uintptr_t address, size_t bytes, int kind, qn
        (qn_shadow_slot){.time = w->now & ((UINT64_C(1) << 40) - 1),
                         .thread = w->thread & (QN_WATCH_THREADS - 1),
                         .write = write,
-                        .atomic = kind >= QN_ACCESS_ATOMIC,
+                        .atomic = atomic,
                         .block = (uint32_t)w->block,
                         .place = place});
   if (write && r->written) set_written(r, at, bytes);

@@ -42,6 +42,7 @@ static qn_status copy_plan(qn_watch *w, const qn_watch_plan *plan)
 static void release(qn_watch *w)
 {
   if (w->plan.check) qn_shadow_close(w);
+  qn_order_close(w);
   qn_release(w->seen);
   qn_release(w->at);
   qn_release(w->array);
@@ -84,6 +85,7 @@ qn_status qn_watch_end(qn_watch **watch, qn_status launched)
     memcpy(raw.before, w->stopped + 1, sizeof raw.before);
     qn_watch_note(w, &raw);
   }
+  qn_shadow_settle(w);
   if (w->plan.check && launched == QN_OK && w->failed == QN_OK) qn_shadow_finish(w);
   if (w->plan.check && launched == QN_KERNEL_ERROR && !w->n_raw) note_deadlock(w);
   if (qn_report_make(w, first, sizeof first))
@@ -96,6 +98,7 @@ qn_status qn_watch_end(qn_watch **watch, qn_status launched)
 
 void qn_watch_note(qn_watch *w, const qn_raw_finding *raw)
 {
+  if (w->plan.ignored >> qn_watch_kind(raw->fault) & 1) return;
   for (size_t k = 0; k < w->n_raw; k++) {
     qn_raw_finding *old = &w->raw[k];
     if (old->fault != raw->fault || old->where != raw->where || old->line != raw->line ||
@@ -155,7 +158,9 @@ static void begin_threads(qn_watch *w)
     t->line = 0;
     memset(t->last, 0, sizeof t->last);
     t->access = 0;
-    t->fenced = 0;
+    t->stray = 0;
+    t->strays = 0;
+    t->fenced = t->fenced_far = 0;
   }
 }
 
@@ -164,10 +169,11 @@ bool qn_watch_group_begin(qn_watch *w, const qn_launch *launch, uint64_t block, 
   qn_watching = (qn_watch_here){.watch = w, .ticks = 1};
   if (atomic_load_explicit(&w->expired, memory_order_relaxed)) return false;
   if (!w->plan.check || !w->object) return true;
+  qn_shadow_settle(w);
   w->block = block;
   w->threads = launch->threads;
   w->group_time = ++w->now;
-  w->acquired = 0;
+  qn_order_begin_group(w);
   w->left_here = false;
   begin_threads(w);
   qn_shadow_group(w);
@@ -209,6 +215,7 @@ void qn_watch_switch(uint32_t thread, const void *stack, size_t stack_bytes)
 {
   qn_watch *w = qn_watching.watch;
   if (!qn_watch_is_checked(w)) return;
+  qn_shadow_settle(w);
   w->thread = thread;
   w->stack = (uintptr_t)stack;
   w->stack_bytes = stack_bytes;
@@ -250,7 +257,7 @@ static void note_deadlock(qn_watch *w)
     if (t->state != QN_THREAD_WAITS_SIMD) continue;
     for (uint32_t j = begin; j < begin + QN_SIMD_LANES && j < w->threads; j++) {
       const qn_watched_thread *o = &w->at[j];
-      if (o->state == QN_THREAD_WAITS_SIMD && o->line == t->line && o->mask == t->mask)
+      if (o->state == QN_THREAD_WAITS_SIMD && o->key == t->key && o->mask == t->mask)
         lanes |= UINT32_C(1) << (j - begin);
       else if ((!t->mask || t->mask >> (j - begin) & 1) && o->state <= QN_THREAD_WAITS_SIMD && missing == w->threads)
         missing = j;
@@ -268,13 +275,13 @@ static void pass_group(qn_watch *w)
     if (w->at[k].state == QN_THREAD_WAITS) first = k;
   for (uint32_t k = 0; k < w->threads && first < w->threads; k++) {
     const qn_watched_thread *t = &w->at[k];
-    if (t->state == QN_THREAD_RETURNED)
+    if (t->state == QN_THREAD_RETURNED && !w->plan.may_return)
       note_meeting(w, QN_WRONG_RETURNED, first, k, 0);
-    else if (t->state == QN_THREAD_WAITS && t->line != w->at[first].line)
+    else if (t->state == QN_THREAD_WAITS && t->key != w->at[first].key)
       note_meeting(w, QN_WRONG_BARRIERS, first, k, 0);
   }
   for (uint32_t k = 0; k < w->threads; k++)
-    if (w->at[k].state == QN_THREAD_WAITS) w->at[k].state = QN_THREAD_RUNS;
+    if (w->at[k].state == QN_THREAD_WAITS) w->at[k].state = QN_THREAD_RUNS, w->at[k].stray = 0;
   w->group_time = ++w->now;
 }
 
@@ -308,13 +315,15 @@ static void pass_simd(qn_watch *w, uint32_t simd, uint32_t lanes)
     const qn_watched_thread *t = &w->at[k];
     const bool came = lanes >> (k - begin) & 1;
     if (t->state != QN_THREAD_ABSENT) there |= 1u << (k - begin);
-    if (came ? t->line != w->at[first].line
-             : (wanted >> (k - begin) & 1) &&
+    if (came ? t->key != w->at[first].key
+             : !w->at[first].together && (wanted >> (k - begin) & 1) &&
                    (t->state == QN_THREAD_WAITS || t->state == QN_THREAD_WAITS_SIMD || t->state == QN_THREAD_RUNS))
       note_meeting(w, QN_WRONG_LANES, first, k, lanes);
   }
   for (uint32_t k = begin; k < end; k++)
     if (lanes >> (k - begin) & 1) w->at[k].state = QN_THREAD_RUNS;
+  qn_stray_meet(w, begin, lanes);
+  qn_order_meet(w, begin, lanes);
   w->now++;
   if (lanes == there)
     w->simd_time[simd] = w->now;
@@ -362,30 +371,23 @@ static uint16_t chain_now(const qn_watched_thread *t)
   return t->depth == 0 ? 0 : t->chain[(t->depth < QN_WATCH_NESTING ? t->depth : QN_WATCH_NESTING) - 1];
 }
 
-static qn_watch_place place_of(const qn_watch *w, const void *place)
+qn_watch_place qn_watch_place_of(const qn_watch *w, const void *place)
 {
   const uint32_t offset = offset_of(w, place);
   return offset ? offset | (qn_watch_place)chain_now(&w->at[w->thread]) << QN_PLACE_OFFSET_BITS : 0;
 }
 
-static void enter(qn_watch *w, const void *from, const void *place)
+static void enter(qn_watch *w, const qn_entered *entered, const void *place)
 {
   qn_watched_thread *t = &w->at[w->thread];
-  const uint32_t site = t->depth ? offset_of(w, from) : 0; /* the first call is the executor's */
+  const uint32_t site = t->depth ? offset_of(w, entered->from) : 0; /* the first call is the executor's */
   const uint16_t chain = chain_now(t);
-  const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-  if (t->depth < QN_WATCH_NESTING) t->chain[t->depth] = site ? chain_of(w, chain, site) : chain;
+  if (t->depth < QN_WATCH_NESTING) {
+    t->chain[t->depth] = site ? chain_of(w, chain, site) : chain;
+    t->frame[t->depth] = (uintptr_t)entered->frame;
+  }
   if (t->depth < UINT16_MAX) t->depth++;
-  if (here - w->stack >= w->stack_bytes || here - w->stack > QN_WATCH_STACK_SPARE) return;
-  qn_watch_note(w, &(qn_raw_finding){.fault = QN_WRONG_STACK,
-                                     .block = w->block,
-                                     .thread = (uint16_t)w->thread,
-                                     .place = place_of(w, place),
-                                     .where = "stack",
-                                     .first = -1,
-                                     .last = -1,
-                                     .array_bytes = (int64_t)w->stack_bytes});
-  qn_watch_leave(w);
+  qn_stop_enter(w, place);
 }
 
 static void leave_call(qn_watched_thread *t)
@@ -393,40 +395,17 @@ static void leave_call(qn_watched_thread *t)
   if (t->depth) t->depth--;
 }
 
-void qn_watch_wait(int simd, int line, uint32_t mask, const void *place)
+void qn_watch_wait(qn_wait what, int line, uint64_t key, uint32_t mask, const void *place)
 {
   qn_watch *w = qn_watching.watch;
   if (!qn_watch_is_checked(w)) return;
   qn_watched_thread *t = &w->at[w->thread];
-  t->state = simd ? QN_THREAD_WAITS_SIMD : QN_THREAD_WAITS;
+  t->state = what == QN_WAIT_GROUP ? QN_THREAD_WAITS : QN_THREAD_WAITS_SIMD;
   t->line = line;
+  t->key = key;
+  t->together = what == QN_WAIT_COLLECTIVE && !mask;
   t->mask = mask;
-  t->wait = w->object ? place_of(w, place) : 0;
-}
-
-/* What the compiler says of an index or a division: its place and its type. */
-typedef struct told {
-  const char *file;
-  uint32_t line, column;
-  const struct told_type {
-    uint16_t kind, more;
-    char name[];
-  } * type;
-} told;
-
-static void stop_at(qn_watch *w, const told *what, int kind, uint32_t index, const void *place)
-{
-  const size_t file = strlen(w->plan.file), length = what->file ? strlen(what->file) : 0;
-  const bool in_body = length >= file && !strcmp(what->file + length - file, w->plan.file);
-  qn_watch_note(w, &(qn_raw_finding){.fault = kind == QN_ACCESS_INDEX ? QN_WRONG_INDEX : QN_WRONG_DIVISION,
-                                     .block = w->block,
-                                     .thread = (uint16_t)w->thread,
-                                     .line = in_body ? (int)what->line : 0,
-                                     .place = in_body ? 0 : place_of(w, place),
-                                     .where = kind == QN_ACCESS_INDEX ? what->type->name : "",
-                                     .first = kind == QN_ACCESS_INDEX ? (int32_t)index : -1,
-                                     .last = -1});
-  qn_watch_leave(w);
+  t->wait = w->object ? qn_watch_place_of(w, place) : 0;
 }
 
 /* ---- what the kernel's object calls ---- */
@@ -441,15 +420,24 @@ void qn_watch_access(const void *address, qn_u32 bytes, int kind, const void *pl
 {
   qn_watch *w = qn_watching.watch;
   if (!qn_watch_is_checked(w) || !w->object) return;
+  qn_shadow_settle(w);
   const uintptr_t a = (uintptr_t)address;
   if (kind == QN_ACCESS_ENTER)
     enter(w, address, place);
   else if (kind == QN_ACCESS_EXIT)
     leave_call(&w->at[w->thread]);
   else if (kind == QN_ACCESS_INDEX || kind == QN_ACCESS_DIVISION)
-    stop_at(w, address, kind, bytes, place);
-  else if (a - w->stack >= w->stack_bytes || bytes > w->stack_bytes - (a - w->stack))
-    qn_shadow_access(w, a, bytes, kind, place_of(w, place));
+    qn_stop_told(w, address, kind, bytes, place);
+  else if (kind == QN_ACCESS_FENCE)
+    qn_order_fence(w, bytes != 0);
+  else if (kind == QN_ACCESS_MISPLACED)
+    qn_stop_misplaced(w, address, place);
+  else if (kind == QN_ACCESS_LANE || kind == QN_ACCESS_NO_LANE || kind == QN_ACCESS_ONE_LANE)
+    qn_stray_value(w, bytes, kind, place);
+  else if (a - w->stack < w->stack_bytes && bytes <= w->stack_bytes - (a - w->stack))
+    qn_stop_in_stack(w, a, bytes, kind, place);
+  else if (kind != QN_ACCESS_OWN_READ && kind != QN_ACCESS_OWN_WRITE)
+    qn_shadow_access(w, a, bytes, kind, qn_watch_place_of(w, place));
 }
 
 static void look_at_clock(qn_watch *w, const void *place)
@@ -459,7 +447,7 @@ static void look_at_clock(qn_watch *w, const void *place)
   if (!atomic_load_explicit(&w->expired, memory_order_relaxed)) {
     if (now_ns() < w->deadline_ns) return;
     if (!atomic_exchange(&w->expired, true) && w->object) {
-      w->stopped[0] = w->plan.check ? place_of(w, place) : offset_of(w, place);
+      w->stopped[0] = w->plan.check ? qn_watch_place_of(w, place) : offset_of(w, place);
       for (size_t k = 0; k < QN_WATCH_BEFORE; k++) w->stopped[k + 1] = offset_of(w, qn_watching.before[k]);
     }
   }
@@ -471,7 +459,7 @@ void qn_watch_tick(const void *place)
 {
   qn_watch *w = qn_watching.watch;
   if (!w) return;
-  if (w->plan.check && w->object) note_last(&w->at[w->thread], place_of(w, place));
+  if (w->plan.check && w->object) note_last(&w->at[w->thread], qn_watch_place_of(w, place));
   if (place != qn_watching.last) {
     for (size_t k = QN_WATCH_BEFORE - 1; k > 0; k--) qn_watching.before[k] = qn_watching.before[k - 1];
     qn_watching.before[0] = qn_watching.last;

@@ -28,9 +28,11 @@ typedef struct qn_watch_plan {
   uint64_t grid[3]; /* threads */
   uint32_t group[3];
   bool full_groups; /* CUDA's dialect: threads of a group at an edge are numbered by the full group's sizes */
+  bool may_return;  /* CUDA's: a barrier waits for threads that have not returned, and it is no fault to have */
   bool check;
   int64_t limit_ns; /* 0: none; it begins when the watch is made */
   uint64_t seed;    /* 0: simdgroups in order; others: a random one */
+  uint32_t ignored; /* bits of qn_finding_kind */
 } qn_watch_plan;
 /* The plan and its arrays' list are copied, names and all. */
 qn_status qn_watch_create(qn_watch **watch, const qn_watch_plan *plan);
@@ -57,9 +59,14 @@ qn_watch *qn_watch_pause(void);
 void qn_watch_resume(qn_watch *watch);
 /* Thread `thread` of the group runs now, on this stack. */
 void qn_watch_switch(uint32_t thread, const void *stack, size_t stack_bytes);
-/* The running thread waits: for its group (simd 0) or in a collective of its simdgroup (1) for the lanes of mask. Where
- * in the object it does: a line alone may be the header's. */
-void qn_watch_wait(int simd, int line, uint32_t mask, const void *place);
+typedef enum qn_wait {
+  QN_WAIT_GROUP,
+  QN_WAIT_SIMD,      /* at the simdgroup's barrier, which is for all its lanes */
+  QN_WAIT_COLLECTIVE /* without a mask: for those that are here together, as Metal defines its reductions */
+} qn_wait;
+/* The running thread waits, in a collective for the lanes of mask. key: its line and chain of calls, as group.c
+ * compares them; place: where in the object it does, since a line alone may be the header's. */
+void qn_watch_wait(qn_wait what, int line, uint64_t key, uint32_t mask, const void *place);
 /* Those who waited go on: all of the group that are neither gone nor left (simd -1), or `lanes` of simdgroup `simd`. */
 void qn_watch_pass(int simd, uint32_t lanes);
 /* The running thread returned from its body by itself. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* watched.h - the inside of a watch, shared by watch.c (its life, and what the executor tells), shadow.c (accesses),
- * report.c (findings as sentences) and object.c (a watched kernel's object). For no other file. */
+ * order.c (who is ordered behind whom), stops.c (what the compiler and the stack tell), report.c (findings as
+ * sentences) and object.c (a watched kernel's object). For no other file. */
 #ifndef QN_DEVICE_HOST_WATCHED_H
 #define QN_DEVICE_HOST_WATCHED_H
 #include "core/core.h"
@@ -82,9 +83,13 @@ typedef enum qn_watch_wrong {
   QN_WRONG_WRITE_OUTSIDE,
   QN_WRONG_WRITE_INPUT,
   QN_WRONG_INDEX,
+  QN_WRONG_OWN, /* outside of the thread's own arrays */
+  QN_WRONG_ALIGNMENT,
+  QN_WRONG_ABSENT,
   QN_WRONG_STACK,
   QN_WRONG_DIVISION,
   QN_WRONG_RACE,
+  QN_WRONG_SAME,     /* a race of writes of equal values */
   QN_WRONG_RETURNED, /* before a barrier */
   QN_WRONG_BARRIERS, /* two of them */
   QN_WRONG_LANES,
@@ -96,8 +101,8 @@ typedef struct qn_raw_finding {
   qn_watch_wrong fault;
   bool write, other_write; /* a race's accesses */
   uint16_t thread, other_thread;
-  uint32_t lanes;                         /* that took part; missing elements */
-  int line, other_line;                   /* where known without the object: barriers, indices */
+  uint32_t lanes;       /* that took part; a missing element's bytes; an alignment; a lane that was not there */
+  int line, other_line; /* where known without the object: barriers, indices */
   qn_watch_place place, other_place;      /* 0: none */
   qn_watch_place before[QN_WATCH_BEFORE]; /* branches before the latter (before the former where time ran out) */
   uint64_t block, other_block;
@@ -105,6 +110,13 @@ typedef struct qn_raw_finding {
   int64_t first, last, array_bytes;
   uint64_t count; /* how often */
 } qn_raw_finding;
+
+/* A race of two writes, until the second is made and shows whether it changed anything. */
+typedef struct qn_late_finding {
+  qn_raw_finding raw;
+  uintptr_t at;
+  unsigned char was[8];
+} qn_late_finding;
 
 typedef enum qn_thread_state {
   QN_THREAD_RUNS, /* or has not begun */
@@ -119,13 +131,20 @@ typedef struct qn_watched_thread {
   uint16_t depth; /* calls that it is in */
   uint16_t chain[QN_WATCH_NESTING];
   int line; /* where it waits */
+  uint64_t key;
+  bool together;        /* in a collective for whoever is there */
+  qn_watch_place stray; /* the shuffle that gave it the value of an absent lane; 0: none did */
+  uint8_t stray_lane;
+  uint32_t strays;                   /* of its simdgroup's lanes, when it met them last, those with such a value */
+  uintptr_t frame[QN_WATCH_NESTING]; /* of its calls: where each return address lies */
   qn_watch_place wait;
   uint32_t mask;                            /* for whom */
   qn_watch_place last[QN_WATCH_BEFORE + 1]; /* its latest branches, each other than the next */
   qn_watch_place access;                    /* and its latest access */
-  uint64_t fenced;                          /* when it last had a fence; 0: not since its last atomic */
+  uint64_t fenced, fenced_far;              /* when it last had a fence, and one for the device; 0: none */
 } qn_watched_thread;
 
+typedef struct qn_order qn_order;
 struct qn_watch {
   qn_watch_plan plan;
   qn_watch_array *array; /* with the names behind them */
@@ -144,12 +163,14 @@ struct qn_watch {
   qn_region region[QN_WATCH_ARRAYS];
   uint64_t group_time, simd_time[QN_WATCH_SIMDS]; /* when these were last ordered */
   uint64_t (*seen)[QN_SIMD_LANES]; /* per thread: up to when it saw each lane; NULL: no part of a simdgroup met alone */
-  uint64_t *released, acquired;    /* by fence and atomic: when blocks did, whether this one did */
-  bool fences_unknown, left_any, left_here;
+  qn_order *order;                 /* by fences and atomics; NULL: there was no fence */
+  bool order_unknown, left_any, left_here;
   uintptr_t site[QN_WATCH_SITES]; /* by a place's bits: the array that was last accessed from there */
   uint32_t chain_parent[QN_WATCH_CALLS], chain_offset[QN_WATCH_CALLS]; /* open addressing */
   size_t n_chains;
   size_t n_raw;
+  size_t n_late; /* of the access that is being made */
+  qn_late_finding late[32];
   bool lost; /* there were more */
   qn_raw_finding raw[QN_WATCH_RAW];
   qn_status failed; /* no memory for what is needed to look */
@@ -167,17 +188,39 @@ qn_status qn_shadow_open(qn_watch *watch); /* the plan's arrays */
 void qn_shadow_close(qn_watch *watch);
 /* Memory of this group alone; QN_REGION_THREADGROUP is tracked. */
 void qn_shadow_add(qn_watch *watch, const qn_region *region);
-void qn_shadow_group(qn_watch *watch); /* another group: forget what was added */
+void qn_shadow_group(qn_watch *watch);                           /* another group: forget what was added */
+qn_region *qn_shadow_region(qn_watch *watch, uintptr_t address); /* that holds it, or NULL */
 void qn_shadow_access(qn_watch *watch, uintptr_t address, size_t bytes, int kind, qn_watch_place place);
 void qn_shadow_finish(qn_watch *watch); /* what was never written */
 
+void qn_shadow_settle(qn_watch *watch); /* the access before has been made */
+
 /* ---- watch.c ---- */
-void qn_watch_note(qn_watch *watch, const qn_raw_finding *raw); /* once for each fault and pair of places */
-_Noreturn void qn_watch_leave(qn_watch *watch);                 /* the running thread */
+qn_watch_place qn_watch_place_of(const qn_watch *watch, const void *place); /* with the running thread's calls */
+void qn_watch_note(qn_watch *watch, const qn_raw_finding *raw);             /* once for each fault and pair of places */
+_Noreturn void qn_watch_leave(qn_watch *watch);                             /* the running thread */
+
+/* ---- order.c: who is ordered behind whom ---- */
+void qn_order_close(qn_watch *watch);
+void qn_order_begin_group(qn_watch *watch);
+void qn_order_meet(qn_watch *watch, uint32_t begin, uint32_t lanes); /* of a simdgroup */
+void qn_order_fence(qn_watch *watch, bool far);                      /* far: for the device, else for the group */
+void qn_order_atomic(qn_watch *watch, uintptr_t address, bool reads, bool writes);
+bool qn_order_has(const qn_watch *watch, const qn_shadow_slot *slot); /* before the running thread */
+
+/* ---- stops.c: what the compiler tells of, the thread's own stack, and lanes that are not there ---- */
+void qn_stop_enter(qn_watch *watch, const void *place); /* the stack may be used up */
+_Noreturn void qn_stop_told(qn_watch *watch, const void *what, int kind, uint32_t index, const void *place);
+void qn_stop_misplaced(qn_watch *watch, const qn_misplaced *misplaced, const void *place);
+void qn_stop_in_stack(qn_watch *watch, uintptr_t address, size_t bytes, int kind, const void *place);
+void qn_stray_value(qn_watch *watch, uint32_t source, int kind, const void *place);
+void qn_stray_meet(qn_watch *watch, uint32_t begin, uint32_t lanes);
+void qn_stray_write(qn_watch *watch);
 
 /* ---- report.c ---- */
 size_t qn_report_make(qn_watch *watch, char *first, size_t bytes); /* keeps findings for this thread; how many */
 void qn_report_clear(void);
+qn_finding_kind qn_watch_kind(qn_watch_wrong fault);
 void qn_watch_position(const qn_watch *watch, uint64_t block, uint32_t thread, uint32_t position[3]);
 bool qn_watch_exists(const qn_watch *watch, uint64_t block, uint32_t thread);
 /* lines.c: the line of FILE for each place's chain of offsets */

@@ -117,7 +117,16 @@ QN_ATOMIC(max, a < b || a != a ? b : a)
 QN_ATOMIC(and, a &b)
 QN_ATOMIC(or, a | b)
 QN_ATOMIC(xor, a ^ b)
+#ifdef QN_CUDA_DIALECT
 QN_ATOMIC(exchange, b)
+#else
+template <class T> QN_WORD T qn_atomically_exchange(T *at, T by)
+{
+  T old;
+  __atomic_exchange(at, &by, &old, __ATOMIC_SEQ_CST);
+  return old;
+}
+#endif
 #undef QN_ATOMIC
 #ifdef QN_CUDA_DIALECT
 #define QN_OWN(name, type, call)                                                                                       \
@@ -226,13 +235,19 @@ QN_EXPLICIT(xor, fetch_)
 QN_EXPLICIT(exchange, )
 #undef QN_EXPLICIT
 
-/* Flags and scope are taken at their strongest. */
-template <class... T> QN_WORD void atomic_thread_fence(T...)
+/* Flags and order are taken at their strongest; so is the scope, but where accesses are watched. */
+template <class T> QN_WORD bool qn_is_near(T) { return false; }
+QN_WORD bool qn_is_near(thread_scope scope) { return scope != thread_scope_device; }
+template <class... T> QN_WORD void atomic_thread_fence(T... how)
 {
 #ifdef QN_CUDA_DIALECT
+  ((void)how, ...);
   __threadfence();
 #else
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  if ((qn_is_near(how) || ... || false))
+    __atomic_thread_fence(__ATOMIC_ACQ_REL);
+  else
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
 }
 } // namespace QN_WORDS

@@ -133,6 +133,8 @@ QN_WORD long long clock64()
 {
 #if defined(__x86_64__)
   return static_cast<long long>(__builtin_ia32_rdtsc());
+#elif defined(__clang__)
+  return static_cast<long long>(__builtin_readcyclecounter());
 #elif defined(__aarch64__)
   long long ticks;
   __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));

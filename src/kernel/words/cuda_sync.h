@@ -62,7 +62,7 @@ QN_WORD int __syncthreads_or(int yes, int line = QN_LINE) { return qn_block_sum(
 QN_WORD int __syncthreads_and(int yes, int line = QN_LINE) { return qn_block_sum(yes ? 0 : 1, line) == 0; }
 QN_WORD void __syncwarp(unsigned mask = 0xffffffffu, int line = QN_LINE) { qn_ballot(true, mask, line); }
 QN_WORD void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-QN_WORD void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+QN_WORD void __threadfence_block() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 QN_WORD void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 /* ---- the warp ---- */
@@ -70,7 +70,7 @@ template <class T> QN_WORD T __shfl_sync(unsigned mask, T x, int source, int wid
 {
   const qn_meeting<T> meeting(x, mask, line);
   const unsigned most = static_cast<unsigned>(width - 1);
-  return meeting.from((meeting.lane & ~most) | (static_cast<unsigned>(source) & most));
+  return meeting.from((meeting.lane & ~most) | (static_cast<unsigned>(source) & most), true);
 }
 template <class T> QN_WORD T __shfl_up_sync(unsigned mask, T x, unsigned by, int width = 32, int line = QN_LINE)
 {

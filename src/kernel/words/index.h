@@ -4,64 +4,52 @@
 #ifndef QN_WORDS_INDEX_H
 #define QN_WORDS_INDEX_H
 #include "kernel/words/complex.h"
+#include "kernel/words/loc.h"
 #include "kernel/words/short.h"
 #include "kernel/words/names.h"
 #include "kernel/words/vec.h"
 
 namespace QN_WORDS {
-template <class N, class M> QN_WORD auto ceildiv(N n, M m) -> decltype((n + m - 1) / m) { return (n + m - 1) / m; }
-
-/* ---- where an element lies, its strides in elements. `IdxT` is the type that the caller counts in. ---- */
-template <class index = int64_t, class shape_of, class stride_of>
-QN_WORD index elem_to_loc(index element, const shape_of *shape, const stride_of *strides, int ndim)
-{
-  index at = 0;
-  for (int d = ndim - 1; d >= 0 && element > 0; d--) {
-    at += (element % static_cast<index>(shape[d])) * static_cast<index>(strides[d]);
-    element /= static_cast<index>(shape[d]);
-  }
-  return at;
-}
+/* ---- where an element lies, its strides in elements. `index` is what the caller counts in, and changes nothing: a
+ * place has 64 bits and a sign. ---- */
 /* Of a three-dimensional position whose z counts all but the last two dimensions. */
 template <class index = int64_t, class shape_of, class stride_of>
-QN_WORD index elem_to_loc(uint3 element, const shape_of *shape, const stride_of *strides, int ndim)
+QN_WORD int64_t elem_to_loc(uint3 element, const shape_of *shape, const stride_of *strides, int ndim)
 {
-  index at = static_cast<index>(element.x) * static_cast<index>(strides[ndim - 1]);
-  if (ndim > 1) at += static_cast<index>(element.y) * static_cast<index>(strides[ndim - 2]);
-  for (int d = ndim - 3; d >= 0; d--) {
-    at += static_cast<index>(element.z % static_cast<unsigned>(shape[d])) * static_cast<index>(strides[d]);
-    element.z /= static_cast<unsigned>(shape[d]);
-  }
+  int64_t at = static_cast<int64_t>(element.x) * static_cast<int64_t>(strides[ndim - 1]);
+  if (ndim > 1) at += static_cast<int64_t>(element.y) * static_cast<int64_t>(strides[ndim - 2]);
+  for (int d = ndim - 3; d >= 0; d--) at += qn_step(element.z, shape[d], strides[d]);
   return at;
 }
-template <class index = int64_t, class stride_of> QN_WORD index elem_to_loc_1(unsigned element, const stride_of &stride)
+template <class index = int64_t, class stride_of>
+QN_WORD int64_t elem_to_loc_1(unsigned element, const stride_of &stride)
 {
-  return static_cast<index>(element) * static_cast<index>(stride);
+  return static_cast<int64_t>(element) * static_cast<int64_t>(stride);
 }
-template <class index = int64_t, class stride_of> QN_WORD index elem_to_loc_2(uint2 element, const stride_of *strides)
+template <class index = int64_t, class stride_of> QN_WORD int64_t elem_to_loc_2(uint2 element, const stride_of *strides)
 {
-  return static_cast<index>(element.x) * static_cast<index>(strides[1]) +
-         static_cast<index>(element.y) * static_cast<index>(strides[0]);
+  return static_cast<int64_t>(element.x) * static_cast<int64_t>(strides[1]) +
+         static_cast<int64_t>(element.y) * static_cast<int64_t>(strides[0]);
 }
-template <class index = int64_t, class stride_of> QN_WORD index elem_to_loc_3(uint3 element, const stride_of *strides)
+template <class index = int64_t, class stride_of> QN_WORD int64_t elem_to_loc_3(uint3 element, const stride_of *strides)
 {
-  return static_cast<index>(element.x) * static_cast<index>(strides[2]) +
-         static_cast<index>(element.y) * static_cast<index>(strides[1]) +
-         static_cast<index>(element.z) * static_cast<index>(strides[0]);
+  return static_cast<int64_t>(element.x) * static_cast<int64_t>(strides[2]) +
+         static_cast<int64_t>(element.y) * static_cast<int64_t>(strides[1]) +
+         static_cast<int64_t>(element.z) * static_cast<int64_t>(strides[0]);
 }
 /* Of two and of three arrays at once. */
 template <class index = int64_t, class shape_of, class stride_of>
-QN_WORD vec<index, 2> elem_to_loc_2_nd(uint3 element, const shape_of *shape, const stride_of *a, const stride_of *b,
-                                       int ndim)
+QN_WORD vec<int64_t, 2> elem_to_loc_2_nd(uint3 element, const shape_of *shape, const stride_of *a, const stride_of *b,
+                                         int ndim)
 {
-  return vec<index, 2>(elem_to_loc<index>(element, shape, a, ndim), elem_to_loc<index>(element, shape, b, ndim));
+  return vec<int64_t, 2>(elem_to_loc(element, shape, a, ndim), elem_to_loc(element, shape, b, ndim));
 }
 template <class index = int64_t, class shape_of, class stride_of>
-QN_WORD vec<index, 3> elem_to_loc_3_nd(uint3 element, const shape_of *shape, const stride_of *a, const stride_of *b,
-                                       const stride_of *c, int ndim)
+QN_WORD vec<int64_t, 3> elem_to_loc_3_nd(uint3 element, const shape_of *shape, const stride_of *a, const stride_of *b,
+                                         const stride_of *c, int ndim)
 {
-  return vec<index, 3>(elem_to_loc<index>(element, shape, a, ndim), elem_to_loc<index>(element, shape, b, ndim),
-                       elem_to_loc<index>(element, shape, c, ndim));
+  return vec<int64_t, 3>(elem_to_loc(element, shape, a, ndim), elem_to_loc(element, shape, b, ndim),
+                         elem_to_loc(element, shape, c, ndim));
 }
 
 /* ---- limits ---- */

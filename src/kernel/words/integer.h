@@ -167,6 +167,12 @@ QN_KEEP_3(max3, qn_op_max3)
 QN_KEEP_3(fmedian3, qn_op_median)
 QN_KEEP_3(fmin3, qn_op_min3)
 QN_KEEP_3(fmax3, qn_op_max3)
+QN_BOTH(median3)
+QN_BOTH(min3)
+QN_BOTH(max3)
+QN_BOTH(fmedian3)
+QN_BOTH(fmin3)
+QN_BOTH(fmax3)
 template <class T> QN_WORD T madhi(T a, T b, T c) { return static_cast<T>(mulhi(a, b) + c); }
 template <class T> QN_WORD T mad24(T a, T b, T c) { return static_cast<T>(mul24(a, b) + c); }
 template <class T> QN_WORD T madsat(T a, T b, T c)

@@ -15,9 +15,34 @@ extern "C" const qn_group_words *quern_group;
 #define QN_LINE 0
 #else
 #define QN_LINE __builtin_LINE() /* of whoever calls a word */
+/* calls.c puts them round calls, and round arguments of calls: these come first. */
+#define QN_CALL QN_WORDS::qn_call(static_cast<unsigned>(__builtin_LINE()), __COUNTER__)
+#define QN_ARGUMENT QN_WORDS::qn_call(0, __COUNTER__)
 #endif
 
 namespace QN_WORDS {
+#ifndef QN_CUDA_DIALECT
+/* A call lasts while this does: `qn_call(...).of((f(x), qn_void()))` is f(x), of whatever type, void too. */
+struct qn_void {};
+template <class T> QN_WORD T &&operator,(T &&x, qn_void) { return static_cast<T &&>(x); }
+struct qn_call : qn_call_site {
+  void **top;
+  QN_WORD qn_call(unsigned line, unsigned count) : top(quern_group->slot() + 1)
+  {
+    up = static_cast<const qn_call_site *>(*top);
+    place = static_cast<qn_u64>(line) << 32 | count;
+    key = ((up ? up->key : 0) ^ place) * 0x9e3779b97f4a7c15u;
+    *top = static_cast<qn_call_site *>(this);
+  }
+  QN_WORD void of(qn_void) const { *top = const_cast<qn_call_site *>(up); }
+  template <class T> QN_WORD T of(T &&x) const
+  {
+    *top = const_cast<qn_call_site *>(up);
+    return static_cast<T &&>(x);
+  }
+};
+#endif
+
 QN_WORD unsigned qn_lowest(unsigned bits) /* the number of the lowest set bit; some are set */
 {
 #ifdef QN_CUDA_DIALECT
@@ -52,7 +77,7 @@ template <class T> struct qn_meeting {
   T mine;
   unsigned mask, lane;
   QN_WORD qn_meeting(const T &x, unsigned of, int) : mine(x), mask(of ? of : __activemask()), lane(qn_lane()) {}
-  QN_WORD T from(unsigned source) const { return shuffle(mine, source); }
+  QN_WORD T from(unsigned source, bool = false) const { return shuffle(mine, source); }
   QN_WORD T shuffle(const T &x, unsigned source) const
   {
     unsigned word[(sizeof(T) + 3) / 4] = {};
@@ -121,7 +146,18 @@ template <class T> struct qn_meeting {
         __builtin_memcpy(reinterpret_cast<unsigned char *>(&all[k]) + at, values + 16 * k, n);
     }
   }
-  QN_WORD T from(unsigned source) const { return all[source & 31u]; }
+  /* chosen: by its number, and not by its distance */
+  QN_WORD T from(unsigned source, bool chosen = false) const
+  {
+#ifdef QN_CHECKED
+    qn_watch_lane(source & 31u, !(mask >> (source & 31u) & 1u) ? QN_ACCESS_NO_LANE
+                                : chosen                       ? QN_ACCESS_ONE_LANE
+                                                               : QN_ACCESS_LANE);
+#else
+    (void)chosen;
+#endif
+    return all[source & 31u];
+  }
 };
 
 /* Each `width` values become their reduction, in the place of the first. */

@@ -66,6 +66,19 @@ QN_KEEP_1(abs, qn_op_abs)
 QN_KEEP_2(min, qn_op_min)
 QN_KEEP_2(max, qn_op_max)
 QN_KEEP_3(clamp, qn_op_clamp)
+#define QN_BOTH(name)                                                                                                  \
+  namespace fast {                                                                                                     \
+  using QN_WORDS::name;                                                                                                \
+  }                                                                                                                    \
+  namespace precise {                                                                                                  \
+  using QN_WORDS::name;                                                                                                \
+  }
+QN_BOTH(abs)
+QN_BOTH(min)
+QN_BOTH(max)
+QN_BOTH(clamp)
+template <class A, class B> QN_WORD auto isordered(A x, B y) { return !isnan(x) && !isnan(y); }
+template <class A, class B> QN_WORD auto isunordered(A x, B y) { return isnan(x) || isnan(y); }
 template <class T> QN_WORD T select(T no, T yes, bool where) { return where ? yes : no; }
 
 /* ---- real functions ----

@@ -305,11 +305,21 @@ template <class T> QN_WORD T modf(T x, T &whole)
   whole = trunc(x);
   return copysign(x == whole ? T(0) : T(x - whole), x);
 }
-template <class T> QN_WORD T sincos(T x, T &cosine)
-{
-  const T sine = sin(x);
-  cosine = cos(x);
-  return sine;
-}
+QN_BOTH(ldexp)
+QN_BOTH(frexp)
+QN_BOTH(ilogb)
+QN_BOTH(modf)
+#define QN_WITH_COSINE(name, place)                                                                                    \
+  namespace place {                                                                                                    \
+  template <class T> QN_WORD T name(T x, T &cosine)                                                                    \
+  {                                                                                                                    \
+    const T sine = sin(x);                                                                                             \
+    cosine = cos(x);                                                                                                   \
+    return sine;                                                                                                       \
+  }                                                                                                                    \
+  }
+QN_WITH_COSINE(sincos, precise)
+QN_WITH_COSINE(sincos, fast)
+QN_BY_MODE(sincos)
 } // namespace QN_WORDS
 #endif

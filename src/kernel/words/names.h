@@ -5,9 +5,17 @@
 #define QN_WORDS_NAMES_H
 #include "kernel/words/words.h"
 
+#define __METAL__ 1
+#define __METAL_VERSION__ 310
+#if QN_MATH == 2 && !defined(__FAST_MATH__)
+#define __FAST_MATH__ 1
+#endif
 #define METAL_FUNC QN_WORD
 #define METAL_CONST constexpr
 #define MTL_CONST constexpr
+
+#undef assert
+#define assert(...) static_cast<void>(0)
 
 /* Constants that NVRTC's compiler knows too, which has no __builtin_nanf and __builtin_huge_valf. */
 #ifndef NAN
@@ -31,6 +39,8 @@
 #define M_SQRT1_2_F 0.70710678118654752440f
 #define M_E_H half(M_E_F)
 #define M_LOG2E_H half(M_LOG2E_F)
+#define M_LOG10E_H half(M_LOG10E_F)
+#define M_2_SQRTPI_H half(M_2_SQRTPI_F)
 #define M_LN2_H half(M_LN2_F)
 #define M_LN10_H half(M_LN10_F)
 #define M_PI_H half(M_PI_F)
@@ -42,6 +52,8 @@
 #define M_SQRT1_2_H half(M_SQRT1_2_F)
 #define MAXFLOAT 3.402823466e+38f
 #define HUGE_VALF INFINITY
+#define FLT_RADIX 2
+#define FLT_DECIMAL_DIG 9
 #define FLT_DIG 6
 #define FLT_MANT_DIG 24
 #define FLT_MAX 3.402823466e+38f
@@ -49,8 +61,19 @@
 #define FLT_EPSILON 1.1920928955078125e-7f
 #define FLT_MAX_EXP 128
 #define FLT_MIN_EXP (-125)
+#define FLT_MAX_10_EXP 38
+#define FLT_MIN_10_EXP (-37)
+#define FLT_TRUE_MIN 1.401298464e-45f
 #define HALF_DIG 3
 #define HALF_MANT_DIG 11
+#define HALF_RADIX 2
+#define HALF_DECIMAL_DIG 5
+#define HALF_MAX_EXP 16
+#define HALF_MIN_EXP (-13)
+#define HALF_MAX_10_EXP 4
+#define HALF_MIN_10_EXP (-4)
+#define HALF_TRUE_MIN half(5.9604644775390625e-8f)
+#define HUGE_VALH half(INFINITY)
 #define HALF_MAX half(65504.0f)
 #define HALF_MIN half(6.103515625e-5f)
 #define HALF_EPSILON half(9.765625e-4f)
@@ -93,6 +116,8 @@ typedef qn_bfloat bfloat;
 typedef bfloat bfloat16_t;
 typedef half float16_t;
 
+template <class T> using uniform = T;
+template <class T> QN_WORD T make_uniform(T x) { return x; }
 template <class to, class from> QN_WORD to as_type(from x) { return qn_bits_as<to>(x); }
 
 #if !defined(QN_CUDA_DIALECT)

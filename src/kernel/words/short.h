@@ -34,7 +34,7 @@ template <qn_format format> QN_DEVICE constexpr qn_u16 qn_short_constant(float x
 /* A whole number as a float that rounds to 16 bits as the number itself would: what does not fit leaves a last one. */
 template <class T> QN_DEVICE constexpr float qn_whole_float(T x)
 {
-  const bool negative = x < T(0);
+  const bool negative = !(x > T(0)) && x != T(0);
   unsigned long long a = negative ? 0ull - static_cast<unsigned long long>(x) : static_cast<unsigned long long>(x);
   float unit = 1;
   while (a >> 24) a = (a >> 1) | (a & 1), unit *= 2;
@@ -116,6 +116,37 @@ QN_OPERATOR(-)
 QN_OPERATOR(*)
 QN_OPERATOR(/)
 #undef QN_OPERATOR
+
+/* An arm of a choice (kernel/choice.h): a whole number becomes one of its kind, and it becomes a float, nothing else.
+ */
+template <qn_format f> struct qn_half_arm {
+  qn_short<f> value_;
+  constexpr QN_WORD qn_half_arm(const qn_short<f> &x) : value_(x) {}
+  template <class T, class = qn_if_whole<T, int>> constexpr QN_WORD qn_half_arm(T x) : value_(x) {}
+  template <class T, class = typename qn_if<qn_is<T, float>::same>::type> QN_WORD operator T() const { return value_; }
+};
+template <class T> struct qn_arm_of {
+  typedef T type;
+};
+template <qn_format f> struct qn_arm_of<qn_short<f>> {
+  typedef qn_half_arm<f> type;
+};
+template <qn_format f> struct qn_arm_of<const qn_short<f>> : qn_arm_of<qn_short<f>> {
+};
+template <qn_format f> struct qn_arm_of<qn_short<f> &> : qn_arm_of<qn_short<f>> {
+};
+template <qn_format f> struct qn_arm_of<const qn_short<f> &> : qn_arm_of<qn_short<f>> {
+};
+struct qn_arm {
+  template <class T> constexpr QN_WORD typename qn_arm_of<T>::type operator|=(T &&x) const
+  {
+    return static_cast<T &&>(x);
+  }
+};
+struct qn_whole {
+  template <class T> constexpr QN_WORD T operator|=(T &&x) const { return static_cast<T &&>(x); }
+  template <qn_format f> constexpr QN_WORD qn_short<f> operator|=(qn_half_arm<f> x) const { return x.value_; }
+};
 
 template <qn_format f> struct qn_kind<qn_short<f>> {
   static constexpr int value = 2;

@@ -82,11 +82,11 @@ QN_SCAN(product, qn_lanes_multiply, 1)
 
 /* ---- one lane's value ---- */
 /* From lane `source` of those `width` lanes that this one is in; outside of them its own. */
-template <class T> QN_WORD T qn_from(T x, int source, int width, int line)
+template <class T> QN_WORD T qn_from(T x, int source, int width, int line, bool chosen)
 {
   const qn_meeting<T> meeting(x, 0, line);
   const unsigned first = meeting.lane & ~static_cast<unsigned>(width - 1);
-  return meeting.from(source >= 0 && source < width ? first + static_cast<unsigned>(source) : meeting.lane);
+  return meeting.from(source >= 0 && source < width ? first + static_cast<unsigned>(source) : meeting.lane, chosen);
 }
 template <class T> QN_WORD T qn_turned(T x, unsigned by, int width, int line)
 {
@@ -112,23 +112,23 @@ template <class T> QN_WORD T qn_filled(T x, T fill, int by, unsigned modulo, int
 #define QN_SHUFFLES(prefix, width)                                                                                     \
   template <class T> QN_WORD T prefix##_shuffle(T x, ushort lane, int line = QN_LINE)                                  \
   {                                                                                                                    \
-    return qn_from(x, lane, width, line);                                                                              \
+    return qn_from(x, lane, width, line, true);                                                                        \
   }                                                                                                                    \
   template <class T> QN_WORD T prefix##_broadcast(T x, ushort lane, int line = QN_LINE)                                \
   {                                                                                                                    \
-    return qn_from(x, lane, width, line);                                                                              \
+    return qn_from(x, lane, width, line, true);                                                                        \
   }                                                                                                                    \
   template <class T> QN_WORD T prefix##_shuffle_xor(T x, ushort with, int line = QN_LINE)                              \
   {                                                                                                                    \
-    return qn_from(x, static_cast<int>((qn_lane() & (width - 1u)) ^ with), width, line);                               \
+    return qn_from(x, static_cast<int>((qn_lane() & (width - 1u)) ^ with), width, line, false);                        \
   }                                                                                                                    \
   template <class T> QN_WORD T prefix##_shuffle_up(T x, ushort by, int line = QN_LINE)                                 \
   {                                                                                                                    \
-    return qn_from(x, static_cast<int>(qn_lane() & (width - 1u)) - by, width, line);                                   \
+    return qn_from(x, static_cast<int>(qn_lane() & (width - 1u)) - by, width, line, false);                            \
   }                                                                                                                    \
   template <class T> QN_WORD T prefix##_shuffle_down(T x, ushort by, int line = QN_LINE)                               \
   {                                                                                                                    \
-    return qn_from(x, static_cast<int>(qn_lane() & (width - 1u)) + by, width, line);                                   \
+    return qn_from(x, static_cast<int>(qn_lane() & (width - 1u)) + by, width, line, false);                            \
   }                                                                                                                    \
   template <class T> QN_WORD T prefix##_shuffle_rotate_up(T x, ushort by, int line = QN_LINE)                          \
   {                                                                                                                    \
@@ -155,13 +155,13 @@ QN_SHUFFLES(quad, 4)
 template <class T> QN_WORD T simd_broadcast_first(T x, int line = QN_LINE)
 {
   const qn_meeting<T> meeting(x, 0, line);
-  return meeting.from(qn_lowest(meeting.mask));
+  return meeting.from(qn_lowest(meeting.mask), true);
 }
 template <class T> QN_WORD T quad_broadcast_first(T x, int line = QN_LINE)
 {
   const qn_meeting<T> meeting(x, 0, line);
   const unsigned first = meeting.lane & ~3u;
-  return meeting.from(first + qn_lowest(meeting.mask >> first));
+  return meeting.from(first + qn_lowest(meeting.mask >> first), true);
 }
 
 /* ---- votes ---- */
@@ -197,5 +197,52 @@ QN_WORD bool quad_is_first(int line = QN_LINE)
   return first + qn_lowest(qn_here(line) >> first) == qn_lane();
 }
 QN_WORD bool quad_is_helper_thread() { return false; }
+
+/* ---- a quadgroup's scans and votes ---- */
+template <class operation, class T> QN_WORD T qn_quad_scan(T x, T none, bool exclusive, int line)
+{
+  const qn_meeting<T> meeting(x, 0, line);
+  const unsigned first = meeting.lane & 28u, last = meeting.lane - exclusive + 1u; /* before it: these count */
+  bool some = false;
+  T sum = none;
+  for (unsigned lane = first; lane < first + 4u; lane++) {
+    const T other = meeting.from(lane);
+    if (lane >= last || !(meeting.mask >> lane & 1u)) continue;
+    sum = some ? operation::go(sum, other) : other;
+    some = true;
+  }
+  return sum;
+}
+#define QN_QUAD_SCAN(name, operation, none)                                                                            \
+  template <class T> QN_WORD T quad_prefix_inclusive_##name(T x, int line = QN_LINE)                                   \
+  {                                                                                                                    \
+    return qn_quad_scan<operation>(x, T(none), false, line);                                                           \
+  }                                                                                                                    \
+  template <class T> QN_WORD T quad_prefix_exclusive_##name(T x, int line = QN_LINE)                                   \
+  {                                                                                                                    \
+    return qn_quad_scan<operation>(x, T(none), true, line);                                                            \
+  }
+QN_QUAD_SCAN(sum, qn_lanes_add, 0)
+QN_QUAD_SCAN(product, qn_lanes_multiply, 1)
+#undef QN_QUAD_SCAN
+
+class quad_vote {
+  unsigned votes_;
+
+public:
+  typedef unsigned vote_t;
+  explicit constexpr QN_WORD quad_vote(unsigned votes = 0) : votes_(votes) {}
+  explicit constexpr QN_WORD operator unsigned() const { return votes_; }
+  constexpr QN_WORD bool all() const { return votes_ == 15u; }
+  constexpr QN_WORD bool any() const { return votes_ != 0; }
+};
+QN_WORD quad_vote quad_ballot(bool yes, int line = QN_LINE)
+{
+  return quad_vote(qn_ballot(yes, 0, line) >> (qn_lane() & 28u) & 15u);
+}
+QN_WORD quad_vote quad_active_threads_mask(int line = QN_LINE)
+{
+  return quad_vote(qn_here(line) >> (qn_lane() & 28u) & 15u);
+}
 } // namespace QN_WORDS
 #endif

@@ -44,6 +44,9 @@ template <class T, int N, int... at> struct qn_picked {
   template <class S> QN_WORD const qn_picked &operator>>=(const S &s) const { return *this = value(*this) >> s; }
 };
 
+/* A packed vector's is the vector of its numbers: packed.h. */
+template <class S> constexpr QN_WORD const S &qn_open(const S &s) { return s; }
+
 /* What vectors of all sizes have. */
 #define QN_VEC(size)                                                                                                   \
   vec() = default;                                                                                                     \
@@ -61,8 +64,9 @@ template <class T, int N, int... at> struct qn_picked {
     static_assert(qn_parts<A>::n + qn_parts<B>::n + (0 + ... + qn_parts<C>::n) == size,                                \
                   "a vector is made of as many numbers as it has");                                                    \
     int k = 0;                                                                                                         \
-    qn_put(k, a), qn_put(k, b), (qn_put(k, c), ...);                                                                   \
+    qn_put(k, qn_open(a)), qn_put(k, qn_open(b)), (qn_put(k, qn_open(c)), ...);                                        \
   }                                                                                                                    \
+  template <class P, class V = typename P::qn_open_type> explicit QN_WORD vec(const P &p) : vec(qn_open(p)) {}         \
   template <class S> constexpr QN_WORD qn_if_number<S, void> qn_put(int &k, const S &s)                                \
   {                                                                                                                    \
     at_[k++] = static_cast<T>(s);                                                                                      \

@@ -194,5 +194,21 @@ template <class T, int N, class S> QN_WORD vec<T, N> refract(vec<T, N> i, vec<T,
   if (k < T(0)) return vec<T, N>(T(0));
   return i * e - n * (e * d + T(qn_root(qn_wide(k))));
 }
+
+#define QN_OF_VECTORS(name)                                                                                            \
+  namespace fast {                                                                                                     \
+  using QN_WORDS::name;                                                                                                \
+  }                                                                                                                    \
+  namespace precise {                                                                                                  \
+  using QN_WORDS::name;                                                                                                \
+  }
+QN_OF_VECTORS(cross)
+QN_OF_VECTORS(distance)
+QN_OF_VECTORS(distance_squared)
+QN_OF_VECTORS(dot)
+QN_OF_VECTORS(length)
+QN_OF_VECTORS(length_squared)
+QN_OF_VECTORS(normalize)
+#undef QN_OF_VECTORS
 } // namespace QN_WORDS
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* watch.h - the callbacks of a checked or limited build on the processor. The compiler's instrumentation
- * (-fsanitize=thread, =bounds, =integer-divide-by-zero, -fsanitize-coverage=trace-pc) calls them at every access, call
- * and branch; they are defined here, in the kernel's own object and hidden, so that no sanitizer's runtime is linked or
- * needed and none that the process has is disturbed. They report to quern_group (base/group.h) and know nothing of
- * arrays or threads. QN_WATCH_CHECK: accesses too; else branches alone. */
+ * (-fsanitize=thread, =bounds, =alignment, =object-size, =integer-divide-by-zero, -fsanitize-coverage=trace-pc) calls
+ * them at every access, call and branch; they are defined here, in the kernel's own object and hidden, so that no
+ * sanitizer's runtime is linked or needed and none that the process has is disturbed. They report to quern_group
+ * (base/group.h) and know nothing of arrays or threads. QN_WATCH_CHECK: accesses too; else branches alone. */
 #ifndef QN_WORDS_WATCH_H
 #define QN_WORDS_WATCH_H
 #include "base/group.h"
@@ -48,8 +48,14 @@ QN_WATCHER void __gcov_merge_add(void *, unsigned) {}
                           static_cast<qn_u32>(bytes), kind, __builtin_return_address(0));                              \
   } while (0)
 
+QN_WATCHER void qn_watch_lane(unsigned source, int kind) { QN_WATCHED(nullptr, source, kind); }
+
 QN_WATCHER void __tsan_init() {}
-QN_WATCHER void __tsan_func_entry(void *from) { QN_WATCHED(from, 0, QN_ACCESS_ENTER); }
+QN_WATCHER void __tsan_func_entry(void *from)
+{
+  const qn_entered told = {from, __builtin_frame_address(1)};
+  QN_WATCHED(&told, 0, QN_ACCESS_ENTER);
+}
 QN_WATCHER void __tsan_func_exit() { QN_WATCHED(nullptr, 0, QN_ACCESS_EXIT); }
 
 #define QN_WATCH_SIZE(n)                                                                                               \
@@ -68,6 +74,17 @@ QN_WATCH_SIZE(2)
 QN_WATCH_SIZE(4)
 QN_WATCH_SIZE(8)
 QN_WATCH_SIZE(16)
+#ifdef __clang__
+/* clang's other instrumentation leaves out arrays whose address does not leave the function. */
+#define QN_WATCH_OWN(n)                                                                                                \
+  QN_WATCHER void __sanitizer_cov_load##n(void *a) { QN_WATCHED(a, n, QN_ACCESS_OWN_READ); }                           \
+  QN_WATCHER void __sanitizer_cov_store##n(void *a) { QN_WATCHED(a, n, QN_ACCESS_OWN_WRITE); }
+QN_WATCH_OWN(1)
+QN_WATCH_OWN(2)
+QN_WATCH_OWN(4)
+QN_WATCH_OWN(8)
+QN_WATCH_OWN(16)
+#endif
 QN_WATCHER void __tsan_read_range(void *a, qn_u64 bytes) { QN_WATCHED(a, bytes, QN_ACCESS_READ); }
 QN_WATCHER void __tsan_write_range(void *a, qn_u64 bytes) { QN_WATCHED(a, bytes, QN_ACCESS_WRITE); }
 QN_WATCHER void __tsan_vptr_update(void **a, void *) { QN_WATCHED(a, 8, QN_ACCESS_WRITE); }
@@ -91,7 +108,11 @@ QN_WATCHER void __tsan_vptr_read(void **a) { QN_WATCHED(a, 8, QN_ACCESS_READ); }
     QN_WATCHED(a, sizeof *a, QN_ACCESS_ATOMIC_WRITE);                                                                  \
     __atomic_store_n(a, v, __ATOMIC_SEQ_CST);                                                                          \
   }                                                                                                                    \
-  QN_WATCH_RMW(bits, type, exchange, __atomic_exchange_n)                                                              \
+  QN_WATCHER type __tsan_atomic##bits##_exchange(volatile type *a, type v, int)                                        \
+  {                                                                                                                    \
+    QN_WATCHED(a, sizeof *a, QN_ACCESS_EXCHANGE);                                                                      \
+    return __atomic_exchange_n(a, v, __ATOMIC_SEQ_CST);                                                                \
+  }                                                                                                                    \
   QN_WATCH_RMW(bits, type, fetch_add, __atomic_fetch_add)                                                              \
   QN_WATCH_RMW(bits, type, fetch_sub, __atomic_fetch_sub)                                                              \
   QN_WATCH_RMW(bits, type, fetch_and, __atomic_fetch_and)                                                              \
@@ -118,9 +139,10 @@ QN_WATCH_ATOMIC(8, qn_u8)
 QN_WATCH_ATOMIC(16, qn_u16)
 QN_WATCH_ATOMIC(32, qn_u32)
 QN_WATCH_ATOMIC(64, qn_u64)
-QN_WATCHER void __tsan_atomic_thread_fence(int)
+/* What is for the group alone asks for less (atomic.h, cuda_sync.h). */
+QN_WATCHER void __tsan_atomic_thread_fence(int order)
 {
-  QN_WATCHED(nullptr, 0, QN_ACCESS_FENCE);
+  QN_WATCHED(nullptr, order == __ATOMIC_SEQ_CST, QN_ACCESS_FENCE);
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 QN_WATCHER void __tsan_atomic_signal_fence(int) {}
@@ -162,6 +184,11 @@ QN_WATCH_SET(__tsan_memset)
 QN_WATCHER void __ubsan_handle_out_of_bounds(void *what, void *index)
 {
   QN_WATCHED(what, reinterpret_cast<qn_u64>(index), QN_ACCESS_INDEX);
+}
+QN_WATCHER void __ubsan_handle_type_mismatch_v1(void *what, void *at)
+{
+  const qn_misplaced told = {what, at};
+  QN_WATCHED(&told, 0, QN_ACCESS_MISPLACED);
 }
 QN_WATCHER void __ubsan_handle_divrem_overflow(void *what, void *, void *) { QN_WATCHED(what, 0, QN_ACCESS_DIVISION); }
 #endif

@@ -35,6 +35,7 @@ typedef struct qn_gemm_tile {
   /* The oracle alone: all tensors as doubles, roles in the op's order, for the whole of the result. */
   const double *const *input;
   double *reference, *allowed;
+  int looseness; /* of what it is held against, as op.h's qn_shaped says */
 } qn_gemm_tile;
 typedef void qn_gemm_cpu_fn(const qn_gemm_tile *tile);
 

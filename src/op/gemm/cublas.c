@@ -102,6 +102,7 @@ static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *pr
 const qn_gemm_variant qn_gemm_cublas[] = {
     {.name = "cublas",
      .precisions = (1u << QN_GEMM_PRECISIONS) - 1,
+     .looseness = 2, /* its own rounding, of the class or a tighter one */
      .refuses = refuses,
      .lacks = lacks,
      .workspace_bytes = workspace_bytes,

@@ -51,25 +51,34 @@ static const char *obstacle(const qn_gemm_variant *v, const qn_gemm_problem *pro
   return why ? why : lack(v, problem, target);
 }
 
-static qn_status forced(const char *name, const qn_gemm_problem *problem, const qn_gemm_target *target,
-                        const qn_gemm_variant **variant)
+static const qn_gemm_variant *named(const char *name)
+{
+  for (size_t f = 0; f < FAMILIES; f++)
+    for (const qn_gemm_variant *v = families[f]; v->name; v++)
+      if (!strcmp(v->name, name)) return v;
+  return NULL;
+}
+
+/* The one that the option asks for. */
+static qn_status asked(const char *name, const qn_gemm_variant **variant)
 {
   const char *names[VARIANTS_MOST + 1] = {NULL};
-  size_t n = 0;
-  for (size_t f = 0; f < FAMILIES; f++)
-    for (const qn_gemm_variant *v = families[f]; v->name; v++) {
-      if (n < VARIANTS_MOST) names[n++] = v->name;
-      if (strcmp(v->name, name) != 0) continue;
-      const char *why = obstacle(v, problem, target);
-      if (why)
-        return qn_fail(QN_UNSUPPORTED, "gemm_norm: the variant %s, which the option gemm asks for, cannot do this: %s",
-                       name, why);
-      *variant = v;
-      return QN_OK;
-    }
+  *variant = named(name);
+  if (*variant) return QN_OK;
+  for (size_t k = 0; k < VARIANTS_MOST && qn_gemm_variant_name(k); k++) names[k] = qn_gemm_variant_name(k);
   const char *near = qn_nearest(name, names);
   return qn_fail(QN_BAD_ARGUMENT, "the option gemm (QUERN_GEMM) is \"%s\", and there is no such variant%s%s", name,
                  near ? "; did you mean " : "", near ? near : "");
+}
+
+static qn_status forced(const char *name, const qn_gemm_problem *problem, const qn_gemm_target *target,
+                        const qn_gemm_variant **variant)
+{
+  qn_try(asked(name, variant));
+  const char *why = obstacle(*variant, problem, target);
+  return why ? qn_fail(QN_UNSUPPORTED, "gemm_norm: the variant %s, which the option gemm asks for, cannot do this: %s",
+                       name, why)
+             : QN_OK;
 }
 
 /* The option's value, read once a thread and again after any option was set. */
@@ -86,6 +95,14 @@ static qn_status option(const char **name)
   qn_try(qn_option_text(QN_OPTION_GEMM, kept.text, sizeof kept.text));
   kept.generation = generation;
   return QN_OK;
+}
+
+qn_status qn_gemm_option_check(void)
+{
+  const char *name;
+  const qn_gemm_variant *variant;
+  qn_try(option(&name));
+  return *name ? asked(name, &variant) : QN_OK;
 }
 
 /* ---- what was measured ---- */
@@ -116,14 +133,6 @@ static bool same_key(const qn_tune_key *a, const qn_tune_key *b)
 {
   return a->types == b->types && a->rows == b->rows && a->cols == b->cols && a->precision == b->precision &&
          a->depth == b->depth && a->width == b->width;
-}
-
-static const qn_gemm_variant *named(const char *name)
-{
-  for (size_t f = 0; f < FAMILIES; f++)
-    for (const qn_gemm_variant *v = families[f]; v->name; v++)
-      if (!strcmp(v->name, name)) return v;
-  return NULL;
 }
 
 static qn_status look_up(kept_choice *kept)
@@ -160,6 +169,12 @@ static qn_status ask_tables(const qn_gemm_problem *problem, qn_device device, co
   kept->options = options;
   kept->files = files;
   return QN_OK;
+}
+
+int qn_gemm_looseness(const char *variant)
+{
+  const qn_gemm_variant *v = named(variant);
+  return v ? v->looseness : 0;
 }
 
 /* ---- the choice ---- */

@@ -35,6 +35,7 @@ QN_FN qn_f32 qn_gemm_reciprocal(qn_f32 x) { return qn_reciprocal(x); }
 QN_FN qn_f32 qn_gemm_mish(qn_f32 v)
 {
 #ifdef QN_ORACLE
+  if (v < -1000) return -0.0; /* -infinity: the product would be NaN where the limit is 0 */
   return v * __builtin_tanh(__builtin_log1p(__builtin_exp(-__builtin_fabs(v))) + (v > 0 ? v : v == v ? 0 : v));
 #else
   qn_f32 e = qn_gemm_exp(qn_no_more(v, 20.0f)), top = qn_fma(e, e, e + e);
@@ -49,6 +50,7 @@ QN_FN qn_f32 qn_gemm_mish(qn_f32 v)
 QN_FN qn_f32 qn_gemm_gelu(qn_f32 v)
 {
 #ifdef QN_ORACLE
+  if (v < -1000) return -0.0;
   return 0.5 * v * __builtin_erfc(-v * 0.70710678118654752440);
 #else
   qn_f32 half = 0.5f * v, all = qn_fma(half, qn_erf(v * 0x1.6a09e6p-1f), half);
@@ -66,7 +68,7 @@ QN_FN qn_f32 qn_gemm_gated(qn_f32 v, qn_f32 y)
 QN_FN qn_f32 qn_gemm_gelu_tanh(qn_f32 v)
 {
 #ifdef QN_ORACLE
-  return 0.5 * v * (1 + __builtin_tanh(0.79788456080286535588 * (v + 0.044715 * v * v * v)));
+  return qn_gemm_gated(v, 1.59576912160573071176 * (v + 0.044715 * v * v * v));
 #else
   return qn_gemm_gated(v, (v * 0x1.988454p0f) * qn_fma(v * v, qn_splat(0x1.6e4e26p-5f), qn_splat(1.0f)));
 #endif

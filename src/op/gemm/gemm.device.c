@@ -185,7 +185,8 @@ static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem
 
 #define HOPPER(m)                                                                                                      \
   .precisions = 1u << QN_GEMM_TF32 | 1u << QN_GEMM_BF16X3 | 1u << QN_GEMM_TF32X3 | 1u << QN_GEMM_BF16,                 \
-  .settings = &hopper_##m, .refuses = refuses_hopper, .workspace_bytes = hopper_workspace, .run = run_hopper,          \
+  .looseness = 1, /* the tensor unit rounds to tf32, to nearest: of halves it is not said which way */                 \
+      .settings = &hopper_##m, .refuses = refuses_hopper, .workspace_bytes = hopper_workspace, .run = run_hopper,      \
   .guess_us = guess_hopper
 
 /* By class: tf32, bf16x3, tf32x3, bf16, bf16 in memory. */

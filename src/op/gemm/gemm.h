@@ -48,6 +48,7 @@ struct qn_gemm_variant {
   const char *name;     /* "plain", "mma-128x128", "wgmma-256x128" */
   uint32_t precisions;  /* bit k: class k */
   const void *settings; /* the variant's own: its tile, its stages */
+  int looseness;        /* of its operands' words, as op.h's qn_shaped says */
   /* NULL: it can serve; else why not, in a few words. Cheap: every call asks. */
   const char *(*refuses)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);
   /* The same of what lies outside, a library; asked last, as the answer may take long the first time. NULL: nothing. */
@@ -70,6 +71,8 @@ struct qn_tune_key; /* of op/tune.h */
 qn_status qn_gemm_device_run(const qn_gemm_problem *problem, const qn_exec *exec, bool prepare);
 size_t qn_gemm_device_workspace(const qn_gemm_problem *problem, const qn_exec *exec);
 const char *qn_gemm_variant_name(size_t k); /* NULL past the last */
+int qn_gemm_looseness(const char *variant);
+qn_status qn_gemm_option_check(void); /* refuses a name in the option that no variant has */
 /* Which one a call would take, and why, in words that last until the thread's next question; NULL: a sentence. */
 const char *qn_gemm_device_choice(const qn_gemm_problem *problem, qn_device device, const char **why);
 /* Why variant k cannot do this; NULL: it can. */

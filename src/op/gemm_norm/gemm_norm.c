@@ -151,8 +151,11 @@ static void reference(const qn_shaped_call *call, const double *const *input, do
                       double *const *allowed)
 {
   const qn_gemm_problem problem = problem_of(call);
-  qn_gemm_norm_cpu_oracle(&(qn_gemm_tile){
-      .problem = &problem, .input = input, .reference = wanted[QN_GEMM_ROLE_Y], .allowed = allowed[QN_GEMM_ROLE_Y]});
+  qn_gemm_norm_cpu_oracle(&(qn_gemm_tile){.problem = &problem,
+                                          .input = input,
+                                          .reference = wanted[QN_GEMM_ROLE_Y],
+                                          .allowed = allowed[QN_GEMM_ROLE_Y],
+                                          .looseness = call->looseness});
 }
 
 static double operations(const qn_shaped_call *call)
@@ -162,6 +165,11 @@ static double operations(const qn_shaped_call *call)
 
 /* Sizes about the edges of lanes, of the kernels' register and shared tiles and of the blocks of k; groups of every
  * kind of width; each part of the epilogue left out. */
+#define SWEEP(activation)                                                                                              \
+  {                                                                                                                    \
+    "sweep-" activation,                                                                                               \
+        "m=2 n=512 k=8 x=0 bias=sweep norm=none clamp=0 activation=" activation " -bias2 -gamma -beta"                 \
+  }
 static const qn_shaped_size cases[] = {
     {"one", "m=1 n=1 k=1"},
     {"no-k", "m=3 n=8 k=0 groups=2"},
@@ -189,6 +197,17 @@ static const qn_shaped_size cases[] = {
     {"narrow-groups", "m=70 n=416 k=84 groups=52 activation=silu"},
     {"past-chunks", "m=140 n=272 k=200 groups=17"},
     {"past-folds", "m=70 n=132 k=328 norm=none activation=none -gamma -beta"},
+    {"halves", "m=9 n=36 k=16 norm=none activation=none clamp=0 halves -bias -bias2 -gamma -beta"},
+    SWEEP("relu"),
+    SWEEP("gelu"),
+    {"halves, fewer", "m=5 n=20 k=12 norm=none activation=none clamp=0 halves -bias -bias2 -gamma -beta"},
+    SWEEP("gelu_tanh"),
+    SWEEP("silu"),
+    SWEEP("mish"),
+    SWEEP("sigmoid"),
+    SWEEP("tanh"),
+    {"sweep-clamp", "m=2 n=512 k=8 x=0 bias=sweep norm=none activation=none lo=-0.25 hi=3 -bias2 -gamma -beta"},
+    {"sweep-groups", "m=2 n=512 k=8 x=0 bias=sweep groups=128 lo=-1e4 hi=1e4 activation=none -bias2"},
     {NULL, NULL},
 };
 
@@ -283,6 +302,7 @@ static const qn_shaped shaped = {
     .variation = variation,
     .looser = looser,
     .independent = 'm',
+    .looseness = qn_gemm_looseness,
     .variant = qn_gemm_variant_name,
     .variant_option = "gemm",
     .choice = choice,

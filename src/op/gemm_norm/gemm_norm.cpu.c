@@ -16,39 +16,105 @@ qn_gemm_cpu_fn QN_CPU_NAME(gemm_norm);
 
 #ifdef QN_ORACLE
 /* ---- the oracle ----
- * How far an element of the product may be off. With u = 2^-24, S the sum of |x w| and Q the root of the sum of their
- * squares:
- *   the sums    k roundings of at most u times a partial sum, of either sign: u S (2 + sqrt(k)), whatever their order
- *   the class   an operand of class c is off by up to its last place (hardware that cuts is allowed for), so a product
- *               by e: tf32 2^-9, bf16 2^-7, tf32x3 2^-20, bf16x3 2^-15, the last two what three products leave out; as
- *               these are independent but for the bias of cutting: e (|z| + 6 Q)
- *   tensor cores cut sums instead of rounding them, each 8 products: 2^-23 (k / 8) max(|z|, Q), not in fp32
- * An activation has a slope of at most 1.2. The norm spreads what its group's elements are off through the mean and the
- * scale, to first order. All of it is a bound with room for chance only; what a lost product or a wrong column would
- * be is larger by orders. */
+ * Operands are rounded here, once more and in double, to the words of the classes tf32 and bf16; the others' are as
+ * they are. How far an element of their product may be off, with u = 2^-24, S the sum of |x w|, and Q the root of the
+ * sum of the squares of x w:
+ *
+ * - the sums: k roundings of at most u times a partial sum, of either sign: u S (2 + sqrt(k)), whatever their order;
+ * - x3 classes: a product by e, what three products leave out: tf32x3 2^-20, bf16x3 2^-15; as these are independent but
+ *   for a bias: e (|z| + 6 Q);
+ * - tensor cores cut sums instead of rounding them, each 8 products: 2^-22 (k / 8) max(|z|, Q), not in fp32.
+ *
+ * A variant that says so may round halves the other way, which moves a product of one by 2^-10 in tf32; or may round as
+ * it likes: its operands are not rounded here, and a product is off by e, tf32 2^-9, bf16 2^-7.
+ *
+ * Clamp and activation take the ends of what the sum may be where they take them; the activation itself is off by so
+ * many units of its result and of its argument. The norm spreads what its group's elements are off through the mean and
+ * the scale, to first order. All of it is a bound with room for chance only. */
 static const double class_error[QN_GEMM_PRECISIONS] = {0, 0x1p-9, 0x1p-15, 0x1p-20, 0x1p-7};
 static const double unit = 0x1p-24;
 
 static double at(const double *array, int64_t k, double otherwise) { return array ? array[k] : otherwise; }
 
+/* The nearest word of the class, of an f32 that is no subnormal; *half: it lay in the middle between two of them. */
+static double word_of(int precision, double x, bool *half)
+{
+  const int drop = precision == QN_GEMM_TF32 ? 42 : 45; /* of a double's 52 bits behind the first, 10 and 7 stay */
+  const uint64_t one = UINT64_C(1) << drop;
+  uint64_t bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  if (!__builtin_isfinite(x)) return x;
+  *half |= (bits & (one - 1)) == one / 2;
+  bits += precision == QN_GEMM_TF32 ? one / 2 : one / 2 - 1 + (bits >> drop & 1);
+  bits &= ~(one - 1);
+  __builtin_memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* The product at (i, j), and how far it may be off. */
+static double product_of(const qn_gemm_tile *t, int64_t i, int64_t j, double *off)
+{
+  const qn_gemm_problem *p = t->problem;
+  const int64_t n = p->args.k;
+  const double *x = t->input[QN_GEMM_ROLE_X] + i * n, *w = t->input[QN_GEMM_ROLE_W] + j * n;
+  const bool is_of_words = !p->short_data && (p->precision == QN_GEMM_TF32 || p->precision == QN_GEMM_BF16);
+  const bool rounds = is_of_words && t->looseness < 2;
+  double z = 0, s = 0, q = 0, halves = 0;
+  for (int64_t k = 0; k < n; k++) {
+    bool half = false;
+    const double a = rounds ? word_of(p->precision, x[k], &half) : x[k];
+    const double product = a * (rounds ? word_of(p->precision, w[k], &half) : w[k]), size = __builtin_fabs(product);
+    z += product, s += size, q += product * product;
+    if (half && t->looseness == 1 && p->precision == QN_GEMM_TF32) halves += 0x1p-9 * size;
+  }
+  q = __builtin_sqrt(q);
+  const double of_class = rounds || p->short_data ? 0 : class_error[p->precision];
+  const double most = __builtin_fabs(z) > q ? __builtin_fabs(z) : q;
+  *off = unit * s * (2 + __builtin_sqrt((double)n)) + of_class * (__builtin_fabs(z) + 6 * q) + halves;
+  if (p->precision != QN_GEMM_FP32) *off += 0x1p-22 * (double)n / 8 * most;
+  return z;
+}
+
+/* How far an activation's v of z may be off of itself. */
+static double off_activation(qn_u32 flags, double z, double v)
+{
+  const double size = __builtin_fabs(v), of_z = __builtin_fabs(z), below = z < 0 ? of_z : 0;
+  const double tail = below < 16 ? below : 16; /* a power's relative error is that of its argument */
+  const double least = 0x1p-148 * (1 + of_z);  /* a factor may be a subnormal */
+  switch (flags & QN_GEMM_ACTIVATION_MASK) {
+  case QN_GEMM_NONE:
+  case QN_GEMM_RELU: return 0;
+  case QN_GEMM_GELU: return unit * (0.75 * of_z + 4 * size) + least; /* relative digits go where erf is near -1 */
+  case QN_GEMM_GELU_TANH: return unit * (12 + 4 * tail * (1 + 0.045 * tail * tail)) * size + least;
+  case QN_GEMM_MISH:
+    return unit * (12 + 2 * (below < 128 ? below : 128)) * size +
+           0x1p-118; /* a GPU's own power makes zeros of subnormals */
+  default: return unit * 6 * size + least;
+  }
+}
+
+/* What becomes of a sum behind the biases. */
+static double behind(const qn_gemm_tile *t, double sum)
+{
+  const qn_u32 flags = t->problem->flags & ~(qn_u32)(QN_GEMM_BIAS | QN_GEMM_BIAS2);
+  return qn_gemm_element(flags, sum, 0, 0, t->problem->args.lo, t->problem->args.hi);
+}
+
 /* v and how far off it may be, of one element. */
 static void element(const qn_gemm_tile *t, int64_t i, int64_t j, double *v, double *off)
 {
-  const qn_gemm_args *a = &t->problem->args;
-  const double *x = t->input[QN_GEMM_ROLE_X] + i * a->k, *w = t->input[QN_GEMM_ROLE_W] + j * a->k;
-  double z = 0, s = 0, q = 0;
-  for (int64_t k = 0; k < a->k; k++) {
-    const double product = x[k] * w[k];
-    z += product, s += __builtin_fabs(product), q += product * product;
+  const double bias[2] = {at(t->input[QN_GEMM_ROLE_BIAS], j, 0), at(t->input[QN_GEMM_ROLE_BIAS2], j, 0)};
+  double d, sum = product_of(t, i, j, &d);
+  for (int k = 0; k < 2; k++) { /* what is added to zero is exact, and so is zero */
+    const double before = sum;
+    sum += bias[k];
+    if (before != 0 && bias[k] != 0) d += unit * __builtin_fabs(sum);
   }
-  q = __builtin_sqrt(q);
-  const double of_class = class_error[t->problem->precision], most = __builtin_fabs(z) > q ? __builtin_fabs(z) : q;
-  double dz = unit * s * (2 + __builtin_sqrt((double)a->k)) + of_class * (__builtin_fabs(z) + 6 * q);
-  if (t->problem->precision != QN_GEMM_FP32) dz += 0x1p-23 * (double)a->k / 8 * most;
-  const double bias = at(t->input[QN_GEMM_ROLE_BIAS], j, 0), bias2 = at(t->input[QN_GEMM_ROLE_BIAS2], j, 0);
-  *v = qn_gemm_element(t->problem->flags, z, bias, bias2, a->lo, a->hi);
-  const double size = __builtin_fabs(*v) + __builtin_fabs(z) + __builtin_fabs(bias) + __builtin_fabs(bias2);
-  *off = 1.2 * dz + 16 * unit * size + 1e-8;
+  if (__builtin_isinf(sum)) d = 0;
+  *v = behind(t, sum);
+  const double up = __builtin_fabs(behind(t, sum + d) - *v), down = __builtin_fabs(behind(t, sum - d) - *v);
+  *off = d == 0 ? 0 : (up > down ? up : down) + d * d;
+  *off += off_activation(t->problem->flags, sum, *v);
 }
 
 /* Columns [from, to) of row i, one group. */
@@ -84,7 +150,10 @@ void QN_CPU_NAME(gemm_norm)(const qn_gemm_tile *t)
     for (int64_t j = 0; j < a->n; j++) element(t, i, j, &v[j], &off[j]);
     for (int64_t j = 0; j < a->n && qn_gemm_norm_of(t->problem->flags); j += a->columns)
       group(t, i, j, j + a->columns, v, off);
-    for (int64_t j = 0; j < a->n && t->problem->short_data; j++) off[j] += 0x1p-8 * __builtin_fabs(v[j]) + 0x1p-133;
+    for (int64_t j = 0; j < a->n && t->problem->short_data; j++) {
+      off[j] += 0x1p-8 * __builtin_fabs(v[j]) + 0x1p-133;
+      if (__builtin_fabs(v[j]) >= 0x1.ffp127) v[j] *= __builtin_inf(); /* as it is rounded */
+    }
   }
 }
 #else

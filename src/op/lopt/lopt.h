@@ -291,23 +291,27 @@ int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, in
   .tensors = qn_lopt_tensors, .n_tensors = QN_LOPT_ROLES, .types = qn_lopt_types, .n_types = 1,                        \
   .rules = qn_lopt_rules, .element_bytes = 44, .operations = 3260, .agreement = QN_SCALED
 /* Cases of checks that all have: ranks from 0 to 5, runs shorter and longer than blocks, chunks and pieces of sums,
- * gradients for which roots' arguments are their least terms or nothing against them, the middle of a run. */
-#define QN_LOPT_CASES                                                                                                  \
-  {"every rank", "- 1 0 1500 1x1 0x7 1x768 3x20x65 12x8x3x3 6x3x8x8 8x8x5x5 2x3x4x3x5 1x1x9x1x1 steps=2"},             \
-      {"long rows and columns", "130x67 67x130 2x2100 2100x2 1200"},                                                   \
-      {"more than a chunk", "70x65 4500 12x9x7x7 10x40x3x3 5x60x4 weight_decay=0.1"},                                  \
+ * gradients for which roots' arguments are their least terms or nothing against them, and that are no numbers, or whose
+ * squares are none; the middle of a run. `more`: settings of all of them, with a blank before each. */
+#define QN_LOPT_CASES(more)                                                                                            \
+  {"every rank", "- 1 0 1500 1x1 0x7 1x768 3x20x65 12x8x3x3 6x3x8x8 8x8x5x5 2x3x4x3x5 1x1x9x1x1 steps=2" more},        \
+      {"long rows and columns", "130x67 67x130 2x2100 2100x2 1200" more},                                              \
+      {"more than a chunk", "70x65 4500 12x9x7x7 10x40x3x3 5x60x4 weight_decay=0.1 step=70000" more},                  \
       {"factors of the learning rate", "12x7 9 33x40 lr_scale lr=0.3 steps=2"},                                        \
-      {"gradients of zero", "40x33 90 8x6x3x3 gradients=0 steps=2"},                                                   \
-      {"tiny gradients", "40x33 90 8x6x3x3 gradients=1e-30 steps=3"},                                                  \
-      {"small gradients", "40x33 90 8x6x3x3 gradients=1e-12 steps=3"},                                                 \
-      {"large gradients", "40x33 90 8x6x3x3 gradients=1 steps=3"},                                                     \
-      {"huge gradients", "40x33 90 8x6x3x3 gradients=1e9 steps=2"},                                                    \
-      {"the middle of a run", "40x50 77 6x5x3x3 10x40x3x3 5x60x4 filled step=2000 steps=2"},                           \
+      {"gradients of zero", "40x33 90 8x6x3x3 gradients=0 steps=2" more},                                              \
+      {"tiny gradients", "40x33 90 8x6x3x3 gradients=1e-30 steps=3" more},                                             \
+      {"no numbers", "40x33 90 8x6x3x3 91 grad[0]=nan grad[1]=nan grad[2,5]=-inf grad[3]=inf" more},                   \
+      {"small gradients", "40x33 90 8x6x3x3 gradients=1e-12 steps=3" more},                                            \
+      {"large gradients", "40x33 90 8x6x3x3 gradients=1 steps=3" more},                                                \
+      {"huge gradients", "40x33 90 8x6x3x3 gradients=1e9 steps=2" more},                                               \
+      {"infinite squares", "40x33 90 8x6x3x3 11 grad[0]=1e20 grad[1]=-1e20 grad[2]=1e30 param[3]=inf steps=2" more},   \
+      {"the middle of a run", "40x50 77 6x5x3x3 10x40x3x3 5x60x4 filled step=2000 steps=2" more},                      \
+      {"states that are no numbers", "40x50 77 70 6x5x3x3 m[0]=nan v[1]=nan param[2]=nan row[3]=inf filled" more},     \
       {"other decays", "33x20 40 m_decay0=0 m_decay1=0.5 m_decay2=0.7 v_decay=0.3 factor_decay0=0 factor_decay1=0.5 "  \
-                       "factor_decay2=0.8 steps=3"},                                                                   \
+                       "factor_decay2=0.8 steps=3" more},                                                              \
       {"params in device memory", "33x20 40 lr=0.3 weight_decay=0.1 step=9 hyper steps=2"},                            \
   {                                                                                                                    \
-    "as PyLO's CUDA code", "33x20 40 7x5 20x64 - pylo_cuda_compat=1 steps=2"                                           \
+    "as PyLO's CUDA code", "33x20 40 7x5 20x64 - pylo_cuda_compat=1 steps=2" more                                      \
   }
 
 /* Rows of a table of params: one of a number; the decays, of which the header's list of defaults is; the last ones. */

@@ -27,6 +27,9 @@ static size_t column_of(const qn_lopt_seen *t, size_t i)
 
 static double root_inverse(double x, double least) { return 1 / sqrt(x < least ? least : x); }
 
+/* As f32 holds it, which has an end: what is squared or multiplied may be beyond. */
+static double held(double x) { return fabs(x) > 0x1.fffffep127 ? copysign(HUGE_VAL, x) : x; }
+
 static double number(double g) { return isnan(g) ? 0 : fabs(g) > 0x1.fffffep127 ? copysign(0x1.fffffep127, g) : g; }
 
 static void take_gradient(qn_lopt_seen *t, const qn_lopt_step *step, const double *grad)
@@ -34,7 +37,7 @@ static void take_gradient(qn_lopt_seen *t, const qn_lopt_step *step, const doubl
   double norm = 0;
   for (size_t i = 0; i < t->n; i++) {
     t->g[i] = step->elo ? number(grad[i]) : grad[i];
-    norm += t->g[i] * t->g[i];
+    norm += held(t->g[i] * t->g[i]);
   }
   const double clip = step->max_grad_norm > 0 ? step->max_grad_norm / (sqrt(norm) + 1e-6) : 1;
   for (size_t i = 0; i < t->n && !(clip >= 1); i++) t->g[i] *= clip;
@@ -45,9 +48,9 @@ static void accumulate(qn_lopt_seen *t, const qn_lopt_step *s)
   memset(t->mean_row, 0, t->n_row * sizeof *t->mean_row);
   memset(t->mean_column, 0, t->n_column * sizeof *t->mean_column);
   for (size_t i = 0; i < t->n; i++) {
-    const double g = t->g[i], square = g * g + 1e-30;
+    const double g = t->g[i], only = held(g * g), square = only + 1e-30;
     for (size_t k = 0; k < 3; k++) t->m[k * t->n + i] = s->m[k] * t->m[k * t->n + i] + (1 - s->m[k]) * g;
-    t->v[i] = s->v * t->v[i] + (1 - s->v) * g * g;
+    t->v[i] = s->v * t->v[i] + (1 - s->v) * only;
     t->mean_row[row_of(t, i)] += t->d0 < 0 ? square : square / (double)t->shape[t->d0];
     if (t->d0 >= 0) t->mean_column[column_of(t, i)] += square / (double)t->shape[t->d1];
   }
@@ -102,6 +105,7 @@ static void set_inputs(const qn_lopt_seen *t, const qn_lopt_step *step, size_t i
     x[2 + k] = m, x[6 + k] = m * s, x[10 + k] = g * f.a, x[13 + k] = f.row, x[16 + k] = f.column;
     x[19 + k] = 1 / sqrt(f.row + 1e-8), x[22 + k] = 1 / sqrt(f.column + 1e-8), x[25 + k] = m * b;
   }
+  for (size_t k = 0; k < 28; k++) x[k] = held(x[k]);
 }
 
 static void layer(const float *w, int outputs, int inputs, bool relu, const double *x, double *y)
@@ -132,7 +136,7 @@ static void update(qn_lopt_seen *t, const qn_lopt_step *s, double lr)
   double x[QN_LOPT_INPUTS], squares[28] = {0}, scale[28];
   for (size_t i = 0; i < t->n; i++) {
     set_inputs(t, s, i, x);
-    for (size_t k = 0; k < 28; k++) squares[k] += x[k] * x[k];
+    for (size_t k = 0; k < 28; k++) squares[k] += held(x[k] * x[k]);
   }
   for (size_t k = 0; k < 28; k++) scale[k] = 1 / sqrt(1e-5 + squares[k] / (double)t->n);
   for (size_t i = 0; i < t->n; i++) {

@@ -42,8 +42,9 @@ static qn_status reference(const void *params, size_t n, const qn_tensor *const 
 }
 
 static const qn_shaped_size cases[] = {
-    QN_LOPT_CASES,
+    QN_LOPT_CASES(""),
     {"a norm's bound", "40x33 90 8x6x3x3 max_grad_norm=0.001 steps=2"},
+    {"norms that are no numbers", "40x33 90 77 8x6x3x3 grad[0]=nan grad[1]=inf grad[2]=1e30 max_grad_norm=0.5"},
     {"multipliers", "40x33 90 step_mult=0.3 exp_mult=0.5 weight_decay=0.2 step=7"},
     {NULL, NULL},
 };

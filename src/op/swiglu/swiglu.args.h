@@ -8,6 +8,7 @@
 enum { QN_SWIGLU_C, QN_SWIGLU_A, QN_SWIGLU_B, QN_SWIGLU_ROLES };
 
 #define QN_SWIGLU_ROWS(X) X(F32) X(BF16) X(F16)
+#define QN_SWIGLU_DOUBLE_ROWS(X) X(F64)
 
 /* The flags: the gate, as qn_swiglu_gate of the public header numbers them, and one bit. */
 enum {
@@ -30,5 +31,5 @@ typedef struct qn_swiglu_coef {
   float gate_multiplier, down_multiplier, alpha, limit;
 } qn_swiglu_coef;
 
-enum { QN_SWIGLU_F32, QN_SWIGLU_BF16, QN_SWIGLU_F16 };
+enum { QN_SWIGLU_F32, QN_SWIGLU_BF16, QN_SWIGLU_F16, QN_SWIGLU_F64 };
 #endif

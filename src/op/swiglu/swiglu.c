@@ -6,6 +6,7 @@
 #include "op/op.h"
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 QN_CPU_DECLARE(swiglu, qn_cpu_fn);
 
@@ -24,7 +25,7 @@ static const qn_op_tensor tensors[] = {
 
 static const qn_op_types types[] = {
 #define X(t) {{{QN_##t, QN_WRITE}, {QN_##t, QN_READ}, {QN_##t, QN_READ}}},
-    QN_SWIGLU_ROWS(X)
+    QN_SWIGLU_ROWS(X) QN_SWIGLU_DOUBLE_ROWS(X)
 #undef X
 };
 
@@ -37,12 +38,25 @@ void qn_swiglu_coefficients(const void *params, void *coef)
       (qn_swiglu_coef){(float)p->gate_multiplier, (float)p->down_multiplier, (float)p->alpha, (float)p->limit};
 }
 
+void qn_swiglu_cpu_coefficients(const void *params, void *coef)
+{
+  const qn_swiglu_params *p = params;
+  qn_swiglu_cpu_coef all = {.gate_multiplier = p->gate_multiplier,
+                            .down_multiplier = p->down_multiplier,
+                            .alpha = p->alpha,
+                            .limit = p->limit};
+  qn_swiglu_coefficients(params, &all.f32);
+  memcpy(coef, &all, sizeof all);
+}
+_Static_assert(sizeof(qn_swiglu_cpu_coef) <= QN_COEF_BYTES, "they are handed on in so many bytes");
+
 static uint32_t flags(const void *params, size_t row)
 {
   const qn_swiglu_params *p = params;
-  (void)row;
-  return (uint32_t)p->activation | ((float)p->down_multiplier != 1 ? QN_SWIGLU_DOWN : 0) |
-         ((float)p->gate_multiplier != 1 ? QN_SWIGLU_SCALED : 0);
+  const bool wide = types[row].tensor[QN_SWIGLU_A].dtype == QN_F64;
+  const double gate = wide ? p->gate_multiplier : (float)p->gate_multiplier;
+  const double down = wide ? p->down_multiplier : (float)p->down_multiplier;
+  return (uint32_t)p->activation | (down != 1 ? QN_SWIGLU_DOWN : 0) | (gate != 1 ? QN_SWIGLU_SCALED : 0);
 }
 
 qn_status qn_swiglu_check(const void *params, size_t row)
@@ -58,7 +72,7 @@ const qn_op qn_op_swiglu = {
     .info = {.name = "swiglu",
              .brief = "gated activations (SwiGLU and its kin), forward",
              .doc = "c = activation(a * gate_multiplier) * b * down_multiplier, in f32, rounded to the storage type "
-                    "after the activation and after each product.",
+                    "after the activation and after each product; float64 in double, on the processor alone.",
              .tensors = tensors,
              .n_tensors = QN_SWIGLU_ROLES,
              .types = types,
@@ -75,7 +89,7 @@ const qn_op qn_op_swiglu = {
     .coef_bytes = sizeof(qn_swiglu_coef),
     .check = qn_swiglu_check,
     .flags = flags,
-    .coefficients = qn_swiglu_coefficients,
+    .coefficients = qn_swiglu_cpu_coefficients,
     .cpu = QN_CPU_TABLE(swiglu),
     .tune_shapes = "1x4096,1x14336,1x28672,1x53248,16x4096,16x14336,16x28672,16x53248,256x4096,256x8192,256x14336,"
                    "256x28672,256x53248,1024x4096,"

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* swiglu.cpu.c - gated activations over one piece of a tensor; built once per tier. Every type and gate has a loop of
  * its own, so that both are constants in it. */
-#include "base/walk.h"
-#include "op/swiglu/swiglu.math.h"
+#include "op/swiglu/swiglu.cpu.h"
 
 qn_cpu_fn QN_CPU_NAME(swiglu);
 
 typedef struct job {
-  qn_swiglu_coef c;
+  qn_swiglu_numbers c;
   bool streams; /* what is written goes past the caches */
 } job;
 
 QN_FN void run(const job *j, qn_u32 flags, int storage, qn_dtype type, void *const data[QN_MAX_TENSORS], size_t n)
 {
-  const qn_swiglu_coef c = j->c;
+  const qn_swiglu_numbers c = j->c;
   const bool streams = j->streams;
   for (size_t k = 0; k < n; k++) {
     qn_f32 a[QN_PACK], b[QN_PACK], to[QN_PACK];
@@ -44,7 +43,7 @@ QN_FN void run(const job *j, qn_u32 flags, int storage, qn_dtype type, void *con
     run(user, QN_SWIGLU_##gate | QN_SWIGLU_DOWN, QN_SWIGLU_##t, QN_##t, data, n);                                      \
   }
 #define X(t) GATE(t, SILU) GATE(t, CLAMPED) GATE(t, GEGLU) GATE(t, REGLU) GATE(t, GLU) GATE(t, GEGLU_ERF)
-QN_SWIGLU_ROWS(X)
+QN_SWIGLU_TIER_ROWS(QN_SWIGLU_ROWS, QN_SWIGLU_DOUBLE_ROWS, X)
 #undef X
 
 static const struct {
@@ -55,13 +54,14 @@ static const struct {
 #define X(t)                                                                                                           \
   {{{{QN_##t, QN_WRITE}, {QN_##t, QN_READ}, {QN_##t, QN_READ}}},                                                       \
    {PAIR(t, SILU), PAIR(t, CLAMPED), PAIR(t, GEGLU), PAIR(t, REGLU), PAIR(t, GLU), PAIR(t, GEGLU_ERF)}},
-    QN_SWIGLU_ROWS(X)
+    QN_SWIGLU_TIER_ROWS(QN_SWIGLU_ROWS, QN_SWIGLU_DOUBLE_ROWS, X)
 #undef X
 };
 
 void QN_CPU_NAME(swiglu)(const qn_cpu_call *call, const qn_piece *piece)
 {
-  job j = {*(const qn_swiglu_coef *)call->coef, call->streams};
+  const qn_dtype type = rows[call->row].types.tensor[QN_SWIGLU_A].dtype;
+  job j = {qn_swiglu_numbers_of(call->coef, type), call->streams};
   qn_walk(piece, &rows[call->row].types,
           rows[call->row].run[call->flags & QN_SWIGLU_GATE_MASK][call->flags & QN_SWIGLU_DOWN ? 1 : 0], &j);
   if (j.streams) qn_stream_end();

@@ -10,7 +10,7 @@ QN_LIST_KERNEL(swiglu, qn_swiglu_coef, arguments, chunk, x)
   qn_f32 a[QN_PACK], b[QN_PACK], c[QN_PACK];
   qn_list_values(x, QN_SWIGLU_A, a);
   qn_list_values(x, QN_SWIGLU_B, b);
-  qn_swiglu_coef coef = arguments.coef;
+  qn_swiglu_numbers coef = arguments.coef;
   if (!(QN_LIST_FLAGS & QN_SWIGLU_SCALED)) coef.gate_multiplier = 1.0f;
   qn_swiglu_pack(&coef, QN_LIST_FLAGS, storage, a, b, c);
   qn_list_store(arguments, chunk, x, QN_SWIGLU_C, c, nullptr);

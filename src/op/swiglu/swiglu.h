@@ -7,6 +7,12 @@
 #include "op/swiglu/swiglu.args.h"
 #include <stddef.h>
 
+/* Coefficients on the processor: what devices get too, and the doubles of f64 rows. */
+typedef struct qn_swiglu_cpu_coef {
+  qn_swiglu_coef f32;
+  double gate_multiplier, down_multiplier, alpha, limit;
+} qn_swiglu_cpu_coef;
+
 #define QN_SWIGLU_PARAMS(type)                                                                                         \
   {"gate_multiplier",                                                                                                  \
    "of a, before the activation",                                                                                      \
@@ -63,6 +69,8 @@
   QN_SWIGLU_SAME_PLACE(type, limit);                                                                                   \
   QN_SWIGLU_SAME_PLACE(type, activation)
 
-void qn_swiglu_coefficients(const void *params, void *coef);
+void qn_swiglu_coefficients(const void *params, void *coef);     /* a qn_swiglu_coef */
+void qn_swiglu_cpu_coefficients(const void *params, void *coef); /* a qn_swiglu_cpu_coef, of which devices get the first
+                                                                    member */
 qn_status qn_swiglu_check(const void *params, size_t row);
 #endif

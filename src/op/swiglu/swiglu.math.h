@@ -7,12 +7,27 @@
 #include "base/maths.h"
 #include "op/swiglu/swiglu.args.h"
 
+/* What does not depend on the element, and a constant as f32 has it and as it is: the oracle computes in double. */
+#ifdef QN_ORACLE
+typedef struct qn_swiglu_numbers {
+  double gate_multiplier, down_multiplier, alpha, limit;
+} qn_swiglu_numbers;
+#define QN_SWIGLU_CONSTANT(f32, f64) f64
+#else
+typedef qn_swiglu_coef qn_swiglu_numbers;
+#define QN_SWIGLU_CONSTANT(f32, f64) f32
+#endif
+#define QN_SWIGLU_GELU_SLOPE QN_SWIGLU_CONSTANT(0x1.988454p0f, 0x1.9884533d43651p0) /* 2 sqrt(2 / pi) */
+#define QN_SWIGLU_GELU_CUBIC QN_SWIGLU_CONSTANT(0x1.6e4e26p-5f, 0.044715)
+#define QN_SWIGLU_GELU_BOTH QN_SWIGLU_CONSTANT(0x1.b6676cp-3f, 0x1.b6676bf7450fp-3) /* three times their product */
+
 /* How the storage rounds: an f32 value as the type holds it, widened again. The oracle rounds no normal number, but has
  * the type's range: what is infinite there is so here, and subnormal numbers have its steps, since a product with what
  * follows hangs on them. */
 QN_FN qn_f32 qn_swiglu_round(int storage, qn_f32 x)
 {
 #ifdef QN_ORACLE
+  if (storage == QN_SWIGLU_F64) return x;
   const double most = storage == QN_SWIGLU_F32 ? 0x1.ffffffp127 : storage == QN_SWIGLU_BF16 ? 0x1.ffp127 : 65520;
   const double step = storage == QN_SWIGLU_F32 ? 0x1p-149 : storage == QN_SWIGLU_BF16 ? 0x1p-133 : 0x1p-24;
   const double normal = storage == QN_SWIGLU_F16 ? 0x1p-14 : 0x1p-126, size = __builtin_fabs(x);
@@ -43,16 +58,22 @@ QN_FN void qn_swiglu_round_pack(int storage, qn_f32 x[QN_PACK])
   for (int v = 0; v < QN_PACK; v++) x[v] = qn_swiglu_round(storage, x[v]);
 }
 
-/* A result that stays in f32. */
-QN_FN qn_f32 qn_swiglu_held(qn_f32 x) { return qn_swiglu_round(QN_SWIGLU_F32, x); }
+/* A result that stays in f32, or, in rows of f64, in that. */
+QN_FN qn_f32 qn_swiglu_held(int storage, qn_f32 x)
+{
+  return qn_swiglu_round(storage == QN_SWIGLU_F64 ? QN_SWIGLU_F64 : QN_SWIGLU_F32, x);
+}
 
 /* Of what is multiplied with it: NaN need not come out of it. */
 QN_FN qn_f32 qn_swiglu_factor(int storage, qn_f32 x)
 {
-  return qn_swiglu_held(storage == QN_SWIGLU_F32 ? qn_sigmoid(x) : qn_sigmoid16_of_number(x));
+  return qn_swiglu_held(storage, storage == QN_SWIGLU_F32 ? qn_sigmoid(x) : qn_sigmoid16_of_number(x));
 }
 
-QN_FN qn_f32 qn_swiglu_least(qn_f32 x, float most) { return qn_select(qn_less(qn_splat(most), x), qn_splat(most), x); }
+QN_FN qn_f32 qn_swiglu_least(qn_f32 x, qn_scalar most)
+{
+  return qn_select(qn_less(qn_splat(most), x), qn_splat(most), x);
+}
 
 /* What the activation makes of a: its value, its slope by x (0 where a limit holds x back). `slope` is read by the
  * backward alone, and dropped by the compiler elsewhere. */
@@ -65,23 +86,23 @@ QN_FN qn_swiglu_value qn_swiglu_product(int storage, qn_f32 x, qn_f32 y, qn_f32 
 {
   qn_f32 sig = qn_swiglu_factor(storage, y);
   qn_swiglu_value v;
-  v.s = qn_swiglu_held(x * sig);
-  v.slope = qn_swiglu_held(qn_fma(qn_swiglu_held(v.s * y_slope), 1.0f - sig, sig));
+  v.s = qn_swiglu_held(storage, x * sig);
+  v.slope = qn_swiglu_held(storage, qn_fma(qn_swiglu_held(storage, v.s * y_slope), 1.0f - sig, sig));
   return v;
 }
 
-QN_FN qn_swiglu_value qn_swiglu_activate(const qn_swiglu_coef *c, qn_u32 gate, int storage, qn_f32 a)
+QN_FN qn_swiglu_value qn_swiglu_activate(const qn_swiglu_numbers *c, qn_u32 gate, int storage, qn_f32 a)
 {
-  qn_f32 x = qn_swiglu_held(a * qn_splat(c->gate_multiplier)), zero = qn_splat(0.0f);
+  qn_f32 x = qn_swiglu_held(storage, a * qn_splat(c->gate_multiplier)), zero = qn_splat(0.0f);
   qn_swiglu_value v;
   if (gate == QN_SWIGLU_CLAMPED) {
     qn_f32 held = qn_swiglu_least(x, c->limit);
-    v = qn_swiglu_product(storage, held, qn_swiglu_held(qn_splat(c->alpha) * held), qn_splat(c->alpha));
+    v = qn_swiglu_product(storage, held, qn_swiglu_held(storage, qn_splat(c->alpha) * held), qn_splat(c->alpha));
     v.slope = qn_select(qn_less(qn_splat(c->limit), x), zero, v.slope);
   } else if (gate == QN_SWIGLU_GEGLU) { /* 2 sqrt(2 / pi) (x + 0.044715 x^3), and by x */
-    qn_f32 x2 = qn_swiglu_held(x * x);
-    qn_f32 y = (x * 0x1.988454p0f) * qn_fma(x2, qn_splat(0x1.6e4e26p-5f), qn_splat(1.0f));
-    v = qn_swiglu_product(storage, x, y, qn_fma(x2, qn_splat(0x1.b6676cp-3f), qn_splat(0x1.988454p0f)));
+    qn_f32 x2 = qn_swiglu_held(storage, x * x);
+    qn_f32 y = (x * QN_SWIGLU_GELU_SLOPE) * qn_fma(x2, qn_splat(QN_SWIGLU_GELU_CUBIC), qn_splat(1.0f));
+    v = qn_swiglu_product(storage, x, y, qn_fma(x2, qn_splat(QN_SWIGLU_GELU_BOTH), qn_splat(QN_SWIGLU_GELU_SLOPE)));
     /* Where x^2 is infinite the sigmoid is 0 or 1, and so is the slope. */
     qn_mask far = qn_less(qn_splat(0x1p20f), x2);
     qn_f32 step = qn_select(qn_less(x, zero), zero, qn_splat(1.0f));
@@ -91,29 +112,29 @@ QN_FN qn_swiglu_value qn_swiglu_activate(const qn_swiglu_coef *c, qn_u32 gate, i
     v.s = qn_select(qn_at_most(x, zero), zero, x);
     v.slope = qn_select(qn_is_nan(x), x, qn_select(qn_at_most(x, zero), zero, qn_splat(1.0f)));
   } else if (gate == QN_SWIGLU_GLU) {
-    v.s = qn_swiglu_held(storage == QN_SWIGLU_F32 ? qn_sigmoid(x) : qn_sigmoid16(x));
-    v.slope = qn_swiglu_held(v.s * (1.0f - v.s));
+    v.s = qn_swiglu_held(storage, storage == QN_SWIGLU_F32 ? qn_sigmoid(x) : qn_sigmoid16(x));
+    v.slope = qn_swiglu_held(storage, v.s * (1.0f - v.s));
   } else if (gate == QN_SWIGLU_GEGLU_ERF) {
     qn_gelu_parts gelu = storage == QN_SWIGLU_F32 ? qn_gelu_of(x) : qn_gelu16_of(x);
-    v.s = qn_swiglu_held(gelu.value);
-    v.slope = qn_swiglu_held(gelu.slope);
+    v.s = qn_swiglu_held(storage, gelu.value);
+    v.slope = qn_swiglu_held(storage, gelu.slope);
   } else {
     qn_f32 sig = qn_swiglu_factor(storage, x);
-    v.s = qn_swiglu_held(x * sig);
-    v.slope = qn_swiglu_held(qn_fma(v.s, 1.0f - sig, sig));
+    v.s = qn_swiglu_held(storage, x * sig);
+    v.slope = qn_swiglu_held(storage, qn_fma(v.s, 1.0f - sig, sig));
   }
   return v;
 }
 
 /* b as the product takes it. */
-QN_FN qn_f32 qn_swiglu_up(const qn_swiglu_coef *c, qn_u32 gate, qn_f32 b)
+QN_FN qn_f32 qn_swiglu_up(const qn_swiglu_numbers *c, qn_u32 gate, qn_f32 b)
 {
   if (gate != QN_SWIGLU_CLAMPED) return b;
   b = qn_swiglu_least(b, c->limit);
   return qn_select(qn_less(b, qn_splat(-c->limit)), qn_splat(-c->limit), b) + 1.0f;
 }
 
-QN_FN void qn_swiglu_pack(const qn_swiglu_coef *c, qn_u32 flags, int storage, const qn_f32 a[QN_PACK],
+QN_FN void qn_swiglu_pack(const qn_swiglu_numbers *c, qn_u32 flags, int storage, const qn_f32 a[QN_PACK],
                           const qn_f32 b[QN_PACK], qn_f32 to[QN_PACK])
 {
   const qn_u32 gate = flags & QN_SWIGLU_GATE_MASK;
@@ -128,7 +149,7 @@ QN_FN void qn_swiglu_pack(const qn_swiglu_coef *c, qn_u32 flags, int storage, co
   for (int v = 0; v < QN_PACK; v++) to[v] = to[v] * qn_splat(c->down_multiplier);
 }
 
-QN_FN void qn_swiglu_backward_pack(const qn_swiglu_coef *c, qn_u32 flags, int storage, const qn_f32 dc[QN_PACK],
+QN_FN void qn_swiglu_backward_pack(const qn_swiglu_numbers *c, qn_u32 flags, int storage, const qn_f32 dc[QN_PACK],
                                    const qn_f32 a[QN_PACK], const qn_f32 b[QN_PACK], qn_f32 da[QN_PACK],
                                    qn_f32 db[QN_PACK])
 {
@@ -136,12 +157,12 @@ QN_FN void qn_swiglu_backward_pack(const qn_swiglu_coef *c, qn_u32 flags, int st
   QN_UNROLL
   for (int v = 0; v < QN_PACK; v++) {
     const qn_swiglu_value value = qn_swiglu_activate(c, gate, storage, a[v]);
-    qn_f32 d = qn_swiglu_held(dc[v] * qn_splat(c->down_multiplier)), up = qn_swiglu_up(c, gate, b[v]);
+    qn_f32 d = qn_swiglu_held(storage, dc[v] * qn_splat(c->down_multiplier)), up = qn_swiglu_up(c, gate, b[v]);
     qn_f32 other = d * value.s;
     if (gate == QN_SWIGLU_CLAMPED) /* NaN compares false and stays */
       other = qn_select(qn_less(qn_splat(c->limit), qn_abs(b[v])), qn_splat(0.0f), other);
-    qn_f32 of_s = qn_swiglu_held(d * value.slope);
-    da[v] = qn_swiglu_held(of_s * up) * qn_splat(c->gate_multiplier);
+    qn_f32 of_s = qn_swiglu_held(storage, d * value.slope);
+    da[v] = qn_swiglu_held(storage, of_s * up) * qn_splat(c->gate_multiplier);
     db[v] = other;
   }
 }

@@ -24,7 +24,7 @@ static const qn_op_tensor tensors[] = {
 static const qn_op_types types[] = {
 #define X(t, access, d, d_access)                                                                                      \
   {{{QN_##t, QN_READ}, {QN_##t, QN_##access}, {QN_##t, QN_##access}, {QN_##d, QN_##d_access}, {QN_##d, QN_##d_access}}},
-    QN_SWIGLU_BACKWARD_ROWS(X)
+    QN_SWIGLU_BACKWARD_ROWS(X) QN_SWIGLU_BACKWARD_DOUBLE_ROWS(X)
 #undef X
 };
 
@@ -41,7 +41,8 @@ const qn_op qn_op_swiglu_backward = {
     .info = {.name = "swiglu_backward",
              .brief = "gated activations (SwiGLU and its kin), backward",
              .doc =
-                 "The gradients of swiglu with respect to a and b, recomputed from both; apart, or written over them.",
+                 "The gradients of swiglu with respect to a and b, recomputed from both; apart, or written over them. "
+                 "float64 in double, on the processor alone.",
              .tensors = tensors,
              .n_tensors = QN_SWIGLU_BACKWARD_ROLES,
              .types = types,
@@ -57,7 +58,7 @@ const qn_op qn_op_swiglu_backward = {
     .coef_bytes = sizeof(qn_swiglu_coef),
     .check = qn_swiglu_check,
     .flags = flags,
-    .coefficients = qn_swiglu_coefficients,
+    .coefficients = qn_swiglu_cpu_coefficients,
     .cpu = QN_CPU_TABLE(swiglu_backward),
     .tune_shapes = "1x4096,1x14336,1x28672,1x53248,16x4096,16x14336,16x28672,16x53248,256x4096,256x8192,256x14336,"
                    "256x28672,256x53248,1024x4096,"

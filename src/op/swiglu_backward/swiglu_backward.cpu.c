@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* swiglu_backward.cpu.c - the gradients of gated activations over one piece of a tensor; built once per tier. */
-#include "base/walk.h"
+#include "op/swiglu/swiglu.cpu.h"
 #include "op/swiglu_backward/swiglu_backward.math.h"
 
 qn_cpu_fn QN_CPU_NAME(swiglu_backward);
 
 typedef struct job {
-  qn_swiglu_coef c;
+  qn_swiglu_numbers c;
   bool streams; /* what is only written goes past the caches */
 } job;
 
@@ -21,7 +21,7 @@ QN_FN void put(bool streams, void *to, qn_dtype type, const qn_f32 x[QN_PACK])
 QN_FN void run(const job *j, qn_u32 gate, int storage, qn_dtype type, bool over, void *const data[QN_MAX_TENSORS],
                size_t n)
 {
-  const qn_swiglu_coef c = j->c;
+  const qn_swiglu_numbers c = j->c;
   const bool streams = j->streams && !over;
   const int da_role = over ? QN_SWIGLU_BACKWARD_A : QN_SWIGLU_BACKWARD_DA;
   const int db_role = over ? QN_SWIGLU_BACKWARD_B : QN_SWIGLU_BACKWARD_DB;
@@ -55,7 +55,7 @@ QN_FN void run(const job *j, qn_u32 gate, int storage, qn_dtype type, bool over,
     run(user, QN_SWIGLU_##gate, QN_SWIGLU_##t, QN_##t, true, data, n);                                                 \
   }
 #define X(t) GATE(t, SILU) GATE(t, CLAMPED) GATE(t, GEGLU) GATE(t, REGLU) GATE(t, GLU) GATE(t, GEGLU_ERF)
-QN_SWIGLU_ROWS(X)
+QN_SWIGLU_TIER_ROWS(QN_SWIGLU_ROWS, QN_SWIGLU_DOUBLE_ROWS, X)
 #undef X
 
 static const struct {
@@ -70,13 +70,14 @@ static const struct {
      {QN_##d, QN_##d_access}}},                                                                                        \
    {t##_SILU_##access, t##_CLAMPED_##access, t##_GEGLU_##access, t##_REGLU_##access, t##_GLU_##access,                 \
     t##_GEGLU_ERF_##access}},
-    QN_SWIGLU_BACKWARD_ROWS(X)
+    QN_SWIGLU_TIER_ROWS(QN_SWIGLU_BACKWARD_ROWS, QN_SWIGLU_BACKWARD_DOUBLE_ROWS, X)
 #undef X
 };
 
 void QN_CPU_NAME(swiglu_backward)(const qn_cpu_call *call, const qn_piece *piece)
 {
-  job j = {*(const qn_swiglu_coef *)call->coef, call->streams};
+  const qn_dtype type = rows[call->row].types.tensor[QN_SWIGLU_BACKWARD_A].dtype;
+  job j = {qn_swiglu_numbers_of(call->coef, type), call->streams};
   qn_walk(piece, &rows[call->row].types, rows[call->row].run[call->flags & QN_SWIGLU_GATE_MASK], &j);
   if (j.streams) qn_stream_end();
 }

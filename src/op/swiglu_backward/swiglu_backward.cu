@@ -13,7 +13,7 @@ QN_LIST_KERNEL(swiglu_backward, qn_swiglu_coef, arguments, chunk, x)
   qn_list_values(x, QN_SWIGLU_BACKWARD_DC, dc);
   qn_list_values(x, QN_SWIGLU_BACKWARD_A, a);
   qn_list_values(x, QN_SWIGLU_BACKWARD_B, b);
-  qn_swiglu_coef coef = arguments.coef;
+  qn_swiglu_numbers coef = arguments.coef;
   if (!(QN_LIST_FLAGS & QN_SWIGLU_SCALED)) coef.gate_multiplier = 1.0f;
   qn_swiglu_backward_pack(&coef, QN_LIST_FLAGS, storage, dc, a, b, da, db);
   qn_list_store(arguments, chunk, x, over ? QN_SWIGLU_BACKWARD_A : QN_SWIGLU_BACKWARD_DA, da, nullptr);

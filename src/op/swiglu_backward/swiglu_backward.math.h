@@ -21,4 +21,5 @@ enum {
   X(F32, READ_WRITE, NONE, ABSENT)                                                                                     \
   X(BF16, READ_WRITE, NONE, ABSENT)                                                                                    \
   X(F16, READ_WRITE, NONE, ABSENT)
+#define QN_SWIGLU_BACKWARD_DOUBLE_ROWS(X) X(F64, READ, F64, WRITE) X(F64, READ_WRITE, NONE, ABSENT)
 #endif

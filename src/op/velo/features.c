@@ -2,6 +2,7 @@
 /* features.c - what VeLO's LSTM is shown: the loss's running means and each tensor's summary. All of it is small, is
  * computed in double, and is rounded once. */
 #include "op/velo/velo.h"
+#include "base/most.h"
 #include <math.h>
 #include <string.h>
 
@@ -27,8 +28,8 @@ static void set_losses(qn_velo_call *call)
   if (count <= 2) return;
   for (int k = 0; k < QN_VELO_LOSSES; k++) above[k] = mean[k] / share(call->num_steps, k, count);
   for (int k = 0; k + 1 < QN_VELO_LOSSES; k++) {
-    const double base = fmax(1e-8, above[k + 1] - least[k]);
-    call->losses[k] = fmax(-1, fmin(1, (above[k] - least[k]) / base - 1));
+    const double base = qn_double_most(1e-8, above[k + 1] - least[k]);
+    call->losses[k] = qn_double_most(-1, qn_double_least(1, (above[k] - least[k]) / base - 1));
   }
 }
 
@@ -42,13 +43,13 @@ bool qn_velo_take_loss(qn_velo_call *call)
   }
   const bool first = call->loss_buffer[QN_VELO_LOSS_COUNT] <= 0;
   const double count = ++call->loss_buffer[QN_VELO_LOSS_COUNT];
-  for (int k = 0; k < QN_VELO_LOSSES; k++) most = fmax(most, mean[k] / share(call->num_steps, k, count));
-  loss = fmin(loss, 2 * fabs(first ? loss : most));
+  for (int k = 0; k < QN_VELO_LOSSES; k++) most = qn_double_most(most, mean[k] / share(call->num_steps, k, count));
+  loss = qn_double_least(loss, 2 * fabs(first ? loss : most));
   for (int k = 0; k < QN_VELO_LOSSES; k++) {
     const double rest = share(call->num_steps, k, 1);
     mean[k] = (1 - rest) * mean[k] + rest * loss;
     const double now = mean[k] / share(call->num_steps, k, count);
-    least[k] = first ? fmin(999999999999.0, now) : fmin(least[k], now);
+    least[k] = first ? qn_double_least(999999999999.0, now) : qn_double_least(least[k], now);
   }
   set_losses(call);
   return true;
@@ -56,10 +57,7 @@ bool qn_velo_take_loss(qn_velo_call *call)
 
 /* ---- a tensor's summary ---- */
 
-static double shown(double x) { return 0.5 * fmax(-5, fmin(5, log(1e-8 + fabs(10 * x)))); }
-
-/* fmax and fmin would lose a NaN. */
-static double shown_of(double x) { return isnan(x) ? x : shown(x); }
+static double shown(double x) { return 0.5 * qn_double_most(-5, qn_double_least(5, log(1e-8 + fabs(10 * x)))); }
 
 /* The means of p^2, m_k, m_k^2, v, v^2. */
 static void set_means(const qn_velo_item *item, double mean[QN_VELO_SUMMARIES])
@@ -75,13 +73,13 @@ static void set_summary(qn_velo_item *item, double x[QN_VELO_INPUTS])
   double mean[QN_VELO_SUMMARIES];
   set_means(item, mean);
   item->param_mean = mean[0];
-  const double scale = 1 / sqrt(mean[0] < 1e-9 ? 1e-9 : mean[0]), v = mean[7], v_squares = mean[8];
-  x[18] = shown_of(scale * v);
+  const double scale = 1 / sqrt(qn_double_most(1e-9, mean[0])), v = mean[7], v_squares = mean[8];
+  x[18] = shown(scale * v);
   for (int k = 0; k < 5; k++) x[19 + k] = k == item->rank;
   for (int k = 0; k < 3; k++) {
     const double m = mean[1 + k], m_squares = mean[4 + k];
-    x[24 + k] = shown_of(scale * scale * fmax(0, m_squares - m * m));
-    x[27 + k] = shown_of(scale * scale * (v_squares - 2 * v * m + m * m));
+    x[24 + k] = shown(scale * scale * qn_double_most(0, m_squares - m * m));
+    x[27 + k] = shown(scale * scale * (v_squares - 2 * v * m + m * m));
   }
 }
 

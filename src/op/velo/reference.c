@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reference.c - see reference.h. */
 #include "op/velo/reference.h"
+#include "base/most.h"
 #include "core/core.h"
 #include "op/lopt/reference.h"
 #include <math.h>
@@ -8,7 +9,7 @@
 
 enum { UNITS = QN_VELO_UNITS, BANKS = QN_VELO_BANKS, BANK = QN_VELO_BANK, INPUTS = QN_VELO_INPUTS, LOSSES = 10 };
 
-static double within(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
+static double within(double x, double low, double high) { return qn_double_most(low, qn_double_least(high, x)); }
 
 /* ---- the loss ---- */
 
@@ -18,16 +19,16 @@ static void take_loss(double loss, double num_steps, double *buffer, double feat
   double *mean = buffer + QN_VELO_LOSS_MEANS, *least = buffer + QN_VELO_LOSS_LEAST;
   const double count = buffer[QN_VELO_LOSS_COUNT], next = count + 1;
   for (int i = 0; i < LOSSES; i++) d[i] = exp(-1 / pow(10, 1 + (log10(num_steps) - 1) * i / 9));
-  for (int i = 0; i < LOSSES; i++) most = fmax(most, mean[i] / (1 - pow(d[i], next)));
-  loss = fmin(2 * fabs(count == 0 ? loss : most), loss);
+  for (int i = 0; i < LOSSES; i++) most = qn_double_most(most, mean[i] / (1 - pow(d[i], next)));
+  loss = qn_double_least(2 * fabs(count == 0 ? loss : most), loss);
   for (int i = 0; i < LOSSES; i++) {
     mean[i] = d[i] * mean[i] + (1 - d[i]) * loss;
     now[i] = mean[i] / (1 - pow(d[i], next));
-    least[i] = fmin(count == 0 ? 999999999999.0 : least[i], now[i]);
+    least[i] = qn_double_least(count == 0 ? 999999999999.0 : least[i], now[i]);
   }
   buffer[QN_VELO_LOSS_COUNT] = next;
   for (int i = 0; i < LOSSES - 1; i++)
-    feature[i] = next <= 2 ? 0 : within((now[i] - least[i]) / fmax(1e-8, now[i + 1] - least[i]) - 1, -1, 1);
+    feature[i] = next <= 2 ? 0 : within((now[i] - least[i]) / qn_double_most(1e-8, now[i + 1] - least[i]) - 1, -1, 1);
 }
 
 /* ---- a tensor as the LSTM sees it ---- */
@@ -51,7 +52,7 @@ static double mean_square(const double *x, size_t n, double scale, double centre
 static void summarize(const qn_lopt_seen *r, double done, const double loss[LOSSES - 1], double x[INPUTS])
 {
   static const double times[] = {0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1};
-  const double k = 1 / sqrt(fmax(mean_square(r->p, r->n, 1, 0), 1e-9));
+  const double k = 1 / sqrt(qn_double_most(mean_square(r->p, r->n, 1, 0), 1e-9));
   int rank = 0;
   for (int d = 0; d < r->ndim; d++) rank += r->shape[d] > 1;
   for (int i = 0; i < 9; i++) x[i] = tanh(10 * (done - times[i])), x[9 + i] = loss[i];
@@ -96,7 +97,7 @@ static void step_lstm(const float *w, size_t n, const qn_lopt_seen *r, const dou
   double most[UNITS] = {0}, z[UNITS];
   for (size_t k = 0; k < n; k++)
     for (size_t j = 0; j < UNITS && r[k].n; j++)
-      most[j] = fmax(most[j], output(w + QN_VELO_MIX_W, w + QN_VELO_MIX_B, INPUTS, j, x + INPUTS * k));
+      most[j] = qn_double_most(most[j], output(w + QN_VELO_MIX_W, w + QN_VELO_MIX_B, INPUTS, j, x + INPUTS * k));
   for (size_t k = 0; k < n; k++) {
     for (size_t j = 0; j < UNITS && r[k].n; j++)
       z[j] = output(w + QN_VELO_FINAL_W, w + QN_VELO_FINAL_B, INPUTS, j, x + INPUTS * k) + most[j];
@@ -230,7 +231,7 @@ qn_status qn_velo_reference(const void *params, size_t n, const qn_tensor *const
 double qn_velo_allowed(size_t role, double want, double before, double size)
 {
   if (role < QN_LOPT_ROLES) return qn_lopt_allowed(role, want, before, size);
-  return role == QN_VELO_ROLE_BUFFER ? 1e-10 * (fabs(want) + fabs(before)) : 1e-6 * fmax(1, fabs(want));
+  return role == QN_VELO_ROLE_BUFFER ? 1e-10 * (fabs(want) + fabs(before)) : 1e-6 * qn_double_most(1, fabs(want));
 }
 
 /* ---- made ones ---- */

@@ -4,6 +4,7 @@
  * the banks, with those scales in the first layer. Where the loss is no number, `go` is 0 from the first on, and no
  * kernel writes what is the caller's. */
 #define QN_THREADS 512
+#include "base/most.h"
 #include "op/lopt/phase.h"
 #include "op/lopt/powers.h"
 #include "op/velo/device.h"
@@ -16,9 +17,6 @@ constexpr int CONTROL_BIAS = CONTROL + BANKS * UNITS, STEP = CONTROL_BIAS + BANK
 
 /* ---- the loss ---- */
 
-QN_FN double least_of(double a, double b) { return a < b ? a : b; }
-QN_FN double most_of(double a, double b) { return a < b ? b : a; }
-
 /* What the k-th mean of `count` values has of them. */
 QN_FN double share(const qn_velo_device_args &a, int k, double count) { return 1 - power_of_e(-count * a.rate[k]); }
 
@@ -30,19 +28,19 @@ QN_FN void take_loss(const qn_velo_device_args &a, int k, double loss, double *n
   now[k] = a.buffer[k] / of_count;
   qn_barrier();
   double most = now[0];
-  for (int j = 1; j < LOSSES; j++) most = most_of(most, now[j]);
+  for (int j = 1; j < LOSSES; j++) most = qn_double_most(most, now[j]);
   if (first) most = loss;
-  loss = least_of(loss, 2 * (most < 0 ? -most : most));
+  loss = qn_double_least(loss, 2 * (most < 0 ? -most : most));
   const double mean = (1 - rest) * a.buffer[k] + rest * loss;
   later[k] = mean / of_count;
-  const double least = least_of(first ? 999999999999.0 : a.buffer[LOSSES + k], later[k]);
+  const double least = qn_double_least(first ? 999999999999.0 : a.buffer[LOSSES + k], later[k]);
   qn_barrier();
   a.buffer[k] = mean;
   a.buffer[LOSSES + k] = least;
   if (k == 0) a.buffer[2 * LOSSES] = count;
   if (k == LOSSES - 1) return;
-  const double base = most_of(1e-8, later[k + 1] - least);
-  a.losses[k] = count <= 2 ? 0 : most_of(-1, least_of(1, (later[k] - least) / base - 1));
+  const double base = qn_double_most(1e-8, later[k + 1] - least);
+  a.losses[k] = count <= 2 ? 0 : qn_double_most(-1, qn_double_least(1, (later[k] - least) / base - 1));
 }
 
 QN_GROUP_KERNEL(velo_loss, qn_velo_device_args, a)
@@ -150,8 +148,6 @@ QN_FN float output(const float (&w)[SEEN], const float *x)
   return sum;
 }
 
-QN_FN float more_of(float a, float b) { return a != a || a > b ? a : b; } /* a NaN is */
-
 QN_GROUP_KERNEL(velo_mix, qn_velo_device_args, a)
 {
   QN_SHARED(float, all, MOST_SIMDS * 32);
@@ -160,14 +156,11 @@ QN_GROUP_KERNEL(velo_mix, qn_velo_device_args, a)
   float w[SEEN], most = 0;
   read_unit(w, a.rnn + MIX + unit * SEEN);
   for (qn_u64 k = qn_simd(); k < a.n; k += simds)
-    most = more_of(output(w, a.x + k * ROW_OF_X) + a.rnn[MIX_BIAS + unit], most);
+    most = qn_float_most(most, output(w, a.x + k * ROW_OF_X) + a.rnn[MIX_BIAS + unit]);
   all[qn_thread()] = most;
   qn_barrier();
   most = 0;
-  for (qn_u32 s = 0; s < simds; s++) {
-    const float other = all[32 * s + qn_lane()];
-    most = most != most ? most : more_of(other, most);
-  }
+  for (qn_u32 s = 0; s < simds; s++) most = qn_float_most(most, all[32 * s + qn_lane()]);
   read_unit(w, a.rnn + FINAL + unit * SEEN);
   for (qn_u64 k = qn_simd(); k < a.n; k += simds)
     a.z[k * 2 * UNITS + unit] = output(w, a.x + k * ROW_OF_X) + a.rnn[FINAL_BIAS + unit] + most;

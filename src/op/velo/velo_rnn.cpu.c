@@ -5,6 +5,7 @@
  * A lane is a tensor, so a sum runs in the order of its inputs whatever the width, 128 of them in f32 and then these in
  * order; all tiers give the same bits. A weight is read once for all tensors. */
 #include "op/velo/velo.h"
+#include "base/most.h"
 #include "base/walk.h"
 
 #ifndef QN_ORACLE /* its double form is the tests' own, written from the contract */
@@ -173,8 +174,7 @@ static void most_of_all(const qn_velo_call *call, uint64_t h, float most[ROWS])
   for (uint64_t u = 0; u < call->n; u += BLOCK) {
     four_rows(call, call->rnn + QN_VELO_MIX_W, call->rnn + QN_VELO_MIX_B, QN_VELO_INPUTS, call->x, h, u, out);
     for (uint64_t e = 0; e < BLOCK && u + e < call->n; e++)
-      for (int r = 0; r < ROWS && call->item[u + e].whole; r++)
-        if (!(out[r][e] <= most[r])) most[r] = out[r][e]; /* a NaN stays, as nothing is at most that */
+      for (int r = 0; r < ROWS && call->item[u + e].whole; r++) most[r] = qn_float_most(most[r], out[r][e]);
   }
 }
 

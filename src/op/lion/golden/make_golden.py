@@ -300,10 +300,14 @@ def write_params(out, p, was):
             out.append(f"set {name} {value!r}".replace("'", ""))
 
 
-def write_case(out, name, row, elements=(21, 6), steps=4, seed=1, odd=0.25, each_step=None, **params):
+def write_case(out, name, row, elements=(21, 6), steps=4, odd=0.25, each_step=None, exactly=None, **params):
+    """`exactly`: bits by role, of one tensor and of one step, in place of numbers drawn."""
     types = dict(zip(ROLES, row.split()))
+    exactly = {role: [bits] for role, bits in (exactly or {}).items()}
+    if exactly:
+        elements, steps = [len(bits) for bits in next(iter(exactly.values()))], 1
     p = dict(DEFAULTS, **params)
-    source = random.Random(f"{name} {row} {seed}")
+    source = random.Random(f"{name} {row} 1")
     state = [{} for _ in elements]
     out += [f"case {name}", f"types {row}", "elements " + " ".join(map(str, elements))]
     write_params(out, p, DEFAULTS)
@@ -316,8 +320,9 @@ def write_case(out, name, row, elements=(21, 6), steps=4, seed=1, odd=0.25, each
         if role == "momentum":
             for one in start:  # with a gradient of zero there (below): the direction is exactly zero
                 one[-1] = encode(types[role], Fraction(0))
+        start = exactly.get(role, start)
         for s, one in zip(state, start):
-            s[role] = one
+            s[role] = list(one)
         out.append(f"start {role} " + hexadecimal(types[role], start))
     for k in range(steps):
         before, p = p, dict(p, step=p["step"] + (k > 0), **(each_step(k) if each_step else {}))
@@ -326,6 +331,7 @@ def write_case(out, name, row, elements=(21, 6), steps=4, seed=1, odd=0.25, each
         grads = tensors(source, types["grad"], elements, 0.3, odd / 3)
         for one in grads:
             one[-1] = encode(types["grad"], Fraction(0))
+        grads = exactly.get("grad", grads)
         out.append("give grad " + hexadecimal(types["grad"], grads))
         for place, (s, grad) in enumerate(zip(state, grads)):
             step_tensor(p, types, place, s, grad)
@@ -341,12 +347,84 @@ ROWS = ["f32 f32 f32 -", "f32 bf16 f32 -", "f32 f16 f32 -",
         "bf16 bf16 bf16 f32", "bf16 bf16 f32 f32", "f16 f16 f16 f32", "f16 f16 f32 f32"]
 
 REFUSED = ["lr=-0.5 : lr -0.5", "lr=nan : lr nan", "lr=inf : lr inf", "beta1=1 : beta1 1", "beta1=-0.1 : beta1 -0.1",
-           "beta1=nan : beta1 nan", "beta2=1.5 : beta2 1.5", "beta2=-1 : beta2 -1",
+           "beta1=nan : beta1 nan", "beta2=1 : beta2 1", "beta2=1.5 : beta2 1.5", "beta2=-1 : beta2 -1",
            "weight_decay=-0.25 : weight_decay -0.25",
            "weight_decay=nan : weight_decay nan", "decay=3 : decay 3", "decay=-1 : decay -1", "maximize=2 : maximize 2",
            "cautious=-1 : cautious -1", "rounding=2 : rounding 2", "momentum_rounding=9 : momentum_rounding 9",
            "decay=1 reference_lr=0 : reference_lr 0", "decay=2 reference_lr=-1 : reference_lr -1",
            "decay=1 reference_lr=nan : reference_lr nan"]
+
+
+# ---- the edges of the formula: exactly these numbers ----
+EDGES = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 2.0**-149, -(2.0**-149), 5 * 2.0**-149, 6 * 2.0**-149]
+
+
+def pairs(row):
+    """Every edge as gradient with every edge as momentum."""
+    types = dict(zip(ROLES, row.split()))
+    return {"grad": [bits_of(types["grad"], g) for g in EDGES for _ in EDGES],
+            "momentum": [bits_of(types["momentum"], m) for _ in EDGES for m in EDGES]}
+
+
+def balance(beta1):
+    """beta1 m and (1 - beta1) g cancel, but for their roundings; and m's neighbours."""
+    source, grads, momenta = random.Random("balance"), [], []
+    for _ in range(16):
+        g = rounded(source.uniform(-1, 1))
+        m = encode("f32", -rounded(1.0 - beta1) * g / rounded(beta1))
+        grads += [encode("f32", g)] * 7
+        momenta += [m + k for k in range(-3, 4)]
+    return {"grad": grads, "momentum": momenta}
+
+
+def ladder(form):
+    """Masters of every magnitude that rounding meets, ties and ends of ranges among them; NaN with every payload."""
+    source, least = random.Random("ladder"), -14 if form == "f16" else -126
+    values = [Fraction(source.uniform(1, 2)) * Fraction(2) ** e for e in range(max(least - 44, -149), least + 4)]
+    values += [Fraction(k, 4) * Fraction(2) ** (least - FORMATS[form][1]) for k in range(1, 15)]  # ties of small steps
+    most = {"f16": 16, "bf16": 128}[form]
+    values += [Fraction(2) ** most * (1 - Fraction(k, 1 << 14)) for k in range(1, 10)]
+    values += [1 + Fraction(k, 4 << FORMATS[form][1]) for k in range(1, 9)]
+    bits = [encode("f32", v) for v in values] + [encode("f32", -v) for v in values]
+    return {"master": bits + [0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00001, 0x7F800000, 0x7F7FFFFF]}
+
+
+def far_factors():
+    """{count, n} beyond 2^24, whose quotient in f32 alone would be another."""
+    n, count = (1 << 26) + 3, (1 << 25) + 5
+    while numbers_in_f32(n, count) == rounded(n / count):
+        count += 2
+    return [count, n, 3, (1 << 40) + 1]
+
+
+def numbers_in_f32(n, count):
+    return single(single(Fraction(n)) / single(Fraction(count)))
+
+
+def write_edges(out):
+    for row in ("f32 f32 f32 -", "bf16 f32 bf16 -"):
+        write_case(out, "edges", row, exactly=pairs(row), lr=3e-4)
+        write_case(out, "edges, cautious", row, exactly=pairs(row), lr=3e-4, cautious=1)
+        write_case(out, "edges, cautious, maximize", row, exactly=pairs(row), lr=3e-4, cautious=1, maximize=1)
+        write_case(out, "agreement beyond 2^24", row, cautious=1, agreement=far_factors(), steps=1, lr=3e-4)
+        values = [math.nan, -1.0, -0.0, 1e-45, math.inf]
+        write_case(out, "found inf is anything", row, elements=(5,), steps=5, found_inf=0.0,
+                   each_step=lambda k, of=values: {"found_inf": of[k]}, lr=3e-4)
+    write_case(out, "cautious, a step near the largest", "f32 f32 f32 -", cautious=1, agreement=[0, 21, 0, 6], steps=1,
+               lr=1e38, odd=0.0)
+    for maximize in (0, 1):
+        write_case(out, "balance", "f32 f32 f32 -", exactly=balance(0.9), beta1=0.9, lr=3e-4, maximize=maximize)
+    write_case(out, "a decay of half a step", "f32 f32 f32 -", lr=2.0**-25 * (1 + 2.0**-26), weight_decay=1.0, steps=1)
+    for form in ("bf16", "f16"):
+        for rounding in ("nearest", "stochastic"):
+            write_case(out, f"ladder, {rounding}", f"{form} {form} f32 f32", exactly=ladder(form), lr=0.0,
+                       rounding=rounding, seed=0x123456789ABCDEF)
+    # A word that carries out of 32 bits.
+    high = next(k for k in range(1 << 16) if word_of(6, 0, 0, PARAM_STREAM, k) > 0xFF000000)
+    write_case(out, "far below the least f16", "f16 f16 f32 f32", exactly={"master": [0x2F7FFFFF]}, odd=0.0, lr=0.0,
+               rounding="stochastic", seed=6, first_element={0: high})
+    write_case(out, "a shard across 2^34", "bf16 bf16 bf16 -", rounding="stochastic", momentum_rounding="stochastic",
+               seed=6, first_element={0: (1 << 34) - 39, 1: (1 << 34) - 2}, elements=(75, 9), steps=1, lr=3e-4)
 
 
 def write_all(out):
@@ -358,6 +436,8 @@ def write_all(out):
             short["momentum_rounding"] = "stochastic"
         if short:
             write_case(out, "stochastic", row, seed=0x9E3779B97F4A7C15, step=0xFFFFFFFE, **short, **rates)
+        for one in short if len(short) == 2 else ():
+            write_case(out, f"{one} alone by chance", row, steps=2, seed=1 << 32, **{one: "stochastic"}, **rates)
     for row in ("f32 f32 f32 -", "bf16 f32 bf16 -"):
         write_case(out, "decay relative", row, decay="relative", reference_lr=0.003, **rates)
         write_case(out, "decay squared", row, decay="squared", reference_lr=0.003, **rates)
@@ -378,6 +458,7 @@ def write_all(out):
                elements=(13, 14), **rates)
     write_case(out, "defaults", "f32 f32 f32 -", elements=(40,))
     write_case(out, "no momentum", "f32 f32 f32 -", beta1=0.0, beta2=0.0, lr=0.5, weight_decay=1.5)
+    write_edges(out)
     out += [f"refuse {line}" for line in REFUSED]
 
 

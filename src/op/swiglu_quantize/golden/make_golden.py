@@ -4,8 +4,9 @@
 python3 src/op/swiglu_quantize/golden/make_golden.py > src/op/swiglu_quantize/golden/swiglu_quantize.txt
 
 From the words of the contract (src/op/swiglu_quantize/README.md): exact fractions, rounded once where it says so; what
-comes before the scale is swiglu's script's. python/tests/test_swiglu_quantize.py reads the file: a case names its type,
-rows, columns and params, then come bits in hexadecimal. `given` scales are read, `made` ones must be written."""
+comes before the scale is swiglu's script's. `quern check` and python/tests/test_swiglu_quantize.py read the file: a
+case names its type, rows, columns and params, then come bits in hexadecimal. `given` scales are read, `made` ones must
+be written."""
 import importlib.util
 import pathlib
 import random
@@ -39,15 +40,32 @@ def scale_of(row):
     return max(numbers.single(most / 448), Fraction(1, 2**126)) if most else Fraction(1)
 
 
+def edges(form):
+    """Rows of what reglu leaves as it is: zeros; the smallest numbers; those about the least scale; none that is finite
+    and some; the largest; ties of f8e4m3 under a scale of 1, and what is beyond it where the scale is given."""
+    least = swiglu.decode(form, 1)
+    bound = Fraction(448) / 2**126
+    ties = [Fraction(k, 1024) for k in range(1, 16)] + [Fraction(448)]
+    beyond = [Fraction(x) for x in (448, 456, 463, 464, 465, 472, 479, 480, 512, 17, 19, 21, 23, 1, 2)]
+    rows = [[Fraction(0)] * 16, [least * k for k in range(16)], [bound * k / 15 for k in range(16)],
+            [bound * k / 14 for k in range(16)], [INF, NAN] * 8, [INF, NAN, Fraction(1), Fraction(3)] * 4,
+            [INF, Fraction(1)] * 8,
+            [swiglu.decode(form, swiglu.encode(form, INF) - 1 - k) for k in range(16)], ties, beyond + [INF]]
+    return [[swiglu.decode(form, swiglu.encode(form, x)) for x in row] for row in rows]
+
+
 def write_case(name, form, rows, cols, scales, **params):
     p = dict(swiglu.DEFAULTS, **params)
     source = random.Random(f"{name} {form} {scales}")
     a, b = ([[numbers.draw(source, 2, 0.1) for _ in range(cols)] for _ in range(rows)] for _ in range(2))
     a, b = ([[swiglu.decode(form, numbers.bits_of(form, x)) for x in row] for row in half] for half in (a, b))
     a[-1] = [Fraction(0)] * cols
+    if name.startswith("edges"):
+        a, b = edges(form), [[Fraction(1)] * cols for _ in range(rows)]
     values = [[swiglu.forward(p, form, x, y)[0] for x, y in zip(*pair)] for pair in zip(a, b)]
     if scales:
         by = [numbers.single(Fraction(source.uniform(0.001, 0.1))) for _ in range(scales)] * (rows // scales)
+        by = [Fraction(1)] * rows if name.startswith("edges") else by
     else:
         by = [scale_of(row) for row in values]
     inverse = [numbers.divide(Fraction(1), s) for s in by]
@@ -67,3 +85,5 @@ for form in ("f32", "bf16", "f16"):
     write_case("computed", form, 3, 17, 0)
     write_case("computed, geglu_erf", form, 3, 17, 0, activation="geglu_erf")
     write_case("computed, clamped", form, 3, 17, 0, activation="clamped", limit=0.5)
+    write_case("edges, computed", form, 10, 16, 0, activation="reglu")
+    write_case("edges, given", form, 10, 16, 1, activation="reglu")

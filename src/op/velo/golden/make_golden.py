@@ -272,11 +272,29 @@ def case(name, weights):
     print("end")
 
 
+def nan_case(at):
+    """A NaN in one tensor's parameters is one in the maximum over all tensors, and so in all that is moved."""
+    sizes, nan = (2, 3, 2), float("nan")
+    given = [[0.25, -0.5, 0.75][:n] for n in sizes]
+    given[at][1] = nan
+    print(f"case NaN in tensor {at} of 3")
+    print(f"set lr={LR} weight_decay={WEIGHT_DECAY} num_steps={NUM_STEPS}")
+    print("tensor", *sizes)
+    line("give", "param", (x for of_tensor in given for x in of_tensor))
+    print("draw grad", f"{300:x}", 0.02)
+    line("give", "loss", [LOSSES[0]])
+    print("step")
+    line("want", "param", [nan] * sum(sizes))
+    print("end")
+
+
 def main():
     print("# Golden vectors of VeLO. Made by: python3 src/op/velo/golden/make_golden.py")
     weights = Weights()
     for name in CASES:
         case(name, weights)
+    for at in range(3):
+        nan_case(at)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lopt.check.c - for `quern check`, on the host backend: places past 2^32 elements, of the kernels of learned
+ * optimizers that take elements one by one. A tensor of 65537 by 65537 has addresses, and memory where something lies:
+ * at its end. The last two blocks of a launch over it must leave the bits that the same numbers in a tensor of one row
+ * leave. */
+#include "core/core.h"
+#include "device/host/host.h"
+#include "jit/jit.h"
+#include "op/lopt/lopt.h"
+#include "op/lopt/device.h"
+#include "op/velo/device.h"
+#include "workbench/fill.h"
+#include "workbench/leg_ruled.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { SIDE = 65537, THREADS = 256, BLOCKS = 2, STATES = 3 };
+
+/* Of small_fc's kernels, and of VeLO's. */
+typedef struct kind {
+  bool velo;
+  uint64_t a_task, width, channels, totals; /* elements of a block; a layer's; sums that it leaves */
+} kind;
+
+/* A tensor of `rows` by `length`, of which the last `used` elements hold numbers. */
+typedef struct tensor {
+  uint64_t rows, length, n, used, tasks;
+  size_t bytes;
+  char *memory;
+  qn_lopt_device_item item;
+} tensor;
+
+static float *lay(tensor *t, uint64_t floats)
+{
+  float *at = (float *)(void *)(t->memory + t->bytes);
+  t->bytes += (floats * sizeof *at + 255) / 256 * 256;
+  return at;
+}
+
+/* Where all arrays lie; with no memory, how much there must be. */
+static void lay_all(tensor *t, const kind *k)
+{
+  qn_lopt_device_item *it = &t->item;
+  t->bytes = 0;
+  t->n = t->rows * t->length;
+  t->tasks = qn_lopt_ceiling(t->n, k->a_task);
+  *it = (qn_lopt_device_item){.n = t->n, .whole = t->n, .x = t->rows, .rows = t->rows, .length = t->length};
+  it->strip = t->length, it->c = 1, it->flags = QN_LOPT_FACTORED | QN_LOPT_STRAIGHT, it->channels = (qn_u32)k->channels;
+  it->along.n = t->length, it->across.n = t->rows;
+  it->g = lay(t, t->n), it->p = lay(t, t->n), it->v = lay(t, t->n), it->m = lay(t, STATES * t->n);
+  it->along.factor = lay(t, 4 * t->length), it->along.state = lay(t, STATES * t->length);
+  it->along.table = lay(t, t->length * k->width), it->along.layer = lay(t, QN_LOPT_SIDE_INPUTS * k->width);
+  it->across.factor = lay(t, 4 * t->rows), it->across.table = lay(t, t->rows * k->width);
+  it->layer = lay(t, QN_LOPT_MOST_INPUTS * k->width), it->weights = lay(t, QN_LOPT_SMALL_FC_WEIGHTS);
+  it->found = (qn_lopt_found *)(void *)lay(t, sizeof *it->found);
+  it->partial = (double *)(void *)lay(t, 2 * t->tasks * k->totals);
+  if (k->velo) it->along.layer = NULL;
+}
+
+static bool open_tensor(tensor *t, const kind *k)
+{
+  lay_all(t, k);
+  void *at = mmap(NULL, t->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  t->memory = at == MAP_FAILED ? NULL : at;
+  if (t->memory) lay_all(t, k);
+  return t->memory;
+}
+
+/* Numbers that depend on the array and on how far they are from its end. */
+static void fill_end(float *array, uint64_t n, uint64_t used, uint64_t seed, bool positive)
+{
+  for (uint64_t k = 0; k < used; k++) {
+    const double x = (double)(qn_seed_mix(seed, used - k) >> 40) / 0x1p23 - 1;
+    array[n - used + k] = (float)(positive ? 0.5 + 0.4 * x : x);
+  }
+}
+
+static void fill_all(tensor *t, const kind *k)
+{
+  qn_lopt_device_item *it = &t->item;
+  const uint64_t n = t->n, used = t->used, last = t->length;
+  fill_end((float *)(uintptr_t)it->g, n, used, 1, false), fill_end(it->p, n, used, 2, false);
+  fill_end(it->v, n, used, 3, true);
+  for (uint64_t d = 0; d < STATES; d++) {
+    fill_end(it->m + d * n, n, used, 4 + d, false);
+    fill_end(it->along.state + d * last, last, used, 7 + d, true);
+  }
+  fill_end(it->along.factor, 4 * last, 4 * used, 10, true),
+      fill_end(it->along.table, last * k->width, used * k->width, 11, false);
+  fill_end(it->across.factor, 4 * t->rows, 4, 12, true);
+  fill_end(it->across.table, t->rows * k->width, k->width, 13, false);
+  if (it->along.layer)
+    fill_end(it->along.layer, QN_LOPT_SIDE_INPUTS * k->width, QN_LOPT_SIDE_INPUTS * k->width, 14, false);
+  fill_end(it->layer, k->channels * k->width, k->channels * k->width, 15, false);
+  fill_end((float *)(uintptr_t)it->weights, QN_LOPT_SMALL_FC_WEIGHTS, QN_LOPT_SMALL_FC_WEIGHTS, 16, false);
+  *it->found = (qn_lopt_found){.of_gradient = 1, .step = 0.01f, .lr = 0.01f, .decay = 0.1f, .power = 1, .unpower = 1};
+}
+
+static qn_status find(const kind *k, bool updates, const qn_device_function **function)
+{
+  char velo[32], phase[32];
+  const char *const defines[] = {
+      "QN_LOPT_ELO=0", "QN_LOPT_BOUNDED=0", "QN_LOPT_COMPAT=0", "QN_LOPT_PRECISION=3", phase, velo, NULL};
+  snprintf(velo, sizeof velo, "QN_LOPT_VELO=%d", k->velo);
+  snprintf(phase, sizeof phase, "QN_LOPT_PHASE=%d", updates);
+  return qn_jit_function((qn_device){QN_HOST, 0}, &(qn_unit){.source = "op/lopt/lopt.elements.cu", .defines = defines},
+                         updates ? "lopt_element_update" : "lopt_element_stats", function);
+}
+
+/* The last two blocks of a phase. */
+static qn_status run_end(const tensor *t, const kind *k, bool updates)
+{
+  static const qn_u32 zero;
+  qn_lopt_head head = {.go = 1};
+  qn_lopt_device_args args = {.items = &t->item, .first = &zero, .n = 1, .tasks = (qn_u32)t->tasks, .head = &head};
+  const qn_device_function *function;
+  qn_try(find(k, updates, &function));
+  args.weights = t->item.weights, args.exp_mult = 0.1f, args.v = 0.9f, args.v_rest = 0.1f;
+  for (int d = 0; d < STATES; d++) args.m[d] = 0.8f, args.m_rest[d] = 0.2f;
+  const qn_launch launch = {.blocks = t->tasks, .threads = THREADS, .argument = &args, .argument_bytes = sizeof args};
+  return qn_group_run(function, &launch, t->tasks - BLOCKS, t->tasks);
+}
+
+/* The last elements of two arrays. */
+static bool same_end(const char *what, const float *far, uint64_t far_n, const float *near, uint64_t near_n,
+                     uint64_t used, qn_trial *trial)
+{
+  trial->elements += used;
+  for (uint64_t k = 1; k <= used; k++) {
+    if (!memcmp(&far[far_n - k], &near[near_n - k], sizeof *far)) continue;
+    qn_trial_fail(trial, -1, "%s of element %llu of %llu is %.9g, it must be %.9g", what,
+                  (unsigned long long)(far_n - k), (unsigned long long)far_n, (double)far[far_n - k],
+                  (double)near[near_n - k]);
+    return false;
+  }
+  return true;
+}
+
+static qn_status compare(qn_trial *trial, const kind *k, const tensor *far, const tensor *near)
+{
+  const qn_lopt_device_item *a = &far->item, *b = &near->item;
+  const uint64_t sums = 2 * BLOCKS * k->totals; /* of doubles, as floats */
+  for (int updates = 0; updates < 2; updates++) {
+    qn_try(run_end(far, k, updates));
+    qn_try(run_end(near, k, updates));
+  }
+  if (!same_end("the sums", (const float *)(const void *)a->partial, 2 * far->tasks * k->totals,
+                (const float *)(const void *)b->partial, 2 * near->tasks * k->totals, sums, trial))
+    return QN_OK;
+  const bool same = same_end("param", a->p, far->n, b->p, near->n, near->used, trial) &&
+                    same_end("v", a->v, far->n, b->v, near->n, near->used, trial);
+  for (uint64_t d = 0; d < STATES && same; d++)
+    if (!same_end("m", a->m + d * far->n, far->n, b->m + d * near->n, near->n, near->used, trial)) break;
+  return QN_OK;
+}
+
+void qn_leg_lopt_far(qn_trial *trial)
+{
+  kind k = {.a_task = QN_LOPT_ELEMENTS_A_TASK, .width = QN_LOPT_WIDTH};
+  k.velo = trial->item->target.op->info.n_tensors > QN_LOPT_ROLES;
+  k.channels = k.totals = QN_LOPT_TILE_INPUTS;
+  if (k.velo) k.a_task = QN_VELO_ELEMENTS_A_TASK, k.width = 4, k.channels = 18, k.totals = QN_VELO_TOTALS;
+  tensor far = {.rows = SIDE, .length = SIDE}, near = {.rows = 1};
+  far.used = near.used = near.length = (uint64_t)SIDE * SIDE % k.a_task + k.a_task;
+  if (qn_trial_takes(trial, 0)) {
+    if (!open_tensor(&far, &k) || !open_tensor(&near, &k)) {
+      qn_trial_skip(trial, "there are not so many addresses: %zu bytes: %s", far.bytes, strerror(errno));
+    } else {
+      fill_all(&far, &k);
+      fill_all(&near, &k);
+      if (compare(trial, &k, &far, &near) != QN_OK) qn_trial_fail(trial, -1, "%s", qn_last_error());
+    }
+  }
+  if (far.memory) munmap(far.memory, far.bytes);
+  if (near.memory) munmap(near.memory, near.bytes);
+  qn_trial_note(trial, "%llu numbers at the end of %d by %d", (unsigned long long)trial->elements, SIDE, SIDE);
+}
