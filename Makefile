@@ -8,9 +8,9 @@ SETUP ?= -Dprefix=$(PREFIX)
 TARGETS ?= quern:shared_library quern:executable
 MESON = tools/meson.sh
 
-# LANES="clang asan": these of tools/lanes.py. KEEP=--keep: results that make test left count, and are not made again.
+# LANES="clang asan": these of tools/lanes.py. OPTIONS: of tools/test.py.
 LANES ?=
-KEEP ?=
+OPTIONS ?=
 
 .DEFAULT_GOAL := build
 .PHONY: help demo test test-all test-torch wheel hf-kernel build dev bench check install clean format setup
@@ -23,11 +23,11 @@ demo: build   ## build, prove Lion, time it: under two minutes
 
 test:   ## what a contributor needs: CPU, host backend, NVRTC for sm_90a, Python on NumPy; ten minutes on two cores
 	tools/setup.sh test
-	python3 tools/test.py $(LANES)
+	python3 tools/test.py $(OPTIONS) $(LANES)
 
 test-all:   ## the whole matrix: also compilers, sanitizers, aarch64, valgrind, all architectures, frameworks
 	tools/setup.sh all
-	python3 tools/test.py $(KEEP) all
+	python3 tools/test.py $(OPTIONS) all
 
 test-torch:   ## the Python package with the newest PyTorch, JAX and kernels, and with the oldest PyTorch
 	tools/setup.sh python

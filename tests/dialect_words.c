@@ -224,6 +224,7 @@ static bool run_all(qn_dialect dialect, qn_device device, float *into)
   qn_kernel *kernel = make_kernel(dialect, device.kind == QN_CUDA, &header, &body);
   float inp[LANES];
   for (int k = 0; k < LANES; k++) inp[k] = 0.75f + 0.5f * (float)k;
+  const qn_exec exec = {.size = sizeof exec, .device = device};
   qn_tensor in = ARRAY(inp, QN_F32, LANES), out = ARRAY(into, QN_F32, MOST * LANES);
   void *on_device[2] = {inp, into};
   bool ok = true;
@@ -236,7 +237,7 @@ static bool run_all(qn_dialect dialect, qn_device device, float *into)
     in.device = out.device = device;
   }
   ok = ok &&
-       qn_kernel_launch(kernel, &serial,
+       qn_kernel_launch(kernel, &exec,
                         &CALL(.inputs = &in, .outputs = &out, .grid = {LANES, 1, 1}, .group = {LANES, 1, 1})) == QN_OK;
   if (ok && device.kind == QN_CUDA) ok = !qn_memory_read(device, NULL, into, on_device[1], sizeof values);
   check(ok, "the words of %s run on %s", dialects[dialect], device.kind == QN_CUDA ? "the GPU" : "the processor");

@@ -12,6 +12,18 @@
 
 static int test_count, test_failures, test_held;
 
+/* A text of several lines as a comment of TAP. */
+__attribute__((unused)) static void test_comment(const char *title, const char *text)
+{
+  printf("\n# %s: ", title);
+  for (; *text; text++) {
+    if (*text == '\n')
+      printf("\n# ");
+    else
+      putchar(*text);
+  }
+}
+
 __attribute__((format(printf, 5, 6), unused)) static bool test_report(bool ok, const char *file, int line,
                                                                       const char *expression, const char *format, ...)
 {
@@ -20,7 +32,10 @@ __attribute__((format(printf, 5, 6), unused)) static bool test_report(bool ok, c
   printf("%sok %d - ", ok ? "" : "not ", ++test_count);
   vprintf(format, arguments);
   va_end(arguments);
-  if (!ok) printf("\n# %s:%d: %s\n# last error: %s", file, line, expression, qn_last_error());
+  if (!ok) {
+    printf("\n# %s:%d: %s", file, line, expression);
+    test_comment("last error", qn_last_error());
+  }
   printf("\n");
   fflush(stdout);
   test_failures += !ok;

@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run lanes of the test matrix: test.py [--keep] [--tests=NAME,...] [all | LANE...]; without lanes, make test's.
+"""Run lanes of the test matrix: test.py [--keep] [--minutes=N] [--tests=NAME,...] [all | LANE...]; without lanes, make
+test's.
 
 tools/lanes.py says what the lanes are. Each leaves its results and what it said in build/results, which
 tools/results.py sums up at the end; its status is this program's. --keep runs no lane again whose results are there,
-and counts them; --tests runs only these of a lane of meson.
+and counts them; --tests runs only these of a lane of meson. A command of a lane that runs for 25 minutes, or past
+--minutes from the start, is killed with all that it started, which is named: a test that hangs fails its lane.
 Lanes of meson run one after the other and show what they do; lanes of Python keep one core busy, so that one runs
 beside them, and show their log when they end. A build folder that is there is configured again, since tools may have
 been installed after it was made. Compilers are run by ccache where it is installed: all copies of the tree share
 objects then."""
 
 import collections
+import contextlib
 import glob
 import json
 import os
 import pathlib
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -27,6 +32,8 @@ CCACHE = [path for path in ("/usr/lib/ccache", "/usr/lib64/ccache") if os.path.i
 guards = collections.defaultdict(threading.Lock)  # of what two lanes share: a build folder, the tools of Python
 built = set()
 only_tests = []
+LIMIT = 25 * 60
+deadline = float("inf")  # of time.monotonic()
 
 
 def environment():
@@ -38,11 +45,33 @@ def environment():
     os.environ.setdefault("CCACHE_DIR", f"{at}/ccache")
 
 
+def kill_tree(root):
+    """Kill a process and its descendants, and name them."""
+    children, found = collections.defaultdict(list), [root]
+    for stat in glob.glob("/proc/[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            pid, parent = re.match(r"(\d+) \(.*\) \S (\d+)", pathlib.Path(stat).read_text(), re.DOTALL).groups()
+            children[int(parent)].append(int(pid))
+    for pid in found:
+        found += children[pid]
+    for pid in found:
+        with contextlib.suppress(OSError):
+            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            os.kill(pid, signal.SIGKILL)
+            print(f"killed: {words[:200]}", flush=True)
+
+
 def call(command, log=None, **env):
     """Run it; its status, and the seconds of processor time that it and its children took."""
     command = [str(word) for word in command]
+    left = min(LIMIT, deadline - time.monotonic())
+    if left <= 0:
+        raise RuntimeError("there is no time left for it")
     process = subprocess.Popen(command, stdout=log, stderr=log and subprocess.STDOUT, env={**os.environ, **env})
+    timer = threading.Timer(left, kill_tree, [process.pid])
+    timer.start()
     _, status, used = os.wait4(process.pid, 0)
+    timer.cancel()
     process.returncode = os.waitstatus_to_exitcode(status)
     return process.returncode, used.ru_utime + used.ru_stime
 
@@ -154,8 +183,11 @@ def work(queues, failed):
 
 
 def main():
+    global deadline
     named = [word for word in sys.argv[1:] if not word.startswith("--")]
     only_tests.extend(name for word in sys.argv[1:] if word.startswith("--tests=") for name in word[8:].split(","))
+    for minutes in (word[10:] for word in sys.argv[1:] if word.startswith("--minutes=")):
+        deadline = time.monotonic() + 60 * float(minutes)
     lanes = LANES if named == ["all"] else named or CONTRIBUTOR
     if unknown := set(lanes) - set(LANES):
         sys.exit(f"test.py: there is no lane {min(unknown)}; lanes are {' '.join(LANES)}")
@@ -177,7 +209,7 @@ def main():
     beside.start()
     work([meson, python], failed)
     beside.join()
-    return call([sys.executable, "tools/results.py", *lanes])[0] or bool(failed)
+    return subprocess.call([sys.executable, "tools/results.py", *lanes]) or bool(failed)
 
 
 if __name__ == "__main__":

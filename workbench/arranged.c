@@ -142,7 +142,7 @@ static size_t reach_of(const int64_t s[DIMS], size_t place, size_t width)
 static size_t shift_of(qn_alignment alignment, size_t r, size_t place, size_t width)
 {
   switch (alignment) {
-  case QN_ALIGN_16: return 16;
+  case QN_ALIGN_16: return 16 * (1 + (r + place) % 2);
   case QN_ALIGN_ELEMENT: return width;
   case QN_ALIGN_MIXED: return width * ((r * 3 + place) % 9);
   default: return 0;

@@ -19,7 +19,7 @@ static unsigned char guard_byte(size_t at) { return (unsigned char)(0xA5u ^ (at 
 static size_t shift_of(qn_alignment alignment, size_t role, size_t tensor, size_t width)
 {
   switch (alignment) {
-  case QN_ALIGN_16: return 16;
+  case QN_ALIGN_16: return 16 * (1 + (role + tensor) % 2);
   case QN_ALIGN_ELEMENT: return width;
   case QN_ALIGN_MIXED: return width * ((role * 3 + tensor) % 9);
   default: return 0;

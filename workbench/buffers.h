@@ -8,8 +8,8 @@
 #include "workbench/fill.h"
 #include "workbench/walls.h"
 
-/* Where tensors begin: at multiples of 64 bytes; of 16 but not of 32; one element behind a multiple of 64; each role
- * another number of elements behind it. At walls (walls.h) each ends at one or begins behind one, wherever that is; of
+/* Where tensors begin: at multiples of 64 bytes; 16 or 32 bytes behind one; one element behind one; each role another
+ * number of elements behind one. At walls (walls.h) each ends at one or begins behind one, wherever that is; of
  * a list of more than QN_ALIGN_WALLS tensors the last, or the first. */
 typedef enum qn_alignment {
   QN_ALIGN_64,

@@ -19,15 +19,24 @@ static void last_values(const qn_op_info *op, qn_setting *s)
   }
 }
 
+static size_t row_bytes(const qn_op_info *op, size_t row)
+{
+  size_t bytes = 0;
+  for (size_t r = 0; r < op->n_tensors; r++)
+    if (op->types[row].tensor[r].access) bytes += qn_dtype_bytes(op->types[row].tensor[r].dtype);
+  return bytes;
+}
+
 static qn_status compare_piece(qn_trial *trial, size_t row, const qn_setting *setting, size_t n, size_t number)
 {
   const qn_item *item = trial->item;
   qn_buffers *got = NULL, *want = NULL;
   qn_runner *candidate = NULL, *reference = NULL;
-  qn_status status =
-      qn_buffers_create(&got, &item->target.op->info, row, item->target.device, NULL, 1, &n, QN_ALIGN_64);
-  if (!status)
-    status = qn_buffers_create(&want, &item->target.op->info, row, (qn_device){QN_CPU, 0}, NULL, 1, &n, QN_ALIGN_64);
+  const qn_op_info *op = &item->target.op->info;
+  const qn_alignment alignment = number % 2 ? QN_ALIGN_16 : QN_ALIGN_64;
+  const size_t elements[] = {n / 2, n - n / 2};
+  qn_status status = qn_buffers_create(&got, op, row, item->target.device, NULL, 2, elements, alignment);
+  if (!status) status = qn_buffers_create(&want, op, row, (qn_device){QN_CPU, 0}, NULL, 2, elements, alignment);
   if (!status)
     status = qn_runner_create(&candidate, item->target.op, got, setting, QN_WAY_DIRECT, qn_trial_pool(trial, 2));
   if (!status) status = qn_runner_create(&reference, item->target.op, want, setting, QN_WAY_REFERENCE, NULL);
@@ -41,8 +50,8 @@ static qn_status compare_piece(qn_trial *trial, size_t row, const qn_setting *se
   if (!status) status = qn_runner_step(reference);
   if (!status) {
     qn_difference d = qn_trial_compare(trial, qn_runner_params(reference), got, want);
-    char what[64];
-    snprintf(what, sizeof what, "case %zu: row %zu, one tensor of %zu elements", number, row, n);
+    char what[96];
+    snprintf(what, sizeof what, "case %zu: row %zu, two tensors of %zu elements", number, row, n / 2);
     if (d.fault != QN_FAULT_NONE) qn_trial_differ(trial, (long)number, what, got, want, &d);
     trial->elements += n;
   }
@@ -54,20 +63,25 @@ static qn_status compare_piece(qn_trial *trial, size_t row, const qn_setting *se
 }
 
 /* In pieces, as nothing but the number of elements matters here. The first row with the defaults has them all; the last
- * row with everything else on a quarter of them. The reference beside itself would show nothing rare: a piece is enough
- * for how it is called. */
+ * row with everything else on a quarter of them. Then, on a processor, a piece of each row that is long enough to be
+ * written past the caches (op/list.c). The reference beside itself would show nothing rare: a piece is enough for how
+ * it is called. */
 void qn_leg_large(qn_trial *trial)
 {
-  enum { PIECES = 8, PIECE = 1 << 21 };
-  const qn_op_info *op = &trial->item->target.op->info;
+  enum { PIECES = 8, PIECE = 1 << 21, STREAMED_BYTES = 3 << 23 };
+  const qn_target *target = &trial->item->target;
+  const qn_op_info *op = &target->op->info;
   qn_setting setting = {.given = 0};
   if (qn_op_defaults(op, setting.params, op->params_bytes) != QN_OK) qn_trial_fail(trial, -1, "%s", qn_last_error());
-  const bool is_reference = trial->item->target.device.kind == QN_CPU && !strcmp(trial->item->target.variant, "ref");
-  size_t pieces = trial->options->level == QN_QUICK || is_reference ? 1 : PIECES;
-  for (size_t k = 0; k < pieces + (pieces + 3) / 4; k++) {
-    if (k == pieces) last_values(op, &setting);
-    if (qn_trial_takes(trial, k) &&
-        compare_piece(trial, k < pieces ? 0 : qn_op_rows(op, QN_CUDA) - 1, &setting, PIECE, k))
+  const bool on_cpu = target->device.kind == QN_CPU;
+  const bool few = trial->options->level == QN_QUICK || (on_cpu && !strcmp(target->variant, "ref"));
+  const size_t first = few ? 1 : PIECES, last = first + (first + 3) / 4;
+  const size_t pieces = last + (on_cpu && !few ? qn_op_rows(op, QN_CPU) : 0);
+  for (size_t k = 0; k < pieces; k++) {
+    if (k == first) last_values(op, &setting);
+    const size_t row = k < first ? 0 : k < last ? qn_op_rows(op, QN_CUDA) - 1 : k - last;
+    const size_t streamed = k < last ? 0 : STREAMED_BYTES / row_bytes(op, row);
+    if (qn_trial_takes(trial, k) && compare_piece(trial, row, &setting, streamed > PIECE ? streamed : PIECE, k))
       qn_trial_fail(trial, (long)k, "%s", qn_last_error());
   }
   qn_trial_note(trial, "%llu elements of odd values", (unsigned long long)trial->elements);
@@ -87,14 +101,6 @@ typedef struct huge {
   qn_buffers *one; /* a single period, stepped by the reference: what must come out, again and again */
   unsigned char *memory[QN_MAX_TENSORS], *host;
 } huge;
-
-static size_t row_bytes(const qn_op_info *op, size_t row)
-{
-  size_t bytes = 0;
-  for (size_t r = 0; r < op->n_tensors; r++)
-    if (op->types[row].tensor[r].access) bytes += qn_dtype_bytes(op->types[row].tensor[r].dtype);
-  return bytes;
-}
 
 static qn_status reference_period(huge *h)
 {

@@ -122,27 +122,20 @@ static qn_status step(play *p)
   return QN_OK;
 }
 
-static double rms_of(const double *x, size_t n)
-{
-  double squares = 0;
-  for (size_t k = 0; k < n; k++) squares += x[k] * x[k];
-  return n ? sqrt(squares / (double)n) : 0;
-}
-
 static qn_status compare_tensor(play *p, size_t r, size_t k)
 {
   const qn_ruled_role *role = &p->d.role[r];
   const size_t n = role->elements[k], plane = qn_ruled_plane(&p->d, r, k);
   const double eps = role->dtype == QN_F64 ? 1e-13 : 6e-8;
-  double want, size = 0;
+  double want, size = 0, moved = 0;
   for (size_t i = 0; i < n; i++) {
-    if (i % plane == 0) size = rms_of(role->value[k] + i, plane);
+    if (i % plane == 0) qn_ruled_scale(role, k, i, plane, &size, &moved);
     if (!next_number(p, r, &want)) return complain(p, "there are fewer numbers than elements");
     qn_play_compare(
         &p->in, p->d.op->info.tensors[r].name, i,
         &(qn_play_number){.want = want,
                           .got = qn_number_load(role->dtype, role->after + role->offset[k] + i * role->width),
-                          .allowed = p->d.op->ruled->allowed(r, want, role->was[k][i], size),
+                          .allowed = p->d.op->ruled->allowed(r, want, role->was[k][i], size, moved),
                           .reference = role->value[k][i],
                           .near = eps * fabs(want) + 1e-13 * (1 + size)});
   }

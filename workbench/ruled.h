@@ -84,6 +84,8 @@ qn_status qn_ruled_put(qn_ruled_data *data, size_t role, size_t tensor, const do
 /* Elements of a plane of a tensor: what is not of the first role's extents is by plane first, as the three decays are;
  * so are the rows of a single. */
 size_t qn_ruled_plane(const qn_ruled_data *data, size_t role, size_t tensor);
+/* Root mean squares over n elements of tensor k from `from` on: of what the reference says, and of its change. */
+void qn_ruled_scale(const qn_ruled_role *role, size_t k, size_t from, size_t n, double *size, double *moved);
 /* How far element i of tensor k may be off. */
 double qn_ruled_allowed(const qn_ruled_data *d, size_t r, size_t k, size_t i);
 /* What was fetched against the list in double, the element that is worst in terms of what the op allows; guards and

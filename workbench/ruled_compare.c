@@ -59,12 +59,15 @@ bool qn_ruled_intact(const qn_ruled_data *d, char *wrong, size_t bytes)
   return lent_intact(d, wrong, bytes);
 }
 
-/* Of elements [from, to) of what is wanted, those that are numbers. */
-static double size_of(const double *want, size_t from, size_t to)
+void qn_ruled_scale(const qn_ruled_role *role, size_t k, size_t from, size_t n, double *size, double *moved)
 {
-  double squares = 0;
-  for (size_t i = from; i < to; i++) squares += isfinite(want[i]) ? want[i] * want[i] : 0;
-  return to > from ? sqrt(squares / (double)(to - from)) : 0;
+  double wanted = 0, changed = 0;
+  for (size_t i = from; i < from + n; i++) {
+    const double want = role->value[k][i], change = want - role->was[k][i];
+    wanted += isfinite(want) ? want * want : 0;
+    changed += isfinite(change) ? change * change : 0;
+  }
+  *size = n ? sqrt(wanted / (double)n) : 0, *moved = n ? sqrt(changed / (double)n) : 0;
 }
 
 size_t qn_ruled_plane(const qn_ruled_data *d, size_t r, size_t k)
@@ -77,9 +80,10 @@ size_t qn_ruled_plane(const qn_ruled_data *d, size_t r, size_t k)
 double qn_ruled_allowed(const qn_ruled_data *d, size_t r, size_t k, size_t i)
 {
   const qn_ruled_role *role = &d->role[r];
-  const size_t plane = qn_ruled_plane(d, r, k), from = i / plane * plane;
-  const double size = size_of(role->value[k], from, from + plane);
-  return d->op->ruled->allowed(r, role->value[k][i], role->was[k][i], size);
+  const size_t plane = qn_ruled_plane(d, r, k);
+  double size, moved;
+  qn_ruled_scale(role, k, i / plane * plane, plane, &size, &moved);
+  return d->op->ruled->allowed(r, role->value[k][i], role->was[k][i], size, moved);
 }
 
 static bool tensor_right(const qn_ruled_data *d, size_t r, size_t k, char *wrong, size_t bytes, double *worst)
@@ -88,10 +92,11 @@ static bool tensor_right(const qn_ruled_data *d, size_t r, size_t k, char *wrong
   const double *want = role->value[k];
   const size_t plane = qn_ruled_plane(d, r, k);
   for (size_t from = 0; from < role->elements[k]; from += plane) {
-    const double size = size_of(want, from, from + plane);
+    double size, moved;
+    qn_ruled_scale(role, k, from, plane, &size, &moved);
     for (size_t i = from; i < from + plane; i++) {
       const double got = number_at(role->after, role, k, i);
-      const double allowed = d->op->ruled->allowed(r, want[i], role->was[k][i], size);
+      const double allowed = d->op->ruled->allowed(r, want[i], role->was[k][i], size, moved);
       if (got == want[i] || (isnan(got) && isnan(want[i]))) continue;
       const double share = fabs(got - want[i]) / allowed;
       if (share > *worst) *worst = share;

@@ -110,9 +110,9 @@ typedef struct qn_ruled {
    * of params arrays as well. */
   qn_status (*reference)(const void *params, size_t n, const qn_tensor *const *tensors,
                          double *const *const data[QN_MAX_TENSORS]);
-  /* How far an element may be from what the reference says it must be, which was `before`; size is the root mean square
-   * of what is wanted in its plane of the first role's elements. */
-  double (*allowed)(size_t role, double want, double before, double size);
+  /* How far an element may be from what the reference says it must be, which was `before`; size and moved are root mean
+   * squares over its plane of the first role's elements: of what is wanted, and of what is wanted less `before`. */
+  double (*allowed)(size_t role, double want, double before, double size, double moved);
   const qn_shaped_size *cases;   /* of checks, in the last of which all params count: shapes ("7x5", "11", "-" of no
                                     dimensions), params, words of the check */
   const char *const *variations; /* settings of params under which a device's cases run besides; NULL: none */

@@ -200,6 +200,7 @@ static const qn_shaped_size cases[] = {
     {"halves", "m=9 n=36 k=16 norm=none activation=none clamp=0 halves -bias -bias2 -gamma -beta"},
     SWEEP("relu"),
     SWEEP("gelu"),
+    {"three of four left", "m=28 n=72 k=35 groups=9"},
     {"halves, fewer", "m=5 n=20 k=12 norm=none activation=none clamp=0 halves -bias -bias2 -gamma -beta"},
     SWEEP("gelu_tanh"),
     SWEEP("silu"),

@@ -177,9 +177,9 @@ qn_status qn_lopt_reference(const qn_lopt_step *step, size_t n, const qn_tensor 
   return QN_OK;
 }
 
-double qn_lopt_allowed(size_t role, double want, double before, double size)
+double qn_lopt_allowed(size_t role, double want, double before, double size, double moved)
 {
-  if (role == QN_LOPT_PARAM) return 1e-6 * fmax(1, fabs(want)) + 1e-5 * fabs(want - before);
+  if (role == QN_LOPT_PARAM) return 1e-6 * fmax(1, fabs(want)) + 1e-5 * fmax(moved, fabs(want - before));
   return 3e-7 * (fabs(want) + fabs(before) + size) + 1e-36; /* a mean may be small where its terms are not */
 }
 

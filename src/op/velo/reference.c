@@ -228,9 +228,9 @@ qn_status qn_velo_reference(const void *params, size_t n, const qn_tensor *const
   return status;
 }
 
-double qn_velo_allowed(size_t role, double want, double before, double size)
+double qn_velo_allowed(size_t role, double want, double before, double size, double moved)
 {
-  if (role < QN_LOPT_ROLES) return qn_lopt_allowed(role, want, before, size);
+  if (role < QN_LOPT_ROLES) return qn_lopt_allowed(role, want, before, size, moved);
   return role == QN_VELO_ROLE_BUFFER ? 1e-10 * (fabs(want) + fabs(before)) : 1e-6 * qn_double_most(1, fabs(want));
 }
 

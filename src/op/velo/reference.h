@@ -12,7 +12,7 @@ qn_status qn_velo_reference(const void *params, size_t n, const qn_tensor *const
                             double *const *const data[QN_MAX_TENSORS]);
 /* Of the six roles that tensors have, small_fc_lopt's; of the LSTM's states some units of f32's eps; of the loss's
  * buffer, which is f64, what differing powers of e leave. */
-double qn_velo_allowed(size_t role, double want, double before, double size);
+double qn_velo_allowed(size_t role, double want, double before, double size, double moved);
 /* Made weights, and the LSTM's first states: those of the golden vectors. */
 void qn_velo_make(const qn_op_param *param, float *values);
 void qn_velo_begin(const void *params, size_t role, bool middle, const int64_t *shape, double *values);

@@ -369,7 +369,7 @@ static const qn_shaped_size cases[] = {
     {"NaN in the middle", "12x7 90 8x6x3x3 m[1]=nan filled"},
     {"NaN in the last", "12x7 90 8x6x3x3 v[2]=nan filled"},
     {"parameters of zero", "33x20 40 params=0 lr=10000"},
-    {"a tensor of zeros", "33x20 40 7 param[1,*]=0 lr=10000"},
+    {"a tensor of zeros", "33x20 40 7 params=0.001 param[1,*]=0 lr=10000"},
     {"the middle of a run", "40x50 77 6x5x3x3 10x40x3x3 5x60x4 filled num_steps=2000 step=1990 lr=10 steps=2"},
     {"its end, and past it", "33x20 40 num_steps=1 lr=10 steps=2"},
     {"no numbers", "40x33 90 8x6x3x3 11 grad[0]=nan grad[1]=inf grad[2]=-inf lr=10"},
@@ -385,6 +385,7 @@ static const qn_shaped_size cases[] = {
     {"params in device memory", "33x20 40 lr=10 weight_decay=0.01 step=9 hyper"},
     {"as PyLO's CUDA code", "33x20 40 7x5 20x64 6x5x3x3 - pylo_cuda_compat=1 weight_decay=0.1 lr=10"},
     {"multipliers", "40x33 90 8x6x3x3 step_mult=0.1 exp_mult=0.05 weight_decay=0.2 step=7"},
+    {"gradients that the summaries show", "40x33 90 8x6x3x3 gradients=10 lr=10 steps=2"},
     {NULL, NULL},
 };
 
