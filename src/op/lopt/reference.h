@@ -28,8 +28,8 @@ qn_lopt_factor qn_lopt_seen_factor(const qn_lopt_seen *t, size_t k, size_t i);
 /* Steps all tensors, of which the shapes are read; data[role][k] is tensor k's. */
 qn_status qn_lopt_reference(const qn_lopt_step *step, size_t n, const qn_tensor *param,
                             double *const *const data[QN_MAX_TENSORS]);
-/* The contract's tolerance of parameters, where a network's sum that nearly cancels has the error of its terms: those of
- * the tensor's other elements. Of states, some units of f32's eps of them and of their like. */
+/* The contract's tolerance of parameters, where a network's sum that nearly cancels has the error of its terms: those
+ * of the tensor's other elements. Of states, some units of f32's eps of them and of their like. */
 double qn_lopt_allowed(size_t role, double want, double before, double size, double moved);
 /* The next number in [-1, 1), 24 bits of splitmix64, which the golden vectors are drawn with. */
 double qn_lopt_draw(uint64_t *state);
