@@ -384,8 +384,8 @@ static const qn_shaped_size cases[] = {
                      "factor_decay2=0.8 lr=10 steps=2"},
     {"params in device memory", "33x20 40 lr=10 weight_decay=0.01 step=9 hyper"},
     {"as PyLO's CUDA code", "33x20 40 7x5 20x64 6x5x3x3 - pylo_cuda_compat=1 weight_decay=0.1 lr=10"},
-    {"multipliers", "40x33 90 8x6x3x3 step_mult=0.1 exp_mult=0.05 weight_decay=0.2 step=7"},
     {"gradients that the summaries show", "40x33 90 8x6x3x3 gradients=10 lr=10 steps=2"},
+    {"multipliers", "40x33 90 8x6x3x3 step_mult=0.1 exp_mult=0.05 weight_decay=0.2 step=7"},
     {NULL, NULL},
 };
 
