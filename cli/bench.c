@@ -2,7 +2,7 @@
 /* bench.c - `quern bench`: reads what is asked for, has it measured, prints it and keeps it. */
 #include "cli/verb.h"
 #include "core/core.h"
-#include "op/list.h"
+#include "op/call.h"
 #include "workbench/bench.h"
 #include "workbench/beside.h"
 #include "workbench/break_even.h"
@@ -281,7 +281,8 @@ static qn_status bench_op(session *s, const qn_op *op, bool *wrong)
   qn_try(qn_bench_row(op, o->types ? o->types : "", &row));
   qn_try(qn_try_allocate(&params, op->info.params_bytes, "parameters"));
   qn_status status = qn_settings_begin(op, params);
-  for (size_t k = 0; status == QN_OK && k < o->n_settings; k++) status = qn_setting(&op->info, params, o->setting[k]);
+  for (size_t k = 0; status == QN_OK && k < o->n_settings; k++)
+    status = qn_settings_read(&op->info, params, o->setting[k]);
   for (int timer = 0; status == QN_OK && timer < QN_TIMER_COUNT; timer++) {
     const qn_bench_request request = request_of(s, op, params, row, (qn_timer)timer);
     if (o->first_use_here || o->break_even || o->ceilings_here) {

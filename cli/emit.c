@@ -80,7 +80,8 @@ static int emit(const request *order, const qn_op_info *op, void *params)
   char *text = NULL;
   size_t row;
   qn_status status = qn_op_defaults(op, params, op->params_bytes);
-  for (size_t k = 0; status == QN_OK && k < order->n_settings; k++) status = qn_setting(op, params, order->setting[k]);
+  for (size_t k = 0; status == QN_OK && k < order->n_settings; k++)
+    status = qn_settings_read(op, params, order->setting[k]);
   if (status != QN_OK) return qn_complain_status(&qn_verb_emit, status);
   status = qn_bench_row((const qn_op *)op, order->types ? order->types : "", &row);
   if (status != QN_OK) return qn_complain_status(&qn_verb_emit, status);

@@ -4,7 +4,7 @@
 #ifndef QN_CLI_LIST_H
 #define QN_CLI_LIST_H
 #include "cli/verb.h"
-#include "op/list.h"
+#include "op/call.h"
 #include <jansson.h>
 
 /* The first GPU, or where there is none the host backend. */

@@ -3,7 +3,7 @@
  * and keeps them in the user's tables; shows what the tables say. The work is workbench/tune.c's and tune_shaped.c's.
  */
 #include "cli/verb.h"
-#include "op/list.h"
+#include "op/call.h"
 #include "workbench/sampler.h"
 #include "workbench/tune.h"
 #include "workbench/tune_shaped.h"

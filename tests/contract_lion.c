@@ -94,7 +94,7 @@ static void pointers(void)
   REFUSED(f32_types, "the workspace is 47 bytes", (l.params.cautious = 1, l.exec.workspace_bytes = 47));
   REFUSED(f32_types, "48 are needed", (l.params.cautious = 1, l.exec.workspace = NULL));
   REFUSED(f32_types, "not a multiple of 16", (l.params.cautious = 1, l.exec.workspace = l.workspace + 1));
-  REFUSED(f32_types, "the workspace or the counts", (l.params.cautious = 1, l.exec.workspace = l.t[PARAM][2].data));
+  REFUSED(f32_types, "the workspace (0x", (l.params.cautious = 1, l.exec.workspace = l.t[PARAM][2].data));
   lion_list l = make(f32_types);
   refuses(qn_lion_count(&l.exec, &l.params, l.n, l.t[0], l.t[1], l.t[2], NULL, NULL), QN_BAD_ARGUMENT,
           "the counts are");
@@ -309,7 +309,7 @@ static void plans(void)
   l.params.lr = 1, l.params.cautious = 1;
   refuses(qn_lion_plan_step(plan, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "48 are needed");
   l.exec.workspace = l.t[GRAD][2].data, l.exec.workspace_bytes = 48;
-  refuses(qn_lion_plan_step(plan, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "the workspace or the counts");
+  refuses(qn_lion_plan_step(plan, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "the workspace (0x");
   l.exec.device.kind = QN_HOST;
   refuses(qn_lion_plan_step(plan, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "the plan was made for cpu:0");
   l.exec.device.kind = QN_CPU, l.params.cautious = 0;

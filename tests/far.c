@@ -8,7 +8,7 @@
 #include "core/core.h"
 #include "device/host/host.h"
 #include "op/device_variant.h"
-#include "op/list.h"
+#include "op/call.h"
 #include "quern/quern.h"
 #include "test.h"
 #include <sys/mman.h>

@@ -2,7 +2,7 @@
 /* geometry.c - launch geometries as names, the rule, the forced one, and what the latest launch took. */
 #include "core/core.h"
 #include "op/geometry.h"
-#include "op/list.h"
+#include "op/call.h"
 #include "test.h"
 #include <pthread.h>
 

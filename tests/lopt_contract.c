@@ -148,7 +148,7 @@ static void test_refusals(void)
   refused(workspace_is_grad, QN_BAD_ARGUMENT, "share memory");
   refused(no_weights, QN_BAD_ARGUMENT, "weights is NULL");
   refused(odd_weights, QN_BAD_ARGUMENT, "not a multiple of 4");
-  refused(weights_are_v, QN_BAD_ARGUMENT, "and the weights share memory");
+  refused(weights_are_v, QN_BAD_ARGUMENT, "and weights (0x");
   refused(lr_minus, QN_BAD_ARGUMENT, "lr is -1");
   refused(lr_nan, QN_BAD_ARGUMENT, "lr is nan");
   refused(decay_one, QN_BAD_ARGUMENT, "factor_decay1 is 1");
@@ -159,6 +159,31 @@ static void test_refusals(void)
   refused(size_of_exec, QN_BAD_ARGUMENT, "exec->size is 1");
   refused(scale_minus, QN_BAD_ARGUMENT, "lr_scale[1] is -3");
   refused(by_columns, QN_BAD_ARGUMENT, "param[0] (12x7) is not row-major");
+}
+
+/* A plan's step takes tensors at other places, and of no other shape. */
+static void test_plan(void)
+{
+  qn_plan *plan = NULL;
+  qn_small_fc_lopt_params params = QN_SMALL_FC_LOPT_DEFAULTS;
+  qn_exec exec = exec_of(&good, NULL);
+  const qn_tensor *const lists[] = {LISTS(&good)}, *moved[QN_MAX_TENSORS] = {NULL};
+  const int64_t shorter[] = {11, 7};
+  const qn_op_info *op = NULL;
+  params.weights = good.weights;
+  check(qn_op_find("small_fc_lopt", &op) == QN_OK &&
+            qn_op_plan_create(&plan, op, &exec, &params, good.n, lists) == QN_OK,
+        "a plan: %s", qn_last_error());
+  qn_tensor gradients[4];
+  memcpy(gradients, good.tensor[GRAD], good.n * sizeof *gradients);
+  moved[GRAD] = gradients;
+  gradients[0].shape = shorter;
+  refuses(qn_op_plan_step(plan, &exec, &params, moved), QN_BAD_ARGUMENT, "grad[0] moved and is of another type, shape");
+  gradients[0].shape = good.tensor[GRAD][0].shape;
+  gradients[0].data = good.tensor[PARAM][0].data;
+  refuses(qn_op_plan_step(plan, &exec, &params, moved), QN_BAD_ARGUMENT, "share memory");
+  check(is_good(&good), "and nothing was written");
+  qn_plan_destroy(&plan);
 }
 
 static void test_null(void)
@@ -311,6 +336,7 @@ int main(void)
   test_states();
   draw_weights(good.weights), add_good(&good);
   test_refusals();
+  test_plan();
   test_null();
   test_large();
   test_model(qn_small_fc_lopt_workspace_bytes, 1024, 24, 50257);

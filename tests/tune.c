@@ -5,7 +5,7 @@
 #include "core/core.h"
 #include "device/arch.h"
 #include "op/geometry.h"
-#include "op/list.h"
+#include "op/call.h"
 #include "scratch.h"
 #include "test.h"
 

@@ -114,12 +114,12 @@ static void test_singles(void)
   refused(buffer_f32, QN_BAD_TYPE, "loss_buffer is f32, it must be f64");
   refused(buffer_short, QN_BAD_ARGUMENT, "loss_buffer has the shape 2, for 2 tensors it must be 22");
   refused(buffer_odd, QN_BAD_ARGUMENT, "not a multiple of 8");
-  refused(cell_is_hidden, QN_BAD_ARGUMENT, "hidden and cell share memory");
-  refused(hidden_is_v, QN_BAD_ARGUMENT, "v[0] and hidden share memory");
-  refused(loss_in_buffer, QN_BAD_ARGUMENT, "loss and loss_buffer share memory");
-  refused(loss_in_param, QN_BAD_ARGUMENT, "param[0] and loss share memory");
+  refused(cell_is_hidden, QN_BAD_ARGUMENT, ") and cell (0x");
+  refused(hidden_is_v, QN_BAD_ARGUMENT, ") and hidden (0x");
+  refused(loss_in_buffer, QN_BAD_ARGUMENT, "velo: loss (0x");
+  refused(loss_in_param, QN_BAD_ARGUMENT, ") and loss (0x");
   refused(rnn_is_cell, QN_BAD_ARGUMENT, "share memory");
-  refused(mlp_is_workspace, QN_BAD_ARGUMENT, "the workspace and mlp share memory");
+  refused(mlp_is_workspace, QN_BAD_ARGUMENT, "velo: mlp (0x");
 }
 
 static void test_rank(void)

@@ -92,19 +92,19 @@ static void settings(void)
 {
   qn_lion_params p = QN_LION_DEFAULTS;
   const qn_op_info *lion = &qn_op_lion.info;
-  check(qn_setting(lion, &p, "lr=1e-3") == QN_OK && p.lr == 1e-3, "a number is set");
-  check(qn_setting(lion, &p, "seed=18446744073709551615") == QN_OK && p.seed == UINT64_MAX,
+  check(qn_settings_read(lion, &p, "lr=1e-3") == QN_OK && p.lr == 1e-3, "a number is set");
+  check(qn_settings_read(lion, &p, "seed=18446744073709551615") == QN_OK && p.seed == UINT64_MAX,
         "and a whole one of 64 bits");
-  check(qn_setting(lion, &p, "cautious=1") == QN_OK && p.cautious == 1, "a switch");
-  check(qn_setting(lion, &p, "rounding=stochastic") == QN_OK && p.rounding == QN_STOCHASTIC, "and a name");
-  refuses(qn_setting(lion, &p, "lr"), QN_BAD_ARGUMENT, "NAME=VALUE");
-  refuses(qn_setting(lion, &p, "beta3=1"), QN_BAD_ARGUMENT, "did you mean beta");
-  refuses(qn_setting(lion, &p, "lr=fast"), QN_BAD_ARGUMENT, "fast");
-  refuses(qn_setting(lion, &p, "lr="), QN_BAD_ARGUMENT, "no number");
-  refuses(qn_setting(lion, &p, "seed=-1"), QN_BAD_ARGUMENT, "-1");
-  refuses(qn_setting(lion, &p, "cautious=2"), QN_BAD_ARGUMENT, "0 or 1");
-  refuses(qn_setting(lion, &p, "rounding=up"), QN_BAD_ARGUMENT, "stochastic");
-  refuses(qn_setting(lion, &p, "hyper=1"), QN_BAD_ARGUMENT, "pointer");
+  check(qn_settings_read(lion, &p, "cautious=1") == QN_OK && p.cautious == 1, "a switch");
+  check(qn_settings_read(lion, &p, "rounding=stochastic") == QN_OK && p.rounding == QN_STOCHASTIC, "and a name");
+  refuses(qn_settings_read(lion, &p, "lr"), QN_BAD_ARGUMENT, "NAME=VALUE");
+  refuses(qn_settings_read(lion, &p, "beta3=1"), QN_BAD_ARGUMENT, "did you mean beta");
+  refuses(qn_settings_read(lion, &p, "lr=fast"), QN_BAD_ARGUMENT, "fast");
+  refuses(qn_settings_read(lion, &p, "lr="), QN_BAD_ARGUMENT, "no number");
+  refuses(qn_settings_read(lion, &p, "seed=-1"), QN_BAD_ARGUMENT, "-1");
+  refuses(qn_settings_read(lion, &p, "cautious=2"), QN_BAD_ARGUMENT, "0 or 1");
+  refuses(qn_settings_read(lion, &p, "rounding=up"), QN_BAD_ARGUMENT, "stochastic");
+  refuses(qn_settings_read(lion, &p, "hyper=1"), QN_BAD_ARGUMENT, "pointer");
 }
 
 static void rows(void)

@@ -7,7 +7,7 @@
 #include "workbench/check.h"
 #include "core/core.h"
 #include "op/geometry.h"
-#include "op/list.h"
+#include "op/call.h"
 #include "workbench/arranged.h"
 #include "workbench/run.h"
 #include <stdio.h>

@@ -32,6 +32,7 @@ static qn_ruled_order order_of(const qn_trial *trial, size_t number, const char 
                           .more = variation,
                           .shift = shifts[number % 4],
                           .fenced = true,
+                          .planned = number % 2,
                           .seed = trial->options->seed + number};
 }
 

@@ -125,6 +125,7 @@ static void run_case(qn_trial *trial, size_t number, const qn_shaped_size *size,
                                  .more = variation,
                                  .shift = shift,
                                  .fenced = true,
+                                 .planned = number % 2,
                                  .seed = trial->options->seed + number};
   snprintf(text, sizeof text, "%s: %s %s, %s", size->name, size->text, variation, item->about);
   qn_status status = qn_shaped_open(&d, &order);

@@ -4,6 +4,7 @@
 #include "core/core.h"
 #include "quern/device.h"
 #include "workbench/fill.h"
+#include "workbench/run.h"
 #include "workbench/settings.h"
 #include <math.h>
 #include <stdio.h>
@@ -87,7 +88,7 @@ static qn_status take_word(qn_ruled_data *d, const char *word)
   else if (find_param(d->op, word, &k) && d->op->info.params[k].type == QN_PARAM_HOST_F64)
     d->scaled = true;
   else if (!set(d, word) && !hold(d, word))
-    return qn_setting(&d->op->info, d->params, word);
+    return qn_settings_read(&d->op->info, d->params, word);
   return QN_OK;
 }
 
@@ -288,8 +289,13 @@ static qn_status lend(qn_ruled_data *d)
 qn_status qn_ruled_open(qn_ruled_data *d, const qn_ruled_order *order)
 {
   const qn_op_info *info = &order->op->info;
-  *d = (qn_ruled_data){
-      .op = order->op, .shift = order->shift, .seed = order->seed, .steps = 1, .gradients = -1, .trained = 0.3};
+  *d = (qn_ruled_data){.op = order->op,
+                       .shift = order->shift,
+                       .seed = order->seed,
+                       .planned = order->planned,
+                       .steps = 1,
+                       .gradients = -1,
+                       .trained = 0.3};
   d->exec = (qn_exec){.size = sizeof d->exec, .device = order->device, .pool = order->pool};
   d->fenced = order->fenced && order->device.kind != QN_CUDA;
   qn_require(info->params_bytes <= sizeof d->params, "%s: its params are too large for a check", info->name);
@@ -347,7 +353,7 @@ qn_status qn_ruled_run(qn_ruled_data *d)
   memcpy(params, d->params, sizeof params);
   for (size_t k = 0; k < info->n_params && d->hyper; k++)
     if (info->params[k].hyper_offset) memcpy(params + info->params[k].offset, &bad, sizeof bad);
-  return qn_op_step(info, &d->exec, params, d->n, d->list);
+  return qn_run_once(d->op, &d->exec, params, d->n, d->list, d->planned);
 }
 
 qn_status qn_ruled_fetch(qn_ruled_data *d)

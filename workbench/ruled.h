@@ -43,6 +43,7 @@ typedef struct qn_ruled_data {
   double gradients, trained; /* standard deviations of what is only read, and of the first role */
   bool fenced;               /* memory may not be touched behind the last tensor of a role, on the processor and host */
   bool filled, scaled, hyper;
+  bool planned; /* a step is that of a plan */
   qn_ruled_set set[QN_RULED_SET];
   size_t n_set;
   _Alignas(16) unsigned char params[QN_RULED_PARAMS];
@@ -65,7 +66,7 @@ typedef struct qn_ruled_order {
   const char *text, *more;
   size_t shift; /* bytes that data stand behind a multiple of 64 */
   uint64_t seed;
-  bool fenced;
+  bool fenced, planned;
 } qn_ruled_order;
 
 /* Close it in any case. */

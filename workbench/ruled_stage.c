@@ -2,7 +2,7 @@
 /* ruled_stage.c - see ruled_stage.h. */
 #include "workbench/ruled_stage.h"
 #include "core/core.h"
-#include "op/list.h"
+#include "op/call.h"
 #include "quern/device.h"
 #include "workbench/data.h"
 #include "workbench/fill.h"

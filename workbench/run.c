@@ -392,3 +392,36 @@ bool qn_runner_intact(qn_runner *r, char *text, size_t bytes)
   qn_release(image);
   return intact;
 }
+
+/* The plan is of tensors at other addresses, which a plan's making does not touch. */
+static qn_status make_elsewhere(qn_plan **plan, const qn_op *op, const qn_exec *exec, const void *params, size_t n,
+                                const qn_tensor *const *list)
+{
+  qn_tensor *copies, *at;
+  const qn_tensor *elsewhere[QN_MAX_TENSORS] = {NULL};
+  qn_try(qn_try_allocate(&copies, (QN_MAX_TENSORS * (n + 1)) * sizeof *copies, "tensors elsewhere"));
+  at = copies;
+  for (size_t role = 0; role < op->info.n_tensors; role++) {
+    const size_t count = op->info.singles >> role & 1 ? 1 : n;
+    if (!list[role]) continue;
+    elsewhere[role] = at;
+    for (size_t k = 0; k < count; k++, at++) {
+      *at = list[role][k];
+      if (at->data) at->data = (void *)((uintptr_t)at->data + (UINT64_C(1) << 44));
+    }
+  }
+  const qn_status status = qn_op_plan_create(plan, &op->info, exec, params, n, elsewhere);
+  qn_release(copies);
+  return status;
+}
+
+qn_status qn_run_once(const qn_op *op, const qn_exec *exec, const void *params, size_t n, const qn_tensor *const *list,
+                      bool planned)
+{
+  qn_plan *plan = NULL;
+  if (!planned) return qn_op_step(&op->info, exec, params, n, list);
+  qn_status status = make_elsewhere(&plan, op, exec, params, n, list);
+  if (status == QN_OK) status = qn_op_plan_step(plan, exec, params, list);
+  qn_plan_destroy(&plan);
+  return status;
+}

@@ -28,4 +28,8 @@ qn_status qn_runner_set(qn_runner *runner, const qn_op_param *param, double valu
 /* False, and what happened, if a step wrote to memory that params point to or beyond the workspace. */
 bool qn_runner_intact(qn_runner *runner, char *text, size_t bytes);
 
+/* One step, or, planned, a step of a plan made for it, all of whose tensors moved. */
+qn_status qn_run_once(const qn_op *op, const qn_exec *exec, const void *params, size_t n, const qn_tensor *const *list,
+                      bool planned);
+
 #endif

@@ -38,7 +38,7 @@ static qn_status set_enum(const qn_op_info *op, const qn_op_param *param, const 
   return qn_fail(QN_BAD_ARGUMENT, "%s: %s is \"%s\"; it can be %s", op->name, param->name, value, param->values);
 }
 
-qn_status qn_setting(const qn_op_info *op, void *params, const char *text)
+qn_status qn_settings_read(const qn_op_info *op, void *params, const char *text)
 {
   const char *equals = strchr(text, '=');
   const qn_op_param *param;
@@ -71,6 +71,6 @@ qn_status qn_settings_begin(const qn_op *op, void *params)
   char word[96];
   qn_try(qn_op_defaults(&op->info, params, op->info.params_bytes));
   for (int used; given && sscanf(given, "%95s%n", word, &used) == 1; given += used)
-    qn_try(qn_setting(&op->info, params, word));
+    qn_try(qn_settings_read(&op->info, params, word));
   return QN_OK;
 }

@@ -7,7 +7,7 @@
 
 /* Sets one; the op's ranges are checked by the op itself at the call. Refused: no '=', an unknown name (the nearest is
  * suggested), a value that is no number or none of the names, a parameter that is a pointer. */
-qn_status qn_setting(const qn_op_info *op, void *params, const char *text);
+qn_status qn_settings_read(const qn_op_info *op, void *params, const char *text);
 /* The op's defaults, and its description's values of what has none. */
 qn_status qn_settings_begin(const qn_op *op, void *params);
 #endif

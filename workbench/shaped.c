@@ -2,8 +2,10 @@
 /* shaped.c - see shaped.h. */
 #include "workbench/shaped.h"
 #include "core/core.h"
+#include "op/call.h"
 #include "quern/device.h"
 #include "workbench/fill.h"
+#include "workbench/run.h"
 #include "workbench/settings.h"
 #include <math.h>
 #include <stdio.h>
@@ -57,7 +59,7 @@ static qn_status take_word(qn_shaped_data *d, const char *word)
     d->extent[word[0] - 'a'] = extent;
     return QN_OK;
   }
-  return qn_setting(info, d->params, word);
+  return qn_settings_read(info, d->params, word);
 }
 
 static qn_status take_text(qn_shaped_data *d, const char *text)
@@ -126,7 +128,8 @@ qn_status qn_shaped_open(qn_shaped_data *d, const qn_shaped_order *order)
 {
   const qn_op_info *info = &order->op->info;
   bool placed = false;
-  *d = (qn_shaped_data){.op = order->op, .row = order->row, .shift = order->shift, .seed = order->seed};
+  *d = (qn_shaped_data){
+      .op = order->op, .row = order->row, .shift = order->shift, .seed = order->seed, .planned = order->planned};
   d->fenced = order->fenced && order->device.kind != QN_CUDA;
   d->exec = (qn_exec){.size = sizeof d->exec, .device = order->device, .pool = order->pool};
   for (size_t k = 0; k < sizeof d->extent / sizeof d->extent[0]; k++) d->extent[k] = -1; /* not said */
@@ -188,7 +191,7 @@ qn_status qn_shaped_lend(qn_shaped_data *d)
   return qn_memory_fill(d->exec.device, d->exec.stream, d->exec.workspace, 0xff, bytes);
 }
 
-qn_status qn_shaped_run(qn_shaped_data *d) { return qn_op_step(&d->op->info, &d->exec, d->params, 1, d->list); }
+qn_status qn_shaped_run(qn_shaped_data *d) { return qn_run_once(d->op, &d->exec, d->params, 1, d->list, d->planned); }
 
 qn_status qn_shaped_fetch(qn_shaped_data *d)
 {
@@ -268,11 +271,10 @@ qn_status qn_shaped_reference(const qn_shaped_data *d, double most, qn_shaped_wa
   qn_status status = choose_rows(d, most, w);
   if (status == QN_OK) status = make_want(d, w, input);
   if (status == QN_OK) {
-    qn_shaped_call call = {
-        .op = d->op, .exec = &d->exec, .params = d->params, .row = d->row, .looseness = d->looseness};
+    qn_call call = {.op = d->op, .exec = &d->exec, .params = d->params, .row = d->row, .looseness = d->looseness};
     memcpy(call.extent, d->extent, sizeof call.extent);
     if (w->rows) call.extent[d->op->shaped->independent - 'a'] = w->n_rows;
-    for (size_t r = 0; r < QN_MAX_TENSORS; r++) call.tensor[r] = d->list[r];
+    for (size_t r = 0; r < QN_MAX_TENSORS; r++) call.tensors[r] = d->list[r];
     d->op->shaped->reference(&call, (const double *const *)input, w->value, w->allowed);
   }
   for (size_t r = 0; r < QN_MAX_TENSORS; r++) qn_release(input[r]);
@@ -344,7 +346,7 @@ bool qn_shaped_right(const qn_shaped_data *d, const qn_shaped_want *want, char *
 
 double qn_shaped_operations(const qn_shaped_data *d)
 {
-  qn_shaped_call call = {.op = d->op, .exec = &d->exec, .params = d->params, .row = d->row};
+  qn_call call = {.op = d->op, .exec = &d->exec, .params = d->params, .row = d->row};
   memcpy(call.extent, d->extent, sizeof call.extent);
   return d->op->shaped->operations(&call);
 }

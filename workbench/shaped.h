@@ -31,6 +31,7 @@ typedef struct qn_shaped_data {
   size_t shift; /* bytes that data stand behind a multiple of 256 */
   bool fenced;  /* data end so many bytes before memory that may not be touched, on the processor and host */
   bool nan, halves;
+  bool planned;  /* a step is that of a plan */
   int looseness; /* of the reference, as op.h's qn_shaped says */
   uint64_t seed;
   int64_t extent[26];
@@ -52,7 +53,7 @@ typedef struct qn_shaped_order {
   const char *text, *more, *const *settings;
   size_t n_settings, shift;
   uint64_t seed;
-  bool fenced;
+  bool fenced, planned;
   bool bare; /* without memory: tensors have addresses of nothing, for questions about a call that is never made */
 } qn_shaped_order;
 

@@ -4,6 +4,7 @@
  * by side decide; the entry stands for the class of shapes. */
 #include "workbench/tune_shaped.h"
 #include "core/core.h"
+#include "op/call.h"
 #include "quern/device.h"
 #include "workbench/build.h"
 #include "workbench/sampler.h"
@@ -66,12 +67,16 @@ static void say(const tuner *t, const char *text)
 
 static qn_status force(const tuner *t, const char *name) { return qn_option_set(t->shaped->variant_option, name); }
 
-static qn_shaped_call call_of(const tuner *t)
+static qn_call call_of(const tuner *t)
 {
-  qn_shaped_call call = {
-      .op = t->order->op, .exec = &t->data.exec, .params = t->data.params, .row = t->data.row, .prepare = true};
+  qn_call call = {.op = t->order->op,
+                  .exec = &t->data.exec,
+                  .params = t->data.params,
+                  .row = t->data.row,
+                  .mode = QN_CALL_PREPARE,
+                  .n = 1};
   memcpy(call.extent, t->data.extent, sizeof call.extent);
-  memcpy(call.tensor, t->data.list, sizeof call.tensor);
+  memcpy(call.tensors, t->data.list, sizeof call.tensors);
   return call;
 }
 
@@ -162,7 +167,7 @@ static qn_status sift(tuner *t, const qn_shaped_want *want)
 {
   char wrong[400], text[640];
   const char *name;
-  const qn_shaped_call call = call_of(t);
+  const qn_call call = call_of(t);
   t->n = 0;
   for (size_t k = 0; (name = t->shaped->variant(k)); k++) {
     if (!strcmp(name, t->incumbent.name) || !is_wanted(t->order->only, name) || t->n == VARIANTS) continue;
@@ -261,7 +266,7 @@ static qn_status conclude(tuner *t, subject *best)
 
 static qn_status find_incumbent(tuner *t)
 {
-  const qn_shaped_call call = call_of(t);
+  const qn_call call = call_of(t);
   const char *why;
   qn_try(force(t, ""));
   t->incumbent = (subject){t, t->shaped->choice(&call, &why)};
@@ -318,7 +323,7 @@ static qn_status enter(tuner *t, size_t row, const char *text, const char *class
     t->open = status == QN_OK;
     if (!t->open) return qn_shaped_close(&t->data), status;
   }
-  return class ? qn_setting(&t->order->op->info, t->data.params, class) : QN_OK;
+  return class ? qn_settings_read(&t->order->op->info, t->data.params, class) : QN_OK;
 }
 
 static void close_data(tuner *t)
@@ -348,7 +353,7 @@ static qn_status list_place(tuner *t, size_t row, const char *text, const char *
   char line[640];
   const char *why = "";
   qn_try(enter(t, row, text, class, true));
-  const qn_shaped_call call = call_of(t);
+  const qn_call call = call_of(t);
   const char *name = t->shaped->choice(&call, &why);
   snprintf(line, sizeof line, "    %-44s %-14s %s", t->name, name ? name : "-", name ? why : qn_last_error());
   say(t, line);
@@ -360,7 +365,7 @@ static qn_status dry_place(tuner *t, size_t row, const char *text, const char *c
   char line[640];
   qn_try(enter(t, row, text, class, true));
   qn_try(find_incumbent(t));
-  const qn_shaped_call call = call_of(t);
+  const qn_call call = call_of(t);
   const char *name;
   snprintf(line, sizeof line, "  %s: %s in force", t->name, t->incumbent.name);
   say(t, line);
@@ -377,7 +382,7 @@ static qn_status account_place(tuner *t, size_t row, const char *text, const cha
 {
   const char *name, *why = "";
   qn_try(enter(t, row, text, class, true));
-  const qn_shaped_call call = call_of(t);
+  const qn_call call = call_of(t);
   const char *taken = t->shaped->choice(&call, &why);
   for (size_t k = 0; k < VARIANTS && (name = t->shaped->variant(k)); k++) {
     qn_variant_account *a = &t->accounts[k];

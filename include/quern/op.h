@@ -123,15 +123,14 @@ QN_API qn_status qn_op_prepare(const qn_op_info *op, const qn_exec *exec, const 
 /* Workspace that a step with these params over n tensors needs, in bytes of device memory; often 0. */
 QN_API size_t qn_op_workspace_bytes(const qn_op_info *op, const void *params, size_t n);
 /* The same for a call with these very arguments, which for ops of tensors with shapes of their own, or that follow by
- * rule, is the one that knows; 0 where the call would be refused. exec's workspace is not looked at. */
+ * rule, is the one that knows; 0 where the tensors would be refused. exec's workspace is not looked at, nor overlap. */
 QN_API size_t qn_op_call_workspace_bytes(const qn_op_info *op, const qn_exec *exec, const void *params, size_t n,
                                          const qn_tensor *const *tensors);
 
-/* A plan is a list that was checked once; it holds no device memory. A step passes only the roles whose pointers moved
- * (moved[role] = array of n tensors, NULL for the rest; moved = NULL: nothing moved). What moved is checked again:
- * dtype, shape, layout, device, overlap. One plan serves one step at a time. Params' flags may change from step to
- * step.
- */
+/* A plan of any op is a call that was validated once; it holds no device memory. A step passes only the roles whose
+ * pointers moved (moved[role] = array of n tensors, NULL for the rest; moved = NULL: nothing moved). What moved is
+ * validated again: dtype, shape, layout, device, overlap. One plan serves one step at a time. Params' flags may change
+ * from step to step. */
 typedef struct qn_plan qn_plan;
 QN_API qn_status qn_op_plan_create(qn_plan **plan, const qn_op_info *op, const qn_exec *exec, const void *params,
                                    size_t n, const qn_tensor *const *tensors);

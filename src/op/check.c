@@ -2,7 +2,7 @@
 /* check.c - what the list engine refuses, and the sentences that say why. Everything is checked before anything is
  * written. It knows ops by their descriptions only; overlap is in overlap.c. */
 #include "core/status.h"
-#include "op/list.h"
+#include "op/call.h"
 #include "op/view.h"
 #include "quern/device.h"
 #include <math.h>
@@ -116,16 +116,16 @@ qn_status qn_check_params(const qn_op *op, const void *params)
 }
 
 /* ---- the row of the type table ---- */
-static const char *role_name(const qn_list *list, size_t role) { return list->op->info.tensors[role].name; }
+static const char *role_name(const qn_call *call, size_t role) { return call->op->info.tensors[role].name; }
 
 /* "param bf16, grad f32, momentum f32" into text. */
-static void add_types(const qn_list *list, const qn_dtype *dtype, char *text, size_t bytes)
+static void add_types(const qn_call *call, const qn_dtype *dtype, char *text, size_t bytes)
 {
   size_t used = strlen(text);
   const char *comma = "";
-  for (size_t role = 0; role < list->op->info.n_tensors && used < bytes; role++) {
+  for (size_t role = 0; role < call->op->info.n_tensors && used < bytes; role++) {
     if (dtype[role] == QN_NONE) continue;
-    int more = snprintf(text + used, bytes - used, "%s%s %s", comma, role_name(list, role), qn_dtype_name(dtype[role]));
+    int more = snprintf(text + used, bytes - used, "%s%s %s", comma, role_name(call, role), qn_dtype_name(dtype[role]));
     used += more > 0 ? (size_t)more : 0;
     comma = ", ";
   }
@@ -145,44 +145,44 @@ static void add_rows(const qn_op_info *info, char *text, size_t bytes)
     }
 }
 
-static qn_status fail_row(const qn_list *list, const qn_dtype *dtype)
+static qn_status fail_row(const qn_call *call, const qn_dtype *dtype)
 {
   char got[160] = "", rows[640] = "", roles[96] = "";
-  const qn_op_info *info = &list->op->info;
-  add_types(list, dtype, got, sizeof got);
+  const qn_op_info *info = &call->op->info;
+  add_types(call, dtype, got, sizeof got);
   add_rows(info, rows, sizeof rows);
   for (size_t role = 0, used = 0; role < info->n_tensors && used < sizeof roles; role++)
     used += (size_t)snprintf(roles + used, sizeof roles - used, "%s%s", role ? "/" : "", info->tensors[role].name);
   return qn_fail(QN_BAD_TYPE, "%s: there is no kernel for %s; as %s there are: %s", info->name, got, roles, rows);
 }
 
-static qn_status find_row(qn_list *list)
+static qn_status find_row(qn_call *call)
 {
-  const qn_op_info *info = &list->op->info;
+  const qn_op_info *info = &call->op->info;
   qn_dtype dtype[QN_MAX_TENSORS] = {QN_NONE};
   for (size_t role = 0; role < info->n_tensors; role++) {
     bool optional = false;
     for (size_t row = 0; row < info->n_types; row++) optional |= info->types[row].tensor[role].access == QN_ABSENT;
-    qn_require(list->tensors[role] || optional, "%s: %s is NULL, and the list has %zu tensors", info->name,
-               role_name(list, role), list->n);
-    if (!list->tensors[role]) continue;
-    dtype[role] = list->tensors[role][0].dtype;
+    qn_require(call->tensors[role] || optional, "%s: %s is NULL, and the list has %zu tensors", info->name,
+               role_name(call, role), call->n);
+    if (!call->tensors[role]) continue;
+    dtype[role] = call->tensors[role][0].dtype;
     if (!qn_dtype_bytes(dtype[role]))
-      return qn_fail(QN_BAD_TYPE, "%s: the dtype of %s[0] is %d, which is none", info->name, role_name(list, role),
+      return qn_fail(QN_BAD_TYPE, "%s: the dtype of %s[0] is %d, which is none", info->name, role_name(call, role),
                      (int)dtype[role]);
   }
-  for (list->row = 0; list->row < info->n_types; list->row++) {
+  for (call->row = 0; call->row < info->n_types; call->row++) {
     size_t role = 0;
-    while (role < info->n_tensors && info->types[list->row].tensor[role].dtype == dtype[role]) role++;
+    while (role < info->n_tensors && info->types[call->row].tensor[role].dtype == dtype[role]) role++;
     if (role == info->n_tensors) return QN_OK;
   }
-  return fail_row(list, dtype);
+  return fail_row(call, dtype);
 }
 
 /* ---- one tensor ---- */
-static qn_status check_extents(const qn_list *list, size_t role, size_t k, const qn_tensor *t)
+static qn_status check_extents(const qn_call *call, size_t role, size_t k, const qn_tensor *t)
 {
-  const char *op = list->op->info.name, *name = role_name(list, role);
+  const char *op = call->op->info.name, *name = role_name(call, role);
   const uint64_t most = (uint64_t)PTRDIFF_MAX / 8; /* elements that any memory could hold */
   uint64_t n = 1;
   bool empty = false;
@@ -243,89 +243,90 @@ static bool is_dense(const qn_tensor *t)
 }
 
 /* Against the first role's tensor of the same place, which was itself found dense. */
-static qn_status check_against(const qn_list *list, size_t role, size_t k, const qn_tensor *t)
+static qn_status check_against(const qn_call *call, size_t role, size_t k, const qn_tensor *t)
 {
-  const qn_tensor *first = &list->tensors[0][k];
-  const char *op = list->op->info.name, *name = role_name(list, role);
+  const qn_tensor *first = &call->tensors[0][k];
+  const char *op = call->op->info.name, *name = role_name(call, role);
   char one[128], other[128];
   qn_require(t->ndim == first->ndim &&
                  (!t->ndim || !memcmp(t->shape, first->shape, (size_t)t->ndim * sizeof *t->shape)),
              "%s: %s[%zu] has the shape %s and %s[%zu] has %s", op, name, k, qn_shape_text(t, one, sizeof one),
-             role_name(list, 0), k, qn_shape_text(first, other, sizeof other));
-  if (!qn_tensor_elements(t) || list->op->info.strided) return QN_OK; /* then qn_check_place looks at layouts */
+             role_name(call, 0), k, qn_shape_text(first, other, sizeof other));
+  if (!qn_tensor_elements(t) || call->op->info.strided) return QN_OK; /* then qn_check_place looks at layouts */
   qn_require(t != first || is_dense(t), "%s: %s[%zu] (%s) is not dense: its strides leave gaps or overlap", op, name, k,
              qn_shape_text(t, one, sizeof one));
   qn_require(qn_same_layout(t, first), "%s: %s[%zu] (%s) is laid out in another order than %s[%zu]", op, name, k,
-             qn_shape_text(t, one, sizeof one), role_name(list, 0), k);
+             qn_shape_text(t, one, sizeof one), role_name(call, 0), k);
   return QN_OK;
 }
 
 /* ---- the tensors of one place, where they need not be dense ---- */
-static bool place_is_dense(const qn_list *list, size_t k)
+static bool place_is_dense(const qn_call *call, size_t k)
 {
-  const qn_tensor *first = &list->tensors[0][k];
+  const qn_tensor *first = &call->tensors[0][k];
   if (!qn_tensor_elements(first)) return true;
   if (!is_dense(first)) return false;
-  for (size_t role = 1; role < list->op->info.n_tensors; role++)
-    if (list->tensors[role] && !qn_same_layout(&list->tensors[role][k], first)) return false;
+  for (size_t role = 1; role < call->op->info.n_tensors; role++)
+    if (call->tensors[role] && !qn_same_layout(&call->tensors[role][k], first)) return false;
   return true;
 }
 
 /* It cannot be walked: one tensor's fault, or that of their differences. */
-static qn_status fail_place(const qn_list *list, size_t k)
+static qn_status fail_place(const qn_call *call, size_t k)
 {
-  const char *op = list->op->info.name;
+  const char *op = call->op->info.name;
   char shape[128];
-  for (size_t role = 0; role < list->op->info.n_tensors; role++) {
-    const qn_tensor *alone[QN_MAX_TENSORS] = {[0] = list->tensors[role]};
+  for (size_t role = 0; role < call->op->info.n_tensors; role++) {
+    const qn_tensor *alone[QN_MAX_TENSORS] = {[0] = call->tensors[role]};
     qn_view view;
     if (alone[0] && !qn_view_make(alone, k, false, &view))
       return qn_fail(QN_BAD_ARGUMENT,
                      "%s: %s[%zu] (%s) is not dense, and its strides are not those of rows at one distance with "
                      "columns 1 or 2 elements apart: make it contiguous",
-                     op, role_name(list, role), k, qn_shape_text(&alone[0][k], shape, sizeof shape));
+                     op, role_name(call, role), k, qn_shape_text(&alone[0][k], shape, sizeof shape));
   }
-  const char *first = role_name(list, 0);
-  size_t role = list->op->info.n_tensors;
-  while (--role && (!list->tensors[role] || qn_same_layout(&list->tensors[role][k], &list->tensors[0][k]))) {}
+  const char *first = role_name(call, 0);
+  size_t role = call->op->info.n_tensors;
+  while (--role && (!call->tensors[role] || qn_same_layout(&call->tensors[role][k], &call->tensors[0][k]))) {}
   return qn_fail(QN_BAD_ARGUMENT,
                  "%s: %s[%zu] (%s) is laid out in another order than %s[%zu], and not all are rows with columns in one "
                  "order: make them contiguous",
-                 op, role_name(list, role), k, qn_shape_text(&list->tensors[0][k], shape, sizeof shape), first, k);
+                 op, role_name(call, role), k, qn_shape_text(&call->tensors[0][k], shape, sizeof shape), first, k);
 }
 
-qn_status qn_check_place(const qn_list *list, size_t k, bool *strided)
+/* Together, for ops that are strided: dense and alike, or else rows and columns. */
+static qn_status check_place(const qn_call *call, size_t k, bool *strided)
 {
-  const qn_op_info *info = &list->op->info;
-  const bool row_is_last = qn_list_by_rows(list), dense = place_is_dense(list, k);
+  const qn_op_info *info = &call->op->info;
+  const bool row_is_last = qn_call_by_rows(call), dense = place_is_dense(call, k);
   qn_view view;
   *strided |= !dense;
   if (dense && !row_is_last) return QN_OK;
-  if (!qn_view_make(list->tensors, k, row_is_last, &view)) return fail_place(list, k);
+  if (!qn_view_make(call->tensors, k, row_is_last, &view)) return fail_place(call, k);
   for (size_t role = 0; role < info->n_tensors; role++) {
-    if (!list->tensors[role] || !view.rows) continue;
-    const qn_tensor *t = &list->tensors[role][k];
+    if (!call->tensors[role] || !view.rows) continue;
+    const qn_tensor *t = &call->tensors[role][k];
     const uint64_t bytes = qn_dtype_bytes(t->dtype), most = (UINTPTR_MAX - (uintptr_t)t->data) / bytes;
     char shape[128];
     qn_require(view.pitch[role] <= most / view.rows, "%s: the strides of %s[%zu] (%s) lead out of memory", info->name,
-               role_name(list, role), k, qn_shape_text(t, shape, sizeof shape));
+               role_name(call, role), k, qn_shape_text(t, shape, sizeof shape));
   }
   return QN_OK;
 }
 
-qn_status qn_check_tensor(const qn_list *list, size_t role, size_t k, const qn_tensor *t)
+qn_status qn_check_tensor(const qn_call *call, size_t role, size_t k, const qn_tensor *t)
 {
-  const char *op = list->op->info.name, *name = role_name(list, role);
-  const qn_dtype dtype = list->op->info.types[list->row].tensor[role].dtype;
-  const qn_device device = list->exec->device;
+  const char *op = call->op->info.name, *name = role_name(call, role);
+  const qn_dtype dtype = call->op->info.types[call->row].tensor[role].dtype;
+  const qn_device device = call->exec->device;
   if (t->dtype != dtype)
     return qn_fail(QN_BAD_TYPE, "%s: %s[%zu] is %s and %s[0] is %s: a list has one type a role", op, name, k,
                    qn_dtype_name(t->dtype), name, qn_dtype_name(dtype));
   qn_require(t->device.kind == device.kind && t->device.index == device.index,
              "%s: %s[%zu] is on %s:%d and the call is on %s:%d", op, name, k, qn_device_kind_name(t->device.kind),
              t->device.index, qn_device_kind_name(device.kind), device.index);
-  qn_try(check_extents(list, role, k, t));
-  qn_try(check_against(list, role, k, t));
+  qn_try(check_extents(call, role, k, t));
+  qn_try(check_against(call, role, k, t));
   const uintptr_t address = (uintptr_t)t->data, bytes = (uintptr_t)qn_tensor_elements(t) * qn_dtype_bytes(dtype);
   char shape[128];
   qn_require(t->data || !bytes, "%s: the data of %s[%zu] (%s) is NULL", op, name, k,
@@ -337,64 +338,58 @@ qn_status qn_check_tensor(const qn_list *list, size_t role, size_t k, const qn_t
 }
 
 /* ---- the call ---- */
-qn_status qn_check_exec_and_params(const qn_list *list)
+qn_status qn_check_exec_and_params(const qn_call *call)
 {
-  qn_require(list->op, "op is NULL");
-  qn_try(check_exec(list->op, list->exec));
-  return qn_check_params(list->op, list->params);
+  qn_require(call->op, "op is NULL");
+  qn_try(check_exec(call->op, call->exec));
+  return qn_check_params(call->op, call->params);
 }
 
-static qn_status check_first_elements(const qn_list *list)
+static qn_status check_first_elements(const qn_call *call)
 {
   const uint64_t *first;
-  if (!list->op->first_element_offset) return QN_OK;
-  memcpy(&first, (const char *)list->params + list->op->first_element_offset - 1, sizeof first);
-  for (size_t k = 0; first && k < list->n; k++)
-    qn_require(first[k] <= (UINT64_C(1) << 60) - qn_tensor_elements(&list->tensors[0][k]),
-               "%s: first_element[%zu] is %llu: elements are counted up to 2^60", list->op->info.name, k,
+  if (!call->op->first_element_offset) return QN_OK;
+  memcpy(&first, (const char *)call->params + call->op->first_element_offset - 1, sizeof first);
+  for (size_t k = 0; first && k < call->n; k++)
+    qn_require(first[k] <= (UINT64_C(1) << 60) - qn_tensor_elements(&call->tensors[0][k]),
+               "%s: first_element[%zu] is %llu: elements are counted up to 2^60", call->op->info.name, k,
                (unsigned long long)first[k]);
   return QN_OK;
 }
 
-qn_status qn_check_rest(const qn_list *list)
+/* What is counted is written beside the tensors. */
+static qn_status check_counts(qn_call *call)
 {
-  const char *op = list->op->info.name;
-  const qn_exec *exec = list->exec;
-  const size_t needed = qn_list_workspace(list->op, list->params, list->n);
-  bool strided;
-  if (list->op->check) qn_try(list->op->check(list->params, list->row));
-  for (size_t k = 0; k < list->n && qn_list_by_rows(list); k++) qn_try(qn_check_place(list, k, &strided));
-  qn_try(check_first_elements(list));
-  if (list->mode == QN_LIST_PREPARE || !needed) return QN_OK;
-  if (list->mode == QN_LIST_COUNT) {
-    qn_require(list->counts && (uintptr_t)list->counts % 8 == 0, "%s: the counts are at %p", op, (void *)list->counts);
-    return QN_OK;
-  }
-  qn_require(exec->workspace && exec->workspace_bytes >= needed,
-             "%s: the workspace is %zu bytes at %p, %zu are needed (qn_%s_workspace_bytes says so)", op,
-             exec->workspace_bytes, exec->workspace, needed, op);
-  qn_require((uintptr_t)exec->workspace % 16 == 0, "%s: the workspace is at %p, which is not a multiple of 16", op,
-             exec->workspace);
+  qn_require(call->counts && (uintptr_t)call->counts % 8 == 0, "%s: the counts are at %p", call->op->info.name,
+             (void *)call->counts);
+  qn_call_lend(call, "the counts", call->counts, 2 * sizeof *call->counts * call->n, true);
   return QN_OK;
 }
 
-qn_status qn_list_check(qn_list *list, const qn_tensor *const *tensors)
+qn_status qn_check_rest(qn_call *call)
 {
-  qn_try(qn_check_exec_and_params(list));
-  if (!list->n) return QN_OK;
-  const qn_op_info *info = &list->op->info;
-  qn_require(tensors, "%s: tensors is NULL, and the list has %zu", info->name, list->n);
-  qn_require(list->n <= SIZE_MAX / (16 * QN_MAX_TENSORS), "%s: a list of %zu tensors", info->name, list->n);
-  for (size_t role = 0; role < info->n_tensors; role++) list->tensors[role] = tensors[role];
-  qn_try(find_row(list));
-  if (list->row >= qn_op_rows(info, list->exec->device.kind))
+  bool strided;
+  if (call->op->check) qn_try(call->op->check(call->params, call->row));
+  for (size_t k = 0; k < call->n && qn_call_by_rows(call); k++) qn_try(check_place(call, k, &strided));
+  qn_try(check_first_elements(call));
+  return call->mode == QN_CALL_COUNT ? check_counts(call) : QN_OK;
+}
+
+qn_status qn_check_list(qn_call *call, const qn_tensor *const *tensors)
+{
+  if (!call->n) return QN_OK;
+  const qn_op_info *info = &call->op->info;
+  qn_require(tensors, "%s: tensors is NULL, and the list has %zu", info->name, call->n);
+  qn_require(call->n <= SIZE_MAX / (16 * QN_MAX_TENSORS), "%s: a list of %zu tensors", info->name, call->n);
+  for (size_t role = 0; role < info->n_tensors; role++) call->tensors[role] = tensors[role];
+  qn_try(find_row(call));
+  if (call->row >= qn_op_rows(info, call->exec->device.kind))
     return qn_fail(QN_UNSUPPORTED,
                    "%s: there is no kernel for f64 on %s: float64 is computed on the processor (cpu) alone", info->name,
-                   qn_device_kind_name(list->exec->device.kind));
+                   qn_device_kind_name(call->exec->device.kind));
   for (size_t role = 0; role < info->n_tensors; role++)
-    for (size_t k = 0; list->tensors[role] && k < list->n; k++)
-      qn_try(qn_check_tensor(list, role, k, &list->tensors[role][k]));
-  for (size_t k = 0; info->strided && k < list->n; k++) qn_try(qn_check_place(list, k, &list->strided));
-  qn_try(qn_check_rest(list));
-  return qn_check_overlap(list);
+    for (size_t k = 0; call->tensors[role] && k < call->n; k++)
+      qn_try(qn_check_tensor(call, role, k, &call->tensors[role][k]));
+  for (size_t k = 0; info->strided && k < call->n; k++) qn_try(check_place(call, k, &call->strided));
+  return qn_check_rest(call);
 }

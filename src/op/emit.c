@@ -8,7 +8,7 @@
 #include "device/unit.h"
 #include "kernel/emit.h"
 #include "op/device_list.h"
-#include "op/list.h"
+#include "op/call.h"
 #include <string.h>
 
 enum { THREADS = 256 };
@@ -188,7 +188,7 @@ qn_status qn_op_emit(const qn_op_info *info, qn_emit form, size_t row, const voi
   *text = NULL;
   qn_require(info, "qn_op_emit: the op is NULL");
   qn_require((unsigned)form < QN_EMIT_COUNT, "%s: %d is no form of source", info->name, (int)form);
-  if (info->shapes || info->rules)
+  if (!((const qn_op *)info)->coefficients)
     return qn_fail(QN_UNSUPPORTED, "%s: it is more than one kernel, and cannot be written as one file", info->name);
   if (form == QN_EMIT_MLX)
     return qn_fail(QN_UNSUPPORTED, "%s: an op has no body that MLX could take; its forms are cuda, hip and metal",

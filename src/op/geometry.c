@@ -2,7 +2,7 @@
 /* geometry.c - geometries as names, the choice among them, and the latest one of each thread. It launches nothing. */
 #include "op/geometry.h"
 #include "core/core.h"
-#include "op/list.h"
+#include "op/call.h"
 #include "op/tune.h"
 #include <stdio.h>
 #include <string.h>

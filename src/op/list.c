@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list.c - an element-wise op over a list of tensors: checked (check.c), then run, on the processor here, on devices by
- * device_list.c. The processor's work is cut at places that depend on the list alone, never on the number of threads,
- * and nothing is allocated. */
-#include "op/list.h"
+/* list.c - the engine of element-wise ops: a list of tensors that check.c found good, on the processor here, on devices
+ * by device_list.c. The processor's work is cut at places that depend on the list alone, never on the number of
+ * threads, and nothing is allocated. */
+#include "op/call.h"
 #include "core/core.h"
 #include "op/geometry.h"
 #include "op/view.h"
@@ -190,11 +190,11 @@ static qn_status choose(const qn_op *op, size_t row, qn_cpu_fn **fn)
   return QN_OK;
 }
 
-static qn_status run_on_cpu(const qn_list_run *run, qn_list_mode mode)
+static qn_status run_on_cpu(const qn_list_run *run, qn_call_mode mode)
 {
   phase p = {.run = run, .call = {.row = run->row, .flags = run->flags, .coef = run->coef}};
   qn_try(choose(run->op, run->row, &p.fn));
-  if (mode == QN_LIST_PREPARE) return QN_OK;
+  if (mode == QN_CALL_PREPARE) return QN_OK;
   if (run->tally) memset(run->tally, 0, 2 * run->n * sizeof *run->tally);
   make_map(&p.map, run);
   p.call.streams = p.map.units * UNIT_ELEMENTS >= STREAM_BYTES / row_bytes(run);
@@ -217,85 +217,43 @@ static const uint64_t *host_array(const void *params, size_t offset)
 
 static int phases_of(const qn_op *op, const void *params) { return op->phases ? op->phases(params) : 1; }
 
-size_t qn_list_workspace(const qn_op *op, const void *params, size_t n)
+static size_t workspace(const qn_call *call)
 {
-  if (phases_of(op, params) < 2) return 0;
-  return n > SIZE_MAX / 16 ? SIZE_MAX : 16 * n;
+  if (phases_of(call->op, call->params) < 2) return 0;
+  return call->n > SIZE_MAX / 16 ? SIZE_MAX : 16 * call->n;
 }
 
-qn_status qn_list_run_checked(const qn_list *list)
+static qn_status run(const qn_call *call)
 {
-  const qn_op *op = list->op;
+  const qn_op *op = call->op;
   _Alignas(16) char coef[QN_COEF_BYTES];
-  if (!list->n) return QN_OK;
+  if (!call->n) return QN_OK;
   qn_list_run run = {.op = op,
-                     .exec = list->exec,
-                     .row = list->row,
-                     .flags = op->flags ? op->flags(list->params, list->row) : 0,
-                     .phases = phases_of(op, list->params),
-                     .count_only = list->mode == QN_LIST_COUNT,
+                     .exec = call->exec,
+                     .row = call->row,
+                     .flags = op->flags ? op->flags(call->params, call->row) : 0,
+                     .phases = phases_of(op, call->params),
+                     .count_only = call->mode == QN_CALL_COUNT,
                      .coef = coef,
-                     .n = list->n,
-                     .tensors = list->tensors,
-                     .first_element = host_array(list->params, op->first_element_offset),
-                     .tensor_id = host_array(list->params, op->tensor_id_offset),
-                     .strided = list->strided,
-                     .by_rows = qn_list_by_rows(list),
-                     .kept = list->kept,
-                     .moved = list->moved};
-  op->coefficients(list->params, coef);
+                     .n = call->n,
+                     .tensors = call->tensors,
+                     .first_element = host_array(call->params, op->first_element_offset),
+                     .tensor_id = host_array(call->params, op->tensor_id_offset),
+                     .strided = call->strided,
+                     .by_rows = qn_call_by_rows(call),
+                     .kept = call->kept,
+                     .moved = call->moved};
+  op->coefficients(call->params, coef);
   if (run.phases > 1) {
-    run.tally = list->mode == QN_LIST_COUNT ? (uint64_t *)list->counts : list->exec->workspace;
+    run.tally = call->mode == QN_CALL_COUNT ? (uint64_t *)call->counts : call->exec->workspace;
     memcpy(coef + op->tally_offset - 1, &run.tally, sizeof run.tally);
   }
-  if (list->exec->device.kind == QN_CPU) return run_on_cpu(&run, list->mode);
-  return list->mode == QN_LIST_PREPARE ? qn_device_list_prepare(&run) : qn_device_list_step(&run);
+  if (call->exec->device.kind == QN_CPU) return run_on_cpu(&run, call->mode);
+  return call->mode == QN_CALL_PREPARE ? qn_device_list_prepare(&run) : qn_device_list_step(&run);
 }
 
-/* Coefficients are doubles and the processor's kernels floats: both need the IEEE state that the caller may lack. */
-static qn_status check_and_run(qn_list *list, const qn_tensor *const *tensors)
-{
-  const qn_fp_word word = qn_fp_enter();
-  qn_status status = qn_list_check(list, tensors);
-  if (status == QN_OK) status = qn_list_run_checked(list);
-  qn_fp_leave(word);
-  return status;
-}
-
-qn_status qn_op_step(const qn_op_info *op, const qn_exec *exec, const void *params, size_t n,
-                     const qn_tensor *const *tensors)
-{
-  if (op && qn_op_of(op)->shaped) return qn_shaped_step(qn_op_of(op), exec, params, n, tensors, false);
-  if (op && qn_op_of(op)->ruled) return qn_ruled_step(qn_op_of(op), exec, params, n, tensors, false);
-  return check_and_run(&(qn_list){.op = qn_op_of(op), .exec = exec, .params = params, .n = n}, tensors);
-}
-
-qn_status qn_op_prepare(const qn_op_info *op, const qn_exec *exec, const void *params, size_t n,
-                        const qn_tensor *const *tensors)
-{
-  if (op && qn_op_of(op)->shaped) return qn_shaped_step(qn_op_of(op), exec, params, n, tensors, true);
-  if (op && qn_op_of(op)->ruled) return qn_ruled_step(qn_op_of(op), exec, params, n, tensors, true);
-  return check_and_run(&(qn_list){.op = qn_op_of(op), .mode = QN_LIST_PREPARE, .exec = exec, .params = params, .n = n},
-                       tensors);
-}
-
-qn_status qn_list_count(const qn_op *op, const qn_exec *exec, const void *params, size_t n,
-                        const qn_tensor *const *tensors, int64_t *counts)
-{
-  return check_and_run(
-      &(qn_list){.op = op, .mode = QN_LIST_COUNT, .exec = exec, .params = params, .n = n, .counts = counts}, tensors);
-}
-
-size_t qn_op_workspace_bytes(const qn_op_info *op, const void *params, size_t n)
-{
-  if (!op || qn_check_params(qn_op_of(op), params) != QN_OK) return 0; /* the step says what is wrong */
-  return qn_op_of(op)->shaped || qn_op_of(op)->ruled ? 0 : qn_list_workspace(qn_op_of(op), params, n);
-}
-
-size_t qn_op_call_workspace_bytes(const qn_op_info *op, const qn_exec *exec, const void *params, size_t n,
-                                  const qn_tensor *const *tensors)
-{
-  if (op && qn_op_of(op)->shaped) return qn_shaped_workspace(qn_op_of(op), exec, params, n, tensors);
-  if (op && qn_op_of(op)->ruled) return qn_ruled_workspace(qn_op_of(op), params, n, tensors);
-  return qn_op_workspace_bytes(op, params, n);
-}
+const qn_engine qn_elementwise = {.validate = qn_check_list,
+                                  .validate_tensor = qn_check_tensor,
+                                  .validate_rest = qn_check_rest,
+                                  .workspace = workspace,
+                                  .run = run};

@@ -30,17 +30,8 @@ typedef struct qn_cpu_call {
 } qn_cpu_call;
 typedef void qn_cpu_fn(const qn_cpu_call *call, const qn_piece *piece);
 
-/* A call of an op whose tensors have shapes of their own, checked by shaped.c. */
-typedef struct qn_shaped_call {
-  const struct qn_op *op;
-  const qn_exec *exec;
-  const void *params;
-  const qn_tensor *tensor[QN_MAX_TENSORS]; /* by role; NULL: not given */
-  size_t row;                              /* of the type table */
-  int64_t extent[26];                      /* by letter: extent['m' - 'a'] */
-  bool prepare;                            /* compile and load what the call needs, no more; no workspace then */
-  int looseness;                           /* for the reference, of what ran */
-} qn_shaped_call;
+typedef struct qn_call qn_call;     /* of op/call.h */
+typedef struct qn_engine qn_engine; /* likewise */
 
 /* Extents, params and "-role" for what is not given, apart by spaces: "m=128 n=1024 k=512 groups=32 -bias2". */
 typedef struct qn_shaped_size {
@@ -56,19 +47,14 @@ typedef struct qn_shaped_unit {
 
 struct qn_tune_key; /* of op/tune.h */
 
-/* What an op of tensors with shapes of their own has in place of the list engine's members below. */
+/* What checks, benches and tuning know of an op whose tensors have shapes of their own. */
 typedef struct qn_shaped {
-  /* Relations between extents and params; NULL: none. */
-  qn_status (*check)(const qn_shaped_call *call);
-  qn_status (*run)(const qn_shaped_call *call);
-  size_t (*workspace_bytes)(const qn_shaped_call *call); /* NULL: 0 */
   /* In double, over inputs as doubles: what each written role must hold, and how far from it an element may be, which
    * is the op's agreement. reference[role] and allowed[role]: NULL where the role is not written. For checks. */
-  void (*reference)(const qn_shaped_call *call, const double *const *input, double *const *reference,
-                    double *const *allowed);
-  double (*operations)(const qn_shaped_call *call); /* of a call, a multiply-add counting two */
-  const qn_shaped_size *cases, *workloads;          /* of checks, which are small; of benches */
-  const qn_shaped_size *refused;                    /* must be: a word of the sentence, and the text; NULL: none */
+  void (*reference)(const qn_call *call, const double *const *input, double *const *reference, double *const *allowed);
+  double (*operations)(const qn_call *call); /* of a call, a multiply-add counting two */
+  const qn_shaped_size *cases, *workloads;   /* of checks, which are small; of benches */
+  const qn_shaped_size *refused;             /* must be: a word of the sentence, and the text; NULL: none */
   /* Settings under which every case runs, for a row of types: "precision=tf32"; NULL past the last. */
   const char *(*variation)(size_t row, size_t k);
   const char *const *looser; /* NULL-terminated: settings whose results must not pass as those of the defaults */
@@ -81,25 +67,19 @@ typedef struct qn_shaped {
   const char *variant_option;
   /* Which one a device call takes now, and why, in words that last until the thread's next question; NULL: a sentence.
    */
-  const char *(*choice)(const qn_shaped_call *call, const char **why);
+  const char *(*choice)(const qn_call *call, const char **why);
   /* Why the k-th cannot take the call; NULL: it can. */
-  const char *(*refusal)(const qn_shaped_call *call, size_t k);
+  const char *(*refusal)(const qn_call *call, size_t k);
   /* What the tune tables' entry for the call is found by. */
-  void (*tune_key)(const qn_shaped_call *call, struct qn_tune_key *key);
+  void (*tune_key)(const qn_call *call, struct qn_tune_key *key);
   const qn_shaped_unit *units;
 } qn_shaped;
 
-struct qn_list; /* of op/list.h */
-
-/* What an op of lists whose shapes follow by rule (info.rules) has in place of the list engine's members below. */
+/* What an op of lists whose shapes follow by rule (info.rules) has besides. */
 typedef struct qn_ruled {
   /* The shape of a role's tensor for one of the first role, both checked to be shapes; its dimensions. */
   int (*shape)(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *role_shape);
   int most_dimensions; /* of the first role */
-  /* A call whose exec and params were checked: all other refusals are its own. In the mode PREPARE it writes nothing
-   * and needs no workspace. */
-  qn_status (*run)(struct qn_list *list, const qn_tensor *const *tensors);
-  size_t (*workspace_bytes)(const void *params, size_t n, const qn_tensor *const *tensors); /* 0 where refused */
   /* ---- for checks and benches ---- */
   void (*make)(const qn_op_param *param, float *values); /* a DEVICE_F32S param's values, made */
   const char *given; /* settings of the params that must be set, for calls that need any: "num_steps=200"; NULL: none */
@@ -122,8 +102,9 @@ typedef struct qn_ruled {
 
 typedef struct qn_op {
   qn_op_info info;
-  const qn_shaped *shaped; /* NULL: the list engine's; else the members below stay empty, but for device_source */
-  const qn_ruled *ruled;   /* likewise */
+  const qn_engine *engine;
+  const qn_shaped *shaped; /* NULL, or what this kind has besides; then the members below stay empty, but for */
+  const qn_ruled *ruled;   /* device_source; likewise */
   size_t coef_bytes; /* at most QN_COEF_BYTES; passed by value to device kernels, so it may hold device pointers */
   /* What the table of ranges cannot say: relations between members. NULL: nothing. */
   qn_status (*check)(const void *params, size_t row);
@@ -167,6 +148,7 @@ bool qn_op_row_is_double(const qn_op_info *op, size_t row);
 #include "ops.h"
 #undef QN_OP
 #endif
-extern const qn_op *const qn_ops[]; /* NULL-terminated, in the order of the list in src/meson.build */
+extern const qn_engine qn_elementwise; /* list.c */
+extern const qn_op *const qn_ops[];    /* NULL-terminated, in the order of the list in src/meson.build */
 
 #endif

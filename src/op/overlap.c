@@ -6,7 +6,7 @@
  * small: a thread of 64 KB can step. Tensors that are not dense may cross without sharing an element: those that do are
  * compared one with another (share.c). */
 #include "core/status.h"
-#include "op/list.h"
+#include "op/call.h"
 #include "op/share.h"
 #include "op/view.h"
 #include <stdio.h>
@@ -65,31 +65,31 @@ static void sort_digits(uint64_t *keys, uint64_t *spare, size_t n, unsigned lowe
   if (from != keys) memcpy(keys, from, n * sizeof *keys);
 }
 
-qn_span qn_span_of(const qn_list *list, size_t role, size_t k)
+qn_span qn_span_of(const qn_call *call, size_t role, size_t k)
 {
-  const qn_tensor *t = &list->tensors[role][k];
+  if (role == QN_MAX_TENSORS) {
+    const uintptr_t begin = (uintptr_t)call->lent[k].memory;
+    return (qn_span){begin, begin + call->lent[k].bytes, role, k};
+  }
+  const qn_tensor *t = &call->tensors[role][k];
   const uintptr_t begin = (uintptr_t)t->data;
   uint64_t n = qn_tensor_elements(t);
   qn_view view;
-  if (list->strided && qn_view_make(list->tensors, k, false, &view)) n = qn_view_reach(&view, role);
+  if (call->strided && qn_view_make(call->tensors, k, false, &view)) n = qn_view_reach(&view, role);
   return (qn_span){begin, begin + n * qn_dtype_bytes(t->dtype), role, k};
-}
-
-qn_span qn_span_beside(const qn_list *list)
-{
-  const uintptr_t begin = (uintptr_t)(list->mode == QN_LIST_COUNT ? list->counts : list->exec->workspace);
-  size_t bytes = list->mode == QN_LIST_PREPARE ? 0 : qn_list_workspace(list->op, list->params, list->n);
-  return (qn_span){begin, begin + bytes, QN_MAX_TENSORS, 0};
 }
 
 /* Which span a key stands for: k * ROLES + role. */
 enum { ROLES = 16 };
-_Static_assert((int)QN_MAX_TENSORS < (int)ROLES, "the roles and the memory beside them");
+_Static_assert((int)QN_MAX_TENSORS < (int)ROLES, "the roles and the memory that is lent");
 
-static qn_span span_at(const qn_list *list, const qn_span *beside, size_t index)
+static qn_span span_at(const qn_call *call, size_t index) { return qn_span_of(call, index % ROLES, index / ROLES); }
+
+/* Of a role, or of what is lent. */
+static size_t spans_of(const qn_call *call, size_t role)
 {
-  const size_t role = index % ROLES, k = index / ROLES;
-  return role < QN_MAX_TENSORS ? qn_span_of(list, role, k) : *beside;
+  if (role == QN_MAX_TENSORS) return call->n_lent;
+  return call->tensors[role] ? qn_call_count(call, role) : 0;
 }
 
 /* Keys that no round has had yet: the lowest of them, and where those begin that are left for the next. */
@@ -103,10 +103,10 @@ typedef struct lowest {
   bool left;
 } lowest;
 
-static lowest lowest_of(const qn_list *list, uint64_t *own, size_t own_room)
+static lowest lowest_of(const qn_call *call, uint64_t *own, size_t own_room)
 {
-  lowest l = {.table = own, .room = own_room, .bits = 64 - (unsigned)__builtin_clzll(list->n * ROLES + ROLES)};
-  if (list->scratch) l.table = list->scratch, l.room = list->scratch_bytes / sizeof *l.table;
+  lowest l = {.table = own, .room = own_room, .bits = 64 - (unsigned)__builtin_clzll((call->n + QN_MAX_LENT) * ROLES)};
+  if (call->scratch) l.table = call->scratch, l.room = call->scratch_bytes / sizeof *l.table;
   return l;
 }
 
@@ -140,16 +140,15 @@ static void offer(lowest *l, const qn_span *span)
 
 static size_t index_at(const lowest *l, size_t at) { return l->table[at] & ((UINT64_C(1) << l->bits) - 1); }
 
-static void take_lowest(const qn_list *list, const qn_span *beside, lowest *l)
+static void take_lowest(const qn_call *call, lowest *l)
 {
   l->n = 0;
   l->left = false;
-  for (size_t role = 0; role < QN_MAX_TENSORS; role++)
-    for (size_t k = 0; list->tensors[role] && k < list->n; k++) {
-      const qn_span span = qn_span_of(list, role, k);
+  for (size_t role = 0; role <= QN_MAX_TENSORS; role++)
+    for (size_t k = 0, n = spans_of(call, role); k < n; k++) {
+      const qn_span span = qn_span_of(call, role, k);
       offer(l, &span);
     }
-  offer(l, beside);
   if (2 * l->n <= l->room && l->n < UINT32_MAX) { /* which is which of two that begin alike matters to a next round */
     sort_digits(l->table, l->table + l->n, l->n, l->left ? 0 : l->bits);
     return;
@@ -170,46 +169,48 @@ static bool go_on(lowest *l)
   return true;
 }
 
-static void describe(const qn_op *op, const qn_span *span, char *text, size_t bytes)
+static void describe(const qn_call *call, const qn_span *span, char *text, size_t bytes)
 {
-  if (span->role >= QN_MAX_TENSORS)
-    snprintf(text, bytes, "the workspace or the counts");
+  const char *name = span->role == QN_MAX_TENSORS ? call->lent[span->k].name : call->op->info.tensors[span->role].name;
+  if (span->role == QN_MAX_TENSORS || call->op->info.shapes || call->op->info.singles >> span->role & 1)
+    snprintf(text, bytes, "%s", name);
   else
-    snprintf(text, bytes, "%s[%zu]", op->info.tensors[span->role].name, span->k);
+    snprintf(text, bytes, "%s[%zu]", name, span->k);
 }
 
-qn_status qn_fail_overlap(const qn_op *op, const qn_span *a, const qn_span *b)
+qn_status qn_fail_overlap(const qn_call *call, const qn_span *a, const qn_span *b)
 {
   char one[64], other[64];
-  describe(op, a, one, sizeof one);
-  describe(op, b, other, sizeof other);
+  describe(call, a, one, sizeof one);
+  describe(call, b, other, sizeof other);
   return qn_fail(QN_BAD_ARGUMENT,
                  "%s: %s (0x%zx to 0x%zx) and %s (0x%zx to 0x%zx) share memory, and at least one of them is written",
-                 op->info.name, one, (size_t)a->begin, (size_t)a->end, other, (size_t)b->begin, (size_t)b->end);
+                 call->op->info.name, one, (size_t)a->begin, (size_t)a->end, other, (size_t)b->begin, (size_t)b->end);
 }
 
 size_t qn_overlap_scratch(size_t n_tensors) { return 2 * (n_tensors + 2) * sizeof(uint64_t); }
 
 /* ---- spans that cross in a list that is not dense ---- */
-static bool is_written(const qn_list *list, const qn_span *span)
+static bool is_written(const qn_call *call, const qn_span *span)
 {
-  return span->role >= QN_MAX_TENSORS || qn_list_access(list, span->role) & QN_WRITE;
+  if (span->role == QN_MAX_TENSORS) return call->lent[span->k].is_written;
+  return qn_call_access(call, span->role) & QN_WRITE;
 }
 
-static qn_rows rows_of(const qn_list *list, const qn_span *span)
+static qn_rows rows_of(const qn_call *call, const qn_span *span)
 {
   qn_view v;
-  if (span->role >= QN_MAX_TENSORS || !qn_view_make(list->tensors, span->k, false, &v))
+  if (span->role >= QN_MAX_TENSORS || !qn_view_make(call->tensors, span->k, false, &v))
     return (qn_rows){span->begin, 1, span->end - span->begin, span->end - span->begin, 1, 1};
-  const uint64_t width = qn_dtype_bytes(list->tensors[span->role][span->k].dtype);
+  const uint64_t width = qn_dtype_bytes(call->tensors[span->role][span->k].dtype);
   return (qn_rows){span->begin, v.rows, v.cols, v.pitch[span->role] * width, v.step[span->role], width};
 }
 
-static qn_status check_pair(const qn_list *list, const qn_span *a, const qn_span *b)
+static qn_status check_pair(const qn_call *call, const qn_span *a, const qn_span *b)
 {
-  if (a->end <= b->begin || b->end <= a->begin || (!is_written(list, a) && !is_written(list, b))) return QN_OK;
-  const qn_rows one = rows_of(list, a), other = rows_of(list, b);
-  return qn_rows_share(&one, &other) ? qn_fail_overlap(list->op, a, b) : QN_OK;
+  if (a->end <= b->begin || b->end <= a->begin || (!is_written(call, a) && !is_written(call, b))) return QN_OK;
+  const qn_rows one = rows_of(call, a), other = rows_of(call, b);
+  return qn_rows_share(&one, &other) ? qn_fail_overlap(call, a, b) : QN_OK;
 }
 
 /* Is `a` before `b` in the order of keys? */
@@ -221,41 +222,39 @@ static bool before(const qn_span *a, const qn_span *b)
 
 /* `now`, at `at` of this round's table, against all that are before it in the order of keys: those from `from` on, and
  * where these are not all that may cross it (earlier), every tensor of the list. */
-static qn_status check_crossing(const qn_list *list, const qn_span *beside, const lowest *l, size_t from, size_t at,
-                                bool earlier)
+static qn_status check_crossing(const qn_call *call, const lowest *l, size_t from, size_t at, bool earlier)
 {
-  const qn_span now = span_at(list, beside, index_at(l, at));
+  const qn_span now = span_at(call, index_at(l, at));
   for (size_t k = from; k < at && !earlier; k++) {
-    const qn_span other = span_at(list, beside, index_at(l, k));
-    qn_try(check_pair(list, &other, &now));
+    const qn_span other = span_at(call, index_at(l, k));
+    qn_try(check_pair(call, &other, &now));
   }
-  for (size_t role = 0; role < QN_MAX_TENSORS && earlier; role++)
-    for (size_t k = 0; list->tensors[role] && k < list->n; k++) {
-      const qn_span other = qn_span_of(list, role, k);
-      if (other.begin != other.end && before(&other, &now)) qn_try(check_pair(list, &other, &now));
+  for (size_t role = 0; role <= QN_MAX_TENSORS && earlier; role++)
+    for (size_t k = 0, n = spans_of(call, role); k < n; k++) {
+      const qn_span other = qn_span_of(call, role, k);
+      if (other.begin != other.end && before(&other, &now)) qn_try(check_pair(call, &other, &now));
     }
-  return earlier && beside->begin != beside->end && now.role < QN_MAX_TENSORS ? check_pair(list, beside, &now) : QN_OK;
+  return QN_OK;
 }
 
 /* Spans of which each crosses one before it are a cluster; only within one can elements be shared. */
-static qn_status check_strided(const qn_list *list)
+static qn_status check_strided(const qn_call *call)
 {
-  const qn_span beside = qn_span_beside(list);
   uintptr_t reached = 0; /* by the cluster */
   uint64_t own[OWN_TABLE];
-  lowest l = lowest_of(list, own, OWN_TABLE);
+  lowest l = lowest_of(call, own, OWN_TABLE);
   bool later = false; /* a round that is not the first */
   do {
     bool earlier = later; /* the cluster began in an earlier round */
     size_t from = 0;      /* its first, in this round's table */
-    take_lowest(list, &beside, &l);
+    take_lowest(call, &l);
     for (size_t k = 0; k < l.n; k++) {
-      const qn_span now = span_at(list, &beside, index_at(&l, k));
+      const qn_span now = span_at(call, index_at(&l, k));
       if (now.begin >= reached) {
         from = k;
         earlier = false;
       } else {
-        qn_try(check_crossing(list, &beside, &l, from, k, earlier));
+        qn_try(check_crossing(call, &l, from, k, earlier));
       }
       if (now.end > reached) reached = now.end;
     }
@@ -264,20 +263,19 @@ static qn_status check_strided(const qn_list *list)
   return QN_OK;
 }
 
-qn_status qn_check_overlap(const qn_list *list)
+qn_status qn_check_overlap(const qn_call *call)
 {
-  if (list->strided) return check_strided(list);
-  const qn_span beside = qn_span_beside(list);
+  if (call->strided) return check_strided(call);
   qn_span any = {0}, written = {0}; /* of those before, the one that reaches furthest */
   uint64_t own[OWN_TABLE];
-  lowest l = lowest_of(list, own, OWN_TABLE);
+  lowest l = lowest_of(call, own, OWN_TABLE);
   do {
-    take_lowest(list, &beside, &l);
+    take_lowest(call, &l);
     for (size_t k = 0; k < l.n; k++) {
-      const qn_span now = span_at(list, &beside, index_at(&l, k));
-      const bool writes = is_written(list, &now);
+      const qn_span now = span_at(call, index_at(&l, k));
+      const bool writes = is_written(call, &now);
       const qn_span *earlier = writes ? &any : &written;
-      if (now.begin < earlier->end) return qn_fail_overlap(list->op, earlier, &now);
+      if (now.begin < earlier->end) return qn_fail_overlap(call, earlier, &now);
       if (now.end > any.end) any = now;
       if (writes && now.end > written.end) written = now;
     }

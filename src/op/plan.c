@@ -3,13 +3,13 @@
  * against what the plan remembers: shapes, layouts, and where written memory lies, in order of address. A plan holds no
  * device memory: pointers travel in the kernel's parameter. */
 #include "core/core.h"
-#include "op/list.h"
+#include "op/call.h"
 #include "quern/device.h"
 #include <stdlib.h>
 #include <string.h>
 
 struct qn_plan {
-  qn_list list; /* without exec and params, which are each step's own */
+  qn_call call; /* without exec and params, which are each step's own */
   qn_device device;
   qn_tensor *own[QN_MAX_TENSORS]; /* copies; shape and strides point into `extents` */
   qn_span *written;               /* by address; empty tensors are left out */
@@ -17,44 +17,42 @@ struct qn_plan {
 };
 
 /* ---- creation: one block of memory holds everything ---- */
-static size_t count_extents(const qn_list *list)
+static size_t count_of(const qn_call *call, size_t role) { return call->tensors[role] ? qn_call_count(call, role) : 0; }
+
+static size_t count_extents(const qn_call *call)
 {
   size_t n = 0;
-  for (size_t k = 0; k < list->n; k++) {
-    const size_t ndim = (size_t)list->tensors[0][k].ndim; /* all roles have one shape, and each strides of its own */
-    n += ndim;
-    for (size_t role = 0; role < QN_MAX_TENSORS; role++)
-      if (list->tensors[role] && list->tensors[role][k].strides) n += ndim;
-  }
+  for (size_t role = 0; role < QN_MAX_TENSORS; role++)
+    for (size_t k = 0; k < count_of(call, role); k++)
+      n += (size_t)call->tensors[role][k].ndim * (call->tensors[role][k].strides ? 2 : 1);
   return n;
 }
 
-static size_t count_roles(const qn_list *list)
+static size_t count_tensors(const qn_call *call)
 {
   size_t n = 0;
-  for (size_t role = 0; role < QN_MAX_TENSORS; role++) n += list->tensors[role] != NULL;
+  for (size_t role = 0; role < QN_MAX_TENSORS; role++) n += count_of(call, role);
   return n;
 }
 
-static void copy_tensors(qn_plan *plan, const qn_list *list, qn_tensor *tensor, int64_t *extents)
+static const int64_t *copy_extents(const int64_t *from, size_t n, int64_t **to)
+{
+  int64_t *const made = *to;
+  if (n) memcpy(made, from, n * sizeof *from);
+  *to += n;
+  return made;
+}
+
+static void copy_tensors(qn_plan *plan, const qn_call *call, qn_tensor *tensor, int64_t *extents)
 {
   for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
-    if (!list->tensors[role]) continue;
-    memcpy(tensor, list->tensors[role], list->n * sizeof *tensor);
-    plan->list.tensors[role] = plan->own[role] = tensor;
-    tensor += list->n;
-  }
-  for (size_t k = 0; k < list->n; k++) {
-    const size_t ndim = (size_t)list->tensors[0][k].ndim, bytes = ndim * sizeof *extents;
-    int64_t *const shape = extents;
-    if (bytes) memcpy(shape, list->tensors[0][k].shape, bytes);
-    extents += ndim;
-    for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
-      qn_tensor *own = plan->own[role] ? &plan->own[role][k] : NULL;
-      if (!own) continue;
-      own->shape = shape;
-      if (own->strides && bytes) own->strides = memcpy(extents, own->strides, bytes);
-      extents += own->strides ? ndim : 0;
+    const size_t n = count_of(call, role);
+    if (!call->tensors[role]) continue;
+    plan->call.tensors[role] = plan->own[role] = tensor;
+    for (size_t k = 0; k < n; k++, tensor++) {
+      *tensor = call->tensors[role][k];
+      tensor->shape = copy_extents(tensor->shape, (size_t)tensor->ndim, &extents);
+      if (tensor->strides) tensor->strides = copy_extents(tensor->strides, (size_t)tensor->ndim, &extents);
     }
   }
 }
@@ -69,47 +67,47 @@ static void note_written(qn_plan *plan)
 {
   plan->n_written = 0;
   for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
-    if (!plan->own[role] || !(qn_list_access(&plan->list, role) & QN_WRITE)) continue;
-    for (size_t k = 0; k < plan->list.n; k++) {
-      const qn_span span = qn_span_of(&plan->list, role, k);
+    if (!plan->own[role] || !(qn_call_access(&plan->call, role) & QN_WRITE)) continue;
+    for (size_t k = 0; k < count_of(&plan->call, role); k++) {
+      const qn_span span = qn_span_of(&plan->call, role, k);
       if (span.begin != span.end) plan->written[plan->n_written++] = span;
     }
   }
   qsort(plan->written, plan->n_written, sizeof *plan->written, by_address);
 }
 
-/* The check, with room to do it at once whatever the list's length. */
-static qn_status check_with_scratch(qn_list *list, const qn_tensor *const *tensors)
+/* With room to look for shared bytes at once whatever the list's length. */
+static qn_status validate(qn_call *call, const qn_tensor *const *tensors)
 {
-  qn_require(list->n <= SIZE_MAX / (256 * QN_MAX_TENSORS), "plan: a list of %zu tensors", list->n);
-  list->scratch_bytes = qn_overlap_scratch(QN_MAX_TENSORS * list->n);
-  qn_try(qn_try_allocate(&list->scratch, list->scratch_bytes, "the check of a plan"));
-  const qn_status status = qn_list_check(list, tensors);
-  qn_release(list->scratch);
-  list->scratch = NULL;
+  qn_require(call->n <= SIZE_MAX / (256 * QN_MAX_TENSORS), "plan: a list of %zu tensors", call->n);
+  call->scratch_bytes = qn_overlap_scratch(QN_MAX_TENSORS * call->n + QN_MAX_LENT);
+  qn_try(qn_try_allocate(&call->scratch, call->scratch_bytes, "the check of a plan"));
+  const qn_status status = qn_call_validate(call, tensors);
+  qn_release(call->scratch);
+  call->scratch = NULL;
   return status;
 }
 
-static qn_status create(qn_plan **plan, qn_list *list, const qn_tensor *const *tensors)
+static qn_status create(qn_plan **plan, qn_call *call, const qn_tensor *const *tensors)
 {
   qn_plan *made;
-  qn_try(check_with_scratch(list, tensors));
-  qn_try(qn_list_run_checked(list)); /* prepares */
-  const size_t n_tensors = count_roles(list) * list->n;
-  const size_t kept = list->exec->device.kind == QN_CPU ? 0 : (qn_list_kept_bytes() + 15) & ~(size_t)15;
+  qn_try(validate(call, tensors));
+  qn_try(call->op->engine->run(call)); /* prepares */
+  const size_t n_tensors = count_tensors(call);
+  const size_t kept = call->exec->device.kind == QN_CPU ? 0 : (qn_list_kept_bytes() + 15) & ~(size_t)15;
   const size_t own = (sizeof *made + 15) & ~(size_t)15;
-  const size_t bytes = own + kept + n_tensors * (sizeof(qn_tensor) + sizeof(qn_span)) +
-                       (list->n ? count_extents(list) : 0) * sizeof(int64_t);
+  const size_t bytes =
+      own + kept + n_tensors * (sizeof(qn_tensor) + sizeof(qn_span)) + count_extents(call) * sizeof(int64_t);
   qn_try(qn_try_allocate(&made, bytes, "a plan"));
   qn_span *spans = (qn_span *)((char *)made + own + kept);
   qn_tensor *copies = (qn_tensor *)(spans + n_tensors);
-  *made = (qn_plan){.list = *list, .device = list->exec->device, .written = spans};
-  made->list.mode = QN_LIST_STEP;
-  if (kept) made->list.kept = memset((char *)made + own, 0, kept);
-  made->list.exec = NULL;
-  made->list.params = NULL;
-  if (list->n) copy_tensors(made, list, copies, (int64_t *)(copies + n_tensors));
-  if (list->n) note_written(made);
+  *made = (qn_plan){.call = *call, .device = call->exec->device, .written = spans};
+  made->call.mode = QN_CALL_STEP;
+  if (kept) made->call.kept = memset((char *)made + own, 0, kept);
+  made->call.exec = NULL;
+  made->call.params = NULL;
+  copy_tensors(made, call, copies, (int64_t *)(copies + n_tensors));
+  note_written(made);
   *plan = made;
   return QN_OK;
 }
@@ -117,13 +115,11 @@ static qn_status create(qn_plan **plan, qn_list *list, const qn_tensor *const *t
 qn_status qn_op_plan_create(qn_plan **plan, const qn_op_info *op, const qn_exec *exec, const void *params, size_t n,
                             const qn_tensor *const *tensors)
 {
-  qn_list list = {.op = qn_op_of(op), .mode = QN_LIST_PREPARE, .exec = exec, .params = params, .n = n};
+  qn_call call = {.op = qn_op_of(op), .mode = QN_CALL_PREPARE, .exec = exec, .params = params, .n = n};
   qn_require(plan, "plan: the place for it is NULL");
   *plan = NULL;
-  qn_require(!op || (!op->shapes && !op->rules), "%s: a plan is of a list of tensors alike: call this op's step",
-             op->name);
   const qn_fp_word word = qn_fp_enter();
-  const qn_status status = create(plan, &list, tensors);
+  const qn_status status = create(plan, &call, tensors);
   qn_fp_leave(word);
   return status;
 }
@@ -163,42 +159,67 @@ static bool same_kind(const qn_tensor *t, const qn_tensor *old)
   return qn_same_layout(t, old);
 }
 
+/* What the engine validates as a whole must be as it was but for where it lies. */
+static qn_status check_same(const qn_plan *plan, const qn_call *now, const qn_tensor *const *moved)
+{
+  for (size_t role = 0; moved && role < now->op->info.n_tensors; role++)
+    for (size_t k = 0; moved[role] && k < count_of(&plan->call, role); k++)
+      qn_require(same_kind(&moved[role][k], &plan->own[role][k]),
+                 "%s: %s[%zu] moved and is of another type, shape or layout than when the plan was made: make another "
+                 "plan",
+                 now->op->info.name, now->op->info.tensors[role].name, k);
+  return QN_OK;
+}
+
 /* Tensors of one moved role, each against what it takes the place of. Where something written moves too, `written` is
  * where it was, not where it is: then the whole list is looked at. */
-static qn_status check_moved(const qn_plan *plan, const qn_list *now, size_t role, const qn_tensor *moved,
+static qn_status check_moved(const qn_plan *plan, const qn_call *now, size_t role, const qn_tensor *moved,
                              bool written_moved)
 {
-  for (size_t k = 0; k < plan->list.n; k++) {
+  for (size_t k = 0; k < count_of(&plan->call, role); k++) {
     const qn_tensor *t = &moved[k], *old = &plan->own[role][k];
     const bool known = same_kind(t, old);
     if (known && t->data == old->data) continue;
-    if (!known || !t->data || (uintptr_t)t->data % 4) qn_try(qn_check_tensor(now, role, k, t));
+    if (!known || !t->data || (uintptr_t)t->data % 4) qn_try(now->op->engine->validate_tensor(now, role, k, t));
     qn_require(known || !now->op->info.strided || !qn_tensor_elements(t) || qn_same_layout(t, old),
                "%s: %s[%zu] moved and is laid out otherwise than when the plan was made: make another plan",
                now->op->info.name, now->op->info.tensors[role].name, k);
     if (written_moved || now->strided) continue;
     const uintptr_t begin = (uintptr_t)t->data, end = begin + qn_tensor_elements(t) * qn_dtype_bytes(t->dtype);
     const qn_span span = {begin, end, role, k}, *behind = written_behind(plan, begin);
-    if (span.begin != span.end && behind && behind->begin < span.end)
-      return qn_fail_overlap(plan->list.op, &span, behind);
+    if (span.begin != span.end && behind && behind->begin < span.end) return qn_fail_overlap(now, &span, behind);
   }
   return QN_OK;
 }
 
-/* What the step writes beside the tensors must not be any of them. */
-static qn_status check_beside(const qn_list *list)
+/* What is lent must not be any of the tensors. */
+static qn_status check_lent(const qn_call *call)
 {
-  const qn_span beside = qn_span_beside(list);
-  if (beside.begin == beside.end) return QN_OK;
-  for (size_t role = 0; role < QN_MAX_TENSORS; role++)
-    for (size_t k = 0; list->tensors[role] && k < list->n; k++) {
-      const qn_span span = qn_span_of(list, role, k);
-      if (span.begin < beside.end && beside.begin < span.end) return qn_fail_overlap(list->op, &span, &beside);
-    }
+  for (size_t j = 0; j < call->n_lent; j++) {
+    const qn_span lent = qn_span_of(call, QN_MAX_TENSORS, j);
+    for (size_t role = 0; role < QN_MAX_TENSORS; role++)
+      for (size_t k = 0; k < count_of(call, role); k++) {
+        const qn_span span = qn_span_of(call, role, k);
+        if (span.begin < lent.end && lent.begin < span.end) return qn_fail_overlap(call, &span, &lent);
+      }
+  }
   return QN_OK;
 }
 
-static qn_status check_step(const qn_plan *plan, qn_list *now, const qn_tensor *const *moved, bool *written_moved)
+/* Only what moved, by the engine's parts. */
+static qn_status check_parts(const qn_plan *plan, qn_call *now, const qn_tensor *const *moved, bool written_moved)
+{
+  for (size_t role = 0; moved && role < now->op->info.n_tensors; role++) {
+    if (!moved[role]) continue;
+    qn_try(check_moved(plan, now, role, moved[role], written_moved));
+    now->tensors[role] = moved[role];
+  }
+  qn_try(now->op->engine->validate_rest(now));
+  qn_try(qn_call_lend_workspace(now));
+  return written_moved || (moved && now->strided) ? qn_check_overlap(now) : check_lent(now);
+}
+
+static qn_status check_step(const qn_plan *plan, qn_call *now, const qn_tensor *const *moved, bool *written_moved)
 {
   const char *op = now->op->info.name;
   qn_try(qn_check_exec_and_params(now));
@@ -209,22 +230,21 @@ static qn_status check_step(const qn_plan *plan, qn_list *now, const qn_tensor *
   for (size_t role = 0; moved && role < now->op->info.n_tensors; role++) {
     if (!moved[role]) continue;
     qn_require(plan->own[role], "%s: %s moved, and the plan has none", op, now->op->info.tensors[role].name);
-    *written_moved |= (qn_list_access(now, role) & QN_WRITE) != 0;
+    *written_moved |= (qn_call_access(now, role) & QN_WRITE) != 0;
   }
-  for (size_t role = 0; moved && role < now->op->info.n_tensors; role++) {
-    if (!moved[role]) continue;
-    qn_try(check_moved(plan, now, role, moved[role], *written_moved));
-    now->tensors[role] = moved[role];
-  }
-  qn_try(qn_check_rest(now));
-  return *written_moved || (moved && now->strided) ? qn_check_overlap(now) : check_beside(now);
+  if (now->op->engine->validate_rest) return check_parts(plan, now, moved, *written_moved);
+  const qn_tensor *tensors[QN_MAX_TENSORS];
+  for (size_t role = 0; role < QN_MAX_TENSORS; role++)
+    tensors[role] = moved && moved[role] ? moved[role] : plan->own[role];
+  qn_try(check_same(plan, now, moved));
+  return qn_call_validate(now, tensors);
 }
 
 /* From here on the tensors are where they moved to. */
 static void take_moved(qn_plan *plan, const qn_tensor *const *moved, bool written_moved)
 {
   for (size_t role = 0; moved && role < QN_MAX_TENSORS; role++)
-    for (size_t k = 0; plan->own[role] && moved[role] && k < plan->list.n; k++)
+    for (size_t k = 0; plan->own[role] && moved[role] && k < count_of(&plan->call, role); k++)
       plan->own[role][k].data = moved[role][k].data;
   if (written_moved) note_written(plan);
 }
@@ -232,17 +252,17 @@ static void take_moved(qn_plan *plan, const qn_tensor *const *moved, bool writte
 static qn_status step(qn_plan *plan, const qn_exec *exec, const void *params, const qn_tensor *const *moved)
 {
   bool written_moved = false;
-  qn_list now = plan->list;
+  qn_call now = plan->call;
   now.exec = exec;
   now.params = params;
+  now.n_lent = 0;
   qn_try(check_step(plan, &now, moved, &written_moved));
   if (now.n) take_moved(plan, moved, written_moved);
-  plan->list.moved |= moved != NULL; /* until a step has gone through with it */
-  now = plan->list;
-  now.exec = exec;
-  now.params = params;
-  qn_try(qn_list_run_checked(&now));
-  plan->list.moved = false;
+  plan->call.moved |= moved != NULL; /* until a step has gone through with it */
+  for (size_t role = 0; role < QN_MAX_TENSORS; role++) now.tensors[role] = plan->call.tensors[role];
+  now.moved = plan->call.moved;
+  qn_try(now.op->engine->run(&now));
+  plan->call.moved = false;
   return QN_OK;
 }
 

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shaped.c - ops whose tensors have shapes of their own: the call is checked here by the description, every refusal a
- * sentence, before anything is written; then the op's own engine runs it. What lists need is in list.c. */
+/* shaped.c - tensors whose extents have names, one a role and row-major, validated by the description. */
 #include "core/core.h"
-#include "op/list.h"
+#include "op/call.h"
 #include "quern/device.h"
 #include <stdio.h>
 #include <string.h>
 
-static const char *role_name(const qn_shaped_call *call, size_t role) { return call->op->info.tensors[role].name; }
+static const char *role_name(const qn_call *call, size_t role) { return call->op->info.tensors[role].name; }
 
 /* ---- types ---- */
 
-static qn_status fail_types(const qn_shaped_call *call)
+static qn_status fail_types(const qn_call *call)
 {
   const qn_op_info *info = &call->op->info;
   char got[160] = "", rows[320] = "";
   size_t used = 0;
   for (size_t role = 0; role < info->n_tensors && used < sizeof got; role++)
-    if (call->tensor[role])
+    if (call->tensors[role])
       used += (size_t)snprintf(got + used, sizeof got - used, "%s%s %s", used ? ", " : "", info->tensors[role].name,
-                               qn_dtype_name(call->tensor[role]->dtype));
+                               qn_dtype_name(call->tensors[role]->dtype));
   used = 0;
   for (size_t row = 0; row < info->n_types; row++)
     for (size_t role = 0; role < info->n_tensors && used < sizeof rows; role++)
@@ -32,13 +31,13 @@ static qn_status fail_types(const qn_shaped_call *call)
                  got, rows);
 }
 
-static qn_status find_row(qn_shaped_call *call)
+static qn_status find_row(qn_call *call)
 {
   const qn_op_info *info = &call->op->info;
   for (call->row = 0; call->row < info->n_types; call->row++) {
     size_t role = 0;
     while (role < info->n_tensors &&
-           (!call->tensor[role] || call->tensor[role]->dtype == info->types[call->row].tensor[role].dtype))
+           (!call->tensors[role] || call->tensors[role]->dtype == info->types[call->row].tensor[role].dtype))
       role++;
     if (role == info->n_tensors) return QN_OK;
   }
@@ -48,9 +47,9 @@ static qn_status find_row(qn_shaped_call *call)
 /* ---- one tensor ---- */
 
 /* Its extents are what the letters of "[m, k]" are; a letter that has no number yet gets it here. */
-static qn_status check_shape(qn_shaped_call *call, size_t role, uint32_t *bound)
+static qn_status check_shape(qn_call *call, size_t role, uint32_t *bound)
 {
-  const qn_tensor *t = call->tensor[role];
+  const qn_tensor *t = call->tensors[role];
   const char *op = call->op->info.name, *name = role_name(call, role), *pattern = call->op->info.shapes[role];
   char shape[128];
   int d = 0;
@@ -73,9 +72,9 @@ static qn_status check_shape(qn_shaped_call *call, size_t role, uint32_t *bound)
   return QN_OK;
 }
 
-static qn_status check_place(const qn_shaped_call *call, size_t role)
+static qn_status check_place(const qn_call *call, size_t role)
 {
-  const qn_tensor *t = call->tensor[role];
+  const qn_tensor *t = call->tensors[role];
   const char *op = call->op->info.name, *name = role_name(call, role);
   const qn_device device = call->exec->device;
   const uintptr_t address = (uintptr_t)t->data, item = qn_dtype_bytes(t->dtype);
@@ -97,13 +96,14 @@ static qn_status check_place(const qn_shaped_call *call, size_t role)
   return QN_OK;
 }
 
-static qn_status check_tensors(qn_shaped_call *call, const qn_tensor *const *tensors)
+qn_status qn_check_extents(qn_call *call, const qn_tensor *const *tensors)
 {
   const qn_op_info *info = &call->op->info;
   uint32_t bound = 0;
+  qn_require(call->n == 1, "%s: a call takes one tensor a role, not a list of %zu", info->name, call->n);
   qn_require(tensors, "%s: tensors is NULL", info->name);
   for (size_t role = 0; role < info->n_tensors; role++) {
-    const qn_tensor *t = call->tensor[role] = tensors[role];
+    const qn_tensor *t = call->tensors[role] = tensors[role];
     qn_require(t || info->optional >> role & 1, "%s: %s is NULL, and it is not optional", info->name,
                role_name(call, role));
     if (!t) continue;
@@ -116,90 +116,9 @@ static qn_status check_tensors(qn_shaped_call *call, const qn_tensor *const *ten
   }
   qn_try(find_row(call));
   for (size_t role = 0; role < info->n_tensors; role++) {
-    if (!call->tensor[role]) continue;
+    if (!call->tensors[role]) continue;
     qn_try(check_shape(call, role, &bound));
     qn_try(check_place(call, role));
   }
   return QN_OK;
-}
-
-/* ---- what is written shares no byte ---- */
-
-/* All are row-major here. */
-static qn_span span_of(size_t role, const qn_tensor *t)
-{
-  const uintptr_t begin = (uintptr_t)t->data;
-  return (qn_span){begin, begin + qn_tensor_elements(t) * qn_dtype_bytes(t->dtype), role, 0};
-}
-
-static bool share(const qn_span *a, const qn_span *b) { return a->begin < b->end && b->begin < a->end; }
-
-static qn_status check_overlap(const qn_shaped_call *call, size_t workspace_bytes)
-{
-  const qn_op_info *info = &call->op->info;
-  qn_span span[QN_MAX_TENSORS + 1];
-  size_t n = 0;
-  for (size_t role = 0; role < info->n_tensors; role++)
-    if (call->tensor[role]) span[n++] = span_of(role, call->tensor[role]);
-  const uintptr_t lent = (uintptr_t)call->exec->workspace;
-  if (workspace_bytes) span[n++] = (qn_span){lent, lent + workspace_bytes, QN_MAX_TENSORS, 0};
-  for (size_t a = 0; a < n; a++)
-    for (size_t b = a + 1; b < n; b++) {
-      const bool beside = span[b].role == QN_MAX_TENSORS;
-      const bool written =
-          beside ||
-          ((info->types[call->row].tensor[span[a].role].access | info->types[call->row].tensor[span[b].role].access) &
-           QN_WRITE);
-      if (!written || !share(&span[a], &span[b])) continue;
-      return qn_fail(QN_BAD_ARGUMENT, "%s: %s and %s share memory, and one of them is written", info->name,
-                     role_name(call, span[a].role), beside ? "the workspace" : role_name(call, span[b].role));
-    }
-  return QN_OK;
-}
-
-static qn_status check_workspace(const qn_shaped_call *call, size_t needed)
-{
-  const qn_exec *exec = call->exec;
-  if (!needed || call->prepare) return QN_OK;
-  qn_require(exec->workspace && exec->workspace_bytes >= needed,
-             "%s: the workspace is %zu bytes at %p, %zu are needed (qn_op_call_workspace_bytes says so)",
-             call->op->info.name, exec->workspace_bytes, exec->workspace, needed);
-  qn_require((uintptr_t)exec->workspace % 16 == 0, "%s: the workspace is at %p, which is not a multiple of 16",
-             call->op->info.name, exec->workspace);
-  return QN_OK;
-}
-
-/* ---- the call ---- */
-
-static qn_status check(qn_shaped_call *call, size_t n, const qn_tensor *const *tensors)
-{
-  const qn_shaped *shaped = call->op->shaped;
-  qn_try(qn_check_exec_and_params(&(qn_list){.op = call->op, .exec = call->exec, .params = call->params}));
-  qn_require(n == 1, "%s: a call takes one tensor a role, not a list of %zu", call->op->info.name, n);
-  qn_try(check_tensors(call, tensors));
-  return shaped->check ? shaped->check(call) : QN_OK;
-}
-
-qn_status qn_shaped_step(const qn_op *op, const qn_exec *exec, const void *params, size_t n,
-                         const qn_tensor *const *tensors, bool prepare)
-{
-  qn_shaped_call call = {.op = op, .exec = exec, .params = params, .prepare = prepare};
-  const qn_fp_word word = qn_fp_enter();
-  qn_status status = check(&call, n, tensors);
-  if (status == QN_OK) {
-    const size_t needed = op->shaped->workspace_bytes ? op->shaped->workspace_bytes(&call) : 0;
-    status = check_workspace(&call, needed);
-    if (status == QN_OK) status = check_overlap(&call, prepare ? 0 : needed);
-    if (status == QN_OK) status = op->shaped->run(&call);
-  }
-  qn_fp_leave(word);
-  return status;
-}
-
-size_t qn_shaped_workspace(const qn_op *op, const qn_exec *exec, const void *params, size_t n,
-                           const qn_tensor *const *tensors)
-{
-  qn_shaped_call call = {.op = op, .exec = exec, .params = params};
-  if (!op->shaped->workspace_bytes || check(&call, n, tensors) != QN_OK) return 0;
-  return op->shaped->workspace_bytes(&call);
 }

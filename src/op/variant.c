@@ -2,7 +2,7 @@
 /* variant.c - the variants of an op, one by one: the processor's tiers, then what device kernels are compiled for;
  * which of them could run here now, which a call would take, and why. It looks and compiles nothing. */
 #include "core/core.h"
-#include "op/list.h"
+#include "op/call.h"
 #include "quern/arch.h"
 #include "quern/device.h"
 #include <stdio.h>
@@ -22,10 +22,10 @@ size_t qn_op_variant_count(const qn_op_info *op)
   return N_TIERS + (qn_op_of(op)->device_source ? 1 + N_ARCHS : 0);
 }
 
-/* An op with an engine of its own has every tier. */
+/* An op whose description names no kernels of tiers has every tier that is built. */
 static bool has_tier(const qn_op *op, qn_tier tier)
 {
-  return op->shaped || op->ruled ? qn_tier_built(tier) && tier != QN_TIER_ORACLE : op->cpu[tier] != NULL;
+  return op->cpu[QN_TIER_REF] ? op->cpu[tier] != NULL : qn_tier_built(tier) && tier != QN_TIER_ORACLE;
 }
 
 static void say_tier(const qn_op *op, qn_tier tier, qn_variant *v)

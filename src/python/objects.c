@@ -2,7 +2,7 @@
 /* objects.c - looks at a framework's tensor objects through DLPack's table for C. It knows DLPack's struct and nothing
  * of Python: objects are opaque, and the functions that know them are the caller's. */
 #include "quern/objects.h"
-#include "op/list.h"
+#include "op/call.h"
 #include <string.h>
 
 /* The DLTensor of DLPack 1 (github.com/dmlc/dlpack), whose layout its major version fixes. */

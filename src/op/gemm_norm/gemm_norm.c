@@ -3,6 +3,7 @@
  * op/gemm/'s business: cpu.c on the processor, dispatch.c on devices. */
 #include "quern/gemm_norm.h"
 #include "core/status.h"
+#include "op/call.h"
 #include "op/gemm/cpu.h"
 #include "op/gemm_norm/gemm_norm.math.h"
 #include <math.h>
@@ -53,19 +54,19 @@ static const qn_op_param params_table[] = {
 
 /* ---- from a checked call to a problem ---- */
 
-static int64_t extent(const qn_shaped_call *call, char letter) { return call->extent[letter - 'a']; }
+static int64_t extent(const qn_call *call, char letter) { return call->extent[letter - 'a']; }
 
-static void *data_of(const qn_shaped_call *call, size_t role)
+static void *data_of(const qn_call *call, size_t role)
 {
-  return call->tensor[role] ? call->tensor[role]->data : NULL;
+  return call->tensors[role] ? call->tensors[role]->data : NULL;
 }
 
-static bool is_short(const qn_shaped_call *call)
+static bool is_short(const qn_call *call)
 {
   return call->op->info.types[call->row].tensor[QN_GEMM_ROLE_X].dtype == QN_BF16;
 }
 
-static qn_gemm_problem problem_of(const qn_shaped_call *call)
+static qn_gemm_problem problem_of(const qn_call *call)
 {
   const qn_gemm_norm_params *p = call->params;
   qn_gemm_problem problem = {.precision = p->precision, .short_data = is_short(call)};
@@ -85,14 +86,14 @@ static qn_gemm_problem problem_of(const qn_shaped_call *call)
   problem.args.columns = p->norm == QN_NORM_GROUP ? problem.args.n / (int64_t)p->groups : problem.args.n;
   problem.flags = (uint32_t)p->activation | (uint32_t)p->norm << QN_GEMM_NORM_SHIFT;
   if (p->clamp) problem.flags |= QN_GEMM_CLAMPS;
-  if (call->tensor[QN_GEMM_ROLE_BIAS]) problem.flags |= QN_GEMM_BIAS;
-  if (call->tensor[QN_GEMM_ROLE_BIAS2]) problem.flags |= QN_GEMM_BIAS2;
-  if (call->tensor[QN_GEMM_ROLE_GAMMA]) problem.flags |= QN_GEMM_GAMMA;
-  if (call->tensor[QN_GEMM_ROLE_BETA]) problem.flags |= QN_GEMM_BETA;
+  if (call->tensors[QN_GEMM_ROLE_BIAS]) problem.flags |= QN_GEMM_BIAS;
+  if (call->tensors[QN_GEMM_ROLE_BIAS2]) problem.flags |= QN_GEMM_BIAS2;
+  if (call->tensors[QN_GEMM_ROLE_GAMMA]) problem.flags |= QN_GEMM_GAMMA;
+  if (call->tensors[QN_GEMM_ROLE_BETA]) problem.flags |= QN_GEMM_BETA;
   return problem;
 }
 
-static qn_status check(const qn_shaped_call *call)
+static qn_status check_relations(const qn_call *call)
 {
   const qn_gemm_norm_params *p = call->params;
   const uint64_t n = (uint64_t)extent(call, 'n');
@@ -101,7 +102,7 @@ static qn_status check(const qn_shaped_call *call)
   qn_require(p->norm != QN_NORM_GROUP || (p->groups && n % p->groups == 0),
              "gemm_norm: %llu columns cannot be cut into groups = %llu of one width", (unsigned long long)n,
              (unsigned long long)p->groups);
-  qn_require(p->norm != QN_NORM_NONE || (!call->tensor[QN_GEMM_ROLE_GAMMA] && !call->tensor[QN_GEMM_ROLE_BETA]),
+  qn_require(p->norm != QN_NORM_NONE || (!call->tensors[QN_GEMM_ROLE_GAMMA] && !call->tensors[QN_GEMM_ROLE_BETA]),
              "gemm_norm: gamma or beta is given and norm is none: nothing would read it");
   qn_require(!is_short(call) || p->precision == QN_PRECISION_BF16,
              "gemm_norm: x and w are bf16, and precision is %s: products of bf16 numbers are of the class bf16",
@@ -111,44 +112,52 @@ static qn_status check(const qn_shaped_call *call)
 
 /* ---- the engine ---- */
 
+static qn_status validate(qn_call *call, const qn_tensor *const *given)
+{
+  qn_try(qn_check_extents(call, given));
+  return check_relations(call);
+}
+
 static bool is_empty(const qn_gemm_problem *problem) { return !problem->args.m || !problem->args.n; }
 
-static qn_status run(const qn_shaped_call *call)
+static qn_status run(const qn_call *call)
 {
   const qn_gemm_problem problem = problem_of(call);
   if (is_empty(&problem)) return QN_OK;
-  if (call->exec->device.kind != QN_CPU) return qn_gemm_device_run(&problem, call->exec, call->prepare);
-  return call->prepare ? QN_OK : qn_gemm_cpu_run(&problem, call->exec);
+  if (call->exec->device.kind != QN_CPU) return qn_gemm_device_run(&problem, call->exec, call->mode == QN_CALL_PREPARE);
+  return call->mode == QN_CALL_PREPARE ? QN_OK : qn_gemm_cpu_run(&problem, call->exec);
 }
 
-static size_t workspace_bytes(const qn_shaped_call *call)
+static size_t workspace(const qn_call *call)
 {
+  if (!call->tensors[QN_GEMM_ROLE_Y]) return 0;
   const qn_gemm_problem problem = problem_of(call);
   if (is_empty(&problem)) return 0;
   return call->exec->device.kind == QN_CPU ? qn_gemm_cpu_workspace(&problem, call->exec)
                                            : qn_gemm_device_workspace(&problem, call->exec);
 }
 
-static const char *choice(const qn_shaped_call *call, const char **why)
+static const qn_engine engine = {.validate = validate, .workspace = workspace, .run = run};
+
+static const char *choice(const qn_call *call, const char **why)
 {
   const qn_gemm_problem problem = problem_of(call);
   return qn_gemm_device_choice(&problem, call->exec->device, why);
 }
 
-static const char *refusal(const qn_shaped_call *call, size_t k)
+static const char *refusal(const qn_call *call, size_t k)
 {
   const qn_gemm_problem problem = problem_of(call);
   return qn_gemm_device_refusal(&problem, call->exec->device, k);
 }
 
-static void tune_key(const qn_shaped_call *call, struct qn_tune_key *key)
+static void tune_key(const qn_call *call, struct qn_tune_key *key)
 {
   const qn_gemm_problem problem = problem_of(call);
   qn_gemm_tune_key(&problem, key);
 }
 
-static void reference(const qn_shaped_call *call, const double *const *input, double *const *wanted,
-                      double *const *allowed)
+static void reference(const qn_call *call, const double *const *input, double *const *wanted, double *const *allowed)
 {
   const qn_gemm_problem problem = problem_of(call);
   qn_gemm_norm_cpu_oracle(&(qn_gemm_tile){.problem = &problem,
@@ -158,7 +167,7 @@ static void reference(const qn_shaped_call *call, const double *const *input, do
                                           .looseness = call->looseness});
 }
 
-static double operations(const qn_shaped_call *call)
+static double operations(const qn_call *call)
 {
   return 2.0 * (double)extent(call, 'm') * (double)extent(call, 'n') * (double)extent(call, 'k');
 }
@@ -292,9 +301,6 @@ static const qn_shaped_unit units[] = {
 };
 
 static const qn_shaped shaped = {
-    .check = check,
-    .run = run,
-    .workspace_bytes = workspace_bytes,
     .reference = reference,
     .operations = operations,
     .cases = cases,
@@ -330,6 +336,7 @@ const qn_op qn_op_gemm_norm = {
              .shapes = shapes,
              .optional = 1u << QN_GEMM_ROLE_BIAS | 1u << QN_GEMM_ROLE_BIAS2 | 1u << QN_GEMM_ROLE_GAMMA |
                          1u << QN_GEMM_ROLE_BETA},
+    .engine = &engine,
     .shaped = &shaped,
     .device_source = "op/gemm_norm/gemm_norm.cu",
 };

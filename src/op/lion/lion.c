@@ -4,7 +4,7 @@
  * form that benches compare with. */
 #include "quern/lion.h"
 #include "op/lion/lion.math.h"
-#include "op/list.h"
+#include "op/call.h"
 #include <math.h>
 #include <stddef.h>
 
@@ -191,6 +191,7 @@ const qn_op qn_op_lion = {
              .unfused_bytes = 68,
              .operations = 9,
              .count_reads = 1u << QN_LION_GRAD | 1u << QN_LION_MOMENTUM},
+    .engine = &qn_elementwise,
     .coef_bytes = sizeof(qn_lion_coef),
     .check = check,
     .flags = flags,
@@ -235,7 +236,9 @@ qn_status qn_lion_count(const qn_exec *exec, const qn_lion_params *params, size_
   qn_lion_params cautious = *params; /* whoever counts means it, whatever the step will be */
   cautious.cautious = 1;
   cautious.agreement = NULL;
-  return qn_list_count(&qn_op_lion, exec, &cautious, n, roles, counts);
+  return qn_call_run(
+      &(qn_call){.op = &qn_op_lion, .mode = QN_CALL_COUNT, .exec = exec, .params = &cautious, .n = n, .counts = counts},
+      roles);
 }
 
 size_t qn_lion_workspace_bytes(const qn_lion_params *params, size_t n)

@@ -184,7 +184,7 @@ static qn_status run_group(run *r, const qn_lopt_step *step, const qn_exec *exec
   return QN_OK;
 }
 
-qn_status qn_lopt_run_groups(const qn_list *list, const qn_lopt_step *step, const qn_lopt_call *call, qn_tier tier,
+qn_status qn_lopt_run_groups(const qn_call *list, const qn_lopt_step *step, const qn_lopt_call *call, qn_tier tier,
                              void *workspace)
 {
   group g = {.kind = step->kind, .tensors = list->tensors, .shards = step->shards, .base = workspace};

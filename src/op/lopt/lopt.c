@@ -21,7 +21,7 @@ const qn_lopt_state qn_lopt_state_of[QN_LOPT_ROLES] = {
 
 /* ---- checks ---- */
 
-static const char *op_name(const qn_list *list) { return list->op->info.name; }
+static const char *op_name(const qn_call *list) { return list->op->info.name; }
 
 const char *qn_lopt_shape_text(int ndim, const int64_t *shape, char *text, size_t bytes)
 {
@@ -29,7 +29,7 @@ const char *qn_lopt_shape_text(int ndim, const int64_t *shape, char *text, size_
   return qn_shape_text(&t, text, bytes);
 }
 
-static qn_status check_param_shape(const qn_list *list, size_t k)
+static qn_status check_param_shape(const qn_call *list, size_t k)
 {
   const qn_tensor *t = &list->tensors[QN_LOPT_PARAM][k];
   uint64_t n = 1;
@@ -60,14 +60,14 @@ static bool is_row_major(const qn_tensor *t)
 }
 
 /* What qn_lopt_check_storage asks for; its sentences take longer than all the rest of a step's checks. */
-static bool is_stored(const qn_list *list, const qn_tensor *t)
+static bool is_stored(const qn_call *list, const qn_tensor *t)
 {
   const qn_device device = list->exec->device;
   return t->device.kind == device.kind && t->device.index == device.index && t->data &&
          (uintptr_t)t->data % qn_dtype_bytes(t->dtype) == 0 && is_row_major(t);
 }
 
-qn_status qn_lopt_check_storage(const qn_list *list, const char *name, const qn_tensor *t)
+qn_status qn_lopt_check_storage(const qn_call *list, const char *name, const qn_tensor *t)
 {
   const char *op = op_name(list);
   const qn_device device = list->exec->device;
@@ -85,7 +85,7 @@ qn_status qn_lopt_check_storage(const qn_list *list, const char *name, const qn_
   return QN_OK;
 }
 
-static qn_status check_tensor(const qn_list *list, qn_lopt_ties ties, int64_t whole, size_t role, size_t k)
+static qn_status check_tensor(const qn_call *list, qn_lopt_ties ties, int64_t whole, size_t role, size_t k)
 {
   const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k], *t = &list->tensors[role][k];
   int64_t want[QN_LOPT_MOST_DIMENSIONS + 1];
@@ -106,57 +106,16 @@ static qn_status check_tensor(const qn_list *list, qn_lopt_ties ties, int64_t wh
   return qn_lopt_check_storage(list, is, t);
 }
 
-/* What is written must not be shared; grad and some of what is lent are only read. */
-static qn_status check_apart(const qn_list *list, size_t n, const qn_lopt_lent *lent)
-{
-  for (size_t role = 0; role < QN_LOPT_ROLES; role++)
-    for (size_t k = 0; k < list->n; k++) {
-      const qn_span span = qn_span_of(list, role, k);
-      for (const qn_lopt_lent *l = lent; l < lent + n; l++) {
-        const uintptr_t begin = (uintptr_t)l->memory, end = begin + l->bytes;
-        if (!l->bytes || (role == QN_LOPT_GRAD && !l->is_written)) continue;
-        qn_require(span.begin >= end || begin >= span.end, "%s: %s[%zu] and %s share memory", op_name(list),
-                   qn_lopt_tensors[role].name, k, l->what);
-      }
-    }
-  return QN_OK;
-}
-
-static bool are_apart(const qn_lopt_lent *a, const qn_lopt_lent *b)
-{
-  const uintptr_t begin_a = (uintptr_t)a->memory, begin_b = (uintptr_t)b->memory;
-  if (!a->bytes || !b->bytes || (!a->is_written && !b->is_written)) return true;
-  return begin_a >= begin_b + b->bytes || begin_b >= begin_a + a->bytes;
-}
-
-qn_status qn_lopt_check_lent(qn_list *list, size_t needed, size_t n, qn_lopt_lent *lent)
-{
-  const qn_exec *exec = list->exec;
-  if (list->mode == QN_LIST_PREPARE) needed = 0;
-  qn_require(!needed || (exec->workspace && exec->workspace_bytes >= needed),
-             "%s: the workspace is %zu bytes at %p, %zu are needed (qn_%s_workspace_bytes says so)", op_name(list),
-             exec->workspace_bytes, exec->workspace, needed, op_name(list));
-  qn_require((uintptr_t)exec->workspace % 16 == 0 || !needed,
-             "%s: the workspace is at %p, which is not a multiple of 16", op_name(list), exec->workspace);
-  qn_try(qn_check_overlap(list));
-  lent[0] = (qn_lopt_lent){"the workspace", exec->workspace, needed, true};
-  qn_try(check_apart(list, n, lent));
-  for (size_t k = 0; k < n; k++)
-    for (size_t j = 0; j < k; j++)
-      qn_require(are_apart(&lent[j], &lent[k]), "%s: %s and %s share memory", op_name(list), lent[j].what,
-                 lent[k].what);
-  return QN_OK;
-}
-
-qn_status qn_lopt_check_weights(const qn_list *list, const char *name, const float *weights)
+qn_status qn_lopt_lend_weights(qn_call *list, const char *name, const float *weights, size_t n)
 {
   qn_require(weights, "%s: %s is NULL: qn_lopt_weights_read reads them from a file", op_name(list), name);
   qn_require((uintptr_t)weights % sizeof(float) == 0, "%s: %s is at %p, which is not a multiple of 4", op_name(list),
              name, (const void *)weights);
+  qn_call_lend(list, name, weights, n * sizeof *weights, false);
   return QN_OK;
 }
 
-qn_status qn_lopt_check_shapes(const qn_list *list)
+qn_status qn_lopt_check_shapes(const qn_call *list)
 {
   for (size_t k = 0; k < list->n; k++) {
     if (!list->tensors[QN_LOPT_PARAM]) return QN_BAD_ARGUMENT;
@@ -165,8 +124,9 @@ qn_status qn_lopt_check_shapes(const qn_list *list)
   return QN_OK;
 }
 
-qn_status qn_lopt_check(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *tensors)
+qn_status qn_lopt_check(qn_call *list, const qn_lopt_step *step, const qn_tensor *const *tensors)
 {
+  qn_require(tensors, "%s: tensors is NULL", op_name(list));
   qn_require(list->n <= SIZE_MAX / 1024, "%s: a list of %zu tensors", op_name(list), list->n);
   for (size_t role = 0; role < QN_LOPT_ROLES; role++) {
     qn_require(tensors[role] || !list->n, "%s: %s is NULL, and the list has %zu tensors", op_name(list),
@@ -182,6 +142,7 @@ qn_status qn_lopt_check(qn_list *list, const qn_lopt_step *step, const qn_tensor
     qn_require(isfinite(step->lr_scale[k]) && step->lr_scale[k] >= 0,
                "%s: lr_scale[%zu] is %g, it must be a finite number of at least 0", op_name(list), k,
                step->lr_scale[k]);
+  qn_call_lend(list, "hyper", step->hyper, step->hyper ? sizeof *step->hyper : 0, false);
   return QN_OK;
 }
 
@@ -196,23 +157,22 @@ static size_t needed_of(const qn_lopt_shards *shards, size_t n, const qn_tensor 
 
 size_t qn_lopt_workspace_of(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
-  const qn_list list = {.op = op, .n = n, .tensors = {param}};
-  const bool fits = qn_lopt_check_shapes(&list) == QN_OK && qn_lopt_check_shards(&list, shards) == QN_OK;
+  const qn_call list = {.op = op, .n = n, .tensors = {param}};
+  const bool fits = param && qn_lopt_check_shapes(&list) == QN_OK && qn_lopt_check_shards(&list, shards) == QN_OK;
   return fits ? needed_of(shards, n, param) : 0;
 }
 
-static qn_status check(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *tensors)
+qn_status qn_lopt_validate(qn_call *list, const qn_lopt_step *of, const qn_tensor *const *tensors)
 {
-  qn_lopt_lent lent[] = {{0},
-                         {"the weights", step->weights, QN_LOPT_SMALL_FC_WEIGHTS * sizeof(float), false},
-                         {"hyper", step->hyper, step->hyper ? sizeof *step->hyper : 0, false}};
+  qn_lopt_step small_fc = *of, *step = &small_fc;
+  small_fc.kind = &qn_lopt_small_fc;
   qn_try(qn_lopt_check(list, step, tensors));
-  qn_try(qn_lopt_check_weights(list, "weights", step->weights));
+  qn_try(qn_lopt_lend_weights(list, "weights", step->weights, QN_LOPT_SMALL_FC_WEIGHTS));
   for (size_t k = 0; k < list->n && step->compat; k++)
     qn_require(list->tensors[QN_LOPT_PARAM][k].ndim <= 2,
                "%s: param[%zu] has %d dimensions: pylo_cuda_compat is for up to 2", op_name(list), k,
                list->tensors[QN_LOPT_PARAM][k].ndim);
-  return qn_lopt_check_lent(list, needed_of(step->shards, list->n, list->tensors[QN_LOPT_PARAM]), 3, lent);
+  return QN_OK;
 }
 
 void *qn_lopt_align(const qn_exec *exec)
@@ -227,20 +187,16 @@ void qn_lopt_read_hyper(qn_lopt_step *step)
   if (hyper) step->lr = hyper->lr, step->weight_decay = hyper->weight_decay, step->step = hyper->step;
 }
 
-qn_status qn_lopt_run(qn_list *list, const qn_lopt_step *of, const qn_tensor *const *tensors)
+qn_status qn_lopt_run(const qn_call *list, const qn_lopt_step *of)
 {
   qn_lopt_step step = *of;
   qn_lopt_call call;
   qn_tier tier;
   step.kind = &qn_lopt_small_fc;
-  qn_try(check(list, &step, tensors));
   if (list->exec->device.kind != QN_CPU) return qn_lopt_device_run(list, &step);
   qn_try(qn_tier_in_force(&tier));
-  if (!list->n || list->mode == QN_LIST_PREPARE) return QN_OK;
+  if (!list->n || list->mode == QN_CALL_PREPARE) return QN_OK;
   qn_lopt_read_hyper(&step);
-  const qn_fp_word word = qn_fp_enter();
   qn_lopt_prepare(&call, &step);
-  const qn_status status = qn_lopt_run_groups(list, &step, &call, tier, qn_lopt_align(list->exec));
-  qn_fp_leave(word);
-  return status;
+  return qn_lopt_run_groups(list, &step, &call, tier, qn_lopt_align(list->exec));
 }

@@ -33,7 +33,7 @@ const qn_lopt_tiling qn_lopt_device_tiling = {
 /* ---- a step ---- */
 
 typedef struct step_run {
-  const qn_list *list;
+  const qn_call *list;
   const qn_lopt_step *step;
   const qn_backend *backend;
   int precision;
@@ -130,7 +130,7 @@ static qn_status launch(const step_run *run, const char *source, const char *nam
   const qn_device_function *function;
   if (!blocks) return QN_OK;
   qn_try(find(run, source, name, &function));
-  if (run->list->mode == QN_LIST_PREPARE) return QN_OK;
+  if (run->list->mode == QN_CALL_PREPARE) return QN_OK;
   return run->backend->launch(
       exec->device, function,
       &(qn_launch){.blocks = blocks,
@@ -264,7 +264,7 @@ static qn_status share(step_run *run, const char *name, int which)
   const uint64_t n = run->shared.n[which];
   if (!n) return QN_OK;
   qn_try(run_items(run, "op/lopt/lopt.shards.cu", name, run->items, 256));
-  if (run->list->mode == QN_LIST_PREPARE) return QN_OK;
+  if (run->list->mode == QN_CALL_PREPARE) return QN_OK;
   return qn_lopt_add(run->step->shards, run->list->exec, run->shared.base[which], (size_t)n);
 }
 
@@ -353,7 +353,7 @@ static qn_status begin(step_run *run)
   return QN_OK;
 }
 
-qn_status qn_lopt_device_run(const qn_list *list, const qn_lopt_step *step)
+qn_status qn_lopt_device_run(const qn_call *list, const qn_lopt_step *step)
 {
   step_run run = {.list = list, .step = step};
   const uintptr_t at = (uintptr_t)list->exec->workspace, align = QN_LOPT_DEVICE_ALIGNMENT;

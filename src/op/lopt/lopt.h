@@ -12,7 +12,7 @@
  */
 #ifndef QN_OP_LOPT_LOPT_H
 #define QN_OP_LOPT_LOPT_H
-#include "op/list.h"
+#include "op/call.h"
 #include <math.h>
 #include <stddef.h>
 #include "quern/lopt.h"
@@ -205,27 +205,20 @@ void qn_lopt_side_layer(const qn_lopt_kind *kind, const float *weights, bool row
 void qn_lopt_fold(const qn_lopt_kind *kind, qn_lopt_item *item);
 
 /* ---- lopt.c ---- */
-/* Memory that a step is lent beside its tensors. */
-typedef struct qn_lopt_lent {
-  const char *what;
-  const void *memory;
-  size_t bytes;
-  bool is_written;
-} qn_lopt_lent;
-/* What all kinds refuse: of the six roles, which it takes into the list, and of the step; of weights; of shared memory
- * and of a workspace of `needed` bytes, for which the first of what is lent has room; of the params' shapes alone. */
-qn_status qn_lopt_check(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *tensors);
-qn_status qn_lopt_check_weights(const qn_list *list, const char *name, const float *weights);
-qn_status qn_lopt_check_lent(qn_list *list, size_t needed, size_t n, qn_lopt_lent *lent);
-qn_status qn_lopt_check_shapes(const qn_list *list);
+/* What all kinds refuse: of the six roles, which it takes into the list, and of the step, whose hyper is lent; of n
+ * weights, which are lent; of the params' shapes alone. */
+qn_status qn_lopt_check(qn_call *list, const qn_lopt_step *step, const qn_tensor *const *tensors);
+qn_status qn_lopt_lend_weights(qn_call *list, const char *name, const float *weights, size_t n);
+qn_status qn_lopt_check_shapes(const qn_call *list);
 /* Of a tensor whose shape and dtype were checked: device, order, data. `name` is for sentences. */
-qn_status qn_lopt_check_storage(const qn_list *list, const char *name, const qn_tensor *t);
+qn_status qn_lopt_check_storage(const qn_call *list, const char *name, const qn_tensor *t);
 /* The first place of the workspace that is a multiple of QN_LOPT_ALIGNMENT. */
 void *qn_lopt_align(const qn_exec *exec);
 /* On the processor: what lies in memory takes the place of what the call says. */
 void qn_lopt_read_hyper(qn_lopt_step *step);
-/* `list` has op, exec, params and n; tensors by role. The whole step of a small_fc. */
-qn_status qn_lopt_run(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *tensors);
+/* A small_fc's validation and step, as an engine's. */
+qn_status qn_lopt_validate(qn_call *list, const qn_lopt_step *step, const qn_tensor *const *tensors);
+qn_status qn_lopt_run(const qn_call *list, const qn_lopt_step *step);
 /* 0 where a step would be refused for its shapes. */
 size_t qn_lopt_workspace_of(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 const char *qn_lopt_shape_text(int ndim, const int64_t *shape, char *text, size_t bytes);
@@ -235,7 +228,7 @@ const char *qn_lopt_shape_text(int ndim, const int64_t *shape, char *text, size_
  * a multiple of 64. Only what adds the sums of shards can fail. */
 enum { QN_LOPT_ALIGNMENT = 64 };
 size_t qn_lopt_groups_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
-qn_status qn_lopt_run_groups(const qn_list *list, const qn_lopt_step *step, const qn_lopt_call *call, qn_tier tier,
+qn_status qn_lopt_run_groups(const qn_call *list, const qn_lopt_step *step, const qn_lopt_call *call, qn_tier tier,
                              void *workspace);
 /* The task of so many before which those of item k begin at first[k]: the item that has it. */
 size_t qn_lopt_item_of(const uint64_t *first, size_t items, uint64_t task);
@@ -243,7 +236,7 @@ size_t qn_lopt_item_of(const uint64_t *first, size_t items, uint64_t task);
 /* ---- shards.c ---- */
 /* The first extent of the whole of tensor k, or -1. */
 static inline int64_t qn_lopt_whole(const qn_lopt_shards *shards, size_t k) { return shards ? shards->extents[k] : -1; }
-qn_status qn_lopt_check_shards(const qn_list *list, const qn_lopt_shards *shards);
+qn_status qn_lopt_check_shards(const qn_call *list, const qn_lopt_shards *shards);
 /* The sum of a gradient's squares, from the phase SUMS. */
 double qn_lopt_norm(const qn_lopt_item *item);
 /* The most numbers of a tensor that a phase leaves to be added. */
@@ -256,7 +249,7 @@ qn_status qn_lopt_share(const qn_lopt_call *call, const qn_lopt_shards *shards, 
 
 /* ---- lopt.device.c: a step on a device, of what was checked; and its workspace ---- */
 extern const qn_lopt_tiling qn_lopt_device_tiling;
-qn_status qn_lopt_device_run(const qn_list *list, const qn_lopt_step *step);
+qn_status qn_lopt_device_run(const qn_call *list, const qn_lopt_step *step);
 size_t qn_lopt_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 
 /* ---- for the ops' descriptions ---- */

@@ -94,7 +94,7 @@ qn_status qn_lopt_share(const qn_lopt_call *call, const qn_lopt_shards *shards, 
   return QN_OK;
 }
 
-qn_status qn_lopt_check_shards(const qn_list *list, const qn_lopt_shards *shards)
+qn_status qn_lopt_check_shards(const qn_call *list, const qn_lopt_shards *shards)
 {
   const char *op = list->op->info.name;
   if (!shards) return QN_OK;

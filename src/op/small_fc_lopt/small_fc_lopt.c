@@ -22,17 +22,25 @@ static qn_lopt_step step_of(const qn_small_fc_lopt_params *params)
                         .max_grad_norm = params->max_grad_norm};
 }
 
-static qn_status run(qn_list *list, const qn_tensor *const *tensors)
+static qn_status validate(qn_call *call, const qn_tensor *const *tensors)
 {
-  const qn_lopt_step step = step_of(list->params);
-  return qn_lopt_run(list, &step, tensors);
+  const qn_lopt_step step = step_of(call->params);
+  return qn_lopt_validate(call, &step, tensors);
 }
 
-static size_t workspace_bytes(const void *params, size_t n, const qn_tensor *const *tensors)
+static qn_status run(const qn_call *call)
 {
-  return qn_lopt_workspace_of(&qn_op_small_fc_lopt, ((const qn_small_fc_lopt_params *)params)->shards, n,
-                              tensors[QN_LOPT_PARAM]);
+  const qn_lopt_step step = step_of(call->params);
+  return qn_lopt_run(call, &step);
 }
+
+static size_t workspace(const qn_call *call)
+{
+  const qn_small_fc_lopt_params *params = call->params;
+  return qn_lopt_workspace_of(call->op, params->shards, call->n, call->tensors[QN_LOPT_PARAM]);
+}
+
+static const qn_engine engine = {.validate = validate, .workspace = workspace, .run = run};
 
 static qn_status reference(const void *params, size_t n, const qn_tensor *const *tensors,
                            double *const *const data[QN_MAX_TENSORS])
@@ -51,8 +59,6 @@ static const qn_shaped_size cases[] = {
 
 static const qn_ruled ruled = {.shape = qn_lopt_role_shape,
                                .most_dimensions = QN_LOPT_MOST_DIMENSIONS,
-                               .run = run,
-                               .workspace_bytes = workspace_bytes,
                                .make = qn_lopt_make_small_fc,
                                .reference = reference,
                                .allowed = qn_lopt_allowed,
@@ -73,6 +79,7 @@ const qn_op qn_op_small_fc_lopt = {
          .n_params = sizeof params_table / sizeof params_table[0],
          .params_bytes = sizeof(qn_small_fc_lopt_params),
          .hyper_bytes = sizeof(qn_lopt_hyper)},
+    .engine = &engine,
     .ruled = &ruled,
     .device_source = "op/lopt/lopt.update.cu", /* of several: qn_lopt_units has all */
 };

@@ -86,6 +86,7 @@ const qn_op qn_op_swiglu = {
              .oracle_units = 16,
              .oracle_roundings = 5, /* three, and an earlier one may be of a step twice as large for its value */
              .operations = 32},
+    .engine = &qn_elementwise,
     .coef_bytes = sizeof(qn_swiglu_coef),
     .check = qn_swiglu_check,
     .flags = flags,

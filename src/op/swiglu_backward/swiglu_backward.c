@@ -55,6 +55,7 @@ const qn_op qn_op_swiglu_backward = {
              .oracle_ranged = 1,
              .oracle_units = 32,
              .operations = 37},
+    .engine = &qn_elementwise,
     .coef_bytes = sizeof(qn_swiglu_coef),
     .check = qn_swiglu_check,
     .flags = flags,

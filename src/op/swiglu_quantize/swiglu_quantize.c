@@ -5,7 +5,7 @@
 #include "quern/swiglu_quantize.h"
 #include "core/core.h"
 #include "cpu/tier.h"
-#include "op/list.h"
+#include "op/call.h"
 #include "op/swiglu/swiglu.h"
 #include "op/swiglu_quantize/swiglu_quantize.h"
 #include "quern/device.h"
@@ -147,7 +147,7 @@ static qn_status check(const qn_exec *exec, const qn_swiglu_quantize_params *par
                        qn_swiglu_quantize_args *args)
 {
   static const char *const names[] = {"c", "scale", "a", "b"};
-  qn_try(qn_check_exec_and_params(&(qn_list){.op = &described, .exec = exec, .params = params}));
+  qn_try(qn_check_exec_and_params(&(qn_call){.op = &described, .exec = exec, .params = params}));
   qn_try(qn_swiglu_check(params, 0));
   for (int k = 0; k < 4; k++) qn_try(check_one(exec, t[k], names[k]));
   const qn_tensor *c = t[0], *scale = t[1], *a = t[2], *b = t[3];

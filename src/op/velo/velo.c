@@ -33,7 +33,7 @@ static int rank_of(const qn_tensor *t, int64_t whole)
 
 static const char *name_of(size_t role) { return qn_op_velo.info.tensors[role].name; }
 
-static qn_status check_single_shape(const qn_list *list, size_t role, const qn_tensor *t)
+static qn_status check_single_shape(const qn_call *list, size_t role, const qn_tensor *t)
 {
   int64_t want[QN_MAX_NDIM];
   const int ndim = role_shape(role, list->n, 0, NULL, want);
@@ -52,7 +52,7 @@ static qn_status check_single_shape(const qn_list *list, size_t role, const qn_t
   return QN_OK;
 }
 
-static qn_status check_single(const qn_list *list, size_t role, const qn_tensor *t)
+static qn_status check_single(const qn_call *list, size_t role, const qn_tensor *t)
 {
   const qn_dtype dtype = qn_op_velo.info.types[0].tensor[role].dtype;
   qn_require(t, "velo: %s is NULL", name_of(role));
@@ -112,8 +112,8 @@ static size_t needed_of(const qn_lopt_shards *shards, size_t n, const qn_tensor 
 
 size_t qn_velo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
-  const qn_list list = {.op = &qn_op_velo, .n = n, .tensors = {param}};
-  const bool fits = qn_lopt_check_shapes(&list) == QN_OK && qn_lopt_check_shards(&list, shards) == QN_OK;
+  const qn_call list = {.op = &qn_op_velo, .n = n, .tensors = {param}};
+  const bool fits = param && qn_lopt_check_shapes(&list) == QN_OK && qn_lopt_check_shards(&list, shards) == QN_OK;
   return fits ? needed_of(shards, n, param) : 0;
 }
 
@@ -124,7 +124,12 @@ size_t qn_velo_workspace_bytes(size_t n, const qn_tensor *param)
 
 /* ---- checks ---- */
 
-static qn_status check_ranks(const qn_list *list, const qn_lopt_shards *shards)
+static qn_lopt_step step_of(const qn_velo_params *params)
+{
+  return (qn_lopt_step){QN_LOPT_OF_STEP(params), .kind = &kind, .step_mult = params->step_mult};
+}
+
+static qn_status check_ranks(const qn_call *list, const qn_lopt_shards *shards)
 {
   char text[128];
   for (size_t k = 0; k < list->n; k++) {
@@ -136,33 +141,24 @@ static qn_status check_ranks(const qn_list *list, const qn_lopt_shards *shards)
   return QN_OK;
 }
 
-static qn_status check(qn_list *list, const qn_lopt_step *step, const qn_tensor *const *tensors)
+static qn_status validate(qn_call *list, const qn_tensor *const *tensors)
 {
   const qn_velo_params *p = list->params;
-  qn_try(qn_lopt_check(list, step, tensors));
-  qn_try(check_ranks(list, step->shards));
-  for (size_t role = QN_LOPT_ROLES; role < QN_VELO_ROLES; role++) qn_try(check_single(list, role, tensors[role]));
-  qn_try(qn_lopt_check_weights(list, "mlp", p->mlp));
-  qn_try(qn_lopt_check_weights(list, "rnn", p->rnn));
-  qn_lopt_lent lent[4 + QN_VELO_ROLES - QN_LOPT_ROLES] = {
-      {0},
-      {"mlp", p->mlp, QN_LOPT_VELO_MLP_WEIGHTS * sizeof(float), false},
-      {"rnn", p->rnn, QN_LOPT_VELO_RNN_WEIGHTS * sizeof(float), false},
-      {"hyper", p->hyper, p->hyper ? sizeof *p->hyper : 0, false}};
+  const qn_lopt_step step = step_of(p);
+  qn_try(qn_lopt_check(list, &step, tensors));
+  qn_try(check_ranks(list, step.shards));
   for (size_t role = QN_LOPT_ROLES; role < QN_VELO_ROLES; role++) {
-    const qn_tensor *t = tensors[role];
-    lent[4 + role - QN_LOPT_ROLES] =
-        (qn_lopt_lent){name_of(role), t->data, (size_t)qn_tensor_elements(t) * qn_dtype_bytes(t->dtype),
-                       qn_op_velo.info.types[0].tensor[role].access & QN_WRITE};
+    qn_try(check_single(list, role, tensors[role]));
+    list->tensors[role] = tensors[role];
   }
-  const size_t needed = needed_of(step->shards, list->n, list->tensors[QN_LOPT_PARAM]);
-  return qn_lopt_check_lent(list, needed, sizeof lent / sizeof *lent, lent);
+  qn_try(qn_lopt_lend_weights(list, "mlp", p->mlp, QN_LOPT_VELO_MLP_WEIGHTS));
+  return qn_lopt_lend_weights(list, "rnn", p->rnn, QN_LOPT_VELO_RNN_WEIGHTS);
 }
 
 /* ---- a step ---- */
 
 /* The tensors as the LSTM sees them, and their tasks of SUMS. */
-static void bind(qn_velo_call *c, const qn_list *list)
+static void bind(qn_velo_call *c, const qn_call *list)
 {
   double *partial = c->partial;
   c->task[0] = 0;
@@ -234,13 +230,8 @@ static qn_status run_phases(qn_velo_call *c, qn_velo_cpu_fn *fn, const qn_exec *
   return QN_OK;
 }
 
-static qn_lopt_step step_of(const qn_velo_params *params)
-{
-  return (qn_lopt_step){QN_LOPT_OF_STEP(params), .kind = &kind, .step_mult = params->step_mult};
-}
-
 /* Of a list that is checked and not empty, and a loss that is a number. */
-static qn_status take_step(const qn_list *list, qn_lopt_step *step, qn_velo_call *c, qn_tier tier)
+static qn_status take_step(const qn_call *list, qn_lopt_step *step, qn_velo_call *c, qn_tier tier)
 {
   qn_lopt_call call;
   char *behind = lay(c, list->tensors[QN_LOPT_PARAM], qn_lopt_align(list->exec));
@@ -253,7 +244,7 @@ static qn_status take_step(const qn_list *list, qn_lopt_step *step, qn_velo_call
   return qn_lopt_run_groups(list, step, &call, tier, behind);
 }
 
-static bool has_elements(const qn_list *list, const qn_lopt_shards *shards)
+static bool has_elements(const qn_call *list, const qn_lopt_shards *shards)
 {
   for (size_t k = 0; k < list->n; k++) {
     const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k];
@@ -262,12 +253,12 @@ static bool has_elements(const qn_list *list, const qn_lopt_shards *shards)
   return false;
 }
 
-static qn_status run(qn_list *list, const qn_tensor *const *tensors)
+static qn_status run(const qn_call *list)
 {
   const qn_velo_params *params = list->params;
+  const qn_tensor *const *tensors = list->tensors;
   qn_lopt_step step = step_of(params);
   qn_tier tier;
-  qn_try(check(list, &step, tensors));
   if (!has_elements(list, step.shards)) return QN_OK;
   qn_velo_call call = {.n = list->n,
                        .padded = padded_of(list->n),
@@ -282,19 +273,19 @@ static qn_status run(qn_list *list, const qn_tensor *const *tensors)
                        .step = step.step};
   if (list->exec->device.kind != QN_CPU) return qn_velo_device_run(list, &step, &call);
   qn_try(qn_tier_in_force(&tier));
-  if (list->mode == QN_LIST_PREPARE) return QN_OK;
+  if (list->mode == QN_CALL_PREPARE) return QN_OK;
   qn_lopt_read_hyper(&step);
   call.step = step.step;
-  const qn_fp_word word = qn_fp_enter();
-  const qn_status status = qn_velo_take_loss(&call) ? take_step(list, &step, &call, tier) : QN_OK;
-  qn_fp_leave(word);
-  return status;
+  return qn_velo_take_loss(&call) ? take_step(list, &step, &call, tier) : QN_OK;
 }
 
-static size_t workspace_bytes(const void *params, size_t n, const qn_tensor *const *tensors)
+static size_t workspace(const qn_call *call)
 {
-  return qn_velo_shards_workspace_bytes(((const qn_velo_params *)params)->shards, n, tensors[QN_LOPT_PARAM]);
+  const qn_velo_params *params = call->params;
+  return qn_velo_shards_workspace_bytes(params->shards, call->n, call->tensors[QN_LOPT_PARAM]);
 }
+
+static const qn_engine engine = {.validate = validate, .workspace = workspace, .run = run};
 
 /* ---- the description ---- */
 
@@ -391,8 +382,6 @@ static const qn_shaped_size cases[] = {
 
 static const qn_ruled ruled = {.shape = role_shape,
                                .most_dimensions = QN_LOPT_MOST_DIMENSIONS,
-                               .run = run,
-                               .workspace_bytes = workspace_bytes,
                                .make = qn_velo_make,
                                .given = "num_steps=200",
                                .begin = qn_velo_begin,
@@ -424,6 +413,7 @@ const qn_op qn_op_velo = {
          .singles =
              1u << QN_VELO_ROLE_LOSS | 1u << QN_VELO_ROLE_HIDDEN | 1u << QN_VELO_ROLE_CELL | 1u << QN_VELO_ROLE_BUFFER,
          .element_bytes = 44},
+    .engine = &engine,
     .ruled = &ruled,
     .device_source = "op/velo/velo.list.cu", /* of several */
 };

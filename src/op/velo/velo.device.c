@@ -74,7 +74,7 @@ static qn_status run_lstm(void *user, const qn_lopt_device_place *place)
   return run_kernel(place, "velo_heads", a->n, MOST_THREADS, a);
 }
 
-qn_status qn_velo_device_run(const qn_list *list, const qn_lopt_step *of, const qn_velo_call *call)
+qn_status qn_velo_device_run(const qn_call *list, const qn_lopt_step *of, const qn_velo_call *call)
 {
   const qn_lopt_hyper *hyper = of->hyper;
   qn_velo_device_args a = {.mlp = call->mlp,
@@ -90,7 +90,7 @@ qn_status qn_velo_device_run(const qn_list *list, const qn_lopt_step *of, const 
   const qn_lopt_own own = {run_loss, run_lstm, rank_in_flags, "op/velo/velo.tiles.cu", &a};
   qn_lopt_step step = *of;
   qn_exec exec = *list->exec;
-  qn_list behind = *list;
+  qn_call behind = *list;
   char *base = (char *)exec.workspace + (ALIGN - (uintptr_t)exec.workspace % ALIGN) % ALIGN;
   for (int k = 0; k < QN_VELO_LOSSES; k++) a.rate[k] = 1 / qn_velo_half_life(call->num_steps, k);
   exec.workspace = lay(&a, list->n, base);

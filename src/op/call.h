@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* call.h - one call of an op, of every kind: call.c validates and runs it by the op's engine, plan.c remembers it.
+ * The parts of validation are check.c (structs and lists of tensors alike), shaped.c (tensors whose extents have
+ * names), and overlap.c (shared bytes). What a caller sees is quern/op.h. A step allocates nothing. */
+#ifndef QN_OP_CALL_H
+#define QN_OP_CALL_H
+#include "op/device_list.h"
+#include "op/op.h"
+
+typedef enum qn_call_mode {
+  QN_CALL_STEP,
+  QN_CALL_PREPARE, /* only what a first step would compile; needs no workspace */
+  QN_CALL_COUNT    /* only the phase that counts, for params that ask for one, into `counts` */
+} qn_call_mode;
+
+/* Memory that a step reads or writes beside its tensors. */
+typedef struct qn_lent {
+  const char *name; /* for sentences: "the workspace" */
+  const void *memory;
+  size_t bytes;
+  bool is_written;
+} qn_lent;
+enum { QN_MAX_LENT = 4 };
+
+struct qn_call {
+  const qn_op *op;
+  qn_call_mode mode;
+  const qn_exec *exec;
+  const void *params;
+  size_t n;
+  const qn_tensor *tensors[QN_MAX_TENSORS]; /* by role, qn_call_count() of each; NULL: not given */
+  int64_t *counts;
+  size_t row;         /* of the type table; validation finds it */
+  int64_t extent[26]; /* of ops whose extents have names, by letter: extent['m' - 'a'] */
+  qn_lent lent[QN_MAX_LENT];
+  size_t n_lent;
+  void *scratch; /* lent for the check of overlap; NULL: none */
+  size_t scratch_bytes;
+  qn_list_kept *kept; /* of a plan for a device; moved: since its last step some pointer changed */
+  bool moved;
+  bool strided;  /* some tensor is not dense, or two of one place are laid out differently; validation finds it */
+  int looseness; /* for the reference, of what ran */
+};
+
+/* What kinds of ops differ in. */
+struct qn_engine {
+  /* All that is refused of the tensors of a call whose exec and params are good, each with a sentence, before anything
+   * is written; takes the tensors into the call, and what is lent. Shared bytes and the workspace are call.c's. */
+  qn_status (*validate)(qn_call *call, const qn_tensor *const *tensors);
+  /* The same in parts, for a plan's step of whose tensors few are new: tensor t in the place of tensors[role][k]; what
+   * remains where all tensors are known to be good. NULL: the whole is validated again. */
+  qn_status (*validate_tensor)(const qn_call *call, size_t role, size_t k, const qn_tensor *t);
+  qn_status (*validate_rest)(qn_call *call);
+  /* Bytes that a step of a validated call needs; of a call without tensors: by params and n, 0 where these do not say
+   * it. */
+  size_t (*workspace)(const qn_call *call);
+  qn_status (*run)(const qn_call *call); /* a validated call, in its mode */
+};
+
+/* ---- call.c ---- */
+/* Validates and runs in the call's mode. */
+qn_status qn_call_run(qn_call *call, const qn_tensor *const *tensors);
+/* Everything that is refused. */
+qn_status qn_call_validate(qn_call *call, const qn_tensor *const *tensors);
+/* For an engine's validate(): adds to what is lent; nothing where it has no bytes. */
+void qn_call_lend(qn_call *call, const char *name, const void *memory, size_t bytes, bool is_written);
+/* The workspace is there and large enough; it joins what is lent. */
+qn_status qn_call_lend_workspace(qn_call *call);
+
+/* ---- check.c ---- */
+qn_status qn_check_exec_and_params(const qn_call *call);
+qn_status qn_check_params(const qn_op *op, const void *params);
+/* Lists of tensors alike, as an engine does it. */
+qn_status qn_check_list(qn_call *call, const qn_tensor *const *tensors);
+qn_status qn_check_tensor(const qn_call *call, size_t role, size_t k, const qn_tensor *t);
+qn_status qn_check_rest(qn_call *call);
+/* "64x3x7x7", into text, which is given back. */
+const char *qn_shape_text(const qn_tensor *t, char *text, size_t bytes);
+/* Do two tensors of one shape put equal indices at equal places? */
+bool qn_same_layout(const qn_tensor *a, const qn_tensor *b);
+
+/* ---- shaped.c: one tensor a role, row-major, whose extents have names ---- */
+qn_status qn_check_extents(qn_call *call, const qn_tensor *const *tensors);
+
+/* ---- overlap.c ---- */
+typedef struct qn_span {
+  uintptr_t begin, end; /* addresses; end is past the last byte */
+  size_t role, k;       /* role QN_MAX_TENSORS: lent[k] */
+} qn_span;
+/* The bytes of a checked tensor, from its first to its last, or of what is lent; begin == end if there are none. */
+qn_span qn_span_of(const qn_call *call, size_t role, size_t k);
+/* Scratch with which a check over so many tensors (of all roles) takes one round. */
+size_t qn_overlap_scratch(size_t n_tensors);
+/* No written bytes are shared, those that are lent included. */
+qn_status qn_check_overlap(const qn_call *call);
+qn_status qn_fail_overlap(const qn_call *call, const qn_span *a, const qn_span *b);
+
+static inline const qn_op *qn_op_of(const qn_op_info *info) { return (const qn_op *)info; } /* its first member */
+
+/* Tensors of a role that is given. */
+static inline size_t qn_call_count(const qn_call *call, size_t role)
+{
+  return call->op->info.singles >> role & 1 ? 1 : call->n;
+}
+
+/* Do these params ask for the row that elements lie in? */
+static inline bool qn_call_by_rows(const qn_call *call)
+{
+  const qn_op *op = call->op;
+  return op->row_flags && op->flags(call->params, call->row) & op->row_flags;
+}
+
+static inline qn_access qn_call_access(const qn_call *call, size_t role)
+{
+  return call->op->info.types[call->row].tensor[role].access;
+}
+#endif
