@@ -5,6 +5,7 @@
 #define QN_KERNEL_KERNEL_H
 #include "core/core.h"
 #include "device/backend.h"
+#include "kernel/words/grid.h"
 #include "quern/kernel.h"
 
 /* ---- token.c: C++ text as whole tokens, with nothing understood ---- */
@@ -110,25 +111,28 @@ typedef struct qn_special {
   uint64_t folded[3]; /* CUDA dialect on CUDA with blocks over 65,535 along y or z: blocks, compiled in; else 0 */
 } qn_special;
 
-/* The argument: geometry, then members in the order of the signature, each aligned to 8. */
-typedef struct qn_geometry {
-  uint32_t grid[3], group[3], blocks[3], zero;
-} qn_geometry; /* base/ and generated text repeat it */
-typedef enum qn_item_kind { QN_ITEM_POINTER, QN_ITEM_VALUE, QN_ITEM_SHAPE, QN_ITEM_STRIDES, QN_ITEM_NDIM } qn_item_kind;
-typedef struct qn_item {
+/* The argument: a qn_launch_grid, then members in the order of the signature, each aligned to 8. */
+typedef enum qn_member_kind {
+  QN_MEMBER_POINTER,
+  QN_MEMBER_VALUE,
+  QN_MEMBER_SHAPE,
+  QN_MEMBER_STRIDES,
+  QN_MEMBER_NDIM
+} qn_member_kind;
+typedef struct qn_argument_member {
   uint8_t kind, tensor; /* inputs, then outputs */
   uint16_t offset;
-} qn_item;
-enum { QN_KERNEL_MAX_ITEMS = 4 * QN_KERNEL_MAX_TENSORS };
-typedef struct qn_layout {
+} qn_argument_member;
+enum { QN_KERNEL_MAX_MEMBERS = 4 * QN_KERNEL_MAX_TENSORS };
+typedef struct qn_argument_layout {
   size_t n, bytes;
-  qn_item item[QN_KERNEL_MAX_ITEMS];
-} qn_layout;
+  qn_argument_member member[QN_KERNEL_MAX_MEMBERS];
+} qn_argument_layout;
 
 /* ---- generate.c: the unit's text (includes of embedded words, templates, header, body, entry) and its argument's
  * layout. `entry` is the name of the function to load: "quern_" and the kernel's. ---- */
-void qn_kernel_layout(const qn_kernel *kernel, const qn_special *special, qn_layout *layout);
-qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special, const qn_layout *layout,
+void qn_kernel_layout(const qn_kernel *kernel, const qn_special *special, qn_argument_layout *layout);
+qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special, const qn_argument_layout *layout,
                              qn_text *text);
 /* words.c: `#include`s of those words of the dialect that body and header need; all of them stand in namespace
  * quern_metal or quern_cuda (QN_WORDS), as do the kernel's argument and, in QN_WORDS::quern_body, header and body. */
