@@ -10,7 +10,7 @@
 3. No file holds a path of a home directory, or of this source or build directory.
 4. CONTRIBUTING.md lists every product that a meson.build names as an output, and every file in git that a machine made
    (MADE), by its name or by a pattern.
-5. No qn_ type and no QN_ enumerator is defined in two files of src/, workbench/ and cli/, but an opaque one (OPAQUE)."""
+5. No qn_ type and no QN_ enumerator is defined in two files of src/, workbench/ and cli/ (but OPAQUE ones)."""
 
 import fnmatch
 import pathlib

@@ -16,7 +16,6 @@
  *   A thread that returned, or was left, is counted nowhere any more.
  *   When no thread can go on and some wait, the launch fails with a sentence that says who waits where. A thread that
  *     turns in a loop until another one writes waits for ever: fibers do not interrupt each other. */
-#include "cpu/tier.h"
 #include "device/host/arena.h"
 #include "device/host/watch.h"
 #include <string.h>
