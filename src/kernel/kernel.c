@@ -272,20 +272,6 @@ qn_status qn_kernel_create(qn_kernel **kernel, const qn_kernel_source *source)
   return status;
 }
 
-qn_status qn_kernel_of_ours(qn_kernel *_Atomic *kept, const qn_kernel_source *source, qn_kernel **kernel)
-{
-  qn_kernel *made, *none = NULL;
-  *kernel = atomic_load(kept);
-  if (*kernel) return QN_OK;
-  qn_try(qn_kernel_create(&made, source));
-  made->ours = true;
-  *kernel = made;
-  if (atomic_compare_exchange_strong(kept, &none, made)) return QN_OK;
-  *kernel = none; /* another thread's, first */
-  qn_kernel_destroy(&made);
-  return QN_OK;
-}
-
 void qn_kernel_destroy(qn_kernel **kernel)
 {
   if (!kernel || !*kernel) return;

@@ -78,7 +78,6 @@ struct qn_kernel {
   uint32_t indexed; /* bit k: input k is used as a pointer, whatever its dimensions (CUDA) */
   bool needs_group; /* barriers, simd words, threadgroup memory: fibers on the processor */
   bool straight;    /* no loop, and nothing asks for the group: on a GPU a thread may take several positions */
-  bool ours;        /* the library's own, for copies and fills */
   struct qn_special_entry *_Atomic entries; /* what was launched before, newest first */
 };
 
