@@ -39,7 +39,7 @@ static const char *c_word(qn_dtype dtype)
 
 static const char *tensor_name(const writer *w, const qn_argument_member *member)
 {
-  return qn_kernel_tensor_name(w->kernel, member->tensor);
+  return qn_source_tensor_name(&w->kernel->source, member->tensor);
 }
 
 static bool is_input(const writer *w, const qn_argument_member *member)
@@ -78,7 +78,7 @@ static void add_tensor_line(const writer *w, size_t k)
   const qn_tensor *t = qn_call_tensor(w->kernel, w->call, k);
   const qn_kernel_source *s = &w->kernel->source;
   const bool input = k < s->n_inputs;
-  const char *name = qn_kernel_tensor_name(w->kernel, k);
+  const char *name = qn_source_tensor_name(&w->kernel->source, k);
   qn_text_add(w->text, " *   %-10s %s, ", name, qn_dtype_name(t->dtype));
   if (w->special.tensor[k].form == QN_FORM_VALUE)
     qn_text_add(w->text, t->dtype == QN_BF16 || t->dtype == QN_F16 ? "a value, as its 16 bits"

@@ -7,61 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* As Metal has them; `value` in the words of words/place.h. */
-static const struct {
-  const char *name, *type, *value;
-  bool of_grid; /* the same whatever the groups are */
-} attributes[QN_ATTRIBUTE_COUNT] = {
-    {"dispatch_quadgroups_per_threadgroup", "uint", "(g.group[0] * g.group[1] * g.group[2] + 3) / 4", false},
-    {"dispatch_simdgroups_per_threadgroup", "uint", "(g.group[0] * g.group[1] * g.group[2] + 31) / 32", false},
-    {"dispatch_threads_per_threadgroup", "uint3", "{g.group[0], g.group[1], g.group[2]}", true},
-    {"grid_origin", "uint3", "{0, 0, 0}", true},
-    {"grid_size", "uint3", "{g.grid[0], g.grid[1], g.grid[2]}", true},
-    {"quadgroup_index_in_threadgroup", "uint", "p.index / 4", false},
-    {"quadgroups_per_threadgroup", "uint", "(p.size.x * p.size.y * p.size.z + 3) / 4", false},
-    {"simdgroup_index_in_threadgroup", "uint", "p.index / 32", false},
-    {"simdgroups_per_threadgroup", "uint", "(p.size.x * p.size.y * p.size.z + 31) / 32", false},
-    {"thread_execution_width", "uint", "32", true},
-    {"thread_index_in_quadgroup", "uint", "p.index % 4", false},
-    {"thread_index_in_simdgroup", "uint", "p.index % 32", false},
-    {"thread_index_in_threadgroup", "uint", "p.index", false},
-    {"thread_position_in_grid", "uint3", "{p.position.x, p.position.y, p.position.z}", true},
-    {"thread_position_in_threadgroup", "uint3", "{p.thread.x, p.thread.y, p.thread.z}", false},
-    {"threadgroup_position_in_grid", "uint3", "{p.block.x, p.block.y, p.block.z}", false},
-    {"threadgroups_per_grid", "uint3", "{g.blocks[0], g.blocks[1], g.blocks[2]}", true},
-    {"threads_per_grid", "uint3", "{g.grid[0], g.grid[1], g.grid[2]}", true},
-    {"threads_per_simdgroup", "uint", "32", true},
-    {"threads_per_threadgroup", "uint3", "{p.size.x, p.size.y, p.size.z}", false},
-};
+static bool is_position(int k) { return !strcmp(qn_attributes[k].type, "uint3"); }
 
-/* CUDA's, which are builtins there and parameters on the processor. A function of the header has no parameters of ours:
- * it finds them in its thread's slot. */
-static const struct {
-  const char *name, *type, *value;
-} cuda_places[QN_CUDA_PLACES] = {
-    {"threadIdx", "uint3", "{p.thread.x, p.thread.y, p.thread.z}"},
-    {"blockIdx", "uint3", "{p.block.x, p.block.y, p.block.z}"},
-    {"blockDim", "dim3", "{g.group[0], g.group[1], g.group[2]}"},
-    {"gridDim", "dim3", "{g.blocks[0], g.blocks[1], g.blocks[2]}"},
-};
-
-const char *qn_attribute_name(int k) { return attributes[k].name; }
-
-const char *qn_attribute_type(int k) { return attributes[k].type; }
-
-static bool is_position(int k) { return !strcmp(attributes[k].type, "uint3"); }
-
-const char *qn_cuda_place_name(int k) { return cuda_places[k].name; }
-
-bool qn_attributes_of_grid(const qn_kernel *kernel)
-{
-  bool all = true;
-  for (int k = 0; k < QN_ATTRIBUTE_COUNT; k++)
-    if (kernel->attributes >> k & 1) all &= attributes[k].of_grid;
-  return all;
-}
-
-const char *qn_dtype_word(qn_dialect dialect, qn_dtype dtype)
+static const char *dtype_word(qn_dialect dialect, qn_dtype dtype)
 {
   static const char *const words[QN_DTYPE_COUNT][2] = {
       [QN_F32] = {"float", "float"},       [QN_BF16] = {"bfloat16_t", "__nv_bfloat16"},
@@ -76,13 +24,7 @@ const char *qn_dtype_word(qn_dialect dialect, qn_dtype dtype)
 }
 
 /* ---- the argument ---- */
-static const char *tensor_name(const qn_kernel *kernel, size_t k)
-{
-  const qn_kernel_source *s = &kernel->source;
-  return k < s->n_inputs ? s->inputs[k] : s->outputs[k - s->n_inputs];
-}
-
-static bool is_output(const qn_kernel *kernel, size_t k) { return k >= kernel->source.n_inputs; }
+static bool is_output(const qn_kernel *kernel, size_t k) { return !qn_is_input(kernel, k); }
 
 static bool names(const qn_kernel *kernel, const uint32_t named[2], size_t k)
 {
@@ -142,7 +84,7 @@ static void add_templates(const writer *w)
     const qn_template *t = &w->special->templates[k];
     const int64_t n = t->value.integer;
     if (t->value.kind == QN_VALUE_DTYPE)
-      qn_text_add(w->text, "using %s = %s;\n", t->name, qn_dtype_word(w->kernel->source.dialect, t->value.dtype));
+      qn_text_add(w->text, "using %s = %s;\n", t->name, dtype_word(w->kernel->source.dialect, t->value.dtype));
     else if (t->value.kind == QN_VALUE_BOOL)
       qn_text_add(w->text, "static constexpr bool %s = %s;\n", t->name, n ? "true" : "false");
     else if (n >= INT32_MIN && n <= INT32_MAX)
@@ -157,7 +99,7 @@ static void add_templates(const writer *w)
 /* "const float *QN_RESTRICT" */
 static void add_pointer_type(const writer *w, size_t k)
 {
-  const char *word = qn_dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
+  const char *word = dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
   const bool output = is_output(w->kernel, k);
   if (!output)
     qn_text_add(w->text, "const %s *", word);
@@ -172,7 +114,7 @@ static void add_members(const writer *w)
   for (size_t i = 0; i < w->layout->n; i++) {
     const qn_argument_member *member = &w->layout->member[i];
     const size_t k = member->tensor, ndim = w->special->tensor[k].ndim;
-    const char *word = qn_dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
+    const char *word = dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
     qn_text_add(w->text, "  alignas(8) ");
     switch ((qn_member_kind)member->kind) {
     case QN_MEMBER_POINTER:
@@ -193,7 +135,7 @@ static bool is_indexed(const writer *w, size_t k) { return !is_output(w->kernel,
 static void add_parameter(const writer *w, const qn_argument_member *member, const char *name)
 {
   const size_t k = member->tensor;
-  const char *word = qn_dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
+  const char *word = dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
   switch ((qn_member_kind)member->kind) {
   case QN_MEMBER_POINTER:
     if (w->special->tensor[k].form == QN_FORM_REFERENCE && !is_indexed(w, k)) {
@@ -224,15 +166,15 @@ static void add_parameters(const writer *w)
   const char *between = "";
   for (size_t i = 0; i < w->layout->n; i++) {
     qn_text_add(w->text, "%s", between);
-    add_parameter(w, &w->layout->member[i], tensor_name(w->kernel, w->layout->member[i].tensor));
+    add_parameter(w, &w->layout->member[i], qn_source_tensor_name(&w->kernel->source, w->layout->member[i].tensor));
     between = ", ";
   }
   for (int k = 0; k < QN_ATTRIBUTE_COUNT; k++)
     if (w->kernel->attributes >> k & 1)
-      qn_text_add(w->text, ", const %s %s", is_position(k) && !w->vectors ? "qn_spot" : attributes[k].type,
-                  attributes[k].name);
+      qn_text_add(w->text, ", const %s %s", is_position(k) && !w->vectors ? "qn_spot" : qn_attributes[k].type,
+                  qn_attributes[k].name);
   for (int k = 0; k < QN_CUDA_PLACES; k++)
-    if (passes_place(w, k)) qn_text_add(w->text, ", const %s %s", cuda_places[k].type, cuda_places[k].name);
+    if (passes_place(w, k)) qn_text_add(w->text, ", const %s %s", qn_cuda_places[k].type, qn_cuda_places[k].name);
 }
 
 /* The argument's members, as the body's function takes them. */
@@ -262,9 +204,9 @@ static void add_places(const writer *w)
                   !is_position(k) ? "qn_u32("
                   : w->vectors    ? "QN_WORDS::uint3"
                                   : "qn_spot",
-                  attributes[k].value, is_position(k) ? "" : ")");
+                  qn_attributes[k].value, is_position(k) ? "" : ")");
   for (int k = 0; k < QN_CUDA_PLACES; k++)
-    if (passes_place(w, k)) qn_text_add(w->text, ", QN_WORDS::%s%s", cuda_places[k].type, cuda_places[k].value);
+    if (passes_place(w, k)) qn_text_add(w->text, ", QN_WORDS::%s%s", qn_cuda_places[k].type, qn_cuda_places[k].value);
 }
 
 static qn_status rewrite(const writer *w, int which, const qn_tokens *tokens)
@@ -304,9 +246,9 @@ static void add_place_words(const writer *w, bool begin)
     if (w->on_gpu || !(w->kernel->named_places[QN_KERNEL_HEADER] >> k & 1)) continue;
     if (begin)
       qn_text_add(w->text, "#define %s (static_cast<const qn_cuda_place *>(*quern_group->slot())->%s_)\n",
-                  cuda_places[k].name, cuda_places[k].name);
+                  qn_cuda_places[k].name, qn_cuda_places[k].name);
     else
-      qn_text_add(w->text, "#undef %s\n", cuda_places[k].name);
+      qn_text_add(w->text, "#undef %s\n", qn_cuda_places[k].name);
   }
 }
 
@@ -422,7 +364,7 @@ static void add_host_entry(const writer *w)
     qn_text_add(w->text,
                 "  const QN_WORDS::qn_cuda_place here = {thread, %s, %s, %s, %s};\n  *quern_group->slot() = "
                 "const_cast<QN_WORDS::qn_cuda_place *>(&here);\n",
-                cuda_places[0].value, cuda_places[1].value, cuda_places[2].value, cuda_places[3].value);
+                qn_cuda_places[0].value, qn_cuda_places[1].value, qn_cuda_places[2].value, qn_cuda_places[3].value);
   else if (w->group) /* the slot begins with the thread's number, which words of a simdgroup ask for */
     qn_text_add(w->text, "  *quern_group->slot() = &thread;\n");
   if (w->group) {

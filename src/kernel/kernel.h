@@ -81,10 +81,19 @@ struct qn_kernel {
   struct qn_special_entry *_Atomic entries; /* what was launched before, newest first */
 };
 
-/* The words by which a Metal body asks where it is, with Metal's types ("uint", "uint3"); CUDA's: threadIdx ... */
-const char *qn_attribute_name(int k);
-const char *qn_attribute_type(int k);
-const char *qn_cuda_place_name(int k);
+/* The k-th tensor, inputs before outputs. */
+static inline bool qn_is_input(const qn_kernel *kernel, size_t k) { return k < kernel->source.n_inputs; }
+static inline const char *qn_source_tensor_name(const qn_kernel_source *s, size_t k)
+{
+  return k < s->n_inputs ? s->inputs[k] : s->outputs[k - s->n_inputs];
+}
+
+/* places.c: the words by which a body asks where it is. Metal's, with Metal's types; CUDA's: threadIdx ... */
+typedef struct qn_place_word {
+  const char *name, *type, *value;
+  bool of_grid; /* the same whatever the groups are */
+} qn_place_word;
+extern const qn_place_word qn_attributes[QN_ATTRIBUTE_COUNT], qn_cuda_places[QN_CUDA_PLACES];
 
 /* How a tensor reaches the body. */
 typedef enum qn_form {
@@ -143,9 +152,10 @@ bool qn_words_meet(const char *word, size_t n, bool member); /* threads meet at 
 bool qn_words_loop(const qn_kernel *kernel);                 /* for, while, do, goto */
 bool qn_words_straight(const qn_kernel *kernel);             /* short, and no loop */
 bool qn_attributes_of_grid(const qn_kernel *kernel);         /* all that are named: the same whatever the groups are */
-const char *qn_dtype_word(qn_dialect dialect, qn_dtype dtype); /* "half", "bfloat16_t", "uint" ... */
 
-/* kernel.c: template values have names that nothing else has. Looked at where a text is made, not in each launch. */
+/* names.c: counts, names, contracts. Template values have names that nothing else has. Looked at where a text is made,
+ * not in each launch. */
+qn_status qn_source_check(const qn_kernel_source *source);
 qn_status qn_templates_check(const qn_kernel *kernel, const qn_special *special);
 
 /* ---- launch.c ---- */

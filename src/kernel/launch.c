@@ -10,8 +10,6 @@
 
 enum { FLAT_GROUP = 256, MOST_GROUP_Z = 64 };
 
-static bool is_input(const qn_kernel *kernel, size_t k) { return k < kernel->source.n_inputs; }
-
 /* ---- what a launch makes special, as bytes to compare ---- */
 enum { KEY_BYTES = 2048 };
 
@@ -42,13 +40,13 @@ static qn_status add_key(special_key *key, const qn_kernel *kernel, const void *
 
 static uint8_t form_of(const qn_kernel *kernel, const qn_tensor *t, size_t k)
 {
-  if (!is_input(kernel, k) || t->ndim) return QN_FORM_POINTER;
+  if (!qn_is_input(kernel, k) || t->ndim) return QN_FORM_POINTER;
   return t->device.kind == QN_CPU ? QN_FORM_VALUE : QN_FORM_REFERENCE;
 }
 
 static bool ndim_matters(const qn_kernel *kernel, size_t k)
 {
-  const bool output = !is_input(kernel, k);
+  const bool output = !qn_is_input(kernel, k);
   const size_t bit = output ? k - kernel->source.n_inputs : k;
   return (kernel->named_shape[output] | kernel->named_strides[output] | kernel->named_ndim[output]) >> bit & 1;
 }
@@ -442,7 +440,7 @@ static qn_status launch_with(qn_kernel *kernel, const qn_exec *exec, const qn_ke
   const qn_tensor *tensor[QN_KERNEL_MAX_TENSORS];
   _Alignas(16) char argument[ARGUMENT_BYTES];
   for (size_t k = 0; k < kernel->source.n_inputs + kernel->source.n_outputs; k++)
-    tensor[k] = is_input(kernel, k) ? &inputs->tensor[k] : qn_call_tensor(kernel, call, k);
+    tensor[k] = qn_is_input(kernel, k) ? &inputs->tensor[k] : qn_call_tensor(kernel, call, k);
   fill_argument(kernel, call, tensor, r, argument);
   qn_launch launch = {.shared_bytes = (uint32_t)call->shared_bytes,
                       .stream = exec->stream,
