@@ -1,63 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* doctor_device.c - `quern doctor` on devices: what is there, and whether a real kernel, compiled and launched now,
- * gives the right bits. One Lion step stands for all ops; checking them is the work of `quern check`. */
+ * gives the right bits. One golden case stands for all ops; checking them is the work of `quern check`. */
 #include "cli/doctor.h"
 #include "cpu/tier.h"
 #include "device/cuda/nvrtc.h"
+#include "workbench/check.h"
 #include "workbench/human.h"
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-/* ---- a small Lion step whose result is known: a tail behind the vectors, values that reach every branch of the sign;
- * the room keeps each array aligned ---- */
-enum { N = 4099, ROOM = 4160 };
-
-typedef struct arrays {
-  float param[ROOM], grad[ROOM], momentum[ROOM];
-} arrays;
-
-static void fill(arrays *a)
-{
-  for (int k = 0; k < N; k++) {
-    a->param[k] = (float)(k % 17 - 8) / 16;
-    a->grad[k] = k % 5 == 0 ? 0 : (float)(k % 23 - 11) / 32;
-    a->momentum[k] = k % 5 == 0 ? 0 : (float)(k % 7 - 3) / 64;
-  }
-}
-
-/* The formula of quern/lion.h, written again with nothing of the library in it. */
-static void expect(arrays *a, const qn_lion_params *p)
-{
-  float lr = (float)p->lr, keep = (float)(1 - p->lr * p->weight_decay);
-  float beta1 = (float)p->beta1, rest1 = (float)(1 - p->beta1);
-  float beta2 = (float)p->beta2, rest2 = (float)(1 - p->beta2);
-  for (int k = 0; k < N; k++) {
-    float c = fmaf(beta1, a->momentum[k], rest1 * a->grad[k]);
-    float sign = c > 0 ? 1.0f : c < 0 ? -1.0f : 0.0f;
-    a->param[k] = fmaf(a->param[k], keep, -(lr * sign));
-    a->momentum[k] = fmaf(beta2, a->momentum[k], rest2 * a->grad[k]);
-  }
-}
-
-static qn_status step_on(qn_device device, const qn_lion_params *params, arrays *a)
-{
-  void *memory = NULL;
-  qn_try(qn_memory_allocate(device, sizeof *a, &memory));
-  const int64_t shape[] = {N};
-  arrays *there = memory;
-  qn_tensor param = {there->param, QN_F32, 1, shape, NULL, device};
-  qn_tensor grad = {there->grad, QN_F32, 1, shape, NULL, device};
-  qn_tensor momentum = {there->momentum, QN_F32, 1, shape, NULL, device};
-  qn_exec exec = {.size = sizeof exec, .device = device};
-  qn_status status = qn_memory_write(device, NULL, memory, a, sizeof *a);
-  if (status == QN_OK) status = qn_lion_step(&exec, params, 1, &param, &grad, &momentum, NULL);
-  if (status == QN_OK) status = qn_memory_read(device, NULL, a, memory, sizeof *a);
-  qn_status released = qn_memory_release(device, memory);
-  return status != QN_OK ? status : released;
-}
 
 static double seconds(void)
 {
@@ -66,33 +17,28 @@ static double seconds(void)
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Whether the step ran there and every bit of it is right. */
+/* Whether the first golden case of the first op, computed there, has its bits. `mend`: if it could not be computed. */
 static bool try_out(qn_doctor *doctor, qn_device device, const char *topic, const char *mend)
 {
-  qn_lion_params params = QN_LION_DEFAULTS;
-  params.lr = 0x1p-7;
-  params.weight_decay = 0.125;
-  arrays *a = calloc(2, sizeof *a);
-  if (!a) {
-    qn_doctor_say(doctor, QN_DOCTOR_MEND, topic, "free   # says how much memory is left", "out of memory");
-    return false;
-  }
-  fill(&a[0]);
-  a[1] = a[0];
-  expect(&a[1], &params);
-  double began = seconds();
-  qn_status status = step_on(device, &params, &a[0]);
-  double ms = 1e3 * (seconds() - began);
-  bool right = status == QN_OK && !memcmp(&a[0], &a[1], sizeof *a);
-  free(a);
+  static const qn_check_options quick = {.level = QN_QUICK};
+  const qn_op *op = qn_ops[0];
+  const qn_item item = {.leg = QN_LEG_GOLDEN, .target = {.op = op, .device = device}};
+  qn_trial trial = {.options = &quick, .item = &item};
+  char check[96];
+  const double began = seconds();
+  qn_leg_golden(&trial);
+  const double ms = 1e3 * (seconds() - began);
+  const bool right = !trial.failure && trial.elements;
+  const int line = trial.failure ? (int)strcspn(trial.failure, "\n") : 0;
+  snprintf(check, sizeof check, "quern check %s --backend %s", op->info.name, qn_device_kind_name(device.kind));
   if (right)
-    qn_doctor_say(doctor, QN_DOCTOR_OK, topic, NULL, "a Lion step over %d elements ran in %.*f ms, every bit right", N,
-                  ms < 10 ? 2 : 0, ms);
-  else if (status == QN_OK)
-    qn_doctor_say(doctor, QN_DOCTOR_MEND, topic, "quern check lion   # says which elements",
-                  "a Lion step gave wrong bits");
+    qn_doctor_say(doctor, QN_DOCTOR_OK, topic, NULL, "golden steps of %s ran in %.*f ms: %llu numbers, every bit right",
+                  op->info.name, ms < 10 ? 2 : 0, ms, (unsigned long long)trial.elements);
   else
-    qn_doctor_say(doctor, QN_DOCTOR_MEND, topic, mend, "a Lion step failed: %s", qn_last_error());
+    qn_doctor_say(doctor, QN_DOCTOR_MEND, topic, trial.elements || !mend ? check : mend, "%s: a golden step %s: %.*s",
+                  op->info.name, trial.elements ? "gave wrong bits" : "failed", line,
+                  trial.failure ? trial.failure : "");
+  qn_trial_free(&trial);
   return right;
 }
 
@@ -152,7 +98,7 @@ bool qn_doctor_cpu(qn_doctor *doctor)
   else
     qn_doctor_say(doctor, QN_DOCTOR_MEND, "cpu", "unset QUERN_CPU", "%s", qn_last_error());
   qn_text_free(&tiers);
-  return try_out(doctor, cpu, "cpu", "quern check lion --backend cpu");
+  return try_out(doctor, cpu, "cpu", NULL);
 }
 
 /* ---- device sources on the processor ---- */
@@ -226,7 +172,7 @@ static bool examine_gpu(qn_doctor *doctor, int index, bool first)
                 info.arch, info.multiprocessors, qn_human_bytes(info.memory_bytes).text,
                 qn_human_bytes(info.free_bytes).text);
   if (!say_arch(doctor, device, topic)) return false;
-  return examine_nvrtc(doctor, &info, first) && try_out(doctor, device, topic, "quern check lion --backend cuda");
+  return examine_nvrtc(doctor, &info, first) && try_out(doctor, device, topic, NULL);
 }
 
 bool qn_doctor_cuda(qn_doctor *doctor, int index)

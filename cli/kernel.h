@@ -38,7 +38,7 @@ typedef struct qn_kernel_session {
 qn_status qn_kernel_open(qn_kernel_session *s, const qn_kernel_order *order);
 void qn_kernel_close(qn_kernel_session *s);
 /* The case of one size as the options want it: set, types, files, tuned values. */
-qn_status qn_kernel_case_of(qn_kernel_session *s, const qn_folder_size *size, qn_case_order *order);
+qn_status qn_kernel_case_of(qn_kernel_session *s, const qn_folder_size *size, qn_kernel_case_order *order);
 /* The size that --size or --workload names, else the first size, else the first workload. */
 qn_status qn_kernel_size_of(const qn_kernel_session *s, const qn_folder_size **size);
 /* "quern kernel run: sentence", with the body's line where the failure has one; returns the exit status. */

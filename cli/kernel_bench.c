@@ -23,7 +23,7 @@ static qn_status open_pair(pair *p, const qn_kernel_order *o)
 }
 
 /* The other kernel over the same extents, where it has them by the same names. */
-static qn_status order_other(pair *p, const qn_folder_size *size, qn_case_order *order)
+static qn_status order_other(pair *p, const qn_folder_size *size, qn_kernel_case_order *order)
 {
   p->other.device = p->s.device;
   p->other.pool = p->s.pool;
@@ -59,7 +59,7 @@ static qn_status bench_one(pair *p, const qn_folder_size *size, bool *wrong)
 {
   const qn_kernel_order *o = p->s.order;
   qn_progress progress;
-  qn_case_order against;
+  qn_kernel_case_order against;
   qn_kernel_bench k;
   qn_kernel_bench_request ask = {.hot = o->hot, .seconds = o->seconds, .progress = &progress};
   qn_try(qn_kernel_case_of(&p->s, size, &ask.order));

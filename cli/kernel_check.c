@@ -34,7 +34,7 @@ static qn_status prepare(qn_kernel_session *s, qn_progress *progress, qn_kernel_
   if (r->gpu && s->device.kind != QN_CUDA) r->device = (qn_device){QN_CUDA, 0};
   qn_try(qn_device_query((qn_device){QN_CPU, 0}, &cpu));
   r->threads = o->threads ? o->threads : cpu.multiprocessors;
-  r->base = (qn_case_order){.set = o->set, .n_set = o->n_set, .seed = o->seed, .given = &s->given};
+  r->base = (qn_kernel_case_order){.set = o->set, .n_set = o->n_set, .seed = o->seed, .given = &s->given};
   return QN_OK;
 }
 

@@ -41,13 +41,13 @@ static qn_status want_size(const qn_kernel_session *s)
 static qn_status emit(qn_kernel_session *s, qn_kernel_case **c)
 {
   const qn_folder_size *size;
-  qn_case_order order;
+  qn_kernel_case_order order;
   char *text = NULL;
   qn_try(want_size(s));
   qn_try(qn_kernel_size_of(s, &size));
   qn_try(qn_kernel_case_of(s, size, &order));
   order.device = (qn_device){QN_CPU, 0}; /* nothing runs */
-  qn_try(qn_case_create(c, &order));
+  qn_try(qn_kernel_case_create(c, &order));
   qn_try(qn_kernel_emit((*c)->kernel, form_of(s->order->form), &(*c)->call, &text));
   qn_status status = QN_OK;
   if (s->order->out)
@@ -65,7 +65,7 @@ int qn_action_emit(const qn_kernel_order *order)
   qn_status status = qn_kernel_open(&s, order);
   if (status == QN_OK) status = emit(&s, &c);
   int result = status == QN_OK ? QN_EXIT_OK : qn_kernel_complain(&s, status);
-  if (c) qn_case_destroy(&c);
+  if (c) qn_kernel_case_destroy(&c);
   qn_kernel_close(&s);
   return result;
 }

@@ -71,7 +71,7 @@ static void print_finding(const qn_kernel_session *s, const report *all, size_t 
 static qn_status race(qn_kernel_session *s, report *all, int *seeds)
 {
   const qn_folder_size *size;
-  qn_case_order order;
+  qn_kernel_case_order order;
   qn_kernel_case *c = NULL;
   qn_progress progress;
   *seeds = s->order->seeds ? s->order->seeds : SEEDS;
@@ -79,7 +79,7 @@ static qn_status race(qn_kernel_session *s, report *all, int *seeds)
   if (!s->order->size && !s->order->workload && s->folder->n_sizes) size = &s->folder->size[s->folder->n_sizes - 1];
   qn_try(qn_kernel_case_of(s, size, &order));
   order.device = (qn_device){QN_CPU, 0};
-  qn_status status = qn_case_create(&c, &order);
+  qn_status status = qn_kernel_case_create(&c, &order);
   qn_progress_begin(&progress, "race", (size_t)*seeds);
   for (int seed = 0; status == QN_OK && seed < *seeds; seed++) {
     qn_progress_at(&progress, (size_t)seed, "%s, %zu found", size->name, all->n);
@@ -87,14 +87,14 @@ static qn_status race(qn_kernel_session *s, report *all, int *seeds)
     c->call.ignore = s->order->ignore | s->folder->ignore;
     c->call.seed = (uint64_t)seed;
     c->call.limit_ns = (int64_t)((s->order->limit_s > 0 ? s->order->limit_s : LIMIT_S) * 1e9);
-    status = qn_case_reset(c, 0xff);
-    if (status == QN_OK) status = qn_case_launch(c);
+    status = qn_kernel_case_reset(c, 0xff);
+    if (status == QN_OK) status = qn_kernel_case_launch(c);
     if (status != QN_KERNEL_ERROR) continue;
     collect(all, (uint64_t)seed);
     if (qn_kernel_finding_count()) status = QN_OK;
   }
   qn_progress_end(&progress);
-  if (c) qn_case_destroy(&c);
+  if (c) qn_kernel_case_destroy(&c);
   return status;
 }
 

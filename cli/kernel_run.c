@@ -52,7 +52,7 @@ static void print_json(const qn_kernel_session *s, const qn_kernel_case *c, cons
 static void print_text(const qn_kernel_session *s, const qn_kernel_case *c, const qn_kernel_info *info, double ns)
 {
   char names[256];
-  qn_case_text(c, names, sizeof names);
+  qn_kernel_case_text(c, names, sizeof names);
   printf("%s on %s%s%s: grid %llu x %llu x %llu, threadgroup %u x %u x %u, %s%s%s\n", s->folder->name,
          qn_device_kind_name(s->device.kind), *names ? ", " : "", names, (unsigned long long)c->call.grid[0],
          (unsigned long long)c->call.grid[1], (unsigned long long)c->call.grid[2], info->group[0], info->group[1],
@@ -81,7 +81,7 @@ static qn_status compare_kept(const qn_kernel_session *s, const qn_kernel_case *
   for (size_t k = 0; status == QN_OK && k < c->n_outputs; k++) {
     const qn_array *a = &c->array[c->n_inputs + k];
     const qn_file_array *was = qn_arrays_find(&kept, a->is->name);
-    qn_comparison compared;
+    qn_output_comparison compared;
     if (!was || was->dtype != a->dtype || was->bytes != a->elements * qn_dtype_bytes(a->dtype)) {
       status =
           qn_fail(QN_BAD_FILE, "%s: %s is not there with this type and size", s->folder->outputs_file, a->is->name);
@@ -102,22 +102,22 @@ static qn_status launch(const qn_kernel_session *s, qn_kernel_case *c, qn_kernel
   c->call.limit_ns = (int64_t)(s->order->limit_s * 1e9);
   qn_try(qn_kernel_query(c->kernel, &c->exec, &c->call, info));
   int64_t from = qn_now_ns();
-  qn_try(qn_case_launch(c));
+  qn_try(qn_kernel_case_launch(c));
   qn_try(qn_stream_synchronize(s->device, c->stream));
   *ns = (double)(qn_now_ns() - from);
-  return qn_case_fetch(c);
+  return qn_kernel_case_fetch(c);
 }
 
 static qn_status run_session(qn_kernel_session *s, qn_kernel_case **c, bool *wrong)
 {
   const qn_folder_size *size;
-  qn_case_order order;
+  qn_kernel_case_order order;
   qn_kernel_info info;
   double ns = 0;
   qn_try(qn_kernel_size_of(s, &size));
   qn_try(qn_kernel_case_of(s, size, &order));
   order.keep = true;
-  qn_try(qn_case_create(c, &order));
+  qn_try(qn_kernel_case_create(c, &order));
   if (s->order->verbose) qn_try(print_source(*c));
   qn_try(launch(s, *c, &info, &ns));
   if (s->order->json)
@@ -132,7 +132,7 @@ static qn_status run_session(qn_kernel_session *s, qn_kernel_case **c, bool *wro
 static int judge(const qn_kernel_session *s, const qn_kernel_case *c)
 {
   char why[256];
-  if (!qn_case_intact(c, why, sizeof why))
+  if (!qn_kernel_case_intact(c, why, sizeof why))
     return qn_complain(s->order->verb, QN_EXIT_FAILED, "kernel %s: %s", s->folder->name, why);
   int dbg = qn_folder_tensor_find(s->folder, "dbg");
   if (dbg < 0 || c->array[dbg].dtype != QN_F32 || c->array[dbg].elements != QN_HEALTH_COUNT) return QN_EXIT_OK;
@@ -151,7 +151,7 @@ static int run_here(void *user)
   if (status == QN_OK) status = run_session(&s, &c, &wrong);
   int result = status == QN_OK ? judge(&s, c) : qn_kernel_complain(&s, status);
   if (result == QN_EXIT_OK && wrong) result = QN_EXIT_FAILED;
-  if (c) qn_case_destroy(&c);
+  if (c) qn_kernel_case_destroy(&c);
   qn_kernel_close(&s);
   return result;
 }

@@ -65,7 +65,7 @@ qn_status qn_kernel_size_of(const qn_kernel_session *s, const qn_folder_size **s
                  qn_suggest(s->order->workload, names));
 }
 
-static qn_status take_type(const qn_kernel_session *s, const char *text, qn_case_order *order)
+static qn_status take_type(const qn_kernel_session *s, const char *text, qn_kernel_case_order *order)
 {
   const char *equals = strchr(text, '=');
   const char *names[QN_DTYPE_COUNT] = {NULL}, *inputs[QN_KERNEL_MAX_TENSORS + 1] = {NULL};
@@ -81,17 +81,17 @@ static qn_status take_type(const qn_kernel_session *s, const char *text, qn_case
   return QN_OK;
 }
 
-qn_status qn_kernel_case_of(qn_kernel_session *s, const qn_folder_size *size, qn_case_order *order)
+qn_status qn_kernel_case_of(qn_kernel_session *s, const qn_folder_size *size, qn_kernel_case_order *order)
 {
   const qn_kernel_order *o = s->order;
-  *order = (qn_case_order){.folder = s->folder,
-                           .size = size,
-                           .device = s->device,
-                           .pool = s->pool,
-                           .set = o->set,
-                           .n_set = o->n_set,
-                           .seed = o->seed,
-                           .given = &s->given};
+  *order = (qn_kernel_case_order){.folder = s->folder,
+                                  .size = size,
+                                  .device = s->device,
+                                  .pool = s->pool,
+                                  .set = o->set,
+                                  .n_set = o->n_set,
+                                  .seed = o->seed,
+                                  .given = &s->given};
   memcpy(order->group, o->group, sizeof order->group);
   for (size_t k = 0; k < o->n_types; k++) qn_try(take_type(s, o->type[k], order));
   return o->untuned ? QN_OK : qn_tuned_apply(s->folder, order, s->tuned, sizeof s->tuned);

@@ -28,7 +28,7 @@ typedef struct candidate {
 typedef struct tuning {
   qn_kernel_session *s;
   const qn_folder_size *size;
-  qn_case_order incumbent;
+  qn_kernel_case_order incumbent;
   qn_progress progress;
   candidate best;
   json_t *lines;
@@ -73,9 +73,9 @@ static void choose(const tuning *t, size_t k, candidate *c)
   }
 }
 
-static qn_case_order order_of(const tuning *t, const candidate *c)
+static qn_kernel_case_order order_of(const tuning *t, const candidate *c)
 {
-  qn_case_order order = t->incumbent;
+  qn_kernel_case_order order = t->incumbent;
   order.set = c->set;
   order.n_set = c->n_set;
   memcpy(order.group, c->group, sizeof order.group);
@@ -85,7 +85,7 @@ static qn_case_order order_of(const tuning *t, const candidate *c)
 /* ---- one of them ---- */
 static bool is_right(tuning *t, const candidate *c, char *why, size_t bytes)
 {
-  const qn_case_order order = order_of(t, c);
+  const qn_kernel_case_order order = order_of(t, c);
   qn_kernel_trial_request r = {.folder = t->s->folder,
                                .base = order,
                                .processor = t->s->device.kind != QN_CUDA,

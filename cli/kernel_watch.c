@@ -39,7 +39,7 @@ static void prepare(qn_kernel_session *s, qn_kernel_trial_request *r)
                                  .tuned = !o->untuned,
                                  .first_only = true,
                                  .limit_ns = LIMIT_S * INT64_C(1000000000)};
-  r->base = (qn_case_order){.set = o->set, .n_set = o->n_set, .seed = o->seed, .given = &s->given};
+  r->base = (qn_kernel_case_order){.set = o->set, .n_set = o->n_set, .seed = o->seed, .given = &s->given};
 }
 
 static void print_result(const qn_kernel_trial_request *r, int64_t from_ns)

@@ -202,7 +202,7 @@ static bool compile_all(qn_dialect dialect, bool gpu)
     qn_special special = {.target = gpu ? QN_CUDA : QN_CPU, .dims = 3, .bound = 256, .items = 1};
     for (int k = 0; k < 2; k++)
       special.tensor[k].ndim = 1, special.tensor[k].form = QN_FORM_POINTER, special.tensor[k].dtype = QN_F32;
-    qn_layout layout = {0};
+    qn_argument_layout layout = {0};
     qn_kernel_layout(kernel, &special, &layout);
     const bool made = qn_kernel_generate(kernel, &special, &layout, &text) == QN_OK;
     const qn_unit unit = {.source = "words", .text = text.at, .lean = true, .flags = gpu ? flags : NULL};

@@ -44,14 +44,14 @@ static const char before[] = "#define QN_WORDS quern_metal\n#define QN_MATH 0\n#
                              "#include \"kernel/words/simd.h\"\n#line 1 \"emitted.metal\"\n";
 static const char driver[] =
     "\n#undef device\n#undef constant\n#undef thread\n#undef threadgroup\n#undef kernel\n"
-    "struct drive_argument { qn_geometry geometry; void *buffer[32]; };\n"
+    "struct drive_argument { qn_launch_grid geometry; void *buffer[32]; };\n"
     "extern \"C\" decltype(sizeof 0) drive_argument_bytes() { return sizeof(drive_argument); }\n"
     "extern \"C\" void drive(const void *, qn_u64, qn_u64, qn_u64, qn_u32) {}\n"
     "struct drive_buffer { void *at; template <class T> operator T *() const { return static_cast<T *>(at); } };\n"
     "template <class T> const T &drive_value(void *at) { return *static_cast<const T *>(at); }\n"
     "extern \"C\" void drive_thread(const void *argument, qn_u64 block, qn_u64, qn_u32 number, qn_u32)\n{\n"
     "  const drive_argument &a = *static_cast<const drive_argument *>(argument);\n"
-    "  const qn_geometry &g = a.geometry;\n  qn_place_of_thread p = qn_place_of_block(g, block);\n"
+    "  const qn_launch_grid &g = a.geometry;\n  qn_place_of_thread p = qn_place_of_block(g, block);\n"
     "  if (!qn_place_thread(g, p, number)) return;\n  *quern_group->slot() = &number;\n  ";
 
 /* ---- the call, from the signature ---- */
@@ -99,7 +99,7 @@ static bool make_call(const char *source, char call[CALL_BYTES])
 
 /* ---- the launch ---- */
 typedef struct drive_argument {
-  qn_geometry geometry;
+  qn_launch_grid geometry;
   void *buffer[32];
 } drive_argument;
 

@@ -230,6 +230,14 @@ static void compile_maths(const char *arch)
   }
 }
 
+/* Fills and copies of src/kernel/move.c, for every size of an element. */
+static void compile_moves(const char *arch)
+{
+  static const char *const words[][2] = {{"QN_WORD=qn_u8"}, {"QN_WORD=qn_u16"}, {"QN_WORD=qn_u32"}, {"QN_WORD=qn_u64"}};
+  for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+    compile(arch, &(qn_unit){.source = "kernel/move.cu", .defines = words[k]}, words[k][0]);
+}
+
 int main(int argc, char **argv)
 {
   char path[512] = "";
@@ -250,5 +258,6 @@ int main(int argc, char **argv)
   }
   if (argc == 2 || !strcmp(argv[2], "swiglu_quantize")) compile_quantize(argv[1]);
   if (argc == 2) compile_maths(argv[1]);
+  if (argc == 2 || !strcmp(argv[2], "moves")) compile_moves(argv[1]);
   return test_end();
 }

@@ -119,7 +119,7 @@ static void add_kernel_text(qn_dialect dialect, const char *body, bool atomic, i
   for (int k = 0; k < 2; k++)
     special.tensor[k].ndim = 1, special.tensor[k].form = QN_FORM_POINTER, special.tensor[k].dtype = QN_F32;
   if (atomic) special.tensor[1].dtype = QN_I32;
-  qn_layout layout = {0};
+  qn_argument_layout layout = {0};
   qn_text text = {0}, lean = {0};
   qn_kernel_layout(kernel, &special, &layout);
   const bool ok = !qn_kernel_generate(kernel, &special, &layout, &text) &&

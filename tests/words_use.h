@@ -30,7 +30,7 @@ __attribute__((unused)) static void words_on_gpus(const char *what, const use *u
     special.tensor[k].ndim = (uint8_t)t->ndim;
     special.tensor[k].form = t->ndim ? QN_FORM_POINTER : QN_FORM_VALUE;
   }
-  qn_layout layout = {0};
+  qn_argument_layout layout = {0};
   qn_text text = {0};
   qn_kernel_layout(kernel, &special, &layout);
   check(qn_kernel_generate(kernel, &special, &layout, &text) == QN_OK, "%s: text for a GPU", what);

@@ -185,7 +185,7 @@ static qn_status runs(void *user) { return ++((int *)user)[1], QN_OK; }
 static void readiness(void)
 {
   int calls[2] = {0};
-  qn_runner runner = {.name = "ready", .run = runs, .ready = gets_ready, .user = calls, .decides = true};
+  qn_timed runner = {.name = "ready", .run = runs, .ready = gets_ready, .user = calls, .decides = true};
   const qn_sampling how = {.exec = {.size = sizeof(qn_exec), .device = {QN_CPU, 0}},
                            .settled = true,
                            .budget_s = 0.1,
@@ -198,7 +198,7 @@ static void readiness(void)
   for (size_t k = 0; k < runner.n; k++) least = fmin(least, runner.ns[k]);
   check(!status && runner.n == 6 && calls[0] == calls[1] && least < 2e6,
         "what makes ready goes before each of %d calls, %d times, and is not timed: %g ns", calls[1], calls[0], least);
-  qn_runner_clear(&runner);
+  qn_timed_clear(&runner);
 }
 
 int main(void)

@@ -152,21 +152,21 @@ static void good_folder(void)
   check(f->n_sizes == 2 && f->n_workloads == 1 && !strcmp(f->size[1].name, "n=9 TILE=2"), "sizes and workloads");
   check(f->n_groups == 2 && f->tune_group[1][1] == 8 && f->body.templates[1].n_candidates == 2, "what is tuned");
   qn_kernel_case c = {.folder = f, .body = &f->body};
-  const qn_case_order order = {.folder = f, .size = &f->size[1], .dtype = {QN_F16}};
-  check(qn_case_bind(&c, &order) == QN_OK && c.array[0].shape[0] == 9 && c.array[2].dtype == QN_F16,
+  const qn_kernel_case_order order = {.folder = f, .size = &f->size[1], .dtype = {QN_F16}};
+  check(qn_kernel_case_bind(&c, &order) == QN_OK && c.array[0].shape[0] == 9 && c.array[2].dtype == QN_F16,
         "bound to a size: shapes and types");
   check(c.call.grid[0] == 10 && c.call.group[1] == 2 && c.templates[3].value.integer == 5 && c.bytes == 18,
         "grid, threadgroup, templates, bytes");
   const qn_name set[] = {{"n", 5}, {"TILE", 3}};
   qn_kernel_case d = {.folder = f, .body = &f->body};
-  const qn_case_order changed = {.folder = f, .size = &f->size[0], .set = set, .n_set = 2};
-  check(qn_case_bind(&d, &changed) == QN_OK && d.call.grid[0] == 6, "--set goes before the size");
+  const qn_kernel_case_order changed = {.folder = f, .size = &f->size[0], .set = set, .n_set = 2};
+  check(qn_kernel_case_bind(&d, &changed) == QN_OK && d.call.grid[0] == 6, "--set goes before the size");
   const qn_name none[] = {{"TIEL", 3}}, empty[] = {{"n", 0}};
   qn_kernel_case e = {.folder = f, .body = &f->body};
-  refuses(qn_case_bind(&e, &(qn_case_order){.folder = f, .size = &f->size[0], .set = none, .n_set = 1}),
+  refuses(qn_kernel_case_bind(&e, &(qn_kernel_case_order){.folder = f, .size = &f->size[0], .set = none, .n_set = 1}),
           QN_BAD_ARGUMENT, "did you mean TILE?");
   qn_kernel_case g = {.folder = f, .body = &f->body};
-  refuses(qn_case_bind(&g, &(qn_case_order){.folder = f, .size = &f->size[0], .set = empty, .n_set = 1}),
+  refuses(qn_kernel_case_bind(&g, &(qn_kernel_case_order){.folder = f, .size = &f->size[0], .set = empty, .n_set = 1}),
           QN_BAD_ARGUMENT, "must be above 0");
   qn_folder_free(&f);
 }

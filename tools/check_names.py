@@ -9,7 +9,8 @@
 2. Every source begins with its SPDX line, behind a #! line at most.
 3. No file holds a path of a home directory, or of this source or build directory.
 4. CONTRIBUTING.md lists every product that a meson.build names as an output, and every file in git that a machine made
-   (MADE), by its name or by a pattern."""
+   (MADE), by its name or by a pattern.
+5. No qn_ type and no QN_ enumerator is defined in two files of src/, workbench/ and cli/ (but OPAQUE ones)."""
 
 import fnmatch
 import pathlib
@@ -50,6 +51,13 @@ HASH_COMMENT = re.compile(r'"""(.*?)"""|(?:^|\s)#(?!!)([^\n]*)', re.S)
 BEGINNINGS = "workbench/new/"  # what a user begins with is the user's
 MADE = re.compile(r"results/.*|.*\.tune|.*/golden/.*\.txt|.*\.svg")
 OUTPUT = re.compile(r"output: '([\w.-]+)'")
+TYPE = re.compile(
+    r"(?:struct|union|enum)\s+(qn_\w+)\s*\{|\}\s*(qn_\w+)\s*;"
+    r"|^typedef\s(?!(?:struct|union|enum)\s+\w+\s+\w+;)[^;{}]*?\b(qn_\w+)(?:\([^;{}]*\))?;",
+    re.M,
+)
+ENUM = re.compile(r"\benum\b[^;{}]*\{([^}]*)\}")
+OPAQUE = {"qn_device_function", "qn_module"}  # declared in src/device/backend.h; each backend has its own
 HOME = re.compile(r"(?<![\w.])/(?:home|Users)/\w+|(?<![\w.])/root\b")
 
 
@@ -183,6 +191,19 @@ def unlisted(root, tree):
     ]
 
 
+def defined_twice(root, tree):
+    homes = {}
+    for name in tree.files:
+        if name.startswith(("src/", "workbench/", "cli/")) and name.endswith((".c", ".h", ".cu")):
+            text = (root / name).read_text(encoding="utf-8")
+            text = C_COMMENT.sub(lambda m: " " if m.group(1) else m.group(0), text)
+            defined = {n for m in TYPE.finditer(text) for n in m.groups() if n}
+            defined |= {e for m in ENUM.finditer(text) for e in re.findall(r"(?:^|,)\s*(QN_\w+)", m.group(1))}
+            for one in defined - OPAQUE:
+                homes.setdefault(one, []).append(name)
+    return [f"{one}: {', '.join(files)}" for one, files in sorted(homes.items()) if len(files) > 1]
+
+
 def main():
     root = pathlib.Path(sys.argv[1]).resolve()
     build = pathlib.Path(sys.argv[2]).resolve() if len(sys.argv) > 2 else None
@@ -192,6 +213,7 @@ def main():
         ("every source begins with its SPDX line", unlicensed(root, tree)),
         ("no file holds a path of this machine", local_paths(root, build, tree)),
         ("CONTRIBUTING.md lists all that is generated", unlisted(root, tree)),
+        ("no qn_ type or enumerator is defined twice", defined_twice(root, tree)),
     )
     print(f"TAP version 13\n1..{len(checks)}")
     for number, (what, wrong) in enumerate(checks, 1):

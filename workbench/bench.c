@@ -201,7 +201,7 @@ static qn_status note_clocks(qn_bench *b, qn_stage *stage, const qn_exec *exec)
 }
 
 /* ---- from samples to figures ---- */
-static qn_status take_series(qn_series *s, const char *name, const char *way, qn_runner *runner, double bytes)
+static qn_status take_series(qn_series *s, const char *name, const char *way, qn_timed *runner, double bytes)
 {
   snprintf(s->name, sizeof s->name, "%s", name);
   snprintf(s->way, sizeof s->way, "%s", way);
@@ -274,7 +274,7 @@ static qn_status judge(qn_bench *b)
 
 /* ---- the run ---- */
 typedef struct lineup {
-  qn_runner runner[2 + QN_MOST_CEILINGS];
+  qn_timed runner[2 + QN_MOST_CEILINGS];
   stream_call call[QN_MOST_CEILINGS];
   size_t n, n_calls;
 } lineup;
@@ -284,7 +284,7 @@ static void add_mix(lineup *l, qn_ceiling *ceiling, qn_mix mix, size_t bytes)
   for (int way = 0; way < qn_ceiling_ways(ceiling, mix) && l->n_calls < QN_MOST_CEILINGS; way++) {
     stream_call *c = &l->call[l->n_calls++];
     *c = (stream_call){ceiling, mix, way, bytes, 0};
-    l->runner[l->n++] = (qn_runner){.name = qn_mix_name(mix), .run = run_stream, .user = c};
+    l->runner[l->n++] = (qn_timed){.name = qn_mix_name(mix), .run = run_stream, .user = c};
   }
 }
 
@@ -294,9 +294,9 @@ static void line_up(const qn_bench *b, lineup *l, qn_stage *stage, qn_ceiling *c
   const qn_mix others[] = {QN_MIX_COPY, QN_MIX_2R1W, QN_MIX_3R2W, QN_MIX_READ};
   *l = (lineup){.n = 0};
   if (stage)
-    l->runner[l->n++] = (qn_runner){.name = b->ask.op->info.name, .run = run_step, .user = stage, .decides = true};
+    l->runner[l->n++] = (qn_timed){.name = b->ask.op->info.name, .run = run_step, .user = stage, .decides = true};
   if (b->has_unfused)
-    l->runner[l->n++] = (qn_runner){.name = "unfused", .run = run_unfused, .user = stage, .decides = true};
+    l->runner[l->n++] = (qn_timed){.name = "unfused", .run = run_unfused, .user = stage, .decides = true};
   /* Side by side with the step, so that a share is one of the same moment: the own mix first. */
   add_mix(l, ceiling, b->mix, bytes);
   for (size_t k = 0; k < sizeof others / sizeof *others; k++)
@@ -351,7 +351,7 @@ static qn_status measure(qn_bench *b, qn_stage *stage, const qn_exec *exec)
                      .progress = b->ask.progress};
   qn_status status = qn_sample(&how, l.runner, l.n);
   if (status == QN_OK) status = take_all(b, &l);
-  for (size_t k = 0; k < l.n; k++) qn_runner_clear(&l.runner[k]);
+  for (size_t k = 0; k < l.n; k++) qn_timed_clear(&l.runner[k]);
   qn_ceiling_destroy(&ceiling);
   if (b->ask.next) {
     qn_clocks_read(exec->device, b->clocks, sizeof b->clocks);

@@ -36,8 +36,8 @@ static qn_status measure(const qn_bench_request *ask, const qn_exec *exec, qn_st
 {
   const int calls = calls_for(ask->device.kind, elements);
   batch fused = {stage, qn_stage_step, calls}, unfused = {stage, qn_stage_unfused, calls};
-  qn_runner runner[] = {{.name = "fused", .run = run_batch, .user = &fused, .decides = true},
-                        {.name = "unfused", .run = run_batch, .user = &unfused, .decides = true}};
+  qn_timed runner[] = {{.name = "fused", .run = run_batch, .user = &fused, .decides = true},
+                       {.name = "unfused", .run = run_batch, .user = &unfused, .decides = true}};
   const qn_sampling how = {.exec = *exec,
                            .timer = QN_TIMER_SIMPLE,
                            .warm = true,
@@ -51,7 +51,7 @@ static qn_status measure(const qn_bench_request *ask, const qn_exec *exec, qn_st
   qn_status status = qn_sample(&how, runner, 2);
   for (int i = 0; status == QN_OK && i < 2; i++) status = qn_summarize(runner[i].ns, runner[i].n, &summary[i]);
   if (status == QN_OK) status = qn_speedup_paired(runner[1].ns, runner[0].ns, runner[0].n, &result->size[k].speedup);
-  for (int i = 0; i < 2; i++) qn_runner_clear(&runner[i]);
+  for (int i = 0; i < 2; i++) qn_timed_clear(&runner[i]);
   if (status != QN_OK) return status;
   result->size[k].elements = elements;
   result->size[k].fused_ns = summary[0].median / calls;

@@ -21,19 +21,19 @@ static uint64_t elements_of(const qn_kernel_case *c)
 
 static qn_status launch(qn_kernel_case *c, unsigned char poison)
 {
-  qn_try(qn_case_reset(c, poison));
-  qn_try(qn_case_launch(c));
-  return qn_case_fetch(c);
+  qn_try(qn_kernel_case_reset(c, poison));
+  qn_try(qn_kernel_case_launch(c));
+  return qn_kernel_case_fetch(c);
 }
 
 static qn_status prove_by_reference(qn_kernel_case *c, qn_stage_check *check)
 {
   qn_kernel_case *reference = NULL;
-  qn_status status = qn_case_reference(c, &reference);
-  if (status == QN_OK) status = qn_case_launch(reference);
+  qn_status status = qn_kernel_case_reference(c, &reference);
+  if (status == QN_OK) status = qn_kernel_case_launch(reference);
   if (status == QN_OK) status = launch(c, 0xff);
-  if (status == QN_OK) check->right = qn_case_right(c, reference, check->wrong, sizeof check->wrong);
-  if (reference) qn_case_destroy(&reference);
+  if (status == QN_OK) check->right = qn_kernel_case_right(c, reference, check->wrong, sizeof check->wrong);
+  if (reference) qn_kernel_case_destroy(&reference);
   return status;
 }
 
@@ -49,9 +49,9 @@ static qn_status prove_by_itself(qn_kernel_case *c, qn_stage_check *check)
     if (status == QN_OK) memcpy(first[k], a->data, bytes);
   }
   if (status == QN_OK) status = launch(c, 0x5b);
-  check->right = status == QN_OK && qn_case_right(c, NULL, check->wrong, sizeof check->wrong);
+  check->right = status == QN_OK && qn_kernel_case_right(c, NULL, check->wrong, sizeof check->wrong);
   for (size_t k = 0; check->right && k < c->n_outputs; k++) {
-    qn_comparison compared;
+    qn_output_comparison compared;
     if (c->array[c->n_inputs + k].is->atomic) continue;
     qn_compare_bits(&c->array[c->n_inputs + k], first[k], "over other values before it was", &compared);
     check->right = compared.right;
@@ -84,12 +84,12 @@ typedef struct copy_call {
 enum { MOST_WAYS = 4 };
 
 typedef struct lineup {
-  qn_runner runner[2 + MOST_WAYS];
+  qn_timed runner[2 + MOST_WAYS];
   copy_call call[MOST_WAYS];
   size_t n, n_calls;
 } lineup;
 
-static qn_status run_case(void *user) { return qn_case_launch(user); }
+static qn_status run_case(void *user) { return qn_kernel_case_launch(user); }
 static qn_status run_copy(void *user)
 {
   copy_call *c = user;
@@ -105,17 +105,17 @@ static size_t ceiling_bytes(const qn_kernel_bench *k)
 static void line_up(lineup *l, const qn_kernel_bench *k, qn_kernel_case *c, qn_kernel_case *other, qn_ceiling *ceiling)
 {
   *l = (lineup){.n = 0};
-  l->runner[l->n++] = (qn_runner){.name = k->folder->name, .run = run_case, .user = c, .decides = true};
-  if (other) l->runner[l->n++] = (qn_runner){.name = k->against, .run = run_case, .user = other, .decides = true};
+  l->runner[l->n++] = (qn_timed){.name = k->folder->name, .run = run_case, .user = c, .decides = true};
+  if (other) l->runner[l->n++] = (qn_timed){.name = k->against, .run = run_case, .user = other, .decides = true};
   for (int way = 0; way < qn_ceiling_ways(ceiling, QN_MIX_COPY) && l->n_calls < MOST_WAYS; way++) {
     copy_call *call = &l->call[l->n_calls++];
     *call = (copy_call){ceiling, way, ceiling_bytes(k), 0};
-    l->runner[l->n++] = (qn_runner){.name = "copy", .run = run_copy, .user = call};
+    l->runner[l->n++] = (qn_timed){.name = "copy", .run = run_copy, .user = call};
   }
 }
 
 /* ---- from samples to figures ---- */
-static qn_status take_series(qn_series *s, const char *name, const char *way, qn_runner *runner, double bytes)
+static qn_status take_series(qn_series *s, const char *name, const char *way, qn_timed *runner, double bytes)
 {
   snprintf(s->name, sizeof s->name, "%s", name);
   snprintf(s->way, sizeof s->way, "%s", way);
@@ -200,7 +200,7 @@ static qn_status measure(const qn_kernel_bench_request *ask, qn_kernel_bench *k,
   qn_status status = qn_sample(&how, l.runner, l.n);
   if (status == QN_OK) status = take_all(k, &l, other);
   if (status == QN_OK) status = judge(k, c, other);
-  for (size_t i = 0; i < l.n; i++) qn_runner_clear(&l.runner[i]);
+  for (size_t i = 0; i < l.n; i++) qn_timed_clear(&l.runner[i]);
   qn_ceiling_destroy(&ceiling);
   qn_clocks_read(exec.device, k->b.clocks, sizeof k->b.clocks);
   k->b.timed = status == QN_OK;
@@ -212,20 +212,20 @@ static qn_status time_host(const qn_kernel_bench_request *ask, qn_kernel_bench *
 {
   enum { WARM = 24, CALLS = 304, BURST = 8 };
   double ns[CALLS];
-  qn_case_order order = ask->order;
+  qn_kernel_case_order order = ask->order;
   qn_kernel_case *c = NULL;
   order.size = ask->small;
-  qn_status status = qn_case_create(&c, &order);
+  qn_status status = qn_kernel_case_create(&c, &order);
   for (int i = -WARM; status == QN_OK && i < CALLS; i++) {
     if (i % BURST == 0) status = qn_stream_synchronize(c->exec.device, c->stream);
     int64_t from = qn_now_ns();
-    if (status == QN_OK) status = qn_case_launch(c);
+    if (status == QN_OK) status = qn_kernel_case_launch(c);
     if (i >= 0) ns[i] = (double)(qn_now_ns() - from);
   }
   if (status == QN_OK) status = qn_summarize(ns, CALLS, &k->b.host_same_ns);
   k->b.host_moved_ns = k->b.host_same_ns; /* a launch takes its pointers anew each time */
   k->b.has_host = status == QN_OK;
-  if (c) qn_case_destroy(&c);
+  if (c) qn_kernel_case_destroy(&c);
   return status;
 }
 
@@ -250,7 +250,7 @@ static void describe(const qn_kernel_bench_request *ask, qn_kernel_bench *k, con
       snprintf(b->types + used, sizeof b->types - used, "%s%s", used ? " " : "", qn_dtype_name(c->array[i].dtype));
     used = strlen(b->types);
   }
-  qn_case_text(c, k->settings, sizeof k->settings);
+  qn_kernel_case_text(c, k->settings, sizeof k->settings);
   b->cache = cache_word(k, c->exec.device.kind == QN_CUDA, ask->hot);
   if (c->exec.device.kind == QN_CUDA)
     snprintf(b->variant, sizeof b->variant, "sm_%d", b->device.arch);
@@ -274,9 +274,9 @@ qn_status qn_kernel_bench_run(const qn_kernel_bench_request *ask, qn_kernel_benc
   k->b.ask = (qn_bench_request){.device = ask->order.device, .pool = ask->order.pool, .timer = QN_TIMER_EVENT};
   k->b.device.size = sizeof k->b.device;
   qn_try(qn_device_query(ask->order.device, &k->b.device));
-  qn_status status = qn_case_create(&c, &ask->order);
+  qn_status status = qn_kernel_case_create(&c, &ask->order);
   if (status == QN_OK && ask->against) {
-    status = qn_case_create(&other, ask->against);
+    status = qn_kernel_case_create(&other, ask->against);
     snprintf(k->against, sizeof k->against, "%s", ask->against->folder->name);
   }
   if (status == QN_OK) describe(ask, k, c);
@@ -285,8 +285,8 @@ qn_status qn_kernel_bench_run(const qn_kernel_bench_request *ask, qn_kernel_benc
   if (status == QN_OK && k->b.check.right) status = measure(ask, k, c, k->b.has_unfused ? other : NULL);
   if (status == QN_OK && k->b.timed && ask->small) status = time_host(ask, k);
   if (other) other->exec.stream = other->stream;
-  if (other) qn_case_destroy(&other);
-  if (c) qn_case_destroy(&c);
+  if (other) qn_kernel_case_destroy(&other);
+  if (c) qn_kernel_case_destroy(&c);
   return status;
 }
 
@@ -310,19 +310,19 @@ static qn_status prepare_empty(const qn_kernel_case *c, const char *mark, double
   return status;
 }
 
-qn_status qn_kernel_first_use_here(const qn_case_order *order, bool empty, double *ns)
+qn_status qn_kernel_first_use_here(const qn_kernel_case_order *order, bool empty, double *ns)
 {
   qn_kernel_case *c = NULL;
   char mark[32];
   double ignored;
   snprintf(mark, sizeof mark, "%ld", (long)getpid()); /* never on disk, so that the compiler is loaded */
-  qn_status status = qn_case_create(&c, order);
+  qn_status status = qn_kernel_case_create(&c, order);
   if (status == QN_OK) status = prepare_empty(c, mark, empty ? ns : &ignored);
   if (status == QN_OK && !empty) {
     int64_t from = qn_now_ns();
     status = qn_kernel_prepare(c->kernel, &c->exec, &c->call);
     *ns = (double)(qn_now_ns() - from);
   }
-  if (c) qn_case_destroy(&c);
+  if (c) qn_kernel_case_destroy(&c);
   return status;
 }

@@ -9,9 +9,9 @@
 #include <stdio.h>
 
 typedef struct qn_kernel_bench_request {
-  qn_case_order order;          /* size is the workload */
-  const qn_case_order *against; /* NULL: nothing beside it */
-  const qn_folder_size *small;  /* whose launch times the host; NULL: not timed */
+  qn_kernel_case_order order;          /* size is the workload */
+  const qn_kernel_case_order *against; /* NULL: nothing beside it */
+  const qn_folder_size *small;         /* whose launch times the host; NULL: not timed */
   bool hot, tuned;
   double seconds;
   qn_progress *progress;
@@ -34,7 +34,7 @@ qn_status qn_kernel_bench_append(const char *path, const qn_kernel_bench *bench)
 
 /* In this process: the wait for the kernel's code, with the compiler loaded and the device open before (`empty`: for
  * the smallest kernel there is, with the compiler's own loading). */
-qn_status qn_kernel_first_use_here(const qn_case_order *order, bool empty, double *ns);
+qn_status qn_kernel_first_use_here(const qn_kernel_case_order *order, bool empty, double *ns);
 /* Whether the outputs of the workload, run now, are right: against the reference where it is small enough to run, else
  * against themselves over other values before. */
 qn_status qn_kernel_prove(qn_kernel_case *c, char *proof, size_t proof_bytes, qn_stage_check *check);

@@ -57,7 +57,7 @@ static qn_status set_name(qn_kernel_case *c, const qn_name *set)
 }
 
 /* ---- storage types ---- */
-static qn_status bind_type(qn_kernel_case *c, const qn_case_order *o, size_t k)
+static qn_status bind_type(qn_kernel_case *c, const qn_kernel_case_order *o, size_t k)
 {
   qn_array *a = &c->array[k];
   const qn_folder_tensor *is = a->is;
@@ -102,7 +102,7 @@ static qn_status learn_extents(qn_kernel_case *c, const qn_array *a, const qn_fi
   return QN_OK;
 }
 
-static qn_status bind_names(qn_kernel_case *c, const qn_case_order *o)
+static qn_status bind_names(qn_kernel_case *c, const qn_kernel_case_order *o)
 {
   const qn_folder *f = c->folder;
   for (size_t k = 0; k < o->n_tuned; k++) qn_try(bind_name(c, o->tuned[k].name, o->tuned[k].value));
@@ -243,7 +243,7 @@ static qn_status bind_bytes(qn_kernel_case *c)
   return QN_OK;
 }
 
-static int leading_of(const qn_kernel_case *c, const qn_case_order *o, const int64_t **leading)
+static int leading_of(const qn_kernel_case *c, const qn_kernel_case_order *o, const int64_t **leading)
 {
   for (size_t k = 0; k < c->n_inputs; k++) {
     const qn_file_array *given = qn_arrays_find(o->given, c->array[k].is->name);
@@ -255,7 +255,7 @@ static int leading_of(const qn_kernel_case *c, const qn_case_order *o, const int
   return o->size ? o->size->n_leading : 0;
 }
 
-qn_status qn_case_bind(qn_kernel_case *c, const qn_case_order *o)
+qn_status qn_kernel_case_bind(qn_kernel_case *c, const qn_kernel_case_order *o)
 {
   const int64_t *leading;
   begin(c);
@@ -286,7 +286,7 @@ static void forget_overridden(qn_kernel_case *c)
   }
 }
 
-qn_status qn_case_bind_reference(qn_kernel_case *c, const qn_kernel_case *of)
+qn_status qn_kernel_case_bind_reference(qn_kernel_case *c, const qn_kernel_case *of)
 {
   begin(c);
   memcpy(c->name, of->name, sizeof c->name);

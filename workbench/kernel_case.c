@@ -70,7 +70,7 @@ static void turn_round(qn_array *a)
   }
 }
 
-static void lay_out(qn_kernel_case *c, const qn_case_order *o)
+static void lay_out(qn_kernel_case *c, const qn_kernel_case_order *o)
 {
   for (size_t k = 0; k < c->n_inputs + c->n_outputs; k++) {
     qn_array *a = &c->array[k];
@@ -143,7 +143,7 @@ static void scatter(qn_array *a, const unsigned char *dense)
   for (size_t k = 0; k < a->elements; k++) memcpy(base_of(a) + offset_of(a, k) * width, dense + k * width, width);
 }
 
-static const char *rule_of(const qn_kernel_case *c, const qn_case_order *o, const qn_array *a)
+static const char *rule_of(const qn_kernel_case *c, const qn_kernel_case_order *o, const qn_array *a)
 {
   const json_t *own = o->size ? json_object_get(o->size->fill, a->is->name) : NULL;
   if (own) return json_string_value(own) ? json_string_value(own) : "?";
@@ -152,7 +152,7 @@ static const char *rule_of(const qn_kernel_case *c, const qn_case_order *o, cons
   return qn_rule_default(a->dtype);
 }
 
-static qn_status fill_input(qn_kernel_case *c, const qn_case_order *o, size_t k)
+static qn_status fill_input(qn_kernel_case *c, const qn_kernel_case_order *o, size_t k)
 {
   qn_array *a = &c->array[k];
   qn_filler f = {.dtype = a->dtype, .seed = o->seed, .role = k, .ndim = a->ndim, .shape = a->shape};
@@ -182,7 +182,7 @@ static qn_status set_scalar(qn_kernel_case *c, qn_array *a)
   return QN_OK;
 }
 
-static qn_status make_numbers(qn_kernel_case *c, const qn_case_order *o)
+static qn_status make_numbers(qn_kernel_case *c, const qn_kernel_case_order *o)
 {
   for (size_t k = 0; k < c->n_inputs; k++) {
     qn_array *a = &c->array[k];
@@ -293,7 +293,7 @@ static qn_status finish(qn_kernel_case *c)
   qn_try(create_kernel(c));
   fill_call(c);
   qn_try(take_workspace(c));
-  return qn_case_reset(c, 0xff);
+  return qn_kernel_case_reset(c, 0xff);
 }
 
 static qn_status allocate(qn_kernel_case **made, const qn_folder *folder, qn_device device, qn_pool *pool)
@@ -306,18 +306,18 @@ static qn_status allocate(qn_kernel_case **made, const qn_folder *folder, qn_dev
   return QN_OK;
 }
 
-qn_status qn_case_create(qn_kernel_case **made, const qn_case_order *order)
+qn_status qn_kernel_case_create(qn_kernel_case **made, const qn_kernel_case_order *order)
 {
   qn_try(allocate(made, order->folder, order->device, order->pool));
   qn_kernel_case *c = *made;
-  qn_status status = qn_case_bind(c, order);
+  qn_status status = qn_kernel_case_bind(c, order);
   lay_out(c, order);
   if (status == QN_OK) status = qn_stream_create(order->device, &c->stream);
   c->exec.stream = c->stream;
   if (status == QN_OK) status = take_memory(c);
   if (status == QN_OK) status = make_numbers(c, order);
   if (status == QN_OK) status = finish(c);
-  if (status != QN_OK) qn_case_destroy(made);
+  if (status != QN_OK) qn_kernel_case_destroy(made);
   return status;
 }
 
@@ -342,22 +342,22 @@ static qn_status copy_numbers(qn_kernel_case *c, const qn_kernel_case *of)
   return QN_OK;
 }
 
-qn_status qn_case_reference(const qn_kernel_case *of, qn_kernel_case **made)
+qn_status qn_kernel_case_reference(const qn_kernel_case *of, qn_kernel_case **made)
 {
   qn_try(allocate(made, of->folder, (qn_device){QN_CPU, 0}, of->exec.pool));
   qn_kernel_case *c = *made;
   c->reference = true;
   c->body = &of->folder->reference;
-  qn_status status = qn_case_bind_reference(c, of);
+  qn_status status = qn_kernel_case_bind_reference(c, of);
   lay_out(c, NULL);
   if (status == QN_OK) status = take_memory(c);
   if (status == QN_OK) status = copy_numbers(c, of);
   if (status == QN_OK) status = finish(c);
-  if (status != QN_OK) qn_case_destroy(made);
+  if (status != QN_OK) qn_kernel_case_destroy(made);
   return status;
 }
 
-void qn_case_destroy(qn_kernel_case **made)
+void qn_kernel_case_destroy(qn_kernel_case **made)
 {
   qn_kernel_case *c = *made;
   *made = NULL;
@@ -376,7 +376,7 @@ void qn_case_destroy(qn_kernel_case **made)
 }
 
 /* ---- launching ---- */
-qn_status qn_case_reset(qn_kernel_case *c, unsigned char poison)
+qn_status qn_kernel_case_reset(qn_kernel_case *c, unsigned char poison)
 {
   for (size_t k = 0; k < c->n_inputs + c->n_outputs; k++) {
     qn_array *a = &c->array[k];
@@ -390,9 +390,9 @@ qn_status qn_case_reset(qn_kernel_case *c, unsigned char poison)
   return QN_OK;
 }
 
-qn_status qn_case_launch(qn_kernel_case *c) { return qn_kernel_launch(c->kernel, &c->exec, &c->call); }
+qn_status qn_kernel_case_launch(qn_kernel_case *c) { return qn_kernel_launch(c->kernel, &c->exec, &c->call); }
 
-qn_status qn_case_fetch(qn_kernel_case *c)
+qn_status qn_kernel_case_fetch(qn_kernel_case *c)
 {
   qn_try(qn_stream_synchronize(c->exec.device, c->stream));
   for (size_t k = 0; k < c->n_inputs + c->n_outputs; k++) {
@@ -410,7 +410,7 @@ static bool guard_holds(const unsigned char *guard)
   return true;
 }
 
-bool qn_case_intact(const qn_kernel_case *c, char *text, size_t bytes)
+bool qn_kernel_case_intact(const qn_kernel_case *c, char *text, size_t bytes)
 {
   for (size_t k = 0; k < c->n_inputs + c->n_outputs; k++) {
     const qn_array *a = &c->array[k];
@@ -428,7 +428,7 @@ bool qn_case_intact(const qn_kernel_case *c, char *text, size_t bytes)
   return true;
 }
 
-void qn_case_text(const qn_kernel_case *c, char *text, size_t bytes)
+void qn_kernel_case_text(const qn_kernel_case *c, char *text, size_t bytes)
 {
   size_t used = 0;
   *text = 0;

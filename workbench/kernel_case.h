@@ -11,7 +11,7 @@
 enum { QN_GUARD = 256, QN_CASE_DIMS = 2 * QN_FOLDER_DIMS, QN_CASE_NAMES = 160 };
 
 /* What to make. Zero means the folder's own choice. */
-typedef struct qn_case_order {
+typedef struct qn_kernel_case_order {
   const qn_folder *folder;
   const qn_folder_size *size;
   qn_device device;
@@ -27,7 +27,7 @@ typedef struct qn_case_order {
   bool strided;           /* inputs lie in memory with holes and in another order of dimensions */
   bool keep;              /* inputs are kept a second time, to see whether they were changed */
   const qn_arrays *given; /* inputs from a file instead, by name */
-} qn_case_order;
+} qn_kernel_case_order;
 
 typedef struct qn_array {
   const qn_folder_tensor *is;
@@ -62,27 +62,27 @@ typedef struct qn_kernel_case {
 
 /* Host memory is made and filled, device memory taken and written. Names, shapes and rules that do not fit are told
  * with the folder's member. */
-qn_status qn_case_create(qn_kernel_case **made, const qn_case_order *order);
+qn_status qn_kernel_case_create(qn_kernel_case **made, const qn_kernel_case_order *order);
 /* The reference's launch over the same inputs, floats as f64, on the processor. */
-qn_status qn_case_reference(const qn_kernel_case *of, qn_kernel_case **made);
-void qn_case_destroy(qn_kernel_case **made);
+qn_status qn_kernel_case_reference(const qn_kernel_case *of, qn_kernel_case **made);
+void qn_kernel_case_destroy(qn_kernel_case **made);
 
 /* Outputs hold `poison` in every byte, guards their pattern, inputs what they held at first. */
-qn_status qn_case_reset(qn_kernel_case *c, unsigned char poison);
-qn_status qn_case_launch(qn_kernel_case *c); /* does not wait */
+qn_status qn_kernel_case_reset(qn_kernel_case *c, unsigned char poison);
+qn_status qn_kernel_case_launch(qn_kernel_case *c); /* does not wait */
 /* Waits, and brings outputs (and inputs, where they are kept) to the host. */
-qn_status qn_case_fetch(qn_kernel_case *c);
+qn_status qn_kernel_case_fetch(qn_kernel_case *c);
 /* After a fetch: true, or false and what was written that is no output's. */
-bool qn_case_intact(const qn_kernel_case *c, char *text, size_t bytes);
+bool qn_kernel_case_intact(const qn_kernel_case *c, char *text, size_t bytes);
 
 /* The k-th element, in row-major order of the shape, in host memory. */
 const unsigned char *qn_array_at(const qn_array *array, size_t k);
 /* Its place as "[3, 17]". */
 void qn_array_place(const qn_array *array, size_t k, char *text, size_t bytes);
 /* "n=255 TILE=4 inp=f16": what was chosen. */
-void qn_case_text(const qn_kernel_case *c, char *text, size_t bytes);
+void qn_kernel_case_text(const qn_kernel_case *c, char *text, size_t bytes);
 
 /* kernel_bind.c: types, names, shapes, templates, geometry; no memory is taken. */
-qn_status qn_case_bind(qn_kernel_case *c, const qn_case_order *order);
-qn_status qn_case_bind_reference(qn_kernel_case *c, const qn_kernel_case *of);
+qn_status qn_kernel_case_bind(qn_kernel_case *c, const qn_kernel_case_order *order);
+qn_status qn_kernel_case_bind_reference(qn_kernel_case *c, const qn_kernel_case *of);
 #endif

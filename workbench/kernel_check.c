@@ -15,7 +15,7 @@ enum { MOST_COMBINATIONS = 27, MOST_POOLS = 4, POISON = 0xff, OTHER_POISON = 0x5
 /* One size with one choice of types and rules. */
 typedef struct subject {
   qn_kernel_trial_request *r;
-  qn_case_order order;
+  qn_kernel_case_order order;
   size_t size;     /* of the folder's, from 0 */
   char about[200]; /* "n=255 x=f16" */
   qn_kernel_case *c, *reference;
@@ -118,7 +118,7 @@ static bool healthy(const qn_kernel_case *c, int wanted, char *why, size_t bytes
 static bool matches(const qn_kernel_case *c, const qn_kernel_case *reference, double *worst, char *why, size_t bytes)
 {
   for (size_t k = 0; reference && k < c->n_outputs; k++) {
-    qn_comparison compared;
+    qn_output_comparison compared;
     qn_compare_reference(output(c, k), output(reference, k), &output(c, k)->is->agreement, &compared);
     if (compared.worst > *worst) *worst = compared.worst;
     if (compared.right) continue;
@@ -128,16 +128,16 @@ static bool matches(const qn_kernel_case *c, const qn_kernel_case *reference, do
   return true;
 }
 
-bool qn_case_right(const qn_kernel_case *c, const qn_kernel_case *reference, char *why, size_t bytes)
+bool qn_kernel_case_right(const qn_kernel_case *c, const qn_kernel_case *reference, char *why, size_t bytes)
 {
   double worst = 0;
-  return qn_case_intact(c, why, bytes) && healthy(c, 0, why, bytes) && matches(c, reference, &worst, why, bytes);
+  return qn_kernel_case_intact(c, why, bytes) && healthy(c, 0, why, bytes) && matches(c, reference, &worst, why, bytes);
 }
 
 static bool same_as_first(const subject *s, const qn_kernel_case *c, const char *whose, char *why, size_t bytes)
 {
   for (size_t k = 0; k < c->n_outputs; k++) {
-    qn_comparison compared;
+    qn_output_comparison compared;
     if (is_unordered(output(c, k)) || !s->first[k]) continue;
     qn_compare_bits(output(c, k), s->first[k], whose, &compared);
     if (compared.right) continue;
@@ -149,9 +149,9 @@ static bool same_as_first(const subject *s, const qn_kernel_case *c, const char 
 
 static qn_status launch(qn_kernel_case *c, unsigned char poison)
 {
-  qn_try(qn_case_reset(c, poison));
-  qn_try(qn_case_launch(c));
-  return qn_case_fetch(c);
+  qn_try(qn_kernel_case_reset(c, poison));
+  qn_try(qn_kernel_case_launch(c));
+  return qn_kernel_case_fetch(c);
 }
 
 /* ---- legs ---- */
@@ -221,7 +221,7 @@ static bool leg_reference(subject *s)
     return false;
   }
   const int health = wanted_health(s->c, s);
-  bool right = qn_case_intact(s->c, why, sizeof why) && healthy(s->c, health, why, sizeof why) &&
+  bool right = qn_kernel_case_intact(s->c, why, sizeof why) && healthy(s->c, health, why, sizeof why) &&
                (health || matches(s->c, s->reference, &worst, why, sizeof why));
   describe(s, worst, note, sizeof note);
   tell(s, "processor", right ? NULL : why, health ? "the error that this size wants" : note);
@@ -241,7 +241,7 @@ static void leg_threads(subject *s, qn_pool *const *pools, size_t n_pools)
     }
     snprintf(whose, sizeof whose, "with one thread it was");
     snprintf(note + strlen(note), sizeof note - strlen(note), ", %d", threads);
-    if (!qn_case_intact(s->c, why, sizeof why) || !same_as_first(s, s->c, whose, why, sizeof why)) {
+    if (!qn_kernel_case_intact(s->c, why, sizeof why) || !same_as_first(s, s->c, whose, why, sizeof why)) {
       char full[640];
       snprintf(full, sizeof full, "with %d threads%s: %s", threads, k ? "" : " and other values in the outputs before",
                why);
@@ -255,20 +255,21 @@ static void leg_threads(subject *s, qn_pool *const *pools, size_t n_pools)
 
 static void leg_strided(subject *s)
 {
-  qn_case_order order = s->order;
+  qn_kernel_case_order order = s->order;
   qn_kernel_case *c = NULL;
   char why[512];
   order.strided = true;
   order.keep = true;
-  qn_status status = qn_case_create(&c, &order);
+  qn_status status = qn_kernel_case_create(&c, &order);
   if (status == QN_OK) status = launch(c, POISON);
   if (status != QN_OK)
     tell_status(s, "strided inputs");
-  else if (!qn_case_intact(c, why, sizeof why) || !same_as_first(s, c, "from dense inputs it was", why, sizeof why))
+  else if (!qn_kernel_case_intact(c, why, sizeof why) ||
+           !same_as_first(s, c, "from dense inputs it was", why, sizeof why))
     tell(s, "strided inputs", why, NULL);
   else
     tell(s, "strided inputs", NULL, "the same bits");
-  if (c) qn_case_destroy(&c);
+  if (c) qn_kernel_case_destroy(&c);
 }
 
 static void judge_gpu(subject *s, qn_kernel_case *c, const char *leg)
@@ -276,7 +277,7 @@ static void judge_gpu(subject *s, qn_kernel_case *c, const char *leg)
   char why[512], note[160] = "";
   double worst = 0;
   const int health = wanted_health(c, s);
-  bool right = qn_case_intact(c, why, sizeof why) && healthy(c, health, why, sizeof why) &&
+  bool right = qn_kernel_case_intact(c, why, sizeof why) && healthy(c, health, why, sizeof why) &&
                (health || matches(c, s->reference, &worst, why, sizeof why));
   if (right && s->r->folder->same_bits && s->first[0])
     right = same_as_first(s, c, "on the processor it is", why, sizeof why);
@@ -288,20 +289,20 @@ static void judge_gpu(subject *s, qn_kernel_case *c, const char *leg)
 
 static void leg_gpu(subject *s)
 {
-  qn_case_order order = s->order;
+  qn_kernel_case_order order = s->order;
   qn_kernel_case *c = NULL;
   char leg[32], text[256];
   snprintf(leg, sizeof leg, "cuda:%d", s->r->device.index);
   order.device = s->r->device;
   order.keep = true;
   qn_status status = s->r->tuned ? qn_tuned_apply(s->r->folder, &order, text, sizeof text) : QN_OK;
-  if (status == QN_OK) status = qn_case_create(&c, &order);
+  if (status == QN_OK) status = qn_kernel_case_create(&c, &order);
   if (status == QN_OK) status = launch(c, POISON);
   if (status != QN_OK)
     tell_status(s, leg);
   else
     judge_gpu(s, c, leg);
-  if (c) qn_case_destroy(&c);
+  if (c) qn_kernel_case_destroy(&c);
 }
 
 /* ---- a subject ---- */
@@ -315,9 +316,9 @@ static bool has_layout(const qn_folder *f)
 static bool make_reference(subject *s)
 {
   if (!s->r->folder->reference.source || wanted_health(s->c, s)) return true;
-  qn_status status = qn_case_reference(s->c, &s->reference);
-  if (status == QN_OK) status = qn_case_launch(s->reference);
-  if (status == QN_OK) status = qn_case_fetch(s->reference);
+  qn_status status = qn_kernel_case_reference(s->c, &s->reference);
+  if (status == QN_OK) status = qn_kernel_case_launch(s->reference);
+  if (status == QN_OK) status = qn_kernel_case_fetch(s->reference);
   if (status != QN_OK) tell_status(s, "reference");
   return status == QN_OK;
 }
@@ -330,14 +331,14 @@ static void run_subject(subject *s, qn_pool *const *pools, size_t n_pools, bool 
   s->order.keep = true;
   s->order.pool = pools[0];
   qn_status status = r->tuned ? qn_tuned_apply(r->folder, &s->order, text, sizeof text) : QN_OK;
-  if (status == QN_OK) status = qn_case_create(&s->c, &s->order);
+  if (status == QN_OK) status = qn_kernel_case_create(&s->c, &s->order);
   if (status != QN_OK) {
     snprintf(s->about, sizeof s->about, "%s", s->order.size->name);
     tell_status(s, "set up");
     return;
   }
   if (r->stoppable) s->c->call.limit_ns = r->limit_ns;
-  qn_case_text(s->c, s->about, sizeof s->about);
+  qn_kernel_case_text(s->c, s->about, sizeof s->about);
   if (!*s->about) snprintf(s->about, sizeof s->about, "%s", s->order.size->name);
   if (s->order.fill)
     snprintf(s->about + strlen(s->about), sizeof s->about - strlen(s->about), " fill %zu", s->order.fill + 1);
@@ -353,8 +354,8 @@ static void run_subject(subject *s, qn_pool *const *pools, size_t n_pools, bool 
 static void end_subject(subject *s)
 {
   for (size_t k = 0; k < QN_KERNEL_MAX_TENSORS; k++) qn_release(s->first[k]);
-  if (s->reference) qn_case_destroy(&s->reference);
-  if (s->c) qn_case_destroy(&s->c);
+  if (s->reference) qn_kernel_case_destroy(&s->reference);
+  if (s->c) qn_kernel_case_destroy(&s->c);
 }
 
 /* The k-th choice of types, as digits of a mixed number; false: there are no more. In step where the choices are too

@@ -10,7 +10,7 @@
 
 typedef struct qn_kernel_trial_request {
   const qn_folder *folder;
-  qn_case_order base;            /* what the user set; size, device and types are chosen here */
+  qn_kernel_case_order base;     /* what the user set; size, device and types are chosen here */
   bool processor, gpu;           /* where */
   qn_device device;              /* the GPU */
   int threads;                   /* most of the pool */
@@ -31,5 +31,5 @@ typedef struct qn_kernel_trial_request {
  * status is for what kept it from running at all. */
 qn_status qn_kernel_trial(qn_kernel_trial_request *request);
 /* Whether the outputs of a launched and fetched case are right: reference (NULL: none), guards, inputs, health. */
-bool qn_case_right(const qn_kernel_case *c, const qn_kernel_case *reference, char *why, size_t bytes);
+bool qn_kernel_case_right(const qn_kernel_case *c, const qn_kernel_case *reference, char *why, size_t bytes);
 #endif

@@ -56,7 +56,7 @@ static double distance(qn_dtype type, const void *at, double want, const qn_fold
   return unit > 0 ? fabs(got - want) / unit : got == want ? 0 : INFINITY;
 }
 
-static void say(const qn_array *got, size_t k, const char *whose, const char *should, qn_comparison *c)
+static void say(const qn_array *got, size_t k, const char *whose, const char *should, qn_output_comparison *c)
 {
   char place[96], is[64];
   qn_array_place(got, k, place, sizeof place);
@@ -64,7 +64,7 @@ static void say(const qn_array *got, size_t k, const char *whose, const char *sh
   snprintf(c->why, sizeof c->why, "%s%s is %s, %s %s", got->is->name, place, is, whose, should);
 }
 
-static void conclude(const qn_array *got, qn_comparison *c)
+static void conclude(const qn_array *got, qn_output_comparison *c)
 {
   c->elements = got->elements;
   c->right = !c->wrong;
@@ -72,12 +72,13 @@ static void conclude(const qn_array *got, qn_comparison *c)
   if (c->wrong > 1) snprintf(c->why + used, sizeof c->why - used, "; %zu of %zu are wrong", c->wrong, c->elements);
 }
 
-void qn_compare_reference(const qn_array *got, const qn_array *want, const qn_folder_agreement *a, qn_comparison *c)
+void qn_compare_reference(const qn_array *got, const qn_array *want, const qn_folder_agreement *a,
+                          qn_output_comparison *c)
 {
   const qn_dtype type = part_type(got->dtype), from = part_type(want->dtype);
   const bool real = qn_dtype_is_float(type);
   const qn_folder_agreement exact = {QN_AGREE_BITS, 0};
-  *c = (qn_comparison){.right = true};
+  *c = (qn_output_comparison){.right = true};
   if (a->kind == QN_AGREE_ANY) return;
   double unit = 0;
   if (a->kind == QN_AGREE_SCALED) unit = qn_number_step(type, 1) * magnitude_of(want);
@@ -102,11 +103,11 @@ void qn_compare_reference(const qn_array *got, const qn_array *want, const qn_fo
   conclude(got, c);
 }
 
-void qn_compare_bits(const qn_array *got, const void *data, const char *whose, qn_comparison *c)
+void qn_compare_bits(const qn_array *got, const void *data, const char *whose, qn_output_comparison *c)
 {
   const size_t width = qn_dtype_bytes(got->dtype);
   const bool real = qn_dtype_is_float(got->dtype);
-  *c = (qn_comparison){.right = true, .elements = got->elements};
+  *c = (qn_output_comparison){.right = true, .elements = got->elements};
   if (!got->strided && !memcmp(got->data, data, got->elements * width)) return;
   for (size_t k = 0; k < got->elements; k++) {
     const unsigned char *at = qn_array_at(got, k), *want = (const unsigned char *)data + k * width;

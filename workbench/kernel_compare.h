@@ -5,17 +5,17 @@
 #define QN_WORKBENCH_KERNEL_COMPARE_H
 #include "workbench/kernel_case.h"
 
-typedef struct qn_comparison {
+typedef struct qn_output_comparison {
   bool right;
   size_t elements, wrong; /* compared; that differ too much */
   double worst;           /* the largest difference, in the agreement's units */
   char why[320];          /* where not right: the first wrong element, what it is and what it should be */
-} qn_comparison;
+} qn_output_comparison;
 
 /* `want` has f64 where `got` has a float type, else the same type. */
 void qn_compare_reference(const qn_array *got, const qn_array *want, const qn_folder_agreement *agreement,
-                          qn_comparison *comparison);
+                          qn_output_comparison *comparison);
 /* data: elements of got's type in row-major order. */
-void qn_compare_bits(const qn_array *got, const void *data, const char *whose, qn_comparison *comparison);
+void qn_compare_bits(const qn_array *got, const void *data, const char *whose, qn_output_comparison *comparison);
 const char *qn_agreement_text(const qn_folder_agreement *agreement, char *text, size_t bytes); /* "within 4 ulp of" */
 #endif

@@ -21,14 +21,14 @@ typedef struct attempt {
 /* Whether it compiles at all. */
 static bool compiles(const qn_folder *folder, const qn_kernel_trial_request *ask)
 {
-  qn_case_order order = ask->base;
+  qn_kernel_case_order order = ask->base;
   qn_kernel_case *c = NULL;
   order.folder = folder;
   order.size = &folder->size[0];
   order.device = (qn_device){QN_CPU, 0};
-  qn_status status = qn_case_create(&c, &order);
+  qn_status status = qn_kernel_case_create(&c, &order);
   if (status == QN_OK) status = qn_kernel_prepare(c->kernel, &c->exec, &c->call);
-  if (c) qn_case_destroy(&c);
+  if (c) qn_kernel_case_destroy(&c);
   return status != QN_COMPILE_ERROR;
 }
 

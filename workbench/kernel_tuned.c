@@ -73,7 +73,7 @@ void qn_tuned_text(const qn_tuned *t, char *text, size_t bytes)
   }
 }
 
-qn_status qn_tuned_apply(const qn_folder *folder, qn_case_order *order, char *text, size_t bytes)
+qn_status qn_tuned_apply(const qn_folder *folder, qn_kernel_case_order *order, char *text, size_t bytes)
 {
   qn_device_info info = {.size = sizeof info};
   qn_tuned t = {.n = 0};

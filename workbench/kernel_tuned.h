@@ -15,7 +15,7 @@ typedef struct qn_tuned {
 
 /* Puts what is kept for the order's device into the order, behind what it says already; `text` says what ("" where
  * nothing is kept). A tuned.json that is none is QN_BAD_FILE. */
-qn_status qn_tuned_apply(const qn_folder *folder, qn_case_order *order, char *text, size_t bytes);
+qn_status qn_tuned_apply(const qn_folder *folder, qn_kernel_case_order *order, char *text, size_t bytes);
 /* Writes the entry of its device; those of others stay. */
 qn_status qn_tuned_write(const qn_folder *folder, const qn_tuned *tuned);
 void qn_tuned_text(const qn_tuned *tuned, char *text, size_t bytes);

@@ -55,12 +55,12 @@ static qn_status run_rate(void *user)
 /* The median time of one thing, hot. */
 static qn_status take(const qn_sampling *how, qn_status (*run)(void *), call *c, double *ns)
 {
-  qn_runner runner = {.name = "ceiling", .run = run, .user = c, .decides = true};
+  qn_timed runner = {.name = "ceiling", .run = run, .user = c, .decides = true};
   qn_summary summary;
   qn_status status = qn_sample(how, &runner, 1);
   if (status == QN_OK) status = qn_summarize(runner.ns, runner.n, &summary);
   if (status == QN_OK) *ns = summary.median;
-  qn_runner_clear(&runner);
+  qn_timed_clear(&runner);
   return status;
 }
 

@@ -34,7 +34,7 @@ size_t qn_flush_bytes(const qn_device_info *info, qn_device_kind kind)
   return 2 * l2 > least ? 2 * l2 : least;
 }
 
-void qn_runner_clear(qn_runner *runner)
+void qn_timed_clear(qn_timed *runner)
 {
   qn_release(runner->ns);
   runner->ns = NULL;
@@ -46,9 +46,9 @@ static bool flushes(const qn_sampling *how)
   return how->timer == QN_TIMER_DO_BENCH || (how->timer == QN_TIMER_EVENT && how->flush);
 }
 
-static qn_status get_ready(const qn_runner *runner) { return runner->ready ? runner->ready(runner->user) : QN_OK; }
+static qn_status get_ready(const qn_timed *runner) { return runner->ready ? runner->ready(runner->user) : QN_OK; }
 
-static qn_status time_simple(const bench *b, qn_runner *runner, double *ns)
+static qn_status time_simple(const bench *b, qn_timed *runner, double *ns)
 {
   const qn_exec *exec = &b->how->exec;
   qn_try(get_ready(runner));
@@ -62,7 +62,7 @@ static qn_status time_simple(const bench *b, qn_runner *runner, double *ns)
   return QN_OK;
 }
 
-static qn_status time_event(const bench *b, qn_runner *runner, double *ns)
+static qn_status time_event(const bench *b, qn_timed *runner, double *ns)
 {
   const qn_exec *exec = &b->how->exec;
   qn_try(get_ready(runner));
@@ -82,13 +82,13 @@ static qn_status time_event(const bench *b, qn_runner *runner, double *ns)
   return QN_OK;
 }
 
-static qn_status time_one(const bench *b, qn_runner *runner, double *ns)
+static qn_status time_one(const bench *b, qn_timed *runner, double *ns)
 {
   return b->how->timer == QN_TIMER_SIMPLE ? time_simple(b, runner, ns) : time_event(b, runner, ns);
 }
 
 /* First calls compile, touch and wake up; they also tell the launches. Then a moment more, for clocks to rise. */
-static qn_status warm_up(const bench *b, qn_runner *runner, size_t n, double least_s)
+static qn_status warm_up(const bench *b, qn_timed *runner, size_t n, double least_s)
 {
   const qn_exec *exec = &b->how->exec;
   for (size_t k = 0; k < n; k++) {
@@ -107,7 +107,7 @@ static qn_status warm_up(const bench *b, qn_runner *runner, size_t n, double lea
   return QN_OK;
 }
 
-static bool known_well(const qn_runner *runner, size_t n, double error)
+static bool known_well(const qn_timed *runner, size_t n, double error)
 {
   for (size_t k = 0; k < n; k++) {
     qn_summary s;
@@ -118,7 +118,7 @@ static bool known_well(const qn_runner *runner, size_t n, double error)
   return true;
 }
 
-static qn_status rounds(const bench *b, qn_runner *runner, size_t n, size_t least, size_t most, double budget_s)
+static qn_status rounds(const bench *b, qn_timed *runner, size_t n, size_t least, size_t most, double budget_s)
 {
   int64_t from = qn_now_ns();
   for (size_t round = 0; round < most; round++) {
@@ -129,7 +129,7 @@ static qn_status rounds(const bench *b, qn_runner *runner, size_t n, size_t leas
     qn_progress_at(b->how->progress, (size_t)(100 * (least_done < time_done ? least_done : time_done)), "round %zu",
                    round + 1);
     for (size_t k = 0; k < n; k++) {
-      qn_runner *r = &runner[(round + k) % n];
+      qn_timed *r = &runner[(round + k) % n];
       double ns;
       qn_try(time_one(b, r, &ns));
       r->ns[r->n++] = ns;
@@ -138,7 +138,7 @@ static qn_status rounds(const bench *b, qn_runner *runner, size_t n, size_t leas
   return QN_OK;
 }
 
-static qn_status begin(bench *b, const qn_sampling *how, qn_runner *runner, size_t n)
+static qn_status begin(bench *b, const qn_sampling *how, qn_timed *runner, size_t n)
 {
   qn_device_info info = {.size = sizeof info};
   *b = (bench){.how = how};
@@ -158,7 +158,7 @@ static qn_status begin(bench *b, const qn_sampling *how, qn_runner *runner, size
 }
 
 /* As Triton's do_bench: 25 ms of warm-up, 100 ms of repetitions, counted out from an estimate. */
-static qn_status do_bench(const bench *b, qn_runner *runner, size_t n)
+static qn_status do_bench(const bench *b, qn_timed *runner, size_t n)
 {
   double estimate = 0, ns;
   for (int k = 0; k < 5; k++) {
@@ -171,7 +171,7 @@ static qn_status do_bench(const bench *b, qn_runner *runner, size_t n)
   return rounds(b, runner, n, repetitions, repetitions, 1e9);
 }
 
-qn_status qn_sample(const qn_sampling *how, qn_runner *runner, size_t n)
+qn_status qn_sample(const qn_sampling *how, qn_timed *runner, size_t n)
 {
   bench b;
   const qn_device device = how->exec.device;

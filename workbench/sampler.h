@@ -17,17 +17,17 @@
 typedef enum qn_timer { QN_TIMER_EVENT, QN_TIMER_SIMPLE, QN_TIMER_DO_BENCH, QN_TIMER_COUNT } qn_timer;
 const char *qn_timer_name(qn_timer timer);
 
-typedef struct qn_runner {
+typedef struct qn_timed {
   const char *name;
   qn_status (*run)(void *user);
   qn_status (*ready)(void *user); /* NULL, or called before each call of run, and not timed */
   void *user;
   bool decides; /* rounds go on until its median is known well enough */
-  double *ns;   /* samples; the sampler allocates, qn_runner_clear releases */
+  double *ns;   /* samples; the sampler allocates, qn_timed_clear releases */
   size_t n;
   int64_t launches; /* of one call; counted at the first */
-} qn_runner;
-void qn_runner_clear(qn_runner *runner);
+} qn_timed;
+void qn_timed_clear(qn_timed *runner);
 
 typedef struct qn_sampling {
   qn_exec exec;
@@ -47,7 +47,7 @@ typedef struct qn_sampling {
 /* Bytes that are overwritten before each cold sample on this device; 0 on CPU and HOST. */
 size_t qn_flush_bytes(const qn_device_info *info, qn_device_kind kind);
 
-qn_status qn_sample(const qn_sampling *how, qn_runner *runner, size_t n);
+qn_status qn_sample(const qn_sampling *how, qn_timed *runner, size_t n);
 
 int64_t qn_now_ns(void); /* CLOCK_MONOTONIC_RAW */
 #endif

@@ -78,7 +78,7 @@ static qn_status run_copy(void *user)
   return qn_ceiling_stream(c->ceiling, QN_MIX_COPY, c->way, c->bytes, 1, &c->moved);
 }
 
-qn_status qn_tune_sample(qn_exec exec, qn_runner *runner, size_t n, size_t least, double seconds)
+qn_status qn_tune_sample(qn_exec exec, qn_timed *runner, size_t n, size_t least, double seconds)
 {
   qn_progress quiet = {.on = false}; /* the shape's own line stays */
   const qn_sampling how = {.exec = exec,
@@ -99,7 +99,7 @@ static void key_of(const tuner *t, const char *candidate, char key[QN_SEEN_KEY])
 }
 
 /* From samples side by side with the incumbent's, which are runner[0]'s. */
-static qn_status take_look(tuner *t, const qn_runner *runner, const subject *s, const qn_runner *incumbent,
+static qn_status take_look(tuner *t, const qn_timed *runner, const subject *s, const qn_timed *incumbent,
                            double *speedup)
 {
   char key[QN_SEEN_KEY];
@@ -153,20 +153,20 @@ static qn_status sift(tuner *t, const size_t *which, size_t n, double *speedup, 
 static qn_status look(void *user, const size_t *which, size_t n, double seconds, double *speedup)
 {
   tuner *t = user;
-  qn_runner runner[QN_TUNE_CANDIDATES + 1];
+  qn_timed runner[QN_TUNE_CANDIDATES + 1];
   size_t to_time[QN_TUNE_CANDIDATES], n_time;
   qn_try(sift(t, which, n, speedup, to_time, &n_time));
   if (!n_time) return QN_OK;
-  runner[0] = (qn_runner){.name = t->incumbent.name, .run = run_subject, .user = &t->incumbent, .decides = true};
+  runner[0] = (qn_timed){.name = t->incumbent.name, .run = run_subject, .user = &t->incumbent, .decides = true};
   for (size_t k = 0; k < n_time; k++) {
     subject *s = &t->candidate[which[to_time[k]]];
-    runner[k + 1] = (qn_runner){.name = s->name, .run = run_subject, .user = s, .decides = true};
+    runner[k + 1] = (qn_timed){.name = s->name, .run = run_subject, .user = s, .decides = true};
   }
   qn_progress_at(t->order->progress, t->outcome->done, "%s: timing %zu geometries", t->at_name, n_time);
   qn_status status = qn_tune_sample(t->exec, runner, n_time + 1, LOOK_ROUNDS, seconds * (double)n_time);
   for (size_t k = 0; status == QN_OK && k < n_time; k++)
     status = take_look(t, &runner[k + 1], &t->candidate[which[to_time[k]]], &runner[0], &speedup[to_time[k]]);
-  for (size_t k = 0; k <= n_time; k++) qn_runner_clear(&runner[k]);
+  for (size_t k = 0; k <= n_time; k++) qn_timed_clear(&runner[k]);
   return status;
 }
 
@@ -205,7 +205,7 @@ static void tell(const tuner *t, const qn_tune_entry *e, const subject *best, co
 }
 
 /* Samples of incumbent, challenger and copies in the same rounds; the entry that follows from them. */
-static qn_status judge(tuner *t, const subject *best, qn_runner *runner, const copying *copy, int ways)
+static qn_status judge(tuner *t, const subject *best, qn_timed *runner, const copying *copy, int ways)
 {
   qn_tune_entry e;
   qn_ratio ratio;
@@ -233,8 +233,8 @@ static qn_status judge(tuner *t, const subject *best, qn_runner *runner, const c
 static qn_status conclude(tuner *t, subject *best)
 {
   copying copy[MOST_WAYS];
-  qn_runner runner[2 + MOST_WAYS] = {{.run = run_subject, .user = &t->incumbent, .decides = true},
-                                     {.run = run_subject, .user = best, .decides = true}};
+  qn_timed runner[2 + MOST_WAYS] = {{.run = run_subject, .user = &t->incumbent, .decides = true},
+                                    {.run = run_subject, .user = best, .decides = true}};
   const size_t bytes = (size_t)qn_tune_stage_moved(t->stage);
   qn_ceiling *ceiling = NULL;
   int ways = 0;
@@ -246,13 +246,13 @@ static qn_status conclude(tuner *t, subject *best)
   if (ways > MOST_WAYS) ways = MOST_WAYS;
   for (int way = 0; way < ways; way++) {
     copy[way] = (copying){ceiling, way, bytes, 0};
-    runner[2 + way] = (qn_runner){.name = "copy", .run = run_copy, .user = &copy[way]};
+    runner[2 + way] = (qn_timed){.name = "copy", .run = run_copy, .user = &copy[way]};
   }
   const double seconds = t->order->prove_s > 0 ? t->order->prove_s : on_gpu(t) ? 0.25 : 1;
   if (status == QN_OK)
     status = qn_tune_sample(t->exec, runner, (size_t)(2 + ways), on_gpu(t) ? PROVE_ROUNDS : 8, seconds);
   if (status == QN_OK) status = judge(t, best, runner, copy, ways);
-  for (int k = 0; k < 2 + ways; k++) qn_runner_clear(&runner[k]);
+  for (int k = 0; k < 2 + ways; k++) qn_timed_clear(&runner[k]);
   qn_ceiling_destroy(&ceiling);
   return status;
 }

@@ -35,7 +35,7 @@ typedef struct qn_tune_outcome {
 
 /* As many rounds of n runners, side by side, as `seconds` allow, at least `least`; the first runner is the incumbent.
  */
-qn_status qn_tune_sample(qn_exec exec, qn_runner *runner, size_t n, size_t least, double seconds);
+qn_status qn_tune_sample(qn_exec exec, qn_timed *runner, size_t n, size_t least, double seconds);
 qn_status qn_tune_run(const qn_tune_order *order, qn_tune_outcome *outcome);
 /* Measured today by this build, and no faster than what was in force until a ratio is put in. Of a build of a tree with
  * changes no commit is said: what was measured is none. */

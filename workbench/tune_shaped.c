@@ -109,12 +109,12 @@ static qn_status ready_subject(void *user)
 
 static qn_status run_subject(void *user) { return qn_shaped_run(&((const subject *)user)->t->data); }
 
-static qn_runner runner_of(subject *s)
+static qn_timed runner_of(subject *s)
 {
-  return (qn_runner){.name = s->name, .run = run_subject, .ready = ready_subject, .user = s, .decides = true};
+  return (qn_timed){.name = s->name, .run = run_subject, .ready = ready_subject, .user = s, .decides = true};
 }
 
-static void record(const tuner *t, const char *name, const qn_runner *runner, double median_ns, double speedup,
+static void record(const tuner *t, const char *name, const qn_timed *runner, double median_ns, double speedup,
                    const char *why)
 {
   if (!t->order->results) return;
@@ -193,7 +193,7 @@ static qn_status sift(tuner *t, const qn_shaped_want *want)
 /* The one with the best time beside the incumbent's; NULL: there is none. */
 static qn_status look(tuner *t, subject **best)
 {
-  qn_runner runner[VARIANTS + 1] = {runner_of(&t->incumbent)};
+  qn_timed runner[VARIANTS + 1] = {runner_of(&t->incumbent)};
   const double seconds = t->order->look_s > 0 ? t->order->look_s : on_gpu(t) ? 0.01 : 0.05;
   double most = 0;
   *best = NULL;
@@ -209,7 +209,7 @@ static qn_status look(tuner *t, subject **best)
     t->outcome->looked++;
     if (ratio.ratio > most) most = ratio.ratio, *best = &t->right[k];
   }
-  for (size_t k = 0; k <= t->n; k++) qn_runner_clear(&runner[k]);
+  for (size_t k = 0; k <= t->n; k++) qn_timed_clear(&runner[k]);
   return status;
 }
 
@@ -227,7 +227,7 @@ static void fill_entry(const tuner *t, const subject *choice, qn_tune_entry *e)
   qn_tune_class(t->key.width, width_ends, &e->width_least, &e->width_most);
 }
 
-static qn_status judge(tuner *t, const subject *best, const qn_runner *runner)
+static qn_status judge(tuner *t, const subject *best, const qn_timed *runner)
 {
   static const char *const words[] = {"not told apart from", "faster than", "the same as", "slower than"};
   qn_tune_entry e, old;
@@ -254,11 +254,11 @@ static qn_status judge(tuner *t, const subject *best, const qn_runner *runner)
 
 static qn_status conclude(tuner *t, subject *best)
 {
-  qn_runner runner[] = {runner_of(&t->incumbent), runner_of(best)};
+  qn_timed runner[] = {runner_of(&t->incumbent), runner_of(best)};
   const double seconds = t->order->prove_s > 0 ? t->order->prove_s : on_gpu(t) ? 0.25 : 1;
   qn_status status = qn_tune_sample(t->data.exec, runner, 2, on_gpu(t) ? PROVE_ROUNDS : 8, seconds);
   if (status == QN_OK) status = judge(t, best, runner);
-  for (int k = 0; k < 2; k++) qn_runner_clear(&runner[k]);
+  for (int k = 0; k < 2; k++) qn_timed_clear(&runner[k]);
   return status;
 }
 

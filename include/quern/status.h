@@ -54,7 +54,7 @@ QN_API const char *qn_last_error(void);
 QN_API const char *qn_version(void);
 
 /* sizeof a public struct by its name ("qn_tensor"), 0 if there is none: a binding in another language holds its own
- * layout against it when it loads the library. An op's params and hyper structs: see qn_op_info. */
+ * layout against it when it loads the library. Sizes of hyper structs: see qn_op_info. */
 QN_API size_t qn_struct_bytes(const char *name);
 
 #ifdef __cplusplus

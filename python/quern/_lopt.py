@@ -6,7 +6,6 @@ Nothing is stepped here."""
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 import operator
 from array import array
@@ -46,11 +45,6 @@ class Family:
     step: Callable
     workspace_bytes: Callable
     shards_workspace_bytes: Callable
-
-    @property
-    def registered(self) -> bool:
-        """Is it among the ops that the library lists, which it can prepare for?"""
-        return self.op in _names_of_ops()
 
 
 SMALL_FC = Family(
@@ -104,11 +98,6 @@ VELO = Family(
     workspace_bytes=lib.qn_velo_workspace_bytes,
     shards_workspace_bytes=lib.qn_velo_shards_workspace_bytes,
 )
-
-
-@functools.cache
-def _names_of_ops() -> frozenset[str]:
-    return frozenset(lib.qn_op_at(k).contents.name.decode() for k in range(lib.qn_op_count()))
 
 
 # ---- options ----

@@ -6,8 +6,8 @@
 #ifndef QN_BASE_WALK_H
 #define QN_BASE_WALK_H
 #include "base/dtype.h"
+#include "base/piece.h"
 #include "base/random.h"
-#include "op/op.h"
 
 #define QN_JOIN_(a, b) a##b
 #define QN_JOIN(a, b) QN_JOIN_(a, b)

@@ -71,6 +71,12 @@ void qn_text_free(qn_text *text);
 /* The name nearest to `word` by edit distance among candidates (NULL-terminated), or NULL when none is near. */
 const char *qn_nearest(const char *word, const char *const *candidates);
 
+/* ---- control word (fp.c): flush-to-zero, denormals-are-zero and rounding set to IEEE defaults on entry, the caller's
+ * word put back on leaving. Frameworks set them, threads inherit them, and bits would change. ---- */
+typedef uint64_t qn_fp_word;
+qn_fp_word qn_fp_enter(void);
+void qn_fp_leave(qn_fp_word word);
+
 /* ---- pool (pool.c): run task 0..n-1, each once, in any order, on the pool's threads and the caller; returns when all
  * are done. Tasks run with IEEE control words. pool NULL, or busy with another caller's run: serially. ---- */
 void qn_pool_run(qn_pool *pool, size_t n_tasks, void (*task)(void *user, size_t k), void *user);

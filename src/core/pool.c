@@ -3,7 +3,6 @@
  * finds the pool busy (another caller, or a task that runs tasks) does its own work serially. Cutting work into tasks
  * is the caller's; the cut must not depend on the number of threads. */
 #include "core/core.h"
-#include "cpu/tier.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>

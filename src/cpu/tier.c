@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tier.c - which instruction-set tiers this processor and this system run, the choice among them, and the IEEE state of
- * the floating-point unit. It knows no op: an op brings its own table of kernels by tier. */
+/* tier.c - which instruction-set tiers this processor and this system run, and the choice among them. It knows no op:
+ * an op brings its own table of kernels by tier. */
 #include "cpu/tier.h"
 #include "core/core.h"
 #include <stdatomic.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <immintrin.h>
 #endif
 
 static const char *const names[] = {
@@ -110,33 +109,3 @@ qn_status qn_cpu_tier(const char **name)
   *name = names[tier];
   return QN_OK;
 }
-
-/* x86: MXCSR with all exceptions masked, to nearest, no flush-to-zero, no denormals-are-zero. The word is put back
- * whole, so the caller's sticky exception flags are as they were. */
-#if defined(__x86_64__)
-enum { IEEE_MXCSR = 0x1F80 };
-
-qn_fp_word qn_fp_enter(void)
-{
-  unsigned word = _mm_getcsr();
-  if (word != IEEE_MXCSR) _mm_setcsr(IEEE_MXCSR);
-  return word;
-}
-
-void qn_fp_leave(qn_fp_word word) { _mm_setcsr((unsigned)word); }
-#elif defined(__aarch64__)
-/* FPCR of 0 is IEEE: FZ, FZ16, FIZ and the rounding mode are all in it. */
-qn_fp_word qn_fp_enter(void)
-{
-  qn_fp_word word;
-  __asm__ volatile("mrs %0, fpcr" : "=r"(word));
-  if (word) __asm__ volatile("msr fpcr, %0" ::"r"(UINT64_C(0)));
-  return word;
-}
-
-void qn_fp_leave(qn_fp_word word) { __asm__ volatile("msr fpcr, %0" ::"r"(word)); }
-#else
-qn_fp_word qn_fp_enter(void) { return 0; }
-
-void qn_fp_leave(qn_fp_word word) { (void)word; }
-#endif

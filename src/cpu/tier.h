@@ -4,7 +4,6 @@
 #define QN_CPU_TIER_H
 #include "core/status.h"
 #include <stdbool.h>
-#include <stdint.h>
 
 /* ORACLE is the same formula in double, over arrays of double: the accuracy oracle of the workbench, and what rows of
  * f64 are dispatched to. */
@@ -19,12 +18,6 @@ bool qn_tier_runs_here(qn_tier tier); /* every flag the tier is built with is te
 qn_status qn_tier_choose(const void *const *table, qn_tier *tier);
 /* The same for code that has every tier. */
 qn_status qn_tier_in_force(qn_tier *tier);
-
-/* The control word of the floating-point unit: flush-to-zero, denormals-are-zero and rounding set to IEEE defaults on
- * entry, the caller's word put back on leaving. Frameworks set them, threads inherit them, and bits would change. */
-typedef uint64_t qn_fp_word;
-qn_fp_word qn_fp_enter(void);
-void qn_fp_leave(qn_fp_word word);
 
 /* Declares one function per tier that this build has, and lists them as an initialiser of a table by tier (NULL: none):
  * `QN_CPU_DECLARE(lion, qn_cpu_fn)` and `.cpu = QN_CPU_TABLE(lion)`; those of TIERS without the oracle. */

@@ -17,7 +17,7 @@ static void keep(void *user, uint64_t hash)
   qn_pieces *p = user;
   for (int32_t n = qn_pieces_head(p, hash); n >= 0; n = qn_pieces_name(p, n)->next) {
     const qn_piece_name *name = qn_pieces_name(p, n);
-    qn_piece *piece = qn_pieces_at(p, name->piece);
+    qn_source_piece *piece = qn_pieces_at(p, name->piece);
     if (name->hash != hash || piece->kept) continue;
     piece->kept = true;
     piece->next = p->pending;
@@ -28,7 +28,7 @@ static void keep(void *user, uint64_t hash)
 static void look_through(qn_pieces *p)
 {
   while (p->pending >= 0) {
-    const qn_piece *piece = qn_pieces_at(p, p->pending);
+    const qn_source_piece *piece = qn_pieces_at(p, p->pending);
     p->pending = piece->next;
     qn_piece_words(p, piece, keep, p);
   }
@@ -40,7 +40,7 @@ static void add_pieces(const qn_pieces *p, qn_text *lean)
   const char *file = NULL;
   size_t line = 0;
   for (int32_t k = 0; k < p->n_pieces; k++) {
-    const qn_piece *piece = qn_pieces_at(p, k);
+    const qn_source_piece *piece = qn_pieces_at(p, k);
     if (!piece->kept) continue;
     if (piece->file && (piece->file != file || piece->line < line || piece->line > line + sizeof blank - 1))
       qn_text_add(lean, "#line %zu \"%.*s\"\n", piece->line, (int)strcspn(piece->file, "\"\n"), piece->file);

@@ -83,7 +83,7 @@ static void make_form(making *m, qn_lexeme l, const char **at, const char *end)
 
 static void make_macro_forms(qn_pieces *p, uint64_t macro, bool *sure, int nesting);
 
-static void make_forms(qn_pieces *p, const qn_piece *macro, bool *sure, int nesting)
+static void make_forms(qn_pieces *p, const qn_source_piece *macro, bool *sure, int nesting)
 {
   const char *at = macro->at, *end = macro->at + macro->length;
   qn_lex(&at, end), qn_lex(&at, end), qn_lex(&at, end); /* # define NAME */
@@ -116,7 +116,7 @@ static bool make_names(qn_pieces *p, uint64_t macro, qn_lexeme argument, void (*
 {
   bool sure = true;
   for (int32_t n = qn_pieces_head(p, macro); n >= 0; n = qn_pieces_name(p, n)->next) {
-    qn_piece *piece = qn_pieces_at(p, qn_pieces_name(p, n)->piece);
+    qn_source_piece *piece = qn_pieces_at(p, qn_pieces_name(p, n)->piece);
     if (qn_pieces_name(p, n)->hash != macro || !piece->macro) continue;
     if (!piece->read) {
       piece->read = piece->sure = true;
@@ -142,7 +142,8 @@ static bool read_call(const char *at, const char *end, qn_lexeme *macro, qn_lexe
   return true;
 }
 
-void qn_piece_words(qn_pieces *pieces, const qn_piece *piece, void (*found)(void *user, uint64_t hash), void *user)
+void qn_piece_words(qn_pieces *pieces, const qn_source_piece *piece, void (*found)(void *user, uint64_t hash),
+                    void *user)
 {
   const char *at = piece->at, *end = piece->at + piece->length;
   for (qn_lexeme l; (l = qn_lex(&at, end)).kind;) {
@@ -240,7 +241,7 @@ static bool name_using(qn_pieces *p, const char *at, const char *end)
 static bool takes_name(const qn_pieces *p, uint64_t macro)
 {
   for (int32_t n = qn_pieces_head(p, macro); n >= 0; n = qn_pieces_name(p, n)->next) {
-    const qn_piece *piece = qn_pieces_at(p, qn_pieces_name(p, n)->piece);
+    const qn_source_piece *piece = qn_pieces_at(p, qn_pieces_name(p, n)->piece);
     if (qn_pieces_name(p, n)->hash != macro || !piece->macro) continue;
     const char *at = piece->at, *end = piece->at + piece->length;
     qn_lex(&at, end), qn_lex(&at, end), qn_lex(&at, end);
@@ -249,7 +250,7 @@ static bool takes_name(const qn_pieces *p, uint64_t macro)
   return false;
 }
 
-static bool name_call(qn_pieces *p, const qn_piece *piece)
+static bool name_call(qn_pieces *p, const qn_source_piece *piece)
 {
   qn_lexeme macro, argument;
   if (!read_call(piece->at, piece->at + piece->length, &macro, &argument) || argument.kind != 'w' ||
@@ -260,7 +261,7 @@ static bool name_call(qn_pieces *p, const qn_piece *piece)
 }
 
 /* False: it has no name that is known, and stays. */
-static bool name_declaration(qn_pieces *p, const qn_piece *piece)
+static bool name_declaration(qn_pieces *p, const qn_source_piece *piece)
 {
   static const char *const functions[] = {"QN_FN", "QN_WORD", "QN_DEVICE", "static", "inline", "constexpr", NULL};
   const char *at = piece->at, *end = piece->at + piece->length;
@@ -277,9 +278,9 @@ static bool name_declaration(qn_pieces *p, const qn_piece *piece)
 }
 
 /* ---- cutting ---- */
-static qn_piece *add_piece(cutter *c, const char *end)
+static qn_source_piece *add_piece(cutter *c, const char *end)
 {
-  const qn_piece piece = {.at = c->at, .length = (size_t)(end - c->at), .line = c->line, .file = c->file};
+  const qn_source_piece piece = {.at = c->at, .length = (size_t)(end - c->at), .line = c->line, .file = c->file};
   c->line += qn_lines(c->at, end);
   c->at = end;
   qn_text_add_bytes(&c->p->pieces, &piece, sizeof piece);
@@ -289,7 +290,7 @@ static qn_piece *add_piece(cutter *c, const char *end)
 
 static void keep_last(cutter *c)
 {
-  qn_piece *piece = qn_pieces_at(c->p, c->p->n_pieces - 1);
+  qn_source_piece *piece = qn_pieces_at(c->p, c->p->n_pieces - 1);
   piece->kept = true;
   piece->next = c->p->pending;
   c->p->pending = c->p->n_pieces - 1;
@@ -345,7 +346,7 @@ static void cut_directive(cutter *c)
     add_kept(c, end);
     return;
   }
-  qn_piece *piece = add_piece(c, end);
+  qn_source_piece *piece = add_piece(c, end);
   if (!piece) return;
   piece->macro = true;
   name_piece(c->p, hash_of(name));
@@ -394,7 +395,7 @@ static void cut_declaration(cutter *c)
 {
   qn_lexeme macro, argument;
   const bool call = read_call(c->at, c->end, &macro, &argument);
-  qn_piece *piece = add_piece(c, declaration_end(c->at, c->end, call));
+  qn_source_piece *piece = add_piece(c, declaration_end(c->at, c->end, call));
   if (!piece) return;
   piece->call = call;
   if (c->outside || !name_declaration(c->p, piece)) keep_last(c);

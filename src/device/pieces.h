@@ -5,7 +5,7 @@
 #include "core/core.h"
 
 /* Whole lines. */
-typedef struct qn_piece {
+typedef struct qn_source_piece {
   const char *at;
   size_t length, line;
   const char *file;       /* as #line has it, up to the quote; NULL: the unit's own text, with its own #line */
@@ -15,7 +15,7 @@ typedef struct qn_piece {
   bool macro; /* a #define */
   bool call;  /* an invocation QN_SOMETHING(...) */
   bool read, sure;
-} qn_piece;
+} qn_source_piece;
 
 /* A name that a macro makes: something before the argument, known by its hash alone, and something behind it. */
 typedef struct qn_piece_form {
@@ -40,7 +40,10 @@ typedef struct qn_pieces {
   bool failed;  /* no memory */
 } qn_pieces;
 
-static inline qn_piece *qn_pieces_at(const qn_pieces *p, int32_t k) { return (qn_piece *)(void *)p->pieces.at + k; }
+static inline qn_source_piece *qn_pieces_at(const qn_pieces *p, int32_t k)
+{
+  return (qn_source_piece *)(void *)p->pieces.at + k;
+}
 static inline qn_piece_name *qn_pieces_name(const qn_pieces *p, int32_t k)
 {
   return (qn_piece_name *)(void *)p->names.at + k;
@@ -52,5 +55,6 @@ void qn_pieces_make(const char *whole, qn_pieces *pieces);
 void qn_pieces_free(qn_pieces *pieces);
 
 /* Calls found(user, hash) for every word of the piece, and for every name that an invocation in it makes. */
-void qn_piece_words(qn_pieces *pieces, const qn_piece *piece, void (*found)(void *user, uint64_t hash), void *user);
+void qn_piece_words(qn_pieces *pieces, const qn_source_piece *piece, void (*found)(void *user, uint64_t hash),
+                    void *user);
 #endif

@@ -6,9 +6,6 @@
 #define QN_KERNEL_CALL_H
 #include "kernel/kernel.h"
 
-/* A kernel of the library's own, made at its first use and never given back. */
-qn_status qn_kernel_of_ours(qn_kernel *_Atomic *kept, const qn_kernel_source *source, qn_kernel **kernel);
-
 /* ---- check.c (qn_call_check is in launch.h) ---- */
 qn_status qn_call_check_tensors(const qn_kernel *kernel, const qn_kernel_call *call);
 /* Data: there, aligned, and not shared where it must not be. */
@@ -44,9 +41,15 @@ qn_status qn_inputs_copy(const qn_kernel *kernel, const qn_exec *exec, const qn_
 void qn_inputs_release(qn_inputs *inputs);
 /* Compiles the kernels that a launch would copy with; nothing on the processor. */
 qn_status qn_inputs_prepare(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call);
-void qn_copy_by_loops(qn_pool *pool, const qn_tensor *from, void *to);
-/* One copy by a kernel from a body, as GPUs make them; any device. */
+
+/* ---- move.c: fills and row-major copies, by loops on the processor; by a kernel in the stream's order on a GPU, and,
+ * where it is asked for by name, on any device. to NULL: the kernel is compiled and loaded, no more. ---- */
+qn_status qn_fill_elements(const qn_exec *exec, const unsigned char *element, size_t bytes, void *to, uint64_t n);
+qn_status qn_fill_by_kernel(const qn_exec *exec, const unsigned char *element, size_t bytes, void *to, uint64_t n);
+bool qn_is_one_byte(const unsigned char *element, size_t bytes); /* a GPU's driver fills with such a one */
+qn_status qn_copy_strided(const qn_exec *exec, const qn_tensor *from, void *to);
 qn_status qn_copy_by_kernel(const qn_exec *exec, const qn_tensor *from, void *to);
+void qn_copy_by_loops(qn_pool *pool, const qn_tensor *from, void *to);
 
 /* ---- init.c: what outputs hold before the body runs ---- */
 /* The value as an element of dtype; QN_BAD_ARGUMENT where dtype does not hold it. */
@@ -57,9 +60,6 @@ bool qn_value_load(const void *element, qn_dtype dtype, qn_value *value);
 qn_status qn_outputs_check_init(const qn_kernel *kernel, const qn_kernel_call *call);
 qn_status qn_outputs_prepare(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call);
 qn_status qn_outputs_init(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call);
-/* One fill by a kernel from a body, as GPUs make those that are no repeated byte; any device. */
-qn_status qn_fill_by_kernel(const qn_exec *exec, const unsigned char *element, size_t element_bytes, void *to,
-                            uint64_t n);
 
 /* ---- capture.c: called before each launch; notes it where a capture is going on ---- */
 bool qn_capture_is_on(void);

@@ -385,7 +385,6 @@ static qn_status save(record *r)
 qn_status qn_capture_note(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call)
 {
   record r = {.kernel = kernel, .call = call, .exec = exec};
-  if (kernel->ours) return QN_OK; /* copies and fills are part of the launch that asked for them */
   pthread_mutex_lock(&capture.lock);
   const qn_status status = qn_capture_is_on() ? save(&r) : QN_OK;
   pthread_mutex_unlock(&capture.lock);

@@ -7,17 +7,9 @@
 #include "kernel/launch.h"
 #include <string.h>
 
-static bool is_input(const qn_kernel *kernel, size_t k) { return k < kernel->source.n_inputs; }
-
-const char *qn_kernel_tensor_name(const qn_kernel *kernel, size_t k)
-{
-  const qn_kernel_source *s = &kernel->source;
-  return is_input(kernel, k) ? s->inputs[k] : s->outputs[k - s->n_inputs];
-}
-
 const qn_tensor *qn_call_tensor(const qn_kernel *kernel, const qn_kernel_call *call, size_t k)
 {
-  return is_input(kernel, k) ? &call->inputs[k] : &call->outputs[k - kernel->source.n_inputs];
+  return qn_is_input(kernel, k) ? &call->inputs[k] : &call->outputs[k - kernel->source.n_inputs];
 }
 
 static bool same_device(qn_device a, qn_device b) { return a.kind == b.kind && a.index == b.index; }
@@ -36,8 +28,8 @@ static qn_status check_shape(const qn_kernel *kernel, const char *name, const qn
 
 static qn_status check_tensor(const qn_kernel *kernel, const qn_tensor *t, size_t k)
 {
-  const char *name = qn_kernel_tensor_name(kernel, k), *kernel_name = kernel->source.name;
-  const bool input = is_input(kernel, k);
+  const char *name = qn_source_tensor_name(&kernel->source, k), *kernel_name = kernel->source.name;
+  const bool input = qn_is_input(kernel, k);
   qn_require(qn_dtype_bytes(t->dtype), "kernel %s: %s has no storage type that is known (%d)", kernel_name, name,
              (int)t->dtype);
   qn_require(t->dtype != QN_F8E4M3, "kernel %s: %s is f8e4m3, which kernels from a body do not take: view it as u8",
@@ -68,9 +60,9 @@ static qn_status check_devices(const qn_kernel *kernel, const qn_exec *exec, con
 {
   for (size_t k = 0; k < kernel->source.n_inputs + kernel->source.n_outputs; k++) {
     const qn_tensor *t = qn_call_tensor(kernel, call, k);
-    qn_require(same_device(t->device, exec->device) || (is_input(kernel, k) && !t->ndim && t->device.kind == QN_CPU),
+    qn_require(same_device(t->device, exec->device) || (qn_is_input(kernel, k) && !t->ndim && t->device.kind == QN_CPU),
                "kernel %s: %s lies on %s:%d, the launch is for %s:%d", kernel->source.name,
-               qn_kernel_tensor_name(kernel, k), qn_device_kind_name(t->device.kind), t->device.index,
+               qn_source_tensor_name(&kernel->source, k), qn_device_kind_name(t->device.kind), t->device.index,
                qn_device_kind_name(exec->device.kind), exec->device.index);
   }
   return QN_OK;
@@ -180,10 +172,11 @@ qn_status qn_call_check_memory(const qn_kernel *kernel, const qn_exec *exec, con
 {
   for (size_t k = 0; k < kernel->source.n_inputs + kernel->source.n_outputs; k++) {
     const qn_tensor *t = qn_call_tensor(kernel, call, k);
-    qn_require(t->data, "kernel %s: the data of %s is NULL", kernel->source.name, qn_kernel_tensor_name(kernel, k));
+    qn_require(t->data, "kernel %s: the data of %s is NULL", kernel->source.name,
+               qn_source_tensor_name(&kernel->source, k));
     qn_require((uintptr_t)t->data % (t->dtype == QN_C64 ? 4 : qn_dtype_bytes(t->dtype)) == 0,
                "kernel %s: %s begins at %p, which is not aligned to its %zu-byte elements", kernel->source.name,
-               qn_kernel_tensor_name(kernel, k), t->data, qn_dtype_bytes(t->dtype));
+               qn_source_tensor_name(&kernel->source, k), t->data, qn_dtype_bytes(t->dtype));
   }
   return qn_call_check_spans(kernel, exec, call);
 }

@@ -27,10 +27,7 @@ typedef struct reader {
 
 static bool is_input(const reader *r, size_t tensor) { return tensor < r->source->n_inputs; }
 
-static const char *name_of(const reader *r, size_t tensor)
-{
-  return is_input(r, tensor) ? r->source->inputs[tensor] : r->source->outputs[tensor - r->source->n_inputs];
-}
+static const char *name_of(const reader *r, size_t tensor) { return qn_source_tensor_name(r->source, tensor); }
 
 static const qn_tensor *tensor_of(const reader *r, size_t tensor)
 {

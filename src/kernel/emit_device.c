@@ -11,7 +11,7 @@ typedef struct writer {
   const qn_kernel *kernel;
   const qn_kernel_call *call;
   qn_special special;
-  qn_layout layout;
+  qn_argument_layout layout;
   uint32_t group[3], blocks[3];
   bool hip;
   qn_text *text;
@@ -37,35 +37,38 @@ static const char *c_word(qn_dtype dtype)
   return words[dtype];
 }
 
-static const char *tensor_name(const writer *w, const qn_item *item)
+static const char *tensor_name(const writer *w, const qn_argument_member *member)
 {
-  return qn_kernel_tensor_name(w->kernel, item->tensor);
+  return qn_source_tensor_name(&w->kernel->source, member->tensor);
 }
 
-static bool is_input(const writer *w, const qn_item *item) { return item->tensor < w->kernel->source.n_inputs; }
+static bool is_input(const writer *w, const qn_argument_member *member)
+{
+  return member->tensor < w->kernel->source.n_inputs;
+}
 
 /* ---- the launcher's parameters ---- */
-static void add_parameter(const writer *w, const qn_item *item)
+static void add_parameter(const writer *w, const qn_argument_member *member)
 {
-  const qn_tensor *t = qn_call_tensor(w->kernel, w->call, item->tensor);
-  const char *name = tensor_name(w, item);
-  switch ((qn_item_kind)item->kind) {
-  case QN_ITEM_POINTER:
-    qn_text_add(w->text, "%s%s *%s, ", is_input(w, item) ? "const " : "", c_word(t->dtype), name);
+  const qn_tensor *t = qn_call_tensor(w->kernel, w->call, member->tensor);
+  const char *name = tensor_name(w, member);
+  switch ((qn_member_kind)member->kind) {
+  case QN_MEMBER_POINTER:
+    qn_text_add(w->text, "%s%s *%s, ", is_input(w, member) ? "const " : "", c_word(t->dtype), name);
     break;
-  case QN_ITEM_VALUE:
+  case QN_MEMBER_VALUE:
     qn_text_add(w->text, t->dtype == QN_C64 ? "const %s *%s, " : "%s %s, ", c_word(t->dtype), name);
     break;
-  case QN_ITEM_SHAPE: qn_text_add(w->text, "const int *%s_shape, ", name); break;
-  case QN_ITEM_STRIDES: qn_text_add(w->text, "const long long *%s_strides, ", name); break;
-  case QN_ITEM_NDIM: break; /* is compiled in */
+  case QN_MEMBER_SHAPE: qn_text_add(w->text, "const int *%s_shape, ", name); break;
+  case QN_MEMBER_STRIDES: qn_text_add(w->text, "const long long *%s_strides, ", name); break;
+  case QN_MEMBER_NDIM: break; /* is compiled in */
   }
 }
 
 static void add_prototype(const writer *w)
 {
   qn_text_add(w->text, "int quern_launch_%s(", w->kernel->source.name);
-  for (size_t i = 0; i < w->layout.n; i++) add_parameter(w, &w->layout.item[i]);
+  for (size_t i = 0; i < w->layout.n; i++) add_parameter(w, &w->layout.member[i]);
   qn_text_add(w->text, "const unsigned int grid[3], const unsigned int group[3], void *stream)");
 }
 
@@ -75,7 +78,7 @@ static void add_tensor_line(const writer *w, size_t k)
   const qn_tensor *t = qn_call_tensor(w->kernel, w->call, k);
   const qn_kernel_source *s = &w->kernel->source;
   const bool input = k < s->n_inputs;
-  const char *name = qn_kernel_tensor_name(w->kernel, k);
+  const char *name = qn_source_tensor_name(&w->kernel->source, k);
   qn_text_add(w->text, " *   %-10s %s, ", name, qn_dtype_name(t->dtype));
   if (w->special.tensor[k].form == QN_FORM_VALUE)
     qn_text_add(w->text, t->dtype == QN_BF16 || t->dtype == QN_F16 ? "a value, as its 16 bits"
@@ -114,23 +117,24 @@ static void add_comment(const writer *w)
 }
 
 /* ---- the launcher ---- */
-static void add_item(const writer *w, const qn_item *item)
+static void add_member(const writer *w, const qn_argument_member *member)
 {
-  const qn_tensor *t = qn_call_tensor(w->kernel, w->call, item->tensor);
-  const char *name = tensor_name(w, item);
-  const char *address = item->kind == QN_ITEM_POINTER || (item->kind == QN_ITEM_VALUE && t->dtype != QN_C64) ? "&" : "";
+  const qn_tensor *t = qn_call_tensor(w->kernel, w->call, member->tensor);
+  const char *name = tensor_name(w, member);
+  const char *address =
+      member->kind == QN_MEMBER_POINTER || (member->kind == QN_MEMBER_VALUE && t->dtype != QN_C64) ? "&" : "";
   static const char *const parts[] = {
-      [QN_ITEM_POINTER] = "", [QN_ITEM_VALUE] = "", [QN_ITEM_SHAPE] = "_shape", [QN_ITEM_STRIDES] = "_strides"};
-  const size_t bytes = item->kind == QN_ITEM_POINTER ? sizeof(void *)
-                       : item->kind == QN_ITEM_VALUE ? qn_dtype_bytes(t->dtype)
-                       : item->kind == QN_ITEM_SHAPE ? 4 * (size_t)t->ndim
-                                                     : 8 * (size_t)t->ndim;
-  if (item->kind == QN_ITEM_NDIM)
-    qn_text_add(w->text, "  const int n%u = %d;\n  __builtin_memcpy(argument + %u, &n%u, 4);\n", item->tensor, t->ndim,
-                item->offset, item->tensor);
+      [QN_MEMBER_POINTER] = "", [QN_MEMBER_VALUE] = "", [QN_MEMBER_SHAPE] = "_shape", [QN_MEMBER_STRIDES] = "_strides"};
+  const size_t bytes = member->kind == QN_MEMBER_POINTER ? sizeof(void *)
+                       : member->kind == QN_MEMBER_VALUE ? qn_dtype_bytes(t->dtype)
+                       : member->kind == QN_MEMBER_SHAPE ? 4 * (size_t)t->ndim
+                                                         : 8 * (size_t)t->ndim;
+  if (member->kind == QN_MEMBER_NDIM)
+    qn_text_add(w->text, "  const int n%u = %d;\n  __builtin_memcpy(argument + %u, &n%u, 4);\n", member->tensor,
+                t->ndim, member->offset, member->tensor);
   else
-    qn_text_add(w->text, "  __builtin_memcpy(argument + %u, %s%s%s, %zu);\n", item->offset, address, name,
-                parts[item->kind], bytes);
+    qn_text_add(w->text, "  __builtin_memcpy(argument + %u, %s%s%s, %zu);\n", member->offset, address, name,
+                parts[member->kind], bytes);
 }
 
 /* What this specialisation was not made for is refused. */
@@ -192,7 +196,7 @@ static void add_launcher(const writer *w)
               w->layout.bytes, w->layout.bytes);
   add_refusals(w, error);
   add_geometry(w, error);
-  for (size_t i = 0; i < w->layout.n; i++) add_item(w, &w->layout.item[i]);
+  for (size_t i = 0; i < w->layout.n; i++) add_member(w, &w->layout.member[i]);
   qn_text_add(w->text, "  const void *kernel = reinterpret_cast<const void *>(&quern_%s);\n", name);
   if (shared > 48 * 1024)
     qn_text_add(w->text,

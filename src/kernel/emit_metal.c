@@ -145,7 +145,7 @@ static void add_parameters(const qn_kernel *kernel, const qn_kernel_call *call, 
   }
   for (int k = 0; k < QN_ATTRIBUTE_COUNT; k++)
     if (kernel->attributes >> k & 1)
-      qn_text_add(text, ",\n  %s %s [[%s]]", qn_attribute_type(k), qn_attribute_name(k), qn_attribute_name(k));
+      qn_text_add(text, ",\n  %s %s [[%s]]", qn_attributes[k].type, qn_attributes[k].name, qn_attributes[k].name);
 }
 
 static void add_instance(const qn_kernel_call *call, const char *name, qn_text *text)

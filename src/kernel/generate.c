@@ -1,67 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* generate.c - the text of a kernel from its body: what it includes, the template values, the header, the body as a
  * function whose parameters are what it names, and the entry that the device's executor calls. The argument of a launch
- * is one struct: the geometry, then a member for each item of the layout. How a body's words are carried over is
+ * is one struct: the launch grid, then the members of its layout. How a body's words are carried over is
  * rewrite.c's and words/'s business. */
 #include "kernel/kernel.h"
 #include <stdio.h>
 #include <string.h>
 
-/* As Metal has them; `value` in the words of words/place.h. */
-static const struct {
-  const char *name, *type, *value;
-  bool of_grid; /* the same whatever the groups are */
-} attributes[QN_ATTRIBUTE_COUNT] = {
-    {"dispatch_quadgroups_per_threadgroup", "uint", "(g.group[0] * g.group[1] * g.group[2] + 3) / 4", false},
-    {"dispatch_simdgroups_per_threadgroup", "uint", "(g.group[0] * g.group[1] * g.group[2] + 31) / 32", false},
-    {"dispatch_threads_per_threadgroup", "uint3", "{g.group[0], g.group[1], g.group[2]}", true},
-    {"grid_origin", "uint3", "{0, 0, 0}", true},
-    {"grid_size", "uint3", "{g.grid[0], g.grid[1], g.grid[2]}", true},
-    {"quadgroup_index_in_threadgroup", "uint", "p.index / 4", false},
-    {"quadgroups_per_threadgroup", "uint", "(p.size.x * p.size.y * p.size.z + 3) / 4", false},
-    {"simdgroup_index_in_threadgroup", "uint", "p.index / 32", false},
-    {"simdgroups_per_threadgroup", "uint", "(p.size.x * p.size.y * p.size.z + 31) / 32", false},
-    {"thread_execution_width", "uint", "32", true},
-    {"thread_index_in_quadgroup", "uint", "p.index % 4", false},
-    {"thread_index_in_simdgroup", "uint", "p.index % 32", false},
-    {"thread_index_in_threadgroup", "uint", "p.index", false},
-    {"thread_position_in_grid", "uint3", "{p.position.x, p.position.y, p.position.z}", true},
-    {"thread_position_in_threadgroup", "uint3", "{p.thread.x, p.thread.y, p.thread.z}", false},
-    {"threadgroup_position_in_grid", "uint3", "{p.block.x, p.block.y, p.block.z}", false},
-    {"threadgroups_per_grid", "uint3", "{g.blocks[0], g.blocks[1], g.blocks[2]}", true},
-    {"threads_per_grid", "uint3", "{g.grid[0], g.grid[1], g.grid[2]}", true},
-    {"threads_per_simdgroup", "uint", "32", true},
-    {"threads_per_threadgroup", "uint3", "{p.size.x, p.size.y, p.size.z}", false},
-};
+static bool is_position(int k) { return !strcmp(qn_attributes[k].type, "uint3"); }
 
-/* CUDA's, which are builtins there and parameters on the processor. A function of the header has no parameters of ours:
- * it finds them in its thread's slot. */
-static const struct {
-  const char *name, *type, *value;
-} cuda_places[QN_CUDA_PLACES] = {
-    {"threadIdx", "uint3", "{p.thread.x, p.thread.y, p.thread.z}"},
-    {"blockIdx", "uint3", "{p.block.x, p.block.y, p.block.z}"},
-    {"blockDim", "dim3", "{g.group[0], g.group[1], g.group[2]}"},
-    {"gridDim", "dim3", "{g.blocks[0], g.blocks[1], g.blocks[2]}"},
-};
-
-const char *qn_attribute_name(int k) { return attributes[k].name; }
-
-const char *qn_attribute_type(int k) { return attributes[k].type; }
-
-static bool is_position(int k) { return !strcmp(attributes[k].type, "uint3"); }
-
-const char *qn_cuda_place_name(int k) { return cuda_places[k].name; }
-
-bool qn_attributes_of_grid(const qn_kernel *kernel)
-{
-  bool all = true;
-  for (int k = 0; k < QN_ATTRIBUTE_COUNT; k++)
-    if (kernel->attributes >> k & 1) all &= attributes[k].of_grid;
-  return all;
-}
-
-const char *qn_dtype_word(qn_dialect dialect, qn_dtype dtype)
+static const char *dtype_word(qn_dialect dialect, qn_dtype dtype)
 {
   static const char *const words[QN_DTYPE_COUNT][2] = {
       [QN_F32] = {"float", "float"},       [QN_BF16] = {"bfloat16_t", "__nv_bfloat16"},
@@ -76,13 +24,7 @@ const char *qn_dtype_word(qn_dialect dialect, qn_dtype dtype)
 }
 
 /* ---- the argument ---- */
-static const char *tensor_name(const qn_kernel *kernel, size_t k)
-{
-  const qn_kernel_source *s = &kernel->source;
-  return k < s->n_inputs ? s->inputs[k] : s->outputs[k - s->n_inputs];
-}
-
-static bool is_output(const qn_kernel *kernel, size_t k) { return k >= kernel->source.n_inputs; }
+static bool is_output(const qn_kernel *kernel, size_t k) { return !qn_is_input(kernel, k); }
 
 static bool names(const qn_kernel *kernel, const uint32_t named[2], size_t k)
 {
@@ -90,27 +32,27 @@ static bool names(const qn_kernel *kernel, const uint32_t named[2], size_t k)
   return named[output] >> (output ? k - kernel->source.n_inputs : k) & 1;
 }
 
-static void add_item(qn_layout *layout, qn_item_kind kind, size_t tensor, size_t bytes)
+static void add_member(qn_argument_layout *layout, qn_member_kind kind, size_t tensor, size_t bytes)
 {
-  layout->item[layout->n++] = (qn_item){(uint8_t)kind, (uint8_t)tensor, (uint16_t)layout->bytes};
+  layout->member[layout->n++] = (qn_argument_member){(uint8_t)kind, (uint8_t)tensor, (uint16_t)layout->bytes};
   layout->bytes += (bytes + 7) / 8 * 8;
 }
 
-void qn_kernel_layout(const qn_kernel *kernel, const qn_special *special, qn_layout *layout)
+void qn_kernel_layout(const qn_kernel *kernel, const qn_special *special, qn_argument_layout *layout)
 {
   const qn_kernel_source *s = &kernel->source;
   layout->n = 0;
-  layout->bytes = sizeof(qn_geometry);
+  layout->bytes = sizeof(qn_launch_grid);
   for (size_t k = 0; k < s->n_inputs + s->n_outputs; k++) {
     const size_t ndim = special->tensor[k].ndim;
     if (special->tensor[k].form == QN_FORM_VALUE)
-      add_item(layout, QN_ITEM_VALUE, k, qn_dtype_bytes((qn_dtype)special->tensor[k].dtype));
+      add_member(layout, QN_MEMBER_VALUE, k, qn_dtype_bytes((qn_dtype)special->tensor[k].dtype));
     else
-      add_item(layout, QN_ITEM_POINTER, k, sizeof(void *));
+      add_member(layout, QN_MEMBER_POINTER, k, sizeof(void *));
     if (special->tensor[k].form != QN_FORM_POINTER) continue;
-    if (ndim && names(kernel, kernel->named_shape, k)) add_item(layout, QN_ITEM_SHAPE, k, 4 * ndim);
-    if (ndim && names(kernel, kernel->named_strides, k)) add_item(layout, QN_ITEM_STRIDES, k, 8 * ndim);
-    if (names(kernel, kernel->named_ndim, k)) add_item(layout, QN_ITEM_NDIM, k, 4);
+    if (ndim && names(kernel, kernel->named_shape, k)) add_member(layout, QN_MEMBER_SHAPE, k, 4 * ndim);
+    if (ndim && names(kernel, kernel->named_strides, k)) add_member(layout, QN_MEMBER_STRIDES, k, 8 * ndim);
+    if (names(kernel, kernel->named_ndim, k)) add_member(layout, QN_MEMBER_NDIM, k, 4);
   }
 }
 
@@ -118,7 +60,7 @@ void qn_kernel_layout(const qn_kernel *kernel, const qn_special *special, qn_lay
 typedef struct writer {
   const qn_kernel *kernel;
   const qn_special *special;
-  const qn_layout *layout;
+  const qn_argument_layout *layout;
   qn_text *text;
   bool cuda_words; /* the body is in CUDA's dialect */
   bool on_gpu, group, has_short;
@@ -142,7 +84,7 @@ static void add_templates(const writer *w)
     const qn_template *t = &w->special->templates[k];
     const int64_t n = t->value.integer;
     if (t->value.kind == QN_VALUE_DTYPE)
-      qn_text_add(w->text, "using %s = %s;\n", t->name, qn_dtype_word(w->kernel->source.dialect, t->value.dtype));
+      qn_text_add(w->text, "using %s = %s;\n", t->name, dtype_word(w->kernel->source.dialect, t->value.dtype));
     else if (t->value.kind == QN_VALUE_BOOL)
       qn_text_add(w->text, "static constexpr bool %s = %s;\n", t->name, n ? "true" : "false");
     else if (n >= INT32_MIN && n <= INT32_MAX)
@@ -157,7 +99,7 @@ static void add_templates(const writer *w)
 /* "const float *QN_RESTRICT" */
 static void add_pointer_type(const writer *w, size_t k)
 {
-  const char *word = qn_dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
+  const char *word = dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
   const bool output = is_output(w->kernel, k);
   if (!output)
     qn_text_add(w->text, "const %s *", word);
@@ -170,19 +112,19 @@ static void add_pointer_type(const writer *w, size_t k)
 static void add_members(const writer *w)
 {
   for (size_t i = 0; i < w->layout->n; i++) {
-    const qn_item *item = &w->layout->item[i];
-    const size_t k = item->tensor, ndim = w->special->tensor[k].ndim;
-    const char *word = qn_dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
+    const qn_argument_member *member = &w->layout->member[i];
+    const size_t k = member->tensor, ndim = w->special->tensor[k].ndim;
+    const char *word = dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
     qn_text_add(w->text, "  alignas(8) ");
-    switch ((qn_item_kind)item->kind) {
-    case QN_ITEM_POINTER:
+    switch ((qn_member_kind)member->kind) {
+    case QN_MEMBER_POINTER:
       add_pointer_type(w, k);
       qn_text_add(w->text, "m%zu;\n", i);
       break;
-    case QN_ITEM_VALUE: qn_text_add(w->text, "%s m%zu;\n", word, i); break;
-    case QN_ITEM_SHAPE: qn_text_add(w->text, "int m%zu[%zu];\n", i, ndim); break;
-    case QN_ITEM_STRIDES: qn_text_add(w->text, "long m%zu[%zu];\n", i, ndim); break;
-    case QN_ITEM_NDIM: qn_text_add(w->text, "int m%zu;\n", i); break;
+    case QN_MEMBER_VALUE: qn_text_add(w->text, "%s m%zu;\n", word, i); break;
+    case QN_MEMBER_SHAPE: qn_text_add(w->text, "int m%zu[%zu];\n", i, ndim); break;
+    case QN_MEMBER_STRIDES: qn_text_add(w->text, "long m%zu[%zu];\n", i, ndim); break;
+    case QN_MEMBER_NDIM: qn_text_add(w->text, "int m%zu;\n", i); break;
     }
   }
 }
@@ -190,12 +132,12 @@ static void add_members(const writer *w)
 /* An input of 0 dimensions that the body uses as a pointer, as MLX's for CUDA does. */
 static bool is_indexed(const writer *w, size_t k) { return !is_output(w->kernel, k) && w->kernel->indexed >> k & 1; }
 
-static void add_parameter(const writer *w, const qn_item *item, const char *name)
+static void add_parameter(const writer *w, const qn_argument_member *member, const char *name)
 {
-  const size_t k = item->tensor;
-  const char *word = qn_dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
-  switch ((qn_item_kind)item->kind) {
-  case QN_ITEM_POINTER:
+  const size_t k = member->tensor;
+  const char *word = dtype_word(w->kernel->source.dialect, (qn_dtype)w->special->tensor[k].dtype);
+  switch ((qn_member_kind)member->kind) {
+  case QN_MEMBER_POINTER:
     if (w->special->tensor[k].form == QN_FORM_REFERENCE && !is_indexed(w, k)) {
       qn_text_add(w->text, "const %s &%s", word, name);
       break;
@@ -203,14 +145,14 @@ static void add_parameter(const writer *w, const qn_item *item, const char *name
     add_pointer_type(w, k);
     qn_text_add(w->text, "%s%s", w->special->in_place ? "" : "__restrict__ ", name);
     break;
-  case QN_ITEM_VALUE: qn_text_add(w->text, "const %s %s%s", word, is_indexed(w, k) ? "*" : "&", name); break;
-  case QN_ITEM_SHAPE:
+  case QN_MEMBER_VALUE: qn_text_add(w->text, "const %s %s%s", word, is_indexed(w, k) ? "*" : "&", name); break;
+  case QN_MEMBER_SHAPE:
     qn_text_add(w->text, "%s%s_shape", w->cuda_words ? "const QN_WORDS::Shape " : "const int *", name);
     break;
-  case QN_ITEM_STRIDES:
+  case QN_MEMBER_STRIDES:
     qn_text_add(w->text, "%s%s_strides", w->cuda_words ? "const QN_WORDS::Strides " : "const long *", name);
     break;
-  case QN_ITEM_NDIM: qn_text_add(w->text, "const int &%s_ndim", name); break;
+  case QN_MEMBER_NDIM: qn_text_add(w->text, "const int &%s_ndim", name); break;
   }
 }
 
@@ -224,15 +166,15 @@ static void add_parameters(const writer *w)
   const char *between = "";
   for (size_t i = 0; i < w->layout->n; i++) {
     qn_text_add(w->text, "%s", between);
-    add_parameter(w, &w->layout->item[i], tensor_name(w->kernel, w->layout->item[i].tensor));
+    add_parameter(w, &w->layout->member[i], qn_source_tensor_name(&w->kernel->source, w->layout->member[i].tensor));
     between = ", ";
   }
   for (int k = 0; k < QN_ATTRIBUTE_COUNT; k++)
     if (w->kernel->attributes >> k & 1)
-      qn_text_add(w->text, ", const %s %s", is_position(k) && !w->vectors ? "qn_spot" : attributes[k].type,
-                  attributes[k].name);
+      qn_text_add(w->text, ", const %s %s", is_position(k) && !w->vectors ? "qn_spot" : qn_attributes[k].type,
+                  qn_attributes[k].name);
   for (int k = 0; k < QN_CUDA_PLACES; k++)
-    if (passes_place(w, k)) qn_text_add(w->text, ", const %s %s", cuda_places[k].type, cuda_places[k].name);
+    if (passes_place(w, k)) qn_text_add(w->text, ", const %s %s", qn_cuda_places[k].type, qn_cuda_places[k].name);
 }
 
 /* The argument's members, as the body's function takes them. */
@@ -240,16 +182,16 @@ static void add_members_of(const writer *w)
 {
   const char *between = "";
   for (size_t i = 0; i < w->layout->n; i++) {
-    const size_t k = w->layout->item[i].tensor;
-    const int kind = w->layout->item[i].kind, ndim = w->special->tensor[k].ndim;
+    const size_t k = w->layout->member[i].tensor;
+    const int kind = w->layout->member[i].kind, ndim = w->special->tensor[k].ndim;
     const bool reference = w->special->tensor[k].form == QN_FORM_REFERENCE;
     qn_text_add(w->text, "%s", between);
-    if (w->cuda_words && (kind == QN_ITEM_SHAPE || kind == QN_ITEM_STRIDES))
+    if (w->cuda_words && (kind == QN_MEMBER_SHAPE || kind == QN_MEMBER_STRIDES))
       qn_text_add(w->text, "{a.m%zu, %d}", i, ndim);
-    else if (kind == QN_ITEM_POINTER)
+    else if (kind == QN_MEMBER_POINTER)
       qn_text_add(w->text, "%sa.m%zu", reference && !is_indexed(w, k) ? "*" : "", i);
     else
-      qn_text_add(w->text, "%sa.m%zu", kind == QN_ITEM_VALUE && is_indexed(w, k) ? "&" : "", i);
+      qn_text_add(w->text, "%sa.m%zu", kind == QN_MEMBER_VALUE && is_indexed(w, k) ? "&" : "", i);
     between = ", ";
   }
 }
@@ -262,9 +204,9 @@ static void add_places(const writer *w)
                   !is_position(k) ? "qn_u32("
                   : w->vectors    ? "QN_WORDS::uint3"
                                   : "qn_spot",
-                  attributes[k].value, is_position(k) ? "" : ")");
+                  qn_attributes[k].value, is_position(k) ? "" : ")");
   for (int k = 0; k < QN_CUDA_PLACES; k++)
-    if (passes_place(w, k)) qn_text_add(w->text, ", QN_WORDS::%s%s", cuda_places[k].type, cuda_places[k].value);
+    if (passes_place(w, k)) qn_text_add(w->text, ", QN_WORDS::%s%s", qn_cuda_places[k].type, qn_cuda_places[k].value);
 }
 
 static qn_status rewrite(const writer *w, int which, const qn_tokens *tokens)
@@ -304,9 +246,9 @@ static void add_place_words(const writer *w, bool begin)
     if (w->on_gpu || !(w->kernel->named_places[QN_KERNEL_HEADER] >> k & 1)) continue;
     if (begin)
       qn_text_add(w->text, "#define %s (static_cast<const qn_cuda_place *>(*quern_group->slot())->%s_)\n",
-                  cuda_places[k].name, cuda_places[k].name);
+                  qn_cuda_places[k].name, qn_cuda_places[k].name);
     else
-      qn_text_add(w->text, "#undef %s\n", cuda_places[k].name);
+      qn_text_add(w->text, "#undef %s\n", qn_cuda_places[k].name);
   }
 }
 
@@ -318,7 +260,7 @@ static qn_status add_body(const writer *w)
   if (has_header_places(w))
     qn_text_add(w->text,
                 "struct qn_cuda_place { qn_u32 index_; uint3 threadIdx_, blockIdx_; dim3 blockDim_, gridDim_; };\n");
-  qn_text_add(w->text, "struct quern_argument {\n  qn_geometry geometry;\n");
+  qn_text_add(w->text, "struct quern_argument {\n  qn_launch_grid grid;\n");
   add_members(w);
   qn_text_add(w->text, "};\nnamespace quern_body {\n");
   add_templates(w);
@@ -349,12 +291,12 @@ static void add_call(const writer *w)
  * around all positions. */
 static void add_gpu_items(const writer *w)
 {
-  qn_text_add(w->text, "namespace QN_WORDS {\nnamespace quern_body {\nQN_FN void quern_items(const qn_geometry &g");
+  qn_text_add(w->text, "namespace QN_WORDS {\nnamespace quern_body {\nQN_FN void quern_items(const qn_launch_grid &g");
   for (size_t i = 0; i < w->layout->n; i++) {
     char name[32];
     snprintf(name, sizeof name, "m%zu_", i);
     qn_text_add(w->text, ", ");
-    add_parameter(w, &w->layout->item[i], name);
+    add_parameter(w, &w->layout->member[i], name);
   }
   qn_text_add(w->text,
               ")\n{\n  const qn_u32 step = ::blockDim.x;\n  const qn_u64 first = qn_u64(::blockIdx.x) * (%d * step) + "
@@ -364,8 +306,8 @@ static void add_gpu_items(const writer *w)
               w->special->items);
   for (size_t i = 0; i < w->layout->n; i++) {
     static const char *const behind[] = {
-        [QN_ITEM_SHAPE] = "_shape", [QN_ITEM_STRIDES] = "_strides", [QN_ITEM_NDIM] = "_ndim"};
-    const char *tail = behind[w->layout->item[i].kind];
+        [QN_MEMBER_SHAPE] = "_shape", [QN_MEMBER_STRIDES] = "_strides", [QN_MEMBER_NDIM] = "_ndim"};
+    const char *tail = behind[w->layout->member[i].kind];
     qn_text_add(w->text, "%sm%zu_%s", i ? ", " : "", i, tail ? tail : "");
   }
   add_places(w);
@@ -384,7 +326,7 @@ static void add_gpu_entry(const writer *w)
   if (w->special->items > 1) add_gpu_items(w);
   qn_text_add(w->text,
               "extern \"C\" __global__ void __launch_bounds__(%d) quern_%s(const QN_GRID_CONSTANT "
-              "QN_WORDS::quern_argument a)\n{\n  const qn_geometry &g = a.geometry;\n",
+              "QN_WORDS::quern_argument a)\n{\n  const qn_launch_grid &g = a.grid;\n",
               w->special->bound, w->kernel->source.name);
   if (w->special->items > 1) {
     qn_text_add(w->text, "  QN_WORDS::quern_body::quern_items(g, ");
@@ -415,14 +357,14 @@ static void add_host_entry(const writer *w)
     qn_text_add(w->text,
                 "extern \"C\" void quern_%s_thread(const void *argument, qn_u64 block, qn_u64, qn_u32 thread, qn_u32)\n"
                 "{\n  const QN_WORDS::quern_argument &a = *static_cast<const QN_WORDS::quern_argument "
-                "*>(argument);\n  const qn_geometry &g = a.geometry;\n  qn_place_of_thread p = qn_place_of_block(g, "
+                "*>(argument);\n  const qn_launch_grid &g = a.grid;\n  qn_place_of_thread p = qn_place_of_block(g, "
                 "block);\n  if (!qn_place_thread(g, p, thread)) return;\n",
                 name);
   if (has_header_places(w))
     qn_text_add(w->text,
                 "  const QN_WORDS::qn_cuda_place here = {thread, %s, %s, %s, %s};\n  *quern_group->slot() = "
                 "const_cast<QN_WORDS::qn_cuda_place *>(&here);\n",
-                cuda_places[0].value, cuda_places[1].value, cuda_places[2].value, cuda_places[3].value);
+                qn_cuda_places[0].value, qn_cuda_places[1].value, qn_cuda_places[2].value, qn_cuda_places[3].value);
   else if (w->group) /* the slot begins with the thread's number, which words of a simdgroup ask for */
     qn_text_add(w->text, "  *quern_group->slot() = &thread;\n");
   if (w->group) {
@@ -439,14 +381,15 @@ static void add_host_entry(const writer *w)
     return;
   }
   qn_text_add(w->text, "  const QN_WORDS::quern_argument a = *static_cast<const QN_WORDS::quern_argument "
-                       "*>(argument);\n  const qn_geometry g = a.geometry;\n  (void)blocks, (void)threads;\n"
+                       "*>(argument);\n  const qn_launch_grid g = a.grid;\n  (void)blocks, (void)threads;\n"
                        "  qn_each_thread(g, first, last, [&](const qn_place_of_thread &p) "
                        "__attribute__((always_inline)) { (void)p; ");
   add_call(w);
   qn_text_add(w->text, "  });\n}\n");
 }
 
-qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special, const qn_layout *layout, qn_text *text)
+qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special, const qn_argument_layout *layout,
+                             qn_text *text)
 {
   const bool watched = special->check || special->limit;
   const writer w = {.kernel = kernel,

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* init.c - what outputs hold before the body runs: a value made an element of the output's type, and memory filled with
- * it, on the processor by loops, on a GPU by the driver where all bytes are the same and else by a kernel from a body.
- */
+/* init.c - what outputs hold before the body runs: a value made an element of the output's type. */
 #include "base/kernel.h"
 #include "kernel/call.h"
-#include "kernel/launch.h"
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
 /* ---- a value as an element ---- */
@@ -109,34 +105,7 @@ bool qn_value_load(const void *element, qn_dtype dtype, qn_value *value)
   return dtype != QN_U64 || value->integer >= 0;
 }
 
-/* ---- memory full of an element ---- */
-
-typedef struct fill {
-  char *to;
-  const unsigned char *element;
-  size_t bytes;
-  uint64_t n;
-} fill;
-
-enum { FILL_ELEMENTS = 1 << 18, MOST_FILLED = 1 << 30 /* by one launch */ };
-
-static void fill_part(void *user, size_t part)
-{
-  const fill *f = user;
-  const uint64_t first = (uint64_t)part * FILL_ELEMENTS;
-  const uint64_t n = f->n - first < FILL_ELEMENTS ? f->n - first : FILL_ELEMENTS;
-  char *to = f->to + first * f->bytes;
-  memcpy(to, f->element, f->bytes);
-  for (uint64_t done = f->bytes, all = n * f->bytes; done < all; done *= 2)
-    memcpy(to + done, to, done < all - done ? done : all - done);
-}
-
-static bool is_one_byte(const unsigned char *element, size_t bytes)
-{
-  for (size_t k = 1; k < bytes; k++)
-    if (element[k] != element[0]) return false;
-  return true;
-}
+/* ---- of a call ---- */
 
 static uint64_t elements_of(const qn_tensor *t)
 {
@@ -144,73 +113,6 @@ static uint64_t elements_of(const qn_tensor *t)
   for (int d = 0; d < t->ndim; d++) n *= (uint64_t)t->shape[d];
   return n;
 }
-
-static qn_status fill_kernel(qn_kernel **kernel)
-{
-  static qn_kernel *_Atomic kept;
-  static const char *const inputs[] = {"value"}, *const outputs[] = {"out"};
-  static const qn_kernel_source source = {.size = sizeof source,
-                                          .name = "quern_fill",
-                                          .body = "out[thread_position_in_grid.x] = value;",
-                                          .n_inputs = 1,
-                                          .n_outputs = 1,
-                                          .inputs = inputs,
-                                          .outputs = outputs};
-  return qn_kernel_of_ours(&kept, &source, kernel);
-}
-
-qn_status qn_fill_by_kernel(const qn_exec *exec, const unsigned char *element, size_t bytes, void *to, uint64_t n)
-{
-  static const qn_dtype dtypes[] = {[1] = QN_U8, [2] = QN_U16, [4] = QN_U32, [8] = QN_U64};
-  _Alignas(8) unsigned char value[8];
-  qn_kernel *kernel;
-  qn_try(fill_kernel(&kernel));
-  memcpy(value, element, bytes);
-  const qn_tensor input = {.data = value, .dtype = dtypes[bytes]};
-  for (uint64_t first = 0; first < n; first += MOST_FILLED) {
-    const uint64_t part = n - first < MOST_FILLED ? n - first : MOST_FILLED;
-    const int64_t extent = (int64_t)part;
-    const qn_tensor output = {(char *)to + first * bytes, dtypes[bytes], 1, &extent, NULL, exec->device};
-    const qn_kernel_call call = {
-        .size = sizeof call, .inputs = &input, .outputs = &output, .grid = {part, 1, 1}, .group = {256, 1, 1}};
-    qn_try(qn_kernel_launch(kernel, exec, &call));
-  }
-  return QN_OK;
-}
-
-/* Of the size that will be filled: a long row may be other code. */
-static qn_status fill_prepare(const qn_exec *exec, size_t bytes, uint64_t n)
-{
-  static const qn_dtype dtypes[] = {[1] = QN_U8, [2] = QN_U16, [4] = QN_U32, [8] = QN_U64};
-  const uint64_t value = 0;
-  const uint64_t part = n < MOST_FILLED ? n : MOST_FILLED;
-  const int64_t extent = (int64_t)part;
-  qn_kernel *kernel;
-  qn_try(fill_kernel(&kernel));
-  const qn_tensor input = {.data = (void *)(uintptr_t)&value, .dtype = dtypes[bytes]};
-  const qn_tensor output = {NULL, dtypes[bytes], 1, &extent, NULL, exec->device};
-  const qn_kernel_call call = {
-      .size = sizeof call, .inputs = &input, .outputs = &output, .grid = {part, 1, 1}, .group = {256, 1, 1}};
-  const qn_exec plain = {.size = sizeof plain, .device = exec->device, .stream = exec->stream};
-  return qn_kernel_prepare(kernel, &plain, &call);
-}
-
-static qn_status fill_output(const qn_exec *exec, const unsigned char *element, const qn_tensor *output)
-{
-  const size_t bytes = qn_dtype_bytes(output->dtype);
-  const uint64_t n = elements_of(output);
-  if (exec->device.kind != QN_CUDA) {
-    fill f = {output->data, element, bytes, n};
-    qn_pool_run(exec->pool, (size_t)((n + FILL_ELEMENTS - 1) / FILL_ELEMENTS), fill_part, &f);
-    return QN_OK;
-  }
-  if (is_one_byte(element, bytes))
-    return qn_memory_fill(exec->device, exec->stream, output->data, element[0], n * bytes);
-  const qn_exec plain = {.size = sizeof plain, .device = exec->device, .stream = exec->stream};
-  return qn_fill_by_kernel(&plain, element, bytes, output->data, n);
-}
-
-/* ---- of a call ---- */
 
 qn_status qn_outputs_check_init(const qn_kernel *kernel, const qn_kernel_call *call)
 {
@@ -238,8 +140,8 @@ qn_status qn_outputs_prepare(const qn_kernel *kernel, const qn_exec *exec, const
     const qn_tensor *t = &call->outputs[k];
     if (call->init[k].kind == QN_VALUE_NONE) continue;
     qn_try(qn_value_store(&call->init[k], t->dtype, kernel->source.name, kernel->source.outputs[k], element));
-    if (!is_one_byte(element, qn_dtype_bytes(t->dtype)))
-      qn_try(fill_prepare(exec, qn_dtype_bytes(t->dtype), elements_of(t)));
+    if (!qn_is_one_byte(element, qn_dtype_bytes(t->dtype)))
+      qn_try(qn_fill_by_kernel(exec, element, qn_dtype_bytes(t->dtype), NULL, elements_of(t)));
   }
   return QN_OK;
 }
@@ -251,7 +153,7 @@ qn_status qn_outputs_init(const qn_kernel *kernel, const qn_exec *exec, const qn
     if (call->init[k].kind == QN_VALUE_NONE) continue;
     const qn_tensor *t = &call->outputs[k];
     qn_try(qn_value_store(&call->init[k], t->dtype, kernel->source.name, kernel->source.outputs[k], element));
-    qn_try(fill_output(exec, element, t));
+    qn_try(qn_fill_elements(exec, element, qn_dtype_bytes(t->dtype), t->data, elements_of(t)));
   }
   return QN_OK;
 }

@@ -5,6 +5,7 @@
 #define QN_KERNEL_KERNEL_H
 #include "core/core.h"
 #include "device/backend.h"
+#include "kernel/words/grid.h"
 #include "quern/kernel.h"
 
 /* ---- token.c: C++ text as whole tokens, with nothing understood ---- */
@@ -77,14 +78,22 @@ struct qn_kernel {
   uint32_t indexed; /* bit k: input k is used as a pointer, whatever its dimensions (CUDA) */
   bool needs_group; /* barriers, simd words, threadgroup memory: fibers on the processor */
   bool straight;    /* no loop, and nothing asks for the group: on a GPU a thread may take several positions */
-  bool ours;        /* the library's own, for copies and fills */
   struct qn_special_entry *_Atomic entries; /* what was launched before, newest first */
 };
 
-/* The words by which a Metal body asks where it is, with Metal's types ("uint", "uint3"); CUDA's: threadIdx ... */
-const char *qn_attribute_name(int k);
-const char *qn_attribute_type(int k);
-const char *qn_cuda_place_name(int k);
+/* The k-th tensor, inputs before outputs. */
+static inline bool qn_is_input(const qn_kernel *kernel, size_t k) { return k < kernel->source.n_inputs; }
+static inline const char *qn_source_tensor_name(const qn_kernel_source *s, size_t k)
+{
+  return k < s->n_inputs ? s->inputs[k] : s->outputs[k - s->n_inputs];
+}
+
+/* places.c: the words by which a body asks where it is. Metal's, with Metal's types; CUDA's: threadIdx ... */
+typedef struct qn_place_word {
+  const char *name, *type, *value;
+  bool of_grid; /* the same whatever the groups are */
+} qn_place_word;
+extern const qn_place_word qn_attributes[QN_ATTRIBUTE_COUNT], qn_cuda_places[QN_CUDA_PLACES];
 
 /* How a tensor reaches the body. */
 typedef enum qn_form {
@@ -110,25 +119,28 @@ typedef struct qn_special {
   uint64_t folded[3]; /* CUDA dialect on CUDA with blocks over 65,535 along y or z: blocks, compiled in; else 0 */
 } qn_special;
 
-/* The argument: geometry, then members in the order of the signature, each aligned to 8. */
-typedef struct qn_geometry {
-  uint32_t grid[3], group[3], blocks[3], zero;
-} qn_geometry; /* base/ and generated text repeat it */
-typedef enum qn_item_kind { QN_ITEM_POINTER, QN_ITEM_VALUE, QN_ITEM_SHAPE, QN_ITEM_STRIDES, QN_ITEM_NDIM } qn_item_kind;
-typedef struct qn_item {
+/* The argument: a qn_launch_grid, then members in the order of the signature, each aligned to 8. */
+typedef enum qn_member_kind {
+  QN_MEMBER_POINTER,
+  QN_MEMBER_VALUE,
+  QN_MEMBER_SHAPE,
+  QN_MEMBER_STRIDES,
+  QN_MEMBER_NDIM
+} qn_member_kind;
+typedef struct qn_argument_member {
   uint8_t kind, tensor; /* inputs, then outputs */
   uint16_t offset;
-} qn_item;
-enum { QN_KERNEL_MAX_ITEMS = 4 * QN_KERNEL_MAX_TENSORS };
-typedef struct qn_layout {
+} qn_argument_member;
+enum { QN_KERNEL_MAX_MEMBERS = 4 * QN_KERNEL_MAX_TENSORS };
+typedef struct qn_argument_layout {
   size_t n, bytes;
-  qn_item item[QN_KERNEL_MAX_ITEMS];
-} qn_layout;
+  qn_argument_member member[QN_KERNEL_MAX_MEMBERS];
+} qn_argument_layout;
 
 /* ---- generate.c: the unit's text (includes of embedded words, templates, header, body, entry) and its argument's
  * layout. `entry` is the name of the function to load: "quern_" and the kernel's. ---- */
-void qn_kernel_layout(const qn_kernel *kernel, const qn_special *special, qn_layout *layout);
-qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special, const qn_layout *layout,
+void qn_kernel_layout(const qn_kernel *kernel, const qn_special *special, qn_argument_layout *layout);
+qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special, const qn_argument_layout *layout,
                              qn_text *text);
 /* words.c: `#include`s of those words of the dialect that body and header need; all of them stand in namespace
  * quern_metal or quern_cuda (QN_WORDS), as do the kernel's argument and, in QN_WORDS::quern_body, header and body. */
@@ -140,9 +152,10 @@ bool qn_words_meet(const char *word, size_t n, bool member); /* threads meet at 
 bool qn_words_loop(const qn_kernel *kernel);                 /* for, while, do, goto */
 bool qn_words_straight(const qn_kernel *kernel);             /* short, and no loop */
 bool qn_attributes_of_grid(const qn_kernel *kernel);         /* all that are named: the same whatever the groups are */
-const char *qn_dtype_word(qn_dialect dialect, qn_dtype dtype); /* "half", "bfloat16_t", "uint" ... */
 
-/* kernel.c: template values have names that nothing else has. Looked at where a text is made, not in each launch. */
+/* names.c: counts, names, contracts. Template values have names that nothing else has. Looked at where a text is made,
+ * not in each launch. */
+qn_status qn_source_check(const qn_kernel_source *source);
 qn_status qn_templates_check(const qn_kernel *kernel, const qn_special *special);
 
 /* ---- launch.c ---- */

@@ -10,8 +10,6 @@
 
 enum { FLAT_GROUP = 256, MOST_GROUP_Z = 64 };
 
-static bool is_input(const qn_kernel *kernel, size_t k) { return k < kernel->source.n_inputs; }
-
 /* ---- what a launch makes special, as bytes to compare ---- */
 enum { KEY_BYTES = 2048 };
 
@@ -25,7 +23,7 @@ typedef struct qn_special_entry {
   const qn_device_function *function;
   uint64_t stamp;
   qn_device device;
-  qn_layout layout;
+  qn_argument_layout layout;
   qn_function_facts facts;
   size_t key_bytes;
   char key[];
@@ -42,13 +40,13 @@ static qn_status add_key(special_key *key, const qn_kernel *kernel, const void *
 
 static uint8_t form_of(const qn_kernel *kernel, const qn_tensor *t, size_t k)
 {
-  if (!is_input(kernel, k) || t->ndim) return QN_FORM_POINTER;
+  if (!qn_is_input(kernel, k) || t->ndim) return QN_FORM_POINTER;
   return t->device.kind == QN_CPU ? QN_FORM_VALUE : QN_FORM_REFERENCE;
 }
 
 static bool ndim_matters(const qn_kernel *kernel, size_t k)
 {
-  const bool output = !is_input(kernel, k);
+  const bool output = !qn_is_input(kernel, k);
   const size_t bit = output ? k - kernel->source.n_inputs : k;
   return (kernel->named_shape[output] | kernel->named_strides[output] | kernel->named_ndim[output]) >> bit & 1;
 }
@@ -176,7 +174,7 @@ static qn_status explain(const qn_kernel *kernel, qn_status status)
 }
 
 static qn_status check_argument(const qn_kernel *kernel, const qn_backend *backend, qn_device device,
-                                const qn_layout *layout)
+                                const qn_argument_layout *layout)
 {
   size_t most;
   qn_try(backend->argument_limit(device, &most));
@@ -379,27 +377,27 @@ static void put_strides(const qn_tensor *t, int64_t *to)
   }
 }
 
-static void put_item(const qn_item *item, const qn_tensor *t, char *at)
+static void put_member(const qn_argument_member *member, const qn_tensor *t, char *at)
 {
   int64_t strides[QN_MAX_NDIM];
-  switch ((qn_item_kind)item->kind) {
-  case QN_ITEM_POINTER: memcpy(at, &t->data, sizeof t->data); break;
-  case QN_ITEM_VALUE: memcpy(at, t->data, qn_dtype_bytes(t->dtype)); break;
-  case QN_ITEM_SHAPE:
+  switch ((qn_member_kind)member->kind) {
+  case QN_MEMBER_POINTER: memcpy(at, &t->data, sizeof t->data); break;
+  case QN_MEMBER_VALUE: memcpy(at, t->data, qn_dtype_bytes(t->dtype)); break;
+  case QN_MEMBER_SHAPE:
     for (int d = 0; d < t->ndim; d++) memcpy(at + 4 * d, &(int32_t){(int32_t)t->shape[d]}, 4);
     break;
-  case QN_ITEM_STRIDES:
+  case QN_MEMBER_STRIDES:
     put_strides(t, strides);
     memcpy(at, strides, 8 * (size_t)t->ndim);
     break;
-  case QN_ITEM_NDIM: memcpy(at, &(int32_t){t->ndim}, 4); break;
+  case QN_MEMBER_NDIM: memcpy(at, &(int32_t){t->ndim}, 4); break;
   }
 }
 
 static void fill_argument(const qn_kernel *kernel, const qn_kernel_call *call, const qn_tensor *const *tensor,
                           const ready *r, char *argument)
 {
-  qn_geometry g = {.zero = 0};
+  qn_launch_grid g = {.zero = 0};
   (void)kernel;
   for (int d = 0; d < 3; d++) {
     g.grid[d] = (uint32_t)call->grid[d];
@@ -408,8 +406,8 @@ static void fill_argument(const qn_kernel *kernel, const qn_kernel_call *call, c
   }
   memcpy(argument, &g, sizeof g);
   for (size_t k = 0; k < r->entry->layout.n; k++) {
-    const qn_item *item = &r->entry->layout.item[k];
-    put_item(item, tensor[item->tensor], argument + item->offset);
+    const qn_argument_member *member = &r->entry->layout.member[k];
+    put_member(member, tensor[member->tensor], argument + member->offset);
   }
 }
 
@@ -442,7 +440,7 @@ static qn_status launch_with(qn_kernel *kernel, const qn_exec *exec, const qn_ke
   const qn_tensor *tensor[QN_KERNEL_MAX_TENSORS];
   _Alignas(16) char argument[ARGUMENT_BYTES];
   for (size_t k = 0; k < kernel->source.n_inputs + kernel->source.n_outputs; k++)
-    tensor[k] = is_input(kernel, k) ? &inputs->tensor[k] : qn_call_tensor(kernel, call, k);
+    tensor[k] = qn_is_input(kernel, k) ? &inputs->tensor[k] : qn_call_tensor(kernel, call, k);
   fill_argument(kernel, call, tensor, r, argument);
   qn_launch launch = {.shared_bytes = (uint32_t)call->shared_bytes,
                       .stream = exec->stream,
@@ -494,7 +492,7 @@ qn_status qn_kernel_query(qn_kernel *kernel, const qn_exec *exec, const qn_kerne
 qn_status qn_kernel_text(qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call, char **text)
 {
   qn_special special;
-  qn_layout layout;
+  qn_argument_layout layout;
   qn_text made = {0};
   qn_require(text, "where to put the text is NULL");
   *text = NULL;

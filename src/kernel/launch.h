@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 
 /* The k-th tensor, inputs before outputs. */
-const char *qn_kernel_tensor_name(const qn_kernel *kernel, size_t k);
 const qn_tensor *qn_call_tensor(const qn_kernel *kernel, const qn_kernel_call *call, size_t k);
 
 /* All that can be said of a call without its data and without compiling. */

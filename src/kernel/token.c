@@ -258,3 +258,13 @@ bool qn_tokens_index(const qn_tokens *tokens, const char *word)
   }
   return false;
 }
+
+qn_status qn_fail_in_text(const qn_kernel *kernel, int which, qn_status status)
+{
+  const qn_kernel_source *s = &kernel->source;
+  char why[512], shown[QN_SHOWN_BYTES] = "";
+  int line = 0;
+  snprintf(why, sizeof why, "%s", qn_last_error());
+  if (sscanf(why, "line %d:", &line) == 1) qn_show_line(which == QN_KERNEL_BODY ? s->body : s->header, line, shown);
+  return qn_fail(status, "kernel %s: %s, %s%s", s->name, which == QN_KERNEL_BODY ? "body" : "header", why, shown);
+}

@@ -20,8 +20,6 @@ qn_status qn_watched_flags(const qn_special *special, bool fibers, const char *c
   return QN_OK;
 }
 
-static bool is_input(const qn_kernel *kernel, size_t k) { return k < kernel->source.n_inputs; }
-
 /* Bit k: an output is stored in input k. */
 static uint32_t inputs_written(const qn_kernel *kernel, const qn_kernel_call *call)
 {
@@ -44,8 +42,8 @@ static qn_status list_arrays(const qn_kernel *kernel, const qn_kernel_call *call
   *n = 0;
   for (size_t k = 0; k < kernel->source.n_inputs + kernel->source.n_outputs; k++) {
     uintptr_t begin, end;
-    const char *name = qn_kernel_tensor_name(kernel, k);
-    const bool input = is_input(kernel, k);
+    const char *name = qn_source_tensor_name(&kernel->source, k);
+    const bool input = qn_is_input(kernel, k);
     qn_try(qn_tensor_span(kernel->source.name, name, tensor[k], &begin, &end));
     if (begin == end) continue;
     array[(*n)++] = (qn_watch_array){.name = name,

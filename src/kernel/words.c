@@ -167,8 +167,8 @@ bool qn_words_whole_positions(const qn_kernel *kernel)
 {
   const qn_tokens *t = &kernel->tokens[QN_KERNEL_BODY];
   for (int a = 0; a < QN_ATTRIBUTE_COUNT; a++) {
-    const char *name = qn_attribute_name(a);
-    if (!(kernel->attributes >> a & 1) || strcmp(qn_attribute_type(a), "uint3") != 0) continue;
+    const char *name = qn_attributes[a].name;
+    if (!(kernel->attributes >> a & 1) || strcmp(qn_attributes[a].type, "uint3") != 0) continue;
     for (size_t k = 0; k < t->n; k++)
       if (t->token[k].kind == QN_TOKEN_DIRECTIVE
               ? memmem(t->text + t->token[k].at, t->token[k].length, name, strlen(name)) != NULL
@@ -232,4 +232,12 @@ bool qn_words_straight(const qn_kernel *kernel)
 {
   enum { SHORT = 256 };
   return kernel->tokens[QN_KERNEL_BODY].n + kernel->tokens[QN_KERNEL_HEADER].n <= SHORT && !qn_words_loop(kernel);
+}
+
+bool qn_attributes_of_grid(const qn_kernel *kernel)
+{
+  bool all = true;
+  for (int k = 0; k < QN_ATTRIBUTE_COUNT; k++)
+    if (kernel->attributes >> k & 1) all &= qn_attributes[k].of_grid;
+  return all;
 }

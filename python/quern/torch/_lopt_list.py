@@ -142,9 +142,8 @@ class MemberList:
     # ---- the call ----
     @torch.no_grad()
     def prepare(self, params: Structure, factors: array, weights: dict[str, Tensor]) -> None:
-        """Has the library look at all that step() would be given, and compile what it needs. An op that is not in the
-        registry has no such call; it is looked at when it is stepped."""
-        if not self.family.registered or len(op(self.family.op).roles) != len(self._roles):
+        """Has the library look at all that step() would be given, and compile what it needs."""
+        if len(op(self.family.op).roles) != len(self._roles):
             return
         copies = self._point(params, factors, weights)
         if self.shards is not None:

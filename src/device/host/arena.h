@@ -52,7 +52,7 @@ static inline uint64_t qn_simd_place(const qn_simd *s, unsigned lane, int line)
   return __builtin_expect(call != NULL, 0) ? (uint32_t)line ^ (call->key << 32 ^ call->key) : (uint32_t)line;
 }
 
-typedef enum qn_fault { QN_FAULT_NONE, QN_FAULT_MASK, QN_FAULT_DIVERGENT } qn_fault;
+typedef enum qn_group_fault { QN_GROUP_FAULT_NONE, QN_GROUP_FAULT_MASK, QN_GROUP_FAULT_DIVERGENT } qn_group_fault;
 
 /* A group. Bit k of `ready` is simdgroup k: it has ready lanes, or may have some that can go on apart. */
 struct qn_arena {
@@ -69,7 +69,7 @@ struct qn_arena {
   uint64_t block;
   void *shared;
   size_t shared_bytes, shared_room;
-  qn_fault fault;
+  qn_group_fault fault;
   int fault_line;
   qn_u32 fault_mask;
   qn_fiber home; /* who runs the blocks */

@@ -233,3 +233,17 @@ qn_status qn_child_run(char *const argv[], const void *input, size_t input_bytes
   qn_release(variables);
   return status;
 }
+
+/* As a shell would find it, but a value is a path or a name, never a command with arguments. */
+bool qn_program_find(const char *name, char *path, size_t bytes)
+{
+  if (strchr(name, '/')) return (size_t)snprintf(path, bytes, "%s", name) < bytes && !access(path, X_OK);
+  const char *list = secure_getenv("PATH");
+  for (const char *at = list ? list : "/usr/local/bin:/usr/bin:/bin"; *at; at += *at == ':') {
+    size_t length = strcspn(at, ":");
+    int need = snprintf(path, bytes, "%.*s/%s", (int)length, at, name);
+    if (length && need > 0 && (size_t)need < bytes && !access(path, X_OK)) return true;
+    at += length;
+  }
+  return false;
+}

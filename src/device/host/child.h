@@ -22,6 +22,9 @@ typedef struct qn_child {
 enum { QN_CHILD_FILE = 3, QN_CHILD_MOST_FILES = 4 };
 #define QN_CHILD_PATH "/proc/self/fd/"
 
+/* A program's path, as a shell would find it. */
+bool qn_program_find(const char *name, char *path, size_t bytes);
+
 /* argv[0] is a path. Standard input is `input`, standard output and standard error are added to `said`. After limit_ms,
  * or when this process ends, the program and its children are killed. A program that cannot be started is
  * QN_NO_LIBRARY. No shell; the caller's signal handlers, mask and files are left alone. */

@@ -55,20 +55,6 @@ static const char *const tier_flags[QN_TIER_COUNT][MOST_FLAGS] = {
     [QN_TIER_AVX512] = {"-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c"},
 };
 
-/* As a shell would find it, but a value is a path or a name, never a command with arguments. */
-bool qn_host_program_find(const char *name, char *path, size_t bytes)
-{
-  if (strchr(name, '/')) return (size_t)snprintf(path, bytes, "%s", name) < bytes && !access(path, X_OK);
-  const char *list = secure_getenv("PATH");
-  for (const char *at = list ? list : "/usr/local/bin:/usr/bin:/bin"; *at; at += *at == ':') {
-    size_t length = strcspn(at, ":");
-    int need = snprintf(path, bytes, "%.*s/%s", (int)length, at, name);
-    if (length && need > 0 && (size_t)need < bytes && !access(path, X_OK)) return true;
-    at += length;
-  }
-  return false;
-}
-
 static qn_status locate(char *path, size_t bytes)
 {
   char option[QN_HOST_PATH_BYTES];
@@ -76,7 +62,7 @@ static qn_status locate(char *path, size_t bytes)
   const char *variable = secure_getenv("CXX");
   const char *from = option[0] ? "option cxx" : variable && *variable ? "$CXX" : "the default";
   const char *name = option[0] ? option : variable && *variable ? variable : "c++";
-  if (qn_host_program_find(name, path, bytes)) return QN_OK;
+  if (qn_program_find(name, path, bytes)) return QN_OK;
   return qn_fail(QN_NO_LIBRARY,
                  "host: the C++ compiler \"%.256s\" (%s) is not there or cannot be run: install g++, or give the path "
                  "of a compiler, without arguments, as QUERN_CXX",

@@ -78,7 +78,7 @@ qn_status qn_group_explain(const qn_arena *g)
   place places[MOST_PLACES];
   qn_text text = {0};
   const unsigned long long block = g->block;
-  if (g->fault == QN_FAULT_MASK)
+  if (g->fault == QN_GROUP_FAULT_MASK)
     return qn_fail(QN_KERNEL_ERROR,
                    "kernel %s, block %llu: thread %u calls a collective at line %d for the lanes 0x%08x, of which its "
                    "own, %u, is none",
@@ -88,8 +88,8 @@ qn_status qn_group_explain(const qn_arena *g)
   for (unsigned k = 0; k < n && k < TOLD_PLACES; k++) tell(&text, &places[k]);
   if (n > TOLD_PLACES) qn_text_add(&text, ", others elsewhere");
   if (returned) qn_text_add(&text, ", %u %s returned", returned, returned > 1 ? "have" : "has");
-  const char *why = g->fault == QN_FAULT_DIVERGENT ? "threads of one simdgroup wait at different barriers"
-                                                   : "its threads wait for each other and none can go on";
+  const char *why = g->fault == QN_GROUP_FAULT_DIVERGENT ? "threads of one simdgroup wait at different barriers"
+                                                         : "its threads wait for each other and none can go on";
   qn_status status = qn_fail(QN_KERNEL_ERROR, "kernel %s, block %llu: %s: %s", g->function->name, block, why,
                              text.at ? text.at : "no memory to say where");
   qn_text_free(&text);

@@ -16,7 +16,6 @@
  *   A thread that returned, or was left, is counted nowhere any more.
  *   When no thread can go on and some wait, the launch fails with a sentence that says who waits where. A thread that
  *     turns in a loop until another one writes waits for ever: fibers do not interrupt each other. */
-#include "cpu/tier.h"
 #include "device/host/arena.h"
 #include "device/host/watch.h"
 #include <string.h>
@@ -175,7 +174,7 @@ static inline void put(unsigned char *to, const void *from, qn_u32 bytes)
 }
 
 /* The group ends here, with its fault; the running thread does not come back. */
-static _Noreturn void fail(arena *g, qn_fault fault, int line, qn_u32 mask)
+static _Noreturn void fail(arena *g, qn_group_fault fault, int line, qn_u32 mask)
 {
   g->fault = fault;
   g->fault_line = line;
@@ -215,7 +214,7 @@ static inline __attribute__((always_inline)) qn_u32 meet(const void *mine, qn_u3
   simd *s = g->at;
   const unsigned lane = g->lane;
   if (g->watched) qn_watch_wait(QN_WAIT_COLLECTIVE, line, qn_simd_place(s, lane, line), mask, place);
-  if (mask && !(mask & bit_of(lane))) fail(g, QN_FAULT_MASK, line, mask);
+  if (mask && !(mask & bit_of(lane))) fail(g, QN_GROUP_FAULT_MASK, line, mask);
   put(s->mine[lane], mine, bytes);
   collect(g, s, mask, line, work);
   const qn_result *result = &s->result[s->held[lane]];
@@ -238,7 +237,7 @@ static qn_u32 exchange(const void *mine, qn_u32 bytes, qn_u32 mask, int line, co
 static void pass_barrier(arena *g)
 {
   if (g->watched) qn_watch_pass(-1, 0);
-  if (g->divergent) fail(g, QN_FAULT_DIVERGENT, 0, 0);
+  if (g->divergent) fail(g, QN_GROUP_FAULT_DIVERGENT, 0, 0);
   for (unsigned k = 0; k < g->n_simds; k++) {
     simd *s = g->simd[k];
     if (!s->at_barrier) continue;
@@ -339,7 +338,7 @@ static void begin_block(arena *g, uint64_t block)
   g->block = block;
   g->live = g->threads;
   g->waiting = 0;
-  g->fault = QN_FAULT_NONE;
+  g->fault = QN_GROUP_FAULT_NONE;
   g->divergent = false;
   g->ready = g->n_simds == 32 ? ~UINT32_C(0) : bit_of(g->n_simds) - 1;
   for (unsigned k = 0; k < g->n_simds; k++) {

@@ -18,8 +18,6 @@ typedef struct qn_host_compiler {
 
 /* The compiler in force; QN_NO_LIBRARY with what was tried. */
 qn_status qn_host_compiler_find(qn_host_compiler *compiler);
-/* A program's path, as a shell would find it. */
-bool qn_host_program_find(const char *name, char *path, size_t bytes);
 qn_status qn_host_target(qn_device device, char *text, size_t bytes);
 qn_status qn_host_compile(qn_device device, const qn_unit *unit, qn_image *image);
 

@@ -20,7 +20,7 @@ static bool find_program(char *path, size_t bytes)
         !access(path, X_OK))
       return true;
   for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-    if (qn_host_program_find(names[k], path, bytes)) return true;
+    if (qn_program_find(names[k], path, bytes)) return true;
   return false;
 }
 

@@ -49,7 +49,7 @@ bool qn_link_alone(const int files[2])
   char linker[QN_HOST_PATH_BYTES];
   void *data = NULL;
   size_t bytes = 0;
-  if (!qn_host_program_find("ld", linker, sizeof linker) ||
+  if (!qn_program_find("ld", linker, sizeof linker) ||
       qn_memory_file_read(files[0], "a compiled object", &data, &bytes) != QN_OK)
     return false;
   const bool alone = needs_nothing((elf_file){data, bytes});

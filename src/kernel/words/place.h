@@ -5,11 +5,7 @@
  * too. QN_FLAT: grid and group have one dimension, and nothing is divided. */
 #ifndef QN_WORDS_PLACE_H
 #define QN_WORDS_PLACE_H
-#include "base/kernel.h"
-
-struct qn_geometry {
-  qn_u32 grid[3], group[3], blocks[3], zero;
-};
+#include "kernel/words/grid.h"
 
 struct qn_spot {
   qn_u32 x, y, z;
@@ -24,7 +20,7 @@ struct qn_place_of_thread {
 QN_FN qn_u32 qn_lesser(qn_u32 a, qn_u32 b) { return a < b ? a : b; }
 
 /* The group's place and sizes, of its linear number. */
-QN_FN qn_place_of_thread qn_place_of_block(const qn_geometry &g, qn_u64 block)
+QN_FN qn_place_of_thread qn_place_of_block(const qn_launch_grid &g, qn_u64 block)
 {
   qn_place_of_thread p;
 #ifdef QN_FLAT
@@ -42,7 +38,7 @@ QN_FN qn_place_of_thread qn_place_of_block(const qn_geometry &g, qn_u64 block)
 
 /* Completes it for a thread by its number in the group. False: the group has no such thread. QN_FULL_GROUPS (CUDA's
  * dialect): numbers are by the full group's sizes. */
-QN_FN bool qn_place_thread(const qn_geometry &g, qn_place_of_thread &p, qn_u32 index)
+QN_FN bool qn_place_thread(const qn_launch_grid &g, qn_place_of_thread &p, qn_u32 index)
 {
   p.index = index;
 #ifdef QN_FLAT
@@ -68,7 +64,7 @@ QN_FN bool qn_place_thread(const qn_geometry &g, qn_place_of_thread &p, qn_u32 i
  * flat blocks make one long row. The row along x is the loop that the compiler makes vectors of; a grid has less than
  * 2^32 threads along it. */
 template <class body>
-static inline __attribute__((always_inline)) void qn_each_thread(const qn_geometry &g, qn_u64 first, qn_u64 last,
+static inline __attribute__((always_inline)) void qn_each_thread(const qn_launch_grid &g, qn_u64 first, qn_u64 last,
                                                                  const body &run)
 {
 #if defined(QN_FLAT) && defined(QN_MERGED)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* abi.c - the sizes of the public structs by name, for bindings that write the structs down again in another language.
- */
+ * An op's params are found by the list of ops. */
 #include "quern/quern.h"
 #include <string.h>
 
@@ -11,7 +11,6 @@
   X(qn_cache_entry)                                                                                                    \
   X(qn_device)                                                                                                         \
   X(qn_device_info)                                                                                                    \
-  X(qn_elo_params)                                                                                                     \
   X(qn_exec)                                                                                                           \
   X(qn_finding)                                                                                                        \
   X(qn_function_source)                                                                                                \
@@ -30,12 +29,10 @@
   X(qn_op_types)                                                                                                       \
   X(qn_option_info)                                                                                                    \
   X(qn_swiglu_quantize_params)                                                                                         \
-  X(qn_small_fc_lopt_params)                                                                                           \
   X(qn_template)                                                                                                       \
   X(qn_tensor)                                                                                                         \
   X(qn_value)                                                                                                          \
-  X(qn_variant)                                                                                                        \
-  X(qn_velo_params)
+  X(qn_variant)
 
 size_t qn_struct_bytes(const char *name)
 {
@@ -43,5 +40,9 @@ size_t qn_struct_bytes(const char *name)
   if (name && !strcmp(name, #type)) return sizeof(type);
   STRUCTS(X)
 #undef X
+#define QN_OP(op)                                                                                                      \
+  if (name && !strcmp(name, "qn_" #op "_params")) return sizeof(qn_##op##_params);
+#include "ops.h"
+#undef QN_OP
   return 0;
 }
