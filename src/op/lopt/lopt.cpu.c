@@ -38,7 +38,7 @@ static void set_inputs(const qn_lopt_call *call, const qn_lopt_item *item, block
   for (int u = 0; u < BLOCK; u += QN_LANES) {
     qn_f32 m[3], a[3], b[3], x[ELEMENTS];
     for (int d = 0; d < 3; d++) m[d] = get(k->m[d] + u), a[d] = get(k->a[d] + u), b[d] = get(k->b[d] + u);
-    qn_lopt_inputs(get(k->g + u), get(k->p + u), m, get(k->v + u), a, b, x);
+    qn_lopt_inputs(get(k->g + u), get(k->p + u), m, get(k->v + u), qn_rsqrt(qn_lopt_s_square(get(k->v + u))), a, b, x);
     for (int j = 0; j < ELEMENTS; j++) put(k->x[j] + u, x[j]);
     for (int d = 0; d < 3 && item->f; d++) {
       put(k->x[ELEMENTS + d] + u, get(k->f[d] + u));

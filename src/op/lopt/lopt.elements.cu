@@ -61,9 +61,9 @@ QN_FN void inputs_of(float (&x)[CHANNELS], const element &e, bool factored)
 {
   float first[FACTORED];
 #if QN_LOPT_VELO
-  qn_velo_inputs(e.g, e.p, e.m, e.v, quick_root(e.v + 1e-6f), e.a, e.b, first);
+  qn_velo_inputs(e.g, e.p, e.m, e.v, quick_root(qn_lopt_s_square(e.v)), e.a, e.b, first);
 #else
-  qn_lopt_inputs(e.g, e.p, e.m, e.v, e.a, e.b, first);
+  qn_lopt_inputs(e.g, e.p, e.m, e.v, qn_rsqrt(qn_lopt_s_square(e.v)), e.a, e.b, first);
 #endif
   QN_UNROLL
   for (int k = 0; k < FACTORED; k++) x[k] = first[k];

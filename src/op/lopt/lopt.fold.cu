@@ -10,14 +10,6 @@
 
 constexpr int THREADS = QN_THREADS;
 
-/* The k-th of 1, 3, 10, 30 ... 100000. */
-QN_FN double time_of(int k)
-{
-  double t = k & 1 ? 3 : 1;
-  for (int i = 0; i < k / 2; i++) t *= 10;
-  return t;
-}
-
 QN_FN double magnitude(double x) { return x < 0 ? -x : x; }
 
 /* A hidden value's bias with the time, and what its sum is at most of these; of the other inputs, which are at most
@@ -27,7 +19,7 @@ QN_FN double set_bias(const qn_lopt_device_args &a, const qn_lopt_live &live, in
   double bias = static_cast<double>(a.weights[B1 + h]), most = magnitude(bias);
   for (int k = 0; k < TIMES; k++) {
     const double w = weight(a.weights, h, TIME + k);
-    bias += w * tanh_of(static_cast<double>(live.step) / time_of(k) - 1);
+    bias += w * tanh_of(qn_lopt_time(live.step, k));
     most += magnitude(w);
   }
   a.head->bias[h] = static_cast<float>(bias);
@@ -65,7 +57,7 @@ QN_KERNEL(lopt_start, qn_lopt_device_args, a)
   qn_lopt_found &f = *it.found;
   const double lr = a.head->lr * it.lr_scale, decay = a.head->weight_decay;
   float power = 1;
-  double most = a.head->most + a.head->most_of_root * root(static_cast<double>(it.whole));
+  double most = a.head->most + a.head->most_of_root * qn_lopt_sqrt(static_cast<double>(it.whole));
   while (KEEPS_WITHIN > 0 && most > KEEPS_WITHIN && power > 0x1p-60f) most *= 0.5, power *= 0.5f;
   f.of_gradient = 1.0f;
   f.lr = static_cast<float>(lr);
@@ -92,11 +84,12 @@ QN_GROUP_KERNEL(lopt_fold, qn_lopt_device_args, a)
   if (qn_thread() < channels) {
     double total = 0;
     for (qn_u32 k = 0; k < 32; k++) total += sums[k * channels + lane];
-    scale[lane] = scale_of(total, it.whole);
+    scale[lane] = qn_lopt_scale(total, it.whole);
     it.found->scale[lane] = static_cast<float>(scale[lane]);
   }
   qn_barrier();
   for (qn_u32 k = qn_thread(); it.layer && k < channels * WIDTH; k += THREADS)
-    it.layer[k] = static_cast<float>(
-        weight_of_channel(a.weights, static_cast<int>(k % WIDTH), static_cast<int>(k / WIDTH)) * scale[k / WIDTH]);
+    it.layer[k] = static_cast<float>(qn_lopt_channel_weight(a.weights, INPUTS, ELEMENT_INPUTS,
+                                                            static_cast<int>(k % WIDTH), static_cast<int>(k / WIDTH)) *
+                                     scale[k / WIDTH]);
 }

@@ -196,8 +196,6 @@ static inline uint64_t qn_lopt_strips_a_task(const qn_lopt_view *v)
 void qn_lopt_begin(qn_lopt_call *call, const qn_lopt_step *step);
 /* With small_fc's biases and transposed layers; what the time gives is in it. */
 void qn_lopt_prepare(qn_lopt_call *call, const qn_lopt_step *step);
-/* The factor of the channel whose squares' sum over n elements it is. */
-double qn_lopt_scale(double squares, uint64_t n);
 /* The first layer's weights for the six channels of the row, or of the column: layer[6][hidden]. */
 void qn_lopt_side_layer(const qn_lopt_kind *kind, const float *weights, bool row, const double scale[QN_LOPT_SIDES],
                         float *layer);

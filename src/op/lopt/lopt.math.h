@@ -8,6 +8,7 @@
 #ifndef QN_OP_LOPT_LOPT_MATH_H
 #define QN_OP_LOPT_LOPT_MATH_H
 #include "base/maths.h"
+#include "op/lopt/scalar.math.h"
 #include "op/lopt/words.h"
 
 /* torch.nan_to_num: NaN is 0, the infinities are the largest numbers. */
@@ -37,20 +38,30 @@ QN_FN qn_f32 qn_lopt_root(qn_f32 x) { return qn_rsqrt(qn_no_less(x, 1e-9f)); }
 QN_FN qn_f32 qn_lopt_factor_a(qn_f32 f) { return qn_lopt_root(f + 1e-9f); }
 QN_FN qn_f32 qn_lopt_factor_b(qn_f32 f, float term) { return qn_rsqrt(f + term); }
 
-/* What the network sees of a row's or column's state beside the state itself. */
-QN_FN qn_f32 qn_lopt_inverse(qn_f32 state) { return qn_rsqrt(state + 1e-8f); }
+/* Of a state of the row over the mean of its like, and of a state of the column, the root is a factor. */
+QN_FN qn_f32 qn_lopt_over_mean(qn_f32 state, qn_f32 mean) { return state / (mean + 1e-9f); }
 
-QN_FN void qn_lopt_inputs(qn_f32 g, qn_f32 p, const qn_f32 m[3], qn_f32 v, const qn_f32 a[3], const qn_f32 b[3],
-                          qn_f32 x[16])
+/* s, and what the network sees of a row's or column's state beside the state itself, are the inverse roots of these;
+ * kernels have a quicker root than the processor. */
+QN_FN qn_f32 qn_lopt_s_square(qn_f32 v) { return v + 1e-6f; }
+QN_FN qn_f32 qn_lopt_inverse_square(qn_f32 state) { return state + 1e-8f; }
+QN_FN qn_f32 qn_lopt_inverse(qn_f32 state) { return qn_rsqrt(qn_lopt_inverse_square(state)); }
+
+/* Of one decay: m, m s, g A, m B. */
+QN_FN void qn_lopt_decay_inputs(qn_f32 g, qn_f32 m, qn_f32 s, qn_f32 a, qn_f32 b, qn_f32 x[4])
 {
-  const qn_f32 s = qn_rsqrt(v + 1e-6f);
+  x[0] = m, x[1] = m * s, x[2] = g * a, x[3] = m * b;
+}
+
+QN_FN void qn_lopt_inputs(qn_f32 g, qn_f32 p, const qn_f32 m[3], qn_f32 v, qn_f32 s, const qn_f32 a[3],
+                          const qn_f32 b[3], qn_f32 x[16])
+{
   x[0] = g, x[1] = p, x[5] = v, x[9] = s;
   QN_UNROLL
   for (int k = 0; k < 3; k++) {
-    x[2 + k] = m[k];
-    x[6 + k] = m[k] * s;
-    x[10 + k] = g * a[k];
-    x[13 + k] = m[k] * b[k];
+    qn_f32 of[4];
+    qn_lopt_decay_inputs(g, m[k], s, a[k], b[k], of);
+    x[2 + k] = of[0], x[6 + k] = of[1], x[10 + k] = of[2], x[13 + k] = of[3];
   }
 }
 

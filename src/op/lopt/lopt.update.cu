@@ -105,7 +105,7 @@ QN_FN void write_table(float *table, const qn_lopt_device_item &it, const tile &
       QN_UNROLL
       for (int d = 0; d < 3; d++) {
         channel[e][d] = state[static_cast<qn_u64>(d) * along.n];
-        channel[e][3 + d] = quick_root(channel[e][d] + 1e-8f);
+        channel[e][3 + d] = quick_root(qn_lopt_inverse_square(channel[e][d]));
       }
     }
     QN_UNROLL

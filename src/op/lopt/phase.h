@@ -24,9 +24,9 @@ constexpr int INPUTS = 30, TIMES = 0, WIDTH = 4, OUTPUTS = 3, ELEMENT_INPUTS = 1
 constexpr int INPUTS = 39, TIMES = 11, WIDTH = QN_LOPT_WIDTH, OUTPUTS = 2, ELEMENT_INPUTS = QN_LOPT_TILE_INPUTS;
 #endif
 constexpr int B1 = WIDTH * INPUTS, W2 = B1 + WIDTH, B2 = W2 + WIDTH * WIDTH, W3 = B2 + WIDTH, B3 = W3 + OUTPUTS * WIDTH;
-/* Inputs of the first layer: an element's first, the row's states, the column's, their inverses, an element's last. */
-constexpr int ROW = ELEMENT_INPUTS - 3, COLUMN = ROW + 3, ROW_INVERSE = ROW + 6, COLUMN_INVERSE = ROW + 9;
-constexpr int SIDE = QN_LOPT_SIDE_INPUTS, LAST = ROW + 12, TIME = ROW + 15, ALL_INPUTS = ELEMENT_INPUTS + 6;
+/* Inputs of the first layer, in the order of scalar.math.h. */
+constexpr int ROW = ELEMENT_INPUTS - 3, SIDE = QN_LOPT_SIDE_INPUTS, LAST = ROW + 12, TIME = ROW + 15;
+constexpr int ALL_INPUTS = ELEMENT_INPUTS + SIDE;
 
 QN_FN const float *weights_of(const qn_lopt_device_args &a, const qn_lopt_device_item &it)
 {
@@ -37,18 +37,6 @@ QN_FN double weight(const float *weights, int hidden, int input)
 {
   return static_cast<double>(weights[hidden * INPUTS + input]);
 }
-
-QN_FN double root(double x)
-{
-#ifdef QN_PTX
-  return __dsqrt_rn(x);
-#else
-  return __builtin_sqrt(x);
-#endif
-}
-
-/* 1 / sqrt(1e-5 + the mean of squares). */
-QN_FN double scale_of(double squares, qn_u64 n) { return 1 / root(1e-5 + squares / static_cast<double>(n)); }
 
 QN_FN qn_u64 ceiling(qn_u64 n, qn_u64 of) { return n / of + (n % of != 0); }
 
@@ -83,15 +71,6 @@ QN_FN qn_u32 sums_of(const qn_lopt_device_item &it)
 #else
   return it.channels;
 #endif
-}
-
-/* Of channel k the inputs that it is; where nothing is factored a state is both row and column. */
-QN_FN double weight_of_channel(const float *weights, int h, int k)
-{
-  if (k < ROW) return weight(weights, h, k);
-  if (k < ELEMENT_INPUTS) return weight(weights, h, LAST + k - ROW);
-  const int d = k - ELEMENT_INPUTS, first = d < 3 ? ROW + d : ROW_INVERSE + d - 3;
-  return weight(weights, h, first) + weight(weights, h, first + 3);
 }
 
 /* A gradient as the op takes it. */

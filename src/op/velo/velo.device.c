@@ -8,9 +8,6 @@
 #include <math.h>
 
 enum { ALIGN = 256, THREADS = 256, MOST_THREADS = 512, ROW_OF_X = 32 };
-_Static_assert((int)QN_VELO_NETWORK == (int)QN_VELO_BANK && (int)QN_VELO_OLD == (int)QN_VELO_CHANNELS &&
-                   (int)QN_VELO_OLD + (int)QN_VELO_SUMMARIES - 1 == (int)QN_VELO_TOTALS,
-               "kernels count as the processor does");
 
 const qn_lopt_tiling qn_velo_device_tiling = {
     QN_VELO_COLUMNS,         QN_VELO_STAT_ROWS, QN_VELO_ROWS, QN_VELO_LEAST_LENGTH,

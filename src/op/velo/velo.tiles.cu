@@ -83,7 +83,7 @@ QN_FN void take_element(float (&x)[CHANNELS], float (&m)[3], float &v, const row
     m[d] = qn_lopt_mean(a.m[d], a.m_rest[d], r.m[d][k], g);
     factor[d] = along[d][k] * across[d];
   }
-  qn_velo_inputs(g, r.p[k], m, v, there ? quick_root(v + 1e-6f) : 0.0f, factor, factor, x);
+  qn_velo_inputs(g, r.p[k], m, v, there ? quick_root(qn_lopt_s_square(v)) : 0.0f, factor, factor, x);
 }
 
 #if QN_LOPT_PHASE == 0
