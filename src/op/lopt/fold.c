@@ -21,11 +21,12 @@ static void set_rates(qn_lopt_rates *r, const qn_lopt_step *step)
 void qn_lopt_begin(qn_lopt_call *call, const qn_lopt_step *step)
 {
   *call = (qn_lopt_call){.kind = step->kind,
-                         .gradient = step->elo ? QN_LOPT_NUMBERS : QN_LOPT_AS_IS,
-                         .elo = step->elo,
+                         .gradient = step->gradient,
+                         .joint_decay = step->joint_decay,
                          .compat = step->compat,
                          .b_is_a = step->compat,
-                         .b_term = 1e-6f,
+                         .b_term = step->kind->b_term,
+                         .means_of_decays = step->means_of_decays,
                          .max_grad_norm = step->max_grad_norm};
   set_rates(&call->rates, step);
 }
@@ -34,7 +35,6 @@ void qn_lopt_prepare(qn_lopt_call *call, const qn_lopt_step *step)
 {
   const float *w = step->weights;
   qn_lopt_begin(call, step);
-  call->means_of_decays = step->compat;
   for (int h = 0; h < QN_LOPT_HIDDEN; h++) {
     call->bias[h] = (double)w[QN_LOPT_B1 + h];
     for (int k = 0; k < QN_LOPT_TIMES; k++)

@@ -119,7 +119,7 @@ static void bind(const group *g, const qn_lopt_step *step, size_t k, qn_lopt_ite
   item->weights = step->weights + k * step->weights_apart;
   item->lr = (float)lr;
   item->step = (float)(lr * step->step_mult);
-  item->decay = (float)(step->elo ? step->weight_decay : step->weight_decay * lr);
+  item->decay = (float)(step->joint_decay ? step->weight_decay : step->weight_decay * lr);
   if (!item->view.factored) item->f = data_of(g, QN_LOPT_ROW, k);
   qn_lopt_side *row = item->view.rows_along ? &item->along : &item->across;
   qn_lopt_side *column = item->view.rows_along ? &item->across : &item->along;

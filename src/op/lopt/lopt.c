@@ -3,6 +3,7 @@
  * whole of a step of small_fc. groups.c runs what was checked. */
 #include "op/lopt/lopt.h"
 #include "core/core.h"
+#include "op/lopt/device.h"
 #include "quern/device.h"
 #include <math.h>
 #include <stdio.h>
@@ -10,8 +11,8 @@
 
 QN_CPU_DECLARE_TIERS(lopt, qn_lopt_cpu_fn);
 static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(lopt)};
-const qn_lopt_kind qn_lopt_small_fc = {QN_LOPT_TIES_LATER, QN_LOPT_HIDDEN, QN_LOPT_INPUTS,
-                                       QN_LOPT_ELEMENTS,   tiers,          &qn_lopt_device_tiling};
+const qn_lopt_kind qn_lopt_small_fc = {QN_LOPT_TIES_LATER, QN_LOPT_HIDDEN, QN_LOPT_INPUTS,        QN_LOPT_ELEMENTS,
+                                       QN_LOPT_B_TERM,     tiers,          &qn_lopt_device_tiling};
 
 const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES] = {QN_LOPT_TENSORS};
 const qn_op_types qn_lopt_types[1] = {{{QN_LOPT_TYPES}}};
@@ -193,6 +194,7 @@ qn_status qn_lopt_run(const qn_call *list, const qn_lopt_step *of)
   qn_lopt_call call;
   qn_tier tier;
   step.kind = &qn_lopt_small_fc;
+  step.means_of_decays = step.compat;
   if (list->exec->device.kind != QN_CPU) return qn_lopt_device_run(list, &step);
   qn_try(qn_tier_in_force(&tier));
   if (!list->n || list->mode == QN_CALL_PREPARE) return QN_OK;

@@ -6,11 +6,9 @@
 #include "core/core.h"
 #include "device/host/host.h"
 #include "jit/jit.h"
-#include "op/lopt/lopt.h"
+#include "op/lopt/check.h"
 #include "op/lopt/device.h"
-#include "op/velo/device.h"
 #include "workbench/fill.h"
-#include "workbench/leg_ruled.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,10 +16,10 @@
 
 enum { SIDE = 65537, THREADS = 256, BLOCKS = 2, STATES = 3 };
 
-/* Of small_fc's kernels, and of VeLO's. */
+/* Of a kind of network: elements of a block; a layer's width; channels; sums that a block leaves. */
 typedef struct kind {
-  bool velo;
-  uint64_t a_task, width, channels, totals; /* elements of a block; a layer's; sums that it leaves */
+  const qn_lopt_kind *of;
+  uint64_t a_task, width, channels, totals;
 } kind;
 
 /* A tensor of `rows` by `length`, of which the last `used` elements hold numbers. */
@@ -56,7 +54,7 @@ static void lay_all(tensor *t, const kind *k)
   it->layer = lay(t, QN_LOPT_MOST_INPUTS * k->width), it->weights = lay(t, QN_LOPT_SMALL_FC_WEIGHTS);
   it->found = (qn_lopt_found *)(void *)lay(t, sizeof *it->found);
   it->partial = (double *)(void *)lay(t, 2 * t->tasks * k->totals);
-  if (k->velo) it->along.layer = NULL;
+  if (k->width <= QN_LOPT_SIDE_INPUTS) it->along.layer = NULL; /* its table is used */
 }
 
 static bool open_tensor(tensor *t, const kind *k)
@@ -100,12 +98,11 @@ static void fill_all(tensor *t, const kind *k)
 
 static qn_status find(const kind *k, bool updates, const qn_device_function **function)
 {
-  char velo[32], phase[32];
-  const char *const defines[] = {
-      "QN_LOPT_ELO=0", "QN_LOPT_BOUNDED=0", "QN_LOPT_COMPAT=0", "QN_LOPT_PRECISION=3", phase, velo, NULL};
-  snprintf(velo, sizeof velo, "QN_LOPT_VELO=%d", k->velo);
+  char phase[32];
+  const char *const defines[] = {QN_LOPT_SET(0, 0, 0, 0, 0), "QN_LOPT_PRECISION=3", phase, NULL};
   snprintf(phase, sizeof phase, "QN_LOPT_PHASE=%d", updates);
-  return qn_jit_function((qn_device){QN_HOST, 0}, &(qn_unit){.source = "op/lopt/lopt.elements.cu", .defines = defines},
+  return qn_jit_function((qn_device){QN_HOST, 0},
+                         &(qn_unit){.source = k->of->tiling->source->elements, .defines = defines},
                          updates ? "lopt_element_update" : "lopt_element_stats", function);
 }
 
@@ -156,12 +153,10 @@ static qn_status compare(qn_trial *trial, const kind *k, const tensor *far, cons
   return QN_OK;
 }
 
-void qn_leg_lopt_far(qn_trial *trial)
+void qn_lopt_check_far(qn_trial *trial, const qn_lopt_kind *of)
 {
-  kind k = {.a_task = QN_LOPT_ELEMENTS_A_TASK, .width = QN_LOPT_WIDTH};
-  k.velo = trial->item->target.op->info.n_tensors > QN_LOPT_ROLES;
-  k.channels = k.totals = QN_LOPT_TILE_INPUTS;
-  if (k.velo) k.a_task = QN_VELO_ELEMENTS_A_TASK, k.width = 4, k.channels = 18, k.totals = QN_VELO_TOTALS;
+  const qn_lopt_tiling *by = of->tiling;
+  const kind k = {of, by->elements, of->hidden, of->elements, by->sums ? by->sums : of->elements};
   tensor far = {.rows = SIDE, .length = SIDE}, near = {.rows = 1};
   far.used = near.used = near.length = (uint64_t)SIDE * SIDE % k.a_task + k.a_task;
   if (qn_trial_takes(trial, 0)) {

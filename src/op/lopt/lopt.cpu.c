@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lopt.cpu.c - the tasks of a step of small_fc_lopt and elo on the processor, of which the network is their own; built
- * once a tier. */
+/* lopt.cpu.c - the tasks of a step of small_fc on the processor; built once a tier. */
 #include "op/lopt/lopt.h"
 #include "base/walk.h"
 
@@ -156,8 +155,8 @@ static void update(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task)
     network(call, item, &k, &in_turn, out);
     for (int u = 0; u < BLOCK; u += QN_LANES) {
       const qn_f32 p = get(k.p + u), direction = get(out[0] + u), magnitude = get(out[1] + u);
-      put(k.p + u, call->elo ? qn_lopt_moved_elo(p, direction, magnitude, exp_mult, item->lr, item->decay)
-                             : qn_lopt_moved(p, direction, magnitude, exp_mult, item->step, item->decay));
+      put(k.p + u, call->joint_decay ? qn_lopt_moved_jointly(p, direction, magnitude, exp_mult, item->lr, item->decay)
+                                     : qn_lopt_moved(p, direction, magnitude, exp_mult, item->step, item->decay));
     }
     memcpy(item->p + k.first, k.p, k.n * sizeof(float));
   }

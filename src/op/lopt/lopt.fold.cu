@@ -3,7 +3,8 @@
  * first bias, the tensors' first tasks side by side, the two layers as words of the matrix units' products, and what
  * the first layer's sums cannot exceed. lopt_start, once a tensor: the rates, and the power of two that keeps hidden
  * values within those words. lopt_fold, of all chunks' squares the channels' scales, and, where elements are taken one
- * by one, these in the first layer. VeLO's are among its own phases (op/velo/velo.list.cu). */
+ * by one, these in the first layer. Networks whose weights are a tensor's
+ * own have these among phases of their own. */
 #define QN_THREADS 1024
 #include "op/lopt/network.h"
 #include "op/lopt/powers.h"
@@ -62,7 +63,7 @@ QN_KERNEL(lopt_start, qn_lopt_device_args, a)
   f.of_gradient = 1.0f;
   f.lr = static_cast<float>(lr);
   f.step = static_cast<float>(lr * a.step_mult);
-  f.decay = static_cast<float>(QN_LOPT_ELO ? decay : decay * lr);
+  f.decay = static_cast<float>(QN_LOPT_JOINT_DECAY ? decay : decay * lr);
   f.power = it.flags & QN_LOPT_TILED ? power : 1.0f;
   f.unpower = 1.0f / f.power;
 }

@@ -51,13 +51,18 @@ typedef enum qn_lopt_phase {
   QN_LOPT_PHASES
 } qn_lopt_phase;
 
-/* How a device's simdgroups take elements. */
+/* How a device takes elements, and where its kernels of this kind of network are. */
+typedef struct qn_lopt_sources {
+  const char *sums, *sides, *stats, *elements, *update, *shards;
+} qn_lopt_sources;
 typedef struct qn_lopt_tiling {
   unsigned columns, stat_rows, rows; /* of a tile; of STATS; of UPDATE */
   unsigned least_length;             /* of rows that are taken by tiles */
   unsigned elements;                 /* a block's, where they are taken one by one */
   unsigned sums;                     /* numbers that STATS leaves of each piece; 0: one a channel */
-  bool is_fp32;                      /* tiles are of the class fp32 too, and so of all */
+  bool is_fp32;                      /* tiles are of the class fp32 too, and so of all: UPDATE needs no products */
+  unsigned stat_threads;             /* of a block of STATS, and of UPDATE where it is_fp32 */
+  const qn_lopt_sources *source;
 } qn_lopt_tiling;
 
 /* A kind of network, and what else its optimizers have in common. */
@@ -69,6 +74,7 @@ typedef struct qn_lopt_kind {
   qn_lopt_ties ties;
   unsigned hidden, inputs; /* of the first layer, whose weights (hidden, inputs) are the first there are */
   unsigned elements;       /* inputs that differ from element to element where a tensor is factored; else 6 more do */
+  float b_term;            /* in B = 1/sqrt(f + b_term) of what is not factored */
   qn_lopt_cpu_fn *const *tiers;
   const qn_lopt_tiling *tiling;
 } qn_lopt_kind;
@@ -79,8 +85,9 @@ typedef struct qn_lopt_rates {
   float m[3], m_rest[3], v, v_rest, f[3], f_rest[3], exp_mult;
 } qn_lopt_rates;
 
-/* Of an op that has phases of its own over the whole list, on a device: where the table of tensors that are not empty
- * lies there, how many there are, where their first tasks go, and how kernels are launched. */
+/* Of a network whose weights are each tensor's own, known behind STATS, phases over the whole list on a device: where
+ * the table of tensors that are not empty lies there, how many there are, where their first tasks go, and how kernels
+ * are launched. */
 typedef struct qn_lopt_device_place {
   const void *run, *items;
   uint32_t *firsts;
@@ -93,7 +100,6 @@ typedef qn_status qn_lopt_own_phases(void *user, const qn_lopt_device_place *pla
 typedef struct qn_lopt_own {
   qn_lopt_own_phases *before, *between;                     /* the others; STATS and what needs the tensors' weights */
   uint32_t (*flags)(const qn_tensor *param, int64_t whole); /* that its kernels have in the table besides */
-  const char *tiles;                                        /* where its kernels of STATS and UPDATE by tiles are */
   void *user;
 } qn_lopt_own;
 
@@ -109,9 +115,11 @@ typedef struct qn_lopt_step {
   const qn_lopt_hyper *hyper; /* NULL: lr, weight_decay and step are the call's */
   uint64_t step;
   const qn_lopt_shards *shards; /* NULL: tensors are whole */
-  const qn_lopt_own *own;       /* on a device; NULL: a small_fc */
+  const qn_lopt_own *own;       /* on a device; NULL: all tensors have the same weights */
   int precision;                /* qn_lopt_precision */
-  bool elo;                     /* its update; gradients made numbers */
+  qn_lopt_gradient gradient;    /* how gradients are taken */
+  bool joint_decay;             /* the update is qn_lopt_moved_jointly */
+  bool means_of_decays;         /* of the row's states, in place of those along d1 */
   bool compat;
 } qn_lopt_step;
 
@@ -148,7 +156,7 @@ struct qn_lopt_call {
   const qn_lopt_kind *kind;
   qn_lopt_rates rates;
   qn_lopt_gradient gradient;
-  bool elo, compat;
+  bool joint_decay, compat;
   bool means_of_decays; /* of the row's states, in place of those along d1 */
   bool b_is_a;          /* where nothing is factored; else B is 1/sqrt(f + b_term) */
   float b_term;
@@ -271,40 +279,13 @@ size_t qn_lopt_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shar
 extern const qn_lopt_state qn_lopt_state_of[QN_LOPT_ROLES];
 extern const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES];
 extern const qn_op_types qn_lopt_types[1];
-extern const char *const qn_lopt_rules[QN_LOPT_ROLES]; /* role.c; it works them out where ties are the later's */
-extern const char *const qn_lopt_variations[];
-/* small_fc_lopt's, elo's in other settings, and VeLO's. */
-extern const qn_shaped_unit qn_lopt_units[], qn_lopt_elo_units[], qn_lopt_velo_units[];
+extern const char *const qn_lopt_rules[QN_LOPT_ROLES]; /* shape.c works them out where ties are the later's */
 int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *role_shape);
 /* An element's bytes: g, p, m and v read, p, m and v written; the two vectors are small beside them. Its operations are
  * the network's 1600 multiply-adds of which a vector's tables leave it, and some 60 besides. */
 #define QN_LOPT_OF_INFO                                                                                                \
   .tensors = qn_lopt_tensors, .n_tensors = QN_LOPT_ROLES, .types = qn_lopt_types, .n_types = 1,                        \
   .rules = qn_lopt_rules, .element_bytes = 44, .operations = 3260, .agreement = QN_SCALED
-/* Cases of checks that all have: ranks from 0 to 5, runs shorter and longer than blocks, chunks and pieces of sums,
- * gradients for which roots' arguments are their least terms or nothing against them, and that are no numbers, or whose
- * squares are none; the middle of a run. `more`: settings of all of them, with a blank before each. */
-#define QN_LOPT_CASES(more)                                                                                            \
-  {"every rank", "- 1 0 1500 1x1 0x7 1x768 3x20x65 12x8x3x3 6x3x8x8 8x8x5x5 2x3x4x3x5 1x1x9x1x1 steps=2" more},        \
-      {"long rows and columns", "130x67 67x130 2x2100 2100x2 1200" more},                                              \
-      {"more than a chunk", "70x65 4500 12x9x7x7 10x40x3x3 5x60x4 weight_decay=0.1 step=70000" more},                  \
-      {"factors of the learning rate", "12x7 9 33x40 lr_scale lr=0.3 steps=2"},                                        \
-      {"gradients of zero", "40x33 90 8x6x3x3 gradients=0 steps=2" more},                                              \
-      {"tiny gradients", "40x33 90 8x6x3x3 gradients=1e-30 steps=3" more},                                             \
-      {"no numbers", "40x33 90 8x6x3x3 91 grad[0]=nan grad[1]=nan grad[2,5]=-inf grad[3]=inf" more},                   \
-      {"small gradients", "40x33 90 8x6x3x3 gradients=1e-12 steps=3" more},                                            \
-      {"large gradients", "40x33 90 8x6x3x3 gradients=1 steps=3" more},                                                \
-      {"huge gradients", "40x33 90 8x6x3x3 gradients=1e9 steps=2" more},                                               \
-      {"infinite squares", "40x33 90 8x6x3x3 11 grad[0]=1e20 grad[1]=-1e20 grad[2]=1e30 param[3]=inf steps=2" more},   \
-      {"the middle of a run", "40x50 77 6x5x3x3 10x40x3x3 5x60x4 filled step=2000 steps=2" more},                      \
-      {"states that are no numbers", "40x50 77 70 6x5x3x3 m[0]=nan v[1]=nan param[2]=nan row[3]=inf filled" more},     \
-      {"other decays", "33x20 40 m_decay0=0 m_decay1=0.5 m_decay2=0.7 v_decay=0.3 factor_decay0=0 factor_decay1=0.5 "  \
-                       "factor_decay2=0.8 steps=3" more},                                                              \
-      {"params in device memory", "33x20 40 lr=0.3 weight_decay=0.1 step=9 hyper steps=2"},                            \
-  {                                                                                                                    \
-    "as PyLO's CUDA code", "33x20 40 7x5 20x64 - pylo_cuda_compat=1 steps=2" more                                      \
-  }
-
 /* Rows of a table of params: one of a number; the decays, of which the header's list of defaults is; the last ones. */
 #define QN_LOPT_NUMBER(type, member, doc, value, least)                                                                \
   {                                                                                                                    \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lopt.math.h - the arithmetic on one element of small_fc_lopt and elo, written here and nowhere else: accumulators,
- * factors, the inputs of the network that differ from element to element, and the update. The network between is a
- * matrix product, of which each backend has its own form; sums are the engine's.
+/* lopt.math.h - the arithmetic on one element, written here and nowhere else: accumulators, factors, the inputs of the
+ * network that differ from element to element, and the update. The network between is a matrix product, of which each
+ * backend has its own form; sums are the engine's.
  *
  * The inputs, with s = 1/sqrt(v + 1e-6): g, p, m (3), v, m s (3), s, g A (3), m B (3). Where nothing is factored, also
  * f (3) and 1/sqrt(f + 1e-8) (3), which stand for the contract's row and column at once. */
@@ -68,8 +68,8 @@ QN_FN void qn_lopt_inputs(qn_f32 g, qn_f32 p, const qn_f32 m[3], qn_f32 v, qn_f3
 /* max(x, 0); NaN stays NaN. */
 QN_FN qn_f32 qn_lopt_relu(qn_f32 x) { return qn_select(qn_less(x, qn_splat(0.0f)), qn_splat(0.0f), x); }
 
-/* Moves p by a direction, which e to the magnitude makes longer: by step = lr step_mult, with decay = weight_decay lr,
- * in small_fc_lopt. */
+/* Moves p by a direction, which e to the magnitude makes longer: by step = lr step_mult, with decay = weight_decay lr.
+ */
 QN_FN qn_f32 qn_lopt_moved_by(qn_f32 p, qn_f32 direction, float step, float decay)
 {
   p = qn_fma(qn_splat(-step), direction, p);
@@ -81,14 +81,14 @@ QN_FN qn_f32 qn_lopt_moved(qn_f32 p, qn_f32 direction, qn_f32 magnitude, float e
   return qn_lopt_moved_by(p, direction * qn_exp(magnitude * qn_splat(exp_mult)), step, decay);
 }
 
-/* The decay is weight_decay alone, and of the parameter before the step: elo. */
-QN_FN qn_f32 qn_lopt_moved_elo_by(qn_f32 p, qn_f32 direction, float lr, float decay)
+/* The decay is weight_decay alone, of the parameter before the step, and lr multiplies both. */
+QN_FN qn_f32 qn_lopt_moved_jointly_by(qn_f32 p, qn_f32 direction, float lr, float decay)
 {
   return qn_fma(qn_splat(-lr), qn_fma(qn_splat(decay), p, direction), p);
 }
 
-QN_FN qn_f32 qn_lopt_moved_elo(qn_f32 p, qn_f32 direction, qn_f32 magnitude, float exp_mult, float lr, float decay)
+QN_FN qn_f32 qn_lopt_moved_jointly(qn_f32 p, qn_f32 direction, qn_f32 magnitude, float exp_mult, float lr, float decay)
 {
-  return qn_lopt_moved_elo_by(p, direction * qn_exp(magnitude * qn_splat(exp_mult)), lr, decay);
+  return qn_lopt_moved_jointly_by(p, direction * qn_exp(magnitude * qn_splat(exp_mult)), lr, decay);
 }
 #endif

@@ -2,8 +2,9 @@
 /* lopt.sides.cu - the two vectors of a tensor on a device, in up to four launches: lopt_norm, where gradients' norms
  * are bounded, what each tensor's gradient is multiplied by; lopt_states, the means of squares into the states;
  * lopt_means, where the row's means are several a tensor; lopt_tables, the factors, and what the sides give the first
- * layer: of `along`, but for VeLO, only the layer of which UPDATE makes it. VeLO, which has the first layer only behind
- * STATS, has the factors in a launch before it, lopt_factors. Sums go in fixed orders, in double. */
+ * layer: of `along` whose table would be larger than what it is made of, only the layer of which UPDATE makes it. A
+ * network that has its weights only behind STATS has the factors in a launch before it, lopt_factors. Sums go in fixed
+ * orders, in double. */
 #define QN_THREADS 256
 #include "op/lopt/sides.h"
 
@@ -42,7 +43,7 @@ QN_FN side_task side_of(const qn_lopt_device_item &it, qn_u64 task, qn_u32 threa
 QN_GROUP_KERNEL(lopt_states, qn_lopt_device_args, a)
 {
   QN_SHARED(double, scratch, 32);
-  if (QN_LOPT_VELO && !a.head->go) return;
+  if (QN_LOPT_OWN_WEIGHTS && !a.head->go) return;
   const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block()));
   const qn_lopt_device_item &it = a.items[k];
   const side_task t = side_of(it, qn_block() - a.first[k], qn_thread());
@@ -93,7 +94,7 @@ QN_GROUP_KERNEL(lopt_means, qn_lopt_device_args, a)
 QN_FN float row_mean(const qn_lopt_device_item &it, const qn_lopt_device_side &row, qn_u64 place,
                      const float (&state)[3], const double *sums, int d)
 {
-  if (QN_LOPT_COMPAT && !QN_LOPT_VELO) return qn_lopt_mean_of_decays(state[0], state[1], state[2]);
+  if (QN_LOPT_MEANS_OF_DECAYS) return qn_lopt_mean_of_decays(state[0], state[1], state[2]);
   if (!it.means) return static_cast<float>(sums[6 + d] / static_cast<double>(row.n));
   const qn_u64 group = place / (row.middle * row.inner) * row.inner + place % row.inner;
   return static_cast<float>(it.means[static_cast<qn_u64>(d) * row.groups + group]);
@@ -149,7 +150,7 @@ QN_FN void add_side(const qn_lopt_device_item &it, const side_task &t, double *s
   qn_barrier();
 }
 
-#if QN_LOPT_VELO
+#if QN_LOPT_OWN_WEIGHTS
 QN_GROUP_KERNEL(lopt_factors, qn_lopt_device_args, a)
 {
   QN_SHARED(double, sums, SQUARES);
@@ -180,13 +181,12 @@ QN_GROUP_KERNEL(lopt_tables, qn_lopt_device_args, a)
     const int input = qn_lopt_side_input(ELEMENT_INPUTS, t.row, s);
     layer[thread] = static_cast<float>(weight(weights_of(a, it), h, input) * qn_lopt_scale(sums[s], side.whole));
   } else if (thread < (SIDE + 1) * WIDTH) {
-    const float bias = QN_LOPT_VELO ? it.weights[B1 + thread % WIDTH] : a.head->bias[thread % WIDTH];
-    start[thread % WIDTH] = t.along ? 0.0f : bias;
+    start[thread % WIDTH] = t.along ? 0.0f : bias_of(a, it, thread % WIDTH);
   }
-  const float power = QN_LOPT_VELO ? 1.0f : it.found->power;
+  const float power = QN_LOPT_OWN_WEIGHTS ? 1.0f : it.found->power;
   const qn_u64 first = t.place - thread; /* of the chunk; t.chunk, kept until here, is spilled for sm_120 */
-  if (t.place < side.n && !QN_LOPT_VELO) set_factors(it, side, t, sums);
-  if (!QN_LOPT_VELO && t.along) {
+  if (t.place < side.n && !QN_LOPT_OWN_WEIGHTS) set_factors(it, side, t, sums);
+  if (!HAS_TABLE && t.along) {
     if (first == 0 && thread < SIDE * WIDTH) side.layer[thread] = layer[thread] * power; /* its own */
     return;
   }

@@ -46,6 +46,8 @@ enum {
     QN_VELO_W1, QN_VELO_B1, QN_VELO_W2, QN_VELO_B2, QN_VELO_W3, QN_VELO_B3, QN_VELO_BANK                               \
   }
 
+#define QN_VELO_B_TERM 0.0f /* as QN_LOPT_B_TERM */
+
 enum { QN_VELO_OF_TENSOR = 160 }; /* from one tensor's mixed weights on a device to the next one's */
 
 /* A simdgroup's tile in STATS and UPDATE. */

@@ -9,9 +9,17 @@
 
 enum { ALIGN = 256, THREADS = 256, MOST_THREADS = 512, ROW_OF_X = 32 };
 
-const qn_lopt_tiling qn_velo_device_tiling = {
-    QN_VELO_COLUMNS,         QN_VELO_STAT_ROWS, QN_VELO_ROWS, QN_VELO_LEAST_LENGTH,
-    QN_VELO_ELEMENTS_A_TASK, QN_VELO_TOTALS,    true};
+static const qn_lopt_sources sources = {"op/velo/velo.sums.cu",     "op/velo/velo.sides.cu", "op/velo/velo.tiles.cu",
+                                        "op/velo/velo.elements.cu", "op/velo/velo.tiles.cu", "op/velo/velo.shards.cu"};
+const qn_lopt_tiling qn_velo_device_tiling = {QN_VELO_COLUMNS,
+                                              QN_VELO_STAT_ROWS,
+                                              QN_VELO_ROWS,
+                                              QN_VELO_LEAST_LENGTH,
+                                              QN_VELO_ELEMENTS_A_TASK,
+                                              QN_VELO_TOTALS,
+                                              true,
+                                              256,
+                                              &sources};
 
 static void *take(char **at, uint64_t bytes)
 {
@@ -84,7 +92,7 @@ qn_status qn_velo_device_run(const qn_call *list, const qn_lopt_step *of, const 
                            .live = {of->lr, of->weight_decay, of->step},
                            .steps = (double)call->num_steps,
                            .step_mult = of->step_mult};
-  const qn_lopt_own own = {run_loss, run_lstm, rank_in_flags, "op/velo/velo.tiles.cu", &a};
+  const qn_lopt_own own = {run_loss, run_lstm, rank_in_flags, &a};
   qn_lopt_step step = *of;
   qn_exec exec = *list->exec;
   qn_call behind = *list;

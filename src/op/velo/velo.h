@@ -70,6 +70,8 @@ typedef struct qn_velo_call {
 /* One task of a phase; tasks may run at once. */
 typedef void qn_velo_cpu_fn(const qn_velo_call *call, qn_velo_phase phase, uint64_t task);
 
+extern const qn_lopt_kind qn_velo_kind;
+
 /* ---- features.c ---- */
 /* The loss's means' half-lives, from 10 to num_steps by equal factors. */
 double qn_velo_half_life(uint64_t num_steps, int k);

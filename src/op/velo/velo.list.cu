@@ -4,7 +4,7 @@
  * the banks, with those scales in the first layer. Where the loss is no number, `go` is 0 from the first on, and no
  * kernel writes what is the caller's. */
 #define QN_THREADS 512
-#include "op/lopt/phase.h"
+#include "op/velo/kind.h"
 #include "op/lopt/powers.h"
 #include "op/velo/scalar.math.h"
 

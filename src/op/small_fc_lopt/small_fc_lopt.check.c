@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* small_fc_lopt.check.c - what small_fc_lopt brings for checks: its reference in double, cases, and units of device
+ * sources. */
+#include "quern/small_fc_lopt.h"
+#include "op/lopt/check.h"
+
+static qn_status reference(const void *params, size_t n, const qn_tensor *const *tensors,
+                           double *const *const data[QN_MAX_TENSORS])
+{
+  const qn_small_fc_lopt_params *p = params;
+  const qn_lopt_step step = {QN_LOPT_OF_STEP(p), QN_LOPT_OF_SMALL_FC(p), .step_mult = p->step_mult,
+                             .max_grad_norm = p->max_grad_norm};
+  return qn_lopt_reference(&step, n, tensors[QN_LOPT_PARAM], data);
+}
+
+static const qn_shaped_size cases[] = {
+    QN_LOPT_CASES(""),
+    {"a norm's bound", "40x33 90 8x6x3x3 max_grad_norm=0.001 steps=2"},
+    {"norms that are no numbers", "40x33 90 77 8x6x3x3 grad[0]=nan grad[1]=inf grad[2]=1e30 max_grad_norm=0.5"},
+    {"multipliers", "40x33 90 step_mult=0.3 exp_mult=0.5 weight_decay=0.2 step=7"},
+    {NULL, NULL},
+};
+
+#define SETTINGS QN_LOPT_SET(0, 0, 0, 0, 0)
+#define FOLD(precision, arch)                                                                                          \
+  {                                                                                                                    \
+    "op/lopt/lopt.fold.cu",                                                                                            \
+        QN_LOPT_DEFINES(SETTINGS, "QN_LOPT_PRECISION=" #precision, "QN_LOPT_PHASE=0", "QN_LOPT_PIECE=500"), arch       \
+  }
+static const qn_shaped_unit units[] = {QN_LOPT_ALL(SETTINGS, QN_LOPT_FIRST_PHASE),
+                                       QN_LOPT_UPDATE(0, 0, 256, SETTINGS, NULL),
+                                       QN_LOPT_UPDATE(3, 0, 256, SETTINGS, "sm_80"),
+                                       QN_LOPT_UPDATE(1, 0, 256, SETTINGS, "sm_90a"),
+                                       QN_LOPT_UPDATE(2, 1, 384, SETTINGS, "sm_90a"),
+                                       QN_LOPT_UPDATE(3, 1, 384, SETTINGS, "sm_90a"),
+                                       QN_LOPT_UPDATE(4, 0, 384, SETTINGS, "sm_90a"),
+                                       QN_LOPT_UPDATE(3, 0, 256, SETTINGS, "sm_120"),
+                                       FOLD(3, "sm_80"),
+                                       FOLD(3, "sm_90a"),
+                                       FOLD(4, "sm_90a"),
+                                       {NULL, NULL, NULL}};
+
+static const char *const variations[] = {"precision=fp32", NULL};
+
+static void far(qn_trial *trial) { qn_lopt_check_far(trial, &qn_lopt_small_fc); }
+
+static const qn_ruled_check ruled = {.make = qn_lopt_make_small_fc,
+                                     .reference = reference,
+                                     .allowed = qn_lopt_allowed,
+                                     .cases = cases,
+                                     .variations = variations,
+                                     .units = units,
+                                     .far = far};
+
+const qn_op_check qn_check_small_fc_lopt = {.ruled = &ruled};
