@@ -176,12 +176,6 @@ qn_status qn_lopt_validate(qn_call *list, const qn_lopt_step *of, const qn_tenso
   return QN_OK;
 }
 
-void *qn_lopt_align(const qn_exec *exec)
-{
-  const uintptr_t lent = (uintptr_t)exec->workspace;
-  return (char *)exec->workspace + (QN_LOPT_ALIGNMENT - lent % QN_LOPT_ALIGNMENT) % QN_LOPT_ALIGNMENT;
-}
-
 void qn_lopt_read_hyper(qn_lopt_step *step)
 {
   const qn_lopt_hyper *hyper = step->hyper;
@@ -200,5 +194,6 @@ qn_status qn_lopt_run(const qn_call *list, const qn_lopt_step *of)
   if (!list->n || list->mode == QN_CALL_PREPARE) return QN_OK;
   qn_lopt_read_hyper(&step);
   qn_lopt_prepare(&call, &step);
-  return qn_lopt_run_groups(list, &step, &call, tier, qn_lopt_align(list->exec));
+  return qn_lopt_run_groups(list, &step, &call, tier,
+                            qn_lopt_room_of(list->exec->workspace, QN_LOPT_ALIGNMENT).base);
 }

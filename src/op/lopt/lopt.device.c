@@ -202,7 +202,7 @@ static bool next_item(const step_run *run, size_t k, qn_lopt_room *r, qn_lopt_sh
 static void lay_all_shared(step_run *run, qn_lopt_room *r)
 {
   qn_lopt_shared_parts all = {0};
-  qn_lopt_room none = {0};
+  qn_lopt_room none = {.align = QN_LOPT_DEVICE_ALIGNMENT};
   qn_lopt_device_item it;
   for (size_t k = 0; run->step->shards && k < run->list->n; k++) next_item(run, k, &none, &all, &it);
   for (int k = 0; k < QN_LOPT_SHARED; k++) all.base[k] = qn_lopt_take(r, all.n[k] * sizeof(double));
@@ -283,20 +283,15 @@ static qn_status share(step_run *run, const char *name, int which)
   return qn_lopt_add(run->step->shards, run->list->exec, run->shared.base[which], (size_t)n);
 }
 
-static qn_status launch_own(const qn_lopt_device_place *place, const char *source, const char *name, uint64_t blocks,
-                            uint32_t threads, const void *argument, size_t bytes)
+qn_status qn_lopt_device_launch(const qn_lopt_device_place *place, const char *source, const char *name,
+                                uint64_t blocks, uint32_t threads, const void *argument, size_t bytes)
 {
   return launch(place->run, (kernel){source, name, PLAIN}, blocks, threads, argument, bytes);
 }
 
 static qn_status run_own(const step_run *run, qn_lopt_own_phases *phases)
 {
-  const qn_lopt_device_place place = {.run = run,
-                                      .items = run->table,
-                                      .firsts = run->firsts,
-                                      .n = run->items,
-                                      .head = run->args.head,
-                                      .launch = launch_own};
+  const qn_lopt_device_place place = {run, run->table, run->firsts, run->items, run->args.head};
   return phases(run->step->own->user, &place);
 }
 
@@ -366,8 +361,7 @@ static qn_status begin(step_run *run)
 qn_status qn_lopt_device_run(const qn_call *list, const qn_lopt_step *step)
 {
   step_run run = {.list = list, .step = step};
-  const uintptr_t at = (uintptr_t)list->exec->workspace, align = QN_LOPT_DEVICE_ALIGNMENT;
-  qn_lopt_room r = {.base = (char *)list->exec->workspace + (align - at % align) % align};
+  qn_lopt_room r = qn_lopt_room_of(list->exec->workspace, QN_LOPT_DEVICE_ALIGNMENT);
   qn_try(begin(&run));
   qn_lopt_head *head = qn_lopt_take(&r, sizeof *head);
   run.table = qn_lopt_take(&r, qn_lopt_table_bytes(list->n));

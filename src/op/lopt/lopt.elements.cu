@@ -124,7 +124,16 @@ QN_FN void run_network(float (&out)[2], const float (&x)[CHANNELS], float (&h)[W
       add_input(h, value, l.first + k * WIDTH);
     }
   }
-  later_layers(out, h, l.second, l.second_bias, l.third, l.third_bias);
+  QN_UNROLL
+  for (int i = 0; i < WIDTH; i++) h[i] = qn_lopt_relu(h[i]);
+  out[0] = l.third_bias[0], out[1] = l.third_bias[1];
+  for (int o = 0; o < WIDTH; o++) {
+    float sum = l.second_bias[o];
+    QN_UNROLL
+    for (int k = 0; k < WIDTH; k++) sum = qn_fma(l.second[o * WIDTH + k], h[k], sum);
+    sum = qn_lopt_relu(sum);
+    for (int k = 0; k < 2; k++) out[k] = qn_fma(sum, l.third[k * WIDTH + o], out[k]);
+  }
 }
 
 QN_FN void write_element(const element &e, const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u64 i,

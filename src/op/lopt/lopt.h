@@ -93,9 +93,9 @@ typedef struct qn_lopt_device_place {
   uint32_t *firsts;
   uint64_t n;
   void *head;
-  qn_status (*launch)(const struct qn_lopt_device_place *place, const char *source, const char *name, uint64_t blocks,
-                      uint32_t threads, const void *argument, size_t bytes);
 } qn_lopt_device_place;
+qn_status qn_lopt_device_launch(const qn_lopt_device_place *place, const char *source, const char *name,
+                                uint64_t blocks, uint32_t threads, const void *argument, size_t bytes);
 typedef qn_status qn_lopt_own_phases(void *user, const qn_lopt_device_place *place);
 typedef struct qn_lopt_own {
   qn_lopt_own_phases *before, *between;                     /* the others; STATS and what needs the tensors' weights */
@@ -184,6 +184,23 @@ enum { QN_LOPT_CHUNK = 4096, QN_LOPT_READS = 32768, QN_LOPT_TILE = 64 };
 static inline uint64_t qn_lopt_ceiling(uint64_t n, uint64_t of) { return n / of + (n % of != 0); }
 static inline uint64_t qn_lopt_most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+/* A workspace that is given out in parts; without a base it is measured. */
+typedef struct qn_lopt_room {
+  char *base;
+  size_t used, align; /* of every part */
+} qn_lopt_room;
+static inline void *qn_lopt_take(qn_lopt_room *r, uint64_t bytes)
+{
+  char *at = r->base ? r->base + r->used : NULL;
+  r->used += (size_t)qn_lopt_ceiling(bytes, r->align) * r->align;
+  return at;
+}
+/* From the first place that is aligned. */
+static inline qn_lopt_room qn_lopt_room_of(void *memory, size_t align)
+{
+  return (qn_lopt_room){.base = (char *)memory + (align - (uintptr_t)memory % align) % align, .align = align};
+}
+
 /* Tiles of columns of a run, all of them, and in a task; strips between two places along y, likewise. */
 static inline uint64_t qn_lopt_tiles(const qn_lopt_view *v)
 {
@@ -218,8 +235,6 @@ qn_status qn_lopt_lend_weights(qn_call *list, const char *name, const float *wei
 qn_status qn_lopt_check_shapes(const qn_call *list);
 /* Of a tensor whose shape and dtype were checked: device, order, data. `name` is for sentences. */
 qn_status qn_lopt_check_storage(const qn_call *list, const char *name, const qn_tensor *t);
-/* The first place of the workspace that is a multiple of QN_LOPT_ALIGNMENT. */
-void *qn_lopt_align(const qn_exec *exec);
 /* On the processor: what lies in memory takes the place of what the call says. */
 void qn_lopt_read_hyper(qn_lopt_step *step);
 /* A small_fc's validation and step, as an engine's. */

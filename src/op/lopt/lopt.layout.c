@@ -3,13 +3,6 @@
 #include "core/core.h"
 #include "op/lopt/layout.h"
 
-void *qn_lopt_take(qn_lopt_room *r, uint64_t bytes)
-{
-  char *at = r->base ? r->base + r->used : NULL;
-  r->used += (size_t)(qn_lopt_ceiling(bytes, QN_LOPT_DEVICE_ALIGNMENT) * QN_LOPT_DEVICE_ALIGNMENT);
-  return at;
-}
-
 uint64_t qn_lopt_tiles_of(const qn_lopt_device_item *it, uint64_t rows, uint64_t columns)
 {
   return it->rows / it->x * qn_lopt_ceiling(it->x, rows) * qn_lopt_ceiling(it->length, columns);
@@ -141,7 +134,7 @@ uint64_t qn_lopt_table_bytes(size_t n)
 
 size_t qn_lopt_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
-  qn_lopt_room r = {0};
+  qn_lopt_room r = {.align = QN_LOPT_DEVICE_ALIGNMENT};
   qn_lopt_shared_parts s = {0};
   bool any = false;
   qn_lopt_device_item it;

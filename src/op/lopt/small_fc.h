@@ -18,20 +18,4 @@ QN_FN void element_inputs(float (&x)[ELEMENT_INPUTS], float g, float p, const fl
 {
   qn_lopt_inputs(g, p, m, v, qn_rsqrt(qn_lopt_s_square(v)), a, b, x);
 }
-
-/* The layers behind the first, of its sums, and the two outputs. */
-QN_FN void later_layers(float (&out)[2], float (&h)[WIDTH], const float *second, const float *second_bias,
-                        const float *third, const float *third_bias)
-{
-  QN_UNROLL
-  for (int i = 0; i < WIDTH; i++) h[i] = qn_lopt_relu(h[i]);
-  out[0] = third_bias[0], out[1] = third_bias[1];
-  for (int o = 0; o < WIDTH; o++) {
-    float sum = second_bias[o];
-    QN_UNROLL
-    for (int k = 0; k < WIDTH; k++) sum = qn_fma(second[o * WIDTH + k], h[k], sum);
-    sum = qn_lopt_relu(sum);
-    for (int k = 0; k < 2; k++) out[k] = qn_fma(sum, third[k * WIDTH + o], out[k]);
-  }
-}
 #endif

@@ -17,10 +17,4 @@ QN_FN void element_inputs(float (&x)[ELEMENT_INPUTS], float g, float p, const fl
 {
   qn_velo_inputs(g, p, m, v, quick_root(qn_lopt_s_square(v)), a, b, x);
 }
-
-QN_FN void later_layers(float (&out)[2], float (&h)[WIDTH], const float *second, const float *second_bias,
-                        const float *third, const float *third_bias)
-{
-  qn_velo_network(h, second, second_bias, third, third_bias, &out[0], &out[1]);
-}
 #endif

@@ -23,8 +23,7 @@ static int role_shape(size_t role, size_t n, int ndim, const int64_t *shape, int
   return qn_lopt_shape(qn_velo_kind.ties, qn_lopt_state_of[role], ndim, shape, -1, out);
 }
 
-/* Of a tensor, or of the one whose first extent is `whole`. */
-static int rank_of(const qn_tensor *t, int64_t whole)
+int qn_velo_rank(const qn_tensor *t, int64_t whole)
 {
   int rank = 0;
   for (int d = 0; d < t->ndim; d++) rank += (whole >= 0 && !d ? whole : t->shape[d]) > 1;
@@ -65,49 +64,37 @@ static qn_status check_single(const qn_call *list, size_t role, const qn_tensor 
 
 /* ---- the workspace ---- */
 
-static void *take(char **at, uint64_t bytes)
-{
-  char *here = *at;
-  *at += qn_lopt_ceiling(bytes, QN_LOPT_ALIGNMENT) * QN_LOPT_ALIGNMENT;
-  return here;
-}
-
 static uint64_t chunks_of(const qn_tensor *p) { return qn_lopt_ceiling(qn_tensor_elements(p), QN_VELO_SUMMARY_CHUNK); }
 /* Of a piece there is a row of sums even where it has nothing. */
 static uint64_t rows_of(const qn_tensor *p) { return qn_lopt_most(1, chunks_of(p)); }
 
 static uint64_t padded_of(size_t n) { return 16 * (qn_lopt_ceiling(n, 16) | 1); }
 
-/* Lays out what the whole list has from `at` on; gives the first place behind it. */
-static char *lay(qn_velo_call *c, const qn_tensor *param, char *at)
+/* Lays out what the whole list has; gives the bytes of it. */
+static size_t lay(qn_velo_call *c, const qn_tensor *param, qn_lopt_room r)
 {
   const uint64_t row = c->padded * sizeof(float), n = c->n;
   uint64_t chunks = 0;
-  c->task = take(&at, (n + 1) * sizeof *c->task);
-  c->item = take(&at, n * sizeof *c->item);
-  c->x = take(&at, QN_VELO_INPUTS * row);
-  c->z = take(&at, 2 * QN_VELO_UNITS * row);
-  c->unit = take(&at, QN_VELO_UNITS * row);
-  c->control = take(&at, (QN_VELO_BANKS + 4) * row);
-  c->mixed = take(&at, n * QN_VELO_MIXED * sizeof(float));
+  c->task = qn_lopt_take(&r, (n + 1) * sizeof *c->task);
+  c->item = qn_lopt_take(&r, n * sizeof *c->item);
+  c->x = qn_lopt_take(&r, QN_VELO_INPUTS * row);
+  c->z = qn_lopt_take(&r, 2 * QN_VELO_UNITS * row);
+  c->unit = qn_lopt_take(&r, QN_VELO_UNITS * row);
+  c->control = qn_lopt_take(&r, (QN_VELO_BANKS + 4) * row);
+  c->mixed = qn_lopt_take(&r, n * QN_VELO_MIXED * sizeof(float));
   for (size_t k = 0; k < n; k++) chunks += rows_of(&param[k]);
-  c->partial = take(&at, chunks * QN_VELO_SUMMARIES * sizeof *c->partial);
-  c->shared = take(&at, (c->shards ? n : 0) * QN_VELO_SUMMARIES * sizeof *c->shared);
-  return at;
-}
-
-static size_t own_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
-{
-  qn_velo_call measured = {.n = n, .padded = padded_of(n), .shards = shards};
-  char *from = (char *)(uintptr_t)QN_LOPT_ALIGNMENT;
-  return n ? (size_t)(lay(&measured, param, from) - from) : 0;
+  c->partial = qn_lopt_take(&r, chunks * QN_VELO_SUMMARIES * sizeof *c->partial);
+  c->shared = qn_lopt_take(&r, (c->shards ? n : 0) * QN_VELO_SUMMARIES * sizeof *c->shared);
+  return r.used;
 }
 
 static size_t needed_of(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   if (!n) return 0;
   if (param->device.kind != QN_CPU) return qn_velo_device_bytes(&qn_velo_kind, shards, n, param);
-  return own_bytes(shards, n, param) + qn_lopt_groups_bytes(&qn_velo_kind, shards, n, param) + QN_LOPT_ALIGNMENT;
+  qn_velo_call measured = {.n = n, .padded = padded_of(n), .shards = shards};
+  return lay(&measured, param, (qn_lopt_room){.align = QN_LOPT_ALIGNMENT}) +
+         qn_lopt_groups_bytes(&qn_velo_kind, shards, n, param) + QN_LOPT_ALIGNMENT;
 }
 
 size_t qn_velo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
@@ -135,7 +122,7 @@ static qn_status check_ranks(const qn_call *list, const qn_lopt_shards *shards)
   char text[128];
   for (size_t k = 0; k < list->n; k++) {
     const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k];
-    const int rank = rank_of(p, qn_lopt_whole(shards, k));
+    const int rank = qn_velo_rank(p, qn_lopt_whole(shards, k));
     qn_require(rank < 5, "velo: param[%zu] (%s) has %d dimensions greater than 1, the LSTM knows up to 4", k,
                qn_shape_text(p, text, sizeof text), rank);
   }
@@ -173,7 +160,7 @@ static void bind(qn_velo_call *c, const qn_call *list)
                                 .n = view.n,
                                 .whole = view.whole_n,
                                 .cut = view.cut,
-                                .rank = rank_of(p, whole),
+                                .rank = qn_velo_rank(p, whole),
                                 .partial = partial,
                                 .chunks = chunks_of(p)};
     c->task[k + 1] = c->task[k] + chunks_of(p);
@@ -235,7 +222,8 @@ static qn_status run_phases(qn_velo_call *c, qn_velo_cpu_fn *fn, const qn_exec *
 static qn_status take_step(const qn_call *list, qn_lopt_step *step, qn_velo_call *c, qn_tier tier)
 {
   qn_lopt_call call;
-  char *behind = lay(c, list->tensors[QN_LOPT_PARAM], qn_lopt_align(list->exec));
+  const qn_lopt_room room = qn_lopt_room_of(list->exec->workspace, QN_LOPT_ALIGNMENT);
+  char *behind = room.base + lay(c, list->tensors[QN_LOPT_PARAM], room);
   bind(c, list);
   qn_try(run_phases(c, rnn_tiers[tier], list->exec));
   step->weights = c->mixed, step->weights_apart = QN_VELO_MIXED;
@@ -289,17 +277,16 @@ static const qn_engine engine = {.validate = validate, .workspace = workspace, .
 /* ---- the description ---- */
 
 #define NUMBER(member, doc, value, least) QN_LOPT_NUMBER(qn_velo_params, member, doc, value, least)
-#define LAST(member, doc, kind, least, most, live)                                                                     \
-  {                                                                                                                    \
-#member, doc, QN_PARAM_##kind, offsetof(qn_velo_params, member), 0, least, most, 0, NULL, live                     \
-  }
+#define LAST(member, doc, kind, value, most, live)                                                                     \
+  QN_LOPT_LAST(qn_velo_params, member, doc, kind, value, most, NULL, live)
 static const qn_op_param params_table[] = {
     QN_LOPT_LIVE(qn_velo_params, lr, "learning rate", 1.0),
     NUMBER(step_mult, "what every step is multiplied by", 0.001, -HUGE_VAL),
     NUMBER(exp_mult, "what the magnitude is multiplied by in its power of e", 0.001, -HUGE_VAL),
     QN_LOPT_LIVE(qn_velo_params, weight_decay, "decoupled weight decay, behind the step", 0),
     QN_LOPT_DECAYS(qn_velo_params, QN_VELO_DECAYS),
-    LAST(num_steps, "the steps of the whole training", U64, 1, HUGE_VAL, 0),
+    {"num_steps", "the steps of the whole training", QN_PARAM_U64, offsetof(qn_velo_params, num_steps), 0, 1, HUGE_VAL,
+     0, NULL, 0},
     LAST(step, "steps taken before this one", U64, 0, HUGE_VAL, 1 + offsetof(qn_lopt_hyper, step)),
     LAST(pylo_cuda_compat, "as PyLO's CUDA code", BOOL, 0, 1, 0),
     LAST(mlp, "the banks of tensors' networks, as qn_lopt_weights_read reads them", DEVICE_F32S, 0,

@@ -72,6 +72,9 @@ typedef void qn_velo_cpu_fn(const qn_velo_call *call, qn_velo_phase phase, uint6
 
 extern const qn_lopt_kind qn_velo_kind;
 
+/* Dimensions greater than 1, of a tensor, or of the one whose first extent is `whole`. */
+int qn_velo_rank(const qn_tensor *t, int64_t whole);
+
 /* ---- features.c ---- */
 /* The loss's means' half-lives, from 10 to num_steps by equal factors. */
 double qn_velo_half_life(uint64_t num_steps, int k);

@@ -55,14 +55,6 @@ QN_GROUP_KERNEL(velo_loss, qn_velo_device_args, a)
 
 /* ---- the LSTM's inputs ---- */
 
-QN_FN int rank_of(const qn_lopt_device_item &it) { return static_cast<int>(it.flags >> 28); }
-
-QN_FN float feature(const qn_velo_device_args &a, const qn_lopt_device_item &it, const double *mean, int j)
-{
-  const qn_lopt_live &live = a.hyper ? *a.hyper : a.live;
-  return qn_velo_input(j, static_cast<double>(live.step) / a.steps, a.losses, rank_of(it), mean);
-}
-
 constexpr qn_u32 AT_ONCE = 8; /* reads that go out together */
 
 /* p^2, m (3), m^2 (3), v, v^2: the place of each among a tensor's sums. */
@@ -99,8 +91,10 @@ QN_GROUP_KERNEL(velo_features, qn_velo_device_args, a)
   if (thread < SUMMARIES) mean[thread] = sums[place_of(thread)] / static_cast<double>(it.whole);
   qn_barrier();
   if (thread == 0) a.size[k] = mean[0];
+  const double done = static_cast<double>(a.hyper ? a.hyper->step : a.live.step) / a.steps;
+  const int rank = static_cast<int>(it.flags >> 28), input = static_cast<int>(thread);
   if (thread < ROW_OF_X)
-    a.x[k * ROW_OF_X + thread] = thread < SEEN ? feature(a, it, mean, static_cast<int>(thread)) : 0.0f;
+    a.x[k * ROW_OF_X + thread] = thread < SEEN ? qn_velo_input(input, done, a.losses, rank, mean) : 0.0f;
   for (qn_u32 j = thread; j < UNITS; j += qn_block_threads())
     a.z[k * 2 * UNITS + UNITS + j] = a.hidden[it.place * UNITS + j];
 }
