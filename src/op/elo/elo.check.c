@@ -20,20 +20,10 @@ static const qn_shaped_size cases[] = {
 
 #define SETTINGS QN_LOPT_SET(1, 1, 1, 1, 1)
 static const qn_shaped_unit units[] = {QN_LOPT_ALL(SETTINGS, QN_LOPT_OTHER_PHASE),
-                                       QN_LOPT_UPDATE(0, 0, 256, SETTINGS, NULL),
-                                       QN_LOPT_UPDATE(3, 1, 384, SETTINGS, "sm_90a"),
+                                       {QN_LOPT_UPDATE(0, 0, 256, SETTINGS), NULL},
+                                       {QN_LOPT_UPDATE(3, 1, 384, SETTINGS), "sm_90a"},
                                        {NULL, NULL, NULL}};
 
-static const char *const variations[] = {"precision=fp32", NULL};
-
-static void far(qn_trial *trial) { qn_lopt_check_far(trial, &qn_lopt_small_fc); }
-
-static const qn_ruled_check ruled = {.make = qn_lopt_make_small_fc,
-                                     .reference = reference,
-                                     .allowed = qn_lopt_allowed,
-                                     .cases = cases,
-                                     .variations = variations,
-                                     .units = units,
-                                     .far = far};
+static const qn_ruled_check ruled = {QN_LOPT_OF_CHECK};
 
 const qn_op_check qn_check_elo = {.ruled = &ruled};

@@ -41,18 +41,22 @@ void qn_lopt_check_far(qn_trial *trial, const qn_lopt_kind *kind);
 #define QN_LOPT_FIRST_PHASE "QN_LOPT_PRECISION=0", "QN_LOPT_PHASE=0", "QN_LOPT_PIECE=4080"
 #define QN_LOPT_OTHER_PHASE "QN_LOPT_PRECISION=0", "QN_LOPT_PHASE=1", "QN_LOPT_PIECE=500"
 /* Of small_fc. Below sm_80 all is computed as fp32, class 0. */
-#define QN_LOPT_UPDATE(precision, warpgroups, threads, settings, arch)                                                 \
-  {                                                                                                                    \
-    "op/lopt/lopt.update.cu",                                                                                          \
-        QN_LOPT_DEFINES(settings, "QN_LOPT_PRECISION=" #precision, "QN_LOPT_PHASE=0", "QN_LOPT_PIECE=500",             \
-                        "QN_LOPT_WARPGROUPS=" #warpgroups, "QN_THREADS=" #threads),                                    \
-        arch                                                                                                           \
-  }
-#define QN_LOPT_UNIT(name, ...)                                                                                        \
-  {                                                                                                                    \
-    "op/lopt/lopt." name ".cu", QN_LOPT_DEFINES(__VA_ARGS__), NULL                                                     \
-  }
+#define QN_LOPT_OF_CLASS(name, precision, settings, ...)                                                               \
+  "op/lopt/lopt." name ".cu",                                                                                          \
+      QN_LOPT_DEFINES(settings, "QN_LOPT_PRECISION=" #precision, "QN_LOPT_PHASE=0", "QN_LOPT_PIECE=500", __VA_ARGS__)
+#define QN_LOPT_UPDATE(precision, warpgroups, threads, settings)                                                       \
+  QN_LOPT_OF_CLASS("update", precision, settings, "QN_LOPT_WARPGROUPS=" #warpgroups, "QN_THREADS=" #threads)
+#define QN_LOPT_UNIT(name, ...) "op/lopt/lopt." name ".cu", QN_LOPT_DEFINES(__VA_ARGS__), NULL
 #define QN_LOPT_ALL(...)                                                                                               \
-  QN_LOPT_UNIT("elements", __VA_ARGS__), QN_LOPT_UNIT("fold", __VA_ARGS__), QN_LOPT_UNIT("sides", __VA_ARGS__),        \
-      QN_LOPT_UNIT("stats", __VA_ARGS__), QN_LOPT_UNIT("sums", __VA_ARGS__), QN_LOPT_UNIT("table", __VA_ARGS__)
+  {QN_LOPT_UNIT("elements", __VA_ARGS__)}, {QN_LOPT_UNIT("fold", __VA_ARGS__)}, {QN_LOPT_UNIT("sides", __VA_ARGS__)},  \
+      {QN_LOPT_UNIT("stats", __VA_ARGS__)}, {QN_LOPT_UNIT("sums", __VA_ARGS__)},                                       \
+  {                                                                                                                    \
+    QN_LOPT_UNIT("table", __VA_ARGS__)                                                                                 \
+  }
+/* What both ops of small_fc bring. */
+#define QN_LOPT_OF_CHECK                                                                                               \
+  .make = qn_lopt_make_small_fc, .reference = reference, .allowed = qn_lopt_allowed, .cases = cases, .units = units,   \
+  .variations = qn_lopt_variations, .far = qn_lopt_small_fc_far
+extern const char *const qn_lopt_variations[];
+void qn_lopt_small_fc_far(qn_trial *trial);
 #endif

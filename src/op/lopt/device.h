@@ -23,13 +23,15 @@ enum {
 };
 
 enum {
-  QN_LOPT_SIDE_INPUTS = 6,  /* channels of a side: its states and their inverses */
+  QN_LOPT_SIDES = 6,        /* channels of a side: its states and their inverses */
   QN_LOPT_SQUARES = 9,      /* sums over a side: six channels' squares, three states */
-  QN_LOPT_TILE_INPUTS = 16, /* channels of a tensor that is factored, and of one that is not */
-  QN_LOPT_ALL_INPUTS = 22,
-  QN_LOPT_MOST_INPUTS = 24, /* of all kinds */
-  QN_LOPT_WIDTH = 32,       /* of the hidden layers */
-  QN_LOPT_FRAGMENTS = 48    /* words a lane of the two layers */
+  QN_LOPT_INPUTS = 39,      /* of small_fc, which has two layers of 32 and 2 outputs */
+  QN_LOPT_TIMES = 11,       /* of these, the last */
+  QN_LOPT_ELEMENTS = 16,    /* those that differ from element to element where a tensor is factored */
+  QN_LOPT_CHANNELS = 22,    /* and where it is not */
+  QN_LOPT_MOST_INPUTS = 24, /* of all kinds of networks */
+  QN_LOPT_HIDDEN = 32,
+  QN_LOPT_FRAGMENTS = 48 /* words a lane of the two layers */
 };
 
 enum { QN_LOPT_NUMBERED = 6 }; /* phases that have numbered tasks */
@@ -93,9 +95,9 @@ typedef struct qn_lopt_device_item {
 /* What the kernels find out once a step. */
 typedef struct qn_lopt_head {
   double lr, weight_decay;
-  qn_u64 go;                 /* of a step that may be skipped: 0, and nothing is written */
-  double most, most_of_root; /* the first layer's sums are at most `most` + `most_of_root` sqrt(n) */
-  float bias[QN_LOPT_WIDTH]; /* with what the time gives it */
+  qn_u64 go;                  /* of a step that may be skipped: 0, and nothing is written */
+  double most, most_of_root;  /* the first layer's sums are at most `most` + `most_of_root` sqrt(n) */
+  float bias[QN_LOPT_HIDDEN]; /* with what the time gives it */
   qn_u32 fragments[QN_LOPT_FRAGMENTS * 32];
 } qn_lopt_head;
 

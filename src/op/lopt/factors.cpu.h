@@ -84,6 +84,18 @@ static void side_layer(const qn_lopt_call *call, const qn_lopt_item *item, const
   qn_lopt_side_layer(call->kind, item->weights, row, scale, layer);
 }
 
+/* A table of planes, [width][padded], that begin with the bias, or with 0. */
+static inline void set_planes(qn_lopt_side *s, const float *layer, uint64_t width, const float *bias)
+{
+  for (uint64_t h = 0; h < width; h++)
+    for (uint64_t j = 0; j < s->padded; j += QN_LANES) {
+      qn_f32 sum = qn_splat(bias ? bias[h] : 0.0f);
+      for (uint64_t k = 0; k < QN_LOPT_SIDES; k++)
+        sum = qn_fma(qn_splat(layer[k * width + h]), get(s->channel + k * s->padded + j), sum);
+      put(s->table + h * s->padded + j, sum);
+    }
+}
+
 /* What the gradients are multiplied by where their norm is bounded. */
 static void set_norm(const qn_lopt_call *call, qn_lopt_item *item)
 {

@@ -3,7 +3,6 @@
  * that measuring and laying out go the same way. */
 #ifndef QN_OP_LOPT_LAYOUT_H
 #define QN_OP_LOPT_LAYOUT_H
-#include "op/lopt/device.h"
 #include "op/lopt/lopt.h"
 
 enum { QN_LOPT_DEVICE_ALIGNMENT = 256 };

@@ -3,7 +3,6 @@
  * whole of a step of small_fc. groups.c runs what was checked. */
 #include "op/lopt/lopt.h"
 #include "core/core.h"
-#include "op/lopt/device.h"
 #include "quern/device.h"
 #include <math.h>
 #include <stdio.h>

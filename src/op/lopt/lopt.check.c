@@ -7,7 +7,6 @@
 #include "device/host/host.h"
 #include "jit/jit.h"
 #include "op/lopt/check.h"
-#include "op/lopt/device.h"
 #include "workbench/fill.h"
 #include <errno.h>
 #include <stdio.h>
@@ -49,12 +48,12 @@ static void lay_all(tensor *t, const kind *k)
   it->along.n = t->length, it->across.n = t->rows;
   it->g = lay(t, t->n), it->p = lay(t, t->n), it->v = lay(t, t->n), it->m = lay(t, STATES * t->n);
   it->along.factor = lay(t, 4 * t->length), it->along.state = lay(t, STATES * t->length);
-  it->along.table = lay(t, t->length * k->width), it->along.layer = lay(t, QN_LOPT_SIDE_INPUTS * k->width);
+  it->along.table = lay(t, t->length * k->width), it->along.layer = lay(t, QN_LOPT_SIDES * k->width);
   it->across.factor = lay(t, 4 * t->rows), it->across.table = lay(t, t->rows * k->width);
   it->layer = lay(t, QN_LOPT_MOST_INPUTS * k->width), it->weights = lay(t, QN_LOPT_SMALL_FC_WEIGHTS);
   it->found = (qn_lopt_found *)(void *)lay(t, sizeof *it->found);
   it->partial = (double *)(void *)lay(t, 2 * t->tasks * k->totals);
-  if (k->width <= QN_LOPT_SIDE_INPUTS) it->along.layer = NULL; /* its table is used */
+  if (k->width <= QN_LOPT_SIDES) it->along.layer = NULL; /* its table is used */
 }
 
 static bool open_tensor(tensor *t, const kind *k)
@@ -89,8 +88,7 @@ static void fill_all(tensor *t, const kind *k)
       fill_end(it->along.table, last * k->width, used * k->width, 11, false);
   fill_end(it->across.factor, 4 * t->rows, 4, 12, true);
   fill_end(it->across.table, t->rows * k->width, k->width, 13, false);
-  if (it->along.layer)
-    fill_end(it->along.layer, QN_LOPT_SIDE_INPUTS * k->width, QN_LOPT_SIDE_INPUTS * k->width, 14, false);
+  if (it->along.layer) fill_end(it->along.layer, QN_LOPT_SIDES * k->width, QN_LOPT_SIDES * k->width, 14, false);
   fill_end(it->layer, k->channels * k->width, k->channels * k->width, 15, false);
   fill_end((float *)(uintptr_t)it->weights, QN_LOPT_SMALL_FC_WEIGHTS, QN_LOPT_SMALL_FC_WEIGHTS, 16, false);
   *it->found = (qn_lopt_found){.of_gradient = 1, .step = 0.01f, .lr = 0.01f, .decay = 0.1f, .power = 1, .unpower = 1};
@@ -172,3 +170,6 @@ void qn_lopt_check_far(qn_trial *trial, const qn_lopt_kind *of)
   if (near.memory) munmap(near.memory, near.bytes);
   qn_trial_note(trial, "%llu numbers at the end of %d by %d", (unsigned long long)trial->elements, SIDE, SIDE);
 }
+
+const char *const qn_lopt_variations[] = {"precision=fp32", NULL};
+void qn_lopt_small_fc_far(qn_trial *trial) { qn_lopt_check_far(trial, &qn_lopt_small_fc); }

@@ -15,13 +15,7 @@ static void set_table(const qn_lopt_call *call, const qn_lopt_item *item, qn_lop
   ALIGNED float layer[QN_LOPT_SIDES][HIDDEN], bias[HIDDEN];
   side_layer(call, item, s, row, layer[0]);
   for (int h = 0; h < HIDDEN; h++) bias[h] = (float)call->bias[h];
-  for (uint64_t h = 0; along && h < HIDDEN; h++)
-    for (uint64_t j = 0; j < s->padded; j += QN_LANES) {
-      qn_f32 sum = qn_splat(0.0f);
-      for (uint64_t k = 0; k < QN_LOPT_SIDES; k++)
-        sum = qn_fma(qn_splat(layer[k][h]), get(s->channel + k * s->padded + j), sum);
-      put(s->table + h * s->padded + j, sum);
-    }
+  if (along) set_planes(s, layer[0], HIDDEN, NULL);
   for (uint64_t j = 0; !along && j < s->n; j++)
     for (uint64_t h = 0; h < HIDDEN; h += QN_LANES) {
       qn_f32 sum = get(bias + h);

@@ -11,21 +11,19 @@
 
 constexpr int THREADS = QN_THREADS;
 
-QN_FN double magnitude(double x) { return x < 0 ? -x : x; }
-
 /* A hidden value's bias with the time, and what its sum is at most of these; of the other inputs, which are at most
  * sqrt(n) each. */
 QN_FN double set_bias(const qn_lopt_device_args &a, const qn_lopt_live &live, int h, double &of_root)
 {
-  double bias = static_cast<double>(a.weights[B1 + h]), most = magnitude(bias);
+  double bias = static_cast<double>(a.weights[B1 + h]), most = qn_lopt_magnitude(bias);
   for (int k = 0; k < TIMES; k++) {
     const double w = weight(a.weights, h, TIME + k);
     bias += w * tanh_of(qn_lopt_time(live.step, k));
-    most += magnitude(w);
+    most += qn_lopt_magnitude(w);
   }
   a.head->bias[h] = static_cast<float>(bias);
   of_root = 0;
-  for (int k = 0; k < TIME; k++) of_root += magnitude(weight(a.weights, h, k));
+  for (int k = 0; k < TIME; k++) of_root += qn_lopt_magnitude(weight(a.weights, h, k));
   if (of_root < 1) of_root = 1; /* the inputs themselves */
   return most;
 }

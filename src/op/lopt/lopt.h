@@ -16,6 +16,7 @@
 #include <math.h>
 #include <stddef.h>
 #include "quern/lopt.h"
+#include "op/lopt/device.h"
 #include "op/lopt/words.h"
 
 enum { QN_LOPT_PARAM, QN_LOPT_GRAD, QN_LOPT_M, QN_LOPT_V, QN_LOPT_ROW, QN_LOPT_COLUMN, QN_LOPT_ROLES };
@@ -30,16 +31,6 @@ typedef struct qn_lopt_view {
 qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape, int64_t whole);
 void qn_lopt_largest(qn_lopt_ties ties, int ndim, const int64_t *shape, int64_t whole, int d[2]);
 int qn_lopt_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, const int64_t *shape, int64_t whole, int64_t *out);
-
-/* ---- the network, small_fc: 39 inputs, two layers of 32, 2 outputs ---- */
-enum {
-  QN_LOPT_INPUTS = 39,
-  QN_LOPT_TIMES = 11, /* of these, the last */
-  QN_LOPT_HIDDEN = 32,
-  QN_LOPT_ELEMENTS = 16, /* inputs that differ from element to element where a tensor is factored */
-  QN_LOPT_CHANNELS = 22, /* and where it is not */
-  QN_LOPT_SIDES = 6      /* inputs that come from one of the two vectors */
-};
 
 typedef enum qn_lopt_phase {
   QN_LOPT_SUMS,    /* of the gradients' squares */

@@ -34,10 +34,10 @@ static void lay_parts(const qn_lopt_kind *kind, qn_lopt_room *r, qn_lopt_device_
     it->across.factor = qn_lopt_take(&late, it->across.n * 4 * sizeof(float));
     /* A tile or a thread that takes what `along` gives its columns makes it, where a table would be larger than what
      * it is made of. */
-    if (kind->hidden <= QN_LOPT_SIDE_INPUTS)
+    if (kind->hidden <= QN_LOPT_SIDES)
       it->along.table = qn_lopt_take(&late, it->along.n * kind->hidden * sizeof(float));
     else
-      it->along.layer = qn_lopt_take(&late, QN_LOPT_SIDE_INPUTS * kind->hidden * sizeof(float));
+      it->along.layer = qn_lopt_take(&late, QN_LOPT_SIDES * kind->hidden * sizeof(float));
     it->across.table = qn_lopt_take(&late, it->across.n * kind->hidden * sizeof(float));
   }
   /* Whether it is tiled may depend on the class of precision, which the size of a workspace does not. */

@@ -11,7 +11,7 @@
 /* Places in the array of weights: of the first layer (WIDTH, INPUTS), WIDTH, the second, and of the last. */
 constexpr int B1 = WIDTH * INPUTS, W2 = B1 + WIDTH, B2 = W2 + WIDTH * WIDTH, W3 = B2 + WIDTH, B3 = W3 + OUTPUTS * WIDTH;
 /* Inputs of the first layer, in the order of scalar.math.h. */
-constexpr int ROW = ELEMENT_INPUTS - 3, SIDE = QN_LOPT_SIDE_INPUTS, LAST = ROW + 12, TIME = ROW + 15;
+constexpr int ROW = ELEMENT_INPUTS - 3, SIDE = QN_LOPT_SIDES, LAST = ROW + 12, TIME = ROW + 15;
 constexpr int ALL_INPUTS = ELEMENT_INPUTS + SIDE;
 /* Has `along` a table? Else UPDATE makes what it gives the first layer (lopt.layout.c). */
 constexpr bool HAS_TABLE = WIDTH <= SIDE;

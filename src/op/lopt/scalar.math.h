@@ -16,6 +16,8 @@ QN_FN double qn_lopt_sqrt(double x)
 #endif
 }
 
+QN_FN double qn_lopt_magnitude(double x) { return x < 0 ? -x : x; }
+
 /* What `count` squares, whose sum it is, add to a state of the row or column. */
 QN_FN float qn_lopt_mean_square(double sum, double count) { return (float)(sum / count + 1e-30); }
 

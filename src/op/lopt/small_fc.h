@@ -7,7 +7,8 @@
 #include "op/lopt/lopt.math.h"
 
 #define QN_LOPT_OWN_WEIGHTS 0 /* 1: of each tensor, known behind STATS; the step may be skipped */
-constexpr int INPUTS = 39, TIMES = 11, WIDTH = QN_LOPT_WIDTH, OUTPUTS = 2, ELEMENT_INPUTS = QN_LOPT_TILE_INPUTS;
+constexpr int INPUTS = QN_LOPT_INPUTS, TIMES = QN_LOPT_TIMES, WIDTH = QN_LOPT_HIDDEN, OUTPUTS = 2;
+constexpr int ELEMENT_INPUTS = QN_LOPT_ELEMENTS;
 constexpr qn_u64 A_TASK = QN_LOPT_ELEMENTS_A_TASK;
 constexpr qn_u32 TOTALS = 0; /* numbers in a row of `partial`; 0: one a channel */
 constexpr float B_TERM = QN_LOPT_B_TERM;

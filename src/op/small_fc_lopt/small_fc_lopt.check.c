@@ -22,34 +22,19 @@ static const qn_shaped_size cases[] = {
 };
 
 #define SETTINGS QN_LOPT_SET(0, 0, 0, 0, 0)
-#define FOLD(precision, arch)                                                                                          \
-  {                                                                                                                    \
-    "op/lopt/lopt.fold.cu",                                                                                            \
-        QN_LOPT_DEFINES(SETTINGS, "QN_LOPT_PRECISION=" #precision, "QN_LOPT_PHASE=0", "QN_LOPT_PIECE=500"), arch       \
-  }
 static const qn_shaped_unit units[] = {QN_LOPT_ALL(SETTINGS, QN_LOPT_FIRST_PHASE),
-                                       QN_LOPT_UPDATE(0, 0, 256, SETTINGS, NULL),
-                                       QN_LOPT_UPDATE(3, 0, 256, SETTINGS, "sm_80"),
-                                       QN_LOPT_UPDATE(1, 0, 256, SETTINGS, "sm_90a"),
-                                       QN_LOPT_UPDATE(2, 1, 384, SETTINGS, "sm_90a"),
-                                       QN_LOPT_UPDATE(3, 1, 384, SETTINGS, "sm_90a"),
-                                       QN_LOPT_UPDATE(4, 0, 384, SETTINGS, "sm_90a"),
-                                       QN_LOPT_UPDATE(3, 0, 256, SETTINGS, "sm_120"),
-                                       FOLD(3, "sm_80"),
-                                       FOLD(3, "sm_90a"),
-                                       FOLD(4, "sm_90a"),
+                                       {QN_LOPT_UPDATE(0, 0, 256, SETTINGS), NULL},
+                                       {QN_LOPT_UPDATE(3, 0, 256, SETTINGS), "sm_80"},
+                                       {QN_LOPT_UPDATE(1, 0, 256, SETTINGS), "sm_90a"},
+                                       {QN_LOPT_UPDATE(2, 1, 384, SETTINGS), "sm_90a"},
+                                       {QN_LOPT_UPDATE(3, 1, 384, SETTINGS), "sm_90a"},
+                                       {QN_LOPT_UPDATE(4, 0, 384, SETTINGS), "sm_90a"},
+                                       {QN_LOPT_UPDATE(3, 0, 256, SETTINGS), "sm_120"},
+                                       {QN_LOPT_OF_CLASS("fold", 3, SETTINGS, NULL), "sm_80"},
+                                       {QN_LOPT_OF_CLASS("fold", 3, SETTINGS, NULL), "sm_90a"},
+                                       {QN_LOPT_OF_CLASS("fold", 4, SETTINGS, NULL), "sm_90a"},
                                        {NULL, NULL, NULL}};
 
-static const char *const variations[] = {"precision=fp32", NULL};
-
-static void far(qn_trial *trial) { qn_lopt_check_far(trial, &qn_lopt_small_fc); }
-
-static const qn_ruled_check ruled = {.make = qn_lopt_make_small_fc,
-                                     .reference = reference,
-                                     .allowed = qn_lopt_allowed,
-                                     .cases = cases,
-                                     .variations = variations,
-                                     .units = units,
-                                     .far = far};
+static const qn_ruled_check ruled = {QN_LOPT_OF_CHECK};
 
 const qn_op_check qn_check_small_fc_lopt = {.ruled = &ruled};

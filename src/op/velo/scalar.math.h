@@ -17,7 +17,6 @@ QN_FN float qn_velo_tanh(double x) { return (float)tanh(x); }
 QN_FN double qn_velo_log(double x) { return log(x); }
 #endif
 
-QN_FN double qn_velo_magnitude(double x) { return x < 0 ? -x : x; }
 QN_FN double qn_velo_within(double x, double low, double high) { return qn_double_most(low, qn_double_least(high, x)); }
 
 /* ---- the loss; `now` is a mean behind it, over its share: 1 - d^count of decay d ---- */
@@ -25,7 +24,7 @@ QN_FN double qn_velo_within(double x, double low, double high) { return qn_doubl
 /* It counts for twice the largest mean before it at most; the first one for itself. */
 QN_FN double qn_velo_counted(double loss, double most, int is_first)
 {
-  return qn_double_least(loss, 2 * qn_velo_magnitude(is_first ? loss : most));
+  return qn_double_least(loss, 2 * qn_lopt_magnitude(is_first ? loss : most));
 }
 
 QN_FN double qn_velo_loss_mean(double mean, double rest, double loss) { return (1 - rest) * mean + rest * loss; }
@@ -48,7 +47,7 @@ QN_FN float qn_velo_size(double mean_square) { return (float)qn_lopt_sqrt(mean_s
 
 QN_FN float qn_velo_shown(double x)
 {
-  return (float)(0.5 * qn_velo_within(qn_velo_log(1e-8 + qn_velo_magnitude(10 * x)), -5, 5));
+  return (float)(0.5 * qn_velo_within(qn_velo_log(1e-8 + qn_lopt_magnitude(10 * x)), -5, 5));
 }
 
 /* The LSTM's input j: 9 of how much of the training is done, 9 of the loss, v's mean, 5 of the rank, 3 of the

@@ -48,17 +48,15 @@ static const qn_shaped_size cases[] = {
   (2.0 * (4 * 512 * 1024 + 2 * 512 * 30 + QN_VELO_BANKS * 512 + 512 + QN_VELO_BANKS * QN_VELO_BANK))
 
 #define UNIT(name, compat, ...)                                                                                        \
-  {                                                                                                                    \
-    "op/velo/velo." name ".cu", QN_LOPT_DEFINES(QN_LOPT_SET(2, 0, compat, 0, 0), __VA_ARGS__), NULL                    \
-  }
-static const qn_shaped_unit units[] = {UNIT("list", 0, QN_LOPT_FIRST_PHASE),
-                                       UNIT("tiles", 0, QN_LOPT_FIRST_PHASE),
-                                       UNIT("tiles", 1, QN_LOPT_OTHER_PHASE),
-                                       UNIT("elements", 0, QN_LOPT_FIRST_PHASE),
-                                       UNIT("elements", 1, QN_LOPT_OTHER_PHASE),
-                                       UNIT("sides", 0, QN_LOPT_FIRST_PHASE),
-                                       UNIT("sums", 0, QN_LOPT_FIRST_PHASE),
-                                       UNIT("shards", 0, QN_LOPT_FIRST_PHASE),
+  "op/velo/velo." name ".cu", QN_LOPT_DEFINES(QN_LOPT_SET(2, 0, compat, 0, 0), __VA_ARGS__), NULL
+static const qn_shaped_unit units[] = {{UNIT("list", 0, QN_LOPT_FIRST_PHASE)},
+                                       {UNIT("tiles", 0, QN_LOPT_FIRST_PHASE)},
+                                       {UNIT("tiles", 1, QN_LOPT_OTHER_PHASE)},
+                                       {UNIT("elements", 0, QN_LOPT_FIRST_PHASE)},
+                                       {UNIT("elements", 1, QN_LOPT_OTHER_PHASE)},
+                                       {UNIT("sides", 0, QN_LOPT_FIRST_PHASE)},
+                                       {UNIT("sums", 0, QN_LOPT_FIRST_PHASE)},
+                                       {UNIT("shards", 0, QN_LOPT_FIRST_PHASE)},
                                        {NULL, NULL, NULL}};
 
 static void far(qn_trial *trial) { qn_lopt_check_far(trial, &qn_velo_kind); }

@@ -16,13 +16,7 @@ static void set_table(const qn_lopt_call *call, const qn_lopt_item *item, qn_lop
 {
   float layer[QN_LOPT_SIDES * WIDTH];
   side_layer(call, item, s, row, layer);
-  for (uint64_t h = 0; h < WIDTH; h++)
-    for (uint64_t j = 0; j < s->padded; j += QN_LANES) {
-      qn_f32 sum = qn_splat(along ? 0.0f : item->weights[QN_VELO_B1 + h]);
-      for (uint64_t k = 0; k < QN_LOPT_SIDES; k++)
-        sum = qn_fma(qn_splat(layer[k * WIDTH + h]), get(s->channel + k * s->padded + j), sum);
-      put(s->table + h * s->padded + j, sum);
-    }
+  set_planes(s, layer, WIDTH, along ? NULL : item->weights + QN_VELO_B1);
 }
 
 QN_FN void element_inputs(qn_f32 g, qn_f32 p, const qn_f32 m[3], qn_f32 v, const qn_f32 a[3], const qn_f32 b[3],
