@@ -6,9 +6,7 @@
 static qn_status reference(const void *params, size_t n, const qn_tensor *const *tensors,
                            double *const *const data[QN_MAX_TENSORS])
 {
-  const qn_elo_params *p = params;
-  const qn_lopt_step step = {QN_LOPT_OF_STEP(p), QN_LOPT_OF_SMALL_FC(p), .gradient = QN_LOPT_NUMBERS,
-                             .joint_decay = true};
+  const qn_lopt_step step = qn_lopt_step_of(&qn_op_elo, params);
   return qn_lopt_reference(&step, n, tensors[QN_LOPT_PARAM], data);
 }
 

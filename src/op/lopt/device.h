@@ -7,6 +7,10 @@
 #define QN_OP_LOPT_DEVICE_H
 #include "base/kernel.h"
 
+/* How a gradient is taken: as it is; with NaN 0 and the infinities the largest numbers; within +-1000, NaN staying. */
+typedef enum qn_lopt_gradient { QN_LOPT_AS_IS, QN_LOPT_NUMBERS, QN_LOPT_CLIPPED } qn_lopt_gradient;
+#define QN_LOPT_CLIP 1000.0f
+
 #define QN_LOPT_B_TERM 1e-6f /* small_fc's, in B = 1/sqrt(f + term) */
 
 /* How phases are cut into tasks. */

@@ -67,11 +67,6 @@ static void hidden_layer(const float *w, int inputs, float (*in)[BLOCK], float (
   for (int h = 0; h < HIDDEN; h += 4) add_layer(w, inputs, HIDDEN, h, 4, in, out);
 }
 
-static void spread(float to[BLOCK], float x)
-{
-  for (int u = 0; u < BLOCK; u += QN_LANES) put(to + u, qn_splat(x));
-}
-
 /* What `across` gives the first layer at c places in turn, as often as a block from any of them on needs it: kept from
  * block to block, as short kernels of convolutions have the same places for thousands of elements. */
 enum { MOST_IN_TURN = 16 };

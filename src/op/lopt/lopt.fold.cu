@@ -7,7 +7,6 @@
  * own have these among phases of their own. */
 #define QN_THREADS 1024
 #include "op/lopt/network.h"
-#include "op/lopt/powers.h"
 
 constexpr int THREADS = QN_THREADS;
 

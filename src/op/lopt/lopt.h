@@ -17,7 +17,6 @@
 #include <stddef.h>
 #include "quern/lopt.h"
 #include "op/lopt/device.h"
-#include "op/lopt/words.h"
 
 enum { QN_LOPT_PARAM, QN_LOPT_GRAD, QN_LOPT_M, QN_LOPT_V, QN_LOPT_ROW, QN_LOPT_COLUMN, QN_LOPT_ROLES };
 
@@ -228,9 +227,16 @@ qn_status qn_lopt_check_shapes(const qn_call *list);
 qn_status qn_lopt_check_storage(const qn_call *list, const char *name, const qn_tensor *t);
 /* On the processor: what lies in memory takes the place of what the call says. */
 void qn_lopt_read_hyper(qn_lopt_step *step);
-/* A small_fc's validation and step, as an engine's. */
-qn_status qn_lopt_validate(qn_call *list, const qn_lopt_step *step, const qn_tensor *const *tensors);
-qn_status qn_lopt_run(const qn_call *list, const qn_lopt_step *step);
+/* The engine of a small_fc's ops, and what they have in the place of `ruled`: the step that their params ask for. */
+extern const qn_engine qn_lopt_small_fc_engine;
+typedef struct qn_lopt_op {
+  qn_ruled ruled;
+  qn_lopt_step (*step_of)(const void *params);
+} qn_lopt_op;
+static inline qn_lopt_step qn_lopt_step_of(const qn_op *op, const void *params)
+{
+  return ((const qn_lopt_op *)(const void *)op->ruled)->step_of(params);
+}
 /* 0 where a step would be refused for its shapes. */
 size_t qn_lopt_workspace_of(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 const char *qn_lopt_shape_text(int ndim, const int64_t *shape, char *text, size_t bytes);
@@ -336,6 +342,8 @@ int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, in
   .f = {(params)->factor_decay0, (params)->factor_decay1, (params)->factor_decay2}, .lr = (params)->lr,                \
   .exp_mult = (params)->exp_mult, .weight_decay = (params)->weight_decay, .lr_scale = (params)->lr_scale,              \
   .hyper = (params)->hyper, .shards = (params)->shards, .step = (params)->step, .compat = (params)->pylo_cuda_compat
-#define QN_LOPT_OF_SMALL_FC(params) .weights = (params)->weights, .precision = (params)->precision
+#define QN_LOPT_OF_SMALL_FC(params)                                                                                    \
+  .kind = &qn_lopt_small_fc, .means_of_decays = (params)->pylo_cuda_compat, .weights = (params)->weights,              \
+  .precision = (params)->precision
 
 #endif

@@ -8,8 +8,8 @@
 #ifndef QN_OP_LOPT_LOPT_MATH_H
 #define QN_OP_LOPT_LOPT_MATH_H
 #include "base/maths.h"
+#include "op/lopt/device.h"
 #include "op/lopt/scalar.math.h"
-#include "op/lopt/words.h"
 
 /* torch.nan_to_num: NaN is 0, the infinities are the largest numbers. */
 QN_FN qn_f32 qn_lopt_number(qn_f32 g)

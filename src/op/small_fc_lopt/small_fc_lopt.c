@@ -16,33 +16,14 @@ static const qn_op_param params_table[] = {
 };
 #undef NUMBER
 
-static qn_lopt_step step_of(const qn_small_fc_lopt_params *params)
+static qn_lopt_step step_of(const void *of)
 {
+  const qn_small_fc_lopt_params *params = of;
   return (qn_lopt_step){QN_LOPT_OF_STEP(params), QN_LOPT_OF_SMALL_FC(params), .step_mult = params->step_mult,
                         .max_grad_norm = params->max_grad_norm};
 }
 
-static qn_status validate(qn_call *call, const qn_tensor *const *tensors)
-{
-  const qn_lopt_step step = step_of(call->params);
-  return qn_lopt_validate(call, &step, tensors);
-}
-
-static qn_status run(const qn_call *call)
-{
-  const qn_lopt_step step = step_of(call->params);
-  return qn_lopt_run(call, &step);
-}
-
-static size_t workspace(const qn_call *call)
-{
-  const qn_small_fc_lopt_params *params = call->params;
-  return qn_lopt_workspace_of(call->op, params->shards, call->n, call->tensors[QN_LOPT_PARAM]);
-}
-
-static const qn_engine engine = {.validate = validate, .workspace = workspace, .run = run};
-
-static const qn_ruled ruled = {.shape = qn_lopt_role_shape, .most_dimensions = QN_LOPT_MOST_DIMENSIONS};
+static const qn_lopt_op op = {{qn_lopt_role_shape, QN_LOPT_MOST_DIMENSIONS}, step_of};
 
 const qn_op qn_op_small_fc_lopt = {
     .info =
@@ -57,8 +38,8 @@ const qn_op qn_op_small_fc_lopt = {
          .n_params = sizeof params_table / sizeof params_table[0],
          .params_bytes = sizeof(qn_small_fc_lopt_params),
          .hyper_bytes = sizeof(qn_lopt_hyper)},
-    .engine = &engine,
-    .ruled = &ruled,
+    .engine = &qn_lopt_small_fc_engine,
+    .ruled = &op.ruled,
     .device_source = "op/lopt/lopt.update.cu", /* of several: small_fc_lopt.check.c has all */
 };
 

@@ -7,9 +7,7 @@
 static qn_status reference(const void *params, size_t n, const qn_tensor *const *tensors,
                            double *const *const data[QN_MAX_TENSORS])
 {
-  const qn_small_fc_lopt_params *p = params;
-  const qn_lopt_step step = {QN_LOPT_OF_STEP(p), QN_LOPT_OF_SMALL_FC(p), .step_mult = p->step_mult,
-                             .max_grad_norm = p->max_grad_norm};
+  const qn_lopt_step step = qn_lopt_step_of(&qn_op_small_fc_lopt, params);
   return qn_lopt_reference(&step, n, tensors[QN_LOPT_PARAM], data);
 }
 

@@ -88,20 +88,14 @@ static size_t lay(qn_velo_call *c, const qn_tensor *param, qn_lopt_room r)
   return r.used;
 }
 
-static size_t needed_of(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
+size_t qn_velo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
-  if (!n) return 0;
+  const qn_call list = {.op = &qn_op_velo, .n = n, .tensors = {param}};
+  if (!n || !param || qn_lopt_check_shapes(&list) != QN_OK || qn_lopt_check_shards(&list, shards) != QN_OK) return 0;
   if (param->device.kind != QN_CPU) return qn_velo_device_bytes(&qn_velo_kind, shards, n, param);
   qn_velo_call measured = {.n = n, .padded = padded_of(n), .shards = shards};
   return lay(&measured, param, (qn_lopt_room){.align = QN_LOPT_ALIGNMENT}) +
          qn_lopt_groups_bytes(&qn_velo_kind, shards, n, param) + QN_LOPT_ALIGNMENT;
-}
-
-size_t qn_velo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
-{
-  const qn_call list = {.op = &qn_op_velo, .n = n, .tensors = {param}};
-  const bool fits = param && qn_lopt_check_shapes(&list) == QN_OK && qn_lopt_check_shards(&list, shards) == QN_OK;
-  return fits ? needed_of(shards, n, param) : 0;
 }
 
 size_t qn_velo_workspace_bytes(size_t n, const qn_tensor *param)

@@ -32,7 +32,7 @@ static void begin_layer(const qn_lopt_item *item, const block *k, float (*out)[B
     const float *along = item->along.table + h * item->along.padded;
     const float *across = item->across.table + h * item->across.padded;
     if (!item->view.factored)
-      for (int u = 0; u < BLOCK; u += QN_LANES) put(out[h] + u, qn_splat(item->weights[QN_VELO_B1 + h]));
+      spread(out[h], item->weights[QN_VELO_B1 + h]);
     else if (k->straight)
       for (int u = 0; u < BLOCK; u += QN_LANES)
         put(out[h] + u, qn_splat(across[k->across[0]]) + get(along + k->along[0] + u));

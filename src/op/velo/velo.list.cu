@@ -5,7 +5,6 @@
  * kernel writes what is the caller's. */
 #define QN_THREADS 512
 #include "op/velo/kind.h"
-#include "op/lopt/powers.h"
 #include "op/velo/scalar.math.h"
 
 constexpr int LOSSES = QN_VELO_LOSSES, SUMMARIES = QN_VELO_SUMMARIES, UNITS = QN_VELO_UNITS, BANKS = QN_VELO_BANKS;

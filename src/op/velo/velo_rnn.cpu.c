@@ -151,11 +151,6 @@ static uint64_t columns_from(const qn_velo_call *call, uint64_t u)
   return left < BLOCK ? left : BLOCK;
 }
 
-static void spread(float *to, float x)
-{
-  for (int u = 0; u < BLOCK; u += QN_LANES) put(to + u, qn_splat(x));
-}
-
 /* Rows h to h + 4 of a layer, for the columns from u on. */
 static void four_rows(const qn_velo_call *call, const float *w, const float *bias, uint64_t inputs, const float *in,
                       uint64_t h, uint64_t u, float (*out)[BLOCK])
