@@ -13,6 +13,7 @@
 #include "op/device_variant.h"
 #include "op/swiglu_quantize/swiglu_quantize.unit.h"
 #include "test.h"
+#include "workbench/op_check.h"
 
 enum { CAPACITY = 160, MAX_SETS = 64 };
 
@@ -184,7 +185,7 @@ static void compile_unfused(const char *arch, const qn_op *op)
 static void compile_shaped(const char *arch, const qn_op *op)
 {
   char what[256];
-  for (const qn_shaped_unit *u = op->shaped ? op->shaped->units : op->ruled->units; u->source; u++) {
+  for (const qn_shaped_unit *u = op->shaped ? op->shaped->units : qn_ruled_check_of(op)->units; u->source; u++) {
     if (u->arch && strcmp(u->arch, arch) != 0) continue;
     size_t n = (size_t)snprintf(what, sizeof what, "%s, %s", op->info.name, u->source);
     for (size_t k = 0; u->defines[k] && n < sizeof what; k++)

@@ -29,7 +29,7 @@ GENERATED = {  # name: the file that makes it
     "qn_new_sources.c": "tools/embed.py",
     "qn_shipped_kernels.c": "tools/embed.py",
     "metadata.json": "tools/hf_kernel.py",
-    "mutants.h": "workbench/meson.build",
+    "op_checks.h": "workbench/meson.build",
     "verbs.h": "cli/meson.build",
     "valgrind_here.h": "src/meson.build",
     "commit.h": "workbench/meson.build",

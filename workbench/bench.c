@@ -4,6 +4,7 @@
 #include "workbench/bench.h"
 #include "core/core.h"
 #include "workbench/clocks.h"
+#include "workbench/op_check.h"
 #include "workbench/ruled_stage.h"
 #include <math.h>
 #include <stdatomic.h>
@@ -33,7 +34,7 @@ double qn_bench_step_bytes(const qn_bench_request *ask)
 
 double qn_bench_operations(const qn_bench_request *ask)
 {
-  const double of_tensor = ask->op->ruled ? ask->op->ruled->tensor_operations : 0;
+  const double of_tensor = ask->op->ruled ? qn_ruled_check_of(ask->op)->tensor_operations : 0;
   return (double)ask->work->elements * ask->op->info.operations + (double)ask->work->n * of_tensor;
 }
 

@@ -8,6 +8,7 @@
 #include "workbench/jobs.h"
 #include "workbench/leg_ruled.h"
 #include "workbench/leg_shaped.h"
+#include "workbench/op_check.h"
 #include "workbench/progress.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -110,7 +111,8 @@ static void add_ruled_target(item_list *list, const qn_target *target)
     return;
   }
   add_item(list, QN_LEG_VARIANTS, target, 0, NULL, qn_leg_ruled_variants);
-  if (target->device.kind == QN_HOST) add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, "far", qn_leg_lopt_far);
+  if (target->device.kind == QN_HOST)
+    add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, "far", qn_ruled_check_of(target->op)->far);
   if (target->device.kind == QN_CPU && !strcmp(target->variant, "ref"))
     add_item(list, QN_LEG_ORACLE, target, 0, NULL, qn_leg_ruled_oracle);
   add_item(list, QN_LEG_GOLDEN, target, 0, NULL, qn_leg_ruled_golden);

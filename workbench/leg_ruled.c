@@ -9,6 +9,7 @@
 #include "core/core.h"
 #include "quern/device.h"
 #include "workbench/fill.h"
+#include "workbench/op_check.h"
 #include "workbench/ruled.h"
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +19,7 @@ enum { TEXT = 512 };
 static size_t n_cases(const qn_op *op)
 {
   size_t n = 0;
-  while (op->ruled->cases[n].name) n++;
+  while (qn_ruled_check_of(op)->cases[n].name) n++;
   return n;
 }
 
@@ -28,7 +29,7 @@ static qn_ruled_order order_of(const qn_trial *trial, size_t number, const char 
   const qn_op *op = trial->item->target.op;
   return (qn_ruled_order){.op = op,
                           .device = trial->item->target.device,
-                          .text = op->ruled->cases[number % n_cases(op)].text,
+                          .text = qn_ruled_check_of(op)->cases[number % n_cases(op)].text,
                           .more = variation,
                           .shift = shifts[number % 4],
                           .fenced = true,
@@ -39,7 +40,7 @@ static qn_ruled_order order_of(const qn_trial *trial, size_t number, const char 
 static void fail(qn_trial *trial, size_t number, const char *how, uint64_t step, const char *wrong)
 {
   const qn_op *op = trial->item->target.op;
-  const qn_shaped_size *c = &op->ruled->cases[number % n_cases(op)];
+  const qn_shaped_size *c = &qn_ruled_check_of(op)->cases[number % n_cases(op)];
   qn_trial_fail(trial, (long)number, "%s: %s\n%s, step %llu: %s", c->name, c->text, how, (unsigned long long)step,
                 wrong);
 }
@@ -138,7 +139,7 @@ static bool is_taken(const qn_trial *trial, size_t k, size_t v)
 void qn_leg_ruled_variants(qn_trial *trial)
 {
   const qn_item *item = trial->item;
-  const qn_ruled *ruled = item->target.op->ruled;
+  const qn_ruled_check *ruled = qn_ruled_check_of(item->target.op);
   const size_t cases = n_cases(item->target.op);
   double worst = 0;
   size_t variations = 0;
@@ -270,7 +271,7 @@ static bool nudge(const qn_op_param *param, unsigned char *params)
 static void see_params(qn_trial *trial)
 {
   const qn_op_info *info = &trial->item->target.op->info;
-  const qn_ruled *ruled = trial->item->target.op->ruled;
+  const qn_ruled_check *ruled = qn_ruled_check_of(trial->item->target.op);
   uint64_t elements = 0;
   double worst = 0;
   char wrong[TEXT];

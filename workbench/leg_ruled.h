@@ -9,6 +9,4 @@ void qn_leg_ruled_oracle(qn_trial *trial);
 void qn_leg_ruled_golden(qn_trial *trial);
 void qn_leg_ruled_contract(qn_trial *trial);
 void qn_leg_ruled_selftest(qn_trial *trial);
-/* Of leg 1, host: places past 2^32 elements in the kernels of learned optimizers; src/op/lopt/lopt.check.c. */
-void qn_leg_lopt_far(qn_trial *trial);
 #endif

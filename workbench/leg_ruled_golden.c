@@ -7,6 +7,7 @@
 #include "workbench/leg_ruled.h"
 #include "core/core.h"
 #include "workbench/fill.h"
+#include "workbench/op_check.h"
 #include "workbench/play.h"
 #include "workbench/ruled.h"
 #include <math.h>
@@ -135,7 +136,7 @@ static qn_status compare_tensor(play *p, size_t r, size_t k)
         &p->in, p->d.op->info.tensors[r].name, i,
         &(qn_play_number){.want = want,
                           .got = qn_number_load(role->dtype, role->after + role->offset[k] + i * role->width),
-                          .allowed = p->d.op->ruled->allowed(r, want, role->was[k][i], size, moved),
+                          .allowed = qn_ruled_check_of(p->d.op)->allowed(r, want, role->was[k][i], size, moved),
                           .reference = role->value[k][i],
                           .near = eps * fabs(want) + 1e-13 * (1 + size)});
   }

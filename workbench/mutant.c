@@ -267,16 +267,3 @@ const qn_mutant qn_mutants[] = {
      has_refused_relations},
     {NULL, NULL, 0, NULL, NULL, NULL},
 };
-
-#define QN_MUTANTS(name) extern const qn_mutant qn_mutants_##name[];
-#include "mutants.h"
-#undef QN_MUTANTS
-
-const qn_mutant *qn_mutants_for(const qn_op *op)
-{
-#define QN_MUTANTS(op_name)                                                                                            \
-  if (!strcmp(op->info.name, #op_name)) return qn_mutants_##op_name;
-#include "mutants.h"
-#undef QN_MUTANTS
-  return NULL;
-}

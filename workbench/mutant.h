@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mutant.h - planted bugs: an op made wrong in one way, to see that the legs of the check catch it. Those that fit any
- * op are in mutant.c; an op's own are in src/op/<op>/<op>.check.c, as `const qn_mutant qn_mutants_<op>[]`. */
+ * op are in mutant.c; an op's own are in src/op/<op>/<op>.check.c (op_check.h). */
 #ifndef QN_WORKBENCH_MUTANT_H
 #define QN_WORKBENCH_MUTANT_H
 #include "op/op.h"
@@ -28,7 +28,6 @@ typedef struct qn_mutant {
 extern const qn_op *qn_mutant_of;
 extern qn_cpu_fn *qn_mutant_original;
 
-extern const qn_mutant qn_mutants[];              /* for any op; ends with name NULL */
-const qn_mutant *qn_mutants_for(const qn_op *op); /* its own; NULL: none */
+extern const qn_mutant qn_mutants[]; /* for any op; ends with name NULL */
 
 #endif

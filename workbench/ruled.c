@@ -4,6 +4,7 @@
 #include "core/core.h"
 #include "quern/device.h"
 #include "workbench/fill.h"
+#include "workbench/op_check.h"
 #include "workbench/run.h"
 #include "workbench/settings.h"
 #include <math.h>
@@ -120,7 +121,7 @@ static qn_status make_values(qn_ruled_data *d, size_t k)
   const size_t n = (size_t)param->most;
   float *values;
   qn_try(qn_try_allocate(&values, n * sizeof *values, "the values of a param"));
-  d->op->ruled->make(param, values);
+  qn_ruled_check_of(d->op)->make(param, values);
   const qn_status status = point(d, k, values, n * sizeof *values, false);
   qn_release(values);
   return status;
@@ -265,7 +266,7 @@ static void host_params(const qn_ruled_data *d, unsigned char params[QN_RULED_PA
 /* What the role holds when the first step comes. */
 static qn_status begin_role(qn_ruled_data *d, size_t r)
 {
-  const qn_ruled *ruled = d->op->ruled;
+  const qn_ruled_check *ruled = qn_ruled_check_of(d->op);
   _Alignas(16) unsigned char params[QN_RULED_PARAMS];
   if (!d->role[r].single || !(d->role[r].access & QN_WRITE) || !ruled->begin)
     return !r || d->filled ? fill_role(d, r, d->seed, r ? -1 : d->trained) : send(d, r);
@@ -374,5 +375,5 @@ qn_status qn_ruled_refer(qn_ruled_data *d)
     for (size_t k = 0; k < d->role[r].n; k++)
       memcpy(d->role[r].was[k], d->role[r].value[k], d->role[r].elements[k] * sizeof(double));
   }
-  return d->op->ruled->reference(params, d->n, d->list, data);
+  return qn_ruled_check_of(d->op)->reference(params, d->n, d->list, data);
 }

@@ -2,6 +2,7 @@
 /* ruled_compare.c - a list of an op whose shapes follow by rule, as a step left it, against what it must be. */
 #include "quern/device.h"
 #include "workbench/fill.h"
+#include "workbench/op_check.h"
 #include "workbench/ruled.h"
 #include <math.h>
 #include <stdio.h>
@@ -83,7 +84,7 @@ double qn_ruled_allowed(const qn_ruled_data *d, size_t r, size_t k, size_t i)
   const size_t plane = qn_ruled_plane(d, r, k);
   double size, moved;
   qn_ruled_scale(role, k, i / plane * plane, plane, &size, &moved);
-  return d->op->ruled->allowed(r, role->value[k][i], role->was[k][i], size, moved);
+  return qn_ruled_check_of(d->op)->allowed(r, role->value[k][i], role->was[k][i], size, moved);
 }
 
 static bool tensor_right(const qn_ruled_data *d, size_t r, size_t k, char *wrong, size_t bytes, double *worst)
@@ -96,7 +97,7 @@ static bool tensor_right(const qn_ruled_data *d, size_t r, size_t k, char *wrong
     qn_ruled_scale(role, k, from, plane, &size, &moved);
     for (size_t i = from; i < from + plane; i++) {
       const double got = number_at(role->after, role, k, i);
-      const double allowed = d->op->ruled->allowed(r, want[i], role->was[k][i], size, moved);
+      const double allowed = qn_ruled_check_of(d->op)->allowed(r, want[i], role->was[k][i], size, moved);
       if (got == want[i] || (isnan(got) && isnan(want[i]))) continue;
       const double share = fabs(got - want[i]) / allowed;
       if (share > *worst) *worst = share;

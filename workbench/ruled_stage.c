@@ -6,6 +6,7 @@
 #include "quern/device.h"
 #include "workbench/data.h"
 #include "workbench/fill.h"
+#include "workbench/op_check.h"
 #include "workbench/ruled.h"
 #include <stdio.h>
 #include <string.h>
@@ -104,7 +105,7 @@ static qn_status begin(qn_ruled_stage *s, size_t r)
     if (s->values[p]) memcpy(params + s->ask.op->info.params[p].offset, &s->values[p], sizeof s->values[p]);
   qn_try(qn_try_allocate(&values, n * (sizeof *values + width), "a tensor's data"));
   stored = (char *)(values + n);
-  s->ask.op->ruled->begin(params, r, false, t->shape, values);
+  qn_ruled_check_of(s->ask.op)->begin(params, r, false, t->shape, values);
   for (size_t k = 0; k < n; k++) qn_number_store(t->dtype, stored + k * width, values[k]);
   const qn_status status = qn_memory_write(s->exec.device, s->exec.stream, t->data, stored, n * width);
   qn_release(values);
@@ -138,7 +139,7 @@ static qn_status make_role(qn_ruled_stage *s, size_t r)
   }
   s->list[r] = to->tensor;
   const bool written = s->ask.op->info.types[0].tensor[r].access & QN_WRITE;
-  return s->ask.op->info.singles >> r & 1 && written && s->ask.op->ruled->begin ? begin(s, r) : QN_OK;
+  return s->ask.op->info.singles >> r & 1 && written && qn_ruled_check_of(s->ask.op)->begin ? begin(s, r) : QN_OK;
 }
 
 static qn_status make_values(qn_ruled_stage *s, size_t p)
@@ -147,7 +148,7 @@ static qn_status make_values(qn_ruled_stage *s, size_t p)
   const size_t bytes = (size_t)param->most * sizeof(float);
   qn_require(p < POINTERS, "%s: its params are too many for a bench", s->ask.op->info.name);
   qn_try(qn_try_allocate(&s->values[p], bytes, "a param's values"));
-  s->ask.op->ruled->make(param, s->values[p]);
+  qn_ruled_check_of(s->ask.op)->make(param, s->values[p]);
   qn_try(qn_memory_allocate(s->exec.device, bytes, &s->pointed[p]));
   memcpy(s->params + param->offset, &s->pointed[p], sizeof s->pointed[p]);
   return qn_memory_write(s->exec.device, s->exec.stream, s->pointed[p], s->values[p], bytes);

@@ -5,6 +5,7 @@
 #include "workbench/check.h"
 #include "core/core.h"
 #include "workbench/mutant.h"
+#include "workbench/op_check.h"
 #include <string.h>
 
 typedef struct planting {
@@ -117,7 +118,7 @@ static void add(const planting *p, qn_item *items, size_t *n, size_t most)
 
 size_t qn_selftest_items(const qn_op *op, qn_item *items, size_t most)
 {
-  const qn_mutant *lists[] = {qn_mutants, qn_mutants_for(op)};
+  const qn_mutant *lists[] = {qn_mutants, qn_op_check_of(op)->mutants};
   size_t n = 0;
   for (int k = 0; k < 2; k++)
     for (const qn_mutant *m = lists[k]; m && m->name; m++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* settings.c - see settings.h. */
 #include "workbench/settings.h"
+#include "workbench/op_check.h"
 #include "core/core.h"
 #include <errno.h>
 #include <stdio.h>
@@ -67,7 +68,7 @@ qn_status qn_settings_read(const qn_op_info *op, void *params, const char *text)
 
 qn_status qn_settings_begin(const qn_op *op, void *params)
 {
-  const char *given = op->ruled ? op->ruled->given : NULL;
+  const char *given = op->ruled ? qn_ruled_check_of(op)->given : NULL;
   char word[96];
   qn_try(qn_op_defaults(&op->info, params, op->info.params_bytes));
   for (int used; given && sscanf(given, "%95s%n", word, &used) == 1; given += used)

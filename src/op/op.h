@@ -58,24 +58,6 @@ typedef struct qn_ruled {
   /* The shape of a role's tensor for one of the first role, both checked to be shapes; its dimensions. */
   int (*shape)(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *role_shape);
   int most_dimensions; /* of the first role */
-  /* ---- for checks and benches ---- */
-  void (*make)(const qn_op_param *param, float *values); /* a DEVICE_F32S param's values, made */
-  const char *given; /* settings of the params that must be set, for calls that need any: "num_steps=200"; NULL: none */
-  /* What a written single holds before the first step, or in the middle of a run; arrays of params are on the host.
-   * NULL: what all others do, zeros or what the description fills them with. */
-  void (*begin)(const void *params, size_t role, bool middle, const int64_t *shape, double *values);
-  /* A step in double, in place: data[role][k] is tensor k's, or a single's at k = 0. Of tensors it reads the shapes,
-   * of params arrays as well. */
-  qn_status (*reference)(const void *params, size_t n, const qn_tensor *const *tensors,
-                         double *const *const data[QN_MAX_TENSORS]);
-  /* How far an element may be from what the reference says it must be, which was `before`; size and moved are root mean
-   * squares over its plane of the first role's elements: of what is wanted, and of what is wanted less `before`. */
-  double (*allowed)(size_t role, double want, double before, double size, double moved);
-  const qn_shaped_size *cases;   /* of checks, in the last of which all params count: shapes ("7x5", "11", "-" of no
-                                    dimensions), params, words of the check */
-  const char *const *variations; /* settings of params under which a device's cases run besides; NULL: none */
-  const qn_shaped_unit *units;   /* for tests of device sources; NULL: none */
-  double tensor_operations;      /* of a tensor, whatever its size; info.operations are an element's besides */
 } qn_ruled;
 
 typedef struct qn_op {

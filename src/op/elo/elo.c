@@ -2,7 +2,7 @@
 /* elo.c - the description of elo, from which checks, benches and the command are made, and the calls of quern/elo.h,
  * which are names over the engine of learned optimizers (op/lopt/lopt.c). */
 #include "quern/elo.h"
-#include "op/lopt/reference.h"
+#include "op/lopt/lopt.h"
 
 static const qn_op_param params_table[] = {
     QN_LOPT_LIVE(qn_elo_params, lr, "learning rate", 0.001),
@@ -12,52 +12,14 @@ static const qn_op_param params_table[] = {
     QN_LOPT_LAST_ROWS(qn_elo_params),
 };
 
-static qn_lopt_step step_of(const qn_elo_params *params)
+static qn_lopt_step step_of(const void *of)
 {
-  return (qn_lopt_step){QN_LOPT_OF_STEP(params), QN_LOPT_OF_SMALL_FC(params), .elo = true};
+  const qn_elo_params *params = of;
+  return (qn_lopt_step){QN_LOPT_OF_STEP(params), QN_LOPT_OF_SMALL_FC(params), .gradient = QN_LOPT_NUMBERS,
+                        .joint_decay = true};
 }
 
-static qn_status validate(qn_call *call, const qn_tensor *const *tensors)
-{
-  const qn_lopt_step step = step_of(call->params);
-  return qn_lopt_validate(call, &step, tensors);
-}
-
-static qn_status run(const qn_call *call)
-{
-  const qn_lopt_step step = step_of(call->params);
-  return qn_lopt_run(call, &step);
-}
-
-static size_t workspace(const qn_call *call)
-{
-  const qn_elo_params *params = call->params;
-  return qn_lopt_workspace_of(call->op, params->shards, call->n, call->tensors[QN_LOPT_PARAM]);
-}
-
-static const qn_engine engine = {.validate = validate, .workspace = workspace, .run = run};
-
-static qn_status reference(const void *params, size_t n, const qn_tensor *const *tensors,
-                           double *const *const data[QN_MAX_TENSORS])
-{
-  const qn_lopt_step step = step_of(params);
-  return qn_lopt_reference(&step, n, tensors[QN_LOPT_PARAM], data);
-}
-
-static const qn_shaped_size cases[] = {
-    QN_LOPT_CASES(" lr=0.03"), /* the default moves parameters by less than tolerances tell */
-    {"multipliers", "40x33 90 lr=0.3 exp_mult=0.5 weight_decay=0.2 step=7"},
-    {NULL, NULL},
-};
-
-static const qn_ruled ruled = {.shape = qn_lopt_role_shape,
-                               .most_dimensions = QN_LOPT_MOST_DIMENSIONS,
-                               .make = qn_lopt_make_small_fc,
-                               .reference = reference,
-                               .allowed = qn_lopt_allowed,
-                               .cases = cases,
-                               .variations = qn_lopt_variations,
-                               .units = qn_lopt_elo_units};
+static const qn_lopt_op op = {{qn_lopt_role_shape, QN_LOPT_MOST_DIMENSIONS}, step_of};
 
 const qn_op qn_op_elo = {
     .info = {.name = "elo",
@@ -69,9 +31,9 @@ const qn_op qn_op_elo = {
              .n_params = sizeof params_table / sizeof params_table[0],
              .params_bytes = sizeof(qn_elo_params),
              .hyper_bytes = sizeof(qn_lopt_hyper)},
-    .engine = &engine,
-    .ruled = &ruled,
-    .device_source = "op/lopt/lopt.update.cu", /* of several: qn_lopt_units has all */
+    .engine = &qn_lopt_small_fc_engine,
+    .ruled = &op.ruled,
+    .device_source = "op/lopt/lopt.update.cu", /* of several: elo.check.c has all */
 };
 
 qn_status qn_elo_step(const qn_exec *exec, const qn_elo_params *params, size_t n, const qn_tensor *param,

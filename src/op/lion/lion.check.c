@@ -2,7 +2,7 @@
 /* lion.check.c - Lion made wrong in the ways that have been seen in other implementations, for `quern check
  * --selftest`. Each is written out for the plain case (row 0, f32, no flags) and leaves all else to the function whose
  * place it takes, so that what is caught is the one bug. Part of the workbench, not of the library. */
-#include "workbench/mutant.h"
+#include "workbench/op_check.h"
 #include "op/lion/lion.math.h"
 #include <math.h>
 
@@ -158,7 +158,7 @@ enum {
   BITS = QN_IN_ONE_TIER | QN_EVERYWHERE_GOLDEN
 };
 
-const qn_mutant qn_mutants_lion[] = {
+static const qn_mutant mutants[] = {
     {"lion-right", "the formula by itself, right", QN_HARMLESS, right_fn, NULL, NULL},
     {"lion-sign-plus", "sign(0) is +1: weights without gradient drift", FORMULA, zero_is_plus_fn, NULL, NULL},
     {"lion-sign-minus", "sign(0) is -1", FORMULA, zero_is_minus_fn, NULL, NULL},
@@ -175,3 +175,5 @@ const qn_mutant qn_mutants_lion[] = {
     {"lion-scale", "gradients are multiplied by the scale", FORMULA, scales_up, NULL, NULL},
     {NULL, NULL, 0, NULL, NULL, NULL},
 };
+
+const qn_op_check qn_check_lion = {.mutants = mutants};

@@ -99,8 +99,25 @@ static void set_element_factors(const qn_lopt_call *call, const qn_lopt_item *it
   if (item->view.factored) memcpy(k->b, k->a, sizeof k->b);
 }
 
-/* The network's inputs that differ from element to element, where nothing is factored CHANNELS of them. */
-static void set_inputs(const qn_lopt_call *call, const qn_lopt_item *item, block *k);
+/* Of one vector of elements, the network's inputs that differ from element to element: the file's own. */
+QN_FN void element_inputs(qn_f32 g, qn_f32 p, const qn_f32 m[3], qn_f32 v, const qn_f32 a[3], const qn_f32 b[3],
+                          qn_f32 x[ELEMENTS]);
+
+/* Where nothing is factored CHANNELS of them. */
+static void set_inputs(const qn_lopt_call *call, const qn_lopt_item *item, block *k)
+{
+  set_element_factors(call, item, k);
+  for (int u = 0; u < BLOCK; u += QN_LANES) {
+    qn_f32 m[3], a[3], b[3], x[ELEMENTS];
+    for (int d = 0; d < 3; d++) m[d] = get(k->m[d] + u), a[d] = get(k->a[d] + u), b[d] = get(k->b[d] + u);
+    element_inputs(get(k->g + u), get(k->p + u), m, get(k->v + u), a, b, x);
+    for (int j = 0; j < ELEMENTS; j++) put(k->x[j] + u, x[j]);
+    for (int d = 0; d < 3 && item->f; d++) {
+      put(k->x[ELEMENTS + d] + u, get(k->f[d] + u));
+      put(k->x[ELEMENTS + 3 + d] + u, qn_lopt_inverse(get(k->f[d] + u)));
+    }
+  }
+}
 
 static uint64_t chunk_end(const qn_lopt_item *item, uint64_t task)
 {

@@ -7,12 +7,18 @@
 #define QN_OP_LOPT_DEVICE_H
 #include "base/kernel.h"
 
+/* How a gradient is taken: as it is; with NaN 0 and the infinities the largest numbers; within +-1000, NaN staying. */
+typedef enum qn_lopt_gradient { QN_LOPT_AS_IS, QN_LOPT_NUMBERS, QN_LOPT_CLIPPED } qn_lopt_gradient;
+#define QN_LOPT_CLIP 1000.0f
+
+#define QN_LOPT_B_TERM 1e-6f /* small_fc's, in B = 1/sqrt(f + term) */
+
 /* How phases are cut into tasks. */
 enum {
   QN_LOPT_SUM_ROWS = 64, /* a simdgroup's piece of SUMS */
   QN_LOPT_SUM_COLUMNS = 128,
   QN_LOPT_PLACES = 256, /* of a side, a block's task in STATES and TABLES */
-  QN_LOPT_COLUMNS = 32, /* of a simdgroup's tile in STATS and UPDATE; VeLO has its own */
+  QN_LOPT_COLUMNS = 32, /* of a simdgroup's tile in STATS and UPDATE, of small_fc, as all below */
   QN_LOPT_STAT_ROWS = 256,
   QN_LOPT_ROWS = 64,
   QN_LOPT_ELEMENTS_A_TASK = 2048, /* a block's, where elements are taken one by one */
@@ -21,13 +27,15 @@ enum {
 };
 
 enum {
-  QN_LOPT_SIDE_INPUTS = 6,  /* channels of a side: its states and their inverses */
+  QN_LOPT_SIDES = 6,        /* channels of a side: its states and their inverses */
   QN_LOPT_SQUARES = 9,      /* sums over a side: six channels' squares, three states */
-  QN_LOPT_TILE_INPUTS = 16, /* channels of a tensor that is factored, and of one that is not */
-  QN_LOPT_ALL_INPUTS = 22,
-  QN_LOPT_MOST_INPUTS = 24, /* of all kinds: VeLO's */
-  QN_LOPT_WIDTH = 32,       /* of the hidden layers */
-  QN_LOPT_FRAGMENTS = 48    /* words a lane of the two layers */
+  QN_LOPT_INPUTS = 39,      /* of small_fc, which has two layers of 32 and 2 outputs */
+  QN_LOPT_TIMES = 11,       /* of these, the last */
+  QN_LOPT_ELEMENTS = 16,    /* those that differ from element to element where a tensor is factored */
+  QN_LOPT_CHANNELS = 22,    /* and where it is not */
+  QN_LOPT_MOST_INPUTS = 24, /* of all kinds of networks */
+  QN_LOPT_HIDDEN = 32,
+  QN_LOPT_FRAGMENTS = 48 /* words a lane of the two layers */
 };
 
 enum { QN_LOPT_NUMBERED = 6 }; /* phases that have numbered tasks */
@@ -77,9 +85,9 @@ typedef struct qn_lopt_device_item {
   /* Of one that is cut, what is added over the processes: [along.n] where x is, and the norm; two sides' sums; the
    * channels' squares. */
   double *shared_sums, *shared_states, *shared_stats;
-  double *partial;      /* [partials][channels] of the squares of channels; VeLO's rows: op/velo/device.h */
-  float *layer;         /* [22][32]: the first layer with the channels' scales, where it is not tiled, or VeLO's */
-  const float *weights; /* VeLO's own of this tensor */
+  double *partial;      /* [partials][channels] of the squares of channels, or the kind's own sums */
+  float *layer;         /* [22][32]: the first layer with the channels' scales, where UPDATE reads it from here */
+  const float *weights; /* this tensor's, where each has its own */
   qn_lopt_found *found;
   qn_u64 partials;
   double lr_scale;
@@ -91,9 +99,9 @@ typedef struct qn_lopt_device_item {
 /* What the kernels find out once a step. */
 typedef struct qn_lopt_head {
   double lr, weight_decay;
-  qn_u64 go;                 /* VeLO's: 0 where the loss is no number, and nothing is written */
-  double most, most_of_root; /* the first layer's sums are at most `most` + `most_of_root` sqrt(n) */
-  float bias[QN_LOPT_WIDTH]; /* with what the time gives it */
+  qn_u64 go;                  /* of a step that may be skipped: 0, and nothing is written */
+  double most, most_of_root;  /* the first layer's sums are at most `most` + `most_of_root` sqrt(n) */
+  float bias[QN_LOPT_HIDDEN]; /* with what the time gives it */
   qn_u32 fragments[QN_LOPT_FRAGMENTS * 32];
 } qn_lopt_head;
 

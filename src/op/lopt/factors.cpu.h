@@ -11,7 +11,7 @@ static void set_states(const qn_lopt_call *call, qn_lopt_side *s, uint64_t count
 {
   float *mean = s->factor;
   memset(mean, 0, s->padded * sizeof *mean);
-  for (uint64_t j = 0; j < s->n; j++) mean[j] = (float)(s->sums[j] * of_squares / (double)count + 1e-30);
+  for (uint64_t j = 0; j < s->n; j++) mean[j] = qn_lopt_mean_square(s->sums[j] * of_squares, (double)count);
   for (int k = 0; k < 3; k++) {
     float *state = s->state + (uint64_t)k * s->n, *kept = s->channel + (uint64_t)k * s->padded;
     float *inverse = kept + 3 * s->padded;
@@ -53,11 +53,9 @@ static void set_row_means(qn_lopt_side *s, uint64_t middle, uint64_t inner, uint
 /* The published CUDA code's: over the three decays, for each place. */
 static void set_compat_means(qn_lopt_side *s)
 {
-  for (uint64_t j = 0; j < s->n; j++) {
-    double sum = 0;
-    for (uint64_t k = 0; k < 3; k++) sum += (double)s->channel[k * s->padded + j];
-    for (uint64_t k = 0; k < 3; k++) s->factor[k * s->padded + j] = (float)(sum / 3);
-  }
+  const float *a = s->channel, *b = a + s->padded, *c = b + s->padded;
+  for (uint64_t j = 0; j < s->n; j++)
+    for (uint64_t k = 0; k < 3; k++) s->factor[k * s->padded + j] = qn_lopt_mean_of_decays(a[j], b[j], c[j]);
 }
 
 /* Of a row whose other dimension is the middle one, of `whole_middle` in the whole tensor. */
@@ -69,7 +67,7 @@ static void set_factors(const qn_lopt_call *call, qn_lopt_side *s, uint64_t midd
   if (row && call->means_of_decays) set_compat_means(s);
   for (uint64_t j = 0; j < 3 * s->padded; j += QN_LANES) {
     qn_f32 x = get(s->channel + j);
-    if (row) x = x / (get(s->factor + j) + 1e-9f);
+    if (row) x = qn_lopt_over_mean(x, get(s->factor + j));
     put(s->factor + j, qn_lopt_root(x));
   }
 }
@@ -86,14 +84,24 @@ static void side_layer(const qn_lopt_call *call, const qn_lopt_item *item, const
   qn_lopt_side_layer(call->kind, item->weights, row, scale, layer);
 }
 
+/* A table of planes, [width][padded], that begin with the bias, or with 0. */
+static inline void set_planes(qn_lopt_side *s, const float *layer, uint64_t width, const float *bias)
+{
+  for (uint64_t h = 0; h < width; h++)
+    for (uint64_t j = 0; j < s->padded; j += QN_LANES) {
+      qn_f32 sum = qn_splat(bias ? bias[h] : 0.0f);
+      for (uint64_t k = 0; k < QN_LOPT_SIDES; k++)
+        sum = qn_fma(qn_splat(layer[k * width + h]), get(s->channel + k * s->padded + j), sum);
+      put(s->table + h * s->padded + j, sum);
+    }
+}
+
 /* What the gradients are multiplied by where their norm is bounded. */
 static void set_norm(const qn_lopt_call *call, qn_lopt_item *item)
 {
   item->of_gradient = 1.0f;
   if (call->max_grad_norm <= 0) return;
-  const double total = item->view.cut ? item->norm : qn_lopt_norm(item);
-  const double scale = call->max_grad_norm / (sqrt(total) + 1e-6);
-  if (!(scale >= 1)) item->of_gradient = (float)scale;
+  item->of_gradient = qn_lopt_bound(call->max_grad_norm, item->view.cut ? item->norm : qn_lopt_norm(item));
 }
 
 static void set_sums(qn_lopt_side *s, uint64_t middle, uint64_t inner)

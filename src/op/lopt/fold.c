@@ -2,9 +2,8 @@
 /* fold.c - what a step makes of the network's weights before elements meet them: the time's inputs go into the first
  * bias, the channels' scales into the first layer. All of it is small, is computed in double, and is rounded once. */
 #include "op/lopt/lopt.h"
+#include "op/lopt/scalar.math.h"
 #include <math.h>
-
-static const double times[QN_LOPT_TIMES] = {1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000, 100000};
 
 /* Of small_fc's inputs, the times. */
 enum { TIME_INPUTS = QN_LOPT_INPUTS - QN_LOPT_TIMES };
@@ -22,11 +21,12 @@ static void set_rates(qn_lopt_rates *r, const qn_lopt_step *step)
 void qn_lopt_begin(qn_lopt_call *call, const qn_lopt_step *step)
 {
   *call = (qn_lopt_call){.kind = step->kind,
-                         .gradient = step->elo ? QN_LOPT_NUMBERS : QN_LOPT_AS_IS,
-                         .elo = step->elo,
+                         .gradient = step->gradient,
+                         .joint_decay = step->joint_decay,
                          .compat = step->compat,
                          .b_is_a = step->compat,
-                         .b_term = 1e-6f,
+                         .b_term = step->kind->b_term,
+                         .means_of_decays = step->means_of_decays,
                          .max_grad_norm = step->max_grad_norm};
   set_rates(&call->rates, step);
 }
@@ -35,48 +35,23 @@ void qn_lopt_prepare(qn_lopt_call *call, const qn_lopt_step *step)
 {
   const float *w = step->weights;
   qn_lopt_begin(call, step);
-  call->means_of_decays = step->compat;
   for (int h = 0; h < QN_LOPT_HIDDEN; h++) {
     call->bias[h] = (double)w[QN_LOPT_B1 + h];
     for (int k = 0; k < QN_LOPT_TIMES; k++)
-      call->bias[h] +=
-          (double)w[QN_LOPT_W1 + h * QN_LOPT_INPUTS + TIME_INPUTS + k] * tanh((double)step->step / times[k] - 1);
+      call->bias[h] += (double)w[QN_LOPT_W1 + h * QN_LOPT_INPUTS + TIME_INPUTS + k] * tanh(qn_lopt_time(step->step, k));
     for (int k = 0; k < QN_LOPT_HIDDEN; k++) call->second[k][h] = w[QN_LOPT_W2 + h * QN_LOPT_HIDDEN + k];
     for (int k = 0; k < 2; k++) call->third[h][k] = w[QN_LOPT_W3 + k * QN_LOPT_HIDDEN + h];
   }
 }
 
-double qn_lopt_scale(double squares, uint64_t n) { return 1 / sqrt(1e-5 + squares / (double)n); }
-
-/* ---- the order of a first layer's inputs ----
- * Those of an element but the last three, row, column, their inverses, the last three of an element. */
-
-static unsigned row_inputs(const qn_lopt_kind *kind) { return kind->elements - 3; }
-static unsigned row_inverses(const qn_lopt_kind *kind) { return row_inputs(kind) + QN_LOPT_SIDES; }
-static unsigned last_inputs(const qn_lopt_kind *kind) { return row_inverses(kind) + QN_LOPT_SIDES; }
-
-static double weight(const qn_lopt_kind *kind, const float *weights, unsigned hidden, unsigned input)
-{
-  return (double)weights[hidden * kind->inputs + input];
-}
-
 void qn_lopt_side_layer(const qn_lopt_kind *kind, const float *weights, bool row, const double scale[QN_LOPT_SIDES],
                         float *layer)
 {
-  const unsigned states = row_inputs(kind) + (row ? 0 : 3), inverses = row_inverses(kind) + (row ? 0 : 3);
   for (unsigned k = 0; k < QN_LOPT_SIDES; k++)
-    for (unsigned h = 0; h < kind->hidden; h++)
-      layer[k * kind->hidden + h] = (float)(weight(kind, weights, h, k < 3 ? states + k : inverses + k - 3) * scale[k]);
-}
-
-/* Of channel k, the inputs that it is; where nothing is factored a state is both row and column. */
-static double weight_of_channel(const qn_lopt_kind *kind, const float *weights, unsigned hidden, unsigned k)
-{
-  if (k < row_inputs(kind)) return weight(kind, weights, hidden, k);
-  if (k < kind->elements) return weight(kind, weights, hidden, last_inputs(kind) + k - row_inputs(kind));
-  k -= kind->elements;
-  const unsigned first = k < 3 ? row_inputs(kind) + k : row_inverses(kind) + k - 3, second = first + 3;
-  return weight(kind, weights, hidden, first) + weight(kind, weights, hidden, second);
+    for (unsigned h = 0; h < kind->hidden; h++) {
+      const int input = qn_lopt_side_input((int)kind->elements, row, (int)k);
+      layer[k * kind->hidden + h] = (float)((double)weights[h * kind->inputs + (unsigned)input] * scale[k]);
+    }
 }
 
 void qn_lopt_fold(const qn_lopt_kind *kind, qn_lopt_item *item)
@@ -87,6 +62,7 @@ void qn_lopt_fold(const qn_lopt_kind *kind, qn_lopt_item *item)
     for (uint64_t chunk = 0; chunk < item->chunks; chunk++) squares += item->partial[chunk * all + k];
     const double scale = qn_lopt_scale(squares, item->view.whole_n);
     for (unsigned h = 0; h < kind->hidden; h++)
-      item->layer[k * kind->hidden + h] = (float)(weight_of_channel(kind, item->weights, h, k) * scale);
+      item->layer[k * kind->hidden + h] = (float)(scale * qn_lopt_channel_weight(item->weights, (int)kind->inputs,
+                                                                                 (int)kind->elements, (int)h, (int)k));
   }
 }

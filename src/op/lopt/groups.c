@@ -6,7 +6,7 @@
 #include "core/core.h"
 
 /* Tensors are taken together up to so many elements, so that small ones share a phase and large ones a workspace. */
-enum { GROUP_ELEMENTS = 1 << 20, ALIGNMENT = QN_LOPT_ALIGNMENT };
+enum { GROUP_ELEMENTS = 1 << 20 };
 
 /* ---- groups and their workspace ---- */
 
@@ -15,21 +15,12 @@ typedef struct group {
   const qn_lopt_kind *kind;
   const qn_tensor *const *tensors; /* by role; only the params where the workspace is measured */
   const qn_lopt_shards *shards;
-  size_t first, last, bytes;
-  char *base; /* NULL: to measure */
+  size_t first, last;
+  qn_lopt_room room;
   qn_lopt_item *item;
   uint64_t *task; /* [last - first + 1]: the first task of each in a phase */
   double *shared; /* what a phase leaves to be added over shards */
 } group;
-
-static void *take(group *g, uint64_t bytes)
-{
-  char *at = g->base ? g->base + g->bytes : NULL;
-  g->bytes += (size_t)(qn_lopt_ceiling(bytes, ALIGNMENT) * ALIGNMENT);
-  return at;
-}
-
-static float *take_floats(group *g, uint64_t n) { return take(g, n * sizeof(float)); }
 
 static qn_lopt_view view_of(const group *g, size_t k)
 {
@@ -53,13 +44,13 @@ static size_t group_end(const group *g, size_t n)
 static void lay_side(group *g, qn_lopt_side *side, uint64_t n, uint64_t whole, bool factored)
 {
   side->n = n, side->whole = whole;
-  side->sums = take(g, n * sizeof *side->sums);
+  side->sums = qn_lopt_take(&g->room, n * sizeof *side->sums);
   if (!factored) return;
-  side->row_sums = take(g, 3 * side->row_places * sizeof *side->row_sums);
+  side->row_sums = qn_lopt_take(&g->room, 3 * side->row_places * sizeof *side->row_sums);
   side->padded = qn_lopt_ceiling(n, 16) * 16;
-  side->factor = take_floats(g, 3 * side->padded);
-  side->channel = take_floats(g, QN_LOPT_SIDES * side->padded);
-  side->table = take_floats(g, g->kind->hidden * side->padded);
+  side->factor = qn_lopt_take(&g->room, 3 * side->padded * sizeof(float));
+  side->channel = qn_lopt_take(&g->room, QN_LOPT_SIDES * side->padded * sizeof(float));
+  side->table = qn_lopt_take(&g->room, g->kind->hidden * side->padded * sizeof(float));
 }
 
 static void lay_item(group *g, size_t k, qn_lopt_item *item)
@@ -72,8 +63,8 @@ static void lay_item(group *g, size_t k, qn_lopt_item *item)
   if (v.factored && !v.rows_along) item->across.row_places = v.a * v.b * v.c;
   if (v.factored) lay_side(g, &item->along, v.a * v.b * v.y * v.c, v.whole_a * v.b * v.y * v.c, true);
   lay_side(g, &item->across, v.a * v.x * v.b * v.c, v.whole_a * v.whole_x * v.b * v.c, v.factored);
-  item->partial = take(g, qn_lopt_most(1, item->chunks) * channels * sizeof *item->partial);
-  item->layer = take_floats(g, channels * g->kind->hidden);
+  item->partial = qn_lopt_take(&g->room, qn_lopt_most(1, item->chunks) * channels * sizeof *item->partial);
+  item->layer = qn_lopt_take(&g->room, channels * g->kind->hidden * sizeof(float));
 }
 
 /* Lays out a whole group; without a base it counts the bytes. */
@@ -82,25 +73,26 @@ static void lay_group(group *g)
   const size_t n = g->last - g->first;
   uint64_t shared = 0;
   qn_lopt_item measured;
-  g->bytes = 0;
-  g->item = take(g, n * sizeof *g->item);
-  g->task = take(g, (n + 1) * sizeof *g->task);
+  g->room.used = 0;
+  g->item = qn_lopt_take(&g->room, n * sizeof *g->item);
+  g->task = qn_lopt_take(&g->room, (n + 1) * sizeof *g->task);
   for (size_t k = 0; k < n; k++) {
-    qn_lopt_item *item = g->base ? &g->item[k] : &measured;
+    qn_lopt_item *item = g->room.base ? &g->item[k] : &measured;
     lay_item(g, g->first + k, item);
     shared += qn_lopt_shared_room(g->kind, item);
   }
-  g->shared = take(g, shared * sizeof *g->shared);
+  g->shared = qn_lopt_take(&g->room, shared * sizeof *g->shared);
 }
 
 size_t qn_lopt_groups_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   const qn_tensor *const tensors[QN_LOPT_ROLES] = {param};
   size_t most = 0;
-  for (group g = {.kind = kind, .tensors = tensors, .shards = shards}; g.first < n; g.first = g.last) {
+  for (group g = {.kind = kind, .tensors = tensors, .shards = shards, .room = {.align = QN_LOPT_ALIGNMENT}};
+       g.first < n; g.first = g.last) {
     g.last = group_end(&g, n);
     lay_group(&g);
-    if (g.bytes > most) most = g.bytes;
+    most = qn_lopt_most(most, g.room.used);
   }
   return most;
 }
@@ -119,7 +111,7 @@ static void bind(const group *g, const qn_lopt_step *step, size_t k, qn_lopt_ite
   item->weights = step->weights + k * step->weights_apart;
   item->lr = (float)lr;
   item->step = (float)(lr * step->step_mult);
-  item->decay = (float)(step->elo ? step->weight_decay : step->weight_decay * lr);
+  item->decay = (float)(step->joint_decay ? step->weight_decay : step->weight_decay * lr);
   if (!item->view.factored) item->f = data_of(g, QN_LOPT_ROW, k);
   qn_lopt_side *row = item->view.rows_along ? &item->along : &item->across;
   qn_lopt_side *column = item->view.rows_along ? &item->across : &item->along;
@@ -187,7 +179,10 @@ static qn_status run_group(run *r, const qn_lopt_step *step, const qn_exec *exec
 qn_status qn_lopt_run_groups(const qn_call *list, const qn_lopt_step *step, const qn_lopt_call *call, qn_tier tier,
                              void *workspace)
 {
-  group g = {.kind = step->kind, .tensors = list->tensors, .shards = step->shards, .base = workspace};
+  group g = {.kind = step->kind,
+             .tensors = list->tensors,
+             .shards = step->shards,
+             .room = {.base = workspace, .align = QN_LOPT_ALIGNMENT}};
   run r = {.call = call, .fn = step->kind->tiers[tier], .group = &g};
   for (; g.first < list->n; g.first = g.last) {
     g.last = group_end(&g, list->n);

@@ -19,6 +19,12 @@ QN_FN qn_f32 get(const float *from)
 
 QN_FN void put(float *to, qn_f32 x) { memcpy(to, &x, sizeof x); }
 
+/* x to all of a block. */
+QN_FN void spread(float *to, float x)
+{
+  for (int u = 0; u < BLOCK; u += QN_LANES) put(to + u, qn_splat(x));
+}
+
 /* n floats and zeros behind them, up to `room`. */
 static inline void fill(float *to, const float *from, uint64_t n, uint64_t room)
 {

@@ -3,17 +3,9 @@
  * that measuring and laying out go the same way. */
 #ifndef QN_OP_LOPT_LAYOUT_H
 #define QN_OP_LOPT_LAYOUT_H
-#include "op/lopt/device.h"
 #include "op/lopt/lopt.h"
 
 enum { QN_LOPT_DEVICE_ALIGNMENT = 256 };
-
-/* What is given out from `base` on; without a base it is measured. */
-typedef struct qn_lopt_room {
-  char *base;
-  size_t used;
-} qn_lopt_room;
-void *qn_lopt_take(qn_lopt_room *r, uint64_t bytes);
 
 /* Where what is added over processes lies, behind each of three phases, of all tensors on end. */
 enum { QN_LOPT_SHARED_SUMS, QN_LOPT_SHARED_STATES, QN_LOPT_SHARED_STATS, QN_LOPT_SHARED };

@@ -10,8 +10,8 @@
 
 QN_CPU_DECLARE_TIERS(lopt, qn_lopt_cpu_fn);
 static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(lopt)};
-const qn_lopt_kind qn_lopt_small_fc = {QN_LOPT_TIES_LATER, QN_LOPT_HIDDEN, QN_LOPT_INPUTS,
-                                       QN_LOPT_ELEMENTS,   tiers,          &qn_lopt_device_tiling};
+const qn_lopt_kind qn_lopt_small_fc = {QN_LOPT_TIES_LATER, QN_LOPT_HIDDEN, QN_LOPT_INPUTS,        QN_LOPT_ELEMENTS,
+                                       QN_LOPT_B_TERM,     tiers,          &qn_lopt_device_tiling};
 
 const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES] = {QN_LOPT_TENSORS};
 const qn_op_types qn_lopt_types[1] = {{{QN_LOPT_TYPES}}};
@@ -148,37 +148,31 @@ qn_status qn_lopt_check(qn_call *list, const qn_lopt_step *step, const qn_tensor
 
 /* ---- a step of small_fc ---- */
 
-static size_t needed_of(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
-{
-  if (n && param->device.kind != QN_CPU) return qn_lopt_device_bytes(&qn_lopt_small_fc, shards, n, param);
-  const size_t bytes = qn_lopt_groups_bytes(&qn_lopt_small_fc, shards, n, param);
-  return bytes ? bytes + QN_LOPT_ALIGNMENT : 0;
-}
-
 size_t qn_lopt_workspace_of(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   const qn_call list = {.op = op, .n = n, .tensors = {param}};
-  const bool fits = param && qn_lopt_check_shapes(&list) == QN_OK && qn_lopt_check_shards(&list, shards) == QN_OK;
-  return fits ? needed_of(shards, n, param) : 0;
+  if (!n || !param || qn_lopt_check_shapes(&list) != QN_OK || qn_lopt_check_shards(&list, shards) != QN_OK) return 0;
+  if (param->device.kind != QN_CPU) return qn_lopt_device_bytes(&qn_lopt_small_fc, shards, n, param);
+  return qn_lopt_groups_bytes(&qn_lopt_small_fc, shards, n, param) + QN_LOPT_ALIGNMENT;
 }
 
-qn_status qn_lopt_validate(qn_call *list, const qn_lopt_step *of, const qn_tensor *const *tensors)
+static qn_lopt_step step_of(const qn_call *list) { return qn_lopt_step_of(list->op, list->params); }
+
+static qn_status validate(qn_call *list, const qn_tensor *const *tensors)
 {
-  qn_lopt_step small_fc = *of, *step = &small_fc;
-  small_fc.kind = &qn_lopt_small_fc;
-  qn_try(qn_lopt_check(list, step, tensors));
-  qn_try(qn_lopt_lend_weights(list, "weights", step->weights, QN_LOPT_SMALL_FC_WEIGHTS));
-  for (size_t k = 0; k < list->n && step->compat; k++)
+  const qn_lopt_step step = step_of(list);
+  qn_try(qn_lopt_check(list, &step, tensors));
+  qn_try(qn_lopt_lend_weights(list, "weights", step.weights, QN_LOPT_SMALL_FC_WEIGHTS));
+  for (size_t k = 0; k < list->n && step.compat; k++)
     qn_require(list->tensors[QN_LOPT_PARAM][k].ndim <= 2,
                "%s: param[%zu] has %d dimensions: pylo_cuda_compat is for up to 2", op_name(list), k,
                list->tensors[QN_LOPT_PARAM][k].ndim);
   return QN_OK;
 }
 
-void *qn_lopt_align(const qn_exec *exec)
+static size_t workspace(const qn_call *list)
 {
-  const uintptr_t lent = (uintptr_t)exec->workspace;
-  return (char *)exec->workspace + (QN_LOPT_ALIGNMENT - lent % QN_LOPT_ALIGNMENT) % QN_LOPT_ALIGNMENT;
+  return qn_lopt_workspace_of(list->op, step_of(list).shards, list->n, list->tensors[QN_LOPT_PARAM]);
 }
 
 void qn_lopt_read_hyper(qn_lopt_step *step)
@@ -187,16 +181,17 @@ void qn_lopt_read_hyper(qn_lopt_step *step)
   if (hyper) step->lr = hyper->lr, step->weight_decay = hyper->weight_decay, step->step = hyper->step;
 }
 
-qn_status qn_lopt_run(const qn_call *list, const qn_lopt_step *of)
+static qn_status run(const qn_call *list)
 {
-  qn_lopt_step step = *of;
+  qn_lopt_step step = step_of(list);
   qn_lopt_call call;
   qn_tier tier;
-  step.kind = &qn_lopt_small_fc;
   if (list->exec->device.kind != QN_CPU) return qn_lopt_device_run(list, &step);
   qn_try(qn_tier_in_force(&tier));
   if (!list->n || list->mode == QN_CALL_PREPARE) return QN_OK;
   qn_lopt_read_hyper(&step);
   qn_lopt_prepare(&call, &step);
-  return qn_lopt_run_groups(list, &step, &call, tier, qn_lopt_align(list->exec));
+  return qn_lopt_run_groups(list, &step, &call, tier, qn_lopt_room_of(list->exec->workspace, QN_LOPT_ALIGNMENT).base);
 }
+
+const qn_engine qn_lopt_small_fc_engine = {.validate = validate, .workspace = workspace, .run = run};

@@ -6,11 +6,8 @@
 #include "core/core.h"
 #include "device/host/host.h"
 #include "jit/jit.h"
-#include "op/lopt/lopt.h"
-#include "op/lopt/device.h"
-#include "op/velo/device.h"
+#include "op/lopt/check.h"
 #include "workbench/fill.h"
-#include "workbench/leg_ruled.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,11 +15,10 @@
 
 enum { SIDE = 65537, THREADS = 256, BLOCKS = 2, STATES = 3 };
 
-/* Of small_fc's kernels, and of VeLO's. */
-typedef struct kind {
-  bool velo;
-  uint64_t a_task, width, channels, totals; /* elements of a block; a layer's; sums that it leaves */
-} kind;
+typedef qn_lopt_kind kind;
+
+/* Sums that a block leaves. */
+static uint64_t totals_of(const kind *k) { return k->tiling->sums ? k->tiling->sums : k->elements; }
 
 /* A tensor of `rows` by `length`, of which the last `used` elements hold numbers. */
 typedef struct tensor {
@@ -45,18 +41,18 @@ static void lay_all(tensor *t, const kind *k)
   qn_lopt_device_item *it = &t->item;
   t->bytes = 0;
   t->n = t->rows * t->length;
-  t->tasks = qn_lopt_ceiling(t->n, k->a_task);
+  t->tasks = qn_lopt_ceiling(t->n, k->tiling->elements);
   *it = (qn_lopt_device_item){.n = t->n, .whole = t->n, .x = t->rows, .rows = t->rows, .length = t->length};
-  it->strip = t->length, it->c = 1, it->flags = QN_LOPT_FACTORED | QN_LOPT_STRAIGHT, it->channels = (qn_u32)k->channels;
+  it->strip = t->length, it->c = 1, it->flags = QN_LOPT_FACTORED | QN_LOPT_STRAIGHT, it->channels = k->elements;
   it->along.n = t->length, it->across.n = t->rows;
   it->g = lay(t, t->n), it->p = lay(t, t->n), it->v = lay(t, t->n), it->m = lay(t, STATES * t->n);
   it->along.factor = lay(t, 4 * t->length), it->along.state = lay(t, STATES * t->length);
-  it->along.table = lay(t, t->length * k->width), it->along.layer = lay(t, QN_LOPT_SIDE_INPUTS * k->width);
-  it->across.factor = lay(t, 4 * t->rows), it->across.table = lay(t, t->rows * k->width);
-  it->layer = lay(t, QN_LOPT_MOST_INPUTS * k->width), it->weights = lay(t, QN_LOPT_SMALL_FC_WEIGHTS);
+  it->along.table = lay(t, t->length * k->hidden), it->along.layer = lay(t, QN_LOPT_SIDES * k->hidden);
+  it->across.factor = lay(t, 4 * t->rows), it->across.table = lay(t, t->rows * k->hidden);
+  it->layer = lay(t, QN_LOPT_MOST_INPUTS * k->hidden), it->weights = lay(t, QN_LOPT_SMALL_FC_WEIGHTS);
   it->found = (qn_lopt_found *)(void *)lay(t, sizeof *it->found);
-  it->partial = (double *)(void *)lay(t, 2 * t->tasks * k->totals);
-  if (k->velo) it->along.layer = NULL;
+  it->partial = (double *)(void *)lay(t, 2 * t->tasks * totals_of(k));
+  if (k->hidden <= QN_LOPT_SIDES) it->along.layer = NULL; /* its table is used */
 }
 
 static bool open_tensor(tensor *t, const kind *k)
@@ -88,24 +84,21 @@ static void fill_all(tensor *t, const kind *k)
     fill_end(it->along.state + d * last, last, used, 7 + d, true);
   }
   fill_end(it->along.factor, 4 * last, 4 * used, 10, true),
-      fill_end(it->along.table, last * k->width, used * k->width, 11, false);
+      fill_end(it->along.table, last * k->hidden, used * k->hidden, 11, false);
   fill_end(it->across.factor, 4 * t->rows, 4, 12, true);
-  fill_end(it->across.table, t->rows * k->width, k->width, 13, false);
-  if (it->along.layer)
-    fill_end(it->along.layer, QN_LOPT_SIDE_INPUTS * k->width, QN_LOPT_SIDE_INPUTS * k->width, 14, false);
-  fill_end(it->layer, k->channels * k->width, k->channels * k->width, 15, false);
+  fill_end(it->across.table, t->rows * k->hidden, k->hidden, 13, false);
+  if (it->along.layer) fill_end(it->along.layer, QN_LOPT_SIDES * k->hidden, QN_LOPT_SIDES * k->hidden, 14, false);
+  fill_end(it->layer, k->elements * k->hidden, k->elements * k->hidden, 15, false);
   fill_end((float *)(uintptr_t)it->weights, QN_LOPT_SMALL_FC_WEIGHTS, QN_LOPT_SMALL_FC_WEIGHTS, 16, false);
   *it->found = (qn_lopt_found){.of_gradient = 1, .step = 0.01f, .lr = 0.01f, .decay = 0.1f, .power = 1, .unpower = 1};
 }
 
 static qn_status find(const kind *k, bool updates, const qn_device_function **function)
 {
-  char velo[32], phase[32];
-  const char *const defines[] = {
-      "QN_LOPT_ELO=0", "QN_LOPT_BOUNDED=0", "QN_LOPT_COMPAT=0", "QN_LOPT_PRECISION=3", phase, velo, NULL};
-  snprintf(velo, sizeof velo, "QN_LOPT_VELO=%d", k->velo);
+  char phase[32];
+  const char *const defines[] = {QN_LOPT_SET(0, 0, 0, 0, 0), "QN_LOPT_PRECISION=3", phase, NULL};
   snprintf(phase, sizeof phase, "QN_LOPT_PHASE=%d", updates);
-  return qn_jit_function((qn_device){QN_HOST, 0}, &(qn_unit){.source = "op/lopt/lopt.elements.cu", .defines = defines},
+  return qn_jit_function((qn_device){QN_HOST, 0}, &(qn_unit){.source = k->tiling->source->elements, .defines = defines},
                          updates ? "lopt_element_update" : "lopt_element_stats", function);
 }
 
@@ -141,13 +134,13 @@ static bool same_end(const char *what, const float *far, uint64_t far_n, const f
 static qn_status compare(qn_trial *trial, const kind *k, const tensor *far, const tensor *near)
 {
   const qn_lopt_device_item *a = &far->item, *b = &near->item;
-  const uint64_t sums = 2 * BLOCKS * k->totals; /* of doubles, as floats */
+  const uint64_t sums = 2 * BLOCKS * totals_of(k); /* of doubles, as floats */
   for (int updates = 0; updates < 2; updates++) {
     qn_try(run_end(far, k, updates));
     qn_try(run_end(near, k, updates));
   }
-  if (!same_end("the sums", (const float *)(const void *)a->partial, 2 * far->tasks * k->totals,
-                (const float *)(const void *)b->partial, 2 * near->tasks * k->totals, sums, trial))
+  if (!same_end("the sums", (const float *)(const void *)a->partial, 2 * far->tasks * totals_of(k),
+                (const float *)(const void *)b->partial, 2 * near->tasks * totals_of(k), sums, trial))
     return QN_OK;
   const bool same = same_end("param", a->p, far->n, b->p, near->n, near->used, trial) &&
                     same_end("v", a->v, far->n, b->v, near->n, near->used, trial);
@@ -156,24 +149,23 @@ static qn_status compare(qn_trial *trial, const kind *k, const tensor *far, cons
   return QN_OK;
 }
 
-void qn_leg_lopt_far(qn_trial *trial)
+void qn_lopt_check_far(qn_trial *trial, const qn_lopt_kind *k)
 {
-  kind k = {.a_task = QN_LOPT_ELEMENTS_A_TASK, .width = QN_LOPT_WIDTH};
-  k.velo = trial->item->target.op->info.n_tensors > QN_LOPT_ROLES;
-  k.channels = k.totals = QN_LOPT_TILE_INPUTS;
-  if (k.velo) k.a_task = QN_VELO_ELEMENTS_A_TASK, k.width = 4, k.channels = 18, k.totals = QN_VELO_TOTALS;
   tensor far = {.rows = SIDE, .length = SIDE}, near = {.rows = 1};
-  far.used = near.used = near.length = (uint64_t)SIDE * SIDE % k.a_task + k.a_task;
+  far.used = near.used = near.length = (uint64_t)SIDE * SIDE % k->tiling->elements + k->tiling->elements;
   if (qn_trial_takes(trial, 0)) {
-    if (!open_tensor(&far, &k) || !open_tensor(&near, &k)) {
+    if (!open_tensor(&far, k) || !open_tensor(&near, k)) {
       qn_trial_skip(trial, "there are not so many addresses: %zu bytes: %s", far.bytes, strerror(errno));
     } else {
-      fill_all(&far, &k);
-      fill_all(&near, &k);
-      if (compare(trial, &k, &far, &near) != QN_OK) qn_trial_fail(trial, -1, "%s", qn_last_error());
+      fill_all(&far, k);
+      fill_all(&near, k);
+      if (compare(trial, k, &far, &near) != QN_OK) qn_trial_fail(trial, -1, "%s", qn_last_error());
     }
   }
   if (far.memory) munmap(far.memory, far.bytes);
   if (near.memory) munmap(near.memory, near.bytes);
   qn_trial_note(trial, "%llu numbers at the end of %d by %d", (unsigned long long)trial->elements, SIDE, SIDE);
 }
+
+const char *const qn_lopt_variations[] = {"precision=fp32", NULL};
+void qn_lopt_small_fc_far(qn_trial *trial) { qn_lopt_check_far(trial, &qn_lopt_small_fc); }

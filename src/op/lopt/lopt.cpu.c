@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lopt.cpu.c - the tasks of a step of small_fc_lopt and elo on the processor, of which the network is their own; built
- * once a tier. */
+/* lopt.cpu.c - the tasks of a step of small_fc on the processor; built once a tier. */
 #include "op/lopt/lopt.h"
 #include "base/walk.h"
 
@@ -16,13 +15,7 @@ static void set_table(const qn_lopt_call *call, const qn_lopt_item *item, qn_lop
   ALIGNED float layer[QN_LOPT_SIDES][HIDDEN], bias[HIDDEN];
   side_layer(call, item, s, row, layer[0]);
   for (int h = 0; h < HIDDEN; h++) bias[h] = (float)call->bias[h];
-  for (uint64_t h = 0; along && h < HIDDEN; h++)
-    for (uint64_t j = 0; j < s->padded; j += QN_LANES) {
-      qn_f32 sum = qn_splat(0.0f);
-      for (uint64_t k = 0; k < QN_LOPT_SIDES; k++)
-        sum = qn_fma(qn_splat(layer[k][h]), get(s->channel + k * s->padded + j), sum);
-      put(s->table + h * s->padded + j, sum);
-    }
+  if (along) set_planes(s, layer[0], HIDDEN, NULL);
   for (uint64_t j = 0; !along && j < s->n; j++)
     for (uint64_t h = 0; h < HIDDEN; h += QN_LANES) {
       qn_f32 sum = get(bias + h);
@@ -32,19 +25,10 @@ static void set_table(const qn_lopt_call *call, const qn_lopt_item *item, qn_lop
     }
 }
 
-static void set_inputs(const qn_lopt_call *call, const qn_lopt_item *item, block *k)
+QN_FN void element_inputs(qn_f32 g, qn_f32 p, const qn_f32 m[3], qn_f32 v, const qn_f32 a[3], const qn_f32 b[3],
+                          qn_f32 x[ELEMENTS])
 {
-  set_element_factors(call, item, k);
-  for (int u = 0; u < BLOCK; u += QN_LANES) {
-    qn_f32 m[3], a[3], b[3], x[ELEMENTS];
-    for (int d = 0; d < 3; d++) m[d] = get(k->m[d] + u), a[d] = get(k->a[d] + u), b[d] = get(k->b[d] + u);
-    qn_lopt_inputs(get(k->g + u), get(k->p + u), m, get(k->v + u), a, b, x);
-    for (int j = 0; j < ELEMENTS; j++) put(k->x[j] + u, x[j]);
-    for (int d = 0; d < 3 && item->f; d++) {
-      put(k->x[ELEMENTS + d] + u, get(k->f[d] + u));
-      put(k->x[ELEMENTS + 3 + d] + u, qn_lopt_inverse(get(k->f[d] + u)));
-    }
-  }
+  qn_lopt_inputs(g, p, m, v, qn_rsqrt(qn_lopt_s_square(v)), a, b, x);
 }
 
 /* ---- the phase UPDATE ---- */
@@ -81,11 +65,6 @@ QN_FN void add_layer(const float *w, int inputs, int outputs, int h, int rows, f
 static void hidden_layer(const float *w, int inputs, float (*in)[BLOCK], float (*out)[BLOCK])
 {
   for (int h = 0; h < HIDDEN; h += 4) add_layer(w, inputs, HIDDEN, h, 4, in, out);
-}
-
-static void spread(float to[BLOCK], float x)
-{
-  for (int u = 0; u < BLOCK; u += QN_LANES) put(to + u, qn_splat(x));
 }
 
 /* What `across` gives the first layer at c places in turn, as often as a block from any of them on needs it: kept from
@@ -156,8 +135,8 @@ static void update(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task)
     network(call, item, &k, &in_turn, out);
     for (int u = 0; u < BLOCK; u += QN_LANES) {
       const qn_f32 p = get(k.p + u), direction = get(out[0] + u), magnitude = get(out[1] + u);
-      put(k.p + u, call->elo ? qn_lopt_moved_elo(p, direction, magnitude, exp_mult, item->lr, item->decay)
-                             : qn_lopt_moved(p, direction, magnitude, exp_mult, item->step, item->decay));
+      put(k.p + u, call->joint_decay ? qn_lopt_moved_jointly(p, direction, magnitude, exp_mult, item->lr, item->decay)
+                                     : qn_lopt_moved(p, direction, magnitude, exp_mult, item->step, item->decay));
     }
     memcpy(item->p + k.first, k.p, k.n * sizeof(float));
   }

@@ -27,8 +27,11 @@ _Static_assert(sizeof(qn_lopt_device_item) % 8 == 0, "the table is words");
 enum { SUMS, STATES, MEANS, STATS, ELEMENTS, UPDATE, PHASES };
 _Static_assert((int)PHASES == (int)QN_LOPT_NUMBERED, "the table has each one's first task");
 
+static const qn_lopt_sources sources = {"op/lopt/lopt.sums.cu",     "op/lopt/lopt.sides.cu",  "op/lopt/lopt.stats.cu",
+                                        "op/lopt/lopt.elements.cu", "op/lopt/lopt.update.cu", "op/lopt/lopt.shards.cu"};
 const qn_lopt_tiling qn_lopt_device_tiling = {
-    QN_LOPT_COLUMNS, QN_LOPT_STAT_ROWS, QN_LOPT_ROWS, QN_LOPT_LEAST_LENGTH, QN_LOPT_ELEMENTS_A_TASK, 0, false};
+    QN_LOPT_COLUMNS, QN_LOPT_STAT_ROWS, QN_LOPT_ROWS, QN_LOPT_LEAST_LENGTH, QN_LOPT_ELEMENTS_A_TASK, 0, false, 512,
+    &sources};
 
 /* ---- a step ---- */
 
@@ -88,7 +91,7 @@ static uint64_t tasks_of(const step_run *run, const qn_lopt_device_item *it, int
   case STATES:
     return factored ? qn_lopt_ceiling(it->along.n, QN_LOPT_PLACES) + qn_lopt_ceiling(it->across.n, QN_LOPT_PLACES) : 0;
   case MEANS:
-    return factored && !(run->step->compat && !run->step->own) && (it->across.groups > 1 || it->flags & QN_LOPT_CUT)
+    return factored && !run->step->means_of_decays && (it->across.groups > 1 || it->flags & QN_LOPT_CUT)
                ? it->across.groups
                : 0;
   case STATS: return tiled ? qn_lopt_tiles_of(it, by->stat_rows, by->columns) : 0;
@@ -99,47 +102,59 @@ static uint64_t tasks_of(const step_run *run, const qn_lopt_device_item *it, int
 
 /* ---- launches ---- */
 
-static qn_status find(const step_run *run, const char *source, const char *name, const qn_device_function **function)
+/* A kernel, and what its unit is compiled for besides the op's settings. */
+typedef struct kernel {
+  const char *source, *name;
+  enum { PLAIN, BARE, BY_CLASS, SECOND, BY_PRODUCTS } unit; /* BARE: none of these; BY_PRODUCTS: also the threads */
+} kernel;
+
+static qn_status find(const step_run *run, const kernel *k, const qn_device_function **function)
 {
-  const qn_lopt_step *step = run->step;
-  const bool of_piece = !strcmp(name, "lopt_table"), updates = !strcmp(name, "lopt_update");
-  const bool second = !strcmp(name, "lopt_element_update") || !strcmp(name, "velo_update");
-  char elo[32], bounded[32], compat[32], precision[32], phase[32], piece[32], velo[32], threads[32], warpgroups[32];
-  const char *const defines[] = {
-      elo, bounded, compat, precision, phase, piece, velo, warpgroups, updates ? threads : NULL, NULL};
-  snprintf(elo, sizeof elo, "QN_LOPT_ELO=%d", !of_piece && step->elo);
-  snprintf(bounded, sizeof bounded, "QN_LOPT_BOUNDED=%d", !of_piece && step->max_grad_norm > 0);
-  snprintf(compat, sizeof compat, "QN_LOPT_COMPAT=%d", !of_piece && step->compat);
-  snprintf(precision, sizeof precision, "QN_LOPT_PRECISION=%d",
-           updates || !strcmp(source, "op/lopt/lopt.fold.cu") ? run->precision : QN_LOPT_F16X3);
-  snprintf(warpgroups, sizeof warpgroups, "QN_LOPT_WARPGROUPS=%d", run->warpgroups);
-  snprintf(threads, sizeof threads, "QN_THREADS=%u", run->update_threads);
-  snprintf(velo, sizeof velo, "QN_LOPT_VELO=%d", !of_piece && step->own);
-  snprintf(phase, sizeof phase, "QN_LOPT_PHASE=%d", second);
-  snprintf(piece, sizeof piece, "QN_LOPT_PIECE=%u", run->piece);
-  return qn_jit_function(run->list->exec->device, &(qn_unit){.source = source, .defines = defines}, name, function);
+  const qn_lopt_step none = {0}, *step = k->unit == BARE ? &none : run->step;
+  const bool by_class = k->unit == BY_CLASS || k->unit == BY_PRODUCTS;
+  const struct {
+    const char *name;
+    unsigned value;
+  } said[] = {{"QN_LOPT_GRADIENT", step->gradient},
+              {"QN_LOPT_BOUNDED", step->max_grad_norm > 0},
+              {"QN_LOPT_COMPAT", step->compat},
+              {"QN_LOPT_JOINT_DECAY", step->joint_decay},
+              {"QN_LOPT_MEANS_OF_DECAYS", step->means_of_decays},
+              {"QN_LOPT_PRECISION", by_class ? (unsigned)run->precision : QN_LOPT_F16X3},
+              {"QN_LOPT_PHASE", k->unit == SECOND},
+              {"QN_LOPT_PIECE", run->piece},
+              {"QN_LOPT_WARPGROUPS", run->warpgroups},
+              {"QN_THREADS", run->update_threads}};
+  enum { SAID = sizeof said / sizeof *said };
+  char text[SAID][40];
+  const char *defines[SAID + 1] = {NULL};
+  for (size_t d = 0; d < SAID - (k->unit != BY_PRODUCTS); d++) {
+    snprintf(text[d], sizeof text[d], "%s=%u", said[d].name, said[d].value);
+    defines[d] = text[d];
+  }
+  return qn_jit_function(run->list->exec->device, &(qn_unit){.source = k->source, .defines = defines}, k->name,
+                         function);
 }
 
 /* Shared memory of a block of UPDATE. */
 static int update_bytes(uint32_t threads) { return (int)(threads / 32 * SIMD_BYTES + MATRIX_BYTES); }
 
-static qn_status launch(const step_run *run, const char *source, const char *name, uint64_t blocks, uint32_t threads,
-                        const void *argument, size_t bytes)
+static qn_status launch(const step_run *run, kernel k, uint64_t blocks, uint32_t threads, const void *argument,
+                        size_t bytes)
 {
   const qn_exec *exec = run->list->exec;
   const qn_device_function *function;
   if (!blocks) return QN_OK;
-  qn_try(find(run, source, name, &function));
+  qn_try(find(run, &k, &function));
   if (run->list->mode == QN_CALL_PREPARE) return QN_OK;
-  return run->backend->launch(
-      exec->device, function,
-      &(qn_launch){.blocks = blocks,
-                   .threads = threads,
-                   .shared_bytes = strcmp(name, "lopt_update") ? 0 : (uint32_t)update_bytes(threads),
-                   .stream = exec->stream,
-                   .pool = exec->pool,
-                   .argument = argument,
-                   .argument_bytes = bytes});
+  return run->backend->launch(exec->device, function,
+                              &(qn_launch){.blocks = blocks,
+                                           .threads = threads,
+                                           .shared_bytes = k.unit == BY_PRODUCTS ? (uint32_t)update_bytes(threads) : 0,
+                                           .stream = exec->stream,
+                                           .pool = exec->pool,
+                                           .argument = argument,
+                                           .argument_bytes = bytes});
 }
 
 /* The table's bytes on their way: gathered into the argument of a launch, which goes when it is full. */
@@ -157,8 +172,8 @@ static qn_status flush(stream *s)
   s->argument[1] = words;
   s->to += words * 8;
   s->fill = 0;
-  return launch(s->run, "op/lopt/lopt.table.cu", "lopt_table", qn_lopt_ceiling(words, 256), 256, s->argument,
-                (2 + (size_t)s->run->piece) * 8);
+  return launch(s->run, (kernel){"op/lopt/lopt.table.cu", "lopt_table", BARE}, qn_lopt_ceiling(words, 256), 256,
+                s->argument, (2 + (size_t)s->run->piece) * 8);
 }
 
 static qn_status put(stream *s, const void *from, size_t bytes)
@@ -187,7 +202,7 @@ static bool next_item(const step_run *run, size_t k, qn_lopt_room *r, qn_lopt_sh
 static void lay_all_shared(step_run *run, qn_lopt_room *r)
 {
   qn_lopt_shared_parts all = {0};
-  qn_lopt_room none = {0};
+  qn_lopt_room none = {.align = QN_LOPT_DEVICE_ALIGNMENT};
   qn_lopt_device_item it;
   for (size_t k = 0; run->step->shards && k < run->list->n; k++) next_item(run, k, &none, &all, &it);
   for (int k = 0; k < QN_LOPT_SHARED; k++) all.base[k] = qn_lopt_take(r, all.n[k] * sizeof(double));
@@ -242,20 +257,20 @@ static void set_args(step_run *run, qn_lopt_head *head)
 }
 
 /* A phase: with `tasks` a simdgroup, or a block where simds is 1, for each task; else so many blocks. */
-static qn_status run_phase(step_run *run, const char *source, const char *name, int phase, uint32_t simds,
-                           uint32_t threads)
+static qn_status run_phase(step_run *run, kernel k, int phase, uint32_t simds, uint32_t threads)
 {
   qn_lopt_device_args a = run->args;
   a.first = run->firsts + (size_t)phase * run->items;
   a.tasks = (qn_u32)run->tasks[phase];
-  uint64_t blocks = qn_lopt_ceiling(run->tasks[phase], phase == UPDATE && run->warpgroups ? simds / WARPGROUP : simds);
-  if (phase == UPDATE && !run->step->own && blocks > run->multiprocessors) blocks = run->multiprocessors;
-  return launch(run, source, name, blocks, threads, &a, sizeof a);
+  const bool together = k.unit == BY_PRODUCTS && run->warpgroups;
+  uint64_t blocks = qn_lopt_ceiling(run->tasks[phase], together ? simds / WARPGROUP : simds);
+  if (k.unit == BY_PRODUCTS && blocks > run->multiprocessors) blocks = run->multiprocessors;
+  return launch(run, k, blocks, threads, &a, sizeof a);
 }
 
-static qn_status run_items(step_run *run, const char *source, const char *name, uint64_t blocks, uint32_t threads)
+static qn_status run_items(step_run *run, kernel k, uint64_t blocks, uint32_t threads)
 {
-  return launch(run, source, name, blocks, threads, &run->args, sizeof run->args);
+  return launch(run, k, blocks, threads, &run->args, sizeof run->args);
 }
 
 /* Behind a phase: what this process has but a part of is gathered, and added over all. */
@@ -263,69 +278,59 @@ static qn_status share(step_run *run, const char *name, int which)
 {
   const uint64_t n = run->shared.n[which];
   if (!n) return QN_OK;
-  qn_try(run_items(run, "op/lopt/lopt.shards.cu", name, run->items, 256));
+  qn_try(run_items(run, (kernel){run->step->kind->tiling->source->shards, name, PLAIN}, run->items, 256));
   if (run->list->mode == QN_CALL_PREPARE) return QN_OK;
   return qn_lopt_add(run->step->shards, run->list->exec, run->shared.base[which], (size_t)n);
 }
 
-static qn_status launch_own(const qn_lopt_device_place *place, const char *source, const char *name, uint64_t blocks,
-                            uint32_t threads, const void *argument, size_t bytes)
+qn_status qn_lopt_device_launch(const qn_lopt_device_place *place, const char *source, const char *name,
+                                uint64_t blocks, uint32_t threads, const void *argument, size_t bytes)
 {
-  return launch(place->run, source, name, blocks, threads, argument, bytes);
+  return launch(place->run, (kernel){source, name, PLAIN}, blocks, threads, argument, bytes);
 }
 
 static qn_status run_own(const step_run *run, qn_lopt_own_phases *phases)
 {
-  const qn_lopt_device_place place = {.run = run,
-                                      .items = run->table,
-                                      .firsts = run->firsts,
-                                      .n = run->items,
-                                      .head = run->args.head,
-                                      .launch = launch_own};
+  const qn_lopt_device_place place = {run, run->table, run->firsts, run->items, run->args.head};
   return phases(run->step->own->user, &place);
 }
 
-static const char fold[] = "op/lopt/lopt.fold.cu", sides[] = "op/lopt/lopt.sides.cu";
-static const char elements[] = "op/lopt/lopt.elements.cu";
+static kernel in_fold(const char *name) { return (kernel){"op/lopt/lopt.fold.cu", name, BY_CLASS}; }
+static kernel in_sides(const step_run *run, const char *name)
+{
+  return (kernel){run->step->kind->tiling->source->sides, name, PLAIN};
+}
 
 /* Up to the means of the two vectors. */
 static qn_status run_sides(step_run *run)
 {
   const qn_lopt_own *own = run->step->own;
-  qn_try(own ? run_own(run, own->before) : run_items(run, fold, "lopt_begin", 1, 1024));
-  if (!own) qn_try(run_items(run, fold, "lopt_start", qn_lopt_ceiling(run->items, 256), 256));
-  qn_try(run_phase(run, "op/lopt/lopt.sums.cu", "lopt_sums", SUMS, 8, 256));
+  qn_try(own ? run_own(run, own->before) : run_items(run, in_fold("lopt_begin"), 1, 1024));
+  if (!own) qn_try(run_items(run, in_fold("lopt_start"), qn_lopt_ceiling(run->items, 256), 256));
+  qn_try(run_phase(run, (kernel){run->step->kind->tiling->source->sums, "lopt_sums", PLAIN}, SUMS, 8, 256));
   qn_try(share(run, "lopt_share_sums", QN_LOPT_SHARED_SUMS));
-  if (run->step->max_grad_norm > 0) qn_try(run_items(run, sides, "lopt_norm", run->items, 256));
-  qn_try(run_phase(run, sides, "lopt_states", STATES, 1, 256));
-  qn_try(run_phase(run, sides, "lopt_means", MEANS, 8, 256));
+  if (run->step->max_grad_norm > 0) qn_try(run_items(run, in_sides(run, "lopt_norm"), run->items, 256));
+  qn_try(run_phase(run, in_sides(run, "lopt_states"), STATES, 1, 256));
+  qn_try(run_phase(run, in_sides(run, "lopt_means"), MEANS, 8, 256));
   return share(run, "lopt_share_states", QN_LOPT_SHARED_STATES);
 }
 
-static qn_status run_small(step_run *run)
+/* The tables come with the factors, but for weights that are known behind STATS alone. */
+static qn_status run_elements(step_run *run)
 {
-  qn_try(run_phase(run, sides, "lopt_tables", STATES, 1, 256));
-  qn_try(run_phase(run, "op/lopt/lopt.stats.cu", "lopt_stats", STATS, 16, 512));
-  qn_try(run_phase(run, elements, "lopt_element_stats", ELEMENTS, 1, 256));
-  qn_try(share(run, "lopt_share_stats", QN_LOPT_SHARED_STATS));
-  qn_try(run_items(run, fold, "lopt_fold", run->items, 1024));
-  qn_try(
-      run_phase(run, "op/lopt/lopt.update.cu", "lopt_update", UPDATE, run->update_threads / 32, run->update_threads));
-  return run_phase(run, elements, "lopt_element_update", ELEMENTS, 1, 256);
-}
-
-/* Tensors' weights are known behind STATS alone. */
-static qn_status run_large(step_run *run)
-{
+  const qn_lopt_tiling *by = run->step->kind->tiling;
   const qn_lopt_own *own = run->step->own;
-  qn_try(run_phase(run, sides, "lopt_factors", STATES, 1, 256));
-  qn_try(run_phase(run, own->tiles, "velo_stats", STATS, 8, 256));
-  qn_try(run_phase(run, elements, "lopt_element_stats", ELEMENTS, 1, 256));
+  const uint32_t threads = by->is_fp32 ? by->stat_threads : run->update_threads;
+  qn_try(run_phase(run, in_sides(run, own ? "lopt_factors" : "lopt_tables"), STATES, 1, 256));
+  qn_try(
+      run_phase(run, (kernel){by->source->stats, "lopt_stats", PLAIN}, STATS, by->stat_threads / 32, by->stat_threads));
+  qn_try(run_phase(run, (kernel){by->source->elements, "lopt_element_stats", PLAIN}, ELEMENTS, 1, 256));
   qn_try(share(run, "lopt_share_stats", QN_LOPT_SHARED_STATS));
-  qn_try(run_own(run, own->between));
-  qn_try(run_phase(run, sides, "lopt_tables", STATES, 1, 256));
-  qn_try(run_phase(run, own->tiles, "velo_update", UPDATE, 8, 256));
-  return run_phase(run, elements, "lopt_element_update", ELEMENTS, 1, 256);
+  qn_try(own ? run_own(run, own->between) : run_items(run, in_fold("lopt_fold"), run->items, 1024));
+  if (own) qn_try(run_phase(run, in_sides(run, "lopt_tables"), STATES, 1, 256));
+  qn_try(run_phase(run, (kernel){by->source->update, "lopt_update", by->is_fp32 ? SECOND : BY_PRODUCTS}, UPDATE,
+                   threads / 32, threads));
+  return run_phase(run, (kernel){by->source->elements, "lopt_element_update", SECOND}, ELEMENTS, 1, 256);
 }
 
 /* On Hopper the products of warpgroups. What the registers allow of threads, and shared memory. */
@@ -356,8 +361,7 @@ static qn_status begin(step_run *run)
 qn_status qn_lopt_device_run(const qn_call *list, const qn_lopt_step *step)
 {
   step_run run = {.list = list, .step = step};
-  const uintptr_t at = (uintptr_t)list->exec->workspace, align = QN_LOPT_DEVICE_ALIGNMENT;
-  qn_lopt_room r = {.base = (char *)list->exec->workspace + (align - at % align) % align};
+  qn_lopt_room r = qn_lopt_room_of(list->exec->workspace, QN_LOPT_DEVICE_ALIGNMENT);
   qn_try(begin(&run));
   qn_lopt_head *head = qn_lopt_take(&r, sizeof *head);
   run.table = qn_lopt_take(&r, qn_lopt_table_bytes(list->n));
@@ -367,5 +371,5 @@ qn_status qn_lopt_device_run(const qn_call *list, const qn_lopt_step *step)
   if (!run.items) return QN_OK;
   set_args(&run, head);
   qn_try(run_sides(&run));
-  return step->own ? run_large(&run) : run_small(&run);
+  return run_elements(&run);
 }

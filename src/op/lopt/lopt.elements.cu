@@ -6,11 +6,6 @@
 #include "op/lopt/phase.h"
 
 constexpr int CHANNELS = ALL_INPUTS, FACTORED = ELEMENT_INPUTS;
-#if QN_LOPT_VELO
-constexpr qn_u64 A_TASK = QN_VELO_ELEMENTS_A_TASK;
-#else
-constexpr qn_u64 A_TASK = QN_LOPT_ELEMENTS_A_TASK;
-#endif
 
 struct element {
   float g, p, v, m[3], f[3], a[3], b[3];
@@ -52,19 +47,15 @@ QN_FN void read_element(element &e, const qn_lopt_device_args &a, const qn_lopt_
     if (it.flags & QN_LOPT_FACTORED) continue;
     e.f[d] = qn_lopt_mean(a.f[d], a.f_rest[d], it.f[at], e.g * e.g + 1e-30f);
     e.a[d] = qn_lopt_factor_a(e.f[d]);
-    e.b[d] = QN_LOPT_COMPAT ? e.a[d] : qn_lopt_factor_b(e.f[d], QN_LOPT_VELO ? 0.0f : 1e-6f);
+    e.b[d] = QN_LOPT_COMPAT ? e.a[d] : qn_lopt_factor_b(e.f[d], B_TERM);
   }
   if (it.flags & QN_LOPT_FACTORED) factor_element(e, it, i);
 }
 
-QN_FN void inputs_of(float (&x)[CHANNELS], const element &e, bool factored)
+QN_FN void channels_of(float (&x)[CHANNELS], const element &e, bool factored)
 {
   float first[FACTORED];
-#if QN_LOPT_VELO
-  qn_velo_inputs(e.g, e.p, e.m, e.v, quick_root(e.v + 1e-6f), e.a, e.b, first);
-#else
-  qn_lopt_inputs(e.g, e.p, e.m, e.v, e.a, e.b, first);
-#endif
+  element_inputs(first, e.g, e.p, e.m, e.v, e.a, e.b);
   QN_UNROLL
   for (int k = 0; k < FACTORED; k++) x[k] = first[k];
   QN_UNROLL
@@ -81,44 +72,13 @@ QN_FN void add_squares(float *sum, const qn_lopt_device_args &a, const qn_lopt_d
   element e;
   float x[CHANNELS];
   read_element(e, a, it, i);
-  inputs_of(x, e, it.flags & QN_LOPT_FACTORED);
+  channels_of(x, e, it.flags & QN_LOPT_FACTORED);
   QN_UNROLL
   for (int c = 0; c < CHANNELS; c++) sum[c] = qn_fma(x[c], x[c], sum[c]);
 }
 #endif
 
-#if QN_LOPT_PHASE == 0 && QN_LOPT_VELO
-/* The squares of the channels, and of the state before the step what the LSTM's inputs are made of. */
-QN_FN void add_element(float (&sum)[QN_VELO_TOTALS], const qn_lopt_device_args &a, const qn_lopt_device_item &it,
-                       qn_u64 i)
-{
-  add_squares(sum, a, it, i);
-  QN_UNROLL
-  for (int d = 0; d < 4; d++) { /* m, and v */
-    const float old = d < 3 ? it.m[static_cast<qn_u64>(d) * it.n + i] : it.v[i];
-    const int of_square = QN_VELO_OLD + (d < 3 ? 3 + d : 7), of_it = QN_VELO_OLD + (d < 3 ? d : 6);
-    sum[of_it] += old;
-    sum[of_square] = qn_fma(old, old, sum[of_square]);
-  }
-}
-
-QN_GROUP_KERNEL(lopt_element_stats, qn_lopt_device_args, a)
-{
-  QN_SHARED(float, sums, QN_THREADS);
-  const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block())), thread = qn_thread();
-  const qn_lopt_device_item &it = a.items[k];
-  const qn_u64 task = qn_block() - a.first[k], first = task * A_TASK;
-  const qn_u64 last = it.n - first < A_TASK ? it.n : first + A_TASK;
-  float sum[QN_VELO_TOTALS] = {};
-  for (qn_u64 i = first + thread; i < last; i += QN_THREADS) add_element(sum, a, it, i);
-  sums[thread] = sum_by_lane(sum);
-  qn_barrier();
-  if (thread >= QN_VELO_TOTALS) return;
-  double total = 0;
-  for (qn_u32 s = 0; s < QN_THREADS / 32; s++) total += static_cast<double>(sums[32 * s + thread]);
-  it.partial[task * QN_VELO_TOTALS + thread] = total;
-}
-#elif QN_LOPT_PHASE == 0
+#if QN_LOPT_PHASE == 0 && !defined QN_LOPT_OWN_STATS
 QN_GROUP_KERNEL(lopt_element_stats, qn_lopt_device_args, a)
 {
   QN_SHARED(double, scratch, 32);
@@ -135,7 +95,7 @@ QN_GROUP_KERNEL(lopt_element_stats, qn_lopt_device_args, a)
       it.partial[task * it.channels + static_cast<qn_u32>(c)] = total;
   }
 }
-#else
+#elif QN_LOPT_PHASE == 1
 /* The weights as the threads of a block read them. */
 struct layers {
   const float *first, *second, *third, *bias, *second_bias, *third_bias;
@@ -147,25 +107,22 @@ QN_FN void add_input(float (&h)[WIDTH], float x, const float *weights)
   for (int i = 0; i < WIDTH; i++) h[i] = qn_fma(weights[i], x, h[i]);
 }
 
-#if QN_LOPT_VELO
 QN_FN void run_network(float (&out)[2], const float (&x)[CHANNELS], float (&h)[WIDTH], int channels, const layers &l)
 {
-  QN_UNROLL
-  for (int k = 0; k < FACTORED; k++) add_input(h, x[k], l.first + k * WIDTH);
-  if (channels > FACTORED) {
+  if (HAS_TABLE) { /* so narrow a layer that all its weights' reads may stand side by side */
     QN_UNROLL
-    for (int k = FACTORED; k < CHANNELS; k++) add_input(h, x[k], l.first + k * WIDTH);
-  }
-  qn_velo_network(h, l.second, l.second_bias, l.third, l.third_bias, &out[0], &out[1]);
-}
-#else
-QN_FN void run_network(float (&out)[2], const float (&x)[CHANNELS], float (&h)[WIDTH], int channels, const layers &l)
-{
-  for (int k = 0; k < channels; k++) {
-    float value = 0;
-    QN_UNROLL
-    for (int c = 0; c < CHANNELS; c++) value = c == k ? x[c] : value;
-    add_input(h, value, l.first + k * WIDTH);
+    for (int k = 0; k < FACTORED; k++) add_input(h, x[k], l.first + k * WIDTH);
+    if (channels > FACTORED) {
+      QN_UNROLL
+      for (int k = FACTORED; k < CHANNELS; k++) add_input(h, x[k], l.first + k * WIDTH);
+    }
+  } else {
+    for (int k = 0; k < channels; k++) {
+      float value = 0;
+      QN_UNROLL
+      for (int c = 0; c < CHANNELS; c++) value = c == k ? x[c] : value;
+      add_input(h, value, l.first + k * WIDTH);
+    }
   }
   QN_UNROLL
   for (int i = 0; i < WIDTH; i++) h[i] = qn_lopt_relu(h[i]);
@@ -178,14 +135,13 @@ QN_FN void run_network(float (&out)[2], const float (&x)[CHANNELS], float (&h)[W
     for (int k = 0; k < 2; k++) out[k] = qn_fma(sum, l.third[k * WIDTH + o], out[k]);
   }
 }
-#endif
 
 QN_FN void write_element(const element &e, const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u64 i,
                          const float (&out)[2])
 {
   const qn_lopt_found &f = *it.found;
-  it.p[i] = QN_LOPT_ELO ? qn_lopt_moved_elo(e.p, out[0], out[1], a.exp_mult, f.lr, f.decay)
-                        : qn_lopt_moved(e.p, out[0], out[1], a.exp_mult, f.step, f.decay);
+  it.p[i] = QN_LOPT_JOINT_DECAY ? qn_lopt_moved_jointly(e.p, out[0], out[1], a.exp_mult, f.lr, f.decay)
+                                : qn_lopt_moved(e.p, out[0], out[1], a.exp_mult, f.step, f.decay);
   it.v[i] = e.v;
   for (int d = 0; d < 3; d++) {
     it.m[static_cast<qn_u64>(d) * it.n + i] = e.m[d];
@@ -200,7 +156,7 @@ QN_FN void begin_layer(float (&h)[WIDTH], const element &e, const qn_lopt_device
   QN_UNROLL
   for (int k = 0; k < WIDTH; k += 4) {
     float along[4] = {0, 0, 0, 0}, across[4] = {0, 0, 0, 0};
-    if (factored && QN_LOPT_VELO) load4(along, it.along.table + e.along * WIDTH + k, 4, true);
+    if (factored && HAS_TABLE) load4(along, it.along.table + e.along * WIDTH + k, 4, true);
     if (factored) load4(across, it.across.table + e.across * WIDTH + k, 4, true);
     QN_UNROLL
     for (int i = 0; i < 4; i++) h[k + i] = factored ? along[i] + across[i] : bias[k + i];
@@ -208,14 +164,14 @@ QN_FN void begin_layer(float (&h)[WIDTH], const element &e, const qn_lopt_device
 }
 
 /* Channels that a thread gives the first layer. Where `along` has no table, its own stand in the place of f's. */
-QN_FN int channels_of(const qn_lopt_device_item &it)
+QN_FN int given_channels(const qn_lopt_device_item &it)
 {
-  return QN_LOPT_VELO && it.flags & QN_LOPT_FACTORED ? FACTORED : CHANNELS;
+  return HAS_TABLE && it.flags & QN_LOPT_FACTORED ? FACTORED : CHANNELS;
 }
 
 QN_FN void read_along(element &e, const qn_lopt_device_item &it)
 {
-  if (QN_LOPT_VELO || !(it.flags & QN_LOPT_FACTORED)) return;
+  if (HAS_TABLE || !(it.flags & QN_LOPT_FACTORED)) return;
   QN_UNROLL
   for (qn_u64 d = 0; d < 3; d++) e.f[d] = it.along.state[d * it.along.n + e.along];
 }
@@ -225,7 +181,7 @@ QN_GROUP_KERNEL(lopt_element_update, qn_lopt_device_args, a)
   QN_SHARED(float, first, CHANNELS *WIDTH);
   QN_SHARED(float, rest, B3 + OUTPUTS - W2);
   QN_SHARED(float, bias, WIDTH);
-  if (QN_LOPT_VELO && !a.head->go) return;
+  if (QN_LOPT_OWN_WEIGHTS && !a.head->go) return;
   const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block())), thread = qn_thread();
   const qn_lopt_device_item &it = a.items[k];
   const qn_u64 begin = (qn_block() - a.first[k]) * A_TASK;
@@ -233,16 +189,16 @@ QN_GROUP_KERNEL(lopt_element_update, qn_lopt_device_args, a)
   for (qn_u32 i = thread; i < it.channels * WIDTH; i += QN_THREADS) first[i] = it.layer[i];
   for (qn_u32 i = thread; i < B3 + OUTPUTS - W2; i += QN_THREADS) rest[i] = weights_of(a, it)[W2 + i];
   if (it.along.layer && thread < SIDE * WIDTH) first[FACTORED * WIDTH + thread] = it.along.layer[thread];
-  if (thread < WIDTH) bias[thread] = QN_LOPT_VELO ? it.weights[B1 + thread] : a.head->bias[thread];
+  if (thread < WIDTH) bias[thread] = bias_of(a, it, thread);
   qn_barrier();
-  const int channels = channels_of(it);
+  const int channels = given_channels(it);
   const layers l = {first, rest, rest + (W3 - W2), bias, rest + (B2 - W2), rest + (B3 - W2)};
   for (qn_u64 i = begin + thread; i < last; i += QN_THREADS) {
     element e;
     float x[CHANNELS], h[WIDTH], out[2];
     read_element(e, a, it, i);
     read_along(e, it);
-    inputs_of(x, e, channels == FACTORED);
+    channels_of(x, e, channels == FACTORED);
     begin_layer(h, e, it, bias);
     run_network(out, x, h, channels, l);
     write_element(e, a, it, i, out);

@@ -3,36 +3,26 @@
  * first bias, the tensors' first tasks side by side, the two layers as words of the matrix units' products, and what
  * the first layer's sums cannot exceed. lopt_start, once a tensor: the rates, and the power of two that keeps hidden
  * values within those words. lopt_fold, of all chunks' squares the channels' scales, and, where elements are taken one
- * by one, these in the first layer. VeLO's are among its own phases (op/velo/velo.list.cu). */
+ * by one, these in the first layer. Networks whose weights are a tensor's
+ * own have these among phases of their own. */
 #define QN_THREADS 1024
 #include "op/lopt/network.h"
-#include "op/lopt/powers.h"
 
 constexpr int THREADS = QN_THREADS;
-
-/* The k-th of 1, 3, 10, 30 ... 100000. */
-QN_FN double time_of(int k)
-{
-  double t = k & 1 ? 3 : 1;
-  for (int i = 0; i < k / 2; i++) t *= 10;
-  return t;
-}
-
-QN_FN double magnitude(double x) { return x < 0 ? -x : x; }
 
 /* A hidden value's bias with the time, and what its sum is at most of these; of the other inputs, which are at most
  * sqrt(n) each. */
 QN_FN double set_bias(const qn_lopt_device_args &a, const qn_lopt_live &live, int h, double &of_root)
 {
-  double bias = static_cast<double>(a.weights[B1 + h]), most = magnitude(bias);
+  double bias = static_cast<double>(a.weights[B1 + h]), most = qn_lopt_magnitude(bias);
   for (int k = 0; k < TIMES; k++) {
     const double w = weight(a.weights, h, TIME + k);
-    bias += w * tanh_of(static_cast<double>(live.step) / time_of(k) - 1);
-    most += magnitude(w);
+    bias += w * tanh_of(qn_lopt_time(live.step, k));
+    most += qn_lopt_magnitude(w);
   }
   a.head->bias[h] = static_cast<float>(bias);
   of_root = 0;
-  for (int k = 0; k < TIME; k++) of_root += magnitude(weight(a.weights, h, k));
+  for (int k = 0; k < TIME; k++) of_root += qn_lopt_magnitude(weight(a.weights, h, k));
   if (of_root < 1) of_root = 1; /* the inputs themselves */
   return most;
 }
@@ -65,12 +55,12 @@ QN_KERNEL(lopt_start, qn_lopt_device_args, a)
   qn_lopt_found &f = *it.found;
   const double lr = a.head->lr * it.lr_scale, decay = a.head->weight_decay;
   float power = 1;
-  double most = a.head->most + a.head->most_of_root * root(static_cast<double>(it.whole));
+  double most = a.head->most + a.head->most_of_root * qn_lopt_sqrt(static_cast<double>(it.whole));
   while (KEEPS_WITHIN > 0 && most > KEEPS_WITHIN && power > 0x1p-60f) most *= 0.5, power *= 0.5f;
   f.of_gradient = 1.0f;
   f.lr = static_cast<float>(lr);
   f.step = static_cast<float>(lr * a.step_mult);
-  f.decay = static_cast<float>(QN_LOPT_ELO ? decay : decay * lr);
+  f.decay = static_cast<float>(QN_LOPT_JOINT_DECAY ? decay : decay * lr);
   f.power = it.flags & QN_LOPT_TILED ? power : 1.0f;
   f.unpower = 1.0f / f.power;
 }
@@ -92,11 +82,12 @@ QN_GROUP_KERNEL(lopt_fold, qn_lopt_device_args, a)
   if (qn_thread() < channels) {
     double total = 0;
     for (qn_u32 k = 0; k < 32; k++) total += sums[k * channels + lane];
-    scale[lane] = scale_of(total, it.whole);
+    scale[lane] = qn_lopt_scale(total, it.whole);
     it.found->scale[lane] = static_cast<float>(scale[lane]);
   }
   qn_barrier();
   for (qn_u32 k = qn_thread(); it.layer && k < channels * WIDTH; k += THREADS)
-    it.layer[k] = static_cast<float>(
-        weight_of_channel(a.weights, static_cast<int>(k % WIDTH), static_cast<int>(k / WIDTH)) * scale[k / WIDTH]);
+    it.layer[k] = static_cast<float>(qn_lopt_channel_weight(a.weights, INPUTS, ELEMENT_INPUTS,
+                                                            static_cast<int>(k % WIDTH), static_cast<int>(k / WIDTH)) *
+                                     scale[k / WIDTH]);
 }

@@ -16,7 +16,7 @@
 #include <math.h>
 #include <stddef.h>
 #include "quern/lopt.h"
-#include "op/lopt/words.h"
+#include "op/lopt/device.h"
 
 enum { QN_LOPT_PARAM, QN_LOPT_GRAD, QN_LOPT_M, QN_LOPT_V, QN_LOPT_ROW, QN_LOPT_COLUMN, QN_LOPT_ROLES };
 
@@ -31,16 +31,6 @@ qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape, 
 void qn_lopt_largest(qn_lopt_ties ties, int ndim, const int64_t *shape, int64_t whole, int d[2]);
 int qn_lopt_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, const int64_t *shape, int64_t whole, int64_t *out);
 
-/* ---- the network, small_fc: 39 inputs, two layers of 32, 2 outputs ---- */
-enum {
-  QN_LOPT_INPUTS = 39,
-  QN_LOPT_TIMES = 11, /* of these, the last */
-  QN_LOPT_HIDDEN = 32,
-  QN_LOPT_ELEMENTS = 16, /* inputs that differ from element to element where a tensor is factored */
-  QN_LOPT_CHANNELS = 22, /* and where it is not */
-  QN_LOPT_SIDES = 6      /* inputs that come from one of the two vectors */
-};
-
 typedef enum qn_lopt_phase {
   QN_LOPT_SUMS,    /* of the gradients' squares */
   QN_LOPT_STATES,  /* the two vectors, and their sums */
@@ -51,13 +41,18 @@ typedef enum qn_lopt_phase {
   QN_LOPT_PHASES
 } qn_lopt_phase;
 
-/* How a device's simdgroups take elements. */
+/* How a device takes elements, and where its kernels of this kind of network are. */
+typedef struct qn_lopt_sources {
+  const char *sums, *sides, *stats, *elements, *update, *shards;
+} qn_lopt_sources;
 typedef struct qn_lopt_tiling {
   unsigned columns, stat_rows, rows; /* of a tile; of STATS; of UPDATE */
   unsigned least_length;             /* of rows that are taken by tiles */
   unsigned elements;                 /* a block's, where they are taken one by one */
   unsigned sums;                     /* numbers that STATS leaves of each piece; 0: one a channel */
-  bool is_fp32;                      /* tiles are of the class fp32 too, and so of all */
+  bool is_fp32;                      /* tiles are of the class fp32 too, and so of all: UPDATE needs no products */
+  unsigned stat_threads;             /* of a block of STATS, and of UPDATE where it is_fp32 */
+  const qn_lopt_sources *source;
 } qn_lopt_tiling;
 
 /* A kind of network, and what else its optimizers have in common. */
@@ -69,6 +64,7 @@ typedef struct qn_lopt_kind {
   qn_lopt_ties ties;
   unsigned hidden, inputs; /* of the first layer, whose weights (hidden, inputs) are the first there are */
   unsigned elements;       /* inputs that differ from element to element where a tensor is factored; else 6 more do */
+  float b_term;            /* in B = 1/sqrt(f + b_term) of what is not factored */
   qn_lopt_cpu_fn *const *tiers;
   const qn_lopt_tiling *tiling;
 } qn_lopt_kind;
@@ -79,21 +75,21 @@ typedef struct qn_lopt_rates {
   float m[3], m_rest[3], v, v_rest, f[3], f_rest[3], exp_mult;
 } qn_lopt_rates;
 
-/* Of an op that has phases of its own over the whole list, on a device: where the table of tensors that are not empty
- * lies there, how many there are, where their first tasks go, and how kernels are launched. */
+/* Of a network whose weights are each tensor's own, known behind STATS, phases over the whole list on a device: where
+ * the table of tensors that are not empty lies there, how many there are, where their first tasks go, and how kernels
+ * are launched. */
 typedef struct qn_lopt_device_place {
   const void *run, *items;
   uint32_t *firsts;
   uint64_t n;
   void *head;
-  qn_status (*launch)(const struct qn_lopt_device_place *place, const char *source, const char *name, uint64_t blocks,
-                      uint32_t threads, const void *argument, size_t bytes);
 } qn_lopt_device_place;
+qn_status qn_lopt_device_launch(const qn_lopt_device_place *place, const char *source, const char *name,
+                                uint64_t blocks, uint32_t threads, const void *argument, size_t bytes);
 typedef qn_status qn_lopt_own_phases(void *user, const qn_lopt_device_place *place);
 typedef struct qn_lopt_own {
   qn_lopt_own_phases *before, *between;                     /* the others; STATS and what needs the tensors' weights */
   uint32_t (*flags)(const qn_tensor *param, int64_t whole); /* that its kernels have in the table besides */
-  const char *tiles;                                        /* where its kernels of STATS and UPDATE by tiles are */
   void *user;
 } qn_lopt_own;
 
@@ -109,9 +105,11 @@ typedef struct qn_lopt_step {
   const qn_lopt_hyper *hyper; /* NULL: lr, weight_decay and step are the call's */
   uint64_t step;
   const qn_lopt_shards *shards; /* NULL: tensors are whole */
-  const qn_lopt_own *own;       /* on a device; NULL: a small_fc */
+  const qn_lopt_own *own;       /* on a device; NULL: all tensors have the same weights */
   int precision;                /* qn_lopt_precision */
-  bool elo;                     /* its update; gradients made numbers */
+  qn_lopt_gradient gradient;    /* how gradients are taken */
+  bool joint_decay;             /* the update is qn_lopt_moved_jointly */
+  bool means_of_decays;         /* of the row's states, in place of those along d1 */
   bool compat;
 } qn_lopt_step;
 
@@ -148,7 +146,7 @@ struct qn_lopt_call {
   const qn_lopt_kind *kind;
   qn_lopt_rates rates;
   qn_lopt_gradient gradient;
-  bool elo, compat;
+  bool joint_decay, compat;
   bool means_of_decays; /* of the row's states, in place of those along d1 */
   bool b_is_a;          /* where nothing is factored; else B is 1/sqrt(f + b_term) */
   float b_term;
@@ -176,6 +174,23 @@ enum { QN_LOPT_CHUNK = 4096, QN_LOPT_READS = 32768, QN_LOPT_TILE = 64 };
 static inline uint64_t qn_lopt_ceiling(uint64_t n, uint64_t of) { return n / of + (n % of != 0); }
 static inline uint64_t qn_lopt_most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+/* A workspace that is given out in parts; without a base it is measured. */
+typedef struct qn_lopt_room {
+  char *base;
+  size_t used, align; /* of every part */
+} qn_lopt_room;
+static inline void *qn_lopt_take(qn_lopt_room *r, uint64_t bytes)
+{
+  char *at = r->base ? r->base + r->used : NULL;
+  r->used += (size_t)qn_lopt_ceiling(bytes, r->align) * r->align;
+  return at;
+}
+/* From the first place that is aligned. */
+static inline qn_lopt_room qn_lopt_room_of(void *memory, size_t align)
+{
+  return (qn_lopt_room){.base = (char *)memory + (align - (uintptr_t)memory % align) % align, .align = align};
+}
+
 /* Tiles of columns of a run, all of them, and in a task; strips between two places along y, likewise. */
 static inline uint64_t qn_lopt_tiles(const qn_lopt_view *v)
 {
@@ -196,8 +211,6 @@ static inline uint64_t qn_lopt_strips_a_task(const qn_lopt_view *v)
 void qn_lopt_begin(qn_lopt_call *call, const qn_lopt_step *step);
 /* With small_fc's biases and transposed layers; what the time gives is in it. */
 void qn_lopt_prepare(qn_lopt_call *call, const qn_lopt_step *step);
-/* The factor of the channel whose squares' sum over n elements it is. */
-double qn_lopt_scale(double squares, uint64_t n);
 /* The first layer's weights for the six channels of the row, or of the column: layer[6][hidden]. */
 void qn_lopt_side_layer(const qn_lopt_kind *kind, const float *weights, bool row, const double scale[QN_LOPT_SIDES],
                         float *layer);
@@ -212,13 +225,18 @@ qn_status qn_lopt_lend_weights(qn_call *list, const char *name, const float *wei
 qn_status qn_lopt_check_shapes(const qn_call *list);
 /* Of a tensor whose shape and dtype were checked: device, order, data. `name` is for sentences. */
 qn_status qn_lopt_check_storage(const qn_call *list, const char *name, const qn_tensor *t);
-/* The first place of the workspace that is a multiple of QN_LOPT_ALIGNMENT. */
-void *qn_lopt_align(const qn_exec *exec);
 /* On the processor: what lies in memory takes the place of what the call says. */
 void qn_lopt_read_hyper(qn_lopt_step *step);
-/* A small_fc's validation and step, as an engine's. */
-qn_status qn_lopt_validate(qn_call *list, const qn_lopt_step *step, const qn_tensor *const *tensors);
-qn_status qn_lopt_run(const qn_call *list, const qn_lopt_step *step);
+/* The engine of a small_fc's ops, and what they have in the place of `ruled`: the step that their params ask for. */
+extern const qn_engine qn_lopt_small_fc_engine;
+typedef struct qn_lopt_op {
+  qn_ruled ruled;
+  qn_lopt_step (*step_of)(const void *params);
+} qn_lopt_op;
+static inline qn_lopt_step qn_lopt_step_of(const qn_op *op, const void *params)
+{
+  return ((const qn_lopt_op *)(const void *)op->ruled)->step_of(params);
+}
 /* 0 where a step would be refused for its shapes. */
 size_t qn_lopt_workspace_of(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 const char *qn_lopt_shape_text(int ndim, const int64_t *shape, char *text, size_t bytes);
@@ -273,40 +291,13 @@ size_t qn_lopt_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shar
 extern const qn_lopt_state qn_lopt_state_of[QN_LOPT_ROLES];
 extern const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES];
 extern const qn_op_types qn_lopt_types[1];
-extern const char *const qn_lopt_rules[QN_LOPT_ROLES]; /* role.c; it works them out where ties are the later's */
-extern const char *const qn_lopt_variations[];
-/* small_fc_lopt's, elo's in other settings, and VeLO's. */
-extern const qn_shaped_unit qn_lopt_units[], qn_lopt_elo_units[], qn_lopt_velo_units[];
+extern const char *const qn_lopt_rules[QN_LOPT_ROLES]; /* shape.c works them out where ties are the later's */
 int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *role_shape);
 /* An element's bytes: g, p, m and v read, p, m and v written; the two vectors are small beside them. Its operations are
  * the network's 1600 multiply-adds of which a vector's tables leave it, and some 60 besides. */
 #define QN_LOPT_OF_INFO                                                                                                \
   .tensors = qn_lopt_tensors, .n_tensors = QN_LOPT_ROLES, .types = qn_lopt_types, .n_types = 1,                        \
   .rules = qn_lopt_rules, .element_bytes = 44, .operations = 3260, .agreement = QN_SCALED
-/* Cases of checks that all have: ranks from 0 to 5, runs shorter and longer than blocks, chunks and pieces of sums,
- * gradients for which roots' arguments are their least terms or nothing against them, and that are no numbers, or whose
- * squares are none; the middle of a run. `more`: settings of all of them, with a blank before each. */
-#define QN_LOPT_CASES(more)                                                                                            \
-  {"every rank", "- 1 0 1500 1x1 0x7 1x768 3x20x65 12x8x3x3 6x3x8x8 8x8x5x5 2x3x4x3x5 1x1x9x1x1 steps=2" more},        \
-      {"long rows and columns", "130x67 67x130 2x2100 2100x2 1200" more},                                              \
-      {"more than a chunk", "70x65 4500 12x9x7x7 10x40x3x3 5x60x4 weight_decay=0.1 step=70000" more},                  \
-      {"factors of the learning rate", "12x7 9 33x40 lr_scale lr=0.3 steps=2"},                                        \
-      {"gradients of zero", "40x33 90 8x6x3x3 gradients=0 steps=2" more},                                              \
-      {"tiny gradients", "40x33 90 8x6x3x3 gradients=1e-30 steps=3" more},                                             \
-      {"no numbers", "40x33 90 8x6x3x3 91 grad[0]=nan grad[1]=nan grad[2,5]=-inf grad[3]=inf" more},                   \
-      {"small gradients", "40x33 90 8x6x3x3 gradients=1e-12 steps=3" more},                                            \
-      {"large gradients", "40x33 90 8x6x3x3 gradients=1 steps=3" more},                                                \
-      {"huge gradients", "40x33 90 8x6x3x3 gradients=1e9 steps=2" more},                                               \
-      {"infinite squares", "40x33 90 8x6x3x3 11 grad[0]=1e20 grad[1]=-1e20 grad[2]=1e30 param[3]=inf steps=2" more},   \
-      {"the middle of a run", "40x50 77 6x5x3x3 10x40x3x3 5x60x4 filled step=2000 steps=2" more},                      \
-      {"states that are no numbers", "40x50 77 70 6x5x3x3 m[0]=nan v[1]=nan param[2]=nan row[3]=inf filled" more},     \
-      {"other decays", "33x20 40 m_decay0=0 m_decay1=0.5 m_decay2=0.7 v_decay=0.3 factor_decay0=0 factor_decay1=0.5 "  \
-                       "factor_decay2=0.8 steps=3" more},                                                              \
-      {"params in device memory", "33x20 40 lr=0.3 weight_decay=0.1 step=9 hyper steps=2"},                            \
-  {                                                                                                                    \
-    "as PyLO's CUDA code", "33x20 40 7x5 20x64 - pylo_cuda_compat=1 steps=2" more                                      \
-  }
-
 /* Rows of a table of params: one of a number; the decays, of which the header's list of defaults is; the last ones. */
 #define QN_LOPT_NUMBER(type, member, doc, value, least)                                                                \
   {                                                                                                                    \
@@ -351,6 +342,8 @@ int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, in
   .f = {(params)->factor_decay0, (params)->factor_decay1, (params)->factor_decay2}, .lr = (params)->lr,                \
   .exp_mult = (params)->exp_mult, .weight_decay = (params)->weight_decay, .lr_scale = (params)->lr_scale,              \
   .hyper = (params)->hyper, .shards = (params)->shards, .step = (params)->step, .compat = (params)->pylo_cuda_compat
-#define QN_LOPT_OF_SMALL_FC(params) .weights = (params)->weights, .precision = (params)->precision
+#define QN_LOPT_OF_SMALL_FC(params)                                                                                    \
+  .kind = &qn_lopt_small_fc, .means_of_decays = (params)->pylo_cuda_compat, .weights = (params)->weights,              \
+  .precision = (params)->precision
 
 #endif

@@ -3,13 +3,6 @@
 #include "core/core.h"
 #include "op/lopt/layout.h"
 
-void *qn_lopt_take(qn_lopt_room *r, uint64_t bytes)
-{
-  char *at = r->base ? r->base + r->used : NULL;
-  r->used += (size_t)(qn_lopt_ceiling(bytes, QN_LOPT_DEVICE_ALIGNMENT) * QN_LOPT_DEVICE_ALIGNMENT);
-  return at;
-}
-
 uint64_t qn_lopt_tiles_of(const qn_lopt_device_item *it, uint64_t rows, uint64_t columns)
 {
   return it->rows / it->x * qn_lopt_ceiling(it->x, rows) * qn_lopt_ceiling(it->length, columns);
@@ -41,10 +34,10 @@ static void lay_parts(const qn_lopt_kind *kind, qn_lopt_room *r, qn_lopt_device_
     it->across.factor = qn_lopt_take(&late, it->across.n * 4 * sizeof(float));
     /* A tile or a thread that takes what `along` gives its columns makes it, where a table would be larger than what
      * it is made of. */
-    if (kind->hidden <= QN_LOPT_SIDE_INPUTS)
+    if (kind->hidden <= QN_LOPT_SIDES)
       it->along.table = qn_lopt_take(&late, it->along.n * kind->hidden * sizeof(float));
     else
-      it->along.layer = qn_lopt_take(&late, QN_LOPT_SIDE_INPUTS * kind->hidden * sizeof(float));
+      it->along.layer = qn_lopt_take(&late, QN_LOPT_SIDES * kind->hidden * sizeof(float));
     it->across.table = qn_lopt_take(&late, it->across.n * kind->hidden * sizeof(float));
   }
   /* Whether it is tiled may depend on the class of precision, which the size of a workspace does not. */
@@ -141,7 +134,7 @@ uint64_t qn_lopt_table_bytes(size_t n)
 
 size_t qn_lopt_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
-  qn_lopt_room r = {0};
+  qn_lopt_room r = {.align = QN_LOPT_DEVICE_ALIGNMENT};
   qn_lopt_shared_parts s = {0};
   bool any = false;
   qn_lopt_device_item it;

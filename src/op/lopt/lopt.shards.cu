@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lopt.shards.cu - what a device has but a part of where tensors are held in pieces, gathered for the caller's function
  * to add: behind SUMS the places of `along` and the gradient's norm, behind the states the squares of the two vectors,
- * behind STATS those of the channels, with VeLO's summaries. A block a tensor; one that is whole has nothing to give.
+ * behind STATS those of the channels, or the kind's own sums. A block a tensor; one that is whole has nothing to give.
  * Where there are a row's means, they lie where they are added from the first. */
 #define QN_THREADS 256
 #include "op/lopt/sides.h"

@@ -2,8 +2,9 @@
 /* lopt.sides.cu - the two vectors of a tensor on a device, in up to four launches: lopt_norm, where gradients' norms
  * are bounded, what each tensor's gradient is multiplied by; lopt_states, the means of squares into the states;
  * lopt_means, where the row's means are several a tensor; lopt_tables, the factors, and what the sides give the first
- * layer: of `along`, but for VeLO, only the layer of which UPDATE makes it. VeLO, which has the first layer only behind
- * STATS, has the factors in a launch before it, lopt_factors. Sums go in fixed orders, in double. */
+ * layer: of `along` whose table would be larger than what it is made of, only the layer of which UPDATE makes it. A
+ * network that has its weights only behind STATS has the factors in a launch before it, lopt_factors. Sums go in fixed
+ * orders, in double. */
 #define QN_THREADS 256
 #include "op/lopt/sides.h"
 
@@ -21,8 +22,7 @@ QN_GROUP_KERNEL(lopt_norm, qn_lopt_device_args, a)
   for (qn_u64 k = qn_thread(); !cut && k < it.across.n; k += QN_THREADS) sum += sum_across(it, k);
   sum = qn_group_sum(sum, scratch);
   if (cut) sum = it.shared_sums[it.flags & QN_LOPT_X_CUT ? it.along.n : 0];
-  const double scale = a.max_grad_norm / (root(sum) + 1e-6);
-  if (qn_thread() == 0) it.found->of_gradient = scale >= 1 ? 1.0f : static_cast<float>(scale);
+  if (qn_thread() == 0) it.found->of_gradient = qn_lopt_bound(a.max_grad_norm, sum);
 }
 
 /* ---- states ---- */
@@ -43,7 +43,7 @@ QN_FN side_task side_of(const qn_lopt_device_item &it, qn_u64 task, qn_u32 threa
 QN_GROUP_KERNEL(lopt_states, qn_lopt_device_args, a)
 {
   QN_SHARED(double, scratch, 32);
-  if (QN_LOPT_VELO && !a.head->go) return;
+  if (QN_LOPT_OWN_WEIGHTS && !a.head->go) return;
   const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block()));
   const qn_lopt_device_item &it = a.items[k];
   const side_task t = side_of(it, qn_block() - a.first[k], qn_thread());
@@ -52,7 +52,7 @@ QN_GROUP_KERNEL(lopt_states, qn_lopt_device_args, a)
   if (t.place < side.n) {
     const double of = QN_LOPT_BOUNDED ? static_cast<double>(it.found->of_gradient) : 1.0;
     const double sum = (t.along ? sum_along(it, t.place) : sum_across(it, t.place)) * (of * of);
-    const float mean = static_cast<float>(sum / static_cast<double>(side.count) + 1e-30);
+    const float mean = qn_lopt_mean_square(sum, static_cast<double>(side.count));
     for (int d = 0; d < 3; d++) {
       float *state = side.state + static_cast<qn_u64>(d) * side.n + t.place;
       const float x = qn_lopt_mean(a.f[d], a.f_rest[d], *state, mean), inverse = qn_lopt_inverse(x);
@@ -90,15 +90,11 @@ QN_GROUP_KERNEL(lopt_means, qn_lopt_device_args, a)
 
 /* ---- tables ---- */
 
-/* What the row's states are divided by, before 1e-9 is added. */
+/* The mean that the row's states are divided by. */
 QN_FN float row_mean(const qn_lopt_device_item &it, const qn_lopt_device_side &row, qn_u64 place,
                      const float (&state)[3], const double *sums, int d)
 {
-  if (QN_LOPT_COMPAT && !QN_LOPT_VELO) {
-    double sum = 0;
-    for (int k = 0; k < 3; k++) sum += static_cast<double>(state[k]);
-    return static_cast<float>(sum / 3);
-  }
+  if (QN_LOPT_MEANS_OF_DECAYS) return qn_lopt_mean_of_decays(state[0], state[1], state[2]);
   if (!it.means) return static_cast<float>(sums[6 + d] / static_cast<double>(row.n));
   const qn_u64 group = place / (row.middle * row.inner) * row.inner + place % row.inner;
   return static_cast<float>(it.means[static_cast<qn_u64>(d) * row.groups + group]);
@@ -121,7 +117,7 @@ QN_FN void set_factors(const qn_lopt_device_item &it, const qn_lopt_device_side 
   float state[3];
   for (int d = 0; d < 3; d++) state[d] = side.state[static_cast<qn_u64>(d) * side.n + t.place];
   for (int d = 0; d < 3; d++) {
-    const float x = t.row ? state[d] / (row_mean(it, side, t.place, state, sums, d) + 1e-9f) : state[d];
+    const float x = t.row ? qn_lopt_over_mean(state[d], row_mean(it, side, t.place, state, sums, d)) : state[d];
     side.factor[4 * t.place + static_cast<qn_u64>(d)] = qn_lopt_root(x);
   }
   side.factor[4 * t.place + 3] = 1.0f;
@@ -154,7 +150,7 @@ QN_FN void add_side(const qn_lopt_device_item &it, const side_task &t, double *s
   qn_barrier();
 }
 
-#if QN_LOPT_VELO
+#if QN_LOPT_OWN_WEIGHTS
 QN_GROUP_KERNEL(lopt_factors, qn_lopt_device_args, a)
 {
   QN_SHARED(double, sums, SQUARES);
@@ -182,16 +178,15 @@ QN_GROUP_KERNEL(lopt_tables, qn_lopt_device_args, a)
   add_side(it, t, sums, thread);
   if (thread < SIDE * WIDTH) {
     const int s = static_cast<int>(thread / WIDTH), h = static_cast<int>(thread % WIDTH);
-    const int input = (t.row ? s < 3 ? ROW : ROW_INVERSE - 3 : s < 3 ? COLUMN : COLUMN_INVERSE - 3) + s;
-    layer[thread] = static_cast<float>(weight(weights_of(a, it), h, input) * scale_of(sums[s], side.whole));
+    const int input = qn_lopt_side_input(ELEMENT_INPUTS, t.row, s);
+    layer[thread] = static_cast<float>(weight(weights_of(a, it), h, input) * qn_lopt_scale(sums[s], side.whole));
   } else if (thread < (SIDE + 1) * WIDTH) {
-    const float bias = QN_LOPT_VELO ? it.weights[B1 + thread % WIDTH] : a.head->bias[thread % WIDTH];
-    start[thread % WIDTH] = t.along ? 0.0f : bias;
+    start[thread % WIDTH] = t.along ? 0.0f : bias_of(a, it, thread % WIDTH);
   }
-  const float power = QN_LOPT_VELO ? 1.0f : it.found->power;
+  const float power = QN_LOPT_OWN_WEIGHTS ? 1.0f : it.found->power;
   const qn_u64 first = t.place - thread; /* of the chunk; t.chunk, kept until here, is spilled for sm_120 */
-  if (t.place < side.n && !QN_LOPT_VELO) set_factors(it, side, t, sums);
-  if (!QN_LOPT_VELO && t.along) {
+  if (t.place < side.n && !QN_LOPT_OWN_WEIGHTS) set_factors(it, side, t, sums);
+  if (!HAS_TABLE && t.along) {
     if (first == 0 && thread < SIDE * WIDTH) side.layer[thread] = layer[thread] * power; /* its own */
     return;
   }

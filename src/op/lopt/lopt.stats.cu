@@ -58,7 +58,7 @@ QN_GROUP_KERNEL(lopt_stats, qn_lopt_device_args, a)
   const tile t = tile_of(it, own, QN_LOPT_STAT_ROWS, 1, 0);
   const rates by = rates_of(a, t.third);
   const qn_u32 d = qn_lane() & 3u;
-  double *const to = it.partial + static_cast<qn_u64>(own) * QN_LOPT_TILE_INPUTS;
+  double *const to = it.partial + static_cast<qn_u64>(own) * QN_LOPT_ELEMENTS;
   double total[4] = {0, 0, 0, 0};
   float along[4];
   QN_UNROLL

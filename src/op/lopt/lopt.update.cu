@@ -105,7 +105,7 @@ QN_FN void write_table(float *table, const qn_lopt_device_item &it, const tile &
       QN_UNROLL
       for (int d = 0; d < 3; d++) {
         channel[e][d] = state[static_cast<qn_u64>(d) * along.n];
-        channel[e][3 + d] = quick_root(channel[e][d] + 1e-8f);
+        channel[e][3 + d] = quick_root(qn_lopt_inverse_square(channel[e][d]));
       }
     }
     QN_UNROLL
@@ -188,7 +188,7 @@ QN_FN void read_columns(columns &c, const qn_lopt_device_args &a, const qn_lopt_
   c.p = it.p + t.at + (c.mine ? d : 0);
   if (c.lane < 4) {
     numbers_at(c)->unpower = found.unpower;
-    numbers_at(c)->step = QN_LOPT_ELO ? found.lr : found.step;
+    numbers_at(c)->step = QN_LOPT_JOINT_DECAY ? found.lr : found.step;
     numbers_at(c)->decay = found.decay;
     numbers_at(c)->of_gradient = t.of_gradient;
     const rates by = rates_of(a, t.third);
@@ -324,8 +324,8 @@ QN_FN void move(columns &c, const float (&share)[4][2], float p, bool there)
   const numbers by = *numbers_at(c);
   const float power = quick_power(qn_fma(out[1], by.unpower, by.of_magnitude));
   const float direction = qn_fma(out[0], by.unpower, by.of_direction) * power;
-  p = QN_LOPT_ELO ? qn_lopt_moved_elo_by(p, direction, by.step, by.decay)
-                  : qn_lopt_moved_by(p, direction, by.step, by.decay);
+  p = QN_LOPT_JOINT_DECAY ? qn_lopt_moved_jointly_by(p, direction, by.step, by.decay)
+                          : qn_lopt_moved_by(p, direction, by.step, by.decay);
   if (there && c.mine) *c.p = p;
   advance(c.p, c.bytes);
 }

@@ -1,54 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* phase.h - what the kernels of learned optimizers have in common: which tensor a task is of, the network's weights,
- * a gradient as its op takes it. The unit says QN_LOPT_ELO, and QN_LOPT_BOUNDED where gradients' norms are bounded. */
+ * a gradient as its op takes it. The unit says which network, by a header of the kind of small_fc.h, and
+ * QN_LOPT_GRADIENT (a qn_lopt_gradient), QN_LOPT_BOUNDED where gradients' norms are bounded, and, where it matters,
+ * QN_LOPT_COMPAT, QN_LOPT_JOINT_DECAY (as qn_lopt_moved_jointly) and QN_LOPT_MEANS_OF_DECAYS. */
 #ifndef QN_OP_LOPT_PHASE_H
 #define QN_OP_LOPT_PHASE_H
-/* What a unit does not care about it need not say. */
-#ifndef QN_LOPT_COMPAT
-#define QN_LOPT_COMPAT 0
-#endif
 #include "base/collective.h"
-#include "op/lopt/device.h"
-#include "op/lopt/lopt.math.h"
-
-#ifndef QN_LOPT_VELO
-#define QN_LOPT_VELO 0
-#endif
+#include "op/lopt/small_fc.h"
 
 /* Places in the array of weights: of the first layer (WIDTH, INPUTS), WIDTH, the second, and of the last. */
-#if QN_LOPT_VELO
-#include "op/velo/device.h"
-#include "op/velo/velo.math.h"
-constexpr int INPUTS = 30, TIMES = 0, WIDTH = 4, OUTPUTS = 3, ELEMENT_INPUTS = 18;
-#else
-constexpr int INPUTS = 39, TIMES = 11, WIDTH = QN_LOPT_WIDTH, OUTPUTS = 2, ELEMENT_INPUTS = QN_LOPT_TILE_INPUTS;
-#endif
 constexpr int B1 = WIDTH * INPUTS, W2 = B1 + WIDTH, B2 = W2 + WIDTH * WIDTH, W3 = B2 + WIDTH, B3 = W3 + OUTPUTS * WIDTH;
-/* Inputs of the first layer: an element's first, the row's states, the column's, their inverses, an element's last. */
-constexpr int ROW = ELEMENT_INPUTS - 3, COLUMN = ROW + 3, ROW_INVERSE = ROW + 6, COLUMN_INVERSE = ROW + 9;
-constexpr int SIDE = QN_LOPT_SIDE_INPUTS, LAST = ROW + 12, TIME = ROW + 15, ALL_INPUTS = ELEMENT_INPUTS + 6;
+/* Inputs of the first layer, in the order of scalar.math.h. */
+constexpr int ROW = ELEMENT_INPUTS - 3, SIDE = QN_LOPT_SIDES, LAST = ROW + 12, TIME = ROW + 15;
+constexpr int ALL_INPUTS = ELEMENT_INPUTS + SIDE;
+/* Has `along` a table? Else UPDATE makes what it gives the first layer (lopt.layout.c). */
+constexpr bool HAS_TABLE = WIDTH <= SIDE;
 
 QN_FN const float *weights_of(const qn_lopt_device_args &a, const qn_lopt_device_item &it)
 {
-  return QN_LOPT_VELO ? it.weights : a.weights;
+  return QN_LOPT_OWN_WEIGHTS ? it.weights : a.weights;
+}
+
+/* Of hidden value h, with what the time gives it. */
+QN_FN float bias_of(const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u32 h)
+{
+  return QN_LOPT_OWN_WEIGHTS ? it.weights[B1 + h] : a.head->bias[h];
 }
 
 QN_FN double weight(const float *weights, int hidden, int input)
 {
   return static_cast<double>(weights[hidden * INPUTS + input]);
 }
-
-QN_FN double root(double x)
-{
-#ifdef QN_PTX
-  return __dsqrt_rn(x);
-#else
-  return __builtin_sqrt(x);
-#endif
-}
-
-/* 1 / sqrt(1e-5 + the mean of squares). */
-QN_FN double scale_of(double squares, qn_u64 n) { return 1 / root(1e-5 + squares / static_cast<double>(n)); }
 
 QN_FN qn_u64 ceiling(qn_u64 n, qn_u64 of) { return n / of + (n % of != 0); }
 
@@ -76,30 +58,10 @@ QN_FN qn_u32 item_of(const qn_lopt_device_args &a, qn_u32 task)
 }
 
 /* Numbers in a row of `partial`. */
-QN_FN qn_u32 sums_of(const qn_lopt_device_item &it)
-{
-#if QN_LOPT_VELO
-  return static_cast<void>(it), QN_VELO_TOTALS;
-#else
-  return it.channels;
-#endif
-}
-
-/* Of channel k the inputs that it is; where nothing is factored a state is both row and column. */
-QN_FN double weight_of_channel(const float *weights, int h, int k)
-{
-  if (k < ROW) return weight(weights, h, k);
-  if (k < ELEMENT_INPUTS) return weight(weights, h, LAST + k - ROW);
-  const int d = k - ELEMENT_INPUTS, first = d < 3 ? ROW + d : ROW_INVERSE + d - 3;
-  return weight(weights, h, first) + weight(weights, h, first + 3);
-}
+QN_FN qn_u32 sums_of(const qn_lopt_device_item &it) { return TOTALS ? TOTALS : it.channels; }
 
 /* A gradient as the op takes it. */
-QN_FN float taken(float g)
-{
-  if (QN_LOPT_VELO) return qn_lopt_taken(QN_LOPT_CLIPPED, g);
-  return QN_LOPT_ELO ? qn_lopt_number(g) : g;
-}
+QN_FN float taken(float g) { return qn_lopt_taken(static_cast<qn_lopt_gradient>(QN_LOPT_GRADIENT), g); }
 
 QN_FN float gradient(float g, float of_gradient)
 {
@@ -157,4 +119,25 @@ QN_FN float quick_power(float x)
 
 /* Of zeros either will do. */
 QN_FN float relu(float x) { return qn_float_no_less(x, 0.0f); }
+
+/* ---- in double, where one thread needs a few ---- */
+
+/* e^x for x <= 0, to a few units of double. */
+QN_FN double power_of_e(double x)
+{
+  if (x < -700) return 0;
+  const double n = static_cast<double>(static_cast<qn_i64>(x * 1.4426950408889634 - 0.5));
+  const double r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
+  double sum = 1, two = 1;
+  for (int k = 16; k > 0; k--) sum = 1 + r * sum / k;
+  for (int k = 0; k < static_cast<int>(-n); k++) two *= 0.5;
+  return sum * two;
+}
+
+/* tanh, to some 1e-16. */
+QN_FN double tanh_of(double x)
+{
+  const double e = power_of_e(-2 * (x < 0 ? -x : x)), y = (1 - e) / (1 + e);
+  return x < 0 ? -y : y;
+}
 #endif

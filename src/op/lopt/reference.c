@@ -36,7 +36,7 @@ static void take_gradient(qn_lopt_seen *t, const qn_lopt_step *step, const doubl
 {
   double norm = 0;
   for (size_t i = 0; i < t->n; i++) {
-    t->g[i] = step->elo ? number(grad[i]) : grad[i];
+    t->g[i] = step->gradient == QN_LOPT_NUMBERS ? number(grad[i]) : grad[i];
     norm += held(t->g[i] * t->g[i]);
   }
   const double clip = step->max_grad_norm > 0 ? step->max_grad_norm / (sqrt(norm) + 1e-6) : 1;
@@ -125,7 +125,7 @@ static double moved(const qn_lopt_step *s, double lr, double p, const double x[Q
   layer(s->weights + 1280, 32, 32, true, first, second);
   layer(s->weights + 2336, 2, 32, false, second, out);
   const double step = out[0] * exp(out[1] * s->exp_mult);
-  if (s->elo) return p - lr * (step + s->weight_decay * p);
+  if (s->joint_decay) return p - lr * (step + s->weight_decay * p);
   p -= lr * step * s->step_mult;
   return p - s->weight_decay * lr * p;
 }

@@ -89,3 +89,13 @@ qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape, 
   v.rows_along = v.factored && x == d[0];
   return v;
 }
+
+/* ---- for the ops' descriptions ---- */
+
+const char *const qn_lopt_rules[QN_LOPT_ROLES] = {QN_LOPT_RULES};
+
+int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *role_shape)
+{
+  (void)n;
+  return qn_lopt_shape(QN_LOPT_TIES_LATER, qn_lopt_state_of[role], ndim, shape, -1, role_shape);
+}

@@ -81,9 +81,9 @@ QN_FN void means_of(float &g, float &v, float &q, float &s, const row_data &r, i
                     float of_gradient)
 {
   g = gradient(r.g[k], of_gradient);
-  v = qn_fma(by.v, r.v[k], by.v_rest * (g * g));
-  q = qn_fma(by.decay, r.q[k], by.rest * g);
-  s = quick_root(v + 1e-6f);
+  v = qn_lopt_mean(by.v, by.v_rest, r.v[k], g * g);
+  q = qn_lopt_mean(by.decay, by.rest, r.q[k], g);
+  s = quick_root(qn_lopt_s_square(v));
 }
 
 /* The lane's inputs of element k, and its v and q now. */
@@ -92,10 +92,7 @@ QN_FN void inputs_of(float (&x)[4], float &v, float &q, const row_data &r, int k
 {
   float g, s;
   means_of(g, v, q, s, r, k, by, of_gradient);
-  const float factor = along * r.factor;
-  x[0] = q;
-  x[1] = third ? v : q * s;
-  x[2] = g * factor;
-  x[3] = (third ? s : q) * factor;
+  qn_lopt_decay_inputs(g, q, s, along * r.factor, along * r.factor, x);
+  if (third) x[1] = v, x[3] = s; /* its factor is 1 */
 }
 #endif

@@ -2,7 +2,7 @@
 /* small_fc_lopt.c - the description of small_fc_lopt, from which checks, benches and the command are made, and the
  * calls of quern/small_fc_lopt.h, which are names over the engine of learned optimizers (op/lopt/lopt.c). */
 #include "quern/small_fc_lopt.h"
-#include "op/lopt/reference.h"
+#include "op/lopt/lopt.h"
 
 #define NUMBER(member, doc, value, least) QN_LOPT_NUMBER(qn_small_fc_lopt_params, member, doc, value, least)
 static const qn_op_param params_table[] = {
@@ -16,55 +16,14 @@ static const qn_op_param params_table[] = {
 };
 #undef NUMBER
 
-static qn_lopt_step step_of(const qn_small_fc_lopt_params *params)
+static qn_lopt_step step_of(const void *of)
 {
+  const qn_small_fc_lopt_params *params = of;
   return (qn_lopt_step){QN_LOPT_OF_STEP(params), QN_LOPT_OF_SMALL_FC(params), .step_mult = params->step_mult,
                         .max_grad_norm = params->max_grad_norm};
 }
 
-static qn_status validate(qn_call *call, const qn_tensor *const *tensors)
-{
-  const qn_lopt_step step = step_of(call->params);
-  return qn_lopt_validate(call, &step, tensors);
-}
-
-static qn_status run(const qn_call *call)
-{
-  const qn_lopt_step step = step_of(call->params);
-  return qn_lopt_run(call, &step);
-}
-
-static size_t workspace(const qn_call *call)
-{
-  const qn_small_fc_lopt_params *params = call->params;
-  return qn_lopt_workspace_of(call->op, params->shards, call->n, call->tensors[QN_LOPT_PARAM]);
-}
-
-static const qn_engine engine = {.validate = validate, .workspace = workspace, .run = run};
-
-static qn_status reference(const void *params, size_t n, const qn_tensor *const *tensors,
-                           double *const *const data[QN_MAX_TENSORS])
-{
-  const qn_lopt_step step = step_of(params);
-  return qn_lopt_reference(&step, n, tensors[QN_LOPT_PARAM], data);
-}
-
-static const qn_shaped_size cases[] = {
-    QN_LOPT_CASES(""),
-    {"a norm's bound", "40x33 90 8x6x3x3 max_grad_norm=0.001 steps=2"},
-    {"norms that are no numbers", "40x33 90 77 8x6x3x3 grad[0]=nan grad[1]=inf grad[2]=1e30 max_grad_norm=0.5"},
-    {"multipliers", "40x33 90 step_mult=0.3 exp_mult=0.5 weight_decay=0.2 step=7"},
-    {NULL, NULL},
-};
-
-static const qn_ruled ruled = {.shape = qn_lopt_role_shape,
-                               .most_dimensions = QN_LOPT_MOST_DIMENSIONS,
-                               .make = qn_lopt_make_small_fc,
-                               .reference = reference,
-                               .allowed = qn_lopt_allowed,
-                               .cases = cases,
-                               .variations = qn_lopt_variations,
-                               .units = qn_lopt_units};
+static const qn_lopt_op op = {{qn_lopt_role_shape, QN_LOPT_MOST_DIMENSIONS}, step_of};
 
 const qn_op qn_op_small_fc_lopt = {
     .info =
@@ -79,9 +38,9 @@ const qn_op qn_op_small_fc_lopt = {
          .n_params = sizeof params_table / sizeof params_table[0],
          .params_bytes = sizeof(qn_small_fc_lopt_params),
          .hyper_bytes = sizeof(qn_lopt_hyper)},
-    .engine = &engine,
-    .ruled = &ruled,
-    .device_source = "op/lopt/lopt.update.cu", /* of several: qn_lopt_units has all */
+    .engine = &qn_lopt_small_fc_engine,
+    .ruled = &op.ruled,
+    .device_source = "op/lopt/lopt.update.cu", /* of several: small_fc_lopt.check.c has all */
 };
 
 qn_status qn_small_fc_lopt_step(const qn_exec *exec, const qn_small_fc_lopt_params *params, size_t n,

@@ -2,7 +2,7 @@
 /* velo.c - VeLO: what a step refuses beyond the engine of learned optimizers (op/lopt/lopt.c), its workspace, its
  * phases over the whole list, which come before the groups', and the description, from which checks, benches and the
  * command are made. */
-#include "op/velo/reference.h"
+#include "op/velo/velo.h"
 #include "core/core.h"
 #include <string.h>
 
@@ -10,8 +10,8 @@ QN_CPU_DECLARE_TIERS(velo, qn_lopt_cpu_fn);
 QN_CPU_DECLARE_TIERS(velo_rnn, qn_velo_cpu_fn);
 static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(velo)};
 static qn_velo_cpu_fn *const rnn_tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(velo_rnn)};
-static const qn_lopt_kind kind = {QN_LOPT_TIES_VELO, QN_VELO_WIDTH, QN_VELO_INPUTS,
-                                  QN_VELO_ELEMENTS,  tiers,         &qn_velo_device_tiling};
+const qn_lopt_kind qn_velo_kind = {QN_LOPT_TIES_VELO, QN_VELO_WIDTH, QN_VELO_INPUTS,        QN_VELO_ELEMENTS,
+                                   QN_VELO_B_TERM,    tiers,         &qn_velo_device_tiling};
 
 /* ---- what is one tensor of the optimizer ---- */
 
@@ -20,11 +20,10 @@ static int role_shape(size_t role, size_t n, int ndim, const int64_t *shape, int
   out[0] = role == QN_VELO_ROLE_BUFFER ? QN_VELO_LOSS_BUFFER : (int64_t)n;
   out[1] = QN_VELO_HIDDEN;
   if (role >= QN_LOPT_ROLES) return role == QN_VELO_ROLE_LOSS ? 0 : role == QN_VELO_ROLE_BUFFER ? 1 : 2;
-  return qn_lopt_shape(kind.ties, qn_lopt_state_of[role], ndim, shape, -1, out);
+  return qn_lopt_shape(qn_velo_kind.ties, qn_lopt_state_of[role], ndim, shape, -1, out);
 }
 
-/* Of a tensor, or of the one whose first extent is `whole`. */
-static int rank_of(const qn_tensor *t, int64_t whole)
+int qn_velo_rank(const qn_tensor *t, int64_t whole)
 {
   int rank = 0;
   for (int d = 0; d < t->ndim; d++) rank += (whole >= 0 && !d ? whole : t->shape[d]) > 1;
@@ -65,56 +64,38 @@ static qn_status check_single(const qn_call *list, size_t role, const qn_tensor 
 
 /* ---- the workspace ---- */
 
-static void *take(char **at, uint64_t bytes)
-{
-  char *here = *at;
-  *at += qn_lopt_ceiling(bytes, QN_LOPT_ALIGNMENT) * QN_LOPT_ALIGNMENT;
-  return here;
-}
-
 static uint64_t chunks_of(const qn_tensor *p) { return qn_lopt_ceiling(qn_tensor_elements(p), QN_VELO_SUMMARY_CHUNK); }
 /* Of a piece there is a row of sums even where it has nothing. */
 static uint64_t rows_of(const qn_tensor *p) { return qn_lopt_most(1, chunks_of(p)); }
 
 static uint64_t padded_of(size_t n) { return 16 * (qn_lopt_ceiling(n, 16) | 1); }
 
-/* Lays out what the whole list has from `at` on; gives the first place behind it. */
-static char *lay(qn_velo_call *c, const qn_tensor *param, char *at)
+/* Lays out what the whole list has; gives the bytes of it. */
+static size_t lay(qn_velo_call *c, const qn_tensor *param, qn_lopt_room r)
 {
   const uint64_t row = c->padded * sizeof(float), n = c->n;
   uint64_t chunks = 0;
-  c->task = take(&at, (n + 1) * sizeof *c->task);
-  c->item = take(&at, n * sizeof *c->item);
-  c->x = take(&at, QN_VELO_INPUTS * row);
-  c->z = take(&at, 2 * QN_VELO_UNITS * row);
-  c->unit = take(&at, QN_VELO_UNITS * row);
-  c->control = take(&at, (QN_VELO_BANKS + 4) * row);
-  c->mixed = take(&at, n * QN_VELO_MIXED * sizeof(float));
+  c->task = qn_lopt_take(&r, (n + 1) * sizeof *c->task);
+  c->item = qn_lopt_take(&r, n * sizeof *c->item);
+  c->x = qn_lopt_take(&r, QN_VELO_INPUTS * row);
+  c->z = qn_lopt_take(&r, 2 * QN_VELO_UNITS * row);
+  c->unit = qn_lopt_take(&r, QN_VELO_UNITS * row);
+  c->control = qn_lopt_take(&r, (QN_VELO_BANKS + 4) * row);
+  c->mixed = qn_lopt_take(&r, n * QN_VELO_MIXED * sizeof(float));
   for (size_t k = 0; k < n; k++) chunks += rows_of(&param[k]);
-  c->partial = take(&at, chunks * QN_VELO_SUMMARIES * sizeof *c->partial);
-  c->shared = take(&at, (c->shards ? n : 0) * QN_VELO_SUMMARIES * sizeof *c->shared);
-  return at;
-}
-
-static size_t own_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
-{
-  qn_velo_call measured = {.n = n, .padded = padded_of(n), .shards = shards};
-  char *from = (char *)(uintptr_t)QN_LOPT_ALIGNMENT;
-  return n ? (size_t)(lay(&measured, param, from) - from) : 0;
-}
-
-static size_t needed_of(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
-{
-  if (!n) return 0;
-  if (param->device.kind != QN_CPU) return qn_velo_device_bytes(&kind, shards, n, param);
-  return own_bytes(shards, n, param) + qn_lopt_groups_bytes(&kind, shards, n, param) + QN_LOPT_ALIGNMENT;
+  c->partial = qn_lopt_take(&r, chunks * QN_VELO_SUMMARIES * sizeof *c->partial);
+  c->shared = qn_lopt_take(&r, (c->shards ? n : 0) * QN_VELO_SUMMARIES * sizeof *c->shared);
+  return r.used;
 }
 
 size_t qn_velo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   const qn_call list = {.op = &qn_op_velo, .n = n, .tensors = {param}};
-  const bool fits = param && qn_lopt_check_shapes(&list) == QN_OK && qn_lopt_check_shards(&list, shards) == QN_OK;
-  return fits ? needed_of(shards, n, param) : 0;
+  if (!n || !param || qn_lopt_check_shapes(&list) != QN_OK || qn_lopt_check_shards(&list, shards) != QN_OK) return 0;
+  if (param->device.kind != QN_CPU) return qn_velo_device_bytes(&qn_velo_kind, shards, n, param);
+  qn_velo_call measured = {.n = n, .padded = padded_of(n), .shards = shards};
+  return lay(&measured, param, (qn_lopt_room){.align = QN_LOPT_ALIGNMENT}) +
+         qn_lopt_groups_bytes(&qn_velo_kind, shards, n, param) + QN_LOPT_ALIGNMENT;
 }
 
 size_t qn_velo_workspace_bytes(size_t n, const qn_tensor *param)
@@ -126,7 +107,8 @@ size_t qn_velo_workspace_bytes(size_t n, const qn_tensor *param)
 
 static qn_lopt_step step_of(const qn_velo_params *params)
 {
-  return (qn_lopt_step){QN_LOPT_OF_STEP(params), .kind = &kind, .step_mult = params->step_mult};
+  return (qn_lopt_step){QN_LOPT_OF_STEP(params), .kind = &qn_velo_kind, .gradient = QN_LOPT_CLIPPED,
+                        .step_mult = params->step_mult};
 }
 
 static qn_status check_ranks(const qn_call *list, const qn_lopt_shards *shards)
@@ -134,7 +116,7 @@ static qn_status check_ranks(const qn_call *list, const qn_lopt_shards *shards)
   char text[128];
   for (size_t k = 0; k < list->n; k++) {
     const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k];
-    const int rank = rank_of(p, qn_lopt_whole(shards, k));
+    const int rank = qn_velo_rank(p, qn_lopt_whole(shards, k));
     qn_require(rank < 5, "velo: param[%zu] (%s) has %d dimensions greater than 1, the LSTM knows up to 4", k,
                qn_shape_text(p, text, sizeof text), rank);
   }
@@ -165,14 +147,14 @@ static void bind(qn_velo_call *c, const qn_call *list)
   for (size_t k = 0; k < c->n; k++) {
     const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k];
     const int64_t whole = qn_lopt_whole(c->shards, k);
-    const qn_lopt_view view = qn_lopt_view_of(kind.ties, p->ndim, p->shape, whole);
+    const qn_lopt_view view = qn_lopt_view_of(qn_velo_kind.ties, p->ndim, p->shape, whole);
     c->item[k] = (qn_velo_item){.p = p->data,
                                 .m = list->tensors[QN_LOPT_M][k].data,
                                 .v = list->tensors[QN_LOPT_V][k].data,
                                 .n = view.n,
                                 .whole = view.whole_n,
                                 .cut = view.cut,
-                                .rank = rank_of(p, whole),
+                                .rank = qn_velo_rank(p, whole),
                                 .partial = partial,
                                 .chunks = chunks_of(p)};
     c->task[k + 1] = c->task[k] + chunks_of(p);
@@ -234,13 +216,12 @@ static qn_status run_phases(qn_velo_call *c, qn_velo_cpu_fn *fn, const qn_exec *
 static qn_status take_step(const qn_call *list, qn_lopt_step *step, qn_velo_call *c, qn_tier tier)
 {
   qn_lopt_call call;
-  char *behind = lay(c, list->tensors[QN_LOPT_PARAM], qn_lopt_align(list->exec));
+  const qn_lopt_room room = qn_lopt_room_of(list->exec->workspace, QN_LOPT_ALIGNMENT);
+  char *behind = room.base + lay(c, list->tensors[QN_LOPT_PARAM], room);
   bind(c, list);
   qn_try(run_phases(c, rnn_tiers[tier], list->exec));
   step->weights = c->mixed, step->weights_apart = QN_VELO_MIXED;
   qn_lopt_begin(&call, step);
-  call.gradient = QN_LOPT_CLIPPED;
-  call.b_term = 0;
   return qn_lopt_run_groups(list, step, &call, tier, behind);
 }
 
@@ -248,7 +229,7 @@ static bool has_elements(const qn_call *list, const qn_lopt_shards *shards)
 {
   for (size_t k = 0; k < list->n; k++) {
     const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k];
-    if (qn_lopt_view_of(kind.ties, p->ndim, p->shape, qn_lopt_whole(shards, k)).whole_n) return true;
+    if (qn_lopt_view_of(qn_velo_kind.ties, p->ndim, p->shape, qn_lopt_whole(shards, k)).whole_n) return true;
   }
   return false;
 }
@@ -290,17 +271,16 @@ static const qn_engine engine = {.validate = validate, .workspace = workspace, .
 /* ---- the description ---- */
 
 #define NUMBER(member, doc, value, least) QN_LOPT_NUMBER(qn_velo_params, member, doc, value, least)
-#define LAST(member, doc, kind, least, most, live)                                                                     \
-  {                                                                                                                    \
-#member, doc, QN_PARAM_##kind, offsetof(qn_velo_params, member), 0, least, most, 0, NULL, live                     \
-  }
+#define LAST(member, doc, kind, value, most, live)                                                                     \
+  QN_LOPT_LAST(qn_velo_params, member, doc, kind, value, most, NULL, live)
 static const qn_op_param params_table[] = {
     QN_LOPT_LIVE(qn_velo_params, lr, "learning rate", 1.0),
     NUMBER(step_mult, "what every step is multiplied by", 0.001, -HUGE_VAL),
     NUMBER(exp_mult, "what the magnitude is multiplied by in its power of e", 0.001, -HUGE_VAL),
     QN_LOPT_LIVE(qn_velo_params, weight_decay, "decoupled weight decay, behind the step", 0),
     QN_LOPT_DECAYS(qn_velo_params, QN_VELO_DECAYS),
-    LAST(num_steps, "the steps of the whole training", U64, 1, HUGE_VAL, 0),
+    {"num_steps", "the steps of the whole training", QN_PARAM_U64, offsetof(qn_velo_params, num_steps), 0, 1, HUGE_VAL,
+     0, NULL, 0},
     LAST(step, "steps taken before this one", U64, 0, HUGE_VAL, 1 + offsetof(qn_lopt_hyper, step)),
     LAST(pylo_cuda_compat, "as PyLO's CUDA code", BOOL, 0, 1, 0),
     LAST(mlp, "the banks of tensors' networks, as qn_lopt_weights_read reads them", DEVICE_F32S, 0,
@@ -336,60 +316,10 @@ static const char *const rules[QN_VELO_ROLES] = {
 };
 
 /* An element's: the network's 96 multiply-adds of which the tables leave it, some 60 besides as in small_fc_lopt, and
- * what the summaries add up. A tensor's: the LSTM, its heads, and the mixing of 256 banks. */
+ * what the summaries add up. */
 #define ELEMENT_OPERATIONS (2 * 96 + 60 + 18)
-#define TENSOR_OPERATIONS                                                                                              \
-  (2.0 * (4 * 512 * 1024 + 2 * 512 * 30 + QN_VELO_BANKS * 512 + 512 + QN_VELO_BANKS * QN_VELO_BANK))
 
-/* All that small_fc_lopt's cases are for, and: losses that are no numbers, or are above twice their means; parameters
- * of zero, all of them or one tensor's; gradients that are clipped; NaN in the first tensor, in the middle and in the
- * last, which reaches all; one step that is the whole training; more tensors than a lane has columns. Where lr is large
- * it is because the default moves parameters by less than tolerances tell. */
-static const qn_shaped_size cases[] = {
-    {"every rank",
-     "- 1 0 1500 1x1 0x7 1x768 24x24 3x20x65 12x8x3x3 8x8x5x5 6x3x8x8 2x3x4x1x5 1x1x9x1x1 11 13 17 lr=10 steps=2"},
-    {"long runs, more than a chunk",
-     "130x67 67x130 2x2100 2100x2 16500 12x9x7x7 10x40x3x3 5x60x4 weight_decay=0.01 lr=10"},
-    {"factors of the learning rate", "12x7 9 33x40 lr_scale lr=10"},
-    {"gradients of zero", "40x33 90 8x6x3x3 gradients=0 lr=10 steps=2"},
-    {"tiny gradients", "40x33 90 8x6x3x3 gradients=1e-30 lr=10 steps=2"},
-    {"small gradients", "40x33 90 8x6x3x3 gradients=1e-12 lr=10 steps=2"},
-    {"NaN in the first", "12x7 90 8x6x3x3 param[0]=nan filled"},
-    {"clipped gradients", "40x33 90 8x6x3x3 gradients=1e4 lr=10"},
-    {"huge gradients", "40x33 90 8x6x3x3 gradients=1e30 lr=10"},
-    {"NaN in the middle", "12x7 90 8x6x3x3 m[1]=nan filled"},
-    {"NaN in the last", "12x7 90 8x6x3x3 v[2]=nan filled"},
-    {"parameters of zero", "33x20 40 params=0 lr=10000"},
-    {"a tensor of zeros", "33x20 40 7 params=0.001 param[1,*]=0 lr=10000"},
-    {"the middle of a run", "40x50 77 6x5x3x3 10x40x3x3 5x60x4 filled num_steps=2000 step=1990 lr=10 steps=2"},
-    {"its end, and past it", "33x20 40 num_steps=1 lr=10 steps=2"},
-    {"no numbers", "40x33 90 8x6x3x3 11 grad[0]=nan grad[1]=inf grad[2]=-inf lr=10"},
-    {"a loss above twice its means", "33x20 40 filled loss=30 lr=10"},
-    {"a loss below zero", "33x20 40 loss=-7 lr=10 steps=2"},
-    {"a loss that is NaN", "33x20 40 filled loss=nan"},
-    {"an infinite loss", "33x20 40 filled loss=-inf"},
-    {"means that are NaN", "33x20 40 filled loss_buffer[0,3]=nan"},
-    {"infinite parameters", "12x7 90 7 param[1]=inf"},
-    {"no elements", "0x3 0 filled"},
-    {"other decays", "33x20 40 m_decay0=0 m_decay1=0.5 m_decay2=0.7 v_decay=0.3 factor_decay0=0 factor_decay1=0.5 "
-                     "factor_decay2=0.8 lr=10 steps=2"},
-    {"params in device memory", "33x20 40 lr=10 weight_decay=0.01 step=9 hyper"},
-    {"as PyLO's CUDA code", "33x20 40 7x5 20x64 6x5x3x3 - pylo_cuda_compat=1 weight_decay=0.1 lr=10"},
-    {"gradients that the summaries show", "40x33 90 8x6x3x3 gradients=10 lr=10 steps=2"},
-    {"multipliers", "40x33 90 8x6x3x3 step_mult=0.1 exp_mult=0.05 weight_decay=0.2 step=7"},
-    {NULL, NULL},
-};
-
-static const qn_ruled ruled = {.shape = role_shape,
-                               .most_dimensions = QN_LOPT_MOST_DIMENSIONS,
-                               .make = qn_velo_make,
-                               .given = "num_steps=200",
-                               .begin = qn_velo_begin,
-                               .reference = qn_velo_reference,
-                               .allowed = qn_velo_allowed,
-                               .cases = cases,
-                               .units = qn_lopt_velo_units,
-                               .tensor_operations = TENSOR_OPERATIONS};
+static const qn_ruled ruled = {.shape = role_shape, .most_dimensions = QN_LOPT_MOST_DIMENSIONS};
 
 const qn_op qn_op_velo = {
     .info =

@@ -16,28 +16,13 @@ static void set_table(const qn_lopt_call *call, const qn_lopt_item *item, qn_lop
 {
   float layer[QN_LOPT_SIDES * WIDTH];
   side_layer(call, item, s, row, layer);
-  for (uint64_t h = 0; h < WIDTH; h++)
-    for (uint64_t j = 0; j < s->padded; j += QN_LANES) {
-      qn_f32 sum = qn_splat(along ? 0.0f : item->weights[QN_VELO_B1 + h]);
-      for (uint64_t k = 0; k < QN_LOPT_SIDES; k++)
-        sum = qn_fma(qn_splat(layer[k * WIDTH + h]), get(s->channel + k * s->padded + j), sum);
-      put(s->table + h * s->padded + j, sum);
-    }
+  set_planes(s, layer, WIDTH, along ? NULL : item->weights + QN_VELO_B1);
 }
 
-static void set_inputs(const qn_lopt_call *call, const qn_lopt_item *item, block *k)
+QN_FN void element_inputs(qn_f32 g, qn_f32 p, const qn_f32 m[3], qn_f32 v, const qn_f32 a[3], const qn_f32 b[3],
+                          qn_f32 x[ELEMENTS])
 {
-  set_element_factors(call, item, k);
-  for (int u = 0; u < BLOCK; u += QN_LANES) {
-    qn_f32 m[3], a[3], b[3], x[ELEMENTS];
-    for (int d = 0; d < 3; d++) m[d] = get(k->m[d] + u), a[d] = get(k->a[d] + u), b[d] = get(k->b[d] + u);
-    qn_velo_inputs(get(k->g + u), get(k->p + u), m, get(k->v + u), qn_rsqrt(get(k->v + u) + 1e-6f), a, b, x);
-    for (int j = 0; j < ELEMENTS; j++) put(k->x[j] + u, x[j]);
-    for (int d = 0; d < 3 && item->f; d++) {
-      put(k->x[ELEMENTS + d] + u, get(k->f[d] + u));
-      put(k->x[ELEMENTS + 3 + d] + u, qn_lopt_inverse(get(k->f[d] + u)));
-    }
-  }
+  qn_velo_inputs(g, p, m, v, qn_rsqrt(qn_lopt_s_square(v)), a, b, x);
 }
 
 /* What the two vectors, or the bias alone, give the first layer. */
@@ -47,7 +32,7 @@ static void begin_layer(const qn_lopt_item *item, const block *k, float (*out)[B
     const float *along = item->along.table + h * item->along.padded;
     const float *across = item->across.table + h * item->across.padded;
     if (!item->view.factored)
-      for (int u = 0; u < BLOCK; u += QN_LANES) put(out[h] + u, qn_splat(item->weights[QN_VELO_B1 + h]));
+      spread(out[h], item->weights[QN_VELO_B1 + h]);
     else if (k->straight)
       for (int u = 0; u < BLOCK; u += QN_LANES)
         put(out[h] + u, qn_splat(across[k->across[0]]) + get(along + k->along[0] + u));
@@ -143,8 +128,7 @@ QN_FN void inputs_at(const qn_lopt_item *item, const places *at, uint64_t i, int
   for (int d = 0; d < 3; d++)
     a[d] = along_of(item->along.factor + (uint64_t)d * item->along.padded, at, u) *
            across_of(item->across.factor + (uint64_t)d * item->across.padded, at, d, u, around);
-  qn_velo_inputs(qn_lopt_taken(QN_LOPT_CLIPPED, get(item->g + i)), get(item->p + i), m, v, qn_rsqrt(v + 1e-6f), a, a,
-                 x);
+  element_inputs(qn_lopt_taken(QN_LOPT_CLIPPED, get(item->g + i)), get(item->p + i), m, v, a, a, x);
 }
 
 /* New m and v from element i on. */

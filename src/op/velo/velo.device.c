@@ -8,53 +8,45 @@
 #include <math.h>
 
 enum { ALIGN = 256, THREADS = 256, MOST_THREADS = 512, ROW_OF_X = 32 };
-_Static_assert((int)QN_VELO_NETWORK == (int)QN_VELO_BANK && (int)QN_VELO_OLD == (int)QN_VELO_CHANNELS &&
-                   (int)QN_VELO_OLD + (int)QN_VELO_SUMMARIES - 1 == (int)QN_VELO_TOTALS,
-               "kernels count as the processor does");
 
-const qn_lopt_tiling qn_velo_device_tiling = {
-    QN_VELO_COLUMNS,         QN_VELO_STAT_ROWS, QN_VELO_ROWS, QN_VELO_LEAST_LENGTH,
-    QN_VELO_ELEMENTS_A_TASK, QN_VELO_TOTALS,    true};
+static const qn_lopt_sources sources = {"op/velo/velo.sums.cu",     "op/velo/velo.sides.cu", "op/velo/velo.tiles.cu",
+                                        "op/velo/velo.elements.cu", "op/velo/velo.tiles.cu", "op/velo/velo.shards.cu"};
+const qn_lopt_tiling qn_velo_device_tiling = {QN_VELO_COLUMNS,
+                                              QN_VELO_STAT_ROWS,
+                                              QN_VELO_ROWS,
+                                              QN_VELO_LEAST_LENGTH,
+                                              QN_VELO_ELEMENTS_A_TASK,
+                                              QN_VELO_TOTALS,
+                                              true,
+                                              256,
+                                              &sources};
 
-static void *take(char **at, uint64_t bytes)
+/* Lays out what the whole list has; gives the bytes of it. */
+static size_t lay(qn_velo_device_args *a, size_t n, qn_lopt_room r)
 {
-  char *here = *at;
-  *at += qn_lopt_ceiling(bytes, ALIGN) * ALIGN;
-  return here;
-}
-
-/* What the whole list has from `at` on; gives the first place behind it. */
-static char *lay(qn_velo_device_args *a, size_t n, char *at)
-{
-  a->losses = take(&at, (QN_VELO_LOSSES - 1) * sizeof(double));
-  a->size = take(&at, n * sizeof(double));
-  a->scale = take(&at, n * QN_VELO_OLD * sizeof(double));
-  a->x = take(&at, n * ROW_OF_X * sizeof(float));
-  a->z = take(&at, n * 2 * QN_VELO_UNITS * sizeof(float));
-  a->unit = take(&at, n * QN_VELO_UNITS * sizeof(float));
-  a->mixed = take(&at, n * QN_VELO_OF_TENSOR * sizeof(float));
-  return at;
+  a->losses = qn_lopt_take(&r, (QN_VELO_LOSSES - 1) * sizeof(double));
+  a->size = qn_lopt_take(&r, n * sizeof(double));
+  a->scale = qn_lopt_take(&r, n * QN_VELO_OLD * sizeof(double));
+  a->x = qn_lopt_take(&r, n * ROW_OF_X * sizeof(float));
+  a->z = qn_lopt_take(&r, n * 2 * QN_VELO_UNITS * sizeof(float));
+  a->unit = qn_lopt_take(&r, n * QN_VELO_UNITS * sizeof(float));
+  a->mixed = qn_lopt_take(&r, n * QN_VELO_OF_TENSOR * sizeof(float));
+  return r.used;
 }
 
 size_t qn_velo_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   qn_velo_device_args measured;
-  char *from = (char *)(uintptr_t)ALIGN;
   if (!n) return 0;
-  return (size_t)(lay(&measured, n, from) - from) + qn_lopt_device_bytes(kind, shards, n, param) + ALIGN;
+  return lay(&measured, n, (qn_lopt_room){.align = ALIGN}) + qn_lopt_device_bytes(kind, shards, n, param) + ALIGN;
 }
 
-static uint32_t rank_in_flags(const qn_tensor *p, int64_t whole)
-{
-  uint32_t rank = 0;
-  for (int d = 0; d < p->ndim; d++) rank += (whole >= 0 && !d ? whole : p->shape[d]) > 1;
-  return rank << 28;
-}
+static uint32_t rank_in_flags(const qn_tensor *p, int64_t whole) { return (uint32_t)qn_velo_rank(p, whole) << 28; }
 
 static qn_status run_kernel(const qn_lopt_device_place *place, const char *name, uint64_t blocks, uint32_t threads,
                             const qn_velo_device_args *a)
 {
-  return place->launch(place, "op/velo/velo.list.cu", name, blocks, threads, a, sizeof *a);
+  return qn_lopt_device_launch(place, "op/velo/velo.list.cu", name, blocks, threads, a, sizeof *a);
 }
 
 static qn_status run_loss(void *user, const qn_lopt_device_place *place)
@@ -87,13 +79,13 @@ qn_status qn_velo_device_run(const qn_call *list, const qn_lopt_step *of, const 
                            .live = {of->lr, of->weight_decay, of->step},
                            .steps = (double)call->num_steps,
                            .step_mult = of->step_mult};
-  const qn_lopt_own own = {run_loss, run_lstm, rank_in_flags, "op/velo/velo.tiles.cu", &a};
+  const qn_lopt_own own = {run_loss, run_lstm, rank_in_flags, &a};
   qn_lopt_step step = *of;
   qn_exec exec = *list->exec;
   qn_call behind = *list;
-  char *base = (char *)exec.workspace + (ALIGN - (uintptr_t)exec.workspace % ALIGN) % ALIGN;
+  const qn_lopt_room room = qn_lopt_room_of(exec.workspace, ALIGN);
   for (int k = 0; k < QN_VELO_LOSSES; k++) a.rate[k] = 1 / qn_velo_half_life(call->num_steps, k);
-  exec.workspace = lay(&a, list->n, base);
+  exec.workspace = room.base + lay(&a, list->n, room);
   exec.workspace_bytes -= (size_t)((char *)exec.workspace - (char *)list->exec->workspace);
   behind.exec = &exec;
   step.own = &own;

@@ -7,44 +7,17 @@
 #ifndef QN_OP_VELO_VELO_H
 #define QN_OP_VELO_VELO_H
 #include "op/lopt/lopt.h"
+#include "op/velo/device.h"
 #include "quern/velo.h"
 
 enum {
-  QN_VELO_INPUTS = 30, /* of the LSTM's mixing layers, and of an element's network */
-  QN_VELO_UNITS = QN_VELO_HIDDEN,
-  QN_VELO_BANKS = 256,
-  QN_VELO_WIDTH = 4,     /* of an element's network */
-  QN_VELO_ELEMENTS = 18, /* of its inputs, those that differ from element to element where a tensor is factored */
-  QN_VELO_CHANNELS = 24, /* and where it is not */
-  QN_VELO_LOSSES = 10,   /* running means */
-  QN_VELO_SUMMARIES = 9, /* sums of a tensor: p^2, m_k, m_k^2, v, v^2 */
-  QN_VELO_SUMMARY_CHUNK = 16384
-};
-
-/* Places in the two arrays of weights, and in a tensor's mixed ones, which are one bank's size and then two numbers. */
-enum {
-  QN_VELO_MIX_W = 0,
-  QN_VELO_MIX_B = QN_VELO_MIX_W + QN_VELO_UNITS * QN_VELO_INPUTS,
-  QN_VELO_FINAL_W = QN_VELO_MIX_B + QN_VELO_UNITS,
-  QN_VELO_FINAL_B = QN_VELO_FINAL_W + QN_VELO_UNITS * QN_VELO_INPUTS,
-  QN_VELO_LSTM_W = QN_VELO_FINAL_B + QN_VELO_UNITS,
-  QN_VELO_LSTM_B = QN_VELO_LSTM_W + 4 * QN_VELO_UNITS * 2 * QN_VELO_UNITS,
-  QN_VELO_CONTROL_W = QN_VELO_LSTM_B + 4 * QN_VELO_UNITS,
-  QN_VELO_CONTROL_B = QN_VELO_CONTROL_W + QN_VELO_BANKS * QN_VELO_UNITS,
-  QN_VELO_STEP_W = QN_VELO_CONTROL_B + QN_VELO_BANKS,
-  QN_VELO_STEP_B = QN_VELO_STEP_W + QN_VELO_UNITS,
-
-  QN_VELO_W1 = 0,
-  QN_VELO_B1 = QN_VELO_W1 + QN_VELO_WIDTH * QN_VELO_INPUTS,
-  QN_VELO_W2 = QN_VELO_B1 + QN_VELO_WIDTH,
-  QN_VELO_B2 = QN_VELO_W2 + QN_VELO_WIDTH * QN_VELO_WIDTH,
-  QN_VELO_W3 = QN_VELO_B2 + QN_VELO_WIDTH,
-  QN_VELO_B3 = QN_VELO_W3 + 3 * QN_VELO_WIDTH,
-  QN_VELO_BANK = QN_VELO_B3 + 3,
+  QN_VELO_SUMMARY_CHUNK = 16384,
+  /* Behind a tensor's mixed weights. */
   QN_VELO_LR_MULT = QN_VELO_BANK,
   QN_VELO_SIZE, /* of the parameter: the root of the mean of its squares, with a term */
   QN_VELO_MIXED = 176
 };
+_Static_assert((int)QN_VELO_UNITS == (int)QN_VELO_HIDDEN, "the public name is the hidden state's");
 _Static_assert(QN_VELO_STEP_B + 1 + 2 * QN_VELO_UNITS == QN_LOPT_VELO_RNN_WEIGHTS, "the array is the twelve tensors");
 _Static_assert(QN_VELO_BANK *QN_VELO_BANKS == QN_LOPT_VELO_MLP_WEIGHTS && QN_VELO_SIZE < QN_VELO_MIXED, "so is this");
 
@@ -96,6 +69,11 @@ typedef struct qn_velo_call {
 
 /* One task of a phase; tasks may run at once. */
 typedef void qn_velo_cpu_fn(const qn_velo_call *call, qn_velo_phase phase, uint64_t task);
+
+extern const qn_lopt_kind qn_velo_kind;
+
+/* Dimensions greater than 1, of a tensor, or of the one whose first extent is `whole`. */
+int qn_velo_rank(const qn_tensor *t, int64_t whole);
 
 /* ---- features.c ---- */
 /* The loss's means' half-lives, from 10 to num_steps by equal factors. */

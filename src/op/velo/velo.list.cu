@@ -4,16 +4,11 @@
  * the banks, with those scales in the first layer. Where the loss is no number, `go` is 0 from the first on, and no
  * kernel writes what is the caller's. */
 #define QN_THREADS 512
-#include "base/most.h"
-#include "op/lopt/phase.h"
-#include "op/lopt/powers.h"
-#include "op/velo/device.h"
+#include "op/velo/kind.h"
+#include "op/velo/scalar.math.h"
 
-constexpr int LOSSES = 10, SUMMARIES = 9, UNITS = 512, BANKS = 256, SEEN = 30, ROW_OF_X = 32;
-/* Places in the array of the rnn's weights. */
-constexpr int MIX = 0, MIX_BIAS = MIX + UNITS * SEEN, FINAL = MIX_BIAS + UNITS, FINAL_BIAS = FINAL + UNITS * SEEN;
-constexpr int LSTM = FINAL_BIAS + UNITS, LSTM_BIAS = LSTM + 4 * UNITS * 2 * UNITS, CONTROL = LSTM_BIAS + 4 * UNITS;
-constexpr int CONTROL_BIAS = CONTROL + BANKS * UNITS, STEP = CONTROL_BIAS + BANKS, STEP_BIAS = STEP + UNITS;
+constexpr int LOSSES = QN_VELO_LOSSES, SUMMARIES = QN_VELO_SUMMARIES, UNITS = QN_VELO_UNITS, BANKS = QN_VELO_BANKS;
+constexpr int SEEN = QN_VELO_INPUTS, ROW_OF_X = 32;
 
 /* ---- the loss ---- */
 
@@ -29,18 +24,14 @@ QN_FN void take_loss(const qn_velo_device_args &a, int k, double loss, double *n
   qn_barrier();
   double most = now[0];
   for (int j = 1; j < LOSSES; j++) most = qn_double_most(most, now[j]);
-  if (first) most = loss;
-  loss = qn_double_least(loss, 2 * (most < 0 ? -most : most));
-  const double mean = (1 - rest) * a.buffer[k] + rest * loss;
+  const double mean = qn_velo_loss_mean(a.buffer[k], rest, qn_velo_counted(loss, most, first));
   later[k] = mean / of_count;
-  const double least = qn_double_least(first ? 999999999999.0 : a.buffer[LOSSES + k], later[k]);
+  const double least = qn_velo_loss_least(a.buffer[LOSSES + k], later[k], first);
   qn_barrier();
   a.buffer[k] = mean;
   a.buffer[LOSSES + k] = least;
   if (k == 0) a.buffer[2 * LOSSES] = count;
-  if (k == LOSSES - 1) return;
-  const double base = qn_double_most(1e-8, later[k + 1] - least);
-  a.losses[k] = count <= 2 ? 0 : qn_double_most(-1, qn_double_least(1, (later[k] - least) / base - 1));
+  if (k < LOSSES - 1) a.losses[k] = qn_velo_loss_input(later[k], later[k + 1], least, count);
 }
 
 QN_GROUP_KERNEL(velo_loss, qn_velo_device_args, a)
@@ -62,28 +53,6 @@ QN_GROUP_KERNEL(velo_loss, qn_velo_device_args, a)
 }
 
 /* ---- the LSTM's inputs ---- */
-
-QN_FN float seen(double x)
-{
-  const float y = qn_log(static_cast<float>(1e-8 + (x < 0 ? -10 * x : 10 * x)));
-  return 0.5f * qn_no_more(qn_no_less(y, -5.0f), 5.0f);
-}
-
-QN_FN int rank_of(const qn_lopt_device_item &it) { return static_cast<int>(it.flags >> 28); }
-
-QN_FN float feature(const qn_velo_device_args &a, const qn_lopt_device_item &it, const double *mean, int j)
-{
-  const double times[9] = {0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1};
-  const double squares = mean[0] < 1e-9 ? 1e-9 : mean[0], v = mean[7];
-  const qn_lopt_live &live = a.hyper ? *a.hyper : a.live;
-  if (j < 9) return qn_tanh(static_cast<float>(10 * (static_cast<double>(live.step) / a.steps - times[j])));
-  if (j < 18) return static_cast<float>(a.losses[j - 9]);
-  if (j == 18) return seen(v / root(squares));
-  if (j < 24) return j - 19 == rank_of(it) ? 1.0f : 0.0f;
-  const double m = mean[1 + j % 3], of_m = mean[4 + j % 3] - m * m;
-  if (j < 27) return seen((of_m < 0 ? 0 : of_m) / squares);
-  return seen((mean[8] - 2 * v * m + m * m) / squares);
-}
 
 constexpr qn_u32 AT_ONCE = 8; /* reads that go out together */
 
@@ -117,12 +86,14 @@ QN_GROUP_KERNEL(velo_features, qn_velo_device_args, a)
   qn_barrier();
   for (qn_u32 s = 1; s < simds && thread < QN_VELO_TOTALS; s++) sums[thread] += sums[32 * s + thread];
   qn_barrier();
-  if (thread < it.channels) a.scale[k * QN_VELO_OLD + thread] = scale_of(sums[thread], it.whole);
+  if (thread < it.channels) a.scale[k * QN_VELO_OLD + thread] = qn_lopt_scale(sums[thread], it.whole);
   if (thread < SUMMARIES) mean[thread] = sums[place_of(thread)] / static_cast<double>(it.whole);
   qn_barrier();
   if (thread == 0) a.size[k] = mean[0];
+  const double done = static_cast<double>(a.hyper ? a.hyper->step : a.live.step) / a.steps;
+  const int rank = static_cast<int>(it.flags >> 28), input = static_cast<int>(thread);
   if (thread < ROW_OF_X)
-    a.x[k * ROW_OF_X + thread] = thread < SEEN ? feature(a, it, mean, static_cast<int>(thread)) : 0.0f;
+    a.x[k * ROW_OF_X + thread] = thread < SEEN ? qn_velo_input(input, done, a.losses, rank, mean) : 0.0f;
   for (qn_u32 j = thread; j < UNITS; j += qn_block_threads())
     a.z[k * 2 * UNITS + UNITS + j] = a.hidden[it.place * UNITS + j];
 }
@@ -154,16 +125,16 @@ QN_GROUP_KERNEL(velo_mix, qn_velo_device_args, a)
   const qn_u64 unit = qn_block() * 32 + qn_lane();
   const qn_u32 simds = qn_block_threads() / 32;
   float w[SEEN], most = 0;
-  read_unit(w, a.rnn + MIX + unit * SEEN);
+  read_unit(w, a.rnn + QN_VELO_MIX_W + unit * SEEN);
   for (qn_u64 k = qn_simd(); k < a.n; k += simds)
-    most = qn_float_most(most, output(w, a.x + k * ROW_OF_X) + a.rnn[MIX_BIAS + unit]);
+    most = qn_float_most(most, output(w, a.x + k * ROW_OF_X) + a.rnn[QN_VELO_MIX_B + unit]);
   all[qn_thread()] = most;
   qn_barrier();
   most = 0;
   for (qn_u32 s = 0; s < simds; s++) most = qn_float_most(most, all[32 * s + qn_lane()]);
-  read_unit(w, a.rnn + FINAL + unit * SEEN);
+  read_unit(w, a.rnn + QN_VELO_FINAL_W + unit * SEEN);
   for (qn_u64 k = qn_simd(); k < a.n; k += simds)
-    a.z[k * 2 * UNITS + unit] = output(w, a.x + k * ROW_OF_X) + a.rnn[FINAL_BIAS + unit] + most;
+    a.z[k * 2 * UNITS + unit] = output(w, a.x + k * ROW_OF_X) + a.rnn[QN_VELO_FINAL_B + unit] + most;
 }
 
 /* ---- the LSTM: a block has 16 units of 64 tensors, a thread one unit of four ---- */
@@ -183,7 +154,7 @@ QN_FN void bring(brought &b, const qn_velo_device_args &a, qn_u64 unit, qn_u64 t
   for (qn_u32 i = 0; i < ROWS_A_SIMD; i++) {
     const qn_u32 r = qn_simd() + i * LSTM_SIMDS;
     const qn_u64 k = tensor + r;
-    b.w[i] = a.rnn[LSTM + (r % 4 * UNITS + unit + r / 4) * 2 * UNITS + from + qn_lane()];
+    b.w[i] = a.rnn[QN_VELO_LSTM_W + (r % 4 * UNITS + unit + r / 4) * 2 * UNITS + from + qn_lane()];
     b.z[i] = k < a.n ? a.z[k * 2 * UNITS + from + qn_lane()] : 0.0f;
   }
 }
@@ -211,10 +182,7 @@ QN_FN void add_depth(float (&sum)[4][4], const float *w, const float *z, qn_u32 
 
 QN_FN void set_unit(const qn_velo_device_args &a, qn_u64 k, qn_u64 unit, float in, float value, float keep, float out)
 {
-  float *cell = a.cell + a.items[k].place * UNITS + unit;
-  const float now = qn_fma(qn_sigmoid(keep + 1.0f), *cell, qn_sigmoid(in) * qn_tanh(value));
-  *cell = now;
-  a.unit[k * UNITS + unit] = qn_sigmoid(out) * qn_tanh(now);
+  a.unit[k * UNITS + unit] = qn_velo_unit(in, value, keep, out, a.cell + a.items[k].place * UNITS + unit);
 }
 
 QN_GROUP_KERNEL(velo_lstm, qn_velo_device_args, a)
@@ -228,7 +196,7 @@ QN_GROUP_KERNEL(velo_lstm, qn_velo_device_args, a)
   float total[4][4], sum[4][4] = {};
   QN_UNROLL
   for (int g = 0; g < 4; g++) QN_UNROLL
-  for (int t = 0; t < 4; t++) total[g][t] = a.rnn[LSTM_BIAS + static_cast<qn_u64>(g) * UNITS + unit + own];
+  for (int t = 0; t < 4; t++) total[g][t] = a.rnn[QN_VELO_LSTM_B + static_cast<qn_u64>(g) * UNITS + unit + own];
   brought b;
   bring(b, a, unit, tensor, 0);
   for (qn_u32 from = 0; from < 2 * UNITS; from += DEPTH) {
@@ -269,7 +237,7 @@ constexpr qn_u32 PARTS = 3, OF_PART = (BANKS + PARTS - 1) / PARTS, PART_THREADS 
 
 QN_FN double mixed_of(const qn_velo_device_args &a, const float *control, qn_u32 j, qn_u32 part)
 {
-  const qn_u32 begin[7] = {0, 120, 124, 140, 144, 156, 159}, first = part * OF_PART;
+  const qn_u32 begin[] = QN_VELO_BEGINS, first = part * OF_PART;
   const qn_u32 last = first + OF_PART < BANKS ? first + OF_PART : BANKS;
   qn_u32 of = 0;
   while (j >= begin[of + 1]) of++;
@@ -304,7 +272,7 @@ QN_GROUP_KERNEL(velo_heads, qn_velo_device_args, a)
   QN_SHARED(float, h, UNITS);
   QN_SHARED(float, control, BANKS + 2);
   QN_SHARED(double, parts, PARTS *PART_THREADS);
-  QN_SHARED(float, mixed, QN_VELO_NETWORK);
+  QN_SHARED(float, mixed, QN_VELO_BANK);
   if (!a.head->go) return;
   const qn_u64 k = qn_block();
   const qn_lopt_device_item &it = a.items[k];
@@ -316,24 +284,24 @@ QN_GROUP_KERNEL(velo_heads, qn_velo_device_args, a)
   qn_barrier();
   for (qn_u32 o = 2 * qn_simd(); o <= BANKS; o += 2 * (qn_block_threads() / 32)) {
     const bool last = o == BANKS;
-    const float *const bias = a.rnn + (last ? STEP_BIAS : CONTROL_BIAS + o);
+    const float *const bias = a.rnn + (last ? QN_VELO_STEP_B : QN_VELO_CONTROL_B + o);
     float y[2];
-    heads_of(y, a.rnn + (last ? STEP : CONTROL + o * UNITS), h, !last);
+    heads_of(y, a.rnn + (last ? QN_VELO_STEP_W : QN_VELO_CONTROL_W + o * UNITS), h, !last);
     if (qn_lane() < (last ? 1 : 2)) control[o + qn_lane()] = (qn_lane() ? y[1] : y[0]) + bias[qn_lane()];
   }
   qn_barrier();
   for (qn_u32 i = thread; i < PARTS * PART_THREADS; i += qn_block_threads())
-    parts[i] = i % PART_THREADS < QN_VELO_NETWORK ? mixed_of(a, control, i % PART_THREADS, i / PART_THREADS) : 0.0;
+    parts[i] = i % PART_THREADS < QN_VELO_BANK ? mixed_of(a, control, i % PART_THREADS, i / PART_THREADS) : 0.0;
   qn_barrier();
-  if (thread < QN_VELO_NETWORK) {
+  if (thread < QN_VELO_BANK) {
     double sum = 0;
     for (qn_u32 part = 0; part < PARTS; part++) sum += parts[part * PART_THREADS + thread];
-    a.mixed[it.place * QN_VELO_OF_TENSOR + thread] = mixed[thread] = static_cast<float>(sum * (100.0 / BANKS));
+    a.mixed[it.place * QN_VELO_OF_TENSOR + thread] = mixed[thread] = static_cast<float>(sum * QN_VELO_MIXING);
   }
-  if (thread == QN_VELO_NETWORK) set_found(a, it, control[BANKS], static_cast<float>(root(a.size[k] + 1e-9)));
+  if (thread == QN_VELO_BANK) set_found(a, it, control[BANKS], qn_velo_size(a.size[k]));
   qn_barrier();
   for (qn_u32 j = thread; j < it.channels * WIDTH; j += qn_block_threads())
-    it.layer[j] =
-        static_cast<float>(weight_of_channel(mixed, static_cast<int>(j % WIDTH), static_cast<int>(j / WIDTH)) *
-                           a.scale[k * QN_VELO_OLD + j / WIDTH]);
+    it.layer[j] = static_cast<float>(qn_lopt_channel_weight(mixed, INPUTS, ELEMENT_INPUTS, static_cast<int>(j % WIDTH),
+                                                            static_cast<int>(j / WIDTH)) *
+                                     a.scale[k * QN_VELO_OLD + j / WIDTH]);
 }

@@ -6,7 +6,7 @@
  * wait for each other. QN_LOPT_PHASE is 0 or 1. */
 #define QN_THREADS 512 /* a bound on registers; blocks have fewer */
 #include "op/lopt/by_lane.h"
-#include "op/lopt/phase.h"
+#include "op/velo/kind.h"
 
 constexpr int CHANNELS = ELEMENT_INPUTS;
 constexpr qn_u32 SIMDS = 8; /* of a block */
@@ -83,7 +83,7 @@ QN_FN void take_element(float (&x)[CHANNELS], float (&m)[3], float &v, const row
     m[d] = qn_lopt_mean(a.m[d], a.m_rest[d], r.m[d][k], g);
     factor[d] = along[d][k] * across[d];
   }
-  qn_velo_inputs(g, r.p[k], m, v, there ? quick_root(v + 1e-6f) : 0.0f, factor, factor, x);
+  qn_velo_inputs(g, r.p[k], m, v, there ? quick_root(qn_lopt_s_square(v)) : 0.0f, factor, factor, x);
 }
 
 #if QN_LOPT_PHASE == 0
@@ -128,7 +128,7 @@ QN_FN double add_tile(const tile &t, const float (&along)[3][4], const float *ac
   return total;
 }
 
-QN_GROUP_KERNEL(velo_stats, qn_lopt_device_args, a)
+QN_GROUP_KERNEL(lopt_stats, qn_lopt_device_args, a)
 {
   QN_SHARED(float, shared, SIMDS *QN_VELO_STAT_ROWS * 4);
   const qn_u64 task = qn_block() * SIMDS + qn_simd();
@@ -242,7 +242,7 @@ QN_FN void read_weights(float *to, const qn_lopt_device_item &it, const tile &t)
   if (qn_lane() < 2) to[THIRD_BIAS + qn_lane()] = it.weights[B3 + qn_lane()];
 }
 
-QN_GROUP_KERNEL(velo_update, qn_lopt_device_args, a)
+QN_GROUP_KERNEL(lopt_update, qn_lopt_device_args, a)
 {
   QN_SHARED(float, shared, SIMDS *OF_SIMD);
   const qn_u64 task = qn_block() * SIMDS + qn_simd();

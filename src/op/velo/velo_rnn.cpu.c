@@ -10,7 +10,8 @@
 
 #ifndef QN_ORACLE /* its double form is the tests' own, written from the contract */
 #include "op/lopt/lanes.cpu.h"
-#include <math.h>
+#include "op/velo/scalar.math.h"
+#include "op/velo/velo.math.h"
 
 qn_velo_cpu_fn QN_CPU_NAME(velo_rnn);
 
@@ -150,11 +151,6 @@ static uint64_t columns_from(const qn_velo_call *call, uint64_t u)
   return left < BLOCK ? left : BLOCK;
 }
 
-static void spread(float *to, float x)
-{
-  for (int u = 0; u < BLOCK; u += QN_LANES) put(to + u, qn_splat(x));
-}
-
 /* Rows h to h + 4 of a layer, for the columns from u on. */
 static void four_rows(const qn_velo_call *call, const float *w, const float *bias, uint64_t inputs, const float *in,
                       uint64_t h, uint64_t u, float (*out)[BLOCK])
@@ -202,11 +198,10 @@ static void set_unit(const qn_velo_call *call, uint64_t unit, uint64_t u, uint64
   ALIGNED float cell[BLOCK] = {0};
   for (uint64_t e = 0; e < columns && u + e < call->n; e++) cell[e] = call->cell[(u + e) * UNITS + unit];
   for (uint64_t e = 0; e < columns; e += QN_LANES) {
-    const qn_f32 in = qn_sigmoid(get(gate[0] + e)), value = qn_tanh(get(gate[1] + e));
-    const qn_f32 keep = qn_sigmoid(get(gate[2] + e) + 1.0f), out = qn_sigmoid(get(gate[3] + e));
-    const qn_f32 now = qn_fma(keep, get(cell + e), in * value);
+    qn_f32 now = get(cell + e);
+    put(call->unit + unit * call->padded + u + e,
+        qn_velo_unit(get(gate[0] + e), get(gate[1] + e), get(gate[2] + e), get(gate[3] + e), &now));
     put(cell + e, now);
-    put(call->unit + unit * call->padded + u + e, out * qn_tanh(now));
   }
   for (uint64_t e = 0; e < columns && u + e < call->n; e++)
     if (call->item[u + e].whole) call->cell[(u + e) * UNITS + unit] = cell[e];
@@ -253,7 +248,7 @@ QN_FN void mix_lanes(const double control[QN_VELO_BANKS], const float *bank, uin
 {
   wide sum = WIDEN(qn_splat(0.0f));
   for (uint64_t k = 0; k < QN_VELO_BANKS; k++) sum += control[k] * WIDEN(get(bank + k * n + j));
-  sum *= 100.0 / QN_VELO_BANKS;
+  sum *= QN_VELO_MIXING;
   NARROW(mixed + j, sum);
 }
 
@@ -263,13 +258,12 @@ static void mix_rest(const double control[QN_VELO_BANKS], const float *bank, uin
   double sum[SLOTS] = {0};
   for (uint64_t k = 0; k < QN_VELO_BANKS; k++)
     for (uint64_t i = j; i < n; i++) sum[i - j] += control[k] * (double)bank[k * n + i];
-  for (uint64_t i = j; i < n; i++) mixed[i] = (float)(sum[i - j] * (100.0 / QN_VELO_BANKS));
+  for (uint64_t i = j; i < n; i++) mixed[i] = (float)(sum[i - j] * QN_VELO_MIXING);
 }
 
 static void mix_banks(const qn_velo_call *call, uint64_t k)
 {
-  static const uint64_t begin[] = {QN_VELO_W1, QN_VELO_B1, QN_VELO_W2,  QN_VELO_B2,
-                                   QN_VELO_W3, QN_VELO_B3, QN_VELO_BANK};
+  static const uint64_t begin[] = QN_VELO_BEGINS;
   float *mixed = call->mixed + k * QN_VELO_MIXED;
   const qn_velo_item *item = &call->item[k];
   double control[QN_VELO_BANKS];
@@ -283,7 +277,7 @@ static void mix_banks(const qn_velo_call *call, uint64_t k)
     mix_rest(control, bank, n, j, mixed + begin[t]);
   }
   mixed[QN_VELO_LR_MULT] = call->control[QN_VELO_BANKS * call->padded + k];
-  mixed[QN_VELO_SIZE] = (float)sqrt(item->param_mean + 1e-9);
+  mixed[QN_VELO_SIZE] = qn_velo_size(item->param_mean);
   for (uint64_t j = 0; j < UNITS; j++) call->hidden[k * UNITS + j] = call->unit[j * call->padded + k];
 }
 
