@@ -267,6 +267,7 @@ static double guess_sliced(const qn_gemm_variant *variant, const qn_gemm_problem
   .precisions = 1u << QN_GEMM_TF32 | 1u << QN_GEMM_BF16X3 | 1u << QN_GEMM_TF32X3 | 1u << QN_GEMM_BF16,                 \
   .settings = &sliced_##m##_##n, .refuses = refuses_sliced, .run = run_sliced, .guess_us = guess_sliced
 
+/* 16 by 128 is for norms whose groups are of 128 columns, which the others do not hold. */
 static const sliced_settings sliced_32_32 = {32, 32, 4}, sliced_16_32 = {16, 32, 2}, sliced_16_64 = {16, 64, 2},
                              sliced_16_128 = {16, 128, 1};
 const qn_gemm_variant qn_gemm_sliced[] = {

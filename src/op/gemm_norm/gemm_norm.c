@@ -228,6 +228,7 @@ static const qn_shaped_size workloads[] = {
     {"rows-16", "m=16 n=8192 k=8192 groups=256"},
     {"rows-256", "m=256 n=8192 k=8192 groups=256"},
     {"groups-of-4", "m=128 n=4096 k=1024 groups=1024"},
+    {"groups-of-128", "m=128 n=4096 k=1024 groups=32"},
     {"groups-of-256", "m=128 n=4096 k=1024 groups=16"},
     {"groups-of-4096", "m=128 n=4096 k=1024 groups=1"},
     {NULL, NULL},
