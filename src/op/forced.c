@@ -2,7 +2,7 @@
 /* forced.c - see forced.h. */
 #include "op/forced.h"
 #include "core/core.h"
-#include "op/gemm/gemm.h"
+#include "op/gemm_norm/gemm.h"
 #include "op/geometry.h"
 #include "quern/arch.h"
 #include <stdio.h>

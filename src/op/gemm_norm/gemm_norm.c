@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm_norm.c - the op's description, its contract, and the typed calls of quern/gemm_norm.h. The product is
- * op/gemm/'s business: cpu.c on the processor, dispatch.c on devices. */
+ * cpu.c's business on the processor, dispatch.c's on devices. */
 #include "quern/gemm_norm.h"
 #include "core/status.h"
 #include "op/call.h"
-#include "op/gemm/cpu.h"
-#include "op/gemm_norm/gemm_norm.math.h"
+#include "op/gemm_norm/cpu.h"
 #include <math.h>
 #include <stddef.h>
 
@@ -222,16 +221,11 @@ static const qn_shaped_size cases[] = {
 };
 
 static const qn_shaped_size workloads[] = {
-    {"kernelbench", "m=128 n=1024 k=512 groups=32"},
-    {"kernelbench-large", "m=1024 n=8192 k=8192 groups=256"},
-    {"decode", "m=1 n=8192 k=8192 groups=256"},
-    {"rows-16", "m=16 n=8192 k=8192 groups=256"},
-    {"rows-256", "m=256 n=8192 k=8192 groups=256"},
-    {"groups-of-4", "m=128 n=4096 k=1024 groups=1024"},
-    {"groups-of-128", "m=128 n=4096 k=1024 groups=32"},
-    {"groups-of-256", "m=128 n=4096 k=1024 groups=16"},
-    {"groups-of-4096", "m=128 n=4096 k=1024 groups=1"},
-    {NULL, NULL},
+    {"kernelbench", "m=128 n=1024 k=512 groups=32"},    {"kernelbench-large", "m=1024 n=8192 k=8192 groups=256"},
+    {"decode", "m=1 n=8192 k=8192 groups=256"},         {"rows-16", "m=16 n=8192 k=8192 groups=256"},
+    {"rows-256", "m=256 n=8192 k=8192 groups=256"},     {"groups-of-4", "m=128 n=4096 k=1024 groups=1024"},
+    {"groups-of-128", "m=128 n=4096 k=1024 groups=32"}, {"groups-of-256", "m=128 n=4096 k=1024 groups=16"},
+    {"groups-of-4096", "m=128 n=4096 k=1024 groups=1"}, {NULL, NULL},
 };
 
 /* The word that the refusal must hold, and what must be refused. */
@@ -256,45 +250,46 @@ static const char *const looser[] = {"precision=tf32", "precision=bf16", NULL};
 static const qn_shaped_unit units[] = {
     {"op/gemm_norm/gemm_norm.cu", DEFINES("QN_GEMM_PRECISION=0", "QN_GEMM_SHORT=0"), NULL},
     {"op/gemm_norm/gemm_norm.cu", DEFINES("QN_GEMM_PRECISION=4", "QN_GEMM_SHORT=1"), NULL},
-    {"op/gemm/gemm.epilogue.cu",
+    {"op/gemm_norm/gemm.epilogue.cu",
      DEFINES("QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0", "QN_GEMM_TEAM=32", "QN_GEMM_ITEMS=1"), NULL},
-    {"op/gemm/gemm.epilogue.cu",
+    {"op/gemm_norm/gemm.epilogue.cu",
      DEFINES("QN_GEMM_FLAGS=1954u", "QN_GEMM_SHORT=1", "QN_GEMM_TEAM=256", "QN_GEMM_ITEMS=16"), NULL},
-    {"op/gemm/gemm.epilogue.cu",
+    {"op/gemm_norm/gemm.epilogue.cu",
      DEFINES("QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0", "QN_GEMM_TEAM=256", "QN_GEMM_ITEMS=0"), NULL},
-    {"op/gemm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=2"), NULL},
-    {"op/gemm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=3"), "sm_90a"},
-    {"op/gemm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=4"), "sm_90a"},
-    {"op/gemm/gemm.mma.cu", DEFINES(F32, "QN_GEMM_PRECISION=3", "QN_GEMM_COLUMNS=128", "QN_GEMM_STAGES=3"), "sm_80"},
-    {"op/gemm/gemm.sliced.cu",
+    {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=2"), NULL},
+    {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=3"), "sm_90a"},
+    {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=4"), "sm_90a"},
+    {"op/gemm_norm/gemm.mma.cu", DEFINES(F32, "QN_GEMM_PRECISION=3", "QN_GEMM_COLUMNS=128", "QN_GEMM_STAGES=3"),
+     "sm_80"},
+    {"op/gemm_norm/gemm.sliced.cu",
      DEFINES(F32, "QN_GEMM_PRECISION=2", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=32", "QN_GEMM_TILE_N=32",
              "QN_GEMM_AHEAD=4"),
      "sm_80"},
-    {"op/gemm/gemm.cores.cu",
+    {"op/gemm_norm/gemm.cores.cu",
      DEFINES(F32, "QN_GEMM_PRECISION=0", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=128", "QN_GEMM_TILE_N=128",
              "QN_GEMM_CHUNK=32", "QN_GEMM_STAGES=3", "QN_GEMM_DOWN=4", "QN_GEMM_ACROSS=2"),
      "sm_90a"},
-    {"op/gemm/gemm.cores.cu",
+    {"op/gemm_norm/gemm.cores.cu",
      DEFINES(F32, "QN_GEMM_PRECISION=0", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=16", "QN_GEMM_TILE_N=64",
              "QN_GEMM_CHUNK=64", "QN_GEMM_STAGES=4", "QN_GEMM_DOWN=1", "QN_GEMM_ACROSS=1"),
      NULL},
-    {"op/gemm/gemm.hopper.cu",
+    {"op/gemm_norm/gemm.hopper.cu",
      DEFINES(F32, "QN_GEMM_PRECISION=1", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=128", "QN_GEMM_STAGES=6",
              "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_GEMM_NEAR"),
      "sm_90a"},
-    {"op/gemm/gemm.hopper.cu",
+    {"op/gemm_norm/gemm.hopper.cu",
      DEFINES(F32, "QN_GEMM_PRECISION=2", "QN_GEMM_COLUMNS=64", "QN_GEMM_TILE_M=64", "QN_GEMM_STAGES=7",
              "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_GEMM_NEAR"),
      "sm_90a"},
-    {"op/gemm/gemm.hopper.cu",
+    {"op/gemm_norm/gemm.hopper.cu",
      DEFINES(F32, "QN_GEMM_PRECISION=3", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=128", "QN_GEMM_STAGES=4",
              "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8"),
      "sm_90a"},
-    {"op/gemm/gemm.hopper.cu",
+    {"op/gemm_norm/gemm.hopper.cu",
      DEFINES(F32, "QN_GEMM_PRECISION=4", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=128", "QN_GEMM_STAGES=4",
              "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_GEMM_NEAR"),
      "sm_90a"},
-    {"op/gemm/gemm.hopper.cu",
+    {"op/gemm_norm/gemm.hopper.cu",
      DEFINES("QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=1", "QN_GEMM_PRECISION=4", "QN_GEMM_COLUMNS=32",
              "QN_GEMM_TILE_M=128", "QN_GEMM_STAGES=6", "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_GEMM_NEAR"),
      "sm_90a"},

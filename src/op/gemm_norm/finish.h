@@ -2,11 +2,11 @@
 /* finish.h - the epilogue where a lane has four columns of a row of y, and its neighbours theirs: of the kernels whose
  * sums meet in shared memory. Groups are 4 to 128 columns, a power of two; the unit says QN_GEMM_FLAGS and
  * QN_GEMM_COLUMNS (of a group; no norm: 0). */
-#ifndef QN_OP_GEMM_FINISH_H
-#define QN_OP_GEMM_FINISH_H
+#ifndef QN_OP_GEMM_NORM_FINISH_H
+#define QN_OP_GEMM_NORM_FINISH_H
 #include "base/matrix.h"
-#include "op/gemm/args.h"
-#include "op/gemm/epilogue.math.h"
+#include "op/gemm_norm/args.h"
+#include "op/gemm_norm/gemm_norm.math.h"
 
 /* A loop over registers must be laid out on a GPU; on the host that would only take the compiler seconds. */
 #ifdef QN_CUDA_DIALECT

@@ -3,7 +3,7 @@
  * that epilogue, and of any kernel of a GEMM, for the other variants. */
 #include "core/core.h"
 #include "jit/jit.h"
-#include "op/gemm/gemm.h"
+#include "op/gemm_norm/gemm.h"
 #include <stdio.h>
 
 enum { THREADS = 256, TILE = 64, DEFINES_MOST = 16, LANES = 32, ITEMS_MOST = 16 };
@@ -79,7 +79,7 @@ qn_status qn_gemm_epilogue(const qn_gemm_problem *problem, const qn_gemm_call *c
   any.precision = QN_GEMM_FP32; /* one kernel for all classes */
   snprintf(teams, sizeof teams, "QN_GEMM_TEAM=%u", team);
   snprintf(items, sizeof items, "QN_GEMM_ITEMS=%u", norms ? items_of(a->columns, team) : 1);
-  qn_try(qn_gemm_function(&any, call, "op/gemm/gemm.epilogue.cu", norms ? "gemm_epilogue" : "gemm_elements",
+  qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.epilogue.cu", norms ? "gemm_epilogue" : "gemm_elements",
                           (const char *[]){teams, items, NULL}, &function));
   return qn_gemm_launch(call, function, (n + THREADS - 1) / THREADS, THREADS, 0, &argument, sizeof argument);
 }

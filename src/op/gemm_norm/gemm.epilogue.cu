@@ -7,8 +7,8 @@
 #define QN_THREADS 256
 #include "base/collective.h"
 #include "base/dtype.h"
-#include "op/gemm/args.h"
-#include "op/gemm/epilogue.math.h"
+#include "op/gemm_norm/args.h"
+#include "op/gemm_norm/gemm_norm.math.h"
 
 enum { TEAM = QN_GEMM_TEAM, ITEMS = QN_GEMM_ITEMS, FLAGS = QN_GEMM_FLAGS };
 

@@ -5,9 +5,8 @@
  * constants of those guesses are an H200's, of probes that are not kept. */
 #include "core/core.h"
 #include "device/cuda/tensor_map.h"
-#include "op/gemm/gemm.h"
-#include "op/gemm/hopper.h"
-#include "op/gemm/split.h"
+#include "op/gemm_norm/gemm.h"
+#include "op/gemm_norm/hopper.h"
 #include <stdio.h>
 
 enum { WORD = 4, ALIGNED = 16, SPLIT_THREADS = 256 };
@@ -114,7 +113,7 @@ static qn_status make_x(const qn_gemm_problem *problem, const qn_gemm_call *call
   const uint64_t threads = (uint64_t)a->m * (uint64_t)argument.parts * 4;
   qn_gemm_problem any = {.precision = problem->precision}; /* one kernel serves all epilogues */
   const qn_device_function *function;
-  qn_try(qn_gemm_function(&any, call, "op/gemm/gemm.split.cu", "gemm_split", NULL, &function));
+  qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.split.cu", "gemm_split", NULL, &function));
   return qn_gemm_launch(call, function, (threads + SPLIT_THREADS - 1) / SPLIT_THREADS, SPLIT_THREADS, 0, &argument,
                         sizeof argument);
 }
@@ -150,7 +149,7 @@ static qn_status hopper_function(const qn_gemm_problem *problem, const qn_gemm_c
   snprintf(cluster, sizeof cluster, "QN_GEMM_CLUSTER=%d", CLUSTER);
   snprintf(fold, sizeof fold, "QN_GEMM_FOLD=%d", FOLD);
   const char *near = problem->precision == QN_GEMM_TF32X3 ? NULL : "QN_GEMM_NEAR";
-  return qn_gemm_function(problem, call, "op/gemm/gemm.hopper.cu", "gemm_hopper",
+  return qn_gemm_function(problem, call, "op/gemm_norm/gemm.hopper.cu", "gemm_hopper",
                           (const char *[]){columns, tile, ring, cluster, fold, near, NULL}, function);
 }
 
@@ -244,7 +243,7 @@ static qn_status run_sliced(const qn_gemm_variant *variant, const qn_gemm_proble
   snprintf(tile_m, sizeof tile_m, "QN_GEMM_TILE_M=%u", s->tile_m);
   snprintf(tile_n, sizeof tile_n, "QN_GEMM_TILE_N=%u", s->tile_n);
   snprintf(aheads, sizeof aheads, "QN_GEMM_AHEAD=%u", ahead);
-  qn_try(qn_gemm_function(problem, call, "op/gemm/gemm.sliced.cu", "gemm_sliced",
+  qn_try(qn_gemm_function(problem, call, "op/gemm_norm/gemm.sliced.cu", "gemm_sliced",
                           (const char *[]){columns, tile_m, tile_n, aheads, NULL}, &function));
   return qn_gemm_launch(call, function, blocks, SLICED_THREADS,
                         SLICED_THREADS / 32 * s->tile_m * (s->tile_n + 8) * WORD, a, sizeof *a);
@@ -302,8 +301,8 @@ static qn_status run_mma(const qn_gemm_variant *variant, const qn_gemm_problem *
   (void)variant;
   snprintf(columns, sizeof columns, "QN_GEMM_COLUMNS=%d", width(problem));
   snprintf(stages, sizeof stages, "QN_GEMM_STAGES=%d", MMA_STAGES);
-  qn_try(qn_gemm_function(problem, call, "op/gemm/gemm.mma.cu", "gemm_mma", (const char *[]){columns, stages, NULL},
-                          &function));
+  qn_try(qn_gemm_function(problem, call, "op/gemm_norm/gemm.mma.cu", "gemm_mma",
+                          (const char *[]){columns, stages, NULL}, &function));
   return qn_gemm_launch(call, function, (uint64_t)pieces(a->m, MMA_TILE) * (uint64_t)pieces(a->n, MMA_TILE),
                         SLICED_THREADS, MMA_SHARED, a, sizeof *a);
 }
@@ -372,7 +371,7 @@ static qn_status run_cores(const qn_gemm_variant *variant, const qn_gemm_problem
   snprintf(stages, sizeof stages, "QN_GEMM_STAGES=%u", s->stages);
   snprintf(down, sizeof down, "QN_GEMM_DOWN=%u", s->down);
   snprintf(across, sizeof across, "QN_GEMM_ACROSS=%u", s->across);
-  qn_try(qn_gemm_function(problem, call, "op/gemm/gemm.cores.cu", "gemm_cores",
+  qn_try(qn_gemm_function(problem, call, "op/gemm_norm/gemm.cores.cu", "gemm_cores",
                           (const char *[]){columns, tile_m, tile_n, chunk, stages, down, across, NULL}, &function));
   return qn_gemm_launch(call, function, blocks, CORES_THREADS, cores_shared(s), a, sizeof *a);
 }
