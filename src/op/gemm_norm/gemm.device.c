@@ -148,7 +148,7 @@ static qn_status hopper_function(const qn_gemm_problem *problem, const qn_gemm_c
   snprintf(ring, sizeof ring, "QN_GEMM_STAGES=%u", stages);
   snprintf(cluster, sizeof cluster, "QN_GEMM_CLUSTER=%d", CLUSTER);
   snprintf(fold, sizeof fold, "QN_GEMM_FOLD=%d", FOLD);
-  const char *near = problem->precision == QN_GEMM_TF32X3 ? NULL : "QN_GEMM_NEAR";
+  const char *near = problem->precision == QN_GEMM_TF32X3 ? NULL : "QN_ACTIVATION_NEAR";
   return qn_gemm_function(problem, call, "op/gemm_norm/gemm.hopper.cu", "gemm_hopper",
                           (const char *[]){columns, tile, ring, cluster, fold, near, NULL}, function);
 }
