@@ -320,6 +320,8 @@ template <bool squares> QN_FN group_sums sum_groups(const half_row &r)
   return s;
 }
 
+/* The passes of qn_gemm_passes, over the groups of a half row side by side: it takes the means away in place, as there
+ * are no registers for both. */
 QN_FN void normalise(half_row &r, const qn_gemm_args &a, qn_i64 n)
 {
   constexpr int width = COLUMNS >= HALF ? HALF : COLUMNS ? COLUMNS : 1;

@@ -45,6 +45,17 @@ QN_FN qn_f32 qn_gemm_scale(qn_f32 squares, float columns, float eps)
   return qn_splat(1.0f) / qn_sqrt(squares / qn_splat(columns) + qn_splat(eps));
 }
 
+#ifdef __cplusplus
+/* Both passes over a group of a device kernel, which gives their sums to each of the group's lanes: of its elements,
+ * and of the squares of what `mean` leaves of them. Returns what the group is multiplied by. */
+template <class Sum, class Squares>
+QN_FN float qn_gemm_passes(qn_u32 flags, float columns, float eps, float &mean, Sum sum, Squares squares)
+{
+  mean = qn_gemm_centres(flags) ? sum() / columns : 0.0f;
+  return qn_gemm_scale(squares(), columns, eps);
+}
+#endif
+
 /* The element that is stored. mean is 0 where the norm takes none away; gamma and beta are not read where flags lack
  * them. */
 QN_FN qn_f32 qn_gemm_normed(qn_u32 flags, qn_f32 v, qn_f32 mean, qn_f32 scale, qn_f32 gamma, qn_f32 beta)
