@@ -95,9 +95,9 @@ void qn_gemm_tune_key(const qn_gemm_problem *problem, struct qn_tune_key *key);
 
 /* ---- plain.c, for other variants too ---- */
 /* The kernel `name` of a source, specialised for the problem: QN_GEMM_FLAGS, QN_GEMM_PRECISION, QN_GEMM_SHORT (y, x and
- * w are bf16), and what `more` adds (NULL-terminated; NULL: nothing). Compiled at the first call. */
+ * w are bf16), and what `more` adds, apart by spaces. Compiled at the first call. */
 qn_status qn_gemm_function(const qn_gemm_problem *problem, const qn_gemm_call *call, const char *source,
-                           const char *name, const char *const *more, const qn_device_function **function);
+                           const char *name, const char *more, const qn_device_function **function);
 /* A launch of it, or nothing in prepare. */
 qn_status qn_gemm_launch(const qn_gemm_call *call, const qn_device_function *function, uint64_t blocks,
                          uint32_t threads, uint32_t shared_bytes, const void *argument, size_t argument_bytes);

@@ -247,6 +247,13 @@ static const char *const looser[] = {"precision=tf32", "precision=bf16", NULL};
 /* Flags: the contract's, GELU with a layer norm, nothing at all. */
 #define F32 "QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0"
 #define DEFINES(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define HOPPER(precision, columns, rows, stages, ...)                                                                  \
+  {                                                                                                                    \
+    "op/gemm_norm/gemm.hopper.cu",                                                                                     \
+        DEFINES("QN_GEMM_PRECISION=" #precision, "QN_GEMM_COLUMNS=" #columns, "QN_GEMM_TILE_M=" #rows,                 \
+                "QN_GEMM_STAGES=" #stages, "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", __VA_ARGS__),                        \
+        "sm_90a"                                                                                                       \
+  }
 static const qn_shaped_unit units[] = {
     {"op/gemm_norm/gemm_norm.cu", DEFINES("QN_GEMM_PRECISION=0", "QN_GEMM_SHORT=0"), NULL},
     {"op/gemm_norm/gemm_norm.cu", DEFINES("QN_GEMM_PRECISION=4", "QN_GEMM_SHORT=1"), NULL},
@@ -273,26 +280,11 @@ static const qn_shaped_unit units[] = {
      DEFINES(F32, "QN_GEMM_PRECISION=0", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=16", "QN_GEMM_TILE_N=64",
              "QN_GEMM_CHUNK=64", "QN_GEMM_STAGES=4", "QN_GEMM_DOWN=1", "QN_GEMM_ACROSS=1"),
      NULL},
-    {"op/gemm_norm/gemm.hopper.cu",
-     DEFINES(F32, "QN_GEMM_PRECISION=1", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=128", "QN_GEMM_STAGES=6",
-             "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_ACTIVATION_NEAR"),
-     "sm_90a"},
-    {"op/gemm_norm/gemm.hopper.cu",
-     DEFINES(F32, "QN_GEMM_PRECISION=2", "QN_GEMM_COLUMNS=64", "QN_GEMM_TILE_M=64", "QN_GEMM_STAGES=7",
-             "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_ACTIVATION_NEAR"),
-     "sm_90a"},
-    {"op/gemm_norm/gemm.hopper.cu",
-     DEFINES(F32, "QN_GEMM_PRECISION=3", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=128", "QN_GEMM_STAGES=4",
-             "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8"),
-     "sm_90a"},
-    {"op/gemm_norm/gemm.hopper.cu",
-     DEFINES(F32, "QN_GEMM_PRECISION=4", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=128", "QN_GEMM_STAGES=4",
-             "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_ACTIVATION_NEAR"),
-     "sm_90a"},
-    {"op/gemm_norm/gemm.hopper.cu",
-     DEFINES("QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=1", "QN_GEMM_PRECISION=4", "QN_GEMM_COLUMNS=32",
-             "QN_GEMM_TILE_M=128", "QN_GEMM_STAGES=6", "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_ACTIVATION_NEAR"),
-     "sm_90a"},
+    HOPPER(1, 32, 128, 6, F32, "QN_ACTIVATION_NEAR"),
+    HOPPER(2, 64, 64, 7, F32, "QN_ACTIVATION_NEAR"),
+    HOPPER(3, 32, 128, 4, F32),
+    HOPPER(4, 32, 128, 4, F32, "QN_ACTIVATION_NEAR"),
+    HOPPER(4, 32, 128, 6, "QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=1", "QN_ACTIVATION_NEAR"),
     {NULL, NULL, NULL},
 };
 
