@@ -25,16 +25,14 @@ static const qn_op_tensor tensors[] = {
 
 static const char *const shapes[] = {"[m, n]", "[m, k]", "[n, k]", "[n]", "[n]", "[n]", "[n]"};
 
-#define ROW(type)                                                                                                      \
+#define READ_F32                                                                                                       \
   {                                                                                                                    \
-    {                                                                                                                  \
-      {type, QN_WRITE}, {type, QN_READ}, {type, QN_READ}, {QN_F32, QN_READ}, {QN_F32, QN_READ}, {QN_F32, QN_READ},     \
-      {                                                                                                                \
-        QN_F32, QN_READ                                                                                                \
-      }                                                                                                                \
-    }                                                                                                                  \
+    QN_F32, QN_READ                                                                                                    \
   }
-static const qn_op_types types[] = {ROW(QN_F32), ROW(QN_BF16)};
+static const qn_op_types types[] = {
+    {{{QN_F32, QN_WRITE}, READ_F32, READ_F32, READ_F32, READ_F32, READ_F32, READ_F32}},
+    {{{QN_BF16, QN_WRITE}, {QN_BF16, QN_READ}, {QN_BF16, QN_READ}, READ_F32, READ_F32, READ_F32, READ_F32}},
+};
 
 #define AT(member) offsetof(qn_gemm_norm_params, member)
 static const qn_op_param params_table[] = {
@@ -300,6 +298,7 @@ static const qn_shaped shaped = {
     .looseness = qn_gemm_looseness,
     .variant = qn_gemm_variant_name,
     .variant_option = "gemm",
+    .check_option = qn_gemm_option_check,
     .choice = choice,
     .refusal = refusal,
     .tune_key = tune_key,
