@@ -9,6 +9,7 @@
 #include "workbench/first_use.h"
 #include "workbench/record.h"
 #include "workbench/settings.h"
+#include "workbench/shaped_stage.h"
 #include "workbench/table.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ enum {
 };
 
 static const struct argp_option options[] = {
-    {"workload", 'w', "NAME", 0, "What to run over: see below; gpt2-124m unless given", 0},
+    {"workload", 'w', "NAME", 0, "What to run over: see below; gpt2-124m, of a product its first, unless given", 0},
     {"params", 'p', "FILE", 0, "The tensors that FILE.safetensors lists, instead of a workload", 0},
     {"backend", 'b', "cpu|cuda[:N]|host", 0, "Where; QUERN_DEVICE or the best there is unless given", 0},
     {"types", KEY_TYPES, "LIST", 0, "Types by role, such as 'bf16 bf16 bf16 f32': the first row that begins so", 0},
@@ -136,7 +137,16 @@ static char *fill_help(int key, const char *text, void *input)
   qn_text all = {0};
   qn_text_add(&all, "Workloads:\n");
   for (const qn_workload_name *w = qn_workload_names; w->name; w++) qn_text_add(&all, "  %-10s  %s\n", w->name, w->doc);
-  qn_text_add(&all, "  %-10s  %s\n\n%s", "NxM", "N tensors of M elements each: 12x3000, 512x64K", text);
+  qn_text_add(&all, "  %-10s  %s\n", "NxM", "N tensors of M elements each: 12x3000, 512x64K");
+  for (size_t k = 0; k < qn_op_count(); k++) {
+    const qn_op *op = qn_op_of(qn_op_at(k));
+    if (!op->shaped) continue;
+    qn_text_add(&all, "Of %s, or extents and parameters such as \"%s\":\n", op->info.name,
+                op->shaped->workloads[0].text);
+    for (const qn_shaped_size *w = op->shaped->workloads; w->name; w++)
+      qn_text_add(&all, "  %-17s  %s\n", w->name, w->text);
+  }
+  qn_text_add(&all, "\n%s", text);
   char *copy = all.failed ? NULL : strdup(all.at);
   qn_text_free(&all);
   return copy;
@@ -160,7 +170,7 @@ static const struct argp argp = {
 typedef struct session {
   const order *o;
   qn_device device;
-  qn_workload work;
+  qn_workload work; /* of the op at hand */
   qn_pool *pool;
   qn_trace *trace;
   qn_progress progress;
@@ -171,8 +181,6 @@ static qn_status open_session(session *s, const order *o)
   qn_device_info cpu = {.size = sizeof cpu};
   *s = (session){.o = o};
   qn_try(qn_verb_device(o->backend, &s->device));
-  qn_try(o->file ? qn_workload_read(o->file, &s->work)
-                 : qn_workload_find(o->workload ? o->workload : "gpt2-124m", &s->work));
   qn_try(qn_device_query((qn_device){QN_CPU, 0}, &cpu));
   qn_try(qn_pool_create(&s->pool, o->threads ? o->threads : cpu.multiprocessors));
   return o->trace ? qn_trace_create(&s->trace) : QN_OK;
@@ -262,25 +270,36 @@ static qn_status say_first_use(const session *s, const qn_op *op, const void *pa
   return QN_OK;
 }
 
+/* What the op runs over; a workload of products sets params too. */
+static qn_status find_work(session *s, const qn_op *op, size_t row, void *params)
+{
+  const order *o = s->o;
+  qn_workload_free(&s->work);
+  if (op->shaped) return qn_shaped_workload(op, row, o->workload, &s->work, params);
+  return o->file ? qn_workload_read(o->file, &s->work)
+                 : qn_workload_find(o->workload ? o->workload : "gpt2-124m", &s->work);
+}
+
+/* A word of the command that is not for this op; NULL: there is none. */
+static const char *misfit(const order *o, const qn_op *op)
+{
+  if (!op->ruled && !op->shaped) return NULL;
+  if (op->shaped && o->file) return "params";
+  return o->break_even ? "break-even" : o->first_use_here ? "first-use" : NULL;
+}
+
 static qn_status bench_op(session *s, const qn_op *op, bool *wrong)
 {
   const order *o = s->o;
+  const char *word = misfit(o, op);
   size_t row = 0;
   void *params;
-  if (op->shaped) /* its work is not its elements: it is held against other implementations instead */
-    return o->op
-               ? qn_fail(QN_UNSUPPORTED,
-                         "%s is no op over lists of elements, which this times; `python -m quern.bench gemm` times it "
-                         "beside PyTorch",
-                         op->info.name)
-               : QN_OK;
-  if (op->ruled && !o->op && o->break_even) return QN_OK;
-  if (op->ruled && (o->break_even || o->first_use_here))
-    return qn_fail(QN_UNSUPPORTED, "%s: --%s is for ops of lists of tensors alike", op->info.name,
-                   o->break_even ? "break-even" : "first-use");
+  if (!o->op && (word || (op->shaped && o->workload))) return QN_OK;
+  if (word) return qn_fail(QN_UNSUPPORTED, "%s: --%s is for ops of lists of tensors alike", op->info.name, word);
   qn_try(qn_bench_row(op, o->types ? o->types : "", &row));
   qn_try(qn_try_allocate(&params, op->info.params_bytes, "parameters"));
   qn_status status = qn_settings_begin(op, params);
+  if (status == QN_OK) status = find_work(s, op, row, params);
   for (size_t k = 0; status == QN_OK && k < o->n_settings; k++)
     status = qn_settings_read(&op->info, params, o->setting[k]);
   for (int timer = 0; status == QN_OK && timer < QN_TIMER_COUNT; timer++) {

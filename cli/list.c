@@ -228,6 +228,15 @@ static json_t *params_json(const qn_op_info *op)
   return list;
 }
 
+/* Names of the op's own workloads; NULL: it runs over lists. */
+static json_t *workloads_json(const qn_op *op)
+{
+  json_t *names = op->shaped ? json_array() : NULL;
+  for (const qn_shaped_size *w = op->shaped ? op->shaped->workloads : NULL; w && w->name; w++)
+    json_array_append_new(names, json_string(w->name));
+  return names;
+}
+
 static json_t *op_json(const request *order, const qn_op_info *op)
 {
   json_t *tensors = json_array();
@@ -235,9 +244,10 @@ static json_t *op_json(const request *order, const qn_op_info *op)
     json_array_append_new(tensors, json_pack("{s:s, s:s, s:s?, s:s?}", "name", op->tensors[t].name, "doc",
                                              op->tensors[t].doc, "shape", op->shapes ? op->shapes[t] : NULL, "rule",
                                              op->rules ? op->rules[t] : NULL));
-  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o*}", "name", op->name, "brief", op->brief, "variants",
+  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o*, s:o*}", "name", op->name, "brief", op->brief, "variants",
                    variants_json(order, op), "tensors", tensors, "types", types_json(op), "params", params_json(op),
-                   "launch", qn_list_geometry_json(qn_op_of(op), order->device));
+                   "launch", qn_list_geometry_json(qn_op_of(op), order->device), "workloads",
+                   workloads_json(qn_op_of(op)));
 }
 
 static int run(int argc, char **argv)

@@ -63,6 +63,23 @@ check "an op with tensors for the whole list" bench 0 bench velo -w 2x700 -b cpu
 check "counts these and its weights" python3 -c "import json; l = json.loads(open('v.jsonl').readline()); \
   assert 9e6 < l['bytes_besides'] < 1e7 and l['fused']['bytes'] == 1400 * 44 + l['bytes_besides'] and l['params']['num_steps'] == 50, l"
 check "but has no unfused form to break even with" refused 3 "lists of tensors alike" bench elo -b cpu --break-even
+check "a product over extents" bench 0 bench gemm_norm -w "m=5 n=64 k=32 groups=2" -b cpu --seconds 0.01 --json g.jsonl
+check "is held to the reference in double" has "320 written elements are as near to the reference in double as they must be"
+check "says what it computes" has "TFLOP/s"
+check "and keeps what a call moves and computes" python3 -c "import json; l = json.loads(open('g.jsonl').readline()); \
+  assert l['fused']['bytes'] == 4 * (5 * 64 + 5 * 32 + 64 * 32 + 4 * 64) and l['operations_per_element'] == 2 * 32, l; \
+  assert l['check']['right'] and l['params']['groups'] == 2 and l['elements'] == 320 and 'unfused' not in l, l"
+check "of bf16 on the host, all timers" bench 0 bench gemm_norm -w "m=3 n=8 k=16 groups=2" -b host --types bf16 --set precision=bf16 \
+  -t all --seconds 0.01 --json g.jsonl
+check "by a variant" has "launched as plain"
+check "a setting takes the place of the workload's" bench 0 bench gemm_norm -w "m=3 n=8 k=16 groups=2" -b cpu --set groups=4 \
+  --seconds 0.01 --json g.jsonl
+check "in the line too" python3 -c "import json; l = json.loads(open('g.jsonl').readlines()[-1]); assert l['params']['groups'] == 4, l"
+check "its own first workload unless one is named" bench 0 bench gemm_norm -b cpu --seconds 0.01
+check "is KernelBench's" has "gemm_norm over kernelbench: m=128 n=1024 k=512 groups=32, types f32"
+check "a list is none of a product's workloads" refused 2 "is no workload of the op's" bench gemm_norm -b cpu -w gpt2-124m
+check "nor is a file" refused 3 "lists of tensors alike" bench gemm_norm -b cpu -p x.safetensors
+check "and it has no break-even" refused 3 "lists of tensors alike" bench gemm_norm -b cpu --break-even
 check "first use in processes of their own" bench 0 bench lion -w 1x64 -b host --seconds 0.01 --first-use
 check "cold and from disk" has "where the kernel is on disk"
 check "which leave nothing behind" sh -c "test -z \"\$(ls '$work/tmp')\""

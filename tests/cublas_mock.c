@@ -5,7 +5,7 @@
 #include "device/cuda/cublas.h"
 #include "mock/cublas.h"
 #include "mock/scenario.h"
-#include "op/gemm/gemm.h"
+#include "op/gemm_norm/gemm.h"
 #include "op/tune.h"
 #include "quern/quern.h"
 #include "scratch.h"

@@ -3,7 +3,7 @@
  * and compiler of mock/; that each one can be forced by its name or says why it cannot; that a call launches without
  * allocating. What the kernels compute is `quern check gemm_norm`'s. */
 #include "mock/scenario.h"
-#include "op/gemm/gemm.h"
+#include "op/gemm_norm/gemm.h"
 #include "op/tune.h"
 #include "quern/quern.h"
 

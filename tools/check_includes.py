@@ -13,7 +13,6 @@ import sys
 ORDER = ["base", "core", "cpu", "device", "jit", "op", "kernel", "python", "xla"]
 KNOWN = {
     ("op", "kernel"): 1,  # op/emit.c: Metal's text is made with the tokens of kernels from a body
-    ("op", "op/gemm"): 1,  # op/forced.c: the option "gemm"
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 

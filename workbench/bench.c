@@ -26,15 +26,21 @@ double qn_bench_bytes(const qn_op *op, size_t row, const void *params)
   return bytes;
 }
 
+double qn_bench_besides(const qn_bench_request *ask)
+{
+  return ask->op->ruled ? qn_ruled_step_bytes(ask->op, ask->work->n) : 0;
+}
+
 double qn_bench_step_bytes(const qn_bench_request *ask)
 {
-  const double bytes = (double)ask->work->elements * qn_bench_bytes(ask->op, ask->row, ask->params);
-  return bytes + (ask->op->ruled ? qn_ruled_step_bytes(ask->op, ask->work->n) : 0);
+  if (ask->work->text) return ask->work->bytes;
+  return (double)ask->work->elements * qn_bench_bytes(ask->op, ask->row, ask->params) + qn_bench_besides(ask);
 }
 
 double qn_bench_operations(const qn_bench_request *ask)
 {
   const double of_tensor = ask->op->ruled ? qn_ruled_check_of(ask->op)->tensor_operations : 0;
+  if (ask->work->text) return ask->work->operations;
   return (double)ask->work->elements * ask->op->info.operations + (double)ask->work->n * of_tensor;
 }
 
@@ -109,7 +115,8 @@ qn_status qn_bench_row(const qn_op *op, const char *types, size_t *row)
 static size_t ceiling_bytes(const qn_bench_request *ask)
 {
   const uint64_t most = UINT64_C(2) << 30; /* far beyond every cache; a larger set is no slower */
-  const qn_stage_request stage = {.op = ask->op, .params = ask->params, .row = ask->row, .work = ask->work};
+  const qn_stage_request stage = {
+      .op = ask->op, .params = ask->params, .row = ask->row, .work = ask->work, .device = ask->device};
   uint64_t bytes = qn_stage_bytes(&stage), least = 1 << 16;
   return (size_t)(bytes > most ? most : bytes < least ? least : bytes);
 }
@@ -409,6 +416,7 @@ qn_status qn_bench_run(const qn_bench_request *request, qn_bench *b)
                                           .params = request->params,
                                           .row = request->row,
                                           .work = request->work,
+                                          .device = request->device,
                                           .unfused = b->has_unfused,
                                           .seed = request->seed};
   qn_exec exec = {.size = sizeof exec, .device = request->device, .pool = request->pool};

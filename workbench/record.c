@@ -2,7 +2,6 @@
 /* record.c - a measurement as a line of JSON, appended to a file by one write, so that two processes may share it.
  * record_read.c is the way back. */
 #include "workbench/record.h"
-#include "workbench/ruled_stage.h"
 #include "core/core.h"
 #include "workbench/build.h"
 #include "workbench/case.h"
@@ -131,7 +130,8 @@ static json_t *line_of(const qn_bench *b)
   struct tm utc;
   strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
   const qn_bench_request *ask = &b->ask;
-  const double elements = (double)ask->work->elements;
+  const double elements = (double)ask->work->elements, besides = qn_bench_besides(ask);
+  const double set = ask->work->text ? ask->work->bytes / elements : qn_bench_set(ask->op, ask->row);
   qn_params_text(&ask->op->info, ask->params, settings, sizeof settings);
   json_t *line = json_pack(
       "{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}, s:s, s:s, s:I, s:I, s:s, s:s, s:o, s:s, s:s, s:f, s:f, "
@@ -140,10 +140,9 @@ static json_t *line_of(const qn_bench *b)
       machine_of(b), "build", "compiler", qn_build_compiler, "type", qn_build_type, "op", ask->op->info.name,
       "workload", ask->work->name, "tensors", (json_int_t)ask->work->n, "elements", (json_int_t)ask->work->elements,
       "types", b->types, "settings", settings, "params", params_of(b), "backend", qn_device_kind_name(ask->device.kind),
-      "variant", b->variant, "bytes_per_element", qn_bench_bytes(ask->op, ask->row, ask->params), "bytes_besides",
-      ask->op->ruled ? qn_ruled_step_bytes(ask->op, ask->work->n) : 0.0, "set_bytes_per_element",
-      qn_bench_set(ask->op, ask->row), "operations_per_element", qn_bench_operations(ask) / elements, "check", "right",
-      (int)b->check.right, "elements", (json_int_t)b->check.elements, "wrong", b->check.wrong);
+      "variant", b->variant, "bytes_per_element", (qn_bench_step_bytes(ask) - besides) / elements, "bytes_besides",
+      besides, "set_bytes_per_element", set, "operations_per_element", qn_bench_operations(ask) / elements, "check",
+      "right", (int)b->check.right, "elements", (json_int_t)b->check.elements, "wrong", b->check.wrong);
   if (line && b->timed) add_times(line, b);
   return line;
 }

@@ -14,6 +14,15 @@
 
 /* ---- the text ---- */
 
+qn_status qn_shaped_find(const qn_shaped *shaped, const char *name, const char **text)
+{
+  *text = name;
+  if (strchr(name, '=')) return QN_OK;
+  for (const qn_shaped_size *w = shaped->workloads; w->name; w++)
+    if (!strcmp(w->name, name)) return *text = w->text, QN_OK;
+  return qn_fail(QN_BAD_ARGUMENT, "\"%s\" is no workload of the op's, and no text such as \"m=16 n=64 k=32\"", name);
+}
+
 static bool is_extent(const qn_op_info *info, char letter)
 {
   for (size_t r = 0; r < info->n_tensors; r++)
@@ -131,7 +140,8 @@ qn_status qn_shaped_open(qn_shaped_data *d, const qn_shaped_order *order)
   *d = (qn_shaped_data){
       .op = order->op, .row = order->row, .shift = order->shift, .seed = order->seed, .planned = order->planned};
   d->fenced = order->fenced && order->device.kind != QN_CUDA;
-  d->exec = (qn_exec){.size = sizeof d->exec, .device = order->device, .pool = order->pool};
+  d->own_stream = !order->bare && !order->stream;
+  d->exec = (qn_exec){.size = sizeof d->exec, .device = order->device, .pool = order->pool, .stream = order->stream};
   for (size_t k = 0; k < sizeof d->extent / sizeof d->extent[0]; k++) d->extent[k] = -1; /* not said */
   qn_require(info->params_bytes <= sizeof d->params, "%s: its params are too large for a check", info->name);
   qn_try(qn_op_defaults(info, d->params, info->params_bytes));
@@ -142,7 +152,7 @@ qn_status qn_shaped_open(qn_shaped_data *d, const qn_shaped_order *order)
   qn_try(take_text(d, order->text));
   qn_try(take_text(d, order->more));
   for (size_t k = 0; k < order->n_settings; k++) qn_try(take_text(d, order->settings[k]));
-  if (!order->bare) qn_try(qn_stream_create(order->device, &d->exec.stream));
+  if (d->own_stream) qn_try(qn_stream_create(order->device, &d->exec.stream));
   for (size_t r = 0; r < info->n_tensors; r++) {
     if (d->role[r].access == QN_ABSENT) continue;
     qn_try(shape_role(d, r));
@@ -166,7 +176,7 @@ void qn_shaped_close(qn_shaped_data *d)
     qn_fence_destroy(&d->role[r].fence);
   }
   qn_fence_destroy(&d->lent);
-  if (d->exec.stream) qn_stream_destroy(d->exec.device, &d->exec.stream);
+  if (d->own_stream && d->exec.stream) qn_stream_destroy(d->exec.device, &d->exec.stream);
   *d = (qn_shaped_data){0};
 }
 

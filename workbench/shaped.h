@@ -9,6 +9,10 @@
 #include "workbench/walls.h"
 
 enum { QN_SHAPED_NDIM = 4, QN_SHAPED_PARAMS = 256, QN_SHAPED_GUARD = 256 };
+enum { QN_SHAPED_REFERENCE = 100000000 }; /* operations of a reference that large calls are proved by */
+
+/* The text of one of the op's workloads, or the name itself where it is a text. */
+qn_status qn_shaped_find(const qn_shaped *shaped, const char *name, const char **text);
 
 typedef struct qn_shaped_role {
   qn_dtype dtype;
@@ -34,6 +38,7 @@ typedef struct qn_shaped_data {
   bool planned;  /* a step is that of a plan */
   int looseness; /* of the reference, as op.h's qn_shaped says */
   uint64_t seed;
+  bool own_stream;
   int64_t extent[26];
   _Alignas(16) unsigned char params[QN_SHAPED_PARAMS];
   qn_shaped_role role[QN_MAX_TENSORS];
@@ -50,6 +55,7 @@ typedef struct qn_shaped_order {
   size_t row;
   qn_device device;
   qn_pool *pool;
+  void *stream; /* NULL: a new one */
   const char *text, *more, *const *settings;
   size_t n_settings, shift;
   uint64_t seed;
@@ -57,7 +63,7 @@ typedef struct qn_shaped_order {
   bool bare; /* without memory: tensors have addresses of nothing, for questions about a call that is never made */
 } qn_shaped_order;
 
-/* Close it in any case. The stream is a new one. */
+/* Close it in any case. */
 qn_status qn_shaped_open(qn_shaped_data *data, const qn_shaped_order *order);
 void qn_shaped_close(qn_shaped_data *data);
 

@@ -15,7 +15,7 @@ static const qn_op_types *types_of(const qn_stage_request *r) { return &r->op->i
 
 bool qn_stage_has_unfused(const qn_op *op, size_t row, qn_device_kind kind)
 {
-  if (op->ruled) return false;
+  if (op->ruled || op->shaped) return false;
   for (size_t role = 0; role < op->info.n_tensors; role++) {
     qn_dtype dtype = op->info.types[row].tensor[role].dtype;
     if (dtype != QN_NONE && dtype != QN_F32) return false;
@@ -38,6 +38,7 @@ static uint64_t span_of(const qn_workload *work)
 uint64_t qn_stage_bytes(const qn_stage_request *r)
 {
   uint64_t span = span_of(r->work), bytes = 0;
+  if (r->op->shaped) return qn_shaped_stage_bytes(r);
   if (r->op->ruled)
     return (uint64_t)(qn_ruled_bytes_of(r->op).set * (double)r->work->elements +
                       qn_ruled_step_bytes(r->op, r->work->n));
@@ -119,8 +120,9 @@ qn_status qn_stage_create(qn_stage **stage, const qn_stage_request *request, con
   qn_try(qn_try_allocate(&s, sizeof *s, "the stage"));
   *s = (qn_stage){.ask = *request, .exec = *exec, .types = types_of(request)};
   s->exec.workspace = NULL;
-  if (request->op->ruled) {
-    const qn_status made = qn_ruled_stage_create(&s->ruled, request, exec);
+  if (request->op->ruled || request->op->shaped) {
+    const qn_status made = request->op->ruled ? qn_ruled_stage_create(&s->ruled, request, exec)
+                                              : qn_shaped_stage_create(&s->shaped, request, exec);
     if (made != QN_OK) qn_release(s), s = NULL;
     *stage = s;
     return made;
@@ -140,6 +142,7 @@ void qn_stage_destroy(qn_stage **stage)
   if (!stage || !*stage) return;
   qn_stage *s = *stage;
   qn_ruled_stage_destroy(&s->ruled);
+  qn_shaped_stage_destroy(&s->shaped);
   qn_plan_destroy(&s->plan);
   (void)qn_stream_synchronize(s->exec.device, s->exec.stream); /* a failure here was told by the call that caused it */
   for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
@@ -156,12 +159,14 @@ void qn_stage_destroy(qn_stage **stage)
 
 uint64_t qn_stage_workspace(const qn_stage *s)
 {
+  if (s->shaped) return s->shaped->exec.workspace_bytes;
   return s->ruled ? qn_ruled_stage_workspace(s->ruled) : s->exec.workspace_bytes;
 }
 
 qn_status qn_stage_step(qn_stage *s)
 {
   if (s->ruled) return qn_ruled_stage_step(s->ruled);
+  if (s->shaped) return qn_shaped_run(s->shaped);
   const qn_tensor *const *moved = s->last ? s->moved[0] : NULL; /* back from where a moved step left them */
   s->last = 0;
   return qn_op_plan_step(s->plan, &s->exec, s->ask.params, moved);
@@ -169,7 +174,7 @@ qn_status qn_stage_step(qn_stage *s)
 
 qn_status qn_stage_step_moved(qn_stage *s)
 {
-  if (s->ruled) return qn_ruled_stage_step(s->ruled); /* its step is told where all is in any case */
+  if (s->ruled || s->shaped) return qn_stage_step(s); /* which is told where all is in any case */
   s->last = !s->last;
   return qn_op_plan_step(s->plan, &s->exec, s->ask.params, s->moved[s->last]);
 }

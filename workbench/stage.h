@@ -13,6 +13,7 @@ typedef struct qn_stage_request {
   const void *params;
   size_t row; /* of the type table */
   const qn_workload *work;
+  qn_device device;
   bool unfused; /* memory for the unfused form is wanted too */
   uint64_t seed;
 } qn_stage_request;

@@ -322,6 +322,7 @@ static qn_status prove(qn_stage *s, qn_progress *progress, qn_stage_check *check
 
 qn_status qn_stage_prove(qn_stage *s, qn_progress *progress, qn_stage_check *check)
 {
+  if (s->shaped) return qn_shaped_stage_prove(s->shaped, check);
   return s->ruled ? qn_ruled_stage_prove(s->ruled, check) : prove(s, progress, check, false);
 }
 

@@ -3,6 +3,7 @@
 #ifndef QN_WORKBENCH_STAGE_INNER_H
 #define QN_WORKBENCH_STAGE_INNER_H
 #include "workbench/ruled_stage.h"
+#include "workbench/shaped_stage.h"
 
 enum {
   QN_CHUNK = 1 << 14,  /* elements that one thread fills or compares at a time */
@@ -32,7 +33,10 @@ struct qn_stage {
   float *scratch;
   const struct qn_device_function *pass[QN_MAX_PASSES]; /* of the unfused form, on devices */
   _Alignas(16) char coef[QN_COEF_BYTES];
-  qn_ruled_stage *ruled; /* of an op whose shapes follow by rule; then all else but the request is empty */
+  /* Of an op whose shapes follow by rule, or whose tensors have shapes of their own; then all else but the request is
+   * empty. */
+  qn_ruled_stage *ruled;
+  qn_shaped_data *shaped;
 };
 
 /* Data and bands into all arenas. */

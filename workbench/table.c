@@ -76,10 +76,14 @@ static void print_series(FILE *stream, const char *name, const qn_series *s)
 static void print_head(FILE *stream, const qn_bench *b)
 {
   const qn_bench_request *ask = &b->ask;
-  fprintf(stream, "%s%s%s over %s: %s %s, %s elements of %.0f bytes, types %s\n", qn_term_colour(stream, QN_BOLD),
-          ask->op->info.name, qn_term_colour(stream, QN_PLAIN), ask->work->name, qn_grouped(ask->work->n).text,
-          ask->work->n == 1 ? "tensor" : "tensors", qn_grouped(ask->work->elements).text,
-          qn_bench_bytes(ask->op, ask->row, ask->params), b->types);
+  fprintf(stream, "%s%s%s over %s: ", qn_term_colour(stream, QN_BOLD), ask->op->info.name,
+          qn_term_colour(stream, QN_PLAIN), ask->work->name);
+  if (ask->work->text)
+    fprintf(stream, "%s, types %s\n", ask->work->text, b->types);
+  else
+    fprintf(stream, "%s %s, %s elements of %.0f bytes, types %s\n", qn_grouped(ask->work->n).text,
+            ask->work->n == 1 ? "tensor" : "tensors", qn_grouped(ask->work->elements).text,
+            qn_bench_bytes(ask->op, ask->row, ask->params), b->types);
   label(stream, "on");
   fprintf(stream, "%s %s, %s", qn_device_kind_name(ask->device.kind), b->variant, b->device.name);
   if (ask->device.kind != QN_CUDA)
@@ -94,8 +98,9 @@ static void print_check(FILE *stream, const qn_bench *b)
   if (b->check.right)
     fprintf(stream, "%sok%s, %s written elements %s\n", qn_term_colour(stream, QN_GREEN),
             qn_term_colour(stream, QN_PLAIN), qn_grouped(b->check.elements).text,
-            b->ask.op->ruled ? "of its shapes, made small, are as near to the reference in double as they must be"
-                             : "equal the reference bit for bit");
+            b->ask.op->ruled    ? "of its shapes, made small, are as near to the reference in double as they must be"
+            : b->ask.op->shaped ? "are as near to the reference in double as they must be"
+                                : "equal the reference bit for bit");
   else
     fprintf(stream, "%sWRONG%s, so it gets no time: %s\n", qn_term_colour(stream, QN_RED),
             qn_term_colour(stream, QN_PLAIN), b->check.wrong);
@@ -111,6 +116,9 @@ static void print_share(FILE *stream, const qn_bench *b)
   label(stream, "of ceiling");
   fprintf(stream, "%9.1f%% %-20s of %s with %s, %.1f GB/s in this run\n", 100 * b->share.ratio,
           qn_interval(100 * b->share.low, 100 * b->share.high, 1).text, best->name, best->way, best->gbps);
+  if (!b->ask.work->text) return;
+  label(stream, "computes");
+  fprintf(stream, "%10.3g TFLOP/s\n", b->ask.work->operations / b->fused.time.median * 1e-3);
 }
 
 static void print_speedup(FILE *stream, const qn_bench *b)

@@ -15,13 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-enum {
-  LOOK_ROUNDS = 8,
-  PROVE_ROUNDS = 40,
-  VARIANTS = QN_VARIANT_ACCOUNTS,
-  TEXT = 160,
-  REFERENCE_OPERATIONS = 100000000
-};
+enum { LOOK_ROUNDS = 8, PROVE_ROUNDS = 40, VARIANTS = QN_VARIANT_ACCOUNTS, TEXT = 160 };
 
 /* Where classes of shapes end: rows by the tiles' heights, columns and depth as launches fill a GPU, a norm's groups by
  * the widths that tiles hold. */
@@ -281,7 +275,7 @@ static qn_status explore(tuner *t)
   subject *best;
   qn_shaped_want want;
   t->data.looseness = 2; /* one for all of them */
-  qn_status status = qn_shaped_reference(&t->data, REFERENCE_OPERATIONS, &want);
+  qn_status status = qn_shaped_reference(&t->data, QN_SHAPED_REFERENCE, &want);
   if (status == QN_OK) status = prove(t, t->incumbent.name, &want, wrong, sizeof wrong);
   if (status == QN_OK && *wrong)
     status = qn_fail(QN_UNSUPPORTED, "%s, which is in force, is wrong: %s", t->incumbent.name, wrong);
@@ -431,11 +425,7 @@ static qn_status take_shape(const qn_shaped *shaped, const char **at, char item[
   memcpy(item, *at, n);
   item[n] = 0;
   *at += n + ((*at)[n] == ',');
-  *text = item;
-  if (strchr(item, '=')) return QN_OK;
-  for (const qn_shaped_size *w = shaped->workloads; w->name; w++)
-    if (!strcmp(w->name, item)) return *text = w->text, QN_OK;
-  return qn_fail(QN_BAD_ARGUMENT, "\"%s\" is no workload of the op's, and no text such as \"m=16 n=64 k=32\"", item);
+  return qn_shaped_find(shaped, item, text);
 }
 
 static qn_status each_place(tuner *t, place_fn *at)

@@ -41,6 +41,28 @@ QN_FN qn_u32 qn_float_tf32(float x)
 #endif
 }
 
+/* ---- x as the sum of two shorter words, high + low up to 2^-17 of x in bf16, 2^-23 in tf32; an infinite x leaves a
+ * NaN in low. Of bf16 two values at once, the first in the low halves. ---- */
+QN_FN void qn_split_bf16(float x, float y, qn_u32 &high, qn_u32 &low)
+{
+#ifdef QN_MATRIX_PTX
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(high) : "f"(y), "f"(x));
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
+      : "=r"(low)
+      : "f"(y - qn_bits_float(high & 0xffff0000u)), "f"(x - qn_bits_float(high << 16)));
+#else
+  high = qn_join_halves(qn_float_bf16(x), qn_float_bf16(y));
+  low = qn_join_halves(qn_float_bf16(x - qn_bits_float(high << 16)),
+                       qn_float_bf16(y - qn_bits_float(high & 0xffff0000u)));
+#endif
+}
+
+QN_FN void qn_split_tf32(float x, qn_u32 &high, qn_u32 &low)
+{
+  high = qn_float_tf32(x);
+  low = qn_float_tf32(x - qn_bits_float(high));
+}
+
 /* ---- products ---- */
 struct qn_of_tf32 { /* the last 13 bits are not looked at */
   QN_FN float value(qn_u32 word, int) { return qn_bits_float(word & ~0x1fffu); }

@@ -2,7 +2,7 @@
 /* forced.c - see forced.h. */
 #include "op/forced.h"
 #include "core/core.h"
-#include "op/gemm/gemm.h"
+#include "op/call.h"
 #include "op/geometry.h"
 #include "quern/arch.h"
 #include <stdio.h>
@@ -28,5 +28,9 @@ qn_status qn_forced_check(const char *name)
 {
   if (!strcmp(name, "geometry")) return check_geometry();
   if (!strcmp(name, "arch")) return check_arch();
-  return strcmp(name, "gemm") ? QN_OK : qn_gemm_option_check();
+  for (size_t k = 0; k < qn_op_count(); k++) {
+    const qn_shaped *shaped = qn_op_of(qn_op_at(k))->shaped;
+    if (shaped && shaped->variant_option && !strcmp(name, shaped->variant_option)) return shaped->check_option();
+  }
+  return QN_OK;
 }

@@ -43,6 +43,7 @@ typedef struct qn_shaped {
   /* Names of device variants, NULL past the last, and the option that forces one; NULL: it has none. */
   const char *(*variant)(size_t k);
   const char *variant_option;
+  qn_status (*check_option)(void); /* refuses its value where that names no variant */
   /* Which one a device call takes now, and why, in words that last until the thread's next question; NULL: a sentence.
    */
   const char *(*choice)(const qn_call *call, const char **why);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cublas.h - the part of NVIDIA's cuBLAS that quern uses, cublasLt's product, declared by itself so that no CUDA header
  * is needed; how the library is found and opened; and one product by it. What the product is for, and where another is
- * better, is op/gemm/'s business. */
+ * better, is its caller's business. */
 #ifndef QN_DEVICE_CUDA_CUBLAS_H
 #define QN_DEVICE_CUDA_CUBLAS_H
 #include "core/status.h"

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm_norm.c - the op's description, its contract, and the typed calls of quern/gemm_norm.h. The product is
- * op/gemm/'s business: cpu.c on the processor, dispatch.c on devices. */
+ * cpu.c's business on the processor, dispatch.c's on devices. */
 #include "quern/gemm_norm.h"
 #include "core/status.h"
 #include "op/call.h"
-#include "op/gemm/cpu.h"
-#include "op/gemm_norm/gemm_norm.math.h"
+#include "op/gemm_norm/cpu.h"
 #include <math.h>
 #include <stddef.h>
 
@@ -26,16 +25,14 @@ static const qn_op_tensor tensors[] = {
 
 static const char *const shapes[] = {"[m, n]", "[m, k]", "[n, k]", "[n]", "[n]", "[n]", "[n]"};
 
-#define ROW(type)                                                                                                      \
+#define READ_F32                                                                                                       \
   {                                                                                                                    \
-    {                                                                                                                  \
-      {type, QN_WRITE}, {type, QN_READ}, {type, QN_READ}, {QN_F32, QN_READ}, {QN_F32, QN_READ}, {QN_F32, QN_READ},     \
-      {                                                                                                                \
-        QN_F32, QN_READ                                                                                                \
-      }                                                                                                                \
-    }                                                                                                                  \
+    QN_F32, QN_READ                                                                                                    \
   }
-static const qn_op_types types[] = {ROW(QN_F32), ROW(QN_BF16)};
+static const qn_op_types types[] = {
+    {{{QN_F32, QN_WRITE}, READ_F32, READ_F32, READ_F32, READ_F32, READ_F32, READ_F32}},
+    {{{QN_BF16, QN_WRITE}, {QN_BF16, QN_READ}, {QN_BF16, QN_READ}, READ_F32, READ_F32, READ_F32, READ_F32}},
+};
 
 #define AT(member) offsetof(qn_gemm_norm_params, member)
 static const qn_op_param params_table[] = {
@@ -222,15 +219,11 @@ static const qn_shaped_size cases[] = {
 };
 
 static const qn_shaped_size workloads[] = {
-    {"kernelbench", "m=128 n=1024 k=512 groups=32"},
-    {"kernelbench-large", "m=1024 n=8192 k=8192 groups=256"},
-    {"decode", "m=1 n=8192 k=8192 groups=256"},
-    {"rows-16", "m=16 n=8192 k=8192 groups=256"},
-    {"rows-256", "m=256 n=8192 k=8192 groups=256"},
-    {"groups-of-4", "m=128 n=4096 k=1024 groups=1024"},
-    {"groups-of-256", "m=128 n=4096 k=1024 groups=16"},
-    {"groups-of-4096", "m=128 n=4096 k=1024 groups=1"},
-    {NULL, NULL},
+    {"kernelbench", "m=128 n=1024 k=512 groups=32"},    {"kernelbench-large", "m=1024 n=8192 k=8192 groups=256"},
+    {"decode", "m=1 n=8192 k=8192 groups=256"},         {"rows-16", "m=16 n=8192 k=8192 groups=256"},
+    {"rows-256", "m=256 n=8192 k=8192 groups=256"},     {"groups-of-4", "m=128 n=4096 k=1024 groups=1024"},
+    {"groups-of-128", "m=128 n=4096 k=1024 groups=32"}, {"groups-of-256", "m=128 n=4096 k=1024 groups=16"},
+    {"groups-of-4096", "m=128 n=4096 k=1024 groups=1"}, {NULL, NULL},
 };
 
 /* The word that the refusal must hold, and what must be refused. */
@@ -252,51 +245,44 @@ static const char *const looser[] = {"precision=tf32", "precision=bf16", NULL};
 /* Flags: the contract's, GELU with a layer norm, nothing at all. */
 #define F32 "QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0"
 #define DEFINES(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define HOPPER(precision, columns, rows, stages, ...)                                                                  \
+  {                                                                                                                    \
+    "op/gemm_norm/gemm.hopper.cu",                                                                                     \
+        DEFINES("QN_GEMM_PRECISION=" #precision, "QN_GEMM_COLUMNS=" #columns, "QN_GEMM_TILE_M=" #rows,                 \
+                "QN_GEMM_STAGES=" #stages, "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", __VA_ARGS__),                        \
+        "sm_90a"                                                                                                       \
+  }
 static const qn_shaped_unit units[] = {
     {"op/gemm_norm/gemm_norm.cu", DEFINES("QN_GEMM_PRECISION=0", "QN_GEMM_SHORT=0"), NULL},
     {"op/gemm_norm/gemm_norm.cu", DEFINES("QN_GEMM_PRECISION=4", "QN_GEMM_SHORT=1"), NULL},
-    {"op/gemm/gemm.epilogue.cu",
+    {"op/gemm_norm/gemm.epilogue.cu",
      DEFINES("QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0", "QN_GEMM_TEAM=32", "QN_GEMM_ITEMS=1"), NULL},
-    {"op/gemm/gemm.epilogue.cu",
+    {"op/gemm_norm/gemm.epilogue.cu",
      DEFINES("QN_GEMM_FLAGS=1954u", "QN_GEMM_SHORT=1", "QN_GEMM_TEAM=256", "QN_GEMM_ITEMS=16"), NULL},
-    {"op/gemm/gemm.epilogue.cu",
+    {"op/gemm_norm/gemm.epilogue.cu",
      DEFINES("QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0", "QN_GEMM_TEAM=256", "QN_GEMM_ITEMS=0"), NULL},
-    {"op/gemm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=2"), NULL},
-    {"op/gemm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=3"), "sm_90a"},
-    {"op/gemm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=4"), "sm_90a"},
-    {"op/gemm/gemm.mma.cu", DEFINES(F32, "QN_GEMM_PRECISION=3", "QN_GEMM_COLUMNS=128", "QN_GEMM_STAGES=3"), "sm_80"},
-    {"op/gemm/gemm.sliced.cu",
+    {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=2"), NULL},
+    {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=3"), "sm_90a"},
+    {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=4"), "sm_90a"},
+    {"op/gemm_norm/gemm.mma.cu", DEFINES(F32, "QN_GEMM_PRECISION=3", "QN_GEMM_COLUMNS=128", "QN_GEMM_STAGES=3"),
+     "sm_80"},
+    {"op/gemm_norm/gemm.sliced.cu",
      DEFINES(F32, "QN_GEMM_PRECISION=2", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=32", "QN_GEMM_TILE_N=32",
              "QN_GEMM_AHEAD=4"),
      "sm_80"},
-    {"op/gemm/gemm.cores.cu",
+    {"op/gemm_norm/gemm.cores.cu",
      DEFINES(F32, "QN_GEMM_PRECISION=0", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=128", "QN_GEMM_TILE_N=128",
              "QN_GEMM_CHUNK=32", "QN_GEMM_STAGES=3", "QN_GEMM_DOWN=4", "QN_GEMM_ACROSS=2"),
      "sm_90a"},
-    {"op/gemm/gemm.cores.cu",
+    {"op/gemm_norm/gemm.cores.cu",
      DEFINES(F32, "QN_GEMM_PRECISION=0", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=16", "QN_GEMM_TILE_N=64",
              "QN_GEMM_CHUNK=64", "QN_GEMM_STAGES=4", "QN_GEMM_DOWN=1", "QN_GEMM_ACROSS=1"),
      NULL},
-    {"op/gemm/gemm.hopper.cu",
-     DEFINES(F32, "QN_GEMM_PRECISION=1", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=128", "QN_GEMM_STAGES=6",
-             "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_GEMM_NEAR"),
-     "sm_90a"},
-    {"op/gemm/gemm.hopper.cu",
-     DEFINES(F32, "QN_GEMM_PRECISION=2", "QN_GEMM_COLUMNS=64", "QN_GEMM_TILE_M=64", "QN_GEMM_STAGES=7",
-             "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_GEMM_NEAR"),
-     "sm_90a"},
-    {"op/gemm/gemm.hopper.cu",
-     DEFINES(F32, "QN_GEMM_PRECISION=3", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=128", "QN_GEMM_STAGES=4",
-             "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8"),
-     "sm_90a"},
-    {"op/gemm/gemm.hopper.cu",
-     DEFINES(F32, "QN_GEMM_PRECISION=4", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=128", "QN_GEMM_STAGES=4",
-             "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_GEMM_NEAR"),
-     "sm_90a"},
-    {"op/gemm/gemm.hopper.cu",
-     DEFINES("QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=1", "QN_GEMM_PRECISION=4", "QN_GEMM_COLUMNS=32",
-             "QN_GEMM_TILE_M=128", "QN_GEMM_STAGES=6", "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", "QN_GEMM_NEAR"),
-     "sm_90a"},
+    HOPPER(1, 32, 128, 6, F32, "QN_ACTIVATION_NEAR"),
+    HOPPER(2, 64, 64, 7, F32, "QN_ACTIVATION_NEAR"),
+    HOPPER(3, 32, 128, 4, F32),
+    HOPPER(4, 32, 128, 4, F32, "QN_ACTIVATION_NEAR"),
+    HOPPER(4, 32, 128, 6, "QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=1", "QN_ACTIVATION_NEAR"),
     {NULL, NULL, NULL},
 };
 
@@ -312,6 +298,7 @@ static const qn_shaped shaped = {
     .looseness = qn_gemm_looseness,
     .variant = qn_gemm_variant_name,
     .variant_option = "gemm",
+    .check_option = qn_gemm_option_check,
     .choice = choice,
     .refusal = refusal,
     .tune_key = tune_key,

@@ -9,7 +9,7 @@
  *
  * The oracle computes the whole result in double, element by element, and beside each how far f32 may be from it. */
 #include "base/walk.h"
-#include "op/gemm/cpu.h"
+#include "op/gemm_norm/cpu.h"
 #include "op/gemm_norm/gemm_norm.math.h"
 
 qn_gemm_cpu_fn QN_CPU_NAME(gemm_norm);

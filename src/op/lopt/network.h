@@ -9,7 +9,6 @@
 #ifndef QN_OP_LOPT_NETWORK_H
 #define QN_OP_LOPT_NETWORK_H
 #include "base/matrix.h"
-#include "op/gemm/split.h"
 #include "op/lopt/phase.h"
 
 constexpr int TF32 = 1, BF16X3 = 2, F16X3 = 3, F16 = 4, PRECISION = QN_LOPT_PRECISION;

@@ -3,23 +3,18 @@
  * here and nowhere else; swiglu_backward.math.h adds the backward's roles. */
 #ifndef QN_OP_SWIGLU_MATH_H
 #define QN_OP_SWIGLU_MATH_H
+#include "base/activation.h"
 #include "base/dtype.h"
-#include "base/maths.h"
 #include "op/swiglu/swiglu.args.h"
 
-/* What does not depend on the element, and a constant as f32 has it and as it is: the oracle computes in double. */
+/* What does not depend on the element. */
 #ifdef QN_ORACLE
 typedef struct qn_swiglu_numbers {
   double gate_multiplier, down_multiplier, alpha, limit;
 } qn_swiglu_numbers;
-#define QN_SWIGLU_CONSTANT(f32, f64) f64
 #else
 typedef qn_swiglu_coef qn_swiglu_numbers;
-#define QN_SWIGLU_CONSTANT(f32, f64) f32
 #endif
-#define QN_SWIGLU_GELU_SLOPE QN_SWIGLU_CONSTANT(0x1.988454p0f, 0x1.9884533d43651p0) /* 2 sqrt(2 / pi) */
-#define QN_SWIGLU_GELU_CUBIC QN_SWIGLU_CONSTANT(0x1.6e4e26p-5f, 0.044715)
-#define QN_SWIGLU_GELU_BOTH QN_SWIGLU_CONSTANT(0x1.b6676cp-3f, 0x1.b6676bf7450fp-3) /* three times their product */
 
 /* How the storage rounds: an f32 value as the type holds it, widened again. The oracle rounds no normal number, but has
  * the type's range: what is infinite there is so here, and subnormal numbers have its steps, since a product with what
@@ -99,17 +94,16 @@ QN_FN qn_swiglu_value qn_swiglu_activate(const qn_swiglu_numbers *c, qn_u32 gate
     qn_f32 held = qn_swiglu_least(x, c->limit);
     v = qn_swiglu_product(storage, held, qn_swiglu_held(storage, qn_splat(c->alpha) * held), qn_splat(c->alpha));
     v.slope = qn_select(qn_less(qn_splat(c->limit), x), zero, v.slope);
-  } else if (gate == QN_SWIGLU_GEGLU) { /* 2 sqrt(2 / pi) (x + 0.044715 x^3), and by x */
-    qn_f32 x2 = qn_swiglu_held(storage, x * x);
-    qn_f32 y = (x * QN_SWIGLU_GELU_SLOPE) * qn_fma(x2, qn_splat(QN_SWIGLU_GELU_CUBIC), qn_splat(1.0f));
-    v = qn_swiglu_product(storage, x, y, qn_fma(x2, qn_splat(QN_SWIGLU_GELU_BOTH), qn_splat(QN_SWIGLU_GELU_SLOPE)));
+  } else if (gate == QN_SWIGLU_GEGLU) {
+    qn_f32 x2 = qn_swiglu_held(storage, x * x), y = qn_gelu_argument(x, x2);
+    v = qn_swiglu_product(storage, x, y, qn_gelu_argument_slope(x2));
     /* Where x^2 is infinite the sigmoid is 0 or 1, and so is the slope. */
     qn_mask far = qn_less(qn_splat(0x1p20f), x2);
     qn_f32 step = qn_select(qn_less(x, zero), zero, qn_splat(1.0f));
     v.slope = qn_select(far, step, v.slope);
     v.s = qn_select(far, x * step, v.s);
   } else if (gate == QN_SWIGLU_REGLU) {
-    v.s = qn_select(qn_at_most(x, zero), zero, x);
+    v.s = qn_relu(x);
     v.slope = qn_select(qn_is_nan(x), x, qn_select(qn_at_most(x, zero), zero, qn_splat(1.0f)));
   } else if (gate == QN_SWIGLU_GLU) {
     v.s = qn_swiglu_held(storage, storage == QN_SWIGLU_F32 ? qn_sigmoid(x) : qn_sigmoid16(x));

@@ -8,7 +8,7 @@
  * The unit says also QN_GEMM_FLAGS, QN_GEMM_COLUMNS (of a group: a power of two from 4 to 128 that the tile is a
  * multiple of; no norm: 0). k and n are multiples of 4; x, w and y are f32 and aligned to 16 bytes. */
 #define QN_THREADS 256
-#include "op/gemm/finish.h"
+#include "op/gemm_norm/finish.h"
 
 enum {
   TILE_M = QN_GEMM_TILE_M,

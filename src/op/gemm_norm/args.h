@@ -2,12 +2,12 @@
 /* args.h - what every device kernel of a GEMM is launched with: a struct by value, shared by C that fills it and the
  * kernels that read it. A kernel that needs more (bulk copies' maps, split sums) has a struct of its own that begins
  * with this one. */
-#ifndef QN_OP_GEMM_ARGS_H
-#define QN_OP_GEMM_ARGS_H
+#ifndef QN_OP_GEMM_NORM_ARGS_H
+#define QN_OP_GEMM_NORM_ARGS_H
 #include "base/kernel.h"
 
-/* Dense, row-major: x (m, k), w (n, k), y (m, n). f32, or bf16 where QN_GEMM_STORAGE is 2. What the flags (see
- * epilogue.math.h) lack is NULL. */
+/* Dense, row-major: x (m, k), w (n, k), y (m, n). f32, or bf16 where QN_GEMM_SHORT is 1. What the flags (see
+ * gemm_norm.math.h) lack is NULL. */
 typedef struct qn_gemm_args {
   const void *x, *w;
   void *y;
@@ -16,6 +16,14 @@ typedef struct qn_gemm_args {
   qn_i64 columns; /* of a norm's group; n is a multiple of it. No norm: n */
   float lo, hi, eps;
 } qn_gemm_args;
+
+/* Of the kernel that takes x apart into its class's words (gemm.split.cu). */
+typedef struct qn_gemm_split_args {
+  const float *x; /* (rows, columns), dense; columns a multiple of 4 */
+  qn_u32 *to;     /* rows of `parts` parts: in bf16x3 of 16 words each, in tf32x3 of 32, in bf16 of 8 */
+  qn_i64 rows, columns;
+  qn_i64 parts; /* of 16 columns; even */
+} qn_gemm_split_args;
 
 /* With the product apart: what writes z (m, n), and the epilogue that makes y of it. */
 typedef struct qn_gemm_z_args {

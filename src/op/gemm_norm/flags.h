@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flags.h - what an epilogue does, as one word, which kernels are specialised for. Its arithmetic is epilogue.math.h,
+/* flags.h - what an epilogue does, as one word, which kernels are specialised for. Its arithmetic is gemm_norm.math.h,
  * which C that knows no lanes does not include. */
-#ifndef QN_OP_GEMM_FLAGS_H
-#define QN_OP_GEMM_FLAGS_H
+#ifndef QN_OP_GEMM_NORM_FLAGS_H
+#define QN_OP_GEMM_NORM_FLAGS_H
 #include "base/kernel.h"
 
 /* As the enums of quern/gemm_norm.h number them. */

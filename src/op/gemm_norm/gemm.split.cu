@@ -7,7 +7,7 @@
  * of one kind. */
 #define QN_THREADS 256
 #include "base/matrix.h"
-#include "op/gemm/split.h"
+#include "op/gemm_norm/args.h"
 
 constexpr int BF16X3 = 2, TF32X3 = 3; /* as qn_gemm_precision numbers them; else bf16 */
 constexpr int PRECISION = QN_GEMM_PRECISION, PART_WORDS = PRECISION == TF32X3 ? 32 : PRECISION == BF16X3 ? 16 : 8;

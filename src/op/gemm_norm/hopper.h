@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hopper.h - what gemm.hopper.cu is launched with. */
-#ifndef QN_OP_GEMM_HOPPER_H
-#define QN_OP_GEMM_HOPPER_H
+#ifndef QN_OP_GEMM_NORM_HOPPER_H
+#define QN_OP_GEMM_NORM_HOPPER_H
 #include "base/hopper.h"
-#include "op/gemm/args.h"
+#include "op/gemm_norm/args.h"
 
 typedef struct qn_gemm_hopper_args {
   qn_gemm_args of;

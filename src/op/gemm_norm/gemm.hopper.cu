@@ -14,9 +14,8 @@
 #define QN_THREADS 384
 #include "base/hopper.h"
 #include "base/matrix.h"
-#include "op/gemm/epilogue.math.h"
-#include "op/gemm/hopper.h"
-#include "op/gemm/split.h"
+#include "op/gemm_norm/gemm_norm.math.h"
+#include "op/gemm_norm/hopper.h"
 
 /* The unit says: QN_GEMM_PRECISION, QN_GEMM_SHORT (memory holds bf16), QN_GEMM_FLAGS, QN_GEMM_COLUMNS (of a group: a
  * power of two from 4 to 64; no norm: 0), QN_GEMM_TILE_M (64, 128, 256), QN_GEMM_STAGES, QN_GEMM_CLUSTER; of a split
@@ -321,6 +320,8 @@ template <bool squares> QN_FN group_sums sum_groups(const half_row &r)
   return s;
 }
 
+/* The passes of qn_gemm_passes, over the groups of a half row side by side: it takes the means away in place, as there
+ * are no registers for both. */
 QN_FN void normalise(half_row &r, const qn_gemm_args &a, qn_i64 n)
 {
   constexpr int width = COLUMNS >= HALF ? HALF : COLUMNS ? COLUMNS : 1;

@@ -2,11 +2,11 @@
 /* finish.h - the epilogue where a lane has four columns of a row of y, and its neighbours theirs: of the kernels whose
  * sums meet in shared memory. Groups are 4 to 128 columns, a power of two; the unit says QN_GEMM_FLAGS and
  * QN_GEMM_COLUMNS (of a group; no norm: 0). */
-#ifndef QN_OP_GEMM_FINISH_H
-#define QN_OP_GEMM_FINISH_H
+#ifndef QN_OP_GEMM_NORM_FINISH_H
+#define QN_OP_GEMM_NORM_FINISH_H
 #include "base/matrix.h"
-#include "op/gemm/args.h"
-#include "op/gemm/epilogue.math.h"
+#include "op/gemm_norm/args.h"
+#include "op/gemm_norm/gemm_norm.math.h"
 
 /* A loop over registers must be laid out on a GPU; on the host that would only take the compiler seconds. */
 #ifdef QN_CUDA_DIALECT
@@ -29,7 +29,6 @@ QN_FN float sum_group(float sum)
 /* Four columns from n on, in a row of y, or of none: all lanes come here. */
 QN_FN void finish(float (&v)[4], const qn_gemm_args &a, qn_i64 m, qn_i64 n)
 {
-  float sum = 0, mean = 0, squares = 0, scale = 1;
   const bool in = m < a.m && n < a.n;
   QN_GEMM_EACH
   for (int i = 0; i < 4; i++) {
@@ -38,14 +37,15 @@ QN_FN void finish(float (&v)[4], const qn_gemm_args &a, qn_i64 m, qn_i64 n)
     v[i] = qn_gemm_element(FLAGS, v[i], bias, bias2, a.lo, a.hi);
   }
   if (COLUMNS != 0) {
-    const float columns = COLUMNS;
-    if (qn_gemm_centres(FLAGS)) {
-      sum = v[0] + v[1] + (v[2] + v[3]);
-      mean = sum_group(sum) * (1.0f / columns);
-    }
-    QN_GEMM_EACH
-    for (int i = 0; i < 4; i++) squares += (v[i] - mean) * (v[i] - mean);
-    scale = qn_gemm_scale(sum_group(squares), columns, a.eps);
+    float mean;
+    const auto squares = [&] {
+      float sum = 0;
+      QN_GEMM_EACH
+      for (int i = 0; i < 4; i++) sum += (v[i] - mean) * (v[i] - mean);
+      return sum_group(sum);
+    };
+    const float scale = qn_gemm_passes(
+        FLAGS, COLUMNS, a.eps, mean, [&] { return sum_group(v[0] + v[1] + (v[2] + v[3])); }, squares);
     QN_GEMM_EACH
     for (int i = 0; i < 4; i++) {
       const float gamma = (FLAGS & QN_GEMM_GAMMA) && n < a.n ? a.gamma[n + i] : 1;

@@ -3,11 +3,10 @@
  * row at once, as words of a product in the unit's class; and the products of bands of x with strips of w. That the
  * four columns are not the four that a product has at that lane does not matter, as x and w are read alike. The source
  * says BANDS and STRIPS before. */
-#ifndef QN_OP_GEMM_PRODUCTS_H
-#define QN_OP_GEMM_PRODUCTS_H
+#ifndef QN_OP_GEMM_NORM_PRODUCTS_H
+#define QN_OP_GEMM_NORM_PRODUCTS_H
 #include "base/matrix.h"
-#include "op/gemm/finish.h"
-#include "op/gemm/split.h"
+#include "op/gemm_norm/finish.h"
 
 constexpr int TF32 = 1, BF16X3 = 2, TF32X3 = 3, BF16 = 4; /* as qn_gemm_precision numbers them */
 constexpr int PRECISION = QN_GEMM_PRECISION;

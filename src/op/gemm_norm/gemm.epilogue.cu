@@ -7,8 +7,8 @@
 #define QN_THREADS 256
 #include "base/collective.h"
 #include "base/dtype.h"
-#include "op/gemm/args.h"
-#include "op/gemm/epilogue.math.h"
+#include "op/gemm_norm/args.h"
+#include "op/gemm_norm/gemm_norm.math.h"
 
 enum { TEAM = QN_GEMM_TEAM, ITEMS = QN_GEMM_ITEMS, FLAGS = QN_GEMM_FLAGS };
 
@@ -41,6 +41,20 @@ QN_FN float team_sum(float x, float *scratch)
   return x;
 }
 
+/* What a team's thread `lane` has of the group of `columns` from `first` on: which of its registers, and which column.
+ */
+template <class Visit> QN_FN void each(qn_i64 lane, qn_i64 first, qn_i64 columns, Visit visit)
+{
+  const qn_i64 begin = first + lane;
+  if (ITEMS) {
+    QN_UNROLL
+    for (int i = 0; i < ITEMS; i++)
+      if (lane + i * TEAM < columns) visit(i, begin + i * TEAM);
+  } else {
+    for (qn_i64 j = begin; j < first + columns; j += TEAM) visit(0, j);
+  }
+}
+
 QN_GROUP_KERNEL(gemm_epilogue, qn_gemm_z_args, a)
 {
   QN_SHARED(float, scratch, 32);
@@ -48,37 +62,26 @@ QN_GROUP_KERNEL(gemm_epilogue, qn_gemm_z_args, a)
   const qn_u64 groups = static_cast<qn_u64>(a.of.n / a.of.columns), all = groups * static_cast<qn_u64>(a.of.m);
   const qn_i64 columns = team < all ? a.of.columns : 0; /* nobody leaves: the sums need every lane */
   const qn_i64 row = static_cast<qn_i64>(team / groups), first = static_cast<qn_i64>(team % groups) * a.of.columns;
-  const qn_i64 lane = qn_thread() % TEAM;
-  float v[ITEMS ? ITEMS : 1], sum = 0.0f, mean = 0.0f, squares = 0.0f;
-  if (ITEMS) {
-    QN_UNROLL
-    for (int i = 0; i < ITEMS; i++) {
-      v[i] = lane + i * TEAM < columns ? value(a, row, first + lane + i * TEAM) : 0.0f;
-      sum += v[i];
-    }
-  } else {
-    for (qn_i64 j = lane; j < columns; j += TEAM) sum += value(a, row, first + j);
-  }
-  const float count = static_cast<float>(a.of.columns);
-  if (qn_gemm_centres(FLAGS)) mean = team_sum(sum, scratch) / count;
-  if (ITEMS) {
-    QN_UNROLL
-    for (int i = 0; i < ITEMS; i++)
-      if (lane + i * TEAM < columns) squares = qn_fma(v[i] - mean, v[i] - mean, squares);
-  } else {
-    for (qn_i64 j = lane; j < columns; j += TEAM) {
-      const float c = value(a, row, first + j) - mean;
-      squares = qn_fma(c, c, squares);
-    }
-  }
-  const float scale = qn_gemm_scale(team_sum(squares, scratch), count, a.of.eps);
-  if (ITEMS) {
-    QN_UNROLL
-    for (int i = 0; i < ITEMS; i++)
-      if (lane + i * TEAM < columns) store(a, row, first + lane + i * TEAM, v[i], mean, scale);
-  } else {
-    for (qn_i64 j = lane; j < columns; j += TEAM) store(a, row, first + j, value(a, row, first + j), mean, scale);
-  }
+  const qn_i64 lane = qn_thread() % TEAM,
+               summed = ITEMS ? ITEMS * TEAM : columns; /* a register without a column is 0 */
+  float v[ITEMS ? ITEMS : 1] = {}, mean;
+  const auto element = [&](int i, qn_i64 j) { return ITEMS ? v[i] : value(a, row, j); };
+  const auto sum = [&] {
+    float x = 0.0f;
+    each(lane, first, summed, [&](int i, qn_i64 j) { x += element(i, j); });
+    return team_sum(x, scratch);
+  };
+  const auto squares = [&] {
+    float x = 0.0f;
+    each(lane, first, columns, [&](int i, qn_i64 j) {
+      const float c = element(i, j) - mean;
+      x = qn_fma(c, c, x);
+    });
+    return team_sum(x, scratch);
+  };
+  if (ITEMS) each(lane, first, columns, [&](int i, qn_i64 j) { v[i] = value(a, row, j); });
+  const float scale = qn_gemm_passes(FLAGS, static_cast<float>(a.of.columns), a.of.eps, mean, sum, squares);
+  each(lane, first, columns, [&](int i, qn_i64 j) { store(a, row, j, element(i, j), mean, scale); });
 }
 
 /* Without a norm: a thread an element. */

@@ -3,20 +3,20 @@
  * that epilogue, and of any kernel of a GEMM, for the other variants. */
 #include "core/core.h"
 #include "jit/jit.h"
-#include "op/gemm/gemm.h"
+#include "op/gemm_norm/gemm.h"
 #include <stdio.h>
+#include <string.h>
 
 enum { THREADS = 256, TILE = 64, DEFINES_MOST = 16, LANES = 32, ITEMS_MOST = 16 };
 
 qn_status qn_gemm_function(const qn_gemm_problem *problem, const qn_gemm_call *call, const char *source,
-                           const char *name, const char *const *more, const qn_device_function **function)
+                           const char *name, const char *more, const qn_device_function **function)
 {
-  char flags[40], precision[40], storage[40];
-  const char *defines[DEFINES_MOST] = {flags, precision, storage};
-  snprintf(flags, sizeof flags, "QN_GEMM_FLAGS=%uu", problem->flags);
-  snprintf(precision, sizeof precision, "QN_GEMM_PRECISION=%d", problem->precision);
-  snprintf(storage, sizeof storage, "QN_GEMM_SHORT=%d", problem->short_data);
-  for (size_t k = 0; more && more[k] && k + 4 < DEFINES_MOST; k++) defines[3 + k] = more[k];
+  char text[320], *rest = text;
+  const char *defines[DEFINES_MOST] = {NULL};
+  snprintf(text, sizeof text, "QN_GEMM_FLAGS=%uu QN_GEMM_PRECISION=%d QN_GEMM_SHORT=%d %s", problem->flags,
+           problem->precision, problem->short_data, more);
+  for (size_t k = 0; rest && *rest && k + 1 < DEFINES_MOST; k++) defines[k] = strsep(&rest, " ");
   return qn_jit_function(call->exec->device, &(qn_unit){.source = source, .defines = defines}, name, function);
 }
 
@@ -73,14 +73,13 @@ qn_status qn_gemm_epilogue(const qn_gemm_problem *problem, const qn_gemm_call *c
   const uint32_t team = norms ? team_of(a->columns) : 1;
   const uint64_t n = (uint64_t)a->m * (uint64_t)(norms ? a->n / a->columns * team : a->n);
   const qn_device_function *function;
-  char teams[40], items[40];
+  char more[80];
   const qn_gemm_z_args argument = {*a, z};
   qn_gemm_problem any = *problem;
   any.precision = QN_GEMM_FP32; /* one kernel for all classes */
-  snprintf(teams, sizeof teams, "QN_GEMM_TEAM=%u", team);
-  snprintf(items, sizeof items, "QN_GEMM_ITEMS=%u", norms ? items_of(a->columns, team) : 1);
-  qn_try(qn_gemm_function(&any, call, "op/gemm/gemm.epilogue.cu", norms ? "gemm_epilogue" : "gemm_elements",
-                          (const char *[]){teams, items, NULL}, &function));
+  snprintf(more, sizeof more, "QN_GEMM_TEAM=%u QN_GEMM_ITEMS=%u", team, norms ? items_of(a->columns, team) : 1);
+  qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.epilogue.cu", norms ? "gemm_epilogue" : "gemm_elements", more,
+                          &function));
   return qn_gemm_launch(call, function, (n + THREADS - 1) / THREADS, THREADS, 0, &argument, sizeof argument);
 }
 
@@ -108,7 +107,7 @@ static qn_status run(const qn_gemm_variant *variant, const qn_gemm_problem *prob
   const qn_device_function *function;
   (void)variant;
   product.flags = 0; /* the epilogue's; one kernel serves all of them */
-  qn_try(qn_gemm_function(&product, call, "op/gemm_norm/gemm_norm.cu", "gemm_norm", NULL, &function));
+  qn_try(qn_gemm_function(&product, call, "op/gemm_norm/gemm_norm.cu", "gemm_norm", "", &function));
   qn_try(qn_gemm_launch(call, function, blocks, THREADS, 0, &argument, sizeof argument));
   return qn_gemm_epilogue(problem, call, argument.z);
 }

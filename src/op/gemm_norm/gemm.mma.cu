@@ -18,7 +18,7 @@ enum {
   PITCH = TILE + 8,
   QUADS = TILE / 4
 };
-#include "op/gemm/products.h"
+#include "op/gemm_norm/products.h"
 
 /* Parts of 16 bytes of a row of a stage: those of odd rows lie turned by half, so that lanes which read four parts of
  * two rows meet in no bank. */

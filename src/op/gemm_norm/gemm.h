@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.h - matrix products with an epilogue, inside: the checked problem, and the variants that can solve it on a
- * device. What a caller sees is quern/gemm_norm.h; the epilogue's arithmetic is epilogue.math.h.
+ * device. What a caller sees is quern/gemm_norm.h; the epilogue's arithmetic is gemm_norm.math.h.
  *
  * A variant is a device kernel with its tile. Each says itself whether it can serve a problem on a device, and why not;
  * dispatch.c asks them all, and takes what the option says, else the one that expects to take the least time. */
-#ifndef QN_OP_GEMM_GEMM_H
-#define QN_OP_GEMM_GEMM_H
+#ifndef QN_OP_GEMM_NORM_GEMM_H
+#define QN_OP_GEMM_NORM_GEMM_H
 #include "device/backend.h"
-#include "op/gemm/args.h"
-#include "op/gemm/flags.h"
+#include "op/gemm_norm/args.h"
+#include "op/gemm_norm/flags.h"
 #include "quern/arch.h"
 
 typedef enum qn_gemm_precision {
@@ -24,10 +24,22 @@ extern const char *const qn_gemm_precision_names[QN_GEMM_PRECISIONS]; /* dispatc
 /* Checked and dense: pointers fit, n is a multiple of args.columns, no extent of y is 0 (k may be). */
 typedef struct qn_gemm_problem {
   qn_gemm_args args;
-  uint32_t flags;  /* of epilogue.math.h: activation, norm, which operands are given */
+  uint32_t flags;  /* of gemm_norm.math.h: activation, norm, which operands are given */
   int precision;   /* qn_gemm_precision */
   bool short_data; /* x, w and y are bf16 (the class is bf16 then); else f32 */
 } qn_gemm_problem;
+
+/* The op's tensors, in its order. */
+enum {
+  QN_GEMM_ROLE_Y,
+  QN_GEMM_ROLE_X,
+  QN_GEMM_ROLE_W,
+  QN_GEMM_ROLE_BIAS,
+  QN_GEMM_ROLE_BIAS2,
+  QN_GEMM_ROLE_GAMMA,
+  QN_GEMM_ROLE_BETA,
+  QN_GEMM_ROLES
+};
 
 /* Where it runs. */
 typedef struct qn_gemm_target {
@@ -83,9 +95,9 @@ void qn_gemm_tune_key(const qn_gemm_problem *problem, struct qn_tune_key *key);
 
 /* ---- plain.c, for other variants too ---- */
 /* The kernel `name` of a source, specialised for the problem: QN_GEMM_FLAGS, QN_GEMM_PRECISION, QN_GEMM_SHORT (y, x and
- * w are bf16), and what `more` adds (NULL-terminated; NULL: nothing). Compiled at the first call. */
+ * w are bf16), and what `more` adds, apart by spaces. Compiled at the first call. */
 qn_status qn_gemm_function(const qn_gemm_problem *problem, const qn_gemm_call *call, const char *source,
-                           const char *name, const char *const *more, const qn_device_function **function);
+                           const char *name, const char *more, const qn_device_function **function);
 /* A launch of it, or nothing in prepare. */
 qn_status qn_gemm_launch(const qn_gemm_call *call, const qn_device_function *function, uint64_t blocks,
                          uint32_t threads, uint32_t shared_bytes, const void *argument, size_t argument_bytes);

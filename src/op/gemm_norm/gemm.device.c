@@ -5,12 +5,11 @@
  * constants of those guesses are an H200's, of probes that are not kept. */
 #include "core/core.h"
 #include "device/cuda/tensor_map.h"
-#include "op/gemm/gemm.h"
-#include "op/gemm/hopper.h"
-#include "op/gemm/split.h"
+#include "op/gemm_norm/gemm.h"
+#include "op/gemm_norm/hopper.h"
 #include <stdio.h>
 
-enum { WORD = 4, ALIGNED = 16, SPLIT_THREADS = 256 };
+enum { WORD = 4, ALIGNED = 16, SPLIT_THREADS = 256, MORE = 160 };
 
 static int64_t pieces(int64_t n, int64_t of) { return (n + of - 1) / of; }
 static double larger(double a, double b) { return a > b ? a : b; }
@@ -114,7 +113,7 @@ static qn_status make_x(const qn_gemm_problem *problem, const qn_gemm_call *call
   const uint64_t threads = (uint64_t)a->m * (uint64_t)argument.parts * 4;
   qn_gemm_problem any = {.precision = problem->precision}; /* one kernel serves all epilogues */
   const qn_device_function *function;
-  qn_try(qn_gemm_function(&any, call, "op/gemm/gemm.split.cu", "gemm_split", NULL, &function));
+  qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.split.cu", "gemm_split", "", &function));
   return qn_gemm_launch(call, function, (threads + SPLIT_THREADS - 1) / SPLIT_THREADS, SPLIT_THREADS, 0, &argument,
                         sizeof argument);
 }
@@ -143,15 +142,12 @@ static uint32_t stages_of(const hopper_class *c, uint32_t tile_m, uint32_t *shar
 static qn_status hopper_function(const qn_gemm_problem *problem, const qn_gemm_call *call, uint32_t tile_m,
                                  uint32_t stages, const qn_device_function **function)
 {
-  char columns[40], tile[40], ring[40], cluster[40], fold[40];
-  snprintf(columns, sizeof columns, "QN_GEMM_COLUMNS=%d", width(problem));
-  snprintf(tile, sizeof tile, "QN_GEMM_TILE_M=%u", tile_m);
-  snprintf(ring, sizeof ring, "QN_GEMM_STAGES=%u", stages);
-  snprintf(cluster, sizeof cluster, "QN_GEMM_CLUSTER=%d", CLUSTER);
-  snprintf(fold, sizeof fold, "QN_GEMM_FOLD=%d", FOLD);
-  const char *near = problem->precision == QN_GEMM_TF32X3 ? NULL : "QN_GEMM_NEAR";
-  return qn_gemm_function(problem, call, "op/gemm/gemm.hopper.cu", "gemm_hopper",
-                          (const char *[]){columns, tile, ring, cluster, fold, near, NULL}, function);
+  const char *near = problem->precision == QN_GEMM_TF32X3 ? "" : " QN_ACTIVATION_NEAR";
+  char more[MORE];
+  snprintf(more, sizeof more,
+           "QN_GEMM_COLUMNS=%d QN_GEMM_TILE_M=%u QN_GEMM_STAGES=%u QN_GEMM_CLUSTER=%d QN_GEMM_FOLD=%d%s",
+           width(problem), tile_m, stages, CLUSTER, FOLD, near);
+  return qn_gemm_function(problem, call, "op/gemm_norm/gemm.hopper.cu", "gemm_hopper", more, function);
 }
 
 static qn_status run_hopper(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call)
@@ -238,14 +234,11 @@ static qn_status run_sliced(const qn_gemm_variant *variant, const qn_gemm_proble
   const qn_gemm_args *a = &problem->args;
   const uint64_t blocks = (uint64_t)pieces(a->m, s->tile_m) * (uint64_t)pieces(a->n, s->tile_n);
   const uint32_t ahead = problem->precision == QN_GEMM_TF32X3 && s->ahead > 1 ? s->ahead / 2 : s->ahead; /* registers */
-  char columns[40], tile_m[40], tile_n[40], aheads[40];
+  char more[MORE];
   const qn_device_function *function;
-  snprintf(columns, sizeof columns, "QN_GEMM_COLUMNS=%d", width(problem));
-  snprintf(tile_m, sizeof tile_m, "QN_GEMM_TILE_M=%u", s->tile_m);
-  snprintf(tile_n, sizeof tile_n, "QN_GEMM_TILE_N=%u", s->tile_n);
-  snprintf(aheads, sizeof aheads, "QN_GEMM_AHEAD=%u", ahead);
-  qn_try(qn_gemm_function(problem, call, "op/gemm/gemm.sliced.cu", "gemm_sliced",
-                          (const char *[]){columns, tile_m, tile_n, aheads, NULL}, &function));
+  snprintf(more, sizeof more, "QN_GEMM_COLUMNS=%d QN_GEMM_TILE_M=%u QN_GEMM_TILE_N=%u QN_GEMM_AHEAD=%u", width(problem),
+           s->tile_m, s->tile_n, ahead);
+  qn_try(qn_gemm_function(problem, call, "op/gemm_norm/gemm.sliced.cu", "gemm_sliced", more, &function));
   return qn_gemm_launch(call, function, blocks, SLICED_THREADS,
                         SLICED_THREADS / 32 * s->tile_m * (s->tile_n + 8) * WORD, a, sizeof *a);
 }
@@ -267,6 +260,7 @@ static double guess_sliced(const qn_gemm_variant *variant, const qn_gemm_problem
   .precisions = 1u << QN_GEMM_TF32 | 1u << QN_GEMM_BF16X3 | 1u << QN_GEMM_TF32X3 | 1u << QN_GEMM_BF16,                 \
   .settings = &sliced_##m##_##n, .refuses = refuses_sliced, .run = run_sliced, .guess_us = guess_sliced
 
+/* 16 by 128 is for norms whose groups are of 128 columns, which the others do not hold. */
 static const sliced_settings sliced_32_32 = {32, 32, 4}, sliced_16_32 = {16, 32, 2}, sliced_16_64 = {16, 64, 2},
                              sliced_16_128 = {16, 128, 1};
 const qn_gemm_variant qn_gemm_sliced[] = {
@@ -296,13 +290,11 @@ static const char *refuses_mma(const qn_gemm_variant *variant, const qn_gemm_pro
 static qn_status run_mma(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
   const qn_gemm_args *a = &problem->args;
-  char columns[40], stages[40];
+  char more[MORE];
   const qn_device_function *function;
   (void)variant;
-  snprintf(columns, sizeof columns, "QN_GEMM_COLUMNS=%d", width(problem));
-  snprintf(stages, sizeof stages, "QN_GEMM_STAGES=%d", MMA_STAGES);
-  qn_try(qn_gemm_function(problem, call, "op/gemm/gemm.mma.cu", "gemm_mma", (const char *[]){columns, stages, NULL},
-                          &function));
+  snprintf(more, sizeof more, "QN_GEMM_COLUMNS=%d QN_GEMM_STAGES=%d", width(problem), MMA_STAGES);
+  qn_try(qn_gemm_function(problem, call, "op/gemm_norm/gemm.mma.cu", "gemm_mma", more, &function));
   return qn_gemm_launch(call, function, (uint64_t)pieces(a->m, MMA_TILE) * (uint64_t)pieces(a->n, MMA_TILE),
                         SLICED_THREADS, MMA_SHARED, a, sizeof *a);
 }
@@ -362,17 +354,13 @@ static qn_status run_cores(const qn_gemm_variant *variant, const qn_gemm_problem
   const cores_settings *s = variant->settings;
   const qn_gemm_args *a = &problem->args;
   const uint64_t blocks = (uint64_t)pieces(a->m, s->tile_m) * (uint64_t)pieces(a->n, s->tile_n);
-  char columns[40], tile_m[40], tile_n[40], chunk[40], stages[40], down[40], across[40];
+  char more[MORE];
   const qn_device_function *function;
-  snprintf(columns, sizeof columns, "QN_GEMM_COLUMNS=%d", width(problem));
-  snprintf(tile_m, sizeof tile_m, "QN_GEMM_TILE_M=%u", s->tile_m);
-  snprintf(tile_n, sizeof tile_n, "QN_GEMM_TILE_N=%u", s->tile_n);
-  snprintf(chunk, sizeof chunk, "QN_GEMM_CHUNK=%u", s->chunk);
-  snprintf(stages, sizeof stages, "QN_GEMM_STAGES=%u", s->stages);
-  snprintf(down, sizeof down, "QN_GEMM_DOWN=%u", s->down);
-  snprintf(across, sizeof across, "QN_GEMM_ACROSS=%u", s->across);
-  qn_try(qn_gemm_function(problem, call, "op/gemm/gemm.cores.cu", "gemm_cores",
-                          (const char *[]){columns, tile_m, tile_n, chunk, stages, down, across, NULL}, &function));
+  snprintf(more, sizeof more,
+           "QN_GEMM_COLUMNS=%d QN_GEMM_TILE_M=%u QN_GEMM_TILE_N=%u QN_GEMM_CHUNK=%u QN_GEMM_STAGES=%u QN_GEMM_DOWN=%u "
+           "QN_GEMM_ACROSS=%u",
+           width(problem), s->tile_m, s->tile_n, s->chunk, s->stages, s->down, s->across);
+  qn_try(qn_gemm_function(problem, call, "op/gemm_norm/gemm.cores.cu", "gemm_cores", more, &function));
   return qn_gemm_launch(call, function, blocks, CORES_THREADS, cores_shared(s), a, sizeof *a);
 }
 

@@ -4,7 +4,7 @@
  * each tile runs along its panels; and so on until k ends. Few rows gain nothing from that and are computed straight
  * from x and w. Where a tile can hold whole groups of the norm, it is finished while it is in the cache; wider groups
  * get a pass of their own. The arithmetic is the tier's (gemm_norm.cpu.c). */
-#include "op/gemm/cpu.h"
+#include "op/gemm_norm/cpu.h"
 #include "core/core.h"
 #include <string.h>
 

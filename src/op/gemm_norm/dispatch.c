@@ -4,7 +4,7 @@
  * qn_op_last_variant() tells which it was, and why. No variant is named here. */
 #include "core/core.h"
 #include "device/arch.h"
-#include "op/gemm/gemm.h"
+#include "op/gemm_norm/gemm.h"
 #include "op/geometry.h"
 #include "op/tune.h"
 #include <stdio.h>

@@ -2,9 +2,9 @@
 /* cpu.h - a GEMM on the processor: how the work is cut into tasks (cpu.c), and what a tier's kernel gets
  * (gemm_norm.cpu.c, built once a tier). The cut depends on the problem alone, never on the number of threads, and every
  * sum is taken within one tile, so results have the same bits for any number of threads. */
-#ifndef QN_OP_GEMM_CPU_H
-#define QN_OP_GEMM_CPU_H
-#include "op/gemm/gemm.h"
+#ifndef QN_OP_GEMM_NORM_CPU_H
+#define QN_OP_GEMM_NORM_CPU_H
+#include "op/gemm_norm/gemm.h"
 #include "op/op.h"
 
 /* Elements of k along which sums stay in registers: a panel of w of 32 columns is 32 KiB then and stays in the first

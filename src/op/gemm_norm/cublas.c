@@ -5,7 +5,7 @@
  * all. So what it gives is of the class that was asked for or of a tighter one. */
 #include "core/core.h"
 #include "device/cuda/cublas.h"
-#include "op/gemm/gemm.h"
+#include "op/gemm_norm/gemm.h"
 #include <stdio.h>
 
 enum { TENSOR_CORES = 80, HOPPER = 90 }; /* compute capabilities; f32 operands are rounded from the first on */

@@ -17,7 +17,7 @@ enum {
   PITCH = TILE_N + 8, /* of a row of sums: a simdgroup's stores of two values lie in different banks */
   QUADS = TILE_N / 4  /* of columns of the tile */
 };
-#include "op/gemm/products.h"
+#include "op/gemm_norm/products.h"
 
 /* The block's tile, and the lane's rows in it. */
 struct place {
