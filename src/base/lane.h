@@ -8,12 +8,12 @@
  * vector tier, so that NVRTC and a bare C++ compiler read it too. Loads and stores are not here: walk.h has them. */
 #ifndef QN_BASE_LANE_H
 #define QN_BASE_LANE_H
-#if !defined(QN_FN) && !defined(__CUDACC_RTC__) && !defined(__CUDACC__) && !defined(__HIPCC__)
-#define QN_FN                                                                                                          \
-  static inline __attribute__((always_inline)) /* flags and types are constants only where all is inlined              \
-                                                */
-#endif
 #include "base/kernel.h"
+
+#ifdef QN_TIER /* flags and types are constants only where all is inlined, whatever included kernel.h first */
+#undef QN_FN
+#define QN_FN static inline __attribute__((always_inline))
+#endif
 
 #if defined(QN_WIDE) && defined(__AVX512F__) && !defined(QN_ORACLE)
 #include <immintrin.h>
