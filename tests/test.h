@@ -12,10 +12,9 @@
 
 static int test_count, test_failures, test_held;
 
-/* A text of several lines as a comment of TAP. */
-__attribute__((unused)) static void test_comment(const char *title, const char *text)
+/* The lines of a text behind its first are comments of TAP. */
+__attribute__((unused)) static void test_print(const char *text)
 {
-  printf("\n# %s: ", title);
   for (; *text; text++) {
     if (*text == '\n')
       printf("\n# ");
@@ -27,14 +26,16 @@ __attribute__((unused)) static void test_comment(const char *title, const char *
 __attribute__((format(printf, 5, 6), unused)) static bool test_report(bool ok, const char *file, int line,
                                                                       const char *expression, const char *format, ...)
 {
+  char text[4096];
   va_list arguments;
   va_start(arguments, format);
-  printf("%sok %d - ", ok ? "" : "not ", ++test_count);
-  vprintf(format, arguments);
+  vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  printf("%sok %d - ", ok ? "" : "not ", ++test_count);
+  test_print(text);
   if (!ok) {
-    printf("\n# %s:%d: %s", file, line, expression);
-    test_comment("last error", qn_last_error());
+    printf("\n# %s:%d: %s\n# last error: ", file, line, expression);
+    test_print(qn_last_error());
   }
   printf("\n");
   fflush(stdout);
