@@ -69,7 +69,7 @@ static const struct argp argp = {
         "times, their ratio with its 99.9 % interval, and a word.\v"
         "faster, slower  the interval allows only this\n"
         "same            the whole interval is within 2 % of 1\n"
-        "unclear         the interval allows more than one word, or there is none; the reason stands beside it\n\n"
+        "unclear         the interval allows more than one word, or there is none; the line names the reason\n\n"
         "Each line is one run, and the interval is made of whole runs, because two runs of the same thing differ by "
         "more than the rounds within one. A word needs 7 runs in each file, taken in turns, or on a machine whose "
         "ceilings did not change between the files. --before and --after take such runs:\n\n"

@@ -11,7 +11,7 @@ typedef struct level {
   double tail, z;
 } level;
 static const level figure = {0.025, 1.959963984540054}; /* 95 %: what is read beside other figures */
-static const level word = {0.0005, 3.2905267314918945}; /* 99.9 %: what a word is made of */
+static const level word = {0.0005, 3.2905267314918945}; /* the 99.9 % level of verdicts */
 static const double same_band = 1.02;
 
 static int ascending(const void *a, const void *b)

@@ -25,7 +25,7 @@ _CTYPES = {
 }  # all others are pointers
 
 
-# What Op.written is told of a role in the place of a storage type: one that is not known yet, and "at some places".
+# Op.written accepts these in the place of a storage type: a type that is not known yet, and "at some places".
 ANY_TYPE, PERHAPS = -1, -2
 
 _TYPE_NAMES = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checked launch finds, as an exception, a warning or nothing; and where errors of a text are told."""
+"""What a checked launch finds, as an exception, a warning or nothing; and the lines that errors of a text name."""
 
 import json
 import warnings
@@ -103,7 +103,7 @@ def test_a_folder_says_what_is_ignored(tmp_path):
     np.testing.assert_array_equal(quern.load_kernel(tmp_path)(X, check=True), X)
 
 
-# ---- where errors are told ----
+# ---- lines of errors ----
 @pytest.mark.parametrize(
     ("body", "header", "words"),
     [

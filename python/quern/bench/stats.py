@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 # What an interval leaves out on each side, and where the normal distribution does so.
 _FIGURE = (0.025, 1.959963984540054)  # 95 %: what is read beside other figures
-_WORD = (0.0005, 3.2905267314918945)  # 99.9 %: what a word is made of
+_WORD = (0.0005, 3.2905267314918945)  # the 99.9 % level of verdicts
 _SAME_BAND = 1.02
 WORD_PAIRS = 11  # the fewest that allow a word
 _EXACT = 50  # pairs up to which the signed-rank distribution is summed out

@@ -251,7 +251,7 @@ static void race(qn_watch *w, const qn_region *r, size_t cell, const qn_shadow_s
   memcpy(late->was, (const void *)late->at, (size_t)(high - low + 1));
 }
 
-/* What stands there is what the other thread wrote, or a later writer, whose own race is told. */
+/* The value there is the other thread's, or that of a later writer, whose own race is reported. */
 void qn_shadow_settle(qn_watch *w)
 {
   for (size_t k = 0; k < w->n_late; k++) {
