@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # figures.sh ROOT BESIDE_PYTORCH - the figures that docs/numerics.md cites stand in files in results/, and the programs
 # that made these files make them again (what takes longer than a test may is held by a test of its own).
-# The tables of the example that trains are those of its files in results/.
+# The tables of the example that trains and of README are those of the files in results/.
 set -u
 root=$1 beside_pytorch=$2
 . "$root/tests/tap.sh"
@@ -62,4 +62,10 @@ trained_cited() {
   sed -n '/train_gpt.*begin/,/train_gpt.*end/p' "$example/README.md" | diff - "$work/new"
 }
 check "examples/train_gpt/README.md has the tables of its results" trained_cited
+# README's table of ops.
+ops_cited() {
+  python3 "$root/tools/ops_table.py" >"$work/ops"
+  sed -n '/ops_table.py: begin/,/ops_table.py: end/p' "$root/README.md" | sed '1d;$d' | diff - "$work/ops"
+}
+check "README.md has the table of ops that tools/ops_table.py makes" ops_cited
 finish

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Prints README's table of ops from results/: one row per op, its time on the H200 and on the CPU, and the speed-up over
+the fastest correct peer of the same run. ops_table.py [--into FILE.md] writes it between the marks of that file."""
+
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+MARKS = ("<!-- tools/ops_table.py: begin -->\n", "<!-- tools/ops_table.py: end -->\n")
+LLAMA = {"rows": 8192, "cols": 14336, "type": "bfloat16", "gate_multiplier": 1.0}
+GPT2 = {"workload": "gpt2-124m", "types": "f32 f32 f32"}
+GPT = {"workload": "gpt2-355m", "precision": "f16x3"}
+FORWARD = {"workload": "512x14336", "types": "f32 f32 f32"}
+PRODUCT = {"m": 1024, "n": 8192, "k": 8192}
+# op: the workload, the file in results/ and the members by which its line is chosen (the last such line counts)
+GPU = {
+    "lion": ("GPT-2 124M, f32", "peers-h200", GPT2),
+    "swiglu": ("8192 x 14336, bf16", "swiglu-peers-h200", {"direction": "forward", **LLAMA}),
+    "swiglu_backward": ("8192 x 14336, bf16", "swiglu-peers-h200", {"direction": "backward", **LLAMA}),
+    "swiglu_quantize": ("8192 x 14336, bf16", "swiglu-quantize-h200", {"direction": "quantize", **LLAMA}),
+    "gemm_norm": ("1024 x 8192 x 8192, tf32", "gemm-h200", PRODUCT),
+    "small_fc_lopt": ("GPT-2 355M, f32", "lopt-h200", {"op": "small_fc_lopt", **GPT}),
+    "elo": ("GPT-2 355M, a whole training step", "lopt-train-h200", {"op": "elo", **GPT}),
+    "velo": ("GPT-2 355M, f32", "lopt-h200", {"op": "velo", "workload": "gpt2-355m"}),
+}
+CPU = {
+    "lion": ("GPT-2 124M, f32", "peers-cpu-xeon", GPT2),
+    "swiglu": ("512 x 14336, f32", "swiglu-cpu-xeon", FORWARD),
+    "small_fc_lopt": ("GPT 10M, f32", "lopt-cpu-xeon", {"op": "small_fc_lopt", "workload": "gpt-10m"}),
+}
+NAMES = {"compile": "torch.compile", "materialised": "PyTorch ops", "liger": "Liger", "compile tf32": "torch.compile"}
+
+
+def line(file, members):
+    text = (ROOT / "results" / f"{file}.jsonl").read_text(encoding="utf-8")
+    return [one for one in map(json.loads, text.splitlines()) if members.items() <= one.items()][-1]
+
+
+def timed(one):
+    """The time in ns, and (name, ratio with interval) of each correct peer that computes the same."""
+    if "rows" in one and "m" in one:  # of products a row per class of precision
+        row = next(r for r in one["rows"] if r["name"] == "quern tf32")
+        return row["step"]["median_ns"], [(row["beside"], row["speedup"])]
+    peers = [p for p in one.get("peers", []) if p.get("speedup") and not p.get("other_op") and p["name"] != "adamw"]
+    right = [p for p in peers if not (p.get("check") or {}).get("wrong")]
+    series = one["step"] if one["schema"].startswith("quern lopt") else one["fused"]
+    return series["median_ns"], [(p["name"], p["speedup"]) for p in right]
+
+
+def cells(table, op):
+    if op not in table:
+        return "- | -"
+    workload, file, members = table[op]
+    ns, peers = timed(line(file, members))
+    text, unit = (f"{ns / 1e6:.4g}", "ms") if ns >= 1e6 else (f"{ns / 1e3:.4g}", "us")
+    if not peers:
+        return f"{workload}: {text} {unit} | -"
+    name, ratio = min(peers, key=lambda peer: peer[1]["ratio"])
+    low, high = ratio["interval"]
+    digits = 1 if low > 10 else 3
+    over = f"{ratio['ratio']:.{digits}f}x [{low:.{digits}f}, {high:.{digits}f}]"
+    return f"{workload}: {text} {unit} | {over} {NAMES.get(name, name)}"
+
+
+def made():
+    rows = ["| op | H200 | speed-up over the best peer | 2-core Xeon | speed-up over the best peer |", "|---|---|---|---|---|"]
+    rows += [f"| [`{op}`](src/op/{op}/README.md) | {cells(GPU, op)} | {cells(CPU, op)} |" for op in GPU]
+    return "\n".join(rows) + "\n"
+
+
+if sys.argv[1:2] == ["--into"]:
+    page = pathlib.Path(sys.argv[2])
+    between = re.compile("(?<=" + re.escape(MARKS[0]) + ").*?(?=" + re.escape(MARKS[1]) + ")", re.S)
+    page.write_text(between.sub(lambda _: made(), page.read_text(encoding="utf-8")), encoding="utf-8")
+else:
+    sys.stdout.write(made())
