@@ -140,11 +140,10 @@ static char *fill_help(int key, const char *text, void *input)
   qn_text_add(&all, "  %-10s  %s\n", "NxM", "N tensors of M elements each: 12x3000, 512x64K");
   for (size_t k = 0; k < qn_op_count(); k++) {
     const qn_op *op = qn_op_of(qn_op_at(k));
-    if (!op->shaped) continue;
-    qn_text_add(&all, "Of %s, or extents and parameters such as \"%s\":\n", op->info.name,
-                op->shaped->workloads[0].text);
-    for (const qn_shaped_size *w = op->shaped->workloads; w->name; w++)
-      qn_text_add(&all, "  %-17s  %s\n", w->name, w->text);
+    const qn_check_text *own = qn_op_check_of(op)->workloads;
+    if (!own) continue;
+    qn_text_add(&all, "Of %s, or extents and parameters such as \"%s\":\n", op->info.name, own->text);
+    for (const qn_check_text *w = own; w->name; w++) qn_text_add(&all, "  %-17s  %s\n", w->name, w->text);
   }
   qn_text_add(&all, "\n%s", text);
   char *copy = all.failed ? NULL : strdup(all.at);
@@ -275,7 +274,7 @@ static qn_status find_work(session *s, const qn_op *op, size_t row, void *params
 {
   const order *o = s->o;
   qn_workload_free(&s->work);
-  if (op->shaped) return qn_shaped_workload(op, row, o->workload, &s->work, params);
+  if (qn_op_check_of(op)->workloads) return qn_shaped_workload(op, row, o->workload, &s->work, params);
   return o->file ? qn_workload_read(o->file, &s->work)
                  : qn_workload_find(o->workload ? o->workload : "gpt2-124m", &s->work);
 }
@@ -283,8 +282,9 @@ static qn_status find_work(session *s, const qn_op *op, size_t row, void *params
 /* A word of the command that is not for this op; NULL: there is none. */
 static const char *misfit(const order *o, const qn_op *op)
 {
-  if (!op->ruled && !op->shaped) return NULL;
-  if (op->shaped && o->file) return "params";
+  const qn_op_check *check = qn_op_check_of(op);
+  if (!check->reference) return NULL;
+  if (check->workloads && o->file) return "params";
   return o->break_even ? "break-even" : o->first_use_here ? "first-use" : NULL;
 }
 
@@ -294,7 +294,7 @@ static qn_status bench_op(session *s, const qn_op *op, bool *wrong)
   const char *word = misfit(o, op);
   size_t row = 0;
   void *params;
-  if (!o->op && (word || (op->shaped && o->workload))) return QN_OK;
+  if (!o->op && (word || (qn_op_check_of(op)->workloads && o->workload))) return QN_OK;
   if (word) return qn_fail(QN_UNSUPPORTED, "%s: --%s is for ops of lists of tensors alike", op->info.name, word);
   qn_try(qn_bench_row(op, o->types ? o->types : "", &row));
   qn_try(qn_try_allocate(&params, op->info.params_bytes, "parameters"));

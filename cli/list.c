@@ -3,6 +3,7 @@
  * and parameters too. Everything comes from the ops' descriptions. --json is what CI compares the tests that ran
  * against. */
 #include "cli/list.h"
+#include "workbench/op_check.h"
 #include "workbench/term.h"
 #include <jansson.h>
 #include <math.h>
@@ -231,9 +232,9 @@ static json_t *params_json(const qn_op_info *op)
 /* Names of the op's own workloads; NULL: it runs over lists. */
 static json_t *workloads_json(const qn_op *op)
 {
-  json_t *names = op->shaped ? json_array() : NULL;
-  for (const qn_shaped_size *w = op->shaped ? op->shaped->workloads : NULL; w && w->name; w++)
-    json_array_append_new(names, json_string(w->name));
+  const qn_check_text *own = qn_op_check_of(op)->workloads;
+  json_t *names = own ? json_array() : NULL;
+  for (const qn_check_text *w = own; w && w->name; w++) json_array_append_new(names, json_string(w->name));
   return names;
 }
 

@@ -64,7 +64,7 @@ static device_name device_text(qn_device device)
 static bool find(const qn_op *op, qn_device device, choices *all)
 {
   static qn_tune_cell cells[QN_TUNE_CELLS];
-  if (!op->device_source || op->shaped || op->ruled || device.kind == QN_CPU) return false;
+  if (!op->engine->option || op->engine->variant || device.kind == QN_CPU) return false;
   *all = (choices){.arch.size = sizeof all->arch};
   all->device = device_text(device);
   if (qn_tune_arch(device, &all->arch) != QN_OK ||
@@ -113,7 +113,7 @@ static void print_variants_of(const qn_op *op, qn_device device)
   }
   printf("  launched on %s as the variant that was measured to be the fastest, else that expects to be, or as the\n"
          "  option \"%s\" says; of %zu calls, its workloads in every class\n",
-         device_text(device).text, op->shaped->variant_option, all[0].of);
+         device_text(device).text, op->engine->option, all[0].of);
   for (size_t k = 0; k < n; k++) {
     printf("    %-16s serves %2zu, is given %2zu%s", all[k].name, all[k].can, all[k].taken, *all[k].why ? "  " : "\n");
     if (*all[k].why) qn_term_wrap(stdout, 46, all[k].why);
@@ -138,13 +138,13 @@ static json_t *variants_json(const qn_op *op, qn_device device)
   size_t n = 0;
   json_t *names = json_array(), *calls = json_array();
   const char *name;
-  for (size_t k = 0; (name = op->shaped->variant(k)); k++) json_array_append_new(names, json_string(name));
+  for (size_t k = 0; (name = op->engine->variant(k)); k++) json_array_append_new(names, json_string(name));
   if (qn_tune_shaped_account(op, device, all, &n) != QN_OK) n = 0;
   for (size_t k = 0; k < n; k++)
     json_array_append_new(calls, json_pack("{s:s, s:I, s:I, s:I, s:s}", "variant", all[k].name, "calls",
                                            (json_int_t)all[k].of, "serves", (json_int_t)all[k].can, "given",
                                            (json_int_t)all[k].taken, "why", all[k].why));
-  return json_pack("{s:s, s:o, s:o}", "option", op->shaped->variant_option, "forced", names, "variants", calls);
+  return json_pack("{s:s, s:o, s:o}", "option", op->engine->option, "forced", names, "variants", calls);
 }
 
 json_t *qn_list_geometry_json(const qn_op *op, qn_device device)

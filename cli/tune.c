@@ -139,10 +139,10 @@ static qn_status print_choices(const order *o, const qn_op *op, qn_device device
   char name[QN_TUNE_TYPES + 64], geometry[QN_GEOMETRY_NAME];
   qn_arch arch = {.size = sizeof arch};
   qn_try(qn_tune_arch(device, &arch));
-  if (!op->shaped) qn_try(qn_tune_cells(op, o->tune.types, o->tune.shapes, o->tune.pitched, cell, &n));
+  if (!op->engine->variant) qn_try(qn_tune_cells(op, o->tune.types, o->tune.shapes, o->tune.pitched, cell, &n));
   printf("  a call on %s (%s) takes\n", arch.name, arch.family);
   fflush(stdout);
-  if (op->shaped) {
+  if (op->engine->variant) {
     qn_tune_order ask = o->tune;
     ask.op = op;
     ask.out = stdout;
@@ -208,12 +208,12 @@ static qn_status tune_op(const order *o, const qn_op *op, total *all)
   ask.op = op;
   ask.progress = &progress;
   ask.out = stdout;
-  const qn_status status = op->shaped ? qn_tune_shaped_run(&ask, &out) : qn_tune_run(&ask, &out);
+  const qn_status status = op->engine->variant ? qn_tune_shaped_run(&ask, &out) : qn_tune_run(&ask, &out);
   qn_progress_end(&progress);
   const double seconds = now_s() - began;
   add(all, &out, seconds);
   if (ask.dry_run || status != QN_OK) return status;
-  tell(&out, op->shaped ? "variants" : "geometries", seconds);
+  tell(&out, op->engine->variant ? "variants" : "geometries", seconds);
   if (*out.path) printf("  kept in %s/%s.tune\n", out.path, op->info.name);
   return o->record ? qn_tune_json_record(o->record, &ask, op->info.name, &out, seconds) : QN_OK;
 }
@@ -229,9 +229,9 @@ static bool is_named(const order *o, const qn_op *op)
 static bool can_tune(const order *o, const qn_op *op)
 {
   const bool of_lists = o->tune.shapes || o->tune.only || o->tune.types;
-  if (op->ruled || !op->device_source) return false;
+  if (!op->engine->option) return false;
   if (o->n) return is_named(o, op);
-  return !op->shaped || (qn_tune_shaped_can(op) && !of_lists);
+  return !op->engine->variant || !of_lists;
 }
 
 /* Of a limited time each op has an equal part of what is left, so that none is passed by for another's sake. */
@@ -257,9 +257,7 @@ static qn_status find_ops(order *o)
 {
   for (size_t k = 0; k < o->n; k++) {
     qn_try(qn_op_find(o->name[k], &o->op[k]));
-    const qn_op *op = qn_op_of(o->op[k]);
-    qn_require(!op->ruled && (!op->shaped || qn_tune_shaped_can(op)), "%s has neither a launch geometry nor variants",
-               o->name[k]);
+    qn_require(qn_op_of(o->op[k])->engine->option, "%s has neither a launch geometry nor variants", o->name[k]);
   }
   return QN_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nvrtc.c ARCH [OP] - compiles every op's device kernels, or one op's, for one GPU architecture, no GPU needed: each
  * row of the type table with each option that changes the kernel, as a launch would, and the unfused forms; of ops with
- * kernels of their own what their descriptions list; then swiglu_quantize, which is not among them, and
+ * kernels of their own the units that they list; then swiglu_quantize, which is not among them, and
  * src/base/maths.h. Registers and spills stand in each line; a spill fails. The sources ask of an architecture only
  * whether it is older than sm_80: beyond that, two of them differ by what ptxas makes of the same PTX. So all options
  * meet the oldest and the one that results come from; on each other one every row has its plainest and its fullest
@@ -182,10 +182,10 @@ static void compile_unfused(const char *arch, const qn_op *op)
   }
 }
 
-static void compile_shaped(const char *arch, const qn_op *op)
+static void compile_units(const char *arch, const qn_op *op)
 {
   char what[256];
-  for (const qn_shaped_unit *u = op->shaped ? op->shaped->units : qn_ruled_check_of(op)->units; u->source; u++) {
+  for (const qn_device_unit *u = qn_op_check_of(op)->units; u->source; u++) {
     if (u->arch && strcmp(u->arch, arch) != 0) continue;
     size_t n = (size_t)snprintf(what, sizeof what, "%s, %s", op->info.name, u->source);
     for (size_t k = 0; u->defines[k] && n < sizeof what; k++)
@@ -249,8 +249,8 @@ int main(int argc, char **argv)
     return test_end();
   for (size_t k = 0; qn_ops[k]; k++) {
     if (!qn_ops[k]->device_source || (argc == 3 && strcmp(argv[2], qn_ops[k]->info.name) != 0)) continue;
-    if (qn_ops[k]->shaped || qn_ops[k]->ruled) {
-      compile_shaped(argv[1], qn_ops[k]);
+    if (qn_op_check_of(qn_ops[k])->units) {
+      compile_units(argv[1], qn_ops[k]);
       continue;
     }
     for (size_t row = 0; row < qn_op_rows(&qn_ops[k]->info, QN_CUDA); row++) compile_row(argv[1], qn_ops[k], row);

@@ -17,7 +17,7 @@ double qn_bench_bytes(const qn_op *op, size_t row, const void *params)
 {
   const bool counts = op->phases && op->phases(params) > 1;
   double bytes = 0;
-  if (op->ruled) return op->info.element_bytes; /* and what a step moves besides */
+  if (op->info.element_bytes > 0) return op->info.element_bytes; /* and what a step moves besides */
   for (size_t role = 0; role < op->info.n_tensors; role++) {
     qn_access access = op->info.types[row].tensor[role].access;
     int times = !!(access & QN_READ) + !!(access & QN_WRITE) + (counts && op->info.count_reads >> role & 1);
@@ -26,10 +26,7 @@ double qn_bench_bytes(const qn_op *op, size_t row, const void *params)
   return bytes;
 }
 
-double qn_bench_besides(const qn_bench_request *ask)
-{
-  return ask->op->ruled ? qn_ruled_step_bytes(ask->op, ask->work->n) : 0;
-}
+double qn_bench_besides(const qn_bench_request *ask) { return qn_ruled_step_bytes(ask->op, ask->work->n); }
 
 double qn_bench_step_bytes(const qn_bench_request *ask)
 {
@@ -39,29 +36,13 @@ double qn_bench_step_bytes(const qn_bench_request *ask)
 
 double qn_bench_operations(const qn_bench_request *ask)
 {
-  const double of_tensor = ask->op->ruled ? qn_ruled_check_of(ask->op)->tensor_operations : 0;
+  const qn_op_check *check = qn_op_check_of(ask->op);
+  const qn_call call = {.op = ask->op, .params = ask->params, .row = ask->row, .n = ask->work->n};
   if (ask->work->text) return ask->work->operations;
-  return (double)ask->work->elements * ask->op->info.operations + (double)ask->work->n * of_tensor;
+  return (double)ask->work->elements * ask->op->info.operations + (check->operations ? check->operations(&call) : 0);
 }
 
-double qn_bench_set(const qn_op *op, size_t row)
-{
-  double bytes = 0;
-  if (op->ruled) return qn_ruled_bytes_of(op).set;
-  for (size_t role = 0; role < op->info.n_tensors; role++)
-    bytes += (double)qn_dtype_bytes(op->info.types[row].tensor[role].dtype);
-  return bytes;
-}
-
-static double written_bytes(const qn_op *op, size_t row)
-{
-  double bytes = 0;
-  if (op->ruled) return qn_ruled_bytes_of(op).written;
-  for (size_t role = 0; role < op->info.n_tensors; role++)
-    if (op->info.types[row].tensor[role].access & QN_WRITE)
-      bytes += (double)qn_dtype_bytes(op->info.types[row].tensor[role].dtype);
-  return bytes;
-}
+double qn_bench_set(const qn_op *op, size_t row) { return qn_ruled_bytes_of(op, row).set; }
 
 void qn_bench_types(const qn_op *op, size_t row, char *text, size_t bytes)
 {
@@ -240,7 +221,7 @@ static double floor_of(const qn_bench *b)
   double best = 0, elements = (double)b->ask.work->elements;
   for (size_t k = 0; k < b->n_ceilings; k++) best = fmax(best, b->ceiling[k].bytes / b->ceiling[k].time.min);
   double bytes = qn_bench_step_bytes(&b->ask);
-  double kept = fmin(elements * written_bytes(b->ask.op, b->ask.row), (double)b->device.l2_bytes);
+  double kept = fmin(elements * qn_ruled_bytes_of(b->ask.op, b->ask.row).written, (double)b->device.l2_bytes);
   return best > 0 ? (bytes - kept) / best : 0;
 }
 

@@ -112,7 +112,7 @@ static void add_ruled_target(item_list *list, const qn_target *target)
   }
   add_item(list, QN_LEG_VARIANTS, target, 0, NULL, qn_leg_ruled_variants);
   if (target->device.kind == QN_HOST)
-    add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, "far", qn_ruled_check_of(target->op)->far);
+    add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, "far", qn_op_check_of(target->op)->far);
   if (target->device.kind == QN_CPU && !strcmp(target->variant, "ref"))
     add_item(list, QN_LEG_ORACLE, target, 0, NULL, qn_leg_ruled_oracle);
   add_item(list, QN_LEG_GOLDEN, target, 0, NULL, qn_leg_ruled_golden);
@@ -122,27 +122,27 @@ static void add_ruled_target(item_list *list, const qn_target *target)
 static void add_contract(item_list *list, const qn_target *target)
 {
   const qn_op *op = target->op;
-  void (*contract)(qn_trial *) = op->shaped  ? qn_leg_shaped_contract
-                                 : op->ruled ? qn_leg_ruled_contract
-                                             : qn_leg_contract;
+  const bool refers = qn_op_check_of(op)->reference, letters = op->info.shapes;
+  void (*contract)(qn_trial *) = !refers ? qn_leg_contract : letters ? qn_leg_shaped_contract : qn_leg_ruled_contract;
   add_item(list, QN_LEG_CONTRACT, target, QN_NO_ROW, NULL, contract);
-  if (op->shaped) add_item(list, QN_LEG_SELFTEST, target, QN_NO_ROW, NULL, qn_leg_shaped_selftest);
-  if (op->ruled) add_item(list, QN_LEG_SELFTEST, target, QN_NO_ROW, NULL, qn_leg_ruled_selftest);
+  if (refers)
+    add_item(list, QN_LEG_SELFTEST, target, QN_NO_ROW, NULL, letters ? qn_leg_shaped_selftest : qn_leg_ruled_selftest);
 }
 
 /* The golden vectors and the contract are checked where the op runs, the contract once a backend. */
 static void add_op(item_list *list, const qn_op *op, const qn_device *only)
 {
+  const bool refers = qn_op_check_of(op)->reference;
   qn_target targets[TARGETS_MOST], *contract[QN_DEVICE_KIND_COUNT] = {0};
   size_t n = qn_targets_of(op, only ? only->index : 0, targets, TARGETS_MOST);
   for (size_t k = 0; k < n; k++) {
     if (!wants_device(only, &targets[k])) continue;
-    if (op->shaped)
-      add_shaped_target(list, &targets[k]);
-    else if (op->ruled)
-      add_ruled_target(list, &targets[k]);
-    else
+    if (!refers)
       add_target(list, &targets[k]);
+    else if (op->info.shapes)
+      add_shaped_target(list, &targets[k]);
+    else
+      add_ruled_target(list, &targets[k]);
     if (targets[k].runs && !contract[targets[k].device.kind]) contract[targets[k].device.kind] = &targets[k];
   }
   for (int kind = 0; kind < QN_DEVICE_KIND_COUNT; kind++) {
@@ -151,7 +151,7 @@ static void add_op(item_list *list, const qn_op *op, const qn_device *only)
     target.variant[0] = 0; /* what the library chooses */
     add_contract(list, &target);
   }
-  if (!op->shaped && !op->ruled && wants_leg(list->options, QN_LEG_SELFTEST))
+  if (!refers && wants_leg(list->options, QN_LEG_SELFTEST))
     list->n += qn_selftest_items(op, list->at + list->n, QN_ITEMS_MOST - list->n);
 }
 

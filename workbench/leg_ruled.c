@@ -19,7 +19,7 @@ enum { TEXT = 512 };
 static size_t n_cases(const qn_op *op)
 {
   size_t n = 0;
-  while (qn_ruled_check_of(op)->cases[n].name) n++;
+  while (qn_op_check_of(op)->cases[n].name) n++;
   return n;
 }
 
@@ -29,7 +29,7 @@ static qn_ruled_order order_of(const qn_trial *trial, size_t number, const char 
   const qn_op *op = trial->item->target.op;
   return (qn_ruled_order){.op = op,
                           .device = trial->item->target.device,
-                          .text = qn_ruled_check_of(op)->cases[number % n_cases(op)].text,
+                          .text = qn_op_check_of(op)->cases[number % n_cases(op)].text,
                           .more = variation,
                           .shift = shifts[number % 4],
                           .fenced = true,
@@ -40,7 +40,7 @@ static qn_ruled_order order_of(const qn_trial *trial, size_t number, const char 
 static void fail(qn_trial *trial, size_t number, const char *how, uint64_t step, const char *wrong)
 {
   const qn_op *op = trial->item->target.op;
-  const qn_shaped_size *c = &qn_ruled_check_of(op)->cases[number % n_cases(op)];
+  const qn_check_text *c = &qn_op_check_of(op)->cases[number % n_cases(op)];
   qn_trial_fail(trial, (long)number, "%s: %s\n%s, step %llu: %s", c->name, c->text, how, (unsigned long long)step,
                 wrong);
 }
@@ -139,7 +139,7 @@ static bool is_taken(const qn_trial *trial, size_t k, size_t v)
 void qn_leg_ruled_variants(qn_trial *trial)
 {
   const qn_item *item = trial->item;
-  const qn_ruled_check *ruled = qn_ruled_check_of(item->target.op);
+  const qn_op_check *ruled = qn_op_check_of(item->target.op);
   const size_t cases = n_cases(item->target.op);
   double worst = 0;
   size_t variations = 0;
@@ -147,8 +147,8 @@ void qn_leg_ruled_variants(qn_trial *trial)
     qn_trial_skip(trial, "%s", item->target.why);
     return;
   }
-  while (item->target.device.kind != QN_CPU && ruled->variations && ruled->variations[variations]) variations++;
-  for (size_t v = 0; v <= variations && !trial->failure; v++)
+  while (ruled->variation && ruled->variation(item->target.device.kind, 0, variations)) variations++;
+  for (size_t v = 0; v < (variations ? variations : 1) && !trial->failure; v++)
     for (size_t k = 0; k < cases; k++) {
       static const int threads[] = {0, 3, 2};
       const size_t number = v * cases + k;
@@ -156,7 +156,7 @@ void qn_leg_ruled_variants(qn_trial *trial)
       const bool ref = !strcmp(item->target.variant, "ref");
       const int pool = item->target.device.kind == QN_CPU && ref ? 2 + (int)(k % 2) : threads[k % 3];
       if (is_taken(trial, k, v) && qn_trial_takes(trial, number))
-        run_case(trial, number, v ? ruled->variations[v - 1] : NULL, pool, &worst);
+        run_case(trial, number, v ? ruled->variation(item->target.device.kind, 0, v) : NULL, pool, &worst);
     }
   if (item->target.device.kind == QN_CPU)
     qn_trial_note(trial, "%zu cases, %llu elements, the ref tier's bits", trial->cases,
@@ -205,7 +205,7 @@ static bool spoil(qn_ruled_data *d, size_t r, size_t k, int how)
   unsigned char *at = role->after + role->offset[k], *end = at + n * width, *in_middle = at + middle * width;
   const unsigned char *before = role->before + role->offset[k];
   const double *want = role->value[k];
-  const double off = 3 * qn_ruled_allowed(d, r, k, middle) + 1e-4 * fabs(want[middle]);
+  const double off = 3 * role->allowed[k][middle] + 1e-4 * fabs(want[middle]);
   switch (how) {
   case 0: memcpy(at, before, n * width); return true;
   case 1: {
@@ -271,7 +271,7 @@ static bool nudge(const qn_op_param *param, unsigned char *params)
 static void see_params(qn_trial *trial)
 {
   const qn_op_info *info = &trial->item->target.op->info;
-  const qn_ruled_check *ruled = qn_ruled_check_of(trial->item->target.op);
+  const qn_op_check *ruled = qn_op_check_of(trial->item->target.op);
   uint64_t elements = 0;
   double worst = 0;
   char wrong[TEXT];

@@ -17,7 +17,7 @@ static const double all_operations = 1e300;
 static size_t n_cases(const qn_op *op)
 {
   size_t n = 0;
-  while (op->shaped->cases[n].name) n++;
+  while (qn_op_check_of(op)->cases[n].name) n++;
   return n;
 }
 
@@ -89,18 +89,18 @@ static qn_status try_pool(qn_trial *trial, size_t number, qn_shaped_data *d, con
 /* The variant that is chosen, then each by name where it can do this. */
 static qn_status try_variants(qn_trial *trial, size_t number, qn_shaped_data *d, const char *text, tried *t)
 {
-  const qn_shaped *shaped = d->op->shaped;
+  const qn_engine *engine = d->op->engine;
   char how[2 * TEXT];
   const char *name;
   snprintf(how, sizeof how, "%s, the variant that is chosen", text);
   qn_try(try_call(trial, number, d, how, t));
   if (d->exec.device.kind != QN_CUDA) qn_try(try_pool(trial, number, d, how));
-  for (size_t k = 0; d->exec.device.kind != QN_CPU && shaped->variant && (name = shaped->variant(k)); k++) {
+  for (size_t k = 0; d->exec.device.kind != QN_CPU && engine->variant && (name = engine->variant(k)); k++) {
     if (trial->failure) break;
-    qn_try(qn_option_set(shaped->variant_option, name));
+    qn_try(qn_option_set(engine->option, name));
     snprintf(how, sizeof how, "%s, the variant %s", text, name);
     qn_status status = try_call(trial, number, d, how, t);
-    qn_option_set(shaped->variant_option, NULL);
+    qn_option_set(engine->option, NULL);
     if (status == QN_UNSUPPORTED)
       t->refused++;
     else
@@ -109,7 +109,7 @@ static qn_status try_variants(qn_trial *trial, size_t number, qn_shaped_data *d,
   return QN_OK;
 }
 
-static void run_case(qn_trial *trial, size_t number, const qn_shaped_size *size, const char *variation, tried *t)
+static void run_case(qn_trial *trial, size_t number, const qn_check_text *size, const char *variation, tried *t)
 {
   static const size_t shifts[] = {0, 0, 16, 4};
   const qn_item *item = trial->item;
@@ -148,7 +148,7 @@ static bool is_taken(const qn_trial *trial, size_t k, size_t v, size_t n_variati
 void qn_leg_shaped_variants(qn_trial *trial)
 {
   const qn_item *item = trial->item;
-  const qn_shaped *shaped = item->target.op->shaped;
+  const qn_op_check *shaped = qn_op_check_of(item->target.op);
   tried t = {0};
   size_t number = 0, n_variations = 0;
   if (!item->target.runs) {
@@ -159,11 +159,11 @@ void qn_leg_shaped_variants(qn_trial *trial)
     qn_trial_fail(trial, -1, "%s", qn_last_error());
     return;
   }
-  while (shaped->variation(item->row, n_variations)) n_variations++;
+  while (shaped->variation(item->target.device.kind, item->row, n_variations)) n_variations++;
   for (size_t k = 0; shaped->cases[k].name; k++)
     for (size_t v = 0; v < n_variations; v++, number++)
       if (is_taken(trial, k, v, n_variations) && qn_trial_takes(trial, number))
-        run_case(trial, number, &shaped->cases[k], shaped->variation(item->row, v), &t);
+        run_case(trial, number, &shaped->cases[k], shaped->variation(item->target.device.kind, item->row, v), &t);
   qn_trial_note(trial, "%zu cases, %zu calls, %llu elements, worst %.2f of what is allowed", trial->cases, t.ran,
                 (unsigned long long)trial->elements, t.worst);
 }
@@ -290,7 +290,7 @@ static void refuse_overlap(contract *c)
 
 static void refuse_lines(contract *c)
 {
-  const qn_shaped_size *refused = c->d.op->shaped->refused;
+  const qn_check_text *refused = qn_op_check_of(c->d.op)->refused;
   for (size_t k = 0; refused && refused[k].name && !c->trial->failure; k++) {
     contract other = {.trial = c->trial, .n = c->n};
     const qn_shaped_order order = {.op = c->d.op,
@@ -313,7 +313,7 @@ void qn_leg_shaped_contract(qn_trial *trial)
   contract c = {.trial = trial};
   const qn_shaped_order order = {.op = item->target.op,
                                  .device = item->target.device,
-                                 .text = item->target.op->shaped->cases[n_cases(item->target.op) / 2].text,
+                                 .text = qn_op_check_of(item->target.op)->cases[n_cases(item->target.op) / 2].text,
                                  .seed = trial->options->seed};
   if (qn_shaped_open(&c.d, &order) != QN_OK || qn_shaped_lend(&c.d) != QN_OK) {
     qn_trial_fail(trial, -1, "%s", qn_last_error());
@@ -378,7 +378,7 @@ static void see_spoils(qn_trial *trial, qn_shaped_data *d, const qn_shaped_want 
 static qn_status see_classes(qn_trial *trial, qn_shaped_data *d, const qn_shaped_want *want)
 {
   const qn_item *item = trial->item;
-  const qn_shaped *shaped = item->target.op->shaped;
+  const qn_op_check *shaped = qn_op_check_of(item->target.op);
   uint64_t elements = 0;
   double worst = 0;
   char wrong[TEXT];
@@ -412,7 +412,7 @@ void qn_leg_shaped_selftest(qn_trial *trial)
   double worst = 0;
   const qn_shaped_order order = {.op = item->target.op,
                                  .device = item->target.device,
-                                 .text = item->target.op->shaped->cases[n_cases(item->target.op) / 2].text,
+                                 .text = qn_op_check_of(item->target.op)->cases[n_cases(item->target.op) / 2].text,
                                  .seed = trial->options->seed};
   qn_status status = qn_shaped_open(&d, &order);
   if (status == QN_OK) status = qn_shaped_reference(&d, all_operations, &want);

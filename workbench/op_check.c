@@ -16,5 +16,3 @@ const qn_op_check *qn_op_check_of(const qn_op *op)
 #undef QN_CHECK
   return &none;
 }
-
-const qn_ruled_check *qn_ruled_check_of(const qn_op *op) { return qn_op_check_of(op)->ruled; }

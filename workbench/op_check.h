@@ -1,40 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* op_check.h - what an op brings for checks and benches beside its description: src/op/<op>/<op>.check.c has it, as
- * `const qn_op_check qn_check_<op>`, and it is no part of the library. */
+ * `const qn_op_check qn_check_<op>`, and it is no part of the library. Every member may be left out. */
 #ifndef QN_WORKBENCH_OP_CHECK_H
 #define QN_WORKBENCH_OP_CHECK_H
+#include "op/call.h"
 #include "workbench/mutant.h"
 
 struct qn_trial; /* of workbench/check.h */
 
-/* Of an op of lists whose shapes follow by rule. */
-typedef struct qn_ruled_check {
-  void (*make)(const qn_op_param *param, float *values); /* a DEVICE_F32S param's values, made */
-  const char *given; /* settings of the params that must be set, for calls that need any: "num_steps=200"; NULL: none */
-  /* What a written single holds before the first step, or in the middle of a run; arrays of params are on the host.
-   * NULL: what all others do, zeros or what the description fills them with. */
-  void (*begin)(const void *params, size_t role, bool middle, const int64_t *shape, double *values);
-  /* A step in double, in place: data[role][k] is tensor k's, or a single's at k = 0. Of tensors it reads the shapes,
-   * of params arrays as well. */
-  qn_status (*reference)(const void *params, size_t n, const qn_tensor *const *tensors,
-                         double *const *const data[QN_MAX_TENSORS]);
-  /* How far an element may be from what the reference says it must be, which was `before`; size and moved are root mean
-   * squares over its plane of the first role's elements: of what is wanted, and of what is wanted less `before`. */
-  double (*allowed)(size_t role, double want, double before, double size, double moved);
-  const qn_shaped_size *cases;   /* of checks, in the last of which all params count: shapes ("7x5", "11", "-" of no
-                                    dimensions), params, words of the check */
-  const char *const *variations; /* settings of params under which a device's cases run besides; NULL: none */
-  const qn_shaped_unit *units;   /* for tests of device sources */
-  double tensor_operations;      /* of a tensor, whatever its size; info.operations are an element's besides */
-  void (*far)(struct qn_trial *trial); /* of leg 1, host: places past 2^32 elements */
-} qn_ruled_check;
+typedef struct qn_check_text {
+  const char *name, *text; /* name: NULL ends a list */
+} qn_check_text;
+
+/* A device source with its defines, as some call would have it compiled, for tests that compile them all. */
+typedef struct qn_device_unit {
+  const char *source;         /* NULL ends a list */
+  const char *const *defines; /* NULL-terminated */
+  const char *arch;           /* NULL: every architecture; "sm_90a": that alone */
+} qn_device_unit;
+
+/* A call in double. By role and tensor; NULL: the role is not given, or, of allowed, not written. */
+typedef struct qn_reference {
+  const qn_call *call; /* its arrays of params are on the host; of its tensors only the shapes are read */
+  int looseness;       /* of the variant that ran */
+  double *const *was[QN_MAX_TENSORS];     /* what the tensors held before the call */
+  double *const *value[QN_MAX_TENSORS];   /* the same, and then what the call must leave there */
+  double *const *allowed[QN_MAX_TENSORS]; /* how far each element may be from that: the op's agreement */
+} qn_reference;
 
 typedef struct qn_op_check {
-  const qn_mutant *mutants; /* planted bugs of its own; ends with name NULL; NULL: none */
-  const qn_ruled_check *ruled;
+  const qn_mutant *mutants; /* planted bugs of its own; ends with name NULL */
+  /* Checks hold results against this one; without it, against the ref tier's bits. */
+  qn_status (*reference)(const qn_reference *reference);
+  /* Of a call, a multiply-add counting two, beside info.operations an element of the first role. */
+  double (*operations)(const qn_call *call);
+  /* Of checks, which are small: extents or shapes, params, words of the check. A case in the middle serves
+   * the contract, and the last one planted bugs: all params count in it. */
+  const qn_check_text *cases;
+  const qn_check_text *workloads; /* of benches, where tensors' extents have names; likewise */
+  const qn_check_text *refused;   /* what must be: a word of the sentence, and the text */
+  /* Settings under which cases run on a kind of device, for a row of types: "precision=tf32"; NULL past the last. Where
+   * the first is "", every case runs under that one. */
+  const char *(*variation)(qn_device_kind kind, size_t row, size_t k);
+  const char *const *looser; /* NULL-terminated: settings whose results must not pass as those of the defaults */
+  char independent;          /* the letter along which results do not depend on each other; 0: none */
+  /* How a device variant makes operands the words of its class: 0 as the op's README says, 1 but for halves between
+   * two words, which go either way, 2 as it likes within the class or a tighter one. NULL: 0 of all. */
+  int (*looseness)(const char *variant);
+  const qn_device_unit *units; /* of an op with device sources of its own; else its descriptions make them */
+  const char *required_params; /* settings for calls that need any: "num_steps=200" */
+  void (*random_weights)(const qn_op_param *param, float *values); /* a DEVICE_F32S param's values */
+  /* What a written single holds before the first step, or in the middle of a run; arrays of params are on the host.
+   * NULL: what all others do, zeros or what the description fills them with. */
+  void (*initial_state)(const void *params, size_t role, bool middle, const int64_t *shape, double *values);
+  void (*far)(struct qn_trial *trial); /* of leg 1, host: places past 2^32 elements */
 } qn_op_check;
 
 /* Of an op that brings nothing, one with nothing in it. */
 const qn_op_check *qn_op_check_of(const qn_op *op);
-const qn_ruled_check *qn_ruled_check_of(const qn_op *op);
 #endif

@@ -23,8 +23,8 @@ static qn_status add_shape(qn_ruled_data *d, const char *word)
   for (const char *at = word; *word != '-' && *at;) {
     char *end;
     const long long extent = strtoll(at, &end, 10);
-    qn_require(end != at && (!*end || *end == 'x') && extent >= 0 && t->ndim < d->op->ruled->most_dimensions,
-               "%s: %s is no shape", d->op->info.name, word);
+    qn_require(end != at && (!*end || *end == 'x') && extent >= 0 && t->ndim < QN_RULED_NDIM, "%s: %s is no shape",
+               d->op->info.name, word);
     first->shape[d->n][t->ndim++] = extent;
     at = *end ? end + 1 : end;
   }
@@ -121,7 +121,7 @@ static qn_status make_values(qn_ruled_data *d, size_t k)
   const size_t n = (size_t)param->most;
   float *values;
   qn_try(qn_try_allocate(&values, n * sizeof *values, "the values of a param"));
-  qn_ruled_check_of(d->op)->make(param, values);
+  qn_op_check_of(d->op)->random_weights(param, values);
   const qn_status status = point(d, k, values, n * sizeof *values, false);
   qn_release(values);
   return status;
@@ -192,14 +192,15 @@ static qn_status make_role(qn_ruled_data *d, size_t r)
   qn_try(qn_fence_create(d->exec.device, d->fenced, role->bytes, &role->fence));
   role->memory = role->fence.memory;
   for (size_t k = 0; k < role->n; k++) {
-    qn_try(qn_try_allocate(&role->value[k], (2 * role->elements[k] + 1) * sizeof(double), "tensors in double"));
+    qn_try(qn_try_allocate(&role->value[k], (3 * role->elements[k] + 1) * sizeof(double), "tensors in double"));
     role->was[k] = role->value[k] + role->elements[k];
+    role->allowed[k] = role->was[k] + role->elements[k];
     role->tensor[k].data = role->memory + role->offset[k];
     role->tensor[k].dtype = role->dtype;
     role->tensor[k].shape = role->shape[k];
     role->tensor[k].device = d->exec.device;
     memset(role->before + role->offset[k], 0, role->elements[k] * role->width);
-    memset(role->value[k], 0, 2 * role->elements[k] * sizeof(double));
+    memset(role->value[k], 0, 3 * role->elements[k] * sizeof(double));
   }
   d->list[r] = role->tensor;
   return QN_OK;
@@ -266,12 +267,12 @@ static void host_params(const qn_ruled_data *d, unsigned char params[QN_RULED_PA
 /* What the role holds when the first step comes. */
 static qn_status begin_role(qn_ruled_data *d, size_t r)
 {
-  const qn_ruled_check *ruled = qn_ruled_check_of(d->op);
+  const qn_op_check *ruled = qn_op_check_of(d->op);
   _Alignas(16) unsigned char params[QN_RULED_PARAMS];
-  if (!d->role[r].single || !(d->role[r].access & QN_WRITE) || !ruled->begin)
+  if (!d->role[r].single || !(d->role[r].access & QN_WRITE) || !ruled->initial_state)
     return !r || d->filled ? fill_role(d, r, d->seed, r ? -1 : d->trained) : send(d, r);
   host_params(d, params);
-  ruled->begin(params, r, d->filled, d->role[r].shape[0], d->role[r].value[0]);
+  ruled->initial_state(params, r, d->filled, d->role[r].shape[0], d->role[r].value[0]);
   return qn_ruled_put(d, r, 0, d->role[r].value[0]);
 }
 
@@ -367,13 +368,16 @@ qn_status qn_ruled_fetch(qn_ruled_data *d)
 qn_status qn_ruled_refer(qn_ruled_data *d)
 {
   const qn_op_info *info = &d->op->info;
-  double *const *data[QN_MAX_TENSORS] = {NULL};
   _Alignas(16) unsigned char params[QN_RULED_PARAMS];
+  qn_call call = {.op = d->op, .exec = &d->exec, .params = params, .n = d->n};
+  qn_reference reference = {.call = &call};
   host_params(d, params);
   for (size_t r = 0; r < info->n_tensors; r++) {
-    data[r] = d->role[r].value;
-    for (size_t k = 0; k < d->role[r].n; k++)
-      memcpy(d->role[r].was[k], d->role[r].value[k], d->role[r].elements[k] * sizeof(double));
+    qn_ruled_role *role = &d->role[r];
+    call.tensors[r] = d->list[r];
+    reference.value[r] = role->value, reference.was[r] = role->was;
+    if (role->access & QN_WRITE) reference.allowed[r] = role->allowed;
+    for (size_t k = 0; k < role->n; k++) memcpy(role->was[k], role->value[k], role->elements[k] * sizeof(double));
   }
-  return qn_ruled_check_of(d->op)->reference(params, d->n, d->list, data);
+  return qn_op_check_of(d->op)->reference(&reference);
 }

@@ -25,7 +25,8 @@ typedef struct qn_ruled_role {
   qn_tensor tensor[QN_RULED_TENSORS];
   qn_fence fence;                         /* the last tensor's end is the memory's */
   unsigned char *memory, *before, *after; /* on the device; on the host, as it was filled and as it was fetched */
-  double *value[QN_RULED_TENSORS], *was[QN_RULED_TENSORS]; /* of the list in double: now, and before its latest step */
+  /* Of the list in double: now, before its latest step, and how far elements may be off. */
+  double *value[QN_RULED_TENSORS], *was[QN_RULED_TENSORS], *allowed[QN_RULED_TENSORS];
 } qn_ruled_role;
 
 /* One element of a tensor that is another number than the data are: of what is only read at every step, else before the
@@ -82,13 +83,6 @@ qn_status qn_ruled_refer(qn_ruled_data *data); /* the same step in double */
 /* A tensor's values, all of them, to the device and to the list in double. */
 qn_status qn_ruled_put(qn_ruled_data *data, size_t role, size_t tensor, const double *values);
 
-/* Elements of a plane of a tensor: what is not of the first role's extents is by plane first, as the three decays are;
- * so are the rows of a single. */
-size_t qn_ruled_plane(const qn_ruled_data *data, size_t role, size_t tensor);
-/* Root mean squares over n elements of tensor k from `from` on: of what the reference says, and of its change. */
-void qn_ruled_scale(const qn_ruled_role *role, size_t k, size_t from, size_t n, double *size, double *moved);
-/* How far element i of tensor k may be off. */
-double qn_ruled_allowed(const qn_ruled_data *d, size_t r, size_t k, size_t i);
 /* What was fetched against the list in double, the element that is worst in terms of what the op allows; guards and
  * what is only read must be as they were. False: a sentence. */
 bool qn_ruled_right(const qn_ruled_data *data, char *wrong, size_t bytes, uint64_t *elements, double *worst);

@@ -2,7 +2,6 @@
 /* ruled_compare.c - a list of an op whose shapes follow by rule, as a step left it, against what it must be. */
 #include "quern/device.h"
 #include "workbench/fill.h"
-#include "workbench/op_check.h"
 #include "workbench/ruled.h"
 #include <math.h>
 #include <stdio.h>
@@ -60,52 +59,18 @@ bool qn_ruled_intact(const qn_ruled_data *d, char *wrong, size_t bytes)
   return lent_intact(d, wrong, bytes);
 }
 
-void qn_ruled_scale(const qn_ruled_role *role, size_t k, size_t from, size_t n, double *size, double *moved)
-{
-  double wanted = 0, changed = 0;
-  for (size_t i = from; i < from + n; i++) {
-    const double want = role->value[k][i], change = want - role->was[k][i];
-    wanted += isfinite(want) ? want * want : 0;
-    changed += isfinite(change) ? change * change : 0;
-  }
-  *size = n ? sqrt(wanted / (double)n) : 0, *moved = n ? sqrt(changed / (double)n) : 0;
-}
-
-size_t qn_ruled_plane(const qn_ruled_data *d, size_t r, size_t k)
-{
-  const qn_ruled_role *role = &d->role[r];
-  const bool alike = role->single ? role->tensor[k].ndim < 2 : role->elements[k] == d->role[0].elements[k];
-  return role->elements[k] / (alike || !role->elements[k] ? 1 : (size_t)role->shape[k][0]);
-}
-
-double qn_ruled_allowed(const qn_ruled_data *d, size_t r, size_t k, size_t i)
-{
-  const qn_ruled_role *role = &d->role[r];
-  const size_t plane = qn_ruled_plane(d, r, k);
-  double size, moved;
-  qn_ruled_scale(role, k, i / plane * plane, plane, &size, &moved);
-  return qn_ruled_check_of(d->op)->allowed(r, role->value[k][i], role->was[k][i], size, moved);
-}
-
 static bool tensor_right(const qn_ruled_data *d, size_t r, size_t k, char *wrong, size_t bytes, double *worst)
 {
   const qn_ruled_role *role = &d->role[r];
-  const double *want = role->value[k];
-  const size_t plane = qn_ruled_plane(d, r, k);
-  for (size_t from = 0; from < role->elements[k]; from += plane) {
-    double size, moved;
-    qn_ruled_scale(role, k, from, plane, &size, &moved);
-    for (size_t i = from; i < from + plane; i++) {
-      const double got = number_at(role->after, role, k, i);
-      const double allowed = qn_ruled_check_of(d->op)->allowed(r, want[i], role->was[k][i], size, moved);
-      if (got == want[i] || (isnan(got) && isnan(want[i]))) continue;
-      const double share = fabs(got - want[i]) / allowed;
-      if (share > *worst) *worst = share;
-      if (share <= 1) continue;
-      snprintf(wrong, bytes, "%s[%zu], element %zu of %zu, is %.9g, the reference says %.9g and allows %.3g",
-               name_of(d, r), k, i, role->elements[k], got, want[i], allowed);
-      return false;
-    }
+  for (size_t i = 0; i < role->elements[k]; i++) {
+    const double got = number_at(role->after, role, k, i), want = role->value[k][i], allowed = role->allowed[k][i];
+    if (got == want || (isnan(got) && isnan(want))) continue;
+    const double share = fabs(got - want) / allowed;
+    if (share > *worst) *worst = share;
+    if (share <= 1) continue;
+    snprintf(wrong, bytes, "%s[%zu], element %zu of %zu, is %.9g, the reference says %.9g and allows %.3g",
+             name_of(d, r), k, i, role->elements[k], got, want, allowed);
+    return false;
   }
   return true;
 }

@@ -29,7 +29,7 @@ struct qn_ruled_stage {
   _Alignas(16) unsigned char params[PARAMS];
 };
 
-qn_ruled_bytes qn_ruled_bytes_of(const qn_op *op)
+qn_ruled_bytes qn_ruled_bytes_of(const qn_op *op, size_t row)
 {
   static const int64_t square[] = {1 << 20, 1 << 20}; /* vectors are nothing beside it */
   qn_ruled_bytes bytes = {0, 0, 0};
@@ -37,11 +37,14 @@ qn_ruled_bytes qn_ruled_bytes_of(const qn_op *op)
     int64_t shape[QN_MAX_NDIM];
     double elements = 1;
     int ndim = 0;
-    if (op->info.singles >> r & 1 || qn_op_role_shape(&op->info, r, 1, 2, square, &ndim, shape) != QN_OK) continue;
-    for (int d = 0; d < ndim; d++) elements *= (double)shape[d];
-    const double each = (double)qn_dtype_bytes(op->info.types[0].tensor[r].dtype) * elements / 0x1p40;
+    if (op->info.singles >> r & 1) continue;
+    if (op->info.rules && qn_op_role_shape(&op->info, r, 1, 2, square, &ndim, shape) == QN_OK) {
+      for (int d = 0; d < ndim; d++) elements *= (double)shape[d];
+      elements /= 0x1p40;
+    }
+    const double each = (double)qn_dtype_bytes(op->info.types[row].tensor[r].dtype) * elements;
     bytes.set += each;
-    if (!(op->info.types[0].tensor[r].access & QN_WRITE)) continue;
+    if (!(op->info.types[row].tensor[r].access & QN_WRITE)) continue;
     bytes.written += each;
     if (r) bytes.state += each;
   }
@@ -105,7 +108,7 @@ static qn_status begin(qn_ruled_stage *s, size_t r)
     if (s->values[p]) memcpy(params + s->ask.op->info.params[p].offset, &s->values[p], sizeof s->values[p]);
   qn_try(qn_try_allocate(&values, n * (sizeof *values + width), "a tensor's data"));
   stored = (char *)(values + n);
-  qn_ruled_check_of(s->ask.op)->begin(params, r, false, t->shape, values);
+  qn_op_check_of(s->ask.op)->initial_state(params, r, false, t->shape, values);
   for (size_t k = 0; k < n; k++) qn_number_store(t->dtype, stored + k * width, values[k]);
   const qn_status status = qn_memory_write(s->exec.device, s->exec.stream, t->data, stored, n * width);
   qn_release(values);
@@ -139,7 +142,7 @@ static qn_status make_role(qn_ruled_stage *s, size_t r)
   }
   s->list[r] = to->tensor;
   const bool written = s->ask.op->info.types[0].tensor[r].access & QN_WRITE;
-  return s->ask.op->info.singles >> r & 1 && written && qn_ruled_check_of(s->ask.op)->begin ? begin(s, r) : QN_OK;
+  return s->ask.op->info.singles >> r & 1 && written && qn_op_check_of(s->ask.op)->initial_state ? begin(s, r) : QN_OK;
 }
 
 static qn_status make_values(qn_ruled_stage *s, size_t p)
@@ -148,7 +151,7 @@ static qn_status make_values(qn_ruled_stage *s, size_t p)
   const size_t bytes = (size_t)param->most * sizeof(float);
   qn_require(p < POINTERS, "%s: its params are too many for a bench", s->ask.op->info.name);
   qn_try(qn_try_allocate(&s->values[p], bytes, "a param's values"));
-  qn_ruled_check_of(s->ask.op)->make(param, s->values[p]);
+  qn_op_check_of(s->ask.op)->random_weights(param, s->values[p]);
   qn_try(qn_memory_allocate(s->exec.device, bytes, &s->pointed[p]));
   memcpy(s->params + param->offset, &s->pointed[p], sizeof s->pointed[p]);
   return qn_memory_write(s->exec.device, s->exec.stream, s->pointed[p], s->values[p], bytes);

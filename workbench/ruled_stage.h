@@ -12,7 +12,7 @@ typedef struct qn_ruled_stage qn_ruled_stage;
 typedef struct qn_ruled_bytes {
   double set, written, state;
 } qn_ruled_bytes;
-qn_ruled_bytes qn_ruled_bytes_of(const qn_op *op);
+qn_ruled_bytes qn_ruled_bytes_of(const qn_op *op, size_t row);
 /* Bytes that a step over a list of n moves at least besides, whatever its tensors' sizes: of what the list has one of,
  * and of params' arrays. */
 double qn_ruled_step_bytes(const qn_op *op, size_t n);

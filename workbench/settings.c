@@ -68,7 +68,7 @@ qn_status qn_settings_read(const qn_op_info *op, void *params, const char *text)
 
 qn_status qn_settings_begin(const qn_op *op, void *params)
 {
-  const char *given = op->ruled ? qn_ruled_check_of(op)->given : NULL;
+  const char *given = qn_op_check_of(op)->required_params;
   char word[96];
   qn_try(qn_op_defaults(&op->info, params, op->info.params_bytes));
   for (int used; given && sscanf(given, "%95s%n", word, &used) == 1; given += used)

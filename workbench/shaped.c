@@ -14,11 +14,11 @@
 
 /* ---- the text ---- */
 
-qn_status qn_shaped_find(const qn_shaped *shaped, const char *name, const char **text)
+qn_status qn_shaped_find(const qn_op *op, const char *name, const char **text)
 {
   *text = name;
   if (strchr(name, '=')) return QN_OK;
-  for (const qn_shaped_size *w = shaped->workloads; w->name; w++)
+  for (const qn_check_text *w = qn_op_check_of(op)->workloads; w->name; w++)
     if (!strcmp(w->name, name)) return *text = w->text, QN_OK;
   return qn_fail(QN_BAD_ARGUMENT, "\"%s\" is no workload of the op's, and no text such as \"m=16 n=64 k=32\"", name);
 }
@@ -216,21 +216,21 @@ qn_status qn_shaped_fetch(qn_shaped_data *d)
 int qn_shaped_looseness(const qn_shaped_data *d)
 {
   char name[64];
-  if (d->exec.device.kind != QN_CUDA || !d->op->shaped->looseness) return 0;
-  return sscanf(qn_op_last_variant(), "%63s", name) == 1 ? d->op->shaped->looseness(name) : 0;
+  if (d->exec.device.kind != QN_CUDA || !qn_op_check_of(d->op)->looseness) return 0;
+  return sscanf(qn_op_last_variant(), "%63s", name) == 1 ? qn_op_check_of(d->op)->looseness(name) : 0;
 }
 
 /* Does the role's first dimension bear the letter that the op's rows are independent along? */
 static bool has_rows(const qn_shaped_data *d, size_t r)
 {
   const char *shape = r < d->op->info.n_tensors ? d->op->info.shapes[r] : "";
-  return d->op->shaped->independent && shape[0] == '[' && shape[1] == d->op->shaped->independent;
+  return qn_op_check_of(d->op)->independent && shape[0] == '[' && shape[1] == qn_op_check_of(d->op)->independent;
 }
 
 /* All of it, or as many rows as `most` allows, 2 at least, from the first to the last. */
 static qn_status choose_rows(const qn_shaped_data *d, double most, qn_shaped_want *w)
 {
-  const char letter = d->op->shaped->independent;
+  const char letter = qn_op_check_of(d->op)->independent;
   const int64_t all = letter ? d->extent[letter - 'a'] : 0;
   const double each = all ? qn_shaped_operations(d) / (double)all : 0;
   if (!letter || all < 3 || each * (double)all <= most) return QN_OK;
@@ -281,11 +281,16 @@ qn_status qn_shaped_reference(const qn_shaped_data *d, double most, qn_shaped_wa
   qn_status status = choose_rows(d, most, w);
   if (status == QN_OK) status = make_want(d, w, input);
   if (status == QN_OK) {
-    qn_call call = {.op = d->op, .exec = &d->exec, .params = d->params, .row = d->row, .looseness = d->looseness};
+    qn_call call = {.op = d->op, .exec = &d->exec, .params = d->params, .n = 1, .row = d->row};
+    qn_reference reference = {.call = &call, .looseness = d->looseness};
     memcpy(call.extent, d->extent, sizeof call.extent);
-    if (w->rows) call.extent[d->op->shaped->independent - 'a'] = w->n_rows;
-    for (size_t r = 0; r < QN_MAX_TENSORS; r++) call.tensors[r] = d->list[r];
-    d->op->shaped->reference(&call, (const double *const *)input, w->value, w->allowed);
+    if (w->rows) call.extent[qn_op_check_of(d->op)->independent - 'a'] = w->n_rows;
+    for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
+      call.tensors[r] = d->list[r];
+      if (input[r]) reference.value[r] = &input[r];
+      if (w->value[r]) reference.value[r] = &w->value[r], reference.allowed[r] = &w->allowed[r];
+    }
+    status = qn_op_check_of(d->op)->reference(&reference);
   }
   for (size_t r = 0; r < QN_MAX_TENSORS; r++) qn_release(input[r]);
   return status;
@@ -358,7 +363,7 @@ double qn_shaped_operations(const qn_shaped_data *d)
 {
   qn_call call = {.op = d->op, .exec = &d->exec, .params = d->params, .row = d->row};
   memcpy(call.extent, d->extent, sizeof call.extent);
-  return d->op->shaped->operations(&call);
+  return qn_op_check_of(d->op)->operations(&call);
 }
 
 double qn_shaped_bytes(const qn_shaped_data *d)

@@ -4,7 +4,7 @@
  * benches of such ops are made of it. No op is named here. */
 #ifndef QN_WORKBENCH_SHAPED_H
 #define QN_WORKBENCH_SHAPED_H
-#include "op/op.h"
+#include "workbench/op_check.h"
 #include "workbench/progress.h"
 #include "workbench/walls.h"
 
@@ -12,7 +12,7 @@ enum { QN_SHAPED_NDIM = 4, QN_SHAPED_PARAMS = 256, QN_SHAPED_GUARD = 256 };
 enum { QN_SHAPED_REFERENCE = 100000000 }; /* operations of a reference that large calls are proved by */
 
 /* The text of one of the op's workloads, or the name itself where it is a text. */
-qn_status qn_shaped_find(const qn_shaped *shaped, const char *name, const char **text);
+qn_status qn_shaped_find(const qn_op *op, const char *name, const char **text);
 
 typedef struct qn_shaped_role {
   qn_dtype dtype;
@@ -36,7 +36,7 @@ typedef struct qn_shaped_data {
   bool fenced;  /* data end so many bytes before memory that may not be touched, on the processor and host */
   bool nan, halves;
   bool planned;  /* a step is that of a plan */
-  int looseness; /* of the reference, as op.h's qn_shaped says */
+  int looseness; /* of the reference, as op_check.h says */
   uint64_t seed;
   bool own_stream;
   int64_t extent[26];
@@ -47,7 +47,7 @@ typedef struct qn_shaped_data {
   qn_fence lent;
 } qn_shaped_data;
 
-/* `text` as qn_shaped_size has it, `more` behind it (NULL: nothing), then `settings` (NAME=VALUE). "nan" puts a NaN
+/* `text` as qn_check_text has it, `more` behind it (NULL: nothing), then `settings` (NAME=VALUE). "nan" puts a NaN
  * into the first tensor that is read; "halves": f32 that is read but in one dimension is as qn_fill_halves makes it;
  * ROLE=NUMBER: all its elements are that; ROLE=sweep: they are qn_fill_sweep's. */
 typedef struct qn_shaped_order {

@@ -12,8 +12,8 @@ qn_status qn_shaped_workload(const qn_op *op, size_t row, const char *name, qn_w
   } * all;
   qn_shaped_data d;
   const char *text;
-  *work = (qn_workload){.name = name ? name : op->shaped->workloads[0].name};
-  qn_try(qn_shaped_find(op->shaped, work->name, &text));
+  *work = (qn_workload){.name = name ? name : qn_op_check_of(op)->workloads[0].name};
+  qn_try(qn_shaped_find(op, work->name, &text));
   qn_try(
       qn_shaped_open(&d, &(qn_shaped_order){.op = op, .row = row, .device = {QN_CPU, 0}, .text = text, .bare = true}));
   qn_try(qn_try_allocate(&all, sizeof *all, "the workload's list"));

@@ -15,7 +15,6 @@ static const qn_op_types *types_of(const qn_stage_request *r) { return &r->op->i
 
 bool qn_stage_has_unfused(const qn_op *op, size_t row, qn_device_kind kind)
 {
-  if (op->ruled || op->shaped) return false;
   for (size_t role = 0; role < op->info.n_tensors; role++) {
     qn_dtype dtype = op->info.types[row].tensor[role].dtype;
     if (dtype != QN_NONE && dtype != QN_F32) return false;
@@ -38,9 +37,9 @@ static uint64_t span_of(const qn_workload *work)
 uint64_t qn_stage_bytes(const qn_stage_request *r)
 {
   uint64_t span = span_of(r->work), bytes = 0;
-  if (r->op->shaped) return qn_shaped_stage_bytes(r);
-  if (r->op->ruled)
-    return (uint64_t)(qn_ruled_bytes_of(r->op).set * (double)r->work->elements +
+  if (r->work->text) return qn_shaped_stage_bytes(r);
+  if (qn_op_check_of(r->op)->reference)
+    return (uint64_t)(qn_ruled_bytes_of(r->op, r->row).set * (double)r->work->elements +
                       qn_ruled_step_bytes(r->op, r->work->n));
   for (size_t role = 0; role < r->op->info.n_tensors; role++)
     bytes += span * qn_dtype_bytes(types_of(r)->tensor[role].dtype);
@@ -120,9 +119,9 @@ qn_status qn_stage_create(qn_stage **stage, const qn_stage_request *request, con
   qn_try(qn_try_allocate(&s, sizeof *s, "the stage"));
   *s = (qn_stage){.ask = *request, .exec = *exec, .types = types_of(request)};
   s->exec.workspace = NULL;
-  if (request->op->ruled || request->op->shaped) {
-    const qn_status made = request->op->ruled ? qn_ruled_stage_create(&s->ruled, request, exec)
-                                              : qn_shaped_stage_create(&s->shaped, request, exec);
+  if (qn_op_check_of(request->op)->reference) {
+    const qn_status made = request->work->text ? qn_shaped_stage_create(&s->shaped, request, exec)
+                                               : qn_ruled_stage_create(&s->ruled, request, exec);
     if (made != QN_OK) qn_release(s), s = NULL;
     *stage = s;
     return made;

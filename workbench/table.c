@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* table.c - see table.h. */
 #include "workbench/table.h"
+#include "workbench/op_check.h"
 #include "workbench/ruled_stage.h"
 #include "workbench/term.h"
 #include <inttypes.h>
@@ -98,9 +99,9 @@ static void print_check(FILE *stream, const qn_bench *b)
   if (b->check.right)
     fprintf(stream, "%sok%s, %s written elements %s\n", qn_term_colour(stream, QN_GREEN),
             qn_term_colour(stream, QN_PLAIN), qn_grouped(b->check.elements).text,
-            b->ask.op->ruled    ? "of its shapes, made small, are as near to the reference in double as they must be"
-            : b->ask.op->shaped ? "are as near to the reference in double as they must be"
-                                : "equal the reference bit for bit");
+            !qn_op_check_of(b->ask.op)->reference ? "equal the reference bit for bit"
+            : b->ask.work->text                   ? "are as near to the reference in double as they must be"
+                                : "of its shapes, made small, are as near to the reference in double as they must be");
   else
     fprintf(stream, "%sWRONG%s, so it gets no time: %s\n", qn_term_colour(stream, QN_RED),
             qn_term_colour(stream, QN_PLAIN), b->check.wrong);
@@ -152,7 +153,7 @@ static void print_step(FILE *stream, const qn_bench *b)
 /* What an op's states take, and what a step is lent beside them. */
 static void print_memory(FILE *stream, const qn_bench *b)
 {
-  const double state = qn_ruled_bytes_of(b->ask.op).state * (double)b->ask.work->elements;
+  const double state = qn_ruled_bytes_of(b->ask.op, b->ask.row).state * (double)b->ask.work->elements;
   label(stream, "memory");
   fprintf(stream, "%.1f MB of state, and a workspace of %.2f MB, %.2f%% of it; %.2f MB move besides elements\n",
           state * 1e-6, (double)b->workspace * 1e-6, 100 * (double)b->workspace / state,
@@ -172,7 +173,7 @@ void qn_bench_print(FILE *stream, const qn_bench *b)
   if (b->has_unfused) print_series(stream, "unfused", &b->unfused);
   for (size_t k = 0; k < b->n_ceilings; k++) print_series(stream, k ? "" : "ceilings", &b->ceiling[k]);
   print_step(stream, b);
-  if (b->ask.op->ruled) print_memory(stream, b);
+  if (b->ask.op->info.element_bytes > 0) print_memory(stream, b);
   if (*b->suspicion) {
     label(stream, "");
     fprintf(stream, "%s%s%s\n", qn_term_colour(stream, b->impossible ? QN_RED : QN_YELLOW), b->suspicion,

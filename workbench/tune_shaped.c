@@ -32,7 +32,8 @@ typedef struct subject { /* a variant, as a runner sees it */
 struct tuner {
   const qn_tune_order *order;
   qn_tune_outcome *outcome;
-  const qn_shaped *shaped;
+  const qn_engine *engine;
+  const qn_op_check *check;
   qn_arch arch; /* whose tables are written */
   qn_tune_seen state;
   bool has_state;
@@ -47,7 +48,7 @@ struct tuner {
   qn_variant_account *accounts;
 };
 
-bool qn_tune_shaped_can(const qn_op *op) { return op->shaped && op->shaped->variant && op->shaped->tune_key; }
+bool qn_tune_shaped_can(const qn_op *op) { return op->engine->variant && op->engine->key; }
 
 static bool on_gpu(const tuner *t) { return t->order->device.kind == QN_CUDA; }
 
@@ -59,7 +60,7 @@ static void say(const tuner *t, const char *text)
   fflush(t->order->out);
 }
 
-static qn_status force(const tuner *t, const char *name) { return qn_option_set(t->shaped->variant_option, name); }
+static qn_status force(const tuner *t, const char *name) { return qn_option_set(t->engine->option, name); }
 
 static qn_call call_of(const tuner *t)
 {
@@ -143,7 +144,7 @@ static qn_status check_names(const qn_tune_order *order)
   const char *all[VARIANTS + 1] = {NULL}, *near;
   char name[TEXT];
   for (size_t k = 0; k < VARIANTS; k++)
-    if (!(all[k] = order->op->shaped->variant(k))) break;
+    if (!(all[k] = order->op->engine->variant(k))) break;
   for (const char *at = order->only; at && *at; at += *at == ',') {
     const size_t n = strcspn(at, ",");
     bool known = false;
@@ -163,10 +164,10 @@ static qn_status sift(tuner *t, const qn_shaped_want *want)
   const char *name;
   const qn_call call = call_of(t);
   t->n = 0;
-  for (size_t k = 0; (name = t->shaped->variant(k)); k++) {
+  for (size_t k = 0; (name = t->engine->variant(k)); k++) {
     if (!strcmp(name, t->incumbent.name) || !is_wanted(t->order->only, name) || t->n == VARIANTS) continue;
     t->outcome->candidates++;
-    const qn_status status = t->shaped->refusal(&call, k) ? QN_UNSUPPORTED : prove(t, name, want, wrong, sizeof wrong);
+    const qn_status status = t->engine->refuses(&call, k) ? QN_UNSUPPORTED : prove(t, name, want, wrong, sizeof wrong);
     if (status == QN_UNSUPPORTED) {
       t->outcome->impossible++;
       continue;
@@ -263,9 +264,9 @@ static qn_status find_incumbent(tuner *t)
   const qn_call call = call_of(t);
   const char *why;
   qn_try(force(t, ""));
-  t->incumbent = (subject){t, t->shaped->choice(&call, &why)};
+  t->incumbent = (subject){t, t->engine->choice(&call, &why)};
   if (!t->incumbent.name) return qn_fail(QN_UNSUPPORTED, "no variant can do it");
-  t->shaped->tune_key(&call, &t->key);
+  t->engine->key(&call, &t->key);
   return QN_OK;
 }
 
@@ -348,7 +349,7 @@ static qn_status list_place(tuner *t, size_t row, const char *text, const char *
   const char *why = "";
   qn_try(enter(t, row, text, class, true));
   const qn_call call = call_of(t);
-  const char *name = t->shaped->choice(&call, &why);
+  const char *name = t->engine->choice(&call, &why);
   snprintf(line, sizeof line, "    %-44s %-14s %s", t->name, name ? name : "-", name ? why : qn_last_error());
   say(t, line);
   return QN_OK;
@@ -363,9 +364,9 @@ static qn_status dry_place(tuner *t, size_t row, const char *text, const char *c
   const char *name;
   snprintf(line, sizeof line, "  %s: %s in force", t->name, t->incumbent.name);
   say(t, line);
-  for (size_t k = 0; (name = t->shaped->variant(k)); k++) {
+  for (size_t k = 0; (name = t->engine->variant(k)); k++) {
     if (!strcmp(name, t->incumbent.name) || !is_wanted(t->order->only, name)) continue;
-    const char *why = t->shaped->refusal(&call, k);
+    const char *why = t->engine->refuses(&call, k);
     snprintf(line, sizeof line, "    %s%s%s", name, why ? ": " : "", why ? why : "");
     say(t, line);
   }
@@ -377,10 +378,10 @@ static qn_status account_place(tuner *t, size_t row, const char *text, const cha
   const char *name, *why = "";
   qn_try(enter(t, row, text, class, true));
   const qn_call call = call_of(t);
-  const char *taken = t->shaped->choice(&call, &why);
-  for (size_t k = 0; k < VARIANTS && (name = t->shaped->variant(k)); k++) {
+  const char *taken = t->engine->choice(&call, &why);
+  for (size_t k = 0; k < VARIANTS && (name = t->engine->variant(k)); k++) {
     qn_variant_account *a = &t->accounts[k];
-    const char *cannot = t->shaped->refusal(&call, k);
+    const char *cannot = t->engine->refuses(&call, k);
     a->name = name;
     a->of++;
     a->can += !cannot;
@@ -406,7 +407,7 @@ static qn_status each_class(tuner *t, size_t row, const char *name, const char *
 {
   const char *class, *type = qn_dtype_name(t->order->op->info.types[row].tensor[0].dtype);
   qn_status status = QN_OK;
-  for (size_t k = 0; status == QN_OK && (class = t->shaped->variation(row, k)); k++) {
+  for (size_t k = 0; status == QN_OK && (class = t->check->variation(t->order->device.kind, row, k)); k++) {
     const bool own = says_class(text, class);
     if (own && k) break;
     snprintf(t->name, sizeof t->name, "%s %s%s%s", type, name, own ? "" : " ", own ? "" : class);
@@ -418,14 +419,14 @@ static qn_status each_class(tuner *t, size_t row, const char *name, const char *
 }
 
 /* The next of "kernelbench,m=16 n=64 k=32": its name and text. */
-static qn_status take_shape(const qn_shaped *shaped, const char **at, char item[TEXT], const char **text)
+static qn_status take_shape(const qn_op *op, const char **at, char item[TEXT], const char **text)
 {
   const size_t n = strcspn(*at, ",");
   qn_require(n > 0 && n < TEXT, "\"%.80s\" is no workload", *at);
   memcpy(item, *at, n);
   item[n] = 0;
   *at += n + ((*at)[n] == ',');
-  return qn_shaped_find(shaped, item, text);
+  return qn_shaped_find(op, item, text);
 }
 
 static qn_status each_place(tuner *t, place_fn *at)
@@ -438,12 +439,12 @@ static qn_status each_place(tuner *t, place_fn *at)
     if (t->order->types && strcmp(t->order->types, qn_dtype_name(info->types[row].tensor[0].dtype)) != 0) continue;
     known = true;
     for (const char *shapes = t->order->shapes; shapes && *shapes;) {
-      qn_try(take_shape(t->shaped, &shapes, item, &text));
+      qn_try(take_shape(t->order->op, &shapes, item, &text));
       qn_try(enter(t, row, text, NULL, true)); /* a text that is wrong ends it all */
       close_data(t);
       qn_try(each_class(t, row, item, text, at));
     }
-    for (const qn_shaped_size *w = t->shaped->workloads; !t->order->shapes && w->name; w++)
+    for (const qn_check_text *w = t->check->workloads; !t->order->shapes && w->name; w++)
       qn_try(each_class(t, row, w->name, w->text, at));
   }
   qn_require(known, "%s: \"%s\" is no type of its first tensor", info->name, t->order->types);
@@ -470,7 +471,8 @@ static qn_status walk(const qn_tune_order *order, qn_tune_outcome *outcome, plac
   qn_try(qn_try_allocate(&t, sizeof *t, "the tuner"));
   *t = (tuner){.order = order,
                .outcome = outcome,
-               .shaped = order->op->shaped,
+               .engine = order->op->engine,
+               .check = qn_op_check_of(order->op),
                .accounts = accounts,
                .arch.size = sizeof t->arch,
                .state.file = -1,

@@ -19,7 +19,7 @@ typedef struct qn_workload {
   size_t n;
   qn_workload_item *item;
   uint64_t elements; /* of all */
-  /* NULL, or of a call of an op whose tensors have shapes of their own: extents and params, as qn_shaped_size has them.
+  /* NULL, or of a call of an op whose tensors have shapes of their own: extents and params, as op_check.h has them.
    * Then the items are its tensors, the elements the first one's, and these are what the call moves and computes. */
   const char *text;
   double bytes, operations;

@@ -38,9 +38,10 @@ struct qn_call {
   size_t scratch_bytes;
   qn_list_kept *kept; /* of a plan for a device; moved: since its last step some pointer changed */
   bool moved;
-  bool strided;  /* some tensor is not dense, or two of one place are laid out differently; validation finds it */
-  int looseness; /* for the reference, of what ran */
+  bool strided; /* some tensor is not dense, or two of one place are laid out differently; validation finds it */
 };
+
+struct qn_tune_key; /* of tune.h */
 
 /* What kinds of ops differ in. */
 struct qn_engine {
@@ -55,6 +56,19 @@ struct qn_engine {
    * it. */
   size_t (*workspace)(const qn_call *call);
   qn_status (*run)(const qn_call *call); /* a validated call, in its mode */
+  /* Of an engine that chooses among device kernels, its variants: the option that forces one, which check_option()
+   * refuses where it names none. NULL: there is no choice. */
+  const char *option;
+  qn_status (*check_option)(void);
+  /* Their names, NULL past the last. NULL: they are geometries (geometry.h), and so are the three below. */
+  const char *(*variant)(size_t k);
+  /* Why the k-th cannot serve the call; NULL: it can. */
+  const char *(*refuses)(const qn_call *call, size_t k);
+  /* Which one a device call takes now, and why, in words that last until the thread's next question; NULL: a sentence.
+   */
+  const char *(*choice)(const qn_call *call, const char **why);
+  /* What the tune tables' entry for the call is found by. */
+  void (*key)(const qn_call *call, struct qn_tune_key *key);
 };
 
 /* ---- call.c ---- */

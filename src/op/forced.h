@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forced.h - the options whose values are names that only their users know: an architecture, a geometry, a variant of
- * products. A call judges them when it needs them; a command asks before it does anything. */
+/* forced.h - the options whose values are names that only their users know: an architecture, and an engine's variants.
+ * A call judges them when it needs them; a command asks before it does anything. */
 #ifndef QN_OP_FORCED_H
 #define QN_OP_FORCED_H
 #include "quern/status.h"

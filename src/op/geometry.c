@@ -206,6 +206,16 @@ qn_status qn_geometry_forced(qn_geometry *g, bool *is_set)
   return QN_OK;
 }
 
+qn_status qn_geometry_check(void)
+{
+  char why[512];
+  qn_geometry geometry;
+  bool is_set;
+  if (qn_geometry_forced(&geometry, &is_set) == QN_OK) return QN_OK;
+  snprintf(why, sizeof why, "%s", qn_last_error());
+  return qn_fail(QN_BAD_ARGUMENT, "QUERN_GEOMETRY: %s", why);
+}
+
 /* ---- the latest one ---- */
 
 /* Written as text only where it is asked for: launches are many and questions few. */

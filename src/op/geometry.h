@@ -44,6 +44,8 @@ typedef struct qn_geometry_key {
 qn_status qn_geometry_choose(const qn_geometry_key *key, qn_geometry *g, const char **why);
 /* What the option "geometry" says, for what is no op of the registry; *is_set false where it is not set. */
 qn_status qn_geometry_forced(qn_geometry *g, bool *is_set);
+/* Refuses what the option holds where that is no geometry. */
+qn_status qn_geometry_check(void);
 /* The rule alone: 256 threads, one 16-byte vector each, flat; measured on an H200 (docs/benchmarking.md). */
 void qn_geometry_rule(const qn_geometry_key *key, qn_geometry *g);
 

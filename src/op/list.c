@@ -256,4 +256,6 @@ const qn_engine qn_elementwise = {.validate = qn_check_list,
                                   .validate_tensor = qn_check_tensor,
                                   .validate_rest = qn_check_rest,
                                   .workspace = workspace,
-                                  .run = run};
+                                  .run = run,
+                                  .option = "geometry",
+                                  .check_option = qn_geometry_check};

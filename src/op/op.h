@@ -11,49 +11,6 @@ enum { QN_COEF_BYTES = 128 };
 typedef struct qn_call qn_call;     /* of op/call.h */
 typedef struct qn_engine qn_engine; /* likewise */
 
-/* Extents, params and "-role" for what is not given, apart by spaces: "m=128 n=1024 k=512 groups=32 -bias2". */
-typedef struct qn_shaped_size {
-  const char *name, *text; /* name: NULL ends a list */
-} qn_shaped_size;
-
-/* A device source with its defines, as some call would have it compiled, for tests that compile them all. */
-typedef struct qn_shaped_unit {
-  const char *source;         /* NULL ends a list */
-  const char *const *defines; /* NULL-terminated */
-  const char *arch;           /* NULL: every architecture; "sm_90a": that alone */
-} qn_shaped_unit;
-
-struct qn_tune_key; /* of op/tune.h */
-
-/* What checks, benches and tuning know of an op whose tensors have shapes of their own. */
-typedef struct qn_shaped {
-  /* In double, over inputs as doubles: what each written role must hold, and how far from it an element may be, which
-   * is the op's agreement. reference[role] and allowed[role]: NULL where the role is not written. For checks. */
-  void (*reference)(const qn_call *call, const double *const *input, double *const *reference, double *const *allowed);
-  double (*operations)(const qn_call *call); /* of a call, a multiply-add counting two */
-  const qn_shaped_size *cases, *workloads;   /* of checks, which are small; of benches */
-  const qn_shaped_size *refused;             /* must be: a word of the sentence, and the text; NULL: none */
-  /* Settings under which every case runs, for a row of types: "precision=tf32"; NULL past the last. */
-  const char *(*variation)(size_t row, size_t k);
-  const char *const *looser; /* NULL-terminated: settings whose results must not pass as those of the defaults */
-  char independent;          /* the letter along which results do not depend on each other; 0: none */
-  /* How a device variant makes operands the words of its class: 0 as the op's README says, 1 but for halves between
-   * two words, which go either way, 2 as it likes within the class or a tighter one. NULL: 0 of all. */
-  int (*looseness)(const char *variant);
-  /* Names of device variants, NULL past the last, and the option that forces one; NULL: it has none. */
-  const char *(*variant)(size_t k);
-  const char *variant_option;
-  qn_status (*check_option)(void); /* refuses its value where that names no variant */
-  /* Which one a device call takes now, and why, in words that last until the thread's next question; NULL: a sentence.
-   */
-  const char *(*choice)(const qn_call *call, const char **why);
-  /* Why the k-th cannot take the call; NULL: it can. */
-  const char *(*refusal)(const qn_call *call, size_t k);
-  /* What the tune tables' entry for the call is found by. */
-  void (*tune_key)(const qn_call *call, struct qn_tune_key *key);
-  const qn_shaped_unit *units;
-} qn_shaped;
-
 /* What an op of lists whose shapes follow by rule (info.rules) has besides. */
 typedef struct qn_ruled {
   /* The shape of a role's tensor for one of the first role, both checked to be shapes; its dimensions. */
@@ -64,9 +21,9 @@ typedef struct qn_ruled {
 typedef struct qn_op {
   qn_op_info info;
   const qn_engine *engine;
-  const qn_shaped *shaped; /* NULL, or what this kind has besides; then the members below stay empty, but for */
-  const qn_ruled *ruled;   /* device_source; likewise */
-  size_t coef_bytes; /* at most QN_COEF_BYTES; passed by value to device kernels, so it may hold device pointers */
+  const qn_ruled *ruled; /* NULL, or what this kind has besides */
+  const void *of_engine; /* what the op tells its engine alone; the members below are the element-wise engine's */
+  size_t coef_bytes;     /* at most QN_COEF_BYTES; passed by value to device kernels, so it may hold device pointers */
   /* What the table of ranges cannot say: relations between members. NULL: nothing. */
   qn_status (*check)(const void *params, size_t row);
   /* Which specialisation these params ask for: CPU kernels see it in the call, device sources as QN_LIST_FLAGS. */

@@ -19,7 +19,7 @@ static qn_lopt_step step_of(const void *of)
                         .joint_decay = true};
 }
 
-static const qn_lopt_op op = {{qn_lopt_role_shape, QN_LOPT_MOST_DIMENSIONS}, step_of};
+static const qn_lopt_op op = {step_of};
 
 const qn_op qn_op_elo = {
     .info = {.name = "elo",
@@ -32,7 +32,8 @@ const qn_op qn_op_elo = {
              .params_bytes = sizeof(qn_elo_params),
              .hyper_bytes = sizeof(qn_lopt_hyper)},
     .engine = &qn_lopt_small_fc_engine,
-    .ruled = &op.ruled,
+    .of_engine = &op,
+    .ruled = &qn_lopt_ruled,
     .device_source = "op/lopt/lopt.update.cu", /* of several: elo.check.c has all */
 };
 

@@ -143,7 +143,7 @@ static void run_row(void *user, size_t k)
 
 qn_status qn_gemm_cpu_run(const qn_gemm_problem *problem, const qn_exec *exec)
 {
-  static qn_gemm_cpu_fn *const tiers[QN_TIER_COUNT] = QN_CPU_TABLE(gemm_norm);
+  static qn_gemm_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(gemm_norm)};
   qn_tier tier;
   const qn_gemm_args *a = &problem->args;
   qn_try(qn_tier_in_force(&tier));

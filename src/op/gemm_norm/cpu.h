@@ -32,14 +32,10 @@ typedef struct qn_gemm_tile {
   float *x_panel, *w_panel;
   int64_t k, depth, row_pad, column_pad;
   bool norm; /* the tile holds whole groups, and finishes them */
-  /* The oracle alone: all tensors as doubles, roles in the op's order, for the whole of the result. */
-  const double *const *input;
-  double *reference, *allowed;
-  int looseness; /* of what it is held against, as op.h's qn_shaped says */
 } qn_gemm_tile;
 typedef void qn_gemm_cpu_fn(const qn_gemm_tile *tile);
 
-QN_CPU_DECLARE(gemm_norm, qn_gemm_cpu_fn);
+QN_CPU_DECLARE_TIERS(gemm_norm, qn_gemm_cpu_fn);
 
 size_t qn_gemm_cpu_workspace(const qn_gemm_problem *problem, const qn_exec *exec);
 qn_status qn_gemm_cpu_run(const qn_gemm_problem *problem, const qn_exec *exec);

@@ -7,6 +7,7 @@
 #ifndef QN_OP_GEMM_NORM_GEMM_H
 #define QN_OP_GEMM_NORM_GEMM_H
 #include "device/backend.h"
+#include "op/call.h"
 #include "op/gemm_norm/args.h"
 #include "op/gemm_norm/flags.h"
 #include "quern/arch.h"
@@ -60,7 +61,7 @@ struct qn_gemm_variant {
   const char *name;     /* "plain", "mma-128x128", "wgmma-256x128" */
   uint32_t precisions;  /* bit k: class k */
   const void *settings; /* the variant's own: its tile, its stages */
-  int looseness;        /* of its operands' words, as op.h's qn_shaped says */
+  int looseness;        /* of its operands' words, as workbench/op_check.h says */
   /* NULL: it can serve; else why not, in a few words. Cheap: every call asks. */
   const char *(*refuses)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);
   /* The same of what lies outside, a library; asked last, as the answer may take long the first time. NULL: nothing. */
@@ -77,7 +78,8 @@ extern const qn_gemm_variant qn_gemm_hopper[], qn_gemm_mma[], qn_gemm_sliced[], 
 extern const qn_gemm_variant qn_gemm_cublas[];                                                   /* cublas.c */
 extern const qn_gemm_variant qn_gemm_plain[]; /* plain.c: CUDA cores and the host backend; every problem */
 
-struct qn_tune_key; /* of op/tune.h */
+qn_gemm_problem qn_gemm_problem_of(const qn_call *call); /* gemm_norm.c; of a validated call */
+
 /* ---- dispatch.c: the variant that the option "gemm" names, else the tune tables', else the one that is thought to be
  * the fastest ---- */
 qn_status qn_gemm_device_run(const qn_gemm_problem *problem, const qn_exec *exec, bool prepare);

@@ -55,8 +55,14 @@ void qn_lopt_check_far(qn_trial *trial, const qn_lopt_kind *kind);
   }
 /* What both ops of small_fc bring. */
 #define QN_LOPT_OF_CHECK                                                                                               \
-  .make = qn_lopt_make_small_fc, .reference = reference, .allowed = qn_lopt_allowed, .cases = cases, .units = units,   \
-  .variations = qn_lopt_variations, .far = qn_lopt_small_fc_far
-extern const char *const qn_lopt_variations[];
+  .random_weights = qn_lopt_make_small_fc, .reference = reference, .cases = cases, .units = units,                     \
+  .variation = qn_lopt_variation, .far = qn_lopt_small_fc_far
+const char *qn_lopt_variation(qn_device_kind kind, size_t row, size_t k);
 void qn_lopt_small_fc_far(qn_trial *trial);
+/* Steps by small_fc's reference, and what it allows. */
+qn_status qn_lopt_refer(const qn_op *op, const qn_reference *reference);
+/* What a step's elements may be off, all of them; size and moved are root mean squares over a plane of the first role's
+ * elements: of what is wanted, and of what is wanted less what was there. */
+typedef double qn_lopt_allowed_fn(size_t role, double want, double before, double size, double moved);
+void qn_lopt_allow(const qn_reference *reference, qn_lopt_allowed_fn *allowed);
 #endif

@@ -9,16 +9,15 @@
 #include "op/lopt/check.h"
 #include "workbench/fill.h"
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
 enum { SIDE = 65537, THREADS = 256, BLOCKS = 2, STATES = 3 };
 
-typedef qn_lopt_kind kind;
-
 /* Sums that a block leaves. */
-static uint64_t totals_of(const kind *k) { return k->tiling->sums ? k->tiling->sums : k->elements; }
+static uint64_t totals_of(const qn_lopt_kind *k) { return k->tiling->sums ? k->tiling->sums : k->elements; }
 
 /* A tensor of `rows` by `length`, of which the last `used` elements hold numbers. */
 typedef struct tensor {
@@ -36,7 +35,7 @@ static float *lay(tensor *t, uint64_t floats)
 }
 
 /* Where all arrays lie; with no memory, how much there must be. */
-static void lay_all(tensor *t, const kind *k)
+static void lay_all(tensor *t, const qn_lopt_kind *k)
 {
   qn_lopt_device_item *it = &t->item;
   t->bytes = 0;
@@ -55,7 +54,7 @@ static void lay_all(tensor *t, const kind *k)
   if (k->hidden <= QN_LOPT_SIDES) it->along.layer = NULL; /* its table is used */
 }
 
-static bool open_tensor(tensor *t, const kind *k)
+static bool open_tensor(tensor *t, const qn_lopt_kind *k)
 {
   lay_all(t, k);
   void *at = mmap(NULL, t->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -73,7 +72,7 @@ static void fill_end(float *array, uint64_t n, uint64_t used, uint64_t seed, boo
   }
 }
 
-static void fill_all(tensor *t, const kind *k)
+static void fill_all(tensor *t, const qn_lopt_kind *k)
 {
   qn_lopt_device_item *it = &t->item;
   const uint64_t n = t->n, used = t->used, last = t->length;
@@ -93,7 +92,7 @@ static void fill_all(tensor *t, const kind *k)
   *it->found = (qn_lopt_found){.of_gradient = 1, .step = 0.01f, .lr = 0.01f, .decay = 0.1f, .power = 1, .unpower = 1};
 }
 
-static qn_status find(const kind *k, bool updates, const qn_device_function **function)
+static qn_status find(const qn_lopt_kind *k, bool updates, const qn_device_function **function)
 {
   char phase[32];
   const char *const defines[] = {QN_LOPT_SET(0, 0, 0, 0, 0), "QN_LOPT_PRECISION=3", phase, NULL};
@@ -103,7 +102,7 @@ static qn_status find(const kind *k, bool updates, const qn_device_function **fu
 }
 
 /* The last two blocks of a phase. */
-static qn_status run_end(const tensor *t, const kind *k, bool updates)
+static qn_status run_end(const tensor *t, const qn_lopt_kind *k, bool updates)
 {
   static const qn_u32 zero;
   qn_lopt_head head = {.go = 1};
@@ -131,7 +130,7 @@ static bool same_end(const char *what, const float *far, uint64_t far_n, const f
   return true;
 }
 
-static qn_status compare(qn_trial *trial, const kind *k, const tensor *far, const tensor *near)
+static qn_status compare(qn_trial *trial, const qn_lopt_kind *k, const tensor *far, const tensor *near)
 {
   const qn_lopt_device_item *a = &far->item, *b = &near->item;
   const uint64_t sums = 2 * BLOCKS * totals_of(k); /* of doubles, as floats */
@@ -167,5 +166,54 @@ void qn_lopt_check_far(qn_trial *trial, const qn_lopt_kind *k)
   qn_trial_note(trial, "%llu numbers at the end of %d by %d", (unsigned long long)trial->elements, SIDE, SIDE);
 }
 
-const char *const qn_lopt_variations[] = {"precision=fp32", NULL};
+/* The processor has one class of precision. */
+const char *qn_lopt_variation(qn_device_kind kind, size_t row, size_t k)
+{
+  static const char *const all[] = {"", "precision=fp32", NULL};
+  (void)row;
+  return kind == QN_CPU && k ? NULL : all[k];
+}
+
 void qn_lopt_small_fc_far(qn_trial *trial) { qn_lopt_check_far(trial, &qn_lopt_small_fc); }
+
+/* ---- the reference ---- */
+
+/* Elements of a plane: what is not of the parameter's extents is by plane first, as the three decays are; so are the
+ * rows of what the list has one of. */
+static size_t plane_of(const qn_call *call, size_t role, size_t k)
+{
+  const qn_tensor *t = &call->tensors[role][k];
+  const size_t n = (size_t)qn_tensor_elements(t);
+  const bool alike = call->op->info.singles >> role & 1 ? t->ndim < 2 : n == qn_tensor_elements(&call->tensors[0][k]);
+  return n / (alike || !n ? 1 : (size_t)t->shape[0]);
+}
+
+static void allow_tensor(const qn_reference *r, size_t role, size_t k, qn_lopt_allowed_fn *allowed)
+{
+  const double *want = r->value[role][k], *was = r->was[role][k];
+  const size_t n = (size_t)qn_tensor_elements(&r->call->tensors[role][k]), plane = plane_of(r->call, role, k);
+  for (size_t from = 0; from < n; from += plane) {
+    double wanted = 0, changed = 0;
+    for (size_t i = from; i < from + plane; i++) {
+      const double change = want[i] - was[i];
+      wanted += isfinite(want[i]) ? want[i] * want[i] : 0;
+      changed += isfinite(change) ? change * change : 0;
+    }
+    const double size = sqrt(wanted / (double)plane), moved = sqrt(changed / (double)plane);
+    for (size_t i = from; i < from + plane; i++) r->allowed[role][k][i] = allowed(role, want[i], was[i], size, moved);
+  }
+}
+
+void qn_lopt_allow(const qn_reference *r, qn_lopt_allowed_fn *allowed)
+{
+  for (size_t role = 0; role < r->call->op->info.n_tensors; role++)
+    for (size_t k = 0; r->allowed[role] && k < qn_call_count(r->call, role); k++) allow_tensor(r, role, k, allowed);
+}
+
+qn_status qn_lopt_refer(const qn_op *op, const qn_reference *r)
+{
+  const qn_lopt_step step = qn_lopt_step_of(op, r->call->params);
+  qn_try(qn_lopt_reference(&step, r->call->n, r->call->tensors[QN_LOPT_PARAM], r->value));
+  qn_lopt_allow(r, qn_lopt_allowed);
+  return QN_OK;
+}

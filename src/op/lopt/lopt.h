@@ -227,16 +227,16 @@ qn_status qn_lopt_check_shapes(const qn_call *list);
 qn_status qn_lopt_check_storage(const qn_call *list, const char *name, const qn_tensor *t);
 /* On the processor: what lies in memory takes the place of what the call says. */
 void qn_lopt_read_hyper(qn_lopt_step *step);
-/* The engine of a small_fc's ops, and what they have in the place of `ruled`: the step that their params ask for. */
+/* The engine of a small_fc's ops, and what they tell it: the step that their params ask for. */
 extern const qn_engine qn_lopt_small_fc_engine;
 typedef struct qn_lopt_op {
-  qn_ruled ruled;
   qn_lopt_step (*step_of)(const void *params);
 } qn_lopt_op;
 static inline qn_lopt_step qn_lopt_step_of(const qn_op *op, const void *params)
 {
-  return ((const qn_lopt_op *)(const void *)op->ruled)->step_of(params);
+  return ((const qn_lopt_op *)op->of_engine)->step_of(params);
 }
+extern const qn_ruled qn_lopt_ruled; /* of the six roles */
 /* 0 where a step would be refused for its shapes. */
 size_t qn_lopt_workspace_of(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 const char *qn_lopt_shape_text(int ndim, const int64_t *shape, char *text, size_t bytes);
@@ -292,7 +292,6 @@ extern const qn_lopt_state qn_lopt_state_of[QN_LOPT_ROLES];
 extern const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES];
 extern const qn_op_types qn_lopt_types[1];
 extern const char *const qn_lopt_rules[QN_LOPT_ROLES]; /* shape.c works them out where ties are the later's */
-int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *role_shape);
 /* An element's bytes: g, p, m and v read, p, m and v written; the two vectors are small beside them. Its operations are
  * the network's 1600 multiply-adds of which a vector's tables leave it, and some 60 besides. */
 #define QN_LOPT_OF_INFO                                                                                                \

@@ -94,8 +94,10 @@ qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape, 
 
 const char *const qn_lopt_rules[QN_LOPT_ROLES] = {QN_LOPT_RULES};
 
-int qn_lopt_role_shape(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *role_shape)
+static int role_shape_of(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *role_shape)
 {
   (void)n;
   return qn_lopt_shape(QN_LOPT_TIES_LATER, qn_lopt_state_of[role], ndim, shape, -1, role_shape);
 }
+
+const qn_ruled qn_lopt_ruled = {.shape = role_shape_of, .most_dimensions = QN_LOPT_MOST_DIMENSIONS};

@@ -23,7 +23,7 @@ static qn_lopt_step step_of(const void *of)
                         .max_grad_norm = params->max_grad_norm};
 }
 
-static const qn_lopt_op op = {{qn_lopt_role_shape, QN_LOPT_MOST_DIMENSIONS}, step_of};
+static const qn_lopt_op op = {step_of};
 
 const qn_op qn_op_small_fc_lopt = {
     .info =
@@ -39,7 +39,8 @@ const qn_op qn_op_small_fc_lopt = {
          .params_bytes = sizeof(qn_small_fc_lopt_params),
          .hyper_bytes = sizeof(qn_lopt_hyper)},
     .engine = &qn_lopt_small_fc_engine,
-    .ruled = &op.ruled,
+    .of_engine = &op,
+    .ruled = &qn_lopt_ruled,
     .device_source = "op/lopt/lopt.update.cu", /* of several: small_fc_lopt.check.c has all */
 };
 

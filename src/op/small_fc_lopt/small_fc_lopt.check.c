@@ -4,14 +4,9 @@
 #include "quern/small_fc_lopt.h"
 #include "op/lopt/check.h"
 
-static qn_status reference(const void *params, size_t n, const qn_tensor *const *tensors,
-                           double *const *const data[QN_MAX_TENSORS])
-{
-  const qn_lopt_step step = qn_lopt_step_of(&qn_op_small_fc_lopt, params);
-  return qn_lopt_reference(&step, n, tensors[QN_LOPT_PARAM], data);
-}
+static qn_status reference(const qn_reference *r) { return qn_lopt_refer(&qn_op_small_fc_lopt, r); }
 
-static const qn_shaped_size cases[] = {
+static const qn_check_text cases[] = {
     QN_LOPT_CASES(""),
     {"a norm's bound", "40x33 90 8x6x3x3 max_grad_norm=0.001 steps=2"},
     {"norms that are no numbers", "40x33 90 77 8x6x3x3 grad[0]=nan grad[1]=inf grad[2]=1e30 max_grad_norm=0.5"},
@@ -20,7 +15,7 @@ static const qn_shaped_size cases[] = {
 };
 
 #define SETTINGS QN_LOPT_SET(0, 0, 0, 0, 0)
-static const qn_shaped_unit units[] = {QN_LOPT_ALL(SETTINGS, QN_LOPT_FIRST_PHASE),
+static const qn_device_unit units[] = {QN_LOPT_ALL(SETTINGS, QN_LOPT_FIRST_PHASE),
                                        {QN_LOPT_UPDATE(0, 0, 256, SETTINGS), NULL},
                                        {QN_LOPT_UPDATE(3, 0, 256, SETTINGS), "sm_80"},
                                        {QN_LOPT_UPDATE(1, 0, 256, SETTINGS), "sm_90a"},
@@ -33,6 +28,4 @@ static const qn_shaped_unit units[] = {QN_LOPT_ALL(SETTINGS, QN_LOPT_FIRST_PHASE
                                        {QN_LOPT_OF_CLASS("fold", 4, SETTINGS, NULL), "sm_90a"},
                                        {NULL, NULL, NULL}};
 
-static const qn_ruled_check ruled = {QN_LOPT_OF_CHECK};
-
-const qn_op_check qn_check_small_fc_lopt = {.ruled = &ruled};
+const qn_op_check qn_check_small_fc_lopt = {QN_LOPT_OF_CHECK};

@@ -22,13 +22,11 @@ static const qn_op_tensor tensors[ROLES] = {{.name = "c"}, {.name = "scale"}, {.
     }                                                                                                                  \
   }
 static const qn_op_types types[] = {TYPES(QN_F32), TYPES(QN_BF16), TYPES(QN_F16)};
-static const qn_shaped own_engine; /* every tier has it */
 static const qn_op described = {.info = {.name = "swiglu_quantize",
                                          .tensors = tensors,
                                          .n_tensors = ROLES,
                                          .types = types,
                                          .n_types = sizeof types / sizeof *types},
-                                .shaped = &own_engine,
                                 .device_source = "op/swiglu_quantize/swiglu_quantize.cu"};
 
 static bool same_code(uint8_t a, uint8_t b) { return a == b || ((a & 0x7f) == 0x7f && (b & 0x7f) == 0x7f); }

@@ -8,7 +8,7 @@
  * of zero, all of them or one tensor's; gradients that are clipped; NaN in the first tensor, in the middle and in the
  * last, which reaches all; one step that is the whole training; more tensors than a lane has columns. Where lr is large
  * it is because the default moves parameters by less than tolerances tell. */
-static const qn_shaped_size cases[] = {
+static const qn_check_text cases[] = {
     {"every rank",
      "- 1 0 1500 1x1 0x7 1x768 24x24 3x20x65 12x8x3x3 8x8x5x5 6x3x8x8 2x3x4x1x5 1x1x9x1x1 11 13 17 lr=10 steps=2"},
     {"long runs, more than a chunk",
@@ -49,7 +49,7 @@ static const qn_shaped_size cases[] = {
 
 #define UNIT(name, compat, ...)                                                                                        \
   "op/velo/velo." name ".cu", QN_LOPT_DEFINES(QN_LOPT_SET(2, 0, compat, 0, 0), __VA_ARGS__), NULL
-static const qn_shaped_unit units[] = {{UNIT("list", 0, QN_LOPT_FIRST_PHASE)},
+static const qn_device_unit units[] = {{UNIT("list", 0, QN_LOPT_FIRST_PHASE)},
                                        {UNIT("tiles", 0, QN_LOPT_FIRST_PHASE)},
                                        {UNIT("tiles", 1, QN_LOPT_OTHER_PHASE)},
                                        {UNIT("elements", 0, QN_LOPT_FIRST_PHASE)},
@@ -61,14 +61,20 @@ static const qn_shaped_unit units[] = {{UNIT("list", 0, QN_LOPT_FIRST_PHASE)},
 
 static void far(qn_trial *trial) { qn_lopt_check_far(trial, &qn_velo_kind); }
 
-static const qn_ruled_check ruled = {.make = qn_velo_make,
-                                     .given = "num_steps=200",
-                                     .begin = qn_velo_begin,
-                                     .reference = qn_velo_reference,
-                                     .allowed = qn_velo_allowed,
-                                     .cases = cases,
-                                     .units = units,
-                                     .tensor_operations = TENSOR_OPERATIONS,
-                                     .far = far};
+static qn_status reference(const qn_reference *r)
+{
+  qn_try(qn_velo_reference(r->call->params, r->call->n, r->call->tensors, r->value));
+  qn_lopt_allow(r, qn_velo_allowed);
+  return QN_OK;
+}
 
-const qn_op_check qn_check_velo = {.ruled = &ruled};
+static double operations(const qn_call *call) { return (double)call->n * TENSOR_OPERATIONS; }
+
+const qn_op_check qn_check_velo = {.random_weights = qn_velo_make,
+                                   .required_params = "num_steps=200",
+                                   .initial_state = qn_velo_begin,
+                                   .reference = reference,
+                                   .operations = operations,
+                                   .cases = cases,
+                                   .units = units,
+                                   .far = far};
