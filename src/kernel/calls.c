@@ -2,9 +2,9 @@
 /* calls.c - for the processor: marks calls of the text's own functions in which threads meet (barriers, words of a
  * simdgroup), so that the executor tells such a word reached by one call from the same word reached by another. A call
  * becomes `(QN_CALL.of((call, QN_WORDS::qn_void())))`, which tells the thread's state where it calls from for as long
- * as the call lasts (kernel/words/lanes.h). Words are marked alike where a line has several, or in a macro, since all
- * that a macro stands for has one line; and arguments in which threads meet, which come before the call. It works on
- * tokens and knows no types. Lines stay. */
+ * as the call lasts (kernel/words/lanes.h); a function that the texts call in one place needs no mark. Words are marked
+ * alike where a line has several, or in a macro, since all that a macro stands for has one line; and arguments in which
+ * threads meet, which come before the call. It works on tokens and knows no types. Lines stay. */
 #include "kernel/kernel.h"
 #include <string.h>
 
@@ -15,6 +15,7 @@ typedef struct name {
   const char *at;
   size_t length;
   bool macro; /* what it stands for is marked, and it itself is not */
+  bool once;  /* the texts call it in one place: its words are reached by no other call */
 } name;
 
 typedef struct finder {
@@ -53,7 +54,7 @@ static bool is_one_of(const qn_tokens *t, size_t k, const char *const *words)
 
 static name name_at(const qn_tokens *t, size_t k)
 {
-  return k < t->n ? (name){t->text + t->token[k].at, t->token[k].length, false} : (name){t->text, 0, false};
+  return k < t->n ? (name){.at = t->text + t->token[k].at, .length = t->token[k].length} : (name){.at = t->text};
 }
 
 /* The bracket that belongs to the one at k, in the direction of `step`; t->n: none. */
@@ -252,7 +253,9 @@ static bool add_macro(finder *f, const qn_tokens *t, size_t k)
   if (directive_holds(f, t, k, &inside, &text)) {
     const size_t of = after(&inside, after(&inside, 0));
     if (is_word(&inside, of))
-      more = add_name(f, (name){t->text + t->token[k].at + inside.token[of].at, inside.token[of].length, true});
+      more = add_name(f, (name){.at = t->text + t->token[k].at + inside.token[of].at,
+                                .length = inside.token[of].length,
+                                .macro = true});
   }
   qn_tokens_free(&inside);
   qn_release(text);
@@ -301,18 +304,14 @@ static bool is_passed_on(const finder *f, const qn_tokens *t)
   return false;
 }
 
-static void find_names(finder *f)
+/* What may stand before an expression; another word is the type of what is being declared. */
+static bool begins_expression(const qn_tokens *t, size_t k)
 {
-  const qn_tokens *body = &f->kernel->tokens[QN_KERNEL_BODY], *header = &f->kernel->tokens[QN_KERNEL_HEADER];
-  for (bool more = true; more;) {
-    more = look_through(f, header, true);
-    more |= look_through(f, body, false);
-    if (!more && !f->all && (is_passed_on(f, header) || is_passed_on(f, body))) more = f->all = true;
-    if (f->all && more) add_values(f, header, header), add_values(f, header, body), add_values(f, body, body);
-  }
+  static const char *const words[] = {"return", "else", "do", "case", "and", "or", "not", "co_return", NULL};
+  const size_t back = before(t, k);
+  return !is_word(t, back) || is_one_of(t, back, words);
 }
 
-/* ---- marking ---- */
 /* Where the expression begins that ends in the name at k: `a[i].b().name`, `of::name`. */
 static size_t begin_of_call(const qn_tokens *t, size_t k)
 {
@@ -340,14 +339,32 @@ static size_t begin_of_call(const qn_tokens *t, size_t k)
   }
 }
 
-/* What may stand before an expression; another word is the type of what is being declared. */
-static bool begins_expression(const qn_tokens *t, size_t k)
+/* In how many places a text calls a function; a macro that names it may stand in any number of places. */
+static size_t count_calls(const qn_tokens *t, name a)
 {
-  static const char *const words[] = {"return", "else", "do", "case", "and", "or", "not", "co_return", NULL};
-  const size_t back = before(t, k);
-  return !is_word(t, back) || is_one_of(t, back, words);
+  size_t n = 0;
+  for (size_t k = 0; k < t->n; k++) {
+    if (t->token[k].kind == QN_TOKEN_DIRECTIVE)
+      n += 2 * !!memmem(t->text + t->token[k].at, t->token[k].length, a.at, a.length);
+    n += same(t, k, a) && arguments_of(t, k) < t->n && begins_expression(t, begin_of_call(t, k));
+  }
+  return n;
 }
 
+static void find_names(finder *f)
+{
+  const qn_tokens *body = &f->kernel->tokens[QN_KERNEL_BODY], *header = &f->kernel->tokens[QN_KERNEL_HEADER];
+  for (bool more = true; more;) {
+    more = look_through(f, header, true);
+    more |= look_through(f, body, false);
+    if (!more && !f->all && (is_passed_on(f, header) || is_passed_on(f, body))) more = f->all = true;
+    if (f->all && more) add_values(f, header, header), add_values(f, header, body), add_values(f, body, body);
+  }
+  for (size_t k = 0; k < f->n && !f->all; k++)
+    f->names[k].once = count_calls(header, f->names[k]) + count_calls(body, f->names[k]) < 2;
+}
+
+/* ---- marking ---- */
 typedef struct marker {
   const finder *f;
   qn_text *text;
@@ -369,7 +386,8 @@ static bool shares_line(const marker *m, const qn_tokens *t, size_t k)
 
 static bool is_marked(const marker *m, const qn_tokens *t, size_t k)
 {
-  return is_function(m->f, name_at(t, k)) || (is_meeting(t, k) && (m->macro || shares_line(m, t, k)));
+  const name *found = known(m->f, name_at(t, k));
+  return (found && !found->macro && !found->once) || (is_meeting(t, k) && (m->macro || shares_line(m, t, k)));
 }
 
 static void copy(const marker *m, const qn_tokens *t, size_t k)
