@@ -43,25 +43,25 @@ enum {
 };
 
 static const struct argp_option options[] = {
-    {"workload", 'w', "NAME", 0, "What to run over: see below; gpt2-124m, of a product its first, unless given", 0},
+    {"workload", 'w', "NAME", 0, "The data, see below; default: gpt2-124m, or the op's own first workload", 0},
     {"params", 'p', "FILE", 0, "The tensors that FILE.safetensors lists, instead of a workload", 0},
-    {"backend", 'b', "cpu|cuda[:N]|host", 0, "Where; QUERN_DEVICE or the best there is unless given", 0},
-    {"types", KEY_TYPES, "LIST", 0, "Types by role, such as 'bf16 bf16 bf16 f32': the first row that begins so", 0},
+    {"backend", 'b', "cpu|cuda[:N]|host", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
+    {"types", KEY_TYPES, "LIST", 0, "Types by role, such as 'bf16 bf16 bf16 f32'; the first row that begins so", 0},
     {"set", KEY_SET, "NAME=VALUE", 0, "A parameter of the op; may be repeated", 0},
-    {"timer", 't', "event|simple|do_bench|all", 0, "How to take the time; event unless given", 1},
+    {"timer", 't', "event|simple|do_bench|all", 0, "The timer; default: event", 1},
     {"hot", KEY_HOT, NULL, 0, "Leave the device's cache as it is between calls", 1},
-    {"seconds", KEY_SECONDS, "S", 0, "Most time for each measurement's rounds", 1},
-    {"threads", 'n', "N", 0, "Threads of the processor; all that are usable unless given", 1},
+    {"seconds", KEY_SECONDS, "S", 0, "Most time for a measurement's rounds", 1},
+    {"threads", 'n', "N", 0, "Threads on the CPU; default: all usable ones", 1},
     {"no-unfused", KEY_NO_UNFUSED, NULL, 0, "Do not compare with the unfused form", 1},
-    {"first-use", KEY_FIRST, NULL, 0, "Also how long a process waits for the kernel's first use", 1},
+    {"first-use", KEY_FIRST, NULL, 0, "Also time a new process's first use of the kernel", 1},
     {"first-use-here", KEY_FIRST_HERE, "empty", OPTION_HIDDEN | OPTION_ARG_OPTIONAL,
      "The process that --first-use measures", 1},
     {"ceilings-here", KEY_CEILINGS_HERE, NULL, OPTION_HIDDEN, "The ceilings alone, a round for each line of the input",
      1},
-    {"break-even", KEY_EVEN, NULL, 0, "Instead: from which size on the fused form is faster than the unfused one", 1},
-    {"seed", KEY_SEED, "N", 0, "Of the data", 1},
+    {"break-even", KEY_EVEN, NULL, 0, "Find the smallest size from which the fused form is faster", 1},
+    {"seed", KEY_SEED, "N", 0, "Seed of the data", 1},
     {"json", 'j', "FILE", 0, "Append each measurement with its raw samples as a line of JSON", 2},
-    {"trace", KEY_TRACE, "FILE", 0, "Write what ran when as a Chrome trace", 2},
+    {"trace", KEY_TRACE, "FILE", 0, "Write a Chrome trace", 2},
     {0},
 };
 
@@ -157,12 +157,12 @@ static const struct argp argp = {
     .args_doc = "[OP]",
     .help_filter = fill_help,
     .doc =
-        "Prove an op bit for bit against its reference, then time it side by side with its unfused form and with the "
-        "ceilings of this machine. Without OP all ops are timed.\v"
-        "Timers: event takes the device's own clock with its cache overwritten before each call, until the medians "
-        "are known to half a percent; simple takes the host's clock round call and synchronisation; do_bench spends "
-        "25 ms on warming up and 100 ms on calls.\n\n"
-        "A wrong kernel gets no time, and the exit status 1.",
+        "Compare an op with its reference, then time it in turns with its unfused form and with the ceilings of this "
+        "machine. Without OP all ops are timed.\v"
+        "Timers: event reads the device's clock and overwrites its cache before each call, until the medians are known "
+        "to half a percent; simple reads the host's clock around call and synchronisation; do_bench warms up for 25 ms "
+        "and calls for 100 ms.\n\n"
+        "A wrong kernel gets no time, and the exit status is 1.",
 };
 
 /* Everything that is decided before the first measurement. */
@@ -337,4 +337,4 @@ static int run(int argc, char **argv)
   return wrong ? QN_EXIT_FAILED : QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_bench = {"bench", "prove an op, time it, place it against this machine's limit", run, &argp};
+const qn_verb qn_verb_bench = {"bench", "time an op and compare it with this machine's limit", run, &argp};

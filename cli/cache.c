@@ -17,8 +17,8 @@ enum { KEY_INVALID = 256, KEY_JSON };
 static const char *const actions[] = {"list", "verify", "clear", "path", "stat", NULL};
 
 static const struct argp_option options[] = {
-    {"invalid", KEY_INVALID, NULL, 0, "clear: only what does not verify", 0},
-    {"json", KEY_JSON, NULL, 0, "Print JSON, for tools", 0},
+    {"invalid", KEY_INVALID, NULL, 0, "clear: only entries that do not verify", 0},
+    {"json", KEY_JSON, NULL, 0, "Print JSON", 0},
     {0},
 };
 
@@ -47,13 +47,13 @@ static const struct argp argp = {
     .options = options,
     .parser = parse,
     .args_doc = "[list|verify|clear|path|stat]",
-    .doc = "Look at the store of compiled kernels, verify it, empty it.\v"
-           "  list    every entry, its size, last use and what it is (the default)\n"
+    .doc = "List, verify or empty the cache of compiled kernels.\v"
+           "  list    print every entry with size, last use and kernel (the default)\n"
            "  verify  read every entry; exit status 1 if one is damaged\n"
-           "  clear   remove every entry; losing them costs a compile each, never a result\n"
+           "  clear   remove every entry; each is compiled again when needed\n"
            "  path    print the directory\n"
            "  stat    count the entries and their bytes\n\n"
-           "QUERN_CACHE_DIR names the directory, QUERN_CACHE_BYTES bounds it, QUERN_CACHE=off does without.",
+           "QUERN_CACHE_DIR names the directory, QUERN_CACHE_BYTES bounds it, QUERN_CACHE=off disables it.",
 };
 
 typedef struct sums {
@@ -149,4 +149,4 @@ static int run(int argc, char **argv)
   return QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_cache = {"cache", "look at the store of compiled kernels, verify or empty it", run, &argp};
+const qn_verb qn_verb_cache = {"cache", "list, verify or empty the cache of compiled kernels", run, &argp};

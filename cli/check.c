@@ -11,16 +11,16 @@ enum { KEY_LEG = 256, KEY_SEED, KEY_ONLY, KEY_QUICK, KEY_FULL, KEY_SELFTEST, KEY
 static const char *const leg_names[] = {"all", "variants", "oracle", "golden", "contract", "selftest", NULL};
 
 static const struct argp_option options[] = {
-    {"backend", 'b', "cpu|cuda[:N]|host", 0, "Only this device (default: QUERN_DEVICE, or all there are)", 0},
+    {"backend", 'b', "cpu|cuda[:N]|host", 0, "Only this device (default: QUERN_DEVICE, or all)", 0},
     {"leg", KEY_LEG, "LEG", 0, "Only this leg: 1 or variants, 2 or oracle, 3 or golden, 4 or contract, 5 or selftest",
      0},
-    {"only", KEY_ONLY, "NAME", 0, "Only what is called so or begins so, as a `rerun:` line says", 0},
-    {"seed", KEY_SEED, "N", 0, "The data and the random settings are made from it (default 1)", 0},
+    {"only", KEY_ONLY, "NAME", 0, "Only items whose names begin so, as in a `rerun:` line", 0},
+    {"seed", KEY_SEED, "N", 0, "Seed of the data and of random settings (default 1)", 0},
     {"quick", KEY_QUICK, NULL, 0, "Fewer cases: seconds", 0},
     {"full", KEY_FULL, NULL, 0, "All cases, all specialisations, tensors past 2^31 elements: minutes to hours", 0},
-    {"selftest", KEY_SELFTEST, NULL, 0, "Plant bugs and see that each is caught: the same as --leg 5", 0},
-    {"jobs", 'j', "N", 0, "Processes (default: one a processor, at most 4); 1 runs all in this one", 0},
-    {"json", KEY_JSON, NULL, 0, "One JSON object a line, for tools; without it TAP", 0},
+    {"selftest", KEY_SELFTEST, NULL, 0, "Plant bugs; each must be caught. The same as --leg 5", 0},
+    {"jobs", 'j', "N", 0, "Processes (default: one per processor, at most 4); 1: no child process", 0},
+    {"json", KEY_JSON, NULL, 0, "Print one JSON object per line instead of TAP", 0},
     {0},
 };
 
@@ -77,16 +77,17 @@ static const struct argp argp = {
     .parser = parse,
     .args_doc = "[OP]",
     .doc = "Check ops on every backend and variant that can run here.\v"
-           "Five legs, of which the first four run unless one is named:\n"
-           "  1 variants  every variant equals the one reference, bit for bit\n"
-           "  2 oracle    the reference against the same formula in double\n"
-           "  3 golden    vectors that an independent implementation made\n"
-           "  4 contract  what must be refused is, with a sentence, and changes nothing\n"
-           "  5 selftest  planted bugs must be caught; runs when asked for (--selftest)\n"
+           "Five legs; without --leg the first four run:\n"
+           "  1 variants  every variant agrees with the reference, bit for bit or within\n"
+           "              the op's tolerance\n"
+           "  2 oracle    the reference agrees with the same formula in double\n"
+           "  3 golden    the reference agrees with an independent implementation\n"
+           "  4 contract  bad input is refused with a sentence and changes nothing\n"
+           "  5 selftest  planted bugs are caught; runs only with --selftest or --leg 5\n"
            "A failure names the first element that differs, its bits and its inputs, and ends in a line `rerun: ...` "
-           "that runs just that case. What cannot run here is listed with the reason.\n"
-           "Exit status 0: nothing failed; 1: something did; 2: a wrong argument; 3: the\n"
-           "device that was asked for is not here.",
+           "that runs that case. Items that cannot run here are listed with the reason.\n"
+           "Exit status 0: nothing failed; 1: something failed; 2: a wrong argument; 3: the device is "
+           "missing.",
 };
 
 static int run(int argc, char **argv)
@@ -104,4 +105,4 @@ static int run(int argc, char **argv)
   return failures ? QN_EXIT_FAILED : QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_check = {.name = "check", .brief = "prove ops right on this machine", .run = run, .argp = &argp};
+const qn_verb qn_verb_check = {.name = "check", .brief = "check ops on this machine", .run = run, .argp = &argp};

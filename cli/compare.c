@@ -54,9 +54,9 @@ static const struct argp_option options[] = {
     {.name = "before",
      .key = BEFORE,
      .arg = "COMMAND",
-     .doc = "run this, a command line of the shell to which --json BEFORE.jsonl is added, in turns with --after's"},
-    {.name = "after", .key = AFTER, .arg = "COMMAND", .doc = "and this with --json AFTER.jsonl"},
-    {.name = "runs", .key = RUNS, .arg = "N", .doc = "so many times each; 8 unless given"},
+     .doc = "Run this shell command with --json BEFORE.jsonl, in turns with --after"},
+    {.name = "after", .key = AFTER, .arg = "COMMAND", .doc = "Run this one with --json AFTER.jsonl"},
+    {.name = "runs", .key = RUNS, .arg = "N", .doc = "Runs of each; default: 8"},
     {0},
 };
 
@@ -70,12 +70,12 @@ static const struct argp argp = {
         "faster, slower  the interval allows only this\n"
         "same            the whole interval is within 2 % of 1\n"
         "unclear         the interval allows more than one word, or there is none; the line names the reason\n\n"
-        "Each line is one run, and the interval is made of whole runs, because two runs of the same thing differ by "
-        "more than the rounds within one. A word needs 7 runs in each file, taken in turns, or on a machine whose "
-        "ceilings did not change between the files. --before and --after take such runs:\n\n"
+        "Each line is one run. The interval is made of whole runs, because two runs of the same kernel differ by more "
+        "than the rounds within one. A word requires 7 runs in each file, in turns, or on a machine whose ceilings did "
+        "not change between the files. --before and --after make such runs:\n\n"
         "  quern compare --before 'old/quern bench lion' --after 'quern bench lion' old.jsonl new.jsonl\n\n"
-        "Runs are the lines of a file that have the commit, compiler, variant, threads and machine of its last line of "
-        "the same kind. Where the machines differ the ratio is shown and no word is said.",
+        "Runs are the lines with the commit, compiler, variant, threads and machine of the file's last line of their "
+        "kind. For different machines the ratio is printed without a word.",
 };
 
 static qn_status take_runs(const order *o)

@@ -25,8 +25,8 @@ enum { KEY_REQUIRE = 256, KEY_JSON };
 static const struct argp_option options[] = {
     {"backend", 'b', "cpu|cuda|host", 0, "Only what this backend needs", 0},
     {"require", KEY_REQUIRE, "cpu|cuda[:N]|host", 0,
-     "Exit with 3 unless a kernel was compiled and run there and its result was right", 0},
-    {"json", KEY_JSON, NULL, 0, "Print JSON, for tools", 0},
+     "Exit with 3 unless a kernel compiled and ran there with the right result", 0},
+    {"json", KEY_JSON, NULL, 0, "Print JSON", 0},
     {0},
 };
 
@@ -55,13 +55,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .doc =
-        "Examine this machine and this installation. Every line is ok or says how to mend it.\v"
-        "  ok    as it should be\n"
-        "  none  not here; nothing is wrong, but the line says how to get it\n"
-        "  MEND  wrong; the line below says the command that mends it\n\n"
-        "A GPU is not needed, unless --require cuda asks for one. Exit status: 0 when nothing is to be mended, 1 when "
-        "something is, 3 when what --require names does not work.",
+    .doc = "Examine this machine and this installation.\v"
+           "  ok    works\n"
+           "  none  missing, which is no fault; the next line installs it\n"
+           "  MEND  wrong; the next line is a command that repairs it\n\n"
+           "A GPU is required only by --require cuda. Exit status: 0 without a MEND line, 1 with one, 3 where the "
+           "device of "
+           "--require does not work.",
 };
 
 void qn_doctor_say(qn_doctor *doctor, qn_doctor_finding finding, const char *topic, const char *mend,
@@ -202,5 +202,4 @@ static int run(int argc, char **argv)
   return doctor.broken ? QN_EXIT_FAILED : QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_doctor = {"doctor", "examine this machine: what works, and how to mend what does not", run,
-                                &argp};
+const qn_verb qn_verb_doctor = {"doctor", "examine this machine: what works, and how to repair the rest", run, &argp};

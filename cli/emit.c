@@ -18,7 +18,7 @@ typedef struct request {
 
 static const struct argp_option options[] = {
     {"form", 'f', "cuda|hip|metal", 0, "The language; default: cuda", 0},
-    {"types", 't', "TYPES", 0, "A row of storage types, as `quern bench` takes it; default: the first", 0},
+    {"types", 't', "TYPES", 0, "A row of storage types, as in `quern bench`; default: the first", 0},
     {"set", 's', "NAME=VALUE", 0, "A parameter of the op; may be repeated", 0},
     {"out", 'o', "FILE", 0, "Write there; default: standard output", 0},
     {0},
@@ -60,8 +60,8 @@ static const struct argp argp = {
     .args_doc = "OP",
     .doc =
         "Write an op's device kernel as one file of CUDA C, HIP C or Metal.\v"
-        "The file is specialised for one row of storage types (`quern list OP --verbose`) and for what the parameters "
-        "ask for; its first comment says how it is compiled and called. A kernel from a body: quern kernel emit.",
+        "The file is specialised for one row of storage types (`quern list OP --verbose`) and for the parameters. Its "
+        "first comment explains how to compile and call it. For a kernel from a body use quern kernel emit.",
 };
 
 static int write_text(const request *order, const char *text)

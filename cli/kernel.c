@@ -30,30 +30,29 @@ typedef struct action {
 } action;
 
 static const action actions[] = {
-    {"new", NEW, qn_action_new, "DIR", "make a kernel's folder that already checks and benches",
-     "Make the folder DIR with a kernel called as its last part: body, reference, sizes, workloads. It checks and "
-     "benches as it is; change it from there."},
+    {"new", NEW, qn_action_new, "DIR", "make a folder with a working kernel",
+     "Make the folder DIR with a kernel named after its last part: body, reference, sizes, workloads. It passes its "
+     "check as it is."},
     {"list", LIST, qn_action_list, "", "list the kernels that ship, to copy with new --from",
      "List the kernels that come with quern."},
-    {"run", RUN, qn_action_run, "DIR", "run one size, print or write what comes out",
-     "Run a kernel once and print the first values of what went in and came out."},
-    {"check", CHECK, qn_action_check, "DIR", "prove a kernel over its sizes, types, threads and devices",
-     "Run every size with every type on every device against the reference in double, with guard bytes, any number of "
-     "threads, strided inputs, and in checking mode. Exit status 0: all right; 1: something is wrong."},
+    {"run", RUN, qn_action_run, "DIR", "run one size, print or write the outputs",
+     "Run a kernel once and print the first values of inputs and outputs."},
+    {"check", CHECK, qn_action_check, "DIR", "check a kernel over its sizes, types, threads and devices",
+     "Compare every size with every type on every device with the reference in double, with guard bytes, several "
+     "numbers of threads, strided inputs, and in checking mode. Exit status 0: nothing failed; 1: something failed."},
     {"bench", BENCH, qn_action_bench, "DIR", "time a kernel beside the machine's ceilings",
-     "Check the outputs of each workload, then time it side by side with copies of the same run. A wrong kernel gets "
-     "no time, and the exit status 1."},
-    {"race", RACE, qn_action_race, "DIR", "look for races and other faults with many seeds",
-     "Run a kernel in checking mode on the processor with random orders of simdgroups and report every finding. "
-     "Without "
-     "--size the last of the folder's sizes."},
+     "Check the outputs of each workload, then time it in turns with copies. A wrong kernel gets no time, and the exit "
+     "status is 1."},
+    {"race", RACE, qn_action_race, "DIR", "find races and other faults with many seeds",
+     "Run a kernel in checking mode on the CPU with random orders of simdgroups and report every finding. Default: the "
+     "last of the folder's sizes."},
     {"tune", TUNE, qn_action_tune, "DIR", "find the fastest threadgroup and template values",
-     "Time every candidate of the member \"tune\", each checked first; the best is measured again beside the values in "
-     "force and kept in tuned.json where it is faster."},
+     "Check and time every candidate of the member \"tune\". The best is timed again beside the values in force, and "
+     "written to tuned.json where it is faster."},
     {"emit", EMIT, qn_action_emit, "DIR", "print the kernel as CUDA, HIP, Metal or an MLX call",
      "Print the source of a kernel for another build or for an Apple machine."},
     {"replay", REPLAY, qn_action_replay, "DIR", "run a captured launch again",
-     "Run a folder that a capture made on the inputs that it holds, and compare with its outputs where they are kept."},
+     "Run a captured launch on its inputs, and compare with its outputs where they were saved."},
     {"watch", WATCH, qn_action_watch, "DIR", "compile and check again at every save",
      "Compile and check the kernel whenever a file of its folder changes, until Ctrl-C."},
 };
@@ -92,36 +91,35 @@ typedef struct choice {
 } choice;
 
 static const choice choices[] = {
-    {LAUNCHES, {"backend", 'b', "cpu|cuda[:N]|host", 0, "Where; QUERN_DEVICE or the best there is unless given", 0}},
+    {LAUNCHES, {"backend", 'b', "cpu|cuda[:N]|host", 0, "The device; default: QUERN_DEVICE, or the best one", 0}},
     {RUN | RACE | EMIT | REPLAY, {"size", 's', "N", 0, "The N-th of the folder's sizes, from 1", 0}},
     {ONE_SIZE, {"workload", 'w', "WORKLOAD", 0, "One of the folder's workloads", 0}},
     {LAUNCHES, {"set", KEY_SET, "NAME=VALUE", 0, "An extent or a template; may be repeated", 0}},
     {ONE_SIZE, {"dtype", KEY_TYPE, "INPUT=TYPE", 0, "The storage type of an input; may be repeated", 0}},
     {ONE_SIZE, {"threadgroup", KEY_GROUP, "X[,Y[,Z]]", 0, "Threads of a group instead of the folder's", 0}},
-    {LAUNCHES, {"untuned", KEY_UNTUNED, NULL, 0, "Leave tuned.json aside", 0}},
-    {LAUNCHES, {"threads", 'n', "N", 0, "Threads of the processor; all that are usable unless given", 0}},
-    {LAUNCHES, {"seed", KEY_SEED, "N", 0, "Of the inputs (default 1)", 0}},
+    {LAUNCHES, {"untuned", KEY_UNTUNED, NULL, 0, "Ignore tuned.json", 0}},
+    {LAUNCHES, {"threads", 'n', "N", 0, "Threads on the CPU; default: all usable ones", 0}},
+    {LAUNCHES, {"seed", KEY_SEED, "N", 0, "Seed of the inputs (default 1)", 0}},
     {RUN | RACE | REPLAY,
      {"input", KEY_INPUT, "NAME=FILE.npy", 0, "An input from a .npy or .safetensors file; may be repeated", 1}},
     {RUN | REPLAY, {"out", KEY_OUT, "FILE.safetensors", 0, "Write the outputs", 1}},
     {RUN, {"verbose", 'v', NULL, 0, "Print the generated source first", 1}},
-    {RUN | RACE | REPLAY, {"isolated", KEY_ISOLATED, NULL, 0, "In a process of its own: a crash is a sentence", 1}},
+    {RUN | RACE | REPLAY, {"isolated", KEY_ISOLATED, NULL, 0, "Run in a child process, and report a crash", 1}},
     {RUN | RACE | REPLAY, {"time-limit", KEY_LIMIT, "S", 0, "Stop a launch that takes longer", 1}},
     {CHECK | RACE, {"seeds", KEY_SEEDS, "N", 0, "Random orders of simdgroups in checking mode", 1}},
-    {CHECK | RACE,
-     {"ignore", KEY_IGNORE, "KIND[,KIND]", 0, "Findings that are no faults here, like \"same value\"", 1}},
+    {CHECK | RACE, {"ignore", KEY_IGNORE, "KIND[,KIND]", 0, "Kinds of findings to ignore, such as \"same value\"", 1}},
     {CHECK | WATCH, {"quick", KEY_QUICK, NULL, 0, "Fewer types and seeds", 1}},
-    {CHECK, {"selftest", KEY_SELFTEST, NULL, 0, "Plant bugs in the body and see that each is caught", 1}},
-    {BENCH, {"against", KEY_AGAINST, "DIR", 0, "Time another kernel's folder side by side with it", 1}},
+    {CHECK, {"selftest", KEY_SELFTEST, NULL, 0, "Plant bugs in the body; each must be caught", 1}},
+    {BENCH, {"against", KEY_AGAINST, "DIR", 0, "Time another kernel's folder in turns with it", 1}},
     {BENCH, {"hot", KEY_HOT, NULL, 0, "Leave the device's cache as it is between calls", 1}},
-    {BENCH | TUNE, {"seconds", KEY_SECONDS, "S", 0, "Most time for each measurement's rounds", 1}},
+    {BENCH | TUNE, {"seconds", KEY_SECONDS, "S", 0, "Most time for a measurement's rounds", 1}},
     {TUNE, {"dry-run", KEY_DRY, NULL, 0, "Measure, write nothing", 1}},
-    {EMIT, {"form", KEY_FORM, "cuda|hip|metal|mlx", 0, "What to print (default: cuda)", 1}},
-    {EMIT, {"out", KEY_OUT, "FILE", 0, "Write there instead", 1}},
-    {NEW, {"dialect", KEY_DIALECT, "metal|cuda", 0, "The body's words (default: metal)", 1}},
+    {EMIT, {"form", KEY_FORM, "cuda|hip|metal|mlx", 0, "The language (default: cuda)", 1}},
+    {EMIT, {"out", KEY_OUT, "FILE", 0, "Write this file instead of standard output", 1}},
+    {NEW, {"dialect", KEY_DIALECT, "metal|cuda", 0, "The body's language (default: metal)", 1}},
     {NEW, {"from", KEY_FROM, "NAME", 0, "Copy a kernel that ships (quern kernel list) or a folder", 1}},
-    {WATCH, {"passes", KEY_PASSES, "N", 0, "End after so many", 1}},
-    {LIST | RUN | CHECK | RACE | TUNE | REPLAY, {"json", KEY_JSON, NULL, 0, "Print JSON, for tools", 2}},
+    {WATCH, {"passes", KEY_PASSES, "N", 0, "Stop after N checks", 1}},
+    {LIST | RUN | CHECK | RACE | TUNE | REPLAY, {"json", KEY_JSON, NULL, 0, "Print JSON", 2}},
     {BENCH, {"json", KEY_JSON_FILE, "FILE", 0, "Append each measurement with its raw samples to FILE", 2}},
     {BENCH, {"first-use-here", KEY_FIRST, "empty", OPTION_HIDDEN | OPTION_ARG_OPTIONAL, "One first use, measured", 2}},
 };
@@ -267,7 +265,7 @@ static char *fill_help(int key, const char *text, void *input)
   qn_text all = {0};
   qn_text_add(&all, "Actions:\n");
   for (size_t k = 0; k < N_ACTIONS; k++) qn_text_add(&all, "  %-7s %s\n", actions[k].name, actions[k].brief);
-  qn_text_add(&all, "\n%s", text ? text : "Each has options of its own: quern kernel check --help.");
+  qn_text_add(&all, "\n%s", text ? text : "Each action has its own help: quern kernel check --help.");
   char *copy = all.failed ? NULL : strdup(all.at);
   qn_text_free(&all);
   return copy;
@@ -287,8 +285,9 @@ static const struct argp all_argp = {
     .options = all_options,
     .parser = parse_none,
     .args_doc = "new|list|run|check|bench|race|tune|emit|replay|watch [DIR]",
-    .doc = "Kernels from their bodies: a folder with a kernel.json and what one thread does, in words of Metal or CUDA "
-           "C, run, proved and timed on processor and GPU.",
+    .doc = "Run, check and time a kernel from a body on CPU and GPU. Its folder holds kernel.json and one thread's "
+           "work in "
+           "Metal or CUDA C.",
     .help_filter = fill_help,
 };
 
@@ -338,4 +337,4 @@ static int run(int argc, char **argv)
   return QN_EXIT_USAGE;
 }
 
-const qn_verb qn_verb_kernel = {"kernel", "run, prove, time and tune a kernel that is given as a body", run, &all_argp};
+const qn_verb qn_verb_kernel = {"kernel", "run, check, time and tune a kernel from a body", run, &all_argp};

@@ -20,8 +20,8 @@ enum { KEY_JSON = 256 };
 
 static const struct argp_option options[] = {
     {"backend", 'b', "cpu|cuda|host", 0, "Only the variants of this backend", 0},
-    {"verbose", 'v', NULL, 0, "Types and parameters too, and of every op how it is launched", 0},
-    {"json", KEY_JSON, NULL, 0, "Print JSON, for tools; everything is in it", 0},
+    {"verbose", 'v', NULL, 0, "Also types, parameters and launch shapes", 0},
+    {"json", KEY_JSON, NULL, 0, "Print everything as JSON", 0},
     {0},
 };
 
@@ -50,13 +50,13 @@ static const struct argp argp = {
     .parser = parse,
     .args_doc = "[OP]",
     .doc = "List ops and their variants on each backend: which would run here, and why.\v"
-           "A variant's state says how far it is proved on this machine:\n"
-           "  runs           it can be run here, so its checks are run here\n"
-           "  compiled only  it builds, but what it is for is not here\n"
-           "  emitted only   its source is there, but nothing here compiles it\n"
-           "A call on a backend takes the variant that is marked with >.\n"
-           "With an OP: how this device would cut its launches, by shape, whose word that is, and the names that "
-           "QUERN_GEOMETRY (for products QUERN_GEMM) takes in place of it.",
+           "The state of a variant:\n"
+           "  runs           it runs and is checked on this machine\n"
+           "  compiled only  it is compiled; this machine lacks its device\n"
+           "  emitted only   its source exists; nothing here compiles it\n"
+           "A call on a backend uses the variant marked with >.\n"
+           "With an OP: the launch shape of each tensor shape, its source, and the names that QUERN_GEOMETRY (for "
+           "products QUERN_GEMM) accepts.",
 };
 
 static bool wanted(const request *order, const qn_variant *variant)

@@ -29,9 +29,9 @@ typedef struct row {
 
 static const row exit_statuses[] = {
     {"0", "done"},
-    {"1", "what was asked for failed: a check found a wrong kernel, a file could not be written"},
+    {"1", "failure: a check found a wrong kernel, or a file could not be written"},
     {"2", "the command line, a QUERN_ variable or an input file is wrong; nothing was done"},
-    {"3", "the machine lacks what was asked for: a GPU, a driver, a compiler"},
+    {"3", "the machine lacks a required GPU, driver or compiler"},
 };
 
 static const qn_verb *find_verb(const char *name)
@@ -80,7 +80,8 @@ static char *fill_help(int key, const char *text, void *input)
   qn_text all = {0};
   qn_text_add(&all, "Verbs:\n");
   for (size_t k = 0; qn_verbs[k]; k++) add_row(&all, 10, (row){qn_verbs[k]->name, qn_verbs[k]->brief});
-  qn_text_add(&all, "\nEach has its own --help. First steps: quern doctor, quern check, quern bench.\n\nVariables:\n");
+  qn_text_add(&all,
+              "\nEach verb has its own --help. First steps: quern doctor, quern check, quern bench.\n\nVariables:\n");
   for (size_t k = 0; k < qn_option_count(); k++)
     add_row(&all, 17, (row){qn_option_at(k)->variable, qn_option_at(k)->doc});
   add_row(&all, 17, (row){"NO_COLOR", "set: no colours"});
@@ -109,9 +110,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp top = {
     .parser = parse,
     .args_doc = "VERB [ARGUMENT...]",
-    .doc =
-        "Fused compute kernels that come with proof: check them, time them honestly, place them against the limit of "
-        "this machine.",
+    .doc = "Check and time fused compute kernels, and compare them with the limit of this machine.",
     .help_filter = fill_help,
 };
 
@@ -150,8 +149,8 @@ static int run_help(int argc, char **argv)
 }
 
 static const struct argp help_argp = {
-    .parser = parse_one_word, .args_doc = "[VERB]", .doc = "Tell what the command, or one of its verbs, can do."};
-const qn_verb qn_verb_help = {"help", "tell what a verb can do", run_help, &help_argp};
+    .parser = parse_one_word, .args_doc = "[VERB]", .doc = "Print the help of the command or of a verb."};
+const qn_verb qn_verb_help = {"help", "print the help of a verb", run_help, &help_argp};
 
 static int run_version(int argc, char **argv)
 {

@@ -14,9 +14,9 @@ typedef struct order {
 } order;
 
 static const struct argp_option options[] = {
-    {"into", KEY_INTO, "FILE.md", 0, "Write the tables between the marks in this file; else they are printed", 0},
-    {"peers", KEY_PEERS, NULL, 0, "The table of what `python -m quern.bench` measured instead", 0},
-    {"svg", KEY_SVG, "FILE", 0, "Draw the roofline that the files hold, with their measurements as points", 0},
+    {"into", KEY_INTO, "FILE.md", 0, "Write the tables between the marks in this file instead of printing them", 0},
+    {"peers", KEY_PEERS, NULL, 0, "Make the table of `python -m quern.bench` instead", 0},
+    {"svg", KEY_SVG, "FILE", 0, "Draw the files' roofline, with their measurements as points", 0},
     {"device", KEY_DEVICE, "NAME", 0, "A part of the name of the device whose roofline is drawn", 0},
     {0},
 };
@@ -44,10 +44,9 @@ static const struct argp argp = {
     .options = options,
     .parser = parse,
     .args_doc = "FILE.jsonl...",
-    .doc = "Make the tables of a document from recorded measurements: of each op, workload, types and device the last "
-           "one, "
-           "taken with the event timer; then each variant with how far it is proved.\v"
-           "With --into they replace what stands between the lines " QN_REPORT_BEGIN " and " QN_REPORT_END ".",
+    .doc = "Make the tables of a document from recorded measurements: the last one by the event timer of each op, "
+           "workload, types and device; then each variant with its state.\v"
+           "--into replaces the text between the lines " QN_REPORT_BEGIN " and " QN_REPORT_END ".",
 };
 
 /* The last of the files that has the roofline counts. */

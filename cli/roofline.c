@@ -15,12 +15,12 @@ typedef struct order {
 enum { KEY_SVG = 256, KEY_RESULTS, KEY_LARGEST };
 
 static const struct argp_option options[] = {
-    {"backend", 'b', "cpu|cuda[:N]|host", 0, "Whose ceilings; QUERN_DEVICE or the best there is unless given", 0},
-    {"threads", 'n', "N", 0, "Threads of the processor; all that are usable unless given", 0},
+    {"backend", 'b', "cpu|cuda[:N]|host", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
+    {"threads", 'n', "N", 0, "Threads on the CPU; default: all usable ones", 0},
     {"largest", KEY_LARGEST, "MIB", 0, "The largest working set, in MiB", 0},
-    {"svg", KEY_SVG, "FILE", 0, "Draw them", 1},
+    {"svg", KEY_SVG, "FILE", 0, "Draw the ceilings", 1},
     {"results", KEY_RESULTS, "FILE", 0, "Measurements of `quern bench --json FILE`, as points in the picture", 1},
-    {"json", 'j', "FILE", 0, "Append them as a line of JSON", 1},
+    {"json", 'j', "FILE", 0, "Append the ceilings as a line of JSON", 1},
     {0},
 };
 
@@ -53,10 +53,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .doc = "Measure what this machine can do: bandwidth of plain streams over working sets from cache to memory, and "
-           "arithmetic rates. With --svg they are drawn, and the kernels of --results as points among them.\v"
-           "On the processor each stream is run with plain and with non-temporal stores and the better one counts. "
-           "Matrix rates are those of mma.sync, which newer GPUs surpass with instructions of their own.",
+    .doc = "Measure this machine's ceilings: bandwidth of plain streams over working sets from cache to memory, and "
+           "arithmetic rates. --svg draws them, with the kernels of --results as points.\v"
+           "On the CPU each stream runs with plain and with non-temporal stores, and the better one counts. Matrix "
+           "rates are those of mma.sync; newer GPUs have faster instructions.",
 };
 
 static qn_status give_out(const order *o, const qn_roofline *r, const qn_records *records)

@@ -39,26 +39,23 @@ enum {
 };
 
 static const struct argp_option options[] = {
-    {"backend", 'b', "cuda[:N]|host|cpu", 0, "Which device; QUERN_DEVICE or the best there is unless given", 0},
-    {"budget", KEY_BUDGET, "SECONDS", 0,
-     "No new shape is begun after so long, for all ops together; each has an equal part of what is left", 0},
-    {"strategy", KEY_STRATEGY, "NAME", 0, "exhaustive, random or halving; exhaustive unless given", 0},
-    {"types", KEY_TYPES, "TYPES", 0, "One row of the op's types, as `quern bench` has it; all sizes unless given", 0},
+    {"backend", 'b', "cuda[:N]|host|cpu", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
+    {"budget", KEY_BUDGET, "SECONDS", 0, "Stop after this time, split evenly over ops; unused time is passed on", 0},
+    {"strategy", KEY_STRATEGY, "NAME", 0, "exhaustive (the default), random or halving", 0},
+    {"types", KEY_TYPES, "TYPES", 0, "One row of the op's types, as in `quern bench`; default: one of each size", 0},
     {"shapes", KEY_SHAPES, "RxC,...", 0,
-     "Rows and columns; of a product names of its workloads, or texts as \"m=16 n=64 k=32\"; the op's own unless given",
-     0},
-    {"pitched", KEY_PITCHED, NULL, 0, "Rows with gaps between them too", 0},
-    {"geometries", KEY_ONLY, "NAME,...", 0, "Only these, as flat-256x8x1,tiles-128x8x1; of a product variants", 0},
-    {"resume", KEY_RESUME, NULL, 0, "Go on where an earlier run was stopped", 1},
-    {"fresh", KEY_FRESH, NULL, 0, "As on an architecture that no table knows: what the rules take is in force", 1},
-    {"dry-run", KEY_DRY, NULL, 0, "Say what would be tried, and run nothing", 1},
-    {"list", KEY_LIST, NULL, 0, "Show the tables' entries, and what a call takes now", 1},
-    {"json", 'j', "FILE", 0, "Write all that was tried as T4 results, for other tuning tools", 1},
-    {"record", KEY_RECORD, "FILE", 0,
-     "Append a line of JSON an op, and one for all: how much was tried, how long it took", 1},
-    {"seed", KEY_SEED, "N", 0, "Of the random strategy", 1},
-    {"look", KEY_LOOK, "SECONDS", 0, "For a look at one geometry", 2},
-    {"prove", KEY_PROVE, "SECONDS", 0, "For the last comparison with the incumbent", 2},
+     "Rows and columns; of a product names of its workloads, or \"m=16 n=64 k=32\"; default: the op's own", 0},
+    {"pitched", KEY_PITCHED, NULL, 0, "Also rows with gaps between them", 0},
+    {"geometries", KEY_ONLY, "NAME,...", 0, "Only these, such as flat-256x8x1,tiles-128x8x1; of a product variants", 0},
+    {"resume", KEY_RESUME, NULL, 0, "Continue a run that was stopped", 1},
+    {"fresh", KEY_FRESH, NULL, 0, "Ignore existing tables and start from the built-in rule", 1},
+    {"dry-run", KEY_DRY, NULL, 0, "Print the candidates and run nothing", 1},
+    {"list", KEY_LIST, NULL, 0, "Print the tables' entries, and the present choice of a call", 1},
+    {"json", 'j', "FILE", 0, "Write all results in the T4 format, for other tuning tools", 1},
+    {"record", KEY_RECORD, "FILE", 0, "Append a line of JSON per op, and one for all: candidates tried, time", 1},
+    {"seed", KEY_SEED, "N", 0, "Seed of the random strategy", 1},
+    {"look", KEY_LOOK, "SECONDS", 0, "Time of one look at a candidate", 2},
+    {"prove", KEY_PROVE, "SECONDS", 0, "Time of the last comparison with the choice in force", 2},
     {0},
 };
 
@@ -110,12 +107,11 @@ static const struct argp argp = {
     .parser = parse,
     .args_doc = "[OP...]",
     .doc =
-        "Find the launch geometries of some ops, or of all, that are the fastest on this device; of a product the "
-        "variant, in each class of precision. Each is held to the reference before it is timed side by side with the "
-        "one in force; the best is timed once more, and is kept only where the interval says that it is faster.\v"
-        "Entries go to OP.tune in $XDG_DATA_HOME/quern/tune (QUERN_TUNE_DIR) and count from the next call on, before "
-        "those that ship. Beside it OP.state has what was tried, for --resume. On the processor there is nothing to "
-        "tune: its kernels have no geometry, and which of them runs is the processor's to say.",
+        "Find the fastest launch shapes of some or all ops on this device; of a product the fastest variant in each "
+        "class of precision. Each candidate is compared with the reference, then timed in turns with the one in force. "
+        "The best is timed once more, and kept only where the whole interval shows that it is faster.\v"
+        "Entries are written to OP.tune in $XDG_DATA_HOME/quern/tune (QUERN_TUNE_DIR) and are used from the next call "
+        "on, before those that ship. OP.state beside it is for --resume. The CPU has nothing to tune.",
 };
 
 /* ---- what the tables say ---- */
@@ -286,4 +282,4 @@ static int run(int argc, char **argv)
   return all.wrong ? QN_EXIT_FAILED : QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_tune = {"tune", "find the fastest launch geometries of ops on this device", run, &argp};
+const qn_verb qn_verb_tune = {"tune", "find the fastest launch shapes of ops on this device", run, &argp};

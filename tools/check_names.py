@@ -8,8 +8,8 @@
    files that a page itself shows in full after `<!-- file: PATH -->`.
 2. Every source begins with its SPDX line, behind a #! line at most.
 3. No file holds a path of a home directory, or of this source or build directory.
-4. CONTRIBUTING.md lists every product that a meson.build names as an output, and every file in git that a machine made
-   (MADE), by its name or by a pattern.
+4. docs/generated.md lists every product that a meson.build names as an output, and every file in git that a machine
+   made (MADE), by its name or by a pattern.
 5. No qn_ type and no QN_ enumerator is defined in two files of src/, workbench/ and cli/ (but OPAQUE ones)."""
 
 import fnmatch
@@ -178,7 +178,7 @@ def local_paths(root, build, tree):
 
 
 def unlisted(root, tree):
-    words = re.findall(r"`([^`\s]+)`", (root / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    words = re.findall(r"`([^`\s]+)`", (root / "docs/generated.md").read_text(encoding="utf-8"))
     listed = [re.sub(r"<[^<>]*>", "*", word) for word in words]
     products = [(name, name) for name in tree.files if MADE.fullmatch(name)]
     for name in tree.files:
@@ -212,7 +212,7 @@ def main():
         (f"every file that {len(tree.files)} files name is there", named(root, tree)),
         ("every source begins with its SPDX line", unlicensed(root, tree)),
         ("no file holds a path of this machine", local_paths(root, build, tree)),
-        ("CONTRIBUTING.md lists all that is generated", unlisted(root, tree)),
+        ("docs/generated.md lists all that is generated", unlisted(root, tree)),
         ("no qn_ type or enumerator is defined twice", defined_twice(root, tree)),
     )
     print(f"TAP version 13\n1..{len(checks)}")

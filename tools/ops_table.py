@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints README's table of ops from results/: one row per op, its time on the H200 and on the CPU, and the speed-up over
-the fastest correct peer of the same run. ops_table.py [--into FILE.md] writes it between the marks of that file."""
+"""Prints README's table of ops from results/: one row per op, its time on the H200 and on the CPU, and the speed-up
+over the fastest correct peer of that run. ops_table.py [--into FILE.md] writes it between the marks of that file."""
 
 import json
 import pathlib
@@ -66,7 +66,10 @@ def cells(table, op):
 
 
 def made():
-    rows = ["| op | H200 | speed-up over the best peer | 2-core Xeon | speed-up over the best peer |", "|---|---|---|---|---|"]
+    rows = [
+        "| op | H200 | speed-up over the best peer | 2-core Xeon | speed-up over the best peer |",
+        "|---|---|---|---|---|",
+    ]
     rows += [f"| [`{op}`](src/op/{op}/README.md) | {cells(GPU, op)} | {cells(CPU, op)} |" for op in GPU]
     return "\n".join(rows) + "\n"
 

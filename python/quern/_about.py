@@ -93,7 +93,7 @@ def devices() -> tuple[Device, ...]:
 
 
 def options() -> dict[str, str]:
-    """The library's options and their values in force; "" is none. docs/python.md has the table."""
+    """The library's options with their present values; "" is none. `quern --help` describes them."""
     return {name: get_option(name) for name in _option_names()}
 
 

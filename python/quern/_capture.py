@@ -11,9 +11,8 @@ from . import _kernel_abi as abi
 
 
 class capture:
-    """A context in which every launch of every kernel, in all threads of the process, is saved to its own folder under
-    `folder`, which is made. Slow; on a GPU each launch is waited for. One may be open at a time. `launches`: how many
-    were saved, known at the end.
+    """A context that saves every launch of every kernel, in all threads, to a folder of its own under `folder`. It is
+    slow, and waits for each launch on a GPU. One may be open at a time. `launches`: the number saved, known at the end.
 
         with quern.capture("seen") as seen:
             kernel(...)

@@ -30,9 +30,9 @@ class function:
         @f.jvp
         def f_jvp(primals, tangents): ...     # tangents of the outputs out
 
-    Of one input, one output and one cotangent each is the array itself, of several a tuple, as in MLX. forward, vjp and
-    jvp may be given at once, and may be kernels of quern.load_kernel: such a vjp takes inputs, cotangents and, if it
-    has as many, outputs; its outputs are in the order of the inputs, or named x_cotangent or x_grad for input x."""
+    One input, output or cotangent is the array itself, several are a tuple, as in MLX. forward, vjp and jvp may be
+    kernels of quern.load_kernel: the arguments of such a vjp are inputs, cotangents and, if it has as many, outputs;
+    its outputs are in the order of the inputs, or named x_cotangent or x_grad for input x."""
 
     def __init__(
         self, forward: Callable | None = None, *, vjp: Callable | None = None, jvp: Callable | None = None

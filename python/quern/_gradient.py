@@ -28,13 +28,12 @@ def check_gradient(
     elements: int | None = None,
 ) -> float:
     """Compares f's vjp (and its jvp, if it has one) with central differences of f, along random cotangents and
-    tangents. The inputs are taken to float64 and to the processor; f must compute in the type that it is given.
+    tangents. The inputs are converted to float64 on the CPU; f must compute in the type of its inputs.
 
     step       of the differences; 0: 1e-6 times the input's largest magnitude
-    tolerance  how much an element may differ, over the largest of its gradient; what rounding makes of the differences
-               themselves is allowed besides
+    tolerance  largest difference of an element, over the largest of its gradient, besides the differences' own rounding
     of         numbers of the inputs to differentiate by; None: all of floating type
-    elements   at most so many of an input, chosen by the seed; None: all. Each takes two calls of f
+    elements   most elements of an input, chosen by the seed; None: all. Each requires two calls of f
 
     Returns the largest difference over the largest gradient. GradientError names the place."""
     import numpy

@@ -201,24 +201,24 @@ class Kernel:
         """Run the kernel.
 
         inputs         arrays and numbers, as many as the kernel has input names
-        output_shapes  one shape an output
-        output_dtypes  one storage type an output
-        grid           threads in all along x, y, z
+        output_shapes  one shape per output
+        output_dtypes  one storage type per output
+        grid           number of threads along x, y, z
         threadgroup    threads of a group; None or (0, 0, 0): chosen for this kernel and device
         template       pairs of name and value: a storage type, a bool or an int
-        init_value     what outputs hold before it runs: a number, or one an output; None: whatever they hold
+        init_value     first value of the outputs: a number, or one per output; None: uninitialised
         verbose        print the generated source
         stream         a CUDA stream; None: the current one of the inputs' framework. A stream or device of MLX's
-                       (mx.gpu) says nothing here and is ignored
-        out            arrays to write to, one an output (None: a fresh one); shapes and types are then theirs
-        in_place       outputs that are given the memory of an input: {"out": "inp"}
-        shared_memory  bytes of `extern __shared__` memory a group (CUDA)
+                       (mx.gpu) is ignored
+        out            arrays to write, one per output (None: a new one); they define shapes and types
+        in_place       outputs stored in the memory of an input: {"out": "inp"}
+        shared_memory  bytes of `extern __shared__` memory per group (CUDA)
         ensure_row_contiguous  as when the kernel was made, for this call; None: as it was made
-        check          on the processor: report what a GPU would hide. True: what is found is a quern.KernelError,
-                       which has `findings` and `outputs`; "warn": a quern.FindingsWarning, and outputs are returned
-        ignore         kinds of findings that are no faults here: "same value", or a list (docs/kernel-checking.md)
-        seed           an order of simdgroups
-        limit          seconds that it may take; None: no limit
+        check          run on the CPU and check each access. True: findings raise a quern.KernelError with `findings`
+                       and `outputs`; "warn": they give a quern.FindingsWarning, and outputs are returned
+        ignore         kinds of findings to ignore: "same value", or a list (docs/kernel-checking.md)
+        seed           selects an order of simdgroups
+        limit          most seconds on the CPU; None: no limit
 
         Returns the list of outputs."""
         if ensure_row_contiguous is not None:
@@ -396,20 +396,20 @@ def metal_kernel(
     contracts: dict[str, str] | None = None,
     strided: Sequence[str] = (),
 ) -> Kernel:
-    """A kernel from its body in the words of Metal, as mlx.core.fast.metal_kernel makes one; it runs on the CPU and on
-    NVIDIA GPUs.
+    """Returns a kernel from its body in the words of Metal, as mlx.core.fast.metal_kernel does; it runs on the CPU
+    and on NVIDIA GPUs.
 
     name                   an identifier
-    input_names            names that the body has for its inputs; x_shape, x_strides and x_ndim come with them
-    output_names           and for its outputs
+    input_names            names of the inputs in the body; it may also name x_shape, x_strides and x_ndim
+    output_names           names of the outputs
     source                 the body of one thread: text, or the path of a file, which messages then name
     header                 functions, types and constants before it: text or a path
-    ensure_row_contiguous  strided inputs are copied row by row first
-    atomic_outputs         outputs are of atomic<T>: all, none, or those that are listed
+    ensure_row_contiguous  copies strided inputs to row-major order first
+    atomic_outputs         outputs of type atomic<T>: all, none, or those listed
     compile_options        {"math_mode": ...}, as in MLX
     math                   "safe", "relaxed" or "fast" (docs/kernels-from-a-body.md)
-    contracts              by name, what is checked before each launch: {"inp": "f32|f16 [n, 2]"}
-    strided                inputs that come as they are, where ensure_row_contiguous holds for the others"""
+    contracts              types and shapes by name, checked before each launch: {"inp": "f32|f16 [n, 2]"}
+    strided                inputs that are not copied although ensure_row_contiguous is set"""
     for word, value in (compile_options or {}).items():
         if word != "math_mode":
             raise ValueError(f"{name}: compile_options has {word!r}; there is 'math_mode'")
@@ -434,9 +434,9 @@ def cuda_kernel(
     contracts: dict[str, str] | None = None,
     strided: Sequence[str] = (),
 ) -> Kernel:
-    """A kernel from its body in the words of CUDA, as mlx.core.fast.cuda_kernel makes one; it runs on the CPU and on
-    NVIDIA GPUs. shared_memory: bytes of `extern __shared__` memory a group; a call may say another number. The rest is
-    as metal_kernel has it."""
+    """Returns a kernel from its body in the words of CUDA, as mlx.core.fast.cuda_kernel does; it runs on the CPU and on
+    NVIDIA GPUs. shared_memory: bytes of `extern __shared__` memory per group; a call may give another number. The other
+    arguments are those of metal_kernel."""
     return _make(
         abi.CUDA, source, header, strided, name=name, input_names=input_names, output_names=output_names,
         ensure_row_contiguous=ensure_row_contiguous, atomic_outputs=False, math=math, contracts=contracts,

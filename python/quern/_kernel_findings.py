@@ -13,7 +13,7 @@ from ._library import KernelError
 
 
 class FindingsWarning(UserWarning):
-    """What a launch with check="warn" found: `findings` has all of it (quern.Finding), the first one is the sentence;
+    """The findings of a launch with check="warn": `findings` lists them (quern.Finding), the first one is the sentence;
     `outputs` are the launch's."""
 
     def __init__(self, sentence: str, findings: tuple[Finding, ...] = (), outputs: list | None = None) -> None:

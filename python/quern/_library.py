@@ -16,7 +16,7 @@ NAME = "libquern.so.0"
 
 
 class LibraryError(ImportError):
-    """libquern is missing, or is not the one that this package was made for. The sentence names every path tried."""
+    """libquern is missing or belongs to another version. The sentence names every path tried."""
 
 
 class CompileError(RuntimeError):
@@ -24,9 +24,9 @@ class CompileError(RuntimeError):
 
 
 class KernelError(RuntimeError):
-    """A kernel ran and something is wrong with it: a check found a fault, a time limit stopped it, or its health buffer
-    says so. `findings` has all that a check found (quern.Finding), the first of which is the sentence; `outputs` the
-    outputs all the same, where there are any."""
+    """A kernel failed: a check found a fault, a time limit stopped it, or its health buffer reports an error.
+    `findings` lists a check's findings (quern.Finding), the first of which is the sentence; `outputs` holds the
+    outputs, if any."""
 
     findings: tuple = ()
     outputs: list | None = None

@@ -308,22 +308,22 @@ class _WithoutLoss(Learned):
 class SmallFCLopt(_WithoutLoss):
     """The learned optimizer small_fc_lopt (AdafacLO, MuLO): a network of two layers of 32 moves every element.
 
-    shapes : of the arrays that it trains, each of 0 to 5 dimensions
-    weights : of the network: the path of a safetensors file as btherien/mulo publishes it, or a dict of float32 arrays
-        under the same names (network.input.weight (32, 39), ...)
+    shapes : shapes of the trained arrays, each of 0 to 5 dimensions
+    weights : the network's weights: the path of a safetensors file as btherien/mulo publishes it, or a dict of float32
+        arrays under the same names (network.input.weight (32, 39), ...)
     lr : learning rate; the weights were trained for 1.0
-    weight_decay : decoupled, behind the step: p = p - weight_decay lr p
-    step_mult, exp_mult : of the step: lr step_mult direction e^(exp_mult magnitude)
-    max_grad_norm : bound of each gradient's norm, each by itself; None: none. Gradients are not changed
-    m_decays, v_decay, factor_decays : of the means; None: those that the file of weights says, as
+    weight_decay : decoupled, after the step: p = p - weight_decay lr p
+    step_mult, exp_mult : factors of the step: lr step_mult direction e^(exp_mult magnitude)
+    max_grad_norm : bound of each gradient's norm; None: none. Gradients are not changed
+    m_decays, v_decay, factor_decays : decays of the means; None: those of the weights' file, as
         quern.convert_learned_optimizer writes them, else those of the published weights
     lr_scale : a factor of the learning rate for each array (muP: 1 / width multiplier); None: all 1
-    pylo_cuda_compat : as PyLO's CUDA code computes, which departs from its reference; up to 2 dimensions
-    precision : how a GPU takes the network's products: "fp32", "tf32", "bf16x3", "f16x3" (as fp32, to some 5e-7 of the
-        update), "f16"; the processor computes all of them as fp32
+    pylo_cuda_compat : computes as PyLO's CUDA code, which departs from its reference; up to 2 dimensions
+    precision : class of the network's products on a GPU: "fp32", "tf32", "bf16x3", "f16x3" (as fp32, to some 8e-7 of
+        the update), "f16"; the processor computes all of them as fp32
 
-    All but shapes and weights may be changed between steps, as attributes of these names. `steps` counts those taken,
-    and is an input of the network."""
+    All but shapes and weights are attributes that may be changed between steps. `steps` counts the steps and is an
+    input of the network."""
 
     _family = _lopt.SMALL_FC
 
@@ -357,7 +357,7 @@ class ELO(_WithoutLoss):
     weights : as DiamondXL/elo publishes them, of the names and shapes of SmallFCLopt's
     clip_grad : bound of the norm of all gradients together; None: none. Gradients are not changed: copies are
 
-    All else is as SmallFCLopt has it."""
+    The other arguments are those of SmallFCLopt."""
 
     _family = _lopt.ELO
 

@@ -152,24 +152,23 @@ def _rows(op: Op) -> str:
 
 
 _GENERAL = """\
-Arrays are NumPy's, CuPy's, PyTorch's and whatever else has data_ptr(), __array_interface__,
-__cuda_array_interface__ or __dlpack__: one array a role, or a sequence of as many for each. The arrays of one place
-belong together: they have one shape and one dense layout (channels_last too), on one device. What is written must
-be writable and share no memory with any other array of the call. Arrays on the CPU are done when the call returns; on
-a GPU the work is put on the stream, and nothing waits."""
+Arrays are those of NumPy, CuPy, PyTorch and of any library with data_ptr(), __array_interface__,
+__cuda_array_interface__ or __dlpack__. Pass one array per role, or a sequence per role, all of one length. Arrays at
+one index must have the same shape, the same dense layout (channels_last too) and one device. Written arrays must be
+writable and share no memory with another array of the call. A call on CPU arrays is done when it returns; on a GPU it
+queues the work on the stream and does not wait."""
 
 _MIXED = """\
-A list may mix rows of the table and devices: such a list takes one call of the library for each kind, all of them
-checked before any of them writes."""
+A list may mix rows of the table and devices. All of it is checked first; then each kind is one call of the library."""
 
 _RAISES = (
     (
         "ValueError",
-        "a number is out of its range; shapes, layouts, lengths or devices do not fit; arrays are read-only or overlap",
+        "a number is out of its range; shapes, layouts, lengths or devices differ; arrays are read-only or overlap",
     ),
-    ("TypeError", "a storage type is not in the table, or something is no array"),
+    ("TypeError", "a storage type is not in the table, or an argument is no array"),
     ("RuntimeError", "the device or its driver is missing or fails"),
-    ("MemoryError, OSError", "as the system says"),
+    ("MemoryError, OSError", "the system reports it"),
 )
 
 
@@ -184,6 +183,6 @@ def document(op: Op) -> str:
         "Parameters\n----------\n" + "\n".join(_entry(keyword) for keyword in words),
         "Storage types\n-------------\n" + _rows(op) + "\n\n" + _fill(" ".join(_MIXED.split())),
         "Raises\n------\n" + "\n".join(f"{name}\n{_fill(why, '    ')}" for name, why in _RAISES)
-        + "\n" + _fill("In every case but a failing device nothing has been written."),
+        + "\n" + _fill("Nothing was written, except where a device failed."),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"

@@ -28,22 +28,22 @@ def _row(values: array, like: object):
 
 
 class VeLO(Learned):
-    """The learned optimizer VeLO: an LSTM sees every array's progress and the loss, and mixes for each the weights of a
-    small network, which moves its elements.
+    """The learned optimizer VeLO: an LSTM reads every array's progress and the loss, and mixes for each the weights of
+    a small network, which moves its elements.
 
-    shapes : of the arrays that it trains, all of them, each of 0 to 5 dimensions, at most four of which are above 1
+    shapes : shapes of all trained arrays, each of 0 to 5 dimensions, at most four of which are above 1
     mlp, rnn : weights: the paths of safetensors files as Pauljanson002/VeLO_MLP and VeLO_RNN publish them, or dicts of
         float32 arrays under the same names
-    num_steps : of the whole training, which the network sees; there is no default
+    num_steps : number of steps of the whole training, an input of the network; there is no default
     lr : learning rate; the weights were trained for 1.0
-    weight_decay : decoupled, behind the step: p = p - weight_decay lr p
-    step_mult, exp_mult : of the step: lr step_mult direction e^(exp_mult magnitude)
-    m_decays, v_decay, factor_decays : of the means; the defaults belong to the published weights
+    weight_decay : decoupled, after the step: p = p - weight_decay lr p
+    step_mult, exp_mult : factors of the step: lr step_mult direction e^(exp_mult magnitude)
+    m_decays, v_decay, factor_decays : decays of the means; the defaults belong to the published weights
     lr_scale : a factor of the learning rate for each array; None: all 1
-    pylo_cuda_compat : as PyLO's CUDA code computes, which departs from its reference
+    pylo_cuda_compat : computes as PyLO's CUDA code, which departs from its reference
 
-    All but shapes and weights may be changed between steps, as attributes of these names. `steps` counts those taken,
-    of which `skipped_steps` changed nothing, because their loss was NaN or infinite."""
+    All but shapes and weights are attributes that may be changed between steps. `steps` counts the steps;
+    `skipped_steps` of them changed nothing, because their loss was NaN or infinite."""
 
     _family = _lopt.VELO
 
@@ -69,9 +69,9 @@ class VeLO(Learned):
         self._begin(shapes, {"mlp": mlp, "rnn": rnn}, {**options, "pylo_cuda_compat": pylo_cuda_compat}, lr_scale)
 
     def step(self, params, grads, loss, *, stream=None) -> None:
-        """One step in place: params are moved; grads and the loss that they are of are read. `loss`: a number, or an
+        """One step in place: writes params; reads grads and their loss. `loss`: a number, or an
         array of float32 with one element where the parameters are, which is read there. A loss that is NaN or infinite
-        skips the step: skipped_steps counts those. All else is as SmallFCLopt has it."""
+        skips the step: skipped_steps counts those. The other arguments are those of SmallFCLopt."""
         self._loss = loss
         try:
             self._step(params, grads, stream)

@@ -175,10 +175,12 @@ def source_of(state_dict: dict[str, Any]) -> str:
 
 
 def import_state(optimizer: Lion, state_dict: dict[str, Any], source: str = "auto") -> None:
-    """Loads what another implementation's state_dict() gave into the optimizer: momenta, lr, betas, weight decay,
-    and where there are such cautious, maximize, the form of decay and f32 masters. Other options stay the
-    optimizer's own. source: "lion-pytorch", "timm", "deepspeed", "bitsandbytes", or "auto", which tells them by
-    their keys. ValueError, with nothing loaded, for what is not understood or does not fit the parameters."""
+    """Loads another implementation's state_dict() into the optimizer: momenta, lr, betas, weight decay, and where
+    present cautious, maximize, the form of decay and f32 masters. Other options stay the optimizer's own.
+
+    source: "lion-pytorch", "timm", "deepspeed", "bitsandbytes", or "auto", which recognises them by their keys
+
+    Raises ValueError, with nothing loaded, where the state is not understood or does not fit the parameters."""
     if source == "auto":
         source = source_of(state_dict)
     if source not in _SOURCES:

@@ -19,22 +19,22 @@ class SmallFCLopt(Learned):
     """The learned optimizer small_fc_lopt (AdafacLO, MuLO): a network of two layers of 32 moves every element.
 
     params: parameters, (name, parameter) pairs, or dicts of groups; of float32, of 0 to 5 dimensions
-    weights: of the network: the path of a safetensors file as btherien/mulo publishes it, or a dict of float32 tensors
-        under the same names
+    weights: the network's weights: the path of a safetensors file as btherien/mulo publishes it, or a dict of float32
+        tensors under the same names
     lr: learning rate; the weights were trained for 1.0, and schedules multiply it
-    weight_decay: decoupled, behind the step: p = p - weight_decay lr p
-    step_mult, exp_mult: of the step: lr step_mult direction e^(exp_mult magnitude)
-    max_grad_norm: bound of each gradient's norm, each by itself; None: none. Gradients are not changed
-    width_mult: what muP divides the learning rate by; see MuLO
-    m_decays, v_decay, factor_decays: of the means; None: those that the file of weights says, as
+    weight_decay: decoupled, after the step: p = p - weight_decay lr p
+    step_mult, exp_mult: factors of the step: lr step_mult direction e^(exp_mult magnitude)
+    max_grad_norm: bound of each gradient's norm; None: none. Gradients are not changed
+    width_mult: divisor of the learning rate for muP; see MuLO
+    m_decays, v_decay, factor_decays: decays of the means; None: those of the weights' file, as
         quern.convert_learned_optimizer writes them, else those of the published weights
-    pylo_cuda_compat: as PyLO's CUDA code computes, which departs from its reference; up to 2 dimensions
-    precision: how a GPU takes the network's products: "fp32", "tf32", "bf16x3", "f16x3" (as fp32, to some 5e-7 of the
+    pylo_cuda_compat: computes as PyLO's CUDA code, which departs from its reference; up to 2 dimensions
+    precision: class of the network's products on a GPU: "fp32", "tf32", "bf16x3", "f16x3" (as fp32, to some 8e-7 of the
         update), "f16"; the processor computes all of them as fp32
     capturable: lr, weight_decay and the number of steps are read from device memory, so that a captured graph sees them
         change; see prepare(). Each group is then a call of its own
 
-    All but params and weights may be said of each group. A parameter without a gradient is left alone."""
+    All but params and weights may be set per group. A parameter without a gradient is not changed."""
 
     _family = _lopt.SMALL_FC
 

@@ -32,26 +32,26 @@ def _plain(value: Any) -> Any:
 
 
 class VeLO(Learned):
-    """The learned optimizer VeLO: an LSTM sees every parameter's progress and the loss, and mixes for each the weights
+    """The learned optimizer VeLO: an LSTM reads every parameter's progress and the loss, and mixes for each the weights
     of a small network, which moves its elements.
 
     params: parameters, (name, parameter) pairs, or dicts of groups: all that is trained, of float32, of 0 to 5
         dimensions, at most four of which are above 1, on one device
     mlp, rnn: weights: the paths of safetensors files as Pauljanson002/VeLO_MLP and VeLO_RNN publish them, or dicts of
         float32 tensors under the same names
-    num_steps: of the whole training, which the network sees; there is no default
+    num_steps: number of steps of the whole training, an input of the network; there is no default
     lr: learning rate; the weights were trained for 1.0 (PyLO's class begins with 1e-3)
-    weight_decay: decoupled, behind the step: p = p - weight_decay lr p
-    step_mult, exp_mult: of the step: lr step_mult direction e^(exp_mult magnitude)
-    width_mult: what the learning rate is divided by
-    m_decays, v_decay, factor_decays: of the means; the defaults belong to the published weights
-    pylo_cuda_compat: as PyLO's CUDA code computes, which departs from its reference
+    weight_decay: decoupled, after the step: p = p - weight_decay lr p
+    step_mult, exp_mult: factors of the step: lr step_mult direction e^(exp_mult magnitude)
+    width_mult: divisor of the learning rate
+    m_decays, v_decay, factor_decays: decays of the means; the defaults belong to the published weights
+    pylo_cuda_compat: computes as PyLO's CUDA code, which departs from its reference
     capturable: lr, weight_decay and the number of steps are read from device memory, so that a captured graph sees them
         change; see prepare(). Groups have one lr then, and the loss of a step that is captured lies on its device
 
-    lr, weight_decay and width_mult may be said of each group. A step takes the loss, step(loss) or step(closure), and a
-    gradient of every parameter; over DTensors all processes take the same loss. A loss that is NaN or infinite skips
-    the step: skipped_steps counts those."""
+    lr, weight_decay and width_mult may be set per group. A step requires the loss, step(loss) or step(closure), and a
+    gradient of every parameter; over DTensors all processes must pass the same loss. A NaN or infinite loss skips the
+    step: skipped_steps counts those."""
 
     _family = _lopt.VELO
     _row_shapes = dict.fromkeys(ROWS, (_lopt_abi.VELO_HIDDEN,))
