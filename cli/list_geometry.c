@@ -68,7 +68,7 @@ static bool find(const qn_op *op, qn_device device, choices *all)
   *all = (choices){.arch.size = sizeof all->arch};
   all->device = device_text(device);
   if (qn_tune_arch(device, &all->arch) != QN_OK ||
-      qn_tune_cells(op, NULL, NULL, op->info.strided != 0, cells, &all->n) != QN_OK)
+      qn_tune_cells(op, NULL, NULL, qn_op_is_strided(&op->info), cells, &all->n) != QN_OK)
     return false;
   for (size_t k = 0; k < all->n; k++) {
     all->at[k].cell = cells[k];

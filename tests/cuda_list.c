@@ -145,7 +145,7 @@ static void odd_places(const qn_op_info *op, const qn_exec *exec)
   drop(&l, exec->device);
 }
 
-static bool takes_lists(const qn_op *op) { return op->device_source && !op->info.shapes && !op->info.rules; }
+static bool takes_lists(const qn_op *op) { return op->device_source && qn_op_is_alike(&op->info); }
 
 static void each_op(void)
 {

@@ -155,7 +155,7 @@ static void compile_forms(const char *arch, const qn_op *op)
       {"flat-128x4x1", false, 0, 0, 0, true},       {"tiles-128x8x1", true, 0, 0, 0, true},
   };
   const size_t row = 1; /* of 16 bits */
-  for (size_t k = 0; k < sizeof forms / sizeof *forms && op->info.strided; k++) {
+  for (size_t k = 0; k < sizeof forms / sizeof *forms && qn_op_is_strided(&op->info); k++) {
     qn_list_form form = {.pitched = forms[k].pitched,
                          .whole = forms[k].whole,
                          .steps = forms[k].steps,

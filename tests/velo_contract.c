@@ -106,7 +106,7 @@ static void test_singles(void)
   refused(two_losses, QN_BAD_ARGUMENT, "loss has the shape 2, it must be one number");
   refused(loss_f64, QN_BAD_TYPE, "loss is f64, it must be f32");
   refused(loss_nowhere, QN_BAD_ARGUMENT, "the data of loss");
-  refused(loss_odd, QN_BAD_ARGUMENT, "loss is at");
+  refused(loss_odd, QN_BAD_ARGUMENT, "loss cannot be at");
   refused(loss_away, QN_BAD_ARGUMENT, "loss is on host:0");
   refused(hidden_short, QN_BAD_ARGUMENT, "hidden has the shape 1x512, for 2 tensors it must be 2x512");
   refused(hidden_flat, QN_BAD_ARGUMENT, "hidden has the shape 2,");

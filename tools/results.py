@@ -118,8 +118,8 @@ def wanted_checks(op):
     whose tensors have shapes of their own leg 1 is leg 2 as well, and their kernels are what they list, as those of ops
     are whose tensors' shapes follow by rule. Rows in double have one kernel, which is the formula in double itself: leg
     2 has nothing to hold it against, and devices none to compile."""
-    shaped = any(tensor["shape"] for tensor in op["tensors"])
-    own = shaped or any(tensor["rule"] for tensor in op["tensors"])
+    shaped = all(tensor["single"] for tensor in op["tensors"])
+    own = any(tensor["shape"] for tensor in op["tensors"])
     on_devices = any(variant["backend"] == "cuda" for variant in op["variants"])
     runs = [v for v in op["variants"] if v["state"] == "runs"]
     rows = [k for k, row in enumerate(op["types"]) if "f64" not in types_of(row, op["tensors"]).split()]

@@ -77,7 +77,7 @@ static void add_target(item_list *list, const qn_target *target)
     return;
   }
   for (size_t row = 0; row < n_rows; row++) add_item(list, QN_LEG_VARIANTS, target, row, NULL, qn_leg_variants);
-  const bool strided = target->op->info.strided && target->op->info.agreement == QN_BITWISE;
+  const bool strided = qn_op_is_strided(&target->op->info) && target->op->info.agreement == QN_BITWISE;
   for (size_t row = 0; row < n_rows && strided; row++)
     add_item(list, QN_LEG_VARIANTS, target, row, "layouts", qn_leg_layouts);
   add_large(list, target);
@@ -122,7 +122,7 @@ static void add_ruled_target(item_list *list, const qn_target *target)
 static void add_contract(item_list *list, const qn_target *target)
 {
   const qn_op *op = target->op;
-  const bool refers = qn_op_check_of(op)->reference, letters = op->info.shapes;
+  const bool refers = qn_op_check_of(op)->reference, letters = qn_op_is_alone(&op->info);
   void (*contract)(qn_trial *) = !refers ? qn_leg_contract : letters ? qn_leg_shaped_contract : qn_leg_ruled_contract;
   add_item(list, QN_LEG_CONTRACT, target, QN_NO_ROW, NULL, contract);
   if (refers)
@@ -139,7 +139,7 @@ static void add_op(item_list *list, const qn_op *op, const qn_device *only)
     if (!wants_device(only, &targets[k])) continue;
     if (!refers)
       add_target(list, &targets[k]);
-    else if (op->info.shapes)
+    else if (qn_op_is_alone(&op->info))
       add_shaped_target(list, &targets[k]);
     else
       add_ruled_target(list, &targets[k]);

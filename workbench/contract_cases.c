@@ -115,10 +115,10 @@ static void refuse_shapes(qn_contract *c, size_t role)
     if (has(c, r)) c->tensor[r][1].shape = c->shape, c->tensor[r][1].ndim = 2;
   qn_contract_refuses(c, "2^80 elements", WORDS("elements"));
   c->shape[0] = 6, c->strides[0] = 2;
-  if (c->op->info.strided) c->shape[0] = 2, c->shape[1] = 3, c->strides[0] = 6, c->strides[1] = 3;
+  if (qn_op_is_strided(&c->op->info)) c->shape[0] = 2, c->shape[1] = 3, c->strides[0] = 6, c->strides[1] = 3;
   for (size_t r = 0; r < c->op->info.n_tensors; r++) {
     if (has(c, r)) c->tensor[r][1].strides = c->strides, c->tensor[r][1].shape = c->shape;
-    if (has(c, r) && c->op->info.strided) c->tensor[r][1].ndim = 2;
+    if (has(c, r) && qn_op_is_strided(&c->op->info)) c->tensor[r][1].ndim = 2;
   }
   qn_contract_refuses(c, "strides that leave gaps", WORDS("dense"));
   c->shape[0] = 2, c->shape[1] = 3, c->strides[0] = 1, c->strides[1] = 2;

@@ -5,7 +5,7 @@
 #ifndef QN_WORKBENCH_KERNEL_FOLDER_H
 #define QN_WORKBENCH_KERNEL_FOLDER_H
 #include "quern/kernel.h"
-#include "workbench/expression.h"
+#include "core/expression.h"
 
 enum {
   QN_FOLDER_DIMS = 16,      /* of a tensor */

@@ -163,7 +163,7 @@ static void count_ops(const qn_op *op, size_t *own, size_t *all)
 {
   *own = *all = 0;
   for (size_t k = 0; qn_ops[k]; k++) {
-    if (!qn_ops[k]->info.strided || qn_op_check_of(qn_ops[k])->reference) continue;
+    if (!qn_op_is_strided(&qn_ops[k]->info) || qn_op_check_of(qn_ops[k])->reference) continue;
     if (!strcmp(qn_ops[k]->info.name, op->info.name)) *own = *all;
     ++*all;
   }

@@ -268,7 +268,7 @@ static void refuse_tensor(contract *c, size_t r)
     shape[k] = good.shape[k];
   }
   d->tensor[r] = good;
-  if (d->op->info.optional >> r & 1) return;
+  if (d->op->info.tensors[r].optional) return;
   d->list[r] = NULL;
   refuses(c, "a tensor that is not there", name);
   d->list[r] = &d->tensor[r];

@@ -45,7 +45,7 @@ static bool hold(qn_ruled_data *d, const char *word)
   const char *equals = strchr(word, '=');
   for (size_t r = 0; r < d->op->info.n_tensors && equals; r++) {
     const char *name = d->op->info.tensors[r].name;
-    const bool single = d->op->info.singles >> r & 1, read = d->op->info.types[0].tensor[r].access == QN_READ;
+    const bool single = d->op->info.tensors[r].single, read = d->op->info.types[0].tensor[r].access == QN_READ;
     if (!single || !read || strlen(name) != (size_t)(equals - word) || strncmp(name, word, strlen(name))) continue;
     d->role[r].held = true;
     d->role[r].holds = strtod(equals + 1, NULL);
@@ -163,7 +163,7 @@ static qn_status put_hyper(qn_ruled_data *d)
 static qn_status shape_role(qn_ruled_data *d, size_t r)
 {
   qn_ruled_role *role = &d->role[r];
-  role->single = d->op->info.singles >> r & 1;
+  role->single = d->op->info.tensors[r].single;
   role->n = role->single ? 1 : d->n;
   role->access = d->op->info.types[0].tensor[r].access;
   role->dtype = d->op->info.types[0].tensor[r].dtype;

@@ -37,8 +37,8 @@ qn_ruled_bytes qn_ruled_bytes_of(const qn_op *op, size_t row)
     int64_t shape[QN_MAX_NDIM];
     double elements = 1;
     int ndim = 0;
-    if (op->info.singles >> r & 1) continue;
-    if (op->info.rules && qn_op_role_shape(&op->info, r, 1, 2, square, &ndim, shape) == QN_OK) {
+    if (op->info.tensors[r].single) continue;
+    if (qn_op_role_shape(&op->info, r, 1, 2, square, &ndim, shape) == QN_OK) {
       for (int d = 0; d < ndim; d++) elements *= (double)shape[d];
       elements /= 0x1p40;
     }
@@ -58,7 +58,7 @@ double qn_ruled_step_bytes(const qn_op *op, size_t n)
     const qn_access access = op->info.types[0].tensor[r].access;
     int64_t shape[QN_MAX_NDIM];
     int ndim = 0;
-    if (!(op->info.singles >> r & 1) || qn_op_role_shape(&op->info, r, n, 0, NULL, &ndim, shape) != QN_OK) continue;
+    if (!op->info.tensors[r].single || qn_op_role_shape(&op->info, r, n, 0, NULL, &ndim, shape) != QN_OK) continue;
     const qn_tensor t = {.ndim = ndim, .shape = shape};
     bytes += (double)qn_tensor_elements(&t) * (double)qn_dtype_bytes(op->info.types[0].tensor[r].dtype) *
              (!!(access & QN_READ) + !!(access & QN_WRITE));
@@ -118,7 +118,7 @@ static qn_status begin(qn_ruled_stage *s, size_t r)
 static qn_status make_role(qn_ruled_stage *s, size_t r)
 {
   const qn_workload *work = s->ask.work;
-  const size_t n = s->ask.op->info.singles >> r & 1 ? 1 : work->n;
+  const size_t n = s->ask.op->info.tensors[r].single ? 1 : work->n;
   role *to = &s->role[r];
   size_t bytes = 0;
   void *memory;
@@ -142,7 +142,7 @@ static qn_status make_role(qn_ruled_stage *s, size_t r)
   }
   s->list[r] = to->tensor;
   const bool written = s->ask.op->info.types[0].tensor[r].access & QN_WRITE;
-  return s->ask.op->info.singles >> r & 1 && written && qn_op_check_of(s->ask.op)->initial_state ? begin(s, r) : QN_OK;
+  return s->ask.op->info.tensors[r].single && written && qn_op_check_of(s->ask.op)->initial_state ? begin(s, r) : QN_OK;
 }
 
 static qn_status make_values(qn_ruled_stage *s, size_t p)

@@ -402,7 +402,7 @@ static qn_status make_elsewhere(qn_plan **plan, const qn_op *op, const qn_exec *
   qn_try(qn_try_allocate(&copies, (QN_MAX_TENSORS * (n + 1)) * sizeof *copies, "tensors elsewhere"));
   at = copies;
   for (size_t role = 0; role < op->info.n_tensors; role++) {
-    const size_t count = op->info.singles >> role & 1 ? 1 : n;
+    const size_t count = op->info.tensors[role].single ? 1 : n;
     if (!list[role]) continue;
     elsewhere[role] = at;
     for (size_t k = 0; k < count; k++, at++) {

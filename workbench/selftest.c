@@ -128,7 +128,7 @@ size_t qn_selftest_items(const qn_op *op, qn_item *items, size_t most)
       add(&(planting){m, op, QN_IN_DESCRIPTION, QN_LEG_CONTRACT, false}, items, &n, most);
       for (int leg = QN_LEG_VARIANTS; leg <= QN_LEG_CONTRACT; leg++)
         add(&(planting){m, op, QN_HARMLESS, leg, false}, items, &n, most);
-      if (!op->info.strided) continue;
+      if (!qn_op_is_strided(&op->info)) continue;
       add(&(planting){m, op, QN_IN_LAYOUTS, QN_LEG_VARIANTS, true}, items, &n, most);
       if (!m->alter) add(&(planting){m, op, QN_HARMLESS, QN_LEG_VARIANTS, true}, items, &n, most);
     }

@@ -26,7 +26,7 @@ qn_status qn_shaped_find(const qn_op *op, const char *name, const char **text)
 static bool is_extent(const qn_op_info *info, char letter)
 {
   for (size_t r = 0; r < info->n_tensors; r++)
-    if (strchr(info->shapes[r], letter)) return true;
+    if (strchr(info->tensors[r].shape, letter)) return true;
   return false;
 }
 
@@ -82,7 +82,7 @@ static qn_status shape_role(qn_shaped_data *d, size_t r)
 {
   qn_shaped_role *role = &d->role[r];
   role->elements = 1;
-  for (const char *at = d->op->info.shapes[r]; *at; at++)
+  for (const char *at = d->op->info.tensors[r].shape; *at; at++)
     if (*at >= 'a' && *at <= 'z' && role->ndim < QN_SHAPED_NDIM) {
       qn_require(d->extent[*at - 'a'] >= 0, "%s: the text says no %c, as \"%c=64\" does", d->op->info.name, *at, *at);
       role->shape[role->ndim++] = d->extent[*at - 'a'];
@@ -223,7 +223,7 @@ int qn_shaped_looseness(const qn_shaped_data *d)
 /* Does the role's first dimension bear the letter that the op's rows are independent along? */
 static bool has_rows(const qn_shaped_data *d, size_t r)
 {
-  const char *shape = r < d->op->info.n_tensors ? d->op->info.shapes[r] : "";
+  const char *shape = r < d->op->info.n_tensors ? d->op->info.tensors[r].shape : "";
   return qn_op_check_of(d->op)->independent && shape[0] == '[' && shape[1] == qn_op_check_of(d->op)->independent;
 }
 

@@ -19,15 +19,34 @@ typedef enum qn_fill {
   QN_FILL_MODERATE /* normal, and none of the odd ones next to overflow: for what is multiplied several times */
 } qn_fill;
 
-/* One role. The k-th tensors of all roles belong together: one shape, and one dense layout where the op is not strided;
- * unless the op is one of tensors with shapes of their own (qn_op_info.shapes), or of shapes that follow from the
- * first role's (qn_op_info.rules). */
+/* How a role's tensors lie in memory. */
+typedef enum qn_storage {
+  QN_STORAGE_DENSE,     /* one run of elements, in any order of the dimensions; roles alike have one order */
+  QN_STORAGE_ROW_MAJOR, /* the run in the order of the dimensions */
+  QN_STORAGE_ROWS       /* rows at a distance of their own, with columns 1 or 2 elements apart */
+} qn_storage;
+
+/* One role. The k-th tensors of all roles belong together. Their shapes, by `shape`:
+ *
+ *     NULL                                   the first role's; the first's: any, and where all roles say no more than
+ *                                            this the op works element by element
+ *     "[m, 2, k]"                            a letter is one number wherever it stands in the op
+ *     "[..., n]"  "[...5]"  "[1...]"         in front: any number of extents; up to 5; any number that are 1
+ *     "[tensors, 512]"                       the number of tensors of the list
+ *     "[3, like param]"                      the extents of the first role, which is called so
+ *     "[3, like param without d0]"           but for its largest dimension, or d1, the second largest, as the op has it
+ *     "[3, like param without d1] or [0]"    and the shape where there is no such dimension
+ */
 typedef struct qn_op_tensor {
   const char *name;
   const char *framework_name; /* what training frameworks call it ("exp_avg"); NULL: the same */
   const char *doc;
   qn_fill fill;
   double fill_scale; /* standard deviation for tests and benches */
+  const char *shape;
+  qn_storage storage;
+  int single;   /* 1: one tensor for the whole list. Where all roles are so, a call is of one tensor a role */
+  int optional; /* 1: it need not be given in any row of types; else where a row has QN_ABSENT */
 } qn_op_tensor;
 
 /* A row of the type table: what is stored as what, and how it is accessed then (QN_NONE, QN_ABSENT: not given).
@@ -85,20 +104,8 @@ typedef struct qn_op_info {
   double unfused_bytes;    /* per element, in f32 */
   double operations;       /* arithmetic per element, a multiply-add counting two: its place in a roofline */
   uint32_t count_reads;    /* roles, as bits, that the phase which counts reads, where params ask for one */
-  int strided;             /* 1: tensors need not be dense; each role has rows at a distance of its own, with columns 1
-                              or 2 elements apart */
-  /* NULL: the op takes lists, element by element. Else it takes one tensor a role, row-major, and this is what each
-   * one's extents are called: "[m, k]"; a letter is one number wherever it stands. Then `optional` has the roles, as
-   * bits, that need not be given, rows of `types` say the storage of what is given, and `operations` means nothing. */
-  const char *const *shapes;
-  uint32_t optional;
-  /* NULL, or: the op takes lists whose tensors' shapes follow from the first role's, s, and this is how, by role:
-   * "(3, s without d0)"; qn_op_role_shape works it out. Roles in `singles`, as bits, have one tensor for the whole
-   * list, whose shape follows from the number n of its tensors: "(n, 512)". `element_bytes` is what an element of the
-   * first role moves at least, in all roles together but these. */
-  const char *const *rules;
-  uint32_t singles;
-  double element_bytes;
+  double element_bytes;    /* of roles whose shapes follow: what an element of the first role moves at least in all
+                              roles but the single ones; 0: it follows from the rows of types */
 } qn_op_info;
 
 QN_API size_t qn_op_count(void);
@@ -108,8 +115,8 @@ QN_API qn_status qn_op_find(const char *name, const qn_op_info **op); /* unknown
 /* Fill a params struct with the op's defaults; bytes is sizeof the caller's struct. */
 QN_API qn_status qn_op_defaults(const qn_op_info *op, void *params, size_t bytes);
 
-/* For an op with `rules`: the shape of a role's tensor that belongs to a tensor of the first role of this shape, in a
- * list of n; of at most QN_MAX_NDIM dimensions. */
+/* The shape of a role's tensor that belongs to a tensor of the first role of this shape, in a list of n, where it
+ * follows from these; of at most QN_MAX_NDIM dimensions. */
 QN_API qn_status qn_op_role_shape(const qn_op_info *op, size_t role, size_t n, int ndim, const int64_t *shape,
                                   int *role_ndim, int64_t *role_shape);
 

@@ -82,6 +82,10 @@ class OpTensor(Structure):
         ("doc", c_char_p),
         ("fill", c_int),
         ("fill_scale", c_double),
+        ("shape", c_char_p),
+        ("storage", c_int),
+        ("single", c_int),
+        ("optional", c_int),
     ]
 
 
@@ -130,11 +134,6 @@ class OpInfo(Structure):
         ("unfused_bytes", c_double),
         ("operations", c_double),
         ("count_reads", c_uint32),
-        ("strided", c_int),
-        ("shapes", POINTER(c_char_p)),
-        ("optional", c_uint32),
-        ("rules", POINTER(c_char_p)),
-        ("singles", c_uint32),
         ("element_bytes", c_double),
     ]
 

@@ -16,7 +16,11 @@ architecture (90 for sm_90; 0 on a CPU)."""
 
 def _names(of_lists_only: bool) -> tuple[str, ...]:
     made = (lib.qn_op_at(k).contents for k in range(lib.qn_op_count()))
-    return tuple(info.name.decode() for info in made if not (of_lists_only and (info.shapes or info.rules)))
+    return tuple(info.name.decode() for info in made if not of_lists_only or _is_alike(info))
+
+
+def _is_alike(info) -> bool:
+    return all(info.tensors[role].shape is None for role in range(info.n_tensors))
 
 
 def ops() -> tuple[str, ...]:

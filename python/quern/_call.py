@@ -181,7 +181,7 @@ class Call:
                 for step in steps:
                     step.call(lib.qn_op_prepare)
                 check_overlap(self.op.name, columns, groups)
-            if chosen or self.op.shapes is not None:
+            if chosen or self.op.alone:
                 for step in steps:
                     step.lend_workspace(framework)
             followed = [index for kind, index in devices if kind == _arrays.CUDA and order.wait_for_others(index)]
@@ -219,7 +219,7 @@ class _Step:
         self.workspace: Workspace | None = None
 
     def lend_workspace(self, framework: str | None) -> None:
-        if self.op.shapes is None:
+        if not self.op.alone:
             n_bytes = self.op.workspace_bytes(self.params, self.group.n)
         else:
             n_bytes = self.op.call_workspace_bytes(self.execution, self.params, self.group.n, self.roles)

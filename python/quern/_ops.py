@@ -191,11 +191,12 @@ class Op:
             tuple((entry.dtype, entry.access) for entry in raw.types[row].tensor[: raw.n_tensors])
             for row in range(raw.n_types)
         ]
-        # "[m, k]" by role where each tensor has a shape of its own; None: the op is one of lists, element by element.
-        self.shapes = tuple(raw.shapes[k].decode() for k in range(raw.n_tensors)) if raw.shapes else None
-        # "(3, s)" by role where shapes follow from the first role's, s, by rule; None: all of a place are alike.
-        self.rules = tuple(raw.rules[k].decode() for k in range(raw.n_tensors)) if raw.rules else None
-        self._optional: int = raw.optional
+        tensors = raw.tensors[: raw.n_tensors]
+        # The tensors of a place have one shape, and the op works element by element.
+        self.alike = all(tensor.shape is None for tensor in tensors)
+        # A call has one tensor a role, not a list.
+        self.alone = all(tensor.single for tensor in tensors)
+        self._optional = tuple(bool(tensor.optional) for tensor in tensors)
         self._written: dict[tuple[int | None, ...], tuple[bool, ...]] = {}
         self.roles = tuple(self._role(raw.tensors[index], index) for index in range(raw.n_tensors))
         self.params = {param.name: param for param in (_param_of(raw.params[k]) for k in range(raw.n_params))}
@@ -217,14 +218,14 @@ class Op:
             name=name,
             framework_name=raw.framework_name.decode() if raw.framework_name else name,
             doc=raw.doc.decode(),
-            optional=any(row[index][1] == _abi.ABSENT for row in self.rows) or bool(self._optional >> index & 1),
+            optional=any(row[index][1] == _abi.ABSENT for row in self.rows) or self._optional[index],
             written=any(row[index][1] & _abi.WRITE for row in self.rows),
-            alone=self.shapes is not None,
+            alone=bool(raw.single),
         )
 
     def _fits(self, row: Sequence[tuple[int, int]], given: Sequence[int | None]) -> bool:
         for role, ((dtype, access), code) in enumerate(zip(row, given)):
-            if code is None and access != _abi.ABSENT and not self._optional >> role & 1:
+            if code is None and access != _abi.ABSENT and not self._optional[role]:
                 return False
             if code == ANY_TYPE and access == _abi.ABSENT:
                 return False
@@ -325,4 +326,4 @@ def op(name: str) -> Op:
 def ops() -> tuple[Op, ...]:
     """The library's ops of lists of tensors alike, in its order: those whose functions, signatures and stubs are made
     from what they say of themselves."""
-    return tuple(op(made.name) for made in all_ops() if made.shapes is None and made.rules is None)
+    return tuple(op(made.name) for made in all_ops() if made.alike)

@@ -26,8 +26,8 @@ qn_status qn_call_lend_workspace(qn_call *call)
 
 qn_status qn_call_validate(qn_call *call, const qn_tensor *const *tensors)
 {
-  qn_try(qn_check_exec_and_params(call));
-  qn_try(call->op->engine->validate(call, tensors));
+  qn_try(qn_validate_exec_and_params(call));
+  qn_try(qn_validate_tensors(call, tensors));
   qn_try(qn_call_lend_workspace(call));
   return qn_check_overlap(call);
 }
@@ -59,13 +59,13 @@ qn_status qn_op_prepare(const qn_op_info *op, const qn_exec *exec, const void *p
 size_t qn_op_workspace_bytes(const qn_op_info *op, const void *params, size_t n)
 {
   const qn_call call = {.op = qn_op_of(op), .params = params, .n = n};
-  return op && qn_check_params(call.op, params) == QN_OK ? call.op->engine->workspace(&call) : 0;
+  return op && qn_validate_params(call.op, params) == QN_OK ? call.op->engine->workspace(&call) : 0;
 }
 
 size_t qn_op_call_workspace_bytes(const qn_op_info *op, const qn_exec *exec, const void *params, size_t n,
                                   const qn_tensor *const *tensors)
 {
   qn_call call = {.op = qn_op_of(op), .mode = QN_CALL_PREPARE, .exec = exec, .params = params, .n = n};
-  const bool good = qn_check_exec_and_params(&call) == QN_OK && call.op->engine->validate(&call, tensors) == QN_OK;
+  const bool good = qn_validate_exec_and_params(&call) == QN_OK && qn_validate_tensors(&call, tensors) == QN_OK;
   return good ? call.op->engine->workspace(&call) : 0;
 }

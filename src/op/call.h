@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* call.h - one call of an op, of every kind: call.c validates and runs it by the op's engine, plan.c remembers it.
- * The parts of validation are check.c (structs and lists of tensors alike), shaped.c (tensors whose extents have
- * names), and overlap.c (shared bytes). What a caller sees is quern/op.h. A step allocates nothing. */
+ * The parts of validation are validate_params.c, validate.c (tensors), role_shape.c (their shapes), and overlap.c
+ * (shared bytes). What a caller sees is quern/op.h. A step allocates nothing. */
 #ifndef QN_OP_CALL_H
 #define QN_OP_CALL_H
 #include "op/device_list.h"
 #include "op/op.h"
+#include "op/role_shape.h"
 
 typedef enum qn_call_mode {
   QN_CALL_STEP,
@@ -20,7 +21,7 @@ typedef struct qn_lent {
   size_t bytes;
   bool is_written;
 } qn_lent;
-enum { QN_MAX_LENT = 4 };
+enum { QN_MAX_LENT = 6 };
 
 struct qn_call {
   const qn_op *op;
@@ -30,8 +31,10 @@ struct qn_call {
   size_t n;
   const qn_tensor *tensors[QN_MAX_TENSORS]; /* by role, qn_call_count() of each; NULL: not given */
   int64_t *counts;
-  size_t row;         /* of the type table; validation finds it */
-  int64_t extent[26]; /* of ops whose extents have names, by letter: extent['m' - 'a'] */
+  size_t row;               /* of the type table; validation finds it */
+  const qn_op_rules *rules; /* of the roles' shapes; validation sets it */
+  int64_t extent[26];       /* of ops whose extents have names, by letter: extent['m' - 'a'] */
+  uint32_t known;           /* letters that have a number, as bits */
   qn_lent lent[QN_MAX_LENT];
   size_t n_lent;
   void *scratch; /* lent for the check of overlap; NULL: none */
@@ -45,13 +48,9 @@ struct qn_tune_key; /* of tune.h */
 
 /* What kinds of ops differ in. */
 struct qn_engine {
-  /* All that is refused of the tensors of a call whose exec and params are good, each with a sentence, before anything
-   * is written; takes the tensors into the call, and what is lent. Shared bytes and the workspace are call.c's. */
-  qn_status (*validate)(qn_call *call, const qn_tensor *const *tensors);
-  /* The same in parts, for a plan's step of whose tensors few are new: tensor t in the place of tensors[role][k]; what
-   * remains where all tensors are known to be good. NULL: the whole is validated again. */
-  qn_status (*validate_tensor)(const qn_call *call, size_t role, size_t k, const qn_tensor *t);
-  qn_status (*validate_rest)(qn_call *call);
+  /* d0 and d1 of shape rules, of a shape of the first role's k-th tensor; -1: there is none. call: NULL where there is
+   * none. NULL: no rule names them. */
+  void (*dimensions)(const qn_op *op, const qn_call *call, size_t k, int ndim, const int64_t *shape, int d[2]);
   /* Bytes that a step of a validated call needs; of a call without tensors: by params and n, 0 where these do not say
    * it. */
   size_t (*workspace)(const qn_call *call);
@@ -76,25 +75,24 @@ struct qn_engine {
 qn_status qn_call_run(qn_call *call, const qn_tensor *const *tensors);
 /* Everything that is refused. */
 qn_status qn_call_validate(qn_call *call, const qn_tensor *const *tensors);
-/* For an engine's validate(): adds to what is lent; nothing where it has no bytes. */
+/* Adds to what is lent; nothing where it has no bytes. */
 void qn_call_lend(qn_call *call, const char *name, const void *memory, size_t bytes, bool is_written);
 /* The workspace is there and large enough; it joins what is lent. */
 qn_status qn_call_lend_workspace(qn_call *call);
 
-/* ---- check.c ---- */
-qn_status qn_check_exec_and_params(const qn_call *call);
-qn_status qn_check_params(const qn_op *op, const void *params);
-/* Lists of tensors alike, as an engine does it. */
-qn_status qn_check_list(qn_call *call, const qn_tensor *const *tensors);
-qn_status qn_check_tensor(const qn_call *call, size_t role, size_t k, const qn_tensor *t);
-qn_status qn_check_rest(qn_call *call);
-/* "64x3x7x7", into text, which is given back. */
-const char *qn_shape_text(const qn_tensor *t, char *text, size_t bytes);
-/* Do two tensors of one shape put equal indices at equal places? */
-bool qn_same_layout(const qn_tensor *a, const qn_tensor *b);
+/* ---- validate_params.c ---- */
+qn_status qn_validate_exec_and_params(const qn_call *call);
+qn_status qn_validate_params(const qn_op *op, const void *params);
+/* What params point to, which is lent. */
+qn_status qn_validate_arrays(qn_call *call);
 
-/* ---- shaped.c: one tensor a role, row-major, whose extents have names ---- */
-qn_status qn_check_extents(qn_call *call, const qn_tensor *const *tensors);
+/* ---- validate.c, of a call whose exec and params are good ---- */
+/* All tensors, which the call takes, and what is lent but the workspace. */
+qn_status qn_validate_tensors(qn_call *call, const qn_tensor *const *tensors);
+/* The same in parts, for a plan's step of whose tensors few are new: tensor t in the place of tensors[role][k]; what
+ * remains where all tensors are known to be good. */
+qn_status qn_validate_tensor(qn_call *call, size_t role, size_t k, const qn_tensor *t);
+qn_status qn_validate_rest(qn_call *call);
 
 /* ---- overlap.c ---- */
 typedef struct qn_span {
@@ -114,7 +112,7 @@ static inline const qn_op *qn_op_of(const qn_op_info *info) { return (const qn_o
 /* Tensors of a role that is given. */
 static inline size_t qn_call_count(const qn_call *call, size_t role)
 {
-  return call->op->info.singles >> role & 1 ? 1 : call->n;
+  return call->op->info.tensors[role].single ? 1 : call->n;
 }
 
 /* Do these params ask for the row that elements lie in? */

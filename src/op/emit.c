@@ -195,7 +195,7 @@ qn_status qn_op_emit(const qn_op_info *info, qn_emit form, size_t row, const voi
                    info->name);
   qn_try(check_params(info, row, params));
   writer w = {.op = (const qn_op *)info, .form = form, .text = &made};
-  qn_try(qn_check_params(w.op, params));
+  qn_try(qn_validate_params(w.op, params));
   qn_try(prepare(&w, row, params, &unit));
   add_comment(&w);
   if (form == QN_EMIT_HIP) qn_text_add(&made, "#include <hip/hip_runtime.h>\n#pragma clang fp contract(off)\n");

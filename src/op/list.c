@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list.c - the engine of element-wise ops: a list of tensors that check.c found good, on the processor here, on devices
- * by device_list.c. The processor's work is cut at places that depend on the list alone, never on the number of
+/* list.c - the engine of element-wise ops: a list of tensors that validate.c found good, on the processor here, on
+ * devices by device_list.c. The processor's work is cut at places that depend on the list alone, never on the number of
  * threads, and nothing is allocated. */
 #include "op/call.h"
 #include "core/core.h"
@@ -252,10 +252,5 @@ static qn_status run(const qn_call *call)
   return call->mode == QN_CALL_PREPARE ? qn_device_list_prepare(&run) : qn_device_list_step(&run);
 }
 
-const qn_engine qn_elementwise = {.validate = qn_check_list,
-                                  .validate_tensor = qn_check_tensor,
-                                  .validate_rest = qn_check_rest,
-                                  .workspace = workspace,
-                                  .run = run,
-                                  .option = "geometry",
-                                  .check_option = qn_geometry_check};
+const qn_engine qn_elementwise = {
+    .workspace = workspace, .run = run, .option = "geometry", .check_option = qn_geometry_check};

@@ -11,21 +11,15 @@ enum { QN_COEF_BYTES = 128 };
 typedef struct qn_call qn_call;     /* of op/call.h */
 typedef struct qn_engine qn_engine; /* likewise */
 
-/* What an op of lists whose shapes follow by rule (info.rules) has besides. */
-typedef struct qn_ruled {
-  /* The shape of a role's tensor for one of the first role, both checked to be shapes; its dimensions. */
-  int (*shape)(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *role_shape);
-  int most_dimensions; /* of the first role */
-} qn_ruled;
-
 typedef struct qn_op {
   qn_op_info info;
   const qn_engine *engine;
-  const qn_ruled *ruled; /* NULL, or what this kind has besides */
-  const void *of_engine; /* what the op tells its engine alone; the members below are the element-wise engine's */
-  size_t coef_bytes;     /* at most QN_COEF_BYTES; passed by value to device kernels, so it may hold device pointers */
-  /* What the table of ranges cannot say: relations between members. NULL: nothing. */
-  qn_status (*check)(const void *params, size_t row);
+  const void *of_engine; /* what the op tells its engine alone */
+  /* What the description cannot say: relations between params, and with the first role's tensors, which are good; those
+   * of other roles are there. NULL: nothing. */
+  qn_status (*check)(const qn_call *call);
+  /* The members below are the element-wise engine's, but for device_source. */
+  size_t coef_bytes; /* at most QN_COEF_BYTES; passed by value to device kernels, so it may hold device pointers */
   /* Which specialisation these params ask for: CPU kernels see it in the call, device sources as QN_LIST_FLAGS. */
   uint32_t (*flags)(const void *params, size_t row);
   uint32_t random_flags; /* flags under which random numbers are drawn: shard offset and tensor number are needed */
@@ -55,6 +49,23 @@ typedef struct qn_unfused_args {
   float *array[QN_MAX_TENSORS + 1]; /* by role, then the scratch array; 16-byte aligned */
   uint64_t n;
 } qn_unfused_args;
+
+/* Are the k-th tensors of all roles of one shape, and work is element by element? */
+static inline bool qn_op_is_alike(const qn_op_info *op)
+{
+  for (size_t role = 0; role < op->n_tensors; role++)
+    if (op->tensors[role].shape) return false;
+  return true;
+}
+/* Is a call of one tensor a role? */
+static inline bool qn_op_is_alone(const qn_op_info *op)
+{
+  for (size_t role = 0; role < op->n_tensors; role++)
+    if (!op->tensors[role].single) return false;
+  return true;
+}
+/* Elements of alike tensors that need not be dense. */
+static inline bool qn_op_is_strided(const qn_op_info *op) { return op->tensors[0].storage == QN_STORAGE_ROWS; }
 
 /* Rows of types that a device of this kind takes. Rows of f64 stand last: they are computed by the oracle's
  * instantiation of the formula, on the processor alone. */

@@ -65,6 +65,12 @@ static void sort_digits(uint64_t *keys, uint64_t *spare, size_t n, unsigned lowe
   if (from != keys) memcpy(keys, from, n * sizeof *keys);
 }
 
+static bool view_of(const qn_tensor *t, qn_view *view)
+{
+  const qn_tensor *const alone[QN_MAX_TENSORS] = {t};
+  return qn_view_make(alone, 0, false, view);
+}
+
 qn_span qn_span_of(const qn_call *call, size_t role, size_t k)
 {
   if (role == QN_MAX_TENSORS) {
@@ -75,7 +81,7 @@ qn_span qn_span_of(const qn_call *call, size_t role, size_t k)
   const uintptr_t begin = (uintptr_t)t->data;
   uint64_t n = qn_tensor_elements(t);
   qn_view view;
-  if (call->strided && qn_view_make(call->tensors, k, false, &view)) n = qn_view_reach(&view, role);
+  if (call->strided && view_of(t, &view)) n = qn_view_reach(&view, 0);
   return (qn_span){begin, begin + n * qn_dtype_bytes(t->dtype), role, k};
 }
 
@@ -172,7 +178,7 @@ static bool go_on(lowest *l)
 static void describe(const qn_call *call, const qn_span *span, char *text, size_t bytes)
 {
   const char *name = span->role == QN_MAX_TENSORS ? call->lent[span->k].name : call->op->info.tensors[span->role].name;
-  if (span->role == QN_MAX_TENSORS || call->op->info.shapes || call->op->info.singles >> span->role & 1)
+  if (span->role == QN_MAX_TENSORS || call->op->info.tensors[span->role].single)
     snprintf(text, bytes, "%s", name);
   else
     snprintf(text, bytes, "%s[%zu]", name, span->k);
@@ -200,10 +206,10 @@ static bool is_written(const qn_call *call, const qn_span *span)
 static qn_rows rows_of(const qn_call *call, const qn_span *span)
 {
   qn_view v;
-  if (span->role >= QN_MAX_TENSORS || !qn_view_make(call->tensors, span->k, false, &v))
+  if (span->role >= QN_MAX_TENSORS || !view_of(&call->tensors[span->role][span->k], &v))
     return (qn_rows){span->begin, 1, span->end - span->begin, span->end - span->begin, 1, 1};
   const uint64_t width = qn_dtype_bytes(call->tensors[span->role][span->k].dtype);
-  return (qn_rows){span->begin, v.rows, v.cols, v.pitch[span->role] * width, v.step[span->role], width};
+  return (qn_rows){span->begin, v.rows, v.cols, v.pitch[0] * width, v.step[0], width};
 }
 
 static qn_status check_pair(const qn_call *call, const qn_span *a, const qn_span *b)

@@ -4,6 +4,7 @@
  * device memory: pointers travel in the kernel's parameter. */
 #include "core/core.h"
 #include "op/call.h"
+#include "op/view.h"
 #include "quern/device.h"
 #include <stdlib.h>
 #include <string.h>
@@ -149,41 +150,35 @@ static const qn_span *written_behind(const qn_plan *plan, uintptr_t begin)
   return low < plan->n_written ? &plan->written[low] : NULL;
 }
 
-static bool same_kind(const qn_tensor *t, const qn_tensor *old)
+static inline bool same_shape(const qn_tensor *t, const qn_tensor *old)
 {
-  if (t->dtype != old->dtype || t->device.kind != old->device.kind || t->device.index != old->device.index)
-    return false;
   if (t->ndim != old->ndim || (t->ndim && !t->shape)) return false;
   for (int d = 0; d < t->ndim; d++)
     if (t->shape[d] != old->shape[d]) return false;
-  return qn_same_layout(t, old);
+  return true;
 }
 
-/* What the engine validates as a whole must be as it was but for where it lies. */
-static qn_status check_same(const qn_plan *plan, const qn_call *now, const qn_tensor *const *moved)
+static bool same_kind(const qn_tensor *t, const qn_tensor *old)
 {
-  for (size_t role = 0; moved && role < now->op->info.n_tensors; role++)
-    for (size_t k = 0; moved[role] && k < count_of(&plan->call, role); k++)
-      qn_require(same_kind(&moved[role][k], &plan->own[role][k]),
-                 "%s: %s[%zu] moved and is of another type, shape or layout than when the plan was made: make another "
-                 "plan",
-                 now->op->info.name, now->op->info.tensors[role].name, k);
-  return QN_OK;
+  return t->dtype == old->dtype && t->device.kind == old->device.kind && t->device.index == old->device.index &&
+         same_shape(t, old) && qn_same_layout(t, old);
 }
 
 /* Tensors of one moved role, each against what it takes the place of. Where something written moves too, `written` is
  * where it was, not where it is: then the whole list is looked at. */
-static qn_status check_moved(const qn_plan *plan, const qn_call *now, size_t role, const qn_tensor *moved,
-                             bool written_moved)
+static qn_status check_moved(const qn_plan *plan, qn_call *now, size_t role, const qn_tensor *moved, bool written_moved)
 {
   for (size_t k = 0; k < count_of(&plan->call, role); k++) {
     const qn_tensor *t = &moved[k], *old = &plan->own[role][k];
     const bool known = same_kind(t, old);
     if (known && t->data == old->data) continue;
-    if (!known || !t->data || (uintptr_t)t->data % 4) qn_try(now->op->engine->validate_tensor(now, role, k, t));
-    qn_require(known || !now->op->info.strided || !qn_tensor_elements(t) || qn_same_layout(t, old),
-               "%s: %s[%zu] moved and is laid out otherwise than when the plan was made: make another plan",
-               now->op->info.name, now->op->info.tensors[role].name, k);
+    if (!known || !t->data || (uintptr_t)t->data % 8) qn_try(qn_validate_tensor(now, role, k, t));
+    qn_require(known || same_shape(t, old),
+               "%s: %s moved and is of another shape than when the plan was made: make another plan",
+               now->op->info.name, qn_name_of(now, role, k).text);
+    qn_require(known || !qn_tensor_elements(t) || qn_same_layout(t, old),
+               "%s: %s moved and is laid out otherwise than when the plan was made: make another plan",
+               now->op->info.name, qn_name_of(now, role, k).text);
     if (written_moved || now->strided) continue;
     const uintptr_t begin = (uintptr_t)t->data, end = begin + qn_tensor_elements(t) * qn_dtype_bytes(t->dtype);
     const qn_span span = {begin, end, role, k}, *behind = written_behind(plan, begin);
@@ -192,21 +187,38 @@ static qn_status check_moved(const qn_plan *plan, const qn_call *now, size_t rol
   return QN_OK;
 }
 
-/* What is lent must not be any of the tensors. */
-static qn_status check_lent(const qn_call *call)
+static bool crosses(const qn_span *a, const qn_span *b) { return a->begin < b->end && b->begin < a->end; }
+
+/* Written memory that is lent must not be any of the tensors, nor anything else that is lent. */
+static qn_status check_lent_to(const qn_call *call, size_t j)
 {
-  for (size_t j = 0; j < call->n_lent; j++) {
-    const qn_span lent = qn_span_of(call, QN_MAX_TENSORS, j);
-    for (size_t role = 0; role < QN_MAX_TENSORS; role++)
-      for (size_t k = 0; k < count_of(call, role); k++) {
-        const qn_span span = qn_span_of(call, role, k);
-        if (span.begin < lent.end && lent.begin < span.end) return qn_fail_overlap(call, &span, &lent);
-      }
+  const qn_span lent = qn_span_of(call, QN_MAX_TENSORS, j);
+  for (size_t role = 0; role < QN_MAX_TENSORS; role++)
+    for (size_t k = 0; k < count_of(call, role); k++) {
+      const qn_span span = qn_span_of(call, role, k);
+      if (crosses(&span, &lent)) return qn_fail_overlap(call, &span, &lent);
+    }
+  for (size_t k = 0; k < call->n_lent; k++) {
+    const qn_span other = qn_span_of(call, QN_MAX_TENSORS, k);
+    if (k != j && crosses(&other, &lent)) return qn_fail_overlap(call, &other, &lent);
   }
   return QN_OK;
 }
 
-/* Only what moved, by the engine's parts. */
+/* What is lent to be read must be nothing that is written. */
+static qn_status check_lent(const qn_plan *plan, const qn_call *call)
+{
+  for (size_t j = 0; j < call->n_lent; j++) {
+    const qn_span lent = qn_span_of(call, QN_MAX_TENSORS, j), *behind = written_behind(plan, lent.begin);
+    if (call->lent[j].is_written)
+      qn_try(check_lent_to(call, j));
+    else if (behind && behind->begin < lent.end)
+      return qn_fail_overlap(call, behind, &lent);
+  }
+  return QN_OK;
+}
+
+/* Only what moved. */
 static qn_status check_parts(const qn_plan *plan, qn_call *now, const qn_tensor *const *moved, bool written_moved)
 {
   for (size_t role = 0; moved && role < now->op->info.n_tensors; role++) {
@@ -214,15 +226,17 @@ static qn_status check_parts(const qn_plan *plan, qn_call *now, const qn_tensor 
     qn_try(check_moved(plan, now, role, moved[role], written_moved));
     now->tensors[role] = moved[role];
   }
-  qn_try(now->op->engine->validate_rest(now));
+  qn_try(qn_validate_rest(now));
   qn_try(qn_call_lend_workspace(now));
-  return written_moved || (moved && now->strided) ? qn_check_overlap(now) : check_lent(now);
+  return written_moved || (moved && now->strided) ? qn_check_overlap(now) : check_lent(plan, now);
 }
 
 static qn_status check_step(const qn_plan *plan, qn_call *now, const qn_tensor *const *moved, bool *written_moved)
 {
   const char *op = now->op->info.name;
-  qn_try(qn_check_exec_and_params(now));
+  qn_op_rules own;
+  qn_try(qn_validate_exec_and_params(now));
+  qn_try(qn_op_rules_of(now->op, &own, &now->rules));
   qn_require(now->exec->device.kind == plan->device.kind && now->exec->device.index == plan->device.index,
              "%s: the plan was made for %s:%d and the step is on %s:%d", op, qn_device_kind_name(plan->device.kind),
              plan->device.index, qn_device_kind_name(now->exec->device.kind), now->exec->device.index);
@@ -232,12 +246,7 @@ static qn_status check_step(const qn_plan *plan, qn_call *now, const qn_tensor *
     qn_require(plan->own[role], "%s: %s moved, and the plan has none", op, now->op->info.tensors[role].name);
     *written_moved |= (qn_call_access(now, role) & QN_WRITE) != 0;
   }
-  if (now->op->engine->validate_rest) return check_parts(plan, now, moved, *written_moved);
-  const qn_tensor *tensors[QN_MAX_TENSORS];
-  for (size_t role = 0; role < QN_MAX_TENSORS; role++)
-    tensors[role] = moved && moved[role] ? moved[role] : plan->own[role];
-  qn_try(check_same(plan, now, moved));
-  return qn_call_validate(now, tensors);
+  return check_parts(plan, now, moved, *written_moved);
 }
 
 /* From here on the tensors are where they moved to. */

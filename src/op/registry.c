@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry.c - all ops, in the order of the list in src/meson.build, by number and by name, their params' defaults,
- * and shapes that follow by rule. */
+/* registry.c - all ops, in the order of the list in src/meson.build, by number and by name, and their params'
+ * defaults. */
 #include "core/core.h"
 #include "op/call.h"
 #include <string.h>
@@ -51,22 +51,6 @@ qn_status qn_op_defaults(const qn_op_info *op, void *params, size_t bytes)
     if (param->type == QN_PARAM_U64) memcpy(at, &whole, sizeof whole);
     if (param->type == QN_PARAM_BOOL || param->type == QN_PARAM_ENUM) memcpy(at, &word, sizeof word);
   }
-  return QN_OK;
-}
-
-qn_status qn_op_role_shape(const qn_op_info *op, size_t role, size_t n, int ndim, const int64_t *shape, int *role_ndim,
-                           int64_t *role_shape)
-{
-  qn_require(op, "op is NULL");
-  const qn_ruled *ruled = qn_op_of(op)->ruled;
-  qn_require(ruled, "%s: its roles' shapes follow from no rule", op->name);
-  qn_require(role < op->n_tensors, "%s: role %zu, there are %zu", op->name, role, op->n_tensors);
-  qn_require(ndim >= 0 && ndim <= ruled->most_dimensions, "%s: a %s of %d dimensions, from 0 to %d are possible",
-             op->name, op->tensors[0].name, ndim, ruled->most_dimensions);
-  qn_require(role_ndim && role_shape && (shape || !ndim), "%s: the shape, or a place for one, is NULL", op->name);
-  for (int d = 0; d < ndim; d++)
-    qn_require(shape[d] >= 0, "%s: extent %d of the shape is %lld", op->name, d, (long long)shape[d]);
-  *role_ndim = ruled->shape(role, n, ndim, shape, role_shape);
   return QN_OK;
 }
 

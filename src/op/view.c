@@ -105,3 +105,37 @@ bool qn_view_make(const qn_tensor *const tensors[QN_MAX_TENSORS], size_t k, bool
   }
   return view_of(tensors, found, v);
 }
+
+/* ---- dense tensors ---- */
+
+/* Strides of extents of 1 are never used. */
+bool qn_same_layout(const qn_tensor *a, const qn_tensor *b)
+{
+  int64_t row_major = 1;
+  if (!a->strides && !b->strides) return true;
+  for (int d = a->ndim; d-- > 0;) {
+    const int64_t one = a->strides ? a->strides[d] : row_major, other = b->strides ? b->strides[d] : row_major;
+    if (a->shape[d] > 1 && one != other) return false;
+    row_major *= a->shape[d];
+  }
+  return true;
+}
+
+bool qn_is_dense(const qn_tensor *t)
+{
+  uint32_t used = 0;
+  int64_t next = 1; /* the stride that the next dimension in that order must have */
+  if (!t->strides) return true;
+  for (;;) {
+    int left = 0, found = -1;
+    for (int d = t->ndim; d-- > 0;) {
+      if (t->shape[d] == 1 || used >> d & 1) continue;
+      left++;
+      if (t->strides[d] == next) found = d;
+    }
+    if (!left) return true;
+    if (found < 0) return false;
+    used |= 1u << found;
+    next *= t->shape[found];
+  }
+}

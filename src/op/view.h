@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* view.h - the tensors of one place of a list as rows of columns: what kernels walk where tensors are not dense, or
  * where a row's number counts. Dimensions are merged where all roles' strides allow. Nothing here allocates or fails
- * with a sentence; check.c says what cannot be walked. */
+ * with a sentence; validate.c says what cannot be walked. */
 #ifndef QN_OP_VIEW_H
 #define QN_OP_VIEW_H
 #include "quern/op.h"
@@ -17,6 +17,11 @@ typedef struct qn_view {
  * rows are in row-major order; else dimensions are merged as far as they go and may come in any order, the same for
  * all. False: it is not rows at one distance with columns 1 or 2 elements apart. */
 bool qn_view_make(const qn_tensor *const tensors[QN_MAX_TENSORS], size_t k, bool row_is_last, qn_view *view);
+
+/* Dense: some order of the dimensions is row-major, so the elements are one run from the first on. */
+bool qn_is_dense(const qn_tensor *t);
+/* Do two tensors of one shape put equal indices at equal places? */
+bool qn_same_layout(const qn_tensor *a, const qn_tensor *b);
 
 /* Elements from the first to the last of a role, both counted; 0: it is empty. */
 static inline uint64_t qn_view_reach(const qn_view *v, size_t role)

@@ -3,6 +3,7 @@
  * of Python: objects are opaque, and the functions that know them are the caller's. */
 #include "quern/objects.h"
 #include "op/call.h"
+#include "op/view.h"
 #include <string.h>
 
 /* The DLTensor of DLPack 1 (github.com/dmlc/dlpack), whose layout its major version fixes. */

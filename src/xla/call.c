@@ -2,6 +2,7 @@
 /* call.c - reads a frame of XLA's into a call of an op: attributes by name, operands and results by place. It refuses
  * what the convention of quern/xla.h does not know; what the op itself refuses is left to the op. */
 #include "xla/call.h"
+#include "op/op.h"
 #include "core/core.h"
 #include <string.h>
 
@@ -67,8 +68,8 @@ static qn_status find_op(const xla_frame *frame, const qn_op_info **op)
     if (!is(a.name, "op")) continue;
     qn_require(a.kind == XLA_STRING, "xla: the attribute op is no text; it must be an op's name");
     qn_try(qn_op_find(terminated(a.value, name, sizeof name), op));
-    qn_require(!(*op)->shapes && !(*op)->rules,
-               "xla: the convention has no place for %s, whose tensors have shapes of their own", name);
+    qn_require(qn_op_is_alike(*op), "xla: the convention has no place for %s, whose tensors have shapes of their own",
+               name);
     return QN_OK;
   }
   return qn_fail(QN_BAD_ARGUMENT, "xla: the attribute op is missing; it must be an op's name");

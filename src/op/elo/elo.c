@@ -19,7 +19,7 @@ static qn_lopt_step step_of(const void *of)
                         .joint_decay = true};
 }
 
-static const qn_lopt_op op = {step_of};
+static const qn_lopt_op op = {step_of, offsetof(qn_elo_params, shards)};
 
 const qn_op qn_op_elo = {
     .info = {.name = "elo",
@@ -33,7 +33,7 @@ const qn_op qn_op_elo = {
              .hyper_bytes = sizeof(qn_lopt_hyper)},
     .engine = &qn_lopt_small_fc_engine,
     .of_engine = &op,
-    .ruled = &qn_lopt_ruled,
+    .check = qn_lopt_check_small_fc,
     .device_source = "op/lopt/lopt.update.cu", /* of several: elo.check.c has all */
 };
 

@@ -12,17 +12,19 @@ _Static_assert((int)QN_ACTIVATION_MISH == (int)QN_GEMM_MISH, "the activations ha
 _Static_assert((int)QN_NORM_RMS == (int)QN_GEMM_RMS_NORM, "the norms have one order");
 _Static_assert((int)QN_PRECISION_BF16 == (int)QN_GEMM_BF16, "the precisions have one order");
 
+#define ROLE(text) .shape = (text), .storage = QN_STORAGE_ROW_MAJOR, .single = 1
 static const qn_op_tensor tensors[] = {
-    [QN_GEMM_ROLE_Y] = {"y", "out", "the result", QN_FILL_MODERATE, 1},
-    [QN_GEMM_ROLE_X] = {"x", NULL, "rows that are multiplied", QN_FILL_MODERATE, 1},
-    [QN_GEMM_ROLE_W] = {"w", "weight", "a row for every column of the result", QN_FILL_MODERATE, 0.05},
-    [QN_GEMM_ROLE_BIAS] = {"bias", NULL, "added to every row of the product", QN_FILL_MODERATE, 0.5},
-    [QN_GEMM_ROLE_BIAS2] = {"bias2", NULL, "added behind it", QN_FILL_MODERATE, 0.5},
-    [QN_GEMM_ROLE_GAMMA] = {"gamma", NULL, "what the norm's result is multiplied by", QN_FILL_MODERATE, 1},
-    [QN_GEMM_ROLE_BETA] = {"beta", NULL, "what is added to that", QN_FILL_MODERATE, 1},
+    [QN_GEMM_ROLE_Y] = {"y", "out", "the result", QN_FILL_MODERATE, 1, ROLE("[m, n]")},
+    [QN_GEMM_ROLE_X] = {"x", NULL, "rows that are multiplied", QN_FILL_MODERATE, 1, ROLE("[m, k]")},
+    [QN_GEMM_ROLE_W] = {"w", "weight", "a row for every column of the result", QN_FILL_MODERATE, 0.05, ROLE("[n, k]")},
+    [QN_GEMM_ROLE_BIAS] = {"bias", NULL, "added to every row of the product", QN_FILL_MODERATE, 0.5, ROLE("[n]"),
+                           .optional = 1},
+    [QN_GEMM_ROLE_BIAS2] = {"bias2", NULL, "added behind it", QN_FILL_MODERATE, 0.5, ROLE("[n]"), .optional = 1},
+    [QN_GEMM_ROLE_GAMMA] = {"gamma", NULL, "what the norm's result is multiplied by", QN_FILL_MODERATE, 1, ROLE("[n]"),
+                            .optional = 1},
+    [QN_GEMM_ROLE_BETA] = {"beta", NULL, "what is added to that", QN_FILL_MODERATE, 1, ROLE("[n]"), .optional = 1},
 };
-
-static const char *const shapes[] = {"[m, n]", "[m, k]", "[n, k]", "[n]", "[n]", "[n]", "[n]"};
+#undef ROLE
 
 #define READ_F32                                                                                                       \
   {                                                                                                                    \
@@ -89,7 +91,7 @@ qn_gemm_problem qn_gemm_problem_of(const qn_call *call)
   return problem;
 }
 
-static qn_status check_relations(const qn_call *call)
+static qn_status check(const qn_call *call)
 {
   const qn_gemm_norm_params *p = call->params;
   const uint64_t n = (uint64_t)extent(call, 'n');
@@ -107,12 +109,6 @@ static qn_status check_relations(const qn_call *call)
 }
 
 /* ---- the engine ---- */
-
-static qn_status validate(qn_call *call, const qn_tensor *const *given)
-{
-  qn_try(qn_check_extents(call, given));
-  return check_relations(call);
-}
 
 static bool is_empty(const qn_gemm_problem *problem) { return !problem->args.m || !problem->args.n; }
 
@@ -151,8 +147,7 @@ static void key(const qn_call *call, struct qn_tune_key *key)
   qn_gemm_tune_key(&problem, key);
 }
 
-static const qn_engine engine = {.validate = validate,
-                                 .workspace = workspace,
+static const qn_engine engine = {.workspace = workspace,
                                  .run = run,
                                  .option = "gemm",
                                  .check_option = qn_gemm_option_check,
@@ -175,11 +170,9 @@ const qn_op qn_op_gemm_norm = {
              .n_params = sizeof params_table / sizeof params_table[0],
              .params_bytes = sizeof(qn_gemm_norm_params),
              .agreement = QN_REDUCTION,
-             .agreement_units = 1, /* of what the reference allows, whose derivation is beside it (reference.c) */
-             .shapes = shapes,
-             .optional = 1u << QN_GEMM_ROLE_BIAS | 1u << QN_GEMM_ROLE_BIAS2 | 1u << QN_GEMM_ROLE_GAMMA |
-                         1u << QN_GEMM_ROLE_BETA},
+             .agreement_units = 1}, /* of what the reference allows, whose derivation is beside it (reference.c) */
     .engine = &engine,
+    .check = check,
     .device_source = "op/gemm_norm/gemm_norm.cu",
 };
 

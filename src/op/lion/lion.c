@@ -80,10 +80,9 @@ static const qn_op_param params_table[] = {
 #undef AT
 #undef LIVE
 
-static qn_status check(const void *params, size_t row)
+static qn_status check(const qn_call *call)
 {
-  const qn_lion_params *p = params;
-  (void)row;
+  const qn_lion_params *p = call->params;
   qn_require(p->hyper || p->decay == QN_LION_DECAY_LR || p->reference_lr > 0,
              "lion: reference_lr is %g, it must be above 0 where decay is \"%s\"", p->reference_lr,
              p->decay == QN_LION_DECAY_RELATIVE ? "relative" : "squared");
@@ -232,7 +231,7 @@ qn_status qn_lion_count(const qn_exec *exec, const qn_lion_params *params, size_
                         const qn_tensor *grad, const qn_tensor *momentum, const qn_tensor *master, int64_t *counts)
 {
   const qn_tensor *const roles[QN_MAX_TENSORS] = ROLES;
-  qn_try(qn_check_params(&qn_op_lion, params));
+  qn_try(qn_validate_params(&qn_op_lion, params));
   qn_lion_params cautious = *params; /* whoever counts means it, whatever the step will be */
   cautious.cautious = 1;
   cautious.agreement = NULL;

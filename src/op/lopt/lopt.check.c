@@ -184,7 +184,7 @@ static size_t plane_of(const qn_call *call, size_t role, size_t k)
 {
   const qn_tensor *t = &call->tensors[role][k];
   const size_t n = (size_t)qn_tensor_elements(t);
-  const bool alike = call->op->info.singles >> role & 1 ? t->ndim < 2 : n == qn_tensor_elements(&call->tensors[0][k]);
+  const bool alike = call->op->info.tensors[role].single ? t->ndim < 2 : n == qn_tensor_elements(&call->tensors[0][k]);
   return n / (alike || !n ? 1 : (size_t)t->shape[0]);
 }
 

@@ -29,7 +29,6 @@ typedef struct qn_lopt_view {
 } qn_lopt_view;
 qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape, int64_t whole);
 void qn_lopt_largest(qn_lopt_ties ties, int ndim, const int64_t *shape, int64_t whole, int d[2]);
-int qn_lopt_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, const int64_t *shape, int64_t whole, int64_t *out);
 
 typedef enum qn_lopt_phase {
   QN_LOPT_SUMS,    /* of the gradients' squares */
@@ -218,28 +217,23 @@ void qn_lopt_side_layer(const qn_lopt_kind *kind, const float *weights, bool row
 void qn_lopt_fold(const qn_lopt_kind *kind, qn_lopt_item *item);
 
 /* ---- lopt.c ---- */
-/* What all kinds refuse: of the six roles, which it takes into the list, and of the step, whose hyper is lent; of n
- * weights, which are lent; of the params' shapes alone. */
-qn_status qn_lopt_check(qn_call *list, const qn_lopt_step *step, const qn_tensor *const *tensors);
-qn_status qn_lopt_lend_weights(qn_call *list, const char *name, const float *weights, size_t n);
-qn_status qn_lopt_check_shapes(const qn_call *list);
-/* Of a tensor whose shape and dtype were checked: device, order, data. `name` is for sentences. */
-qn_status qn_lopt_check_storage(const qn_call *list, const char *name, const qn_tensor *t);
+/* Would a step take params of these shapes, and such shards? */
+bool qn_lopt_are_shapes(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 /* On the processor: what lies in memory takes the place of what the call says. */
 void qn_lopt_read_hyper(qn_lopt_step *step);
-/* The engine of a small_fc's ops, and what they tell it: the step that their params ask for. */
+/* The engine of small_fc's ops; what they tell it, the step that their params ask for; and their `check`. */
 extern const qn_engine qn_lopt_small_fc_engine;
 typedef struct qn_lopt_op {
   qn_lopt_step (*step_of)(const void *params);
+  size_t shards; /* where params have them */
 } qn_lopt_op;
 static inline qn_lopt_step qn_lopt_step_of(const qn_op *op, const void *params)
 {
   return ((const qn_lopt_op *)op->of_engine)->step_of(params);
 }
-extern const qn_ruled qn_lopt_ruled; /* of the six roles */
+qn_status qn_lopt_check_small_fc(const qn_call *list);
 /* 0 where a step would be refused for its shapes. */
 size_t qn_lopt_workspace_of(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
-const char *qn_lopt_shape_text(int ndim, const int64_t *shape, char *text, size_t bytes);
 
 /* ---- groups.c ---- */
 /* The workspace that groups of these tensors need; the step's phases over all of them, group by group. `workspace` is
@@ -271,32 +265,43 @@ qn_status qn_lopt_device_run(const qn_call *list, const qn_lopt_step *step);
 size_t qn_lopt_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 
 /* ---- for the ops' descriptions ---- */
-/* Of the six roles: what they are, how they are stored, and the rules of their shapes. */
+/* Of the six roles: what they are, and how they are stored. */
+#define QN_LOPT_SHAPE(text) .shape = (text), .storage = QN_STORAGE_ROW_MAJOR
 #define QN_LOPT_TENSORS                                                                                                \
-  [QN_LOPT_PARAM] = {"param", NULL, "what is trained", QN_FILL_MODERATE, 0.02},                                        \
-  [QN_LOPT_GRAD] = {"grad", NULL, "the loss's gradient with respect to it", QN_FILL_MODERATE, 1e-3},                   \
-  [QN_LOPT_M] = {"m", "exp_avg", "three means of the gradient; zeros before the first step", QN_FILL_MODERATE, 1e-3},  \
-  [QN_LOPT_V] = {"v", "exp_avg_sq", "the mean of its square", QN_FILL_NON_NEGATIVE, 1e-6},                             \
-  [QN_LOPT_ROW] = {"row", "exp_avg_sq_r", "three means of its square's mean along the largest dimension",              \
-                   QN_FILL_NON_NEGATIVE, 1e-6},                                                                        \
-  [QN_LOPT_COLUMN] = {"column", "exp_avg_sq_c", "the same along the second largest", QN_FILL_NON_NEGATIVE, 1e-6}
+  [QN_LOPT_PARAM] = {"param", NULL, "what is trained", QN_FILL_MODERATE, 0.02, QN_LOPT_SHAPE("[...5]")},               \
+  [QN_LOPT_GRAD] = {"grad",           NULL, "the loss's gradient with respect to it",                                  \
+                    QN_FILL_MODERATE, 1e-3, QN_LOPT_SHAPE("[like param]")},                                            \
+  [QN_LOPT_M] = {"m",                                                                                                  \
+                 "exp_avg",                                                                                            \
+                 "three means of the gradient; zeros before the first step",                                           \
+                 QN_FILL_MODERATE,                                                                                     \
+                 1e-3,                                                                                                 \
+                 QN_LOPT_SHAPE("[3, like param]")},                                                                    \
+  [QN_LOPT_V] =                                                                                                        \
+      {"v", "exp_avg_sq", "the mean of its square", QN_FILL_NON_NEGATIVE, 1e-6, QN_LOPT_SHAPE("[like param]")},        \
+  [QN_LOPT_ROW] = {"row",                                                                                              \
+                   "exp_avg_sq_r",                                                                                     \
+                   "three means of its square's mean along the largest dimension",                                     \
+                   QN_FILL_NON_NEGATIVE,                                                                               \
+                   1e-6,                                                                                               \
+                   QN_LOPT_SHAPE("[3, like param without d0] or [3, like param]")},                                    \
+  [QN_LOPT_COLUMN] = {"column",                                                                                        \
+                      "exp_avg_sq_c",                                                                                  \
+                      "the same along the second largest",                                                             \
+                      QN_FILL_NON_NEGATIVE,                                                                            \
+                      1e-6,                                                                                            \
+                      QN_LOPT_SHAPE("[3, like param without d1] or [0]")}
 #define QN_LOPT_TYPES                                                                                                  \
   [QN_LOPT_PARAM] = {QN_F32, QN_READ_WRITE}, [QN_LOPT_GRAD] = {QN_F32, QN_READ},                                       \
   [QN_LOPT_M] = {QN_F32, QN_READ_WRITE}, [QN_LOPT_V] = {QN_F32, QN_READ_WRITE},                                        \
   [QN_LOPT_ROW] = {QN_F32, QN_READ_WRITE}, [QN_LOPT_COLUMN] = {QN_F32, QN_READ_WRITE}
-#define QN_LOPT_RULES                                                                                                  \
-  [QN_LOPT_PARAM] = "s", [QN_LOPT_GRAD] = "s", [QN_LOPT_M] = "(3, s)", [QN_LOPT_V] = "s",                              \
-  [QN_LOPT_ROW] = "(3, s without its largest dimension), (3, s) of fewer than two",                                    \
-  [QN_LOPT_COLUMN] = "(3, s without its second largest dimension), (0) of fewer than two"
-extern const qn_lopt_state qn_lopt_state_of[QN_LOPT_ROLES];
 extern const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES];
 extern const qn_op_types qn_lopt_types[1];
-extern const char *const qn_lopt_rules[QN_LOPT_ROLES]; /* shape.c works them out where ties are the later's */
 /* An element's bytes: g, p, m and v read, p, m and v written; the two vectors are small beside them. Its operations are
  * the network's 1600 multiply-adds of which a vector's tables leave it, and some 60 besides. */
 #define QN_LOPT_OF_INFO                                                                                                \
-  .tensors = qn_lopt_tensors, .n_tensors = QN_LOPT_ROLES, .types = qn_lopt_types, .n_types = 1,                        \
-  .rules = qn_lopt_rules, .element_bytes = 44, .operations = 3260, .agreement = QN_SCALED
+  .tensors = qn_lopt_tensors, .n_tensors = QN_LOPT_ROLES, .types = qn_lopt_types, .n_types = 1, .element_bytes = 44,   \
+  .operations = 3260, .agreement = QN_SCALED
 /* Rows of a table of params: one of a number; the decays, of which the header's list of defaults is; the last ones. */
 #define QN_LOPT_NUMBER(type, member, doc, value, least)                                                                \
   {                                                                                                                    \

@@ -42,10 +42,10 @@ qn_status qn_lopt_factored(qn_lopt_ties ties, int ndim, const int64_t *shape, in
   return QN_OK;
 }
 
-int qn_lopt_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, const int64_t *shape, int64_t whole, int64_t *out)
+static int state_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, const int64_t *shape, int64_t *out)
 {
   int d[2], n = 0;
-  qn_lopt_largest(ties, ndim, shape, whole, d);
+  qn_lopt_largest(ties, ndim, shape, -1, d);
   const int without = state == QN_LOPT_STATE_ROW ? d[0] : state == QN_LOPT_STATE_COLUMN ? d[1] : -1;
   if (state == QN_LOPT_STATE_COLUMN && d[1] < 0) {
     out[0] = 0;
@@ -58,14 +58,14 @@ int qn_lopt_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, const int64_
 }
 
 qn_status qn_lopt_state_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, const int64_t *shape, int *state_ndim,
-                              int64_t state_shape[QN_LOPT_MOST_DIMENSIONS + 1])
+                              int64_t out[QN_LOPT_MOST_DIMENSIONS + 1])
 {
-  qn_require(state_ndim && state_shape, "lopt: the place for the state's shape is NULL");
+  qn_require(state_ndim && out, "lopt: the place for the state's shape is NULL");
   qn_require((unsigned)ties <= QN_LOPT_TIES_VELO, "lopt: ties is %d, it must be 0 or 1", (int)ties);
   qn_require((unsigned)state <= QN_LOPT_STATE_COLUMN, "lopt: the part of the state is %d, there are 0 to 3",
              (int)state);
   qn_try(check_shape(ndim, shape));
-  *state_ndim = qn_lopt_shape(ties, state, ndim, shape, -1, state_shape);
+  *state_ndim = state_shape(ties, state, ndim, shape, out);
   return QN_OK;
 }
 
@@ -89,15 +89,3 @@ qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape, 
   v.rows_along = v.factored && x == d[0];
   return v;
 }
-
-/* ---- for the ops' descriptions ---- */
-
-const char *const qn_lopt_rules[QN_LOPT_ROLES] = {QN_LOPT_RULES};
-
-static int role_shape_of(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *role_shape)
-{
-  (void)n;
-  return qn_lopt_shape(QN_LOPT_TIES_LATER, qn_lopt_state_of[role], ndim, shape, -1, role_shape);
-}
-
-const qn_ruled qn_lopt_ruled = {.shape = role_shape_of, .most_dimensions = QN_LOPT_MOST_DIMENSIONS};

@@ -117,8 +117,8 @@ static qn_status check_weight(const char *path, const table *of, const qn_lopt_w
     return qn_fail(QN_BAD_FILE, "%s: tensor \"%s\" is %s, it must be F32", path, want->name, got->dtype);
   if (got->ndim == want->ndim && !memcmp(got->shape, want->shape, (size_t)got->ndim * sizeof *got->shape)) return QN_OK;
   return qn_fail(QN_BAD_FILE, "%s: tensor \"%s\" has the shape %s, it must be %s", path, want->name,
-                 qn_lopt_shape_text(got->ndim, got->shape, is, sizeof is),
-                 qn_lopt_shape_text(want->ndim, want->shape, must, sizeof must));
+                 qn_shape_text(got->ndim, got->shape, is, sizeof is),
+                 qn_shape_text(want->ndim, want->shape, must, sizeof must));
 }
 
 static qn_status check_file(const char *path, const table *of, const qn_safetensors *list)

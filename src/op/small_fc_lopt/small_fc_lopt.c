@@ -23,7 +23,7 @@ static qn_lopt_step step_of(const void *of)
                         .max_grad_norm = params->max_grad_norm};
 }
 
-static const qn_lopt_op op = {step_of};
+static const qn_lopt_op op = {step_of, offsetof(qn_small_fc_lopt_params, shards)};
 
 const qn_op qn_op_small_fc_lopt = {
     .info =
@@ -40,7 +40,7 @@ const qn_op qn_op_small_fc_lopt = {
          .hyper_bytes = sizeof(qn_lopt_hyper)},
     .engine = &qn_lopt_small_fc_engine,
     .of_engine = &op,
-    .ruled = &qn_lopt_ruled,
+    .check = qn_lopt_check_small_fc,
     .device_source = "op/lopt/lopt.update.cu", /* of several: small_fc_lopt.check.c has all */
 };
 

@@ -3,7 +3,7 @@
  * and the typed calls of quern/swiglu.h. */
 #include "quern/swiglu.h"
 #include "op/swiglu/swiglu.h"
-#include "op/op.h"
+#include "op/call.h"
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -18,9 +18,10 @@ _Static_assert((int)QN_SWIGLU_GLU == (int)QN_SWIGLU_ACTIVATION_GLU, "the activat
 _Static_assert((int)QN_SWIGLU_GEGLU_ERF == (int)QN_SWIGLU_ACTIVATION_GEGLU_ERF, "the activations have one order");
 
 static const qn_op_tensor tensors[] = {
-    [QN_SWIGLU_C] = {"c", "out", "the product", QN_FILL_MODERATE, 1},
-    [QN_SWIGLU_A] = {"a", "gate", "the gate's half, before its activation", QN_FILL_MODERATE, 2},
-    [QN_SWIGLU_B] = {"b", "up", "the other half", QN_FILL_MODERATE, 1},
+    [QN_SWIGLU_C] = {"c", "out", "the product", QN_FILL_MODERATE, 1, .storage = QN_STORAGE_ROWS},
+    [QN_SWIGLU_A] = {"a", "gate", "the gate's half, before its activation", QN_FILL_MODERATE, 2,
+                     .storage = QN_STORAGE_ROWS},
+    [QN_SWIGLU_B] = {"b", "up", "the other half", QN_FILL_MODERATE, 1, .storage = QN_STORAGE_ROWS},
 };
 
 static const qn_op_types types[] = {
@@ -59,10 +60,9 @@ static uint32_t flags(const void *params, size_t row)
   return (uint32_t)p->activation | (down != 1 ? QN_SWIGLU_DOWN : 0) | (gate != 1 ? QN_SWIGLU_SCALED : 0);
 }
 
-qn_status qn_swiglu_check(const void *params, size_t row)
+qn_status qn_swiglu_check(const qn_call *call)
 {
-  const qn_swiglu_params *p = params;
-  (void)row;
+  const qn_swiglu_params *p = call->params;
   qn_require(p->activation != QN_SWIGLU_ACTIVATION_CLAMPED || (float)p->limit > 0,
              "swiglu: limit is %g, it must be above 0", p->limit);
   return QN_OK;
@@ -81,7 +81,6 @@ const qn_op qn_op_swiglu = {
              .n_params = sizeof params_table / sizeof params_table[0],
              .params_bytes = sizeof(qn_swiglu_params),
              .agreement = QN_BITWISE,
-             .strided = 1,
              .oracle_ranged = 1,
              .oracle_units = 16,
              .oracle_roundings = 5, /* three, and an earlier one may be of a step twice as large for its value */

@@ -72,5 +72,6 @@ typedef struct qn_swiglu_cpu_coef {
 void qn_swiglu_coefficients(const void *params, void *coef);     /* a qn_swiglu_coef */
 void qn_swiglu_cpu_coefficients(const void *params, void *coef); /* a qn_swiglu_cpu_coef, of which devices get the first
                                                                     member */
-qn_status qn_swiglu_check(const void *params, size_t row);
+struct qn_call;                                                  /* of op/call.h */
+qn_status qn_swiglu_check(const struct qn_call *call);
 #endif

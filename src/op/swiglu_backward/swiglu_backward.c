@@ -14,11 +14,16 @@ _Static_assert(sizeof(qn_swiglu_backward_params) == sizeof(qn_swiglu_params),
                "the backward's params are the forward's");
 
 static const qn_op_tensor tensors[] = {
-    [QN_SWIGLU_BACKWARD_DC] = {"dc", "grad_out", "the loss's gradient with respect to c", QN_FILL_MODERATE, 1},
-    [QN_SWIGLU_BACKWARD_A] = {"a", "gate", "the gate's half; its gradient where da is not given", QN_FILL_MODERATE, 2},
-    [QN_SWIGLU_BACKWARD_B] = {"b", "up", "the other half; its gradient where db is not given", QN_FILL_MODERATE, 1},
-    [QN_SWIGLU_BACKWARD_DA] = {"da", "grad_gate", "optional: the gradient with respect to a", QN_FILL_MODERATE, 1},
-    [QN_SWIGLU_BACKWARD_DB] = {"db", "grad_up", "optional: the gradient with respect to b", QN_FILL_MODERATE, 1},
+    [QN_SWIGLU_BACKWARD_DC] = {"dc", "grad_out", "the loss's gradient with respect to c", QN_FILL_MODERATE, 1,
+                               .storage = QN_STORAGE_ROWS},
+    [QN_SWIGLU_BACKWARD_A] = {"a", "gate", "the gate's half; its gradient where da is not given", QN_FILL_MODERATE, 2,
+                              .storage = QN_STORAGE_ROWS},
+    [QN_SWIGLU_BACKWARD_B] = {"b", "up", "the other half; its gradient where db is not given", QN_FILL_MODERATE, 1,
+                              .storage = QN_STORAGE_ROWS},
+    [QN_SWIGLU_BACKWARD_DA] = {"da", "grad_gate", "optional: the gradient with respect to a", QN_FILL_MODERATE, 1,
+                               .storage = QN_STORAGE_ROWS},
+    [QN_SWIGLU_BACKWARD_DB] = {"db", "grad_up", "optional: the gradient with respect to b", QN_FILL_MODERATE, 1,
+                               .storage = QN_STORAGE_ROWS},
 };
 
 static const qn_op_types types[] = {
@@ -51,7 +56,6 @@ const qn_op qn_op_swiglu_backward = {
              .n_params = sizeof params_table / sizeof params_table[0],
              .params_bytes = sizeof(qn_swiglu_backward_params),
              .agreement = QN_BITWISE,
-             .strided = 1,
              .oracle_ranged = 1,
              .oracle_units = 32,
              .operations = 37},

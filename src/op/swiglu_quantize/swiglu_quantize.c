@@ -147,8 +147,8 @@ static qn_status check(const qn_exec *exec, const qn_swiglu_quantize_params *par
                        qn_swiglu_quantize_args *args)
 {
   static const char *const names[] = {"c", "scale", "a", "b"};
-  qn_try(qn_check_exec_and_params(&(qn_call){.op = &described, .exec = exec, .params = params}));
-  qn_try(qn_swiglu_check(params, 0));
+  qn_try(qn_validate_exec_and_params(&(qn_call){.op = &described, .exec = exec, .params = params}));
+  qn_try(qn_swiglu_check(&(qn_call){.params = params}));
   for (int k = 0; k < 4; k++) qn_try(check_one(exec, t[k], names[k]));
   const qn_tensor *c = t[0], *scale = t[1], *a = t[2], *b = t[3];
   qn_try(check_types(c, scale, a, b));

@@ -13,53 +13,11 @@ static qn_velo_cpu_fn *const rnn_tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(velo_rnn)}
 const qn_lopt_kind qn_velo_kind = {QN_LOPT_TIES_VELO, QN_VELO_WIDTH, QN_VELO_INPUTS,        QN_VELO_ELEMENTS,
                                    QN_VELO_B_TERM,    tiers,         &qn_velo_device_tiling};
 
-/* ---- what is one tensor of the optimizer ---- */
-
-static int role_shape(size_t role, size_t n, int ndim, const int64_t *shape, int64_t *out)
-{
-  out[0] = role == QN_VELO_ROLE_BUFFER ? QN_VELO_LOSS_BUFFER : (int64_t)n;
-  out[1] = QN_VELO_HIDDEN;
-  if (role >= QN_LOPT_ROLES) return role == QN_VELO_ROLE_LOSS ? 0 : role == QN_VELO_ROLE_BUFFER ? 1 : 2;
-  return qn_lopt_shape(qn_velo_kind.ties, qn_lopt_state_of[role], ndim, shape, -1, out);
-}
-
 int qn_velo_rank(const qn_tensor *t, int64_t whole)
 {
   int rank = 0;
   for (int d = 0; d < t->ndim; d++) rank += (whole >= 0 && !d ? whole : t->shape[d]) > 1;
   return rank;
-}
-
-static const char *name_of(size_t role) { return qn_op_velo.info.tensors[role].name; }
-
-static qn_status check_single_shape(const qn_call *list, size_t role, const qn_tensor *t)
-{
-  int64_t want[QN_MAX_NDIM];
-  const int ndim = role_shape(role, list->n, 0, NULL, want);
-  char is[128], must[128];
-  qn_require(t->ndim >= 0 && t->ndim <= QN_MAX_NDIM && (t->shape || !t->ndim),
-             "velo: %s has %d dimensions, from 0 to %d are possible, with a shape", name_of(role), t->ndim,
-             QN_MAX_NDIM);
-  if (role == QN_VELO_ROLE_LOSS) {
-    qn_require(qn_tensor_elements(t) == 1, "velo: loss has the shape %s, it must be one number",
-               qn_shape_text(t, is, sizeof is));
-    return QN_OK;
-  }
-  qn_require(t->ndim == ndim && !memcmp(t->shape, want, (size_t)ndim * sizeof *want),
-             "velo: %s has the shape %s, for %zu tensors it must be %s", name_of(role), qn_shape_text(t, is, sizeof is),
-             list->n, qn_lopt_shape_text(ndim, want, must, sizeof must));
-  return QN_OK;
-}
-
-static qn_status check_single(const qn_call *list, size_t role, const qn_tensor *t)
-{
-  const qn_dtype dtype = qn_op_velo.info.types[0].tensor[role].dtype;
-  qn_require(t, "velo: %s is NULL", name_of(role));
-  if (t->dtype != dtype)
-    return qn_fail(QN_BAD_TYPE, "velo: %s is %s, it must be %s", name_of(role), qn_dtype_name(t->dtype),
-                   qn_dtype_name(dtype));
-  qn_try(check_single_shape(list, role, t));
-  return qn_lopt_check_storage(list, name_of(role), t);
 }
 
 /* ---- the workspace ---- */
@@ -90,8 +48,7 @@ static size_t lay(qn_velo_call *c, const qn_tensor *param, qn_lopt_room r)
 
 size_t qn_velo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
-  const qn_call list = {.op = &qn_op_velo, .n = n, .tensors = {param}};
-  if (!n || !param || qn_lopt_check_shapes(&list) != QN_OK || qn_lopt_check_shards(&list, shards) != QN_OK) return 0;
+  if (!qn_lopt_are_shapes(&qn_op_velo, shards, n, param)) return 0;
   if (param->device.kind != QN_CPU) return qn_velo_device_bytes(&qn_velo_kind, shards, n, param);
   qn_velo_call measured = {.n = n, .padded = padded_of(n), .shards = shards};
   return lay(&measured, param, (qn_lopt_room){.align = QN_LOPT_ALIGNMENT}) +
@@ -111,30 +68,25 @@ static qn_lopt_step step_of(const qn_velo_params *params)
                         .step_mult = params->step_mult};
 }
 
-static qn_status check_ranks(const qn_call *list, const qn_lopt_shards *shards)
+static qn_status check(const qn_call *list)
 {
+  const qn_velo_params *params = list->params;
   char text[128];
+  qn_try(qn_lopt_check_shards(list, params->shards));
   for (size_t k = 0; k < list->n; k++) {
     const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k];
-    const int rank = qn_velo_rank(p, qn_lopt_whole(shards, k));
+    const int rank = qn_velo_rank(p, qn_lopt_whole(params->shards, k));
     qn_require(rank < 5, "velo: param[%zu] (%s) has %d dimensions greater than 1, the LSTM knows up to 4", k,
-               qn_shape_text(p, text, sizeof text), rank);
+               qn_shape_text(p->ndim, p->shape, text, sizeof text), rank);
   }
   return QN_OK;
 }
 
-static qn_status validate(qn_call *list, const qn_tensor *const *tensors)
+static void dimensions(const qn_op *op, const qn_call *call, size_t k, int ndim, const int64_t *shape, int d[2])
 {
-  const qn_velo_params *p = list->params;
-  const qn_lopt_step step = step_of(p);
-  qn_try(qn_lopt_check(list, &step, tensors));
-  qn_try(check_ranks(list, step.shards));
-  for (size_t role = QN_LOPT_ROLES; role < QN_VELO_ROLES; role++) {
-    qn_try(check_single(list, role, tensors[role]));
-    list->tensors[role] = tensors[role];
-  }
-  qn_try(qn_lopt_lend_weights(list, "mlp", p->mlp, QN_LOPT_VELO_MLP_WEIGHTS));
-  return qn_lopt_lend_weights(list, "rnn", p->rnn, QN_LOPT_VELO_RNN_WEIGHTS);
+  const qn_lopt_shards *shards = call ? ((const qn_velo_params *)call->params)->shards : NULL;
+  (void)op;
+  qn_lopt_largest(qn_velo_kind.ties, ndim, shape, qn_lopt_whole(shards, k), d);
 }
 
 /* ---- a step ---- */
@@ -266,7 +218,7 @@ static size_t workspace(const qn_call *call)
   return qn_velo_shards_workspace_bytes(params->shards, call->n, call->tensors[QN_LOPT_PARAM]);
 }
 
-static const qn_engine engine = {.validate = validate, .workspace = workspace, .run = run};
+static const qn_engine engine = {.dimensions = dimensions, .workspace = workspace, .run = run};
 
 /* ---- the description ---- */
 
@@ -295,31 +247,24 @@ static const qn_op_param params_table[] = {
 
 static const qn_op_tensor roles[QN_VELO_ROLES] = {
     QN_LOPT_TENSORS,
-    [QN_VELO_ROLE_LOSS] = {"loss", NULL, "what grad is of; NaN or infinite: the step is skipped", QN_FILL_NORMAL, 2},
-    [QN_VELO_ROLE_HIDDEN] = {"hidden", NULL, "the LSTM's state, a row a tensor", QN_FILL_NORMAL, 0.3},
-    [QN_VELO_ROLE_CELL] = {"cell", NULL, "its cells, likewise", QN_FILL_NORMAL, 0.3},
+    [QN_VELO_ROLE_LOSS] = {"loss", NULL, "what grad is of; NaN or infinite: the step is skipped", QN_FILL_NORMAL, 2,
+                           QN_LOPT_SHAPE("[1...]"), .single = 1},
+    [QN_VELO_ROLE_HIDDEN] = {"hidden", NULL, "the LSTM's state, a row a tensor", QN_FILL_NORMAL, 0.3,
+                             QN_LOPT_SHAPE("[tensors, 512]"), .single = 1},
+    [QN_VELO_ROLE_CELL] = {"cell", NULL, "its cells, likewise", QN_FILL_NORMAL, 0.3, QN_LOPT_SHAPE("[tensors, 512]"),
+                           .single = 1},
     [QN_VELO_ROLE_BUFFER] = {"loss_buffer", NULL,
                              "means of the loss, their least, counts of losses and of skipped steps",
-                             QN_FILL_NON_NEGATIVE, 1},
+                             QN_FILL_NON_NEGATIVE, 1, QN_LOPT_SHAPE("[22]"), .single = 1},
 };
 
 static const qn_op_types types[1] = {
     {{QN_LOPT_TYPES, [QN_VELO_ROLE_LOSS] = {QN_F32, QN_READ}, [QN_VELO_ROLE_HIDDEN] = {QN_F32, QN_READ_WRITE},
       [QN_VELO_ROLE_CELL] = {QN_F32, QN_READ_WRITE}, [QN_VELO_ROLE_BUFFER] = {QN_F64, QN_READ_WRITE}}}};
 
-static const char *const rules[QN_VELO_ROLES] = {
-    QN_LOPT_RULES,
-    [QN_VELO_ROLE_LOSS] = "()",
-    [QN_VELO_ROLE_HIDDEN] = "(n, 512)",
-    [QN_VELO_ROLE_CELL] = "(n, 512)",
-    [QN_VELO_ROLE_BUFFER] = "(22)",
-};
-
 /* An element's: the network's 96 multiply-adds of which the tables leave it, some 60 besides as in small_fc_lopt, and
  * what the summaries add up. */
 #define ELEMENT_OPERATIONS (2 * 96 + 60 + 18)
-
-static const qn_ruled ruled = {.shape = role_shape, .most_dimensions = QN_LOPT_MOST_DIMENSIONS};
 
 const qn_op qn_op_velo = {
     .info =
@@ -339,12 +284,9 @@ const qn_op qn_op_velo = {
          .hyper_bytes = sizeof(qn_lopt_hyper),
          .agreement = QN_SCALED,
          .operations = ELEMENT_OPERATIONS,
-         .rules = rules,
-         .singles =
-             1u << QN_VELO_ROLE_LOSS | 1u << QN_VELO_ROLE_HIDDEN | 1u << QN_VELO_ROLE_CELL | 1u << QN_VELO_ROLE_BUFFER,
          .element_bytes = 44},
     .engine = &engine,
-    .ruled = &ruled,
+    .check = check,
     .device_source = "op/velo/velo.list.cu", /* of several */
 };
 

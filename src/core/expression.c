@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expression.c - see expression.h. A descent over the text; parentheses and signs count towards a depth, so that a
  * hostile text cannot use up the stack. */
-#include "workbench/expression.h"
+#include "core/expression.h"
 #include "core/core.h"
 #include <ctype.h>
 #include <string.h>

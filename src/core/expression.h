@@ -2,8 +2,8 @@
 /* expression.h - whole-number expressions over names, as kernel.json has them for extents, grids and bytes:
  * "ceildiv(n, TILE) * 32", "8 * n". 64-bit; what does not fit is an error, never a wrapped number. It knows no files
  * and no kernels. */
-#ifndef QN_WORKBENCH_EXPRESSION_H
-#define QN_WORKBENCH_EXPRESSION_H
+#ifndef QN_CORE_EXPRESSION_H
+#define QN_CORE_EXPRESSION_H
 #include "quern/status.h"
 #include <stdbool.h>
 #include <stddef.h>
