@@ -32,6 +32,7 @@ static void bad_source(const qn_kernel_source *source, const char *words)
   } while (0)
 #define NAMES(...) ((const char *const[]){__VA_ARGS__})
 
+#define TEN "like a, like a, like a, like a, like a, like a, like a, like a, like a, like a, "
 static void sources(void)
 {
   qn_kernel_source good = good_source();
@@ -71,6 +72,14 @@ static void sources(void)
   BAD_SOURCE("an extent should stand here", s.contracts = NAMES("f32 [n, ]", NULL, NULL));
   BAD_SOURCE("an extent should stand here", s.contracts = NAMES("f32 [-1]", NULL, NULL));
   BAD_SOURCE("an extent should stand here", s.contracts = NAMES("f32 [n, ...]", NULL, NULL));
+  BAD_SOURCE("an extent should stand here", s.contracts = NAMES("f32 [n, 1...]", NULL, NULL));
+  BAD_SOURCE("an unknown name m (known: n) at character 5", s.contracts = NAMES("f32 [n]", "f32 [n + m]", NULL));
+  BAD_SOURCE("no tensor before this one", s.contracts = NAMES("f32 [like b]", NULL, NULL));
+  BAD_SOURCE("no dimension of a tensor has a name", s.contracts = NAMES("f32 [n]", "f32 [like a without d0]", NULL));
+  BAD_SOURCE("more than 47 characters",
+             s.contracts = NAMES("f32 [n + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1]", NULL, NULL));
+  BAD_SOURCE("at most 32 dimensions",
+             s.contracts = NAMES("f32 []", "f32 [" TEN TEN TEN "like a, like a, like a, like a]", NULL));
   BAD_SOURCE("above 2^63 - 1", s.contracts = NAMES("f32 [9223372036854775808]", NULL, NULL));
   BAD_SOURCE("belongs to no contract", s.contracts = NAMES("f32 [n] dense [m]", NULL, NULL));
 }
@@ -251,6 +260,30 @@ static void not_refused(void)
 
 /* ---- contracts ---- */
 
+/* Shapes that follow from others. */
+static void following(void)
+{
+  qn_kernel *k =
+      use_make(&(use){.name = "following",
+                      .inputs = "a b",
+                      .outputs = "out",
+                      .contracts = (const char *const[]){"f32 [n, m]", "f32 [1...]", "f32 [2 * n + m, like a]"},
+                      .body = "out[0] = 1;"});
+  float a[6] = {0}, b[1] = {0}, out[7 * 2 * 3];
+  int64_t one[] = {1, 1}, of_out[] = {7, 2, 3}, of_a[] = {2, 3};
+  const qn_tensor in[] = {{a, QN_F32, 2, of_a, NULL, cpu}, {b, QN_F32, 2, one, NULL, cpu}};
+  const qn_tensor to[] = {{out, QN_F32, 3, of_out, NULL, cpu}};
+  const qn_kernel_call call = CALL(.inputs = in, .outputs = to, .grid = {1, 1, 1});
+  check(!qn_kernel_launch(k, &serial, &call), "what follows is as it must be: %s", qn_last_error());
+  of_out[0] = 8;
+  refuses(qn_kernel_launch(k, &serial, &call), QN_BAD_ARGUMENT, "extent 0 is 8, not 7");
+  of_out[0] = 7, of_out[2] = 4;
+  refuses(qn_kernel_launch(k, &serial, &call), QN_BAD_ARGUMENT, "extent 2 is 4, not 3");
+  of_out[2] = 3, one[0] = 2;
+  refuses(qn_kernel_launch(k, &serial, &call), QN_BAD_ARGUMENT, "extent 0 is 2, not 1");
+  qn_kernel_destroy(&k);
+}
+
 static void contracts(void)
 {
   const char *const texts[] = {"f32|f16 [n, h, 2]", "i32 [n] dense", "any [..., h]", "a.dtype [n, h]", NULL};
@@ -406,6 +439,7 @@ int main(void)
   memory();
   not_refused();
   contracts();
+  following();
   bad_bodies();
   others();
   health();

@@ -184,8 +184,11 @@ static void mistakes(void)
   mistake("f32|f16", "", "a storage type is missing");
   mistake("[n, 2]", "", "extents are missing");
   mistake("[n, 2]", "[n, 2", "the ] behind the extents is missing");
-  mistake("[n, 2]", "[n,, 2]", "an extent is missing");
+  mistake("[n, 2]", "[n,, 2]", "an extent should stand here");
   mistake("[n, 2]", "[n, 2] dens", "only \"dense\"");
+  mistake("x.dtype [n]", "x.dtype [like z]", "like z: there is no tensor of that name");
+  mistake("x.dtype [n]", "x.dtype [like x without d0]", "no dimension of a tensor has a name");
+  mistake("x.dtype [n]", "x.dtype [...3]", "is what a size says");
   mistake("x.dtype [n]", "z.dtype [n]", "there is no input z");
   mistake("x.dtype [n]", "f32|f16 [n]", "an output has one type");
   mistake("\"y\": \"x.dtype [n]\"", "\"x\": \"f32 [n]\"", "is an input already");

@@ -6,10 +6,10 @@
 #define QN_WORKBENCH_KERNEL_FOLDER_H
 #include "quern/kernel.h"
 #include "core/expression.h"
+#include "core/shape_rule.h"
 
 enum {
   QN_FOLDER_DIMS = 16,      /* of a tensor */
-  QN_FOLDER_EXTENT = 48,    /* bytes of an extent's text */
   QN_FOLDER_NAMES = 48,     /* extents that sizes bind */
   QN_FOLDER_FILLS = 8,      /* rules for one input */
   QN_FOLDER_MOST = 256,     /* sizes; workloads */
@@ -37,7 +37,7 @@ typedef struct qn_folder_tensor {
   int dtype_of;                   /* the input whose type it has; -1: one of its own */
   int ndim;
   bool leading, dense; /* "..." in front; "dense" behind */
-  char extent[QN_FOLDER_DIMS][QN_FOLDER_EXTENT];
+  char extent[QN_FOLDER_DIMS][QN_EXTENT_BYTES];
   bool strided, atomic, laid_out;
   int64_t strides[QN_FOLDER_DIMS]; /* laid_out: of a captured input, in elements */
   bool scalar;                     /* of 0 dimensions, in host memory: */
@@ -89,8 +89,8 @@ typedef struct qn_folder {
   qn_folder_tensor tensor[QN_KERNEL_MAX_TENSORS]; /* inputs, then outputs */
   qn_folder_body body, reference;                 /* reference.source NULL: there is none */
   size_t n_extents;
-  char extent[QN_FOLDER_NAMES][QN_FOLDER_EXTENT]; /* names that each size must bind */
-  const char *shared_bytes;                       /* expressions; NULL: 0 / made from the tensors */
+  char extent[QN_FOLDER_NAMES][QN_EXTENT_BYTES]; /* names that each size must bind */
+  const char *shared_bytes;                      /* expressions; NULL: 0 / made from the tensors */
   const char *bytes, *operations;
   uint32_t ignore; /* kinds of findings that are none: bits of qn_finding_kind */
   bool same_bits;  /* processor and GPU are to give the same bits */

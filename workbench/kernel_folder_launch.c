@@ -145,7 +145,7 @@ static void collect(void *user, const char *name, size_t length)
     if (strlen(f->body.templates[k].name) == length && !strncmp(f->body.templates[k].name, name, length)) return;
   if (memchr(name, '.', length)) return; /* "inp.bytes" is no extent */
   c->full = c->full || f->n_extents == QN_FOLDER_NAMES;
-  if (!c->full && length < QN_FOLDER_EXTENT) memcpy(f->extent[f->n_extents++], name, length);
+  if (!c->full && length < QN_EXTENT_BYTES) memcpy(f->extent[f->n_extents++], name, length);
 }
 
 static qn_status check_extents(const qn_reading *r)

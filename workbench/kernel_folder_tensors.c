@@ -71,30 +71,46 @@ static qn_status read_types(const qn_reading *r, const char *where, const char *
   }
 }
 
+/* "like x": the extents that an earlier tensor has. */
+static qn_status take_like(const qn_reading *r, const char *where, const qn_shape_part *part, qn_folder_tensor *t)
+{
+  const qn_folder_tensor *other = r->f->tensor;
+  if (part->without.at) return qn_reading_wrong(r, where, "\"without\": no dimension of a tensor has a name");
+  while (other < t && !qn_word_is(part->text, other->name)) other++;
+  if (other == t)
+    return qn_reading_wrong(r, where, "like %.*s: there is no tensor of that name before this one",
+                            (int)part->text.length, part->text.at);
+  if (other->leading && (t->ndim || t->leading))
+    return qn_reading_wrong(r, where, "like %s: its \"...\" stands in front of all", other->name);
+  if (t->ndim + other->ndim > QN_FOLDER_DIMS) return qn_reading_wrong(r, where, "more than %d extents", QN_FOLDER_DIMS);
+  t->leading |= other->leading;
+  memcpy(t->extent[t->ndim], other->extent, (size_t)other->ndim * sizeof *other->extent);
+  t->ndim += other->ndim;
+  return QN_OK;
+}
+
+static qn_status take_part(const qn_reading *r, const char *where, const qn_shape_part *part, qn_folder_tensor *t)
+{
+  if (part->kind == QN_PART_LIKE) return take_like(r, where, part, t);
+  if (part->kind == QN_PART_ONES || (part->kind == QN_PART_ANY && part->number >= 0))
+    return qn_reading_wrong(r, where, "how many extents \"...\" stands for is what a size says");
+  t->leading |= part->kind == QN_PART_ANY;
+  if (part->kind == QN_PART_ANY) return QN_OK;
+  if (t->ndim == QN_FOLDER_DIMS) return qn_reading_wrong(r, where, "more than %d extents", QN_FOLDER_DIMS);
+  memcpy(t->extent[t->ndim++], part->text.at, part->text.length);
+  return QN_OK;
+}
+
 static qn_status read_extents(const qn_reading *r, const char *where, const char **at, qn_folder_tensor *t)
 {
+  qn_shape_reader parts = {.at = *at + 1};
+  qn_shape_part part;
+  int more;
   if (**at != '[')
     return qn_reading_wrong(r, where, "extents are missing: [n, 2] stands behind the types, [] for a single number");
-  for (++*at; *skip_space(*at) != ']'; ++*at) {
-    const char *begin = *at = skip_space(*at);
-    int depth = 0;
-    for (; **at && (depth || (**at != ',' && **at != ']')); ++*at) depth += (**at == '(') - (**at == ')');
-    if (!**at) return qn_reading_wrong(r, where, "the ] behind the extents is missing");
-    size_t length = (size_t)(*at - begin);
-    while (length && isspace((unsigned char)begin[length - 1])) length--;
-    if (length == 3 && !strncmp(begin, "...", 3) && !t->ndim && !t->leading) {
-      t->leading = true;
-    } else {
-      if (!length || length >= QN_FOLDER_EXTENT)
-        return qn_reading_wrong(r, where, length ? "an extent of more than 47 characters" : "an extent is missing");
-      if (t->ndim == QN_FOLDER_DIMS) return qn_reading_wrong(r, where, "more than %d extents", QN_FOLDER_DIMS);
-      memcpy(t->extent[t->ndim++], begin, length);
-    }
-    if (**at == ']') break;
-  }
-  *at = skip_space(*at);
-  ++*at;
-  return QN_OK;
+  while ((more = qn_shape_part_next(&parts, &part)) > 0) qn_try(take_part(r, where, &part, t));
+  *at = parts.at;
+  return more ? qn_reading_wrong(r, where, "%s", parts.why) : QN_OK;
 }
 
 static qn_status read_contract(const qn_reading *r, const char *member, const char *name, const json_t *value,

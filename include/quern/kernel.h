@@ -44,7 +44,8 @@ typedef struct qn_kernel_source {
   uint64_t atomic;  /* bit k: output k is of atomic<T>, for the atomic_..._explicit functions */
   /* What the caller may rely on, one text an input and then one an output; NULL: nothing said. A text has storage types
    * and extents, "f32|f16 [n, h, w, 2]": a number is that extent, a word any extent but the same wherever it stands,
-   * "..." any number of leading ones; "dense" behind it refuses a strided one. Checked before each launch. */
+   * "2 * n" is of words before it, "..." any number of leading ones ("...3": up to 3; "1...": of ones), "like x" those
+   * of the tensor x before it; "dense" behind it refuses a strided one. Checked before each launch. */
   const char *const *contracts;
 } qn_kernel_source;
 

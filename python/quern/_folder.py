@@ -39,10 +39,11 @@ def _split(text: str) -> list[str]:
 
 
 class Contract:
-    """What kernel.json says of a tensor: "f32|f16 [n, h, 2*w]", "inp.dtype [..., n]". types: storage types; type_of:
-    the input whose type it has; leading: any number of extents before those that are named."""
+    """What kernel.json says of a tensor: "f32|f16 [n, h, 2*w]", "inp.dtype [..., n]", "f32 [like inp]". types: storage
+    types; type_of: the input whose type it has; leading: any number of extents before those that are named. earlier: the
+    contracts before this one, by name."""
 
-    def __init__(self, text: object) -> None:
+    def __init__(self, text: object, earlier: Mapping[str, Contract]) -> None:
         if not isinstance(text, str):
             raise ValueError(f"the contract is {text!r}, it must be a text such as 'f32 [n]'")
         self.text = text
@@ -57,7 +58,10 @@ class Contract:
                 self.type_of = word[: -len(".dtype")]
             else:
                 self.types.append(values.code_of(f'a storage type of "{text}"', word))
-        parts = [part.strip() for part in _split(inside)] if inside.strip() else []
+        parts = []
+        for part in (part.strip() for part in _split(inside)) if inside.strip() else ():
+            parts += earlier[part[5:].strip()].parts if part.startswith("like ") else [part]
+        self.parts = parts
         self.leading = bool(parts) and parts[0] == "..."
         self.extents = [Expression(part) for part in (parts[1:] if self.leading else parts)]
 
@@ -142,8 +146,11 @@ class FolderKernel:
         if not isinstance(given, dict):
             raise ValueError("it must be an object")
         self.name: str = given["name"]
-        self.inputs = {name: Contract(text) for name, text in (given.get("inputs") or {}).items()}
-        self.outputs = {name: Contract(text) for name, text in given["outputs"].items()}
+        self.inputs: dict[str, Contract] = {}
+        self.outputs: dict[str, Contract] = {}
+        for side, texts in ((self.inputs, given.get("inputs") or {}), (self.outputs, given["outputs"])):
+            for name, text in texts.items():
+                side[name] = Contract(text, {**self.inputs, **self.outputs})
         self.scalars: dict[str, object] = dict(given.get("scalars") or {})
         self.templates = {name: self._template(value) for name, value in (given.get("templates") or {}).items()}
         self._ignore: list[str] = list(given.get("ignore") or [])

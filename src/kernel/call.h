@@ -12,9 +12,10 @@ qn_status qn_call_check_tensors(const qn_kernel *kernel, const qn_kernel_call *c
 qn_status qn_call_check_memory(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call);
 
 /* ---- contract.c ----
- *     contract  [types] ["[" [extent {"," extent}] "]"] ["dense"]
+ *     contract  [types] [shape] ["dense"]
  *     types     f32|f16|...   or any   or inp.dtype, the type of the input of that name
- *     extent    a number, or a word (the same extent wherever it stands); first of all "...": any number of them
+ *     shape     as in core/shape_rule.h: a word is the same extent wherever it stands, an expression is of words before
+ *               it, "like" of a tensor before it
  * At creation: QN_BAD_ARGUMENT with the place of what is wrong. (Against a call: qn_contracts_check.) */
 qn_status qn_contracts_parse(const qn_kernel_source *source);
 

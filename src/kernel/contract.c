@@ -3,11 +3,13 @@
  * against every call. It is read anew for each call, which for a text of this length takes less time than a kept form
  * would take memory. Sentences name kernel, tensor, and the types and extents that came. */
 #include "kernel/call.h"
+#include "core/expression.h"
+#include "core/shape_rule.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME_BYTES = 32, MOST_WORDS = 64, SHAPE_BYTES = 256 };
+enum { NAME_BYTES = QN_EXTENT_BYTES, MOST_WORDS = 64, SHAPE_BYTES = 256 };
 
 /* A word of extents and the first extent that it stood for. */
 typedef struct word {
@@ -78,7 +80,7 @@ static qn_status read_name(reader *r, char name[NAME_BYTES])
   size_t n = 0;
   skip_blanks(r);
   while (is_letter(r->at[n]) || (n && isdigit((unsigned char)r->at[n]))) n++;
-  if (n >= NAME_BYTES) return bad(r, "a word of more than 31 characters");
+  if (n >= NAME_BYTES) return bad(r, "a word of more than 47 characters");
   memcpy(name, r->at, n);
   name[n] = 0;
   r->at += n;
@@ -144,84 +146,119 @@ static qn_status hold_number(reader *r, int at, int64_t number)
   return broken(r, why);
 }
 
-static qn_status hold_word(reader *r, int at, const char *name)
+/* What the name stands for, from its first place on, which has `extent`; NULL: there is no room for another. */
+static const word *word_of(reader *r, qn_word name, int64_t extent)
 {
-  char why[256];
-  const int64_t extent = tensor_of(r, r->tensor)->shape[at];
-  for (size_t k = 0; k < r->n_words; k++) {
-    const word *w = &r->words[k];
-    if (strcmp(w->name, name)) continue;
-    if (w->extent == extent) return QN_OK;
-    snprintf(why, sizeof why, "%s is %lld there and %lld in %s \"%s\"", name, (long long)extent, (long long)w->extent,
-             is_input(r, w->tensor) ? "input" : "output", name_of(r, w->tensor));
-    return broken(r, why);
-  }
-  if (r->n_words == MOST_WORDS) return bad(r, "contracts with more than 64 different words");
+  for (size_t k = 0; k < r->n_words; k++)
+    if (qn_word_is(name, r->words[k].name)) return &r->words[k];
+  if (r->n_words == MOST_WORDS) return NULL;
   word *made = &r->words[r->n_words++];
   *made = (word){.extent = extent, .tensor = r->tensor};
-  strcpy(made->name, name);
-  return QN_OK;
+  memcpy(made->name, name.at, name.length);
+  return made;
 }
 
-/* One extent; `at` is its place in the tensor, where there is a call. */
-static qn_status read_extent(reader *r, int at)
+static qn_status hold_word(reader *r, int at, qn_word name)
 {
-  char name[NAME_BYTES];
-  skip_blanks(r);
-  if (is_letter(*r->at)) {
-    qn_try(read_name(r, name));
-    return r->call ? hold_word(r, at, name) : QN_OK;
-  }
-  if (!isdigit((unsigned char)*r->at)) return bad(r, "an extent should stand here, a number or a word");
-  int64_t number = 0;
-  for (; isdigit((unsigned char)*r->at); r->at++)
-    if (__builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, *r->at - '0', &number))
-      return bad(r, "a number above 2^63 - 1");
-  return r->call ? hold_number(r, at, number) : QN_OK;
-}
-
-/* How many extents stand between here and the bracket's end. */
-static int count_extents(const reader *r)
-{
-  int n = 1;
-  const char *at = r->at + strspn(r->at, " \t\n");
-  if (*at == ']') return 0;
-  for (; *at && *at != ']'; at++) n += *at == ',';
-  return n;
-}
-
-static qn_status check_rank(const reader *r, int n, bool leading)
-{
-  char why[96];
-  if (!r->call) return QN_OK;
-  const int ndim = tensor_of(r, r->tensor)->ndim;
-  if (leading ? ndim >= n : ndim == n) return QN_OK;
-  snprintf(why, sizeof why, "it has %d dimension%s, not %d%s", ndim, ndim == 1 ? "" : "s", n,
-           leading ? " or more" : "");
+  char why[256];
+  const int64_t extent = r->call ? tensor_of(r, r->tensor)->shape[at] : 0;
+  const word *w = word_of(r, name, extent);
+  if (!w) return bad(r, "contracts with more than 64 different words");
+  if (w->extent == extent) return QN_OK;
+  snprintf(why, sizeof why, "%s is %lld there and %lld in %s \"%s\"", w->name, (long long)extent, (long long)w->extent,
+           is_input(r, w->tensor) ? "input" : "output", name_of(r, w->tensor));
   return broken(r, why);
 }
 
-static qn_status read_extents(reader *r)
+/* Of words that stand before it. */
+static qn_status hold_expression(reader *r, int at, qn_word expression)
 {
-  if (!take(r, '[')) return QN_OK;
-  skip_blanks(r);
-  const bool leading = !strncmp(r->at, "...", 3);
-  if (leading) {
-    r->at += 3;
-    skip_blanks(r);
-    if (*r->at != ']' && !take(r, ',')) return bad(r, "behind \"...\" a comma or the bracket's end should stand");
-  }
-  const int n = count_extents(r);
-  if (n > QN_MAX_NDIM) return bad(r, "a tensor has at most 32 dimensions");
-  qn_try(check_rank(r, n, leading));
-  const int first = r->call ? tensor_of(r, r->tensor)->ndim - n : 0;
-  for (int k = 0; k < n; k++) {
-    if (k && !take(r, ',')) return bad(r, "extents are parted by commas");
-    qn_try(read_extent(r, first + k));
-  }
-  return take(r, ']') ? QN_OK : bad(r, "the bracket does not end");
+  qn_name names[MOST_WORDS];
+  char text[QN_EXTENT_BYTES] = "", why[256];
+  int64_t number;
+  memcpy(text, expression.at, expression.length);
+  for (size_t k = 0; k < r->n_words; k++) names[k] = (qn_name){r->words[k].name, r->words[k].extent};
+  const qn_status status =
+      r->call ? qn_expression(text, names, r->n_words, &number) : qn_expression_check(text, names, r->n_words);
+  if (status == QN_OK) return r->call ? hold_number(r, at, number) : QN_OK;
+  snprintf(why, sizeof why, "%s", qn_last_error());
+  return r->call ? broken(r, why) : bad(r, why);
+}
+
+/* The number of the tensor that the part is like, which stands before this one, or this one's. */
+static size_t other_of(const reader *r, const qn_shape_part *part)
+{
+  size_t k = 0;
+  while (k < r->tensor && !qn_word_is(part->text, name_of(r, k))) k++;
+  return k;
+}
+
+static qn_status hold_extents(reader *r, int *at, const qn_shape_part *part)
+{
+  if (part->kind == QN_PART_NUMBER) return hold_number(r, (*at)++, part->number);
+  for (int d = 0; part->kind == QN_PART_ONES && d < *at; d++) qn_try(hold_number(r, d, 1));
+  if (part->kind != QN_PART_LIKE) return QN_OK;
+  const qn_tensor *other = tensor_of(r, other_of(r, part));
+  for (int d = 0; d < other->ndim; d++) qn_try(hold_number(r, (*at)++, other->shape[d]));
+  return QN_OK;
+}
+
+/* Against the call's extents from `at` on; without a call its names are learned. */
+static qn_status hold_part(reader *r, int *at, const qn_shape_part *part)
+{
+  if (part->kind == QN_PART_NAME) return hold_word(r, (*at)++, part->text);
+  if (part->kind == QN_PART_EXPRESSION) return hold_expression(r, (*at)++, part->text);
+  return r->call ? hold_extents(r, at, part) : QN_OK;
+}
+
+/* What the parts say, and how many extents they stand for, but for "..." and "1...". */
+typedef struct extents {
+  int n, parts;
+  bool many;
+  int64_t most; /* that these stand for; -1: any */
+} extents;
+
+static qn_status count_part(reader *r, const qn_shape_part *part, extents *e)
+{
+  const bool like = part->kind == QN_PART_LIKE;
+  if (like && part->without.at) return bad(r, "no dimension of a tensor has a name");
+  if (like && other_of(r, part) == r->tensor) return bad(r, "no tensor before this one has that name");
+  if (part->kind == QN_PART_ANY || part->kind == QN_PART_ONES)
+    e->many = true, e->most = part->kind == QN_PART_ANY ? part->number : -1;
+  else
+    e->n += !like ? 1 : r->call ? tensor_of(r, other_of(r, part))->ndim : 0;
+  return e->n > QN_MAX_NDIM || e->parts++ > QN_MAX_NDIM ? bad(r, "a tensor has at most 32 dimensions") : QN_OK;
 }
 _Static_assert(QN_MAX_NDIM == 32, "the sentence above says 32");
+
+static qn_status check_rank(const reader *r, const extents *e)
+{
+  char why[96];
+  const int ndim = tensor_of(r, r->tensor)->ndim, rest = ndim - e->n;
+  if (e->many ? rest >= 0 && (e->most < 0 || rest <= e->most) : !rest) return QN_OK;
+  snprintf(why, sizeof why, "it has %d dimension%s, not %d%s", ndim, ndim == 1 ? "" : "s", e->n,
+           !e->many   ? ""
+           : rest < 0 ? " or more"
+                      : " and as many as may stand before");
+  return broken(r, why);
+}
+
+/* Behind "[" they are counted, and then, of a call, held against its extents. */
+static qn_status read_extents(reader *r)
+{
+  qn_shape_part part[QN_MAX_NDIM + 2]; /* as many as count_part takes, and one; not cleared for each call */
+  extents e = {0};
+  int more, n = 0;
+  if (!qn_shape_take(&r->at, "[")) return QN_OK;
+  qn_shape_reader text = {.at = r->at};
+  for (; (more = qn_shape_part_next(&text, &part[n])) > 0; n++) qn_try(count_part(r, &part[n], &e));
+  r->at = text.at;
+  if (more) return bad(r, text.why);
+  if (r->call) qn_try(check_rank(r, &e));
+  int at = r->call ? tensor_of(r, r->tensor)->ndim - e.n : 0;
+  for (int k = 0; k < n; k++) qn_try(hold_part(r, &at, &part[k]));
+  return QN_OK;
+}
 
 /* ---- a whole contract ---- */
 static qn_status read_contract(reader *r)
