@@ -224,7 +224,7 @@ def _examine_other(report: Report, name: str, without: str | None) -> None:
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m quern.doctor",
-        description="Examine this machine and this installation. Each line is ok, or a command that repairs it follows.",
+        description="Examine this machine and this installation. Each line is ok, or a repair command follows.",
         epilog="Exit status: 0 without a MEND line, 1 with one, 3 where the device of --require does not work.",
     )
     parser.add_argument("--backend", metavar="cpu|cuda|host", help="only what this backend needs, and Python's part")
