@@ -224,13 +224,12 @@ def _examine_other(report: Report, name: str, without: str | None) -> None:
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m quern.doctor",
-        description="Examine this machine and this installation. Every line is ok or says how to mend it.",
-        epilog="Exit status: 0 when nothing is to be mended, 1 when something is, 3 when what --require names does not "
-        "work.",
+        description="Examine this machine and this installation. Each line is ok, or a repair command follows.",
+        epilog="Exit status: 0 without a MEND line, 1 with one, 3 where the device of --require does not work.",
     )
     parser.add_argument("--backend", metavar="cpu|cuda|host", help="only what this backend needs, and Python's part")
     parser.add_argument(
-        "--require", metavar="cpu|cuda[:N]|host", help="exit with 3 unless a kernel was run there and was right"
+        "--require", metavar="cpu|cuda[:N]|host", help="exit with 3 unless a kernel ran there with the right result"
     )
     parser.add_argument("--json", action="store_true", help="print JSON, for tools")
     return parser.parse_args(arguments)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m quern.bench gemm`: a matrix product with clamp, Mish and GroupNorm (KernelBench level 2, problem 94), by
-quern.gemm_norm in its precision classes and by PyTorch, eager and compiled, in fp32 and TF32, in turns on the same
-tensors. Like is compared with like: beside each stands its greatest error against float64. With --variants each kernel
-of quern's by itself instead (gemm_variants.py)."""
+"""`python -m quern.bench gemm` times a matrix product with clamp, Mish and GroupNorm (KernelBench level 2, problem
+94): quern.gemm_norm in its precision classes and PyTorch, eager and compiled, in fp32 and TF32, in turns on the same
+tensors. Each line has the greatest error against float64; classes are compared with their like. --variants times each
+of quern's kernels instead."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m quern.bench lopt`: a step of a learned optimizer over a model's list of tensors, by quern and by the
-materialising form in plain PyTorch, in turns on parameters of the same values, beside a copy of as many bytes as a step
-moves at least; its peak of memory beyond its state and its launches; and PyLO's, where it is installed. quern is
-checked first, against the materialising form in float64, over tensors of the same ranks. --train times whole training
-steps of a model instead, and the optimizer's part of them."""
+"""`python -m quern.bench lopt` times a step of a learned optimizer over a model's list of tensors: quern, the same in
+PyTorch operations, and PyLO where it is installed, in turns on parameters of the same values, beside a copy of as
+many bytes as a step moves at least. It also measures launches and the peak of memory beyond the state. quern is first
+checked against the PyTorch operations in float64. --train times whole training steps of a model, and the optimizer's
+part."""
 
 from __future__ import annotations
 

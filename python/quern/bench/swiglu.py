@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m quern.bench swiglu`: SwiGLU forward, backward and both, by quern and by what its users would run instead,
-in turns on the same tensors, beside a copy that moves as many bytes; over the widths of the Llama models and from one
-row to 8192; and the forward that stores float8_e4m3fn with a scale a row. What a backward wrote over is put back before
-each of its calls, which is not timed."""
+"""`python -m quern.bench swiglu` times SwiGLU forward, backward, both, and the forward that stores float8_e4m3fn with
+one scale per row, over the widths of the Llama models and from one row to 8192. It times quern and its peers in turns
+on the same tensors, beside a copy that moves as many bytes. Tensors that a backward writes over are restored,
+untimed, before each of its calls."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def _parser() -> argparse.ArgumentParser:
         "-s",
         metavar="RxC",
         action="append",
-        help="rows x columns; repeatable; all of the table unless given",
+        help="rows x columns; repeatable; default: all",
     )
     add("--rows", metavar="LIST", help=f"with commas; {','.join(map(str, gated.ROWS))} unless given")
     add("--cols", metavar="LIST", help=f"with commas; {','.join(map(str, gated.WIDTHS))} unless given")
     add("--direction", "-d", action="append", choices=gated.DIRECTIONS, help="repeatable; the first three unless given")
     add("--multiplier", "-m", type=float, action="append", metavar="X", help="of the gate; 1 unless given; repeatable")
-    add("--type", default="bf16", choices=tuple(gated.DTYPES), help="storage; bf16 unless given")
+    add("--type", default="bf16", choices=tuple(gated.DTYPES), help="storage; default: bf16")
     add("--peers", metavar="NAMES", help=f"of {', '.join(gated.PEERS)}, with commas; all unless given")
     add("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless given")
     add("--rounds", type=int, default=30, metavar="N", help="samples of each; 30 unless given")
