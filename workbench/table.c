@@ -2,7 +2,7 @@
 /* table.c - see table.h. */
 #include "workbench/table.h"
 #include "workbench/op_check.h"
-#include "workbench/ruled_stage.h"
+#include "workbench/subject_stage.h"
 #include "workbench/term.h"
 #include <inttypes.h>
 #include <math.h>
@@ -153,11 +153,11 @@ static void print_step(FILE *stream, const qn_bench *b)
 /* What an op's states take, and what a step is lent beside them. */
 static void print_memory(FILE *stream, const qn_bench *b)
 {
-  const double state = qn_ruled_bytes_of(b->ask.op, b->ask.row).state * (double)b->ask.work->elements;
+  const double state = qn_element_bytes_of(b->ask.op, b->ask.row).state * (double)b->ask.work->elements;
   label(stream, "memory");
   fprintf(stream, "%.1f MB of state, and a workspace of %.2f MB, %.2f%% of it; %.2f MB move besides elements\n",
           state * 1e-6, (double)b->workspace * 1e-6, 100 * (double)b->workspace / state,
-          qn_ruled_step_bytes(b->ask.op, b->ask.work->n) * 1e-6);
+          qn_step_bytes_besides(b->ask.op, b->ask.work->n) * 1e-6);
 }
 
 void qn_bench_print(FILE *stream, const qn_bench *b)
