@@ -96,16 +96,17 @@ static qn_status find_shape(const qn_subject *d, size_t r, size_t k, qn_subject_
 
 static void lay_out(const qn_subject *d, size_t r, qn_subject_place *p)
 {
-  const bool apart = d->apart && p->ndim > 1 && d->op->info.tensors[r].storage > QN_STORAGE_ROW_MAJOR;
+  const size_t between = d->apart + d->role[r].apart;
+  const bool apart = between && p->ndim > 1 && d->op->info.tensors[r].storage > QN_STORAGE_ROW_MAJOR;
   size_t next = 1;
   p->elements = 1;
   for (int e = 0; e < p->ndim; e++) p->elements *= (size_t)p->shape[e];
   p->cols = apart ? (size_t)p->shape[p->ndim - 1] : p->elements;
   p->rows = !p->elements ? 0 : p->elements / p->cols;
-  p->pitch = p->cols + (apart ? d->apart : 0);
+  p->pitch = p->cols + (apart ? between : 0);
   for (int e = p->ndim; e-- > 0;) {
     p->strides[e] = (int64_t)next;
-    next *= (size_t)p->shape[e] + (apart && e + 1 == p->ndim ? d->apart : 0);
+    next *= (size_t)p->shape[e] + (apart && e + 1 == p->ndim ? between : 0);
   }
 }
 
@@ -181,7 +182,8 @@ static void fill_tensor(const qn_subject *d, unsigned char *image, size_t r, siz
   const qn_op_tensor *is = &d->op->info.tensors[r];
   const qn_subject_role *role = &d->role[r];
   const qn_subject_place *p = &role->place[k];
-  const qn_filling filling = {.kind = is->fill, .scale = scale < 0 ? is->fill_scale : scale, .seed = seed, .role = r};
+  const qn_filling filling = {
+      .kind = is->fill, .scale = scale < 0 ? is->fill_scale : scale, .seed = seed, .role = r, .odd = d->odd};
   for (size_t row = 0; row < p->rows; row++) {
     unsigned char *at = image + p->offset + row * p->pitch * role->width;
     qn_fill_numbers(&filling, role->dtype, at, p->cols, (k << 32) + row * p->cols);
@@ -325,6 +327,14 @@ static qn_status take_list(qn_subject *d, const qn_workload *list)
   return QN_OK;
 }
 
+/* Of roles that params decide. */
+static void decide_access(qn_subject *d)
+{
+  const qn_call call = qn_subject_call(d, QN_CALL_STEP);
+  for (size_t r = 0; r < d->op->info.n_tensors; r++)
+    if (d->op->info.tensors[r].written_where && d->role[r].access) d->role[r].access = qn_call_access(&call, r);
+}
+
 static qn_status read_order(qn_subject *d, const qn_subject_order *order)
 {
   const qn_op_info *info = &order->op->info;
@@ -341,6 +351,7 @@ static qn_status read_order(qn_subject *d, const qn_subject_order *order)
   qn_try(qn_subject_read(d, order->more));
   for (size_t k = 0; k < order->n_settings; k++) qn_try(qn_subject_read(d, order->settings[k]));
   if (order->params) memcpy(d->params, order->params, info->params_bytes);
+  decide_access(d);
   return order->list ? take_list(d, order->list) : QN_OK;
 }
 

@@ -27,6 +27,7 @@ typedef struct qn_subject_role {
   size_t width;     /* bytes of an element */
   qn_access access; /* QN_ABSENT: not given */
   bool single;      /* one for the whole list */
+  size_t apart;     /* elements between rows, besides those of all roles */
   bool other;       /* its shape is the one behind "or" */
   enum { QN_SUBJECT_NUMBERS, QN_SUBJECT_VALUE, QN_SUBJECT_SWEEP } filled;
   double all;      /* of QN_SUBJECT_VALUE: every element, at every step */
@@ -61,7 +62,7 @@ typedef struct qn_subject {
       trained;     /* standard deviations of what is only read, and of the first role; below 0: as described */
   bool fenced;     /* memory may not be touched behind the last tensor of a role, on the processor and host */
   bool bare, lean; /* no memory; no images on the host: it can be stepped alone */
-  bool nan, halves, filled, scaled, hyper;
+  bool nan, halves, odd, filled, scaled, hyper;
   bool planned; /* a step is that of a plan */
   bool own_stream;
   int64_t extent[26]; /* by letter; -1: not said */
@@ -86,7 +87,8 @@ typedef struct qn_subject {
  *   filled                    what is updated begins as in the middle of a run, else as before the first step
  *   PARAM                     a param of one number a tensor is given
  *   hyper                     params that may be in device memory are there
- *   apart=N                   N elements lie between rows, where they may
+ *   apart=N, ROLE+N           N elements lie between rows, where they may; N more between one role's
+ *   odd                       zeros of both signs, tiny and huge numbers, infinities and NaN among the others
  *   nan, halves               the first tensor that is read has a NaN; f32 that is read but in one dimension is as
  *                             qn_fill_halves makes it
  *   ROLE=X, ROLE=sweep        all elements of what is only read are X, at every step, or qn_fill_sweep's

@@ -92,7 +92,8 @@ static size_t role_before(const qn_subject *d, const char *word, const char *mar
 static bool fill_as(qn_subject *d, const char *word, const char *equals)
 {
   const size_t r = role_before(d, word, equals);
-  if (r == d->op->info.n_tensors || d->op->info.types[d->row].tensor[r].access != QN_READ) return false;
+  if (r == d->op->info.n_tensors) return false;
+  if (d->op->info.types[d->row].tensor[r].access != QN_READ && !d->op->info.tensors[r].written_where) return false;
   d->role[r].filled = !strcmp(equals + 1, "sweep") ? QN_SUBJECT_SWEEP : QN_SUBJECT_VALUE;
   d->role[r].all = strtod(equals + 1, NULL);
   return true;
@@ -137,7 +138,8 @@ static bool take_flag(qn_subject *d, const char *word)
   const struct {
     const char *name;
     bool *flag;
-  } flags[] = {{"nan", &d->nan}, {"halves", &d->halves}, {"filled", &d->filled}, {"hyper", &d->hyper}};
+  } flags[] = {
+      {"nan", &d->nan}, {"odd", &d->odd}, {"halves", &d->halves}, {"filled", &d->filled}, {"hyper", &d->hyper}};
   for (size_t k = 0; k < sizeof flags / sizeof flags[0]; k++)
     if (!strcmp(word, flags[k].name)) return *flags[k].flag = true;
   for (size_t k = 0; k < info->n_params; k++)
@@ -145,12 +147,22 @@ static bool take_flag(qn_subject *d, const char *word)
   return false;
 }
 
+/* "ROLE+N". */
+static bool put_apart(qn_subject *d, const char *word)
+{
+  const char *plus = strchr(word, '+');
+  const size_t r = plus ? role_before(d, word, plus) : d->op->info.n_tensors;
+  if (r == d->op->info.n_tensors) return false;
+  d->role[r].apart = strtoul(plus + 1, NULL, 10);
+  return true;
+}
+
 static qn_status take_word(qn_subject *d, const char *word)
 {
   const char *equals = strchr(word, '=');
   if ((*word >= '0' && *word <= '9') || !strcmp(word, "-")) return add_shape(d, word);
   if (*word == '-' || *word == '~') return mark_role(d, word);
-  if (!equals && take_flag(d, word)) return QN_OK;
+  if (!equals && (take_flag(d, word) || put_apart(d, word))) return QN_OK;
   if (equals && (take_number(d, word, equals) || set(d, word, equals) || fill_as(d, word, equals))) return QN_OK;
   if (!d->list && word[0] >= 'a' && word[0] <= 'z' && equals == word + 1) return set_extent(d, word);
   return qn_settings_read(&d->op->info, d->params, word);

@@ -99,8 +99,9 @@ static void print_check(FILE *stream, const qn_bench *b)
   if (b->check.right)
     fprintf(stream, "%sok%s, %s written elements %s\n", qn_term_colour(stream, QN_GREEN),
             qn_term_colour(stream, QN_PLAIN), qn_grouped(b->check.elements).text,
-            !qn_op_check_of(b->ask.op)->reference ? "equal the reference bit for bit"
-            : b->ask.work->text                   ? "are as near to the reference in double as they must be"
+            !qn_op_check_of(b->ask.op)->reference || b->ask.op->info.agreement == QN_BITWISE
+                ? "equal the reference bit for bit"
+            : b->ask.work->text ? "are as near to the reference in double as they must be"
                                 : "of its shapes, made small, are as near to the reference in double as they must be");
   else
     fprintf(stream, "%sWRONG%s, so it gets no time: %s\n", qn_term_colour(stream, QN_RED),

@@ -8,7 +8,7 @@
 bool qn_tune_variants_can(const qn_op *op);
 /* As qn_tune_run. order->shapes: names of the op's workloads or texts such as "m=16 n=64 k=32 groups=2", apart by
  * commas; NULL: all workloads. A text that says "precision=tf32" is of that class alone. order->types: the type of the
- * first tensor. order->only: names of variants. */
+ * first tensor of which there are several. order->only: names of variants. */
 qn_status qn_tune_variants_run(const qn_tune_order *order, qn_tune_outcome *outcome);
 /* What a call of each takes now, and why, a line each to order->out. */
 qn_status qn_tune_variants_list(const qn_tune_order *order);
