@@ -4,7 +4,6 @@
 #include "workbench/check.h"
 #include "core/core.h"
 #include "quern/quern.h"
-#include "workbench/beside_ops.h"
 #include "workbench/jobs.h"
 #include "workbench/leg_subject.h"
 #include "workbench/op_check.h"
@@ -141,30 +140,6 @@ static void add_op(item_list *list, const qn_op *op, const qn_device *only)
     list->n += qn_selftest_items(op, list->at + list->n, QN_ITEMS_MOST - list->n);
 }
 
-static const qn_beside_op *const beside_ops[] = {&qn_check_swiglu_quantize};
-enum { N_BESIDE = sizeof beside_ops / sizeof *beside_ops };
-
-static void add_beside(item_list *list, const qn_beside_op *beside, const qn_device *only)
-{
-  qn_target targets[TARGETS_MOST];
-  const size_t n = qn_targets_of(beside->op, only ? only->index : 0, targets, TARGETS_MOST);
-  for (size_t k = 0; k < n; k++) {
-    if (!wants_device(only, &targets[k])) continue;
-    if (!targets[k].runs) add_item(list, QN_LEG_VARIANTS, &targets[k], QN_NO_ROW, NULL, beside->variants);
-    for (size_t row = 0; row < beside->op->info.n_types && targets[k].runs; row++) {
-      add_item(list, QN_LEG_VARIANTS, &targets[k], row, NULL, beside->variants);
-      add_item(list, QN_LEG_GOLDEN, &targets[k], row, NULL, beside->golden);
-    }
-  }
-}
-
-const qn_op_info *qn_check_beside(const char *name)
-{
-  for (size_t k = 0; k < N_BESIDE; k++)
-    if (!strcmp(beside_ops[k]->op->info.name, name)) return &beside_ops[k]->op->info;
-  return NULL;
-}
-
 /* A backend that was asked for and of which nothing can run here is a mistake, not a list of skips. */
 static qn_status require_one_that_runs(const item_list *list, const char *backend)
 {
@@ -183,7 +158,7 @@ static qn_status make_items(item_list *list, const qn_check_options *options)
   char text[64];
   const char *backend = options->backend;
   *list = (item_list){.options = options};
-  if (options->op && !(one = qn_check_beside(options->op))) qn_try(qn_op_find(options->op, &one));
+  if (options->op) qn_try(qn_op_find(options->op, &one));
   qn_try(qn_option_text(QN_OPTION_DEVICE, text, sizeof text));
   if (!backend && *text) backend = text;
   if (backend) {
@@ -193,8 +168,6 @@ static qn_status make_items(item_list *list, const qn_check_options *options)
   qn_try(qn_try_allocate(&list->at, QN_ITEMS_MOST * sizeof *list->at, "the list of checks"));
   for (size_t k = 0; qn_ops[k]; k++)
     if (!one || one == &qn_ops[k]->info) add_op(list, qn_ops[k], only);
-  for (size_t k = 0; k < N_BESIDE; k++)
-    if (!one || one == &beside_ops[k]->op->info) add_beside(list, beside_ops[k], only);
   qn_status status = backend && !options->only ? require_one_that_runs(list, backend) : QN_OK;
   if (status != QN_OK) qn_release(list->at);
   return status;
