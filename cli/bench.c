@@ -9,7 +9,7 @@
 #include "workbench/first_use.h"
 #include "workbench/record.h"
 #include "workbench/settings.h"
-#include "workbench/shaped_stage.h"
+#include "workbench/subject_stage.h"
 #include "workbench/table.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -274,7 +274,7 @@ static qn_status find_work(session *s, const qn_op *op, size_t row, void *params
 {
   const order *o = s->o;
   qn_workload_free(&s->work);
-  if (qn_op_check_of(op)->workloads) return qn_shaped_workload(op, row, o->workload, &s->work, params);
+  if (qn_op_check_of(op)->workloads) return qn_subject_workload(op, row, o->workload, &s->work, params);
   return o->file ? qn_workload_read(o->file, &s->work)
                  : qn_workload_find(o->workload ? o->workload : "gpt2-124m", &s->work);
 }

@@ -65,7 +65,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case KEY_JSON: order->json = true; return 0;
   case ARGP_KEY_ARG:
     if (order->op) argp_error(state, "one op at a time: %s or %s", order->op, arg);
-    if (!qn_check_beside(arg) && qn_op_find(arg, &op) != QN_OK) argp_error(state, "%s", qn_last_error());
+    if (qn_op_find(arg, &op) != QN_OK) argp_error(state, "%s", qn_last_error());
     order->op = arg;
     return 0;
   default: return ARGP_ERR_UNKNOWN;

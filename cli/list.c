@@ -82,8 +82,10 @@ static void print_variants(const request *order, const qn_op_info *op)
   }
 }
 
-static const char *access_word(qn_access access)
+static const char *access_word(const qn_op_info *op, size_t row, size_t role)
 {
+  const qn_access access = op->types[row].tensor[role].access;
+  if (op->tensors[role].written_where) return "read or written";
   return access == QN_READ ? "read" : access == QN_WRITE ? "written" : access == QN_READ_WRITE ? "updated" : "-";
 }
 
@@ -92,6 +94,7 @@ static size_t row_bytes(const qn_op_info *op, const qn_op_types *row)
   size_t bytes = 0;
   for (size_t t = 0; t < op->n_tensors; t++) {
     int passes = !!(row->tensor[t].access & QN_READ) + !!(row->tensor[t].access & QN_WRITE);
+    if (op->tensors[t].written_where) passes = 1;
     bytes += (size_t)passes * qn_dtype_bytes(row->tensor[t].dtype);
   }
   return bytes;
@@ -109,7 +112,7 @@ static void print_types(const qn_op_info *op)
     for (size_t t = 0; t < op->n_tensors; t++) {
       qn_access access = op->types[r].tensor[t].access;
       printf(" %-4s %-8s", access ? qn_dtype_name(op->types[r].tensor[t].dtype) : "-",
-             access ? access_word(access) : "");
+             access ? access_word(op, r, t) : "");
     }
     printf(" %5zu\n", row_bytes(op, &op->types[r]));
   }
@@ -203,7 +206,7 @@ static json_t *types_json(const qn_op_info *op)
       if (!op->types[r].tensor[t].access) continue;
       json_object_set_new(row, op->tensors[t].name,
                           json_pack("{s:s, s:s}", "dtype", qn_dtype_name(op->types[r].tensor[t].dtype), "access",
-                                    access_word(op->types[r].tensor[t].access)));
+                                    access_word(op, r, t)));
     }
     json_array_append_new(list,
                           json_pack("{s:o, s:I}", "tensors", row, "bytes", (json_int_t)row_bytes(op, &op->types[r])));

@@ -5,7 +5,7 @@
 #include "op/geometry.h"
 #include "quern/arch.h"
 #include "workbench/term.h"
-#include "workbench/tune_shaped.h"
+#include "workbench/tune_variants.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -107,7 +107,7 @@ static void print_variants_of(const qn_op *op, qn_device device)
 {
   static qn_variant_account all[QN_VARIANT_ACCOUNTS];
   size_t n = 0;
-  if (qn_tune_shaped_account(op, device, all, &n) != QN_OK || !n) {
+  if (qn_tune_variants_account(op, device, all, &n) != QN_OK || !n) {
     printf("  launched as a variant of its own: %s\n", qn_last_error());
     return;
   }
@@ -123,7 +123,7 @@ static void print_variants_of(const qn_op *op, qn_device device)
 void qn_list_print_geometry(const qn_op *op, qn_device device)
 {
   static choices all;
-  if (qn_tune_shaped_can(op)) print_variants_of(op, device);
+  if (qn_tune_variants_can(op)) print_variants_of(op, device);
   if (!find(op, device, &all)) return;
   printf("  launched on %s (%s) as\n", all.device.text, all.arch.name);
   for (size_t k = 0; k < all.n; k++)
@@ -139,7 +139,7 @@ static json_t *variants_json(const qn_op *op, qn_device device)
   json_t *names = json_array(), *calls = json_array();
   const char *name;
   for (size_t k = 0; (name = op->engine->variant(k)); k++) json_array_append_new(names, json_string(name));
-  if (qn_tune_shaped_account(op, device, all, &n) != QN_OK) n = 0;
+  if (qn_tune_variants_account(op, device, all, &n) != QN_OK) n = 0;
   for (size_t k = 0; k < n; k++)
     json_array_append_new(calls, json_pack("{s:s, s:I, s:I, s:I, s:s}", "variant", all[k].name, "calls",
                                            (json_int_t)all[k].of, "serves", (json_int_t)all[k].can, "given",
@@ -150,7 +150,7 @@ static json_t *variants_json(const qn_op *op, qn_device device)
 json_t *qn_list_geometry_json(const qn_op *op, qn_device device)
 {
   static choices all;
-  if (qn_tune_shaped_can(op)) return variants_json(op, device);
+  if (qn_tune_variants_can(op)) return variants_json(op, device);
   if (!find(op, device, &all)) return NULL;
   json_t *list = json_array();
   for (const choice *c = all.at; c < all.at + all.n; c++)

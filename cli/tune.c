@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tune.c - `quern tune`: finds the launch geometries, and of products the variants, that are the fastest on this device
- * and keeps them in the user's tables; shows what the tables say. The work is workbench/tune.c's and tune_shaped.c's.
+ * and keeps them in the user's tables; shows what the tables say. The work is workbench/tune.c's and tune_variants.c's.
  */
 #include "cli/verb.h"
 #include "op/call.h"
 #include "workbench/sampler.h"
 #include "workbench/tune.h"
-#include "workbench/tune_shaped.h"
+#include "workbench/tune_variants.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,7 +142,7 @@ static qn_status print_choices(const order *o, const qn_op *op, qn_device device
     qn_tune_order ask = o->tune;
     ask.op = op;
     ask.out = stdout;
-    return qn_tune_shaped_list(&ask);
+    return qn_tune_variants_list(&ask);
   }
   for (size_t k = 0; k < n; k++) {
     const qn_tune_cell *c = &cell[k];
@@ -204,7 +204,7 @@ static qn_status tune_op(const order *o, const qn_op *op, total *all)
   ask.op = op;
   ask.progress = &progress;
   ask.out = stdout;
-  const qn_status status = op->engine->variant ? qn_tune_shaped_run(&ask, &out) : qn_tune_run(&ask, &out);
+  const qn_status status = op->engine->variant ? qn_tune_variants_run(&ask, &out) : qn_tune_run(&ask, &out);
   qn_progress_end(&progress);
   const double seconds = now_s() - began;
   add(all, &out, seconds);

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nvrtc.c ARCH [OP] - compiles every op's device kernels, or one op's, for one GPU architecture, no GPU needed: each
  * row of the type table with each option that changes the kernel, as a launch would, and the unfused forms; of ops with
- * kernels of their own the units that they list; then swiglu_quantize, which is not among them, and
- * src/base/maths.h. Registers and spills stand in each line; a spill fails. The sources ask of an architecture only
- * whether it is older than sm_80: beyond that, two of them differ by what ptxas makes of the same PTX. So all options
- * meet the oldest and the one that results come from; on each other one every row has its plainest and its fullest
- * kernel, and the options in between are dealt out, each to one of them. */
+ * kernels of their own the units that they list; then src/base/maths.h. Registers and spills stand in each line; a
+ * spill fails. The sources ask of an architecture only whether it is older than sm_80: beyond that, two of them differ
+ * by what ptxas makes of the same PTX. So all options meet the oldest and the one that results come from; on each other
+ * one every row has its plainest and its fullest kernel, and the options in between are dealt out, each to one of them.
+ */
 #include "core/core.h"
 #include "device/backend.h"
 #include "maths.h"
 #include "maths_unit.h"
 #include "op/device_variant.h"
-#include "op/swiglu_quantize/swiglu_quantize.unit.h"
 #include "test.h"
 #include "workbench/op_check.h"
 
@@ -194,31 +193,6 @@ static void compile_units(const char *arch, const qn_op *op)
   }
 }
 
-/* Of every type the plainest kernel and the fullest; each gate in between, with computed scales, on one architecture.
- */
-static void compile_quantize(const char *arch)
-{
-  static const char *const types[] = {"f32", "bf16", "f16"};
-  static const char *const archs[] = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"};
-  static const unsigned cuts[] = {1, 2, 4, 8, 16, 0};
-  for (int storage = 0; storage < 3; storage++)
-    for (int gate = -1; gate < QN_SWIGLU_GATES; gate++) {
-      const bool full = gate >= 0, last = gate + 1 == QN_SWIGLU_GATES;
-      if (full && !last && strcmp(arch, archs[(gate * 3 + storage) % 7]) != 0) continue;
-      const qn_swiglu_quantize_kind kind = {.flags = full ? (qn_u32)gate | QN_SWIGLU_DOWN | QN_SWIGLU_SCALED
-                                                          : QN_SWIGLU_SILU,
-                                            .storage = storage,
-                                            .computes = full};
-      qn_swiglu_quantize_unit u;
-      char what[96];
-      const unsigned packs = cuts[(gate + storage + 1) % 6];
-      qn_swiglu_quantize_unit_of(&kind, packs, &u);
-      snprintf(what, sizeof what, "swiglu_quantize (%s) flags %#x%s %u", types[storage], kind.flags,
-               full ? ", computed scales, vectors held:" : ", given scales,", packs);
-      compile(arch, &u.unit, what);
-    }
-}
-
 /* The functions of base/maths.h, each in a kernel of its own. */
 static void compile_maths(const char *arch)
 {
@@ -257,7 +231,6 @@ int main(int argc, char **argv)
     compile_unfused(argv[1], qn_ops[k]);
     compile_forms(argv[1], qn_ops[k]);
   }
-  if (argc == 2 || !strcmp(argv[2], "swiglu_quantize")) compile_quantize(argv[1]);
   if (argc == 2) compile_maths(argv[1]);
   if (argc == 2 || !strcmp(argv[2], "moves")) compile_moves(argv[1]);
   return test_end();

@@ -112,12 +112,33 @@ static void test_numbers(void)
     double value;
     unsigned bits;
   } known[] = {
-      {QN_BF16, 1, 0x3f80},          {QN_BF16, 0x1.01p0, 0x3f80},      {QN_BF16, 0x1.03p0, 0x3f82},
-      {QN_BF16, 0x1.ffp127, 0x7f80}, {QN_BF16, 0x1.fefffp127, 0x7f7f}, {QN_BF16, 0x1p-133, 0x0001},
-      {QN_F16, 65504, 0x7bff},       {QN_F16, 65519.99, 0x7bff},       {QN_F16, 65520, 0x7c00},
-      {QN_F16, -0.0, 0x8000},        {QN_F16, 0x1p-24, 0x0001},        {QN_F16, 0x1p-25, 0x0000},
-      {QN_F16, 0x1.8p-24, 0x0002},   {QN_F16, 0x1.ff8p-15, 0x03ff},    {QN_F16, 0x1.fffp-15, 0x0400},
-      {QN_F16, -INFINITY, 0xfc00},   {QN_F32, 0.1, 0x3dcccccd},        {QN_F32, 0x1p-149, 0x00000001},
+      {QN_BF16, 1, 0x3f80},
+      {QN_BF16, 0x1.01p0, 0x3f80},
+      {QN_BF16, 0x1.03p0, 0x3f82},
+      {QN_BF16, 0x1.ffp127, 0x7f80},
+      {QN_BF16, 0x1.fefffp127, 0x7f7f},
+      {QN_BF16, 0x1p-133, 0x0001},
+      {QN_F16, 65504, 0x7bff},
+      {QN_F16, 65519.99, 0x7bff},
+      {QN_F16, 65520, 0x7c00},
+      {QN_F16, -0.0, 0x8000},
+      {QN_F16, 0x1p-24, 0x0001},
+      {QN_F16, 0x1p-25, 0x0000},
+      {QN_F16, 0x1.8p-24, 0x0002},
+      {QN_F16, 0x1.ff8p-15, 0x03ff},
+      {QN_F16, 0x1.fffp-15, 0x0400},
+      {QN_F16, -INFINITY, 0xfc00},
+      {QN_F32, 0.1, 0x3dcccccd},
+      {QN_F32, 0x1p-149, 0x00000001},
+      {QN_F8E4M3, 1, 0x38},
+      {QN_F8E4M3, -448, 0xfe},
+      {QN_F8E4M3, INFINITY, 0x7e},
+      {QN_F8E4M3, 17, 0x58},
+      {QN_F8E4M3, 19, 0x5a},
+      {QN_F8E4M3, 0x1p-9, 0x01},
+      {QN_F8E4M3, 0x1p-10, 0x00},
+      {QN_F8E4M3, 0x1.8p-9, 0x02},
+      {QN_F8E4M3, -0x1p-10, 0x80},
   };
   size_t wrong = 0;
   for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
@@ -134,6 +155,12 @@ static void test_numbers(void)
       wrong += isnan(value) ? !qn_number_same((qn_dtype)dtype, &half, &back) : back != half;
     }
   check(!wrong, "every 16-bit number is itself again after load and store");
+  for (int bits = 0; bits < 256; bits++) {
+    uint8_t code = (uint8_t)bits, back;
+    qn_number_store(QN_F8E4M3, &back, qn_number_load(QN_F8E4M3, &code));
+    wrong += !qn_number_same(QN_F8E4M3, &code, &back);
+  }
+  check(!wrong, "so is every 8-bit one");
 }
 
 int main(void)

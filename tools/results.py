@@ -127,7 +127,7 @@ def wanted_checks(op):
         target = f"{variant['backend']}/{variant['name']}"
         here = range(len(op["types"])) if target == "cpu/ref" else rows
         yield from (f"{op['name']} leg1/{target}/row{row} " for row in here)
-        yield f"{op['name']} leg3/{target}{':' if shaped else '/'}"
+        yield f"{op['name']} leg3/{target}{':' if own else '/'}"
     if not shaped:
         yield from (f"{op['name']} leg2/cpu/ref/row{row} " for row in rows)
     yield from (f"{op['name']} leg4/{backend}" for backend in sorted({v["backend"] for v in runs}))

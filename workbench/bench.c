@@ -5,7 +5,7 @@
 #include "core/core.h"
 #include "workbench/clocks.h"
 #include "workbench/op_check.h"
-#include "workbench/ruled_stage.h"
+#include "workbench/subject_stage.h"
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ double qn_bench_bytes(const qn_op *op, size_t row, const void *params)
   return bytes;
 }
 
-double qn_bench_besides(const qn_bench_request *ask) { return qn_ruled_step_bytes(ask->op, ask->work->n); }
+double qn_bench_besides(const qn_bench_request *ask) { return qn_step_bytes_besides(ask->op, ask->work->n); }
 
 double qn_bench_step_bytes(const qn_bench_request *ask)
 {
@@ -42,7 +42,7 @@ double qn_bench_operations(const qn_bench_request *ask)
   return (double)ask->work->elements * ask->op->info.operations + (check->operations ? check->operations(&call) : 0);
 }
 
-double qn_bench_set(const qn_op *op, size_t row) { return qn_ruled_bytes_of(op, row).set; }
+double qn_bench_set(const qn_op *op, size_t row) { return qn_element_bytes_of(op, row).set; }
 
 void qn_bench_types(const qn_op *op, size_t row, char *text, size_t bytes)
 {
@@ -221,7 +221,7 @@ static double floor_of(const qn_bench *b)
   double best = 0, elements = (double)b->ask.work->elements;
   for (size_t k = 0; k < b->n_ceilings; k++) best = fmax(best, b->ceiling[k].bytes / b->ceiling[k].time.min);
   double bytes = qn_bench_step_bytes(&b->ask);
-  double kept = fmin(elements * qn_ruled_bytes_of(b->ask.op, b->ask.row).written, (double)b->device.l2_bytes);
+  double kept = fmin(elements * qn_element_bytes_of(b->ask.op, b->ask.row).written, (double)b->device.l2_bytes);
   return best > 0 ? (bytes - kept) / best : 0;
 }
 

@@ -4,10 +4,8 @@
 #include "workbench/check.h"
 #include "core/core.h"
 #include "quern/quern.h"
-#include "workbench/beside_ops.h"
 #include "workbench/jobs.h"
-#include "workbench/leg_ruled.h"
-#include "workbench/leg_shaped.h"
+#include "workbench/leg_subject.h"
 #include "workbench/op_check.h"
 #include "workbench/progress.h"
 #include <jansson.h>
@@ -91,42 +89,31 @@ static bool wants_device(const qn_device *only, const qn_target *target)
   return !only || (only->kind == target->device.kind && only->index == target->device.index);
 }
 
-/* Of an op whose tensors have shapes of their own: leg 1 is leg 2 as well. */
-static void add_shaped_target(item_list *list, const qn_target *target)
+/* Of an op with a reference in double. Where tiers add up in orders of their own, leg 1 is leg 2 as well. */
+static void add_subject_target(item_list *list, const qn_target *target)
 {
+  const bool is_reference = target->device.kind == QN_CPU && !strcmp(target->variant, "ref");
+  const bool agree = target->op->info.agreement != QN_REDUCTION;
+  const size_t n_rows = target->op->info.n_types;
   if (!target->runs) {
-    add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, NULL, qn_leg_shaped_variants);
+    add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, NULL, qn_leg_subject_variants);
     return;
   }
-  for (size_t row = 0; row < target->op->info.n_types; row++)
-    add_item(list, QN_LEG_VARIANTS, target, row, NULL, qn_leg_shaped_variants);
-  add_item(list, QN_LEG_GOLDEN, target, QN_NO_ROW, NULL, qn_leg_shaped_golden);
-}
-
-/* Of an op of lists whose shapes follow by rule. */
-static void add_ruled_target(item_list *list, const qn_target *target)
-{
-  if (!target->runs) {
-    add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, NULL, qn_leg_ruled_variants);
-    return;
-  }
-  add_item(list, QN_LEG_VARIANTS, target, 0, NULL, qn_leg_ruled_variants);
-  if (target->device.kind == QN_HOST)
+  for (size_t row = 0; row < n_rows; row++) add_item(list, QN_LEG_VARIANTS, target, row, NULL, qn_leg_subject_variants);
+  if (target->device.kind == QN_HOST && qn_op_check_of(target->op)->far)
     add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, "far", qn_op_check_of(target->op)->far);
-  if (target->device.kind == QN_CPU && !strcmp(target->variant, "ref"))
-    add_item(list, QN_LEG_ORACLE, target, 0, NULL, qn_leg_ruled_oracle);
-  add_item(list, QN_LEG_GOLDEN, target, 0, NULL, qn_leg_ruled_golden);
+  for (size_t row = 0; row < n_rows && is_reference && agree; row++)
+    add_item(list, QN_LEG_ORACLE, target, row, NULL, qn_leg_subject_oracle);
+  add_item(list, QN_LEG_GOLDEN, target, QN_NO_ROW, NULL, qn_leg_subject_golden);
 }
 
 /* What is checked of the op itself, not of a variant. */
 static void add_contract(item_list *list, const qn_target *target)
 {
   const qn_op *op = target->op;
-  const bool refers = qn_op_check_of(op)->reference, letters = qn_op_is_alone(&op->info);
-  void (*contract)(qn_trial *) = !refers ? qn_leg_contract : letters ? qn_leg_shaped_contract : qn_leg_ruled_contract;
-  add_item(list, QN_LEG_CONTRACT, target, QN_NO_ROW, NULL, contract);
-  if (refers)
-    add_item(list, QN_LEG_SELFTEST, target, QN_NO_ROW, NULL, letters ? qn_leg_shaped_selftest : qn_leg_ruled_selftest);
+  const bool refers = qn_op_check_of(op)->reference;
+  add_item(list, QN_LEG_CONTRACT, target, QN_NO_ROW, NULL, refers ? qn_leg_subject_contract : qn_leg_contract);
+  if (refers) add_item(list, QN_LEG_SELFTEST, target, QN_NO_ROW, NULL, qn_leg_subject_selftest);
 }
 
 /* The golden vectors and the contract are checked where the op runs, the contract once a backend. */
@@ -137,12 +124,10 @@ static void add_op(item_list *list, const qn_op *op, const qn_device *only)
   size_t n = qn_targets_of(op, only ? only->index : 0, targets, TARGETS_MOST);
   for (size_t k = 0; k < n; k++) {
     if (!wants_device(only, &targets[k])) continue;
-    if (!refers)
-      add_target(list, &targets[k]);
-    else if (qn_op_is_alone(&op->info))
-      add_shaped_target(list, &targets[k]);
+    if (refers)
+      add_subject_target(list, &targets[k]);
     else
-      add_ruled_target(list, &targets[k]);
+      add_target(list, &targets[k]);
     if (targets[k].runs && !contract[targets[k].device.kind]) contract[targets[k].device.kind] = &targets[k];
   }
   for (int kind = 0; kind < QN_DEVICE_KIND_COUNT; kind++) {
@@ -153,30 +138,6 @@ static void add_op(item_list *list, const qn_op *op, const qn_device *only)
   }
   if (!refers && wants_leg(list->options, QN_LEG_SELFTEST))
     list->n += qn_selftest_items(op, list->at + list->n, QN_ITEMS_MOST - list->n);
-}
-
-static const qn_beside_op *const beside_ops[] = {&qn_check_swiglu_quantize};
-enum { N_BESIDE = sizeof beside_ops / sizeof *beside_ops };
-
-static void add_beside(item_list *list, const qn_beside_op *beside, const qn_device *only)
-{
-  qn_target targets[TARGETS_MOST];
-  const size_t n = qn_targets_of(beside->op, only ? only->index : 0, targets, TARGETS_MOST);
-  for (size_t k = 0; k < n; k++) {
-    if (!wants_device(only, &targets[k])) continue;
-    if (!targets[k].runs) add_item(list, QN_LEG_VARIANTS, &targets[k], QN_NO_ROW, NULL, beside->variants);
-    for (size_t row = 0; row < beside->op->info.n_types && targets[k].runs; row++) {
-      add_item(list, QN_LEG_VARIANTS, &targets[k], row, NULL, beside->variants);
-      add_item(list, QN_LEG_GOLDEN, &targets[k], row, NULL, beside->golden);
-    }
-  }
-}
-
-const qn_op_info *qn_check_beside(const char *name)
-{
-  for (size_t k = 0; k < N_BESIDE; k++)
-    if (!strcmp(beside_ops[k]->op->info.name, name)) return &beside_ops[k]->op->info;
-  return NULL;
 }
 
 /* A backend that was asked for and of which nothing can run here is a mistake, not a list of skips. */
@@ -197,7 +158,7 @@ static qn_status make_items(item_list *list, const qn_check_options *options)
   char text[64];
   const char *backend = options->backend;
   *list = (item_list){.options = options};
-  if (options->op && !(one = qn_check_beside(options->op))) qn_try(qn_op_find(options->op, &one));
+  if (options->op) qn_try(qn_op_find(options->op, &one));
   qn_try(qn_option_text(QN_OPTION_DEVICE, text, sizeof text));
   if (!backend && *text) backend = text;
   if (backend) {
@@ -207,8 +168,6 @@ static qn_status make_items(item_list *list, const qn_check_options *options)
   qn_try(qn_try_allocate(&list->at, QN_ITEMS_MOST * sizeof *list->at, "the list of checks"));
   for (size_t k = 0; qn_ops[k]; k++)
     if (!one || one == &qn_ops[k]->info) add_op(list, qn_ops[k], only);
-  for (size_t k = 0; k < N_BESIDE; k++)
-    if (!one || one == &beside_ops[k]->op->info) add_beside(list, beside_ops[k], only);
   qn_status status = backend && !options->only ? require_one_that_runs(list, backend) : QN_OK;
   if (status != QN_OK) qn_release(list->at);
   return status;

@@ -29,9 +29,6 @@ typedef struct qn_check_options {
  * starting (an unknown name). */
 qn_status qn_check(const qn_check_options *options, FILE *out, size_t *failures);
 
-/* A function beside the ops that can be checked by name; NULL: there is none of that name. */
-const qn_op_info *qn_check_beside(const char *name);
-
 /* ---- for the legs ---- */
 typedef struct qn_trial qn_trial;
 typedef struct qn_item {

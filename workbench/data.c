@@ -2,6 +2,7 @@
 /* data.c - see data.h. Counter-based: splitmix64 (Steele, Lea, Flood, 2014) of a key and the element's index. */
 #include "workbench/data.h"
 #include "base/kernel.h"
+#include "workbench/fill.h"
 #include <math.h>
 #include <string.h>
 
@@ -49,19 +50,16 @@ void qn_data_fill(const qn_data_rule *rule, uint64_t tensor, uint64_t first, siz
   case QN_F64:
     for (size_t k = 0; k < n; k++) ((double *)to)[k] = value(rule, unit, key, first + k);
     break;
+  case QN_F8E4M3:
+    for (size_t k = 0; k < n; k++) ((uint8_t *)to)[k] = qn_float_f8e4m3(value(rule, unit, key, first + k));
+    break;
   default: break; /* no op stores other types */
   }
 }
 
 double qn_data_value(qn_dtype dtype, const void *data, size_t k)
 {
-  switch (dtype) {
-  case QN_F32: return ((const float *)data)[k];
-  case QN_BF16: return qn_bf16_float(((const uint16_t *)data)[k]);
-  case QN_F16: return qn_f16_float(((const uint16_t *)data)[k]);
-  case QN_F64: return ((const double *)data)[k];
-  default: return NAN;
-  }
+  return qn_number_load(dtype, (const char *)data + k * qn_dtype_bytes(dtype));
 }
 
 size_t qn_data_differ(qn_dtype dtype, const void *a, const void *b, size_t n)
@@ -69,8 +67,7 @@ size_t qn_data_differ(qn_dtype dtype, const void *a, const void *b, size_t n)
   size_t bytes = qn_dtype_bytes(dtype);
   if (!memcmp(a, b, n * bytes)) return n;
   for (size_t k = 0; k < n; k++) {
-    if (!memcmp((const char *)a + k * bytes, (const char *)b + k * bytes, bytes)) continue;
-    if (!isnan(qn_data_value(dtype, a, k)) || !isnan(qn_data_value(dtype, b, k))) return k;
+    if (!qn_number_same(dtype, (const char *)a + k * bytes, (const char *)b + k * bytes)) return k;
   }
   return n;
 }

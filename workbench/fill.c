@@ -65,6 +65,33 @@ static uint16_t store16(const layout16 *l, double value)
   return (uint16_t)(sign | (bits >= ldexp(top, l->fraction) ? top << l->fraction : (int)bits));
 }
 
+/* ---- f8e4m3: the nearest of the table of all values, of two the one with an even code ---- */
+
+static double value_of_e4m3(int code) { return code < 8 ? code * 0x1p-9 : ldexp(8 + code % 8, code / 8 - 10); }
+
+static double load_e4m3(uint8_t bits)
+{
+  const double size = (bits & 0x7f) == 0x7f ? NAN : value_of_e4m3(bits & 0x7f);
+  return bits & 0x80 ? -size : size;
+}
+
+static uint8_t store_e4m3(double value)
+{
+  const double size = fabs(value);
+  int low = 0, high = 0x7e; /* what is beyond the largest becomes that */
+  if (isnan(value)) return 0x7f;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (value_of_e4m3(middle) <= size)
+      low = middle;
+    else
+      high = middle;
+  }
+  const double below = size - value_of_e4m3(low), above = value_of_e4m3(high) - size;
+  const int code = above < below || (!(below < above) && high % 2 == 0) ? high : low;
+  return (uint8_t)(code | (signbit(value) ? 0x80 : 0));
+}
+
 double qn_number_load(qn_dtype dtype, const void *at)
 {
   float single;
@@ -75,6 +102,7 @@ double qn_number_load(qn_dtype dtype, const void *at)
   case QN_F64: memcpy(&wide, at, sizeof wide); return wide;
   case QN_BF16: memcpy(&half, at, sizeof half); return load16(&bf16_layout, half);
   case QN_F16: memcpy(&half, at, sizeof half); return load16(&f16_layout, half);
+  case QN_F8E4M3: return load_e4m3(*(const uint8_t *)at);
   default: return NAN;
   }
 }
@@ -88,6 +116,7 @@ void qn_number_store(qn_dtype dtype, void *at, double value)
   case QN_F64: memcpy(at, &value, sizeof value); return;
   case QN_BF16: half = store16(&bf16_layout, value); break;
   case QN_F16: half = store16(&f16_layout, value); break;
+  case QN_F8E4M3: *(uint8_t *)at = store_e4m3(value); return;
   default: return;
   }
   memcpy(at, &half, sizeof half);
@@ -109,8 +138,11 @@ double qn_number_step(qn_dtype dtype, double value)
 {
   static const struct {
     int fraction, least; /* exponent of the smallest normal number */
-  } shape[QN_DTYPE_COUNT] = {
-      [QN_F32] = {23, -126}, [QN_BF16] = {7, -126}, [QN_F16] = {10, -14}, [QN_F64] = {52, -1022}};
+  } shape[QN_DTYPE_COUNT] = {[QN_F32] = {23, -126},
+                             [QN_BF16] = {7, -126},
+                             [QN_F16] = {10, -14},
+                             [QN_F64] = {52, -1022},
+                             [QN_F8E4M3] = {3, -6}};
   int exponent = value != 0 && isfinite(value) ? ilogb(value) : shape[dtype].least;
   if (exponent < shape[dtype].least) exponent = shape[dtype].least;
   return ldexp(1, exponent - shape[dtype].fraction);

@@ -9,7 +9,8 @@
 /* The same 64 well-mixed bits for the same (seed, k) on every machine. */
 uint64_t qn_seed_mix(uint64_t seed, uint64_t k);
 
-/* One stored number as a double (exact), and a double stored to nearest, ties to even. */
+/* One stored number as a double (exact), and a double stored to nearest, ties to even; f8e4m3 has no infinities: what
+ * is beyond its largest number is stored as that. */
 double qn_number_load(qn_dtype dtype, const void *at);
 void qn_number_store(qn_dtype dtype, void *at, double value);
 /* Its bits; two numbers are the same if their bits are, or if both are NaN (payloads differ between processors). */

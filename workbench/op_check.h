@@ -34,16 +34,16 @@ typedef struct qn_op_check {
   qn_status (*reference)(const qn_reference *reference);
   /* Of a call, a multiply-add counting two, beside info.operations an element of the first role. */
   double (*operations)(const qn_call *call);
-  /* Of checks, which are small: extents or shapes, params, words of the check. A case in the middle serves
-   * the contract, and the last one planted bugs: all params count in it. */
-  const qn_check_text *cases;
+  const qn_check_text *cases;     /* texts (subject.h) of checks, which are small */
+  const char *sample;             /* of one in which every param counts: the contract and planted bugs begin there */
   const qn_check_text *workloads; /* of benches, where tensors' extents have names; likewise */
   const qn_check_text *refused;   /* what must be: a word of the sentence, and the text */
   /* Settings under which cases run on a kind of device, for a row of types: "precision=tf32"; NULL past the last. Where
    * the first is "", every case runs under that one. */
   const char *(*variation)(qn_device_kind kind, size_t row, size_t k);
-  const char *const *looser; /* NULL-terminated: settings whose results must not pass as those of the defaults */
-  char independent;          /* the letter along which results do not depend on each other; 0: none */
+  /* NULL-terminated: settings whose results must not pass as the sample's; NULL: every param counts a little off. */
+  const char *const *looser;
+  char independent; /* the letter along which results do not depend on each other; 0: none */
   /* How a device variant makes operands the words of its class: 0 as the op's README says, 1 but for halves between
    * two words, which go either way, 2 as it likes within the class or a tighter one. NULL: 0 of all. */
   int (*looseness)(const char *variant);

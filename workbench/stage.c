@@ -37,10 +37,7 @@ static uint64_t span_of(const qn_workload *work)
 uint64_t qn_stage_bytes(const qn_stage_request *r)
 {
   uint64_t span = span_of(r->work), bytes = 0;
-  if (r->work->text) return qn_shaped_stage_bytes(r);
-  if (qn_op_check_of(r->op)->reference)
-    return (uint64_t)(qn_ruled_bytes_of(r->op, r->row).set * (double)r->work->elements +
-                      qn_ruled_step_bytes(r->op, r->work->n));
+  if (qn_op_check_of(r->op)->reference) return qn_subject_stage_bytes(r);
   for (size_t role = 0; role < r->op->info.n_tensors; role++)
     bytes += span * qn_dtype_bytes(types_of(r)->tensor[role].dtype);
   if (r->unfused) bytes += span * sizeof(float);
@@ -120,8 +117,7 @@ qn_status qn_stage_create(qn_stage **stage, const qn_stage_request *request, con
   *s = (qn_stage){.ask = *request, .exec = *exec, .types = types_of(request)};
   s->exec.workspace = NULL;
   if (qn_op_check_of(request->op)->reference) {
-    const qn_status made = request->work->text ? qn_shaped_stage_create(&s->shaped, request, exec)
-                                               : qn_ruled_stage_create(&s->ruled, request, exec);
+    const qn_status made = qn_subject_stage_create(&s->subject, request, exec);
     if (made != QN_OK) qn_release(s), s = NULL;
     *stage = s;
     return made;
@@ -140,8 +136,7 @@ void qn_stage_destroy(qn_stage **stage)
 {
   if (!stage || !*stage) return;
   qn_stage *s = *stage;
-  qn_ruled_stage_destroy(&s->ruled);
-  qn_shaped_stage_destroy(&s->shaped);
+  qn_subject_stage_destroy(&s->subject);
   qn_plan_destroy(&s->plan);
   (void)qn_stream_synchronize(s->exec.device, s->exec.stream); /* a failure here was told by the call that caused it */
   for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
@@ -158,14 +153,12 @@ void qn_stage_destroy(qn_stage **stage)
 
 uint64_t qn_stage_workspace(const qn_stage *s)
 {
-  if (s->shaped) return s->shaped->exec.workspace_bytes;
-  return s->ruled ? qn_ruled_stage_workspace(s->ruled) : s->exec.workspace_bytes;
+  return s->subject ? s->subject->exec.workspace_bytes : s->exec.workspace_bytes;
 }
 
 qn_status qn_stage_step(qn_stage *s)
 {
-  if (s->ruled) return qn_ruled_stage_step(s->ruled);
-  if (s->shaped) return qn_shaped_run(s->shaped);
+  if (s->subject) return qn_subject_run(s->subject);
   const qn_tensor *const *moved = s->last ? s->moved[0] : NULL; /* back from where a moved step left them */
   s->last = 0;
   return qn_op_plan_step(s->plan, &s->exec, s->ask.params, moved);
@@ -173,7 +166,7 @@ qn_status qn_stage_step(qn_stage *s)
 
 qn_status qn_stage_step_moved(qn_stage *s)
 {
-  if (s->ruled || s->shaped) return qn_stage_step(s); /* which is told where all is in any case */
+  if (s->subject) return qn_stage_step(s); /* which is told where all is in any case */
   s->last = !s->last;
   return qn_op_plan_step(s->plan, &s->exec, s->ask.params, s->moved[s->last]);
 }

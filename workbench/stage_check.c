@@ -322,8 +322,7 @@ static qn_status prove(qn_stage *s, qn_progress *progress, qn_stage_check *check
 
 qn_status qn_stage_prove(qn_stage *s, qn_progress *progress, qn_stage_check *check)
 {
-  if (s->shaped) return qn_shaped_stage_prove(s->shaped, check);
-  return s->ruled ? qn_ruled_stage_prove(s->ruled, check) : prove(s, progress, check, false);
+  return s->subject ? qn_subject_stage_prove(s->subject, &s->ask, check) : prove(s, progress, check, false);
 }
 
 qn_status qn_stage_prove_unfused(qn_stage *s, qn_progress *progress, qn_stage_check *check)

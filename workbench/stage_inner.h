@@ -2,8 +2,7 @@
 /* stage_inner.h - what stage.c and stage_check.c share. */
 #ifndef QN_WORKBENCH_STAGE_INNER_H
 #define QN_WORKBENCH_STAGE_INNER_H
-#include "workbench/ruled_stage.h"
-#include "workbench/shaped_stage.h"
+#include "workbench/subject_stage.h"
 
 enum {
   QN_CHUNK = 1 << 14,  /* elements that one thread fills or compares at a time */
@@ -33,10 +32,7 @@ struct qn_stage {
   float *scratch;
   const struct qn_device_function *pass[QN_MAX_PASSES]; /* of the unfused form, on devices */
   _Alignas(16) char coef[QN_COEF_BYTES];
-  /* Of an op whose shapes follow by rule, or whose tensors have shapes of their own; then all else but the request is
-   * empty. */
-  qn_ruled_stage *ruled;
-  qn_shaped_data *shaped;
+  qn_subject *subject; /* of an op with a reference in double; then all else but the request is empty */
 };
 
 /* Data and bands into all arenas. */

@@ -2,7 +2,7 @@
 /* table.c - see table.h. */
 #include "workbench/table.h"
 #include "workbench/op_check.h"
-#include "workbench/ruled_stage.h"
+#include "workbench/subject_stage.h"
 #include "workbench/term.h"
 #include <inttypes.h>
 #include <math.h>
@@ -99,8 +99,9 @@ static void print_check(FILE *stream, const qn_bench *b)
   if (b->check.right)
     fprintf(stream, "%sok%s, %s written elements %s\n", qn_term_colour(stream, QN_GREEN),
             qn_term_colour(stream, QN_PLAIN), qn_grouped(b->check.elements).text,
-            !qn_op_check_of(b->ask.op)->reference ? "equal the reference bit for bit"
-            : b->ask.work->text                   ? "are as near to the reference in double as they must be"
+            !qn_op_check_of(b->ask.op)->reference || b->ask.op->info.agreement == QN_BITWISE
+                ? "equal the reference bit for bit"
+            : b->ask.work->text ? "are as near to the reference in double as they must be"
                                 : "of its shapes, made small, are as near to the reference in double as they must be");
   else
     fprintf(stream, "%sWRONG%s, so it gets no time: %s\n", qn_term_colour(stream, QN_RED),
@@ -153,11 +154,11 @@ static void print_step(FILE *stream, const qn_bench *b)
 /* What an op's states take, and what a step is lent beside them. */
 static void print_memory(FILE *stream, const qn_bench *b)
 {
-  const double state = qn_ruled_bytes_of(b->ask.op, b->ask.row).state * (double)b->ask.work->elements;
+  const double state = qn_element_bytes_of(b->ask.op, b->ask.row).state * (double)b->ask.work->elements;
   label(stream, "memory");
   fprintf(stream, "%.1f MB of state, and a workspace of %.2f MB, %.2f%% of it; %.2f MB move besides elements\n",
           state * 1e-6, (double)b->workspace * 1e-6, 100 * (double)b->workspace / state,
-          qn_ruled_step_bytes(b->ask.op, b->ask.work->n) * 1e-6);
+          qn_step_bytes_besides(b->ask.op, b->ask.work->n) * 1e-6);
 }
 
 void qn_bench_print(FILE *stream, const qn_bench *b)

@@ -23,7 +23,8 @@ typedef enum qn_fill {
 typedef enum qn_storage {
   QN_STORAGE_DENSE,     /* one run of elements, in any order of the dimensions; roles alike have one order */
   QN_STORAGE_ROW_MAJOR, /* the run in the order of the dimensions */
-  QN_STORAGE_ROWS       /* rows at a distance of their own, with columns 1 or 2 elements apart */
+  QN_STORAGE_ROWS,      /* rows at a distance of their own, with columns 1 or 2 elements apart */
+  QN_STORAGE_PITCHED    /* a matrix: rows at a distance of their own, with columns side by side */
 } qn_storage;
 
 /* One role. The k-th tensors of all roles belong together. Their shapes, by `shape`:
@@ -36,6 +37,7 @@ typedef enum qn_storage {
  *     "[3, like param]"                      the extents of the first role, which is called so
  *     "[3, like param without d0]"           but for its largest dimension, or d1, the second largest, as the op has it
  *     "[3, like param without d1] or [0]"    and the shape where there is no such dimension
+ *     "[m] or [1]"                           and one element in the place of all, where the role is only read
  */
 typedef struct qn_op_tensor {
   const char *name;
@@ -47,6 +49,9 @@ typedef struct qn_op_tensor {
   qn_storage storage;
   int single;   /* 1: one tensor for the whole list. Where all roles are so, a call is of one tensor a role */
   int optional; /* 1: it need not be given in any row of types; else where a row has QN_ABSENT */
+  /* 1 + the offset in the params of the BOOL that says whether the role is only written, else only read; in types it is
+   * QN_READ_WRITE then. 0: types say it. */
+  size_t written_where;
 } qn_op_tensor;
 
 /* A row of the type table: what is stored as what, and how it is accessed then (QN_NONE, QN_ABSENT: not given).

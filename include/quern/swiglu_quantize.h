@@ -32,10 +32,11 @@ typedef struct qn_swiglu_quantize_params {
     sizeof(qn_swiglu_quantize_params), 1.0, 1.0, 1.702, 7.0, 0, 0                                                      \
   }
 
-/* a and b: (rows, cols), both f32, bf16 or f16; c: (rows, cols) of f8e4m3. Columns lie side by side, rows any distance
- * of at least cols apart (strides), so halves of one tensor will do. scale: f32, dense, of rows elements, or, where it
- * is read, of one; any shape. c and a written scale overlap nothing. One launch; nothing is synchronised or allocated,
- * except that the first call of a kind compiles. Bad input: a status, a sentence, nothing written. */
+/* A step of the op "swiglu_quantize". a and b: (rows, cols), both f32, bf16 or f16; c: (rows, cols) of f8e4m3. Columns
+ * lie side by side, rows any distance of at least cols apart (strides), so halves of one tensor will do. scale: f32,
+ * dense, of rows elements, or, where it is read, of one; here of any shape, by qn_op_step of that of (rows) or (1). c
+ * and a written scale share no element with another. One launch; nothing is synchronised or allocated, except that the
+ * first call of a kind compiles. Bad input: a status, a sentence, nothing written. */
 QN_API qn_status qn_swiglu_quantize(const qn_exec *exec, const qn_swiglu_quantize_params *params, const qn_tensor *c,
                                     const qn_tensor *scale, const qn_tensor *a, const qn_tensor *b);
 

@@ -17,8 +17,8 @@ typedef struct qn_device {
   int index; /* 0 for QN_CPU and QN_HOST */
 } qn_device;
 
-/* The registry's ops take the first four; kernels from a body take all but the last. BOOL is a byte, 0 or 1; C64 two
- * f32; F8E4M3 a byte as OCP's E4M3: no infinities, 448 the largest, 0x7f and 0xff NaN (quern/swiglu_quantize.h). */
+/* The registry's ops take the first four and the last; kernels from a body take all but the last. BOOL is a byte, 0 or
+ * 1; C64 two f32; F8E4M3 a byte as OCP's E4M3: no infinities, 448 the largest, 0x7f and 0xff NaN. */
 typedef enum qn_dtype {
   QN_NONE,
   QN_F32,

@@ -86,6 +86,7 @@ class OpTensor(Structure):
         ("storage", c_int),
         ("single", c_int),
         ("optional", c_int),
+        ("written_where", c_size_t),
     ]
 
 

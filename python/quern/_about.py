@@ -25,8 +25,9 @@ def _is_alike(info) -> bool:
 
 def ops() -> tuple[str, ...]:
     """The names of the ops of this library. An op of lists of tensors is a function of this package that works in
-    place: "lion" is quern.lion_; one whose tensors have shapes of their own is quern.gemm_norm; those whose states'
-    shapes follow from the parameters' are classes, quern.SmallFCLopt and quern.ELO."""
+    place: "lion" is quern.lion_; of those whose tensors have shapes of their own, one is quern.gemm_norm, and one is
+    quern.swiglu with an out_dtype; those whose states' shapes follow from the parameters' are classes,
+    quern.SmallFCLopt and quern.ELO."""
     return _names(False)
 
 

@@ -7,24 +7,15 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+from array import array
 
 from . import _abi, _arrays, _streams, _threads
 from ._call import _is_row_major
-from ._library import compare, declare, lib, path
 from ._ops import op
 from ._swiglu import _are_rows, of_torch
 
 NAME = "float8_e4m3fn"
-_FORWARD = op("swiglu")  # its params, to which this call adds one
-
-
-class _Params(ctypes.Structure):
-    _fields_ = [*_FORWARD.Params._fields_, ("computes", ctypes.c_int32)]
-
-
-_POINTERS = [ctypes.POINTER(_abi.Exec), ctypes.POINTER(_Params), *[ctypes.POINTER(_abi.Tensor)] * 4]
-declare(lib, path, {"qn_swiglu_quantize": (_abi.STATUS, _POINTERS)})
-compare(lib, path, {"qn_swiglu_quantize_params": _Params})
+_OP = op("swiglu_quantize")
 
 
 def _check_float8(dtype: object) -> None:
@@ -53,17 +44,22 @@ def _new(array, shape: tuple[int, ...], float8: bool):
     return library.empty(shape, ml_dtypes.float8_e4m3fn)
 
 
-def _tensor(view: _arrays.View, is_scale: bool, keep: list) -> _abi.Tensor:
-    """As a matrix; a scale as the row of its elements."""
-    if view.code is None:
-        raise TypeError(f"{view.name} is {view.dtype}, which quern does not store")
-    cols = view.shape[-1] if len(view.shape) else 1
-    shape = (math.prod(view.shape),) if is_scale else (math.prod(view.shape[:-1]), cols)
-    strides = (1,) if is_scale else (_apart(view), 1)
-    extents, steps = ((ctypes.c_int64 * len(shape))(*numbers) for numbers in (shape, strides))
-    keep += extents, steps
-    addresses = ctypes.addressof(extents), ctypes.addressof(steps)
-    return _abi.Tensor(view.address, view.code, len(shape), *addresses, _abi.Device(*view.device))
+def _roles(views: dict[str, _arrays.View], keep: list) -> ctypes.Array:
+    """By role: matrices, and a scale as the row of its elements."""
+    extents, words = array("q", bytes(8 * 4 * len(views))), array("q")
+    at = extents.buffer_info()[0]
+    for k, (name, view) in enumerate(views.items()):
+        if view.code is None:
+            raise TypeError(f"{view.name} is {view.dtype}, which quern does not store")
+        ndim = 1 if name == "scale" else 2
+        rows = math.prod(view.shape if ndim == 1 else view.shape[:-1])
+        cols, apart = (1, 1) if ndim == 1 else (view.shape[-1], _apart(view))
+        extents[4 * k], extents[4 * k + 1], extents[4 * k + 2], extents[4 * k + 3] = rows, cols, apart, 1
+        kind, index = view.device
+        words.extend((view.address, view.code | ndim << 32, at + 32 * k, at + 32 * k + 16, kind | index << 32))
+    keep += extents, words
+    first = words.buffer_info()[0]
+    return _abi.Roles(*(first + 40 * k for k in range(len(views))))
 
 
 def _apart(view: _arrays.View) -> int:
@@ -93,9 +89,9 @@ def swiglu(a, b, numbers: dict[str, float], activation: str, out_dtype, scale, o
     a row, in the shape of a with a last extent of 1."""
     _check_float8(out_dtype)
     computes = scale is None
-    params = _Params(size=ctypes.sizeof(_Params), computes=computes)
+    params = _OP.Params(size=ctypes.sizeof(_OP.Params), computes=computes)
     for name, value in dict(numbers, activation=activation).items():
-        _FORWARD.set(params, name, value)
+        _OP.set(params, name, value)
     if tuple(a.shape) != tuple(b.shape) or not a.shape:
         raise ValueError(
             f"swiglu: a has the shape {tuple(a.shape)} and b {tuple(b.shape)}; they must be one, with rows"
@@ -113,8 +109,7 @@ def swiglu(a, b, numbers: dict[str, float], activation: str, out_dtype, scale, o
     return c, scales
 
 
-def _run(views: dict[str, _arrays.View], params: _Params, order: _streams.Order) -> None:
-    keep: list = []
+def _run(views: dict[str, _arrays.View], params: ctypes.Structure, order: _streams.Order) -> None:
     device = views["a"].device
     execution = _abi.Exec(ctypes.sizeof(_abi.Exec), _abi.Device(*device))
     pool = None
@@ -123,8 +118,9 @@ def _run(views: dict[str, _arrays.View], params: _Params, order: _streams.Order)
     else:
         pool = _threads.pool()
         execution.pool = pool.handle if pool is not None else None
-    tensors = [_tensor(view, name == "scale", keep) for name, view in views.items()]
+    keep: list = []
+    roles = _roles(views, keep)
     followed = device[0] == _arrays.CUDA and order.wait_for_others(device[1])
-    lib.qn_swiglu_quantize(execution, params, *tensors)
+    _OP.step(execution, params, 1, roles)
     if followed:
         order.finish(device[1])

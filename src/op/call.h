@@ -7,6 +7,7 @@
 #include "op/device_list.h"
 #include "op/op.h"
 #include "op/role_shape.h"
+#include <string.h>
 
 typedef enum qn_call_mode {
   QN_CALL_STEP,
@@ -122,8 +123,13 @@ static inline bool qn_call_by_rows(const qn_call *call)
   return op->row_flags && op->flags(call->params, call->row) & op->row_flags;
 }
 
+/* Of roles that params decide, what the types say where there are none: a plan between its steps. */
 static inline qn_access qn_call_access(const qn_call *call, size_t role)
 {
-  return call->op->info.types[call->row].tensor[role].access;
+  const size_t where = call->op->info.tensors[role].written_where;
+  int32_t writes;
+  if (!where || !call->params) return call->op->info.types[call->row].tensor[role].access;
+  memcpy(&writes, (const char *)call->params + where - 1, sizeof writes);
+  return writes ? QN_WRITE : QN_READ;
 }
 #endif

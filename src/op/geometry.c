@@ -88,6 +88,8 @@ bool qn_geometry_equal(const qn_geometry *a, const qn_geometry *b)
 
 /* ---- the choice ---- */
 
+static const char by_the_rule[] = "the rule";
+
 /* A vector is one 16-byte access of f32; of 8 elements where all tensors are of 16 bits, so that theirs are too. */
 static uint32_t pack_of(const qn_op *op, size_t row)
 {
@@ -137,7 +139,7 @@ static qn_status look_up(const qn_geometry_key *key, qn_geometry *g, const char 
   const qn_tune_key wanted = {
       .types = types, .rows = key->rows, .cols = key->cols, .layout = key->dense ? QN_TUNE_DENSE : QN_TUNE_PITCHED};
   const qn_tune_source source = qn_tune_find(key->op->info.name, &arch, &wanted, &entry);
-  *why = "the rule";
+  *why = by_the_rule;
   qn_geometry_rule(key, g);
   if (source == QN_TUNE_NONE) return QN_OK;
   if (qn_geometry_from_name(entry.choice, g) == QN_OK) {
@@ -187,13 +189,20 @@ static qn_status ask_tables(const qn_geometry_key *key, qn_geometry *g, const ch
 qn_status qn_geometry_choose(const qn_geometry_key *key, qn_geometry *g, const char **why)
 {
   const forced_geometry *option;
-  *why = "the rule";
+  *why = by_the_rule;
   qn_geometry_rule(key, g);
   if (key->counts) return QN_OK;
   qn_try(forced(&option));
   if (!option->is_set) return ask_tables(key, g, why);
   *g = option->geometry;
   *why = "forced";
+  return QN_OK;
+}
+
+qn_status qn_geometry_told(const qn_geometry_key *key, qn_geometry *g, const char **why, bool *by_rule)
+{
+  qn_try(qn_geometry_choose(key, g, why));
+  *by_rule = *why == by_the_rule;
   return QN_OK;
 }
 

@@ -42,7 +42,9 @@ typedef struct qn_geometry_key {
  * is no geometry's or architecture's name. Neither allocates nor takes a lock, but for the first call of a thread with
  * a key and the first after an option was set or a table written. */
 qn_status qn_geometry_choose(const qn_geometry_key *key, qn_geometry *g, const char **why);
-/* What the option "geometry" says, for what is no op of the registry; *is_set false where it is not set. */
+/* The same for an op that has a rule of its own, which is the caller's to ask where *by_rule. */
+qn_status qn_geometry_told(const qn_geometry_key *key, qn_geometry *g, const char **why, bool *by_rule);
+/* What the option "geometry" says; *is_set false where it is not set. */
 qn_status qn_geometry_forced(qn_geometry *g, bool *is_set);
 /* Refuses what the option holds where that is no geometry. */
 qn_status qn_geometry_check(void);

@@ -298,27 +298,41 @@ static int first_behind(const qn_shape_rule *rule, const qn_tensor *t)
   return d;
 }
 
+/* The shape in the place of all, of a role that is only read. */
+static bool is_otherwise(const qn_call *call, size_t role, const qn_tensor *t, const qn_shape_rule *rule)
+{
+  if (!rule->n || (int)rule->n != t->ndim || qn_call_access(call, role) & QN_WRITE) return false;
+  for (unsigned p = 0; p < rule->n; p++)
+    if (rule->part[p].kind != QN_PART_NUMBER || rule->part[p].number != t->shape[p]) return false;
+  return true;
+}
+
+/* The part is the one that does not fit, which must be that number; NULL: there are too few or too many extents. */
+static qn_status fail_bound(const qn_call *call, size_t role, size_t k, const qn_tensor *t, const qn_role_part *part,
+                            int64_t number)
+{
+  const qn_shape_rule *rule = &call->rules->role[role].first;
+  const char *must = call->op->info.tensors[role].shape;
+  const bool written = qn_call_access(call, role) & QN_WRITE; /* then nothing stands in the place of all */
+  int length = (int)(written ? strcspn(must, "]") + 1 : strlen(must));
+  char shape[128], because[80] = "";
+  if (!part && rule->n == 1 && rule->part[0].kind == QN_PART_ONES) must = "one number", length = 10;
+  if (part && part->kind != QN_PART_NUMBER)
+    snprintf(because, sizeof because, ", and %.*s is %lld", (int)part->text.length, part->text.at, (long long)number);
+  return qn_fail(QN_BAD_ARGUMENT, "%s: %s has the shape %s, it must be %.*s%s", call->op->info.name,
+                 qn_name_of(call, role, k).text, qn_shape_text(t->ndim, t->shape, shape, sizeof shape), length, must,
+                 because);
+}
+
 static qn_status check_bound(qn_call *call, size_t role, size_t k, const qn_tensor *t, const qn_shape_rule *rule)
 {
-  const qn_op_info *info = &call->op->info;
-  char shape[128];
   const unsigned many = rule->n && (rule->part[0].kind == QN_PART_ANY || rule->part[0].kind == QN_PART_ONES);
   int d = many ? first_behind(rule, t) : 0;
-  qn_require(d >= 0 && t->ndim - d == (int)(rule->n - many), "%s: %s has the shape %s, it must be %s", info->name,
-             qn_name_of(call, role, k).text, qn_shape_text(t->ndim, t->shape, shape, sizeof shape),
-             many && rule->n == 1 ? "one number" : info->tensors[role].shape);
+  if (d < 0 || t->ndim - d != (int)(rule->n - many)) return fail_bound(call, role, k, t, NULL, 0);
   for (unsigned p = many; p < rule->n; p++, d++) {
-    const qn_role_part *part = &rule->part[p];
     int64_t number;
-    qn_try(number_of(call, part, t->shape[d], &number));
-    if (number == t->shape[d]) continue;
-    qn_shape_text(t->ndim, t->shape, shape, sizeof shape);
-    if (part->kind == QN_PART_NUMBER)
-      return qn_fail(QN_BAD_ARGUMENT, "%s: %s has the shape %s, it must be %s", info->name,
-                     qn_name_of(call, role, k).text, shape, info->tensors[role].shape);
-    return qn_fail(QN_BAD_ARGUMENT, "%s: %s has the shape %s, it must be %s, and %.*s is %lld", info->name,
-                   qn_name_of(call, role, k).text, shape, info->tensors[role].shape, (int)part->text.length,
-                   part->text.at, (long long)number);
+    qn_try(number_of(call, &rule->part[p], t->shape[d], &number));
+    if (number != t->shape[d]) return fail_bound(call, role, k, t, &rule->part[p], number);
   }
   return QN_OK;
 }
@@ -329,5 +343,6 @@ qn_status qn_role_shape_check(qn_call *call, size_t role, size_t k, const qn_ten
   const qn_part_kind kind = rule->first.part[0].kind;
   if (rule->first.follows && kind != QN_PART_ONES) return check_following(call, role, k, t, rule);
   qn_try(check_extents(call, role, k, t, most_dimensions(rule)));
-  return rule->first.n == 1 && kind == QN_PART_ANY ? QN_OK : check_bound(call, role, k, t, &rule->first);
+  if ((rule->first.n == 1 && kind == QN_PART_ANY) || is_otherwise(call, role, t, &rule->otherwise)) return QN_OK;
+  return check_bound(call, role, k, t, &rule->first);
 }

@@ -154,9 +154,27 @@ static qn_status check_rows(const qn_call *call, size_t role, size_t k, const qn
   return check_reach(call, role, k, t, &view);
 }
 
+static qn_status check_pitched(const qn_call *call, size_t role, size_t k, const qn_tensor *t)
+{
+  const char *op = call->op->info.name;
+  char shape[128];
+  if (!t->strides || !qn_tensor_elements(t)) return QN_OK;
+  const int64_t rows = t->shape[0], cols = t->shape[1], apart = rows > 1 ? t->strides[0] : cols;
+  qn_require(cols == 1 || t->strides[1] == 1,
+             "%s: the columns of %s are %lld elements apart, they must lie side by side", op,
+             qn_name_of(call, role, k).text, (long long)t->strides[1]);
+  qn_require(apart >= cols, "%s: the rows of %s are %lld elements apart and have %lld", op,
+             qn_name_of(call, role, k).text, (long long)apart, (long long)cols);
+  qn_require((uint64_t)apart <= (UINTPTR_MAX - (uintptr_t)t->data) / qn_dtype_bytes(t->dtype) / (uint64_t)rows,
+             "%s: the strides of %s (%s) lead out of memory", op, qn_name_of(call, role, k).text,
+             qn_shape_text(t->ndim, t->shape, shape, sizeof shape));
+  return QN_OK;
+}
+
 static qn_status check_storage(const qn_call *call, size_t role, size_t k, const qn_tensor *t)
 {
   const qn_storage storage = call->op->info.tensors[role].storage;
+  if (storage == QN_STORAGE_PITCHED) return check_pitched(call, role, k, t);
   if (storage == QN_STORAGE_ROW_MAJOR) return check_row_major(call, role, k, t);
   if (storage == QN_STORAGE_DENSE) return check_dense(call, role, k, t);
   return qn_op_is_alike(&call->op->info) ? QN_OK : check_rows(call, role, k, t); /* else check_place looks at them */
@@ -212,7 +230,7 @@ static qn_status check_places(qn_call *call)
     for (size_t k = 0; k < call->n; k++) qn_try(check_place(call, k, &call->strided));
   for (size_t role = 0; role < info->n_tensors && !qn_op_is_alike(info); role++)
     for (size_t k = 0; call->tensors[role] && k < qn_call_count(call, role); k++)
-      call->strided |= info->tensors[role].storage == QN_STORAGE_ROWS && !qn_is_dense(&call->tensors[role][k]);
+      call->strided |= info->tensors[role].storage >= QN_STORAGE_ROWS && !qn_is_dense(&call->tensors[role][k]);
   return QN_OK;
 }
 

@@ -28,7 +28,6 @@
   X(qn_op_tensor)                                                                                                      \
   X(qn_op_types)                                                                                                       \
   X(qn_option_info)                                                                                                    \
-  X(qn_swiglu_quantize_params)                                                                                         \
   X(qn_template)                                                                                                       \
   X(qn_tensor)                                                                                                         \
   X(qn_value)                                                                                                          \

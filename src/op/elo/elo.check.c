@@ -17,4 +17,5 @@ static const qn_device_unit units[] = {QN_LOPT_ALL(SETTINGS, QN_LOPT_OTHER_PHASE
                                        {QN_LOPT_UPDATE(3, 1, 384, SETTINGS), "sm_90a"},
                                        {NULL, NULL, NULL}};
 
-const qn_op_check qn_check_elo = {QN_LOPT_OF_CHECK};
+const qn_op_check qn_check_elo = {QN_LOPT_OF_CHECK,
+                                  .sample = "40x33 90 lr=0.3 exp_mult=0.5 weight_decay=0.2 step=7 lr_scale filled"};

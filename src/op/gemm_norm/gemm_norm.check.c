@@ -145,6 +145,7 @@ static const qn_device_unit units[] = {
 const qn_op_check qn_check_gemm_norm = {.reference = reference,
                                         .operations = operations,
                                         .cases = cases,
+                                        .sample = "m=7 n=33 k=20 norm=rms activation=sigmoid",
                                         .workloads = workloads,
                                         .refused = refused,
                                         .variation = variation,

@@ -28,4 +28,5 @@ static const qn_device_unit units[] = {QN_LOPT_ALL(SETTINGS, QN_LOPT_FIRST_PHASE
                                        {QN_LOPT_OF_CLASS("fold", 4, SETTINGS, NULL), "sm_90a"},
                                        {NULL, NULL, NULL}};
 
-const qn_op_check qn_check_small_fc_lopt = {QN_LOPT_OF_CHECK};
+const qn_op_check qn_check_small_fc_lopt = {
+    QN_LOPT_OF_CHECK, .sample = "40x33 90 step_mult=0.3 exp_mult=0.5 weight_decay=0.2 step=7 lr_scale filled"};

@@ -64,7 +64,7 @@ qn_status qn_swiglu_check(const qn_call *call)
 {
   const qn_swiglu_params *p = call->params;
   qn_require(p->activation != QN_SWIGLU_ACTIVATION_CLAMPED || (float)p->limit > 0,
-             "swiglu: limit is %g, it must be above 0", p->limit);
+             "%s: limit is %g, it must be above 0", call->op->info.name, p->limit);
   return QN_OK;
 }
 

@@ -3,12 +3,22 @@
  * given, a block takes a tile of QN_THREADS packs of a row. Where they are computed it takes a row, of which each
  * thread holds QN_SWIGLU_PACKS packs in registers between the largest magnitude and the result, so that a and b are
  * read once; of a row that no block holds (QN_SWIGLU_PACKS 0) all is read and computed twice. swiglu_quantize.device.c
- * defines QN_THREADS, the most of a block, QN_PACK (16 bytes of a), QN_SWIGLU_STORAGE, QN_SWIGLU_FLAGS,
- * QN_SWIGLU_COMPUTES and QN_SWIGLU_PACKS. */
+ * defines QN_SWIGLU_STORAGE, QN_SWIGLU_GATE, QN_SWIGLU_HAS_DOWN, QN_SWIGLU_HAS_SCALE (a multiplier that is not 1),
+ * QN_SWIGLU_COMPUTES and QN_SWIGLU_PACKS; a block has at most QN_THREADS, and a pack is 16 bytes of a. */
+#define QN_PACK (QN_SWIGLU_STORAGE ? 8 : 4)
+#if !QN_SWIGLU_COMPUTES
+#define QN_THREADS 256
+#elif QN_SWIGLU_PACKS == 4 || QN_SWIGLU_PACKS == 8
+#define QN_THREADS 512
+#else
+#define QN_THREADS 1024
+#endif
 #include "base/collective.h"
 #include "op/swiglu_quantize/swiglu_quantize.math.h"
 
-#define IN_SHARED (QN_SWIGLU_PACKS == 16) /* QN_SWIGLU_ROW_SHARED */
+#define IN_SHARED (QN_SWIGLU_PACKS == 16)
+#define QN_SWIGLU_FLAGS                                                                                                \
+  (QN_SWIGLU_GATE | (QN_SWIGLU_HAS_DOWN ? QN_SWIGLU_DOWN : 0) | (QN_SWIGLU_HAS_SCALE ? QN_SWIGLU_SCALED : 0))
 static constexpr int element_bytes = QN_SWIGLU_STORAGE == QN_SWIGLU_F32 ? 4 : 2;
 
 /* Where a row's elements lie, and whether every pack of it may be taken as a vector. */

@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* swiglu_quantize.device.c - the one launch of the quantised forward on a device: how a row is cut, which kernel serves
- * it, where that kernel is kept. What is refused was refused before. */
+/* swiglu_quantize.device.c - the one launch of the quantised forward on a device: how a row is cut, and which kernel
+ * serves it. What is refused was refused before. */
 #include "core/core.h"
 #include "jit/jit.h"
 #include "op/geometry.h"
-#include "op/swiglu_quantize/swiglu_quantize.unit.h"
+#include "op/swiglu_quantize/swiglu_quantize.h"
+#include "op/tune.h"
 #include "quern/arch.h"
-#include <stdatomic.h>
+#include "quern/swiglu_quantize.h"
 #include <stdio.h>
 
-enum {
-  TILE_THREADS = 256,
-  MOST_THREADS = 1024,
-  MOST_PACKS = 8,
-  DEVICES = 16,
-  CUTS = 7,
-  STATIC_BYTES = 1024,
-  HOST_SHARED_BYTES = 227 << 10,
-  KINDS = 3 * 32 * CUTS
-};
+enum { TILE_THREADS = 256, MOST_THREADS = 1024, MOST_PACKS = 8, STATIC_BYTES = 1024, HOST_SHARED_BYTES = 227 << 10 };
+
+/* How a row is cut: vectors that a thread holds in registers, 1, 2, 4 or 8, or where else it is; threads of a block. */
+enum { ROW_TWICE = 0, ROW_SHARED = 16 };
+typedef struct cut {
+  unsigned packs, threads, shared_bytes;
+} cut;
 
 /* Elements of a thread's vector: 16 bytes of a. */
 static unsigned pack_of(const qn_swiglu_quantize_kind *kind) { return kind->storage == QN_SWIGLU_F32 ? 4 : 8; }
@@ -33,145 +31,171 @@ static unsigned most_threads_of(unsigned packs)
 }
 
 /* Of a row that registers do not hold: shared memory, if the device has as much of it, else none. */
-static qn_swiglu_quantize_cut wide_row(uint64_t vectors, unsigned threads, int shared_bytes)
+static cut wide_row(uint64_t vectors, unsigned threads, int shared_bytes)
 {
   const uint64_t bytes = blocks_of(vectors, threads) * threads * 16;
   const bool fits = shared_bytes > STATIC_BYTES && bytes <= (uint64_t)(shared_bytes - STATIC_BYTES);
-  return (qn_swiglu_quantize_cut){fits ? QN_SWIGLU_ROW_SHARED : QN_SWIGLU_ROW_TWICE, threads,
-                                  fits ? (unsigned)bytes : 0};
+  return (cut){fits ? ROW_SHARED : ROW_TWICE, threads, fits ? (unsigned)bytes : 0};
 }
 
 /* A block takes a row; a thread at least `least` vectors of it, a power of two, and as many as a block of
  * `most_threads` needs. */
-static qn_swiglu_quantize_cut row_in_block(uint64_t vectors, unsigned least, unsigned most_threads, int shared_bytes)
+static cut row_in_block(uint64_t vectors, unsigned least, unsigned most_threads, int shared_bytes)
 {
-  qn_swiglu_quantize_cut cut = {.packs = least};
-  while (cut.packs <= MOST_PACKS &&
-         (blocks_of(vectors, cut.packs) > most_threads || blocks_of(vectors, cut.packs) > most_threads_of(cut.packs)))
-    cut.packs *= 2;
-  if (cut.packs > MOST_PACKS) return wide_row(vectors, most_threads, shared_bytes);
-  cut.threads = (unsigned)blocks_of(blocks_of(vectors, cut.packs), 32) * 32;
-  if (!cut.threads) cut.threads = 32;
-  return cut;
+  cut c = {.packs = least};
+  while (c.packs <= MOST_PACKS &&
+         (blocks_of(vectors, c.packs) > most_threads || blocks_of(vectors, c.packs) > most_threads_of(c.packs)))
+    c.packs *= 2;
+  if (c.packs > MOST_PACKS) return wide_row(vectors, most_threads, shared_bytes);
+  c.threads = (unsigned)blocks_of(blocks_of(vectors, c.packs), 32) * 32;
+  if (!c.threads) c.threads = 32;
+  return c;
 }
 
 /* Few rows want many threads each, since nothing else hides what a load takes, up to half a multiprocessor's where two
  * rows share one; of many rows several do, and larger pieces of each thread share the cost of the maximum and of two
- * quotients (results/swiglu-quantize-h200.jsonl). */
-static qn_status cut_of(const qn_exec *exec, const qn_swiglu_quantize_args *args, const qn_swiglu_quantize_kind *kind,
-                        qn_swiglu_quantize_cut *cut, const char **why)
+ * quotients (results/swiglu-quantize-h200.jsonl). Threads are the most, packs the least. */
+static qn_geometry rule(uint64_t rows, uint64_t at_once)
 {
-  const uint64_t vectors = blocks_of(args->cols, pack_of(kind));
-  qn_geometry forced;
-  bool is_forced;
-  qn_arch arch = {.size = sizeof arch};
-  *why = "the rule";
-  *cut = (qn_swiglu_quantize_cut){.packs = 1, .threads = TILE_THREADS};
-  if (!kind->computes) return QN_OK;
-  qn_try(qn_geometry_forced(&forced, &is_forced));
-  qn_try(qn_device_arch(exec->device, &arch));
-  const int shared = exec->device.kind == QN_CUDA ? arch.shared_block_bytes : HOST_SHARED_BYTES;
-  if (is_forced) {
-    *why = "forced";
-    *cut = row_in_block(vectors, forced.packs, forced.threads, shared);
-    return QN_OK;
-  }
-  const uint64_t at_once = (uint64_t)arch.multiprocessors;
-  *cut = row_in_block(vectors, args->rows <= 2 * at_once ? 1 : 4,
-                      args->rows <= at_once ? MOST_THREADS : MOST_THREADS / 2, shared);
+  return (qn_geometry){.shape = QN_GEOMETRY_ROWS,
+                       .threads = rows <= at_once ? MOST_THREADS : MOST_THREADS / 2,
+                       .pack = 8, /* of a name alone */
+                       .packs = rows <= 2 * at_once ? 1 : 4};
+}
+
+/* What the option says, else a tune table, else the rule. */
+static qn_status choose(const qn_call *call, const qn_arch *arch, qn_geometry *g, const char **why)
+{
+  const qn_tensor *c = call->tensors[QN_SWIGLU_QUANTIZE_C];
+  const qn_geometry_key key = {.op = call->op,
+                               .row = call->row,
+                               .device = call->exec->device,
+                               .rows = (uint64_t)c->shape[0],
+                               .cols = (uint64_t)c->shape[1],
+                               .dense = !call->strided};
+  bool by_rule;
+  qn_try(qn_geometry_told(&key, g, why, &by_rule));
+  if (by_rule) *g = rule(key.rows, (uint64_t)arch->multiprocessors);
   return QN_OK;
 }
 
-/* ---- the kernel ---- */
-
-/* Functions live as long as the process: what a GPU's call needs again is found without building a key's text. */
-typedef struct found {
-  _Atomic(const qn_device_function *) function;
-  _Atomic uint64_t stamp;
-} found;
-static found on_gpu[DEVICES][KINDS];
-
-/* 0: scales are given; else by how many vectors a thread holds in registers, those without last. */
-static unsigned index_of(const qn_swiglu_quantize_kind *kind, unsigned packs)
+static qn_status cut_of(const qn_call *call, const qn_swiglu_quantize_problem *problem, cut *c, const char **why)
 {
-  unsigned k = 1;
-  if (!kind->computes) return 0;
-  if (packs == QN_SWIGLU_ROW_TWICE) return CUTS - 1;
-  if (packs == QN_SWIGLU_ROW_SHARED) return CUTS - 2;
-  for (; packs > 1; packs /= 2) k++;
-  return k;
+  const uint64_t vectors = blocks_of(problem->args.cols, pack_of(&problem->kind));
+  qn_arch arch = {.size = sizeof arch};
+  qn_geometry g;
+  *why = "the rule";
+  *c = (cut){.packs = 1, .threads = TILE_THREADS};
+  if (!problem->kind.computes) return QN_OK;
+  qn_try(qn_device_arch(call->exec->device, &arch));
+  qn_try(choose(call, &arch, &g, why));
+  *c = row_in_block(vectors, g.packs, g.threads,
+                    call->exec->device.kind == QN_CUDA ? arch.shared_block_bytes : HOST_SHARED_BYTES);
+  return QN_OK;
 }
 
-void qn_swiglu_quantize_unit_of(const qn_swiglu_quantize_kind *kind, unsigned packs, qn_swiglu_quantize_unit *u)
-{
-  snprintf(u->text[0], sizeof u->text[0], "QN_THREADS=%u", kind->computes ? most_threads_of(packs) : TILE_THREADS);
-  snprintf(u->text[1], sizeof u->text[1], "QN_PACK=%u", pack_of(kind));
-  snprintf(u->text[2], sizeof u->text[2], "QN_SWIGLU_STORAGE=%d", kind->storage);
-  snprintf(u->text[3], sizeof u->text[3], "QN_SWIGLU_FLAGS=%uu", kind->flags);
-  snprintf(u->text[4], sizeof u->text[4], "QN_SWIGLU_COMPUTES=%d", kind->computes);
-  snprintf(u->text[5], sizeof u->text[5], "QN_SWIGLU_PACKS=%u", kind->computes ? packs : 1);
-  for (int k = 0; k < QN_SWIGLU_QUANTIZE_DEFINES; k++) u->defines[k] = u->text[k];
-  u->defines[QN_SWIGLU_QUANTIZE_DEFINES] = NULL;
-  u->unit = (qn_unit){.source = "op/swiglu_quantize/swiglu_quantize.cu", .defines = u->defines};
-}
-
-static qn_status build(qn_device device, const qn_swiglu_quantize_kind *kind, unsigned packs,
-                       const qn_device_function **function)
-{
-  qn_swiglu_quantize_unit u;
-  qn_swiglu_quantize_unit_of(kind, packs, &u);
-  return qn_jit_function(device, &u.unit, "swiglu_quantize", function);
-}
+/* ---- the kernel: its defines are words that stand here, so that finding it formats nothing ---- */
+#define DEFINE(name, value) "QN_" #name "=" #value
 
 static qn_status find(qn_device device, const qn_swiglu_quantize_kind *kind, unsigned packs,
                       const qn_device_function **function)
 {
-  const unsigned k = (kind->flags * 3 + (unsigned)kind->storage) * CUTS + index_of(kind, packs);
-  if (device.kind != QN_CUDA || device.index >= DEVICES || k >= KINDS) return build(device, kind, packs, function);
-  found *slot = &on_gpu[device.index][k];
-  const uint64_t stamp = qn_jit_stamp();
-  *function = atomic_load(&slot->function);
-  if (*function && atomic_load(&slot->stamp) == stamp) return QN_OK;
-  qn_try(build(device, kind, packs, function));
-  atomic_store(&slot->function, *function);
-  atomic_store(&slot->stamp, stamp);
-  return QN_OK;
+  static const char *const storages[] = {DEFINE(SWIGLU_STORAGE, 0), DEFINE(SWIGLU_STORAGE, 1),
+                                         DEFINE(SWIGLU_STORAGE, 2)},
+                           *const gates[] = {DEFINE(SWIGLU_GATE, 0), DEFINE(SWIGLU_GATE, 1), DEFINE(SWIGLU_GATE, 2),
+                                             DEFINE(SWIGLU_GATE, 3), DEFINE(SWIGLU_GATE, 4), DEFINE(SWIGLU_GATE, 5)},
+                           *const downs[] = {DEFINE(SWIGLU_HAS_DOWN, 0), DEFINE(SWIGLU_HAS_DOWN, 1)},
+                           *const scaled[] = {DEFINE(SWIGLU_HAS_SCALE, 0), DEFINE(SWIGLU_HAS_SCALE, 1)},
+                           *const computes[] = {DEFINE(SWIGLU_COMPUTES, 0), DEFINE(SWIGLU_COMPUTES, 1)},
+                           *const held[] = {
+                               [ROW_TWICE] = DEFINE(SWIGLU_PACKS, 0), [1] = DEFINE(SWIGLU_PACKS, 1),
+                               [2] = DEFINE(SWIGLU_PACKS, 2),         [4] = DEFINE(SWIGLU_PACKS, 4),
+                               [8] = DEFINE(SWIGLU_PACKS, 8),         [ROW_SHARED] = DEFINE(SWIGLU_PACKS, 16)};
+  const char *const defines[] = {storages[kind->storage],
+                                 gates[kind->flags & QN_SWIGLU_GATE_MASK],
+                                 downs[(kind->flags & QN_SWIGLU_DOWN) != 0],
+                                 scaled[(kind->flags & QN_SWIGLU_SCALED) != 0],
+                                 computes[kind->computes],
+                                 held[packs],
+                                 NULL};
+  return qn_jit_function(device, &(qn_unit){.source = "op/swiglu_quantize/swiglu_quantize.cu", .defines = defines},
+                         "swiglu_quantize", function);
 }
 
 /* ---- the launch ---- */
-static void note(const qn_swiglu_quantize_kind *kind, const qn_swiglu_quantize_cut *cut, const char *why)
+static void note(const qn_swiglu_quantize_kind *kind, const cut *c, const char *why)
 {
   char name[QN_GEOMETRY_NAME];
   const char *const shape = kind->computes ? "rows" : "tiles";
-  if (cut->packs == QN_SWIGLU_ROW_SHARED)
-    snprintf(name, sizeof name, "%s-%ux%u-shared", shape, cut->threads, pack_of(kind));
+  if (c->packs == ROW_SHARED)
+    snprintf(name, sizeof name, "%s-%ux%u-shared", shape, c->threads, pack_of(kind));
   else
-    snprintf(name, sizeof name, "%s-%ux%ux%u", shape, cut->threads, pack_of(kind), cut->packs);
+    snprintf(name, sizeof name, "%s-%ux%ux%u", shape, c->threads, pack_of(kind), c->packs);
   qn_variant_note(name, why);
 }
 
-qn_status qn_swiglu_quantize_launch(const qn_exec *exec, const qn_swiglu_quantize_args *args,
-                                    const qn_swiglu_quantize_kind *kind)
+qn_status qn_swiglu_quantize_launch(const qn_call *call, const qn_swiglu_quantize_problem *problem)
 {
-  qn_swiglu_quantize_cut cut;
+  const qn_exec *exec = call->exec;
+  const qn_swiglu_quantize_args *args = &problem->args;
   const qn_device_function *function;
   const qn_backend *backend;
   const char *why;
-  qn_try(cut_of(exec, args, kind, &cut, &why));
-  const uint64_t tiles = kind->computes ? 1 : blocks_of(args->cols, (uint64_t)TILE_THREADS * pack_of(kind));
+  cut c;
+  qn_try(cut_of(call, problem, &c, &why));
+  const uint64_t tiles =
+      problem->kind.computes ? 1 : blocks_of(args->cols, (uint64_t)TILE_THREADS * pack_of(&problem->kind));
   qn_require(args->rows <= INT32_MAX / (tiles ? tiles : 1),
              "swiglu_quantize: %llu rows of %llu columns are more blocks than a launch has",
              (unsigned long long)args->rows, (unsigned long long)args->cols);
   qn_try(qn_backend_of(exec->device, &backend));
-  qn_try(find(exec->device, kind, cut.packs, &function));
+  qn_try(find(exec->device, &problem->kind, c.packs, &function));
+  if (call->mode == QN_CALL_PREPARE) return QN_OK;
   const qn_launch launch = {.blocks = args->rows * tiles,
-                            .threads = cut.threads,
-                            .shared_bytes = cut.shared_bytes,
+                            .threads = c.threads,
+                            .shared_bytes = c.shared_bytes,
                             .stream = exec->stream,
                             .pool = exec->pool,
                             .argument = args,
                             .argument_bytes = sizeof *args};
   qn_try(backend->launch(exec->device, function, &launch));
-  note(kind, &cut, why);
+  note(&problem->kind, &c, why);
   return QN_OK;
+}
+
+/* ---- for tuning: geometries that cut rows into blocks of every kind ---- */
+static const char *const variants[] = {"rows-1024x8x1", "rows-512x8x1", "rows-512x8x2", "rows-512x8x4",
+                                       "rows-256x8x1",  "rows-256x8x4", "rows-128x8x1", "rows-64x8x1"};
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
+const char *qn_swiglu_quantize_variant(size_t k) { return k < VARIANTS ? variants[k] : NULL; }
+
+static bool computes(const qn_call *call) { return ((const qn_swiglu_quantize_params *)call->params)->computes; }
+
+const char *qn_swiglu_quantize_choice(const qn_call *call, const char **why)
+{
+  static _Thread_local char name[QN_GEOMETRY_NAME] = "tiles-256x8x1";
+  qn_arch arch = {.size = sizeof arch};
+  qn_geometry g = {.shape = QN_GEOMETRY_TILES, .threads = TILE_THREADS, .pack = 8, .packs = 1};
+  *why = "the rule";
+  if (computes(call) && (qn_device_arch(call->exec->device, &arch) != QN_OK || choose(call, &arch, &g, why) != QN_OK))
+    return NULL;
+  qn_geometry_name(&g, name);
+  return name;
+}
+
+const char *qn_swiglu_quantize_refuses(const qn_call *call, size_t k)
+{
+  (void)k;
+  return computes(call) ? NULL : "scales are given: a block takes a tile of a row";
+}
+
+void qn_swiglu_quantize_key(const qn_call *call, struct qn_tune_key *key)
+{
+  static _Thread_local char types[QN_TUNE_TYPES];
+  qn_tune_types(call->op, call->row, types);
+  *key = (qn_tune_key){.types = types,
+                       .rows = (uint64_t)call->extent['m' - 'a'],
+                       .cols = (uint64_t)call->extent['n' - 'a'],
+                       .layout = call->strided ? QN_TUNE_PITCHED : QN_TUNE_DENSE};
 }

@@ -70,11 +70,13 @@ static qn_status reference(const qn_reference *r)
 
 static double operations(const qn_call *call) { return (double)call->n * TENSOR_OPERATIONS; }
 
-const qn_op_check qn_check_velo = {.random_weights = qn_velo_make,
-                                   .required_params = "num_steps=200",
-                                   .initial_state = qn_velo_begin,
-                                   .reference = reference,
-                                   .operations = operations,
-                                   .cases = cases,
-                                   .units = units,
-                                   .far = far};
+const qn_op_check qn_check_velo = {
+    .random_weights = qn_velo_make,
+    .required_params = "num_steps=200",
+    .initial_state = qn_velo_begin,
+    .reference = reference,
+    .operations = operations,
+    .cases = cases,
+    .sample = "40x33 90 8x6x3x3 step_mult=0.1 exp_mult=0.05 weight_decay=0.2 step=7 lr_scale filled",
+    .units = units,
+    .far = far};

@@ -4,12 +4,12 @@
 python3 src/op/swiglu_quantize/golden/make_golden.py > src/op/swiglu_quantize/golden/swiglu_quantize.txt
 
 From the words of the contract (src/op/swiglu_quantize/README.md): exact fractions, rounded once where it says so; what
-comes before the scale is swiglu's script's. `quern check` and python/tests/test_swiglu_quantize.py read the file: a
-case names its type, rows, columns and params, then come bits in hexadecimal. `given` scales are read, `made` ones must
-be written."""
+comes before the scale is swiglu's script's. A case has its row of types, its size and params, the bits of what is read,
+and what must be written as the bits of doubles, all in hexadecimal."""
 import importlib.util
 import pathlib
 import random
+import struct
 from fractions import Fraction
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -21,6 +21,7 @@ NAN, INF, MINUS_INF = numbers.NAN, "inf", "-inf"
 VALUES = [Fraction(m, 512) for m in range(8)]
 VALUES += [Fraction(8 + m) * Fraction(2) ** (e - 10) for e in range(1, 16) for m in range(8)]
 VALUES.pop()  # its bits are NaN's
+FORMS = ("f32", "bf16", "f16")
 
 
 def e4m3(x):
@@ -32,6 +33,15 @@ def e4m3(x):
         return sign | 0x7E
     size = abs(numbers.number(x))
     return sign | min(range(len(VALUES)), key=lambda code: (abs(VALUES[code] - size), code % 2))
+
+
+def value_of(code):
+    size = float("nan") if code & 0x7F == 0x7F else float(VALUES[code & 0x7F])
+    return -size if code & 0x80 else size
+
+
+def double(x):
+    return f"{struct.unpack('<Q', struct.pack('<d', x))[0]:x}"
 
 
 def scale_of(row):
@@ -70,16 +80,21 @@ def write_case(name, form, rows, cols, scales, **params):
         by = [scale_of(row) for row in values]
     inverse = [numbers.divide(Fraction(1), s) for s in by]
     codes = [e4m3(swiglu.multiply(x, i)) for row, i in zip(values, inverse) for x in row]
-    changed = [f"{key}={value}" for key, value in params.items()]
-    print(f"case {name}, {form}\ntype {form}\nshape {rows} {cols}\nset", *changed)
-    print("a", swiglu.bits(form, sum(a, [])))
-    print("b", swiglu.bits(form, sum(b, [])))
-    print("given" if scales else "made", swiglu.bits("f32", by[:scales] if scales else by))
-    print("want", *(f"{code:02x}" for code in codes))
+    settings = "".join(f" {key}={value}" for key, value in params.items())
+    how = (" ~scale" if scales == 1 else "") if scales else " computes=1"
+    print(f"case {name}, {form}\nrow {FORMS.index(form)}\nsize m={rows} n={cols}{how}{settings}")
+    if scales:
+        print("give scale", swiglu.bits("f32", by[:scales]))
+    print("give a", swiglu.bits(form, sum(a, [])))
+    print("give b", swiglu.bits(form, sum(b, [])))
+    print("want c", *(double(value_of(code)) for code in codes))
+    if not scales:
+        print("want scale", *(double(float(x)) for x in by))
+    print("end")
 
 
 print("# Golden vectors of swiglu_quantize. Made by: python3 src/op/swiglu_quantize/golden/make_golden.py")
-for form in ("f32", "bf16", "f16"):
+for form in FORMS:
     write_case("one scale", form, 3, 17, 1)
     write_case("a scale a row", form, 3, 17, 3, gate_multiplier=1.3, down_multiplier=0.7)
     write_case("computed", form, 3, 17, 0)

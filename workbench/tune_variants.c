@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tune_shaped.c - see tune_shaped.h. A workload's tensors are made once and serve all classes; each variant is held to
- * the reference over some of its rows, and what lies round its tensors, before it is timed. Two times that stand side
- * by side decide; the entry stands for the class of shapes. */
-#include "workbench/tune_shaped.h"
+/* tune_variants.c - see tune_variants.h. A workload's tensors are made once and serve all classes; each variant is held
+ * to the reference over some of its rows, and what lies round its tensors, before it is timed. Two times that stand
+ * side by side decide; the entry stands for the class of shapes. */
+#include "workbench/tune_variants.h"
 #include "core/core.h"
 #include "op/call.h"
 #include "quern/device.h"
 #include "workbench/build.h"
 #include "workbench/sampler.h"
-#include "workbench/settings.h"
-#include "workbench/shaped.h"
+#include "workbench/subject.h"
 #include "workbench/table.h"
 #include "workbench/tune_state.h"
 #include <math.h>
 #include <string.h>
 
-enum { LOOK_ROUNDS = 8, PROVE_ROUNDS = 40, VARIANTS = QN_VARIANT_ACCOUNTS, TEXT = 160 };
+enum { LOOK_ROUNDS = 8, PROVE_ROUNDS = 40, VARIANTS = QN_VARIANT_ACCOUNTS, TEXT = 160, LOOSEST = 2 };
 
 /* Where classes of shapes end: rows by the tiles' heights, columns and depth as launches fill a GPU, a norm's groups by
  * the widths that tiles hold. */
@@ -24,10 +23,10 @@ static const uint64_t col_ends[] = {512, 1024, 2048, 4096, 8192, 16384, UINT64_M
 static const uint64_t width_ends[] = {16, 32, 64, 128, UINT64_MAX};
 
 typedef struct tuner tuner;
-typedef struct subject { /* a variant, as a runner sees it */
+typedef struct candidate { /* a variant, as a runner sees it */
   tuner *t;
   const char *name;
-} subject;
+} candidate;
 
 struct tuner {
   const qn_tune_order *order;
@@ -39,16 +38,16 @@ struct tuner {
   bool has_state;
   int64_t began_ns;
   /* The workload at hand. */
-  qn_shaped_data data;
+  qn_subject data;
   bool open;
   char name[TEXT + 64]; /* "f32 kernelbench precision=tf32" */
   qn_tune_key key;
-  subject incumbent, right[VARIANTS];
+  candidate incumbent, right[VARIANTS];
   size_t n; /* of the right ones, the incumbent not among them */
   qn_variant_account *accounts;
 };
 
-bool qn_tune_shaped_can(const qn_op *op) { return op->engine->variant && op->engine->key; }
+bool qn_tune_variants_can(const qn_op *op) { return op->engine->variant && op->engine->key; }
 
 static bool on_gpu(const tuner *t) { return t->order->device.kind == QN_CUDA; }
 
@@ -62,51 +61,38 @@ static void say(const tuner *t, const char *text)
 
 static qn_status force(const tuner *t, const char *name) { return qn_option_set(t->engine->option, name); }
 
-static qn_call call_of(const tuner *t)
-{
-  qn_call call = {.op = t->order->op,
-                  .exec = &t->data.exec,
-                  .params = t->data.params,
-                  .row = t->data.row,
-                  .mode = QN_CALL_PREPARE,
-                  .n = 1};
-  memcpy(call.extent, t->data.extent, sizeof call.extent);
-  memcpy(call.tensors, t->data.list, sizeof call.tensors);
-  return call;
-}
+static qn_call call_of(const tuner *t) { return qn_subject_call(&t->data, QN_CALL_PREPARE); }
 
 /* ---- one variant ---- */
 
 /* Once, against the reference. *wrong: a sentence, or "". What cannot be done at all is a status. */
-static qn_status prove(tuner *t, const char *name, const qn_shaped_want *want, char *wrong, size_t bytes)
+static qn_status prove(tuner *t, const char *name, char *wrong, size_t bytes)
 {
   uint64_t elements = 0;
   double worst = 0;
   *wrong = 0;
   qn_try(force(t, name));
-  qn_try(qn_shaped_lend(&t->data));
-  qn_try(qn_shaped_reset(&t->data));
-  qn_try(qn_shaped_run(&t->data));
-  qn_try(qn_shaped_fetch(&t->data));
-  if (!qn_shaped_right(&t->data, want, wrong, bytes, &elements, &worst)) return QN_OK;
+  qn_try(qn_subject_rewind(&t->data));
+  qn_try(qn_subject_step(&t->data));
+  if (!qn_subject_right(&t->data, wrong, bytes, &elements, &worst)) return QN_OK;
   *wrong = 0;
   return QN_OK;
 }
 
 /* Of an option that was set the next call asks anew, tables, libraries and all: that call is not the one to time, or
  * the device would wait for it. */
-static qn_status ready_subject(void *user)
+static qn_status ready_candidate(void *user)
 {
-  const subject *s = user;
+  const candidate *s = user;
   qn_try(force(s->t, s->name));
-  return qn_shaped_run(&s->t->data);
+  return qn_subject_run(&s->t->data);
 }
 
-static qn_status run_subject(void *user) { return qn_shaped_run(&((const subject *)user)->t->data); }
+static qn_status run_candidate(void *user) { return qn_subject_run(&((const candidate *)user)->t->data); }
 
-static qn_timed runner_of(subject *s)
+static qn_timed runner_of(candidate *s)
 {
-  return (qn_timed){.name = s->name, .run = run_subject, .ready = ready_subject, .user = s, .decides = true};
+  return (qn_timed){.name = s->name, .run = run_candidate, .ready = ready_candidate, .user = s, .decides = true};
 }
 
 static void record(const tuner *t, const char *name, const qn_timed *runner, double median_ns, double speedup,
@@ -158,7 +144,7 @@ static qn_status check_names(const qn_tune_order *order)
   return QN_OK;
 }
 
-static qn_status sift(tuner *t, const qn_shaped_want *want)
+static qn_status sift(tuner *t)
 {
   char wrong[400], text[640];
   const char *name;
@@ -167,14 +153,14 @@ static qn_status sift(tuner *t, const qn_shaped_want *want)
   for (size_t k = 0; (name = t->engine->variant(k)); k++) {
     if (!strcmp(name, t->incumbent.name) || !is_wanted(t->order->only, name) || t->n == VARIANTS) continue;
     t->outcome->candidates++;
-    const qn_status status = t->engine->refuses(&call, k) ? QN_UNSUPPORTED : prove(t, name, want, wrong, sizeof wrong);
+    const qn_status status = t->engine->refuses(&call, k) ? QN_UNSUPPORTED : prove(t, name, wrong, sizeof wrong);
     if (status == QN_UNSUPPORTED) {
       t->outcome->impossible++;
       continue;
     }
     qn_try(status);
     if (!*wrong) {
-      t->right[t->n++] = (subject){t, name};
+      t->right[t->n++] = (candidate){t, name};
       continue;
     }
     t->outcome->wrong++;
@@ -186,7 +172,7 @@ static qn_status sift(tuner *t, const qn_shaped_want *want)
 }
 
 /* The one with the best time beside the incumbent's; NULL: there is none. */
-static qn_status look(tuner *t, subject **best)
+static qn_status look(tuner *t, candidate **best)
 {
   qn_timed runner[VARIANTS + 1] = {runner_of(&t->incumbent)};
   const double seconds = t->order->look_s > 0 ? t->order->look_s : on_gpu(t) ? 0.01 : 0.05;
@@ -210,19 +196,20 @@ static qn_status look(tuner *t, subject **best)
 
 /* ---- the verdict ---- */
 
-static void fill_entry(const tuner *t, const subject *choice, qn_tune_entry *e)
+static void fill_entry(const tuner *t, const candidate *choice, qn_tune_entry *e)
 {
   qn_tune_new_entry(e, &t->arch, choice->name, t->incumbent.name);
   snprintf(e->types, sizeof e->types, "%s", t->key.types);
-  snprintf(e->precision, sizeof e->precision, "%s", t->key.precision);
   e->layout = t->key.layout;
   qn_tune_class(t->key.rows, row_ends, &e->rows_least, &e->rows_most);
   qn_tune_class(t->key.cols, col_ends, &e->cols_least, &e->cols_most);
+  if (!t->key.precision) return; /* it is no product */
+  snprintf(e->precision, sizeof e->precision, "%s", t->key.precision);
   qn_tune_class(t->key.depth, col_ends, &e->depth_least, &e->depth_most);
   qn_tune_class(t->key.width, width_ends, &e->width_least, &e->width_most);
 }
 
-static qn_status judge(tuner *t, const subject *best, const qn_timed *runner)
+static qn_status judge(tuner *t, const candidate *best, const qn_timed *runner)
 {
   static const char *const words[] = {"not told apart from", "faster than", "the same as", "slower than"};
   qn_tune_entry e, old;
@@ -247,7 +234,7 @@ static qn_status judge(tuner *t, const subject *best, const qn_timed *runner)
   return !faster && stands ? QN_OK : qn_tune_keep(t->order->op->info.name, &e, 1, t->outcome->path);
 }
 
-static qn_status conclude(tuner *t, subject *best)
+static qn_status conclude(tuner *t, candidate *best)
 {
   qn_timed runner[] = {runner_of(&t->incumbent), runner_of(best)};
   const double seconds = t->order->prove_s > 0 ? t->order->prove_s : on_gpu(t) ? 0.25 : 1;
@@ -264,7 +251,7 @@ static qn_status find_incumbent(tuner *t)
   const qn_call call = call_of(t);
   const char *why;
   qn_try(force(t, ""));
-  t->incumbent = (subject){t, t->engine->choice(&call, &why)};
+  t->incumbent = (candidate){t, t->engine->choice(&call, &why)};
   if (!t->incumbent.name) return qn_fail(QN_UNSUPPORTED, "no variant can do it");
   t->engine->key(&call, &t->key);
   return QN_OK;
@@ -273,15 +260,13 @@ static qn_status find_incumbent(tuner *t)
 static qn_status explore(tuner *t)
 {
   char wrong[400], text[TEXT + 128];
-  subject *best;
-  qn_shaped_want want;
-  t->data.looseness = 2; /* one for all of them */
-  qn_status status = qn_shaped_reference(&t->data, QN_SHAPED_REFERENCE, &want);
-  if (status == QN_OK) status = prove(t, t->incumbent.name, &want, wrong, sizeof wrong);
+  candidate *best;
+  qn_status status = qn_subject_refer(&t->data, LOOSEST, QN_SUBJECT_REFERENCE); /* one for all of them */
+  if (status == QN_OK) status = prove(t, t->incumbent.name, wrong, sizeof wrong);
   if (status == QN_OK && *wrong)
     status = qn_fail(QN_UNSUPPORTED, "%s, which is in force, is wrong: %s", t->incumbent.name, wrong);
-  if (status == QN_OK) status = sift(t, &want);
-  qn_shaped_want_free(&want);
+  if (status == QN_OK) status = sift(t);
+  qn_subject_forget(&t->data);
   qn_try(status);
   if (t->n) {
     qn_try(look(t, &best));
@@ -311,19 +296,19 @@ static qn_status leave_out(tuner *t, qn_status status)
 /* Puts the workload of that text in its place unless it is there, and its params into the class. */
 static qn_status enter(tuner *t, size_t row, const char *text, const char *class, bool bare)
 {
-  const qn_shaped_order order = {
+  const qn_subject_order order = {
       .op = t->order->op, .row = row, .device = t->order->device, .text = text, .seed = t->order->seed, .bare = bare};
   if (!t->open) {
-    const qn_status status = qn_shaped_open(&t->data, &order);
+    const qn_status status = qn_subject_open(&t->data, &order);
     t->open = status == QN_OK;
-    if (!t->open) return qn_shaped_close(&t->data), status;
+    if (!t->open) return qn_subject_close(&t->data), status;
   }
-  return class ? qn_settings_read(&t->order->op->info, t->data.params, class) : QN_OK;
+  return qn_subject_read(&t->data, class);
 }
 
 static void close_data(tuner *t)
 {
-  if (t->open) qn_shaped_close(&t->data);
+  if (t->open) qn_subject_close(&t->data);
   t->open = false;
 }
 
@@ -403,9 +388,23 @@ static bool says_class(const char *text, const char *class)
   return strstr(text, word) != NULL;
 }
 
+/* The first whose type is not the same in all rows; it names a row. */
+static size_t telling_role(const qn_op_info *info)
+{
+  for (size_t role = 0; role < info->n_tensors; role++)
+    for (size_t row = 1; row < info->n_types; row++)
+      if (info->types[row].tensor[role].dtype != info->types[0].tensor[role].dtype) return role;
+  return 0;
+}
+
+static const char *type_of(const qn_op_info *info, size_t row)
+{
+  return qn_dtype_name(info->types[row].tensor[telling_role(info)].dtype);
+}
+
 static qn_status each_class(tuner *t, size_t row, const char *name, const char *text, place_fn *at)
 {
-  const char *class, *type = qn_dtype_name(t->order->op->info.types[row].tensor[0].dtype);
+  const char *class, *type = type_of(&t->order->op->info, row);
   qn_status status = QN_OK;
   for (size_t k = 0; status == QN_OK && (class = t->check->variation(t->order->device.kind, row, k)); k++) {
     const bool own = says_class(text, class);
@@ -426,7 +425,7 @@ static qn_status take_shape(const qn_op *op, const char **at, char item[TEXT], c
   memcpy(item, *at, n);
   item[n] = 0;
   *at += n + ((*at)[n] == ',');
-  return qn_shaped_find(op, item, text);
+  return qn_subject_find(op, item, text);
 }
 
 static qn_status each_place(tuner *t, place_fn *at)
@@ -436,7 +435,7 @@ static qn_status each_place(tuner *t, place_fn *at)
   const char *text;
   bool known = false;
   for (size_t row = 0; row < info->n_types; row++) {
-    if (t->order->types && strcmp(t->order->types, qn_dtype_name(info->types[row].tensor[0].dtype)) != 0) continue;
+    if (t->order->types && strcmp(t->order->types, type_of(info, row)) != 0) continue;
     known = true;
     for (const char *shapes = t->order->shapes; shapes && *shapes;) {
       qn_try(take_shape(t->order->op, &shapes, item, &text));
@@ -447,7 +446,7 @@ static qn_status each_place(tuner *t, place_fn *at)
     for (const qn_check_text *w = t->check->workloads; !t->order->shapes && w->name; w++)
       qn_try(each_class(t, row, w->name, w->text, at));
   }
-  qn_require(known, "%s: \"%s\" is no type of its first tensor", info->name, t->order->types);
+  qn_require(known, "%s: \"%s\" is no type of %s", info->name, t->order->types, info->tensors[telling_role(info)].name);
   return QN_OK;
 }
 
@@ -486,19 +485,19 @@ static qn_status walk(const qn_tune_order *order, qn_tune_outcome *outcome, plac
   return status;
 }
 
-qn_status qn_tune_shaped_run(const qn_tune_order *order, qn_tune_outcome *outcome)
+qn_status qn_tune_variants_run(const qn_tune_order *order, qn_tune_outcome *outcome)
 {
   return walk(order, outcome, order->dry_run ? dry_place : tune_place, NULL);
 }
 
-qn_status qn_tune_shaped_list(const qn_tune_order *order)
+qn_status qn_tune_variants_list(const qn_tune_order *order)
 {
   qn_tune_outcome outcome;
   return walk(order, &outcome, list_place, NULL);
 }
 
-qn_status qn_tune_shaped_account(const qn_op *op, qn_device device, qn_variant_account accounts[QN_VARIANT_ACCOUNTS],
-                                 size_t *n)
+qn_status qn_tune_variants_account(const qn_op *op, qn_device device, qn_variant_account accounts[QN_VARIANT_ACCOUNTS],
+                                   size_t *n)
 {
   qn_tune_outcome outcome;
   const qn_tune_order order = {.op = op, .device = device};

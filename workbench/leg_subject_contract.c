@@ -1,32 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* leg_ruled_contract.c - leg 4 for ops of lists whose shapes follow by rule: what must be refused, one thing at a time,
- * by the table of params and by role; then calls that are random in their params and shapes. A refusal is a sentence
- * that names the op and what is wrong, and leaves all memory as it was. */
-#include "workbench/leg_ruled.h"
+/* leg_subject_contract.c - leg 4 for ops with a reference in double: what must be refused, one thing at a time, by the
+ * table of params, by role, and as the op itself says; then calls that are random in their params and shapes. A refusal
+ * is a sentence that names the op and what is wrong, and leaves all memory as it was. */
+#include "workbench/leg_subject.h"
 #include "core/core.h"
-#include "workbench/case.h"
-#include "workbench/ruled.h"
+#include "workbench/subject.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 typedef struct contract {
   qn_trial *trial;
-  qn_ruled_data d;
+  qn_subject d;
   size_t n;
 } contract;
 
-static qn_status call(qn_ruled_data *d, bool prepare)
+static qn_status call(qn_subject *d, bool prepare)
 {
-  return prepare ? qn_op_prepare(&d->op->info, &d->exec, d->params, d->n, d->list) : qn_ruled_run(d);
+  return prepare ? qn_op_prepare(&d->op->info, &d->exec, d->params, d->n, d->tensors) : qn_subject_run(d);
 }
 
 static void see_untouched(contract *c, const char *what)
 {
   char wrong[256];
-  if (qn_ruled_fetch(&c->d) != QN_OK)
+  if (qn_subject_fetch(&c->d) != QN_OK)
     qn_trial_fail(c->trial, (long)c->n - 1, "%s: %s", what, qn_last_error());
-  else if (!qn_ruled_untouched(&c->d, wrong, sizeof wrong))
+  else if (!qn_subject_untouched(&c->d, wrong, sizeof wrong))
     qn_trial_fail(c->trial, (long)c->n - 1, "%s: nothing may be written, and %s", what, wrong);
 }
 
@@ -55,7 +54,7 @@ static size_t count_values(const char *values)
 
 static void refuse_number(contract *c, const qn_op_param *param, double value)
 {
-  unsigned char kept[QN_RULED_PARAMS];
+  unsigned char kept[QN_SUBJECT_PARAMS];
   char what[96];
   memcpy(kept, c->d.params, sizeof kept);
   snprintf(what, sizeof what, "%s = %g", param->name, value);
@@ -77,8 +76,8 @@ static void refuse_pointer(contract *c, const qn_op_param *param, const void *to
 
 static void refuse_params(contract *c)
 {
-  static const double nan[QN_RULED_TENSORS] = {1, NAN}, less[QN_RULED_TENSORS] = {1, -0.5},
-                      much[QN_RULED_TENSORS] = {HUGE_VAL};
+  enum { MOST = 64 }; /* tensors of the call */
+  static const double nan[MOST] = {1, NAN}, less[MOST] = {1, -0.5}, much[MOST] = {HUGE_VAL};
   const qn_op_info *info = &c->d.op->info;
   for (size_t k = 0; k < info->n_params; k++) {
     const qn_op_param *p = &info->params[k];
@@ -123,16 +122,17 @@ static void refuse_sizes(contract *c)
 
 /* ---- tensors ---- */
 
-static void refuse_shape(contract *c, qn_tensor *t, const char *name)
+static void refuse_shape(contract *c, qn_tensor *t, const char *name, bool is_first)
 {
   const qn_tensor good = *t;
-  int64_t shape[QN_RULED_NDIM + 1] = {0}, strides[QN_RULED_NDIM + 1];
+  int64_t shape[QN_SUBJECT_NDIM + 1] = {0}, strides[QN_SUBJECT_NDIM + 1];
   memcpy(shape, good.shape, (size_t)good.ndim * sizeof *shape);
-  for (int k = 0; k <= QN_RULED_NDIM; k++) strides[k] = 3;
+  for (int k = 0; k <= QN_SUBJECT_NDIM; k++) strides[k] = 3;
   shape[good.ndim] = good.ndim ? 1 : 2; /* one number may have an extent of 1 */
   t->shape = shape;
   t->ndim = good.ndim + 1;
-  refuses(c, "one dimension more", "", true); /* a parameter's sentence is about its gradient, which no longer fits */
+  /* The first role's sentence of a list is about the next, which no longer fits. */
+  refuses(c, "one dimension more", is_first ? "" : name, true);
   t->ndim = -1;
   refuses(c, "dimensions below zero", name, true);
   t->ndim = 40;
@@ -159,12 +159,12 @@ static void refuse_shape(contract *c, qn_tensor *t, const char *name)
 
 static void refuse_tensor(contract *c, size_t r, size_t k)
 {
-  qn_ruled_data *d = &c->d;
+  qn_subject *d = &c->d;
   qn_tensor *t = &d->role[r].tensor[k];
   const qn_tensor good = *t;
   char name[64];
   snprintf(name, sizeof name, d->role[r].single ? "%s" : "%s[%zu]", d->op->info.tensors[r].name, k);
-  t->dtype = QN_BF16;
+  t->dtype = QN_I32;
   refuses(c, "another type", name, true);
   t->dtype = (qn_dtype)99;
   refuses(c, "a type that there is none of", name, true);
@@ -172,35 +172,36 @@ static void refuse_tensor(contract *c, size_t r, size_t k)
   t->data = NULL;
   refuses(c, "no data", name, true);
   t->data = (char *)good.data + 2;
-  refuses(c, "data at an odd address", name, true);
+  if (qn_dtype_bytes(good.dtype) > 2) refuses(c, "data at an odd address", name, true);
   *t = good;
   t->device.kind = good.device.kind == QN_CPU ? QN_HOST : QN_CPU;
   refuses(c, "another device", name, true);
   *t = good;
-  refuse_shape(c, t, name);
+  refuse_shape(c, t, name, d->list && !r);
 }
 
 static void refuse_tensors(contract *c)
 {
-  qn_ruled_data *d = &c->d;
+  qn_subject *d = &c->d;
   for (size_t r = 0; r < d->op->info.n_tensors; r++) {
     for (size_t k = 0; k < d->role[r].n; k++)
-      if (d->role[r].elements[k]) refuse_tensor(c, r, k);
-    const qn_tensor *const kept = d->list[r];
-    d->list[r] = NULL;
+      if (d->role[r].place[k].elements) refuse_tensor(c, r, k);
+    if (d->op->info.tensors[r].optional) continue;
+    const qn_tensor *const kept = d->tensors[r];
+    d->tensors[r] = NULL;
     refuses(c, "a role that is not there", d->op->info.tensors[r].name, true);
-    d->list[r] = kept;
+    d->tensors[r] = kept;
   }
 }
 
 /* What is written may stand in no other's place. */
 static void refuse_overlap(contract *c)
 {
-  qn_ruled_data *d = &c->d;
+  qn_subject *d = &c->d;
   for (size_t w = 0; w < d->op->info.n_tensors; w++)
     for (size_t r = 0; r < d->op->info.n_tensors; r++)
       for (size_t k = 0; k < d->role[r].n && d->role[w].access & QN_WRITE; k++) {
-        if ((w == r && !k) || !d->role[r].elements[k]) continue;
+        if ((w == r && !k) || !d->role[r].place[k].elements) continue;
         void *const kept = d->role[w].tensor[0].data;
         d->role[w].tensor[0].data = d->role[r].tensor[k].data;
         refuses(c, "memory that is shared", "share memory", true);
@@ -221,11 +222,29 @@ static void refuse_workspace(contract *c)
   *exec = good;
   exec->workspace = (char *)good.workspace + 4;
   refuses(c, "a workspace at an odd address", "multiple of 16", false);
-  for (size_t r = 0; r < c->d.op->info.n_tensors; r++) {
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
+    if (!c->d.role[r].n) continue;
     exec->workspace = (void *)((uintptr_t)c->d.role[r].tensor[0].data & ~(uintptr_t)15);
     refuses(c, "a workspace that is a tensor", "share memory", false);
   }
   *exec = good;
+}
+
+/* What the op itself says must be refused, and in what word. */
+static void refuse_lines(contract *c)
+{
+  const qn_check_text *refused = c->d.check->refused;
+  for (size_t k = 0; refused && refused[k].name && !c->trial->failure; k++) {
+    contract other = {.trial = c->trial, .n = c->n};
+    const qn_subject_order order = {
+        .op = c->d.op, .device = c->d.exec.device, .text = refused[k].text, .seed = c->trial->options->seed};
+    if (qn_subject_open(&other.d, &order) == QN_OK)
+      refuses(&other, refused[k].text, refused[k].name, true);
+    else
+      qn_trial_fail(c->trial, -1, "%s", qn_last_error());
+    c->n = other.n;
+    qn_subject_close(&other.d);
+  }
 }
 
 /* ---- random ---- */
@@ -240,15 +259,39 @@ static void fuzz_param(contract *c, uint64_t seed)
   if (p->type == QN_PARAM_BOOL || p->type == QN_PARAM_ENUM) memcpy(c->d.params + p->offset, &bits, 4);
 }
 
-static void fuzz_tensor(contract *c, uint64_t seed, int64_t shape[QN_RULED_NDIM])
+/* The tensor whose shape is another then, and what it was; NULL: such a role is not given. */
+static qn_tensor *fuzz_tensor(contract *c, uint64_t seed, int64_t shape[QN_SUBJECT_NDIM], qn_tensor *kept)
 {
   static const int64_t extents[] = {0, 1, 2, 3, 7, 12, -1, 1 << 20, INT64_MAX, INT64_MIN};
-  qn_ruled_role *role = &c->d.role[qn_seed_mix(seed, 3) % c->d.op->info.n_tensors];
+  qn_subject_role *role = &c->d.role[qn_seed_mix(seed, 3) % c->d.op->info.n_tensors];
+  if (!role->n) return NULL;
   qn_tensor *t = &role->tensor[qn_seed_mix(seed, 4) % role->n];
+  *kept = *t;
   t->ndim = (int)(qn_seed_mix(seed, 5) % 10) - 1;
-  if (t->ndim > QN_RULED_NDIM) t->ndim = QN_RULED_NDIM;
-  for (uint64_t k = 0; k < QN_RULED_NDIM; k++) shape[k] = extents[qn_seed_mix(seed, 6 + k) % 10];
+  if (t->ndim > QN_SUBJECT_NDIM) t->ndim = QN_SUBJECT_NDIM;
+  for (uint64_t k = 0; k < QN_SUBJECT_NDIM; k++) shape[k] = extents[qn_seed_mix(seed, 6 + k) % 10];
   t->shape = shape;
+  return t;
+}
+
+static void see_random(contract *c, uint64_t k)
+{
+  unsigned char params[QN_SUBJECT_PARAMS];
+  int64_t shape[QN_SUBJECT_NDIM];
+  const uint64_t seed = qn_seed_mix(c->trial->options->seed, k);
+  qn_tensor kept;
+  memcpy(params, c->d.params, sizeof params);
+  qn_tensor *changed = k % 2 ? fuzz_tensor(c, seed, shape, &kept) : NULL;
+  if (!changed) fuzz_param(c, seed);
+  const qn_status status = qn_subject_run(&c->d);
+  if (status != QN_OK && (!qn_is_refusal(status) || !*qn_last_error()))
+    qn_trial_fail(c->trial, (long)c->n - 1, "random call %llu: %s", (unsigned long long)k, qn_last_error());
+  memcpy(c->d.params, params, sizeof params);
+  if (changed) *changed = kept;
+  if (status != QN_OK)
+    see_untouched(c, "a random call");
+  else if (qn_subject_rewind(&c->d) != QN_OK)
+    qn_trial_fail(c->trial, (long)c->n - 1, "%s", qn_last_error());
 }
 
 /* A status and no crash; a refusal that changed nothing. What was good by chance is stepped, and then filled again: on
@@ -256,29 +299,8 @@ static void fuzz_tensor(contract *c, uint64_t seed, int64_t shape[QN_RULED_NDIM]
 static void fuzz(contract *c)
 {
   const uint64_t calls = c->d.exec.device.kind == QN_HOST && c->trial->options->level != QN_FULL ? 100 : 400;
-  unsigned char params[QN_RULED_PARAMS];
-  memcpy(params, c->d.params, sizeof params);
-  for (uint64_t k = 0; k < calls && !c->trial->failure; k++) {
-    qn_tensor kept[QN_MAX_TENSORS][QN_RULED_TENSORS];
-    int64_t shape[QN_RULED_NDIM];
-    const uint64_t seed = qn_seed_mix(c->trial->options->seed, k);
-    if (!qn_trial_takes(c->trial, c->n++)) continue;
-    for (size_t r = 0; r < QN_MAX_TENSORS; r++) memcpy(kept[r], c->d.role[r].tensor, sizeof kept[r]);
-    if (k % 2)
-      fuzz_tensor(c, seed, shape);
-    else
-      fuzz_param(c, seed);
-    const qn_status status = qn_ruled_run(&c->d);
-    if (status != QN_OK && (!qn_is_refusal(status) || !*qn_last_error()))
-      qn_trial_fail(c->trial, (long)c->n - 1, "random call %llu: %s", (unsigned long long)k, qn_last_error());
-    memcpy(c->d.params, params, sizeof params);
-    for (size_t r = 0; r < QN_MAX_TENSORS; r++) memcpy(c->d.role[r].tensor, kept[r], sizeof kept[r]);
-    if (status != QN_OK) see_untouched(c, "a random call");
-    for (size_t r = 0; r < c->d.op->info.n_tensors && status == QN_OK; r++)
-      if (qn_memory_write(c->d.exec.device, c->d.exec.stream, c->d.role[r].memory, c->d.role[r].before,
-                          c->d.role[r].bytes) != QN_OK)
-        qn_trial_fail(c->trial, (long)c->n - 1, "%s", qn_last_error());
-  }
+  for (uint64_t k = 0; k < calls && !c->trial->failure; k++)
+    if (qn_trial_takes(c->trial, c->n++)) see_random(c, k);
 }
 
 static bool has_single(const qn_op_info *info)
@@ -291,23 +313,23 @@ static bool has_single(const qn_op_info *info)
 /* NULL in place of the call's own arguments, and a list of none, which is a call. */
 static void see_null(contract *c)
 {
-  qn_ruled_data *d = &c->d;
+  qn_subject *d = &c->d;
   const qn_op_info *info = &d->op->info;
   const qn_tensor *none[QN_MAX_TENSORS] = {NULL};
   if (!qn_trial_takes(c->trial, c->n++)) return;
   qn_exec nowhere = d->exec;
   nowhere.device.kind = (qn_device_kind)77;
-  if (!qn_is_refusal(qn_op_step(info, &nowhere, d->params, d->n, d->list)))
+  if (!qn_is_refusal(qn_op_step(info, &nowhere, d->params, d->n, d->tensors)))
     qn_trial_fail(c->trial, (long)c->n - 1, "a device that there is none of is not refused");
-  if (qn_op_step(info, NULL, d->params, d->n, d->list) != QN_BAD_ARGUMENT)
+  if (qn_op_step(info, NULL, d->params, d->n, d->tensors) != QN_BAD_ARGUMENT)
     qn_trial_fail(c->trial, (long)c->n - 1, "exec that is NULL is not refused");
-  if (qn_op_step(info, &d->exec, NULL, d->n, d->list) != QN_BAD_ARGUMENT)
+  if (qn_op_step(info, &d->exec, NULL, d->n, d->tensors) != QN_BAD_ARGUMENT)
     qn_trial_fail(c->trial, (long)c->n - 1, "params that are NULL are not refused");
   if (qn_op_step(info, &d->exec, d->params, d->n, NULL) != QN_BAD_ARGUMENT)
     qn_trial_fail(c->trial, (long)c->n - 1, "tensors that are NULL are not refused");
   if (qn_op_call_workspace_bytes(info, &d->exec, d->params, d->n, NULL))
     qn_trial_fail(c->trial, (long)c->n - 1, "tensors that are NULL are given a workspace");
-  if (!has_single(info) && qn_op_step(info, &d->exec, d->params, 0, none) != QN_OK)
+  if (d->list && !has_single(info) && qn_op_step(info, &d->exec, d->params, 0, none) != QN_OK)
     qn_trial_fail(c->trial, (long)c->n - 1, "a list of none is refused: %s", qn_last_error());
 }
 
@@ -322,14 +344,16 @@ static void see_prepare(contract *c)
   see_untouched(c, "preparing a good call");
 }
 
-void qn_leg_ruled_contract(qn_trial *trial)
+/* Lists have a tensor of three dimensions and an empty one besides. */
+void qn_leg_subject_contract(qn_trial *trial)
 {
   contract c = {.trial = trial};
-  const qn_ruled_order order = {.op = trial->item->target.op,
-                                .device = trial->item->target.device,
-                                .text = "7x5 11 4x3x2 0x3 lr_scale filled",
-                                .seed = trial->options->seed};
-  if (qn_ruled_open(&c.d, &order) != QN_OK || qn_ruled_turn(&c.d, 0) != QN_OK) {
+  const qn_subject_order order = {.op = trial->item->target.op,
+                                  .device = trial->item->target.device,
+                                  .text = qn_op_check_of(trial->item->target.op)->sample,
+                                  .more = qn_op_is_alone(&trial->item->target.op->info) ? NULL : "4x3x2 0x3",
+                                  .seed = trial->options->seed};
+  if (qn_subject_open(&c.d, &order) != QN_OK || qn_subject_lend(&c.d) != QN_OK) {
     qn_trial_fail(trial, -1, "%s", qn_last_error());
   } else {
     see_null(&c);
@@ -339,8 +363,9 @@ void qn_leg_ruled_contract(qn_trial *trial)
     refuse_tensors(&c);
     refuse_overlap(&c);
     refuse_workspace(&c);
+    refuse_lines(&c);
     fuzz(&c);
   }
-  qn_ruled_close(&c.d);
+  qn_subject_close(&c.d);
   qn_trial_note(trial, "%zu calls", c.n);
 }

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* subject.c - see subject.h: memory, data, and steps. The text is read in subject_text.c, the tensors in double are
+ * subject_double.c's, comparing is subject_compare.c's. */
+#include "workbench/subject.h"
+#include "core/core.h"
+#include "quern/device.h"
+#include "workbench/data.h"
+#include "workbench/fill.h"
+#include "workbench/run.h"
+#include "workbench/settings.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what params point to ---- */
+
+static qn_status point(qn_subject *d, size_t k, const void *values, size_t bytes, bool on_host)
+{
+  char *at = (char *)d->params + d->op->info.params[k].offset;
+  qn_require(k < QN_SUBJECT_POINTERS, "%s: its params are too many for a check", d->op->info.name);
+  if (!d->values[k]) qn_try(qn_try_allocate(&d->values[k], bytes + 1, "what a param points to"));
+  memcpy(d->values[k], values, bytes);
+  if (!on_host && !d->pointed[k]) qn_try(qn_memory_allocate(d->exec.device, bytes, &d->pointed[k]));
+  if (!on_host) qn_try(qn_memory_write(d->exec.device, d->exec.stream, d->pointed[k], d->values[k], bytes));
+  const void *const to = on_host ? d->values[k] : d->pointed[k];
+  memcpy(at, &to, sizeof to);
+  return QN_OK;
+}
+
+static qn_status make_weights(qn_subject *d, size_t k)
+{
+  const qn_op_param *param = &d->op->info.params[k];
+  const size_t n = (size_t)param->most;
+  float *values;
+  qn_try(qn_try_allocate(&values, n * sizeof *values, "the values of a param"));
+  d->check->random_weights(param, values);
+  const qn_status status = point(d, k, values, n * sizeof *values, false);
+  qn_release(values);
+  return status;
+}
+
+/* From 1/4 to 1, another for every tensor. */
+static qn_status make_scales(qn_subject *d, size_t k)
+{
+  double *scale;
+  qn_try(qn_try_allocate(&scale, (d->n + 1) * sizeof *scale, "a number a tensor"));
+  for (size_t j = 0; j < d->n; j++) scale[j] = 0.25 + 0.75 * (double)(qn_seed_mix(d->seed, j) >> 40) / 0x1p24;
+  const qn_status status = point(d, k, scale, d->n * sizeof *scale, true);
+  qn_release(scale);
+  return status;
+}
+
+static qn_status make_pointers(qn_subject *d)
+{
+  for (size_t k = 0; k < d->op->info.n_params; k++) {
+    if (d->op->info.params[k].type == QN_PARAM_DEVICE_F32S) qn_try(make_weights(d, k));
+    if (d->op->info.params[k].type == QN_PARAM_HOST_F64 && d->scaled) qn_try(make_scales(d, k));
+  }
+  return QN_OK;
+}
+
+/* Params that may be in device memory, put there. */
+static qn_status put_hyper(qn_subject *d)
+{
+  const qn_op_info *info = &d->op->info;
+  _Alignas(16) unsigned char hyper[256] = {0};
+  qn_require(info->hyper_bytes <= sizeof hyper, "%s: its struct in device memory is too large for a check", info->name);
+  for (size_t k = 0; k < info->n_params; k++) /* doubles and whole numbers of 64 bits */
+    if (info->params[k].hyper_offset)
+      memcpy(hyper + info->params[k].hyper_offset - 1, d->params + info->params[k].offset, sizeof(double));
+  for (size_t k = 0; k < info->n_params; k++)
+    if (info->params[k].type == QN_PARAM_DEVICE_HYPER) qn_try(point(d, k, hyper, info->hyper_bytes, false));
+  return QN_OK;
+}
+
+/* ---- shapes and places ---- */
+
+/* What the letters of the role's shape stand for, or what follows from the first role's tensor. */
+static qn_status find_shape(const qn_subject *d, size_t r, size_t k, qn_subject_place *p)
+{
+  const qn_op_info *info = &d->op->info;
+  if (d->list && !r) return QN_OK;
+  if (d->list)
+    return qn_op_role_shape(info, r, d->n, d->role[0].place[k].ndim, d->role[0].place[k].shape, &p->ndim, p->shape);
+  const qn_shape_rule *rule = qn_subject_rule(d, r);
+  for (unsigned j = 0; j < rule->n; j++) {
+    const qn_role_part *part = &rule->part[j];
+    const bool named = part->kind == QN_PART_NAME && part->letter;
+    if (!named && part->kind != QN_PART_NUMBER) continue; /* any number of extents: none */
+    const int64_t extent = named ? d->extent[part->letter - 'a'] : part->number;
+    qn_require(extent >= 0, "%s: the text says no %c, as \"%c=64\" does", info->name, part->letter, part->letter);
+    p->shape[p->ndim++] = extent;
+  }
+  return QN_OK;
+}
+
+static void lay_out(const qn_subject *d, size_t r, qn_subject_place *p)
+{
+  const size_t between = d->apart + d->role[r].apart;
+  const bool apart = between && p->ndim > 1 && d->op->info.tensors[r].storage > QN_STORAGE_ROW_MAJOR;
+  size_t next = 1;
+  p->elements = 1;
+  for (int e = 0; e < p->ndim; e++) p->elements *= (size_t)p->shape[e];
+  p->cols = apart ? (size_t)p->shape[p->ndim - 1] : p->elements;
+  p->rows = !p->elements ? 0 : p->elements / p->cols;
+  p->pitch = p->cols + (apart ? between : 0);
+  for (int e = p->ndim; e-- > 0;) {
+    p->strides[e] = (int64_t)next;
+    next *= (size_t)p->shape[e] + (apart && e + 1 == p->ndim ? between : 0);
+  }
+}
+
+/* All tensors of a role, one behind the other. */
+static qn_status place_role(qn_subject *d, size_t r)
+{
+  qn_subject_role *role = &d->role[r];
+  const size_t line = d->lean ? 256 : 64;
+  role->n = role->single ? 1 : d->n;
+  if (!role->place) qn_try(qn_try_allocate(&role->place, (role->n + 1) * sizeof *role->place, "tensors"));
+  qn_try(qn_try_allocate(&role->tensor, (role->n + 1) * sizeof *role->tensor, "tensors"));
+  for (size_t k = 0; k < role->n; k++) {
+    qn_subject_place *p = &role->place[k];
+    if (!d->list || r) *p = (qn_subject_place){.ndim = 0};
+    qn_try(find_shape(d, r, k, p));
+    lay_out(d, r, p);
+    p->offset = (role->bytes + QN_SUBJECT_GUARD + line - 1) / line * line + d->shift / role->width * role->width;
+    role->bytes = p->offset + (p->rows ? (p->rows - 1) * p->pitch + p->cols : 0) * role->width;
+    role->tensor[k] = (qn_tensor){.dtype = role->dtype,
+                                  .ndim = p->ndim,
+                                  .shape = p->shape,
+                                  .strides = p->pitch > p->cols ? p->strides : NULL,
+                                  .device = d->exec.device};
+  }
+  if (!d->fenced) role->bytes += QN_SUBJECT_GUARD;
+  if (d->shift % 16 == 0) role->bytes = (role->bytes + 63) / 64 * 64; /* or its beginning is no multiple of that */
+  d->tensors[r] = role->tensor;
+  return QN_OK;
+}
+
+size_t qn_subject_at(const qn_subject *d, size_t r, size_t k, size_t i)
+{
+  const qn_subject_place *p = &d->role[r].place[k];
+  return p->offset + (i / p->cols * p->pitch + i % p->cols) * d->role[r].width;
+}
+
+double qn_subject_number(const qn_subject *d, const unsigned char *image, size_t r, size_t k, size_t i)
+{
+  return qn_number_load(d->role[r].dtype, image + qn_subject_at(d, r, k, i));
+}
+
+/* ---- data ---- */
+
+static void store(const qn_subject *d, unsigned char *image, size_t r, size_t k, size_t i, double value)
+{
+  qn_number_store(d->role[r].dtype, image + qn_subject_at(d, r, k, i), value);
+}
+
+/* What the text says of elements of the tensor. */
+static void put_set(const qn_subject *d, unsigned char *image, size_t r, size_t k)
+{
+  const size_t n = d->role[r].place[k].elements;
+  for (size_t s = 0; s < d->n_set; s++) {
+    const qn_subject_set *set = &d->set[s];
+    if (set->role != r || set->tensor != k) continue;
+    for (size_t i = 0; i < n; i++)
+      if (set->element == i || set->element == SIZE_MAX || (set->element == SIZE_MAX - 1 && i == n / 2))
+        store(d, image, r, k, i, set->value);
+  }
+}
+
+/* The first role that is only read. */
+static bool takes_nan(const qn_subject *d, size_t r)
+{
+  for (size_t k = 0; k < r; k++)
+    if (d->role[k].access == QN_READ) return false;
+  return d->nan && d->role[r].access == QN_READ;
+}
+
+/* A tensor's numbers into an image of its role; scale below 0: as described. */
+static void fill_tensor(const qn_subject *d, unsigned char *image, size_t r, size_t k, uint64_t seed, double scale)
+{
+  const qn_op_tensor *is = &d->op->info.tensors[r];
+  const qn_subject_role *role = &d->role[r];
+  const qn_subject_place *p = &role->place[k];
+  const qn_filling filling = {
+      .kind = is->fill, .scale = scale < 0 ? is->fill_scale : scale, .seed = seed, .role = r, .odd = d->odd};
+  for (size_t row = 0; row < p->rows; row++) {
+    unsigned char *at = image + p->offset + row * p->pitch * role->width;
+    qn_fill_numbers(&filling, role->dtype, at, p->cols, (k << 32) + row * p->cols);
+    if (role->filled == QN_SUBJECT_SWEEP) qn_fill_sweep(role->dtype, at, p->cols);
+    if (d->halves && role->access == QN_READ && role->dtype == QN_F32 && p->ndim > 1) qn_fill_halves(at, p->cols);
+  }
+  for (size_t i = 0; i < p->elements && role->filled == QN_SUBJECT_VALUE; i++) store(d, image, r, k, i, role->all);
+  if (takes_nan(d, r) && p->elements) store(d, image, r, k, p->elements / 2, NAN);
+  put_set(d, image, r, k);
+}
+
+static qn_status send(qn_subject *d, size_t r)
+{
+  return qn_memory_write(d->exec.device, d->exec.stream, d->role[r].memory, d->role[r].before, d->role[r].bytes);
+}
+
+static qn_status fill_role(qn_subject *d, size_t r, uint64_t seed, double scale)
+{
+  for (size_t k = 0; k < d->role[r].n; k++) fill_tensor(d, d->role[r].before, r, k, seed, scale);
+  qn_subject_refresh(d, r);
+  return send(d, r);
+}
+
+qn_status qn_subject_put(qn_subject *d, size_t r, size_t k, const double *values)
+{
+  for (size_t i = 0; i < d->role[r].place[k].elements; i++) store(d, d->role[r].before, r, k, i, values[i]);
+  put_set(d, d->role[r].before, r, k);
+  qn_subject_refresh(d, r);
+  return send(d, r);
+}
+
+/* What a written single of the list holds when the first step comes. */
+static qn_status begin_state(qn_subject *d, size_t r)
+{
+  _Alignas(16) unsigned char params[QN_SUBJECT_PARAMS];
+  double *values;
+  qn_subject_host_params(d, params);
+  qn_try(qn_try_allocate(&values, (d->role[r].place[0].elements + 1) * sizeof *values, "a state"));
+  d->check->initial_state(params, r, d->filled, d->role[r].place[0].shape, values);
+  const qn_status status = qn_subject_put(d, r, 0, values);
+  qn_release(values);
+  return status;
+}
+
+/* What the role holds when the first step comes: numbers, the op's own, or zeros. */
+static qn_status begin_role(qn_subject *d, size_t r)
+{
+  const qn_subject_role *role = &d->role[r];
+  if (role->single && role->access & QN_WRITE && d->check->initial_state) return begin_state(d, r);
+  if (role->access == QN_READ) return fill_role(d, r, d->seed + 1000, role->single ? -1 : d->gradients);
+  if (role->access & QN_READ && (!r || d->filled)) return fill_role(d, r, d->seed, r ? -1 : d->trained);
+  return send(d, r);
+}
+
+/* ---- memory ---- */
+
+/* Images: guards round zeros, of what is read too, or round more of the same. */
+static qn_status make_images(qn_subject *d, size_t r)
+{
+  qn_subject_role *role = &d->role[r];
+  qn_try(qn_try_allocate(&role->before, role->bytes, "tensors"));
+  qn_try(qn_try_allocate(&role->after, role->bytes, "tensors"));
+  memset(role->before, 0xa5, role->bytes);
+  for (size_t k = 0; k < role->n && role->access & QN_READ; k++)
+    for (size_t row = 0; row < role->place[k].rows; row++)
+      memset(role->before + role->place[k].offset + row * role->place[k].pitch * role->width, 0,
+             role->place[k].cols * role->width);
+  return QN_OK;
+}
+
+/* Without images: numbers in the parameters and in what is only read, zeros in the rest. */
+static qn_status begin_lean(qn_subject *d, size_t r)
+{
+  qn_subject_role *role = &d->role[r];
+  const qn_op_tensor *is = &d->op->info.tensors[r];
+  const bool own = role->single && role->access & QN_WRITE && d->check->initial_state;
+  if (own) {
+    qn_try(make_images(d, r));
+    return begin_state(d, r);
+  }
+  if (r && role->access != QN_READ) return qn_memory_fill(d->exec.device, d->exec.stream, role->memory, 0, role->bytes);
+  const qn_data_rule rule = {
+      .dtype = role->dtype, .fill = is->fill, .scale = is->fill_scale, .seed = d->seed * QN_MAX_TENSORS + r};
+  for (size_t k = 0; k < role->n; k++) {
+    const size_t bytes = role->place[k].elements * role->width;
+    void *values;
+    qn_try(qn_try_allocate(&values, bytes + 1, "a tensor's data"));
+    qn_data_fill(&rule, k, 0, role->place[k].elements, values);
+    qn_status status = QN_OK;
+    if (bytes) status = qn_memory_write(d->exec.device, d->exec.stream, role->tensor[k].data, values, bytes);
+    qn_release(values);
+    qn_try(status);
+  }
+  return QN_OK;
+}
+
+static qn_status make_role(qn_subject *d, size_t r)
+{
+  qn_subject_role *role = &d->role[r];
+  qn_try(place_role(d, r));
+  if (d->bare) {
+    for (size_t k = 0; k < role->n; k++) /* far apart, aligned, never touched */
+      role->tensor[k].data = (void *)(((uintptr_t)(r + 1) << 40) + role->place[k].offset / 64 * 64);
+    return QN_OK;
+  }
+  qn_try(qn_fence_create(d->exec.device, d->fenced, role->bytes, &role->fence));
+  role->memory = role->fence.memory;
+  for (size_t k = 0; k < role->n; k++) role->tensor[k].data = role->memory + role->place[k].offset;
+  if (d->lean) return begin_lean(d, r);
+  qn_try(make_images(d, r));
+  return begin_role(d, r);
+}
+
+qn_status qn_subject_lend(qn_subject *d)
+{
+  const size_t bytes = qn_op_call_workspace_bytes(&d->op->info, &d->exec, d->params, d->n, d->tensors);
+  if (bytes <= d->exec.workspace_bytes) return QN_OK;
+  const size_t all = QN_SUBJECT_GUARD + (d->fenced ? (bytes + 15) / 16 * 16 : bytes + QN_SUBJECT_GUARD);
+  qn_fence_destroy(&d->lent);
+  d->exec.workspace = NULL;
+  d->exec.workspace_bytes = 0;
+  qn_try(qn_fence_create(d->exec.device, d->fenced, all, &d->lent));
+  d->exec.workspace = (char *)d->lent.memory + QN_SUBJECT_GUARD;
+  d->exec.workspace_bytes = bytes;
+  qn_try(qn_memory_fill(d->exec.device, d->exec.stream, d->lent.memory, 0xa5, all));
+  return qn_memory_fill(d->exec.device, d->exec.stream, d->exec.workspace, 0xff, bytes); /* NaN */
+}
+
+/* ---- opening ---- */
+
+static qn_status take_list(qn_subject *d, const qn_workload *list)
+{
+  qn_try(qn_try_allocate(&d->role[0].place, (list->n + 1) * sizeof *d->role[0].place, "tensors"));
+  d->n = list->n;
+  for (size_t k = 0; k < list->n; k++) {
+    qn_subject_place *p = &d->role[0].place[k];
+    *p = (qn_subject_place){.ndim = list->item[k].ndim};
+    qn_require(p->ndim <= QN_SUBJECT_NDIM, "%s: %s has %d dimensions", d->op->info.name, list->item[k].name, p->ndim);
+    memcpy(p->shape, list->item[k].shape, (size_t)p->ndim * sizeof *p->shape);
+  }
+  return QN_OK;
+}
+
+/* Of roles that params decide. */
+static void decide_access(qn_subject *d)
+{
+  const qn_call call = qn_subject_call(d, QN_CALL_STEP);
+  for (size_t r = 0; r < d->op->info.n_tensors; r++)
+    if (d->op->info.tensors[r].written_where && d->role[r].access) d->role[r].access = qn_call_access(&call, r);
+}
+
+static qn_status read_order(qn_subject *d, const qn_subject_order *order)
+{
+  const qn_op_info *info = &order->op->info;
+  qn_require(info->params_bytes <= sizeof d->params, "%s: its params are too large for a check", info->name);
+  for (size_t k = 0; k < sizeof d->extent / sizeof d->extent[0]; k++) d->extent[k] = -1;
+  for (size_t r = 0; r < info->n_tensors; r++) {
+    d->role[r].dtype = info->types[order->row].tensor[r].dtype;
+    d->role[r].width = qn_dtype_bytes(d->role[r].dtype);
+    d->role[r].access = info->types[order->row].tensor[r].access;
+    d->role[r].single = !d->list || info->tensors[r].single;
+  }
+  qn_try(qn_settings_begin(order->op, d->params));
+  qn_try(qn_subject_read(d, order->text));
+  qn_try(qn_subject_read(d, order->more));
+  for (size_t k = 0; k < order->n_settings; k++) qn_try(qn_subject_read(d, order->settings[k]));
+  if (order->params) memcpy(d->params, order->params, info->params_bytes);
+  decide_access(d);
+  return order->list ? take_list(d, order->list) : QN_OK;
+}
+
+qn_status qn_subject_open(qn_subject *d, const qn_subject_order *order)
+{
+  const bool list = !qn_op_is_alone(&order->op->info);
+  *d = (qn_subject){.op = order->op,
+                    .check = qn_op_check_of(order->op),
+                    .row = order->row,
+                    .n = !list,
+                    .list = list,
+                    .shift = order->shift,
+                    .seed = order->seed,
+                    .planned = order->planned,
+                    .bare = order->bare,
+                    .lean = order->lean,
+                    .steps = 1,
+                    .gradients = -1,
+                    .trained = 0.3};
+  qn_try(qn_op_rules_of(d->op, &d->own_rules, &d->rules));
+  d->fenced = order->fenced && order->device.kind != QN_CUDA;
+  d->exec = (qn_exec){.size = sizeof d->exec, .device = order->device, .pool = order->pool, .stream = order->stream};
+  qn_try(read_order(d, order));
+  d->own_stream = !order->bare && !order->stream;
+  if (d->own_stream) qn_try(qn_stream_create(order->device, &d->exec.stream));
+  if (!d->bare) qn_try(make_pointers(d));
+  for (size_t r = 0; r < d->op->info.n_tensors; r++)
+    if (d->role[r].access != QN_ABSENT) qn_try(make_role(d, r));
+  if (d->hyper) qn_try(put_hyper(d));
+  return d->bare || !d->list ? QN_OK : qn_subject_lend(d);
+}
+
+void qn_subject_close(qn_subject *d)
+{
+  if (d->exec.stream) qn_stream_synchronize(d->exec.device, d->exec.stream);
+  qn_subject_forget(d);
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
+    qn_release(d->role[r].before);
+    qn_release(d->role[r].after);
+    qn_release(d->role[r].place);
+    qn_release(d->role[r].tensor);
+    qn_fence_destroy(&d->role[r].fence);
+  }
+  for (size_t k = 0; k < QN_SUBJECT_POINTERS; k++) {
+    qn_release(d->values[k]);
+    if (d->pointed[k]) qn_memory_release(d->exec.device, d->pointed[k]);
+  }
+  qn_fence_destroy(&d->lent);
+  if (d->own_stream && d->exec.stream) qn_stream_destroy(d->exec.device, &d->exec.stream);
+  *d = (qn_subject){0};
+}
+
+/* ---- steps ---- */
+
+qn_status qn_subject_turn(qn_subject *d, uint64_t t)
+{
+  const qn_op_info *info = &d->op->info;
+  if (!t) return QN_OK;
+  for (size_t k = 0; k < info->n_params; k++)
+    if (!strcmp(info->params[k].name, "step") && info->params[k].type == QN_PARAM_U64)
+      ++*(uint64_t *)(void *)(d->params + info->params[k].offset);
+  for (size_t r = 0; r < info->n_tensors; r++)
+    if (d->role[r].access == QN_READ)
+      qn_try(fill_role(d, r, d->seed + 1000 + t, d->role[r].single ? -1 : d->gradients));
+  d->referred = 0;
+  return d->hyper ? put_hyper(d) : QN_OK;
+}
+
+qn_status qn_subject_rewind(qn_subject *d)
+{
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++)
+    if (d->role[r].access & QN_WRITE) qn_try(send(d, r));
+  return QN_OK;
+}
+
+/* Where params lie in device memory, those that the call has in their place must not be looked at. */
+qn_status qn_subject_run(qn_subject *d)
+{
+  static const double bad = -12345.5; /* as a whole number it is a large one */
+  const qn_op_info *info = &d->op->info;
+  _Alignas(16) unsigned char params[QN_SUBJECT_PARAMS];
+  if (!d->hyper) return qn_run_once(d->op, &d->exec, d->params, d->n, d->tensors, d->planned);
+  memcpy(params, d->params, sizeof params);
+  for (size_t k = 0; k < info->n_params; k++)
+    if (info->params[k].hyper_offset) memcpy(params + info->params[k].offset, &bad, sizeof bad);
+  return qn_run_once(d->op, &d->exec, params, d->n, d->tensors, d->planned);
+}
+
+qn_status qn_subject_fetch(qn_subject *d)
+{
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++)
+    if (d->role[r].memory)
+      qn_try(qn_memory_read(d->exec.device, d->exec.stream, d->role[r].after, d->role[r].memory, d->role[r].bytes));
+  return QN_OK;
+}
+
+qn_status qn_subject_step(qn_subject *d)
+{
+  qn_try(qn_subject_lend(d));
+  qn_try(qn_subject_run(d));
+  return qn_subject_fetch(d);
+}

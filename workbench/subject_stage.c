@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* subject_stage.c - see subject_stage.h. */
+#include "workbench/subject_stage.h"
+#include "core/core.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what moves ---- */
+
+qn_element_bytes qn_element_bytes_of(const qn_op *op, size_t row)
+{
+  static const int64_t square[] = {1 << 20, 1 << 20}; /* vectors are nothing beside it */
+  qn_element_bytes bytes = {0, 0, 0};
+  for (size_t r = 0; r < op->info.n_tensors; r++) {
+    int64_t shape[QN_MAX_NDIM];
+    double elements = 1;
+    int ndim = 0;
+    if (op->info.tensors[r].single) continue;
+    if (qn_op_role_shape(&op->info, r, 1, 2, square, &ndim, shape) == QN_OK) {
+      for (int d = 0; d < ndim; d++) elements *= (double)shape[d];
+      elements /= 0x1p40;
+    }
+    const double each = (double)qn_dtype_bytes(op->info.types[row].tensor[r].dtype) * elements;
+    bytes.set += each;
+    if (!(op->info.types[row].tensor[r].access & QN_WRITE)) continue;
+    bytes.written += each;
+    if (r) bytes.state += each;
+  }
+  return bytes;
+}
+
+double qn_step_bytes_besides(const qn_op *op, size_t n)
+{
+  double bytes = 0;
+  for (size_t r = 0; r < op->info.n_tensors; r++) {
+    const qn_access access = op->info.types[0].tensor[r].access;
+    int64_t shape[QN_MAX_NDIM];
+    int ndim = 0;
+    if (!op->info.tensors[r].single || qn_op_role_shape(&op->info, r, n, 0, NULL, &ndim, shape) != QN_OK) continue;
+    const qn_tensor t = {.ndim = ndim, .shape = shape};
+    bytes += (double)qn_tensor_elements(&t) * (double)qn_dtype_bytes(op->info.types[0].tensor[r].dtype) *
+             (!!(access & QN_READ) + !!(access & QN_WRITE));
+  }
+  for (size_t p = 0; p < op->info.n_params; p++)
+    if (op->info.params[p].type == QN_PARAM_DEVICE_F32S) bytes += op->info.params[p].most * (double)sizeof(float);
+  return bytes;
+}
+
+/* ---- the workload of a text ---- */
+
+qn_status qn_subject_workload(const qn_op *op, size_t row, const char *name, qn_workload *work, void *params)
+{
+  struct {
+    qn_workload_item item[QN_MAX_TENSORS];
+    int64_t shape[QN_MAX_TENSORS][QN_SUBJECT_NDIM];
+  } * all;
+  qn_subject d;
+  const char *text;
+  *work = (qn_workload){.name = name ? name : qn_op_check_of(op)->workloads[0].name};
+  qn_try(qn_subject_find(op, work->name, &text));
+  qn_try(qn_subject_open(&d,
+                         &(qn_subject_order){.op = op, .row = row, .device = {QN_CPU, 0}, .text = text, .bare = true}));
+  qn_try(qn_try_allocate(&all, sizeof *all, "the workload's list"));
+  work->storage = all;
+  work->item = all->item;
+  work->text = text;
+  for (size_t r = 0; r < op->info.n_tensors; r++) {
+    const qn_subject_place *p = d.role[r].place;
+    if (d.role[r].access == QN_ABSENT) continue;
+    memcpy(all->shape[r], p->shape, sizeof p->shape);
+    work->item[work->n++] = (qn_workload_item){op->info.tensors[r].name, p->ndim, all->shape[r], p->elements};
+  }
+  work->elements = work->item[0].elements;
+  work->bytes = qn_subject_bytes(&d);
+  work->operations = qn_subject_operations(&d);
+  memcpy(params, d.params, op->info.params_bytes);
+  qn_subject_close(&d);
+  return QN_OK;
+}
+
+/* ---- the stage ---- */
+
+static qn_subject_order order_of(const qn_stage_request *request, const qn_exec *exec)
+{
+  const qn_workload *work = request->work;
+  return (qn_subject_order){.op = request->op,
+                            .row = request->row,
+                            .device = exec->device,
+                            .pool = exec->pool,
+                            .stream = exec->stream,
+                            .text = work->text,
+                            .list = work->text ? NULL : work,
+                            .params = request->params,
+                            .seed = request->seed,
+                            .lean = !work->text};
+}
+
+uint64_t qn_subject_stage_bytes(const qn_stage_request *request)
+{
+  qn_subject d;
+  qn_subject_order order = order_of(request, &(qn_exec){.device = request->device});
+  order.bare = true;
+  if (!request->work->text)
+    return (uint64_t)(qn_element_bytes_of(request->op, request->row).set * (double)request->work->elements +
+                      qn_step_bytes_besides(request->op, request->work->n));
+  if (qn_subject_open(&d, &order) != QN_OK) return 0;
+  const size_t lent = qn_op_call_workspace_bytes(&request->op->info, &d.exec, d.params, 1, d.tensors);
+  qn_subject_close(&d);
+  return (uint64_t)request->work->bytes + lent;
+}
+
+qn_status qn_subject_stage_create(qn_subject **stage, const qn_stage_request *request, const qn_exec *exec)
+{
+  const qn_subject_order order = order_of(request, exec);
+  *stage = NULL;
+  qn_try(qn_try_allocate(stage, sizeof **stage, "the stage"));
+  qn_status status = qn_subject_open(*stage, &order);
+  if (status == QN_OK) status = qn_subject_lend(*stage);
+  if (status == QN_OK) status = qn_stream_synchronize((*stage)->exec.device, (*stage)->exec.stream); /* copies */
+  if (status != QN_OK) qn_subject_stage_destroy(stage);
+  return status;
+}
+
+void qn_subject_stage_destroy(qn_subject **stage)
+{
+  if (!*stage) return;
+  qn_subject_close(*stage);
+  qn_release(*stage);
+  *stage = NULL;
+}
+
+/* ---- the proof ---- */
+
+/* Other extents than have been: cut so that matrices are of some thousand elements. False: they have been. */
+static bool add_shape(qn_text *text, const qn_workload_item *item)
+{
+  static const int64_t most[] = {1, 6000, 97, 21, 13, 7};
+  char word[96] = "-";
+  size_t used = 0;
+  for (int d = 0; d < item->ndim && used < sizeof word; d++) {
+    const int64_t limit = most[item->ndim] - d; /* no two alike that are not */
+    used += (size_t)snprintf(word + used, sizeof word - used, "%s%lld", d ? "x" : "",
+                             (long long)(item->shape[d] < limit ? item->shape[d] : limit));
+  }
+  const size_t n = strlen(word);
+  for (const char *at = text->at; at && (at = strstr(at, word)); at += n)
+    if ((at == text->at || at[-1] == ' ') && at[n] == ' ') return false;
+  qn_text_add(text, "%s ", word);
+  return true;
+}
+
+/* Two steps of a list of a dozen shapes. */
+static qn_status prove_small(const qn_stage_request *request, const qn_exec *exec, qn_stage_check *check)
+{
+  enum { SHAPES = 12, STEPS = 2 };
+  qn_text text = {0};
+  qn_subject d = {.op = NULL};
+  double worst = 0;
+  size_t shapes = 0;
+  for (size_t k = 0; k < request->work->n && shapes < SHAPES; k++) shapes += add_shape(&text, &request->work->item[k]);
+  qn_status status = text.failed ? qn_fail(QN_NO_MEMORY, "no memory for the list of shapes") : QN_OK;
+  qn_subject_order order = order_of(request, exec);
+  order.text = text.at, order.list = NULL, order.lean = false;
+  if (status == QN_OK) status = qn_subject_open(&d, &order);
+  for (uint64_t t = 0; t < STEPS && status == QN_OK && check->right; t++) {
+    status = qn_subject_turn(&d, t);
+    if (status == QN_OK) status = qn_subject_step(&d);
+    if (status == QN_OK) status = qn_subject_refer(&d, qn_subject_looseness(&d), 0);
+    if (status == QN_OK)
+      check->right = qn_subject_right(&d, check->wrong, sizeof check->wrong, &check->elements, &worst);
+  }
+  qn_subject_close(&d);
+  qn_text_free(&text);
+  return status;
+}
+
+qn_status qn_subject_stage_prove(qn_subject *d, const qn_stage_request *request, qn_stage_check *check)
+{
+  double worst = 0;
+  *check = (qn_stage_check){.right = true};
+  if (d->lean) return prove_small(request, &d->exec, check);
+  qn_try(qn_subject_rewind(d));
+  qn_try(qn_subject_step(d));
+  qn_try(qn_subject_refer(d, qn_subject_looseness(d), QN_SUBJECT_REFERENCE));
+  check->right = qn_subject_right(d, check->wrong, sizeof check->wrong, &check->elements, &worst);
+  qn_subject_forget(d);
+  return QN_OK;
+}

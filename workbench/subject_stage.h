@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* subject_stage.h - the stage (stage.h) of an op with a reference in double: a workload's tensors, states as before the
+ * first step, and what params point to. Its results are proved over some rows of what the workload's text says, or, of
+ * a list, over the workload's shapes, made small: a reference over all of it would take longer than anything that is
+ * timed. */
+#ifndef QN_WORKBENCH_SUBJECT_STAGE_H
+#define QN_WORKBENCH_SUBJECT_STAGE_H
+#include "workbench/stage.h"
+#include "workbench/subject.h"
+
+/* Bytes of an element of the first role: all that there is of it in all roles, what is written, and what is state. */
+typedef struct qn_element_bytes {
+  double set, written, state;
+} qn_element_bytes;
+qn_element_bytes qn_element_bytes_of(const qn_op *op, size_t row);
+/* Bytes that a step over a list of n moves at least besides, whatever its tensors' sizes: of what the list has one of,
+ * and of params' arrays. */
+double qn_step_bytes_besides(const qn_op *op, size_t n);
+
+/* The op's workload of that name, or of a text such as "m=16 n=64 k=32"; NULL: its first. What the text says of params
+ * is set in `params`. The op and the name must outlive the workload. */
+qn_status qn_subject_workload(const qn_op *op, size_t row, const char *name, qn_workload *work, void *params);
+
+uint64_t qn_subject_stage_bytes(const qn_stage_request *request); /* 0 where the call is refused */
+qn_status qn_subject_stage_create(qn_subject **stage, const qn_stage_request *request, const qn_exec *exec);
+void qn_subject_stage_destroy(qn_subject **stage);
+qn_status qn_subject_stage_prove(qn_subject *stage, const qn_stage_request *request, qn_stage_check *check);
+#endif
