@@ -18,10 +18,10 @@ OPTIONS ?=
 help:   ## list the targets
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 18
 
-demo: build   ## build, prove Lion, time it: under two minutes
+demo: build   ## build, check Lion, time it: under two minutes
 	$(BUILD)/cli/quern bench lion --workload gpt2-124m
 
-test:   ## what a contributor needs: CPU, host backend, NVRTC for sm_90a, Python on NumPy; ten minutes on two cores
+test:   ## a contributor's tests: CPU, host backend, NVRTC for sm_90a, Python on NumPy; ten minutes on two cores
 	tools/setup.sh test
 	python3 tools/test.py $(OPTIONS) $(LANES)
 
@@ -33,31 +33,31 @@ test-torch:   ## the Python package with the newest PyTorch, JAX and kernels, an
 	tools/setup.sh python
 	python3 tools/test.py torch torch-oldest
 
-wheel:   ## dist/: the Python wheel and the source archive, installed elsewhere and tried
+wheel:   ## make the Python wheel and the source archive in dist/, and try both
 	tools/setup.sh python
 	tools/wheel.sh
 
-hf-kernel: build   ## build/hf-kernel/lion: Lion as a kernel of Hugging Face's kernels
+hf-kernel: build   ## make build/hf-kernel/lion, a kernel for Hugging Face's kernels
 	python3 tools/hf_kernel.py $(BUILD)/src/libquern.so $(BUILD)/hf-kernel/lion
 
-setup:   ## install what building needs (make test installs what testing needs besides)
+setup:   ## install the packages that building needs (make test installs those of the tests)
 	tools/setup.sh demo
 
 build: setup   ## build the library and the command
 	@test -f $(BUILD)/build.ninja || $(MESON) setup $(BUILD) $(SETUP)
 	$(MESON) compile -C $(BUILD) -j $(JOBS) $(TARGETS)
 
-dev:   ## a build that is surely fresh, and how to use it from the tree
+dev:   ## build anew, and print the variables that use the build from the tree
 	tools/setup.sh demo
 	tools/dev.sh $(BUILD)
 
 bench: build   ## time every op on its first workload
 	$(BUILD)/cli/quern bench
 
-check: build   ## prove every op on this machine
+check: build   ## check every op on this machine
 	$(BUILD)/cli/quern check
 
-install: build   ## to PREFIX (default /usr/local), under DESTDIR
+install: build   ## install to PREFIX (default /usr/local), under DESTDIR
 	$(MESON) configure $(BUILD) -Dprefix=$(PREFIX)
 	DESTDIR='$(DESTDIR)' $(MESON) install -C $(BUILD)
 
