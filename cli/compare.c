@@ -73,7 +73,7 @@ static const struct argp argp = {
         "Each line is one run. The interval is made of whole runs, because two runs of the same kernel differ by more "
         "than the rounds within one. A word requires 7 runs in each file, in turns, or on a machine whose ceilings did "
         "not change between the files. --before and --after make such runs:\n\n"
-        "  quern compare --before 'old/quern bench lion' --after 'quern bench lion' old.jsonl new.jsonl\n\n"
+        "  quern compare --before 'old/quern bench OP' --after 'quern bench OP' old.jsonl new.jsonl\n\n"
         "Runs are the lines with the commit, compiler, variant, threads and machine of the file's last line of their "
         "kind. For different machines the ratio is printed without a word.",
 };

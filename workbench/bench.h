@@ -32,7 +32,7 @@ typedef struct qn_bench_request {
 
 /* Times of one thing, and what they come to. */
 typedef struct qn_series {
-  char name[48]; /* "lion", "unfused", "copy" */
+  char name[48]; /* "fused", "unfused", "copy" */
   char way[32];  /* of a ceiling: "non-temporal stores"; "" */
   double *ns;
   size_t n;

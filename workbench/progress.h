@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 typedef struct qn_progress {
-  const char *what; /* "check lion": borrowed */
+  const char *what; /* "check" and the op: borrowed */
   size_t total;     /* 0: not known */
   int64_t began_ns, drawn_ns;
   bool shown, on;

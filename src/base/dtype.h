@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dtype.h - 16-bit storage, lane by lane: widening (exact), narrowing to nearest even, narrowing by chance.
  *
- * The bits, which are the contract (docs: src/op/lion/README.md). A value is stored as sign and magnitude; only the
+ * The bits, which are the contract (docs/numerics.md). A value is stored as sign and magnitude; only the
  * magnitude is rounded. NaN stays NaN, infinity stays infinity, subnormals are kept.
  *   nearest even   IEEE 754: f16 overflows to infinity from 65520 on, bf16 from 2^128 - 2^119 on.
  *   by chance      `word` is 32 random bits. Of the d low bits that storage drops, the magnitude plus (word mod 2^d) is

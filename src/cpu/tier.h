@@ -20,7 +20,7 @@ qn_status qn_tier_choose(const void *const *table, qn_tier *tier);
 qn_status qn_tier_in_force(qn_tier *tier);
 
 /* Declares one function per tier that this build has, and lists them as an initialiser of a table by tier (NULL: none):
- * `QN_CPU_DECLARE(lion, qn_cpu_fn)` and `.cpu = QN_CPU_TABLE(lion)`; those of TIERS without the oracle. */
+ * `QN_CPU_DECLARE(OP, qn_cpu_fn)` and `.cpu = QN_CPU_TABLE(OP)`; those of TIERS without the oracle. */
 #if defined(__x86_64__)
 #define QN_CPU_DECLARE_TIERS(op, type) type qn_##op##_cpu_ref, qn_##op##_cpu_avx2, qn_##op##_cpu_avx512
 #ifdef QN_WITHOUT_AVX512

@@ -2,7 +2,7 @@
 /* tune_text.c - tune tables as text, both ways. What is read may be anything: another program's file, half a file, one
  * from a version to come. Nothing of a line that is not understood to its last letter is taken.
  *
- *   quern tune 1 swiglu
+ *   quern tune 1 OP
  *   arch=sm_90 types=bf16/bf16/bf16 rows=1025- cols=8193-16384 layout=dense choice=tiles-128x8x1 over=flat-256x8x1
  *     ratio=1.043 low=1.039 high=1.047 registers=32 shared=0 blocks=8 copy=1.012 state=measured date=2026-11-22
  *     commit=1a2b3c4

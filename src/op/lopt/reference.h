@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference.h - what checks hold steps of small_fc_lopt and elo against: the contract (op/small_fc_lopt/README.md) in
- * double, element by element, over whole tensors. It shares with the engine what a step is told and the layout of
- * states and weights, and none of the arithmetic. The states and their factors are VeLO's too, whose tests ask for
- * them. */
+/* reference.h - what checks compare steps of this engine with: the contract of its ops in double, element by
+ * element, over whole tensors. It shares with the engine the step's numbers and the layout of states and weights, and
+ * none of the arithmetic. An op with its own update calls the functions of states and factors alone. */
 #ifndef QN_OP_LOPT_REFERENCE_H
 #define QN_OP_LOPT_REFERENCE_H
 #include "op/lopt/lopt.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* swiglu.math.h - gated activations: their arithmetic forward and backward, coefficients and table of types, written
- * here and nowhere else; swiglu_backward.math.h adds the backward's roles. */
+/* swiglu.math.h - gated activations: the arithmetic that forward and backward share, the forward's own, coefficients
+ * and table of types. */
 #ifndef QN_OP_SWIGLU_MATH_H
 #define QN_OP_SWIGLU_MATH_H
 #include "base/activation.h"
@@ -141,23 +141,5 @@ QN_FN void qn_swiglu_pack(const qn_swiglu_numbers *c, qn_u32 flags, int storage,
   qn_swiglu_round_pack(storage, to);
   QN_UNROLL
   for (int v = 0; v < QN_PACK; v++) to[v] = to[v] * qn_splat(c->down_multiplier);
-}
-
-QN_FN void qn_swiglu_backward_pack(const qn_swiglu_numbers *c, qn_u32 flags, int storage, const qn_f32 dc[QN_PACK],
-                                   const qn_f32 a[QN_PACK], const qn_f32 b[QN_PACK], qn_f32 da[QN_PACK],
-                                   qn_f32 db[QN_PACK])
-{
-  const qn_u32 gate = flags & QN_SWIGLU_GATE_MASK;
-  QN_UNROLL
-  for (int v = 0; v < QN_PACK; v++) {
-    const qn_swiglu_value value = qn_swiglu_activate(c, gate, storage, a[v]);
-    qn_f32 d = qn_swiglu_held(storage, dc[v] * qn_splat(c->down_multiplier)), up = qn_swiglu_up(c, gate, b[v]);
-    qn_f32 other = d * value.s;
-    if (gate == QN_SWIGLU_CLAMPED) /* NaN compares false and stays */
-      other = qn_select(qn_less(qn_splat(c->limit), qn_abs(b[v])), qn_splat(0.0f), other);
-    qn_f32 of_s = qn_swiglu_held(storage, d * value.slope);
-    da[v] = qn_swiglu_held(storage, of_s * up) * qn_splat(c->gate_multiplier);
-    db[v] = other;
-  }
 }
 #endif
