@@ -88,6 +88,9 @@ static void pointers(void)
   REFUSED(f32_types, "grad[0] cannot be at address", l.t[GRAD][0].data = (char *)l.t[GRAD][0].data + 1);
   REFUSED(f32_types, "grad_scale is at", l.params.grad_scale = (const float *)(const void *)(odd + 1));
   REFUSED(f32_types, "found_inf is at", l.params.found_inf = (const float *)(const void *)(odd + 2));
+  REFUSED(f32_types, "grad_scale (0x", l.params.grad_scale = l.t[PARAM][2].data);
+  REFUSED(f32_types, "found_inf (0x", l.params.found_inf = l.t[MOMENTUM][0].data);
+  REFUSED(f32_types, "hyper (0x", l.params.hyper = l.t[PARAM][2].data);
   REFUSED(f32_types, "agreement is given", l.params.agreement = l.workspace);
   REFUSED(f32_types, "first_element[2] is 11529", l.params.first_element = far);
   REFUSED(f32_types, "the workspace is 0 bytes", (l.params.cautious = 1, l.exec.workspace_bytes = 0));
@@ -96,6 +99,9 @@ static void pointers(void)
   REFUSED(f32_types, "not a multiple of 16", (l.params.cautious = 1, l.exec.workspace = l.workspace + 1));
   REFUSED(f32_types, "the workspace (0x", (l.params.cautious = 1, l.exec.workspace = l.t[PARAM][2].data));
   lion_list l = make(f32_types);
+  l.params.grad_scale = l.t[GRAD][0].data;
+  check(!lion_list_step(&l), "what is only read may be shared: %s", qn_last_error());
+  l.params.grad_scale = NULL;
   refuses(qn_lion_count(&l.exec, &l.params, l.n, l.t[0], l.t[1], l.t[2], NULL, NULL), QN_BAD_ARGUMENT,
           "the counts are");
   refuses(qn_lion_count(&l.exec, &l.params, l.n, l.t[0], l.t[1], l.t[2], NULL, l.t[2][2].data), QN_BAD_ARGUMENT,
@@ -313,6 +319,9 @@ static void plans(void)
   l.exec.device.kind = QN_HOST;
   refuses(qn_lion_plan_step(plan, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "the plan was made for cpu:0");
   l.exec.device.kind = QN_CPU, l.params.cautious = 0;
+  l.params.found_inf = l.t[PARAM][2].data;
+  refuses(qn_lion_plan_step(plan, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "found_inf (0x");
+  l.params.found_inf = NULL;
   const qn_tensor *const master[QN_MAX_TENSORS] = {[MASTER] = l.t[PARAM]};
   refuses(qn_op_plan_step((qn_plan *)plan, &l.exec, &l.params, master), QN_BAD_ARGUMENT, "the plan has none");
   const qn_tensor *const param[QN_MAX_TENSORS] = {[PARAM] = l.t[MOMENTUM]};

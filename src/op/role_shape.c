@@ -245,7 +245,8 @@ static qn_status fail_following(const qn_call *call, size_t role, size_t k, cons
 
 static bool is_shape(const qn_tensor *t, int ndim, const int64_t *shape)
 {
-  return t->ndim == ndim && (!ndim || (t->shape && !memcmp(t->shape, shape, (size_t)ndim * sizeof *shape)));
+  return t->ndim == ndim && ndim <= QN_MAX_NDIM &&
+         (!ndim || (t->shape && !memcmp(t->shape, shape, (size_t)ndim * sizeof *shape)));
 }
 
 /* One that is as it must be is not looked at any further: the first role's is good. */
