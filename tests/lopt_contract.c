@@ -61,6 +61,47 @@ static void test_states(void)
   refuses(qn_lopt_state_shape(QN_LOPT_TIES_LATER, QN_LOPT_STATE_M, 2, m, NULL, NULL), QN_BAD_ARGUMENT, "is NULL");
 }
 
+/* ---- shapes by the rules of roles ---- */
+
+static void role_shape_is(const char *name, size_t role, int ndim, const int64_t *shape, int want_ndim,
+                          const int64_t *want)
+{
+  const qn_op_info *op = NULL;
+  int64_t got[QN_MAX_NDIM];
+  int got_ndim = -1;
+  const bool found =
+      qn_op_find(name, &op) == QN_OK && qn_op_role_shape(op, role, 3, ndim, shape, &got_ndim, got) == QN_OK;
+  check(found && got_ndim == want_ndim && !memcmp(got, want, (size_t)want_ndim * sizeof *want),
+        "%s: the shape of role %zu in a list of 3: %d dimensions: %s", name, role, got_ndim,
+        found ? "" : qn_last_error());
+}
+
+static void test_role_shapes(void)
+{
+  const int64_t conv[] = {8, 3, 4, 5}, m[] = {3, 8, 3, 4, 5}, row[] = {3, 3, 4, 5}, column[] = {3, 8, 3, 4};
+  const int64_t equal[] = {2, 6, 6}, later[] = {3, 2, 6}, none[] = {0}, of_vector[] = {3, 8}, hidden[] = {3, 512};
+  const int64_t buffer[] = {22};
+  role_shape_is("small_fc_lopt", STATE_M, 4, conv, 5, m);
+  role_shape_is("elo", STATE_ROW, 4, conv, 4, row);
+  role_shape_is("velo", STATE_COLUMN, 4, conv, 4, column);
+  role_shape_is("velo", STATE_ROW, 3, equal, 3, later);
+  role_shape_is("velo", STATE_ROW, 1, conv, 2, of_vector);
+  role_shape_is("elo", STATE_COLUMN, 1, conv, 1, none);
+  role_shape_is("velo", ROLES, 4, conv, 0, none);
+  role_shape_is("velo", ROLES + 1, 0, NULL, 2, hidden);
+  role_shape_is("velo", ROLES + 3, 0, NULL, 1, buffer);
+  role_shape_is("lion", 2, 4, conv, 4, conv);
+  const qn_op_info *op = NULL;
+  int64_t got[QN_MAX_NDIM];
+  int ndim;
+  check(qn_op_find("gemm_norm", &op) == QN_OK, "gemm_norm is an op");
+  refuses(qn_op_role_shape(op, 1, 1, 2, conv, &ndim, got), QN_BAD_ARGUMENT, "x, [m, k], follows from no other's");
+  check(qn_op_find("elo", &op) == QN_OK, "elo is an op");
+  refuses(qn_op_role_shape(op, 1, 1, 6, conv, &ndim, got), QN_BAD_ARGUMENT, "from 0 to 5 are possible");
+  refuses(qn_op_role_shape(op, 9, 1, 2, conv, &ndim, got), QN_BAD_ARGUMENT, "role 9, there are 6");
+  refuses(qn_op_role_shape(op, 1, 1, 2, NULL, &ndim, got), QN_BAD_ARGUMENT, "is NULL");
+}
+
 /* ---- what a step refuses ---- */
 
 static model good;
@@ -334,6 +375,7 @@ int main(void)
         "bindings can ask for the structs' sizes");
   test_factored();
   test_states();
+  test_role_shapes();
   draw_weights(good.weights), add_good(&good);
   test_refusals();
   test_plan();
