@@ -34,18 +34,25 @@ static const char *variation_of(const qn_item *item, size_t v)
 /* Have all tiers the ref tier's bits? */
 static bool tiers_agree(const qn_op *op) { return op->info.agreement != QN_REDUCTION; }
 
-static qn_subject_order order_of(const qn_trial *trial, size_t number, const char *text, const char *variation)
+/* Case k in its v-th variation. Kernels of products mostly want 16 bytes. */
+static qn_subject_order order_of(const qn_trial *trial, size_t k, size_t v)
 {
-  static const size_t shifts[] = {0, 4, 16, 60};
-  return (qn_subject_order){.op = trial->item->target.op,
+  static const struct {
+    size_t shift;
+    bool flush;
+  } places[2][4] = {{{0, true}, {0, false}, {16, false}, {4, true}}, {{0, false}, {4, true}, {16, false}, {60, true}}};
+  const qn_op *op = trial->item->target.op;
+  const size_t turn = (k + v) % 4, agree = tiers_agree(op);
+  return (qn_subject_order){.op = op,
                             .row = trial->item->row,
                             .device = trial->item->target.device,
-                            .text = text,
-                            .more = variation,
-                            .shift = shifts[number % 4],
+                            .text = qn_op_check_of(op)->cases[k].text,
+                            .more = variation_of(trial->item, v),
+                            .shift = places[agree][turn].shift,
+                            .flush = places[agree][turn].flush,
                             .fenced = true,
-                            .planned = number % 2,
-                            .seed = trial->options->seed + number};
+                            .planned = turn % 2,
+                            .seed = trial->options->seed + v * n_cases(op) + k};
 }
 
 static void fail(qn_trial *trial, size_t number, const qn_subject_order *order, const char *how, uint64_t step,
@@ -73,6 +80,7 @@ static qn_status step_beside(qn_trial *trial, size_t number, qn_subject *d, cons
                              const char *how, tried *t)
 {
   char wrong[TEXT];
+  qn_try(qn_op_prepare(&d->op->info, &d->exec, d->params, d->n, d->tensors));
   for (uint64_t step = 0; step < d->steps && !trial->failure; step++) {
     qn_try(take_step(trial, number, d, order, step, how));
     qn_try(qn_subject_refer(d, qn_subject_looseness(d), 0));
@@ -104,7 +112,6 @@ static qn_status see_reference(qn_trial *trial, size_t number, const qn_subject_
 {
   qn_subject d;
   qn_status status = qn_subject_open(&d, order);
-  if (status == QN_OK) status = qn_op_prepare(&d.op->info, &d.exec, d.params, d.n, d.tensors);
   if (status == QN_OK) status = step_beside(trial, number, &d, order, "the variant that is chosen", t);
   if (status == QN_OK && order->device.kind != QN_CPU) status = see_named(trial, number, &d, order, t);
   qn_subject_close(&d);
@@ -145,6 +152,7 @@ static qn_status see_bits(qn_trial *trial, size_t number, const qn_subject_order
                     : "itself at other addresses");
   pooled.pool = qn_trial_pool(trial, threads);
   if (!on_cpu && agree) elsewhere.shift = (order->shift + 4) % 64;
+  elsewhere.flush = order->flush || elsewhere.shift % 16;
   qn_status status = qn_subject_open(&d, &pooled);
   if (status == QN_OK) status = qn_subject_open(&other, &elsewhere);
   if (status == QN_OK) status = step_both(trial, number, &d, &other, order, how);
@@ -164,10 +172,10 @@ static int threads_of(const qn_trial *trial, size_t k)
 
 /* ---- which cases ---- */
 
-static void run_case(qn_trial *trial, size_t number, size_t k, const char *variation, tried *t)
+static void run_case(qn_trial *trial, size_t number, size_t k, size_t v, tried *t)
 {
   const qn_op *op = trial->item->target.op;
-  const qn_subject_order order = order_of(trial, number, qn_op_check_of(op)->cases[k].text, variation);
+  const qn_subject_order order = order_of(trial, k, v);
   const bool agree = tiers_agree(op), on_cpu = order.device.kind == QN_CPU, on_gpu = order.device.kind == QN_CUDA;
   qn_status status = QN_OK;
   if (!on_cpu || !agree) status = see_reference(trial, number, &order, t);
@@ -204,8 +212,7 @@ void qn_leg_subject_variants(qn_trial *trial)
   while (variation_of(item, n)) n++;
   for (size_t v = 0; v < n; v++)
     for (size_t k = 0; k < cases; k++)
-      if (is_taken(trial, k, v, n) && qn_trial_takes(trial, v * cases + k))
-        run_case(trial, v * cases + k, k, variation_of(item, v), &t);
+      if (is_taken(trial, k, v, n) && qn_trial_takes(trial, v * cases + k)) run_case(trial, v * cases + k, k, v, &t);
   if (t.calls)
     qn_trial_note(trial, "%zu cases, %zu calls, %llu elements, worst %.2f of what is allowed", trial->cases, t.calls,
                   (unsigned long long)trial->elements, t.worst);
@@ -219,7 +226,7 @@ void qn_leg_subject_oracle(qn_trial *trial)
   tried t = {0};
   for (size_t k = 0; k < n_cases(trial->item->target.op); k++) {
     if (!is_taken(trial, k, 0, 1) || !qn_trial_takes(trial, k)) continue;
-    const qn_subject_order order = order_of(trial, k, qn_op_check_of(trial->item->target.op)->cases[k].text, "");
+    const qn_subject_order order = order_of(trial, k, 0);
     qn_subject d = {.op = NULL};
     qn_status status = qn_option_set("cpu", "ref");
     if (status == QN_OK) status = qn_subject_open(&d, &order);

@@ -132,7 +132,7 @@ static qn_status place_role(qn_subject *d, size_t r)
                                   .device = d->exec.device};
   }
   if (!d->fenced) role->bytes += QN_SUBJECT_GUARD;
-  if (d->shift % 16 == 0) role->bytes = (role->bytes + 63) / 64 * 64; /* or its beginning is no multiple of that */
+  if (!d->flush) role->bytes = (role->bytes + 63) / 64 * 64; /* or its beginning is no multiple of that */
   d->tensors[r] = role->tensor;
   return QN_OK;
 }
@@ -364,6 +364,7 @@ qn_status qn_subject_open(qn_subject *d, const qn_subject_order *order)
                     .n = !list,
                     .list = list,
                     .shift = order->shift,
+                    .flush = order->flush,
                     .seed = order->seed,
                     .planned = order->planned,
                     .bare = order->bare,

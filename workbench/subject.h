@@ -56,6 +56,7 @@ typedef struct qn_subject {
   size_t n;             /* of the list; 1 where a call is of one tensor a role */
   bool list;            /* it takes lists, and a step goes on from where the last one ended */
   size_t shift;         /* bytes that data stand behind a multiple of 64 */
+  bool flush;           /* fenced data end where memory may not be touched, wherever they begin */
   size_t apart;         /* elements between rows, of roles whose rows may be apart */
   uint64_t seed, steps; /* steps: as the text says, 1 unless it does */
   double gradients,
@@ -105,7 +106,7 @@ typedef struct qn_subject_order {
   const void *params;      /* those that the text goes on from; NULL: the defaults, and what the op requires */
   size_t shift;
   uint64_t seed;
-  bool fenced, planned, bare, lean;
+  bool flush, fenced, planned, bare, lean;
 } qn_subject_order;
 
 /* The text of one of the op's workloads, or the name itself where it is a text. */
