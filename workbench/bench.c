@@ -3,6 +3,7 @@
  * proved before it is timed; the ceilings are measured in the same rounds as the step that they judge. */
 #include "workbench/bench.h"
 #include "core/core.h"
+#include "workbench/case.h"
 #include "workbench/clocks.h"
 #include "workbench/op_check.h"
 #include "workbench/subject_stage.h"
@@ -71,19 +72,20 @@ static bool begins_with(const char *row, const char *types)
   }
 }
 
-/* The row whose types are these, else the first whose types begin so. */
+/* The row whose types are these, else the first whose types begin so, else that with this telling type. */
 qn_status qn_bench_row(const qn_op *op, const char *types, size_t *row)
 {
   char text[96];
   qn_text all = {0};
-  size_t begun = op->info.n_types;
+  size_t begun = op->info.n_types, told = begun;
   for (*row = 0; *row < op->info.n_types; ++*row) {
     qn_bench_types(op, *row, text, sizeof text);
     if (begins_with(text, types) && begins_with(types, text)) break;
     if (begun == op->info.n_types && begins_with(text, types)) begun = *row;
+    if (!strcmp(types, qn_row_type(&op->info, *row))) told = *row;
     qn_text_add(&all, "%s%s", *row ? "; " : "", text);
   }
-  if (*row == op->info.n_types) *row = begun;
+  if (*row == op->info.n_types) *row = begun < op->info.n_types ? begun : told;
   qn_status status = *row < op->info.n_types
                          ? QN_OK
                          : qn_fail(QN_BAD_ARGUMENT, "%s has no types \"%s\"; there are, by role: %s", op->info.name,

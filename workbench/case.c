@@ -55,6 +55,19 @@ void qn_row_name(const qn_op_info *op, size_t row, char *text, size_t bytes)
   qn_text_free(&name);
 }
 
+size_t qn_row_role(const qn_op_info *op)
+{
+  for (size_t role = 0; role < op->n_tensors; role++)
+    for (size_t row = 1; row < op->n_types; row++)
+      if (op->types[row].tensor[role].dtype != op->types[0].tensor[role].dtype) return role;
+  return 0;
+}
+
+const char *qn_row_type(const qn_op_info *op, size_t row)
+{
+  return qn_dtype_name(op->types[row].tensor[qn_row_role(op)].dtype);
+}
+
 /* ---- layouts ---- */
 
 static void add(qn_layout *layout, size_t n)

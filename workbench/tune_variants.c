@@ -7,6 +7,7 @@
 #include "op/call.h"
 #include "quern/device.h"
 #include "workbench/build.h"
+#include "workbench/case.h"
 #include "workbench/sampler.h"
 #include "workbench/subject.h"
 #include "workbench/table.h"
@@ -388,23 +389,9 @@ static bool says_class(const char *text, const char *class)
   return strstr(text, word) != NULL;
 }
 
-/* The first whose type is not the same in all rows; it names a row. */
-static size_t telling_role(const qn_op_info *info)
-{
-  for (size_t role = 0; role < info->n_tensors; role++)
-    for (size_t row = 1; row < info->n_types; row++)
-      if (info->types[row].tensor[role].dtype != info->types[0].tensor[role].dtype) return role;
-  return 0;
-}
-
-static const char *type_of(const qn_op_info *info, size_t row)
-{
-  return qn_dtype_name(info->types[row].tensor[telling_role(info)].dtype);
-}
-
 static qn_status each_class(tuner *t, size_t row, const char *name, const char *text, place_fn *at)
 {
-  const char *class, *type = type_of(&t->order->op->info, row);
+  const char *class, *type = qn_row_type(&t->order->op->info, row);
   qn_status status = QN_OK;
   for (size_t k = 0; status == QN_OK && (class = t->check->variation(t->order->device.kind, row, k)); k++) {
     const bool own = says_class(text, class);
@@ -435,7 +422,7 @@ static qn_status each_place(tuner *t, place_fn *at)
   const char *text;
   bool known = false;
   for (size_t row = 0; row < info->n_types; row++) {
-    if (t->order->types && strcmp(t->order->types, type_of(info, row)) != 0) continue;
+    if (t->order->types && strcmp(t->order->types, qn_row_type(info, row)) != 0) continue;
     known = true;
     for (const char *shapes = t->order->shapes; shapes && *shapes;) {
       qn_try(take_shape(t->order->op, &shapes, item, &text));
@@ -446,7 +433,7 @@ static qn_status each_place(tuner *t, place_fn *at)
     for (const qn_check_text *w = t->check->workloads; !t->order->shapes && w->name; w++)
       qn_try(each_class(t, row, w->name, w->text, at));
   }
-  qn_require(known, "%s: \"%s\" is no type of %s", info->name, t->order->types, info->tensors[telling_role(info)].name);
+  qn_require(known, "%s: \"%s\" is no type of %s", info->name, t->order->types, info->tensors[qn_row_role(info)].name);
   return QN_OK;
 }
 
