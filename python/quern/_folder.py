@@ -39,9 +39,9 @@ def _split(text: str) -> list[str]:
 
 
 class Contract:
-    """What kernel.json says of a tensor: "f32|f16 [n, h, 2*w]", "inp.dtype [..., n]", "f32 [like inp]". types: storage
-    types; type_of: the input whose type it has; leading: any number of extents before those that are named. earlier: the
-    contracts before this one, by name."""
+    """A tensor's contract in kernel.json: "f32|f16 [n, h, 2*w]", "inp.dtype [..., n]", "f32 [like inp]". types: storage
+    types; type_of: the input whose type it has; leading: any number of extents before those that are named. earlier:
+    the contracts before this one, by name."""
 
     def __init__(self, text: object, earlier: Mapping[str, Contract]) -> None:
         if not isinstance(text, str):
