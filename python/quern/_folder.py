@@ -58,10 +58,10 @@ class Contract:
                 self.type_of = word[: -len(".dtype")]
             else:
                 self.types.append(values.code_of(f'a storage type of "{text}"', word))
-        parts = []
+        parts: list[str] = []
         for part in (part.strip() for part in _split(inside)) if inside.strip() else ():
             parts += earlier[part[5:].strip()].parts if part.startswith("like ") else [part]
-        self.parts = parts
+        self.parts: list[str] = parts
         self.leading = bool(parts) and parts[0] == "..."
         self.extents = [Expression(part) for part in (parts[1:] if self.leading else parts)]
 
