@@ -39,9 +39,9 @@ def _split(text: str) -> list[str]:
 
 
 class Contract:
-    """What kernel.json says of a tensor: "f32|f16 [n, h, 2*w]", "inp.dtype [..., n]", "f32 [like inp]". types: storage
-    types; type_of: the input whose type it has; leading: any number of extents before those that are named. earlier: the
-    contracts before this one, by name."""
+    """A tensor's contract in kernel.json: "f32|f16 [n, h, 2*w]", "inp.dtype [..., n]", "f32 [like inp]". types: storage
+    types; type_of: the input whose type it has; leading: any number of extents before those that are named. earlier:
+    the contracts before this one, by name."""
 
     def __init__(self, text: object, earlier: Mapping[str, Contract]) -> None:
         if not isinstance(text, str):
@@ -58,10 +58,10 @@ class Contract:
                 self.type_of = word[: -len(".dtype")]
             else:
                 self.types.append(values.code_of(f'a storage type of "{text}"', word))
-        parts = []
+        parts: list[str] = []
         for part in (part.strip() for part in _split(inside)) if inside.strip() else ():
             parts += earlier[part[5:].strip()].parts if part.startswith("like ") else [part]
-        self.parts = parts
+        self.parts: list[str] = parts
         self.leading = bool(parts) and parts[0] == "..."
         self.extents = [Expression(part) for part in (parts[1:] if self.leading else parts)]
 

@@ -106,8 +106,8 @@ class _Vjp(torch.autograd.Function):
 
 
 def function(f: Any) -> Callable:
-    """f, a quern.function or a callable, as a function of tensors that autograd differentiates by f's own vjp (and jvp,
-    in forward mode). Differentiating twice is refused when the second derivative is asked for."""
+    """Returns f, a quern.function or a callable, as a function of tensors that autograd differentiates by f's vjp (and
+    jvp, in forward mode). A second derivative is refused."""
     made = _of(f)
 
     def call(*inputs: Any) -> Any:
@@ -208,7 +208,7 @@ def register(
     output_shapes  a callable: the inputs, which may be without contents, in; a list of shapes out. A kernel's folder
                    says it itself
     output_dtypes  a list of torch types, or a callable as output_shapes is; None: each the first tensor's
-    n_outputs      how many there are; None: of a kernel's folder as many as it has, else one"""
+    n_outputs      number of outputs; None: that of a kernel's folder, else one"""
     made = _of(f)
     space, _, short = name.rpartition("::")
     full = f"{space or NAMESPACE}::{short}"

@@ -121,13 +121,13 @@ def _entry(op: Op, name: str, *params: str) -> str:
 
 
 _OWN = """\
-stochastic_rounding: 16-bit parameters are rounded by chance, reproducibly; to nearest, most of them never move
-momentum_dtype: of new state: None or torch.float32; of 16-bit parameters also torch.bfloat16, with master_weights \
-their own type alone, which "param" is
-master_weights: 16-bit parameters get an f32 original in the state, which is what is trained; loading other weights \
-into the model later does not change it
-capturable: the numbers are read from device memory, so that a captured graph sees them change; see prepare()
-foreach, fused: accepted; there is one implementation, which is both
+stochastic_rounding: reproducible, of 16-bit parameters; rounded to nearest, most of them never move
+momentum_dtype: type of new state: None or torch.float32; of 16-bit parameters also torch.bfloat16, or with \
+master_weights only their own type, "param"
+master_weights: 16-bit parameters get an f32 original in the state, which is trained; loading other weights into the \
+model later does not change it
+capturable: the numbers are read from device memory, so that a captured graph follows their changes; see prepare()
+foreach, fused: accepted and ignored; there is one implementation
 differentiable: refused"""
 
 

@@ -41,9 +41,9 @@ class _SiLUMul(torch.autograd.Function):
 
 class SiLUMul:
     """SiLUMul.apply(a, b, gate_multiplier=1.0, down_multiplier=1.0): silu(a * gate_multiplier) * b * down_multiplier,
-    in the place of Liger's LigerSiLUMulFunction. The gradients are written over a and b (over their copies where they
-    are not row-major): nobody may need these afterwards. A second backward, or a second derivative, is a RuntimeError.
-    DTensors are worked on shard by shard."""
+    a replacement of Liger's LigerSiLUMulFunction. The backward writes the gradients over a and b (over their copies
+    where they are not row-major), which are lost. A second backward, or a second derivative, is a RuntimeError.
+    DTensors are processed shard by shard."""
 
     @staticmethod
     def apply(a: Tensor, b: Tensor, gate_multiplier: float = 1.0, down_multiplier: float = 1.0) -> Tensor:

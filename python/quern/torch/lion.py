@@ -123,9 +123,8 @@ class Lion(Optimizer):
         self._enumerate()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch.optim.Optimizer has it, but that the state keeps its own storage types: an f32 momentum or
-        master copy of bf16 parameters is not rounded to bf16. ValueError where shapes differ, and nothing is
-        loaded."""
+        """Loads a state as torch.optim.Optimizer does, but keeps its storage types: an f32 momentum or master copy of
+        bf16 parameters is not rounded to bf16. Raises ValueError, with nothing loaded, where shapes differ."""
         with _state.kept_whole(self):
             super().load_state_dict(state_dict)
 
@@ -220,9 +219,9 @@ class Lion(Optimizer):
 
     # ---- a step ----
     def prepare(self) -> None:
-        """Does now what a step would do the first time: makes the state of parameters that have a gradient, compiles
-        their kernels, and, with capturable, writes lr, betas and weight_decay to device memory where they have changed.
-        To be called before a graph is captured, and between replays after such a number was changed here."""
+        """Makes the state of parameters that have a gradient, compiles their kernels, and, with capturable, writes
+        changed lr, betas and weight_decay to device memory. Call it before a graph is captured, and between replays
+        after such a number was changed."""
         scaler = Scaler(self)
         for index, plan in enumerate(self._fitting_plans()):
             for made in plan.lists:
@@ -245,10 +244,10 @@ class Lion(Optimizer):
     _watched_step = Optimizer.profile_hook_step(_step)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step. closure: evaluates the model anew and returns the loss, which is returned.
+        """One step. closure: evaluates the model again and returns the loss, which step returns.
 
-        All parameters are checked before any is stepped. Where something is refused, ValueError, TypeError or
-        RuntimeError says what and of which parameter, and no tensor has been changed."""
+        All parameters are checked before any is stepped. A refusal raises ValueError, TypeError or RuntimeError, names
+        the parameter, and has changed no tensor."""
         is_own = type(self).step is Lion.step  # that of a class derived from this one has Optimizer's wrapper
         if is_own and _is_watched(self):
             return self._watched_step(closure)

@@ -72,7 +72,7 @@ class ELO(Learned):
     clip_grad: bound of the norm of the gradients of all groups together; None: none. Gradients are not changed: while
         the step runs there are copies of them
 
-    All else is as SmallFCLopt has it."""
+    The other arguments are those of SmallFCLopt."""
 
     _family = _lopt.ELO
 
@@ -131,5 +131,5 @@ def mup_groups(params: Iterable) -> list[dict[str, Any]]:
 
 def MuLO(params: Iterable, weights: Any, *, lr: float | Tensor = _SMALL_FC["lr"], **options: Any) -> SmallFCLopt:
     """SmallFCLopt over mup_groups(params): learning rates of tensors of two infinite dimensions are divided by their
-    width multipliers, and with them their weight decay. All else is as SmallFCLopt has it."""
+    width multipliers, and with them their weight decay. The other arguments are those of SmallFCLopt."""
     return SmallFCLopt(mup_groups(params), weights, lr=lr, **options)

@@ -263,7 +263,7 @@ def _import_recurrent(optimizer: VeLO, saved: dict[str, Any], made: dict[str, An
 
 
 def import_pylo(optimizer: Learned, state_dict: dict[str, Any]) -> None:
-    """Loads what state_dict() of PyLO's AdafacLO, ELO or VeLO gave, of the naive classes and of the CUDA ones: state,
+    """Loads the state_dict() of PyLO's AdafacLO, ELO or VeLO, of the naive classes and of the CUDA ones: state,
     steps taken, lr, weight decay, multipliers, and decays where they are others; of VeLO the LSTM's rows, the loss's
     buffer and num_steps. Other options stay the optimizer's own; runs of PyLO's CUDA code go on as they began with
     pylo_cuda_compat=True. ValueError or TypeError, with nothing loaded, for what is not understood, is another class's
@@ -326,7 +326,7 @@ def _recurrent_out(optimizer: VeLO) -> dict[str, Any]:
 
 @torch.no_grad()
 def export_pylo(optimizer: Learned, layout: str, like: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The dictionary that load_state_dict of PyLO's classes takes. layout: "naive" or "cuda". like: what state_dict()
+    """Returns a dictionary for load_state_dict of PyLO's classes. layout: "naive" or "cuda". like: what state_dict()
     of such an optimizer over the same parameters gives; its groups' options that quern has no words for are taken from
     there. Tensors are copies."""
     _check_optimizer(optimizer)
