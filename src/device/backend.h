@@ -19,7 +19,7 @@ void qn_image_free(qn_image *image);
 /* A source to compile: an embedded one, or the text given here. What it includes is embedded, found by the names that
  * sources include each other under ("base/kernel.h"). */
 typedef struct qn_unit {
-  const char *source;         /* as embedded, "op/OP/OP.cu"; with a text of its own: the name that messages give it */
+  const char *source;         /* as embedded, below src/; with a text of its own: the name that messages give it */
   const char *const *defines; /* "NAME=VALUE" or "NAME"; NULL-terminated; NULL: none */
   const char *text;           /* NULL: the embedded source of that name */
   const char *const *flags;   /* besides the backend's own, behind them; NULL-terminated; NULL: none */

@@ -35,7 +35,7 @@ typedef struct qn_op {
   qn_cpu_fn *cpu[QN_TIER_COUNT];
   /* "ROWSxCOLS,...": the shapes that `quern tune` takes for this op's uses; NULL: single tensors, small and large. */
   const char *tune_shapes;
-  const char *device_source; /* as embedded, "op/OP/OP.cu"; its kernel is called as the op */
+  const char *device_source; /* as embedded, below src/; its kernel is called as the op */
   /* The unfused form over f32 arrays, pass by pass, for benches; NULL: none. Arrays by role, then one scratch array. */
   void (*unfused)(size_t n, float *const *arrays, const void *coef);
   /* The same for devices: a source with the kernel <name>_unfused, compiled once a pass with QN_PASS=0, 1 ...; each is
