@@ -217,9 +217,8 @@ static qn_status check_extents(const qn_call *call, size_t role, size_t k, const
     qn_require(t->shape[d] >= 0, "%s: extent %d of %s is %lld", info->name, d, qn_name_of(call, role, k).text,
                (long long)t->shape[d]);
     const uint64_t factor = t->shape[d] ? (uint64_t)t->shape[d] : 1;
-    qn_require(factor <= (UINT64_C(1) << bits) / n, "%s: %s has more than 2^%d elements", info->name,
-               qn_name_of(call, role, k).text, bits);
-    n *= factor;
+    qn_require(!__builtin_mul_overflow(n, factor, &n) && n <= UINT64_C(1) << bits, "%s: %s has more than 2^%d elements",
+               info->name, qn_name_of(call, role, k).text, bits);
   }
   return QN_OK;
 }
