@@ -27,7 +27,6 @@ static qn_status read_like(const reading *r, const qn_shape_part *part, qn_role_
 {
   if (!qn_word_is(part->text, r->info->tensors[0].name)) return bad(r, "a shape is like the first role's");
   if (r->info->tensors[r->role].single) return bad(r, "a tensor of the whole list is like none of it");
-  made->cut = -1;
   if (!part->without.at) return QN_OK;
   made->cut = qn_word_is(part->without, "d0") ? 0 : 1;
   return made->cut == 0 || qn_word_is(part->without, "d1") ? QN_OK : bad(r, "a dimension is d0 or d1");
@@ -35,7 +34,7 @@ static qn_status read_like(const reading *r, const qn_shape_part *part, qn_role_
 
 static qn_status read_part(const reading *r, const qn_shape_part *part, qn_role_part *made)
 {
-  *made = (qn_role_part){.kind = part->kind, .number = part->number, .text = part->text};
+  *made = (qn_role_part){.kind = part->kind, .cut = -1, .number = part->number, .text = part->text};
   if (part->kind == QN_PART_LIKE) return read_like(r, part, made);
   if (part->kind != QN_PART_NAME || qn_word_is(part->text, "tensors")) return QN_OK;
   made->letter = *part->text.at;
@@ -50,23 +49,28 @@ static qn_status read_shape(reading *r, qn_shape_rule *rule)
   qn_shape_part part;
   int more;
   r->at.parts = 0;
-  *rule = (qn_shape_rule){.follows = true};
+  *rule = (qn_shape_rule){.follows = true, .cut = -1};
   if (!qn_shape_take(&r->at.at, "[")) return bad(r, "a [ is missing");
   while ((more = qn_shape_part_next(&r->at, &part)) > 0) {
     if (rule->n == QN_ROLE_PARTS) return bad(r, "a shape of more than 6 parts");
     qn_role_part *made = &rule->part[rule->n++];
     qn_try(read_part(r, &part, made));
+    if (made->cut >= 0) rule->cut = made->cut;
     rule->follows &= part.kind != QN_PART_ANY && part.kind != QN_PART_EXPRESSION && !made->letter;
   }
+  rule->alike = rule->n == 1 && rule->part[0].kind == QN_PART_LIKE && rule->cut < 0;
   return more ? bad(r, r->at.why) : QN_OK;
 }
+
+static const qn_shape_rule any = {.n = 1, .cut = -1, .part = {{.kind = QN_PART_ANY, .cut = -1, .number = -1}}};
+static const qn_shape_rule like_first = {
+    .n = 1, .follows = true, .alike = true, .cut = -1, .part = {{.kind = QN_PART_LIKE, .cut = -1}}};
 
 static qn_status read_rule(const qn_op_info *info, size_t role, qn_role_rule *rule)
 {
   const char *text = info->tensors[role].shape;
   reading r = {.info = info, .role = role, .at = {.at = text}};
-  *rule = (qn_role_rule){.first = {.n = 1, .follows = role > 0, .part = {{.kind = QN_PART_LIKE, .cut = -1}}}};
-  if (!text && !role) rule->first.part[0] = (qn_role_part){.kind = QN_PART_ANY, .number = -1};
+  *rule = (qn_role_rule){.first = role ? like_first : any};
   if (!text) return QN_OK;
   qn_try(read_shape(&r, &rule->first));
   if (qn_shape_take(&r.at.at, "or")) qn_try(read_shape(&r, &rule->otherwise));
@@ -139,14 +143,9 @@ typedef struct source {
 
 static const qn_shape_rule *rule_of(const source *s, const qn_role_rule *rule, int d[2])
 {
-  bool cuts = false, has = true;
-  for (unsigned p = 0; p < rule->first.n; p++)
-    cuts |= rule->first.part[p].kind == QN_PART_LIKE && rule->first.part[p].cut >= 0;
-  if (!cuts) return &rule->first;
+  if (rule->first.cut < 0) return &rule->first;
   s->op->engine->dimensions(s->op, s->call, s->k, s->ndim, s->shape, d);
-  for (unsigned p = 0; p < rule->first.n; p++)
-    has &= rule->first.part[p].kind != QN_PART_LIKE || rule->first.part[p].cut < 0 || d[rule->first.part[p].cut] >= 0;
-  return has || !rule->otherwise.follows ? &rule->first : &rule->otherwise;
+  return d[(int)rule->first.cut] >= 0 || !rule->otherwise.follows ? &rule->first : &rule->otherwise;
 }
 
 /* Its dimensions, of which at most QN_MAX_NDIM are written; any number of ones is none. */
@@ -195,8 +194,7 @@ qn_status qn_op_role_shape(const qn_op_info *op, size_t role, size_t n, int ndim
   for (int d = 0; d < ndim; d++)
     qn_require(shape[d] >= 0, "%s: extent %d of the shape is %lld", op->name, d, (long long)shape[d]);
   const source s = {.op = qn_op_of(op), .n = n, .ndim = ndim, .shape = shape};
-  static const qn_role_rule same = {.first = {.n = 1, .part = {{.kind = QN_PART_LIKE, .cut = -1}}}};
-  *role_ndim = make(&s, role ? rule : &same, role_shape);
+  *role_ndim = make(&s, role ? rule : &(const qn_role_rule){.first = like_first}, role_shape);
   qn_require(*role_ndim <= QN_MAX_NDIM, "%s: %s would have %d dimensions", op->name, op->tensors[role].name,
              *role_ndim);
   return QN_OK;
@@ -252,10 +250,9 @@ static bool is_shape(const qn_tensor *t, int ndim, const int64_t *shape)
 static qn_status check_following(const qn_call *call, size_t role, size_t k, const qn_tensor *t,
                                  const qn_role_rule *rule)
 {
-  const qn_tensor none = {0}, *first = call->op->info.tensors[role].single ? &none : &call->tensors[0][k];
-  const qn_role_part *part = &rule->first.part[0];
-  if (rule->first.n == 1 && part->kind == QN_PART_LIKE && part->cut < 0 && is_shape(t, first->ndim, first->shape))
-    return QN_OK;
+  static const qn_tensor none;
+  const qn_tensor *first = call->op->info.tensors[role].single ? &none : &call->tensors[0][k];
+  if (rule->first.alike && is_shape(t, first->ndim, first->shape)) return QN_OK;
   const source s = {call->op, call, call->n, k, first->ndim, first->shape};
   int64_t want[QN_MAX_NDIM];
   const int ndim = make(&s, rule, want);

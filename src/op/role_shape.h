@@ -15,10 +15,12 @@ typedef struct qn_role_part {
   qn_word text; /* of an EXPRESSION */
 } qn_role_part;
 
-/* `follows`: all of it follows from the first role's shape and the number of tensors. */
+/* `follows`: all of it follows from the first role's shape and the number of tensors. `alike`: it is the first role's
+ * shape. `cut`: that of a part. */
 typedef struct qn_shape_rule {
   unsigned n;
-  bool follows;
+  bool follows, alike;
+  signed char cut;
   qn_role_part part[QN_ROLE_PARTS];
 } qn_shape_rule;
 
