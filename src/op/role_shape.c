@@ -80,6 +80,7 @@ static qn_status read_rule(const qn_op_info *info, size_t role, qn_role_rule *ru
 
 static qn_status read_all(const qn_op_info *info, qn_op_rules *rules)
 {
+  rules->alike = qn_op_is_alike(info);
   for (size_t role = 0; role < info->n_tensors; role++) qn_try(read_rule(info, role, &rules->role[role]));
   return QN_OK;
 }
@@ -110,24 +111,30 @@ qn_status qn_op_rules_of(const qn_op *op, qn_op_rules *own, const qn_op_rules **
 
 /* ---- shapes as text ---- */
 
-const char *qn_shape_text(int ndim, const int64_t *shape, char *text, size_t bytes)
+qn_words qn_shape_text(int ndim, const int64_t *shape)
 {
+  qn_words words = {"no dimensions"};
   size_t used = 0;
-  snprintf(text, bytes, "no dimensions");
-  for (int d = 0; d < ndim && used < bytes; d++)
-    used += (size_t)snprintf(text + used, bytes - used, "%s%lld", d ? "x" : "", (long long)shape[d]);
-  return text;
+  for (int d = 0; d < ndim && used < 120; d++)
+    used += (size_t)snprintf(words.text + used, 120 - used, "%s%lld", d ? "x" : "", (long long)shape[d]);
+  return words;
 }
 
-qn_role_name qn_name_of(const qn_call *call, size_t role, size_t k)
+qn_words qn_name_of(const qn_call *call, size_t role, size_t k)
 {
-  qn_role_name name;
+  qn_words words;
   const qn_op_tensor *tensor = &call->op->info.tensors[role];
-  if (tensor->single)
-    snprintf(name.text, sizeof name.text, "%s", tensor->name);
-  else
-    snprintf(name.text, sizeof name.text, "%s[%zu]", tensor->name, k);
-  return name;
+  const size_t used = (size_t)snprintf(words.text, 40, "%s", tensor->name);
+  if (!tensor->single) snprintf(words.text + used, sizeof words.text - used, "[%zu]", k);
+  return words;
+}
+
+qn_words qn_shaped_name_of(const qn_call *call, size_t role, size_t k, const qn_tensor *t)
+{
+  qn_words words = qn_name_of(call, role, k);
+  const size_t used = strlen(words.text);
+  snprintf(words.text + used, sizeof words.text - used, " (%.120s)", qn_shape_text(t->ndim, t->shape).text);
+  return words;
 }
 
 /* ---- a shape that follows ---- */
@@ -205,7 +212,7 @@ qn_status qn_op_role_shape(const qn_op_info *op, size_t role, size_t n, int ndim
 static qn_status check_extents(const qn_call *call, size_t role, size_t k, const qn_tensor *t, int most_ndim)
 {
   const qn_op_info *info = &call->op->info;
-  const int bits = info->tensors[0].shape ? 40 : 60; /* of the number of elements */
+  const int bits = call->rules->alike ? 60 : 40; /* of the number of elements */
   uint64_t n = 1;
   qn_require(t->ndim >= 0 && t->ndim <= most_ndim, "%s: %s has %d dimensions, from 0 to %d are possible", info->name,
              qn_name_of(call, role, k).text, t->ndim, most_ndim);
@@ -225,19 +232,17 @@ static qn_status fail_following(const qn_call *call, size_t role, size_t k, cons
                                 int ndim, const int64_t *want)
 {
   const qn_op_info *info = &call->op->info;
-  char is[128], must[128], of[128];
   const char *op = info->name;
-  qn_shape_text(t->ndim, t->shape, is, sizeof is);
-  qn_shape_text(ndim < QN_MAX_NDIM ? ndim : QN_MAX_NDIM, want, must, sizeof must);
-  qn_shape_text(first->ndim, first->shape, of, sizeof of);
+  const qn_words is = qn_shape_text(t->ndim, t->shape), of = qn_shape_text(first->ndim, first->shape),
+                 must = qn_shape_text(ndim < QN_MAX_NDIM ? ndim : QN_MAX_NDIM, want);
   if (info->tensors[role].single)
     return qn_fail(QN_BAD_ARGUMENT, "%s: %s has the shape %s, for %zu tensors it must be %s", op,
-                   qn_name_of(call, role, k).text, is, call->n, must);
-  if (qn_op_is_alike(info))
-    return qn_fail(QN_BAD_ARGUMENT, "%s: %s has the shape %s and %s has %s", op, qn_name_of(call, role, k).text, is,
-                   qn_name_of(call, 0, k).text, of);
+                   qn_name_of(call, role, k).text, is.text, call->n, must.text);
+  if (call->rules->alike)
+    return qn_fail(QN_BAD_ARGUMENT, "%s: %s has the shape %s and %s has %s", op, qn_name_of(call, role, k).text,
+                   is.text, qn_name_of(call, 0, k).text, of.text);
   return qn_fail(QN_BAD_ARGUMENT, "%s: %s has the shape %s, for a %s of %s it must be %s", op,
-                 qn_name_of(call, role, k).text, is, info->tensors[0].name, of, must);
+                 qn_name_of(call, role, k).text, is.text, info->tensors[0].name, of.text, must.text);
 }
 
 static bool is_shape(const qn_tensor *t, int ndim, const int64_t *shape)
@@ -312,13 +317,12 @@ static qn_status fail_bound(const qn_call *call, size_t role, size_t k, const qn
   const char *must = call->op->info.tensors[role].shape;
   const bool written = qn_call_access(call, role) & QN_WRITE; /* then nothing stands in the place of all */
   int length = (int)(written ? strcspn(must, "]") + 1 : strlen(must));
-  char shape[128], because[80] = "";
+  char because[80] = "";
   if (!part && rule->n == 1 && rule->part[0].kind == QN_PART_ONES) must = "one number", length = 10;
   if (part && part->kind != QN_PART_NUMBER)
     snprintf(because, sizeof because, ", and %.*s is %lld", (int)part->text.length, part->text.at, (long long)number);
   return qn_fail(QN_BAD_ARGUMENT, "%s: %s has the shape %s, it must be %.*s%s", call->op->info.name,
-                 qn_name_of(call, role, k).text, qn_shape_text(t->ndim, t->shape, shape, sizeof shape), length, must,
-                 because);
+                 qn_name_of(call, role, k).text, qn_shape_text(t->ndim, t->shape).text, length, must, because);
 }
 
 static qn_status check_bound(qn_call *call, size_t role, size_t k, const qn_tensor *t, const qn_shape_rule *rule)

@@ -30,6 +30,7 @@ typedef struct qn_role_rule {
 } qn_role_rule;
 
 typedef struct qn_op_rules {
+  bool alike; /* as qn_op_is_alike */
   qn_role_rule role[QN_MAX_TENSORS];
 } qn_op_rules;
 
@@ -40,12 +41,13 @@ qn_status qn_op_rules_of(const qn_op *op, qn_op_rules *own, const qn_op_rules **
  * it. tensors[0][k] is good, or is `t`. */
 qn_status qn_role_shape_check(qn_call *call, size_t role, size_t k, const qn_tensor *t);
 
-/* "64x3x7x7", into text, which is given back. */
-const char *qn_shape_text(int ndim, const int64_t *shape, char *text, size_t bytes);
-
-/* "param[3]", or the role's name alone where it has one tensor. */
-typedef struct qn_role_name {
-  char text[64];
-} qn_role_name;
-qn_role_name qn_name_of(const qn_call *call, size_t role, size_t k);
+/* Words of a sentence. */
+typedef struct qn_words {
+  char text[192];
+} qn_words;
+/* "64x3x7x7" */
+qn_words qn_shape_text(int ndim, const int64_t *shape);
+/* "param[3]", or the role's name alone where it has one tensor; and with t's shape, "param[3] (64x3x7x7)" */
+qn_words qn_name_of(const qn_call *call, size_t role, size_t k);
+qn_words qn_shaped_name_of(const qn_call *call, size_t role, size_t k, const qn_tensor *t);
 #endif

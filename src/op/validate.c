@@ -97,50 +97,41 @@ static qn_status find_row(qn_call *call)
 
 static qn_status fail_rows(const qn_call *call, size_t role, size_t k, const qn_tensor *t)
 {
-  char shape[128];
   return qn_fail(QN_BAD_ARGUMENT,
-                 "%s: %s (%s) is not dense, and its strides are not those of rows at one distance with columns 1 or 2 "
+                 "%s: %s is not dense, and its strides are not those of rows at one distance with columns 1 or 2 "
                  "elements apart: make it contiguous",
-                 call->op->info.name, qn_name_of(call, role, k).text,
-                 qn_shape_text(t->ndim, t->shape, shape, sizeof shape));
+                 call->op->info.name, qn_shaped_name_of(call, role, k, t).text);
 }
 
 static qn_status check_row_major(const qn_call *call, size_t role, size_t k, const qn_tensor *t)
 {
   int64_t next = 1;
-  char shape[128];
   for (int d = t->ndim; d-- > 0 && t->strides; next *= t->shape[d])
     qn_require(t->shape[d] <= 1 || t->strides[d] == next || !qn_tensor_elements(t),
-               "%s: %s (%s) is not row-major: make it contiguous (the stride of its dimension %d is %lld, it must be "
+               "%s: %s is not row-major: make it contiguous (the stride of its dimension %d is %lld, it must be "
                "%lld)",
-               call->op->info.name, qn_name_of(call, role, k).text,
-               qn_shape_text(t->ndim, t->shape, shape, sizeof shape), d, (long long)t->strides[d], (long long)next);
+               call->op->info.name, qn_shaped_name_of(call, role, k, t).text, d, (long long)t->strides[d],
+               (long long)next);
   return QN_OK;
 }
 
-/* Of roles alike; the first one's order counts. */
+/* Of roles alike the first one's order counts. */
 static qn_status check_dense(const qn_call *call, size_t role, size_t k, const qn_tensor *t)
 {
-  const qn_tensor *first = &call->tensors[0][k];
-  char shape[128];
-  if (!t->strides && !first->strides) return QN_OK;
-  if (!qn_tensor_elements(t)) return QN_OK;
-  qn_require(t != first || qn_is_dense(t), "%s: %s (%s) is not dense: its strides leave gaps or overlap",
-             call->op->info.name, qn_name_of(call, role, k).text,
-             qn_shape_text(t->ndim, t->shape, shape, sizeof shape));
-  qn_require(qn_same_layout(t, first), "%s: %s (%s) is laid out in another order than %s", call->op->info.name,
-             qn_name_of(call, role, k).text, qn_shape_text(t->ndim, t->shape, shape, sizeof shape),
-             qn_name_of(call, 0, k).text);
+  const qn_tensor *first = call->rules->alike ? &call->tensors[0][k] : t;
+  if ((!t->strides && !first->strides) || !qn_tensor_elements(t)) return QN_OK;
+  qn_require(t != first || qn_is_dense(t), "%s: %s is not dense: its strides leave gaps or overlap",
+             call->op->info.name, qn_shaped_name_of(call, role, k, t).text);
+  qn_require(qn_same_layout(t, first), "%s: %s is laid out in another order than %s", call->op->info.name,
+             qn_shaped_name_of(call, role, k, t).text, qn_name_of(call, 0, k).text);
   return QN_OK;
 }
 
 static qn_status check_reach(const qn_call *call, size_t role, size_t k, const qn_tensor *t, const qn_view *view)
 {
   const uint64_t most = (UINTPTR_MAX - (uintptr_t)t->data) / qn_dtype_bytes(t->dtype);
-  char shape[128];
-  qn_require(!view->rows || view->pitch[role] <= most / view->rows, "%s: the strides of %s (%s) lead out of memory",
-             call->op->info.name, qn_name_of(call, role, k).text,
-             qn_shape_text(t->ndim, t->shape, shape, sizeof shape));
+  qn_require(!view->rows || view->pitch[role] <= most / view->rows, "%s: the strides of %s lead out of memory",
+             call->op->info.name, qn_shaped_name_of(call, role, k, t).text);
   return QN_OK;
 }
 
@@ -157,7 +148,6 @@ static qn_status check_rows(const qn_call *call, size_t role, size_t k, const qn
 static qn_status check_pitched(const qn_call *call, size_t role, size_t k, const qn_tensor *t)
 {
   const char *op = call->op->info.name;
-  char shape[128];
   if (!t->strides || !qn_tensor_elements(t)) return QN_OK;
   const int64_t rows = t->shape[0], cols = t->shape[1], apart = rows > 1 ? t->strides[0] : cols;
   qn_require(cols == 1 || t->strides[1] == 1,
@@ -166,8 +156,7 @@ static qn_status check_pitched(const qn_call *call, size_t role, size_t k, const
   qn_require(apart >= cols, "%s: the rows of %s are %lld elements apart and have %lld", op,
              qn_name_of(call, role, k).text, (long long)apart, (long long)cols);
   qn_require((uint64_t)apart <= (UINTPTR_MAX - (uintptr_t)t->data) / qn_dtype_bytes(t->dtype) / (uint64_t)rows,
-             "%s: the strides of %s (%s) lead out of memory", op, qn_name_of(call, role, k).text,
-             qn_shape_text(t->ndim, t->shape, shape, sizeof shape));
+             "%s: the strides of %s lead out of memory", op, qn_shaped_name_of(call, role, k, t).text);
   return QN_OK;
 }
 
@@ -177,7 +166,7 @@ static qn_status check_storage(const qn_call *call, size_t role, size_t k, const
   if (storage == QN_STORAGE_PITCHED) return check_pitched(call, role, k, t);
   if (storage == QN_STORAGE_ROW_MAJOR) return check_row_major(call, role, k, t);
   if (storage == QN_STORAGE_DENSE) return check_dense(call, role, k, t);
-  return qn_op_is_alike(&call->op->info) ? QN_OK : check_rows(call, role, k, t); /* else check_place looks at them */
+  return call->rules->alike ? QN_OK : check_rows(call, role, k, t); /* else check_place looks at them */
 }
 
 /* ---- the tensors of one place, where they need not be dense ---- */
@@ -194,7 +183,6 @@ static bool place_is_dense(const qn_call *call, size_t k)
 /* It cannot be walked: one tensor's fault, or that of their differences. */
 static qn_status fail_place(const qn_call *call, size_t k)
 {
-  char shape[128];
   for (size_t role = 0; role < call->op->info.n_tensors; role++) {
     const qn_tensor *alone[QN_MAX_TENSORS] = {[0] = call->tensors[role]};
     qn_view view;
@@ -204,10 +192,9 @@ static qn_status fail_place(const qn_call *call, size_t k)
   while (--role && (!call->tensors[role] || qn_same_layout(&call->tensors[role][k], &call->tensors[0][k]))) {}
   const qn_tensor *t = &call->tensors[0][k];
   return qn_fail(QN_BAD_ARGUMENT,
-                 "%s: %s (%s) is laid out in another order than %s, and not all are rows with columns in one "
+                 "%s: %s is laid out in another order than %s, and not all are rows with columns in one "
                  "order: make them contiguous",
-                 call->op->info.name, qn_name_of(call, role, k).text,
-                 qn_shape_text(t->ndim, t->shape, shape, sizeof shape), qn_name_of(call, 0, k).text);
+                 call->op->info.name, qn_shaped_name_of(call, role, k, t).text, qn_name_of(call, 0, k).text);
 }
 
 /* Together, for ops that are strided: dense and alike, or else rows and columns. */
@@ -226,9 +213,9 @@ static qn_status check_place(const qn_call *call, size_t k, bool *strided)
 static qn_status check_places(qn_call *call)
 {
   const qn_op_info *info = &call->op->info;
-  if (qn_op_is_alike(info) && info->tensors[0].storage == QN_STORAGE_ROWS)
+  if (call->rules->alike && info->tensors[0].storage == QN_STORAGE_ROWS)
     for (size_t k = 0; k < call->n; k++) qn_try(check_place(call, k, &call->strided));
-  for (size_t role = 0; role < info->n_tensors && !qn_op_is_alike(info); role++)
+  for (size_t role = 0; role < info->n_tensors && !call->rules->alike; role++)
     for (size_t k = 0; call->tensors[role] && k < qn_call_count(call, role); k++)
       call->strided |= info->tensors[role].storage >= QN_STORAGE_ROWS && !qn_is_dense(&call->tensors[role][k]);
   return QN_OK;
@@ -241,11 +228,9 @@ static qn_status check_address(const qn_call *call, size_t role, size_t k, const
 {
   const uintptr_t address = (uintptr_t)t->data, item = qn_dtype_bytes(t->dtype);
   const char *op = call->op->info.name;
-  char shape[128];
   if (address && !(address & (item - 1)) && address <= UINTPTR_MAX / 2) return QN_OK;
   const uintptr_t bytes = (uintptr_t)qn_tensor_elements(t) * item;
-  qn_require(t->data || !bytes, "%s: the data of %s (%s) is NULL", op, qn_name_of(call, role, k).text,
-             qn_shape_text(t->ndim, t->shape, shape, sizeof shape));
+  qn_require(t->data || !bytes, "%s: the data of %s is NULL", op, qn_shaped_name_of(call, role, k, t).text);
   qn_require(address % item == 0,
              "%s: %s cannot be at address 0x%zx with %zu bytes of %s, which is not a multiple of %zu", op,
              qn_name_of(call, role, k).text, (size_t)address, (size_t)bytes, qn_dtype_name(t->dtype), (size_t)item);

@@ -109,7 +109,6 @@ static const qn_safetensor *find(const qn_safetensors *list, const char *name)
 
 static qn_status check_weight(const char *path, const table *of, const qn_lopt_weight *want, const qn_safetensor *got)
 {
-  char is[128], must[128];
   if (!got)
     return qn_fail(QN_BAD_FILE, "%s: there is no tensor \"%s\", which the weights of %s have (%s)", path, want->name,
                    of->name, of->file);
@@ -117,8 +116,7 @@ static qn_status check_weight(const char *path, const table *of, const qn_lopt_w
     return qn_fail(QN_BAD_FILE, "%s: tensor \"%s\" is %s, it must be F32", path, want->name, got->dtype);
   if (got->ndim == want->ndim && !memcmp(got->shape, want->shape, (size_t)got->ndim * sizeof *got->shape)) return QN_OK;
   return qn_fail(QN_BAD_FILE, "%s: tensor \"%s\" has the shape %s, it must be %s", path, want->name,
-                 qn_shape_text(got->ndim, got->shape, is, sizeof is),
-                 qn_shape_text(want->ndim, want->shape, must, sizeof must));
+                 qn_shape_text(got->ndim, got->shape).text, qn_shape_text(want->ndim, want->shape).text);
 }
 
 static qn_status check_file(const char *path, const table *of, const qn_safetensors *list)

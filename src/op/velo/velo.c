@@ -71,13 +71,12 @@ static qn_lopt_step step_of(const qn_velo_params *params)
 static qn_status check(const qn_call *list)
 {
   const qn_velo_params *params = list->params;
-  char text[128];
   qn_try(qn_lopt_check_shards(list, params->shards));
   for (size_t k = 0; k < list->n; k++) {
     const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k];
     const int rank = qn_velo_rank(p, qn_lopt_whole(params->shards, k));
     qn_require(rank < 5, "velo: param[%zu] (%s) has %d dimensions greater than 1, the LSTM knows up to 4", k,
-               qn_shape_text(p->ndim, p->shape, text, sizeof text), rank);
+               qn_shape_text(p->ndim, p->shape).text, rank);
   }
   return QN_OK;
 }
