@@ -67,7 +67,7 @@ for op in ops:
         values = enum_names(text + included, enum)
         for k, value in enumerate(values or fail(op, f"the comment on {name} names {enum}, which is no enum here")):
             lines.append(f"VALUE({op}, {name}, {value}, {k})\n")
-    step = re.search(rf"qn_status qn_{op}_step\((.*?)\);", strip(text), flags=re.S) or fail(op, f"no qn_{op}_step")
+    step = re.search(rf"qn_status qn_{op}(?:_step)?\((.*?)\);", strip(text), flags=re.S) or fail(op, f"no qn_{op}_step")
     roles = re.findall(r"const qn_tensor \*(\w+)", step.group(1))
     for k, role in enumerate(roles):
         lines.append(f"ROLE({op}, {role}, {k}, {len(roles)})\n")
