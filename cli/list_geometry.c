@@ -123,7 +123,7 @@ static void print_variants_of(const qn_op *op, qn_device device)
 void qn_list_print_geometry(const qn_op *op, qn_device device)
 {
   static choices all;
-  if (qn_tune_variants_can(op)) print_variants_of(op, device);
+  if (op->engine->variant) print_variants_of(op, device);
   if (!find(op, device, &all)) return;
   printf("  launched on %s (%s) as\n", all.device.text, all.arch.name);
   for (size_t k = 0; k < all.n; k++)
@@ -150,7 +150,7 @@ static json_t *variants_json(const qn_op *op, qn_device device)
 json_t *qn_list_geometry_json(const qn_op *op, qn_device device)
 {
   static choices all;
-  if (qn_tune_variants_can(op)) return variants_json(op, device);
+  if (op->engine->variant) return variants_json(op, device);
   if (!find(op, device, &all)) return NULL;
   json_t *list = json_array();
   for (const choice *c = all.at; c < all.at + all.n; c++)

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tune.c - `quern tune`: finds the launch geometries, and of products the variants, that are the fastest on this device
- * and keeps them in the user's tables; shows what the tables say. The work is workbench/tune.c's and tune_variants.c's.
- */
+ * and keeps them in the user's tables; shows what the tables say. The work is workbench/tune.c's. */
 #include "cli/verb.h"
 #include "op/call.h"
 #include "workbench/sampler.h"
 #include "workbench/tune.h"
-#include "workbench/tune_variants.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,40 +126,14 @@ static void print_entries(const char *op)
   qn_text_free(&text);
 }
 
-static qn_status print_choices(const order *o, const qn_op *op, qn_device device)
-{
-  static qn_tune_cell cell[QN_TUNE_CELLS];
-  size_t n;
-  char name[QN_TUNE_TYPES + 64], geometry[QN_GEOMETRY_NAME];
-  qn_arch arch = {.size = sizeof arch};
-  qn_try(qn_tune_arch(device, &arch));
-  if (!op->engine->variant) qn_try(qn_tune_cells(op, o->tune.types, o->tune.shapes, o->tune.pitched, cell, &n));
-  printf("  a call on %s (%s) takes\n", arch.name, arch.family);
-  fflush(stdout);
-  if (op->engine->variant) {
-    qn_tune_order ask = o->tune;
-    ask.op = op;
-    ask.out = stdout;
-    return qn_tune_variants_list(&ask);
-  }
-  for (size_t k = 0; k < n; k++) {
-    const qn_tune_cell *c = &cell[k];
-    const qn_geometry_key key = {op, c->row, device, c->rows, c->cols, c->layout == QN_TUNE_DENSE, false};
-    qn_geometry g;
-    const char *why;
-    qn_try(qn_geometry_choose(&key, &g, &why));
-    qn_geometry_name(&g, geometry);
-    qn_tune_cell_name(op, c, name, sizeof name);
-    printf("    %-42s %-18s %s\n", name, geometry, why);
-  }
-  return QN_OK;
-}
-
 static qn_status list_op(const order *o, const qn_op *op, qn_device device)
 {
+  qn_tune_order ask = o->tune;
+  ask.op = op;
+  ask.out = stdout;
   printf("%s\n", op->info.name);
   print_entries(op->info.name);
-  return device.kind == QN_CPU ? QN_OK : print_choices(o, op, device);
+  return device.kind == QN_CPU ? QN_OK : qn_tune_list(&ask);
 }
 
 /* ---- tuning ---- */
@@ -204,12 +176,12 @@ static qn_status tune_op(const order *o, const qn_op *op, total *all)
   ask.op = op;
   ask.progress = &progress;
   ask.out = stdout;
-  const qn_status status = op->engine->variant ? qn_tune_variants_run(&ask, &out) : qn_tune_run(&ask, &out);
+  const qn_status status = qn_tune_run(&ask, &out);
   qn_progress_end(&progress);
   const double seconds = now_s() - began;
   add(all, &out, seconds);
   if (ask.dry_run || status != QN_OK) return status;
-  tell(&out, op->engine->variant ? "variants" : "geometries", seconds);
+  tell(&out, out.what, seconds);
   if (*out.path) printf("  kept in %s/%s.tune\n", out.path, op->info.name);
   return o->record ? qn_tune_json_record(o->record, &ask, op->info.name, &out, seconds) : QN_OK;
 }

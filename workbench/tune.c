@@ -2,6 +2,7 @@
 /* tune.c - see tune.h. The incumbent of a shape is what a call would take now: the tables' choice or the rule's. */
 #include "workbench/tune.h"
 #include "core/core.h"
+#include "op/call.h"
 #include "quern/device.h"
 #include "workbench/build.h"
 #include "workbench/ceiling.h"
@@ -9,6 +10,7 @@
 #include "workbench/table.h"
 #include "workbench/tune_stage.h"
 #include "workbench/tune_state.h"
+#include "workbench/tune_variants.h"
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -16,13 +18,13 @@
 enum { LOOK_ROUNDS = 8, PROVE_ROUNDS = 40, MOST_WAYS = 4 };
 
 typedef struct tuner tuner;
-typedef struct subject { /* a geometry, as a runner sees it */
+typedef struct candidate { /* a geometry, as a runner sees it */
   tuner *t;
   qn_geometry geometry;
   char name[QN_GEOMETRY_NAME];
   qn_list_facts facts; /* of its kernel for the cell at hand */
   bool has_facts;
-} subject;
+} candidate;
 
 struct tuner {
   const qn_tune_order *order;
@@ -39,7 +41,7 @@ struct tuner {
   /* The cell at hand. */
   const qn_tune_cell *at;
   char at_name[QN_TUNE_TYPES + 32];
-  subject incumbent, candidate[QN_TUNE_CANDIDATES];
+  candidate incumbent, candidate[QN_TUNE_CANDIDATES];
   qn_tune_source incumbent_source;
   size_t n;
 };
@@ -58,7 +60,7 @@ static void say(const tuner *t, const char *text)
 /* ---- timing ---- */
 static qn_status run_subject(void *user)
 {
-  subject *s = user;
+  candidate *s = user;
   qn_try(qn_tune_stage_step(s->t->stage, &s->geometry));
   if (s->has_facts) return QN_OK;
   s->has_facts = true; /* asked for at the first step, which is not timed */
@@ -93,13 +95,13 @@ qn_status qn_tune_sample(qn_exec exec, qn_timed *runner, size_t n, size_t least,
   return qn_sample(&how, runner, n);
 }
 
-static void key_of(const tuner *t, const char *candidate, char key[QN_SEEN_KEY])
+static void key_of(const tuner *t, const char *name, char key[QN_SEEN_KEY])
 {
-  snprintf(key, QN_SEEN_KEY, "%s over %s: %s", t->at_name, t->incumbent.name, candidate);
+  snprintf(key, QN_SEEN_KEY, "%s over %s: %s", t->at_name, t->incumbent.name, name);
 }
 
 /* From samples side by side with the incumbent's, which are runner[0]'s. */
-static qn_status take_look(tuner *t, const qn_timed *runner, const subject *s, const qn_timed *incumbent,
+static qn_status take_look(tuner *t, const qn_timed *runner, const candidate *s, const qn_timed *incumbent,
                            double *speedup)
 {
   char key[QN_SEEN_KEY];
@@ -127,7 +129,7 @@ static qn_status sift(tuner *t, const size_t *which, size_t n, double *speedup, 
   char key[QN_SEEN_KEY];
   *n_time = 0;
   for (size_t k = 0; k < n; k++) {
-    const subject *s = &t->candidate[which[k]];
+    const candidate *s = &t->candidate[which[k]];
     const char *why;
     key_of(t, s->name, key);
     const qn_seen *seen = t->has_state && t->state.resumed ? qn_tune_state_find(&t->state, key) : NULL;
@@ -159,7 +161,7 @@ static qn_status look(void *user, const size_t *which, size_t n, double seconds,
   if (!n_time) return QN_OK;
   runner[0] = (qn_timed){.name = t->incumbent.name, .run = run_subject, .user = &t->incumbent, .decides = true};
   for (size_t k = 0; k < n_time; k++) {
-    subject *s = &t->candidate[which[to_time[k]]];
+    candidate *s = &t->candidate[which[to_time[k]]];
     runner[k + 1] = (qn_timed){.name = s->name, .run = run_subject, .user = s, .decides = true};
   }
   qn_progress_at(t->order->progress, t->outcome->done, "%s: timing %zu geometries", t->at_name, n_time);
@@ -184,7 +186,7 @@ void qn_tune_new_entry(qn_tune_entry *e, const qn_arch *arch, const char *choice
   if (!strstr(qn_build_commit, "-dirty")) snprintf(e->commit, sizeof e->commit, "%s", qn_build_commit);
 }
 
-static void fill_entry(const tuner *t, const subject *choice, qn_tune_entry *e)
+static void fill_entry(const tuner *t, const candidate *choice, qn_tune_entry *e)
 {
   qn_tune_new_entry(e, &t->arch, choice->name, t->incumbent.name);
   e->registers = choice->facts.registers;
@@ -194,7 +196,8 @@ static void fill_entry(const tuner *t, const subject *choice, qn_tune_entry *e)
   qn_tune_cell_classes(t->at, e);
 }
 
-static void tell(const tuner *t, const qn_tune_entry *e, const subject *best, const qn_ratio *ratio, qn_verdict verdict)
+static void tell(const tuner *t, const qn_tune_entry *e, const candidate *best, const qn_ratio *ratio,
+                 qn_verdict verdict)
 {
   static const char *const words[] = {"not told apart from", "faster than", "the same as", "slower than"};
   char text[512];
@@ -205,7 +208,7 @@ static void tell(const tuner *t, const qn_tune_entry *e, const subject *best, co
 }
 
 /* Samples of incumbent, challenger and copies in the same rounds; the entry that follows from them. */
-static qn_status judge(tuner *t, const subject *best, qn_timed *runner, const copying *copy, int ways)
+static qn_status judge(tuner *t, const candidate *best, qn_timed *runner, const copying *copy, int ways)
 {
   qn_tune_entry e;
   qn_ratio ratio;
@@ -230,7 +233,7 @@ static qn_status judge(tuner *t, const subject *best, qn_timed *runner, const co
   return qn_tune_keep(t->order->op->info.name, &e, 1, t->outcome->path);
 }
 
-static qn_status conclude(tuner *t, subject *best)
+static qn_status conclude(tuner *t, candidate *best)
 {
   copying copy[MOST_WAYS];
   qn_timed runner[2 + MOST_WAYS] = {{.run = run_subject, .user = &t->incumbent, .decides = true},
@@ -267,7 +270,7 @@ static qn_status find_incumbent(tuner *t)
   char types[QN_TUNE_TYPES];
   qn_tune_entry e;
   qn_try(qn_option_set("geometry", ""));
-  t->incumbent = (subject){.t = t};
+  t->incumbent = (candidate){.t = t};
   qn_try(qn_geometry_choose(&key, &t->incumbent.geometry, &why));
   qn_geometry_name(&t->incumbent.geometry, t->incumbent.name);
   qn_tune_types(op, c->row, types);
@@ -283,7 +286,7 @@ static qn_status find_candidates(tuner *t)
   qn_try(qn_tune_candidates(t->order->op, t->at, t->arch.multiprocessors, t->order->only, &t->incumbent.geometry, found,
                             &t->n));
   for (size_t k = 0; k < t->n; k++) {
-    t->candidate[k] = (subject){.t = t, .geometry = found[k]};
+    t->candidate[k] = (candidate){.t = t, .geometry = found[k]};
     qn_geometry_name(&found[k], t->candidate[k].name);
   }
   t->outcome->candidates += t->n;
@@ -412,7 +415,7 @@ static qn_status set_up(tuner *t)
   return qn_stream_create(o->device, &t->exec.stream);
 }
 
-qn_status qn_tune_run(const qn_tune_order *order, qn_tune_outcome *outcome)
+static qn_status tune_geometries(const qn_tune_order *order, qn_tune_outcome *outcome)
 {
   tuner *t;
   *outcome = (qn_tune_outcome){0};
@@ -432,4 +435,49 @@ qn_status qn_tune_run(const qn_tune_order *order, qn_tune_outcome *outcome)
   qn_tune_state_close(&t->state);
   qn_release(t);
   return status;
+}
+
+static qn_status say_device(const qn_tune_order *order)
+{
+  qn_arch arch = {.size = sizeof arch};
+  qn_try(qn_tune_arch(order->device, &arch));
+  fprintf(order->out, "  a call on %s (%s) takes\n", arch.name, arch.family);
+  return QN_OK;
+}
+
+static qn_status list_geometries(const qn_tune_order *order)
+{
+  static qn_tune_cell cell[QN_TUNE_CELLS];
+  char name[QN_TUNE_TYPES + 64], geometry[QN_GEOMETRY_NAME];
+  size_t n;
+  qn_try(qn_tune_cells(order->op, order->types, order->shapes, order->pitched, cell, &n));
+  qn_try(say_device(order));
+  for (size_t k = 0; k < n; k++) {
+    const qn_tune_cell *c = &cell[k];
+    const qn_geometry_key key = {order->op, c->row, order->device, c->rows, c->cols, c->layout == QN_TUNE_DENSE, false};
+    qn_geometry g;
+    const char *why;
+    qn_try(qn_geometry_choose(&key, &g, &why));
+    qn_geometry_name(&g, geometry);
+    qn_tune_cell_name(order->op, c, name, sizeof name);
+    fprintf(order->out, "    %-42s %-18s %s\n", name, geometry, why);
+  }
+  return QN_OK;
+}
+
+/* ---- of every engine ---- */
+
+qn_status qn_tune_run(const qn_tune_order *order, qn_tune_outcome *outcome)
+{
+  const bool named = order->op->engine->variant;
+  const qn_status status = named ? qn_tune_variants_run(order, outcome) : tune_geometries(order, outcome);
+  outcome->what = named ? "variants" : "geometries";
+  return status;
+}
+
+qn_status qn_tune_list(const qn_tune_order *order)
+{
+  if (!order->op->engine->variant) return list_geometries(order);
+  qn_try(say_device(order));
+  return qn_tune_variants_list(order);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tune.h - `quern tune`: for every shape and row of types of an op, each geometry that makes sense is proved, timed
  * side by side with the one in force, and the best is timed again for longer; the user's table then says which and why.
- */
+ * Variants of products and of other ops with names for them are tuned likewise (tune_variants.h). */
 #ifndef QN_WORKBENCH_TUNE_H
 #define QN_WORKBENCH_TUNE_H
 #include "op/device_list.h"
@@ -30,13 +30,17 @@ typedef struct qn_tune_order {
 typedef struct qn_tune_outcome {
   size_t cells, done, candidates, looked, impossible, wrong; /* done before, by --resume, counted in `done` too */
   size_t faster, kept, failed, left;                         /* of cells; left: the budget was spent before */
+  const char *what;                                          /* "geometries": the candidates */
   char path[QN_TUNE_PATH];                                   /* of the table's directory; "" where none was written */
 } qn_tune_outcome;
 
 /* As many rounds of n runners, side by side, as `seconds` allow, at least `least`; the first runner is the incumbent.
  */
 qn_status qn_tune_sample(qn_exec exec, qn_timed *runner, size_t n, size_t least, double seconds);
+/* Geometries, or where the op's engine has variants of names these (tune_variants.h). */
 qn_status qn_tune_run(const qn_tune_order *order, qn_tune_outcome *outcome);
+/* What a call of each shape takes now, and why, a line each to order->out. */
+qn_status qn_tune_list(const qn_tune_order *order);
 /* Measured today by this build, and no faster than what was in force until a ratio is put in. Of a build of a tree with
  * changes no commit is said: what was measured is none. */
 void qn_tune_new_entry(qn_tune_entry *entry, const qn_arch *arch, const char *choice, const char *over);

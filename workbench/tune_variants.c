@@ -48,8 +48,6 @@ struct tuner {
   qn_variant_account *accounts;
 };
 
-bool qn_tune_variants_can(const qn_op *op) { return op->engine->variant && op->engine->key; }
-
 static bool on_gpu(const tuner *t) { return t->order->device.kind == QN_CUDA; }
 
 static void say(const tuner *t, const char *text)

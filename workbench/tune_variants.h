@@ -5,7 +5,6 @@
 #define QN_WORKBENCH_TUNE_VARIANTS_H
 #include "workbench/tune.h"
 
-bool qn_tune_variants_can(const qn_op *op);
 /* As qn_tune_run. order->shapes: names of the op's workloads or texts such as "m=16 n=64 k=32 groups=2", apart by
  * commas; NULL: all workloads. A text that says "precision=tf32" is of that class alone. order->types: the type of the
  * first tensor of which there are several. order->only: names of variants. */
