@@ -65,6 +65,12 @@ def gemm_norm(
 ) -> Tensor:
     """As quern.gemm_norm, for tensors of one device: norm(activation(clamp(x @ weight.T + bias + bias2, lo, hi))) *
     gamma + beta. torch.compile sees one op. There is no gradient: a RuntimeError where one would be needed."""
+    if not torch.compiler.is_compiling():
+        made = plain.fast(
+            None, x, weight, bias, bias2, gamma, beta, groups, lo, hi, eps, clamp, activation, norm, precision, None
+        )  # fmt: skip
+        if made is not NotImplemented:
+            return made
     refuse_tangents("quern.torch.gemm_norm", (x, weight, bias, bias2, gamma, beta))
     return torch.ops.quern.gemm_norm(
         x, weight, bias, bias2, gamma, beta, groups, lo, hi, eps, clamp, activation, norm, precision

@@ -80,6 +80,10 @@ def swiglu(
 
     out_dtype: torch.float8_e4m3fn: the result in it, with scale (float32, one element or one a row) or, without, a pair
     of it and the computed scales, as quern.swiglu has it. There is no gradient then, nor a node of a compiled graph."""
+    if layout is out_dtype is scale is None and not torch.compiler.is_compiling():
+        made = plain.fast_forward(None, a, b, gate_multiplier, down_multiplier, activation, alpha, limit, None)
+        if made is not NotImplemented:
+            return made
     if out_dtype is not None or scale is not None:
         words = {"activation": activation, "alpha": alpha, "limit": limit, "layout": layout}
         if are_sharded(a, *(() if b is None else (b,))):
