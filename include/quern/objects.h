@@ -75,18 +75,25 @@ typedef struct qn_torch_objects {
 QN_API qn_status qn_numpy_bind(const qn_numpy_objects *objects);
 QN_API qn_status qn_torch_bind(const qn_torch_objects *objects);
 
+/* callable: a new reference to a function of tensors that says whether a call of them is 0: plain, 1: one that autograd
+ * records, 2: to be left to PyTorch, for a mode, a transform or what they are. */
+QN_API qn_status qn_torch_state_create(void **callable);
+
 /* An argument that sets params: `n` of them from number `first` on, a tuple where there are several. */
 typedef struct qn_fast_word {
   size_t first, n;
-  void *none; /* the object that leaves the params at their defaults */
+  void *none; /* the object that leaves the params at their defaults; not with only_torch, whose words must be said */
 } qn_fast_word;
 
 typedef struct qn_fast_source {
   const qn_op_info *op;
   const qn_fast_word *words;
   size_t n_words;
-  uint32_t results; /* roles, as bits, whose arrays are made where None is given */
-  void *check;      /* a function of a status, which raises the exception for it */
+  void *record;      /* a function of all arguments, for calls that autograd is to record; NULL: they are left alone */
+  int only_torch;    /* 1: arrays that are no tensors of PyTorch's are left alone */
+  uint32_t required; /* roles, as bits, that must be given */
+  uint32_t results;  /* roles, as bits, whose arrays are made where None is given */
+  void *check;       /* a function of a status, which raises the exception for it */
 } qn_fast_source;
 
 /* callable: a new reference to a function of one array or None a role, the words' values, and a stream. It returns the

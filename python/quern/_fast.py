@@ -48,6 +48,9 @@ class _Source(ctypes.Structure):
         ("op", ctypes.POINTER(_abi.OpInfo)),
         ("words", ctypes.c_void_p),
         ("n_words", ctypes.c_size_t),
+        ("record", ctypes.c_void_p),
+        ("only_torch", ctypes.c_int),
+        ("required", ctypes.c_uint32),
         ("results", ctypes.c_uint32),
         ("check", ctypes.c_void_p),
     ]
@@ -59,6 +62,7 @@ declare(
     {
         "qn_numpy_bind": (_abi.STATUS, [ctypes.c_void_p]),
         "qn_torch_bind": (_abi.STATUS, [ctypes.c_void_p]),
+        "qn_torch_state_create": (_abi.STATUS, [ctypes.POINTER(ctypes.py_object)]),
         "qn_fast_create": (_abi.STATUS, [ctypes.c_void_p, ctypes.POINTER(ctypes.py_object)]),
     },
 )
@@ -201,19 +205,38 @@ def _none(*arguments: object) -> object:
     return NotImplemented
 
 
-def create(op: Op, names: Sequence[str], results: Sequence[str] = ()) -> Callable:
+def _made(create: Callable, *source: object) -> Callable:
+    """A function that the library makes; in an interpreter that lacks what it works with, one that leaves all alone."""
+    function = ctypes.py_object()
+    try:
+        create(*source, ctypes.byref(function))
+    except ValueError:
+        return _none
+    return function.value
+
+
+def create(
+    op: Op,
+    names: Sequence[str],
+    results: Sequence[str] = (),
+    only_torch: bool = False,
+    record: Callable | None = None,
+) -> Callable:
     """The fast call of an op: of an array or None a role, a value for each of these keywords of its signature, and a
-    stream. results: the roles whose arrays are made where None is given, and which it returns. In an interpreter that
-    lacks what it works with it answers NotImplemented to all calls."""
+    stream. results: the roles whose arrays are made where None is given, and which it returns. record: what is called
+    instead, with all arguments, where autograd is to record the call; None: such a call is left alone."""
     words = {word.name: word for word in keywords(op) if word.params}
     index = {name: place for place, name in enumerate(op.params)}
     made = (_Word * max(len(names), 1))()
     for entry, word in zip(made, map(words.__getitem__, names)):
         entry.first, entry.n, entry.none = index[word.params[0].name], len(word.params), _hold(word.default)
     bits = sum(1 << role.index for role in op.roles if role.name in results)
-    source, function = _Source(op.info, ctypes.addressof(made), len(names), bits, _hold(check)), ctypes.py_object()
-    try:
-        pylib.qn_fast_create(ctypes.addressof(source), ctypes.byref(function))
-    except ValueError:
-        return _none
-    return function.value
+    required = sum(1 << role.index for role in op.roles if not role.optional) & ~bits
+    source = _Source(op.info, ctypes.addressof(made), len(names), None, only_torch, required, bits, _hold(check))
+    if record is not None:
+        source.record = _hold(record)
+    return _made(pylib.qn_fast_create, ctypes.addressof(source))
+
+
+PLAIN, RECORDS = 0, 1  # of what torch_state says; NotImplemented and all else: PyTorch is to decide
+torch_state = _made(pylib.qn_torch_state_create)

@@ -11,8 +11,8 @@ from ._ops import op
 from ._swiglu import new_array, of_torch
 
 _call = Call(op("gemm_norm"))
-_NAMES = ("groups", "lo", "hi", "eps", "clamp", "activation", "norm", "precision")
-fast = _fast.create(op("gemm_norm"), _NAMES, ["y"])
+NAMES = ("groups", "lo", "hi", "eps", "clamp", "activation", "norm", "precision")
+fast = _fast.create(op("gemm_norm"), NAMES, ["y"])
 
 
 def _dense(name: str, array):
@@ -88,7 +88,7 @@ def gemm_norm(
         raise ValueError(f"gemm_norm: out is {tuple(getattr(y, 'shape', ()))}, it must be {shape}")
     if out is not None and len(shape) != 2 and _dense("out", out) is not out:
         raise ValueError("gemm_norm: out is not row-major")
-    given = dict(zip(_NAMES, (groups, lo, hi, eps, clamp, activation, norm, precision)))
+    given = dict(zip(NAMES, (groups, lo, hi, eps, clamp, activation, norm, precision)))
     rows = y.reshape(-1, shape[-1]) if len(shape) != 2 else y, x.reshape(-1, x.shape[-1]) if len(shape) != 2 else x
     arrays = [None if array is None else [array] for array in (*rows, weight, *vectors)]
     _call(arrays, [given[word.name] for word in _call.words], stream)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from . import _arrays, _fast
 from ._ops import op
 
-_NAMES = ("gate_multiplier", "down_multiplier", "activation", "alpha", "limit")
-fast_forward = _fast.create(op("swiglu"), _NAMES, ["c"])
-fast_backward = _fast.create(op("swiglu_backward"), _NAMES, ["da", "db"])
+NAMES = ("gate_multiplier", "down_multiplier", "activation", "alpha", "limit")
+fast_forward = _fast.create(op("swiglu"), NAMES, ["c"])
+fast_backward = _fast.create(op("swiglu_backward"), NAMES, ["da", "db"])
 
 
 def of_torch(array: object) -> bool:

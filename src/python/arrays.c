@@ -3,7 +3,7 @@
  * NumPy 1 and 2. A PyTorch tensor is read by DLPack's table where there is one, from PyTorch 2.10 on, and by its own
  * methods before. */
 #include "python/arrays.h"
-#include "core/status.h"
+#include "op/call.h"
 #include "python/dlpack.h"
 #include <string.h>
 
@@ -153,6 +153,7 @@ static bool read_torch(qn_object *object, qn_py_array *array)
   }
   const qn_tensor *t = &array->tensor;
   if (t->dtype == QN_NONE || t->device.kind == QN_HOST || t->ndim > QN_MAX_NDIM) return false;
+  if (!t->data && qn_tensor_elements(t)) return false; /* freed, or zeros that nobody has stored */
   see_strides(array);
   return true;
 }
@@ -177,18 +178,19 @@ static bool has_tangents(void)
 
 static qn_object *call(qn_object *function) { return qn_py.PyObject_CallFunctionObjArgs(function, NULL); }
 
-bool qn_torch_is_plain(qn_object *const *tensors, size_t n)
+qn_torch_state qn_torch_look(qn_object *const *tensors, size_t n)
 {
+  bool records = false;
   for (int k = 0; k < QN_PYTHON_GUARDS && torch->guards[k]; k++)
-    if (is_active(call(torch->guards[k]))) return false;
-  if (has_tangents()) return false;
-  const bool records = is_active(call(torch->is_grad_enabled));
+    if (is_active(call(torch->guards[k]))) return QN_TORCH_OTHER;
+  if (has_tangents()) return QN_TORCH_OTHER;
+  const bool may_record = is_active(call(torch->is_grad_enabled));
   for (size_t k = 0; k < n; k++) {
     if (!tensors[k]) continue;
-    if (records && is_active(get(tensors[k], qn_py.word.requires_grad))) return false;
-    if (is_active(qn_py.PyObject_CallFunctionObjArgs(torch->is_neg, tensors[k], NULL))) return false;
+    if (is_active(qn_py.PyObject_CallFunctionObjArgs(torch->is_neg, tensors[k], NULL))) return QN_TORCH_OTHER;
+    records |= may_record && is_active(get(tensors[k], qn_py.word.requires_grad));
   }
-  return true;
+  return records ? QN_TORCH_RECORDS : QN_TORCH_PLAIN;
 }
 
 /* ---- either ---- */
@@ -260,6 +262,23 @@ bool qn_stream_current(qn_framework framework, int index, void **stream)
   *stream = qn_py.PyLong_AsVoidPtr(handle);
   qn_py.Py_DecRef(handle);
   return true;
+}
+
+static qn_object *state(qn_object *self, qn_object *const *arguments, ptrdiff_t n)
+{
+  (void)self;
+  for (ptrdiff_t k = 0; k < n; k++)
+    if (qn_framework_of(arguments[k]) != QN_OF_TORCH) return qn_py.PyLong_FromLongLong(QN_TORCH_OTHER);
+  return qn_py.PyLong_FromLongLong(n ? qn_torch_look(arguments, (size_t)n) : QN_TORCH_OTHER);
+}
+
+qn_status qn_torch_state_create(void **callable)
+{
+  static qn_method method = {"state", state, QN_METHOD_FAST, "What stands between a call and tensors."};
+  qn_require(callable, "python: the place for a function is NULL");
+  qn_try(qn_python_find());
+  *callable = qn_py.PyCFunction_NewEx(&method, NULL, NULL);
+  return *callable ? QN_OK : qn_fail(QN_NO_MEMORY, "python: there is no memory for a function");
 }
 
 bool qn_pool_current(qn_framework framework, qn_object **holder, qn_pool **pool)

@@ -22,9 +22,10 @@ typedef struct qn_py_array {
 qn_framework qn_framework_of(qn_object *object);
 /* False: it is none that can be read here. */
 bool qn_array_read(qn_framework framework, qn_object *object, qn_py_array *array);
-/* Do these tensors pass by everything that PyTorch may have put between a call and its tensors: modes, transforms,
- * tracing, forward-mode tangents, gradients, views that negate? */
-bool qn_torch_is_plain(qn_object *const *tensors, size_t n);
+/* What stands between a call and these tensors (NULL among them is none): a mode, a transform, tracing, forward-mode
+ * tangents, a view that negates; or nothing but autograd, which would record the call; or nothing. */
+typedef enum qn_torch_state { QN_TORCH_PLAIN, QN_TORCH_RECORDS, QN_TORCH_OTHER } qn_torch_state;
+qn_torch_state qn_torch_look(qn_object *const *tensors, size_t n);
 /* A row-major array of that shape, of the other's framework, type and device; NULL with a Python exception set. */
 qn_object *qn_array_new(qn_framework framework, qn_object *like, const qn_py_array *seen, int ndim,
                         const int64_t *shape);

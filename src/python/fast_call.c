@@ -28,6 +28,7 @@ typedef struct visit {
   qn_object *made[QN_MAX_TENSORS];    /* results that are made here, ours */
   int64_t extents[QN_MAX_TENSORS][2]; /* of arrays whose first dimensions are one to the op */
   qn_exec exec;
+  bool records;             /* autograd does, through a function of the source's */
   qn_object *lent, *holder; /* the workspace, and what holds the pool */
   size_t bytes;             /* of all tensors */
 } visit;
@@ -53,10 +54,17 @@ static bool read_arrays(visit *v)
   for (size_t role = 0; role < n_roles(v); role++) {
     v->objects[role] = NULL;
     v->tensors[role] = NULL;
-    if (v->arguments[role] != qn_py._Py_NoneStruct && !read_role(v, role, v->arguments[role])) return false;
+    if (v->arguments[role] == qn_py._Py_NoneStruct) {
+      if (v->fast->source.required >> role & 1) return false;
+    } else if (!read_role(v, role, v->arguments[role])) {
+      return false;
+    }
   }
   if (!v->framework) return false;
-  return v->framework != QN_OF_TORCH || qn_torch_is_plain(v->objects, n_roles(v));
+  if (v->framework != QN_OF_TORCH) return !v->fast->source.only_torch;
+  const qn_torch_state state = qn_torch_look(v->objects, n_roles(v));
+  v->records = state == QN_TORCH_RECORDS && v->fast->source.record;
+  return state == QN_TORCH_PLAIN || v->records;
 }
 
 /* The pattern of a role whose extents have names, "[m, k]", with its first name and their number; 0: there is none. */
@@ -207,7 +215,7 @@ static bool set_param(const qn_op_param *param, char *params, qn_object *value)
 static bool set_word(const fast_call *fast, const qn_fast_word *word, char *params, qn_object *value)
 {
   const qn_op_param *param = &fast->source.op->params[word->first];
-  if (value == word->none) return true;
+  if (value == word->none && !fast->source.only_torch) return true;
   if (word->n == 1) return set_param(param, params, value);
   if (qn_type_of(value) != qn_py.PyTuple_Type || qn_py.PyTuple_Size(value) != (ptrdiff_t)word->n) return false;
   for (size_t k = 0; k < word->n; k++)
@@ -323,11 +331,24 @@ static qn_object *returned(const visit *v)
   return tuple;
 }
 
+/* The function of the source's calls again, from within autograd. */
+static qn_object *record(const visit *v)
+{
+  const ptrdiff_t n = (ptrdiff_t)v->fast->n_arguments;
+  qn_object *all = qn_py.PyTuple_New(n);
+  if (!all) return NULL;
+  for (ptrdiff_t k = 0; k < n; k++) qn_py.PyTuple_SetItem(all, k, answer(v->arguments[k]));
+  qn_object *made = qn_py.PyObject_CallObject(v->fast->source.record, all);
+  qn_py.Py_DecRef(all);
+  return made;
+}
+
 static qn_object *run(visit *v)
 {
   _Alignas(16) char params[1024];
-  if (!read_arrays(v) || !set_params(v, params) || !make_results(v) || !flatten_all(v) || !find_place(v))
-    return answer(qn_py._Py_NotImplementedStruct);
+  if (!read_arrays(v) || !set_params(v, params)) return answer(qn_py._Py_NotImplementedStruct);
+  if (v->records) return record(v);
+  if (!make_results(v) || !flatten_all(v) || !find_place(v)) return answer(qn_py._Py_NotImplementedStruct);
   qn_call call = {.op = qn_op_of(v->fast->source.op), .exec = &v->exec, .params = params, .n = 1};
   const qn_fp_word word = qn_fp_enter();
   const bool good = validate(v, &call);
@@ -350,6 +371,7 @@ static qn_object *enter(qn_object *self, qn_object *const *arguments, ptrdiff_t 
   v.arguments = arguments;
   v.framework = QN_NO_FRAMEWORK;
   v.first = 0;
+  v.records = false;
   v.lent = v.holder = NULL;
   memset(v.made, 0, sizeof v.made);
   qn_object *made = run(&v);

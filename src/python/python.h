@@ -16,6 +16,7 @@ typedef struct qn_object qn_object; /* any Python object */
   X(qn_object *, PyObject_Type, (qn_object *))                                                                         \
   X(qn_object *, PyObject_GetAttr, (qn_object *, qn_object *))                                                         \
   X(int, PyObject_IsTrue, (qn_object *))                                                                               \
+  X(qn_object *, PyObject_CallObject, (qn_object *, qn_object *))                                                      \
   X(qn_object *, PyObject_CallFunctionObjArgs, (qn_object *, ...))                                                     \
   X(qn_object *, PyObject_CallMethodObjArgs, (qn_object *, qn_object *, ...))                                          \
   X(qn_object *, PyCFunction_NewEx, (struct qn_method *, qn_object *, qn_object *))                                    \
