@@ -4,7 +4,7 @@
  * linked; the caller hands over their functions, and holds the interpreter's lock during the call. */
 #ifndef QN_OBJECTS_H
 #define QN_OBJECTS_H
-#include "tensor.h"
+#include "op.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -42,6 +42,65 @@ QN_API int qn_objects_follow(const qn_object_calls *calls, size_t n, const qn_ob
 
 /* Are the first n objects of two lists the same ones? The objects themselves are not looked at. */
 QN_API int qn_objects_same(const qn_object_calls *calls, size_t n, void *one, void *other);
+
+/* ---- fast calls: a Python callable that is all of a call, from the arrays to the launch, in one entry into C ---- */
+enum { QN_PYTHON_DTYPES = 8, QN_PYTHON_GUARDS = 8 };
+
+/* A framework's object for a storage type; NULL ends an array of them. */
+typedef struct qn_python_dtype {
+  void *object;
+  int code; /* qn_dtype */
+} qn_python_dtype;
+
+/* Objects of NumPy's and PyTorch's, which live as long as the process. `pool` is a function of no arguments that gives
+ * None or an object with the `address` of a qn_pool, which it holds. */
+typedef struct qn_numpy_objects {
+  size_t head_bytes; /* of an object: what precedes the members of PyArrayObject */
+  void *array, *empty, *empty_like, *pool;
+  void *probe, *probe_data; /* an array of shape (2, 3) whose columns are 2 elements apart, and its address */
+  qn_python_dtype dtypes[QN_PYTHON_DTYPES];
+} qn_numpy_objects;
+
+typedef struct qn_torch_objects {
+  void *tensor, *parameter;       /* the types */
+  const void *table;              /* DLPackExchangeAPI of DLPack 1; NULL: there is none */
+  void *guards[QN_PYTHON_GUARDS]; /* functions of no arguments: true where a call must go another way; NULL ends them */
+  void *forward_ad;               /* the module */
+  void *is_grad_enabled, *pool;   /* functions of no arguments */
+  void *is_neg, *is_inference;    /* of a tensor */
+  void *count_write, *empty_like; /* likewise */
+  void *raw_stream;               /* of a device's number */
+  qn_python_dtype dtypes[QN_PYTHON_DTYPES];
+} qn_torch_objects;
+QN_API qn_status qn_numpy_bind(const qn_numpy_objects *objects);
+QN_API qn_status qn_torch_bind(const qn_torch_objects *objects);
+
+/* callable: a new reference to a function of tensors that says whether a call of them is 0: plain, 1: one that autograd
+ * records, 2: to be left to PyTorch, for a mode, a transform or what they are. */
+QN_API qn_status qn_torch_state_create(void **callable);
+
+/* An argument that sets params: `n` of them from number `first` on, a tuple where there are several. */
+typedef struct qn_fast_word {
+  size_t first, n;
+  void *none; /* the object that leaves the params at their defaults; not with only_torch, whose words must be said */
+} qn_fast_word;
+
+typedef struct qn_fast_source {
+  const qn_op_info *op;
+  const qn_fast_word *words;
+  size_t n_words;
+  void *record;      /* a function of all arguments, for calls that autograd is to record; NULL: they are left alone */
+  int only_torch;    /* 1: arrays that are no tensors of PyTorch's are left alone */
+  uint32_t required; /* roles, as bits, that must be given */
+  uint32_t results;  /* roles, as bits, whose arrays are made where None is given */
+  void *check;       /* a function of a status, which raises the exception for it */
+} qn_fast_source;
+
+/* callable: a new reference to a function of one array or None a role, the words' values, and a stream. It returns the
+ * arrays of `results`, several as a tuple, or None, or NotImplemented where the call is out of the ordinary or would be
+ * refused: then nothing has happened. A failure of the device or the launch is raised. The interpreter's lock is held.
+ */
+QN_API qn_status qn_fast_create(const qn_fast_source *source, void **callable);
 
 #ifdef __cplusplus
 }

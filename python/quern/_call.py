@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Sequence
 from ctypes import byref, sizeof
 
-from . import _abi, _arrays, _signature, _streams, _threads
+from . import _abi, _arrays, _fast, _signature, _streams, _threads
 from ._columns import Column, Group, check_overlap, groups_of
 from ._library import KIND_NAMES, lib
 from ._ops import ANY_TYPE, PERHAPS, Op, Param, op
@@ -121,6 +121,8 @@ class Call:
 
     # ---- the call ----
     def __call__(self, arguments: Sequence[object], values: Sequence[object], stream: object) -> None:
+        """The longer way, which takes whatever there is, and refuses with a sentence."""
+        _fast.bind()
         order = _streams.Order(stream)
         params, pointers, chosen = self._numbers(values)
         columns = self._columns(arguments, order)
@@ -308,8 +310,14 @@ def function(name: str):
     )
     roles = ", ".join(word.name for word in call.roles)
     values = ", ".join(word.name for word in call.words)
-    source = f"def {name}_({signature}):\n    _call(({roles},), ({values},), stream)\n"
-    space: dict[str, object] = {"_call": call, "__name__": "quern", **defaults}
+    all_given = ", ".join(filter(None, (roles, values, "stream")))
+    source = (
+        f"def {name}_({signature}):\n"
+        f"    if _fast({all_given}) is NotImplemented:\n"
+        f"        _call(({roles},), ({values},), stream)\n"
+    )
+    fast = _fast.create(made, [word.name for word in call.words])
+    space: dict[str, object] = {"_call": call, "_fast": fast, "__name__": "quern", **defaults}
     exec(source, space)  # as dataclasses do: a real signature, whose mistakes Python itself reports
     given = space[f"{name}_"]
     given.__doc__ = _signature.document(made)  # type: ignore[attr-defined]

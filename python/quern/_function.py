@@ -85,20 +85,24 @@ class function:
     def has_jvp(self) -> bool:
         return self._jvp is not None
 
+    @property
+    def rule(self) -> Callable:
+        """The vjp as a callable of primals, cotangents and outputs, whose result nobody checks."""
+        if self._vjp is None:
+            raise ValueError(f"{self.name} has no vjp")
+        return self._vjp
+
     # ---- derivatives ----
     def gradient(self, inputs: Sequence, cotangents: object, outputs: object = None) -> list:
         """The cotangents of the inputs, one each, for those of the outputs; outputs: of the forward at these inputs,
         which is called for them if they are not given. None where an input has no derivative. ValueError if there is no
         vjp or it gives another number or other shapes than the inputs'."""
-        if self._vjp is None:
-            raise ValueError(f"{self.name} has no vjp")
+        rule = self.rule
         inputs, given = list(inputs), listed(cotangents)
         made = listed(self.forward(*inputs) if outputs is None else outputs)
         if len(given) != len(made):
             raise ValueError(f"{self.name} has {len(made)} outputs, and {len(given)} cotangents are given")
-        return self._checked(
-            "vjp", listed(self._vjp(bare(inputs), bare(given), bare(made))), inputs, "input"
-        )  # fmt: skip
+        return self._checked("vjp", listed(rule(bare(inputs), bare(given), bare(made))), inputs, "input")
 
     def tangents(self, inputs: Sequence, tangents: Sequence) -> list:
         """The tangents of the outputs for those of the inputs. ValueError if there is no jvp."""

@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 
-from . import _arrays
+from . import _arrays, _fast
 from ._call import Call
 from ._ops import op
 from ._swiglu import new_array, of_torch
 
-
-@functools.cache
-def _op() -> Call:
-    return Call(op("gemm_norm"))
+_call = Call(op("gemm_norm"))
+NAMES = ("groups", "lo", "hi", "eps", "clamp", "activation", "norm", "precision")
+fast = _fast.create(op("gemm_norm"), NAMES, ["y"])
 
 
 def _dense(name: str, array):
@@ -74,6 +72,11 @@ def gemm_norm(
 
     Arrays that are not row-major are copied first. Returns (..., n) of x's type. Raises TypeError or ValueError with a
     sentence; then nothing was written."""
+    made = fast(
+        out, x, weight, bias, bias2, gamma, beta, groups, lo, hi, eps, clamp, activation, norm, precision, stream
+    )  # fmt: skip
+    if made is not NotImplemented:
+        return made
     x, weight = _dense("x", x), _dense("weight", weight)
     vectors = [
         None if vector is None else _dense(name, vector)
@@ -85,10 +88,8 @@ def gemm_norm(
         raise ValueError(f"gemm_norm: out is {tuple(getattr(y, 'shape', ()))}, it must be {shape}")
     if out is not None and len(shape) != 2 and _dense("out", out) is not out:
         raise ValueError("gemm_norm: out is not row-major")
-    given = {"groups": groups, "lo": lo, "hi": hi, "eps": eps, "clamp": clamp}
-    given |= {"activation": activation, "norm": norm, "precision": precision}
-    call = _op()
+    given = dict(zip(NAMES, (groups, lo, hi, eps, clamp, activation, norm, precision)))
     rows = y.reshape(-1, shape[-1]) if len(shape) != 2 else y, x.reshape(-1, x.shape[-1]) if len(shape) != 2 else x
     arrays = [None if array is None else [array] for array in (*rows, weight, *vectors)]
-    call(arrays, [given[word.name] for word in call.words], stream)
+    _call(arrays, [given[word.name] for word in _call.words], stream)
     return y

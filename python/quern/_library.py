@@ -96,6 +96,7 @@ def check(status: int) -> int:
 
 
 lib, path = _open()
+pylib = ctypes.PyDLL(path)  # for functions that use the interpreter: its lock is held during a call
 declare(lib, path, _abi.PROTOTYPES)
 compare(lib, path, _abi.STRUCTS)
 version: str = lib.qn_version().decode()

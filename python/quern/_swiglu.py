@@ -8,7 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from . import _arrays
+from . import _arrays, _fast
+from ._ops import op
+
+NAMES = ("gate_multiplier", "down_multiplier", "activation", "alpha", "limit")
+fast_forward = _fast.create(op("swiglu"), NAMES, ["c"])
+fast_backward = _fast.create(op("swiglu_backward"), NAMES, ["da", "db"])
 
 
 def of_torch(array: object) -> bool:
@@ -124,6 +129,10 @@ def swiglu(
 
     Arithmetic is float32's, rounded to the storage type after the activation and after each product; the same bits on
     every processor and GPU. That of float64 is in double. Raises as quern.swiglu_ does; then nothing was written."""
+    if layout is out_dtype is scale is None:
+        made = fast_forward(out, a, b, gate_multiplier, down_multiplier, activation, alpha, limit, stream)
+        if made is not NotImplemented:
+            return made
     from . import swiglu_
 
     a, b = _both("swiglu", a, b, layout)
@@ -161,6 +170,12 @@ def swiglu_backward(
 
     in_place : write them over a and b, which must be rows of columns, and give these back; what they held is gone, and
     a second call over them would compute with gradients. All else as for swiglu."""
+    if layout is None and not in_place:
+        made = fast_backward(
+            dc, a, b, None, None, gate_multiplier, down_multiplier, activation, alpha, limit, stream
+        )  # fmt: skip
+        if made is not NotImplemented:
+            return made
     from . import swiglu_backward_
 
     words = {"gate_multiplier": gate_multiplier, "down_multiplier": down_multiplier, "alpha": alpha, "limit": limit}

@@ -17,12 +17,13 @@ _MOST_POOLS = 4  # numbers of threads in use at one time: the package's, a frame
 class Pool:
     """A pool of n threads. Whoever calls with its handle holds the object meanwhile; it ends with its last holder."""
 
-    __slots__ = ("handle", "n")
+    __slots__ = ("address", "handle", "n")
 
     def __init__(self, n: int) -> None:
         self.handle = c_void_p()
         self.n = n
         lib.qn_pool_create(byref(self.handle), n)
+        self.address = self.handle.value
 
     def __del__(self) -> None:
         # When the interpreter ends, the process does: joining threads then could only hang it.

@@ -33,7 +33,9 @@ FUNCTIONS = [("calls", ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_char_p)),
              ("call_name", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_size_t)),
              ("launches", ctypes.CFUNCTYPE(ctypes.c_size_t)),
              ("launch", ctypes.CFUNCTYPE(ctypes.POINTER(Launch), ctypes.c_size_t)),
-             ("live", ctypes.CFUNCTYPE(ctypes.c_size_t))]
+             ("live", ctypes.CFUNCTYPE(ctypes.c_size_t)), ("live_bytes", ctypes.c_void_p), ("depth", ctypes.c_void_p),
+             ("retained", ctypes.c_void_p), ("push", ctypes.c_void_p),
+             ("fail_next", ctypes.CFUNCTYPE(None, ctypes.c_size_t, ctypes.c_int))]
 
 class Api(ctypes.Structure):
     _fields_ = FUNCTIONS
@@ -118,6 +120,18 @@ def torch():
     def increment_version(tensor): tensor.version += 1
     made.autograd = types.SimpleNamespace(graph=types.SimpleNamespace(increment_version=increment_version))
     sys.modules["torch"] = made
+
+def complete():
+    """What of PyTorch fast calls work with besides."""
+    made = sys.modules["torch"]
+    never, made.float32 = (lambda: False), Tensor.dtype
+    names = "_len_torch_dispatch_stack", "_len_torch_function_stack", "_are_functorch_transforms_active", "_is_tracing"
+    made._C = types.SimpleNamespace(**dict.fromkeys(names, never), _cuda_getCurrentRawStream=CURRENT.get)
+    made.version = types.SimpleNamespace(hip=None)
+    made.autograd.forward_ad = types.SimpleNamespace(_current_level=-1)
+    made.is_grad_enabled, made.empty_like = never, lambda like: like.new_empty(like.shape)
+    Tensor.new_empty = lambda self, shape: Tensor(self.device.index, *shape)
+    Tensor.is_cpu, Tensor.is_cuda, Tensor.get_device = False, True, lambda self: self.device.index
 
 class Device:
     entered = []
@@ -212,6 +226,35 @@ def test_current_stream_of_torch(play):
     tensors[0].inference = True   # counts nothing, and would refuse to
     quern.lion_(*tensors)
     assert [tensor.version for tensor in tensors] == [1, 0, 2]
+    """)
+
+
+def test_fast_calls(play):
+    """The same in one entry into C: stream, device, new results, workspace; a failing launch is an error."""
+    play("""
+    from quern import _call
+    warm()
+    torch(), complete()
+    CURRENT.update({0: S0, 1: S1})
+    tensors, others = three(Tensor, 0), three(Tensor, 1)
+    quern.lion_(*tensors), quern.swiglu_(*tensors), launches(), calls()
+    _call.Call.__call__ = None   # the longer way
+    quern.lion_(*tensors)
+    quern.lion_(*others)
+    CURRENT[0] = T0
+    quern.lion_(*tensors)
+    assert launches() == [(0, S0), (1, S1), (0, T0)]
+    assert [tensor.version for tensor in tensors] == [4, 0, 3]
+    tensors[0].inference = True
+    quern.lion_(*tensors)
+    assert [tensor.version for tensor in tensors] == [4, 0, 4]
+    made = quern.swiglu(*others[:2])
+    assert type(made) is Tensor and made.device.index == 1 and made.version == 0
+    quern.lion_(*others, cautious=True)   # in whose workspace changes are counted
+    assert launches()[:2] == [(0, T0), (1, S1)] and calls() == ["cuLaunchKernel"] * 7
+    refuses(TypeError, "NoneType", lambda: quern.lion_(tensors[0], others[1], tensors[2]))
+    api.fail_next(1, 700)
+    refuses(RuntimeError, "700", lambda: quern.swiglu_(*others))
     """)
 
 

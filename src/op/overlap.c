@@ -42,6 +42,19 @@ static void sort_heap(uint64_t *heap, size_t n)
   }
 }
 
+/* So few that counting their digits would cost more than all the rest of a call. */
+enum { FEW = 32 };
+
+static void sort_few(uint64_t *keys, size_t n, unsigned lowest)
+{
+  for (size_t k = 1; k < n; k++) {
+    const uint64_t key = keys[k];
+    size_t at = k;
+    for (; at && keys[at - 1] >> lowest > key >> lowest; at--) keys[at] = keys[at - 1];
+    keys[at] = key;
+  }
+}
+
 /* By the bits from `lowest` on, lowest digit first; what is equal keeps its order. `spare` has room for as many keys. A
  * digit that all have in common, as the highest ones of addresses do, costs nothing. */
 static void sort_digits(uint64_t *keys, uint64_t *spare, size_t n, unsigned lowest)
@@ -156,7 +169,10 @@ static void take_lowest(const qn_call *call, lowest *l)
       offer(l, &span);
     }
   if (2 * l->n <= l->room && l->n < UINT32_MAX) { /* which is which of two that begin alike matters to a next round */
-    sort_digits(l->table, l->table + l->n, l->n, l->left ? 0 : l->bits);
+    if (l->n <= FEW)
+      sort_few(l->table, l->n, l->left ? 0 : l->bits);
+    else
+      sort_digits(l->table, l->table + l->n, l->n, l->left ? 0 : l->bits);
     return;
   }
   if (l->n < l->room) make_heap(l->table, l->n);

@@ -12,6 +12,8 @@
   X(qn_device)                                                                                                         \
   X(qn_device_info)                                                                                                    \
   X(qn_exec)                                                                                                           \
+  X(qn_fast_source)                                                                                                    \
+  X(qn_fast_word)                                                                                                      \
   X(qn_finding)                                                                                                        \
   X(qn_function_source)                                                                                                \
   X(qn_gradient_check)                                                                                                 \
@@ -21,6 +23,7 @@
   X(qn_lopt_hyper)                                                                                                     \
   X(qn_lopt_shards)                                                                                                    \
   X(qn_lopt_weight)                                                                                                    \
+  X(qn_numpy_objects)                                                                                                  \
   X(qn_object_calls)                                                                                                   \
   X(qn_object_part)                                                                                                    \
   X(qn_op_info)                                                                                                        \
@@ -30,6 +33,7 @@
   X(qn_option_info)                                                                                                    \
   X(qn_template)                                                                                                       \
   X(qn_tensor)                                                                                                         \
+  X(qn_torch_objects)                                                                                                  \
   X(qn_value)                                                                                                          \
   X(qn_variant)
 

@@ -4,44 +4,8 @@
 #include "quern/objects.h"
 #include "op/call.h"
 #include "op/view.h"
+#include "python/dlpack.h"
 #include <string.h>
-
-/* The DLTensor of DLPack 1 (github.com/dmlc/dlpack), whose layout its major version fixes. */
-typedef struct dl_tensor {
-  void *data;
-  struct {
-    int32_t type, id;
-  } device;
-  int32_t ndim;
-  struct {
-    uint8_t code, bits;
-    uint16_t lanes;
-  } dtype;
-  int64_t *shape, *strides;
-  uint64_t byte_offset;
-} dl_tensor;
-enum { DL_CPU = 1, DL_CUDA = 2, DL_FLOAT = 2, DL_BFLOAT = 4, DL_F8E4M3 = 10 };
-
-static qn_dtype dtype_of(const dl_tensor *t)
-{
-  if (t->dtype.lanes != 1) return QN_NONE;
-  if (t->dtype.code == DL_BFLOAT) return t->dtype.bits == 16 ? QN_BF16 : QN_NONE;
-  if (t->dtype.code == DL_F8E4M3) return t->dtype.bits == 8 ? QN_F8E4M3 : QN_NONE;
-  if (t->dtype.code != DL_FLOAT) return QN_NONE;
-  switch (t->dtype.bits) {
-  case 16: return QN_F16;
-  case 32: return QN_F32;
-  case 64: return QN_F64;
-  default: return QN_NONE;
-  }
-}
-
-/* QN_HOST stands for what the library has no name for: no list of a framework's tensors is there. */
-static qn_device device_of(const dl_tensor *t)
-{
-  if (t->device.type == DL_CUDA) return (qn_device){QN_CUDA, t->device.id};
-  return (qn_device){t->device.type == DL_CPU ? QN_CPU : QN_HOST, 0};
-}
 
 static bool is_like(const qn_tensor *now, const qn_tensor *known)
 {
@@ -53,14 +17,14 @@ static bool is_like(const qn_tensor *now, const qn_tensor *known)
 
 static qn_follow follow(const qn_object_calls *calls, const qn_object_part *part, size_t k)
 {
-  dl_tensor t;
+  qn_dl_tensor t;
   qn_tensor *known = &part->tensors[k];
   void *owner = calls->at(part->list, (ptrdiff_t)k);
   void *object = owner && part->get ? part->get(owner, part->key) : owner;
   if (!object) return QN_FOLLOW_ERROR;
   qn_follow found = QN_FOLLOW_ERROR;
   if (!calls->read(object, &t)) {
-    const qn_tensor now = {(char *)t.data + t.byte_offset, dtype_of(&t), t.ndim, t.shape, t.strides, device_of(&t)};
+    const qn_tensor now = qn_dl_seen(&t);
     found = !is_like(&now, known) ? QN_FOLLOW_CHANGED : now.data == known->data ? QN_FOLLOW_SAME : QN_FOLLOW_MOVED;
     if (found == QN_FOLLOW_MOVED) known->data = now.data;
   }

@@ -20,7 +20,7 @@ def _parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Hold quern's op and the other implementations of it that are installed here against a float64 "
         "oracle, then time them in turns on the same tensors, with the ceilings of this machine between them.",
-        epilog="`kernel` in the place of OP times calls of kernels from a body instead (kernel --help), `swiglu` "
+        epilog="`doors` in the place of OP times what a call costs the host (doors --help), `swiglu` "
         "gated activations over rows and columns (swiglu --help), `gemm` products with an epilogue (gemm --help), "
         "`lopt` learned optimizers over models' lists (lopt --help). "
         "A wrong implementation is told as wrong, and its time stands in brackets. docs/benchmarking.md says "
@@ -120,10 +120,10 @@ def _measure_all(arguments: argparse.Namespace, requests, progress: Progress) ->
 
 def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
-    if words[:1] == ["kernel"]:
-        from . import kernel
+    if words[:1] == ["doors"]:
+        from . import doors
 
-        return kernel.main(words[1:])
+        return doors.main(words[1:])
     if words[:1] in (["swiglu"], ["gemm"], ["lopt"]):
         try:
             from . import gemm, lopt, swiglu

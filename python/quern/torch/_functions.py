@@ -105,6 +105,25 @@ class _Vjp(torch.autograd.Function):
         raise _no_second(ctx.f.name)
 
 
+class Recorded(torch.autograd.Function):
+    """apply(f, rest, *tensors): an op of the library's, whose vjp reads no outputs. The tensors are saved, and that is
+    all; `rest` is what follows them."""
+
+    @staticmethod
+    def forward(ctx: Any, f: Function, rest: tuple, *tensors: Tensor) -> Any:
+        ctx.f, ctx.rest = f, rest
+        ctx.save_for_backward(*tensors)
+        return f.forward(*tensors, *rest)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> Any:
+        f, given = ctx.f, (*ctx.saved_tensors, *ctx.rest)
+        made = f.rule(given, cotangent.contiguous(), None) if not torch.is_grad_enabled() else None
+        if made is None:  # create_graph=True
+            made = _Vjp.apply(f, len(given), 1, *given, cotangent, None)
+        return (None, None, *made[: len(given) - len(ctx.rest)])
+
+
 def function(f: Any) -> Callable:
     """Returns f, a quern.function or a callable, as a function of tensors that autograd differentiates by f's vjp (and
     jvp, in forward mode). A second derivative is refused."""

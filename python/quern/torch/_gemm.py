@@ -6,11 +6,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .. import _fast
 from .. import _gemm as plain
+from .._ops import op
 from ._functions import refuse_tangents
 from ._namespace import NAMESPACE
 
 _NAMES = ("x", "weight", "bias", "bias2", "gamma", "beta")
+_fast_call = _fast.create(op("gemm_norm"), plain.NAMES, ["y"], only_torch=True)
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _library.define(
     "gemm_norm(Tensor x, Tensor weight, Tensor? bias, Tensor? bias2, Tensor? gamma, Tensor? beta, int groups, "
@@ -65,6 +68,12 @@ def gemm_norm(
 ) -> Tensor:
     """As quern.gemm_norm, for tensors of one device: norm(activation(clamp(x @ weight.T + bias + bias2, lo, hi))) *
     gamma + beta. torch.compile sees one op. There is no gradient: a RuntimeError where one would be needed."""
+    if not torch.compiler.is_compiling():
+        made = _fast_call(
+            None, x, weight, bias, bias2, gamma, beta, groups, lo, hi, eps, clamp, activation, norm, precision, None
+        )  # fmt: skip
+        if made is not NotImplemented:
+            return made
     refuse_tangents("quern.torch.gemm_norm", (x, weight, bias, bias2, gamma, beta))
     return torch.ops.quern.gemm_norm(
         x, weight, bias, bias2, gamma, beta, groups, lo, hi, eps, clamp, activation, norm, precision

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .. import _fast
 from .. import _swiglu as plain
 from .._function import function as Function
+from .._ops import op
 from . import _functions
 from ._shards import are_sharded, on_shards
 
@@ -29,9 +31,15 @@ def _vjp(primals: Any, cotangents: Any, outputs: Any) -> tuple:
 
 
 _forward.__name__ = "swiglu"
-_op = _functions.register(
-    "quern::swiglu", Function(_forward, vjp=_vjp), output_shapes=lambda a, b, *numbers: [a.shape], n_outputs=1
-)
+_f = Function(_forward, vjp=_vjp)
+
+
+def _record(c: None, a: Tensor, b: Tensor, *rest: Any) -> Tensor:
+    return _functions.Recorded.apply(_f, rest[:-1], a, b)
+
+
+_fast_call = _fast.create(op("swiglu"), plain.NAMES, ["c"], only_torch=True, record=_record)
+_op = _functions.register("quern::swiglu", _f, output_shapes=lambda a, b, *numbers: [a.shape], n_outputs=1)
 
 
 def _forward_of_one(
@@ -49,9 +57,10 @@ def _vjp_of_one(primals: Any, cotangents: Any, outputs: Any) -> tuple:
 
 
 _forward_of_one.__name__ = "swiglu_of_one"
+_f_of_one = Function(_forward_of_one, vjp=_vjp_of_one)
 _op_of_one = _functions.register(
     "quern::swiglu_of_one",
-    Function(_forward_of_one, vjp=_vjp_of_one),
+    _f_of_one,
     output_shapes=lambda x, *others: [(*x.shape[:-1], x.shape[-1] // 2)],
     n_outputs=1,
 )
@@ -80,8 +89,12 @@ def swiglu(
 
     out_dtype: torch.float8_e4m3fn: the result in it, with scale (float32, one element or one a row) or, without, a pair
     of it and the computed scales, as quern.swiglu has it. There is no gradient then, nor a node of a compiled graph."""
+    if layout is out_dtype is scale is None and not torch.compiler.is_compiling():
+        made = _fast_call(None, a, b, gate_multiplier, down_multiplier, activation, alpha, limit, None)
+        if made is not NotImplemented:
+            return made
+    words: dict[str, Any] = {"activation": activation, "alpha": alpha, "limit": limit, "layout": layout}
     if out_dtype is not None or scale is not None:
-        words = {"activation": activation, "alpha": alpha, "limit": limit, "layout": layout}
         if are_sharded(a, *(() if b is None else (b,))):
             raise TypeError("quern.torch.swiglu: out_dtype is for tensors that are not sharded")
         if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (a, b)):
@@ -89,13 +102,24 @@ def swiglu(
         return plain.swiglu(a, b, gate_multiplier, down_multiplier, out_dtype=out_dtype, scale=scale, **words)
     numbers = float(gate_multiplier), float(down_multiplier), activation, float(alpha), float(limit)
     if b is None:
-        plain.split("quern.torch.swiglu", a, layout)
-        return _op_of_one(a, layout, *numbers)
+        return _of_one(a, layout, *numbers)
     if layout is not None:
         raise TypeError(f"quern.torch.swiglu: layout is {layout!r}, which is for one tensor that holds a and b")
     if are_sharded(a, b):
-        return on_shards("quern.torch.swiglu", lambda a, b: _op(a, b, *numbers), a, b)
+        return on_shards("quern.torch.swiglu", lambda a, b: swiglu(a, b, *numbers[:2], **words), a, b)
     return _op(a, b, *numbers)
+
+
+def _of_one(x: Tensor, layout: str | None, *numbers: Any) -> Tensor:
+    a, b = plain.split("quern.torch.swiglu", x, layout)
+    if not torch.compiler.is_compiling():
+        state = _fast.torch_state(x)
+        if state == _fast.RECORDS and type(numbers[2]) is str:
+            return _functions.Recorded.apply(_f_of_one, (layout, *numbers), x)
+        made = _fast_call(None, a, b, *numbers, None) if state == _fast.PLAIN else NotImplemented
+        if made is not NotImplemented:
+            return made
+    return _op_of_one(x, layout, *numbers)
 
 
 class SwiGLUMLP(nn.Module):

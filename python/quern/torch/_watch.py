@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import _abi, _library
+from .._fast import reader_of
 from .._tensors import Tensors
 
 CHANGED, SAME, MOVED = 0, 1, 2  # qn_follow
@@ -55,41 +56,17 @@ class Watch:
         return MOVED
 
 
-class _Table(ctypes.Structure):
-    """DLPackExchangeAPI of DLPack 1."""
-
-    _fields_ = [
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        *((name, ctypes.c_void_p) for name in ("before", "allocate", "managed_from", "managed_to", "tensor_from")),
-    ]
-
-
-def _reader_of(kind: type) -> int | None:
-    """The address of the function that fills a DLTensor from one of torch's tensors, where there is one."""
-    capsule = getattr(kind, "__dlpack_c_exchange_api__", None)
-    if type(capsule).__name__ != "PyCapsule":
-        return None
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    try:
-        table = _Table.from_address(get(capsule, b"dlpack_exchange_api"))
-    except ValueError:  # a capsule of another name
-        return None
-    return table.tensor_from if table.major == 1 else None
-
-
 def _python(name: str) -> int | None:
     """The address of one of Python's own functions."""
     return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
 
 
-_read, _attribute, _item = _reader_of(Tensor), _python("PyObject_GetAttr"), _python("PyObject_GetItem")
+_read, _attribute, _item = reader_of(Tensor), _python("PyObject_GetAttr"), _python("PyObject_GetItem")
 _calls = ctypes.byref(_abi.ObjectCalls(_read, _python("PyList_GetItem"), _python("Py_DecRef")))
 # Through PyDLL the interpreter's lock is held, and a Python exception that the call leaves is raised.
-_follow = ctypes.PyDLL(_library.path).qn_objects_follow
+_follow = _library.pylib.qn_objects_follow
 _follow.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-_same = ctypes.PyDLL(_library.path).qn_objects_same
+_same = _library.pylib.qn_objects_same
 _same.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.py_object, ctypes.py_object]
 
 

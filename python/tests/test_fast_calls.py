@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fast calls (src/python/fast_call.c) against the longer way: whatever the arguments are, both give the same bits or
+the same exception with the same sentence, and neither ends the interpreter. Arguments are drawn at random from all that
+is out of the ordinary; each call is made twice from the same seed, once with fast calls taken away."""
+
+import random
+import re
+
+import numpy as np
+import pytest
+import quern
+from quern import _call, _fast, _gemm, _swiglu
+
+try:
+    import torch
+    from torch._subclasses import FakeTensor, FakeTensorMode
+except ImportError:
+    torch = None
+else:
+    import quern.torch
+
+ROUNDS = 1500
+
+
+# ---- arguments ----
+def odd_arrays(rng, shape):
+    """NumPy's, by name."""
+    base = np.asarray(np.random.default_rng(rng.randrange(1 << 30)).standard_normal((*shape[:-1], 2 * shape[-1])), "f4")
+    locked = base[..., : shape[-1]].copy()
+    locked.flags.writeable = False
+    whole = base[..., : shape[-1]].copy()
+    return {
+        "whole": whole,
+        "again": whole,
+        "weight": np.ones((5, shape[-1]), "f4"),
+        "rows": base[..., : shape[-1]],
+        "every other": base[..., ::2],
+        "backwards": whole[::-1],
+        "turned": np.ascontiguousarray(whole.T).T,
+        "flat": whole.reshape(-1),
+        "of one": np.zeros((1, *shape), "f4"),
+        "half": whole.astype("f2"),
+        "double": whole.astype("f8"),
+        "whole numbers": whole.astype("i4"),
+        "swapped": whole.astype(">f4"),
+        "objects": whole.astype(object),
+        "locked": locked,
+        "empty": np.zeros((0, shape[-1]), "f4"),
+        "number": np.float32(3),
+        "of no dimension": np.array(1.0, "f4"),
+        "askew": np.zeros(whole.nbytes + 4, "u1")[1:-3].view("f4").reshape(whole.shape),
+        "packed": np.zeros(whole.shape, np.dtype([("x", "f4"), ("y", "u1")]))["x"],
+        "masked": np.ma.masked_array(whole, mask=False),
+        "matrix": whole.view(np.matrix) if whole.ndim == 2 else whole,
+        "wide": np.broadcast_to(np.float32(1), whole.shape),
+        "none": None,
+        "text": "abc",
+        "list": [whole],
+        "of lists": whole.tolist(),
+    }
+
+
+def odd_tensors(rng, shape):
+    """PyTorch's, by name."""
+
+    class Sub(torch.Tensor):
+        pass
+
+    generator = torch.Generator().manual_seed(rng.randrange(1 << 30))
+    base = torch.randn((*shape[:-1], 2 * shape[-1]), generator=generator)
+    whole = base[..., : shape[-1]].clone()
+    gone = whole.clone()
+    gone.untyped_storage().resize_(0)
+    with FakeTensorMode():
+        fake = torch.empty(shape)
+    return {
+        "whole": whole,
+        "again": whole,
+        "weight": torch.ones(5, shape[-1]),
+        "rows": base[..., : shape[-1]],
+        "every other": base[..., ::2],
+        "turned": whole.mT.contiguous().mT,
+        "flat": whole.flatten(),
+        "of one": torch.zeros(1, *shape),
+        "half": whole.half(),
+        "bfloat16": whole.bfloat16(),
+        "double": whole.double(),
+        "whole numbers": whole.int(),
+        "complex": torch.complex(whole, whole),
+        "negated": torch._neg_view(whole),
+        "zeros": torch._efficientzerotensor(shape),
+        "gone": gone,
+        "fake": fake,
+        "meta": whole.to("meta"),
+        "sparse": whole.to_sparse(),
+        "parameter": torch.nn.Parameter(whole.clone()),
+        "leaf": whole.clone().requires_grad_(),
+        "view of a leaf": whole.clone().requires_grad_()[:],
+        "sub": whole.clone().as_subclass(Sub),
+        "lazy": torch._lazy_clone(whole),
+        "wide": torch.ones(()).expand(shape),
+        "empty": torch.zeros(0, shape[-1]),
+        "of no dimension": torch.zeros(()),
+        "numpy": whole.numpy().copy(),
+        "none": None,
+        "text": "abc",
+        "list": [whole],
+        "type": torch.float32,
+    }
+
+
+NUMBERS = [1.0, 0.5, 2, True, None, float("nan"), float("inf"), "1", 10**400, np.float32(0.5), -1.0, [1.0]]
+
+
+def draw(rng, pool, usual, odds):
+    """A usual argument mostly, else an odd one."""
+    return pool[usual] if rng.random() > odds else pool[rng.choice(sorted(pool))]
+
+
+def swiglu(rng, pool):
+    odds = rng.choice([0.0, 0.2, 0.5])
+    words = {}
+    if rng.random() < 0.5:
+        words["out"] = draw(rng, pool, rng.choice(["again", "rows", "half", "none"]), odds)
+    for name in ("gate_multiplier", "alpha", "limit"):
+        if rng.random() < 0.2:
+            words[name] = rng.choice(NUMBERS)
+    if rng.random() < 0.3:
+        words["activation"] = rng.choice(["geglu", "clamped", "relu", "swiglu|", "", 3, None])
+    return quern.swiglu, (draw(rng, pool, "whole", odds), draw(rng, pool, "every other", odds)), words
+
+
+def in_place(rng, pool):
+    odds = rng.choice([0.1, 0.5])
+    made = [draw(rng, pool, usual, odds) for usual in ("rows", "whole", "every other")]
+    return rng.choice([quern.swiglu_, quern.lion_]), made, {} if rng.random() < 0.8 else {"stream": rng.choice([0, 1])}
+
+
+def backward(rng, pool):
+    odds = rng.choice([0.1, 0.5])
+    made = [draw(rng, pool, usual, odds) for usual in ("rows", "whole", "every other")]
+    return quern.swiglu_backward, made, {"in_place": True} if rng.random() < 0.2 else {}
+
+
+def gemm(rng, pool):
+    odds = rng.choice([0.1, 0.5])
+    words = {"norm": rng.choice(["none", "layer", "group", "rms", "no"]), "groups": rng.choice([1, 2, 3, 1.0, -1])}
+    words["clamp"] = rng.choice([True, False, 1, None])
+    if rng.random() < 0.3:
+        words["bias"] = draw(rng, pool, "flat", 0.8)
+    if rng.random() < 0.3:
+        words["out"] = draw(rng, pool, "rows", 0.8)
+    return quern.gemm_norm, (draw(rng, pool, "whole", odds), draw(rng, pool, "weight", odds)), words
+
+
+def recorded(rng, pool):
+    odds, words = rng.choice([0.0, 0.1, 0.5]), {}
+    del pool["meta"]  # beside one with contents it is no mistake to PyTorch, which returns what nobody has written
+    made = [draw(rng, pool, usual, odds) for usual in (rng.choice(["leaf", "view of a leaf"]), "parameter")]
+    if rng.random() < 0.3:
+        words["activation"] = rng.choice(["geglu", "clamped", "relu", 3, None])
+    if rng.random() < 0.3:
+        made, words["layout"] = made[:1], rng.choice(["halves", "interleaved", "no", 3])
+    if rng.random() < 0.2:
+        words["gate_multiplier"] = rng.choice(NUMBERS)
+    return differentiated, made, words
+
+
+def differentiated(*given, **words):
+    """The result and the gradients of quern.torch.swiglu; of the second derivative, that it is refused."""
+    made, leaves = quern.torch.swiglu(*given, **words), []
+    if made.requires_grad:
+        leaves = [one for one in given if one.requires_grad]
+        found = torch.autograd.grad((made * made).sum(), leaves, create_graph=True)
+        with pytest.raises(RuntimeError, match="swiglu.* has no second derivative"):
+            torch.autograd.grad(found[0].sum(), leaves)
+        leaves = [one.detach() for one in (*found, *torch.autograd.grad(made.sum(), leaves, retain_graph=True))]
+    return (made, *leaves)
+
+
+# ---- outcomes ----
+def told(value):
+    """What a result is, to be compared."""
+    if isinstance(value, tuple):
+        return [told(one) for one in value]
+    if torch is not None and isinstance(value, torch.Tensor):
+        return type(value), tuple(value.shape), value.stride(), value.dtype, value.requires_grad, bits(value)
+    if hasattr(value, "shape"):
+        return type(value), value.shape, value.strides, value.dtype, repr(value.tolist())
+    return value
+
+
+def bits(tensor):
+    if tensor.device.type == "meta" or isinstance(tensor, FakeTensor) or tensor.layout is not torch.strided:
+        return None
+    return repr(tensor.detach().flatten().tolist()) if tensor.data_ptr() else None
+
+
+def outcome(make, arrays, seed):
+    """Of the call of that seed: the result or the exception, and what its arguments are then."""
+    rng = random.Random(seed)
+    pool = arrays(rng, rng.choice([(4, 6), (6, 6), (2, 3, 4), (1, 1)]))
+    function, given, words = make(rng, pool)
+    try:
+        found = told(function(*given, **words))
+    except Exception as error:
+        found = type(error), re.sub(r"0x[0-9a-f]+", "0x", str(error))
+    after = [told(one) for one in (*given, *words.values())]
+    versions = [getattr(one, "_version", 0) for one in given] if torch else []
+    return function.__name__, found, after, versions
+
+
+def longer_way(monkeypatch):
+    monkeypatch.setattr(_swiglu, "fast_forward", _fast._none)
+    monkeypatch.setattr(_swiglu, "fast_backward", _fast._none)
+    monkeypatch.setattr(_gemm, "fast", _fast._none)
+    monkeypatch.setattr(_fast, "create", lambda *_: _fast._none)
+    monkeypatch.setattr(_fast, "torch_state", _fast._none)
+    if torch is not None:
+        monkeypatch.setattr(quern.torch._swiglu, "_fast_call", _fast._none)
+    for name in ("swiglu", "lion"):
+        monkeypatch.setattr(quern, f"{name}_", _call.function(name))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [swiglu, in_place, backward, gemm, recorded])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_as_the_longer_way(make, kind, monkeypatch):
+    if torch is None and (kind == "torch" or make is recorded):
+        pytest.skip("no PyTorch")
+    if kind == "numpy" and make is recorded:
+        pytest.skip("of PyTorch alone")
+    arrays = odd_arrays if kind == "numpy" else odd_tensors
+    fast = [outcome(make, arrays, seed) for seed in range(ROUNDS)]
+    longer_way(monkeypatch)
+    for seed, found in enumerate(fast):
+        wanted = outcome(make, arrays, seed)
+        assert repr(found) == repr(wanted), f"seed {seed}"
+
+
+# ---- what stands between a call and its tensors ----
+def modes():
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    class Dispatches(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    return Functions(), Dispatches(), torch.device("cpu"), torch.autograd.forward_ad.dual_level()
+
+
+@pytest.mark.skipif(torch is None, reason="no PyTorch")
+@pytest.mark.parametrize("which", range(4))
+def test_modes_are_seen(which):
+    a = torch.ones(8)
+    call = (None, a, a, 1.0, 1.0, "swiglu", 1.702, 7.0, None)
+    quern.swiglu(a, a)
+    assert _swiglu.fast_forward(*call) is not NotImplemented
+    with modes()[which]:
+        assert _swiglu.fast_forward(*call) is NotImplemented
+        wanted = torch.nn.functional.silu(a) * a
+        assert torch.allclose(quern.torch.swiglu(a, a), wanted)
+    assert _swiglu.fast_forward(*call) is not NotImplemented
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(torch is None, reason="no PyTorch")
+@pytest.mark.parametrize("transform", ["vmap", "grad", "jvp", "functionalize", "trace", "make_fx"])
+def test_transforms_are_seen(transform):
+    """Under each a fast call leaves the call alone; what PyTorch then makes of it is its own business."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    a, found = torch.ones(4, 8), []
+
+    def call(x):
+        found.append(_swiglu.fast_forward(None, x, a[0], 1.0, 1.0, "swiglu", 1.702, 7.0, None))
+        found.append(_swiglu.fast_forward(None, a, a, 1.0, 1.0, "swiglu", 1.702, 7.0, None))
+        return (x * 2).sum()
+
+    quern.swiglu(a, a)
+    with torch.no_grad():
+        {
+            "vmap": lambda: torch.vmap(call)(a),
+            "grad": lambda: torch.func.grad(call)(a[0]),
+            "jvp": lambda: torch.func.jvp(call, (a[0],), (a[0],)),
+            "functionalize": lambda: torch.func.functionalize(call)(a[0]),
+            "trace": lambda: torch.jit.trace(call, (a[0],), check_trace=False),
+            "make_fx": lambda: make_fx(call)(a[0]),
+        }[transform]()
+    assert found and all(one is NotImplemented for one in found)

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* arrays.c - see arrays.h. A NumPy array is read as compiled extensions read it: the head of its struct is the same in
+ * NumPy 1 and 2. A PyTorch tensor is read by DLPack's table where there is one, from PyTorch 2.10 on, and by its own
+ * methods before. */
+#include "python/arrays.h"
+#include "op/call.h"
+#include "python/dlpack.h"
+#include <string.h>
+
+static const qn_numpy_objects *numpy; /* NULL: not bound */
+static const qn_torch_objects *torch;
+
+static qn_dtype code_of(const qn_python_dtype *dtypes, const void *dtype)
+{
+  for (int k = 0; k < QN_PYTHON_DTYPES && dtypes[k].object; k++)
+    if (dtypes[k].object == dtype) return (qn_dtype)dtypes[k].code;
+  return QN_NONE;
+}
+
+/* Leaves the strides out where they say nothing. */
+static void see_strides(qn_py_array *array)
+{
+  qn_tensor *t = &array->tensor;
+  int64_t step = 1;
+  bool row_major = true;
+  array->as_new = true;
+  for (int d = t->ndim; d-- > 0 && t->strides;) {
+    array->as_new &= t->strides[d] == step;
+    row_major &= t->strides[d] == step || t->shape[d] == 1;
+    step *= t->shape[d];
+  }
+  if (row_major) t->strides = NULL;
+}
+
+/* ---- NumPy ---- */
+/* What follows the object's head: the first members of PyArrayObject. */
+typedef struct numpy_fields {
+  void *data;
+  int ndim;
+  const int64_t *shape, *strides; /* strides in bytes */
+  void *base, *dtype;
+  int flags;
+} numpy_fields;
+enum { NUMPY_ROW_MAJOR = 1, NUMPY_WRITEABLE = 0x400 };
+
+static bool read_numpy(const char *object, qn_py_array *array)
+{
+  numpy_fields fields;
+  memcpy(&fields, object + numpy->head_bytes, sizeof fields);
+  const qn_dtype dtype = code_of(numpy->dtypes, fields.dtype);
+  const int64_t item = (int64_t)qn_dtype_bytes(dtype);
+  if (!item || fields.ndim < 0 || fields.ndim > QN_MAX_NDIM) return false;
+  array->read_only = !(fields.flags & NUMPY_WRITEABLE);
+  array->tensor = (qn_tensor){fields.data, dtype, fields.ndim, fields.shape, NULL, {QN_CPU, 0}};
+  array->as_new = fields.flags & NUMPY_ROW_MAJOR;
+  if (array->as_new) return true;
+  for (int d = 0; d < fields.ndim; d++) {
+    if (fields.strides[d] % item) return false;
+    array->extents[d] = fields.strides[d] / item;
+  }
+  array->tensor.strides = array->extents;
+  return true;
+}
+
+qn_status qn_numpy_bind(const qn_numpy_objects *objects)
+{
+  qn_py_array array;
+  const qn_numpy_objects *const before = numpy;
+  qn_try(qn_python_find());
+  qn_require(objects, "python: what NumPy has is NULL");
+  numpy = objects;
+  if (read_numpy(objects->probe, &array) && array.tensor.data == objects->probe_data && array.tensor.ndim == 2 &&
+      array.tensor.shape[0] == 2 && array.tensor.shape[1] == 3 && array.tensor.strides && array.extents[1] == 2)
+    return QN_OK;
+  numpy = before;
+  return qn_fail(QN_UNSUPPORTED, "python: this NumPy's arrays are laid out otherwise than those of NumPy 1 and 2");
+}
+
+/* ---- PyTorch ---- */
+qn_status qn_torch_bind(const qn_torch_objects *objects)
+{
+  qn_try(qn_python_find());
+  qn_require(objects, "python: what PyTorch has is NULL");
+  torch = objects;
+  return QN_OK;
+}
+
+static qn_object *get(qn_object *object, qn_object *name) { return qn_py.PyObject_GetAttr(object, name); }
+static qn_object *ask(qn_object *object, qn_object *name)
+{
+  return qn_py.PyObject_CallMethodObjArgs(object, name, NULL);
+}
+
+/* Releases the answer; a missing one is an exception, which is dropped. */
+static bool is_true(qn_object *answer)
+{
+  const bool is = answer == qn_py._Py_TrueStruct;
+  if (answer)
+    qn_py.Py_DecRef(answer);
+  else
+    qn_py.PyErr_Clear();
+  return is;
+}
+
+/* Integers of a tuple, which is released; their number, or -1. */
+static int take_tuple(qn_object *tuple, int64_t *numbers)
+{
+  const ptrdiff_t n = tuple ? qn_py.PyTuple_Size(tuple) : -1;
+  for (ptrdiff_t k = 0; k < n && n <= QN_MAX_NDIM; k++)
+    numbers[k] = qn_py.PyLong_AsLongLong(qn_py.PyTuple_GetItem(tuple, k));
+  if (tuple) qn_py.Py_DecRef(tuple);
+  return n >= 0 && n <= QN_MAX_NDIM && !qn_py.PyErr_Occurred() ? (int)n : -1;
+}
+
+static bool read_by_methods(qn_object *object, qn_py_array *array)
+{
+  qn_tensor *t = &array->tensor;
+  qn_object *address = ask(object, qn_py.word.data_ptr);
+  if (!address) return false;
+  t->data = qn_py.PyLong_AsVoidPtr(address);
+  qn_py.Py_DecRef(address);
+  qn_object *dtype = get(object, qn_py.word.dtype);
+  if (!dtype) return false;
+  t->dtype = code_of(torch->dtypes, dtype);
+  qn_py.Py_DecRef(dtype);
+  t->device = (qn_device){QN_CPU, 0};
+  if (!is_true(get(object, qn_py.word.is_cpu))) {
+    if (!is_true(get(object, qn_py.word.is_cuda))) return false;
+    qn_object *index = ask(object, qn_py.word.get_device);
+    if (!index) return false;
+    t->device = (qn_device){QN_CUDA, (int)qn_py.PyLong_AsLongLong(index)};
+    qn_py.Py_DecRef(index);
+  }
+  t->shape = array->extents;
+  t->strides = array->extents + QN_MAX_NDIM;
+  t->ndim = take_tuple(get(object, qn_py.word.shape), array->extents);
+  return t->ndim >= 0 && take_tuple(ask(object, qn_py.word.stride), array->extents + QN_MAX_NDIM) == t->ndim;
+}
+
+static bool read_torch(qn_object *object, qn_py_array *array)
+{
+  array->read_only = false;
+  if (torch->table) {
+    qn_dl_tensor found;
+    if (((const qn_dl_table *)torch->table)->read(object, &found)) {
+      qn_py.PyErr_Clear();
+      return false;
+    }
+    array->tensor = qn_dl_seen(&found);
+  } else if (!read_by_methods(object, array)) {
+    qn_py.PyErr_Clear();
+    return false;
+  }
+  const qn_tensor *t = &array->tensor;
+  if (t->dtype == QN_NONE || t->device.kind == QN_HOST || t->ndim > QN_MAX_NDIM) return false;
+  if (!t->data && qn_tensor_elements(t)) return false; /* freed, or zeros that nobody has stored */
+  see_strides(array);
+  return true;
+}
+
+/* Does it answer with something that is not 0 or False? One that fails does. */
+static bool is_active(qn_object *answer)
+{
+  const int is = answer ? qn_py.PyObject_IsTrue(answer) : 1;
+  if (answer) qn_py.Py_DecRef(answer);
+  if (is) qn_py.PyErr_Clear();
+  return is != 0;
+}
+
+static bool has_tangents(void)
+{
+  qn_object *level = get(torch->forward_ad, qn_py.word._current_level);
+  const long long number = level ? qn_py.PyLong_AsLongLong(level) : 0;
+  if (level) qn_py.Py_DecRef(level);
+  if (number >= 0) qn_py.PyErr_Clear();
+  return number >= 0;
+}
+
+static qn_object *call(qn_object *function) { return qn_py.PyObject_CallFunctionObjArgs(function, NULL); }
+
+qn_torch_state qn_torch_look(qn_object *const *tensors, size_t n)
+{
+  bool records = false;
+  for (int k = 0; k < QN_PYTHON_GUARDS && torch->guards[k]; k++)
+    if (is_active(call(torch->guards[k]))) return QN_TORCH_OTHER;
+  if (has_tangents()) return QN_TORCH_OTHER;
+  const bool may_record = is_active(call(torch->is_grad_enabled));
+  for (size_t k = 0; k < n; k++) {
+    if (!tensors[k]) continue;
+    if (is_active(qn_py.PyObject_CallFunctionObjArgs(torch->is_neg, tensors[k], NULL))) return QN_TORCH_OTHER;
+    records |= may_record && is_active(get(tensors[k], qn_py.word.requires_grad));
+  }
+  return records ? QN_TORCH_RECORDS : QN_TORCH_PLAIN;
+}
+
+/* ---- either ---- */
+qn_framework qn_framework_of(qn_object *object)
+{
+  const void *type = qn_type_of(object);
+  if (torch && (type == torch->tensor || type == torch->parameter)) return QN_OF_TORCH;
+  return numpy && type == numpy->array ? QN_OF_NUMPY : QN_NO_FRAMEWORK;
+}
+
+bool qn_array_read(qn_framework framework, qn_object *object, qn_py_array *array)
+{
+  if (framework == QN_OF_TORCH) return read_torch(object, array);
+  return framework == QN_OF_NUMPY && read_numpy((const char *)object, array);
+}
+
+static qn_object *tuple_of(int n, const int64_t *numbers)
+{
+  qn_object *made = qn_py.PyTuple_New(n);
+  for (int k = 0; made && k < n; k++) qn_py.PyTuple_SetItem(made, k, qn_py.PyLong_FromLongLong(numbers[k]));
+  return made;
+}
+
+static bool has_shape(const qn_tensor *t, int ndim, const int64_t *shape)
+{
+  return t->ndim == ndim && (!ndim || !memcmp(t->shape, shape, (size_t)ndim * sizeof *shape));
+}
+
+qn_object *qn_array_new(qn_framework framework, qn_object *like, const qn_py_array *seen, int ndim,
+                        const int64_t *shape)
+{
+  qn_object *made = NULL;
+  if (seen->as_new && has_shape(&seen->tensor, ndim, shape))
+    return qn_py.PyObject_CallFunctionObjArgs(framework == QN_OF_TORCH ? torch->empty_like : numpy->empty_like, like,
+                                              NULL);
+  qn_object *extents = tuple_of(ndim, shape);
+  if (!extents) return NULL;
+  if (framework == QN_OF_TORCH) {
+    made = qn_py.PyObject_CallMethodObjArgs(like, qn_py.word.new_empty, extents, NULL);
+  } else {
+    qn_object *dtype = get(like, qn_py.word.dtype);
+    if (dtype) {
+      made = qn_py.PyObject_CallFunctionObjArgs(numpy->empty, extents, dtype, NULL);
+      qn_py.Py_DecRef(dtype);
+    }
+  }
+  qn_py.Py_DecRef(extents);
+  return made;
+}
+
+bool qn_array_count_write(qn_framework framework, qn_object *array)
+{
+  if (framework != QN_OF_TORCH) return true;
+  if (is_active(qn_py.PyObject_CallFunctionObjArgs(torch->is_inference, array, NULL))) return true;
+  qn_object *done = qn_py.PyObject_CallFunctionObjArgs(torch->count_write, array, NULL);
+  if (done) qn_py.Py_DecRef(done);
+  return done != NULL;
+}
+
+bool qn_stream_current(qn_framework framework, int index, void **stream)
+{
+  *stream = NULL;
+  if (framework != QN_OF_TORCH) return false;
+  if (torch->table) return !((const qn_dl_table *)torch->table)->current_stream(QN_DL_CUDA, index, stream);
+  qn_object *number = qn_py.PyLong_FromLongLong(index);
+  qn_object *handle = number ? qn_py.PyObject_CallFunctionObjArgs(torch->raw_stream, number, NULL) : NULL;
+  if (number) qn_py.Py_DecRef(number);
+  if (!handle) return false;
+  *stream = qn_py.PyLong_AsVoidPtr(handle);
+  qn_py.Py_DecRef(handle);
+  return true;
+}
+
+static qn_object *state(qn_object *self, qn_object *const *arguments, ptrdiff_t n)
+{
+  (void)self;
+  for (ptrdiff_t k = 0; k < n; k++)
+    if (qn_framework_of(arguments[k]) != QN_OF_TORCH) return qn_py.PyLong_FromLongLong(QN_TORCH_OTHER);
+  return qn_py.PyLong_FromLongLong(n ? qn_torch_look(arguments, (size_t)n) : QN_TORCH_OTHER);
+}
+
+qn_status qn_torch_state_create(void **callable)
+{
+  static qn_method method = {"state", state, QN_METHOD_FAST, "What stands between a call and tensors."};
+  qn_require(callable, "python: the place for a function is NULL");
+  qn_try(qn_python_find());
+  *callable = qn_py.PyCFunction_NewEx(&method, NULL, NULL);
+  return *callable ? QN_OK : qn_fail(QN_NO_MEMORY, "python: there is no memory for a function");
+}
+
+bool qn_pool_current(qn_framework framework, qn_object **holder, qn_pool **pool)
+{
+  qn_object *address;
+  *pool = NULL;
+  *holder = call(framework == QN_OF_TORCH ? torch->pool : numpy->pool);
+  if (!*holder || *holder == qn_py._Py_NoneStruct) return *holder != NULL;
+  address = get(*holder, qn_py.word.address);
+  if (!address) return false;
+  *pool = qn_py.PyLong_AsVoidPtr(address);
+  qn_py.Py_DecRef(address);
+  return true;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* arrays.h - reads NumPy's arrays and PyTorch's tensors without a Python call where these allow it, makes new ones, and
+ * finds the streams and memory that belong to them. What is out of the ordinary is not read: it is left to the
+ * package's Python, which refuses it with a sentence or knows a longer way. */
+#ifndef QN_PYTHON_ARRAYS_H
+#define QN_PYTHON_ARRAYS_H
+#include "python/python.h"
+#include "quern/objects.h"
+#include "quern/stream.h"
+#include <stdbool.h>
+
+typedef enum qn_framework { QN_NO_FRAMEWORK, QN_OF_NUMPY, QN_OF_TORCH } qn_framework;
+
+typedef struct qn_py_array {
+  qn_tensor tensor; /* strides are NULL where the array is row-major */
+  bool read_only;
+  bool as_new;                      /* strides are those of a new array, of extents of 1 too */
+  int64_t extents[2 * QN_MAX_NDIM]; /* room for a shape and strides that no other memory holds */
+} qn_py_array;
+
+/* By its exact type. */
+qn_framework qn_framework_of(qn_object *object);
+/* False: it is none that can be read here. */
+bool qn_array_read(qn_framework framework, qn_object *object, qn_py_array *array);
+/* What stands between a call and these tensors (NULL among them is none): a mode, a transform, tracing, forward-mode
+ * tangents, a view that negates; or nothing but autograd, which would record the call; or nothing. */
+typedef enum qn_torch_state { QN_TORCH_PLAIN, QN_TORCH_RECORDS, QN_TORCH_OTHER } qn_torch_state;
+qn_torch_state qn_torch_look(qn_object *const *tensors, size_t n);
+/* A row-major array of that shape, of the other's framework, type and device; NULL with a Python exception set. */
+qn_object *qn_array_new(qn_framework framework, qn_object *like, const qn_py_array *seen, int ndim,
+                        const int64_t *shape);
+/* Autograd is told that it was written. False: a Python exception is set. */
+bool qn_array_count_write(qn_framework framework, qn_object *array);
+/* The stream of the framework's for work on that CUDA device. */
+bool qn_stream_current(qn_framework framework, int index, void **stream);
+
+/* The threads that calls on the framework's arrays use, as an object that holds them; NULL: one thread. */
+bool qn_pool_current(qn_framework framework, qn_object **holder, qn_pool **pool);
+#endif
