@@ -31,6 +31,7 @@
   X(qn_op_tensor)                                                                                                      \
   X(qn_op_types)                                                                                                       \
   X(qn_option_info)                                                                                                    \
+  X(qn_python_dtype)                                                                                                   \
   X(qn_template)                                                                                                       \
   X(qn_tensor)                                                                                                         \
   X(qn_torch_objects)                                                                                                  \
