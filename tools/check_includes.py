@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the includes of src/ against the order of its folders, and the places of ops' names; prints TAP: check_includes.py
-ROOT
+"""Holds the includes of src/ against the order of its folders, and the places of ops' names; prints TAP:
+check_includes.py ROOT
 
 1. A folder includes folders before its own in ORDER only (and of its own, with all beneath it).
 2. No folders include each other in a circle; here every folder counts by itself, op/lopt apart from op.

@@ -9,13 +9,14 @@ import math
 import sys
 from array import array
 
-from . import _abi, _arrays, _streams, _threads
+from . import _abi, _arrays, _fast, _streams, _threads
 from ._call import _is_row_major
 from ._ops import op
-from ._swiglu import _are_rows, of_torch
+from ._swiglu import NAMES, _are_rows, of_torch
 
 NAME = "float8_e4m3fn"
 _OP = op("swiglu_quantize")
+fast = _fast.create(_OP, (*NAMES, "computes"))
 
 
 def _check_float8(dtype: object) -> None:
@@ -89,9 +90,6 @@ def swiglu(a, b, numbers: dict[str, float], activation: str, out_dtype, scale, o
     a row, in the shape of a with a last extent of 1."""
     _check_float8(out_dtype)
     computes = scale is None
-    params = _OP.Params(size=ctypes.sizeof(_OP.Params), computes=computes)
-    for name, value in dict(numbers, activation=activation).items():
-        _OP.set(params, name, value)
     if tuple(a.shape) != tuple(b.shape) or not a.shape:
         raise ValueError(
             f"swiglu: a has the shape {tuple(a.shape)} and b {tuple(b.shape)}; they must be one, with rows"
@@ -101,6 +99,16 @@ def swiglu(a, b, numbers: dict[str, float], activation: str, out_dtype, scale, o
     scales = _new(a, (*shape[:-1], 1), False) if computes else scale
     if tuple(c.shape) != shape:
         raise ValueError(f"swiglu: out has the shape {tuple(c.shape)} and a has {shape}")
+    given = dict(numbers, activation=activation)
+    row = scales[..., 0] if computes else scales
+    values = [given[name] for name in NAMES]
+    plain = not any(value is None for value in values)  # which a fast call takes for the default
+    if plain and fast(c, row, a, b, *values, computes, stream) is None:
+        return c, scales
+    _fast.bind()
+    params = _OP.Params(size=ctypes.sizeof(_OP.Params), computes=computes)
+    for name, value in given.items():
+        _OP.set(params, name, value)
     order = _streams.Order(stream)
     views = _views({"out": (c, True), "scale": (scales, computes), "a": (a, False), "b": (b, False)}, order)
     _run(views, params, order)

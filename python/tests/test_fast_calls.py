@@ -6,10 +6,11 @@ is out of the ordinary; each call is made twice from the same seed, once with fa
 import random
 import re
 
+import ml_dtypes
 import numpy as np
 import pytest
 import quern
-from quern import _call, _fast, _gemm, _swiglu
+from quern import _call, _fast, _gemm, _quantize, _swiglu
 
 try:
     import torch
@@ -130,6 +131,24 @@ def swiglu(rng, pool):
     return quern.swiglu, (draw(rng, pool, "whole", odds), draw(rng, pool, "every other", odds)), words
 
 
+def quantize(rng, pool):
+    call, arrays, words = swiglu(rng, pool)
+    words["out_dtype"] = rng.choice(["float8_e4m3fn"] * 7 + ["float16"])
+    if "out" in words:
+        words["out"] = rng.choice([None, words["out"], float8(pool["whole"])])
+    if rng.random() < 0.5:
+        column = pool["whole"][..., 0]
+        rows = column.clone() if hasattr(column, "clone") else column.copy()
+        words["scale"] = rng.choice([rows, rows, column, rows[..., None], draw(rng, pool, "flat", 0.8)])
+    return call, arrays, words
+
+
+def float8(like):
+    if torch is not None and isinstance(like, torch.Tensor):
+        return torch.zeros(like.shape, dtype=torch.float8_e4m3fn)
+    return np.zeros(like.shape, ml_dtypes.float8_e4m3fn)
+
+
 def in_place(rng, pool):
     odds = rng.choice([0.1, 0.5])
     made = [draw(rng, pool, usual, odds) for usual in ("rows", "whole", "every other")]
@@ -214,6 +233,7 @@ def longer_way(monkeypatch):
     monkeypatch.setattr(_swiglu, "fast_forward", _fast._none)
     monkeypatch.setattr(_swiglu, "fast_backward", _fast._none)
     monkeypatch.setattr(_gemm, "fast", _fast._none)
+    monkeypatch.setattr(_quantize, "fast", _fast._none)
     monkeypatch.setattr(_fast, "create", lambda *_: _fast._none)
     monkeypatch.setattr(_fast, "torch_state", _fast._none)
     if torch is not None:
@@ -223,7 +243,7 @@ def longer_way(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("make", [swiglu, in_place, backward, gemm, recorded])
+@pytest.mark.parametrize("make", [swiglu, quantize, in_place, backward, gemm, recorded])
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_as_the_longer_way(make, kind, monkeypatch):
     if torch is None and (kind == "torch" or make is recorded):

@@ -105,7 +105,11 @@ def test_pytorch_has_the_type():
     [
         (lambda a, s: quern.swiglu(a, a, scale=s), TypeError, "out_dtype is not"),
         (lambda a, s: quern.swiglu(a, a, out_dtype="float16"), TypeError, "out_dtype is float16"),
-        (lambda a, s: quern.swiglu(a, a, out_dtype=FLOAT8, scale=s[:3]), ValueError, r"scale has the shape 3, it must be \[m\] or \[1\], and m is 5"),
+        (
+            lambda a, s: quern.swiglu(a, a, out_dtype=FLOAT8, scale=s[:3]),
+            ValueError,
+            r"scale has the shape 3, it must be \[m\] or \[1\], and m is 5",
+        ),
         (lambda a, s: quern.swiglu(a, a, out_dtype=FLOAT8, scale=s.astype(numpy.float16)), TypeError, "scale f16"),
         (lambda a, s: quern.swiglu(a, a, out_dtype=FLOAT8, scale=s, out=a), TypeError, "c f32"),
         (lambda a, s: quern.swiglu(a, a[:2], out_dtype=FLOAT8), ValueError, "shape"),
