@@ -21,7 +21,7 @@ help:   ## list the targets
 demo: build   ## build, check Lion, time it: under two minutes
 	$(BUILD)/cli/quern bench lion --workload gpt2-124m
 
-test:   ## a contributor's tests: CPU, host backend, NVRTC for sm_90a, Python on NumPy; ten minutes on two cores
+test:   ## a contributor's tests: CPU, emulator, NVRTC for sm_90a, Python on NumPy; ten minutes on two cores
 	tools/setup.sh test
 	python3 tools/test.py $(OPTIONS) $(LANES)
 

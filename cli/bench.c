@@ -45,7 +45,7 @@ enum {
 static const struct argp_option options[] = {
     {"workload", 'w', "NAME", 0, "The data, see below; default: gpt2-124m, or the op's own first workload", 0},
     {"params", 'p', "FILE", 0, "The tensors that FILE.safetensors lists, instead of a workload", 0},
-    {"backend", 'b', "cpu|cuda[:N]|host", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
+    {"backend", 'b', "cpu|cuda[:N]|emulator", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
     {"types", KEY_TYPES, "LIST", 0,
      "Types by role, such as 'bf16 bf16 bf16 f32'; the first row that begins so, "
      "or the type that tells rows apart",

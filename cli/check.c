@@ -11,7 +11,7 @@ enum { KEY_LEG = 256, KEY_SEED, KEY_ONLY, KEY_QUICK, KEY_FULL, KEY_SELFTEST, KEY
 static const char *const leg_names[] = {"all", "variants", "oracle", "golden", "contract", "selftest", NULL};
 
 static const struct argp_option options[] = {
-    {"backend", 'b', "cpu|cuda[:N]|host", 0, "Only this device (default: QUERN_DEVICE, or all)", 0},
+    {"backend", 'b', "cpu|cuda[:N]|emulator", 0, "Only this device (default: QUERN_DEVICE, or all)", 0},
     {"leg", KEY_LEG, "LEG", 0, "Only this leg: 1 or variants, 2 or oracle, 3 or golden, 4 or contract, 5 or selftest",
      0},
     {"only", KEY_ONLY, "NAME", 0, "Only items whose names begin so, as in a `rerun:` line", 0},
@@ -49,7 +49,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   const qn_op_info *op;
   switch (key) {
   case 'b':
-    if (qn_device_from_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
+    if (qn_verb_device_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
     order->backend = arg;
     return 0;
   case 'j': order->jobs = (int)parse_number("--jobs", arg, 64, state); return 0;

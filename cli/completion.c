@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* completion.c - `quern completion bash`: prints a completion script made from the verbs' argp tables, so that it
- * cannot lag behind them. What a word may be is read from how argp shows it: "cpu|cuda[:N]|host" is one of three words,
- * OP, VERB and WORKLOAD (or NAME, after --workload) for the names there are, FILE, DIR or anything with a dot for a
- * file. */
+ * cannot lag behind them. What a word may be is read from how argp shows it: "cpu|cuda[:N]|emulator" is one of three
+ * words, OP, VERB and WORKLOAD (or NAME, after --workload) for the names there are, FILE, DIR or anything with a dot
+ * for a file. */
 #include "cli/verb.h"
 #include "core/core.h"
 #include "workbench/workload.h"

@@ -23,8 +23,8 @@ typedef struct request {
 enum { KEY_REQUIRE = 256, KEY_JSON };
 
 static const struct argp_option options[] = {
-    {"backend", 'b', "cpu|cuda|host", 0, "Only what this backend needs", 0},
-    {"require", KEY_REQUIRE, "cpu|cuda[:N]|host", 0,
+    {"backend", 'b', "cpu|cuda|emulator", 0, "Only what this backend needs", 0},
+    {"require", KEY_REQUIRE, "cpu|cuda[:N]|emulator", 0,
      "Exit with 3 unless a kernel compiled and ran there with the right result", 0},
     {"json", KEY_JSON, NULL, 0, "Print JSON", 0},
     {0},
@@ -36,17 +36,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   qn_device device;
   switch (key) {
   case 'b':
-    if (qn_device_from_name(arg, &device) != QN_OK) argp_error(state, "--backend: %s", qn_last_error());
+    if (qn_verb_device_name(arg, &device) != QN_OK) argp_error(state, "--backend: %s", qn_last_error());
     order->limited = true;
     order->backend = device.kind;
     return 0;
   case KEY_REQUIRE:
-    if (qn_device_from_name(arg, &order->device) != QN_OK) argp_error(state, "--require: %s", qn_last_error());
+    if (qn_verb_device_name(arg, &order->device) != QN_OK) argp_error(state, "--require: %s", qn_last_error());
     order->required = arg;
     return 0;
   case KEY_JSON: order->json = true; return 0;
   case ARGP_KEY_ARG:
-    argp_error(state, "what is %s? One backend is looked at by --backend cpu, cuda or host", arg);
+    argp_error(state, "what is %s? One backend is looked at by --backend cpu, cuda or emulator", arg);
     return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
@@ -170,7 +170,7 @@ static bool examine(qn_doctor *doctor, const request *order)
   examine_options(doctor);
   examine_cache(doctor);
   if (all || order->backend == QN_CPU) works[QN_CPU] = qn_doctor_cpu(doctor);
-  if (all || order->backend == QN_HOST) works[QN_HOST] = qn_doctor_host(doctor);
+  if (all || order->backend == QN_EMULATOR) works[QN_EMULATOR] = qn_doctor_emulator(doctor);
   bool one_device = order->required && order->device.kind == QN_CUDA && strchr(order->required, ':');
   if (all || order->backend == QN_CUDA) works[QN_CUDA] = qn_doctor_cuda(doctor, one_device ? order->device.index : -1);
   return !order->required || works[order->device.kind];

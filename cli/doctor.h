@@ -27,7 +27,7 @@ void qn_doctor_build(qn_doctor *doctor);   /* the build directory that this comm
 void qn_doctor_library(qn_doctor *doctor); /* the shared library that a program would load, and the installed headers */
 /* They return whether a real kernel ran there and its result was right. */
 bool qn_doctor_cpu(qn_doctor *doctor);
-bool qn_doctor_host(qn_doctor *doctor);
+bool qn_doctor_emulator(qn_doctor *doctor);
 bool qn_doctor_cuda(qn_doctor *doctor, int index); /* -1: every device */
 
 #endif

@@ -65,7 +65,7 @@ static bool say_arch(qn_doctor *doctor, qn_device device, const char *topic)
   }
   if (arch.imitated)
     qn_doctor_say(doctor, QN_DOCTOR_OK, topic, NULL, "%s %s (%s), by QUERN_ARCH",
-                  device.kind == QN_HOST ? "imitates" : "what it is stays, and takes the tune tables of", arch.name,
+                  device.kind == QN_EMULATOR ? "imitates" : "what it is stays, and takes the tune tables of", arch.name,
                   arch.family);
   return true;
 }
@@ -102,21 +102,21 @@ bool qn_doctor_cpu(qn_doctor *doctor)
 }
 
 /* ---- device sources on the processor ---- */
-bool qn_doctor_host(qn_doctor *doctor)
+bool qn_doctor_emulator(qn_doctor *doctor)
 {
   const char *mend = "apt-get install g++   # or export QUERN_CXX=/path/to/c++";
-  qn_device host = {QN_HOST, 0};
+  qn_device emulator = {QN_EMULATOR, 0};
   qn_device_info info = {.size = sizeof info};
-  if (qn_device_query(host, &info) != QN_OK || !info.compiler_version) {
+  if (qn_device_query(emulator, &info) != QN_OK || !info.compiler_version) {
     const char *why = qn_last_error();
-    qn_doctor_finding finding = without(doctor, QN_HOST, "cxx", &mend);
-    qn_doctor_say(doctor, finding, "host", mend, "device sources cannot be run without a GPU: %s", why);
+    qn_doctor_finding finding = without(doctor, QN_EMULATOR, "cxx", &mend);
+    qn_doctor_say(doctor, finding, "emulator", mend, "device sources cannot be run without a GPU: %s", why);
     return false;
   }
-  qn_doctor_say(doctor, QN_DOCTOR_OK, "host", NULL, "C++ compiler %s, version %d.%d", info.compiler_path,
+  qn_doctor_say(doctor, QN_DOCTOR_OK, "emulator", NULL, "C++ compiler %s, version %d.%d", info.compiler_path,
                 info.compiler_version / 1000, info.compiler_version % 1000 / 10);
-  if (!say_arch(doctor, host, "host")) return false;
-  return try_out(doctor, host, "host", mend);
+  if (!say_arch(doctor, emulator, "emulator")) return false;
+  return try_out(doctor, emulator, "emulator", mend);
 }
 
 /* ---- NVIDIA GPUs ---- */

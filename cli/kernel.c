@@ -13,13 +13,13 @@ enum {
   RUN = 4,
   CHECK = 8,
   BENCH = 16,
-  RACE = 32,
+  SANITIZE = 32,
   TUNE = 64,
   EMIT = 128,
   REPLAY = 256,
   WATCH = 512,
-  LAUNCHES = RUN | CHECK | BENCH | RACE | TUNE | EMIT | REPLAY | WATCH,
-  ONE_SIZE = RUN | BENCH | RACE | TUNE | EMIT
+  LAUNCHES = RUN | CHECK | BENCH | SANITIZE | TUNE | EMIT | REPLAY | WATCH,
+  ONE_SIZE = RUN | BENCH | SANITIZE | TUNE | EMIT
 };
 
 typedef struct action {
@@ -43,7 +43,7 @@ static const action actions[] = {
     {"bench", BENCH, qn_action_bench, "DIR", "time a kernel beside the machine's ceilings",
      "Check the outputs of each workload, then time it in turns with copies. A wrong kernel gets no time, and the exit "
      "status is 1."},
-    {"race", RACE, qn_action_race, "DIR", "find races and other faults with many seeds",
+    {"sanitize", SANITIZE, qn_action_sanitize, "DIR", "find races and other faults with many seeds",
      "Run a kernel in checking mode on the CPU with random orders of simdgroups and report every finding. Default: the "
      "last of the folder's sizes."},
     {"tune", TUNE, qn_action_tune, "DIR", "find the fastest threadgroup and template values",
@@ -91,8 +91,8 @@ typedef struct choice {
 } choice;
 
 static const choice choices[] = {
-    {LAUNCHES, {"backend", 'b', "cpu|cuda[:N]|host", 0, "The device; default: QUERN_DEVICE, or the best one", 0}},
-    {RUN | RACE | EMIT | REPLAY, {"size", 's', "N", 0, "The N-th of the folder's sizes, from 1", 0}},
+    {LAUNCHES, {"backend", 'b', "cpu|cuda[:N]|emulator", 0, "The device; default: QUERN_DEVICE, or the best one", 0}},
+    {RUN | SANITIZE | EMIT | REPLAY, {"size", 's', "N", 0, "The N-th of the folder's sizes, from 1", 0}},
     {ONE_SIZE, {"workload", 'w', "WORKLOAD", 0, "One of the folder's workloads", 0}},
     {LAUNCHES, {"set", KEY_SET, "NAME=VALUE", 0, "An extent or a template; may be repeated", 0}},
     {ONE_SIZE, {"dtype", KEY_TYPE, "INPUT=TYPE", 0, "The storage type of an input; may be repeated", 0}},
@@ -100,14 +100,15 @@ static const choice choices[] = {
     {LAUNCHES, {"untuned", KEY_UNTUNED, NULL, 0, "Ignore tuned.json", 0}},
     {LAUNCHES, {"threads", 'n', "N", 0, "Threads on the CPU; default: all usable ones", 0}},
     {LAUNCHES, {"seed", KEY_SEED, "N", 0, "Seed of the inputs (default 1)", 0}},
-    {RUN | RACE | REPLAY,
+    {RUN | SANITIZE | REPLAY,
      {"input", KEY_INPUT, "NAME=FILE.npy", 0, "An input from a .npy or .safetensors file; may be repeated", 1}},
     {RUN | REPLAY, {"out", KEY_OUT, "FILE.safetensors", 0, "Write the outputs", 1}},
     {RUN, {"verbose", 'v', NULL, 0, "Print the generated source first", 1}},
-    {RUN | RACE | REPLAY, {"isolated", KEY_ISOLATED, NULL, 0, "Run in a child process, and report a crash", 1}},
-    {RUN | RACE | REPLAY, {"time-limit", KEY_LIMIT, "S", 0, "Stop a launch that takes longer", 1}},
-    {CHECK | RACE, {"seeds", KEY_SEEDS, "N", 0, "Random orders of simdgroups in checking mode", 1}},
-    {CHECK | RACE, {"ignore", KEY_IGNORE, "KIND[,KIND]", 0, "Kinds of findings to ignore, such as \"same value\"", 1}},
+    {RUN | SANITIZE | REPLAY, {"isolated", KEY_ISOLATED, NULL, 0, "Run in a child process, and report a crash", 1}},
+    {RUN | SANITIZE | REPLAY, {"time-limit", KEY_LIMIT, "S", 0, "Stop a launch that takes longer", 1}},
+    {CHECK | SANITIZE, {"seeds", KEY_SEEDS, "N", 0, "Random orders of simdgroups in checking mode", 1}},
+    {CHECK | SANITIZE,
+     {"ignore", KEY_IGNORE, "KIND[,KIND]", 0, "Kinds of findings to ignore, such as \"same value\"", 1}},
     {CHECK | WATCH, {"quick", KEY_QUICK, NULL, 0, "Fewer types and seeds", 1}},
     {CHECK, {"selftest", KEY_SELFTEST, NULL, 0, "Plant bugs in the body; each must be caught", 1}},
     {BENCH, {"against", KEY_AGAINST, "DIR", 0, "Time another kernel's folder in turns with it", 1}},
@@ -119,7 +120,7 @@ static const choice choices[] = {
     {NEW, {"dialect", KEY_DIALECT, "metal|cuda", 0, "The body's language (default: metal)", 1}},
     {NEW, {"from", KEY_FROM, "NAME", 0, "Copy a kernel that ships (quern kernel list) or a folder", 1}},
     {WATCH, {"passes", KEY_PASSES, "N", 0, "Stop after N checks", 1}},
-    {LIST | RUN | CHECK | RACE | TUNE | REPLAY, {"json", KEY_JSON, NULL, 0, "Print JSON", 2}},
+    {LIST | RUN | CHECK | SANITIZE | TUNE | REPLAY, {"json", KEY_JSON, NULL, 0, "Print JSON", 2}},
     {BENCH, {"json", KEY_JSON_FILE, "FILE", 0, "Append each measurement with its raw samples to FILE", 2}},
     {BENCH, {"first-use-here", KEY_FIRST, "empty", OPTION_HIDDEN | OPTION_ARG_OPTIONAL, "One first use, measured", 2}},
 };
@@ -229,7 +230,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   qn_device device;
   switch (key) {
   case 'b':
-    if (qn_device_from_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
+    if (qn_verb_device_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
     o->backend = arg;
     return 0;
   case 's': o->size = (int)read_number(state, "size", arg, 1, QN_FOLDER_MOST); return 0;
@@ -331,6 +332,11 @@ static int act(const action *a, int argc, char **argv)
 
 static int run(int argc, char **argv)
 {
+  if (argc > 1 && !strcmp(argv[1], "race")) { /* its former name, accepted for one more release */
+    fputs("quern kernel: \"race\" is now called \"sanitize\"\n", stderr);
+    static char name[] = "sanitize";
+    argv[1] = name;
+  }
   for (size_t k = 0; argc > 1 && k < N_ACTIONS; k++)
     if (!strcmp(argv[1], actions[k].name)) return act(&actions[k], argc - 1, argv + 1);
   qn_verb_parse(&qn_verb_kernel, argc, argv, NULL);

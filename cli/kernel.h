@@ -50,7 +50,7 @@ int qn_action_list(const qn_kernel_order *order);
 int qn_action_run(const qn_kernel_order *order);
 int qn_action_check(const qn_kernel_order *order);
 int qn_action_bench(const qn_kernel_order *order);
-int qn_action_race(const qn_kernel_order *order);
+int qn_action_sanitize(const qn_kernel_order *order);
 int qn_action_tune(const qn_kernel_order *order);
 int qn_action_emit(const qn_kernel_order *order);
 int qn_action_replay(const qn_kernel_order *order);

@@ -19,7 +19,7 @@ typedef struct request {
 enum { KEY_JSON = 256 };
 
 static const struct argp_option options[] = {
-    {"backend", 'b', "cpu|cuda|host", 0, "Only the variants of this backend", 0},
+    {"backend", 'b', "cpu|cuda|emulator", 0, "Only the variants of this backend", 0},
     {"verbose", 'v', NULL, 0, "Also types, parameters and launch shapes", 0},
     {"json", KEY_JSON, NULL, 0, "Print everything as JSON", 0},
     {0},
@@ -31,7 +31,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   qn_device device;
   switch (key) {
   case 'b':
-    if (qn_device_from_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
+    if (qn_verb_device_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
     order->backend = qn_device_kind_name(device.kind);
     order->device = device;
     return 0;
@@ -177,7 +177,7 @@ static void print_op(const request *order, const qn_op_info *op)
 {
   printf("%s%s%s - %s\n", qn_term_colour(stdout, QN_BOLD), op->name, qn_term_colour(stdout, QN_PLAIN), op->brief);
   print_variants(order, op);
-  if (order->op || order->verbose) qn_list_print_geometry(qn_op_of(op), order->device);
+  if (order->op || order->verbose) qn_list_print_launch_shape(qn_op_of(op), order->device);
   if (!order->verbose) return;
   print_types(op);
   print_params(op);
@@ -250,7 +250,7 @@ static json_t *op_json(const request *order, const qn_op_info *op)
                                     "shape", op->tensors[t].shape, "single", op->tensors[t].single));
   return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o*, s:o*}", "name", op->name, "brief", op->brief, "variants",
                    variants_json(order, op), "tensors", tensors, "types", types_json(op), "params", params_json(op),
-                   "launch", qn_list_geometry_json(qn_op_of(op), order->device), "workloads",
+                   "launch", qn_list_launch_shape_json(qn_op_of(op), order->device), "workloads",
                    workloads_json(qn_op_of(op)));
 }
 

@@ -7,9 +7,9 @@
 #include "op/call.h"
 #include <jansson.h>
 
-/* The first GPU, or where there is none the host backend. */
+/* The first GPU, or where there is none the emulator. */
 qn_device qn_list_device(void);
 /* Nothing for ops without a device kernel, and on the processor, whose kernels have no geometry. */
-void qn_list_print_geometry(const qn_op *op, qn_device device);
-json_t *qn_list_geometry_json(const qn_op *op, qn_device device); /* NULL: nothing is to be told */
+void qn_list_print_launch_shape(const qn_op *op, qn_device device);
+json_t *qn_list_launch_shape_json(const qn_op *op, qn_device device); /* NULL: nothing is to be told */
 #endif

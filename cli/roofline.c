@@ -15,7 +15,7 @@ typedef struct order {
 enum { KEY_SVG = 256, KEY_RESULTS, KEY_LARGEST };
 
 static const struct argp_option options[] = {
-    {"backend", 'b', "cpu|cuda[:N]|host", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
+    {"backend", 'b', "cpu|cuda[:N]|emulator", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
     {"threads", 'n', "N", 0, "Threads on the CPU; default: all usable ones", 0},
     {"largest", KEY_LARGEST, "MIB", 0, "The largest working set, in MiB", 0},
     {"svg", KEY_SVG, "FILE", 0, "Draw the ceilings", 1},

@@ -37,7 +37,7 @@ enum {
 };
 
 static const struct argp_option options[] = {
-    {"backend", 'b', "cuda[:N]|host|cpu", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
+    {"backend", 'b', "cuda[:N]|emulator|cpu", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
     {"budget", KEY_BUDGET, "SECONDS", 0, "Stop after this time, split evenly over ops; unused time is passed on", 0},
     {"strategy", KEY_STRATEGY, "NAME", 0, "exhaustive (the default), random or halving", 0},
     {"types", KEY_TYPES, "TYPES", 0, "One row of the op's types, as in `quern bench`; default: one of each size", 0},

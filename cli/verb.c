@@ -198,6 +198,14 @@ int qn_complain_status(const qn_verb *verb, qn_status status)
   return qn_complain(verb, qn_exit_of(status), "%s", *qn_last_error() ? qn_last_error() : qn_status_text(status));
 }
 
+qn_status qn_verb_device_name(const char *name, qn_device *device)
+{
+  static bool noted;
+  if (!strncmp(name, "host", 4) && !noted) fputs("quern: the device \"host\" is now called \"emulator\"\n", stderr);
+  noted |= !strncmp(name, "host", 4);
+  return qn_device_from_name(name, device);
+}
+
 qn_status qn_verb_device(const char *name, qn_device *device)
 {
   int count = 0;
@@ -209,7 +217,7 @@ qn_status qn_verb_device(const char *name, qn_device *device)
       return QN_OK;
     }
   }
-  qn_try(qn_device_from_name(name, device));
+  qn_try(qn_verb_device_name(name, device));
   qn_try(qn_device_count(device->kind, &count));
   if (count == 0) return qn_fail(QN_NO_DEVICE, "%s: there is none here: %s", name, qn_last_error());
   if (device->index >= count) return qn_fail(QN_NO_DEVICE, "%s: there are %d, counted from 0", name, count);

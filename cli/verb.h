@@ -53,8 +53,10 @@ int qn_complain(const qn_verb *verb, int status, const char *format, ...) __attr
 int qn_complain_status(const qn_verb *verb, qn_status status);
 int qn_exit_of(qn_status status);
 
-/* The device that --backend names ("cpu", "cuda:1", "host"); NULL: the option "device" (QUERN_DEVICE); that unset: the
- * first CUDA device, else the CPU. Checked to exist. */
+/* qn_device_from_name(), and a note on standard error for a former name. */
+qn_status qn_verb_device_name(const char *name, qn_device *device);
+/* The device that --backend names ("cpu", "cuda:1", "emulator"); NULL: the option "device" (QUERN_DEVICE); that unset:
+ * the first CUDA device, else the CPU. Checked to exist. */
 qn_status qn_verb_device(const char *name, qn_device *device);
 /* The value in force of an option, as a command takes it: a name that no user of the option knows is refused too. */
 qn_status qn_verb_value(const char *name, const char **value);

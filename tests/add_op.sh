@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # add_op.sh ROOT CC - adds the op of docs/adding-an-op.md to a copy of the tree, as that page says: its files, its golden
 # vectors, its word in the list of ops and nothing else. The op must then be built, listed, completed, checked on every
-# tier and on the host backend, timed, and callable through quern.h and from Python; and once its formula is spoilt, its
+# tier and on the emulator, timed, and callable through quern.h and from Python; and once its formula is spoilt, its
 # check must fail.
 set -u
 root=$1 cc=$2
@@ -113,7 +113,7 @@ check "quern.h reaches its typed call" program
 check "Python has it as a function" says "^done" python_program
 check "its header agrees with its description" "$build/tests/test_description"
 check "quern check proves it on every tier" "$quern" check "$op" --quick --backend cpu
-check "quern check proves its device source on the host" "$quern" check "$op" --quick --backend host
+check "quern check proves its device source on the host" "$quern" check "$op" --quick --backend emulator
 check "quern check catches every planted bug" "$quern" check "$op" --quick --selftest
 check "quern bench times it" says "^$op over 8x4K" "$quern" bench "$op" --workload 8x4K --backend cpu
 check "spoil the formula" spoil

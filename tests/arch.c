@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arch.c - what a device is, asked of a driver that is a mock, of the processor, and imitated by the host backend. */
+/* arch.c - what a device is, asked of a driver that is a mock, of the processor, and imitated by the emulator. */
 #include "core/core.h"
 #include "device/arch.h"
 #include "mock/scenario.h"
 #include "quern/device.h"
 
-static const qn_device cpu = {QN_CPU, 0}, gpu = {QN_CUDA, 0}, host = {QN_HOST, 0};
+static const qn_device cpu = {QN_CPU, 0}, gpu = {QN_CUDA, 0}, emulator = {QN_EMULATOR, 0};
 
 static void names(void)
 {
@@ -24,7 +24,7 @@ static void names(void)
               {"avx512", "avx512", "x86-64", 0, 0},
               {"avx2", "avx2", "x86-64", 0, 0},
               {"neon", "neon", "aarch64", 0, 0},
-              {"host", "host", "host", 0, 0}};
+              {"emulator", "emulator", "emulator", 0, 0}};
   static const char *const bad[] = {"",        "sm",      "sm_", "sm_9",  "sm_0",   "sm_040", "sm_90b",
                                     "sm_90aa", "sm_1234", "90",  "sm_40", "oracle", "hopper", "avx5121"};
   for (size_t k = 0; k < sizeof good / sizeof *good; k++) {
@@ -49,12 +49,12 @@ static void of_the_processor(void)
   const char *tier = "";
   check(qn_device_arch(cpu, &a) == QN_OK && qn_cpu_tier(&tier) == QN_OK && !strcmp(a.name, tier), "the processor is %s",
         a.name);
-  check(a.multiprocessors > 0 && !a.capability && !a.imitated && strcmp(a.family, "host") != 0, "of %s, %d threads",
+  check(a.multiprocessors > 0 && !a.capability && !a.imitated && strcmp(a.family, "emulator") != 0, "of %s, %d threads",
         a.family, a.multiprocessors);
   qn_option_set("cpu", "ref");
   check(qn_device_arch(cpu, &a) == QN_OK && !strcmp(a.name, "ref"), "the option \"cpu\" counts");
   qn_option_set("cpu", NULL);
-  check(qn_device_arch(host, &a) == QN_OK && !strcmp(a.name, "host") && !a.imitated, "the host backend is itself");
+  check(qn_device_arch(emulator, &a) == QN_OK && !strcmp(a.name, "emulator") && !a.imitated, "the emulator is itself");
   a.size = 8;
   refuses(qn_device_arch(cpu, &a), QN_BAD_ARGUMENT, "arch->size is 8");
   refuses(qn_device_arch(cpu, NULL), QN_BAD_ARGUMENT, "result is NULL");
@@ -65,18 +65,18 @@ static void of_the_processor(void)
 static void imitates(void)
 {
   qn_arch a = {.size = sizeof a};
-  int threads = qn_device_arch(host, &a) == QN_OK ? a.multiprocessors : -1;
+  int threads = qn_device_arch(emulator, &a) == QN_OK ? a.multiprocessors : -1;
   qn_option_set("arch", "sm_100");
-  check(qn_device_arch(host, &a) == QN_OK && !strcmp(a.name, "sm_100") && !strcmp(a.family, "blackwell") &&
+  check(qn_device_arch(emulator, &a) == QN_OK && !strcmp(a.name, "sm_100") && !strcmp(a.family, "blackwell") &&
             a.imitated && a.capability == 100 && a.multiprocessors == threads && a.shared_block_bytes == 227 << 10,
-        "the host backend imitates %s, %d threads", a.name, a.multiprocessors);
+        "the emulator imitates %s, %d threads", a.name, a.multiprocessors);
   check(qn_device_arch(cpu, &a) == QN_OK && !a.imitated && !a.capability, "the processor stays what it is");
   check(qn_tune_arch(cpu, &a) == QN_OK && !strcmp(a.name, "sm_100") && a.imitated, "but for the tables");
   qn_option_set("arch", "sm_9x");
-  refuses(qn_device_arch(host, &a), QN_BAD_ARGUMENT, "\"sm_9x\" is no architecture");
+  refuses(qn_device_arch(emulator, &a), QN_BAD_ARGUMENT, "\"sm_9x\" is no architecture");
   check(qn_device_arch(cpu, &a) == QN_OK, "which is nothing to the processor");
   qn_option_set("arch", NULL);
-  check(qn_device_arch(host, &a) == QN_OK && !strcmp(a.name, "host"), "and is itself again");
+  check(qn_device_arch(emulator, &a) == QN_OK && !strcmp(a.name, "emulator"), "and is itself again");
 }
 
 static void of_a_gpu(void)

@@ -50,7 +50,7 @@ import json
 spans = [s for s in json.load(open('t.json'))['traceEvents'] if s['ph'] == 'X']
 assert {s['tid'] for s in spans} == {0, 1} and all(s['dur'] > 0 for s in spans)
 assert any(s['name'] == 'lion' and s['args']['launches'] == 0 for s in spans if 'args' in s)"
-check "device sources on the host, with all timers" bench 0 bench lion -w 2x999 -b host -t all --seconds 0.02 --json a.jsonl
+check "device sources on the host, with all timers" bench 0 bench lion -w 2x999 -b emulator -t all --seconds 0.02 --json a.jsonl
 check "a step is one launch" has "1 launch, 0 bytes allocated"
 check "each timer has its line" python "assert [l['timer'] for l in lines[1:]] == ['event', 'simple', 'do_bench'] and all(l['launches'] == 1 for l in lines[1:])"
 check "other types and parameters" bench 0 bench lion -w 1x777 -b cpu --types bf16,bf16,f32,f32 --set rounding=stochastic --set lr=3e-4 \
@@ -69,7 +69,7 @@ check "says what it computes" has "TFLOP/s"
 check "and keeps what a call moves and computes" python3 -c "import json; l = json.loads(open('g.jsonl').readline()); \
   assert l['fused']['bytes'] == 4 * (5 * 64 + 5 * 32 + 64 * 32 + 4 * 64) and l['operations_per_element'] == 2 * 32, l; \
   assert l['check']['right'] and l['params']['groups'] == 2 and l['elements'] == 320 and 'unfused' not in l, l"
-check "of bf16 on the host, all timers" bench 0 bench gemm_norm -w "m=3 n=8 k=16 groups=2" -b host --types bf16 --set precision=bf16 \
+check "of bf16 on the host, all timers" bench 0 bench gemm_norm -w "m=3 n=8 k=16 groups=2" -b emulator --types bf16 --set precision=bf16 \
   -t all --seconds 0.01 --json g.jsonl
 check "by a variant" has "launched as plain"
 check "a setting takes the place of the workload's" bench 0 bench gemm_norm -w "m=3 n=8 k=16 groups=2" -b cpu --set groups=4 \
@@ -80,7 +80,7 @@ check "is KernelBench's" has "gemm_norm over kernelbench: m=128 n=1024 k=512 gro
 check "a list is none of a product's workloads" refused 2 "is no workload of the op's" bench gemm_norm -b cpu -w gpt2-124m
 check "nor is a file" refused 3 "lists of tensors alike" bench gemm_norm -b cpu -p x.safetensors
 check "and it has no break-even" refused 3 "lists of tensors alike" bench gemm_norm -b cpu --break-even
-check "first use in processes of their own" bench 0 bench lion -w 1x64 -b host --seconds 0.01 --first-use
+check "first use in processes of their own" bench 0 bench lion -w 1x64 -b emulator --seconds 0.01 --first-use
 check "cold and from disk" has "where the kernel is on disk"
 check "which leave nothing behind" sh -c "test -z \"\$(ls '$work/tmp')\""
 check "break-even" bench 0 bench lion -b cpu --break-even --json a.jsonl

@@ -40,7 +40,7 @@ no_gpu_by_default() { ends 0 lion --leg variants --quick --only leg1/cuda && has
 mask() {
   QUERN_CPU=ref ends 0 lion --backend cpu --leg golden --quick && has ' leg3/cpu/ref/row' && ! grep -qE '^ok .* leg3/cpu/(avx|neon)' "$out"
 }
-device() { QUERN_DEVICE=host ends 0 lion --leg contract --quick && has 'leg4/host' && ! grep -q 'leg4/cpu' "$out"; }
+device() { QUERN_DEVICE=emulator ends 0 lion --leg contract --quick && has 'leg4/emulator' && ! grep -q 'leg4/cpu' "$out"; }
 json() {
   ends 0 lion --backend cpu --leg golden --json && python3 - "$out" <<'EOF'
 import json, sys
@@ -48,7 +48,7 @@ lines = [json.loads(line) for line in open(sys.argv[1])]
 assert lines and all(line["result"] == "passed" and line["leg"] == 3 for line in lines), lines
 EOF
 }
-# One row of each that runs: that all rows do is what tools/results.py asks of the tests `check cpu` and `check host`.
+# One row of each that runs: that all rows do is what tools/results.py asks of the tests `check cpu` and `check emulator`.
 accounted() {
   "$quern" list --json >"$work/list" && python3 - "$work/list" "$quern" <<'EOF'
 import json, subprocess, sys
@@ -65,11 +65,11 @@ EOF
 
 check "an unknown op" refuses 'did you mean "lion"' lino
 check "an unknown leg" refuses "did you mean golden" --leg goldne
-check "an unknown backend" refuses 'did you mean "host"' --backend hsot
+check "an unknown backend" refuses 'did you mean "emulator"' --backend emulatr
 check "an unknown item" refuses "there is no check called" --only leg1/cpu/nothing
 check "a seed that is no number" refuses "--seed is x1" --seed x1
 check "jobs beyond reason" refuses "--jobs is 65" -j 65
-check "a leg that the backend has not" ends 3 --backend host --leg oracle
+check "a leg that the backend has not" ends 3 --backend emulator --leg oracle
 check "a case that there is not" unknown_case
 check "golden vectors pass, as planned" golden
 check "one case alone" one_case

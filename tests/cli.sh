@@ -78,7 +78,7 @@ check "nor for a report" says 2 "no.jsonl" report no.jsonl
 check "results with nowhere to go, before they are made" says 2 "/nowhere/x cannot be written: No such file" bench --json /nowhere/x
 check "a trace likewise" says 2 "/nowhere/x cannot be written" bench --trace /nowhere/x
 check "a picture likewise" says 2 "$work cannot be written: Is a directory" roofline --svg "$work"
-check "a word that doctor does not take" says 2 "by --backend cpu, cuda or host" doctor cuda
+check "a word that doctor does not take" says 2 "by --backend cpu, cuda or emulator" doctor cuda
 check "an unknown backend" says 2 "cuda" list --backend cdua
 check "an option without its value" says 2 "requires an argument" list --backend
 check "an ambiguous abbreviation" says 2 "ambiguous" list --ve
@@ -125,19 +125,19 @@ for v in lion['variants']: assert v['state'] in ('runs','compiled only','emitted
 assert any(t['bytes']==20 for t in lion['types']) and any(p['name']=='lr' for p in lion['params'])"
 check "one variant a backend is chosen, at most" python_on "
 for op in d['ops']:
-  for b in ('cpu','cuda','host'): assert sum(v['chosen'] for v in op['variants'] if v['backend']==b) <= 1"
+  for b in ('cpu','cuda','emulator'): assert sum(v['chosen'] for v in op['variants'] if v['backend']==b) <= 1"
 check "no GPU is here, so no variant for one runs" python_on "
 assert not any(v['available'] or v['state']=='runs' for op in d['ops'] for v in op['variants'] if v['backend']=='cuda')"
 check "QUERN_CPU=ref makes ref the choice" sh -c "QUERN_CPU=ref '$quern' list --json --backend cpu >'$out'"
 check "and no other" python_on "
 assert all(v['chosen']==(v['name']=='ref') and v['backend']=='cpu' for op in d['ops'] for v in op['variants'])"
-check "QUERN_ARCH=sm_100 list swiglu" sh -c "QUERN_ARCH=sm_100 QUERN_TUNE_DIR='$work/none' '$quern' list swiglu --backend host >'$out'"
+check "QUERN_ARCH=sm_100 list swiglu" sh -c "QUERN_ARCH=sm_100 QUERN_TUNE_DIR='$work/none' '$quern' list swiglu --backend emulator >'$out'"
 check "tells what the shipped table says of which shapes" grep -qE '^    bf16/bf16/bf16 +dense +tiles-128x8x1 +the shipped table, published: 1x14336 .* 16x14336 ' "$out"
 check "and what can be forced" grep -q '^    QUERN_GEOMETRY forces {flat,rows,tiles}-{64,128,' "$out"
-check "QUERN_GEOMETRY=rows-512x8x1 list swiglu --json" sh -c "QUERN_GEOMETRY=rows-512x8x1 '$quern' list swiglu --json --backend host >'$out'"
+check "QUERN_GEOMETRY=rows-512x8x1 list swiglu --json" sh -c "QUERN_GEOMETRY=rows-512x8x1 '$quern' list swiglu --json --backend emulator >'$out'"
 check "has each shape's geometry, and that it was forced" python_on "
 launch=d['ops'][0]['launch']
-assert launch['device']=='host' and 8 in launch['forced']['pack'] and {c['layout'] for c in launch['choices']}=={'dense','pitched'}
+assert launch['device']=='emulator' and 8 in launch['forced']['pack'] and {c['layout'] for c in launch['choices']}=={'dense','pitched'}
 assert all(c['geometry']=='rows-512x8x1' and c['why']=='forced' and c['rows'] and c['cols'] for c in launch['choices'])"
 check "list gemm_norm names its variants" sh -c "'$quern' list gemm_norm | grep -q 'plain  *serves ..*, is given'"
 check "and why one cannot run here" sh -c "'$quern' list gemm_norm | grep -q 'cublas  *serves  0, is given  0  it is for NVIDIA GPUs'"
@@ -152,16 +152,16 @@ assert d['met'] and d['to_mend']==0
 for line in d['lines']: assert line['state']=='ok' or line['mend'], line"
 check "doctor --require cpu" runs 0 doctor --require cpu
 check "it says that every bit was right" grep -q '^ok.*cpu.*every bit right' "$out"
-check "doctor --require host" runs 0 doctor --require host
-check "it compiled device code and ran it" grep -q '^ok.*host.*every bit right' "$out"
+check "doctor --require emulator" runs 0 doctor --require emulator
+check "it compiled device code and ran it" grep -q '^ok.*emulator.*every bit right' "$out"
 check "every line is ok, none, MEND, or how to mend it" sh -c "! grep -vE '^(ok  |none|MEND)  [a-z]|^ {16}[^ ]' '$out'"
 check "doctor --require cuda without a GPU exits with 3" runs 3 doctor --require cuda
 check "and says so" grep -q '^quern doctor: cuda does not work here' "$err"
 check "and what to do" sh -c "grep -A1 -E '^(none|MEND)  cuda' '$out' | tail -n 1 | grep -q '^ *[a-z]'"
-check "QUERN_CXX that is no compiler is found out" sh -c "QUERN_CXX=/nowhere/c++ '$quern' doctor --backend host | grep -qE '^(none|MEND)  host.*/nowhere/c'"
-check "--require host fails with it" sh -c "QUERN_CXX=/nowhere/c++ '$quern' doctor --require host >/dev/null 2>&1; test \$? = 3"
+check "QUERN_CXX that is no compiler is found out" sh -c "QUERN_CXX=/nowhere/c++ '$quern' doctor --backend emulator | grep -qE '^(none|MEND)  emulator.*/nowhere/c'"
+check "--require emulator fails with it" sh -c "QUERN_CXX=/nowhere/c++ '$quern' doctor --require emulator >/dev/null 2>&1; test \$? = 3"
 
-# ---- cache: the host backend's kernels are in it by now ----
+# ---- cache: the emulator's kernels are in it by now ----
 check "cache path" runs 0 cache path
 check "is under the home" grep -qx "$work/home/.cache/quern" "$out"
 check "cache list" runs 0 cache
@@ -213,7 +213,7 @@ check "that begin so" completes '!doctor' l
 check "options of the verb" completes --require doctor --re
 check "not those of another" completes '!--require' list --re
 check "ops" completes lion list ""
-check "values of an option" completes host list --backend ""
+check "values of an option" completes emulator list --backend ""
 check "values behind =" completes cuda list --backend = c
 check "the values of --backend, not its ops" completes '!lion' list -b ""
 check "actions" completes verify cache v

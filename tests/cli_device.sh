@@ -35,8 +35,8 @@ check "nothing stands on standard error in a pipe" test ! -s "$err"
 check "no escapes, no carriage returns" sh -c "! grep -q '$(printf '[\033\r]')' '$out'"
 check "on a terminal the line comes and goes" sh -c "TERM=xterm script -qefc '$quern bench lion --workload 3x3000 --seconds 0.3' \
   /dev/null </dev/null | tr '\r' '\n' | grep -q '^lion .*0:00'"
-device host
-check "QUERN_DEVICE=host" on 0 "host " --seconds 0.1
+device emulator
+check "QUERN_DEVICE=emulator" on 0 "emulator " --seconds 0.1
 check "--backend comes before it" on 0 "cpu " --backend cpu
 device cuda
 check "QUERN_DEVICE=cuda without a GPU" runs 3 '^quern bench: cuda: there is none here: .*/nowhere/libcuda.so.1' bench lion
@@ -44,9 +44,9 @@ check "check says so too" runs 3 '^quern check: cuda: there is none here' check 
 check "and proves nothing by skipping" test ! -s "$out"
 unset QUERN_DEVICE
 check "check --backend cuda" runs 3 '^quern check: cuda: there is none here' check --backend cuda
-device host
-check "check under QUERN_DEVICE=host" runs 0 '^# [1-9][0-9]* passed, 0 failed, 0 skipped' check lion --quick --leg contract
-check "runs there and nowhere else" sh -c "grep '^ok' '$out' | grep -v leg4/host | wc -l | grep -qx 0"
+device emulator
+check "check under QUERN_DEVICE=emulator" runs 0 '^# [1-9][0-9]* passed, 0 failed, 0 skipped' check lion --quick --leg contract
+check "runs there and nowhere else" sh -c "grep '^ok' '$out' | grep -v leg4/emulator | wc -l | grep -qx 0"
 device gpu
 check "QUERN_DEVICE=gpu" runs 2 'QUERN_DEVICE: "gpu" is not one of' bench lion
 unset QUERN_DEVICE

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collective.c - the words of base/collective.h and base/matrix.h: the host backend's twins against plain C, with the
+/* collective.c - the words of base/collective.h and base/matrix.h: the emulator's twins against plain C, with the
  * same bits for every number of pool threads; and where NVRTC is at hand the same texts compile for a GPU without
  * tensor core words for every type (sm_75) and for one with them (sm_90a). How threads wait is group.c's test. */
 #include "group_use.h"

@@ -127,7 +127,7 @@ static void types(void)
   REFUSED_AS(QN_BAD_TYPE, f32_types, "the dtype of grad[0] is 77", l.t[GRAD][0].dtype = (qn_dtype)77);
   REFUSED_AS(QN_BAD_TYPE, f32_types, "grad f64", l.t[GRAD][0].dtype = QN_F64);
   REFUSED(f32_types, "param[1] is on cuda:2 and the call is on cpu:0", l.t[PARAM][1].device = second_gpu);
-  REFUSED(bf16_types, "master[0] is on host:0", l.t[MASTER][0].device.kind = QN_HOST);
+  REFUSED(bf16_types, "master[0] is on emulator:0", l.t[MASTER][0].device.kind = QN_EMULATOR);
 }
 
 static void shapes(void)
@@ -316,7 +316,7 @@ static void plans(void)
   refuses(qn_lion_plan_step(plan, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "48 are needed");
   l.exec.workspace = l.t[GRAD][2].data, l.exec.workspace_bytes = 48;
   refuses(qn_lion_plan_step(plan, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "the workspace (0x");
-  l.exec.device.kind = QN_HOST;
+  l.exec.device.kind = QN_EMULATOR;
   refuses(qn_lion_plan_step(plan, &l.exec, &l.params, NULL), QN_BAD_ARGUMENT, "the plan was made for cpu:0");
   l.exec.device.kind = QN_CPU, l.params.cautious = 0;
   l.params.found_inf = l.t[PARAM][2].data;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_list.c - what every op asks of the CUDA driver for a list of tensors, counted by the mock: one launch, on the
  * tensors' device, on the caller's stream; no allocation, copy or synchronisation in a step. What the kernels compute
- * is for the host backend and real GPUs. */
+ * is for the emulator and real GPUs. */
 #include "mock/scenario.h"
 #include "op/device_list.h"
 #include "op/op.h"

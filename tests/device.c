@@ -5,22 +5,23 @@
 #include "test.h"
 #include <limits.h>
 
-static const qn_device cpu = {QN_CPU, 0}, host = {QN_HOST, 0};
+static const qn_device cpu = {QN_CPU, 0}, emulator = {QN_EMULATOR, 0};
 
 static void names(void)
 {
   static const struct {
     const char *name;
     qn_device device;
-  } good[] = {{"cpu", {QN_CPU, 0}},     {"cuda", {QN_CUDA, 0}},     {"host", {QN_HOST, 0}},
-              {"cuda:0", {QN_CUDA, 0}}, {"cuda:17", {QN_CUDA, 17}}, {"cpu:0", {QN_CPU, 0}}};
+  } good[] = {{"cpu", {QN_CPU, 0}},       {"cuda", {QN_CUDA, 0}},     {"emulator", {QN_EMULATOR, 0}},
+              {"emu", {QN_EMULATOR, 0}},  {"host", {QN_EMULATOR, 0}}, {"cuda:0", {QN_CUDA, 0}},
+              {"cuda:17", {QN_CUDA, 17}}, {"cpu:0", {QN_CPU, 0}}};
   for (size_t k = 0; k < sizeof good / sizeof *good; k++) {
     qn_device device = {QN_DEVICE_KIND_COUNT, -1};
     qn_status status = qn_device_from_name(good[k].name, &device);
     check(!status && device.kind == good[k].device.kind && device.index == good[k].device.index, "\"%s\" is %s:%d",
           good[k].name, qn_device_kind_name(device.kind), device.index);
   }
-  qn_device device = {QN_HOST, 5};
+  qn_device device = {QN_EMULATOR, 5};
   refuses(qn_device_from_name("cdua", &device), QN_BAD_ARGUMENT, "\"cdua\" is no device; did you mean \"cuda\"?");
   refuses(qn_device_from_name("cdua:1", &device), QN_BAD_ARGUMENT, "did you mean \"cuda\"?");
   refuses(qn_device_from_name("CPU", &device), QN_BAD_ARGUMENT, "did you mean \"cpu\"?");
@@ -34,7 +35,7 @@ static void names(void)
   refuses(qn_device_from_name("cpu:1", &device), QN_BAD_ARGUMENT, "there is only cpu:0");
   refuses(qn_device_from_name(NULL, &device), QN_BAD_ARGUMENT, "name is NULL");
   refuses(qn_device_from_name("cpu", NULL), QN_BAD_ARGUMENT, "result is NULL");
-  check(device.kind == QN_HOST && device.index == 5, "a refused name changes nothing");
+  check(device.kind == QN_EMULATOR && device.index == 5, "a refused name changes nothing");
   check(!strcmp(qn_device_kind_name((qn_device_kind)99), "unknown"), "no name for a kind that is none");
 }
 
@@ -46,7 +47,7 @@ static void kinds_and_indices(void)
   check(!memory, "a result is NULL after a refusal");
   refuses(qn_memory_allocate((qn_device){QN_CUDA, -2}, 1, &memory), QN_BAD_ARGUMENT, "index -2");
   refuses(qn_memory_allocate((qn_device){QN_CPU, 1}, 1, &memory), QN_NO_DEVICE, "there is only cpu:0");
-  refuses(qn_stream_synchronize((qn_device){QN_HOST, INT_MAX}, NULL), QN_NO_DEVICE, "there is only host:0");
+  refuses(qn_stream_synchronize((qn_device){QN_EMULATOR, INT_MAX}, NULL), QN_NO_DEVICE, "there is only emulator:0");
   refuses(qn_device_count((qn_device_kind)-1, &n), QN_BAD_ARGUMENT, "-1 is no kind");
   check(n == 0, "a refused count is 0");
   refuses(qn_device_count(QN_CPU, NULL), QN_BAD_ARGUMENT, "result is NULL");
@@ -77,7 +78,7 @@ static void arguments(qn_device device)
   check(!qn_event_create(device, &event) && event, "an event");
   refuses(qn_event_elapsed(device, event, NULL, &ns), QN_BAD_ARGUMENT, "event: it is NULL");
   refuses(qn_event_elapsed(device, event, event, NULL), QN_BAD_ARGUMENT, "result is NULL");
-  qn_device elsewhere = device.kind == QN_CPU ? host : cpu;
+  qn_device elsewhere = device.kind == QN_CPU ? emulator : cpu;
   refuses(qn_event_record(elsewhere, NULL, event), QN_BAD_ARGUMENT, "it belongs to");
   check(!qn_event_destroy(device, &event) && !event, "it is gone, and its pointer NULL");
   refuses(qn_device_query(device, NULL), QN_BAD_ARGUMENT, "info is NULL");
@@ -121,8 +122,8 @@ int main(void)
   names();
   kinds_and_indices();
   arguments(cpu);
-  arguments(host);
+  arguments(emulator);
   round_trip(cpu);
-  round_trip(host);
+  round_trip(emulator);
   return test_end();
 }

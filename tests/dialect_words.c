@@ -10,8 +10,8 @@
  * A snippet sets `float r` of `float x, y` (0.75 + lane / 2, 1.5), `int i` (5), `uint u` (9), `uint lane` and
  * `float *out` (zeros, one a lane). Lines that begin with ! are in the body, where attributes are. */
 #include "core/core.h"
-#include "device/host/host.h"
-#include "device/unit.h"
+#include "device/emulator/emulator.h"
+#include "device/preprocess.h"
 #include "kernel/kernel.h"
 #include "kernel_use.h"
 #include "scratch.h"
@@ -160,10 +160,10 @@ static bool read_pipe(const char *command, qn_text *said)
 
 static bool compile_on_cpu(const qn_unit *unit, qn_text *said)
 {
-  qn_host_compiler compiler;
+  qn_emulator_compiler compiler;
   qn_text lean = {0};
   char command[3 * QN_HOST_PATH_BYTES];
-  if (qn_host_compiler_find(&compiler) || qn_unit_expand(unit, &lean)) return false;
+  if (qn_emulator_compiler_find(&compiler) || qn_preprocess(unit, &lean)) return false;
   write_file(scratch_path("words.cc"), lean.at, lean.length, 0600);
   snprintf(command, sizeof command, "'%s' -std=c++17 -fsyntax-only -w '%s' 2>&1", compiler.path,
            scratch_path("words.cc"));
@@ -205,7 +205,7 @@ static bool compile_all(qn_dialect dialect, bool gpu)
     qn_argument_layout layout = {0};
     qn_kernel_layout(kernel, &special, &layout);
     const bool made = qn_kernel_generate(kernel, &special, &layout, &text) == QN_OK;
-    const qn_unit unit = {.source = "words", .text = text.at, .lean = true, .flags = gpu ? flags : NULL};
+    const qn_unit unit = {.source = "words", .text = text.at, .prune = true, .flags = gpu ? flags : NULL};
     const bool ok = made && (gpu ? compile_on_gpu(&unit, &said) : compile_on_cpu(&unit, &said));
     const int n = ok ? 0 : strike(said.at ? said.at : qn_last_error(), dialect, gpu);
     if (!ok && !n) printf("# %.3000s\n", said.at ? said.at : qn_last_error());

@@ -2,11 +2,11 @@
 /* far.c - elements past 2^31 and 2^32 in every shape of launch geometry, where an index of 32 bits would show, without
  * the memory or the time of so many: tensors lie in memory that is promised and not there until it is touched, and of a
  * launch only the blocks at the far places run. The engine makes the launch as ever; the kernel that it finds, compiled
- * by the host backend, is replaced by a loop over those blocks. On a GPU `quern check` steps whole tensors
+ * by the emulator, is replaced by a loop over those blocks. On a GPU `quern check` steps whole tensors
  * (leg_large.c).
  */
 #include "core/core.h"
-#include "device/host/host.h"
+#include "device/emulator/emulator.h"
 #include "op/device_variant.h"
 #include "op/call.h"
 #include "quern/quern.h"
@@ -55,22 +55,22 @@ typedef struct cut {
   uint64_t tile, tiles, rows, blocks; /* columns, tiles of a row, rows of a block; in all */
 } cut;
 
-static cut cut_of(const far *f, const qn_geometry *g)
+static cut cut_of(const far *f, const qn_launch_shape *g)
 {
   const uint64_t whole = (uint64_t)g->threads * g->pack * g->packs;
   uint64_t threads = 1;
-  if (g->shape == QN_GEOMETRY_FLAT) return (cut){whole, (f->rows * f->cols + whole - 1) / whole, 1, 0};
+  if (g->shape == QN_LAUNCH_FLAT) return (cut){whole, (f->rows * f->cols + whole - 1) / whole, 1, 0};
   while (threads < g->threads && threads * g->pack * g->packs < f->cols) threads *= 2;
   cut c = {threads * g->pack * g->packs, 1, g->threads / threads, 0};
-  if (g->shape == QN_GEOMETRY_TILES) c.tiles = (f->cols + c.tile - 1) / c.tile;
+  if (g->shape == QN_LAUNCH_TILES) c.tiles = (f->cols + c.tile - 1) / c.tile;
   c.blocks = (f->rows + c.rows - 1) / c.rows * c.tiles;
   return c;
 }
 
-static uint64_t block_of(const far *f, const qn_geometry *g, const cut *c, uint64_t element)
+static uint64_t block_of(const far *f, const qn_launch_shape *g, const cut *c, uint64_t element)
 {
-  if (g->shape == QN_GEOMETRY_FLAT) return element / c->tile;
-  const uint64_t row = element / f->cols, tile = g->shape == QN_GEOMETRY_TILES ? element % f->cols / c->tile : 0;
+  if (g->shape == QN_LAUNCH_FLAT) return element / c->tile;
+  const uint64_t row = element / f->cols, tile = g->shape == QN_LAUNCH_TILES ? element % f->cols / c->tile : 0;
   return row / c->rows * c->tiles + tile;
 }
 
@@ -81,7 +81,7 @@ static void add_block(uint64_t block)
   chosen.block[chosen.n++] = block;
 }
 
-static void choose(const far *f, const qn_geometry *g)
+static void choose(const far *f, const qn_launch_shape *g)
 {
   const uint64_t n = f->rows * f->cols, at[] = {0, two31 - 1, two31, two31 + 1, two32 - 1, two32, n - 1};
   const cut c = cut_of(f, g);
@@ -108,16 +108,16 @@ static void add(elements *e, const far *f, uint64_t row, uint64_t from, uint64_t
   for (uint64_t col = from; row < f->rows && col < to && col < f->cols; col++) e->at[e->n++] = row * f->cols + col;
 }
 
-static elements elements_of(const far *f, const qn_geometry *g)
+static elements elements_of(const far *f, const qn_launch_shape *g)
 {
   const cut c = cut_of(f, g);
-  const uint64_t of_row = g->shape == QN_GEOMETRY_ROWS ? f->cols : c.tile;
+  const uint64_t of_row = g->shape == QN_LAUNCH_ROWS ? f->cols : c.tile;
   elements e = {malloc(chosen.n * (c.rows * of_row) * sizeof *e.at), 0};
   for (size_t k = 0; k < chosen.n; k++) {
     const uint64_t block = chosen.block[k], n = f->rows * f->cols;
-    if (g->shape == QN_GEOMETRY_FLAT)
+    if (g->shape == QN_LAUNCH_FLAT)
       for (uint64_t at = block * c.tile; at < (block + 1) * c.tile && at < n; at++) e.at[e.n++] = at;
-    for (uint64_t row = 0; g->shape != QN_GEOMETRY_FLAT && row < c.rows; row++)
+    for (uint64_t row = 0; g->shape != QN_LAUNCH_FLAT && row < c.rows; row++)
       add(&e, f, block / c.tiles * c.rows + row, block % c.tiles * c.tile, block % c.tiles * c.tile + of_row);
   }
   return e;
@@ -161,11 +161,11 @@ static const qn_op *swiglu(void)
 }
 
 /* The function that the step will launch. */
-static qn_status find_function(const far *f, const qn_geometry *g, qn_device_function **function)
+static qn_status find_function(const far *f, const qn_launch_shape *g, qn_device_function **function)
 {
   const qn_device_function *found;
   qn_list_variant v = {
-      .op = swiglu(), .device = {QN_HOST, 0}, .row = 1, .form = {.geometry = *g, .pitched = !f->dense}};
+      .op = swiglu(), .device = {QN_EMULATOR, 0}, .row = 1, .form = {.geometry = *g, .pitched = !f->dense}};
   for (int r = 0; r < ROLES; r++)
     if (f->role[r].step == 2) v.form.steps |= 1u << r;
   if (v.form.steps) v.form.pairs = 3u << 4 * A | 2u << 4 * B, v.form.odds = 1u << B;
@@ -205,23 +205,23 @@ static bool as_expected(const far *f, const elements *e, const uint16_t *want)
   return e->n > 0;
 }
 
-static qn_status run_blocks(const far *f, const qn_geometry *g)
+static qn_status run_blocks(const far *f, const qn_launch_shape *g)
 {
   qn_device_function *function;
   qn_try(qn_option_set("geometry", f->geometry));
   qn_try(find_function(f, g, &function));
   chosen.run = function->run;
   function->run = run_chosen;
-  const qn_status status = step(f, (qn_device){QN_HOST, 0});
+  const qn_status status = step(f, (qn_device){QN_EMULATOR, 0});
   function->run = chosen.run;
   return status;
 }
 
 static void run(const far *f)
 {
-  qn_geometry g = {.shape = QN_GEOMETRY_ROWS, .threads = 64, .pack = 8, .packs = 1}; /* on the processor: all rows */
+  qn_launch_shape g = {.shape = QN_LAUNCH_ROWS, .threads = 64, .pack = 8, .packs = 1}; /* on the processor: all rows */
   uint16_t *dense[ROLES];
-  if (f->geometry) qn_geometry_from_name(f->geometry, &g);
+  if (f->geometry) qn_launch_shape_from_name(f->geometry, &g);
   choose(f, &g);
   elements e = elements_of(f, &g);
   qn_status status = expect(f, &e, dense);

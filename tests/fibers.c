@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fibers.c - fibers and their stacks (device/host/fiber.h): what a switch keeps and what it leaves alone, fibers that
- * are made again, stacks that overflow. Built twice: with the switch of this processor, and with ucontext. It prints
- * what a switch costs, and holds it to nothing. */
-#include "device/host/fiber.h"
+/* fibers.c - fibers and their stacks (device/emulator/fiber.h): what a switch keeps and what it leaves alone, fibers
+ * that are made again, stacks that overflow. Built twice: with the switch of this processor, and with ucontext. It
+ * prints what a switch costs, and holds it to nothing. */
+#include "device/emulator/fiber.h"
 #include "cpu/tier.h"
 #include "test.h"
 #include <fenv.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group.c - how threads of a group wait for each other on the host backend (device/host/group.c): barriers and
+/* group.c - how threads of a group wait for each other on the emulator (device/emulator/group.c): barriers and
  * collectives of any number of threads, with lanes that have returned and lanes in other branches; what is said when
  * nobody can go on; memory that runs out, stacks that overflow, control words. The kernels speak the table of
  * base/group.h itself. */

@@ -71,7 +71,7 @@ static void found_where_it_is(void)
                         .defines = defines,
                         .text = "#include \"base/kernel.h\"\nstruct answer_args { int *answer; };\n"
                                 "QN_KERNEL(answer, answer_args, a) { *a.answer = ANSWER + 40; }\n"};
-  check(qn_jit_function(answer_host, &twin, "answer", &other) == QN_OK && answer_of(other) == 42,
+  check(qn_jit_function(answer_emulator, &twin, "answer", &other) == QN_OK && answer_of(other) == 42,
         "another text under the same name and defines is another kernel: %d", answer_of(other));
   check(answers(2), "and the first one is still there");
 }
@@ -96,7 +96,7 @@ static void compilers_and_flags_are_in_the_key(void)
   qn_option_set("cxx", NULL);
   for (int k = 0; k < 2; k++) {
     const qn_unit unit = {.source = "answer.cu", .flags = k ? six : five, .text = answer_text};
-    check(!qn_jit_function(answer_host, &unit, "answer", &function) && answer_of(function) == 5 + k,
+    check(!qn_jit_function(answer_emulator, &unit, "answer", &function) && answer_of(function) == 5 + k,
           "a unit with the flag %s answers %d", unit.flags[0], answer_of(function));
   }
 }
@@ -322,12 +322,12 @@ static void refusals(void)
                 long_one = {.source = "answer.cu", .text = answer_text, .defines = defines},
                 deep = {.source = "answer.cu", .text = "#include \"answer.cu\"\n"};
   refuses(qn_jit_function((qn_device){QN_CPU, 0}, &unit, "answer", &function), QN_UNSUPPORTED, "\"cpu\"");
-  refuses(qn_jit_function((qn_device){QN_HOST, 3}, &unit, "answer", &function), QN_NO_DEVICE, "host:3");
-  refuses(qn_jit_function(answer_host, &unknown, "answer", &function), QN_BAD_ARGUMENT, "op/none.cu");
-  refuses(qn_jit_function(answer_host, &deep, "answer", &function), QN_BAD_ARGUMENT, "not among the embedded");
-  refuses(qn_jit_function(answer_host, &long_one, "answer", &function), QN_BAD_ARGUMENT, "defines");
+  refuses(qn_jit_function((qn_device){QN_EMULATOR, 3}, &unit, "answer", &function), QN_NO_DEVICE, "emulator:3");
+  refuses(qn_jit_function(answer_emulator, &unknown, "answer", &function), QN_BAD_ARGUMENT, "op/none.cu");
+  refuses(qn_jit_function(answer_emulator, &deep, "answer", &function), QN_BAD_ARGUMENT, "not among the embedded");
+  refuses(qn_jit_function(answer_emulator, &long_one, "answer", &function), QN_BAD_ARGUMENT, "defines");
   refuses(answer_find(1, "question", &function), QN_BAD_ARGUMENT, "\"question\"");
-  refuses(qn_jit_function(answer_host, &unit, "answer", &function), QN_COMPILE_ERROR, "ANSWER");
+  refuses(qn_jit_function(answer_emulator, &unit, "answer", &function), QN_COMPILE_ERROR, "ANSWER");
   check(answers(1), "and all is as before");
 }
 

@@ -35,12 +35,12 @@ $1"; }
 body() { printf '%s\n' "$1" >"$work/here/mine/mine.metal"; }
 
 # ---- help ----
-for action in new list run check bench race tune emit replay watch; do
+for action in new list run check bench sanitize tune emit replay watch; do
   check "quern kernel $action --help" runs 0 "$action" --help
   check "fits 80 columns" sh -c "! grep -n '.\{80\}' '$out'"
   check "quern kernel $action refuses an unknown option" says 2 "there is no option --no-such-thing" "$action" --no-such-thing
 done
-check "the overview names every action" sh -c "'$quern' kernel --help >'$out'; for a in new list run check bench race tune emit replay watch; do grep -q \"^  \$a \" '$out' || exit 1; done"
+check "the overview names every action" sh -c "'$quern' kernel --help >'$out'; for a in new list run check bench sanitize tune emit replay watch; do grep -q \"^  \$a \" '$out' || exit 1; done"
 check "and no option, since these are of actions" sh -c "! grep -qE '^ +(-[a-z], )?--(out|json|form|seeds)' '$out'"
 check "no action is told" says 2 "which action?"
 check "an unknown one with the nearest" says 2 "did you mean check?" chekc
@@ -107,9 +107,9 @@ check "and a caret under the word" grep -q '^      |                 ^' "$err"
 body 'y[thread_position_in_grid.x] = T(x[thread_position_in_grid.x + 1]);'
 check "one that reads past the end fails its check" runs 1 check mine --quick
 check "which says where" has "mine.metal, line 1"
-check "race finds it too" runs 1 race mine
+check "sanitize finds it too" runs 1 sanitize mine
 check "with its line" has "1 | y[thread_position_in_grid.x]"
-check "race --json is a line a finding" sh -c "'$quern' kernel race mine --json | head -n 1 | python3 -c 'import json,sys; assert json.loads(sys.stdin.readline())[\"kind\"]==\"out of bounds\"'"
+check "sanitize --json is a line a finding" sh -c "'$quern' kernel sanitize mine --json | head -n 1 | python3 -c 'import json,sys; assert json.loads(sys.stdin.readline())[\"kind\"]==\"out of bounds\"'"
 body 'if (thread_position_in_grid.x) y[thread_position_in_grid.x] = x[thread_position_in_grid.x];'
 check "one that leaves an element unwritten" runs 1 check mine --quick
 body 'volatile int *p = (volatile int *)16; y[0] = T(*p);'

@@ -10,7 +10,7 @@ enum { N_IN = 1 << 20, MOST_OUT = 1 << 20 };
 /* Members that a case does not name are 0. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
-static qn_device gpu = {QN_CUDA, 0}; /* with the argument "host" the host backend, to try the test itself */
+static qn_device gpu = {QN_CUDA, 0}; /* with the argument "emulator" the emulator, to try the test itself */
 static qn_exec on_gpu = {.size = sizeof on_gpu, .device = {QN_CUDA, 0}};
 static float *input;
 static unsigned char *on_cpu, *from_gpu;
@@ -431,7 +431,7 @@ static void compile_errors(void)
 int main(int argc, char **argv)
 {
   int n = 0;
-  if (argc > 1 && !strcmp(argv[1], "host")) gpu.kind = on_gpu.device.kind = QN_HOST;
+  if (argc > 1 && !strcmp(argv[1], "emulator")) gpu.kind = on_gpu.device.kind = QN_EMULATOR;
   if (!check(!qn_device_count(gpu.kind, &n), "the driver, if any, works: %s", qn_last_error())) return test_end();
   if (!n) {
     skip("no GPU: %s", qn_last_error());

@@ -10,7 +10,7 @@
 
 enum { CALL_BYTES = 4096 };
 
-/* What Metal says of each attribute, in the words of src/kernel/words/place.h. */
+/* What Metal says of each attribute, in the words of src/kernel/dialect/thread_position.h. */
 static const struct {
   const char *name, *value;
 } attributes[] = {
@@ -36,12 +36,13 @@ static const struct {
     {"threads_per_threadgroup", "uint3(p.size.x, p.size.y, p.size.z)"},
 };
 
-static const char before[] = "#define QN_WORDS quern_metal\n#define QN_MATH 0\n#include \"kernel/words/place.h\"\n"
-                             "#include \"base/group.h\"\nextern \"C\" const qn_group_words *quern_group;\n"
-                             "const qn_group_words *quern_group;\n#include \"kernel/words/names.h\"\n"
-                             "#include \"kernel/words/short.h\"\n#include \"kernel/words/vector.h\"\n"
-                             "#include \"kernel/words/metal.h\"\n#include \"kernel/words/atomic.h\"\n"
-                             "#include \"kernel/words/simd.h\"\n#line 1 \"emitted.metal\"\n";
+static const char before[] =
+    "#define QN_WORDS quern_metal\n#define QN_MATH 0\n#include \"kernel/dialect/thread_position.h\"\n"
+    "#include \"base/group.h\"\nextern \"C\" const qn_group_words *quern_group;\n"
+    "const qn_group_words *quern_group;\n#include \"kernel/dialect/metal_types.h\"\n"
+    "#include \"kernel/dialect/half.h\"\n#include \"kernel/dialect/vector.h\"\n"
+    "#include \"kernel/dialect/metal.h\"\n#include \"kernel/dialect/atomic.h\"\n"
+    "#include \"kernel/dialect/simd.h\"\n#line 1 \"emitted.metal\"\n";
 static const char driver[] =
     "\n#undef device\n#undef constant\n#undef thread\n#undef threadgroup\n#undef kernel\n"
     "struct drive_argument { qn_launch_grid geometry; void *buffer[32]; };\n"
@@ -138,7 +139,7 @@ static uint64_t fill(const emit_case *c, const qn_kernel *kernel, const qn_tenso
 static qn_status run_source(const emit_case *c, const qn_kernel *kernel, const char *source, const qn_tensor *out)
 {
   static const char *const flags[] = {"-O1", "-w", "-fsingle-precision-constant", NULL};
-  static const qn_device host = {QN_HOST, 0};
+  static const qn_device host = {QN_EMULATOR, 0};
   const qn_device_function *function = NULL;
   drive_argument argument = {.buffer = {NULL}};
   static shapes s;
@@ -159,7 +160,7 @@ static qn_status run_source(const emit_case *c, const qn_kernel *kernel, const c
                             .threads = c->call.group[0] * c->call.group[1] * c->call.group[2],
                             .argument = &argument,
                             .argument_bytes = sizeof argument};
-  return qn_backend_host.launch(host, function, &launch);
+  return qn_backend_emulator.launch(host, function, &launch);
 }
 
 /* What outputs hold before. */
@@ -211,7 +212,7 @@ static void same_bits(void (*make)(emit_case *))
 int main(void)
 {
   qn_device_info info = {.size = sizeof info};
-  if (qn_device_query((qn_device){QN_HOST, 0}, &info) != QN_OK || strstr(info.compiler_path, "clang")) {
+  if (qn_device_query((qn_device){QN_EMULATOR, 0}, &info) != QN_OK || strstr(info.compiler_path, "clang")) {
     skip("the C++ compiler %s takes no attributes on an instance, as GCC does", info.compiler_path);
     return test_end();
   }

@@ -72,7 +72,7 @@ static void zero_dimensions(void)
   const qn_kernel_call call = CALL(.inputs = in, .outputs = &to, .grid = {1, 1, 1});
   if (launched(kernel, &call, "values alone, into 0 dimensions"))
     check(out[0] == 17, "2 + 3 * 5 is %g", (double)out[0]);
-  const qn_exec host = {.size = sizeof host, .device = {QN_HOST, 0}};
+  const qn_exec host = {.size = sizeof host, .device = {QN_EMULATOR, 0}};
   in[1].device = in[2].device = to.device = host.device;
   out[0] = 0;
   check(!qn_kernel_launch(kernel, &host, &call) && out[0] == 17,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lanes.c - see lanes.h. Nothing here is a test. */
 #include "lanes.h"
-#include "base/walk.h"
+#include "base/for_packs.h"
 
 static void load(const void *from, size_t at, qn_f32 x[QN_PACK])
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layouts.c cpu|host - strided ops on tensors that are not dense: rows at a distance, halves of one tensor, even and
- * odd columns, a column of two alone; lists that mix them; some geometries. The results are those of the reference on
- * dense copies, bit for bit, and no other byte has changed. On the host backend each kind is a compilation, so there
- * few run. */
+/* layouts.c cpu|emulator - strided ops on tensors that are not dense: rows at a distance, halves of one tensor, even
+ * and odd columns, a column of two alone; lists that mix them; some geometries. The results are those of the reference
+ * on dense copies, bit for bit, and no other byte has changed. On the emulator each kind is a compilation, so there few
+ * run. */
 #include "core/core.h"
 #include "op/op.h"
 #include "op/share.h"
@@ -432,8 +432,8 @@ static void shared(void)
 
 int main(int argc, char **argv)
 {
-  const bool host = argc == 2 && !strcmp(argv[1], "host");
-  device.kind = host ? QN_HOST : QN_CPU;
+  const bool host = argc == 2 && !strcmp(argv[1], "emulator");
+  device.kind = host ? QN_EMULATOR : QN_CPU;
   if (host) {
     multiply(1.3); /* by 1 `quern check` walks through more than these */
     on_host();

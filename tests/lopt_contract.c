@@ -140,8 +140,8 @@ SPOIL(rows_swapped, m->shape[STATE_ROW][0][1] = 12)
 SPOIL(column_of_vector, m->shape[STATE_COLUMN][1][0] = 3)
 SPOIL(m_last, m->tensor[STATE_M][0].ndim = 2)
 SPOIL(bf16_gradient, m->tensor[GRAD][0].dtype = QN_BF16)
-SPOIL(other_device, m->tensor[STATE_V][0].device.kind = QN_HOST)
-SPOIL(other_exec, exec->device.kind = QN_HOST)
+SPOIL(other_device, m->tensor[STATE_V][0].device.kind = QN_EMULATOR)
+SPOIL(other_exec, exec->device.kind = QN_EMULATOR)
 SPOIL(odd_address, m->tensor[GRAD][0].data = (char *)m->tensor[GRAD][0].data + 2)
 SPOIL(same_param, m->tensor[PARAM][1].data = m->tensor[PARAM][0].data)
 SPOIL(state_is_grad, m->tensor[STATE_V][0].data = m->tensor[GRAD][0].data)
@@ -178,8 +178,8 @@ static void test_refusals(void)
   refused(column_of_vector, QN_BAD_ARGUMENT, "column[1] has the shape 3, for a param of 9 it must be 0");
   refused(m_last, QN_BAD_ARGUMENT, "m[0] has the shape 3x12");
   refused(bf16_gradient, QN_BAD_TYPE, "grad[0] is bf16, it must be f32");
-  refused(other_device, QN_BAD_ARGUMENT, "v[0] is on host:0 and the call is on cpu:0");
-  refused(other_exec, QN_BAD_ARGUMENT, "the call is on host:0");
+  refused(other_device, QN_BAD_ARGUMENT, "v[0] is on emulator:0 and the call is on cpu:0");
+  refused(other_exec, QN_BAD_ARGUMENT, "the call is on emulator:0");
   refused(odd_address, QN_BAD_ARGUMENT, "not a multiple of 4");
   refused(same_param, QN_BAD_ARGUMENT, "param[1]");
   refused(state_is_grad, QN_BAD_ARGUMENT, "grad[0]");

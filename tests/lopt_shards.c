@@ -325,10 +325,10 @@ int main(void)
   test_same("small_fc_lopt as PyLO's CUDA code", SMALL_FC, QN_CPU, 0, 1);
   test_same("elo", ELO, QN_CPU, 0, 0);
   test_same("VeLO", VELO, QN_CPU, 0, 0);
-  test_same("small_fc_lopt on a device", SMALL_FC, QN_HOST, 0.01, 0);
-  test_same("elo on a device", ELO, QN_HOST, 0, 0);
-  test_same("small_fc_lopt as PyLO's CUDA code on a device", SMALL_FC, QN_HOST, 0, 1);
-  test_same("VeLO on a device", VELO, QN_HOST, 0, 0);
+  test_same("small_fc_lopt on a device", SMALL_FC, QN_EMULATOR, 0.01, 0);
+  test_same("elo on a device", ELO, QN_EMULATOR, 0, 0);
+  test_same("small_fc_lopt as PyLO's CUDA code on a device", SMALL_FC, QN_EMULATOR, 0, 1);
+  test_same("VeLO on a device", VELO, QN_EMULATOR, 0, 0);
   test_refusals();
   free(velo_mlp), free(velo_rnn);
   return test_end();

@@ -162,7 +162,7 @@ int main(int argc, char **argv)
   if (!check(!qn_tier_choose((const void *const *)table, &tier), "a tier: %s", qn_last_error())) return test_end();
   lanes = table[tier];
   check(!qn_pool_create(&pool, (int)sysconf(_SC_NPROCESSORS_ONLN)), "a pool of threads");
-  run_device((qn_device){QN_HOST, 0}, false);
+  run_device((qn_device){QN_EMULATOR, 0}, false);
   if (!check(!qn_device_count(QN_CUDA, &n), "the driver, if any, works: %s", qn_last_error())) return test_end();
   if (!n) skip("no GPU: %s", qn_last_error());
   for (int k = 0; k < n; k++) run_device((qn_device){QN_CUDA, k}, all);

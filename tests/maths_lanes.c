@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* maths_lanes.c - see maths.h. Nothing here is a test. */
 #include "base/maths.h"
-#include "base/walk.h"
+#include "base/for_packs.h"
 #include "maths.h"
 
 #ifdef QN_ORACLE

@@ -3,7 +3,7 @@
  * run beside the processor's kernel, for every row of types, nearest and by chance, over random bits: same bits. Where
  * clang is there, the same text is read with the tensors' memory in an address space of its own. With a folder as
  * argument the CUDA and HIP forms are written there, for emit_compile.sh. */
-#include "base/list_args.h"
+#include "base/list_kernel_args.h"
 #include "device/backend.h"
 #include "jit/jit.h"
 #include "op/op.h"
@@ -54,7 +54,7 @@ static size_t first_difference(qn_dtype dtype, const unsigned char *a, const uns
 static qn_status run_text(const char *text, size_t row, void *const *data, bool random)
 {
   static const char *const flags[] = {"-O1", "-w", NULL};
-  static const qn_device host = {QN_HOST, 0};
+  static const qn_device host = {QN_EMULATOR, 0};
   static _Alignas(16) unsigned char argument[512];
   const qn_op_types *types = &lion->types[row];
   const qn_device_function *function = NULL;
@@ -82,7 +82,7 @@ static qn_status run_text(const char *text, size_t row, void *const *data, bool 
   const uint64_t each = THREADS * pack;
   const qn_launch launch = {
       .blocks = (N + each - 1) / each, .threads = THREADS, .argument = argument, .argument_bytes = o.bytes};
-  return qn_backend_host.launch(host, function, &launch);
+  return qn_backend_emulator.launch(host, function, &launch);
 }
 
 static qn_status run_op(const qn_lion_params *params, size_t row, void *const *data)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shim.h - an emitted Metal source with our metal_stdlib in the place of its include: the host backend compiles texts
+/* shim.h - an emitted Metal source with our metal_stdlib in the place of its include: the emulator compiles texts
  * that are whole in themselves. */
 #ifndef QN_TESTS_SHIM_H
 #define QN_TESTS_SHIM_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* swiglu_quantize.c [cpu|host|cuda] [--all] - f8e4m3 of a sample of all floats, with --all of every one, on every tier,
- * the host backend and each GPU, or one kind of them; which kernel a row's length and the option "geometry" take; and
+ * the emulator and each GPU, or one kind of them; which kernel a row's length and the option "geometry" take; and
  * the typed call's scales of any shape. Results are the business of `quern check swiglu_quantize`. */
 #include "base/kernel.h"
 #include "core/core.h"
@@ -173,7 +173,7 @@ int main(int argc, char **argv)
   const bool all = argc > 1 && !strcmp(argv[argc - 1], "--all");
   const char *only = argc > 1 && argv[1][0] != '-' ? argv[1] : "";
   if (!*only || !strcmp(only, "cpu")) on_cpu(all);
-  if (!*only || !strcmp(only, "host")) on((qn_device){QN_HOST, 0}, "host", false, true);
+  if (!*only || !strcmp(only, "emulator")) on((qn_device){QN_EMULATOR, 0}, "emulator", false, true);
   if (!*only || !strcmp(only, "cuda")) on_gpus(all);
   return test_end();
 }

@@ -4,7 +4,7 @@
 #include "op/tune.h"
 #include "core/core.h"
 #include "device/arch.h"
-#include "op/geometry.h"
+#include "op/launch_shape.h"
 #include "op/call.h"
 #include "scratch.h"
 #include "test.h"
@@ -195,7 +195,7 @@ static void test_shipped(void)
   chooses("sm_103", 4096, 14336, "tiles-128x8x1", QN_TUNE_SHIPPED); /* of the family, and newer */
   chooses("sm_75", 4096, 14336, "none", QN_TUNE_NONE);              /* older than all */
   chooses("avx512", 4096, 14336, "none", QN_TUNE_NONE);
-  chooses("host", 4096, 14336, "none", QN_TUNE_NONE);
+  chooses("emulator", 4096, 14336, "none", QN_TUNE_NONE);
 }
 
 static void test_architectures(void)
@@ -314,35 +314,36 @@ static void test_keep(void)
 static void test_geometry(void)
 {
   const qn_op_info *op = NULL;
-  qn_geometry g;
+  qn_launch_shape g;
   const char *why;
-  char name[QN_GEOMETRY_NAME];
+  char name[QN_LAUNCH_SHAPE_NAME];
   check(qn_op_find("swiglu", &op) == QN_OK, "there is swiglu");
-  qn_geometry_key key = {.op = qn_op_of(op), .device = {QN_HOST, 0}, .rows = 64, .cols = 14336, .dense = true};
+  qn_launch_shape_key key = {.op = qn_op_of(op), .device = {QN_EMULATOR, 0}, .rows = 64, .cols = 14336, .dense = true};
   user_file(NULL);
-  check(qn_geometry_choose(&key, &g, &why) == QN_OK && !strcmp(why, "the rule"), "the host backend: %s", why);
+  check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && !strcmp(why, "the rule"), "the emulator: %s", why);
   qn_option_set("arch", "sm_100");
-  check(qn_geometry_choose(&key, &g, &why) == QN_OK && !strcmp(why, "the shipped table, published") &&
-            g.shape == QN_GEOMETRY_TILES && g.threads == 128,
+  check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && !strcmp(why, "the shipped table, published") &&
+            g.shape == QN_LAUNCH_TILES && g.threads == 128,
         "as sm_100: %s", why);
   qn_option_set("arch", "sm_103");
-  check(qn_geometry_choose(&key, &g, &why) == QN_OK && strstr(why, "older architecture"), "as sm_103: %s", why);
+  check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && strstr(why, "older architecture"), "as sm_103: %s", why);
   qn_option_set("arch", "sm_100");
   user_file(HEAD "arch=sm_100 types=* rows=1- cols=1- layout=* choice=rows-1024x8x4 state=published date=2026-11-22\n");
-  qn_status status = qn_geometry_choose(&key, &g, &why);
-  qn_geometry_name(&g, name);
+  qn_status status = qn_launch_shape_choose(&key, &g, &why);
+  qn_launch_shape_name(&g, name);
   check(status == QN_OK && !strcmp(why, "your tune table") && !strcmp(name, "rows-1024x8x4"), "%s: %s", why, name);
   qn_option_set("geometry", "flat-64x4x2");
-  status = qn_geometry_choose(&key, &g, &why);
-  qn_geometry_name(&g, name);
+  status = qn_launch_shape_choose(&key, &g, &why);
+  qn_launch_shape_name(&g, name);
   check(status == QN_OK && !strcmp(why, "forced") && !strcmp(name, "flat-64x4x2"), "%s: %s", why, name);
   qn_option_set("geometry", NULL);
   warnings = 0;
   user_file(HEAD "arch=sm_100 types=* rows=1- cols=1- layout=* choice=wgmma-128 state=published date=2026-11-22\n");
-  check(qn_geometry_choose(&key, &g, &why) == QN_OK && !strcmp(why, "the rule") && g.threads == 256 && warnings == 1,
+  check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && !strcmp(why, "the rule") && g.threads == 256 &&
+            warnings == 1,
         "a choice that is no geometry: %s, %s", why, warned);
   qn_option_set("arch", "sm_1");
-  refuses(qn_geometry_choose(&key, &g, &why), QN_BAD_ARGUMENT, "\"sm_1\" is no architecture");
+  refuses(qn_launch_shape_choose(&key, &g, &why), QN_BAD_ARGUMENT, "\"sm_1\" is no architecture");
   qn_option_set("arch", NULL);
 }
 

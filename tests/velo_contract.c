@@ -67,7 +67,7 @@ SPOIL(two_losses, (c->single[0].ndim = 1, c->single[0].shape = two))
 SPOIL(loss_f64, c->single[0].dtype = QN_F64)
 SPOIL(loss_nowhere, c->single[0].data = NULL)
 SPOIL(loss_odd, c->single[0].data = (char *)c->single[0].data + 1)
-SPOIL(loss_away, c->single[0].device.kind = QN_HOST)
+SPOIL(loss_away, c->single[0].device.kind = QN_EMULATOR)
 SPOIL(hidden_short, c->rows[0] = 1)
 SPOIL(hidden_flat, c->single[1].ndim = 1)
 SPOIL(hidden_turned, c->single[1].strides = by_columns)
@@ -82,7 +82,7 @@ SPOIL(rnn_is_cell, c->params.rnn = c->single[2].data)
 SPOIL(mlp_is_workspace, c->params.mlp = c->exec.workspace)
 SPOIL(no_workspace, c->exec.workspace = NULL)
 SPOIL(small_workspace, c->exec.workspace_bytes--)
-SPOIL(other_exec, c->exec.device.kind = QN_HOST)
+SPOIL(other_exec, c->exec.device.kind = QN_EMULATOR)
 
 static void test_params(void)
 {
@@ -96,7 +96,7 @@ static void test_params(void)
   refused(size_of_params, QN_BAD_ARGUMENT, "params->size is 8");
   refused(no_workspace, QN_BAD_ARGUMENT, "the workspace is");
   refused(small_workspace, QN_BAD_ARGUMENT, "qn_velo_workspace_bytes says so");
-  refused(other_exec, QN_BAD_ARGUMENT, "param[0] is on cpu:0 and the call is on host:0");
+  refused(other_exec, QN_BAD_ARGUMENT, "param[0] is on cpu:0 and the call is on emulator:0");
 }
 
 static void test_singles(void)
@@ -107,7 +107,7 @@ static void test_singles(void)
   refused(loss_f64, QN_BAD_TYPE, "loss is f64, it must be f32");
   refused(loss_nowhere, QN_BAD_ARGUMENT, "the data of loss");
   refused(loss_odd, QN_BAD_ARGUMENT, "loss cannot be at");
-  refused(loss_away, QN_BAD_ARGUMENT, "loss is on host:0");
+  refused(loss_away, QN_BAD_ARGUMENT, "loss is on emulator:0");
   refused(hidden_short, QN_BAD_ARGUMENT, "hidden has the shape 1x512, for 2 tensors it must be 2x512");
   refused(hidden_flat, QN_BAD_ARGUMENT, "hidden has the shape 2,");
   refused(hidden_turned, QN_BAD_ARGUMENT, "hidden (2x512) is not row-major");

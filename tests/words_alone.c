@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* words_alone.c - a kernel's text holds of the dialects' words only what it names (device/lean.h). Here every word is
+/* words_alone.c - a kernel's text holds of the dialects' words only what it names (device/prune.h). Here every word is
  * the only one in a body of its own, so that whatever it needs and does not get is an error. The compiler reads all of
  * these texts in one run, each in a namespace of its own. Also what stays and what goes of a small text. */
-#include "device/host/host.h"
-#include "device/lean.h"
-#include "device/unit.h"
+#include "device/emulator/emulator.h"
+#include "device/prune.h"
+#include "device/preprocess.h"
 #include "kernel/kernel.h"
 #include "kernel_use.h"
 #include "scratch.h"
@@ -123,7 +123,7 @@ static void add_kernel_text(qn_dialect dialect, const char *body, bool atomic, i
   qn_text text = {0}, lean = {0};
   qn_kernel_layout(kernel, &special, &layout);
   const bool ok = !qn_kernel_generate(kernel, &special, &layout, &text) &&
-                  !qn_unit_expand(&(qn_unit){.source = name, .text = text.at, .lean = true}, &lean);
+                  !qn_preprocess(&(qn_unit){.source = name, .text = text.at, .prune = true}, &lean);
   if (!ok) check(false, "the text of %s", body), exit(test_end());
   qn_text_add(all, "#define quern_group quern_group_%d\nnamespace n%d {\n%s\n}\n#undef quern_group\n", number, number,
               lean.at);
@@ -158,10 +158,10 @@ static int add_groups(qn_text *all)
 
 static void every_word_stands_alone(void)
 {
-  qn_host_compiler compiler;
+  qn_emulator_compiler compiler;
   qn_text all = {0};
   char command[3 * QN_HOST_PATH_BYTES], said[512] = "";
-  if (!check(qn_host_compiler_find(&compiler) == QN_OK, "there is a compiler")) return;
+  if (!check(qn_emulator_compiler_find(&compiler) == QN_OK, "there is a compiler")) return;
   const int n = add_groups(&all);
   write_file(scratch_path("all.cc"), all.at, all.length, 0600);
   snprintf(command, sizeof command, "'%s' -std=c++17 -fsyntax-only -w '%s' 2>&1", compiler.path,
@@ -178,7 +178,7 @@ static void has(const char *what, const char *own, const char *wanted, const cha
   char text[512];
   qn_text lean = {0};
   snprintf(text, sizeof text, "#include \"base/maths.h\"\n%s\n", own);
-  check(qn_unit_expand(&(qn_unit){.source = "own.cc", .text = text, .lean = true}, &lean) == QN_OK && lean.at &&
+  check(qn_preprocess(&(qn_unit){.source = "own.cc", .text = text, .prune = true}, &lean) == QN_OK && lean.at &&
             strstr(lean.at, own) && (!*wanted || strstr(lean.at, wanted)) && !strstr(lean.at, unwanted),
         "%s: \"%s\" stays and \"%s\" does not", what, wanted, unwanted);
   qn_text_free(&lean);

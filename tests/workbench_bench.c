@@ -56,7 +56,7 @@ static void whole(qn_device_kind kind, qn_timer timer, const char *types)
   check(ceilings, "so were %zu ceilings", b.n_ceilings);
   check(!strcmp(b.ceiling[b.best].name, qn_mix_name(b.mix)), "the share is of %s", b.ceiling[b.best].name);
   check(b.share.low <= b.share.ratio && b.share.ratio <= b.share.high, "and has an interval round it");
-  check(b.launches == (kind == QN_HOST), "a step is %lld launches", (long long)b.launches);
+  check(b.launches == (kind == QN_EMULATOR), "a step is %lld launches", (long long)b.launches);
   check(b.allocated == 0, "and allocates nothing");
   qn_bench_clear(&b);
   qn_workload_free(&work);
@@ -207,7 +207,7 @@ int main(void)
   whole(QN_CPU, QN_TIMER_EVENT, "f32");
   whole(QN_CPU, QN_TIMER_SIMPLE, "bf16 bf16 bf16 f32");
   whole(QN_CPU, QN_TIMER_DO_BENCH, "f32");
-  whole(QN_HOST, QN_TIMER_EVENT, "f32");
+  whole(QN_EMULATOR, QN_TIMER_EVENT, "f32");
   if (qn_tier_runs_here(QN_TIER_AVX2) || qn_tier_runs_here(QN_TIER_NEON)) {
     wrong("does nothing", does_nothing, "param of tensor t0, element 0");
     wrong("skips the tail", skips_the_tail, "element 1000");

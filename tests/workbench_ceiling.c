@@ -102,7 +102,7 @@ int main(int argc, char **argv)
   for (qn_mix mix = 0; mix < QN_MIX_COUNT; mix++)
     for (qn_stores stores = 0; stores < QN_STORES_COUNT; stores++) runs(mix, stores);
   tells_bytes(QN_CPU);
-  tells_bytes(QN_HOST);
+  tells_bytes(QN_EMULATOR);
   check(qn_cpu_fma(100) >= 100 * 2 * 4, "multiply-adds are counted by lanes");
   return test_end();
 }

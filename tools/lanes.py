@@ -34,7 +34,7 @@ MESON = {
     # All but the kernels that ship, whose code the C++ compiler makes in both.
     "clang": Meson("build-clang", without=("nvrtc", "text", "kernels")),
     "tsan": Meson("build-tsan", only=("threads",)),
-    # Under qemu. The host backend compiles for where it runs; qemu lets it start the cross compiler.
+    # Under qemu. The emulator compiles for where it runs; qemu lets it start the cross compiler.
     "aarch64": Meson("build-aarch64", env={"CXX": "aarch64-linux-gnu-g++"}),
 }
 

@@ -30,7 +30,9 @@ size_t qn_targets_of(const qn_op *op, int index, qn_target *targets, size_t most
     snprintf(t->backend, sizeof t->backend, "%s", variant.backend);
     snprintf(t->variant, sizeof t->variant, "%s", variant.name);
     snprintf(t->why, sizeof t->why, "%s", variant.why);
-    t->device.kind = !strcmp(variant.backend, "cpu") ? QN_CPU : !strcmp(variant.backend, "host") ? QN_HOST : QN_CUDA;
+    t->device.kind = !strcmp(variant.backend, "cpu")        ? QN_CPU
+                     : !strcmp(variant.backend, "emulator") ? QN_EMULATOR
+                                                            : QN_CUDA;
     t->device.index = t->device.kind == QN_CUDA ? index : 0;
     if (t->device.kind == QN_CPU && t->runs && rank_of(variant.name) > allowed) {
       t->runs = false;
@@ -343,7 +345,7 @@ qn_status qn_cases_make(qn_cases *cases, const qn_target *target, size_t row, qn
     qn_cases_free(cases);
     return status;
   }
-  if (target->device.kind == QN_HOST) keep_few_flags(cases, op, row, host_flags[level]);
+  if (target->device.kind == QN_EMULATOR) keep_few_flags(cases, op, row, host_flags[level]);
   if (target->device.kind == QN_CUDA) keep_few_flags(cases, op, row, cuda_flags[level]);
 
   maker m = {op, cases, CASES_MOST, seed};

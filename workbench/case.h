@@ -13,9 +13,9 @@ typedef enum qn_level { QN_QUICK, QN_NORMAL, QN_FULL } qn_level;
 typedef struct qn_target {
   const qn_op *op;
   qn_device device;
-  char backend[8], variant[24]; /* "cpu", "avx512" */
-  bool runs;                    /* here, now */
-  char why[192];                /* the reason if not */
+  char backend[16], variant[24]; /* "cpu", "avx512" */
+  bool runs;                     /* here, now */
+  char why[192];                 /* the reason if not */
 } qn_target;
 
 /* Every variant of the op on every backend, up to `most`; those of a device kind that has no device among them, with

@@ -240,9 +240,8 @@ qn_status qn_ceiling_rate(qn_ceiling *c, qn_rate rate, double *operations)
     *operations = done[0] * threads;
     return QN_OK;
   }
-  if (c->exec.device.kind == QN_HOST)
-    return qn_fail(QN_UNSUPPORTED, "%s: the host backend runs a warp as a loop, its rate says nothing",
-                   qn_rate_name(rate));
+  if (c->exec.device.kind == QN_EMULATOR)
+    return qn_fail(QN_UNSUPPORTED, "%s: the emulator runs a warp as a loop, its rate says nothing", qn_rate_name(rate));
   static const char *const define[] = {"RATE_FMA_F32", "RATE_MMA_TF32", "RATE_MMA_BF16"};
   const char *const defines[] = {"RATE", define[rate], NULL};
   struct {

@@ -2,7 +2,7 @@
 /* ceiling.cu - the plainest streams and arithmetic loops, as ceilings for kernels. One unit is compiled for each mix
  * (READS, UPDATES, WRITES streams; BYTES of each a thread, all loaded before any is stored) or rate (RATE_...).
  * Matrix units have no twin on the processor, so their PTX stands here and not among the words of base/kernel.h. */
-#include "base/lane.h"
+#include "base/simd.h"
 
 #ifdef BYTES
 struct stream_args {

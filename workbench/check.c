@@ -100,7 +100,7 @@ static void add_subject_target(item_list *list, const qn_target *target)
     return;
   }
   for (size_t row = 0; row < n_rows; row++) add_item(list, QN_LEG_VARIANTS, target, row, NULL, qn_leg_subject_variants);
-  if (target->device.kind == QN_HOST && qn_op_check_of(target->op)->far)
+  if (target->device.kind == QN_EMULATOR && qn_op_check_of(target->op)->far)
     add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, "far", qn_op_check_of(target->op)->far);
   for (size_t row = 0; row < n_rows && is_reference && agree; row++)
     add_item(list, QN_LEG_ORACLE, target, row, NULL, qn_leg_subject_oracle);

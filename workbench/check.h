@@ -16,7 +16,7 @@ enum { QN_LEG_VARIANTS = 1, QN_LEG_ORACLE, QN_LEG_GOLDEN, QN_LEG_CONTRACT, QN_LE
 
 typedef struct qn_check_options {
   const char *op;      /* NULL: all */
-  const char *backend; /* "cpu", "cuda:1", "host"; NULL: the option "device"; that unset: all */
+  const char *backend; /* "cpu", "cuda:1", "emulator"; NULL: the option "device"; that unset: all */
   const char *only;    /* "leg1/cpu/avx512/row3/case17", or the beginning of such a name; NULL: all */
   int leg;             /* 0: the first four */
   uint64_t seed;

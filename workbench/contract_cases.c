@@ -136,7 +136,7 @@ static void refuse_places(qn_contract *c, size_t role)
   qn_contract_refuses(c, "no data", WORDS(first, "NULL"));
   t->data = (char *)t->data + 1;
   qn_contract_refuses(c, "data at an odd address", WORDS(first));
-  t->device.kind = c->device.kind == QN_CPU ? QN_HOST : QN_CPU;
+  t->device.kind = c->device.kind == QN_CPU ? QN_EMULATOR : QN_CPU;
   qn_contract_refuses(c, "a tensor on another device than the call", WORDS(first));
 }
 
@@ -207,7 +207,7 @@ static void refuse_moved(qn_contract *c, size_t role)
   qn_contract_refuses_moved(c, role, "moved: no data", WORDS(first, "NULL"));
   t->data = (char *)t->data + 1;
   qn_contract_refuses_moved(c, role, "moved: data at an odd address", WORDS(first));
-  t->device.kind = c->device.kind == QN_CPU ? QN_HOST : QN_CPU;
+  t->device.kind = c->device.kind == QN_CPU ? QN_EMULATOR : QN_CPU;
   qn_contract_refuses_moved(c, role, "moved: another device", WORDS(first));
   for (size_t other = 0; other < c->op->info.n_tensors; other++) {
     bool other_written = c->op->info.types[c->row].tensor[other].access & QN_WRITE;

@@ -2,11 +2,11 @@
 /* leg_layouts.c - the part of leg 1 about tensors that are not dense, of ops that take such: every arrangement, on the
  * processor at every alignment, on devices under launch geometries that are forced by name and read back. What is
  * between rows and columns must stay as it is. Below --full each geometry has its turn once, under one arrangement and
- * row of types; there each under all. A geometry is a compilation, which the host backend takes half a second for:
+ * row of types; there each under all. A geometry is a compilation, which the emulator takes half a second for:
  * there the ops share them out, a seed has a third of them, three seeds in a row have all, and --quick has few. */
 #include "workbench/check.h"
 #include "core/core.h"
-#include "op/geometry.h"
+#include "op/launch_shape.h"
 #include "op/call.h"
 #include "workbench/arranged.h"
 #include "workbench/op_check.h"
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GEOMETRIES = 90, TURNS = GEOMETRIES / QN_GEOMETRY_SHAPES, N_POOLS = 3 };
+enum { GEOMETRIES = 90, TURNS = GEOMETRIES / QN_LAUNCH_KINDS, N_POOLS = 3 };
 
 typedef struct layout_case {
   size_t number, kind;
@@ -146,16 +146,16 @@ static void on_cpu(run *r)
 }
 
 /* Of every shape, number of threads, vector and number of vectors; in turn blocks that stay. */
-static qn_geometry geometry_of(size_t shape, size_t turn, bool other)
+static qn_launch_shape geometry_of(size_t shape, size_t turn, bool other)
 {
   static const uint32_t stay[] = {1, 2, 32};
   const bool stays = (turn % 2 == shape % 2) != other;
   const size_t at = turn * 7 % TURNS; /* so that neighbours are not alike */
-  return (qn_geometry){.shape = (qn_geometry_shape)shape,
-                       .threads = 64u << at % 5,
-                       .pack = 4u << at / 5 % 2,
-                       .packs = 1u << at / 10,
-                       .persistent = stays ? stay[turn / 2 % 3] : 0};
+  return (qn_launch_shape){.shape = (qn_launch_kind)shape,
+                           .threads = 64u << at % 5,
+                           .pack = 4u << at / 5 % 2,
+                           .packs = 1u << at / 10,
+                           .persistent = stays ? stay[turn / 2 % 3] : 0};
 }
 
 /* The op's number among those that this leg is about, and theirs. */
@@ -169,19 +169,18 @@ static void count_ops(const qn_op *op, size_t *own, size_t *all)
   }
 }
 
-/* Is this geometry this row's, below --full? Each is one row's, and on the host backend one op's and one seed's. */
+/* Is this geometry this row's, below --full? Each is one row's, and on the emulator one op's and one seed's. */
 static bool takes(const run *r, size_t shape, size_t turn)
 {
   const qn_item *item = r->trial->item;
   const size_t rows = qn_op_rows(&item->target.op->info, item->target.device.kind);
   size_t own = 0, all = 1;
-  if (item->target.device.kind == QN_HOST) count_ops(item->target.op, &own, &all);
+  if (item->target.device.kind == QN_EMULATOR) count_ops(item->target.op, &own, &all);
   if (turn % all != own) return false;
   turn /= all;
   if (level_of(r) == QN_QUICK && turn / 2 % 8 != item->row % 8) return false;
-  if (level_of(r) == QN_NORMAL && all > 1 && (turn + r->trial->options->seed) % QN_GEOMETRY_SHAPES != shape)
-    return false;
-  return (turn * QN_GEOMETRY_SHAPES + (shape + turn) % QN_GEOMETRY_SHAPES) % rows == item->row;
+  if (level_of(r) == QN_NORMAL && all > 1 && (turn + r->trial->options->seed) % QN_LAUNCH_KINDS != shape) return false;
+  return (turn * QN_LAUNCH_KINDS + (shape + turn) % QN_LAUNCH_KINDS) % rows == item->row;
 }
 
 /* As the tables say: one arrangement a row, and in the first the list that has one of each. */
@@ -199,15 +198,15 @@ static void on_device(run *r)
 {
   enum { ALIKE = QN_ARRANGEMENTS - 1 }; /* one of each would be a compilation for each */
   const bool full = level_of(r) == QN_FULL;
-  char name[QN_GEOMETRY_NAME];
+  char name[QN_LAUNCH_SHAPE_NAME];
   as_chosen(r);
   for (size_t turn = 0; turn < TURNS; turn++)
-    for (size_t shape = 0; shape < QN_GEOMETRY_SHAPES; shape++)
+    for (size_t shape = 0; shape < QN_LAUNCH_KINDS; shape++)
       for (size_t k = 0; k < (full ? 2 * QN_ARRANGEMENTS : 1); k++) {
         const size_t kind = full ? k % QN_ARRANGEMENTS : (turn + turn / ALIKE) % ALIKE;
-        const qn_geometry g = geometry_of(shape, turn, k >= QN_ARRANGEMENTS);
+        const qn_launch_shape g = geometry_of(shape, turn, k >= QN_ARRANGEMENTS);
         if (!full && !takes(r, shape, turn)) continue;
-        qn_geometry_name(&g, name);
+        qn_launch_shape_name(&g, name);
         run_case(r, case_of(turn + k + shape, kind, name));
       }
 }

@@ -183,12 +183,12 @@ static void run_case(qn_trial *trial, size_t number, size_t k, size_t v, tried *
   if (status != QN_OK) fail(trial, number, &order, "a call", 0, qn_last_error());
 }
 
-/* A device kernel is compiled for each variation on the host backend: below the full level cases take turns there, and
+/* A device kernel is compiled for each variation on the emulator: below the full level cases take turns there, and
  * at the quick one everywhere, where there are variations. Settings that change nothing are every case's, at the quick
  * level every third's. */
 static bool is_taken(const qn_trial *trial, size_t k, size_t v, size_t n_variations)
 {
-  const bool on_host = trial->item->target.device.kind == QN_HOST;
+  const bool on_host = trial->item->target.device.kind == QN_EMULATOR;
   const bool plain = !*variation_of(trial->item, 0), turn = v == k % n_variations || (!v && plain);
   if (trial->options->level == QN_FULL) return true;
   if (trial->options->level == QN_QUICK) return turn && (k % 3 == 0 || (!on_host && !plain));

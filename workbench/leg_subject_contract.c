@@ -174,7 +174,7 @@ static void refuse_tensor(contract *c, size_t r, size_t k)
   t->data = (char *)good.data + 2;
   if (qn_dtype_bytes(good.dtype) > 2) refuses(c, "data at an odd address", name, true);
   *t = good;
-  t->device.kind = good.device.kind == QN_CPU ? QN_HOST : QN_CPU;
+  t->device.kind = good.device.kind == QN_CPU ? QN_EMULATOR : QN_CPU;
   refuses(c, "another device", name, true);
   *t = good;
   refuse_shape(c, t, name, d->list && !r);
@@ -295,10 +295,10 @@ static void see_random(contract *c, uint64_t k)
 }
 
 /* A status and no crash; a refusal that changed nothing. What was good by chance is stepped, and then filled again: on
- * the host backend, which takes its time for that, there are fewer, as all devices refuse by the same code. */
+ * the emulator, which takes its time for that, there are fewer, as all devices refuse by the same code. */
 static void fuzz(contract *c)
 {
-  const uint64_t calls = c->d.exec.device.kind == QN_HOST && c->trial->options->level != QN_FULL ? 100 : 400;
+  const uint64_t calls = c->d.exec.device.kind == QN_EMULATOR && c->trial->options->level != QN_FULL ? 100 : 400;
   for (uint64_t k = 0; k < calls && !c->trial->failure; k++)
     if (qn_trial_takes(c->trial, c->n++)) see_random(c, k);
 }

@@ -229,12 +229,12 @@ static qn_status end_case(play *p)
   return QN_OK;
 }
 
-/* On the host backend a case may be a compilation of its own: some of them there, and at the quick level. */
+/* On the emulator a case may be a compilation of its own: some of them there, and at the quick level. */
 static size_t turns_of(const qn_trial *trial)
 {
   const bool alike = trial->item->target.op->engine->variant == NULL;
   if (trial->options->level == QN_FULL) return 1;
-  if (!alike) return trial->item->target.device.kind == QN_HOST ? 5 : 1;
+  if (!alike) return trial->item->target.device.kind == QN_EMULATOR ? 5 : 1;
   return trial->options->level == QN_QUICK ? 4 : 1;
 }
 

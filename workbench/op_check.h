@@ -53,7 +53,7 @@ typedef struct qn_op_check {
   /* What a written single holds before the first step, or in the middle of a run; arrays of params are on the host.
    * NULL: what all others do, zeros or what the description fills them with. */
   void (*initial_state)(const void *params, size_t role, bool middle, const int64_t *shape, double *values);
-  void (*far)(struct qn_trial *trial); /* of leg 1, host: places past 2^32 elements */
+  void (*far)(struct qn_trial *trial); /* of leg 1, emulator: places past 2^32 elements */
 } qn_op_check;
 
 /* Of an op that brings nothing, one with nothing in it. */

@@ -135,10 +135,10 @@ qn_status qn_roofline_measure(qn_roofline *r, qn_device device, qn_pool *pool, s
   look_up(r);
   if (device.kind != QN_CUDA) r->threads = qn_pool_threads(pool);
   const size_t smallest = device.kind == QN_CUDA ? (size_t)1 << 20 : (size_t)16 << 10;
-  size_t want = largest                  ? largest
-                : device.kind == QN_CUDA ? (size_t)4 << 30
-                : device.kind == QN_HOST ? (size_t)4 << 20
-                                         : (size_t)1 << 30;
+  size_t want = largest                      ? largest
+                : device.kind == QN_CUDA     ? (size_t)4 << 30
+                : device.kind == QN_EMULATOR ? (size_t)4 << 20
+                                             : (size_t)1 << 30;
   while (want > smallest && (int64_t)want > r->info.free_bytes / 2) want /= 4;
   qn_require(want >= smallest, "the largest working set is %zu bytes, the smallest is %zu", want, smallest);
   for (r->n_sets = 1; r->n_sets < QN_ROOF_SETS && smallest << (2 * r->n_sets) <= want;) r->n_sets++;

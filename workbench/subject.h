@@ -61,7 +61,7 @@ typedef struct qn_subject {
   uint64_t seed, steps; /* steps: as the text says, 1 unless it does */
   double gradients,
       trained;     /* standard deviations of what is only read, and of the first role; below 0: as described */
-  bool fenced;     /* memory may not be touched behind the last tensor of a role, on the processor and host */
+  bool fenced;     /* memory may not be touched behind the last tensor of a role, on the processor and the emulator */
   bool bare, lean; /* no memory; no images on the host: it can be stepped alone */
   bool nan, halves, odd, filled, scaled, hyper;
   bool planned; /* a step is that of a plan */

@@ -20,8 +20,8 @@ enum { LOOK_ROUNDS = 8, PROVE_ROUNDS = 40, MOST_WAYS = 4 };
 typedef struct tuner tuner;
 typedef struct candidate { /* a geometry, as a runner sees it */
   tuner *t;
-  qn_geometry geometry;
-  char name[QN_GEOMETRY_NAME];
+  qn_launch_shape geometry;
+  char name[QN_LAUNCH_SHAPE_NAME];
   qn_list_facts facts; /* of its kernel for the cell at hand */
   bool has_facts;
 } candidate;
@@ -265,14 +265,14 @@ static qn_status find_incumbent(tuner *t)
 {
   const qn_op *op = t->order->op;
   const qn_tune_cell *c = t->at;
-  const qn_geometry_key key = {op, c->row, t->order->device, c->rows, c->cols, c->layout == QN_TUNE_DENSE, false};
+  const qn_launch_shape_key key = {op, c->row, t->order->device, c->rows, c->cols, c->layout == QN_TUNE_DENSE, false};
   const char *why;
   char types[QN_TUNE_TYPES];
   qn_tune_entry e;
   qn_try(qn_option_set("geometry", ""));
   t->incumbent = (candidate){.t = t};
-  qn_try(qn_geometry_choose(&key, &t->incumbent.geometry, &why));
-  qn_geometry_name(&t->incumbent.geometry, t->incumbent.name);
+  qn_try(qn_launch_shape_choose(&key, &t->incumbent.geometry, &why));
+  qn_launch_shape_name(&t->incumbent.geometry, t->incumbent.name);
   qn_tune_types(op, c->row, types);
   const qn_tune_key wanted = {.types = types, .rows = c->rows, .cols = c->cols, .layout = c->layout};
   t->incumbent_source = qn_tune_find(op->info.name, &t->arch, &wanted, &e);
@@ -282,12 +282,12 @@ static qn_status find_incumbent(tuner *t)
 
 static qn_status find_candidates(tuner *t)
 {
-  qn_geometry found[QN_TUNE_CANDIDATES];
+  qn_launch_shape found[QN_TUNE_CANDIDATES];
   qn_try(qn_tune_candidates(t->order->op, t->at, t->arch.multiprocessors, t->order->only, &t->incumbent.geometry, found,
                             &t->n));
   for (size_t k = 0; k < t->n; k++) {
     t->candidate[k] = (candidate){.t = t, .geometry = found[k]};
-    qn_geometry_name(&found[k], t->candidate[k].name);
+    qn_launch_shape_name(&found[k], t->candidate[k].name);
   }
   t->outcome->candidates += t->n;
   return QN_OK;
@@ -448,17 +448,18 @@ static qn_status say_device(const qn_tune_order *order)
 static qn_status list_geometries(const qn_tune_order *order)
 {
   static qn_tune_cell cell[QN_TUNE_CELLS];
-  char name[QN_TUNE_TYPES + 64], geometry[QN_GEOMETRY_NAME];
+  char name[QN_TUNE_TYPES + 64], geometry[QN_LAUNCH_SHAPE_NAME];
   size_t n;
   qn_try(qn_tune_cells(order->op, order->types, order->shapes, order->pitched, cell, &n));
   qn_try(say_device(order));
   for (size_t k = 0; k < n; k++) {
     const qn_tune_cell *c = &cell[k];
-    const qn_geometry_key key = {order->op, c->row, order->device, c->rows, c->cols, c->layout == QN_TUNE_DENSE, false};
-    qn_geometry g;
+    const qn_launch_shape_key key = {order->op, c->row, order->device, c->rows, c->cols, c->layout == QN_TUNE_DENSE,
+                                     false};
+    qn_launch_shape g;
     const char *why;
-    qn_try(qn_geometry_choose(&key, &g, &why));
-    qn_geometry_name(&g, geometry);
+    qn_try(qn_launch_shape_choose(&key, &g, &why));
+    qn_launch_shape_name(&g, geometry);
     qn_tune_cell_name(order->op, c, name, sizeof name);
     fprintf(order->out, "    %-42s %-18s %s\n", name, geometry, why);
   }

@@ -54,7 +54,7 @@ typedef struct qn_tune_result {
   const char *validity, *why; /* "correct", "correctness", "runtime"; "": it is right */
 } qn_tune_result;
 /* One candidate as the T4 results format has it (schema 1.0.0). What is not known of it is left out. */
-void qn_tune_json_add(json_t *results, const qn_op *op, const qn_tune_cell *cell, const qn_geometry *g,
+void qn_tune_json_add(json_t *results, const qn_op *op, const qn_tune_cell *cell, const qn_launch_shape *g,
                       const qn_tune_result *result);
 /* The same of what is configured by something else, which is given away. */
 void qn_tune_json_result(json_t *results, json_t *configuration, const qn_tune_result *result);

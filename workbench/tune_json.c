@@ -16,12 +16,12 @@ static json_t *measurement(const char *name, double value, const char *unit)
   return json_pack("{s:s, s:o, s:s}", "name", name, "value", json_real(isfinite(value) ? value : 0), "unit", unit);
 }
 
-static json_t *configuration(const qn_op *op, const qn_tune_cell *cell, const qn_geometry *g)
+static json_t *configuration(const qn_op *op, const qn_tune_cell *cell, const qn_launch_shape *g)
 {
-  char types[QN_TUNE_TYPES], name[QN_GEOMETRY_NAME];
+  char types[QN_TUNE_TYPES], name[QN_LAUNCH_SHAPE_NAME];
   static const char *const shapes[] = {"flat", "rows", "tiles"};
   qn_tune_types(op, cell->row, types);
-  qn_geometry_name(g, name);
+  qn_launch_shape_name(g, name);
   return json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:i, s:i, s:i, s:i}", "op", op->info.name, "types", types,
                    "rows", (json_int_t)cell->rows, "cols", (json_int_t)cell->cols, "layout",
                    cell->layout == QN_TUNE_DENSE ? "dense" : "pitched", "geometry", name, "shape", shapes[g->shape],
@@ -48,7 +48,7 @@ static json_t *measurements_of(const qn_tune_result *r)
   return all;
 }
 
-void qn_tune_json_add(json_t *results, const qn_op *op, const qn_tune_cell *cell, const qn_geometry *g,
+void qn_tune_json_add(json_t *results, const qn_op *op, const qn_tune_cell *cell, const qn_launch_shape *g,
                       const qn_tune_result *r)
 {
   if (results) qn_tune_json_result(results, configuration(op, cell, g), r);

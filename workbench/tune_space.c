@@ -94,8 +94,8 @@ void qn_tune_cell_classes(const qn_tune_cell *cell, qn_tune_entry *e)
 
 typedef struct space {
   const qn_tune_cell *cell;
-  const qn_geometry *incumbent;
-  qn_geometry *to;
+  const qn_launch_shape *incumbent;
+  qn_launch_shape *to;
   size_t *n;
   uint64_t multiprocessors;
 } space;
@@ -107,60 +107,60 @@ static uint64_t power_above(uint64_t value)
   return power;
 }
 
-static uint64_t pieces_of(const qn_tune_cell *cell, const qn_geometry *g)
+static uint64_t pieces_of(const qn_tune_cell *cell, const qn_launch_shape *g)
 {
   const uint64_t tile = (uint64_t)g->threads * g->pack * g->packs;
-  if (g->shape == QN_GEOMETRY_ROWS) return cell->rows;
-  if (g->shape == QN_GEOMETRY_TILES) return cell->rows * ((cell->cols + tile - 1) / tile);
+  if (g->shape == QN_LAUNCH_ROWS) return cell->rows;
+  if (g->shape == QN_LAUNCH_TILES) return cell->rows * ((cell->cols + tile - 1) / tile);
   return (cell->rows * cell->cols + tile - 1) / tile;
 }
 
-static bool makes_sense(const space *s, const qn_geometry *g)
+static bool makes_sense(const space *s, const qn_launch_shape *g)
 {
   const qn_tune_cell *cell = s->cell;
   const uint64_t tile = (uint64_t)g->threads * g->pack * g->packs;
-  if (g->shape == QN_GEOMETRY_FLAT && cell->layout != QN_TUNE_DENSE) return false;
-  if (g->shape != QN_GEOMETRY_FLAT && cell->rows < 2) return false; /* one row is flat */
-  if (g->shape != QN_GEOMETRY_FLAT && tile > power_above(cell->cols) && tile > 64 * (uint64_t)g->pack) return false;
+  if (g->shape == QN_LAUNCH_FLAT && cell->layout != QN_TUNE_DENSE) return false;
+  if (g->shape != QN_LAUNCH_FLAT && cell->rows < 2) return false; /* one row is flat */
+  if (g->shape != QN_LAUNCH_FLAT && tile > power_above(cell->cols) && tile > 64 * (uint64_t)g->pack) return false;
   if (g->threads * g->pack * g->packs > 16384) return false; /* a multiprocessor's registers */
   return !g->persistent || pieces_of(cell, g) > 2 * s->multiprocessors * g->persistent;
 }
 
-static void offer(space *s, qn_geometry g)
+static void offer(space *s, qn_launch_shape g)
 {
-  if (!makes_sense(s, &g) || qn_geometry_equal(&g, s->incumbent) || *s->n == QN_TUNE_CANDIDATES) return;
+  if (!makes_sense(s, &g) || qn_launch_shape_equal(&g, s->incumbent) || *s->n == QN_TUNE_CANDIDATES) return;
   s->to[(*s->n)++] = g;
 }
 
 static qn_status take_names(space *s, const char *only)
 {
-  char name[QN_GEOMETRY_NAME + 8];
+  char name[QN_LAUNCH_SHAPE_NAME + 8];
   for (const char *at = only; *at; at += *at == ',') {
     const size_t n = strcspn(at, ",");
-    qn_geometry g;
+    qn_launch_shape g;
     snprintf(name, sizeof name, "%.*s", n < sizeof name ? (int)n : (int)sizeof name - 1, at);
-    qn_try(qn_geometry_from_name(name, &g));
+    qn_try(qn_launch_shape_from_name(name, &g));
     at += n;
-    if (!qn_geometry_equal(&g, s->incumbent) && *s->n < QN_TUNE_CANDIDATES) s->to[(*s->n)++] = g;
+    if (!qn_launch_shape_equal(&g, s->incumbent) && *s->n < QN_TUNE_CANDIDATES) s->to[(*s->n)++] = g;
   }
   return QN_OK;
 }
 
 qn_status qn_tune_candidates(const qn_op *op, const qn_tune_cell *cell, int multiprocessors, const char *only,
-                             const qn_geometry *incumbent, qn_geometry *candidates, size_t *n)
+                             const qn_launch_shape *incumbent, qn_launch_shape *candidates, size_t *n)
 {
   space s = {cell, incumbent, candidates, n, multiprocessors > 0 ? (uint64_t)multiprocessors : 1};
-  qn_geometry rule;
+  qn_launch_shape rule;
   *n = 0;
   if (only) return take_names(&s, only);
-  qn_geometry_rule(&(qn_geometry_key){.op = op, .row = cell->row, .dense = true}, &rule);
-  for (int shape = 0; shape < QN_GEOMETRY_SHAPES; shape++)
-    for (uint32_t threads = 128; threads <= (shape == QN_GEOMETRY_ROWS ? 1024 : 512); threads *= 2)
+  qn_launch_shape_rule(&(qn_launch_shape_key){.op = op, .row = cell->row, .dense = true}, &rule);
+  for (int shape = 0; shape < QN_LAUNCH_KINDS; shape++)
+    for (uint32_t threads = 128; threads <= (shape == QN_LAUNCH_ROWS ? 1024 : 512); threads *= 2)
       for (uint32_t packs = 1; packs <= 4; packs *= 2) {
-        const qn_geometry g = {(qn_geometry_shape)shape, threads, rule.pack, packs, 0};
+        const qn_launch_shape g = {(qn_launch_kind)shape, threads, rule.pack, packs, 0};
         offer(&s, g);
         if (packs > 2) continue;
-        offer(&s, (qn_geometry){g.shape, threads, g.pack, packs, 2048 / threads});
+        offer(&s, (qn_launch_shape){g.shape, threads, g.pack, packs, 2048 / threads});
       }
   return QN_OK;
 }

@@ -3,7 +3,7 @@
  * sense for a shape. It knows no op's name and measures nothing. */
 #ifndef QN_WORKBENCH_TUNE_SPACE_H
 #define QN_WORKBENCH_TUNE_SPACE_H
-#include "op/geometry.h"
+#include "op/launch_shape.h"
 #include "op/tune.h"
 
 enum { QN_TUNE_CELLS = 512, QN_TUNE_CANDIDATES = 128 };
@@ -30,5 +30,5 @@ void qn_tune_cell_classes(const qn_tune_cell *cell, qn_tune_entry *entry);
 /* The geometries to try there, the incumbent not among them. only: names, apart by commas; NULL: all that make sense.
  */
 qn_status qn_tune_candidates(const qn_op *op, const qn_tune_cell *cell, int multiprocessors, const char *only,
-                             const qn_geometry *incumbent, qn_geometry *candidates, size_t *n);
+                             const qn_launch_shape *incumbent, qn_launch_shape *candidates, size_t *n);
 #endif

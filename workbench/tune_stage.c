@@ -14,7 +14,7 @@ static const int64_t small_shape[SMALL][2] = {{1, 11009}, {3, 4099}, {4, 14337},
 
 typedef struct proof {
   qn_tune_layout layout;
-  qn_geometry geometry;
+  qn_launch_shape geometry;
   char why[160];
 } proof;
 
@@ -47,10 +47,10 @@ static uint64_t pitch_of(uint64_t cols, qn_tune_layout layout) { return cols + (
 
 uint64_t qn_tune_span(const qn_tune_cell *cell) { return cell->rows * pitch_of(cell->cols, cell->layout); }
 
-static qn_status force(const qn_geometry *g)
+static qn_status force(const qn_launch_shape *g)
 {
-  char name[QN_GEOMETRY_NAME];
-  if (g) qn_geometry_name(g, name);
+  char name[QN_LAUNCH_SHAPE_NAME];
+  if (g) qn_launch_shape_name(g, name);
   return qn_option_set("geometry", g ? name : NULL);
 }
 
@@ -151,7 +151,7 @@ void qn_tune_stage_take(qn_tune_stage *s, const qn_tune_cell *cell)
   }
 }
 
-qn_status qn_tune_stage_step(qn_tune_stage *s, const qn_geometry *g)
+qn_status qn_tune_stage_step(qn_tune_stage *s, const qn_launch_shape *g)
 {
   qn_try(force(g));
   return qn_op_step(&s->op->info, &s->exec, s->params, 1, s->list);
@@ -242,9 +242,9 @@ static void compare(const qn_tune_stage *s, char *why, size_t bytes)
   }
 }
 
-static qn_status run_small(qn_tune_stage *s, const qn_geometry *g, char *why, size_t bytes)
+static qn_status run_small(qn_tune_stage *s, const qn_launch_shape *g, char *why, size_t bytes)
 {
-  char name[QN_GEOMETRY_NAME];
+  char name[QN_LAUNCH_SHAPE_NAME];
   char *base[QN_MAX_TENSORS] = {NULL};
   for (size_t role = 0; role < s->op->info.n_tensors; role++) {
     if (!given(s, role)) continue;
@@ -255,7 +255,7 @@ static qn_status run_small(qn_tune_stage *s, const qn_geometry *g, char *why, si
   qn_try(force(g));
   const qn_status ran = step_small(s, &s->exec, base);
   if (ran != QN_OK) return snprintf(why, bytes, "not possible: %.120s", qn_last_error()), QN_OK;
-  qn_geometry_name(g, name);
+  qn_launch_shape_name(g, name);
   const char *took = qn_op_last_variant();
   if (strncmp(took, name, strlen(name)) != 0 || took[strlen(name)] != ' ')
     return snprintf(why, bytes, "not possible: %.100s takes its place", *took ? took : "another kernel"), QN_OK;
@@ -267,10 +267,10 @@ static qn_status run_small(qn_tune_stage *s, const qn_geometry *g, char *why, si
   return QN_OK;
 }
 
-qn_status qn_tune_stage_prove(qn_tune_stage *s, qn_tune_layout layout, const qn_geometry *g, const char **why)
+qn_status qn_tune_stage_prove(qn_tune_stage *s, qn_tune_layout layout, const qn_launch_shape *g, const char **why)
 {
   for (size_t k = 0; k < s->n_proved; k++)
-    if (s->proved[k].layout == layout && qn_geometry_equal(&s->proved[k].geometry, g))
+    if (s->proved[k].layout == layout && qn_launch_shape_equal(&s->proved[k].geometry, g))
       return *why = s->proved[k].why, QN_OK;
   if (s->n_proved == PROVED) s->n_proved = 0; /* more than there are: begin anew */
   if (!s->has_small || s->small_layout != layout) qn_try(make_small(s, layout));

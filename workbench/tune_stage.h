@@ -17,10 +17,10 @@ void qn_tune_stage_destroy(qn_tune_stage **stage);
 /* Ragged tensors in this layout, stepped once in this geometry: every byte of every role, and of what lies between
  * tensors and behind rows, is as the reference tier leaves it. Remembered, so that asking again is free. *why: "", or
  * the reason why the geometry is not to be timed. */
-qn_status qn_tune_stage_prove(qn_tune_stage *stage, qn_tune_layout layout, const qn_geometry *g, const char **why);
+qn_status qn_tune_stage_prove(qn_tune_stage *stage, qn_tune_layout layout, const qn_launch_shape *g, const char **why);
 
 /* Steps are over tensors of this shape from here on; in this geometry, until the option is set again. */
 void qn_tune_stage_take(qn_tune_stage *stage, const qn_tune_cell *cell);
-qn_status qn_tune_stage_step(qn_tune_stage *stage, const qn_geometry *g);
+qn_status qn_tune_stage_step(qn_tune_stage *stage, const qn_launch_shape *g);
 double qn_tune_stage_moved(const qn_tune_stage *stage); /* bytes read and written by a step */
 #endif

@@ -22,7 +22,7 @@ typedef struct qn_device_info {
   char compiler_path[256]; /* NVRTC's or the C++ compiler's path; "" if none */
 } qn_device_info;
 
-/* Names: "cpu", "cuda", "host"; "cuda:1" for a device. The parser says the nearest name on a mistake. */
+/* Names: "cpu", "cuda", "emulator"; "cuda:1" for a device. The parser says the nearest name on a mistake. */
 QN_API const char *qn_device_kind_name(qn_device_kind kind);
 QN_API qn_status qn_device_from_name(const char *name, qn_device *device);
 

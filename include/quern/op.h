@@ -152,7 +152,7 @@ QN_API void qn_plan_destroy(qn_plan **plan); /* steps in flight on a device are 
 /* The variants of an op: CPU tiers and device kernels. "state" tells how far each is proved on this machine's build. */
 typedef struct qn_variant {
   size_t size;         /* sizeof(qn_variant), set by the caller */
-  const char *backend; /* "cpu", "cuda", "host" */
+  const char *backend; /* "cpu", "cuda", "emulator" */
   const char *name;    /* "avx512", "sm_90" */
   const char *state;   /* "runs", "compiled only" (it builds for this target, which is not here), "emitted only" */
   int available;       /* 1: it could run here now */

@@ -9,12 +9,12 @@
 extern "C" {
 #endif
 
-/* QN_CPU: the processor's own kernels. QN_CUDA: NVIDIA GPUs. QN_HOST: the device kernels' sources, compiled for and run
- * on the processor as loops over blocks and threads; for tests and machines without a GPU. */
-typedef enum qn_device_kind { QN_CPU, QN_CUDA, QN_HOST, QN_DEVICE_KIND_COUNT } qn_device_kind;
+/* QN_CPU: the processor's own kernels. QN_CUDA: NVIDIA GPUs. QN_EMULATOR: the device kernels' sources, compiled for and
+ * run on the processor as loops over blocks and threads; for tests and machines without a GPU. */
+typedef enum qn_device_kind { QN_CPU, QN_CUDA, QN_EMULATOR, QN_DEVICE_KIND_COUNT } qn_device_kind;
 typedef struct qn_device {
   qn_device_kind kind;
-  int index; /* 0 for QN_CPU and QN_HOST */
+  int index; /* 0 for QN_CPU and QN_EMULATOR */
 } qn_device;
 
 /* The registry's ops take the first four and the last; kernels from a body take all but the last. BOOL is a byte, 0 or

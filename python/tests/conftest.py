@@ -62,5 +62,5 @@ def pytest_collection_modifyitems(items):
             # Which device and stream a launch goes to is seen without a GPU too: test_streams.py, over the mock driver.
             item.add_marker(pytest.mark.skip(reason="needs two GPUs"))
         elif item.get_closest_marker("cuda") and here < 1:
-            # The kernels' bits are seen without one on the host backend: `quern check --backend host`.
+            # The kernels' bits are seen without one on the emulator: `quern check --backend emulator`.
             item.add_marker(pytest.mark.skip(reason="no GPU"))

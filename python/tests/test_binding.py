@@ -255,7 +255,7 @@ def test_describe():
     assert json.loads(json.dumps(said)) == said
     assert [role["keyword"] for role in said["tensors"]] == ["params", "grads", "exp_avgs", "masters"]
     assert next(param for param in said["params"] if param["name"] == "beta1")["range"] == "in [0, 1)"
-    assert {variant["backend"] for variant in said["variants"]} == {"cpu", "host", "cuda"}
+    assert {variant["backend"] for variant in said["variants"]} == {"cpu", "emulator", "cuda"}
     assert ["f32", "f32", "f32", "none"] in said["types"]
     with pytest.raises(ValueError, match='did you mean "lion"'):
         quern.describe("loin")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collective.h - the words by which threads of a device kernel work together: shared memory, barriers, shuffles, votes,
  * reductions; base/matrix.h has small matrix products and what feeds them. Like base/kernel.h one text for NVRTC and,
- * as C++17, for the host backend, where such a kernel's threads are fibers (device/host/group.c); PTX stands behind
+ * as C++17, for the emulator, where such a kernel's threads are fibers (device/emulator/group.c); PTX stands behind
  * words with C twins.
  *
  *     struct sums_args { const float *x; float *sums; };

@@ -16,7 +16,7 @@
  * A stored value lies in the low bits of a 32-bit lane; the high ones are zero. */
 #ifndef QN_BASE_DTYPE_H
 #define QN_BASE_DTYPE_H
-#include "base/lane.h"
+#include "base/simd.h"
 
 #ifndef QN_ORACLE
 #ifdef QN_CUDA_DIALECT

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group.h - what a kernel on the processor asks of the executor of its group of threads (device/host/group.c), when its
- * threads are fibers: barriers, exchange within a simdgroup, dynamic shared memory; and what a checked or limited
+/* group.h - what a kernel on the processor asks of the executor of its group of threads (device/emulator/group.c), when
+ * its threads are fibers: barriers, exchange within a simdgroup, dynamic shared memory; and what a checked or limited
  * build reports. One struct of function pointers, written by the loader into the variable `quern_group` that a kernel's
  * object exports if it needs it; so that the object links nothing. Read by C and by the kernel's C++. */
 #ifndef QN_BASE_GROUP_H

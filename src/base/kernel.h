@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernel.h - the words in which device kernels are written, so that one source compiles with NVRTC for a GPU and as
- * C++17 by the system's compiler for the host backend. It includes nothing (that keeps a host compile at some 30 ms);
+ * C++17 by the system's compiler for the emulator. It includes nothing (that keeps a host compile at some 30 ms);
  * PTX stands only here, behind words with C twins that give the same bits (any NaN equals any NaN). Included from C it
- * gives the types and conversions, but no kernels. What one element computes is lane.h's business, not this file's.
+ * gives the types and conversions, but no kernels. What one element computes is simd.h's business, not this file's.
  *
  *     struct scale_args { float *x; qn_u64 n; float by; };
  *     QN_KERNEL(scale, scale_args, a)

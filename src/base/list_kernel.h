@@ -10,7 +10,7 @@
  *     }
  *
  * The body is one pack of one thread. Which elements it has, and how many packs a thread takes, are the geometry's
- * business (op/geometry.h), so that one text serves all: flat, where blocks take successive runs of dense tensors;
+ * business (op/launch_shape.h), so that one text serves all: flat, where blocks take successive runs of dense tensors;
  * tiles, where a block takes a tile of columns of a row; rows, where it takes a row, tile by tile. Short rows share a
  * block: as many threads as a row needs are one row's, a power of two.
  *
@@ -28,13 +28,13 @@
 #define QN_BASE_LIST_KERNEL_H
 #include "base/dtype.h"
 #include "base/kernel.h"
-#include "base/lane.h"
+#include "base/simd.h"
 #include "base/random.h"
 
 enum { QN_NONE, QN_F32, QN_BF16, QN_F16, QN_F64 };    /* as quern/tensor.h */
 enum { QN_ABSENT, QN_READ, QN_WRITE, QN_READ_WRITE }; /* as quern/op.h */
 
-/* As op/geometry.h numbers them. */
+/* As op/launch_shape.h numbers them. */
 #define QN_LIST_SHAPE_FLAT 0
 #define QN_LIST_SHAPE_ROWS 1
 #define QN_LIST_SHAPE_TILES 2
@@ -51,7 +51,7 @@ QN_FN constexpr int qn_list_step(int role) { return 1 + (QN_LIST_STEPS >> role &
 QN_FN constexpr int qn_list_partner(int role) { return int(QN_LIST_PAIRS >> 4 * role & 15) - 1; } /* -1: none */
 QN_FN constexpr bool qn_list_is_odd(int role) { return QN_LIST_ODDS >> role & 1; }
 
-/* The argument; list_args.h has the same members in the same order. */
+/* The argument; list_kernel_args.h has the same members in the same order. */
 template <class Coef> struct qn_list_args {
   Coef coef;
   QN_FAR char *data[QN_LIST_GIVEN][QN_LIST_CAPACITY];

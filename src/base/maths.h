@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* maths.h - exp, exp2, log, log2, sin, cos, tanh, sigmoid, erf, GELU and 1/sqrt of a lane, as chains of correctly
- * rounded f32 steps in the words of lane.h, so that every tier and every GPU gives the same bits. No table is looked
+ * rounded f32 steps in the words of simd.h, so that every tier and every GPU gives the same bits. No table is looked
  * up, and lanes part only where a sine's or cosine's argument is 65536 or more. All floats are welcome: NaN gives NaN,
  * subnormal arguments and results are kept, and what is too large or too small becomes infinity or zero where the true
  * result rounds to it.
@@ -15,7 +15,7 @@
  * can tell. */
 #ifndef QN_BASE_MATHS_H
 #define QN_BASE_MATHS_H
-#include "base/lane.h"
+#include "base/simd.h"
 
 #ifdef QN_ORACLE
 QN_FN qn_f32 qn_exp(qn_f32 x) { return __builtin_exp(x); }

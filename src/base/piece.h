@@ -13,7 +13,7 @@ typedef struct qn_piece {
   uint32_t tensor_id; /* likewise */
   uint32_t place;     /* in the list */
   uint64_t row;       /* that the run lies in; 0 where rows do not count: see row_flags in op/op.h */
-  const uint8_t *step; /* by role: elements from one to the next, 1 or 2; NULL: 1. qn_walk (walk.h) sees to it */
+  const uint8_t *step; /* by role: elements from one to the next, 1 or 2; NULL: 1. qn_walk (for_packs.h) sees to it */
   bool streams;        /* as the call's */
   uint64_t *tally;     /* two counters of this tensor, added to atomically; NULL where the phase counts nothing */
 } qn_piece;

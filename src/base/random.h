@@ -8,7 +8,7 @@
  * Elements are counted in the whole tensor, so a shard draws what the unsharded tensor would; they are below 2^60. */
 #ifndef QN_BASE_RANDOM_H
 #define QN_BASE_RANDOM_H
-#include "base/lane.h"
+#include "base/simd.h"
 
 /* What a tensor's words are drawn from; `stream` tells the uses of one tensor's elements apart. */
 typedef struct qn_random {

@@ -10,7 +10,7 @@
 /* ---- options (options.c): by number, so that a spelling mistake does not compile ---- */
 #define QN_OPTION_MAP(X)                                                                                               \
   X(CPU, "cpu", "QUERN_CPU", "auto", "auto|ref|avx2|avx512|neon", "the best CPU tier that may run")                    \
-  X(DEVICE, "device", "QUERN_DEVICE", "", "cpu|cuda[:N]|host", "the device that the command and the tests use")        \
+  X(DEVICE, "device", "QUERN_DEVICE", "", "cpu|cuda[:N]|emulator", "the device that the command and the tests use")    \
   X(CACHE, "cache", "QUERN_CACHE", "on", "on|off", "keep compiled kernels on disk")                                    \
   X(CACHE_DIR, "cache_dir", "QUERN_CACHE_DIR", "", "path", "where; default: $XDG_CACHE_HOME/quern or ~/.cache/quern")  \
   X(CACHE_BYTES, "cache_bytes", "QUERN_CACHE_BYTES", "256M", "bytes",                                                  \
@@ -18,8 +18,8 @@
   X(LIBCUDA, "libcuda", "QUERN_LIBCUDA", "", "path", "the CUDA driver's library; default: libcuda.so.1")               \
   X(LIBNVRTC, "libnvrtc", "QUERN_LIBNVRTC", "", "path", "the CUDA run-time compiler's library")                        \
   X(LIBCUBLAS, "libcublas", "QUERN_LIBCUBLAS", "", "path", "cuBLAS's library for products, libcublasLt")               \
-  X(CXX, "cxx", "QUERN_CXX", "", "path", "the C++ compiler of the host backend; default: $CXX, else c++")              \
-  X(ARCH, "arch", "QUERN_ARCH", "", "name", "the architecture that the host backend and the tune tables take: sm_100") \
+  X(CXX, "cxx", "QUERN_CXX", "", "path", "the C++ compiler of the emulator; default: $CXX, else c++")                  \
+  X(ARCH, "arch", "QUERN_ARCH", "", "name", "the architecture that the emulator and the tune tables take: sm_100")     \
   X(TUNE_DIR, "tune_dir", "QUERN_TUNE_DIR", "", "path",                                                                \
     "where tune tables of your own are; default: $XDG_DATA_HOME/quern/tune or ~/.local/share/quern/tune")              \
   X(GEOMETRY, "geometry", "QUERN_GEOMETRY", "", "name",                                                                \

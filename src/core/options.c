@@ -117,6 +117,8 @@ static qn_status validate(qn_option option, const char *text, const char *by)
              VALUE_BYTES - 1);
   const bool free_text = !strcmp(row->values, "path") || !strcmp(row->values, "name"); /* a name: its user judges it */
   if (free_text || !strcmp(text, row->default_value)) return QN_OK;
+  if (option == QN_OPTION_DEVICE && (!strcmp(text, "emu") || !strcmp(text, "host")))
+    return QN_OK; /* other names of it */
   if (!strcmp(row->values, "bytes")) {
     qn_require(parse_bytes(text, &bytes),
                "%s: \"%.64s\" is no number of bytes; digits are taken, with K, M or G behind them, below 2^63 in all",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source.h - the device sources that the build embedded, by the name they are included under ("base/lane.h"). */
+/* source.h - the device sources that the build embedded, by the name they are included under ("base/simd.h"). */
 #ifndef QN_CORE_SOURCE_H
 #define QN_CORE_SOURCE_H
 #include <stddef.h>

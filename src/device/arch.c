@@ -72,10 +72,10 @@ bool qn_arch_from_name(const char *name, qn_arch *arch)
 {
   qn_arch made = {.size = sizeof made};
   bool good = gpu_from_name(name, &made);
-  if (!strcmp(name, "host")) {
+  if (!strcmp(name, "emulator")) {
     good = true;
-    snprintf(made.name, sizeof made.name, "host");
-    snprintf(made.family, sizeof made.family, "host");
+    snprintf(made.name, sizeof made.name, "emulator");
+    snprintf(made.family, sizeof made.family, "emulator");
   }
   for (qn_tier tier = QN_TIER_REF; tier < QN_TIER_ORACLE; tier++) {
     if (strcmp(name, qn_tier_name(tier)) != 0) continue;
@@ -117,7 +117,8 @@ static qn_status imitated(const imitation **result)
   qn_try(qn_option_text(QN_OPTION_ARCH, text, sizeof text));
   kept.is_set = *text != 0;
   qn_require(!kept.is_set || qn_arch_from_name(text, &kept.arch),
-             "QUERN_ARCH: \"%s\" is no architecture; \"sm_75\", \"sm_90\", \"avx2\", \"neon\" and \"host\" are", text);
+             "QUERN_ARCH: \"%s\" is no architecture; \"sm_75\", \"sm_90\", \"avx2\", \"neon\" and \"emulator\" are",
+             text);
   kept.generation = generation;
   return QN_OK;
 }
@@ -156,7 +157,7 @@ static qn_status of_gpu(qn_device device, qn_arch *arch)
 static qn_status of_processor(qn_device_kind kind, qn_arch *arch)
 {
   static _Thread_local qn_arch kept;
-  const char *tier = "host";
+  const char *tier = "emulator";
   if (!kept.size) {
     qn_device_info info = {.size = sizeof info};
     qn_try(qn_backend_cpu.query((qn_device){QN_CPU, 0}, &info));
@@ -165,7 +166,7 @@ static qn_status of_processor(qn_device_kind kind, qn_arch *arch)
   *arch = kept;
   if (kind == QN_CPU) qn_try(qn_cpu_tier(&tier));
   snprintf(arch->name, sizeof arch->name, "%s", tier);
-  snprintf(arch->family, sizeof arch->family, "%s", kind == QN_CPU ? processor_family() : "host");
+  snprintf(arch->family, sizeof arch->family, "%s", kind == QN_CPU ? processor_family() : "emulator");
   return QN_OK;
 }
 
@@ -196,7 +197,7 @@ qn_status qn_device_arch(qn_device device, qn_arch *arch)
     qn_try(of_gpu(device, &found));
   else
     qn_try(of_processor(device.kind, &found));
-  if (device.kind == QN_HOST) {
+  if (device.kind == QN_EMULATOR) {
     qn_try(imitated(&option));
     if (option->is_set) take(&option->arch, &found);
     found.imitated = option->is_set;

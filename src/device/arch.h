@@ -5,8 +5,8 @@
 #include "quern/arch.h"
 #include <stdbool.h>
 
-/* "sm_90", "avx512", "host": name, family, capability and limits of an architecture that need not be here. False where
- * the name is none. */
+/* "sm_90", "avx512", "emulator": name, family, capability and limits of an architecture that need not be here. False
+ * where the name is none. */
 bool qn_arch_from_name(const char *name, qn_arch *arch);
 /* Where it stands among the others of its kind, growing from old to new; 0 where there is no order. */
 int qn_arch_order(const qn_arch *arch);

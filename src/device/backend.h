@@ -7,7 +7,7 @@
 #include "quern/device.h"
 #include <stdbool.h>
 
-/* What a compiler made: a CUDA binary, or a shared object for the host backend. Owned by whoever got it; qn_image_free.
+/* What a compiler made: a CUDA binary, or a shared object for the emulator. Owned by whoever got it; qn_image_free.
  */
 typedef struct qn_image {
   void *data;
@@ -23,8 +23,8 @@ typedef struct qn_unit {
   const char *const *defines; /* "NAME=VALUE" or "NAME"; NULL-terminated; NULL: none */
   const char *text;           /* NULL: the embedded source of that name */
   const char *const *flags;   /* besides the backend's own, behind them; NULL-terminated; NULL: none */
-  bool lean;                  /* of embedded sources only what is named: see device/lean.h */
-  bool straight;              /* host: short and without loops; a compiler may do without what only those gain by */
+  bool prune;                 /* of embedded sources only what is named: see device/prune.h */
+  bool straight;              /* emulator: short and without loops; a compiler may do without what only those gain by */
 } qn_unit;
 
 typedef struct qn_module qn_module;                   /* a loaded image; belongs to the backend */
@@ -35,25 +35,25 @@ struct qn_event {
   qn_device device;
 };
 
-/* How a launch on the host backend is watched: a time limit, checks. */
-typedef struct qn_watch qn_watch;
+/* How a launch on the emulator is sanitized: a time limit, checks. */
+typedef struct qn_sanitizer qn_sanitizer;
 
 typedef struct qn_launch {
-  uint64_t blocks; /* host backend: in all; CUDA: along x */
+  uint64_t blocks; /* emulator: in all; CUDA: along x */
   uint32_t threads;
   uint32_t blocks_y, blocks_z, threads_y, threads_z; /* CUDA only; 0 is 1 */
   uint32_t shared_bytes;                             /* dynamic, a block's */
   void *stream;
-  qn_pool *pool;        /* host backend only */
+  qn_pool *pool;        /* emulator only */
   const void *argument; /* the kernel's one parameter, a struct by value */
   size_t argument_bytes;
-  qn_watch *watch; /* host backend only; NULL: nobody watches */
+  qn_sanitizer *sanitizer; /* emulator only; NULL: nobody sanitizes */
 } qn_launch;
 
 /* What the compiler made of a kernel; see qn_kernel_info. */
 typedef struct qn_function_facts {
   int registers, shared_bytes, local_bytes, most_threads, fibers;
-  size_t argument_bytes;       /* host backend; 0 on CUDA */
+  size_t argument_bytes;       /* emulator; 0 on CUDA */
   uint32_t best_threads;       /* the group with most threads at once on a multiprocessor; CPU: 256 */
   uint32_t shared_limit_bytes; /* static and dynamic, a block's */
 } qn_function_facts;
@@ -96,7 +96,7 @@ typedef struct qn_backend {
   qn_status (*argument_limit)(qn_device device, size_t *bytes);
 } qn_backend;
 
-extern const qn_backend qn_backend_cpu, qn_backend_cuda, qn_backend_host;
+extern const qn_backend qn_backend_cpu, qn_backend_cuda, qn_backend_emulator;
 qn_status qn_backend_of(qn_device device, const qn_backend **backend); /* kind checked */
 
 /* Counts for qn_launch_count(): every backend's launch notes its own. */

@@ -7,15 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kind_names[QN_DEVICE_KIND_COUNT + 1] = {"cpu", "cuda", "host", NULL};
+static const char *const kind_names[QN_DEVICE_KIND_COUNT + 1] = {"cpu", "cuda", "emulator", NULL};
 
 const char *qn_device_kind_name(qn_device_kind kind)
 {
   return (unsigned)kind < QN_DEVICE_KIND_COUNT ? kind_names[kind] : "unknown";
 }
 
+/* "emu" is short for the emulator; "host" is its former name, accepted for one more release. */
 static int kind_of(const char *name, size_t length)
 {
+  if (length == 3 && !strncmp(name, "emu", length)) return QN_EMULATOR;
+  if (length == 4 && !strncmp(name, "host", length)) return QN_EMULATOR;
   for (int k = 0; k < QN_DEVICE_KIND_COUNT; k++)
     if (strlen(kind_names[k]) == length && !strncmp(kind_names[k], name, length)) return k;
   return -1;
@@ -27,7 +30,7 @@ static qn_status refuse_name(const char *name, size_t length)
   if (length < sizeof word) memcpy(word, name, length);
   const char *nearest = *word ? qn_nearest(word, kind_names) : NULL;
   if (nearest) return qn_fail(QN_BAD_ARGUMENT, "\"%.64s\" is no device; did you mean \"%s\"?", name, nearest);
-  return qn_fail(QN_BAD_ARGUMENT, "\"%.64s\" is no device; \"cpu\", \"cuda\", \"cuda:1\" and \"host\" are", name);
+  return qn_fail(QN_BAD_ARGUMENT, "\"%.64s\" is no device; \"cpu\", \"cuda\", \"cuda:1\" and \"emulator\" are", name);
 }
 
 qn_status qn_device_from_name(const char *name, qn_device *device)
@@ -48,7 +51,8 @@ qn_status qn_device_from_name(const char *name, qn_device *device)
   return QN_OK;
 }
 
-static const qn_backend *const backends[QN_DEVICE_KIND_COUNT] = {&qn_backend_cpu, &qn_backend_cuda, &qn_backend_host};
+static const qn_backend *const backends[QN_DEVICE_KIND_COUNT] = {&qn_backend_cpu, &qn_backend_cuda,
+                                                                 &qn_backend_emulator};
 
 qn_status qn_backend_of(qn_device device, const qn_backend **backend)
 {

@@ -5,7 +5,7 @@
  * something compiles, so that different kernels compile at once and one kernel once. Nothing is ever unloaded. How to
  * compile is the backends' business, how to keep it on disk the cache's. */
 #include "jit/jit.h"
-#include "device/unit.h"
+#include "device/preprocess.h"
 #include "jit/cache.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -167,7 +167,7 @@ static qn_status make_key(const qn_backend *backend, qn_device device, const qn_
   for (const char *const *define = unit->defines; define && *define; define++) qn_text_add(key, " %s", *define);
   for (const char *const *flag = unit->flags; flag && *flag; flag++) qn_text_add(key, " %s", *flag);
   qn_text_add(key, "%s\n%s\n", unit->straight ? " straight" : "", target);
-  return qn_unit_expand(unit, key);
+  return qn_preprocess(unit, key);
 }
 
 /* ---- modules ---- */

@@ -2,9 +2,9 @@
 /* calls.c - for the processor: marks calls of the text's own functions in which threads meet (barriers, words of a
  * simdgroup), so that the executor tells such a word reached by one call from the same word reached by another. A call
  * becomes `(QN_CALL.of((call, QN_WORDS::qn_void())))`, which tells the thread's state where it calls from for as long
- * as the call lasts (kernel/words/lanes.h); a function that the texts call in one place needs no mark. Words are marked
- * alike where a line has several, or in a macro, since all that a macro stands for has one line; and arguments in which
- * threads meet, which come before the call. It works on tokens and knows no types. Lines stay. */
+ * as the call lasts (kernel/dialect/lanes.h); a function that the texts call in one place needs no mark. Words are
+ * marked alike where a line has several, or in a macro, since all that a macro stands for has one line; and arguments
+ * in which threads meet, which come before the call. It works on tokens and knows no types. Lines stay. */
 #include "kernel/kernel.h"
 #include <string.h>
 

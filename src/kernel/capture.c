@@ -30,7 +30,7 @@ bool qn_capture_is_on(void) { return atomic_load_explicit(&capture.on, memory_or
  * is whole at any moment: a number that is taken already is passed over when its folder is made. */
 static void after_fork_in_child(void) { pthread_mutex_init(&capture.lock, NULL); }
 
-static void watch_forks(void) { pthread_atfork(NULL, NULL, after_fork_in_child); }
+static void sanitizer_forks(void) { pthread_atfork(NULL, NULL, after_fork_in_child); }
 
 /* ---- start and stop ---- */
 static int make_with_parents(char *path)
@@ -74,7 +74,7 @@ qn_status qn_capture_start(const char *folder)
   qn_require(strlen(folder) < sizeof capture.folder, "capture: the folder's path has %zu characters, at most %zu",
              strlen(folder), sizeof capture.folder - 1);
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, watch_forks);
+  pthread_once(&once, sanitizer_forks);
   pthread_mutex_lock(&capture.lock);
   const qn_status status = start_locked(folder);
   pthread_mutex_unlock(&capture.lock);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* choice.h - `c ? a : b` in a text that may have numbers of 16 bits. Metal mixes the two arms as an operator does (half
  * with 0: half; half with float: float); of two classes that convert into each other C++ says nothing. So an arm is
- * handed to qn_arm() |= and the whole to qn_whole() |= (words/short.h): assignments bind weakest and from the right, so
- * that nobody need know where an arm ends. A choice whose value nobody takes, as a statement, is left alone. */
+ * handed to qn_arm() |= and the whole to qn_whole() |= (dialect/half.h): assignments bind weakest and from the right,
+ * so that nobody need know where an arm ends. A choice whose value nobody takes, as a statement, is left alone. */
 #ifndef QN_KERNEL_CHOICE_H
 #define QN_KERNEL_CHOICE_H
 #include "kernel/kernel.h"

@@ -3,7 +3,7 @@
  * in its place, and behind it a launcher with C linkage that fills the argument and launches. The kernel is specialised
  * for the call that it was emitted for: types, template values, number of dimensions, flat or not, largest group.
  * Grids, groups, pointers, shapes and strides are the launcher's parameters. */
-#include "device/unit.h"
+#include "device/preprocess.h"
 #include "kernel/emit.h"
 #include <string.h>
 
@@ -249,10 +249,10 @@ static qn_status generate(const writer *w, qn_text *generated)
 static qn_status add_kernel(const writer *w)
 {
   qn_text generated = {0}, whole = {0};
-  if (w->hip) qn_text_add(&generated, "#include \"kernel/words/hip.h\"\n");
+  if (w->hip) qn_text_add(&generated, "#include \"kernel/dialect/hip.h\"\n");
   qn_status status = generate(w, &generated);
   if (status == QN_OK)
-    status = qn_unit_expand(&(qn_unit){.source = w->kernel->source.file, .text = generated.at}, &whole);
+    status = qn_preprocess(&(qn_unit){.source = w->kernel->source.file, .text = generated.at}, &whole);
   if (status == QN_OK) {
     add_undefines(&whole, w->text);
     qn_text_add_bytes(w->text, whole.at, whole.length);

@@ -391,7 +391,7 @@ static void add_host_entry(const writer *w)
 qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special, const qn_argument_layout *layout,
                              qn_text *text)
 {
-  const bool watched = special->check || special->limit;
+  const bool sanitized = special->check || special->limit;
   const writer w = {.kernel = kernel,
                     .special = special,
                     .layout = layout,
@@ -400,14 +400,14 @@ qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special,
                     .on_gpu = special->target == QN_CUDA,
                     .has_short = qn_words_have_short(kernel, special),
                     .vectors = qn_words_whole_positions(kernel),
-                    .group = special->target != QN_CUDA && (kernel->needs_group || watched)};
+                    .group = special->target != QN_CUDA && (kernel->needs_group || sanitized)};
   qn_try(qn_templates_check(kernel, special));
   add_defines(&w);
-  qn_text_add(text, "#include \"kernel/words/place.h\"\n");
+  qn_text_add(text, "#include \"kernel/dialect/thread_position.h\"\n");
   if (w.group)
     qn_text_add(text, "#include \"base/group.h\"\nextern \"C\" const qn_group_words *quern_group;\n"
                       "const qn_group_words *quern_group;\n");
-  if (watched && !w.on_gpu) qn_text_add(text, "#include \"kernel/words/watch.h\"\n");
+  if (sanitized && !w.on_gpu) qn_text_add(text, "#include \"kernel/dialect/sanitizer.h\"\n");
   qn_words_include(kernel, special, text);
   if (w.on_gpu && w.cuda_words && (special->folded[0] || special->folded[1] || special->folded[2]))
     qn_text_add(

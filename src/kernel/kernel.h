@@ -5,7 +5,7 @@
 #define QN_KERNEL_KERNEL_H
 #include "core/core.h"
 #include "device/backend.h"
-#include "kernel/words/grid.h"
+#include "kernel/dialect/grid.h"
 #include "quern/kernel.h"
 
 /* ---- token.c: C++ text as whole tokens, with nothing understood ---- */
@@ -104,7 +104,7 @@ typedef enum qn_form {
 
 /* What is compiled into a launch's code. Two launches with equal ones run the same code. */
 typedef struct qn_special {
-  qn_device_kind target; /* QN_CUDA or QN_HOST */
+  qn_device_kind target; /* QN_CUDA or QN_EMULATOR */
   struct {
     uint8_t dtype, form, ndim;     /* ndim counts only where shape or strides are named */
   } tensor[QN_KERNEL_MAX_TENSORS]; /* inputs, then outputs */
@@ -142,7 +142,7 @@ typedef struct qn_argument_layout {
 void qn_kernel_layout(const qn_kernel *kernel, const qn_special *special, qn_argument_layout *layout);
 qn_status qn_kernel_generate(const qn_kernel *kernel, const qn_special *special, const qn_argument_layout *layout,
                              qn_text *text);
-/* words.c: `#include`s of those words of the dialect that body and header need; all of them stand in namespace
+/* dialect.c: `#include`s of those words of the dialect that body and header need; all of them stand in namespace
  * quern_metal or quern_cuda (QN_WORDS), as do the kernel's argument and, in QN_WORDS::quern_body, header and body. */
 void qn_words_include(const qn_kernel *kernel, const qn_special *special, qn_text *text);
 bool qn_words_have_short(const qn_kernel *kernel, const qn_special *special); /* half or bfloat (Metal) */

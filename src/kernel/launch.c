@@ -3,7 +3,7 @@
  * time), the argument filled and handed to the device. The way of a warm launch is short: no lock, no allocation. */
 #include "kernel/launch.h"
 #include "kernel/call.h"
-#include "kernel/watched.h"
+#include "kernel/sanitize.h"
 #include "jit/jit.h"
 #include <stdio.h>
 #include <string.h>
@@ -56,7 +56,7 @@ void qn_special_make(const qn_kernel *kernel, qn_device_kind target, const qn_ke
   const uint64_t threads = (uint64_t)call->group[0] * call->group[1] * call->group[2];
   const size_t n = kernel->source.n_inputs + kernel->source.n_outputs;
   memset(special, 0, sizeof *special);
-  special->target = target == QN_CUDA ? QN_CUDA : QN_HOST;
+  special->target = target == QN_CUDA ? QN_CUDA : QN_EMULATOR;
   for (size_t k = 0; k < n; k++) {
     const qn_tensor *t = qn_call_tensor(kernel, call, k);
     special->tensor[k].dtype = (uint8_t)t->dtype;
@@ -66,8 +66,9 @@ void qn_special_make(const qn_kernel *kernel, qn_device_kind target, const qn_ke
   special->n_templates = call->n_templates;
   special->templates = call->templates;
   special->dims = call->grid[1] * call->grid[2] == 1 && call->group[1] <= 1 && call->group[2] <= 1 ? 1 : 3;
-  special->check = call->check && special->target == QN_HOST;
-  special->limit = call->limit_ns > 0 && special->target == QN_HOST && !special->check; /* checks stop in time too */
+  special->check = call->check && special->target == QN_EMULATOR;
+  special->limit =
+      call->limit_ns > 0 && special->target == QN_EMULATOR && !special->check; /* checks stop in time too */
   for (size_t k = 0; call->stored_in && k < kernel->source.n_outputs; k++)
     if (call->stored_in[k] >= 0) special->in_place = 1;
   special->items = 1;
@@ -196,12 +197,12 @@ static qn_status compile(const qn_kernel *kernel, const qn_backend *backend, qn_
   qn_status status = qn_brackets_are_plain(kernel) ? qn_brackets_check(kernel) : QN_OK;
   if (status == QN_OK) status = qn_kernel_generate(kernel, special, &entry->layout, &text);
   if (status == QN_OK)
-    status = qn_watched_flags(special, kernel->needs_group, unit_flags(kernel, special->target), flags);
+    status = qn_sanitized_flags(special, kernel->needs_group, unit_flags(kernel, special->target), flags);
   if (status == QN_OK) {
     const qn_unit unit = {.source = kernel->source.file,
                           .text = text.at,
                           .flags = *flags ? flags : NULL,
-                          .lean = true,
+                          .prune = true,
                           .straight = special->dims == 1 && qn_words_straight(kernel)};
     status = qn_jit_function(device, &unit, name, &entry->function);
   }
@@ -265,7 +266,7 @@ static qn_status find_code(qn_kernel *kernel, const qn_backend *backend, qn_devi
 
 typedef struct ready {
   const qn_backend *backend;
-  qn_device device; /* to which the code belongs: QN_HOST for the processor */
+  qn_device device; /* to which the code belongs: QN_EMULATOR for the processor */
   qn_special special;
   const special_entry *entry;
   uint32_t group[3], blocks[3];
@@ -336,7 +337,7 @@ static qn_status make_ready(qn_kernel *kernel, const qn_exec *exec, const qn_ker
   qn_try(qn_call_check(kernel, exec, call));
   qn_require(!call->check || exec->device.kind != QN_CUDA, "kernel %s: checks run on the processor, not on cuda:%d",
              kernel->source.name, exec->device.index);
-  r->device = exec->device.kind == QN_CPU ? (qn_device){QN_HOST, 0} : exec->device;
+  r->device = exec->device.kind == QN_CPU ? (qn_device){QN_EMULATOR, 0} : exec->device;
   qn_try(qn_backend_of(r->device, &r->backend));
   qn_special_make(kernel, exec->device.kind, call, &r->special);
   r->special.items = items_of(kernel, call, &r->special);
@@ -450,7 +451,7 @@ static qn_status launch_with(qn_kernel *kernel, const qn_exec *exec, const qn_ke
   set_geometry(kernel, r, &launch);
   if (call->init) qn_try(qn_outputs_init(kernel, exec, call));
   if (call->check || call->limit_ns > 0)
-    return qn_launch_watched(kernel, call, r->group, tensor, r->device, r->entry->function, &launch);
+    return qn_launch_sanitized(kernel, call, r->group, tensor, r->device, r->entry->function, &launch);
   return r->backend->launch(r->device, r->entry->function, &launch);
 }
 

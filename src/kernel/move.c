@@ -16,7 +16,7 @@ static qn_status move(const qn_exec *exec, const char *name, size_t width, uint6
 {
   static const char *const words[][2] = {
       [1] = {"QN_WORD=qn_u8"}, [2] = {"QN_WORD=qn_u16"}, [4] = {"QN_WORD=qn_u32"}, [8] = {"QN_WORD=qn_u64"}};
-  const qn_device device = exec->device.kind == QN_CPU ? (qn_device){QN_HOST, 0} : exec->device;
+  const qn_device device = exec->device.kind == QN_CPU ? (qn_device){QN_EMULATOR, 0} : exec->device;
   const qn_unit unit = {.source = "kernel/move.cu", .defines = words[width]};
   const qn_device_function *function;
   const qn_backend *backend;

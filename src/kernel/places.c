@@ -2,7 +2,7 @@
 /* places.c - the words by which a body asks where it is. */
 #include "kernel/kernel.h"
 
-/* As Metal has them; `value` in the words of words/place.h. */
+/* As Metal has them; `value` in the words of dialect/thread_position.h. */
 const qn_place_word qn_attributes[QN_ATTRIBUTE_COUNT] = {
     {"dispatch_quadgroups_per_threadgroup", "uint", "(g.group[0] * g.group[1] * g.group[2] + 3) / 4", false},
     {"dispatch_simdgroups_per_threadgroup", "uint", "(g.group[0] * g.group[1] * g.group[2] + 31) / 32", false},

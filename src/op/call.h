@@ -60,7 +60,7 @@ struct qn_engine {
    * refuses where it names none. NULL: there is no choice. */
   const char *option;
   qn_status (*check_option)(void);
-  /* Their names, NULL past the last. NULL: they are geometries (geometry.h), and so are the three below. */
+  /* Their names, NULL past the last. NULL: they are geometries (launch_shape.h), and so are the three below. */
   const char *(*variant)(size_t k);
   /* Why the k-th cannot serve the call; NULL: it can. */
   const char *(*refuses)(const qn_call *call, size_t k);

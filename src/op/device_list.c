@@ -4,8 +4,8 @@
  * tensors than a parameter holds (about 700 where driver and GPU take 32,764 bytes) becomes several launches.
  *
  * A block finds its tensor by binary search over the first blocks, which sit in the constant bank. How blocks are cut
- * is the geometry (geometry.h); tensors that are not dense are rows of columns (view.h), and a launch's are alike in
- * which columns are two apart, because that is compiled in. */
+ * is the geometry (launch_shape.h); tensors that are not dense are rows of columns (view.h), and a launch's are alike
+ * in which columns are two apart, because that is compiled in. */
 #include "op/device_list.h"
 #include "core/core.h"
 #include "op/device_variant.h"
@@ -21,13 +21,13 @@ static bool draws_random(const qn_op *op, uint32_t flags) { return (flags & op->
 static qn_status tier_of(qn_device device, const char **tier)
 {
   *tier = NULL;
-  return device.kind == QN_HOST ? qn_cpu_tier(tier) : QN_OK;
+  return device.kind == QN_EMULATOR ? qn_cpu_tier(tier) : QN_OK;
 }
 
 /* ---- the geometry ---- */
 
 /* What the choice depends on; the rows and columns are those of the largest tensor. */
-static qn_geometry_key key_of(const qn_list_run *run, bool counts)
+static qn_launch_shape_key key_of(const qn_list_run *run, bool counts)
 {
   uint64_t most = 0;
   size_t largest = 0;
@@ -37,21 +37,21 @@ static qn_geometry_key key_of(const qn_list_run *run, bool counts)
   }
   const qn_tensor *t = &run->tensors[0][largest];
   const uint64_t cols = t->ndim && most ? (uint64_t)t->shape[t->ndim - 1] : most;
-  return (qn_geometry_key){.op = run->op,
-                           .row = run->row,
-                           .device = run->exec->device,
-                           .rows = cols ? most / cols : 0,
-                           .cols = cols,
-                           .dense = !run->strided && !run->by_rows,
-                           .counts = counts};
+  return (qn_launch_shape_key){.op = run->op,
+                               .row = run->row,
+                               .device = run->exec->device,
+                               .rows = cols ? most / cols : 0,
+                               .cols = cols,
+                               .dense = !run->strided && !run->by_rows,
+                               .counts = counts};
 }
 
-static qn_status choose_geometry(const qn_list_run *run, bool counts, qn_geometry *g, const char **why)
+static qn_status choose_geometry(const qn_list_run *run, bool counts, qn_launch_shape *g, const char **why)
 {
-  const qn_geometry_key key = key_of(run, counts);
-  qn_try(qn_geometry_choose(&key, g, why));
-  if (key.dense || g->shape != QN_GEOMETRY_FLAT) return QN_OK;
-  g->shape = QN_GEOMETRY_TILES;
+  const qn_launch_shape_key key = key_of(run, counts);
+  qn_try(qn_launch_shape_choose(&key, g, why));
+  if (key.dense || g->shape != QN_LAUNCH_FLAT) return QN_OK;
+  g->shape = QN_LAUNCH_TILES;
   *why = run->strided ? "flat was asked for, which takes dense tensors only"
                       : "flat was asked for, which does not know rows";
   return QN_OK;
@@ -59,10 +59,10 @@ static qn_status choose_geometry(const qn_list_run *run, bool counts, qn_geometr
 
 /* How a geometry walks the tensors of a place. Tiles of tensors that are not dense do not care which row they are of:
  * there rows are merged as far as they go. */
-static qn_view view_of(const qn_list_run *run, size_t k, const qn_geometry *g)
+static qn_view view_of(const qn_list_run *run, size_t k, const qn_launch_shape *g)
 {
   qn_view v;
-  const bool row_is_last = run->by_rows || !run->strided || g->shape == QN_GEOMETRY_ROWS;
+  const bool row_is_last = run->by_rows || !run->strided || g->shape == QN_LAUNCH_ROWS;
   if (row_is_last && qn_view_make(run->tensors, k, true, &v)) return v;
   if (run->strided && qn_view_make(run->tensors, k, false, &v)) return v;
   v = (qn_view){.rows = 1, .cols = qn_tensor_elements(&run->tensors[0][k])}; /* dense, in an order of its own */
@@ -155,7 +155,7 @@ static uint64_t ceiling(uint64_t n, uint64_t of) { return n / of + (n % of != 0)
 static uint64_t put_rows(unsigned char *argument, const qn_list_layout *l, const qn_list_variant *v,
                          const qn_view *view, size_t n)
 {
-  const qn_geometry *g = &v->form.geometry;
+  const qn_launch_shape *g = &v->form.geometry;
   uint32_t shift = 0;
   while (1u << shift < g->threads && ((uint64_t)g->pack * g->packs << shift) < view->cols) shift++;
   const uint64_t tiles = ceiling(view->cols, (uint64_t)g->pack * g->packs << shift);
@@ -166,7 +166,7 @@ static uint64_t put_rows(unsigned char *argument, const qn_list_layout *l, const
     if (l->slot[r] >= 0)
       ((uint64_t *)(argument + l->offsets.pitch))[(size_t)l->slot[r] * v->capacity + n] = view->pitch[r];
   const uint64_t blocks = ceiling(view->rows, g->threads >> shift);
-  return g->shape == QN_GEOMETRY_TILES ? blocks * tiles : blocks;
+  return g->shape == QN_LAUNCH_TILES ? blocks * tiles : blocks;
 }
 
 /* The blocks of a tensor, flat. */
@@ -282,7 +282,7 @@ size_t qn_list_kept_bytes(void) { return sizeof(qn_list_kept); }
 
 static qn_status run_kept(const qn_list_run *run, qn_list_kept *kept)
 {
-  qn_geometry_note(&kept->variant.form.geometry, kept->why);
+  qn_launch_shape_note(&kept->variant.form.geometry, kept->why);
   if (run->moved) put_pointers(kept->argument, &kept->layout, kept->variant.capacity, run, 0, run->n);
   return launch(&kept->variant, &kept->layout, kept->function, run, kept->argument, kept->blocks);
 }
@@ -290,10 +290,10 @@ static qn_status run_kept(const qn_list_run *run, qn_list_kept *kept)
 /* A lone tensor that moved may be whole no more, or now. */
 static bool still_whole(const qn_list_run *run, const qn_list_kept *kept)
 {
-  const qn_geometry *g = &kept->variant.form.geometry;
+  const qn_launch_shape *g = &kept->variant.form.geometry;
   if (!run->moved || kept->variant.capacity != 1) return true;
-  const qn_view view = g->shape == QN_GEOMETRY_FLAT ? (qn_view){0} : view_of(run, 0, g);
-  return is_whole(run, &kept->variant, g->shape == QN_GEOMETRY_FLAT ? NULL : &view) == kept->variant.form.whole;
+  const qn_view view = g->shape == QN_LAUNCH_FLAT ? (qn_view){0} : view_of(run, 0, g);
+  return is_whole(run, &kept->variant, g->shape == QN_LAUNCH_FLAT ? NULL : &view) == kept->variant.form.whole;
 }
 
 /* Where random numbers are drawn the caller may give the shards' offsets anew, so nothing is kept; nor where a pair of
@@ -330,7 +330,7 @@ static qn_status run_phase(const qn_list_run *run, bool counts, unsigned char *a
       kept->filled = true;
     }
   }
-  if (!counts) qn_geometry_note(&v.form.geometry, why);
+  if (!counts) qn_launch_shape_note(&v.form.geometry, why);
   return QN_OK;
 }
 
@@ -354,7 +354,7 @@ static qn_status prepare_phase(const qn_list_run *run, bool counts)
   const qn_device_function *function;
   const char *why;
   qn_try(variant_of(run, counts, &v, &why));
-  const bool flat = v.form.geometry.shape == QN_GEOMETRY_FLAT;
+  const bool flat = v.form.geometry.shape == QN_LAUNCH_FLAT;
   for (size_t k = 0; k < run->n; k++) {
     const qn_view view = flat ? (qn_view){0} : view_of(run, k, &v.form.geometry);
     if (run->strided) {

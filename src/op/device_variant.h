@@ -4,14 +4,14 @@
  */
 #ifndef QN_OP_DEVICE_VARIANT_H
 #define QN_OP_DEVICE_VARIANT_H
-#include "base/list_args.h"
+#include "base/list_kernel_args.h"
 #include "device/backend.h"
 #include "op/device_list.h"
-#include "op/geometry.h"
+#include "op/launch_shape.h"
 
 /* Beside types and flags: the geometry, and what tensors that are not dense ask for. Numbers are by role. */
 struct qn_list_form {
-  qn_geometry geometry;
+  qn_launch_shape geometry;
   bool pitched;         /* rows have a pitch of their own in each role; never flat */
   bool whole;           /* a lone tensor, every pack of which is whole and aligned, with no columns two apart */
   uint32_t steps, odds; /* bits: columns two apart; those that lie between another role's */
@@ -24,7 +24,7 @@ typedef struct qn_list_variant {
   qn_device device;
   uint32_t row, flags, capacity, counts;
   qn_list_form form;
-  const char *tier; /* the host backend compiles for it; NULL: a GPU. One of tier.c's names, so pointers compare */
+  const char *tier; /* the emulator compiles for it; NULL: a GPU. One of tier.c's names, so pointers compare */
 } qn_list_variant;
 
 /* Where things stand in the argument of a variant, and how its blocks are cut. */

@@ -3,9 +3,9 @@
  * specialised for one row of types and the flags that the params ask for, over one tensor of every role. CUDA and HIP
  * get a launcher with C linkage; Metal's comment says how the one argument is laid out. The coefficients that the
  * params make are written into the file. */
-#include "base/list_args.h"
+#include "base/list_kernel_args.h"
 #include "core/core.h"
-#include "device/unit.h"
+#include "device/preprocess.h"
 #include "kernel/emit.h"
 #include "op/device_list.h"
 #include "op/call.h"
@@ -100,7 +100,7 @@ static qn_status add_source(const writer *w, const qn_list_unit *unit)
 {
   qn_text whole = {0};
   qn_tokens tokens = {0};
-  qn_status status = qn_unit_expand(&(qn_unit){.source = w->op->device_source, .defines = unit->defines}, &whole);
+  qn_status status = qn_preprocess(&(qn_unit){.source = w->op->device_source, .defines = unit->defines}, &whole);
   if (status == QN_OK && w->form != QN_EMIT_METAL)
     qn_text_add_bytes(w->text, whole.at, whole.length);
   else if (status == QN_OK) {

@@ -8,7 +8,7 @@
 static qn_status check_arch(void)
 {
   qn_arch arch = {.size = sizeof arch};
-  return qn_device_arch((qn_device){QN_HOST, 0}, &arch); /* the host imitates what the option says */
+  return qn_device_arch((qn_device){QN_EMULATOR, 0}, &arch); /* the emulator imitates what the option says */
 }
 
 qn_status qn_forced_check(const char *name)

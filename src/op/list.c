@@ -4,7 +4,7 @@
  * threads, and nothing is allocated. */
 #include "op/call.h"
 #include "core/core.h"
-#include "op/geometry.h"
+#include "op/launch_shape.h"
 #include "op/view.h"
 #include <string.h>
 
@@ -253,4 +253,4 @@ static qn_status run(const qn_call *call)
 }
 
 const qn_engine qn_elementwise = {
-    .workspace = workspace, .run = run, .option = "geometry", .check_option = qn_geometry_check};
+    .workspace = workspace, .run = run, .option = "geometry", .check_option = qn_launch_shape_check};

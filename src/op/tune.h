@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tune.h - tables of what was the fastest where: a text file an op, shipped (embedded) and of the user's own. An entry
  * says under which architecture, types and shapes a choice was measured, or published, and against what. What a choice
- * means is the op's business: a geometry's name (geometry.h), a GEMM variant's. Text to entries and back is
+ * means is the op's business: a geometry's name (launch_shape.h), a GEMM variant's. Text to entries and back is
  * tune_text.c, files and the search are tune.c. */
 #ifndef QN_OP_TUNE_H
 #define QN_OP_TUNE_H

@@ -53,9 +53,9 @@ static void say_tier(const qn_op *op, qn_tier tier, qn_variant *v)
 static void say_host(qn_variant *v)
 {
   qn_device_info info = {.size = sizeof info};
-  v->backend = "host";
+  v->backend = "emulator";
   v->name = "c++";
-  v->available = qn_device_query((qn_device){QN_HOST, 0}, &info) == QN_OK && info.compiler_version > 0;
+  v->available = qn_device_query((qn_device){QN_EMULATOR, 0}, &info) == QN_OK && info.compiler_version > 0;
   v->chosen = v->available;
   v->state = v->available ? "runs" : "emitted only";
   if (v->available)

@@ -152,7 +152,7 @@ static bool read_torch(qn_object *object, qn_py_array *array)
     return false;
   }
   const qn_tensor *t = &array->tensor;
-  if (t->dtype == QN_NONE || t->device.kind == QN_HOST || t->ndim > QN_MAX_NDIM) return false;
+  if (t->dtype == QN_NONE || t->device.kind == QN_EMULATOR || t->ndim > QN_MAX_NDIM) return false;
   if (!t->data && qn_tensor_elements(t)) return false; /* freed, or zeros that nobody has stored */
   see_strides(array);
   return true;

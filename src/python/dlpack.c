@@ -25,7 +25,7 @@ static qn_dtype dtype_of(const qn_dl_tensor *t)
 
 qn_tensor qn_dl_seen(const qn_dl_tensor *t)
 {
-  qn_device device = {QN_HOST, 0};
+  qn_device device = {QN_EMULATOR, 0};
   if (t->device.type == QN_DL_CUDA) device = (qn_device){QN_CUDA, t->device.id};
   if (t->device.type == QN_DL_CPU || t->device.type == QN_DL_CUDA_HOST) device = (qn_device){QN_CPU, 0};
   return (qn_tensor){(char *)t->data + t->byte_offset, dtype_of(t), t->ndim, t->shape, t->strides, device};

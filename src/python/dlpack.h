@@ -30,5 +30,5 @@ typedef struct qn_dl_table {
   int (*current_stream)(int32_t device_type, int32_t device_id, void **stream);
 } qn_dl_table;
 
-qn_tensor qn_dl_seen(const qn_dl_tensor *t); /* dtype QN_NONE, device QN_HOST: what the library has no name for */
+qn_tensor qn_dl_seen(const qn_dl_tensor *t); /* dtype QN_NONE, device QN_EMULATOR: what the library has no name for */
 #endif

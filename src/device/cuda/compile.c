@@ -4,7 +4,7 @@
 #include "device/cuda/compile.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/nvrtc.h"
-#include "device/unit.h"
+#include "device/preprocess.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,7 +179,7 @@ static qn_status compile(const qn_nvrtc *nvrtc, const target *t, const qn_unit *
 {
   qn_text text = {0};
   *image = (qn_image){0};
-  qn_status status = qn_unit_expand(unit, &text);
+  qn_status status = qn_preprocess(unit, &text);
   if (!status) status = compile_text(nvrtc, t, unit, text.at, image);
   qn_text_free(&text);
   if (status) qn_image_free(image);

@@ -5,7 +5,7 @@
 #include "core/core.h"
 #include "device/arch.h"
 #include "op/gemm_norm/gemm.h"
-#include "op/geometry.h"
+#include "op/launch_shape.h"
 #include "op/tune.h"
 #include <stdio.h>
 #include <string.h>

@@ -76,7 +76,7 @@ struct qn_gemm_variant {
 /* The families, each an array that ends with a name of NULL. dispatch.c lists them. */
 extern const qn_gemm_variant qn_gemm_hopper[], qn_gemm_mma[], qn_gemm_sliced[], qn_gemm_cores[]; /* gemm.device.c */
 extern const qn_gemm_variant qn_gemm_cublas[];                                                   /* cublas.c */
-extern const qn_gemm_variant qn_gemm_plain[]; /* plain.c: CUDA cores and the host backend; every problem */
+extern const qn_gemm_variant qn_gemm_plain[]; /* plain.c: CUDA cores and the emulator; every problem */
 
 qn_gemm_problem qn_gemm_problem_of(const qn_call *call); /* gemm_norm.c; of a validated call */
 

@@ -8,7 +8,7 @@
  * what the cache still has. */
 #include "op/gemm_norm/cpu.h"
 #ifndef QN_ORACLE /* its double form is the checks' own (reference.c) */
-#include "base/walk.h"
+#include "base/for_packs.h"
 #include "op/gemm_norm/gemm_norm.math.h"
 
 qn_gemm_cpu_fn QN_CPU_NAME(gemm_norm);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_norm.cu - z = x w^T in f32 on any GPU's ordinary cores, and without a GPU on the host backend: the variant that
+/* gemm_norm.cu - z = x w^T in f32 on any GPU's ordinary cores, and without a GPU on the emulator: the variant that
  * is always there. A block makes 64 by 64 of z, a thread 4 by 4, over tiles of 16 of k in shared memory; sums run along
  * k. Operands are rounded as the precision class says; the x3 classes are plain f32 here. The epilogue is
  * op/gemm_norm/gemm.epilogue.cu's. */
 #include "base/collective.h"
-#include "base/lane.h"
+#include "base/simd.h"
 #include "op/gemm_norm/args.h"
 
 enum { TILE = 64, DEPTH = 16, PITCH = TILE + 4, EACH = 4 };

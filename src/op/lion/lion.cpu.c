@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lion.cpu.c - Lion over one piece of a tensor; built once per tier. Every row of the type table has a loop of its own,
  * and one more for the steps that no flag complicates. */
-#include "base/walk.h"
+#include "base/for_packs.h"
 #include "op/lion/lion.math.h"
 
 qn_cpu_fn QN_CPU_NAME(lion);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lion.cu - Lion over a list of tensors, for the GPU and for the host backend. QN_LIST_COUNTS: only cautious' first
+/* lion.cu - Lion over a list of tensors, for the GPU and for the emulator. QN_LIST_COUNTS: only cautious' first
  * phase. */
 #include "base/list_kernel.h"
 #include "op/lion/lion.math.h"

@@ -3,7 +3,7 @@
  * and lion.cu load packs, call qn_lion_pack and store; the oracle is the same text in double. */
 #ifndef QN_OP_LION_MATH_H
 #define QN_OP_LION_MATH_H
-#include "base/lane.h"
+#include "base/simd.h"
 
 enum { QN_LION_PARAM, QN_LION_GRAD, QN_LION_MOMENTUM, QN_LION_MASTER, QN_LION_ROLES };
 

@@ -2,7 +2,7 @@
 /* lanes.cpu.h - for files built once a tier: vectors of lanes from and to arrays. */
 #ifndef QN_OP_LOPT_LANES_CPU_H
 #define QN_OP_LOPT_LANES_CPU_H
-#include "base/walk.h"
+#include "base/for_packs.h"
 #include "op/lopt/lopt.math.h"
 #include <stdint.h>
 #include <string.h>

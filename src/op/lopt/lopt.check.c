@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lopt.check.c - for `quern check`, on the host backend: places past 2^32 elements, of the kernels of learned
+/* lopt.check.c - for `quern check`, on the emulator: places past 2^32 elements, of the kernels of learned
  * optimizers that take elements one by one. A tensor of 65537 by 65537 has addresses, and memory where something lies:
  * at its end. The last two blocks of a launch over it must leave the bits that the same numbers in a tensor of one row
  * leave. */
 #include "core/core.h"
-#include "device/host/host.h"
+#include "device/emulator/emulator.h"
 #include "jit/jit.h"
 #include "op/lopt/check.h"
 #include "workbench/fill.h"
@@ -97,7 +97,8 @@ static qn_status find(const qn_lopt_kind *k, bool updates, const qn_device_funct
   char phase[32];
   const char *const defines[] = {QN_LOPT_SET(0, 0, 0, 0, 0), "QN_LOPT_PRECISION=3", phase, NULL};
   snprintf(phase, sizeof phase, "QN_LOPT_PHASE=%d", updates);
-  return qn_jit_function((qn_device){QN_HOST, 0}, &(qn_unit){.source = k->tiling->source->elements, .defines = defines},
+  return qn_jit_function((qn_device){QN_EMULATOR, 0},
+                         &(qn_unit){.source = k->tiling->source->elements, .defines = defines},
                          updates ? "lopt_element_update" : "lopt_element_stats", function);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lopt.cpu.c - the tasks of a step of small_fc on the processor; built once a tier. */
 #include "op/lopt/lopt.h"
-#include "base/walk.h"
+#include "base/for_packs.h"
 
 #ifndef QN_ORACLE /* its double form is the tests' own, written from the contract */
 enum { ELEMENTS = QN_LOPT_ELEMENTS, CHANNELS = QN_LOPT_CHANNELS, HIDDEN = QN_LOPT_HIDDEN };

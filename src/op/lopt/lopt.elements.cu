@@ -2,7 +2,7 @@
 /* lopt.elements.cu - the phases STATS and UPDATE on a device, an element a thread, by ordinary f32: of tensors whose
  * shape is not for tiles, of those that are not factored, and of all in the class fp32. QN_LOPT_PHASE is 0 or 1. */
 #define QN_THREADS 256
-#include "op/lopt/by_lane.h"
+#include "op/lopt/lane_sums.h"
 #include "op/lopt/phase.h"
 
 constexpr int CHANNELS = ALL_INPUTS, FACTORED = ELEMENT_INPUTS;

@@ -4,7 +4,7 @@
  * in f32; what adds up the pieces is lopt.sides.cu. Where rows are several places, simdgroups take strips of them
  * besides. */
 #define QN_THREADS 256
-#include "op/lopt/by_lane.h"
+#include "op/lopt/lane_sums.h"
 #include "op/lopt/phase.h"
 
 QN_FN float add_four(const float (&g)[4], float (&column)[4])

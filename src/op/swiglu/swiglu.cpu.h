@@ -3,7 +3,7 @@
  * f64 rows are doubles as they were given, and floats elsewhere. */
 #ifndef QN_OP_SWIGLU_CPU_H
 #define QN_OP_SWIGLU_CPU_H
-#include "base/walk.h"
+#include "base/for_packs.h"
 #include "op/swiglu/swiglu.h"
 #include "op/swiglu/swiglu.math.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* swiglu_backward.cu - the gradients of gated activations over a list of tensors, for the GPU and for the host backend.
+/* swiglu_backward.cu - the gradients of gated activations over a list of tensors, for the GPU and for the emulator.
  */
 #include "base/list_kernel.h"
 #include "op/swiglu_backward/swiglu_backward.math.h"

@@ -4,7 +4,7 @@
 #include "quern/swiglu_quantize.h"
 #include "core/core.h"
 #include "cpu/tier.h"
-#include "op/geometry.h"
+#include "op/launch_shape.h"
 #include "op/swiglu/swiglu.h"
 #include "op/swiglu_quantize/swiglu_quantize.h"
 #include <math.h>
@@ -109,7 +109,7 @@ static qn_status run(const qn_call *call)
 static const qn_engine engine = {.workspace = workspace,
                                  .run = run,
                                  .option = "geometry",
-                                 .check_option = qn_geometry_check,
+                                 .check_option = qn_launch_shape_check,
                                  .variant = qn_swiglu_quantize_variant,
                                  .refuses = qn_swiglu_quantize_refuses,
                                  .choice = qn_swiglu_quantize_choice,

@@ -2,7 +2,7 @@
 /* swiglu_quantize.cpu.c - gated activations with an f8e4m3 result over rows; built once per tier. A row whose scale is
  * computed is gone through twice, the second time out of the caches. Every gate and type has a loop of its own. It has
  * no double oracle: what is new behind swiglu's is held by the op's reference and by golden vectors. */
-#include "base/walk.h"
+#include "base/for_packs.h"
 #include "op/swiglu_quantize/swiglu_quantize.math.h"
 
 #ifndef QN_ORACLE

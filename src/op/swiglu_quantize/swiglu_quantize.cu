@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* swiglu_quantize.cu - gated activations with an f8e4m3 result, for the GPU and for the host backend. Where scales are
+/* swiglu_quantize.cu - gated activations with an f8e4m3 result, for the GPU and for the emulator. Where scales are
  * given, a block takes a tile of QN_THREADS packs of a row. Where they are computed it takes a row, of which each
  * thread holds QN_SWIGLU_PACKS packs in registers between the largest magnitude and the result, so that a and b are
  * read once; of a row that no block holds (QN_SWIGLU_PACKS 0) all is read and computed twice. swiglu_quantize.device.c

@@ -3,7 +3,7 @@
  * serves it. What is refused was refused before. */
 #include "core/core.h"
 #include "jit/jit.h"
-#include "op/geometry.h"
+#include "op/launch_shape.h"
 #include "op/swiglu_quantize/swiglu_quantize.h"
 #include "op/tune.h"
 #include "quern/arch.h"
@@ -55,26 +55,26 @@ static cut row_in_block(uint64_t vectors, unsigned least, unsigned most_threads,
 /* Few rows want many threads each, since nothing else hides what a load takes, up to half a multiprocessor's where two
  * rows share one; of many rows several do, and larger pieces of each thread share the cost of the maximum and of two
  * quotients (results/swiglu-quantize-h200.jsonl). Threads are the most, packs the least. */
-static qn_geometry rule(uint64_t rows, uint64_t at_once)
+static qn_launch_shape rule(uint64_t rows, uint64_t at_once)
 {
-  return (qn_geometry){.shape = QN_GEOMETRY_ROWS,
-                       .threads = rows <= at_once ? MOST_THREADS : MOST_THREADS / 2,
-                       .pack = 8, /* of a name alone */
-                       .packs = rows <= 2 * at_once ? 1 : 4};
+  return (qn_launch_shape){.shape = QN_LAUNCH_ROWS,
+                           .threads = rows <= at_once ? MOST_THREADS : MOST_THREADS / 2,
+                           .pack = 8, /* of a name alone */
+                           .packs = rows <= 2 * at_once ? 1 : 4};
 }
 
 /* What the option says, else a tune table, else the rule. */
-static qn_status choose(const qn_call *call, const qn_arch *arch, qn_geometry *g, const char **why)
+static qn_status choose(const qn_call *call, const qn_arch *arch, qn_launch_shape *g, const char **why)
 {
   const qn_tensor *c = call->tensors[QN_SWIGLU_QUANTIZE_C];
-  const qn_geometry_key key = {.op = call->op,
-                               .row = call->row,
-                               .device = call->exec->device,
-                               .rows = (uint64_t)c->shape[0],
-                               .cols = (uint64_t)c->shape[1],
-                               .dense = !call->strided};
+  const qn_launch_shape_key key = {.op = call->op,
+                                   .row = call->row,
+                                   .device = call->exec->device,
+                                   .rows = (uint64_t)c->shape[0],
+                                   .cols = (uint64_t)c->shape[1],
+                                   .dense = !call->strided};
   bool by_rule;
-  qn_try(qn_geometry_told(&key, g, why, &by_rule));
+  qn_try(qn_launch_shape_told(&key, g, why, &by_rule));
   if (by_rule) *g = rule(key.rows, (uint64_t)arch->multiprocessors);
   return QN_OK;
 }
@@ -83,7 +83,7 @@ static qn_status cut_of(const qn_call *call, const qn_swiglu_quantize_problem *p
 {
   const uint64_t vectors = blocks_of(problem->args.cols, pack_of(&problem->kind));
   qn_arch arch = {.size = sizeof arch};
-  qn_geometry g;
+  qn_launch_shape g;
   *why = "the rule";
   *c = (cut){.packs = 1, .threads = TILE_THREADS};
   if (!problem->kind.computes) return QN_OK;
@@ -125,7 +125,7 @@ static qn_status find(qn_device device, const qn_swiglu_quantize_kind *kind, uns
 /* ---- the launch ---- */
 static void note(const qn_swiglu_quantize_kind *kind, const cut *c, const char *why)
 {
-  char name[QN_GEOMETRY_NAME];
+  char name[QN_LAUNCH_SHAPE_NAME];
   const char *const shape = kind->computes ? "rows" : "tiles";
   if (c->packs == ROW_SHARED)
     snprintf(name, sizeof name, "%s-%ux%u-shared", shape, c->threads, pack_of(kind));
@@ -174,13 +174,13 @@ static bool computes(const qn_call *call) { return ((const qn_swiglu_quantize_pa
 
 const char *qn_swiglu_quantize_choice(const qn_call *call, const char **why)
 {
-  static _Thread_local char name[QN_GEOMETRY_NAME] = "tiles-256x8x1";
+  static _Thread_local char name[QN_LAUNCH_SHAPE_NAME] = "tiles-256x8x1";
   qn_arch arch = {.size = sizeof arch};
-  qn_geometry g = {.shape = QN_GEOMETRY_TILES, .threads = TILE_THREADS, .pack = 8, .packs = 1};
+  qn_launch_shape g = {.shape = QN_LAUNCH_TILES, .threads = TILE_THREADS, .pack = 8, .packs = 1};
   *why = "the rule";
   if (computes(call) && (qn_device_arch(call->exec->device, &arch) != QN_OK || choose(call, &arch, &g, why) != QN_OK))
     return NULL;
-  qn_geometry_name(&g, name);
+  qn_launch_shape_name(&g, name);
   return name;
 }
 

@@ -2,7 +2,7 @@
 /* velo.cpu.c - the tasks of a group of tensors of a step of VeLO on the processor, of which the network is its own;
  * built once a tier. */
 #include "op/velo/velo.h"
-#include "base/walk.h"
+#include "base/for_packs.h"
 
 #ifndef QN_ORACLE /* its double form is the tests' own, written from the contract */
 enum { ELEMENTS = QN_VELO_ELEMENTS, CHANNELS = QN_VELO_CHANNELS, WIDTH = QN_VELO_WIDTH };

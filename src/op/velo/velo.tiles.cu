@@ -5,7 +5,7 @@
  * with it for the whole tile. What `across` gives a row lies in shared memory, as the weights do. Simdgroups do not
  * wait for each other. QN_LOPT_PHASE is 0 or 1. */
 #define QN_THREADS 512 /* a bound on registers; blocks have fewer */
-#include "op/lopt/by_lane.h"
+#include "op/lopt/lane_sums.h"
 #include "op/velo/kind.h"
 
 constexpr int CHANNELS = ELEMENT_INPUTS;

@@ -6,7 +6,7 @@
  * order; all tiers give the same bits. A weight is read once for all tensors. */
 #include "op/velo/velo.h"
 #include "base/most.h"
-#include "base/walk.h"
+#include "base/for_packs.h"
 
 #ifndef QN_ORACLE /* its double form is the tests' own, written from the contract */
 #include "op/lopt/lanes.cpu.h"
