@@ -44,7 +44,7 @@ QN_API int qn_objects_follow(const qn_object_calls *calls, size_t n, const qn_ob
 QN_API int qn_objects_same(const qn_object_calls *calls, size_t n, void *one, void *other);
 
 /* ---- fast calls: a Python callable that is all of a call, from the arrays to the launch, in one entry into C ---- */
-enum { QN_PYTHON_DTYPES = 8, QN_PYTHON_GUARDS = 8 };
+enum { QN_PYTHON_DTYPES = 32, QN_PYTHON_GUARDS = 8 };
 
 /* A framework's object for a storage type; NULL ends an array of them. */
 typedef struct qn_python_dtype {
@@ -62,8 +62,8 @@ typedef struct qn_numpy_objects {
 } qn_numpy_objects;
 
 typedef struct qn_torch_objects {
-  void *tensor, *parameter;       /* the types */
-  const void *table;              /* DLPackExchangeAPI of DLPack 1; NULL: there is none */
+  void *tensor, *parameter, *size; /* the types */
+  const void *table;               /* DLPackExchangeAPI of DLPack 1; NULL: there is none */
   void *guards[QN_PYTHON_GUARDS]; /* functions of no arguments: true where a call must go another way; NULL ends them */
   void *forward_ad;               /* the module */
   void *is_grad_enabled, *pool;   /* functions of no arguments */
@@ -101,6 +101,20 @@ typedef struct qn_fast_source {
  * refused: then nothing has happened. A failure of the device or the launch is raised. The interpreter's lock is held.
  */
 QN_API qn_status qn_fast_create(const qn_fast_source *source, void **callable);
+
+typedef struct qn_fast_body {
+  struct qn_kernel *kernel;
+  size_t n_inputs, n_outputs;
+  void *check; /* as above */
+} qn_fast_body;
+
+/* The same of a kernel from its body, for calls whose like was made before. call: a function of inputs, output_shapes,
+ * output_dtypes, grid, threadgroup, template, init_value, shared_memory, in_place, out and a stream (an int or None),
+ * which returns the list of outputs, or NotImplemented. learn: a function of the same but the stream, and, of the call
+ * that was made: an object that keeps it, the address of its qn_kernel_call, by output a function that makes it (in a
+ * tuple with its address) and the number of the input that it is stored in (or -1), whether it is a single group, and
+ * the bytes of its workspace. */
+QN_API qn_status qn_fast_body_create(const qn_fast_body *source, void **call, void **learn);
 
 #ifdef __cplusplus
 }

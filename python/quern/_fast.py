@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from . import _abi, _streams, _threads
 from ._library import DTYPES, check, compare, declare, lib, path, pylib
 from ._ops import Op
 from ._signature import keywords
 
+_MOST_DTYPES = 32
 _STORAGE = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float64", "f8e4m3": "float8_e4m3fn"}
+_STORAGE.update({f"{kind[0]}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)})
+_STORAGE["bool"] = "bool"
 
 
 class _Dtype(ctypes.Structure):
@@ -25,17 +28,17 @@ class _NumPy(ctypes.Structure):
     _fields_ = [
         ("head_bytes", ctypes.c_size_t),
         *((name, ctypes.c_void_p) for name in ("array", "empty", "empty_like", "pool", "probe", "probe_data")),
-        ("dtypes", _Dtype * 8),
+        ("dtypes", _Dtype * _MOST_DTYPES),
     ]
 
 
 class _Torch(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("tensor", "parameter", "table")),
+        *((name, ctypes.c_void_p) for name in ("tensor", "parameter", "size", "table")),
         ("guards", ctypes.c_void_p * 8),
         *((name, ctypes.c_void_p) for name in ("forward_ad", "is_grad_enabled", "pool", "is_neg", "is_inference")),
         *((name, ctypes.c_void_p) for name in ("count_write", "empty_like", "raw_stream")),
-        ("dtypes", _Dtype * 8),
+        ("dtypes", _Dtype * _MOST_DTYPES),
     ]
 
 
@@ -56,12 +59,22 @@ class _Source(ctypes.Structure):
     ]
 
 
+class _Body(ctypes.Structure):
+    _fields_ = [
+        ("kernel", ctypes.c_void_p),
+        ("n_inputs", ctypes.c_size_t),
+        ("n_outputs", ctypes.c_size_t),
+        ("check", ctypes.c_void_p),
+    ]
+
+
 declare(
     pylib,
     path,
     {
         "qn_numpy_bind": (_abi.STATUS, [ctypes.c_void_p]),
         "qn_torch_bind": (_abi.STATUS, [ctypes.c_void_p]),
+        "qn_fast_body_create": (_abi.STATUS, [ctypes.c_void_p, *[ctypes.POINTER(ctypes.py_object)] * 2]),
         "qn_torch_state_create": (_abi.STATUS, [ctypes.POINTER(ctypes.py_object)]),
         "qn_fast_create": (_abi.STATUS, [ctypes.c_void_p, ctypes.POINTER(ctypes.py_object)]),
     },
@@ -74,6 +87,7 @@ compare(
         "qn_torch_objects": _Torch,
         "qn_fast_word": _Word,
         "qn_fast_source": _Source,
+        "qn_fast_body": _Body,
     },
 )
 _held: list[object] = []  # all that the library knows by its address
@@ -85,10 +99,10 @@ def _hold(one: object) -> int:
     return id(one)
 
 
-def _dtypes(named: dict[str, object]) -> ctypes.Array:
+def _dtypes(named: Iterable[tuple[str, object]]) -> ctypes.Array:
     """By the library's name."""
-    made = (_Dtype * 8)()
-    for entry, (name, dtype) in zip(made, named.items()):
+    made = (_Dtype * _MOST_DTYPES)()
+    for entry, (name, dtype) in zip(made, named):
         entry.object, entry.code = _hold(dtype), DTYPES[name]
     return made
 
@@ -96,9 +110,11 @@ def _dtypes(named: dict[str, object]) -> ctypes.Array:
 # ---- NumPy ----
 def _bind_numpy(numpy, ml_dtypes) -> None:
     probe = numpy.zeros((2, 6), numpy.float32)[:, ::2]
-    named = {name: numpy.dtype(_STORAGE[name]) for name in ("f32", "f16", "f64")}
+    types = [(name, getattr(numpy, f"{word}_" if word == "bool" else word, None)) for name, word in _STORAGE.items()]
     if ml_dtypes is not None:
-        named.update({name: numpy.dtype(getattr(ml_dtypes, _STORAGE[name])) for name in ("bf16", "f8e4m3")})
+        types += [(name, getattr(ml_dtypes, _STORAGE[name])) for name in ("bf16", "f8e4m3")]
+    types = [(name, kind) for name, kind in types if kind is not None]
+    named = [(name, numpy.dtype(kind)) for name, kind in types] + types + [("bool", bool)]
     objects = _NumPy(
         object.__basicsize__,
         *map(_hold, (numpy.ndarray, numpy.empty, numpy.empty_like, _threads.pool, probe)),
@@ -154,10 +170,12 @@ def _bind_torch(torch) -> None:
         inner._are_functorch_transforms_active,
         inner._is_tracing,
     )
-    named = {name: getattr(torch, _STORAGE[name]) for name in _STORAGE if hasattr(torch, _STORAGE[name])}
+    named = [(name, getattr(torch, word)) for name, word in _STORAGE.items() if hasattr(torch, word)]
+    named.append(("bool", bool))
     objects = _Torch(
         _hold(torch.Tensor),
         _hold(torch.nn.Parameter),
+        _hold(torch.Size),
         table_of(torch.Tensor),
         (ctypes.c_void_p * 8)(*map(_hold, guards)),
         *map(
@@ -240,3 +258,14 @@ def create(
 
 PLAIN, RECORDS = 0, 1  # of what torch_state says; NotImplemented and all else: PyTorch is to decide
 torch_state = _made(pylib.qn_torch_state_create)
+
+
+def body(kernel: ctypes.c_void_p, n_inputs: int, n_outputs: int) -> tuple[Callable, Callable]:
+    """(call, learn) of a kernel from its body (quern/objects.h), which must live as long as they are called."""
+    call, learn = ctypes.py_object(), ctypes.py_object()
+    source = _Body(kernel.value, n_inputs, n_outputs, _hold(check))
+    try:
+        pylib.qn_fast_body_create(ctypes.addressof(source), ctypes.byref(call), ctypes.byref(learn))
+    except ValueError:  # too many arrays, or another interpreter
+        return _none, _none
+    return call.value, learn.value

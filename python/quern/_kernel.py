@@ -12,23 +12,19 @@ from collections import namedtuple
 from collections.abc import Sequence
 from ctypes import byref, c_char_p, c_void_p, sizeof
 
-from . import _arrays, _streams
+from . import _arrays, _fast, _streams
 from . import _kernel_abi as abi
-from . import _kernel_read as reading
 from ._abi import sized
 from ._kernel_given import Given as _Given
 from ._kernel_given import Prepared as _Prepared
 from ._kernel_given import take_text
-from ._kernel_plan import Plan, pool_for
 
 TYPE_CHECKING = False  # not typing's: what `import quern` loads does without it
 if TYPE_CHECKING:
     from typing_extensions import TypeGuard
 
-_MOST_PLANS = 256  # kinds of calls of one kernel that are remembered
 _SUFFIXES = (".metal", ".h", ".hpp", ".cu", ".cuh", ".inc")
 _lib = abi.lib
-_launch = _lib.qn_kernel_launch
 
 KernelInfo = namedtuple(
     "KernelInfo", "registers shared_bytes local_bytes most_threads threadgroup groups_at_once fibers"
@@ -102,11 +98,11 @@ class Kernel:
         self.contracts = self._contracts(what, source["contracts"])
         self._words = [f"{name}: {word}" for word in self.input_names]
         self._shared_memory: int = source["shared_memory"]
-        self._plans: dict[object, Plan] = {}
         self._lock = threading.Lock()
         self._other: Kernel | None = None  # the same with the other ensure_row_contiguous
         self._handle = c_void_p()
         self._create(what, source)
+        self._fast, self._learn = _fast.body(self._handle, len(self.input_names), len(self.output_names))
         self.__doc__ = self._document()
 
     def _contracts(self, what: str, given: object) -> dict[str, str]:
@@ -227,71 +223,28 @@ class Kernel:
             if verbose:
                 print(f"// stream={stream!r} is no CUDA stream: it says nothing here and is ignored")
             stream = None
-        key: tuple[object, ...] | None = None  # None: such a call cannot be remembered
+        handle = None if stream is None else _streams.handle_of(stream)
+        words: tuple | None = None  # what such a call is remembered by
         if not (verbose or check) and limit is None:
-            quick = reading.quick(inputs) if isinstance(inputs, (list, tuple)) else None
-            to = _NOTHING if out is None else reading.quick(out, True) if isinstance(out, (list, tuple)) else None
-            if quick is not None and to is not None and _may_write(quick, to, inputs, in_place, self.input_names):
-                try:
-                    key = (
-                        quick.framework or to.framework,
-                        tuple(quick.kinds),
-                        tuple(to.kinds),
-                        _key_of_values(template),
-                        tuple(grid),
-                        None if threadgroup is None else tuple(threadgroup),
-                        None if output_shapes is None else tuple(map(tuple, output_shapes)),
-                        None if output_dtypes is None else tuple(output_dtypes),
-                        _key_of_init(init_value),
-                        None if in_place is None else tuple(in_place.items()),
-                        shared_memory,
-                    )
-                    plan = self._plans.get(key)
-                except (TypeError, IndexError):  # something in it cannot be hashed, or is wrong
-                    key = plan = None
-                if plan is not None:
-                    return self._run_again(plan, quick, to, inputs, out, stream)
+            words = (
+                inputs, output_shapes, output_dtypes, grid, threadgroup, _items(template), init_value, shared_memory,
+                _items(in_place), out,
+            )  # fmt: skip
+            made = self._fast(*words, handle)
+            if made is not NotImplemented:
+                return made
+            _fast.bind()
         given = _Given(
             inputs, output_shapes, output_dtypes, grid, threadgroup, template, init_value, stream, out, in_place,
             shared_memory, check, ignore, seed, limit,
         )  # fmt: skip
         with _Prepared(self, given) as ready:
-            if key is not None:
-                self._remember(key, ready.plan)
             if verbose:
                 print(ready.text())
             ready.launch()
+            if words is not None:
+                self._learn(*words, *ready.learned())
             return ready.results
-
-    def _remember(self, key: object, plan: Plan) -> None:
-        with self._lock:
-            while len(self._plans) >= _MOST_PLANS:
-                self._plans.pop(next(iter(self._plans)))
-            self._plans[key] = plan
-
-    def _run_again(self, plan: Plan, quick, to, inputs, out, stream) -> list:
-        """A call like an earlier one. An exception leaves the frame to itself: the next call makes another."""
-        frame = plan.take()
-        results = plan.fill(frame, quick.addresses, quick.numbers, inputs, to.addresses, out)
-        execution, lent = frame.execution, None
-        try:
-            if plan.is_cuda:
-                index = plan.device[1]
-                execution.stream = _streams.raw_of_torch(index) if stream is None else _streams.handle_of(stream)
-                lent = plan.lend(frame, self._handle)
-            elif stream is not None:
-                raise _no_stream(self.name)
-            else:
-                pool = pool_for(plan)
-                execution.pool = None if pool is None else pool.handle
-            _launch(self._handle, frame.execution_ref, frame.call_ref)
-        finally:
-            if lent is not None:
-                lent.close()
-        if plan.writes_tensors:
-            plan.count_writes(results)
-        plan.give(frame)
-        return results
 
     # ---- what a launch would be ----
     def text(self, **call) -> str:
@@ -341,38 +294,9 @@ class Kernel:
         return _Prepared(self, _Given(**words))
 
 
-_NOTHING = reading.Quick()
-
-
-def _key_of_values(template: object):
-    """True, 1 and 1.0 are equal and have one hash, so the types stand beside them."""
-    if template is None:
-        return None
-    pairs = tuple(template.items() if hasattr(template, "items") else map(tuple, template))  # type: ignore[call-overload]
-    return pairs, tuple([type(pair[1]) for pair in pairs])
-
-
-def _key_of_init(init: object):
-    if init is None or not isinstance(init, (list, tuple)):
-        return type(init), init
-    return tuple(init), tuple(map(type, init))
-
-
-def _may_write(quick, to, inputs, in_place, names) -> bool:
-    """Are the inputs that lend their memory to an output NumPy's that may be written, or tensors?"""
-    if to.framework is not None and quick.framework not in (None, to.framework):
-        return False
-    if in_place is None:
-        return True
-    try:
-        places = [names.index(name) for name in in_place.values()]
-        return all(getattr(inputs[k], "data_ptr", None) or inputs[k].flags.writeable for k in places)
-    except (AttributeError, ValueError, IndexError):
-        return False
-
-
-def _no_stream(name: str) -> ValueError:
-    return ValueError(f"{name}: stream is given, and the arrays are not on a GPU")
+def _items(words: object) -> object:
+    """A dict as its pairs."""
+    return tuple(words.items()) if type(words) is dict else words
 
 
 def _make(dialect: int, source: object, header: object, strided: object, **given) -> Kernel:

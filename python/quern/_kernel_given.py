@@ -16,7 +16,7 @@ from . import _arrays, _kernel_findings, _streams
 from . import _kernel_abi as abi
 from . import _kernel_read as reading
 from . import _kernel_values as values
-from ._kernel_plan import Launch, Plan, Wanted, pool_for
+from ._kernel_plan import Frame, Launch, Plan, Wanted, pool_for
 from ._library import KernelError
 from ._threads import Pool
 from ._workspace import Workspace
@@ -82,14 +82,13 @@ class Prepared:
             raise ValueError(f"{self.name}: stream is given, and the arrays are not on a GPU")
         self.inputs, self.out = inputs, out
         self.results: list = []
-        self.frame = self.plan.take()
+        self.frame = Frame(self.plan)
 
     def __enter__(self) -> Prepared:
         plan, frame = self.plan, self.frame
         self.results = plan.fill(
             frame,
             [seen.address for seen in self.seen],
-            (),
             self.inputs,
             [0 if to is None else to.address for to in self.to],
             self.out,
@@ -129,6 +128,12 @@ class Prepared:
             self.order.finish(index)
         if plan.writes_tensors:
             plan.count_writes(self.results)
+
+    def learned(self) -> tuple:
+        """What is to be remembered of it, as the fast call of the kernel takes it."""
+        plan, frame = self.plan, self.frame
+        address = ctypes.addressof(frame.call)
+        return frame, address, tuple(plan.makers), plan.stored_in, plan.alone, plan.workspace_bytes or 0
 
     def text(self) -> str:
         text = c_void_p()

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a kernel is called with arguments of one kind: the structs of the call, made once and lent to one thread at a
-time (a frame), so that a call like an earlier one only puts addresses into them; and the outputs that it makes."""
+"""How a kernel is called with arguments of one kind: the structs of a call (a frame), and the outputs that it makes."""
 
 from __future__ import annotations
 
@@ -13,16 +12,8 @@ from . import _arrays, _threads
 from . import _kernel_abi as abi
 from . import _kernel_values as values
 from ._abi import Device, Exec, Tensor, sized
-from ._library import DTYPES
 from ._workspace import Workspace
 
-_CELLS: dict[int, type[ctypes._SimpleCData]] = {
-    DTYPES["bool"]: ctypes.c_bool,
-    DTYPES["i32"]: ctypes.c_int32,
-    DTYPES["i64"]: ctypes.c_int64,
-    DTYPES["u64"]: ctypes.c_uint64,
-    DTYPES["f32"]: ctypes.c_float,
-}
 _address = ctypes.addressof
 _begin = ctypes.c_char.from_buffer
 
@@ -53,7 +44,7 @@ class Launch:
 
 
 class Frame:
-    """The structs of one call. Its memory is its own; whoever has taken it from the plan is its only user."""
+    """The structs of one call, in memory of their own."""
 
     __slots__ = ("call", "call_ref", "cells", "execution", "execution_ref", "inputs", "keep", "outputs")
 
@@ -61,9 +52,8 @@ class Frame:
         self.keep: list[object] = []
         self.execution = sized(Exec)
         self.execution.device = Device(*plan.device)
-        self.cells: list[ctypes._SimpleCData | ctypes.Array | None] = []  # of inputs that are numbers of Python's
-        for seen in plan.seen:
-            self.cells.append(None if seen.raw is None else self._cell(seen.code, seen.raw))
+        # Of inputs that are numbers of Python's.
+        self.cells = [None if seen.raw is None else ctypes.create_string_buffer(seen.raw, 16) for seen in plan.seen]
         made_in = self._tensors([(s.code, s.shape, s.strides, s.device) for s in plan.seen])
         made_out = self._tensors([(w.code, w.shape, w.strides, plan.device) for w in plan.wanted])
         self.inputs, self.outputs = list(made_in), list(made_out)
@@ -74,17 +64,6 @@ class Frame:
         self.call.inputs, self.call.outputs = made_in, made_out
         self._fill(plan)
         self.call_ref, self.execution_ref = byref(self.call), byref(self.execution)
-
-    def _cell(self, code: int, raw: bytes) -> ctypes._SimpleCData | ctypes.Array:
-        kind = _CELLS.get(code)  # none for complex numbers, which ctypes has not
-        return (ctypes.c_char * len(raw)).from_buffer_copy(raw) if kind is None else kind.from_buffer_copy(raw)
-
-    def set_number(self, place: int, number) -> None:
-        cell = self.cells[place]
-        if isinstance(cell, ctypes.Array):
-            cell.raw = values.scalar("", number)[1]
-        elif cell is not None:
-            cell.value = number
 
     def _tensors(self, described: Sequence[tuple]) -> ctypes.Array:
         made = (Tensor * max(len(described), 1))()
@@ -125,14 +104,13 @@ class Frame:
 
 
 class Plan:
-    """Frames of one kind of call. seen: the inputs of the first such call (their addresses do not matter here)."""
+    """One kind of call. seen: the inputs of the first such call (their addresses do not matter here)."""
 
     def __init__(self, name: str, seen: Sequence, wanted: Sequence[Wanted], launch: Launch, device, framework) -> None:
         self.name, self.seen, self.wanted, self.launch = name, seen, wanted, launch
         self.device: tuple[int, int] = device
         self.framework: str = framework
         self.is_cuda = device[0] == _arrays.CUDA
-        self.frames: list[Frame] = []
         self.workspace_bytes: int | None = None  # not known before the first call
         self.makers = [self._maker(want) for want in wanted]
         self.stored_in = [want.stored_in for want in wanted]
@@ -140,23 +118,11 @@ class Plan:
         # A group of threads is one thread's work: a single one cannot be split over a pool.
         self.alone = all(grid <= max(group, 1) for grid, group in zip(launch.grid, launch.group))
 
-    def take(self) -> Frame:
-        try:
-            return self.frames.pop()
-        except IndexError:
-            return Frame(self)
-
-    def give(self, frame: Frame) -> None:
-        self.frames.append(frame)
-
-    def fill(self, frame: Frame, addresses, numbers, inputs, to_addresses, out) -> list:
-        """Puts this call's arrays into the frame; returns the outputs, in order. numbers: (place, value) of inputs that
-        are numbers and may differ from the first call's."""
+    def fill(self, frame: Frame, addresses, inputs, to_addresses, out) -> list:
+        """Puts this call's arrays into the frame; returns the outputs, in order."""
         for tensor, cell, address in zip(frame.inputs, frame.cells, addresses):
             if cell is None:
                 tensor.data = address
-        for place, number in numbers:
-            frame.set_number(place, number)
         results = []
         for k, (tensor, maker) in enumerate(zip(frame.outputs, self.makers)):
             if maker is not None:

@@ -1,118 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call of a kernel is given, looked at in two ways. `quick` asks NumPy's arrays, PyTorch's tensors and numbers
-for no more than address and kind, for calls whose like was made before; `look` takes arrays of any library and says
-what is wrong with them. Nothing is allocated and nothing launched here."""
+"""What a call of a kernel is given, argument by argument: arrays of any library, and what is wrong with them. Nothing
+is allocated and nothing launched here."""
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Sequence
 
 from . import _arrays, _streams
 from . import _kernel_values as values
 
-_address = ctypes.addressof
-_begin = ctypes.c_char.from_buffer
 _NUMBERS = (bool, int, float, complex)
-_INT32, _INT64 = 1 << 31, 1 << 63
 
 
-def _wide(number: int) -> int:
-    """Which type an int gets; part of what a call is known by."""
-    if -_INT32 <= number < _INT32:
-        return 0
-    if -_INT64 <= number < _INT64:
-        return 1
-    return 2 if 0 < number < 2 * _INT64 else 3  # what fits into no type is refused one by one
-
-
-class Quick:
-    """Addresses and kinds of some arguments. `numbers`: (place, value) of those that are numbers of Python's; `held`
-    keeps what was made on the way. `framework` is "numpy" or "torch", or None where no array is among them."""
-
-    __slots__ = ("addresses", "framework", "held", "kinds", "numbers")
-
-    def __init__(self) -> None:
-        self.addresses: list[int] = []
-        self.kinds: list[object] = []
-        self.numbers: list[tuple[int, object]] = []
-        self.held: list[object] = []
-        self.framework: str | None = None
-
-
-def quick(arguments: Sequence[object], written: bool = False) -> Quick | None:
-    """None: something is among them that must be looked at (or refused) one by one."""
-    made = Quick()
-    addresses, kinds, framework = made.addresses, made.kinds, None
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    array_type = None if numpy is None else numpy.ndarray
-    tensor_types = () if torch is None else (torch.Tensor, torch.nn.Parameter)
-    for argument in arguments:
-        kind = type(argument)
-        if kind is array_type:
-            if framework == "torch":
-                return None
-            framework = "numpy"
-            if not _quick_numpy(argument, addresses, kinds, written):
-                return None
-        elif kind in tensor_types:
-            if framework == "numpy" or not _quick_torch(torch, argument, addresses, kinds, written):
-                return None
-            framework = "torch"
-        elif kind in _NUMBERS and not written:
-            made.numbers.append((len(addresses), argument))
-            addresses.append(0)
-            kinds.append((kind, _wide(argument)) if type(argument) is int else kind)
-        elif argument is None and written:
-            addresses.append(0)
-            kinds.append(None)
-        elif numpy is not None and not written and isinstance(argument, numpy.generic):
-            if kind is numpy.float64:  # it is a float of Python's too, and what arithmetic with one gives
-                made.numbers.append((len(addresses), float(argument)))
-                addresses.append(0)
-                kinds.append(float)
-            else:
-                array = numpy.asarray(argument)
-                made.held.append(array)
-                if not _quick_numpy(array, addresses, kinds, False):
-                    return None
-        else:
-            return None
-    made.framework = framework
-    return made
-
-
-def _quick_numpy(array, addresses: list[int], kinds: list[object], written: bool) -> bool:
-    try:
-        # The buffer protocol refuses what is read-only, empty or not row-major, and types that it does not know.
-        addresses.append(_address(_begin(array)))
-    except (TypeError, ValueError, BufferError):
-        flags = array.flags
-        if written and not flags.writeable:
-            return False
-        addresses.append(array.__array_interface__["data"][0])
-        if not flags.c_contiguous:
-            kinds.append((array.dtype, array.shape, array.strides))
-            return True
-    kinds.append((array.dtype, array.shape))
-    return True
-
-
-def _quick_torch(torch, tensor, addresses: list[int], kinds: list[object], written: bool) -> bool:
-    if tensor.layout is not torch.strided or tensor.is_neg() or tensor.is_conj():
-        return False
-    if tensor.requires_grad and torch.is_grad_enabled():
-        return False
-    addresses.append(tensor.data_ptr())
-    if tensor.is_contiguous():
-        kinds.append((tensor.dtype, tensor.shape, tensor.device))
-    else:
-        kinds.append((tensor.dtype, tensor.shape, tensor.device, tensor.stride()))
-    return True
-
-
-# ---- one by one ----
 class Seen:
     """One argument: what the library is told of it, and the object (`given`) or its memory (`held`), which must live
     through the call."""

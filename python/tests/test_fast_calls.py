@@ -313,3 +313,54 @@ def test_transforms_are_seen(transform):
             "make_fx": lambda: make_fx(call)(a[0]),
         }[transform]()
     assert found and all(one is NotImplemented for one in found)
+
+
+# ---- kernels from a body ----
+_BODY = "uint i = thread_position_in_grid.x; out[i] = T(inp[i]) * T(by);"
+
+
+def kernel_call(rng, pool):
+    """The words of a call, of which many are refused."""
+    shape, number = rng.choice([[4], (4,), (4.0,), [-1]]), rng.choice([2.0, 3, True, -1, 1 << 40, 1 << 70, "x", 1j])
+    kinds = [np.float32, np.dtype("f4"), "float32", bool, *([torch.float32] if torch is not None else [])]
+    words = {"output_shapes": [shape], "output_dtypes": [rng.choice(kinds)]}
+    words["template"] = rng.choice([[("T", kinds[-1])], (("T", kinds[0]),), {"T": "float32"}, [("T", 3)]])
+    words["grid"] = rng.choice([(4, 1, 1), [4, 1, 1], (4, 1), (4.0, 1, 1), (np.int64(4), 1, 1)])
+    if rng.random() < 0.2:
+        words["in_place"] = rng.choice([{"out": "inp"}, {"out": "by"}, {"no": "inp"}])
+    if rng.random() < 0.2:
+        words["out"] = [draw(rng, pool, rng.choice(["row", "none"]), 0.5)]
+    if rng.random() < 0.2:
+        words["init_value"] = rng.choice([0, 1.0, True, None, "x", [2.0]])
+    words["inputs"] = [draw(rng, pool, "row", 0.3), rng.choice([number, draw(rng, pool, "one", 0.3)])]
+    return words
+
+
+def kernel_outcome(kernel, arrays, seed):
+    rng = random.Random(seed)
+    pool = arrays(rng, (4, 6))
+    pool["row"], pool["one"] = pool["whole"][:, 0], pool["whole"][0, 0]  # rows at a distance; of no dimensions
+    keep = ("row", "one", "whole", "none", "text", "locked", "leaf", "meta", "gone", "sub", "negated", "double", "list")
+    words = kernel_call(rng, {name: pool[name] for name in keep if name in pool})
+    found = []
+    for _ in range(2):  # the second time it is a call like an earlier one
+        try:
+            found.append(told(tuple(kernel(**words))))
+        except Exception as error:
+            found.append((type(error), re.sub(r"0x[0-9a-f]+", "0x", str(error))))
+    return found, told(words["inputs"][0]), getattr(words["inputs"][0], "_version", 0)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_kernels_as_the_longer_way(kind):
+    if kind == "torch" and torch is None:
+        pytest.skip("no PyTorch")
+    arrays = odd_arrays if kind == "numpy" else odd_tensors
+    fast, slow = (quern.metal_kernel("times", ["inp", "by"], ["out"], _BODY) for _ in range(2))
+    calls = []
+    learned, slow._fast = fast._fast, _fast._none
+    fast._fast = lambda *words: calls.append(learned(*words)) or calls[-1]
+    for seed in range(ROUNDS // 3):
+        assert repr(kernel_outcome(fast, arrays, seed)) == repr(kernel_outcome(slow, arrays, seed)), f"seed {seed}"
+    assert sum(made is not NotImplemented for made in calls) > 10

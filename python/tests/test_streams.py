@@ -116,7 +116,7 @@ def torch():
     made.cuda = types.SimpleNamespace(current_stream=lambda index: Stream(CURRENT[index]))
     made.get_num_threads = lambda: 1
     made.device = lambda kind, index: index
-    made.empty = lambda n, dtype, device: Tensor(device, n)
+    made.empty = lambda n, dtype, device: Tensor(device, *(n if isinstance(n, tuple) else (n,)))
     def increment_version(tensor): tensor.version += 1
     made.autograd = types.SimpleNamespace(graph=types.SimpleNamespace(increment_version=increment_version))
     sys.modules["torch"] = made
@@ -127,10 +127,11 @@ def complete():
     never, made.float32 = (lambda: False), Tensor.dtype
     names = "_len_torch_dispatch_stack", "_len_torch_function_stack", "_are_functorch_transforms_active", "_is_tracing"
     made._C = types.SimpleNamespace(**dict.fromkeys(names, never), _cuda_getCurrentRawStream=CURRENT.get)
-    made.version = types.SimpleNamespace(hip=None)
+    made.version, made.Size = types.SimpleNamespace(hip=None), type("Size", (tuple,), {})
     made.autograd.forward_ad = types.SimpleNamespace(_current_level=-1)
     made.is_grad_enabled, made.empty_like = never, lambda like: like.new_empty(like.shape)
     Tensor.new_empty = lambda self, shape: Tensor(self.device.index, *shape)
+    Tensor.requires_grad, Tensor.is_conj = False, lambda self: False
     Tensor.is_cpu, Tensor.is_cuda, Tensor.get_device = False, True, lambda self: self.device.index
 
 class Device:
@@ -255,6 +256,27 @@ def test_fast_calls(play):
     refuses(TypeError, "NoneType", lambda: quern.lion_(tensors[0], others[1], tensors[2]))
     api.fail_next(1, 700)
     refuses(RuntimeError, "700", lambda: quern.swiglu_(*others))
+    """)
+
+
+def test_fast_calls_of_kernels(play):
+    play("""
+    warm()
+    torch(), complete()
+    CURRENT.update({0: S0, 1: S1})
+    kernel = quern.cuda_kernel("twice", ["x", "by"], ["out"], "out[threadIdx.x] = x[threadIdx.x] * by;")
+    words = {"grid": (8, 1, 1), "threadgroup": (8, 1, 1)}
+    fresh = {"output_shapes": [(8,)], "output_dtypes": [sys.modules["torch"].float32]}
+    calls = [lambda k, **more: kernel(inputs=[Tensor(k), 2.0], **words, **fresh, **more),
+             lambda k, **more: kernel(inputs=[Tensor(k), 3.0], out=[Tensor(k)], **words, **more)]
+    for call in calls:
+        call(0), call(0), call(1), launches()
+        learned, kernel._learn = kernel._learn, None   # no call goes the longer way any more
+        made = call(0)[0], call(1)[0], call(0, stream=T0)[0]
+        assert launches() == [(0, S0), (1, S1), (0, T0)]
+        assert [tensor.device.index for tensor in made] == [0, 1, 0]
+        assert [tensor.version for tensor in made] == [calls.index(call)] * 3
+        kernel._learn = learned
     """)
 
 

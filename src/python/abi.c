@@ -12,6 +12,7 @@
   X(qn_device)                                                                                                         \
   X(qn_device_info)                                                                                                    \
   X(qn_exec)                                                                                                           \
+  X(qn_fast_body)                                                                                                      \
   X(qn_fast_source)                                                                                                    \
   X(qn_fast_word)                                                                                                      \
   X(qn_finding)                                                                                                        \

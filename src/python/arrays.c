@@ -152,7 +152,7 @@ static bool read_torch(qn_object *object, qn_py_array *array)
     return false;
   }
   const qn_tensor *t = &array->tensor;
-  if (t->dtype == QN_NONE || t->device.kind == QN_EMULATOR || t->ndim > QN_MAX_NDIM) return false;
+  if (t->dtype == QN_NONE || t->dtype == QN_C64 || t->device.kind == QN_EMULATOR || t->ndim > QN_MAX_NDIM) return false;
   if (!t->data && qn_tensor_elements(t)) return false; /* freed, or zeros that nobody has stored */
   see_strides(array);
   return true;
@@ -199,6 +199,14 @@ qn_framework qn_framework_of(qn_object *object)
   const void *type = qn_type_of(object);
   if (torch && (type == torch->tensor || type == torch->parameter)) return QN_OF_TORCH;
   return numpy && type == numpy->array ? QN_OF_NUMPY : QN_NO_FRAMEWORK;
+}
+
+bool qn_is_torch_size(const qn_object *type) { return torch && (const void *)type == torch->size; }
+
+qn_dtype qn_dtype_of_object(const qn_object *object)
+{
+  const qn_dtype found = torch ? code_of(torch->dtypes, object) : QN_NONE;
+  return found == QN_NONE && numpy ? code_of(numpy->dtypes, object) : found;
 }
 
 bool qn_array_read(qn_framework framework, qn_object *object, qn_py_array *array)

@@ -20,6 +20,10 @@ typedef struct qn_py_array {
 
 /* By its exact type. */
 qn_framework qn_framework_of(qn_object *object);
+/* Is it the type of PyTorch's shapes? */
+bool qn_is_torch_size(const qn_object *type);
+/* Of an object that is a framework's for a storage type; QN_NONE: it is none. */
+qn_dtype qn_dtype_of_object(const qn_object *object);
 /* False: it is none that can be read here. */
 bool qn_array_read(qn_framework framework, qn_object *object, qn_py_array *array);
 /* What stands between a call and these tensors (NULL among them is none): a mode, a transform, tracing, forward-mode

@@ -30,6 +30,11 @@ typedef struct qn_object qn_object; /* any Python object */
   X(unsigned long long, PyLong_AsUnsignedLongLong, (qn_object *))                                                      \
   X(void *, PyLong_AsVoidPtr, (qn_object *))                                                                           \
   X(qn_object *, PyErr_Occurred, (void))                                                                               \
+  X(const char *, PyUnicode_AsUTF8AndSize, (qn_object *, ptrdiff_t *))                                                 \
+  X(qn_object *, PyList_New, (ptrdiff_t))                                                                              \
+  X(ptrdiff_t, PyList_Size, (qn_object *))                                                                             \
+  X(qn_object *, PyList_GetItem, (qn_object *, ptrdiff_t))                                                             \
+  X(int, PyList_SetItem, (qn_object *, ptrdiff_t, qn_object *))                                                        \
   X(qn_object *, PyUnicode_InternFromString, (const char *))                                                           \
   X(int, PyUnicode_CompareWithASCIIString, (qn_object *, const char *))                                                \
   X(qn_object *, PyTuple_New, (ptrdiff_t))                                                                             \
@@ -45,6 +50,7 @@ typedef struct qn_object qn_object; /* any Python object */
   X(_Py_NotImplementedStruct)                                                                                          \
   X(PyFloat_Type)                                                                                                      \
   X(PyLong_Type)                                                                                                       \
+  X(PyList_Type)                                                                                                       \
   X(PyTuple_Type)                                                                                                      \
   X(PyUnicode_Type)
 
