@@ -227,7 +227,9 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
         description="Examine this machine and this installation. Each line is ok, or a repair command follows.",
         epilog="Exit status: 0 without a MEND line, 1 with one, 3 where the device of --require does not work.",
     )
-    parser.add_argument("--backend", metavar="cpu|cuda|emulator", help="only what this backend needs, and Python's part")
+    parser.add_argument(
+        "--backend", metavar="cpu|cuda|emulator", help="only what this backend needs, and Python's part"
+    )
     parser.add_argument(
         "--require", metavar="cpu|cuda[:N]|emulator", help="exit with 3 unless a kernel ran there with the right result"
     )
