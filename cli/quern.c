@@ -175,7 +175,8 @@ static void warn_of_unknown_variables(void)
     if (strncmp(*variable, "QUERN_", PREFIX) || length >= sizeof name) continue;
     memcpy(name, *variable, length);
     name[length] = 0;
-    bool known = !strcmp(name, "QUERN_LIBRARY"); /* of the Python package, which runs this command too */
+    /* Of the Python package, which runs this command too. */
+    bool known = !strcmp(name, "QUERN_LIBRARY") || !strcmp(name, "QUERN_COMMAND");
     for (size_t k = 0; names[k]; k++) known = known || !strcmp(names[k], name + PREFIX);
     const char *near = known ? NULL : qn_nearest(name + PREFIX, names);
     if (!known)

@@ -62,10 +62,11 @@ trained_cited() {
   sed -n '/train_gpt.*begin/,/train_gpt.*end/p' "$example/README.md" | diff - "$work/new"
 }
 check "examples/train_gpt/README.md has the tables of its results" trained_cited
-# README's table of ops.
-ops_cited() {
-  python3 "$root/tools/ops_table.py" >"$work/ops"
-  sed -n '/ops_table.py: begin/,/ops_table.py: end/p' "$root/README.md" | sed '1d;$d' | diff - "$work/ops"
+# Tables made from results/.
+table_cited() {
+  python3 "$root/tools/tables.py" "$1" >"$work/table"
+  sed -n "/tables.py $1: begin/,/tables.py $1: end/p" "$root/$2" | sed '1d;$d' | diff - "$work/table"
 }
-check "README.md has the table of ops that tools/ops_table.py makes" ops_cited
+check "README.md has the table of ops that tools/tables.py makes" table_cited ops README.md
+check "docs/pytorch.md has the table of calls that tools/tables.py makes" table_cited doors docs/pytorch.md
 finish

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints README's table of ops from results/: one row per op, its time on the H200 and on the CPU, and the speed-up
-over the fastest correct peer of that run. ops_table.py [--into FILE.md] writes it between the marks of that file."""
+"""Prints a table from results/: tables.py ops|doors [--into FILE.md] writes it between the marks of that file.
+
+ops    one row per op: its time on the H200 and on the CPU, and the speed-up over the fastest correct peer of that run
+doors  one row per Python call: its host time, and that of eager PyTorch's calls for the same result"""
 
 import json
 import pathlib
@@ -9,7 +11,6 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-MARKS = ("<!-- tools/ops_table.py: begin -->\n", "<!-- tools/ops_table.py: end -->\n")
 LLAMA = {"rows": 8192, "cols": 14336, "type": "bfloat16", "gate_multiplier": 1.0}
 GPT2 = {"workload": "gpt2-124m", "types": "f32 f32 f32"}
 GPT = {"workload": "gpt2-355m", "precision": "f16x3"}
@@ -65,7 +66,7 @@ def cells(table, op):
     return f"{workload}: {text} {unit} | {over} {NAMES.get(name, name)}"
 
 
-def made():
+def ops():
     rows = [
         "| op | H200 | speed-up over the best peer | 2-core Xeon | speed-up over the best peer |",
         "|---|---|---|---|---|",
@@ -74,9 +75,23 @@ def made():
     return "\n".join(rows) + "\n"
 
 
-if sys.argv[1:2] == ["--into"]:
-    page = pathlib.Path(sys.argv[2])
-    between = re.compile("(?<=" + re.escape(MARKS[0]) + ").*?(?=" + re.escape(MARKS[1]) + ")", re.S)
-    page.write_text(between.sub(lambda _: made(), page.read_text(encoding="utf-8")), encoding="utf-8")
+def doors():
+    text = (ROOT / "results/doors-h200.jsonl").read_text(encoding="utf-8")
+    rows = ["| call | quern, us | instead | us |", "|---|---|---|---|"]
+    for one in map(json.loads, text.splitlines()):
+        framework, _, call = one["case"].partition(": ")
+        if framework == "torch cuda":
+            other = one["other"]
+            rows.append(f"| {call} | {one['median_ns'] / 1e3:.1f} | {other['name']} | {other['median_ns'] / 1e3:.1f} |")
+    return "\n".join(rows) + "\n"
+
+
+name = sys.argv[1]
+made = {"ops": ops, "doors": doors}[name]()
+if sys.argv[2:3] == ["--into"]:
+    page = pathlib.Path(sys.argv[3])
+    begin, end = (re.escape(f"<!-- tools/tables.py {name}: {word} -->\n") for word in ("begin", "end"))
+    between = re.compile(f"(?<={begin}).*?(?={end})", re.S)
+    page.write_text(between.sub(lambda _: made, page.read_text(encoding="utf-8")), encoding="utf-8")
 else:
-    sys.stdout.write(made())
+    sys.stdout.write(made)
