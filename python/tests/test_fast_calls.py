@@ -3,6 +3,7 @@
 the same exception with the same sentence, and neither ends the interpreter. Arguments are drawn at random from all that
 is out of the ordinary; each call is made twice from the same seed, once with fast calls taken away."""
 
+import itertools
 import random
 import re
 
@@ -242,15 +243,15 @@ def longer_way(monkeypatch):
         monkeypatch.setattr(quern, f"{name}_", _call.function(name))
 
 
+ARRAYS = {"numpy": odd_arrays, "torch": odd_tensors}
+MAKERS = [swiglu, quantize, in_place, backward, gemm]
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("make", [swiglu, quantize, in_place, backward, gemm, recorded])
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("kind, make", [*itertools.product(ARRAYS, MAKERS), ("torch", recorded)])
 def test_as_the_longer_way(make, kind, monkeypatch):
-    if torch is None and (kind == "torch" or make is recorded):
-        pytest.skip("no PyTorch")
-    if kind == "numpy" and make is recorded:
-        pytest.skip("of PyTorch alone")
-    arrays = odd_arrays if kind == "numpy" else odd_tensors
+    pytest.importorskip(kind)
+    arrays = ARRAYS[kind]
     fast = [outcome(make, arrays, seed) for seed in range(ROUNDS)]
     longer_way(monkeypatch)
     for seed, found in enumerate(fast):
@@ -274,9 +275,9 @@ def modes():
     return Functions(), Dispatches(), torch.device("cpu"), torch.autograd.forward_ad.dual_level()
 
 
-@pytest.mark.skipif(torch is None, reason="no PyTorch")
 @pytest.mark.parametrize("which", range(4))
 def test_modes_are_seen(which):
+    pytest.importorskip("torch")
     a = torch.ones(8)
     call = (None, a, a, 1.0, 1.0, "swiglu", 1.702, 7.0, None)
     quern.swiglu(a, a)
@@ -289,10 +290,10 @@ def test_modes_are_seen(which):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.skipif(torch is None, reason="no PyTorch")
 @pytest.mark.parametrize("transform", ["vmap", "grad", "jvp", "functionalize", "trace", "make_fx"])
 def test_transforms_are_seen(transform):
     """Under each a fast call leaves the call alone; what PyTorch then makes of it is its own business."""
+    pytest.importorskip("torch")
     from torch.fx.experimental.proxy_tensor import make_fx
 
     a, found = torch.ones(4, 8), []
@@ -352,11 +353,10 @@ def kernel_outcome(kernel, arrays, seed):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("kind", ARRAYS)
 def test_kernels_as_the_longer_way(kind):
-    if kind == "torch" and torch is None:
-        pytest.skip("no PyTorch")
-    arrays = odd_arrays if kind == "numpy" else odd_tensors
+    pytest.importorskip(kind)
+    arrays = ARRAYS[kind]
     fast, slow = (quern.metal_kernel("times", ["inp", "by"], ["out"], _BODY) for _ in range(2))
     calls = []
     learned, slow._fast = fast._fast, _fast._none
