@@ -277,7 +277,7 @@ static error_t parse_none(int key, char *arg, struct argp_state *state)
   const char *names[N_ACTIONS + 1] = {NULL};
   for (size_t k = 0; k < N_ACTIONS; k++) names[k] = actions[k].name;
   if (key == ARGP_KEY_ARG) argp_error(state, "there is no action %s%s", arg, qn_suggest(arg, names));
-  if (key == ARGP_KEY_NO_ARGS) argp_error(state, "which action? new, list, run, check, bench, race, tune, emit ...");
+  if (key == ARGP_KEY_NO_ARGS) argp_error(state, "which action? new, list, run, check, bench, sanitize, tune, emit ...");
   if (key > 0 && key < KEY_FIRST + 1) argp_error(state, "the action comes first: quern kernel run --option ...");
   return key == ARGP_KEY_ARG || key == ARGP_KEY_END || key == ARGP_KEY_NO_ARGS ? 0 : ARGP_ERR_UNKNOWN;
 }
