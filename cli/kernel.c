@@ -265,7 +265,7 @@ static char *fill_help(int key, const char *text, void *input)
   if (key != ARGP_KEY_HELP_POST_DOC) return (char *)text;
   qn_text all = {0};
   qn_text_add(&all, "Actions:\n");
-  for (size_t k = 0; k < N_ACTIONS; k++) qn_text_add(&all, "  %-7s %s\n", actions[k].name, actions[k].brief);
+  for (size_t k = 0; k < N_ACTIONS; k++) qn_text_add(&all, "  %-8s %s\n", actions[k].name, actions[k].brief);
   qn_text_add(&all, "\n%s", text ? text : "Each action has its own help: quern kernel check --help.");
   char *copy = all.failed ? NULL : strdup(all.at);
   qn_text_free(&all);
@@ -277,7 +277,8 @@ static error_t parse_none(int key, char *arg, struct argp_state *state)
   const char *names[N_ACTIONS + 1] = {NULL};
   for (size_t k = 0; k < N_ACTIONS; k++) names[k] = actions[k].name;
   if (key == ARGP_KEY_ARG) argp_error(state, "there is no action %s%s", arg, qn_suggest(arg, names));
-  if (key == ARGP_KEY_NO_ARGS) argp_error(state, "which action? new, list, run, check, bench, sanitize, tune, emit ...");
+  if (key == ARGP_KEY_NO_ARGS)
+    argp_error(state, "which action? new, list, run, check, bench, sanitize, tune, emit ...");
   if (key > 0 && key < KEY_FIRST + 1) argp_error(state, "the action comes first: quern kernel run --option ...");
   return key == ARGP_KEY_ARG || key == ARGP_KEY_END || key == ARGP_KEY_NO_ARGS ? 0 : ARGP_ERR_UNKNOWN;
 }
@@ -285,7 +286,7 @@ static error_t parse_none(int key, char *arg, struct argp_state *state)
 static const struct argp all_argp = {
     .options = all_options,
     .parser = parse_none,
-    .args_doc = "new|list|run|check|bench|race|tune|emit|replay|watch [DIR]",
+    .args_doc = "new|list|run|check|bench|sanitize|tune|emit|replay|watch [DIR]",
     .doc = "Run, check and time a kernel from a body on CPU and GPU. Its folder holds kernel.json and one thread's "
            "work in "
            "Metal or CUDA C.",

@@ -68,13 +68,13 @@ static bool wanted(const request *order, const qn_variant *variant)
 static void print_variants(const request *order, const qn_op_info *op)
 {
   char last[sizeof((qn_variant *)0)->why] = "";
-  printf("  %s  backend  variant   state          why%s\n", qn_term_colour(stdout, QN_DIM),
+  printf("  %s  backend   variant   state          why%s\n", qn_term_colour(stdout, QN_DIM),
          qn_term_colour(stdout, QN_PLAIN));
   for (size_t k = 0; k < qn_op_variant_count(op); k++) {
     qn_variant v = {.size = sizeof v};
     if (qn_op_variant_at(op, k, &v) != QN_OK || !wanted(order, &v)) continue;
     bool plain = v.available && !v.chosen;
-    printf("  %s%s %-7s  %-8s  %-13s  ", plain ? "" : qn_term_colour(stdout, v.chosen ? QN_GREEN : QN_DIM),
+    printf("  %s%s %-8s  %-8s  %-13s  ", plain ? "" : qn_term_colour(stdout, v.chosen ? QN_GREEN : QN_DIM),
            v.chosen ? ">" : " ", v.backend, v.name, v.state);
     qn_term_wrap(stdout, 38, strcmp(v.why, last) ? v.why : "as above");
     printf("%s", plain ? "" : qn_term_colour(stdout, QN_PLAIN));
@@ -100,21 +100,31 @@ static size_t row_bytes(const qn_op_info *op, const qn_op_types *row)
   return bytes;
 }
 
+/* Has every role an element for each of the first role's? */
+static bool has_like_roles(const qn_op_info *op)
+{
+  for (size_t t = 0; t < op->n_tensors; t++)
+    if (op->tensors[t].shape) return false;
+  return true;
+}
+
 static void print_types(const qn_op_info *op)
 {
+  const bool alike = has_like_roles(op);
   printf("\n  tensors\n");
   for (size_t t = 0; t < op->n_tensors; t++) printf("    %-10s %s\n", op->tensors[t].name, op->tensors[t].doc);
-  printf("\n  types, and bytes an element\n   ");
-  for (size_t t = 0; t < op->n_tensors; t++) printf(" %-13s", op->tensors[t].name);
-  printf(" bytes\n");
+  printf("\n  types%s\n   ", alike ? ", and bytes per element" : "");
+  for (size_t t = 0; t < op->n_tensors; t++) printf(" %-22s", op->tensors[t].name);
+  printf("%s\n", alike ? " bytes" : "");
   for (size_t r = 0; r < op->n_types; r++) {
     printf("   ");
     for (size_t t = 0; t < op->n_tensors; t++) {
       qn_access access = op->types[r].tensor[t].access;
-      printf(" %-4s %-8s", access ? qn_dtype_name(op->types[r].tensor[t].dtype) : "-",
+      printf(" %-6s %-15s", access ? qn_dtype_name(op->types[r].tensor[t].dtype) : "-",
              access ? access_word(op, r, t) : "");
     }
-    printf(" %5zu\n", row_bytes(op, &op->types[r]));
+    if (alike) printf(" %5zu", row_bytes(op, &op->types[r]));
+    printf("\n");
   }
 }
 
