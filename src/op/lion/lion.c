@@ -28,11 +28,13 @@ _Static_assert(sizeof(qn_lion_coef) <= QN_COEF_BYTES, "coefficients travel by va
 
 /* ---- the description ---- */
 static const qn_op_tensor tensors[] = {
-    [QN_LION_PARAM] = {"param", NULL, "what is trained; with a master, its short copy", QN_FILL_NORMAL, 0.02},
-    [QN_LION_GRAD] = {"grad", NULL, "the loss's gradient with respect to it", QN_FILL_NORMAL, 1e-3},
-    [QN_LION_MOMENTUM] = {"momentum", "exp_avg", "the gradients' running mean; zeros before the first step",
-                          QN_FILL_NORMAL, 1e-3},
-    [QN_LION_MASTER] = {"master", NULL, "optional f32 original of a 16-bit param", QN_FILL_NORMAL, 0.02},
+    [QN_LION_PARAM] = {.name = "param", .doc = "what is trained; with a master, its short copy", .fill_scale = 0.02},
+    [QN_LION_GRAD] = {.name = "grad", .doc = "the loss's gradient with respect to it", .fill_scale = 1e-3},
+    [QN_LION_MOMENTUM] = {.name = "momentum",
+                          .framework_name = "exp_avg",
+                          .doc = "the gradients' running mean; zeros before the first step",
+                          .fill_scale = 1e-3},
+    [QN_LION_MASTER] = {.name = "master", .doc = "optional f32 original of a 16-bit param", .fill_scale = 0.02},
 };
 
 static const qn_op_types types[] = {
