@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# add_op.sh ROOT CC - adds the op of docs/adding-an-op.md to a copy of the tree, as that page says: its files, its golden
-# vectors, its word in the list of ops and nothing else. The op must then be built, listed, completed, checked on every
-# tier and on the emulator, timed, and callable through quern.h and from Python; and once its formula is spoilt, its
-# check must fail.
+# add_op.sh ROOT CC - adds the ops of docs/adding-an-op.md, one of each kind of engine, to a copy of the tree, as that page
+# says: their files, their golden vectors, their words in the list of ops and nothing else. In one build each must then be
+# built, listed, completed, checked on every tier and on the emulator, and timed; the first one callable through quern.h
+# and from Python; and once their formulas are spoilt, their checks must fail.
 set -u
 root=$1 cc=$2
 . "$root/tests/tap.sh"
 . "$root/tests/copy.sh"
-op=ema
+ops='ema row_rms joint_lopt'
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tree=$work/tree build=$work/tree/build
@@ -25,15 +25,19 @@ take_files() {
     open { print > path }' "$tree/docs/adding-an-op.md"
 }
 
-add_word() { sed -i "s/^ops = \[\(.*\)\]/ops = [\1, '$op']/" "$tree/src/meson.build"; }
-make_golden() { (cd "$tree/src/op/$op/golden" && python3 make_golden.py >$op.txt && grep -q '^want' $op.txt); }
+add_words() { for op in $ops; do sed -i "s/^ops = \[\(.*\)\]/ops = [\1, '$op']/" "$tree/src/meson.build"; done; }
+make_golden() {
+  for op in $ops; do
+    (cd "$tree/src/op/$op/golden" && python3 make_golden.py >"$op.txt" && grep -q '^want' "$op.txt") || return 1
+  done
+}
 only_the_list_changed() {
   changed=$(diff -rq "$work/before" "$tree" | grep -v "^Only in $tree") && [ "$(printf '%s\n' "$changed" | wc -l)" = 1 ] &&
     [ "$(diff "$work/before/src/meson.build" "$tree/src/meson.build" | grep -c '^[<>]')" = 2 ]
 }
-all_new_files_are_its_own() {
+all_new_files_are_theirs() {
   diff -rq "$work/before" "$tree" | grep "^Only in" | sed 's/: /\//; s/^Only in //' | sort >"$work/new"
-  printf '%s\n' "$tree/include/quern/$op.h" "$tree/src/op/$op" | sort | diff - "$work/new"
+  for op in $ops; do printf '%s\n' "$tree/include/quern/$op.h" "$tree/src/op/$op"; done | sort | diff - "$work/new"
 }
 configure() { "$tree/tools/meson.sh" setup "$build" "$tree" -Dbuildtype=debugoptimized -Ddefault_library=both; }
 shared() { echo "src/libquern.so.$(sed -n "s/.*version: '\([0-9.]*\)'.*/\1/p" "$tree/meson.build" | head -1)"; }
@@ -88,34 +92,50 @@ except ValueError as error:
 print("done")
 END
 python_program() { PYTHONPATH="$tree/python" QUERN_LIBRARY="$build/$(shared)" python3 -B "$work/program.py"; }
-spoil() {
-  sed -i 's/qn_splat(c->decay), average/qn_splat(c->one_minus_decay), average/' "$tree/src/op/$op/$op.math.h" &&
-    grep -q 'one_minus_decay), average' "$tree/src/op/$op/$op.math.h" && compile
+in_format() {
+  tool=$(command -v clang-format-14 || echo clang-format) # as tools/format.sh
+  for op in $ops; do
+    "$tool" --dry-run -Werror "$tree/include/quern/$op.h" "$tree/src/op/$op"/*.[ch] || return 1
+  done
 }
+change() { sed -i "s/$2/$3/" "$tree/src/op/$1" && grep -q "$3" "$tree/src/op/$1"; }
+spoil() {
+  change ema/ema.math.h 'qn_splat(c->decay), average' 'qn_splat(c->one_minus_decay), average' &&
+    change row_rms/row_rms.math.h 'qn_splat(share) +' 'qn_splat(share) -' &&
+    change joint_lopt/joint_lopt.c '.joint_decay = true' '.joint_decay = false' && compile
+}
+# What `quern bench` is given of each.
+workload() { case $1 in ema) echo 8x4K ;; row_rms) echo decode ;; *) echo 64x64 ;; esac; }
 
 copy_tree "$root" "$tree"
 cp -a "$tree" "$work/before"
 check "take the files from the page" take_files
 check "make the golden vectors" make_golden
-check "add the word" add_word
+check "add the words" add_words
 check "nothing else is changed: one line of one list" only_the_list_changed
-check "nothing is added but its header and its folder" all_new_files_are_its_own
-tool=$(command -v clang-format-14 || echo clang-format) # as tools/format.sh
-check "its files are in the project's format" "$tool" --dry-run -Werror "$tree/include/quern/$op.h" "$tree/src/op/$op"/*.[ch]
+check "nothing is added but their headers and their folders" all_new_files_are_theirs
+check "their files are in the project's format" in_format
 check "the page and the files name nothing that is not there" python3 "$tree/tools/check_names.py" "$tree"
-check "its golden vectors are made by its script" "$tree/tests/golden.sh" "$tree" "$op"
+check "their names and includes stand where they may" python3 "$tree/tools/check_includes.py" "$tree"
+# shellcheck disable=SC2086
+check "their golden vectors are made by their scripts" "$tree/tests/golden.sh" "$tree" $ops
 check "configure" configure
 check "build" compile
 [ -x "$quern" ] || finish # the rest could only fail for the same reason
-check "quern list shows it" says "^$op - " "$quern" list "$op"
-check "completion knows it" grep -q "[' ]$op[' ]" "$build/cli/quern.bash"
-check "quern.h reaches its typed call" program
+check "quern.h reaches the typed call" program
 check "Python has it as a function" says "^done" python_program
-check "its header agrees with its description" "$build/tests/test_description"
-check "quern check proves it on every tier" "$quern" check "$op" --quick --backend cpu
-check "quern check proves its device source on the host" "$quern" check "$op" --quick --backend emulator
-check "quern check catches every planted bug" "$quern" check "$op" --quick --selftest
-check "quern bench times it" says "^$op over 8x4K" "$quern" bench "$op" --workload 8x4K --backend cpu
-check "spoil the formula" spoil
-check "quern check finds a spoilt formula" ends_with 1 "$quern" check "$op" --quick --backend cpu
+check "the headers agree with the descriptions" "$build/tests/test_description"
+for op in $ops; do
+  check "quern list shows $op" says "^$op - " "$quern" list "$op"
+  check "completion knows $op" grep -q "[' ]${op}[' ]" "$build/cli/quern.bash"
+  check "quern check proves $op on every tier" "$quern" check "$op" --quick --backend cpu
+  check "quern check proves its device source on the host" "$quern" check "$op" --quick --backend emulator
+  check "quern check catches every planted bug" "$quern" check "$op" --quick --selftest
+  workload=$(workload "$op")
+  check "quern bench times it" says "^$op over $workload" "$quern" bench "$op" --workload "$workload" --backend cpu
+done
+check "spoil the formulas" spoil
+for op in $ops; do
+  check "quern check finds the spoilt formula of $op" ends_with 1 "$quern" check "$op" --quick --backend cpu
+done
 finish

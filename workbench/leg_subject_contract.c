@@ -122,6 +122,23 @@ static void refuse_sizes(contract *c)
 
 /* ---- tensors ---- */
 
+/* Is the k-th extent of a shape one letter, which no other role's shape has? Then it may be any number. */
+static bool is_free(const qn_op_info *info, const char *name, int k)
+{
+  const char *letter = NULL;
+  size_t found = 0;
+  for (size_t r = 0; r < info->n_tensors; r++)
+    if (!strcmp(info->tensors[r].name, name)) letter = info->tensors[r].shape;
+  for (; letter && k > 0; k--) letter = (letter = strchr(letter, ',')) ? letter + 1 : NULL;
+  if (!letter) return false;
+  letter += strspn(letter, "[ ");
+  if (*letter < 'a' || *letter > 'z' || !strchr(",]", letter[1])) return false;
+  for (size_t r = 0; r < info->n_tensors; r++)
+    for (const char *at = info->tensors[r].shape; at && *at; at++)
+      found += *at == *letter && strchr("[ ", at[-(at > info->tensors[r].shape)]) && at[1] && strchr(",]", at[1]);
+  return found == 1;
+}
+
 static void refuse_shape(contract *c, qn_tensor *t, const char *name, bool is_first)
 {
   const qn_tensor good = *t;
@@ -146,6 +163,7 @@ static void refuse_shape(contract *c, qn_tensor *t, const char *name, bool is_fi
   refuses(c, "not row-major", name, true);
   t->strides = NULL;
   for (int k = 0; k < good.ndim; k++) {
+    if (is_free(&c->d.op->info, name, k)) continue;
     shape[k] = good.shape[k] + 1;
     refuses(c, "one element more along a dimension", "it must be", true);
     shape[k] = -1;

@@ -3,7 +3,7 @@
  * its tensor and its chunk, a thread loads one pack of every role, widens it to f32, and after the formula narrows and
  * stores.
  *
- *     QN_LIST_KERNEL(ema, qn_ema_coef, a, chunk, x)
+ *     QN_LIST_KERNEL(scale, qn_scale_coef, a, chunk, x)
  *     {
  *       qn_list_values(x, role, values); ... formula over values ...
  *       qn_list_store(a, chunk, x, role, values, nullptr);
