@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 LLAMA = {"rows": 8192, "cols": 14336, "type": "bfloat16", "gate_multiplier": 1.0}
 GPT2 = {"workload": "gpt2-124m", "types": "f32 f32 f32"}
 GPT = {"workload": "gpt2-355m", "precision": "f16x3"}
-FORWARD = {"workload": "512x14336", "types": "f32 f32 f32"}
+WIDE = {"rows": 512, "cols": 14336, "type": "float32"}
 PRODUCT = {"m": 1024, "n": 8192, "k": 8192}
 # op: the workload, the file in results/ and the members by which its line is chosen (the last such line counts)
 GPU = {
@@ -29,10 +29,21 @@ GPU = {
 }
 CPU = {
     "lion": ("GPT-2 124M, f32", "peers-cpu-xeon", GPT2),
-    "swiglu": ("512 x 14336, f32", "swiglu-cpu-xeon", FORWARD),
+    "swiglu": ("512 x 14336, f32", "ops-cpu-xeon", {"direction": "forward", **WIDE}),
+    "swiglu_backward": ("512 x 14336, f32", "ops-cpu-xeon", {"direction": "backward", **WIDE}),
+    "swiglu_quantize": ("512 x 14336, f32", "ops-cpu-xeon", {"direction": "quantize", **WIDE}),
+    "gemm_norm": ("128 x 512 x 1024, f32", "ops-cpu-xeon", {"m": 128}),
     "small_fc_lopt": ("GPT 10M, f32", "lopt-cpu-xeon", {"op": "small_fc_lopt", "workload": "gpt-10m"}),
+    "elo": ("GPT 10M, f32", "ops-cpu-xeon", {"op": "elo"}),
+    "velo": ("GPT 10M, f32", "ops-cpu-xeon", {"op": "velo"}),
 }
-NAMES = {"compile": "torch.compile", "materialised": "PyTorch ops", "liger": "Liger", "compile tf32": "torch.compile"}
+NAMES = {
+    "compile": "torch.compile",
+    "materialised": "PyTorch ops",
+    "liger": "Liger",
+    "compile tf32": "torch.compile",
+    "compile fp32": "torch.compile",
+}
 
 
 def line(file, members):
@@ -43,7 +54,8 @@ def line(file, members):
 def timed(one):
     """The time in ns, and (name, ratio with interval) of each correct peer that computes the same."""
     if "rows" in one and "m" in one:  # of products a row per class of precision
-        row = next(r for r in one["rows"] if r["name"] == "quern tf32")
+        rows = {r["name"]: r for r in one["rows"]}
+        row = rows.get("quern tf32") or rows["quern fp32"]
         return row["step"]["median_ns"], [(row["beside"], row["speedup"])]
     peers = [p for p in one.get("peers", []) if p.get("speedup") and not p.get("other_op") and p["name"] != "adamw"]
     right = [p for p in peers if not (p.get("check") or {}).get("wrong")]
