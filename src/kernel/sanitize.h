@@ -5,7 +5,7 @@
 #include "kernel/kernel.h"
 
 enum { QN_UNIT_FLAGS = 24 };
-/* `math`, and behind it what the compiler needs to sanitizer what is special so; NULL ends both. */
+/* The flags of `math`, then the compiler's flags for a sanitized build of `special`; NULL ends both. */
 qn_status qn_sanitized_flags(const qn_special *special, bool fibers, const char *const *math,
                              const char *flags[QN_UNIT_FLAGS]);
 

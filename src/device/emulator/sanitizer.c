@@ -56,13 +56,13 @@ qn_status qn_sanitizer_create(qn_sanitizer **sanitizer, const qn_sanitizer_plan 
   if (!plan->function->object)
     return qn_fail(QN_UNSUPPORTED, "kernel %s: what was compiled for it cannot be sanitized", plan->kernel);
   qn_sanitizer *w = qn_allocate_zero(1, sizeof *w);
-  if (!w) return qn_fail(QN_NO_MEMORY, "kernel %s: no memory to sanitizer it", plan->kernel);
+  if (!w) return qn_fail(QN_NO_MEMORY, "kernel %s: no memory to sanitize it", plan->kernel);
   w->now = 1;
   w->object = plan->function->object;
   qn_status status = copy_plan(w, plan);
   if (status == QN_OK && plan->check) {
     w->at = qn_allocate_zero(QN_SANITIZER_THREADS, sizeof *w->at);
-    status = w->at ? qn_shadow_open(w) : qn_fail(QN_NO_MEMORY, "kernel %s: no memory to sanitizer it", plan->kernel);
+    status = w->at ? qn_shadow_open(w) : qn_fail(QN_NO_MEMORY, "kernel %s: no memory to sanitize it", plan->kernel);
   }
   if (status != QN_OK) {
     release(w);
