@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list_launch_shape.c - see list.h. The choices are asked of the library, shape by shape, as a call would; those that
- * are alike are told in one line. */
+/* list_launch_shape.c - see list.h. It asks the library for the choice of each shape, as a call does, and prints equal
+ * choices in one line. */
 #include "cli/list.h"
 #include "op/launch_shape.h"
 #include "quern/arch.h"

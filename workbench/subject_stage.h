@@ -8,13 +8,12 @@
 #include "workbench/stage.h"
 #include "workbench/subject.h"
 
-/* Bytes of an element of the first role: all that there is of it in all roles, what is written, and what is state. */
+/* Bytes per element of the first role, summed over all roles: stored, written, and of the state alone. */
 typedef struct qn_element_bytes {
   double set, written, state;
 } qn_element_bytes;
 qn_element_bytes qn_element_bytes_of(const qn_op *op, size_t row);
-/* Bytes that a step over a list of n moves at least besides, whatever its tensors' sizes: of what the list has one of,
- * and of params' arrays. */
+/* Bytes that a step over a list of n moves whatever its tensors' sizes: of per-list tensors and of arrays in params. */
 double qn_step_bytes_besides(const qn_op *op, size_t n);
 
 /* The op's workload of that name, or of a text such as "m=16 n=64 k=32"; NULL: its first. What the text says of params

@@ -200,7 +200,7 @@ def differentiated(*given, **words):
 
 # ---- outcomes ----
 def told(value):
-    """What a result is, to be compared."""
+    """Returns a result as values that can be compared."""
     if isinstance(value, tuple):
         return [told(one) for one in value]
     if torch is not None and isinstance(value, torch.Tensor):

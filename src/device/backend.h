@@ -47,7 +47,7 @@ typedef struct qn_launch {
   qn_pool *pool;        /* emulator only */
   const void *argument; /* the kernel's one parameter, a struct by value */
   size_t argument_bytes;
-  qn_sanitizer *sanitizer; /* emulator only; NULL: nobody sanitizes */
+  qn_sanitizer *sanitizer; /* emulator only; NULL: the launch is not sanitized */
 } qn_launch;
 
 /* What the compiler made of a kernel; see qn_kernel_info. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prune.c - leaves out of a unit's text the declarations of embedded sources that nothing names, so that a compiler
- * does not read two thousand lines of words for a body of one. There is no table of what needs what: a declaration is
- * kept if a word of what is kept is its name, whatever the word means there. All declarations of one name stay or go
- * together, so overloads and specialisations are chosen from as before, and what is missing can only be an error of the
- * compiler's, never another result. What a declaration is and what its names are is declarations.c's. */
+ * does not read two thousand lines of words for a body of one. No table lists dependencies: a declaration is
+ * kept if a kept text contains its name as a word, whatever the word means there. All declarations of one name stay or
+ * go together, so overloads and specialisations are chosen from as before, and a missing declaration can only cause a
+ * compile error, never another result. declarations.c finds declarations and their names. */
 #include "device/prune.h"
 #include "device/lexer.h"
 #include "device/declarations.h"

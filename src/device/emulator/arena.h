@@ -60,7 +60,7 @@ struct qn_arena {
   unsigned lane;
   qn_u32 ready;
   uint32_t threads, n_simds, live, waiting; /* threads at a barrier */
-  bool sanitized;                           /* what happens is told to the launch's sanitizer (sanitizer.h) */
+  bool sanitized;                           /* events are reported to the launch's sanitizer (sanitizer.h) */
   bool shuffled;                            /* simdgroups run in a random order */
   bool divergent;                           /* lanes of one simdgroup wait at barriers of different lines */
   uint64_t random;

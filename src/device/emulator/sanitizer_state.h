@@ -16,7 +16,7 @@ enum {
   QN_SANITIZER_ARRAYS =
       192, /* arrays and other memory of a launch: tensors, the object's segments, stacks, and of them */
   QN_SANITIZER_OWN_ARRAYS = 128, /* a kernel's own threadgroup arrays, beyond which it is not loaded to be sanitized */
-  QN_SANITIZER_CALLS = 4096,     /* chains of calls that are told apart */
+  QN_SANITIZER_CALLS = 4096,     /* distinct chains of calls */
   QN_SANITIZER_SITES = 1024,
   QN_SANITIZER_BEFORE = 3,
   QN_SANITIZER_NESTING = 128,     /* and how deep */

@@ -6,7 +6,7 @@
 
 static const qn_op_param params_table[] = {
     QN_LOPT_LIVE(qn_elo_params, lr, "learning rate", 0.001),
-    QN_LOPT_NUMBER(qn_elo_params, exp_mult, "what the magnitude is multiplied by in its power of e", 0.001, -HUGE_VAL),
+    QN_LOPT_NUMBER(qn_elo_params, exp_mult, "factor of the magnitude in the exponent of e", 0.001, -HUGE_VAL),
     QN_LOPT_LIVE(qn_elo_params, weight_decay, "decoupled weight decay, of the parameter before the step", 0),
     QN_LOPT_DECAYS(qn_elo_params, QN_ELO_DECAYS),
     QN_LOPT_LAST_ROWS(qn_elo_params),

@@ -179,8 +179,8 @@ void qn_lopt_small_fc_far(qn_trial *trial) { qn_lopt_check_far(trial, &qn_lopt_s
 
 /* ---- the reference ---- */
 
-/* Elements of a plane: what is not of the parameter's extents is by plane first, as the three decays are; so are the
- * rows of what the list has one of. */
+/* Elements of a plane: a role whose extents are not the parameter's has planes as its first dimension, such as the
+ * three decays; the rows of a per-list tensor are planes too. */
 static size_t plane_of(const qn_call *call, size_t role, size_t k)
 {
   const qn_tensor *t = &call->tensors[role][k];

@@ -8,7 +8,7 @@
 static const qn_op_param params_table[] = {
     QN_LOPT_LIVE(qn_small_fc_lopt_params, lr, "learning rate", 1.0),
     NUMBER(step_mult, "what every step is multiplied by", 0.01, -HUGE_VAL),
-    NUMBER(exp_mult, "what the magnitude is multiplied by in its power of e", 0.001, -HUGE_VAL),
+    NUMBER(exp_mult, "factor of the magnitude in the exponent of e", 0.001, -HUGE_VAL),
     QN_LOPT_LIVE(qn_small_fc_lopt_params, weight_decay, "decoupled weight decay, behind the step", 0),
     NUMBER(max_grad_norm, "bound of each tensor's gradient's norm; 0: none", 0, 0),
     QN_LOPT_DECAYS(qn_small_fc_lopt_params, QN_SMALL_FC_LOPT_DECAYS),

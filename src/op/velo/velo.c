@@ -227,7 +227,7 @@ static const qn_engine engine = {.dimensions = dimensions, .workspace = workspac
 static const qn_op_param params_table[] = {
     QN_LOPT_LIVE(qn_velo_params, lr, "learning rate", 1.0),
     NUMBER(step_mult, "what every step is multiplied by", 0.001, -HUGE_VAL),
-    NUMBER(exp_mult, "what the magnitude is multiplied by in its power of e", 0.001, -HUGE_VAL),
+    NUMBER(exp_mult, "factor of the magnitude in the exponent of e", 0.001, -HUGE_VAL),
     QN_LOPT_LIVE(qn_velo_params, weight_decay, "decoupled weight decay, behind the step", 0),
     QN_LOPT_DECAYS(qn_velo_params, QN_VELO_DECAYS),
     {"num_steps", "the steps of the whole training", QN_PARAM_U64, offsetof(qn_velo_params, num_steps), 0, 1, HUGE_VAL,
