@@ -57,7 +57,7 @@ def _gated_backward(dc: Tensor, a: Tensor, b: Tensor, da: Tensor | None, db: Ten
     if made is not NotImplemented:
         return made
     made = plain.swiglu_backward(dc, a, b, *numbers[:2], activation=numbers[2], alpha=numbers[3], limit=numbers[4])
-    return made if da is None else (da.copy_(made[0]), db.copy_(made[1]))
+    return made if da is None or db is None else (da.copy_(made[0]), db.copy_(made[1]))
 
 
 def _halves(x: Tensor, layout: str) -> tuple[Tensor, Tensor]:
@@ -75,7 +75,7 @@ def _forward(layout: str | None, numbers: Numbers, x: Tensor, gate, gate_bias, u
 def _composed(layout: str | None, numbers: Numbers, x: Tensor, gate, gate_bias, up, up_bias, down, down_bias) -> Tensor:
     """The same result by functions that autograd records one by one."""
     b = linear(x, up, up_bias) if layout is None else None
-    words = {"activation": numbers[2], "alpha": numbers[3], "limit": numbers[4], "layout": layout}
+    words: dict[str, Any] = {"activation": numbers[2], "alpha": numbers[3], "limit": numbers[4], "layout": layout}
     return linear(swiglu(linear(x, gate, gate_bias), b, *numbers[:2], **words), down, down_bias)
 
 
