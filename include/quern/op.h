@@ -81,10 +81,9 @@ typedef enum qn_param_type {
 typedef struct qn_op_param {
   const char *name, *doc;
   qn_param_type type;
-  size_t offset;        /* in the params struct */
-  double default_value; /* outside the range: it must be set */
-  double least, most;   /* DOUBLE: least <= x, and x <= most or, with below_most, x < most. HUGE_VAL is no limit. U64:
-                           least <= x */
+  size_t offset;      /* in the params struct */
+  double least, most; /* DOUBLE: least <= x, and x <= most or, with below_most, x < most. HUGE_VAL is no limit. U64:
+                         least <= x */
   int below_most;
   const char *values;  /* ENUM: names in order, separated by '|' */
   size_t hyper_offset; /* 1 + offset of the same-named double or uint64_t in the op's hyper struct; 0: not in it */
@@ -100,6 +99,7 @@ typedef struct qn_op_info {
   size_t n_types;
   const qn_op_param *params;
   size_t n_params, params_bytes, hyper_bytes;
+  const void *defaults; /* a params struct that the op's QN_<NAME>_DEFAULTS initialises, its size too */
   qn_agreement agreement;
   double agreement_units;  /* of SCALED and REDUCTION */
   int oracle_roundings;    /* to 16-bit storage, on a result's way: how many the oracle's comparison allows; 0 is 1 */
@@ -119,6 +119,9 @@ QN_API qn_status qn_op_find(const char *name, const qn_op_info **op); /* unknown
 
 /* Fill a params struct with the op's defaults; bytes is sizeof the caller's struct. */
 QN_API qn_status qn_op_defaults(const qn_op_info *op, void *params, size_t bytes);
+/* The default of one of the op's params as a number: the index of an ENUM's value, 0 for pointers. A default outside
+ * the param's range means that the caller must set the param. */
+QN_API double qn_op_param_default(const qn_op_info *op, const qn_op_param *param);
 
 /* The shape of a role's tensor that belongs to a tensor of the first role of this shape, in a list of n, where it
  * follows from these; of at most QN_MAX_NDIM dimensions. */
