@@ -10,7 +10,7 @@
 static const qn_op_info *op;
 static size_t members_seen, hyper_seen;
 
-/* What a member's type must be called in the table. */
+/* The name of a member's type in the table. */
 #define TYPE_OF(lvalue)                                                                                                \
   _Generic((lvalue), double: QN_PARAM_DOUBLE, uint64_t: QN_PARAM_U64, int32_t: QN_PARAM_ENUM,                          \
            const uint64_t *: QN_PARAM_HOST_U64, const double *: QN_PARAM_HOST_F64, const float *: QN_PARAM_DEVICE_F32,                                    \

@@ -41,7 +41,7 @@ typedef enum qn_storage {
  */
 typedef struct qn_op_tensor {
   const char *name;
-  const char *framework_name; /* what training frameworks call it ("exp_avg"); NULL: the same */
+  const char *framework_name; /* the name in training frameworks ("exp_avg"); NULL: the same */
   const char *doc;
   qn_fill fill;
   double fill_scale; /* standard deviation for tests and benches */
@@ -105,7 +105,7 @@ typedef struct qn_op_info {
   int oracle_roundings;    /* to 16-bit storage, on a result's way: how many the oracle's comparison allows; 0 is 1 */
   int oracle_ranged;       /* 1: the oracle's intermediate results have f32's range, so tiny ones vanish as there */
   double oracle_units;     /* reference against the double oracle: units of eps times the magnitudes of the terms */
-  const char *unfused_doc; /* what the unfused form is, in one line */
+  const char *unfused_doc; /* the unfused form, in one line */
   double unfused_bytes;    /* per element, in f32 */
   double operations;       /* arithmetic per element, a multiply-add counting two: its place in a roofline */
   uint32_t count_reads;    /* roles, as bits, that the phase which counts reads, where params ask for one */
@@ -164,8 +164,8 @@ typedef struct qn_variant {
 } qn_variant;
 QN_API size_t qn_op_variant_count(const qn_op_info *op);
 QN_API qn_status qn_op_variant_at(const qn_op_info *op, size_t k, qn_variant *variant);
-/* What this thread's latest device launch took, and why: "tiles-128x8x1 (forced)"; "" before the first. Lives until the
- * thread's next call of this function. */
+/* The variant of this thread's latest device launch and its reason: "tiles-128x8x1 (forced)"; "" before the first.
+ * Lives until the thread's next call of this function. */
 QN_API const char *qn_op_last_variant(void);
 
 #ifdef __cplusplus
