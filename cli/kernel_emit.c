@@ -2,7 +2,7 @@
 /* kernel_emit.c - `quern emit` of a kernel's folder: a kernel's source for other builds. The library writes it. */
 #include "cli/kernel.h"
 #include "core/core.h"
-#include "workbench/kernel_python.h"
+#include "workbench/kernel_mlx.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -44,14 +44,14 @@ static qn_status want_size(const qn_kernel_session *s)
 static qn_status make_mlx(const qn_kernel_session *s, const qn_kernel_case *c, const qn_kernel_case_order *order,
                           char **text)
 {
-  qn_python python;
-  if (!qn_python_serves(c)) {
+  qn_mlx_words python;
+  if (!qn_mlx_words_serves(c)) {
     qn_try(want_size(s));
     return qn_kernel_emit(c->kernel, QN_EMIT_MLX, &c->call, text);
   }
-  qn_status status = qn_python_make(&python, c, order);
+  qn_status status = qn_mlx_words_make(&python, c, order);
   if (status == QN_OK) status = qn_kernel_emit_mlx(c->kernel, &c->call, &python.words, text);
-  qn_python_free(&python);
+  qn_mlx_words_free(&python);
   return status;
 }
 

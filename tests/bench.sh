@@ -77,7 +77,8 @@ check "a setting takes the place of the workload's" bench 0 bench gemm_norm -w "
 check "in the line too" python3 -c "import json; l = json.loads(open('g.jsonl').readlines()[-1]); assert l['params']['groups'] == 4, l"
 check "its own first workload unless one is named" bench 0 bench gemm_norm -b cpu --seconds 0.01
 check "is KernelBench's" has "gemm_norm over kernelbench: m=128 n=1024 k=512 groups=32, types f32"
-check "a list is none of a product's workloads" refused 2 "is no workload of the op's" bench gemm_norm -b cpu -w gpt2-124m
+check "a list is none of a product's workloads" refused 2 "gemm_norm has no workload gpt2-124m; there are kernelbench, " bench gemm_norm -b cpu -w gpt2-124m
+check "a misspelt one is told with the nearest" refused 2 "did you mean decode?" bench gemm_norm -b cpu -w decod
 check "nor is a file" refused 3 "lists of tensors alike" bench gemm_norm -b cpu -p x.safetensors
 check "and it has no break-even" refused 3 "lists of tensors alike" bench gemm_norm -b cpu --break-even
 check "first use in processes of their own" bench 0 bench lion -w 1x64 -b emulator --seconds 0.01 --first-use

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_python.c - see kernel_python.h. An expression of kernel.json is nearly one of Python: a division is written
+/* kernel_mlx.c - see kernel_mlx.h. An expression of kernel.json is nearly one of Python: a division is written
  * with two strokes, and names are those of local variables, of constants of the call, or of the group. */
-#include "workbench/kernel_python.h"
+#include "workbench/kernel_mlx.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,7 +160,7 @@ static int64_t value_of(const writer *w, const char *name)
 }
 
 /* `locals` are the lines behind the extents, made before them, because they say which are named. */
-static void add_statements(writer *w, qn_python *p, const qn_text *locals)
+static void add_statements(writer *w, qn_mlx_words *p, const qn_text *locals)
 {
   bool first = true;
   for (size_t k = 0; k < w->c->folder->n_extents; k++) {
@@ -174,7 +174,7 @@ static void add_statements(writer *w, qn_python *p, const qn_text *locals)
   qn_text_add(&p->statements, "%s", locals->at ? locals->at : "");
 }
 
-static void add_locals(writer *w, qn_python *p, qn_text *locals)
+static void add_locals(writer *w, qn_mlx_words *p, qn_text *locals)
 {
   for (size_t k = 0; k < w->c->body->n_templates; k++) {
     const char *expression = template_expression(w, k);
@@ -193,7 +193,7 @@ static void add_locals(writer *w, qn_python *p, qn_text *locals)
   qn_text_add(&p->group, "group");
 }
 
-static void point(qn_python *p)
+static void point(qn_mlx_words *p)
 {
   qn_emit_words *words = &p->words;
   words->functions = p->functions.at;
@@ -205,16 +205,16 @@ static void point(qn_python *p)
   for (size_t k = 0; k < QN_KERNEL_MAX_TEMPLATES; k++) words->template_value[k] = p->template_value[k].at;
 }
 
-bool qn_python_serves(const qn_kernel_case *c)
+bool qn_mlx_words_serves(const qn_kernel_case *c)
 {
   return !(c->kernel->named_shape[1] || c->kernel->named_strides[1] || c->call.shared_bytes);
 }
 
-qn_status qn_python_make(qn_python *p, const qn_kernel_case *c, const qn_kernel_case_order *order)
+qn_status qn_mlx_words_make(qn_mlx_words *p, const qn_kernel_case *c, const qn_kernel_case_order *order)
 {
   writer w = {.c = c, .o = order};
   qn_text locals = {0};
-  *p = (qn_python){.grid = {0}};
+  *p = (qn_mlx_words){.grid = {0}};
   add_locals(&w, p, &locals);
   add_triple(&w, &p->grid, c->body->grid);
   for (size_t k = 0; k < c->n_outputs; k++) add_shape(&w, &p->output_shape[k], c->array[c->n_inputs + k].is);
@@ -231,7 +231,7 @@ qn_status qn_python_make(qn_python *p, const qn_kernel_case *c, const qn_kernel_
   return failed ? qn_fail(QN_NO_MEMORY, "kernel %s: no memory for its text", c->folder->name) : QN_OK;
 }
 
-void qn_python_free(qn_python *p)
+void qn_mlx_words_free(qn_mlx_words *p)
 {
   qn_text_free(&p->functions);
   qn_text_free(&p->parameters);
