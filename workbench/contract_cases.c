@@ -288,9 +288,10 @@ static void ask_for_workspace(qn_contract *c)
   for (size_t k = 0; k < info_of(c)->n_params && !c->d.exec.workspace_bytes; k++) {
     const qn_op_param *param = &info_of(c)->params[k];
     if (param->type != QN_PARAM_BOOL && param->type != QN_PARAM_ENUM) continue;
+    const double was = qn_param_get(param, c->d.params);
     qn_param_set(param, c->d.params, 1);
     if (qn_subject_lend(&c->d) != QN_OK) qn_trial_fail(c->trial, -1, "%s", qn_last_error());
-    if (!c->d.exec.workspace_bytes) qn_param_set(param, c->d.params, param->default_value);
+    if (!c->d.exec.workspace_bytes) qn_param_set(param, c->d.params, was);
   }
 }
 
