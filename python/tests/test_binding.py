@@ -62,6 +62,23 @@ def test_submodules_are_imported_when_named():
         quern.liom_  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("liom_", r"did you mean quern\.lion_\?"),
+        ("lion", r"the op lion is the function quern\.lion_, which works in place"),
+        ("swiglu_quantize", r"it is quern\.swiglu\(\.\.\., out_dtype="),
+        ("small_fc_lopt", r"did you mean quern\.SmallFCLopt\?"),
+        ("VELO", r"did you mean quern\.VeLO\?"),
+        ("zzzz", "no attribute 'zzzz'$"),
+        ("__wrapped__", "no attribute '__wrapped__'$"),
+    ],
+)
+def test_a_name_that_is_not_there_suggests_another(name, words):
+    with pytest.raises(AttributeError, match=words):
+        getattr(quern, name)
+
+
 def test_framework_that_is_missing(tmp_path):
     """The sentence says what to install; hasattr-style names stay quiet."""
     program = """
