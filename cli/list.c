@@ -160,13 +160,14 @@ static void range_text(const qn_op_param *param, char *text, size_t bytes)
 
 static bool is_pointer(const qn_op_param *param) { return param->type >= QN_PARAM_DEVICE_F32; }
 
-static void default_text(const qn_op_param *param, char *text, size_t bytes)
+static void default_text(const qn_op_info *op, const qn_op_param *param, char *text, size_t bytes)
 {
-  snprintf(text, bytes, "%g", param->default_value);
+  const double number = qn_op_param_default(op, param);
+  snprintf(text, bytes, "%g", number);
   if (is_pointer(param)) snprintf(text, bytes, "NULL");
   if (param->type != QN_PARAM_ENUM) return;
   const char *value = param->values;
-  for (int k = (int)param->default_value; k > 0 && strchr(value, '|'); k--) value = strchr(value, '|') + 1;
+  for (int k = (int)number; k > 0 && strchr(value, '|'); k--) value = strchr(value, '|') + 1;
   snprintf(text, bytes, "%.*s", (int)strcspn(value, "|"), value);
 }
 
@@ -176,7 +177,7 @@ static void print_params(const qn_op_info *op)
   for (size_t k = 0; k < op->n_params; k++) {
     char range[96], value[32];
     range_text(&op->params[k], range, sizeof range);
-    default_text(&op->params[k], value, sizeof value);
+    default_text(op, &op->params[k], value, sizeof value);
     printf("    %-17s %-13s default %s%s%s\n    %-17s ", op->params[k].name, type_word(op->params[k].type), value,
            *range ? ", " : "", range, "");
     qn_term_wrap(stdout, 22, op->params[k].doc);
@@ -230,7 +231,7 @@ static json_t *params_json(const qn_op_info *op)
   for (size_t k = 0; k < op->n_params; k++) {
     const qn_op_param *p = &op->params[k];
     char value[32];
-    default_text(p, value, sizeof value);
+    default_text(op, p, value, sizeof value);
     json_t *param =
         json_pack("{s:s, s:s, s:s, s:s}", "name", p->name, "type", type_word(p->type), "default", value, "doc", p->doc);
     if (p->type == QN_PARAM_DOUBLE && !isinf(p->least)) json_object_set_new(param, "least", json_real(p->least));

@@ -168,7 +168,7 @@ static size_t ask_for_workspace(qn_contract *c)
     qn_param_set(param, c->params, 1);
     size_t bytes = qn_op_workspace_bytes(&c->op->info, c->params, c->n);
     if (bytes) return bytes;
-    qn_param_set(param, c->params, param->default_value);
+    qn_param_set(param, c->params, qn_op_param_default(&c->op->info, param));
   }
   return 0;
 }

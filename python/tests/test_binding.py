@@ -41,7 +41,7 @@ def test_import_brings_no_framework():
 
 
 def test_import_brings_little():
-    """What costs an import its time is what it brings; tools/import_cost.py has the time itself."""
+    """An import's time comes from the modules it loads; tools/import_cost.py measures the time."""
     brought = "import sys; before = set(sys.modules); import {}; print(*set(sys.modules) - before)"
     said = set(run(brought.format("quern")).split())
     assert {name for name in said if name.startswith("quern")} == {
@@ -106,7 +106,7 @@ def test_help_and_names():
 
 # ---- the library ----
 def broken(tmp_path, **variables):
-    """What `import quern` says."""
+    """The message of `import quern`."""
     return run(
         "try:\n    import quern\nexcept ImportError as error:\n    print(type(error).__name__, error)",
         package=tmp_path,

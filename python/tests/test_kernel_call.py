@@ -182,7 +182,7 @@ def test_every_storage_type_in_and_out(name):
 
 
 def scalars(kernel, *inputs):
-    """What a body makes of scalar inputs: as doubles, and their sizes."""
+    """The scalar inputs as a body sees them: doubles, and their sizes."""
     return kernel(
         inputs=list(inputs), grid=(1, 1, 1), threadgroup=(1, 1, 1), output_shapes=[(2,)], output_dtypes=["float64"]
     )[0].tolist()
