@@ -166,7 +166,7 @@ peers_are_shown() {
 }
 check "docs/benchmarking.md shows the measurements that are kept" peers_are_shown
 
-check "an unknown op" refused 2 'did you mean "lion"' bench lino
+check "an unknown op" refused 2 "did you mean lion?" bench lino
 check "an unknown workload" refused 2 "did you mean gpt2-124m?" bench lion -w gpt2-124
 check "an unknown timer" refused 2 "event" bench lion -t evnt
 check "an unknown backend" refused 2 'did you mean "cuda"' bench lion -b cude

@@ -74,7 +74,7 @@ check "shapes by hand" sh -c "'$quern' bench swiglu --shape '5x7 shift=3 apart=2
 check "rows apart of dense tensors" refused "must be dense" bench lion --shape "5x7 apart=2" --backend cpu
 check "no problems" refused "--random is \"0\"" bench lion --random 0
 check "no op" refused "name it" bench --random 3
-check "an unknown op" refused 'did you mean "lion"' bench lino --random 3
+check "an unknown op" refused 'did you mean lion?' bench lino --random 3
 check "nothing so small" refused "most-bytes" bench lion --random 1 --most-bytes 1
 check "a seed below 0" refused "--seed is \"-1\"" bench lion --random 1 --seed -1
 check "types that are drawn" refused "draws types and settings itself" bench lion --random 1 --types f32

@@ -18,7 +18,7 @@ OPS = ("gemm_norm", "lion", "swiglu", "swiglu_backward")
 
 def drawn(op, n, *words):
     listed = [command.find(), "bench", op, "--random", str(n), "--list", *map(str, words)]
-    said = subprocess.run(listed, capture_output=True, text=True, check=True, env=command._environment())
+    said = subprocess.run(listed, capture_output=True, text=True, check=True, env=command.environment())
     return [json.loads(line) for line in said.stdout.splitlines()]
 
 

@@ -64,7 +64,7 @@ def draw(arguments: argparse.Namespace) -> list[dict]:
     if arguments.most_bytes is not None:
         words += ["--most-bytes", str(arguments.most_bytes)]
     said = subprocess.run(
-        [command.find(), *words], capture_output=True, text=True, env=command._environment(), check=False
+        [command.find(), *words], capture_output=True, text=True, env=command.environment(), check=False
     )
     if said.returncode:
         sentence = (said.stderr.strip().splitlines() or [f"quern bench ended with status {said.returncode}"])[0]
