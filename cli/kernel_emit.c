@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_emit.c - `quern kernel emit`: a kernel's source for other builds. The library writes it. */
+/* kernel_emit.c - `quern emit` of a kernel's folder: a kernel's source for other builds. The library writes it. */
 #include "cli/kernel.h"
 #include "core/core.h"
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include "quern/device.h"
 #include <stdbool.h>
 
-/* What a compiler made: a CUDA binary, or a shared object for the emulator. Owned by whoever got it; qn_image_free.
+/* A compiled image: a CUDA binary, or a shared object for the emulator. Owned by whoever got it; qn_image_free.
  */
 typedef struct qn_image {
   void *data;
@@ -50,7 +50,7 @@ typedef struct qn_launch {
   qn_sanitizer *sanitizer; /* emulator only; NULL: the launch is not sanitized */
 } qn_launch;
 
-/* What the compiler made of a kernel; see qn_kernel_info. */
+/* Registers and memory of a compiled kernel; see qn_kernel_info. */
 typedef struct qn_function_facts {
   int registers, shared_bytes, local_bytes, most_threads, fibers;
   size_t argument_bytes;       /* emulator; 0 on CUDA */

@@ -105,7 +105,7 @@ qn_status qn_memory_release(qn_device device, void *memory)
   return memory ? backend->memory_release(device, memory) : QN_OK;
 }
 
-/* What the calls that move bytes have in common; their streams are the backend's to refuse. */
+/* Checks shared by the calls that move bytes; the backend checks their streams. */
 static qn_status check_move(const char *call, qn_device device, const void *target, const void *source, size_t bytes,
                             const qn_backend **backend)
 {

@@ -302,43 +302,40 @@ extern const qn_op_types qn_lopt_types[1];
 #define QN_LOPT_OF_INFO                                                                                                \
   .tensors = qn_lopt_tensors, .n_tensors = QN_LOPT_ROLES, .types = qn_lopt_types, .n_types = 1, .element_bytes = 44,   \
   .operations = 3260, .agreement = QN_SCALED
-/* Rows of a table of params: one of a number; the decays, of which the header's list of defaults is; the last ones. */
-#define QN_LOPT_NUMBER(type, member, doc, value, least)                                                                \
+/* Rows of a table of params: one of a number; the decays; the last ones. */
+#define QN_LOPT_NUMBER(type, member, doc, least)                                                                       \
   {                                                                                                                    \
-#member, doc, QN_PARAM_DOUBLE, offsetof(type, member), value, least, HUGE_VAL, 0, NULL, 0                          \
+#member, doc, QN_PARAM_DOUBLE, offsetof(type, member), least, HUGE_VAL, 0, NULL, 0                                 \
   }
 /* One that the op's hyper struct has too. */
-#define QN_LOPT_LIVE(type, member, doc, value)                                                                         \
+#define QN_LOPT_LIVE(type, member, doc)                                                                                \
   {                                                                                                                    \
-#member, doc, QN_PARAM_DOUBLE, offsetof(type, member), value, 0, HUGE_VAL, 0, NULL,                                \
-        1 + offsetof(qn_lopt_hyper, member)                                                                            \
+#member, doc, QN_PARAM_DOUBLE, offsetof(type, member), 0, HUGE_VAL, 0, NULL, 1 + offsetof(qn_lopt_hyper, member)   \
   }
-#define QN_LOPT_DECAY(type, member, of, value)                                                                         \
+#define QN_LOPT_DECAY(type, member, of)                                                                                \
   {                                                                                                                    \
-#member, "what a mean of " of " keeps", QN_PARAM_DOUBLE, offsetof(type, member), value, 0, 1, 1, NULL, 0           \
+#member, "what a mean of " of " keeps", QN_PARAM_DOUBLE, offsetof(type, member), 0, 1, 1, NULL, 0                  \
   }
-#define QN_LOPT_DECAY_ROWS(type, m0, m1, m2, v, f0, f1, f2)                                                            \
-  QN_LOPT_DECAY(type, m_decay0, "the gradient", m0), QN_LOPT_DECAY(type, m_decay1, "the gradient", m1),                \
-      QN_LOPT_DECAY(type, m_decay2, "the gradient", m2), QN_LOPT_DECAY(type, v_decay, "its square", v),                \
-      QN_LOPT_DECAY(type, factor_decay0, "its square's means", f0),                                                    \
-      QN_LOPT_DECAY(type, factor_decay1, "its square's means", f1),                                                    \
-      QN_LOPT_DECAY(type, factor_decay2, "its square's means", f2)
-#define QN_LOPT_DECAYS(type, ...) QN_LOPT_DECAY_ROWS(type, __VA_ARGS__)
-#define QN_LOPT_LAST(type, member, doc, kind, value, most, values, live)                                               \
+#define QN_LOPT_DECAYS(type)                                                                                           \
+  QN_LOPT_DECAY(type, m_decay0, "the gradient"), QN_LOPT_DECAY(type, m_decay1, "the gradient"),                        \
+      QN_LOPT_DECAY(type, m_decay2, "the gradient"), QN_LOPT_DECAY(type, v_decay, "its square"),                       \
+      QN_LOPT_DECAY(type, factor_decay0, "its square's means"),                                                        \
+      QN_LOPT_DECAY(type, factor_decay1, "its square's means"),                                                        \
+      QN_LOPT_DECAY(type, factor_decay2, "its square's means")
+#define QN_LOPT_LAST(type, member, doc, kind, most, values, live)                                                      \
   {                                                                                                                    \
-#member, doc, QN_PARAM_##kind, offsetof(type, member), value, 0, most, 0, values, live                             \
+#member, doc, QN_PARAM_##kind, offsetof(type, member), 0, most, 0, values, live                                    \
   }
 #define QN_LOPT_LAST_ROWS(type)                                                                                        \
-  QN_LOPT_LAST(type, step, "steps taken before this one", U64, 0, HUGE_VAL, NULL, 1 + offsetof(qn_lopt_hyper, step)),  \
-      QN_LOPT_LAST(type, pylo_cuda_compat, "as PyLO's CUDA code; up to 2 dimensions", BOOL, 0, 1, NULL, 0),            \
-      QN_LOPT_LAST(type, weights, "the network's, as qn_lopt_weights_read reads them", DEVICE_F32S, 0,                 \
+  QN_LOPT_LAST(type, step, "steps taken before this one", U64, HUGE_VAL, NULL, 1 + offsetof(qn_lopt_hyper, step)),     \
+      QN_LOPT_LAST(type, pylo_cuda_compat, "as PyLO's CUDA code; up to 2 dimensions", BOOL, 1, NULL, 0),               \
+      QN_LOPT_LAST(type, weights, "the network's, as qn_lopt_weights_read reads them", DEVICE_F32S,                    \
                    QN_LOPT_SMALL_FC_WEIGHTS, NULL, 0),                                                                 \
-      QN_LOPT_LAST(type, lr_scale, "factors of the learning rate", HOST_F64, 0, HUGE_VAL, NULL, 0),                    \
-      QN_LOPT_LAST(type, hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, 0, NULL, 0),          \
-      QN_LOPT_LAST(type, precision, "the class of the network's products", ENUM, QN_LOPT_F16X3, 4,                     \
-                   "fp32|tf32|bf16x3|f16x3|f16", 0),                                                                   \
-      QN_LOPT_LAST(type, shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, 0,    \
-                   NULL, 0)
+      QN_LOPT_LAST(type, lr_scale, "factors of the learning rate", HOST_F64, HUGE_VAL, NULL, 0),                       \
+      QN_LOPT_LAST(type, hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, NULL, 0),             \
+      QN_LOPT_LAST(type, precision, "the class of the network's products", ENUM, 4, "fp32|tf32|bf16x3|f16x3|f16", 0),  \
+      QN_LOPT_LAST(type, shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, NULL, \
+                   0)
 
 /* What all params say of a step, and what small_fc's do besides. */
 #define QN_LOPT_OF_STEP(params)                                                                                        \

@@ -221,25 +221,24 @@ static const qn_engine engine = {.dimensions = dimensions, .workspace = workspac
 
 /* ---- the description ---- */
 
-#define NUMBER(member, doc, value, least) QN_LOPT_NUMBER(qn_velo_params, member, doc, value, least)
-#define LAST(member, doc, kind, value, most, live)                                                                     \
-  QN_LOPT_LAST(qn_velo_params, member, doc, kind, value, most, NULL, live)
+#define NUMBER(member, doc, least) QN_LOPT_NUMBER(qn_velo_params, member, doc, least)
+#define LAST(member, doc, kind, most, live) QN_LOPT_LAST(qn_velo_params, member, doc, kind, most, NULL, live)
 static const qn_op_param params_table[] = {
-    QN_LOPT_LIVE(qn_velo_params, lr, "learning rate", 1.0),
-    NUMBER(step_mult, "what every step is multiplied by", 0.001, -HUGE_VAL),
-    NUMBER(exp_mult, "factor of the magnitude in the exponent of e", 0.001, -HUGE_VAL),
-    QN_LOPT_LIVE(qn_velo_params, weight_decay, "decoupled weight decay, behind the step", 0),
-    QN_LOPT_DECAYS(qn_velo_params, QN_VELO_DECAYS),
-    {"num_steps", "the steps of the whole training", QN_PARAM_U64, offsetof(qn_velo_params, num_steps), 0, 1, HUGE_VAL,
-     0, NULL, 0},
-    LAST(step, "steps taken before this one", U64, 0, HUGE_VAL, 1 + offsetof(qn_lopt_hyper, step)),
-    LAST(pylo_cuda_compat, "as PyLO's CUDA code", BOOL, 0, 1, 0),
-    LAST(mlp, "the banks of tensors' networks, as qn_lopt_weights_read reads them", DEVICE_F32S, 0,
+    QN_LOPT_LIVE(qn_velo_params, lr, "learning rate"),
+    NUMBER(step_mult, "what every step is multiplied by", -HUGE_VAL),
+    NUMBER(exp_mult, "factor of the magnitude in the exponent of e", -HUGE_VAL),
+    QN_LOPT_LIVE(qn_velo_params, weight_decay, "decoupled weight decay, behind the step"),
+    QN_LOPT_DECAYS(qn_velo_params),
+    {"num_steps", "the steps of the whole training", QN_PARAM_U64, offsetof(qn_velo_params, num_steps), 1, HUGE_VAL, 0,
+     NULL, 0},
+    LAST(step, "steps taken before this one", U64, HUGE_VAL, 1 + offsetof(qn_lopt_hyper, step)),
+    LAST(pylo_cuda_compat, "as PyLO's CUDA code", BOOL, 1, 0),
+    LAST(mlp, "the banks of tensors' networks, as qn_lopt_weights_read reads them", DEVICE_F32S,
          QN_LOPT_VELO_MLP_WEIGHTS, 0),
-    LAST(rnn, "the LSTM's, likewise", DEVICE_F32S, 0, QN_LOPT_VELO_RNN_WEIGHTS, 0),
-    LAST(lr_scale, "factors of the learning rate", HOST_F64, 0, HUGE_VAL, 0),
-    LAST(hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, 0, 0),
-    LAST(shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, 0, 0),
+    LAST(rnn, "the LSTM's, likewise", DEVICE_F32S, QN_LOPT_VELO_RNN_WEIGHTS, 0),
+    LAST(lr_scale, "factors of the learning rate", HOST_F64, HUGE_VAL, 0),
+    LAST(hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, 0),
+    LAST(shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, 0),
 };
 #undef LAST
 #undef NUMBER
@@ -277,9 +276,7 @@ const qn_op qn_op_velo = {
          .n_tensors = QN_VELO_ROLES,
          .types = types,
          .n_types = 1,
-         .params = params_table,
-         .n_params = sizeof params_table / sizeof params_table[0],
-         .params_bytes = sizeof(qn_velo_params),
+         QN_OP_PARAMS(params_table, qn_velo_params, QN_VELO_DEFAULTS),
          .hyper_bytes = sizeof(qn_lopt_hyper),
          .agreement = QN_SCALED,
          .operations = ELEMENT_OPERATIONS,
