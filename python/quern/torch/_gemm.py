@@ -83,7 +83,8 @@ class _Recorded(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True
             made = iter(torch.ops.quern.gemm_norm_backward(dy, *ctx.saved_tensors, *ctx.settings, list(needed)))
             return (None, *(next(made) if one else None for one in needed))
-        return (None, *_gemm_backward.gradients(dy, *ctx.saved_tensors, *ctx.settings, needed))
+        arguments: Any = (dy, *ctx.saved_tensors, *ctx.settings, needed)
+        return (None, *_gemm_backward.gradients(*arguments))
 
 
 def _record(y: None, *arguments: Any) -> Tensor:

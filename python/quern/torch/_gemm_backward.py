@@ -71,8 +71,8 @@ def gradients(
     with torch.no_grad(), torch.autocast(dy.device.type, enabled=False):
         rows, dn = x.detach().reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1]).float()
         dbeta = dn.sum(0) if needed[5] else None
-        given = [None if vector is None else vector.detach() for vector in (weight, bias, bias2)]
-        z = _product(rows, given[0], precision, *given[1:]).float()
+        weight, biases = weight.detach(), [None if one is None else one.detach() for one in (bias, bias2)]
+        z = _product(rows, weight, precision, *biases).float()
         u = z.clamp(lo, hi) if clamp else z
         function, slope = _ACTIVATIONS[activation]
         v = function(u)
@@ -86,8 +86,9 @@ def gradients(
             dz = dz * (z == u)
         dbias = dz.sum(0) if needed[2] or needed[3] else None
         dz = dz.to(x.dtype)
-        dx = _product(dz, given[0].t(), precision).view(x.shape) if needed[0] else None
+        dx = _product(dz, weight.t(), precision).view(x.shape) if needed[0] else None
         dweight = _product(dz.t(), rows.t(), precision) if needed[1] else None
-        # Each its own tensor, as autograd requires of what it may write to.
-        dbias2 = dbias.clone() if needed[2] and needed[3] else dbias
-        return [dx, dweight, dbias if needed[2] else None, dbias2 if needed[3] else None, dgamma, dbeta]
+        dbias2 = dbias if needed[3] else None
+        if dbias is not None and needed[2] and needed[3]:
+            dbias2 = dbias.clone()  # each its own tensor, as autograd requires of what it may write to
+        return [dx, dweight, dbias if needed[2] else None, dbias2, dgamma, dbeta]
