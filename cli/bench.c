@@ -64,7 +64,7 @@ static const struct argp_option options[] = {
     {"break-even", KEY_EVEN, NULL, 0, "Find the smallest size from which the fused form is faster", 1},
     {"seed", KEY_SEED, "N", 0, "Seed of the data", 1},
     {"json", 'j', "FILE", 0, "Append each measurement with its raw samples as a line of JSON", 2},
-    {"trace", KEY_TRACE, "FILE", 0, "Write a Chrome trace", 2},
+    {"trace", KEY_TRACE, "FILE", 0, "Write a Chrome trace: calls, steps, and the kernels of one step", 2},
     {0},
 };
 
