@@ -7,6 +7,7 @@
 #include "workbench/measure.h"
 #include "workbench/op_check.h"
 #include "workbench/subject_stage.h"
+#include "workbench/table.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -148,6 +149,36 @@ static qn_status measure(qn_bench *b, qn_stage *stage, const qn_exec *exec)
   return status;
 }
 
+/* ---- in words ---- */
+static void describe(qn_bench *b)
+{
+  const qn_bench_request *ask = &b->ask;
+  qn_bench_subject *of = &b->of;
+  const qn_op_info *op = &ask->op->info;
+  const double elements = (double)ask->work->elements;
+  const bool bitwise = !qn_op_check_of(ask->op)->reference || op->agreement == QN_BITWISE;
+  snprintf(of->name, sizeof of->name, "%s", op->name);
+  snprintf(of->workload, sizeof of->workload, "%s", ask->work->name);
+  snprintf(of->against, sizeof of->against, "the unfused form");
+  qn_params_text(op, ask->params, of->settings, sizeof of->settings);
+  if (ask->work->text)
+    snprintf(of->amount, sizeof of->amount, "%s", ask->work->text);
+  else
+    snprintf(of->amount, sizeof of->amount, "%s %s, %s elements of %.0f bytes", qn_grouped(ask->work->n).text,
+             ask->work->n == 1 ? "tensor" : "tensors", qn_grouped(ask->work->elements).text,
+             qn_bench_bytes(ask->op, ask->row, ask->params));
+  snprintf(of->proof, sizeof of->proof, "%s",
+           bitwise           ? "equal the reference bit for bit"
+           : ask->work->text ? "are as near to the reference in double as they must be"
+                             : "of its shapes, made small, are as near to the reference in double as they must be");
+  of->tensors = (int64_t)ask->work->n;
+  of->elements = (int64_t)ask->work->elements;
+  of->bytes = qn_bench_step_bytes(ask);
+  of->besides = qn_bench_besides(ask);
+  of->set_bytes = ask->work->text ? ask->work->bytes : elements * qn_bench_set(ask->op, ask->row);
+  of->operations = qn_bench_operations(ask);
+}
+
 static void find_variant(qn_bench *b)
 {
   const char *backend = qn_device_kind_name(b->ask.device.kind);
@@ -189,6 +220,7 @@ qn_status qn_bench_run(const qn_bench_request *request, qn_bench *b)
   qn_try(qn_device_query(request->device, &b->device));
   qn_try(check_memory(b, &stage_request));
   qn_bench_types(request->op, request->row, b->types, sizeof b->types);
+  describe(b);
   find_variant(b);
   b->cache = qn_measure_cache(b, set_bytes_of(request));
   qn_try(qn_stream_create(request->device, &exec.stream));

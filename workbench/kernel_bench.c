@@ -66,9 +66,9 @@ qn_status qn_kernel_prove(qn_kernel_case *c, char *proof, size_t bytes, qn_stage
   *check = (qn_stage_check){.right = false};
   for (size_t k = 0; k < c->n_outputs; k++) check->elements += c->array[c->n_inputs + k].elements;
   snprintf(proof, bytes, "%s",
-           reference                     ? "held against the reference in double"
-           : c->folder->reference.source ? "the same over other values; too large for the reference"
-                                         : "the same over other values; there is no reference");
+           reference                     ? "agree with the reference in double"
+           : c->folder->reference.source ? "do not depend on their former values; too large for the reference"
+                                         : "do not depend on their former values; there is no reference");
   return reference ? prove_by_reference(c, check) : prove_by_itself(c, check);
 }
 
@@ -86,16 +86,16 @@ static double written_bytes(const qn_kernel_case *c)
 static qn_status measure(qn_kernel_bench *k, qn_kernel_case *c, qn_kernel_case *other)
 {
   qn_bench *b = &k->b;
-  const qn_measured what = {.name = k->folder->name,
-                            .against_name = k->against,
+  const qn_measured what = {.name = b->of.name,
+                            .against_name = b->of.against,
                             .run = run_case,
                             .against = run_case,
                             .user = c,
                             .against_user = other,
-                            .bytes = k->bytes,
+                            .bytes = b->of.bytes,
                             .against_bytes = other ? other->bytes : 0,
                             .written = written_bytes(c),
-                            .set_bytes = k->set_bytes,
+                            .set_bytes = b->of.set_bytes,
                             .seconds = c->exec.device.kind == QN_CUDA ? 3 : 6};
   if (other) other->exec.stream = c->exec.stream; /* one stream, or the clocks of the device would not see both */
   qn_try(qn_measure(b, &what, &c->exec));
@@ -118,21 +118,27 @@ static qn_status time_host(const qn_kernel_bench_request *ask, qn_kernel_bench *
 }
 
 /* ---- the run ---- */
-static void describe(qn_kernel_bench *k, const qn_kernel_case *c)
+static void describe(const qn_kernel_bench_request *ask, qn_bench *b, const qn_kernel_case *c)
 {
-  qn_bench *b = &k->b;
+  qn_bench_subject *of = &b->of;
   size_t used = 0;
-  k->elements = elements_of(c);
-  k->bytes = c->bytes;
-  k->operations = c->operations;
+  of->is_kernel = true;
+  snprintf(of->name, sizeof of->name, "%s", c->folder->name);
+  snprintf(of->workload, sizeof of->workload, "%s", ask->order.size->name);
+  if (ask->against) snprintf(of->against, sizeof of->against, "%s", ask->against->folder->name);
+  of->tensors = (int64_t)(c->n_inputs + c->n_outputs);
+  of->elements = (int64_t)elements_of(c);
+  of->bytes = c->bytes;
+  of->operations = c->operations;
   for (size_t i = 0; i < c->n_inputs + c->n_outputs; i++) {
-    k->set_bytes += (double)c->array[i].elements * (double)qn_dtype_bytes(c->array[i].dtype);
+    of->set_bytes += (double)c->array[i].elements * (double)qn_dtype_bytes(c->array[i].dtype);
     if (used < sizeof b->types)
       snprintf(b->types + used, sizeof b->types - used, "%s%s", used ? " " : "", qn_dtype_name(c->array[i].dtype));
     used = strlen(b->types);
   }
-  qn_kernel_case_text(c, k->settings, sizeof k->settings);
-  b->cache = qn_measure_cache(b, k->set_bytes);
+  qn_kernel_case_text(c, of->settings, sizeof of->settings);
+  snprintf(of->amount, sizeof of->amount, "%.900s, %.4g MB", of->settings, of->bytes * 1e-6);
+  b->cache = qn_measure_cache(b, of->set_bytes);
   if (c->exec.device.kind == QN_CUDA)
     snprintf(b->variant, sizeof b->variant, "sm_%d", b->device.arch);
   else
@@ -142,7 +148,7 @@ static void describe(qn_kernel_bench *k, const qn_kernel_case *c)
 static qn_status prove(qn_kernel_bench *k, qn_kernel_case *c, qn_kernel_case *other)
 {
   char proof[96];
-  qn_try(qn_kernel_prove(c, k->proof, sizeof k->proof, &k->b.check));
+  qn_try(qn_kernel_prove(c, k->b.of.proof, sizeof k->b.of.proof, &k->b.check));
   if (other) qn_try(qn_kernel_prove(other, proof, sizeof proof, &k->b.unfused_check));
   k->b.has_unfused = other && k->b.unfused_check.right;
   return QN_OK;
@@ -151,7 +157,7 @@ static qn_status prove(qn_kernel_bench *k, qn_kernel_case *c, qn_kernel_case *ot
 qn_status qn_kernel_bench_run(const qn_kernel_bench_request *ask, qn_kernel_bench *k)
 {
   qn_kernel_case *c = NULL, *other = NULL;
-  *k = (qn_kernel_bench){.folder = ask->order.folder, .workload = ask->order.size->name, .info.size = sizeof k->info};
+  *k = (qn_kernel_bench){.workload = ask->order.size->name, .b.of.info.size = sizeof k->b.of.info};
   k->b.ask = (qn_bench_request){.device = ask->order.device,
                                 .pool = ask->order.pool,
                                 .timer = QN_TIMER_EVENT,
@@ -162,12 +168,9 @@ qn_status qn_kernel_bench_run(const qn_kernel_bench_request *ask, qn_kernel_benc
   k->b.device.size = sizeof k->b.device;
   qn_try(qn_device_query(ask->order.device, &k->b.device));
   qn_status status = qn_kernel_case_create(&c, &ask->order);
-  if (status == QN_OK && ask->against) {
-    status = qn_kernel_case_create(&other, ask->against);
-    snprintf(k->against, sizeof k->against, "%s", ask->against->folder->name);
-  }
-  if (status == QN_OK) describe(k, c);
-  if (status == QN_OK) status = qn_kernel_query(c->kernel, &c->exec, &c->call, &k->info);
+  if (status == QN_OK && ask->against) status = qn_kernel_case_create(&other, ask->against);
+  if (status == QN_OK) describe(ask, &k->b, c);
+  if (status == QN_OK) status = qn_kernel_query(c->kernel, &c->exec, &c->call, &k->b.of.info);
   if (status == QN_OK) status = prove(k, c, other);
   if (status == QN_OK && k->b.check.right) status = measure(k, c, k->b.has_unfused ? other : NULL);
   if (status == QN_OK && k->b.timed && ask->small) status = time_host(ask, k);
