@@ -2,7 +2,7 @@
 /* case.c - see case.h. Which cases there are is decided here and nowhere else; how one is run is run.c's business. */
 #include "workbench/case.h"
 #include "core/core.h"
-#include "workbench/buffers.h"
+#include "workbench/subject.h"
 #include <stdio.h>
 #include <string.h>
 
