@@ -256,7 +256,7 @@ static qn_status play_case(play *p, const qn_golden *begin, qn_way way)
 static size_t turns_of(const play *p)
 {
   const qn_level level = p->trial->options->level;
-  const bool alike = p->op->engine->variant == NULL;
+  const bool alike = !qn_op_is_alone(&p->op->info);
   if (level == QN_FULL || !refers(p)) return 1;
   if (!alike) return p->trial->item->target.device.kind == QN_EMULATOR ? 5 : 1;
   return level == QN_QUICK ? 4 : 1;

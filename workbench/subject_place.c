@@ -87,9 +87,9 @@ static void place_tensor(qn_subject *d, size_t r, size_t k)
   const size_t line = d->lean ? 256 : 64;
   const size_t bytes = (p->rows ? (p->rows - 1) * p->pitch + p->cols : 0) * role->width;
   const bool at_wall = lies_at_wall(d, role, k);
-  p->offset = at_wall
-                  ? place_at_wall(role, d->alignment, role->bytes, bytes)
-                  : (role->bytes + guard_of(role) + line - 1) / line * line + shift_of(d->alignment, r, k, role->width);
+  p->offset = at_wall ? place_at_wall(role, d->alignment, role->bytes, bytes)
+                      : (role->bytes + guard_of(role) + line - 1) / line * line +
+                            shift_of(d->alignment, r, k, role->width) + d->behind * role->width;
   role->bytes = p->offset + bytes + (at_wall && d->alignment == QN_ALIGN_END ? QN_WALL : 0);
 }
 

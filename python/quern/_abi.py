@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     _Struct = TypeVar("_Struct", bound=Structure)
 
 MAX_TENSORS = 10
+MAX_NDIM = 32
 ABSENT, READ, WRITE = 0, 1, 2  # qn_access, as bits
 PARAM_DOUBLE, PARAM_U64, PARAM_BOOL, PARAM_ENUM = range(4)
 PARAM_DEVICE_F32, PARAM_DEVICE_I64, PARAM_DEVICE_HYPER, PARAM_HOST_U64 = range(4, 8)
@@ -213,6 +214,7 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "qn_op_find": (STATUS, [c_char_p, POINTER(POINTER(OpInfo))]),
     "qn_op_defaults": (STATUS, [POINTER(OpInfo), c_void_p, c_size_t]),
     "qn_op_param_default": (c_double, [POINTER(OpInfo), POINTER(OpParam)]),
+    "qn_op_role_shape": (STATUS, [POINTER(OpInfo), c_size_t, c_size_t, c_int, c_void_p, POINTER(c_int), c_void_p]),
     "qn_op_step": (STATUS, [POINTER(OpInfo), POINTER(Exec), c_void_p, c_size_t, POINTER(c_void_p)]),
     "qn_op_prepare": (STATUS, [POINTER(OpInfo), POINTER(Exec), c_void_p, c_size_t, POINTER(c_void_p)]),
     "qn_op_workspace_bytes": (c_size_t, [POINTER(OpInfo), c_void_p, c_size_t]),
