@@ -128,6 +128,12 @@ def main(argv: list[str] | None = None) -> int:
             return doors.main(words[1:])
         except CommandError as error:
             return _fail(error.status, str(error))
+    if any(word == "--random" or word.startswith("--random=") for word in words):
+        try:
+            from . import sweep
+        except ImportError as error:
+            return _fail(3, f"PyTorch is wanted: {error}")
+        return sweep.main(words)
     if words[:1] in (["swiglu"], ["gemm"], ["lopt"]):
         try:
             from . import gemm, lopt, swiglu
