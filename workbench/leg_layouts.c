@@ -83,9 +83,9 @@ static qn_status compare(const run *r, const layout_case *c, const qn_setting *s
   qn_try(qn_arranged_expect(a, s->params));
   qn_try(qn_target_select(&r->trial->item->target));
   qn_try(qn_arranged_upload(a));
-  qn_try(qn_option_set("geometry", c->geometry));
+  qn_try(qn_option_set("launch_shape", c->geometry));
   const qn_status status = step(r, c, s, a, stream);
-  qn_try(qn_option_set("geometry", NULL));
+  qn_try(qn_option_set("launch_shape", NULL));
   qn_try(status);
   qn_try(qn_arranged_download(a));
   if (!took(c))

@@ -97,7 +97,7 @@ static qn_status see_named(qn_trial *trial, size_t number, qn_subject *d, const 
   const qn_engine *engine = d->op->engine;
   char how[128];
   const char *name;
-  for (size_t k = 0; engine->variant && (name = engine->variant(k)) && !trial->failure; k++) {
+  for (size_t k = 0; engine->variant && (name = engine->variant(d->op, k)) && !trial->failure; k++) {
     qn_try(qn_subject_rewind(d));
     qn_try(qn_option_set(engine->option, name));
     snprintf(how, sizeof how, "the variant %s", name);

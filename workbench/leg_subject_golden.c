@@ -232,7 +232,7 @@ static qn_status end_case(play *p)
 /* On the emulator a case may be a compilation of its own: some of them there, and at the quick level. */
 static size_t turns_of(const qn_trial *trial)
 {
-  const bool alike = trial->item->target.op->engine->variant == NULL;
+  const bool alike = !qn_op_is_alone(&trial->item->target.op->info);
   if (trial->options->level == QN_FULL) return 1;
   if (!alike) return trial->item->target.device.kind == QN_EMULATOR ? 5 : 1;
   return trial->options->level == QN_QUICK ? 4 : 1;

@@ -123,7 +123,8 @@ static qn_status place_role(qn_subject *d, size_t r)
     if (!d->list || r) *p = (qn_subject_place){.ndim = 0};
     qn_try(find_shape(d, r, k, p));
     lay_out(d, r, p);
-    p->offset = (role->bytes + QN_SUBJECT_GUARD + line - 1) / line * line + d->shift / role->width * role->width;
+    p->offset =
+        (role->bytes + QN_SUBJECT_GUARD + line - 1) / line * line + (d->shift / role->width + d->behind) * role->width;
     role->bytes = p->offset + (p->rows ? (p->rows - 1) * p->pitch + p->cols : 0) * role->width;
     role->tensor[k] = (qn_tensor){.dtype = role->dtype,
                                   .ndim = p->ndim,
@@ -254,6 +255,27 @@ static qn_status make_images(qn_subject *d, size_t r)
   return QN_OK;
 }
 
+/* A tensor's numbers: a piece of them from the host, and copies of it, as making gigabytes takes long. */
+static qn_status fill_lean(qn_subject *d, size_t r, size_t k, const qn_data_rule *rule)
+{
+  enum { PIECE = 1 << 22 };
+  const qn_subject_place *p = &d->role[r].place[k];
+  const size_t all = p->rows ? (p->rows - 1) * p->pitch + p->cols : 0, n = all < PIECE ? all : PIECE;
+  const size_t bytes = all * d->role[r].width;
+  char *to = d->role[r].tensor[k].data;
+  void *values;
+  qn_try(qn_try_allocate(&values, n * d->role[r].width + 1, "a tensor's data"));
+  qn_data_fill(rule, k, 0, n, values);
+  size_t done = n * d->role[r].width;
+  qn_status status = bytes ? qn_memory_write(d->exec.device, d->exec.stream, to, values, done) : QN_OK;
+  qn_release(values);
+  for (size_t more; status == QN_OK && done < bytes; done += more) {
+    more = bytes - done < done ? bytes - done : done;
+    status = qn_memory_copy(d->exec.device, d->exec.stream, to + done, to, more);
+  }
+  return status;
+}
+
 /* Without images: numbers in the parameters and in what is only read, zeros in the rest. */
 static qn_status begin_lean(qn_subject *d, size_t r)
 {
@@ -267,16 +289,7 @@ static qn_status begin_lean(qn_subject *d, size_t r)
   if (r && role->access != QN_READ) return qn_memory_fill(d->exec.device, d->exec.stream, role->memory, 0, role->bytes);
   const qn_data_rule rule = {
       .dtype = role->dtype, .fill = is->fill, .scale = is->fill_scale, .seed = d->seed * QN_MAX_TENSORS + r};
-  for (size_t k = 0; k < role->n; k++) {
-    const size_t bytes = role->place[k].elements * role->width;
-    void *values;
-    qn_try(qn_try_allocate(&values, bytes + 1, "a tensor's data"));
-    qn_data_fill(&rule, k, 0, role->place[k].elements, values);
-    qn_status status = QN_OK;
-    if (bytes) status = qn_memory_write(d->exec.device, d->exec.stream, role->tensor[k].data, values, bytes);
-    qn_release(values);
-    qn_try(status);
-  }
+  for (size_t k = 0; k < role->n; k++) qn_try(fill_lean(d, r, k, &rule));
   return QN_OK;
 }
 
@@ -365,6 +378,7 @@ qn_status qn_subject_open(qn_subject *d, const qn_subject_order *order)
                     .list = list,
                     .shift = order->shift,
                     .flush = order->flush,
+                    .behind = order->list ? order->list->shift : 0,
                     .seed = order->seed,
                     .planned = order->planned,
                     .bare = order->bare,

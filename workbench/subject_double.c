@@ -107,6 +107,9 @@ qn_call qn_subject_call(const qn_subject *d, qn_call_mode mode)
   qn_call call = {.op = d->op, .mode = mode, .exec = &d->exec, .params = d->params, .n = d->n, .row = d->row};
   memcpy(call.extent, d->extent, sizeof call.extent);
   memcpy(call.tensors, d->tensors, sizeof call.tensors);
+  for (size_t r = 0; r < d->op->info.n_tensors; r++)
+    for (size_t k = 0; k < d->role[r].n; k++)
+      call.strided = call.strided || d->role[r].place[k].pitch > d->role[r].place[k].cols;
   return call;
 }
 
