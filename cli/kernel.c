@@ -333,6 +333,13 @@ static error_t parse_none(int key, char *arg, struct argp_state *state)
   for (size_t k = 0; k < N_ACTIONS; k++) names[k] = actions[k].name;
   if (key == ARGP_KEY_ARG && qn_is_kernel_folder(arg))
     argp_error(state, "which action? quern kernel run %s, quern check %s, quern bench %s ...", arg, arg, arg);
+  const qn_op_info *op;
+  const char *const *ships;
+  const size_t n_ships = qn_shipped_names(&ships);
+  for (size_t k = 0; key == ARGP_KEY_ARG && k < n_ships; k++)
+    if (!strcmp(arg, ships[k])) argp_error(state, "%s", (qn_verb_op(arg, &op), qn_last_error()));
+  if (key == ARGP_KEY_ARG && qn_verb_op(arg, &op) == QN_OK)
+    argp_error(state, "%s is an op: quern check %s, quern bench %s ...", arg, arg, arg);
   if (key == ARGP_KEY_ARG)
     argp_error(state, "there is no action %s%s (actions: new, run, watch, sanitize, replay)", arg,
                qn_suggest(arg, names));

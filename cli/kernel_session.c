@@ -61,8 +61,15 @@ qn_status qn_kernel_size_of(const qn_kernel_session *s, const qn_folder_size **s
     names[k] = f->workload[k].name;
     if (!strcmp(names[k], s->order->workload)) return QN_OK;
   }
-  return qn_fail(QN_BAD_ARGUMENT, "kernel %s has no workload %s%s", f->name, s->order->workload,
-                 qn_suggest(s->order->workload, names));
+  qn_text all = {0};
+  for (size_t k = 0; k < f->n_workloads; k++) qn_text_add(&all, "%s%s", k ? ", " : "; there are ", names[k]);
+  const char *near = qn_suggest(s->order->workload, names);
+  const qn_status status = qn_fail(QN_BAD_ARGUMENT, "kernel %s has no workload %s%s", f->name, s->order->workload,
+                                   *near                   ? near
+                                   : all.at && !all.failed ? all.at
+                                                           : "");
+  qn_text_free(&all);
+  return status;
 }
 
 static qn_status take_type(const qn_kernel_session *s, const char *text, qn_kernel_case_order *order)

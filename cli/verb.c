@@ -75,6 +75,12 @@ static _Noreturn void refuse(const char *command, const char *option, const char
   exit(QN_EXIT_USAGE);
 }
 
+static _Noreturn void refuse_word(const char *command, const char *word)
+{
+  fprintf(stderr, "%s: it takes no argument but options, not \"%s\"\nTry '%s --help'.\n", command, word, command);
+  exit(QN_EXIT_USAGE);
+}
+
 /* How many arguments the long option at argv[0] takes up. */
 static int skip_long(const option_set *set, const char *command, char **argv)
 {
@@ -119,6 +125,7 @@ void qn_verb_look(const struct argp *argp, bool in_order, int argc, char **argv)
   for (int k = 1; k < argc;) {
     if (argv[k][0] != '-' || !argv[k][1]) {
       if (in_order) return;
+      if (!argp->args_doc) refuse_word(argv[0], argv[k]);
       k++;
     } else if (!strcmp(argv[k], "--")) {
       return;
