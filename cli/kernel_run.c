@@ -156,14 +156,7 @@ static int run_here(void *user)
   return result;
 }
 
-int qn_action_run(const qn_kernel_order *order)
-{
-  char said[128];
-  qn_kernel_order copy = *order;
-  if (!order->isolated) return run_here(&copy);
-  int status = qn_isolated(run_here, &copy, said, sizeof said);
-  return status >= 0 ? status : qn_complain(order->verb, QN_EXIT_FAILED, "kernel %s: %s", order->folder, said);
-}
+int qn_action_run(const qn_kernel_order *order) { return qn_kernel_apart(order, run_here); }
 
 /* A folder that a capture made is one with its inputs in a file. */
 int qn_action_replay(const qn_kernel_order *order)

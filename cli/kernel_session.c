@@ -115,3 +115,28 @@ int qn_kernel_complain(const qn_kernel_session *s, qn_status status)
     fprintf(stderr, "%s%s\n", before, qn_status_text(status));
   return qn_exit_of(status);
 }
+
+void qn_kernel_trial_of(const qn_kernel_session *s, int limit_s, qn_kernel_trial_request *r)
+{
+  const qn_kernel_order *o = s->order;
+  *r = (qn_kernel_trial_request){.folder = s->folder,
+                                 .processor = !o->backend || s->device.kind != QN_CUDA,
+                                 .gpu = s->device.kind == QN_CUDA,
+                                 .device = s->device,
+                                 .threads = qn_pool_threads(s->pool),
+                                 .seeds = o->seeds ? o->seeds : 1,
+                                 .ignore = o->ignore,
+                                 .quick = o->quick,
+                                 .tuned = !o->untuned,
+                                 .limit_ns = limit_s * INT64_C(1000000000)};
+  r->base = (qn_kernel_case_order){.set = o->set, .n_set = o->n_set, .seed = o->seed, .given = &s->given};
+}
+
+int qn_kernel_apart(const qn_kernel_order *order, int (*work)(void *order))
+{
+  char said[128];
+  qn_kernel_order copy = *order;
+  if (!order->isolated) return work(&copy);
+  const int status = qn_isolated(work, &copy, said, sizeof said);
+  return status >= 0 ? status : qn_complain(order->verb, QN_EXIT_FAILED, "kernel %s: %s", order->folder, said);
+}

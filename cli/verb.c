@@ -175,6 +175,24 @@ const char *qn_verb_output(const struct argp_state *state, const char *path)
   return path;
 }
 
+long qn_verb_number(struct argp_state *state, const char *option, const char *text, long least, long most)
+{
+  char *end;
+  const long value = strtol(text, &end, 10);
+  if (end == text || *end || value < least || value > most)
+    argp_error(state, "--%s is \"%s\", it must be a whole number from %ld to %ld", option, text, least, most);
+  return value;
+}
+
+double qn_verb_seconds(struct argp_state *state, const char *option, const char *text, double most)
+{
+  char *end;
+  const double value = strtod(text, &end);
+  if (end == text || *end || !(value > 0 && value <= most))
+    argp_error(state, "--%s is \"%s\", it must be a number of seconds above 0 and at most %g", option, text, most);
+  return value;
+}
+
 int qn_complain(const qn_verb *verb, int status, const char *format, ...)
 {
   fflush(stdout); /* what was said before stays before */
