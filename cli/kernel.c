@@ -120,25 +120,6 @@ static const choice choices[] = {
 enum { N_CHOICES = sizeof choices / sizeof *choices };
 
 /* ---- values ---- */
-static long read_number(struct argp_state *state, const char *what, const char *text, long least, long most)
-{
-  char *end;
-  errno = 0;
-  long value = strtol(text, &end, 10);
-  if (errno || end == text || *end || value < least || value > most)
-    argp_error(state, "--%s is \"%s\", it must be a whole number from %ld to %ld", what, text, least, most);
-  return value;
-}
-
-static double read_seconds(struct argp_state *state, const char *what, const char *text)
-{
-  char *end;
-  double value = strtod(text, &end);
-  if (end == text || *end || !(value > 0 && value <= 3600))
-    argp_error(state, "--%s is \"%s\", it must be above 0 and at most 3600", what, text);
-  return value;
-}
-
 static void read_setting(struct argp_state *state, qn_kernel_order *o, char *text)
 {
   char *equals = strchr(text, '='), *end;
@@ -193,8 +174,8 @@ static error_t parse_more(int key, char *arg, struct argp_state *state)
   qn_kernel_order *o = state->input;
   switch (key) {
   case 'o': o->out = qn_verb_output(state, arg); return 0;
-  case KEY_LIMIT: o->limit_s = read_seconds(state, "time-limit", arg); return 0;
-  case KEY_SECONDS: o->seconds = read_seconds(state, "seconds", arg); return 0;
+  case KEY_LIMIT: o->limit_s = qn_verb_seconds(state, "time-limit", arg, 3600); return 0;
+  case KEY_SECONDS: o->seconds = qn_verb_seconds(state, "seconds", arg, 3600); return 0;
   case 'v': o->verbose = true; return 0;
   case KEY_ISOLATED: o->isolated = true; return 0;
   case KEY_QUICK: o->quick = true; return 0;
@@ -208,7 +189,7 @@ static error_t parse_more(int key, char *arg, struct argp_state *state)
   case 'f': o->form = read_word(state, "form", arg, forms); return 0;
   case KEY_DIALECT: o->dialect = read_word(state, "dialect", arg, dialects); return 0;
   case KEY_FROM: o->from = arg; return 0;
-  case KEY_PASSES: o->passes = (int)read_number(state, "passes", arg, 1, 1000000); return 0;
+  case KEY_PASSES: o->passes = (int)qn_verb_number(state, "passes", arg, 1, 1000000); return 0;
   case KEY_FIRST:
     o->first_use = true;
     o->first_use_empty = arg != NULL;
@@ -226,18 +207,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     if (qn_verb_device_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
     o->backend = arg;
     return 0;
-  case 's': o->size = (int)read_number(state, "size", arg, 1, QN_FOLDER_MOST); return 0;
+  case 's': o->size = (int)qn_verb_number(state, "size", arg, 1, QN_FOLDER_MOST); return 0;
   case 'w': o->workload = arg; return 0;
-  case 'n': o->threads = (int)read_number(state, "threads", arg, 1, 1024); return 0;
+  case 'n': o->threads = (int)qn_verb_number(state, "threads", arg, 1, 1024); return 0;
   case KEY_SET: read_setting(state, o, arg); return 0;
   case KEY_TYPE: keep_pair(state, "dtype", arg, o->type, &o->n_types); return 0;
   case KEY_INPUT: keep_pair(state, "input", arg, o->input, &o->n_inputs); return 0;
   case KEY_GROUP: read_group(state, o, arg); return 0;
-  case KEY_SEED: o->seed = (uint64_t)read_number(state, "seed", arg, 0, 1L << 48); return 0;
+  case KEY_SEED: o->seed = (uint64_t)qn_verb_number(state, "seed", arg, 0, 1L << 48); return 0;
   case KEY_IGNORE:
     if (qn_finding_kinds(arg, &o->ignore) != QN_OK) argp_error(state, "--ignore: %s", qn_last_error());
     return 0;
-  case KEY_SEEDS: o->seeds = (int)read_number(state, "seeds", arg, 1, 100000); return 0;
+  case KEY_SEEDS: o->seeds = (int)qn_verb_number(state, "seeds", arg, 1, 100000); return 0;
   case ARGP_KEY_ARG:
     if (o->folder) argp_error(state, "one at a time: %s or %s", o->folder, arg);
     o->folder = arg;
@@ -333,6 +314,13 @@ static error_t parse_none(int key, char *arg, struct argp_state *state)
   for (size_t k = 0; k < N_ACTIONS; k++) names[k] = actions[k].name;
   if (key == ARGP_KEY_ARG && qn_is_kernel_folder(arg))
     argp_error(state, "which action? quern kernel run %s, quern check %s, quern bench %s ...", arg, arg, arg);
+  const qn_op_info *op;
+  const char *const *ships;
+  const size_t n_ships = qn_shipped_names(&ships);
+  for (size_t k = 0; key == ARGP_KEY_ARG && k < n_ships; k++)
+    if (!strcmp(arg, ships[k])) argp_error(state, "%s", (qn_verb_op(arg, &op), qn_last_error()));
+  if (key == ARGP_KEY_ARG && qn_verb_op(arg, &op) == QN_OK)
+    argp_error(state, "%s is an op: quern check %s, quern bench %s ...", arg, arg, arg);
   if (key == ARGP_KEY_ARG)
     argp_error(state, "there is no action %s%s (actions: new, run, watch, sanitize, replay)", arg,
                qn_suggest(arg, names));

@@ -7,6 +7,7 @@
 #include "cli/verb.h"
 #include "core/source.h"
 #include "workbench/kernel_case.h"
+#include "workbench/kernel_check.h"
 #include "workbench/progress.h"
 
 enum { QN_KERNEL_SETTINGS = 64 };
@@ -45,6 +46,11 @@ qn_status qn_kernel_case_of(qn_kernel_session *s, const qn_folder_size *size, qn
 qn_status qn_kernel_size_of(const qn_kernel_session *s, const qn_folder_size **size);
 /* "quern kernel run: sentence", with the body's line where the failure has one; returns the exit status. */
 int qn_kernel_complain(const qn_kernel_session *s, qn_status status);
+
+/* A check of the session's kernel, as the options want it. */
+void qn_kernel_trial_of(const qn_kernel_session *s, int limit_s, qn_kernel_trial_request *request);
+/* work(order), in a process of its own under --isolated. */
+int qn_kernel_apart(const qn_kernel_order *order, int (*work)(void *order));
 
 /* Whether the path is a kernel's folder, or its kernel.json, and no op's name. */
 bool qn_is_kernel_folder(const char *path);

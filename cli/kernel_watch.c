@@ -26,22 +26,6 @@ static void end(int signal_number)
 }
 
 /* ---- a pass ---- */
-static void prepare(qn_kernel_session *s, qn_kernel_trial_request *r)
-{
-  const qn_kernel_order *o = s->order;
-  *r = (qn_kernel_trial_request){.folder = s->folder,
-                                 .processor = !o->backend || s->device.kind != QN_CUDA,
-                                 .gpu = s->device.kind == QN_CUDA,
-                                 .device = s->device,
-                                 .threads = qn_pool_threads(s->pool),
-                                 .seeds = 1,
-                                 .quick = true,
-                                 .tuned = !o->untuned,
-                                 .first_only = true,
-                                 .limit_ns = LIMIT_S * INT64_C(1000000000)};
-  r->base = (qn_kernel_case_order){.set = o->set, .n_set = o->n_set, .seed = o->seed, .given = &s->given};
-}
-
 static void print_result(const qn_kernel_trial_request *r, int64_t from_ns)
 {
   const double seconds = (double)(qn_now_ns() - from_ns) * 1e-9;
@@ -62,7 +46,8 @@ static int pass(void *user)
   alarm(2 * LIMIT_S); /* a native loop without end */
   qn_status status = qn_kernel_open(&s, user);
   if (status == QN_OK) {
-    prepare(&s, &r);
+    qn_kernel_trial_of(&s, LIMIT_S, &r);
+    r.quick = r.first_only = true;
     status = qn_kernel_trial(&r);
   }
   if (status == QN_OK)

@@ -59,15 +59,6 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static double read_seconds(struct argp_state *state, const char *what, const char *text)
-{
-  char *end;
-  const double value = strtod(text, &end);
-  if (end == text || *end || !(value > 0 && value < 1e6))
-    argp_error(state, "--%s is \"%s\", it must be a number of seconds above 0", what, text);
-  return value;
-}
-
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
   order *o = state->input;
@@ -75,9 +66,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   switch (key) {
   case 'b': o->backend = arg; return 0;
   case 'j': o->json = qn_verb_output(state, arg); return 0;
-  case KEY_BUDGET: o->tune.budget_s = read_seconds(state, "budget", arg); return 0;
-  case KEY_LOOK: o->tune.look_s = read_seconds(state, "look", arg); return 0;
-  case KEY_PROVE: o->tune.prove_s = read_seconds(state, "prove", arg); return 0;
+  case KEY_BUDGET: o->tune.budget_s = qn_verb_seconds(state, "budget", arg, 1e6); return 0;
+  case KEY_LOOK: o->tune.look_s = qn_verb_seconds(state, "look", arg, 1e6); return 0;
+  case KEY_PROVE: o->tune.prove_s = qn_verb_seconds(state, "prove", arg, 1e6); return 0;
   case KEY_STRATEGY:
     if (qn_strategy_from_name(arg, &o->tune.strategy) != QN_OK) argp_error(state, "%s", qn_last_error());
     return 0;

@@ -93,6 +93,9 @@ for verb in check bench tune emit list; do
   check "$verb of a folder without kernel.json" says 2 "has no file kernel.json" $verb "$work/home"
 done
 check "a folder is no action" says 2 "quern check mine" mine
+check "an op is none either" says 2 "swiglu is an op: quern check swiglu" swiglu
+check "nor a kernel that ships" says 2 "quern kernel new qr --from qr" qr
+check "a workload like no other is told with those there are" says 2 "has no workload x; there are 2^20, 2^24" run mine --workload x
 
 # ---- run ----
 check "run" runs 0 run mine --set n=3
