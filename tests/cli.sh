@@ -71,7 +71,8 @@ check "two ops" says 2 "one at a time: lion or lion" list lion lion
 check "an unknown leg" says 2 "did you mean golden?" check --leg goldn
 check "quick and full at once" says 2 "--quick or --full" check --quick --full
 check "an unknown op to bench" says 2 "lion" bench lino
-check "an unknown workload" says 2 "did you mean gpt2-124m" bench --workload gpt2-125m
+check "an unknown workload" says 2 "did you mean gpt2-124m? There are 1x67.1M, " bench --workload gpt2-125m
+check "one like no other" says 2 "there is no workload gpt3; there are 1x67.1M, " bench --workload gpt3
 check "a parameter file that is none" says 2 "/dev/null" bench --params /dev/null
 check "results that are not there" says 2 "no.jsonl" compare no.jsonl no.jsonl
 check "nor for a report" says 2 "no.jsonl" report no.jsonl

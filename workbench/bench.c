@@ -393,8 +393,9 @@ qn_status qn_bench_run(const qn_bench_request *request, qn_bench *b)
 {
   *b = (qn_bench){
       .ask = *request, .device.size = sizeof b->device, .mix = qn_mix_of(&request->op->info.types[request->row])};
-  b->has_unfused =
-      request->unfused && !request->next && qn_stage_has_unfused(request->op, request->row, request->device.kind);
+  b->has_unfused = request->unfused && !request->next &&
+                   qn_stage_has_unfused(request->op, request->row, request->device.kind) && !request->work->shift &&
+                   !request->work->apart; /* it goes over aligned arrays */
   const qn_stage_request stage_request = {.op = request->op,
                                           .params = request->params,
                                           .row = request->row,

@@ -123,7 +123,8 @@ static qn_status place_role(qn_subject *d, size_t r)
     if (!d->list || r) *p = (qn_subject_place){.ndim = 0};
     qn_try(find_shape(d, r, k, p));
     lay_out(d, r, p);
-    p->offset = (role->bytes + QN_SUBJECT_GUARD + line - 1) / line * line + d->shift / role->width * role->width;
+    p->offset =
+        (role->bytes + QN_SUBJECT_GUARD + line - 1) / line * line + (d->shift / role->width + d->behind) * role->width;
     role->bytes = p->offset + (p->rows ? (p->rows - 1) * p->pitch + p->cols : 0) * role->width;
     role->tensor[k] = (qn_tensor){.dtype = role->dtype,
                                   .ndim = p->ndim,
@@ -377,6 +378,7 @@ qn_status qn_subject_open(qn_subject *d, const qn_subject_order *order)
                     .list = list,
                     .shift = order->shift,
                     .flush = order->flush,
+                    .behind = order->list ? order->list->shift : 0,
                     .seed = order->seed,
                     .planned = order->planned,
                     .bare = order->bare,

@@ -57,6 +57,7 @@ typedef struct qn_subject {
   bool list;            /* it takes lists, and a step goes on from where the last one ended */
   size_t shift;         /* bytes that data stand behind a multiple of 64 */
   bool flush;           /* fenced data end where memory may not be touched, wherever they begin */
+  size_t behind;        /* elements that data stand behind that */
   size_t apart;         /* elements between rows, of roles whose rows may be apart */
   uint64_t seed, steps; /* steps: as the text says, 1 unless it does */
   double gradients,
@@ -81,6 +82,7 @@ typedef struct qn_subject {
 
 /* The text, in words:
  *   m=128, 7x5 or 11 or -     an extent by its letter; one more tensor of the list, - of no dimensions
+ *   24*7x5                    24 tensors of that shape
  *   NAME=VALUE                a param
  *   -ROLE, ~ROLE              a role that is not given; one whose shape is the one behind its "or"
  *   steps=N                   as many steps
@@ -88,6 +90,7 @@ typedef struct qn_subject {
  *   filled                    what is updated begins as in the middle of a run, else as before the first step
  *   PARAM                     a param of one number a tensor is given
  *   hyper                     params that may be in device memory are there
+ *   shift=N                   data begin N elements behind a multiple of 64 bytes
  *   apart=N, ROLE+N           N elements lie between rows, where they may; N more between one role's
  *   odd                       zeros of both signs, tiny and huge numbers, infinities and NaN among the others
  *   nan, halves               the first tensor that is read has a NaN; f32 that is read but in one dimension is as

@@ -13,18 +13,26 @@ qn_status qn_subject_find(const qn_op *op, const char *name, const char **text)
   if (strchr(name, '=')) return QN_OK;
   for (const qn_check_text *w = qn_op_check_of(op)->workloads; w->name; w++)
     if (!strcmp(w->name, name)) return *text = w->text, QN_OK;
-  return qn_fail(QN_BAD_ARGUMENT, "\"%s\" is no workload of the op's, and no text such as \"m=16 n=64 k=32\"", name);
+  const char *names[64] = {NULL};
+  qn_text all = {0};
+  size_t n = 0;
+  const qn_check_text *own = qn_op_check_of(op)->workloads;
+  for (const qn_check_text *w = own; w->name && n < 63; w++) {
+    names[n++] = w->name;
+    qn_text_add(&all, "%s, ", w->name);
+  }
+  const char *near = qn_nearest(name, names);
+  const qn_status status = qn_fail(QN_BAD_ARGUMENT, "%s has no workload %s; %s%s%s %sor extents such as \"%s\"",
+                                   op->info.name, name, near ? "did you mean " : "", near ? near : "",
+                                   near ? "? There are" : "there are", all.at && !all.failed ? all.at : "", own->text);
+  qn_text_free(&all);
+  return status;
 }
 
 /* ---- tensors ---- */
 
-/* "7x5", "-": one more tensor of the first role. */
-static qn_status add_shape(qn_subject *d, const char *word)
+static qn_status read_shape(const qn_subject *d, const char *word, qn_subject_place *place)
 {
-  qn_subject_role *first = &d->role[0];
-  qn_subject_place *all = qn_reallocate(first->place, (d->n + 1) * sizeof *all), *place = all + d->n;
-  if (!all) return qn_fail(QN_NO_MEMORY, "no memory for a list of %zu tensors", d->n + 1);
-  first->place = all;
   *place = (qn_subject_place){.ndim = 0};
   for (const char *at = word; *word != '-' && *at;) {
     char *end;
@@ -34,7 +42,24 @@ static qn_status add_shape(qn_subject *d, const char *word)
     place->shape[place->ndim++] = extent;
     at = *end ? end + 1 : end;
   }
-  d->n++;
+  return QN_OK;
+}
+
+/* "7x5", "-", "24*7x5": more tensors of the first role. */
+static qn_status add_shapes(qn_subject *d, const char *word)
+{
+  enum { MOST = 1 << 20 };
+  qn_subject_role *first = &d->role[0];
+  const char *times = strchr(word, '*');
+  const long long n = times ? strtoll(word, NULL, 10) : 1;
+  qn_subject_place place, *all;
+  qn_require(n >= 1 && n <= MOST && d->n + (size_t)n <= MOST, "%s: %s, and a list is of 1 to %d tensors",
+             d->op->info.name, word, MOST);
+  qn_try(read_shape(d, times ? times + 1 : word, &place));
+  all = qn_reallocate(first->place, (d->n + (size_t)n) * sizeof *all);
+  if (!all) return qn_fail(QN_NO_MEMORY, "no memory for a list of %zu tensors", d->n + (size_t)n);
+  first->place = all;
+  for (long long k = 0; k < n; k++) all[d->n++] = place;
   return QN_OK;
 }
 
@@ -118,15 +143,17 @@ static bool set(qn_subject *d, const char *word, const char *equals)
 static bool take_number(qn_subject *d, const char *word, const char *equals)
 {
   const size_t n = (size_t)(equals - word);
-  uint64_t apart = 0;
+  uint64_t apart = 0, behind = 0;
   uint64_t *whole = n == 5 && !strncmp(word, "steps", n)   ? &d->steps
                     : n == 5 && !strncmp(word, "apart", n) ? &apart
+                    : n == 5 && !strncmp(word, "shift", n) ? &behind
                                                            : NULL;
   double *number = n == 9 && !strncmp(word, "gradients", n) ? &d->gradients
                    : n == 6 && !strncmp(word, "params", n)  ? &d->trained
                                                             : NULL;
   if (whole) *whole = strtoull(equals + 1, NULL, 10);
   if (whole == &apart) d->apart = (size_t)apart;
+  if (whole == &behind) d->behind = (size_t)behind;
   if (number) *number = strtod(equals + 1, NULL);
   return whole || number;
 }
@@ -160,7 +187,7 @@ static bool put_apart(qn_subject *d, const char *word)
 static qn_status take_word(qn_subject *d, const char *word)
 {
   const char *equals = strchr(word, '=');
-  if ((*word >= '0' && *word <= '9') || !strcmp(word, "-")) return add_shape(d, word);
+  if ((*word >= '0' && *word <= '9') || !strcmp(word, "-")) return add_shapes(d, word);
   if (*word == '-' || *word == '~') return mark_role(d, word);
   if (!equals && (take_flag(d, word) || put_apart(d, word))) return QN_OK;
   if (equals && (take_number(d, word, equals) || set(d, word, equals) || fill_as(d, word, equals))) return QN_OK;

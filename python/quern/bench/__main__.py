@@ -124,6 +124,12 @@ def main(argv: list[str] | None = None) -> int:
         from . import doors
 
         return doors.main(words[1:])
+    if any(word == "--random" or word.startswith("--random=") for word in words):
+        try:
+            from . import sweep
+        except ImportError as error:
+            return _fail(3, f"PyTorch is wanted: {error}")
+        return sweep.main(words)
     if words[:1] in (["swiglu"], ["gemm"], ["lopt"]):
         try:
             from . import gemm, lopt, swiglu
