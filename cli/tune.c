@@ -115,7 +115,7 @@ static const struct argp argp = {
         "Find the fastest device variant of ops on this device: launch shapes of element-wise ops, kernels of products."
         " Each candidate is compared with the reference, then timed in turns with the variant in force. The best is "
         "timed once more, and kept only where the whole interval shows that it is faster. Of the kernel in the folder "
-        "DIR: the values of its member \"tune\", kept in its tuned.json.\v"
+        "DIR: the values of its member \"tune\", kept in <name>.tune in it.\v"
         "Entries are written to OP.tune in $XDG_DATA_HOME/quern/tune (QUERN_TUNE_DIR) and are used from the next call "
         "on, before those that ship. OP.state beside it is for --resume. The CPU has nothing to tune.",
 };

@@ -99,8 +99,8 @@ qn_status qn_tune_open(bool make, char path[QN_TUNE_PATH], int *directory);
  * could not be read is kept beside as OP.tune.old. */
 qn_status qn_tune_keep(const char *op, const qn_tune_entry *entries, size_t n, char path[QN_TUNE_PATH]);
 
-/* The table beside a kernel, FOLDER/NAME.tune, which is read anew each time and trusted as the kernel is. *found: false
- * where it has no entry that counts, or there is none. A file that is no table is QN_BAD_FILE. */
+/* The table beside a kernel, <name>.tune in its folder, which is read anew each time and trusted as the kernel is.
+ * *found: false where it has no entry that counts, or there is none. A file that is no table is QN_BAD_FILE. */
 qn_status qn_tune_find_beside(const char *folder, const char *name, const qn_arch *arch, const qn_tune_key *key,
                               qn_tune_entry *entry, bool *found);
 qn_status qn_tune_keep_beside(const char *folder, const char *name, const qn_tune_entry *entry);
