@@ -75,6 +75,9 @@ enum {
   KEY_DIALECT,
   KEY_FROM,
   KEY_PASSES,
+  KEY_BUDGET,
+  KEY_STRATEGY,
+  KEY_VARIANTS,
   KEY_FIRST
 };
 
@@ -90,7 +93,7 @@ static const choice choices[] = {
     {LAUNCHES, {"set", KEY_SET, "NAME=VALUE", 0, "An extent or a template; may be repeated", 0}},
     {ONE_SIZE, {"dtype", KEY_TYPE, "INPUT=TYPE", 0, "The storage type of an input; may be repeated", 0}},
     {ONE_SIZE, {"threadgroup", KEY_GROUP, "X[,Y[,Z]]", 0, "Threads of a group instead of the folder's", 0}},
-    {LAUNCHES, {"untuned", KEY_UNTUNED, NULL, 0, "Ignore tuned.json", 0}},
+    {LAUNCHES, {"untuned", KEY_UNTUNED, NULL, 0, "Ignore the folder's tune table", 0}},
     {LAUNCHES & ~EMIT, {"threads", 'n', "N", 0, "Threads on the CPU; default: all usable ones", 0}},
     {LAUNCHES & ~EMIT, {"seed", KEY_SEED, "N", 0, "Seed of the inputs (default 1)", 0}},
     {RUN | SANITIZE | REPLAY,
@@ -107,13 +110,17 @@ static const choice choices[] = {
     {BENCH, {"against", KEY_AGAINST, "DIR", 0, "Time another kernel's folder in turns with it", 1}},
     {BENCH, {"hot", KEY_HOT, NULL, 0, "Leave the device's cache as it is between calls", 1}},
     {BENCH | TUNE, {"seconds", KEY_SECONDS, "S", 0, "Most time for a measurement's rounds", 1}},
-    {TUNE, {"dry-run", KEY_DRY, NULL, 0, "Measure, write nothing", 1}},
+    {TUNE, {"dry-run", KEY_DRY, NULL, 0, "Print the candidates and run nothing", 1}},
+    {TUNE, {"budget", KEY_BUDGET, "SECONDS", 0, "Stop after this time", 1}},
+    {TUNE, {"strategy", KEY_STRATEGY, "NAME", 0, "exhaustive (the default), random or halving", 1}},
+    {TUNE, {"variants", KEY_VARIANTS, "NAME,...", 0, "Only these, such as 128x1x1+TILE=4", 1}},
     {EMIT, {"form", 'f', "cuda|hip|metal|mlx", 0, "The language (default: cuda)", 1}},
     {EMIT, {"out", 'o', "FILE", 0, "Write this file instead of standard output", 1}},
     {NEW, {"dialect", KEY_DIALECT, "metal|cuda", 0, "The body's language (default: metal)", 1}},
     {NEW, {"from", KEY_FROM, "NAME", 0, "Copy a kernel that ships (quern list) or a folder", 1}},
     {WATCH, {"passes", KEY_PASSES, "N", 0, "Stop after N checks", 1}},
-    {LIST | RUN | CHECK | SANITIZE | TUNE | REPLAY, {"json", KEY_JSON, NULL, 0, "Print JSON", 2}},
+    {LIST | RUN | CHECK | SANITIZE | REPLAY, {"json", KEY_JSON, NULL, 0, "Print JSON", 2}},
+    {TUNE, {"json", 'j', "FILE", 0, "Write all results in the T4 format, for other tuning tools", 2}},
     {BENCH, {"json", 'j', "FILE", 0, "Append each measurement with its raw samples to FILE", 2}},
     {BENCH, {"first-use-here", KEY_FIRST, "empty", OPTION_HIDDEN | OPTION_ARG_OPTIONAL, "One first use, measured", 2}},
 };
@@ -185,6 +192,11 @@ static error_t parse_more(int key, char *arg, struct argp_state *state)
   case KEY_AGAINST: o->against = arg; return 0;
   case KEY_HOT: o->hot = true; return 0;
   case KEY_DRY: o->dry_run = true; return 0;
+  case KEY_BUDGET: o->budget_s = read_seconds(state, "budget", arg); return 0;
+  case KEY_VARIANTS: o->variants = arg; return 0;
+  case KEY_STRATEGY:
+    if (qn_strategy_from_name(arg, &o->strategy) != QN_OK) argp_error(state, "%s", qn_last_error());
+    return 0;
   case KEY_UNTUNED: o->untuned = true; return 0;
   case 'f': o->form = read_word(state, "form", arg, forms); return 0;
   case KEY_DIALECT: o->dialect = read_word(state, "dialect", arg, dialects); return 0;

@@ -9,6 +9,7 @@
 #include "workbench/kernel_case.h"
 #include "workbench/kernel_check.h"
 #include "workbench/progress.h"
+#include "workbench/search.h"
 
 enum { QN_KERNEL_SETTINGS = 64 };
 
@@ -24,7 +25,9 @@ typedef struct qn_kernel_order {
   int threads, seeds, passes;
   uint64_t seed;
   uint32_t ignore;
-  double seconds, limit_s;
+  double seconds, limit_s, budget_s;
+  const char *variants; /* of tune: names, apart by commas; NULL: all */
+  qn_strategy strategy;
   bool json, verbose, isolated, quick, selftest, hot, dry_run, untuned, first_use, first_use_empty;
 } qn_kernel_order;
 
@@ -35,7 +38,7 @@ typedef struct qn_kernel_session {
   qn_device device;
   qn_pool *pool;
   qn_arrays given;
-  char tuned[256]; /* what tuned.json changed: "threadgroup 128, TILE=4"; "" */
+  char tuned[256]; /* the variant that its tune table names: "128x1x1+TILE=4"; "" */
 } qn_kernel_session;
 
 qn_status qn_kernel_open(qn_kernel_session *s, const qn_kernel_order *order);

@@ -79,7 +79,7 @@ static bool matters(const struct inotify_event *event)
 {
   if (!event->len) return event->mask & (IN_IGNORED | IN_DELETE_SELF | IN_MOVE_SELF);
   const size_t length = strlen(event->name);
-  return length && event->name[0] != '.' && event->name[length - 1] != '~' && strcmp(event->name, "tuned.json");
+  return length && event->name[0] != '.' && event->name[length - 1] != '~' && !strstr(event->name, ".tune");
 }
 
 /* Reads what has happened; *changed and *gone say what of it matters. */
