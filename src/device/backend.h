@@ -16,14 +16,13 @@ typedef struct qn_image {
 } qn_image;
 void qn_image_free(qn_image *image);
 
-/* A source to compile: an embedded one, or the text given here. What it includes is embedded, found by the names that
+/* A source to compile: an embedded one, or the text given here. Its includes are embedded, found by the names that
  * sources include each other under ("base/kernel.h"). */
 typedef struct qn_unit {
   const char *source;         /* as embedded, below src/; with a text of its own: the name that messages give it */
   const char *const *defines; /* "NAME=VALUE" or "NAME"; NULL-terminated; NULL: none */
   const char *text;           /* NULL: the embedded source of that name */
   const char *const *flags;   /* besides the backend's own, behind them; NULL-terminated; NULL: none */
-  bool prune;                 /* of embedded sources only what is named: see device/prune.h */
   bool straight;              /* emulator: short and without loops; a compiler may do without what only those gain by */
 } qn_unit;
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* preprocess.c - puts a unit's text together from the embedded sources. The same text is what the compilers get and
- * what a kernel's key is made of, so nothing that a kernel can reach is missing from its key. It is no preprocessor:
+/* preprocess.c - puts a unit's text together from the embedded sources. The compilers and the kernel's key get
+ * the same text, so nothing that a kernel can reach is missing from its key. It is no preprocessor:
  * what stands in a branch not taken is put in its place too, and include guards do the rest. */
 #include "device/preprocess.h"
 #include "core/source.h"
-#include "device/prune.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,16 +95,11 @@ qn_status qn_preprocess(const qn_unit *unit, qn_text *text)
     size_t length = strcspn(*define, "=");
     qn_text_add(text, "#define %.*s %s\n", (int)length, *define, (*define)[length] ? *define + length + 1 : "1");
   }
-  qn_text whole = {0};
-  qn_status status = expand(&(expansion){.text = unit->prune ? &whole : text}, unit->source, source, false, 0);
-  if (status == QN_OK && unit->prune && !whole.failed) status = qn_text_prune(whole.at, text);
-  text->failed |= whole.failed;
-  qn_text_free(&whole);
-  qn_try(status);
+  qn_try(expand(&(expansion){.text = text}, unit->source, source, false, 0));
   return text->failed ? qn_fail(QN_NO_MEMORY, "%s: no memory for its text", unit->source) : QN_OK;
 }
 
-/* ---- what a compiler says of it ---- */
+/* ---- a compiler's messages ---- */
 
 /* The last line of `source` that a template was made from: gcc's and clang's "SOURCE:3:5:" at a line's beginning,
  * NVRTC's "at line 3 of SOURCE". 0: none. */

@@ -14,7 +14,7 @@ from .._ops import Op
 from . import _options
 from ._calls import is_capturing
 from ._lists import ParameterList
-from ._live import Live
+from ._live import Hyper
 from ._watch import are_same
 
 
@@ -72,7 +72,7 @@ class Numbers:
 
     def __init__(self, op: Op) -> None:
         self._op = op
-        self._live: dict[tuple[int, torch.device], Live] = {}  # kept for ever: captured graphs read there
+        self._live: dict[tuple[int, torch.device], Hyper] = {}  # kept for ever: captured graphs read there
 
     def address(self, index: int, device: torch.device) -> int:
         """Of the group's numbers on a device."""
@@ -87,8 +87,10 @@ class Numbers:
         capturing = is_capturing()
         for device in {made.place.device for made in plan.lists}:
             self._settle_step(index, device, group, capturing)
+        known = {**plan.values, **plan.on_device}
+        values = {name: known[name] for name in self._op.hyper if name != "step"}
         for live in self._of(index):
-            live.write(plan.values, plan.on_device, capturing)
+            live.write("quern", values, capturing)
 
     def advance(self, index: int, group: dict[str, Any], plan: GroupPlan) -> None:
         """Counts a step."""
@@ -98,7 +100,7 @@ class Numbers:
         for live in self._of(index) if plan.is_live else ():
             live.step.add_(1)
 
-    def _of(self, index: int) -> list[Live]:
+    def _of(self, index: int) -> list[Hyper]:
         return [live for (of, _), live in self._live.items() if of == index]
 
     def _settle_step(self, index: int, device: torch.device, group: dict[str, Any], capturing: bool) -> None:
@@ -113,7 +115,7 @@ class Numbers:
                 "set it anew at each replay: take a step, or call prepare(), before the capture"
             )
         if live is None:
-            live = self._live[index, device] = Live(self._op, device)
+            live = self._live[index, device] = Hyper(self._op, device)
             known.append(live)
         step = group["step"]
         for other in known:
