@@ -281,6 +281,7 @@ static qn_status take_list(qn_subject *d, const qn_workload *list)
 {
   qn_try(qn_try_allocate(&d->role[0].place, (list->n + 1) * sizeof *d->role[0].place, "tensors"));
   d->n = list->n;
+  d->apart = list->apart;
   for (size_t k = 0; k < list->n; k++) {
     qn_subject_place *p = &d->role[0].place[k];
     *p = (qn_subject_place){.ndim = list->item[k].ndim};
@@ -366,7 +367,7 @@ qn_status qn_subject_open(qn_subject *d, const qn_subject_order *order)
   qn_try(qn_subject_cut_up(d));
   if (d->bare) return QN_OK;
   qn_try(qn_subject_point(d));
-  for (size_t r = 0; r < d->op->info.n_tensors; r++)
+  for (size_t r = 0; r < d->op->info.n_tensors && !order->unfilled; r++)
     if (d->role[r].access != QN_ABSENT) qn_try(d->lean ? begin_lean(d, r) : begin_role(d, r));
   return d->list ? qn_subject_lend(d) : QN_OK;
 }

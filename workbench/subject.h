@@ -11,6 +11,7 @@
 #include "workbench/workload.h"
 
 enum { QN_SUBJECT_NDIM = 8, QN_SUBJECT_GUARD = 256, QN_SUBJECT_PARAMS = QN_PARAMS_BYTES, QN_SUBJECT_SETS = 8 };
+enum { QN_SUBJECT_LINE = 128 }; /* elements: what lean tensors begin at multiples of, and what lies between them */
 enum { QN_SUBJECT_REFERENCE = 100000000 }; /* operations of a reference that large calls are proved by */
 
 /* Where tensors begin: at multiples of 64 bytes; 16 or 32 bytes behind one; one element behind one; each role another
@@ -96,6 +97,7 @@ typedef struct qn_subject {
   bool fenced;     /* memory may not be touched behind the last tensor of a role, on the processor and the emulator */
   bool bare, lean; /* no memory; no images on the host: it can be stepped alone */
   bool nan, halves, odd, filled, plain, arranged;
+  bool hyper; /* params lie in device memory */
   const struct qn_subject *like;
   bool own_stream;
   int64_t extent[26]; /* by letter; -1: not said */
@@ -154,6 +156,7 @@ typedef struct qn_subject_order {
   qn_way way;
   uint64_t seed;
   bool fenced, bare, lean;
+  bool unfilled; /* lean, and its tensors hold nothing yet */
   bool arranged; /* of alike roles: one piece of memory holds all */
   size_t arrangement;
 } qn_subject_order;

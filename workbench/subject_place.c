@@ -84,11 +84,12 @@ static void place_tensor(qn_subject *d, size_t r, size_t k)
 {
   qn_subject_role *role = &d->role[r];
   qn_subject_place *p = &role->place[k];
-  const size_t line = d->lean ? 256 : 64;
+  const size_t line = d->lean ? QN_SUBJECT_LINE * role->width : 64; /* the same elements in every role */
+  const size_t guard = d->lean ? QN_SUBJECT_LINE * role->width : guard_of(role);
   const size_t bytes = (p->rows ? (p->rows - 1) * p->pitch + p->cols : 0) * role->width;
   const bool at_wall = lies_at_wall(d, role, k);
   p->offset = at_wall ? place_at_wall(role, d->alignment, role->bytes, bytes)
-                      : (role->bytes + guard_of(role) + line - 1) / line * line +
+                      : (role->bytes + guard + line - 1) / line * line +
                             qn_alignment_shift(d->alignment, r, k, role->width) + d->behind * role->width;
   role->bytes = p->offset + bytes + (at_wall && d->alignment == QN_ALIGN_END ? QN_WALL : 0);
 }
@@ -112,7 +113,10 @@ qn_status qn_subject_place_role(qn_subject *d, size_t r)
                                   .strides = p->pitch > p->cols ? p->strides : NULL,
                                   .device = d->exec.device};
   }
-  if (!d->fenced || role->walls.n) role->bytes += guard_of(role);
+  if (d->lean)
+    role->bytes += QN_SUBJECT_LINE * role->width;
+  else if (!d->fenced || role->walls.n)
+    role->bytes += guard_of(role);
   role->bytes = (role->bytes + 63) / 64 * 64; /* or its beginning is no multiple of that */
   d->tensors[r] = role->tensor;
   return QN_OK;
