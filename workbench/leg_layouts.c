@@ -10,7 +10,6 @@
 #include "op/call.h"
 #include "workbench/arranged.h"
 #include "workbench/op_check.h"
-#include "workbench/run.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
 #include "workbench/record.h"
 #include "core/core.h"
 #include "workbench/build.h"
-#include "workbench/case.h"
 #include "workbench/record_inner.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -72,8 +71,8 @@ static json_t *machine_of(const qn_bench *b)
 static json_t *params_of(const qn_bench *b)
 {
   json_t *out = json_object();
-  const qn_op_info *op = &b->ask.op->info;
-  for (size_t k = 0; k < op->n_params; k++) {
+  const qn_op_info *op = b->ask.op ? &b->ask.op->info : NULL;
+  for (size_t k = 0; op && k < op->n_params; k++) {
     const char *at = (const char *)b->ask.params + op->params[k].offset;
     double real;
     uint64_t whole;
@@ -134,48 +133,33 @@ static void add_times(json_t *line, const qn_bench *b)
   json_object_set_new(line, "host_moved_ns", qn_json_number(b->host_moved_ns.median));
 }
 
-static json_t *line_of(const qn_bench *b)
+static json_t *kernel_of(const qn_bench_subject *of)
 {
-  char date[32], settings[1024];
-  time_t now = time(NULL);
-  struct tm utc;
-  strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-  const qn_bench_request *ask = &b->ask;
-  const double elements = (double)ask->work->elements, besides = qn_bench_besides(ask);
-  const double set = ask->work->text ? ask->work->bytes / elements : qn_bench_set(ask->op, ask->row);
-  qn_params_text(&ask->op->info, ask->params, settings, sizeof settings);
-  json_t *line = json_pack(
-      "{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}, s:s, s:s, s:I, s:I, s:s, s:s, s:o, s:s, s:s, s:f, s:f, "
-      "s:f, s:f, s:{s:b, s:I, s:s}}",
-      "schema", "quern bench 1", "date", date, "version", qn_version(), "commit", qn_build_commit, "machine",
-      machine_of(b), "build", "compiler", qn_build_compiler, "type", qn_build_type, "op", ask->op->info.name,
-      "workload", ask->work->name, "tensors", (json_int_t)ask->work->n, "elements", (json_int_t)ask->work->elements,
-      "types", b->types, "settings", settings, "params", params_of(b), "backend", qn_device_kind_name(ask->device.kind),
-      "variant", b->variant, "bytes_per_element", (qn_bench_step_bytes(ask) - besides) / elements, "bytes_besides",
-      besides, "set_bytes_per_element", set, "operations_per_element", qn_bench_operations(ask) / elements, "check",
-      "right", (int)b->check.right, "elements", (json_int_t)b->check.elements, "wrong", b->check.wrong);
-  if (line && b->timed) add_times(line, b);
-  return line;
+  const qn_kernel_info *i = &of->info;
+  return json_pack("{s:[i, i, i], s:i, s:i, s:i, s:s, s:s}", "threadgroup", (int)i->group[0], (int)i->group[1],
+                   (int)i->group[2], "registers", i->registers, "shared_bytes", i->shared_bytes, "local_bytes",
+                   i->local_bytes, "against", of->against, "proof", of->proof);
 }
 
-static json_t *kernel_line_of(const qn_bench *b, const qn_record_subject *s)
+static json_t *line_of(const qn_bench *b)
 {
   char date[32];
   time_t now = time(NULL);
   struct tm utc;
   strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+  const qn_bench_subject *of = &b->of;
+  const double elements = (double)of->elements;
   json_t *line = json_pack(
-      "{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}, s:s, s:s, s:I, s:I, s:s, s:s, s:{}, s:s, s:s, s:f, s:f, "
-      "s:f, s:{s:b, s:I, s:s}, s:{s:[i, i, i], s:i, s:i, s:i, s:s, s:s}}",
+      "{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}, s:s, s:s, s:I, s:I, s:s, s:s, s:o, s:s, s:s, s:f, s:f, "
+      "s:f, s:f, s:{s:b, s:I, s:s}}",
       "schema", "quern bench 1", "date", date, "version", qn_version(), "commit", qn_build_commit, "machine",
-      machine_of(b), "build", "compiler", qn_build_compiler, "type", qn_build_type, "op", s->op, "workload",
-      s->workload, "tensors", (json_int_t)s->tensors, "elements", (json_int_t)s->elements, "types", b->types,
-      "settings", s->settings, "params", "backend", qn_device_kind_name(b->ask.device.kind), "variant", b->variant,
-      "bytes_per_element", s->bytes_per_element, "set_bytes_per_element", s->set_bytes_per_element,
-      "operations_per_element", s->operations_per_element, "check", "right", (int)b->check.right, "elements",
-      (json_int_t)b->check.elements, "wrong", b->check.wrong, "kernel", "threadgroup", (int)s->group[0],
-      (int)s->group[1], (int)s->group[2], "registers", s->registers, "shared_bytes", s->shared_bytes, "local_bytes",
-      s->local_bytes, "against", s->against, "proof", s->proof);
+      machine_of(b), "build", "compiler", qn_build_compiler, "type", qn_build_type, "op", of->name, "workload",
+      of->workload, "tensors", (json_int_t)of->tensors, "elements", (json_int_t)of->elements, "types", b->types,
+      "settings", of->settings, "params", params_of(b), "backend", qn_device_kind_name(b->ask.device.kind), "variant",
+      b->variant, "bytes_per_element", (of->bytes - of->besides) / elements, "bytes_besides", of->besides,
+      "set_bytes_per_element", of->set_bytes / elements, "operations_per_element", of->operations / elements, "check",
+      "right", (int)b->check.right, "elements", (json_int_t)b->check.elements, "wrong", b->check.wrong);
+  if (line && of->is_kernel) json_object_set_new(line, "kernel", kernel_of(of));
   if (line && b->timed) add_times(line, b);
   return line;
 }
@@ -237,15 +221,6 @@ qn_status qn_record_append(const char *path, const qn_bench *bench)
 {
   char *text;
   qn_try(text_of(line_of(bench), &text));
-  qn_status status = qn_line_append(path, text);
-  free(text);
-  return status;
-}
-
-qn_status qn_record_append_kernel(const char *path, const qn_bench *bench, const qn_record_subject *subject)
-{
-  char *text;
-  qn_try(text_of(kernel_line_of(bench, subject), &text));
   qn_status status = qn_line_append(path, text);
   free(text);
   return status;

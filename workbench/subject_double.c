@@ -98,7 +98,7 @@ static qn_status make_all(qn_subject *d, double most)
 void qn_subject_host_params(const qn_subject *d, unsigned char params[QN_SUBJECT_PARAMS])
 {
   memcpy(params, d->params, QN_SUBJECT_PARAMS);
-  for (size_t k = 0; k < d->op->info.n_params && k < QN_SUBJECT_POINTERS; k++)
+  for (size_t k = 0; k < d->op->info.n_params && k < QN_PARAMS_MOST; k++)
     if (d->values[k]) memcpy(params + d->op->info.params[k].offset, &d->values[k], sizeof d->values[k]);
 }
 

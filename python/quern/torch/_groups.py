@@ -4,6 +4,7 @@ long as they fit. It does not know how lists are formed."""
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ class GroupPlan:
         self._absent = [param for param in self._params if param.grad is None]
         self._kind = kind
         self.values: dict[str, Any] = {}  # as they are in params; {}: params are not known to be right
+        self._read: tuple = ()  # the objects that values are of; (): they may change by themselves
         self.lists: list[ParameterList] = []
         self.params = op.defaults()  # of all lists, but for the pointers
 
@@ -42,6 +44,10 @@ class GroupPlan:
 
     def take_options(self, group: dict[str, Any]) -> None:
         """Puts the group's options into params where they have changed, if the library accepts them."""
+        now = _options.read(group)
+        if len(now) == len(self._read) and all(map(is_, now, self._read)):
+            return
+        self._read = ()
         values, self.on_device = _options.values_of(group)
         self.is_live = bool(self.on_device) or bool(group["capturable"])
         if values != self.values:
@@ -49,6 +55,10 @@ class GroupPlan:
             self.params.hyper = None  # or the library would not look at the numbers
             _options.fill(self._op, self.params, values)
             self.values = values
+            for made in self.lists:
+                made.params_changed()
+        if not any(isinstance(value, Tensor) for value in now):
+            self._read = now
 
     def is_capturable(self, group: dict[str, Any]) -> bool:
         """May its step be captured into a graph? What runs on the CPU is not in one."""
