@@ -23,7 +23,8 @@
  * QN_LIST_PAIRS, by role 1 + the role whose columns lie between its own, or 0; QN_LIST_ODDS, roles that are such a
  * pair's second. A row whose bases are not aligned for vector access, the last, partial pack of a row, and columns two
  * apart that are no pair's go element by element: same formula, same bits. QN_LIST_WHOLE: a lone tensor that has none
- * of these: without their code its loads are reached sooner, which counts where a launch is over few rows. */
+ * of these: without their code its loads are reached sooner, which counts where a launch is over few rows;
+ * QN_LIST_EACH: a lone tensor that has nothing else. */
 #ifndef QN_BASE_LIST_KERNEL_H
 #define QN_BASE_LIST_KERNEL_H
 #include "base/dtype.h"
@@ -176,7 +177,7 @@ template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 wor
 #endif
   chunk.begin = begin + lane * QN_PACK;
   chunk.first = chunk.begin == 0 && chunk.row == 0;
-  chunk.aligned = QN_LIST_WHOLE || qn_list_is_aligned(a, chunk);
+  chunk.aligned = QN_LIST_WHOLE || (!QN_LIST_EACH && qn_list_is_aligned(a, chunk));
   if (QN_LIST_WHOLE || QN_LIST_PACKS != 1) return chunk;
   if (!chunk.aligned && !QN_LIST_RANDOM) {
     chunk.spread = shift;
