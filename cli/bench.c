@@ -86,7 +86,7 @@ static const struct argp_option options[] = {
      "Draw a problem again whose tensors have more bytes; default: 268435456, on every device", 3},
     {"list", KEY_LIST, NULL, 0, "Print the problems as lines of JSON, and time nothing", 3},
     {"json", 'j', "FILE", 0, "Append each measurement with its raw samples as a line of JSON", 2},
-    {"trace", KEY_TRACE, "FILE", 0, "Write a Chrome trace", 2},
+    {"trace", KEY_TRACE, "FILE", 0, "Write a Chrome trace: calls, steps, and the kernels of one step", 2},
     {0},
 };
 

@@ -172,7 +172,7 @@ float v = float(x[i]);
 y[i] = T(v / (1.0f + metal::exp(-v)));'
 check "unless its line says so" runs 0 check mine --quick --selftest
 check "bench" runs 0 bench mine --workload 2^20 --seconds 0.2 --against twin --json lines.jsonl
-check "prints time, ceilings and the other" sh -c "grep -q '^  kernel ' '$out' && grep -q '^  copy ' '$out' && grep -q 'over twin' '$out' && grep -q ' cold, ' '$out'"
+check "prints time, ceilings and the other" sh -c "grep -q '^  kernel ' '$out' && grep -q '^  ceilings .* copy, ' '$out' && grep -q 'over twin' '$out' && grep -q '^  first use ' '$out'"
 check "its line is one of quern report" sh -c "'$quern' report lines.jsonl | grep -q '^| mine | 2^20 '"
 check "tune" runs 0 tune mine --workload 2^20 --seconds 0.05 --dry-run
 check "measures every candidate" sh -c "grep -c '^  threadgroup' '$out' | grep -qx 4"
@@ -182,8 +182,11 @@ check "a tuned.json of another make" says 2 "quern tune" run mine
 check "can be left aside" runs 0 run mine --untuned
 rm mine/tuned.json
 for form in cuda hip metal; do check "emit --form $form" sh -c "'$quern' emit mine --form $form | grep -q mine"; done
-check "emit --form mlx asks which call" says 2 "say which: --size 1 to 4, --workload 2^20, --workload 2^24, or --set n=N" emit mine --form mlx
-check "and has its numbers" sh -c "'$quern' emit mine --form mlx --set n=5000 >'$out' && grep -q 'grid=(5000, 1, 1)' '$out' && grep -q 'output_shapes=\[(5000,)\]' '$out'"
+check "emit --form mlx serves all sizes" sh -c "'$quern' emit mine --form mlx >'$out' && grep -q 'n = x_.shape\[0\]' '$out' && grep -q 'output_shapes=\[(n,)\]' '$out'"
+check "a body that names the shape of an output" runs 0 new shaped --from mine
+echo 'if (thread_position_in_grid.x < uint(y_shape[0])) y[thread_position_in_grid.x] = x[thread_position_in_grid.x];' >shaped/mine.metal
+check "is emitted for one size" says 2 "for one size: --size 1 to 4, --workload 2^20, --workload 2^24, or --set n=N" emit shaped --form mlx
+check "and has its numbers" sh -c "'$quern' emit shaped --form mlx --set n=5000 >'$out' && grep -q 'output_shapes=\[(5000,)\]' '$out' && grep -q 'y_shape\[\] = {5000}' '$out'"
 check "emit --out" runs 0 emit mine --out mine.txt
 check "has written it" test -s mine.txt
 check "an unknown form" says 2 "did you mean metal?" emit mine --form mtal

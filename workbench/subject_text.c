@@ -13,7 +13,20 @@ qn_status qn_subject_find(const qn_op *op, const char *name, const char **text)
   if (strchr(name, '=')) return QN_OK;
   for (const qn_check_text *w = qn_op_check_of(op)->workloads; w->name; w++)
     if (!strcmp(w->name, name)) return *text = w->text, QN_OK;
-  return qn_fail(QN_BAD_ARGUMENT, "\"%s\" is no workload of the op's, and no text such as \"m=16 n=64 k=32\"", name);
+  const char *names[64] = {NULL};
+  qn_text all = {0};
+  size_t n = 0;
+  const qn_check_text *own = qn_op_check_of(op)->workloads;
+  for (const qn_check_text *w = own; w->name && n < 63; w++) {
+    names[n++] = w->name;
+    qn_text_add(&all, "%s, ", w->name);
+  }
+  const char *near = qn_nearest(name, names);
+  const qn_status status = qn_fail(QN_BAD_ARGUMENT, "%s has no workload %s; %s%s%s %sor extents such as \"%s\"",
+                                   op->info.name, name, near ? "did you mean " : "", near ? near : "",
+                                   near ? "? There are" : "there are", all.at && !all.failed ? all.at : "", own->text);
+  qn_text_free(&all);
+  return status;
 }
 
 /* ---- tensors ---- */
@@ -145,19 +158,49 @@ static bool take_number(qn_subject *d, const char *word, const char *equals)
   return whole || number;
 }
 
-/* A word without "=": a flag, or a param of one number a tensor. */
-static bool take_flag(qn_subject *d, const char *word)
+static bool is_pointer(qn_param_type type)
+{
+  return type >= QN_PARAM_DEVICE_F32 && type != QN_PARAM_DEVICE_F32S && type != QN_PARAM_HOST_STRUCT;
+}
+
+/* "PARAM", "PARAM=X", "PARAM=X,Y": a param that is a pointer is given. */
+static qn_status give(qn_subject *d, const char *word, bool *taken)
 {
   const qn_op_info *info = &d->op->info;
+  const size_t length = strcspn(word, "=");
+  const char *at = word[length] ? word + length + 1 : NULL;
+  for (size_t k = 0; k < info->n_params && k < QN_PARAMS_MOST && !*taken; k++) {
+    const qn_param_type type = info->params[k].type;
+    if (strlen(info->params[k].name) != length || strncmp(word, info->params[k].name, length) != 0) continue;
+    if (!is_pointer(type)) return QN_OK;
+    *taken = true;
+    d->given.given |= 1u << k;
+    d->given.scalar[k] = at ? (float)strtod(at, NULL) : 1;
+    if (!at || type == QN_PARAM_DEVICE_F32) continue;
+    qn_require(type == QN_PARAM_DEVICE_I64 || type == QN_PARAM_HOST_U64, "%s: %s cannot be set from text", info->name,
+               word);
+    uint64_t *numbers;
+    qn_try(qn_try_allocate(&numbers, (strlen(at) + 1) * sizeof *numbers, "the numbers of a param"));
+    qn_release(d->numbers[k]);
+    d->numbers[k] = numbers;
+    d->given.array[k] = numbers;
+    for (char *end; *at; at = *end == ',' ? end + 1 : end) {
+      *numbers++ = strtoull(at, &end, 10);
+      qn_require(end != at, "%s: %s has no numbers between commas", info->name, word);
+    }
+  }
+  return QN_OK;
+}
+
+/* A word without "=" that is a flag. */
+static bool take_flag(qn_subject *d, const char *word)
+{
   const struct {
     const char *name;
     bool *flag;
-  } flags[] = {
-      {"nan", &d->nan}, {"odd", &d->odd}, {"halves", &d->halves}, {"filled", &d->filled}, {"hyper", &d->hyper}};
+  } flags[] = {{"nan", &d->nan}, {"odd", &d->odd}, {"halves", &d->halves}, {"filled", &d->filled}};
   for (size_t k = 0; k < sizeof flags / sizeof flags[0]; k++)
     if (!strcmp(word, flags[k].name)) return *flags[k].flag = true;
-  for (size_t k = 0; k < info->n_params; k++)
-    if (!strcmp(word, info->params[k].name) && info->params[k].type == QN_PARAM_HOST_F64) return d->scaled = true;
   return false;
 }
 
@@ -174,6 +217,9 @@ static bool put_apart(qn_subject *d, const char *word)
 static qn_status take_word(qn_subject *d, const char *word)
 {
   const char *equals = strchr(word, '=');
+  bool taken = false;
+  qn_try(give(d, word, &taken));
+  if (taken) return QN_OK;
   if ((*word >= '0' && *word <= '9') || !strcmp(word, "-")) return add_shapes(d, word);
   if (*word == '-' || *word == '~') return mark_role(d, word);
   if (!equals && (take_flag(d, word) || put_apart(d, word))) return QN_OK;

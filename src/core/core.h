@@ -10,7 +10,8 @@
 /* ---- options (options.c): by number, so that a spelling mistake does not compile ---- */
 #define QN_OPTION_MAP(X)                                                                                               \
   X(CPU, "cpu", "QUERN_CPU", "auto", "auto|ref|avx2|avx512|neon", "the best CPU tier that may run")                    \
-  X(DEVICE, "device", "QUERN_DEVICE", "", "cpu|cuda[:N]|emulator", "the device that the command uses")                 \
+  X(DEVICE, "device", "QUERN_DEVICE", "", "cpu|cuda[:N]|emulator",                                                     \
+    "the command's device; tests and Python choose theirs")                                                            \
   X(CACHE, "cache", "QUERN_CACHE", "on", "on|off", "keep compiled kernels on disk")                                    \
   X(CACHE_DIR, "cache_dir", "QUERN_CACHE_DIR", "", "path", "where; default: $XDG_CACHE_HOME/quern or ~/.cache/quern")  \
   X(CACHE_BYTES, "cache_bytes", "QUERN_CACHE_BYTES", "256M", "bytes",                                                  \
@@ -22,7 +23,7 @@
   X(ARCH, "arch", "QUERN_ARCH", "", "name", "the architecture that the emulator and the tune tables take: sm_100")     \
   X(TUNE_DIR, "tune_dir", "QUERN_TUNE_DIR", "", "path",                                                                \
     "where tune tables of your own are; default: $XDG_DATA_HOME/quern/tune or ~/.local/share/quern/tune")              \
-  X(GEOMETRY, "geometry", "QUERN_GEOMETRY", "", "name",                                                                \
+  X(LAUNCH_SHAPE, "launch_shape", "QUERN_LAUNCH_SHAPE", "", "name",                                                    \
     "how device launches of element-wise ops are cut: tiles-128x8x1")                                                  \
   X(GEMM, "gemm", "QUERN_GEMM", "", "name", "the variant that matrix products on a device take: plain, cublas ...")
 

@@ -23,7 +23,6 @@ typedef struct qn_unit {
   const char *const *defines; /* "NAME=VALUE" or "NAME"; NULL-terminated; NULL: none */
   const char *text;           /* NULL: the embedded source of that name */
   const char *const *flags;   /* besides the backend's own, behind them; NULL-terminated; NULL: none */
-  bool prune;                 /* of embedded sources only what is named: see device/prune.h */
   bool straight;              /* emulator: short and without loops; a compiler may do without what only those gain by */
 } qn_unit;
 
@@ -99,8 +98,11 @@ typedef struct qn_backend {
 extern const qn_backend qn_backend_cpu, qn_backend_cuda, qn_backend_emulator;
 qn_status qn_backend_of(qn_device device, const qn_backend **backend); /* kind checked */
 
-/* Counts for qn_launch_count(): every backend's launch notes its own. */
-void qn_launch_note(void);
+/* Every backend's launch notes its own before it begins: counts for qn_launch_count(), tells the observer. */
+void qn_launch_note(const char *kernel, void *stream);
+/* For a trace: called with each launch from now on; NULL: none. Set it while nothing is launched. */
+typedef void qn_launch_observer(void *user, const char *kernel, void *stream);
+void qn_launch_observe(qn_launch_observer *observer, void *user);
 
 /* CUDA without a device: compile for a named architecture ("sm_90a"), for tests and `quern list`. */
 qn_status qn_cuda_compile_for(const char *arch, const qn_unit *unit, qn_image *image);

@@ -222,6 +222,19 @@ void qn_image_free(qn_image *image)
 
 static atomic_uint_fast64_t launches;
 
-void qn_launch_note(void) { atomic_fetch_add_explicit(&launches, 1, memory_order_relaxed); }
+static qn_launch_observer *observer;
+static void *observer_user;
+
+void qn_launch_observe(qn_launch_observer *called, void *user)
+{
+  observer = called;
+  observer_user = user;
+}
+
+void qn_launch_note(const char *kernel, void *stream)
+{
+  atomic_fetch_add_explicit(&launches, 1, memory_order_relaxed);
+  if (observer) observer(observer_user, kernel, stream);
+}
 
 uint64_t qn_launch_count(void) { return atomic_load_explicit(&launches, memory_order_relaxed); }

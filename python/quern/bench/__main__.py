@@ -121,9 +121,13 @@ def _measure_all(arguments: argparse.Namespace, requests, progress: Progress) ->
 def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if words[:1] == ["doors"]:
+        from .._command import CommandError
         from . import doors
 
-        return doors.main(words[1:])
+        try:
+            return doors.main(words[1:])
+        except CommandError as error:
+            return _fail(error.status, str(error))
     if any(word == "--random" or word.startswith("--random=") for word in words):
         try:
             from . import sweep

@@ -103,7 +103,7 @@ class CudaClock(Clock):
         self.synchronize()
         return (now_ns() - start) / steps
 
-    def host(self, run: Callable[[], None], before: Callable[[], None], calls: int) -> list[float]:
+    def host(self, run: Callable[[], object], before: Callable[[], None], calls: int) -> list[float]:
         """The call alone, `calls` times in a row; before each one `before`, which is not timed."""
         spent = []
         self.synchronize()

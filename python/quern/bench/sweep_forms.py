@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,7 @@ from . import single
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 UNIT = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}  # a rounding, at most
 MOST_COMPILED = 12  # tensors of a list that torch.compile is asked for: more take minutes
-Call = Callable[[], object]
+Call = Callable[[], Any]
 
 
 class Form:
@@ -30,7 +30,7 @@ class Form:
         self.generator = torch.Generator(device=device).manual_seed(problem["number"] + 1)
         self.calls: dict[str, Call] = {}
         self.overwriting: set[str] = set()
-        self.settings = {name: _value(text) for name, text in problem["settings"].items()}
+        self.settings: dict[str, Any] = {name: _value(text) for name, text in problem["settings"].items()}
         self.bytes = problem["bytes"]
         self.set_up()
         copy = single.Copy(self.bytes, device)
@@ -52,7 +52,8 @@ class Form:
     def draw(self, shape, dtype: str, scale: float = 1.0) -> torch.Tensor:
         """Normal numbers in the problem's layout."""
         shift, apart = self.problem["shift"], self.problem["apart"]
-        strides, pitch = [], 1
+        strides: list[int] = []
+        pitch = 1
         for d in reversed(range(len(shape))):
             strides.insert(0, pitch)
             pitch *= shape[d] + (apart if len(shape) > 1 and d == len(shape) - 1 else 0)
@@ -168,7 +169,7 @@ class SwigluBackward(Swiglu):
     def check(self) -> str:
         leaves = [x.double().requires_grad_() for x in self.kept]
         with torch.enable_grad():
-            made = gated(*leaves, *self.arguments)
+            made = gated(leaves[0], leaves[1], *self.arguments)
         dc, x = self.dc.double(), self.kept[0].double() * self.gate
         wants = torch.autograd.grad(made, leaves, dc)
         size = (1 + x.abs()) ** 2 * dc.abs() * (1 + self.gate)
@@ -224,7 +225,7 @@ class GemmNorm(Form):
     def set_up(self) -> None:
         p, s = self.problem, self.settings
         self.precision = str(s.get("precision", "fp32"))
-        self.rest = (
+        self.rest: Any = (
             bool(s.get("clamp", 1)),
             str(s.get("activation", "mish")),
             str(s.get("norm", "group")),
@@ -235,7 +236,7 @@ class GemmNorm(Form):
         self.w = self.draw(shapes["w"], kind, max(1, shapes["w"][1]) ** -0.5)
         # Of 16-bit data PyTorch's norms take 16-bit vectors: ours are the same numbers.
         drawn = {n: self.draw(shapes[n], kind) if n in shapes else None for n in self.vectors}
-        self.others = tuple(drawn.values())
+        self.others: tuple[Any, ...] = tuple(drawn.values())
         self.own = tuple(None if v is None else v.float() for v in self.others)
         clamp, activation, norm, groups = self.rest
         words = {"groups": groups, "clamp": clamp, "activation": activation, "norm": norm, "precision": self.precision}
@@ -253,7 +254,7 @@ class GemmNorm(Form):
         """The error may be some times that of a product whose sums are off by their rounding's size, and of activations
         off by theirs, in either direction: what a norm makes of both is found by trying."""
         x, w = self.x.double(), self.w.double()
-        vectors = [None if v is None else v.double() for v in self.others]
+        vectors: Any = [None if v is None else v.double() for v in self.others]
         exact = F.linear(x, w, vectors[0])
         want = finished(exact, *vectors[1:], *self.rest)
         unit = PRODUCT_UNIT[self.precision] + 2.0**-24 * x.shape[-1] ** 0.5  # a sum's roundings grow as it does

@@ -193,7 +193,7 @@ qn_status qn_cuda_launch(qn_device device, const qn_device_function *function, c
   qn_status status = check_shared(scope.device, function, run->shared_bytes);
   if (!status) status = allow_shared(&scope, function, run->shared_bytes);
   if (!status) {
-    qn_launch_note();
+    qn_launch_note(function->name, run->stream);
     status = qn_cuda_call(&scope, cuLaunchKernel, function->handle, (unsigned)run->blocks, or_one(run->blocks_y),
                           or_one(run->blocks_z), run->threads, or_one(run->threads_y), or_one(run->threads_z),
                           run->shared_bytes, run->stream, run->argument ? arguments : NULL, NULL);
