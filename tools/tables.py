@@ -121,7 +121,8 @@ def sweep():
             of = [one for one in lines if (one["problem"]["op"], one["problem"]["seed"]) == (op, seed)]
             times = distribution([one["speedup"]["ratio"] for one in of if "speedup" in one])
             host = distribution([one["host_speedup"] for one in of if "host_speedup" in one])
-            rows.append(f"| `{op}` | {device or 'Xeon, 2 threads'} | {seed}, {len(of)} | {times} | {host} |")
+            where = device if device.startswith("NVIDIA") else "Xeon, 2 threads"
+            rows.append(f"| `{op}` | {where} | {seed}, {len(of)} | {times} | {host} |")
     return "\n".join(rows) + "\n"
 
 
