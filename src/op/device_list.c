@@ -14,7 +14,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { ARGUMENT_BYTES = 32764 };
+/* Of a small lone tensor a launch takes as long as its first loads: little code, and work for many multiprocessors. */
+enum { ARGUMENT_BYTES = 32764, SMALL_ELEMENTS = 1 << 17, SMALL_THREADS = 64, SMALL_PACK = 4 };
 
 static bool draws_random(const qn_op *op, uint32_t flags) { return (flags & op->random_flags) != 0; }
 
@@ -48,7 +49,10 @@ qn_launch_shape_key qn_list_key_of(const qn_list_run *run, bool counts)
 qn_status qn_list_choose_shape(const qn_list_run *run, bool counts, qn_launch_shape *g, const char **why)
 {
   const qn_launch_shape_key key = qn_list_key_of(run, counts);
-  qn_try(qn_launch_shape_choose(&key, g, why));
+  bool by_rule;
+  qn_try(qn_launch_shape_told(&key, g, why, &by_rule));
+  if (by_rule && run->n == 1 && key.dense && !counts && key.rows * key.cols <= SMALL_ELEMENTS)
+    *g = (qn_launch_shape){.shape = QN_LAUNCH_FLAT, .threads = SMALL_THREADS, .pack = SMALL_PACK, .packs = 1};
   if (key.dense || g->shape != QN_LAUNCH_FLAT) return QN_OK;
   g->shape = QN_LAUNCH_TILES;
   *why = run->strided ? "flat was asked for, which takes dense tensors only"
@@ -88,17 +92,24 @@ static void sign_place(const qn_list_run *run, size_t k, const qn_view *v, qn_li
     }
 }
 
-/* A lone tensor of every role, in nothing but whole packs on 16-byte boundaries? view: NULL in a flat geometry. */
-static bool is_whole(const qn_list_run *run, const qn_list_variant *v, const qn_view *view)
+/* How a lone tensor of every role is accessed: in nothing but whole packs on 16-byte boundaries, or, where a row is off
+ * them or where the tensor is small and rows end in part of a pack, in single elements. view: NULL in a flat geometry.
+ */
+static void sign_access(const qn_list_run *run, const qn_view *view, qn_list_variant *v)
 {
-  if (v->capacity != 1 || v->counts || v->form.steps) return false;
-  uint64_t rest = (view ? view->cols : qn_tensor_elements(&run->tensors[0][0])) % v->form.geometry.pack;
+  v->form.whole = v->form.each = false;
+  if (v->capacity != 1 || v->counts || v->form.steps) return;
+  const uint64_t elements = qn_tensor_elements(&run->tensors[0][0]);
+  const uint64_t rest = (view ? view->cols : elements) % v->form.geometry.pack;
+  uint64_t off = 0;
   for (size_t r = 0; r < run->op->info.n_tensors; r++) {
     if (!run->tensors[r]) continue;
-    rest |= (uintptr_t)run->tensors[r][0].data % 16;
-    if (v->form.pitched) rest |= view->pitch[r] * qn_dtype_bytes(run->tensors[r][0].dtype) % 16;
+    off |= (uintptr_t)run->tensors[r][0].data % 16;
+    if (v->form.pitched) off |= view->pitch[r] * qn_dtype_bytes(run->tensors[r][0].dtype) % 16;
   }
-  return !rest;
+  v->form.whole = !rest && !off;
+  v->form.each =
+      v->form.geometry.packs == 1 && !draws_random(run->op, v->flags) && (off || (rest && elements <= SMALL_ELEMENTS));
 }
 
 static bool same_places(const qn_list_form *a, const qn_list_form *b)
@@ -193,10 +204,10 @@ static size_t put_list(unsigned char *argument, const qn_list_layout *l, qn_list
       if (run->strided && count) sign_place(run, place, &view, &form);
       if (*blocks && count && !same_places(&form, &v->form)) break;
       if (count && !*blocks) v->form = form;
-      v->form.whole = is_whole(run, v, &view);
+      sign_access(run, &view, v);
       needed = count ? put_rows(argument, l, v, &view, n) : 0;
     } else {
-      v->form.whole = is_whole(run, v, NULL);
+      sign_access(run, NULL, v);
       needed = blocks_of(l, count);
     }
     if (n && *blocks + needed > INT32_MAX) break;
@@ -286,13 +297,15 @@ static qn_status run_kept(const qn_list_run *run, qn_list_kept *kept)
   return launch(&kept->variant, &kept->layout, kept->function, run, kept->argument, kept->blocks);
 }
 
-/* A lone tensor that moved may be whole no more, or now. */
-static bool still_whole(const qn_list_run *run, const qn_list_kept *kept)
+/* A lone tensor that moved may be off its boundary now, or no more. */
+static bool same_access(const qn_list_run *run, const qn_list_kept *kept)
 {
   const qn_launch_shape *g = &kept->variant.form.geometry;
   if (!run->moved || kept->variant.capacity != 1) return true;
   const qn_view view = g->shape == QN_LAUNCH_FLAT ? (qn_view){0} : view_of(run, 0, g);
-  return is_whole(run, &kept->variant, g->shape == QN_LAUNCH_FLAT ? NULL : &view) == kept->variant.form.whole;
+  qn_list_variant now = kept->variant;
+  sign_access(run, g->shape == QN_LAUNCH_FLAT ? NULL : &view, &now);
+  return now.form.whole == kept->variant.form.whole && now.form.each == kept->variant.form.each;
 }
 
 /* Where random numbers are drawn the caller may give the shards' offsets anew, so nothing is kept; nor where a pair of
@@ -301,7 +314,7 @@ static bool may_keep(const qn_list_run *run, const qn_list_kept *kept)
 {
   const char *tier;
   return kept->filled && kept->variant.flags == run->flags && !draws_random(run->op, run->flags) &&
-         !(run->strided && run->moved) && still_whole(run, kept) && kept->generation == qn_option_generation() &&
+         !(run->strided && run->moved) && same_access(run, kept) && kept->generation == qn_option_generation() &&
          tier_of(run->exec->device, &tier) == QN_OK && tier == kept->variant.tier;
 }
 
@@ -360,7 +373,7 @@ static qn_status prepare_phase(const qn_list_run *run, bool counts)
       if (!view.cols && run->n > 1) continue;
       sign_place(run, k, &view, &v.form);
     }
-    v.form.whole = is_whole(run, &v, flat ? NULL : &view);
+    sign_access(run, flat ? NULL : &view, &v);
     qn_try(qn_list_find_function(&v, &function));
     if (!run->strided) break;
   }
