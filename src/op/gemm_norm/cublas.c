@@ -25,15 +25,14 @@ static qn_cublas_product product_of(const qn_gemm_problem *problem, const qn_gem
                                                               [QN_GEMM_TF32X3] = QN_CUBLAS_F32,
                                                               [QN_GEMM_BF16] = QN_CUBLAS_BF16};
   const qn_gemm_args *a = &problem->args;
-  char *workspace = call->workspace;
   return (qn_cublas_product){.operands = problem->short_data ? QN_CUBLAS_OF_BF16 : classes[problem->precision],
                              .m = a->m,
                              .n = a->n,
                              .k = a->k,
                              .x = a->x,
                              .w = a->w,
-                             .z = qn_gemm_z(problem, call),
-                             .workspace = workspace ? workspace + qn_gemm_z_bytes(problem) : NULL,
+                             .z = a->y,
+                             .workspace = call->workspace,
                              .workspace_bytes = scratch_bytes(call->target)};
 }
 
@@ -63,8 +62,8 @@ static const char *lacks(const qn_gemm_variant *variant, const qn_gemm_problem *
 static size_t workspace_bytes(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
                               const qn_gemm_target *target)
 {
-  (void)variant;
-  return qn_gemm_z_bytes(problem) + scratch_bytes(target);
+  (void)variant, (void)problem;
+  return scratch_bytes(target);
 }
 
 static qn_status run(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call)
@@ -72,8 +71,7 @@ static qn_status run(const qn_gemm_variant *variant, const qn_gemm_problem *prob
   qn_cublas_product product = product_of(problem, call);
   (void)variant;
   product.stream = call->exec->stream;
-  if (!call->prepare) qn_try(qn_cublas_multiply(call->exec->device, &product));
-  return qn_gemm_epilogue(problem, call, qn_gemm_z(problem, call));
+  return call->prepare ? QN_OK : qn_cublas_multiply(call->exec->device, &product);
 }
 
 /* What an H200 gave at shapes from 1 x 8192 -> 8192 to 1024 x 8192 -> 8192, fitted: launches, then the product at such
@@ -104,6 +102,7 @@ const qn_gemm_variant qn_gemm_cublas[] = {
      .precisions = (1u << QN_GEMM_PRECISIONS) - 1,
      .looseness = 2, /* its own rounding, of the class or a tighter one */
      .refuses = refuses,
+     .any_rows = true,
      .lacks = lacks,
      .workspace_bytes = workspace_bytes,
      .run = run,

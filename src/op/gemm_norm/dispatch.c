@@ -8,11 +8,12 @@
 #include "op/launch_shape.h"
 #include "op/tune.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const qn_gemm_variant *const families[] = {qn_gemm_hopper, qn_gemm_mma,   qn_gemm_sliced,
-                                                  qn_gemm_cores,  qn_gemm_plain, qn_gemm_cublas};
-enum { FAMILIES = sizeof families / sizeof families[0], VARIANTS_MOST = 256 };
+static const qn_gemm_variant *const families[] = {qn_gemm_hopper, qn_gemm_mma,   qn_gemm_sliced, qn_gemm_cores,
+                                                  qn_gemm_rows,   qn_gemm_plain, qn_gemm_cublas};
+enum { FAMILIES = sizeof families / sizeof families[0], VARIANTS_MOST = 256, SLICES_MOST = 256 };
 
 const char *const qn_gemm_precision_names[QN_GEMM_PRECISIONS] = {"fp32", "tf32", "bf16x3", "tf32x3", "bf16"};
 
@@ -51,20 +52,29 @@ static const char *obstacle(const qn_gemm_variant *v, const qn_gemm_problem *pro
   return why ? why : lack(v, problem, target);
 }
 
-static const qn_gemm_variant *named(const char *name)
+/* The choice of that name; no variant: there is none. "sliced-16x32-k8" is one of 8 slices of k, without a number it
+ * is as many as are thought to be the fastest. */
+static qn_gemm_choice named(const char *name)
 {
   for (size_t f = 0; f < FAMILIES; f++)
-    for (const qn_gemm_variant *v = families[f]; v->name; v++)
-      if (!strcmp(v->name, name)) return v;
-  return NULL;
+    for (const qn_gemm_variant *v = families[f]; v->name; v++) {
+      const size_t length = strlen(v->name);
+      char *end;
+      if (strncmp(v->name, name, length) != 0) continue;
+      if (!name[length]) return (qn_gemm_choice){v, 0};
+      if (strncmp(name + length, "-k", 2) != 0 || name[length + 2] < '1' || name[length + 2] > '9') continue;
+      const long slices = strtol(name + length + 2, &end, 10);
+      if (!*end && slices <= SLICES_MOST) return (qn_gemm_choice){v, slices};
+    }
+  return (qn_gemm_choice){NULL, 0};
 }
 
 /* The one that the option asks for. */
-static qn_status asked(const char *name, const qn_gemm_variant **variant)
+static qn_status asked(const char *name, qn_gemm_choice *choice)
 {
   const char *names[VARIANTS_MOST + 1] = {NULL};
-  *variant = named(name);
-  if (*variant) return QN_OK;
+  *choice = named(name);
+  if (choice->variant) return QN_OK;
   for (size_t k = 0; k < VARIANTS_MOST && qn_gemm_variant_name(k); k++) names[k] = qn_gemm_variant_name(k);
   const char *near = qn_nearest(name, names);
   return qn_fail(QN_BAD_ARGUMENT, "the option gemm (QUERN_GEMM) is \"%s\", and there is no such variant%s%s", name,
@@ -72,10 +82,10 @@ static qn_status asked(const char *name, const qn_gemm_variant **variant)
 }
 
 static qn_status forced(const char *name, const qn_gemm_problem *problem, const qn_gemm_target *target,
-                        const qn_gemm_variant **variant)
+                        qn_gemm_choice *choice)
 {
-  qn_try(asked(name, variant));
-  const char *why = obstacle(*variant, problem, target);
+  qn_try(asked(name, choice));
+  const char *why = obstacle(choice->variant, problem, target);
   return why ? qn_fail(QN_UNSUPPORTED, "gemm_norm: the variant %s, which the option gemm asks for, cannot do this: %s",
                        name, why)
              : QN_OK;
@@ -100,9 +110,9 @@ static qn_status option(const char **name)
 qn_status qn_gemm_option_check(void)
 {
   const char *name;
-  const qn_gemm_variant *variant;
+  qn_gemm_choice choice;
   qn_try(option(&name));
-  return *name ? asked(name, &variant) : QN_OK;
+  return *name ? asked(name, &choice) : QN_OK;
 }
 
 /* ---- what was measured ---- */
@@ -125,7 +135,7 @@ typedef struct kept_choice {
   unsigned options, files; /* generations; 0: nothing is kept */
   qn_device device;
   qn_tune_key key;                /* its texts are of static storage */
-  const qn_gemm_variant *variant; /* NULL: the tables have nothing */
+  qn_gemm_choice choice;          /* no variant: the tables have nothing */
   const char *why;
 } kept_choice;
 
@@ -139,13 +149,13 @@ static qn_status look_up(kept_choice *kept)
 {
   qn_arch arch = {.size = sizeof arch};
   qn_tune_entry entry;
-  kept->variant = NULL;
+  kept->choice = (qn_gemm_choice){NULL, 0};
   qn_try(qn_tune_arch(kept->device, &arch));
   const qn_tune_source source = qn_tune_find("gemm_norm", &arch, &kept->key, &entry);
   if (source == QN_TUNE_NONE) return QN_OK;
-  kept->variant = named(entry.choice);
+  kept->choice = named(entry.choice);
   kept->why = qn_tune_reason(source, &entry, &arch);
-  if (!kept->variant)
+  if (!kept->choice.variant)
     qn_log(QN_LOG_WARNING, "the tune table of gemm_norm: an entry for %s is ignored: there is no variant \"%s\"",
            entry.arch, entry.choice);
   return QN_OK;
@@ -173,7 +183,7 @@ static qn_status ask_tables(const qn_gemm_problem *problem, qn_device device, co
 
 int qn_gemm_looseness(const char *variant)
 {
-  const qn_gemm_variant *v = named(variant);
+  const qn_gemm_variant *v = named(variant).variant;
   return v ? v->looseness : 0;
 }
 
@@ -183,57 +193,68 @@ int qn_gemm_looseness(const char *variant)
 static const char *cannot_follow(const kept_choice *tabled, const char *why)
 {
   static _Thread_local char text[256];
-  snprintf(text, sizeof text, "the rule; %s, of %s, cannot: %s", tabled->variant->name, tabled->why, why);
+  snprintf(text, sizeof text, "the rule; %s, of %s, cannot: %s", tabled->choice.variant->name, tabled->why, why);
   return text;
 }
 
 /* The one whose guessed time is least, of those that can; what they may lack is asked only where it matters. */
-static const qn_gemm_variant *by_rule(const qn_gemm_problem *problem, const qn_gemm_target *target)
+static qn_gemm_choice by_rule(const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  const qn_gemm_variant *fastest = NULL;
+  qn_gemm_choice fastest = {NULL, 0};
   double best = 0;
   for (size_t f = 0; f < FAMILIES; f++)
     for (const qn_gemm_variant *v = families[f]; v->name; v++) {
+      qn_gemm_choice choice = {v, 0};
       if (refusal(v, problem, target)) continue;
-      const double guess = v->guess_us(v, problem, target);
-      if ((fastest && guess >= best) || lack(v, problem, target)) continue;
-      fastest = v;
+      const double guess = qn_gemm_choice_guess(&choice, problem, target);
+      if ((fastest.variant && guess >= best) || lack(v, problem, target)) continue;
+      fastest = choice;
       best = guess;
     }
   return fastest;
 }
 
-static qn_status choose(const qn_gemm_problem *problem, const qn_gemm_target *target, const qn_gemm_variant **variant,
+static qn_status choose(const qn_gemm_problem *problem, const qn_gemm_target *target, qn_gemm_choice *choice,
                         const char **why)
 {
   const char *name;
   const kept_choice *tabled;
-  *variant = NULL;
+  *choice = (qn_gemm_choice){NULL, 0};
   qn_try(option(&name));
   *why = "forced";
-  if (*name) return forced(name, problem, target, variant);
+  if (*name) return forced(name, problem, target, choice);
   qn_try(ask_tables(problem, target->device, &tabled));
   *why = "the rule";
-  if (tabled->variant) {
-    const char *in_its_way = obstacle(tabled->variant, problem, target);
-    *variant = tabled->variant;
+  if (tabled->choice.variant) {
+    const char *in_its_way = obstacle(tabled->choice.variant, problem, target);
+    *choice = tabled->choice;
     *why = in_its_way ? cannot_follow(tabled, in_its_way) : tabled->why;
     if (!in_its_way) return QN_OK;
   }
-  *variant = by_rule(problem, target);
-  return *variant ? QN_OK : qn_fail(QN_UNSUPPORTED, "gemm_norm: no variant can do this on this device");
+  *choice = by_rule(problem, target);
+  return choice->variant ? QN_OK : qn_fail(QN_UNSUPPORTED, "gemm_norm: no variant can do this on this device");
+}
+
+/* Its name, with the slices where there are any, in words that last until the thread's next question. */
+static const char *name_of(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
+{
+  static _Thread_local char text[64];
+  qn_gemm_choice_guess(&choice, problem, target);
+  if (choice.slices < 2) return choice.variant->name;
+  snprintf(text, sizeof text, "%s-k%d", choice.variant->name, (int)choice.slices);
+  return text;
 }
 
 qn_status qn_gemm_device_run(const qn_gemm_problem *problem, const qn_exec *exec, bool prepare)
 {
   qn_gemm_target target;
-  const qn_gemm_variant *variant;
+  qn_gemm_choice choice;
   const char *why;
   qn_try(target_of(exec->device, &target));
-  qn_try(choose(problem, &target, &variant, &why));
-  qn_variant_note(variant->name, why);
-  return variant->run(
-      variant, problem,
+  qn_try(choose(problem, &target, &choice, &why));
+  qn_variant_note(name_of(choice, problem, &target), why);
+  return qn_gemm_choice_run(
+      choice, problem,
       &(qn_gemm_call){
           .exec = exec, .target = &target, .prepare = prepare, .workspace = prepare ? NULL : exec->workspace});
 }
@@ -241,26 +262,25 @@ qn_status qn_gemm_device_run(const qn_gemm_problem *problem, const qn_exec *exec
 const char *qn_gemm_device_choice(const qn_gemm_problem *problem, qn_device device, const char **why)
 {
   qn_gemm_target target;
-  const qn_gemm_variant *variant;
-  if (target_of(device, &target) != QN_OK || choose(problem, &target, &variant, why) != QN_OK) return NULL;
-  return variant->name;
+  qn_gemm_choice choice;
+  if (target_of(device, &target) != QN_OK || choose(problem, &target, &choice, why) != QN_OK) return NULL;
+  return name_of(choice, problem, &target);
 }
 
 const char *qn_gemm_device_refusal(const qn_gemm_problem *problem, qn_device device, size_t k)
 {
   qn_gemm_target target;
   const char *name = qn_gemm_variant_name(k);
-  const qn_gemm_variant *variant = name ? named(name) : NULL;
-  if (!variant) return "there is no such variant";
+  if (!name) return "there is no such variant";
   if (target_of(device, &target) != QN_OK) return qn_last_error();
-  return obstacle(variant, problem, &target);
+  return obstacle(named(name).variant, problem, &target);
 }
 
 size_t qn_gemm_device_workspace(const qn_gemm_problem *problem, const qn_exec *exec)
 {
   qn_gemm_target target;
-  const qn_gemm_variant *variant;
+  qn_gemm_choice choice;
   const char *why;
-  if (target_of(exec->device, &target) != QN_OK || choose(problem, &target, &variant, &why) != QN_OK) return 0;
-  return variant->workspace_bytes ? variant->workspace_bytes(variant, problem, &target) : 0;
+  if (target_of(exec->device, &target) != QN_OK || choose(problem, &target, &choice, &why) != QN_OK) return 0;
+  return qn_gemm_choice_bytes(choice, problem, &target);
 }
