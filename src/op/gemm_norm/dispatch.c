@@ -130,13 +130,14 @@ void qn_gemm_tune_key(const qn_gemm_problem *problem, qn_tune_key *key)
                        .width = normed ? (uint64_t)a->columns : 1};
 }
 
-/* What the tables said lately, so that a call asks without a lock. */
+/* What was chosen lately, so that a call asks neither tables, which takes a lock, nor the rule. */
 typedef struct kept_choice {
   unsigned options, files; /* generations; 0: nothing is kept */
   qn_device device;
-  qn_tune_key key;                /* its texts are of static storage */
-  qn_gemm_choice choice;          /* no variant: the tables have nothing */
-  const char *why;
+  qn_tune_key key; /* its texts are of static storage */
+  uint32_t flags, aligned;
+  qn_gemm_choice choice;
+  char why[200];
 } kept_choice;
 
 static bool same_key(const qn_tune_key *a, const qn_tune_key *b)
@@ -145,39 +146,42 @@ static bool same_key(const qn_tune_key *a, const qn_tune_key *b)
          a->depth == b->depth && a->width == b->width;
 }
 
-static qn_status look_up(kept_choice *kept)
+static bool same(const kept_choice *a, const kept_choice *b)
+{
+  return a->files == b->files && a->options == b->options && same_key(&a->key, &b->key) && a->flags == b->flags &&
+         a->aligned == b->aligned && a->device.kind == b->device.kind && a->device.index == b->device.index;
+}
+
+/* Which of the tensors lie on whole parts of 16 bytes, which is all that a choice asks of addresses. */
+static uint32_t aligned(const qn_gemm_args *a)
+{
+  const void *const all[] = {a->x, a->w, a->y, a->bias, a->bias2, a->gamma, a->beta};
+  uint32_t bits = 0;
+  for (size_t k = 0; k < sizeof all / sizeof *all; k++) bits |= (uint32_t)((uintptr_t)all[k] % 16 == 0) << k;
+  return bits;
+}
+
+/* What the tables say of it; no variant: nothing that can be followed, and why not. */
+static qn_status by_tables(kept_choice *kept, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   qn_arch arch = {.size = sizeof arch};
   qn_tune_entry entry;
-  kept->choice = (qn_gemm_choice){NULL, 0};
+  snprintf(kept->why, sizeof kept->why, "the rule");
   qn_try(qn_tune_arch(kept->device, &arch));
   const qn_tune_source source = qn_tune_find("gemm_norm", &arch, &kept->key, &entry);
   if (source == QN_TUNE_NONE) return QN_OK;
-  kept->choice = named(entry.choice);
-  kept->why = qn_tune_reason(source, &entry, &arch);
-  if (!kept->choice.variant)
+  const qn_gemm_choice choice = named(entry.choice);
+  if (!choice.variant) {
     qn_log(QN_LOG_WARNING, "the tune table of gemm_norm: an entry for %s is ignored: there is no variant \"%s\"",
            entry.arch, entry.choice);
-  return QN_OK;
-}
-
-static qn_status ask_tables(const qn_gemm_problem *problem, qn_device device, const kept_choice **choice)
-{
-  enum { KEPT = 32 };
-  static _Thread_local kept_choice all[KEPT];
-  const unsigned options = qn_option_generation(), files = 1 + qn_tune_generation();
-  qn_tune_key key;
-  qn_gemm_tune_key(problem, &key);
-  const uint64_t mixed = ((key.rows * 31 + key.cols) * 31 + key.depth) * 31 + (uint64_t)problem->precision;
-  kept_choice *kept = &all[(mixed ^ mixed >> 7) % KEPT];
-  *choice = kept;
-  if (kept->files == files && kept->options == options && same_key(&kept->key, &key) &&
-      kept->device.kind == device.kind && kept->device.index == device.index)
     return QN_OK;
-  *kept = (kept_choice){.device = device, .key = key};
-  qn_try(look_up(kept));
-  kept->options = options;
-  kept->files = files;
+  }
+  const char *why = obstacle(choice.variant, problem, target), *reason = qn_tune_reason(source, &entry, &arch);
+  if (why)
+    snprintf(kept->why, sizeof kept->why, "the rule; %s, of %s, cannot: %s", choice.variant->name, reason, why);
+  else
+    snprintf(kept->why, sizeof kept->why, "%s", reason);
+  if (!why) kept->choice = choice;
   return QN_OK;
 }
 
@@ -188,14 +192,6 @@ int qn_gemm_looseness(const char *variant)
 }
 
 /* ---- the choice ---- */
-
-/* Why the rule is asked although the tables name a variant, in words of static storage. */
-static const char *cannot_follow(const kept_choice *tabled, const char *why)
-{
-  static _Thread_local char text[256];
-  snprintf(text, sizeof text, "the rule; %s, of %s, cannot: %s", tabled->choice.variant->name, tabled->why, why);
-  return text;
-}
 
 /* The one whose guessed time is least, of those that can; what they may lack is asked only where it matters. */
 static qn_gemm_choice by_rule(const qn_gemm_problem *problem, const qn_gemm_target *target)
@@ -214,25 +210,40 @@ static qn_gemm_choice by_rule(const qn_gemm_problem *problem, const qn_gemm_targ
   return fastest;
 }
 
+static qn_status look_up(const qn_gemm_problem *problem, const qn_gemm_target *target, kept_choice *kept)
+{
+  qn_try(by_tables(kept, problem, target));
+  if (!kept->choice.variant) kept->choice = by_rule(problem, target);
+  if (!kept->choice.variant) return qn_fail(QN_UNSUPPORTED, "gemm_norm: no variant can do this on this device");
+  qn_gemm_choice_guess(&kept->choice, problem, target);
+  return QN_OK;
+}
+
 static qn_status choose(const qn_gemm_problem *problem, const qn_gemm_target *target, qn_gemm_choice *choice,
                         const char **why)
 {
+  enum { KEPT = 32 };
+  static _Thread_local kept_choice all[KEPT];
   const char *name;
-  const kept_choice *tabled;
-  *choice = (qn_gemm_choice){NULL, 0};
   qn_try(option(&name));
   *why = "forced";
   if (*name) return forced(name, problem, target, choice);
-  qn_try(ask_tables(problem, target->device, &tabled));
-  *why = "the rule";
-  if (tabled->choice.variant) {
-    const char *in_its_way = obstacle(tabled->choice.variant, problem, target);
-    *choice = tabled->choice;
-    *why = in_its_way ? cannot_follow(tabled, in_its_way) : tabled->why;
-    if (!in_its_way) return QN_OK;
+  kept_choice asked = {.options = qn_option_generation(),
+                       .files = 1 + qn_tune_generation(),
+                       .device = target->device,
+                       .flags = problem->flags,
+                       .aligned = aligned(&problem->args)};
+  qn_gemm_tune_key(problem, &asked.key);
+  const uint64_t mixed =
+      ((asked.key.rows * 31 + asked.key.cols) * 31 + asked.key.depth) * 31 + (uint64_t)problem->precision;
+  kept_choice *kept = &all[(mixed ^ mixed >> 7) % KEPT];
+  if (!same(kept, &asked)) {
+    qn_try(look_up(problem, target, &asked));
+    *kept = asked;
   }
-  *choice = by_rule(problem, target);
-  return choice->variant ? QN_OK : qn_fail(QN_UNSUPPORTED, "gemm_norm: no variant can do this on this device");
+  *choice = kept->choice;
+  *why = kept->why;
+  return QN_OK;
 }
 
 /* Its name, with the slices where there are any, in words that last until the thread's next question. */

@@ -385,9 +385,13 @@ static double guess_cores(const qn_gemm_variant *variant, const qn_gemm_problem 
   .refuses = refuses_cores, .run = run_cores, .guess_us = guess_cores
 
 static const cores_settings cores_128_128 = {128, 128, 32, 3, 4, 2, 0.78, 0.84, false},
+                            cores_64_64 = {64, 64, 32, 4, 2, 2, 0.6, 0.75, false},
+                            cores_32_64 = {32, 64, 64, 3, 1, 2, 0.55, 0.7, false},
                             cores_16_64 = {16, 64, 64, 4, 1, 1, 0.48, 0.7, true};
 const qn_gemm_variant qn_gemm_cores[] = {
     {.name = "cores-128x128", CORES(128, 128)},
+    {.name = "cores-64x64", CORES(64, 64)},
+    {.name = "cores-32x64", CORES(32, 64)},
     {.name = "cores-16x64", CORES(16, 64)},
     {.name = NULL},
 };
