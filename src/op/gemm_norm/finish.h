@@ -15,7 +15,7 @@
 #define QN_GEMM_EACH
 #endif
 
-/* The tile of block `of`, and its slice of k: the args as if the product were that slice alone. Tiles of m are the
+/* The first word of a kernel. The tile of block `of`, and its slice of k: the args as if the product were that slice alone. Tiles of m are the
  * fastest, slices the slowest. */
 struct slice_place {
   qn_gemm_args a;
@@ -24,6 +24,8 @@ struct slice_place {
 
 QN_FN slice_place my_slice(qn_gemm_args a, qn_u64 of, qn_i64 tile_m, qn_i64 tile_n)
 {
+  qn_await_kernel();
+  qn_begin_next();
   const qn_i64 m_tiles = (a.m + tile_m - 1) / tile_m, tiles = m_tiles * ((a.n + tile_n - 1) / tile_n);
   const qn_i64 block = static_cast<qn_i64>(of), s = block / tiles, tile = block % tiles;
   const qn_i64 first = s * a.slice_k, left = a.k - first, size = QN_GEMM_SHORT ? 2 : 4;

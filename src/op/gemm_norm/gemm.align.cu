@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.align.cu - x and w in rows of 16-byte parts, zeros behind column k: for kernels that read 16 bytes at once, of
  * tensors whose rows are not so aligned. A thread writes a part. */
-#include "base/kernel.h"
+#include "base/collective.h"
 #include "op/gemm_norm/args.h"
 
 #if QN_GEMM_SHORT
@@ -13,6 +13,7 @@ enum { EACH = 16 / sizeof(word) };
 
 QN_KERNEL(gemm_align, qn_gemm_align_args, a)
 {
+  qn_begin_next();
   const qn_u64 at = qn_block() * qn_block_threads() + qn_thread(), parts = static_cast<qn_u64>(a.row) / EACH;
   const qn_i64 row = static_cast<qn_i64>(at / parts), column = static_cast<qn_i64>(at % parts) * EACH;
   if (row >= a.m + a.n) return;

@@ -157,12 +157,14 @@ static qn_status run_hopper(const qn_gemm_variant *variant, const qn_gemm_proble
   argument.slices = (uint32_t)a->slices;
   argument.slice_chunks = a->slices > 1 ? (uint32_t)(a->slice_k / class_of(problem)->columns) : argument.chunks;
   qn_try(hopper_function(problem, call, s->tile_m, stages, &function));
+  qn_gemm_call behind = *call;
+  behind.early |= class_of(problem)->made;
   if (class_of(problem)->made) qn_try(make_x(problem, call));
   if (call->prepare) return QN_OK;
   qn_try(hopper_maps(problem, call, s->tile_m, &argument));
   const uint32_t clusters = (uint32_t)call->target->arch.multiprocessors / CLUSTER;
   const uint32_t work = argument.tiles * argument.slices;
-  return qn_gemm_launch(call, function, (clusters < work ? clusters : work) * CLUSTER, HOPPER_THREADS, shared,
+  return qn_gemm_launch(&behind, function, (clusters < work ? clusters : work) * CLUSTER, HOPPER_THREADS, shared,
                         &argument, sizeof argument);
 }
 

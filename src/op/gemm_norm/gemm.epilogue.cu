@@ -107,6 +107,7 @@ template <class Visit> QN_FN void each(qn_i64 lane, qn_i64 first, qn_i64 columns
 QN_GROUP_KERNEL(gemm_epilogue, qn_gemm_z_args, a)
 {
   QN_SHARED(float, scratch, 32);
+  qn_await_kernel();
   const qn_u64 team = (qn_block() * qn_block_threads() + qn_thread()) / TEAM;
   const qn_u64 groups = static_cast<qn_u64>(a.of.n / a.of.columns), all = groups * static_cast<qn_u64>(a.of.m);
   const qn_i64 columns = team < all ? a.of.columns : 0; /* nobody leaves: the sums need every lane */
@@ -146,6 +147,7 @@ QN_GROUP_KERNEL(gemm_epilogue, qn_gemm_z_args, a)
 /* Without a norm: a thread a pack. */
 QN_KERNEL(gemm_elements, qn_gemm_z_args, a)
 {
+  qn_await_kernel();
   const qn_u64 at = qn_block() * qn_block_threads() + qn_thread(), packs = static_cast<qn_u64>(a.of.n) / PACK;
   const bool near = at < 1ull << 32 && packs < 1ull << 32; /* a division of 64 bits takes longer than the rest */
   const qn_u64 row = near ? static_cast<qn_u32>(at) / static_cast<qn_u32>(packs) : at / packs;

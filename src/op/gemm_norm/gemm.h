@@ -55,6 +55,7 @@ typedef struct qn_gemm_call {
   const qn_exec *exec;
   const qn_gemm_target *target;
   bool prepare;
+  bool early; /* launches begin before the kernel before them ends: one of the same call's */
   void *workspace;
 } qn_gemm_call;
 

@@ -436,6 +436,8 @@ QN_HOPPER_KERNEL(gemm_hopper, qn_gemm_hopper_args, a, QN_GEMM_CLUSTER)
     qn_cluster_barrier();
   else
     __syncthreads();
+  qn_await_kernel();
+  qn_begin_next();
   if (threadIdx.x < 128) {
     qn_give_registers<GIVEN>();
     if (threadIdx.x == 0) bring(a, r, cluster, clusters, rank);

@@ -43,6 +43,8 @@ QN_GROUP_KERNEL(gemm_norm, qn_gemm_args, g)
 {
   QN_SHARED(float, x, DEPTH *PITCH);
   QN_SHARED(float, w, DEPTH *PITCH);
+  qn_await_kernel();
+  qn_begin_next();
   const qn_u64 down = static_cast<qn_u64>(g.m + TILE - 1) / TILE;
   const qn_i64 row = static_cast<qn_i64>(qn_block() % down) * TILE,
                column = static_cast<qn_i64>(qn_block() / down) * TILE;

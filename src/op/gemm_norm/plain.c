@@ -29,6 +29,7 @@ qn_status qn_gemm_launch(const qn_gemm_call *call, const qn_device_function *fun
                          &(qn_launch){.blocks = blocks,
                                       .threads = threads,
                                       .shared_bytes = shared_bytes,
+                                      .early = call->early,
                                       .stream = call->exec->stream,
                                       .pool = call->exec->pool,
                                       .argument = argument,

@@ -153,8 +153,10 @@ qn_status qn_gemm_choice_run(qn_gemm_choice choice, const qn_gemm_problem *probl
   place(&p, problem, call->workspace);
   if (call->workspace) own.workspace = (char *)call->workspace + p.z_bytes + p.row_bytes;
   if (p.aligns) qn_try(align(&p, problem, call));
+  own.early = p.aligns;
   qn_try(choice.variant->run(choice.variant, &p.inner, &own));
-  return p.finishes ? finish(&p, problem, call) : QN_OK;
+  own.early = true;
+  return p.finishes ? finish(&p, problem, &own) : QN_OK;
 }
 
 size_t qn_gemm_choice_bytes(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
