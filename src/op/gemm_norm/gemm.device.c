@@ -40,7 +40,7 @@ static int width(const qn_gemm_problem *problem) { return normed(problem) ? (int
 /* ---- gemm.hopper.cu ---- */
 
 enum { TILE_N = 128, CLUSTER = 2, HOPPER_THREADS = 384, HALF_TILE = 64, ALIGNMENT = 1024, FOLD = 8, PART_BYTES = 128 };
-enum { HOPPER_STEP = 64 }; /* of slices: whole chunks in every class */
+enum { HOPPER_STEP = 64, SHALLOW = 512 }; /* slices are whole chunks in every class; writing y takes longer than k */
 enum { STAGES_MOST = 7, HOPPER_SHARED = 227 * 1024 }; /* of a block, in compute capability 9.0 */
 
 /* A class as the kernel takes it: by how many columns of k it goes, how many parts of 128 bytes these are in a row of w
@@ -154,6 +154,7 @@ static qn_status run_hopper(const qn_gemm_variant *variant, const qn_gemm_proble
   const uint32_t stages = stages_of(class_of(problem), s->tile_m, &shared);
   const qn_device_function *function;
   argument.tiles = argument.m_tiles * (uint32_t)pieces(a->n, TILE_N * CLUSTER);
+  argument.across = a->k <= SHALLOW;
   argument.slices = (uint32_t)a->slices;
   argument.slice_chunks = a->slices > 1 ? (uint32_t)(a->slice_k / class_of(problem)->columns) : argument.chunks;
   qn_try(hopper_function(problem, call, s->tile_m, stages, &function));
@@ -312,7 +313,9 @@ static double guess_mma(const qn_gemm_variant *variant, const qn_gemm_problem *p
   const double rounds = (double)pieces(blocks_of(problem, MMA_TILE, MMA_TILE), places_of(target));
   const double chunk = problem->precision == QN_GEMM_TF32X3 ? 2.8 : 1.75;
   (void)variant;
-  return (target->device.kind == QN_CUDA ? 6 : 1e9) + rounds * chunk * (double)pieces(a->slice_k, MMA_CHUNK);
+  return (target->device.kind == QN_CUDA ? 6 : 1e9) +
+         larger(rounds * chunk * (double)pieces(a->slice_k, MMA_CHUNK),
+                qn_gemm_memory_us(target, bytes_of(problem), bytes_of(problem)));
 }
 
 const qn_gemm_variant qn_gemm_mma[] = {

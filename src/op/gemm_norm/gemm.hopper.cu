@@ -55,6 +55,16 @@ struct ring {
   }
 };
 
+struct tile_place {
+  qn_u32 m, n;
+};
+
+QN_FN tile_place tile_of(const qn_gemm_hopper_args &a, qn_u32 tile)
+{
+  const qn_u32 n_tiles = a.tiles / a.m_tiles;
+  return a.across ? tile_place{tile / n_tiles, tile % n_tiles} : tile_place{tile % a.m_tiles, tile / a.m_tiles};
+}
+
 /* Of the slice that begins with chunk `first`. */
 QN_FN qn_u32 chunks_from(const qn_gemm_hopper_args &a, qn_u32 first)
 {
@@ -65,9 +75,9 @@ QN_FN void bring(const qn_gemm_hopper_args &a, ring r, qn_u32 cluster, qn_u32 cl
 {
   const int share = TILE_M / CLUSTER;
   for (qn_u32 pair = cluster; pair < a.tiles * a.slices; pair += clusters) {
-    const qn_u32 tile = pair % a.tiles, first = pair / a.tiles * a.slice_chunks;
-    const int m0 = static_cast<int>(tile % a.m_tiles) * TILE_M;
-    const int n0 = static_cast<int>(tile / a.m_tiles * CLUSTER + rank) * TILE_N;
+    const qn_u32 first = pair / a.tiles * a.slice_chunks;
+    const tile_place t = tile_of(a, pair % a.tiles);
+    const int m0 = static_cast<int>(t.m) * TILE_M, n0 = static_cast<int>(t.n * CLUSTER + rank) * TILE_N;
     for (qn_u32 chunk = first; chunk < first + chunks_from(a, first); chunk++, r.next()) {
       const int part = static_cast<int>(chunk) * PART_COLUMNS;
       qn_mbarrier_wait(r.free(), r.parity ^ 1);
@@ -449,9 +459,10 @@ QN_HOPPER_KERNEL(gemm_hopper, qn_gemm_hopper_args, a, QN_GEMM_CLUSTER)
     p.thread = threadIdx.x & 127u, p.meet = 1 + static_cast<int>(part);
     for (qn_u32 pair = cluster; pair < a.tiles * a.slices; pair += clusters) {
       sums d;
-      const qn_u32 tile = pair % a.tiles, slice = pair / a.tiles;
-      p.m0 = static_cast<qn_i64>(tile % a.m_tiles) * TILE_M;
-      p.n0 = static_cast<qn_i64>(tile / a.m_tiles * CLUSTER + rank) * TILE_N + 64 * part;
+      const qn_u32 slice = pair / a.tiles;
+      const tile_place t = tile_of(a, pair % a.tiles);
+      p.m0 = static_cast<qn_i64>(t.m) * TILE_M;
+      p.n0 = static_cast<qn_i64>(t.n * CLUSTER + rank) * TILE_N + 64 * part;
       p.slice = slice * a.of.slice;
       multiply(d, chunks_from(a, slice * a.slice_chunks), r);
       finish(d, a.of, p);
