@@ -403,58 +403,80 @@ const qn_gemm_variant qn_gemm_cores[] = {
 
 /* ---- gemm.rows.cu ---- */
 
-enum { ROWS_THREADS = 256, ROWS_STEP = 1024, ROWS_MOST = 8, ROWS_ALIGNED = 16 };
+enum { ROWS_THREADS = 256, ROWS_STEP = 1024, ROWS_MOST = 8, ROWS_ALIGNED = 16, FEW = 64 };
+
+typedef struct rows_settings {
+  int tile;    /* rows of w of a block; turned: of x */
+  bool turned; /* for few columns: x and w change places */
+} rows_settings;
 
 static const char *refuses_rows(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
                                 const qn_gemm_target *target)
 {
-  (void)variant, (void)target;
-  if (problem->args.m > 64) return "it reads w once for each 8 rows of x, and these are more than 64";
+  const rows_settings *s = variant->settings;
+  (void)target;
+  if (!s->turned && problem->args.m > FEW) return "it reads w once for each 8 rows of x, and these are more than 64";
+  if (s->turned && problem->args.n > FEW) return "it reads x once for each 8 rows of w, and these are more than 64";
   return problem->args.k ? NULL : "k is 0";
 }
 
-/* Rows of x of a block: the power of two from m on, up to 8. */
-static int rows_of(const qn_gemm_problem *problem)
+/* The few rows of a block: the power of two from all of them on, up to 8. */
+static int rows_of(int64_t few)
 {
   int rows = 1;
-  while (rows < ROWS_MOST && rows < problem->args.m) rows *= 2;
+  while (rows < ROWS_MOST && rows < few) rows *= 2;
   return rows;
+}
+
+/* As the kernel sees it. */
+static qn_gemm_problem turned(const qn_gemm_variant *variant, const qn_gemm_problem *problem)
+{
+  const rows_settings *s = variant->settings;
+  const qn_gemm_args *from = &problem->args;
+  qn_gemm_problem to = *problem;
+  to.precision = QN_GEMM_FP32; /* one kernel serves all classes */
+  if (s->turned) to.args.x = from->w, to.args.w = from->x, to.args.m = from->n, to.args.n = from->m;
+  return to;
 }
 
 static qn_status run_rows(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
-  const qn_gemm_args *a = &problem->args;
-  const int rows = rows_of(problem), words = problem->short_data ? 8 : 4;
+  const rows_settings *s = variant->settings;
+  const qn_gemm_problem own = turned(variant, problem);
+  const qn_gemm_args *a = &own.args;
+  const int rows = rows_of(a->m), words = problem->short_data ? 8 : 4;
   const bool parts = a->k % words == 0 && (uintptr_t)a->x % ROWS_ALIGNED == 0 && (uintptr_t)a->w % ROWS_ALIGNED == 0;
-  qn_gemm_problem any = *problem;
   char more[MORE];
   const qn_device_function *function;
-  any.precision = QN_GEMM_FP32; /* one kernel serves all classes */
-  snprintf(more, sizeof more, "QN_GEMM_COLUMNS=%d QN_GEMM_TILE_M=%d QN_GEMM_TILE_N=%d QN_GEMM_PACK=%d", width(problem),
-           rows, variant->width, parts ? words : 1);
-  qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.rows.cu", "gemm_rows", more, &function));
-  return qn_gemm_launch(call, function, (uint64_t)blocks_of(problem, rows, variant->width), ROWS_THREADS, 0, a,
-                        sizeof *a);
+  snprintf(more, sizeof more,
+           "QN_GEMM_COLUMNS=%d QN_GEMM_TILE_M=%d QN_GEMM_TILE_N=%d QN_GEMM_PACK=%d QN_GEMM_TURNED=%d", width(problem),
+           rows, s->tile, parts ? words : 1, s->turned);
+  qn_try(qn_gemm_function(&own, call, "op/gemm_norm/gemm.rows.cu", "gemm_rows", more, &function));
+  return qn_gemm_launch(call, function, (uint64_t)blocks_of(&own, rows, s->tile), ROWS_THREADS, 0, a, sizeof *a);
 }
 
 static double guess_rows(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  const qn_gemm_args *a = &problem->args;
-  const int rows = rows_of(problem);
-  const double rounds = (double)pieces(blocks_of(problem, rows, variant->width), 2 * places_of(target));
-  const double steps = (double)pieces(a->slice_k, 128) * variant->width / 32; /* of a simdgroup */
+  const rows_settings *s = variant->settings;
+  const qn_gemm_problem own = turned(variant, problem);
+  const int rows = rows_of(own.args.m);
+  const double rounds = (double)pieces(blocks_of(&own, rows, s->tile), 2 * places_of(target));
+  const double steps = (double)pieces(own.args.slice_k, 128) * s->tile / 32; /* of a simdgroup */
   const double step = rows < 8 ? 0.25 : 0.4;
   return (target->device.kind == QN_CUDA ? 3 : 1e9) +
          larger(rounds * (1 + steps * step), qn_gemm_memory_us(target, bytes_of(problem), bytes_of(problem)));
 }
 
-#define ROWS(n)                                                                                                        \
+#define ROWS(s)                                                                                                        \
   .precisions = (1u << QN_GEMM_PRECISIONS) - 1, .looseness = 2, /* f32 is tighter than any class */                    \
-      .width = (n), .step = ROWS_STEP, .any_rows = true, .refuses = refuses_rows, .run = run_rows,                     \
+      .settings = &(s), .step = ROWS_STEP, .any_rows = true, .refuses = refuses_rows, .run = run_rows,                 \
   .guess_us = guess_rows
 
+static const rows_settings rows_8 = {8, false}, rows_32 = {32, false}, columns_8 = {8, true}, columns_32 = {32, true};
 const qn_gemm_variant qn_gemm_rows[] = {
-    {.name = "rows-8", ROWS(8)},
-    {.name = "rows-32", ROWS(32)},
+    {.name = "rows-8", .width = 8, ROWS(rows_8)},
+    {.name = "rows-32", .width = 32, ROWS(rows_32)},
+    {.name = "columns-8", ROWS(columns_8)},
+    {.name = "columns-32", ROWS(columns_32)},
     {.name = NULL},
 };

@@ -5,6 +5,8 @@
  * multiply them in f32, which serves every class. Simdgroups beyond TILE_N / 4 share out k. What lanes have of a sum is
  * added by halves: with each exchange a lane keeps half of the sums, until it has one.
  *
+ * QN_GEMM_TURNED: x is w and w is x, of a product of few columns; sums are written where they belong.
+ *
  * The unit says also QN_GEMM_SHORT, QN_GEMM_RAW, QN_GEMM_FLAGS, QN_GEMM_COLUMNS (of a group: a power of two from 4 to
  * TILE_N; no norm: 0). */
 #define QN_THREADS 256
@@ -105,6 +107,17 @@ QN_GROUP_KERNEL(gemm_rows, qn_gemm_args, all)
     partial[(qn_simd() / ACROSS * TILE_M + i / EACH) * TILE_N + qn_simd() % ACROSS * EACH + i % EACH] = mine;
   }
   qn_barrier();
+  if (QN_GEMM_TURNED) {
+    for (qn_u32 e = qn_thread(); e < TILE_M * TILE_N; e += QN_THREADS) {
+      const qn_i64 i = e % TILE_M, j = e / TILE_M;
+      float v = 0;
+      QN_GEMM_EACH
+      for (int s = 0; s < DEEP; s++) v += partial[(s * TILE_M + i) * TILE_N + j];
+      if (here.m0 + i < a.m && here.n0 + j < a.n)
+        static_cast<float *>(a.y)[(here.n0 + j) * a.pitch + here.m0 + i] = v;
+    }
+    return;
+  }
   if (qn_simd() * 32 >= TILE_M * QUADS) return;
   const qn_u32 i = qn_thread() % (TILE_M * QUADS); /* lanes beyond the tile do as others, and store nothing */
   float v[4] = {0, 0, 0, 0};
