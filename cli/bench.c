@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench.c - `quern bench`: reads what is asked for, has it measured, prints it and keeps it. */
-#include "cli/verb.h"
+#include "cli/kernel.h"
 #include "core/core.h"
 #include "op/call.h"
 #include "workbench/bench.h"
@@ -64,7 +64,7 @@ static const struct argp_option options[] = {
     {"break-even", KEY_EVEN, NULL, 0, "Find the smallest size from which the fused form is faster", 1},
     {"seed", KEY_SEED, "N", 0, "Seed of the data", 1},
     {"json", 'j', "FILE", 0, "Append each measurement with its raw samples as a line of JSON", 2},
-    {"trace", KEY_TRACE, "FILE", 0, "Write a Chrome trace", 2},
+    {"trace", KEY_TRACE, "FILE", 0, "Write a Chrome trace: calls, steps, and the kernels of one step", 2},
     {0},
 };
 
@@ -122,7 +122,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case 'j': o->json = qn_verb_output(state, arg); return 0;
   case KEY_TRACE: o->trace = qn_verb_output(state, arg); return 0;
   case ARGP_KEY_ARG:
-    if (o->op) argp_error(state, "one op at a time: %s or %s", o->op, arg);
+    if (o->op) argp_error(state, "one at a time: %s or %s", o->op, arg);
     o->op = arg;
     return 0;
   case ARGP_KEY_END:
@@ -157,11 +157,12 @@ static char *fill_help(int key, const char *text, void *input)
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .args_doc = "[OP]",
+    .children = qn_folder_children[QN_FOLDER_BENCH],
+    .args_doc = "[OP|DIR]",
     .help_filter = fill_help,
     .doc =
-        "Compare an op with its reference, then time it in turns with its unfused form and with the ceilings of this "
-        "machine. Without OP all ops are timed.\v"
+        "Compare an op, or the kernel of the folder DIR, with its reference, then time it in turns with its unfused "
+        "form and with the ceilings of this machine. Without an argument all ops are timed.\v"
         "Timers: event reads the device's clock and overwrites its cache before each call, until the medians are known "
         "to half a percent; simple reads the host's clock around call and synchronisation; do_bench warms up for 25 ms "
         "and calls for 100 ms.\n\n"
@@ -327,7 +328,7 @@ static int run(int argc, char **argv)
   bool wrong = false;
   const qn_op_info *info = NULL;
   qn_verb_parse(&qn_verb_bench, argc, argv, &o);
-  qn_status status = o.op ? qn_op_find(o.op, &info) : QN_OK;
+  qn_status status = o.op ? qn_verb_op(o.op, &info) : QN_OK;
   if (status == QN_OK)
     status = open_session(&s, &o);
   else
@@ -340,4 +341,4 @@ static int run(int argc, char **argv)
   return wrong ? QN_EXIT_FAILED : QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_bench = {"bench", "time an op and compare it with this machine's limit", run, &argp};
+const qn_verb qn_verb_bench = {"bench", "time an op or a kernel's folder beside the machine's limit", run, &argp};

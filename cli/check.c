@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check.c - `quern check`: the arguments; all else is workbench/check.c. */
 #include "workbench/check.h"
-#include "cli/verb.h"
+#include "cli/kernel.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,8 +64,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case KEY_SELFTEST: order->leg = QN_LEG_SELFTEST; return 0;
   case KEY_JSON: order->json = true; return 0;
   case ARGP_KEY_ARG:
-    if (order->op) argp_error(state, "one op at a time: %s or %s", order->op, arg);
-    if (qn_op_find(arg, &op) != QN_OK) argp_error(state, "%s", qn_last_error());
+    if (order->op) argp_error(state, "one at a time: %s or %s", order->op, arg);
+    if (qn_verb_op(arg, &op) != QN_OK) argp_error(state, "%s", qn_last_error());
     order->op = arg;
     return 0;
   default: return ARGP_ERR_UNKNOWN;
@@ -75,15 +75,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .args_doc = "[OP]",
-    .doc = "Check ops on every backend and variant that can run here.\v"
-           "Five legs; without --leg the first four run:\n"
+    .children = qn_folder_children[QN_FOLDER_CHECK],
+    .args_doc = "[OP|DIR]",
+    .doc = "Check ops, or the kernel of the folder DIR, on every backend and variant that can run here.\v"
+           "Five legs for ops; without --leg the first four run:\n"
            "  1 variants  every variant agrees with the reference, bit for bit or within\n"
            "              the op's tolerance\n"
            "  2 oracle    the reference agrees with the same formula in double\n"
            "  3 golden    the reference agrees with an independent implementation\n"
            "  4 contract  bad input is refused with a sentence and changes nothing\n"
            "  5 selftest  planted bugs are caught; runs only with --selftest or --leg 5\n"
+           "A kernel's folder: every size with every type on every device is compared with the reference in double, "
+           "with guard bytes, several numbers of threads, strided inputs, and in checking mode.\n"
            "A failure names the first element that differs, its bits and its inputs, and ends in a line `rerun: ...` "
            "that runs that case. Items that cannot run here are listed with the reason.\n"
            "Exit status 0: nothing failed; 1: something failed; 2: a wrong argument; 3: the device is "
@@ -105,4 +108,5 @@ static int run(int argc, char **argv)
   return failures ? QN_EXIT_FAILED : QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_check = {.name = "check", .brief = "check ops on this machine", .run = run, .argp = &argp};
+const qn_verb qn_verb_check = {
+    .name = "check", .brief = "check ops, or a kernel's folder, on this machine", .run = run, .argp = &argp};

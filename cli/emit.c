@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* emit.c - `quern emit`: an op's device kernel as one file of CUDA C, HIP C or Metal, to keep or to hand to another
- * build. Nothing is compiled here. Kernels from a body have `quern kernel emit`. */
-#include "cli/verb.h"
+ * build. Nothing is compiled here. Kernels from a body are kernel_emit.c's. */
+#include "cli/kernel.h"
 #include "workbench/bench.h"
 #include "workbench/settings.h"
 #include <stdio.h>
@@ -17,7 +17,7 @@ typedef struct request {
 } request;
 
 static const struct argp_option options[] = {
-    {"form", 'f', "cuda|hip|metal", 0, "The language; default: cuda", 0},
+    {"form", 'f', "cuda|hip|metal|mlx", 0, "The language; default: cuda; mlx is for a kernel's folder", 0},
     {"types", 't', "TYPES", 0, "A row of storage types, as in `quern bench`; default: the first", 0},
     {"set", 's', "NAME=VALUE", 0, "A parameter of the op; may be repeated", 0},
     {"out", 'o', "FILE", 0, "Write there; default: standard output", 0},
@@ -37,7 +37,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   switch (key) {
   case 'f':
     order->form = form_from_name(arg);
-    if (order->form < 0) argp_error(state, "there is no form %s: cuda, hip, metal", arg);
+    if (order->form < 0) argp_error(state, "there is no form %s: an op has cuda, hip and metal", arg);
     return 0;
   case 't': order->types = arg; return 0;
   case 's':
@@ -46,10 +46,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
   case 'o': order->out = qn_verb_output(state, arg); return 0;
   case ARGP_KEY_ARG:
-    if (order->op) argp_error(state, "one op at a time: %s or %s", order->op, arg);
+    if (order->op) argp_error(state, "one at a time: %s or %s", order->op, arg);
     order->op = arg;
     return 0;
-  case ARGP_KEY_NO_ARGS: argp_error(state, "which op? `quern list` has them"); return 0;
+  case ARGP_KEY_NO_ARGS: argp_error(state, "which op or folder? `quern list` has the ops"); return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
 }
@@ -57,11 +57,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .args_doc = "OP",
+    .children = qn_folder_children[QN_FOLDER_EMIT],
+    .args_doc = "OP|DIR",
     .doc =
-        "Write an op's device kernel as one file of CUDA C, HIP C or Metal.\v"
-        "The file is specialised for one row of storage types (`quern list OP --verbose`) and for the parameters. Its "
-        "first comment explains how to compile and call it. For a kernel from a body use quern kernel emit.",
+        "Write the device kernel of an op, or of the folder DIR, as one file of CUDA C, HIP C or Metal, or as an MLX "
+        "call.\v"
+        "An op's file is specialised for one row of storage types (`quern list OP --verbose`) and for the "
+        "parameters. Its first comment explains how to compile and call it.",
 };
 
 static int write_text(const request *order, const char *text)
@@ -97,7 +99,7 @@ static int run(int argc, char **argv)
   request order = {.form = QN_EMIT_CUDA};
   const qn_op_info *op;
   qn_verb_parse(&qn_verb_emit, argc, argv, &order);
-  if (qn_op_find(order.op, &op) != QN_OK) return qn_complain(&qn_verb_emit, QN_EXIT_USAGE, "%s", qn_last_error());
+  if (qn_verb_op(order.op, &op) != QN_OK) return qn_complain(&qn_verb_emit, QN_EXIT_USAGE, "%s", qn_last_error());
   void *params = calloc(1, op->params_bytes);
   if (!params) return qn_complain(&qn_verb_emit, QN_EXIT_FAILED, "no memory for %zu bytes", op->params_bytes);
   const int result = emit(&order, op, params);
@@ -105,4 +107,4 @@ static int run(int argc, char **argv)
   return result;
 }
 
-const qn_verb qn_verb_emit = {"emit", "write an op's kernel as CUDA, HIP or Metal source", run, &argp};
+const qn_verb qn_verb_emit = {"emit", "write a kernel as CUDA, HIP or Metal source", run, &argp};

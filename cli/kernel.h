@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel.h - `quern kernel`: its actions, what their options hold, and what every action that runs a kernel opens
- * first. An action is one function and one row of the table in kernel.c. */
+/* kernel.h - kernels from a body: the actions of `quern kernel`, and the verbs of ops over a kernel's folder; what
+ * their options hold, and what every action that runs a kernel opens first. An action is one function and one row of
+ * the table in kernel.c. */
 #ifndef QN_CLI_KERNEL_H
 #define QN_CLI_KERNEL_H
 #include "cli/verb.h"
+#include "core/source.h"
 #include "workbench/kernel_case.h"
 #include "workbench/progress.h"
 
@@ -43,6 +45,24 @@ qn_status qn_kernel_case_of(qn_kernel_session *s, const qn_folder_size *size, qn
 qn_status qn_kernel_size_of(const qn_kernel_session *s, const qn_folder_size **size);
 /* "quern kernel run: sentence", with the body's line where the failure has one; returns the exit status. */
 int qn_kernel_complain(const qn_kernel_session *s, qn_status status);
+
+/* Whether the path is a kernel's folder, or its kernel.json, and no op's name. */
+bool qn_is_kernel_folder(const char *path);
+/* The verb over the kernel's folder that an argument names, with its exit status; false: no argument names one, or
+ * there is no such action. */
+bool qn_kernel_takes(const qn_verb *verb, int argc, char **argv, int *status);
+/* For a verb's argp: the options that only a folder has. Without a folder each is refused. */
+typedef enum qn_folder_verb {
+  QN_FOLDER_CHECK,
+  QN_FOLDER_BENCH,
+  QN_FOLDER_TUNE,
+  QN_FOLDER_EMIT,
+  QN_FOLDER_VERBS
+} qn_folder_verb;
+extern const struct argp_child qn_folder_children[QN_FOLDER_VERBS][2];
+/* The kernels that ship: files "<name>/kernel.json", and the NULL-terminated names. */
+extern const qn_source qn_shipped_kernels[];
+size_t qn_shipped_names(const char *const **names);
 
 /* ---- actions ---- */
 int qn_action_new(const qn_kernel_order *order);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_bench.c - `quern kernel bench`: which workloads, the other kernel, the waits for the compiler in processes of
- * their own; printed and kept. */
+/* kernel_bench.c - `quern bench` of a kernel's folder: which workloads, the other kernel, the waits for the compiler in
+ * processes of their own; printed and kept. */
 #include "cli/kernel.h"
 #include "core/core.h"
 #include "workbench/kernel_bench.h"
@@ -37,9 +37,9 @@ static qn_status order_other(pair *p, const qn_folder_size *size, qn_kernel_case
 static qn_status first_use(const pair *p, const qn_folder_size *size, qn_kernel_bench *k)
 {
   const qn_kernel_order *o = p->s.order;
-  const char *arguments[16] = {"quern", "kernel", "bench", o->folder, "--first-use-here", "--backend"};
+  const char *arguments[16] = {"quern", "bench", o->folder, "--first-use-here", "--backend"};
   char device[32], number[24];
-  size_t n = 6;
+  size_t n = 5;
   snprintf(device, sizeof device, p->s.device.kind == QN_CUDA ? "%s:%d" : "%s", qn_device_kind_name(p->s.device.kind),
            p->s.device.index);
   arguments[n++] = device;
@@ -50,7 +50,7 @@ static qn_status first_use(const pair *p, const qn_folder_size *size, qn_kernel_
   snprintf(number, sizeof number, "%d", o->threads ? o->threads : 1);
   arguments[n++] = "--threads";
   arguments[n++] = number;
-  qn_try(qn_first_use(arguments, 4, "--first-use-here=empty", &k->b.first_use));
+  qn_try(qn_first_use(arguments, 3, "--first-use-here=empty", &k->b.first_use));
   k->b.has_first_use = true;
   return QN_OK;
 }

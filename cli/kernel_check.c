@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_check.c - `quern kernel check`: the arguments; all else is workbench/kernel_check.c. It works in a process of
- * its own, so that a body that crashes is a failed check. */
+/* kernel_check.c - `quern check` of a kernel's folder: the arguments; all else is workbench/kernel_check.c. It works in
+ * a process of its own, so that a body that crashes is a failed check. */
 #include "cli/kernel.h"
 #include "core/core.h"
 #include "workbench/kernel_check.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_emit.c - `quern kernel emit`: a kernel's source for other builds. The library writes it. */
+/* kernel_emit.c - `quern emit` of a kernel's folder: a kernel's source for other builds. The library writes it. */
 #include "cli/kernel.h"
 #include "core/core.h"
+#include "workbench/kernel_mlx.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -20,21 +21,37 @@ static qn_status write_text(const char *path, const char *text)
   return written ? QN_OK : qn_fail(QN_IO_ERROR, "%s could not be written", path);
 }
 
-/* A form that has a call in it has its grid and its shapes as numbers: those of the folder's first size, which is there
- * for its oddity, are of no use to anybody. */
+static bool chose_size(const qn_kernel_order *o) { return o->size || o->workload || o->n_set; }
+
+/* A program with the numbers of one call: those of the folder's first size, which is there for its oddity, are of no
+ * use to anybody. */
 static qn_status want_size(const qn_kernel_session *s)
 {
-  const qn_kernel_order *o = s->order;
   qn_text names = {0};
-  if (form_of(o->form) != QN_EMIT_MLX || o->size || o->workload || o->n_set || s->folder->n_sizes < 2) return QN_OK;
+  if (chose_size(s->order) || s->folder->n_sizes < 2) return QN_OK;
   for (size_t k = 0; k < s->folder->n_workloads; k++)
     qn_text_add(&names, ", --workload %s", s->folder->workload[k].name);
   const qn_status status =
       qn_fail(QN_BAD_ARGUMENT,
-              "the form mlx has the grid and the shapes of one call, so say which: --size 1 to %zu%s, or --set %s=N",
-              s->folder->n_sizes, names.at && !names.failed ? names.at : "",
+              "kernel %s has shapes of outputs or dynamic memory in its source, so its MLX program is for one size: "
+              "--size 1 to %zu%s, or --set %s=N",
+              s->folder->name, s->folder->n_sizes, names.at && !names.failed ? names.at : "",
               s->folder->size[0].n ? s->folder->size[0].value[0].name : "NAME");
   qn_text_free(&names);
+  return status;
+}
+
+static qn_status make_mlx(const qn_kernel_session *s, const qn_kernel_case *c, const qn_kernel_case_order *order,
+                          char **text)
+{
+  qn_mlx_words python;
+  if (!qn_mlx_words_serves(c)) {
+    qn_try(want_size(s));
+    return qn_kernel_emit(c->kernel, QN_EMIT_MLX, &c->call, text);
+  }
+  qn_status status = qn_mlx_words_make(&python, c, order);
+  if (status == QN_OK) status = qn_kernel_emit_mlx(c->kernel, &c->call, &python.words, text);
+  qn_mlx_words_free(&python);
   return status;
 }
 
@@ -43,12 +60,12 @@ static qn_status emit(qn_kernel_session *s, qn_kernel_case **c)
   const qn_folder_size *size;
   qn_kernel_case_order order;
   char *text = NULL;
-  qn_try(want_size(s));
+  const qn_emit form = form_of(s->order->form);
   qn_try(qn_kernel_size_of(s, &size));
   qn_try(qn_kernel_case_of(s, size, &order));
   order.device = (qn_device){QN_CPU, 0}; /* nothing runs */
   qn_try(qn_kernel_case_create(c, &order));
-  qn_try(qn_kernel_emit((*c)->kernel, form_of(s->order->form), &(*c)->call, &text));
+  qn_try(form == QN_EMIT_MLX ? make_mlx(s, *c, &order, &text) : qn_kernel_emit((*c)->kernel, form, &(*c)->call, &text));
   qn_status status = QN_OK;
   if (s->order->out)
     status = write_text(s->order->out, text);

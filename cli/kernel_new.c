@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_new.c - `quern kernel new` and `list`: folders to begin from, embedded in the command. */
+/* kernel_new.c - `quern kernel new`: folders to begin from, embedded in the command. */
 #include "cli/kernel.h"
 #include "core/core.h"
-#include "core/source.h"
-#include "workbench/term.h"
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
@@ -12,9 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-extern const qn_source qn_new_sources[];     /* "<dialect>/kernel.json": @NAME@ to be replaced */
-extern const qn_source qn_shipped_kernels[]; /* "<name>/kernel.json" */
-enum { MOST_SHIPPED = 64, MOST_NAME = 40 };
+extern const qn_source qn_new_sources[]; /* "<dialect>/kernel.json": @NAME@ to be replaced */
+enum { MOST_NAME = 40 };
 
 /* ---- texts ---- */
 static void add_replaced(qn_text *to, const char *text, size_t bytes, const char *what, const char *with)
@@ -83,22 +80,6 @@ static qn_status place_renamed(const char *folder, const char *text, size_t byte
 }
 
 /* ---- from what is embedded, or from another folder ---- */
-static size_t shipped_names(const char *names[MOST_SHIPPED + 1])
-{
-  static char text[MOST_SHIPPED][MOST_NAME + 1];
-  size_t n = 0;
-  for (const qn_source *s = qn_shipped_kernels; s->name; s++) {
-    size_t length = strcspn(s->name, "/");
-    if (length > MOST_NAME || n == MOST_SHIPPED) continue;
-    if (n && strlen(text[n - 1]) == length && !strncmp(text[n - 1], s->name, length)) continue;
-    memcpy(text[n], s->name, length);
-    names[n] = text[n];
-    n++;
-  }
-  names[n] = NULL;
-  return n;
-}
-
 static qn_status from_sources(const qn_source *sources, const char *prefix, const char *folder, const char *what,
                               const char *name)
 {
@@ -148,9 +129,9 @@ static qn_status from_folder(const char *from, const char *folder, const char *n
 
 static qn_status check_from(const char *from, bool *shipped)
 {
-  const char *names[MOST_SHIPPED + 1];
+  const char *const *names;
   struct stat is;
-  size_t n = shipped_names(names);
+  const size_t n = qn_shipped_names(&names);
   *shipped = false;
   for (size_t k = 0; k < n; k++) *shipped = *shipped || !strcmp(names[k], from);
   if (*shipped) return QN_OK;
@@ -199,45 +180,7 @@ int qn_action_new(const qn_kernel_order *o)
   else if (make(o, folder.at, name) != QN_OK)
     result = qn_complain_status(o->verb, QN_BAD_ARGUMENT);
   else
-    printf("%s is there. Next: quern kernel check %s\n", folder.at, folder.at);
+    printf("%s is there. Next: quern check %s\n", folder.at, folder.at);
   qn_text_free(&folder);
   return result;
-}
-
-/* ---- list ---- */
-static const char *doc_of(const char *name, json_t **root)
-{
-  char path[2 * MOST_NAME];
-  json_error_t error;
-  *root = NULL;
-  snprintf(path, sizeof path, "%s/kernel.json", name);
-  for (const qn_source *s = qn_shipped_kernels; s->name; s++)
-    if (!strcmp(s->name, path)) *root = json_loadb(s->text, s->bytes, 0, &error);
-  const char *doc = json_string_value(json_object_get(*root, "doc"));
-  return doc ? doc : "";
-}
-
-int qn_action_list(const qn_kernel_order *o)
-{
-  const char *names[MOST_SHIPPED + 1];
-  size_t n = shipped_names(names);
-  json_t *all = json_array(), *root;
-  for (size_t k = 0; k < n; k++) {
-    const char *doc = doc_of(names[k], &root);
-    if (o->json) {
-      json_array_append_new(all, json_pack("{s:s, s:s}", "name", names[k], "doc", doc));
-    } else {
-      printf("%-16s ", names[k]);
-      qn_term_wrap(stdout, 17, doc);
-    }
-    json_decref(root);
-  }
-  if (o->json) {
-    json_dumpf(all, stdout, JSON_INDENT(2));
-    putchar('\n');
-  } else {
-    printf("%squern kernel new DIR --from NAME copies one.\n", n ? "\n" : "None yet. ");
-  }
-  json_decref(all);
-  return QN_EXIT_OK;
 }

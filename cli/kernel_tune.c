@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_tune.c - `quern kernel tune`: every candidate checked, timed side by side with the values in force, the best
- * of them timed again for longer; kept only where the interval says that it is faster. */
+/* kernel_tune.c - `quern tune` of a kernel's folder: every candidate checked, timed side by side with the values in
+ * force, the best of them timed again for longer; kept only where the interval says that it is faster. */
 #include "cli/kernel.h"
 #include "core/core.h"
 #include "workbench/kernel_bench.h"

@@ -2,6 +2,7 @@
 /* list.c - `quern list`: ops, their variants on each backend, which would run here and why; with --verbose the types
  * and parameters too. Everything comes from the ops' descriptions. --json is what CI compares the tests that ran
  * against. */
+#include "cli/kernel.h"
 #include "cli/list.h"
 #include "workbench/op_check.h"
 #include "workbench/term.h"
@@ -38,7 +39,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case 'v': order->verbose = true; return 0;
   case KEY_JSON: order->json = true; return 0;
   case ARGP_KEY_ARG:
-    if (order->op) argp_error(state, "one op at a time: %s or %s", order->op, arg);
+    if (order->op) argp_error(state, "one at a time: %s or %s", order->op, arg);
     order->op = arg;
     return 0;
   default: return ARGP_ERR_UNKNOWN;
@@ -48,8 +49,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .args_doc = "[OP]",
-    .doc = "List ops and their variants on each backend: which would run here, and why.\v"
+    .args_doc = "[OP|DIR]",
+    .doc = "List ops and their variants on each backend: which would run here, and why; the kernels from a body that "
+           "ship; or the contract of the kernel in the folder DIR.\v"
            "The state of a variant:\n"
            "  runs           it runs and is checked on this machine\n"
            "  compiled only  it is compiled; this machine lacks its device\n"
@@ -65,19 +67,44 @@ static bool wanted(const request *order, const qn_variant *variant)
 }
 
 /* ---- for people ---- */
+/* A sentence about the machine is told once, whatever the number of ops. */
+static const char *told(const char *why, char *shown, size_t bytes)
+{
+  static char longest[sizeof((qn_variant *)0)->why];
+  snprintf(shown, bytes, "%s", why);
+  if (!strcmp(why, longest)) snprintf(shown, bytes, "%.*s, as above", (int)strcspn(why, ":"), why);
+  if (strlen(why) > strlen(longest)) snprintf(longest, sizeof longest, "%s", why);
+  return shown;
+}
+
+/* Neighbours of one backend and one reason are one row; `v` is the first, `end` the name of the last. */
+static void print_variant(const qn_variant *v, const char *end, const char *why)
+{
+  const bool plain = v->available && !v->chosen;
+  char name[40];
+  snprintf(name, sizeof name, strcmp(v->name, end) ? "%s to %s" : "%s", v->name, end);
+  printf("  %s%s %-8s  %-15s  %-13s  ", plain ? "" : qn_term_colour(stdout, v->chosen ? QN_GREEN : QN_DIM),
+         v->chosen ? ">" : " ", v->backend, name, v->state);
+  qn_term_wrap(stdout, 45, why);
+  printf("%s", plain ? "" : qn_term_colour(stdout, QN_PLAIN));
+}
+
 static void print_variants(const request *order, const qn_op_info *op)
 {
-  char last[sizeof((qn_variant *)0)->why] = "";
-  printf("  %s  backend   variant   state          why%s\n", qn_term_colour(stdout, QN_DIM),
+  qn_variant v = {.size = sizeof v}, next = v;
+  char last[sizeof v.why] = "", shown[sizeof v.why];
+  const char *end;
+  const size_t n = qn_op_variant_count(op);
+  printf("  %s  backend   variant          state          why%s\n", qn_term_colour(stdout, QN_DIM),
          qn_term_colour(stdout, QN_PLAIN));
-  for (size_t k = 0; k < qn_op_variant_count(op); k++) {
-    qn_variant v = {.size = sizeof v};
+  for (size_t k = 0; k < n; k++) {
     if (qn_op_variant_at(op, k, &v) != QN_OK || !wanted(order, &v)) continue;
-    bool plain = v.available && !v.chosen;
-    printf("  %s%s %-8s  %-8s  %-13s  ", plain ? "" : qn_term_colour(stdout, v.chosen ? QN_GREEN : QN_DIM),
-           v.chosen ? ">" : " ", v.backend, v.name, v.state);
-    qn_term_wrap(stdout, 38, strcmp(v.why, last) ? v.why : "as above");
-    printf("%s", plain ? "" : qn_term_colour(stdout, QN_PLAIN));
+    end = v.name;
+    for (; !v.available && k + 1 < n && qn_op_variant_at(op, k + 1, &next) == QN_OK; k++) {
+      if (strcmp(next.backend, v.backend) || strcmp(next.state, v.state) || strcmp(next.why, v.why)) break;
+      end = next.name;
+    }
+    print_variant(&v, end, strcmp(v.why, last) ? told(v.why, shown, sizeof shown) : "as above");
     memcpy(last, v.why, sizeof last);
   }
 }
@@ -160,13 +187,14 @@ static void range_text(const qn_op_param *param, char *text, size_t bytes)
 
 static bool is_pointer(const qn_op_param *param) { return param->type >= QN_PARAM_DEVICE_F32; }
 
-static void default_text(const qn_op_param *param, char *text, size_t bytes)
+static void default_text(const qn_op_info *op, const qn_op_param *param, char *text, size_t bytes)
 {
-  snprintf(text, bytes, "%g", param->default_value);
+  const double number = qn_op_param_default(op, param);
+  snprintf(text, bytes, "%g", number);
   if (is_pointer(param)) snprintf(text, bytes, "NULL");
   if (param->type != QN_PARAM_ENUM) return;
   const char *value = param->values;
-  for (int k = (int)param->default_value; k > 0 && strchr(value, '|'); k--) value = strchr(value, '|') + 1;
+  for (int k = (int)number; k > 0 && strchr(value, '|'); k--) value = strchr(value, '|') + 1;
   snprintf(text, bytes, "%.*s", (int)strcspn(value, "|"), value);
 }
 
@@ -176,7 +204,7 @@ static void print_params(const qn_op_info *op)
   for (size_t k = 0; k < op->n_params; k++) {
     char range[96], value[32];
     range_text(&op->params[k], range, sizeof range);
-    default_text(&op->params[k], value, sizeof value);
+    default_text(op, &op->params[k], value, sizeof value);
     printf("    %-17s %-13s default %s%s%s\n    %-17s ", op->params[k].name, type_word(op->params[k].type), value,
            *range ? ", " : "", range, "");
     qn_term_wrap(stdout, 22, op->params[k].doc);
@@ -230,7 +258,7 @@ static json_t *params_json(const qn_op_info *op)
   for (size_t k = 0; k < op->n_params; k++) {
     const qn_op_param *p = &op->params[k];
     char value[32];
-    default_text(p, value, sizeof value);
+    default_text(op, p, value, sizeof value);
     json_t *param =
         json_pack("{s:s, s:s, s:s, s:s}", "name", p->name, "type", type_word(p->type), "default", value, "doc", p->doc);
     if (p->type == QN_PARAM_DOUBLE && !isinf(p->least)) json_object_set_new(param, "least", json_real(p->least));
@@ -269,7 +297,7 @@ static int run(int argc, char **argv)
   request order = {0};
   qn_verb_parse(&qn_verb_list, argc, argv, &order);
   const qn_op_info *only = NULL;
-  if (order.op && qn_op_find(order.op, &only) != QN_OK)
+  if (order.op && qn_verb_op(order.op, &only) != QN_OK)
     return qn_complain(&qn_verb_list, QN_EXIT_USAGE, "%s", qn_last_error());
   if (!order.backend) order.device = qn_list_device();
 
@@ -283,13 +311,18 @@ static int run(int argc, char **argv)
       print_op(&order, op);
   }
   if (order.json) {
-    json_t *all = json_pack("{s:s, s:O}", "version", qn_version(), "ops", ops);
+    json_t *all = json_pack("{s:s, s:O, s:o*}", "version", qn_version(), "ops", ops, "kernels",
+                            only ? NULL : qn_list_shipped(false));
     json_dumpf(all, stdout, JSON_INDENT(2));
     putchar('\n');
     json_decref(all);
   }
   json_decref(ops);
+  if (!order.json && !only) {
+    printf("kernels from a body; `quern kernel new DIR --from NAME` copies one\n");
+    json_decref(qn_list_shipped(true));
+  }
   return QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_list = {"list", "list ops and variants: which would run here, and why", run, &argp};
+const qn_verb qn_verb_list = {"list", "list ops, variants and kernels: which would run here", run, &argp};

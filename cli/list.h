@@ -11,5 +11,7 @@
 qn_device qn_list_device(void);
 /* Nothing for ops without a device kernel, and on the processor, whose kernels have no geometry. */
 void qn_list_print_launch_shape(const qn_op *op, qn_device device);
+/* The kernels from a body that ship, as a list of {name, doc}; printed too. */
+json_t *qn_list_shipped(bool print);
 json_t *qn_list_launch_shape_json(const qn_op *op, qn_device device); /* NULL: nothing is to be told */
 #endif

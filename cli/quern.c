@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quern.c - the command: picks the verb and hands over. Knows no verb but `help` and `version`, which stand here; the
  * rest come from the table that cli/meson.build makes. */
+#include "cli/kernel.h"
 #include "cli/verb.h"
 #include "core/core.h"
 #include "cpu/tier.h"
@@ -214,5 +215,8 @@ int main(int argc, char **argv)
   warn_of_unknown_variables();
   snprintf(name, sizeof name, "quern %s", verb->name);
   argv[chosen.at] = name;
-  return verb->run(argc - chosen.at, argv + chosen.at);
+  int status;
+  argc -= chosen.at;
+  argv += chosen.at;
+  return qn_kernel_takes(verb, argc, argv, &status) ? status : verb->run(argc, argv);
 }

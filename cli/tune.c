@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tune.c - `quern tune`: finds the launch geometries, and of products the variants, that are the fastest on this device
  * and keeps them in the user's tables; shows what the tables say. The work is workbench/tune.c's. */
-#include "cli/verb.h"
+#include "cli/kernel.h"
 #include "op/call.h"
 #include "workbench/sampler.h"
 #include "workbench/tune.h"
@@ -103,11 +103,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .args_doc = "[OP...]",
+    .children = qn_folder_children[QN_FOLDER_TUNE],
+    .args_doc = "[OP...|DIR]",
     .doc =
         "Find the fastest launch shapes of some or all ops on this device; of a product the fastest variant in each "
         "class of precision. Each candidate is compared with the reference, then timed in turns with the one in force. "
-        "The best is timed once more, and kept only where the whole interval shows that it is faster.\v"
+        "The best is timed once more, and kept only where the whole interval shows that it is faster. Of the kernel in "
+        "the folder DIR: the values of its member \"tune\", kept in its tuned.json.\v"
         "Entries are written to OP.tune in $XDG_DATA_HOME/quern/tune (QUERN_TUNE_DIR) and are used from the next call "
         "on, before those that ship. OP.state beside it is for --resume. The CPU has nothing to tune.",
 };
@@ -224,7 +226,7 @@ static qn_status each_op(order *o, total *all)
 static qn_status find_ops(order *o)
 {
   for (size_t k = 0; k < o->n; k++) {
-    qn_try(qn_op_find(o->name[k], &o->op[k]));
+    qn_try(qn_verb_op(o->name[k], &o->op[k]));
     qn_require(qn_op_of(o->op[k])->engine->option, "%s has neither a launch geometry nor variants", o->name[k]);
   }
   return QN_OK;
@@ -254,4 +256,4 @@ static int run(int argc, char **argv)
   return all.wrong ? QN_EXIT_FAILED : QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_tune = {"tune", "find the fastest launch shapes of ops on this device", run, &argp};
+const qn_verb qn_verb_tune = {"tune", "find the fastest launch shapes on this device", run, &argp};

@@ -53,6 +53,8 @@ int qn_complain(const qn_verb *verb, int status, const char *format, ...) __attr
 int qn_complain_status(const qn_verb *verb, qn_status status);
 int qn_exit_of(qn_status status);
 
+/* The op that an argument names; else a sentence: a kernel's folder could stand there too (cli/kernel.h). */
+qn_status qn_verb_op(const char *name, const qn_op_info **op);
 /* qn_device_from_name(), and a note on standard error for a former name. */
 qn_status qn_verb_device_name(const char *name, qn_device *device);
 /* The device that --backend names ("cpu", "cuda:1", "emulator"); NULL: the option "device" (QUERN_DEVICE); that unset:

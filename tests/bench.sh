@@ -50,6 +50,13 @@ import json
 spans = [s for s in json.load(open('t.json'))['traceEvents'] if s['ph'] == 'X']
 assert {s['tid'] for s in spans} == {0, 1} and all(s['dur'] > 0 for s in spans)
 assert any(s['name'] == 'lion' and s['args']['launches'] == 0 for s in spans if 'args' in s)"
+check "a step of several kernels" bench 0 bench elo -w 2x700 -b emulator --seconds 0.01 --trace k.json
+check "has each of them in the trace, by name and in order" python3 -c "
+import json
+spans = [s for s in json.load(open('k.json'))['traceEvents'] if s['ph'] == 'X']
+kernels, step = [s for s in spans if s['tid'] == 2], [s for s in spans if s['name'] == 'elo' and 'args' in s][-1]
+assert len(kernels) == step['args']['launches'] > 1 and len({s['name'] for s in kernels}) > 1, (kernels, step)
+assert all(s['dur'] > 0 for s in kernels) and [s['ts'] for s in kernels] == sorted(s['ts'] for s in kernels), kernels"
 check "device sources on the host, with all timers" bench 0 bench lion -w 2x999 -b emulator -t all --seconds 0.02 --json a.jsonl
 check "a step is one launch" has "1 launch, 0 bytes allocated"
 check "each timer has its line" python "assert [l['timer'] for l in lines[1:]] == ['event', 'simple', 'do_bench'] and all(l['launches'] == 1 for l in lines[1:])"
@@ -77,7 +84,8 @@ check "a setting takes the place of the workload's" bench 0 bench gemm_norm -w "
 check "in the line too" python3 -c "import json; l = json.loads(open('g.jsonl').readlines()[-1]); assert l['params']['groups'] == 4, l"
 check "its own first workload unless one is named" bench 0 bench gemm_norm -b cpu --seconds 0.01
 check "is KernelBench's" has "gemm_norm over kernelbench: m=128 n=1024 k=512 groups=32, types f32"
-check "a list is none of a product's workloads" refused 2 "is no workload of the op's" bench gemm_norm -b cpu -w gpt2-124m
+check "a list is none of a product's workloads" refused 2 "gemm_norm has no workload gpt2-124m; there are kernelbench, " bench gemm_norm -b cpu -w gpt2-124m
+check "a misspelt one is told with the nearest" refused 2 "did you mean decode?" bench gemm_norm -b cpu -w decod
 check "nor is a file" refused 3 "lists of tensors alike" bench gemm_norm -b cpu -p x.safetensors
 check "and it has no break-even" refused 3 "lists of tensors alike" bench gemm_norm -b cpu --break-even
 check "first use in processes of their own" bench 0 bench lion -w 1x64 -b emulator --seconds 0.01 --first-use
@@ -166,7 +174,25 @@ peers_are_shown() {
 }
 check "docs/benchmarking.md shows the measurements that are kept" peers_are_shown
 
-check "an unknown op" refused 2 'did you mean "lion"' bench lino
+# Under a table its ratios are summed up: recomputed here from the rows' two digits.
+summed_up() {
+  "$quern" report "$root"/results/peers-*.jsonl --peers >out && python3 -c "
+import math, re
+on, ratios = '', []
+for line in open('out'):
+  cells = [cell.strip() for cell in line.split('|')]
+  if len(cells) < 12: continue
+  on = cells[3] or on
+  if cells[4].startswith('eager') and on == 'NVIDIA H200': ratios.append(float(cells[10].split('x')[0]))
+row = re.search(r'^\| quern.torch.Lion \| NVIDIA H200 \| against eager \| (\d+) \| ([0-9.]+)x \| ([0-9.]+)x \| ([0-9.]+)x \|$', open('out').read(), re.M)
+n, mean, worst, best = (float(x) for x in row.groups())
+assert n == len(ratios) > 2 and worst == min(ratios) and best == max(ratios) > 2 * mean, (row, ratios)
+assert abs(mean - math.prod(ratios) ** (1 / n)) < 0.02, (mean, ratios)"
+}
+check "a table ends with geometric mean, worst and best" summed_up
+check "so does the command's own" sh -c "'$quern' report '$root/results/h200.jsonl' | grep -qE '^\| lion \| NVIDIA H200 \| of the ceiling \| [0-9]+ \| [0-9.]+ % \|'"
+
+check "an unknown op" refused 2 'did you mean lion?' bench lino
 check "an unknown workload" refused 2 "did you mean gpt2-124m?" bench lion -w gpt2-124
 check "an unknown timer" refused 2 "event" bench lion -t evnt
 check "an unknown backend" refused 2 'did you mean "cuda"' bench lion -b cude

@@ -67,11 +67,12 @@ check "help for an unknown verb" says 2 "did you mean doctor?" help docter
 check "an unknown option before the verb" says 2 "did you mean --version?" --verison
 check "an unknown letter" says 2 "there is no option -x" list -x
 check "an unknown op" says 2 "lion" list lino
-check "two ops" says 2 "one op at a time: lion or lion" list lion lion
+check "two ops" says 2 "one at a time: lion or lion" list lion lion
 check "an unknown leg" says 2 "did you mean golden?" check --leg goldn
 check "quick and full at once" says 2 "--quick or --full" check --quick --full
 check "an unknown op to bench" says 2 "lion" bench lino
-check "an unknown workload" says 2 "did you mean gpt2-124m" bench --workload gpt2-125m
+check "an unknown workload" says 2 "did you mean gpt2-124m? There are 1x67.1M, " bench --workload gpt2-125m
+check "one like no other" says 2 "there is no workload gpt3; there are 1x67.1M, " bench --workload gpt3
 check "a parameter file that is none" says 2 "/dev/null" bench --params /dev/null
 check "results that are not there" says 2 "no.jsonl" compare no.jsonl no.jsonl
 check "nor for a report" says 2 "no.jsonl" report no.jsonl
@@ -222,7 +223,9 @@ touch "$work/here/a file.jsonl"
 check "files where files go" completes "a file.jsonl" bench --json a
 check "and as arguments of compare" completes "a file.jsonl" compare a
 mkdir "$work/here/folder" && check "folders of kernels" completes folder kernel run f
-check "actions of a kernel" completes tune kernel t
+check "actions of a kernel" completes watch kernel w
+touch "$work/here/folder/kernel.json" && check "folders in an op's place" completes folder check f
+rm "$work/here/folder/kernel.json"
 rmdir "$work/here/folder"
 check "verbs behind help" completes bench help b
 

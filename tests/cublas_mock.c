@@ -374,7 +374,7 @@ static void on_turing(void)
   expect("plain", 1024, 8192, 8192, 256, QN_PRECISION_TF32, false); /* cuBLAS would not round there */
 }
 
-/* What was measured goes before the rule; where it cannot be followed, the reason is told. */
+/* A measured choice precedes the rule; where it cannot be followed, the choice names the reason. */
 static void write_table(const char *choice)
 {
   char path[300];

@@ -74,7 +74,7 @@ static void unusable(void)
 
 /* ---- a call that fails ---- */
 
-/* What a run holds; cleared by finish, however far it came. */
+/* The resources of a run; finish frees them, however far the run came. */
 typedef struct held {
   void *memory, *stream;
   qn_event *from, *to;
@@ -261,7 +261,7 @@ static void two_devices(void)
   refuses(qn_memory_allocate((qn_device){QN_CUDA, 2}, 1, &memory), QN_NO_DEVICE, "cuda:2: there are 2, 0 to 1");
 }
 
-/* What one device found or loaded is not another's. */
+/* One device's findings and loaded modules are not another's. */
 static void kernels_of_two_devices(void)
 {
   const qn_device_function *of_first = NULL, *of_second = NULL;

@@ -53,7 +53,6 @@ for op in ops:
         (pathlib.Path(include) / "quern" / name).read_text() for name in re.findall(r'#include "(\w+\.h)"', text)
     )
     params = struct_body(text, f"qn_{op}_params") or fail(op, f"there is no struct qn_{op}_params")
-    lines.append(f"#define DEFAULTS_{op} QN_{op.upper()}_DEFAULTS\n")
     of_hyper = [kind.split()[1] for kind, name in members(params) if name == "hyper"]  # "const qn_lion_hyper *"
     lines.append(f"OP({op}, {f'sizeof({of_hyper[0]})' if of_hyper else 0})\n")
     for place, (_, name) in enumerate(members(params)):

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""emit_mlx.py WRITER: the emitted MLX programs are compiled and run by Python over an mlx.core that notes what it is
-asked for; names, text, options and call must be those of the kernels in emit_kernels.h. Prints TAP."""
+"""emit_mlx.py WRITER QUERN KERNELS: the emitted MLX programs are compiled and run by Python over an mlx.core that notes
+what it is asked for; names, text, options and call must be those of the kernels in emit_kernels.h. The program of a
+kernel's folder, called at several sizes, must launch as `quern kernel run` does. Prints TAP."""
 
 import contextlib
 import io
+import json
 import pathlib
 import runpy
 import subprocess
@@ -69,6 +71,33 @@ float x = inp[loc] * scale + few[p.x % 3] + (FLIP ? N : 0);
 twice[elem] = helper(x, count) * out_shape[1]; // "\\n"
 out[elem] = x + ceildiv(int(elem), 4);"""
 
+
+class Array:
+    def __init__(self, shape):
+        self.shape = tuple(shape)
+
+
+def quern(*words):
+    return subprocess.run([sys.argv[2], *map(str, words)], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def serves_all_sizes(name, sizes, *options):
+    """The program made for one size, called with the shapes of others, beside a launch of each on the processor."""
+    path = folder / f"{name}.py"
+    path.write_text(quern("emit", pathlib.Path(sys.argv[3]) / name, "--form", "mlx", *options), encoding="utf-8")
+    function = runpy.run_path(str(path))[f"{name}_"]
+    for size in sizes:
+        ran = json.loads(quern("kernel", "run", pathlib.Path(sys.argv[3]) / name, "--size", size, "--json", *options))
+        notes.clear()
+        function(*(Array(one["shape"]) for one in ran["inputs"].values()))
+        call = notes[0][2]
+        check(repr(list(call["grid"])) == repr(ran["grid"]), f"{name}, size {size}: grid {call['grid']}")
+        check(list(call["threadgroup"]) == ran["threadgroup"], f"{name}, size {size}: group {call['threadgroup']}")
+        shapes = [tuple(one["shape"]) for one in ran["outputs"].values()]
+        check(call["output_shapes"] == shapes, f"{name}, size {size}: outputs {shapes}")
+    return call
+
+
 folder = pathlib.Path(tempfile.mkdtemp())
 try:
     subprocess.run([sys.argv[1], folder], check=True, stdout=subprocess.DEVNULL)
@@ -107,6 +136,13 @@ try:
     kind, options, call = run(folder / "rows.py")
     check(kind == "cuda" and "atomic_outputs" not in options, "rows is a cuda_kernel")
     check(call["grid"] == (32, 8, 1) and call["threadgroup"] == (32, 4, 1), "rows: grid in threads")
+
+    serves_all_sizes("exp", [1, 2])
+    call = serves_all_sizes("softmax", [1, 5, 8])
+    check(call["template"] == [("T", "float32"), ("WIDTH", 4)], "softmax: a template follows from the sizes")
+    call = serves_all_sizes("softmax", [4], "--threadgroup", "64", "--set", "WIDTH=1", "--dtype", "inp=f16")
+    check(call["template"] == [("T", "float16"), ("WIDTH", 1)], "softmax: one that is given stays")
+    serves_all_sizes("grid_sample", [1, 3])
 finally:
     for path in folder.iterdir():
         path.unlink()

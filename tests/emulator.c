@@ -466,7 +466,7 @@ static void nothing_outlives_its_process(void)
   }
 }
 
-/* What a text opens would be missing from its key. */
+/* A file that a text opens would be missing from its key. */
 static void texts_open_nothing(void)
 {
   char text[1024];

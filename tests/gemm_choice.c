@@ -37,7 +37,7 @@ static qn_status call(product *p, bool prepare)
                  : qn_gemm_norm_step(&p->exec, &p->params, &y, &x, &w, NULL, NULL, NULL, NULL);
 }
 
-/* What a call would run: "wgmma-256x128 (the rule)". */
+/* The variant that a call would run: "wgmma-256x128 (the rule)". */
 static const char *chosen(int64_t m, int64_t n, int64_t k, qn_precision precision)
 {
   product p = make(m, n, k, precision);

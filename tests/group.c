@@ -330,7 +330,7 @@ static void memory_runs_out(void)
   for (int k = 0; k < 100 && status != QN_OK; k++) {
     args a = {out, more, 100, 0};
     memset(out, 0xee, sizeof out);
-    hooks.left = k % 3; /* what was made before a failure is kept, and the next try goes on from there */
+    hooks.left = k % 3; /* earlier allocations are kept after a failure, and the next try goes on from there */
     hooks.taken = 0;
     qn_allocator_set(&(qn_allocator){counted, released, NULL});
     status = group_launch(f, 1, 256, 100, NULL, &a, sizeof a);

@@ -44,7 +44,7 @@ static int one_failure(int k, int n)
   int lost = atomic_load(&outstanding) - before;
   uint64_t compiled = counts().compiled;
   if (!answers(n)) return fault("the next try fails", k, n);
-  /* what was compiled and loaded before the failure stays for the next try: that is no loss */
+  /* kernels compiled and loaded before the failure stay for the next try: that is no leak */
   if (lost && counts().compiled != compiled) return fault("blocks lost", k, lost);
   return 0;
 }
@@ -110,7 +110,7 @@ int main(void)
   cache_calls("each", list_all);
   int clear_before = 0, clear_after = 0;
   qn_cache_each(keep_going, &clear_before);
-  for (int k = 1; k <= 3; k++) { /* what cannot be read for want of memory is not invalid */
+  for (int k = 1; k <= 3; k++) { /* a file that cannot be read for want of memory is not invalid */
     fail_kth(k);
     clear_invalid();
     had_kth(k);

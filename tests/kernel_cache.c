@@ -17,7 +17,7 @@ static qn_cache_counts counts(void)
   return c;
 }
 
-/* What a kernel with one output gives for a grid of 1; NaN where it fails. */
+/* The result of a kernel with one output for a grid of 1; NaN where it fails. */
 static float answer_with(const use *u, size_t n_templates, const qn_template *templates)
 {
   float out[1] = {-1};

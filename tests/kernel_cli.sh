@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# kernel_cli.sh QUERN - `quern kernel` as its users meet it: a new folder through every action, and every mistake that a
+# kernel_cli.sh QUERN - kernels from a body as their users meet them, in `quern kernel` and in the verbs of ops: a new folder through every action, and every mistake that a
 # newcomer makes, each a sentence. On the processor, in an empty folder with an empty home.
 set -u
 quern=$(realpath "$1")
@@ -16,7 +16,8 @@ out=$work/out err=$work/err
 # runs STATUS ARGUMENT...: exits with it; output is kept in $out and $err
 runs() {
   want=$1 && shift
-  timeout 300 "$quern" kernel "$@" >"$out" 2>"$err"
+  case ${1-} in check | bench | tune | emit | list) ;; *) set -- kernel "$@" ;; esac
+  timeout 300 "$quern" "$@" >"$out" 2>"$err"
   got=$?
   [ "$got" = "$want" ] || { echo "exit status $got, not $want"; tail -n 20 "$out" "$err"; return 1; }
 }
@@ -25,7 +26,7 @@ says() {
   status=$1 words=$2 && shift 2
   runs "$status" "$@" || return 1
   grep -qF -- "$words" "$err" || { echo "not said: $words"; cat "$err"; return 1; }
-  head -n 1 "$err" | grep -q '^quern kernel' || { echo "does not begin with the command's name"; cat "$err"; return 1; }
+  head -n 1 "$err" | grep -q "^quern \(kernel\|${1:-kernel}\)" || { echo "does not begin with the command's name"; cat "$err"; return 1; }
 }
 has() { grep -qF -- "$1" "$out" || { echo "not there: $1"; tail -n 20 "$out" "$err"; return 1; }; }
 python_on() { python3 -c "import json,sys
@@ -35,17 +36,18 @@ $1"; }
 body() { printf '%s\n' "$1" >"$work/here/mine/mine.metal"; }
 
 # ---- help ----
-for action in new list run check bench sanitize tune emit replay watch; do
-  check "quern kernel $action --help" runs 0 "$action" --help
+for action in new run sanitize replay watch check bench tune emit list; do
+  check "quern $action --help" runs 0 "$action" --help
   check "fits 80 columns" sh -c "! grep -n '.\{80\}' '$out'"
-  check "quern kernel $action refuses an unknown option" says 2 "there is no option --no-such-thing" "$action" --no-such-thing
+  check "quern $action refuses an unknown option" says 2 "there is no option --no-such-thing" "$action" --no-such-thing
 done
-check "the overview names every action" sh -c "'$quern' kernel --help >'$out'; for a in new list run check bench sanitize tune emit replay watch; do grep -q \"^  \$a \" '$out' || exit 1; done"
+check "the overview names every action" sh -c "'$quern' kernel --help >'$out'; for a in new run sanitize replay watch; do grep -q \"^  \$a \" '$out' || exit 1; done"
 check "and no option, since these are of actions" sh -c "! grep -qE '^ +(-[a-z], )?--(out|json|form|seeds)' '$out'"
 check "no action is told" says 2 "which action?"
-check "an unknown one with the nearest" says 2 "did you mean check?" chekc
+check "an unknown one with the nearest" says 2 "did you mean watch?" wtach
 check "an option before the action" says 2 "the action comes first" --threads 2 run x
 check "an option of another action" says 2 "there is no option --form" run --form cuda
+for verb in check bench tune emit; do check "quern $verb --help has the options of folders" sh -c "'$quern' $verb --help | grep -q -- --untuned"; done
 
 # ---- new ----
 check "a new kernel" runs 0 new mine
@@ -67,7 +69,30 @@ check "without a reference there is less to prove" runs 0 check bare --quick
 check "which is skipped, not proved" sh -c "grep -q '^ok .*processor # SKIP no reference' '$out' && ! grep -q '^ok .*processor: ' '$out' && tail -n 1 '$out' | grep -qE ' 0 failed, [1-9][0-9]* skipped$'"
 check "says what it is" grep -q '"dialect": "cuda"' cu/kernel.json
 check "an unknown dialect" says 2 "there is no dialect hip" new x --dialect hip
-check "list names what ships" sh -c "'$quern' kernel list | grep -q '^softmax '"
+check "list names what ships" sh -c "'$quern' list | grep -q '^  softmax '"
+check "list --json too" sh -c "'$quern' list --json | python3 -c 'import json,sys; assert \"softmax\" in [k[\"name\"] for k in json.load(sys.stdin)[\"kernels\"]]'"
+check "list of a folder is its contract" runs 0 list mine
+check "with its types" grep -q '^    x  *f32|f16|bf16 \[n\]' "$out"
+check "list of a folder --json" sh -c "'$quern' list mine --json | python3 -c 'import json,sys; assert json.load(sys.stdin)[\"kernels\"][0][\"workloads\"]'"
+
+# ---- an op or a folder ----
+check "the former words still work" sh -c "'$quern' kernel check mine --quick >'$out' 2>'$err' && tail -n 1 '$out' | grep -q ' 0 failed'"
+check "with a note" grep -q '"quern kernel check" is now "quern check"' "$err"
+check "from inside the folder" sh -c "cd mine && '$quern' list . | grep -q '^mine - '"
+check "by its kernel.json" runs 0 list mine/kernel.json
+mkdir lion && cp mine/kernel.json mine/*.metal lion
+check "an op's name is the op" sh -c "'$quern' list lion | grep -q '^lion - the Lion'"
+check "a path is the folder" sh -c "'$quern' list ./lion | grep -q '^mine - '"
+check "an option of ops over a folder" says 2 "--leg is for ops, not for a kernel's folder" check mine --leg 2
+check "an option of folders over an op" says 2 "--seeds is for a kernel's folder" check lion --seeds 3
+check "an op and a folder" says 2 "one at a time" check lion mine
+for verb in check bench tune emit list; do
+  check "$verb of a kernel that ships" says 2 "quern kernel new softmax --from softmax" $verb softmax
+  check "$verb of a misspelt one" says 2 "did you mean softmax?" $verb sofmax
+  check "$verb of a path that is not there" says 2 "./nowhere: No such file" $verb ./nowhere
+  check "$verb of a folder without kernel.json" says 2 "has no file kernel.json" $verb "$work/home"
+done
+check "a folder is no action" says 2 "quern check mine" mine
 
 # ---- run ----
 check "run" runs 0 run mine --set n=3
@@ -85,7 +110,7 @@ check "--verbose prints the source" sh -c "'$quern' kernel run mine -v | grep -q
 check "no folder" says 2 "quern kernel new DIR" run
 check "a folder that is not there" says 2 "quern kernel new" run nowhere
 check "a folder without kernel.json" says 2 "has a file kernel.json" run "$work/home"
-check "two folders" says 2 "one folder at a time" run mine twin
+check "two folders" says 2 "one at a time: mine or twin" run mine twin
 check "an unknown extent" says 2 "has no extent and no template m" run mine --set m=3
 check "an extent of 0" says 2 "must be above 0" run mine --set n=0
 check "a value that is no number" says 2 "is no whole number" run mine --set n=many
@@ -132,7 +157,7 @@ y[i] = T(v / (1.0f + metal::exp(-v)));'
 # ---- check, bench, tune, emit ----
 check "the right one passes" runs 0 check mine --quick
 check "in TAP" sh -c "head -n 1 '$out' | grep -q '^TAP' && tail -n 2 '$out' | grep -q '^1\.\.'"
-check "check --json is a line a check" sh -c "'$quern' kernel check mine --quick --json | python3 -c 'import json,sys; assert all(json.loads(l)[\"ok\"] for l in sys.stdin)'"
+check "check --json is a line a check" sh -c "'$quern' check mine --quick --json | python3 -c 'import json,sys; assert all(json.loads(l)[\"ok\"] for l in sys.stdin)'"
 check "planted bugs are caught" runs 0 check mine --quick --selftest
 check "each with its line" has "mine.metal:3:"
 body 'uint i = thread_position_in_grid.x, unseen = 3 + i;
@@ -153,12 +178,15 @@ check "tune" runs 0 tune mine --workload 2^20 --seconds 0.05 --dry-run
 check "measures every candidate" sh -c "grep -c '^  threadgroup' '$out' | grep -qx 4"
 check "and writes nothing when dry" test ! -e mine/tuned.json
 echo '{"schema": "quern tuned 2", "devices": {}}' >mine/tuned.json
-check "a tuned.json of another make" says 2 "quern kernel tune" run mine
+check "a tuned.json of another make" says 2 "quern tune" run mine
 check "can be left aside" runs 0 run mine --untuned
 rm mine/tuned.json
-for form in cuda hip metal; do check "emit --form $form" sh -c "'$quern' kernel emit mine --form $form | grep -q mine"; done
-check "emit --form mlx asks which call" says 2 "say which: --size 1 to 4, --workload 2^20, --workload 2^24, or --set n=N" emit mine --form mlx
-check "and has its numbers" sh -c "'$quern' kernel emit mine --form mlx --set n=5000 >'$out' && grep -q 'grid=(5000, 1, 1)' '$out' && grep -q 'output_shapes=\[(5000,)\]' '$out'"
+for form in cuda hip metal; do check "emit --form $form" sh -c "'$quern' emit mine --form $form | grep -q mine"; done
+check "emit --form mlx serves all sizes" sh -c "'$quern' emit mine --form mlx >'$out' && grep -q 'n = x_.shape\[0\]' '$out' && grep -q 'output_shapes=\[(n,)\]' '$out'"
+check "a body that names the shape of an output" runs 0 new shaped --from mine
+echo 'if (thread_position_in_grid.x < uint(y_shape[0])) y[thread_position_in_grid.x] = x[thread_position_in_grid.x];' >shaped/mine.metal
+check "is emitted for one size" says 2 "for one size: --size 1 to 4, --workload 2^20, --workload 2^24, or --set n=N" emit shaped --form mlx
+check "and has its numbers" sh -c "'$quern' emit shaped --form mlx --set n=5000 >'$out' && grep -q 'output_shapes=\[(5000,)\]' '$out' && grep -q 'y_shape\[\] = {5000}' '$out'"
 check "emit --out" runs 0 emit mine --out mine.txt
 check "has written it" test -s mine.txt
 check "an unknown form" says 2 "did you mean metal?" emit mine --form mtal

@@ -10,7 +10,7 @@
 
 enum { CALL_BYTES = 4096 };
 
-/* What Metal says of each attribute, in the words of src/kernel/dialect/thread_position.h. */
+/* Metal's definition of each attribute, in the words of src/kernel/dialect/thread_position.h. */
 static const struct {
   const char *name, *value;
 } attributes[] = {
@@ -163,7 +163,7 @@ static qn_status run_source(const emit_case *c, const qn_kernel *kernel, const c
   return qn_backend_emulator.launch(host, function, &launch);
 }
 
-/* What outputs hold before. */
+/* The outputs' contents before the launch. */
 static void begin_outputs(const emit_case *c, unsigned char data[EMIT_MOST][EMIT_BYTES], qn_tensor *out)
 {
   for (size_t k = 0; k < c->source.n_outputs; k++) {

@@ -79,7 +79,7 @@ static int one_failure(const work *w, int k)
   if (memcmp(out, before_launch, sizeof out)) return fault("something was written", k, (int)out[0]);
   const int lost = atomic_load(&outstanding) - before;
   if (all(w) || !right(w)) return fault("the next try fails", k, 0);
-  const int kept = atomic_load(&outstanding) - before; /* what was compiled and loaded stays: no loss */
+  const int kept = atomic_load(&outstanding) - before; /* compiled and loaded kernels stay: no leak */
   return lost > kept ? fault("blocks lost", k, lost) : 0;
 }
 

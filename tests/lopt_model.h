@@ -84,7 +84,7 @@ static inline qn_exec exec_of(model *m, qn_pool *pool)
     m->workspace = aligned_alloc(64, (needed + 63) / 64 * 64);
     m->workspace_bytes = needed;
   }
-  memset(m->workspace, 0xA5, needed); /* what was there must not matter */
+  memset(m->workspace, 0xA5, needed); /* earlier contents must not matter */
   return (qn_exec){.size = sizeof(qn_exec), .pool = pool, .workspace = m->workspace, .workspace_bytes = needed};
 }
 
@@ -124,7 +124,7 @@ static inline void mirror_begin(mirror *to, const model *m, const qn_lopt_hyper 
   to->hyper = hyper ? copy_to(hyper, sizeof *hyper, 0) : NULL;
   to->bytes = qn_small_fc_lopt_workspace_bytes(m->n, to->tensor[PARAM]);
   if (to->bytes && qn_memory_allocate(on, to->bytes, &to->workspace) == QN_OK)
-    qn_memory_fill(on, NULL, to->workspace, 0xA5, to->bytes); /* what was there must not matter */
+    qn_memory_fill(on, NULL, to->workspace, 0xA5, to->bytes); /* earlier contents must not matter */
 }
 
 static inline void mirror_end(mirror *of, model *m, size_t shift)

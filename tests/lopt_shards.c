@@ -207,7 +207,7 @@ static double compare(const model *whole, member *members, size_t k, const float
   return worst;
 }
 
-/* What lacks the first dimension is in all of them, with the same bits; so is the LSTM's state. */
+/* A tensor without the first dimension is in all shards, with the same bits; so is the LSTM's state. */
 static bool same_vectors(const model *whole, member *members, size_t k)
 {
   bool same = true;

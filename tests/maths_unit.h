@@ -32,7 +32,7 @@ typedef struct maths_args {
   "  if (a.sum) a.sum[run] = sum;\n"                                                                                   \
   "}\n"
 
-/* What the kernel adds for one input. */
+/* The kernel's contribution for one input. */
 static inline uint64_t maths_mixed(uint32_t bits, uint32_t result, int is_nan)
 {
   const uint64_t mixed =

@@ -26,7 +26,7 @@ static void quote(const char *log)
   for (size_t n; log && *log; log += n + (log[n] == '\n')) printf("# %.*s\n", (int)(n = strcspn(log, "\n")), log);
 }
 
-/* What ptxas says of the kernel: "... 8 bytes spill stores, 8 bytes spill loads" and "Used 32 registers". */
+/* ptxas's line on the kernel: "... 8 bytes spill stores, 8 bytes spill loads" and "Used 32 registers". */
 static bool read_log(const char *log, usage *u)
 {
   const char *used = log ? strstr(log, "Used ") : NULL, *stack = log ? strstr(log, "bytes stack frame, ") : NULL;

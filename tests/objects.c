@@ -35,7 +35,7 @@ static void begin(void)
   }
 }
 
-/* What get makes of an owner: the object that stands at its own place from `key` on. */
+/* Stands for get: returns the object that stands at its own place from `key` on. */
 static int taken, released;
 static void *get_object(void *owner, void *key)
 {

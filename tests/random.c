@@ -212,8 +212,8 @@ static void storage(const format *f)
   check_narrow(f, "small floats");
 }
 
-/* What no single rounding shows: over many words the mean is the number itself. A generator that is off by 1/16 of a
- * unit is off by a hundred standard deviations. */
+/* A property that no single rounding shows: over many words the mean is the number itself. A generator that is off by
+ * 1/16 of a unit is off by a hundred standard deviations. */
 static void mean(const format *f, float x)
 {
   enum { ROUNDS = 16 };

@@ -62,7 +62,7 @@ __attribute__((format(printf, 1, 2), unused)) static void skip(const char *forma
 {
   va_list arguments;
   va_start(arguments, format);
-  printf("ok %d - # SKIP ", ++test_count); /* what cannot be tried here; never what could */
+  printf("ok %d - # SKIP ", ++test_count); /* only for a test that cannot run here */
   vprintf(format, arguments);
   va_end(arguments);
   printf("\n");

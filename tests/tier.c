@@ -9,7 +9,7 @@
 #include <time.h>
 
 #if defined(__x86_64__)
-/* What /proc/cpuinfo says, apart from our own detection. */
+/* The flags of /proc/cpuinfo, independent of our own detection. */
 static bool kernel_lists(const char *flag)
 {
   static char text[1 << 16];

@@ -23,7 +23,7 @@ static bool untouched(void)
   return kept;
 }
 
-/* What a case may spoil; the tensors are copies, their data is not. */
+/* The parts of a call that a case may spoil; the tensors are copies, their data is not. */
 typedef struct call {
   qn_tensor tensor[ROLES][2], single[4];
   int64_t shape[2][6], rows[2];

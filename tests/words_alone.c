@@ -172,7 +172,7 @@ static void every_word_stands_alone(void)
   qn_text_free(&all);
 }
 
-/* What a unit whose own text is `own` has of base/maths.h, a source of some hundred lines. */
+/* The part of base/maths.h in a unit whose own text is `own`:  base/maths.h, a source of some hundred lines. */
 static void has(const char *what, const char *own, const char *wanted, const char *unwanted)
 {
   char text[512];

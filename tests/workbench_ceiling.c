@@ -23,7 +23,7 @@ static _Alignas(64) unsigned char after[QN_MAX_STREAMS][BYTES];
 
 static unsigned char value(int stream, int at) { return (unsigned char)(17 * stream + 31 * (at / QN_LINE) + at + 1); }
 
-/* What byte `at` of stream k holds behind the run: writes get the reads' exclusive or, updates their own with it. */
+/* Byte `at` of stream k after the run: writes get the reads' exclusive or, updates their own with it. */
 static unsigned char expected(const struct mix *m, int k, int at)
 {
   unsigned char sum = 0;

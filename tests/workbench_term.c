@@ -34,7 +34,7 @@ static bool redirect(int columns)
   return ok;
 }
 
-/* What has arrived once nothing more does: the kernel hands a terminal's bytes on in its own time. */
+/* Reads until nothing more arrives: the kernel hands a terminal's bytes on in its own time. */
 static const char *seen(void)
 {
   enum { SILENCE_MS = 50 };

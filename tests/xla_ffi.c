@@ -261,7 +261,7 @@ static void bad_arrays(void)
   BAD("extent 0 of the workspace is -1", add_result(c, XLA_U8, NULL, 1, &negative));
 }
 
-/* What the op refuses comes through, and the hyper struct is checked as params are. */
+/* The op's refusals come through, and the hyper struct is checked as params are. */
 static void bad_calls(void)
 {
   static int64_t two[] = {2};

@@ -40,7 +40,7 @@ def frozen_share(lr, least, digits, most):
     lr, share, x, edge = f32(lr), 0.0, 0.0, 0.0
     while x < most:
         step = spacing(x, least, digits)
-        up = min(x + step / 2, most)  # what lies between edge and up rounds to x
+        up = min(x + step / 2, most)  # all values between edge and up round to x
         if all(nearest(f32(x + move), least, digits) == x for move in (lr, -lr)):
             share += below(up) - below(edge)
         x, edge = x + step, up

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `import quern` costs: tools/import_cost.py [PYTHON], with QUERN_LIBRARY where the library is not installed.
+"""Times `import quern`: tools/import_cost.py [PYTHON], with QUERN_LIBRARY where the library is not installed.
 
 20 turns, each in interpreters of its own: ctypes, which every binding of this form pays for, and the package. Prints
 the least and the median processor's time of each, in ms. It judges nothing; results/import-python.txt is what it

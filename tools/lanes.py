@@ -24,7 +24,7 @@ Meson = collections.namedtuple(
     "Meson", "build only without contributor archs arguments env", defaults=(None, (), False, (), (), {})
 )
 MESON = {
-    # What a contributor runs: everything once, but what takes minutes.
+    # The contributor's lane: everything once, without the tests that take minutes.
     "quick": Meson("build", without=("full",), contributor=True, archs=(90,)),
     # The rest of it: the normal level of the checks, every architecture, the text of the tree.
     "full": Meson("build", only=("full",), archs=(75, 80, 86, 89, 90, 100, 120)),
@@ -50,9 +50,9 @@ PYTHON = {
     "python": Python("build", "numpy", f"{NO_GPU}|{NO_FRAMEWORK}", contributor=True),
     "torch": Python("build", "torch", f"{NO_GPU}|could not import '(deepspeed|cupy)(\\.\\w+)*'.*"),
     "torch-oldest": Python("build", "torch-oldest", f"{NO_GPU}|{NO_FRAMEWORK}|before torch 2.5 .*"),
-    # What pip and a wheel's user get (tools/wheel.sh): the tree's own library is not used.
+    # The installed package, as pip and a wheel's user see it (tools/wheel.sh): the tree's own library is not used.
     "wheel": Python(None, "wheel", ""),
-    # What hands arrays to the library, over that of asan: not what reads text, starts the command or times.
+    # Tests that hand arrays to asan's library; not those that read text, start the command or measure time.
     "python-asan": Python(
         "build-asan",
         "numpy",

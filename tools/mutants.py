@@ -150,7 +150,7 @@ class Tree:
     def compiles(self, check):
         kind, rest = check.split(" ", 1)
         target = "cli/quern" if kind == "check" else "all"
-        if kind == "test":  # what a test needs, meson knows; most are one program
+        if kind == "test":  # meson knows a test's programs; most need one
             program = "tests/test_" + rest.split()[0]
             target = program if self.run(["ninja", "-t", "query", program])[0] == 0 else "all"
         return self.run(["ninja", target])
@@ -190,7 +190,7 @@ def choose(mutants, order):
 
 
 def try_one(tree, m):
-    """What became of it: killed, survived or wrong, and a word on it."""
+    """The mutant's fate: killed, survived or wrong, and a word on it."""
     original = (tree.path / m.file).read_bytes()
     old, new = m.text()
     tree.put(m.file, original.decode().replace(old, new).encode())

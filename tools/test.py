@@ -91,7 +91,7 @@ def meson(log, *words, **env):
 
 
 def targets(folder):
-    """What is compiled there: all, or, if no lane runs all of its tests, what those need that run."""
+    """The targets to compile: all, or, if no lane runs all tests of the build, those that its tests need."""
     lanes = [lane for lane in MESON.values() if lane.build == folder]
     if any(lane.only is None for lane in lanes):
         return []
@@ -108,7 +108,7 @@ def build(folder):
             return 0
         build = BUILDS[folder]
         there = os.path.exists(f"{folder}/build.ninja")
-        if there:  # what was looked for and not found is looked for again
+        if there:  # meson must search again for programs that it did not find
             steps = [["configure", "--clearcache", folder], ["setup", "--reconfigure", folder]]
         else:
             steps = [["setup", folder, *build.arguments]]

@@ -46,11 +46,10 @@ typedef struct qn_setting {
 size_t qn_settings_of(const qn_op_info *op, qn_level level, uint64_t seed, qn_setting *settings, size_t most);
 /* "lr=0.003 decay=relative grad_scale->3": what is not at its default. */
 void qn_setting_text(const qn_op_info *op, const qn_setting *setting, char *text, size_t bytes);
-/* Reading and writing a number param (DOUBLE, U64, BOOL, ENUM) of a params struct. */
 /* The params that are not the defaults, as a user would set them: "rounding=stochastic cautious=1"; pointers aside. */
 void qn_params_text(const qn_op_info *op, const void *params, char *text, size_t bytes);
-double qn_param_get(const qn_op_param *param, const void *params);
 double qn_param_most(const qn_op_param *param); /* an enum's last value */
+/* Write a number param (DOUBLE, U64, BOOL, ENUM) of a params struct; qn_param_get() of op/op.h reads one. */
 void qn_param_set(const qn_op_param *param, void *params, double value);
 void qn_param_set_u64(const qn_op_param *param, void *params, uint64_t value);
 

@@ -10,21 +10,6 @@
 
 static bool is_pointer(qn_param_type type) { return type >= QN_PARAM_DEVICE_F32; }
 
-double qn_param_get(const qn_op_param *param, const void *params)
-{
-  const char *at = (const char *)params + param->offset;
-  double value = 0;
-  uint64_t wide;
-  int32_t word;
-  switch (param->type) {
-  case QN_PARAM_DOUBLE: memcpy(&value, at, sizeof value); return value;
-  case QN_PARAM_U64: memcpy(&wide, at, sizeof wide); return (double)wide;
-  case QN_PARAM_BOOL:
-  case QN_PARAM_ENUM: memcpy(&word, at, sizeof word); return word;
-  default: return 0;
-  }
-}
-
 void qn_param_set_u64(const qn_op_param *param, void *params, uint64_t value)
 {
   memcpy((char *)params + param->offset, &value, sizeof value);
@@ -74,10 +59,10 @@ static void double_values(const qn_op_param *param, values *v)
   if (isfinite(param->most)) add_value(v, param->below_most ? nextafter(param->most, param->least) : param->most);
 }
 
-static values values_of(const qn_op_param *param)
+static values values_of(const qn_op_info *op, const qn_op_param *param)
 {
   values v = {0, {0}};
-  if (!is_pointer(param->type)) add_value(&v, param->default_value);
+  if (!is_pointer(param->type)) add_value(&v, qn_op_param_default(op, param));
   switch (param->type) {
   case QN_PARAM_DOUBLE: double_values(param, &v); break;
   case QN_PARAM_U64:
@@ -119,7 +104,7 @@ static void choose(const qn_op_info *op, qn_setting *s, size_t k, double value)
 static void choose_at_random(const qn_op_info *op, qn_setting *s)
 {
   for (size_t k = 0; k < op->n_params; k++) {
-    values v = values_of(&op->params[k]);
+    values v = values_of(op, &op->params[k]);
     uint64_t draw = qn_seed_mix(s->seed, k);
     if (draw % 100 >= (is_pointer(op->params[k].type) ? 20u : 35u)) continue;
     choose(op, s, k, v.at[(draw >> 32) % v.n]);
@@ -140,7 +125,7 @@ size_t qn_settings_of(const qn_op_info *op, qn_level level, uint64_t seed, qn_se
   size_t n = 0;
   settings[n++] = plain;
   for (size_t k = 0; k < op->n_params; k++) {
-    values v = values_of(&op->params[k]);
+    values v = values_of(op, &op->params[k]);
     for (size_t i = is_pointer(op->params[k].type) ? 0 : 1; i < v.n && n < most; i++) {
       settings[n] = plain;
       settings[n].seed = qn_seed_mix(seed, n);
@@ -174,14 +159,15 @@ static void add_number(qn_text *t, double value)
   qn_text_add(t, "%s", text);
 }
 
-static void add_if_set(qn_text *t, const qn_op_param *param, const void *params)
+static void add_if_set(qn_text *t, const qn_op_info *op, const qn_op_param *param, const void *params)
 {
-  if (is_pointer(param->type) || qn_param_get(param, params) == param->default_value) return;
+  const double value = qn_param_get(param, params);
+  if (is_pointer(param->type) || value == qn_op_param_default(op, param)) return;
   qn_text_add(t, " %s=", param->name);
   if (param->type == QN_PARAM_ENUM)
-    add_enum_name(t, param, (size_t)qn_param_get(param, params));
+    add_enum_name(t, param, (size_t)value);
   else
-    add_number(t, qn_param_get(param, params));
+    add_number(t, value);
 }
 
 void qn_setting_text(const qn_op_info *op, const qn_setting *s, char *text, size_t bytes)
@@ -196,7 +182,7 @@ void qn_setting_text(const qn_op_info *op, const qn_setting *s, char *text, size
       else
         qn_text_add(&t, "(values from its seed)");
     }
-    add_if_set(&t, param, s->params);
+    add_if_set(&t, op, param, s->params);
   }
   snprintf(text, bytes, "%s", t.at ? t.at + 1 : "defaults");
   qn_text_free(&t);
@@ -205,7 +191,7 @@ void qn_setting_text(const qn_op_info *op, const qn_setting *s, char *text, size
 void qn_params_text(const qn_op_info *op, const void *params, char *text, size_t bytes)
 {
   qn_text t = {0};
-  for (size_t k = 0; k < op->n_params; k++) add_if_set(&t, &op->params[k], params);
+  for (size_t k = 0; k < op->n_params; k++) add_if_set(&t, op, &op->params[k], params);
   snprintf(text, bytes, "%s", t.at ? t.at + 1 : "");
   qn_text_free(&t);
 }

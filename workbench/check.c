@@ -112,7 +112,7 @@ static void add_contract(item_list *list, const qn_target *target)
 {
   const qn_op *op = target->op;
   const bool refers = qn_op_check_of(op)->reference;
-  add_item(list, QN_LEG_CONTRACT, target, QN_NO_ROW, NULL, refers ? qn_leg_subject_contract : qn_leg_contract);
+  add_item(list, QN_LEG_CONTRACT, target, QN_NO_ROW, NULL, qn_leg_contract);
   if (refers) add_item(list, QN_LEG_SELFTEST, target, QN_NO_ROW, NULL, qn_leg_subject_selftest);
 }
 

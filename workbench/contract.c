@@ -2,195 +2,212 @@
 /* contract.c - see contract.h. */
 #include "workbench/contract.h"
 #include "core/core.h"
+#include <stdio.h>
 #include <string.h>
-
-static const size_t elements[QN_CONTRACT_TENSORS] = {35, 6, 64};
 
 static void reset(qn_contract *c)
 {
-  const qn_op_info *op = &c->op->info;
-  memset(c->params, 0, sizeof c->params);
-  qn_op_defaults(op, c->params, op->params_bytes);
-  c->exec = (qn_exec){.size = sizeof(qn_exec), .device = c->device};
+  const qn_subject *d = &c->d;
+  memcpy(c->params, d->params, sizeof d->params);
+  memset(c->params + sizeof d->params, 0, sizeof c->params - sizeof d->params);
+  c->exec = d->exec;
   c->exec_given = &c->exec;
   c->params_given = c->params;
-  c->n = QN_CONTRACT_TENSORS;
+  c->n = d->n;
   c->list_given = c->list;
-  for (size_t r = 0; r < op->n_tensors; r++) {
-    c->list[r] = NULL;
-    if (!c->buffers->tensor[r]) continue;
-    memcpy(c->tensor[r], c->buffers->tensor[r], sizeof c->tensor[r]);
+  for (size_t r = 0; r < d->op->info.n_tensors; r++) {
     c->list[r] = c->tensor[r];
+    if (c->tensor[r]) memcpy(c->tensor[r], d->role[r].tensor, d->role[r].n * sizeof(qn_tensor));
   }
 }
 
-qn_status qn_contract_open(qn_contract *c, qn_trial *trial, size_t row)
+/* Words behind the sample: a tensor of three dimensions and an empty one, or a setting that the row of types needs. */
+static const char *words_behind(const qn_op *op, qn_device_kind kind, size_t row)
 {
-  *c = (qn_contract){.trial = trial, .op = trial->item->target.op, .row = row, .device = trial->item->target.device};
+  const qn_op_check *check = qn_op_check_of(op);
+  if (!qn_op_is_alone(&op->info)) return check->sample ? "4x3x2 0x3" : NULL;
+  return row && check->variation ? check->variation(kind, row, 0) : NULL;
+}
+
+/* Lists without a text of their own have three tensors. */
+qn_status qn_contract_open(qn_contract *c, qn_trial *trial, size_t row, const char *text)
+{
+  const qn_op *op = trial->item->target.op;
+  const char *sample = text ? text : qn_op_check_of(op)->sample;
+  *c = (qn_contract){.trial = trial};
   c->number = row ? 100000 : 0; /* so that a number means the same call whatever row ran before */
-  qn_try(
-      qn_buffers_create(&c->buffers, &c->op->info, row, c->device, NULL, QN_CONTRACT_TENSORS, elements, QN_ALIGN_64));
-  qn_try(qn_memory_allocate(c->device, QN_CONTRACT_SPARE, &c->spare));
+  const qn_subject_order order = {.op = op,
+                                  .row = row,
+                                  .device = trial->item->target.device,
+                                  .text = sample ? sample : "35 6 64 filled odd",
+                                  .more = text ? NULL : words_behind(op, trial->item->target.device.kind, row),
+                                  .seed = trial->options->seed};
+  qn_try(qn_subject_open(&c->d, &order));
+  qn_try(qn_subject_lend(&c->d));
+  for (size_t r = 0; r < op->info.n_tensors; r++)
+    if (c->d.role[r].n) qn_try(qn_try_allocate(&c->tensor[r], c->d.role[r].n * sizeof(qn_tensor), "tensors"));
   reset(c);
   return QN_OK;
 }
 
 void qn_contract_close(qn_contract *c)
 {
-  if (c->spare) qn_memory_release(c->device, c->spare);
-  qn_buffers_destroy(&c->buffers);
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++) qn_release(c->tensor[r]);
+  qn_subject_close(&c->d);
 }
 
-/* ---- one try ---- */
+/* ---- one case ---- */
 
 typedef struct verdicts {
   qn_status step, prepare, plan;
   char sentence[3][512];
 } verdicts;
 
-static void say_nothing(void)
+static bool begins(const qn_contract *c) { return qn_trial_takes(c->trial, c->number); }
+
+static void end(qn_contract *c)
 {
-  qn_fail(QN_BAD_ARGUMENT, "(no sentence)"); /* so that an older failure's sentence is not taken for this one's */
+  c->number++;
+  reset(c);
 }
 
-static void note_sentence(char *text, size_t bytes, qn_status status)
+static void fail(qn_contract *c, const char *what, const char *how, const char *sentence)
 {
-  snprintf(text, bytes, "%s", status == QN_OK ? "" : qn_last_error());
+  qn_trial_fail(c->trial, (long)c->number, "%s: %s%s%s", what, how, *sentence ? ": " : "", sentence);
 }
 
-/* prepare and plan create come first, as they must change nothing at all. */
+static void forget_sentence(void) { qn_fail(QN_BAD_ARGUMENT, "(no sentence)"); } /* an older failure's proves nothing */
+
+static qn_status note(char sentence[512], qn_status status)
+{
+  snprintf(sentence, 512, "%s", status == QN_OK ? "" : qn_last_error());
+  return status;
+}
+
+/* prepare and plan come first, as they must change nothing. */
 static verdicts try_all(qn_contract *c, bool step_only)
 {
   verdicts v = {.step = QN_OK};
+  const qn_op_info *op = &c->d.op->info;
   qn_plan *plan = NULL;
   if (!step_only) {
-    say_nothing();
-    v.prepare = qn_op_prepare(&c->op->info, c->exec_given, c->params_given, c->n, c->list_given);
-    note_sentence(v.sentence[1], sizeof v.sentence[1], v.prepare);
-    say_nothing();
-    v.plan = qn_op_plan_create(&plan, &c->op->info, c->exec_given, c->params_given, c->n, c->list_given);
-    note_sentence(v.sentence[2], sizeof v.sentence[2], v.plan);
-    if (v.plan != QN_OK && plan) qn_trial_fail(c->trial, (long)c->number, "a refused plan is not NULL");
+    forget_sentence();
+    v.prepare = note(v.sentence[1], qn_op_prepare(op, c->exec_given, c->params_given, c->n, c->list_given));
+    forget_sentence();
+    v.plan = note(v.sentence[2], qn_op_plan_create(&plan, op, c->exec_given, c->params_given, c->n, c->list_given));
+    if (v.plan != QN_OK && plan) fail(c, "plan", "a refused plan is not NULL", "");
     qn_plan_destroy(&plan);
   }
-  say_nothing();
-  v.step = qn_op_step(&c->op->info, c->exec_given, c->params_given, c->n, c->list_given);
-  note_sentence(v.sentence[0], sizeof v.sentence[0], v.step);
+  forget_sentence();
+  v.step = note(v.sentence[0], qn_op_step(op, c->exec_given, c->params_given, c->n, c->list_given));
   return v;
 }
 
-static bool upload(qn_contract *c)
+static void see_unchanged(qn_contract *c, const char *what)
 {
-  qn_buffers_fill(c->buffers, qn_seed_mix(c->trial->options->seed, c->number), true, false);
-  if (qn_buffers_upload(c->buffers) == QN_OK) return true;
-  qn_trial_fail(c->trial, (long)c->number, "%s", qn_last_error());
-  return false;
+  char wrong[256];
+  if (qn_subject_fetch(&c->d) != QN_OK)
+    fail(c, what, "memory cannot be read", qn_last_error());
+  else if (!qn_subject_untouched(&c->d, wrong, sizeof wrong))
+    fail(c, what, "it is refused, and yet memory was written", wrong);
 }
 
-static void check_unchanged(qn_contract *c, const char *what)
+static void see_refusal(qn_contract *c, const char *what, const char *call, qn_status status, const char *sentence,
+                        const char *const *words)
 {
-  if (qn_buffers_download(c->buffers) != QN_OK) {
-    qn_trial_fail(c->trial, (long)c->number, "%s", qn_last_error());
-    return;
+  const char *const name = c->d.op->info.name;
+  char how[128];
+  snprintf(how, sizeof how, "%s accepts it", call);
+  if (!qn_is_refusal(status) && status != QN_UNSUPPORTED) fail(c, what, how, sentence);
+  snprintf(how, sizeof how, "the sentence of %s lacks \"%s\"", call, name);
+  if (!strstr(sentence, name) && strcmp(*words, "exec") != 0) fail(c, what, how, sentence);
+  for (; *words; words++) {
+    snprintf(how, sizeof how, "the sentence of %s lacks \"%s\"", call, *words);
+    if (!strstr(sentence, *words)) fail(c, what, how, sentence);
   }
-  qn_difference d = qn_buffers_unchanged(c->buffers);
-  if (d.fault == QN_FAULT_NONE) return;
-  char text[256];
-  snprintf(text, sizeof text, "%s: it was refused, and yet wrote", what);
-  qn_trial_differ(c->trial, (long)c->number, text, c->buffers, NULL, &d);
-}
-
-static void expect_refusal(qn_contract *c, const char *what, const char *call, qn_status status, const char *sentence,
-                           const char *const *words)
-{
-  if (status == QN_OK) qn_trial_fail(c->trial, (long)c->number, "%s: %s takes it", what, call);
-  for (; *words; words++)
-    if (!strstr(sentence, *words))
-      qn_trial_fail(c->trial, (long)c->number, "%s: %s refuses it, but its sentence does not say \"%s\": %s", what,
-                    call, *words, sentence);
 }
 
 void qn_contract_refuses(qn_contract *c, const char *what, const char *const *words)
 {
-  if (qn_trial_takes(c->trial, c->number) && upload(c)) {
-    verdicts v = try_all(c, false);
-    expect_refusal(c, what, "step", v.step, v.sentence[0], words);
-    expect_refusal(c, what, "prepare", v.prepare, v.sentence[1], words);
-    expect_refusal(c, what, "plan create", v.plan, v.sentence[2], words);
-    check_unchanged(c, what);
+  if (begins(c)) {
+    const verdicts v = try_all(c, false);
+    see_refusal(c, what, "step", v.step, v.sentence[0], words);
+    see_refusal(c, what, "prepare", v.prepare, v.sentence[1], words);
+    see_refusal(c, what, "plan", v.plan, v.sentence[2], words);
+    see_unchanged(c, what);
   }
-  c->number++;
-  reset(c);
+  end(c);
 }
 
 void qn_contract_refuses_step(qn_contract *c, const char *what, const char *const *words)
 {
-  if (qn_trial_takes(c->trial, c->number) && upload(c)) {
-    verdicts v = try_all(c, false);
+  if (begins(c)) {
+    const verdicts v = try_all(c, false);
     qn_plan *plan = NULL;
-    expect_refusal(c, what, "step", v.step, v.sentence[0], words);
-    if (v.prepare || v.plan ||
-        qn_op_plan_create(&plan, &c->op->info, c->exec_given, c->params_given, c->n, c->list_given))
-      qn_trial_fail(c->trial, (long)c->number, "%s: prepare or plan create refuses it: %s%s", what, v.sentence[1],
-                    v.sentence[2]);
-    say_nothing();
-    qn_status status = plan ? qn_op_plan_step(plan, c->exec_given, c->params_given, NULL) : QN_OK;
-    expect_refusal(c, what, "plan step", status, qn_last_error(), words);
+    see_refusal(c, what, "step", v.step, v.sentence[0], words);
+    if (v.prepare || v.plan)
+      fail(c, what, "prepare or plan refuses it", v.sentence[v.prepare ? 1 : 2]);
+    else if (qn_op_plan_create(&plan, &c->d.op->info, &c->exec, c->params, c->n, c->list) != QN_OK)
+      fail(c, what, "the second plan is refused", qn_last_error());
+    forget_sentence();
+    if (plan)
+      see_refusal(c, what, "a plan's step", qn_op_plan_step(plan, &c->exec, c->params, NULL), qn_last_error(), words);
     qn_plan_destroy(&plan);
-    check_unchanged(c, what);
+    see_unchanged(c, what);
   }
-  c->number++;
-  reset(c);
+  end(c);
 }
 
 void qn_contract_refuses_moved(qn_contract *c, size_t role, const char *what, const char *const *words)
 {
-  if (qn_trial_takes(c->trial, c->number) && upload(c)) {
-    const qn_tensor *moved[QN_MAX_TENSORS] = {0};
+  if (begins(c)) {
+    const qn_tensor *moved[QN_MAX_TENSORS] = {NULL};
     qn_plan *plan = NULL;
-    if (qn_op_plan_create(&plan, &c->op->info, &c->exec, c->params, c->n, c->buffers->list) != QN_OK) {
-      qn_trial_fail(c->trial, (long)c->number, "a plan of the plain call is refused: %s", qn_last_error());
-    } else {
-      moved[role] = c->tensor[role];
-      say_nothing();
-      qn_status status = qn_op_plan_step(plan, &c->exec, c->params, moved);
-      expect_refusal(c, what, "plan step", status, qn_last_error(), words);
-      check_unchanged(c, what);
-    }
+    if (qn_op_plan_create(&plan, &c->d.op->info, &c->exec, c->params, c->n, c->d.tensors) != QN_OK)
+      fail(c, what, "a plan of the valid call is refused", qn_last_error());
+    moved[role] = c->tensor[role];
+    forget_sentence();
+    if (plan)
+      see_refusal(c, what, "a plan's step", qn_op_plan_step(plan, &c->exec, c->params, moved), qn_last_error(), words);
     qn_plan_destroy(&plan);
+    see_unchanged(c, what);
   }
-  c->number++;
-  reset(c);
+  end(c);
 }
 
-void qn_contract_takes(qn_contract *c, const char *what)
+/* What a step wrote is as it was filled again. */
+static void rewind_tensors(qn_contract *c, const char *what)
 {
-  if (qn_trial_takes(c->trial, c->number) && upload(c)) {
-    verdicts v = try_all(c, false);
-    if (v.step || v.prepare || v.plan)
-      qn_trial_fail(c->trial, (long)c->number, "%s must be taken: step %s %s; prepare %s %s; plan %s %s", what,
-                    qn_status_name(v.step), v.sentence[0], qn_status_name(v.prepare), v.sentence[1],
-                    qn_status_name(v.plan), v.sentence[2]);
+  if (qn_subject_rewind(&c->d) != QN_OK) fail(c, what, "memory cannot be written", qn_last_error());
+}
+
+void qn_contract_accepts(qn_contract *c, const char *what)
+{
+  if (begins(c)) {
+    const verdicts v = try_all(c, false);
+    if (v.step) fail(c, what, "step does not accept it", v.sentence[0]);
+    if (v.prepare) fail(c, what, "prepare does not accept it", v.sentence[1]);
+    if (v.plan) fail(c, what, "plan does not accept it", v.sentence[2]);
+    rewind_tensors(c, what);
   }
-  c->number++;
-  reset(c);
+  end(c);
 }
 
 qn_status qn_contract_tries(qn_contract *c, const char *what, bool must_refuse)
 {
   qn_status status = QN_STATUS_COUNT;
-  if (qn_trial_takes(c->trial, c->number) && upload(c)) {
-    verdicts v = try_all(c, true);
+  if (begins(c)) {
+    const verdicts v = try_all(c, true);
     status = v.step;
-    if (status != QN_OK && !qn_is_refusal(status))
-      qn_trial_fail(c->trial, (long)c->number, "%s: %s: %s", what, qn_status_name(status), v.sentence[0]);
-    if (status == QN_OK && must_refuse)
-      qn_trial_fail(c->trial, (long)c->number, "%s: it is taken, though a value is outside its range", what);
+    if (status != QN_OK && !qn_is_refusal(status)) fail(c, what, qn_status_name(status), v.sentence[0]);
+    if (status == QN_OK && must_refuse) fail(c, what, "it is accepted, though a value is outside its range", "");
     if (qn_is_refusal(status) && strstr(v.sentence[0], "(no sentence)"))
-      qn_trial_fail(c->trial, (long)c->number, "%s: it is refused without a sentence", what);
-    if (status != QN_OK) check_unchanged(c, what);
+      fail(c, what, "it is refused without a sentence", "");
+    if (status == QN_OK)
+      rewind_tensors(c, what);
+    else
+      see_unchanged(c, what);
   }
-  c->number++;
-  reset(c);
+  end(c);
   return status;
 }

@@ -1,49 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* contract.h - a valid call of an op, to be broken in one place and tried: the tool of leg 4. */
+/* contract.h - a valid call of an op, broken in one place and tried: the tool of leg 4. */
 #ifndef QN_WORKBENCH_CONTRACT_H
 #define QN_WORKBENCH_CONTRACT_H
-#include "workbench/buffers.h"
 #include "workbench/check.h"
+#include "workbench/subject.h"
 
-enum { QN_CONTRACT_TENSORS = 3 };
-
-/* After every try the call is made valid again. */
+/* After every case the call is valid again. */
 typedef struct qn_contract {
   qn_trial *trial;
-  const qn_op *op;
-  size_t row, number; /* number: of the case to come */
-  qn_device device;
-  qn_buffers *buffers;
+  qn_subject d;  /* the valid call; a case changes the copies below */
+  size_t number; /* of the next case */
   qn_exec exec;
   const qn_exec *exec_given;
-  _Alignas(16) unsigned char params[QN_PARAMS_BYTES + 64]; /* with room for members of a later version */
+  _Alignas(16) unsigned char params[QN_SUBJECT_PARAMS + 64]; /* with room for members of a later version */
   const void *params_given;
   size_t n;
-  qn_tensor tensor[QN_MAX_TENSORS][QN_CONTRACT_TENSORS];
+  qn_tensor *tensor[QN_MAX_TENSORS]; /* NULL: the role is not given */
   const qn_tensor *list[QN_MAX_TENSORS];
   const qn_tensor *const *list_given;
-  int64_t shape[8], strides[8]; /* free for a try's use */
-  void *spare;                  /* device memory for it, of SPARE bytes */
+  int64_t shape[QN_SUBJECT_NDIM + 1], strides[QN_SUBJECT_NDIM + 1]; /* for a case's use */
 } qn_contract;
-enum { QN_CONTRACT_SPARE = 4096 };
 
-qn_status qn_contract_open(qn_contract *c, qn_trial *trial, size_t row);
+/* A call of these words (subject.h), or with NULL of the op's sample. Close it in any case. */
+qn_status qn_contract_open(qn_contract *c, qn_trial *trial, size_t row, const char *text);
 void qn_contract_close(qn_contract *c);
 
-/* One case: the call as it stands must be refused by step, prepare and plan, with a sentence that contains all words.
- */
+#define QN_WORDS(...) ((const char *[]){__VA_ARGS__, NULL})
+
+/* Step, prepare and plan refuse the call as it stands, in a sentence that contains the op's name and all words. */
 void qn_contract_refuses(qn_contract *c, const char *what, const char *const *words);
-/* The same of what only a step needs: step and a plan's step refuse it, prepare and plan take it. */
+/* Step and a plan's step refuse it; prepare and plan do not need what is wrong, and accept it. */
 void qn_contract_refuses_step(qn_contract *c, const char *what, const char *const *words);
-/* The same of a role that moved: a plan of the valid call refuses a step with this role's tensors as they stand now. */
+/* A plan of the valid call refuses a step with this role's tensors as they stand now. */
 void qn_contract_refuses_moved(qn_contract *c, size_t role, const char *what, const char *const *words);
-/* One case: it must be taken. */
-void qn_contract_takes(qn_contract *c, const char *what);
-/* One case: taken or refused, or (must_refuse) refused. QN_STATUS_COUNT: this case is not to run. */
+/* Step, prepare and plan accept it. */
+void qn_contract_accepts(qn_contract *c, const char *what);
+/* Accepted or refused or, must_refuse, refused. QN_STATUS_COUNT: this case is not to run. */
 qn_status qn_contract_tries(qn_contract *c, const char *what, bool must_refuse);
 
-/* Everything that can be wrong with, or unusual in, structs and tensors. */
+/* contract_cases.c: all that can be wrong with, or unusual in, structs and tensors. */
 void qn_contract_refuses_all(qn_contract *c);
-void qn_contract_takes_all(qn_contract *c);
-
+void qn_contract_accepts_all(qn_contract *c);
 #endif

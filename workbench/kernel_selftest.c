@@ -104,8 +104,8 @@ qn_status qn_kernel_selftest(qn_kernel_trial_request *r)
   int status = qn_isolated(try_it, &a, said, sizeof said);
   qn_status result = QN_OK;
   if (status != SURVIVED)
-    result = qn_fail(QN_KERNEL_ERROR, "kernel %s fails its check with nothing planted: quern kernel check %s",
-                     r->folder->name, r->folder->path);
+    result = qn_fail(QN_KERNEL_ERROR, "kernel %s fails its check with nothing planted: quern check %s", r->folder->name,
+                     r->folder->path);
   const size_t step = all.n > most ? (all.n + most - 1) / most : 1;
   size_t planted = 0;
   for (size_t k = 0; result == QN_OK && k < all.n; k += step) {

@@ -32,7 +32,7 @@ static qn_status load(const char *path, json_t **root)
   if (says && !strcmp(says, schema) && json_is_object(json_object_get(*root, "devices"))) return QN_OK;
   json_decref(*root);
   *root = NULL;
-  return qn_fail(QN_BAD_FILE, "%s: it is not what `quern kernel tune` writes; remove it, or pass --untuned", path);
+  return qn_fail(QN_BAD_FILE, "%s: it is not what `quern tune` writes; remove it, or pass --untuned", path);
 }
 
 static qn_status take_entry(const qn_folder *folder, const char *path, const json_t *entry, qn_tuned *t)

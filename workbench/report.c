@@ -130,6 +130,7 @@ void qn_report_write(qn_text *text, const qn_records *records)
       if (counts(records, k) && best_of(records, records->record[k].device) == next) add_row(text, &records->record[k]);
     below = next;
   }
+  qn_report_summary(text, records, counts);
   add_variants(text, records);
 }
 

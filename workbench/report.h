@@ -13,6 +13,12 @@ void qn_report_write(qn_text *text, const qn_records *records);
  * each peer, with the time of a wrong one in brackets. Such measurements are in no other table. */
 void qn_report_peers(qn_text *text, const qn_records *records);
 
+/* Under such a table: geometric mean, worst and best of its ratios, where two rows or more have one. */
+#define QN_REPORT_SUMMARY                                                                                              \
+  "\n| over all rows | on | ratio | rows | geometric mean | worst | best |\n|---|---|---|---|---|---|---|\n"
+void qn_report_summary(qn_text *text, const qn_records *records, bool (*counts)(const qn_records *, size_t));
+void qn_report_peers_summary(qn_text *text, const qn_records *records, bool (*counts)(const qn_records *, size_t));
+
 /* A cell may hold anything that a file had: nothing that ends a cell or begins markup. */
 void qn_report_cell(qn_text *text, const char *s);
 

@@ -73,6 +73,12 @@ static void add_peer(qn_text *text, const qn_record_peer *p)
   qn_text_add(text, " | |\n");
 }
 
+static bool counts(const qn_records *records, size_t k)
+{
+  const qn_record *r = &records->record[k];
+  return *r->by && r->timed && r->right && !r->impossible && qn_record_is_last(records, k);
+}
+
 void qn_report_peers(qn_text *text, const qn_records *records)
 {
   qn_text_add(text, "| workload | types | on | step of | time | GB/s | of the ceiling in the same run | step of many "
@@ -80,8 +86,9 @@ void qn_report_peers(qn_text *text, const qn_records *records)
                     "|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (size_t k = 0; k < records->n; k++) {
     const qn_record *r = &records->record[k];
-    if (!*r->by || !r->timed || !r->right || r->impossible || !qn_record_is_last(records, k)) continue;
+    if (!counts(records, k)) continue;
     add_own(text, r);
     for (size_t p = 0; p < r->n_peers; p++) add_peer(text, &r->peer[p]);
   }
+  qn_report_peers_summary(text, records, counts);
 }

@@ -4,6 +4,7 @@
 #include "core/core.h"
 #include "device/backend.h"
 #include "workbench/stats.h"
+#include <stdio.h>
 #include <time.h>
 
 typedef struct bench {
@@ -138,6 +139,57 @@ static qn_status rounds(const bench *b, qn_timed *runner, size_t n, size_t least
   return QN_OK;
 }
 
+/* ---- the kernels inside a step, for a trace: one step more, with an event before each launch ---- */
+enum { MOST_KERNELS = 64 };
+
+typedef struct kernels {
+  const bench *b;
+  size_t n;
+  qn_event *before[MOST_KERNELS + 1]; /* and behind the last */
+  char name[MOST_KERNELS][64];
+  qn_status status;
+} kernels;
+
+static void note_kernel(void *user, const char *kernel, void *stream)
+{
+  kernels *k = user;
+  if (k->n == MOST_KERNELS || k->status != QN_OK) return;
+  snprintf(k->name[k->n], sizeof k->name[0], "%s", kernel);
+  k->status = qn_event_create(k->b->how->exec.device, &k->before[k->n]);
+  if (k->status == QN_OK) k->status = qn_event_record(k->b->how->exec.device, stream, k->before[k->n++]);
+}
+
+static qn_status tell_kernels(const kernels *k)
+{
+  const qn_device device = k->b->how->exec.device;
+  for (size_t i = 0; i < k->n; i++) {
+    double since, ns;
+    qn_try(qn_event_elapsed(device, k->b->base, k->before[i], &since));
+    qn_try(qn_event_elapsed(device, k->before[i], k->before[i + 1], &ns));
+    qn_trace_span(k->b->how->trace, QN_TRACK_KERNELS, k->name[i], k->b->base_ns + (int64_t)since, (int64_t)ns, -1);
+  }
+  return QN_OK;
+}
+
+static qn_status trace_kernels(const bench *b, const qn_timed *runner)
+{
+  const qn_exec *exec = &b->how->exec;
+  kernels k = {.b = b};
+  qn_try(get_ready(runner));
+  qn_try(qn_stream_synchronize(exec->device, exec->stream));
+  qn_launch_observe(note_kernel, &k);
+  qn_status status = runner->run(runner->user);
+  qn_launch_observe(NULL, NULL);
+  if (status == QN_OK) status = k.status;
+  if (status == QN_OK) status = qn_event_create(exec->device, &k.before[k.n]);
+  if (status == QN_OK) status = qn_event_record(exec->device, exec->stream, k.before[k.n]);
+  if (status == QN_OK) status = qn_stream_synchronize(exec->device, exec->stream);
+  if (status == QN_OK) status = tell_kernels(&k);
+  for (size_t i = 0; i <= k.n; i++)
+    if (k.before[i]) (void)qn_event_destroy(exec->device, &k.before[i]);
+  return status;
+}
+
 static qn_status begin(bench *b, const qn_sampling *how, qn_timed *runner, size_t n)
 {
   qn_device_info info = {.size = sizeof info};
@@ -182,6 +234,8 @@ qn_status qn_sample(const qn_sampling *how, qn_timed *runner, size_t n)
   if (status == QN_OK)
     status = how->timer == QN_TIMER_DO_BENCH ? do_bench(&b, runner, n)
                                              : rounds(&b, runner, n, how->least, how->most, how->budget_s);
+  for (size_t k = 0; status == QN_OK && how->trace && k < n; k++)
+    if (runner[k].decides) status = trace_kernels(&b, &runner[k]);
   if (b.from) (void)qn_event_destroy(device, &b.from); /* failures of cleaning up say nothing new */
   if (b.to) (void)qn_event_destroy(device, &b.to);
   if (b.base) (void)qn_event_destroy(device, &b.base);

@@ -13,7 +13,20 @@ qn_status qn_subject_find(const qn_op *op, const char *name, const char **text)
   if (strchr(name, '=')) return QN_OK;
   for (const qn_check_text *w = qn_op_check_of(op)->workloads; w->name; w++)
     if (!strcmp(w->name, name)) return *text = w->text, QN_OK;
-  return qn_fail(QN_BAD_ARGUMENT, "\"%s\" is no workload of the op's, and no text such as \"m=16 n=64 k=32\"", name);
+  const char *names[64] = {NULL};
+  qn_text all = {0};
+  size_t n = 0;
+  const qn_check_text *own = qn_op_check_of(op)->workloads;
+  for (const qn_check_text *w = own; w->name && n < 63; w++) {
+    names[n++] = w->name;
+    qn_text_add(&all, "%s, ", w->name);
+  }
+  const char *near = qn_nearest(name, names);
+  const qn_status status = qn_fail(QN_BAD_ARGUMENT, "%s has no workload %s; %s%s%s %sor extents such as \"%s\"",
+                                   op->info.name, name, near ? "did you mean " : "", near ? near : "",
+                                   near ? "? There are" : "there are", all.at && !all.failed ? all.at : "", own->text);
+  qn_text_free(&all);
+  return status;
 }
 
 /* ---- tensors ---- */

@@ -25,6 +25,7 @@ qn_status qn_trace_create(qn_trace **trace)
   *t = (qn_trace){json_array(), 0};
   t->failed |= json_array_append_new(t->spans, track_name(QN_TRACK_HOST, "host"));
   t->failed |= json_array_append_new(t->spans, track_name(QN_TRACK_DEVICE, "device"));
+  t->failed |= json_array_append_new(t->spans, track_name(QN_TRACK_KERNELS, "kernels of a step"));
   *trace = t;
   return QN_OK;
 }

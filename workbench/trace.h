@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace.h - what ran when, as a Chrome trace (chrome://tracing, ui.perfetto.dev): one track for the host, one for the
- * device, spans with their launches. */
+ * device with spans of whole steps, one with the kernels of a step. */
 #ifndef QN_WORKBENCH_TRACE_H
 #define QN_WORKBENCH_TRACE_H
 #include "quern/status.h"
 #include <stdint.h>
 
 typedef struct qn_trace qn_trace;
-typedef enum qn_track { QN_TRACK_HOST, QN_TRACK_DEVICE } qn_track;
+typedef enum qn_track { QN_TRACK_HOST, QN_TRACK_DEVICE, QN_TRACK_KERNELS } qn_track;
 
 qn_status qn_trace_create(qn_trace **trace);
 /* begin_ns: of CLOCK_MONOTONIC_RAW. launches: of device kernels within; negative: nothing is said about them. NULL for

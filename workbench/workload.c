@@ -195,9 +195,14 @@ qn_status qn_workload_find(const char *name, qn_workload *workload)
   const char *names[sizeof qn_workload_names / sizeof *qn_workload_names];
   for (size_t k = 0; k < sizeof names / sizeof *names; k++) names[k] = qn_workload_names[k].name;
   const char *near = qn_nearest(name, names);
-  return qn_fail(QN_BAD_ARGUMENT,
-                 "there is no workload %s%s%s%s NxM is N tensors of M elements each, as 12x3000 or 512x64K", name,
-                 near ? "; did you mean " : "", near ? near : "", near ? "?" : ";");
+  qn_text all = {0};
+  for (size_t k = 0; names[k]; k++) qn_text_add(&all, "%s, ", names[k]);
+  const qn_status status =
+      qn_fail(QN_BAD_ARGUMENT, "there is no workload %s; %s%s%s %sand NxM, N tensors of M elements each, as 12x3000",
+              name, near ? "did you mean " : "", near ? near : "", near ? "? There are" : "there are",
+              all.at && !all.failed ? all.at : "");
+  qn_text_free(&all);
+  return status;
 }
 
 qn_status qn_workload_read(const char *path, qn_workload *workload)

@@ -7,7 +7,7 @@
 enum { POINTS = 32, STEPS = 400 };
 
 typedef struct model {
-  float w[2][2], b[2];                   /* what is trained, */
+  float w[2][2], b[2];                   /* the trained values, */
   float grad_w[2][2], grad_b[2];         /* its gradients, */
   float momentum_w[2][2], momentum_b[2]; /* and what Lion keeps from step to step: zeros at first */
 } model;

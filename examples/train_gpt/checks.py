@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold between two trainings, each with a bound and its reason. control.py measures what equally right Lions
-differ by, and that wrong ones break these bounds (results/train-gpt-control.csv).
+"""Bounds on the difference of two trainings, each with its reason. control.py measures the difference of equally right
+Lions, and shows that wrong ones break these bounds (results/train-gpt-control.csv).
 
 Two right Lions that round differently do not stay together for ever: where a direction is within rounding of zero its
 sign differs, that weight differs by 2 lr, and the training feeds such differences back. So there are three bounds. A

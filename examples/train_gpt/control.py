@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the checks of the example would notice: trains EagerLion beside a Lion that is as right as it, and beside wrong
-ones, and prints how far apart they come (CSV): control.py > results/train-gpt-control.csv
+"""Tests the example's bounds: trains EagerLion beside an equally right Lion and beside wrong ones, and prints their
+distances (CSV): control.py > results/train-gpt-control.csv
 
-The right one differs in rounding alone, so its distance is what no bound may be below; what is wrong must break one."""
+The right one differs in rounding alone, so no bound may be below its distance; each wrong one must break a bound."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ LOOK = {
     "legend.frameon": False,
 }
 EAGER, OURS, BOUND = "#f0a860", "#1d4f91", "#c43c39"
-# What coincides is drawn thin over thick, so that both are seen.
+# Coinciding lines are drawn thin over thick, so that both are seen.
 ROUNDINGS = {
     "to nearest": {"color": "#c43c39", "linewidth": 1.2},
     "stochastic": {"color": "#9cc3ee", "linewidth": 4.0},

@@ -18,7 +18,7 @@ MONTHS = ["January", "February", "March", "April", "May", "June",
 NAMES = ["Ada", "Bertil", "Cecily", "Dunstan", "Edda", "Fergus", "Greta", "Hakon",
          "Isolde", "Jory", "Kester", "Lowri", "Marit", "Nessa", "Osric", "Petra"]  # fmt: skip
 GRAINS = ["barley", "buckwheat", "maize", "millet", "oats", "rye", "spelt", "wheat"]
-DRAWN = (DAYS, MONTHS, NAMES, SACKS, GRAINS, SACKS, GRAINS)  # what one entry draws, in its order
+DRAWN = (DAYS, MONTHS, NAMES, SACKS, GRAINS, SACKS, GRAINS)  # one entry's draws, in order
 
 
 def entry(day, month, name, first, grain, second, other, total) -> str:

@@ -29,20 +29,20 @@ typedef enum qn_dialect { QN_DIALECT_METAL, QN_DIALECT_CUDA } qn_dialect;
  * may be the hardware's own. Metal's fast:: and precise:: choose for one call. */
 typedef enum qn_math { QN_MATH_SAFE, QN_MATH_RELAXED, QN_MATH_FAST } qn_math;
 
-/* What a kernel is made of. All of it is copied. Names are C identifiers, distinct, and no words of the dialect. */
+/* The parts of a kernel. All are copied. Names are C identifiers, distinct, and no words of the dialect. */
 typedef struct qn_kernel_source {
   size_t size; /* sizeof(qn_kernel_source) */
   const char *name;
   const char *body;   /* statements of one thread */
   const char *header; /* functions, types and constants pasted before it; NULL: none */
-  const char *file;   /* what messages call the body; NULL: the kernel's name */
+  const char *file;   /* the body's name in messages; NULL: the kernel's name */
   qn_dialect dialect;
   qn_math math;
   size_t n_inputs, n_outputs; /* at least one output */
   const char *const *inputs, *const *outputs;
   uint64_t strided; /* bit k: input k comes as it is, with its strides; else a strided one is copied row by row first */
   uint64_t atomic;  /* bit k: output k is of atomic<T>, for the atomic_..._explicit functions */
-  /* What the caller may rely on, one text an input and then one an output; NULL: nothing said. A text has storage types
+  /* The contract: one text per input, then one per output; NULL: no contract. A text has storage types
    * and extents, "f32|f16 [n, h, w, 2]": a number is that extent, a word any extent but the same wherever it stands,
    * "2 * n" is of words before it, "..." any number of leading ones ("...3": up to 3; "1...": of ones), "like x" those
    * of the tensor x before it; "dense" behind it refuses a strided one. Checked before each launch. */
@@ -112,7 +112,7 @@ QN_API qn_status qn_kernel_launch(qn_kernel *kernel, const qn_exec *exec, const 
 QN_API qn_status qn_kernel_prepare(qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call);
 QN_API qn_status qn_kernel_workspace_bytes(const qn_kernel *kernel, const qn_kernel_call *call, size_t *bytes);
 
-/* What the compiler made of a launch. */
+/* The compiled kernel of a launch. */
 typedef struct qn_kernel_info {
   size_t size;        /* sizeof(qn_kernel_info), set by the caller */
   int registers;      /* a thread's; 0 on the processor */

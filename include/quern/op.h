@@ -41,7 +41,7 @@ typedef enum qn_storage {
  */
 typedef struct qn_op_tensor {
   const char *name;
-  const char *framework_name; /* what training frameworks call it ("exp_avg"); NULL: the same */
+  const char *framework_name; /* the name in training frameworks ("exp_avg"); NULL: the same */
   const char *doc;
   qn_fill fill;
   double fill_scale; /* standard deviation for tests and benches */
@@ -81,10 +81,9 @@ typedef enum qn_param_type {
 typedef struct qn_op_param {
   const char *name, *doc;
   qn_param_type type;
-  size_t offset;        /* in the params struct */
-  double default_value; /* outside the range: it must be set */
-  double least, most;   /* DOUBLE: least <= x, and x <= most or, with below_most, x < most. HUGE_VAL is no limit. U64:
-                           least <= x */
+  size_t offset;      /* in the params struct */
+  double least, most; /* DOUBLE: least <= x, and x <= most or, with below_most, x < most. HUGE_VAL is no limit. U64:
+                         least <= x */
   int below_most;
   const char *values;  /* ENUM: names in order, separated by '|' */
   size_t hyper_offset; /* 1 + offset of the same-named double or uint64_t in the op's hyper struct; 0: not in it */
@@ -100,12 +99,13 @@ typedef struct qn_op_info {
   size_t n_types;
   const qn_op_param *params;
   size_t n_params, params_bytes, hyper_bytes;
+  const void *defaults; /* a params struct that the op's QN_<NAME>_DEFAULTS initialises, its size too */
   qn_agreement agreement;
   double agreement_units;  /* of SCALED and REDUCTION */
   int oracle_roundings;    /* to 16-bit storage, on a result's way: how many the oracle's comparison allows; 0 is 1 */
   int oracle_ranged;       /* 1: the oracle's intermediate results have f32's range, so tiny ones vanish as there */
   double oracle_units;     /* reference against the double oracle: units of eps times the magnitudes of the terms */
-  const char *unfused_doc; /* what the unfused form is, in one line */
+  const char *unfused_doc; /* the unfused form, in one line */
   double unfused_bytes;    /* per element, in f32 */
   double operations;       /* arithmetic per element, a multiply-add counting two: its place in a roofline */
   uint32_t count_reads;    /* roles, as bits, that the phase which counts reads, where params ask for one */
@@ -119,6 +119,9 @@ QN_API qn_status qn_op_find(const char *name, const qn_op_info **op); /* unknown
 
 /* Fill a params struct with the op's defaults; bytes is sizeof the caller's struct. */
 QN_API qn_status qn_op_defaults(const qn_op_info *op, void *params, size_t bytes);
+/* The default of one of the op's params as a number: the index of an ENUM's value, 0 for pointers. A default outside
+ * the param's range means that the caller must set the param. */
+QN_API double qn_op_param_default(const qn_op_info *op, const qn_op_param *param);
 
 /* The shape of a role's tensor that belongs to a tensor of the first role of this shape, in a list of n, where it
  * follows from these; of at most QN_MAX_NDIM dimensions. */
@@ -161,8 +164,8 @@ typedef struct qn_variant {
 } qn_variant;
 QN_API size_t qn_op_variant_count(const qn_op_info *op);
 QN_API qn_status qn_op_variant_at(const qn_op_info *op, size_t k, qn_variant *variant);
-/* What this thread's latest device launch took, and why: "tiles-128x8x1 (forced)"; "" before the first. Lives until the
- * thread's next call of this function. */
+/* The variant of this thread's latest device launch and its reason: "tiles-128x8x1 (forced)"; "" before the first.
+ * Lives until the thread's next call of this function. */
 QN_API const char *qn_op_last_variant(void);
 
 #ifdef __cplusplus

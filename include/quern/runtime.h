@@ -15,7 +15,7 @@ typedef struct qn_option_info {
   const char *name;          /* "cpu" */
   const char *variable;      /* "QUERN_CPU": read once, at the option's first use */
   const char *default_value; /* as text; "" is none */
-  const char *values;        /* what may be said: "ref|avx2|avx512|neon|auto", "path", "bytes with K, M, G" */
+  const char *values;        /* the allowed values: "ref|avx2|avx512|neon|auto", "path", "bytes with K, M, G" */
   const char *doc;           /* one line */
 } qn_option_info;
 

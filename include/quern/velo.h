@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* What the optimizer keeps beside the tensors' states. A row of the LSTM's two states is a tensor's; before the first
+/* The optimizer's state beside the tensors' states. A row of the LSTM's two states is a tensor's; before the first
  * step each is lstm_init_state.0, or .1, of the weights (qn_lopt_weight_at says where they are). The loss's buffer is
  * zeros before the first step, and then f64 in this order: ten running means of the loss, the least that each has been,
  * the number of losses taken, the number of steps skipped. */

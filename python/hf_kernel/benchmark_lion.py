@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `kernels benchmark` runs: it times benchmark_*, compares `self.out` with what verify_* returns, and times the
+"""Run by `kernels benchmark`: it times benchmark_*, compares `self.out` with what verify_* returns, and times the
 last call of verify_* as the reference.
 
 Its comparison allows 0.01, which is more than Lion moves a parameter in many steps: a kernel that does nothing would
@@ -50,7 +50,7 @@ class _Steps:
 
     @staticmethod
     def _eager_step(p, m, grads):
-        """What users have without a fused kernel: seven passes."""
+        """The step without a fused kernel: seven passes."""
         u = torch._foreach_mul(m, BETA1)
         torch._foreach_add_(u, grads, alpha=1 - BETA1)
         torch._foreach_sign_(u)

@@ -3,8 +3,8 @@
 
 For plain arrays (NumPy, CuPy, PyTorch's tensors, anything with DLPack or an array interface) each op is a function that
 works in place: lion_(params, grads, exp_avgs, lr=1e-4, ...). SmallFCLopt, ELO and VeLO are learned optimizers.
-quern.torch has the optimizer for PyTorch, quern.jax the op for JAX; `python -m quern.doctor` says what works here and
-how to mend what does not."""
+quern.torch has the optimizer for PyTorch, quern.jax the op for JAX, quern.testing a check of kernels for your own
+tests; `python -m quern.doctor` says what works here and how to mend what does not."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _SUBMODULES = {
     "convert_learned_optimizer": "numpy",
     "doctor": None,
     "jax": "jax",
+    "testing": None,
     "torch": "torch",
 }
 _FUNCTIONS: tuple[str, ...] = ()  # of the ops; made when they are first named
@@ -86,7 +87,14 @@ def __getattr__(name: str):
         return made
     if name in _SUBMODULES:
         return _submodule(name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ._names import absent
+
+    instead = None
+    if f"{name}_" in _FUNCTIONS:
+        instead = f"the op {name} is the function quern.{name}_, which works in place"
+    elif name == "swiglu_quantize":
+        instead = 'it is quern.swiglu(..., out_dtype="float8_e4m3fn")'
+    raise absent(__name__, name, [*__all__, *_SUBMODULES], instead)
 
 
 def _submodule(name: str):

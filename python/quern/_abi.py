@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     _Struct = TypeVar("_Struct", bound=Structure)
 
 MAX_TENSORS = 10
+MAX_NDIM = 32
 ABSENT, READ, WRITE = 0, 1, 2  # qn_access, as bits
 PARAM_DOUBLE, PARAM_U64, PARAM_BOOL, PARAM_ENUM = range(4)
 PARAM_DEVICE_F32, PARAM_DEVICE_I64, PARAM_DEVICE_HYPER, PARAM_HOST_U64 = range(4, 8)
@@ -104,7 +105,6 @@ class OpParam(Structure):
         ("doc", c_char_p),
         ("type", c_int),
         ("offset", c_size_t),
-        ("default_value", c_double),
         ("least", c_double),
         ("most", c_double),
         ("below_most", c_int),
@@ -126,6 +126,7 @@ class OpInfo(Structure):
         ("n_params", c_size_t),
         ("params_bytes", c_size_t),
         ("hyper_bytes", c_size_t),
+        ("defaults", c_void_p),
         ("agreement", c_int),
         ("agreement_units", c_double),
         ("oracle_roundings", c_int),
@@ -212,6 +213,8 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "qn_op_at": (POINTER(OpInfo), [c_size_t]),
     "qn_op_find": (STATUS, [c_char_p, POINTER(POINTER(OpInfo))]),
     "qn_op_defaults": (STATUS, [POINTER(OpInfo), c_void_p, c_size_t]),
+    "qn_op_param_default": (c_double, [POINTER(OpInfo), POINTER(OpParam)]),
+    "qn_op_role_shape": (STATUS, [POINTER(OpInfo), c_size_t, c_size_t, c_int, c_void_p, POINTER(c_int), c_void_p]),
     "qn_op_step": (STATUS, [POINTER(OpInfo), POINTER(Exec), c_void_p, c_size_t, POINTER(c_void_p)]),
     "qn_op_prepare": (STATUS, [POINTER(OpInfo), POINTER(Exec), c_void_p, c_size_t, POINTER(c_void_p)]),
     "qn_op_workspace_bytes": (c_size_t, [POINTER(OpInfo), c_void_p, c_size_t]),

@@ -288,9 +288,13 @@ class FolderKernel:
         return returned[0] if len(returned) == 1 else returned
 
     def _inputs(self, arrays: tuple, given: dict) -> list:
-        if len(arrays) != len(self.arguments):
+        n = len(self.arguments)
+        if len(arrays) != n:
+            named = [name for name in ("inputs", *self.arguments) if name in given]
             raise TypeError(
-                f"{self.name} takes {len(self.arguments)} arrays ({', '.join(self.arguments)}), {len(arrays)} are given"
+                f"{self.name} takes {n} array{'s' * (n != 1)} ({', '.join(self.arguments)}), {len(arrays)} "
+                f"{'are' if len(arrays) != 1 else 'is'} given"
+                + (f" and {', '.join(named)} by name: give arrays by place" if named else "")
             )
         by_name = dict(zip(self.arguments, arrays))
         return [

@@ -21,7 +21,7 @@ from ._kernel_given import take_text
 
 TYPE_CHECKING = False  # not typing's: what `import quern` loads does without it
 if TYPE_CHECKING:
-    from typing_extensions import TypeGuard
+    from typing_extensions import Never, TypeGuard
 
 _SUFFIXES = (".metal", ".h", ".hpp", ".cu", ".cuh", ".inc")
 _lib = abi.lib
@@ -175,7 +175,7 @@ class Kernel:
     # ---- the call ----
     def __call__(
         self,
-        *,
+        *arrays: Never,
         inputs: Sequence[object],
         output_shapes: Sequence[Sequence[int]] | None = None,
         output_dtypes: Sequence[object] | None = None,
@@ -217,6 +217,8 @@ class Kernel:
         limit          most seconds on the CPU; None: no limit
 
         Returns the list of outputs."""
+        if arrays:
+            raise TypeError(f"{self.name}: {_by_place(self, len(arrays))}")
         if ensure_row_contiguous is not None:
             self = self._laid_out(ensure_row_contiguous)
         if stream is not None and not _streams.is_of_cuda(stream):
@@ -292,6 +294,15 @@ class Kernel:
             if call.get(name) is None:
                 raise TypeError(f"{self.name}: {name} is wanted")
         return _Prepared(self, _Given(**words))
+
+
+def _by_place(kernel: Kernel, n: int) -> str:
+    """What is wrong with a call with n arguments by place."""
+    return (
+        f"{n} argument{'s are' if n > 1 else ' is'} given by place, and a call of a kernel names each one: "
+        f"{kernel.name}(inputs=[{', '.join(kernel.input_names)}], grid=(n, 1, 1), output_shapes=[...], "
+        "output_dtypes=[...])"
+    )
 
 
 def _items(words: object) -> object:

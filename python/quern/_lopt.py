@@ -1,103 +1,140 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learned optimizers as the package's two forms of them, on plain arrays and in PyTorch, share them: what each is
-called, its options with their defaults, how they become the library's params, and the shapes of a tensor's state.
-Nothing is stepped here."""
+"""Learned optimizers, for both forms of them, on plain arrays and in PyTorch: options, constructors and documents from
+the ops' descriptions, the library's params, and the shapes of a tensor's state. Nothing is stepped here."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import inspect
 import math
 import operator
+import textwrap
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import Structure, byref, sizeof
-from dataclasses import dataclass
 from typing import Any
 
-from . import _abi, _lopt_abi, _lopt_weights, _streams
-from ._library import DTYPES
+from . import _abi, _lopt_abi, _lopt_weights, _ops, _streams
 from ._lopt_abi import lib
 from ._tensors import Tensors
 
-STATE = ("exp_avg", "exp_avg_sq", "exp_avg_sq_r", "exp_avg_sq_c")  # in the order of qn_lopt_state
+_NONE_IS_ZERO = ("max_grad_norm",)  # None for no bound, which the library calls 0
+
+
+class Family:
+    """One learned optimizer, as its op's description has it. title: the class's name, with which sentences begin;
+    weights: by the keyword, their kind; options: by the keyword, the params that it fills; defaults: by the keyword,
+    None where it must be given; state: roles of a tensor's state; shared: roles of the whole list (of VeLO)."""
+
+    def __init__(self, title: str, op: str, ties: int) -> None:
+        self.title, self.ties = title, ties
+        self.op = _ops.op(op)
+        self.weights: dict[str, int] = {}
+        self.options: dict[str, list[_ops.Param]] = {}
+        for param in self.op.params.values():
+            if param.type == _abi.PARAM_DEVICE_F32S:
+                self.weights[param.name] = _lopt_weights.kind_of(int(param.most))
+            elif not param.is_pointer and param.name != "step":
+                name = param.name[:-1] + "s" if param.name[-1].isdigit() else param.name
+                self.options.setdefault(name, []).append(param)
+        self.defaults = {name: _default(name, params) for name, params in self.options.items()}
+        self.state = [role for role in self.op.roles[2:] if not role.alone]
+        self.shared = [role for role in self.op.roles if role.alone]
+
+
+def _default(name: str, params: Sequence[_ops.Param]) -> Any:
+    if len(params) > 1:
+        return tuple(param.default for param in params)
+    return None if _must_be_given(params[0]) or name in _NONE_IS_ZERO else params[0].default
+
+
+def _must_be_given(param: _ops.Param) -> bool:
+    return param.type == _abi.PARAM_U64 and float(param.default or 0) < param.least
+
+
+SMALL_FC = Family("SmallFCLopt", "small_fc_lopt", _lopt_abi.TIES_LATER)
+ELO = Family("ELO", "elo", _lopt_abi.TIES_LATER)
+VELO = Family("VeLO", "velo", _lopt_abi.TIES_VELO)
+STATE = tuple(role.framework_name for role in SMALL_FC.state)
 ROWS = {"hidden": "lstm_init_state.0", "cell": "lstm_init_state.1"}  # of VeLO's state, and what they begin with
 
-# As the headers have them: 1 - (1 - d) e^(10 o) of d = 0.9, 0.99, 0.999 and the offsets that belong to MuLO's weights.
-_LEARNED = dict(
-    m_decays=(0.5420273867229054, 0.9584413246306187, 0.9980235618709026),
-    v_decay=0.9988859850071358,
-    factor_decays=(0.35621824044756223, 0.9966259169686501, 0.9994612775091849),
-)
-_PLAIN = dict(m_decays=(0.9, 0.99, 0.999), v_decay=0.999, factor_decays=(0.9, 0.99, 0.999))
+
+# ---- constructors ----
+class Option:
+    """A keyword that no param of the op is behind: its default, and its line of documentation."""
+
+    def __init__(self, default: Any, doc: str) -> None:
+        self.default, self.doc = default, doc
 
 
-@dataclass(frozen=True)
-class Family:
-    """One learned optimizer. `title` is the class's name, which sentences begin with; `defaults` are its options, by
-    the names that Python has for them; `kinds` are the weights that it takes, by keyword."""
-
-    title: str
-    op: str
-    ties: int
-    kinds: Mapping[str, int]
-    Params: type[Structure]
-    defaults: Mapping[str, Any]
-    step: Callable
-    workspace_bytes: Callable
-    shards_workspace_bytes: Callable
+_GIVEN = inspect.Parameter.empty
+_BY_PLACE, _BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+_WEIGHTS = {
+    "weights": "weights of the network",
+    "mlp": "weights of the small networks",
+    "rnn": "weights of the LSTM",
+}
 
 
-SMALL_FC = Family(
-    title="SmallFCLopt",
-    op="small_fc_lopt",
-    ties=_lopt_abi.TIES_LATER,
-    kinds={"weights": _lopt_abi.SMALL_FC},
-    Params=_lopt_abi.SmallFCParams,
-    defaults=dict(
-        lr=1.0,
-        weight_decay=0.0,
-        step_mult=0.01,
-        exp_mult=0.001,
-        max_grad_norm=None,
-        **_LEARNED,
-        pylo_cuda_compat=False,
-        precision="f16x3",
-    ),
-    step=lib.qn_small_fc_lopt_step,
-    workspace_bytes=lib.qn_small_fc_lopt_workspace_bytes,
-    shards_workspace_bytes=lib.qn_small_fc_lopt_shards_workspace_bytes,
-)
-ELO = Family(
-    title="ELO",
-    op="elo",
-    ties=_lopt_abi.TIES_LATER,
-    kinds={"weights": _lopt_abi.SMALL_FC},
-    Params=_lopt_abi.ELOParams,
-    defaults=dict(lr=0.001, weight_decay=0.0, exp_mult=0.001, **_PLAIN, pylo_cuda_compat=False, precision="f16x3"),
-    step=lib.qn_elo_step,
-    workspace_bytes=lib.qn_elo_workspace_bytes,
-    shards_workspace_bytes=lib.qn_elo_shards_workspace_bytes,
-)
+def _words(family: Family, first: str, more: Mapping[str, Option]) -> list[inspect.Parameter]:
+    """In the order of the signature: what is trained, weights, what must be given, what may change from step to step
+    in device memory, and by name only all others."""
+    made = [inspect.Parameter(name, _BY_PLACE) for name in (first, *family.weights)]
+    from_file = "weights" in family.weights  # whose file may say the decays
+    for name, params in family.options.items():
+        by_place = params[0].hyper_offset is not None or _must_be_given(params[0])
+        default = None if from_file and name in _lopt_weights.DECAYS else family.defaults[name]
+        made.append(inspect.Parameter(name, _BY_PLACE if by_place else _BY_NAME, default=default))
+    made += [inspect.Parameter(name, _BY_NAME, default=option.default) for name, option in more.items()]
 
-VELO = Family(
-    title="VeLO",
-    op="velo",
-    ties=_lopt_abi.TIES_VELO,
-    kinds={"mlp": _lopt_abi.VELO_MLP, "rnn": _lopt_abi.VELO_RNN},
-    Params=_lopt_abi.VeLOParams,
-    defaults=dict(
-        lr=1.0,
-        weight_decay=0.0,
-        step_mult=0.001,
-        exp_mult=0.001,
-        **_PLAIN,
-        num_steps=None,
-        pylo_cuda_compat=False,
-    ),
-    step=lib.qn_velo_step,
-    workspace_bytes=lib.qn_velo_workspace_bytes,
-    shards_workspace_bytes=lib.qn_velo_shards_workspace_bytes,
-)
+    def place(word: inspect.Parameter) -> tuple:
+        return word.kind, word.kind == _BY_PLACE and (0 if word.default is _GIVEN else 1 if word.default is None else 2)
+
+    return sorted(made, key=place)
+
+
+def constructor(family: Family, first: str, more: Mapping[str, Option]) -> Callable[..., None]:
+    """An __init__ that calls self._made(first argument, weights by keyword, options by keyword)."""
+    signature = inspect.Signature([inspect.Parameter("self", _BY_PLACE), *_words(family, first, more)])
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        try:
+            bound = signature.bind(self, *arguments, **options)
+        except TypeError as error:
+            raise TypeError(f"{family.title}: {error}") from None
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+        del given["self"]
+        trained, weights = given.pop(first), {name: given.pop(name) for name in family.weights}
+        self._made(trained, weights, given)
+
+    __init__.__signature__ = signature  # type: ignore[attr-defined]
+    __init__.__qualname__ = f"{family.title}.__init__"
+    return __init__
+
+
+def document(family: Family, first: str, of_first: str, more: Mapping[str, Option], last: str) -> str:
+    """The class's docstring."""
+    entries = [(first, of_first)]
+    for name, kind in family.weights.items():
+        where = _lopt_weights.FILES[kind]
+        doc = f"{_WEIGHTS[name]}: the path of a safetensors file as {where} publishes it, or a dict of float32 arrays"
+        entries.append((name, doc + " under the same names"))
+    for name, params in family.options.items():
+        doc, default = params[0].doc, family.defaults[name]
+        if name in _NONE_IS_ZERO:
+            doc = doc.replace("0: none", "None: none")
+        elif "weights" in family.weights and name in _lopt_weights.DECAYS:
+            doc += f"; None: as the file of weights says, else {default}"
+        else:
+            values = f" ({', '.join(map(repr, params[0].values))})" if params[0].values else ""
+            doc += f"{values}; " + ("it must be given" if default is None else f"{default!r} unless given")
+        entries.append((name, doc + (f"; {params[0].range}" if params[0].range else "")))
+    entries += [(name, option.doc) for name, option in more.items()]
+    head = f"{family.op.brief[0].upper()}{family.op.brief[1:]}. {family.op.doc}"
+    lines = [textwrap.fill(f"{name} : {doc}", 100, subsequent_indent="    ") for name, doc in entries]
+    return "\n\n".join([textwrap.fill(head, 100), "\n".join(lines), textwrap.fill(" ".join(last.split()), 100)]) + "\n"
 
 
 # ---- options ----
@@ -131,12 +168,6 @@ def _flag(title: str, name: str, value: object) -> int:
     raise TypeError(f"{title}: {name} is {value!r}, it must be True or False")
 
 
-def _choice(title: str, name: str, value: object, values: Sequence[str]) -> int:
-    if value in values:
-        return values.index(value)  # type: ignore[arg-type]
-    raise ValueError(f"{title}: {name} is {value!r}, it must be one of {', '.join(map(repr, values))}")
-
-
 def _three(title: str, name: str, value: object) -> tuple[float, float, float]:
     try:
         first, second, third = (number(title, name, each) for each in value)  # type: ignore[attr-defined]
@@ -149,24 +180,37 @@ def _three(title: str, name: str, value: object) -> tuple[float, float, float]:
     return first, second, third
 
 
+def _value(title: str, param: _ops.Param, value: object) -> float | int:
+    """As the params struct holds it. Ranges of numbers are the library's to check."""
+    name = param.name
+    if param.type == _abi.PARAM_BOOL:
+        return _flag(title, name, value)
+    if param.type == _abi.PARAM_ENUM:
+        if value not in param.values:
+            raise ValueError(f"{title}: {name} is {value!r}, it must be one of {', '.join(map(repr, param.values))}")
+        return param.values.index(value)  # type: ignore[arg-type]
+    if param.type == _abi.PARAM_U64:
+        if value is None:
+            raise TypeError(
+                f"{title}: {name} is missing: say how many steps the whole training has, of which the network sees "
+                "how many are done"
+            )
+        return counter(title, name, value, max(0, int(param.least)))
+    if name in _NONE_IS_ZERO:
+        return 0.0 if value is None else _positive(title, name, value)
+    return number(title, name, value)
+
+
 def params_of(family: Family, options: Mapping[str, Any], step: int) -> Structure:
-    """The library's params, but for the pointers; what is none of `family.defaults` is left alone."""
-    made = _abi.sized(family.Params)
-    for name in family.defaults:
+    """The library's params, but for the pointers."""
+    made = _abi.sized(family.op.Params)
+    for name, params in family.options.items():
         value = options[name]
-        if name.endswith("_decays"):
-            for k, one in enumerate(_three(family.title, name, value)):
-                setattr(made, f"{name[:-1]}{k}", one)
-        elif name == "pylo_cuda_compat":
-            setattr(made, name, _flag(family.title, name, value))
-        elif name == "num_steps":
-            made.num_steps = _whole_training(family.title, value)
-        elif name == "precision":
-            made.precision = _choice(family.title, name, value, _lopt_abi.PRECISIONS)
-        elif name == "max_grad_norm":
-            setattr(made, name, 0.0 if value is None else _positive(family.title, name, value))
+        if len(params) > 1:
+            for param, one in zip(params, _three(family.title, name, value)):
+                setattr(made, param.name, one)
         else:
-            setattr(made, name, number(family.title, name, value))
+            setattr(made, name, _value(family.title, params[0], value))
     made.step = counter(family.title, "step", step)
     return made
 
@@ -194,36 +238,25 @@ def counter(title: str, name: str, value: object, least: int = 0) -> int:
     return made
 
 
-def _whole_training(title: str, value: object) -> int:
-    if value is None:
-        raise TypeError(
-            f"{title}: num_steps is missing: say how many steps the whole training has, of which the network sees how "
-            "many are done"
-        )
-    return counter(title, "num_steps", value, 1)
-
-
-_NUMBERS = (ctypes.c_double * (1 + _lopt_abi.VELO_LOSS_BUFFER))()
-_AT = ctypes.addressof(_NUMBERS)
-_EMPTY = (0, _lopt_abi.VELO_HIDDEN)
-# What VeLO's step takes besides, for no tensors: a loss, the LSTM's two states and the loss's buffer.
-_NO_TENSORS = [
-    Tensors([_AT], DTYPES["f32"], [(1,)]),
-    Tensors([_AT], DTYPES["f32"], [_EMPTY]),
-    Tensors([_AT], DTYPES["f32"], [_EMPTY]),
-    Tensors([_AT + 8], DTYPES["f64"], [(_lopt_abi.VELO_LOSS_BUFFER,)]),
-]
-
-
 def check(family: Family, options: Mapping[str, Any]) -> None:
-    """Has the library look at the options, over an empty list. ValueError or TypeError with a sentence."""
+    """Has the library check the options, over an empty list. ValueError or TypeError with a sentence."""
     params = params_of(family, options, 0)
-    for k, name in enumerate(family.kinds):
+    for k, name in enumerate(family.weights):
         setattr(params, name, (k + 1) << 40)  # nothing is read there
-    execution = _abi.sized(_abi.Exec)
-    more = [tensors.address for tensors in _NO_TENSORS] if family is VELO else []
-    ctypes.memset(_NUMBERS, 0xFF, 4)  # a loss that is NaN, of which VeLO takes nothing
-    family.step(byref(execution), byref(params), 0, *[None] * 6, *more)
+    memory = (ctypes.c_double * 64)()
+    ctypes.memset(memory, 0xFF, 4)  # a loss that is NaN, with which VeLO's step changes nothing
+    roles: list[Tensors | None] = [None] * len(family.op.roles)
+    at = ctypes.addressof(memory)
+    for role in family.shared:
+        shape = role_shape(family, role, 0, ())
+        roles[role.index] = Tensors([at], dtype_of(family, role), [shape])
+        at += 8 * math.prod(shape)
+    family.op.step(_abi.sized(_abi.Exec), params, 0, family.op.roles_array(roles))
+
+
+def dtype_of(family: Family, role: _ops.Role) -> int:
+    """The library's code of a role's storage type, of which there is one."""
+    return family.op.rows[0][role.index][0]
 
 
 def scales(title: str, values: object, n: int) -> array | None:
@@ -261,15 +294,22 @@ def check_shape(title: str, name: str, shape: Sequence[int]) -> tuple[int, ...]:
     return made
 
 
-def state_shapes(ties: int, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+def role_shape(family: Family, role: _ops.Role, n: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of a role's tensor that belongs to a parameter of this shape, in a list of n."""
+    extents, ndim, made = array("q", shape), ctypes.c_int(), (ctypes.c_int64 * _abi.MAX_NDIM)()
+    at = extents.buffer_info()[0]
+    lib.qn_op_role_shape(family.op.info, role.index, n, len(extents), at, byref(ndim), made)
+    return tuple(made[: ndim.value])
+
+
+def state_shapes(family: Family, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """The shapes of a parameter's state, in the order of STATE."""
-    extents = array("q", shape)
-    ndim, made = ctypes.c_int(), (ctypes.c_int64 * (_lopt_abi.MOST_DIMENSIONS + 1))()
-    shapes = []
-    for which in range(len(STATE)):
-        lib.qn_lopt_state_shape(ties, which, len(extents), extents.buffer_info()[0], byref(ndim), made)
-        shapes.append(tuple(made[: ndim.value]))
-    return tuple(shapes)
+    return _state_shapes(family, tuple(shape))
+
+
+@functools.lru_cache(4096)
+def _state_shapes(family: Family, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    return tuple(role_shape(family, role, 1, shape) for role in family.state)
 
 
 def factored(ties: int, shape: Sequence[int]) -> tuple[int, int]:

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Learned optimizers on plain arrays (NumPy, CuPy, PyTorch's tensors, anything with DLPack or an array interface), in
-place and without PyTorch: what they share, SmallFCLopt and ELO; VeLO is in _velo_arrays.py. quern.torch has those that
-PyTorch's users want. The arithmetic is the library's; lists of arrays are looked at as lion_ looks at them
-(_columns.py)."""
+place and without PyTorch: their base, SmallFCLopt and ELO; VeLO is in _velo_arrays.py, and quern.torch has those for
+PyTorch. Lists of arrays are read as lion_ reads them (_columns.py)."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from collections.abc import Mapping, Sequence
-from ctypes import addressof, byref
 from typing import Any
 
 from . import _arrays, _lopt, _lopt_weights, _streams, _threads
@@ -21,14 +19,6 @@ from ._tensors import Tensors
 from ._workspace import Workspace
 
 _F32 = DTYPES["f32"]
-
-
-def _role(index: int, name: str, written: bool) -> Role:
-    return Role(index=index, name=name, framework_name=name, doc="", optional=False, written=written)
-
-
-_PARAM, _GRAD = _role(0, "param", True), _role(1, "grad", False)
-_ENTRIES = [_role(2 + k, name, True) for k, name in enumerate(_lopt.STATE)]
 
 
 def zeros(title: str, shape: Sequence[int], like: object, device: tuple[int, int], dtype: str = "float32"):
@@ -76,8 +66,11 @@ class Learned:
     """What the optimizers share. A derived class says which family it is, and has the constructor."""
 
     _family: _lopt.Family
+    lr_scale: Any
+    clip_grad: Any  # of ELO alone
 
-    def _begin(self, shapes, weights: Mapping[str, Any], options: Mapping[str, Any], lr_scale) -> None:
+    def _made(self, shapes, weights: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        """What a constructor of _lopt.constructor() calls."""
         title = self._family.title
         if _arrays.is_array(shapes) or isinstance(shapes, (str, bytes)):
             raise TypeError(f"{title}: shapes is {_arrays._a(shapes)}, it must be a sequence of shapes")
@@ -86,13 +79,12 @@ class Learned:
         except TypeError:
             raise TypeError(f"{title}: shapes is {_arrays._a(shapes)}, it must be a sequence of shapes") from None
         self.shapes = tuple(_lopt.check_shape(title, f"shapes[{k}]", shape) for k, shape in enumerate(given))
-        self._state_shapes = [_lopt.state_shapes(self._family.ties, shape) for shape in self.shapes]
+        self._state_shapes = [_lopt.state_shapes(self._family, shape) for shape in self.shapes]
         for name, value in _lopt.with_decays(self._family, weights, options).items():
             setattr(self, name, value)
-        self.lr_scale = lr_scale
         self._options()
         self._weights = {
-            name: _lopt_weights.flat(self._family.kinds[name], f"{title}: {name}", value)
+            name: _lopt_weights.flat(self._family.weights[name], f"{title}: {name}", value)
             for name, value in weights.items()
         }
         self._on_device: dict[tuple, _lopt.DeviceWeights] = {}
@@ -247,11 +239,12 @@ class Learned:
         options = self._options()
         factors = _lopt.scales(self._family.title, self.lr_scale, len(self.shapes))
         order = _streams.Order(stream)
-        given = [self._column(_PARAM, params, order), self._column(_GRAD, grads, order)]
+        roles = self._family.op.roles
+        given = [self._column(roles[0], params, order), self._column(roles[1], grads, order)]
         device = self._one_device(given)
         states = self._states(given[0], device)
         columns = [given[0], self._changed(given[1])]
-        columns += [self._column(role, arrays, order) for role, arrays in zip(_ENTRIES, states)]
+        columns += [self._column(role, arrays, order) for role, arrays in zip(self._family.state, states)]
         self._one_device(columns)
         if stream is not None and device[0] != _arrays.CUDA:
             raise ValueError(f"{self._family.title}: stream is given, and the arrays are not on a GPU")
@@ -273,18 +266,18 @@ class Learned:
             pool = _threads.pool(sys.modules["torch"].get_num_threads() if framework == "torch" else None)
         execution = _lopt.execution_on(device, order, pool)
         params = _lopt.params_of(family, options, self.steps)
-        for name in family.kinds:
+        for name in family.weights:
             setattr(params, name, self._weights_on(name, device, execution.stream or 0))
         if factors is not None:
             params.lr_scale = factors.buffer_info()[0]
-        roles = [tensors and tensors.address for tensors in [*group.tensors, *besides]]
-        n_bytes = family.workspace_bytes(group.n, roles[0])
+        roles = family.op.roles_array([*group.tensors, *besides])
+        n_bytes = family.op.call_workspace_bytes(execution, params, group.n, roles)
         workspace = Workspace(n_bytes, device, execution.stream or 0, framework) if n_bytes else None
         if workspace is not None:
             execution.workspace, execution.workspace_bytes = workspace.address, n_bytes
         try:
             others = device[0] == _arrays.CUDA and order.wait_for_others(device[1])
-            family.step(byref(execution), addressof(params), group.n, *roles)
+            family.op.step(execution, params, group.n, roles)
             if others:
                 order.finish(device[1])
         finally:
@@ -305,82 +298,30 @@ class _WithoutLoss(Learned):
         self._step(params, grads, stream)
 
 
+OPTIONS = {"lr_scale": _lopt.Option(None, "a factor of the learning rate for each array (muP: 1 / width); None: all 1")}
+_SHAPES = "shapes of the trained arrays, each of 0 to 5 dimensions"
+LAST = """All but shapes and weights are attributes that may be changed between steps. `steps` counts the steps and is
+    an input of the network."""
+
+
 class SmallFCLopt(_WithoutLoss):
-    """The learned optimizer small_fc_lopt (AdafacLO, MuLO): a network of two layers of 32 moves every element.
-
-    shapes : shapes of the trained arrays, each of 0 to 5 dimensions
-    weights : the network's weights: the path of a safetensors file as btherien/mulo publishes it, or a dict of float32
-        arrays under the same names (network.input.weight (32, 39), ...)
-    lr : learning rate; the weights were trained for 1.0
-    weight_decay : decoupled, after the step: p = p - weight_decay lr p
-    step_mult, exp_mult : factors of the step: lr step_mult direction e^(exp_mult magnitude)
-    max_grad_norm : bound of each gradient's norm; None: none. Gradients are not changed
-    m_decays, v_decay, factor_decays : decays of the means; None: those of the weights' file, as
-        quern.convert_learned_optimizer writes them, else those of the published weights
-    lr_scale : a factor of the learning rate for each array (muP: 1 / width multiplier); None: all 1
-    pylo_cuda_compat : computes as PyLO's CUDA code, which departs from its reference; up to 2 dimensions
-    precision : class of the network's products on a GPU: "fp32", "tf32", "bf16x3", "f16x3" (as fp32, to some 8e-7 of
-        the update), "f16"; the processor computes all of them as fp32
-
-    All but shapes and weights are attributes that may be changed between steps. `steps` counts the steps and is an
-    input of the network."""
-
     _family = _lopt.SMALL_FC
+    __init__ = _lopt.constructor(_family, "shapes", OPTIONS)
+    __doc__ = _lopt.document(_family, "shapes", _SHAPES, OPTIONS, LAST)
 
-    def __init__(
-        self,
-        shapes,
-        weights,
-        lr=_family.defaults["lr"],
-        weight_decay=_family.defaults["weight_decay"],
-        *,
-        step_mult=_family.defaults["step_mult"],
-        exp_mult=_family.defaults["exp_mult"],
-        max_grad_norm=None,
-        m_decays=None,
-        v_decay=None,
-        factor_decays=None,
-        lr_scale=None,
-        pylo_cuda_compat=False,
-        precision=_family.defaults["precision"],
-    ) -> None:
-        options = dict(lr=lr, weight_decay=weight_decay, step_mult=step_mult, exp_mult=exp_mult, precision=precision)
-        options.update(max_grad_norm=max_grad_norm, m_decays=m_decays, v_decay=v_decay, factor_decays=factor_decays)
-        self._begin(shapes, {"weights": weights}, {**options, "pylo_cuda_compat": pylo_cuda_compat}, lr_scale)
+
+_OF_ELO = {
+    "clip_grad": _lopt.Option(
+        None, "bound of the norm of all gradients together; None: none. Gradients are not changed: copies are"
+    ),
+    **OPTIONS,
+}
 
 
 class ELO(_WithoutLoss):
-    """The learned optimizer ELO: small_fc_lopt's network and state with plain decays and an update of its own,
-    p = p - lr (direction e^(exp_mult magnitude) + weight_decay p). A gradient of NaN counts as 0, an infinite one as
-    the largest number of its sign.
-
-    weights : as DiamondXL/elo publishes them, of the names and shapes of SmallFCLopt's
-    clip_grad : bound of the norm of all gradients together; None: none. Gradients are not changed: copies are
-
-    The other arguments are those of SmallFCLopt."""
-
     _family = _lopt.ELO
-
-    def __init__(
-        self,
-        shapes,
-        weights,
-        lr=_family.defaults["lr"],
-        weight_decay=_family.defaults["weight_decay"],
-        *,
-        exp_mult=_family.defaults["exp_mult"],
-        clip_grad=None,
-        m_decays=None,
-        v_decay=None,
-        factor_decays=None,
-        lr_scale=None,
-        pylo_cuda_compat=False,
-        precision=_family.defaults["precision"],
-    ) -> None:
-        self.clip_grad = clip_grad
-        options = dict(lr=lr, weight_decay=weight_decay, exp_mult=exp_mult, m_decays=m_decays, v_decay=v_decay)
-        options.update(factor_decays=factor_decays, pylo_cuda_compat=pylo_cuda_compat, precision=precision)
-        self._begin(shapes, {"weights": weights}, options, lr_scale)
+    __init__ = _lopt.constructor(_family, "shapes", _OF_ELO)
+    __doc__ = _lopt.document(_family, "shapes", _SHAPES, _OF_ELO, LAST)
 
     def _options(self) -> dict[str, Any]:
         _lopt.bound(self._family.title, "clip_grad", self.clip_grad)
@@ -391,7 +332,7 @@ class ELO(_WithoutLoss):
         if bound is None or not self.shapes:
             return grads
         return Column(
-            self._family.title, _GRAD, _bounded(self._family.title, grads.arrays, bound), _streams.Order(), False
+            self._family.title, grads.role, _bounded(self._family.title, grads.arrays, bound), _streams.Order(), False
         )
 
 

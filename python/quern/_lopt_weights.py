@@ -18,7 +18,7 @@ from . import _arrays, _lopt_abi, _safetensors, _streams
 from ._lopt_abi import lib
 
 DECAYS = ("m_decays", "v_decay", "factor_decays")  # options that may lie in a file of weights
-_FILES = {
+FILES = {
     _lopt_abi.SMALL_FC: "btherien/mulo or DiamondXL/elo",
     _lopt_abi.VELO_MLP: "Pauljanson002/VeLO_MLP",
     _lopt_abi.VELO_RNN: "Pauljanson002/VeLO_RNN",
@@ -46,6 +46,11 @@ def table(kind: int) -> tuple[Weight, ...]:
         except ValueError:  # past the last
             return tuple(made)
         made.append(Weight(raw.name.decode(), tuple(raw.shape[: raw.ndim]), raw.begin, raw.n))
+
+
+def kind_of(n: int) -> int:
+    """The kind of weights that are n floats."""
+    return next(kind for kind in FILES if sum(weight.n for weight in table(kind)) == n)
 
 
 def place(kind: int, name: str) -> slice:
@@ -79,7 +84,7 @@ def flat(kind: int, what: str, weights: object) -> array:
         try:
             lib.qn_lopt_weights_read(kind, os.fsencode(weights), made.buffer_info()[0], n)
         except (ValueError, OSError) as error:
-            is_name = os.fsdecode(weights) in _FILES[kind].split(" or ")
+            is_name = os.fsdecode(weights) in FILES[kind].split(" or ")
             why = "; nothing is downloaded: give the path of the safetensors file of that name" if is_name else ""
             raise type(error)(f"{what}: {error}{why}") from None
         return made
@@ -87,7 +92,7 @@ def flat(kind: int, what: str, weights: object) -> array:
         return _from_mapping(kind, what, weights)
     raise TypeError(
         f"{what} is {_arrays._a(weights)}, it must be the path of a safetensors file or a dict of arrays under the "
-        f"names of {_FILES[kind]}"
+        f"names of {FILES[kind]}"
     )
 
 
@@ -119,11 +124,11 @@ def _from_mapping(kind: int, what: str, weights: Mapping) -> array:
     known = {weight.name for weight in table(kind)} | set(unread(kind))
     for name in weights:
         if name not in known:
-            raise ValueError(f"{what} has {name!r}, which does not belong to the weights of {_FILES[kind]}")
+            raise ValueError(f"{what} has {name!r}, which does not belong to the weights of {FILES[kind]}")
     made = array("f")
     for weight in table(kind):
         if weight.name not in weights:
-            raise ValueError(f"{what} has no {weight.name!r}, which the weights of {_FILES[kind]} have")
+            raise ValueError(f"{what} has no {weight.name!r}, which the weights of {FILES[kind]} have")
         made.frombytes(_bytes_of(f"{what}[{weight.name!r}]", weight, weights[weight.name]))
     _check_finite(kind, what, made)
     return made

@@ -138,24 +138,25 @@ def _pointer(param: Param, value) -> int | None:
 _VALUES = {_abi.PARAM_DOUBLE: _double, _abi.PARAM_U64: _u64, _abi.PARAM_BOOL: _bool, _abi.PARAM_ENUM: _enum}
 
 
-def _default_of(raw: _abi.OpParam, values: tuple[str, ...]) -> float | int | bool | str | None:
+def _default_of(info, raw: _abi.OpParam, values: tuple[str, ...]) -> float | int | bool | str | None:
+    number = lib.qn_op_param_default(info, byref(raw))
     if raw.type == _abi.PARAM_DOUBLE:
-        return raw.default_value
+        return number
     if raw.type == _abi.PARAM_U64:
-        return int(raw.default_value)
+        return int(number)
     if raw.type == _abi.PARAM_BOOL:
-        return bool(raw.default_value)
-    return values[int(raw.default_value)] if raw.type == _abi.PARAM_ENUM else None
+        return bool(number)
+    return values[int(number)] if raw.type == _abi.PARAM_ENUM else None
 
 
-def _param_of(raw: _abi.OpParam) -> Param:
+def _param_of(info, raw: _abi.OpParam) -> Param:
     values = tuple(raw.values.decode().split("|")) if raw.values else ()
     return Param(
         name=raw.name.decode(),
         doc=raw.doc.decode(),
         type=raw.type,
         offset=raw.offset,
-        default=_default_of(raw, values),
+        default=_default_of(info, raw, values),
         least=raw.least,
         most=raw.most,
         below_most=bool(raw.below_most),
@@ -199,7 +200,7 @@ class Op:
         self._optional = tuple(bool(tensor.optional) for tensor in tensors)
         self._written: dict[tuple[int | None, ...], tuple[bool, ...]] = {}
         self.roles = tuple(self._role(raw.tensors[index], index) for index in range(raw.n_tensors))
-        self.params = {param.name: param for param in (_param_of(raw.params[k]) for k in range(raw.n_params))}
+        self.params = {param.name: param for param in (_param_of(info, raw.params[k]) for k in range(raw.n_params))}
         self.Params = _struct(
             f"qn_{self.name}_params",
             [("size", c_size_t, 0)] + [(p.name, _CTYPES.get(p.type, c_void_p), p.offset) for p in self.params.values()],

@@ -11,7 +11,7 @@ from typing import Any
 from . import _arrays, _lopt, _lopt_abi, _lopt_weights, _streams
 from ._columns import Column
 from ._library import DTYPES, KIND_NAMES
-from ._lopt_arrays import Learned, viewed, zeros
+from ._lopt_arrays import LAST, OPTIONS, Learned, viewed, zeros
 from ._tensors import Tensors
 
 
@@ -28,45 +28,15 @@ def _row(values: array, like: object):
 
 
 class VeLO(Learned):
-    """The learned optimizer VeLO: an LSTM reads every array's progress and the loss, and mixes for each the weights of
-    a small network, which moves its elements.
-
-    shapes : shapes of all trained arrays, each of 0 to 5 dimensions, at most four of which are above 1
-    mlp, rnn : weights: the paths of safetensors files as Pauljanson002/VeLO_MLP and VeLO_RNN publish them, or dicts of
-        float32 arrays under the same names
-    num_steps : number of steps of the whole training, an input of the network; there is no default
-    lr : learning rate; the weights were trained for 1.0
-    weight_decay : decoupled, after the step: p = p - weight_decay lr p
-    step_mult, exp_mult : factors of the step: lr step_mult direction e^(exp_mult magnitude)
-    m_decays, v_decay, factor_decays : decays of the means; the defaults belong to the published weights
-    lr_scale : a factor of the learning rate for each array; None: all 1
-    pylo_cuda_compat : computes as PyLO's CUDA code, which departs from its reference
-
-    All but shapes and weights are attributes that may be changed between steps. `steps` counts the steps;
-    `skipped_steps` of them changed nothing, because their loss was NaN or infinite."""
-
     _family = _lopt.VELO
-
-    def __init__(
-        self,
-        shapes,
-        mlp,
-        rnn,
-        num_steps=None,
-        lr=_family.defaults["lr"],
-        weight_decay=_family.defaults["weight_decay"],
-        *,
-        step_mult=_family.defaults["step_mult"],
-        exp_mult=_family.defaults["exp_mult"],
-        m_decays=_family.defaults["m_decays"],
-        v_decay=_family.defaults["v_decay"],
-        factor_decays=_family.defaults["factor_decays"],
-        lr_scale=None,
-        pylo_cuda_compat=False,
-    ) -> None:
-        options = dict(num_steps=num_steps, lr=lr, weight_decay=weight_decay, step_mult=step_mult, exp_mult=exp_mult)
-        options.update(m_decays=m_decays, v_decay=v_decay, factor_decays=factor_decays)
-        self._begin(shapes, {"mlp": mlp, "rnn": rnn}, {**options, "pylo_cuda_compat": pylo_cuda_compat}, lr_scale)
+    __init__ = _lopt.constructor(_family, "shapes", OPTIONS)
+    __doc__ = _lopt.document(
+        _family,
+        "shapes",
+        "shapes of all trained arrays, each of 0 to 5 dimensions, at most four of which are above 1",
+        OPTIONS,
+        LAST + " `skipped_steps` of them changed nothing, because their loss was NaN or infinite.",
+    )
 
     def step(self, params, grads, loss, *, stream=None) -> None:
         """One step in place: writes params; reads grads and their loss. `loss`: a number, or an
@@ -81,7 +51,7 @@ class VeLO(Learned):
     @property
     def skipped_steps(self) -> int:
         """How many steps were skipped because their loss was NaN or infinite. Waits for a device."""
-        return int(self._shared["loss_buffer"][_lopt_abi.VELO_LOSS_SKIPPED]) if self._shared else 0
+        return int(self._shared["loss_buffer"][_lopt_abi.LOSS_SKIPPED]) if self._shared else 0
 
     # During a step: the loss as it was given, what keeps its memory, and what _shared becomes if the step is taken.
     _loss: Any = None
@@ -89,9 +59,14 @@ class VeLO(Learned):
     _making: dict[str, Any] | None = None
 
     def _shared_shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        rows = (len(self.shapes), _lopt_abi.VELO_HIDDEN)
-        buffer = (_lopt_abi.VELO_LOSS_BUFFER,)
-        return {**dict.fromkeys(_lopt.ROWS, (rows, "float32")), "loss_buffer": (buffer, "float64")}
+        family = self._family
+        return {
+            role.name: (
+                _lopt.role_shape(family, role, len(self.shapes), ()),
+                _arrays.LONG_NAMES[_lopt.dtype_of(family, role)],
+            )
+            for role in family.shared[1:]  # the first is the loss
+        }
 
     def _begin_shared(self, like: object, device: tuple[int, int]) -> dict[str, Any]:
         made = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every Python test stands on: the package of this tree over the library that was just built (QUERN_LIBRARY, else
+"""The base of every Python test: the package of this tree over the library that was just built (QUERN_LIBRARY, else
 build/src), never another that happens to be installed; and the marks that say what a test needs of the machine. A file
 that needs a framework begins with `pytest.importorskip`; tools/results.py holds what a lane skipped against the reasons
 that the lane may have, and sees to it that each file has run in some lane."""

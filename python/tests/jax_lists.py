@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of quern.jax share: lists of arrays of a row of types, the library's own call on them as the answer,
+"""Shared by the tests of quern.jax: lists of arrays of a row of types, the library's own call on them as the answer,
 and bits compared. It tests nothing."""
 
 import os

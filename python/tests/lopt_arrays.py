@@ -53,6 +53,6 @@ def check_signature(kind):
     file of weights may say the decays, None, which becomes it."""
     parameters = inspect.signature(kind).parameters
     defaults = dict(kind._family.defaults)
-    if "weights" in kind._family.kinds:
+    if "weights" in kind._family.weights:
         defaults.update(dict.fromkeys(("m_decays", "v_decay", "factor_decays")))
     assert {name: parameters[name].default for name in defaults} == defaults

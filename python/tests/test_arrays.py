@@ -25,7 +25,7 @@ def rng():
 
 
 def expected(lists, **hyper):
-    """What params and exp_avgs must hold afterwards, in their storage types."""
+    """The expected params and exp_avgs, in their storage types."""
     made = [oracle.step(p.astype(np.float32), g, m.astype(np.float32), **hyper) for p, g, m in zip(*lists)]
     with np.errstate(all="ignore"):
         return [[new[k].astype(old.dtype) for new, old in zip(made, lists[role])] for k, role in ((0, 0), (1, 2))]
@@ -276,7 +276,7 @@ class InterfaceInObject:
 
 
 class Pointer:
-    """What PyTorch's tensors have, without PyTorch."""
+    """The interface of PyTorch's tensors, without PyTorch."""
 
     device = "cpu"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the function on plain arrays refuses: each with the exception a Python user expects, a sentence that says where
+"""Refusals of the function on plain arrays: each with the exception a Python user expects, a sentence that says where
 in the user's own lists the fault is, and not a bit of any array changed."""
 
 import pytest
@@ -170,7 +170,7 @@ def test_overlap_across_kinds():
     lists = mixed()
     lists[1][1] = lists[0][0].view(BF16).reshape(-1)[30:].reshape(6, 5)
     refused(ValueError, "share memory, and at least one of them is written", lists)
-    lists = mixed()  # what is read begins first
+    lists = mixed()  # the read range begins first
     memory = np.zeros(200, np.uint8)
     lists[1][1] = memory[:60].view(BF16).reshape(6, 5)
     lists[0][0] = memory[40:160].view(np.float32).reshape(6, 5)

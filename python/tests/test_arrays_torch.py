@@ -218,7 +218,7 @@ def moved(p, by):
 
 @pytest.mark.cuda
 def test_the_producer_is_slow_enough(late):
-    """What all below stands on: without order between the streams the old gradient is read."""
+    """The premise of the tests below: without order between the streams the old gradient is read."""
     p, g, m, stream = late
     quern.lion_(p, g, m, lr=0.5, stream=torch.cuda.Stream("cuda:0"))
     moved(p, 0.5)

@@ -41,7 +41,7 @@ def test_import_brings_no_framework():
 
 
 def test_import_brings_little():
-    """What costs an import its time is what it brings; tools/import_cost.py has the time itself."""
+    """An import's time comes from the modules it loads; tools/import_cost.py measures the time."""
     brought = "import sys; before = set(sys.modules); import {}; print(*set(sys.modules) - before)"
     said = set(run(brought.format("quern")).split())
     assert {name for name in said if name.startswith("quern")} == {
@@ -60,6 +60,23 @@ def test_submodules_are_imported_when_named():
     assert "torch" not in run("import sys, quern; print('quern.torch' in sys.modules)")
     with pytest.raises(AttributeError, match="module 'quern' has no attribute 'liom_'"):
         quern.liom_  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("liom_", r"did you mean quern\.lion_\?"),
+        ("lion", r"the op lion is the function quern\.lion_, which works in place"),
+        ("swiglu_quantize", r"it is quern\.swiglu\(\.\.\., out_dtype="),
+        ("small_fc_lopt", r"did you mean quern\.SmallFCLopt\?"),
+        ("VELO", r"did you mean quern\.VeLO\?"),
+        ("zzzz", "no attribute 'zzzz'$"),
+        ("__wrapped__", "no attribute '__wrapped__'$"),
+    ],
+)
+def test_a_name_that_is_not_there_suggests_another(name, words):
+    with pytest.raises(AttributeError, match=words):
+        getattr(quern, name)
 
 
 def test_framework_that_is_missing(tmp_path):
@@ -89,7 +106,7 @@ def test_help_and_names():
 
 # ---- the library ----
 def broken(tmp_path, **variables):
-    """What `import quern` says."""
+    """The message of `import quern`."""
     return run(
         "try:\n    import quern\nexcept ImportError as error:\n    print(type(error).__name__, error)",
         package=tmp_path,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What quern.jax says of itself beside the descriptions, what importing costs, and src/xla/ffi.h, which is written from
-XLA's interface and not copied, beside the header that jaxlib brings."""
+"""The interface of quern.jax beside the descriptions, the modules that its import loads, and src/xla/ffi.h, which is
+written from XLA's interface and not copied, beside the header of jaxlib."""
 
 import inspect
 import pathlib

@@ -45,6 +45,13 @@ def normal(shape, dtype=np.float32, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
+def test_arguments_by_place_are_refused(myexp):
+    with pytest.raises(TypeError, match=r"myexp: 1 argument is given by place, .* myexp\(inputs=\[inp\], grid="):
+        myexp(normal(4), inputs=[normal(4)], grid=(4, 1, 1))
+    with pytest.raises(TypeError, match="missing 2 required keyword-only arguments: 'inputs' and 'grid'"):
+        myexp(normal(4))
+
+
 # ---- the documented examples ----
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, ml_dtypes.bfloat16, np.float64])
 def test_exp_of_every_element(myexp, dtype):
@@ -175,7 +182,7 @@ def test_every_storage_type_in_and_out(name):
 
 
 def scalars(kernel, *inputs):
-    """What a body makes of scalar inputs: as doubles, and their sizes."""
+    """The scalar inputs as a body sees them: doubles, and their sizes."""
     return kernel(
         inputs=list(inputs), grid=(1, 1, 1), threadgroup=(1, 1, 1), output_shapes=[(2,)], output_dtypes=["float64"]
     )[0].tolist()

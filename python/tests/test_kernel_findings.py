@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checked launch finds, as an exception, a warning or nothing; and the lines that errors of a text name."""
+"""The findings of a checked launch, as an exception, a warning or nothing; and the lines that errors of a text name."""
 
 import json
 import warnings

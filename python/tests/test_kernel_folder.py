@@ -375,8 +375,10 @@ def test_calls_that_do_not_fit(tmp_path):
         folder(tmp_path, body, inputs={"x": "f32|f16 [n]", "by": "x.dtype [n]"}, outputs={"out": "x.dtype [n]"})
     )
     x = np.ones(4, np.float32)
-    with pytest.raises(TypeError, match=r"scale takes 2 arrays \(x, by\), 1 are given"):
+    with pytest.raises(TypeError, match=r"scale takes 2 arrays \(x, by\), 1 is given"):
         kernel(x)
+    with pytest.raises(TypeError, match=r"scale takes 2 .* 1 is given and by by name: give arrays by place"):
+        kernel(x, by=x)
     with pytest.raises(ValueError, match=r'scale: x has 2 dimensions, and its contract is "f32\|f16 \[n\]"'):
         kernel(np.ones((2, 2), np.float32), x)
     with pytest.raises(TypeError, match="scale: by is float16, and x, whose type it has by its contract, is float32"):

@@ -16,7 +16,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 
 @pytest.fixture(params=DEVICES)
 def there(request):
-    """What puts an array where the kernels of this test run."""
+    """A function that puts an array on the device of this test."""
     if request.param == "cpu":
         return lambda array: array
     torch = pytest.importorskip("torch")

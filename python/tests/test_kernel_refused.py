@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel and a call of it must not be. Each refusal is an exception with a sentence that names the kernel and
+"""Refused kernels and calls. Each refusal is an exception with a sentence that names the kernel and
 what is wrong; nothing is written, and the next call works."""
 
 import os

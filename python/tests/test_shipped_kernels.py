@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `quern kernel check` cannot say of the kernels that ship: that extended precision matters where it should, that
+"""Properties of the shipped kernels that a check does not cover: that extended precision matters where it should, that
 factors multiply back to their matrix, and that a matrix that is not positive definite is told."""
 
 import json

@@ -122,7 +122,7 @@ def torch():
     sys.modules["torch"] = made
 
 def complete():
-    """What of PyTorch fast calls work with besides."""
+    """The other parts of PyTorch that fast calls use."""
     made = sys.modules["torch"]
     never, made.float32 = (lambda: False), Tensor.dtype
     names = "_len_torch_dispatch_stack", "_len_torch_function_stack", "_are_functorch_transforms_active", "_is_tracing"
@@ -412,7 +412,7 @@ def test_workspace(play):
     assert made == [(16, "uint8", 1)]
     assert "cuStreamSynchronize" not in calls()
     made.clear()
-    quern.lion_(*tensors, cautious=True, stream=S1)   # what PyTorch would take back is ordered on another stream
+    quern.lion_(*tensors, cautious=True, stream=S1)   # memory that PyTorch may reuse is ordered on another stream
     assert made == []
     assert calls()[-1] == "cuStreamSynchronize"
     cupy()

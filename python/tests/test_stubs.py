@@ -44,6 +44,8 @@ launches: int | None = seen.launches
 velo = quern.VeLO([(3,)], "mlp.safetensors", "rnn.safetensors", 9)
 velo.step([p], [g], 2.5)
 skipped: int = velo.skipped_steps
+elo = quern.ELO([p.shape], {"network.input.bias": p}, 0.5, clip_grad=1.0, lr_scale=[1, 2], precision="tf32")
+elo.lr = 0.25
 """
 
 BAD = """\
@@ -73,6 +75,10 @@ quern.metal_kernel("k", ["x"], ["y"], "y[0] = x[0];", shared_memory=3)
 quern.metal_kernel("k", ["x"], ["y"], "y[0] = x[0];")(inputs=[p])
 quern.check_gradient(3, [p])
 quern.VeLO([(3,)], "mlp.safetensors", "rnn.safetensors", 9).skipped_steps = 1
+quern.ELO([(3,)], "elo.safetensors", lr="1e-3")
+quern.ELO([(3,)], "elo.safetensors", step_mult=2.0)
+quern.SmallFCLopt([(3,)], "mulo.safetensors", precision="fp64")
+quern.SmallFCLopt([(3,)])
 """
 
 
@@ -105,12 +111,25 @@ def test_signature_is_the_one_at_run_time(op):
     )
 
 
+@pytest.mark.parametrize("name", ["ELO", "SmallFCLopt", "VeLO"])
+def test_a_constructor_is_the_one_at_run_time(name):
+    (made,) = [node for node in ast.parse(_stubs.text()).body if getattr(node, "name", None) == name]
+    given, absent = made.body[0].args, inspect.Parameter.empty
+    names = [arg.arg for arg in given.args[1:] + given.kwonlyargs]
+    defaults = [absent] * (len(given.args) - 1 - len(given.defaults)) + [
+        ast.literal_eval(node) for node in given.defaults + given.kw_defaults
+    ]
+    at_run_time = inspect.signature(getattr(quern, name)).parameters.values()
+    assert list(zip(names, defaults)) == [(word.name, word.default) for word in at_run_time]
+    assert len(given.kwonlyargs) == sum(word.kind == word.KEYWORD_ONLY for word in at_run_time)
+
+
 def test_every_public_name_is_there():
     tree = ast.parse(_stubs.text())
     names = {
         alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) and node.level for alias in node.names
     }
-    names |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    names |= {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     names |= {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
     assert set(quern.__all__) <= names
     assert {"doctor", "torch", "jax"} <= names

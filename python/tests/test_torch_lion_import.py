@@ -126,7 +126,7 @@ def test_bitsandbytes_layout_without_the_package():
 
 
 def deepspeed(flat):
-    """What FP16_Optimizer and FP16_UnfusedOptimizer save around FusedLion, with two groups."""
+    """The state that FP16_Optimizer and FP16_UnfusedOptimizer save around FusedLion, with two groups."""
     shapes = [[(4, 3), (7,)], [(5, 2)]]
     torch.manual_seed(0)
     momenta = [[torch.randn(shape) for shape in group] for group in shapes]

@@ -26,7 +26,7 @@ def way(request, monkeypatch):
 
 
 def one_step(p, lr=1e-2, **options):
-    """What a step will make of p, from its gradient and state as they are now; a callable that holds it against p."""
+    """The expected p after a step, from its present gradient and state; a callable that holds it against p."""
     optimizer = options.pop("optimizer")
     state = optimizer.state.get(p, {})
     m = state["exp_avg"].clone() if "exp_avg" in state else torch.zeros(p.shape)

@@ -165,7 +165,7 @@ def test_a_parameter_without_gradient_is_left_alone():
     a.grad, moved = None, a.detach().clone()
     optimizer.step()
     assert torch.equal(a, moved) and not torch.equal(b, kept) and set(optimizer.state[b]) == set(STATE)
-    give_grads([a, b], 2)  # what was stepped is as it was, and there is more
+    give_grads([a, b], 2)  # the stepped tensors are unchanged, and one is new
     optimizer.step()
     assert not torch.equal(a, moved)
 
@@ -448,7 +448,7 @@ def test_it_trains_a_model_with_a_scaler_and_zeroed_gradients():
 
 # ---- muP ----
 class Infshape:
-    """What mup.set_base_shapes leaves at a parameter."""
+    """The attribute that mup.set_base_shapes sets on a parameter."""
 
     def __init__(self, ninf, width_mult):
         self.ninf, self.width_mult = lambda: ninf, lambda: width_mult

@@ -37,7 +37,7 @@ def same(one, other):
 
 
 def stepped(many, **numbers):
-    """What a step by the oracle makes of f32 lists: params, grads, exp_avgs."""
+    """The oracle's step over f32 lists: params, grads, exp_avgs."""
     made = [oracle.lion(p, g, m, **numbers) for p, g, m in zip(*many)]
     return [[p for p, _ in made], many[1], [m for _, m in made]]
 

@@ -253,7 +253,7 @@ def test_what_is_not_velos_is_refused(spoil, sentence):
     assert not optimizer.state
 
 
-# What step() of PyLO's classes reads in a group and finds nowhere else (at commit d05c6c1); lr, params besides.
+# The keys of a group that step() of PyLO's classes reads (at commit d05c6c1); lr, params besides.
 READ = {
     (SmallFCLopt, "naive"): "exp_mult step_mult max_grad_norm weight_decay initial_momentum_decays initial_rms_decays "
     "initial_adafactor_decays",

@@ -134,7 +134,7 @@ def test_what_a_capture_may_not_do(what, monkeypatch):
             group["lr"] = 0.25
     if before == "decay":
         optimizer.param_groups[1]["weight_decay"] = 0.25
-    if before in ("buffer", "rows"):  # what is on no GPU is not looked at
+    if before in ("buffer", "rows"):  # tensors on no GPU are not checked
         monkeypatch.setattr(optimizer, "_bring_up", lambda *_: None)
     if before == "buffer":
         del optimizer.param_groups[0]["loss_buffer"]

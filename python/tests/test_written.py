@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call writes decides what it refuses: arrays that it only reads may be read-only, those that it writes may not,
+"""Refusals follow the arrays that a call writes: an array that is only read may be read-only, a written one may not,
 for every op, function and shipped kernel."""
 
 import pytest

@@ -24,7 +24,7 @@ def lion(param, grad, momentum, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0, ke
 
 
 def bits(tensor):
-    """What is compared: equal bits, so that zeros of both signs differ."""
+    """Compares bits, so that zeros of both signs differ."""
     return tensor.detach().cpu().contiguous().view({4: torch.int32, 2: torch.int16}[tensor.element_size()])
 
 

@@ -8,12 +8,13 @@
 #include "base/kernel.h"
 
 enum { QN_SIMD_LANES = 32 };
-/* What a checked build reports through `access`. FENCE: for the device, or (`bytes` 0) for the group. ENTER and EXIT: a
- * call, `address` being a qn_entered; DIVISION: an integer division that has no result; INDEX: an index (`bytes`)
- * outside its array; `address` is then the compiler's account of the place. MISPLACED: a pointer that its type's
- * alignment forbids, or that leads out of what it points into; `address` is a qn_misplaced. After INDEX and DIVISION
- * the thread does not go on, nor after an access outside the launch's memory or a misplaced one. LANE: the thread has
- * the value of lane `bytes` by a shuffle; ONE_LANE: by one that many lanes have alike; NO_LANE: that lane is not there.
+/* The events that a checked build reports through `access`. FENCE: for the device, or (`bytes` 0) for the group. ENTER
+ * and EXIT: a call, `address` being a qn_entered; DIVISION: an integer division that has no result; INDEX: an index
+ * (`bytes`) outside its array; `address` is then the compiler's account of the place. MISPLACED: a pointer that its
+ * type's alignment forbids, or that leads out of what it points into; `address` is a qn_misplaced. After INDEX and
+ * DIVISION the thread does not go on, nor after an access outside the launch's memory or a misplaced one. LANE: the
+ * thread has the value of lane `bytes` by a shuffle; ONE_LANE: by one that many lanes have alike; NO_LANE: that lane is
+ * not there.
  */
 enum {
   QN_ACCESS_READ,

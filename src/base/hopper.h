@@ -36,7 +36,7 @@ QN_FN void qn_mbarrier_init(qn_u32 barrier, qn_u32 arrivals)
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/* What is initialised is seen by the cluster and by the tensor unit. */
+/* Makes initialised barriers visible to the cluster and to the tensor unit. */
 QN_FN void qn_mbarrier_init_seen() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 /* Arrives, and says how many bytes copies will bring before the phase is over. */
@@ -138,7 +138,7 @@ QN_FN qn_u64 qn_wgmma_matrix(qn_u32 address)
 
 /* Before the first product, and after registers that a product takes were written. */
 QN_FN void qn_wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-/* What was begun is one batch. */
+/* Closes the copies begun so far into one batch. */
 QN_FN void qn_wgmma_close() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 /* All batches but the latest n are done. */
 template <int n> QN_FN void qn_wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory"); }

@@ -39,7 +39,7 @@ enum { QN_ABSENT, QN_READ, QN_WRITE, QN_READ_WRITE }; /* as quern/op.h */
 #define QN_LIST_SHAPE_ROWS 1
 #define QN_LIST_SHAPE_TILES 2
 
-/* What a role is. Shifts of constants, not tables: a table indexed by role would go to local memory. */
+/* The kind of a role. Shifts of constants, not tables: a table indexed by role would go to local memory. */
 QN_FN constexpr int qn_list_dtype(int role) { return QN_LIST_DTYPES >> 4 * role & 15; }
 QN_FN constexpr int qn_list_access(int role) { return QN_LIST_ACCESSES >> 4 * role & 15; }
 QN_FN constexpr int qn_list_slot(int role) { return QN_LIST_SLOTS >> 4 * role & 15; } /* its place among those given */
@@ -302,7 +302,7 @@ QN_FN void qn_list_store_each(int dtype, int step, QN_FAR char *to, qn_u32 valid
 
 /* ---- all roles of one pack ---- */
 
-/* What a role reads of a pack, as vectors. A pair's second comes with its first. */
+/* The vectors that a role reads of a pack. A pair's second comes with its first. */
 template <class Args> QN_FN void qn_list_load_role(const Args &a, const qn_list_chunk &chunk, int role, qn_list_pack &x)
 {
   const QN_FAR char *const from = qn_list_address(a, chunk, role, x.at);

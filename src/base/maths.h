@@ -103,7 +103,7 @@ QN_FN qn_f32 qn_exp_near(qn_f32 near, qn_f32 low) { return 1.0f + qn_exp_less_ne
 /* Worst error 0.8763; 21 operations. */
 QN_FN qn_f32 qn_exp(qn_f32 x)
 {
-  x = qn_no_more(qn_no_less(x, -104.0f), 89.0f); /* what lies beyond is 0 or infinite, as these are */
+  x = qn_no_more(qn_no_less(x, -104.0f), 89.0f); /* beyond these limits the result is 0 or infinite */
   qn_f32 t = qn_fma(x, qn_splat(QN_LOG2_E), qn_splat(QN_TO_WHOLE + 254.0f)), n = t - (QN_TO_WHOLE + 254.0f);
   return qn_times_power(qn_exp_near(qn_fma(n, qn_splat(-QN_LN_2), x), n * -QN_LN_2_REST), qn_bits_of(t), n);
 }

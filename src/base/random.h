@@ -10,7 +10,7 @@
 #define QN_BASE_RANDOM_H
 #include "base/simd.h"
 
-/* What a tensor's words are drawn from; `stream` tells the uses of one tensor's elements apart. */
+/* The source of a tensor's random words; `stream` tells the uses of one tensor's elements apart. */
 typedef struct qn_random {
   qn_u64 seed;
   qn_u32 step, tensor_id, stream;

@@ -64,7 +64,7 @@ QN_FN qn_f32 qn_sign(qn_f32 x)                                   /* -1, +0 or +1
 #ifdef QN_METAL_DIALECT
   return metal::fabs(x) > 0.0f ? metal::copysign(1.0f, x) : metal::fabs(x);
 #elif defined(QN_CUDA_DIALECT)
-  return fabsf(x) > 0.0f ? copysignf(1.0f, x) : fabsf(x); /* what is not above zero is zero or NaN */
+  return fabsf(x) > 0.0f ? copysignf(1.0f, x) : fabsf(x); /* a value not above zero is zero or NaN here */
 #elif defined(QN_ORACLE)
   return __builtin_fabs(x) > 0 ? __builtin_copysign(1.0, x) : __builtin_fabs(x);
 #else

@@ -6,7 +6,7 @@
 #include <string.h>
 
 typedef struct header {
-  void *base;   /* what the hook gave */
+  void *base;   /* the hook's result */
   size_t total; /* asked from the hook */
   size_t bytes; /* asked by the caller */
   void (*release)(void *user, void *memory, size_t bytes);

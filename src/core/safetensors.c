@@ -223,7 +223,7 @@ static qn_status copy_dtype(const cursor *c, const char *text, qn_safetensor *t)
   return QN_OK;
 }
 
-/* What one tensor says of itself must agree: its bytes are the product of its shape and its element's size. */
+/* The header of a tensor must agree with itself: its bytes are the product of its shape and its element's size. */
 static qn_status check_size(const cursor *c, const qn_safetensor *t)
 {
   int64_t bytes = element_bytes(t->dtype);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors_write.c - writes a safetensors file: the header's length, the header, the tensors one behind the other.
- * What safetensors.c reads is what stands here. */
+ * It writes the subset that safetensors.c reads. */
 #include "core/core.h"
 #include "core/file.h"
 #include <fcntl.h>

@@ -41,7 +41,7 @@ typedef struct qn_shape_part {
 
 typedef struct qn_shape_reader {
   const char *at;  /* the next character */
-  const char *why; /* what is wrong there */
+  const char *why; /* the error at that place */
   int parts;       /* that were read */
 } qn_shape_reader;
 

@@ -7,7 +7,7 @@
 #include "quern/device.h"
 #include <stdbool.h>
 
-/* What a compiler made: a CUDA binary, or a shared object for the emulator. Owned by whoever got it; qn_image_free.
+/* A compiled image: a CUDA binary, or a shared object for the emulator. Owned by whoever got it; qn_image_free.
  */
 typedef struct qn_image {
   void *data;
@@ -51,7 +51,7 @@ typedef struct qn_launch {
   qn_sanitizer *sanitizer; /* emulator only; NULL: the launch is not sanitized */
 } qn_launch;
 
-/* What the compiler made of a kernel; see qn_kernel_info. */
+/* Registers and memory of a compiled kernel; see qn_kernel_info. */
 typedef struct qn_function_facts {
   int registers, shared_bytes, local_bytes, most_threads, fibers;
   size_t argument_bytes;       /* emulator; 0 on CUDA */
@@ -100,8 +100,11 @@ typedef struct qn_backend {
 extern const qn_backend qn_backend_cpu, qn_backend_cuda, qn_backend_emulator;
 qn_status qn_backend_of(qn_device device, const qn_backend **backend); /* kind checked */
 
-/* Counts for qn_launch_count(): every backend's launch notes its own. */
-void qn_launch_note(void);
+/* Every backend's launch notes its own before it begins: counts for qn_launch_count(), tells the observer. */
+void qn_launch_note(const char *kernel, void *stream);
+/* For a trace: called with each launch from now on; NULL: none. Set it while nothing is launched. */
+typedef void qn_launch_observer(void *user, const char *kernel, void *stream);
+void qn_launch_observe(qn_launch_observer *observer, void *user);
 
 /* CUDA without a device: compile for a named architecture ("sm_90a"), for tests and `quern list`. */
 qn_status qn_cuda_compile_for(const char *arch, const qn_unit *unit, qn_image *image);

@@ -35,7 +35,7 @@ static void read_text(const char *path, char *text, size_t bytes)
   if (file >= 0) close(file);
 }
 
-/* What stands behind "key" and its colon in a text of such lines; NULL if nothing. */
+/* The text behind "key" and its colon among such lines; NULL if there is none. */
 static const char *field(const char *text, const char *key)
 {
   for (const char *line = text; line; line = strchr(line, '\n')) {

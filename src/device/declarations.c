@@ -238,7 +238,7 @@ static bool name_using(qn_declarations *p, const char *at, const char *end)
   return true;
 }
 
-/* What begins a macro's text: `(name`. */
+/* The beginning of a macro's text: `(name`. */
 static bool takes_name(const qn_declarations *p, uint64_t macro)
 {
   for (int32_t n = qn_declarations_head(p, macro); n >= 0; n = qn_declarations_name(p, n)->next) {

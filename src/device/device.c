@@ -105,7 +105,7 @@ qn_status qn_memory_release(qn_device device, void *memory)
   return memory ? backend->memory_release(device, memory) : QN_OK;
 }
 
-/* What the calls that move bytes have in common; their streams are the backend's to refuse. */
+/* Checks shared by the calls that move bytes; the backend checks their streams. */
 static qn_status check_move(const char *call, qn_device device, const void *target, const void *source, size_t bytes,
                             const qn_backend **backend)
 {
@@ -222,6 +222,19 @@ void qn_image_free(qn_image *image)
 
 static atomic_uint_fast64_t launches;
 
-void qn_launch_note(void) { atomic_fetch_add_explicit(&launches, 1, memory_order_relaxed); }
+static qn_launch_observer *observer;
+static void *observer_user;
+
+void qn_launch_observe(qn_launch_observer *called, void *user)
+{
+  observer = called;
+  observer_user = user;
+}
+
+void qn_launch_note(const char *kernel, void *stream)
+{
+  atomic_fetch_add_explicit(&launches, 1, memory_order_relaxed);
+  if (observer) observer(observer_user, kernel, stream);
+}
 
 uint64_t qn_launch_count(void) { return atomic_load_explicit(&launches, memory_order_relaxed); }

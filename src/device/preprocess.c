@@ -18,7 +18,7 @@ typedef struct expansion {
   size_t n_whole;
 } expansion;
 
-/* What stands behind a line's #, or NULL. */
+/* The text behind a line's #, or NULL. */
 static const char *directive(const char *line)
 {
   line += strspn(line, " \t");

@@ -14,7 +14,7 @@ enum { MOST_NAMES = 256 };
 typedef struct name {
   const char *at;
   size_t length;
-  bool macro; /* what it stands for is marked, and it itself is not */
+  bool macro; /* its expansion is marked, its name is not */
   bool once;  /* the texts call it in one place: its words are reached by no other call */
 } name;
 
@@ -304,7 +304,7 @@ static bool is_passed_on(const finder *f, const qn_tokens *t)
   return false;
 }
 
-/* What may stand before an expression; another word is the type of what is being declared. */
+/* The words that may stand before an expression; another word is the type of what is being declared. */
 static bool begins_expression(const qn_tokens *t, size_t k)
 {
   static const char *const words[] = {"return", "else", "do", "case", "and", "or", "not", "co_return", NULL};

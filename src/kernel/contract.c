@@ -146,7 +146,7 @@ static qn_status hold_number(reader *r, int at, int64_t number)
   return broken(r, why);
 }
 
-/* What the name stands for, from its first place on, which has `extent`; NULL: there is no room for another. */
+/* The extent bound to the name by its first use; NULL: there is no room for another name. */
 static const word *word_of(reader *r, qn_word name, int64_t extent)
 {
   for (size_t k = 0; k < r->n_words; k++)
@@ -211,7 +211,7 @@ static qn_status hold_part(reader *r, int *at, const qn_shape_part *part)
   return r->call ? hold_extents(r, at, part) : QN_OK;
 }
 
-/* What the parts say, and how many extents they stand for, but for "..." and "1...". */
+/* Reads the parts and counts their extents, without "..." and "1...". */
 typedef struct extents {
   int n, parts;
   bool many;

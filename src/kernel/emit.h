@@ -8,7 +8,20 @@
 
 qn_status qn_emit_device(const qn_kernel *kernel, bool hip, const qn_kernel_call *call, qn_text *text);
 qn_status qn_emit_metal(const qn_kernel *kernel, const qn_kernel_call *call, qn_text *text);
-qn_status qn_emit_mlx(const qn_kernel *kernel, const qn_kernel_call *call, qn_text *text);
+
+/* Python's words in place of the numbers of one call, for a program that serves all sizes; NULL: the number. */
+typedef struct qn_emit_words {
+  const char *functions;  /* before the kernel's own */
+  const char *parameters; /* of the function, behind its inputs: ", *, m=32" */
+  const char *statements; /* its first lines */
+  const char *grid, *group;
+  const char *output_shape[QN_KERNEL_MAX_TENSORS];
+  const char *template_value[QN_KERNEL_MAX_TEMPLATES];
+} qn_emit_words;
+qn_status qn_emit_mlx(const qn_kernel *kernel, const qn_kernel_call *call, const qn_emit_words *words, qn_text *text);
+/* qn_kernel_emit of MLX's form with words. */
+qn_status qn_kernel_emit_mlx(const qn_kernel *kernel, const qn_kernel_call *call, const qn_emit_words *words,
+                             char **text);
 
 /* The call's group, or one of 256 threads at most where it leaves the choice. */
 void qn_emit_group(const qn_kernel_call *call, uint32_t group[3]);

@@ -137,7 +137,7 @@ static void add_member(const writer *w, const qn_argument_member *member)
                 parts[member->kind], bytes);
 }
 
-/* What this specialisation was not made for is refused. */
+/* Refuses inputs that this specialisation was not made for. */
 static void add_refusals(const writer *w, const char *error)
 {
   qn_text_add(w->text,

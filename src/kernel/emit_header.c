@@ -8,7 +8,7 @@
 typedef struct reader {
   const qn_tokens *tokens;
   qn_text *text;
-  size_t at; /* what stands before it has been written */
+  size_t at; /* the text before it has been written */
 } reader;
 
 /* A declaration: what it is, and where it ends: at its ; or its {, or the last token. */

@@ -9,6 +9,7 @@
 typedef struct writer {
   const qn_kernel *kernel;
   const qn_kernel_call *call;
+  const qn_emit_words *words;
   qn_text *text;
 } writer;
 
@@ -172,7 +173,10 @@ static void add_templates(const writer *w)
   qn_text_add(w->text, "        template=[");
   for (size_t k = 0; k < w->call->n_templates; k++) {
     qn_text_add(w->text, "%s(\"%s\", ", k ? ", " : "", w->call->templates[k].name);
-    add_value(w->text, &w->call->templates[k].value);
+    if (w->words->template_value[k])
+      qn_text_add(w->text, "%s", w->words->template_value[k]);
+    else
+      add_value(w->text, &w->call->templates[k].value);
     qn_text_add(w->text, ")");
   }
   qn_text_add(w->text, "],\n");
@@ -184,26 +188,41 @@ static void add_outputs(const writer *w)
   qn_text_add(w->text, "        output_shapes=[");
   for (size_t k = 0; k < n; k++) {
     qn_text_add(w->text, "%s", k ? ", " : "");
-    add_shape(w->text, &w->call->outputs[k]);
+    if (w->words->output_shape[k])
+      qn_text_add(w->text, "%s", w->words->output_shape[k]);
+    else
+      add_shape(w->text, &w->call->outputs[k]);
   }
   qn_text_add(w->text, "],\n        output_dtypes=[");
   for (size_t k = 0; k < n; k++) qn_text_add(w->text, "%smx.%s", k ? ", " : "", type_name(w->call->outputs[k].dtype));
   qn_text_add(w->text, "],\n");
 }
 
+/* Of the grid in threads, then of the group. */
+static void add_launch(const writer *w)
+{
+  const char *const words[] = {w->words->grid, w->words->group}, *const names[] = {"grid", "threadgroup"};
+  uint32_t group[3];
+  qn_emit_group(w->call, group);
+  for (size_t k = 0; k < 2; k++) {
+    qn_text_add(w->text, "        %s=", names[k]);
+    if (words[k]) qn_text_add(w->text, "%s", words[k]);
+    for (int d = 0; !words[k] && d < 3; d++)
+      qn_text_add(w->text, "%s%llu%s", d ? ", " : "(", (unsigned long long)(k ? group[d] : w->call->grid[d]),
+                  d == 2 ? ")" : "");
+    qn_text_add(w->text, ",\n");
+  }
+}
+
 static void add_call(const writer *w)
 {
-  uint32_t group[3];
-  const uint64_t *grid = w->call->grid;
-  qn_emit_group(w->call, group);
   qn_text_add(w->text, "\n\ndef %s_(", w->kernel->source.name);
   add_parameters(w);
-  qn_text_add(w->text, "):\n    return kernel(\n");
+  qn_text_add(w->text, "%s):\n%s    return kernel(\n", w->words->parameters ? w->words->parameters : "",
+              w->words->statements ? w->words->statements : "");
   add_inputs(w);
   add_templates(w);
-  qn_text_add(w->text, "        grid=(%llu, %llu, %llu),\n        threadgroup=(%u, %u, %u),\n",
-              (unsigned long long)grid[0], (unsigned long long)grid[1], (unsigned long long)grid[2], group[0], group[1],
-              group[2]);
+  add_launch(w);
   add_outputs(w);
   if (w->call->init && w->call->init[0].kind != QN_VALUE_NONE) {
     qn_text_add(w->text, "        init_value=");
@@ -246,14 +265,15 @@ static void add_main(const writer *w)
   qn_text_add(w->text, "    ):\n        print(output)\n");
 }
 
-qn_status qn_emit_mlx(const qn_kernel *kernel, const qn_kernel_call *call, qn_text *text)
+qn_status qn_emit_mlx(const qn_kernel *kernel, const qn_kernel_call *call, const qn_emit_words *words, qn_text *text)
 {
-  const writer w = {kernel, call, text};
+  const writer w = {kernel, call, words, text};
   qn_try(check(kernel, call));
   qn_text_add(text,
-              "\"\"\"Kernel \"%s\" and one call of it for MLX, made by quern " QN_VERSION ".\"\"\"\n\n"
-              "import mlx.core as mx\n\n",
-              kernel->source.name);
+              "\"\"\"Kernel \"%s\" and %s for MLX, made by quern " QN_VERSION ".\"\"\"\n\n"
+              "import mlx.core as mx\n\n%s",
+              kernel->source.name, words->statements ? "a function that calls it at any size" : "one call of it",
+              words->functions ? words->functions : "");
   add_kernel(&w);
   add_call(&w);
   add_main(&w);

@@ -25,7 +25,7 @@ typedef struct trial {
   size_t n_arrays;
 } trial;
 
-/* What is compared: numbers of the kernel and of the differences, element by element of one tensor. */
+/* The compared values: numbers of the kernel and of the differences, element by element of one tensor. */
 typedef struct comparison {
   const char *what;         /* "the cotangent of" */
   const char *name, *along; /* of the output; NULL: there is no input besides */
@@ -265,7 +265,8 @@ static qn_status check_vjp(trial *t)
   uint32_t seen = 0;
   for (size_t k = 0; k < source->n_outputs; k++) {
     qn_try(like(t, &t->x[f->cotangent_of[k]], QN_F64, &out[k]));
-    for (size_t e = 0, n = count_of(&out[k]); e < n; e++) numbers(&out[k])[e] = NAN; /* what is not written shows */
+    for (size_t e = 0, n = count_of(&out[k]); e < n; e++)
+      numbers(&out[k])[e] = NAN; /* an element that is not written stays NaN */
     seen |= 1u << f->cotangent_of[k];
   }
   for (size_t k = 0; k < inputs; k++)

@@ -18,7 +18,7 @@ static const char *error_text(int code)
   return code >= 1 && code <= 5 ? texts[code] : "an error of its own";
 }
 
-/* What the kernel noted besides, for the sentence. */
+/* The kernel's other notes, for the sentence. */
 static void tell(const float dbg[QN_HEALTH_COUNT], char *text, size_t bytes)
 {
   snprintf(text, bytes, "m %g, n %g, %g threads a group of %g, work %g, values %g %g %g %g, %g iterations",

@@ -78,7 +78,7 @@ struct qn_kernel {
   uint32_t indexed; /* bit k: input k is used as a pointer, whatever its dimensions (CUDA) */
   bool needs_group; /* barriers, simd words, threadgroup memory: fibers on the processor */
   bool straight;    /* no loop, and nothing asks for the group: on a GPU a thread may take several positions */
-  struct qn_special_entry *_Atomic entries; /* what was launched before, newest first */
+  struct qn_special_entry *_Atomic entries; /* earlier launches, newest first */
 };
 
 /* The k-th tensor, inputs before outputs. */
@@ -102,7 +102,7 @@ typedef enum qn_form {
   QN_FORM_VALUE      /* 0 dimensions, in host memory: const constant T &x, of a member of the argument */
 } qn_form;
 
-/* What is compiled into a launch's code. Two launches with equal ones run the same code. */
+/* The values compiled into a launch's code. Launches with equal values run the same code. */
 typedef struct qn_special {
   qn_device_kind target; /* QN_CUDA or QN_EMULATOR */
   struct {

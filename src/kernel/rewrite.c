@@ -130,7 +130,7 @@ static bool add_swizzle(rewriter *r, size_t k)
 
 /* ---- address spaces ---- */
 
-/* What is declared from token k on, behind specifiers, is a thing itself: no pointer or reference to it, no function,
+/* The declaration from token k on, behind specifiers, is an object: no pointer or reference to it, no function,
  * no type in a cast. */
 static bool declares_thing(const qn_tokens *t, size_t k)
 {
@@ -182,7 +182,7 @@ static bool add_space_word(rewriter *r, size_t k)
   if (!is_one_of(r->tokens, k, dropped)) return false;
   if (is(r->tokens, k, "constant") && !is_one_of(r->tokens, before(r->tokens, k), constants) &&
       !is_one_of(r->tokens, after(r->tokens, k), constants))
-    qn_text_add(r->text, "const"); /* what a pointer into that space points to */
+    qn_text_add(r->text, "const"); /* the target of a pointer into that space */
   if (is(r->tokens, k, "threadgroup") && !r->parens && declares_thing(r->tokens, after(r->tokens, k)))
     qn_text_add(r->text, "QN_THREADGROUP");
   return true;
@@ -362,7 +362,7 @@ static qn_status rewrite(rewriter *r, bool macro)
   return r->text->failed ? qn_fail(QN_NO_MEMORY, "no memory for a kernel's text") : QN_OK;
 }
 
-/* What a macro stands for. */
+/* The expansion of a macro. */
 static qn_status rewrite_piece(rewriter *r, const char *piece, size_t n)
 {
   qn_tokens tokens;

@@ -7,7 +7,7 @@
 
 enum { MOST_PARAMETERS = 16 };
 
-/* What becomes of token `at` of a text. */
+/* The fate of token `at` of a text. */
 typedef struct edit {
   int text;                         /* QN_KERNEL_BODY or _HEADER */
   size_t at, end;                   /* end > at: tokens [at, end) are left out */
@@ -150,7 +150,7 @@ static size_t add_function(finder *f, const qn_tokens *t, size_t begin, size_t k
   return made.end;
 }
 
-/* What the header declares outside of functions' bodies, in namespaces and structs too. */
+/* The header's declarations outside of functions' bodies, in namespaces and structs too. */
 static void find_functions(finder *f, const qn_tokens *t)
 {
   size_t begin = 0, scope = 0;
@@ -351,7 +351,7 @@ static const edit *edit_at(const edit_list *edits, int text, size_t token)
   return NULL;
 }
 
-/* What is left out leaves its lines. */
+/* A token that is left out keeps its line breaks. */
 static void write_text(const edit_list *edits, int which, const qn_tokens *t, qn_text *text)
 {
   for (size_t k = 0; k < t->n; k++) {

@@ -72,6 +72,13 @@ static inline bool qn_op_is_strided(const qn_op_info *op) { return op->tensors[0
 size_t qn_op_rows(const qn_op_info *op, qn_device_kind kind);
 bool qn_op_row_is_double(const qn_op_info *op, size_t row);
 
+/* A param's value in a params struct as a number: the index of an ENUM's value, 0 for pointers. */
+double qn_param_get(const qn_op_param *param, const void *params);
+/* The members of a description that are about its params: its table of them, the struct, the macro of its defaults. */
+#define QN_OP_PARAMS(table, type, values)                                                                              \
+  .params = (table), .n_params = sizeof(table) / sizeof(table)[0], .params_bytes = sizeof(type),                       \
+  .defaults = &(const type)values
+
 #ifndef QN_TIER /* what is built once a tier takes longest to compile: it is not compiled again for one more op */
 #define QN_OP(name) extern const qn_op qn_op_##name;
 #include "ops.h"

@@ -41,18 +41,27 @@ qn_status qn_op_defaults(const qn_op_info *op, void *params, size_t bytes)
   qn_require(bytes >= op->params_bytes, "%s: params has %zu bytes, this library's has %zu", op->name, bytes,
              op->params_bytes);
   memset(params, 0, bytes);
-  memcpy(params, &bytes, sizeof bytes);
-  for (size_t k = 0; k < op->n_params; k++) {
-    const qn_op_param *param = &op->params[k];
-    char *at = (char *)params + param->offset;
-    const uint64_t whole = (uint64_t)param->default_value;
-    const int32_t word = (int32_t)param->default_value;
-    if (param->type == QN_PARAM_DOUBLE) memcpy(at, &param->default_value, sizeof param->default_value);
-    if (param->type == QN_PARAM_U64) memcpy(at, &whole, sizeof whole);
-    if (param->type == QN_PARAM_BOOL || param->type == QN_PARAM_ENUM) memcpy(at, &word, sizeof word);
-  }
+  memcpy(params, op->defaults, op->params_bytes);
+  memcpy(params, &bytes, sizeof bytes); /* `size`, the first member of all params */
   return QN_OK;
 }
+
+double qn_param_get(const qn_op_param *param, const void *params)
+{
+  const char *at = (const char *)params + param->offset;
+  double value = 0;
+  uint64_t whole;
+  int32_t word;
+  switch (param->type) {
+  case QN_PARAM_DOUBLE: memcpy(&value, at, sizeof value); return value;
+  case QN_PARAM_U64: memcpy(&whole, at, sizeof whole); return (double)whole;
+  case QN_PARAM_BOOL:
+  case QN_PARAM_ENUM: memcpy(&word, at, sizeof word); return word;
+  default: return 0;
+  }
+}
+
+double qn_op_param_default(const qn_op_info *op, const qn_op_param *param) { return qn_param_get(param, op->defaults); }
 
 bool qn_op_row_is_double(const qn_op_info *op, size_t row) { return op->types[row].tensor[0].dtype == QN_F64; }
 

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What these declarations were written from, and the oldest that has all they need. */
+/* The version that these declarations were written from, and the oldest one that has all they need. */
 enum { QN_XLA_MAJOR = 0, QN_XLA_MINOR = 3, QN_XLA_LEAST_MINOR = 1 };
 
 struct XLA_FFI_Error; /* XLA's: made and destroyed by its functions */

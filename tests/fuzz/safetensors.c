@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the caller relies on: names apart, offsets that tile the data, sizes without overflow. */
+/* The caller relies on: distinct names, offsets that tile the data, sizes without overflow. */
 static void hold(const qn_safetensors *list, uint64_t data_bytes)
 {
   uint64_t at = 0;

@@ -23,7 +23,7 @@ struct cublas_handle_s {
   int number;
 };
 
-/* What stands in a room. */
+/* The contents of a slot. */
 typedef struct product_room {
   int kind, compute, turned[2];
 } product_room;

@@ -24,7 +24,7 @@ enum {
   THREADS_AT_ONCE = 2048
 };
 
-/* What a handle points to: anything that must be given back. Device memory is one too, found by address. */
+/* The object behind a handle: anything that must be given back. Device memory is one too, found by address. */
 enum { MEMORY, STREAM, EVENT, LIBRARY };
 typedef struct object {
   struct object *next;

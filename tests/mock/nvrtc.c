@@ -174,7 +174,7 @@ int nvrtcGetProgramLog(nvrtc_program program, char *log)
   return NVRTC_SUCCESS;
 }
 
-/* What tests ask: programs not destroyed, and the options of the latest compile. */
+/* Queries of tests: programs not destroyed, and the options of the latest compile. */
 __attribute__((visibility("default"))) int mock_nvrtc_programs(void);
 int mock_nvrtc_programs(void) { return mock.programs; }
 __attribute__((visibility("default"))) const char *mock_nvrtc_options(void);

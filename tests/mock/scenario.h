@@ -50,7 +50,7 @@ __attribute__((unused)) static void scenario(const char *driver, const char *scr
     setenv("QUERN_MOCK_NVRTC", compiler_script, 1);
     setenv("QUERN_LIBCUBLAS", "/nowhere/libcublasLt.so", 1); /* a test that wants one names it in the option */
     setenv("QUERN_TUNE_DIR", "/nowhere/tune", 1);
-    setenv("QUERN_CACHE", "off", 1); /* what the mock compiles is nobody's kernel */
+    setenv("QUERN_CACHE", "off", 1); /* the mock's output must not reach a cache */
     body();
     shared->count = test_count;
     shared->failures = test_failures;

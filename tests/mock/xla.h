@@ -17,7 +17,7 @@ struct XLA_FFI_Error {
   char message[2048];
   xla_code code;
 };
-static struct XLA_FFI_Error theirs; /* what a function of XLA's gives back when it is to fail */
+static struct XLA_FFI_Error theirs; /* the result of an XLA function that is made to fail */
 static int live_errors;
 static bool stream_fails, threads_fail, ordinal_fails;
 static int64_t threads_said = 3;

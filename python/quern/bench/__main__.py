@@ -5,11 +5,11 @@ impossible or something failed; 2 for a mistake in the arguments; 3 where this m
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 import time
 
+from .._names import nearest
 from .progress import Progress
 
 PROGRAM = "python -m quern.bench"
@@ -49,8 +49,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _suggest(word: str, known) -> str:
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+    near = nearest(word, known)
+    return f"; did you mean {near}?" if near else f"; there are {', '.join(known)}"
 
 
 def _fail(status: int, sentence: str) -> int:

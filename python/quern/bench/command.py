@@ -7,65 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import pathlib
-import shutil
 import subprocess
-import sysconfig
 import tempfile
 
-from .. import _library
-
-
-class CommandError(Exception):
-    """The command is missing or will not do. `status` is the exit status that it ended with or would end with: 2 is a
-    mistake of the caller's, 3 a lack of this machine's, 1 all else."""
-
-    def __init__(self, sentence: str, status: int = 3) -> None:
-        super().__init__(sentence)
-        self.status = status
-
-
-def _environment() -> dict[str, str]:
-    """The command's: without the variables that are Python's alone, which it would call unknown."""
-    return {name: value for name, value in os.environ.items() if name not in ("QUERN_LIBRARY", "QUERN_COMMAND")}
-
-
-def _candidates() -> list[str]:
-    """Where the command is looked for: QUERN_COMMAND alone if it is set; where the package's scripts are; beside a
-    library of a build folder or an installation; on the PATH."""
-    said = os.environ.get("QUERN_COMMAND")
-    if said:
-        return [said]
-    library = pathlib.Path(_library.path).resolve()
-    beside = [library.parents[1] / "cli/quern", library.parents[1] / "bin/quern"] if len(library.parents) > 1 else []
-    found = shutil.which("quern")
-    return [os.path.join(sysconfig.get_path("scripts"), "quern"), *map(str, beside), *([found] if found else [])]
-
-
-def find() -> str:
-    """The path of the command of this package's own version. CommandError names what was tried."""
-    tried = []
-    for path in _candidates():
-        if not os.access(path, os.X_OK) or os.path.isdir(path):
-            tried.append(f"{path}: not there")
-            continue
-        try:
-            answer = subprocess.run(
-                [path, "list", "--json"], capture_output=True, text=True, timeout=60, env=_environment()
-            )
-            version = json.loads(answer.stdout)["version"]
-        except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
-            tried.append(f"{path}: not quern's command")
-            continue
-        if version == _library.version:
-            return path
-        tried.append(f"{path}: version {version}, the library is {_library.version}")
-    raise CommandError(
-        "the command quern is wanted, for workloads and ceilings; tried "
-        + "; ".join(tried)
-        + "; QUERN_COMMAND=/path/to/quern names another; `make build` makes one, and `pip install .` where jansson is"
-    )
+from .._command import CommandError, environment, find
 
 
 class Companion:
@@ -81,7 +26,7 @@ class Companion:
             stderr=self._said,
             text=True,
             encoding="utf-8",
-            env=_environment(),
+            env=environment(),
         )
         asks, answers = self._process.stdin, self._process.stdout
         assert asks is not None and answers is not None  # both are pipes

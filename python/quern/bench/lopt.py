@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from .. import _library, _lopt_abi
+from .. import _library
+from .._lopt import SMALL_FC
 from . import lopt_train, measure, record, single, stats
 from .lopt_lists import LISTS, elements
 from .lopt_memory import peak_of
@@ -123,7 +124,8 @@ def _parser() -> argparse.ArgumentParser:
     doc = "repeatable: whole training steps of this model, and the optimizer's share of them"
     add("--train", action="append", choices=tuple(TRAINED), metavar="MODEL", help=f"{doc}; {', '.join(TRAINED)}")
     add("--batch", type=int, metavar="N", help="with --train: sequences or images a step; the model's own unless given")
-    add("--precision", action="append", choices=_lopt_abi.PRECISIONS, help="on a GPU; repeatable; f16x3 unless given")
+    precisions = SMALL_FC.op.params["precision"].values
+    add("--precision", action="append", choices=precisions, help="on a GPU; repeatable; f16x3 unless given")
     add("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless given")
     add("--threads", type=int, metavar="N", help="of the processor, for torch and quern; torch's unless given")
     add(

@@ -46,7 +46,9 @@ _LATER = {
 
 def __getattr__(name: str):
     if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from .._names import absent
+
+        raise absent(__name__, name, __all__)
     from importlib import import_module
 
     made = globals()[name] = getattr(import_module(f".{_LATER[name]}", __name__), name)

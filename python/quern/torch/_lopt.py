@@ -24,9 +24,28 @@ from ._watch import are_same
 
 STATE = _lopt.STATE
 _ENTRIES = tuple(enumerate(STATE))
-Three = tuple[float, float, float]
 # By class, an option that its groups have and no other's.
 _MARKS = {"SmallFCLopt": "max_grad_norm", "ELO": "clip_grad", "VeLO": "num_steps"}
+
+
+PARAMS = "parameters, (name, parameter) pairs, or dicts of groups; of float32, of 0 to 5 dimensions"
+CAPTURABLE = (
+    "lr, weight_decay and the number of steps are read from device memory, so that a captured graph sees them change; "
+    "see prepare()"
+)
+OPTIONS = {
+    "width_mult": _lopt.Option(1.0, "divisor of the learning rate for muP; see MuLO"),
+    "capturable": _lopt.Option(False, f"{CAPTURABLE}. Each group is then a call of its own"),
+}
+OF_ELO = {
+    "clip_grad": _lopt.Option(
+        None,
+        "bound of the norm of the gradients of all groups together; None: none. Gradients are not changed: a step "
+        "copies them",
+    ),
+    **OPTIONS,
+}
+LAST = "All but params and weights may be set per group. A parameter without a gradient is not changed."
 
 
 def _number(value: Any) -> Any:
@@ -46,17 +65,18 @@ class Learned(Optimizer):
     _family: _lopt.Family
     _row_shapes: Mapping[str, tuple[int, ...]] = {}  # of what else a parameter's state has, by name
 
-    def __init__(self, params: Iterable, weights: Mapping[str, Any], defaults: dict[str, Any]) -> None:
+    def _made(self, params: Iterable, weights: Mapping[str, Any], defaults: dict[str, Any]) -> None:
+        """What a constructor of _lopt.constructor() calls."""
         self._take_weights(
             {
                 name: torch.frombuffer(
-                    _lopt_weights.flat(self._family.kinds[name], f"{self._family.title}: {name}", value),
+                    _lopt_weights.flat(self._family.weights[name], f"{self._family.title}: {name}", value),
                     dtype=torch.float32,
                 ).clone()
                 for name, value in weights.items()
             }
         )
-        super().__init__(params, _lopt.with_decays(self._family, weights, defaults))
+        Optimizer.__init__(self, params, _lopt.with_decays(self._family, weights, defaults))
 
     def _take_weights(self, weights: dict[str, Tensor]) -> None:
         self._weights = weights  # flat, in host memory
@@ -162,7 +182,7 @@ class Learned(Optimizer):
 
     def _check_state(self, param: Tensor, label: str) -> None:
         title, state = self._family.title, self.state.get(param, {})
-        shapes = _lopt.state_shapes(self._family.ties, param.shape)
+        shapes = _lopt.state_shapes(self._family, param.shape)
         there = [name for name in STATE if name in state]
         if there and len(there) < len(STATE):
             absent = next(name for name in STATE if name not in state)
@@ -193,7 +213,7 @@ class Learned(Optimizer):
         if STATE[0] not in state and is_sharded(param):
             state.update(state_like(self._family, param))
         elif STATE[0] not in state:
-            for name, shape in zip(STATE, _lopt.state_shapes(self._family.ties, param.shape)):
+            for name, shape in zip(STATE, _lopt.state_shapes(self._family, param.shape)):
                 state[name] = torch.zeros(shape, dtype=torch.float32, device=param.device)
         return state
 
@@ -399,7 +419,7 @@ class Learned(Optimizer):
                     "a step, or call prepare(), before the capture"
                 )
             if live is None:
-                live = self._live[index, device] = Hyper(device, int(group["step"]))
+                live = self._live[index, device] = Hyper(self._family.op, device, int(group["step"]))
             elif not told:
                 live.step.fill_(group["step"])
             live.write(title, {"lr": lr, "weight_decay": self._live_decay(group)}, capturing)
@@ -440,7 +460,7 @@ def _shards_of(params: list[Any]) -> Shards | None:
 def _check_loaded(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
     """The hook: refuses state that does not fit while nothing has been changed yet."""
     assert isinstance(optimizer, Learned)
-    title, ties, rows = optimizer._family.title, optimizer._family.ties, optimizer._row_shapes
+    family, title, rows = optimizer._family, optimizer._family.title, optimizer._row_shapes
     for group in state_dict["param_groups"]:
         for other, mark in _MARKS.items():
             if other != title and mark in group and _MARKS[title] not in group:
@@ -451,7 +471,7 @@ def _check_loaded(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
         entries = state_dict["state"].get(key)
         if not entries:
             continue
-        for name, shape in {**dict(zip(STATE, _lopt.state_shapes(ties, param.shape))), **rows}.items():
+        for name, shape in {**dict(zip(STATE, _lopt.state_shapes(family, param.shape))), **rows}.items():
             if name not in entries:
                 raise ValueError(
                     f"{title}: the state that is loaded has no {name} of parameter {key}; PyLO's checkpoints go "

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .. import _abi, _lopt
+from .. import _lopt
 from .._library import DTYPES, lib
-from .._ops import op
 from .._tensors import Tensors
 from ._calls import Place, grads_of, increment_version
 from ._lopt_shards import Shards
@@ -71,7 +70,6 @@ class MemberList:
         if not self._strided and not self._once and has_table(self.params):
             arrays = dict(zip(("param", "grad", *_lopt.STATE), self._arrays))
             self._whole = ListWatch(arrays, self.params, self._states, {name: name for name in _lopt.STATE})
-        self._roles = [made.address for made in self._arrays]
 
     def __len__(self) -> int:
         return len(self.members)
@@ -143,14 +141,12 @@ class MemberList:
     @torch.no_grad()
     def prepare(self, params: Structure, factors: array, weights: dict[str, Tensor]) -> None:
         """Has the library look at all that step() would be given, and compile what it needs."""
-        if len(op(self.family.op).roles) != len(self._roles):
-            return
         copies = self._point(params, factors, weights)
         if self.shards is not None:
             params.shards = addressof(self.shards.told)
-        roles = _abi.Roles(*self._roles)
+        op, roles = self.family.op, self.family.op.roles_array(self._arrays)
         try:
-            lib.qn_op_prepare(op(self.family.op).info, byref(self.place.current()), byref(params), len(self), roles)
+            lib.qn_op_prepare(op.info, byref(self.place.current()), byref(params), len(self), roles)
         except (ValueError, TypeError, RuntimeError) as error:
             raise self._named(error) from None
         del copies
@@ -166,7 +162,9 @@ class MemberList:
         return copies
 
     @torch.no_grad()
-    def step(self, params: Structure, factors: array, weights: dict[str, Tensor], besides: Sequence[int] = ()) -> None:
+    def step(
+        self, params: Structure, factors: array, weights: dict[str, Tensor], besides: Sequence[Tensors] = ()
+    ) -> None:
         """One step over the gradients that were taken. `factors`: of the learning rate, one a parameter; `weights`: by
         the params' names for them; `besides`: what the library's step takes beside the six roles."""
         copies = self._point(params, factors, weights)
@@ -179,7 +177,7 @@ class MemberList:
 
     @torch.no_grad()
     def step_to_nothing(
-        self, params: Structure, factors: array, weights: dict[str, Tensor], besides: Sequence[int]
+        self, params: Structure, factors: array, weights: dict[str, Tensor], besides: Sequence[Tensors]
     ) -> None:
         """A step whose `besides` have it write nothing: the library looks at all that it would be given, and compiles
         what it needs."""
@@ -187,12 +185,15 @@ class MemberList:
         lent = self._call(params, besides)
         del lent, copies
 
-    def _call(self, params: Structure, besides: Sequence[int]) -> Tensor | None:
-        """The library's step; gives the workspace that it had."""
-        execution = self.place.current()
-        lent = self.place.lend(self._workspace_bytes(params))
+    def _call(self, params: Structure, besides: Sequence[Tensors]) -> Tensor | None:
+        """The library's step; returns the workspace that it had."""
+        op, execution = self.family.op, self.place.current()
+        roles = op.roles_array([*self._arrays, *besides])
+        if self.shards is not None:
+            params.shards = addressof(self.shards.told)
+        lent = self.place.lend(op.call_workspace_bytes(execution, params, len(self), roles))
         try:
-            self.family.step(byref(execution), addressof(params), len(self), *self._roles, *besides)
+            op.step(execution, params, len(self), roles)
         except (ValueError, TypeError, RuntimeError) as error:
             if self.shards is not None and self.shards.error is not None:
                 raise RuntimeError(
@@ -201,12 +202,6 @@ class MemberList:
                 ) from self.shards.error
             raise self._named(error) from None
         return lent
-
-    def _workspace_bytes(self, params: Structure) -> int:
-        if self.shards is None:
-            return self.family.workspace_bytes(len(self), self._roles[0])
-        params.shards = addressof(self.shards.told)
-        return self.family.shards_workspace_bytes(byref(self.shards.told), len(self), self._roles[0])
 
     def _named(self, error: Exception) -> Exception:
         """The library's sentences call a tensor "param[3]", its place in the list: says which parameter that is."""

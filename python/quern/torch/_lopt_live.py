@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group's learning rate, weight decay and number of steps in the memory of a device (qn_lopt_hyper), where a captured
-graph sees them change, and where a learning rate that is a tensor there is read without the host waiting for it."""
+"""A group's learning rate, weight decay and number of steps in the memory of a device, in the op's struct for it: a
+captured graph sees them change, and a learning rate that is a tensor there is read without the host waiting for it."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .. import _lopt_abi
-
-_AT = {name: getattr(_lopt_abi.Hyper, name).offset // 8 for name, *_ in _lopt_abi.Hyper._fields_}
+from .._ops import Op
 
 
 class Live:
@@ -51,7 +48,8 @@ class Live:
 class Hyper(Live):
     """Of one group on one device. `step` is the number of steps taken, a view of that memory."""
 
-    def __init__(self, device: torch.device, step: int) -> None:
-        super().__init__(device, _AT, ctypes.sizeof(_lopt_abi.Hyper) // 8)
-        self.step = self.memory.view(torch.int64)[_AT["step"]]
+    def __init__(self, op: Op, device: torch.device, step: int) -> None:
+        places = {name: offset // 8 for name, offset in op.hyper.items()}
+        super().__init__(device, places, op.hyper_bytes // 8)
+        self.step = self.memory.view(torch.int64)[places["step"]]
         self.step.fill_(step)

@@ -47,7 +47,7 @@ def state_like(family: _lopt.Family, param: Any) -> dict[str, Tensor]:
     """The state of a DTensor before its first step: zeros, DTensors over the same mesh."""
     state = {}
     held = local(param)
-    for entry, shape in enumerate(_lopt.state_shapes(family.ties, param.shape)):
+    for entry, shape in enumerate(_lopt.state_shapes(family, param.shape)):
         axis = _lopt.first_axis(family.ties, entry, param.shape)
         own = [held.shape[0] if k == axis else extent for k, extent in enumerate(shape)]
         state[_lopt.STATE[entry]] = type(param).from_local(

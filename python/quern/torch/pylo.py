@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _lopt, _lopt_abi
+from .. import _lopt
 from ._lopt import Learned
-from .velo import VeLO
+from .velo import HIDDEN, LOSS_BUFFER, VeLO
 
 _LAYOUTS = ("naive", "cuda")
 _DECAYS = {
@@ -111,7 +111,7 @@ def _decays_last(state: dict[str, Any], param: Tensor) -> bool:
 
 
 def _from_state(optimizer: Learned, state: dict[str, Any], param: Tensor, what: str) -> dict[str, Tensor]:
-    shapes = dict(zip(_lopt.STATE, _lopt.state_shapes(optimizer._family.ties, param.shape)))
+    shapes = dict(zip(_lopt.STATE, _lopt.state_shapes(optimizer._family, param.shape)))
     factored = param.dim() >= 2
     if "exp_avg" in state:
         names = dict(zip(_lopt.STATE, _lopt.STATE))
@@ -245,15 +245,15 @@ def _import_recurrent(optimizer: VeLO, saved: dict[str, Any], made: dict[str, An
     keys = [key for group in made["param_groups"] for key in group["params"]]
     trained = [key for key, param in zip(keys, _all_params(optimizer)) if param.requires_grad]
     for name, rows in zip(_lopt.ROWS, saved["lstm_hidden_state"]):
-        if tuple(rows.shape) != (len(trained), _lopt_abi.VELO_HIDDEN):
+        if tuple(rows.shape) != (len(trained), HIDDEN):
             raise ValueError(
                 f"the checkpoint's lstm_hidden_state has the shape {tuple(rows.shape)}, for {len(trained)} parameters "
-                f"it must be ({len(trained)}, {_lopt_abi.VELO_HIDDEN})"
+                f"it must be ({len(trained)}, {HIDDEN})"
             )
         for key, row in zip(trained, rows.detach().to(torch.float32).flip(0)):
             if key in made["state"]:
                 made["state"][key][name] = row.clone()
-    theirs, buffer = saved["loss_buffer"], torch.zeros(_lopt_abi.VELO_LOSS_BUFFER, dtype=torch.float64)
+    theirs, buffer = saved["loss_buffer"], torch.zeros(LOSS_BUFFER, dtype=torch.float64)
     if int(theirs["iteration"]):
         buffer[_MEANS], buffer[_LEAST] = theirs["means"].double().cpu(), theirs["running_min"].double().cpu()
         buffer[_COUNT] = int(theirs["iteration"])

@@ -6,7 +6,7 @@ library's."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,12 +16,13 @@ from .. import _lopt, _lopt_abi, _lopt_weights
 from .._library import DTYPES
 from .._tensors import Tensors
 from ._calls import increment_version, is_capturing
-from ._lopt import Learned, Three, is_read_there, sharding_of
+from ._lopt import CAPTURABLE, PARAMS, Learned, is_read_there, sharding_of
 from ._lopt_list import MemberList
 from ._lopt_live import Live
 
-_VELO = _lopt.VELO.defaults
 ROWS = _lopt.ROWS
+# How many numbers a tensor has in the LSTM's two states, and how many the loss's buffer has.
+HIDDEN, LOSS_BUFFER = (_lopt.role_shape(_lopt.VELO, _lopt.VELO.shared[k], 1, ())[-1] for k in (1, 3))
 _MEANS = ("m_decays", "v_decay", "factor_decays")
 _OF_ALL = ("num_steps", "step_mult", "exp_mult", *_MEANS, "pylo_cuda_compat", "capturable", "step")
 
@@ -31,55 +32,24 @@ def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+_PARAMS = f"{PARAMS}, at most four of which are above 1, on one device: all that is trained"
+_OPTIONS = {
+    "width_mult": _lopt.Option(1.0, "divisor of the learning rate"),
+    "capturable": _lopt.Option(
+        False,
+        f"{CAPTURABLE}. Groups have one lr then, and the loss of a step that is captured lies on its device",
+    ),
+}
+_LAST = """lr, weight_decay and width_mult may be set per group. A step requires the loss, step(loss) or step(closure),
+    and a gradient of every parameter; over DTensors all processes must pass the same loss. A NaN or infinite loss skips
+    the step: skipped_steps counts those."""
+
+
 class VeLO(Learned):
-    """The learned optimizer VeLO: an LSTM reads every parameter's progress and the loss, and mixes for each the weights
-    of a small network, which moves its elements.
-
-    params: parameters, (name, parameter) pairs, or dicts of groups: all that is trained, of float32, of 0 to 5
-        dimensions, at most four of which are above 1, on one device
-    mlp, rnn: weights: the paths of safetensors files as Pauljanson002/VeLO_MLP and VeLO_RNN publish them, or dicts of
-        float32 tensors under the same names
-    num_steps: number of steps of the whole training, an input of the network; there is no default
-    lr: learning rate; the weights were trained for 1.0 (PyLO's class begins with 1e-3)
-    weight_decay: decoupled, after the step: p = p - weight_decay lr p
-    step_mult, exp_mult: factors of the step: lr step_mult direction e^(exp_mult magnitude)
-    width_mult: divisor of the learning rate
-    m_decays, v_decay, factor_decays: decays of the means; the defaults belong to the published weights
-    pylo_cuda_compat: computes as PyLO's CUDA code, which departs from its reference
-    capturable: lr, weight_decay and the number of steps are read from device memory, so that a captured graph sees them
-        change; see prepare(). Groups have one lr then, and the loss of a step that is captured lies on its device
-
-    lr, weight_decay and width_mult may be set per group. A step requires the loss, step(loss) or step(closure), and a
-    gradient of every parameter; over DTensors all processes must pass the same loss. A NaN or infinite loss skips the
-    step: skipped_steps counts those."""
-
     _family = _lopt.VELO
-    _row_shapes = dict.fromkeys(ROWS, (_lopt_abi.VELO_HIDDEN,))
-
-    def __init__(
-        self,
-        params: Iterable,
-        mlp: Any,
-        rnn: Any,
-        num_steps: int | None = None,
-        lr: float | Tensor = _VELO["lr"],
-        weight_decay: float = _VELO["weight_decay"],
-        *,
-        step_mult: float = _VELO["step_mult"],
-        exp_mult: float = _VELO["exp_mult"],
-        width_mult: float = 1.0,
-        m_decays: Three = _VELO["m_decays"],
-        v_decay: float = _VELO["v_decay"],
-        factor_decays: Three = _VELO["factor_decays"],
-        pylo_cuda_compat: bool = False,
-        capturable: bool = False,
-    ) -> None:
-        defaults: dict[str, Any] = dict(
-            num_steps=num_steps, lr=lr, weight_decay=weight_decay, step_mult=step_mult, exp_mult=exp_mult
-        )
-        defaults.update(width_mult=width_mult, m_decays=m_decays, v_decay=v_decay, factor_decays=factor_decays)
-        defaults.update(pylo_cuda_compat=pylo_cuda_compat, capturable=capturable)
-        super().__init__(params, {"mlp": mlp, "rnn": rnn}, defaults)
+    __init__ = _lopt.constructor(_family, "params", _OPTIONS)
+    __doc__ = _lopt.document(_family, "params", _PARAMS, _OPTIONS, _LAST)
+    _row_shapes = dict.fromkeys(ROWS, (HIDDEN,))
 
     def _begin(self) -> None:
         super()._begin()
@@ -162,10 +132,9 @@ class VeLO(Learned):
         state = self.state.get(param, {})
         for name in ROWS if state else ():
             value = state.get(name)
-            if value is None or tuple(value.shape) != (_lopt_abi.VELO_HIDDEN,) or value.dtype is not torch.float32:
+            if value is None or tuple(value.shape) != (HIDDEN,) or value.dtype is not torch.float32:
                 raise ValueError(
-                    f"VeLO: the {name} of {label} must be a tensor of torch.float32 and the shape "
-                    f"({_lopt_abi.VELO_HIDDEN},)"
+                    f"VeLO: the {name} of {label} must be a tensor of torch.float32 and the shape ({HIDDEN},)"
                 )
             if value.device != param.device:
                 raise ValueError(f"VeLO: {label} is on {param.device} and its {name} on {value.device}")
@@ -182,7 +151,7 @@ class VeLO(Learned):
         """The rows of all parameters as one matrix, whose rows their states are from now on."""
         states = [member.state for member in made.members]
         matrix = self._rows.get(name)
-        row_bytes = 4 * _lopt_abi.VELO_HIDDEN
+        row_bytes = 4 * HIDDEN
         is_whole = matrix is not None and all(
             state[name].data_ptr() == matrix.data_ptr() + k * row_bytes for k, state in enumerate(states)
         )
@@ -212,15 +181,9 @@ class VeLO(Learned):
                 "prepare(), before the capture"
             )
         if kept is None:
-            kept = torch.zeros(_lopt_abi.VELO_LOSS_BUFFER, dtype=torch.float64, device=device)
-        if (
-            not isinstance(kept, Tensor)
-            or kept.dtype is not torch.float64
-            or kept.shape != (_lopt_abi.VELO_LOSS_BUFFER,)
-        ):
-            raise ValueError(
-                f"VeLO: the loss_buffer must be a tensor of torch.float64 and {_lopt_abi.VELO_LOSS_BUFFER}"
-            )
+            kept = torch.zeros(LOSS_BUFFER, dtype=torch.float64, device=device)
+        if not isinstance(kept, Tensor) or kept.dtype is not torch.float64 or kept.shape != (LOSS_BUFFER,):
+            raise ValueError(f"VeLO: the loss_buffer must be a tensor of torch.float64 and {LOSS_BUFFER}")
         first["loss_buffer"] = kept = kept.to(device).contiguous()
         return kept
 
@@ -228,7 +191,7 @@ class VeLO(Learned):
     def skipped_steps(self) -> int:
         """How many steps were skipped because their loss was NaN or infinite. Waits for a device."""
         kept = self.param_groups[0].get("loss_buffer")
-        return 0 if kept is None else int(kept[_lopt_abi.VELO_LOSS_SKIPPED])
+        return 0 if kept is None else int(kept[_lopt_abi.LOSS_SKIPPED])
 
     # ---- a step ----
     def step(self, closure: Callable[[], Any] | Tensor | float | None = None, *, loss: Any = None) -> Any:
@@ -296,7 +259,7 @@ class VeLO(Learned):
         amounts = self._amounts(made, rates)
         if amounts:
             params.weight_decay = 0.0
-        made.step(params, rates, self._weights_on(device), [tensors.address for tensors in besides])
+        made.step(params, rates, self._weights_on(device), besides)
         besides_written = [*(self._rows[name] for name in ROWS), buffer]
         increment_version([tensor for tensor in besides_written if not tensor.is_inference()])
         if amounts:
@@ -308,11 +271,10 @@ class VeLO(Learned):
             device = made.place.device
             self._buffer(device)
             loss = torch.full((1,), float("nan"), device=device)
-            buffer = torch.zeros(_lopt_abi.VELO_LOSS_BUFFER, dtype=torch.float64, device=device)
+            buffer = torch.zeros(LOSS_BUFFER, dtype=torch.float64, device=device)
             besides = self._besides(made, loss, buffer)
             if made.shards is None:  # in pieces all processes would have to take it
-                given = [tensors.address for tensors in besides]
-                made.step_to_nothing(*self._params_of(made), self._weights_on(device), given)
+                made.step_to_nothing(*self._params_of(made), self._weights_on(device), besides)
 
     def _loss_of(self, loss: Any, device: torch.device) -> Tensor:
         if loss is None:

@@ -305,7 +305,7 @@ static qn_status multiply(int device, const qn_cublas_product *p)
   description d;
   cublas_found found;
   qn_try(begin(device, p, &handle, &d, &found));
-  qn_launch_note();
+  qn_launch_note("cublasLtMatmul", p->stream);
   return told(device,
               state.cublas.cublasLtMatmul(handle, &d.product, &one, p->w, &d.w, p->x, &d.x, &zero, p->z, &d.z, p->z,
                                           &d.z, &found.algorithm, p->workspace, p->workspace_bytes, p->stream),

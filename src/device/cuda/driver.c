@@ -11,7 +11,7 @@
 
 enum { MAX_DEVICES = 128 };
 
-/* What `ready` and `context_ready` publish never changes again. */
+/* The values that `ready` and `context_ready` publish never change again. */
 static struct {
   pthread_mutex_t mutex;
   pthread_once_t once;

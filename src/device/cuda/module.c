@@ -206,7 +206,7 @@ qn_status qn_cuda_launch(qn_device device, const qn_device_function *function, c
   qn_status status = check_shared(scope.device, function, run->shared_bytes);
   if (!status) status = allow_shared(&scope, function, run->shared_bytes);
   if (!status) {
-    qn_launch_note();
+    qn_launch_note(function->name, run->stream);
     if (run->early && scope.device->arch >= EARLY_ARCH && scope.driver->version >= CU_EARLY_IN_GRAPHS)
       status = launch_early(&scope, function, run, arguments);
     else

@@ -96,7 +96,7 @@ void qn_simd_refresh(qn_simd *simd)
   simd->stale &= ~simd->live;
 }
 
-/* What lies below an overflown stack is another thread's, so none of the group's is good any more. */
+/* Below an overflown stack lies another thread's stack, so the whole group is lost. */
 static qn_status overflown(qn_arena *arena, const qn_simd *simd, unsigned lane)
 {
   for (unsigned k = 0; k < arena->n_made; k++) {

@@ -11,14 +11,14 @@ enum { QN_GROUP_THREADS = 1024, QN_GROUP_SIMDS = QN_GROUP_THREADS / QN_SIMD_LANE
 typedef struct qn_arena qn_arena;
 typedef struct qn_simd qn_simd;
 
-/* What a collective gave to its lanes. Each lane holds on to one until its next collective. */
+/* The results of a collective for its lanes. Each lane holds on to one until its next collective. */
 typedef struct qn_result {
   unsigned char lane[QN_SIMD_LANES][16];
   qn_u32 took;
 } qn_result;
 typedef void (*qn_work)(unsigned char *all, qn_u32 took); /* of base/group.h's combine */
 
-typedef struct qn_lane { /* what a fiber knows of itself */
+typedef struct qn_lane { /* the state of one fiber */
   qn_simd *simd;
   unsigned lane;
 } qn_lane;

@@ -17,7 +17,7 @@
 
 enum { VERSION_LIMIT_MS = 10000, COMPILE_LIMIT_MS = 60000, MOST_FLAGS = 8, MOST_OWN_FLAGS = 24, MOST_ARGUMENTS = 80 };
 
-/* What --version said, by path: asked once. The list only grows, so that it needs no lock (nor care at fork). */
+/* The text of --version, by path, read once. The list only grows, so that it needs no lock (nor care at fork). */
 typedef struct known_compiler {
   struct known_compiler *next;
   const char *path, *version;
@@ -242,7 +242,7 @@ static bool is_instrumented(const qn_unit *unit)
   return false;
 }
 
-/* What a compile reads and writes, as descriptors of the child from QN_CHILD_FILE on, in this order. */
+/* The files that a compile reads and writes, as descriptors of the child from QN_CHILD_FILE on, in this order. */
 enum { OBJECT, OUTPUT, OPENED, OPENED_BY_ASSEMBLER, N_FILES };
 
 /* `said` is added to. */

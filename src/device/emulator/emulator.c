@@ -142,7 +142,7 @@ static void run_task(void *user, size_t k)
 static qn_status run_tasks(task_run *run)
 {
   const qn_launch *l = run->launch;
-  qn_launch_note();
+  qn_launch_note(run->function->name, l->stream);
   pthread_mutex_init(&run->lock, NULL);
   atomic_init(&run->failed, SIZE_MAX);
   qn_pool_run(l->pool, (size_t)((l->blocks + run->blocks - 1) / run->blocks), run_task, run);

@@ -52,7 +52,7 @@ static void set_up(qn_fiber *fiber)
 #else
 void qn_stack_begin(void); /* fiber_switch.S; not called: returned to */
 
-/* What qn_stack_switch will take off the stack. */
+/* The frame that qn_stack_switch takes off the stack. */
 static void set_up(qn_fiber *fiber)
 {
 #if defined(__x86_64__)

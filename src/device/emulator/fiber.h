@@ -51,7 +51,7 @@ typedef struct qn_fiber {
 void qn_fiber_make(qn_fiber *fiber, void *stack, size_t stack_bytes, void (*run)(void *user), void *user);
 /* The caller's own thread, to be switched back to. */
 void qn_fiber_adopt(qn_fiber *fiber);
-void qn_fiber_free(qn_fiber *fiber); /* what sanitizers hold of it; the stack is the caller's */
+void qn_fiber_free(qn_fiber *fiber); /* frees the sanitizers' record of it; the stack is the caller's */
 
 #ifdef QN_FIBER_UCONTEXT
 static inline void qn_fiber_jump(qn_fiber *from, qn_fiber *to) { swapcontext(&from->context, &to->context); }

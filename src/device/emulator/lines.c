@@ -49,7 +49,7 @@ static int line_of(const char *text, size_t length, const char *file)
   return 0;
 }
 
-/* What is said of one address: itself, then its frames, innermost first, up to the next address. */
+/* The symbolizer's output for one address: the address, then its frames, innermost first, up to the next address. */
 static const char *read_answer(const char *at, const char *file, int *line)
 {
   *line = 0;

@@ -21,7 +21,7 @@ typedef struct qn_sanitizer_array {
                              and must be written */
 } qn_sanitizer_array;
 typedef struct qn_sanitizer_plan {
-  const char *kernel, *file; /* what messages call the kernel and its body */
+  const char *kernel, *file; /* names of the kernel and its body in messages */
   const qn_device_function *function;
   size_t n_arrays;
   const qn_sanitizer_array *arrays;

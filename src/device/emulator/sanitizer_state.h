@@ -178,7 +178,7 @@ struct qn_sanitizer {
   qn_status failed; /* no memory for what is needed to look */
 };
 
-/* What this OS thread runs. */
+/* The group that this OS thread runs. */
 typedef struct qn_sanitizer_here {
   qn_sanitizer *sanitizer;
   int ticks;                                      /* until the clock is looked at */
@@ -193,7 +193,7 @@ void qn_shadow_add(qn_sanitizer *sanitizer, const qn_region *region);
 void qn_shadow_group(qn_sanitizer *sanitizer);                           /* another group: forget what was added */
 qn_region *qn_shadow_region(qn_sanitizer *sanitizer, uintptr_t address); /* that holds it, or NULL */
 void qn_shadow_access(qn_sanitizer *sanitizer, uintptr_t address, size_t bytes, int kind, qn_sanitizer_place place);
-void qn_shadow_finish(qn_sanitizer *sanitizer); /* what was never written */
+void qn_shadow_finish(qn_sanitizer *sanitizer); /* reports elements that no thread wrote */
 
 void qn_shadow_settle(qn_sanitizer *sanitizer); /* the access before has been made */
 

@@ -5,7 +5,7 @@
 #include "device/emulator/sanitizer_state.h"
 #include <string.h>
 
-/* What the compiler says of an index, a division or a pointer: its place and its type, and of a pointer the logarithm
+/* The compiler's data on a failed index, division or pointer: its place and its type, and of a pointer the logarithm
  * of its alignment and what is done with it. */
 typedef struct told {
   const char *file;
@@ -73,7 +73,7 @@ void qn_stop_misplaced(qn_sanitizer *w, const qn_misplaced *m, const void *place
     raw.array_bytes = r ? (int64_t)(r->end - r->begin) : -1;
     stop(w, &raw);
   }
-  if (r || !at) return; /* what is wrong there the access itself says */
+  if (r || !at) return; /* the access itself reports this error */
   qn_raw_finding raw = begin(w, QN_WRONG_OWN, t, place);
   raw.write = t->use == USE_STORE;
   stop(w, &raw);

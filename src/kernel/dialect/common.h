@@ -72,7 +72,7 @@ template <class T, class R> using qn_if_whole = typename qn_if<qn_kind<T>::value
 template <class T, class R>
 using qn_if_builtin = typename qn_if<qn_kind<T>::value == 1 || qn_kind<T>::value == 3, R>::type;
 
-/* What two types of arguments mix to: their own type where they agree, C's where both are C's. half.h and vec.h say
+/* The common type of two arguments: their own type where they agree, C's where both are C's. half.h and vec.h say
  * what they do with theirs. */
 template <class T> QN_DEVICE T qn_mix(T, T);
 template <class A, class B,

@@ -237,7 +237,7 @@ QN_WORD unsigned qn_here(int line)
 #endif
 }
 
-/* What reductions do with two values. */
+/* The binary operations of reductions. */
 struct qn_lanes_add {
   template <class T> static QN_WORD T go(T a, T b) { return static_cast<T>(a + b); }
 };

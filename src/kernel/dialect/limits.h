@@ -16,7 +16,7 @@ enum float_round_style {
   round_toward_neg_infinity = 3
 };
 
-/* What all have; of types that are no numbers, zeros. */
+/* Members of all types; zeros where the type is no number. */
 template <class T, int kind> struct qn_limits {
   static constexpr bool is_specialized = kind != 0, is_signed = kind > 1, is_integer = kind == 1, is_exact = kind == 1;
   static constexpr bool has_infinity = kind > 1, has_quiet_NaN = kind > 1, has_signaling_NaN = kind > 1;

@@ -144,7 +144,7 @@ QN_SANITIZER_ATOMIC(8, qn_u8)
 QN_SANITIZER_ATOMIC(16, qn_u16)
 QN_SANITIZER_ATOMIC(32, qn_u32)
 QN_SANITIZER_ATOMIC(64, qn_u64)
-/* What is for the group alone asks for less (atomic.h, cuda_sync.h). */
+/* A fence for the group alone orders less (atomic.h, cuda_sync.h). */
 QN_SANITIZER_CALLBACK void __tsan_atomic_thread_fence(int order)
 {
   QN_SANITIZER_REPORT(nullptr, order == __ATOMIC_SEQ_CST, QN_ACCESS_FENCE);

@@ -11,7 +11,7 @@ template <class T, int N> struct vec;
 template <int... at> struct qn_swizzle {
 };
 
-/* What `v.zx = ...` assigns to. */
+/* The target of `v.zx = ...`. */
 template <class T, int N, int... at> struct qn_picked {
   T *of;
   typedef vec<T, sizeof...(at)> value;
@@ -47,7 +47,7 @@ template <class T, int N, int... at> struct qn_picked {
 /* A packed vector's is the vector of its numbers: packed.h. */
 template <class S> constexpr QN_WORD const S &qn_open(const S &s) { return s; }
 
-/* What vectors of all sizes have. */
+/* Members of vectors of all sizes. */
 #define QN_VEC(size)                                                                                                   \
   vec() = default;                                                                                                     \
   template <class S, class = qn_if_number<S, int>> constexpr QN_WORD vec(S s) : at_{}                                  \

@@ -5,10 +5,10 @@
 #include "op/lopt/lopt.h"
 
 static const qn_op_param params_table[] = {
-    QN_LOPT_LIVE(qn_elo_params, lr, "learning rate", 0.001),
-    QN_LOPT_NUMBER(qn_elo_params, exp_mult, "factor of the magnitude in the exponent of e", 0.001, -HUGE_VAL),
-    QN_LOPT_LIVE(qn_elo_params, weight_decay, "decoupled weight decay, of the parameter before the step", 0),
-    QN_LOPT_DECAYS(qn_elo_params, QN_ELO_DECAYS),
+    QN_LOPT_LIVE(qn_elo_params, lr, "learning rate"),
+    QN_LOPT_NUMBER(qn_elo_params, exp_mult, "factor of the magnitude in the exponent of e", -HUGE_VAL),
+    QN_LOPT_LIVE(qn_elo_params, weight_decay, "decoupled weight decay, of the parameter before the step"),
+    QN_LOPT_DECAYS(qn_elo_params),
     QN_LOPT_LAST_ROWS(qn_elo_params),
 };
 
@@ -27,9 +27,7 @@ const qn_op qn_op_elo = {
              .doc = "p = p - lr (direction e^(exp_mult magnitude) + weight_decay p), of small_fc_lopt's network, whose "
                     "state and inputs it has too; NaN gradients count as 0.",
              QN_LOPT_OF_INFO,
-             .params = params_table,
-             .n_params = sizeof params_table / sizeof params_table[0],
-             .params_bytes = sizeof(qn_elo_params),
+             QN_OP_PARAMS(params_table, qn_elo_params, QN_ELO_DEFAULTS),
              .hyper_bytes = sizeof(qn_lopt_hyper)},
     .engine = &qn_lopt_small_fc_engine,
     .of_engine = &op,

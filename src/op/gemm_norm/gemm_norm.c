@@ -37,17 +37,15 @@ static const qn_op_types types[] = {
 
 #define AT(member) offsetof(qn_gemm_norm_params, member)
 static const qn_op_param params_table[] = {
-    {"lo", "the clamp's lower bound", QN_PARAM_DOUBLE, AT(lo), -1, -HUGE_VAL, HUGE_VAL, 0, NULL, 0},
-    {"hi", "the clamp's upper bound", QN_PARAM_DOUBLE, AT(hi), 1, -HUGE_VAL, HUGE_VAL, 0, NULL, 0},
-    {"eps", "added to the norm's variance", QN_PARAM_DOUBLE, AT(eps), 1e-5, 0, HUGE_VAL, 0, NULL, 0},
-    {"groups", "of the norm \"group\": how many the columns are cut into", QN_PARAM_U64, AT(groups), 1, 0, 0, 0, NULL,
-     0},
-    {"clamp", "clamp before the activation", QN_PARAM_BOOL, AT(clamp), 1, 0, 1, 0, NULL, 0},
-    {"activation", "behind the clamp", QN_PARAM_ENUM, AT(activation), 5, 0, 7, 0,
+    {"lo", "the clamp's lower bound", QN_PARAM_DOUBLE, AT(lo), -HUGE_VAL, HUGE_VAL, 0, NULL, 0},
+    {"hi", "the clamp's upper bound", QN_PARAM_DOUBLE, AT(hi), -HUGE_VAL, HUGE_VAL, 0, NULL, 0},
+    {"eps", "added to the norm's variance", QN_PARAM_DOUBLE, AT(eps), 0, HUGE_VAL, 0, NULL, 0},
+    {"groups", "of the norm \"group\": how many the columns are cut into", QN_PARAM_U64, AT(groups), 0, 0, 0, NULL, 0},
+    {"clamp", "clamp before the activation", QN_PARAM_BOOL, AT(clamp), 0, 1, 0, NULL, 0},
+    {"activation", "behind the clamp", QN_PARAM_ENUM, AT(activation), 0, 7, 0,
      "none|relu|gelu|gelu_tanh|silu|mish|sigmoid|tanh", 0},
-    {"norm", "over groups of columns of a row", QN_PARAM_ENUM, AT(norm), 1, 0, 3, 0, "none|group|layer|rms", 0},
-    {"precision", "the class of the product", QN_PARAM_ENUM, AT(precision), 0, 0, 4, 0, "fp32|tf32|bf16x3|tf32x3|bf16",
-     0},
+    {"norm", "over groups of columns of a row", QN_PARAM_ENUM, AT(norm), 0, 3, 0, "none|group|layer|rms", 0},
+    {"precision", "the class of the product", QN_PARAM_ENUM, AT(precision), 0, 4, 0, "fp32|tf32|bf16x3|tf32x3|bf16", 0},
 };
 
 /* ---- from a checked call to a problem ---- */
@@ -166,9 +164,7 @@ const qn_op qn_op_gemm_norm = {
              .n_tensors = QN_GEMM_ROLES,
              .types = types,
              .n_types = sizeof types / sizeof types[0],
-             .params = params_table,
-             .n_params = sizeof params_table / sizeof params_table[0],
-             .params_bytes = sizeof(qn_gemm_norm_params),
+             QN_OP_PARAMS(params_table, qn_gemm_norm_params, QN_GEMM_NORM_DEFAULTS),
              .agreement = QN_REDUCTION,
              .agreement_units = 1}, /* of what the reference allows, whose derivation is beside it (reference.c) */
     .engine = &engine,

@@ -11,32 +11,32 @@
 
 typedef struct block {
   uint64_t first, n; /* elements of the tensor; up to 64 */
-  bool straight;     /* 64 places of `along` one after the other, one of `across` */
-  bool in_turn;      /* 64 places of `along` one after the other, c places of `across` in turn, from the phase-th on */
+  bool straight;     /* 64 places of `over_x` one after the other, one of `over_y` */
+  bool in_turn;      /* 64 places of `over_x` one after the other, c places of `over_y` in turn, from the phase-th on */
   uint64_t phase;
-  uint64_t along[BLOCK], across[BLOCK];
+  uint64_t over_x[BLOCK], over_y[BLOCK];
   ALIGNED float g[BLOCK], p[BLOCK], v[BLOCK], m[3][BLOCK], f[3][BLOCK], a[3][BLOCK], b[3][BLOCK];
   ALIGNED float x[CHANNELS][BLOCK];
 } block;
 
-/* Where the block's elements lie in the two vectors: the first by division, the others by counting on. */
+/* Where the block's elements lie in the two factors: the first by division, the others by counting on. */
 static void locate(const qn_lopt_view *v, block *k)
 {
   const uint64_t strip = v->y * v->c, length = v->b * strip;
   uint64_t run = k->first / length, j = k->first % length, at = j % strip, c = j % v->c;
-  uint64_t along = run / v->x * length + j, across = (run * v->b + j / strip) * v->c + c;
+  uint64_t over_x = run / v->x * length + j, over_y = (run * v->b + j / strip) * v->c + c;
   k->straight = v->c == 1 && k->n == BLOCK && at + BLOCK <= strip;
   k->in_turn = v->c > 1 && k->n == BLOCK && at + BLOCK <= strip;
   k->phase = c;
-  k->along[0] = along, k->across[0] = across;
+  k->over_x[0] = over_x, k->over_y[0] = over_y;
   for (uint64_t e = 1; e < BLOCK && !k->straight; e++) {
     if (e < k->n) {
-      along++, across++;
-      if (++c == v->c) c = 0, across -= v->c;
-      if (++at == strip) at = 0, across += v->c;
-      if (++j == length) j = 0, along = ++run / v->x * length;
+      over_x++, over_y++;
+      if (++c == v->c) c = 0, over_y -= v->c;
+      if (++at == strip) at = 0, over_y += v->c;
+      if (++j == length) j = 0, over_x = ++run / v->x * length;
     }
-    k->along[e] = along, k->across[e] = across;
+    k->over_x[e] = over_x, k->over_y[e] = over_y;
   }
 }
 
@@ -82,8 +82,8 @@ static void accumulate(const qn_lopt_rates *r, const qn_lopt_item *item, block *
 static void set_element_factors(const qn_lopt_call *call, const qn_lopt_item *item, block *k)
 {
   for (uint64_t d = 0; d < 3; d++) {
-    const float *along = item->along.factor + d * item->along.padded;
-    const float *across = item->across.factor + d * item->across.padded;
+    const float *over_x = item->over_x.root + d * item->over_x.padded;
+    const float *over_y = item->over_y.root + d * item->over_y.padded;
     if (!item->view.factored)
       for (int u = 0; u < BLOCK; u += QN_LANES) {
         const qn_f32 f = get(k->f[d] + u), a = qn_lopt_factor_a(f);
@@ -92,9 +92,9 @@ static void set_element_factors(const qn_lopt_call *call, const qn_lopt_item *it
       }
     else if (k->straight)
       for (int u = 0; u < BLOCK; u += QN_LANES)
-        put(k->a[d] + u, get(along + k->along[0] + u) * qn_splat(across[k->across[0]]));
+        put(k->a[d] + u, get(over_x + k->over_x[0] + u) * qn_splat(over_y[k->over_y[0]]));
     else
-      for (int e = 0; e < BLOCK; e++) k->a[d][e] = along[k->along[e]] * across[k->across[e]];
+      for (int e = 0; e < BLOCK; e++) k->a[d][e] = over_x[k->over_x[e]] * over_y[k->over_y[e]];
   }
   if (item->view.factored) memcpy(k->b, k->a, sizeof k->b);
 }
@@ -128,11 +128,11 @@ static uint64_t chunk_end(const qn_lopt_item *item, uint64_t task)
 /* ---- the phase STATS ---- */
 
 /* What a file may have for some blocks in place of what is below: from memory to memory and slots, the same bits; false
- * where the block is not such a one. `own` is the file's. */
+ * where the block is not such a one. `user` is the file's. */
 typedef bool by_hand_fn(const qn_lopt_call *call, const qn_lopt_item *item, const block *k, float (*slot)[SLOTS],
-                        void *own);
+                        void *user);
 
-static void stats(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task, by_hand_fn *by_hand, void *own)
+static void stats(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task, by_hand_fn *by_hand, void *user)
 {
   const int channels = item->view.factored ? ELEMENTS : CHANNELS;
   const uint64_t end = chunk_end(item, task);
@@ -143,7 +143,7 @@ static void stats(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task, b
     ALIGNED float slot[CHANNELS][SLOTS] = {{0}};
     for (uint64_t first = from; first < end && first < from + RUN; first += BLOCK) {
       begin_block(&k, first, end);
-      if (by_hand && by_hand(call, item, &k, slot, own)) continue;
+      if (by_hand && by_hand(call, item, &k, slot, user)) continue;
       load(call, item, &k);
       accumulate(&call->rates, item, &k);
       set_inputs(call, item, &k);

@@ -6,8 +6,9 @@
 #include "workbench/check.h"
 #include "workbench/op_check.h"
 
-/* Of leg 1, host: places past 2^32 elements in the kernels that take this kind's elements one by one (lopt.check.c). */
-void qn_lopt_check_far(qn_trial *trial, const qn_lopt_kind *kind);
+/* Of leg 1, host: places past 2^32 elements in the kernels that take this network's elements one by one (lopt.check.c).
+ */
+void qn_lopt_check_far(qn_trial *trial, const qn_lopt_network *network);
 
 /* Cases of checks that all have: ranks from 0 to 5, runs shorter and longer than blocks, chunks and pieces of sums,
  * gradients for which roots' arguments are their least terms or nothing against them, and that are no numbers, or whose
@@ -48,8 +49,9 @@ void qn_lopt_check_far(qn_trial *trial, const qn_lopt_kind *kind);
   QN_LOPT_OF_CLASS("update", precision, settings, "QN_LOPT_WARPGROUPS=" #warpgroups, "QN_THREADS=" #threads)
 #define QN_LOPT_UNIT(name, ...) "op/lopt/lopt." name ".cu", QN_LOPT_DEFINES(__VA_ARGS__), NULL
 #define QN_LOPT_ALL(...)                                                                                               \
-  {QN_LOPT_UNIT("elements", __VA_ARGS__)}, {QN_LOPT_UNIT("fold", __VA_ARGS__)}, {QN_LOPT_UNIT("sides", __VA_ARGS__)},  \
-      {QN_LOPT_UNIT("stats", __VA_ARGS__)}, {QN_LOPT_UNIT("sums", __VA_ARGS__)},                                       \
+  {QN_LOPT_UNIT("elements", __VA_ARGS__)}, {QN_LOPT_UNIT("first_layer", __VA_ARGS__)},                                 \
+      {QN_LOPT_UNIT("factors", __VA_ARGS__)}, {QN_LOPT_UNIT("stats", __VA_ARGS__)},                                    \
+      {QN_LOPT_UNIT("sums", __VA_ARGS__)},                                                                             \
   {                                                                                                                    \
     QN_LOPT_UNIT("table", __VA_ARGS__)                                                                                 \
   }

@@ -17,7 +17,7 @@ typedef enum qn_lopt_gradient { QN_LOPT_AS_IS, QN_LOPT_NUMBERS, QN_LOPT_CLIPPED 
 enum {
   QN_LOPT_SUM_ROWS = 64, /* a simdgroup's piece of SUMS */
   QN_LOPT_SUM_COLUMNS = 128,
-  QN_LOPT_PLACES = 256, /* of a side, a block's task in STATES and TABLES */
+  QN_LOPT_PLACES = 256, /* of a factor, a block's task in STATES and TABLES */
   QN_LOPT_COLUMNS = 32, /* of a simdgroup's tile in STATS and UPDATE, of small_fc, as all below */
   QN_LOPT_STAT_ROWS = 256,
   QN_LOPT_ROWS = 64,
@@ -27,13 +27,13 @@ enum {
 };
 
 enum {
-  QN_LOPT_SIDES = 6,        /* channels of a side: its states and their inverses */
-  QN_LOPT_SQUARES = 9,      /* sums over a side: six channels' squares, three states */
-  QN_LOPT_INPUTS = 39,      /* of small_fc, which has two layers of 32 and 2 outputs */
-  QN_LOPT_TIMES = 11,       /* of these, the last */
-  QN_LOPT_ELEMENTS = 16,    /* those that differ from element to element where a tensor is factored */
-  QN_LOPT_CHANNELS = 22,    /* and where it is not */
-  QN_LOPT_MOST_INPUTS = 24, /* of all kinds of networks */
+  QN_LOPT_FACTOR_CHANNELS = 6, /* channels of a factor: its states and their inverses */
+  QN_LOPT_SQUARES = 9,         /* sums over a factor: six channels' squares, three states */
+  QN_LOPT_INPUTS = 39,         /* of small_fc, which has two layers of 32 and 2 outputs */
+  QN_LOPT_TIMES = 11,          /* of these, the last */
+  QN_LOPT_ELEMENTS = 16,       /* those that differ from element to element where a tensor is factored */
+  QN_LOPT_CHANNELS = 22,       /* and where it is not */
+  QN_LOPT_MOST_INPUTS = 24,    /* of all networks */
   QN_LOPT_HIDDEN = 32,
   QN_LOPT_FRAGMENTS = 48 /* words a lane of the two layers */
 };
@@ -43,33 +43,33 @@ enum { QN_LOPT_NUMBERED = 6 }; /* phases that have numbered tasks */
 /* Of a tensor. */
 enum {
   QN_LOPT_FACTORED = 1,
-  QN_LOPT_ROWS_ALONG = 2, /* the contract's row is `along` */
-  QN_LOPT_STRAIGHT = 4,   /* `across` has one place a row of elements */
+  QN_LOPT_ROW_OVER_X = 2, /* the contract's row is `over_x` */
+  QN_LOPT_STRAIGHT = 4,   /* `over_y` has one place a row of elements */
   QN_LOPT_TILED = 8,      /* STATS and UPDATE take it by tiles */
   QN_LOPT_ALIGNED = 16,   /* fours of elements of a row are aligned to 16 bytes in all its tensors */
   QN_LOPT_CUT = 32,       /* a piece of a tensor that several processes hold */
   QN_LOPT_X_CUT = 64      /* of which each has some of x */
 };
 
-/* One of the two vectors of a tensor. */
-typedef struct qn_lopt_device_side {
+/* One of the two factors of a tensor's second moments. */
+typedef struct qn_lopt_device_factor {
   float *state;           /* (3, n) of the caller's */
-  float *factor;          /* [n][4]: by decay, and 1 */
-  float *table;           /* [n][32]: what it gives the first layer; across with the bias; or NULL, and then: */
-  float *layer;           /* [6][32]: the first layer of its channels, with their scales and the tensor's power */
+  float *root;            /* [n][4]: inverse square roots by decay, and 1 */
+  float *table;           /* [n][32]: its part of the first layer's sums; over_y's with the bias; or NULL, and then: */
+  float *layer;           /* [6][32]: the first layer of its channels, with their scales and hidden_scale */
   double *chunks;         /* [chunks][QN_LOPT_SQUARES] */
   qn_u64 n, whole, count; /* places, and of the whole tensor; elements in each one's mean */
   qn_u64 middle, inner;   /* of the row: as (outer, middle, inner), over whose middle its means go */
-  qn_u64 groups, whole_middle;
-} qn_lopt_device_side;
+  qn_u64 means, whole_middle; /* means: how many a row has */
+} qn_lopt_device_factor;
 
-/* What the kernels find out of a tensor. */
-typedef struct qn_lopt_found {
+/* Numbers of a tensor that the step's first kernels compute. */
+typedef struct qn_lopt_scalars {
   float of_gradient; /* gradients are multiplied by it */
   float step, lr, decay;
-  float power, unpower; /* hidden values are kept times a power of two, and the results multiplied by its inverse */
+  float hidden_scale, output_scale; /* hidden values are kept times a power of two, outputs times its inverse */
   float scale[QN_LOPT_MOST_INPUTS];
-} qn_lopt_found;
+} qn_lopt_scalars;
 
 typedef struct qn_lopt_device_item {
   const float *g;
@@ -77,18 +77,18 @@ typedef struct qn_lopt_device_item {
   qn_u64 n, whole;        /* elements, and of the whole tensor */
   qn_u64 x, rows, length; /* rows: a x, each of b y c elements */
   qn_u64 strip, c;        /* y c elements, between two places along y */
-  qn_lopt_device_side along, across;
+  qn_lopt_device_factor over_x, over_y;
   float *column_sums; /* [a][pieces down x][length] */
   float *row_sums;    /* [pieces of a row][rows], where it is straight */
-  double *strip_sums; /* [across.n], where it is not */
-  double *means;      /* [3][groups] of the row, where there are several, or the tensor is cut; else NULL */
-  /* Of one that is cut, what is added over the processes: [along.n] where x is, and the norm; two sides' sums; the
+  double *strip_sums; /* [over_y.n], where it is not */
+  double *means;      /* [3][over_x.means] of the row, where there are several, or the tensor is cut; else NULL */
+  /* Of one that is cut, what is added over the processes: [over_x.n] where x is, and the norm; two factors' sums; the
    * channels' squares. */
   double *shared_sums, *shared_states, *shared_stats;
-  double *partial;      /* [partials][channels] of the squares of channels, or the kind's own sums */
+  double *partial;      /* [partials][channels] of the squares of channels, or the network's own sums */
   float *layer;         /* [22][32]: the first layer with the channels' scales, where UPDATE reads it from here */
   const float *weights; /* this tensor's, where each has its own */
-  qn_lopt_found *found;
+  qn_lopt_scalars *scalars;
   qn_u64 partials;
   double lr_scale;
   qn_u32 flags, channels;

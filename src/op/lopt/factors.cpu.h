@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* factors.cpu.h - for files built once a tier: the phases STATES and FACTORS, which make of a tensor's sums its two
- * vectors, and of these all that follows from them alone. What they give the first layer is the network's: such a file
- * has a set_table of its own. */
+/* factors.cpu.h - for files built once a tier: the phases STATES and TABLES, which make a tensor's two factors from its
+ * sums, and their roots and tables from them. Tables depend on the network: such a file has a set_table of its own. */
 #ifndef QN_OP_LOPT_FACTORS_CPU_H
 #define QN_OP_LOPT_FACTORS_CPU_H
 #include "op/lopt/sums.cpu.h"
 
-/* The states of a side from its sums, each over `count` elements. The first plane of factors is lent for the means. */
-static void set_states(const qn_lopt_call *call, qn_lopt_side *s, uint64_t count, double of_squares)
+/* The states of a factor from its sums, each over `count` elements. The means use the first plane of roots. */
+static void set_states(const qn_lopt_call *call, qn_lopt_factor *s, uint64_t count, double of_squares)
 {
-  float *mean = s->factor;
+  float *mean = s->root;
   memset(mean, 0, s->padded * sizeof *mean);
   for (uint64_t j = 0; j < s->n; j++) mean[j] = qn_lopt_mean_square(s->sums[j] * of_squares, (double)count);
   for (int k = 0; k < 3; k++) {
@@ -26,7 +25,7 @@ static void set_states(const qn_lopt_call *call, qn_lopt_side *s, uint64_t count
 }
 
 /* A row's states summed over the other factored dimension, which is the middle one of (outer, middle, inner). */
-static void set_row_sums(qn_lopt_side *s, uint64_t middle, uint64_t inner, uint64_t k)
+static void set_row_sums(qn_lopt_factor *s, uint64_t middle, uint64_t inner, uint64_t k)
 {
   const float *x = s->channel + k * s->padded;
   double *sum = s->row_sums + k * s->row_places;
@@ -38,10 +37,10 @@ static void set_row_sums(qn_lopt_side *s, uint64_t middle, uint64_t inner, uint6
 }
 
 /* Their means, each at all the places that it is of. */
-static void set_row_means(qn_lopt_side *s, uint64_t middle, uint64_t inner, uint64_t whole_middle, uint64_t k)
+static void set_row_means(qn_lopt_factor *s, uint64_t middle, uint64_t inner, uint64_t whole_middle, uint64_t k)
 {
   const double *sum = s->row_sums + k * s->row_places;
-  float *mean = s->factor + k * s->padded;
+  float *mean = s->root + k * s->padded;
   memset(mean, 0, s->padded * sizeof *mean);
   for (uint64_t place = 0; place < s->row_places; place++) {
     const uint64_t i = place / inner * middle * inner + place % inner;
@@ -51,52 +50,52 @@ static void set_row_means(qn_lopt_side *s, uint64_t middle, uint64_t inner, uint
 }
 
 /* The published CUDA code's: over the three decays, for each place. */
-static void set_compat_means(qn_lopt_side *s)
+static void set_compat_means(qn_lopt_factor *s)
 {
   const float *a = s->channel, *b = a + s->padded, *c = b + s->padded;
   for (uint64_t j = 0; j < s->n; j++)
-    for (uint64_t k = 0; k < 3; k++) s->factor[k * s->padded + j] = qn_lopt_mean_of_decays(a[j], b[j], c[j]);
+    for (uint64_t k = 0; k < 3; k++) s->root[k * s->padded + j] = qn_lopt_mean_of_decays(a[j], b[j], c[j]);
 }
 
 /* Of a row whose other dimension is the middle one, of `whole_middle` in the whole tensor. */
-static void set_factors(const qn_lopt_call *call, qn_lopt_side *s, uint64_t middle, uint64_t inner,
-                        uint64_t whole_middle)
+static void set_roots(const qn_lopt_call *call, qn_lopt_factor *s, uint64_t middle, uint64_t inner,
+                      uint64_t whole_middle)
 {
   const bool row = s->row_places > 0;
   for (uint64_t k = 0; k < 3 && row; k++) set_row_means(s, middle, inner, whole_middle, k);
   if (row && call->means_of_decays) set_compat_means(s);
   for (uint64_t j = 0; j < 3 * s->padded; j += QN_LANES) {
     qn_f32 x = get(s->channel + j);
-    if (row) x = qn_lopt_over_mean(x, get(s->factor + j));
-    put(s->factor + j, qn_lopt_root(x));
+    if (row) x = qn_lopt_over_mean(x, get(s->root + j));
+    put(s->root + j, qn_lopt_root(x));
   }
 }
 
-/* What the side gives the first layer at each of its places. */
-static void set_table(const qn_lopt_call *call, const qn_lopt_item *item, qn_lopt_side *s, bool row, bool along);
+/* The factor's part of the first layer's sums at each of its places. */
+static void set_table(const qn_lopt_call *call, const qn_lopt_item *item, qn_lopt_factor *s, bool row, bool over_x);
 
-/* The first layer's weights for the side's six channels, scaled. */
-static void side_layer(const qn_lopt_call *call, const qn_lopt_item *item, const qn_lopt_side *s, bool row,
-                       float *layer)
+/* The first layer's weights for the factor's six channels, scaled. */
+static void factor_layer(const qn_lopt_call *call, const qn_lopt_item *item, const qn_lopt_factor *s, bool row,
+                         float *layer)
 {
-  double scale[QN_LOPT_SIDES];
-  for (uint64_t k = 0; k < QN_LOPT_SIDES; k++) scale[k] = qn_lopt_scale(s->squares[k], s->whole);
-  qn_lopt_side_layer(call->kind, item->weights, row, scale, layer);
+  double scale[QN_LOPT_FACTOR_CHANNELS];
+  for (uint64_t k = 0; k < QN_LOPT_FACTOR_CHANNELS; k++) scale[k] = qn_lopt_scale(s->squares[k], s->whole);
+  qn_lopt_factor_layer(call->network, item->weights, row, scale, layer);
 }
 
 /* A table of planes, [width][padded], that begin with the bias, or with 0. */
-static inline void set_planes(qn_lopt_side *s, const float *layer, uint64_t width, const float *bias)
+static inline void set_planes(qn_lopt_factor *s, const float *layer, uint64_t width, const float *bias)
 {
   for (uint64_t h = 0; h < width; h++)
     for (uint64_t j = 0; j < s->padded; j += QN_LANES) {
       qn_f32 sum = qn_splat(bias ? bias[h] : 0.0f);
-      for (uint64_t k = 0; k < QN_LOPT_SIDES; k++)
+      for (uint64_t k = 0; k < QN_LOPT_FACTOR_CHANNELS; k++)
         sum = qn_fma(qn_splat(layer[k * width + h]), get(s->channel + k * s->padded + j), sum);
       put(s->table + h * s->padded + j, sum);
     }
 }
 
-/* What the gradients are multiplied by where their norm is bounded. */
+/* The number that gradients are multiplied by where their norm is bounded. */
 static void set_norm(const qn_lopt_call *call, qn_lopt_item *item)
 {
   item->of_gradient = 1.0f;
@@ -104,9 +103,10 @@ static void set_norm(const qn_lopt_call *call, qn_lopt_item *item)
   item->of_gradient = qn_lopt_bound(call->max_grad_norm, item->view.cut ? item->norm : qn_lopt_norm(item));
 }
 
-static void set_sums(qn_lopt_side *s, uint64_t middle, uint64_t inner)
+static void set_sums(qn_lopt_factor *s, uint64_t middle, uint64_t inner)
 {
-  for (uint64_t k = 0; k < QN_LOPT_SIDES; k++) s->squares[k] = squares(s->channel + k * s->padded, s->n, QN_LOPT_AS_IS);
+  for (uint64_t k = 0; k < QN_LOPT_FACTOR_CHANNELS; k++)
+    s->squares[k] = squares(s->channel + k * s->padded, s->n, QN_LOPT_AS_IS);
   for (uint64_t k = 0; k < 3 && s->row_places; k++) set_row_sums(s, middle, inner, k);
 }
 
@@ -116,20 +116,20 @@ static void states(const qn_lopt_call *call, qn_lopt_item *item)
   set_norm(call, item);
   if (!v->factored) return;
   const double of_squares = (double)item->of_gradient * (double)item->of_gradient;
-  set_states(call, &item->along, v->whole_x, of_squares);
-  set_states(call, &item->across, v->y, of_squares);
-  set_sums(&item->along, v->y, v->c);
-  set_sums(&item->across, v->x, v->b * v->c);
+  set_states(call, &item->over_x, v->whole_x, of_squares);
+  set_states(call, &item->over_y, v->y, of_squares);
+  set_sums(&item->over_x, v->y, v->c);
+  set_sums(&item->over_y, v->x, v->b * v->c);
 }
 
-static void factors(const qn_lopt_call *call, qn_lopt_item *item)
+static void tables(const qn_lopt_call *call, qn_lopt_item *item)
 {
   const qn_lopt_view *v = &item->view;
   if (!v->factored) return;
-  set_factors(call, &item->along, v->y, v->c, v->y);
-  set_factors(call, &item->across, v->x, v->b * v->c, v->whole_x);
-  set_table(call, item, &item->along, v->rows_along, true);
-  set_table(call, item, &item->across, !v->rows_along, false);
+  set_roots(call, &item->over_x, v->y, v->c, v->y);
+  set_roots(call, &item->over_y, v->x, v->b * v->c, v->whole_x);
+  set_table(call, item, &item->over_x, v->row_over_x, true);
+  set_table(call, item, &item->over_y, !v->row_over_x, false);
 }
 
 #endif

@@ -7,7 +7,7 @@
 
 /* Of lane l the sum over all lanes of value[l]: at each distance lanes hand over half of what they have. The tree is
  * qn_simd_sum's. */
-template <qn_u32 apart> QN_FN void fold_lanes(float (&value)[32])
+template <qn_u32 apart> QN_FN void reduce_lanes(float (&value)[32])
 {
   const bool upper = qn_lane() & apart;
   QN_UNROLL
@@ -19,11 +19,11 @@ template <qn_u32 apart> QN_FN void fold_lanes(float (&value)[32])
 
 QN_FN float sum_by_lane(float (&value)[32])
 {
-  fold_lanes<16>(value);
-  fold_lanes<8>(value);
-  fold_lanes<4>(value);
-  fold_lanes<2>(value);
-  fold_lanes<1>(value);
+  reduce_lanes<16>(value);
+  reduce_lanes<8>(value);
+  reduce_lanes<4>(value);
+  reduce_lanes<2>(value);
+  reduce_lanes<1>(value);
   return value[0];
 }
 #endif

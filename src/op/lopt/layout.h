@@ -15,12 +15,12 @@ typedef struct qn_lopt_shared_parts {
 } qn_lopt_shared_parts;
 
 /* Tensor k into `it`, but for the caller's pointers; false: it is empty. `bounded`: the gradients' norms are. */
-bool qn_lopt_lay(const qn_lopt_kind *kind, const qn_lopt_shards *shards, const qn_tensor *param, size_t k, bool bounded,
-                 qn_lopt_room *r, qn_lopt_shared_parts *s, qn_lopt_device_item *it);
+bool qn_lopt_lay(const qn_lopt_network *network, const qn_lopt_shards *shards, const qn_tensor *param, size_t k,
+                 bool bounded, qn_lopt_arena *r, qn_lopt_shared_parts *s, qn_lopt_device_item *it);
 
 /* Tiles of so many rows and columns; may the tensor be taken by tiles, if the class of precision allows it? */
 uint64_t qn_lopt_tiles_of(const qn_lopt_device_item *it, uint64_t rows, uint64_t columns);
-bool qn_lopt_may_be_tiled(const qn_lopt_kind *kind, const qn_lopt_device_item *it);
+bool qn_lopt_may_be_tiled(const qn_lopt_network *network, const qn_lopt_device_item *it);
 
 /* The table of at most n tensors, and their first tasks by phase. */
 uint64_t qn_lopt_table_bytes(size_t n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lopt.c - a step of a learned optimizer over a list of tensors: what it refuses beyond its description, and the
- * whole of a step of small_fc. groups.c runs what was checked. */
+ * whole of a step of small_fc. batches.c runs what was checked. */
 #include "op/lopt/lopt.h"
 #include "core/core.h"
 #include "quern/device.h"
@@ -8,8 +8,8 @@
 
 QN_CPU_DECLARE_TIERS(lopt, qn_lopt_cpu_fn);
 static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(lopt)};
-const qn_lopt_kind qn_lopt_small_fc = {QN_LOPT_TIES_LATER, QN_LOPT_HIDDEN, QN_LOPT_INPUTS,        QN_LOPT_ELEMENTS,
-                                       QN_LOPT_B_TERM,     tiers,          &qn_lopt_device_tiling};
+const qn_lopt_network qn_lopt_small_fc = {QN_LOPT_TIES_LATER, QN_LOPT_HIDDEN, QN_LOPT_INPUTS,        QN_LOPT_ELEMENTS,
+                                          QN_LOPT_B_TERM,     tiers,          &qn_lopt_device_tiling};
 
 const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES] = {QN_LOPT_TENSORS};
 const qn_op_types qn_lopt_types[1] = {{{QN_LOPT_TYPES}}};
@@ -31,7 +31,7 @@ size_t qn_lopt_workspace_of(const qn_op *op, const qn_lopt_shards *shards, size_
 {
   if (!qn_lopt_are_shapes(op, shards, n, param)) return 0;
   if (param->device.kind != QN_CPU) return qn_lopt_device_bytes(&qn_lopt_small_fc, shards, n, param);
-  return qn_lopt_groups_bytes(&qn_lopt_small_fc, shards, n, param) + QN_LOPT_ALIGNMENT;
+  return qn_lopt_batches_bytes(&qn_lopt_small_fc, shards, n, param) + QN_LOPT_ALIGNMENT;
 }
 
 static qn_lopt_step step_of(const qn_call *list) { return qn_lopt_step_of(list->op, list->params); }
@@ -75,7 +75,7 @@ static qn_status run(const qn_call *list)
   if (!list->n || list->mode == QN_CALL_PREPARE) return QN_OK;
   qn_lopt_read_hyper(&step);
   qn_lopt_prepare(&call, &step);
-  return qn_lopt_run_groups(list, &step, &call, tier, qn_lopt_room_of(list->exec->workspace, QN_LOPT_ALIGNMENT).base);
+  return qn_lopt_run_batches(list, &step, &call, tier, qn_lopt_arena_of(list->exec->workspace, QN_LOPT_ALIGNMENT).base);
 }
 
 const qn_engine qn_lopt_small_fc_engine = {.dimensions = dimensions, .workspace = workspace, .run = run};

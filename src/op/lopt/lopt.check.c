@@ -17,7 +17,7 @@
 enum { SIDE = 65537, THREADS = 256, BLOCKS = 2, STATES = 3 };
 
 /* Sums that a block leaves. */
-static uint64_t totals_of(const qn_lopt_kind *k) { return k->tiling->sums ? k->tiling->sums : k->elements; }
+static uint64_t totals_of(const qn_lopt_network *k) { return k->tiling->sums ? k->tiling->sums : k->elements; }
 
 /* A tensor of `rows` by `length`, of which the last `used` elements hold numbers. */
 typedef struct tensor {
@@ -35,7 +35,7 @@ static float *lay(tensor *t, uint64_t floats)
 }
 
 /* Where all arrays lie; with no memory, how much there must be. */
-static void lay_all(tensor *t, const qn_lopt_kind *k)
+static void lay_all(tensor *t, const qn_lopt_network *k)
 {
   qn_lopt_device_item *it = &t->item;
   t->bytes = 0;
@@ -43,18 +43,18 @@ static void lay_all(tensor *t, const qn_lopt_kind *k)
   t->tasks = qn_lopt_ceiling(t->n, k->tiling->elements);
   *it = (qn_lopt_device_item){.n = t->n, .whole = t->n, .x = t->rows, .rows = t->rows, .length = t->length};
   it->strip = t->length, it->c = 1, it->flags = QN_LOPT_FACTORED | QN_LOPT_STRAIGHT, it->channels = k->elements;
-  it->along.n = t->length, it->across.n = t->rows;
+  it->over_x.n = t->length, it->over_y.n = t->rows;
   it->g = lay(t, t->n), it->p = lay(t, t->n), it->v = lay(t, t->n), it->m = lay(t, STATES * t->n);
-  it->along.factor = lay(t, 4 * t->length), it->along.state = lay(t, STATES * t->length);
-  it->along.table = lay(t, t->length * k->hidden), it->along.layer = lay(t, QN_LOPT_SIDES * k->hidden);
-  it->across.factor = lay(t, 4 * t->rows), it->across.table = lay(t, t->rows * k->hidden);
+  it->over_x.root = lay(t, 4 * t->length), it->over_x.state = lay(t, STATES * t->length);
+  it->over_x.table = lay(t, t->length * k->hidden), it->over_x.layer = lay(t, QN_LOPT_FACTOR_CHANNELS * k->hidden);
+  it->over_y.root = lay(t, 4 * t->rows), it->over_y.table = lay(t, t->rows * k->hidden);
   it->layer = lay(t, QN_LOPT_MOST_INPUTS * k->hidden), it->weights = lay(t, QN_LOPT_SMALL_FC_WEIGHTS);
-  it->found = (qn_lopt_found *)(void *)lay(t, sizeof *it->found);
+  it->scalars = (qn_lopt_scalars *)(void *)lay(t, sizeof *it->scalars);
   it->partial = (double *)(void *)lay(t, 2 * t->tasks * totals_of(k));
-  if (k->hidden <= QN_LOPT_SIDES) it->along.layer = NULL; /* its table is used */
+  if (k->hidden <= QN_LOPT_FACTOR_CHANNELS) it->over_x.layer = NULL; /* its table is used */
 }
 
-static bool open_tensor(tensor *t, const qn_lopt_kind *k)
+static bool open_tensor(tensor *t, const qn_lopt_network *k)
 {
   lay_all(t, k);
   void *at = mmap(NULL, t->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -72,7 +72,7 @@ static void fill_end(float *array, uint64_t n, uint64_t used, uint64_t seed, boo
   }
 }
 
-static void fill_all(tensor *t, const qn_lopt_kind *k)
+static void fill_all(tensor *t, const qn_lopt_network *k)
 {
   qn_lopt_device_item *it = &t->item;
   const uint64_t n = t->n, used = t->used, last = t->length;
@@ -80,19 +80,21 @@ static void fill_all(tensor *t, const qn_lopt_kind *k)
   fill_end(it->v, n, used, 3, true);
   for (uint64_t d = 0; d < STATES; d++) {
     fill_end(it->m + d * n, n, used, 4 + d, false);
-    fill_end(it->along.state + d * last, last, used, 7 + d, true);
+    fill_end(it->over_x.state + d * last, last, used, 7 + d, true);
   }
-  fill_end(it->along.factor, 4 * last, 4 * used, 10, true),
-      fill_end(it->along.table, last * k->hidden, used * k->hidden, 11, false);
-  fill_end(it->across.factor, 4 * t->rows, 4, 12, true);
-  fill_end(it->across.table, t->rows * k->hidden, k->hidden, 13, false);
-  if (it->along.layer) fill_end(it->along.layer, QN_LOPT_SIDES * k->hidden, QN_LOPT_SIDES * k->hidden, 14, false);
+  fill_end(it->over_x.root, 4 * last, 4 * used, 10, true),
+      fill_end(it->over_x.table, last * k->hidden, used * k->hidden, 11, false);
+  fill_end(it->over_y.root, 4 * t->rows, 4, 12, true);
+  fill_end(it->over_y.table, t->rows * k->hidden, k->hidden, 13, false);
+  if (it->over_x.layer)
+    fill_end(it->over_x.layer, QN_LOPT_FACTOR_CHANNELS * k->hidden, QN_LOPT_FACTOR_CHANNELS * k->hidden, 14, false);
   fill_end(it->layer, k->elements * k->hidden, k->elements * k->hidden, 15, false);
   fill_end((float *)(uintptr_t)it->weights, QN_LOPT_SMALL_FC_WEIGHTS, QN_LOPT_SMALL_FC_WEIGHTS, 16, false);
-  *it->found = (qn_lopt_found){.of_gradient = 1, .step = 0.01f, .lr = 0.01f, .decay = 0.1f, .power = 1, .unpower = 1};
+  *it->scalars = (qn_lopt_scalars){
+      .of_gradient = 1, .step = 0.01f, .lr = 0.01f, .decay = 0.1f, .hidden_scale = 1, .output_scale = 1};
 }
 
-static qn_status find(const qn_lopt_kind *k, bool updates, const qn_device_function **function)
+static qn_status find(const qn_lopt_network *k, bool updates, const qn_device_function **function)
 {
   char phase[32];
   const char *const defines[] = {QN_LOPT_SET(0, 0, 0, 0, 0), "QN_LOPT_PRECISION=3", phase, NULL};
@@ -103,7 +105,7 @@ static qn_status find(const qn_lopt_kind *k, bool updates, const qn_device_funct
 }
 
 /* The last two blocks of a phase. */
-static qn_status run_end(const tensor *t, const qn_lopt_kind *k, bool updates)
+static qn_status run_end(const tensor *t, const qn_lopt_network *k, bool updates)
 {
   static const qn_u32 zero;
   qn_lopt_head head = {.go = 1};
@@ -131,7 +133,7 @@ static bool same_end(const char *what, const float *far, uint64_t far_n, const f
   return true;
 }
 
-static qn_status compare(qn_trial *trial, const qn_lopt_kind *k, const tensor *far, const tensor *near)
+static qn_status compare(qn_trial *trial, const qn_lopt_network *k, const tensor *far, const tensor *near)
 {
   const qn_lopt_device_item *a = &far->item, *b = &near->item;
   const uint64_t sums = 2 * BLOCKS * totals_of(k); /* of doubles, as floats */
@@ -149,7 +151,7 @@ static qn_status compare(qn_trial *trial, const qn_lopt_kind *k, const tensor *f
   return QN_OK;
 }
 
-void qn_lopt_check_far(qn_trial *trial, const qn_lopt_kind *k)
+void qn_lopt_check_far(qn_trial *trial, const qn_lopt_network *k)
 {
   tensor far = {.rows = SIDE, .length = SIDE}, near = {.rows = 1};
   far.used = near.used = near.length = (uint64_t)SIDE * SIDE % k->tiling->elements + k->tiling->elements;

@@ -9,17 +9,17 @@ enum { ELEMENTS = QN_LOPT_ELEMENTS, CHANNELS = QN_LOPT_CHANNELS, HIDDEN = QN_LOP
 
 qn_lopt_cpu_fn QN_CPU_NAME(lopt);
 
-/* What the side gives the first layer at each of its places: the table, 32 values a place. */
-static void set_table(const qn_lopt_call *call, const qn_lopt_item *item, qn_lopt_side *s, bool row, bool along)
+/* The factor's part of the first layer's sums: 32 values a place. */
+static void set_table(const qn_lopt_call *call, const qn_lopt_item *item, qn_lopt_factor *s, bool row, bool over_x)
 {
-  ALIGNED float layer[QN_LOPT_SIDES][HIDDEN], bias[HIDDEN];
-  side_layer(call, item, s, row, layer[0]);
+  ALIGNED float layer[QN_LOPT_FACTOR_CHANNELS][HIDDEN], bias[HIDDEN];
+  factor_layer(call, item, s, row, layer[0]);
   for (int h = 0; h < HIDDEN; h++) bias[h] = (float)call->bias[h];
-  if (along) set_planes(s, layer[0], HIDDEN, NULL);
-  for (uint64_t j = 0; !along && j < s->n; j++)
+  if (over_x) set_planes(s, layer[0], HIDDEN, NULL);
+  for (uint64_t j = 0; !over_x && j < s->n; j++)
     for (uint64_t h = 0; h < HIDDEN; h += QN_LANES) {
       qn_f32 sum = get(bias + h);
-      for (uint64_t k = 0; k < QN_LOPT_SIDES; k++)
+      for (uint64_t k = 0; k < QN_LOPT_FACTOR_CHANNELS; k++)
         sum = qn_fma(get(layer[k] + h), qn_splat(s->channel[k * s->padded + j]), sum);
       put(s->table + j * HIDDEN + h, sum);
     }
@@ -67,8 +67,8 @@ static void hidden_layer(const float *w, int inputs, float (*in)[BLOCK], float (
   for (int h = 0; h < HIDDEN; h += 4) add_layer(w, inputs, HIDDEN, h, 4, in, out);
 }
 
-/* What `across` gives the first layer at c places in turn, as often as a block from any of them on needs it: kept from
- * block to block, as short kernels of convolutions have the same places for thousands of elements. */
+/* The part of `over_y` in the first layer at c places in turn, as often as a block from any of them on needs it: kept
+ * from block to block, as short kernels of convolutions have the same places for thousands of elements. */
 enum { MOST_IN_TURN = 16 };
 typedef struct turns {
   uint64_t first; /* place */
@@ -78,34 +78,34 @@ typedef struct turns {
 
 static void take_turns(const qn_lopt_item *item, const block *k, turns *t)
 {
-  const uint64_t c = item->view.c, first = k->across[0] - k->phase;
+  const uint64_t c = item->view.c, first = k->over_y[0] - k->phase;
   if (t->set && t->first == first) return;
   t->set = true, t->first = first;
   for (uint64_t h = 0; h < HIDDEN; h++) {
-    const float *across = item->across.table + first * HIDDEN + h;
-    for (uint64_t e = 0; e < c; e++) t->row[h][e] = across[e * HIDDEN];
+    const float *over_y = item->over_y.table + first * HIDDEN + h;
+    for (uint64_t e = 0; e < c; e++) t->row[h][e] = over_y[e * HIDDEN];
     for (uint64_t e = c; e < BLOCK + c; e++) t->row[h][e] = t->row[h][e - c];
   }
 }
 
-/* What the two vectors, or the bias alone, give the first layer. */
+/* The first layer's sums begin with the two factors' parts, or with the bias alone. */
 static void begin_layer(const qn_lopt_call *call, const qn_lopt_item *item, const block *k, turns *t,
                         float (*out)[BLOCK])
 {
   const bool in_turn = item->view.factored && k->in_turn && item->view.c <= MOST_IN_TURN;
   if (in_turn) take_turns(item, k, t);
   for (uint64_t h = 0; h < HIDDEN; h++) {
-    const float *along = item->along.table + h * item->along.padded, *across = item->across.table + h;
+    const float *over_x = item->over_x.table + h * item->over_x.padded, *over_y = item->over_y.table + h;
     if (!item->view.factored)
       spread(out[h], (float)call->bias[h]);
     else if (k->straight)
       for (int u = 0; u < BLOCK; u += QN_LANES)
-        put(out[h] + u, qn_splat(across[k->across[0] * HIDDEN]) + get(along + k->along[0] + u));
+        put(out[h] + u, qn_splat(over_y[k->over_y[0] * HIDDEN]) + get(over_x + k->over_x[0] + u));
     else if (in_turn)
       for (int u = 0; u < BLOCK; u += QN_LANES)
-        put(out[h] + u, get(t->row[h] + k->phase + u) + get(along + k->along[0] + u));
+        put(out[h] + u, get(t->row[h] + k->phase + u) + get(over_x + k->over_x[0] + u));
     else
-      for (int e = 0; e < BLOCK; e++) out[h][e] = across[k->across[e] * HIDDEN] + along[k->along[e]];
+      for (int e = 0; e < BLOCK; e++) out[h][e] = over_y[k->over_y[e] * HIDDEN] + over_x[k->over_x[e]];
   }
 }
 
@@ -146,9 +146,9 @@ void QN_CPU_NAME(lopt)(const qn_lopt_call *call, qn_lopt_phase phase, qn_lopt_it
 {
   if (phase == QN_LOPT_SUMS) sums(call, item, task);
   if (phase == QN_LOPT_STATES) states(call, item);
-  if (phase == QN_LOPT_FACTORS) factors(call, item);
+  if (phase == QN_LOPT_TABLES) tables(call, item);
   if (phase == QN_LOPT_STATS) stats(call, item, task, NULL, NULL);
-  if (phase == QN_LOPT_FOLD) qn_lopt_fold(call->kind, item);
+  if (phase == QN_LOPT_FIRST_LAYER) qn_lopt_first_layer(call->network, item);
   if (phase == QN_LOPT_UPDATE) update(call, item, task);
 }
 #endif

@@ -27,8 +27,9 @@ _Static_assert(sizeof(qn_lopt_device_item) % 8 == 0, "the table is words");
 enum { SUMS, STATES, MEANS, STATS, ELEMENTS, UPDATE, PHASES };
 _Static_assert((int)PHASES == (int)QN_LOPT_NUMBERED, "the table has each one's first task");
 
-static const qn_lopt_sources sources = {"op/lopt/lopt.sums.cu",     "op/lopt/lopt.sides.cu",  "op/lopt/lopt.stats.cu",
-                                        "op/lopt/lopt.elements.cu", "op/lopt/lopt.update.cu", "op/lopt/lopt.shards.cu"};
+static const qn_lopt_sources sources = {"op/lopt/lopt.sums.cu",   "op/lopt/lopt.factors.cu",
+                                        "op/lopt/lopt.stats.cu",  "op/lopt/lopt.elements.cu",
+                                        "op/lopt/lopt.update.cu", "op/lopt/lopt.shards.cu"};
 const qn_lopt_tiling qn_lopt_device_tiling = {
     QN_LOPT_COLUMNS, QN_LOPT_STAT_ROWS, QN_LOPT_ROWS, QN_LOPT_LEAST_LENGTH, QN_LOPT_ELEMENTS_A_TASK, 0, false, 512,
     &sources};
@@ -54,34 +55,34 @@ typedef struct step_run {
 static void bind_item(const step_run *run, size_t k, qn_lopt_device_item *it)
 {
   const qn_tensor *const *of = run->list->tensors;
-  const qn_lopt_kind *kind = run->step->kind;
-  const qn_lopt_own *own = run->step->own;
-  const bool rows_along = it->flags & QN_LOPT_ROWS_ALONG;
+  const qn_lopt_network *network = run->step->network;
+  const qn_lopt_list_phases *list_phases = run->step->list_phases;
+  const bool row_over_x = it->flags & QN_LOPT_ROW_OVER_X;
   uintptr_t all = it->length % 4;
   it->p = of[QN_LOPT_PARAM][k].data;
   it->g = of[QN_LOPT_GRAD][k].data;
   it->m = of[QN_LOPT_M][k].data;
   it->v = of[QN_LOPT_V][k].data;
-  (rows_along ? &it->along : &it->across)->state = of[QN_LOPT_ROW][k].data;
-  (rows_along ? &it->across : &it->along)->state = of[QN_LOPT_COLUMN][k].data;
+  (row_over_x ? &it->over_x : &it->over_y)->state = of[QN_LOPT_ROW][k].data;
+  (row_over_x ? &it->over_y : &it->over_x)->state = of[QN_LOPT_COLUMN][k].data;
   if (!(it->flags & QN_LOPT_FACTORED)) it->f = of[QN_LOPT_ROW][k].data;
   for (int role = 0; role <= QN_LOPT_V; role++) all |= (uintptr_t)of[role][k].data % 16;
   if (!all) it->flags |= QN_LOPT_ALIGNED;
-  if (qn_lopt_may_be_tiled(kind, it) && (kind->tiling->is_fp32 || run->precision != QN_LOPT_FP32))
+  if (qn_lopt_may_be_tiled(network, it) && (network->tiling->is_fp32 || run->precision != QN_LOPT_FP32))
     it->flags |= QN_LOPT_TILED;
-  it->partials = it->flags & QN_LOPT_TILED ? qn_lopt_tiles_of(it, kind->tiling->stat_rows, kind->tiling->columns)
-                                           : qn_lopt_ceiling(it->n, kind->tiling->elements);
-  if (it->flags & QN_LOPT_TILED && !own) it->layer = NULL;
+  it->partials = it->flags & QN_LOPT_TILED ? qn_lopt_tiles_of(it, network->tiling->stat_rows, network->tiling->columns)
+                                           : qn_lopt_ceiling(it->n, network->tiling->elements);
+  if (it->flags & QN_LOPT_TILED && !list_phases) it->layer = NULL;
   it->place = k;
-  if (own) it->weights = run->step->weights + k * run->step->weights_apart;
-  if (own) it->flags |= own->flags(&of[QN_LOPT_PARAM][k], qn_lopt_whole(run->step->shards, k));
+  if (list_phases) it->weights = run->step->weights + k * run->step->weights_apart;
+  if (list_phases) it->flags |= list_phases->flags(&of[QN_LOPT_PARAM][k], qn_lopt_whole(run->step->shards, k));
   it->lr_scale = run->step->lr_scale ? run->step->lr_scale[k] : 1;
 }
 
 static uint64_t tasks_of(const step_run *run, const qn_lopt_device_item *it, int phase)
 {
   const bool factored = it->flags & QN_LOPT_FACTORED, tiled = it->flags & QN_LOPT_TILED;
-  const qn_lopt_tiling *by = run->step->kind->tiling;
+  const qn_lopt_tiling *by = run->step->network->tiling;
   switch (phase) {
   case SUMS:
     if (!factored && run->step->max_grad_norm <= 0) return 0;
@@ -89,10 +90,10 @@ static uint64_t tasks_of(const step_run *run, const qn_lopt_device_item *it, int
                qn_lopt_ceiling(it->length, QN_LOPT_SUM_COLUMNS) +
            (it->flags & QN_LOPT_STRAIGHT ? 0 : it->n / it->strip);
   case STATES:
-    return factored ? qn_lopt_ceiling(it->along.n, QN_LOPT_PLACES) + qn_lopt_ceiling(it->across.n, QN_LOPT_PLACES) : 0;
+    return factored ? qn_lopt_ceiling(it->over_x.n, QN_LOPT_PLACES) + qn_lopt_ceiling(it->over_y.n, QN_LOPT_PLACES) : 0;
   case MEANS:
-    return factored && !run->step->means_of_decays && (it->across.groups > 1 || it->flags & QN_LOPT_CUT)
-               ? it->across.groups
+    return factored && !run->step->means_of_decays && (it->over_y.means > 1 || it->flags & QN_LOPT_CUT)
+               ? it->over_y.means
                : 0;
   case STATS: return tiled ? qn_lopt_tiles_of(it, by->stat_rows, by->columns) : 0;
   case ELEMENTS: return tiled ? 0 : qn_lopt_ceiling(it->n, by->elements);
@@ -189,20 +190,21 @@ static qn_status put(stream *s, const void *from, size_t bytes)
 }
 
 /* The k-th of the list into `it`, its parts from *r on; false: it is empty. */
-static bool next_item(const step_run *run, size_t k, qn_lopt_room *r, qn_lopt_shared_parts *s, qn_lopt_device_item *it)
+static bool next_item(const step_run *run, size_t k, qn_lopt_arena *r, qn_lopt_shared_parts *s, qn_lopt_device_item *it)
 {
   const qn_lopt_step *step = run->step;
-  if (!qn_lopt_lay(step->kind, step->shards, run->list->tensors[QN_LOPT_PARAM], k, step->max_grad_norm > 0, r, s, it))
+  if (!qn_lopt_lay(step->network, step->shards, run->list->tensors[QN_LOPT_PARAM], k, step->max_grad_norm > 0, r, s,
+                   it))
     return false;
   bind_item(run, k, it);
   return true;
 }
 
 /* Where the shared parts lie is known when all are. */
-static void lay_all_shared(step_run *run, qn_lopt_room *r)
+static void lay_all_shared(step_run *run, qn_lopt_arena *r)
 {
   qn_lopt_shared_parts all = {0};
-  qn_lopt_room none = {.align = QN_LOPT_DEVICE_ALIGNMENT};
+  qn_lopt_arena none = {.align = QN_LOPT_DEVICE_ALIGNMENT};
   qn_lopt_device_item it;
   for (size_t k = 0; run->step->shards && k < run->list->n; k++) next_item(run, k, &none, &all, &it);
   for (int k = 0; k < QN_LOPT_SHARED; k++) all.base[k] = qn_lopt_take(r, all.n[k] * sizeof(double));
@@ -210,7 +212,7 @@ static void lay_all_shared(step_run *run, qn_lopt_room *r)
 }
 
 /* The table, in one pass: the items with their first tasks, how many there are, and all tasks. */
-static qn_status put_table(step_run *run, qn_lopt_room r)
+static qn_status put_table(step_run *run, qn_lopt_arena r)
 {
   qn_lopt_device_item it;
   qn_lopt_shared_parts shared = run->shared;
@@ -278,7 +280,7 @@ static qn_status share(step_run *run, const char *name, int which)
 {
   const uint64_t n = run->shared.n[which];
   if (!n) return QN_OK;
-  qn_try(run_items(run, (kernel){run->step->kind->tiling->source->shards, name, PLAIN}, run->items, 256));
+  qn_try(run_items(run, (kernel){run->step->network->tiling->source->shards, name, PLAIN}, run->items, 256));
   if (run->list->mode == QN_CALL_PREPARE) return QN_OK;
   return qn_lopt_add(run->step->shards, run->list->exec, run->shared.base[which], (size_t)n);
 }
@@ -289,45 +291,47 @@ qn_status qn_lopt_device_launch(const qn_lopt_device_place *place, const char *s
   return launch(place->run, (kernel){source, name, PLAIN}, blocks, threads, argument, bytes);
 }
 
-static qn_status run_own(const step_run *run, qn_lopt_own_phases *phases)
+static qn_status run_list_phases(const step_run *run, qn_lopt_list_phases_fn *phases)
 {
   const qn_lopt_device_place place = {run, run->table, run->firsts, run->items, run->args.head};
-  return phases(run->step->own->user, &place);
+  return phases(run->step->list_phases->user, &place);
 }
 
-static kernel in_fold(const char *name) { return (kernel){"op/lopt/lopt.fold.cu", name, BY_CLASS}; }
-static kernel in_sides(const step_run *run, const char *name)
+static kernel in_first_layer(const char *name) { return (kernel){"op/lopt/lopt.first_layer.cu", name, BY_CLASS}; }
+static kernel in_factors(const step_run *run, const char *name)
 {
-  return (kernel){run->step->kind->tiling->source->sides, name, PLAIN};
+  return (kernel){run->step->network->tiling->source->factors, name, PLAIN};
 }
 
-/* Up to the means of the two vectors. */
-static qn_status run_sides(step_run *run)
+/* Up to the means of the factors. */
+static qn_status run_factors(step_run *run)
 {
-  const qn_lopt_own *own = run->step->own;
-  qn_try(own ? run_own(run, own->before) : run_items(run, in_fold("lopt_begin"), 1, 1024));
-  if (!own) qn_try(run_items(run, in_fold("lopt_start"), qn_lopt_ceiling(run->items, 256), 256));
-  qn_try(run_phase(run, (kernel){run->step->kind->tiling->source->sums, "lopt_sums", PLAIN}, SUMS, 8, 256));
+  const qn_lopt_list_phases *list_phases = run->step->list_phases;
+  qn_try(list_phases ? run_list_phases(run, list_phases->before)
+                     : run_items(run, in_first_layer("lopt_begin"), 1, 1024));
+  if (!list_phases) qn_try(run_items(run, in_first_layer("lopt_start"), qn_lopt_ceiling(run->items, 256), 256));
+  qn_try(run_phase(run, (kernel){run->step->network->tiling->source->sums, "lopt_sums", PLAIN}, SUMS, 8, 256));
   qn_try(share(run, "lopt_share_sums", QN_LOPT_SHARED_SUMS));
-  if (run->step->max_grad_norm > 0) qn_try(run_items(run, in_sides(run, "lopt_norm"), run->items, 256));
-  qn_try(run_phase(run, in_sides(run, "lopt_states"), STATES, 1, 256));
-  qn_try(run_phase(run, in_sides(run, "lopt_means"), MEANS, 8, 256));
+  if (run->step->max_grad_norm > 0) qn_try(run_items(run, in_factors(run, "lopt_norm"), run->items, 256));
+  qn_try(run_phase(run, in_factors(run, "lopt_states"), STATES, 1, 256));
+  qn_try(run_phase(run, in_factors(run, "lopt_means"), MEANS, 8, 256));
   return share(run, "lopt_share_states", QN_LOPT_SHARED_STATES);
 }
 
-/* The tables come with the factors, but for weights that are known behind STATS alone. */
+/* The tables come with the roots, except where the weights are known only behind STATS. */
 static qn_status run_elements(step_run *run)
 {
-  const qn_lopt_tiling *by = run->step->kind->tiling;
-  const qn_lopt_own *own = run->step->own;
+  const qn_lopt_tiling *by = run->step->network->tiling;
+  const qn_lopt_list_phases *list_phases = run->step->list_phases;
   const uint32_t threads = by->is_fp32 ? by->stat_threads : run->update_threads;
-  qn_try(run_phase(run, in_sides(run, own ? "lopt_factors" : "lopt_tables"), STATES, 1, 256));
+  qn_try(run_phase(run, in_factors(run, list_phases ? "lopt_roots" : "lopt_tables"), STATES, 1, 256));
   qn_try(
       run_phase(run, (kernel){by->source->stats, "lopt_stats", PLAIN}, STATS, by->stat_threads / 32, by->stat_threads));
   qn_try(run_phase(run, (kernel){by->source->elements, "lopt_element_stats", PLAIN}, ELEMENTS, 1, 256));
   qn_try(share(run, "lopt_share_stats", QN_LOPT_SHARED_STATS));
-  qn_try(own ? run_own(run, own->between) : run_items(run, in_fold("lopt_fold"), run->items, 1024));
-  if (own) qn_try(run_phase(run, in_sides(run, "lopt_tables"), STATES, 1, 256));
+  qn_try(list_phases ? run_list_phases(run, list_phases->between)
+                     : run_items(run, in_first_layer("lopt_first_layer"), run->items, 1024));
+  if (list_phases) qn_try(run_phase(run, in_factors(run, "lopt_tables"), STATES, 1, 256));
   qn_try(run_phase(run, (kernel){by->source->update, "lopt_update", by->is_fp32 ? SECOND : BY_PRODUCTS}, UPDATE,
                    threads / 32, threads));
   return run_phase(run, (kernel){by->source->elements, "lopt_element_update", SECOND}, ELEMENTS, 1, 256);
@@ -361,7 +365,7 @@ static qn_status begin(step_run *run)
 qn_status qn_lopt_device_run(const qn_call *list, const qn_lopt_step *step)
 {
   step_run run = {.list = list, .step = step};
-  qn_lopt_room r = qn_lopt_room_of(list->exec->workspace, QN_LOPT_DEVICE_ALIGNMENT);
+  qn_lopt_arena r = qn_lopt_arena_of(list->exec->workspace, QN_LOPT_DEVICE_ALIGNMENT);
   qn_try(begin(&run));
   qn_lopt_head *head = qn_lopt_take(&r, sizeof *head);
   run.table = qn_lopt_take(&r, qn_lopt_table_bytes(list->n));
@@ -370,6 +374,6 @@ qn_status qn_lopt_device_run(const qn_call *list, const qn_lopt_step *step)
   qn_try(put_table(&run, r));
   if (!run.items) return QN_OK;
   set_args(&run, head);
-  qn_try(run_sides(&run));
+  qn_try(run_factors(&run));
   return run_elements(&run);
 }

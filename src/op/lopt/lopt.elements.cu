@@ -9,7 +9,7 @@ constexpr int CHANNELS = ALL_INPUTS, FACTORED = ELEMENT_INPUTS;
 
 struct element {
   float g, p, v, m[3], f[3], a[3], b[3];
-  qn_u64 along, across;
+  qn_u64 over_x, over_y;
 };
 
 /* a / b, by the shorter of the machine's ways where both are below 2^32. */
@@ -18,26 +18,26 @@ QN_FN qn_u64 over(qn_u64 a, qn_u64 b, bool narrow)
   return narrow ? static_cast<qn_u32>(a) / static_cast<qn_u32>(b) : a / b;
 }
 
-/* Where it is in the two vectors, and its factors. */
+/* Its places in the two factors, and the product of their roots. */
 QN_FN void factor_element(element &e, const qn_lopt_device_item &it, qn_u64 i)
 {
   const bool narrow = it.n >> 32 == 0;
   const qn_u64 row = over(i, it.length, narrow), j = i - row * it.length;
-  e.along = over(row, it.x, narrow) * it.length + j;
-  e.across = row;
+  e.over_x = over(row, it.x, narrow) * it.length + j;
+  e.over_y = row;
   if (!(it.flags & QN_LOPT_STRAIGHT)) {
     const qn_u64 strip = over(j, it.strip, narrow), turns = over(j, it.c, narrow);
-    e.across = (row * over(it.length, it.strip, narrow) + strip) * it.c + (j - turns * it.c);
+    e.over_y = (row * over(it.length, it.strip, narrow) + strip) * it.c + (j - turns * it.c);
   }
   for (int d = 0; d < 3; d++)
     e.a[d] = e.b[d] =
-        it.along.factor[4 * e.along + static_cast<qn_u64>(d)] * it.across.factor[4 * e.across + static_cast<qn_u64>(d)];
+        it.over_x.root[4 * e.over_x + static_cast<qn_u64>(d)] * it.over_y.root[4 * e.over_y + static_cast<qn_u64>(d)];
 }
 
 /* Its values with this step's gradient in them. */
 QN_FN void read_element(element &e, const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u64 i)
 {
-  e.g = gradient(it.g[i], it.found->of_gradient);
+  e.g = gradient(it.g[i], it.scalars->of_gradient);
   e.p = it.p[i];
   e.v = qn_lopt_mean(a.v, a.v_rest, it.v[i], e.g * e.g);
   for (int d = 0; d < 3; d++) {
@@ -139,7 +139,7 @@ QN_FN void run_network(float (&out)[2], const float (&x)[CHANNELS], float (&h)[W
 QN_FN void write_element(const element &e, const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u64 i,
                          const float (&out)[2])
 {
-  const qn_lopt_found &f = *it.found;
+  const qn_lopt_scalars &f = *it.scalars;
   it.p[i] = QN_LOPT_JOINT_DECAY ? qn_lopt_moved_jointly(e.p, out[0], out[1], a.exp_mult, f.lr, f.decay)
                                 : qn_lopt_moved(e.p, out[0], out[1], a.exp_mult, f.step, f.decay);
   it.v[i] = e.v;
@@ -149,31 +149,31 @@ QN_FN void write_element(const element &e, const qn_lopt_device_args &a, const q
   }
 }
 
-/* What the first layer's sums begin with: what the vectors that have a table give it, or the bias alone. */
+/* The first layer's sums begin with the tables of the factors that have one, or with the bias alone. */
 QN_FN void begin_layer(float (&h)[WIDTH], const element &e, const qn_lopt_device_item &it, const float *bias)
 {
   const bool factored = it.flags & QN_LOPT_FACTORED;
   QN_UNROLL
   for (int k = 0; k < WIDTH; k += 4) {
-    float along[4] = {0, 0, 0, 0}, across[4] = {0, 0, 0, 0};
-    if (factored && HAS_TABLE) load4(along, it.along.table + e.along * WIDTH + k, 4, true);
-    if (factored) load4(across, it.across.table + e.across * WIDTH + k, 4, true);
+    float over_x[4] = {0, 0, 0, 0}, over_y[4] = {0, 0, 0, 0};
+    if (factored && HAS_TABLE) load4(over_x, it.over_x.table + e.over_x * WIDTH + k, 4, true);
+    if (factored) load4(over_y, it.over_y.table + e.over_y * WIDTH + k, 4, true);
     QN_UNROLL
-    for (int i = 0; i < 4; i++) h[k + i] = factored ? along[i] + across[i] : bias[k + i];
+    for (int i = 0; i < 4; i++) h[k + i] = factored ? over_x[i] + over_y[i] : bias[k + i];
   }
 }
 
-/* Channels that a thread gives the first layer. Where `along` has no table, its own stand in the place of f's. */
+/* Channels that a thread gives the first layer. Where `over_x` has no table, its own stand in the place of f's. */
 QN_FN int given_channels(const qn_lopt_device_item &it)
 {
   return HAS_TABLE && it.flags & QN_LOPT_FACTORED ? FACTORED : CHANNELS;
 }
 
-QN_FN void read_along(element &e, const qn_lopt_device_item &it)
+QN_FN void read_over_x(element &e, const qn_lopt_device_item &it)
 {
   if (HAS_TABLE || !(it.flags & QN_LOPT_FACTORED)) return;
   QN_UNROLL
-  for (qn_u64 d = 0; d < 3; d++) e.f[d] = it.along.state[d * it.along.n + e.along];
+  for (qn_u64 d = 0; d < 3; d++) e.f[d] = it.over_x.state[d * it.over_x.n + e.over_x];
 }
 
 QN_GROUP_KERNEL(lopt_element_update, qn_lopt_device_args, a)
@@ -181,14 +181,14 @@ QN_GROUP_KERNEL(lopt_element_update, qn_lopt_device_args, a)
   QN_SHARED(float, first, CHANNELS *WIDTH);
   QN_SHARED(float, rest, B3 + OUTPUTS - W2);
   QN_SHARED(float, bias, WIDTH);
-  if (QN_LOPT_OWN_WEIGHTS && !a.head->go) return;
+  if (QN_LOPT_TENSOR_WEIGHTS && !a.head->go) return;
   const qn_u32 k = item_of(a, static_cast<qn_u32>(qn_block())), thread = qn_thread();
   const qn_lopt_device_item &it = a.items[k];
   const qn_u64 begin = (qn_block() - a.first[k]) * A_TASK;
   const qn_u64 last = it.n - begin < A_TASK ? it.n : begin + A_TASK;
   for (qn_u32 i = thread; i < it.channels * WIDTH; i += QN_THREADS) first[i] = it.layer[i];
   for (qn_u32 i = thread; i < B3 + OUTPUTS - W2; i += QN_THREADS) rest[i] = weights_of(a, it)[W2 + i];
-  if (it.along.layer && thread < SIDE * WIDTH) first[FACTORED * WIDTH + thread] = it.along.layer[thread];
+  if (it.over_x.layer && thread < FACTOR_CHANNELS * WIDTH) first[FACTORED * WIDTH + thread] = it.over_x.layer[thread];
   if (thread < WIDTH) bias[thread] = bias_of(a, it, thread);
   qn_barrier();
   const int channels = given_channels(it);
@@ -197,7 +197,7 @@ QN_GROUP_KERNEL(lopt_element_update, qn_lopt_device_args, a)
     element e;
     float x[CHANNELS], h[WIDTH], out[2];
     read_element(e, a, it, i);
-    read_along(e, it);
+    read_over_x(e, it);
     channels_of(x, e, channels == FACTORED);
     begin_layer(h, e, it, bias);
     run_network(out, x, h, channels, l);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lopt.h - the engine of learned optimizers, inside. lopt.c refuses, groups.c cuts a step into groups of tensors and
- * numbered tasks, fold.c puts statistics into the network's weights; shape.c and weights.c are what their names say.
- * The tasks are a kind's of network: lopt.cpu.c has small_fc's, and *.cpu.h what they have in common. The steps' names,
- * params and descriptions are the ops' own.
+/* lopt.h - the engine of learned optimizers, inside. lopt.c refuses, batches.c cuts a step into batches of tensors and
+ * numbered tasks, first_layer.c puts statistics into the network's first layer, shape.c finds the factored dimensions,
+ * weights.c reads weights. Each network has tasks of its own: lopt.cpu.c has small_fc's, *.cpu.h the code that all
+ * networks share. The ops' folders have the names, params and descriptions of steps.
  *
  * shards.c adds between phases what the processes have that hold a tensor together.
  *
  * A tensor is seen as (a, x, b, y, c): x and y are its two factored dimensions in order of place, a, b and c what lies
- * before, between and behind them; what is not factored is one y. Of the two vectors that factoring keeps, "along"
- * lacks x, so that it runs on with the elements; "across" lacks y. Which of them is the contract's row is `rows_along`.
+ * before, between and behind them; a tensor that is not factored is one y. Its second moments are kept as two factors:
+ * `over_x` has means over x, so its places follow the elements of a row; `over_y` has means over y. `row_over_x` tells
+ * which of them is the contract's row; the other is the column.
  */
 #ifndef QN_OP_LOPT_LOPT_H
 #define QN_OP_LOPT_LOPT_H
@@ -23,7 +24,7 @@ enum { QN_LOPT_PARAM, QN_LOPT_GRAD, QN_LOPT_M, QN_LOPT_V, QN_LOPT_ROW, QN_LOPT_C
 /* ---- shape.c, of shapes that were checked; `whole` is the first extent of what a shard is of, or -1 ---- */
 typedef struct qn_lopt_view {
   uint64_t a, x, b, y, c, n;
-  bool factored, rows_along;
+  bool factored, row_over_x;
   bool cut, x_cut; /* a shard, of which the others hold more of a, of x, or of y where it has but y */
   uint64_t whole_a, whole_x, whole_n; /* of the whole tensor */
 } qn_lopt_view;
@@ -31,18 +32,18 @@ qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape, 
 void qn_lopt_largest(qn_lopt_ties ties, int ndim, const int64_t *shape, int64_t whole, int d[2]);
 
 typedef enum qn_lopt_phase {
-  QN_LOPT_SUMS,    /* of the gradients' squares */
-  QN_LOPT_STATES,  /* the two vectors, and their sums */
-  QN_LOPT_FACTORS, /* what follows from them alone */
-  QN_LOPT_STATS,   /* m, v (and f), and the mean squares of the channels */
-  QN_LOPT_FOLD,    /* these into the first layer */
-  QN_LOPT_UPDATE,  /* network, parameter */
+  QN_LOPT_SUMS,        /* of the gradients' squares */
+  QN_LOPT_STATES,      /* the two factors, and their sums */
+  QN_LOPT_TABLES,      /* their roots, and their part of the first layer's sums */
+  QN_LOPT_STATS,       /* m, v (and f), and the mean squares of the channels */
+  QN_LOPT_FIRST_LAYER, /* these into the first layer */
+  QN_LOPT_UPDATE,      /* network, parameter */
   QN_LOPT_PHASES
 } qn_lopt_phase;
 
-/* How a device takes elements, and where its kernels of this kind of network are. */
+/* How a device takes elements, and where its kernels of this network are. */
 typedef struct qn_lopt_sources {
-  const char *sums, *sides, *stats, *elements, *update, *shards;
+  const char *sums, *factors, *stats, *elements, *update, *shards;
 } qn_lopt_sources;
 typedef struct qn_lopt_tiling {
   unsigned columns, stat_rows, rows; /* of a tile; of STATS; of UPDATE */
@@ -54,20 +55,20 @@ typedef struct qn_lopt_tiling {
   const qn_lopt_sources *source;
 } qn_lopt_tiling;
 
-/* A kind of network, and what else its optimizers have in common. */
+/* A network, and what else its optimizers have in common. */
 typedef struct qn_lopt_call qn_lopt_call;
 typedef struct qn_lopt_item qn_lopt_item;
 /* One task of a tensor; tasks of a phase may run at once. */
 typedef void qn_lopt_cpu_fn(const qn_lopt_call *call, qn_lopt_phase phase, qn_lopt_item *item, uint64_t task);
-typedef struct qn_lopt_kind {
+typedef struct qn_lopt_network {
   qn_lopt_ties ties;
   unsigned hidden, inputs; /* of the first layer, whose weights (hidden, inputs) are the first there are */
   unsigned elements;       /* inputs that differ from element to element where a tensor is factored; else 6 more do */
   float b_term;            /* in B = 1/sqrt(f + b_term) of what is not factored */
   qn_lopt_cpu_fn *const *tiers;
   const qn_lopt_tiling *tiling;
-} qn_lopt_kind;
-extern const qn_lopt_kind qn_lopt_small_fc;
+} qn_lopt_network;
+extern const qn_lopt_network qn_lopt_small_fc;
 
 /* Decays and what is left of 1; each rounded once. */
 typedef struct qn_lopt_rates {
@@ -85,16 +86,16 @@ typedef struct qn_lopt_device_place {
 } qn_lopt_device_place;
 qn_status qn_lopt_device_launch(const qn_lopt_device_place *place, const char *source, const char *name,
                                 uint64_t blocks, uint32_t threads, const void *argument, size_t bytes);
-typedef qn_status qn_lopt_own_phases(void *user, const qn_lopt_device_place *place);
-typedef struct qn_lopt_own {
-  qn_lopt_own_phases *before, *between;                     /* the others; STATS and what needs the tensors' weights */
+typedef qn_status qn_lopt_list_phases_fn(void *user, const qn_lopt_device_place *place);
+typedef struct qn_lopt_list_phases {
+  qn_lopt_list_phases_fn *before, *between;                 /* the others; STATS and what needs the tensors' weights */
   uint32_t (*flags)(const qn_tensor *param, int64_t whole); /* that its kernels have in the table besides */
   void *user;
-} qn_lopt_own;
+} qn_lopt_list_phases;
 
 /* What a step asks for, from its op's params. */
 typedef struct qn_lopt_step {
-  const qn_lopt_kind *kind;
+  const qn_lopt_network *network;
   double m[3], v, f[3]; /* decays */
   double lr, step_mult, exp_mult, weight_decay;
   double max_grad_norm;   /* 0: none */
@@ -103,35 +104,35 @@ typedef struct qn_lopt_step {
   uint64_t weights_apart;     /* of each tensor's from the one's before; 0: all have the same */
   const qn_lopt_hyper *hyper; /* NULL: lr, weight_decay and step are the call's */
   uint64_t step;
-  const qn_lopt_shards *shards; /* NULL: tensors are whole */
-  const qn_lopt_own *own;       /* on a device; NULL: all tensors have the same weights */
-  int precision;                /* qn_lopt_precision */
-  qn_lopt_gradient gradient;    /* how gradients are taken */
-  bool joint_decay;             /* the update is qn_lopt_moved_jointly */
-  bool means_of_decays;         /* of the row's states, in place of those along d1 */
+  const qn_lopt_shards *shards;           /* NULL: tensors are whole */
+  const qn_lopt_list_phases *list_phases; /* on a device; NULL: all tensors have the same weights */
+  int precision;                          /* qn_lopt_precision */
+  qn_lopt_gradient gradient;              /* how gradients are taken */
+  bool joint_decay;                       /* the update is qn_lopt_moved_jointly */
+  bool means_of_decays;                   /* of the row's states, in place of those along d1 */
   bool compat;
 } qn_lopt_step;
 
-/* One of the two vectors of a tensor, and what is made of it. Arrays of `padded` floats hold n and are multiples of 16.
+/* One of the two factors of a tensor, and what is made of it. Arrays of `padded` floats hold n and are multiples of 16.
  */
-typedef struct qn_lopt_side {
-  float *state;                  /* (3, n) of the caller's */
-  uint64_t n, padded, whole;     /* the whole tensor's vector has `whole` places */
-  double *sums;                  /* [n], of the squares of gradients */
-  double squares[QN_LOPT_SIDES]; /* the channels', summed over the places */
-  double *row_sums;              /* [3][row_places]: a row's states, summed along the other factored dimension */
-  uint64_t row_places;           /* 0: the side is a column */
-  float *factor;                 /* [3][padded] */
-  float *channel;                /* [6][padded]: the states, and their roots' inverses */
-  float *table;                  /* [padded * hidden]: what they give the first layer, as the kind's tasks lay it */
-} qn_lopt_side;
+typedef struct qn_lopt_factor {
+  float *state;                            /* (3, n) of the caller's */
+  uint64_t n, padded, whole;               /* the whole tensor's vector has `whole` places */
+  double *sums;                            /* [n], of the squares of gradients */
+  double squares[QN_LOPT_FACTOR_CHANNELS]; /* the channels', summed over the places */
+  double *row_sums;    /* [3][row_places]: a row's states, summed along the other factored dimension */
+  uint64_t row_places; /* 0: the factor is a column */
+  float *root;         /* [3][padded]: inverse square roots, a row's over its mean */
+  float *channel;      /* [6][padded]: the states, and their roots' inverses */
+  float *table;        /* [padded * hidden]: what they give the first layer, as the network's tasks lay it */
+} qn_lopt_factor;
 
-/* A tensor of a group. */
+/* A tensor of a batch. */
 struct qn_lopt_item {
   qn_lopt_view view;
   const float *g;
   float *p, *m, *v, *f; /* f: (3, n), where it is not factored */
-  qn_lopt_side along, across;
+  qn_lopt_factor over_x, over_y;
   double *partial; /* [chunks][channels], of the squares of channels */
   uint64_t chunks;
   double norm;  /* the square of the gradient's, where shards share it */
@@ -142,7 +143,7 @@ struct qn_lopt_item {
 };
 
 struct qn_lopt_call {
-  const qn_lopt_kind *kind;
+  const qn_lopt_network *network;
   qn_lopt_rates rates;
   qn_lopt_gradient gradient;
   bool joint_decay, compat;
@@ -174,20 +175,20 @@ static inline uint64_t qn_lopt_ceiling(uint64_t n, uint64_t of) { return n / of 
 static inline uint64_t qn_lopt_most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* A workspace that is given out in parts; without a base it is measured. */
-typedef struct qn_lopt_room {
+typedef struct qn_lopt_arena {
   char *base;
   size_t used, align; /* of every part */
-} qn_lopt_room;
-static inline void *qn_lopt_take(qn_lopt_room *r, uint64_t bytes)
+} qn_lopt_arena;
+static inline void *qn_lopt_take(qn_lopt_arena *r, uint64_t bytes)
 {
   char *at = r->base ? r->base + r->used : NULL;
   r->used += (size_t)qn_lopt_ceiling(bytes, r->align) * r->align;
   return at;
 }
 /* From the first place that is aligned. */
-static inline qn_lopt_room qn_lopt_room_of(void *memory, size_t align)
+static inline qn_lopt_arena qn_lopt_arena_of(void *memory, size_t align)
 {
-  return (qn_lopt_room){.base = (char *)memory + (align - (uintptr_t)memory % align) % align, .align = align};
+  return (qn_lopt_arena){.base = (char *)memory + (align - (uintptr_t)memory % align) % align, .align = align};
 }
 
 /* Tiles of columns of a run, all of them, and in a task; strips between two places along y, likewise. */
@@ -205,16 +206,16 @@ static inline uint64_t qn_lopt_strips_a_task(const qn_lopt_view *v)
   return qn_lopt_most(1, QN_LOPT_READS / qn_lopt_most(1, v->y * v->c));
 }
 
-/* ---- fold.c ---- */
+/* ---- first_layer.c ---- */
 /* Decays and what else all kinds' tasks are told. */
 void qn_lopt_begin(qn_lopt_call *call, const qn_lopt_step *step);
 /* With small_fc's biases and transposed layers; what the time gives is in it. */
 void qn_lopt_prepare(qn_lopt_call *call, const qn_lopt_step *step);
 /* The first layer's weights for the six channels of the row, or of the column: layer[6][hidden]. */
-void qn_lopt_side_layer(const qn_lopt_kind *kind, const float *weights, bool row, const double scale[QN_LOPT_SIDES],
-                        float *layer);
+void qn_lopt_factor_layer(const qn_lopt_network *network, const float *weights, bool row,
+                          const double scale[QN_LOPT_FACTOR_CHANNELS], float *layer);
 /* The phase FOLD. */
-void qn_lopt_fold(const qn_lopt_kind *kind, qn_lopt_item *item);
+void qn_lopt_first_layer(const qn_lopt_network *network, qn_lopt_item *item);
 
 /* ---- lopt.c ---- */
 /* Would a step take params of these shapes, and such shards? */
@@ -235,13 +236,14 @@ qn_status qn_lopt_check_small_fc(const qn_call *list);
 /* 0 where a step would be refused for its shapes. */
 size_t qn_lopt_workspace_of(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 
-/* ---- groups.c ---- */
-/* The workspace that groups of these tensors need; the step's phases over all of them, group by group. `workspace` is
+/* ---- batches.c ---- */
+/* The workspace that batches of these tensors need; the step's phases over all of them, batch by batch. `workspace` is
  * a multiple of 64. Only what adds the sums of shards can fail. */
 enum { QN_LOPT_ALIGNMENT = 64 };
-size_t qn_lopt_groups_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
-qn_status qn_lopt_run_groups(const qn_call *list, const qn_lopt_step *step, const qn_lopt_call *call, qn_tier tier,
-                             void *workspace);
+size_t qn_lopt_batches_bytes(const qn_lopt_network *network, const qn_lopt_shards *shards, size_t n,
+                             const qn_tensor *param);
+qn_status qn_lopt_run_batches(const qn_call *list, const qn_lopt_step *step, const qn_lopt_call *call, qn_tier tier,
+                              void *workspace);
 /* The task of so many before which those of item k begin at first[k]: the item that has it. */
 size_t qn_lopt_item_of(const uint64_t *first, size_t items, uint64_t task);
 
@@ -252,7 +254,7 @@ qn_status qn_lopt_check_shards(const qn_call *list, const qn_lopt_shards *shards
 /* The sum of a gradient's squares, from the phase SUMS. */
 double qn_lopt_norm(const qn_lopt_item *item);
 /* The most numbers of a tensor that a phase leaves to be added. */
-uint64_t qn_lopt_shared_room(const qn_lopt_kind *kind, const qn_lopt_item *item);
+uint64_t qn_lopt_shared_room(const qn_lopt_network *network, const qn_lopt_item *item);
 /* Has the caller's function add n sums. */
 qn_status qn_lopt_add(const qn_lopt_shards *shards, const qn_exec *exec, double *sums, size_t n);
 /* Behind a phase: its sums of n items become those of the whole tensors. `room` is of all items' shared_room. */
@@ -262,7 +264,8 @@ qn_status qn_lopt_share(const qn_lopt_call *call, const qn_lopt_shards *shards, 
 /* ---- lopt.device.c: a step on a device, of what was checked; and its workspace ---- */
 extern const qn_lopt_tiling qn_lopt_device_tiling;
 qn_status qn_lopt_device_run(const qn_call *list, const qn_lopt_step *step);
-size_t qn_lopt_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
+size_t qn_lopt_device_bytes(const qn_lopt_network *network, const qn_lopt_shards *shards, size_t n,
+                            const qn_tensor *param);
 
 /* ---- for the ops' descriptions ---- */
 /* Of the six roles: what they are, and how they are stored. */
@@ -297,48 +300,45 @@ size_t qn_lopt_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shar
   [QN_LOPT_ROW] = {QN_F32, QN_READ_WRITE}, [QN_LOPT_COLUMN] = {QN_F32, QN_READ_WRITE}
 extern const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES];
 extern const qn_op_types qn_lopt_types[1];
-/* An element's bytes: g, p, m and v read, p, m and v written; the two vectors are small beside them. Its operations are
+/* An element's bytes: g, p, m and v read, p, m and v written; the two factors are small beside them. Its operations are
  * the network's 1600 multiply-adds of which a vector's tables leave it, and some 60 besides. */
 #define QN_LOPT_OF_INFO                                                                                                \
   .tensors = qn_lopt_tensors, .n_tensors = QN_LOPT_ROLES, .types = qn_lopt_types, .n_types = 1, .element_bytes = 44,   \
   .operations = 3260, .agreement = QN_SCALED
-/* Rows of a table of params: one of a number; the decays, of which the header's list of defaults is; the last ones. */
-#define QN_LOPT_NUMBER(type, member, doc, value, least)                                                                \
+/* Rows of a table of params: one of a number; the decays; the last ones. */
+#define QN_LOPT_NUMBER(type, member, doc, least)                                                                       \
   {                                                                                                                    \
-#member, doc, QN_PARAM_DOUBLE, offsetof(type, member), value, least, HUGE_VAL, 0, NULL, 0                          \
+#member, doc, QN_PARAM_DOUBLE, offsetof(type, member), least, HUGE_VAL, 0, NULL, 0                                 \
   }
 /* One that the op's hyper struct has too. */
-#define QN_LOPT_LIVE(type, member, doc, value)                                                                         \
+#define QN_LOPT_LIVE(type, member, doc)                                                                                \
   {                                                                                                                    \
-#member, doc, QN_PARAM_DOUBLE, offsetof(type, member), value, 0, HUGE_VAL, 0, NULL,                                \
-        1 + offsetof(qn_lopt_hyper, member)                                                                            \
+#member, doc, QN_PARAM_DOUBLE, offsetof(type, member), 0, HUGE_VAL, 0, NULL, 1 + offsetof(qn_lopt_hyper, member)   \
   }
-#define QN_LOPT_DECAY(type, member, of, value)                                                                         \
+#define QN_LOPT_DECAY(type, member, of)                                                                                \
   {                                                                                                                    \
-#member, "what a mean of " of " keeps", QN_PARAM_DOUBLE, offsetof(type, member), value, 0, 1, 1, NULL, 0           \
+#member, "what a mean of " of " keeps", QN_PARAM_DOUBLE, offsetof(type, member), 0, 1, 1, NULL, 0                  \
   }
-#define QN_LOPT_DECAY_ROWS(type, m0, m1, m2, v, f0, f1, f2)                                                            \
-  QN_LOPT_DECAY(type, m_decay0, "the gradient", m0), QN_LOPT_DECAY(type, m_decay1, "the gradient", m1),                \
-      QN_LOPT_DECAY(type, m_decay2, "the gradient", m2), QN_LOPT_DECAY(type, v_decay, "its square", v),                \
-      QN_LOPT_DECAY(type, factor_decay0, "its square's means", f0),                                                    \
-      QN_LOPT_DECAY(type, factor_decay1, "its square's means", f1),                                                    \
-      QN_LOPT_DECAY(type, factor_decay2, "its square's means", f2)
-#define QN_LOPT_DECAYS(type, ...) QN_LOPT_DECAY_ROWS(type, __VA_ARGS__)
-#define QN_LOPT_LAST(type, member, doc, kind, value, most, values, live)                                               \
+#define QN_LOPT_DECAYS(type)                                                                                           \
+  QN_LOPT_DECAY(type, m_decay0, "the gradient"), QN_LOPT_DECAY(type, m_decay1, "the gradient"),                        \
+      QN_LOPT_DECAY(type, m_decay2, "the gradient"), QN_LOPT_DECAY(type, v_decay, "its square"),                       \
+      QN_LOPT_DECAY(type, factor_decay0, "its square's means"),                                                        \
+      QN_LOPT_DECAY(type, factor_decay1, "its square's means"),                                                        \
+      QN_LOPT_DECAY(type, factor_decay2, "its square's means")
+#define QN_LOPT_LAST(type, member, doc, kind, most, values, live)                                                      \
   {                                                                                                                    \
-#member, doc, QN_PARAM_##kind, offsetof(type, member), value, 0, most, 0, values, live                             \
+#member, doc, QN_PARAM_##kind, offsetof(type, member), 0, most, 0, values, live                                    \
   }
 #define QN_LOPT_LAST_ROWS(type)                                                                                        \
-  QN_LOPT_LAST(type, step, "steps taken before this one", U64, 0, HUGE_VAL, NULL, 1 + offsetof(qn_lopt_hyper, step)),  \
-      QN_LOPT_LAST(type, pylo_cuda_compat, "as PyLO's CUDA code; up to 2 dimensions", BOOL, 0, 1, NULL, 0),            \
-      QN_LOPT_LAST(type, weights, "the network's, as qn_lopt_weights_read reads them", DEVICE_F32S, 0,                 \
+  QN_LOPT_LAST(type, step, "steps taken before this one", U64, HUGE_VAL, NULL, 1 + offsetof(qn_lopt_hyper, step)),     \
+      QN_LOPT_LAST(type, pylo_cuda_compat, "as PyLO's CUDA code; up to 2 dimensions", BOOL, 1, NULL, 0),               \
+      QN_LOPT_LAST(type, weights, "the network's, as qn_lopt_weights_read reads them", DEVICE_F32S,                    \
                    QN_LOPT_SMALL_FC_WEIGHTS, NULL, 0),                                                                 \
-      QN_LOPT_LAST(type, lr_scale, "factors of the learning rate", HOST_F64, 0, HUGE_VAL, NULL, 0),                    \
-      QN_LOPT_LAST(type, hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, 0, NULL, 0),          \
-      QN_LOPT_LAST(type, precision, "the class of the network's products", ENUM, QN_LOPT_F16X3, 4,                     \
-                   "fp32|tf32|bf16x3|f16x3|f16", 0),                                                                   \
-      QN_LOPT_LAST(type, shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, 0,    \
-                   NULL, 0)
+      QN_LOPT_LAST(type, lr_scale, "factors of the learning rate", HOST_F64, HUGE_VAL, NULL, 0),                       \
+      QN_LOPT_LAST(type, hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, NULL, 0),             \
+      QN_LOPT_LAST(type, precision, "the class of the network's products", ENUM, 4, "fp32|tf32|bf16x3|f16x3|f16", 0),  \
+      QN_LOPT_LAST(type, shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, NULL, \
+                   0)
 
 /* What all params say of a step, and what small_fc's do besides. */
 #define QN_LOPT_OF_STEP(params)                                                                                        \
@@ -347,7 +347,7 @@ extern const qn_op_types qn_lopt_types[1];
   .exp_mult = (params)->exp_mult, .weight_decay = (params)->weight_decay, .lr_scale = (params)->lr_scale,              \
   .hyper = (params)->hyper, .shards = (params)->shards, .step = (params)->step, .compat = (params)->pylo_cuda_compat
 #define QN_LOPT_OF_SMALL_FC(params)                                                                                    \
-  .kind = &qn_lopt_small_fc, .means_of_decays = (params)->pylo_cuda_compat, .weights = (params)->weights,              \
+  .network = &qn_lopt_small_fc, .means_of_decays = (params)->pylo_cuda_compat, .weights = (params)->weights,           \
   .precision = (params)->precision
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lopt.sums.cu - the phase SUMS on a device: sums of gradients' squares in pieces, by column and, where a row of
- * elements is one place of `across`, by row, in one read. A simdgroup takes 64 rows of 128 columns, 32 rows at a time
- * in f32; what adds up the pieces is lopt.sides.cu. Where rows are several places, simdgroups take strips of them
+ * elements is one place of `over_y`, by row, in one read. A simdgroup takes 64 rows of 128 columns, 32 rows at a time
+ * in f32; what adds up the pieces is lopt.factors.cu. Where rows are several places, simdgroups take strips of them
  * besides. */
 #define QN_THREADS 256
 #include "op/lopt/lane_sums.h"
@@ -47,11 +47,11 @@ QN_FN float add_some(const float *from, qn_u64 length, qn_u32 rows, qn_u32 colum
   return mine;
 }
 
-QN_FN void sum_piece(const qn_lopt_device_item &it, qn_u32 task, qn_u32 across)
+QN_FN void sum_piece(const qn_lopt_device_item &it, qn_u32 task, qn_u32 per_row)
 {
   const qn_u64 down = ceiling(it.x, QN_LOPT_SUM_ROWS);
-  const qn_u64 piece = task / across, a = piece / down, x = piece % down * QN_LOPT_SUM_ROWS;
-  const qn_u64 j = static_cast<qn_u64>(task % across) * QN_LOPT_SUM_COLUMNS + 4 * qn_lane();
+  const qn_u64 piece = task / per_row, a = piece / down, x = piece % down * QN_LOPT_SUM_ROWS;
+  const qn_u64 j = static_cast<qn_u64>(task % per_row) * QN_LOPT_SUM_COLUMNS + 4 * qn_lane();
   const qn_u32 columns = static_cast<qn_u32>(j >= it.length ? 0 : it.length - j < 4 ? it.length - j : 4);
   const bool aligned = it.flags & QN_LOPT_ALIGNED,
              whole = aligned && j - 4 * qn_lane() + QN_LOPT_SUM_COLUMNS <= it.length;
@@ -66,7 +66,7 @@ QN_FN void sum_piece(const qn_lopt_device_item &it, qn_u32 task, qn_u32 across)
     QN_UNROLL
     for (int k = 0; k < 4; k++) total[k] += column[k];
     if (!(it.flags & QN_LOPT_STRAIGHT)) continue;
-    if (qn_lane() < rows) it.row_sums[task % across * it.rows + place + qn_lane()] = of_row;
+    if (qn_lane() < rows) it.row_sums[task % per_row * it.rows + place + qn_lane()] = of_row;
   }
   if (it.flags & QN_LOPT_FACTORED)
     store4(it.column_sums + piece * it.length + (columns ? j : 0), total, columns, false);
@@ -95,12 +95,12 @@ QN_GROUP_KERNEL(lopt_sums, qn_lopt_device_args, a)
 {
   const qn_u64 task = qn_block() * (qn_block_threads() / 32) + qn_simd();
   if (task >= a.tasks) return;
-  const qn_u32 k = item_of(a, static_cast<qn_u32>(task)), own = static_cast<qn_u32>(task) - a.first[k];
+  const qn_u32 k = item_of(a, static_cast<qn_u32>(task)), local = static_cast<qn_u32>(task) - a.first[k];
   const qn_lopt_device_item &it = a.items[k];
-  const qn_u32 across = static_cast<qn_u32>(ceiling(it.length, QN_LOPT_SUM_COLUMNS));
-  const qn_u64 pieces = it.rows / it.x * ceiling(it.x, QN_LOPT_SUM_ROWS) * across;
-  if (own < pieces)
-    sum_piece(it, own, across);
+  const qn_u32 per_row = static_cast<qn_u32>(ceiling(it.length, QN_LOPT_SUM_COLUMNS));
+  const qn_u64 pieces = it.rows / it.x * ceiling(it.x, QN_LOPT_SUM_ROWS) * per_row;
+  if (local < pieces)
+    sum_piece(it, local, per_row);
   else
-    sum_strip(it, own - pieces);
+    sum_strip(it, local - pieces);
 }

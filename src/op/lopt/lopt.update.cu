@@ -22,29 +22,29 @@ struct last_layer {
 /* What a row needs besides, in shared memory, since registers are few: each t has it for itself. */
 struct numbers {
   float of_direction, of_magnitude; /* of the biases */
-  float unpower, step, decay;       /* of the tile's tensor */
+  float output_scale, step, decay;  /* of the tile's tensor */
   float of_gradient, mean, rest;    /* and what t's m, or p, and the gradient are multiplied by */
 };
 
 /* What stays for a tile, and how far it has come. */
 struct columns {
   qn_u32 lane;
-  float *table;     /* of shared memory: what `along` gives the lane's hidden values */
+  float *table;     /* of shared memory: what `over_x` gives the lane's hidden values */
   float *to;        /* of the ring's first place, what the lane copies */
-  float *of_across; /* and what it reads */
-  const float *of_q, *of_g, *of_factor, *of_p;
+  float *of_over_y; /* and what it reads */
+  const float *of_q, *of_g, *of_root, *of_p;
   const float *q, *other; /* of the next row that is copied, */
   float *written, *p;     /* and where it writes: four elements of m or v, one of p */
   qn_u32 bytes, apart;    /* from row to row, and of `other`; rows are shorter than 4 GiB (may_be_tiled) */
   /* With the inputs' scales. */
-  float q_times, s_times, s_plus, along_g[4], along_q[4];
+  float q_times, s_times, s_plus, over_x_g[4], over_x_q[4];
   float least[8]; /* of its hidden values: the second layer's bias, turned */
   qn_u32 copied;  /* elements there are of those it copies */
   bool any, mine; /* its four elements are there, all or some; its one of p is */
 };
 
 /* Rows on their way, a ring of STAGES in shared memory: of each the 32 columns' m of three decays and p, g and v, then
- * what `across` gives the hidden values, and its factors. A lane copies 16 bytes of the first four and of the others:
+ * what `over_y` gives the hidden values, and its roots. A lane copies 16 bytes of the first four and of the others:
  * eight lanes side by side read 128 bytes on end, which costs a fraction of what lanes in the products' order do. */
 constexpr qn_u32 OF_Q = 40; /* 32 columns, and what keeps lanes of one read in banks of their own */
 constexpr qn_u32 OF_G = 4 * OF_Q, OF_V = 5 * OF_Q, OF_TABLE = 6 * OF_Q, OF_FACTOR = 7 * OF_Q;
@@ -70,7 +70,7 @@ QN_FN float last_bias(const float *weights, int output)
 
 QN_FN numbers *numbers_at(const columns &c)
 {
-  return reinterpret_cast<numbers *>(c.of_across + (OF_NUMBERS - OF_TABLE));
+  return reinterpret_cast<numbers *>(c.of_over_y + (OF_NUMBERS - OF_TABLE));
 }
 
 QN_FN void read_last(last_layer &l, const columns &c, const float *weights, float exp_mult)
@@ -91,28 +91,28 @@ QN_FN void read_last(last_layer &l, const columns &c, const float *weights, floa
 /* Of element e the values 4 half to 4 half + 3: lanes side by side, and each reads what it wrote itself. */
 QN_FN float *table_at(float *table, int e, int half) { return table + (2 * e + half) * 32 * 4; }
 
-/* What `along` gives the lane's hidden values, of its four columns; two at once, as registers go. */
+/* What `over_x` gives the lane's hidden values, of its four columns; two at once, as registers go. */
 QN_FN void write_table(float *table, const qn_lopt_device_item &it, const tile &t)
 {
-  const qn_lopt_device_side &along = it.along;
-  const float *const layers = along.layer + 8 * (qn_lane() & 3u);
+  const qn_lopt_device_factor &over_x = it.over_x;
+  const float *const layers = over_x.layer + 8 * (qn_lane() & 3u);
   QN_UNROLL
   for (qn_u32 first = 0; first < 4; first += 2) {
-    float channel[2][SIDE];
+    float channel[2][FACTOR_CHANNELS];
     QN_UNROLL
     for (qn_u32 e = 0; e < 2; e++) {
-      const float *const state = along.state + t.along + (first + e < t.count ? first + e : 0u);
+      const float *const state = over_x.state + t.over_x + (first + e < t.count ? first + e : 0u);
       QN_UNROLL
       for (int d = 0; d < 3; d++) {
-        channel[e][d] = state[static_cast<qn_u64>(d) * along.n];
-        channel[e][3 + d] = quick_root(qn_lopt_inverse_square(channel[e][d]));
+        channel[e][d] = state[static_cast<qn_u64>(d) * over_x.n];
+        channel[e][3 + d] = quick_rsqrt(qn_lopt_inverse_square(channel[e][d]));
       }
     }
     QN_UNROLL
     for (int half = 0; half < 2; half++) {
       float sum[2][4] = {};
       QN_UNROLL
-      for (int s = 0; s < SIDE; s++) {
+      for (int s = 0; s < FACTOR_CHANNELS; s++) {
         float layer[4];
         read4(layer, layers + s * WIDTH + 4 * half);
         QN_UNROLL
@@ -138,8 +138,8 @@ QN_FN void place_columns(columns &c, float *shared)
   c.to = ring + lane / 8 * OF_Q + lane % 8 * 4;
   c.of_q = ring + OF_Q * d + g;
   c.of_g = ring + OF_G + g;
-  c.of_factor = ring + OF_FACTOR + d;
-  c.of_across = ring + OF_TABLE + 8 * d;
+  c.of_root = ring + OF_FACTOR + d;
+  c.of_over_y = ring + OF_TABLE + 8 * d;
   c.of_p = ring + 3 * OF_Q + lane;
 }
 
@@ -154,8 +154,8 @@ QN_FN void place_copies(columns &c, const qn_lopt_device_item &it, const tile &t
   c.q = (kind == 3 ? it.p : it.m + kind * it.n) + at;
   c.other = kind == 0   ? it.g + at
             : kind == 1 ? it.v + at
-            : kind == 2 ? it.across.table + t.row * WIDTH + part
-                        : it.across.factor + 4 * t.row;
+            : kind == 2 ? it.over_y.table + t.row * WIDTH + part
+                        : it.over_y.root + 4 * t.row;
   c.bytes = static_cast<qn_u32>(4 * it.length);
   c.apart = kind < 2 ? c.bytes : kind == 2 ? 4 * WIDTH : 16;
 }
@@ -164,32 +164,32 @@ QN_FN void place_copies(columns &c, const qn_lopt_device_item &it, const tile &t
 QN_FN void read_columns(columns &c, const qn_lopt_device_args &a, const qn_lopt_device_item &it, const tile &t)
 {
   const qn_u32 d = qn_lane() & 3u;
-  const qn_lopt_found &found = *it.found;
+  const qn_lopt_scalars &scalars = *it.scalars;
   float scale[4];
   QN_UNROLL
-  for (int k = 0; k < 4; k++) scale[k] = found.scale[channel_of(static_cast<int>(d), k)] * found.power;
+  for (int k = 0; k < 4; k++) scale[k] = scalars.scale[channel_of(static_cast<int>(d), k)] * scalars.hidden_scale;
   QN_UNROLL
   for (int e = 0; e < 4; e++) {
-    const qn_u64 place = t.along + (static_cast<qn_u32>(e) < t.count ? static_cast<qn_u32>(e) : 0u);
-    const float factor = it.along.factor[4 * place + d];
-    c.along_g[e] = factor * scale[2];
-    c.along_q[e] = factor * scale[3];
+    const qn_u64 place = t.over_x + (static_cast<qn_u32>(e) < t.count ? static_cast<qn_u32>(e) : 0u);
+    const float root = it.over_x.root[4 * place + d];
+    c.over_x_g[e] = root * scale[2];
+    c.over_x_q[e] = root * scale[3];
   }
   write_table(c.table, it, t);
   c.q_times = scale[0];
   c.s_times = t.third ? 0.0f : scale[1];
   c.s_plus = t.third ? scale[1] : 0.0f;
   QN_UNROLL
-  for (qn_u32 k = 0; k < 8; k++) c.least[k] = -a.weights[B2 + 8 * d + k] * found.power;
+  for (qn_u32 k = 0; k < 8; k++) c.least[k] = -a.weights[B2 + 8 * d + k] * scalars.hidden_scale;
   place_copies(c, it, t);
   c.written = (t.third ? it.v : it.m + d * it.n) + t.at;
   c.any = t.count != 0;
   c.mine = d < t.count;
   c.p = it.p + t.at + (c.mine ? d : 0);
   if (c.lane < 4) {
-    numbers_at(c)->unpower = found.unpower;
-    numbers_at(c)->step = QN_LOPT_JOINT_DECAY ? found.lr : found.step;
-    numbers_at(c)->decay = found.decay;
+    numbers_at(c)->output_scale = scalars.output_scale;
+    numbers_at(c)->step = QN_LOPT_JOINT_DECAY ? scalars.lr : scalars.step;
+    numbers_at(c)->decay = scalars.decay;
     numbers_at(c)->of_gradient = t.of_gradient;
     const rates by = rates_of(a, t.third);
     numbers_at(c)->mean = by.decay;
@@ -203,7 +203,7 @@ template <class T> QN_FN void advance(T *&to, qn_u32 bytes)
   to = reinterpret_cast<T *>(reinterpret_cast<qn_u64>(to) + bytes);
 }
 
-/* Brings the next row to a place of the ring, if there is one. Of the factors 16 bytes are all. */
+/* Brings the next row to a place of the ring, if there is one. Of the roots 16 bytes are all. */
 template <bool aligned> QN_FN void bring_row(columns &c, qn_u32 slot, bool there)
 {
   float *const to = c.to + slot * STAGE, *const to_other = to + OF_G;
@@ -246,7 +246,7 @@ QN_FN void take_row(float (&x)[4][4], float &p, columns &c, const qn_lopt_device
   read4(r.q, c.of_q + slot * STAGE);
   read4(r.g, c.of_g + slot * STAGE);
   read4(r.v, c.of_g + slot * STAGE + (OF_V - OF_G));
-  r.factor = c.of_factor[slot * STAGE];
+  r.root = c.of_root[slot * STAGE];
   p = c.of_p[slot * STAGE];
   QN_UNROLL
   for (int k = 0; k < 4; k++) {
@@ -255,8 +255,8 @@ QN_FN void take_row(float (&x)[4][4], float &p, columns &c, const qn_lopt_device
     kept[k] = t.third ? v : q;
     x[k][0] = q * c.q_times;
     x[k][1] = kept[k] * qn_fma(s, c.s_times, c.s_plus);
-    x[k][2] = g * (c.along_g[k] * r.factor);
-    x[k][3] = (t.third ? s : q) * (c.along_q[k] * r.factor);
+    x[k][2] = g * (c.over_x_g[k] * r.root);
+    x[k][3] = (t.third ? s : q) * (c.over_x_q[k] * r.root);
   }
   if (aligned) {
     if (there && c.any) write_row(c.written, kept);
@@ -297,22 +297,22 @@ QN_FN void gather_last(float (&out)[2], const float (&share)[4][2], qn_u32 lane)
   }
 }
 
-QN_FN void read_across(float (&across)[8], const columns &c, qn_u32 slot)
+QN_FN void read_over_y(float (&over_y)[8], const columns &c, qn_u32 slot)
 {
-  read4(across, c.of_across + slot * STAGE);
-  read4(across + 4, c.of_across + slot * STAGE + 4);
+  read4(over_y, c.of_over_y + slot * STAGE);
+  read4(over_y + 4, c.of_over_y + slot * STAGE + 4);
 }
 
 /* What the first layer's sums of elements e and e + 1 of a lane, above and below, begin with. */
-QN_FN void begin_pair(float (&h)[4][4], int e, const float (&across)[8], const columns &c)
+QN_FN void begin_pair(float (&h)[4][4], int e, const float (&over_y)[8], const columns &c)
 {
   QN_UNROLL
   for (int k = 0; k < 2; k++) {
-    float along[8];
-    read4(along, table_at(c.table, e + k, 0));
-    read4(along + 4, table_at(c.table, e + k, 1));
+    float over_x[8];
+    read4(over_x, table_at(c.table, e + k, 0));
+    read4(over_x + 4, table_at(c.table, e + k, 1));
     QN_UNROLL
-    for (int i = 0; i < 8; i++) h[i / 2][2 * k + i % 2] = along[i] + across[i];
+    for (int i = 0; i < 8; i++) h[i / 2][2 * k + i % 2] = over_x[i] + over_y[i];
   }
 }
 
@@ -322,8 +322,8 @@ QN_FN void move(columns &c, const float (&share)[4][2], float p, bool there)
   float out[2];
   gather_last(out, share, c.lane);
   const numbers by = *numbers_at(c);
-  const float power = quick_power(qn_fma(out[1], by.unpower, by.of_magnitude));
-  const float direction = qn_fma(out[0], by.unpower, by.of_direction) * power;
+  const float power = quick_exp2(qn_fma(out[1], by.output_scale, by.of_magnitude));
+  const float direction = qn_fma(out[0], by.output_scale, by.of_direction) * power;
   p = QN_LOPT_JOINT_DECAY ? qn_lopt_moved_jointly_by(p, direction, by.step, by.decay)
                           : qn_lopt_moved_by(p, direction, by.step, by.decay);
   if (there && c.mine) *c.p = p;
@@ -336,10 +336,10 @@ typedef qn_u64 network; /* its matrices */
 /* The first layer of two elements begins, and the second, of what the first has become. Ordinary instructions hardly go
  * on beside these products, of whichever simdgroup, so that nothing is gained by having several of a row under way:
  * results/wgmma-overlap-h200.txt. */
-QN_FN void begin_first(float (&h)[4][4], const operand &o, int e, const float (&across)[8], const columns &c,
+QN_FN void begin_first(float (&h)[4][4], const operand &o, int e, const float (&over_y)[8], const columns &c,
                        const network &net)
 {
-  begin_pair(h, e, across, c);
+  begin_pair(h, e, over_y, c);
   hold(h);
   qn_wgmma_begin();
   add_step<true>(h, o, net);
@@ -359,7 +359,7 @@ QN_FN void begin_second(float (&h)[4][4], operand (&sums)[2], const network &net
   qn_wgmma_close();
 }
 
-QN_FN void run_elements(float (&share)[4][2], const float (&x)[4][4], const float (&across)[8], const columns &c,
+QN_FN void run_elements(float (&share)[4][2], const float (&x)[4][4], const float (&over_y)[8], const columns &c,
                         const network &net, const last_layer &l)
 {
   operand o[2];
@@ -369,7 +369,7 @@ QN_FN void run_elements(float (&share)[4][2], const float (&x)[4][4], const floa
   for (int pair = 0; pair < 2; pair++) {
     float h[4][4];
     operand sums[2];
-    begin_first(h, o[pair], 2 * pair, across, c, net);
+    begin_first(h, o[pair], 2 * pair, over_y, c, net);
     qn_wgmma_wait<0>();
     hold(h);
     begin_second(h, sums, net);
@@ -381,13 +381,13 @@ QN_FN void run_elements(float (&share)[4][2], const float (&x)[4][4], const floa
 #else
 typedef fragments network;
 
-QN_FN void run_elements(float (&share)[4][2], const float (&x)[4][4], const float (&across)[8], const columns &c,
+QN_FN void run_elements(float (&share)[4][2], const float (&x)[4][4], const float (&over_y)[8], const columns &c,
                         const network &net, const last_layer &l)
 {
   QN_UNROLL
   for (int pair = 0; pair < 2; pair++) {
     float h[4][4], second[4][4] = {};
-    begin_pair(h, 2 * pair, across, c);
+    begin_pair(h, 2 * pair, over_y, c);
     first_layer(h, x[2 * pair], x[2 * pair + 1], net);
     second_layer(second, h, net);
     add_last(share[2 * pair], share[2 * pair + 1], second, c, l);
@@ -405,14 +405,14 @@ QN_FN void update_tile(const qn_lopt_device_args &a, const tile &t, columns &c, 
   for (qn_u32 row = 0; row < STAGES - 1; row++) bring_row<aligned>(c, row, row < rows);
   for (qn_u32 left = rows; left; left = left > STAGES ? left - STAGES : 0) QN_UNROLL
   for (qn_u32 row = 0; row < STAGES; row++) {
-    float x[4][4], share[4][2], across[8], p;
+    float x[4][4], share[4][2], over_y[8], p;
     if (!QN_LOPT_WARPGROUPS && row >= left) break;
     qn_copy_wait<STAGES - 2>();
     qn_simd_barrier(); /* the row is there, and the one before was used */
     bring_row<aligned>(c, (row + STAGES - 1) % STAGES, left > row + STAGES - 1);
     take_row<aligned>(x, p, c, a, t, row, left > row);
-    read_across(across, c, row);
-    run_elements(share, x, across, c, net, l);
+    read_over_y(over_y, c, row);
+    run_elements(share, x, over_y, c, net, l);
     move(c, share, p, left > row);
   }
   qn_copy_wait<0>();

@@ -5,7 +5,7 @@
  *
  * Lane 4 g + t has, of the elements g and g + 8 of a product, four inputs: t < 3: m, m s, g A, m A of decay t; t = 3:
  * p, v, g, s. Of the hidden values it has 8 t to 8 t + 7: column c of a layer's product n is 8 (c / 2) + 2 n + c % 2.
- * Which weights a lane multiplies by follows from that, and is made once a step (lopt.fold.cu). */
+ * Which weights a lane multiplies by follows from that, and is made once a step (lopt.first_layer.cu). */
 #ifndef QN_OP_LOPT_NETWORK_H
 #define QN_OP_LOPT_NETWORK_H
 #include "base/matrix.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* phase.h - what the kernels of learned optimizers have in common: which tensor a task is of, the network's weights,
- * a gradient as its op takes it. The unit says which network, by a header of the kind of small_fc.h, and
+ * a gradient as its op takes it. The unit says which network, by a header like small_fc.h, and
  * QN_LOPT_GRADIENT (a qn_lopt_gradient), QN_LOPT_BOUNDED where gradients' norms are bounded, and, where it matters,
  * QN_LOPT_COMPAT, QN_LOPT_JOINT_DECAY (as qn_lopt_moved_jointly) and QN_LOPT_MEANS_OF_DECAYS. */
 #ifndef QN_OP_LOPT_PHASE_H
@@ -11,20 +11,20 @@
 /* Places in the array of weights: of the first layer (WIDTH, INPUTS), WIDTH, the second, and of the last. */
 constexpr int B1 = WIDTH * INPUTS, W2 = B1 + WIDTH, B2 = W2 + WIDTH * WIDTH, W3 = B2 + WIDTH, B3 = W3 + OUTPUTS * WIDTH;
 /* Inputs of the first layer, in the order of scalar.math.h. */
-constexpr int ROW = ELEMENT_INPUTS - 3, SIDE = QN_LOPT_SIDES, LAST = ROW + 12, TIME = ROW + 15;
-constexpr int ALL_INPUTS = ELEMENT_INPUTS + SIDE;
-/* Has `along` a table? Else UPDATE makes what it gives the first layer (lopt.layout.c). */
-constexpr bool HAS_TABLE = WIDTH <= SIDE;
+constexpr int ROW = ELEMENT_INPUTS - 3, FACTOR_CHANNELS = QN_LOPT_FACTOR_CHANNELS, LAST = ROW + 12, TIME = ROW + 15;
+constexpr int ALL_INPUTS = ELEMENT_INPUTS + FACTOR_CHANNELS;
+/* Has `over_x` a table? Else UPDATE computes its part of the first layer (lopt.layout.c). */
+constexpr bool HAS_TABLE = WIDTH <= FACTOR_CHANNELS;
 
 QN_FN const float *weights_of(const qn_lopt_device_args &a, const qn_lopt_device_item &it)
 {
-  return QN_LOPT_OWN_WEIGHTS ? it.weights : a.weights;
+  return QN_LOPT_TENSOR_WEIGHTS ? it.weights : a.weights;
 }
 
 /* Of hidden value h, with what the time gives it. */
 QN_FN float bias_of(const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u32 h)
 {
-  return QN_LOPT_OWN_WEIGHTS ? it.weights[B1 + h] : a.head->bias[h];
+  return QN_LOPT_TENSOR_WEIGHTS ? it.weights[B1 + h] : a.head->bias[h];
 }
 
 QN_FN double weight(const float *weights, int hidden, int input)
@@ -94,7 +94,7 @@ QN_FN void store4(float *to, const float (&v)[4], qn_u32 n, bool aligned)
 }
 
 /* 1 / sqrt(x) of a normal x, to 2 units in the last place. */
-QN_FN float quick_root(float x)
+QN_FN float quick_rsqrt(float x)
 {
 #ifdef QN_PTX
   float y;
@@ -106,7 +106,7 @@ QN_FN float quick_root(float x)
 }
 
 /* 2^x to 2^-22 of it; what is no normal number is 0. */
-QN_FN float quick_power(float x)
+QN_FN float quick_exp2(float x)
 {
 #ifdef QN_PTX
   float y;
@@ -123,7 +123,7 @@ QN_FN float relu(float x) { return qn_float_no_less(x, 0.0f); }
 /* ---- in double, where one thread needs a few ---- */
 
 /* e^x for x <= 0, to a few units of double. */
-QN_FN double power_of_e(double x)
+QN_FN double exp_double(double x)
 {
   if (x < -700) return 0;
   const double n = static_cast<double>(static_cast<qn_i64>(x * 1.4426950408889634 - 0.5));
@@ -135,9 +135,9 @@ QN_FN double power_of_e(double x)
 }
 
 /* tanh, to some 1e-16. */
-QN_FN double tanh_of(double x)
+QN_FN double tanh_double(double x)
 {
-  const double e = power_of_e(-2 * (x < 0 ? -x : x)), y = (1 - e) / (1 + e);
+  const double e = exp_double(-2 * (x < 0 ? -x : x)), y = (1 - e) / (1 + e);
   return x < 0 ? -y : y;
 }
 #endif

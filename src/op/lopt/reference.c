@@ -85,14 +85,14 @@ void qn_lopt_seen_states(qn_lopt_seen *t, const qn_lopt_step *step)
   for (size_t k = 0; k < 3 && t->d0 >= 0; k++) set_row_means(t, step, k);
 }
 
-qn_lopt_factor qn_lopt_seen_factor(const qn_lopt_seen *t, size_t k, size_t i)
+qn_lopt_element_states qn_lopt_seen_factor(const qn_lopt_seen *t, size_t k, size_t i)
 {
   const size_t at = row_of(t, i);
   const double row = t->row[k * t->n_row + at];
-  if (t->d0 < 0) return (qn_lopt_factor){row, row, root_inverse(row + 1e-9, 1e-9)};
+  if (t->d0 < 0) return (qn_lopt_element_states){row, row, root_inverse(row + 1e-9, 1e-9)};
   const double column = t->column[k * t->n_column + column_of(t, i)];
   const double of_row = root_inverse(row / (t->means[k * t->n_row + at] + 1e-9), 1e-9);
-  return (qn_lopt_factor){row, column, of_row * root_inverse(column, 1e-9)};
+  return (qn_lopt_element_states){row, column, of_row * root_inverse(column, 1e-9)};
 }
 
 static void set_inputs(const qn_lopt_seen *t, const qn_lopt_step *step, size_t i, double x[QN_LOPT_INPUTS])
@@ -100,7 +100,7 @@ static void set_inputs(const qn_lopt_seen *t, const qn_lopt_step *step, size_t i
   const double s = 1 / sqrt(t->v[i] + 1e-6), g = t->g[i];
   x[0] = g, x[1] = t->p[i], x[5] = t->v[i], x[9] = s;
   for (size_t k = 0; k < 3; k++) {
-    const qn_lopt_factor f = qn_lopt_seen_factor(t, k, i);
+    const qn_lopt_element_states f = qn_lopt_seen_factor(t, k, i);
     const double m = t->m[k * t->n + i], b = t->d0 >= 0 || step->compat ? f.a : 1 / sqrt(f.row + 1e-6);
     x[2 + k] = m, x[6 + k] = m * s, x[10 + k] = g * f.a, x[13 + k] = f.row, x[16 + k] = f.column;
     x[19 + k] = 1 / sqrt(f.row + 1e-8), x[22 + k] = 1 / sqrt(f.column + 1e-8), x[25 + k] = m * b;

@@ -19,10 +19,10 @@ qn_status qn_lopt_see(qn_lopt_seen *t, qn_lopt_ties ties, int ndim, const int64_
 /* The states after the step whose gradient t->g is, and the means of the rows' states. */
 void qn_lopt_seen_states(qn_lopt_seen *t, const qn_lopt_step *step);
 /* What decay k's states say of element i: the two (of what is not factored they are one) and the factor A. */
-typedef struct qn_lopt_factor {
+typedef struct qn_lopt_element_states {
   double row, column, a;
-} qn_lopt_factor;
-qn_lopt_factor qn_lopt_seen_factor(const qn_lopt_seen *t, size_t k, size_t i);
+} qn_lopt_element_states;
+qn_lopt_element_states qn_lopt_seen_factor(const qn_lopt_seen *t, size_t k, size_t i);
 
 /* Steps all tensors, of which the shapes are read; data[role][k] is tensor k's. */
 qn_status qn_lopt_reference(const qn_lopt_step *step, size_t n, const qn_tensor *param,

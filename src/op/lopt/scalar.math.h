@@ -49,7 +49,7 @@ QN_FN double qn_lopt_time(qn_u64 step, int k)
  * Those of an element but its last three, row, column, their inverses, the last three of an element. */
 
 /* The k-th of the six channels of the row, or of the column. */
-QN_FN int qn_lopt_side_input(int elements, int is_row, int k)
+QN_FN int qn_lopt_factor_input(int elements, int is_row, int k)
 {
   return elements - 3 + k + (k < 3 ? 0 : 3) + (is_row ? 0 : 3);
 }
@@ -60,7 +60,7 @@ QN_FN double qn_lopt_channel_weight(const float *weights, int inputs, int elemen
   const float *of = weights + h * inputs;
   if (k < elements - 3) return (double)of[k];
   if (k < elements) return (double)of[12 + k];
-  const int row = qn_lopt_side_input(elements, 1, k - elements);
+  const int row = qn_lopt_factor_input(elements, 1, k - elements);
   return (double)of[row] + (double)of[row + 3];
 }
 #endif

@@ -86,6 +86,6 @@ qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape, 
   v.whole_x = v.x_cut ? (uint64_t)whole : v.x;
   v.whole_a = 1;
   for (int k = 0; k < x; k++) v.whole_a *= (uint64_t)(v.cut && !k ? whole : shape[k]);
-  v.rows_along = v.factored && x == d[0];
+  v.row_over_x = v.factored && x == d[0];
   return v;
 }

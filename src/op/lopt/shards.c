@@ -18,7 +18,7 @@ enum { MOST_SPANS = 3 };
 double qn_lopt_norm(const qn_lopt_item *item)
 {
   double total = 0;
-  for (uint64_t k = 0; k < item->across.n; k++) total += item->across.sums[k];
+  for (uint64_t k = 0; k < item->over_y.n; k++) total += item->over_y.sums[k];
   return total;
 }
 
@@ -36,16 +36,16 @@ static void join_chunks(qn_lopt_item *item, uint64_t channels)
 /* What the phase leaves of a tensor that is cut. */
 static unsigned spans_of(const qn_lopt_call *call, qn_lopt_phase phase, qn_lopt_item *item, span at[MOST_SPANS])
 {
-  const uint64_t channels = call->kind->elements + QN_LOPT_SIDES;
-  qn_lopt_side *along = &item->along, *across = &item->across;
+  const uint64_t channels = call->network->elements + QN_LOPT_FACTOR_CHANNELS;
+  qn_lopt_factor *over_x = &item->over_x, *over_y = &item->over_y;
   unsigned n = 0;
   if (phase == QN_LOPT_SUMS) {
-    if (item->view.x_cut) at[n++] = (span){along->sums, along->n};
+    if (item->view.x_cut) at[n++] = (span){over_x->sums, over_x->n};
     if (call->max_grad_norm > 0) at[n++] = (span){&item->norm, 1};
   } else if (phase == QN_LOPT_STATES && item->view.factored) {
-    at[n++] = (span){across->squares, QN_LOPT_SIDES};
-    if (!item->view.x_cut) at[n++] = (span){along->squares, QN_LOPT_SIDES};
-    if (item->view.x_cut) at[n++] = (span){across->row_sums, 3 * across->row_places};
+    at[n++] = (span){over_y->squares, QN_LOPT_FACTOR_CHANNELS};
+    if (!item->view.x_cut) at[n++] = (span){over_x->squares, QN_LOPT_FACTOR_CHANNELS};
+    if (item->view.x_cut) at[n++] = (span){over_y->row_sums, 3 * over_y->row_places};
   } else if (phase == QN_LOPT_STATS)
     at[n++] = (span){item->partial, channels};
   return n;
@@ -54,14 +54,14 @@ static unsigned spans_of(const qn_lopt_call *call, qn_lopt_phase phase, qn_lopt_
 static void prepare(const qn_lopt_call *call, qn_lopt_phase phase, qn_lopt_item *item)
 {
   if (phase == QN_LOPT_SUMS && call->max_grad_norm > 0) item->norm = qn_lopt_norm(item);
-  if (phase == QN_LOPT_STATS) join_chunks(item, call->kind->elements + QN_LOPT_SIDES);
+  if (phase == QN_LOPT_STATS) join_chunks(item, call->network->elements + QN_LOPT_FACTOR_CHANNELS);
 }
 
-uint64_t qn_lopt_shared_room(const qn_lopt_kind *kind, const qn_lopt_item *item)
+uint64_t qn_lopt_shared_room(const qn_lopt_network *network, const qn_lopt_item *item)
 {
   if (!item->view.cut || !item->view.whole_n) return 0;
-  const uint64_t sums = item->along.n + 1, states = 2 * QN_LOPT_SIDES + 3 * item->across.row_places;
-  return qn_lopt_most(qn_lopt_most(sums, states), kind->elements + QN_LOPT_SIDES);
+  const uint64_t sums = item->over_x.n + 1, states = 2 * QN_LOPT_FACTOR_CHANNELS + 3 * item->over_y.row_places;
+  return qn_lopt_most(qn_lopt_most(sums, states), network->elements + QN_LOPT_FACTOR_CHANNELS);
 }
 
 qn_status qn_lopt_add(const qn_lopt_shards *shards, const qn_exec *exec, double *sums, size_t n)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* small_fc.h - the kind of network that kernels of learned optimizers have unless their unit includes another kind's
- * header before phase.h: sizes, and where a tensor's weights are. A header of a kind defines all that this one does. */
-#ifndef QN_LOPT_KIND
-#define QN_LOPT_KIND
+/* small_fc.h - the network that kernels of learned optimizers have unless their unit includes another network's header
+ * before phase.h: sizes, and where a tensor's weights are. Such a header defines all names of this one. */
+#ifndef QN_LOPT_NETWORK
+#define QN_LOPT_NETWORK
 #include "op/lopt/device.h"
 #include "op/lopt/lopt.math.h"
 
-#define QN_LOPT_OWN_WEIGHTS 0 /* 1: of each tensor, known behind STATS; the step may be skipped */
+#define QN_LOPT_TENSOR_WEIGHTS 0 /* 1: of each tensor, known behind STATS; the step may be skipped */
 constexpr int INPUTS = QN_LOPT_INPUTS, TIMES = QN_LOPT_TIMES, WIDTH = QN_LOPT_HIDDEN, OUTPUTS = 2;
 constexpr int ELEMENT_INPUTS = QN_LOPT_ELEMENTS;
 constexpr qn_u64 A_TASK = QN_LOPT_ELEMENTS_A_TASK;

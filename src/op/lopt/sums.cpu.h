@@ -72,7 +72,7 @@ static void sum_tile(const qn_lopt_call *call, qn_lopt_item *item, uint64_t tile
     }
     for (int k = 0; k < QN_LOPT_TILE; k++) total[k] += (double)sum[k];
   }
-  memcpy(item->along.sums + a * length + j, total, width * sizeof *total);
+  memcpy(item->over_x.sums + a * length + j, total, width * sizeof *total);
 }
 
 /* One g as qn_lopt_taken gives it, squared. */
@@ -88,7 +88,7 @@ static void sum_strip(const qn_lopt_call *call, qn_lopt_item *item, uint64_t str
 {
   const qn_lopt_view *v = &item->view;
   const float *g = item->g + strip * v->y * v->c;
-  double *sums = item->across.sums + strip * v->c;
+  double *sums = item->over_y.sums + strip * v->c;
   if (v->c == 1) {
     *sums = squares(g, v->y, call->gradient);
     return;

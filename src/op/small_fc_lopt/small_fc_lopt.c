@@ -4,14 +4,14 @@
 #include "quern/small_fc_lopt.h"
 #include "op/lopt/lopt.h"
 
-#define NUMBER(member, doc, value, least) QN_LOPT_NUMBER(qn_small_fc_lopt_params, member, doc, value, least)
+#define NUMBER(member, doc, least) QN_LOPT_NUMBER(qn_small_fc_lopt_params, member, doc, least)
 static const qn_op_param params_table[] = {
-    QN_LOPT_LIVE(qn_small_fc_lopt_params, lr, "learning rate", 1.0),
-    NUMBER(step_mult, "what every step is multiplied by", 0.01, -HUGE_VAL),
-    NUMBER(exp_mult, "factor of the magnitude in the exponent of e", 0.001, -HUGE_VAL),
-    QN_LOPT_LIVE(qn_small_fc_lopt_params, weight_decay, "decoupled weight decay, behind the step", 0),
-    NUMBER(max_grad_norm, "bound of each tensor's gradient's norm; 0: none", 0, 0),
-    QN_LOPT_DECAYS(qn_small_fc_lopt_params, QN_SMALL_FC_LOPT_DECAYS),
+    QN_LOPT_LIVE(qn_small_fc_lopt_params, lr, "learning rate"),
+    NUMBER(step_mult, "what every step is multiplied by", -HUGE_VAL),
+    NUMBER(exp_mult, "factor of the magnitude in the exponent of e", -HUGE_VAL),
+    QN_LOPT_LIVE(qn_small_fc_lopt_params, weight_decay, "decoupled weight decay, behind the step"),
+    NUMBER(max_grad_norm, "bound of each tensor's gradient's norm; 0: none", 0),
+    QN_LOPT_DECAYS(qn_small_fc_lopt_params),
     QN_LOPT_LAST_ROWS(qn_small_fc_lopt_params),
 };
 #undef NUMBER
@@ -34,9 +34,7 @@ const qn_op qn_op_small_fc_lopt = {
              "direction and magnitude are what a network of 39 inputs and two layers of 32 makes of the "
              "gradient's means, of its square's and of theirs along the two largest dimensions.",
          QN_LOPT_OF_INFO,
-         .params = params_table,
-         .n_params = sizeof params_table / sizeof params_table[0],
-         .params_bytes = sizeof(qn_small_fc_lopt_params),
+         QN_OP_PARAMS(params_table, qn_small_fc_lopt_params, QN_SMALL_FC_LOPT_DEFAULTS),
          .hyper_bytes = sizeof(qn_lopt_hyper)},
     .engine = &qn_lopt_small_fc_engine,
     .of_engine = &op,

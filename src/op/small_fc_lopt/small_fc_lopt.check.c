@@ -23,9 +23,9 @@ static const qn_device_unit units[] = {QN_LOPT_ALL(SETTINGS, QN_LOPT_FIRST_PHASE
                                        {QN_LOPT_UPDATE(3, 1, 384, SETTINGS), "sm_90a"},
                                        {QN_LOPT_UPDATE(4, 0, 384, SETTINGS), "sm_90a"},
                                        {QN_LOPT_UPDATE(3, 0, 256, SETTINGS), "sm_120"},
-                                       {QN_LOPT_OF_CLASS("fold", 3, SETTINGS, NULL), "sm_80"},
-                                       {QN_LOPT_OF_CLASS("fold", 3, SETTINGS, NULL), "sm_90a"},
-                                       {QN_LOPT_OF_CLASS("fold", 4, SETTINGS, NULL), "sm_90a"},
+                                       {QN_LOPT_OF_CLASS("first_layer", 3, SETTINGS, NULL), "sm_80"},
+                                       {QN_LOPT_OF_CLASS("first_layer", 3, SETTINGS, NULL), "sm_90a"},
+                                       {QN_LOPT_OF_CLASS("first_layer", 4, SETTINGS, NULL), "sm_90a"},
                                        {NULL, NULL, NULL}};
 
 const qn_op_check qn_check_small_fc_lopt = {

@@ -13,49 +13,17 @@ typedef struct qn_swiglu_cpu_coef {
   double gate_multiplier, down_multiplier, alpha, limit;
 } qn_swiglu_cpu_coef;
 
-#define QN_SWIGLU_PARAMS(type)                                                                                         \
-  {"gate_multiplier",                                                                                                  \
-   "of a, before the activation",                                                                                      \
-   QN_PARAM_DOUBLE,                                                                                                    \
-   offsetof(type, gate_multiplier),                                                                                    \
-   1,                                                                                                                  \
-   -HUGE_VAL,                                                                                                          \
-   HUGE_VAL,                                                                                                           \
-   0,                                                                                                                  \
-   NULL,                                                                                                               \
-   0},                                                                                                                 \
-      {"down_multiplier",                                                                                              \
-       "of the result",                                                                                                \
-       QN_PARAM_DOUBLE,                                                                                                \
-       offsetof(type, down_multiplier),                                                                                \
-       1,                                                                                                              \
-       -HUGE_VAL,                                                                                                      \
-       HUGE_VAL,                                                                                                       \
-       0,                                                                                                              \
-       NULL,                                                                                                           \
-       0},                                                                                                             \
-      {"alpha",                                                                                                        \
-       "clamped: of the sigmoid's argument",                                                                           \
-       QN_PARAM_DOUBLE,                                                                                                \
-       offsetof(type, alpha),                                                                                          \
-       1.702,                                                                                                          \
-       -HUGE_VAL,                                                                                                      \
-       HUGE_VAL,                                                                                                       \
-       0,                                                                                                              \
-       NULL,                                                                                                           \
-       0},                                                                                                             \
-      {"limit",                                                                                                        \
-       "clamped: of a from above, of b on both sides",                                                                 \
-       QN_PARAM_DOUBLE,                                                                                                \
-       offsetof(type, limit),                                                                                          \
-       7,                                                                                                              \
-       0,                                                                                                              \
-       HUGE_VAL,                                                                                                       \
-       0,                                                                                                              \
-       NULL,                                                                                                           \
-       0},                                                                                                             \
+#define QN_SWIGLU_NUMBER(type, member, doc, least)                                                                     \
   {                                                                                                                    \
-    "activation", "of the gate", QN_PARAM_ENUM, offsetof(type, activation), 0, 0, 5, 0,                                \
+#member, doc, QN_PARAM_DOUBLE, offsetof(type, member), least, HUGE_VAL, 0, NULL, 0                                 \
+  }
+#define QN_SWIGLU_PARAMS(type)                                                                                         \
+  QN_SWIGLU_NUMBER(type, gate_multiplier, "of a, before the activation", -HUGE_VAL),                                   \
+      QN_SWIGLU_NUMBER(type, down_multiplier, "of the result", -HUGE_VAL),                                             \
+      QN_SWIGLU_NUMBER(type, alpha, "clamped: of the sigmoid's argument", -HUGE_VAL),                                  \
+      QN_SWIGLU_NUMBER(type, limit, "clamped: of a from above, of b on both sides", 0),                                \
+  {                                                                                                                    \
+    "activation", "of the gate", QN_PARAM_ENUM, offsetof(type, activation), 0, 5, 0,                                   \
         "swiglu|clamped|geglu|reglu|glu|geglu_erf", 0                                                                  \
   }
 

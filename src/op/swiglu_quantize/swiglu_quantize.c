@@ -35,7 +35,7 @@ static const qn_op_types types[] = {
 
 static const qn_op_param params_table[] = {QN_SWIGLU_PARAMS(qn_swiglu_quantize_params),
                                            {"computes", "whether scale is written, one a row, or read", QN_PARAM_BOOL,
-                                            offsetof(qn_swiglu_quantize_params, computes), 0, 0, 1, 0, NULL, 0}};
+                                            offsetof(qn_swiglu_quantize_params, computes), 0, 1, 0, NULL, 0}};
 
 /* ---- the engine ---- */
 
@@ -124,9 +124,7 @@ const qn_op qn_op_swiglu_quantize = {
              .n_tensors = QN_SWIGLU_QUANTIZE_ROLES,
              .types = types,
              .n_types = sizeof types / sizeof types[0],
-             .params = params_table,
-             .n_params = sizeof params_table / sizeof params_table[0],
-             .params_bytes = sizeof(qn_swiglu_quantize_params),
+             QN_OP_PARAMS(params_table, qn_swiglu_quantize_params, QN_SWIGLU_QUANTIZE_DEFAULTS),
              .agreement = QN_BITWISE,
              .operations = 34},
     .engine = &engine,

@@ -123,7 +123,7 @@ static void set_inputs(const qn_lopt_seen *r, bool compat, size_t i, double x[IN
   const double s = 1 / sqrt(r->v[i] + 1e-6), g = r->g[i];
   x[0] = g, x[1] = within(g, -0.1, 0.1), x[2] = r->p[i], x[6] = r->v[i], x[10] = s, x[14] = g * s;
   for (size_t k = 0; k < 3; k++) {
-    const qn_lopt_factor f = qn_lopt_seen_factor(r, k, i);
+    const qn_lopt_element_states f = qn_lopt_seen_factor(r, k, i);
     const double m = r->m[k * r->n + i], b = r->d0 >= 0 || compat ? f.a : 1 / sqrt(f.row);
     x[3 + k] = m, x[7 + k] = m * s, x[11 + k] = g * f.a, x[15 + k] = f.row, x[18 + k] = f.column;
     x[21 + k] = 1 / sqrt(f.row + 1e-8), x[24 + k] = 1 / sqrt(f.column + 1e-8), x[27 + k] = m * b;

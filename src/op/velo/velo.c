@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* velo.c - VeLO: what a step refuses beyond the engine of learned optimizers (op/lopt/lopt.c), its workspace, its
- * phases over the whole list, which come before the groups', and the description, from which checks, benches and the
+ * phases over the whole list, which come before the batches', and the description, from which checks, benches and the
  * command are made. */
 #include "op/velo/velo.h"
 #include "core/core.h"
@@ -10,8 +10,8 @@ QN_CPU_DECLARE_TIERS(velo, qn_lopt_cpu_fn);
 QN_CPU_DECLARE_TIERS(velo_rnn, qn_velo_cpu_fn);
 static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(velo)};
 static qn_velo_cpu_fn *const rnn_tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(velo_rnn)};
-const qn_lopt_kind qn_velo_kind = {QN_LOPT_TIES_VELO, QN_VELO_WIDTH, QN_VELO_INPUTS,        QN_VELO_ELEMENTS,
-                                   QN_VELO_B_TERM,    tiers,         &qn_velo_device_tiling};
+const qn_lopt_network qn_lopt_velo = {QN_LOPT_TIES_VELO, QN_VELO_WIDTH, QN_VELO_INPUTS,        QN_VELO_ELEMENTS,
+                                      QN_VELO_B_TERM,    tiers,         &qn_velo_device_tiling};
 
 int qn_velo_rank(const qn_tensor *t, int64_t whole)
 {
@@ -29,7 +29,7 @@ static uint64_t rows_of(const qn_tensor *p) { return qn_lopt_most(1, chunks_of(p
 static uint64_t padded_of(size_t n) { return 16 * (qn_lopt_ceiling(n, 16) | 1); }
 
 /* Lays out what the whole list has; gives the bytes of it. */
-static size_t lay(qn_velo_call *c, const qn_tensor *param, qn_lopt_room r)
+static size_t lay(qn_velo_call *c, const qn_tensor *param, qn_lopt_arena r)
 {
   const uint64_t row = c->padded * sizeof(float), n = c->n;
   uint64_t chunks = 0;
@@ -49,10 +49,10 @@ static size_t lay(qn_velo_call *c, const qn_tensor *param, qn_lopt_room r)
 size_t qn_velo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   if (!qn_lopt_are_shapes(&qn_op_velo, shards, n, param)) return 0;
-  if (param->device.kind != QN_CPU) return qn_velo_device_bytes(&qn_velo_kind, shards, n, param);
+  if (param->device.kind != QN_CPU) return qn_velo_device_bytes(&qn_lopt_velo, shards, n, param);
   qn_velo_call measured = {.n = n, .padded = padded_of(n), .shards = shards};
-  return lay(&measured, param, (qn_lopt_room){.align = QN_LOPT_ALIGNMENT}) +
-         qn_lopt_groups_bytes(&qn_velo_kind, shards, n, param) + QN_LOPT_ALIGNMENT;
+  return lay(&measured, param, (qn_lopt_arena){.align = QN_LOPT_ALIGNMENT}) +
+         qn_lopt_batches_bytes(&qn_lopt_velo, shards, n, param) + QN_LOPT_ALIGNMENT;
 }
 
 size_t qn_velo_workspace_bytes(size_t n, const qn_tensor *param)
@@ -64,7 +64,7 @@ size_t qn_velo_workspace_bytes(size_t n, const qn_tensor *param)
 
 static qn_lopt_step step_of(const qn_velo_params *params)
 {
-  return (qn_lopt_step){QN_LOPT_OF_STEP(params), .kind = &qn_velo_kind, .gradient = QN_LOPT_CLIPPED,
+  return (qn_lopt_step){QN_LOPT_OF_STEP(params), .network = &qn_lopt_velo, .gradient = QN_LOPT_CLIPPED,
                         .step_mult = params->step_mult};
 }
 
@@ -85,7 +85,7 @@ static void dimensions(const qn_op *op, const qn_call *call, size_t k, int ndim,
 {
   const qn_lopt_shards *shards = call ? ((const qn_velo_params *)call->params)->shards : NULL;
   (void)op;
-  qn_lopt_largest(qn_velo_kind.ties, ndim, shape, qn_lopt_whole(shards, k), d);
+  qn_lopt_largest(qn_lopt_velo.ties, ndim, shape, qn_lopt_whole(shards, k), d);
 }
 
 /* ---- a step ---- */
@@ -98,7 +98,7 @@ static void bind(qn_velo_call *c, const qn_call *list)
   for (size_t k = 0; k < c->n; k++) {
     const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k];
     const int64_t whole = qn_lopt_whole(c->shards, k);
-    const qn_lopt_view view = qn_lopt_view_of(qn_velo_kind.ties, p->ndim, p->shape, whole);
+    const qn_lopt_view view = qn_lopt_view_of(qn_lopt_velo.ties, p->ndim, p->shape, whole);
     c->item[k] = (qn_velo_item){.p = p->data,
                                 .m = list->tensors[QN_LOPT_M][k].data,
                                 .v = list->tensors[QN_LOPT_V][k].data,
@@ -167,20 +167,20 @@ static qn_status run_phases(qn_velo_call *c, qn_velo_cpu_fn *fn, const qn_exec *
 static qn_status take_step(const qn_call *list, qn_lopt_step *step, qn_velo_call *c, qn_tier tier)
 {
   qn_lopt_call call;
-  const qn_lopt_room room = qn_lopt_room_of(list->exec->workspace, QN_LOPT_ALIGNMENT);
-  char *behind = room.base + lay(c, list->tensors[QN_LOPT_PARAM], room);
+  const qn_lopt_arena arena = qn_lopt_arena_of(list->exec->workspace, QN_LOPT_ALIGNMENT);
+  char *behind = arena.base + lay(c, list->tensors[QN_LOPT_PARAM], arena);
   bind(c, list);
   qn_try(run_phases(c, rnn_tiers[tier], list->exec));
   step->weights = c->mixed, step->weights_apart = QN_VELO_MIXED;
   qn_lopt_begin(&call, step);
-  return qn_lopt_run_groups(list, step, &call, tier, behind);
+  return qn_lopt_run_batches(list, step, &call, tier, behind);
 }
 
 static bool has_elements(const qn_call *list, const qn_lopt_shards *shards)
 {
   for (size_t k = 0; k < list->n; k++) {
     const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k];
-    if (qn_lopt_view_of(qn_velo_kind.ties, p->ndim, p->shape, qn_lopt_whole(shards, k)).whole_n) return true;
+    if (qn_lopt_view_of(qn_lopt_velo.ties, p->ndim, p->shape, qn_lopt_whole(shards, k)).whole_n) return true;
   }
   return false;
 }
@@ -221,25 +221,24 @@ static const qn_engine engine = {.dimensions = dimensions, .workspace = workspac
 
 /* ---- the description ---- */
 
-#define NUMBER(member, doc, value, least) QN_LOPT_NUMBER(qn_velo_params, member, doc, value, least)
-#define LAST(member, doc, kind, value, most, live)                                                                     \
-  QN_LOPT_LAST(qn_velo_params, member, doc, kind, value, most, NULL, live)
+#define NUMBER(member, doc, least) QN_LOPT_NUMBER(qn_velo_params, member, doc, least)
+#define LAST(member, doc, kind, most, live) QN_LOPT_LAST(qn_velo_params, member, doc, kind, most, NULL, live)
 static const qn_op_param params_table[] = {
-    QN_LOPT_LIVE(qn_velo_params, lr, "learning rate", 1.0),
-    NUMBER(step_mult, "what every step is multiplied by", 0.001, -HUGE_VAL),
-    NUMBER(exp_mult, "factor of the magnitude in the exponent of e", 0.001, -HUGE_VAL),
-    QN_LOPT_LIVE(qn_velo_params, weight_decay, "decoupled weight decay, behind the step", 0),
-    QN_LOPT_DECAYS(qn_velo_params, QN_VELO_DECAYS),
-    {"num_steps", "the steps of the whole training", QN_PARAM_U64, offsetof(qn_velo_params, num_steps), 0, 1, HUGE_VAL,
-     0, NULL, 0},
-    LAST(step, "steps taken before this one", U64, 0, HUGE_VAL, 1 + offsetof(qn_lopt_hyper, step)),
-    LAST(pylo_cuda_compat, "as PyLO's CUDA code", BOOL, 0, 1, 0),
-    LAST(mlp, "the banks of tensors' networks, as qn_lopt_weights_read reads them", DEVICE_F32S, 0,
+    QN_LOPT_LIVE(qn_velo_params, lr, "learning rate"),
+    NUMBER(step_mult, "what every step is multiplied by", -HUGE_VAL),
+    NUMBER(exp_mult, "factor of the magnitude in the exponent of e", -HUGE_VAL),
+    QN_LOPT_LIVE(qn_velo_params, weight_decay, "decoupled weight decay, behind the step"),
+    QN_LOPT_DECAYS(qn_velo_params),
+    {"num_steps", "the steps of the whole training", QN_PARAM_U64, offsetof(qn_velo_params, num_steps), 1, HUGE_VAL, 0,
+     NULL, 0},
+    LAST(step, "steps taken before this one", U64, HUGE_VAL, 1 + offsetof(qn_lopt_hyper, step)),
+    LAST(pylo_cuda_compat, "as PyLO's CUDA code", BOOL, 1, 0),
+    LAST(mlp, "the banks of tensors' networks, as qn_lopt_weights_read reads them", DEVICE_F32S,
          QN_LOPT_VELO_MLP_WEIGHTS, 0),
-    LAST(rnn, "the LSTM's, likewise", DEVICE_F32S, 0, QN_LOPT_VELO_RNN_WEIGHTS, 0),
-    LAST(lr_scale, "factors of the learning rate", HOST_F64, 0, HUGE_VAL, 0),
-    LAST(hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, 0, 0),
-    LAST(shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, 0, 0),
+    LAST(rnn, "the LSTM's, likewise", DEVICE_F32S, QN_LOPT_VELO_RNN_WEIGHTS, 0),
+    LAST(lr_scale, "factors of the learning rate", HOST_F64, HUGE_VAL, 0),
+    LAST(hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, 0),
+    LAST(shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, 0),
 };
 #undef LAST
 #undef NUMBER
@@ -277,9 +276,7 @@ const qn_op qn_op_velo = {
          .n_tensors = QN_VELO_ROLES,
          .types = types,
          .n_types = 1,
-         .params = params_table,
-         .n_params = sizeof params_table / sizeof params_table[0],
-         .params_bytes = sizeof(qn_velo_params),
+         QN_OP_PARAMS(params_table, qn_velo_params, QN_VELO_DEFAULTS),
          .hyper_bytes = sizeof(qn_lopt_hyper),
          .agreement = QN_SCALED,
          .operations = ELEMENT_OPERATIONS,

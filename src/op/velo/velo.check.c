@@ -54,12 +54,12 @@ static const qn_device_unit units[] = {{UNIT("list", 0, QN_LOPT_FIRST_PHASE)},
                                        {UNIT("tiles", 1, QN_LOPT_OTHER_PHASE)},
                                        {UNIT("elements", 0, QN_LOPT_FIRST_PHASE)},
                                        {UNIT("elements", 1, QN_LOPT_OTHER_PHASE)},
-                                       {UNIT("sides", 0, QN_LOPT_FIRST_PHASE)},
+                                       {UNIT("factors", 0, QN_LOPT_FIRST_PHASE)},
                                        {UNIT("sums", 0, QN_LOPT_FIRST_PHASE)},
                                        {UNIT("shards", 0, QN_LOPT_FIRST_PHASE)},
                                        {NULL, NULL, NULL}};
 
-static void far(qn_trial *trial) { qn_lopt_check_far(trial, &qn_velo_kind); }
+static void far(qn_trial *trial) { qn_lopt_check_far(trial, &qn_lopt_velo); }
 
 static qn_status reference(const qn_reference *r)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* velo.cpu.c - the tasks of a group of tensors of a step of VeLO on the processor, of which the network is its own;
+/* velo.cpu.c - the tasks of a batch of tensors of a step of VeLO on the processor, of which the network is its own;
  * built once a tier. */
 #include "op/velo/velo.h"
 #include "base/for_packs.h"
@@ -11,12 +11,12 @@ enum { ELEMENTS = QN_VELO_ELEMENTS, CHANNELS = QN_VELO_CHANNELS, WIDTH = QN_VELO
 
 qn_lopt_cpu_fn QN_CPU_NAME(velo);
 
-/* What the side gives the first layer, [4][padded]; across has the bias. */
-static void set_table(const qn_lopt_call *call, const qn_lopt_item *item, qn_lopt_side *s, bool row, bool along)
+/* The factor's part of the first layer's sums, [4][padded]; over_y's has the bias. */
+static void set_table(const qn_lopt_call *call, const qn_lopt_item *item, qn_lopt_factor *s, bool row, bool over_x)
 {
-  float layer[QN_LOPT_SIDES * WIDTH];
-  side_layer(call, item, s, row, layer);
-  set_planes(s, layer, WIDTH, along ? NULL : item->weights + QN_VELO_B1);
+  float layer[QN_LOPT_FACTOR_CHANNELS * WIDTH];
+  factor_layer(call, item, s, row, layer);
+  set_planes(s, layer, WIDTH, over_x ? NULL : item->weights + QN_VELO_B1);
 }
 
 QN_FN void element_inputs(qn_f32 g, qn_f32 p, const qn_f32 m[3], qn_f32 v, const qn_f32 a[3], const qn_f32 b[3],
@@ -25,19 +25,19 @@ QN_FN void element_inputs(qn_f32 g, qn_f32 p, const qn_f32 m[3], qn_f32 v, const
   qn_velo_inputs(g, p, m, v, qn_rsqrt(qn_lopt_s_square(v)), a, b, x);
 }
 
-/* What the two vectors, or the bias alone, give the first layer. */
+/* The first layer's sums begin with the two factors' parts, or with the bias alone. */
 static void begin_layer(const qn_lopt_item *item, const block *k, float (*out)[BLOCK])
 {
   for (uint64_t h = 0; h < WIDTH; h++) {
-    const float *along = item->along.table + h * item->along.padded;
-    const float *across = item->across.table + h * item->across.padded;
+    const float *over_x = item->over_x.table + h * item->over_x.padded;
+    const float *over_y = item->over_y.table + h * item->over_y.padded;
     if (!item->view.factored)
       spread(out[h], item->weights[QN_VELO_B1 + h]);
     else if (k->straight)
       for (int u = 0; u < BLOCK; u += QN_LANES)
-        put(out[h] + u, qn_splat(across[k->across[0]]) + get(along + k->along[0] + u));
+        put(out[h] + u, qn_splat(over_y[k->over_y[0]]) + get(over_x + k->over_x[0] + u));
     else
-      for (int e = 0; e < BLOCK; e++) out[h][e] = across[k->across[e]] + along[k->along[e]];
+      for (int e = 0; e < BLOCK; e++) out[h][e] = over_y[k->over_y[e]] + over_x[k->over_x[e]];
   }
 }
 
@@ -74,22 +74,23 @@ static void move(const qn_lopt_call *call, const qn_lopt_item *item, block *k)
 
 /* ---- blocks from the tensors' memory to registers and back, with the bits that other blocks have ---- */
 
-/* Where a block of 64 lies in the two vectors, if its elements do so by sixteens: along, places that follow one
- * another; across, one place, or, where a strip's c places come over and over, a place of `around`, which has them so.
+/* Where a block of 64 lies in the two factors, if its elements do so by sixteens: in over_x, places that follow one
+ * another; in over_y, one place, or, where a strip's c places come over and over, a place of `around`, which has them
+ * so.
  */
 typedef struct places {
-  uint64_t along[4], across[4], strip;        /* whose `around` it is */
-  ALIGNED float around[3 + WIDTH][2 * BLOCK]; /* factors, tables */
+  uint64_t over_x[4], over_y[4], strip;       /* whose `around` it is */
+  ALIGNED float around[3 + WIDTH][2 * BLOCK]; /* roots, tables */
 } places;
 
-/* The strip's places across, over and over. */
+/* The strip's places in over_y, over and over. */
 static void go_around(const qn_lopt_item *item, uint64_t strip, places *at)
 {
-  const uint64_t c = item->view.c, padded = item->across.padded;
+  const uint64_t c = item->view.c, padded = item->over_y.padded;
   if (at->strip == strip) return;
   at->strip = strip;
   for (uint64_t j = 0; j < 3 + WIDTH; j++) {
-    const float *from = j < 3 ? item->across.factor + j * padded : item->across.table + (j - 3) * padded;
+    const float *from = j < 3 ? item->over_y.root + j * padded : item->over_y.table + (j - 3) * padded;
     memcpy(at->around[j], from + strip * c, c * sizeof(float));
     for (uint64_t k = c; k < 2 * BLOCK; k++) at->around[j][k] = at->around[j][k - c];
   }
@@ -105,17 +106,17 @@ static bool place_block(const qn_lopt_item *item, const block *k, places *at)
   if (v->c > 1) go_around(item, strip, at);
   for (int q = 0; q < 4; q++, in += 16) {
     if (in == length) in = 0, strip++;
-    at->along[q] = (strip / v->b / v->x * v->b + strip % v->b) * length + in;
-    at->across[q] = v->c > 1 ? in % v->c : strip;
+    at->over_x[q] = (strip / v->b / v->x * v->b + strip % v->b) * length + in;
+    at->over_y[q] = v->c > 1 ? in % v->c : strip;
   }
   return true;
 }
 
-/* Of the two vectors' plane j what element u takes. */
-QN_FN qn_f32 along_of(const float *plane, const places *at, int u) { return get(plane + at->along[u / 16] + u % 16); }
-QN_FN qn_f32 across_of(const float *plane, const places *at, int j, int u, bool around)
+/* Of the two factors' plane j what element u takes. */
+QN_FN qn_f32 over_x_of(const float *plane, const places *at, int u) { return get(plane + at->over_x[u / 16] + u % 16); }
+QN_FN qn_f32 over_y_of(const float *plane, const places *at, int j, int u, bool around)
 {
-  const uint64_t place = at->across[u / 16];
+  const uint64_t place = at->over_y[u / 16];
   return around ? get(at->around[j] + place + u % 16) : qn_splat(plane[place]);
 }
 
@@ -126,8 +127,8 @@ QN_FN void inputs_at(const qn_lopt_item *item, const places *at, uint64_t i, int
   qn_f32 a[3];
   QN_UNROLL
   for (int d = 0; d < 3; d++)
-    a[d] = along_of(item->along.factor + (uint64_t)d * item->along.padded, at, u) *
-           across_of(item->across.factor + (uint64_t)d * item->across.padded, at, d, u, around);
+    a[d] = over_x_of(item->over_x.root + (uint64_t)d * item->over_x.padded, at, u) *
+           over_y_of(item->over_y.root + (uint64_t)d * item->over_y.padded, at, d, u, around);
   element_inputs(qn_lopt_taken(QN_LOPT_CLIPPED, get(item->g + i)), get(item->p + i), m, v, a, a, x);
 }
 
@@ -165,9 +166,9 @@ QN_FN void stats_of(const qn_lopt_call *call, const qn_lopt_item *item, const pl
 }
 
 static bool stats_by_hand(const qn_lopt_call *call, const qn_lopt_item *item, const block *k, float (*slot)[SLOTS],
-                          void *own)
+                          void *user)
 {
-  places *at = own;
+  places *at = user;
   if (!place_block(item, k, at)) return false;
   if (item->view.c > 1)
     stats_of(call, item, at, k->first, true, slot);
@@ -185,8 +186,8 @@ QN_FN void update_of(const qn_lopt_call *call, const qn_lopt_item *item, const p
   inputs_at(item, at, i, u, around, m, get(item->v + i), x);
   QN_UNROLL
   for (int h = 0; h < WIDTH; h++)
-    first[h] = across_of(item->across.table + (uint64_t)h * item->across.padded, at, 3 + h, u, around) +
-               along_of(item->along.table + (uint64_t)h * item->along.padded, at, u);
+    first[h] = over_y_of(item->over_y.table + (uint64_t)h * item->over_y.padded, at, 3 + h, u, around) +
+               over_x_of(item->over_x.table + (uint64_t)h * item->over_x.padded, at, u);
   QN_UNROLL
   for (int j = 0; j < ELEMENTS; j++) {
     QN_UNROLL
@@ -227,10 +228,10 @@ static void update(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task)
 }
 
 /* The LSTM's factor and the parameter's size, which were not known when the item was bound. */
-static void fold(const qn_lopt_call *call, qn_lopt_item *item)
+static void first_layer(const qn_lopt_call *call, qn_lopt_item *item)
 {
   const float lr_mult = item->weights[QN_VELO_LR_MULT];
-  qn_lopt_fold(call->kind, item);
+  qn_lopt_first_layer(call->network, item);
   item->step = (float)((double)item->step * (double)lr_mult * (double)item->weights[QN_VELO_SIZE]);
   if (call->compat) item->decay *= lr_mult;
 }
@@ -239,13 +240,13 @@ void QN_CPU_NAME(velo)(const qn_lopt_call *call, qn_lopt_phase phase, qn_lopt_it
 {
   if (phase == QN_LOPT_SUMS) sums(call, item, task);
   if (phase == QN_LOPT_STATES) states(call, item);
-  if (phase == QN_LOPT_FACTORS) factors(call, item);
+  if (phase == QN_LOPT_TABLES) tables(call, item);
   if (phase == QN_LOPT_STATS) {
     places at;
     at.strip = UINT64_MAX;
     stats(call, item, task, stats_by_hand, &at);
   }
-  if (phase == QN_LOPT_FOLD) fold(call, item);
+  if (phase == QN_LOPT_FIRST_LAYER) first_layer(call, item);
   if (phase == QN_LOPT_UPDATE) update(call, item, task);
 }
 #endif

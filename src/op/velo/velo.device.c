@@ -9,8 +9,9 @@
 
 enum { ALIGN = 256, THREADS = 256, MOST_THREADS = 512, ROW_OF_X = 32 };
 
-static const qn_lopt_sources sources = {"op/velo/velo.sums.cu",     "op/velo/velo.sides.cu", "op/velo/velo.tiles.cu",
-                                        "op/velo/velo.elements.cu", "op/velo/velo.tiles.cu", "op/velo/velo.shards.cu"};
+static const qn_lopt_sources sources = {"op/velo/velo.sums.cu",  "op/velo/velo.factors.cu",
+                                        "op/velo/velo.tiles.cu", "op/velo/velo.elements.cu",
+                                        "op/velo/velo.tiles.cu", "op/velo/velo.shards.cu"};
 const qn_lopt_tiling qn_velo_device_tiling = {QN_VELO_COLUMNS,
                                               QN_VELO_STAT_ROWS,
                                               QN_VELO_ROWS,
@@ -22,7 +23,7 @@ const qn_lopt_tiling qn_velo_device_tiling = {QN_VELO_COLUMNS,
                                               &sources};
 
 /* Lays out what the whole list has; gives the bytes of it. */
-static size_t lay(qn_velo_device_args *a, size_t n, qn_lopt_room r)
+static size_t lay(qn_velo_device_args *a, size_t n, qn_lopt_arena r)
 {
   a->losses = qn_lopt_take(&r, (QN_VELO_LOSSES - 1) * sizeof(double));
   a->size = qn_lopt_take(&r, n * sizeof(double));
@@ -34,11 +35,12 @@ static size_t lay(qn_velo_device_args *a, size_t n, qn_lopt_room r)
   return r.used;
 }
 
-size_t qn_velo_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
+size_t qn_velo_device_bytes(const qn_lopt_network *network, const qn_lopt_shards *shards, size_t n,
+                            const qn_tensor *param)
 {
   qn_velo_device_args measured;
   if (!n) return 0;
-  return lay(&measured, n, (qn_lopt_room){.align = ALIGN}) + qn_lopt_device_bytes(kind, shards, n, param) + ALIGN;
+  return lay(&measured, n, (qn_lopt_arena){.align = ALIGN}) + qn_lopt_device_bytes(network, shards, n, param) + ALIGN;
 }
 
 static uint32_t rank_in_flags(const qn_tensor *p, int64_t whole) { return (uint32_t)qn_velo_rank(p, whole) << 28; }
@@ -79,16 +81,16 @@ qn_status qn_velo_device_run(const qn_call *list, const qn_lopt_step *of, const 
                            .live = {of->lr, of->weight_decay, of->step},
                            .steps = (double)call->num_steps,
                            .step_mult = of->step_mult};
-  const qn_lopt_own own = {run_loss, run_lstm, rank_in_flags, &a};
+  const qn_lopt_list_phases list_phases = {run_loss, run_lstm, rank_in_flags, &a};
   qn_lopt_step step = *of;
   qn_exec exec = *list->exec;
   qn_call behind = *list;
-  const qn_lopt_room room = qn_lopt_room_of(exec.workspace, ALIGN);
+  const qn_lopt_arena arena = qn_lopt_arena_of(exec.workspace, ALIGN);
   for (int k = 0; k < QN_VELO_LOSSES; k++) a.rate[k] = 1 / qn_velo_half_life(call->num_steps, k);
-  exec.workspace = room.base + lay(&a, list->n, room);
+  exec.workspace = arena.base + lay(&a, list->n, arena);
   exec.workspace_bytes -= (size_t)((char *)exec.workspace - (char *)list->exec->workspace);
   behind.exec = &exec;
-  step.own = &own;
+  step.list_phases = &list_phases;
   step.weights = a.mixed, step.weights_apart = QN_VELO_OF_TENSOR;
   step.precision = QN_LOPT_FP32;
   return qn_lopt_device_run(&behind, &step);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* velo.elements.cu - op/lopt/lopt.elements.cu for VeLO's kind of network, with a STATS of its own: of the state before
+/* velo.elements.cu - op/lopt/lopt.elements.cu for VeLO's network, with a STATS of its own: of the state before
  * the step it sums what the LSTM's inputs are made of. */
-#include "op/velo/kind.h"
+#include "op/velo/network.h"
 #define QN_LOPT_OWN_STATS
 #include "op/lopt/lopt.elements.cu"
 

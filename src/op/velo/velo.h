@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* velo.h - VeLO's step, inside. What is its own comes before the groups of op/lopt/groups.c: phases over the whole
+/* velo.h - VeLO's step, inside. What is its own comes before the batches of op/lopt/batches.c: phases over the whole
  * list, from sums over every tensor to the weights of every tensor's network. velo.c refuses and runs the phases,
- * features.c makes the LSTM's inputs, velo_rnn.cpu.c has the sums and the LSTM, velo.cpu.c a group's tasks.
+ * features.c makes the LSTM's inputs, velo_rnn.cpu.c has the sums and the LSTM, velo.cpu.c a batch's tasks.
  *
  * Of the LSTM a lane is a tensor: its arrays have a row an input or unit, and a column a tensor. */
 #ifndef QN_OP_VELO_VELO_H
@@ -70,7 +70,7 @@ typedef struct qn_velo_call {
 /* One task of a phase; tasks may run at once. */
 typedef void qn_velo_cpu_fn(const qn_velo_call *call, qn_velo_phase phase, uint64_t task);
 
-extern const qn_lopt_kind qn_velo_kind;
+extern const qn_lopt_network qn_lopt_velo;
 
 /* Dimensions greater than 1, of a tensor, or of the one whose first extent is `whole`. */
 int qn_velo_rank(const qn_tensor *t, int64_t whole);
@@ -86,5 +86,6 @@ void qn_velo_features(const qn_velo_call *call, size_t k);
 /* ---- velo.device.c: the whole of a checked step on a device; its workspace ---- */
 extern const qn_lopt_tiling qn_velo_device_tiling;
 qn_status qn_velo_device_run(const qn_call *list, const qn_lopt_step *step, const qn_velo_call *call);
-size_t qn_velo_device_bytes(const qn_lopt_kind *kind, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
+size_t qn_velo_device_bytes(const qn_lopt_network *network, const qn_lopt_shards *shards, size_t n,
+                            const qn_tensor *param);
 #endif

@@ -4,7 +4,7 @@
  * the banks, with those scales in the first layer. Where the loss is no number, `go` is 0 from the first on, and no
  * kernel writes what is the caller's. */
 #define QN_THREADS 512
-#include "op/velo/kind.h"
+#include "op/velo/network.h"
 #include "op/velo/scalar.math.h"
 
 constexpr int LOSSES = QN_VELO_LOSSES, SUMMARIES = QN_VELO_SUMMARIES, UNITS = QN_VELO_UNITS, BANKS = QN_VELO_BANKS;
@@ -13,7 +13,7 @@ constexpr int SEEN = QN_VELO_INPUTS, ROW_OF_X = 32;
 /* ---- the loss ---- */
 
 /* What the k-th mean of `count` values has of them. */
-QN_FN double share(const qn_velo_device_args &a, int k, double count) { return 1 - power_of_e(-count * a.rate[k]); }
+QN_FN double share(const qn_velo_device_args &a, int k, double count) { return 1 - exp_double(-count * a.rate[k]); }
 
 /* A thread a mean; `now` and `later` are the means over their shares before and behind this loss. */
 QN_FN void take_loss(const qn_velo_device_args &a, int k, double loss, double *now, double *later)
@@ -260,8 +260,8 @@ QN_FN double mixed_of(const qn_velo_device_args &a, const float *control, qn_u32
 QN_FN void set_found(const qn_velo_device_args &a, const qn_lopt_device_item &it, float lr_mult, float size)
 {
   const double lr = a.head->lr * it.lr_scale;
-  qn_lopt_found &f = *it.found;
-  f.of_gradient = f.power = f.unpower = 1.0f;
+  qn_lopt_scalars &f = *it.scalars;
+  f.of_gradient = f.hidden_scale = f.output_scale = 1.0f;
   f.lr = static_cast<float>(lr);
   f.step = static_cast<float>(lr * a.step_mult * static_cast<double>(lr_mult) * static_cast<double>(size));
   f.decay = static_cast<float>(a.head->weight_decay * lr) * (QN_LOPT_COMPAT ? lr_mult : 1.0f);

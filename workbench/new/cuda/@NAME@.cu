@@ -1,4 +1,4 @@
-// What one thread does. The signature is generated: x, y and T are there because the contract or this text names them.
+// One thread's work. The signature is generated: x, y and T are there because the contract or this text names them.
 // Exactly `grid` threads run, so that no bound has to be tested.
 unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
 float v = float(x[i]);

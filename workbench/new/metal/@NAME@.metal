@@ -1,4 +1,4 @@
-// What one thread does. The signature is generated: x, y, T and thread_position_in_grid are there because the
+// One thread's work. The signature is generated: x, y, T and thread_position_in_grid are there because the
 // contract or this text names them.
 uint i = thread_position_in_grid.x;
 float v = float(x[i]);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lopt.fold.cu - what a step makes of the network's weights on a device. lopt_begin, once a step: the time into the
- * first bias, the tensors' first tasks side by side, the two layers as words of the matrix units' products, and what
- * the first layer's sums cannot exceed. lopt_start, once a tensor: the rates, and the power of two that keeps hidden
- * values within those words. lopt_fold, of all chunks' squares the channels' scales, and, where elements are taken one
- * by one, these in the first layer. Networks whose weights are a tensor's
- * own have these among phases of their own. */
+/* lopt.first_layer.cu - the network's weights as elements meet them, on a device. lopt_begin, once a step, adds the
+ * time to the first bias, puts the tensors' first tasks side by side, writes the two layers as words of the matrix
+ * units' products, and bounds the first layer's sums. lopt_start, once a tensor, sets the rates, and the power of two
+ * that keeps hidden values within those words. lopt_first_layer makes the channels' scales of all chunks' squares, and,
+ * where elements are taken one by one, the first layer with them. A network whose weights differ from tensor to tensor
+ * has kernels of its own for these. */
 #define QN_THREADS 1024
 #include "op/lopt/network.h"
 
@@ -17,7 +17,7 @@ QN_FN double set_bias(const qn_lopt_device_args &a, const qn_lopt_live &live, in
   double bias = static_cast<double>(a.weights[B1 + h]), most = qn_lopt_magnitude(bias);
   for (int k = 0; k < TIMES; k++) {
     const double w = weight(a.weights, h, TIME + k);
-    bias += w * tanh_of(qn_lopt_time(live.step, k));
+    bias += w * tanh_double(qn_lopt_time(live.step, k));
     most += qn_lopt_magnitude(w);
   }
   a.head->bias[h] = static_cast<float>(bias);
@@ -52,20 +52,20 @@ QN_KERNEL(lopt_start, qn_lopt_device_args, a)
   const qn_u64 k = qn_block() * qn_block_threads() + qn_thread();
   if (k >= a.n) return;
   const qn_lopt_device_item &it = a.items[k];
-  qn_lopt_found &f = *it.found;
+  qn_lopt_scalars &f = *it.scalars;
   const double lr = a.head->lr * it.lr_scale, decay = a.head->weight_decay;
-  float power = 1;
+  float hidden_scale = 1;
   double most = a.head->most + a.head->most_of_root * qn_lopt_sqrt(static_cast<double>(it.whole));
-  while (KEEPS_WITHIN > 0 && most > KEEPS_WITHIN && power > 0x1p-60f) most *= 0.5, power *= 0.5f;
+  while (KEEPS_WITHIN > 0 && most > KEEPS_WITHIN && hidden_scale > 0x1p-60f) most *= 0.5, hidden_scale *= 0.5f;
   f.of_gradient = 1.0f;
   f.lr = static_cast<float>(lr);
   f.step = static_cast<float>(lr * a.step_mult);
   f.decay = static_cast<float>(QN_LOPT_JOINT_DECAY ? decay : decay * lr);
-  f.power = it.flags & QN_LOPT_TILED ? power : 1.0f;
-  f.unpower = 1.0f / f.power;
+  f.hidden_scale = it.flags & QN_LOPT_TILED ? hidden_scale : 1.0f;
+  f.output_scale = 1.0f / f.hidden_scale;
 }
 
-QN_GROUP_KERNEL(lopt_fold, qn_lopt_device_args, a)
+QN_GROUP_KERNEL(lopt_first_layer, qn_lopt_device_args, a)
 {
   QN_SHARED(double, sums, 32 * ALL_INPUTS);
   QN_SHARED(double, scale, ALL_INPUTS);
@@ -83,7 +83,7 @@ QN_GROUP_KERNEL(lopt_fold, qn_lopt_device_args, a)
     double total = 0;
     for (qn_u32 k = 0; k < 32; k++) total += sums[k * channels + lane];
     scale[lane] = qn_lopt_scale(total, it.whole);
-    it.found->scale[lane] = static_cast<float>(scale[lane]);
+    it.scalars->scale[lane] = static_cast<float>(scale[lane]);
   }
   qn_barrier();
   for (qn_u32 k = qn_thread(); it.layer && k < channels * WIDTH; k += THREADS)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fold.c - what a step makes of the network's weights before elements meet them: the time's inputs go into the first
- * bias, the channels' scales into the first layer. All of it is small, is computed in double, and is rounded once. */
+/* first_layer.c - the network's weights as elements meet them: the first bias with the time's inputs, the first layer
+ * with the channels' scales. All of it is small, is computed in double, and is rounded once. */
 #include "op/lopt/lopt.h"
 #include "op/lopt/scalar.math.h"
 #include <math.h>
@@ -20,12 +20,12 @@ static void set_rates(qn_lopt_rates *r, const qn_lopt_step *step)
 
 void qn_lopt_begin(qn_lopt_call *call, const qn_lopt_step *step)
 {
-  *call = (qn_lopt_call){.kind = step->kind,
+  *call = (qn_lopt_call){.network = step->network,
                          .gradient = step->gradient,
                          .joint_decay = step->joint_decay,
                          .compat = step->compat,
                          .b_is_a = step->compat,
-                         .b_term = step->kind->b_term,
+                         .b_term = step->network->b_term,
                          .means_of_decays = step->means_of_decays,
                          .max_grad_norm = step->max_grad_norm};
   set_rates(&call->rates, step);
@@ -44,25 +44,27 @@ void qn_lopt_prepare(qn_lopt_call *call, const qn_lopt_step *step)
   }
 }
 
-void qn_lopt_side_layer(const qn_lopt_kind *kind, const float *weights, bool row, const double scale[QN_LOPT_SIDES],
-                        float *layer)
+void qn_lopt_factor_layer(const qn_lopt_network *network, const float *weights, bool row,
+                          const double scale[QN_LOPT_FACTOR_CHANNELS], float *layer)
 {
-  for (unsigned k = 0; k < QN_LOPT_SIDES; k++)
-    for (unsigned h = 0; h < kind->hidden; h++) {
-      const int input = qn_lopt_side_input((int)kind->elements, row, (int)k);
-      layer[k * kind->hidden + h] = (float)((double)weights[h * kind->inputs + (unsigned)input] * scale[k]);
+  for (unsigned k = 0; k < QN_LOPT_FACTOR_CHANNELS; k++)
+    for (unsigned h = 0; h < network->hidden; h++) {
+      const int input = qn_lopt_factor_input((int)network->elements, row, (int)k);
+      layer[k * network->hidden + h] = (float)((double)weights[h * network->inputs + (unsigned)input] * scale[k]);
     }
 }
 
-void qn_lopt_fold(const qn_lopt_kind *kind, qn_lopt_item *item)
+void qn_lopt_first_layer(const qn_lopt_network *network, qn_lopt_item *item)
 {
-  const unsigned all = kind->elements + QN_LOPT_SIDES, channels = item->view.factored ? kind->elements : all;
+  const unsigned all = network->elements + QN_LOPT_FACTOR_CHANNELS,
+                 channels = item->view.factored ? network->elements : all;
   for (unsigned k = 0; k < channels; k++) {
     double squares = 0;
     for (uint64_t chunk = 0; chunk < item->chunks; chunk++) squares += item->partial[chunk * all + k];
     const double scale = qn_lopt_scale(squares, item->view.whole_n);
-    for (unsigned h = 0; h < kind->hidden; h++)
-      item->layer[k * kind->hidden + h] = (float)(scale * qn_lopt_channel_weight(item->weights, (int)kind->inputs,
-                                                                                 (int)kind->elements, (int)h, (int)k));
+    for (unsigned h = 0; h < network->hidden; h++)
+      item->layer[k * network->hidden + h] =
+          (float)(scale *
+                  qn_lopt_channel_weight(item->weights, (int)network->inputs, (int)network->elements, (int)h, (int)k));
   }
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sides.h - sums of a tensor's two vectors, as kernels that use them and those that gather them for other processes
- * take them. The unit says QN_THREADS. */
-#ifndef QN_OP_LOPT_SIDES_H
-#define QN_OP_LOPT_SIDES_H
+/* factors.h - sums for a tensor's two factors, read by the kernels that use them and by those that gather them for
+ * other processes. The unit defines QN_THREADS. */
+#ifndef QN_OP_LOPT_FACTORS_H
+#define QN_OP_LOPT_FACTORS_H
 #include "op/lopt/phase.h"
 
 constexpr int SQUARES = QN_LOPT_SQUARES, PLACES = QN_LOPT_PLACES;
 
 constexpr qn_u32 AT_ONCE = 16; /* reads that go out together */
 
-/* The sum of the pieces of a place of `along`. */
+/* The sum of the pieces of a place of `over_x`. */
 QN_FN double sum_pieces(const qn_lopt_device_item &it, qn_u64 place)
 {
   const qn_u64 pieces = ceiling(it.x, QN_LOPT_SUM_ROWS), a = place / it.length;
@@ -27,7 +27,7 @@ QN_FN double sum_pieces(const qn_lopt_device_item &it, qn_u64 place)
   return sum;
 }
 
-QN_FN double sum_across(const qn_lopt_device_item &it, qn_u64 place)
+QN_FN double sum_over_y(const qn_lopt_device_item &it, qn_u64 place)
 {
   if (!(it.flags & QN_LOPT_STRAIGHT)) return it.strip_sums[place];
   const qn_u64 pieces = ceiling(it.length, QN_LOPT_SUM_COLUMNS);
@@ -36,13 +36,13 @@ QN_FN double sum_across(const qn_lopt_device_item &it, qn_u64 place)
   return sum;
 }
 
-/* All chunks' sums, each by a simdgroup. */
-QN_FN void add_chunks(const qn_lopt_device_side &side, double *sums)
+/* The sums of all chunks, each by a simdgroup. */
+QN_FN void add_chunks(const qn_lopt_device_factor &factor, double *sums)
 {
-  const qn_u64 chunks = ceiling(side.n, PLACES);
+  const qn_u64 chunks = ceiling(factor.n, PLACES);
   for (qn_u32 s = qn_simd(); s < SQUARES; s += QN_THREADS / 32) {
     double sum = 0;
-    for (qn_u64 k = qn_lane(); k < chunks; k += 32) sum += side.chunks[k * SQUARES + s];
+    for (qn_u64 k = qn_lane(); k < chunks; k += 32) sum += factor.chunks[k * SQUARES + s];
     sum = qn_simd_sum(sum);
     if (qn_lane() == 0) sums[s] = sum;
   }
