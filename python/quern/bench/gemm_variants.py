@@ -21,13 +21,8 @@ VARIANTS = (
     "sliced-16x64",
     "sliced-16x128",
     "cores-128x128",
-    "cores-64x64",
-    "cores-32x64",
     "cores-16x64",
     "rows-8",
-    "rows-32",
-    "columns-8",
-    "columns-32",
     "plain",
     "cublas",
 )

@@ -15,7 +15,9 @@ QN_KERNEL(gemm_align, qn_gemm_align_args, a)
 {
   qn_begin_next();
   const qn_u64 at = qn_block() * qn_block_threads() + qn_thread(), parts = static_cast<qn_u64>(a.row) / EACH;
-  const qn_i64 row = static_cast<qn_i64>(at / parts), column = static_cast<qn_i64>(at % parts) * EACH;
+  const bool few = at < 1ull << 32 && parts < 1ull << 32; /* a division of 64 bits takes longer than the rest */
+  const qn_u64 of = few ? static_cast<qn_u32>(at) / static_cast<qn_u32>(parts) : at / parts;
+  const qn_i64 row = static_cast<qn_i64>(of), column = static_cast<qn_i64>(at - of * parts) * EACH;
   if (row >= a.m + a.n) return;
   const word *from = row < a.m ? static_cast<const word *>(a.x) + row * a.k
                                : static_cast<const word *>(a.w) + (row - a.m) * a.k;

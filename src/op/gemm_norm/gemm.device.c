@@ -12,7 +12,6 @@
 enum { WORD = 4, SPLIT_THREADS = 256, MORE = 160 };
 
 static int64_t pieces(int64_t n, int64_t of) { return (n + of - 1) / of; }
-static double larger(double a, double b) { return a > b ? a : b; }
 static bool normed(const qn_gemm_problem *problem) { return qn_gemm_norm_of(problem->flags) != QN_GEMM_NO_NORM; }
 
 static int64_t places_of(const qn_gemm_target *target)
@@ -28,10 +27,28 @@ static double bytes_of(const qn_gemm_problem *problem)
   return (m + n) * k * (problem->short_data ? 2 : 4) + m * n * (double)a->slices * 4;
 }
 
+/* How long a tile takes: so many microseconds, and nanoseconds for each column of k. */
+typedef struct tile_time {
+  double us, column_ns;
+} tile_time;
+
 /* Blocks of tiles of so many rows and columns. */
 static int64_t blocks_of(const qn_gemm_problem *problem, int64_t rows, int64_t columns)
 {
   return pieces(problem->args.m, rows) * pieces(problem->args.n, columns) * problem->args.slices;
+}
+
+static double larger(double a, double b) { return a > b ? a : b; }
+
+/* Rounds of blocks on the places that there are, or the time of memory; one launch. On the host what these kernels imitate
+ * lane by lane is slower than what another does plainly. */
+static double tiles_us(const qn_gemm_problem *problem, const qn_gemm_target *target, int64_t blocks, int64_t places,
+                       tile_time time)
+{
+  const double rounds = (double)pieces(blocks, places);
+  const double us = rounds * (time.us + time.column_ns * 1e-3 * (double)problem->args.slice_k);
+  return (target->device.kind == QN_CUDA ? 2.5 : 1e9) +
+         larger(us, qn_gemm_memory_us(target, bytes_of(problem), bytes_of(problem)));
 }
 
 /* The width of a norm's groups as the kernels take it: 0 is no norm. */
@@ -53,7 +70,7 @@ typedef struct hopper_class {
 
 typedef struct hopper_settings {
   uint32_t tile_m;
-  double ns[QN_GEMM_PRECISIONS + 1]; /* a chunk of k takes so long in a tile; the last is bf16 in memory */
+  tile_time times[QN_GEMM_PRECISIONS + 1]; /* the last is bf16 in memory */
 } hopper_settings;
 
 static int row_of(const qn_gemm_problem *problem)
@@ -172,14 +189,13 @@ static qn_status run_hopper(const qn_gemm_variant *variant, const qn_gemm_proble
 static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const hopper_settings *s = variant->settings;
-  const qn_gemm_args *a = &problem->args;
-  const double rounds =
-      (double)pieces(blocks_of(problem, s->tile_m, TILE_N * CLUSTER), target->arch.multiprocessors / CLUSTER);
-  const double before = class_of(problem)->made ? 3 + 8e-6 * (double)a->m * (double)a->k / 4 : 0;
-  const double chunks = (double)pieces(a->slice_k, class_of(problem)->columns);
-  return 5 + before +
-         larger(rounds * (3 + chunks * s->ns[row_of(problem)] * 1e-3),
-                qn_gemm_memory_us(target, bytes_of(problem), bytes_of(problem)));
+  const double of_x = 8 * (double)problem->args.m * (double)problem->args.k;
+  const int64_t row_bytes = problem->args.row * (problem->short_data ? 2 : 4);
+  tile_time time = s->times[row_of(problem)];
+  if (row_bytes % PART_BYTES) time.column_ns *= 1.3; /* what is read at once lies in two lines of the cache */
+  const double us = tiles_us(problem, target, blocks_of(problem, s->tile_m, TILE_N * CLUSTER),
+                             places_of(target) / CLUSTER, time);
+  return us + (class_of(problem)->made ? 0.5 + qn_gemm_memory_us(target, of_x, of_x) : 0);
 }
 
 #define HOPPER(m)                                                                                                      \
@@ -189,9 +205,10 @@ static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem
   .workspace_bytes = hopper_workspace, .run = run_hopper, .guess_us = guess_hopper
 
 /* By class: tf32, bf16x3, tf32x3, bf16, bf16 in memory. */
-static const hopper_settings hopper_256 = {256, {0, 670, 0, 0, 1100, 740}},
-                             hopper_128 = {128, {0, 395, 560, 1040, 640, 410}},
-                             hopper_64 = {64, {0, 300, 435, 660, 600, 320}};
+static const hopper_settings
+    hopper_256 = {256, {{0, 0}, {6.1, 19.4}, {0, 0}, {0, 0}, {6.4, 14.5}, {2.6, 11.4}}},
+    hopper_128 = {128, {{0, 0}, {4.3, 10.1}, {4, 18}, {4.9, 30.7}, {4.2, 8.7}, {2, 6.2}}},
+    hopper_64 = {64, {{0, 0}, {2.6, 7.6}, {2.5, 11.9}, {3.2, 21.4}, {2.7, 7}, {0.9, 4}}};
 const qn_gemm_variant qn_gemm_hopper[] = {
     {.name = "wgmma-256x128", HOPPER(256)},
     {.name = "wgmma-128x128", HOPPER(128)},
@@ -205,6 +222,7 @@ enum { SLICED_THREADS = 256, SLICED_ARCH = 80, SLICED_STEP = 128 };
 
 typedef struct sliced_settings {
   uint32_t tile_m, tile_n, ahead;
+  tile_time times[QN_GEMM_PRECISIONS];
 } sliced_settings;
 
 static const char *refuses_f32(const qn_gemm_problem *problem)
@@ -252,16 +270,11 @@ static qn_status run_sliced(const qn_gemm_variant *variant, const qn_gemm_proble
                         SLICED_THREADS / 32 * s->tile_m * (s->tile_n + 8) * WORD, a, sizeof *a);
 }
 
-/* Rounds of tiles, each as long as its reads: 8.5 ns for a column of k in 32 by 32; or memory's time for w. On the
- * host what it imitates lane by lane is slower than what it does plainly. */
 static double guess_sliced(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const sliced_settings *s = variant->settings;
-  const qn_gemm_args *a = &problem->args;
-  const double rounds = (double)pieces(blocks_of(problem, s->tile_m, s->tile_n), places_of(target));
-  const double each = 1 + 8.5e-3 * (double)a->slice_k * (s->tile_m + s->tile_n) / 64;
-  return (target->device.kind == QN_CUDA ? 4 : 1e9) +
-         larger(rounds * each, qn_gemm_memory_us(target, bytes_of(problem), bytes_of(problem)));
+  return tiles_us(problem, target, blocks_of(problem, s->tile_m, s->tile_n), places_of(target),
+                  s->times[problem->precision]);
 }
 
 #define SLICED(m, n)                                                                                                   \
@@ -269,8 +282,11 @@ static double guess_sliced(const qn_gemm_variant *variant, const qn_gemm_problem
   .width = (n), .step = SLICED_STEP, .settings = &sliced_##m##_##n, .refuses = refuses_sliced, .run = run_sliced,       \
   .guess_us = guess_sliced
 
-static const sliced_settings sliced_32_32 = {32, 32, 4}, sliced_16_32 = {16, 32, 2}, sliced_16_64 = {16, 64, 2},
-                             sliced_16_128 = {16, 128, 1};
+/* By class: tf32, bf16x3, tf32x3, bf16. */
+static const sliced_settings sliced_32_32 = {32, 32, 4, {{0, 0}, {1.6, 3.9}, {1.8, 4.8}, {1.3, 7}, {1, 3.5}}},
+                             sliced_16_32 = {16, 32, 2, {{0, 0}, {0.5, 2.8}, {0.6, 3.2}, {0.3, 5.7}, {0.2, 2.4}}},
+                             sliced_16_64 = {16, 64, 2, {{0, 0}, {0.9, 4.3}, {1.1, 5.2}, {0.9, 9.8}, {0.6, 3.8}}},
+                             sliced_16_128 = {16, 128, 1, {{0, 0}, {1.8, 7}, {1.2, 11.7}, {0, 0}, {0.8, 7.5}}};
 const qn_gemm_variant qn_gemm_sliced[] = {
     {.name = "sliced-32x32", SLICED(32, 32)},
     {.name = "sliced-16x32", SLICED(16, 32)},
@@ -306,16 +322,12 @@ static qn_status run_mma(const qn_gemm_variant *variant, const qn_gemm_problem *
                         sizeof *a);
 }
 
-/* Rounds of tiles, each as many chunks of 32 columns of k long, whose microseconds depend on the class. */
 static double guess_mma(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  const qn_gemm_args *a = &problem->args;
-  const double rounds = (double)pieces(blocks_of(problem, MMA_TILE, MMA_TILE), places_of(target));
-  const double chunk = problem->precision == QN_GEMM_TF32X3 ? 2.8 : 1.75;
+  static const tile_time times[QN_GEMM_PRECISIONS] = {{0, 0}, {5.1, 47.5}, {5, 51}, {4, 91}, {4.4, 31}};
   (void)variant;
-  return (target->device.kind == QN_CUDA ? 6 : 1e9) +
-         larger(rounds * chunk * (double)pieces(a->slice_k, MMA_CHUNK),
-                qn_gemm_memory_us(target, bytes_of(problem), bytes_of(problem)));
+  return tiles_us(problem, target, blocks_of(problem, MMA_TILE, MMA_TILE), places_of(target),
+                  times[problem->precision]);
 }
 
 const qn_gemm_variant qn_gemm_mma[] = {
@@ -335,8 +347,7 @@ enum { CORES_THREADS = 256, CORES_STEP = 64 };
 
 typedef struct cores_settings {
   uint32_t tile_m, tile_n, chunk, stages, down, across;
-  double alone,
-      share; /* of what a multiprocessor's ordinary cores could do: what one block reaches, and what many do */
+  tile_time time;
   bool host;
 } cores_settings;
 
@@ -373,110 +384,78 @@ static qn_status run_cores(const qn_gemm_variant *variant, const qn_gemm_problem
   return qn_gemm_launch(call, function, blocks, CORES_THREADS, cores_shared(s), a, sizeof *a);
 }
 
-/* Rounds of tiles at some 386 GFLOP/s a multiprocessor, of which a tile reaches its share; or memory's time for w. */
 static double guess_cores(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const cores_settings *s = variant->settings;
-  const qn_gemm_args *a = &problem->args;
-  const int64_t tiles = blocks_of(problem, s->tile_m, s->tile_n), places = places_of(target);
-  const double rounds = (double)pieces(tiles, places), share = tiles > places ? s->share : s->alone;
-  const double each = 2 + 2.0 * s->tile_m * s->tile_n * (double)a->slice_k / (386e3 * share);
-  return (target->device.kind == QN_CUDA ? 4 : 1e9) +
-         larger(rounds * each, qn_gemm_memory_us(target, bytes_of(problem), bytes_of(problem)));
+  return tiles_us(problem, target, blocks_of(problem, s->tile_m, s->tile_n), places_of(target), s->time);
 }
 
 #define CORES(m, n)                                                                                                    \
   .precisions = 1u << QN_GEMM_FP32, .width = (n), .step = CORES_STEP, .settings = &cores_##m##_##n,                     \
   .refuses = refuses_cores, .run = run_cores, .guess_us = guess_cores
 
-static const cores_settings cores_128_128 = {128, 128, 32, 3, 4, 2, 0.78, 0.84, false},
-                            cores_64_64 = {64, 64, 32, 4, 2, 2, 0.6, 0.75, false},
-                            cores_32_64 = {32, 64, 64, 3, 1, 2, 0.55, 0.7, false},
-                            cores_16_64 = {16, 64, 64, 4, 1, 1, 0.48, 0.7, true};
+static const cores_settings cores_128_128 = {128, 128, 32, 3, 4, 2, {2.4, 97}, false},
+                            cores_16_64 = {16, 64, 64, 4, 1, 1, {0.4, 9.3}, true};
 const qn_gemm_variant qn_gemm_cores[] = {
     {.name = "cores-128x128", CORES(128, 128)},
-    {.name = "cores-64x64", CORES(64, 64)},
-    {.name = "cores-32x64", CORES(32, 64)},
     {.name = "cores-16x64", CORES(16, 64)},
     {.name = NULL},
 };
 
 /* ---- gemm.rows.cu ---- */
 
-enum { ROWS_THREADS = 256, ROWS_STEP = 1024, ROWS_MOST = 8, ROWS_ALIGNED = 16, FEW = 64 };
-
-typedef struct rows_settings {
-  int tile;    /* rows of w of a block; turned: of x */
-  bool turned; /* for few columns: x and w change places */
-} rows_settings;
+enum { ROWS_THREADS = 256, ROWS_STEP = 1024, ROWS_MOST = 8, ROWS_TILE = 8, ROWS_ALIGNED = 16, FEW = 64 };
 
 static const char *refuses_rows(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
                                 const qn_gemm_target *target)
 {
-  const rows_settings *s = variant->settings;
-  (void)target;
-  if (!s->turned && problem->args.m > FEW) return "it reads w once for each 8 rows of x, and these are more than 64";
-  if (s->turned && problem->args.n > FEW) return "it reads x once for each 8 rows of w, and these are more than 64";
+  (void)variant, (void)target;
+  if (problem->args.m > FEW) return "it reads w once for each 8 rows of x, and these are more than 64";
   return problem->args.k ? NULL : "k is 0";
 }
 
-/* The few rows of a block: the power of two from all of them on, up to 8. */
-static int rows_of(int64_t few)
+/* Rows of x of a block: the power of two from m on, up to 8. */
+static int rows_of(const qn_gemm_problem *problem)
 {
   int rows = 1;
-  while (rows < ROWS_MOST && rows < few) rows *= 2;
+  while (rows < ROWS_MOST && rows < problem->args.m) rows *= 2;
   return rows;
-}
-
-/* As the kernel sees it. */
-static qn_gemm_problem turned(const qn_gemm_variant *variant, const qn_gemm_problem *problem)
-{
-  const rows_settings *s = variant->settings;
-  const qn_gemm_args *from = &problem->args;
-  qn_gemm_problem to = *problem;
-  to.precision = QN_GEMM_FP32; /* one kernel serves all classes */
-  if (s->turned) to.args.x = from->w, to.args.w = from->x, to.args.m = from->n, to.args.n = from->m;
-  return to;
 }
 
 static qn_status run_rows(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
-  const rows_settings *s = variant->settings;
-  const qn_gemm_problem own = turned(variant, problem);
-  const qn_gemm_args *a = &own.args;
-  const int rows = rows_of(a->m), words = problem->short_data ? 8 : 4;
+  const qn_gemm_args *a = &problem->args;
+  const int rows = rows_of(problem), words = problem->short_data ? 8 : 4;
   const bool parts = a->k % words == 0 && (uintptr_t)a->x % ROWS_ALIGNED == 0 && (uintptr_t)a->w % ROWS_ALIGNED == 0;
+  qn_gemm_problem any = *problem;
   char more[MORE];
   const qn_device_function *function;
-  snprintf(more, sizeof more,
-           "QN_GEMM_COLUMNS=%d QN_GEMM_TILE_M=%d QN_GEMM_TILE_N=%d QN_GEMM_PACK=%d QN_GEMM_TURNED=%d", width(problem),
-           rows, s->tile, parts ? words : 1, s->turned);
-  qn_try(qn_gemm_function(&own, call, "op/gemm_norm/gemm.rows.cu", "gemm_rows", more, &function));
-  return qn_gemm_launch(call, function, (uint64_t)blocks_of(&own, rows, s->tile), ROWS_THREADS, 0, a, sizeof *a);
+  (void)variant;
+  any.precision = QN_GEMM_FP32; /* one kernel serves all classes */
+  snprintf(more, sizeof more, "QN_GEMM_COLUMNS=%d QN_GEMM_TILE_M=%d QN_GEMM_PACK=%d", width(problem), rows,
+           parts ? words : 1);
+  qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.rows.cu", "gemm_rows", more, &function));
+  return qn_gemm_launch(call, function, (uint64_t)blocks_of(problem, rows, ROWS_TILE), ROWS_THREADS, 0, a, sizeof *a);
 }
 
 static double guess_rows(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  const rows_settings *s = variant->settings;
-  const qn_gemm_problem own = turned(variant, problem);
-  const int rows = rows_of(own.args.m);
-  const double rounds = (double)pieces(blocks_of(&own, rows, s->tile), 2 * places_of(target));
-  const double steps = (double)pieces(own.args.slice_k, 128) * s->tile / 32; /* of a simdgroup */
-  const double step = rows < 8 ? 0.25 : 0.4;
-  return (target->device.kind == QN_CUDA ? 3 : 1e9) +
-         larger(rounds * (1 + steps * step), qn_gemm_memory_us(target, bytes_of(problem), bytes_of(problem)));
+  const bool many = rows_of(problem) == ROWS_MOST;
+  const tile_time time = problem->short_data ? (tile_time){many ? 3.1 : 0.5, many ? 2.9 : 0.6}
+                                             : (tile_time){many ? 1.5 : 0.9, many ? 1.7 : 1.8};
+  (void)variant;
+  return tiles_us(problem, target, blocks_of(problem, rows_of(problem), ROWS_TILE), places_of(target), time);
 }
 
-#define ROWS(s)                                                                                                        \
-  .precisions = (1u << QN_GEMM_PRECISIONS) - 1, .looseness = 2, /* f32 is tighter than any class */                    \
-      .settings = &(s), .step = ROWS_STEP, .any_rows = true, .refuses = refuses_rows, .run = run_rows,                 \
-  .guess_us = guess_rows
-
-static const rows_settings rows_8 = {8, false}, rows_32 = {32, false}, columns_8 = {8, true}, columns_32 = {32, true};
 const qn_gemm_variant qn_gemm_rows[] = {
-    {.name = "rows-8", .width = 8, ROWS(rows_8)},
-    {.name = "rows-32", .width = 32, ROWS(rows_32)},
-    {.name = "columns-8", ROWS(columns_8)},
-    {.name = "columns-32", ROWS(columns_32)},
+    {.name = "rows-8",
+     .precisions = (1u << QN_GEMM_PRECISIONS) - 1,
+     .looseness = 2, /* f32 is tighter than any class */
+     .width = ROWS_TILE,
+     .step = ROWS_STEP,
+     .any_rows = true,
+     .refuses = refuses_rows,
+     .run = run_rows,
+     .guess_us = guess_rows},
     {.name = NULL},
 };

@@ -17,6 +17,12 @@ struct pack {
   float v[PACK];
 };
 
+/* A division of 64 bits takes longer than all the rest. */
+QN_FN qn_u64 divided(qn_u64 a, qn_u64 b)
+{
+  return a < 1ull << 32 && b < 1ull << 32 ? static_cast<qn_u32>(a) / static_cast<qn_u32>(b) : a / b;
+}
+
 QN_FN pack load(const float *from)
 {
   pack to;
@@ -96,9 +102,11 @@ QN_FN float team_sum(float x, float *scratch)
 template <class Visit> QN_FN void each(qn_i64 lane, qn_i64 first, qn_i64 columns, Visit visit)
 {
   if (ITEMS) {
+    const int from = static_cast<int>(lane) * PACK, few = static_cast<int>(columns);
+    first += from;
     QN_UNROLL
     for (int i = 0; i < ITEMS; i++)
-      if ((lane + i * TEAM) * PACK < columns) visit(i, first + (lane + i * TEAM) * PACK);
+      if (from + i * TEAM * PACK < few) visit(i, first + i * TEAM * PACK);
   } else {
     for (qn_i64 j = lane * PACK; j < columns; j += TEAM * PACK) visit(0, first + j);
   }
@@ -111,7 +119,8 @@ QN_GROUP_KERNEL(gemm_epilogue, qn_gemm_z_args, a)
   const qn_u64 team = (qn_block() * qn_block_threads() + qn_thread()) / TEAM;
   const qn_u64 groups = static_cast<qn_u64>(a.of.n / a.of.columns), all = groups * static_cast<qn_u64>(a.of.m);
   const qn_i64 columns = team < all ? a.of.columns : 0; /* nobody leaves: the sums need every lane */
-  const qn_i64 row = static_cast<qn_i64>(team / groups), first = static_cast<qn_i64>(team % groups) * a.of.columns;
+  const qn_i64 row = static_cast<qn_i64>(divided(team, groups));
+  const qn_i64 first = static_cast<qn_i64>(team - static_cast<qn_u64>(row) * groups) * a.of.columns;
   const qn_i64 lane = qn_thread() % TEAM;
   pack v[ITEMS ? ITEMS : 1] = {}; /* a register without a column is 0 */
   float mean;
@@ -149,8 +158,7 @@ QN_KERNEL(gemm_elements, qn_gemm_z_args, a)
 {
   qn_await_kernel();
   const qn_u64 at = qn_block() * qn_block_threads() + qn_thread(), packs = static_cast<qn_u64>(a.of.n) / PACK;
-  const bool near = at < 1ull << 32 && packs < 1ull << 32; /* a division of 64 bits takes longer than the rest */
-  const qn_u64 row = near ? static_cast<qn_u32>(at) / static_cast<qn_u32>(packs) : at / packs;
+  const qn_u64 row = divided(at, packs);
   if (row >= static_cast<qn_u64>(a.of.m)) return;
   const qn_i64 column = static_cast<qn_i64>(at - row * packs) * PACK;
   store(a, static_cast<qn_i64>(row), column, value(a, static_cast<qn_i64>(row), column), 0.0f, 1.0f);

@@ -67,6 +67,7 @@ struct qn_gemm_variant {
   int looseness;        /* of its operands' words, as workbench/op_check.h says */
   int width;            /* the widest group whose norm its tile holds; 0: it writes sums and no more */
   int step;             /* slices of k are multiples of so many columns; 0: it does not cut k */
+  bool writes_y;        /* without an epilogue it writes y, of y's type */
   bool any_rows;        /* it reads rows of any alignment; else they are copied before where they are not aligned */
   /* NULL: it can serve; else why not, in a few words. Cheap: every call asks. */
   const char *(*refuses)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.rows.cu - y = epilogue(x w^T) for a few rows of x, on any GPU's ordinary cores: time goes with reading w, once.
- * A block has QN_GEMM_TILE_M rows of x by QN_GEMM_TILE_N of w. A simdgroup has four of those rows of w: its lanes read
+ * A block has QN_GEMM_TILE_M rows of x by 8 of w. A simdgroup has four of those rows of w: its lanes read
  * QN_GEMM_PACK neighbouring columns of k each (1: four or eight that are 32 apart, of rows that are not aligned), and
- * multiply them in f32, which serves every class. Simdgroups beyond TILE_N / 4 share out k. What lanes have of a sum is
+ * multiply them in f32, which serves every class. Pairs of simdgroups share out k. What lanes have of a sum is
  * added by halves: with each exchange a lane keeps half of the sums, until it has one.
  *
- * QN_GEMM_TURNED: x is w and w is x, of a product of few columns; sums are written where they belong.
- *
- * The unit says also QN_GEMM_SHORT, QN_GEMM_RAW, QN_GEMM_FLAGS, QN_GEMM_COLUMNS (of a group: a power of two from 4 to
- * TILE_N; no norm: 0). */
+ * The unit says also QN_GEMM_SHORT, QN_GEMM_RAW, QN_GEMM_FLAGS, QN_GEMM_COLUMNS (of a group: 4 or 8; no
+ * norm: 0). */
 #define QN_THREADS 256
 #include "op/gemm_norm/finish.h"
 
 enum {
   TILE_M = QN_GEMM_TILE_M, /* 1, 2, 4, 8 */
-  TILE_N = QN_GEMM_TILE_N,
+  TILE_N = 8,
   EACH = 4,                  /* rows of w of a simdgroup */
   ACROSS = TILE_N / EACH,    /* simdgroups */
   DEEP = 8 / ACROSS,         /* of k */
@@ -107,17 +105,6 @@ QN_GROUP_KERNEL(gemm_rows, qn_gemm_args, all)
     partial[(qn_simd() / ACROSS * TILE_M + i / EACH) * TILE_N + qn_simd() % ACROSS * EACH + i % EACH] = mine;
   }
   qn_barrier();
-  if (QN_GEMM_TURNED) {
-    for (qn_u32 e = qn_thread(); e < TILE_M * TILE_N; e += QN_THREADS) {
-      const qn_i64 i = e % TILE_M, j = e / TILE_M;
-      float v = 0;
-      QN_GEMM_EACH
-      for (int s = 0; s < DEEP; s++) v += partial[(s * TILE_M + i) * TILE_N + j];
-      if (here.m0 + i < a.m && here.n0 + j < a.n)
-        static_cast<float *>(a.y)[(here.n0 + j) * a.pitch + here.m0 + i] = v;
-    }
-    return;
-  }
   if (qn_simd() * 32 >= TILE_M * QUADS) return;
   const qn_u32 i = qn_thread() % (TILE_M * QUADS); /* lanes beyond the tile do as others, and store nothing */
   float v[4] = {0, 0, 0, 0};

@@ -113,11 +113,10 @@ static const char *const looser[] = {"precision=tf32", "precision=bf16", NULL};
                 "QN_GEMM_PACK=" #pack),                                                                                \
         NULL                                                                                                           \
   }
-#define ROWS(rows, columns, pack, ...)                                                                                 \
+#define ROWS(rows, pack, ...)                                                                                          \
   {                                                                                                                    \
     "op/gemm_norm/gemm.rows.cu",                                                                                       \
-        DEFINES("QN_GEMM_PRECISION=0", "QN_GEMM_TILE_M=" #rows, "QN_GEMM_TILE_N=" #columns, "QN_GEMM_PACK=" #pack,     \
-                __VA_ARGS__),                                                                                          \
+        DEFINES("QN_GEMM_PRECISION=0", "QN_GEMM_TILE_M=" #rows, "QN_GEMM_PACK=" #pack, __VA_ARGS__),                   \
         NULL                                                                                                           \
   }
 #define SLICED(precision, rows, columns, ahead, ...)                                                                   \
@@ -155,17 +154,14 @@ static const qn_device_unit units[] = {
     {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=2"), NULL},
     {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=3"), "sm_90a"},
     {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=4"), "sm_90a"},
-    ROWS(8, 8, 4, SUMS, "QN_GEMM_SHORT=0", "QN_GEMM_TURNED=0"),
-    ROWS(8, 32, 8, SUMS, "QN_GEMM_SHORT=1", "QN_GEMM_TURNED=1"),
-    ROWS(1, 32, 1, F32, "QN_GEMM_COLUMNS=32", "QN_GEMM_TURNED=0"),
-    ROWS(8, 32, 8, SHORT, "QN_GEMM_COLUMNS=32", "QN_GEMM_TURNED=0"),
+    ROWS(8, 4, SUMS, "QN_GEMM_SHORT=0"),
+    ROWS(1, 1, F32, "QN_GEMM_COLUMNS=8"),
+    ROWS(8, 8, SHORT, "QN_GEMM_COLUMNS=8"),
     {"op/gemm_norm/gemm.mma.cu", DEFINES(F32, "QN_GEMM_PRECISION=3", "QN_GEMM_COLUMNS=128", "QN_GEMM_STAGES=3"),
      "sm_80"},
     SLICED(2, 32, 32, 4, F32, "QN_GEMM_COLUMNS=32"),
     SLICED(3, 16, 64, 1, SUMS, "QN_GEMM_SHORT=0"),
     CORES(128, 128, 32, 3, 4, 2, "sm_90a", F32, "QN_GEMM_COLUMNS=32"),
-    CORES(64, 64, 32, 4, 2, 2, "sm_90a", SUMS, "QN_GEMM_SHORT=0"),
-    CORES(32, 64, 64, 3, 1, 2, "sm_90a", SUMS, "QN_GEMM_SHORT=0"),
     CORES(16, 64, 64, 4, 1, 1, NULL, F32, "QN_GEMM_COLUMNS=32"),
     HOPPER(1, 128, 6, F32, "QN_GEMM_COLUMNS=32", "QN_ACTIVATION_NEAR"),
     HOPPER(1, 256, 4, SUMS, "QN_GEMM_SHORT=0", "QN_ACTIVATION_NEAR"),

@@ -7,10 +7,10 @@
 #include "op/gemm_norm/gemm.h"
 #include <stdio.h>
 
-enum { THREADS = 256, LANES = 32, ITEMS_MOST = 8, PART = 16, WORD = 4, HOST_DEPTH = 256, HOST_SLICES = 3, BEST = 256 };
+enum { THREADS = 256, LANES = 32, ITEMS_MOST = 8, PART = 16, LINE = 8 /* parts */, WORD = 4, HOST_DEPTH = 256, HOST_SLICES = 3, BEST = 256 };
 
 /* An H200's, in microseconds and bytes a microsecond: what a kernel behind another costs beside its work. */
-static const double launch_us = 2.2, l2_rate = 4.5e6, memory_rate = 3.6e6;
+static const double launch_us = 1.4, l2_rate = 3.5e6, memory_rate = 3.5e6;
 
 typedef struct plan {
   qn_gemm_problem inner; /* the variant's own */
@@ -68,11 +68,11 @@ static plan plan_of(qn_gemm_choice choice, const qn_gemm_problem *problem)
   a->row = a->k;
   a->pitch = a->n;
   if (p.aligns) {
-    a->row = a->k = pieces(a->k, part_of(problem)) * part_of(problem);
+    a->row = a->k = pieces(a->k, LINE * part_of(problem)) * LINE * part_of(problem);
     p.row_bytes = rounded((size_t)(a->m + a->n) * (size_t)a->row * (problem->short_data ? 2 : 4));
   }
   cut(v, a, choice.slices);
-  p.inner.raw = a->slices > 1 || !holds(v, problem);
+  p.inner.raw = a->slices > 1 || !(v->writes_y ? problem->flags == 0 : holds(v, problem));
   if (!p.inner.raw) return p;
   if (v->width) a->pitch = pieces(a->n, WORD) * WORD;
   a->slice = a->m * a->pitch;
@@ -109,12 +109,13 @@ static qn_status align(const plan *p, const qn_gemm_problem *problem, const qn_g
   return qn_gemm_launch(call, function, (parts + THREADS - 1) / THREADS, THREADS, 0, &argument, sizeof argument);
 }
 
-/* Threads that take a group of so many packs: the power of two from them on, up to a simdgroup; else the block. */
-static uint32_t team_of(int64_t packs)
+/* Threads that take a group of so many packs, `each` of which a thread has where there are so many: a power of two, up
+ * to a simdgroup; else the block. */
+static uint32_t team_of(int64_t packs, int64_t each)
 {
   uint32_t team = 1;
   if (packs > LANES * 8) return THREADS;
-  while (team < LANES && team < packs) team *= 2;
+  while (team < LANES && team * each < packs) team *= 2;
   return team;
 }
 
@@ -132,14 +133,15 @@ static qn_status finish(const plan *p, const qn_gemm_problem *problem, const qn_
   const bool norms = normed(problem);
   const int64_t each = in_fours(problem) && a->columns % WORD == 0 && p->z.pitch % WORD == 0 ? WORD : 1;
   const int64_t packs = a->columns / each;
-  const uint32_t team = norms ? team_of(packs) : 1;
+  const uint32_t team = norms ? team_of(packs, each == WORD ? 2 : 4) : 1;
   const uint64_t n = (uint64_t)a->m * (uint64_t)(norms ? a->n / a->columns * team : a->n / each);
   const qn_device_function *function;
-  char more[96];
+  const bool near = problem->precision != QN_GEMM_FP32 && problem->precision != QN_GEMM_TF32X3;
+  char more[128];
   qn_gemm_problem any = *problem;
-  any.precision = QN_GEMM_FP32; /* one kernel for all classes */
-  snprintf(more, sizeof more, "QN_GEMM_TEAM=%u QN_GEMM_ITEMS=%u QN_GEMM_PACK=%d", team,
-           norms ? items_of(packs, team, ITEMS_MOST * (WORD / each)) : 1, (int)each);
+  any.precision = QN_GEMM_FP32; /* one kernel for all classes, but for the activation's words */
+  snprintf(more, sizeof more, "QN_GEMM_TEAM=%u QN_GEMM_ITEMS=%u QN_GEMM_PACK=%d%s", team,
+           norms ? items_of(packs, team, ITEMS_MOST * (WORD / each)) : 1, (int)each, near ? " QN_ACTIVATION_NEAR" : "");
   qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.epilogue.cu", norms ? "gemm_epilogue" : "gemm_elements", more,
                           &function));
   return qn_gemm_launch(call, function, (n + THREADS - 1) / THREADS, THREADS, 0, &p->z, sizeof p->z);
@@ -183,7 +185,7 @@ static double guess(qn_gemm_choice choice, const qn_gemm_problem *problem, const
   double us = v->guess_us(v, &p.inner, target);
   if (p.aligns) us += launch_us + qn_gemm_memory_us(target, 2 * of_rows, 2 * of_rows);
   if (p.finishes)
-    us += launch_us + 0.1 * (double)a->slices +
+    us += launch_us + 0.02 * (double)a->slices +
           qn_gemm_memory_us(target, of_y * (double)(a->slices + 1), of_y * (double)(a->slices + 1));
   return us;
 }
