@@ -7,6 +7,7 @@
 #include "workbench/beside.h"
 #include "workbench/break_even.h"
 #include "workbench/first_use.h"
+#include "workbench/random_bench.h"
 #include "workbench/record.h"
 #include "workbench/settings.h"
 #include "workbench/subject_stage.h"
@@ -16,15 +17,18 @@
 #include <string.h>
 
 enum { MOST_SETTINGS = 32, MOST_OPS = 64 };
+static const double PROBLEM_SECONDS = 0.5; /* of --random, unless --seconds says otherwise */
 
 typedef struct order {
-  const char *op, *workload, *file, *backend, *types, *json, *trace;
+  const char *op, *workload, *shape, *file, *backend, *types, *json, *trace;
   const char *setting[MOST_SETTINGS];
   size_t n_settings;
   int timer; /* QN_TIMER_COUNT: all */
   int threads;
   double seconds;
-  uint64_t seed;
+  uint64_t seed, first, most_bytes;
+  long random; /* problems; 0: none */
+  bool list;
   bool hot, no_unfused, first_use, first_use_here, first_use_empty, break_even, ceilings_here;
 } order;
 
@@ -39,11 +43,21 @@ enum {
   KEY_FIRST,
   KEY_FIRST_HERE,
   KEY_EVEN,
-  KEY_CEILINGS_HERE
+  KEY_CEILINGS_HERE,
+  KEY_SHAPE,
+  KEY_RANDOM,
+  KEY_NUMBER,
+  KEY_MOST_BYTES,
+  KEY_LIST
 };
 
 static const struct argp_option options[] = {
     {"workload", 'w', "NAME", 0, "The data, see below; default: gpt2-124m, or the op's own first workload", 0},
+    {"shape", KEY_SHAPE, "TEXT", 0,
+     "Shapes instead of a workload: '24*768x3072 40', a list's, or 'm=16 n=64 k=32'; shift=N begins data N elements "
+     "off "
+     "a boundary, apart=N leaves N elements between rows",
+     0},
     {"params", 'p', "FILE", 0, "The tensors that FILE.safetensors lists, instead of a workload", 0},
     {"backend", 'b', "cpu|cuda[:N]|emulator", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
     {"types", KEY_TYPES, "LIST", 0,
@@ -62,7 +76,15 @@ static const struct argp_option options[] = {
     {"ceilings-here", KEY_CEILINGS_HERE, NULL, OPTION_HIDDEN, "The ceilings alone, a round for each line of the input",
      1},
     {"break-even", KEY_EVEN, NULL, 0, "Find the smallest size from which the fused form is faster", 1},
-    {"seed", KEY_SEED, "N", 0, "Seed of the data", 1},
+    {"seed", KEY_SEED, "N", 0, "Seed of the data, or of the problems of --random", 1},
+    {"random", KEY_RANDOM, "N", 0,
+     "Time N problems drawn from the op's domain: rows of types, shapes, layouts and settings, the same by seed on "
+     "every machine, half a second each unless --seconds says otherwise; OP is required",
+     3},
+    {"first", KEY_NUMBER, "K", 0, "The number of the first problem; default: 0", 3},
+    {"most-bytes", KEY_MOST_BYTES, "B", 0,
+     "Draw a problem again whose tensors have more bytes; default: 268435456, on every device", 3},
+    {"list", KEY_LIST, NULL, 0, "Print the problems as lines of JSON, and time nothing", 3},
     {"json", 'j', "FILE", 0, "Append each measurement with its raw samples as a line of JSON", 2},
     {"trace", KEY_TRACE, "FILE", 0, "Write a Chrome trace: calls, steps, and the kernels of one step", 2},
     {0},
@@ -118,6 +140,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case KEY_CEILINGS_HERE: o->ceilings_here = true; return 0;
   case KEY_EVEN: o->break_even = true; return 0;
   case KEY_NO_UNFUSED: o->no_unfused = true; return 0;
+  case KEY_SHAPE: o->shape = arg; return 0;
+  case KEY_RANDOM: o->random = read_number(state, "random", arg, 1, 1 << 20); return 0;
+  case KEY_NUMBER: o->first = (uint64_t)read_number(state, "first", arg, 0, 1L << 48); return 0;
+  case KEY_MOST_BYTES: o->most_bytes = (uint64_t)read_number(state, "most-bytes", arg, 1, 1L << 48); return 0;
+  case KEY_LIST: o->list = true; return 0;
   case KEY_SEED: o->seed = (uint64_t)read_number(state, "seed", arg, 0, 1L << 48); return 0;
   case 'j': o->json = qn_verb_output(state, arg); return 0;
   case KEY_TRACE: o->trace = qn_verb_output(state, arg); return 0;
@@ -126,7 +153,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     o->op = arg;
     return 0;
   case ARGP_KEY_END:
-    if (o->workload && o->file) argp_error(state, "either --workload or --params, not both");
+    if (!!o->workload + !!o->file + !!o->shape + !!o->random > 1)
+      argp_error(state, "one of --workload, --params, --shape and --random, not both");
+    if (o->shape && !o->op) argp_error(state, "--shape is of one op: name it");
+    if (o->random && !o->op) argp_error(state, "--random draws problems of one op: name it");
+    if (o->random && (o->types || o->n_settings || o->break_even || o->first_use))
+      argp_error(state, "--random draws types and settings itself, and does without --break-even and --first-use");
+    if (o->list && !o->random) argp_error(state, "--list prints the problems of --random");
     return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
@@ -278,6 +311,7 @@ static qn_status find_work(session *s, const qn_op *op, size_t row, void *params
 {
   const order *o = s->o;
   qn_workload_free(&s->work);
+  if (o->shape) return qn_subject_shapes(op, row, o->shape, &s->work, params);
   if (qn_op_check_of(op)->workloads) return qn_subject_workload(op, row, o->workload, &s->work, params);
   return o->file ? qn_workload_read(o->file, &s->work)
                  : qn_workload_find(o->workload ? o->workload : "gpt2-124m", &s->work);
@@ -321,19 +355,74 @@ static qn_status bench_op(session *s, const qn_op *op, bool *wrong)
   return status;
 }
 
+/* One problem of --random, as --types, --shape and --set would have it. */
+static qn_status bench_problem(session *s, const qn_problem *p, qn_sweep *sweep, void *params)
+{
+  const order *o = s->o;
+  char word[96];
+  qn_bench bench = {.device.size = sizeof bench.device};
+  qn_workload_free(&s->work);
+  qn_try(qn_settings_begin(p->op, params));
+  qn_try(qn_subject_shapes(p->op, p->row, p->shape, &s->work, params));
+  for (int at = 0, used; sscanf(p->settings + at, "%95s%n", word, &used) == 1; at += used)
+    qn_try(qn_settings_read(&p->op->info, params, word));
+  qn_bench_request request = request_of(s, p->op, params, p->row, o->timer < QN_TIMER_COUNT ? o->timer : 0);
+  request.seed = 1;
+  if (!(request.seconds > 0)) request.seconds = PROBLEM_SECONDS;
+  qn_progress_begin(&s->progress, p->op->info.name, 100);
+  qn_status status = qn_bench_run(&request, &bench);
+  qn_progress_end(&s->progress);
+  if (status == QN_OK) status = qn_sweep_add(sweep, p, &bench, stdout);
+  if (status == QN_OK && o->json) status = qn_record_append(o->json, &bench);
+  qn_bench_clear(&bench);
+  return status;
+}
+
+static qn_status bench_random(session *s, const qn_op *op, bool *wrong)
+{
+  const order *o = s->o;
+  qn_sweep sweep = {0};
+  qn_problem problem;
+  void *params;
+  qn_try(qn_try_allocate(&params, op->info.params_bytes, "parameters"));
+  qn_status status = QN_OK;
+  for (uint64_t k = 0; status == QN_OK && k < (uint64_t)o->random; k++) {
+    status = qn_problem_draw(op, o->seed, o->first + k, o->most_bytes, &problem);
+    if (status == QN_OK) status = bench_problem(s, &problem, &sweep, params);
+  }
+  if (sweep.n) qn_sweep_print(&sweep, op->info.name, stdout);
+  *wrong = *wrong || sweep.n_wrong;
+  qn_sweep_clear(&sweep);
+  qn_release(params);
+  return status;
+}
+
+static int list_problems(const order *o, const qn_op *op)
+{
+  qn_problem problem;
+  qn_status status = QN_OK;
+  for (uint64_t k = 0; status == QN_OK && k < (uint64_t)o->random; k++) {
+    status = qn_problem_draw(op, o->seed, o->first + k, o->most_bytes, &problem);
+    if (status == QN_OK) status = qn_problem_print(&problem, stdout);
+  }
+  return status == QN_OK ? QN_EXIT_OK : qn_complain_status(&qn_verb_bench, status);
+}
+
 static int run(int argc, char **argv)
 {
-  order o = {.timer = QN_TIMER_EVENT, .seed = 1};
+  order o = {.timer = QN_TIMER_EVENT, .seed = 1, .most_bytes = QN_PROBLEM_BYTES};
   session s;
   bool wrong = false;
   const qn_op_info *info = NULL;
   qn_verb_parse(&qn_verb_bench, argc, argv, &o);
   qn_status status = o.op ? qn_verb_op(o.op, &info) : QN_OK;
+  if (status == QN_OK && o.list) return list_problems(&o, qn_op_of(info));
   if (status == QN_OK)
     status = open_session(&s, &o);
   else
     return qn_complain_status(&qn_verb_bench, status);
-  for (size_t k = 0; status == QN_OK && k < qn_op_count(); k++)
+  if (status == QN_OK && o.random) status = bench_random(&s, qn_op_of(info), &wrong);
+  for (size_t k = 0; status == QN_OK && !o.random && k < qn_op_count(); k++)
     if (!info || info == qn_op_at(k)) status = bench_op(&s, qn_op_of(qn_op_at(k)), &wrong);
   if (status == QN_OK && s.trace) status = qn_trace_write(s.trace, o.trace);
   close_session(&s);

@@ -4,6 +4,8 @@
 #include "cli/kernel.h"
 #include "core/core.h"
 #include "workbench/kernel_bench.h"
+#include "workbench/record.h"
+#include "workbench/table.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -80,11 +82,11 @@ static qn_status bench_one(pair *p, const qn_folder_size *size, bool *wrong)
   if (status == QN_OK && k.b.timed && !o->n_set && !o->n_types) status = first_use(p, size, &k);
   qn_progress_end(&progress);
   if (status == QN_OK) {
-    qn_kernel_bench_print(stdout, &k);
+    qn_bench_print(stdout, &k.b);
     if (*p->s.tuned) printf("  %-10s %s\n", "tuned", p->s.tuned);
     fflush(stdout);
     *wrong = *wrong || !k.b.check.right || k.b.impossible;
-    if (o->json_file) status = qn_kernel_bench_append(o->json_file, &k);
+    if (o->json_file) status = qn_record_append(o->json_file, &k.b);
   }
   qn_bench_clear(&k.b);
   return status;

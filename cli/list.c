@@ -14,7 +14,7 @@
 typedef struct request {
   const char *op, *backend;
   bool verbose, json;
-  qn_device device; /* what launch geometries are told for */
+  qn_device device; /* the one whose choices are told */
 } request;
 
 enum { KEY_JSON = 256 };
@@ -57,7 +57,7 @@ static const struct argp argp = {
            "  compiled only  it is compiled; this machine lacks its device\n"
            "  emitted only   its source exists; nothing here compiles it\n"
            "A call on a backend uses the variant marked with >.\n"
-           "With an OP: the launch shape of each tensor shape, its source, and the names that QUERN_GEOMETRY (for "
+           "With an OP: the launch shape of each tensor shape, its source, and the names that QUERN_LAUNCH_SHAPE (for "
            "products QUERN_GEMM) accepts.",
 };
 

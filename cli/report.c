@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* report.c - `quern report FILE...`: the tables and the picture of the README, from recorded measurements alone. */
 #include "cli/verb.h"
+#include "workbench/figures.h"
 #include "workbench/report.h"
 #include "workbench/roofline.h"
 #include <stdio.h>
 
-enum { MOST_FILES = 64, KEY_INTO = 256, KEY_SVG, KEY_DEVICE, KEY_PEERS };
+enum { MOST_FILES = 64, KEY_INTO = 256, KEY_SVG, KEY_DEVICE, KEY_PEERS, KEY_FIGURES };
 
 typedef struct order {
   const char *file[MOST_FILES], *into, *svg, *device;
   size_t n;
-  bool peers;
+  bool peers, figures;
 } order;
 
 static const struct argp_option options[] = {
     {"into", KEY_INTO, "FILE.md", 0, "Write the tables between the marks in this file instead of printing them", 0},
     {"peers", KEY_PEERS, NULL, 0, "Make the table of `python -m quern.bench` instead", 0},
     {"svg", KEY_SVG, "FILE", 0, "Draw the files' roofline, with their measurements as points", 0},
+    {"figures-here", KEY_FIGURES, NULL, OPTION_HIDDEN, NULL, 0}, /* workbench/figures.h */
     {"device", KEY_DEVICE, "NAME", 0, "A part of the name of the device whose roofline is drawn", 0},
     {0},
 };
@@ -28,13 +30,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case KEY_INTO: o->into = arg; return 0;
   case KEY_SVG: o->svg = qn_verb_output(state, arg); return 0;
   case KEY_PEERS: o->peers = true; return 0;
+  case KEY_FIGURES: o->figures = true; return 0;
   case KEY_DEVICE: o->device = arg; return 0;
   case ARGP_KEY_ARG:
     if (o->n == MOST_FILES) argp_error(state, "more than %d files", MOST_FILES);
     o->file[o->n++] = arg;
     return 0;
   case ARGP_KEY_END:
-    if (o->n == 0) argp_error(state, "files are wanted, as `quern bench --json FILE` writes them");
+    if (o->n == 0 && !o->figures) argp_error(state, "files are wanted, as `quern bench --json FILE` writes them");
     return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
@@ -65,7 +68,8 @@ static int run(int argc, char **argv)
   qn_records records = {0};
   qn_text text = {0};
   qn_verb_parse(&qn_verb_report, argc, argv, &o);
-  qn_status status = QN_OK;
+  qn_status status = o.figures ? qn_figures_run(stdin, stdout) : QN_OK;
+  if (o.figures) return status == QN_OK ? QN_EXIT_OK : qn_complain_status(&qn_verb_report, status);
   for (size_t k = 0; status == QN_OK && k < o.n; k++) status = qn_records_add(o.file[k], &records);
   if (status == QN_OK) {
     if (o.peers)

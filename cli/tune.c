@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tune.c - `quern tune`: finds the launch geometries, and of products the variants, that are the fastest on this device
- * and keeps them in the user's tables; shows what the tables say. The work is workbench/tune.c's. */
+/* tune.c - `quern tune`: finds the device variants of ops that are the fastest on this device and keeps them in the
+ * user's tables; shows what the tables say. The work is workbench/tune.c's. */
 #include "cli/kernel.h"
 #include "op/call.h"
 #include "workbench/sampler.h"
@@ -25,6 +25,7 @@ enum {
   KEY_TYPES,
   KEY_SHAPES,
   KEY_ONLY,
+  KEY_FORMER_ONLY,
   KEY_RESUME,
   KEY_DRY,
   KEY_LIST,
@@ -44,7 +45,8 @@ static const struct argp_option options[] = {
     {"shapes", KEY_SHAPES, "RxC,...", 0,
      "Rows and columns; of a product names of its workloads, or \"m=16 n=64 k=32\"; default: the op's own", 0},
     {"pitched", KEY_PITCHED, NULL, 0, "Also rows with gaps between them", 0},
-    {"geometries", KEY_ONLY, "NAME,...", 0, "Only these, such as flat-256x8x1,tiles-128x8x1; of a product variants", 0},
+    {"variants", KEY_ONLY, "NAME,...", 0, "Only these, such as flat-256x8x1,tiles-128x8x1 or plain,cublas", 0},
+    {"geometries", KEY_FORMER_ONLY, "NAME,...", OPTION_HIDDEN, "The former name of --variants", 0},
     {"resume", KEY_RESUME, NULL, 0, "Continue a run that was stopped", 1},
     {"fresh", KEY_FRESH, NULL, 0, "Ignore existing tables and start from the built-in rule", 1},
     {"dry-run", KEY_DRY, NULL, 0, "Print the candidates and run nothing", 1},
@@ -79,9 +81,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case KEY_STRATEGY:
     if (qn_strategy_from_name(arg, &o->tune.strategy) != QN_OK) argp_error(state, "%s", qn_last_error());
     return 0;
-  case KEY_TYPES: o->tune.types = arg; return 0;
-  case KEY_SHAPES: o->tune.shapes = arg; return 0;
-  case KEY_PITCHED: o->tune.pitched = true; return 0;
+  case KEY_TYPES: o->tune.filter.types = arg; return 0;
+  case KEY_SHAPES: o->tune.filter.shapes = arg; return 0;
+  case KEY_PITCHED: o->tune.filter.pitched = true; return 0;
+  case KEY_FORMER_ONLY: fprintf(stderr, "quern tune: --geometries is now --variants; the next release refuses it\n");
+  /* fall through */
   case KEY_ONLY: o->tune.only = arg; return 0;
   case KEY_RESUME: o->tune.resume = true; return 0;
   case KEY_DRY: o->tune.dry_run = true; return 0;
@@ -106,10 +110,10 @@ static const struct argp argp = {
     .children = qn_folder_children[QN_FOLDER_TUNE],
     .args_doc = "[OP...|DIR]",
     .doc =
-        "Find the fastest launch shapes of some or all ops on this device; of a product the fastest variant in each "
-        "class of precision. Each candidate is compared with the reference, then timed in turns with the one in force. "
-        "The best is timed once more, and kept only where the whole interval shows that it is faster. Of the kernel in "
-        "the folder DIR: the values of its member \"tune\", kept in its tuned.json.\v"
+        "Find the fastest device variant of ops on this device: launch shapes of element-wise ops, kernels of products."
+        " Each candidate is compared with the reference, then timed in turns with the variant in force. The best is "
+        "timed once more, and kept only where the whole interval shows that it is faster. Of the kernel in the folder "
+        "DIR: the values of its member \"tune\", kept in its tuned.json.\v"
         "Entries are written to OP.tune in $XDG_DATA_HOME/quern/tune (QUERN_TUNE_DIR) and are used from the next call "
         "on, before those that ship. OP.state beside it is for --resume. The CPU has nothing to tune.",
 };
@@ -128,14 +132,22 @@ static void print_entries(const char *op)
   qn_text_free(&text);
 }
 
-static qn_status list_op(const order *o, const qn_op *op, qn_device device)
+static qn_status print_choice(void *user, const qn_tune_choice *choice)
 {
-  qn_tune_order ask = o->tune;
-  ask.op = op;
-  ask.out = stdout;
+  (void)user;
+  printf("    %-44s %-18s %s\n", choice->place->name, choice->name ? choice->name : "-", choice->why);
+  return QN_OK;
+}
+
+static qn_status list_op(const order *o, const qn_op *op)
+{
+  qn_arch arch = {.size = sizeof arch};
   printf("%s\n", op->info.name);
   print_entries(op->info.name);
-  return device.kind == QN_CPU ? QN_OK : qn_tune_list(&ask);
+  if (o->tune.device.kind == QN_CPU) return QN_OK;
+  qn_try(qn_tune_arch(o->tune.device, &arch));
+  printf("  a call on %s (%s) takes\n", arch.name, arch.family);
+  return qn_tune_choices(op, o->tune.device, &o->tune.filter, print_choice, NULL);
 }
 
 /* ---- tuning ---- */
@@ -153,16 +165,16 @@ static void add(total *all, const qn_tune_outcome *out, double seconds)
   all->wrong = all->wrong || out->wrong;
   all->ops++;
   all->seconds += seconds;
-  all->sum.cells += out->cells, all->sum.faster += out->faster, all->sum.kept += out->kept;
+  all->sum.places += out->places, all->sum.faster += out->faster, all->sum.kept += out->kept;
   all->sum.failed += out->failed, all->sum.left += out->left, all->sum.looked += out->looked;
   all->sum.impossible += out->impossible, all->sum.wrong += out->wrong;
 }
 
-static void tell(const qn_tune_outcome *out, const char *what, double seconds)
+static void tell(const qn_tune_outcome *out, double seconds)
 {
-  printf("  %zu shapes: %zu faster, %zu as they were, %zu left out, %zu not begun; %zu %s timed, %zu not possible, %zu "
-         "wrong; %.1f s\n",
-         out->cells, out->faster, out->kept, out->failed, out->left, out->looked, what, out->impossible, out->wrong,
+  printf("  %zu shapes: %zu faster, %zu as they were, %zu left out, %zu not begun; %zu variants timed, %zu not "
+         "possible, %zu wrong; %.1f s\n",
+         out->places, out->faster, out->kept, out->failed, out->left, out->looked, out->impossible, out->wrong,
          seconds);
 }
 
@@ -183,7 +195,7 @@ static qn_status tune_op(const order *o, const qn_op *op, total *all)
   const double seconds = now_s() - began;
   add(all, &out, seconds);
   if (ask.dry_run || status != QN_OK) return status;
-  tell(&out, out.what, seconds);
+  tell(&out, seconds);
   if (*out.path) printf("  kept in %s/%s.tune\n", out.path, op->info.name);
   return o->record ? qn_tune_json_record(o->record, &ask, op->info.name, &out, seconds) : QN_OK;
 }
@@ -198,10 +210,10 @@ static bool is_named(const order *o, const qn_op *op)
 /* Shapes and names of one kind of op are none of another's: then all of the other kind are passed by. */
 static bool can_tune(const order *o, const qn_op *op)
 {
-  const bool of_lists = o->tune.shapes || o->tune.only || o->tune.types;
+  const bool of_lists = o->tune.filter.shapes || o->tune.only || o->tune.filter.types;
   if (!op->engine->option) return false;
   if (o->n) return is_named(o, op);
-  return !op->engine->variant || !of_lists;
+  return !qn_op_is_alone(&op->info) || !of_lists;
 }
 
 /* Of a limited time each op has an equal part of what is left, so that none is passed by for another's sake. */
@@ -216,10 +228,10 @@ static qn_status each_op(order *o, total *all)
     if (!can_tune(o, op)) continue;
     const double part = (until - now_s()) / (double)left--;
     if (limited) o->tune.budget_s = part > 1e-3 ? part : 1e-3;
-    qn_try(o->list ? list_op(o, op, o->tune.device) : tune_op(o, op, all));
+    qn_try(o->list ? list_op(o, op) : tune_op(o, op, all));
   }
   if (o->list || o->tune.dry_run) return QN_OK;
-  if (all->ops > 1) printf("all %zu ops\n", all->ops), tell(&all->sum, "candidates", all->seconds);
+  if (all->ops > 1) printf("all %zu ops\n", all->ops), tell(&all->sum, all->seconds);
   return o->record && all->ops > 1 ? qn_tune_json_record(o->record, &o->tune, "", &all->sum, all->seconds) : QN_OK;
 }
 
@@ -227,7 +239,7 @@ static qn_status find_ops(order *o)
 {
   for (size_t k = 0; k < o->n; k++) {
     qn_try(qn_verb_op(o->name[k], &o->op[k]));
-    qn_require(qn_op_of(o->op[k])->engine->option, "%s has neither a launch geometry nor variants", o->name[k]);
+    qn_require(qn_op_of(o->op[k])->engine->option, "%s has no device variants to choose from", o->name[k]);
   }
   return QN_OK;
 }
@@ -241,7 +253,7 @@ static int run(int argc, char **argv)
   if (status == QN_OK) status = qn_verb_device(o.backend, &o.tune.device);
   if (status != QN_OK) return qn_complain_status(&qn_verb_tune, status);
   if (o.tune.device.kind == QN_CPU && !o.list) {
-    printf("on the processor there is nothing to tune: its kernels have no launch geometry\n");
+    printf("on the processor there is nothing to tune: its kernels are chosen by their instruction sets\n");
     return QN_EXIT_OK;
   }
   if (o.json) o.tune.results = json_array();
@@ -256,4 +268,4 @@ static int run(int argc, char **argv)
   return all.wrong ? QN_EXIT_FAILED : QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_tune = {"tune", "find the fastest launch shapes on this device", run, &argp};
+const qn_verb qn_verb_tune = {"tune", "find the fastest variants on this device", run, &argp};

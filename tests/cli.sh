@@ -97,7 +97,7 @@ check "doctor reports it" sh -c "'$quern' doctor --backend cpu | grep -A1 '^MEND
 fresh
 unset QUERN_CPU
 # Names that only a call could judge: before any work, in every verb.
-for wrong in QUERN_GEMM=blas QUERN_ARCH=../../x QUERN_GEOMETRY=tiles-0x0x0; do
+for wrong in QUERN_GEMM=blas QUERN_ARCH=../../x QUERN_LAUNCH_SHAPE=tiles-0x0x0; do
   export "$wrong"
   for verb in list check 'bench lion' tune roofline 'emit lion' 'cache list' 'kernel run nothing'; do
     # shellcheck disable=SC2086
@@ -134,12 +134,13 @@ check "and no other" python_on "
 assert all(v['chosen']==(v['name']=='ref') and v['backend']=='cpu' for op in d['ops'] for v in op['variants'])"
 check "QUERN_ARCH=sm_100 list swiglu" sh -c "QUERN_ARCH=sm_100 QUERN_TUNE_DIR='$work/none' '$quern' list swiglu --backend emulator >'$out'"
 check "tells what the shipped table says of which shapes" grep -qE '^    bf16/bf16/bf16 +dense +tiles-128x8x1 +the shipped table, published: 1x14336 .* 16x14336 ' "$out"
-check "and what can be forced" grep -q '^    QUERN_GEOMETRY forces {flat,rows,tiles}-{64,128,' "$out"
-check "QUERN_GEOMETRY=rows-512x8x1 list swiglu --json" sh -c "QUERN_GEOMETRY=rows-512x8x1 '$quern' list swiglu --json --backend emulator >'$out'"
-check "has each shape's geometry, and that it was forced" python_on "
+check "and what can be forced" grep -q '^    QUERN_LAUNCH_SHAPE forces {flat,rows,tiles}-{64,128,' "$out"
+check "QUERN_LAUNCH_SHAPE=rows-512x8x1 list swiglu --json" sh -c "QUERN_LAUNCH_SHAPE=rows-512x8x1 '$quern' list swiglu --json --backend emulator >'$out'"
+check "has each shape's variant, and that it was forced" python_on "
 launch=d['ops'][0]['launch']
 assert launch['device']=='emulator' and 8 in launch['forced']['pack'] and {c['layout'] for c in launch['choices']}=={'dense','pitched'}
-assert all(c['geometry']=='rows-512x8x1' and c['why']=='forced' and c['rows'] and c['cols'] for c in launch['choices'])"
+assert all(c['variant']=='rows-512x8x1' and c['why']=='forced' and c['rows'] and c['cols'] for c in launch['choices'])"
+check "the variable's former name, QUERN_GEOMETRY, is read for one more release" sh -c "QUERN_GEOMETRY=rows-512x8x1 '$quern' list swiglu --backend emulator | grep -q 'rows-512x8x1 *forced'"
 check "list gemm_norm names its variants" sh -c "'$quern' list gemm_norm | grep -q 'plain  *serves ..*, is given'"
 check "and why one cannot run here" sh -c "'$quern' list gemm_norm | grep -q 'cublas  *serves  0, is given  0  it is for NVIDIA GPUs'"
 check "without an op's name list is as short as ever" sh -c "! '$quern' list | grep -q 'launched'"

@@ -205,7 +205,7 @@ static bool compile_all(qn_dialect dialect, bool gpu)
     qn_argument_layout layout = {0};
     qn_kernel_layout(kernel, &special, &layout);
     const bool made = qn_kernel_generate(kernel, &special, &layout, &text) == QN_OK;
-    const qn_unit unit = {.source = "words", .text = text.at, .prune = true, .flags = gpu ? flags : NULL};
+    const qn_unit unit = {.source = "words", .text = text.at, .flags = gpu ? flags : NULL};
     const bool ok = made && (gpu ? compile_on_gpu(&unit, &said) : compile_on_cpu(&unit, &said));
     const int n = ok ? 0 : strike(said.at ? said.at : qn_last_error(), dialect, gpu);
     if (!ok && !n) printf("# %.3000s\n", said.at ? said.at : qn_last_error());

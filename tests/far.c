@@ -208,7 +208,7 @@ static bool as_expected(const far *f, const elements *e, const uint16_t *want)
 static qn_status run_blocks(const far *f, const qn_launch_shape *g)
 {
   qn_device_function *function;
-  qn_try(qn_option_set("geometry", f->geometry));
+  qn_try(qn_option_set("launch_shape", f->geometry));
   qn_try(find_function(f, g, &function));
   chosen.run = function->run;
   function->run = run_chosen;
@@ -287,6 +287,6 @@ int main(void)
   }
   run_columns(&(far){
       "columns two apart", "tiles-256x8x1", 1, wide, false, {{0, wide, 1}, {0, two32 + 64, 2}, {1, two32 + 64, 2}}});
-  qn_option_set("geometry", NULL);
+  qn_option_set("launch_shape", NULL);
   return test_end();
 }

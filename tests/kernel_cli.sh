@@ -172,7 +172,7 @@ float v = float(x[i]);
 y[i] = T(v / (1.0f + metal::exp(-v)));'
 check "unless its line says so" runs 0 check mine --quick --selftest
 check "bench" runs 0 bench mine --workload 2^20 --seconds 0.2 --against twin --json lines.jsonl
-check "prints time, ceilings and the other" sh -c "grep -q '^  kernel ' '$out' && grep -q '^  copy ' '$out' && grep -q 'over twin' '$out' && grep -q ' cold, ' '$out'"
+check "prints time, ceilings and the other" sh -c "grep -q '^  kernel ' '$out' && grep -q '^  ceilings .* copy, ' '$out' && grep -q 'over twin' '$out' && grep -q '^  first use ' '$out'"
 check "its line is one of quern report" sh -c "'$quern' report lines.jsonl | grep -q '^| mine | 2^20 '"
 check "tune" runs 0 tune mine --workload 2^20 --seconds 0.05 --dry-run
 check "measures every candidate" sh -c "grep -c '^  threadgroup' '$out' | grep -qx 4"

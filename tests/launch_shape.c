@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch_shape.c - launch geometries as names, the rule, the forced one, and what the latest launch took. */
+/* launch_shape.c - launch shapes as names, the rule, the forced one, and what the latest launch took. */
 #include "core/core.h"
 #include "op/launch_shape.h"
 #include "op/call.h"
@@ -27,17 +27,17 @@ static void test_names(void)
                                      "flat-128x4x1-p32"};
   static const struct {
     const char *name, *words;
-  } bad[] = {{"", "no geometry's name"},
-             {"flat", "no geometry's name"},
-             {"flat-256x8", "no geometry's name"},
-             {"flat-256x8x1 ", "no geometry's name"},
-             {"flat-256x8x1-", "no geometry's name"},
-             {"flat-256x8x1-p0", "no geometry's name"},
-             {"flat-0256x8x1", "no geometry's name"},
-             {"flat-+256x8x1", "no geometry's name"},
-             {"fla-256x8x1", "no geometry's name"},
-             {"flatter-256x8x1", "no geometry's name"},
-             {"flat-99999x8x1", "no geometry's name"},
+  } bad[] = {{"", "no launch shape's name"},
+             {"flat", "no launch shape's name"},
+             {"flat-256x8", "no launch shape's name"},
+             {"flat-256x8x1 ", "no launch shape's name"},
+             {"flat-256x8x1-", "no launch shape's name"},
+             {"flat-256x8x1-p0", "no launch shape's name"},
+             {"flat-0256x8x1", "no launch shape's name"},
+             {"flat-+256x8x1", "no launch shape's name"},
+             {"fla-256x8x1", "no launch shape's name"},
+             {"flatter-256x8x1", "no launch shape's name"},
+             {"flat-99999x8x1", "no launch shape's name"},
              {"flat-96x8x1", "96 threads"},
              {"flat-32x8x1", "32 threads"},
              {"flat-2048x8x1", "2048 threads"},
@@ -61,7 +61,7 @@ static void test_choice(void)
   qn_launch_shape g;
   const char *why;
   char name[QN_LAUNCH_SHAPE_NAME];
-  qn_option_set("geometry", NULL);
+  qn_option_set("launch_shape", NULL);
   for (key.row = 0; key.row < lion->info.n_types; key.row++) {
     bool small = true;
     for (size_t r = 0; r < lion->info.n_tensors; r++) {
@@ -75,7 +75,7 @@ static void test_choice(void)
   key.dense = false;
   check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && g.shape == QN_LAUNCH_TILES, "pitched tensors are not flat");
   key.dense = true;
-  qn_option_set("geometry", "rows-128x8x2-p4");
+  qn_option_set("launch_shape", "rows-128x8x2-p4");
   qn_status status = qn_launch_shape_choose(&key, &g, &why);
   qn_launch_shape_name(&g, name);
   check(status == QN_OK && !strcmp(name, "rows-128x8x2-p4") && !strcmp(why, "forced"), "%s is forced", name);
@@ -83,9 +83,9 @@ static void test_choice(void)
   check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && g.packs == 16 && !strcmp(why, "the rule"),
         "a phase that counts has its own geometry");
   key.counts = false;
-  qn_option_set("geometry", "rows-100x8x2");
+  qn_option_set("launch_shape", "rows-100x8x2");
   refuses(qn_launch_shape_choose(&key, &g, &why), QN_BAD_ARGUMENT, "100 threads");
-  qn_option_set("geometry", NULL);
+  qn_option_set("launch_shape", NULL);
   check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && g.threads == 256 && !strcmp(why, "the rule"),
         "without the option the rule is back");
 }

@@ -264,14 +264,14 @@ static void on_cpu(double by)
  * not such must not get them. */
 static void lone(void)
 {
-  qn_option_set("geometry", "tiles-128x8x1");
+  qn_option_set("launch_shape", "tiles-128x8x1");
   run_some(op_of("swiglu"), &forward[7], QN_BF16, 3, 2, 1, "tiles-128x8x1");
   run_some(op_of("swiglu"), &forward[7], QN_BF16, 3, 1, 1, "tiles-128x8x1");
   run_some(op_of("swiglu"), &forward[1], QN_BF16, 3, 2, 1, "tiles-128x8x1");
-  qn_option_set("geometry", "flat-128x4x1");
+  qn_option_set("launch_shape", "flat-128x4x1");
   run_some(op_of("swiglu"), &forward[0], QN_BF16, 3, 2, 1, "flat-128x4x1");
   run_some(op_of("swiglu"), &forward[0], QN_BF16, 3, 0, 1, "flat-128x4x1");
-  qn_option_set("geometry", NULL);
+  qn_option_set("launch_shape", NULL);
 }
 
 /* Some of each; `quern check` walks through all geometries and arrangements (workbench/leg_layouts.c). */
@@ -296,14 +296,14 @@ static void on_host(void)
     EACH(cases)
     {
       const int how = cases[k].how % 10, table = cases[k].how / 10;
-      qn_option_set("geometry", cases[k].geometry);
+      qn_option_set("launch_shape", cases[k].geometry);
       run(op_of(table ? "swiglu_backward" : "swiglu"),
           table == 0   ? &forward[how]
           : table == 1 ? &backward[how]
                        : &over[how],
           cases[k].dtype, table == 1 ? 5 : 3, cases[k].ran);
     }
-  qn_option_set("geometry", NULL);
+  qn_option_set("launch_shape", NULL);
 }
 
 /* A list whose tensors are laid out differently: one call, as few launches as there are kinds. */

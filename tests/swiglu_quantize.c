@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* swiglu_quantize.c [cpu|host|cuda] [--all] - f8e4m3 of a sample of all floats, with --all of every one, on every tier,
- * the emulator and each GPU, or one kind of them; which kernel a row's length and the option "geometry" take; and
+ * the emulator and each GPU, or one kind of them; which kernel a row's length and the option "launch_shape" take; and
  * the typed call's scales of any shape. Results are the business of `quern check swiglu_quantize`. */
 #include "base/kernel.h"
 #include "core/core.h"
@@ -51,11 +51,11 @@ static void cuts(place *p, const char *name)
     const int64_t shape[] = {1, cut[k].cols}, one = 1;
     const qn_tensor c = {p->c, QN_F8E4M3, 2, shape, NULL, device}, s = {p->scale, QN_F32, 1, &one, NULL, device},
                     a = {p->a, QN_BF16, 2, shape, NULL, device}, b = {p->b, QN_BF16, 2, shape, NULL, device};
-    qn_option_set("geometry", cut[k].forced);
+    qn_option_set("launch_shape", cut[k].forced);
     check(!qn_swiglu_quantize(&p->exec, &params, &c, &s, &a, &b) && !strcmp(qn_op_last_variant(), cut[k].took),
           "%s: of %s a row of %lld takes %s", name, cut[k].forced, (long long)cut[k].cols, qn_op_last_variant());
   }
-  qn_option_set("geometry", NULL);
+  qn_option_set("launch_shape", NULL);
 }
 
 /* ---- f8e4m3 itself: reglu of |x| times 1 or -1 is x ---- */

@@ -332,11 +332,11 @@ static void test_geometry(void)
   qn_status status = qn_launch_shape_choose(&key, &g, &why);
   qn_launch_shape_name(&g, name);
   check(status == QN_OK && !strcmp(why, "your tune table") && !strcmp(name, "rows-1024x8x4"), "%s: %s", why, name);
-  qn_option_set("geometry", "flat-64x4x2");
+  qn_option_set("launch_shape", "flat-64x4x2");
   status = qn_launch_shape_choose(&key, &g, &why);
   qn_launch_shape_name(&g, name);
   check(status == QN_OK && !strcmp(why, "forced") && !strcmp(name, "flat-64x4x2"), "%s: %s", why, name);
-  qn_option_set("geometry", NULL);
+  qn_option_set("launch_shape", NULL);
   warnings = 0;
   user_file(HEAD "arch=sm_100 types=* rows=1- cols=1- layout=* choice=wgmma-128 state=published date=2026-11-22\n");
   check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && !strcmp(why, "the rule") && g.threads == 256 &&

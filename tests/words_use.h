@@ -34,7 +34,7 @@ __attribute__((unused)) static void words_on_gpus(const char *what, const use *u
   qn_text text = {0};
   qn_kernel_layout(kernel, &special, &layout);
   check(qn_kernel_generate(kernel, &special, &layout, &text) == QN_OK, "%s: text for a GPU", what);
-  const qn_unit unit = {.source = u->name ? u->name : "test", .text = text.at, .flags = flags, .prune = true};
+  const qn_unit unit = {.source = u->name ? u->name : "test", .text = text.at, .flags = flags};
   for (int a = 0; a < 2; a++) {
     qn_image image = {0};
     if (!check(qn_cuda_compile_for(arches[a], &unit, &image) == QN_OK, "%s compiles for %s", what, arches[a]) &&

@@ -6,7 +6,7 @@
 #ifndef QN_WORKBENCH_ARRANGED_H
 #define QN_WORKBENCH_ARRANGED_H
 #include "op/op.h"
-#include "workbench/buffers.h"
+#include "workbench/subject.h"
 
 /* Kinds 0 to QN_ARRANGEMENTS - 2 lay all tensors of a role out alike; under the last one each has the next kind. */
 enum { QN_ARRANGEMENTS = 9, QN_ARRANGEMENT_DENSE = 0 };

@@ -4,13 +4,11 @@
 #include "workbench/bench.h"
 #include "core/core.h"
 #include "workbench/case.h"
-#include "workbench/clocks.h"
+#include "workbench/measure.h"
 #include "workbench/op_check.h"
 #include "workbench/subject_stage.h"
-#include <math.h>
-#include <stdatomic.h>
+#include "workbench/table.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- rows of the type table ---- */
@@ -95,25 +93,18 @@ qn_status qn_bench_row(const qn_op *op, const char *types, size_t *row)
 }
 
 /* ---- memory, before any is taken ---- */
-static size_t ceiling_bytes(const qn_bench_request *ask)
+static double set_bytes_of(const qn_bench_request *ask)
 {
-  const uint64_t most = UINT64_C(2) << 30; /* far beyond every cache; a larger set is no slower */
   const qn_stage_request stage = {
       .op = ask->op, .params = ask->params, .row = ask->row, .work = ask->work, .device = ask->device};
-  uint64_t bytes = qn_stage_bytes(&stage), least = 1 << 16;
-  return (size_t)(bytes > most ? most : bytes < least ? least : bytes);
-}
-
-static bool flushes(const qn_bench_request *ask)
-{
-  return ask->timer == QN_TIMER_DO_BENCH || (ask->timer == QN_TIMER_EVENT && !ask->hot);
+  return (double)qn_stage_bytes(&stage);
 }
 
 static qn_status check_memory(const qn_bench *b, const qn_stage_request *stage)
 {
   const qn_bench_request *ask = &b->ask;
-  double need = (ask->next ? 0 : (double)qn_stage_bytes(stage)) + (double)ceiling_bytes(ask) +
-                (flushes(ask) ? (double)qn_flush_bytes(&b->device, ask->device.kind) : 0);
+  double need = (ask->next ? 0 : (double)qn_stage_bytes(stage)) + (double)qn_measure_ceiling_bytes(set_bytes_of(ask)) +
+                (qn_measure_flushes(ask) ? (double)qn_flush_bytes(&b->device, ask->device.kind) : 0);
   double have = (double)b->device.free_bytes;
   if (b->device.free_bytes <= 0 || need <= 0.97 * have) return QN_OK;
   return qn_fail(QN_NO_MEMORY, "%s over %s takes %.2f GB on %s, %.2f GB are free: choose a smaller workload%s",
@@ -122,249 +113,70 @@ static qn_status check_memory(const qn_bench *b, const qn_stage_request *stage)
 }
 
 /* ---- what runs ---- */
-typedef struct stream_call {
-  qn_ceiling *ceiling;
-  qn_mix mix;
-  int way;
-  size_t bytes;
-  double moved;
-} stream_call;
-
 static qn_status run_step(void *stage) { return qn_stage_step(stage); }
+static qn_status run_moved(void *stage) { return qn_stage_step_moved(stage); }
 static qn_status run_unfused(void *stage) { return qn_stage_unfused(stage); }
-static qn_status run_stream(void *user)
-{
-  stream_call *c = user;
-  return qn_ceiling_stream(c->ceiling, c->mix, c->way, c->bytes, 1, &c->moved);
-}
-
-/* ---- a step's bytes on the host: all of the library's allocations pass the hooks ---- */
-static atomic_uint_fast64_t taken;
-
-static void *counting_allocate(void *user, size_t bytes, size_t alignment)
-{
-  (void)user;
-  atomic_fetch_add(&taken, bytes);
-  return aligned_alloc(alignment, (bytes + alignment - 1) & ~(alignment - 1));
-}
-
-static void plain_release(void *user, void *memory, size_t bytes)
-{
-  (void)user;
-  (void)bytes;
-  free(memory);
-}
-
-static qn_status count_allocations(qn_stage *stage, uint64_t *bytes)
-{
-  const qn_allocator counting = {counting_allocate, plain_release, NULL};
-  qn_try(qn_allocator_set(&counting));
-  uint64_t before = atomic_load(&taken);
-  qn_status status = qn_stage_step(stage);
-  *bytes = atomic_load(&taken) - before;
-  qn_try(qn_allocator_set(NULL));
-  return status;
-}
-
-/* ---- the host's time of a step: only the call, in bursts that the queue takes without waiting ---- */
-static qn_status time_host(const qn_bench *b, qn_stage *stage, const qn_exec *exec, bool moved, qn_summary *summary)
-{
-  enum { WARM = 24, CALLS = 304, BURST = 8 };
-  double ns[CALLS];
-  for (int k = -WARM; k < CALLS; k++) {
-    if (k % BURST == 0) qn_try(qn_stream_synchronize(exec->device, exec->stream));
-    int64_t from = qn_now_ns();
-    qn_try(moved ? qn_stage_step_moved(stage) : qn_stage_step(stage));
-    int64_t spent = qn_now_ns() - from;
-    if (k >= 0) ns[k] = (double)spent;
-  }
-  qn_progress_at(b->ask.progress, 0, "timing the host");
-  return qn_summarize(ns, CALLS, summary);
-}
-
-static qn_status note_clocks(qn_bench *b, qn_stage *stage, const qn_exec *exec)
-{
-  enum { BUSY = 20 };
-  for (int k = 0; exec->device.kind == QN_CUDA && k < BUSY; k++)
-    qn_try(qn_stage_step(stage)); /* clocks of a busy device */
-  qn_clocks_read(exec->device, b->clocks, sizeof b->clocks);
-  return qn_stream_synchronize(exec->device, exec->stream);
-}
-
-/* ---- from samples to figures ---- */
-static qn_status take_series(qn_series *s, const char *name, const char *way, qn_timed *runner, double bytes)
-{
-  snprintf(s->name, sizeof s->name, "%s", name);
-  snprintf(s->way, sizeof s->way, "%s", way);
-  s->ns = runner->ns; /* it is the series' now */
-  s->n = runner->n;
-  s->bytes = bytes;
-  runner->ns = NULL;
-  qn_try(qn_summarize(s->ns, s->n, &s->time));
-  s->gbps = bytes / s->time.median;
-  return QN_OK;
-}
-
-/* The rate of `s` over that of `ceiling`, from samples of the same rounds. */
-static qn_status share_of(const qn_series *s, const qn_series *ceiling, qn_ratio *share)
-{
-  qn_try(qn_ratio_paired(ceiling->ns, s->ns, s->n, share));
-  double scale = s->bytes / ceiling->bytes;
-  share->ratio *= scale;
-  share->low *= scale;
-  share->high *= scale;
-  return QN_OK;
-}
-
-/* The fastest that any ceiling ever ran, over the bytes that must reach memory: what is written may stay in the cache.
- */
-static double floor_of(const qn_bench *b)
-{
-  double best = 0, elements = (double)b->ask.work->elements;
-  for (size_t k = 0; k < b->n_ceilings; k++) best = fmax(best, b->ceiling[k].bytes / b->ceiling[k].time.min);
-  double bytes = qn_bench_step_bytes(&b->ask);
-  double kept = fmin(elements * qn_element_bytes_of(b->ask.op, b->ask.row).written, (double)b->device.l2_bytes);
-  return best > 0 ? (bytes - kept) / best : 0;
-}
-
-void qn_bench_judge(double ns, double floor_ns, double baseline_ns, char *why, size_t bytes, bool *impossible)
-{
-  *why = 0;
-  *impossible = ns < 0.95 * floor_ns;
-  if (*impossible)
-    snprintf(why, bytes, "impossible: %.4g ms, and this machine's fastest stream needs %.4g ms for the bytes alone",
-             ns * 1e-6, floor_ns * 1e-6);
-  else if (baseline_ns > 10 * ns)
-    snprintf(why, bytes, "suspicious: %.1f times as fast as the unfused form: run again in a fresh process",
-             baseline_ns / ns);
-}
-
-static void find_ceilings(qn_bench *b)
-{
-  for (size_t k = 0; k < b->n_ceilings; k++) {
-    const qn_series *c = &b->ceiling[k];
-    bool own = !strcmp(c->name, qn_mix_name(b->mix)), copies = !strcmp(c->name, qn_mix_name(QN_MIX_COPY));
-    if (own && c->gbps > b->ceiling[b->best].gbps) b->best = k;
-    if (copies && c->gbps > b->ceiling[b->copy].gbps) b->copy = k;
-  }
-  b->floor_ns = floor_of(b);
-}
-
-static qn_status judge(qn_bench *b)
-{
-  qn_try(share_of(&b->fused, &b->ceiling[b->best], &b->share));
-  qn_try(share_of(&b->fused, &b->ceiling[b->copy], &b->share_of_copy));
-  if (b->has_unfused) {
-    qn_try(qn_speedup_paired(b->unfused.ns, b->fused.ns, b->fused.n, &b->speedup));
-    b->verdict = qn_verdict_of(&b->speedup);
-  }
-  qn_bench_judge(b->fused.time.median, b->floor_ns, b->has_unfused ? b->speedup.ratio * b->fused.time.median : 0,
-                 b->suspicion, sizeof b->suspicion, &b->impossible);
-  return QN_OK;
-}
-
-/* ---- the run ---- */
-typedef struct lineup {
-  qn_timed runner[2 + QN_MOST_CEILINGS];
-  stream_call call[QN_MOST_CEILINGS];
-  size_t n, n_calls;
-} lineup;
-
-static void add_mix(lineup *l, qn_ceiling *ceiling, qn_mix mix, size_t bytes)
-{
-  for (int way = 0; way < qn_ceiling_ways(ceiling, mix) && l->n_calls < QN_MOST_CEILINGS; way++) {
-    stream_call *c = &l->call[l->n_calls++];
-    *c = (stream_call){ceiling, mix, way, bytes, 0};
-    l->runner[l->n++] = (qn_timed){.name = qn_mix_name(mix), .run = run_stream, .user = c};
-  }
-}
-
-static void line_up(const qn_bench *b, lineup *l, qn_stage *stage, qn_ceiling *ceiling)
-{
-  const size_t bytes = ceiling_bytes(&b->ask);
-  const qn_mix others[] = {QN_MIX_COPY, QN_MIX_2R1W, QN_MIX_3R2W, QN_MIX_READ};
-  *l = (lineup){.n = 0};
-  if (stage)
-    l->runner[l->n++] = (qn_timed){.name = b->ask.op->info.name, .run = run_step, .user = stage, .decides = true};
-  if (b->has_unfused)
-    l->runner[l->n++] = (qn_timed){.name = "unfused", .run = run_unfused, .user = stage, .decides = true};
-  /* Side by side with the step, so that a share is one of the same moment: the own mix first. */
-  add_mix(l, ceiling, b->mix, bytes);
-  for (size_t k = 0; k < sizeof others / sizeof *others; k++)
-    if (others[k] != b->mix) add_mix(l, ceiling, others[k], bytes);
-}
-
-static qn_status take_all(qn_bench *b, lineup *l)
-{
-  if (l->runner[0].n == 0) return QN_OK; /* nobody asked for a round */
-  double elements = (double)b->ask.work->elements;
-  size_t k = 0;
-  if (!b->ask.next) {
-    b->launches = l->runner[0].launches;
-    qn_try(take_series(&b->fused, b->ask.op->info.name, "", &l->runner[k++], qn_bench_step_bytes(&b->ask)));
-  }
-  if (b->has_unfused)
-    qn_try(take_series(&b->unfused, "unfused", "", &l->runner[k++], elements * b->ask.op->info.unfused_bytes));
-  for (size_t c = 0; c < l->n_calls; c++) {
-    const stream_call *call = &l->call[c];
-    qn_try(take_series(&b->ceiling[b->n_ceilings++], qn_mix_name(call->mix),
-                       qn_ceiling_way_name(call->ceiling, call->mix, call->way), &l->runner[k++], call->moved));
-    if (call->mix == QN_MIX_COPY && !b->copy) b->copy = c; /* the best is looked for from the first of each */
-  }
-  find_ceilings(b);
-  return QN_OK;
-}
-
-enum { MOST_ASKED = 4096 }; /* rounds that another program may ask for */
 
 static qn_status measure(qn_bench *b, qn_stage *stage, const qn_exec *exec)
 {
+  static const qn_mix mixes[] = {QN_MIX_COPY, QN_MIX_2R1W, QN_MIX_3R2W, QN_MIX_READ};
+  const qn_bench_request *ask = &b->ask;
   const bool device = exec->device.kind == QN_CUDA;
-  qn_ceiling *ceiling;
-  lineup l;
-  qn_try(qn_ceiling_create(&ceiling, exec, ceiling_bytes(&b->ask)));
-  line_up(b, &l, stage, ceiling);
-  qn_sampling how = {.exec = *exec,
-                     .timer = b->ask.timer,
-                     .flush = !b->ask.hot,
-                     .warm = !strcmp(b->cache, "hot"),
-                     .budget_s = b->ask.seconds > 0 ? b->ask.seconds
-                                 : device           ? 5
-                                                    : 15,
-                     .error = 0.005,
-                     .least = b->ask.next ? MOST_ASKED
-                              : device    ? 30
-                                          : QN_WORD_PAIRS,
-                     .most = b->ask.next ? MOST_ASKED : 500,
-                     .next = b->ask.next,
-                     .user = b->ask.user,
-                     .trace = b->ask.trace,
-                     .progress = b->ask.progress};
-  qn_status status = qn_sample(&how, l.runner, l.n);
-  if (status == QN_OK) status = take_all(b, &l);
-  for (size_t k = 0; k < l.n; k++) qn_timed_clear(&l.runner[k]);
-  qn_ceiling_destroy(&ceiling);
-  if (b->ask.next) {
-    qn_clocks_read(exec->device, b->clocks, sizeof b->clocks);
-    return status;
-  }
-  if (status == QN_OK) status = judge(b);
-  if (status == QN_OK) status = count_allocations(stage, &b->allocated);
+  const double elements = (double)ask->work->elements;
+  const qn_measured what = {.name = ask->op->info.name,
+                            .against_name = "unfused",
+                            .run = stage ? run_step : NULL,
+                            .against = run_unfused,
+                            .user = stage,
+                            .against_user = stage,
+                            .bytes = qn_bench_step_bytes(ask),
+                            .against_bytes = elements * ask->op->info.unfused_bytes,
+                            .written = elements * qn_element_bytes_of(ask->op, ask->row).written,
+                            .set_bytes = set_bytes_of(ask),
+                            .mixes = mixes,
+                            .n_mixes = sizeof mixes / sizeof *mixes,
+                            .seconds = device ? 5 : 15};
+  qn_try(qn_measure(b, &what, exec));
+  if (!stage) return QN_OK;
+  qn_bench_judge(b->fused.time.median, b->floor_ns, b->has_unfused ? b->speedup.ratio * b->fused.time.median : 0,
+                 b->suspicion, sizeof b->suspicion, &b->impossible);
   b->workspace = qn_stage_workspace(stage);
-  if (status == QN_OK) status = note_clocks(b, stage, exec);
   b->has_host = device;
-  if (status == QN_OK && device) status = time_host(b, stage, exec, false, &b->host_same_ns);
-  if (status == QN_OK && device) status = time_host(b, stage, exec, true, &b->host_moved_ns);
+  qn_progress_at(ask->progress, 0, "timing the host");
+  qn_status status = device ? qn_measure_host(exec, run_step, stage, &b->host_same_ns) : QN_OK;
+  if (status == QN_OK && device) status = qn_measure_host(exec, run_moved, stage, &b->host_moved_ns);
   b->timed = status == QN_OK;
   return status;
 }
 
-/* What the cache may hold of the working set when a sample begins. */
-static const char *cache_word(const qn_bench *b)
+/* ---- in words ---- */
+static void describe(qn_bench *b)
 {
-  double set = (double)ceiling_bytes(&b->ask), cache = (double)b->device.l2_bytes;
-  if (b->ask.device.kind == QN_CUDA) { return flushes(&b->ask) || set >= 2 * cache ? "cold" : "hot"; }
-  return cache <= 0 ? "unknown" : set >= 2 * cache ? "cold" : set > cache ? "mixed" : "hot";
+  const qn_bench_request *ask = &b->ask;
+  qn_bench_subject *of = &b->of;
+  const qn_op_info *op = &ask->op->info;
+  const double elements = (double)ask->work->elements;
+  const bool bitwise = !qn_op_check_of(ask->op)->reference || op->agreement == QN_BITWISE;
+  snprintf(of->name, sizeof of->name, "%s", op->name);
+  snprintf(of->workload, sizeof of->workload, "%s", ask->work->name);
+  snprintf(of->against, sizeof of->against, "the unfused form");
+  qn_params_text(op, ask->params, of->settings, sizeof of->settings);
+  if (ask->work->text)
+    snprintf(of->amount, sizeof of->amount, "%s", ask->work->text);
+  else
+    snprintf(of->amount, sizeof of->amount, "%s %s, %s elements of %.0f bytes", qn_grouped(ask->work->n).text,
+             ask->work->n == 1 ? "tensor" : "tensors", qn_grouped(ask->work->elements).text,
+             qn_bench_bytes(ask->op, ask->row, ask->params));
+  snprintf(of->proof, sizeof of->proof, "%s",
+           bitwise           ? "equal the reference bit for bit"
+           : ask->work->text ? "are as near to the reference in double as they must be"
+                             : "of its shapes, made small, are as near to the reference in double as they must be");
+  of->tensors = (int64_t)ask->work->n;
+  of->elements = (int64_t)ask->work->elements;
+  of->bytes = qn_bench_step_bytes(ask);
+  of->besides = qn_bench_besides(ask);
+  of->set_bytes = ask->work->text ? ask->work->bytes : elements * qn_bench_set(ask->op, ask->row);
+  of->operations = qn_bench_operations(ask);
 }
 
 static void find_variant(qn_bench *b)
@@ -393,8 +205,9 @@ qn_status qn_bench_run(const qn_bench_request *request, qn_bench *b)
 {
   *b = (qn_bench){
       .ask = *request, .device.size = sizeof b->device, .mix = qn_mix_of(&request->op->info.types[request->row])};
-  b->has_unfused =
-      request->unfused && !request->next && qn_stage_has_unfused(request->op, request->row, request->device.kind);
+  b->has_unfused = request->unfused && !request->next &&
+                   qn_stage_has_unfused(request->op, request->row, request->device.kind) && !request->work->shift &&
+                   !request->work->apart; /* it goes over aligned arrays */
   const qn_stage_request stage_request = {.op = request->op,
                                           .params = request->params,
                                           .row = request->row,
@@ -408,8 +221,9 @@ qn_status qn_bench_run(const qn_bench_request *request, qn_bench *b)
   qn_try(qn_device_query(request->device, &b->device));
   qn_try(check_memory(b, &stage_request));
   qn_bench_types(request->op, request->row, b->types, sizeof b->types);
+  describe(b);
   find_variant(b);
-  b->cache = cache_word(b);
+  b->cache = qn_measure_cache(b, set_bytes_of(request));
   qn_try(qn_stream_create(request->device, &exec.stream));
   qn_status status = QN_OK;
   if (!request->next) {

@@ -3,6 +3,7 @@
  * this machine, then judged. It measures and returns; printing and recording are done elsewhere. */
 #ifndef QN_WORKBENCH_BENCH_H
 #define QN_WORKBENCH_BENCH_H
+#include "quern/kernel.h"
 #include "workbench/first_use.h"
 #include "workbench/ceiling.h"
 #include "workbench/sampler.h"
@@ -43,8 +44,23 @@ typedef struct qn_series {
 
 enum { QN_MOST_CEILINGS = 16 };
 
+/* What was measured, as tables and records tell it: a step of an op, or a launch of a kernel from a body. */
+typedef struct qn_bench_subject {
+  char name[64], workload[128];
+  char settings[1024];
+  char amount[1024]; /* "148 tensors, 124,439,808 elements of 20 bytes" */
+  char proof[96];    /* of a right check: "equal the reference bit for bit" */
+  char against[64];  /* the counterpart; "" for a kernel that has none */
+  int64_t tensors, elements;
+  double bytes, besides; /* that a step moves; of these, what does not grow with the elements */
+  double set_bytes, operations;
+  bool is_kernel;
+  qn_kernel_info info; /* of a kernel from a body */
+} qn_bench_subject;
+
 typedef struct qn_bench {
-  qn_bench_request ask;
+  qn_bench_request ask; /* of a kernel from a body: without op, params and work */
+  qn_bench_subject of;
   qn_device_info device;
   char variant[64], types[96]; /* "avx512"; "f32 f32 f32" */
   const char *cache;           /* "cold", "hot", "mixed": what the samples found in it */

@@ -70,7 +70,8 @@ typedef enum qn_way {
   QN_WAY_SINGLE, /* tensor by tensor */
   QN_WAY_SHARD,  /* every tensor in pieces that say where they begin */
   QN_WAY_COUNT,
-  QN_WAY_REFERENCE = QN_WAY_COUNT /* on the processor: the ref tier's function by itself, what all others must equal */
+  QN_WAY_REFERENCE = QN_WAY_COUNT, /* on the processor: the ref tier's function by itself, what all others must equal */
+  QN_WAY_ELSEWHERE                 /* a plan made for other addresses, from which all tensors moved */
 } qn_way;
 const char *qn_way_name(qn_way way);
 

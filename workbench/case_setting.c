@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* case_setting.c - values for an op's params, made from the table of params (case.h). Pointer params are only marked as
- * given here; run.c puts what they point to into the tensors' memory. */
+ * given here; subject_params.c puts what they point to into the tensors' memory. */
 #include "workbench/case.h"
 #include "core/core.h"
 #include <math.h>

@@ -104,7 +104,7 @@ static void add_subject_target(item_list *list, const qn_target *target)
     add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, "far", qn_op_check_of(target->op)->far);
   for (size_t row = 0; row < n_rows && is_reference && agree; row++)
     add_item(list, QN_LEG_ORACLE, target, row, NULL, qn_leg_subject_oracle);
-  add_item(list, QN_LEG_GOLDEN, target, QN_NO_ROW, NULL, qn_leg_subject_golden);
+  add_item(list, QN_LEG_GOLDEN, target, QN_NO_ROW, NULL, qn_leg_golden);
 }
 
 /* What is checked of the op itself, not of a variant. */

@@ -8,7 +8,6 @@
  * An item is one leg on one target and one row of the type table; it runs numbered cases and is told as one line. */
 #ifndef QN_WORKBENCH_CHECK_H
 #define QN_WORKBENCH_CHECK_H
-#include "workbench/buffers.h"
 #include "workbench/case.h"
 #include <stdio.h>
 
@@ -65,15 +64,6 @@ void qn_trial_run(qn_trial *trial);
 
 /* A pool of that many threads, made at its first use and kept; NULL for 0. */
 qn_pool *qn_trial_pool(qn_trial *trial, int threads);
-/* Fails with where two sets of buffers differ: the element, both bits, and every role's value there. want NULL: `what`
- * says what it must be. */
-void qn_trial_differ(qn_trial *trial, long number, const char *what, const qn_buffers *got, const qn_buffers *want,
-                     const qn_difference *difference);
-
-/* A step's buffers against the reference's after the same step, as the op's class asks for: bit for bit, or as near as
- * it says, in the oracle's units. Guards and what is only read in any case. params: the reference's. */
-qn_difference qn_trial_compare(qn_trial *trial, const void *params, const qn_buffers *got, const qn_buffers *want);
-
 void qn_leg_variants(qn_trial *trial);
 void qn_leg_oracle(qn_trial *trial);
 void qn_leg_golden(qn_trial *trial);

@@ -2,10 +2,9 @@
 /* kernel_bench.c - see kernel_bench.h. */
 #include "workbench/kernel_bench.h"
 #include "core/core.h"
-#include "workbench/clocks.h"
 #include "workbench/kernel_check.h"
 #include "workbench/kernel_compare.h"
-#include <math.h>
+#include "workbench/measure.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -67,66 +66,14 @@ qn_status qn_kernel_prove(qn_kernel_case *c, char *proof, size_t bytes, qn_stage
   *check = (qn_stage_check){.right = false};
   for (size_t k = 0; k < c->n_outputs; k++) check->elements += c->array[c->n_inputs + k].elements;
   snprintf(proof, bytes, "%s",
-           reference                     ? "held against the reference in double"
-           : c->folder->reference.source ? "the same over other values; too large for the reference"
-                                         : "the same over other values; there is no reference");
+           reference                     ? "agree with the reference in double"
+           : c->folder->reference.source ? "do not depend on their former values; too large for the reference"
+                                         : "do not depend on their former values; there is no reference");
   return reference ? prove_by_reference(c, check) : prove_by_itself(c, check);
 }
 
-/* ---- what is timed ---- */
-typedef struct copy_call {
-  qn_ceiling *ceiling;
-  int way;
-  size_t bytes;
-  double moved;
-} copy_call;
-
-enum { MOST_WAYS = 4 };
-
-typedef struct lineup {
-  qn_timed runner[2 + MOST_WAYS];
-  copy_call call[MOST_WAYS];
-  size_t n, n_calls;
-} lineup;
-
+/* ---- times ---- */
 static qn_status run_case(void *user) { return qn_kernel_case_launch(user); }
-static qn_status run_copy(void *user)
-{
-  copy_call *c = user;
-  return qn_ceiling_stream(c->ceiling, QN_MIX_COPY, c->way, c->bytes, 1, &c->moved);
-}
-
-static size_t ceiling_bytes(const qn_kernel_bench *k)
-{
-  const double most = 2e9, least = 1 << 16;
-  return (size_t)fmax(least, fmin(most, k->set_bytes));
-}
-
-static void line_up(lineup *l, const qn_kernel_bench *k, qn_kernel_case *c, qn_kernel_case *other, qn_ceiling *ceiling)
-{
-  *l = (lineup){.n = 0};
-  l->runner[l->n++] = (qn_timed){.name = k->folder->name, .run = run_case, .user = c, .decides = true};
-  if (other) l->runner[l->n++] = (qn_timed){.name = k->against, .run = run_case, .user = other, .decides = true};
-  for (int way = 0; way < qn_ceiling_ways(ceiling, QN_MIX_COPY) && l->n_calls < MOST_WAYS; way++) {
-    copy_call *call = &l->call[l->n_calls++];
-    *call = (copy_call){ceiling, way, ceiling_bytes(k), 0};
-    l->runner[l->n++] = (qn_timed){.name = "copy", .run = run_copy, .user = call};
-  }
-}
-
-/* ---- from samples to figures ---- */
-static qn_status take_series(qn_series *s, const char *name, const char *way, qn_timed *runner, double bytes)
-{
-  snprintf(s->name, sizeof s->name, "%s", name);
-  snprintf(s->way, sizeof s->way, "%s", way);
-  s->ns = runner->ns;
-  s->n = runner->n;
-  s->bytes = bytes;
-  runner->ns = NULL;
-  qn_try(qn_summarize(s->ns, s->n, &s->time));
-  s->gbps = bytes / s->time.median;
-  return QN_OK;
-}
 
 static double written_bytes(const qn_kernel_case *c)
 {
@@ -136,93 +83,34 @@ static double written_bytes(const qn_kernel_case *c)
   return bytes;
 }
 
-static qn_status judge(qn_kernel_bench *k, const qn_kernel_case *c, const qn_kernel_case *other)
+static qn_status measure(qn_kernel_bench *k, qn_kernel_case *c, qn_kernel_case *other)
 {
   qn_bench *b = &k->b;
-  double fastest = 0;
-  for (size_t i = 0; i < b->n_ceilings; i++) {
-    if (b->ceiling[i].gbps > b->ceiling[b->best].gbps) b->best = i;
-    fastest = fmax(fastest, b->ceiling[i].bytes / b->ceiling[i].time.min);
-  }
-  b->copy = b->best;
-  const qn_series *best = &b->ceiling[b->best];
-  qn_try(qn_ratio_paired(best->ns, b->fused.ns, b->fused.n, &b->share));
-  const double scale = b->fused.bytes / best->bytes;
-  b->share.ratio *= scale;
-  b->share.low *= scale;
-  b->share.high *= scale;
-  b->share_of_copy = b->share;
-  b->floor_ns = fastest > 0 ? (k->bytes - fmin(written_bytes(c), (double)b->device.l2_bytes)) / fastest : 0;
+  const qn_measured what = {.name = b->of.name,
+                            .against_name = b->of.against,
+                            .run = run_case,
+                            .against = run_case,
+                            .user = c,
+                            .against_user = other,
+                            .bytes = b->of.bytes,
+                            .against_bytes = other ? other->bytes : 0,
+                            .written = written_bytes(c),
+                            .set_bytes = b->of.set_bytes,
+                            .seconds = c->exec.device.kind == QN_CUDA ? 3 : 6};
+  if (other) other->exec.stream = c->exec.stream; /* one stream, or the clocks of the device would not see both */
+  qn_try(qn_measure(b, &what, &c->exec));
   qn_bench_judge(b->fused.time.median, b->floor_ns, 0, b->suspicion, sizeof b->suspicion, &b->impossible);
-  if (!other) return QN_OK;
-  qn_try(qn_speedup_paired(b->unfused.ns, b->fused.ns, b->fused.n, &b->speedup));
-  b->verdict = qn_verdict_of(&b->speedup);
   return QN_OK;
 }
 
-static qn_status take_all(qn_kernel_bench *k, lineup *l, const qn_kernel_case *other)
-{
-  qn_bench *b = &k->b;
-  size_t at = 0;
-  b->launches = l->runner[0].launches;
-  qn_try(take_series(&b->fused, k->folder->name, "", &l->runner[at++], k->bytes));
-  if (other) qn_try(take_series(&b->unfused, k->against, "", &l->runner[at++], other->bytes));
-  for (size_t i = 0; i < l->n_calls; i++)
-    qn_try(take_series(&b->ceiling[b->n_ceilings++], "copy",
-                       qn_ceiling_way_name(l->call[i].ceiling, QN_MIX_COPY, (int)i), &l->runner[at++],
-                       l->call[i].moved));
-  return QN_OK;
-}
-
-static qn_status measure(const qn_kernel_bench_request *ask, qn_kernel_bench *k, qn_kernel_case *c,
-                         qn_kernel_case *other)
-{
-  const bool gpu = c->exec.device.kind == QN_CUDA;
-  qn_exec exec = c->exec;
-  qn_ceiling *ceiling;
-  lineup l;
-  if (other) { /* one stream, or the clocks of the device would not see both */
-    other->exec.stream = exec.stream;
-  }
-  qn_try(qn_ceiling_create(&ceiling, &exec, ceiling_bytes(k)));
-  line_up(&l, k, c, other, ceiling);
-  const qn_sampling how = {.exec = exec,
-                           .timer = QN_TIMER_EVENT,
-                           .flush = !ask->hot,
-                           .warm = !strcmp(k->b.cache, "hot"),
-                           .budget_s = ask->seconds > 0 ? ask->seconds
-                                       : gpu            ? 3
-                                                        : 6,
-                           .error = 0.005,
-                           .least = gpu ? 30 : QN_WORD_PAIRS,
-                           .most = 500,
-                           .progress = ask->progress};
-  qn_status status = qn_sample(&how, l.runner, l.n);
-  if (status == QN_OK) status = take_all(k, &l, other);
-  if (status == QN_OK) status = judge(k, c, other);
-  for (size_t i = 0; i < l.n; i++) qn_timed_clear(&l.runner[i]);
-  qn_ceiling_destroy(&ceiling);
-  qn_clocks_read(exec.device, k->b.clocks, sizeof k->b.clocks);
-  k->b.timed = status == QN_OK;
-  return status;
-}
-
-/* ---- the host's time of a warm launch, of the smallest size ---- */
+/* The host's time of a warm launch, of the smallest size. */
 static qn_status time_host(const qn_kernel_bench_request *ask, qn_kernel_bench *k)
 {
-  enum { WARM = 24, CALLS = 304, BURST = 8 };
-  double ns[CALLS];
   qn_kernel_case_order order = ask->order;
   qn_kernel_case *c = NULL;
   order.size = ask->small;
   qn_status status = qn_kernel_case_create(&c, &order);
-  for (int i = -WARM; status == QN_OK && i < CALLS; i++) {
-    if (i % BURST == 0) status = qn_stream_synchronize(c->exec.device, c->stream);
-    int64_t from = qn_now_ns();
-    if (status == QN_OK) status = qn_kernel_case_launch(c);
-    if (i >= 0) ns[i] = (double)(qn_now_ns() - from);
-  }
-  if (status == QN_OK) status = qn_summarize(ns, CALLS, &k->b.host_same_ns);
+  if (status == QN_OK) status = qn_measure_host(&c->exec, run_case, c, &k->b.host_same_ns);
   k->b.host_moved_ns = k->b.host_same_ns; /* a launch takes its pointers anew each time */
   k->b.has_host = status == QN_OK;
   if (c) qn_kernel_case_destroy(&c);
@@ -230,28 +118,27 @@ static qn_status time_host(const qn_kernel_bench_request *ask, qn_kernel_bench *
 }
 
 /* ---- the run ---- */
-static const char *cache_word(const qn_kernel_bench *k, bool gpu, bool hot)
+static void describe(const qn_kernel_bench_request *ask, qn_bench *b, const qn_kernel_case *c)
 {
-  const double cache = (double)k->b.device.l2_bytes, set = (double)ceiling_bytes(k);
-  if (gpu) return !hot || set >= 2 * cache ? "cold" : "hot";
-  return cache <= 0 ? "unknown" : set >= 2 * cache ? "cold" : set > cache ? "mixed" : "hot";
-}
-
-static void describe(const qn_kernel_bench_request *ask, qn_kernel_bench *k, const qn_kernel_case *c)
-{
-  qn_bench *b = &k->b;
+  qn_bench_subject *of = &b->of;
   size_t used = 0;
-  k->elements = elements_of(c);
-  k->bytes = c->bytes;
-  k->operations = c->operations;
+  of->is_kernel = true;
+  snprintf(of->name, sizeof of->name, "%s", c->folder->name);
+  snprintf(of->workload, sizeof of->workload, "%s", ask->order.size->name);
+  if (ask->against) snprintf(of->against, sizeof of->against, "%s", ask->against->folder->name);
+  of->tensors = (int64_t)(c->n_inputs + c->n_outputs);
+  of->elements = (int64_t)elements_of(c);
+  of->bytes = c->bytes;
+  of->operations = c->operations;
   for (size_t i = 0; i < c->n_inputs + c->n_outputs; i++) {
-    k->set_bytes += (double)c->array[i].elements * (double)qn_dtype_bytes(c->array[i].dtype);
+    of->set_bytes += (double)c->array[i].elements * (double)qn_dtype_bytes(c->array[i].dtype);
     if (used < sizeof b->types)
       snprintf(b->types + used, sizeof b->types - used, "%s%s", used ? " " : "", qn_dtype_name(c->array[i].dtype));
     used = strlen(b->types);
   }
-  qn_kernel_case_text(c, k->settings, sizeof k->settings);
-  b->cache = cache_word(k, c->exec.device.kind == QN_CUDA, ask->hot);
+  qn_kernel_case_text(c, of->settings, sizeof of->settings);
+  snprintf(of->amount, sizeof of->amount, "%.900s, %.4g MB", of->settings, of->bytes * 1e-6);
+  b->cache = qn_measure_cache(b, of->set_bytes);
   if (c->exec.device.kind == QN_CUDA)
     snprintf(b->variant, sizeof b->variant, "sm_%d", b->device.arch);
   else
@@ -261,7 +148,7 @@ static void describe(const qn_kernel_bench_request *ask, qn_kernel_bench *k, con
 static qn_status prove(qn_kernel_bench *k, qn_kernel_case *c, qn_kernel_case *other)
 {
   char proof[96];
-  qn_try(qn_kernel_prove(c, k->proof, sizeof k->proof, &k->b.check));
+  qn_try(qn_kernel_prove(c, k->b.of.proof, sizeof k->b.of.proof, &k->b.check));
   if (other) qn_try(qn_kernel_prove(other, proof, sizeof proof, &k->b.unfused_check));
   k->b.has_unfused = other && k->b.unfused_check.right;
   return QN_OK;
@@ -270,19 +157,22 @@ static qn_status prove(qn_kernel_bench *k, qn_kernel_case *c, qn_kernel_case *ot
 qn_status qn_kernel_bench_run(const qn_kernel_bench_request *ask, qn_kernel_bench *k)
 {
   qn_kernel_case *c = NULL, *other = NULL;
-  *k = (qn_kernel_bench){.folder = ask->order.folder, .workload = ask->order.size->name, .info.size = sizeof k->info};
-  k->b.ask = (qn_bench_request){.device = ask->order.device, .pool = ask->order.pool, .timer = QN_TIMER_EVENT};
+  *k = (qn_kernel_bench){.workload = ask->order.size->name, .b.of.info.size = sizeof k->b.of.info};
+  k->b.ask = (qn_bench_request){.device = ask->order.device,
+                                .pool = ask->order.pool,
+                                .timer = QN_TIMER_EVENT,
+                                .hot = ask->hot,
+                                .seconds = ask->seconds,
+                                .progress = ask->progress};
+  k->b.mix = QN_MIX_COPY;
   k->b.device.size = sizeof k->b.device;
   qn_try(qn_device_query(ask->order.device, &k->b.device));
   qn_status status = qn_kernel_case_create(&c, &ask->order);
-  if (status == QN_OK && ask->against) {
-    status = qn_kernel_case_create(&other, ask->against);
-    snprintf(k->against, sizeof k->against, "%s", ask->against->folder->name);
-  }
-  if (status == QN_OK) describe(ask, k, c);
-  if (status == QN_OK) status = qn_kernel_query(c->kernel, &c->exec, &c->call, &k->info);
+  if (status == QN_OK && ask->against) status = qn_kernel_case_create(&other, ask->against);
+  if (status == QN_OK) describe(ask, &k->b, c);
+  if (status == QN_OK) status = qn_kernel_query(c->kernel, &c->exec, &c->call, &k->b.of.info);
   if (status == QN_OK) status = prove(k, c, other);
-  if (status == QN_OK && k->b.check.right) status = measure(ask, k, c, k->b.has_unfused ? other : NULL);
+  if (status == QN_OK && k->b.check.right) status = measure(k, c, k->b.has_unfused ? other : NULL);
   if (status == QN_OK && k->b.timed && ask->small) status = time_host(ask, k);
   if (other) other->exec.stream = other->stream;
   if (other) qn_kernel_case_destroy(&other);

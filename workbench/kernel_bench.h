@@ -6,31 +6,23 @@
 #define QN_WORKBENCH_KERNEL_BENCH_H
 #include "workbench/bench.h"
 #include "workbench/kernel_case.h"
-#include <stdio.h>
 
 typedef struct qn_kernel_bench_request {
   qn_kernel_case_order order;          /* size is the workload */
   const qn_kernel_case_order *against; /* NULL: nothing beside it */
   const qn_folder_size *small;         /* whose launch times the host; NULL: not timed */
-  bool hot, tuned;
+  bool hot;
   double seconds;
   qn_progress *progress;
 } qn_kernel_bench_request;
 
 typedef struct qn_kernel_bench {
   qn_bench b; /* fused: the kernel; unfused: the other one */
-  const qn_folder *folder;
   const char *workload;
-  char against[64], settings[256], proof[96]; /* what was compared */
-  uint64_t elements;                          /* of all tensors */
-  double bytes, set_bytes, operations;
-  qn_kernel_info info;
 } qn_kernel_bench;
 
 /* A wrong kernel is QN_OK with check.right false and nothing timed. Clear it with qn_bench_clear(&bench->b). */
 qn_status qn_kernel_bench_run(const qn_kernel_bench_request *request, qn_kernel_bench *bench);
-void qn_kernel_bench_print(FILE *stream, const qn_kernel_bench *bench);
-qn_status qn_kernel_bench_append(const char *path, const qn_kernel_bench *bench);
 
 /* In this process: the wait for the kernel's code, with the compiler loaded and the device open before (`empty`: for
  * the smallest kernel there is, with the compiler's own loading). */

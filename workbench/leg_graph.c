@@ -6,8 +6,9 @@
 #include "workbench/check.h"
 #include "core/core.h"
 #include "device/cuda/driver.h"
-#include "workbench/run.h"
+#include "workbench/subject.h"
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct cu_graph_s *cu_graph;
@@ -36,8 +37,7 @@ typedef struct graph {
   void *stream;
   qn_setting setting;
   size_t row;
-  qn_buffers *got, *want;
-  qn_runner *candidate, *reference;
+  qn_subject got, want;
   cu_graph graph;
   cu_graph_exec exec;
 } graph;
@@ -78,26 +78,29 @@ static void choose(graph *g)
 
 static qn_status open_all(graph *g)
 {
-  static const size_t elements[] = {1000, 0, 33, 70000, 5};
   const qn_target *target = &g->trial->item->target;
   qn_try(open_calls(g));
   choose(g);
   qn_try(qn_stream_create(target->device, &g->stream));
-  qn_try(qn_buffers_create(&g->got, &target->op->info, g->row, target->device, g->stream, 5, elements, QN_ALIGN_64));
-  qn_try(
-      qn_buffers_create(&g->want, &target->op->info, g->row, (qn_device){QN_CPU, 0}, NULL, 5, elements, QN_ALIGN_64));
-  qn_try(qn_runner_create(&g->candidate, target->op, g->got, &g->setting, QN_WAY_PLAN, NULL));
-  return qn_runner_create(&g->reference, target->op, g->want, &g->setting, QN_WAY_DIRECT, NULL);
+  qn_subject_order order = {.op = target->op,
+                            .row = g->row,
+                            .device = target->device,
+                            .stream = g->stream,
+                            .text = "1000 0 33 70000 5 " QN_SUBJECT_ODD,
+                            .setting = &g->setting,
+                            .way = QN_WAY_PLAN,
+                            .seed = 7};
+  qn_try(qn_subject_open(&g->got, &order));
+  return qn_subject_open(&g->want, qn_subject_reference_order(&order, &g->got));
 }
 
 /* The first step loads what a capture must find loaded. */
 static qn_status capture(graph *g)
 {
   cu_stream stream = (cu_stream)g->stream;
-  qn_buffers_fill(g->got, 1, true, false);
-  qn_try(qn_runner_step(g->candidate));
+  qn_try(qn_subject_step(&g->got));
   qn_try(status_of(g, g->cu.begin(stream, CU_CAPTURE_THREAD_LOCAL), "cuStreamBeginCapture"));
-  qn_status launched = qn_runner_launch(g->candidate);
+  qn_status launched = qn_subject_run(&g->got);
   cu_result ended = g->cu.end(stream, &g->graph);
   qn_try(launched);
   qn_try(status_of(g, ended, "cuStreamEndCapture"));
@@ -105,42 +108,40 @@ static qn_status capture(graph *g)
 }
 
 /* Params in device memory become those of this round: rates that double, a counter that counts. */
-static qn_status set_round(graph *g, qn_runner *runner, unsigned rate, unsigned counter)
+static qn_status set_round(const graph *g, qn_subject *d, unsigned rate, unsigned counter)
 {
   const qn_op_info *op = &g->trial->item->target.op->info;
   bool first = true;
   for (size_t k = 0; k < op->n_params; k++) {
     const qn_op_param *param = &op->params[k];
     if (!param->hyper_offset) continue;
-    if (param->type == QN_PARAM_U64) qn_try(qn_runner_set(runner, param, counter));
+    if (param->type == QN_PARAM_U64) qn_param_set_u64(param, d->params, counter);
     if (param->type == QN_PARAM_DOUBLE && first) {
-      qn_try(qn_runner_set(runner, param, 0.001 * (double)(1u << rate)));
+      qn_param_set(param, d->params, 0.001 * (double)(1u << rate));
       first = false;
     }
   }
-  return QN_OK;
+  return qn_subject_point(d);
 }
 
 /* One replay from the same tensors, compared with the reference; its bits are folded into *hash. */
 static qn_status replay(graph *g, size_t number, unsigned rate, unsigned counter, uint64_t *hash)
 {
-  qn_buffers_fill(g->got, 7, true, false);
-  qn_buffers_fill(g->want, 7, true, false);
-  qn_try(set_round(g, g->candidate, rate, counter));
-  qn_try(set_round(g, g->reference, rate, counter));
-  qn_try(qn_buffers_upload(g->got));
+  char wrong[QN_SUBJECT_WRONG];
+  qn_try(qn_subject_rewind(&g->got));
+  qn_try(qn_subject_rewind(&g->want));
+  qn_try(set_round(g, &g->got, rate, counter));
+  qn_try(set_round(g, &g->want, rate, counter));
   qn_try(status_of(g, g->cu.launch(g->exec, (cu_stream)g->stream), "cuGraphLaunch"));
-  qn_try(qn_buffers_download(g->got));
-  qn_try(qn_option_set("cpu", "ref"));
-  qn_try(qn_runner_step(g->reference));
-  qn_difference d = qn_trial_compare(g->trial, qn_runner_params(g->reference), g->got, g->want);
-  char what[128];
-  snprintf(what, sizeof what, "case %zu: a captured step, replayed with rate %u and counter %u", number, rate, counter);
-  if (d.fault != QN_FAULT_NONE) qn_trial_differ(g->trial, (long)number, what, g->got, g->want, &d);
-  for (size_t r = 0; r < g->got->op->n_tensors; r++)
-    if (g->got->role[r].access & QN_WRITE)
-      *hash = qn_seed_mix(*hash, qn_hash(g->got->role[r].image, g->got->role[r].bytes).low);
-  for (size_t k = 0; k < g->got->n; k++) g->trial->elements += (uint64_t)g->got->elements[k];
+  qn_try(qn_subject_fetch(&g->got));
+  qn_try(qn_subject_step(&g->want));
+  if (!qn_subject_agree(&g->got, &g->want, wrong, sizeof wrong))
+    qn_trial_fail(g->trial, (long)number, "case %zu: a captured step, replayed with rate %u and counter %u\n%s", number,
+                  rate, counter, wrong);
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++)
+    if (g->got.role[r].access & QN_WRITE)
+      *hash = qn_seed_mix(*hash, qn_hash(g->got.role[r].after, g->got.role[r].bytes).low);
+  g->trial->elements += qn_subject_elements(&g->got);
   return QN_OK;
 }
 
@@ -178,10 +179,8 @@ void qn_leg_graph(qn_trial *trial)
     status = run(&g);
     if (g.exec) g.cu.destroy_exec(g.exec);
     if (g.graph) g.cu.destroy(g.graph);
-    qn_runner_destroy(&g.candidate);
-    qn_runner_destroy(&g.reference);
-    qn_buffers_destroy(&g.got);
-    qn_buffers_destroy(&g.want);
+    qn_subject_close(&g.got);
+    qn_subject_close(&g.want);
     if (g.stream) qn_stream_destroy(trial->item->target.device, &g.stream);
     if (g.cu.library) dlclose(g.cu.library);
     status = qn_cuda_leave(&g.scope, status);

@@ -3,7 +3,8 @@
  * of more than 2^31 elements, so that an index of 32 bits shows. */
 #include "workbench/check.h"
 #include "core/core.h"
-#include "workbench/run.h"
+#include "workbench/subject.h"
+#include <stdio.h>
 #include <string.h>
 
 /* ---- 2^24 elements ---- */
@@ -29,36 +30,28 @@ static size_t row_bytes(const qn_op_info *op, size_t row)
 
 static qn_status compare_piece(qn_trial *trial, size_t row, const qn_setting *setting, size_t n, size_t number)
 {
-  const qn_item *item = trial->item;
-  qn_buffers *got = NULL, *want = NULL;
-  qn_runner *candidate = NULL, *reference = NULL;
-  const qn_op_info *op = &item->target.op->info;
-  const qn_alignment alignment = number % 2 ? QN_ALIGN_16 : QN_ALIGN_64;
-  const size_t elements[] = {n / 2, n - n / 2};
-  qn_status status = qn_buffers_create(&got, op, row, item->target.device, NULL, 2, elements, alignment);
-  if (!status) status = qn_buffers_create(&want, op, row, (qn_device){QN_CPU, 0}, NULL, 2, elements, alignment);
-  if (!status)
-    status = qn_runner_create(&candidate, item->target.op, got, setting, QN_WAY_DIRECT, qn_trial_pool(trial, 2));
-  if (!status) status = qn_runner_create(&reference, item->target.op, want, setting, QN_WAY_REFERENCE, NULL);
-  if (!status) {
-    qn_buffers_fill(got, qn_seed_mix(trial->options->seed, number), true, false);
-    qn_buffers_copy(want, got);
-    status = qn_target_select(&item->target);
-  }
-  if (!status) status = qn_runner_step(candidate);
-  if (!status) status = qn_option_set("cpu", "ref");
-  if (!status) status = qn_runner_step(reference);
-  if (!status) {
-    qn_difference d = qn_trial_compare(trial, qn_runner_params(reference), got, want);
-    char what[96];
-    snprintf(what, sizeof what, "case %zu: row %zu, two tensors of %zu elements", number, row, n / 2);
-    if (d.fault != QN_FAULT_NONE) qn_trial_differ(trial, (long)number, what, got, want, &d);
-    trial->elements += n;
-  }
-  qn_runner_destroy(&candidate);
-  qn_runner_destroy(&reference);
-  qn_buffers_destroy(&got);
-  qn_buffers_destroy(&want);
+  const qn_target *target = &trial->item->target;
+  char text[96], wrong[QN_SUBJECT_WRONG];
+  snprintf(text, sizeof text, "%zu %zu " QN_SUBJECT_ODD, n / 2, n - n / 2);
+  qn_subject_order order = {.op = target->op,
+                            .row = row,
+                            .device = target->device,
+                            .pool = qn_trial_pool(trial, 2),
+                            .text = text,
+                            .setting = setting,
+                            .alignment = number % 2 ? QN_ALIGN_16 : QN_ALIGN_64,
+                            .seed = qn_seed_mix(trial->options->seed, number)};
+  qn_subject got, want = {.op = NULL};
+  qn_status status = qn_subject_open(&got, &order);
+  if (status == QN_OK) status = qn_subject_open(&want, qn_subject_reference_order(&order, &got));
+  if (status == QN_OK) status = qn_target_select(target);
+  if (status == QN_OK) status = qn_subject_step(&got);
+  if (status == QN_OK) status = qn_subject_step(&want);
+  if (status == QN_OK && !qn_subject_agree(&got, &want, wrong, sizeof wrong))
+    qn_trial_fail(trial, (long)number, "case %zu: row %zu, two tensors of %zu elements\n%s", number, row, n / 2, wrong);
+  trial->elements += n;
+  qn_subject_close(&got);
+  qn_subject_close(&want);
   return status;
 }
 
@@ -98,34 +91,35 @@ typedef struct huge {
   size_t row, n;
   qn_device device;
   qn_setting setting;
-  qn_buffers *one; /* a single period, stepped by the reference: what must come out, again and again */
+  qn_subject one; /* a single period, stepped by the reference: what must come out, again and again */
   unsigned char *memory[QN_MAX_TENSORS], *host;
 } huge;
 
 static qn_status reference_period(huge *h)
 {
-  static const size_t n = PERIOD;
-  qn_runner *runner = NULL;
-  qn_try(qn_buffers_create(&h->one, h->op, h->row, (qn_device){QN_CPU, 0}, NULL, 1, &n, QN_ALIGN_64));
-  qn_buffers_fill(h->one, h->trial->options->seed, false, false);
-  qn_try(qn_option_set("cpu", "ref"));
-  qn_status status = qn_runner_create(&runner, h->trial->item->target.op, h->one, &h->setting, QN_WAY_DIRECT, NULL);
-  if (!status) status = qn_runner_step(runner);
-  qn_runner_destroy(&runner);
-  return status;
+  char text[64];
+  snprintf(text, sizeof text, "%d filled params=-1", PERIOD);
+  qn_try(qn_subject_open(&h->one, &(qn_subject_order){.op = h->trial->item->target.op,
+                                                      .row = h->row,
+                                                      .device = {QN_CPU, 0},
+                                                      .text = text,
+                                                      .setting = &h->setting,
+                                                      .way = QN_WAY_REFERENCE,
+                                                      .seed = h->trial->options->seed}));
+  return qn_subject_step(&h->one);
 }
 
 /* One period from the host, then copies of what is there already, doubling; guard bytes at both ends. */
 static qn_status fill_role(huge *h, size_t r)
 {
-  size_t width = qn_dtype_bytes(h->one->role[r].dtype), bytes = h->n * width, have = PERIOD * width;
+  size_t width = qn_dtype_bytes(h->one.role[r].dtype), bytes = h->n * width, have = PERIOD * width;
   void *memory = NULL;
   qn_try(qn_memory_allocate(h->device, bytes + 2 * EDGE, &memory));
   h->memory[r] = memory;
   qn_try(qn_memory_fill(h->device, NULL, h->memory[r], EDGE_BYTE, EDGE));
   qn_try(qn_memory_fill(h->device, NULL, h->memory[r] + EDGE + bytes, EDGE_BYTE, EDGE));
   unsigned char *data = h->memory[r] + EDGE;
-  qn_try(qn_memory_write(h->device, NULL, data, qn_buffers_before(h->one, r, 0, 0), have));
+  qn_try(qn_memory_write(h->device, NULL, data, h->one.role[r].before + h->one.role[r].place[0].offset, have));
   for (; have < bytes; have *= 2)
     qn_try(qn_memory_copy(h->device, NULL, data + have, data, have < bytes - have ? have : bytes - have));
   return qn_stream_synchronize(h->device, NULL);
@@ -138,7 +132,7 @@ static qn_status step(huge *h)
   const qn_tensor *list[QN_MAX_TENSORS] = {0};
   for (size_t r = 0; r < h->op->n_tensors; r++) {
     if (!h->memory[r]) continue;
-    tensor[r] = (qn_tensor){h->memory[r] + EDGE, h->one->role[r].dtype, 1, &shape, NULL, h->device};
+    tensor[r] = (qn_tensor){h->memory[r] + EDGE, h->one.role[r].dtype, 1, &shape, NULL, h->device};
     list[r] = &tensor[r];
   }
   qn_exec exec = {.size = sizeof exec, .device = h->device, .pool = qn_trial_pool(h->trial, 2)};
@@ -149,17 +143,17 @@ static qn_status step(huge *h)
 
 static qn_status compare_role(huge *h, size_t r)
 {
-  size_t width = qn_dtype_bytes(h->one->role[r].dtype);
+  size_t width = qn_dtype_bytes(h->one.role[r].dtype);
   for (size_t at = 0; at < h->n && !h->trial->failure; at += PERIOD) {
     size_t n = h->n - at < PERIOD ? h->n - at : PERIOD;
     qn_try(qn_memory_read(h->device, NULL, h->host, h->memory[r] + EDGE + at * width, n * width));
-    const unsigned char *want = qn_buffers_at(h->one, r, 0, 0);
+    const unsigned char *want = h->one.role[r].after + h->one.role[r].place[0].offset;
     size_t i = 0;
     if (!memcmp(h->host, want, n * width)) continue;
     while (!memcmp(h->host + i * width, want + i * width, width)) i++;
     qn_trial_fail(h->trial, 0, "%s element %zu of %zu: got 0x%llx, must be 0x%llx", h->op->tensors[r].name, at + i,
-                  h->n, (unsigned long long)qn_number_bits(h->one->role[r].dtype, h->host + i * width),
-                  (unsigned long long)qn_number_bits(h->one->role[r].dtype, want + i * width));
+                  h->n, (unsigned long long)qn_number_bits(h->one.role[r].dtype, h->host + i * width),
+                  (unsigned long long)qn_number_bits(h->one.role[r].dtype, want + i * width));
   }
   for (int end = 0; end < 2; end++) {
     qn_try(qn_memory_read(h->device, NULL, h->host, h->memory[r] + (end ? EDGE + h->n * width : 0), EDGE));
@@ -177,10 +171,10 @@ static qn_status run_huge(huge *h)
   qn_try(qn_try_allocate(&h->host, (size_t)PERIOD * 8, "the checker's copy of a period"));
   qn_try(reference_period(h));
   for (size_t r = 0; r < h->op->n_tensors; r++)
-    if (h->one->role[r].access) qn_try(fill_role(h, r));
+    if (h->one.role[r].access) qn_try(fill_role(h, r));
   qn_try(step(h));
   for (size_t r = 0; r < h->op->n_tensors; r++)
-    if (h->one->role[r].access) qn_try(compare_role(h, r));
+    if (h->one.role[r].access) qn_try(compare_role(h, r));
   return QN_OK;
 }
 
@@ -210,7 +204,7 @@ void qn_leg_huge(qn_trial *trial)
   if (qn_trial_takes(trial, 0) && run_huge(&h) != QN_OK) qn_trial_fail(trial, 0, "%s", qn_last_error());
   for (size_t r = 0; r < QN_MAX_TENSORS; r++)
     if (h.memory[r]) qn_memory_release(h.device, h.memory[r]);
-  qn_buffers_destroy(&h.one);
+  qn_subject_close(&h.one);
   qn_release(h.host);
   qn_trial_note(trial, "row %zu, %zu elements", h.row, h.n);
 }

@@ -10,7 +10,6 @@
 #include "op/call.h"
 #include "workbench/arranged.h"
 #include "workbench/op_check.h"
-#include "workbench/run.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -83,9 +82,9 @@ static qn_status compare(const run *r, const layout_case *c, const qn_setting *s
   qn_try(qn_arranged_expect(a, s->params));
   qn_try(qn_target_select(&r->trial->item->target));
   qn_try(qn_arranged_upload(a));
-  qn_try(qn_option_set("geometry", c->geometry));
+  qn_try(qn_option_set("launch_shape", c->geometry));
   const qn_status status = step(r, c, s, a, stream);
-  qn_try(qn_option_set("geometry", NULL));
+  qn_try(qn_option_set("launch_shape", NULL));
   qn_try(status);
   qn_try(qn_arranged_download(a));
   if (!took(c))

@@ -4,7 +4,6 @@
 #include "workbench/check.h"
 #include "core/core.h"
 #include "workbench/oracle.h"
-#include "workbench/run.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -18,21 +17,22 @@ static void compare(qn_trial *trial, long number, const qn_oracle *o, const char
   const double units = o->op->info.oracle_units;
   const int roundings = o->op->info.oracle_roundings ? o->op->info.oracle_roundings : 1;
   for (size_t r = 0; r < o->op->info.n_tensors; r++) {
-    if (!(o->buffers->role[r].access & QN_WRITE)) continue;
+    const qn_subject *d = o->subject;
+    if (!(d->role[r].access & QN_WRITE)) continue;
     for (size_t i = 0; i < o->n; i++) {
-      double got = qn_number_load(o->buffers->role[r].dtype, qn_buffers_at(o->buffers, r, o->tensor, i));
+      double got = qn_subject_number(d, d->role[r].after, r, o->tensor, i), rounded = 0;
       double miss = qn_oracle_miss(o, r, i, got, NULL, units, roundings);
       bool uncertain = qn_oracle_uncertain(o, r, i);
       s->uncertain += uncertain;
       s->compared++;
       if (!uncertain) s->worst = fmax(s->worst, miss);
       if (miss <= units) continue;
-      char text[1024];
-      snprintf(text, sizeof text,
-               "case %ld: %s\noff by %.3g units of 2^-24 times %.3g, allowed are %g; the oracle gives %.17g", number,
-               setting, miss, o->scale[r][i], units, o->out[r][i]);
-      qn_difference d = {QN_FAULT_VALUE, r, o->tensor, i, 0};
-      qn_trial_differ(trial, number, text, o->buffers, NULL, &d);
+      char wrong[QN_SUBJECT_WRONG];
+      qn_number_store(d->role[r].dtype, &rounded, o->out[r][i]);
+      qn_subject_tell(d, d, r, o->tensor, i, &rounded, wrong, sizeof wrong);
+      qn_trial_fail(trial, number,
+                    "case %ld: %s\noff by %.3g units of 2^-24 times %.3g, allowed are %g; the oracle gives %.17g\n%s",
+                    number, setting, miss, o->scale[r][i], units, o->out[r][i], wrong);
     }
   }
 }
@@ -47,11 +47,12 @@ static void compare_counters(qn_trial *trial, long number, const qn_oracle *o)
   }
 }
 
-static qn_status check_tensor(qn_trial *trial, long number, const void *params, const qn_buffers *b,
-                              const char *setting, score *s)
+static qn_status check_tensor(qn_trial *trial, long number, const qn_subject *d, const char *setting, score *s)
 {
+  _Alignas(16) unsigned char params[QN_SUBJECT_PARAMS];
   qn_oracle o;
-  qn_status status = qn_oracle_open(&o, trial->item->target.op, params, b, 0);
+  qn_subject_call_params(d, params);
+  qn_status status = qn_oracle_open(&o, trial->item->target.op, params, d, 0);
   if (status == QN_OK) {
     compare_counters(trial, number, &o);
     compare(trial, number, &o, setting, s);
@@ -63,23 +64,22 @@ static qn_status check_tensor(qn_trial *trial, long number, const void *params, 
 /* A list of one tensor. */
 static qn_status run_setting(qn_trial *trial, size_t k, const qn_setting *setting, score *s, size_t *refused)
 {
-  static const size_t elements[] = {4099};
-  const qn_item *item = trial->item;
+  const qn_target *target = &trial->item->target;
+  const qn_subject_order order = {.op = target->op,
+                                  .row = trial->item->row,
+                                  .device = target->device,
+                                  .text = "4099 " QN_SUBJECT_ODD,
+                                  .setting = setting,
+                                  .seed = qn_seed_mix(trial->options->seed, k)};
   char text[512];
-  qn_buffers *b = NULL;
-  qn_runner *runner = NULL;
-  qn_setting_text(&item->target.op->info, setting, text, sizeof text);
-  qn_status status =
-      qn_buffers_create(&b, &item->target.op->info, item->row, item->target.device, NULL, 1, elements, QN_ALIGN_64);
-  if (status == QN_OK) status = qn_runner_create(&runner, item->target.op, b, setting, QN_WAY_DIRECT, NULL);
-  if (status == QN_OK) {
-    qn_buffers_fill(b, qn_seed_mix(trial->options->seed, k), true, false);
-    qn_status step = qn_runner_step(runner);
-    *refused += step != QN_OK;
-    if (step == QN_OK) status = check_tensor(trial, (long)k, qn_runner_params(runner), b, text, s);
-  }
-  qn_runner_destroy(&runner);
-  qn_buffers_destroy(&b);
+  qn_subject d;
+  qn_setting_text(&target->op->info, setting, text, sizeof text);
+  qn_status status = qn_subject_open(&d, &order);
+  if (status == QN_OK && qn_subject_step(&d) != QN_OK)
+    ++*refused;
+  else if (status == QN_OK)
+    status = check_tensor(trial, (long)k, &d, text, s);
+  qn_subject_close(&d);
   return status;
 }
 

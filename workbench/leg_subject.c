@@ -37,10 +37,8 @@ static bool tiers_agree(const qn_op *op) { return op->info.agreement != QN_REDUC
 /* Case k in its v-th variation. Kernels of products mostly want 16 bytes. */
 static qn_subject_order order_of(const qn_trial *trial, size_t k, size_t v)
 {
-  static const struct {
-    size_t shift;
-    bool flush;
-  } places[2][4] = {{{0, true}, {0, false}, {16, false}, {4, true}}, {{0, false}, {4, true}, {16, false}, {60, true}}};
+  static const qn_alignment alignments[2][4] = {{QN_ALIGN_END, QN_ALIGN_64, QN_ALIGN_16, QN_ALIGN_ELEMENT},
+                                                {QN_ALIGN_64, QN_ALIGN_END, QN_ALIGN_16, QN_ALIGN_MIXED}};
   const qn_op *op = trial->item->target.op;
   const size_t turn = (k + v) % 4, agree = tiers_agree(op);
   return (qn_subject_order){.op = op,
@@ -48,10 +46,9 @@ static qn_subject_order order_of(const qn_trial *trial, size_t k, size_t v)
                             .device = trial->item->target.device,
                             .text = qn_op_check_of(op)->cases[k].text,
                             .more = variation_of(trial->item, v),
-                            .shift = places[agree][turn].shift,
-                            .flush = places[agree][turn].flush,
+                            .alignment = alignments[agree][turn],
                             .fenced = true,
-                            .planned = turn % 2,
+                            .way = turn % 2 ? QN_WAY_ELSEWHERE : QN_WAY_DIRECT,
                             .seed = trial->options->seed + v * n_cases(op) + k};
 }
 
@@ -97,7 +94,7 @@ static qn_status see_named(qn_trial *trial, size_t number, qn_subject *d, const 
   const qn_engine *engine = d->op->engine;
   char how[128];
   const char *name;
-  for (size_t k = 0; engine->variant && (name = engine->variant(k)) && !trial->failure; k++) {
+  for (size_t k = 0; engine->variant && (name = engine->variant(d->op, k)) && !trial->failure; k++) {
     qn_try(qn_subject_rewind(d));
     qn_try(qn_option_set(engine->option, name));
     snprintf(how, sizeof how, "the variant %s", name);
@@ -151,8 +148,7 @@ static qn_status see_bits(qn_trial *trial, size_t number, const qn_subject_order
            : on_cpu ? "the ref tier"
                     : "itself at other addresses");
   pooled.pool = qn_trial_pool(trial, threads);
-  if (!on_cpu && agree) elsewhere.shift = (order->shift + 4) % 64;
-  elsewhere.flush = order->flush || elsewhere.shift % 16;
+  if (!on_cpu && agree) elsewhere.alignment = order->alignment == QN_ALIGN_64 ? QN_ALIGN_ELEMENT : QN_ALIGN_64;
   qn_status status = qn_subject_open(&d, &pooled);
   if (status == QN_OK) status = qn_subject_open(&other, &elsewhere);
   if (status == QN_OK) status = step_both(trial, number, &d, &other, order, how);

@@ -6,6 +6,5 @@
 
 void qn_leg_subject_variants(qn_trial *trial); /* leg_subject.c */
 void qn_leg_subject_oracle(qn_trial *trial);
-void qn_leg_subject_golden(qn_trial *trial);   /* leg_subject_golden.c */
 void qn_leg_subject_selftest(qn_trial *trial); /* leg_subject_selftest.c */
 #endif

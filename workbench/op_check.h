@@ -12,6 +12,17 @@ typedef struct qn_check_text {
   const char *name, *text; /* name: NULL ends a list */
 } qn_check_text;
 
+/* What random problems (random.h) are drawn from; rows of types, enumerations and booleans are drawn without a word. */
+typedef struct qn_domain {
+  /* Alternatives, with spaces between: "m=1..4096,n=1..512", extents by their letters, or "1..64x1..4096", the shape of
+   * a tensor of a list. Numbers are drawn log-uniformly, an octave like another. NULL: the op has no domain. */
+  const char *shapes;
+  unsigned most_shapes, most_copies; /* of a list: different shapes, and tensors of each; 0 is 1 */
+  /* Words: "eps=0|1e-3", one of these; "groups=/n", a divisor of extent n. Params without a word are drawn if they are
+   * enumerations or booleans, and stand at their defaults every other time. */
+  const char *values;
+} qn_domain;
+
 /* A device source with its defines, as some call would have it compiled, for tests that compile them all. */
 typedef struct qn_device_unit {
   const char *source;         /* NULL ends a list */
@@ -43,6 +54,7 @@ typedef struct qn_op_check {
   const char *(*variation)(qn_device_kind kind, size_t row, size_t k);
   /* NULL-terminated: settings whose results must not pass as the sample's; NULL: every param counts a little off. */
   const char *const *looser;
+  qn_domain domain;
   char independent; /* the letter along which results do not depend on each other; 0: none */
   /* How a device variant makes operands the words of its class: 0 as the op's README says, 1 but for halves between
    * two words, which go either way, 2 as it likes within the class or a tighter one. NULL: 0 of all. */

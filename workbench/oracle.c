@@ -12,11 +12,11 @@ static const double TINY = 0x1p-72;      /* below, a product with a coefficient 
 
 static qn_status make_arrays(qn_oracle *o)
 {
-  const qn_buffers *b = o->buffers;
-  o->n = (size_t)b->elements[o->tensor];
+  const qn_subject *d = o->subject;
+  o->n = d->role[0].place[o->tensor].elements;
   size_t bytes = (o->n + 1) * sizeof(double);
   for (size_t r = 0; r < o->op->info.n_tensors; r++) {
-    if (b->role[r].access == QN_ABSENT) continue;
+    if (!d->role[r].n) continue;
     qn_try(qn_try_allocate(&o->in[r], bytes, "the oracle"));
     qn_try(qn_try_allocate(&o->out[r], bytes, "the oracle"));
     qn_try(qn_try_allocate(&o->stirred[r], bytes, "the oracle"));
@@ -24,8 +24,7 @@ static qn_status make_arrays(qn_oracle *o)
     qn_try(qn_try_allocate(&o->jump[r], bytes, "the oracle"));
     qn_try(qn_try_allocate(&o->vanish[r], bytes, "the oracle"));
     for (size_t i = 0; i < o->n; i++)
-      o->in[r][i] =
-          b->role[r].access & QN_READ ? qn_number_load(b->role[r].dtype, qn_buffers_before(b, r, o->tensor, i)) : NAN;
+      o->in[r][i] = d->role[r].access & QN_READ ? qn_subject_number(d, d->role[r].before, r, o->tensor, i) : NAN;
   }
   return QN_OK;
 }
@@ -55,7 +54,7 @@ static void measure_scale(qn_oracle *o)
       o->jump[r][i] = o->vanish[r][i] = 0;
     }
   for (size_t moved = 0; moved < roles; moved++) {
-    if (!(o->buffers->role[moved].access & QN_READ)) continue;
+    if (!(o->subject->role[moved].access & QN_READ)) continue;
     for (int sign = -1; sign <= 1; sign++) {
       if (sign == 0 && o->op->info.oracle_ranged) continue;
       evaluate(o, moved, sign, o->stirred);
@@ -78,7 +77,7 @@ static void count(qn_oracle *o, int phases)
   qn_piece piece = {.n = o->n, .tally = o->counted[0]}, wide = {.n = o->n, .tally = o->counted[1]};
   for (size_t r = 0; r < o->op->info.n_tensors; r++) {
     if (!o->in[r]) continue;
-    piece.data[r] = qn_buffers_before(o->buffers, r, o->tensor, 0);
+    piece.data[r] = o->subject->role[r].before + o->subject->role[r].place[o->tensor].offset;
     wide.data[r] = o->in[r];
   }
   for (o->call.phase = 0; o->call.phase < phases - 1 && o->n; o->call.phase++) {
@@ -90,12 +89,12 @@ static void count(qn_oracle *o, int phases)
   o->place = 0;
 }
 
-qn_status qn_oracle_open(qn_oracle *o, const qn_op *op, const void *params, const qn_buffers *buffers, size_t tensor)
+qn_status qn_oracle_open(qn_oracle *o, const qn_op *op, const void *params, const qn_subject *subject, size_t tensor)
 {
-  *o = (qn_oracle){.op = op, .buffers = buffers, .tensor = tensor, .place = (uint32_t)tensor};
+  *o = (qn_oracle){.op = op, .subject = subject, .tensor = tensor, .place = (uint32_t)tensor};
   int phases = op->phases ? op->phases(params) : 1;
   o->call =
-      (qn_cpu_call){.row = buffers->row, .flags = op->flags ? op->flags(params, buffers->row) : 0, .coef = o->coef};
+      (qn_cpu_call){.row = subject->row, .flags = op->flags ? op->flags(params, subject->row) : 0, .coef = o->coef};
   op->coefficients(params, o->coef);
   qn_try(make_arrays(o));
   if (phases > 1) count(o, phases);
@@ -134,7 +133,7 @@ static double storage_error(const qn_oracle *o, qn_dtype dtype, double value)
 double qn_oracle_miss(const qn_oracle *o, size_t role, size_t index, double got, const double *given, double units,
                       int steps)
 {
-  qn_dtype dtype = o->buffers->role[role].dtype;
+  qn_dtype dtype = o->subject->role[role].dtype;
   double want = given ? *given : o->out[role][index], scale = o->scale[role][index];
   if (isnan(got) || isnan(want)) return isnan(got) && isnan(want) ? 0 : INFINITY;
   double allowed = steps * storage_error(o, dtype, fmax(fabs(want), fabs(got))) + units * SMALLEST;

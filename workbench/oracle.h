@@ -10,11 +10,11 @@
 #ifndef QN_WORKBENCH_ORACLE_H
 #define QN_WORKBENCH_ORACLE_H
 #include "op/op.h"
-#include "workbench/buffers.h"
+#include "workbench/subject.h"
 
 typedef struct qn_oracle {
   const qn_op *op;
-  const qn_buffers *buffers;
+  const qn_subject *subject;
   size_t tensor, n;
   uint32_t place; /* which of the tallies in coef is this tensor's */
   qn_cpu_call call;
@@ -25,8 +25,8 @@ typedef struct qn_oracle {
   uint64_t counted[2][2];         /* where a reduction comes first: the reference's two counters, the oracle's own */
 } qn_oracle;
 
-/* The step on what the buffers held at their latest upload. params point to the processor's memory. */
-qn_status qn_oracle_open(qn_oracle *oracle, const qn_op *op, const void *params, const qn_buffers *buffers,
+/* The step on what the tensors were filled with, which are dense. params point to the processor's memory. */
+qn_status qn_oracle_open(qn_oracle *oracle, const qn_op *op, const void *params, const qn_subject *subject,
                          size_t tensor);
 void qn_oracle_close(qn_oracle *oracle);
 

@@ -4,7 +4,7 @@
 #include "workbench/record.h"
 #include "core/core.h"
 #include "workbench/build.h"
-#include "workbench/case.h"
+#include "workbench/record_inner.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -18,9 +18,12 @@
 
 /* Short enough to read, exact enough to be the same number again where it matters: times are whole nanoseconds or the
  * device's half microseconds. */
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+json_t *qn_json_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
-static json_t *interval_of(double low, double high) { return json_pack("[o, o]", number(low), number(high)); }
+static json_t *interval_of(double low, double high)
+{
+  return json_pack("[o, o]", qn_json_number(low), qn_json_number(high));
+}
 
 static json_t *samples_of(const qn_series *s)
 {
@@ -31,45 +34,52 @@ static json_t *samples_of(const qn_series *s)
 
 static json_t *series_of(const qn_series *s)
 {
-  json_t *out =
-      json_pack("{s:s, s:s, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", s->name, "way", s->way, "bytes",
-                s->bytes, "median_ns", number(s->time.median), "interval_ns", interval_of(s->time.low, s->time.high),
-                "min_ns", number(s->time.min), "max_ns", number(s->time.max), "mean_ns", number(s->time.mean), "sd_ns",
-                number(s->time.sd), "gbps", number(s->gbps), "samples_ns", samples_of(s));
+  json_t *out = json_pack("{s:s, s:s, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", s->name, "way", s->way,
+                          "bytes", s->bytes, "median_ns", qn_json_number(s->time.median), "interval_ns",
+                          interval_of(s->time.low, s->time.high), "min_ns", qn_json_number(s->time.min), "max_ns",
+                          qn_json_number(s->time.max), "mean_ns", qn_json_number(s->time.mean), "sd_ns",
+                          qn_json_number(s->time.sd), "gbps", qn_json_number(s->gbps), "samples_ns", samples_of(s));
   return out;
 }
 
 static json_t *ratio_of(const qn_ratio *r)
 {
-  return json_pack("{s:o, s:o}", "ratio", number(r->ratio), "interval", interval_of(r->low, r->high));
+  return json_pack("{s:o, s:o}", "ratio", qn_json_number(r->ratio), "interval", interval_of(r->low, r->high));
 }
 
-static json_t *machine_of(const qn_bench *b)
+json_t *qn_json_machine(const qn_device_info *device)
 {
   struct utsname os = {0};
   char system[200] = "";
   qn_device_info cpu = {.size = sizeof cpu};
   if (!uname(&os)) snprintf(system, sizeof system, "%.40s %.80s %.40s", os.sysname, os.release, os.machine);
   if (qn_device_query((qn_device){QN_CPU, 0}, &cpu) != QN_OK) cpu.name[0] = 0;
-  return json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:i, s:i, s:i, s:i, s:s}", "device", b->device.name, "processor",
-                   cpu.name, "system", system, "arch", b->device.arch, "memory_bytes",
-                   (json_int_t)b->device.memory_bytes, "cache_bytes", (json_int_t)b->device.l2_bytes, "multiprocessors",
-                   b->device.multiprocessors, "driver", b->device.driver_version, "device_compiler",
-                   b->device.compiler_version, "threads", qn_pool_threads(b->ask.pool), "clocks", b->clocks);
+  return json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:i, s:i, s:i}", "device", device->name, "processor", cpu.name,
+                   "system", system, "arch", device->arch, "memory_bytes", (json_int_t)device->memory_bytes,
+                   "cache_bytes", (json_int_t)device->l2_bytes, "multiprocessors", device->multiprocessors, "driver",
+                   device->driver_version, "device_compiler", device->compiler_version);
+}
+
+static json_t *machine_of(const qn_bench *b)
+{
+  json_t *machine = qn_json_machine(&b->device);
+  json_object_set_new(machine, "threads", json_integer(qn_pool_threads(b->ask.pool)));
+  json_object_set_new(machine, "clocks", json_string(b->clocks));
+  return machine;
 }
 
 static json_t *params_of(const qn_bench *b)
 {
   json_t *out = json_object();
-  const qn_op_info *op = &b->ask.op->info;
-  for (size_t k = 0; k < op->n_params; k++) {
+  const qn_op_info *op = b->ask.op ? &b->ask.op->info : NULL;
+  for (size_t k = 0; op && k < op->n_params; k++) {
     const char *at = (const char *)b->ask.params + op->params[k].offset;
     double real;
     uint64_t whole;
     int32_t small;
     json_t *value = NULL;
     switch (op->params[k].type) {
-    case QN_PARAM_DOUBLE: value = number((memcpy(&real, at, sizeof real), real)); break;
+    case QN_PARAM_DOUBLE: value = qn_json_number((memcpy(&real, at, sizeof real), real)); break;
     case QN_PARAM_U64: value = json_integer((memcpy(&whole, at, sizeof whole), (json_int_t)whole)); break;
     case QN_PARAM_BOOL:
     case QN_PARAM_ENUM: value = json_integer((memcpy(&small, at, sizeof small), small)); break;
@@ -92,7 +102,7 @@ static void add_ceilings(json_t *line, const qn_bench *b)
   json_object_set_new(line, "ceilings", ceilings_of(b));
   json_object_set_new(line, "ceiling", json_integer((json_int_t)b->best));
   json_object_set_new(line, "copy", json_integer((json_int_t)b->copy));
-  json_object_set_new(line, "floor_ns", number(b->floor_ns));
+  json_object_set_new(line, "floor_ns", qn_json_number(b->floor_ns));
 }
 
 static void add_times(json_t *line, const qn_bench *b)
@@ -114,57 +124,42 @@ static void add_times(json_t *line, const qn_bench *b)
   json_object_set_new(line, "allocated_bytes", json_integer((json_int_t)b->allocated));
   json_object_set_new(line, "workspace_bytes", json_integer((json_int_t)b->workspace));
   if (b->has_first_use) {
-    json_object_set_new(line, "first_use_empty_ns", number(b->first_use.empty_ns));
-    json_object_set_new(line, "first_use_cold_ns", number(b->first_use.cold_ns));
-    json_object_set_new(line, "first_use_disk_ns", number(b->first_use.disk_ns));
+    json_object_set_new(line, "first_use_empty_ns", qn_json_number(b->first_use.empty_ns));
+    json_object_set_new(line, "first_use_cold_ns", qn_json_number(b->first_use.cold_ns));
+    json_object_set_new(line, "first_use_disk_ns", qn_json_number(b->first_use.disk_ns));
   }
   if (!b->has_host) return;
-  json_object_set_new(line, "host_same_ns", number(b->host_same_ns.median));
-  json_object_set_new(line, "host_moved_ns", number(b->host_moved_ns.median));
+  json_object_set_new(line, "host_same_ns", qn_json_number(b->host_same_ns.median));
+  json_object_set_new(line, "host_moved_ns", qn_json_number(b->host_moved_ns.median));
+}
+
+static json_t *kernel_of(const qn_bench_subject *of)
+{
+  const qn_kernel_info *i = &of->info;
+  return json_pack("{s:[i, i, i], s:i, s:i, s:i, s:s, s:s}", "threadgroup", (int)i->group[0], (int)i->group[1],
+                   (int)i->group[2], "registers", i->registers, "shared_bytes", i->shared_bytes, "local_bytes",
+                   i->local_bytes, "against", of->against, "proof", of->proof);
 }
 
 static json_t *line_of(const qn_bench *b)
-{
-  char date[32], settings[1024];
-  time_t now = time(NULL);
-  struct tm utc;
-  strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-  const qn_bench_request *ask = &b->ask;
-  const double elements = (double)ask->work->elements, besides = qn_bench_besides(ask);
-  const double set = ask->work->text ? ask->work->bytes / elements : qn_bench_set(ask->op, ask->row);
-  qn_params_text(&ask->op->info, ask->params, settings, sizeof settings);
-  json_t *line = json_pack(
-      "{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}, s:s, s:s, s:I, s:I, s:s, s:s, s:o, s:s, s:s, s:f, s:f, "
-      "s:f, s:f, s:{s:b, s:I, s:s}}",
-      "schema", "quern bench 1", "date", date, "version", qn_version(), "commit", qn_build_commit, "machine",
-      machine_of(b), "build", "compiler", qn_build_compiler, "type", qn_build_type, "op", ask->op->info.name,
-      "workload", ask->work->name, "tensors", (json_int_t)ask->work->n, "elements", (json_int_t)ask->work->elements,
-      "types", b->types, "settings", settings, "params", params_of(b), "backend", qn_device_kind_name(ask->device.kind),
-      "variant", b->variant, "bytes_per_element", (qn_bench_step_bytes(ask) - besides) / elements, "bytes_besides",
-      besides, "set_bytes_per_element", set, "operations_per_element", qn_bench_operations(ask) / elements, "check",
-      "right", (int)b->check.right, "elements", (json_int_t)b->check.elements, "wrong", b->check.wrong);
-  if (line && b->timed) add_times(line, b);
-  return line;
-}
-
-static json_t *kernel_line_of(const qn_bench *b, const qn_record_subject *s)
 {
   char date[32];
   time_t now = time(NULL);
   struct tm utc;
   strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+  const qn_bench_subject *of = &b->of;
+  const double elements = (double)of->elements;
   json_t *line = json_pack(
-      "{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}, s:s, s:s, s:I, s:I, s:s, s:s, s:{}, s:s, s:s, s:f, s:f, "
-      "s:f, s:{s:b, s:I, s:s}, s:{s:[i, i, i], s:i, s:i, s:i, s:s, s:s}}",
+      "{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}, s:s, s:s, s:I, s:I, s:s, s:s, s:o, s:s, s:s, s:f, s:f, "
+      "s:f, s:f, s:{s:b, s:I, s:s}}",
       "schema", "quern bench 1", "date", date, "version", qn_version(), "commit", qn_build_commit, "machine",
-      machine_of(b), "build", "compiler", qn_build_compiler, "type", qn_build_type, "op", s->op, "workload",
-      s->workload, "tensors", (json_int_t)s->tensors, "elements", (json_int_t)s->elements, "types", b->types,
-      "settings", s->settings, "params", "backend", qn_device_kind_name(b->ask.device.kind), "variant", b->variant,
-      "bytes_per_element", s->bytes_per_element, "set_bytes_per_element", s->set_bytes_per_element,
-      "operations_per_element", s->operations_per_element, "check", "right", (int)b->check.right, "elements",
-      (json_int_t)b->check.elements, "wrong", b->check.wrong, "kernel", "threadgroup", (int)s->group[0],
-      (int)s->group[1], (int)s->group[2], "registers", s->registers, "shared_bytes", s->shared_bytes, "local_bytes",
-      s->local_bytes, "against", s->against, "proof", s->proof);
+      machine_of(b), "build", "compiler", qn_build_compiler, "type", qn_build_type, "op", of->name, "workload",
+      of->workload, "tensors", (json_int_t)of->tensors, "elements", (json_int_t)of->elements, "types", b->types,
+      "settings", of->settings, "params", params_of(b), "backend", qn_device_kind_name(b->ask.device.kind), "variant",
+      b->variant, "bytes_per_element", (of->bytes - of->besides) / elements, "bytes_besides", of->besides,
+      "set_bytes_per_element", of->set_bytes / elements, "operations_per_element", of->operations / elements, "check",
+      "right", (int)b->check.right, "elements", (json_int_t)b->check.elements, "wrong", b->check.wrong);
+  if (line && of->is_kernel) json_object_set_new(line, "kernel", kernel_of(of));
   if (line && b->timed) add_times(line, b);
   return line;
 }
@@ -221,15 +216,6 @@ qn_status qn_record_append(const char *path, const qn_bench *bench)
 {
   char *text;
   qn_try(text_of(line_of(bench), &text));
-  qn_status status = qn_line_append(path, text);
-  free(text);
-  return status;
-}
-
-qn_status qn_record_append_kernel(const char *path, const qn_bench *bench, const qn_record_subject *subject)
-{
-  char *text;
-  qn_try(text_of(kernel_line_of(bench, subject), &text));
   qn_status status = qn_line_append(path, text);
   free(text);
   return status;

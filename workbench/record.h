@@ -5,17 +5,8 @@
 #define QN_WORKBENCH_RECORD_H
 #include "workbench/bench.h"
 
-/* One line behind what the file has; made if there is none. */
+/* One line behind what the file has; made if there is none. That of a kernel from a body has a member "kernel". */
 qn_status qn_record_append(const char *path, const qn_bench *bench);
-/* The same for a kernel from a folder, of which no op knows: its line has a member "kernel" besides. */
-typedef struct qn_record_subject {
-  const char *op, *workload, *settings, *against, *proof;
-  int64_t tensors, elements;
-  double bytes_per_element, set_bytes_per_element, operations_per_element;
-  uint32_t group[3];
-  int registers, shared_bytes, local_bytes;
-} qn_record_subject;
-qn_status qn_record_append_kernel(const char *path, const qn_bench *bench, const qn_record_subject *subject);
 /* Parts of such a line as texts, the caller's to free: what is known before anything is timed, with the list's shapes
  * and what a cold sample overwrites; what is said of the ceilings. */
 qn_status qn_record_head(const qn_bench *bench, char **text);

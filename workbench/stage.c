@@ -22,15 +22,31 @@ bool qn_stage_has_unfused(const qn_op *op, size_t row, qn_device_kind kind)
   return kind == QN_CPU ? op->unfused != NULL : op->unfused_source != NULL;
 }
 
-static uint64_t next_place(uint64_t place, uint64_t elements)
+/* Elements side by side, and elements from one such run to the next. */
+static uint64_t cols_of(const qn_workload *work, size_t k)
 {
-  return (place + elements + BAND + ALIGN - 1) / ALIGN * ALIGN;
+  const qn_workload_item *item = &work->item[k];
+  return work->apart && item->ndim > 1 && item->elements ? (uint64_t)item->shape[item->ndim - 1] : item->elements;
+}
+
+static uint64_t pitch_of(const qn_workload *work, size_t k) { return cols_of(work, k) + work->apart; }
+
+static uint64_t rows_of(const qn_workload *work, size_t k)
+{
+  return work->item[k].elements ? work->item[k].elements / cols_of(work, k) : 1;
+}
+
+/* Where the tensor behind the k-th begins. */
+static uint64_t next_place(const qn_workload *work, size_t k, uint64_t place)
+{
+  const uint64_t end = place + rows_of(work, k) * pitch_of(work, k);
+  return (end + BAND + ALIGN - 1) / ALIGN * ALIGN + work->shift;
 }
 
 static uint64_t span_of(const qn_workload *work)
 {
-  uint64_t place = BAND;
-  for (size_t k = 0; k < work->n; k++) place = next_place(place, work->item[k].elements);
+  uint64_t place = BAND + work->shift;
+  for (size_t k = 0; k < work->n; k++) place = next_place(work, k, place);
   return place;
 }
 
@@ -47,7 +63,7 @@ uint64_t qn_stage_bytes(const qn_stage_request *r)
 static size_t count_chunks(const qn_workload *work)
 {
   size_t n = 0;
-  for (size_t k = 0; k < work->n; k++) n += (size_t)(work->item[k].elements / QN_CHUNK) + 1;
+  for (size_t k = 0; k < work->n; k++) n += (size_t)(rows_of(work, k) * (cols_of(work, k) / QN_CHUNK + 1));
   return n;
 }
 
@@ -57,16 +73,36 @@ static qn_status describe(qn_stage *s)
   const qn_workload *work = s->ask.work;
   qn_try(qn_try_allocate(&s->place, (work->n + 1) * sizeof *s->place, "the places of tensors"));
   qn_try(qn_try_allocate(&s->chunk, count_chunks(work) * sizeof *s->chunk, "the list of chunks"));
-  s->place[0] = BAND;
+  s->place[0] = BAND + work->shift;
   for (size_t k = 0; k < work->n; k++) {
-    uint64_t left = work->item[k].elements, first = 0;
-    s->place[k + 1] = next_place(s->place[k], left);
-    do {
-      uint32_t n = left < QN_CHUNK ? (uint32_t)left : QN_CHUNK;
-      left -= n;
-      s->chunk[s->n_chunks++] = (qn_stage_chunk){(uint32_t)k, n, left == 0, first};
-      first += n;
-    } while (left);
+    const uint64_t rows = rows_of(work, k), pitch = pitch_of(work, k);
+    uint64_t first = 0;
+    s->place[k + 1] = next_place(work, k, s->place[k]);
+    for (uint64_t row = 0; row < rows; row++) {
+      uint64_t left = cols_of(work, k), at = s->place[k] + row * pitch;
+      do {
+        uint32_t n = left < QN_CHUNK ? (uint32_t)left : QN_CHUNK;
+        s->chunk[s->n_chunks++] = (qn_stage_chunk){(uint32_t)k, n, first, at};
+        first += n, at += n, left -= n;
+      } while (left);
+    }
+  }
+  return QN_OK;
+}
+
+static qn_status make_strides(qn_stage *s)
+{
+  const qn_workload *work = s->ask.work;
+  if (!work->apart) return QN_OK;
+  qn_require(qn_op_is_strided(&s->ask.op->info), "%s: rows are apart, and its tensors must be dense",
+             s->ask.op->info.name);
+  qn_try(qn_try_allocate(&s->strides, (work->n + 1) * QN_MAX_NDIM * sizeof *s->strides, "strides"));
+  for (size_t k = 0; k < work->n; k++) {
+    int64_t next = 1;
+    for (int d = work->item[k].ndim; d-- > 0;) {
+      s->strides[k * QN_MAX_NDIM + (size_t)d] = next;
+      next = d + 1 == work->item[k].ndim && d ? (int64_t)pitch_of(work, k) : next * work->item[k].shape[d];
+    }
   }
   return QN_OK;
 }
@@ -84,7 +120,8 @@ static qn_status make_tensors(qn_stage *s, size_t role)
     const qn_workload_item *item = &work->item[k % work->n];
     char *data = s->arena[role] + s->place[k % work->n] * bytes;
     if (k >= work->n) data += QN_MOVED_BYTES;
-    s->tensor[role][k] = (qn_tensor){data, dtype, item->ndim, item->shape, NULL, s->exec.device};
+    const int64_t *strides = s->strides ? s->strides + k % work->n * QN_MAX_NDIM : NULL;
+    s->tensor[role][k] = (qn_tensor){data, dtype, item->ndim, item->shape, strides, s->exec.device};
   }
   s->given[role] = s->tensor[role];
   if (s->types->tensor[role].access == QN_READ)
@@ -96,6 +133,7 @@ static qn_status set_up(qn_stage *s)
 {
   const qn_op_info *info = &s->ask.op->info;
   qn_try(describe(s));
+  qn_try(make_strides(s));
   for (size_t role = 0; role < info->n_tensors; role++)
     if (s->types->tensor[role].access != QN_ABSENT) qn_try(make_tensors(s, role));
   s->exec.workspace_bytes = qn_op_workspace_bytes(info, s->ask.params, s->ask.work->n);
@@ -146,6 +184,7 @@ void qn_stage_destroy(qn_stage **stage)
   (void)qn_memory_release(s->exec.device, s->scratch);
   (void)qn_memory_release(s->exec.device, s->exec.workspace);
   qn_release(s->place);
+  qn_release(s->strides);
   qn_release(s->chunk);
   qn_release(s);
   *stage = NULL;

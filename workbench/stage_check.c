@@ -46,14 +46,13 @@ static bool host_sees(qn_device_kind kind) { return kind != QN_CUDA; }
 
 static uint64_t start_of(const qn_stage *s, size_t chunk)
 {
-  const qn_stage_chunk *c = &s->chunk[chunk];
-  return chunk ? s->place[c->tensor] + c->first : 0; /* the band before the first tensor is the first chunk's */
+  return chunk ? s->chunk[chunk].at : 0; /* the band before the first tensor is the first chunk's */
 }
 
+/* The band behind the last of a row or a tensor is its own. */
 static uint64_t end_of(const qn_stage *s, size_t chunk)
 {
-  const qn_stage_chunk *c = &s->chunk[chunk];
-  return c->last ? s->place[c->tensor + 1] : s->place[c->tensor] + c->first + c->n;
+  return chunk + 1 < s->n_chunks ? s->chunk[chunk + 1].at : s->place[s->ask.work->n];
 }
 
 static qn_data_rule rule_of(const qn_stage *s, size_t role)
@@ -116,7 +115,7 @@ static void fill_worker(void *user, size_t k)
   (void)k;
   for (size_t i; (i = atomic_fetch_add(&w->next, 1)) < w->at.to;) {
     const qn_stage_chunk *c = &s->chunk[i];
-    uint64_t data = s->place[c->tensor] + c->first, start = start_of(s, i), end = end_of(s, i);
+    uint64_t data = c->at, start = start_of(s, i), end = end_of(s, i);
     for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
       if (!s->arena[role]) continue;
       const qn_data_rule rule = rule_of(s, role);
@@ -183,7 +182,7 @@ static void check_bands(sweep *w, size_t i, size_t role)
   const qn_stage *s = w->stage;
   const qn_stage_chunk *c = &s->chunk[i];
   size_t bytes = qn_dtype_bytes(s->types->tensor[role].dtype);
-  uint64_t data = s->place[c->tensor] + c->first, start = start_of(s, i), end = end_of(s, i);
+  uint64_t data = c->at, start = start_of(s, i), end = end_of(s, i);
   const char *base = w->at.base[role];
   if (!band_holds(base + (start - w->at.start) * bytes, (data - start) * bytes) ||
       !band_holds(base + (data + c->n - w->at.start) * bytes, (end - data - c->n) * bytes))
@@ -206,7 +205,7 @@ static void compare_chunk(sweep *w, size_t i, char *const want[QN_MAX_TENSORS])
 {
   const qn_stage *s = w->stage;
   const qn_stage_chunk *c = &s->chunk[i];
-  uint64_t data = s->place[c->tensor] + c->first, compared = 0, outliers = 0;
+  uint64_t data = c->at, compared = 0, outliers = 0;
   size_t n = c->n;
   if (w->loose) { /* it goes over as many elements as there are, bands included */
     uint64_t end = s->place[0] + s->ask.work->elements;

@@ -13,15 +13,15 @@ enum {
 
 typedef struct qn_stage_chunk {
   uint32_t tensor, n;
-  bool last; /* of its tensor: the band behind it belongs to this chunk */
-  uint64_t first;
+  uint64_t first, at; /* element of the tensor, and where it stands in the arenas */
 } qn_stage_chunk;
 
 struct qn_stage {
   qn_stage_request ask;
   qn_exec exec;
   const qn_op_types *types;
-  uint64_t *place; /* in elements, the same in all arenas; one more: where they end */
+  uint64_t *place;  /* in elements, the same in all arenas; one more: where they end */
+  int64_t *strides; /* of every tensor, QN_MAX_NDIM each, where rows are apart */
   qn_stage_chunk *chunk;
   size_t n_chunks;
   char *arena[QN_MAX_TENSORS];

@@ -6,141 +6,16 @@
 #include "quern/device.h"
 #include "workbench/data.h"
 #include "workbench/fill.h"
-#include "workbench/run.h"
 #include "workbench/settings.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what params point to ---- */
-
-static qn_status point(qn_subject *d, size_t k, const void *values, size_t bytes, bool on_host)
+uint64_t qn_subject_elements(const qn_subject *d)
 {
-  char *at = (char *)d->params + d->op->info.params[k].offset;
-  qn_require(k < QN_SUBJECT_POINTERS, "%s: its params are too many for a check", d->op->info.name);
-  if (!d->values[k]) qn_try(qn_try_allocate(&d->values[k], bytes + 1, "what a param points to"));
-  memcpy(d->values[k], values, bytes);
-  if (!on_host && !d->pointed[k]) qn_try(qn_memory_allocate(d->exec.device, bytes, &d->pointed[k]));
-  if (!on_host) qn_try(qn_memory_write(d->exec.device, d->exec.stream, d->pointed[k], d->values[k], bytes));
-  const void *const to = on_host ? d->values[k] : d->pointed[k];
-  memcpy(at, &to, sizeof to);
-  return QN_OK;
-}
-
-static qn_status make_weights(qn_subject *d, size_t k)
-{
-  const qn_op_param *param = &d->op->info.params[k];
-  const size_t n = (size_t)param->most;
-  float *values;
-  qn_try(qn_try_allocate(&values, n * sizeof *values, "the values of a param"));
-  d->check->random_weights(param, values);
-  const qn_status status = point(d, k, values, n * sizeof *values, false);
-  qn_release(values);
-  return status;
-}
-
-/* From 1/4 to 1, another for every tensor. */
-static qn_status make_scales(qn_subject *d, size_t k)
-{
-  double *scale;
-  qn_try(qn_try_allocate(&scale, (d->n + 1) * sizeof *scale, "a number a tensor"));
-  for (size_t j = 0; j < d->n; j++) scale[j] = 0.25 + 0.75 * (double)(qn_seed_mix(d->seed, j) >> 40) / 0x1p24;
-  const qn_status status = point(d, k, scale, d->n * sizeof *scale, true);
-  qn_release(scale);
-  return status;
-}
-
-static qn_status make_pointers(qn_subject *d)
-{
-  for (size_t k = 0; k < d->op->info.n_params; k++) {
-    if (d->op->info.params[k].type == QN_PARAM_DEVICE_F32S) qn_try(make_weights(d, k));
-    if (d->op->info.params[k].type == QN_PARAM_HOST_F64 && d->scaled) qn_try(make_scales(d, k));
-  }
-  return QN_OK;
-}
-
-/* Params that may be in device memory, put there. */
-static qn_status put_hyper(qn_subject *d)
-{
-  const qn_op_info *info = &d->op->info;
-  _Alignas(16) unsigned char hyper[256] = {0};
-  qn_require(info->hyper_bytes <= sizeof hyper, "%s: its struct in device memory is too large for a check", info->name);
-  for (size_t k = 0; k < info->n_params; k++) /* doubles and whole numbers of 64 bits */
-    if (info->params[k].hyper_offset)
-      memcpy(hyper + info->params[k].hyper_offset - 1, d->params + info->params[k].offset, sizeof(double));
-  for (size_t k = 0; k < info->n_params; k++)
-    if (info->params[k].type == QN_PARAM_DEVICE_HYPER) qn_try(point(d, k, hyper, info->hyper_bytes, false));
-  return QN_OK;
-}
-
-/* ---- shapes and places ---- */
-
-/* What the letters of the role's shape stand for, or what follows from the first role's tensor. */
-static qn_status find_shape(const qn_subject *d, size_t r, size_t k, qn_subject_place *p)
-{
-  const qn_op_info *info = &d->op->info;
-  if (d->list && !r) return QN_OK;
-  if (d->list)
-    return qn_op_role_shape(info, r, d->n, d->role[0].place[k].ndim, d->role[0].place[k].shape, &p->ndim, p->shape);
-  const qn_shape_rule *rule = qn_subject_rule(d, r);
-  for (unsigned j = 0; j < rule->n; j++) {
-    const qn_role_part *part = &rule->part[j];
-    const bool named = part->kind == QN_PART_NAME && part->letter;
-    if (!named && part->kind != QN_PART_NUMBER) continue; /* any number of extents: none */
-    const int64_t extent = named ? d->extent[part->letter - 'a'] : part->number;
-    qn_require(extent >= 0, "%s: the text says no %c, as \"%c=64\" does", info->name, part->letter, part->letter);
-    p->shape[p->ndim++] = extent;
-  }
-  return QN_OK;
-}
-
-static void lay_out(const qn_subject *d, size_t r, qn_subject_place *p)
-{
-  const size_t between = d->apart + d->role[r].apart;
-  const bool apart = between && p->ndim > 1 && d->op->info.tensors[r].storage > QN_STORAGE_ROW_MAJOR;
-  size_t next = 1;
-  p->elements = 1;
-  for (int e = 0; e < p->ndim; e++) p->elements *= (size_t)p->shape[e];
-  p->cols = apart ? (size_t)p->shape[p->ndim - 1] : p->elements;
-  p->rows = !p->elements ? 0 : p->elements / p->cols;
-  p->pitch = p->cols + (apart ? between : 0);
-  for (int e = p->ndim; e-- > 0;) {
-    p->strides[e] = (int64_t)next;
-    next *= (size_t)p->shape[e] + (apart && e + 1 == p->ndim ? between : 0);
-  }
-}
-
-/* All tensors of a role, one behind the other. */
-static qn_status place_role(qn_subject *d, size_t r)
-{
-  qn_subject_role *role = &d->role[r];
-  const size_t line = d->lean ? 256 : 64;
-  role->n = role->single ? 1 : d->n;
-  if (!role->place) qn_try(qn_try_allocate(&role->place, (role->n + 1) * sizeof *role->place, "tensors"));
-  qn_try(qn_try_allocate(&role->tensor, (role->n + 1) * sizeof *role->tensor, "tensors"));
-  for (size_t k = 0; k < role->n; k++) {
-    qn_subject_place *p = &role->place[k];
-    if (!d->list || r) *p = (qn_subject_place){.ndim = 0};
-    qn_try(find_shape(d, r, k, p));
-    lay_out(d, r, p);
-    p->offset = (role->bytes + QN_SUBJECT_GUARD + line - 1) / line * line + d->shift / role->width * role->width;
-    role->bytes = p->offset + (p->rows ? (p->rows - 1) * p->pitch + p->cols : 0) * role->width;
-    role->tensor[k] = (qn_tensor){.dtype = role->dtype,
-                                  .ndim = p->ndim,
-                                  .shape = p->shape,
-                                  .strides = p->pitch > p->cols ? p->strides : NULL,
-                                  .device = d->exec.device};
-  }
-  if (!d->fenced) role->bytes += QN_SUBJECT_GUARD;
-  if (!d->flush) role->bytes = (role->bytes + 63) / 64 * 64; /* or its beginning is no multiple of that */
-  d->tensors[r] = role->tensor;
-  return QN_OK;
-}
-
-size_t qn_subject_at(const qn_subject *d, size_t r, size_t k, size_t i)
-{
-  const qn_subject_place *p = &d->role[r].place[k];
-  return p->offset + (i / p->cols * p->pitch + i % p->cols) * d->role[r].width;
+  uint64_t n = 0;
+  for (size_t k = 0; k < d->role[0].n; k++) n += d->role[0].place[k].elements;
+  return n;
 }
 
 double qn_subject_number(const qn_subject *d, const unsigned char *image, size_t r, size_t k, size_t i)
@@ -195,16 +70,39 @@ static void fill_tensor(const qn_subject *d, unsigned char *image, size_t r, siz
   put_set(d, image, r, k);
 }
 
-static qn_status send(qn_subject *d, size_t r)
+qn_status qn_subject_send(qn_subject *d, size_t r)
 {
-  return qn_memory_write(d->exec.device, d->exec.stream, d->role[r].memory, d->role[r].before, d->role[r].bytes);
+  const qn_subject_role *role = &d->role[r];
+  qn_fence_lower(&role->fence);
+  qn_try(qn_memory_write(d->exec.device, d->exec.stream, role->memory, role->before, role->bytes));
+  qn_fence_raise(&role->fence);
+  return QN_OK;
+}
+
+/* The other's numbers, in a list of the same tensors: those that it was filled with, or, of what is written, those that
+ * a step left. */
+static void copy_tensor(const qn_subject *d, size_t r, size_t k, bool left)
+{
+  const qn_subject_role *to = &d->role[r], *from = &d->like->role[r];
+  const qn_subject_place *p = &to->place[k], *q = &from->place[k];
+  const unsigned char *const image = left ? from->after : from->before;
+  if (p->cols == p->elements && q->cols == q->elements) {
+    if (p->elements) memcpy(to->before + p->offset, image + q->offset, p->elements * to->width);
+    return;
+  }
+  for (size_t i = 0; i < p->elements; i++)
+    memcpy(to->before + qn_subject_at(d, r, k, i), image + qn_subject_at(d->like, r, k, i), to->width);
 }
 
 static qn_status fill_role(qn_subject *d, size_t r, uint64_t seed, double scale)
 {
-  for (size_t k = 0; k < d->role[r].n; k++) fill_tensor(d, d->role[r].before, r, k, seed, scale);
+  for (size_t k = 0; k < d->role[r].n; k++)
+    if (d->like)
+      copy_tensor(d, r, k, false);
+    else
+      fill_tensor(d, d->role[r].before, r, k, seed, scale);
   qn_subject_refresh(d, r);
-  return send(d, r);
+  return qn_subject_send(d, r);
 }
 
 qn_status qn_subject_put(qn_subject *d, size_t r, size_t k, const double *values)
@@ -212,7 +110,7 @@ qn_status qn_subject_put(qn_subject *d, size_t r, size_t k, const double *values
   for (size_t i = 0; i < d->role[r].place[k].elements; i++) store(d, d->role[r].before, r, k, i, values[i]);
   put_set(d, d->role[r].before, r, k);
   qn_subject_refresh(d, r);
-  return send(d, r);
+  return qn_subject_send(d, r);
 }
 
 /* What a written single of the list holds when the first step comes. */
@@ -233,25 +131,46 @@ static qn_status begin_role(qn_subject *d, size_t r)
 {
   const qn_subject_role *role = &d->role[r];
   if (role->single && role->access & QN_WRITE && d->check->initial_state) return begin_state(d, r);
-  if (role->access == QN_READ) return fill_role(d, r, d->seed + 1000, role->single ? -1 : d->gradients);
+  if (role->access == QN_READ) return fill_role(d, r, d->seed, role->single ? -1 : d->gradients);
   if (role->access & QN_READ && (!r || d->filled)) return fill_role(d, r, d->seed, r ? -1 : d->trained);
-  return send(d, r);
+  return qn_subject_send(d, r);
 }
 
 /* ---- memory ---- */
 
-/* Images: guards round zeros, of what is read too, or round more of the same. */
+/* Images: guards round zeros, of what is read too, or round NaN. */
 static qn_status make_images(qn_subject *d, size_t r)
 {
   qn_subject_role *role = &d->role[r];
   qn_try(qn_try_allocate(&role->before, role->bytes, "tensors"));
   qn_try(qn_try_allocate(&role->after, role->bytes, "tensors"));
-  memset(role->before, 0xa5, role->bytes);
-  for (size_t k = 0; k < role->n && role->access & QN_READ; k++)
+  for (size_t at = 0; at < role->bytes; at++) role->before[at] = (unsigned char)(0xa5u ^ (at * 37u >> 2));
+  for (size_t k = 0; k < role->n; k++)
     for (size_t row = 0; row < role->place[k].rows; row++)
-      memset(role->before + role->place[k].offset + row * role->place[k].pitch * role->width, 0,
-             role->place[k].cols * role->width);
+      memset(role->before + role->place[k].offset + row * role->place[k].pitch * role->width,
+             role->access & QN_READ ? 0 : 0xff, role->place[k].cols * role->width);
   return QN_OK;
+}
+
+/* A tensor's numbers: a piece of them from the host, and copies of it, as making gigabytes takes long. */
+static qn_status fill_lean(qn_subject *d, size_t r, size_t k, const qn_data_rule *rule)
+{
+  enum { PIECE = 1 << 22 };
+  const qn_subject_place *p = &d->role[r].place[k];
+  const size_t all = p->rows ? (p->rows - 1) * p->pitch + p->cols : 0, n = all < PIECE ? all : PIECE;
+  const size_t bytes = all * d->role[r].width;
+  char *to = d->role[r].tensor[k].data;
+  void *values;
+  qn_try(qn_try_allocate(&values, n * d->role[r].width + 1, "a tensor's data"));
+  qn_data_fill(rule, k, 0, n, values);
+  size_t done = n * d->role[r].width;
+  qn_status status = bytes ? qn_memory_write(d->exec.device, d->exec.stream, to, values, done) : QN_OK;
+  qn_release(values);
+  for (size_t more; status == QN_OK && done < bytes; done += more) {
+    more = bytes - done < done ? bytes - done : done;
+    status = qn_memory_copy(d->exec.device, d->exec.stream, to + done, to, more);
+  }
+  return status;
 }
 
 /* Without images: numbers in the parameters and in what is only read, zeros in the rest. */
@@ -267,39 +186,35 @@ static qn_status begin_lean(qn_subject *d, size_t r)
   if (r && role->access != QN_READ) return qn_memory_fill(d->exec.device, d->exec.stream, role->memory, 0, role->bytes);
   const qn_data_rule rule = {
       .dtype = role->dtype, .fill = is->fill, .scale = is->fill_scale, .seed = d->seed * QN_MAX_TENSORS + r};
-  for (size_t k = 0; k < role->n; k++) {
-    const size_t bytes = role->place[k].elements * role->width;
-    void *values;
-    qn_try(qn_try_allocate(&values, bytes + 1, "a tensor's data"));
-    qn_data_fill(&rule, k, 0, role->place[k].elements, values);
-    qn_status status = QN_OK;
-    if (bytes) status = qn_memory_write(d->exec.device, d->exec.stream, role->tensor[k].data, values, bytes);
-    qn_release(values);
-    qn_try(status);
-  }
+  for (size_t k = 0; k < role->n; k++) qn_try(fill_lean(d, r, k, &rule));
   return QN_OK;
+}
+
+/* A role that moves begins an element off at times. */
+qn_status qn_subject_allocate(qn_subject *d, size_t r, qn_fence *fence)
+{
+  fence->walled = d->role[r].walls;
+  return qn_fence_create(d->exec.device, d->fenced, d->role[r].bytes + (d->way == QN_WAY_MOVED ? 64 : 0), fence);
 }
 
 static qn_status make_role(qn_subject *d, size_t r)
 {
   qn_subject_role *role = &d->role[r];
-  qn_try(place_role(d, r));
+  qn_try(qn_subject_place_role(d, r));
   if (d->bare) {
     for (size_t k = 0; k < role->n; k++) /* far apart, aligned, never touched */
       role->tensor[k].data = (void *)(((uintptr_t)(r + 1) << 40) + role->place[k].offset / 64 * 64);
     return QN_OK;
   }
-  qn_try(qn_fence_create(d->exec.device, d->fenced, role->bytes, &role->fence));
+  qn_try(qn_subject_allocate(d, r, &role->fence));
   role->memory = role->fence.memory;
   for (size_t k = 0; k < role->n; k++) role->tensor[k].data = role->memory + role->place[k].offset;
-  if (d->lean) return begin_lean(d, r);
-  qn_try(make_images(d, r));
-  return begin_role(d, r);
+  return d->lean ? QN_OK : make_images(d, r);
 }
 
 qn_status qn_subject_lend(qn_subject *d)
 {
-  const size_t bytes = qn_op_call_workspace_bytes(&d->op->info, &d->exec, d->params, d->n, d->tensors);
+  const size_t bytes = qn_op_call_workspace_bytes(&d->op->info, &d->exec, d->params, d->n_calls, d->pieces);
   if (bytes <= d->exec.workspace_bytes) return QN_OK;
   const size_t all = QN_SUBJECT_GUARD + (d->fenced ? (bytes + 15) / 16 * 16 : bytes + QN_SUBJECT_GUARD);
   qn_fence_destroy(&d->lent);
@@ -313,6 +228,15 @@ qn_status qn_subject_lend(qn_subject *d)
 }
 
 /* ---- opening ---- */
+
+static qn_status take_elements(qn_subject *d, const qn_layout *list)
+{
+  qn_try(qn_try_allocate(&d->role[0].place, (list->n + 1) * sizeof *d->role[0].place, "tensors"));
+  d->n = list->n;
+  for (size_t k = 0; k < list->n; k++)
+    d->role[0].place[k] = (qn_subject_place){.ndim = 1, .shape = {(int64_t)list->elements[k]}};
+  return QN_OK;
+}
 
 static qn_status take_list(qn_subject *d, const qn_workload *list)
 {
@@ -351,8 +275,21 @@ static qn_status read_order(qn_subject *d, const qn_subject_order *order)
   qn_try(qn_subject_read(d, order->more));
   for (size_t k = 0; k < order->n_settings; k++) qn_try(qn_subject_read(d, order->settings[k]));
   if (order->params) memcpy(d->params, order->params, info->params_bytes);
+  if (order->setting) qn_subject_take_setting(d, order->setting);
   decide_access(d);
+  if (order->elements) return take_elements(d, order->elements);
   return order->list ? take_list(d, order->list) : QN_OK;
+}
+
+const qn_subject_order *qn_subject_reference_order(qn_subject_order *order, const qn_subject *got)
+{
+  order->device = (qn_device){QN_CPU, 0};
+  order->pool = order->stream = NULL;
+  order->alignment = QN_ALIGN_64;
+  order->way = QN_WAY_REFERENCE;
+  order->fenced = false;
+  order->like = got;
+  return order;
 }
 
 qn_status qn_subject_open(qn_subject *d, const qn_subject_order *order)
@@ -363,10 +300,12 @@ qn_status qn_subject_open(qn_subject *d, const qn_subject_order *order)
                     .row = order->row,
                     .n = !list,
                     .list = list,
-                    .shift = order->shift,
-                    .flush = order->flush,
+                    .alignment = order->alignment,
+                    .way = order->way,
+                    .behind = order->list ? order->list->shift : 0,
                     .seed = order->seed,
-                    .planned = order->planned,
+                    .like = order->like,
+                    .given = {.seed = order->seed},
                     .bare = order->bare,
                     .lean = order->lean,
                     .steps = 1,
@@ -378,25 +317,33 @@ qn_status qn_subject_open(qn_subject *d, const qn_subject_order *order)
   qn_try(read_order(d, order));
   d->own_stream = !order->bare && !order->stream;
   if (d->own_stream) qn_try(qn_stream_create(order->device, &d->exec.stream));
-  if (!d->bare) qn_try(make_pointers(d));
   for (size_t r = 0; r < d->op->info.n_tensors; r++)
     if (d->role[r].access != QN_ABSENT) qn_try(make_role(d, r));
-  if (d->hyper) qn_try(put_hyper(d));
-  return d->bare || !d->list ? QN_OK : qn_subject_lend(d);
+  qn_try(qn_subject_cut_up(d));
+  if (d->bare) return QN_OK;
+  qn_try(qn_subject_point(d));
+  for (size_t r = 0; r < d->op->info.n_tensors; r++)
+    if (d->role[r].access != QN_ABSENT) qn_try(d->lean ? begin_lean(d, r) : begin_role(d, r));
+  return d->list ? qn_subject_lend(d) : QN_OK;
 }
 
 void qn_subject_close(qn_subject *d)
 {
   if (d->exec.stream) qn_stream_synchronize(d->exec.device, d->exec.stream);
   qn_subject_forget(d);
+  qn_plan_destroy(&d->plan);
   for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
     qn_release(d->role[r].before);
     qn_release(d->role[r].after);
     qn_release(d->role[r].place);
     qn_release(d->role[r].tensor);
+    qn_release(d->piece[r]);
     qn_fence_destroy(&d->role[r].fence);
+    qn_fence_destroy(&d->role[r].spare);
   }
-  for (size_t k = 0; k < QN_SUBJECT_POINTERS; k++) {
+  qn_release(d->cut);
+  for (size_t k = 0; k < QN_PARAMS_MOST; k++) {
+    qn_release(d->numbers[k]);
     qn_release(d->values[k]);
     if (d->pointed[k]) qn_memory_release(d->exec.device, d->pointed[k]);
   }
@@ -407,51 +354,55 @@ void qn_subject_close(qn_subject *d)
 
 /* ---- steps ---- */
 
-qn_status qn_subject_turn(qn_subject *d, uint64_t t)
+qn_status qn_subject_count_step(qn_subject *d)
 {
   const qn_op_info *info = &d->op->info;
-  if (!t) return QN_OK;
   for (size_t k = 0; k < info->n_params; k++)
     if (!strcmp(info->params[k].name, "step") && info->params[k].type == QN_PARAM_U64)
       ++*(uint64_t *)(void *)(d->params + info->params[k].offset);
-  for (size_t r = 0; r < info->n_tensors; r++)
+  return qn_subject_point(d);
+}
+
+qn_status qn_subject_turn(qn_subject *d, uint64_t t)
+{
+  if (!t) return QN_OK;
+  for (size_t r = 0; r < d->op->info.n_tensors; r++)
     if (d->role[r].access == QN_READ)
       qn_try(fill_role(d, r, d->seed + 1000 + t, d->role[r].single ? -1 : d->gradients));
+  for (size_t r = 0; r < d->op->info.n_tensors && d->like; r++) { /* it goes on from where the other is */
+    if (!(d->role[r].access & QN_WRITE)) continue;
+    for (size_t k = 0; k < d->role[r].n; k++) copy_tensor(d, r, k, true);
+    qn_try(qn_subject_send(d, r));
+  }
   d->referred = 0;
-  return d->hyper ? put_hyper(d) : QN_OK;
+  return qn_subject_count_step(d);
 }
 
 qn_status qn_subject_rewind(qn_subject *d)
 {
   for (size_t r = 0; r < QN_MAX_TENSORS; r++)
-    if (d->role[r].access & QN_WRITE) qn_try(send(d, r));
+    if (d->role[r].access & QN_WRITE) qn_try(qn_subject_send(d, r));
   return QN_OK;
-}
-
-/* Where params lie in device memory, those that the call has in their place must not be looked at. */
-qn_status qn_subject_run(qn_subject *d)
-{
-  static const double bad = -12345.5; /* as a whole number it is a large one */
-  const qn_op_info *info = &d->op->info;
-  _Alignas(16) unsigned char params[QN_SUBJECT_PARAMS];
-  if (!d->hyper) return qn_run_once(d->op, &d->exec, d->params, d->n, d->tensors, d->planned);
-  memcpy(params, d->params, sizeof params);
-  for (size_t k = 0; k < info->n_params; k++)
-    if (info->params[k].hyper_offset) memcpy(params + info->params[k].offset, &bad, sizeof bad);
-  return qn_run_once(d->op, &d->exec, params, d->n, d->tensors, d->planned);
 }
 
 qn_status qn_subject_fetch(qn_subject *d)
 {
-  for (size_t r = 0; r < QN_MAX_TENSORS; r++)
-    if (d->role[r].memory)
-      qn_try(qn_memory_read(d->exec.device, d->exec.stream, d->role[r].after, d->role[r].memory, d->role[r].bytes));
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
+    const qn_subject_role *role = &d->role[r];
+    if (!role->memory) continue;
+    qn_fence_lower(&role->fence);
+    qn_try(qn_memory_read(d->exec.device, d->exec.stream, role->after, role->memory, role->bytes));
+    qn_fence_raise(&role->fence);
+  }
   return QN_OK;
 }
 
+/* They are read back even where the call is refused: it must have left them. */
 qn_status qn_subject_step(qn_subject *d)
 {
   qn_try(qn_subject_lend(d));
-  qn_try(qn_subject_run(d));
-  return qn_subject_fetch(d);
+  if (d->way == QN_WAY_MOVED) qn_try(qn_subject_move(d));
+  const qn_status status = qn_subject_run(d);
+  qn_try(qn_subject_fetch(d));
+  return status;
 }

@@ -5,13 +5,28 @@
 #ifndef QN_WORKBENCH_SUBJECT_H
 #define QN_WORKBENCH_SUBJECT_H
 #include "op/role_shape.h"
+#include "workbench/case.h"
 #include "workbench/op_check.h"
 #include "workbench/walls.h"
 #include "workbench/workload.h"
 
-enum { QN_SUBJECT_NDIM = 8, QN_SUBJECT_GUARD = 256, QN_SUBJECT_PARAMS = 512, QN_SUBJECT_POINTERS = 32 };
-enum { QN_SUBJECT_SETS = 8 };
+enum { QN_SUBJECT_NDIM = 8, QN_SUBJECT_GUARD = 256, QN_SUBJECT_PARAMS = QN_PARAMS_BYTES, QN_SUBJECT_SETS = 8 };
 enum { QN_SUBJECT_REFERENCE = 100000000 }; /* operations of a reference that large calls are proved by */
+
+/* Where tensors begin: at multiples of 64 bytes; 16 or 32 bytes behind one; one element behind one; each role another
+ * number of elements behind one. At walls (walls.h) each ends at one or begins behind one, wherever that is; of
+ * a list of more than QN_ALIGN_WALLS tensors the last, or the first. */
+typedef enum qn_alignment {
+  QN_ALIGN_64,
+  QN_ALIGN_16,
+  QN_ALIGN_ELEMENT,
+  QN_ALIGN_MIXED,
+  QN_ALIGN_END,
+  QN_ALIGN_BEGIN,
+  QN_ALIGN_COUNT
+} qn_alignment;
+enum { QN_ALIGN_WALLS = 100 };
+const char *qn_alignment_name(qn_alignment alignment);
 
 /* Where a tensor lies in its role's memory: `rows` runs of `cols` elements, `pitch` elements from one to the next. */
 typedef struct qn_subject_place {
@@ -34,7 +49,9 @@ typedef struct qn_subject_role {
   size_t n, bytes; /* tensors; of the memory, guards included */
   qn_subject_place *place;
   qn_tensor *tensor;
-  qn_fence fence;                         /* the last tensor's end is the memory's, or nearly */
+  qn_walled walls;       /* within the memory */
+  qn_fence fence, spare; /* the memory; that of a role that moved, before it did */
+  size_t moves;
   unsigned char *memory, *before, *after; /* on the device; on the host, as it was filled and as it was fetched */
   double **value, **was, **allowed;       /* in double, from the first reference on; op_check.h says what they are */
 } qn_subject_role;
@@ -46,6 +63,12 @@ typedef struct qn_subject_set {
   double value;
 } qn_subject_set;
 
+/* What one entry of a call's list stands for. */
+typedef struct qn_subject_cut {
+  size_t tensor, first, n;
+  int64_t extent; /* n, as its shape */
+} qn_subject_cut;
+
 typedef struct qn_subject {
   const qn_op *op;
   const qn_op_check *check;
@@ -53,26 +76,35 @@ typedef struct qn_subject {
   const qn_op_rules *rules;
   size_t row; /* of the type table */
   qn_exec exec;
-  size_t n;             /* of the list; 1 where a call is of one tensor a role */
-  bool list;            /* it takes lists, and a step goes on from where the last one ended */
-  size_t shift;         /* bytes that data stand behind a multiple of 64 */
-  bool flush;           /* fenced data end where memory may not be touched, wherever they begin */
+  size_t n;  /* of the list; 1 where a call is of one tensor a role */
+  bool list; /* it takes lists, and a step goes on from where the last one ended */
+  qn_alignment alignment;
+  qn_way way;
+  size_t behind;        /* elements that data stand behind their alignment */
   size_t apart;         /* elements between rows, of roles whose rows may be apart */
   uint64_t seed, steps; /* steps: as the text says, 1 unless it does */
   double gradients,
       trained;     /* standard deviations of what is only read, and of the first role; below 0: as described */
   bool fenced;     /* memory may not be touched behind the last tensor of a role, on the processor and the emulator */
   bool bare, lean; /* no memory; no images on the host: it can be stepped alone */
-  bool nan, halves, odd, filled, scaled, hyper;
-  bool planned; /* a step is that of a plan */
+  bool nan, halves, odd, filled;
+  const struct qn_subject *like;
   bool own_stream;
   int64_t extent[26]; /* by letter; -1: not said */
   qn_subject_set set[QN_SUBJECT_SETS];
   size_t n_set;
   _Alignas(16) unsigned char params[QN_SUBJECT_PARAMS];
-  void *pointed[QN_SUBJECT_POINTERS], *values[QN_SUBJECT_POINTERS]; /* by param: in the device's memory, on the host */
+  qn_setting given; /* of params that are pointers: which are given, and with what; its params are not used */
+  uint64_t *numbers[QN_PARAMS_MOST];                      /* of arrays, as the text says them */
+  void *values[QN_PARAMS_MOST], *pointed[QN_PARAMS_MOST]; /* by param: on the host, in the device's memory */
+  size_t value_bytes[QN_PARAMS_MOST];
   qn_subject_role role[QN_MAX_TENSORS];
-  const qn_tensor *tensors[QN_MAX_TENSORS]; /* what calls take */
+  const qn_tensor *tensors[QN_MAX_TENSORS];
+  qn_subject_cut *cut; /* the tensors, or their shards */
+  size_t n_calls;      /* of these */
+  qn_tensor *piece[QN_MAX_TENSORS];
+  const qn_tensor *pieces[QN_MAX_TENSORS];
+  qn_plan *plan;
   qn_fence lent;
   int referred;  /* 1 + the looseness of the reference that `value` is of; 0: it is not stepped yet */
   int64_t *rows; /* of the extent that results do not depend on each other along, those in `value`; NULL: all */
@@ -81,13 +113,15 @@ typedef struct qn_subject {
 
 /* The text, in words:
  *   m=128, 7x5 or 11 or -     an extent by its letter; one more tensor of the list, - of no dimensions
+ *   24*7x5                    24 tensors of that shape
  *   NAME=VALUE                a param
  *   -ROLE, ~ROLE              a role that is not given; one whose shape is the one behind its "or"
  *   steps=N                   as many steps
  *   gradients=X, params=X     the standard deviation of what is only read, and of the first role
  *   filled                    what is updated begins as in the middle of a run, else as before the first step
- *   PARAM                     a param of one number a tensor is given
- *   hyper                     params that may be in device memory are there
+ *   PARAM                     a param that is a pointer is given, with values made from the seed; "hyper" is such a one
+ *   PARAM=X  PARAM=X,Y...     the same, with this value in device memory, or these of an array
+ *   shift=N                   data begin N elements behind a multiple of 64 bytes
  *   apart=N, ROLE+N           N elements lie between rows, where they may; N more between one role's
  *   odd                       zeros of both signs, tiny and huge numbers, infinities and NaN among the others
  *   nan, halves               the first tensor that is read has a NaN; f32 that is read but in one dimension is as
@@ -102,18 +136,33 @@ typedef struct qn_subject_order {
   void *stream;                              /* NULL: a new one */
   const char *text, *more, *const *settings; /* behind the text; NULL: nothing */
   size_t n_settings;
-  const qn_workload *list; /* the list's tensors; NULL: the text says them */
-  const void *params;      /* those that the text goes on from; NULL: the defaults, and what the op requires */
-  size_t shift;
+  const qn_workload *list;   /* the list's tensors; NULL: the text says them */
+  const qn_layout *elements; /* the list's tensors of one dimension, likewise */
+  const void *params;        /* those that the text goes on from; NULL: the defaults, and what the op requires */
+  const qn_setting *setting; /* the same, with what pointers point to */
+  const qn_subject *like;    /* whose numbers it is filled with, at every step; NULL: its own */
+  qn_alignment alignment;
+  qn_way way;
   uint64_t seed;
-  bool flush, fenced, planned, bare, lean;
+  bool fenced, bare, lean;
 } qn_subject_order;
+
+/* Words for lists of element-wise ops: zeros of both signs and the like, in what is written too. */
+#define QN_SUBJECT_ODD "filled params=-1 odd"
+enum { QN_SUBJECT_WRONG = 1024 }; /* bytes of a sentence that says what is wrong */
 
 /* The text of one of the op's workloads, or the name itself where it is a text. */
 qn_status qn_subject_find(const qn_op *op, const char *name, const char **text);
 /* Reads a text's words (subject_text.c). */
 qn_status qn_subject_read(qn_subject *subject, const char *text);
+/* The same while it is open: what params point to follows. */
+qn_status qn_subject_change(qn_subject *subject, const char *text);
+/* All params from here on; a plan stays, and knows nothing of it. */
+qn_status qn_subject_use(qn_subject *subject, const qn_setting *setting);
 
+/* The order becomes that of what `got` must equal: its list and numbers on the processor, stepped by the ref tier's
+ * function alone. */
+const qn_subject_order *qn_subject_reference_order(qn_subject_order *order, const qn_subject *got);
 /* Close it in any case. */
 qn_status qn_subject_open(qn_subject *subject, const qn_subject_order *order);
 void qn_subject_close(qn_subject *subject);
@@ -122,6 +171,8 @@ void qn_subject_close(qn_subject *subject);
 qn_status qn_subject_lend(qn_subject *subject);
 /* Step t > 0 is next: new numbers in what is only read, the count of steps, params in device memory. */
 qn_status qn_subject_turn(qn_subject *subject, uint64_t t);
+/* A param `step` counts up. */
+qn_status qn_subject_count_step(qn_subject *subject);
 /* What is written is as it was filled again, on the device. */
 qn_status qn_subject_rewind(qn_subject *subject);
 qn_status qn_subject_run(qn_subject *subject);   /* the step, not waited for */
@@ -132,6 +183,7 @@ qn_status qn_subject_step(qn_subject *subject);
 /* A tensor's values, all of them, to the device and to the tensors in double. */
 qn_status qn_subject_put(qn_subject *subject, size_t role, size_t tensor, const double *values);
 /* Element i of a tensor, in its role's image. */
+uint64_t qn_subject_elements(const qn_subject *subject); /* of the first role */
 size_t qn_subject_at(const qn_subject *subject, size_t role, size_t tensor, size_t i);
 double qn_subject_number(const qn_subject *subject, const unsigned char *image, size_t role, size_t tensor, size_t i);
 /* ---- subject_double.c ---- */
@@ -158,7 +210,28 @@ bool qn_subject_same(const qn_subject *a, const qn_subject *b, char *wrong, size
 /* The same bytes in all memory as it was filled with. */
 bool qn_subject_untouched(const qn_subject *subject, char *wrong, size_t bytes);
 
+/* Of an element-wise op that says bits, those; else as near as its class says, in the oracle's units. Guards and what
+ * is only read in any case. */
+bool qn_subject_agree(const qn_subject *got, const qn_subject *want, char *wrong, size_t bytes);
+/* "0x3f800000 (1)" */
+void qn_subject_number_text(qn_dtype dtype, const void *at, char text[48]);
+/* An element as it was fetched, the number that it must be, and what is read there before the step, of `was`. */
+void qn_subject_tell(const qn_subject *subject, const qn_subject *was, size_t role, size_t tensor, size_t element,
+                     const void *want, char *wrong, size_t bytes);
+
 /* ---- between its files ---- */
+/* subject_place.c: shapes, and where a role's tensors lie. */
+qn_status qn_subject_place_role(qn_subject *subject, size_t role);
+/* subject_params.c */
+qn_status qn_subject_point(qn_subject *subject); /* what params point to */
+void qn_subject_take_setting(qn_subject *subject, const qn_setting *setting);
+void qn_subject_call_params(const qn_subject *subject, unsigned char params[QN_SUBJECT_PARAMS]);
+bool qn_subject_is_given(const qn_subject *subject, qn_param_type type);
+/* subject_run.c */
+qn_status qn_subject_cut_up(qn_subject *subject);
+qn_status qn_subject_move(qn_subject *subject);
+qn_status qn_subject_allocate(qn_subject *subject, size_t role, qn_fence *fence); /* the memory of a role */
+qn_status qn_subject_send(qn_subject *subject, size_t role); /* its image as it was filled, to the device */
 const qn_shape_rule *qn_subject_rule(const qn_subject *subject, size_t role); /* its shape's */
 /* The params with pointers to what the host reads. */
 void qn_subject_host_params(const qn_subject *subject, unsigned char params[QN_SUBJECT_PARAMS]);

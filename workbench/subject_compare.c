@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* subject_compare.c - a call's tensors, as a step left them, against what they must be. */
+#include "core/core.h"
 #include "quern/device.h"
 #include "workbench/fill.h"
+#include "workbench/oracle.h"
 #include "workbench/subject.h"
 #include <math.h>
 #include <stdio.h>
@@ -37,19 +39,58 @@ static bool lent_intact(const qn_subject *d, char *wrong, size_t bytes)
   return true;
 }
 
-/* All bytes but those of elements. */
-static bool guards_intact(const qn_subject *d, size_t r, char *wrong, size_t bytes)
+/* Names the tensor that the byte belongs to, or the nearest one before it. */
+static void tell_byte(const qn_subject *d, size_t r, size_t at, char *wrong, size_t bytes)
+{
+  const qn_subject_role *role = &d->role[r];
+  size_t k = 0;
+  while (k + 1 < role->n && role->place[k + 1].offset <= at) k++;
+  const qn_subject_place *p = &role->place[k];
+  const size_t reach = p->rows ? ((p->rows - 1) * p->pitch + p->cols) * role->width : 0;
+  const char *const read = role->access & QN_WRITE ? "" : ", which is only read";
+  if (!role->n || at < p->offset)
+    snprintf(wrong, bytes, "%s: byte %zu before the first tensor was written%s", name_of(d, r),
+             role->n ? p->offset - at : at, read);
+  else if (at >= p->offset + reach)
+    snprintf(wrong, bytes, "%s[%zu] of %zu elements: byte %zu behind the tensor was written%s", name_of(d, r), k,
+             p->elements, at - p->offset - reach, read);
+  else
+    snprintf(wrong, bytes, "%s[%zu]: byte %zu, %s, was written", name_of(d, r), k, at - p->offset,
+             *read ? "of a tensor that is only read" : "between rows");
+}
+
+/* All bytes of a role but the elements that are written. */
+static bool role_intact(const qn_subject *d, size_t r, char *wrong, size_t bytes)
 {
   const qn_subject_role *role = &d->role[r];
   size_t from = 0;
-  for (size_t k = 0; k < role->n; k++)
-    for (size_t row = 0; row < role->place[k].rows; row++) {
-      const size_t at = role->place[k].offset + row * role->place[k].pitch * role->width;
-      if (!same_bytes(d, r, from, at, row ? "what stands between rows" : "what stands beside tensors", wrong, bytes))
-        return false;
-      from = at + role->place[k].cols * role->width;
+  for (size_t k = 0; k <= role->n; k++)
+    for (size_t row = 0; row < (k < role->n && role->access & QN_WRITE ? role->place[k].rows : k == role->n); row++) {
+      const size_t to = k < role->n ? role->place[k].offset + row * role->place[k].pitch * role->width : role->bytes;
+      if (memcmp(role->before + from, role->after + from, to - from) != 0) {
+        while (role->before[from] == role->after[from]) from++;
+        return tell_byte(d, r, from, wrong, bytes), false;
+      }
+      if (k < role->n) from = to + role->place[k].cols * role->width;
     }
-  return same_bytes(d, r, from, role->bytes, "what stands behind the last tensor", wrong, bytes);
+  return true;
+}
+
+/* What params point to in the device's memory. */
+static bool values_intact(const qn_subject *d, char *wrong, size_t bytes)
+{
+  for (size_t k = 0; k < d->op->info.n_params; k++) {
+    if (!d->pointed[k]) continue;
+    unsigned char *now = qn_allocate(d->value_bytes[k]);
+    const bool same = now &&
+                      qn_memory_read(d->exec.device, d->exec.stream, now, d->pointed[k], d->value_bytes[k]) == QN_OK &&
+                      !memcmp(now, d->values[k], d->value_bytes[k]);
+    qn_release(now);
+    if (same) continue;
+    snprintf(wrong, bytes, "a step wrote to memory that %s points to, or behind it", d->op->info.params[k].name);
+    return false;
+  }
+  return true;
 }
 
 bool qn_subject_intact(const qn_subject *d, char *wrong, size_t bytes)
@@ -57,11 +98,9 @@ bool qn_subject_intact(const qn_subject *d, char *wrong, size_t bytes)
   for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
     const qn_subject_role *role = &d->role[r];
     if (!role->memory) continue;
-    if (!guards_intact(d, r, wrong, bytes)) return false;
-    if (!(role->access & QN_WRITE) && !same_bytes(d, r, 0, role->bytes, "it is only read, and", wrong, bytes))
-      return false;
+    if (!role_intact(d, r, wrong, bytes)) return false;
   }
-  return lent_intact(d, wrong, bytes);
+  return lent_intact(d, wrong, bytes) && values_intact(d, wrong, bytes);
 }
 
 /* Of an op that says bits: those of the wanted number. */
@@ -103,21 +142,91 @@ bool qn_subject_right(const qn_subject *d, char *wrong, size_t bytes, uint64_t *
   return true;
 }
 
+void qn_subject_number_text(qn_dtype dtype, const void *at, char text[48])
+{
+  snprintf(text, 48, "0x%0*llx (%.9g)", (int)(2 * qn_dtype_bytes(dtype)), (unsigned long long)qn_number_bits(dtype, at),
+           qn_number_load(dtype, at));
+}
+
+/* What is read at an element, as it was before the step, of tensors of its shape. */
+static void tell_inputs(const qn_subject *d, size_t k, size_t i, size_t elements, char *wrong, size_t bytes)
+{
+  size_t used = strlen(wrong);
+  for (size_t r = 0; r < d->op->info.n_tensors && used < bytes; r++) {
+    const qn_subject_role *role = &d->role[r];
+    char text[48];
+    if (!(role->access & QN_READ) || k >= role->n || role->place[k].elements != elements) continue;
+    qn_subject_number_text(role->dtype, role->before + qn_subject_at(d, r, k, i), text);
+    used += (size_t)snprintf(wrong + used, bytes - used, "%s %s %s",
+                             r ? "" : "\nbefore the step, there:", name_of(d, r), text);
+  }
+}
+
+void qn_subject_tell(const qn_subject *a, const qn_subject *was, size_t r, size_t k, size_t i, const void *want,
+                     char *wrong, size_t bytes)
+{
+  const qn_subject_role *role = &a->role[r];
+  char is[48], must[48];
+  qn_subject_number_text(role->dtype, role->after + qn_subject_at(a, r, k, i), is);
+  qn_subject_number_text(role->dtype, want, must);
+  snprintf(wrong, bytes, "%s[%zu], element %zu of %zu, is %s, it must be %s", name_of(a, r), k, i,
+           role->place[k].elements, is, must);
+  tell_inputs(was, k, i, role->place[k].elements, wrong, bytes);
+}
+
+static bool same_tensor(const qn_subject *a, const qn_subject *b, size_t r, size_t k, char *wrong, size_t bytes)
+{
+  const qn_subject_place *p = &a->role[r].place[k], *q = &b->role[r].place[k];
+  const unsigned char *x = a->role[r].after, *y = b->role[r].after;
+  const size_t width = a->role[r].width;
+  if (p->cols == p->elements && q->cols == p->elements && !memcmp(x + p->offset, y + q->offset, p->elements * width))
+    return true;
+  for (size_t i = 0; i < p->elements; i++) {
+    const unsigned char *want = y + qn_subject_at(b, r, k, i);
+    if (qn_number_same(a->role[r].dtype, x + qn_subject_at(a, r, k, i), want)) continue;
+    qn_subject_tell(a, b->like ? b : a, r, k, i, want, wrong, bytes);
+    return false;
+  }
+  return true;
+}
+
 bool qn_subject_same(const qn_subject *a, const qn_subject *b, char *wrong, size_t bytes)
 {
   for (size_t r = 0; r < QN_MAX_TENSORS; r++)
     for (size_t k = 0; k < a->role[r].n && a->role[r].access & QN_WRITE; k++)
-      for (size_t i = 0; i < a->role[r].place[k].elements; i++) {
-        const qn_dtype dtype = a->role[r].dtype;
-        const unsigned char *x = a->role[r].after + qn_subject_at(a, r, k, i);
-        const unsigned char *y = b->role[r].after + qn_subject_at(b, r, k, i);
-        if (qn_number_same(dtype, x, y)) continue;
-        snprintf(wrong, bytes, "%s[%zu], element %zu of %zu, is 0x%08llx (%.9g), it must be 0x%08llx (%.9g)",
-                 name_of(a, r), k, i, a->role[r].place[k].elements, (unsigned long long)qn_number_bits(dtype, x),
-                 qn_number_load(dtype, x), (unsigned long long)qn_number_bits(dtype, y), qn_number_load(dtype, y));
-        return false;
-      }
+      if (!same_tensor(a, b, r, k, wrong, bytes)) return false;
   return true;
+}
+
+/* Is the tensor as near to the reference's as the op's class allows, in the oracle's units? */
+static qn_status near_tensor(const qn_subject *got, const qn_subject *want, size_t k, bool *near, char *wrong,
+                             size_t bytes)
+{
+  _Alignas(16) unsigned char params[QN_SUBJECT_PARAMS];
+  qn_oracle o;
+  const double units = got->op->info.agreement_units;
+  qn_subject_call_params(want, params);
+  const qn_status status = qn_oracle_open(&o, got->op, params, want, k);
+  for (size_t r = 0; r < got->op->info.n_tensors && status == QN_OK; r++)
+    for (size_t i = 0; i < o.n && *near && got->role[r].access & QN_WRITE; i++) {
+      const double its = qn_subject_number(want, want->role[r].after, r, k, i);
+      *near = qn_oracle_miss(&o, r, i, qn_subject_number(got, got->role[r].after, r, k, i), &its, units, 2) <= units;
+      if (!*near) qn_subject_tell(got, want, r, k, i, want->role[r].after + qn_subject_at(want, r, k, i), wrong, bytes);
+    }
+  qn_oracle_close(&o);
+  return status;
+}
+
+bool qn_subject_agree(const qn_subject *got, const qn_subject *want, char *wrong, size_t bytes)
+{
+  bool near = qn_subject_intact(got, wrong, bytes);
+  if (near && got->op->info.agreement == QN_BITWISE) return qn_subject_same(got, want, wrong, bytes);
+  for (size_t k = 0; k < got->n && near; k++)
+    if (near_tensor(got, want, k, &near, wrong, bytes) != QN_OK) {
+      snprintf(wrong, bytes, "%s", qn_last_error());
+      return false;
+    }
+  return near;
 }
 
 bool qn_subject_untouched(const qn_subject *d, char *wrong, size_t bytes)

@@ -98,7 +98,7 @@ static qn_status make_all(qn_subject *d, double most)
 void qn_subject_host_params(const qn_subject *d, unsigned char params[QN_SUBJECT_PARAMS])
 {
   memcpy(params, d->params, QN_SUBJECT_PARAMS);
-  for (size_t k = 0; k < d->op->info.n_params && k < QN_SUBJECT_POINTERS; k++)
+  for (size_t k = 0; k < d->op->info.n_params && k < QN_PARAMS_MOST; k++)
     if (d->values[k]) memcpy(params + d->op->info.params[k].offset, &d->values[k], sizeof d->values[k]);
 }
 
@@ -107,6 +107,9 @@ qn_call qn_subject_call(const qn_subject *d, qn_call_mode mode)
   qn_call call = {.op = d->op, .mode = mode, .exec = &d->exec, .params = d->params, .n = d->n, .row = d->row};
   memcpy(call.extent, d->extent, sizeof call.extent);
   memcpy(call.tensors, d->tensors, sizeof call.tensors);
+  for (size_t r = 0; r < d->op->info.n_tensors; r++)
+    for (size_t k = 0; k < d->role[r].n; k++)
+      call.strided = call.strided || d->role[r].place[k].pitch > d->role[r].place[k].cols;
   return call;
 }
 

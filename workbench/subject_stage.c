@@ -48,33 +48,58 @@ double qn_step_bytes_besides(const qn_op *op, size_t n)
 
 /* ---- the workload of a text ---- */
 
+/* A workload's item is a role's tensor, or one of the list. */
+static qn_status take_items(const qn_subject *d, qn_workload *work)
+{
+  const size_t most = d->list ? d->n : QN_MAX_TENSORS;
+  struct item {
+    qn_workload_item item;
+    int64_t shape[QN_SUBJECT_NDIM];
+    char name[24];
+  } * all;
+  qn_workload_item *item;
+  qn_try(qn_try_allocate(&work->storage, (most + 1) * (sizeof *all + sizeof *item), "the workload's list"));
+  all = work->storage;
+  work->item = item = (qn_workload_item *)(all + most + 1);
+  for (size_t k = 0; k < most; k++) {
+    const qn_subject_role *role = &d->role[d->list ? 0 : k];
+    const qn_subject_place *p = role->place + (d->list ? k : 0);
+    if (!d->list && (k >= d->op->info.n_tensors || role->access == QN_ABSENT)) continue;
+    memcpy(all[k].shape, p->shape, sizeof p->shape);
+    snprintf(all[k].name, sizeof all[k].name, "t%zu", k);
+    const char *name = d->list ? all[k].name : d->op->info.tensors[k].name;
+    item[work->n++] = (qn_workload_item){name, p->ndim, all[k].shape, p->elements};
+    if (d->list || !k) work->elements += p->elements;
+  }
+  return QN_OK;
+}
+
+qn_status qn_subject_shapes(const qn_op *op, size_t row, const char *text, qn_workload *work, void *params)
+{
+  qn_subject d;
+  *work = (qn_workload){.name = text};
+  qn_status status =
+      qn_subject_open(&d, &(qn_subject_order){.op = op, .row = row, .device = {QN_CPU, 0}, .text = text, .bare = true});
+  if (status == QN_OK && !d.n)
+    status = qn_fail(QN_BAD_ARGUMENT, "%s: \"%s\" has no shape, as \"24*768x3072 40\" has two", op->info.name, text);
+  if (status == QN_OK) status = take_items(&d, work);
+  if (status == QN_OK && d.list)
+    work->shift = d.behind, work->apart = d.apart;
+  else if (status == QN_OK)
+    work->text = text, work->bytes = qn_subject_bytes(&d), work->operations = qn_subject_operations(&d);
+  if (status == QN_OK) memcpy(params, d.params, op->info.params_bytes);
+  qn_subject_close(&d);
+  return status;
+}
+
 qn_status qn_subject_workload(const qn_op *op, size_t row, const char *name, qn_workload *work, void *params)
 {
-  struct {
-    qn_workload_item item[QN_MAX_TENSORS];
-    int64_t shape[QN_MAX_TENSORS][QN_SUBJECT_NDIM];
-  } * all;
-  qn_subject d;
   const char *text;
-  *work = (qn_workload){.name = name ? name : qn_op_check_of(op)->workloads[0].name};
-  qn_try(qn_subject_find(op, work->name, &text));
-  qn_try(qn_subject_open(&d,
-                         &(qn_subject_order){.op = op, .row = row, .device = {QN_CPU, 0}, .text = text, .bare = true}));
-  qn_try(qn_try_allocate(&all, sizeof *all, "the workload's list"));
-  work->storage = all;
-  work->item = all->item;
-  work->text = text;
-  for (size_t r = 0; r < op->info.n_tensors; r++) {
-    const qn_subject_place *p = d.role[r].place;
-    if (d.role[r].access == QN_ABSENT) continue;
-    memcpy(all->shape[r], p->shape, sizeof p->shape);
-    work->item[work->n++] = (qn_workload_item){op->info.tensors[r].name, p->ndim, all->shape[r], p->elements};
-  }
-  work->elements = work->item[0].elements;
-  work->bytes = qn_subject_bytes(&d);
-  work->operations = qn_subject_operations(&d);
-  memcpy(params, d.params, op->info.params_bytes);
-  qn_subject_close(&d);
+  if (!name) name = qn_op_check_of(op)->workloads[0].name;
+  *work = (qn_workload){.name = name};
+  qn_try(qn_subject_find(op, name, &text));
+  qn_try(qn_subject_shapes(op, row, text, work, params));
+  work->name = name;
   return QN_OK;
 }
 

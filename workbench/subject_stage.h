@@ -19,6 +19,8 @@ double qn_step_bytes_besides(const qn_op *op, size_t n);
 /* The op's workload of that name, or of a text such as "m=16 n=64 k=32"; NULL: its first. What the text says of params
  * is set in `params`. The op and the name must outlive the workload. */
 qn_status qn_subject_workload(const qn_op *op, size_t row, const char *name, qn_workload *work, void *params);
+/* The workload of a text (subject.h), of any op: "m=16 n=64 k=32", "24*768x3072 40 shift=1", and params likewise. */
+qn_status qn_subject_shapes(const qn_op *op, size_t row, const char *text, qn_workload *work, void *params);
 
 uint64_t qn_subject_stage_bytes(const qn_stage_request *request); /* 0 where the call is refused */
 qn_status qn_subject_stage_create(qn_subject **stage, const qn_stage_request *request, const qn_exec *exec);

@@ -31,13 +31,8 @@ qn_status qn_subject_find(const qn_op *op, const char *name, const char **text)
 
 /* ---- tensors ---- */
 
-/* "7x5", "-": one more tensor of the first role. */
-static qn_status add_shape(qn_subject *d, const char *word)
+static qn_status read_shape(const qn_subject *d, const char *word, qn_subject_place *place)
 {
-  qn_subject_role *first = &d->role[0];
-  qn_subject_place *all = qn_reallocate(first->place, (d->n + 1) * sizeof *all), *place = all + d->n;
-  if (!all) return qn_fail(QN_NO_MEMORY, "no memory for a list of %zu tensors", d->n + 1);
-  first->place = all;
   *place = (qn_subject_place){.ndim = 0};
   for (const char *at = word; *word != '-' && *at;) {
     char *end;
@@ -47,7 +42,24 @@ static qn_status add_shape(qn_subject *d, const char *word)
     place->shape[place->ndim++] = extent;
     at = *end ? end + 1 : end;
   }
-  d->n++;
+  return QN_OK;
+}
+
+/* "7x5", "-", "24*7x5": more tensors of the first role. */
+static qn_status add_shapes(qn_subject *d, const char *word)
+{
+  enum { MOST = 1 << 20 };
+  qn_subject_role *first = &d->role[0];
+  const char *times = strchr(word, '*');
+  const long long n = times ? strtoll(word, NULL, 10) : 1;
+  qn_subject_place place, *all;
+  qn_require(n >= 1 && n <= MOST && d->n + (size_t)n <= MOST, "%s: %s, and a list is of 1 to %d tensors",
+             d->op->info.name, word, MOST);
+  qn_try(read_shape(d, times ? times + 1 : word, &place));
+  all = qn_reallocate(first->place, (d->n + (size_t)n) * sizeof *all);
+  if (!all) return qn_fail(QN_NO_MEMORY, "no memory for a list of %zu tensors", d->n + (size_t)n);
+  first->place = all;
+  for (long long k = 0; k < n; k++) all[d->n++] = place;
   return QN_OK;
 }
 
@@ -131,32 +143,64 @@ static bool set(qn_subject *d, const char *word, const char *equals)
 static bool take_number(qn_subject *d, const char *word, const char *equals)
 {
   const size_t n = (size_t)(equals - word);
-  uint64_t apart = 0;
+  uint64_t apart = 0, behind = 0;
   uint64_t *whole = n == 5 && !strncmp(word, "steps", n)   ? &d->steps
                     : n == 5 && !strncmp(word, "apart", n) ? &apart
+                    : n == 5 && !strncmp(word, "shift", n) ? &behind
                                                            : NULL;
   double *number = n == 9 && !strncmp(word, "gradients", n) ? &d->gradients
                    : n == 6 && !strncmp(word, "params", n)  ? &d->trained
                                                             : NULL;
   if (whole) *whole = strtoull(equals + 1, NULL, 10);
   if (whole == &apart) d->apart = (size_t)apart;
+  if (whole == &behind) d->behind = (size_t)behind;
   if (number) *number = strtod(equals + 1, NULL);
   return whole || number;
 }
 
-/* A word without "=": a flag, or a param of one number a tensor. */
-static bool take_flag(qn_subject *d, const char *word)
+static bool is_pointer(qn_param_type type)
+{
+  return type >= QN_PARAM_DEVICE_F32 && type != QN_PARAM_DEVICE_F32S && type != QN_PARAM_HOST_STRUCT;
+}
+
+/* "PARAM", "PARAM=X", "PARAM=X,Y": a param that is a pointer is given. */
+static qn_status give(qn_subject *d, const char *word, bool *taken)
 {
   const qn_op_info *info = &d->op->info;
+  const size_t length = strcspn(word, "=");
+  const char *at = word[length] ? word + length + 1 : NULL;
+  for (size_t k = 0; k < info->n_params && k < QN_PARAMS_MOST && !*taken; k++) {
+    const qn_param_type type = info->params[k].type;
+    if (strlen(info->params[k].name) != length || strncmp(word, info->params[k].name, length) != 0) continue;
+    if (!is_pointer(type)) return QN_OK;
+    *taken = true;
+    d->given.given |= 1u << k;
+    d->given.scalar[k] = at ? (float)strtod(at, NULL) : 1;
+    if (!at || type == QN_PARAM_DEVICE_F32) continue;
+    qn_require(type == QN_PARAM_DEVICE_I64 || type == QN_PARAM_HOST_U64, "%s: %s cannot be set from text", info->name,
+               word);
+    uint64_t *numbers;
+    qn_try(qn_try_allocate(&numbers, (strlen(at) + 1) * sizeof *numbers, "the numbers of a param"));
+    qn_release(d->numbers[k]);
+    d->numbers[k] = numbers;
+    d->given.array[k] = numbers;
+    for (char *end; *at; at = *end == ',' ? end + 1 : end) {
+      *numbers++ = strtoull(at, &end, 10);
+      qn_require(end != at, "%s: %s has no numbers between commas", info->name, word);
+    }
+  }
+  return QN_OK;
+}
+
+/* A word without "=" that is a flag. */
+static bool take_flag(qn_subject *d, const char *word)
+{
   const struct {
     const char *name;
     bool *flag;
-  } flags[] = {
-      {"nan", &d->nan}, {"odd", &d->odd}, {"halves", &d->halves}, {"filled", &d->filled}, {"hyper", &d->hyper}};
+  } flags[] = {{"nan", &d->nan}, {"odd", &d->odd}, {"halves", &d->halves}, {"filled", &d->filled}};
   for (size_t k = 0; k < sizeof flags / sizeof flags[0]; k++)
     if (!strcmp(word, flags[k].name)) return *flags[k].flag = true;
-  for (size_t k = 0; k < info->n_params; k++)
-    if (!strcmp(word, info->params[k].name) && info->params[k].type == QN_PARAM_HOST_F64) return d->scaled = true;
   return false;
 }
 
@@ -173,7 +217,10 @@ static bool put_apart(qn_subject *d, const char *word)
 static qn_status take_word(qn_subject *d, const char *word)
 {
   const char *equals = strchr(word, '=');
-  if ((*word >= '0' && *word <= '9') || !strcmp(word, "-")) return add_shape(d, word);
+  bool taken = false;
+  qn_try(give(d, word, &taken));
+  if (taken) return QN_OK;
+  if ((*word >= '0' && *word <= '9') || !strcmp(word, "-")) return add_shapes(d, word);
   if (*word == '-' || *word == '~') return mark_role(d, word);
   if (!equals && (take_flag(d, word) || put_apart(d, word))) return QN_OK;
   if (equals && (take_number(d, word, equals) || set(d, word, equals) || fill_as(d, word, equals))) return QN_OK;

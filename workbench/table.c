@@ -74,21 +74,26 @@ static void print_series(FILE *stream, const char *name, const qn_series *s)
   fputc('\n', stream);
 }
 
+static void print_launch(FILE *stream, const qn_kernel_info *info, bool gpu)
+{
+  if (gpu)
+    fprintf(stream, ", %d registers, %d bytes shared, %d spilled", info->registers, info->shared_bytes,
+            info->local_bytes);
+  else
+    fprintf(stream, ", %s", info->fibers ? "fibers" : "a loop");
+  fprintf(stream, ", threadgroup %u x %u x %u", info->group[0], info->group[1], info->group[2]);
+}
+
 static void print_head(FILE *stream, const qn_bench *b)
 {
-  const qn_bench_request *ask = &b->ask;
-  fprintf(stream, "%s%s%s over %s: ", qn_term_colour(stream, QN_BOLD), ask->op->info.name,
-          qn_term_colour(stream, QN_PLAIN), ask->work->name);
-  if (ask->work->text)
-    fprintf(stream, "%s, types %s\n", ask->work->text, b->types);
-  else
-    fprintf(stream, "%s %s, %s elements of %.0f bytes, types %s\n", qn_grouped(ask->work->n).text,
-            ask->work->n == 1 ? "tensor" : "tensors", qn_grouped(ask->work->elements).text,
-            qn_bench_bytes(ask->op, ask->row, ask->params), b->types);
+  const bool gpu = b->ask.device.kind == QN_CUDA;
+  fprintf(stream, "%s%s%s over %s: %s, types %s\n", qn_term_colour(stream, QN_BOLD), b->of.name,
+          qn_term_colour(stream, QN_PLAIN), b->of.workload, b->of.amount, b->types);
   label(stream, "on");
-  fprintf(stream, "%s %s, %s", qn_device_kind_name(ask->device.kind), b->variant, b->device.name);
-  if (ask->device.kind != QN_CUDA)
-    fprintf(stream, ", %d thread%s", qn_pool_threads(ask->pool), qn_pool_threads(ask->pool) == 1 ? "" : "s");
+  fprintf(stream, "%s %s, %s", qn_device_kind_name(b->ask.device.kind), b->variant, b->device.name);
+  if (!gpu)
+    fprintf(stream, ", %d thread%s", qn_pool_threads(b->ask.pool), qn_pool_threads(b->ask.pool) == 1 ? "" : "s");
+  if (b->of.is_kernel) print_launch(stream, &b->of.info, gpu);
   if (*b->clocks) fprintf(stream, " (%s)", b->clocks);
   fputc('\n', stream);
 }
@@ -98,17 +103,13 @@ static void print_check(FILE *stream, const qn_bench *b)
   label(stream, "check");
   if (b->check.right)
     fprintf(stream, "%sok%s, %s written elements %s\n", qn_term_colour(stream, QN_GREEN),
-            qn_term_colour(stream, QN_PLAIN), qn_grouped(b->check.elements).text,
-            !qn_op_check_of(b->ask.op)->reference || b->ask.op->info.agreement == QN_BITWISE
-                ? "equal the reference bit for bit"
-            : b->ask.work->text ? "are as near to the reference in double as they must be"
-                                : "of its shapes, made small, are as near to the reference in double as they must be");
+            qn_term_colour(stream, QN_PLAIN), qn_grouped(b->check.elements).text, b->of.proof);
   else
     fprintf(stream, "%sWRONG%s, so it gets no time: %s\n", qn_term_colour(stream, QN_RED),
             qn_term_colour(stream, QN_PLAIN), b->check.wrong);
   if (*b->unfused_check.wrong) {
     label(stream, "");
-    fprintf(stream, "the unfused form does not give these results and gets no time: %s\n", b->unfused_check.wrong);
+    fprintf(stream, "%s does not give these results and gets no time: %s\n", b->of.against, b->unfused_check.wrong);
   }
 }
 
@@ -118,9 +119,9 @@ static void print_share(FILE *stream, const qn_bench *b)
   label(stream, "of ceiling");
   fprintf(stream, "%9.1f%% %-20s of %s with %s, %.1f GB/s in this run\n", 100 * b->share.ratio,
           qn_interval(100 * b->share.low, 100 * b->share.high, 1).text, best->name, best->way, best->gbps);
-  if (!b->ask.work->text) return;
+  if (!(b->of.operations > 0) || !(b->of.is_kernel || b->ask.work->text)) return;
   label(stream, "computes");
-  fprintf(stream, "%10.3g TFLOP/s\n", b->ask.work->operations / b->fused.time.median * 1e-3);
+  fprintf(stream, "%10.3g TFLOP/s\n", b->of.operations / b->fused.time.median * 1e-3);
 }
 
 static void print_speedup(FILE *stream, const qn_bench *b)
@@ -128,8 +129,8 @@ static void print_speedup(FILE *stream, const qn_bench *b)
   static const qn_colour colours[] = {
       [QN_UNCLEAR] = QN_YELLOW, [QN_FASTER] = QN_GREEN, [QN_SAME] = QN_PLAIN, [QN_SLOWER] = QN_RED};
   label(stream, "speed-up");
-  fprintf(stream, "%9.2fx %-20s over the unfused form: %s%s%s\n", b->speedup.ratio,
-          qn_interval(b->speedup.low, b->speedup.high, 2).text,
+  fprintf(stream, "%9.2fx %-20s over %s: %s%s%s\n", b->speedup.ratio,
+          qn_interval(b->speedup.low, b->speedup.high, 2).text, b->of.against,
           colours[b->verdict] == QN_PLAIN ? "" : qn_term_colour(stream, colours[b->verdict]),
           qn_verdict_word(b->verdict), qn_term_colour(stream, QN_PLAIN));
 }
@@ -140,7 +141,9 @@ static void print_step(FILE *stream, const qn_bench *b)
   if (b->ask.device.kind != QN_CPU)
     fprintf(stream, "%" PRId64 " launch%s, ", b->launches, b->launches == 1 ? "" : "es");
   fprintf(stream, "%" PRIu64 " bytes allocated", b->allocated);
-  if (b->has_host)
+  if (b->has_host && b->of.is_kernel)
+    fprintf(stream, "; host %s for a launch of the smallest size", qn_duration(b->host_same_ns.median).text);
+  else if (b->has_host)
     fprintf(stream, "; host %s, with moved inputs %s", qn_duration(b->host_same_ns.median).text,
             qn_duration(b->host_moved_ns.median).text);
   fputc('\n', stream);
@@ -170,15 +173,15 @@ void qn_bench_print(FILE *stream, const qn_bench *b)
   fprintf(stream,
           "%s, %zu rounds side by side, cache %s, intervals hold in 95 of 100 runs, a speed-up's in 999 of 1000\n",
           qn_timer_name(b->ask.timer), b->fused.n, b->cache);
-  print_series(stream, "fused", &b->fused);
-  if (b->has_unfused) print_series(stream, "unfused", &b->unfused);
+  print_series(stream, b->of.is_kernel ? "kernel" : "fused", &b->fused);
+  if (b->has_unfused) print_series(stream, b->of.is_kernel ? "against" : "unfused", &b->unfused);
   for (size_t k = 0; k < b->n_ceilings; k++) print_series(stream, k ? "" : "ceilings", &b->ceiling[k]);
   print_step(stream, b);
-  if (b->ask.op->info.element_bytes > 0) print_memory(stream, b);
+  if (b->ask.op && b->ask.op->info.element_bytes > 0) print_memory(stream, b);
   if (*b->suspicion) {
     label(stream, "");
-    fprintf(stream, "%s%s%s\n", qn_term_colour(stream, b->impossible ? QN_RED : QN_YELLOW), b->suspicion,
-            qn_term_colour(stream, QN_PLAIN));
+    fprintf(stream, "%s%s%s%s\n", qn_term_colour(stream, b->impossible ? QN_RED : QN_YELLOW), b->suspicion,
+            qn_term_colour(stream, QN_PLAIN), b->of.is_kernel ? "; is the member \"bytes\" right?" : "");
     if (b->impossible) return;
   }
   print_share(stream, b);

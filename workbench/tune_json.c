@@ -16,17 +16,25 @@ static json_t *measurement(const char *name, double value, const char *unit)
   return json_pack("{s:s, s:o, s:s}", "name", name, "value", json_real(isfinite(value) ? value : 0), "unit", unit);
 }
 
-static json_t *configuration(const qn_op *op, const qn_tune_cell *cell, const qn_launch_shape *g)
+/* The parts of a launch shape are parameters of their own. */
+static json_t *configuration(const qn_tune_result *r)
 {
-  char types[QN_TUNE_TYPES], name[QN_LAUNCH_SHAPE_NAME];
-  static const char *const shapes[] = {"flat", "rows", "tiles"};
-  qn_tune_types(op, cell->row, types);
-  qn_launch_shape_name(g, name);
-  return json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:i, s:i, s:i, s:i}", "op", op->info.name, "types", types,
-                   "rows", (json_int_t)cell->rows, "cols", (json_int_t)cell->cols, "layout",
-                   cell->layout == QN_TUNE_DENSE ? "dense" : "pitched", "geometry", name, "shape", shapes[g->shape],
-                   "threads", (int)g->threads, "pack", (int)g->pack, "packs", (int)g->packs, "persistent",
-                   (int)g->persistent);
+  static const char *const kinds[] = {"flat", "rows", "tiles"};
+  const qn_tune_key *key = r->key;
+  qn_launch_shape g;
+  json_t *all = json_pack("{s:s, s:s, s:s, s:I, s:I, s:s, s:s}", "op", r->op->info.name, "workload", r->place->name,
+                          "types", key->types, "rows", (json_int_t)key->rows, "cols", (json_int_t)key->cols, "layout",
+                          key->layout == QN_TUNE_DENSE ? "dense" : "pitched", "variant", r->variant);
+  json_t *more = NULL;
+  if (key->precision)
+    more = json_pack("{s:s, s:I, s:I}", "precision", key->precision, "depth", (json_int_t)key->depth, "width",
+                     (json_int_t)key->width);
+  else if (qn_launch_shape_from_name(r->variant, &g) == QN_OK)
+    more = json_pack("{s:s, s:i, s:i, s:i, s:i}", "shape", kinds[g.shape], "threads", (int)g.threads, "pack",
+                     (int)g.pack, "packs", (int)g.packs, "persistent", (int)g.persistent);
+  if (more) json_object_update(all, more);
+  json_decref(more);
+  return all;
 }
 
 static void now(char text[32])
@@ -48,21 +56,16 @@ static json_t *measurements_of(const qn_tune_result *r)
   return all;
 }
 
-void qn_tune_json_add(json_t *results, const qn_op *op, const qn_tune_cell *cell, const qn_launch_shape *g,
-                      const qn_tune_result *r)
+void qn_tune_json_add(json_t *results, const qn_tune_result *r)
 {
-  if (results) qn_tune_json_result(results, configuration(op, cell, g), r);
-}
-
-void qn_tune_json_result(json_t *results, json_t *of, const qn_tune_result *r)
-{
+  if (!results) return;
   char when[32];
   now(when);
   json_t *runtimes = json_array();
   for (size_t k = 0; k < r->n; k++) json_array_append_new(runtimes, json_real(r->runtimes_ns[k] * 1e-6));
   json_t *result =
-      json_pack("{s:s, s:o, s:[s], s:{s:o}, s:s, s:f, s:o}", "timestamp", when, "configuration", of, "objectives",
-                "time", "times", "runtimes", runtimes, "invalidity", r->validity, "correctness",
+      json_pack("{s:s, s:o, s:[s], s:{s:o}, s:s, s:f, s:o}", "timestamp", when, "configuration", configuration(r),
+                "objectives", "time", "times", "runtimes", runtimes, "invalidity", r->validity, "correctness",
                 !strcmp(r->validity, "correct") ? 1.0 : 0.0, "measurements", measurements_of(r));
   if (*r->why) json_object_set_new(result, "why", json_string(r->why));
   json_array_append_new(results, result);
@@ -96,7 +99,7 @@ static json_t *record_of(const qn_tune_order *o, const char *op, const qn_tune_o
   return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
                    "schema", "quern tune 1", "date", when, "version", qn_version(), "commit", qn_build_commit, "device",
                    device, "architecture", arch, "op", *op ? op : "all", "strategy", qn_strategy_name(o->strategy),
-                   "budget_s", *op ? o->budget_s : 0.0, "seconds", seconds, "shapes", (json_int_t)out->cells, "faster",
+                   "budget_s", *op ? o->budget_s : 0.0, "seconds", seconds, "shapes", (json_int_t)out->places, "faster",
                    (json_int_t)out->faster, "as_they_were", (json_int_t)out->kept, "left_out", (json_int_t)out->failed,
                    "not_begun", (json_int_t)out->left, "timed", (json_int_t)out->looked, "not_possible",
                    (json_int_t)out->impossible, "wrong", (json_int_t)out->wrong);

@@ -5,7 +5,7 @@
 #define QN_WORKBENCH_TUNE_STATE_H
 #include "op/tune.h"
 
-enum { QN_SEEN_KEY = 256 };
+enum { QN_SEEN_KEY = 384 };
 typedef struct qn_seen {
   char key[QN_SEEN_KEY]; /* "bf16/bf16/bf16 4096x14336 dense over flat-256x8x1: tiles-128x8x1" */
   double ns, speedup;    /* both 0: this place is done */

@@ -42,19 +42,18 @@ void qn_walled_lower(const qn_walled *w, void *memory) { protect(w, memory, PROT
 qn_status qn_fence_create(qn_device device, bool fenced, size_t bytes, qn_fence *f)
 {
   const size_t whole = (bytes + QN_WALL - 1) / QN_WALL * QN_WALL;
-  *f = (qn_fence){.walled = {.device = device, .bytes = bytes}};
-  if (!fenced || device.kind == QN_CUDA) {
-    qn_try(qn_walled_allocate(&f->walled, &f->block));
-    f->memory = f->block;
-    return QN_OK;
-  }
-  f->walled.bytes = whole + QN_WALL;
-  qn_walled_add(&f->walled, whole);
+  const bool behind = fenced && device.kind != QN_CUDA && !f->walled.n;
+  f->walled.device = device;
+  f->walled.bytes = behind ? whole + QN_WALL : bytes;
+  if (behind) qn_walled_add(&f->walled, whole);
   qn_try(qn_walled_allocate(&f->walled, &f->block));
-  f->memory = (char *)f->block + whole - bytes;
-  qn_walled_raise(&f->walled, f->block);
+  f->memory = (char *)f->block + (behind ? whole - bytes : 0);
+  qn_fence_raise(f);
   return QN_OK;
 }
+
+void qn_fence_raise(const qn_fence *f) { qn_walled_raise(&f->walled, f->block); }
+void qn_fence_lower(const qn_fence *f) { qn_walled_lower(&f->walled, f->block); }
 
 void qn_fence_destroy(qn_fence *f)
 {

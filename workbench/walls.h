@@ -24,13 +24,16 @@ void qn_walled_release(const qn_walled *walled, void *memory);
 void qn_walled_raise(const qn_walled *walled, void *memory);
 void qn_walled_lower(const qn_walled *walled, void *memory);
 
-/* Memory whose last byte stands before a wall that stays; not fenced, or of a GPU: ordinary memory. */
+/* Memory with walls in it, or whose last byte stands before a wall that stays; not fenced, or of a GPU: ordinary. */
 typedef struct qn_fence {
   void *memory; /* as aligned as its bytes are */
   void *block;
   qn_walled walled;
 } qn_fence;
 
+/* With the walls of fence->walled, where there are any, else with one behind the last byte. */
 qn_status qn_fence_create(qn_device device, bool fenced, size_t bytes, qn_fence *fence);
 void qn_fence_destroy(qn_fence *fence);
+void qn_fence_raise(const qn_fence *fence);
+void qn_fence_lower(const qn_fence *fence); /* its memory may be read and written as a whole until it is raised */
 #endif

@@ -19,6 +19,8 @@ typedef struct qn_workload {
   size_t n;
   qn_workload_item *item;
   uint64_t elements; /* of all */
+  size_t shift;      /* elements that data begin behind a boundary */
+  size_t apart;      /* elements between rows */
   /* NULL, or of a call of an op whose tensors have shapes of their own: extents and params, as op_check.h has them.
    * Then the items are its tensors, the elements the first one's, and these are what the call moves and computes. */
   const char *text;

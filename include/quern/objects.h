@@ -75,8 +75,8 @@ typedef struct qn_torch_objects {
 QN_API qn_status qn_numpy_bind(const qn_numpy_objects *objects);
 QN_API qn_status qn_torch_bind(const qn_torch_objects *objects);
 
-/* callable: a new reference to a function of tensors that says whether a call of them is 0: plain, 1: one that autograd
- * records, 2: to be left to PyTorch, for a mode, a transform or what they are. */
+/* callable: a new reference to a function of tensors, None among them, that says whether a call of them is 0: plain,
+ * 1: one that autograd records, 2: to be left to PyTorch, for a mode, a transform or what they are. */
 QN_API qn_status qn_torch_state_create(void **callable);
 
 /* An argument that sets params: `n` of them from number `first` on, a tuple where there are several. */

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 
 from . import _dlpack, _streams
-from ._library import DTYPES, KINDS
+from ._library import DTYPES, KIND_NAMES, KINDS
 
 CPU, CUDA = KINDS["cpu"], KINDS["cuda"]
 CPU_DEVICE = (CPU, 0)
@@ -50,6 +50,22 @@ class View:
         self.nbytes = item_bytes or known_bytes
         for extent in shape:
             self.nbytes *= extent
+
+
+def is_row_major(shape: Sequence[int], strides: Sequence[int] | None) -> bool:
+    step = 1
+    for extent, stride in zip(reversed(shape), reversed(strides or ())):
+        if extent == 0:
+            return True
+        if extent > 1 and stride != step:
+            return False
+        step *= extent
+    return True
+
+
+def place_name(device: tuple[int, int]) -> str:
+    """ "cuda:0"."""
+    return f"{KIND_NAMES[device[0]]}:{device[1]}"
 
 
 def is_array(value: object) -> bool:

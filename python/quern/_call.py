@@ -15,7 +15,7 @@ from ctypes import byref, sizeof
 
 from . import _abi, _arrays, _fast, _signature, _streams, _threads
 from ._columns import Column, Group, check_overlap, groups_of
-from ._library import KIND_NAMES, lib
+from ._library import lib
 from ._ops import ANY_TYPE, PERHAPS, Op, Param, op
 from ._workspace import Workspace
 
@@ -102,7 +102,7 @@ class Call:
             raise TypeError(f"{self.op.name}: {param.name} is {view.dtype}, it must be {wanted}")
         if view.nbytes != n_bytes:
             raise ValueError(f"{self.op.name}: {param.name} has {view.nbytes} bytes, it must have {n_bytes}")
-        if not _is_row_major(view):
+        if not _arrays.is_row_major(view.shape, view.strides):
             raise ValueError(f"{self.op.name}: {param.name} is not contiguous")
         return view
 
@@ -111,7 +111,8 @@ class Call:
             for group in groups:
                 if view.device != group.device:
                     raise ValueError(
-                        f"{self.op.name}: {name} is on {_place(view.device)} and arrays are on {_place(group.device)}"
+                        f"{self.op.name}: {name} is on {_arrays.place_name(view.device)} and arrays are on "
+                        f"{_arrays.place_name(group.device)}"
                     )
             if self.op.params[name].type == _abi.PARAM_DEVICE_I64 and len(groups) > 1:
                 raise ValueError(
@@ -151,7 +152,7 @@ class Call:
         if any(kind != _arrays.CUDA for kind, _ in devices):
             raise ValueError(f"{self.op.name}: stream is given, and not all arrays are on a GPU")
         if len(devices) > 1:
-            places = ", ".join(map(_place, sorted(devices)))
+            places = ", ".join(map(_arrays.place_name, sorted(devices)))
             raise ValueError(f"{self.op.name}: stream is given, and arrays are on {places}: a stream is of one device")
 
     def _is_host(self, name: str) -> bool:
@@ -283,19 +284,6 @@ def _count_writes(columns: Sequence[Column | None], groups: Sequence[Group]) -> 
             for tensor in arrays if group.places is None else [arrays[k] for k in group.places]:
                 if isinstance(tensor, torch.Tensor) and not tensor.is_inference():
                     torch.autograd.graph.increment_version(tensor)
-
-
-def _is_row_major(view: _arrays.View) -> bool:
-    step = 1
-    for extent, stride in zip(reversed(view.shape), reversed(view.strides or ())):
-        if extent > 1 and stride != step:
-            return False
-        step *= extent
-    return True
-
-
-def _place(device: tuple[int, int]) -> str:
-    return f"{KIND_NAMES[device[0]]}:{device[1]}"
 
 
 # ---- the function ----

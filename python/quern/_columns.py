@@ -5,7 +5,7 @@ is called here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from . import _arrays, _streams
 from ._library import ITEM_BYTES
@@ -134,7 +134,7 @@ class Group:
             if column is not None and written:
                 column.refuse_read_only(self.places)
 
-    def spans(self, columns: Sequence[Column | None]) -> list[tuple[int, int, bool, str]]:
+    def spans(self, columns: Sequence[Column | None]) -> list[Span]:
         """(begin, end, written, name) of the memory of every array that is not empty."""
         places = range(self.n) if self.places is None else self.places
         found = []
@@ -170,14 +170,24 @@ def check_overlap(op_name: str, columns: Sequence[Column | None], groups: Sequen
     """Within a group the library looks; here groups of one device are held against each other. ValueError names the two
     arrays."""
     for device in {group.device for group in groups}:
-        spans = [span for group in groups if group.device == device for span in group.spans(columns)]
-        furthest = furthest_written = (0, 0, False, "")
-        for span in sorted(spans):
-            other = furthest if span[2] else furthest_written
-            if span[0] < other[1]:
-                one, two = (f"{name} (0x{begin:x} to 0x{end:x})" for begin, end, _, name in (other, span))
-                raise ValueError(f"{op_name}: {one} and {two} share memory, and at least one of them is written")
-            if span[1] > furthest[1]:
-                furthest = span
-            if span[2] and span[1] > furthest_written[1]:
-                furthest_written = span
+        found = overlapping(span for group in groups if group.device == device for span in group.spans(columns))
+        if found:
+            one, two = (f"{name} (0x{begin:x} to 0x{end:x})" for begin, end, _, name in found)
+            raise ValueError(f"{op_name}: {one} and {two} share memory, and at least one of them is written")
+
+
+Span = tuple[int, int, bool, str]  # of memory: begin, end, written, name
+
+
+def overlapping(spans: Iterable[Span]) -> tuple[Span, Span] | None:
+    """Two of them that share memory, one of which is written; None: there are none."""
+    furthest: Span = (0, 0, False, "")
+    furthest_written = furthest
+    for span in sorted(spans):
+        other = furthest if span[2] else furthest_written
+        if span[0] < other[1]:
+            return other, span
+        furthest = max(furthest, span, key=lambda each: each[1])
+        if span[2]:
+            furthest_written = max(furthest_written, span, key=lambda each: each[1])
+    return None

@@ -284,16 +284,13 @@ class Kernel:
         self = self._laid_out(call.pop("ensure_row_contiguous", None))
         if not _streams.is_of_cuda(call.get("stream")):
             call.pop("stream", None)
-        words = dict.fromkeys(_Given.__slots__)
-        words.update(check=False, ignore=(), seed=0)
-        for name, value in call.items():
-            if name not in words:
+        for name in call:
+            if name not in _Given._fields:
                 raise TypeError(f"{self.name}: there is no argument {name!r}")
-            words[name] = value
         for name in ("inputs", "grid"):
             if call.get(name) is None:
                 raise TypeError(f"{self.name}: {name} is wanted")
-        return _Prepared(self, _Given(**words))
+        return _Prepared(self, _Given(**call))
 
 
 def _by_place(kernel: Kernel, n: int) -> str:

@@ -9,6 +9,7 @@ import ctypes
 import math
 import operator
 import warnings
+from collections import namedtuple
 from collections.abc import Sequence
 from ctypes import byref, c_void_p
 
@@ -21,23 +22,13 @@ from ._library import KernelError
 from ._threads import Pool
 from ._workspace import Workspace
 
-
-class Given:
-    """The arguments of a call, as they were given."""
-
-    __slots__ = (
-        "inputs", "output_shapes", "output_dtypes", "grid", "threadgroup", "template", "init_value", "stream", "out",
-        "in_place", "shared_memory", "check", "ignore", "seed", "limit",
-    )  # fmt: skip
-
-    def __init__(
-        self, inputs, output_shapes, output_dtypes, grid, threadgroup, template, init_value, stream, out, in_place,
-        shared_memory, check, ignore, seed, limit,
-    ) -> None:  # fmt: skip
-        self.inputs, self.output_shapes, self.output_dtypes = inputs, output_shapes, output_dtypes
-        self.grid, self.threadgroup, self.template, self.init_value = grid, threadgroup, template, init_value
-        self.stream, self.out, self.in_place, self.shared_memory = stream, out, in_place, shared_memory
-        self.check, self.ignore, self.seed, self.limit = check, ignore, seed, limit
+# The arguments of a call, as they were given.
+Given = namedtuple(
+    "Given",
+    "inputs output_shapes output_dtypes grid threadgroup template init_value stream out in_place shared_memory check "
+    "ignore seed limit",
+    defaults=(None, None, None, None, None, None, None, None, None, None, False, (), 0, None),
+)
 
 
 def _one_each(name: str, what: str, given: object, names: Sequence[str]) -> list:

@@ -7,6 +7,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from ctypes import byref
+from typing import NamedTuple
 
 from . import _arrays, _threads
 from . import _kernel_abi as abi
@@ -18,29 +19,29 @@ _address = ctypes.addressof
 _begin = ctypes.c_char.from_buffer
 
 
-class Wanted:
+class Wanted(NamedTuple):
     """One output as the caller wants it: its type and shape, and whose memory it is: the caller's (`given`), that of
     the input with the number `stored_in`, or fresh."""
 
-    __slots__ = ("code", "given", "shape", "stored_in", "strides")
+    code: int
+    shape: tuple[int, ...]
+    strides: Sequence[int] | None = None
+    given: bool = False
+    stored_in: int = -1
 
-    def __init__(self, code: int, shape: tuple[int, ...], strides=None, given: bool = False, stored_in: int = -1):
-        self.code, self.shape, self.strides = code, shape, strides
-        self.given, self.stored_in = given, stored_in
 
-
-class Launch:
+class Launch(NamedTuple):
     """What is neither an input nor an output: sizes, templates and how it is to run."""
 
-    __slots__ = ("check", "grid", "group", "ignore", "init", "limit_ns", "seed", "shared_bytes", "templates")
-
-    def __init__(self, grid, group, templates, init, shared_bytes=0, limit_ns=0, check=False, seed=0, ignore=0) -> None:
-        self.grid: tuple[int, int, int] = grid
-        self.group: tuple[int, int, int] = group
-        self.templates: list[tuple[str, object]] = templates
-        self.init: list[object] | None = init
-        self.shared_bytes, self.limit_ns, self.check, self.seed = shared_bytes, limit_ns, check, seed
-        self.ignore: int = ignore
+    grid: tuple[int, int, int]
+    group: tuple[int, int, int]
+    templates: list[tuple[str, object]]
+    init: list[object] | None
+    shared_bytes: int = 0
+    limit_ns: int = 0
+    check: bool = False
+    seed: int = 0
+    ignore: int = 0
 
 
 class Frame:

@@ -71,7 +71,7 @@ def settle(seen: Seen, view: _arrays.View, held: object) -> Seen:
         raise TypeError(f"{seen.name} is {view.dtype}; storage types are {values.KNOWN}")
     seen.code, seen.address, seen.shape, seen.strides = code, view.address, view.shape, view.strides
     seen.device, seen.read_only, seen.held = view.device, view.read_only, (view, held)
-    if seen.strides is not None and _is_row_major(seen.shape, seen.strides):
+    if seen.strides is not None and _arrays.is_row_major(seen.shape, seen.strides):
         seen.strides = None
     return seen
 
@@ -90,17 +90,6 @@ def look_at_all(
         if one is not None and written and one.read_only:
             raise ValueError(f"{one.name} ({type(one.given).__qualname__}) is read-only, and it would be written")
     return made
-
-
-def _is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    step = 1
-    for extent, stride in zip(reversed(shape), reversed(strides)):
-        if extent == 0:
-            return True
-        if extent > 1 and stride != step:
-            return False
-        step *= extent
-    return True
 
 
 def framework_of(seen: Sequence[Seen | None]) -> str:

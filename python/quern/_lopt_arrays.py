@@ -13,7 +13,7 @@ from typing import Any
 from . import _arrays, _lopt, _lopt_weights, _streams, _threads
 from ._call import _count_writes, _framework
 from ._columns import Column, Group
-from ._library import DTYPES, KIND_NAMES
+from ._library import DTYPES
 from ._ops import Role
 from ._tensors import Tensors
 from ._workspace import Workspace
@@ -208,7 +208,7 @@ class Learned:
             for k in range(len(column)):
                 other = column.kind(k)[1]
                 if other != device:
-                    names = [f"{KIND_NAMES[kind]}:{index}" for kind, index in (other, device)]
+                    names = [_arrays.place_name(one) for one in (other, device)]
                     raise ValueError(
                         f"{self._family.title}: {column.role.plural}[{k}] is on {names[0]} and params[0] on {names[1]}"
                     )

@@ -155,18 +155,9 @@ def _bytes_of(name: str, weight: Weight, value: object) -> bytes:
         raise TypeError(f"{name} is {view.dtype}, it must be float32")
     if tuple(view.shape) != weight.shape:
         raise ValueError(f"{name} has the shape {tuple(view.shape)}, it must be {weight.shape}")
-    if _is_row_major(view):
+    if _arrays.is_row_major(view.shape, view.strides):
         return ctypes.string_at(view.address, 4 * weight.n)
     return b"".join(_elements(view.address, tuple(view.shape), tuple(view.strides or ())))
-
-
-def _is_row_major(view: _arrays.View) -> bool:
-    step = 1
-    for extent, stride in zip(reversed(view.shape), reversed(view.strides or ())):
-        if extent > 1 and stride != step:
-            return False
-        step *= extent
-    return True
 
 
 def _elements(address: int, shape: tuple[int, ...], strides: tuple[int, ...]):

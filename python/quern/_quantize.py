@@ -10,7 +10,6 @@ import sys
 from array import array
 
 from . import _abi, _arrays, _fast, _streams, _threads
-from ._call import _is_row_major
 from ._ops import op
 from ._swiglu import NAMES, _are_rows, of_torch
 
@@ -76,7 +75,7 @@ def _views(arrays: dict[str, tuple[object, bool]], order: _streams.Order) -> dic
     views = {name: view.view(order) if isinstance(view, _arrays.Later) else view for name, view in first.items()}
     for name, view in views.items():
         if name == "scale":
-            if not _is_row_major(view):
+            if not _arrays.is_row_major(view.shape, view.strides):
                 raise ValueError(f"{view.name} is not contiguous")
         elif view.strides is not None and not _are_rows(view.shape, view.strides, (1,)):
             raise ValueError(f"{view.name} is not laid out as rows with their columns side by side")

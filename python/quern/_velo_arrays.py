@@ -10,7 +10,7 @@ from typing import Any
 
 from . import _arrays, _lopt, _lopt_abi, _lopt_weights, _streams
 from ._columns import Column
-from ._library import DTYPES, KIND_NAMES
+from ._library import DTYPES
 from ._lopt_arrays import LAST, OPTIONS, Learned, viewed, zeros
 from ._tensors import Tensors
 
@@ -91,8 +91,8 @@ class VeLO(Learned):
         name = f"{self._family.title}: {name}"
         view = viewed(name, value, dtype, order, written)
         if view.device != device:
-            places = [f"{KIND_NAMES[kind]}:{index}" for kind, index in (view.device, device)]
-            raise ValueError(f"{name} is on {places[0]} and the arrays on {places[1]}")
+            places = " and the arrays on ".join(map(_arrays.place_name, (view.device, device)))
+            raise ValueError(f"{name} is on {places}")
         strides = None if view.strides is None else [view.strides]
         return Tensors([view.address], _arrays.STORAGE[dtype][0], [view.shape], strides, device)
 

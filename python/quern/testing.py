@@ -14,7 +14,7 @@ from ._folder import FolderKernel, _folder_of
 from ._kernel import Kernel
 from ._library import KernelError
 
-_FAILED = 1  # exit status of `quern kernel check` where a check failed
+_FAILED = 1  # exit status of `quern check` where a check failed
 
 
 def check_kernel(
@@ -34,7 +34,7 @@ def check_kernel(
 
     kernel    a folder with a kernel.json, the name of a kernel that ships, or a kernel of quern.load_kernel,
               quern.metal_kernel or quern.cuda_kernel
-    inputs    as in a call of the kernel; None: the sizes and the reference of the folder, as `quern kernel check`
+    inputs    as in a call of the kernel; None: the sizes and the reference of the folder, as `quern check`
     expected  the outputs: an array, a list of one per output, or a function that returns them from the inputs
     rtol      largest |difference| / |expected|; None: 4 units in the last place of the output's type
     atol      largest |difference| of what is near 0
@@ -81,12 +81,12 @@ def _check_folder(folder: str, orders: int, ignore: str | Sequence[str], quick: 
     if kinds:
         words += ["--ignore", kinds]
     done = subprocess.run(
-        [find(), "kernel", "check", *words, folder], capture_output=True, text=True, env=environment()
+        [find(), "check", *words, os.path.abspath(folder)], capture_output=True, text=True, env=environment()
     )
     if not done.returncode:
         return
     if done.returncode != _FAILED:
-        raise ValueError(done.stderr.strip() or f"quern kernel check ended with status {done.returncode}")
+        raise ValueError(done.stderr.strip() or f"quern check ended with status {done.returncode}")
     failed, keep = [], False
     for line in done.stdout.splitlines():  # TAP: a check that failed, and the comments that follow it
         keep = line.startswith("not ok") or (keep and not line.startswith(("ok", "1..")))

@@ -48,32 +48,34 @@ class Case:
             words["hyper"] = np.frombuffer(bytearray(bytes(struct)), np.uint8)
         getattr(quern, f"{self.op.name}_")(**roles, **words)
 
+    def set(self, name, value):
+        param = self.op.params[name]
+        kind = {"float": float, "int": int, "bool": lambda text: bool(int(text)), "enum": str}.get(param.type_name)
+        if kind:
+            self.params[name] = kind(value)
+        elif not value:
+            self.params[name] = True
+        elif param.type_name == "host":
+            self.params[name] = [int(number) for number in value.split(",")]
+        elif "," in value or name == "agreement":
+            self.params[name] = np.array([int(number) for number in value.split(",")], np.int64)
+        else:
+            self.params[name] = np.array([float(value)], np.float32)
+
     def run(self):
         """Runs it all; returns how many arrays of each written role were compared."""
-        compared, pending = dict.fromkeys(self.written, 0), 0
-        for line in [*self.lines, "step"]:
+        compared, steps = dict.fromkeys(self.written, 0), 0
+        for line in self.lines:
             word, _, rest = line.partition(" ")
             name, _, value = rest.partition(" ")
-            if word == "elements":
+            if word == "tensor":
                 self.elements = [int(n) for n in rest.split()]
             elif word == "set":
-                param = self.op.params[name]
-                kind = {"float": float, "int": int, "bool": lambda text: bool(int(text)), "enum": str}[param.type_name]
-                self.params[name] = kind(value)
-            elif word == "scalar":
-                self.params[name] = np.array([float(value)], np.float32)
-            elif word == "array":
-                on_host = self.op.params[name].type_name == "host"
-                numbers = [int(number) for number in value.split()]
-                self.params[name] = numbers if on_host else np.array(numbers, np.int64)
-            elif word == "given":
-                self.params[name] = True
-            elif word in ("start", "give"):
+                for text in rest.split():
+                    self.set(*text.partition("=")[::2])
+            elif word == "give":
                 self.arrays[name] = self.read(name, value)
             elif word == "want":
-                if pending:
-                    self.call()
-                    pending = 0
                 for got, want in zip(self.arrays[name], self.read(name, value)):
                     bits = WORDS[self.types[name]]
                     equal = (got.view(bits) == want.view(bits)) | (np.isnan(got) & np.isnan(want))
@@ -82,7 +84,10 @@ class Case:
                     assert equal.all(), f"{name}: {got[~equal]} and not {want[~equal]}"
                     compared[name] += 1
             elif word == "step":
-                pending = 1
+                if steps and "step" in self.op.params:  # it counts up by itself
+                    self.params["step"] = self.params.get("step", 0) + 1
+                self.call()
+                steps += 1
         return compared
 
 

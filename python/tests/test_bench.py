@@ -3,7 +3,6 @@
 and its refusals say what is wrong. What its oracle finds is in test_bench_oracle.py. No figure is judged here."""
 
 import json
-import math
 import os
 import pathlib
 import subprocess
@@ -29,36 +28,9 @@ def quern(*arguments, status=0):
 
 @pytest.fixture(scope="module")
 def of_command(tmp_path_factory):
-    """Lines of the command over few and many samples, however slow the machine is just now."""
     path = tmp_path_factory.mktemp("command") / "a.jsonl"
-    for seconds in (0.0001, 2, 8, 32, 128):
-        quern("bench", "lion", "-w", "5x1003", "-b", "cpu", "--seconds", seconds, "--json", path)
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        if len(lines[-1]["fused"]["samples_ns"]) > 50:
-            break
-    return lines
-
-
-def near(got, want):
-    return got is want or math.isclose(got, want, rel_tol=1e-9, abs_tol=1e-9)
-
-
-def test_statistics_are_those_of_the_command(of_command):
-    seen = set()
-    for line in of_command:
-        for series in [line["fused"], line["unfused"], *line["ceilings"]]:
-            mine = record.series(series["name"], series["bytes"], series["samples_ns"])
-            for key in ("median_ns", "min_ns", "max_ns", "mean_ns", "sd_ns", "gbps"):
-                assert near(mine[key], series[key]), key
-            assert all(map(near, mine["interval_ns"], series["interval_ns"]))
-        fused, unfused, ceiling = line["fused"], line["unfused"], line["ceilings"][line["ceiling"]]
-        speedup = stats.speedup_paired(unfused["samples_ns"], fused["samples_ns"])
-        for mine, theirs in ((speedup, line["speedup"]), (record.share_of(fused, ceiling), line["share"])):
-            assert near(mine.ratio, theirs["ratio"])
-            assert near(mine.low, theirs["interval"][0]) and near(mine.high, theirs["interval"][1])
-        assert speedup.verdict == line["verdict"]
-        seen.add(len(fused["samples_ns"]) > 50)  # below, ranks are counted out; above, they are approximated
-    assert seen == {False, True}
+    quern("bench", "lion", "-w", "5x1003", "-b", "cpu", "--seconds", 0.0001, "--json", path)
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -76,6 +48,13 @@ def test_few_samples_have_no_interval():
     assert stats.speedup_paired([2.0] * 10, [1.0] * 10) == stats.Ratio(2.0, None, None)
     assert stats.speedup_paired([2.0] * 11, [1.0] * 11).verdict == "faster"
     assert stats.summarize(list(map(float, range(1001)))).low == pytest.approx(469, abs=1)  # approximated from here on
+
+
+def test_samples_that_are_no_times_are_refused():
+    for samples in ([], [1.0, -1.0], [float("nan")]):
+        with pytest.raises(ValueError, match="samples"):
+            stats.summarize(samples)
+    assert stats.summarize([1.0]).median == 1.0  # the command goes on
 
 
 def test_an_interval_has_the_ratio_of_the_two_times_beside_it():

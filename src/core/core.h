@@ -23,7 +23,7 @@
   X(ARCH, "arch", "QUERN_ARCH", "", "name", "the architecture that the emulator and the tune tables take: sm_100")     \
   X(TUNE_DIR, "tune_dir", "QUERN_TUNE_DIR", "", "path",                                                                \
     "where tune tables of your own are; default: $XDG_DATA_HOME/quern/tune or ~/.local/share/quern/tune")              \
-  X(GEOMETRY, "geometry", "QUERN_GEOMETRY", "", "name",                                                                \
+  X(LAUNCH_SHAPE, "launch_shape", "QUERN_LAUNCH_SHAPE", "", "name",                                                    \
     "how device launches of element-wise ops are cut: tiles-128x8x1")                                                  \
   X(GEMM, "gemm", "QUERN_GEMM", "", "name", "the variant that matrix products on a device take: plain, cublas ...")
 

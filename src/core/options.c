@@ -43,10 +43,17 @@ const qn_option_info *qn_option_at(size_t k) { return k < QN_OPTION_COUNT ? &tab
 
 unsigned qn_option_generation(void) { return atomic_load_explicit(&generation, memory_order_acquire); }
 
+/* Former names, which one more release accepts. */
+static const struct {
+  qn_option option;
+  const char *name, *variable;
+} former = {QN_OPTION_LAUNCH_SHAPE, "geometry", "QUERN_GEOMETRY"};
+
 static qn_status find(const char *name, qn_option *option)
 {
   const char *names[QN_OPTION_COUNT + 1] = {NULL};
   qn_require(name, "option: the name is NULL");
+  if (!strcmp(name, former.name)) return *option = former.option, QN_OK;
   for (int k = 0; k < QN_OPTION_COUNT; k++) {
     if (!strcmp(name, table[k].name)) {
       *option = (qn_option)k;
@@ -137,6 +144,7 @@ static qn_status current(qn_option option, const char **text)
   const qn_option_info *row = &table[option];
   if (!settings[option].known) {
     const char *value = secure_getenv(row->variable);
+    if ((!value || !*value) && option == former.option) value = secure_getenv(former.variable);
     if (!value || !*value) value = row->default_value;
     qn_try(validate(option, value, row->variable));
     strcpy(settings[option].text, value);

@@ -23,7 +23,6 @@ typedef struct qn_unit {
   const char *const *defines; /* "NAME=VALUE" or "NAME"; NULL-terminated; NULL: none */
   const char *text;           /* NULL: the embedded source of that name */
   const char *const *flags;   /* besides the backend's own, behind them; NULL-terminated; NULL: none */
-  bool prune;                 /* of embedded sources only what is named: see device/prune.h */
   bool straight;              /* emulator: short and without loops; a compiler may do without what only those gain by */
 } qn_unit;
 

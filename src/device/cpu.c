@@ -2,7 +2,7 @@
 /* cpu.c - the processor as a device: memory from the allocation hooks, work done when a call returns, a clock for
  * events. It runs no device kernels: ops have CPU kernels of their own, by tier. Arguments were checked in device.c. */
 #include "core/core.h"
-#include "device/backend.h"
+#include "device/host.h"
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -103,21 +103,21 @@ static qn_status query(qn_device device, qn_device_info *info)
   return QN_OK;
 }
 
-static qn_status memory_allocate(qn_device device, size_t bytes, void **memory)
+qn_status qn_host_memory_allocate(qn_device device, size_t bytes, void **memory)
 {
   (void)device;
   *memory = qn_allocate_aligned(bytes, MEMORY_ALIGNMENT);
   return *memory ? QN_OK : qn_fail(QN_NO_MEMORY, "cpu: %zu bytes could not be allocated", bytes);
 }
 
-static qn_status memory_release(qn_device device, void *memory)
+qn_status qn_host_memory_release(qn_device device, void *memory)
 {
   (void)device;
   qn_release(memory);
   return QN_OK;
 }
 
-static qn_status copy_to(qn_device device, void *stream, void *target, const void *source, size_t bytes)
+qn_status qn_host_memory_move(qn_device device, void *stream, void *target, const void *source, size_t bytes)
 {
   (void)device;
   (void)stream;
@@ -125,7 +125,7 @@ static qn_status copy_to(qn_device device, void *stream, void *target, const voi
   return QN_OK;
 }
 
-static qn_status memory_fill(qn_device device, void *stream, void *target, unsigned char value, size_t bytes)
+qn_status qn_host_memory_fill(qn_device device, void *stream, void *target, unsigned char value, size_t bytes)
 {
   (void)device;
   (void)stream;
@@ -133,23 +133,23 @@ static qn_status memory_fill(qn_device device, void *stream, void *target, unsig
   return QN_OK;
 }
 
-static qn_status stream_create(qn_device device, void **stream)
+qn_status qn_host_stream_create(qn_device device, void **stream)
 {
   (void)device;
   *stream = NULL;
   return QN_OK;
 }
 
-static qn_status stream_destroy(qn_device device, void **stream) { return stream_create(device, stream); }
+qn_status qn_host_stream_destroy(qn_device device, void **stream) { return qn_host_stream_create(device, stream); }
 
-static qn_status stream_synchronize(qn_device device, void *stream)
+qn_status qn_host_stream_synchronize(qn_device device, void *stream)
 {
   (void)device;
   (void)stream;
   return QN_OK;
 }
 
-static qn_status event_create(qn_device device, qn_event **event)
+qn_status qn_host_event_create(qn_device device, qn_event **event)
 {
   clock_event *made = qn_allocate_zero(1, sizeof *made);
   if (!made) return qn_fail(QN_NO_MEMORY, "event: %zu bytes could not be allocated", sizeof *made);
@@ -158,7 +158,7 @@ static qn_status event_create(qn_device device, qn_event **event)
   return QN_OK;
 }
 
-static qn_status event_destroy(qn_device device, qn_event **event)
+qn_status qn_host_event_destroy(qn_device device, qn_event **event)
 {
   (void)device;
   qn_release(*event);
@@ -166,7 +166,7 @@ static qn_status event_destroy(qn_device device, qn_event **event)
   return QN_OK;
 }
 
-static qn_status event_record(qn_device device, void *stream, qn_event *event)
+qn_status qn_host_event_record(qn_device device, void *stream, qn_event *event)
 {
   (void)device;
   (void)stream;
@@ -176,7 +176,7 @@ static qn_status event_record(qn_device device, void *stream, qn_event *event)
   return QN_OK;
 }
 
-static qn_status event_elapsed(qn_device device, qn_event *from, qn_event *to, double *ns)
+qn_status qn_host_event_elapsed(qn_device device, qn_event *from, qn_event *to, double *ns)
 {
   (void)device;
   const clock_event *a = (const clock_event *)from, *b = (const clock_event *)to;
@@ -189,17 +189,5 @@ const qn_backend qn_backend_cpu = {
     .kind = QN_CPU,
     .count = count,
     .query = query,
-    .memory_allocate = memory_allocate,
-    .memory_release = memory_release,
-    .memory_write = copy_to,
-    .memory_read = copy_to,
-    .memory_copy = copy_to,
-    .memory_fill = memory_fill,
-    .stream_create = stream_create,
-    .stream_destroy = stream_destroy,
-    .stream_synchronize = stream_synchronize,
-    .event_create = event_create,
-    .event_destroy = event_destroy,
-    .event_record = event_record,
-    .event_elapsed = event_elapsed,
+    QN_HOST_MEMORY,
 };

@@ -4,7 +4,6 @@
  * what stands in a branch not taken is put in its place too, and include guards do the rest. */
 #include "device/preprocess.h"
 #include "core/source.h"
-#include "device/prune.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,12 +95,7 @@ qn_status qn_preprocess(const qn_unit *unit, qn_text *text)
     size_t length = strcspn(*define, "=");
     qn_text_add(text, "#define %.*s %s\n", (int)length, *define, (*define)[length] ? *define + length + 1 : "1");
   }
-  qn_text whole = {0};
-  qn_status status = expand(&(expansion){.text = unit->prune ? &whole : text}, unit->source, source, false, 0);
-  if (status == QN_OK && unit->prune && !whole.failed) status = qn_text_prune(whole.at, text);
-  text->failed |= whole.failed;
-  qn_text_free(&whole);
-  qn_try(status);
+  qn_try(expand(&(expansion){.text = text}, unit->source, source, false, 0));
   return text->failed ? qn_fail(QN_NO_MEMORY, "%s: no memory for its text", unit->source) : QN_OK;
 }
 

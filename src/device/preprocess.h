@@ -6,8 +6,7 @@
 #include "device/backend.h"
 
 /* Adds the unit's defines, then its source with every `#include "name"` replaced by that embedded source, each piece
- * under a #line that names it; of a pruned unit only what something names (prune.h). A quoted name that is not embedded
- * is QN_BAD_ARGUMENT; includes in <> stay. */
+ * under a #line that names it. A quoted name that is not embedded is QN_BAD_ARGUMENT; includes in <> stay. */
 qn_status qn_preprocess(const qn_unit *unit, qn_text *text);
 /* A compiler's line that speaks of an error, for a sentence: one in an embedded source is told at the line of the
  * unit's own text from which the compiler says that it came there. `said`: all that the compiler said. */

@@ -202,7 +202,6 @@ static qn_status compile(const qn_kernel *kernel, const qn_backend *backend, qn_
     const qn_unit unit = {.source = kernel->source.file,
                           .text = text.at,
                           .flags = *flags ? flags : NULL,
-                          .prune = true,
                           .straight = special->dims == 1 && qn_words_straight(kernel)};
     status = qn_jit_function(device, &unit, name, &entry->function);
   }

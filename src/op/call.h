@@ -60,15 +60,17 @@ struct qn_engine {
    * refuses where it names none. NULL: there is no choice. */
   const char *option;
   qn_status (*check_option)(void);
-  /* Their names, NULL past the last. NULL: they are geometries (launch_shape.h), and so are the three below. */
-  const char *(*variant)(size_t k);
-  /* Why the k-th cannot serve the call; NULL: it can. */
+  /* The names of those that are worth a trial, NULL past the last; the option may know others. */
+  const char *(*variant)(const qn_op *op, size_t k);
+  /* Why the k-th cannot serve the call, or cannot be the best one; NULL: it can. */
   const char *(*refuses)(const qn_call *call, size_t k);
   /* Which one a device call takes now, and why, in words that last until the thread's next question; NULL: a sentence.
    */
   const char *(*choice)(const qn_call *call, const char **why);
   /* What the tune tables' entry for the call is found by. */
   void (*key)(const qn_call *call, struct qn_tune_key *key);
+  /* What the compiler says of the kernel that this thread launched last. NULL: nothing is known. */
+  qn_status (*facts)(qn_list_facts *facts);
 };
 
 /* ---- call.c ---- */

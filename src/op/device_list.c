@@ -26,8 +26,7 @@ static qn_status tier_of(qn_device device, const char **tier)
 
 /* ---- the geometry ---- */
 
-/* What the choice depends on; the rows and columns are those of the largest tensor. */
-static qn_launch_shape_key key_of(const qn_list_run *run, bool counts)
+qn_launch_shape_key qn_list_key_of(const qn_list_run *run, bool counts)
 {
   uint64_t most = 0;
   size_t largest = 0;
@@ -46,9 +45,9 @@ static qn_launch_shape_key key_of(const qn_list_run *run, bool counts)
                                .counts = counts};
 }
 
-static qn_status choose_geometry(const qn_list_run *run, bool counts, qn_launch_shape *g, const char **why)
+qn_status qn_list_choose_shape(const qn_list_run *run, bool counts, qn_launch_shape *g, const char **why)
 {
-  const qn_launch_shape_key key = key_of(run, counts);
+  const qn_launch_shape_key key = qn_list_key_of(run, counts);
   qn_try(qn_launch_shape_choose(&key, g, why));
   if (key.dense || g->shape != QN_LAUNCH_FLAT) return QN_OK;
   g->shape = QN_LAUNCH_TILES;
@@ -116,7 +115,7 @@ static qn_status variant_of(const qn_list_run *run, bool counts, qn_list_variant
                          .flags = run->flags,
                          .counts = counts,
                          .form = {.pitched = run->strided}};
-  qn_try(choose_geometry(run, counts, &v->form.geometry, why));
+  qn_try(qn_list_choose_shape(run, counts, &v->form.geometry, why));
   qn_try(tier_of(v->device, &v->tier));
   return qn_list_choose_capacity(v, run->n);
 }

@@ -3,7 +3,7 @@
  * launch. list.c checks; nothing here checks a caller's input. */
 #ifndef QN_OP_DEVICE_LIST_H
 #define QN_OP_DEVICE_LIST_H
-#include "op/op.h"
+#include "op/launch_shape.h"
 
 /* A plan's launch as it was last filled in: a step over the same tensors changes only its coefficients, one whose
  * tensors moved also its pointers. Its memory is the plan's: qn_list_kept_bytes, 16-byte aligned, zeroed before the
@@ -39,6 +39,11 @@ static inline uint64_t qn_tensor_elements(const qn_tensor *t)
   return n;
 }
 
+/* What the choice of a launch shape depends on; the rows and columns are those of the largest tensor. */
+qn_launch_shape_key qn_list_key_of(const qn_list_run *run, bool counts);
+/* The launch shape of a phase, and why: flat only where all tensors are dense. */
+qn_status qn_list_choose_shape(const qn_list_run *run, bool counts, qn_launch_shape *g, const char **why);
+
 /* Compile and load what the step would launch. */
 qn_status qn_device_list_prepare(const qn_list_run *run);
 /* Launch it. The pointers travel in the kernel's parameter, so there is no device table: a plan keeps its checked
@@ -64,5 +69,12 @@ typedef struct qn_list_form qn_list_form; /* device_variant.h */
 /* form NULL: dense, as the rule says. */
 void qn_device_list_unit(const qn_op *op, size_t row, uint32_t flags, uint32_t capacity, bool counts,
                          const qn_list_form *form, qn_list_unit *unit);
+
+/* ---- list_variant.c: launch shapes as the engine's variants; call.h says what each function returns ---- */
+struct qn_tune_key; /* of tune.h */
+const char *qn_list_variant_name(const qn_op *op, size_t k);
+const char *qn_list_refuses(const qn_call *call, size_t k);
+const char *qn_list_choice(const qn_call *call, const char **why);
+void qn_list_tune_key(const qn_call *call, struct qn_tune_key *key);
 
 #endif

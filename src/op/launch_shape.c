@@ -62,21 +62,21 @@ static bool parse(const char *name, qn_launch_shape *g)
 qn_status qn_launch_shape_from_name(const char *name, qn_launch_shape *g)
 {
   qn_launch_shape parsed;
-  qn_require(name && g, "geometry: the %s is NULL", name ? "result" : "name");
+  qn_require(name && g, "launch shape: the %s is NULL", name ? "result" : "name");
   qn_require(
       parse(name, &parsed),
-      "geometry: \"%.40s\" is no geometry's name; \"flat-256x8x1\" (shape, threads, elements of a vector, vectors "
-      "of a thread), \"rows-512x8x1\" and \"tiles-128x8x1-p2\" (blocks a multiprocessor that stay) would be",
+      "launch shape: \"%.40s\" is no launch shape's name; \"flat-256x8x1\" (shape, threads, elements of a vector, "
+      "vectors of a thread), \"rows-512x8x1\" and \"tiles-128x8x1-p2\" (blocks a multiprocessor that stay) would be",
       name);
   qn_require(power(parsed.threads, LEAST_THREADS, MOST_THREADS),
-             "geometry: \"%.40s\" has %u threads, %d to %d are possible, powers of two", name, parsed.threads,
+             "launch shape: \"%.40s\" has %u threads, %d to %d are possible, powers of two", name, parsed.threads,
              LEAST_THREADS, MOST_THREADS);
-  qn_require(power(parsed.pack, 4, 8), "geometry: \"%.40s\" has vectors of %u elements, 4 and 8 are possible", name,
+  qn_require(power(parsed.pack, 4, 8), "launch shape: \"%.40s\" has vectors of %u elements, 4 and 8 are possible", name,
              parsed.pack);
   qn_require(power(parsed.packs, 1, MOST_TUNED_PACKS),
-             "geometry: \"%.40s\" has %u vectors a thread, 1, 2 and 4 are possible", name, parsed.packs);
+             "launch shape: \"%.40s\" has %u vectors a thread, 1, 2 and 4 are possible", name, parsed.packs);
   qn_require(parsed.persistent <= QN_LAUNCH_SHAPE_MOST_PERSISTENT,
-             "geometry: \"%.40s\" has %u blocks a multiprocessor, at most %d are possible", name, parsed.persistent,
+             "launch shape: \"%.40s\" has %u blocks a multiprocessor, at most %d are possible", name, parsed.persistent,
              QN_LAUNCH_SHAPE_MOST_PERSISTENT);
   *g = parsed;
   return QN_OK;
@@ -124,7 +124,7 @@ static qn_status forced(const forced_geometry **result)
   if (kept.generation == generation) return QN_OK;
   char text[QN_LAUNCH_SHAPE_NAME + 64];
   kept.generation = 0;
-  qn_try(qn_option_text(QN_OPTION_GEOMETRY, text, sizeof text));
+  qn_try(qn_option_text(QN_OPTION_LAUNCH_SHAPE, text, sizeof text));
   kept.is_set = *text != 0;
   if (kept.is_set) qn_try(qn_launch_shape_from_name(text, &kept.geometry));
   kept.generation = generation;
@@ -224,7 +224,7 @@ qn_status qn_launch_shape_check(void)
   bool is_set;
   if (qn_launch_shape_forced(&geometry, &is_set) == QN_OK) return QN_OK;
   snprintf(why, sizeof why, "%s", qn_last_error());
-  return qn_fail(QN_BAD_ARGUMENT, "QUERN_GEOMETRY: %s", why);
+  return qn_fail(QN_BAD_ARGUMENT, "QUERN_LAUNCH_SHAPE: %s", why);
 }
 
 /* ---- the latest one ---- */

@@ -38,16 +38,16 @@ typedef struct qn_launch_shape_key {
   bool counts;         /* a phase that counts: the rule alone says, nothing is tuned or forced */
 } qn_launch_shape_key;
 
-/* What a launch takes: the option "geometry" if it is set, else what the tune tables say (tune.h; the user's before the
- * shipped one), else the rule; why: which of these, in words of static storage. Fails only where an option holds what
- * is no geometry's or architecture's name. Neither allocates nor takes a lock, but for the first call of a thread with
- * a key and the first after an option was set or a table written. */
+/* What a launch takes: the option "launch_shape" if it is set, else what the tune tables say (tune.h; the user's before
+ * the shipped one), else the rule; why: which of these, in words of static storage. Fails only where an option holds
+ * what is no geometry's or architecture's name. Neither allocates nor takes a lock, but for the first call of a thread
+ * with a key and the first after an option was set or a table written. */
 qn_status qn_launch_shape_choose(const qn_launch_shape_key *key, qn_launch_shape *g, const char **why);
 /* The same for an op that has a rule of its own, which is the caller's to ask where *by_rule. */
 qn_status qn_launch_shape_told(const qn_launch_shape_key *key, qn_launch_shape *g, const char **why, bool *by_rule);
-/* Reads the option "geometry"; *is_set is false where it is not set. */
+/* Reads the option "launch_shape"; *is_set is false where it is not set. */
 qn_status qn_launch_shape_forced(qn_launch_shape *g, bool *is_set);
-/* Refuses a value of the option "geometry" that names no launch shape. */
+/* Refuses a value of the option "launch_shape" that names no launch shape. */
 qn_status qn_launch_shape_check(void);
 /* The rule alone: 256 threads, one 16-byte vector each, flat; measured on an H200 (docs/benchmarking.md). */
 void qn_launch_shape_rule(const qn_launch_shape_key *key, qn_launch_shape *g);

@@ -252,5 +252,12 @@ static qn_status run(const qn_call *call)
   return call->mode == QN_CALL_PREPARE ? qn_device_list_prepare(&run) : qn_device_list_step(&run);
 }
 
-const qn_engine qn_elementwise = {
-    .workspace = workspace, .run = run, .option = "geometry", .check_option = qn_launch_shape_check};
+const qn_engine qn_elementwise = {.workspace = workspace,
+                                  .run = run,
+                                  .option = "launch_shape",
+                                  .check_option = qn_launch_shape_check,
+                                  .variant = qn_list_variant_name,
+                                  .refuses = qn_list_refuses,
+                                  .choice = qn_list_choice,
+                                  .key = qn_list_tune_key,
+                                  .facts = qn_device_list_facts};

@@ -274,10 +274,17 @@ bool qn_stream_current(qn_framework framework, int index, void **stream)
 
 static qn_object *state(qn_object *self, qn_object *const *arguments, ptrdiff_t n)
 {
+  qn_object *tensors[QN_MAX_TENSORS];
+  qn_py_array array;
+  qn_torch_state found = QN_TORCH_OTHER;
+  ptrdiff_t k = 0;
   (void)self;
-  for (ptrdiff_t k = 0; k < n; k++)
-    if (qn_framework_of(arguments[k]) != QN_OF_TORCH) return qn_py.PyLong_FromLongLong(QN_TORCH_OTHER);
-  return qn_py.PyLong_FromLongLong(n ? qn_torch_look(arguments, (size_t)n) : QN_TORCH_OTHER);
+  for (; n <= QN_MAX_TENSORS && k < n; k++) {
+    tensors[k] = arguments[k] == qn_py._Py_NoneStruct ? NULL : arguments[k];
+    if (tensors[k] && (qn_framework_of(tensors[k]) != QN_OF_TORCH || !read_torch(tensors[k], &array))) break;
+  }
+  if (n && k == n) found = qn_torch_look(tensors, (size_t)n);
+  return qn_py.PyLong_FromLongLong(found);
 }
 
 qn_status qn_torch_state_create(void **callable)

@@ -121,9 +121,19 @@ def _measure_all(arguments: argparse.Namespace, requests, progress: Progress) ->
 def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if words[:1] == ["doors"]:
+        from .._command import CommandError
         from . import doors
 
-        return doors.main(words[1:])
+        try:
+            return doors.main(words[1:])
+        except CommandError as error:
+            return _fail(error.status, str(error))
+    if any(word == "--random" or word.startswith("--random=") for word in words):
+        try:
+            from . import sweep
+        except ImportError as error:
+            return _fail(3, f"PyTorch is wanted: {error}")
+        return sweep.main(words)
     if words[:1] in (["swiglu"], ["gemm"], ["lopt"]):
         try:
             from . import gemm, lopt, swiglu

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import quern
 
-from .stats import summarize
+from .stats import head, summarize
 
 BODY = "uint i = thread_position_in_grid.x; out[i] = metal::exp(inp[i]);"
 BURST_ON_CPU, BURST_ON_GPU = 100, 8  # a GPU's queue takes so many without waiting
@@ -175,12 +175,12 @@ def _sample(call: Callable[[], object], before: Callable[[], object], wait: Call
 
 
 def _series(samples: list[float]) -> dict:
-    found = summarize(samples)
+    s = summarize(samples)
     return {
-        "median_ns": found.median,
-        "interval_ns": [found.low, found.high],
-        "min_ns": found.least,
-        "max_ns": found.most,
+        "median_ns": s.median,
+        "interval_ns": [s.low, s.high],
+        "min_ns": s.min,
+        "max_ns": s.max,
         "samples_ns": samples,
     }
 
@@ -211,24 +211,11 @@ def measure(door: Door, wait: Callable[[], None], burst: int, samples: int) -> d
     return line
 
 
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.machine()
-
-
 def _head() -> dict:
-    gpu = [device for device in quern.devices() if device.name != "cpu"]
-    return {
-        "by": "quern.bench doors",
-        "measures": "host time of a warm call",
-        "version": quern.__version__,
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "python": platform.python_version(),
-        "machine": {"cpu": _processor(), "cpus": len(os.sched_getaffinity(0)), "gpu": gpu[0].model if gpu else ""},
-    }
+    has_gpu = any(device.name != "cpu" for device in quern.devices())
+    versions = {"python": platform.python_version(), "cpus": len(os.sched_getaffinity(0))}
+    line = head("quern doors 1", "cuda" if has_gpu else "cpu", 0, **versions)
+    return {**line, "by": "quern.bench doors", "measures": "host time of a warm call"}
 
 
 def _say(case: str, line: dict, most_us: float | None) -> None:
@@ -248,13 +235,13 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     if not 1 <= arguments.samples <= 100000:
         parser.error(f"--samples is {arguments.samples}, it must be from 1 to 100000")
-    status, head = 0, _head()
+    status, begin = 0, _head()
     for framework, version, wait, burst, group in doors():
         for door in group:
             case = f"{framework}: {door.name}"
             if arguments.only not in case:
                 continue
-            line = {**head, "case": case, "framework": version, "burst": burst, "most_us": door.most_us}
+            line = {**begin, "case": case, "framework": version, "burst": burst, "most_us": door.most_us}
             line |= measure(door, wait, burst, arguments.samples)
             _say(case, line, door.most_us)
             if door.most_us is not None and framework != "torch cpu":

@@ -72,10 +72,10 @@ class CudaClock(Clock):
         self.device = device
         self.cover = torch.empty(flush_bytes, dtype=torch.uint8, device=device) if flush_bytes else None
         self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self.covers = 1
+        self.covers, self.cover_ns = 1, float(LEAD_NS)
         if self.cover is not None:
-            least = min(self._between(self.cover.zero_) for _ in range(5))
-            self.covers = 1 + int(LEAD_NS / least)
+            self.cover_ns = min(self._between(self.cover.zero_) for _ in range(5))
+            self.covers = 1 + int(LEAD_NS / self.cover_ns)
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.device)
@@ -103,7 +103,7 @@ class CudaClock(Clock):
         self.synchronize()
         return (now_ns() - start) / steps
 
-    def host(self, run: Callable[[], None], before: Callable[[], None], calls: int) -> list[float]:
+    def host(self, run: Callable[[], object], before: Callable[[], None], calls: int) -> list[float]:
         """The call alone, `calls` times in a row; before each one `before`, which is not timed."""
         spent = []
         self.synchronize()

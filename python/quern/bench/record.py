@@ -26,10 +26,10 @@ def series(name: str, nbytes: float, samples: list[float]) -> dict:
         "bytes": nbytes,
         "median_ns": s.median,
         "interval_ns": [s.low, s.high],
-        "min_ns": s.least,
-        "max_ns": s.most,
+        "min_ns": s.min,
+        "max_ns": s.max,
         "mean_ns": s.mean,
-        "sd_ns": s.deviation,
+        "sd_ns": s.sd,
         "gbps": nbytes / s.median,
         "samples_ns": samples,
     }

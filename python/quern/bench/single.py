@@ -5,7 +5,6 @@ measurement is told, and how the command ends. Nothing is measured here."""
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import platform
 import sys
@@ -14,21 +13,14 @@ from typing import Any
 
 import torch
 
-from .. import __version__
-from . import record
+from .._command import CommandError
+from . import record, stats
 
 
 def head(schema: str, device: torch.device, **machine: Any) -> dict:
     """How each line begins. `machine`: what else there is to say of it."""
-    cuda = device.type == "cuda"
-    kind = torch.cuda.get_device_name(device) if cuda else platform.processor() or platform.machine()
-    said = {"device": kind, "python": platform.python_version(), "torch": torch.__version__}
-    return {
-        "schema": schema,
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "version": __version__,
-        "machine": {**said, **machine},
-    }
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    return stats.head(schema, device.type, device.index or 0, **versions, **machine)
 
 
 class Copy:
@@ -69,6 +61,9 @@ def ended(program: str, json: str | None, run: Callable[[], int]) -> int:
         if json and not os.access(json if os.path.exists(json) else folder, os.W_OK):
             raise ValueError(f"{json}: it cannot be written")
         return run()
+    except CommandError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return error.status
     except (ValueError, OSError) as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 2

@@ -32,7 +32,7 @@ _LATER = {
     "MuLO": "lopt",
     "SiLUMul": "_silu_mul",
     "SmallFCLopt": "lopt",
-    "SwiGLUMLP": "_swiglu",
+    "SwiGLUMLP": "_mlp",
     "VeLO": "velo",
     "export_pylo": "pylo",
     "function": "_functions",

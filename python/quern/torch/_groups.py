@@ -4,6 +4,7 @@ long as they fit. It does not know how lists are formed."""
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from .._ops import Op
 from . import _options
 from ._calls import is_capturing
 from ._lists import ParameterList
-from ._live import Live
+from ._live import Hyper
 from ._watch import are_same
 
 
@@ -27,6 +28,7 @@ class GroupPlan:
         self._absent = [param for param in self._params if param.grad is None]
         self._kind = kind
         self.values: dict[str, Any] = {}  # as they are in params; {}: params are not known to be right
+        self._read: tuple = ()  # the objects that values are of; (): they may change by themselves
         self.lists: list[ParameterList] = []
         self.params = op.defaults()  # of all lists, but for the pointers
 
@@ -42,6 +44,10 @@ class GroupPlan:
 
     def take_options(self, group: dict[str, Any]) -> None:
         """Puts the group's options into params where they have changed, if the library accepts them."""
+        now = _options.read(group)
+        if len(now) == len(self._read) and all(map(is_, now, self._read)):
+            return
+        self._read = ()
         values, self.on_device = _options.values_of(group)
         self.is_live = bool(self.on_device) or bool(group["capturable"])
         if values != self.values:
@@ -49,6 +55,10 @@ class GroupPlan:
             self.params.hyper = None  # or the library would not look at the numbers
             _options.fill(self._op, self.params, values)
             self.values = values
+            for made in self.lists:
+                made.params_changed()
+        if not any(isinstance(value, Tensor) for value in now):
+            self._read = now
 
     def is_capturable(self, group: dict[str, Any]) -> bool:
         """May its step be captured into a graph? What runs on the CPU is not in one."""
@@ -62,7 +72,7 @@ class Numbers:
 
     def __init__(self, op: Op) -> None:
         self._op = op
-        self._live: dict[tuple[int, torch.device], Live] = {}  # kept for ever: captured graphs read there
+        self._live: dict[tuple[int, torch.device], Hyper] = {}  # kept for ever: captured graphs read there
 
     def address(self, index: int, device: torch.device) -> int:
         """Of the group's numbers on a device."""
@@ -77,8 +87,10 @@ class Numbers:
         capturing = is_capturing()
         for device in {made.place.device for made in plan.lists}:
             self._settle_step(index, device, group, capturing)
+        known = {**plan.values, **plan.on_device}
+        values = {name: known[name] for name in self._op.hyper if name != "step"}
         for live in self._of(index):
-            live.write(plan.values, plan.on_device, capturing)
+            live.write("quern", values, capturing)
 
     def advance(self, index: int, group: dict[str, Any], plan: GroupPlan) -> None:
         """Counts a step."""
@@ -88,7 +100,7 @@ class Numbers:
         for live in self._of(index) if plan.is_live else ():
             live.step.add_(1)
 
-    def _of(self, index: int) -> list[Live]:
+    def _of(self, index: int) -> list[Hyper]:
         return [live for (of, _), live in self._live.items() if of == index]
 
     def _settle_step(self, index: int, device: torch.device, group: dict[str, Any], capturing: bool) -> None:
@@ -103,7 +115,7 @@ class Numbers:
                 "set it anew at each replay: take a step, or call prepare(), before the capture"
             )
         if live is None:
-            live = self._live[index, device] = Live(self._op, device)
+            live = self._live[index, device] = Hyper(self._op, device)
             known.append(live)
         step = group["step"]
         for other in known:

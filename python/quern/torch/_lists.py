@@ -77,6 +77,7 @@ class ParameterList:
         held = list(map(self._unwrap, self._held))
         self._plan = self._make_plan(params, {"param": given, "grad": self._grads, **dict(zip(entries, held))})
         self._grads_moved = False  # since the plan was last told
+        self._workspace_bytes: int | None = None
         self._whole = None
         if sharding is None and has_table(self._tensors):
             self._whole = ListWatch(self._arrays, self._tensors, self._states, entries)
@@ -162,6 +163,10 @@ class ParameterList:
         self._grads_moved |= followed != SAME
         return True
 
+    def params_changed(self) -> None:
+        """To be said when other numbers than pointers and the counter have changed in the params."""
+        self._workspace_bytes = None
+
     def prepare(self, params: Structure) -> None:
         """Compiles and loads what a step with these params needs."""
         lib.qn_op_prepare(self.op.info, byref(self.place.current()), byref(params), len(self), self.roles)
@@ -183,7 +188,9 @@ class ParameterList:
         counts = self._agreement(params)
         if counts is not None:
             params.agreement = counts.data_ptr()
-        workspace = self.place.lend(self.op.workspace_bytes(params, len(self)))
+        if self._workspace_bytes is None:
+            self._workspace_bytes = self.op.workspace_bytes(params, len(self))
+        workspace = self.place.lend(self._workspace_bytes)
         try:
             self._plan.step(self.place.current(), params, self._moved if self._grads_moved else None)
         except (ValueError, TypeError, RuntimeError) as error:

@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .. import _lopt, _lopt_weights
+from .._columns import overlapping
 from ._calls import grads_of, is_capturing, place_of
+from ._live import Hyper
 from ._lopt_bound import factor_of, scaled
 from ._lopt_list import Member, MemberList, plain
-from ._lopt_live import Hyper
 from ._lopt_shards import Shards, check_placements, check_state, state_like
 from ._sharded import Sharding, is_sharded, local
 from ._watch import are_same
@@ -293,17 +294,11 @@ class Learned(Optimizer):
     def _check_overlap(self, lists: list[MemberList]) -> None:
         """Within a list the library looks; here lists of one device are held against each other."""
         for device in {made.place.device for made in lists}:
-            spans = sorted(span for made in lists if made.place.device == device for span in made.spans())
-            furthest = furthest_written = (0, 0, False, "")
-            for span in spans:
-                other = furthest if span[2] else furthest_written
-                if span[0] < other[1]:
-                    raise ValueError(
-                        f"{self._family.title}: {other[3]} and {span[3]} share memory, and one of them is written"
-                    )
-                furthest = max(furthest, span, key=lambda each: each[1])
-                if span[2]:
-                    furthest_written = max(furthest_written, span, key=lambda each: each[1])
+            found = overlapping(span for made in lists if made.place.device == device for span in made.spans())
+            if found:
+                raise ValueError(
+                    f"{self._family.title}: {found[0][3]} and {found[1][3]} share memory, and one of them is written"
+                )
 
     # ---- a step ----
     def _bound(self, lists: list[MemberList]) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .. import _lopt
+from .._columns import Span
 from .._library import DTYPES, lib
 from .._tensors import Tensors
 from ._calls import Place, grads_of, increment_version
@@ -125,7 +126,7 @@ class MemberList:
         """Those of the next call."""
         return self._copies or grads_of(self.params)
 
-    def spans(self) -> list[tuple[int, int, bool, str]]:
+    def spans(self) -> list[Span]:
         """(begin, end, written, name) of the memory of each tensor that is not empty."""
         found = []
         for index, name in enumerate(("", "gradient", *_lopt.STATE)):

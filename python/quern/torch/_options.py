@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 import textwrap
 from ctypes import Structure, byref
 from typing import Any
@@ -22,6 +23,17 @@ MOMENTUM_DTYPES = ("float32", "bfloat16", "float16", "param")
 
 
 # ---- from a group to the library's params ----
+_READ = operator.itemgetter(
+    "lr", "weight_decay", "eps", "decay", "reference_lr", "maximize", "cautious", "stochastic_rounding",
+    "momentum_rounding", "seed", "capturable",
+)  # fmt: skip
+
+
+def read(group: dict[str, Any]) -> tuple:
+    """The very objects that values_of() reads."""
+    return (*_READ(group), *group["betas"])
+
+
 def values_of(group: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """By the op's names for them: what is known here, tensors in host memory included, and what is a tensor on a
     device, which stays there so that the host need not wait for it."""

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gated activations for PyTorch: an op with a gradient, whole in a compiled graph, and the MLP of Llama's kind."""
+"""Gated activations for PyTorch: an op with a gradient, whole in a compiled graph."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .. import _fast
 from .. import _swiglu as plain
@@ -122,44 +122,4 @@ def _of_one(x: Tensor, layout: str | None, *numbers: Any) -> Tensor:
     return _op_of_one(x, layout, *numbers)
 
 
-class SwiGLUMLP(nn.Module):
-    """down(swiglu(gate(x), up(x))): the feed-forward layer of Llama and its kin; names of parameters as Hugging Face
-    has them (gate_proj, up_proj, down_proj). fused: one projection to both, gate_up_proj, whose result is not parted;
-    its first rows are the gate's with layout "halves", its even ones with "interleaved"."""
-
-    def __init__(
-        self,
-        hidden_size: int,
-        intermediate_size: int,
-        *,
-        bias: bool = False,
-        activation: str = "swiglu",
-        gate_multiplier: float = 1.0,
-        down_multiplier: float = 1.0,
-        fused: bool = False,
-        layout: str = "halves",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        where = {"bias": bias, "device": device, "dtype": dtype}
-        self.layout = layout if fused else None
-        if fused:
-            self.gate_up_proj = nn.Linear(hidden_size, 2 * intermediate_size, **where)
-        else:
-            self.gate_proj = nn.Linear(hidden_size, intermediate_size, **where)
-            self.up_proj = nn.Linear(hidden_size, intermediate_size, **where)
-        self.down_proj = nn.Linear(intermediate_size, hidden_size, **where)
-        self.activation = activation
-        self.gate_multiplier, self.down_multiplier = gate_multiplier, down_multiplier
-
-    def forward(self, x: Tensor) -> Tensor:
-        a, b = (self.gate_up_proj(x), None) if self.layout else (self.gate_proj(x), self.up_proj(x))
-        made = swiglu(a, b, self.gate_multiplier, self.down_multiplier, activation=self.activation, layout=self.layout)
-        return self.down_proj(made)
-
-    def extra_repr(self) -> str:
-        return f"activation={self.activation!r}" + (f", layout={self.layout!r}" if self.layout else "")
-
-
-__all__ = ["SwiGLUMLP", "swiglu"]
+__all__ = ["swiglu"]

@@ -11,6 +11,7 @@ from operator import attrgetter
 
 import torch
 from torch import Tensor
+from torch.utils.dlpack import to_dlpack
 
 from .. import _abi, _library
 from .._fast import reader_of
@@ -99,6 +100,18 @@ class TableWatch:
         return MOVED
 
 
+def _second_references(tensors: Sequence[Tensor]) -> list[object]:
+    """Where C++ has but one reference to a tensor, each use of its Python object makes another, and PyTorch then counts
+    on the object too, under the interpreter's lock: reading and counting a write take twice as long. These are others.
+    None where torch.utils.swap_tensors, which refuses tensors that have them, is what moves modules."""
+    if torch.__future__.get_swap_module_params_on_conversion():
+        return []
+    try:
+        return list(map(to_dlpack, tensors))
+    except (BufferError, RuntimeError, TypeError):
+        return []
+
+
 class ListWatch:
     """All roles of a list in one call, which touches each parameter once: the parameters, their gradients, and items of
     their states. `arrays`: by role; `entries`: of the roles that are in the states, the keys."""
@@ -111,6 +124,7 @@ class ListWatch:
         parts += [part(states, _item, key, arrays[role].address) for role, key in entries.items()]
         self._parts = (_abi.ObjectPart * len(parts))(*parts)
         self._found = (ctypes.c_int * len(parts))()
+        self._others = _second_references([*tensors, *(state[key] for state in states for key in entries.values())])
 
     def follow(self) -> tuple[bool, int]:
         """(are parameters and states what and where they were, what the gradients are). Raises what Watch raises, and

@@ -124,9 +124,15 @@ class Lion(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a state as torch.optim.Optimizer does, but keeps its storage types: an f32 momentum or master copy of
-        bf16 parameters is not rounded to bf16. Raises ValueError, with nothing loaded, where shapes differ."""
-        with _state.kept_whole(self):
-            super().load_state_dict(state_dict)
+        bf16 parameters is not rounded to bf16. Raises ValueError, with nothing loaded, where shapes differ or an option
+        is refused."""
+        before: Any = {name: self.__dict__[name] for name in ("state", "param_groups")}
+        try:
+            with _state.kept_whole(self):
+                super().load_state_dict(state_dict)
+        except Exception:
+            self.__dict__.update(before)
+            raise
 
     def _state_of(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         """The parameter's state, made where there is none yet."""

@@ -16,9 +16,9 @@ from .. import _lopt, _lopt_abi, _lopt_weights
 from .._library import DTYPES
 from .._tensors import Tensors
 from ._calls import increment_version, is_capturing
+from ._live import Live
 from ._lopt import CAPTURABLE, PARAMS, Learned, is_read_there, sharding_of
 from ._lopt_list import MemberList
-from ._lopt_live import Live
 
 ROWS = _lopt.ROWS
 # How many numbers a tensor has in the LSTM's two states, and how many the loss's buffer has.

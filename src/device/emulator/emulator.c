@@ -5,6 +5,7 @@
  * the processor's. */
 #include "core/core.h"
 #include "device/emulator/emulator.h"
+#include "device/host.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -33,55 +34,6 @@ static qn_status query(qn_device device, qn_device_info *info)
   for (size_t k = 0; k + 1 < sizeof info->compiler_path && compiler.path[k]; k++)
     info->compiler_path[k] = compiler.path[k];
   return QN_OK;
-}
-
-static qn_status memory_allocate(qn_device device, size_t bytes, void **memory)
-{
-  return qn_backend_cpu.memory_allocate(device, bytes, memory);
-}
-
-static qn_status memory_release(qn_device device, void *memory)
-{
-  return qn_backend_cpu.memory_release(device, memory);
-}
-
-static qn_status memory_move(qn_device device, void *stream, void *target, const void *source, size_t bytes)
-{
-  return qn_backend_cpu.memory_copy(device, stream, target, source, bytes);
-}
-
-static qn_status memory_fill(qn_device device, void *stream, void *target, unsigned char value, size_t bytes)
-{
-  return qn_backend_cpu.memory_fill(device, stream, target, value, bytes);
-}
-
-static qn_status stream_create(qn_device device, void **stream) { return qn_backend_cpu.stream_create(device, stream); }
-
-static qn_status stream_destroy(qn_device device, void **stream)
-{
-  return qn_backend_cpu.stream_destroy(device, stream);
-}
-
-static qn_status stream_synchronize(qn_device device, void *stream)
-{
-  return qn_backend_cpu.stream_synchronize(device, stream);
-}
-
-static qn_status event_create(qn_device device, qn_event **event) { return qn_backend_cpu.event_create(device, event); }
-
-static qn_status event_destroy(qn_device device, qn_event **event)
-{
-  return qn_backend_cpu.event_destroy(device, event);
-}
-
-static qn_status event_record(qn_device device, void *stream, qn_event *event)
-{
-  return qn_backend_cpu.event_record(device, stream, event);
-}
-
-static qn_status event_elapsed(qn_device device, qn_event *from, qn_event *to, double *ns)
-{
-  return qn_backend_cpu.event_elapsed(device, from, to, ns);
 }
 
 typedef struct task_run {
@@ -222,19 +174,7 @@ const qn_backend qn_backend_emulator = {
     .kind = QN_EMULATOR,
     .count = count,
     .query = query,
-    .memory_allocate = memory_allocate,
-    .memory_release = memory_release,
-    .memory_write = memory_move,
-    .memory_read = memory_move,
-    .memory_copy = memory_move,
-    .memory_fill = memory_fill,
-    .stream_create = stream_create,
-    .stream_destroy = stream_destroy,
-    .stream_synchronize = stream_synchronize,
-    .event_create = event_create,
-    .event_destroy = event_destroy,
-    .event_record = event_record,
-    .event_elapsed = event_elapsed,
+    QN_HOST_MEMORY,
     .target = qn_emulator_target,
     .compile = qn_emulator_compile,
     .module_load = qn_emulator_module_load,

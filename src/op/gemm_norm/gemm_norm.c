@@ -127,6 +127,12 @@ static size_t workspace(const qn_call *call)
                                            : qn_gemm_device_workspace(&problem, call->exec);
 }
 
+static const char *variant(const qn_op *op, size_t k)
+{
+  (void)op;
+  return qn_gemm_variant_name(k);
+}
+
 static const char *choice(const qn_call *call, const char **why)
 {
   const qn_gemm_problem problem = qn_gemm_problem_of(call);
@@ -149,7 +155,7 @@ static const qn_engine engine = {.workspace = workspace,
                                  .run = run,
                                  .option = "gemm",
                                  .check_option = qn_gemm_option_check,
-                                 .variant = qn_gemm_variant_name,
+                                 .variant = variant,
                                  .refuses = refuses,
                                  .choice = choice,
                                  .key = key};

@@ -174,14 +174,16 @@ static const qn_device_unit units[] = {
     {NULL, NULL, NULL},
 };
 
-const qn_op_check qn_check_gemm_norm = {.reference = reference,
-                                        .operations = operations,
-                                        .cases = cases,
-                                        .sample = "m=7 n=33 k=20 norm=rms activation=sigmoid",
-                                        .workloads = workloads,
-                                        .refused = refused,
-                                        .variation = variation,
-                                        .looser = looser,
-                                        .independent = 'm',
-                                        .looseness = qn_gemm_looseness,
-                                        .units = units};
+const qn_op_check qn_check_gemm_norm = {
+    .reference = reference,
+    .operations = operations,
+    .cases = cases,
+    .sample = "m=7 n=33 k=20 norm=rms activation=sigmoid",
+    .workloads = workloads,
+    .refused = refused,
+    .variation = variation,
+    .looser = looser,
+    .domain = {.shapes = "m=1..16384,n=8..16384,k=8..131072", .values = "groups=/n norm=none|group|layer|rms"},
+    .independent = 'm',
+    .looseness = qn_gemm_looseness,
+    .units = units};

@@ -176,4 +176,7 @@ static const qn_mutant mutants[] = {
     {NULL, NULL, 0, NULL, NULL, NULL},
 };
 
-const qn_op_check qn_check_lion = {.mutants = mutants};
+const qn_op_check qn_check_lion = {
+    .mutants = mutants,
+    .domain = {
+        .shapes = "1..16777216 1..8192x1..8192", .most_shapes = 6, .most_copies = 24, .values = "weight_decay=0|0.1"}};

@@ -58,7 +58,12 @@ void qn_lopt_check_far(qn_trial *trial, const qn_lopt_network *network);
 /* What both ops of small_fc bring. */
 #define QN_LOPT_OF_CHECK                                                                                               \
   .random_weights = qn_lopt_make_small_fc, .reference = reference, .cases = cases, .units = units,                     \
-  .variation = qn_lopt_variation, .far = qn_lopt_small_fc_far
+  .variation = qn_lopt_variation, .domain = QN_LOPT_DOMAIN, .far = qn_lopt_small_fc_far
+/* Vectors, matrices, and convolutions of the usual filters. */
+#define QN_LOPT_DOMAIN                                                                                                 \
+  {                                                                                                                    \
+    .shapes = "1..262144 1..4096x1..4096 1..256x1..256x3x3 1..256x1..256x1x1", .most_shapes = 4, .most_copies = 6      \
+  }
 const char *qn_lopt_variation(qn_device_kind kind, size_t row, size_t k);
 void qn_lopt_small_fc_far(qn_trial *trial);
 /* Steps by small_fc's reference, and what it allows. */

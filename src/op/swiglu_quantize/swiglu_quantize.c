@@ -108,7 +108,7 @@ static qn_status run(const qn_call *call)
 
 static const qn_engine engine = {.workspace = workspace,
                                  .run = run,
-                                 .option = "geometry",
+                                 .option = "launch_shape",
                                  .check_option = qn_launch_shape_check,
                                  .variant = qn_swiglu_quantize_variant,
                                  .refuses = qn_swiglu_quantize_refuses,

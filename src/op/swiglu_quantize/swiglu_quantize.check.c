@@ -176,11 +176,13 @@ static const qn_device_unit units[] = {
     {NULL, NULL, NULL},
 };
 
-const qn_op_check qn_check_swiglu_quantize = {.reference = reference,
-                                              .cases = cases,
-                                              .sample = sample,
-                                              .workloads = workloads,
-                                              .refused = refused,
-                                              .variation = variation,
-                                              .independent = 'm',
-                                              .units = units};
+const qn_op_check qn_check_swiglu_quantize = {
+    .reference = reference,
+    .cases = cases,
+    .sample = sample,
+    .workloads = workloads,
+    .refused = refused,
+    .variation = variation,
+    .domain = {.shapes = "m=1..16384,n=1..65536", .values = "gate_multiplier=1|1|1|1.3"},
+    .independent = 'm',
+    .units = units};

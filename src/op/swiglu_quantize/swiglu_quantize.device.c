@@ -163,12 +163,16 @@ qn_status qn_swiglu_quantize_launch(const qn_call *call, const qn_swiglu_quantiz
   return QN_OK;
 }
 
-/* ---- for tuning: geometries that cut rows into blocks of every kind ---- */
+/* ---- for tuning: launch shapes that cut rows into blocks of every kind ---- */
 static const char *const variants[] = {"rows-1024x8x1", "rows-512x8x1", "rows-512x8x2", "rows-512x8x4",
                                        "rows-256x8x1",  "rows-256x8x4", "rows-128x8x1", "rows-64x8x1"};
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
-const char *qn_swiglu_quantize_variant(size_t k) { return k < VARIANTS ? variants[k] : NULL; }
+const char *qn_swiglu_quantize_variant(const qn_op *op, size_t k)
+{
+  (void)op;
+  return k < VARIANTS ? variants[k] : NULL;
+}
 
 static bool computes(const qn_call *call) { return ((const qn_swiglu_quantize_params *)call->params)->computes; }
 

@@ -79,4 +79,5 @@ const qn_op_check qn_check_velo = {
     .cases = cases,
     .sample = "40x33 90 8x6x3x3 step_mult=0.1 exp_mult=0.05 weight_decay=0.2 step=7 lr_scale filled",
     .units = units,
+    .domain = QN_LOPT_DOMAIN,
     .far = far};

@@ -147,7 +147,8 @@ def case(name, size, row=0, absent=(), draw=random, put=None):
             given[role] = [store(draw.gauss(0, spread[role])) for _ in range(counts[role])]
     given.update(put or {})
     words = [f"{key}={value}" for key, value in size.items()] + [f"-{role}" for role in absent]
-    print(f"case {name}\nrow {row}\nsize {' '.join(words)}")
+    types = "bf16 bf16 bf16 f32 f32 f32 f32" if row else "f32 f32 f32 f32 f32 f32 f32"
+    print(f"case {name}\ntypes {types}\nsize {' '.join(words)}")
     for role, values in given.items():
         bits = [struct.unpack("<I", struct.pack("<f", v))[0] for v in values]
         short_bits = row and role in "xw"

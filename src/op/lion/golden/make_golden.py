@@ -6,9 +6,7 @@ An implementation of its own, from the paper's formula and the words of the cont
 the C: numbers are exact fractions, rounded once where the contract says so. It needs Python 3.8 and nothing else, and
 checks its roundings and its Philox against known answers before it writes a line.
 
-The file: a case names its storage types by role, its params, and tensors as bits in hexadecimal. `start` is what a
-tensor holds before the first step; each step gives new gradients (`give`) and says what is written (`want`). `refuse`
-lines are params that must be refused, and the words that the sentence must contain.
+workbench/golden.h has the lines of the file.
 """
 import math
 import random
@@ -285,19 +283,20 @@ def hexadecimal(form, lists):
 
 
 def write_params(out, p, was):
+    words = []
     for name, value in p.items():
         if was.get(name) == value:
             continue
         if isinstance(value, dict):
-            out.append(f"array {name} " + " ".join(str(value[k]) for k in sorted(value)))
+            words.append(f"{name}=" + ",".join(str(value[k]) for k in sorted(value)))
         elif isinstance(value, list):
-            out.append(f"array {name} " + " ".join(map(str, value)))
+            words.append(f"{name}=" + ",".join(map(str, value)))
         elif name == "hyper":
-            out.append("given hyper")
-        elif name in ("grad_scale", "found_inf"):
-            out.append(f"scalar {name} {value!r}")
+            words.append("hyper")
         else:
-            out.append(f"set {name} {value!r}".replace("'", ""))
+            words.append(f"{name}={value!r}".replace("'", ""))
+    if words:
+        out.append("set " + " ".join(words))
 
 
 def write_case(out, name, row, elements=(21, 6), steps=4, odd=0.25, each_step=None, exactly=None, **params):
@@ -309,8 +308,9 @@ def write_case(out, name, row, elements=(21, 6), steps=4, odd=0.25, each_step=No
     p = dict(DEFAULTS, **params)
     source = random.Random(f"{name} {row} 1")
     state = [{} for _ in elements]
-    out += [f"case {name}", f"types {row}", "elements " + " ".join(map(str, elements))]
+    out += [f"case {name}", f"types {row}"]
     write_params(out, p, DEFAULTS)
+    out.append("tensor " + " ".join(map(str, elements)))
     for role, scale in (("param", 0.02), ("momentum", 0.1), ("master", 0.02)):
         if types[role] == "-":
             continue
@@ -323,16 +323,15 @@ def write_case(out, name, row, elements=(21, 6), steps=4, odd=0.25, each_step=No
         start = exactly.get(role, start)
         for s, one in zip(state, start):
             s[role] = list(one)
-        out.append(f"start {role} " + hexadecimal(types[role], start))
+        out.append(f"give {role} " + hexadecimal(types[role], start))
     for k in range(steps):
         before, p = p, dict(p, step=p["step"] + (k > 0), **(each_step(k) if each_step else {}))
-        out.append("step")
-        write_params(out, p, before)
+        write_params(out, dict(p, step=before["step"]), before)  # it counts up by itself
         grads = tensors(source, types["grad"], elements, 0.3, odd / 3)
         for one in grads:
             one[-1] = encode(types["grad"], Fraction(0))
         grads = exactly.get("grad", grads)
-        out.append("give grad " + hexadecimal(types["grad"], grads))
+        out += ["give grad " + hexadecimal(types["grad"], grads), "step"]
         for place, (s, grad) in enumerate(zip(state, grads)):
             step_tensor(p, types, place, s, grad)
         for role in ("param", "momentum", "master"):

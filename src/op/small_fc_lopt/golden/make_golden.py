@@ -6,7 +6,7 @@ Those of elo are made by the script of its own folder, from what stands here.
 A plain form of the mathematics of src/op/small_fc_lopt/README.md in double, by multi-index, that shares nothing with
 the library. Inputs come from splitmix64 and are exact in f32; so that the file stays short it has not them but the
 state from which they are drawn, and what reads it draws them too. What is wanted is written as the nearest f32, in
-hexadecimal: its rounding is a tenth of the tolerance. workbench/leg_subject_golden.c says what the lines are; behind
+hexadecimal: its rounding is a tenth of the tolerance. workbench/golden.h says what the lines are; behind
 the last step the states follow, those of three decays first by decay."""
 
 import itertools

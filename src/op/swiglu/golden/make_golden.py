@@ -307,8 +307,9 @@ def exactly(p, numbers_of_place):
 def write_exact_case(out, name, row, roles, given, written, n=24, **params):
     types, p = dict(zip(roles, row.split())), dict(DEFAULTS, **params)
     source = random.Random(f"{name} {row}")
-    out += [f"case {name}", f"types {row}", f"elements {n}"]
+    out += [f"case {name}", f"types {row}"]
     numbers.write_params(out, p, DEFAULTS)
+    out.append(f"tensor {n}")
     held = {role: [source.uniform(-5, 5) for _ in range(n)] for role in given}
     edge = p["limit"] if p["activation"] == "clamped" else 1.5  # far out glu's slope has fewer digits
     for k, value in enumerate((edge, -edge, 2 * edge + 0.5, 0.0, -0.0, 5e-324, -1e-310, math.nan)):
@@ -316,9 +317,9 @@ def write_exact_case(out, name, row, roles, given, written, n=24, **params):
     text = {role: " ".join(struct.pack(">d", x).hex() for x in values) for role, values in held.items()}
     for role in roles:
         if types[role] != "-" and (role in written or role not in given):
-            out.append(f"start {role} " + text.get(role, " ".join(["7ff8000000000000"] * n)))
-    out.append("step")
+            out.append(f"give {role} " + text.get(role, " ".join(["7ff8000000000000"] * n)))
     out += [f"give {role} {text[role]}" for role in given if role not in written]
+    out.append("step")
     results = [exactly(p, place) for place in zip(*(held[role] for role in given))]
     for k, role in enumerate(written):
         out.append(f"want {role} " + " ".join(struct.pack(">d", r[k]).hex() for r in results))
@@ -368,8 +369,9 @@ def write_case(out, name, row, roles, given, written, compute, n=24, **params):
     source, form = random.Random(f"{name} {row}"), types["a"]
     held = edges(p, form) if name.startswith("edges") else None
     n = len(held["a"]) if held else n
-    out += [f"case {name}", f"types {row}", f"elements {n}"]
+    out += [f"case {name}", f"types {row}"]
     numbers.write_params(out, p, DEFAULTS)
+    out.append(f"tensor {n}")
     given_roles = [role for role in roles if types[role] != "-"]
     if not held:
         held = {role: [numbers.draw(source, 2, 0.2) for _ in range(n)] for role in given_roles}
@@ -377,11 +379,11 @@ def write_case(out, name, row, roles, given, written, compute, n=24, **params):
     held = {role: held.get(role, [NAN] * n) for role in given_roles}
     for role, values in held.items():
         if role not in given or role in written:
-            out.append(f"start {role} " + bits(form, values if role in given else [NAN] * n))
-    out.append("step")
+            out.append(f"give {role} " + bits(form, values if role in given else [NAN] * n))
     for role in given:
         if role not in written:
             out.append(f"give {role} " + bits(form, held[role]))
+    out.append("step")
     results = [compute(p, form, *element) for element in zip(*(held[role] for role in given))]
     for k, role in enumerate(written):
         out.append(f"want {role} " + bits(form, [r[k] for r in results]))

@@ -82,7 +82,7 @@ def write_case(name, form, rows, cols, scales, **params):
     codes = [e4m3(swiglu.multiply(x, i)) for row, i in zip(values, inverse) for x in row]
     settings = "".join(f" {key}={value}" for key, value in params.items())
     how = (" ~scale" if scales == 1 else "") if scales else " computes=1"
-    print(f"case {name}, {form}\nrow {FORMS.index(form)}\nsize m={rows} n={cols}{how}{settings}")
+    print(f"case {name}, {form}\ntypes f8e4m3 f32 {form} {form}\nsize m={rows} n={cols}{how}{settings}")
     if scales:
         print("give scale", swiglu.bits("f32", by[:scales]))
     print("give a", swiglu.bits(form, sum(a, [])))

@@ -5,7 +5,7 @@ python3 src/op/velo/golden/make_golden.py > src/op/velo/golden/velo.txt
 A plain form of the mathematics of src/op/velo/README.md in double, tensors by multi-index, that shares nothing with the
 library. Inputs and weights come from splitmix64 and are exact in f32; so that the file stays short they are not in it,
 and the test draws them too. What is wanted is written as the nearest f32, in hexadecimal: its rounding is a tenth of
-the tolerance; the loss's buffer as f64. workbench/leg_subject_golden.c says what the lines are; behind the last step
+the tolerance; the loss's buffer as f64. workbench/golden.h says what the lines are; behind the last step
 they have all that is kept, states of three decays first by decay."""
 
 import itertools

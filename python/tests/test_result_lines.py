@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines of measured times against docs/result-line.schema.json: those that the command and each bench of the package
+write now, and those in results/, where older files are named with what their lines lack."""
+
+import copy
+import json
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SCHEMA = json.loads((ROOT / "docs/result-line.schema.json").read_text(encoding="utf-8"))
+KINDS = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "null": type(None)}
+
+
+def wrong(value, schema, where=""):
+    """What does not follow the schema, of whose words these are understood."""
+    assert schema.keys() <= {"$schema", "$defs", "title", "description", "type", "required", "properties", "pattern",
+                             "minimum", "minItems", "items"}  # fmt: skip
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    if isinstance(value, bool) or not any(isinstance(value, KINDS[kind]) for kind in kinds):
+        return [f"{where} is no {' or '.join(kinds)}"]
+    found = [f"{where}.{name}" for name in schema.get("required", ()) if name not in value]
+    for name, inner in schema.get("properties", {}).items():
+        if name in value:
+            found += wrong(value[name], inner, f"{where}.{name}")
+    if "pattern" in schema and not re.search(schema["pattern"], value):
+        found.append(f"{where} is {value!r}")
+    if isinstance(value, (int, float)) and value < schema.get("minimum", value):
+        found.append(f"{where} is {value}")
+    if isinstance(value, list):
+        found += [f"{where} is too short"] * (len(value) < schema.get("minItems", 0))
+        found += [
+            one
+            for k, each in enumerate(value)
+            if "items" in schema
+            for one in wrong(each, schema["items"], f"{where}[{k}]")
+        ]
+    return found
+
+
+def series_in(value, where=""):
+    if isinstance(value, dict):
+        if "median_ns" in value:
+            yield where, value
+        for name, inner in value.items():
+            yield from series_in(inner, f"{where}.{name}")
+    elif isinstance(value, list):
+        for k, inner in enumerate(value):
+            yield from series_in(inner, f"{where}[{k}]")
+
+
+def lacks(line):
+    found = wrong(line, SCHEMA)
+    series = list(series_in(line))
+    for where, one in series:
+        found += wrong(one, SCHEMA["$defs"]["series"], where)
+    return found + ([] if series else ["no series"])
+
+
+# ---- lines that are written now ----
+def of_command(path):
+    from quern._command import find
+
+    command = [find(), "bench", "lion", "-w", "2x9", "-b", "cpu", "--seconds", "0.01", "--json", str(path)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def of_package(*words):
+    def run(path):
+        pytest.importorskip("torch")
+        from quern.bench.__main__ import main
+
+        assert main([*words, "--json", str(path)]) == 0
+
+    return run
+
+
+ON_CPU = ("--device", "cpu")
+WRITERS = {
+    "command": of_command,
+    "lion": of_package("lion", *ON_CPU, "-w", "2x9", "--peers", "eager", "--quick", "--seconds", "0.1"),
+    "swiglu": of_package("swiglu", *ON_CPU, "-s", "4x16", "--peers", "eager", "--rounds", "6"),
+    "gemm": of_package("gemm", *ON_CPU, "-s", "4x16x32x4", "-p", "fp32", "--rounds", "6"),
+    "lopt": of_package("lopt", *ON_CPU, "-w", "tiny", "--rounds", "6"),
+    "doors": of_package("doors", "--samples", "6", "--only", "numpy: quern.swiglu_"),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_new_line_follows_the_schema(name, tmp_path, monkeypatch):
+    path = tmp_path / "lines.jsonl"
+    if name == "lopt":
+        pytest.importorskip("torch")
+        from quern.bench.lopt_lists import LISTS
+
+        monkeypatch.setitem(LISTS, "tiny", ("two tensors", [(8, 4), (4,)]))
+    WRITERS[name](path)
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert lines
+    for line in lines:
+        assert lacks(line) == []
+
+
+def test_what_lacks_something_is_found(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    of_command(path)
+    line = json.loads(path.read_text(encoding="utf-8").splitlines()[0])
+    assert lacks(line) == []
+    for name in SCHEMA["required"]:
+        spoilt = copy.deepcopy(line)
+        del spoilt[name]
+        assert lacks(spoilt) == [f".{name}"]
+    spoilt = copy.deepcopy(line)
+    del spoilt["fused"]["samples_ns"], spoilt["machine"]["driver"]
+    spoilt["commit"] = ""
+    assert lacks(spoilt) == [".commit is ''", ".machine.driver", ".fused.samples_ns"]
+    spoilt["fused"] = {**line["fused"], "samples_ns": []}
+    assert ".fused.samples_ns is too short" in lacks(spoilt)
+
+
+# ---- lines of results/ ----
+_HEAD = {".commit", ".build", ".machine.processor", ".machine.system", ".machine.driver", ".machine.device_compiler"}
+# Files from before the schema, with what their lines lack: a file that is measured again leaves this list.
+OLDER = {
+    "doors-h200": {*_HEAD, ".machine.device", ".schema"},
+    **dict.fromkeys(
+        [
+            "gemm-h200",
+            "gemm-variants-h200",
+            "lopt-cpu-xeon",
+            "lopt-h200",
+            "lopt-train-h200",
+            "ops-cpu-xeon",
+            "swiglu-peers-h200",
+            "swiglu-quantize-h200",
+        ],
+        _HEAD,
+    ),
+}
+# Lines without series: rooflines, break-even sizes, tuned shapes, checks, losses of a training, older comparisons.
+WITHOUT_SERIES = {"cpu-xeon", "h200", "h200-check", "kernels-h200", "kernels-numpy", "train-gpt", "tune-h200"}
+
+
+def test_lines_of_results():
+    found, without = {}, set()
+    for path in sorted((ROOT / "results").glob("*.jsonl")):
+        for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+            if next(series_in(line), None) is None:
+                without.add(path.stem)
+            elif found.setdefault(path.stem, lacks(line)):
+                assert set(found[path.stem]) == set(lacks(line)), path
+    assert {name: set(value) for name, value in found.items() if value} == OLDER
+    assert without == WITHOUT_SERIES

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* record_inner.h - parts of lines of JSON that record.c and figures.c both write. */
+#ifndef QN_WORKBENCH_RECORD_INNER_H
+#define QN_WORKBENCH_RECORD_INNER_H
+#include "quern/device.h"
+#include <jansson.h>
+
+json_t *qn_json_number(double x); /* null where it is not finite */
+/* The device, its processor, the system, driver and compiler. */
+json_t *qn_json_machine(const qn_device_info *device);
+#endif
