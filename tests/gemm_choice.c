@@ -106,8 +106,8 @@ static void forced(void)
     qn_option_set("gemm", name);
     const char *took = chosen(256, 4096, 1024, QN_PRECISION_BF16X3);
     const char *rest = took + strlen(name);
-    const bool ran = !strncmp(took, name, strlen(name)) && (!strncmp(rest, "-k", 2) || *rest == ' ') &&
-                     strstr(rest, " (forced)");
+    const bool ran =
+        !strncmp(took, name, strlen(name)) && (!strncmp(rest, "-k", 2) || *rest == ' ') && strstr(rest, " (forced)");
     check(ran || (strstr(took, name) && strstr(took, "cannot do this: ")), "%s: %s", name, took);
   }
   check(n >= 9, "%zu variants", n);
@@ -116,8 +116,8 @@ static void forced(void)
         qn_last_error());
   check(!!strstr(chosen(M, N, K, QN_PRECISION_BF16X3), "its sums fill the registers"), "a split class: %s",
         qn_last_error());
-  static const char *const counts[] = {"sliced-32x32-k4", "sliced-32x32-k0", "sliced-32x32-k", "sliced-32x32-k4x",
-                                       "sliced-32x32-k257", "sliced-32x32-4"};
+  static const char *const counts[] = {"sliced-32x32-k4",  "sliced-32x32-k0",   "sliced-32x32-k",
+                                       "sliced-32x32-k4x", "sliced-32x32-k257", "sliced-32x32-4"};
   for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
     qn_option_set("gemm", counts[k]);
     const char *took = chosen(256, 4096, 1024, QN_PRECISION_BF16X3);

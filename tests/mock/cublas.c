@@ -167,7 +167,8 @@ static bool fits(const product_room *p, const layout_room *a, const layout_room 
   const uint64_t depth = p->turned[0] ? a->rows : a->columns;
   return p->kind == PRODUCT && a->kind == LAYOUT && b->kind == LAYOUT && d->kind == LAYOUT &&
          (p->turned[0] ? a->columns : a->rows) == d->rows && (p->turned[1] ? b->columns : b->rows) == depth &&
-         (p->turned[1] ? b->rows : b->columns) == d->columns && a->type == b->type && (d->type == CUBLAS_R_32F || d->type == a->type);
+         (p->turned[1] ? b->rows : b->columns) == d->columns && a->type == b->type &&
+         (d->type == CUBLAS_R_32F || d->type == a->type);
 }
 
 int cublasLtMatmulAlgoGetHeuristic(cublas_handle handle, cublas_room *product, cublas_room *a, cublas_room *b,

@@ -52,8 +52,8 @@ enum {
   CU_FUNCTION_REGISTERS = 4,
   CU_FUNCTION_DYNAMIC_SHARED_BYTES = 8, /* that a launch may ask for */
   CU_STREAM_NON_BLOCKING = 1,
-  CU_EVENT_DEFAULT = 0, /* timed; waits spin */
-  CU_LAUNCH_EARLY = 6,  /* an attribute: programmatic stream serialization */
+  CU_EVENT_DEFAULT = 0,       /* timed; waits spin */
+  CU_LAUNCH_EARLY = 6,        /* an attribute: programmatic stream serialization */
   CU_EARLY_IN_GRAPHS = 12030, /* the first version that captures such a launch */
   CU_PROC_LEGACY_STREAM = 1,
   CU_TENSOR_FLOAT32 = 7,

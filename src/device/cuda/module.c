@@ -7,7 +7,13 @@
 #include <string.h>
 
 /* A block has so much shared memory without being asked for more; along y and z a grid and a block are smaller. */
-enum { PLAIN_SHARED_BYTES = 48 << 10, MOST_BLOCKS = INT32_MAX, MOST_BLOCKS_YZ = 65535, MOST_THREADS_Z = 64, EARLY_ARCH = 90 };
+enum {
+  PLAIN_SHARED_BYTES = 48 << 10,
+  MOST_BLOCKS = INT32_MAX,
+  MOST_BLOCKS_YZ = 65535,
+  MOST_THREADS_Z = 64,
+  EARLY_ARCH = 90
+};
 
 struct qn_device_function {
   qn_device_function *next; /* of the same module */

@@ -7,16 +7,16 @@
 #include "base/kernel.h"
 
 /* Row-major: x (m, k), w (n, k), y (m, n). f32, or bf16 where QN_GEMM_SHORT is 1. What the flags (see
- * gemm_norm.math.h) lack is NULL. Where QN_GEMM_RAW is 1 the kernel writes sums alone, in f32: k is cut into slices, and
- * those of slice s stand `slice` elements behind those of the one before. */
+ * gemm_norm.math.h) lack is NULL. Where QN_GEMM_RAW is 1 the kernel writes sums alone, in f32: k is cut into slices,
+ * and those of slice s stand `slice` elements behind those of the one before. */
 typedef struct qn_gemm_args {
   const void *x, *w;
   void *y;
   const float *bias, *bias2, *gamma, *beta; /* n elements */
   qn_i64 m, n, k;
-  qn_i64 row, pitch;              /* elements from a row of x or w to the next, and of y */
+  qn_i64 row, pitch;             /* elements from a row of x or w to the next, and of y */
   qn_i64 slices, slice_k, slice; /* of k, columns of k in one, elements of y from one to the next */
-  qn_i64 columns; /* of a norm's group; n is a multiple of it. No norm: n */
+  qn_i64 columns;                /* of a norm's group; n is a multiple of it. No norm: n */
   float lo, hi, eps;
 } qn_gemm_args;
 

@@ -84,15 +84,15 @@ typedef struct speed {
 
 static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  static const speed of_f32 = {4.5, 50e6, 2, 0.12}, of_tf32 = {4, 350e6, 1.3, 0.05}, of_rounded = {3.6, 350e6, 1.3, 0.05},
-                     of_bf16 = {2.4, 850e6, 0.75, 0.03};
+  static const speed of_f32 = {4.5, 50e6, 2, 0.12}, of_tf32 = {4, 350e6, 1.3, 0.05},
+                     of_rounded = {3.6, 350e6, 1.3, 0.05}, of_bf16 = {2.4, 850e6, 0.75, 0.03};
   const qn_gemm_args *a = &problem->args;
   const int share = target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
   const bool f32 = problem->precision != QN_GEMM_TF32 && problem->precision != QN_GEMM_BF16;
-  const speed *s = problem->short_data                    ? &of_bf16
-                   : f32                                  ? &of_f32
+  const speed *s = problem->short_data                  ? &of_bf16
+                   : f32                                ? &of_f32
                    : problem->precision == QN_GEMM_TF32 ? &of_tf32
-                                                          : &of_rounded;
+                                                        : &of_rounded;
   const double m = (double)((a->m + 63) / 64 * 64), n = (double)((a->n + 63) / 64 * 64), k = (double)a->k;
   const int64_t part = problem->short_data ? 8 : 4;
   const bool rough = a->k % part || a->n % part || (uintptr_t)a->x % 16 || (uintptr_t)a->w % 16;

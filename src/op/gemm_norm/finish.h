@@ -15,8 +15,8 @@
 #define QN_GEMM_EACH
 #endif
 
-/* The first word of a kernel. The tile of block `of`, and its slice of k: the args as if the product were that slice alone. Tiles of m are the
- * fastest, slices the slowest. */
+/* The first word of a kernel. The tile of block `of`, and its slice of k: the args as if the product were that slice
+ * alone. Tiles of m are the fastest, slices the slowest. */
 struct slice_place {
   qn_gemm_args a;
   qn_i64 m0, n0;

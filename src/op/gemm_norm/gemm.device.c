@@ -40,8 +40,8 @@ static int64_t blocks_of(const qn_gemm_problem *problem, int64_t rows, int64_t c
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-/* Rounds of blocks on the places that there are, or the time of memory; one launch. On the host what these kernels imitate
- * lane by lane is slower than what another does plainly. */
+/* Rounds of blocks on the places that there are, or the time of memory; one launch. On the host what these kernels
+ * imitate lane by lane is slower than what another does plainly. */
 static double tiles_us(const qn_gemm_problem *problem, const qn_gemm_target *target, int64_t blocks, int64_t places,
                        tile_time time)
 {
@@ -193,8 +193,8 @@ static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem
   const int64_t row_bytes = problem->args.row * (problem->short_data ? 2 : 4);
   tile_time time = s->times[row_of(problem)];
   if (row_bytes % PART_BYTES) time.column_ns *= 1.3; /* what is read at once lies in two lines of the cache */
-  const double us = tiles_us(problem, target, blocks_of(problem, s->tile_m, TILE_N * CLUSTER),
-                             places_of(target) / CLUSTER, time);
+  const double us =
+      tiles_us(problem, target, blocks_of(problem, s->tile_m, TILE_N * CLUSTER), places_of(target) / CLUSTER, time);
   return us + (class_of(problem)->made ? 0.5 + qn_gemm_memory_us(target, of_x, of_x) : 0);
 }
 
@@ -205,10 +205,9 @@ static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem
   .workspace_bytes = hopper_workspace, .run = run_hopper, .guess_us = guess_hopper
 
 /* By class: tf32, bf16x3, tf32x3, bf16, bf16 in memory. */
-static const hopper_settings
-    hopper_256 = {256, {{0, 0}, {6.1, 19.4}, {0, 0}, {0, 0}, {6.4, 14.5}, {2.6, 11.4}}},
-    hopper_128 = {128, {{0, 0}, {4.3, 10.1}, {4, 18}, {4.9, 30.7}, {4.2, 8.7}, {2, 6.2}}},
-    hopper_64 = {64, {{0, 0}, {2.6, 7.6}, {2.5, 11.9}, {3.2, 21.4}, {2.7, 7}, {0.9, 4}}};
+static const hopper_settings hopper_256 = {256, {{0, 0}, {6.1, 19.4}, {0, 0}, {0, 0}, {6.4, 14.5}, {2.6, 11.4}}},
+                             hopper_128 = {128, {{0, 0}, {4.3, 10.1}, {4, 18}, {4.9, 30.7}, {4.2, 8.7}, {2, 6.2}}},
+                             hopper_64 = {64, {{0, 0}, {2.6, 7.6}, {2.5, 11.9}, {3.2, 21.4}, {2.7, 7}, {0.9, 4}}};
 const qn_gemm_variant qn_gemm_hopper[] = {
     {.name = "wgmma-256x128", HOPPER(256)},
     {.name = "wgmma-128x128", HOPPER(128)},
@@ -278,8 +277,8 @@ static double guess_sliced(const qn_gemm_variant *variant, const qn_gemm_problem
 }
 
 #define SLICED(m, n)                                                                                                   \
-  .precisions = 1u << QN_GEMM_TF32 | 1u << QN_GEMM_BF16X3 | 1u << QN_GEMM_TF32X3 | 1u << QN_GEMM_BF16,                 \
-  .width = (n), .step = SLICED_STEP, .settings = &sliced_##m##_##n, .refuses = refuses_sliced, .run = run_sliced,       \
+  .precisions = 1u << QN_GEMM_TF32 | 1u << QN_GEMM_BF16X3 | 1u << QN_GEMM_TF32X3 | 1u << QN_GEMM_BF16, .width = (n),   \
+  .step = SLICED_STEP, .settings = &sliced_##m##_##n, .refuses = refuses_sliced, .run = run_sliced,                    \
   .guess_us = guess_sliced
 
 /* By class: tf32, bf16x3, tf32x3, bf16. */
@@ -297,7 +296,13 @@ const qn_gemm_variant qn_gemm_sliced[] = {
 
 /* ---- gemm.mma.cu ---- */
 
-enum { MMA_STEP = 64, MMA_TILE = 128, MMA_CHUNK = 32, MMA_STAGES = 3, MMA_SHARED = MMA_STAGES * 2 * MMA_TILE * MMA_CHUNK * WORD };
+enum {
+  MMA_STEP = 64,
+  MMA_TILE = 128,
+  MMA_CHUNK = 32,
+  MMA_STAGES = 3,
+  MMA_SHARED = MMA_STAGES * 2 * MMA_TILE * MMA_CHUNK * WORD
+};
 
 static const char *refuses_mma(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
                                const qn_gemm_target *target)
@@ -391,7 +396,7 @@ static double guess_cores(const qn_gemm_variant *variant, const qn_gemm_problem 
 }
 
 #define CORES(m, n)                                                                                                    \
-  .precisions = 1u << QN_GEMM_FP32, .width = (n), .step = CORES_STEP, .settings = &cores_##m##_##n,                     \
+  .precisions = 1u << QN_GEMM_FP32, .width = (n), .step = CORES_STEP, .settings = &cores_##m##_##n,                    \
   .refuses = refuses_cores, .run = run_cores, .guess_us = guess_cores
 
 static const cores_settings cores_128_128 = {128, 128, 32, 3, 4, 2, {2.4, 97}, false},

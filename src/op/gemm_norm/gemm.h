@@ -83,9 +83,9 @@ struct qn_gemm_variant {
 
 /* The families, each an array that ends with a name of NULL. dispatch.c lists them. */
 extern const qn_gemm_variant qn_gemm_hopper[], qn_gemm_mma[], qn_gemm_sliced[], qn_gemm_cores[],
-    qn_gemm_rows[];                                                                              /* gemm.device.c */
-extern const qn_gemm_variant qn_gemm_cublas[];                                                   /* cublas.c */
-extern const qn_gemm_variant qn_gemm_plain[]; /* plain.c: CUDA cores and the emulator; every problem */
+    qn_gemm_rows[];                            /* gemm.device.c */
+extern const qn_gemm_variant qn_gemm_cublas[]; /* cublas.c */
+extern const qn_gemm_variant qn_gemm_plain[];  /* plain.c: CUDA cores and the emulator; every problem */
 
 qn_gemm_problem qn_gemm_problem_of(const qn_call *call); /* gemm_norm.c; of a validated call */
 
@@ -116,7 +116,8 @@ qn_status qn_gemm_choice_run(qn_gemm_choice choice, const qn_gemm_problem *probl
 size_t qn_gemm_choice_bytes(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target);
 /* The variant's best number of slices, and the guessed time of all that is launched then. */
 double qn_gemm_choice_guess(qn_gemm_choice *choice, const qn_gemm_problem *problem, const qn_gemm_target *target);
-/* Microseconds that bytes take to or from memory, of which a call uses `in_all`: the second-level cache's if it fits. */
+/* Microseconds that bytes take to or from memory, of which a call uses `in_all`: the second-level cache's if it fits.
+ */
 double qn_gemm_memory_us(const qn_gemm_target *target, double bytes, double in_all);
 
 /* ---- plain.c, for other variants too ---- */

@@ -13,9 +13,9 @@
 enum {
   TILE_M = QN_GEMM_TILE_M, /* 1, 2, 4, 8 */
   TILE_N = 8,
-  EACH = 4,                  /* rows of w of a simdgroup */
-  ACROSS = TILE_N / EACH,    /* simdgroups */
-  DEEP = 8 / ACROSS,         /* of k */
+  EACH = 4,                      /* rows of w of a simdgroup */
+  ACROSS = TILE_N / EACH,        /* simdgroups */
+  DEEP = 8 / ACROSS,             /* of k */
   WORDS = QN_GEMM_SHORT ? 8 : 4, /* columns of k of a lane in a step */
   STEP = 32 * WORDS,
   SUMS = TILE_M * EACH,
@@ -80,7 +80,7 @@ QN_FN float gather(float (&sum)[SUMS])
 
 QN_GROUP_KERNEL(gemm_rows, qn_gemm_args, all)
 {
-  QN_SHARED(float, partial, DEEP * TILE_M * TILE_N);
+  QN_SHARED(float, partial, DEEP *TILE_M *TILE_N);
   const slice_place here = my_slice(all, qn_block(), TILE_M, TILE_N);
   const qn_gemm_args &a = here.a;
   const qn_i64 size = QN_GEMM_SHORT ? 2 : 4, n = here.n0 + qn_simd() % ACROSS * EACH;

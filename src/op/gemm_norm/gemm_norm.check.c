@@ -116,8 +116,7 @@ static const char *const looser[] = {"precision=tf32", "precision=bf16", NULL};
 #define ROWS(rows, pack, ...)                                                                                          \
   {                                                                                                                    \
     "op/gemm_norm/gemm.rows.cu",                                                                                       \
-        DEFINES("QN_GEMM_PRECISION=0", "QN_GEMM_TILE_M=" #rows, "QN_GEMM_PACK=" #pack, __VA_ARGS__),                   \
-        NULL                                                                                                           \
+        DEFINES("QN_GEMM_PRECISION=0", "QN_GEMM_TILE_M=" #rows, "QN_GEMM_PACK=" #pack, __VA_ARGS__), NULL              \
   }
 #define SLICED(precision, rows, columns, ahead, ...)                                                                   \
   {                                                                                                                    \

@@ -13,8 +13,8 @@ qn_status qn_gemm_function(const qn_gemm_problem *problem, const qn_gemm_call *c
 {
   char text[320], *rest = text;
   const char *defines[DEFINES_MOST] = {NULL};
-  snprintf(text, sizeof text, "QN_GEMM_FLAGS=%uu QN_GEMM_PRECISION=%d QN_GEMM_SHORT=%d QN_GEMM_RAW=%d %s", problem->flags,
-           problem->precision, problem->short_data, problem->raw, more);
+  snprintf(text, sizeof text, "QN_GEMM_FLAGS=%uu QN_GEMM_PRECISION=%d QN_GEMM_SHORT=%d QN_GEMM_RAW=%d %s",
+           problem->flags, problem->precision, problem->short_data, problem->raw, more);
   for (size_t k = 0; rest && *rest && k + 1 < DEFINES_MOST; k++) defines[k] = strsep(&rest, " ");
   return qn_jit_function(call->exec->device, &(qn_unit){.source = source, .defines = defines}, name, function);
 }

@@ -7,7 +7,17 @@
 #include "op/gemm_norm/gemm.h"
 #include <stdio.h>
 
-enum { THREADS = 256, LANES = 32, ITEMS_MOST = 8, PART = 16, LINE = 8 /* parts */, WORD = 4, HOST_DEPTH = 256, HOST_SLICES = 3, BEST = 256 };
+enum {
+  THREADS = 256,
+  LANES = 32,
+  ITEMS_MOST = 8,
+  PART = 16,
+  LINE = 8 /* parts */,
+  WORD = 4,
+  HOST_DEPTH = 256,
+  HOST_SLICES = 3,
+  BEST = 256
+};
 
 /* An H200's, in microseconds and bytes a microsecond: what a kernel behind another costs beside its work. */
 static const double launch_us = 1.4, l2_rate = 3.5e6, memory_rate = 3.5e6;
@@ -101,7 +111,8 @@ static void place(plan *p, const qn_gemm_problem *problem, char *workspace)
 static qn_status align(const plan *p, const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
   const qn_gemm_args *a = &problem->args;
-  const qn_gemm_align_args argument = {a->x, a->w, (void *)(uintptr_t)p->inner.args.x, a->m, a->n, a->k, p->inner.args.row};
+  const qn_gemm_align_args argument = {
+      a->x, a->w, (void *)(uintptr_t)p->inner.args.x, a->m, a->n, a->k, p->inner.args.row};
   const uint64_t parts = (uint64_t)(a->m + a->n) * (uint64_t)(argument.row / part_of(problem));
   const qn_gemm_problem any = {.short_data = problem->short_data}; /* one kernel serves all */
   const qn_device_function *function;
