@@ -90,15 +90,6 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static long read_number(struct argp_state *state, const char *what, const char *text, long least, long most)
-{
-  char *end;
-  long value = strtol(text, &end, 10);
-  if (end == text || *end || value < least || value > most)
-    argp_error(state, "--%s is \"%s\", it must be a number from %ld to %ld", what, text, least, most);
-  return value;
-}
-
 static int read_timer(struct argp_state *state, const char *text)
 {
   const char *names[QN_TIMER_COUNT + 2] = {NULL};
@@ -114,7 +105,6 @@ static int read_timer(struct argp_state *state, const char *text)
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
   order *o = state->input;
-  char *end;
   switch (key) {
   case 'w': o->workload = arg; return 0;
   case 'p': o->file = arg; return 0;
@@ -126,12 +116,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
   case 't': o->timer = read_timer(state, arg); return 0;
   case KEY_HOT: o->hot = true; return 0;
-  case KEY_SECONDS:
-    o->seconds = strtod(arg, &end);
-    if (end == arg || *end || !(o->seconds > 0 && o->seconds <= 3600))
-      argp_error(state, "--seconds is \"%s\", it must be above 0 and at most 3600", arg);
-    return 0;
-  case 'n': o->threads = (int)read_number(state, "threads", arg, 1, 1024); return 0;
+  case KEY_SECONDS: o->seconds = qn_verb_seconds(state, "seconds", arg, 3600); return 0;
+  case 'n': o->threads = (int)qn_verb_number(state, "threads", arg, 1, 1024); return 0;
   case KEY_FIRST: o->first_use = true; return 0;
   case KEY_FIRST_HERE:
     o->first_use_here = true;
@@ -141,11 +127,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case KEY_EVEN: o->break_even = true; return 0;
   case KEY_NO_UNFUSED: o->no_unfused = true; return 0;
   case KEY_SHAPE: o->shape = arg; return 0;
-  case KEY_RANDOM: o->random = read_number(state, "random", arg, 1, 1 << 20); return 0;
-  case KEY_NUMBER: o->first = (uint64_t)read_number(state, "first", arg, 0, 1L << 48); return 0;
-  case KEY_MOST_BYTES: o->most_bytes = (uint64_t)read_number(state, "most-bytes", arg, 1, 1L << 48); return 0;
+  case KEY_RANDOM: o->random = qn_verb_number(state, "random", arg, 1, 1 << 20); return 0;
+  case KEY_NUMBER: o->first = (uint64_t)qn_verb_number(state, "first", arg, 0, 1L << 48); return 0;
+  case KEY_MOST_BYTES: o->most_bytes = (uint64_t)qn_verb_number(state, "most-bytes", arg, 1, 1L << 48); return 0;
   case KEY_LIST: o->list = true; return 0;
-  case KEY_SEED: o->seed = (uint64_t)read_number(state, "seed", arg, 0, 1L << 48); return 0;
+  case KEY_SEED: o->seed = (uint64_t)qn_verb_number(state, "seed", arg, 0, 1L << 48); return 0;
   case 'j': o->json = qn_verb_output(state, arg); return 0;
   case KEY_TRACE: o->trace = qn_verb_output(state, arg); return 0;
   case ARGP_KEY_ARG:

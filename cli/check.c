@@ -28,7 +28,8 @@ static int parse_leg(const char *arg, struct argp_state *state)
 {
   for (int k = 1; leg_names[k]; k++)
     if (!strcmp(arg, leg_names[k]) || (arg[0] == '0' + k && !arg[1])) return k;
-  argp_error(state, "there is no leg %s%s", arg, qn_suggest(arg, leg_names + 1));
+  argp_error(state, "there is no leg %s%s (legs: variants, oracle, golden, contract, selftest; or 1 to 5)", arg,
+             qn_suggest(arg, leg_names + 1));
   return 0;
 }
 

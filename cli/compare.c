@@ -15,15 +15,6 @@ typedef struct order {
   int runs; /* 0: not given */
 } order;
 
-static int runs_of(const struct argp_state *state, const char *text)
-{
-  char *end;
-  long n = strtol(text, &end, 10);
-  if (end == text || *end || n < 1 || n > MOST_RUNS)
-    argp_error(state, "--runs is %s, it must be a number from 1 to %d", text, MOST_RUNS);
-  return (int)n;
-}
-
 static void look(const struct argp_state *state, const order *o)
 {
   if (!o->after.file) argp_error(state, "two files are wanted, as `quern bench --json FILE` writes them");
@@ -40,7 +31,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   switch (key) {
   case BEFORE: o->before.command = arg; return 0;
   case AFTER: o->after.command = arg; return 0;
-  case RUNS: o->runs = runs_of(state, arg); return 0;
+  case RUNS: o->runs = (int)qn_verb_number(state, "runs", arg, 1, MOST_RUNS); return 0;
   case ARGP_KEY_ARG:
     if (o->after.file) argp_error(state, "two files are compared, %s is one more", arg);
     *(o->before.file ? &o->after.file : &o->before.file) = arg;

@@ -55,6 +55,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     .options = options,
     .parser = parse,
+    .args_doc = "", /* parse tells a word by the option that was meant */
     .doc = "Examine this machine and this installation.\v"
            "  ok    works\n"
            "  none  missing, which is no fault; the next line installs it\n"

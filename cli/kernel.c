@@ -75,6 +75,9 @@ enum {
   KEY_DIALECT,
   KEY_FROM,
   KEY_PASSES,
+  KEY_BUDGET,
+  KEY_STRATEGY,
+  KEY_VARIANTS,
   KEY_FIRST
 };
 
@@ -90,7 +93,7 @@ static const choice choices[] = {
     {LAUNCHES, {"set", KEY_SET, "NAME=VALUE", 0, "An extent or a template; may be repeated", 0}},
     {ONE_SIZE, {"dtype", KEY_TYPE, "INPUT=TYPE", 0, "The storage type of an input; may be repeated", 0}},
     {ONE_SIZE, {"threadgroup", KEY_GROUP, "X[,Y[,Z]]", 0, "Threads of a group instead of the folder's", 0}},
-    {LAUNCHES, {"untuned", KEY_UNTUNED, NULL, 0, "Ignore tuned.json", 0}},
+    {LAUNCHES, {"untuned", KEY_UNTUNED, NULL, 0, "Ignore the folder's tune table", 0}},
     {LAUNCHES & ~EMIT, {"threads", 'n', "N", 0, "Threads on the CPU; default: all usable ones", 0}},
     {LAUNCHES & ~EMIT, {"seed", KEY_SEED, "N", 0, "Seed of the inputs (default 1)", 0}},
     {RUN | SANITIZE | REPLAY,
@@ -107,38 +110,23 @@ static const choice choices[] = {
     {BENCH, {"against", KEY_AGAINST, "DIR", 0, "Time another kernel's folder in turns with it", 1}},
     {BENCH, {"hot", KEY_HOT, NULL, 0, "Leave the device's cache as it is between calls", 1}},
     {BENCH | TUNE, {"seconds", KEY_SECONDS, "S", 0, "Most time for a measurement's rounds", 1}},
-    {TUNE, {"dry-run", KEY_DRY, NULL, 0, "Measure, write nothing", 1}},
+    {TUNE, {"dry-run", KEY_DRY, NULL, 0, "Print the candidates and run nothing", 1}},
+    {TUNE, {"budget", KEY_BUDGET, "SECONDS", 0, "Stop after this time", 1}},
+    {TUNE, {"strategy", KEY_STRATEGY, "NAME", 0, "exhaustive (the default), random or halving", 1}},
+    {TUNE, {"variants", KEY_VARIANTS, "NAME,...", 0, "Only these, such as 128x1x1+TILE=4", 1}},
     {EMIT, {"form", 'f', "cuda|hip|metal|mlx", 0, "The language (default: cuda)", 1}},
     {EMIT, {"out", 'o', "FILE", 0, "Write this file instead of standard output", 1}},
     {NEW, {"dialect", KEY_DIALECT, "metal|cuda", 0, "The body's language (default: metal)", 1}},
     {NEW, {"from", KEY_FROM, "NAME", 0, "Copy a kernel that ships (quern list) or a folder", 1}},
     {WATCH, {"passes", KEY_PASSES, "N", 0, "Stop after N checks", 1}},
-    {LIST | RUN | CHECK | SANITIZE | TUNE | REPLAY, {"json", KEY_JSON, NULL, 0, "Print JSON", 2}},
+    {LIST | RUN | CHECK | SANITIZE | REPLAY, {"json", KEY_JSON, NULL, 0, "Print JSON", 2}},
+    {TUNE, {"json", 'j', "FILE", 0, "Write all results in the T4 format, for other tuning tools", 2}},
     {BENCH, {"json", 'j', "FILE", 0, "Append each measurement with its raw samples to FILE", 2}},
     {BENCH, {"first-use-here", KEY_FIRST, "empty", OPTION_HIDDEN | OPTION_ARG_OPTIONAL, "One first use, measured", 2}},
 };
 enum { N_CHOICES = sizeof choices / sizeof *choices };
 
 /* ---- values ---- */
-static long read_number(struct argp_state *state, const char *what, const char *text, long least, long most)
-{
-  char *end;
-  errno = 0;
-  long value = strtol(text, &end, 10);
-  if (errno || end == text || *end || value < least || value > most)
-    argp_error(state, "--%s is \"%s\", it must be a whole number from %ld to %ld", what, text, least, most);
-  return value;
-}
-
-static double read_seconds(struct argp_state *state, const char *what, const char *text)
-{
-  char *end;
-  double value = strtod(text, &end);
-  if (end == text || *end || !(value > 0 && value <= 3600))
-    argp_error(state, "--%s is \"%s\", it must be above 0 and at most 3600", what, text);
-  return value;
-}
-
 static void read_setting(struct argp_state *state, qn_kernel_order *o, char *text)
 {
   char *equals = strchr(text, '='), *end;
@@ -193,8 +181,8 @@ static error_t parse_more(int key, char *arg, struct argp_state *state)
   qn_kernel_order *o = state->input;
   switch (key) {
   case 'o': o->out = qn_verb_output(state, arg); return 0;
-  case KEY_LIMIT: o->limit_s = read_seconds(state, "time-limit", arg); return 0;
-  case KEY_SECONDS: o->seconds = read_seconds(state, "seconds", arg); return 0;
+  case KEY_LIMIT: o->limit_s = qn_verb_seconds(state, "time-limit", arg, 3600); return 0;
+  case KEY_SECONDS: o->seconds = qn_verb_seconds(state, "seconds", arg, 3600); return 0;
   case 'v': o->verbose = true; return 0;
   case KEY_ISOLATED: o->isolated = true; return 0;
   case KEY_QUICK: o->quick = true; return 0;
@@ -204,11 +192,16 @@ static error_t parse_more(int key, char *arg, struct argp_state *state)
   case KEY_AGAINST: o->against = arg; return 0;
   case KEY_HOT: o->hot = true; return 0;
   case KEY_DRY: o->dry_run = true; return 0;
+  case KEY_BUDGET: o->budget_s = read_seconds(state, "budget", arg); return 0;
+  case KEY_VARIANTS: o->variants = arg; return 0;
+  case KEY_STRATEGY:
+    if (qn_strategy_from_name(arg, &o->strategy) != QN_OK) argp_error(state, "%s", qn_last_error());
+    return 0;
   case KEY_UNTUNED: o->untuned = true; return 0;
   case 'f': o->form = read_word(state, "form", arg, forms); return 0;
   case KEY_DIALECT: o->dialect = read_word(state, "dialect", arg, dialects); return 0;
   case KEY_FROM: o->from = arg; return 0;
-  case KEY_PASSES: o->passes = (int)read_number(state, "passes", arg, 1, 1000000); return 0;
+  case KEY_PASSES: o->passes = (int)qn_verb_number(state, "passes", arg, 1, 1000000); return 0;
   case KEY_FIRST:
     o->first_use = true;
     o->first_use_empty = arg != NULL;
@@ -226,18 +219,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     if (qn_verb_device_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
     o->backend = arg;
     return 0;
-  case 's': o->size = (int)read_number(state, "size", arg, 1, QN_FOLDER_MOST); return 0;
+  case 's': o->size = (int)qn_verb_number(state, "size", arg, 1, QN_FOLDER_MOST); return 0;
   case 'w': o->workload = arg; return 0;
-  case 'n': o->threads = (int)read_number(state, "threads", arg, 1, 1024); return 0;
+  case 'n': o->threads = (int)qn_verb_number(state, "threads", arg, 1, 1024); return 0;
   case KEY_SET: read_setting(state, o, arg); return 0;
   case KEY_TYPE: keep_pair(state, "dtype", arg, o->type, &o->n_types); return 0;
   case KEY_INPUT: keep_pair(state, "input", arg, o->input, &o->n_inputs); return 0;
   case KEY_GROUP: read_group(state, o, arg); return 0;
-  case KEY_SEED: o->seed = (uint64_t)read_number(state, "seed", arg, 0, 1L << 48); return 0;
+  case KEY_SEED: o->seed = (uint64_t)qn_verb_number(state, "seed", arg, 0, 1L << 48); return 0;
   case KEY_IGNORE:
     if (qn_finding_kinds(arg, &o->ignore) != QN_OK) argp_error(state, "--ignore: %s", qn_last_error());
     return 0;
-  case KEY_SEEDS: o->seeds = (int)read_number(state, "seeds", arg, 1, 100000); return 0;
+  case KEY_SEEDS: o->seeds = (int)qn_verb_number(state, "seeds", arg, 1, 100000); return 0;
   case ARGP_KEY_ARG:
     if (o->folder) argp_error(state, "one at a time: %s or %s", o->folder, arg);
     o->folder = arg;
@@ -333,6 +326,13 @@ static error_t parse_none(int key, char *arg, struct argp_state *state)
   for (size_t k = 0; k < N_ACTIONS; k++) names[k] = actions[k].name;
   if (key == ARGP_KEY_ARG && qn_is_kernel_folder(arg))
     argp_error(state, "which action? quern kernel run %s, quern check %s, quern bench %s ...", arg, arg, arg);
+  const qn_op_info *op;
+  const char *const *ships;
+  const size_t n_ships = qn_shipped_names(&ships);
+  for (size_t k = 0; key == ARGP_KEY_ARG && k < n_ships; k++)
+    if (!strcmp(arg, ships[k])) argp_error(state, "%s", (qn_verb_op(arg, &op), qn_last_error()));
+  if (key == ARGP_KEY_ARG && qn_verb_op(arg, &op) == QN_OK)
+    argp_error(state, "%s is an op: quern check %s, quern bench %s ...", arg, arg, arg);
   if (key == ARGP_KEY_ARG)
     argp_error(state, "there is no action %s%s (actions: new, run, watch, sanitize, replay)", arg,
                qn_suggest(arg, names));

@@ -7,7 +7,9 @@
 #include "cli/verb.h"
 #include "core/source.h"
 #include "workbench/kernel_case.h"
+#include "workbench/kernel_check.h"
 #include "workbench/progress.h"
+#include "workbench/search.h"
 
 enum { QN_KERNEL_SETTINGS = 64 };
 
@@ -23,7 +25,9 @@ typedef struct qn_kernel_order {
   int threads, seeds, passes;
   uint64_t seed;
   uint32_t ignore;
-  double seconds, limit_s;
+  double seconds, limit_s, budget_s;
+  const char *variants; /* of tune: names, apart by commas; NULL: all */
+  qn_strategy strategy;
   bool json, verbose, isolated, quick, selftest, hot, dry_run, untuned, first_use, first_use_empty;
 } qn_kernel_order;
 
@@ -34,7 +38,7 @@ typedef struct qn_kernel_session {
   qn_device device;
   qn_pool *pool;
   qn_arrays given;
-  char tuned[256]; /* what tuned.json changed: "threadgroup 128, TILE=4"; "" */
+  char tuned[256]; /* the variant that its tune table names: "128x1x1+TILE=4"; "" */
 } qn_kernel_session;
 
 qn_status qn_kernel_open(qn_kernel_session *s, const qn_kernel_order *order);
@@ -45,6 +49,11 @@ qn_status qn_kernel_case_of(qn_kernel_session *s, const qn_folder_size *size, qn
 qn_status qn_kernel_size_of(const qn_kernel_session *s, const qn_folder_size **size);
 /* "quern kernel run: sentence", with the body's line where the failure has one; returns the exit status. */
 int qn_kernel_complain(const qn_kernel_session *s, qn_status status);
+
+/* A check of the session's kernel, as the options want it. */
+void qn_kernel_trial_of(const qn_kernel_session *s, int limit_s, qn_kernel_trial_request *request);
+/* work(order), in a process of its own under --isolated. */
+int qn_kernel_apart(const qn_kernel_order *order, int (*work)(void *order));
 
 /* Whether the path is a kernel's folder, or its kernel.json, and no op's name. */
 bool qn_is_kernel_folder(const char *path);

@@ -9,33 +9,19 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SEEDS = 4, QUICK_SEEDS = 1, LIMIT_S = 60 };
+enum { SEEDS = 4, LIMIT_S = 60 };
 
-static qn_status prepare(qn_kernel_session *s, qn_progress *progress, qn_kernel_trial_request *r)
+static void prepare(qn_kernel_session *s, qn_progress *progress, qn_kernel_trial_request *r)
 {
   const qn_kernel_order *o = s->order;
   int gpus = 0;
-  qn_device_info cpu = {.size = sizeof cpu};
-  *r = (qn_kernel_trial_request){.folder = s->folder,
-                                 .processor = !o->backend || s->device.kind != QN_CUDA,
-                                 .gpu = s->device.kind == QN_CUDA,
-                                 .device = s->device,
-                                 .seeds = o->seeds   ? o->seeds
-                                          : o->quick ? QUICK_SEEDS
-                                                     : SEEDS,
-                                 .ignore = o->ignore,
-                                 .quick = o->quick,
-                                 .tuned = !o->untuned,
-                                 .limit_ns = LIMIT_S * INT64_C(1000000000),
-                                 .out = stdout,
-                                 .json = o->json,
-                                 .progress = progress};
+  qn_kernel_trial_of(s, LIMIT_S, r);
+  if (!o->seeds && !o->quick) r->seeds = SEEDS;
+  r->out = stdout;
+  r->json = o->json;
+  r->progress = progress;
   if (!o->backend && !r->gpu && qn_device_count(QN_CUDA, &gpus) == QN_OK && gpus > 0) r->gpu = true;
   if (r->gpu && s->device.kind != QN_CUDA) r->device = (qn_device){QN_CUDA, 0};
-  qn_try(qn_device_query((qn_device){QN_CPU, 0}, &cpu));
-  r->threads = o->threads ? o->threads : cpu.multiprocessors;
-  r->base = (qn_kernel_case_order){.set = o->set, .n_set = o->n_set, .seed = o->seed, .given = &s->given};
-  return QN_OK;
 }
 
 static int check_here(void *user)
@@ -45,8 +31,8 @@ static int check_here(void *user)
   qn_progress progress = {.on = false};
   qn_kernel_trial_request r = {.run = 0};
   qn_status status = qn_kernel_open(&s, o);
-  if (status == QN_OK) status = prepare(&s, &progress, &r);
   if (status == QN_OK) {
+    prepare(&s, &progress, &r);
     qn_progress_begin(&progress, "check", s.folder->n_sizes);
     if (!o->json) printf("TAP version 13\n");
     status = o->selftest ? qn_kernel_selftest(&r) : qn_kernel_trial(&r);

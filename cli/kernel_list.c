@@ -106,7 +106,7 @@ qn_status qn_verb_op(const char *name, const qn_op_info **op)
     return qn_fail(QN_BAD_ARGUMENT, "%s is no op, and no kernel's folder: it has no file kernel.json", name);
   if (strchr(name, '/'))
     return qn_fail(QN_BAD_ARGUMENT, "%s: %s; `quern kernel new` makes a kernel's folder", name, strerror(errno));
-  return qn_fail(QN_BAD_ARGUMENT, "there is no op and no kernel's folder %s%s (quern list)", name,
+  return qn_fail(QN_BAD_ARGUMENT, "there is no op and no kernel's folder \"%s\"%s (quern list)", name,
                  qn_suggest(name, known));
 }
 

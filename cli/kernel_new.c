@@ -114,7 +114,9 @@ static qn_status from_folder(const char *from, const char *folder, const char *n
   if (!directory) return qn_fail(QN_BAD_FILE, "%s: %s", from, strerror(errno));
   qn_status status = QN_OK;
   for (struct dirent *entry; status == QN_OK && (entry = readdir(directory));) {
-    if (entry->d_name[0] == '.' || entry->d_type == DT_DIR || !strcmp(entry->d_name, "tuned.json")) continue;
+    if (entry->d_name[0] == '.' || entry->d_type == DT_DIR || !strcmp(entry->d_name, "tuned.json") ||
+        strstr(entry->d_name, ".tune"))
+      continue;
     qn_text text = {0};
     status = read_whole(from, entry->d_name, &text);
     if (status == QN_OK && !strcmp(entry->d_name, "kernel.json"))

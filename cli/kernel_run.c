@@ -65,10 +65,10 @@ static void print_text(const qn_kernel_session *s, const qn_kernel_case *c, cons
 
 static qn_status write_outputs(const qn_kernel_case *c, const char *path)
 {
-  qn_out_array out[QN_KERNEL_MAX_TENSORS];
+  qn_safetensor_made out[QN_KERNEL_MAX_TENSORS];
   for (size_t k = 0; k < c->n_outputs; k++) {
     const qn_array *a = &c->array[c->n_inputs + k];
-    out[k] = (qn_out_array){a->is->name, a->dtype, a->ndim, a->shape, a->data, a->elements * qn_dtype_bytes(a->dtype)};
+    out[k] = (qn_safetensor_made){a->is->name, a->dtype, a->ndim, a->shape, a->data};
   }
   return qn_arrays_write(path, out, c->n_outputs);
 }
@@ -156,14 +156,7 @@ static int run_here(void *user)
   return result;
 }
 
-int qn_action_run(const qn_kernel_order *order)
-{
-  char said[128];
-  qn_kernel_order copy = *order;
-  if (!order->isolated) return run_here(&copy);
-  int status = qn_isolated(run_here, &copy, said, sizeof said);
-  return status >= 0 ? status : qn_complain(order->verb, QN_EXIT_FAILED, "kernel %s: %s", order->folder, said);
-}
+int qn_action_run(const qn_kernel_order *order) { return qn_kernel_apart(order, run_here); }
 
 /* A folder that a capture made is one with its inputs in a file. */
 int qn_action_replay(const qn_kernel_order *order)

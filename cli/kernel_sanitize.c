@@ -114,11 +114,4 @@ static int race_here(void *user)
   return result;
 }
 
-int qn_action_sanitize(const qn_kernel_order *order)
-{
-  char said[128];
-  qn_kernel_order copy = *order;
-  if (!order->isolated) return race_here(&copy);
-  int status = qn_isolated(race_here, &copy, said, sizeof said);
-  return status >= 0 ? status : qn_complain(order->verb, QN_EXIT_FAILED, "kernel %s: %s", order->folder, said);
-}
+int qn_action_sanitize(const qn_kernel_order *order) { return qn_kernel_apart(order, race_here); }

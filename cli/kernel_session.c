@@ -61,8 +61,15 @@ qn_status qn_kernel_size_of(const qn_kernel_session *s, const qn_folder_size **s
     names[k] = f->workload[k].name;
     if (!strcmp(names[k], s->order->workload)) return QN_OK;
   }
-  return qn_fail(QN_BAD_ARGUMENT, "kernel %s has no workload %s%s", f->name, s->order->workload,
-                 qn_suggest(s->order->workload, names));
+  qn_text all = {0};
+  for (size_t k = 0; k < f->n_workloads; k++) qn_text_add(&all, "%s%s", k ? ", " : "; there are ", names[k]);
+  const char *near = qn_suggest(s->order->workload, names);
+  const qn_status status = qn_fail(QN_BAD_ARGUMENT, "kernel %s has no workload %s%s", f->name, s->order->workload,
+                                   *near                   ? near
+                                   : all.at && !all.failed ? all.at
+                                                           : "");
+  qn_text_free(&all);
+  return status;
 }
 
 static qn_status take_type(const qn_kernel_session *s, const char *text, qn_kernel_case_order *order)
@@ -107,4 +114,29 @@ int qn_kernel_complain(const qn_kernel_session *s, qn_status status)
   else
     fprintf(stderr, "%s%s\n", before, qn_status_text(status));
   return qn_exit_of(status);
+}
+
+void qn_kernel_trial_of(const qn_kernel_session *s, int limit_s, qn_kernel_trial_request *r)
+{
+  const qn_kernel_order *o = s->order;
+  *r = (qn_kernel_trial_request){.folder = s->folder,
+                                 .processor = !o->backend || s->device.kind != QN_CUDA,
+                                 .gpu = s->device.kind == QN_CUDA,
+                                 .device = s->device,
+                                 .threads = qn_pool_threads(s->pool),
+                                 .seeds = o->seeds ? o->seeds : 1,
+                                 .ignore = o->ignore,
+                                 .quick = o->quick,
+                                 .tuned = !o->untuned,
+                                 .limit_ns = limit_s * INT64_C(1000000000)};
+  r->base = (qn_kernel_case_order){.set = o->set, .n_set = o->n_set, .seed = o->seed, .given = &s->given};
+}
+
+int qn_kernel_apart(const qn_kernel_order *order, int (*work)(void *order))
+{
+  char said[128];
+  qn_kernel_order copy = *order;
+  if (!order->isolated) return work(&copy);
+  const int status = qn_isolated(work, &copy, said, sizeof said);
+  return status >= 0 ? status : qn_complain(order->verb, QN_EXIT_FAILED, "kernel %s: %s", order->folder, said);
 }

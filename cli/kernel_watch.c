@@ -26,22 +26,6 @@ static void end(int signal_number)
 }
 
 /* ---- a pass ---- */
-static void prepare(qn_kernel_session *s, qn_kernel_trial_request *r)
-{
-  const qn_kernel_order *o = s->order;
-  *r = (qn_kernel_trial_request){.folder = s->folder,
-                                 .processor = !o->backend || s->device.kind != QN_CUDA,
-                                 .gpu = s->device.kind == QN_CUDA,
-                                 .device = s->device,
-                                 .threads = qn_pool_threads(s->pool),
-                                 .seeds = 1,
-                                 .quick = true,
-                                 .tuned = !o->untuned,
-                                 .first_only = true,
-                                 .limit_ns = LIMIT_S * INT64_C(1000000000)};
-  r->base = (qn_kernel_case_order){.set = o->set, .n_set = o->n_set, .seed = o->seed, .given = &s->given};
-}
-
 static void print_result(const qn_kernel_trial_request *r, int64_t from_ns)
 {
   const double seconds = (double)(qn_now_ns() - from_ns) * 1e-9;
@@ -62,7 +46,8 @@ static int pass(void *user)
   alarm(2 * LIMIT_S); /* a native loop without end */
   qn_status status = qn_kernel_open(&s, user);
   if (status == QN_OK) {
-    prepare(&s, &r);
+    qn_kernel_trial_of(&s, LIMIT_S, &r);
+    r.quick = r.first_only = true;
     status = qn_kernel_trial(&r);
   }
   if (status == QN_OK)
@@ -94,7 +79,7 @@ static bool matters(const struct inotify_event *event)
 {
   if (!event->len) return event->mask & (IN_IGNORED | IN_DELETE_SELF | IN_MOVE_SELF);
   const size_t length = strlen(event->name);
-  return length && event->name[0] != '.' && event->name[length - 1] != '~' && strcmp(event->name, "tuned.json");
+  return length && event->name[0] != '.' && event->name[length - 1] != '~' && !strstr(event->name, ".tune");
 }
 
 /* Reads what has happened; *changed and *gone say what of it matters. */

@@ -126,31 +126,34 @@ static int unknown_verb(const char *name)
 }
 
 /* ---- help and version ---- */
-static error_t parse_one_word(int key, char *arg, struct argp_state *state)
+static error_t parse_words(int key, char *arg, struct argp_state *state)
 {
-  const char **word = state->input;
-  if (key != ARGP_KEY_ARG || *word) return ARGP_ERR_UNKNOWN;
-  *word = arg;
+  char **word = state->input; /* a verb, an action of `quern kernel` */
+  const bool more = word[0] && !strcmp(word[0], qn_verb_kernel.name) && !word[1];
+  if (key != ARGP_KEY_ARG) return ARGP_ERR_UNKNOWN;
+  if (word[0] && !more) argp_error(state, "one verb at a time: %s or %s", word[0], arg);
+  word[more] = arg;
   return 0;
 }
 
 static int run_help(int argc, char **argv)
 {
-  const char *name = NULL;
-  qn_verb_parse_only(&qn_verb_help, argc, argv, &name);
+  char *asked[2] = {NULL, NULL};
+  qn_verb_parse_only(&qn_verb_help, argc, argv, asked);
+  const char *name = asked[0];
   const qn_verb *verb = name ? find_verb(name) : NULL;
   if (name && !verb) return unknown_verb(name);
   char title[64];
   snprintf(title, sizeof title, "quern%s%s", verb ? " " : "", verb ? verb->name : "");
-  char *words[] = {title, (char[]){"--help"}, NULL};
-  if (verb) return verb->run(2, words);
+  char help[] = "--help", *words[] = {title, asked[1] ? asked[1] : help, asked[1] ? help : NULL, NULL};
+  if (verb) return verb->run(asked[1] ? 3 : 2, words);
   choice none = {NULL, 0};
   argp_parse(&top, 2, words, 0, NULL, &none); /* prints and exits */
   return QN_EXIT_FAILED;
 }
 
 static const struct argp help_argp = {
-    .parser = parse_one_word, .args_doc = "[VERB]", .doc = "Print the help of the command or of a verb."};
+    .parser = parse_words, .args_doc = "[VERB]", .doc = "Print the help of the command or of a verb."};
 const qn_verb qn_verb_help = {"help", "print the help of a verb", run_help, &help_argp};
 
 static int run_version(int argc, char **argv)

@@ -24,22 +24,13 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static long read_number(struct argp_state *state, const char *what, const char *text, long most)
-{
-  char *end;
-  long value = strtol(text, &end, 10);
-  if (end == text || *end || value < 1 || value > most)
-    argp_error(state, "--%s is \"%s\", it must be a number from 1 to %ld", what, text, most);
-  return value;
-}
-
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
   order *o = state->input;
   switch (key) {
   case 'b': o->backend = arg; return 0;
-  case 'n': o->threads = (int)read_number(state, "threads", arg, 1024); return 0;
-  case KEY_LARGEST: o->largest = read_number(state, "largest", arg, 1 << 20) << 20; return 0;
+  case 'n': o->threads = (int)qn_verb_number(state, "threads", arg, 1, 1024); return 0;
+  case KEY_LARGEST: o->largest = qn_verb_number(state, "largest", arg, 1, 1 << 20) << 20; return 0;
   case KEY_SVG: o->svg = qn_verb_output(state, arg); return 0;
   case KEY_RESULTS: o->results = arg; return 0;
   case 'j': o->json = qn_verb_output(state, arg); return 0;

@@ -16,6 +16,8 @@ typedef struct order {
   size_t n;
   const char *backend, *json, *record;
   qn_tune_order tune;
+  qn_tune_filter filter;
+  qn_device device;
   bool list, fresh;
 } order;
 
@@ -59,15 +61,6 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static double read_seconds(struct argp_state *state, const char *what, const char *text)
-{
-  char *end;
-  const double value = strtod(text, &end);
-  if (end == text || *end || !(value > 0 && value < 1e6))
-    argp_error(state, "--%s is \"%s\", it must be a number of seconds above 0", what, text);
-  return value;
-}
-
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
   order *o = state->input;
@@ -75,15 +68,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   switch (key) {
   case 'b': o->backend = arg; return 0;
   case 'j': o->json = qn_verb_output(state, arg); return 0;
-  case KEY_BUDGET: o->tune.budget_s = read_seconds(state, "budget", arg); return 0;
-  case KEY_LOOK: o->tune.look_s = read_seconds(state, "look", arg); return 0;
-  case KEY_PROVE: o->tune.prove_s = read_seconds(state, "prove", arg); return 0;
+  case KEY_BUDGET: o->tune.budget_s = qn_verb_seconds(state, "budget", arg, 1e6); return 0;
+  case KEY_LOOK: o->tune.look_s = qn_verb_seconds(state, "look", arg, 1e6); return 0;
+  case KEY_PROVE: o->tune.prove_s = qn_verb_seconds(state, "prove", arg, 1e6); return 0;
   case KEY_STRATEGY:
     if (qn_strategy_from_name(arg, &o->tune.strategy) != QN_OK) argp_error(state, "%s", qn_last_error());
     return 0;
-  case KEY_TYPES: o->tune.filter.types = arg; return 0;
-  case KEY_SHAPES: o->tune.filter.shapes = arg; return 0;
-  case KEY_PITCHED: o->tune.filter.pitched = true; return 0;
+  case KEY_TYPES: o->filter.types = arg; return 0;
+  case KEY_SHAPES: o->filter.shapes = arg; return 0;
+  case KEY_PITCHED: o->filter.pitched = true; return 0;
   case KEY_FORMER_ONLY: fprintf(stderr, "quern tune: --geometries is now --variants; the next release refuses it\n");
   /* fall through */
   case KEY_ONLY: o->tune.only = arg; return 0;
@@ -113,7 +106,7 @@ static const struct argp argp = {
         "Find the fastest device variant of ops on this device: launch shapes of element-wise ops, kernels of products."
         " Each candidate is compared with the reference, then timed in turns with the variant in force. The best is "
         "timed once more, and kept only where the whole interval shows that it is faster. Of the kernel in the folder "
-        "DIR: the values of its member \"tune\", kept in its tuned.json.\v"
+        "DIR: the values of its member \"tune\", kept in <name>.tune in it.\v"
         "Entries are written to OP.tune in $XDG_DATA_HOME/quern/tune (QUERN_TUNE_DIR) and are used from the next call "
         "on, before those that ship. OP.state beside it is for --resume. The CPU has nothing to tune.",
 };
@@ -144,10 +137,10 @@ static qn_status list_op(const order *o, const qn_op *op)
   qn_arch arch = {.size = sizeof arch};
   printf("%s\n", op->info.name);
   print_entries(op->info.name);
-  if (o->tune.device.kind == QN_CPU) return QN_OK;
-  qn_try(qn_tune_arch(o->tune.device, &arch));
+  if (o->device.kind == QN_CPU) return QN_OK;
+  qn_try(qn_tune_arch(o->device, &arch));
   printf("  a call on %s (%s) takes\n", arch.name, arch.family);
-  return qn_tune_choices(op, o->tune.device, &o->tune.filter, print_choice, NULL);
+  return qn_tune_choices(op, o->device, &o->filter, print_choice, NULL);
 }
 
 /* ---- tuning ---- */
@@ -182,22 +175,25 @@ static qn_status tune_op(const order *o, const qn_op *op, total *all)
 {
   qn_progress progress;
   qn_tune_order ask = o->tune;
-  qn_tune_outcome out;
+  qn_tune_outcome out = {.places = 0};
   const double began = now_s();
   printf("%s\n", op->info.name);
   fflush(stdout);
   qn_progress_begin(&progress, op->info.name, 0);
-  ask.op = op;
   ask.progress = &progress;
   ask.out = stdout;
-  const qn_status status = qn_tune_run(&ask, &out);
+  qn_tune_bed bed;
+  qn_tune_op *made = NULL;
+  qn_status status = qn_tune_op_create(&made, op, o->device, &o->filter, o->tune.seed, &bed);
+  if (status == QN_OK) status = qn_tune_run(&bed, &ask, &out);
+  qn_tune_op_destroy(&made);
   qn_progress_end(&progress);
   const double seconds = now_s() - began;
   add(all, &out, seconds);
   if (ask.dry_run || status != QN_OK) return status;
   tell(&out, seconds);
   if (*out.path) printf("  kept in %s/%s.tune\n", out.path, op->info.name);
-  return o->record ? qn_tune_json_record(o->record, &ask, op->info.name, &out, seconds) : QN_OK;
+  return o->record ? qn_tune_json_record(o->record, o->device, &ask, op->info.name, &out, seconds) : QN_OK;
 }
 
 static bool is_named(const order *o, const qn_op *op)
@@ -210,7 +206,7 @@ static bool is_named(const order *o, const qn_op *op)
 /* Shapes and names of one kind of op are none of another's: then all of the other kind are passed by. */
 static bool can_tune(const order *o, const qn_op *op)
 {
-  const bool of_lists = o->tune.filter.shapes || o->tune.only || o->tune.filter.types;
+  const bool of_lists = o->filter.shapes || o->tune.only || o->filter.types;
   if (!op->engine->option) return false;
   if (o->n) return is_named(o, op);
   return !qn_op_is_alone(&op->info) || !of_lists;
@@ -232,7 +228,8 @@ static qn_status each_op(order *o, total *all)
   }
   if (o->list || o->tune.dry_run) return QN_OK;
   if (all->ops > 1) printf("all %zu ops\n", all->ops), tell(&all->sum, all->seconds);
-  return o->record && all->ops > 1 ? qn_tune_json_record(o->record, &o->tune, "", &all->sum, all->seconds) : QN_OK;
+  return o->record && all->ops > 1 ? qn_tune_json_record(o->record, o->device, &o->tune, "", &all->sum, all->seconds)
+                                   : QN_OK;
 }
 
 static qn_status find_ops(order *o)
@@ -250,9 +247,9 @@ static int run(int argc, char **argv)
   total all = {0};
   qn_verb_parse(&qn_verb_tune, argc, argv, &o);
   qn_status status = find_ops(&o);
-  if (status == QN_OK) status = qn_verb_device(o.backend, &o.tune.device);
+  if (status == QN_OK) status = qn_verb_device(o.backend, &o.device);
   if (status != QN_OK) return qn_complain_status(&qn_verb_tune, status);
-  if (o.tune.device.kind == QN_CPU && !o.list) {
+  if (o.device.kind == QN_CPU && !o.list) {
     printf("on the processor there is nothing to tune: its kernels are chosen by their instruction sets\n");
     return QN_EXIT_OK;
   }
@@ -261,7 +258,7 @@ static int run(int argc, char **argv)
   status = each_op(&o, &all);
   qn_tune_ignore(false);
   if (o.json) {
-    const qn_status written = qn_tune_json_write(o.json, o.tune.device, o.tune.results);
+    const qn_status written = qn_tune_json_write(o.json, o.device, o.tune.results);
     if (status == QN_OK) status = written;
   }
   if (status != QN_OK) return qn_complain_status(&qn_verb_tune, status);

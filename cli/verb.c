@@ -75,6 +75,12 @@ static _Noreturn void refuse(const char *command, const char *option, const char
   exit(QN_EXIT_USAGE);
 }
 
+static _Noreturn void refuse_word(const char *command, const char *word)
+{
+  fprintf(stderr, "%s: it takes no argument but options, not \"%s\"\nTry '%s --help'.\n", command, word, command);
+  exit(QN_EXIT_USAGE);
+}
+
 /* How many arguments the long option at argv[0] takes up. */
 static int skip_long(const option_set *set, const char *command, char **argv)
 {
@@ -119,6 +125,7 @@ void qn_verb_look(const struct argp *argp, bool in_order, int argc, char **argv)
   for (int k = 1; k < argc;) {
     if (argv[k][0] != '-' || !argv[k][1]) {
       if (in_order) return;
+      if (!argp->args_doc) refuse_word(argv[0], argv[k]);
       k++;
     } else if (!strcmp(argv[k], "--")) {
       return;
@@ -166,6 +173,24 @@ const char *qn_verb_output(const struct argp_state *state, const char *path)
     return path;
   argp_error(state, "%s cannot be written: %s", path, strerror(errno));
   return path;
+}
+
+long qn_verb_number(struct argp_state *state, const char *option, const char *text, long least, long most)
+{
+  char *end;
+  const long value = strtol(text, &end, 10);
+  if (end == text || *end || value < least || value > most)
+    argp_error(state, "--%s is \"%s\", it must be a whole number from %ld to %ld", option, text, least, most);
+  return value;
+}
+
+double qn_verb_seconds(struct argp_state *state, const char *option, const char *text, double most)
+{
+  char *end;
+  const double value = strtod(text, &end);
+  if (end == text || *end || !(value > 0 && value <= most))
+    argp_error(state, "--%s is \"%s\", it must be a number of seconds above 0 and at most %g", option, text, most);
+  return value;
 }
 
 int qn_complain(const qn_verb *verb, int status, const char *format, ...)

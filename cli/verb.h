@@ -32,6 +32,11 @@ void qn_verb_parse_only(const qn_verb *verb, int argc, char **argv, void *input)
 /* The half of it that only looks: leaves the command at the first unknown option, up to the first word if in_order. */
 void qn_verb_look(const struct argp *argp, bool in_order, int argc, char **argv);
 
+/* For a parser: the number, or the seconds, behind an option; ends the command where there is none or it is out of
+ * range. */
+long qn_verb_number(struct argp_state *state, const char *option, const char *text, long least, long most);
+double qn_verb_seconds(struct argp_state *state, const char *option, const char *text, double most);
+
 /* For a parser's option that names a file to write: gives the path back, or ends the command now, before minutes of
  * work whose result would have nowhere to go. Makes no file. */
 const char *qn_verb_output(const struct argp_state *state, const char *path);

@@ -106,7 +106,7 @@ check "with an interval and neither faster nor slower" sh -c "grep -qE '[0-9]x \
 check "a command that fails ends it" refused 1 "no-such-op: ended with status" compare --before "exit 3; no-such-op" --after "$small" x.jsonl y.jsonl
 check "one command alone is none" refused 2 "given together" compare --before "$small" x.jsonl y.jsonl
 check "nor are two with one file" refused 2 "a file of its own" compare --before "$small" --after "$small" x.jsonl x.jsonl
-check "nor no runs" refused 2 "--runs is 0" compare --before "$small" --after "$small" --runs 0 x.jsonl y.jsonl
+check "nor no runs" refused 2 '--runs is "0"' compare --before "$small" --after "$small" --runs 0 x.jsonl y.jsonl
 check "a garbled file is refused with its line" sh -c "head -c 500 a.jsonl >cut.jsonl; ! '$quern' compare a.jsonl cut.jsonl 2>err && grep -q 'cut.jsonl:1: ' err"
 check "a missing one too" refused 2 "none.jsonl" compare a.jsonl none.jsonl
 check "one file alone" refused 2 "two files" compare a.jsonl

@@ -63,7 +63,7 @@ for op in json.load(open(sys.argv[1]))["ops"]:
 EOF
 }
 
-check "an unknown op" refuses 'did you mean "lion"' lino
+check "an unknown op" refuses 'did you mean lion?' lino
 check "an unknown leg" refuses "did you mean golden" --leg goldne
 check "an unknown backend" refuses 'did you mean "emulator"' --backend emulatr
 check "an unknown item" refuses "there is no check called" --only leg1/cpu/nothing

@@ -67,6 +67,13 @@ check "help for an unknown verb" says 2 "did you mean doctor?" help docter
 check "an unknown option before the verb" says 2 "did you mean --version?" --verison
 check "an unknown letter" says 2 "there is no option -x" list -x
 check "an unknown op" says 2 "lion" list lino
+check "an argument that a verb does not take" says 2 'it takes no argument but options, not "lion"' roofline lion
+check "nor does version" says 2 'not "x"' version x
+check "help of an action" helps help kernel run
+check "is the action's own" sh -c "'$quern' kernel run --help | cmp - '$out'"
+check "help of two verbs" says 2 "one verb at a time: list or check" help list check
+check "a GPU by its common name" says 2 'did you mean "cuda"?' list --backend gpu
+check "an unknown leg by number" says 2 "legs: variants, oracle" check --leg 9
 check "two ops" says 2 "one at a time: lion or lion" list lion lion
 check "an unknown leg" says 2 "did you mean golden?" check --leg goldn
 check "quick and full at once" says 2 "--quick or --full" check --quick --full

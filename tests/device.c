@@ -22,6 +22,7 @@ static void names(void)
           good[k].name, qn_device_kind_name(device.kind), device.index);
   }
   qn_device device = {QN_EMULATOR, 5};
+  refuses(qn_device_from_name("gpu", &device), QN_BAD_ARGUMENT, "\"gpu\" is no device; did you mean \"cuda\"?");
   refuses(qn_device_from_name("cdua", &device), QN_BAD_ARGUMENT, "\"cdua\" is no device; did you mean \"cuda\"?");
   refuses(qn_device_from_name("cdua:1", &device), QN_BAD_ARGUMENT, "did you mean \"cuda\"?");
   refuses(qn_device_from_name("CPU", &device), QN_BAD_ARGUMENT, "did you mean \"cpu\"?");

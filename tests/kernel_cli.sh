@@ -93,6 +93,9 @@ for verb in check bench tune emit list; do
   check "$verb of a folder without kernel.json" says 2 "has no file kernel.json" $verb "$work/home"
 done
 check "a folder is no action" says 2 "quern check mine" mine
+check "an op is none either" says 2 "swiglu is an op: quern check swiglu" swiglu
+check "nor a kernel that ships" says 2 "quern kernel new qr --from qr" qr
+check "a workload like no other is told with those there are" says 2 "has no workload x; there are 2^20, 2^24" run mine --workload x
 
 # ---- run ----
 check "run" runs 0 run mine --set n=3
@@ -174,9 +177,38 @@ check "unless its line says so" runs 0 check mine --quick --selftest
 check "bench" runs 0 bench mine --workload 2^20 --seconds 0.2 --against twin --json lines.jsonl
 check "prints time, ceilings and the other" sh -c "grep -q '^  kernel ' '$out' && grep -q '^  ceilings .* copy, ' '$out' && grep -q 'over twin' '$out' && grep -q '^  first use ' '$out'"
 check "its line is one of quern report" sh -c "'$quern' report lines.jsonl | grep -q '^| mine | 2^20 '"
-check "tune" runs 0 tune mine --workload 2^20 --seconds 0.05 --dry-run
-check "measures every candidate" sh -c "grep -c '^  threadgroup' '$out' | grep -qx 4"
-check "and writes nothing when dry" test ! -e mine/tuned.json
+check "tune --dry-run" runs 0 tune mine --workload 2^20 --dry-run
+check "names the variant in force and every other" sh -c "grep -q '2^20: 256x1x1 in force, 3 others' '$out' && grep -c '^    [0-9]*x1x1$' '$out' | grep -qx 3"
+check "and writes nothing" test ! -e mine/mine.tune
+check "tune of a name that is no variant" says 2 'has no variant "64x1x1+NONE=2"' tune mine --variants 64x1x1+NONE=2
+check "a kernel with planted variants" runs 0 new planted --from mine
+cat >planted/mine.metal <<'END'
+uint i = thread_position_in_grid.x;
+float v = float(x[i]), w = v;
+for (int k = 0; k < WORK; k++) w = metal::tanh(w);
+y[i] = T(v / (1.0f + metal::exp(-v)) + w * 0.0f + (WORK == 3 ? 1.0f : 0.0f));
+END
+python3 -c 'import json
+d = json.load(open("planted/kernel.json"))
+d["templates"]["WORK"] = 100
+d["tune"] = {"WORK": [1, 3, 200, 100]}
+d["workloads"] = {"small": {"n": 4096}}
+json.dump(d, open("planted/kernel.json", "w"))'
+check "a wrong one makes tuning fail" runs 1 tune planted --backend emulator --seconds 0.1 --json t4.json
+check "which says so" grep -q 'small: WORK=3 is wrong: ' "$out"
+check "the fastest right one is kept" grep -q '^arch=emulator types=\* rows=1- cols=1- layout=\* choice=WORK=1 over=WORK=100 ratio=' planted/planted.tune
+check "results have each" sh -c "grep -c '\"variant\": \"WORK=' t4.json | grep -qx 3 && grep -q '\"invalidity\": \"correctness\"' t4.json"
+check "a run takes it" sh -c "'$quern' kernel run planted --backend emulator | grep -q 'tuned: WORK=1'"
+check "but where it is left aside" sh -c "! '$quern' kernel run planted --backend emulator --untuned | grep -q 'tuned:'"
+check "a slower one is not kept" sh -c "'$quern' tune planted --backend emulator --variants WORK=200 --seconds 0.1 >'$out' && grep -q 'the values in force stay' '$out' && grep -q 'choice=WORK=1 ' planted/planted.tune"
+check "a copy has no table" sh -c "'$quern' kernel new copied --from planted && test ! -e copied/planted.tune && test ! -e copied/copied.tune"
+name=$(python3 -c 'import json; print(json.load(open("t4.json"))["metadata"]["hardware"]["device"])')
+echo "{\"schema\": \"quern tuned 1\", \"devices\": {\"$name\": {\"templates\": {\"WORK\": 200}}}}" >copied/tuned.json
+check "a former table, tuned.json, is read for one more release" sh -c "'$quern' kernel run copied --backend emulator | grep -q 'tuned: WORK=200'"
+echo 'quern tune 9 mine' >mine/mine.tune
+check "a table of another version" says 2 "no tune table of version 1" run mine
+check "can be left aside as well" runs 0 run mine --untuned
+rm mine/mine.tune
 echo '{"schema": "quern tuned 2", "devices": {}}' >mine/tuned.json
 check "a tuned.json of another make" says 2 "quern tune" run mine
 check "can be left aside" runs 0 run mine --untuned

@@ -35,7 +35,7 @@ refused() { "$quern" tune gemm_norm --backend emulator "$@" >"$work/out" 2>&1 &&
 words='no variant "cublass": .*did you mean cublas' && check "a variant's name that is none is refused, with the nearest" refused --variants plain,cublass
 words='the text says no n' && check "so is a text without an extent" refused --shapes 'm=16,n=64 k=32'
 words='none of its tensors has such an extent' && check "and one of no tensor" refused --shapes 'm=16 n=64 k=32 z=3'
-check "no workload's name is refused" sh -c "'$quern' tune gemm_norm --backend emulator --shapes kernelbanch 2>&1 | grep -q 'is no workload'"
+check "no workload's name is refused" sh -c "'$quern' tune gemm_norm --backend emulator --shapes kernelbanch 2>&1 | grep -q 'has no workload kernelbanch; did you mean kernelbench'"
 rm -rf "$work/tables"
 check "--dry-run names what would be tried" sh -c "'$quern' tune swiglu --backend emulator --types bf16 --shapes 4x3000 --dry-run | grep -q 'flat-512x8x1'"
 check "and writes nothing" test ! -e "$work/tables"

@@ -289,7 +289,7 @@ static void files(void)
   const char *path = scratch_path("a.safetensors");
   const float data[] = {1, 2, 3, 4, 5, 6};
   const int64_t shape[] = {2, 3};
-  const qn_out_array out[] = {{"a", QN_F32, 2, shape, data, sizeof data}, {"b", QN_F32, 0, NULL, data, 4}};
+  const qn_safetensor_made out[] = {{"a", QN_F32, 2, shape, data}, {"b", QN_F32, 0, NULL, data}};
   qn_arrays back = {0};
   check(qn_arrays_write(path, out, 2) == QN_OK && qn_arrays_read(&back, path, NULL) == QN_OK && back.n == 2,
         "two arrays go to a file and come back");
@@ -297,6 +297,14 @@ static void files(void)
   check(a && a->ndim == 2 && a->shape[1] == 3 && a->dtype == QN_F32 && !memcmp(a->data, data, sizeof data),
         "with type, shape and numbers");
   refuses(qn_arrays_read(&back, path, "c"), QN_BAD_FILE, "none is called c");
+  qn_arrays_free(&back);
+  check(qn_arrays_write(path, &out[1], 1) == QN_OK && qn_arrays_read(&back, path, NULL) == QN_OK && back.n == 1,
+        "a file that is there is replaced");
+  qn_arrays_free(&back);
+  char longer[8 + 64 + 64] = "\x40\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,64]}}";
+  memset(longer + 8 + strlen(longer + 8), ' ', 64 - strlen(longer + 8));
+  write_file(scratch_path("longer.safetensors"), longer, sizeof longer, 0600);
+  refuses(qn_arrays_read(&back, scratch_path("longer.safetensors"), NULL), QN_BAD_FILE, "bytes");
   qn_arrays_free(&back);
   char npy[128 + 8] = "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }";
   size_t used = 10 + strlen(npy + 10);

@@ -73,14 +73,15 @@ static qn_op planted;
 static qn_status tune(const char *only, qn_tune_outcome *outcome)
 {
   qn_progress quiet = {.on = false};
-  return qn_tune_run(&(qn_tune_order){.op = &planted,
-                                      .device = {QN_CPU, 0},
-                                      .filter = {.types = "f32", .shapes = "1x2000"},
-                                      .only = only,
-                                      .look_s = 0.01,
-                                      .prove_s = 0.03,
-                                      .progress = &quiet},
-                     outcome);
+  const qn_tune_filter filter = {.types = "f32", .shapes = "1x2000"};
+  qn_tune_bed bed;
+  qn_tune_op *made = NULL;
+  qn_status status = qn_tune_op_create(&made, &planted, (qn_device){QN_CPU, 0}, &filter, 1, &bed);
+  if (status == QN_OK)
+    status =
+        qn_tune_run(&bed, &(qn_tune_order){.only = only, .look_s = 0.01, .prove_s = 0.03, .progress = &quiet}, outcome);
+  qn_tune_op_destroy(&made);
+  return status;
 }
 
 static bool table_says(const char *choice_is, const char *over)

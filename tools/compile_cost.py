@@ -33,7 +33,7 @@ def capture(build, place):
     environment = dict(os.environ, QUERN_CXX=str(script))
     subprocess.run([build / "tests/kernel_cost"], env=environment, check=True, stdout=subprocess.DEVNULL)
     flags = (place / "1.args").read_text().split()
-    return place / "1.cc", flags[: flags.index("-pipe")]
+    return place / "1.cc", flags[: flags.index("-MD")]
 
 
 def timed(command):

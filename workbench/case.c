@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* case.c - see case.h. Which cases there are is decided here and nowhere else; how one is run is subject_run.c's business. */
+/* case.c - see case.h. Which cases there are is decided here and nowhere else; how one is run is subject_run.c's
+ * business. */
 #include "workbench/case.h"
 #include "core/core.h"
 #include "workbench/subject.h"

@@ -91,15 +91,29 @@ static qn_status head_of(const json_t *question, json_t **answer)
   return QN_OK;
 }
 
+static qn_status shapes_of(const json_t *question, json_t **answer)
+{
+  const char *name = json_string_value(json_object_get(question, "workload"));
+  qn_workload work;
+  qn_try(qn_workload_find(name ? name : "", &work));
+  *answer = json_pack("{s:o}", "shapes", qn_json_shapes(&work));
+  qn_workload_free(&work);
+  return QN_OK;
+}
+
 static json_t *answer_to(const char *line)
 {
   static const struct {
     const char *member;
     qn_status (*answer)(const json_t *question, json_t **answer);
-  } questions[] = {{"samples", summary_of}, {"above", ratio_of}, {"verdict", verdict_of}, {"head", head_of}};
+  } questions[] = {{"samples", summary_of},
+                   {"above", ratio_of},
+                   {"verdict", verdict_of},
+                   {"workload", shapes_of},
+                   {"head", head_of}};
   json_error_t error;
   json_t *question = json_loads(line, 0, &error), *answer = NULL;
-  qn_status status = qn_fail(QN_BAD_ARGUMENT, "it is no question: samples, above and below, verdict or head");
+  qn_status status = qn_fail(QN_BAD_ARGUMENT, "it is no question: samples, above and below, verdict, workload or head");
   for (size_t k = 0; k < sizeof questions / sizeof *questions; k++)
     if (json_object_get(question, questions[k].member)) {
       status = questions[k].answer(question, &answer);

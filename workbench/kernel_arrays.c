@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_arrays.c - see kernel_arrays.h. The safetensors header is the library's business; what stands here is the
- * data, NumPy's header of version 1 to 3, and the way out. */
+/* kernel_arrays.c - see kernel_arrays.h. Safetensors are the library's business; NumPy's header of version 1 to 3 is
+ * read here. */
 #include "workbench/kernel_arrays.h"
 #include "core/core.h"
 #include <errno.h>
@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- one array more ---- */
 static qn_status append(qn_arrays *arrays, const qn_file_array *array)
@@ -28,20 +29,22 @@ static bool size_of(const qn_file_array *a, size_t *bytes)
   return *bytes < SIZE_MAX / 2;
 }
 
-/* The data at `at` of the file, into memory of its own, appended. */
-static qn_status take(qn_arrays *arrays, const char *path, FILE *stream, uint64_t at, qn_file_array *a,
-                      const char *name)
+/* An array of the header's type and shape, with memory for its data. */
+static qn_status make(qn_arrays *arrays, const char *path, const qn_file_array *header, const char *name,
+                      qn_file_array **made)
 {
-  if (!size_of(a, &a->bytes)) return qn_fail(QN_BAD_FILE, "%s: array %s has more bytes than there are", path, name);
-  a->name = qn_duplicate(name);
-  a->data = qn_allocate(a->bytes);
-  qn_status status = a->name && a->data ? QN_OK : qn_fail(QN_NO_MEMORY, "%zu bytes of %s", a->bytes, path);
-  if (status == QN_OK && (fseeko(stream, (off_t)at, SEEK_SET) || fread(a->data, 1, a->bytes, stream) != a->bytes))
-    status = qn_fail(QN_BAD_FILE, "%s: the %zu bytes of array %s are not there", path, a->bytes, name);
-  if (status == QN_OK) status = append(arrays, a);
-  if (status == QN_OK) return QN_OK;
-  qn_release(a->name);
-  qn_release(a->data);
+  qn_file_array a = *header;
+  if (!size_of(&a, &a.bytes)) return qn_fail(QN_BAD_FILE, "%s: array %s has more bytes than there are", path, name);
+  a.name = qn_duplicate(name);
+  a.data = qn_allocate(a.bytes);
+  qn_status status = a.name && a.data ? QN_OK : qn_fail(QN_NO_MEMORY, "%zu bytes of %s", a.bytes, path);
+  if (status == QN_OK) status = append(arrays, &a);
+  if (status == QN_OK) {
+    *made = &arrays->array[arrays->n - 1];
+    return QN_OK;
+  }
+  qn_release(a.name);
+  qn_release(a.data);
   return status;
 }
 
@@ -56,30 +59,29 @@ static qn_dtype safetensors_type(const char *text)
   return qn_dtype_from_name(small);
 }
 
-static qn_status read_tensor(qn_arrays *arrays, const char *path, FILE *stream, uint64_t base, const qn_safetensor *t,
+static qn_status read_tensor(qn_arrays *arrays, const char *path, const qn_safetensors *list, const qn_safetensor *t,
                              const char *name)
 {
-  qn_file_array a = {.dtype = safetensors_type(t->dtype), .ndim = t->ndim};
-  if (a.dtype == QN_NONE)
+  qn_file_array header = {.dtype = safetensors_type(t->dtype), .ndim = t->ndim}, *a;
+  if (header.dtype == QN_NONE)
     return qn_fail(QN_BAD_FILE, "%s: array %s is of type %s, which kernels do not have", path, t->name, t->dtype);
-  memcpy(a.shape, t->shape, sizeof a.shape);
-  return take(arrays, path, stream, base + t->begin, &a, name ? name : t->name);
+  memcpy(header.shape, t->shape, sizeof header.shape);
+  qn_try(make(arrays, path, &header, name ? name : t->name, &a));
+  return qn_safetensors_read_data(path, list, t, a->data);
 }
 
-static qn_status read_safetensors(qn_arrays *arrays, const char *path, FILE *stream, const char *name)
+static qn_status read_safetensors(qn_arrays *arrays, const char *path, const char *name)
 {
   qn_safetensors list;
-  uint64_t length = 0;
   size_t only = SIZE_MAX;
   qn_try(qn_safetensors_read(path, &list));
-  if (fread(&length, sizeof length, 1, stream) != 1) length = 0;
   qn_status status = QN_OK;
   for (size_t k = 0; name && k < list.n; k++)
     if (!strcmp(list.tensor[k].name, name) || (list.n == 1)) only = k;
   if (name && only == SIZE_MAX)
     status = qn_fail(QN_BAD_FILE, "%s: it holds %zu arrays, and none is called %s", path, list.n, name);
   for (size_t k = 0; status == QN_OK && k < list.n; k++)
-    if (!name || k == only) status = read_tensor(arrays, path, stream, 8 + length, &list.tensor[k], name);
+    if (!name || k == only) status = read_tensor(arrays, path, &list, &list.tensor[k], name);
   qn_safetensors_free(&list);
   return status;
 }
@@ -138,7 +140,7 @@ static qn_status read_npy(qn_arrays *arrays, const char *path, FILE *stream, con
 {
   enum { MOST_HEADER = 1 << 20 };
   unsigned char start[12];
-  qn_file_array a = {0};
+  qn_file_array header_of = {0}, *a = NULL;
   if (fread(start, 1, 12, stream) != 12 || memcmp(start, "\x93NUMPY", 6) || start[6] < 1 || start[6] > 3)
     return qn_fail(QN_BAD_FILE, "%s: it does not begin as a .npy file does", path);
   size_t wide = start[6] > 1, base = wide ? 12 : 10;
@@ -150,8 +152,10 @@ static qn_status read_npy(qn_arrays *arrays, const char *path, FILE *stream, con
   if (fseek(stream, (long)base, SEEK_SET) || fread(header, 1, length, stream) != length)
     status = qn_fail(QN_BAD_FILE, "%s: it ends within its header", path);
   header[length] = 0;
-  if (status == QN_OK) status = npy_header(path, header, &a);
-  if (status == QN_OK) status = take(arrays, path, stream, base + length, &a, name);
+  if (status == QN_OK) status = npy_header(path, header, &header_of);
+  if (status == QN_OK) status = make(arrays, path, &header_of, name, &a);
+  if (status == QN_OK && fread(a->data, 1, a->bytes, stream) != a->bytes)
+    status = qn_fail(QN_BAD_FILE, "%s: the %zu bytes of array %s are not there", path, a->bytes, name);
   qn_release(header);
   return status;
 }
@@ -168,7 +172,7 @@ qn_status qn_arrays_read(qn_arrays *arrays, const char *path, const char *name)
     if (stream) fclose(stream);
     return qn_fail(QN_BAD_FILE, "%s: %s", path, why);
   }
-  qn_status status = npy ? read_npy(arrays, path, stream, name) : read_safetensors(arrays, path, stream, name);
+  qn_status status = npy ? read_npy(arrays, path, stream, name) : read_safetensors(arrays, path, name);
   fclose(stream);
   return status;
 }
@@ -190,36 +194,15 @@ void qn_arrays_free(qn_arrays *arrays)
   *arrays = (qn_arrays){0};
 }
 
-/* ---- the way out ---- */
-static void add_header(qn_text *text, const qn_out_array *a, bool first, size_t at)
+qn_status qn_arrays_write(const char *path, const qn_safetensor_made *arrays, size_t n)
 {
-  char type[16];
-  const char *name = qn_dtype_name(a->dtype);
-  size_t k = 0;
-  for (; name[k] && k < sizeof type - 1; k++)
-    type[k] = name[k] >= 'a' && name[k] <= 'z' ? (char)(name[k] - 32) : name[k];
-  type[k] = 0;
-  qn_text_add(text, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", first ? "" : ",", a->name, type);
-  for (int d = 0; d < a->ndim; d++) qn_text_add(text, "%s%lld", d ? "," : "", (long long)a->shape[d]);
-  qn_text_add(text, "],\"data_offsets\":[%zu,%zu]}", at, at + a->bytes);
-}
-
-qn_status qn_arrays_write(const char *path, const qn_out_array *arrays, size_t n)
-{
-  qn_text header = {0};
-  size_t at = 0;
-  qn_text_add(&header, "{");
-  for (size_t k = 0; k < n; at += arrays[k++].bytes) add_header(&header, &arrays[k], !k, at);
-  qn_text_add(&header, "}");
-  while (!header.failed && header.length % 8) qn_text_add(&header, " ");
-  uint64_t length = header.length;
-  FILE *stream = header.failed ? NULL : fopen(path, "wb");
-  bool written = stream && fwrite(&length, sizeof length, 1, stream) == 1 &&
-                 fwrite(header.at, 1, header.length, stream) == header.length;
-  for (size_t k = 0; written && k < n; k++)
-    written = fwrite(arrays[k].data, 1, arrays[k].bytes, stream) == arrays[k].bytes;
-  int why = errno;
-  if (stream && fclose(stream)) written = false;
-  qn_text_free(&header);
-  return written ? QN_OK : qn_fail(QN_IO_ERROR, "%s could not be written: %s", path, strerror(why));
+  qn_text beside = {0};
+  qn_text_add(&beside, "%s.%ld", path, (long)getpid());
+  if (beside.failed) return qn_fail(QN_NO_MEMORY, "%s: no memory for a name", path);
+  qn_status status = qn_safetensors_write(beside.at, arrays, n);
+  if (status == QN_OK && rename(beside.at, path))
+    status = qn_fail(QN_IO_ERROR, "%s could not be written: %s", path, strerror(errno));
+  if (status != QN_OK) unlink(beside.at);
+  qn_text_free(&beside);
+  return status;
 }

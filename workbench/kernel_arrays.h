@@ -3,7 +3,7 @@
  * hostile. */
 #ifndef QN_WORKBENCH_KERNEL_ARRAYS_H
 #define QN_WORKBENCH_KERNEL_ARRAYS_H
-#include "quern/tensor.h"
+#include "core/core.h"
 #include <stdbool.h>
 
 typedef struct qn_file_array {
@@ -26,14 +26,6 @@ qn_status qn_arrays_read(qn_arrays *arrays, const char *path, const char *name);
 const qn_file_array *qn_arrays_find(const qn_arrays *arrays, const char *name);
 void qn_arrays_free(qn_arrays *arrays);
 
-/* Writes a safetensors file; data row-major. */
-typedef struct qn_out_array {
-  const char *name;
-  qn_dtype dtype;
-  int ndim;
-  const int64_t *shape;
-  const void *data;
-  size_t bytes;
-} qn_out_array;
-qn_status qn_arrays_write(const char *path, const qn_out_array *arrays, size_t n);
+/* Writes a safetensors file, in the place of one that is there; a failure leaves that one as it is. */
+qn_status qn_arrays_write(const char *path, const qn_safetensor_made *arrays, size_t n);
 #endif

@@ -8,8 +8,7 @@
 #include "core/core.h"
 #include "op/launch_shape.h"
 #include "op/call.h"
-#include "workbench/arranged.h"
-#include "workbench/op_check.h"
+#include "workbench/subject.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -42,30 +41,6 @@ static bool took(const layout_case *c)
          !strncmp(ran + tiles, want + flat, strlen(want) - flat);
 }
 
-static qn_status step(const run *r, const layout_case *c, const qn_setting *s, const qn_arranged *a, void *stream)
-{
-  const qn_target *target = &r->trial->item->target;
-  const qn_op_info *op = &target->op->info;
-  const qn_tensor *const *list = qn_arranged_list(a);
-  const qn_exec exec = {
-      .size = sizeof exec, .device = target->device, .stream = stream, .pool = qn_trial_pool(r->trial, c->threads)};
-  const size_t n = qn_arranged_count(a);
-  if (c->way == QN_WAY_DIRECT) return qn_op_step(op, &exec, s->params, n, list);
-  if (c->way == QN_WAY_PLAN) {
-    qn_plan *plan = NULL;
-    qn_try(qn_op_plan_create(&plan, op, &exec, s->params, n, list));
-    const qn_status status = qn_op_plan_step(plan, &exec, s->params, NULL);
-    qn_plan_destroy(&plan);
-    return status;
-  }
-  for (size_t k = 0; k < n; k++) {
-    const qn_tensor *one[QN_MAX_TENSORS] = {0};
-    for (size_t role = 0; role < op->n_tensors; role++) one[role] = list[role] ? list[role] + k : NULL;
-    qn_try(qn_op_step(op, &exec, s->params, 1, one));
-  }
-  return QN_OK;
-}
-
 static void tell(const run *r, const layout_case *c, const qn_setting *s, const char *what)
 {
   char setting[512];
@@ -76,22 +51,35 @@ static void tell(const run *r, const layout_case *c, const qn_setting *s, const 
                 *qn_op_last_variant() ? qn_op_last_variant() : "nothing", what);
 }
 
-static qn_status compare(const run *r, const layout_case *c, const qn_setting *s, qn_arranged *a, void *stream)
+/* Sizes: ragged last tiles, whole ones, rows shorter than a block and than a pack, a row of one, none at all. */
+#define SHAPES "3x14337 1x11009 4x16384 5x3 0x64 2x3x1030 9x1 37x70"
+
+static qn_status compare(const run *r, const layout_case *c, const qn_setting *s, qn_subject *got, qn_subject *want)
 {
-  char wrong[256];
-  qn_try(qn_arranged_expect(a, s->params));
-  qn_try(qn_target_select(&r->trial->item->target));
-  qn_try(qn_arranged_upload(a));
+  const qn_target *target = &r->trial->item->target;
+  char wrong[QN_SUBJECT_WRONG];
+  qn_subject_order order = {.op = target->op,
+                            .row = r->trial->item->row,
+                            .device = target->device,
+                            .pool = qn_trial_pool(r->trial, c->threads),
+                            .text = SHAPES " filled params=-1 plain",
+                            .setting = s,
+                            .alignment = (qn_alignment)c->alignment,
+                            .way = c->way,
+                            .seed = qn_seed_mix(r->trial->options->seed, c->number),
+                            .arranged = true,
+                            .arrangement = c->kind};
+  qn_try(qn_subject_open(got, &order));
+  qn_try(qn_subject_open(want, qn_subject_reference_order(&order, got)));
+  qn_try(qn_target_select(target));
   qn_try(qn_option_set("launch_shape", c->geometry));
-  const qn_status status = step(r, c, s, a, stream);
+  const qn_status status = qn_subject_step(got);
   qn_try(qn_option_set("launch_shape", NULL));
   qn_try(status);
-  qn_try(qn_arranged_download(a));
-  if (!took(c))
-    tell(r, c, s, "another geometry ran than was forced");
-  else if (!qn_arranged_right(a, wrong, sizeof wrong))
-    tell(r, c, s, wrong);
-  r->trial->elements += qn_arranged_elements(a);
+  if (!took(c)) tell(r, c, s, "another geometry ran than was forced");
+  qn_try(qn_subject_step(want));
+  if (!qn_subject_agree(got, want, wrong, sizeof wrong)) tell(r, c, s, wrong);
+  r->trial->elements += qn_subject_elements(got);
   return QN_OK;
 }
 
@@ -99,23 +87,12 @@ static void run_case(run *r, layout_case c)
 {
   const qn_item *item = r->trial->item;
   const qn_setting *s = &r->settings[item->target.device.kind == QN_CPU ? r->number % r->n_settings : 0];
-  void *stream = NULL;
-  qn_arranged *a = NULL;
+  qn_subject got = {.op = NULL}, want = {.op = NULL};
   c.number = r->number++;
   if (!qn_trial_takes(r->trial, c.number)) return;
-  qn_status status = item->target.device.kind == QN_CUDA ? qn_stream_create(item->target.device, &stream) : QN_OK;
-  const qn_arranged_order order = {.op = item->target.op,
-                                   .row = item->row,
-                                   .device = item->target.device,
-                                   .stream = stream,
-                                   .kind = c.kind,
-                                   .alignment = (qn_alignment)c.alignment,
-                                   .seed = qn_seed_mix(r->trial->options->seed, c.number)};
-  if (status == QN_OK) status = qn_arranged_create(&a, &order);
-  if (status == QN_OK) status = compare(r, &c, s, a, stream);
-  if (status != QN_OK) tell(r, &c, s, qn_last_error());
-  qn_arranged_destroy(&a);
-  if (stream) qn_stream_destroy(item->target.device, &stream);
+  if (compare(r, &c, s, &got, &want) != QN_OK) tell(r, &c, s, qn_last_error());
+  qn_subject_close(&got);
+  qn_subject_close(&want);
 }
 
 /* ---- which ---- */

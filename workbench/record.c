@@ -186,17 +186,22 @@ static qn_status text_of(json_t *line, char **text)
   return *text ? QN_OK : qn_fail(QN_NO_MEMORY, "the measurement did not fit into memory");
 }
 
-qn_status qn_record_head(const qn_bench *bench, char **text)
+json_t *qn_json_shapes(const qn_workload *work)
 {
-  const qn_workload *work = bench->ask.work;
-  json_t *line = line_of(bench), *shapes = json_array();
+  json_t *shapes = json_array();
   for (size_t k = 0; k < work->n; k++) {
     json_t *shape = json_array();
     for (int d = 0; d < work->item[k].ndim; d++)
       json_array_append_new(shape, json_integer((json_int_t)work->item[k].shape[d]));
     json_array_append_new(shapes, shape);
   }
-  json_object_set_new(line, "shapes", shapes);
+  return shapes;
+}
+
+qn_status qn_record_head(const qn_bench *bench, char **text)
+{
+  json_t *line = line_of(bench);
+  json_object_set_new(line, "shapes", qn_json_shapes(bench->ask.work));
   json_object_set_new(line, "cache", json_string(bench->cache));
   json_object_set_new(
       line, "flush_bytes",

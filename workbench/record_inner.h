@@ -3,9 +3,11 @@
 #ifndef QN_WORKBENCH_RECORD_INNER_H
 #define QN_WORKBENCH_RECORD_INNER_H
 #include "quern/device.h"
+#include "workbench/workload.h"
 #include <jansson.h>
 
 json_t *qn_json_number(double x); /* null where it is not finite */
 /* The device, its processor, the system, driver and compiler. */
 json_t *qn_json_machine(const qn_device_info *device);
+json_t *qn_json_shapes(const qn_workload *work); /* a list of extents a tensor */
 #endif

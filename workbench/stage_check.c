@@ -52,16 +52,16 @@ static uint64_t start_of(const qn_stage *s, size_t chunk)
 /* The band behind the last of a row or a tensor is its own. */
 static uint64_t end_of(const qn_stage *s, size_t chunk)
 {
-  return chunk + 1 < s->n_chunks ? s->chunk[chunk + 1].at : s->place[s->ask.work->n];
+  return chunk + 1 < s->n_chunks ? s->chunk[chunk + 1].at : s->end;
 }
 
 static qn_data_rule rule_of(const qn_stage *s, size_t role)
 {
   const qn_op_tensor *t = &s->ask.op->info.tensors[role];
-  return (qn_data_rule){.dtype = s->types->tensor[role].dtype,
+  return (qn_data_rule){.dtype = s->d.role[role].dtype,
                         .fill = t->fill,
                         .scale = t->fill_scale,
-                        .poison = s->types->tensor[role].access == QN_WRITE,
+                        .poison = s->d.role[role].access == QN_WRITE,
                         .seed = s->ask.seed * QN_MAX_TENSORS + role};
 }
 
@@ -75,9 +75,9 @@ static void next_window(sweep *w)
   w->at.end = end_of(s, w->at.to - 1);
   size_t used = 0;
   for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
-    if (!s->arena[role]) continue;
-    size_t bytes = qn_dtype_bytes(s->types->tensor[role].dtype);
-    w->at.base[role] = w->own ? w->own + used : s->arena[role] + w->at.start * bytes;
+    if (!s->d.role[role].memory) continue;
+    size_t bytes = qn_dtype_bytes(s->d.role[role].dtype);
+    w->at.base[role] = w->own ? w->own + used : (char *)s->d.role[role].memory + w->at.start * bytes;
     used += WINDOW * bytes;
   }
   atomic_store(&w->next, w->at.from);
@@ -87,11 +87,11 @@ static qn_status move_window(sweep *w, bool to_device)
 {
   const qn_stage *s = w->stage;
   for (size_t role = 0; w->own && role < QN_MAX_TENSORS; role++) {
-    if (!s->arena[role]) continue;
-    size_t bytes = qn_dtype_bytes(s->types->tensor[role].dtype), n = (size_t)(w->at.end - w->at.start) * bytes;
-    char *there = s->arena[role] + w->at.start * bytes;
-    qn_try(to_device ? qn_memory_write(s->exec.device, s->exec.stream, there, w->at.base[role], n)
-                     : qn_memory_read(s->exec.device, s->exec.stream, w->at.base[role], there, n));
+    if (!s->d.role[role].memory) continue;
+    size_t bytes = qn_dtype_bytes(s->d.role[role].dtype), n = (size_t)(w->at.end - w->at.start) * bytes;
+    char *there = (char *)s->d.role[role].memory + w->at.start * bytes;
+    qn_try(to_device ? qn_memory_write(s->d.exec.device, s->d.exec.stream, there, w->at.base[role], n)
+                     : qn_memory_read(s->d.exec.device, s->d.exec.stream, w->at.base[role], there, n));
   }
   return QN_OK;
 }
@@ -101,11 +101,11 @@ static qn_status begin_sweep(sweep *w, qn_stage *s)
   w->stage = s;
   size_t bytes = 0;
   for (size_t role = 0; role < QN_MAX_TENSORS; role++)
-    if (s->arena[role]) bytes += WINDOW * qn_dtype_bytes(s->types->tensor[role].dtype);
-  return host_sees(s->exec.device.kind) ? QN_OK : qn_try_allocate(&w->own, bytes, "a window on the device's memory");
+    if (s->d.role[role].memory) bytes += WINDOW * qn_dtype_bytes(s->d.role[role].dtype);
+  return host_sees(s->d.exec.device.kind) ? QN_OK : qn_try_allocate(&w->own, bytes, "a window on the device's memory");
 }
 
-static size_t workers(const qn_stage *s) { return (size_t)qn_pool_threads(s->exec.pool); }
+static size_t workers(const qn_stage *s) { return (size_t)qn_pool_threads(s->d.exec.pool); }
 
 /* ---- filling ---- */
 static void fill_worker(void *user, size_t k)
@@ -117,7 +117,7 @@ static void fill_worker(void *user, size_t k)
     const qn_stage_chunk *c = &s->chunk[i];
     uint64_t data = c->at, start = start_of(s, i), end = end_of(s, i);
     for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
-      if (!s->arena[role]) continue;
+      if (!s->d.role[role].memory) continue;
       const qn_data_rule rule = rule_of(s, role);
       size_t bytes = qn_dtype_bytes(rule.dtype);
       char *base = w->at.base[role];
@@ -136,7 +136,7 @@ qn_status qn_stage_fill(qn_stage *s, qn_progress *progress)
   while (status == QN_OK && w.at.to < s->n_chunks) {
     next_window(&w);
     qn_progress_at(progress, 0, "making %.1f million numbers", (double)s->ask.work->elements * 1e-6);
-    qn_pool_run(s->exec.pool, workers(s), fill_worker, &w);
+    qn_pool_run(s->d.exec.pool, workers(s), fill_worker, &w);
     status = move_window(&w, true);
   }
   qn_release(w.own);
@@ -163,8 +163,8 @@ static void tell_element(sweep *w, size_t chunk, size_t role, size_t at, const v
 {
   const qn_stage *s = w->stage;
   const qn_stage_chunk *c = &s->chunk[chunk];
-  const qn_dtype dtype = s->types->tensor[role].dtype;
-  const bool read = s->types->tensor[role].access == QN_READ;
+  const qn_dtype dtype = s->d.role[role].dtype;
+  const bool read = s->d.role[role].access == QN_READ;
   complain(w, chunk, "%s of tensor %s, element %" PRIu64 ": %.9g, %s %.9g", s->ask.op->info.tensors[role].name,
            s->ask.work->item[c->tensor].name, c->first + at, qn_data_value(dtype, seen, at),
            read ? "but it is only read and was" : "the reference says", qn_data_value(dtype, want, at));
@@ -181,7 +181,7 @@ static void check_bands(sweep *w, size_t i, size_t role)
 {
   const qn_stage *s = w->stage;
   const qn_stage_chunk *c = &s->chunk[i];
-  size_t bytes = qn_dtype_bytes(s->types->tensor[role].dtype);
+  size_t bytes = qn_dtype_bytes(s->d.role[role].dtype);
   uint64_t data = c->at, start = start_of(s, i), end = end_of(s, i);
   const char *base = w->at.base[role];
   if (!band_holds(base + (start - w->at.start) * bytes, (data - start) * bytes) ||
@@ -208,14 +208,14 @@ static void compare_chunk(sweep *w, size_t i, char *const want[QN_MAX_TENSORS])
   uint64_t data = c->at, compared = 0, outliers = 0;
   size_t n = c->n;
   if (w->loose) { /* it goes over as many elements as there are, bands included */
-    uint64_t end = s->place[0] + s->ask.work->elements;
+    uint64_t end = qn_stage_begin(s) + s->ask.work->elements;
     n = data >= end ? 0 : end - data < n ? (size_t)(end - data) : n;
   }
   for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
-    if (!s->arena[role]) continue;
+    if (!s->d.role[role].memory) continue;
     const qn_data_rule rule = rule_of(s, role);
     const char *seen = w->at.base[role] + (data - w->at.start) * qn_dtype_bytes(rule.dtype);
-    if (s->types->tensor[role].access & QN_WRITE) compared += n;
+    if (s->d.role[role].access & QN_WRITE) compared += n;
     if (w->loose) {
       outliers += count_outliers(&rule, seen, want[role], n);
       continue;
@@ -241,7 +241,7 @@ static void compare_worker(void *user, size_t k)
     piece.tally = w->tally && !w->last_phase ? w->tally + 2 * c->tensor : NULL;
     char *want[QN_MAX_TENSORS] = {NULL}, *own = w->scratch + k * w->scratch_bytes;
     for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
-      if (!s->arena[role]) continue;
+      if (!s->d.role[role].memory) continue;
       const qn_data_rule rule = rule_of(s, role);
       piece.data[role] = want[role] = own;
       qn_data_fill(&rule, c->tensor, c->first, c->n, own);
@@ -265,7 +265,7 @@ static qn_status compare_all(sweep *w, qn_progress *progress)
     next_window(w);
     if (w->last_phase) qn_try(move_window(w, false));
     qn_progress_at(progress, 0, "comparing with the reference, %.0f %%", 100.0 * (double)w->at.from / (double)n);
-    qn_pool_run(s->exec.pool, workers(s), compare_worker, w);
+    qn_pool_run(s->d.exec.pool, workers(s), compare_worker, w);
   }
   return QN_OK;
 }
@@ -281,7 +281,7 @@ static qn_status compare(sweep *w, qn_progress *progress)
   w->coef = coef;
   w->scratch_bytes = 0;
   for (size_t role = 0; role < QN_MAX_TENSORS; role++)
-    if (s->arena[role]) w->scratch_bytes += QN_CHUNK * qn_dtype_bytes(s->types->tensor[role].dtype);
+    if (s->d.role[role].memory) w->scratch_bytes += QN_CHUNK * qn_dtype_bytes(s->d.role[role].dtype);
   qn_try(qn_try_allocate(&w->scratch, workers(s) * w->scratch_bytes, "the reference's chunks"));
   if (phases > 1) {
     w->tally = qn_allocate_zero(s->ask.work->n, 2 * sizeof *w->tally);
@@ -321,7 +321,7 @@ static qn_status prove(qn_stage *s, qn_progress *progress, qn_stage_check *check
 
 qn_status qn_stage_prove(qn_stage *s, qn_progress *progress, qn_stage_check *check)
 {
-  return s->subject ? qn_subject_stage_prove(s->subject, &s->ask, check) : prove(s, progress, check, false);
+  return s->refers ? qn_subject_stage_prove(&s->d, &s->ask, check) : prove(s, progress, check, false);
 }
 
 qn_status qn_stage_prove_unfused(qn_stage *s, qn_progress *progress, qn_stage_check *check)

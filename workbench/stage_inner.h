@@ -13,27 +13,30 @@ enum {
 
 typedef struct qn_stage_chunk {
   uint32_t tensor, n;
-  uint64_t first, at; /* element of the tensor, and where it stands in the arenas */
+  uint64_t first, at; /* element of the tensor, and where it stands in the memory of every role */
 } qn_stage_chunk;
 
 struct qn_stage {
   qn_stage_request ask;
-  qn_exec exec;
-  const qn_op_types *types;
-  uint64_t *place;  /* in elements, the same in all arenas; one more: where they end */
-  int64_t *strides; /* of every tensor, QN_MAX_NDIM each, where rows are apart */
+  qn_subject d;
+  bool refers;  /* the op has a reference in double; then all below is empty */
+  size_t first; /* role that is given */
+  uint64_t end; /* of every role's memory, in elements */
   qn_stage_chunk *chunk;
   size_t n_chunks;
-  char *arena[QN_MAX_TENSORS];
-  qn_tensor *tensor[QN_MAX_TENSORS]; /* n, then the same n moved */
-  const qn_tensor *given[QN_MAX_TENSORS], *moved[2][QN_MAX_TENSORS];
+  qn_tensor *elsewhere[QN_MAX_TENSORS];
+  const qn_tensor *moved[2][QN_MAX_TENSORS];
   int last; /* which of the two places the plan knows */
-  qn_plan *plan;
-  float *scratch;
+  void *scratch;
   const struct qn_device_function *pass[QN_MAX_PASSES]; /* of the unfused form, on devices */
   _Alignas(16) char coef[QN_COEF_BYTES];
-  qn_subject *subject; /* of an op with a reference in double; then all else but the request is empty */
 };
+
+/* The first element of the first tensor, in every role's memory. */
+static inline uint64_t qn_stage_begin(const qn_stage *s)
+{
+  return s->d.role[s->first].place[0].offset / s->d.role[s->first].width;
+}
 
 /* Data and bands into all arenas. */
 qn_status qn_stage_fill(qn_stage *stage, qn_progress *progress);

@@ -51,6 +51,32 @@ static bool takes_nan(const qn_subject *d, size_t r)
   return d->nan && d->role[r].access == QN_READ;
 }
 
+/* Numbers from element `first` of the tensor on. */
+static void make_numbers(const qn_subject *d, size_t r, size_t k, const qn_filling *filling, size_t first, size_t n,
+                         void *to)
+{
+  const qn_subject_role *role = &d->role[r];
+  const qn_data_rule rule = {
+      .dtype = role->dtype, .fill = filling->kind, .scale = filling->scale, .seed = filling->seed * QN_MAX_TENSORS + r};
+  if (d->plain)
+    qn_data_fill(&rule, k, first, n, to);
+  else
+    qn_fill_numbers(filling, role->dtype, to, n, (k << 32) + first);
+  if (role->filled == QN_SUBJECT_SWEEP) qn_fill_sweep(role->dtype, to, n);
+  if (d->halves && role->access == QN_READ && role->dtype == QN_F32 && role->place[k].ndim > 1) qn_fill_halves(to, n);
+}
+
+/* Of a tensor that lies by its strides alone. */
+static void fill_strided(const qn_subject *d, unsigned char *image, size_t r, size_t k, const qn_filling *filling)
+{
+  const size_t n = d->role[r].place[k].elements, width = d->role[r].width;
+  unsigned char *const dense = qn_allocate(n * width + 1);
+  if (!dense) return; /* the reference, which is filled from this one, sees the same */
+  make_numbers(d, r, k, filling, 0, n, dense);
+  for (size_t i = 0; i < n; i++) memcpy(image + qn_subject_at(d, r, k, i), dense + i * width, width);
+  qn_release(dense);
+}
+
 /* A tensor's numbers into an image of its role; scale below 0: as described. */
 static void fill_tensor(const qn_subject *d, unsigned char *image, size_t r, size_t k, uint64_t seed, double scale)
 {
@@ -59,12 +85,9 @@ static void fill_tensor(const qn_subject *d, unsigned char *image, size_t r, siz
   const qn_subject_place *p = &role->place[k];
   const qn_filling filling = {
       .kind = is->fill, .scale = scale < 0 ? is->fill_scale : scale, .seed = seed, .role = r, .odd = d->odd};
-  for (size_t row = 0; row < p->rows; row++) {
-    unsigned char *at = image + p->offset + row * p->pitch * role->width;
-    qn_fill_numbers(&filling, role->dtype, at, p->cols, (k << 32) + row * p->cols);
-    if (role->filled == QN_SUBJECT_SWEEP) qn_fill_sweep(role->dtype, at, p->cols);
-    if (d->halves && role->access == QN_READ && role->dtype == QN_F32 && p->ndim > 1) qn_fill_halves(at, p->cols);
-  }
+  if (p->at) fill_strided(d, image, r, k, &filling);
+  for (size_t row = 0; row < p->rows && !p->at; row++)
+    make_numbers(d, r, k, &filling, row * p->cols, p->cols, image + p->offset + row * p->pitch * role->width);
   for (size_t i = 0; i < p->elements && role->filled == QN_SUBJECT_VALUE; i++) store(d, image, r, k, i, role->all);
   if (takes_nan(d, r) && p->elements) store(d, image, r, k, p->elements / 2, NAN);
   put_set(d, image, r, k);
@@ -72,7 +95,7 @@ static void fill_tensor(const qn_subject *d, unsigned char *image, size_t r, siz
 
 qn_status qn_subject_send(qn_subject *d, size_t r)
 {
-  const qn_subject_role *role = &d->role[r];
+  const qn_subject_role *role = &d->role[d->role[r].home];
   qn_fence_lower(&role->fence);
   qn_try(qn_memory_write(d->exec.device, d->exec.stream, role->memory, role->before, role->bytes));
   qn_fence_raise(&role->fence);
@@ -86,7 +109,7 @@ static void copy_tensor(const qn_subject *d, size_t r, size_t k, bool left)
   const qn_subject_role *to = &d->role[r], *from = &d->like->role[r];
   const qn_subject_place *p = &to->place[k], *q = &from->place[k];
   const unsigned char *const image = left ? from->after : from->before;
-  if (p->cols == p->elements && q->cols == q->elements) {
+  if (!q->at && p->cols == p->elements && q->cols == q->elements) {
     if (p->elements) memcpy(to->before + p->offset, image + q->offset, p->elements * to->width);
     return;
   }
@@ -138,17 +161,34 @@ static qn_status begin_role(qn_subject *d, size_t r)
 
 /* ---- memory ---- */
 
+/* It repeats after 1024 bytes. */
+static void fill_pattern(unsigned char *to, size_t bytes)
+{
+  enum { PERIOD = 1024 };
+  for (size_t at = 0; at < bytes && at < PERIOD; at++) to[at] = (unsigned char)(0xa5u ^ (at * 37u >> 2));
+  for (size_t at = PERIOD; at < bytes; at += PERIOD) memcpy(to + at, to, bytes - at < PERIOD ? bytes - at : PERIOD);
+}
+
 /* Images: guards round zeros, of what is read too, or round NaN. */
 static qn_status make_images(qn_subject *d, size_t r)
 {
   qn_subject_role *role = &d->role[r];
-  qn_try(qn_try_allocate(&role->before, role->bytes, "tensors"));
-  qn_try(qn_try_allocate(&role->after, role->bytes, "tensors"));
-  for (size_t at = 0; at < role->bytes; at++) role->before[at] = (unsigned char)(0xa5u ^ (at * 37u >> 2));
-  for (size_t k = 0; k < role->n; k++)
-    for (size_t row = 0; row < role->place[k].rows; row++)
-      memset(role->before + role->place[k].offset + row * role->place[k].pitch * role->width,
-             role->access & QN_READ ? 0 : 0xff, role->place[k].cols * role->width);
+  const int empty = role->access & QN_READ ? 0 : 0xff;
+  if (role->home != r) {
+    role->before = d->role[role->home].before;
+    role->after = d->role[role->home].after;
+  } else {
+    qn_try(qn_try_allocate(&role->before, role->bytes, "tensors"));
+    qn_try(qn_try_allocate(&role->after, role->bytes, "tensors"));
+    fill_pattern(role->before, role->bytes);
+  }
+  for (size_t k = 0; k < role->n; k++) {
+    const qn_subject_place *p = &role->place[k];
+    for (size_t i = 0; i < p->elements && p->at; i++)
+      memset(role->before + qn_subject_at(d, r, k, i), empty, role->width);
+    for (size_t row = 0; row < p->rows && !p->at; row++)
+      memset(role->before + p->offset + row * p->pitch * role->width, empty, p->cols * role->width);
+  }
   return QN_OK;
 }
 
@@ -200,14 +240,13 @@ qn_status qn_subject_allocate(qn_subject *d, size_t r, qn_fence *fence)
 static qn_status make_role(qn_subject *d, size_t r)
 {
   qn_subject_role *role = &d->role[r];
-  qn_try(qn_subject_place_role(d, r));
   if (d->bare) {
     for (size_t k = 0; k < role->n; k++) /* far apart, aligned, never touched */
       role->tensor[k].data = (void *)(((uintptr_t)(r + 1) << 40) + role->place[k].offset / 64 * 64);
     return QN_OK;
   }
-  qn_try(qn_subject_allocate(d, r, &role->fence));
-  role->memory = role->fence.memory;
+  if (role->home == r) qn_try(qn_subject_allocate(d, r, &role->fence));
+  role->memory = d->role[role->home].fence.memory;
   for (size_t k = 0; k < role->n; k++) role->tensor[k].data = role->memory + role->place[k].offset;
   return d->lean ? QN_OK : make_images(d, r);
 }
@@ -242,6 +281,7 @@ static qn_status take_list(qn_subject *d, const qn_workload *list)
 {
   qn_try(qn_try_allocate(&d->role[0].place, (list->n + 1) * sizeof *d->role[0].place, "tensors"));
   d->n = list->n;
+  d->apart = list->apart;
   for (size_t k = 0; k < list->n; k++) {
     qn_subject_place *p = &d->role[0].place[k];
     *p = (qn_subject_place){.ndim = list->item[k].ndim};
@@ -287,6 +327,7 @@ const qn_subject_order *qn_subject_reference_order(qn_subject_order *order, cons
   order->pool = order->stream = NULL;
   order->alignment = QN_ALIGN_64;
   order->way = QN_WAY_REFERENCE;
+  order->arranged = false;
   order->fenced = false;
   order->like = got;
   return order;
@@ -305,6 +346,7 @@ qn_status qn_subject_open(qn_subject *d, const qn_subject_order *order)
                     .behind = order->list ? order->list->shift : 0,
                     .seed = order->seed,
                     .like = order->like,
+                    .arranged = order->arranged,
                     .given = {.seed = order->seed},
                     .bare = order->bare,
                     .lean = order->lean,
@@ -318,11 +360,14 @@ qn_status qn_subject_open(qn_subject *d, const qn_subject_order *order)
   d->own_stream = !order->bare && !order->stream;
   if (d->own_stream) qn_try(qn_stream_create(order->device, &d->exec.stream));
   for (size_t r = 0; r < d->op->info.n_tensors; r++)
+    if (d->role[r].access != QN_ABSENT) qn_try(qn_subject_place_role(d, r));
+  if (order->arranged) qn_try(qn_subject_arrange(d, order->arrangement));
+  for (size_t r = 0; r < d->op->info.n_tensors; r++)
     if (d->role[r].access != QN_ABSENT) qn_try(make_role(d, r));
   qn_try(qn_subject_cut_up(d));
   if (d->bare) return QN_OK;
   qn_try(qn_subject_point(d));
-  for (size_t r = 0; r < d->op->info.n_tensors; r++)
+  for (size_t r = 0; r < d->op->info.n_tensors && !order->unfilled; r++)
     if (d->role[r].access != QN_ABSENT) qn_try(d->lean ? begin_lean(d, r) : begin_role(d, r));
   return d->list ? qn_subject_lend(d) : QN_OK;
 }
@@ -333,8 +378,9 @@ void qn_subject_close(qn_subject *d)
   qn_subject_forget(d);
   qn_plan_destroy(&d->plan);
   for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
-    qn_release(d->role[r].before);
-    qn_release(d->role[r].after);
+    if (d->role[r].home == r) qn_release(d->role[r].before);
+    if (d->role[r].home == r) qn_release(d->role[r].after);
+    for (size_t k = 0; k < d->role[r].n && d->arranged; k++) qn_release(d->role[r].place[k].at);
     qn_release(d->role[r].place);
     qn_release(d->role[r].tensor);
     qn_release(d->piece[r]);
@@ -389,7 +435,7 @@ qn_status qn_subject_fetch(qn_subject *d)
 {
   for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
     const qn_subject_role *role = &d->role[r];
-    if (!role->memory) continue;
+    if (!role->memory || role->home != r) continue;
     qn_fence_lower(&role->fence);
     qn_try(qn_memory_read(d->exec.device, d->exec.stream, role->after, role->memory, role->bytes));
     qn_fence_raise(&role->fence);

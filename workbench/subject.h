@@ -11,6 +11,7 @@
 #include "workbench/workload.h"
 
 enum { QN_SUBJECT_NDIM = 8, QN_SUBJECT_GUARD = 256, QN_SUBJECT_PARAMS = QN_PARAMS_BYTES, QN_SUBJECT_SETS = 8 };
+enum { QN_SUBJECT_LINE = 128 }; /* elements: what lean tensors begin at multiples of, and what lies between them */
 enum { QN_SUBJECT_REFERENCE = 100000000 }; /* operations of a reference that large calls are proved by */
 
 /* Where tensors begin: at multiples of 64 bytes; 16 or 32 bytes behind one; one element behind one; each role another
@@ -27,11 +28,18 @@ typedef enum qn_alignment {
 } qn_alignment;
 enum { QN_ALIGN_WALLS = 100 };
 const char *qn_alignment_name(qn_alignment alignment);
+size_t qn_alignment_shift(qn_alignment alignment, size_t role, size_t tensor, size_t width); /* bytes behind 64 */
+
+/* How the tensors of a strided op lie to each other: kinds 0 to QN_ARRANGEMENTS - 2 lay all tensors of a role out
+ * alike, dense under the first; under the last one each has the next kind. */
+enum { QN_ARRANGEMENTS = 9, QN_ARRANGEMENT_DENSE = 0 };
+const char *qn_arrangement_name(size_t kind);
 
 /* Where a tensor lies in its role's memory: `rows` runs of `cols` elements, `pitch` elements from one to the next. */
 typedef struct qn_subject_place {
   size_t offset; /* of its first byte */
   size_t elements, rows, cols, pitch;
+  uint32_t *at; /* where each element lies, in bytes; NULL: rows and pitch say so */
   int ndim;
   int64_t shape[QN_SUBJECT_NDIM], strides[QN_SUBJECT_NDIM];
 } qn_subject_place;
@@ -49,6 +57,7 @@ typedef struct qn_subject_role {
   size_t n, bytes; /* tensors; of the memory, guards included */
   qn_subject_place *place;
   qn_tensor *tensor;
+  size_t home;           /* the role whose memory it is; another only where tensors are arranged */
   qn_walled walls;       /* within the memory */
   qn_fence fence, spare; /* the memory; that of a role that moved, before it did */
   size_t moves;
@@ -87,7 +96,8 @@ typedef struct qn_subject {
       trained;     /* standard deviations of what is only read, and of the first role; below 0: as described */
   bool fenced;     /* memory may not be touched behind the last tensor of a role, on the processor and the emulator */
   bool bare, lean; /* no memory; no images on the host: it can be stepped alone */
-  bool nan, halves, odd, filled;
+  bool nan, halves, odd, filled, plain, arranged;
+  bool hyper; /* params lie in device memory */
   const struct qn_subject *like;
   bool own_stream;
   int64_t extent[26]; /* by letter; -1: not said */
@@ -123,6 +133,7 @@ typedef struct qn_subject {
  *   PARAM=X  PARAM=X,Y...     the same, with this value in device memory, or these of an array
  *   shift=N                   data begin N elements behind a multiple of 64 bytes
  *   apart=N, ROLE+N           N elements lie between rows, where they may; N more between one role's
+ *   plain                     numbers that are made faster, and none of them odd
  *   odd                       zeros of both signs, tiny and huge numbers, infinities and NaN among the others
  *   nan, halves               the first tensor that is read has a NaN; f32 that is read but in one dimension is as
  *                             qn_fill_halves makes it
@@ -145,6 +156,9 @@ typedef struct qn_subject_order {
   qn_way way;
   uint64_t seed;
   bool fenced, bare, lean;
+  bool unfilled; /* lean, and its tensors hold nothing yet */
+  bool arranged; /* of alike roles: one piece of memory holds all */
+  size_t arrangement;
 } qn_subject_order;
 
 /* Words for lists of element-wise ops: zeros of both signs and the like, in what is written too. */
@@ -222,6 +236,7 @@ void qn_subject_tell(const qn_subject *subject, const qn_subject *was, size_t ro
 /* ---- between its files ---- */
 /* subject_place.c: shapes, and where a role's tensors lie. */
 qn_status qn_subject_place_role(qn_subject *subject, size_t role);
+qn_status qn_subject_arrange(qn_subject *subject, size_t kind); /* subject_arrange.c */
 /* subject_params.c */
 qn_status qn_subject_point(qn_subject *subject); /* what params point to */
 void qn_subject_take_setting(qn_subject *subject, const qn_setting *setting);

@@ -76,6 +76,32 @@ static bool role_intact(const qn_subject *d, size_t r, char *wrong, size_t bytes
   return true;
 }
 
+/* All bytes of the memory that arranged tensors lie in but the elements that are written. */
+static bool shared_intact(const qn_subject *d, size_t home, char *wrong, size_t bytes)
+{
+  const qn_subject_role *shared = &d->role[home];
+  unsigned char *now = qn_allocate(shared->bytes);
+  size_t at = 0;
+  if (!now) return snprintf(wrong, bytes, "no memory"), false;
+  memcpy(now, shared->after, shared->bytes);
+  for (size_t r = 0; r < d->op->info.n_tensors; r++)
+    for (size_t k = 0; k < d->role[r].n && d->role[r].access & QN_WRITE; k++)
+      for (size_t i = 0; i < d->role[r].place[k].elements; i++) {
+        const size_t element = qn_subject_at(d, r, k, i);
+        memcpy(now + element, shared->before + element, d->role[r].width);
+      }
+  if (memcmp(now, shared->before, shared->bytes) != 0)
+    while (now[at] == shared->before[at]) at++;
+  else
+    at = shared->bytes;
+  qn_release(now);
+  if (at < shared->bytes)
+    snprintf(wrong, bytes,
+             "byte %zu of %zu, which is no written element's, was written: between rows, columns or tensors", at,
+             shared->bytes);
+  return at == shared->bytes;
+}
+
 /* What params point to in the device's memory. */
 static bool values_intact(const qn_subject *d, char *wrong, size_t bytes)
 {
@@ -97,8 +123,8 @@ bool qn_subject_intact(const qn_subject *d, char *wrong, size_t bytes)
 {
   for (size_t r = 0; r < QN_MAX_TENSORS; r++) {
     const qn_subject_role *role = &d->role[r];
-    if (!role->memory) continue;
-    if (!role_intact(d, r, wrong, bytes)) return false;
+    if (!role->memory || role->home != r) continue;
+    if (!(d->arranged ? shared_intact(d, r, wrong, bytes) : role_intact(d, r, wrong, bytes))) return false;
   }
   return lent_intact(d, wrong, bytes) && values_intact(d, wrong, bytes);
 }
@@ -179,7 +205,8 @@ static bool same_tensor(const qn_subject *a, const qn_subject *b, size_t r, size
   const qn_subject_place *p = &a->role[r].place[k], *q = &b->role[r].place[k];
   const unsigned char *x = a->role[r].after, *y = b->role[r].after;
   const size_t width = a->role[r].width;
-  if (p->cols == p->elements && q->cols == p->elements && !memcmp(x + p->offset, y + q->offset, p->elements * width))
+  if (!p->at && p->cols == p->elements && q->cols == p->elements &&
+      !memcmp(x + p->offset, y + q->offset, p->elements * width))
     return true;
   for (size_t i = 0; i < p->elements; i++) {
     const unsigned char *want = y + qn_subject_at(b, r, k, i);

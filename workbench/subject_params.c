@@ -135,6 +135,7 @@ static qn_status point(qn_subject *d, size_t k)
 qn_status qn_subject_point(qn_subject *d)
 {
   qn_require(d->op->info.n_params <= QN_PARAMS_MOST, "%s: its params are too many for a check", d->op->info.name);
+  d->hyper = qn_subject_is_given(d, QN_PARAM_DEVICE_HYPER);
   for (size_t k = 0; k < d->op->info.n_params; k++)
     if (is_wanted(d, k)) qn_try(point(d, k));
   return QN_OK;

@@ -52,7 +52,7 @@ static void lay_out(const qn_subject *d, size_t r, qn_subject_place *p)
 
 /* ---- places ---- */
 
-static size_t shift_of(qn_alignment alignment, size_t r, size_t k, size_t width)
+size_t qn_alignment_shift(qn_alignment alignment, size_t r, size_t k, size_t width)
 {
   switch (alignment) {
   case QN_ALIGN_16: return 16 * (1 + (r + k) % 2);
@@ -84,18 +84,20 @@ static void place_tensor(qn_subject *d, size_t r, size_t k)
 {
   qn_subject_role *role = &d->role[r];
   qn_subject_place *p = &role->place[k];
-  const size_t line = d->lean ? 256 : 64;
+  const size_t line = d->lean ? QN_SUBJECT_LINE * role->width : 64; /* the same elements in every role */
+  const size_t guard = d->lean ? QN_SUBJECT_LINE * role->width : guard_of(role);
   const size_t bytes = (p->rows ? (p->rows - 1) * p->pitch + p->cols : 0) * role->width;
   const bool at_wall = lies_at_wall(d, role, k);
   p->offset = at_wall ? place_at_wall(role, d->alignment, role->bytes, bytes)
-                      : (role->bytes + guard_of(role) + line - 1) / line * line +
-                            shift_of(d->alignment, r, k, role->width) + d->behind * role->width;
+                      : (role->bytes + guard + line - 1) / line * line +
+                            qn_alignment_shift(d->alignment, r, k, role->width) + d->behind * role->width;
   role->bytes = p->offset + bytes + (at_wall && d->alignment == QN_ALIGN_END ? QN_WALL : 0);
 }
 
 qn_status qn_subject_place_role(qn_subject *d, size_t r)
 {
   qn_subject_role *role = &d->role[r];
+  role->home = r;
   role->n = role->single ? 1 : d->n;
   if (!role->place) qn_try(qn_try_allocate(&role->place, (role->n + 1) * sizeof *role->place, "tensors"));
   qn_try(qn_try_allocate(&role->tensor, (role->n + 1) * sizeof *role->tensor, "tensors"));
@@ -104,14 +106,17 @@ qn_status qn_subject_place_role(qn_subject *d, size_t r)
     if (!d->list || r) *p = (qn_subject_place){.ndim = 0};
     qn_try(find_shape(d, r, k, p));
     lay_out(d, r, p);
-    place_tensor(d, r, k);
+    if (!d->arranged) place_tensor(d, r, k);
     role->tensor[k] = (qn_tensor){.dtype = role->dtype,
                                   .ndim = p->ndim,
                                   .shape = p->shape,
                                   .strides = p->pitch > p->cols ? p->strides : NULL,
                                   .device = d->exec.device};
   }
-  if (!d->fenced || role->walls.n) role->bytes += guard_of(role);
+  if (d->lean)
+    role->bytes += QN_SUBJECT_LINE * role->width;
+  else if (!d->fenced || role->walls.n)
+    role->bytes += guard_of(role);
   role->bytes = (role->bytes + 63) / 64 * 64; /* or its beginning is no multiple of that */
   d->tensors[r] = role->tensor;
   return QN_OK;
@@ -120,5 +125,6 @@ qn_status qn_subject_place_role(qn_subject *d, size_t r)
 size_t qn_subject_at(const qn_subject *d, size_t r, size_t k, size_t i)
 {
   const qn_subject_place *p = &d->role[r].place[k];
+  if (p->at) return p->at[i];
   return p->offset + (i / p->cols * p->pitch + i % p->cols) * d->role[r].width;
 }

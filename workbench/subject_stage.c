@@ -117,41 +117,32 @@ static qn_subject_order order_of(const qn_stage_request *request, const qn_exec 
                             .list = work->text ? NULL : work,
                             .params = request->params,
                             .seed = request->seed,
-                            .lean = !work->text};
+                            .lean = !work->text,
+                            .unfilled = !qn_op_check_of(request->op)->reference};
 }
 
 uint64_t qn_subject_stage_bytes(const qn_stage_request *request)
 {
   qn_subject d;
   qn_subject_order order = order_of(request, &(qn_exec){.device = request->device});
+  uint64_t bytes = 0;
   order.bare = true;
-  if (!request->work->text)
-    return (uint64_t)(qn_element_bytes_of(request->op, request->row).set * (double)request->work->elements +
-                      qn_step_bytes_besides(request->op, request->work->n));
-  if (qn_subject_open(&d, &order) != QN_OK) return 0;
-  const size_t lent = qn_op_call_workspace_bytes(&request->op->info, &d.exec, d.params, 1, d.tensors);
+  if (qn_subject_open(&d, &order) == QN_OK)
+    bytes = qn_op_call_workspace_bytes(&request->op->info, &d.exec, d.params, d.n, d.tensors);
+  for (size_t r = 0; r < QN_MAX_TENSORS; r++) bytes += d.role[r].bytes;
+  for (size_t p = 0; p < request->op->info.n_params; p++)
+    if (request->op->info.params[p].type == QN_PARAM_DEVICE_F32S)
+      bytes += (uint64_t)request->op->info.params[p].most * sizeof(float);
   qn_subject_close(&d);
-  return (uint64_t)request->work->bytes + lent;
+  return bytes;
 }
 
-qn_status qn_subject_stage_create(qn_subject **stage, const qn_stage_request *request, const qn_exec *exec)
+qn_status qn_subject_stage_open(qn_subject *d, const qn_stage_request *request, const qn_exec *exec)
 {
   const qn_subject_order order = order_of(request, exec);
-  *stage = NULL;
-  qn_try(qn_try_allocate(stage, sizeof **stage, "the stage"));
-  qn_status status = qn_subject_open(*stage, &order);
-  if (status == QN_OK) status = qn_subject_lend(*stage);
-  if (status == QN_OK) status = qn_stream_synchronize((*stage)->exec.device, (*stage)->exec.stream); /* copies */
-  if (status != QN_OK) qn_subject_stage_destroy(stage);
-  return status;
-}
-
-void qn_subject_stage_destroy(qn_subject **stage)
-{
-  if (!*stage) return;
-  qn_subject_close(*stage);
-  qn_release(*stage);
-  *stage = NULL;
+  qn_try(qn_subject_open(d, &order));
+  qn_try(qn_subject_lend(d));
+  return qn_stream_synchronize(d->exec.device, d->exec.stream); /* copies */
 }
 
 /* ---- the proof ---- */

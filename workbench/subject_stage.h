@@ -22,8 +22,8 @@ qn_status qn_subject_workload(const qn_op *op, size_t row, const char *name, qn_
 /* The workload of a text (subject.h), of any op: "m=16 n=64 k=32", "24*768x3072 40 shift=1", and params likewise. */
 qn_status qn_subject_shapes(const qn_op *op, size_t row, const char *text, qn_workload *work, void *params);
 
-uint64_t qn_subject_stage_bytes(const qn_stage_request *request); /* 0 where the call is refused */
-qn_status qn_subject_stage_create(qn_subject **stage, const qn_stage_request *request, const qn_exec *exec);
-void qn_subject_stage_destroy(qn_subject **stage);
+uint64_t qn_subject_stage_bytes(const qn_stage_request *request);
+/* Tensors, what params point to and workspace; of an op without a reference the tensors hold nothing yet. */
+qn_status qn_subject_stage_open(qn_subject *d, const qn_stage_request *request, const qn_exec *exec);
 qn_status qn_subject_stage_prove(qn_subject *stage, const qn_stage_request *request, qn_stage_check *check);
 #endif

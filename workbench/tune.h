@@ -10,10 +10,34 @@
 #include <jansson.h>
 #include <stdio.h>
 
-typedef struct qn_tune_order {
-  const qn_op *op;
+/* What is tuned: an op (tune_op.c) or a kernel's folder (tune_folder.c). `self` is its own; one place at a time. */
+typedef struct qn_tune_bed {
+  const char *name; /* of the op or kernel */
   qn_device device;
-  qn_tune_filter filter;
+  size_t at_once; /* variants that are timed side by side with the one in force */
+  bool resumes;   /* its state is kept for a run that goes on */
+  void *self;
+  qn_status (*places)(void *self, qn_status (*at)(void *user, const qn_tune_place *place), void *user);
+  /* The place's data are there, or where `bare` its numbers alone; a failure leaves nothing. */
+  qn_status (*enter)(void *self, const qn_tune_place *place, bool bare);
+  void (*leave)(void *self);
+  qn_status (*knows)(void *self, const char *name);    /* refuses a name that is no variant's */
+  const char *(*choice)(void *self, const char **why); /* the variant in force; NULL: a sentence */
+  /* The k-th that is worth a trial, in words that last until the next call; *refusal: why it is not, or NULL. */
+  const char *(*variant)(void *self, size_t k, const char **refusal);
+  /* One step of it against the reference. why: "", or why it is not to be timed. */
+  void (*prove)(void *self, const char *name, char *why, size_t bytes, bool *wrong);
+  qn_status (*ready)(void *self, const char *name); /* its next run is like all that follow */
+  qn_status (*run)(void *self, const char *name);
+  const qn_exec *(*exec)(void *self);
+  double (*bytes)(void *self);                /* that a run reads and writes */
+  qn_status (*facts)(qn_list_facts *facts);   /* of the latest run; NULL: nothing is known */
+  void (*fill)(void *self, qn_tune_entry *e); /* types and ranges */
+  qn_status (*keep)(void *self, const qn_tune_entry *e, char path[QN_TUNE_PATH]); /* into the table */
+  json_t *(*configuration)(void *self, const qn_tune_place *place, const char *name);
+} qn_tune_bed;
+
+typedef struct qn_tune_order {
   const char *only; /* names of variants, apart by commas; NULL: those that make sense */
   bool resume, dry_run;
   qn_strategy strategy;
@@ -32,7 +56,14 @@ typedef struct qn_tune_outcome {
   char path[QN_TUNE_PATH];           /* of the table's directory; "" where none was written */
 } qn_tune_outcome;
 
-qn_status qn_tune_run(const qn_tune_order *order, qn_tune_outcome *outcome);
+qn_status qn_tune_run(const qn_tune_bed *bed, const qn_tune_order *order, qn_tune_outcome *outcome);
+
+/* ---- tune_op.c ---- */
+typedef struct qn_tune_op qn_tune_op;
+/* Destroy it in any case. */
+qn_status qn_tune_op_create(qn_tune_op **made, const qn_op *op, qn_device device, const qn_tune_filter *filter,
+                            uint64_t seed, qn_tune_bed *bed);
+void qn_tune_op_destroy(qn_tune_op **made);
 
 /* The variant that a call takes now in each place, and why; nothing is run. */
 typedef struct qn_tune_choice {
@@ -44,23 +75,19 @@ qn_status qn_tune_choices(const qn_op *op, qn_device device, const qn_tune_filte
                           qn_status (*at)(void *user, const qn_tune_choice *choice), void *user);
 
 /* ---- tune_json.c ---- */
-/* One candidate in one place, as the T4 results format has it (schema 1.0.0). What is not known of it is left out. */
+/* One candidate, as the T4 results format has it (schema 1.0.0). What is not known of it is left out. */
 typedef struct qn_tune_result {
-  const qn_op *op;
-  const qn_tune_place *place;
-  const qn_tune_key *key;
-  const char *variant;
   const double *runtimes_ns; /* n of them */
   size_t n;
   double median_ns, speedup; /* over the incumbent; 0: not timed */
   qn_list_facts facts;
   const char *validity, *why; /* "correct", "correctness", "runtime"; "": it is right */
 } qn_tune_result;
-void qn_tune_json_add(json_t *results, const qn_tune_result *result); /* results NULL: nothing */
+void qn_tune_json_add(json_t *results, json_t *configuration, const qn_tune_result *result); /* which is given away */
 /* The whole file; results are given away. */
 qn_status qn_tune_json_write(const char *path, qn_device device, json_t *results);
 /* Appends a line of JSON: what tuning an op ("": all of them) came to and how long it took, on which device, by which
  * build. */
-qn_status qn_tune_json_record(const char *path, const qn_tune_order *order, const char *op,
+qn_status qn_tune_json_record(const char *path, qn_device device, const qn_tune_order *order, const char *op,
                               const qn_tune_outcome *outcome, double seconds);
 #endif

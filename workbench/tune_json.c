@@ -16,27 +16,6 @@ static json_t *measurement(const char *name, double value, const char *unit)
   return json_pack("{s:s, s:o, s:s}", "name", name, "value", json_real(isfinite(value) ? value : 0), "unit", unit);
 }
 
-/* The parts of a launch shape are parameters of their own. */
-static json_t *configuration(const qn_tune_result *r)
-{
-  static const char *const kinds[] = {"flat", "rows", "tiles"};
-  const qn_tune_key *key = r->key;
-  qn_launch_shape g;
-  json_t *all = json_pack("{s:s, s:s, s:s, s:I, s:I, s:s, s:s}", "op", r->op->info.name, "workload", r->place->name,
-                          "types", key->types, "rows", (json_int_t)key->rows, "cols", (json_int_t)key->cols, "layout",
-                          key->layout == QN_TUNE_DENSE ? "dense" : "pitched", "variant", r->variant);
-  json_t *more = NULL;
-  if (key->precision)
-    more = json_pack("{s:s, s:I, s:I}", "precision", key->precision, "depth", (json_int_t)key->depth, "width",
-                     (json_int_t)key->width);
-  else if (qn_launch_shape_from_name(r->variant, &g) == QN_OK)
-    more = json_pack("{s:s, s:i, s:i, s:i, s:i}", "shape", kinds[g.shape], "threads", (int)g.threads, "pack",
-                     (int)g.pack, "packs", (int)g.packs, "persistent", (int)g.persistent);
-  if (more) json_object_update(all, more);
-  json_decref(more);
-  return all;
-}
-
 static void now(char text[32])
 {
   const time_t at = time(NULL);
@@ -56,15 +35,14 @@ static json_t *measurements_of(const qn_tune_result *r)
   return all;
 }
 
-void qn_tune_json_add(json_t *results, const qn_tune_result *r)
+void qn_tune_json_add(json_t *results, json_t *configuration, const qn_tune_result *r)
 {
-  if (!results) return;
   char when[32];
   now(when);
   json_t *runtimes = json_array();
   for (size_t k = 0; k < r->n; k++) json_array_append_new(runtimes, json_real(r->runtimes_ns[k] * 1e-6));
   json_t *result =
-      json_pack("{s:s, s:o, s:[s], s:{s:o}, s:s, s:f, s:o}", "timestamp", when, "configuration", configuration(r),
+      json_pack("{s:s, s:o, s:[s], s:{s:o}, s:s, s:f, s:o}", "timestamp", when, "configuration", configuration,
                 "objectives", "time", "times", "runtimes", runtimes, "invalidity", r->validity, "correctness",
                 !strcmp(r->validity, "correct") ? 1.0 : 0.0, "measurements", measurements_of(r));
   if (*r->why) json_object_set_new(result, "why", json_string(r->why));
@@ -105,13 +83,13 @@ static json_t *record_of(const qn_tune_order *o, const char *op, const qn_tune_o
                    (json_int_t)out->impossible, "wrong", (json_int_t)out->wrong);
 }
 
-qn_status qn_tune_json_record(const char *path, const qn_tune_order *order, const char *op,
+qn_status qn_tune_json_record(const char *path, qn_device device, const qn_tune_order *order, const char *op,
                               const qn_tune_outcome *outcome, double seconds)
 {
   qn_device_info info = {.size = sizeof info};
   qn_arch arch = {.size = sizeof arch};
-  qn_try(qn_device_query(order->device, &info));
-  qn_try(qn_device_arch(order->device, &arch));
+  qn_try(qn_device_query(device, &info));
+  qn_try(qn_device_arch(device, &arch));
   json_t *line = record_of(order, op, outcome, seconds, info.name, arch.name);
   char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
   FILE *file = text ? fopen(path, "a") : NULL;

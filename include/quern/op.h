@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op.h - what an op says about itself, and one call for all ops. The typed calls (lion.h ...) are thin names over
+/* op.h - an op's description of itself, and one call for all ops. The typed calls (lion.h ...) are thin names over
  * these; bindings, tests, benches and documents are made from the descriptions. All pointers are to static storage. */
 #ifndef QN_OP_H
 #define QN_OP_H
@@ -54,7 +54,7 @@ typedef struct qn_op_tensor {
   size_t written_where;
 } qn_op_tensor;
 
-/* A row of the type table: what is stored as what, and how it is accessed then (QN_NONE, QN_ABSENT: not given).
+/* A row of the type table: each role's storage type, and its access (QN_NONE, QN_ABSENT: not given).
  * Bytes moved per element follow from it. A row whose first tensor is f64 is computed in double on the processor, and
  * refused on devices; such rows stand last. */
 typedef struct qn_op_types {

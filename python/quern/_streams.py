@@ -120,9 +120,3 @@ def device_of_pointer(address: int) -> int:
     if status:
         raise RuntimeError(f"the CUDA driver does not say whose memory 0x{address:x} is: error {status}")
     return index.value
-
-
-def raw_of_torch(index: int) -> int:
-    """As of_torch, at a tenth of its price where this PyTorch has the function: the public way makes an object."""
-    raw = getattr(sys.modules["torch"]._C, "_cuda_getCurrentRawStream", None)
-    return of_torch(index) if raw is None else _normal(raw(index))

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from quern.bench import __main__ as bench  # noqa: E402
-from quern.bench import lopt_lists, lopt_memory, lopt_peers, materialised, single  # noqa: E402
+from quern.bench import lopt_memory, lopt_peers, materialised, single, stats  # noqa: E402
 
 CPU = torch.device("cpu")
 SMALL = [(40, 30), (30,), (), (5, 4, 3), (64, 64)]
@@ -17,7 +17,8 @@ SMALL = [(40, 30), (30,), (), (5, 4, 3), (64, 64)]
 
 @pytest.fixture(autouse=True)
 def _small_lists(monkeypatch):
-    monkeypatch.setitem(lopt_lists.LISTS, "gpt-10m", ("small", SMALL))
+    command = stats.workload
+    monkeypatch.setattr(stats, "workload", lambda name: SMALL if name == "gpt-10m" else command(name))
 
 
 @pytest.mark.parametrize(
@@ -25,8 +26,13 @@ def _small_lists(monkeypatch):
     [("gpt2-124m", 148, 124439808), ("gpt2-355m", 292, 354823168), ("vit-b16", 152, 86567656), ("1x16384^2", 1, 2**28)],
 )
 def test_lists_are_the_models(name, tensors, elements):
-    shapes = lopt_lists.LISTS[name][1]
-    assert (len(shapes), lopt_lists.elements(shapes)) == (tensors, elements)
+    shapes = stats.workload(name)
+    assert (len(shapes), lopt_peers.elements(shapes)) == (tensors, elements)
+
+
+def test_a_workload_that_is_not_there(capsys):
+    assert bench.main(["lopt", "--device", "cpu", "-w", "gpt2-125m"]) == 2
+    assert "gpt2-124m" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("op", lopt_peers.OPS)
@@ -84,7 +90,7 @@ def test_a_peak_is_what_was_taken_and_given_back():
     assert lopt_memory.peak_of(lambda: None, CPU) < 8 << 20
 
 
-@pytest.mark.parametrize("words", [["--rounds", "0"], ["--workload", "gpt3"], ["--op", "lion"], ["--threads", "0"]])
+@pytest.mark.parametrize("words", [["--rounds", "0"], ["--op", "lion"], ["--threads", "0"]])
 def test_mistakes(words, capsys):
     with pytest.raises(SystemExit) as ended:
         bench.main(["lopt", *words])

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from quern.bench import __main__ as bench  # noqa: E402
-from quern.bench import lopt_lists, lopt_models, lopt_peers, lopt_train, measure, stats  # noqa: E402
+from quern.bench import lopt_models, lopt_peers, lopt_train, measure, stats  # noqa: E402
 
 WORDS = ["lopt", "--device", "cpu", "--threads", "1", "--train", "gpt-10m"]
 SMALL = {
@@ -20,9 +20,7 @@ SMALL = {
 
 
 def use(monkeypatch, model):
-    shapes = [tuple(param.shape) for param in model.make().parameters()]
     monkeypatch.setitem(lopt_models.TRAINED, "gpt-10m", model)
-    monkeypatch.setitem(lopt_lists.LISTS, "gpt-10m", ("small", shapes))
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +33,7 @@ def _small_model(monkeypatch):
 
 @pytest.mark.parametrize("name", ["vit-b16", "gpt2-124m", "gpt2-355m"])
 def test_models_have_the_parameters_of_their_lists(name):
-    with torch.device("meta"):
-        model = lopt_models.TRAINED[name].make()
-    assert [tuple(param.shape) for param in model.parameters()] == lopt_lists.LISTS[name][1]
+    assert lopt_models.shapes_of(name) == stats.workload(name)
 
 
 @pytest.mark.parametrize(("kind", "choices"), [("gpt", 50), ("vit", 10)])

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collective.h - the words by which threads of a device kernel work together: shared memory, barriers, shuffles, votes,
+/* collective.h - the words by which threads of a device kernel work together: shared memory, barriers, shuffles,
  * reductions; base/matrix.h has small matrix products and what feeds them. Like base/kernel.h one text for NVRTC and,
  * as C++17, for the emulator, where such a kernel's threads are fibers (device/emulator/group.c); PTX stands behind
  * words with C twins.
@@ -144,26 +144,6 @@ QN_FN void qn_begin_next()
 #endif
 }
 
-/* For a last block that uses what the others wrote: each writes, fences, and one thread of it takes a ticket from a
- * counter that was zero; who gets the highest is last, fences and reads. No block waits for another. */
-QN_FN void qn_fence()
-{
-#ifdef QN_CUDA_DIALECT
-  __threadfence();
-#else
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
-#endif
-}
-
-QN_FN qn_u32 qn_ticket(qn_u32 *counter)
-{
-#ifdef QN_CUDA_DIALECT
-  return atomicAdd(counter, 1u);
-#else
-  return __atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED);
-#endif
-}
-
 /* ---- simd: another lane's value. T has up to 16 bytes and is copied as such. ---- */
 #define QN_ALL_LANES 0xffffffffu
 
@@ -195,38 +175,6 @@ template <class T> QN_FN T qn_shuffle_xor(T x, qn_u32 k, int line = QN_LINE)
   return qn_shuffle(x, qn_lane() ^ k, line);
 }
 
-/* From the lane `by` below, or above; where there is none, its own. */
-template <class T> QN_FN T qn_shuffle_up(T x, qn_u32 by, int line = QN_LINE)
-{
-  const qn_u32 lane = qn_lane();
-  return qn_shuffle(x, lane < by ? lane : lane - by, line);
-}
-
-template <class T> QN_FN T qn_shuffle_down(T x, qn_u32 by, int line = QN_LINE)
-{
-  const qn_u32 lane = qn_lane();
-  return qn_shuffle(x, lane + by > 31u ? lane : lane + by, line);
-}
-
-/* ---- simd: votes ---- */
-/* Bit k is lane k's. */
-QN_FN qn_u32 qn_ballot(bool yes, int line = QN_LINE)
-{
-#ifdef QN_CUDA_DIALECT
-  (void)line;
-  return __ballot_sync(QN_ALL_LANES, yes);
-#else
-  const unsigned char *all, mine = yes;
-  qn_u32 votes = 0;
-  quern_group->exchange(&mine, 1, QN_ALL_LANES, line, &all);
-  for (qn_u32 k = 0; k < 32; k++) votes |= static_cast<qn_u32>(all[16 * k]) << k;
-  return votes;
-#endif
-}
-
-QN_FN bool qn_any(bool yes, int line = QN_LINE) { return qn_ballot(yes, line) != 0; }
-QN_FN bool qn_all(bool yes, int line = QN_LINE) { return qn_ballot(yes, line) == QN_ALL_LANES; }
-
 /* ---- reductions of float, double and whole numbers; everybody gets the result. The tree is the contract: lanes 16
  * apart first, then 8, 4, 2 and 1 apart; then the simdgroups' results in the same way, zeros behind the last. A NaN
  * makes the result NaN; of two zeros the positive one is larger. ---- */
@@ -246,20 +194,6 @@ struct qn_larger {
     return a > b || a != a ? a : b;
   }
 };
-struct qn_smaller {
-  template <class T> QN_FN T of(T a, T b) { return a < b ? a : b; }
-  QN_FN float of(float a, float b)
-  {
-    if (a == b) return qn_bits_float(qn_float_bits(a) | qn_float_bits(b));
-    return a < b || a != a ? a : b;
-  }
-  QN_FN double of(double a, double b)
-  {
-    if (a == b) return 1.0 / a < 0 ? a : b;
-    return a < b || a != a ? a : b;
-  }
-};
-
 #ifndef QN_CUDA_DIALECT
 /* Once for all lanes: the tree, whose result stands in the first one's place. */
 template <class Op, class T> static void qn_combine_lanes(unsigned char *all, qn_u32)
@@ -286,38 +220,26 @@ template <class Op, class T> QN_FN T qn_simd_reduce(T x, int line)
 }
 
 template <class T> QN_FN T qn_simd_sum(T x, int line = QN_LINE) { return qn_simd_reduce<qn_plus>(x, line); }
-template <class T> QN_FN T qn_simd_max(T x, int line = QN_LINE) { return qn_simd_reduce<qn_larger>(x, line); }
-template <class T> QN_FN T qn_simd_min(T x, int line = QN_LINE) { return qn_simd_reduce<qn_smaller>(x, line); }
 
-/* scratch: 32 elements of shared memory, which may be used for the next one at once. */
-template <class Op, class T> QN_FN T qn_group_reduce(T x, T *scratch, int line)
+/* scratch: 32 elements of shared memory, which may be used for the next one at once. `zeros` stand behind the last
+ * simdgroup's result, or the first one again. */
+template <class Op, bool zeros, class T> QN_FN T qn_group_reduce(T x, T *scratch, int line)
 {
   const qn_u32 lane = qn_lane(), simds = qn_simds();
   x = qn_simd_reduce<Op>(x, line);
   if (lane == 0) scratch[qn_simd()] = x;
   qn_barrier(line);
-  x = qn_simd_reduce<Op>(scratch[lane < simds ? lane : 0], line);
+  x = qn_simd_reduce<Op>(zeros && lane >= simds ? T(0) : scratch[lane < simds ? lane : 0], line);
   qn_barrier(line);
   return x;
 }
-
 template <class T> QN_FN T qn_group_sum(T x, T *scratch, int line = QN_LINE)
 {
-  const qn_u32 lane = qn_lane(), simds = qn_simds();
-  x = qn_simd_sum(x, line);
-  if (lane == 0) scratch[qn_simd()] = x;
-  qn_barrier(line);
-  x = qn_simd_sum(lane < simds ? scratch[lane] : T(0), line);
-  qn_barrier(line);
-  return x;
+  return qn_group_reduce<qn_plus, true>(x, scratch, line);
 }
 template <class T> QN_FN T qn_group_max(T x, T *scratch, int line = QN_LINE)
 {
-  return qn_group_reduce<qn_larger>(x, scratch, line);
-}
-template <class T> QN_FN T qn_group_min(T x, T *scratch, int line = QN_LINE)
-{
-  return qn_group_reduce<qn_smaller>(x, scratch, line);
+  return qn_group_reduce<qn_larger, false>(x, scratch, line);
 }
 #endif
 #endif

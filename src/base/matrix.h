@@ -172,48 +172,6 @@ QN_FN void qn_mma_f16(float (&d)[4], const qn_u32 (&a)[4], const qn_u32 (&b)[2],
 #endif
 }
 
-/* ---- four 8 by 8 matrices of 16-bit elements from shared memory: lane l gives the address, aligned to 16, of row l %
- * 8 of matrix l / 8, and gets in r[m] elements (lane / 4, 2 (lane % 4)) and the next of matrix m; `turned`: of its
- * transpose. So A of an m16n8k16 comes from its four quarters, in the order upper left, lower left, upper right, lower
- * right. ---- */
-#ifndef QN_CUDA_DIALECT
-template <bool turned> static void qn_read_matrices(unsigned char *all, qn_u32)
-{
-  const unsigned char *row[32];
-  qn_u16 got[32][4][2];
-  for (int k = 0; k < 32; k++) __builtin_memcpy(&row[k], all + 16 * k, sizeof row[k]);
-  for (int lane = 0; lane < 32; lane++)
-    for (int m = 0; m < 4; m++)
-      for (int half = 0; half < 2; half++) {
-        const int i = lane / 4, j = 2 * (lane % 4) + half;
-        __builtin_memcpy(&got[lane][m][half], row[8 * m + (turned ? j : i)] + 2 * (turned ? i : j), 2);
-      }
-  __builtin_memcpy(all, got, sizeof got);
-}
-#endif
-
-template <bool turned = false> QN_FN void qn_load_matrices(qn_u32 (&r)[4], const void *row, int line = QN_LINE)
-{
-#ifdef QN_CUDA_DIALECT
-  const qn_u32 at = static_cast<qn_u32>(__cvta_generic_to_shared(row));
-  if (turned)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at)
-                 : "memory");
-  else
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at)
-                 : "memory");
-  (void)line;
-#else
-  const unsigned char *all;
-  quern_group->combine(&row, sizeof row, QN_ALL_LANES, line, qn_read_matrices<turned>, &all);
-  __builtin_memcpy(r, all + 16 * qn_lane(), sizeof r);
-#endif
-}
-
 /* ---- copies of 16 bytes, both aligned to 16, to shared memory, that go on while the thread does: what was begun up to
  * a qn_copy_close() is one batch, and qn_copy_wait<n>() waits until all of the thread's batches but the latest n are
  * there. A barrier then shows them to others. On the host, and before sm_80, a copy is done at once. ---- */

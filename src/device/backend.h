@@ -16,7 +16,7 @@ typedef struct qn_image {
 } qn_image;
 void qn_image_free(qn_image *image);
 
-/* A source to compile: an embedded one, or the text given here. What it includes is embedded, found by the names that
+/* A source to compile: an embedded one, or the text given here. Its includes are embedded, found by the names that
  * sources include each other under ("base/kernel.h"). */
 typedef struct qn_unit {
   const char *source;         /* as embedded, below src/; with a text of its own: the name that messages give it */

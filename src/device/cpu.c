@@ -15,7 +15,7 @@
 enum { MEMORY_ALIGNMENT = 256 };
 
 typedef struct clock_event {
-  qn_event event; /* first: what the public calls see */
+  qn_event event; /* first: the public calls read it */
   struct timespec at;
   bool recorded;
 } clock_event;

@@ -29,6 +29,7 @@ static qn_status refuse_name(const char *name, size_t length)
   char word[32] = "";
   if (length < sizeof word) memcpy(word, name, length);
   const char *nearest = *word ? qn_nearest(word, kind_names) : NULL;
+  if (!strcmp(word, "gpu") || !strcmp(word, "GPU") || !strcmp(word, "nvidia")) nearest = kind_names[QN_CUDA];
   if (nearest) return qn_fail(QN_BAD_ARGUMENT, "\"%.64s\" is no device; did you mean \"%s\"?", name, nearest);
   return qn_fail(QN_BAD_ARGUMENT, "\"%.64s\" is no device; \"cpu\", \"cuda\", \"cuda:1\" and \"emulator\" are", name);
 }

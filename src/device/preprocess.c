@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* preprocess.c - puts a unit's text together from the embedded sources. The same text is what the compilers get and
- * what a kernel's key is made of, so nothing that a kernel can reach is missing from its key. It is no preprocessor:
+/* preprocess.c - puts a unit's text together from the embedded sources. The compilers and the kernel's key get
+ * the same text, so nothing that a kernel can reach is missing from its key. It is no preprocessor:
  * what stands in a branch not taken is put in its place too, and include guards do the rest. */
 #include "device/preprocess.h"
 #include "core/source.h"
@@ -99,7 +99,7 @@ qn_status qn_preprocess(const qn_unit *unit, qn_text *text)
   return text->failed ? qn_fail(QN_NO_MEMORY, "%s: no memory for its text", unit->source) : QN_OK;
 }
 
-/* ---- what a compiler says of it ---- */
+/* ---- a compiler's messages ---- */
 
 /* The last line of `source` that a template was made from: gcc's and clang's "SOURCE:3:5:" at a line's beginning,
  * NVRTC's "at line 3 of SOURCE". 0: none. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.c - everything that a call is held against before anything is written: counts, names, storage types, sizes,
+/* validate.c - all checks of a call before anything is written: counts, names, storage types, sizes,
  * devices, geometry, contracts, first values, in-place outputs, and at last the memory itself. Each refusal is a
  * sentence with kernel, tensor and values. What a device cannot do is known only once the kernel is compiled: that is
  * launch.c's. */

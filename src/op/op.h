@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op.h - the inner half of an op's description: what the list engine (list.c, device_list.c) needs to check and run it.
+/* op.h - the inner half of an op's description: the parts that the engines (list.c, device_list.c) run it by.
  * The outer half, which bindings and tests read, is quern/op.h. */
 #ifndef QN_OP_OP_H
 #define QN_OP_OP_H
@@ -14,8 +14,8 @@ typedef struct qn_engine qn_engine; /* likewise */
 typedef struct qn_op {
   qn_op_info info;
   const qn_engine *engine;
-  const void *of_engine; /* what the op tells its engine alone */
-  /* What the description cannot say: relations between params, and with the first role's tensors, which are good; those
+  const void *of_engine; /* the op's description for its engine alone */
+  /* Checks beyond the description: relations between params, and with the first role's tensors, which are good; those
    * of other roles are there. NULL: nothing. */
   qn_status (*check)(const qn_call *call);
   /* The members below are the element-wise engine's, but for device_source. */
@@ -44,7 +44,7 @@ typedef struct qn_op {
   int unfused_passes;
 } qn_op;
 
-/* What a pass of the unfused form is launched with; coef_bytes of coefficients follow. */
+/* The argument of a pass of the unfused form; coef_bytes of coefficients follow. */
 typedef struct qn_unfused_args {
   float *array[QN_MAX_TENSORS + 1]; /* by role, then the scratch array; 16-byte aligned */
   uint64_t n;
@@ -79,7 +79,7 @@ double qn_param_get(const qn_op_param *param, const void *params);
   .params = (table), .n_params = sizeof(table) / sizeof(table)[0], .params_bytes = sizeof(type),                       \
   .defaults = &(const type)values
 
-#ifndef QN_TIER /* what is built once a tier takes longest to compile: it is not compiled again for one more op */
+#ifndef QN_TIER /* files built once a tier compile longest: they are not compiled again for one more op */
 #define QN_OP(name) extern const qn_op qn_op_##name;
 #include "ops.h"
 #undef QN_OP

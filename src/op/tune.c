@@ -34,8 +34,9 @@ qn_status qn_tune_open(bool make, char path[QN_TUNE_PATH], int *directory)
 
 /* ---- reading ---- */
 
-/* The file's text, NULL where there is none; to be released. What is not a file of ours alone is refused. */
-static qn_status read_file(int directory, const char *where, const char *name, char **text, size_t *bytes)
+/* The file's text, NULL where there is none; to be released. Unless it may be anyone's, what is not a file of ours
+ * alone is refused. */
+static qn_status read_file(int directory, const char *where, const char *name, bool anyones, char **text, size_t *bytes)
 {
   struct stat is;
   *text = NULL;
@@ -44,7 +45,7 @@ static qn_status read_file(int directory, const char *where, const char *name, c
   qn_status status = QN_OK;
   if (file < 0 || fstat(file, &is))
     status = qn_fail(QN_IO_ERROR, "%s: it cannot be read: %s", where, strerror(errno));
-  else if (!S_ISREG(is.st_mode) || is.st_uid != geteuid() || (is.st_mode & (S_IWGRP | S_IWOTH)))
+  else if (!S_ISREG(is.st_mode) || (!anyones && (is.st_uid != geteuid() || (is.st_mode & (S_IWGRP | S_IWOTH)))))
     status =
         qn_fail(QN_BAD_FILE, "%s: it is refused: it must be a plain file of yours that others cannot write to", where);
   else if (is.st_size > QN_TUNE_BYTES)
@@ -65,21 +66,31 @@ static qn_status read_file(int directory, const char *where, const char *name, c
 }
 
 /* An empty table where there is no file; *dropped: lines of it that are none. */
+static qn_status read_table(int directory, const char *path, const char *op, bool anyones, qn_tune_table *table,
+                            size_t *dropped)
+{
+  char where[QN_TUNE_PATH + OP_NAME + 16], name[OP_NAME + 8], *text;
+  size_t bytes = 0;
+  *table = (qn_tune_table){0};
+  *dropped = 0;
+  snprintf(name, sizeof name, "%s.tune", op);
+  snprintf(where, sizeof where, "%s/%s", path, name);
+  qn_status status = read_file(directory, where, name, anyones, &text, &bytes);
+  if (status == QN_OK && text) status = qn_tune_parse(op, where, text, bytes, table, dropped);
+  qn_release(text);
+  return status;
+}
+
 static qn_status read_user(const char *op, qn_tune_table *table, size_t *dropped)
 {
-  char path[QN_TUNE_PATH], where[QN_TUNE_PATH + OP_NAME + 16], name[OP_NAME + 8], *text;
-  size_t bytes = 0;
+  char path[QN_TUNE_PATH];
   int directory;
   *table = (qn_tune_table){0};
   *dropped = 0;
   qn_try(qn_tune_open(false, path, &directory));
   if (directory < 0) return QN_OK;
-  snprintf(name, sizeof name, "%s.tune", op);
-  snprintf(where, sizeof where, "%s/%s", path, name);
-  qn_status status = read_file(directory, where, name, &text, &bytes);
+  const qn_status status = read_table(directory, path, op, false, table, dropped);
   close(directory);
-  if (status == QN_OK && text) status = qn_tune_parse(op, where, text, bytes, table, dropped);
-  qn_release(text);
   return status;
 }
 
@@ -337,19 +348,18 @@ static qn_status replace(int directory, const char *path, const char *name, cons
   return qn_fail(QN_IO_ERROR, "%s/%s could not be written: %s", path, name, strerror(why));
 }
 
-qn_status qn_tune_keep(const char *op, const qn_tune_entry *entries, size_t n, char path[QN_TUNE_PATH])
+/* Puts entries into the table in that directory. What is there and not understood is put aside, not lost. */
+static qn_status keep(int directory, const char *path, const char *op, bool anyones, const qn_tune_entry *entries,
+                      size_t n)
 {
   qn_tune_table old;
   qn_text text = {0};
   char name[OP_NAME + 8], aside[OP_NAME + 16];
-  int directory;
   size_t dropped;
-  qn_require(strlen(op) < OP_NAME, "tune: \"%.60s\" is no op", op);
-  qn_try(qn_tune_open(true, path, &directory));
   snprintf(name, sizeof name, "%s.tune", op);
   snprintf(aside, sizeof aside, "%s.tune.old", op);
-  qn_status status = read_user(op, &old, &dropped);
-  if (status == QN_OK ? dropped > 0 : status == QN_BAD_FILE) { /* what is not understood is not lost */
+  qn_status status = read_table(directory, path, op, anyones, &old, &dropped);
+  if (status == QN_OK ? dropped > 0 : status == QN_BAD_FILE) {
     status = QN_OK;
     (void)renameat(directory, name, directory, aside);
   }
@@ -358,7 +368,52 @@ qn_status qn_tune_keep(const char *op, const qn_tune_entry *entries, size_t n, c
   if (status == QN_OK) status = replace(directory, path, name, &text);
   qn_text_free(&text);
   qn_tune_free(&old);
+  return status;
+}
+
+qn_status qn_tune_keep(const char *op, const qn_tune_entry *entries, size_t n, char path[QN_TUNE_PATH])
+{
+  int directory;
+  qn_require(strlen(op) < OP_NAME, "tune: \"%.60s\" is no op", op);
+  qn_try(qn_tune_open(true, path, &directory));
+  const qn_status status = keep(directory, path, op, false, entries, n);
   close(directory);
   qn_tune_forget();
+  return status;
+}
+
+/* ---- beside a kernel ---- */
+
+static qn_status open_folder(const char *folder, const char *name, int *directory)
+{
+  qn_require(strlen(name) < OP_NAME && strlen(folder) < QN_TUNE_PATH, "%s: its name is too long for a tune table",
+             name);
+  *directory = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return *directory >= 0 ? QN_OK : qn_fail(QN_IO_ERROR, "%s: it cannot be opened: %s", folder, strerror(errno));
+}
+
+qn_status qn_tune_find_beside(const char *folder, const char *name, const qn_arch *arch, const qn_tune_key *key,
+                              qn_tune_entry *entry, bool *found)
+{
+  qn_tune_table table;
+  size_t dropped;
+  int directory;
+  *found = false;
+  qn_try(open_folder(folder, name, &directory));
+  qn_status status = read_table(directory, folder, name, true, &table, &dropped);
+  close(directory);
+  const qn_tune_entry *e = search(&table, arch, nearest(&table, arch, INT32_MAX), key);
+  *found = status == QN_OK && e;
+  if (*found) *entry = *e;
+  qn_tune_free(&table);
+  return status;
+}
+
+qn_status qn_tune_keep_beside(const char *folder, const char *name, const qn_tune_entry *entry)
+{
+  int directory;
+  qn_try(open_folder(folder, name, &directory));
+  const qn_status status = keep(directory, folder, name, true, entry, 1);
+  close(directory);
   return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tune.h - tables of what was the fastest where: a text file an op, shipped (embedded) and of the user's own. An entry
  * says under which architecture, types and shapes a choice was measured, or published, and against what. What a choice
- * means is the op's business: a geometry's name (launch_shape.h), a GEMM variant's. Text to entries and back is
+ * means is the op's business: a launch shape's name (launch_shape.h), a GEMM variant's. Text to entries and back is
  * tune_text.c, files and the search are tune.c. */
 #ifndef QN_OP_TUNE_H
 #define QN_OP_TUNE_H
@@ -10,9 +10,9 @@
 #include "quern/arch.h"
 
 enum {
-  QN_TUNE_NAME = 32,         /* of a choice, with its NUL */
+  QN_TUNE_NAME = 96,         /* of a choice, with its NUL */
   QN_TUNE_TYPES = 96,        /* of the types */
-  QN_TUNE_LINE = 480,        /* bytes of a line; longer ones are ignored */
+  QN_TUNE_LINE = 640,        /* bytes of a line; longer ones are ignored */
   QN_TUNE_BYTES = 256 << 10, /* of a file; longer ones are ignored */
   QN_TUNE_ENTRIES = 4096,    /* of a file; so are those behind */
   QN_TUNE_PATH = 4096 + 256
@@ -98,4 +98,10 @@ qn_status qn_tune_open(bool make, char path[QN_TUNE_PATH], int *directory);
 /* Puts entries into the user's table of the op, in place of those with the same key; others stay. A table there that
  * could not be read is kept beside as OP.tune.old. */
 qn_status qn_tune_keep(const char *op, const qn_tune_entry *entries, size_t n, char path[QN_TUNE_PATH]);
+
+/* The table beside a kernel, <name>.tune in its folder, which is read anew each time and trusted as the kernel is.
+ * *found: false where it has no entry that counts, or there is none. A file that is no table is QN_BAD_FILE. */
+qn_status qn_tune_find_beside(const char *folder, const char *name, const qn_arch *arch, const qn_tune_key *key,
+                              qn_tune_entry *entry, bool *found);
+qn_status qn_tune_keep_beside(const char *folder, const char *name, const qn_tune_entry *entry);
 #endif

@@ -120,8 +120,10 @@ static bool take_precision(const char *v, qn_tune_entry *e)
 }
 static bool take_depth(const char *v, qn_tune_entry *e) { return take_range(v, &e->depth_least, &e->depth_most); }
 static bool take_width(const char *v, qn_tune_entry *e) { return take_range(v, &e->width_least, &e->width_most); }
-static bool take_choice(const char *v, qn_tune_entry *e) { return take_word(v, "_-.", e->choice, sizeof e->choice); }
-static bool take_over(const char *v, qn_tune_entry *e) { return take_word(v, "_-.", e->over, sizeof e->over); }
+/* "tiles-128x8x1", "128x1x1+TILE=4". */
+static const char in_names[] = "_-.+=ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+static bool take_choice(const char *v, qn_tune_entry *e) { return take_word(v, in_names, e->choice, sizeof e->choice); }
+static bool take_over(const char *v, qn_tune_entry *e) { return take_word(v, in_names, e->over, sizeof e->over); }
 static bool take_ratio(const char *v, qn_tune_entry *e) { return take_real(v, &e->ratio); }
 static bool take_low(const char *v, qn_tune_entry *e) { return take_real(v, &e->low); }
 static bool take_high(const char *v, qn_tune_entry *e) { return take_real(v, &e->high); }

@@ -16,10 +16,9 @@ import torch
 from .. import _library
 from .._lopt import SMALL_FC
 from . import lopt_train, measure, record, single, stats
-from .lopt_lists import LISTS, elements
 from .lopt_memory import peak_of
 from .lopt_models import TRAINED
-from .lopt_peers import OPS, Materialised, Quern, check, pylo, too_large
+from .lopt_peers import OPS, Materialised, Quern, check, elements, pylo, too_large
 from .table import duration
 
 PROGRAM = "python -m quern.bench lopt"
@@ -28,7 +27,7 @@ LEAST_BYTES = 44  # an element: read g, p, m, v once, write p, m, v once
 
 # ---- a measurement ----
 def measure_one(op: str, name: str, device: torch.device, precision: str, rounds: int, clock: measure.Clock) -> dict:
-    shapes = LISTS[name][1]
+    shapes = stats.workload(name)
     line = _head(op, name, device, precision) | {"check": check(op, shapes, device, precision)}
     line["peers"] = [pylo()]
     if not line["check"]["right"]:
@@ -67,7 +66,7 @@ def _launches(step: Callable[[], None]) -> int:
 
 
 def _head(op: str, name: str, device: torch.device, precision: str) -> dict:
-    shapes = LISTS[name][1]
+    shapes = stats.workload(name)
     return single.head("quern lopt 1", device, torch_threads=torch.get_num_threads()) | {
         "op": op,
         "workload": name,
@@ -119,8 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description=" ".join(__doc__.split()))
     add = parser.add_argument
     add("--op", action="append", choices=OPS, help="repeatable; small_fc_lopt unless given")
-    doc = "repeatable; gpt2-124m on a GPU and gpt-10m on a processor unless given"
-    add("--workload", "-w", action="append", choices=tuple(LISTS), help=doc)
+    doc = "as `quern bench` has them; repeatable; gpt2-124m on a GPU and gpt-10m on a processor unless given"
+    add("--workload", "-w", action="append", metavar="NAME", help=doc)
     doc = "repeatable: whole training steps of this model, and the optimizer's share of them"
     add("--train", action="append", choices=tuple(TRAINED), metavar="MODEL", help=f"{doc}; {', '.join(TRAINED)}")
     add("--batch", type=int, metavar="N", help="with --train: sequences or images a step; the model's own unless given")

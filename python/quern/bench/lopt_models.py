@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models whose training an optimizer's step is a part of: GPT-2 and ViT in plain PyTorch, with exactly the parameters
-of lopt_lists.py, in that order, and random data. They are for times alone: there is no dropout, and nothing is
-learned."""
+of the command's workloads of these names, in that order, and random data. They are for times alone: there is no
+dropout, and nothing is learned."""
 
 from __future__ import annotations
 
@@ -128,3 +128,9 @@ TRAINED = {
     "gpt2-355m": Trained(lambda: GPT(1024, 24, 50257, 1024), 4, "sequences of 1024"),
     "gpt-10m": Trained(lambda: GPT(384, 4, 8192, 256), 4, "sequences of 256"),
 }
+
+
+def shapes_of(name: str) -> list[tuple[int, ...]]:
+    """Of the model's parameters."""
+    with torch.device("meta"):
+        return [tuple(param.shape) for param in TRAINED[name].make().parameters()]

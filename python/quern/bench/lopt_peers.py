@@ -6,6 +6,7 @@ timed here."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 
@@ -16,15 +17,19 @@ from .. import _lopt_abi, _lopt_weights
 from ..torch.lopt import ELO, SmallFCLopt
 from ..torch.velo import VeLO
 from . import materialised, materialised_velo
-from .lopt_lists import Shapes, elements
 from .lopt_memory import free_bytes
 
+Shapes = list[tuple[int, ...]]
 RULES = {"small_fc_lopt": (SmallFCLopt, materialised.SMALL_FC), "elo": (ELO, materialised.ELO)}
 OPS = (*RULES, "velo")
 _NUM_STEPS = 1000  # of VeLO, and the loss that it is given
 _LOSS = 2.5
 _LR = 1e-3
 _CLIP = 24  # extents, where quern is checked
+
+
+def elements(shapes: Shapes) -> int:
+    return sum(math.prod(shape) for shape in shapes)
 
 
 def made_weights(

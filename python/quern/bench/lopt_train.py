@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 from . import measure, record, single, stats
-from .lopt_lists import LISTS, elements
-from .lopt_models import GPT, TRAINED, ViT, fill
-from .lopt_peers import check, optimizer_of, pylo, stepper_of, too_large
+from .lopt_models import GPT, TRAINED, ViT, fill, shapes_of
+from .lopt_peers import check, elements, optimizer_of, pylo, stepper_of, too_large
 from .table import duration
 
 SCHEMA = "quern lopt train 1"
@@ -114,7 +113,7 @@ def _peers(op: str, name: str, model: Model) -> list[tuple[str, Step | None, str
     out = [("adamw", adamw, why)]
     if model.device.type == "cuda":
         torch.cuda.empty_cache()  # what PyTorch keeps for later counts as free
-    why = too_large(LISTS[name][1], model.device)
+    why = too_large(shapes_of(name), model.device)
     plain, failed = (None, why) if why else _begun("materialised", model, lambda: _materialised(op, model))
     return [*out, ("materialised", plain, failed)]
 
@@ -144,7 +143,7 @@ def measure_one(
     op: str, name: str, device: torch.device, precision: str, rounds: int, clock: measure.Clock, batch: int | None
 ) -> dict:
     """The line. RuntimeError with a sentence where the model does not fit."""
-    shapes, batch = LISTS[name][1], batch or TRAINED[name].batch
+    shapes, batch = shapes_of(name), batch or TRAINED[name].batch
     line = single.head(SCHEMA, device, torch_threads=torch.get_num_threads()) | {
         "op": op,
         "workload": name,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of samples of time, and how a line of JSON begins: the command computes both (workbench/figures.h), so
-that its figures and these are of one kind. One process of it answers all questions of this one."""
+"""Statistics of samples of time, the shapes of a workload, and how a line of JSON begins: the command says all of it
+(workbench/figures.h), so that its figures and these are of one kind. One process of it answers all questions."""
 
 from __future__ import annotations
 
@@ -100,3 +100,8 @@ def head(schema: str, kind: str, index: int, **machine: object) -> dict:
     """How a line begins: schema, date, version, commit, machine, build. `machine`: what else there is to say of it."""
     said = _ask({"head": kind, "index": index})
     return {"schema": schema, **said, "machine": {**said["machine"], **machine}}
+
+
+def workload(name: str) -> list[tuple[int, ...]]:
+    """The shapes of the command's workload of this name ("gpt2-124m", "12x3000"). ValueError: there is none."""
+    return [tuple(shape) for shape in _ask({"workload": name})["shapes"]]

@@ -38,39 +38,15 @@ template <class T, int N> struct qn_packed;
   template <int... at> QN_WORD qn_picked<T, size, at...> qn_set(qn_swizzle<at...>) { return {at_}; }
 
 template <class T> struct qn_packed<T, 2> {
-  union {
-    T at_[2];
-    struct {
-      T x, y;
-    };
-    struct {
-      T r, g;
-    };
-  };
+  QN_NUMBERS(2, QN_XY, QN_RG)
   QN_PACKED(2)
 };
 template <class T> struct qn_packed<T, 3> {
-  union {
-    T at_[3];
-    struct {
-      T x, y, z;
-    };
-    struct {
-      T r, g, b;
-    };
-  };
+  QN_NUMBERS(3, QN_XYZ, QN_RGB)
   QN_PACKED(3)
 };
 template <class T> struct qn_packed<T, 4> {
-  union {
-    T at_[4];
-    struct {
-      T x, y, z, w;
-    };
-    struct {
-      T r, g, b, a;
-    };
-  };
+  QN_NUMBERS(4, QN_XYZW, QN_RGBA)
   QN_PACKED(4)
 };
 #undef QN_PACKED

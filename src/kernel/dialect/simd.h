@@ -67,19 +67,6 @@ QN_REDUCE(or, qn_lanes_or)
 QN_REDUCE(xor, qn_lanes_xor)
 #undef QN_REDUCE
 
-#define QN_SCAN(name, operation, none)                                                                                 \
-  template <class T> QN_WORD T simd_prefix_inclusive_##name(T x, int line = QN_LINE)                                   \
-  {                                                                                                                    \
-    return qn_scan<operation>(x, T(none), false, line);                                                                \
-  }                                                                                                                    \
-  template <class T> QN_WORD T simd_prefix_exclusive_##name(T x, int line = QN_LINE)                                   \
-  {                                                                                                                    \
-    return qn_scan<operation>(x, T(none), true, line);                                                                 \
-  }
-QN_SCAN(sum, qn_lanes_add, 0)
-QN_SCAN(product, qn_lanes_multiply, 1)
-#undef QN_SCAN
-
 /* ---- one lane's value ---- */
 /* From lane `source` of those `width` lanes that this one is in; outside of them its own. */
 template <class T> QN_WORD T qn_from(T x, int source, int width, int line, bool chosen)
@@ -198,7 +185,7 @@ QN_WORD bool quad_is_first(int line = QN_LINE)
 }
 QN_WORD bool quad_is_helper_thread() { return false; }
 
-/* ---- a quadgroup's scans and votes ---- */
+/* ---- scans, and a quadgroup's votes ---- */
 template <class operation, class T> QN_WORD T qn_quad_scan(T x, T none, bool exclusive, int line)
 {
   const qn_meeting<T> meeting(x, 0, line);
@@ -213,18 +200,20 @@ template <class operation, class T> QN_WORD T qn_quad_scan(T x, T none, bool exc
   }
   return sum;
 }
-#define QN_QUAD_SCAN(name, operation, none)                                                                            \
-  template <class T> QN_WORD T quad_prefix_inclusive_##name(T x, int line = QN_LINE)                                   \
+#define QN_SCAN(prefix, scan, name, operation, none)                                                                   \
+  template <class T> QN_WORD T prefix##_prefix_inclusive_##name(T x, int line = QN_LINE)                               \
   {                                                                                                                    \
-    return qn_quad_scan<operation>(x, T(none), false, line);                                                           \
+    return scan<operation>(x, T(none), false, line);                                                                   \
   }                                                                                                                    \
-  template <class T> QN_WORD T quad_prefix_exclusive_##name(T x, int line = QN_LINE)                                   \
+  template <class T> QN_WORD T prefix##_prefix_exclusive_##name(T x, int line = QN_LINE)                               \
   {                                                                                                                    \
-    return qn_quad_scan<operation>(x, T(none), true, line);                                                            \
+    return scan<operation>(x, T(none), true, line);                                                                    \
   }
-QN_QUAD_SCAN(sum, qn_lanes_add, 0)
-QN_QUAD_SCAN(product, qn_lanes_multiply, 1)
-#undef QN_QUAD_SCAN
+QN_SCAN(simd, qn_scan, sum, qn_lanes_add, 0)
+QN_SCAN(simd, qn_scan, product, qn_lanes_multiply, 1)
+QN_SCAN(quad, qn_quad_scan, sum, qn_lanes_add, 0)
+QN_SCAN(quad, qn_quad_scan, product, qn_lanes_multiply, 1)
+#undef QN_SCAN
 
 class quad_vote {
   unsigned votes_;

@@ -90,42 +90,33 @@ template <class T, int N> struct qn_parts<vec<T, N>> {
   static constexpr int n = N;
 };
 
-template <class T> struct alignas(2 * sizeof(T)) vec<T, 2> {
-  union {
-    T at_[2];
-    struct {
-      T x, y;
-    };
-    struct {
-      T r, g;
-    };
+/* The numbers of a vector by place and by name, also packed.h's. */
+#define QN_NUMBERS(size, xyzw, rgba)                                                                                   \
+  union {                                                                                                              \
+    T at_[size];                                                                                                       \
+    struct {                                                                                                           \
+      T xyzw;                                                                                                          \
+    };                                                                                                                 \
+    struct {                                                                                                           \
+      T rgba;                                                                                                          \
+    };                                                                                                                 \
   };
+#define QN_XY x, y
+#define QN_XYZ x, y, z
+#define QN_XYZW x, y, z, w
+#define QN_RG r, g
+#define QN_RGB r, g, b
+#define QN_RGBA r, g, b, a
+template <class T> struct alignas(2 * sizeof(T)) vec<T, 2> {
+  QN_NUMBERS(2, QN_XY, QN_RG)
   QN_VEC(2)
 };
-
 template <class T> struct alignas(4 * sizeof(T)) vec<T, 3> {
-  union {
-    T at_[3];
-    struct {
-      T x, y, z;
-    };
-    struct {
-      T r, g, b;
-    };
-  };
+  QN_NUMBERS(3, QN_XYZ, QN_RGB)
   QN_VEC(3)
 };
-
 template <class T> struct alignas(4 * sizeof(T)) vec<T, 4> {
-  union {
-    T at_[4];
-    struct {
-      T x, y, z, w;
-    };
-    struct {
-      T r, g, b, a;
-    };
-  };
+  QN_NUMBERS(4, QN_XYZW, QN_RGBA)
   QN_VEC(4)
 };
 #undef QN_VEC

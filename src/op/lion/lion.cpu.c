@@ -10,7 +10,7 @@ typedef struct job {
   qn_lion_coef c;
   qn_u32 flags, tensor_id;
   float factor;
-  bool streams; /* what is only written goes past the caches */
+  bool streams; /* tensors that are only written go past the caches */
   uint64_t agreeing;
 } job;
 

@@ -26,7 +26,7 @@ enum { QN_LION_PARAM, QN_LION_GRAD, QN_LION_MOMENTUM, QN_LION_MASTER, QN_LION_RO
   X(F16, WRITE, F16, F16, F32, READ_WRITE)                                                                             \
   X(F16, WRITE, F16, F32, F32, READ_WRITE)
 
-/* What a specialisation depends on. */
+/* The flags of a specialisation. */
 #define QN_LION_FLAGS(X)                                                                                               \
   X(CAUTIOUS)            /* move only where step and gradient agree */                                                 \
   X(STOCHASTIC)          /* a 16-bit param is rounded by chance */                                                     \
@@ -55,7 +55,8 @@ struct qn_lion_rates {
 #endif
 enum { QN_LION_KEEP_LR, QN_LION_KEEP_RELATIVE, QN_LION_KEEP_SQUARED };
 
-/* What does not depend on the element. Ascending changes the gradient's sign, which is exact, so it is done here. */
+/* The numbers of a step that are the same for all elements. Ascending changes the gradient's sign, which is exact, so
+ * it is done here. */
 typedef struct qn_lion_coef {
   float beta1, one_minus_beta1, beta2, one_minus_beta2; /* the one_minus are negative where direction is */
   float step_size, keep;
@@ -89,7 +90,7 @@ QN_FN void qn_lion_set_rates(qn_lion_coef *c, const qn_lion_rates *r)
 
 #endif
 
-/* The coefficients with what lies in device memory read in. */
+/* The coefficients, with the values read that lie in device memory. */
 QN_FN qn_lion_coef qn_lion_resolve(const qn_lion_coef *given, qn_u32 flags)
 {
   qn_lion_coef c = *given;
@@ -104,7 +105,7 @@ QN_FN qn_lion_coef qn_lion_resolve(const qn_lion_coef *given, qn_u32 flags)
 QN_FN int qn_lion_is_void(const qn_lion_coef *c) { return c->found_inf && *c->found_inf != 0.0f; }
 
 #ifndef QN_METAL_DIALECT
-/* What cautious multiplies a tensor's step by: n / max(count, n / 1000). */
+/* The factor of a tensor's step where the step is cautious: n / max(count, n / 1000). */
 QN_FN float qn_lion_factor(const qn_i64 *agreement)
 {
   double count = (double)agreement[0], n = (double)agreement[1], least = 0.001 * n;

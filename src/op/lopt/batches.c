@@ -19,7 +19,7 @@ typedef struct batch {
   qn_lopt_arena arena;
   qn_lopt_item *item;
   uint64_t *task; /* [last - first + 1]: the first task of each in a phase */
-  double *shared; /* what a phase leaves to be added over shards */
+  double *shared; /* sums of a phase that are added over shards */
 } batch;
 
 static qn_lopt_view view_of(const batch *b, size_t k)

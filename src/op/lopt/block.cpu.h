@@ -127,8 +127,8 @@ static uint64_t chunk_end(const qn_lopt_item *item, uint64_t task)
 
 /* ---- the phase STATS ---- */
 
-/* What a file may have for some blocks in place of what is below: from memory to memory and slots, the same bits; false
- * where the block is not such a one. `user` is the file's. */
+/* A file's own form of the loop below for some blocks: from memory to memory and slots, the same bits; false where it
+ * does not take the block. `user` is the file's. */
 typedef bool by_hand_fn(const qn_lopt_call *call, const qn_lopt_item *item, const block *k, float (*slot)[SLOTS],
                         void *user);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.h - what the learned optimizers bring for checks (workbench/op_check.h) in common. */
+/* check.h - the parts of checks (workbench/op_check.h) that the learned optimizers share. */
 #ifndef QN_OP_LOPT_CHECK_H
 #define QN_OP_LOPT_CHECK_H
 #include "op/lopt/reference.h"
@@ -55,7 +55,7 @@ void qn_lopt_check_far(qn_trial *trial, const qn_lopt_network *network);
   {                                                                                                                    \
     QN_LOPT_UNIT("table", __VA_ARGS__)                                                                                 \
   }
-/* What both ops of small_fc bring. */
+/* The parts of both ops of small_fc. */
 #define QN_LOPT_OF_CHECK                                                                                               \
   .random_weights = qn_lopt_make_small_fc, .reference = reference, .cases = cases, .units = units,                     \
   .variation = qn_lopt_variation, .domain = QN_LOPT_DOMAIN, .far = qn_lopt_small_fc_far
@@ -66,10 +66,10 @@ void qn_lopt_check_far(qn_trial *trial, const qn_lopt_network *network);
   }
 const char *qn_lopt_variation(qn_device_kind kind, size_t row, size_t k);
 void qn_lopt_small_fc_far(qn_trial *trial);
-/* Steps by small_fc's reference, and what it allows. */
+/* Steps by small_fc's reference, and its tolerance. */
 qn_status qn_lopt_refer(const qn_op *op, const qn_reference *reference);
-/* What a step's elements may be off, all of them; size and moved are root mean squares over a plane of the first role's
- * elements: of what is wanted, and of what is wanted less what was there. */
+/* The tolerance of a step's elements, the same for all; size and moved are root mean squares over a plane of the first
+ * role's elements: of the wanted values, and of the wanted moves. */
 typedef double qn_lopt_allowed_fn(size_t role, double want, double before, double size, double moved);
 void qn_lopt_allow(const qn_reference *reference, qn_lopt_allowed_fn *allowed);
 #endif

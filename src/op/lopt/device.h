@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.h - what the kernels of learned optimizers are launched with, shared by C that fills it and the kernels
- * that read it. All tensors of a list are in one table in the workspace, and every kernel goes over all of it: a task
+/* device.h - the arguments of the learned optimizers' kernels, shared by C that fills them and the kernels that read
+ * them. All tensors of a list are in one table in the workspace, and every kernel goes over all of it: a task
  * is found by a search among the first ones of each tensor, which the step's first kernel puts side by side. docs of
  * the phases are in the sources of the kernels. */
 #ifndef QN_OP_LOPT_DEVICE_H
@@ -22,8 +22,8 @@ enum {
   QN_LOPT_STAT_ROWS = 256,
   QN_LOPT_ROWS = 64,
   QN_LOPT_ELEMENTS_A_TASK = 2048, /* a block's, where elements are taken one by one */
-  QN_LOPT_LEAST_LENGTH = 16,      /* of rows that are taken by tiles, and what they are shorter than: their bytes are */
-  QN_LOPT_MOST_LENGTH = 1 << 30   /* counted in 32 bits */
+  QN_LOPT_LEAST_LENGTH = 16,    /* of rows that are taken by tiles, and the least length that is not: their bytes are */
+  QN_LOPT_MOST_LENGTH = 1 << 30 /* counted in 32 bits */
 };
 
 enum {
@@ -82,8 +82,8 @@ typedef struct qn_lopt_device_item {
   float *row_sums;    /* [pieces of a row][rows], where it is straight */
   double *strip_sums; /* [over_y.n], where it is not */
   double *means;      /* [3][over_x.means] of the row, where there are several, or the tensor is cut; else NULL */
-  /* Of one that is cut, what is added over the processes: [over_x.n] where x is, and the norm; two factors' sums; the
-   * channels' squares. */
+  /* Of one that is cut, the sums that are added over the processes: [over_x.n] where x is, and the norm; two factors'
+   * sums; the channels' squares. */
   double *shared_sums, *shared_states, *shared_stats;
   double *partial;      /* [partials][channels] of the squares of channels, or the network's own sums */
   float *layer;         /* [22][32]: the first layer with the channels' scales, where UPDATE reads it from here */
@@ -96,12 +96,12 @@ typedef struct qn_lopt_device_item {
   qn_u32 first[QN_LOPT_NUMBERED]; /* of each phase the first task */
 } qn_lopt_device_item;
 
-/* What the kernels find out once a step. */
+/* Numbers that the first kernels compute once a step. */
 typedef struct qn_lopt_head {
   double lr, weight_decay;
   qn_u64 go;                  /* of a step that may be skipped: 0, and nothing is written */
   double most, most_of_root;  /* the first layer's sums are at most `most` + `most_of_root` sqrt(n) */
-  float bias[QN_LOPT_HIDDEN]; /* with what the time gives it */
+  float bias[QN_LOPT_HIDDEN]; /* with the time's part */
   qn_u32 fragments[QN_LOPT_FRAGMENTS * 32];
 } qn_lopt_head;
 
@@ -111,7 +111,7 @@ typedef struct qn_lopt_live {
   qn_u64 step;
 } qn_lopt_live;
 
-/* What all phases are launched with. */
+/* The argument of every phase. */
 typedef struct qn_lopt_device_args {
   const qn_lopt_device_item *items;
   qn_u32 *firsts;      /* [phases][n]: the items' first tasks, as they are searched */

@@ -7,7 +7,7 @@
 
 enum { QN_LOPT_DEVICE_ALIGNMENT = 256 };
 
-/* Where what is added over processes lies, behind each of three phases, of all tensors on end. */
+/* Where the sums lie that are added over processes, behind each of three phases, of all tensors on end. */
 enum { QN_LOPT_SHARED_SUMS, QN_LOPT_SHARED_STATES, QN_LOPT_SHARED_STATS, QN_LOPT_SHARED };
 typedef struct qn_lopt_shared_parts {
   double *base[QN_LOPT_SHARED];

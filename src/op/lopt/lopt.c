@@ -13,7 +13,7 @@ const qn_lopt_network qn_lopt_small_fc = {QN_LOPT_TIES_LATER, QN_LOPT_HIDDEN, QN
 
 const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES] = {QN_LOPT_TENSORS};
 const qn_op_types qn_lopt_types[1] = {{{QN_LOPT_TYPES}}};
-/* ---- what the description does not say of a step ---- */
+/* ---- checks beyond the description ---- */
 
 bool qn_lopt_are_shapes(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {

@@ -103,7 +103,7 @@ static uint64_t tasks_of(const step_run *run, const qn_lopt_device_item *it, int
 
 /* ---- launches ---- */
 
-/* A kernel, and what its unit is compiled for besides the op's settings. */
+/* A kernel, and the defines of its unit besides the op's settings. */
 typedef struct kernel {
   const char *source, *name;
   enum { PLAIN, BARE, BY_CLASS, SECOND, BY_PRODUCTS } unit; /* BARE: none of these; BY_PRODUCTS: also the threads */
@@ -337,7 +337,7 @@ static qn_status run_elements(step_run *run)
   return run_phase(run, (kernel){by->source->elements, "lopt_element_update", SECOND}, ELEMENTS, 1, 256);
 }
 
-/* On Hopper the products of warpgroups. What the registers allow of threads, and shared memory. */
+/* On Hopper the products of warpgroups. As many threads as the registers and shared memory allow. */
 static void choose_update(step_run *run, qn_device device, const qn_arch *arch)
 {
   const uint32_t wanted = run->precision == QN_LOPT_F16 ? 384 : 256;

@@ -10,7 +10,7 @@
 
 constexpr int THREADS = QN_THREADS;
 
-/* A hidden value's bias with the time, and what its sum is at most of these; of the other inputs, which are at most
+/* A hidden value's bias with the time, and the bound of its sum of these; of the other inputs, which are at most
  * sqrt(n) each. */
 QN_FN double set_bias(const qn_lopt_device_args &a, const qn_lopt_live &live, int h, double &of_root)
 {

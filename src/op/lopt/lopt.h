@@ -4,7 +4,7 @@
  * weights.c reads weights. Each network has tasks of its own: lopt.cpu.c has small_fc's, *.cpu.h the code that all
  * networks share. The ops' folders have the names, params and descriptions of steps.
  *
- * shards.c adds between phases what the processes have that hold a tensor together.
+ * shards.c adds, between phases, the sums of the processes that hold a tensor together.
  *
  * A tensor is seen as (a, x, b, y, c): x and y are its two factored dimensions in order of place, a, b and c what lies
  * before, between and behind them; a tensor that is not factored is one y. Its second moments are kept as two factors:
@@ -21,7 +21,7 @@
 
 enum { QN_LOPT_PARAM, QN_LOPT_GRAD, QN_LOPT_M, QN_LOPT_V, QN_LOPT_ROW, QN_LOPT_COLUMN, QN_LOPT_ROLES };
 
-/* ---- shape.c, of shapes that were checked; `whole` is the first extent of what a shard is of, or -1 ---- */
+/* ---- shape.c, of shapes that were checked; `whole` is the first extent of a shard's whole tensor, or -1 ---- */
 typedef struct qn_lopt_view {
   uint64_t a, x, b, y, c, n;
   bool factored, row_over_x;
@@ -64,13 +64,13 @@ typedef struct qn_lopt_network {
   qn_lopt_ties ties;
   unsigned hidden, inputs; /* of the first layer, whose weights (hidden, inputs) are the first there are */
   unsigned elements;       /* inputs that differ from element to element where a tensor is factored; else 6 more do */
-  float b_term;            /* in B = 1/sqrt(f + b_term) of what is not factored */
+  float b_term;            /* in B = 1/sqrt(f + b_term) where nothing is factored */
   qn_lopt_cpu_fn *const *tiers;
   const qn_lopt_tiling *tiling;
 } qn_lopt_network;
 extern const qn_lopt_network qn_lopt_small_fc;
 
-/* Decays and what is left of 1; each rounded once. */
+/* Decays and 1 less each; each rounded once. */
 typedef struct qn_lopt_rates {
   float m[3], m_rest[3], v, v_rest, f[3], f_rest[3], exp_mult;
 } qn_lopt_rates;
@@ -93,7 +93,7 @@ typedef struct qn_lopt_list_phases {
   void *user;
 } qn_lopt_list_phases;
 
-/* What a step asks for, from its op's params. */
+/* The settings of a step, from its op's params. */
 typedef struct qn_lopt_step {
   const qn_lopt_network *network;
   double m[3], v, f[3]; /* decays */
@@ -113,7 +113,8 @@ typedef struct qn_lopt_step {
   bool compat;
 } qn_lopt_step;
 
-/* One of the two factors of a tensor, and what is made of it. Arrays of `padded` floats hold n and are multiples of 16.
+/* One of the two factors of a tensor, and the arrays made of it. Arrays of `padded` floats hold n and are multiples
+ * of 16.
  */
 typedef struct qn_lopt_factor {
   float *state;                            /* (3, n) of the caller's */
@@ -124,7 +125,7 @@ typedef struct qn_lopt_factor {
   uint64_t row_places; /* 0: the factor is a column */
   float *root;         /* [3][padded]: inverse square roots, a row's over its mean */
   float *channel;      /* [6][padded]: the states, and their roots' inverses */
-  float *table;        /* [padded * hidden]: what they give the first layer, as the network's tasks lay it */
+  float *table;        /* [padded * hidden]: their part of the first layer's sums, as the network's tasks lay it */
 } qn_lopt_factor;
 
 /* A tensor of a batch. */
@@ -152,7 +153,7 @@ struct qn_lopt_call {
   float b_term;
   double max_grad_norm;
   /* small_fc's alone */
-  double bias[QN_LOPT_HIDDEN];                  /* the first layer's, with what the time gives it */
+  double bias[QN_LOPT_HIDDEN];                  /* the first layer's, with the time's part */
   float second[QN_LOPT_HIDDEN][QN_LOPT_HIDDEN]; /* by input */
   float third[QN_LOPT_HIDDEN][2];
 };
@@ -209,7 +210,7 @@ static inline uint64_t qn_lopt_strips_a_task(const qn_lopt_view *v)
 /* ---- first_layer.c ---- */
 /* Decays and what else all kinds' tasks are told. */
 void qn_lopt_begin(qn_lopt_call *call, const qn_lopt_step *step);
-/* With small_fc's biases and transposed layers; what the time gives is in it. */
+/* With small_fc's biases, the time's part in them, and transposed layers. */
 void qn_lopt_prepare(qn_lopt_call *call, const qn_lopt_step *step);
 /* The first layer's weights for the six channels of the row, or of the column: layer[6][hidden]. */
 void qn_lopt_factor_layer(const qn_lopt_network *network, const float *weights, bool row,
@@ -220,9 +221,9 @@ void qn_lopt_first_layer(const qn_lopt_network *network, qn_lopt_item *item);
 /* ---- lopt.c ---- */
 /* Would a step take params of these shapes, and such shards? */
 bool qn_lopt_are_shapes(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
-/* On the processor: what lies in memory takes the place of what the call says. */
+/* On the processor: the values in memory take the place of the call's. */
 void qn_lopt_read_hyper(qn_lopt_step *step);
-/* The engine of small_fc's ops; what they tell it, the step that their params ask for; and their `check`. */
+/* The engine of small_fc's ops; its description of an op, which makes a step of params; and the ops' `check`. */
 extern const qn_engine qn_lopt_small_fc_engine;
 typedef struct qn_lopt_op {
   qn_lopt_step (*step_of)(const void *params);
@@ -268,7 +269,7 @@ size_t qn_lopt_device_bytes(const qn_lopt_network *network, const qn_lopt_shards
                             const qn_tensor *param);
 
 /* ---- for the ops' descriptions ---- */
-/* Of the six roles: what they are, and how they are stored. */
+/* The six roles, and how they are stored. */
 #define QN_LOPT_SHAPE(text) .shape = (text), .storage = QN_STORAGE_ROW_MAJOR
 #define QN_LOPT_TENSORS                                                                                                \
   [QN_LOPT_PARAM] = {"param", NULL, "what is trained", QN_FILL_MODERATE, 0.02, QN_LOPT_SHAPE("[...5]")},               \
@@ -340,7 +341,7 @@ extern const qn_op_types qn_lopt_types[1];
       QN_LOPT_LAST(type, shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, NULL, \
                    0)
 
-/* What all params say of a step, and what small_fc's do besides. */
+/* The members of a step that all params have, and those of small_fc's. */
 #define QN_LOPT_OF_STEP(params)                                                                                        \
   .m = {(params)->m_decay0, (params)->m_decay1, (params)->m_decay2}, .v = (params)->v_decay,                           \
   .f = {(params)->factor_decay0, (params)->factor_decay1, (params)->factor_decay2}, .lr = (params)->lr,                \

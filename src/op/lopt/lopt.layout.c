@@ -20,7 +20,7 @@ static uint64_t sums_of(const qn_lopt_network *network, const qn_lopt_device_ite
   return network->tiling->sums ? network->tiling->sums : it->channels;
 }
 
-/* What SUMS leaves to STATES, then, in its place, what is made from there on. */
+/* The sums that SUMS leaves to STATES, then, in their place, the arrays of later phases. */
 static void lay_parts(const qn_lopt_network *network, qn_lopt_arena *r, qn_lopt_device_item *it)
 {
   const bool factored = it->flags & QN_LOPT_FACTORED, straight = it->flags & QN_LOPT_STRAIGHT;

@@ -41,7 +41,7 @@ QN_FN qn_f32 qn_lopt_factor_b(qn_f32 f, float term) { return qn_rsqrt(f + term);
 /* Of a state of the row over the mean of its like, and of a state of the column, the root is a factor. */
 QN_FN qn_f32 qn_lopt_over_mean(qn_f32 state, qn_f32 mean) { return state / (mean + 1e-9f); }
 
-/* s, and what the network sees of a row's or column's state beside the state itself, are the inverse roots of these;
+/* s, and the network's second input of a row's or column's state, are the inverse roots of these;
  * kernels have a quicker root than the processor. */
 QN_FN qn_f32 qn_lopt_s_square(qn_f32 v) { return v + 1e-6f; }
 QN_FN qn_f32 qn_lopt_inverse_square(qn_f32 state) { return state + 1e-8f; }

@@ -34,7 +34,7 @@ QN_FN float add_whole(const float *from, qn_u64 length, float (&column)[4])
   return sum_by_lane(row);
 }
 
-/* The same of what is there. */
+/* The same of rows and columns that may be fewer. */
 QN_FN float add_some(const float *from, qn_u64 length, qn_u32 rows, qn_u32 columns, bool aligned, float (&column)[4])
 {
   float mine = 0;

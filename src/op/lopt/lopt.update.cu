@@ -12,26 +12,26 @@
 
 constexpr float LOG2_E = 0x1.715476p0f;
 
-/* What a lane needs of the last layer: of its eight hidden values the two weights. The second layer's bias b is not
- * added: max(h + b, 0) is max(h, -b) + b, and what the weights make of b is part of the last one's. The magnitude's are
- * those of its power of two. */
+/* A lane's part of the last layer: of its eight hidden values the two weights. The second layer's bias b is not
+ * added: max(h + b, 0) is max(h, -b) + b, and the weights' product with b is part of the last one's. The magnitude's
+ * are those of its power of two. */
 struct last_layer {
   float direction[8], magnitude[8];
 };
 
-/* What a row needs besides, in shared memory, since registers are few: each t has it for itself. */
+/* More numbers of a row, in shared memory, since registers are few: each t has its own. */
 struct numbers {
   float of_direction, of_magnitude; /* of the biases */
   float output_scale, step, decay;  /* of the tile's tensor */
   float of_gradient, mean, rest;    /* and what t's m, or p, and the gradient are multiplied by */
 };
 
-/* What stays for a tile, and how far it has come. */
+/* The values that stay for a tile, and its progress. */
 struct columns {
   qn_u32 lane;
   float *table;     /* of shared memory: what `over_x` gives the lane's hidden values */
-  float *to;        /* of the ring's first place, what the lane copies */
-  float *of_over_y; /* and what it reads */
+  float *to;        /* of the ring's first place, the lane's copies */
+  float *of_over_y; /* and its reads */
   const float *of_q, *of_g, *of_root, *of_p;
   const float *q, *other; /* of the next row that is copied, */
   float *written, *p;     /* and where it writes: four elements of m or v, one of p */
@@ -58,7 +58,7 @@ QN_FN void read4(float *to, const float *from)
   for (int k = 0; k < 4; k++) to[k] = qn_bits_float(v.word[k]);
 }
 
-/* An output's bias, with what the second layer's gives it. */
+/* An output's bias, with the second layer's part. */
 QN_FN float last_bias(const float *weights, int output)
 {
   double sum = static_cast<double>(weights[B3 + output]);
@@ -91,7 +91,7 @@ QN_FN void read_last(last_layer &l, const columns &c, const float *weights, floa
 /* Of element e the values 4 half to 4 half + 3: lanes side by side, and each reads what it wrote itself. */
 QN_FN float *table_at(float *table, int e, int half) { return table + (2 * e + half) * 32 * 4; }
 
-/* What `over_x` gives the lane's hidden values, of its four columns; two at once, as registers go. */
+/* The part of `over_x` in the lane's hidden values, of its four columns; two at once, as registers go. */
 QN_FN void write_table(float *table, const qn_lopt_device_item &it, const tile &t)
 {
   const qn_lopt_device_factor &over_x = it.over_x;
@@ -143,7 +143,7 @@ QN_FN void place_columns(columns &c, float *shared)
   c.of_p = ring + 3 * OF_Q + lane;
 }
 
-/* What the lane copies: of columns of its own. */
+/* The lane's copies: of columns of its own. */
 QN_FN void place_copies(columns &c, const qn_lopt_device_item &it, const tile &t)
 {
   const qn_u32 kind = qn_lane() / 8, part = qn_lane() % 8 * 4;
@@ -160,7 +160,7 @@ QN_FN void place_copies(columns &c, const qn_lopt_device_item &it, const tile &t
   c.apart = kind < 2 ? c.bytes : kind == 2 ? 4 * WIDTH : 16;
 }
 
-/* Scales belong to the inputs; they are taken into what the lane multiplies by anyway. */
+/* Scales belong to the inputs; they are multiplied into the lane's weights. */
 QN_FN void read_columns(columns &c, const qn_lopt_device_args &a, const qn_lopt_device_item &it, const tile &t)
 {
   const qn_u32 d = qn_lane() & 3u;
@@ -303,7 +303,7 @@ QN_FN void read_over_y(float (&over_y)[8], const columns &c, qn_u32 slot)
   read4(over_y + 4, c.of_over_y + slot * STAGE + 4);
 }
 
-/* What the first layer's sums of elements e and e + 1 of a lane, above and below, begin with. */
+/* The first values of the first layer's sums, of elements e and e + 1 of a lane, above and below. */
 QN_FN void begin_pair(float (&h)[4][4], int e, const float (&over_y)[8], const columns &c)
 {
   QN_UNROLL

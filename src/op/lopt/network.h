@@ -22,7 +22,7 @@ QN_FN int input_of(int t, int c) { return t < 3 ? (c < 3 ? 2 + 4 * c : LAST) + t
 QN_FN int channel_of(int t, int c) { return t < 3 && c == 3 ? ROW + t : input_of(t, c); }
 QN_FN int hidden_of(int n, int column) { return 8 * (column / 2) + 2 * n + column % 2; }
 
-/* Two values, the first low, as f16 words, and what is left of them. */
+/* Two values, the first low, as f16 words, and their rests. */
 QN_FN void split_f16(float x, float y, qn_u32 &high, qn_u32 &low)
 {
 #ifdef QN_PTX
@@ -91,7 +91,7 @@ QN_FN qn_u32 fragment(const float *weights, qn_u32 word, qn_u32 lane)
   return qn_float_tf32(weight_at(weights, second, hidden_of(n, g), step, t, at % 2));
 }
 
-/* What a lane multiplies by, of both layers. */
+/* A lane's weights of both layers. */
 struct fragments {
   qn_u32 word[FRAGMENTS];
 };

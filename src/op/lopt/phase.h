@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* phase.h - what the kernels of learned optimizers have in common: which tensor a task is of, the network's weights,
+/* phase.h - the parts that the kernels of learned optimizers share: which tensor a task is of, the network's weights,
  * a gradient as its op takes it. The unit says which network, by a header like small_fc.h, and
  * QN_LOPT_GRADIENT (a qn_lopt_gradient), QN_LOPT_BOUNDED where gradients' norms are bounded, and, where it matters,
  * QN_LOPT_COMPAT, QN_LOPT_JOINT_DECAY (as qn_lopt_moved_jointly) and QN_LOPT_MEANS_OF_DECAYS. */
@@ -21,7 +21,7 @@ QN_FN const float *weights_of(const qn_lopt_device_args &a, const qn_lopt_device
   return QN_LOPT_TENSOR_WEIGHTS ? it.weights : a.weights;
 }
 
-/* Of hidden value h, with what the time gives it. */
+/* Of hidden value h, with the time's part. */
 QN_FN float bias_of(const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u32 h)
 {
   return QN_LOPT_TENSOR_WEIGHTS ? it.weights[B1 + h] : a.head->bias[h];
@@ -105,7 +105,7 @@ QN_FN float quick_rsqrt(float x)
 #endif
 }
 
-/* 2^x to 2^-22 of it; what is no normal number is 0. */
+/* 2^x to 2^-22 of it; a result below the normal numbers is 0. */
 QN_FN float quick_exp2(float x)
 {
 #ifdef QN_PTX

@@ -27,7 +27,7 @@ static size_t column_of(const qn_lopt_seen *t, size_t i)
 
 static double root_inverse(double x, double least) { return 1 / sqrt(x < least ? least : x); }
 
-/* As f32 holds it, which has an end: what is squared or multiplied may be beyond. */
+/* As f32 holds it, which has an end: a square or a product may be beyond. */
 static double held(double x) { return fabs(x) > 0x1.fffffep127 ? copysign(HUGE_VAL, x) : x; }
 
 static double number(double g) { return isnan(g) ? 0 : fabs(g) > 0x1.fffffep127 ? copysign(0x1.fffffep127, g) : g; }

@@ -18,7 +18,7 @@ typedef struct qn_lopt_seen {
 qn_status qn_lopt_see(qn_lopt_seen *t, qn_lopt_ties ties, int ndim, const int64_t *shape);
 /* The states after the step whose gradient t->g is, and the means of the rows' states. */
 void qn_lopt_seen_states(qn_lopt_seen *t, const qn_lopt_step *step);
-/* What decay k's states say of element i: the two (of what is not factored they are one) and the factor A. */
+/* The states of decay k at element i, row and column (one where nothing is factored), and the factor A. */
 typedef struct qn_lopt_element_states {
   double row, column, a;
 } qn_lopt_element_states;

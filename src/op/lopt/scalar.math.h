@@ -18,16 +18,16 @@ QN_FN double qn_lopt_sqrt(double x)
 
 QN_FN double qn_lopt_magnitude(double x) { return x < 0 ? -x : x; }
 
-/* What `count` squares, whose sum it is, add to a state of the row or column. */
+/* The mean of `count` squares, of their sum, as a state of the row or column takes it. */
 QN_FN float qn_lopt_mean_square(double sum, double count) { return (float)(sum / count + 1e-30); }
 
-/* What the states of a row are divided by as in PyLO's CUDA code: their mean over the three decays. */
+/* The divisor of a row's states as in PyLO's CUDA code: their mean over the three decays. */
 QN_FN float qn_lopt_mean_of_decays(float a, float b, float c)
 {
   return (float)(((double)a + (double)b + (double)c) / 3);
 }
 
-/* What bounds a gradient's norm by `most`; NaN where the sum of its squares is. */
+/* The factor that bounds a gradient's norm by `most`; NaN where the sum of its squares is. */
 QN_FN float qn_lopt_bound(double most, double squares)
 {
   const double scale = most / (qn_lopt_sqrt(squares) + 1e-6);
@@ -54,7 +54,7 @@ QN_FN int qn_lopt_factor_input(int elements, int is_row, int k)
   return elements - 3 + k + (k < 3 ? 0 : 3) + (is_row ? 0 : 3);
 }
 
-/* What channel k gives hidden value h; where nothing is factored a state is both row and column. */
+/* The weight of channel k in hidden value h; where nothing is factored a state is both row and column. */
 QN_FN double qn_lopt_channel_weight(const float *weights, int inputs, int elements, int h, int k)
 {
   const float *of = weights + h * inputs;

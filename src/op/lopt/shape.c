@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shape.c - which dimensions of a tensor learned optimizers factor, and the shapes of what they keep for it. */
+/* shape.c - which dimensions of a tensor learned optimizers factor, and the shapes of their state. */
 #include "core/status.h"
 #include "op/lopt/lopt.h"
 #include <string.h>

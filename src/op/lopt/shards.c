@@ -2,8 +2,8 @@
 /* shards.c - a step of learned optimizers whose tensors are held in pieces by several processes: which of a phase's
  * sums a process has but a part of, and their way to the caller's function, which adds them, and back.
  *
- * Along the first dimension a tensor is cut in runs of x, or of a, or, where it has but one, of y. What lacks x is then
- * a part of its sum wherever x is cut; all that is summed over a vector whose places are cut is a part as well. */
+ * Along the first dimension a tensor is cut in runs of x, or of a, or, where it has but one, of y. A factor over x is
+ * then a part of its sum wherever x is cut; all that is summed over a vector whose places are cut is a part as well. */
 #include "core/core.h"
 #include "op/lopt/lopt.h"
 #include <inttypes.h>
@@ -33,7 +33,7 @@ static void join_chunks(qn_lopt_item *item, uint64_t channels)
   item->chunks = 1;
 }
 
-/* What the phase leaves of a tensor that is cut. */
+/* The phase's sums of a tensor that is cut. */
 static unsigned spans_of(const qn_lopt_call *call, qn_lopt_phase phase, qn_lopt_item *item, span at[MOST_SPANS])
 {
   const uint64_t channels = call->network->elements + QN_LOPT_FACTOR_CHANNELS;

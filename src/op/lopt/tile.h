@@ -41,7 +41,7 @@ QN_FN tile tile_of(const qn_lopt_device_item &it, qn_u32 task, qn_u32 height, qn
   return t;
 }
 
-/* What a lane multiplies its running mean and the gradient by; p stays as it is. */
+/* A lane's factors of its running mean and of the gradient; p stays unchanged. */
 struct rates {
   float decay, rest, v, v_rest;
 };

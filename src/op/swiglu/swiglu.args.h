@@ -26,7 +26,7 @@ enum {
   QN_SWIGLU_SCALED = 16 /* gate_multiplier is not 1: device kernels leave the product out elsewhere */
 };
 
-/* What does not depend on the element. */
+/* The numbers that are the same for all elements. */
 typedef struct qn_swiglu_coef {
   float gate_multiplier, down_multiplier, alpha, limit;
 } qn_swiglu_coef;

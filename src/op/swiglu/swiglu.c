@@ -83,17 +83,7 @@ const qn_op qn_op_swiglu = {
              .oracle_units = 16,
              .oracle_roundings = 5, /* three, and an earlier one may be of a step twice as large for its value */
              .operations = 32},
-    .engine = &qn_elementwise,
-    .coef_bytes = sizeof(qn_swiglu_coef),
-    .check = qn_swiglu_check,
-    .flags = flags,
-    .coefficients = qn_swiglu_cpu_coefficients,
-    .cpu = QN_CPU_TABLE(swiglu),
-    .tune_shapes = "1x4096,1x14336,1x28672,1x53248,16x4096,16x14336,16x28672,16x53248,256x4096,256x8192,256x14336,"
-                   "256x28672,256x53248,1024x4096,"
-                   "1024x8192,1024x14336,1024x28672,1024x53248,16384x1024,8192x4096,8192x8192,8192x14336,4096x28672,"
-                   "4096x53248",
-    .device_source = "op/swiglu/swiglu.cu",
+    QN_SWIGLU_OF_OP(swiglu),
 };
 
 #define ROLES                                                                                                          \

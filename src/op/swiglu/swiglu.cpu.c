@@ -7,7 +7,7 @@ qn_cpu_fn QN_CPU_NAME(swiglu);
 
 typedef struct job {
   qn_swiglu_numbers c;
-  bool streams; /* what is written goes past the caches */
+  bool streams; /* the result goes past the caches */
 } job;
 
 QN_FN void run(const job *j, qn_u32 flags, int storage, qn_dtype type, void *const data[QN_MAX_TENSORS], size_t n)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* swiglu.cpu.h - what the processor's kernels of gated activations share: the numbers that the formula reads, which in
+/* swiglu.cpu.h - shared by the processor's kernels of gated activations: the numbers that the formula reads, which in
  * f64 rows are doubles as they were given, and floats elsewhere. */
 #ifndef QN_OP_SWIGLU_CPU_H
 #define QN_OP_SWIGLU_CPU_H

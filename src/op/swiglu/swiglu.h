@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* swiglu.h - what the descriptions of the forward, the backward and the forward that quantizes share: their structs of
+/* swiglu.h - shared by the descriptions of the forward, the backward and the forward that quantizes: their structs of
  * params begin with the same members. */
 #ifndef QN_OP_SWIGLU_SWIGLU_H
 #define QN_OP_SWIGLU_SWIGLU_H
@@ -36,6 +36,16 @@ typedef struct qn_swiglu_cpu_coef {
   QN_SWIGLU_SAME_PLACE(type, alpha);                                                                                   \
   QN_SWIGLU_SAME_PLACE(type, limit);                                                                                   \
   QN_SWIGLU_SAME_PLACE(type, activation)
+
+/* The members of a qn_op that the forward and the backward share, behind .info. */
+#define QN_SWIGLU_OF_OP(name)                                                                                          \
+  .engine = &qn_elementwise, .coef_bytes = sizeof(qn_swiglu_coef), .check = qn_swiglu_check, .flags = flags,           \
+  .coefficients = qn_swiglu_cpu_coefficients, .cpu = QN_CPU_TABLE(name),                                               \
+  .tune_shapes = "1x4096,1x14336,1x28672,1x53248,16x4096,16x14336,16x28672,16x53248,256x4096,256x8192,256x14336,"      \
+                 "256x28672,256x53248,1024x4096,"                                                                      \
+                 "1024x8192,1024x14336,1024x28672,1024x53248,16384x1024,8192x4096,8192x8192,8192x14336,4096x28672,"    \
+                 "4096x53248",                                                                                         \
+  .device_source = "op/" #name "/" #name ".cu"
 
 void qn_swiglu_coefficients(const void *params, void *coef);     /* a qn_swiglu_coef */
 void qn_swiglu_cpu_coefficients(const void *params, void *coef); /* a qn_swiglu_cpu_coef, of which devices get the first

@@ -7,7 +7,7 @@
 #include "base/dtype.h"
 #include "op/swiglu/swiglu.args.h"
 
-/* What does not depend on the element. */
+/* The numbers that are the same for all elements. */
 #ifdef QN_ORACLE
 typedef struct qn_swiglu_numbers {
   double gate_multiplier, down_multiplier, alpha, limit;
@@ -70,7 +70,7 @@ QN_FN qn_f32 qn_swiglu_least(qn_f32 x, qn_scalar most)
   return qn_select(qn_less(qn_splat(most), x), qn_splat(most), x);
 }
 
-/* What the activation makes of a: its value, its slope by x (0 where a limit holds x back). `slope` is read by the
+/* The activation of a: its value, its slope by x (0 where a limit holds x back). `slope` is read by the
  * backward alone, and dropped by the compiler elsewhere. */
 typedef struct qn_swiglu_value {
   qn_f32 s, slope;

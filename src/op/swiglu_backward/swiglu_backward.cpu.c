@@ -7,7 +7,7 @@ qn_cpu_fn QN_CPU_NAME(swiglu_backward);
 
 typedef struct job {
   qn_swiglu_numbers c;
-  bool streams; /* what is only written goes past the caches */
+  bool streams; /* tensors that are only written go past the caches */
 } job;
 
 QN_FN void put(bool streams, void *to, qn_dtype type, const qn_f32 x[QN_PACK])

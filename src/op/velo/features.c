@@ -10,7 +10,7 @@ double qn_velo_half_life(uint64_t num_steps, int k)
   return pow(10, 1 + (log10((double)num_steps) - 1) * k / (QN_VELO_LOSSES - 1));
 }
 
-/* What a mean of `count` values has of them: 1 - d^count. */
+/* The share of a mean that `count` values fill: 1 - d^count. */
 static double share(uint64_t num_steps, int k, double count)
 {
   return -expm1(-count / qn_velo_half_life(num_steps, k));
@@ -46,7 +46,7 @@ static void set_means(const qn_velo_item *item, double mean[QN_VELO_SUMMARIES])
   for (int k = 0; k < QN_VELO_SUMMARIES; k++) mean[k] /= (double)item->whole;
 }
 
-/* Of a tensor without elements what is the tensor's own stays 0. */
+/* The own inputs of a tensor without elements stay 0. */
 void qn_velo_features(const qn_velo_call *call, size_t k)
 {
   const double done = (double)call->step / (double)call->num_steps;

@@ -34,7 +34,7 @@ QN_FN double qn_velo_loss_least(double least, double now, int is_first)
   return qn_double_least(is_first ? 999999999999.0 : least, now);
 }
 
-/* What the LSTM sees of it: how far it is above its least mean, against the next slower mean; the first two are not
+/* The LSTM's input of it: how far it is above its least mean, against the next slower mean; the first two are not
  * shown. */
 QN_FN double qn_velo_loss_input(double now, double slower, double least, double count)
 {

@@ -28,7 +28,7 @@ static uint64_t rows_of(const qn_tensor *p) { return qn_lopt_most(1, chunks_of(p
 
 static uint64_t padded_of(size_t n) { return 16 * (qn_lopt_ceiling(n, 16) | 1); }
 
-/* Lays out what the whole list has; gives the bytes of it. */
+/* Lays out the whole list's arrays; returns their bytes. */
 static size_t lay(qn_velo_call *c, const qn_tensor *param, qn_lopt_arena r)
 {
   const uint64_t row = c->padded * sizeof(float), n = c->n;
@@ -261,7 +261,7 @@ static const qn_op_types types[1] = {
       [QN_VELO_ROLE_CELL] = {QN_F32, QN_READ_WRITE}, [QN_VELO_ROLE_BUFFER] = {QN_F64, QN_READ_WRITE}}}};
 
 /* An element's: the network's 96 multiply-adds of which the tables leave it, some 60 besides as in small_fc_lopt, and
- * what the summaries add up. */
+ * the summaries' sums. */
 #define ELEMENT_OPERATIONS (2 * 96 + 60 + 18)
 
 const qn_op qn_op_velo = {

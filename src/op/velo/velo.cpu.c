@@ -41,7 +41,7 @@ static void begin_layer(const qn_lopt_item *item, const block *k, float (*out)[B
   }
 }
 
-/* What a vector of elements gives the first layer. */
+/* The part of a vector of elements in the first layer's sums. */
 QN_FN void add_channels(const qn_lopt_item *item, float (*x)[BLOCK], int channels, int u, qn_f32 first[WIDTH])
 {
   for (int j = 0; j < channels; j++) {

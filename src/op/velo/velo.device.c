@@ -22,7 +22,7 @@ const qn_lopt_tiling qn_velo_device_tiling = {QN_VELO_COLUMNS,
                                               256,
                                               &sources};
 
-/* Lays out what the whole list has; gives the bytes of it. */
+/* Lays out the whole list's arrays; returns their bytes. */
 static size_t lay(qn_velo_device_args *a, size_t n, qn_lopt_arena r)
 {
   a->losses = qn_lopt_take(&r, (QN_VELO_LOSSES - 1) * sizeof(double));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* velo.h - VeLO's step, inside. What is its own comes before the batches of op/lopt/batches.c: phases over the whole
+/* velo.h - VeLO's step, inside. Its own phases come before the batches of op/lopt/batches.c. They run over the whole
  * list, from sums over every tensor to the weights of every tensor's network. velo.c refuses and runs the phases,
  * features.c makes the LSTM's inputs, velo_rnn.cpu.c has the sums and the LSTM, velo.cpu.c a batch's tasks.
  *
@@ -64,7 +64,7 @@ typedef struct qn_velo_call {
   float *control;  /* [260][padded]: 256 controls, the factor of the lr, 3 of nothing */
   float *mixed;    /* [n][176] */
   double *partial; /* the tensors' */
-  double *shared;  /* [n][9]: of pieces, what is added */
+  double *shared;  /* [n][9]: of pieces, the sums that are added */
 } qn_velo_call;
 
 /* One task of a phase; tasks may run at once. */

@@ -12,7 +12,7 @@ constexpr int SEEN = QN_VELO_INPUTS, ROW_OF_X = 32;
 
 /* ---- the loss ---- */
 
-/* What the k-th mean of `count` values has of them. */
+/* The share of the k-th mean that `count` values fill. */
 QN_FN double share(const qn_velo_device_args &a, int k, double count) { return 1 - exp_double(-count * a.rate[k]); }
 
 /* A thread a mean; `now` and `later` are the means over their shares before and behind this loss. */
@@ -232,7 +232,7 @@ QN_FN void heads_of(float (&y)[2], const float *w, const float *h, bool both)
   y[0] = qn_simd_sum(y[0]), y[1] = qn_simd_sum(y[1]);
 }
 
-/* Of number j of a tensor's network what a part of the banks gives. */
+/* Number j of a tensor's network: the sum over a part of the banks. */
 constexpr qn_u32 PARTS = 3, OF_PART = (BANKS + PARTS - 1) / PARTS, PART_THREADS = 160;
 
 QN_FN double mixed_of(const qn_velo_device_args &a, const float *control, qn_u32 j, qn_u32 part)

@@ -152,7 +152,7 @@ constexpr qn_u32 ROOT = 0, TABLE = ROOT + 4 * QN_VELO_ROWS, LAYER = TABLE + 4 * 
 constexpr qn_u32 REST = LAYER + CHANNELS * WIDTH, SECOND_BIAS = REST + B2 - W2, THIRD = REST + W3 - W2;
 constexpr qn_u32 THIRD_BIAS = THIRD + 2 * WIDTH, OF_SIMD = THIRD_BIAS + 4;
 
-/* What stays for a tile. */
+/* The values that stay for a tile. */
 struct columns {
   float root[3][4], table[4][WIDTH]; /* what `over_x` gives */
   float step, decay;
