@@ -192,7 +192,7 @@ static error_t parse_more(int key, char *arg, struct argp_state *state)
   case KEY_AGAINST: o->against = arg; return 0;
   case KEY_HOT: o->hot = true; return 0;
   case KEY_DRY: o->dry_run = true; return 0;
-  case KEY_BUDGET: o->budget_s = read_seconds(state, "budget", arg); return 0;
+  case KEY_BUDGET: o->budget_s = qn_verb_seconds(state, "budget", arg, 1e6); return 0;
   case KEY_VARIANTS: o->variants = arg; return 0;
   case KEY_STRATEGY:
     if (qn_strategy_from_name(arg, &o->strategy) != QN_OK) argp_error(state, "%s", qn_last_error());
