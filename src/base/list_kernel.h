@@ -94,7 +94,8 @@ struct qn_list_chunk {
   bool aligned; /* for vector access, every role */
   bool first;   /* is this thread the first of the tensor's? */
   qn_u64 begin, end, stride;
-  qn_u64 row, origin; /* the row's number, and the index in the tensor of its first element; 0, 0 in a flat geometry */
+  qn_u64 row,
+      origin; /* the row's number, and the index in the tensor of its first element; 0, 0 in a flat launch shape */
   /* A pack's elements are 2^spread apart. Where vectors cannot be, threads side by side then access elements side by
    * side; 0: the pack's elements are, as vectors and random words must be. */
   qn_u32 spread;
