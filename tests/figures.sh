@@ -69,4 +69,5 @@ table_cited() {
 }
 check "README.md has the table of ops that tools/tables.py makes" table_cited ops README.md
 check "docs/pytorch.md has the table of calls that tools/tables.py makes" table_cited doors docs/pytorch.md
+check "docs/measured.md has the table of random problems that tools/tables.py makes" table_cited sweep docs/measured.md
 finish

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints a table from results/: tables.py ops|doors [--into FILE.md] writes it between the marks of that file.
+"""Prints a table from results/: tables.py ops|doors|sweep [--into FILE.md] writes it between the marks of that file.
 
 ops    one row per op: its time on the H200 and on the CPU, and the speed-up over the fastest correct peer of that run
-doors  one row per Python call: its host time, and that of eager PyTorch's calls for the same result"""
+doors  one row per Python call: its host time, and that of eager PyTorch's calls for the same result
+sweep  one row per op and machine: the distribution of its ratios over random problems"""
 
 import json
+import math
 import pathlib
 import re
 import sys
@@ -98,8 +100,34 @@ def doors():
     return "\n".join(rows) + "\n"
 
 
+def distribution(ratios):
+    """geometric mean | least | share under 0.97"""
+    if not ratios:
+        return "- | - | -"
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    under = sum(ratio < 0.97 for ratio in ratios) / len(ratios)
+    return f"{mean:.2f} | {min(ratios):.2f} | {100 * under:.0f} %"
+
+
+def sweep():
+    rows = [
+        "| op | on | seed, problems | device time: mean | least | under 0.97 | host time: mean | least | under 0.97 |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for file in sorted((ROOT / "results").glob("sweep-*.jsonl")):
+        lines = [json.loads(text) for text in file.read_text(encoding="utf-8").splitlines()]
+        groups = sorted({(one["problem"]["op"], one["problem"]["seed"], one["machine"]["device"]) for one in lines})
+        for op, seed, device in groups:
+            of = [one for one in lines if (one["problem"]["op"], one["problem"]["seed"]) == (op, seed)]
+            times = distribution([one["speedup"]["ratio"] for one in of if "speedup" in one])
+            host = distribution([one["host_speedup"] for one in of if "host_speedup" in one])
+            where = device if device.startswith("NVIDIA") else "Xeon, 2 threads"
+            rows.append(f"| `{op}` | {where} | {seed}, {len(of)} | {times} | {host} |")
+    return "\n".join(rows) + "\n"
+
+
 name = sys.argv[1]
-made = {"ops": ops, "doors": doors}[name]()
+made = {"ops": ops, "doors": doors, "sweep": sweep}[name]()
 if sys.argv[2:3] == ["--into"]:
     page = pathlib.Path(sys.argv[3])
     begin, end = (re.escape(f"<!-- tools/tables.py {name}: {word} -->\n") for word in ("begin", "end"))

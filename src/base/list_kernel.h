@@ -23,7 +23,8 @@
  * QN_LIST_PAIRS, by role 1 + the role whose columns lie between its own, or 0; QN_LIST_ODDS, roles that are such a
  * pair's second. A row whose bases are not aligned for vector access, the last, partial pack of a row, and columns two
  * apart that are no pair's go element by element: same formula, same bits. QN_LIST_WHOLE: a lone tensor that has none
- * of these: without their code its loads are reached sooner, which counts where a launch is over few rows. */
+ * of these: without their code its loads are reached sooner, which counts where a launch is over few rows;
+ * QN_LIST_EACH: a lone tensor that has nothing else. */
 #ifndef QN_BASE_LIST_KERNEL_H
 #define QN_BASE_LIST_KERNEL_H
 #include "base/dtype.h"
@@ -93,7 +94,11 @@ struct qn_list_chunk {
   bool aligned; /* for vector access, every role */
   bool first;   /* is this thread the first of the tensor's? */
   qn_u64 begin, end, stride;
-  qn_u64 row, origin; /* the row's number, and the index in the tensor of its first element; 0, 0 in a flat geometry */
+  qn_u64 row,
+      origin; /* the row's number, and the index in the tensor of its first element; 0, 0 in a flat launch shape */
+  /* A pack's elements are 2^spread apart. Where vectors cannot be, threads side by side then access elements side by
+   * side; 0: the pack's elements are, as vectors and random words must be. */
+  qn_u32 spread;
 };
 
 /* One thread's elements of every role as they are stored (16-bit ones two to a word), and which of the tensor's they
@@ -131,6 +136,18 @@ template <class Args> QN_FN bool qn_list_is_aligned(const Args &a, const qn_list
   return aligned;
 }
 
+QN_FN constexpr qn_u32 qn_list_log(qn_u32 x) { return x > 1 ? 1 + qn_list_log(x / 2) : 0; }
+
+/* A tensor's last, partial pack is taken by the last thread of its block, which is in another warp than the vectors
+ * before it unless the block is nearly full: in one warp, its element-wise loads and theirs would wait for each other,
+ * which is what a launch of one block takes longest for. Other threads that would have it have nothing. */
+QN_FN qn_u64 qn_list_move_last(qn_u64 block, qn_u64 begin, qn_u64 end, qn_u32 index)
+{
+  const qn_u64 last = end & ~qn_u64(QN_PACK - 1);
+  if (last == end || last < block || begin < last) return begin;
+  return index == QN_THREADS - 1 ? last : end;
+}
+
 template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 work, qn_u32 index)
 {
   qn_u32 low = 0, high = QN_LIST_CAPACITY == 1 ? 1 : a.tensors;
@@ -152,14 +169,23 @@ template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 wor
   chunk.origin = chunk.row * a.cols[low];
   chunk.end = chunk.origin < a.elements[low] ? a.cols[low] : 0;
   chunk.stride = qn_u64(QN_PACK) << shift;
-  chunk.begin = (qn_u64(tile) * QN_LIST_PACKS * chunk.stride) + lane * QN_PACK;
+  const qn_u64 begin = qn_u64(tile) * QN_LIST_PACKS * chunk.stride;
 #else
-  chunk.begin = (work - qn_list_first_block(a, low)) * (QN_THREADS * QN_PACK * QN_LIST_PACKS) + index * QN_PACK;
+  const qn_u32 lane = index, shift = qn_list_log(QN_THREADS);
+  const qn_u64 begin = (work - qn_list_first_block(a, low)) * (QN_THREADS * QN_PACK * QN_LIST_PACKS);
   chunk.end = a.elements[low];
   chunk.stride = QN_THREADS * QN_PACK;
 #endif
+  chunk.begin = begin + lane * QN_PACK;
   chunk.first = chunk.begin == 0 && chunk.row == 0;
-  chunk.aligned = QN_LIST_WHOLE || qn_list_is_aligned(a, chunk);
+  chunk.aligned = QN_LIST_WHOLE || (!QN_LIST_EACH && qn_list_is_aligned(a, chunk));
+  if (QN_LIST_WHOLE || QN_LIST_PACKS != 1) return chunk;
+  if (!chunk.aligned && !QN_LIST_RANDOM) {
+    chunk.spread = shift;
+    chunk.begin = begin + lane;
+  } else if (!QN_LIST_ROWWISE) {
+    chunk.begin = qn_list_move_last(begin, chunk.begin, chunk.end, index);
+  }
   return chunk;
 }
 
@@ -322,7 +348,7 @@ template <class Args> QN_FN void qn_list_load(const Args &a, const qn_list_chunk
   x.at = chunk.begin + qn_u64(pack) * chunk.stride;
   x.valid = 0;
   if (x.at >= chunk.end) return;
-  const qn_u64 left = chunk.end - x.at;
+  const qn_u64 left = ((chunk.end - x.at - 1) >> chunk.spread) + 1;
   x.valid = QN_LIST_WHOLE || left >= QN_PACK ? QN_PACK : qn_u32(left);
   const bool vector = chunk.aligned && x.valid == QN_PACK;
   if (vector) {
@@ -333,7 +359,8 @@ template <class Args> QN_FN void qn_list_load(const Args &a, const qn_list_chunk
     QN_UNROLL
     for (int r = 0; r < QN_LIST_ROLES; r++)
       if (qn_list_access(r) & QN_READ)
-        qn_list_load_each(qn_list_dtype(r), qn_list_step(r), qn_list_address(a, chunk, r, x.at), x.valid, x.stored[r]);
+        qn_list_load_each(qn_list_dtype(r), qn_list_step(r) << chunk.spread, qn_list_address(a, chunk, r, x.at),
+                          x.valid, x.stored[r]);
   }
 }
 
@@ -381,7 +408,7 @@ QN_FN void qn_list_store(const Args &a, const qn_list_chunk &chunk, qn_list_pack
   QN_FAR char *to = qn_list_address(a, chunk, role, x.at);
   const bool vector = chunk.aligned && x.valid == QN_PACK && (qn_list_step(role) == 1 || partner >= 0);
   if (!vector) {
-    qn_list_store_each(dtype, qn_list_step(role), to, x.valid, narrowed);
+    qn_list_store_each(dtype, qn_list_step(role) << chunk.spread, to, x.valid, narrowed);
   } else if (partner < 0) {
     qn_list_store_vector(dtype, to, narrowed);
   } else if (role < partner) {

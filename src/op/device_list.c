@@ -4,8 +4,8 @@
  * tensors than a parameter holds (about 700 where driver and GPU take 32,764 bytes) becomes several launches.
  *
  * A block finds its tensor by binary search over the first blocks, which sit in the constant bank. How blocks are cut
- * is the geometry (launch_shape.h); tensors that are not dense are rows of columns (view.h), and a launch's are alike
- * in which columns are two apart, because that is compiled in. */
+ * is the launch shape (launch_shape.h); tensors that are not dense are rows of columns (view.h), and a launch's are
+ * alike in which columns are two apart, because that is compiled in. */
 #include "op/device_list.h"
 #include "core/core.h"
 #include "op/device_variant.h"
@@ -14,7 +14,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { ARGUMENT_BYTES = 32764 };
+/* Of a small lone tensor a launch takes as long as its first loads: little code, and work for many multiprocessors. */
+enum { ARGUMENT_BYTES = 32764, SMALL_ELEMENTS = 1 << 17, SMALL_THREADS = 64, SMALL_PACK = 4 };
 
 static bool draws_random(const qn_op *op, uint32_t flags) { return (flags & op->random_flags) != 0; }
 
@@ -24,7 +25,7 @@ static qn_status tier_of(qn_device device, const char **tier)
   return device.kind == QN_EMULATOR ? qn_cpu_tier(tier) : QN_OK;
 }
 
-/* ---- the geometry ---- */
+/* ---- the launch shape ---- */
 
 qn_launch_shape_key qn_list_key_of(const qn_list_run *run, bool counts)
 {
@@ -48,7 +49,10 @@ qn_launch_shape_key qn_list_key_of(const qn_list_run *run, bool counts)
 qn_status qn_list_choose_shape(const qn_list_run *run, bool counts, qn_launch_shape *g, const char **why)
 {
   const qn_launch_shape_key key = qn_list_key_of(run, counts);
-  qn_try(qn_launch_shape_choose(&key, g, why));
+  bool by_rule;
+  qn_try(qn_launch_shape_told(&key, g, why, &by_rule));
+  if (by_rule && run->n == 1 && key.dense && !counts && key.rows * key.cols <= SMALL_ELEMENTS)
+    *g = (qn_launch_shape){.shape = QN_LAUNCH_FLAT, .threads = SMALL_THREADS, .pack = SMALL_PACK, .packs = 1};
   if (key.dense || g->shape != QN_LAUNCH_FLAT) return QN_OK;
   g->shape = QN_LAUNCH_TILES;
   *why = run->strided ? "flat was asked for, which takes dense tensors only"
@@ -56,8 +60,8 @@ qn_status qn_list_choose_shape(const qn_list_run *run, bool counts, qn_launch_sh
   return QN_OK;
 }
 
-/* How a geometry walks the tensors of a place. Tiles of tensors that are not dense do not care which row they are of:
- * there rows are merged as far as they go. */
+/* How a launch shape walks the tensors of a place. Tiles of tensors that are not dense do not care which row they are
+ * of: there rows are merged as far as they go. */
 static qn_view view_of(const qn_list_run *run, size_t k, const qn_launch_shape *g)
 {
   qn_view v;
@@ -88,17 +92,25 @@ static void sign_place(const qn_list_run *run, size_t k, const qn_view *v, qn_li
     }
 }
 
-/* A lone tensor of every role, in nothing but whole packs on 16-byte boundaries? view: NULL in a flat geometry. */
-static bool is_whole(const qn_list_run *run, const qn_list_variant *v, const qn_view *view)
+/* How a lone tensor of every role is accessed: in nothing but whole packs on 16-byte boundaries, or, where a row is off
+ * them or where the tensor is small and rows end in part of a pack, in single elements. view: NULL in a flat launch
+ * shape.
+ */
+static void sign_access(const qn_list_run *run, const qn_view *view, qn_list_variant *v)
 {
-  if (v->capacity != 1 || v->counts || v->form.steps) return false;
-  uint64_t rest = (view ? view->cols : qn_tensor_elements(&run->tensors[0][0])) % v->form.geometry.pack;
+  v->form.whole = v->form.each = false;
+  if (v->capacity != 1 || v->counts || v->form.steps) return;
+  const uint64_t elements = qn_tensor_elements(&run->tensors[0][0]);
+  const uint64_t rest = (view ? view->cols : elements) % v->form.launch.pack;
+  uint64_t off = 0;
   for (size_t r = 0; r < run->op->info.n_tensors; r++) {
     if (!run->tensors[r]) continue;
-    rest |= (uintptr_t)run->tensors[r][0].data % 16;
-    if (v->form.pitched) rest |= view->pitch[r] * qn_dtype_bytes(run->tensors[r][0].dtype) % 16;
+    off |= (uintptr_t)run->tensors[r][0].data % 16;
+    if (v->form.pitched) off |= view->pitch[r] * qn_dtype_bytes(run->tensors[r][0].dtype) % 16;
   }
-  return !rest;
+  v->form.whole = !rest && !off;
+  v->form.each =
+      v->form.launch.packs == 1 && !draws_random(run->op, v->flags) && (off || (rest && elements <= SMALL_ELEMENTS));
 }
 
 static bool same_places(const qn_list_form *a, const qn_list_form *b)
@@ -115,7 +127,7 @@ static qn_status variant_of(const qn_list_run *run, bool counts, qn_list_variant
                          .flags = run->flags,
                          .counts = counts,
                          .form = {.pitched = run->strided}};
-  qn_try(qn_list_choose_shape(run, counts, &v->form.geometry, why));
+  qn_try(qn_list_choose_shape(run, counts, &v->form.launch, why));
   qn_try(tier_of(v->device, &v->tier));
   return qn_list_choose_capacity(v, run->n);
 }
@@ -154,7 +166,7 @@ static uint64_t ceiling(uint64_t n, uint64_t of) { return n / of + (n % of != 0)
 static uint64_t put_rows(unsigned char *argument, const qn_list_layout *l, const qn_list_variant *v,
                          const qn_view *view, size_t n)
 {
-  const qn_launch_shape *g = &v->form.geometry;
+  const qn_launch_shape *g = &v->form.launch;
   uint32_t shift = 0;
   while (1u << shift < g->threads && ((uint64_t)g->pack * g->packs << shift) < view->cols) shift++;
   const uint64_t tiles = ceiling(view->cols, (uint64_t)g->pack * g->packs << shift);
@@ -188,15 +200,15 @@ static size_t put_list(unsigned char *argument, const qn_list_layout *l, qn_list
     size_t place = begin + n;
     uint64_t count = qn_tensor_elements(&run->tensors[0][place]), needed;
     if (l->offsets.cols) {
-      const qn_view view = view_of(run, place, &v->form.geometry);
+      const qn_view view = view_of(run, place, &v->form.launch);
       qn_list_form form = v->form;
       if (run->strided && count) sign_place(run, place, &view, &form);
       if (*blocks && count && !same_places(&form, &v->form)) break;
       if (count && !*blocks) v->form = form;
-      v->form.whole = is_whole(run, v, &view);
+      sign_access(run, &view, v);
       needed = count ? put_rows(argument, l, v, &view, n) : 0;
     } else {
-      v->form.whole = is_whole(run, v, NULL);
+      sign_access(run, NULL, v);
       needed = blocks_of(l, count);
     }
     if (n && *blocks + needed > INT32_MAX) break;
@@ -218,9 +230,9 @@ static size_t put_list(unsigned char *argument, const qn_list_layout *l, qn_list
 static qn_status grid_of(const qn_list_variant *v, uint64_t *blocks)
 {
   uint32_t n;
-  if (!v->form.geometry.persistent) return QN_OK;
+  if (!v->form.launch.persistent) return QN_OK;
   qn_try(multiprocessors(v->device, &n));
-  const uint64_t most = (uint64_t)n * v->form.geometry.persistent;
+  const uint64_t most = (uint64_t)n * v->form.launch.persistent;
   if (*blocks > most) *blocks = most;
   return QN_OK;
 }
@@ -255,14 +267,14 @@ static qn_status launch(const qn_list_variant *v, const qn_list_layout *l, const
   memcpy(argument, run->coef, run->op->coef_bytes);
   memcpy(argument + l->offsets.tally, &run->tally, sizeof run->tally);
   qn_launch what = {.blocks = blocks,
-                    .threads = v->form.geometry.threads,
+                    .threads = v->form.launch.threads,
                     .stream = run->exec->stream,
                     .pool = run->exec->pool,
                     .argument = argument,
                     .argument_bytes = l->offsets.bytes};
   latest.function = function;
   latest.device = v->device;
-  latest.threads = v->form.geometry.threads;
+  latest.threads = v->form.launch.threads;
   return backend->launch(v->device, function, &what);
 }
 
@@ -273,26 +285,28 @@ struct qn_list_kept {
   qn_list_layout layout;
   const qn_device_function *function;
   uint64_t blocks;
-  unsigned generation; /* of the options, among which a geometry may be */
-  const char *why;     /* that geometry */
+  unsigned generation; /* of the options, among which a launch shape may be */
+  const char *why;     /* that launch shape */
 };
 
 size_t qn_list_kept_bytes(void) { return sizeof(qn_list_kept); }
 
 static qn_status run_kept(const qn_list_run *run, qn_list_kept *kept)
 {
-  qn_launch_shape_note(&kept->variant.form.geometry, kept->why);
+  qn_launch_shape_note(&kept->variant.form.launch, kept->why);
   if (run->moved) put_pointers(kept->argument, &kept->layout, kept->variant.capacity, run, 0, run->n);
   return launch(&kept->variant, &kept->layout, kept->function, run, kept->argument, kept->blocks);
 }
 
-/* A lone tensor that moved may be whole no more, or now. */
-static bool still_whole(const qn_list_run *run, const qn_list_kept *kept)
+/* A lone tensor that moved may be off its boundary now, or no more. */
+static bool same_access(const qn_list_run *run, const qn_list_kept *kept)
 {
-  const qn_launch_shape *g = &kept->variant.form.geometry;
+  const qn_launch_shape *g = &kept->variant.form.launch;
   if (!run->moved || kept->variant.capacity != 1) return true;
   const qn_view view = g->shape == QN_LAUNCH_FLAT ? (qn_view){0} : view_of(run, 0, g);
-  return is_whole(run, &kept->variant, g->shape == QN_LAUNCH_FLAT ? NULL : &view) == kept->variant.form.whole;
+  qn_list_variant now = kept->variant;
+  sign_access(run, g->shape == QN_LAUNCH_FLAT ? NULL : &view, &now);
+  return now.form.whole == kept->variant.form.whole && now.form.each == kept->variant.form.each;
 }
 
 /* Where random numbers are drawn the caller may give the shards' offsets anew, so nothing is kept; nor where a pair of
@@ -301,7 +315,7 @@ static bool may_keep(const qn_list_run *run, const qn_list_kept *kept)
 {
   const char *tier;
   return kept->filled && kept->variant.flags == run->flags && !draws_random(run->op, run->flags) &&
-         !(run->strided && run->moved) && still_whole(run, kept) && kept->generation == qn_option_generation() &&
+         !(run->strided && run->moved) && same_access(run, kept) && kept->generation == qn_option_generation() &&
          tier_of(run->exec->device, &tier) == QN_OK && tier == kept->variant.tier;
 }
 
@@ -329,7 +343,7 @@ static qn_status run_phase(const qn_list_run *run, bool counts, unsigned char *a
       kept->filled = true;
     }
   }
-  if (!counts) qn_launch_shape_note(&v.form.geometry, why);
+  if (!counts) qn_launch_shape_note(&v.form.launch, why);
   return QN_OK;
 }
 
@@ -353,14 +367,14 @@ static qn_status prepare_phase(const qn_list_run *run, bool counts)
   const qn_device_function *function;
   const char *why;
   qn_try(variant_of(run, counts, &v, &why));
-  const bool flat = v.form.geometry.shape == QN_LAUNCH_FLAT;
+  const bool flat = v.form.launch.shape == QN_LAUNCH_FLAT;
   for (size_t k = 0; k < run->n; k++) {
-    const qn_view view = flat ? (qn_view){0} : view_of(run, k, &v.form.geometry);
+    const qn_view view = flat ? (qn_view){0} : view_of(run, k, &v.form.launch);
     if (run->strided) {
       if (!view.cols && run->n > 1) continue;
       sign_place(run, k, &view, &v.form);
     }
-    v.form.whole = is_whole(run, &v, flat ? NULL : &view);
+    sign_access(run, flat ? NULL : &view, &v);
     qn_try(qn_list_find_function(&v, &function));
     if (!run->strided) break;
   }

@@ -141,7 +141,7 @@ def _lead(clock: measure.CudaClock, host: dict[str, list[float]]) -> None:
 def _compare(line: dict, steps: dict[str, list[float]], host: dict[str, list[float]], nbytes: int) -> None:
     rows: dict[str, Any] = {}
     for name, samples in steps.items():
-        rows[name] = {"step": record.series(name, nbytes, samples)}
+        rows[name] = {"step": record.series(name, nbytes, [round(ns) for ns in samples])}
         if name in host:
             rows[name]["host_ns"] = stats.summarize(host[name]).median
     own = rows["quern"]["step"]

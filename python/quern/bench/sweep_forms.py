@@ -197,12 +197,14 @@ ACTIVATIONS: dict[str, Callable] = {
 PRODUCT_UNIT = {"fp32": 2.0**-23, "tf32": 2.0**-11, "bf16x3": 2.0**-15, "tf32x3": 2.0**-20, "bf16": 2.0**-8}
 
 
-def finished(v, bias2, gamma, beta, clamp, activation, norm, groups):
+def finished(v, bias2, gamma, beta, clamp, activation, norm, groups, factor=None):
     if bias2 is not None:
         v = v + bias2
     if clamp:
         v = F.hardtanh(v)
     v = ACTIVATIONS[activation](v)
+    if factor is not None:
+        v = v * factor
     if norm == "group":
         return torch.group_norm(v, groups, gamma, beta, 1e-5)
     if norm == "layer":
@@ -249,17 +251,19 @@ class GemmNorm(Form):
         torch.backends.cuda.matmul.allow_tf32 = loose and name != "quern"
 
     def check(self) -> str:
-        """The error may be some times that of a product whose sums are off by their rounding's size, in either
-        direction: what a norm makes of it is found by trying."""
+        """The error may be some times that of a product whose sums are off by their rounding's size, and of activations
+        off by theirs, in either direction: what a norm makes of both is found by trying."""
         x, w = self.x.double(), self.w.double()
         vectors: Any = [None if v is None else v.double() for v in self.others]
         exact = F.linear(x, w, vectors[0])
         want = finished(exact, *vectors[1:], *self.rest)
-        size = PRODUCT_UNIT[self.precision] * ((x * x) @ (w * w).T).sqrt() + 2.0**-22 * exact.abs()
+        unit = PRODUCT_UNIT[self.precision] + 2.0**-24 * x.shape[-1] ** 0.5  # a sum's roundings grow as it does
+        size = unit * ((x * x) @ (w * w).T).sqrt() + 2.0**-22 * exact.abs()
         moved = torch.zeros_like(want)
         for _ in range(3):
-            signs = torch.empty_like(exact).uniform_(-1.0, 1.0, generator=self.generator).sign_()
-            moved = torch.maximum(moved, (finished(exact + size * signs, *vectors[1:], *self.rest) - want).abs())
+            a, b = (torch.empty_like(exact).uniform_(-1, 1, generator=self.generator).sign_() for _ in range(2))
+            found = finished(exact + size * a, *vectors[1:], *self.rest, 1 + 2.0**-22 * b)
+            moved = torch.maximum(moved, (found - want).abs())
         most = want.abs().amax(-1, keepdim=True)
         allowed = 12 * moved.amax(-1, keepdim=True) + (2.0**-20 + 4 * UNIT[self.x.dtype]) * most + 1e-30
         return _farthest(self.calls["quern"](), want, allowed.expand_as(want))
