@@ -253,6 +253,33 @@ static void classes(void)
         qn_last_error());
 }
 
+/* Without an epilogue cuBLAS writes y itself, of y's type, and nothing is launched behind it. */
+static void alone(void)
+{
+  use(MOCK_CUBLAS, "cublas");
+  for (int short_y = 0; short_y < 2; short_y++) {
+    product p = {.m = M, .n = N, .k = 4, .of_bf16 = short_y, .params = QN_GEMM_NORM_DEFAULTS};
+    p.params.clamp = 0, p.params.activation = QN_ACTIVATION_NONE, p.params.norm = QN_NORM_NONE;
+    check(begin(&p, short_y ? QN_PRECISION_BF16 : QN_PRECISION_FP32) && p.exec.workspace_bytes == 32 << 20,
+          "%zu bytes of workspace", p.exec.workspace_bytes);
+    const size_t launches = mock()->launches();
+    check(!call(&p, false, NULL) && mock()->launches() == launches, "no launch: %s", qn_last_error());
+    check(cublas()->latest()->d.data == p.y && cublas()->latest()->d.type == (short_y ? 14 : 0), "into y, type %d",
+          cublas()->latest()->d.type);
+    char y[4 * M * N];
+    bool right = !qn_memory_read(gpu, NULL, y, p.y, (short_y ? 2 : 4) * M * N) && !qn_stream_synchronize(gpu, NULL);
+    for (int64_t i = 0; i < M * N; i++) {
+      uint32_t bits = 0;
+      float value;
+      memcpy((char *)&bits + (short_y ? 2 : 0), y + (short_y ? 2 : 4) * i, short_y ? 2 : 4);
+      memcpy(&value, &bits, sizeof value);
+      right = right && value == wanted(&p, i / N, i % N); /* below 256: exact */
+    }
+    check(right, "y is the product");
+    end(&p);
+  }
+}
+
 /* Aligned to 4 bytes only: cuBLAS must be told, and its choice for others not be taken. */
 static void unaligned(void)
 {
@@ -496,6 +523,7 @@ int main(void)
   unsetenv("LD_LIBRARY_PATH");
   with_script("", "version=12040", searched);
   with_script("", "", classes);
+  with_script("", "", alone);
   with_script("", "", unaligned);
   with_script("", "devices=2", second_device);
   with_script("", "", all_calls);

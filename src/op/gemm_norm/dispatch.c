@@ -250,7 +250,7 @@ static qn_status choose(const qn_gemm_problem *problem, const qn_gemm_target *ta
 static const char *name_of(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   static _Thread_local char text[64];
-  qn_gemm_choice_guess(&choice, problem, target);
+  if (!choice.slices) qn_gemm_choice_guess(&choice, problem, target);
   if (choice.slices < 2) return choice.variant->name;
   snprintf(text, sizeof text, "%s-k%d", choice.variant->name, (int)choice.slices);
   return text;

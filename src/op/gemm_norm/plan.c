@@ -160,7 +160,7 @@ static qn_status finish(const plan *p, const qn_gemm_problem *problem, const qn_
 
 qn_status qn_gemm_choice_run(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
-  qn_gemm_choice_guess(&choice, problem, call->target);
+  if (!choice.slices) qn_gemm_choice_guess(&choice, problem, call->target);
   plan p = plan_of(choice, problem);
   qn_gemm_call own = *call;
   place(&p, problem, call->workspace);
@@ -175,7 +175,7 @@ qn_status qn_gemm_choice_run(qn_gemm_choice choice, const qn_gemm_problem *probl
 size_t qn_gemm_choice_bytes(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const qn_gemm_variant *v = choice.variant;
-  qn_gemm_choice_guess(&choice, problem, target);
+  if (!choice.slices) qn_gemm_choice_guess(&choice, problem, target);
   const plan p = plan_of(choice, problem);
   return p.z_bytes + p.row_bytes + (v->workspace_bytes ? v->workspace_bytes(v, &p.inner, target) : 0);
 }
