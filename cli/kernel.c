@@ -78,6 +78,7 @@ enum {
   KEY_BUDGET,
   KEY_STRATEGY,
   KEY_VARIANTS,
+  KEY_TRACE,
   KEY_FIRST
 };
 
@@ -122,6 +123,7 @@ static const choice choices[] = {
     {LIST | RUN | CHECK | SANITIZE | REPLAY, {"json", KEY_JSON, NULL, 0, "Print JSON", 2}},
     {TUNE, {"json", 'j', "FILE", 0, "Write all results in the T4 format, for other tuning tools", 2}},
     {BENCH, {"json", 'j', "FILE", 0, "Append each measurement with its raw samples to FILE", 2}},
+    {BENCH, {"trace", KEY_TRACE, "FILE", 0, "Write a Chrome trace", 2}},
     {BENCH, {"first-use-here", KEY_FIRST, "empty", OPTION_HIDDEN | OPTION_ARG_OPTIONAL, "One first use, measured", 2}},
 };
 enum { N_CHOICES = sizeof choices / sizeof *choices };
@@ -189,10 +191,11 @@ static error_t parse_more(int key, char *arg, struct argp_state *state)
   case KEY_SELFTEST: o->selftest = true; return 0;
   case KEY_JSON: o->json = true; return 0;
   case 'j': o->json_file = qn_verb_output(state, arg); return 0;
+  case KEY_TRACE: o->trace = qn_verb_output(state, arg); return 0;
   case KEY_AGAINST: o->against = arg; return 0;
   case KEY_HOT: o->hot = true; return 0;
   case KEY_DRY: o->dry_run = true; return 0;
-  case KEY_BUDGET: o->budget_s = qn_verb_seconds(state, "budget", arg, 3600); return 0;
+  case KEY_BUDGET: o->budget_s = qn_verb_seconds(state, "budget", arg, 1e6); return 0;
   case KEY_VARIANTS: o->variants = arg; return 0;
   case KEY_STRATEGY:
     if (qn_strategy_from_name(arg, &o->strategy) != QN_OK) argp_error(state, "%s", qn_last_error());

@@ -16,7 +16,7 @@ enum { QN_KERNEL_SETTINGS = 64 };
 typedef struct qn_kernel_order {
   const qn_verb *verb; /* "kernel run": whose complaints they are */
   const char *folder, *against, *backend;
-  const char *workload, *out, *form, *dialect, *from, *json_file;
+  const char *workload, *out, *form, *dialect, *from, *json_file, *trace;
   int size; /* the how many-th of the folder's, from 1; 0: not said */
   size_t n_set, n_inputs, n_types;
   qn_name set[QN_KERNEL_SETTINGS];

@@ -12,12 +12,13 @@
 typedef struct pair {
   qn_kernel_session s, other;
   bool has_other;
+  qn_trace *trace;
 } pair;
 
 static qn_status open_pair(pair *p, const qn_kernel_order *o)
 {
-  p->has_other = false;
   qn_try(qn_kernel_open(&p->s, o));
+  if (o->trace) qn_try(qn_trace_create(&p->trace));
   if (!o->against) return QN_OK;
   p->other.order = o;
   p->has_other = true;
@@ -39,9 +40,10 @@ static qn_status order_other(pair *p, const qn_folder_size *size, qn_kernel_case
 static qn_status first_use(const pair *p, const qn_folder_size *size, qn_kernel_bench *k)
 {
   const qn_kernel_order *o = p->s.order;
-  const char *arguments[16] = {"quern", "bench", o->folder, "--first-use-here", "--backend"};
-  char device[32], number[24];
+  char device[32], number[24], path[4096];
+  const char *arguments[16] = {"quern", "bench", path, "--first-use-here", "--backend"};
   size_t n = 5;
+  snprintf(path, sizeof path, "%s%s", strchr(o->folder, '/') ? "" : "./", o->folder); /* never an op's name */
   snprintf(device, sizeof device, p->s.device.kind == QN_CUDA ? "%s:%d" : "%s", qn_device_kind_name(p->s.device.kind),
            p->s.device.index);
   arguments[n++] = device;
@@ -63,7 +65,7 @@ static qn_status bench_one(pair *p, const qn_folder_size *size, bool *wrong)
   qn_progress progress;
   qn_kernel_case_order against;
   qn_kernel_bench k;
-  qn_kernel_bench_request ask = {.hot = o->hot, .seconds = o->seconds, .progress = &progress};
+  qn_kernel_bench_request ask = {.hot = o->hot, .seconds = o->seconds, .trace = p->trace, .progress = &progress};
   qn_try(qn_kernel_case_of(&p->s, size, &ask.order));
   if (o->first_use) {
     double ns = 0;
@@ -112,8 +114,10 @@ int qn_action_bench(const qn_kernel_order *order)
   bool wrong = false;
   qn_status status = open_pair(&p, order);
   if (status == QN_OK) status = bench_all(&p, &wrong);
+  if (status == QN_OK && p.trace) status = qn_trace_write(p.trace, order->trace);
   int result = status != QN_OK ? qn_kernel_complain(&p.s, status) : wrong ? QN_EXIT_FAILED : QN_EXIT_OK;
   if (p.has_other) qn_folder_free(&p.other.folder);
+  qn_trace_destroy(&p.trace);
   qn_kernel_close(&p.s);
   return result;
 }

@@ -360,8 +360,8 @@ static void on_hopper(void)
 {
   use(MOCK_CUBLAS, NULL);
   expect("cublas", 1024, 8192, 8192, 256, QN_PRECISION_FP32, false);
-  expect("plain", 3, 12, 5, 3, QN_PRECISION_FP32, false);
-  expect("cublas", 128, 4096, 1024, 1, QN_PRECISION_TF32, false); /* no tile holds the group */
+  expect("rows-8", 3, 12, 5, 3, QN_PRECISION_FP32, false);
+  expect("wgmma-64x128-k2", 128, 4096, 1024, 1, QN_PRECISION_TF32, false); /* no tile holds the group */
   expect("wgmma-256x128", 1024, 8192, 8192, 256, QN_PRECISION_TF32, false);
   expect("wgmma-128x128", 1024, 8192, 8192, 256, QN_PRECISION_BF16X3, false);
 }
@@ -409,11 +409,13 @@ static void by_table(void)
   expect_text("wgmma-128x128 (the shipped table, measured)", QN_PRECISION_BF16X3, 8192);
   use(MOCK_CUBLAS, "wgmma-256x128");
   expect_text("wgmma-256x128 (forced)", QN_PRECISION_TF32, 8192);
-  write_table("wgmma-128x128");
+  write_table("rows-8");
   use(MOCK_CUBLAS, NULL);
-  expect_text("wgmma-128x128 (your tune table)", QN_PRECISION_TF32, 8192);
-  expect_text("cublas (the rule; wgmma-128x128, of your tune table, cannot: k and n are multiples of 4)",
-              QN_PRECISION_TF32, 8190);
+  expect_text("wgmma-256x128 (the rule; rows-8, of your tune table, cannot: it reads w once for each 8 rows of x",
+              QN_PRECISION_TF32, 8192);
+  write_table("wgmma-128x128-k2");
+  use(MOCK_CUBLAS, NULL);
+  expect_text("wgmma-128x128-k2 (your tune table)", QN_PRECISION_TF32, 8192);
   write_table("no-such-variant");
   use(MOCK_CUBLAS, NULL);
   expect_text("wgmma-256x128 (the rule)", QN_PRECISION_TF32, 8192);

@@ -165,7 +165,7 @@ static qn_status find_function(const far *f, const qn_launch_shape *g, qn_device
 {
   const qn_device_function *found;
   qn_list_variant v = {
-      .op = swiglu(), .device = {QN_EMULATOR, 0}, .row = 1, .form = {.geometry = *g, .pitched = !f->dense}};
+      .op = swiglu(), .device = {QN_EMULATOR, 0}, .row = 1, .form = {.launch = *g, .pitched = !f->dense}};
   for (int r = 0; r < ROLES; r++)
     if (f->role[r].step == 2) v.form.steps |= 1u << r;
   for (int r = 0; r < ROLES && !v.form.steps && g->packs == 1; r++)

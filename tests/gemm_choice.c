@@ -73,22 +73,23 @@ static void on_hopper(void)
   expect("wgmma-128x128", M, N, K, QN_PRECISION_TF32X3);
   expect("wgmma-256x128", M, N, K, QN_PRECISION_BF16);
   expect_short("wgmma-256x128", M, N, K);
-  expect_short("plain", M, N, K - 4); /* rows of x are no whole parts of 16 bytes */
-  expect("sliced-32x32", 128, 1024, 544, QN_PRECISION_BF16X3);
+  expect_short("wgmma-256x128", M, N, K - 4); /* rows of x are no whole parts of 16 bytes: they are copied before */
+  expect("sliced-16x64", 128, 1024, 544, QN_PRECISION_BF16X3);
   expect("sliced-32x32", 128, 1024, 544, QN_PRECISION_TF32X3);
   expect("cores-128x128", M, N, K, QN_PRECISION_FP32);
   expect("cores-16x64", 128, 1024, 544, QN_PRECISION_FP32);
   expect("cores-16x64", 16, N, K, QN_PRECISION_FP32);
   const char *took = chosen(128, 1024, 512, QN_PRECISION_BF16X3); /* no deeper than what was measured */
   check(!strcmp(took, "sliced-16x32 (the shipped table, measured)"), "the table before the rule: %s", took);
-  expect("plain", 3, 10, 5, QN_PRECISION_FP32);
-  expect("plain", 3, 10, 5, QN_PRECISION_TF32); /* no vectors fit */
+  expect("rows-8", 3, 10, 5, QN_PRECISION_FP32);
+  expect("rows-8", 3, 10, 5, QN_PRECISION_TF32); /* no vectors fit */
+  expect("wgmma-128x128-k32", 256, 256, 131072, QN_PRECISION_BF16X3);
 }
 
 static void on_ampere(void)
 {
   expect("mma-128x128", M, N, K, QN_PRECISION_TF32);
-  expect("sliced-32x32", 128, 1024, 544, QN_PRECISION_BF16X3);
+  expect("sliced-16x64", 128, 1024, 544, QN_PRECISION_BF16X3);
 }
 
 static void on_turing(void)
@@ -104,7 +105,9 @@ static void forced(void)
   for (; (name = qn_gemm_variant_name(n)); n++) {
     qn_option_set("gemm", name);
     const char *took = chosen(256, 4096, 1024, QN_PRECISION_BF16X3);
-    const bool ran = !strncmp(took, name, strlen(name)) && !strcmp(took + strlen(name), " (forced)");
+    const char *rest = took + strlen(name);
+    const bool ran =
+        !strncmp(took, name, strlen(name)) && (!strncmp(rest, "-k", 2) || *rest == ' ') && strstr(rest, " (forced)");
     check(ran || (strstr(took, name) && strstr(took, "cannot do this: ")), "%s: %s", name, took);
   }
   check(n >= 9, "%zu variants", n);
@@ -113,6 +116,15 @@ static void forced(void)
         qn_last_error());
   check(!!strstr(chosen(M, N, K, QN_PRECISION_BF16X3), "its sums fill the registers"), "a split class: %s",
         qn_last_error());
+  static const char *const counts[] = {"sliced-32x32-k4",  "sliced-32x32-k0",   "sliced-32x32-k",
+                                       "sliced-32x32-k4x", "sliced-32x32-k257", "sliced-32x32-4"};
+  for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+    qn_option_set("gemm", counts[k]);
+    const char *took = chosen(256, 4096, 1024, QN_PRECISION_BF16X3);
+    check(k ? !!strstr(took, "there is no such variant; did you mean sliced-32x32")
+            : !strcmp(took, "sliced-32x32-k4 (forced)"),
+          "%s: %s", counts[k], took);
+  }
   qn_option_set("gemm", "wgmma-256x12");
   check(!!strstr(chosen(M, N, K, QN_PRECISION_TF32), "did you mean wgmma-256x128"), "a name that is none: %s",
         qn_last_error());
@@ -126,7 +138,7 @@ static void forced_before_its_time(void)
         qn_last_error());
 }
 
-/* One kernel of its own, or two where x is split first; on the caller's stream. */
+/* One kernel of its own, or two where x is split first or k is cut; on the caller's stream. */
 static void launches(void)
 {
   static const struct {
@@ -134,7 +146,7 @@ static void launches(void)
     int64_t m;
     size_t kernels;
   } cases[] = {{QN_PRECISION_TF32, 256, 1},   {QN_PRECISION_BF16X3, 256, 2}, {QN_PRECISION_BF16X3, 16, 1},
-               {QN_PRECISION_TF32X3, 256, 2}, {QN_PRECISION_BF16, 256, 2},   {QN_PRECISION_FP32, 256, 1}};
+               {QN_PRECISION_TF32X3, 256, 2}, {QN_PRECISION_BF16, 256, 2},   {QN_PRECISION_FP32, 256, 2}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
     product p = make(cases[k].m, 4096, 1024, cases[k].precision);
     const qn_tensor of_y = {(void *)4096, QN_F32, 2, p.y, NULL, gpu}, of_x = {(void *)8192, QN_F32, 2, p.x, NULL, gpu};

@@ -174,7 +174,11 @@ body 'uint i = thread_position_in_grid.x, unseen = 3 + i; // quern: equivalent
 float v = float(x[i]);
 y[i] = T(v / (1.0f + metal::exp(-v)));'
 check "unless its line says so" runs 0 check mine --quick --selftest
-check "bench" runs 0 bench mine --workload 2^20 --seconds 0.2 --against twin --json lines.jsonl
+check "bench" runs 0 bench mine --workload 2^20 --seconds 0.2 --against twin --json lines.jsonl --trace trace.json
+check "its trace has the launch" python3 -c "
+import json
+spans = [s for s in json.load(open('trace.json'))['traceEvents'] if s['ph'] == 'X']
+assert {s['tid'] for s in spans if s['name'] == 'mine'} == {0, 1} and [s for s in spans if s['tid'] == 2], spans"
 check "prints time, ceilings and the other" sh -c "grep -q '^  kernel ' '$out' && grep -q '^  ceilings .* copy, ' '$out' && grep -q 'over twin' '$out' && grep -q '^  first use ' '$out'"
 check "its line is one of quern report" sh -c "'$quern' report lines.jsonl | grep -q '^| mine | 2^20 '"
 check "tune --dry-run" runs 0 tune mine --workload 2^20 --dry-run

@@ -164,7 +164,7 @@ static void compile_forms(const char *arch, const qn_op *op)
                          .pairs = forms[k].pairs};
     qn_list_unit unit;
     char what[160];
-    if (!check(qn_launch_shape_from_name(forms[k].geometry, &form.geometry) == QN_OK, "%s", forms[k].geometry)) return;
+    if (!check(qn_launch_shape_from_name(forms[k].geometry, &form.launch) == QN_OK, "%s", forms[k].geometry)) return;
     qn_device_list_unit(op, row, 0, form.whole || form.each ? 1 : CAPACITY, false, &form, &unit);
     snprintf(what, sizeof what, "%s %s, steps %#x%s", op->info.name, forms[k].geometry, forms[k].steps,
              form.whole  ? ", whole"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* case.h - what there is to check and to time, made from the descriptions alone: targets (op x backend x variant),
+/* case.h - the cases to check and to time, made from the descriptions alone: targets (op x backend x variant),
  * settings (values of an op's params), layouts (lists of sizes) and ways to call, and from these numbered cases. The
  * same seed and level give the same cases, so that a number is enough to run one again. No op is named here. */
 #ifndef QN_WORKBENCH_CASE_H
@@ -27,7 +27,7 @@ qn_status qn_target_select(const qn_target *target);
 /* ---- rows ---- */
 /* "f32 f32 f32" or "bf16 f32 bf16 -": the row's storage by role. */
 void qn_row_name(const qn_op_info *op, size_t row, char *text, size_t bytes);
-/* What tells rows from each other in a word: the type of the first role that has not the same in all of them. */
+/* The role whose type names a row in a word: the type of the first role that has not the same in all of them. */
 size_t qn_row_role(const qn_op_info *op);
 const char *qn_row_type(const qn_op_info *op, size_t row);
 

@@ -5,7 +5,6 @@
 #include "core/core.h"
 #include "quern/quern.h"
 #include "workbench/jobs.h"
-#include "workbench/leg_subject.h"
 #include "workbench/op_check.h"
 #include "workbench/progress.h"
 #include <jansson.h>
@@ -63,7 +62,7 @@ static void add_large(item_list *list, const qn_target *target)
   if (target->device.kind == QN_CUDA) add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, "graph", qn_leg_graph);
 }
 
-/* What one target is put through. One that cannot run here is one item, which says why. Rows of f64 are the same
+/* The items of one target. One that cannot run here is one item, which says why. Rows of f64 are the same
  * function whatever the tier is, and its formula is the oracle's: they are checked once, and by golden vectors. */
 static void add_target(item_list *list, const qn_target *target)
 {
@@ -107,7 +106,7 @@ static void add_subject_target(item_list *list, const qn_target *target)
   add_item(list, QN_LEG_GOLDEN, target, QN_NO_ROW, NULL, qn_leg_golden);
 }
 
-/* What is checked of the op itself, not of a variant. */
+/* Checks of the op itself, not of a variant. */
 static void add_contract(item_list *list, const qn_target *target)
 {
   const qn_op *op = target->op;
@@ -221,7 +220,7 @@ static bool is_first_of_target(const item_list *list, size_t k)
   return true;
 }
 
-/* What kind of machine this proves something about: the targets that run here, and those that do not. */
+/* Names the targets that run here, and those that do not. */
 static void tell_targets(FILE *out, const item_list *list)
 {
   for (int runs = 1; runs >= 0; runs--) {

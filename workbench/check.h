@@ -66,6 +66,10 @@ void qn_trial_run(qn_trial *trial);
 qn_pool *qn_trial_pool(qn_trial *trial, int threads);
 void qn_leg_variants(qn_trial *trial);
 void qn_leg_oracle(qn_trial *trial);
+/* The same legs, and leg 5, of ops with a reference in double. */
+void qn_leg_subject_variants(qn_trial *trial);
+void qn_leg_subject_oracle(qn_trial *trial);
+void qn_leg_subject_selftest(qn_trial *trial);
 void qn_leg_golden(qn_trial *trial);
 void qn_leg_contract(qn_trial *trial);
 void qn_leg_large(qn_trial *trial);   /* of leg 1: 2^24 elements of odd values */

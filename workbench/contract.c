@@ -175,7 +175,7 @@ void qn_contract_refuses_moved(qn_contract *c, size_t role, const char *what, co
   end(c);
 }
 
-/* What a step wrote is as it was filled again. */
+/* Written tensors get their first contents again. */
 static void rewind_tensors(qn_contract *c, const char *what)
 {
   if (qn_subject_rewind(&c->d) != QN_OK) fail(c, what, "memory cannot be written", qn_last_error());

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* contract_cases.c - what can be wrong with the structs and tensors of a call, and what is unusual but right, by the
+/* contract_cases.c - faults of a call's structs and tensors, and unusual calls that are right, by the
  * op's description. Ranges of params are in leg_contract.c. */
 #include "workbench/contract.h"
 #include "core/core.h"

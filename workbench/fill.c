@@ -58,7 +58,7 @@ static uint16_t store16(const layout16 *l, double value)
   int exponent = 0;
   if (magnitude > 0 && !isinf(magnitude)) exponent = ilogb(magnitude);
   if (exponent < 1 - l->bias || magnitude == 0) exponent = 1 - l->bias;
-  /* What is left: zeros, subnormals, infinity. rint on a magnitude scaled so that one unit is one step: nearest, ties
+  /* The rest: zeros, subnormals, infinity. rint on a magnitude scaled so that one unit is one step: nearest, ties
    * to even; a carry runs into the exponent by itself. */
   double units = isinf(magnitude) ? INFINITY : rint(ldexp(magnitude, l->fraction - exponent));
   double bits = ldexp(exponent + l->bias - 1, l->fraction) + units;

@@ -163,6 +163,7 @@ qn_status qn_kernel_bench_run(const qn_kernel_bench_request *ask, qn_kernel_benc
                                 .timer = QN_TIMER_EVENT,
                                 .hot = ask->hot,
                                 .seconds = ask->seconds,
+                                .trace = ask->trace,
                                 .progress = ask->progress};
   k->b.mix = QN_MIX_COPY;
   k->b.device.size = sizeof k->b.device;

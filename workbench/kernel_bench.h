@@ -13,6 +13,7 @@ typedef struct qn_kernel_bench_request {
   const qn_folder_size *small;         /* whose launch times the host; NULL: not timed */
   bool hot;
   double seconds;
+  qn_trace *trace; /* NULL: none */
   qn_progress *progress;
 } qn_kernel_bench_request;
 

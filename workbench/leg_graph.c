@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* leg_graph.c - the part of leg 1 about stream capture: a plan's step is captured once into a CUDA graph and replayed.
- * What is read from device memory must count at every replay: a changed rate gives other steps, a changed counter other
+ * Params in device memory must count at every replay: a changed rate gives other steps, a changed counter other
  * random numbers, and each replay equals the reference's step. The library itself captures nothing, so the functions
  * for that are looked up here. */
 #include "workbench/check.h"

@@ -3,7 +3,7 @@
  * processor's where they add up in orders of their own, are as near to the reference as the op says; all other tiers
  * have the ref tier's bits; and calls with other pools, on devices at other addresses, have the same bits again. Leg 2:
  * the ref tier is as near to the reference, unless leg 1 says so. */
-#include "workbench/leg_subject.h"
+#include "workbench/check.h"
 #include "core/core.h"
 #include "workbench/subject.h"
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* leg_subject_selftest.c - leg 5 for ops with a reference in double. Right results are spoilt; a step takes another
  * value of a param than the reference; or it is of a looser class than the reference: each must be caught. */
-#include "workbench/leg_subject.h"
+#include "workbench/check.h"
 #include "core/core.h"
 #include "workbench/fill.h"
 #include "workbench/subject.h"
@@ -48,7 +48,7 @@ static void put_off(const qn_subject *d, size_t r, size_t k, unsigned char *at)
     qn_number_store(d->role[r].dtype, at, isfinite(want) ? want + 2.5 * d->role[r].allowed[k][middle] : 1);
 }
 
-/* What is done to a written tensor's bytes that were right. False: it changes none, as where a step leaves the last
+/* Spoils a written tensor's bytes that were right. False: it changes none, as where a step leaves the last
  * element what it was. */
 static bool spoil(qn_subject *d, size_t r, size_t k, int how)
 {

@@ -43,7 +43,7 @@ static qn_status make_chunks(qn_stage *s)
   return QN_OK;
 }
 
-/* What is only read, elsewhere. */
+/* Second places of the tensors that are only read. */
 static qn_status make_moved(qn_stage *s, size_t r)
 {
   qn_try(qn_try_allocate(&s->elsewhere[r], (s->d.n + 1) * sizeof *s->elsewhere[r], "tensors"));

@@ -49,7 +49,7 @@ qn_status qn_stage_prove_unfused(qn_stage *stage, qn_progress *progress, qn_stag
 /* Bytes of workspace that a step is lent. */
 uint64_t qn_stage_workspace(const qn_stage *stage);
 
-/* What is timed. None of them synchronises or touches the data otherwise. */
+/* The calls that are timed. None of them synchronises or touches the data otherwise. */
 qn_status qn_stage_step(qn_stage *stage);
 qn_status qn_stage_step_moved(qn_stage *stage); /* the tensors that are only read are elsewhere than in the last call */
 qn_status qn_stage_unfused(qn_stage *stage); /* over the same number of elements, as one array: it has no list cost */

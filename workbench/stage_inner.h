@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stage_inner.h - what stage.c and stage_check.c share. */
+/* stage_inner.h - the structure that stage.c and stage_check.c share. */
 #ifndef QN_WORKBENCH_STAGE_INNER_H
 #define QN_WORKBENCH_STAGE_INNER_H
 #include "workbench/subject_stage.h"

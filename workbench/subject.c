@@ -30,7 +30,7 @@ static void store(const qn_subject *d, unsigned char *image, size_t r, size_t k,
   qn_number_store(d->role[r].dtype, image + qn_subject_at(d, r, k, i), value);
 }
 
-/* What the text says of elements of the tensor. */
+/* Elements that the text sets. */
 static void put_set(const qn_subject *d, unsigned char *image, size_t r, size_t k)
 {
   const size_t n = d->role[r].place[k].elements;
@@ -136,7 +136,7 @@ qn_status qn_subject_put(qn_subject *d, size_t r, size_t k, const double *values
   return qn_subject_send(d, r);
 }
 
-/* What a written single of the list holds when the first step comes. */
+/* The first contents of a written tensor of the whole list. */
 static qn_status begin_state(qn_subject *d, size_t r)
 {
   _Alignas(16) unsigned char params[QN_SUBJECT_PARAMS];
@@ -149,7 +149,7 @@ static qn_status begin_state(qn_subject *d, size_t r)
   return status;
 }
 
-/* What the role holds when the first step comes: numbers, the op's own, or zeros. */
+/* The role's first contents: numbers, the op's own, or zeros. */
 static qn_status begin_role(qn_subject *d, size_t r)
 {
   const qn_subject_role *role = &d->role[r];

@@ -72,7 +72,7 @@ typedef struct qn_subject_set {
   double value;
 } qn_subject_set;
 
-/* What one entry of a call's list stands for. */
+/* One entry of a call's list: a tensor or a part of one. */
 typedef struct qn_subject_cut {
   size_t tensor, first, n;
   int64_t extent; /* n, as its shape */
@@ -187,7 +187,7 @@ qn_status qn_subject_lend(qn_subject *subject);
 qn_status qn_subject_turn(qn_subject *subject, uint64_t t);
 /* A param `step` counts up. */
 qn_status qn_subject_count_step(qn_subject *subject);
-/* What is written is as it was filled again, on the device. */
+/* Written tensors get their first contents again, on the device. */
 qn_status qn_subject_rewind(qn_subject *subject);
 qn_status qn_subject_run(qn_subject *subject);   /* the step, not waited for */
 qn_status qn_subject_fetch(qn_subject *subject); /* waits, and reads all back */
@@ -214,7 +214,7 @@ double qn_subject_operations(const qn_subject *subject);
 double qn_subject_bytes(const qn_subject *subject); /* of all tensors, read and written once each */
 
 /* ---- subject_compare.c ---- */
-/* What was fetched against the tensors in double, the element that is worst in terms of what is allowed; guards and
+/* Compares the fetched tensors with those in double: the element that is worst in terms of what is allowed; guards and
  * what is only read must be as they were. False: a sentence. */
 bool qn_subject_right(const qn_subject *subject, char *wrong, size_t bytes, uint64_t *elements, double *worst);
 /* Guards and what is only read alone. */

@@ -17,8 +17,8 @@ typedef struct form {
   uint8_t step;
 } form;
 
-/* What a kind makes of a pair (two roles of one type and access, as gate and up are) and of a role that is alone, of
- * which the pitches differ. */
+/* The forms that a kind gives to a pair (two roles of one type and access, as gate and up are) and of a role that is
+ * alone, of which the pitches differ. */
 typedef struct arrangement {
   const char *name;
   form first, second, alone;

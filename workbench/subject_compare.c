@@ -102,7 +102,7 @@ static bool shared_intact(const qn_subject *d, size_t home, char *wrong, size_t 
   return at == shared->bytes;
 }
 
-/* What params point to in the device's memory. */
+/* The values that params point to in the device's memory. */
 static bool values_intact(const qn_subject *d, char *wrong, size_t bytes)
 {
   for (size_t k = 0; k < d->op->info.n_params; k++) {
@@ -174,7 +174,7 @@ void qn_subject_number_text(qn_dtype dtype, const void *at, char text[48])
            qn_number_load(dtype, at));
 }
 
-/* What is read at an element, as it was before the step, of tensors of its shape. */
+/* Adds the numbers that the step read at an element, from tensors of its shape. */
 static void tell_inputs(const qn_subject *d, size_t k, size_t i, size_t elements, char *wrong, size_t bytes)
 {
   size_t used = strlen(wrong);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* subject_params.c - what a call's params point to: values on the host and, of those that a device reads, a copy in its
- * memory, with guard bytes behind them. */
+/* subject_params.c - the values that a call's params point to: values on the host and, of those that a device reads, a
+ * copy in its memory, with guard bytes behind them. */
 #include "core/core.h"
 #include "quern/device.h"
 #include "workbench/subject.h"

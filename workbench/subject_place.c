@@ -15,7 +15,7 @@ const char *qn_alignment_name(qn_alignment alignment)
 
 /* ---- shapes ---- */
 
-/* What the letters of the role's shape stand for, or what follows from the first role's tensor. */
+/* The extents of the letters in the role's shape, or the shape that follows from the first role's tensor. */
 static qn_status find_shape(const qn_subject *d, size_t r, size_t k, qn_subject_place *p)
 {
   const qn_op_info *info = &d->op->info;

@@ -52,8 +52,8 @@ qn_status qn_subject_cut_up(qn_subject *d)
   return QN_OK;
 }
 
-/* What is only read goes to other memory; where it was, all bytes become 0xFF. The third time, and each third one from
- * there, it begins one element off where it would, but for what lies at walls. */
+/* Tensors that are only read get other memory; all bytes of the former become 0xFF. The third time, and each third one
+ * from there, it begins one element off where it would, but for what lies at walls. */
 qn_status qn_subject_move(qn_subject *d)
 {
   for (size_t r = 0; r < d->op->info.n_tensors; r++) {

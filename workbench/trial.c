@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trial.c - what a leg says about an item that it runs: cases counted, the first failure in full, a reason for
+/* trial.c - the outcome of an item that a leg runs: cases counted, the first failure in full, a reason for
  * skipping. How that is printed is check.c's business. */
 #include "workbench/check.h"
 #include "core/core.h"

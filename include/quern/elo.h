@@ -28,9 +28,9 @@ typedef struct qn_elo_params {
 
 #define QN_ELO_DEFAULTS                                                                                                \
   {                                                                                                                    \
-    sizeof(qn_elo_params), 0.001, 0.001, 0.0, QN_ELO_DECAYS, 0, 0, NULL, NULL, NULL, 3, NULL                           \
+    sizeof(qn_elo_params), 0.001, 0.001, 0.0, 0.9, 0.99, 0.999, 0.999, 0.9, 0.99, 0.999, 0, 0, NULL, NULL, NULL,       \
+        QN_LOPT_F16X3, NULL                                                                                            \
   }
-#define QN_ELO_DECAYS 0.9, 0.99, 0.999, 0.999, 0.9, 0.99, 0.999
 
 /* One step over a list; as qn_small_fc_lopt_step, but that NaN gradients count as 0 and infinite ones as the largest
  * number. */

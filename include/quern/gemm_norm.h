@@ -61,7 +61,7 @@ typedef struct qn_gemm_norm_params {
 /* The clamp, Mish and one group of all columns: give `groups`. A plain product: clamp, activation and norm of 0. */
 #define QN_GEMM_NORM_DEFAULTS                                                                                          \
   {                                                                                                                    \
-    sizeof(qn_gemm_norm_params), -1.0, 1.0, 1e-5, 1, 1, 5, 1, 0                                                        \
+    sizeof(qn_gemm_norm_params), -1.0, 1.0, 1e-5, 1, 1, QN_ACTIVATION_MISH, QN_NORM_GROUP, QN_PRECISION_FP32           \
   }
 
 /* y = the epilogue of x w^T. Each tensor is row-major and dense, on exec's device. y, x, w: all f32, or all bf16 with

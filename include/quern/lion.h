@@ -51,7 +51,8 @@ typedef struct qn_lion_params {
 
 #define QN_LION_DEFAULTS                                                                                               \
   {                                                                                                                    \
-    sizeof(qn_lion_params), 1e-4, 0.9, 0.99, 0.0, 1.0, 0.0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL    \
+    sizeof(qn_lion_params), 1e-4, 0.9, 0.99, 0.0, 1.0, 0.0, QN_LION_DECAY_LR, 0, 0, QN_NEAREST, QN_NEAREST, 0, 0,      \
+        NULL, NULL, NULL, NULL, NULL, NULL                                                                             \
   }
 
 /* One step over a list of n tensors: param and momentum (and master) are updated, grad is read; master is NULL or an

@@ -32,12 +32,10 @@ typedef struct qn_small_fc_lopt_params {
  * learned offsets o. step is 0, and weights must be set. */
 #define QN_SMALL_FC_LOPT_DEFAULTS                                                                                      \
   {                                                                                                                    \
-    sizeof(qn_small_fc_lopt_params), 1.0, 0.01, 0.001, 0.0, 0.0, QN_SMALL_FC_LOPT_DECAYS, 0, 0, NULL, NULL, NULL, 3,   \
-        NULL                                                                                                           \
+    sizeof(qn_small_fc_lopt_params), 1.0, 0.01, 0.001, 0.0, 0.0, 0.5420273867229054, 0.9584413246306187,               \
+        0.9980235618709026, 0.9988859850071358, 0.35621824044756223, 0.9966259169686501, 0.9994612775091849, 0, 0,     \
+        NULL, NULL, NULL, QN_LOPT_F16X3, NULL                                                                          \
   }
-#define QN_SMALL_FC_LOPT_DECAYS                                                                                        \
-  0.5420273867229054, 0.9584413246306187, 0.9980235618709026, 0.9988859850071358, 0.35621824044756223,                 \
-      0.9966259169686501, 0.9994612775091849
 
 /* One step over a list of n tensors, all f32 and row-major, of up to 5 dimensions: param and the state (of the shapes
  * that qn_lopt_state_shape gives with QN_LOPT_TIES_LATER) are updated, grad is read. Statistics are of each tensor by

@@ -39,7 +39,7 @@ typedef struct qn_swiglu_params {
 
 #define QN_SWIGLU_DEFAULTS                                                                                             \
   {                                                                                                                    \
-    sizeof(qn_swiglu_params), 1.0, 1.0, 1.702, 7.0, 0                                                                  \
+    sizeof(qn_swiglu_params), 1.0, 1.0, 1.702, 7.0, QN_SWIGLU_ACTIVATION_SWIGLU                                        \
   }
 
 /* c = activation(a) * b over a list of n triples of tensors, each of one shape; all f32, all bf16 or all f16, or, on

@@ -25,7 +25,7 @@ typedef struct qn_swiglu_backward_params {
 
 #define QN_SWIGLU_BACKWARD_DEFAULTS                                                                                    \
   {                                                                                                                    \
-    sizeof(qn_swiglu_backward_params), 1.0, 1.0, 1.702, 7.0, 0                                                         \
+    sizeof(qn_swiglu_backward_params), 1.0, 1.0, 1.702, 7.0, QN_SWIGLU_ACTIVATION_SWIGLU                               \
   }
 
 /* da and db from dc, a and b over a list of n; or, where da and db are both NULL, written over a and b (10 bytes an

@@ -29,7 +29,7 @@ typedef struct qn_swiglu_quantize_params {
 
 #define QN_SWIGLU_QUANTIZE_DEFAULTS                                                                                    \
   {                                                                                                                    \
-    sizeof(qn_swiglu_quantize_params), 1.0, 1.0, 1.702, 7.0, 0, 0                                                      \
+    sizeof(qn_swiglu_quantize_params), 1.0, 1.0, 1.702, 7.0, QN_SWIGLU_ACTIVATION_SWIGLU, 0                            \
   }
 
 /* A step of the op "swiglu_quantize". a and b: (rows, cols), both f32, bf16 or f16; c: (rows, cols) of f8e4m3. Columns

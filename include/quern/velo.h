@@ -44,9 +44,9 @@ typedef struct qn_velo_params {
 /* num_steps is 0, which is refused: it and both arrays of weights must be set. */
 #define QN_VELO_DEFAULTS                                                                                               \
   {                                                                                                                    \
-    sizeof(qn_velo_params), 1.0, 0.001, 0.001, 0.0, QN_VELO_DECAYS, 0, 0, 0, NULL, NULL, NULL, NULL, NULL              \
+    sizeof(qn_velo_params), 1.0, 0.001, 0.001, 0.0, 0.9, 0.99, 0.999, 0.999, 0.9, 0.99, 0.999, 0, 0, 0, NULL, NULL,    \
+        NULL, NULL, NULL                                                                                               \
   }
-#define QN_VELO_DECAYS 0.9, 0.99, 0.999, 0.999, 0.9, 0.99, 0.999
 
 /* One step over a list of n tensors, which must be all that is trained, and in one order from step to step: each is
  * seen by the others' LSTM. The six roles are those of qn_small_fc_lopt_step, states of the shapes that

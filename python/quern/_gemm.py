@@ -21,7 +21,8 @@ def _dense(name: str, array):
         raise TypeError(f"gemm_norm: {name} is {_arrays._a(array)}, it must be an array")
     if of_torch(array):
         if array.requires_grad and sys.modules["torch"].is_grad_enabled():
-            raise TypeError(f"gemm_norm: {name} requires a gradient, which there is none of: give its .detach()")
+            said = "which only quern.torch.gemm_norm computes; or give its .detach()"
+            raise TypeError(f"gemm_norm: {name} requires a gradient, {said}")
         return array.contiguous()
     library = sys.modules.get(type(array).__module__.partition(".")[0])
     ascontiguous = getattr(library, "ascontiguousarray", None)

@@ -183,19 +183,37 @@ def recorded(rng, pool):
         made, words["layout"] = made[:1], rng.choice(["halves", "interleaved", "no", 3])
     if rng.random() < 0.2:
         words["gate_multiplier"] = rng.choice(NUMBERS)
-    return differentiated, made, words
+    return differentiated("swiglu"), made, words
 
 
-def differentiated(*given, **words):
-    """The result and the gradients of quern.torch.swiglu; of the second derivative, that it is refused."""
-    made, leaves = quern.torch.swiglu(*given, **words), []
-    if made.requires_grad:
-        leaves = [one for one in given if one.requires_grad]
-        found = torch.autograd.grad((made * made).sum(), leaves, create_graph=True)
-        with pytest.raises(RuntimeError, match="swiglu.* has no second derivative"):
-            torch.autograd.grad(found[0].sum(), leaves)
-        leaves = [one.detach() for one in (*found, *torch.autograd.grad(made.sum(), leaves, retain_graph=True))]
-    return (made, *leaves)
+def recorded_gemm(rng, pool):
+    pool["row"], pool["leaf row"] = torch.ones(5), torch.ones(5, requires_grad=True)
+    pool["leaf weight"] = pool["weight"].clone().requires_grad_()
+    odds, words = rng.choice([0.0, 0.1, 0.5]), {"norm": rng.choice(["none", "layer", "group", "rms", "no"])}
+    del pool["meta"]
+    words["activation"] = rng.choice(["relu", "gelu", "silu", "mish", "none", 3])
+    words["clamp"] = rng.choice([True, False, None])
+    for name in ("bias", "bias2"):
+        if rng.random() < 0.3:
+            words[name] = draw(rng, pool, rng.choice(["row", "leaf row"]), 0.3)
+    made = [draw(rng, pool, usual, odds) for usual in (rng.choice(["leaf", "whole"]), rng.choice(["leaf", "weight"]))]
+    return differentiated("gemm_norm"), made, words
+
+
+def differentiated(name):
+    """The result and the gradients of a function of quern.torch; of the second derivative, that it is refused."""
+
+    def call(*given, **words):
+        made, leaves = getattr(quern.torch, name)(*given, **words), []
+        if made.requires_grad:
+            leaves = [one for one in (*given, *words.values()) if getattr(one, "requires_grad", False)]
+            found = torch.autograd.grad((made * made).sum(), leaves, create_graph=True)
+            with pytest.raises(RuntimeError, match=f"{name}.* has no second derivative"):
+                torch.autograd.grad(found[0].sum(), leaves)
+            leaves = [one.detach() for one in (*found, *torch.autograd.grad(made.sum(), leaves, retain_graph=True))]
+        return (made, *leaves)
+
+    return call
 
 
 # ---- outcomes ----
@@ -239,6 +257,7 @@ def longer_way(monkeypatch):
     monkeypatch.setattr(_fast, "torch_state", _fast._none)
     if torch is not None:
         monkeypatch.setattr(quern.torch._swiglu, "_fast_call", _fast._none)
+        monkeypatch.setattr(quern.torch._gemm, "_fast_call", _fast._none)
     for name in ("swiglu", "lion"):
         monkeypatch.setattr(quern, f"{name}_", _call.function(name))
 
@@ -248,7 +267,9 @@ MAKERS = [swiglu, quantize, in_place, backward, gemm]
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind, make", [*itertools.product(ARRAYS, MAKERS), ("torch", recorded)])
+@pytest.mark.parametrize(
+    "kind, make", [*itertools.product(ARRAYS, MAKERS), ("torch", recorded), ("torch", recorded_gemm)]
+)
 def test_as_the_longer_way(make, kind, monkeypatch):
     pytest.importorskip(kind)
     arrays = ARRAYS[kind]

@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import quern.torch  # noqa: E402
+from quern.torch import _options  # noqa: E402
 
 SHAPES = [(3, 5), (7,), (4, 4), (2, 3, 2), (1, 6), ()]
 DTYPES = [torch.float32, torch.bfloat16, torch.float64, torch.float16]
@@ -56,9 +57,11 @@ def one_of(pair, params):
 
 
 def new_gradients(pair):
+    odds = pair.rng.choice([0.0, 0.0, 0.1])
+
     def change(optimizer, params, _):
         for p in params:
-            p.grad = torch.randn(p.shape).to(p.dtype) if pair.rng.random() < 0.9 else None
+            p.grad = torch.randn(p.shape).to(p.dtype) if pair.rng.random() >= odds else None
 
     return change
 
@@ -172,13 +175,14 @@ def option(pair):
 
 
 def inside_an_option(pair):
-    """Changed where they are: the group's object stays the one that it was."""
+    """Changed where it is: the group's object stays the one that it was."""
+    name = pair.rng.choice(["lr", "betas"])
 
     def change(optimizer, params, _):
         for group in optimizer.param_groups:
-            if isinstance(group["lr"], torch.Tensor):
+            if name == "lr" and isinstance(group["lr"], torch.Tensor):
                 group["lr"].mul_(0.5)
-            if isinstance(group["betas"], list):
+            if name == "betas":
                 group["betas"][0] = pair.rng.random()
 
     return change
@@ -288,3 +292,19 @@ def test_as_an_optimizer_that_remembers_nothing(seed):
             refused += isinstance(mine[0], type)
             assert same(*pair.values()), "after a step"
     assert pair.heard[0] == pair.heard[1]
+
+
+def test_every_option_is_looked_at():
+    """What the params are made of is compared at each step."""
+
+    class Heard(dict):
+        def __getitem__(self, name):
+            read.add(name)
+            return super().__getitem__(name)
+
+    group = Heard(quern.torch.Lion([torch.nn.Parameter(torch.zeros(1))]).param_groups[0])
+    read = set()
+    _options.values_of(group)
+    needed, read = read | {"capturable"}, set()
+    _options.read(group)
+    assert read == needed

@@ -127,6 +127,23 @@ QN_FN void qn_simd_barrier(int line = QN_LINE)
 #endif
 }
 
+/* Of kernels whose launch says `early`: waits until the kernel before it on the stream has ended and what it wrote is
+ * seen. Each thread comes here before it reads or writes memory. Elsewhere nothing. */
+QN_FN void qn_await_kernel()
+{
+#if defined(QN_CUDA_DIALECT) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* Lets such a kernel behind this one begin once all blocks came here. */
+QN_FN void qn_begin_next()
+{
+#if defined(QN_CUDA_DIALECT) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /* ---- simd: another lane's value. T has up to 16 bytes and is copied as such. ---- */
 #define QN_ALL_LANES 0xffffffffu
 

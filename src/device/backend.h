@@ -42,6 +42,7 @@ typedef struct qn_launch {
   uint32_t threads;
   uint32_t blocks_y, blocks_z, threads_y, threads_z; /* CUDA only; 0 is 1 */
   uint32_t shared_bytes;                             /* dynamic, a block's */
+  bool early; /* CUDA: begins before the kernel before it ends, for which it waits by qn_await_kernel() */
   void *stream;
   qn_pool *pool;        /* emulator only */
   const void *argument; /* the kernel's one parameter, a struct by value */

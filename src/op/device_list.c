@@ -4,8 +4,8 @@
  * tensors than a parameter holds (about 700 where driver and GPU take 32,764 bytes) becomes several launches.
  *
  * A block finds its tensor by binary search over the first blocks, which sit in the constant bank. How blocks are cut
- * is the geometry (launch_shape.h); tensors that are not dense are rows of columns (view.h), and a launch's are alike
- * in which columns are two apart, because that is compiled in. */
+ * is the launch shape (launch_shape.h); tensors that are not dense are rows of columns (view.h), and a launch's are
+ * alike in which columns are two apart, because that is compiled in. */
 #include "op/device_list.h"
 #include "core/core.h"
 #include "op/device_variant.h"
@@ -25,7 +25,7 @@ static qn_status tier_of(qn_device device, const char **tier)
   return device.kind == QN_EMULATOR ? qn_cpu_tier(tier) : QN_OK;
 }
 
-/* ---- the geometry ---- */
+/* ---- the launch shape ---- */
 
 qn_launch_shape_key qn_list_key_of(const qn_list_run *run, bool counts)
 {
@@ -60,8 +60,8 @@ qn_status qn_list_choose_shape(const qn_list_run *run, bool counts, qn_launch_sh
   return QN_OK;
 }
 
-/* How a geometry walks the tensors of a place. Tiles of tensors that are not dense do not care which row they are of:
- * there rows are merged as far as they go. */
+/* How a launch shape walks the tensors of a place. Tiles of tensors that are not dense do not care which row they are
+ * of: there rows are merged as far as they go. */
 static qn_view view_of(const qn_list_run *run, size_t k, const qn_launch_shape *g)
 {
   qn_view v;
@@ -93,14 +93,15 @@ static void sign_place(const qn_list_run *run, size_t k, const qn_view *v, qn_li
 }
 
 /* How a lone tensor of every role is accessed: in nothing but whole packs on 16-byte boundaries, or, where a row is off
- * them or where the tensor is small and rows end in part of a pack, in single elements. view: NULL in a flat geometry.
+ * them or where the tensor is small and rows end in part of a pack, in single elements. view: NULL in a flat launch
+ * shape.
  */
 static void sign_access(const qn_list_run *run, const qn_view *view, qn_list_variant *v)
 {
   v->form.whole = v->form.each = false;
   if (v->capacity != 1 || v->counts || v->form.steps) return;
   const uint64_t elements = qn_tensor_elements(&run->tensors[0][0]);
-  const uint64_t rest = (view ? view->cols : elements) % v->form.geometry.pack;
+  const uint64_t rest = (view ? view->cols : elements) % v->form.launch.pack;
   uint64_t off = 0;
   for (size_t r = 0; r < run->op->info.n_tensors; r++) {
     if (!run->tensors[r]) continue;
@@ -109,7 +110,7 @@ static void sign_access(const qn_list_run *run, const qn_view *view, qn_list_var
   }
   v->form.whole = !rest && !off;
   v->form.each =
-      v->form.geometry.packs == 1 && !draws_random(run->op, v->flags) && (off || (rest && elements <= SMALL_ELEMENTS));
+      v->form.launch.packs == 1 && !draws_random(run->op, v->flags) && (off || (rest && elements <= SMALL_ELEMENTS));
 }
 
 static bool same_places(const qn_list_form *a, const qn_list_form *b)
@@ -126,7 +127,7 @@ static qn_status variant_of(const qn_list_run *run, bool counts, qn_list_variant
                          .flags = run->flags,
                          .counts = counts,
                          .form = {.pitched = run->strided}};
-  qn_try(qn_list_choose_shape(run, counts, &v->form.geometry, why));
+  qn_try(qn_list_choose_shape(run, counts, &v->form.launch, why));
   qn_try(tier_of(v->device, &v->tier));
   return qn_list_choose_capacity(v, run->n);
 }
@@ -165,7 +166,7 @@ static uint64_t ceiling(uint64_t n, uint64_t of) { return n / of + (n % of != 0)
 static uint64_t put_rows(unsigned char *argument, const qn_list_layout *l, const qn_list_variant *v,
                          const qn_view *view, size_t n)
 {
-  const qn_launch_shape *g = &v->form.geometry;
+  const qn_launch_shape *g = &v->form.launch;
   uint32_t shift = 0;
   while (1u << shift < g->threads && ((uint64_t)g->pack * g->packs << shift) < view->cols) shift++;
   const uint64_t tiles = ceiling(view->cols, (uint64_t)g->pack * g->packs << shift);
@@ -199,7 +200,7 @@ static size_t put_list(unsigned char *argument, const qn_list_layout *l, qn_list
     size_t place = begin + n;
     uint64_t count = qn_tensor_elements(&run->tensors[0][place]), needed;
     if (l->offsets.cols) {
-      const qn_view view = view_of(run, place, &v->form.geometry);
+      const qn_view view = view_of(run, place, &v->form.launch);
       qn_list_form form = v->form;
       if (run->strided && count) sign_place(run, place, &view, &form);
       if (*blocks && count && !same_places(&form, &v->form)) break;
@@ -229,9 +230,9 @@ static size_t put_list(unsigned char *argument, const qn_list_layout *l, qn_list
 static qn_status grid_of(const qn_list_variant *v, uint64_t *blocks)
 {
   uint32_t n;
-  if (!v->form.geometry.persistent) return QN_OK;
+  if (!v->form.launch.persistent) return QN_OK;
   qn_try(multiprocessors(v->device, &n));
-  const uint64_t most = (uint64_t)n * v->form.geometry.persistent;
+  const uint64_t most = (uint64_t)n * v->form.launch.persistent;
   if (*blocks > most) *blocks = most;
   return QN_OK;
 }
@@ -266,14 +267,14 @@ static qn_status launch(const qn_list_variant *v, const qn_list_layout *l, const
   memcpy(argument, run->coef, run->op->coef_bytes);
   memcpy(argument + l->offsets.tally, &run->tally, sizeof run->tally);
   qn_launch what = {.blocks = blocks,
-                    .threads = v->form.geometry.threads,
+                    .threads = v->form.launch.threads,
                     .stream = run->exec->stream,
                     .pool = run->exec->pool,
                     .argument = argument,
                     .argument_bytes = l->offsets.bytes};
   latest.function = function;
   latest.device = v->device;
-  latest.threads = v->form.geometry.threads;
+  latest.threads = v->form.launch.threads;
   return backend->launch(v->device, function, &what);
 }
 
@@ -284,15 +285,15 @@ struct qn_list_kept {
   qn_list_layout layout;
   const qn_device_function *function;
   uint64_t blocks;
-  unsigned generation; /* of the options, among which a geometry may be */
-  const char *why;     /* that geometry */
+  unsigned generation; /* of the options, among which a launch shape may be */
+  const char *why;     /* that launch shape */
 };
 
 size_t qn_list_kept_bytes(void) { return sizeof(qn_list_kept); }
 
 static qn_status run_kept(const qn_list_run *run, qn_list_kept *kept)
 {
-  qn_launch_shape_note(&kept->variant.form.geometry, kept->why);
+  qn_launch_shape_note(&kept->variant.form.launch, kept->why);
   if (run->moved) put_pointers(kept->argument, &kept->layout, kept->variant.capacity, run, 0, run->n);
   return launch(&kept->variant, &kept->layout, kept->function, run, kept->argument, kept->blocks);
 }
@@ -300,7 +301,7 @@ static qn_status run_kept(const qn_list_run *run, qn_list_kept *kept)
 /* A lone tensor that moved may be off its boundary now, or no more. */
 static bool same_access(const qn_list_run *run, const qn_list_kept *kept)
 {
-  const qn_launch_shape *g = &kept->variant.form.geometry;
+  const qn_launch_shape *g = &kept->variant.form.launch;
   if (!run->moved || kept->variant.capacity != 1) return true;
   const qn_view view = g->shape == QN_LAUNCH_FLAT ? (qn_view){0} : view_of(run, 0, g);
   qn_list_variant now = kept->variant;
@@ -342,7 +343,7 @@ static qn_status run_phase(const qn_list_run *run, bool counts, unsigned char *a
       kept->filled = true;
     }
   }
-  if (!counts) qn_launch_shape_note(&v.form.geometry, why);
+  if (!counts) qn_launch_shape_note(&v.form.launch, why);
   return QN_OK;
 }
 
@@ -366,9 +367,9 @@ static qn_status prepare_phase(const qn_list_run *run, bool counts)
   const qn_device_function *function;
   const char *why;
   qn_try(variant_of(run, counts, &v, &why));
-  const bool flat = v.form.geometry.shape == QN_LAUNCH_FLAT;
+  const bool flat = v.form.launch.shape == QN_LAUNCH_FLAT;
   for (size_t k = 0; k < run->n; k++) {
-    const qn_view view = flat ? (qn_view){0} : view_of(run, k, &v.form.geometry);
+    const qn_view view = flat ? (qn_view){0} : view_of(run, k, &v.form.launch);
     if (run->strided) {
       if (!view.cols && run->n > 1) continue;
       sign_place(run, k, &view, &v.form);

@@ -16,7 +16,7 @@ static bool draws_random(const qn_op *op, uint32_t flags) { return (flags & op->
 qn_list_layout qn_list_layout_of(const qn_list_variant *v)
 {
   const qn_op *op = v->op;
-  const qn_launch_shape *g = &v->form.geometry;
+  const qn_launch_shape *g = &v->form.launch;
   qn_list_layout l;
   uint32_t slots = 0, parts = draws_random(op, v->flags) ? QN_LIST_HAS_RANDOM : 0;
   for (size_t r = 0; r < op->info.n_tensors; r++) {
@@ -64,7 +64,7 @@ static void define(qn_list_unit *u, const char *format, ...)
 static void unit_of(const qn_list_variant *v, qn_list_unit *u)
 {
   const qn_op *op = v->op;
-  const qn_launch_shape *g = &v->form.geometry;
+  const qn_launch_shape *g = &v->form.launch;
   const qn_list_layout l = qn_list_layout_of(v);
   unsigned long long dtypes = 0, accesses = 0, slots = 0, given = 0;
   for (size_t r = 0; r < op->info.n_tensors; r++) {
@@ -102,8 +102,7 @@ void qn_device_list_unit(const qn_op *op, size_t row, uint32_t flags, uint32_t c
   if (form)
     v.form = *form;
   else
-    qn_launch_shape_rule(&(qn_launch_shape_key){.op = op, .row = row, .dense = true, .counts = counts},
-                         &v.form.geometry);
+    qn_launch_shape_rule(&(qn_launch_shape_key){.op = op, .row = row, .dense = true, .counts = counts}, &v.form.launch);
   unit->n = 0;
   unit_of(&v, unit);
 }
@@ -126,7 +125,7 @@ static struct {
 static size_t slot_of(const qn_list_variant *v)
 {
   uint64_t h = v->row * 31u + v->flags * 131u + v->capacity * 7u + v->counts * 3u + (uint64_t)v->device.index * 17u;
-  const qn_launch_shape *g = &v->form.geometry;
+  const qn_launch_shape *g = &v->form.launch;
   h += g->threads + g->pack * 5 + g->packs * 11 + (uint64_t)g->shape * 61 + g->persistent * 37;
   h += v->form.pitched * 43u + v->form.steps * 97u + v->form.pairs * 53u + v->form.whole * 71u + v->form.each * 73u;
   return (h ^ (uintptr_t)v->op >> 4 ^ (uint64_t)v->device.kind << 5 ^ (uintptr_t)v->tier) % CACHE_SLOTS;
@@ -136,7 +135,7 @@ static bool same(const qn_list_variant *a, const qn_list_variant *b)
 {
   return a->op == b->op && a->device.kind == b->device.kind && a->device.index == b->device.index && a->row == b->row &&
          a->flags == b->flags && a->capacity == b->capacity && a->counts == b->counts && a->tier == b->tier &&
-         qn_launch_shape_equal(&a->form.geometry, &b->form.geometry) && a->form.pitched == b->form.pitched &&
+         qn_launch_shape_equal(&a->form.launch, &b->form.launch) && a->form.pitched == b->form.pitched &&
          a->form.whole == b->form.whole && a->form.each == b->form.each && a->form.steps == b->form.steps &&
          a->form.pairs == b->form.pairs && a->form.odds == b->form.odds;
 }

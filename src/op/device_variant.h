@@ -9,9 +9,9 @@
 #include "op/device_list.h"
 #include "op/launch_shape.h"
 
-/* Beside types and flags: the geometry, and what tensors that are not dense ask for. Numbers are by role. */
+/* Beside types and flags: the launch shape, and what tensors that are not dense ask for. Numbers are by role. */
 struct qn_list_form {
-  qn_launch_shape geometry;
+  qn_launch_shape launch;
   bool pitched;         /* rows have a pitch of their own in each role; never flat */
   bool whole;           /* a lone tensor, every pack of which is whole and aligned, with no columns two apart */
   bool each;            /* a lone tensor whose elements are taken one by one: off its boundary, or small and ragged */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch_shape.c - geometries as names, the choice among them, and the latest one of each thread. It launches nothing.
+/* launch_shape.c - launch shapes as names, the choice among them, and the latest one of each thread. It launches
+ * nothing.
  */
 #include "op/launch_shape.h"
 #include "core/core.h"
@@ -110,15 +111,15 @@ void qn_launch_shape_rule(const qn_launch_shape_key *key, qn_launch_shape *g)
 }
 
 /* The option's value, read once a thread and again after any option was set. */
-typedef struct forced_geometry {
+typedef struct forced_shape {
   bool is_set;
   unsigned generation; /* 0: not read */
-  qn_launch_shape geometry;
-} forced_geometry;
+  qn_launch_shape launch;
+} forced_shape;
 
-static qn_status forced(const forced_geometry **result)
+static qn_status forced(const forced_shape **result)
 {
-  static _Thread_local forced_geometry kept;
+  static _Thread_local forced_shape kept;
   const unsigned generation = qn_option_generation();
   *result = &kept;
   if (kept.generation == generation) return QN_OK;
@@ -126,7 +127,7 @@ static qn_status forced(const forced_geometry **result)
   kept.generation = 0;
   qn_try(qn_option_text(QN_OPTION_LAUNCH_SHAPE, text, sizeof text));
   kept.is_set = *text != 0;
-  if (kept.is_set) qn_try(qn_launch_shape_from_name(text, &kept.geometry));
+  if (kept.is_set) qn_try(qn_launch_shape_from_name(text, &kept.launch));
   kept.generation = generation;
   return QN_OK;
 }
@@ -158,7 +159,7 @@ typedef struct kept_choice {
   bool known;
   unsigned options, files; /* generations */
   qn_launch_shape_key key;
-  qn_launch_shape geometry;
+  qn_launch_shape launch;
   const char *why;
 } kept_choice;
 
@@ -177,26 +178,26 @@ static qn_status ask_tables(const qn_launch_shape_key *key, qn_launch_shape *g, 
   const unsigned options = qn_option_generation(), files = qn_tune_generation();
   if (!k->known || k->options != options || k->files != files || !same_key(&k->key, key)) {
     k->known = false;
-    qn_try(look_up(key, &k->geometry, &k->why));
+    qn_try(look_up(key, &k->launch, &k->why));
     k->key = *key;
     k->options = options;
     k->files = files;
     k->known = true;
   }
-  *g = k->geometry;
+  *g = k->launch;
   *why = k->why;
   return QN_OK;
 }
 
 qn_status qn_launch_shape_choose(const qn_launch_shape_key *key, qn_launch_shape *g, const char **why)
 {
-  const forced_geometry *option;
+  const forced_shape *option;
   *why = by_the_rule;
   qn_launch_shape_rule(key, g);
   if (key->counts) return QN_OK;
   qn_try(forced(&option));
   if (!option->is_set) return ask_tables(key, g, why);
-  *g = option->geometry;
+  *g = option->launch;
   *why = "forced";
   return QN_OK;
 }
@@ -210,19 +211,19 @@ qn_status qn_launch_shape_told(const qn_launch_shape_key *key, qn_launch_shape *
 
 qn_status qn_launch_shape_forced(qn_launch_shape *g, bool *is_set)
 {
-  const forced_geometry *option;
+  const forced_shape *option;
   qn_try(forced(&option));
   *is_set = option->is_set;
-  *g = option->geometry;
+  *g = option->launch;
   return QN_OK;
 }
 
 qn_status qn_launch_shape_check(void)
 {
   char why[512];
-  qn_launch_shape geometry;
+  qn_launch_shape g;
   bool is_set;
-  if (qn_launch_shape_forced(&geometry, &is_set) == QN_OK) return QN_OK;
+  if (qn_launch_shape_forced(&g, &is_set) == QN_OK) return QN_OK;
   snprintf(why, sizeof why, "%s", qn_last_error());
   return qn_fail(QN_BAD_ARGUMENT, "QUERN_LAUNCH_SHAPE: %s", why);
 }
@@ -231,14 +232,14 @@ qn_status qn_launch_shape_check(void)
 
 /* Written as text only where it is asked for: launches are many and questions few. */
 static _Thread_local struct {
-  qn_launch_shape geometry;
-  char name[QN_LAUNCH_SHAPE_NAME]; /* "": the geometry's */
+  qn_launch_shape launch;
+  char name[QN_LAUNCH_SHAPE_NAME]; /* "": the launch shape's */
   const char *why;                 /* NULL: nothing was launched yet */
 } latest;
 
 void qn_launch_shape_note(const qn_launch_shape *g, const char *why)
 {
-  latest.geometry = *g;
+  latest.launch = *g;
   latest.name[0] = 0;
   latest.why = why;
 }
@@ -257,7 +258,7 @@ const char *qn_op_last_variant(void)
   if (*latest.name)
     memcpy(name, latest.name, sizeof name);
   else
-    qn_launch_shape_name(&latest.geometry, name);
+    qn_launch_shape_name(&latest.launch, name);
   snprintf(text, sizeof text, "%s (%s)", name, latest.why);
   return text;
 }

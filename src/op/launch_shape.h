@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch_shape.h - how a device list kernel's launch is cut: a shape, threads, packs, blocks that stay. A geometry is a
- * value with a name; which one a launch takes is asked here, and which one the last launch took is told here. That any
- * geometry gives the same bits is the engine's business (device_list.c), what is fastest where is the tables'. */
+/* launch_shape.h - how a device list kernel's launch is cut: a shape, threads, packs, blocks that stay. A launch shape
+ * is a value with a name; which one a launch takes is asked here, and which one the last launch took is told here. That
+ * any launch shape gives the same bits is the engine's business (device_list.c), what is fastest where is the tables'.
+ */
 #ifndef QN_OP_LAUNCH_SHAPE_H
 #define QN_OP_LAUNCH_SHAPE_H
 #include "op/op.h"
@@ -40,8 +41,8 @@ typedef struct qn_launch_shape_key {
 
 /* What a launch takes: the option "launch_shape" if it is set, else what the tune tables say (tune.h; the user's before
  * the shipped one), else the rule; why: which of these, in words of static storage. Fails only where an option holds
- * what is no geometry's or architecture's name. Neither allocates nor takes a lock, but for the first call of a thread
- * with a key and the first after an option was set or a table written. */
+ * what is no launch shape's or architecture's name. Neither allocates nor takes a lock, but for the first call of a
+ * thread with a key and the first after an option was set or a table written. */
 qn_status qn_launch_shape_choose(const qn_launch_shape_key *key, qn_launch_shape *g, const char **why);
 /* The same for an op that has a rule of its own, which is the caller's to ask where *by_rule. */
 qn_status qn_launch_shape_told(const qn_launch_shape_key *key, qn_launch_shape *g, const char **why, bool *by_rule);
@@ -52,7 +53,7 @@ qn_status qn_launch_shape_check(void);
 /* The rule alone: 256 threads, one 16-byte vector each, flat; measured on an H200 (docs/benchmarking.md). */
 void qn_launch_shape_rule(const qn_launch_shape_key *key, qn_launch_shape *g);
 
-/* An engine notes what this thread's latest launch took, for qn_op_last_variant(): a geometry, or any other name.
+/* An engine notes what this thread's latest launch took, for qn_op_last_variant(): a launch shape, or any other name.
  * `name` is copied, `why` must be of static storage. */
 void qn_launch_shape_note(const qn_launch_shape *g, const char *why);
 void qn_variant_note(const char *name, const char *why);

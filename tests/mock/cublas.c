@@ -167,7 +167,8 @@ static bool fits(const product_room *p, const layout_room *a, const layout_room 
   const uint64_t depth = p->turned[0] ? a->rows : a->columns;
   return p->kind == PRODUCT && a->kind == LAYOUT && b->kind == LAYOUT && d->kind == LAYOUT &&
          (p->turned[0] ? a->columns : a->rows) == d->rows && (p->turned[1] ? b->columns : b->rows) == depth &&
-         (p->turned[1] ? b->rows : b->columns) == d->columns && a->type == b->type && d->type == CUBLAS_R_32F;
+         (p->turned[1] ? b->rows : b->columns) == d->columns && a->type == b->type &&
+         (d->type == CUBLAS_R_32F || d->type == a->type);
 }
 
 int cublasLtMatmulAlgoGetHeuristic(cublas_handle handle, cublas_room *product, cublas_room *a, cublas_room *b,
@@ -208,7 +209,7 @@ static float element(const void *from, const layout_room *of, uint64_t row, uint
   return value;
 }
 
-static void multiply(const product_room *p, const layout_room *of, const void *a, const void *b, float *d)
+static void multiply(const product_room *p, const layout_room *of, const void *a, const void *b, void *d)
 {
   const uint64_t depth = p->turned[0] ? of[0].rows : of[0].columns;
   for (uint64_t j = 0; j < of[2].columns; j++)
@@ -217,7 +218,14 @@ static void multiply(const product_room *p, const layout_room *of, const void *a
       for (uint64_t l = 0; l < depth; l++)
         sum += (p->turned[0] ? element(a, &of[0], l, i) : element(a, &of[0], i, l)) *
                (p->turned[1] ? element(b, &of[1], j, l) : element(b, &of[1], l, j));
-      d[i + j * (uint64_t)of[2].leading] = sum;
+      const uint64_t at = i + j * (uint64_t)of[2].leading;
+      uint32_t bits;
+      memcpy(&bits, &sum, sizeof bits);
+      bits += 0x7fff + (bits >> 16 & 1);
+      if (of[2].type == CUBLAS_R_32F)
+        ((float *)d)[at] = sum;
+      else
+        ((uint16_t *)d)[at] = (uint16_t)(bits >> 16);
     }
 }
 

@@ -554,6 +554,15 @@ static cu_result cuLaunchKernel(cu_function function, unsigned grid_x, unsigned 
   return CU_SUCCESS;
 }
 
+/* The attribute is what quern asks for; no kernel runs here that could begin early. */
+static cu_result cuLaunchKernelEx(const cu_launch_config *c, cu_function function, void **arguments, void **extra)
+{
+  REQUIRE(c && c->n_attributes == 1 && c->attributes[0].what == CU_LAUNCH_EARLY && c->attributes[0].value == 1,
+          INVALID_VALUE);
+  return cuLaunchKernel(function, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2],
+                        c->shared_bytes, c->stream, arguments, extra);
+}
+
 #ifdef MOCK_OLD_GET_PROC_ADDRESS /* a library that has the first form only */
 #define cuGetProcAddress_v2 cuGetProcAddress
 #endif

@@ -22,6 +22,7 @@ VARIANTS = (
     "sliced-16x128",
     "cores-128x128",
     "cores-16x64",
+    "rows-8",
     "plain",
     "cublas",
 )

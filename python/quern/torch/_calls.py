@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -51,6 +52,13 @@ def as_real(tensor: Tensor) -> Tensor:
 def grads_of(params: Sequence[Tensor]) -> list[Tensor]:
     """The gradients of parameters that have them. Where one has none after all, looking at it is an AttributeError."""
     return cast("list[Tensor]", [param.grad for param in params])
+
+
+def named(error: Exception, members: Sequence[Any]) -> Exception:
+    """The library's sentences call a tensor "param[3]", its place in the list: adds each one's label."""
+    places = dict.fromkeys(int(place) for place in re.findall(r"\b[a-z_]+\[(\d+)\]", str(error)))
+    labels = [f"[{place}] is {members[place].label}" for place in places if place < len(members)]
+    return type(error)(f"{error} ({', '.join(labels)})") if labels else error
 
 
 def tensors_of(list_of: Sequence[Tensor], code: int, place: tuple[int, int]) -> Tensors:

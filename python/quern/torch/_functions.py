@@ -19,7 +19,7 @@ from .._function import listed
 from ._namespace import NAMESPACE
 
 
-def _no_second(name: str) -> RuntimeError:
+def no_second(name: str) -> RuntimeError:
     return RuntimeError(
         f"quern: {name} has no second derivative: its vjp is a kernel that has none of its own. Differentiate it once, "
         "without create_graph, or give the vjp as torch ops"
@@ -102,7 +102,7 @@ class _Vjp(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> Any:
-        raise _no_second(ctx.f.name)
+        raise no_second(ctx.f.name)
 
 
 class Recorded(torch.autograd.Function):
@@ -280,7 +280,7 @@ def _register_vjp(op: Any, full: str, f: Function, words: str, n: int) -> None:
     vjp.register_fake(fake)
 
     def refuse(ctx: Any, *_: Any) -> Any:
-        raise _no_second(f.name)
+        raise no_second(f.name)
 
     vjp.register_autograd(refuse)
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The matrix product with what follows it, for PyTorch: one op, whole in a compiled graph. It has no gradient."""
+"""The matrix product with what follows it, for PyTorch: one op with a gradient, whole in a compiled graph."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,44 +11,87 @@ from torch import Tensor
 from .. import _fast
 from .. import _gemm as plain
 from .._ops import op
-from ._functions import refuse_tangents
+from . import _gemm_backward
+from ._functions import no_second, refuse_tangents
 from ._namespace import NAMESPACE
 
-_NAMES = ("x", "weight", "bias", "bias2", "gamma", "beta")
-_fast_call = _fast.create(op("gemm_norm"), plain.NAMES, ["y"], only_torch=True)
+_TENSORS = "Tensor x, Tensor weight, Tensor? bias, Tensor? bias2, Tensor? gamma, Tensor? beta"
+_SETTINGS = "int groups, float lo, float hi, float eps, bool clamp, str activation, str norm, str precision"
+_N_TENSORS = 6
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
-_library.define(
-    "gemm_norm(Tensor x, Tensor weight, Tensor? bias, Tensor? bias2, Tensor? gamma, Tensor? beta, int groups, "
-    "float lo, float hi, float eps, bool clamp, str activation, str norm, str precision) -> Tensor"
-)
+_library.define(f"gemm_norm({_TENSORS}, {_SETTINGS}) -> Tensor")
+_library.define(f"gemm_norm_backward(Tensor dy, {_TENSORS}, {_SETTINGS}, bool[] needed) -> Tensor[]")
 
 
-def _kernel(x, weight, bias, bias2, gamma, beta, groups, lo, hi, eps, clamp, activation, norm, precision) -> Tensor:
-    given = {"groups": groups, "lo": lo, "hi": hi, "eps": eps, "clamp": clamp}
-    given |= {"activation": activation, "norm": norm, "precision": precision}
-    tensors = (None if tensor is None else tensor.detach() for tensor in (x, weight, bias, bias2, gamma, beta))
-    return plain.gemm_norm(*tensors, **given)
+def _kernel(*arguments: Any) -> Tensor:
+    tensors, settings = arguments[:_N_TENSORS], dict(zip(plain.NAMES, arguments[_N_TENSORS:]))
+    return plain.gemm_norm(*(None if tensor is None else tensor.detach() for tensor in tensors), **settings)
 
 
-def _no_gradient(*arguments) -> Tensor:
-    for name, tensor in zip(_NAMES, arguments):
-        if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
-            raise RuntimeError(
-                f"quern.torch.gemm_norm has no gradient, and {name} requires one: call it under torch.no_grad(), or "
-                "give .detach()"
-            )
-    with torch._C._AutoDispatchBelowAutograd():
-        return torch.ops.quern.gemm_norm(*arguments)
+def _gradients(dy: Tensor, *arguments: Any) -> list[Tensor]:
+    """Of the tensors that need one, in their order."""
+    return [one for one in _gemm_backward.gradients(dy, *arguments) if one is not None]
 
 
 for _key in ("CPU", "CUDA"):
     _library.impl("gemm_norm", _kernel, _key)
-_library.impl("gemm_norm", _no_gradient, "Autograd")
+    _library.impl("gemm_norm_backward", _gradients, _key)
 
 
 @torch.library.register_fake(f"{NAMESPACE}::gemm_norm", lib=_library)
 def _fake(x, weight, *rest) -> Tensor:
     return x.new_empty(plain.result_shape(x, weight))
+
+
+@torch.library.register_fake(f"{NAMESPACE}::gemm_norm_backward", lib=_library)
+def _fake_gradients(dy, *arguments) -> list[Tensor]:
+    return [one.new_empty(one.shape) for one, needed in zip(arguments, arguments[-1]) if needed]
+
+
+# ---- autograd ----
+def _keep(ctx: Any, inputs: tuple, output: Any) -> None:
+    ctx.save_for_backward(*inputs[:_N_TENSORS])
+    ctx.settings = inputs[_N_TENSORS:]
+
+
+def _backward(ctx: Any, dy: Tensor) -> tuple:
+    needed = list(ctx.needs_input_grad[:_N_TENSORS])
+    made = iter(torch.ops.quern.gemm_norm_backward(dy, *ctx.saved_tensors, *ctx.settings, needed))
+    return (*(next(made) if one else None for one in needed), *(None for _ in ctx.settings))
+
+
+def _refuse(ctx: Any, *slopes: Any) -> Any:
+    raise no_second("gemm_norm")
+
+
+torch.library.register_autograd(f"{NAMESPACE}::gemm_norm", _backward, setup_context=_keep, lib=_library)
+torch.library.register_autograd(f"{NAMESPACE}::gemm_norm_backward", _refuse, lib=_library)
+
+
+class _Recorded(torch.autograd.Function):
+    """apply(settings, *tensors): without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx: Any, settings: tuple, *tensors: Tensor | None) -> Tensor:
+        _keep(ctx, (*tensors, *settings), None)
+        made = plain.fast(None, *tensors, *settings, None)
+        return _kernel(*tensors, *settings) if made is NotImplemented else made
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple:
+        needed = ctx.needs_input_grad[1:]
+        if torch.is_grad_enabled():  # create_graph=True
+            made = iter(torch.ops.quern.gemm_norm_backward(dy, *ctx.saved_tensors, *ctx.settings, list(needed)))
+            return (None, *(next(made) if one else None for one in needed))
+        arguments: Any = (dy, *ctx.saved_tensors, *ctx.settings, needed)
+        return (None, *_gemm_backward.gradients(*arguments))
+
+
+def _record(y: None, *arguments: Any) -> Tensor:
+    return _Recorded.apply(arguments[_N_TENSORS:-1], *arguments[:_N_TENSORS])
+
+
+_fast_call = _fast.create(op("gemm_norm"), plain.NAMES, ["y"], only_torch=True, record=_record)
 
 
 def gemm_norm(
@@ -67,7 +112,8 @@ def gemm_norm(
     precision: str = "fp32",
 ) -> Tensor:
     """As quern.gemm_norm, for tensors of one device: norm(activation(clamp(x @ weight.T + bias + bias2, lo, hi))) *
-    gamma + beta. torch.compile sees one op. There is no gradient: a RuntimeError where one would be needed."""
+    gamma + beta. torch.compile sees one op. The gradient recomputes the product and is made of products of the same
+    precision. A second derivative and forward mode are refused."""
     if not torch.compiler.is_compiling():
         made = _fast_call(
             None, x, weight, bias, bias2, gamma, beta, groups, lo, hi, eps, clamp, activation, norm, precision, None

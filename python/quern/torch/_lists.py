@@ -8,7 +8,6 @@ are compared with what the plan was made for. Whatever differs makes a new list,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from ctypes import Structure, addressof, byref, c_uint64
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from torch import Tensor
 from .. import _abi
 from .._library import lib
 from .._ops import Op, Plan
-from ._calls import Place, as_real, code_of, grads_of, tensors_of
+from ._calls import Place, as_real, code_of, grads_of, named, tensors_of
 from ._sharded import Sharding, check_grad, local, sum_over_shards
 from ._watch import CHANGED, SAME, ListWatch, has_table, watch
 
@@ -114,13 +113,7 @@ class ParameterList:
         try:
             return Plan(self.op, self.place.current(), params, len(self), self.roles)
         except (ValueError, TypeError, RuntimeError) as error:
-            raise self._named(error) from None
-
-    def _named(self, error: Exception) -> Exception:
-        """The library's sentences call a tensor "param[3]", its place in the list: says which parameter that is."""
-        places = dict.fromkeys(int(place) for place in re.findall(r"\b[a-z_]+\[(\d+)\]", str(error)))
-        labels = [f"[{k}] is {self.members[k].label}" for k in places if k < len(self)]
-        return type(error)(f"{error} ({', '.join(labels)})") if labels else error
+            raise named(error, self.members) from None
 
     def gather(self) -> bool:
         """Takes this step's gradients. False: something is not as it was when the plan was made."""
@@ -195,7 +188,7 @@ class ParameterList:
             self._plan.step(self.place.current(), params, self._moved if self._grads_moved else None)
         except (ValueError, TypeError, RuntimeError) as error:
             self._grads_moved = True  # what the plan has taken of it is not known
-            raise self._named(error) from None
+            raise named(error, self.members) from None
         finally:
             params.agreement = None
             self._grads = []

@@ -5,7 +5,6 @@ all of it anew at each call. It does not know where state comes from, nor what o
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Sequence
 from ctypes import Structure, addressof, byref
@@ -18,7 +17,7 @@ from .. import _lopt
 from .._columns import Span
 from .._library import DTYPES, lib
 from .._tensors import Tensors
-from ._calls import Place, grads_of, increment_version
+from ._calls import Place, grads_of, increment_version, named
 from ._lopt_shards import Shards
 from ._watch import CHANGED, SAME, ListWatch, are_same, has_table, watch
 
@@ -149,7 +148,7 @@ class MemberList:
         try:
             lib.qn_op_prepare(op.info, byref(self.place.current()), byref(params), len(self), roles)
         except (ValueError, TypeError, RuntimeError) as error:
-            raise self._named(error) from None
+            raise named(error, self.members) from None
         del copies
 
     def _point(self, params: Structure, factors: array, weights: dict[str, Tensor]) -> dict[int, Tensor]:
@@ -201,11 +200,5 @@ class MemberList:
                     f"{self.family.title}: a sum over the processes failed, and the step is not whole: "
                     f"{self.shards.error}"
                 ) from self.shards.error
-            raise self._named(error) from None
+            raise named(error, self.members) from None
         return lent
-
-    def _named(self, error: Exception) -> Exception:
-        """The library's sentences call a tensor "param[3]", its place in the list: says which parameter that is."""
-        places = dict.fromkeys(int(place) for place in re.findall(r"\b[a-z_]+\[(\d+)\]", str(error)))
-        names = [f"[{place}] is {self.members[place].label}" for place in places if place < len(self)]
-        return type(error)(f"{error}" + (f" ({', '.join(names)})" if names else ""))

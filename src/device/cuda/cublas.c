@@ -24,7 +24,7 @@ typedef struct kind {
   int device, operands;
   int64_t m, n, k;
   size_t workspace_bytes;
-  uint32_t alignment_x, alignment_w, alignment_z, none; /* so that there is no padding: kinds are compared as bytes */
+  uint32_t alignment_x, alignment_w, alignment_z, narrow; /* without padding: kinds are compared as bytes */
 } kind;
 
 typedef struct choice {
@@ -195,6 +195,7 @@ static int describe(const qn_cublas *c, const qn_cublas_product *p, description 
   static const int computes[] = {CUBLAS_32F_PEDANTIC, CUBLAS_32F_FAST_TF32, CUBLAS_32F_FAST_16BF, CUBLAS_32F};
   _Static_assert(sizeof computes / sizeof *computes == QN_CUBLAS_CLASSES, "one for each");
   const int type = p->operands == QN_CUBLAS_OF_BF16 ? CUBLAS_R_16BF : CUBLAS_R_32F;
+  const int of_z = p->narrow ? CUBLAS_R_16BF : CUBLAS_R_32F;
   const int32_t turned = 1, straight = 0;
   const uint64_t m = (uint64_t)p->m, n = (uint64_t)p->n, k = (uint64_t)p->k;
   *d = (description){0};
@@ -203,7 +204,7 @@ static int describe(const qn_cublas *c, const qn_cublas_product *p, description 
   if (!bad) bad = c->cublasLtMatmulDescSetAttribute(&d->product, CUBLAS_DESC_TRANSB, &straight, sizeof straight);
   if (!bad) bad = c->cublasLtMatrixLayoutInit_internal(&d->w, sizeof d->w, type, k, n, p->k);
   if (!bad) bad = c->cublasLtMatrixLayoutInit_internal(&d->x, sizeof d->x, type, k, m, p->k);
-  if (!bad) bad = c->cublasLtMatrixLayoutInit_internal(&d->z, sizeof d->z, CUBLAS_R_32F, n, m, p->n);
+  if (!bad) bad = c->cublasLtMatrixLayoutInit_internal(&d->z, sizeof d->z, of_z, n, m, p->n);
   return bad;
 }
 
@@ -223,7 +224,8 @@ static kind kind_of(int device, const qn_cublas_product *p)
                 .workspace_bytes = p->workspace_bytes,
                 .alignment_x = alignment(p->x),
                 .alignment_w = alignment(p->w),
-                .alignment_z = alignment(p->z)};
+                .alignment_z = alignment(p->z),
+                .narrow = p->narrow};
 }
 
 static int ask(const qn_cublas *c, cublas_handle handle, const kind *of, description *d, cublas_found *found)

@@ -92,7 +92,8 @@ typedef struct qn_cublas_product {
   qn_cublas_class operands;
   int64_t m, n, k;
   const void *x, *w;
-  float *z;
+  void *z;         /* f32, or bf16 */
+  bool narrow;     /* bf16 */
   void *workspace; /* aligned to 16 bytes; cuBLAS's own use */
   size_t workspace_bytes;
   void *stream;

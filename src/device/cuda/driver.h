@@ -20,6 +20,17 @@ typedef struct cu_library_s *cu_library;
 typedef struct cu_kernel_s *cu_kernel;
 typedef struct cu_function_s *cu_function;
 
+/* CUlaunchConfig, and a CUlaunchAttribute whose value is an int. */
+typedef struct cu_launch_attribute {
+  int what, none, value, rest[15];
+} cu_launch_attribute;
+typedef struct cu_launch_config {
+  unsigned grid[3], block[3], shared_bytes;
+  cu_stream stream;
+  cu_launch_attribute *attributes;
+  unsigned n_attributes;
+} cu_launch_config;
+
 /* The numbers of the interface. */
 enum {
   CU_SUCCESS = 0,
@@ -41,7 +52,9 @@ enum {
   CU_FUNCTION_REGISTERS = 4,
   CU_FUNCTION_DYNAMIC_SHARED_BYTES = 8, /* that a launch may ask for */
   CU_STREAM_NON_BLOCKING = 1,
-  CU_EVENT_DEFAULT = 0, /* timed; waits spin */
+  CU_EVENT_DEFAULT = 0,       /* timed; waits spin */
+  CU_LAUNCH_EARLY = 6,        /* an attribute: programmatic stream serialization */
+  CU_EARLY_IN_GRAPHS = 12030, /* the first version that captures such a launch */
   CU_PROC_LEGACY_STREAM = 1,
   CU_TENSOR_FLOAT32 = 7,
   CU_TENSOR_BFLOAT16 = 9,
@@ -92,7 +105,8 @@ enum {
                              int interleave, int swizzle, int promotion, int fill))                                    \
   X(cuLaunchKernel,                                                                                                    \
     (cu_function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,               \
-     unsigned block_z, unsigned shared_bytes, cu_stream, void **arguments, void **extra))
+     unsigned block_z, unsigned shared_bytes, cu_stream, void **arguments, void **extra))                              \
+  X(cuLaunchKernelEx, (const cu_launch_config *, cu_function, void **arguments, void **extra))
 
 typedef struct qn_cuda_driver {
 #define X(name, signature) cu_result(*name) signature;

@@ -7,7 +7,13 @@
 #include <string.h>
 
 /* A block has so much shared memory without being asked for more; along y and z a grid and a block are smaller. */
-enum { PLAIN_SHARED_BYTES = 48 << 10, MOST_BLOCKS = INT32_MAX, MOST_BLOCKS_YZ = 65535, MOST_THREADS_Z = 64 };
+enum {
+  PLAIN_SHARED_BYTES = 48 << 10,
+  MOST_BLOCKS = INT32_MAX,
+  MOST_BLOCKS_YZ = 65535,
+  MOST_THREADS_Z = 64,
+  EARLY_ARCH = 90
+};
 
 struct qn_device_function {
   qn_device_function *next; /* of the same module */
@@ -179,6 +185,19 @@ static qn_status check_geometry(qn_device device, const qn_device_function *func
   return QN_OK;
 }
 
+static qn_status launch_early(const qn_cuda_scope *scope, const qn_device_function *function, const qn_launch *run,
+                              void **arguments)
+{
+  cu_launch_attribute early = {.what = CU_LAUNCH_EARLY, .value = 1};
+  const cu_launch_config config = {.grid = {(unsigned)run->blocks, or_one(run->blocks_y), or_one(run->blocks_z)},
+                                   .block = {run->threads, or_one(run->threads_y), or_one(run->threads_z)},
+                                   .shared_bytes = run->shared_bytes,
+                                   .stream = run->stream,
+                                   .attributes = &early,
+                                   .n_attributes = 1};
+  return qn_cuda_call(scope, cuLaunchKernelEx, &config, function->handle, arguments, NULL);
+}
+
 qn_status qn_cuda_launch(qn_device device, const qn_device_function *function, const qn_launch *run)
 {
   qn_cuda_scope scope;
@@ -194,9 +213,12 @@ qn_status qn_cuda_launch(qn_device device, const qn_device_function *function, c
   if (!status) status = allow_shared(&scope, function, run->shared_bytes);
   if (!status) {
     qn_launch_note(function->name, run->stream);
-    status = qn_cuda_call(&scope, cuLaunchKernel, function->handle, (unsigned)run->blocks, or_one(run->blocks_y),
-                          or_one(run->blocks_z), run->threads, or_one(run->threads_y), or_one(run->threads_z),
-                          run->shared_bytes, run->stream, run->argument ? arguments : NULL, NULL);
+    if (run->early && scope.device->arch >= EARLY_ARCH && scope.driver->version >= CU_EARLY_IN_GRAPHS)
+      status = launch_early(&scope, function, run, arguments);
+    else
+      status = qn_cuda_call(&scope, cuLaunchKernel, function->handle, (unsigned)run->blocks, or_one(run->blocks_y),
+                            or_one(run->blocks_z), run->threads, or_one(run->threads_y), or_one(run->threads_z),
+                            run->shared_bytes, run->stream, run->argument ? arguments : NULL, NULL);
   }
   return qn_cuda_leave(&scope, status);
 }

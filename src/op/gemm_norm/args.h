@@ -6,14 +6,17 @@
 #define QN_OP_GEMM_NORM_ARGS_H
 #include "base/kernel.h"
 
-/* Dense, row-major: x (m, k), w (n, k), y (m, n). f32, or bf16 where QN_GEMM_SHORT is 1. What the flags (see
- * gemm_norm.math.h) lack is NULL. */
+/* Row-major: x (m, k), w (n, k), y (m, n). f32, or bf16 where QN_GEMM_SHORT is 1. What the flags (see
+ * gemm_norm.math.h) lack is NULL. Where QN_GEMM_RAW is 1 the kernel writes sums alone, in f32: k is cut into slices,
+ * and those of slice s stand `slice` elements behind those of the one before. */
 typedef struct qn_gemm_args {
   const void *x, *w;
   void *y;
   const float *bias, *bias2, *gamma, *beta; /* n elements */
   qn_i64 m, n, k;
-  qn_i64 columns; /* of a norm's group; n is a multiple of it. No norm: n */
+  qn_i64 row, pitch;             /* elements from a row of x or w to the next, and of y */
+  qn_i64 slices, slice_k, slice; /* of k, columns of k in one, elements of y from one to the next */
+  qn_i64 columns;                /* of a norm's group; n is a multiple of it. No norm: n */
   float lo, hi, eps;
 } qn_gemm_args;
 
@@ -25,9 +28,19 @@ typedef struct qn_gemm_split_args {
   qn_i64 parts; /* of 16 columns; even */
 } qn_gemm_split_args;
 
-/* With the product apart: what writes z (m, n), and the epilogue that makes y of it. */
+/* Of the kernel that copies x and w into rows of 16-byte parts (gemm.align.cu), with zeros behind column k. */
+typedef struct qn_gemm_align_args {
+  const void *x, *w;
+  void *to; /* x's rows, then w's */
+  qn_i64 m, n, k;
+  qn_i64 row; /* elements */
+} qn_gemm_align_args;
+
+/* Of the epilogue that makes y of sums in memory (gemm.epilogue.cu). */
 typedef struct qn_gemm_z_args {
   qn_gemm_args of;
-  float *z;
+  const float *z;      /* `slices` times (m, n), `slice` elements apart, which are added in this order */
+  qn_i64 pitch, slice; /* elements from a row of z to the next, from a slice to the next */
+  qn_i64 slices;
 } qn_gemm_z_args;
 #endif

@@ -6,6 +6,7 @@
 #include "core/core.h"
 #include "device/cuda/cublas.h"
 #include "op/gemm_norm/gemm.h"
+#include <math.h>
 #include <stdio.h>
 
 enum { TENSOR_CORES = 80, HOPPER = 90 }; /* compute capabilities; f32 operands are rounded from the first on */
@@ -25,15 +26,15 @@ static qn_cublas_product product_of(const qn_gemm_problem *problem, const qn_gem
                                                               [QN_GEMM_TF32X3] = QN_CUBLAS_F32,
                                                               [QN_GEMM_BF16] = QN_CUBLAS_BF16};
   const qn_gemm_args *a = &problem->args;
-  char *workspace = call->workspace;
   return (qn_cublas_product){.operands = problem->short_data ? QN_CUBLAS_OF_BF16 : classes[problem->precision],
                              .m = a->m,
                              .n = a->n,
                              .k = a->k,
                              .x = a->x,
                              .w = a->w,
-                             .z = qn_gemm_z(problem, call),
-                             .workspace = workspace ? workspace + qn_gemm_z_bytes(problem) : NULL,
+                             .z = a->y,
+                             .narrow = problem->short_data && !problem->raw && !problem->flags,
+                             .workspace = call->workspace,
                              .workspace_bytes = scratch_bytes(call->target)};
 }
 
@@ -63,8 +64,8 @@ static const char *lacks(const qn_gemm_variant *variant, const qn_gemm_problem *
 static size_t workspace_bytes(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
                               const qn_gemm_target *target)
 {
-  (void)variant;
-  return qn_gemm_z_bytes(problem) + scratch_bytes(target);
+  (void)variant, (void)problem;
+  return scratch_bytes(target);
 }
 
 static qn_status run(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call)
@@ -72,31 +73,35 @@ static qn_status run(const qn_gemm_variant *variant, const qn_gemm_problem *prob
   qn_cublas_product product = product_of(problem, call);
   (void)variant;
   product.stream = call->exec->stream;
-  if (!call->prepare) qn_try(qn_cublas_multiply(call->exec->device, &product));
-  return qn_gemm_epilogue(problem, call, qn_gemm_z(problem, call));
+  return call->prepare ? QN_OK : qn_cublas_multiply(call->exec->device, &product);
 }
 
-/* What an H200 gave at shapes from 1 x 8192 -> 8192 to 1024 x 8192 -> 8192, fitted: launches, then the product at such
- * a rate or w from memory, then a pass over z. Its tiles of tensor cores leave part of the GPU without work where the
- * result is small; those of f32 are for 48 rows and more, but for one row. */
+/* What an H200 gave over some hundred shapes, fitted: a beginning, then tiles of 64 by 64 at such a rate, or so many
+ * times the time of memory, and what a long k costs. Tensor cores slow down where rows are not aligned to 16 bytes. */
 typedef struct speed {
-  double begin_us, flops_us, bytes_us;
+  double begin_us, flops_us, memory, depth_us;
 } speed;
 
 static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  static const speed of_f32 = {16, 50e6, 3e6}, rounded = {14, 355e6, 3.5e6}, of_bf16 = {10.5, 600e6, 3.5e6};
+  static const speed of_f32 = {4.5, 50e6, 2, 0.12}, of_tf32 = {4, 350e6, 1.3, 0.05},
+                     of_rounded = {3.6, 350e6, 1.3, 0.05}, of_bf16 = {2.4, 850e6, 0.75, 0.03};
   const qn_gemm_args *a = &problem->args;
   const int share = target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
-  const bool rounds = problem->precision == QN_GEMM_TF32 || problem->precision == QN_GEMM_BF16;
-  const speed *s = problem->short_data ? &of_bf16 : rounds ? &rounded : &of_f32;
-  const double m = (double)a->m, n = (double)a->n, k = (double)a->k;
-  const double rows = s == &of_f32 && a->m > 1 && a->m < 48 ? 48 : m;
-  const double idle = s != &of_f32 && m * n < 128.0 * 256 * share ? 0.6 : 1;
-  const double work = 2 * rows * n * k / (s->flops_us * idle * share / 132);
-  const double memory = (problem->short_data ? 2 : 4) * n * k / s->bytes_us;
+  const bool f32 = problem->precision != QN_GEMM_TF32 && problem->precision != QN_GEMM_BF16;
+  const speed *s = problem->short_data                  ? &of_bf16
+                   : f32                                ? &of_f32
+                   : problem->precision == QN_GEMM_TF32 ? &of_tf32
+                                                        : &of_rounded;
+  const double m = (double)((a->m + 63) / 64 * 64), n = (double)((a->n + 63) / 64 * 64), k = (double)a->k;
+  const int64_t part = problem->short_data ? 8 : 4;
+  const bool rough = a->k % part || a->n % part || (uintptr_t)a->x % 16 || (uintptr_t)a->w % 16;
+  const double slow = rough && !f32 ? (problem->short_data ? 8 : 3) : 1;
+  const double work = 2 * m * n * k * slow / (s->flops_us * share / 132);
+  const double bytes = ((double)(a->m + a->n) * k + (double)a->m * (double)a->n) * (problem->short_data ? 2 : 4);
+  const double memory = s->memory * qn_gemm_memory_us(target, bytes, bytes);
   (void)variant;
-  return s->begin_us + (work > memory ? work : memory) + 8 * m * n / 3.5e6;
+  return s->begin_us + (slow > 1 ? 2 : 0) + (work > memory ? work : memory) + s->depth_us * sqrt(k);
 }
 
 const qn_gemm_variant qn_gemm_cublas[] = {
@@ -104,6 +109,8 @@ const qn_gemm_variant qn_gemm_cublas[] = {
      .precisions = (1u << QN_GEMM_PRECISIONS) - 1,
      .looseness = 2, /* its own rounding, of the class or a tighter one */
      .refuses = refuses,
+     .writes_y = true,
+     .any_rows = true,
      .lacks = lacks,
      .workspace_bytes = workspace_bytes,
      .run = run,

@@ -8,11 +8,12 @@
 #include "op/launch_shape.h"
 #include "op/tune.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const qn_gemm_variant *const families[] = {qn_gemm_hopper, qn_gemm_mma,   qn_gemm_sliced,
-                                                  qn_gemm_cores,  qn_gemm_plain, qn_gemm_cublas};
-enum { FAMILIES = sizeof families / sizeof families[0], VARIANTS_MOST = 256 };
+static const qn_gemm_variant *const families[] = {qn_gemm_hopper, qn_gemm_mma,   qn_gemm_sliced, qn_gemm_cores,
+                                                  qn_gemm_rows,   qn_gemm_plain, qn_gemm_cublas};
+enum { FAMILIES = sizeof families / sizeof families[0], VARIANTS_MOST = 256, SLICES_MOST = 256 };
 
 const char *const qn_gemm_precision_names[QN_GEMM_PRECISIONS] = {"fp32", "tf32", "bf16x3", "tf32x3", "bf16"};
 
@@ -51,20 +52,29 @@ static const char *obstacle(const qn_gemm_variant *v, const qn_gemm_problem *pro
   return why ? why : lack(v, problem, target);
 }
 
-static const qn_gemm_variant *named(const char *name)
+/* The choice of that name; no variant: there is none. "sliced-16x32-k8" is one of 8 slices of k, without a number it
+ * is as many as are thought to be the fastest. */
+static qn_gemm_choice named(const char *name)
 {
   for (size_t f = 0; f < FAMILIES; f++)
-    for (const qn_gemm_variant *v = families[f]; v->name; v++)
-      if (!strcmp(v->name, name)) return v;
-  return NULL;
+    for (const qn_gemm_variant *v = families[f]; v->name; v++) {
+      const size_t length = strlen(v->name);
+      char *end;
+      if (strncmp(v->name, name, length) != 0) continue;
+      if (!name[length]) return (qn_gemm_choice){v, 0};
+      if (strncmp(name + length, "-k", 2) != 0 || name[length + 2] < '1' || name[length + 2] > '9') continue;
+      const long slices = strtol(name + length + 2, &end, 10);
+      if (!*end && slices <= SLICES_MOST) return (qn_gemm_choice){v, slices};
+    }
+  return (qn_gemm_choice){NULL, 0};
 }
 
 /* The one that the option asks for. */
-static qn_status asked(const char *name, const qn_gemm_variant **variant)
+static qn_status asked(const char *name, qn_gemm_choice *choice)
 {
   const char *names[VARIANTS_MOST + 1] = {NULL};
-  *variant = named(name);
-  if (*variant) return QN_OK;
+  *choice = named(name);
+  if (choice->variant) return QN_OK;
   for (size_t k = 0; k < VARIANTS_MOST && qn_gemm_variant_name(k); k++) names[k] = qn_gemm_variant_name(k);
   const char *near = qn_nearest(name, names);
   return qn_fail(QN_BAD_ARGUMENT, "the option gemm (QUERN_GEMM) is \"%s\", and there is no such variant%s%s", name,
@@ -72,10 +82,10 @@ static qn_status asked(const char *name, const qn_gemm_variant **variant)
 }
 
 static qn_status forced(const char *name, const qn_gemm_problem *problem, const qn_gemm_target *target,
-                        const qn_gemm_variant **variant)
+                        qn_gemm_choice *choice)
 {
-  qn_try(asked(name, variant));
-  const char *why = obstacle(*variant, problem, target);
+  qn_try(asked(name, choice));
+  const char *why = obstacle(choice->variant, problem, target);
   return why ? qn_fail(QN_UNSUPPORTED, "gemm_norm: the variant %s, which the option gemm asks for, cannot do this: %s",
                        name, why)
              : QN_OK;
@@ -100,9 +110,9 @@ static qn_status option(const char **name)
 qn_status qn_gemm_option_check(void)
 {
   const char *name;
-  const qn_gemm_variant *variant;
+  qn_gemm_choice choice;
   qn_try(option(&name));
-  return *name ? asked(name, &variant) : QN_OK;
+  return *name ? asked(name, &choice) : QN_OK;
 }
 
 /* ---- what was measured ---- */
@@ -120,13 +130,14 @@ void qn_gemm_tune_key(const qn_gemm_problem *problem, qn_tune_key *key)
                        .width = normed ? (uint64_t)a->columns : 1};
 }
 
-/* What the tables said lately, so that a call asks without a lock. */
+/* What was chosen lately, so that a call asks neither tables, which takes a lock, nor the rule. */
 typedef struct kept_choice {
   unsigned options, files; /* generations; 0: nothing is kept */
   qn_device device;
-  qn_tune_key key;                /* its texts are of static storage */
-  const qn_gemm_variant *variant; /* NULL: the tables have nothing */
-  const char *why;
+  qn_tune_key key; /* its texts are of static storage */
+  uint32_t flags, aligned;
+  qn_gemm_choice choice;
+  char why[200];
 } kept_choice;
 
 static bool same_key(const qn_tune_key *a, const qn_tune_key *b)
@@ -135,105 +146,126 @@ static bool same_key(const qn_tune_key *a, const qn_tune_key *b)
          a->depth == b->depth && a->width == b->width;
 }
 
-static qn_status look_up(kept_choice *kept)
+static bool same(const kept_choice *a, const kept_choice *b)
+{
+  return a->files == b->files && a->options == b->options && same_key(&a->key, &b->key) && a->flags == b->flags &&
+         a->aligned == b->aligned && a->device.kind == b->device.kind && a->device.index == b->device.index;
+}
+
+/* Which of the tensors lie on whole parts of 16 bytes, which is all that a choice asks of addresses. */
+static uint32_t aligned(const qn_gemm_args *a)
+{
+  const void *const all[] = {a->x, a->w, a->y, a->bias, a->bias2, a->gamma, a->beta};
+  uint32_t bits = 0;
+  for (size_t k = 0; k < sizeof all / sizeof *all; k++) bits |= (uint32_t)((uintptr_t)all[k] % 16 == 0) << k;
+  return bits;
+}
+
+/* What the tables say of it; no variant: nothing that can be followed, and why not. */
+static qn_status by_tables(kept_choice *kept, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   qn_arch arch = {.size = sizeof arch};
   qn_tune_entry entry;
-  kept->variant = NULL;
+  snprintf(kept->why, sizeof kept->why, "the rule");
   qn_try(qn_tune_arch(kept->device, &arch));
   const qn_tune_source source = qn_tune_find("gemm_norm", &arch, &kept->key, &entry);
   if (source == QN_TUNE_NONE) return QN_OK;
-  kept->variant = named(entry.choice);
-  kept->why = qn_tune_reason(source, &entry, &arch);
-  if (!kept->variant)
+  const qn_gemm_choice choice = named(entry.choice);
+  if (!choice.variant) {
     qn_log(QN_LOG_WARNING, "the tune table of gemm_norm: an entry for %s is ignored: there is no variant \"%s\"",
            entry.arch, entry.choice);
-  return QN_OK;
-}
-
-static qn_status ask_tables(const qn_gemm_problem *problem, qn_device device, const kept_choice **choice)
-{
-  enum { KEPT = 32 };
-  static _Thread_local kept_choice all[KEPT];
-  const unsigned options = qn_option_generation(), files = 1 + qn_tune_generation();
-  qn_tune_key key;
-  qn_gemm_tune_key(problem, &key);
-  const uint64_t mixed = ((key.rows * 31 + key.cols) * 31 + key.depth) * 31 + (uint64_t)problem->precision;
-  kept_choice *kept = &all[(mixed ^ mixed >> 7) % KEPT];
-  *choice = kept;
-  if (kept->files == files && kept->options == options && same_key(&kept->key, &key) &&
-      kept->device.kind == device.kind && kept->device.index == device.index)
     return QN_OK;
-  *kept = (kept_choice){.device = device, .key = key};
-  qn_try(look_up(kept));
-  kept->options = options;
-  kept->files = files;
+  }
+  const char *why = obstacle(choice.variant, problem, target), *reason = qn_tune_reason(source, &entry, &arch);
+  if (why)
+    snprintf(kept->why, sizeof kept->why, "the rule; %s, of %s, cannot: %s", choice.variant->name, reason, why);
+  else
+    snprintf(kept->why, sizeof kept->why, "%s", reason);
+  if (!why) kept->choice = choice;
   return QN_OK;
 }
 
 int qn_gemm_looseness(const char *variant)
 {
-  const qn_gemm_variant *v = named(variant);
+  const qn_gemm_variant *v = named(variant).variant;
   return v ? v->looseness : 0;
 }
 
 /* ---- the choice ---- */
 
-/* Why the rule is asked although the tables name a variant, in words of static storage. */
-static const char *cannot_follow(const kept_choice *tabled, const char *why)
-{
-  static _Thread_local char text[256];
-  snprintf(text, sizeof text, "the rule; %s, of %s, cannot: %s", tabled->variant->name, tabled->why, why);
-  return text;
-}
-
 /* The one whose guessed time is least, of those that can; what they may lack is asked only where it matters. */
-static const qn_gemm_variant *by_rule(const qn_gemm_problem *problem, const qn_gemm_target *target)
+static qn_gemm_choice by_rule(const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  const qn_gemm_variant *fastest = NULL;
+  qn_gemm_choice fastest = {NULL, 0};
   double best = 0;
   for (size_t f = 0; f < FAMILIES; f++)
     for (const qn_gemm_variant *v = families[f]; v->name; v++) {
+      qn_gemm_choice choice = {v, 0};
       if (refusal(v, problem, target)) continue;
-      const double guess = v->guess_us(v, problem, target);
-      if ((fastest && guess >= best) || lack(v, problem, target)) continue;
-      fastest = v;
+      const double guess = qn_gemm_choice_guess(&choice, problem, target);
+      if ((fastest.variant && guess >= best) || lack(v, problem, target)) continue;
+      fastest = choice;
       best = guess;
     }
   return fastest;
 }
 
-static qn_status choose(const qn_gemm_problem *problem, const qn_gemm_target *target, const qn_gemm_variant **variant,
+static qn_status look_up(const qn_gemm_problem *problem, const qn_gemm_target *target, kept_choice *kept)
+{
+  qn_try(by_tables(kept, problem, target));
+  if (!kept->choice.variant) kept->choice = by_rule(problem, target);
+  if (!kept->choice.variant) return qn_fail(QN_UNSUPPORTED, "gemm_norm: no variant can do this on this device");
+  qn_gemm_choice_guess(&kept->choice, problem, target);
+  return QN_OK;
+}
+
+static qn_status choose(const qn_gemm_problem *problem, const qn_gemm_target *target, qn_gemm_choice *choice,
                         const char **why)
 {
+  enum { KEPT = 32 };
+  static _Thread_local kept_choice all[KEPT];
   const char *name;
-  const kept_choice *tabled;
-  *variant = NULL;
   qn_try(option(&name));
   *why = "forced";
-  if (*name) return forced(name, problem, target, variant);
-  qn_try(ask_tables(problem, target->device, &tabled));
-  *why = "the rule";
-  if (tabled->variant) {
-    const char *in_its_way = obstacle(tabled->variant, problem, target);
-    *variant = tabled->variant;
-    *why = in_its_way ? cannot_follow(tabled, in_its_way) : tabled->why;
-    if (!in_its_way) return QN_OK;
+  if (*name) return forced(name, problem, target, choice);
+  kept_choice asked = {.options = qn_option_generation(),
+                       .files = 1 + qn_tune_generation(),
+                       .device = target->device,
+                       .flags = problem->flags,
+                       .aligned = aligned(&problem->args)};
+  qn_gemm_tune_key(problem, &asked.key);
+  const uint64_t mixed =
+      ((asked.key.rows * 31 + asked.key.cols) * 31 + asked.key.depth) * 31 + (uint64_t)problem->precision;
+  kept_choice *kept = &all[(mixed ^ mixed >> 7) % KEPT];
+  if (!same(kept, &asked)) {
+    qn_try(look_up(problem, target, &asked));
+    *kept = asked;
   }
-  *variant = by_rule(problem, target);
-  return *variant ? QN_OK : qn_fail(QN_UNSUPPORTED, "gemm_norm: no variant can do this on this device");
+  *choice = kept->choice;
+  *why = kept->why;
+  return QN_OK;
+}
+
+/* Its name, with the slices where there are any, in words that last until the thread's next question. */
+static const char *name_of(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
+{
+  static _Thread_local char text[64];
+  qn_gemm_choice_guess(&choice, problem, target);
+  if (choice.slices < 2) return choice.variant->name;
+  snprintf(text, sizeof text, "%s-k%d", choice.variant->name, (int)choice.slices);
+  return text;
 }
 
 qn_status qn_gemm_device_run(const qn_gemm_problem *problem, const qn_exec *exec, bool prepare)
 {
   qn_gemm_target target;
-  const qn_gemm_variant *variant;
+  qn_gemm_choice choice;
   const char *why;
   qn_try(target_of(exec->device, &target));
-  qn_try(choose(problem, &target, &variant, &why));
-  qn_variant_note(variant->name, why);
-  return variant->run(
-      variant, problem,
+  qn_try(choose(problem, &target, &choice, &why));
+  qn_variant_note(name_of(choice, problem, &target), why);
+  return qn_gemm_choice_run(
+      choice, problem,
       &(qn_gemm_call){
           .exec = exec, .target = &target, .prepare = prepare, .workspace = prepare ? NULL : exec->workspace});
 }
@@ -241,26 +273,25 @@ qn_status qn_gemm_device_run(const qn_gemm_problem *problem, const qn_exec *exec
 const char *qn_gemm_device_choice(const qn_gemm_problem *problem, qn_device device, const char **why)
 {
   qn_gemm_target target;
-  const qn_gemm_variant *variant;
-  if (target_of(device, &target) != QN_OK || choose(problem, &target, &variant, why) != QN_OK) return NULL;
-  return variant->name;
+  qn_gemm_choice choice;
+  if (target_of(device, &target) != QN_OK || choose(problem, &target, &choice, why) != QN_OK) return NULL;
+  return name_of(choice, problem, &target);
 }
 
 const char *qn_gemm_device_refusal(const qn_gemm_problem *problem, qn_device device, size_t k)
 {
   qn_gemm_target target;
   const char *name = qn_gemm_variant_name(k);
-  const qn_gemm_variant *variant = name ? named(name) : NULL;
-  if (!variant) return "there is no such variant";
+  if (!name) return "there is no such variant";
   if (target_of(device, &target) != QN_OK) return qn_last_error();
-  return obstacle(variant, problem, &target);
+  return obstacle(named(name).variant, problem, &target);
 }
 
 size_t qn_gemm_device_workspace(const qn_gemm_problem *problem, const qn_exec *exec)
 {
   qn_gemm_target target;
-  const qn_gemm_variant *variant;
+  qn_gemm_choice choice;
   const char *why;
-  if (target_of(exec->device, &target) != QN_OK || choose(problem, &target, &variant, &why) != QN_OK) return 0;
-  return variant->workspace_bytes ? variant->workspace_bytes(variant, problem, &target) : 0;
+  if (target_of(exec->device, &target) != QN_OK || choose(problem, &target, &choice, &why) != QN_OK) return 0;
+  return qn_gemm_choice_bytes(choice, problem, &target);
 }

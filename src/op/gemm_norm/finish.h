@@ -15,6 +15,27 @@
 #define QN_GEMM_EACH
 #endif
 
+/* The first word of a kernel. The tile of block `of`, and its slice of k: the args as if the product were that slice
+ * alone. Tiles of m are the fastest, slices the slowest. */
+struct slice_place {
+  qn_gemm_args a;
+  qn_i64 m0, n0;
+};
+
+QN_FN slice_place my_slice(qn_gemm_args a, qn_u64 of, qn_i64 tile_m, qn_i64 tile_n)
+{
+  qn_await_kernel();
+  qn_begin_next();
+  const qn_i64 m_tiles = (a.m + tile_m - 1) / tile_m, tiles = m_tiles * ((a.n + tile_n - 1) / tile_n);
+  const qn_i64 block = static_cast<qn_i64>(of), s = block / tiles, tile = block % tiles;
+  const qn_i64 first = s * a.slice_k, left = a.k - first, size = QN_GEMM_SHORT ? 2 : 4;
+  a.x = static_cast<const char *>(a.x) + first * size;
+  a.w = static_cast<const char *>(a.w) + first * size;
+  a.k = left < a.slice_k ? left : a.slice_k;
+  if (QN_GEMM_RAW) a.y = static_cast<float *>(a.y) + s * a.slice;
+  return slice_place{a, tile % m_tiles * tile_m, tile / m_tiles * tile_n};
+}
+
 constexpr int COLUMNS = QN_GEMM_COLUMNS;
 constexpr qn_u32 FLAGS = QN_GEMM_FLAGS;
 
@@ -53,8 +74,16 @@ QN_FN void finish(float (&v)[4], const qn_gemm_args &a, qn_i64 m, qn_i64 n)
       v[i] = qn_gemm_normed(FLAGS, v[i], mean, scale, gamma, beta);
     }
   }
-  if (in)
-    qn_store16(static_cast<float *>(a.y) + m * a.n + n,
+  if (!in) return;
+  if (QN_GEMM_SHORT && !QN_GEMM_RAW) {
+    qn_8bytes to;
+    qn_u32 rest[2];
+    qn_split_bf16(v[0], v[1], to.word[0], rest[0]);
+    qn_split_bf16(v[2], v[3], to.word[1], rest[1]);
+    qn_store8(static_cast<qn_u16 *>(a.y) + m * a.pitch + n, to);
+  } else {
+    qn_store16(static_cast<float *>(a.y) + m * a.pitch + n,
                {{qn_float_bits(v[0]), qn_float_bits(v[1]), qn_float_bits(v[2]), qn_float_bits(v[3])}});
+  }
 }
 #endif

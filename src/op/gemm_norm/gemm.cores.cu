@@ -61,8 +61,8 @@ QN_FN source my_source(float *shared, const qn_gemm_args &a, qn_i64 m0, qn_i64 n
   const qn_u32 thread = 32 * qn_simd() + qn_lane(), part = thread % PARTS, row = thread / PARTS;
   const qn_i64 x_rows = a.m - m0 - row, w_rows = a.n - n0 - row;
   source s;
-  s.x = static_cast<const float *>(a.x) + (m0 + row) * a.k + 4 * part;
-  s.w = static_cast<const float *>(a.w) + (n0 + row) * a.k + 4 * part;
+  s.x = static_cast<const float *>(a.x) + (m0 + row) * a.row + 4 * part;
+  s.w = static_cast<const float *>(a.w) + (n0 + row) * a.row + 4 * part;
   s.left = a.k - 4 * part;
   s.x_rows = static_cast<qn_u32>(x_rows < 0 ? 0 : x_rows < TILE_M ? x_rows : TILE_M);
   s.w_rows = static_cast<qn_u32>(w_rows < 0 ? 0 : w_rows < TILE_N ? w_rows : TILE_N);
@@ -70,21 +70,21 @@ QN_FN source my_source(float *shared, const qn_gemm_args &a, qn_i64 m0, qn_i64 n
   return s;
 }
 
-template <int rows> QN_FN void bring_rows(float *to, const float *from, qn_i64 k, qn_u32 there)
+template <int rows> QN_FN void bring_rows(float *to, const float *from, qn_i64 row, qn_u32 there)
 {
   QN_GEMM_EACH
-  for (qn_u32 i = 0; i < rows; i += RISE, from += RISE * k)
+  for (qn_u32 i = 0; i < rows; i += RISE, from += RISE * row)
     if (i < there)
       qn_copy_begin(to + i * PITCH, from);
     else
       qn_store16(to + i * PITCH, {{0, 0, 0, 0}});
 }
 
-QN_FN void bring(source &s, qn_u32 stage, qn_i64 k)
+QN_FN void bring(source &s, qn_u32 stage, qn_i64 row)
 {
   const bool in = s.left > 0;
-  bring_rows<TILE_M>(s.to + stage * STAGE, s.x, k, in ? s.x_rows : 0);
-  bring_rows<TILE_N>(s.to + stage * STAGE + TILE_M * PITCH, s.w, k, in ? s.w_rows : 0);
+  bring_rows<TILE_M>(s.to + stage * STAGE, s.x, row, in ? s.x_rows : 0);
+  bring_rows<TILE_N>(s.to + stage * STAGE + TILE_M * PITCH, s.w, row, in ? s.w_rows : 0);
   s.x += CHUNK, s.w += CHUNK, s.left -= CHUNK;
 }
 
@@ -115,13 +115,13 @@ QN_FN void multiply_all(float (&sum)[ROWS][STRIPS], float *shared, const qn_gemm
   source from = my_source(shared, a, m0, n0);
   qn_u32 now = 0, free = STAGES - 1;
   for (qn_u32 s = 0; s < STAGES - 1; s++) {
-    if (s < chunks) bring(from, s, a.k);
+    if (s < chunks) bring(from, s, a.row);
     qn_copy_close();
   }
   for (qn_i64 chunk = 0; chunk < chunks; chunk++) {
     qn_copy_wait<STAGES - 2>();
     qn_barrier();
-    if (chunk + STAGES - 1 < chunks) bring(from, free, a.k);
+    if (chunk + STAGES - 1 < chunks) bring(from, free, a.row);
     qn_copy_close();
     multiply_chunk(sum, shared + now * STAGE, p);
     now = now + 1 == STAGES ? 0 : now + 1;
@@ -131,12 +131,12 @@ QN_FN void multiply_all(float (&sum)[ROWS][STRIPS], float *shared, const qn_gemm
   qn_barrier();
 }
 
-QN_GROUP_KERNEL(gemm_cores, qn_gemm_args, a)
+QN_GROUP_KERNEL(gemm_cores, qn_gemm_args, all)
 {
   float *shared = static_cast<float *>(qn_shared_dynamic()); /* the stages; then SLICES tiles of sums */
-  const qn_u64 m_tiles = (static_cast<qn_u64>(a.m) + TILE_M - 1) / TILE_M;
-  const qn_i64 m0 = static_cast<qn_i64>(qn_block() % m_tiles) * TILE_M;
-  const qn_i64 n0 = static_cast<qn_i64>(qn_block() / m_tiles) * TILE_N;
+  const slice_place here = my_slice(all, qn_block(), TILE_M, TILE_N);
+  const qn_gemm_args &a = here.a;
+  const qn_i64 m0 = here.m0, n0 = here.n0;
   const place p = my_place();
   float sum[ROWS][STRIPS] = {};
   multiply_all(sum, shared, a, m0, n0);

@@ -9,41 +9,55 @@
 #include "op/gemm_norm/hopper.h"
 #include <stdio.h>
 
-enum { WORD = 4, ALIGNED = 16, SPLIT_THREADS = 256, MORE = 160 };
+enum { WORD = 4, SPLIT_THREADS = 256, MORE = 160 };
 
 static int64_t pieces(int64_t n, int64_t of) { return (n + of - 1) / of; }
-static double larger(double a, double b) { return a > b ? a : b; }
-static bool aligned(const void *p) { return (uintptr_t)p % ALIGNED == 0; }
 static bool normed(const qn_gemm_problem *problem) { return qn_gemm_norm_of(problem->flags) != QN_GEMM_NO_NORM; }
 
-/* What kernels that read 16 bytes at a time, and write four columns, ask of a problem. */
-static const char *refuses_shapes(const qn_gemm_problem *problem)
+static int64_t places_of(const qn_gemm_target *target)
+{
+  return target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
+}
+
+/* Bytes of x, w and y, once. */
+static double bytes_of(const qn_gemm_problem *problem)
 {
   const qn_gemm_args *a = &problem->args;
-  if (a->k == 0) return "k is 0";
-  if (a->k % WORD || a->n % WORD) return "k and n are multiples of 4";
-  if (problem->short_data && a->k % (2 * WORD)) return "of bf16 k is a multiple of 8";
-  if (!aligned(a->x) || !aligned(a->w) || !aligned(a->y)) return "x, w and y are aligned to 16 bytes";
-  return NULL;
+  const double m = (double)a->m, n = (double)a->n, k = (double)a->k;
+  return (m + n) * k * (problem->short_data ? 2 : 4) + m * n * (double)a->slices * 4;
 }
 
-static const char *refuses_vectors(const qn_gemm_problem *problem)
+/* How long a tile takes: so many microseconds, and nanoseconds for each column of k. */
+typedef struct tile_time {
+  double us, column_ns;
+} tile_time;
+
+/* Blocks of tiles of so many rows and columns. */
+static int64_t blocks_of(const qn_gemm_problem *problem, int64_t rows, int64_t columns)
 {
-  return problem->short_data ? "its tensors are f32" : refuses_shapes(problem);
+  return pieces(problem->args.m, rows) * pieces(problem->args.n, columns) * problem->args.slices;
 }
 
-/* The width of a norm's groups that a tile holds whole, and as the kernels take it: 0 is no norm. */
-static bool holds(const qn_gemm_problem *problem, int64_t most)
+static double larger(double a, double b) { return a > b ? a : b; }
+
+/* Rounds of blocks on the places that there are, or the time of memory; one launch. On the host what these kernels
+ * imitate lane by lane is slower than what another does plainly. */
+static double tiles_us(const qn_gemm_problem *problem, const qn_gemm_target *target, int64_t blocks, int64_t places,
+                       tile_time time)
 {
-  const int64_t columns = problem->args.columns;
-  return !normed(problem) || (columns >= WORD && columns <= most && (columns & (columns - 1)) == 0);
+  const double rounds = (double)pieces(blocks, places);
+  const double us = rounds * (time.us + time.column_ns * 1e-3 * (double)problem->args.slice_k);
+  return (target->device.kind == QN_CUDA ? 2.5 : 1e9) +
+         larger(us, qn_gemm_memory_us(target, bytes_of(problem), bytes_of(problem)));
 }
 
+/* The width of a norm's groups as the kernels take it: 0 is no norm. */
 static int width(const qn_gemm_problem *problem) { return normed(problem) ? (int)problem->args.columns : 0; }
 
 /* ---- gemm.hopper.cu ---- */
 
 enum { TILE_N = 128, CLUSTER = 2, HOPPER_THREADS = 384, HALF_TILE = 64, ALIGNMENT = 1024, FOLD = 8, PART_BYTES = 128 };
+enum { HOPPER_STEP = 64, SHALLOW = 512 }; /* slices are whole chunks in every class; writing y takes longer than k */
 enum { STAGES_MOST = 7, HOPPER_SHARED = 227 * 1024 }; /* of a block, in compute capability 9.0 */
 
 /* A class as the kernel takes it: by how many columns of k it goes, how many parts of 128 bytes these are in a row of w
@@ -56,7 +70,7 @@ typedef struct hopper_class {
 
 typedef struct hopper_settings {
   uint32_t tile_m;
-  double ns[QN_GEMM_PRECISIONS + 1]; /* a chunk of k takes so long in a tile; the last is bf16 in memory */
+  tile_time times[QN_GEMM_PRECISIONS + 1]; /* the last is bf16 in memory */
 } hopper_settings;
 
 static int row_of(const qn_gemm_problem *problem)
@@ -84,11 +98,8 @@ static const char *refuses_hopper(const qn_gemm_variant *variant, const qn_gemm_
   if (class_of(problem)->splits && s->tile_m > 128)
     return "its sums fill the registers, and a split class has them twice";
   if (target->device.kind != QN_CUDA || target->arch.capability != 90) return "it is for compute capability 9.0";
-  if (!holds(problem, HALF_TILE)) return "its tiles hold groups of 4 to 64 columns, a power of two";
-  if (!aligned(a->bias) || !aligned(a->bias2) || !aligned(a->gamma) || !aligned(a->beta))
-    return "biases, gamma and beta are aligned to 16 bytes";
   if (a->m > INT32_MAX || a->n > INT32_MAX || a->k > INT32_MAX / 2) return "an extent is above 2^31 - 1, or k 2^30 - 1";
-  return refuses_shapes(problem);
+  return a->k ? NULL : "k is 0";
 }
 
 static int64_t chunks_of(const qn_gemm_problem *problem) { return pieces(problem->args.k, class_of(problem)->columns); }
@@ -160,35 +171,43 @@ static qn_status run_hopper(const qn_gemm_variant *variant, const qn_gemm_proble
   const uint32_t stages = stages_of(class_of(problem), s->tile_m, &shared);
   const qn_device_function *function;
   argument.tiles = argument.m_tiles * (uint32_t)pieces(a->n, TILE_N * CLUSTER);
+  argument.across = a->k <= SHALLOW;
+  argument.slices = (uint32_t)a->slices;
+  argument.slice_chunks = a->slices > 1 ? (uint32_t)(a->slice_k / class_of(problem)->columns) : argument.chunks;
   qn_try(hopper_function(problem, call, s->tile_m, stages, &function));
+  qn_gemm_call behind = *call;
+  behind.early |= class_of(problem)->made;
   if (class_of(problem)->made) qn_try(make_x(problem, call));
   if (call->prepare) return QN_OK;
   qn_try(hopper_maps(problem, call, s->tile_m, &argument));
   const uint32_t clusters = (uint32_t)call->target->arch.multiprocessors / CLUSTER;
-  return qn_gemm_launch(call, function, (clusters < argument.tiles ? clusters : argument.tiles) * CLUSTER,
-                        HOPPER_THREADS, shared, &argument, sizeof argument);
+  const uint32_t work = argument.tiles * argument.slices;
+  return qn_gemm_launch(&behind, function, (clusters < work ? clusters : work) * CLUSTER, HOPPER_THREADS, shared,
+                        &argument, sizeof argument);
 }
 
 static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const hopper_settings *s = variant->settings;
-  const qn_gemm_args *a = &problem->args;
-  const int64_t tiles = pieces(a->m, s->tile_m) * pieces(a->n, TILE_N * CLUSTER);
-  const double rounds = (double)pieces(tiles, target->arch.multiprocessors / CLUSTER);
-  const double before = class_of(problem)->made ? 3 + 8e-6 * (double)a->m * (double)a->k / 4 : 0;
-  return 5 + before + rounds * (3 + (double)chunks_of(problem) * s->ns[row_of(problem)] * 1e-3);
+  const double of_x = 8 * (double)problem->args.m * (double)problem->args.k;
+  const int64_t row_bytes = problem->args.row * (problem->short_data ? 2 : 4);
+  tile_time time = s->times[row_of(problem)];
+  if (row_bytes % PART_BYTES) time.column_ns *= 1.3; /* what is read at once lies in two lines of the cache */
+  const double us =
+      tiles_us(problem, target, blocks_of(problem, s->tile_m, TILE_N * CLUSTER), places_of(target) / CLUSTER, time);
+  return us + (class_of(problem)->made ? 0.5 + qn_gemm_memory_us(target, of_x, of_x) : 0);
 }
 
 #define HOPPER(m)                                                                                                      \
   .precisions = 1u << QN_GEMM_TF32 | 1u << QN_GEMM_BF16X3 | 1u << QN_GEMM_TF32X3 | 1u << QN_GEMM_BF16,                 \
   .looseness = 1, /* the tensor unit rounds to tf32, to nearest: of halves it is not said which way */                 \
-      .settings = &hopper_##m, .refuses = refuses_hopper, .workspace_bytes = hopper_workspace, .run = run_hopper,      \
-  .guess_us = guess_hopper
+      .width = HALF_TILE, .step = HOPPER_STEP, .settings = &hopper_##m, .refuses = refuses_hopper,                     \
+  .workspace_bytes = hopper_workspace, .run = run_hopper, .guess_us = guess_hopper
 
 /* By class: tf32, bf16x3, tf32x3, bf16, bf16 in memory. */
-static const hopper_settings hopper_256 = {256, {0, 670, 0, 0, 1100, 740}},
-                             hopper_128 = {128, {0, 395, 560, 1040, 640, 410}},
-                             hopper_64 = {64, {0, 300, 435, 660, 600, 320}};
+static const hopper_settings hopper_256 = {256, {{0, 0}, {6.1, 19.4}, {0, 0}, {0, 0}, {6.4, 14.5}, {2.6, 11.4}}},
+                             hopper_128 = {128, {{0, 0}, {4.3, 10.1}, {4, 18}, {4.9, 30.7}, {4.2, 8.7}, {2, 6.2}}},
+                             hopper_64 = {64, {{0, 0}, {2.6, 7.6}, {2.5, 11.9}, {3.2, 21.4}, {2.7, 7}, {0.9, 4}}};
 const qn_gemm_variant qn_gemm_hopper[] = {
     {.name = "wgmma-256x128", HOPPER(256)},
     {.name = "wgmma-128x128", HOPPER(128)},
@@ -198,16 +217,24 @@ const qn_gemm_variant qn_gemm_hopper[] = {
 
 /* ---- gemm.sliced.cu ---- */
 
-enum { SLICED_THREADS = 256, SLICED_ARCH = 80, SLICED_MOST_MN = INT32_MAX };
+enum { SLICED_THREADS = 256, SLICED_ARCH = 80, SLICED_STEP = 128 };
 
 typedef struct sliced_settings {
   uint32_t tile_m, tile_n, ahead;
+  tile_time times[QN_GEMM_PRECISIONS];
 } sliced_settings;
+
+static const char *refuses_f32(const qn_gemm_problem *problem)
+{
+  return problem->short_data ? "its tensors are f32" : problem->args.k ? NULL : "k is 0";
+}
 
 /* Where there are the words of base/matrix.h: what is slow on the host is their twin, and the split classes have all of
  * it, so that these are enough there. */
 static const char *refuses_products(const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
+  const char *why = refuses_f32(problem);
+  if (why) return why;
   if (target->device.kind == QN_CUDA)
     return target->arch.capability < SLICED_ARCH ? "it is for compute capability 8.0 and later" : NULL;
   if (problem->precision != QN_GEMM_BF16X3 && problem->precision != QN_GEMM_TF32X3)
@@ -224,15 +251,14 @@ static const char *refuses_sliced(const qn_gemm_variant *variant, const qn_gemm_
   if (problem->precision == QN_GEMM_TF32X3 && s->tile_n == 128) return "two words of tf32 overflow its registers";
   if (target->device.kind != QN_CUDA && s->tile_m != 32)
     return "on the host the tile of 32 by 32 stands for the others";
-  if (!holds(problem, s->tile_n)) return "its tile does not hold the norm's groups whole, or they are no power of two";
-  return refuses_vectors(problem);
+  return NULL;
 }
 
 static qn_status run_sliced(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
   const sliced_settings *s = variant->settings;
   const qn_gemm_args *a = &problem->args;
-  const uint64_t blocks = (uint64_t)pieces(a->m, s->tile_m) * (uint64_t)pieces(a->n, s->tile_n);
+  const uint64_t blocks = (uint64_t)blocks_of(problem, s->tile_m, s->tile_n);
   const uint32_t ahead = problem->precision == QN_GEMM_TF32X3 && s->ahead > 1 ? s->ahead / 2 : s->ahead; /* registers */
   char more[MORE];
   const qn_device_function *function;
@@ -243,26 +269,23 @@ static qn_status run_sliced(const qn_gemm_variant *variant, const qn_gemm_proble
                         SLICED_THREADS / 32 * s->tile_m * (s->tile_n + 8) * WORD, a, sizeof *a);
 }
 
-/* Rounds of tiles, each as long as its reads: 8.5 ns for a column of k in 32 by 32; or memory's time for w. On the
- * host what it imitates lane by lane is slower than what it does plainly. */
 static double guess_sliced(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const sliced_settings *s = variant->settings;
-  const qn_gemm_args *a = &problem->args;
-  const int64_t tiles = pieces(a->m, s->tile_m) * pieces(a->n, s->tile_n);
-  const double rounds = (double)pieces(tiles, target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1);
-  const double each = 1 + 8.5e-3 * (double)a->k * (s->tile_m + s->tile_n) / 64;
-  const double memory = 4.0 * (double)a->n * (double)a->k / 3.5e6;
-  return (target->device.kind == QN_CUDA ? 4 : 1e9) + larger(rounds * each, memory);
+  return tiles_us(problem, target, blocks_of(problem, s->tile_m, s->tile_n), places_of(target),
+                  s->times[problem->precision]);
 }
 
 #define SLICED(m, n)                                                                                                   \
-  .precisions = 1u << QN_GEMM_TF32 | 1u << QN_GEMM_BF16X3 | 1u << QN_GEMM_TF32X3 | 1u << QN_GEMM_BF16,                 \
-  .settings = &sliced_##m##_##n, .refuses = refuses_sliced, .run = run_sliced, .guess_us = guess_sliced
+  .precisions = 1u << QN_GEMM_TF32 | 1u << QN_GEMM_BF16X3 | 1u << QN_GEMM_TF32X3 | 1u << QN_GEMM_BF16, .width = (n),   \
+  .step = SLICED_STEP, .settings = &sliced_##m##_##n, .refuses = refuses_sliced, .run = run_sliced,                    \
+  .guess_us = guess_sliced
 
-/* 16 by 128 is for norms whose groups are of 128 columns, which the others do not hold. */
-static const sliced_settings sliced_32_32 = {32, 32, 4}, sliced_16_32 = {16, 32, 2}, sliced_16_64 = {16, 64, 2},
-                             sliced_16_128 = {16, 128, 1};
+/* By class: tf32, bf16x3, tf32x3, bf16. */
+static const sliced_settings sliced_32_32 = {32, 32, 4, {{0, 0}, {1.6, 3.9}, {1.8, 4.8}, {1.3, 7}, {1, 3.5}}},
+                             sliced_16_32 = {16, 32, 2, {{0, 0}, {0.5, 2.8}, {0.6, 3.2}, {0.3, 5.7}, {0.2, 2.4}}},
+                             sliced_16_64 = {16, 64, 2, {{0, 0}, {0.9, 4.3}, {1.1, 5.2}, {0.9, 9.8}, {0.6, 3.8}}},
+                             sliced_16_128 = {16, 128, 1, {{0, 0}, {1.8, 7}, {1.2, 11.7}, {0, 0}, {0.8, 7.5}}};
 const qn_gemm_variant qn_gemm_sliced[] = {
     {.name = "sliced-32x32", SLICED(32, 32)},
     {.name = "sliced-16x32", SLICED(16, 32)},
@@ -273,7 +296,13 @@ const qn_gemm_variant qn_gemm_sliced[] = {
 
 /* ---- gemm.mma.cu ---- */
 
-enum { MMA_TILE = 128, MMA_CHUNK = 32, MMA_STAGES = 3, MMA_SHARED = MMA_STAGES * 2 * MMA_TILE * MMA_CHUNK * WORD };
+enum {
+  MMA_STEP = 64,
+  MMA_TILE = 128,
+  MMA_CHUNK = 32,
+  MMA_STAGES = 3,
+  MMA_SHARED = MMA_STAGES * 2 * MMA_TILE * MMA_CHUNK * WORD
+};
 
 static const char *refuses_mma(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
                                const qn_gemm_target *target)
@@ -283,8 +312,7 @@ static const char *refuses_mma(const qn_gemm_variant *variant, const qn_gemm_pro
   if (why) return why;
   if (target->device.kind == QN_CUDA && target->arch.shared_block_bytes < MMA_SHARED)
     return "a block has too little shared memory";
-  if (!holds(problem, MMA_TILE)) return "its tile holds groups of 4 to 128 columns, a power of two";
-  return refuses_vectors(problem);
+  return NULL;
 }
 
 static qn_status run_mma(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call)
@@ -295,24 +323,23 @@ static qn_status run_mma(const qn_gemm_variant *variant, const qn_gemm_problem *
   (void)variant;
   snprintf(more, sizeof more, "QN_GEMM_COLUMNS=%d QN_GEMM_STAGES=%d", width(problem), MMA_STAGES);
   qn_try(qn_gemm_function(problem, call, "op/gemm_norm/gemm.mma.cu", "gemm_mma", more, &function));
-  return qn_gemm_launch(call, function, (uint64_t)pieces(a->m, MMA_TILE) * (uint64_t)pieces(a->n, MMA_TILE),
-                        SLICED_THREADS, MMA_SHARED, a, sizeof *a);
+  return qn_gemm_launch(call, function, (uint64_t)blocks_of(problem, MMA_TILE, MMA_TILE), SLICED_THREADS, MMA_SHARED, a,
+                        sizeof *a);
 }
 
-/* Rounds of tiles, each as many chunks of 32 columns of k long, whose microseconds depend on the class. */
 static double guess_mma(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  const qn_gemm_args *a = &problem->args;
-  const int64_t tiles = pieces(a->m, MMA_TILE) * pieces(a->n, MMA_TILE);
-  const double rounds = (double)pieces(tiles, target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1);
-  const double chunk = problem->precision == QN_GEMM_TF32X3 ? 2.8 : 1.75;
+  static const tile_time times[QN_GEMM_PRECISIONS] = {{0, 0}, {5.1, 47.5}, {5, 51}, {4, 91}, {4.4, 31}};
   (void)variant;
-  return (target->device.kind == QN_CUDA ? 6 : 1e9) + rounds * chunk * (double)pieces(a->k, MMA_CHUNK);
+  return tiles_us(problem, target, blocks_of(problem, MMA_TILE, MMA_TILE), places_of(target),
+                  times[problem->precision]);
 }
 
 const qn_gemm_variant qn_gemm_mma[] = {
     {.name = "mma-128x128",
      .precisions = 1u << QN_GEMM_TF32 | 1u << QN_GEMM_BF16X3 | 1u << QN_GEMM_TF32X3 | 1u << QN_GEMM_BF16,
+     .width = MMA_TILE,
+     .step = MMA_STEP,
      .refuses = refuses_mma,
      .run = run_mma,
      .guess_us = guess_mma},
@@ -321,12 +348,11 @@ const qn_gemm_variant qn_gemm_mma[] = {
 
 /* ---- gemm.cores.cu ---- */
 
-enum { CORES_THREADS = 256 };
+enum { CORES_THREADS = 256, CORES_STEP = 64 };
 
 typedef struct cores_settings {
   uint32_t tile_m, tile_n, chunk, stages, down, across;
-  double alone,
-      share; /* of what a multiprocessor's ordinary cores could do: what one block reaches, and what many do */
+  tile_time time;
   bool host;
 } cores_settings;
 
@@ -345,15 +371,14 @@ static const char *refuses_cores(const qn_gemm_variant *variant, const qn_gemm_p
   if (target->device.kind == QN_CUDA && target->arch.shared_block_bytes < (int64_t)cores_shared(s))
     return "a block has too little shared memory";
   if (target->device.kind != QN_CUDA && !s->host) return "on the host the tile of 16 by 64 stands for the others";
-  if (!holds(problem, s->tile_n)) return "its tile does not hold the norm's groups whole, or they are no power of two";
-  return refuses_vectors(problem);
+  return refuses_f32(problem);
 }
 
 static qn_status run_cores(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
   const cores_settings *s = variant->settings;
   const qn_gemm_args *a = &problem->args;
-  const uint64_t blocks = (uint64_t)pieces(a->m, s->tile_m) * (uint64_t)pieces(a->n, s->tile_n);
+  const uint64_t blocks = (uint64_t)blocks_of(problem, s->tile_m, s->tile_n);
   char more[MORE];
   const qn_device_function *function;
   snprintf(more, sizeof more,
@@ -364,27 +389,78 @@ static qn_status run_cores(const qn_gemm_variant *variant, const qn_gemm_problem
   return qn_gemm_launch(call, function, blocks, CORES_THREADS, cores_shared(s), a, sizeof *a);
 }
 
-/* Rounds of tiles at some 386 GFLOP/s a multiprocessor, of which a tile reaches its share; or memory's time for w. */
 static double guess_cores(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const cores_settings *s = variant->settings;
-  const qn_gemm_args *a = &problem->args;
-  const int64_t tiles = pieces(a->m, s->tile_m) * pieces(a->n, s->tile_n);
-  const int64_t places = target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
-  const double rounds = (double)pieces(tiles, places), share = tiles > places ? s->share : s->alone;
-  const double each = 2 + 2.0 * s->tile_m * s->tile_n * (double)a->k / (386e3 * share);
-  const double memory = 4.0 * (double)a->n * (double)a->k / 3.5e6;
-  return (target->device.kind == QN_CUDA ? 4 : 1e9) + larger(rounds * each, memory);
+  return tiles_us(problem, target, blocks_of(problem, s->tile_m, s->tile_n), places_of(target), s->time);
 }
 
 #define CORES(m, n)                                                                                                    \
-  .precisions = 1u << QN_GEMM_FP32, .settings = &cores_##m##_##n, .refuses = refuses_cores, .run = run_cores,          \
-  .guess_us = guess_cores
+  .precisions = 1u << QN_GEMM_FP32, .width = (n), .step = CORES_STEP, .settings = &cores_##m##_##n,                    \
+  .refuses = refuses_cores, .run = run_cores, .guess_us = guess_cores
 
-static const cores_settings cores_128_128 = {128, 128, 32, 3, 4, 2, 0.78, 0.84, false},
-                            cores_16_64 = {16, 64, 64, 4, 1, 1, 0.48, 0.7, true};
+static const cores_settings cores_128_128 = {128, 128, 32, 3, 4, 2, {2.4, 97}, false},
+                            cores_16_64 = {16, 64, 64, 4, 1, 1, {0.4, 9.3}, true};
 const qn_gemm_variant qn_gemm_cores[] = {
     {.name = "cores-128x128", CORES(128, 128)},
     {.name = "cores-16x64", CORES(16, 64)},
+    {.name = NULL},
+};
+
+/* ---- gemm.rows.cu ---- */
+
+enum { ROWS_THREADS = 256, ROWS_STEP = 1024, ROWS_MOST = 8, ROWS_TILE = 8, ROWS_ALIGNED = 16, FEW = 64 };
+
+static const char *refuses_rows(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
+                                const qn_gemm_target *target)
+{
+  (void)variant, (void)target;
+  if (problem->args.m > FEW) return "it reads w once for each 8 rows of x, and these are more than 64";
+  return problem->args.k ? NULL : "k is 0";
+}
+
+/* Rows of x of a block: the power of two from m on, up to 8. */
+static int rows_of(const qn_gemm_problem *problem)
+{
+  int rows = 1;
+  while (rows < ROWS_MOST && rows < problem->args.m) rows *= 2;
+  return rows;
+}
+
+static qn_status run_rows(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call)
+{
+  const qn_gemm_args *a = &problem->args;
+  const int rows = rows_of(problem), words = problem->short_data ? 8 : 4;
+  const bool parts = a->k % words == 0 && (uintptr_t)a->x % ROWS_ALIGNED == 0 && (uintptr_t)a->w % ROWS_ALIGNED == 0;
+  qn_gemm_problem any = *problem;
+  char more[MORE];
+  const qn_device_function *function;
+  (void)variant;
+  any.precision = QN_GEMM_FP32; /* one kernel serves all classes */
+  snprintf(more, sizeof more, "QN_GEMM_COLUMNS=%d QN_GEMM_TILE_M=%d QN_GEMM_PACK=%d", width(problem), rows,
+           parts ? words : 1);
+  qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.rows.cu", "gemm_rows", more, &function));
+  return qn_gemm_launch(call, function, (uint64_t)blocks_of(problem, rows, ROWS_TILE), ROWS_THREADS, 0, a, sizeof *a);
+}
+
+static double guess_rows(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
+{
+  const bool many = rows_of(problem) == ROWS_MOST;
+  const tile_time time = problem->short_data ? (tile_time){many ? 3.1 : 0.5, many ? 2.9 : 0.6}
+                                             : (tile_time){many ? 1.5 : 0.9, many ? 1.7 : 1.8};
+  (void)variant;
+  return tiles_us(problem, target, blocks_of(problem, rows_of(problem), ROWS_TILE), places_of(target), time);
+}
+
+const qn_gemm_variant qn_gemm_rows[] = {
+    {.name = "rows-8",
+     .precisions = (1u << QN_GEMM_PRECISIONS) - 1,
+     .looseness = 2, /* f32 is tighter than any class */
+     .width = ROWS_TILE,
+     .step = ROWS_STEP,
+     .any_rows = true,
+     .refuses = refuses_rows,
+     .run = run_rows,
+     .guess_us = guess_rows},
     {.name = NULL},
 };

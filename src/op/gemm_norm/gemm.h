@@ -28,6 +28,7 @@ typedef struct qn_gemm_problem {
   uint32_t flags;  /* of gemm_norm.math.h: activation, norm, which operands are given */
   int precision;   /* qn_gemm_precision */
   bool short_data; /* x, w and y are bf16 (the class is bf16 then); else f32 */
+  bool raw;        /* of a product by itself: y is f32 sums, in slices of k (args.h) */
 } qn_gemm_problem;
 
 /* The op's tensors, in its order. */
@@ -48,11 +49,13 @@ typedef struct qn_gemm_target {
   qn_arch arch; /* of qn_device_arch */
 } qn_gemm_target;
 
-/* A call: exec's stream and pool; workspace is NULL in prepare, which compiles and launches nothing. */
+/* A call: exec's stream and pool; workspace is NULL in prepare, which compiles and launches nothing. A variant gets its
+ * own part of the workspace. */
 typedef struct qn_gemm_call {
   const qn_exec *exec;
   const qn_gemm_target *target;
   bool prepare;
+  bool early; /* launches begin before the kernel before them ends: one of the same call's */
   void *workspace;
 } qn_gemm_call;
 
@@ -62,21 +65,27 @@ struct qn_gemm_variant {
   uint32_t precisions;  /* bit k: class k */
   const void *settings; /* the variant's own: its tile, its stages */
   int looseness;        /* of its operands' words, as workbench/op_check.h says */
+  int width;            /* the widest group whose norm its tile holds; 0: it writes sums and no more */
+  int step;             /* slices of k are multiples of so many columns; 0: it does not cut k */
+  bool writes_y;        /* without an epilogue it writes y, of y's type */
+  bool any_rows;        /* it reads rows of any alignment; else they are copied before where they are not aligned */
   /* NULL: it can serve; else why not, in a few words. Cheap: every call asks. */
   const char *(*refuses)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);
   /* The same of what lies outside, a library; asked last, as the answer may take long the first time. NULL: nothing. */
   const char *(*lacks)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);
   size_t (*workspace_bytes)(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
-                            const qn_gemm_target *target); /* NULL: 0 */
+                            const qn_gemm_target *target); /* of its own; NULL: 0 */
+  /* The product, with the epilogue unless it is raw, of rows as the variant reads them: the plan sees to that. */
   qn_status (*run)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call);
-  /* Estimate of its time in microseconds, which the rule compares. */
+  /* Estimate of the time of that in microseconds, which the rule compares. */
   double (*guess_us)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);
 };
 
 /* The families, each an array that ends with a name of NULL. dispatch.c lists them. */
-extern const qn_gemm_variant qn_gemm_hopper[], qn_gemm_mma[], qn_gemm_sliced[], qn_gemm_cores[]; /* gemm.device.c */
-extern const qn_gemm_variant qn_gemm_cublas[];                                                   /* cublas.c */
-extern const qn_gemm_variant qn_gemm_plain[]; /* plain.c: CUDA cores and the emulator; every problem */
+extern const qn_gemm_variant qn_gemm_hopper[], qn_gemm_mma[], qn_gemm_sliced[], qn_gemm_cores[],
+    qn_gemm_rows[];                            /* gemm.device.c */
+extern const qn_gemm_variant qn_gemm_cublas[]; /* cublas.c */
+extern const qn_gemm_variant qn_gemm_plain[];  /* plain.c: CUDA cores and the emulator; every problem */
 
 qn_gemm_problem qn_gemm_problem_of(const qn_call *call); /* gemm_norm.c; of a validated call */
 
@@ -95,19 +104,28 @@ const char *qn_gemm_device_refusal(const qn_gemm_problem *problem, qn_device dev
  * without a norm). */
 void qn_gemm_tune_key(const qn_gemm_problem *problem, struct qn_tune_key *key);
 
+/* ---- plan.c: what a variant is surrounded by. Rows that it cannot read are copied to aligned ones before; a product
+ * whose norm its tile does not hold, or that is cut into slices of k, writes sums, and a second kernel makes y of them.
+ * All of that is one choice: a variant, and how many slices. ---- */
+typedef struct qn_gemm_choice {
+  const qn_gemm_variant *variant; /* NULL: none */
+  int64_t slices;                 /* 0: as many as are thought to be the fastest */
+} qn_gemm_choice;
+
+qn_status qn_gemm_choice_run(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_call *call);
+size_t qn_gemm_choice_bytes(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target);
+/* The variant's best number of slices, and the guessed time of all that is launched then. */
+double qn_gemm_choice_guess(qn_gemm_choice *choice, const qn_gemm_problem *problem, const qn_gemm_target *target);
+/* Microseconds that bytes take to or from memory, of which a call uses `in_all`: the second-level cache's if it fits.
+ */
+double qn_gemm_memory_us(const qn_gemm_target *target, double bytes, double in_all);
+
 /* ---- plain.c, for other variants too ---- */
 /* The kernel `name` of a source, specialised for the problem: QN_GEMM_FLAGS, QN_GEMM_PRECISION, QN_GEMM_SHORT (y, x and
- * w are bf16), and what `more` adds, apart by spaces. Compiled at the first call. */
+ * w are bf16), QN_GEMM_RAW (y is f32 sums), and what `more` adds, apart by spaces. Compiled at the first call. */
 qn_status qn_gemm_function(const qn_gemm_problem *problem, const qn_gemm_call *call, const char *source,
                            const char *name, const char *more, const qn_device_function **function);
 /* A launch of it, or nothing in prepare. */
 qn_status qn_gemm_launch(const qn_gemm_call *call, const qn_device_function *function, uint64_t blocks,
                          uint32_t threads, uint32_t shared_bytes, const void *argument, size_t argument_bytes);
-/* The epilogue alone: y = epilogue(z) for f32 z (m, n), which may be y's own memory where y is f32. Groups of every
- * width. For variants whose tile cannot hold a group. */
-qn_status qn_gemm_epilogue(const qn_gemm_problem *problem, const qn_gemm_call *call, float *z);
-/* Where such a variant puts z: y itself where that is f32, else the beginning of the workspace; and how many bytes that
- * takes of it, a multiple of 256. */
-float *qn_gemm_z(const qn_gemm_problem *problem, const qn_gemm_call *call);
-size_t qn_gemm_z_bytes(const qn_gemm_problem *problem);
 #endif

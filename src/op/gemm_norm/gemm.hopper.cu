@@ -55,13 +55,30 @@ struct ring {
   }
 };
 
+struct tile_place {
+  qn_u32 m, n;
+};
+
+QN_FN tile_place tile_of(const qn_gemm_hopper_args &a, qn_u32 tile)
+{
+  const qn_u32 n_tiles = a.tiles / a.m_tiles;
+  return a.across ? tile_place{tile / n_tiles, tile % n_tiles} : tile_place{tile % a.m_tiles, tile / a.m_tiles};
+}
+
+/* Of the slice that begins with chunk `first`. */
+QN_FN qn_u32 chunks_from(const qn_gemm_hopper_args &a, qn_u32 first)
+{
+  return a.chunks - first < a.slice_chunks ? a.chunks - first : a.slice_chunks;
+}
+
 QN_FN void bring(const qn_gemm_hopper_args &a, ring r, qn_u32 cluster, qn_u32 clusters, qn_u32 rank)
 {
   const int share = TILE_M / CLUSTER;
-  for (qn_u32 pair = cluster; pair < a.tiles; pair += clusters) {
-    const int m0 = static_cast<int>(pair % a.m_tiles) * TILE_M;
-    const int n0 = static_cast<int>(pair / a.m_tiles * CLUSTER + rank) * TILE_N;
-    for (qn_u32 chunk = 0; chunk < a.chunks; chunk++, r.next()) {
+  for (qn_u32 pair = cluster; pair < a.tiles * a.slices; pair += clusters) {
+    const qn_u32 first = pair / a.tiles * a.slice_chunks;
+    const tile_place t = tile_of(a, pair % a.tiles);
+    const int m0 = static_cast<int>(t.m) * TILE_M, n0 = static_cast<int>(t.n * CLUSTER + rank) * TILE_N;
+    for (qn_u32 chunk = first; chunk < first + chunks_from(a, first); chunk++, r.next()) {
       const int part = static_cast<int>(chunk) * PART_COLUMNS;
       qn_mbarrier_wait(r.free(), r.parity ^ 1);
       qn_mbarrier_expect(r.full(), STAGE_BYTES);
@@ -90,11 +107,11 @@ QN_FN void release(qn_u32 free)
 }
 
 #if QN_GEMM_PRECISION == 1 || QN_GEMM_SHORT
-QN_FN void multiply(sums &d, const qn_gemm_hopper_args &a, ring &r)
+QN_FN void multiply(sums &d, qn_u32 chunks, ring &r)
 {
   const qn_u32 part = (threadIdx.x / 128 - 1) * (64 * 128);
   qn_u32 before = r.free();
-  for (qn_u32 chunk = 0; chunk < a.chunks; chunk++) {
+  for (qn_u32 chunk = 0; chunk < chunks; chunk++) {
     qn_mbarrier_wait(r.full(), r.parity);
     qn_u64 w = qn_wgmma_matrix(r.w() + part), x = qn_wgmma_matrix(r.x());
     qn_wgmma_begin();
@@ -234,25 +251,25 @@ QN_FN void multiply_part(sums &d, qn_u32 chunks, ring &r)
 
 /* A tensor core cuts each sum where an ordinary core rounds it, always towards zero, and over a long k that shows more
  * than what two words leave out. So the sums of QN_GEMM_FOLD chunks are added up by ordinary ones. */
-QN_FN void multiply_folded(sums &all, const qn_gemm_hopper_args &a, ring &r)
+QN_FN void multiply_folded(sums &all, qn_u32 chunks, ring &r)
 {
   constexpr qn_u32 fold = QN_GEMM_FOLD;
   QN_UNROLL
   for (int i = 0; i < SUMS; i++) all[i] = 0;
-  for (qn_u32 first = 0; first < a.chunks; first += fold) {
+  for (qn_u32 first = 0; first < chunks; first += fold) {
     sums d;
-    multiply_part(d, a.chunks - first < fold ? a.chunks - first : fold, r);
+    multiply_part(d, chunks - first < fold ? chunks - first : fold, r);
     QN_UNROLL
     for (int i = 0; i < SUMS; i++) all[i] += d[i];
   }
 }
 
-QN_FN void multiply(sums &d, const qn_gemm_hopper_args &a, ring &r)
+QN_FN void multiply(sums &d, qn_u32 chunks, ring &r)
 {
   if (SPLITS)
-    multiply_folded(d, a, r);
+    multiply_folded(d, chunks, r);
   else
-    multiply_part(d, a.chunks, r);
+    multiply_part(d, chunks, r);
 }
 #endif
 
@@ -266,6 +283,7 @@ struct place {
   float *tile;
   qn_u32 thread; /* of its warpgroup */
   qn_i64 m0, n0; /* of the warpgroup's 64 columns by TILE_M rows of y */
+  qn_i64 slice;  /* elements of y before it */
   int meet;      /* its barrier */
 };
 
@@ -373,7 +391,7 @@ QN_FN void finish_half_row(const qn_gemm_args &a, const place &p)
 /* Four columns of y. */
 QN_FN void store_four(const qn_gemm_args &a, qn_i64 at, const qn_16bytes &v)
 {
-  if (SHORT) {
+  if (SHORT && !QN_GEMM_RAW) {
     qn_8bytes to;
     qn_u32 rest[2];
     qn_split_bf16(qn_bits_float(v.word[0]), qn_bits_float(v.word[1]), to.word[0], rest[0]);
@@ -389,11 +407,11 @@ QN_FN void store(const qn_gemm_args &a, const place &p, int span)
 {
   const qn_u32 lane = p.thread & 31u, n = 4 * (lane & 15u), first = (p.thread >> 5) * 16 + (lane >> 4);
   const qn_i64 row = p.m0 + span * SPAN + first;
-  const qn_i64 y = row * a.n + p.n0 + n;
+  const qn_i64 y = p.slice + row * a.pitch + p.n0 + n;
   if (p.n0 + n >= a.n) return;
   QN_UNROLL
   for (int i = 0; i < 8; i++)
-    if (row + 2 * i < a.m) store_four(a, y + 2 * i * a.n, qn_load16(p.tile + swizzled(first + 2 * i, n)));
+    if (row + 2 * i < a.m) store_four(a, y + 2 * i * a.pitch, qn_load16(p.tile + swizzled(first + 2 * i, n)));
 }
 
 QN_FN void finish(const sums &d, const qn_gemm_args &a, const place &p)
@@ -402,7 +420,7 @@ QN_FN void finish(const sums &d, const qn_gemm_args &a, const place &p)
   {
     spread(d, span, p);
     qn_part_barrier(p.meet, 128);
-    finish_half_row(a, p);
+    if (FLAGS != 0) finish_half_row(a, p);
     __syncwarp();
     store(a, p, span);
     qn_part_barrier(p.meet, 128);
@@ -428,6 +446,8 @@ QN_HOPPER_KERNEL(gemm_hopper, qn_gemm_hopper_args, a, QN_GEMM_CLUSTER)
     qn_cluster_barrier();
   else
     __syncthreads();
+  qn_await_kernel();
+  qn_begin_next();
   if (threadIdx.x < 128) {
     qn_give_registers<GIVEN>();
     if (threadIdx.x == 0) bring(a, r, cluster, clusters, rank);
@@ -437,11 +457,14 @@ QN_HOPPER_KERNEL(gemm_hopper, qn_gemm_hopper_args, a, QN_GEMM_CLUSTER)
     const qn_u32 part = threadIdx.x / 128 - 1; /* the warpgroup, of those that multiply */
     p.tile = reinterpret_cast<float *>(aligned + TILES_AT) + part * (SPAN * SPAN);
     p.thread = threadIdx.x & 127u, p.meet = 1 + static_cast<int>(part);
-    for (qn_u32 pair = cluster; pair < a.tiles; pair += clusters) {
+    for (qn_u32 pair = cluster; pair < a.tiles * a.slices; pair += clusters) {
       sums d;
-      p.m0 = static_cast<qn_i64>(pair % a.m_tiles) * TILE_M;
-      p.n0 = static_cast<qn_i64>(pair / a.m_tiles * CLUSTER + rank) * TILE_N + 64 * part;
-      multiply(d, a, r);
+      const qn_u32 slice = pair / a.tiles;
+      const tile_place t = tile_of(a, pair % a.tiles);
+      p.m0 = static_cast<qn_i64>(t.m) * TILE_M;
+      p.n0 = static_cast<qn_i64>(t.n * CLUSTER + rank) * TILE_N + 64 * part;
+      p.slice = slice * a.of.slice;
+      multiply(d, chunks_from(a, slice * a.slice_chunks), r);
       finish(d, a.of, p);
     }
   }

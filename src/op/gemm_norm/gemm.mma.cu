@@ -37,7 +37,7 @@ QN_FN void bring(float *stage, const qn_gemm_args &a, qn_i64 m0, qn_i64 n0, qn_i
     const qn_i64 from = of_x ? m0 + row : n0 + row - TILE;
     const float *matrix = static_cast<const float *>(of_x ? a.x : a.w);
     if (column < a.k && from < (of_x ? a.m : a.n))
-      qn_copy_begin(part_at(stage, row, part), matrix + from * a.k + column);
+      qn_copy_begin(part_at(stage, row, part), matrix + from * a.row + column);
     else
       qn_store16(part_at(stage, row, part), {{0, 0, 0, 0}});
   }
@@ -80,12 +80,12 @@ QN_FN void multiply_all(float (&all)[BANDS][STRIPS][4], float *shared, const qn_
   qn_barrier();
 }
 
-QN_GROUP_KERNEL(gemm_mma, qn_gemm_args, a)
+QN_GROUP_KERNEL(gemm_mma, qn_gemm_args, all)
 {
   float *shared = static_cast<float *>(qn_shared_dynamic());
-  const qn_u64 m_tiles = (static_cast<qn_u64>(a.m) + TILE - 1) / TILE;
-  const qn_i64 m0 = static_cast<qn_i64>(qn_block() % m_tiles) * TILE;
-  const qn_i64 n0 = static_cast<qn_i64>(qn_block() / m_tiles) * TILE;
+  const slice_place here = my_slice(all, qn_block(), TILE, TILE);
+  const qn_gemm_args &a = here.a;
+  const qn_i64 m0 = here.m0, n0 = here.n0;
   const qn_u32 row = qn_simd() / 4 * 64 + (qn_lane() >> 2), column = qn_simd() % 4 * 32 + 2 * (qn_lane() & 3u);
   float d[BANDS][STRIPS][4] = {};
   multiply_all(d, shared, a, m0, n0);

@@ -21,8 +21,8 @@ enum {
 
 /* The block's tile, and the lane's rows in it. */
 struct place {
-  const float *x, *w;       /* row `group` of the tile, column 4 t */
-  qn_i64 x_rows, w_rows, k; /* that there are from that row on */
+  const float *x, *w;            /* row `group` of the tile, column 4 t */
+  qn_i64 x_rows, w_rows, k, row; /* that there are from that row on; columns; elements from a row to the next */
 };
 
 QN_FN qn_16bytes read(const float *from, bool there)
@@ -36,9 +36,9 @@ QN_FN void load(operands &to, const place &p, qn_i64 step)
   const qn_i64 column = 16 * step;
   const bool in = column + 4 * static_cast<qn_i64>(qn_lane() & 3u) < p.k;
   QN_GEMM_EACH
-  for (int s = 0; s < STRIPS; s++) to.w[s] = read(p.w + 8 * s * p.k + column, in && 8 * s < p.w_rows);
+  for (int s = 0; s < STRIPS; s++) to.w[s] = read(p.w + 8 * s * p.row + column, in && 8 * s < p.w_rows);
   QN_GEMM_EACH
-  for (int b = 0; b < 2 * BANDS; b++) to.x[b / 2][b % 2] = read(p.x + 8 * b * p.k + column, in && 8 * b < p.x_rows);
+  for (int b = 0; b < 2 * BANDS; b++) to.x[b / 2][b % 2] = read(p.x + 8 * b * p.row + column, in && 8 * b < p.x_rows);
 }
 
 QN_FN void multiply_all(float (&all)[BANDS][STRIPS][4], const place &p)
@@ -59,16 +59,19 @@ QN_FN void multiply_all(float (&all)[BANDS][STRIPS][4], const place &p)
   fold(all, d);
 }
 
-QN_GROUP_KERNEL(gemm_sliced, qn_gemm_args, a)
+QN_GROUP_KERNEL(gemm_sliced, qn_gemm_args, all)
 {
   float *partial = static_cast<float *>(qn_shared_dynamic()); /* SIMDS * TILE_M rows of PITCH */
-  const qn_u64 m_tiles = (static_cast<qn_u64>(a.m) + TILE_M - 1) / TILE_M;
-  const qn_i64 m0 = static_cast<qn_i64>(qn_block() % m_tiles) * TILE_M;
-  const qn_i64 n0 = static_cast<qn_i64>(qn_block() / m_tiles) * TILE_N;
+  const slice_place here = my_slice(all, qn_block(), TILE_M, TILE_N);
+  const qn_gemm_args &a = here.a;
+  const qn_i64 m0 = here.m0, n0 = here.n0;
   const qn_u32 group = qn_lane() >> 2, t = qn_lane() & 3u;
-  const place p = {static_cast<const float *>(a.x) + (m0 + group) * a.k + 4 * t,
-                   static_cast<const float *>(a.w) + (n0 + group) * a.k + 4 * t, a.m - m0 - group, a.n - n0 - group,
-                   a.k};
+  const place p = {static_cast<const float *>(a.x) + (m0 + group) * a.row + 4 * t,
+                   static_cast<const float *>(a.w) + (n0 + group) * a.row + 4 * t,
+                   a.m - m0 - group,
+                   a.n - n0 - group,
+                   a.k,
+                   a.row};
   float d[BANDS][STRIPS][4] = {};
   multiply_all(d, p);
   QN_GEMM_EACH

@@ -30,6 +30,8 @@ QN_FN void store(qn_u32 *to, const qn_u32 (&v)[4]) { qn_store16(to, {{v[0], v[1]
 
 QN_GROUP_KERNEL(gemm_split, qn_gemm_split_args, a)
 {
+  qn_await_kernel();
+  qn_begin_next();
   const qn_u64 i = qn_block() * qn_block_threads() + qn_thread(), quads = static_cast<qn_u64>(a.parts) * 4;
   const qn_u64 row = i / quads;
   const qn_u32 t = qn_lane() & 3u, part = static_cast<qn_u32>(i % quads / 4), second = part & 1u;

@@ -58,6 +58,9 @@ static const qn_check_text cases[] = {
     {"narrow-groups", "m=70 n=416 k=84 groups=52 activation=silu"},
     {"past-chunks", "m=140 n=272 k=200 groups=17"},
     {"past-folds", "m=70 n=132 k=328 norm=none activation=none -gamma -beta"},
+    {"past-slices", "m=3 n=24 k=4100 groups=3"},
+    {"lone-and-deep", "m=1 n=50 k=2049 norm=layer -bias2"},
+    {"unaligned-groups", "m=41 n=99 k=515 groups=3 activation=relu"},
     {"halves", "m=9 n=36 k=16 norm=none activation=none clamp=0 halves -bias -bias2 -gamma -beta"},
     SWEEP("relu"),
     SWEEP("gelu"),
@@ -99,46 +102,74 @@ static const char *variation(qn_device_kind kind, size_t row, size_t k)
 static const char *const looser[] = {"precision=tf32", "precision=bf16", NULL};
 
 /* Flags: the contract's, GELU with a layer norm, nothing at all. */
-#define F32 "QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0"
+#define F32 "QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0", "QN_GEMM_RAW=0"
+#define SHORT "QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=1", "QN_GEMM_RAW=0"
+#define SUMS "QN_GEMM_FLAGS=0u", "QN_GEMM_RAW=1", "QN_GEMM_COLUMNS=0"
 #define DEFINES(...) ((const char *const[]){__VA_ARGS__, NULL})
-#define HOPPER(precision, columns, rows, stages, ...)                                                                  \
+#define EPILOGUE(flags, is_short, team, items, pack)                                                                   \
+  {                                                                                                                    \
+    "op/gemm_norm/gemm.epilogue.cu",                                                                                   \
+        DEFINES("QN_GEMM_FLAGS=" #flags, "QN_GEMM_SHORT=" #is_short, "QN_GEMM_TEAM=" #team, "QN_GEMM_ITEMS=" #items,   \
+                "QN_GEMM_PACK=" #pack),                                                                                \
+        NULL                                                                                                           \
+  }
+#define ROWS(rows, pack, ...)                                                                                          \
+  {                                                                                                                    \
+    "op/gemm_norm/gemm.rows.cu",                                                                                       \
+        DEFINES("QN_GEMM_PRECISION=0", "QN_GEMM_TILE_M=" #rows, "QN_GEMM_PACK=" #pack, __VA_ARGS__), NULL              \
+  }
+#define SLICED(precision, rows, columns, ahead, ...)                                                                   \
+  {                                                                                                                    \
+    "op/gemm_norm/gemm.sliced.cu",                                                                                     \
+        DEFINES("QN_GEMM_PRECISION=" #precision, "QN_GEMM_TILE_M=" #rows, "QN_GEMM_TILE_N=" #columns,                  \
+                "QN_GEMM_AHEAD=" #ahead, __VA_ARGS__),                                                                 \
+        "sm_80"                                                                                                        \
+  }
+#define CORES(rows, columns, chunk, stages, down, across, arch, ...)                                                   \
+  {                                                                                                                    \
+    "op/gemm_norm/gemm.cores.cu",                                                                                      \
+        DEFINES("QN_GEMM_PRECISION=0", "QN_GEMM_TILE_M=" #rows, "QN_GEMM_TILE_N=" #columns, "QN_GEMM_CHUNK=" #chunk,   \
+                "QN_GEMM_STAGES=" #stages, "QN_GEMM_DOWN=" #down, "QN_GEMM_ACROSS=" #across, __VA_ARGS__),             \
+        arch                                                                                                           \
+  }
+#define HOPPER(precision, rows, stages, ...)                                                                           \
   {                                                                                                                    \
     "op/gemm_norm/gemm.hopper.cu",                                                                                     \
-        DEFINES("QN_GEMM_PRECISION=" #precision, "QN_GEMM_COLUMNS=" #columns, "QN_GEMM_TILE_M=" #rows,                 \
-                "QN_GEMM_STAGES=" #stages, "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", __VA_ARGS__),                        \
+        DEFINES("QN_GEMM_PRECISION=" #precision, "QN_GEMM_TILE_M=" #rows, "QN_GEMM_STAGES=" #stages,                   \
+                "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", __VA_ARGS__),                                                   \
         "sm_90a"                                                                                                       \
   }
 static const qn_device_unit units[] = {
     {"op/gemm_norm/gemm_norm.cu", DEFINES("QN_GEMM_PRECISION=0", "QN_GEMM_SHORT=0"), NULL},
     {"op/gemm_norm/gemm_norm.cu", DEFINES("QN_GEMM_PRECISION=4", "QN_GEMM_SHORT=1"), NULL},
-    {"op/gemm_norm/gemm.epilogue.cu",
-     DEFINES("QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0", "QN_GEMM_TEAM=32", "QN_GEMM_ITEMS=1"), NULL},
-    {"op/gemm_norm/gemm.epilogue.cu",
-     DEFINES("QN_GEMM_FLAGS=1954u", "QN_GEMM_SHORT=1", "QN_GEMM_TEAM=256", "QN_GEMM_ITEMS=16"), NULL},
-    {"op/gemm_norm/gemm.epilogue.cu",
-     DEFINES("QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0", "QN_GEMM_TEAM=256", "QN_GEMM_ITEMS=0"), NULL},
+    EPILOGUE(2005u, 0, 32, 1, 1),
+    EPILOGUE(1954u, 1, 256, 8, 4),
+    EPILOGUE(1954u, 1, 256, 32, 1),
+    EPILOGUE(2005u, 0, 256, 0, 1),
+    EPILOGUE(2005u, 0, 256, 0, 4),
+    EPILOGUE(2005u, 0, 32, 8, 4),
+    {"op/gemm_norm/gemm.align.cu", DEFINES("QN_GEMM_SHORT=0"), NULL},
+    {"op/gemm_norm/gemm.align.cu", DEFINES("QN_GEMM_SHORT=1"), NULL},
     {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=2"), NULL},
     {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=3"), "sm_90a"},
     {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=4"), "sm_90a"},
+    ROWS(8, 4, SUMS, "QN_GEMM_SHORT=0"),
+    ROWS(1, 1, F32, "QN_GEMM_COLUMNS=8"),
+    ROWS(8, 8, SHORT, "QN_GEMM_COLUMNS=8"),
     {"op/gemm_norm/gemm.mma.cu", DEFINES(F32, "QN_GEMM_PRECISION=3", "QN_GEMM_COLUMNS=128", "QN_GEMM_STAGES=3"),
      "sm_80"},
-    {"op/gemm_norm/gemm.sliced.cu",
-     DEFINES(F32, "QN_GEMM_PRECISION=2", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=32", "QN_GEMM_TILE_N=32",
-             "QN_GEMM_AHEAD=4"),
-     "sm_80"},
-    {"op/gemm_norm/gemm.cores.cu",
-     DEFINES(F32, "QN_GEMM_PRECISION=0", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=128", "QN_GEMM_TILE_N=128",
-             "QN_GEMM_CHUNK=32", "QN_GEMM_STAGES=3", "QN_GEMM_DOWN=4", "QN_GEMM_ACROSS=2"),
-     "sm_90a"},
-    {"op/gemm_norm/gemm.cores.cu",
-     DEFINES(F32, "QN_GEMM_PRECISION=0", "QN_GEMM_COLUMNS=32", "QN_GEMM_TILE_M=16", "QN_GEMM_TILE_N=64",
-             "QN_GEMM_CHUNK=64", "QN_GEMM_STAGES=4", "QN_GEMM_DOWN=1", "QN_GEMM_ACROSS=1"),
-     NULL},
-    HOPPER(1, 32, 128, 6, F32, "QN_ACTIVATION_NEAR"),
-    HOPPER(2, 64, 64, 7, F32, "QN_ACTIVATION_NEAR"),
-    HOPPER(3, 32, 128, 4, F32),
-    HOPPER(4, 32, 128, 4, F32, "QN_ACTIVATION_NEAR"),
-    HOPPER(4, 32, 128, 6, "QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=1", "QN_ACTIVATION_NEAR"),
+    SLICED(2, 32, 32, 4, F32, "QN_GEMM_COLUMNS=32"),
+    SLICED(3, 16, 64, 1, SUMS, "QN_GEMM_SHORT=0"),
+    CORES(128, 128, 32, 3, 4, 2, "sm_90a", F32, "QN_GEMM_COLUMNS=32"),
+    CORES(16, 64, 64, 4, 1, 1, NULL, F32, "QN_GEMM_COLUMNS=32"),
+    HOPPER(1, 128, 6, F32, "QN_GEMM_COLUMNS=32", "QN_ACTIVATION_NEAR"),
+    HOPPER(1, 256, 4, SUMS, "QN_GEMM_SHORT=0", "QN_ACTIVATION_NEAR"),
+    HOPPER(2, 64, 7, F32, "QN_GEMM_COLUMNS=64", "QN_ACTIVATION_NEAR"),
+    HOPPER(3, 128, 4, F32, "QN_GEMM_COLUMNS=32"),
+    HOPPER(3, 128, 4, SUMS, "QN_GEMM_SHORT=0"),
+    HOPPER(4, 128, 4, F32, "QN_GEMM_COLUMNS=32", "QN_ACTIVATION_NEAR"),
+    HOPPER(4, 128, 6, SHORT, "QN_GEMM_COLUMNS=32", "QN_ACTIVATION_NEAR"),
+    HOPPER(4, 64, 7, SUMS, "QN_GEMM_SHORT=1", "QN_ACTIVATION_NEAR"),
     {NULL, NULL, NULL},
 };
 

@@ -39,11 +39,12 @@ QN_FN void load(float *to, const void *from, qn_i64 first, qn_i64 rows, qn_i64 k
   }
 }
 
-QN_GROUP_KERNEL(gemm_norm, qn_gemm_z_args, a)
+QN_GROUP_KERNEL(gemm_norm, qn_gemm_args, g)
 {
   QN_SHARED(float, x, DEPTH *PITCH);
   QN_SHARED(float, w, DEPTH *PITCH);
-  const qn_gemm_args g = a.of;
+  qn_await_kernel();
+  qn_begin_next();
   const qn_u64 down = static_cast<qn_u64>(g.m + TILE - 1) / TILE;
   const qn_i64 row = static_cast<qn_i64>(qn_block() % down) * TILE,
                column = static_cast<qn_i64>(qn_block() / down) * TILE;
@@ -61,5 +62,6 @@ QN_GROUP_KERNEL(gemm_norm, qn_gemm_z_args, a)
   QN_UNROLL
   for (qn_u32 r = 0; r < EACH; r++) QN_UNROLL
   for (qn_u32 c = 0; c < EACH; c++)
-    if (row + i + r < g.m && column + j + c < g.n) a.z[(row + i + r) * g.n + column + j + c] = sum[r][c];
+    if (row + i + r < g.m && column + j + c < g.n)
+      static_cast<float *>(g.y)[(row + i + r) * g.pitch + column + j + c] = sum[r][c];
 }
