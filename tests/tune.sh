@@ -69,7 +69,7 @@ check "no shipped entry names a commit of a changed tree" sh -c "ls '$tables'/*/
 check "on the processor there is nothing to tune" sh -c "'$quern' tune --backend cpu | grep -q 'nothing to tune'"
 check "an unknown strategy is told with the nearest" sh -c "'$quern' tune --strategy random2 2>&1 | grep -q 'did you mean random'"
 check "no launch shape's name is refused" sh -c "'$quern' tune swiglu --backend emulator --variants flat-3x8x1 --shapes 4x300 --types bf16 2>&1 | grep -q '3 threads'"
-check "the former name of --variants is accepted, with a note" sh -c "'$quern' tune swiglu --backend emulator --geometries flat-64x8x1 --shapes 4x300 --types bf16 --dry-run 2>&1 | tr '\n' ' ' | grep -q 'geometries is now --variants.*1 others.*flat-64x8x1'"
+check "the former name of --variants is accepted, with a note" sh -c "'$quern' tune swiglu --backend emulator --geometries flat-512x8x1 --shapes 4x300 --types bf16 --dry-run 2>&1 | tr '\n' ' ' | grep -q 'geometries is now --variants.*1 others.*flat-512x8x1'"
 check "no shape is refused" sh -c "'$quern' tune swiglu --backend emulator --shapes 4x 2>&1 | grep -q 'are no shapes'"
 check "imitated, the shipped table shows" sh -c "QUERN_ARCH=sm_100 QUERN_TUNE_DIR='$work/none' '$quern' tune swiglu --backend emulator --list --types bf16 --shapes 64x14336 | grep -q 'tiles-128x8x1 *the shipped table, published'"
 finish
