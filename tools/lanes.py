@@ -41,7 +41,7 @@ MESON = {
 NO_GPU = "no GPU|needs two GPUs"
 PACKAGES = "mypy|ruff|torch|jax|kernels|timm|lion_pytorch|bitsandbytes|deepspeed|cupy|liger_kernel|matplotlib"
 NO_FRAMEWORK = f"could not import '({PACKAGES})(\\.\\w+)*'.*"
-NOT_ARRAYS = ("bench", "convert", "doctor", "example", "stubs", "style")
+NOT_ARRAYS = ("bench", "convert", "doctor", "example", "judge", "stubs", "style")
 # skips: the only reasons for which the lane may skip a case.
 Python = collections.namedtuple(
     "Python", "build environment skips contributor arguments asan", defaults=(False, (), False)
@@ -57,9 +57,7 @@ PYTHON = {
         "build-asan",
         "numpy",
         f"{NO_GPU}|{NO_FRAMEWORK}",
-        arguments=[
-            f"--ignore-glob=*/test_{of}*.py" for of in ("bench", "convert", "doctor", "example", "stubs", "style")
-        ],
+        arguments=[f"--ignore-glob=*/test_{of}*.py" for of in NOT_ARRAYS],
         asan=True,
     ),
 }

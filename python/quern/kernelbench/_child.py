@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process of a model under judgement: `serve` reads requests from one descriptor and answers on another, each a
+length and a JSON object. It runs in isolation (_sandbox.py) and is trusted with nothing: the judge times it from
+outside too, compares every output itself, and takes numbers alone from here.
+
+The functions that measure and copy are taken before a candidate's text runs, and looked at again after each call."""
+
+import hashlib
+import json
+import os
+import random
+import struct
+import sys
+import time
+import traceback
+import types
+
+import _tree  # type: ignore[import-not-found] # it stands beside this file; the process runs without the package
+import torch
+
+now = time.perf_counter_ns
+TEXT = 4000  # characters of an error that the judge is told
+POISON_BLOCKS = 4
+
+
+def _watched():
+    """What a candidate must leave alone: functions that measure, wait, copy and compare."""
+    found = {}
+    for owner, names in (
+        (time, ("perf_counter", "perf_counter_ns", "time", "monotonic")),
+        (torch, ("empty", "equal", "allclose", "frombuffer")),
+        (torch.Tensor, ("copy_", "clone", "contiguous", "view", "data_ptr", "cpu", "to", "detach")),
+        (torch.cuda, ("synchronize", "Event", "current_stream")),
+        (torch.cuda.Event, ("record", "elapsed_time", "synchronize")),
+        (os, ("write", "read", "ftruncate")),
+        (json, ("dumps", "loads")),
+        (_tree, ("write", "read", "bits", "tensors", "torch")),
+        (sys.modules[__name__], ("now", "_replaced", "_watched", "_flags", "Answer", "torch", "time", "os", "_tree")),
+        (Session, [name for name in vars(Session) if name.startswith(("do_", "_call"))]),
+    ):
+        for name in names:
+            found[f"{owner.__name__}.{name}"] = (owner, name, getattr(owner, name))
+    return found
+
+
+WATCHED: dict = {}  # filled before a candidate's text runs
+
+
+def _replaced():
+    return [path for path, (owner, name, was) in WATCHED.items() if getattr(owner, name, None) is not was]
+
+
+def _flags():
+    """torch's global switches, as text."""
+    return {
+        "matmul tf32": str(torch.backends.cuda.matmul.allow_tf32),
+        "cudnn tf32": str(torch.backends.cudnn.allow_tf32),
+        "default dtype": str(torch.get_default_dtype()),
+        "gradients": str(torch.is_grad_enabled()),
+        "threads": str(torch.get_num_threads()),
+        "float32 precision": torch.get_float32_matmul_precision(),
+    }
+
+
+class Answer(Exception):
+    """An answer in the place of a result: a kind of failure and its text."""
+
+    def __init__(self, kind, text):
+        super().__init__(text)
+        self.kind, self.text = kind, text
+
+
+def _last_line(error):
+    return traceback.format_exception_only(type(error), error)[-1].strip()
+
+
+def _place(error, path):
+    """The line of the file in which the error arose."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return f"{path}:{lines[-1]}: " if lines else ""
+
+
+class Session:
+    def __init__(self, config):
+        self.device = torch.device(config["device"])
+        self.cuda = self.device.type == "cuda"
+        self.inputs_fd, self.outputs_fd = config["inputs"], config["outputs"]
+        self.model = self.module = self.staged = self.kept = self.outputs = None
+        self.sets, self.sizes, self.path, self.gradients = [], [], "", False
+        self.flush = torch.empty(256 << 20, dtype=torch.uint8, device=self.device) if self.cuda else None
+
+    def synchronize(self):
+        if self.cuda:
+            WATCHED["torch.cuda.synchronize"][2](self.device)
+
+    def to_device(self, value):
+        """A new value with its tensors on the device and in the sender's strides."""
+        if isinstance(value, torch.Tensor):
+            stride = getattr(value, "told_stride", value.stride())
+            if 0 in stride:  # elements that share a place cannot be written one by one
+                return value.to(self.device, copy=True)
+            fresh = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=self.device)
+            return fresh.copy_(value)
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.to_device(item) for item in value)
+        return {k: self.to_device(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+    def do_load(self, path, name):
+        self.path = path
+        try:
+            with open(path, encoding="utf-8") as file:
+                code = compile(file.read(), path, "exec")
+        except SyntaxError as error:
+            raise Answer("syntax error", f"{path}:{error.lineno}: {error.msg}") from None
+        except (OSError, ValueError) as error:
+            raise Answer("import error", f"{path}: {error}") from None
+        module = types.ModuleType("problem" if name == "Model" else "candidate")
+        module.__file__ = path
+        sys.modules[module.__name__] = module  # as dataclasses and torch.compile expect
+        try:
+            exec(code, module.__dict__)
+        except BaseException as error:
+            raise Answer("import error", _place(error, path) + _last_line(error)) from None
+        self.module, self.maker = module, module.__dict__.get(name)
+        if not isinstance(self.maker, type) or not issubclass(self.maker, torch.nn.Module):
+            raise Answer(f"no {name}", f"{path} defines no class {name} that is a torch.nn.Module")
+        return {"flags": _flags(), "replaced": _replaced()}
+
+    def _seed(self, seed):
+        random.seed(seed)
+        torch.manual_seed(seed)  # of CUDA too
+
+    def do_inputs(self, seed):
+        """The reference's inputs and its constructor's, both under the seed."""
+        self._seed(seed)
+        try:
+            both = {"inputs": list(self.module.get_inputs())}
+            both["init"] = list(getattr(self.module, "get_init_inputs", list)())
+            return {"tree": _tree.write(both, self.inputs_fd)}
+        except _tree.Unfit as error:
+            raise Answer("unfit inputs", f"the inputs have {error}") from None
+        except BaseException as error:
+            raise Answer("inputs fail", _place(error, self.path) + _last_line(error)) from None
+
+    def do_keep(self, tree):
+        """A set of inputs, from which later calls' data is made."""
+        self.sets.append(self.to_device(_tree.read(tree, self.inputs_fd)))
+        return {}
+
+    def do_construct(self, tree, seed, compile_mode=None, gradients=False):
+        init, self.gradients = self.to_device(_tree.read(tree, self.inputs_fd)), gradients
+        self._seed(seed)
+        try:
+            self.model = self.maker(*init).to(self.device)
+        except BaseException as error:
+            raise Answer("constructor fails", _place(error, self.path) + _last_line(error)) from None
+        weights = []
+        for parameter in self.model.parameters():
+            digest = hashlib.sha256(_tree.bits(parameter.cpu()).numpy().tobytes()).hexdigest()
+            weights.append([list(parameter.shape), str(parameter.dtype), digest])
+        if compile_mode:
+            self.model = torch.compile(self.model, mode=None if compile_mode == "default" else compile_mode)
+        return {"weights": weights, "training": self.model.training, "replaced": _replaced()}
+
+    def do_double(self):
+        """The model and its inputs continue in float64."""
+        self.model.double()
+        self.as_double = True
+        return {}
+
+    as_double = False
+
+    def _vary(self, tensor, scale, spike):
+        """Every element times `scale`, so that structure (zeros, triangles, symmetry) stays; the element number
+        `spike` grows fifty times."""
+        if tensor.is_floating_point() and tensor.numel():
+            tensor.mul_(scale)
+            if spike >= 0:
+                place, rest = [], spike % tensor.numel()
+                for extent in reversed(tensor.shape):
+                    place.insert(0, rest % extent)
+                    rest //= extent
+                tensor[tuple(place)] *= 50
+
+    def do_stage(self, which, scale, spike, pad, flush):
+        """Fresh inputs at fresh addresses, a poisoned allocator and, where asked, a cold cache."""
+        self.outputs = self.staged = None
+        padding = torch.empty(pad, dtype=torch.uint8, device=self.device)
+        self.staged = self.to_device(self.sets[which])
+        for tensor in _tree.tensors(self.staged):
+            self._vary(tensor, scale, spike)
+        if self.as_double:
+            self.staged = [
+                x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in self.staged
+            ]
+        self.kept = [tensor.clone() for tensor in _tree.tensors(self.staged)]
+        if self.gradients:
+            for tensor in _tree.tensors(self.staged):
+                tensor.requires_grad_(tensor.is_floating_point())
+        poison = [
+            torch.full((n,), 0xFF, dtype=torch.uint8, device=self.device)
+            for n in self.sizes
+            for _ in range(POISON_BLOCKS)
+        ]
+        del poison, padding
+        if flush and self.flush is not None:
+            self.flush.zero_()
+        self.synchronize()
+        return {"threads": len(os.listdir("/proc/self/task"))}
+
+    def _call(self):
+        if not self.gradients:
+            with torch.inference_mode():
+                return self.model(*self.staged)
+        return self.model(*self.staged)
+
+    def do_go(self, wait):
+        """One call between two readings of the clock; on a GPU between two events as well, and a third after the whole
+        device has finished. Without `wait` the outputs are read behind the current stream alone."""
+        if self.cuda:
+            begin, end, last = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+            begin.record()
+        start = now()
+        try:
+            self.outputs = self._call()
+        except BaseException as error:
+            raise Answer("forward fails", _place(error, self.path) + _last_line(error)) from None
+        if self.cuda:
+            end.record()
+        if not wait:
+            return {"ns": now() - start, "event_ns": None, "device_ns": None}
+        self.synchronize()
+        took = now() - start
+        if not self.cuda:
+            return {"ns": took, "event_ns": None, "device_ns": None}
+        last.record()
+        last.synchronize()
+        event, device = (round(begin.elapsed_time(to) * 1e6) for to in (end, last))
+        return {"ns": took, "event_ns": event, "device_ns": device}
+
+    def do_backward(self, seed):
+        """Gradients by a cotangent of this seed; they take the outputs' place."""
+        outputs = [t for t in _tree.tensors(self.outputs) if t.is_floating_point()]
+        generator = torch.Generator().manual_seed(seed)
+        cotangents = [torch.randn(t.shape, generator=generator).to(t) for t in outputs]
+        inputs = [t for t in _tree.tensors(self.staged) if t.requires_grad]
+        parameters = list(self.model.parameters())
+        try:
+            given = torch.autograd.grad(outputs, [*inputs, *parameters], cotangents, allow_unused=True)
+        except BaseException as error:
+            raise Answer("backward fails", _place(error, self.path) + _last_line(error)) from None
+        given = [torch.zeros_like(x) if g is None else g for g, x in zip(given, [*inputs, *parameters])]
+        self.outputs = {"inputs": given[: len(inputs)], "parameters": given[len(inputs) :]}
+        return {}
+
+    def _overlaps(self):
+        """Whether an output shares memory with an input."""
+
+        def spans(of):
+            return [(t.untyped_storage().data_ptr(), t.untyped_storage().nbytes()) for t in of]
+
+        inputs = spans(_tree.tensors(self.staged))
+        return any(a < b + m and b < a + n for a, n in spans(_tree.tensors(self.outputs)) if n for b, m in inputs if m)
+
+    def do_collect(self):
+        """The outputs' bytes, and what the call did besides."""
+        try:
+            tree = _tree.write(self.outputs, self.outputs_fd)
+        except _tree.Unfit as error:
+            raise Answer("wrong type", f"the output has {error}") from None
+        changed = [k for k, (t, was) in enumerate(zip(_tree.tensors(self.staged), self.kept))
+                   if not torch.equal(_tree.bits(t), _tree.bits(was))]  # fmt: skip
+        self.sizes = sorted({t.numel() * t.element_size() for t in _tree.tensors(self.outputs)})[:8]
+        overlap = self._overlaps()
+        self.outputs = None
+        return {"tree": tree, "changed": changed, "overlap": overlap, "replaced": _replaced(), "flags": _flags(),
+                "threads": len(os.listdir("/proc/self/task"))}  # fmt: skip
+
+    def do_flags(self):
+        return {"flags": _flags()}
+
+
+def _exactly(fd, n):
+    parts = b""
+    while len(parts) < n:
+        part = os.read(fd, n - len(parts))
+        if not part:
+            os._exit(0)  # the judge has gone
+        parts += part
+    return parts
+
+
+def serve(config):
+    """Until the judge closes its end."""
+    requests, answers = config["requests"], config["answers"]
+    if config["threads"]:
+        torch.set_num_threads(config["threads"])
+    loads, dumps, write = json.loads, json.dumps, os.write
+    session = Session(config)
+    WATCHED.update(_watched())
+    while True:
+        request = loads(_exactly(requests, struct.unpack("=I", _exactly(requests, 4))[0]))
+        nonce, do = request.pop("nonce"), request.pop("do")
+        try:
+            answer = getattr(session, f"do_{do}")(**request)
+        except Answer as failure:
+            answer = {"failure": failure.kind, "text": failure.text[:TEXT]}
+        except torch.cuda.OutOfMemoryError as error:
+            answer = {"failure": "out of memory", "text": _last_line(error)[:TEXT]}
+        text = dumps({"nonce": nonce, **answer}).encode()
+        text = struct.pack("=I", len(text)) + text
+        while text:
+            text = text[write(answers, text) :]

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds problems and candidates among files, and reads level and number from their paths."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+_PLACE = re.compile(r"level[_-]?(\d+)[/_-](?:problem[_-]?)?(\d+)(?=[/_.-])")
+MOST_BYTES = 16 << 20
+
+
+def readable(path: str) -> None:
+    """ValueError: a sentence, where the file cannot be a problem or a candidate."""
+    file = pathlib.Path(path)
+    if not file.is_file():
+        raise ValueError(f"{path}: there is no such file")
+    if file.stat().st_size > MOST_BYTES:
+        raise ValueError(f"{path}: {file.stat().st_size >> 20} MiB are more than the {MOST_BYTES >> 20} of a source")
+
+
+def candidates(files: list[str], folder: str | None) -> list[str]:
+    found = list(files)
+    if folder:
+        if not pathlib.Path(folder).is_dir():
+            raise ValueError(f"{folder}: there is no such folder")
+        found += sorted(map(str, pathlib.Path(folder).glob("**/*kernel.py")))
+        if not found:
+            raise ValueError(f"{folder}: no file in it matches **/*kernel.py")
+    if not found:
+        raise ValueError("no candidate; --tgt-problem FILE or --tgt-dir DIR names one")
+    for path in found:
+        readable(path)
+    return [str(pathlib.Path(path).resolve()) for path in found]
+
+
+def place(path: str) -> tuple[int, int] | None:
+    """Level and number of a problem: level1/23_Softmax.py, level_1/problem_23/x_kernel.py; None: the path says none."""
+    found = _PLACE.search(str(path))
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def problems(folder: str, levels: list[int]) -> dict[tuple[int, int], str]:
+    """The problems of a copy of KernelBench, by level and number. ValueError: a sentence."""
+    found = {}
+    for path in sorted(pathlib.Path(folder).glob("**/level*/*.py")):
+        at = place(str(path.resolve()))
+        if at and (not levels or at[0] in levels):
+            found[at] = str(path.resolve())
+    if not found:
+        raise ValueError(f"{folder}: no problem levelN/M_name.py in it" + (f" of levels {levels}" if levels else ""))
+    return dict(sorted(found.items()))
+
+
+def by_problem(folder: str) -> dict[tuple[int, int], str]:
+    """Candidates by level and number; the last by name where a problem has several. ValueError: a sentence."""
+    if not pathlib.Path(folder).is_dir():
+        raise ValueError(f"{folder}: there is no such folder")
+    found = {}
+    for path in sorted(map(str, pathlib.Path(folder).resolve().glob("**/*.py"))):
+        at = place(path)
+        if at:
+            readable(path)
+            found[at] = path
+    if not found:
+        raise ValueError(f"{folder}: no file in it names a level and a number, as level1/23_x.py does")
+    return found

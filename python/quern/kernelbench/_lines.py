@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts as lines: of text for a reader, of JSON for a program."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+
+import torch
+
+from . import _judge
+
+CORRECT = ("faster", "same", "slower", "unclear")
+
+
+def status_of(line: dict) -> int:
+    return 0 if line["verdict"] in CORRECT else 2 if line["verdict"] == "cannot be judged" else 1
+
+
+def head(problem: str, options: _judge.Options) -> dict:
+    device = torch.cuda.get_device_name() if options.device != "cpu" else platform.processor() or platform.machine()
+    return {
+        "problem": problem,
+        "device": options.device,
+        "machine": device,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "seed": options.seed,
+        "check": options.level,
+        "tolerance": options.tolerance.record(),
+        "gradients": options.gradients,
+    }
+
+
+def judge(problem: str, candidates: list[str], options: _judge.Options):
+    """Yields a line for each candidate of a problem."""
+    _judge.fresh_seed()
+    begun = head(problem, options)
+    try:
+        for candidate in candidates:
+            with _judge.Judge(problem, options) as judging:
+                judging.compile()
+                line = judging.judge(candidate)
+                if line["verdict"] in CORRECT:
+                    line |= judging.precision()
+                yield {**begun, **line}
+    except _judge.Unjudgeable as error:
+        for candidate in candidates:
+            yield {**begun, "candidate": candidate, "verdict": "cannot be judged", "reason": str(error), "notes": []}
+
+
+def _milliseconds(ns: float) -> str:
+    return f"{ns * 1e-6:.4g}"
+
+
+def _table(line: dict) -> list[str]:
+    rows = [["timer", "model", "n", "mean", "median", "sd", "min", "max"]]
+    for timer, models in line["timers"].items():
+        for name, s in models.items():
+            figures = [_milliseconds(s[f"{which}_ns"]) for which in ("mean", "median", "sd", "min", "max")]
+            rows.append([timer, name, str(s["n"]), *figures])
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    made = []
+    for row in rows:
+        texts = [cell.ljust(w) if k < 2 else cell.rjust(w) for k, (cell, w) in enumerate(zip(row, widths))]
+        made.append("  " + "  ".join(texts))
+    return [*made, "  (times in ms)"]
+
+
+def text(line: dict) -> str:
+    """A verdict for a reader."""
+    word = f"correct, {line['verdict']}" if line["verdict"] in CORRECT else line["verdict"]
+    out = [f"{os.path.basename(line['candidate'])}: {word}" + (f": {line['reason']}" if line["reason"] else "")]
+    if "timers" in line:
+        out += _table(line)
+        for name, s in line["speedup"].items():
+            low, high = s["interval"]
+            interval = f" [{low:.3g}, {high:.3g}]" if low is not None else ""
+            of = f" ({s['of']})" if name in ("better", "best") else ""
+            out.append(f"  speed-up over {name}{of}: {s['ratio']:.3g}{interval} {s['word']}")
+        tolerance = line["tolerance"]
+        out.append(
+            f"  greatest difference {line['max_abs']:.3g}, mean {line['mean_abs']:.3g}; tolerance {tolerance['name']}"
+        )
+        if "error" in line:
+            out.append(
+                f"  error against float64 {line['error']:.2g}, eager PyTorch's {line['baseline_error']:.2g}: "
+                f"class {line['class']}"
+            )
+        out.append(f"  {'the same' if line['deterministic'] else 'other'} bits when run again")
+    isolation = line.get("isolation")
+    if isolation is not None and ("files" not in isolation["denied"] or "network" not in isolation["namespaces"]):
+        got = [*isolation["namespaces"], *isolation["denied"]]
+        out.append(f"  isolation: this kernel granted only {', '.join(got) or 'nothing'}")
+    return "\n".join(out + [f"  note: {note}" for note in line["notes"]])
+
+
+def keep(line: dict, path: str | None) -> None:
+    """Appends a line to a file; - prints it."""
+    made = json.dumps(line, separators=(",", ":")) + "\n"
+    if path == "-":
+        print(made, end="", flush=True)
+    elif path:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(made)
+
+
+def judge_all(work: list[tuple[str, list[str]]], options: _judge.Options, path: str | None) -> int:
+    """Judges, prints and keeps; returns the exit status."""
+    worst = 0
+    for problem, candidates in work:
+        for line in judge(problem, candidates, options):
+            worst = max(worst, status_of(line))
+            if path != "-":
+                print(text(line), flush=True)
+            keep(line, path)
+    return worst

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model's process as the judge sees it: requests and answers, values through files of memory, limits of time, memory,
+processes and files that hold from outside, and an end that leaves nothing running."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+
+from . import _tree
+
+GIB = 1 << 30
+ANSWER_BYTES = 16 << 20
+_HERE = pathlib.Path(__file__).parent
+_PLACES = ("TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR", "XDG_CACHE_HOME")
+_WATCH_SECONDS = 0.05
+# The variables that compilers and drivers need. The rest of the caller's environment stays with the caller.
+_KEPT = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_VISIBLE_DEVICES",
+    "CXX",
+    "CC",
+    "LANG",
+    "QUERN_LIBRARY",
+    "PYTHONPATH",
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one process and its children."""
+
+    seconds: float  # of one request
+    memory_bytes: int
+    processes: int
+    file_bytes: int = 4 * GIB
+    folder_bytes: int = 4 * GIB
+
+
+class Broken(Exception):
+    """The process ended, hung or passed a limit; the sentence says which."""
+
+
+class Failure(Exception):
+    """The process answered with a failure of the model: `kind` and its text."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+def _children() -> dict[int, list[int]]:
+    """The children of every process of this machine that can be seen."""
+    tree: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat") as file:
+                tree.setdefault(int(file.read().rpartition(")")[2].split()[1]), []).append(int(name))
+    return tree
+
+
+def _descendants(pid: int) -> list[int]:
+    tree, found = _children(), [pid]
+    for parent in found:
+        found += tree.get(parent, [])
+    return found
+
+
+def _resident_bytes(pids: list[int]) -> int:
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm") as file:
+            resident, shared = map(int, file.read().split()[1:3])
+            total += (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+    return total
+
+
+def _cpu_ticks(pids: list[int]) -> int:
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat") as file:
+            total += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+    return total
+
+
+def _folder_bytes(folder: str) -> int:
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(path, name)).st_blocks * 512
+    return total
+
+
+def _ended(status: dict) -> str:
+    if "signal" in status:
+        with contextlib.suppress(ValueError):
+            return f"ended by {signal.Signals(status['signal']).name}"
+    return f"ended with exit status {status.get('exit', '?')} in the middle of a call"
+
+
+class Nursery:
+    """The process from which models' processes are forked; one of this process's, ended with it."""
+
+    def __init__(self) -> None:
+        self._port, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-B", str(_HERE / "_nursery.py"), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env=kept,
+            )
+        atexit.register(self.close)
+
+    def fork(self, config: dict, fds: list[int]) -> int:
+        """A new isolated process with these descriptors; returns its number."""
+        socket.send_fds(self._port, [json.dumps(config).encode()], fds)
+        answer = self._port.recv(32)
+        if not answer:
+            raise Broken("PyTorch could not be imported in a process of its own")
+        return int(answer)
+
+    def close(self) -> None:
+        self._port.close()
+        self._process.wait()
+
+
+_nursery = functools.cache(Nursery)
+
+
+class Process:
+    """Starts at once. `folder` is the only one that it may write, and keeps compiled extensions from one process of a
+    candidate to the next."""
+
+    def __init__(self, folder: str, device: str, threads: int, limits: Limits, isolated: bool = True) -> None:
+        self.limits, self.isolation, self._folder = limits, {}, folder
+        self._memory = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("inputs", "outputs")]
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it
+        requests, self._requests = os.pipe()
+        self._answers, answers = os.pipe()
+        self._report, report = os.pipe()
+        config = {
+            "device": device,
+            "threads": threads,
+            "environment": self._environment(folder),
+            "folder": folder,
+            "limits": {"DATA": limits.memory_bytes, "FSIZE": limits.file_bytes, "CORE": 0},
+            "namespaces": isolated,
+        }
+        self._pid = _nursery().fork(config, [*self._memory, requests, answers, report, self._said.fileno()])
+        for fd in (requests, answers, report):
+            os.close(fd)
+        line = self._report_line(30)
+        self.isolation = {"namespaces": line.get("namespaces", []), "denied": line.get("denied", [])}
+
+    @staticmethod
+    def _environment(folder: str) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        places = {name: os.path.join(folder, name.lower()) for name in _PLACES}
+        for place in places.values():
+            os.makedirs(place, exist_ok=True)
+        # Ninja and the interpreter's tools are found beside the interpreter; compile workers are of no use in one call.
+        path = os.pathsep.join([os.path.dirname(sys.executable), kept.pop("PATH", os.defpath)])
+        return {**kept, **places, "PATH": path, "HOME": folder, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+
+    def _report_line(self, seconds: float) -> dict:
+        text, until = b"", time.monotonic() + seconds
+        while not text.endswith(b"\n"):
+            ready = select.select([self._report], [], [], max(0.0, until - time.monotonic()))[0]
+            part = os.read(self._report, 4096) if ready else b""
+            if not part:
+                break
+            text += part
+        with contextlib.suppress(ValueError):
+            return json.loads(text.splitlines()[-1]) if text else {}
+        return {}
+
+    def said(self, most: int = 2000) -> str:
+        """The end of the process's own output."""
+        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - most))
+        return self._said.read().decode(errors="replace").strip()
+
+    def _broken(self, why: str) -> Broken:
+        self.close()
+        said = self.said(400)
+        return Broken(why + (f"; it wrote: {said}" if said else ""))
+
+    def _check_limits(self) -> None:
+        pids = _descendants(self._pid)
+        if len(pids) > self.limits.processes + 2:  # the sandbox itself is two
+            raise self._broken(f"it started more than {self.limits.processes} processes")
+        if _resident_bytes(pids) > self.limits.memory_bytes:
+            raise self._broken(f"it used more than {self.limits.memory_bytes / GIB:g} GiB of memory")
+        if _folder_bytes(self._folder) > self.limits.folder_bytes:
+            raise self._broken(f"it wrote more than {self.limits.folder_bytes / GIB:g} GiB of files")
+
+    def _receive(self, n: int, until: float) -> bytes:
+        parts = bytearray()
+        while len(parts) < n:
+            ready = select.select([self._answers], [], [], _WATCH_SECONDS)[0]
+            if ready:
+                part = os.read(self._answers, min(n - len(parts), 1 << 20))
+                if not part:
+                    raise self._broken(_ended(self._report_line(5)))
+                parts += part
+                continue
+            self._check_limits()
+            if time.monotonic() > until:
+                raise self._broken(f"it took more than {self.limits.seconds:g} s")
+        return bytes(parts)
+
+    def ask(self, do: str, **request) -> dict:
+        """Sends a request and returns its answer. Broken, and the process is gone; Failure, and it goes on."""
+        nonce = int.from_bytes(os.urandom(6), "little")
+        text = json.dumps({"nonce": nonce, "do": do, **request}).encode()
+        try:
+            os.write(self._requests, struct.pack("=I", len(text)) + text)
+        except BrokenPipeError:
+            raise self._broken(_ended(self._report_line(5))) from None
+        until = time.monotonic() + self.limits.seconds
+        size = struct.unpack("=I", self._receive(4, until))[0]
+        if size > ANSWER_BYTES:
+            raise self._broken("it answered without end")
+        try:
+            answer = json.loads(self._receive(size, until))
+            fresh = isinstance(answer, dict) and answer.pop("nonce") == nonce
+        except (ValueError, KeyError):
+            fresh = False
+        if not fresh:
+            raise self._broken("it wrote on the judge's descriptors")
+        if "failure" in answer:
+            raise Failure(str(answer["failure"]), str(answer.get("text", "")))
+        return answer
+
+    def ask_with(self, value, do: str, **request) -> dict:
+        """The same, with a value for the process to read."""
+        return self.ask(do, tree=_tree.write(value, self._memory[0]), **request)
+
+    def given(self, answer: dict):
+        """The value of an answer to `inputs`."""
+        return _tree.read(answer["tree"], self._memory[0])
+
+    def outputs(self, answer: dict, device: str):
+        """The value of an answer to `collect`, on a device."""
+        return _tree.read(answer["tree"], self._memory[1], device)
+
+    def cpu_seconds(self) -> float:
+        """Processor time of the process and its children so far."""
+        return _cpu_ticks(_descendants(self._pid)) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def running(self) -> bool:
+        return self._pid != 0
+
+    def close(self) -> None:
+        """Ends the process and all that it started."""
+        if not self._pid:
+            return
+        with contextlib.suppress(OSError):
+            os.close(self._requests)
+        for pid in reversed(_descendants(self._pid)):  # the first process of the namespace takes all with it
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        self._pid = 0
+        for fd in (*self._memory, self._answers, self._report):
+            os.close(fd)
+        # self._said stays readable for the verdict's text.
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def folder():
+    """A new folder for a candidate's files."""
+    path = tempfile.mkdtemp(prefix="quern-judge-")
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)

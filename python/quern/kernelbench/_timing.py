@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times a candidate and the baselines in turns, each call on data of its own. Three timers, as KernelBench's users know
+them: simple (host clock round call and synchronisation), event (device events, cache flushed before each call; on a
+GPU) and do_bench (as event, but warmed and repeated by budgets of milliseconds; on a CPU by the host's clock)."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+
+from ..bench import stats
+from ._judge import FEWEST, Verdict
+
+WARMUP_MS, REPEAT_MS = 25.0, 100.0  # of do_bench
+LAG_NS = 5e4  # a difference of clocks that is nobody's
+HIDDEN = 3.0  # times what a process reports: a difference of clocks that no machine's noise makes
+NOTED = 0.2  # the same, from which its time is not believed
+
+
+def _turn(judge, candidate, timer: str) -> None:
+    """One call of each model, in random order; the candidate's is verified."""
+    draw = judge._draw(False)
+    others = [model for name, model in judge.baselines.items() if name != "eager"]
+    random.shuffle(others)
+    cut = random.randrange(len(others) + 1)
+    for model in others[:cut]:
+        model.call(draw, judge.options, timer)
+    judge._verify(candidate, draw, timer)
+    for model in others[cut:]:
+        model.call(draw, judge.options, timer)
+
+
+def _series(samples: list[int]) -> dict:
+    return {
+        "n": len(samples),
+        "mean_ns": statistics.fmean(samples),
+        "median_ns": statistics.median(samples),
+        "sd_ns": statistics.stdev(samples) if len(samples) > 1 else 0.0,
+        "min_ns": min(samples),
+        "max_ns": max(samples),
+        "samples_ns": samples,
+    }
+
+
+def _excess(own: list[float], reference: list[float]) -> float:
+    """How far `own` exceeds the reference's, in ns; the least and the median both must, as one alone may be noise."""
+    least = min(own) - 2 * min(reference) - LAG_NS
+    median = statistics.median(own) - 1.5 * statistics.median(reference) - LAG_NS
+    return min(least, median)
+
+
+def _believed(judge, candidate, reported_ns: float) -> bool:
+    """A process reports the times of its calls; the judge's own clock sees a request and an answer more, and nothing
+    else. On a GPU the device must be idle when the call's stream is. False: the times allow no word."""
+    lag = _excess(candidate.lags, judge.eager.lags)
+    if lag > HIDDEN * reported_ns:
+        raise Verdict("refused", f"its clock misses {lag * 1e-6:.3g} ms of each call that the judge's clock sees")
+    if statistics.median(candidate.lags) < 0:
+        raise Verdict("refused", "its clock reports more time than has passed")
+    late = _excess(candidate.behind, judge.eager.behind) if candidate.behind else 0.0
+    if late > NOTED * reported_ns:
+        raise Verdict(
+            "refused", f"the device works {late * 1e-6:.3g} ms longer than the call's stream; another runs work"
+        )
+    if lag > NOTED * reported_ns:
+        judge.notes.append(f"the judge's clock sees {lag * 1e-6:.3g} ms more in each call than the process reports")
+    return lag <= NOTED * reported_ns
+
+
+def _count(judge, timer: str) -> int:
+    if timer != "do_bench":
+        return judge.options.trials
+    estimate = statistics.median(judge.eager.samples["simple"]) * 1e-6
+    return max(FEWEST, min(judge.options.trials, int(REPEAT_MS / max(estimate, 1e-3))))
+
+
+def _timers(judge) -> list[str]:
+    return ["simple", *(["event"] if judge.options.device.startswith("cuda") else []), "do_bench"]
+
+
+def _sample(judge, models: dict, turn) -> tuple[str, dict]:
+    """Runs the trials of every timer; returns the headline's timer and the series."""
+    options, timers = judge.options, _timers(judge)
+    for model in models.values():
+        model.samples, model.lags, model.behind = {}, [], []
+    for _ in range(options.warmup):
+        turn("warmup")
+    until = time.monotonic() + options.seconds
+    for k, timer in enumerate(timers):
+        share = time.monotonic() + (until - time.monotonic()) / (len(timers) - k)
+        for n in range(_count(judge, timer)):
+            if n >= FEWEST and time.monotonic() > share:
+                break
+            turn(timer)
+    series = {t: {name: _series(model.samples[t]) for name, model in models.items()} for t in timers}
+    return "event" if "event" in timers else "simple", series
+
+
+def baselines(judge) -> dict:
+    """The times of the baselines alone."""
+
+    def turn(timer: str) -> None:
+        draw = judge._draw(False)
+        for model in random.sample(list(judge.baselines.values()), len(judge.baselines)):
+            model.call(draw, judge.options, timer)
+
+    headline, series = _sample(judge, judge.baselines, turn)
+    return {"verdict": "baselines", "reason": "", "timer": headline, "timers": series}
+
+
+def race(judge, candidate) -> dict:
+    """The times of all models and the speed-ups over each baseline."""
+    models = {**judge.baselines, "candidate": candidate}
+    headline, series = _sample(judge, models, lambda timer: _turn(judge, candidate, timer))
+    own = candidate.samples[headline]
+    believed = _believed(judge, candidate, statistics.median(own))
+    medians = {name: statistics.median(model.samples[headline]) for name, model in judge.baselines.items()}
+    original = [name for name in medians if name in ("eager", "compile default")]
+    chosen = {name: name for name in medians}
+    chosen |= {"better": min(original, key=medians.__getitem__), "best": min(medians, key=medians.__getitem__)}
+    speedup = {}
+    for name, baseline in chosen.items():
+        ratio = stats.speedup_paired(judge.baselines[baseline].samples[headline], own)
+        speedup[name] = {
+            "of": baseline,
+            "ratio": ratio.ratio,
+            "interval": [ratio.low, ratio.high],
+            "word": ratio.verdict if believed else "unclear",
+        }
+    return {
+        "verdict": speedup["better"]["word"],
+        "reason": "",
+        "timer": headline,
+        "timers": series,
+        "speedup": speedup,
+    }

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values between the judge and a candidate's process: a tree in JSON whose tensors' bytes stand in a file of memory.
+No pickles: a tree from a candidate is data, and `read` checks every number of it against the file's size."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+
+import torch
+
+ALIGNMENT = 64
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128,
+        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+    )
+}  # fmt: skip
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
+
+
+class Unfit(Exception):
+    """A value that cannot be sent, or a message that is not well formed."""
+
+
+def tensors(value) -> list[torch.Tensor]:
+    """The tensors of a value, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [t for item in value for t in tensors(item)] if isinstance(value, (list, tuple)) else []
+
+
+def _leaf(tensor: torch.Tensor, at: int) -> dict:
+    # A subclass may compute when it is read; sparse and quantised tensors have no one block of bytes.
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        raise Unfit(f"a {type(tensor).__name__}, which is no plain tensor")
+    name = str(tensor.dtype).removeprefix("torch.")
+    if tensor.layout != torch.strided or name not in DTYPES:
+        raise Unfit(f"a tensor of {name} in layout {tensor.layout}")
+    size = tensor.numel() * tensor.element_size()
+    return {"dtype": name, "shape": list(tensor.shape), "stride": list(tensor.stride()), "at": at, "bytes": size}
+
+
+def _describe(value, found: list, at: int):
+    """The tree of a value whose tensors' bytes begin at `at`; returns it and the end."""
+    if isinstance(value, torch.Tensor):
+        leaf = _leaf(value, at)
+        found.append((leaf, value))
+        return {"tensor": leaf}, -(-(at + leaf["bytes"]) // ALIGNMENT) * ALIGNMENT
+    if value is None or isinstance(value, (bool, int, str)):
+        return {"value": value}, at
+    if isinstance(value, float):
+        return {"float": value.hex()}, at
+    if isinstance(value, (list, tuple)):
+        items = []
+        for item in value:
+            tree, at = _describe(item, found, at)
+            items.append(tree)
+        return {"tuple" if isinstance(value, tuple) else "list": items}, at
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        members = {}
+        for key, item in value.items():
+            members[key], at = _describe(item, found, at)
+        return {"dict": members}, at
+    raise Unfit(f"a {type(value).__name__}")
+
+
+def _view(fd: int, size: int, write: bool) -> mmap.mmap:
+    return mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | (mmap.PROT_WRITE if write else 0))
+
+
+def write(value, fd: int) -> dict:
+    """Puts a value's tensors into the file and returns its tree; each tensor's elements stand in row-major order."""
+    found: list = []
+    tree, size = _describe(value, found, 0)
+    os.ftruncate(fd, 0)
+    os.ftruncate(fd, size)
+    if size:
+        with _view(fd, size, True) as memory:
+            whole = torch.frombuffer(memory, dtype=torch.uint8)
+            for leaf, tensor in found:
+                if leaf["bytes"]:
+                    at = whole[leaf["at"] : leaf["at"] + leaf["bytes"]].view(DTYPES[leaf["dtype"]])
+                    at.view(leaf["shape"]).copy_(tensor.detach())
+            del whole, at
+    return tree
+
+
+def _whole_number(value, most: int) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
+def _read_leaf(leaf, whole: torch.Tensor, device: str) -> torch.Tensor:
+    room = whole.numel()
+    try:
+        dtype, shape, stride, at = DTYPES[leaf["dtype"]], leaf["shape"], leaf["stride"], leaf["at"]
+        fine = all(_whole_number(x, 1 << 48) for x in [*shape, *stride, at]) and len(shape) == len(stride) <= 64
+        size = math.prod(shape) * torch.empty(0, dtype=dtype).element_size() if fine else -1
+    except (KeyError, TypeError) as error:
+        raise Unfit("a tensor's line is not well formed") from error
+    if not fine or at + size > room or size != leaf["bytes"]:
+        raise Unfit("a tensor's line is not well formed")
+    here = whole[at : at + size].view(dtype).view(shape) if size else torch.empty(shape, dtype=dtype)
+    dense = here.to(device, copy=True)
+    dense.told_stride = tuple(stride)  # that of the sender, for who wants to compare or rebuild it
+    return dense
+
+
+def _build(tree, whole: torch.Tensor, device: str, depth: int):
+    if depth > 16 or not isinstance(tree, dict) or len(tree) != 1:
+        raise Unfit("a value's line is not well formed")
+    ((kind, inner),) = tree.items()
+    if kind == "tensor":
+        return _read_leaf(inner, whole, device)
+    if kind == "value" and (inner is None or isinstance(inner, (bool, int, str))):
+        return inner
+    if kind == "float" and isinstance(inner, str):
+        try:
+            return float.fromhex(inner)
+        except (ValueError, OverflowError) as error:
+            raise Unfit("a number is not well formed") from error
+    if kind in ("list", "tuple") and isinstance(inner, list):
+        items = [_build(item, whole, device, depth + 1) for item in inner]
+        return tuple(items) if kind == "tuple" else items
+    if kind == "dict" and isinstance(inner, dict):
+        return {key: _build(item, whole, device, depth + 1) for key, item in inner.items()}
+    raise Unfit("a value's line is not well formed")
+
+
+def read(tree, fd: int, device: str = "cpu"):
+    """The value of a tree, its tensors copied from the file to a device, each with `told_stride`, the sender's."""
+    size = os.fstat(fd).st_size
+    if not size:
+        return _build(tree, torch.empty(0, dtype=torch.uint8), device, 0)
+    with _view(fd, size, True) as memory:
+        whole = torch.frombuffer(memory, dtype=torch.uint8)
+        try:
+            value = _build(tree, whole, device, 0)
+        finally:
+            del whole
+    return value
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The same bytes as whole numbers, so that NaN equals NaN and -0 differs from 0."""
+    dense = tensor.detach().contiguous().reshape(-1)
+    if dense.is_complex():
+        dense = torch.view_as_real(dense).contiguous().reshape(-1)
+    return dense.view(_WORDS[dense.element_size()])
