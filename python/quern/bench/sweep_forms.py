@@ -262,7 +262,7 @@ class GemmNorm(Form):
         moved = torch.zeros_like(want)
         for _ in range(3):
             a, b = (torch.empty_like(exact).uniform_(-1, 1, generator=self.generator).sign_() for _ in range(2))
-            found = finished(exact + size * a, *vectors[1:], *self.rest, 1 + 2.0**-22 * b)
+            found = finished(exact + size * a, *vectors[1:], *self.rest, factor=1 + 2.0**-22 * b)
             moved = torch.maximum(moved, (found - want).abs())
         most = want.abs().amax(-1, keepdim=True)
         allowed = 12 * moved.amax(-1, keepdim=True) + (2.0**-20 + 4 * UNIT[self.x.dtype]) * most + 1e-30

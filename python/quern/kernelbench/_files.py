@@ -35,7 +35,7 @@ def candidates(files: list[str], folder: str | None) -> list[str]:
 
 
 def place(path: str) -> tuple[int, int] | None:
-    """Level and number of a problem: level1/23_Softmax.py, level_1/problem_23/x_kernel.py; None: the path says none."""
+    """Level and number of a path such as level1/23_Softmax or level_1/problem_23/kernel; None: the path has none."""
     found = _PLACE.search(str(path))
     return (int(found[1]), int(found[2])) if found else None
 

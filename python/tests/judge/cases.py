@@ -277,7 +277,7 @@ out = self.right(x, y)
 side.wait_stream(torch.cuda.current_stream())
 with torch.cuda.stream(side):
     torch.cuda._sleep(2_000_000)
-return out""", "side = torch.cuda.Stream()"), "refused", "another stream"),
+return out""", "side = torch.cuda.Stream()"), "refused", "longer than the call.s stream"),
     (28, "a graph that replays one answer", body("""
 global graph, out
 if graph is None and self.calls > 2:
