@@ -256,13 +256,16 @@ class GemmNorm(Form):
         x, w = self.x.double(), self.w.double()
         vectors: Any = [None if v is None else v.double() for v in self.others]
         exact = F.linear(x, w, vectors[0])
-        want = finished(exact, *vectors[1:], *self.rest)
+        bias2, gamma, beta = vectors[1:]
+        clamp, activation, norm, groups = self.rest
+        want = finished(exact, bias2, gamma, beta, clamp, activation, norm, groups)
         unit = PRODUCT_UNIT[self.precision] + 2.0**-24 * x.shape[-1] ** 0.5  # a sum's roundings grow as it does
         size = unit * ((x * x) @ (w * w).T).sqrt() + 2.0**-22 * exact.abs()
         moved = torch.zeros_like(want)
         for _ in range(3):
             a, b = (torch.empty_like(exact).uniform_(-1, 1, generator=self.generator).sign_() for _ in range(2))
-            found = finished(exact + size * a, *vectors[1:], *self.rest, factor=1 + 2.0**-22 * b)
+            v, factor = exact + size * a, 1 + 2.0**-22 * b
+            found = finished(v, bias2, gamma, beta, clamp, activation, norm, groups, factor)
             moved = torch.maximum(moved, (found - want).abs())
         most = want.abs().amax(-1, keepdim=True)
         allowed = 12 * moved.amax(-1, keepdim=True) + (2.0**-20 + 4 * UNIT[self.x.dtype]) * most + 1e-30
