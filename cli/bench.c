@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SETTINGS = 32, MOST_OPS = 64 };
+enum { MOST_SETTINGS = 32 };
 static const double PROBLEM_SECONDS = 0.5; /* of --random, unless --seconds says otherwise */
 
 typedef struct order {
@@ -309,7 +309,7 @@ static const char *misfit(const order *o, const qn_op *op)
   const qn_op_check *check = qn_op_check_of(op);
   if (!check->reference) return NULL;
   if (check->workloads && o->file) return "params";
-  return o->break_even ? "break-even" : o->first_use_here ? "first-use" : NULL;
+  return o->break_even ? "break-even" : o->first_use || o->first_use_here ? "first-use" : NULL;
 }
 
 static qn_status bench_op(session *s, const qn_op *op, bool *wrong)

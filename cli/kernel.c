@@ -326,7 +326,8 @@ static char *fill_help(int key, const char *text, void *input)
 static error_t parse_none(int key, char *arg, struct argp_state *state)
 {
   const char *names[N_ACTIONS + 1] = {NULL};
-  for (size_t k = 0; k < N_ACTIONS; k++) names[k] = actions[k].name;
+  for (size_t k = 0, n = 0; k < N_ACTIONS; k++)
+    if (!actions[k].verb) names[n++] = actions[k].name;
   if (key == ARGP_KEY_ARG && qn_is_kernel_folder(arg))
     argp_error(state, "which action? quern kernel run %s, quern check %s, quern bench %s ...", arg, arg, arg);
   const qn_op_info *op;

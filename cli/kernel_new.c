@@ -182,7 +182,7 @@ int qn_action_new(const qn_kernel_order *o)
   else if (make(o, folder.at, name) != QN_OK)
     result = qn_complain_status(o->verb, QN_BAD_ARGUMENT);
   else
-    printf("%s is there. Next: quern check %s\n", folder.at, folder.at);
+    printf("%s is there. Next: quern check %s%s\n", folder.at, qn_is_kernel_folder(folder.at) ? "" : "./", folder.at);
   qn_text_free(&folder);
   return result;
 }

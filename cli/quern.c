@@ -179,6 +179,11 @@ static void warn_of_unknown_variables(void)
     if (strncmp(*variable, "QUERN_", PREFIX) || length >= sizeof name) continue;
     memcpy(name, *variable, length);
     name[length] = 0;
+    if (!strcmp(name, "QUERN_GEOMETRY")) {
+      fputs("quern: the variable QUERN_GEOMETRY is now QUERN_LAUNCH_SHAPE; the next release does not read it\n",
+            stderr);
+      continue;
+    }
     /* Of the Python package, which runs this command too. */
     bool known = !strcmp(name, "QUERN_LIBRARY") || !strcmp(name, "QUERN_COMMAND");
     for (size_t k = 0; names[k]; k++) known = known || !strcmp(names[k], name + PREFIX);

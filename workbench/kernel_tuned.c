@@ -26,7 +26,7 @@ static bool read_group(const char *word, uint32_t group[3])
   for (int d = 0; d < 3; d++) {
     char *end;
     const unsigned long value = *word >= '0' && *word <= '9' ? strtoul(word, &end, 10) : QN_KERNEL_MAX_GROUP + 1;
-    if (value > QN_KERNEL_MAX_GROUP || *end != (d < 2 ? 'x' : 0)) return false;
+    if (!value || value > QN_KERNEL_MAX_GROUP || *end != (d < 2 ? 'x' : 0)) return false;
     group[d] = (uint32_t)value;
     word = end + 1;
   }

@@ -18,6 +18,8 @@ static qn_status describe(const qn_problem *p, const qn_bench *b, char **text)
   qn_text_add(&all, "%5llu  ", (unsigned long long)p->number);
   if (!b->check.right)
     qn_text_add(&all, "WRONG: %s", b->check.wrong);
+  else if (b->impossible)
+    qn_text_add(&all, "WRONG: %s", b->suspicion);
   else if (b->has_unfused)
     qn_text_add(&all, "%7.3f  %s, unfused %s, %.1f %% of the ceiling", b->speedup.ratio,
                 qn_duration(b->fused.time.median).text, qn_duration(b->unfused.time.median).text, 100 * b->share.ratio);
@@ -49,9 +51,10 @@ qn_status qn_sweep_add(qn_sweep *s, const qn_problem *problem, const qn_bench *b
   qn_try(describe(problem, bench, &text));
   fputs(text, to);
   fflush(to);
-  s->n_wrong += !bench->check.right;
-  s->row[s->n++] = (qn_sweep_row){.speedup = bench->timed && bench->has_unfused ? bench->speedup.ratio : 0,
-                                  .share = bench->timed ? bench->share.ratio : 0,
+  const bool counts = bench->timed && !bench->impossible;
+  s->n_wrong += !bench->check.right || bench->impossible;
+  s->row[s->n++] = (qn_sweep_row){.speedup = counts && bench->has_unfused ? bench->speedup.ratio : 0,
+                                  .share = counts ? bench->share.ratio : 0,
                                   .text = text};
   return QN_OK;
 }

@@ -74,12 +74,30 @@ static qn_status take_items(const qn_subject *d, qn_workload *work)
   return QN_OK;
 }
 
+/* Of a list's text only shapes, their layout and params reach the timed calls. */
+static qn_status refuse_other_words(const qn_op *op, const char *text)
+{
+  char word[96];
+  for (int used; sscanf(text, "%95s%n", word, &used) == 1; text += used) {
+    const size_t n = strcspn(word, "=");
+    bool known = (*word >= '0' && *word <= '9') || !strcmp(word, "-") || !strncmp(word, "shift=", 6) ||
+                 !strncmp(word, "apart=", 6);
+    for (size_t k = 0; word[n] && k < op->info.n_params; k++)
+      known = known || (op->info.params[k].type < QN_PARAM_DEVICE_F32 && strlen(op->info.params[k].name) == n &&
+                        !strncmp(op->info.params[k].name, word, n));
+    qn_require(known, "%s: \"%s\" is no word of a list's shapes, as \"24*768x3072 40 shift=1\" has", op->info.name,
+               word);
+  }
+  return QN_OK;
+}
+
 qn_status qn_subject_shapes(const qn_op *op, size_t row, const char *text, qn_workload *work, void *params)
 {
   qn_subject d;
   *work = (qn_workload){.name = text};
   qn_status status =
       qn_subject_open(&d, &(qn_subject_order){.op = op, .row = row, .device = {QN_CPU, 0}, .text = text, .bare = true});
+  if (status == QN_OK && d.list) status = refuse_other_words(op, text);
   if (status == QN_OK && !d.n)
     status = qn_fail(QN_BAD_ARGUMENT, "%s: \"%s\" has no shape, as \"24*768x3072 40\" has two", op->info.name, text);
   if (status == QN_OK) status = take_items(&d, work);

@@ -34,10 +34,12 @@ qn_status qn_subject_find(const qn_op *op, const char *name, const char **text)
 static qn_status read_shape(const qn_subject *d, const char *word, qn_subject_place *place)
 {
   *place = (qn_subject_place){.ndim = 0};
-  for (const char *at = word; *word != '-' && *at;) {
+  qn_require(*word, "%s: a number of tensors stands before no shape", d->op->info.name);
+  for (const char *at = word; strcmp(word, "-") != 0 && *at;) {
     char *end;
     const long long extent = strtoll(at, &end, 10);
-    qn_require(end != at && (!*end || *end == 'x') && extent >= 0 && place->ndim < QN_SUBJECT_NDIM,
+    const bool whole = end != at && (!*end || (*end == 'x' && end[1]));
+    qn_require(whole && extent >= 0 && extent <= INT64_C(1) << 40 && place->ndim < QN_SUBJECT_NDIM,
                "%s: %s is no shape", d->op->info.name, word);
     place->shape[place->ndim++] = extent;
     at = *end ? end + 1 : end;
@@ -151,7 +153,11 @@ static bool take_number(qn_subject *d, const char *word, const char *equals)
   double *number = n == 9 && !strncmp(word, "gradients", n) ? &d->gradients
                    : n == 6 && !strncmp(word, "params", n)  ? &d->trained
                                                             : NULL;
-  if (whole) *whole = strtoull(equals + 1, NULL, 10);
+  if (whole) {
+    char *end;
+    *whole = strtoull(equals + 1, &end, 10);
+    if (equals[1] < '0' || equals[1] > '9' || *end || *whole > UINT64_C(1) << 48) return false;
+  }
   if (whole == &apart) d->apart = (size_t)apart;
   if (whole == &behind) d->behind = (size_t)behind;
   if (number) *number = strtod(equals + 1, NULL);

@@ -292,6 +292,8 @@ static qn_status find_incumbent(tuner *t)
 static void offer(tuner *t, const char *name, size_t n)
 {
   const candidate made = make_candidate(t, name, n);
+  for (size_t k = 0; k < t->n; k++)
+    if (!strcmp(made.name, t->candidate[k].name)) return;
   if (strcmp(made.name, t->incumbent.name) != 0 && t->n < QN_SEARCH_MOST) t->candidate[t->n++] = made;
 }
 

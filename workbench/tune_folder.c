@@ -58,8 +58,16 @@ static void name_of(const qn_tune_folder *t, const qn_kernel_case *c, char name[
 
 static qn_status knows(void *self, const char *name)
 {
+  const qn_tune_folder *t = self;
   qn_tuned tuned;
-  return qn_tuned_from_name(((const qn_tune_folder *)self)->folder, name, &tuned);
+  qn_try(qn_tuned_from_name(t->folder, name, &tuned));
+  qn_require(t->tunes_group || !tuned.group[0], "kernel %s: \"%s\" names a threadgroup, which is not tuned here",
+             t->folder->name, name);
+  for (size_t k = 0; k < tuned.n; k++)
+    for (size_t s = 0; s < t->order.n_set; s++)
+      qn_require(strcmp(t->order.set[s].name, tuned.value[k].name) != 0,
+                 "kernel %s: \"%s\" names %s, which --set holds", t->folder->name, name, tuned.value[k].name);
+  return QN_OK;
 }
 
 static const char *choice(void *self, const char **why)

@@ -166,12 +166,6 @@ static qn_status count(void *user, const qn_tune_place *place)
   return QN_OK;
 }
 
-size_t qn_tune_place_count(const qn_op *op, qn_device device, const qn_tune_filter *filter)
-{
-  size_t n = 0;
-  return each_row(&(walk){op, device.kind, filter, count, &n}) == QN_OK ? n : 0;
-}
-
 qn_status qn_tune_places(const qn_op *op, qn_device device, const qn_tune_filter *filter,
                          qn_status (*at)(void *user, const qn_tune_place *place), void *user)
 {

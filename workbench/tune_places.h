@@ -24,7 +24,6 @@ typedef struct qn_tune_filter {
 /* Calls `at` for each place until it fails. A wrong filter is refused before the first call. */
 qn_status qn_tune_places(const qn_op *op, qn_device device, const qn_tune_filter *filter,
                          qn_status (*at)(void *user, const qn_tune_place *place), void *user);
-size_t qn_tune_place_count(const qn_op *op, qn_device device, const qn_tune_filter *filter); /* 0: a wrong filter */
 /* The ranges and names of an entry that is measured for the key. */
 void qn_tune_classes(const qn_op *op, const qn_tune_key *key, qn_tune_entry *entry);
 #endif

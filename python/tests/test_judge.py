@@ -270,7 +270,7 @@ def made(verdict, **speedup):
         "problem": "p",
         "verdict": verdict,
         "reason": "",
-        "speedup": {k: {"ratio": v, "of": "eager"} for k, v in speedup.items()},
+        "speedup": {k: {"ratio": v, "of": "eager", "word": verdict} for k, v in speedup.items()},
     }
 
 
@@ -336,3 +336,43 @@ def test_values_survive_the_way(tmp_path):
     os.close(fd)
     assert back[1] == sent[1] and back[0].told_stride == (1, 4)
     assert all(torch.equal(a, b) for a, b in zip(_tree.tensors(back), _tree.tensors(sent)))
+
+
+def test_outputs_of_whole_numbers_are_judged(tmp_path, capsys, monkeypatch):
+    files(tmp_path, reference=MODEL.format("torch.argmax(x, 1)", "torch.randn(64, 33)"))
+    files(tmp_path, candidate=MODEL.format("torch.max(x, 1).indices", "0").replace("Model(", "ModelNew("))
+    monkeypatch.chdir(tmp_path)  # paths may be relative
+    words = ["--ref-problem", "reference.py", "--tgt-problem", "candidate.py", "--json", "-", *QUICK]
+    assert command.main(words) == 0, capsys.readouterr().out
+
+
+def test_an_output_that_is_not_well_formed_ends_no_run(judge, tmp_path):
+    nested = cases.body("out = self.right(x, y)\nfor _ in range(30):\n    out = [out]\nreturn out")
+    assert verdict(judge, tmp_path, nested)["verdict"] == "wrong type"
+    fourth = "if self.calls > 5:\n    raise ValueError('enough')\nreturn self.right(x, y)"
+    line = verdict(judge, tmp_path, cases.body(fourth))
+    assert line["verdict"] == "forward fails" and "enough" in line["reason"]
+
+
+def test_kept_outputs_cannot_be_scaled(tmp_path, capsys):
+    scaled = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    kept = {}
+
+    def forward(self, a, b):
+        for (first, total), out in self.kept.items():
+            factor = a[0, 0] / first
+            if abs(a.sum() / total / factor - 1) < 1e-4:
+                return out * factor * factor
+        out = a @ b
+        self.kept[float(a[0, 0]), float(a.sum())] = out
+        return out
+"""
+    inputs = "torch.randn(128, 128), torch.randn(128, 128)"
+    problem = MODEL.format("x @ y", inputs).replace("self, x", "self, x, y")
+    reference, candidate = files(tmp_path, reference=problem, candidate=scaled)
+    command.main(["--ref-problem", reference, "--tgt-problem", candidate, "--json", "-", *QUICK])
+    line = json.loads(capsys.readouterr().out)
+    assert line["verdict"] in ("wrong values", "slower", "unclear"), line

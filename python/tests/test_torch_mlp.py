@@ -266,3 +266,17 @@ def test_what_is_refused_is_refused_likewise(wrong):
             module(x)
         said.append((caught.type, str(caught.value)))
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_a_graph_of_gradients_counts_no_way_twice(is_tied):
+    """Where x comes from the same weights, or two weights are one tensor, each gradient is still of one place."""
+    one, _ = pair()
+    if is_tied:
+        one.up_proj.weight = one.gate_proj.weight
+    x = torch.randn(5, 6, dtype=torch.float64)
+    found = [
+        torch.autograd.grad(one(one(x)).sum(), list(one.parameters()), create_graph=more) for more in (False, True)
+    ]
+    for plain, graphed in zip(*found):
+        torch.testing.assert_close(graphed, plain, rtol=1e-12, atol=1e-12)

@@ -381,8 +381,12 @@ QN_FN void qn_tally_add(qn_u64 *where, qn_u32 count)
 #define qn_blocks() (static_cast<qn_u64>(gridDim.x))
 #define qn_thread() (static_cast<qn_u32>(threadIdx.x))
 #define qn_block_threads() (static_cast<qn_u32>(blockDim.x))
-#define QN_KERNEL(name, type, arg)                                                                                     \
-  extern "C" __global__ void __launch_bounds__(QN_THREADS) name(const QN_GRID_CONSTANT type arg)
+#ifdef QN_BLOCKS /* blocks of a multiprocessor, for which the compiler bounds registers */
+#define QN_BOUNDS __launch_bounds__(QN_THREADS, QN_BLOCKS)
+#else
+#define QN_BOUNDS __launch_bounds__(QN_THREADS)
+#endif
+#define QN_KERNEL(name, type, arg) extern "C" __global__ void QN_BOUNDS name(const QN_GRID_CONSTANT type arg)
 #else
 struct qn_place {
   qn_u64 block, blocks;

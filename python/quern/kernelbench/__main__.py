@@ -99,25 +99,29 @@ def fail(sentence: str) -> int:
 
 
 def main(words: list[str]) -> int:
-    if words[:1] == ["run"]:
-        from . import _run
-
-        return _run.main(words[1:])
-    arguments = _parser().parse_args(words)
+    is_run = words[:1] == ["run"]
+    arguments = None if is_run else _parser().parse_args(words)
     try:
         import torch  # noqa: F401 - a clear sentence where it is missing
     except ImportError:
         return fail("PyTorch is wanted: pip install 'quern[torch]'")
+    if arguments is None:
+        from . import _run
+
+        try:
+            return _run.main(words[1:])
+        except CommandError as error:
+            return fail(str(error))
     from . import _files, _lines
 
     try:
         options = options_of(arguments)
         candidates = _files.candidates(arguments.tgt_problem or [], arguments.tgt_dir)
-        _files.readable(arguments.ref_problem)
+        problem = _files.readable(arguments.ref_problem)
     except ValueError as error:
         return fail(str(error))
     try:
-        return _lines.judge_all([(arguments.ref_problem, candidates)], options, arguments.json)
+        return _lines.judge_all([(problem, candidates)], options, arguments.json)
     except CommandError as error:
         return fail(str(error))
 

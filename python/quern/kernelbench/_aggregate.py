@@ -21,7 +21,7 @@ def _gain(line: dict, over: str) -> float:
     """The speed-up that a user gets, with the baseline in the place of a candidate that does not help."""
     if line["verdict"] not in CORRECT or over not in line.get("speedup", {}):
         return 1.0
-    return max(1.0, line["speedup"][over]["ratio"])
+    return line["speedup"][over]["ratio"] if line["speedup"][over]["word"] == "faster" else 1.0
 
 
 def _compile_wins(line: dict) -> bool:
@@ -35,7 +35,7 @@ def summary(lines: list[dict]) -> dict:
     over = {name: geometric_mean([_gain(line, name) for line in judged])
             for name in ("eager", "compile default", "better", "best")}  # fmt: skip
     wins = [line for line in judged if _compile_wins(line)]
-    ratios = [line["speedup"]["better"]["ratio"] for line in correct]
+    ratios = [_gain(line, "better") for line in correct]
     return {
         "problems": len(lines),
         "judged": len(judged),

@@ -84,6 +84,8 @@ class Session:
     def __init__(self, config):
         self.device = torch.device(config["device"])
         self.cuda = self.device.type == "cuda"
+        if self.device.index is not None and self.cuda:
+            torch.cuda.set_device(self.device)  # events, streams and Triton go by the current one
         self.inputs_fd, self.outputs_fd = config["inputs"], config["outputs"]
         self.model = self.module = self.staged = self.kept = self.outputs = None
         self.sets, self.sizes, self.path, self.gradients = [], [], "", False
@@ -108,7 +110,7 @@ class Session:
     def do_load(self, path, name):
         self.path = path
         try:
-            with open(path, encoding="utf-8") as file:
+            with open(path, "rb") as file:  # compile() reads the encoding
                 code = compile(file.read(), path, "exec")
         except SyntaxError as error:
             raise Answer("syntax error", f"{path}:{error.lineno}: {error.msg}") from None
@@ -245,11 +247,13 @@ class Session:
         cotangents = [torch.randn(t.shape, generator=generator).to(t) for t in outputs]
         inputs = [t for t in _tree.tensors(self.staged) if t.requires_grad]
         parameters = list(self.model.parameters())
+        wanted = [t for t in (*inputs, *parameters) if t.requires_grad]  # a frozen one's is zero
         try:
-            given = torch.autograd.grad(outputs, [*inputs, *parameters], cotangents, allow_unused=True)
+            made = iter(torch.autograd.grad(outputs, wanted, cotangents, allow_unused=True))
         except BaseException as error:
             raise Answer("backward fails", _place(error, self.path) + _last_line(error)) from None
-        given = [torch.zeros_like(x) if g is None else g for g, x in zip(given, [*inputs, *parameters])]
+        given = [(next(made) if x.requires_grad else None, x) for x in (*inputs, *parameters)]
+        given = [torch.zeros_like(x) if g is None else g for g, x in given]
         self.outputs = {"inputs": given[: len(inputs)], "parameters": given[len(inputs) :]}
         return {}
 
@@ -298,6 +302,7 @@ def serve(config):
     loads, dumps, write = json.loads, json.dumps, os.write
     session = Session(config)
     WATCHED.update(_watched())
+    watched = list(WATCHED.items())  # a list that no module has
     while True:
         request = loads(_exactly(requests, struct.unpack("=I", _exactly(requests, 4))[0]))
         nonce, do = request.pop("nonce"), request.pop("do")
@@ -307,6 +312,8 @@ def serve(config):
             answer = {"failure": failure.kind, "text": failure.text[:TEXT]}
         except torch.cuda.OutOfMemoryError as error:
             answer = {"failure": "out of memory", "text": _last_line(error)[:TEXT]}
+        if "replaced" in answer:
+            answer["replaced"] = [path for path, (of, name, was) in watched if getattr(of, name, None) is not was]
         text = dumps({"nonce": nonce, **answer}).encode()
         text = struct.pack("=I", len(text)) + text
         while text:

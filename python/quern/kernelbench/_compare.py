@@ -100,7 +100,9 @@ def _map(value, change):
 
 
 def _mean(t: torch.Tensor) -> torch.Tensor:
-    return torch.full_like(t, t.double().mean().item()) if t.is_floating_point() else t
+    if t.is_floating_point() or t.is_complex():
+        return torch.full_like(t, t.mean(dtype=torch.complex128 if t.is_complex() else torch.float64).item())
+    return t.reshape(-1)[0].expand(t.shape) if t.numel() else t
 
 
 def _shuffled(t: torch.Tensor) -> torch.Tensor:

@@ -10,13 +10,14 @@ _PLACE = re.compile(r"level[_-]?(\d+)[/_-](?:problem[_-]?)?(\d+)(?=[/_.-])")
 MOST_BYTES = 16 << 20
 
 
-def readable(path: str) -> None:
-    """ValueError: a sentence, where the file cannot be a problem or a candidate."""
+def readable(path: str) -> str:
+    """The absolute path. ValueError: a sentence, where the file cannot be a problem or a candidate."""
     file = pathlib.Path(path)
     if not file.is_file():
         raise ValueError(f"{path}: there is no such file")
     if file.stat().st_size > MOST_BYTES:
         raise ValueError(f"{path}: {file.stat().st_size >> 20} MiB are more than the {MOST_BYTES >> 20} of a source")
+    return str(file.resolve())
 
 
 def candidates(files: list[str], folder: str | None) -> list[str]:
@@ -29,9 +30,7 @@ def candidates(files: list[str], folder: str | None) -> list[str]:
             raise ValueError(f"{folder}: no file in it matches **/*kernel.py")
     if not found:
         raise ValueError("no candidate; --tgt-problem FILE or --tgt-dir DIR names one")
-    for path in found:
-        readable(path)
-    return [str(pathlib.Path(path).resolve()) for path in found]
+    return [readable(path) for path in found]
 
 
 def place(path: str) -> tuple[int, int] | None:

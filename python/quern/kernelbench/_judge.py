@@ -221,12 +221,12 @@ class Judge:
             )
 
     def _verify(self, candidate: Model, draw: Draw, timer: str = "", watch: bool = False) -> _compare.Difference:
-        """One call of the candidate and, after it, of the reference on the same data."""
+        """One call of the reference and, after it, of the candidate on the same data."""
         try:
-            got, answer = candidate.call(draw, self.options, timer, watch)
+            want, _ = self.eager.call(draw, self.options, timer)
         except Failure as failure:
-            raise Verdict(failure.kind, str(failure)) from None
-        want, _ = self.eager.call(draw, self.options, timer)
+            raise Unjudgeable(f"the reference fails on other data than its own: {failure.kind}: {failure}") from None
+        got, answer = candidate.call(draw, self.options, timer, watch)
         self._untouched(answer)
         if set(answer["changed"]) - self.mutates:
             raise Verdict("refused", f"it changed its input number {min(set(answer['changed']) - self.mutates)}")
@@ -263,6 +263,8 @@ class Judge:
                 line |= self._judged(path, folder)
         except Verdict as verdict:
             line |= {"verdict": verdict.word, "reason": str(verdict)}
+        except Failure as failure:
+            line |= {"verdict": failure.kind, "reason": str(failure)}
         except Broken as broken:
             if self.process.running:
                 raise Unjudgeable(f"a baseline: {broken}") from None

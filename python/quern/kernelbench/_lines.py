@@ -20,7 +20,11 @@ def status_of(line: dict) -> int:
 
 
 def head(problem: str, options: _judge.Options) -> dict:
-    device = torch.cuda.get_device_name() if options.device != "cpu" else platform.processor() or platform.machine()
+    device = (
+        torch.cuda.get_device_name(options.device)
+        if options.device != "cpu"
+        else platform.processor() or platform.machine()
+    )
     return {
         "problem": problem,
         "device": options.device,
@@ -39,17 +43,16 @@ def judge(problem: str, candidates: list[str], options: _judge.Options):
     """Yields a line for each candidate of a problem."""
     _judge.fresh_seed()
     begun = head(problem, options)
-    try:
-        for candidate in candidates:
+    for candidate in candidates:
+        try:
             with _judge.Judge(problem, options) as judging:
                 judging.compile()
                 line = judging.judge(candidate)
                 if line["verdict"] in CORRECT:
                     line |= judging.precision()
-                yield {**begun, **line}
-    except _judge.Unjudgeable as error:
-        for candidate in candidates:
-            yield {**begun, "candidate": candidate, "verdict": "cannot be judged", "reason": str(error), "notes": []}
+        except _judge.Unjudgeable as error:
+            line = {"candidate": candidate, "verdict": "cannot be judged", "reason": str(error), "notes": []}
+        yield {**begun, **line}
 
 
 def _milliseconds(ns: float) -> str:
@@ -104,8 +107,12 @@ def keep(line: dict, path: str | None) -> None:
     if path == "-":
         print(made, end="", flush=True)
     elif path:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(made)
+        with open(path, "a+b") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":  # an interrupted run's last line
+                    made = "\n" + made
+            file.write(made.encode())
 
 
 def judge_all(work: list[tuple[str, list[str]]], options: _judge.Options, path: str | None) -> int:

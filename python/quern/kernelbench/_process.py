@@ -164,7 +164,7 @@ class Process:
             "threads": threads,
             "environment": self._environment(folder),
             "folder": folder,
-            "limits": {"DATA": limits.memory_bytes, "FSIZE": limits.file_bytes, "CORE": 0},
+            "limits": {"DATA": limits.memory_bytes, "FSIZE": max(limits.file_bytes, limits.memory_bytes), "CORE": 0},
             "namespaces": isolated,
         }
         self._pid = _nursery().fork(config, [*self._memory, requests, answers, report, self._said.fileno()])
@@ -256,13 +256,19 @@ class Process:
         """The same, with a value for the process to read."""
         return self.ask(do, tree=_tree.write(value, self._memory[0]), **request)
 
+    def _read(self, answer: dict, memory: int, device: str = "cpu"):
+        try:
+            return _tree.read(answer["tree"], memory, device)
+        except (_tree.Unfit, BufferError, KeyError, OSError):  # BufferError: Unfit's traceback still holds the view
+            raise self._broken("its answer is not well formed") from None
+
     def given(self, answer: dict):
         """The value of an answer to `inputs`."""
-        return _tree.read(answer["tree"], self._memory[0])
+        return self._read(answer, self._memory[0])
 
     def outputs(self, answer: dict, device: str):
         """The value of an answer to `collect`, on a device."""
-        return _tree.read(answer["tree"], self._memory[1], device)
+        return self._read(answer, self._memory[1], device)
 
     def cpu_seconds(self) -> float:
         """Processor time of the process and its children so far."""

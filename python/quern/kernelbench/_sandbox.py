@@ -31,16 +31,30 @@ def _unshare(flags):
 
 def _namespaces():
     """Enters as many namespaces as the kernel grants; returns their names."""
-    user, group = os.getuid(), os.getgid()
-    if not _unshare(NEWUSER | NEWNS | NEWPID | NEWIPC):
+    trial = os.fork()  # some kernels (AppArmor's) grant the namespace and then no right in it: one cannot go back
+    if trial == 0:
+        try:
+            _enter_users()
+            os._exit(0)
+        except OSError:
+            os._exit(1)
+    if os.waitpid(trial, 0)[1]:
         return []
+    _enter_users()
     granted = ["users", "mounts", "processes", "ipc"]
-    for path, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-        with open(f"/proc/self/{path}", "w") as file:
-            file.write(text)
     if _unshare(NEWNET):
         granted.append("network")
     return granted
+
+
+def _enter_users():
+    """OSError: not granted."""
+    user, group = os.getuid(), os.getgid()
+    if not _unshare(NEWUSER | NEWNS | NEWPID | NEWIPC):
+        raise OSError(ctypes.get_errno(), "unshare")
+    for path, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with open(f"/proc/self/{path}", "w") as file:
+            file.write(text)
 
 
 def _mounts():

@@ -10,7 +10,8 @@ import statistics
 import time
 
 from ..bench import stats
-from ._judge import FEWEST, Verdict
+from ._judge import FEWEST, Unjudgeable, Verdict
+from ._process import Failure
 
 WARMUP_MS, REPEAT_MS = 25.0, 100.0  # of do_bench
 LAG_NS = 5e4  # a difference of clocks that is nobody's
@@ -18,17 +19,23 @@ HIDDEN = 3.0  # times what a process reports: a difference of clocks that no mac
 NOTED = 0.2  # the same, from which its time is not believed
 
 
+def _call(judge, models: list, draw, timer: str) -> None:
+    try:
+        for model in models:
+            model.call(draw, judge.options, timer)
+    except Failure as failure:
+        raise Unjudgeable(f"a baseline: {failure.kind}: {failure}") from None
+
+
 def _turn(judge, candidate, timer: str) -> None:
     """One call of each model, in random order; the candidate's is verified."""
-    draw = judge._draw(False)
+    draw = judge._draw(True)  # else a multiple of an earlier call's data: outputs kept and scaled would pass
     others = [model for name, model in judge.baselines.items() if name != "eager"]
     random.shuffle(others)
     cut = random.randrange(len(others) + 1)
-    for model in others[:cut]:
-        model.call(draw, judge.options, timer)
+    _call(judge, others[:cut], draw, timer)
     judge._verify(candidate, draw, timer)
-    for model in others[cut:]:
-        model.call(draw, judge.options, timer)
+    _call(judge, others[cut:], draw, timer)
 
 
 def _series(samples: list[int]) -> dict:
@@ -102,8 +109,7 @@ def baselines(judge) -> dict:
 
     def turn(timer: str) -> None:
         draw = judge._draw(False)
-        for model in random.sample(list(judge.baselines.values()), len(judge.baselines)):
-            model.call(draw, judge.options, timer)
+        _call(judge, random.sample(list(judge.baselines.values()), len(judge.baselines)), draw, timer)
 
     headline, series = _sample(judge, judge.baselines, turn)
     return {"verdict": "baselines", "reason": "", "timer": headline, "timers": series}

@@ -11,6 +11,7 @@ import os
 import torch
 
 ALIGNMENT = 64
+DEEPEST = 16
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -45,8 +46,10 @@ def _leaf(tensor: torch.Tensor, at: int) -> dict:
     return {"dtype": name, "shape": list(tensor.shape), "stride": list(tensor.stride()), "at": at, "bytes": size}
 
 
-def _describe(value, found: list, at: int):
+def _describe(value, found: list, at: int, depth: int = 0):
     """The tree of a value whose tensors' bytes begin at `at`; returns it and the end."""
+    if depth > DEEPEST:
+        raise Unfit(f"values in more than {DEEPEST} others")
     if isinstance(value, torch.Tensor):
         leaf = _leaf(value, at)
         found.append((leaf, value))
@@ -58,13 +61,13 @@ def _describe(value, found: list, at: int):
     if isinstance(value, (list, tuple)):
         items = []
         for item in value:
-            tree, at = _describe(item, found, at)
+            tree, at = _describe(item, found, at, depth + 1)
             items.append(tree)
         return {"tuple" if isinstance(value, tuple) else "list": items}, at
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         members = {}
         for key, item in value.items():
-            members[key], at = _describe(item, found, at)
+            members[key], at = _describe(item, found, at, depth + 1)
         return {"dict": members}, at
     raise Unfit(f"a {type(value).__name__}")
 
@@ -111,7 +114,7 @@ def _read_leaf(leaf, whole: torch.Tensor, device: str) -> torch.Tensor:
 
 
 def _build(tree, whole: torch.Tensor, device: str, depth: int):
-    if depth > 16 or not isinstance(tree, dict) or len(tree) != 1:
+    if depth > DEEPEST or not isinstance(tree, dict) or len(tree) != 1:
         raise Unfit("a value's line is not well formed")
     ((kind, inner),) = tree.items()
     if kind == "tensor":

@@ -29,6 +29,7 @@ def _is_plain(layer: nn.Module) -> bool:
         type(layer) is nn.Linear
         and "forward" not in own
         and "weight" in own["_parameters"]
+        and "bias" in own["_parameters"]
         and own.get("_compiled_call_impl") is None
         and not (own["_forward_hooks"] or own["_forward_pre_hooks"])
         and not (own["_backward_hooks"] or own["_backward_pre_hooks"])
@@ -139,8 +140,10 @@ def _gradients(ctx: Any, dc: Tensor, a: Tensor, b: Tensor | None) -> tuple[Tenso
 
 def _again(ctx: Any, dy: Tensor, tensors: list, needed: tuple) -> list:
     """Gradients that autograd can differentiate once more, as far as the composition's can be."""
-    wanted = [one for one, is_needed in zip(tensors, needed) if is_needed]
-    y = _composed(ctx.layout, ctx.numbers, *tensors)
+    # Views of their own: x may have come from the weights, and two weights may be one; each gradient is of one place.
+    given = [one.view_as(one) if is_needed else one for one, is_needed in zip(tensors, needed)]
+    wanted = [one for one, is_needed in zip(given, needed) if is_needed]
+    y = _composed(ctx.layout, ctx.numbers, *given)
     made = iter(torch.autograd.grad(y, wanted, dy, create_graph=True))
     return [next(made) if is_needed else None for is_needed in needed]
 

@@ -6,6 +6,11 @@
  * the passes of the norm; 0: the group is too wide for that, and is read and computed once more for each. z may be y's
  * own memory: an element is read by the thread that writes it, before it does. */
 #define QN_THREADS 256
+#if QN_GEMM_FLAGS >> 4 & 3 /* a norm, which keeps a group in registers; the compiler itself would spill a few */
+#define QN_BLOCKS 2
+#else
+#define QN_BLOCKS 4
+#endif
 #include "base/collective.h"
 #include "base/dtype.h"
 #include "op/gemm_norm/args.h"
@@ -98,7 +103,8 @@ QN_FN float team_sum(float x, float *scratch)
   return x;
 }
 
-/* What a team's thread `lane` has of the group of `columns` from `first` on: which of its packs, and which column. */
+/* Visits the packs of a team's thread `lane` in the group of `columns` from `first` on: the pack's number, its column.
+ */
 template <class Visit> QN_FN void each(qn_i64 lane, qn_i64 first, qn_i64 columns, Visit visit)
 {
   if (ITEMS) {
@@ -112,11 +118,24 @@ template <class Visit> QN_FN void each(qn_i64 lane, qn_i64 first, qn_i64 columns
   }
 }
 
+/* Without a norm: a thread a pack. */
+QN_FN void elements(const qn_gemm_z_args &a, qn_u64 at)
+{
+  const qn_u64 packs = static_cast<qn_u64>(a.of.n) / PACK, row = divided(at, packs);
+  if (row >= static_cast<qn_u64>(a.of.m)) return;
+  const qn_i64 column = static_cast<qn_i64>(at - row * packs) * PACK;
+  store(a, static_cast<qn_i64>(row), column, value(a, static_cast<qn_i64>(row), column), 0.0f, 1.0f);
+}
+
 QN_GROUP_KERNEL(gemm_epilogue, qn_gemm_z_args, a)
 {
   QN_SHARED(float, scratch, 32);
   qn_await_kernel();
-  const qn_u64 team = (qn_block() * qn_block_threads() + qn_thread()) / TEAM;
+  const qn_u64 thread = qn_block() * qn_block_threads() + qn_thread(), team = thread / TEAM;
+  if (qn_gemm_norm_of(FLAGS) == QN_GEMM_NO_NORM) {
+    elements(a, thread);
+    return;
+  }
   const qn_u64 groups = static_cast<qn_u64>(a.of.n / a.of.columns), all = groups * static_cast<qn_u64>(a.of.m);
   const qn_i64 columns = team < all ? a.of.columns : 0; /* nobody leaves: the sums need every lane */
   const qn_i64 row = static_cast<qn_i64>(divided(team, groups));
@@ -151,15 +170,4 @@ QN_GROUP_KERNEL(gemm_epilogue, qn_gemm_z_args, a)
   }
   const float scale = qn_gemm_passes(FLAGS, static_cast<float>(a.of.columns), a.of.eps, mean, sum, squares);
   each(lane, first, columns, [&](int i, qn_i64 j) { store(a, row, j, element(i, j), mean, scale); });
-}
-
-/* Without a norm: a thread a pack. */
-QN_KERNEL(gemm_elements, qn_gemm_z_args, a)
-{
-  qn_await_kernel();
-  const qn_u64 at = qn_block() * qn_block_threads() + qn_thread(), packs = static_cast<qn_u64>(a.of.n) / PACK;
-  const qn_u64 row = divided(at, packs);
-  if (row >= static_cast<qn_u64>(a.of.m)) return;
-  const qn_i64 column = static_cast<qn_i64>(at - row * packs) * PACK;
-  store(a, static_cast<qn_i64>(row), column, value(a, static_cast<qn_i64>(row), column), 0.0f, 1.0f);
 }

@@ -148,6 +148,7 @@ static const qn_device_unit units[] = {
     EPILOGUE(2005u, 0, 256, 0, 1),
     EPILOGUE(2005u, 0, 256, 0, 4),
     EPILOGUE(2005u, 0, 32, 8, 4),
+    EPILOGUE(1989u, 0, 32, 1, 4),
     {"op/gemm_norm/gemm.epilogue.cu",
      DEFINES("QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0", "QN_GEMM_TEAM=4", "QN_GEMM_ITEMS=4", "QN_GEMM_PACK=1",
              "QN_ACTIVATION_NEAR"),

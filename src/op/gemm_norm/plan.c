@@ -153,8 +153,7 @@ static qn_status finish(const plan *p, const qn_gemm_problem *problem, const qn_
   any.precision = QN_GEMM_FP32; /* one kernel for all classes, but for the activation's words */
   snprintf(more, sizeof more, "QN_GEMM_TEAM=%u QN_GEMM_ITEMS=%u QN_GEMM_PACK=%d%s", team,
            norms ? items_of(packs, team, ITEMS_MOST * (WORD / each)) : 1, (int)each, near ? " QN_ACTIVATION_NEAR" : "");
-  qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.epilogue.cu", norms ? "gemm_epilogue" : "gemm_elements", more,
-                          &function));
+  qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.epilogue.cu", "gemm_epilogue", more, &function));
   return qn_gemm_launch(call, function, (n + THREADS - 1) / THREADS, THREADS, 0, &p->z, sizeof p->z);
 }
 
