@@ -370,8 +370,7 @@ static int act(const action *a, int argc, char **argv)
   static char name[32], title[40];
   static const struct argp others_argp = {.options = others, .parser = refuse_with_folder};
   static const struct argp_child children[] = {{&others_argp, 0, NULL, 0}, {0}};
-  const struct argp argp = {
-      .options = options, .parser = parse, .args_doc = "DIR", .doc = a->doc, .children = children};
+  struct argp argp = {.options = options, .parser = parse, .args_doc = "DIR", .doc = a->doc, .children = children};
   snprintf(name, sizeof name, "%s%s", a->verb ? "" : "kernel ", a->name);
   snprintf(title, sizeof title, "quern %s", name);
   take_options(a->bit, NULL, options);
@@ -380,6 +379,7 @@ static int act(const action *a, int argc, char **argv)
   for (const struct argp_option *o = op_options; o->name && n < 63; o++)
     if (!has_option(options, o->name)) others[n++] = *o;
   others[n] = (struct argp_option){0};
+  if (!n) argp.children = NULL; /* glibc's --help leaks for a child without options */
   const qn_verb verb = {name, a->brief, NULL, &argp};
   qn_kernel_order o = {.verb = &verb, .seed = 1};
   argv[0] = title;

@@ -254,7 +254,7 @@ static uint32_t tf32_of(float x)
 static void copies(void)
 {
   enum { THREADS = 128, GROUPS = 9 };
-  static float x[4 * THREADS * GROUPS], y[4 * THREADS * GROUPS];
+  static _Alignas(16) float x[4 * THREADS * GROUPS], y[4 * THREADS * GROUPS];
   static uint32_t tf32[THREADS * GROUPS];
   static const float hard[] = {INFINITY,   -INFINITY,  NAN,        0,         -0.0f,     0x1.fffffep127f,
                                0x1.002p0f, 0x1.001p0f, 0x1.003p0f, 0x1p-149f, 0x1p-137f, -0x1.8p-137f};
