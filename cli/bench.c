@@ -28,7 +28,7 @@ typedef struct order {
   double seconds;
   uint64_t seed, first, most_bytes;
   long random; /* problems; 0: none */
-  bool list;
+  bool list, first_given, most_given;
   bool hot, no_unfused, first_use, first_use_here, first_use_empty, break_even, ceilings_here;
 } order;
 
@@ -128,8 +128,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case KEY_NO_UNFUSED: o->no_unfused = true; return 0;
   case KEY_SHAPE: o->shape = arg; return 0;
   case KEY_RANDOM: o->random = qn_verb_number(state, "random", arg, 1, 1 << 20); return 0;
-  case KEY_NUMBER: o->first = (uint64_t)qn_verb_number(state, "first", arg, 0, 1L << 48); return 0;
-  case KEY_MOST_BYTES: o->most_bytes = (uint64_t)qn_verb_number(state, "most-bytes", arg, 1, 1L << 48); return 0;
+  case KEY_NUMBER:
+    o->first_given = true;
+    o->first = (uint64_t)qn_verb_number(state, "first", arg, 0, 1L << 48);
+    return 0;
+  case KEY_MOST_BYTES:
+    o->most_given = true;
+    o->most_bytes = (uint64_t)qn_verb_number(state, "most-bytes", arg, 1, 1L << 48);
+    return 0;
   case KEY_LIST: o->list = true; return 0;
   case KEY_SEED: o->seed = (uint64_t)qn_verb_number(state, "seed", arg, 0, 1L << 48); return 0;
   case 'j': o->json = qn_verb_output(state, arg); return 0;
@@ -146,6 +152,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     if (o->random && (o->types || o->n_settings || o->break_even || o->first_use))
       argp_error(state, "--random draws types and settings itself, and does without --break-even and --first-use");
     if (o->list && !o->random) argp_error(state, "--list prints the problems of --random");
+    if ((o->first_given || o->most_given) && !o->random)
+      argp_error(state, "--%s is for the problems of --random", o->first_given ? "first" : "most-bytes");
+    if (o->list && (o->json || o->trace))
+      argp_error(state, "--list times nothing: there is nothing for --json and --trace");
+    if (o->break_even && (o->workload || o->file || o->shape || o->first_use || o->trace || o->hot || o->no_unfused))
+      argp_error(state,
+                 "--break-even goes by sizes of its own, fused and unfused: it does without --workload, --params, "
+                 "--shape, --first-use, --trace, --hot and --no-unfused");
+    if (o->timer == QN_TIMER_COUNT && (o->break_even || o->random))
+      argp_error(state, "--timer all is for workloads: --%s goes by one timer",
+                 o->break_even ? "break-even" : "random");
     return 0;
   default: return ARGP_ERR_UNKNOWN;
   }

@@ -72,7 +72,7 @@ static int write_text(const request *order, const char *text)
   bool good = file && fputs(text, file) >= 0;
   good = file && (order->out ? fclose(file) : fflush(file)) == 0 && good;
   if (!good)
-    return qn_complain(&qn_verb_emit, QN_EXIT_ENVIRONMENT, "%s could not be written",
+    return qn_complain(&qn_verb_emit, QN_EXIT_FAILED, "%s could not be written",
                        order->out ? order->out : "the output");
   return QN_EXIT_OK;
 }

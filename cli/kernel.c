@@ -393,9 +393,11 @@ bool qn_kernel_takes(const qn_verb *verb, int argc, char **argv, int *status)
 {
   const action *a = actions;
   while (a < actions + N_ACTIONS && a->verb != verb) a++;
-  for (int k = 1; a < actions + N_ACTIONS && k < argc; k++) {
+  if (a == actions + N_ACTIONS) return false;
+  for (int k = 1; k < argc; k++)
     if (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-?") || !strcmp(argv[k], "-h")) return false;
-    if (argv[k][0] == '-' || !qn_is_kernel_folder(argv[k])) continue;
+  for (int k = 0; (k = qn_verb_next_word(verb->argp, k + 1, argc, argv)) < argc;) {
+    if (!qn_is_kernel_folder(argv[k])) continue;
     *status = act(a, argc, argv);
     return true;
   }

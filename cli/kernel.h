@@ -10,6 +10,7 @@
 #include "workbench/kernel_check.h"
 #include "workbench/progress.h"
 #include "workbench/search.h"
+#include "workbench/tune.h"
 
 enum { QN_KERNEL_SETTINGS = 64 };
 
@@ -54,6 +55,9 @@ int qn_kernel_complain(const qn_kernel_session *s, qn_status status);
 void qn_kernel_trial_of(const qn_kernel_session *s, int limit_s, qn_kernel_trial_request *request);
 /* work(order), in a process of its own under --isolated. */
 int qn_kernel_apart(const qn_kernel_order *order, int (*work)(void *order));
+
+/* The session's kernel, tuned as its order says; `more` has what that does not: lines, results, a watch. */
+qn_status qn_kernel_tune(qn_kernel_session *s, const qn_tune_order *more, qn_tune_outcome *out);
 
 /* Whether the path is a kernel's folder, or its kernel.json, and no op's name. */
 bool qn_is_kernel_folder(const char *path);

@@ -15,10 +15,10 @@ static qn_emit form_of(const char *name)
 
 static qn_status write_text(const char *path, const char *text)
 {
-  FILE *stream = fopen(path, "wb");
+  FILE *stream = path ? fopen(path, "wb") : stdout;
   bool written = stream && fputs(text, stream) >= 0;
-  if (stream && fclose(stream)) written = false;
-  return written ? QN_OK : qn_fail(QN_IO_ERROR, "%s could not be written", path);
+  if (stream && (path ? fclose(stream) : fflush(stream))) written = false;
+  return written ? QN_OK : qn_fail(QN_IO_ERROR, "%s could not be written", path ? path : "the output");
 }
 
 static bool chose_size(const qn_kernel_order *o) { return o->size || o->workload || o->n_set; }
@@ -66,11 +66,7 @@ static qn_status emit(qn_kernel_session *s, qn_kernel_case **c)
   order.device = (qn_device){QN_CPU, 0}; /* nothing runs */
   qn_try(qn_kernel_case_create(c, &order));
   qn_try(form == QN_EMIT_MLX ? make_mlx(s, *c, &order, &text) : qn_kernel_emit((*c)->kernel, form, &(*c)->call, &text));
-  qn_status status = QN_OK;
-  if (s->order->out)
-    status = write_text(s->order->out, text);
-  else
-    fputs(text, stdout);
+  const qn_status status = write_text(s->order->out, text);
   qn_text_release(&text);
   return status;
 }

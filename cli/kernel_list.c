@@ -118,16 +118,14 @@ static void print_row(const char *name, const char *text)
 }
 
 /* "tensors" of kernel.json with their contracts, or "templates" with their values. */
-static void print_members(const char *title, const json_t *object)
+static void print_members(const char *title, const qn_json *object)
 {
-  const char *name;
-  json_t *value;
-  if (json_object_size(object)) printf("\n  %s\n", title);
-  json_object_foreach((json_t *)(uintptr_t)object, name, value)
-  {
-    char *dumped = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY);
-    print_row(name, dumped ? dumped : json_string_value(value));
-    free(dumped);
+  if (qn_json_count(object)) printf("\n  %s\n", title);
+  for (const qn_json *value = qn_json_first(object); value; value = value->next) {
+    qn_text text = {0};
+    if (!qn_json_string(value)) qn_json_add(&text, value);
+    print_row(value->key, text.at ? text.at : qn_json_string(value));
+    qn_text_free(&text);
   }
 }
 
@@ -148,10 +146,10 @@ static void print_folder(const qn_folder *f)
   printf("%s%s%s - %s\n", qn_term_colour(stdout, QN_BOLD), f->name, qn_term_colour(stdout, QN_PLAIN), f->doc);
   printf("  a kernel from a body in %s/%s, %s\n", f->path, f->body.file,
          f->reference.source ? "checked against its reference" : "without a reference");
-  print_members("inputs", json_object_get(f->json, "inputs"));
-  print_members("outputs", json_object_get(f->json, "outputs"));
-  print_members("templates", json_object_get(f->json, "templates"));
-  print_members("candidates of quern tune", json_object_get(f->json, "tune"));
+  print_members("inputs", qn_json_get(f->json.root, "inputs"));
+  print_members("outputs", qn_json_get(f->json.root, "outputs"));
+  print_members("templates", qn_json_get(f->json.root, "templates"));
+  print_members("candidates of quern tune", qn_json_get(f->json.root, "tune"));
   print_sizes("sizes", f->size, f->n_sizes);
   print_sizes("workloads", f->workload, f->n_workloads);
 }
@@ -168,7 +166,11 @@ int qn_action_list(const qn_kernel_order *o)
   }
   if (qn_folder_read(o->folder, &folder) != QN_OK) return qn_complain_status(o->verb, QN_BAD_FILE);
   if (o->json) {
-    json_t *all = json_pack("{s:s, s:[O]}", "version", qn_version(), "kernels", folder->json);
+    qn_text text = {0};
+    qn_json_add(&text, folder->json.root);
+    json_t *all =
+        json_pack("{s:s, s:[o]}", "version", qn_version(), "kernels", json_loads(text.at ? text.at : "", 0, NULL));
+    qn_text_free(&text);
     json_dumpf(all, stdout, JSON_INDENT(2));
     putchar('\n');
     json_decref(all);

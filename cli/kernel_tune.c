@@ -8,7 +8,7 @@
 
 static const double look_s = 0.4, prove_s = 4;
 
-static qn_status tune(qn_kernel_session *s, qn_tune_outcome *out, json_t *results)
+qn_status qn_kernel_tune(qn_kernel_session *s, const qn_tune_order *more, qn_tune_outcome *out)
 {
   const qn_kernel_order *o = s->order;
   const qn_folder *f = s->folder;
@@ -17,21 +17,22 @@ static qn_status tune(qn_kernel_session *s, qn_tune_outcome *out, json_t *result
   qn_progress progress;
   qn_tune_bed bed;
   qn_tune_folder *made = NULL;
+  qn_tune_order order = *more;
   if (o->workload) qn_try(qn_kernel_size_of(s, &size));
   qn_try(qn_kernel_case_of(s, size, &incumbent));
-  printf("%s over %s on %s\n", f->name, size->name, qn_device_kind_name(s->device.kind));
-  fflush(stdout);
+  if (order.out) {
+    fprintf(order.out, "%s over %s on %s\n", f->name, size->name, qn_device_kind_name(s->device.kind));
+    fflush(order.out);
+  }
   qn_progress_begin(&progress, "tune", 0);
-  const qn_tune_order order = {.only = o->variants,
-                               .dry_run = o->dry_run,
-                               .strategy = o->strategy,
-                               .budget_s = o->budget_s,
-                               .look_s = o->seconds > 0 ? o->seconds : look_s,
-                               .prove_s = o->seconds > 0 ? 4 * o->seconds : prove_s,
-                               .seed = o->seed,
-                               .out = stdout,
-                               .results = results,
-                               .progress = &progress};
+  order.only = o->variants;
+  order.dry_run = o->dry_run;
+  order.strategy = o->strategy;
+  order.budget_s = o->budget_s;
+  order.look_s = o->seconds > 0 ? o->seconds : look_s;
+  order.prove_s = o->seconds > 0 ? 4 * o->seconds : prove_s;
+  order.seed = o->seed;
+  order.progress = &progress;
   qn_status status = qn_tune_folder_create(&made, &incumbent, o->group[0] != 0, &bed);
   if (status == QN_OK) status = qn_tune_run(&bed, &order, out);
   qn_progress_end(&progress);
@@ -45,7 +46,7 @@ int qn_action_tune(const qn_kernel_order *order)
   qn_tune_outcome out = {.places = 0};
   json_t *results = order->json_file ? json_array() : NULL;
   qn_status status = qn_kernel_open(&s, order);
-  if (status == QN_OK) status = tune(&s, &out, results);
+  if (status == QN_OK) status = qn_kernel_tune(&s, &(qn_tune_order){.out = stdout, .results = results}, &out);
   if (status == QN_OK && *out.path) printf("kept in %s/%s.tune; --untuned leaves it aside\n", out.path, s.folder->name);
   if (status == QN_OK && !order->dry_run && !out.faster && !out.failed) printf("the values in force stay\n");
   if (results) {

@@ -3,13 +3,14 @@
 #include "cli/verb.h"
 #include "workbench/figures.h"
 #include "workbench/report.h"
+#include "workbench/report_html.h"
 #include "workbench/roofline.h"
 #include <stdio.h>
 
-enum { MOST_FILES = 64, KEY_INTO = 256, KEY_SVG, KEY_DEVICE, KEY_PEERS, KEY_FIGURES };
+enum { MOST_FILES = 64, KEY_INTO = 256, KEY_SVG, KEY_DEVICE, KEY_PEERS, KEY_FIGURES, KEY_HTML };
 
 typedef struct order {
-  const char *file[MOST_FILES], *into, *svg, *device;
+  const char *file[MOST_FILES], *into, *svg, *device, *html;
   size_t n;
   bool peers, figures;
 } order;
@@ -18,6 +19,8 @@ static const struct argp_option options[] = {
     {"into", KEY_INTO, "FILE.md", 0, "Write the tables between the marks in this file instead of printing them", 0},
     {"peers", KEY_PEERS, NULL, 0, "Make the table of `python -m quern.bench` instead", 0},
     {"svg", KEY_SVG, "FILE", 0, "Draw the files' roofline, with their measurements as points", 0},
+    {"html", KEY_HTML, "FILE.html", 0,
+     "Make one page of verdicts and searches instead: means, leaderboard, every candidate's fate, roofline", 0},
     {"figures-here", KEY_FIGURES, NULL, OPTION_HIDDEN, NULL, 0}, /* workbench/figures.h */
     {"device", KEY_DEVICE, "NAME", 0, "A part of the name of the device whose roofline is drawn", 0},
     {0},
@@ -29,6 +32,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   switch (key) {
   case KEY_INTO: o->into = arg; return 0;
   case KEY_SVG: o->svg = qn_verb_output(state, arg); return 0;
+  case KEY_HTML: o->html = qn_verb_output(state, arg); return 0;
   case KEY_PEERS: o->peers = true; return 0;
   case KEY_FIGURES: o->figures = true; return 0;
   case KEY_DEVICE: o->device = arg; return 0;
@@ -38,6 +42,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
   case ARGP_KEY_END:
     if (o->n == 0 && !o->figures) argp_error(state, "files are wanted, as `quern bench --json FILE` writes them");
+    if (o->html && (o->into || o->svg || o->peers || o->device))
+      argp_error(state, "--html makes a page of its own: it goes with none of --into, --peers, --svg and --device");
     return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
@@ -62,6 +68,23 @@ static qn_status draw(const order *o, const qn_records *records)
   return status == QN_OK ? qn_roofline_draw(o->svg, &roofline, records, &left_out) : status;
 }
 
+static qn_status write_page(const order *o)
+{
+  qn_html_lines lines = {0};
+  qn_status status = QN_OK;
+  for (size_t k = 0; status == QN_OK && k < o->n; k++) status = qn_html_lines_add(&lines, o->file[k]);
+  if (status == QN_OK) qn_html_lines_end(&lines);
+  if (status == QN_OK) status = qn_html_write(o->html, &lines);
+  if (status == QN_OK)
+    printf("%s: %zu verdicts and %zu searches from %zu lines\n", o->html, lines.n_verdicts, lines.n_searches,
+           lines.lines);
+  if (status == QN_OK && lines.malformed + lines.foreign)
+    fprintf(stderr, "quern report: %zu lines are malformed and %zu of another schema; the first: %s\n", lines.malformed,
+            lines.foreign, lines.first_bad);
+  qn_html_lines_free(&lines);
+  return status;
+}
+
 static int run(int argc, char **argv)
 {
   order o = {.n = 0};
@@ -70,6 +93,10 @@ static int run(int argc, char **argv)
   qn_verb_parse(&qn_verb_report, argc, argv, &o);
   qn_status status = o.figures ? qn_figures_run(stdin, stdout) : QN_OK;
   if (o.figures) return status == QN_OK ? QN_EXIT_OK : qn_complain_status(&qn_verb_report, status);
+  if (o.html) {
+    status = write_page(&o);
+    return status == QN_OK ? QN_EXIT_OK : qn_complain_status(&qn_verb_report, status);
+  }
   for (size_t k = 0; status == QN_OK && k < o.n; k++) status = qn_records_add(o.file[k], &records);
   if (status == QN_OK) {
     if (o.peers)

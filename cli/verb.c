@@ -135,6 +135,18 @@ void qn_verb_look(const struct argp *argp, bool in_order, int argc, char **argv)
   }
 }
 
+int qn_verb_next_word(const struct argp *argp, int from, int argc, char **argv)
+{
+  option_set set = {.n = 0};
+  qn_verb_each_option(argp, add, &set);
+  int k = from;
+  while (k < argc && argv[k][0] == '-' && argv[k][1]) {
+    if (!strcmp(argv[k], "--")) return k + 1;
+    k += argv[k][1] == '-' ? skip_long(&set, argv[0], argv + k) : skip_short(&set, argv[0], argv + k);
+  }
+  return k;
+}
+
 void qn_verb_parse_only(const qn_verb *verb, int argc, char **argv, void *input)
 {
   qn_verb_look(verb->argp, false, argc, argv);
@@ -186,10 +198,21 @@ long qn_verb_number(struct argp_state *state, const char *option, const char *te
 
 double qn_verb_seconds(struct argp_state *state, const char *option, const char *text, double most)
 {
+  static const struct {
+    const char *unit;
+    double seconds;
+  } units[] = {{"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}};
   char *end;
-  const double value = strtod(text, &end);
-  if (end == text || *end || !(value > 0 && value <= most))
-    argp_error(state, "--%s is \"%s\", it must be a number of seconds above 0 and at most %g", option, text, most);
+  double value = strtod(text, &end);
+  size_t k = 0;
+  while (k < sizeof units / sizeof *units && strcmp(end, units[k].unit) != 0) k++;
+  const bool known = end != text && k < sizeof units / sizeof *units;
+  if (known) value *= units[k].seconds;
+  if (!known || !(value > 0 && value <= most))
+    argp_error(
+        state,
+        "--%s is \"%s\", it must be a number of seconds above 0 and at most %g; 90s, 20m and 2h are such numbers",
+        option, text, most);
   return value;
 }
 

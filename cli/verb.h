@@ -31,6 +31,9 @@ void qn_verb_parse(const qn_verb *verb, int argc, char **argv, void *input);
 void qn_verb_parse_only(const qn_verb *verb, int argc, char **argv, void *input);
 /* The half of it that only looks: leaves the command at the first unknown option, up to the first word if in_order. */
 void qn_verb_look(const struct argp *argp, bool in_order, int argc, char **argv);
+/* The place of the first argument from `from` on that is neither an option nor an option's value; argc or more: none.
+ * `from` is no option's value itself. */
+int qn_verb_next_word(const struct argp *argp, int from, int argc, char **argv);
 
 /* For a parser: the number, or the seconds, behind an option; ends the command where there is none or it is out of
  * range. */

@@ -91,6 +91,14 @@ check "and it has no break-even" refused 3 "lists of tensors alike" bench gemm_n
 check "first use in processes of their own" bench 0 bench lion -w 1x64 -b emulator --seconds 0.01 --first-use
 check "cold and from disk" has "where the kernel is on disk"
 check "which leave nothing behind" sh -c "test -z \"\$(ls '$work/tmp')\""
+check "the number of a problem without problems is refused" refused 2 "--first is for the problems of --random" bench lion -b cpu --first 3
+check "so is their size" refused 2 "--most-bytes is for the problems of --random" bench lion -b cpu --most-bytes 4096
+check "a list has no measurements to keep" refused 2 "--list times nothing" bench lion --random 2 --list --json l.jsonl
+check "random problems go by one timer" refused 2 "--random goes by one timer" bench lion -b cpu --random 2 --timer all
+check "so do sizes" refused 2 "--break-even goes by one timer" bench lion -b cpu --break-even --timer all
+check "which are no workload's" refused 2 "sizes of its own" bench lion -b cpu --break-even --first-use
+mkdir -p folder && echo '{' >folder/kernel.json
+check "nor does it decide what the verb does" refused 2 "there is no workload folder" bench lion -b cpu -w folder
 check "break-even" bench 0 bench lion -b cpu --break-even --json a.jsonl
 check "says a size or that there is none" has "break-even: "
 
@@ -116,6 +124,8 @@ check "is an SVG" sh -c "head -c 5 r.svg | grep -q '<svg ' && tail -n 1 r.svg | 
 check "with a point for the kernel" grep -q "lion 5x1003" r.svg
 check "and its whole name, however long" grep -qE 'lion 1x777 bf16 bf16 f32 f32, lr=0.0003 rounding=stochastic, [0-9]+ GB/s<' r.svg
 printf 'top\n<!-- quern report: begin -->\n<!-- quern report: end -->\nend\n' >doc.md
+check "one line alone" bench 0 bench lion -w 2x99 -b cpu --no-unfused --seconds 0.002 --json one.jsonl
+check "makes a table without a summary that would be empty" sh -c "'$quern' report one.jsonl | grep -q '^| lion ' && ! '$quern' report one.jsonl | grep -q 'geometric'"
 check "tables from all of it" bench 0 report a.jsonl --into doc.md --svg again.svg
 check "stand between the marks" sh -c "grep -q '^| lion | 5x1003 | f32 f32 f32 | ' doc.md && head -n 1 doc.md | grep -q top && tail -n 1 doc.md | grep -q end"
 check "and the picture is drawn from the file alone" grep -q "lion 5x1003" again.svg

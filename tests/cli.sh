@@ -49,7 +49,7 @@ check "quern --version" sh -c "'$quern' --version | grep -q '^quern [0-9]*\.[0-9
 check "it tells the tiers" sh -c "'$quern' --version | grep -q '^tiers: ref'"
 check "quern version is the same" sh -c "test \"\$('$quern' version)\" = \"\$('$quern' --version)\""
 check "quern alone tells what there is and exits with 2" runs 2
-verbs=$(sed -n '/^Verbs:/,/^$/s/^  \([a-z]*\)  .*/\1/p' "$work/help")
+verbs=$(sed -n '/^Verbs:/,/^$/s/^  \([a-z-]*\)  .*/\1/p' "$work/help")
 check "the verbs are there" sh -c "for v in check bench roofline compare report doctor list cache completion help version; do \
   echo '$verbs' | grep -qx \$v || { echo \"no \$v\"; exit 1; }; done"
 for verb in $verbs; do
@@ -117,6 +117,7 @@ export QUERN_DEVCE=cpu
 check "a misspelt variable is warned of" sh -c "'$quern' list 2>&1 >/dev/null | grep -q 'QUERN_DEVCE.*did you mean QUERN_DEVICE'"
 unset QUERN_DEVCE
 check "a full disk behind standard output is no success" sh -c "'$quern' list >/dev/full 2>'$err'; test \$? = 1 && grep -q written '$err'"
+check "nor behind an emitted kernel" sh -c "'$quern' emit lion --out /dev/full 2>'$err'; test \$? = 1 && grep -q written '$err'"
 check "nor behind --help" sh -c "'$quern' --help >/dev/full 2>'$err'; test \$? = 1 && grep -q written '$err'"
 
 # ---- list ----

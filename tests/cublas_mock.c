@@ -297,6 +297,22 @@ static void unaligned(void)
   end(&p);
 }
 
+/* Where sums go to the workspace, cuBLAS is not told of y's alignment. */
+static void unaligned_result(void)
+{
+  product p = {.m = M, .n = N, .k = K, .of_bf16 = true};
+  use(MOCK_CUBLAS, "cublas");
+  check(begin(&p, QN_PRECISION_BF16) && !call(&p, false, NULL) && is_right(&p), "aligned: %s", qn_last_error());
+  product at = p;
+  void *room;
+  check(!qn_memory_allocate(gpu, 2 + 2 * M * N, &room), "memory");
+  at.y = (char *)room + 2;
+  check(!call(&at, false, NULL) && is_right(&at) && cublas()->asked() == 1, "y on an odd element: asked %zu times",
+        cublas()->asked());
+  qn_memory_release(gpu, room);
+  end(&p);
+}
+
 static void second_device(void)
 {
   product p = {.m = M, .n = N, .k = K}, other = {.m = M, .n = N, .k = K};
@@ -525,6 +541,7 @@ int main(void)
   with_script("", "", classes);
   with_script("", "", alone);
   with_script("", "", unaligned);
+  with_script("", "", unaligned_result);
   with_script("", "devices=2", second_device);
   with_script("", "", all_calls);
   with_script("fail=1:1", "", passed_by);

@@ -5,7 +5,9 @@
 #include "mock/scenario.h"
 #include "op/device_list.h"
 #include "op/op.h"
+#include "op/tune.h"
 #include "quern/quern.h"
+#include "scratch.h"
 #include <stdatomic.h>
 
 enum { N = 148, MANY = 3000, ELEMENTS = 1000 };
@@ -145,6 +147,36 @@ static void odd_places(const qn_op_info *op, const qn_exec *exec)
   drop(&l, exec->device);
 }
 
+/* A plan's launch shape is the tune table's of today: a table that appears between two steps counts in the second. */
+static void new_tables(const qn_op_info *op, const qn_exec *exec)
+{
+  static const char *const choices[] = {"flat-128x8x1", "flat-512x8x1"};
+  list l;
+  qn_plan *plan = NULL;
+  char name[64], text[256];
+  qn_arch arch = {.size = sizeof arch};
+  if (!make(&l, op, 1, exec->device) || !check(!qn_device_arch(exec->device, &arch), "its architecture")) return;
+  scratch_begin();
+  chmod(scratch, 0700);
+  qn_option_set("tune_dir", scratch);
+  snprintf(name, sizeof name, "%s.tune", op->name);
+  check(!qn_op_plan_create(&plan, op, exec, l.params, 1, (const qn_tensor *const *)l.of), "%s: a plan", op->name);
+  for (size_t k = 0; k < 2; k++) {
+    FILE *file = fopen(scratch_path(name), "w");
+    snprintf(text, sizeof text,
+             "quern tune 1 %s\narch=%s types=* rows=1- cols=1- layout=* choice=%s state=published date=2026-11-22\n",
+             op->name, arch.name, choices[k]);
+    check(file && fputs(text, file) >= 0 && !fclose(file) && !chmod(scratch_path(name), 0600), "a tune table");
+    qn_tune_forget();
+    const qn_status status = qn_op_plan_step(plan, exec, l.params, NULL);
+    check(!status && !strncmp(qn_op_last_variant(), choices[k], strlen(choices[k])), "%s: %s", op->name,
+          status ? qn_last_error() : qn_op_last_variant());
+  }
+  qn_option_set("tune_dir", NULL);
+  qn_plan_destroy(&plan);
+  drop(&l, exec->device);
+}
+
 static bool takes_lists(const qn_op *op) { return op->device_source && qn_op_is_alike(&op->info); }
 
 static void each_op(void)
@@ -165,6 +197,7 @@ static void each_op(void)
       known_facts(&l);
       planned_steps(&l, &exec);
       odd_places(l.op, &exec);
+      new_tables(l.op, &exec);
     }
     check(mock()->retained(0) == 0 && mock()->live_bytes(0) == 0, "the other device was left alone");
     check(mock()->depth() == 0, "no context is left current");

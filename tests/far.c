@@ -55,14 +55,26 @@ typedef struct cut {
   uint64_t tile, tiles, rows, blocks; /* columns, tiles of a row, rows of a block; in all */
 } cut;
 
+/* Rows that begin off a vector's boundary, all roles alike: a row's tiles begin on the boundary before it. */
+static bool peels(const far *f, const qn_launch_shape *g)
+{
+  return g->shape != QN_LAUNCH_FLAT && f->dense && f->rows > 1 && f->cols % g->pack != 0;
+}
+
+static uint64_t before(const far *f, const qn_launch_shape *g, uint64_t row)
+{
+  return peels(f, g) ? row * f->cols % g->pack : 0;
+}
+
 static cut cut_of(const far *f, const qn_launch_shape *g)
 {
+  const uint64_t cols = f->cols + (peels(f, g) ? g->pack - 1 : 0);
   const uint64_t whole = (uint64_t)g->threads * g->pack * g->packs;
   uint64_t threads = 1;
   if (g->shape == QN_LAUNCH_FLAT) return (cut){whole, (f->rows * f->cols + whole - 1) / whole, 1, 0};
-  while (threads < g->threads && threads * g->pack * g->packs < f->cols) threads *= 2;
+  while (threads < g->threads && threads * g->pack * g->packs < cols) threads *= 2;
   cut c = {threads * g->pack * g->packs, 1, g->threads / threads, 0};
-  if (g->shape == QN_LAUNCH_TILES) c.tiles = (f->cols + c.tile - 1) / c.tile;
+  if (g->shape == QN_LAUNCH_TILES) c.tiles = (cols + c.tile - 1) / c.tile;
   c.blocks = (f->rows + c.rows - 1) / c.rows * c.tiles;
   return c;
 }
@@ -70,7 +82,8 @@ static cut cut_of(const far *f, const qn_launch_shape *g)
 static uint64_t block_of(const far *f, const qn_launch_shape *g, const cut *c, uint64_t element)
 {
   if (g->shape == QN_LAUNCH_FLAT) return element / c->tile;
-  const uint64_t row = element / f->cols, tile = g->shape == QN_LAUNCH_TILES ? element % f->cols / c->tile : 0;
+  const uint64_t row = element / f->cols, at = element % f->cols + before(f, g, row);
+  const uint64_t tile = g->shape == QN_LAUNCH_TILES ? at / c->tile : 0;
   return row / c->rows * c->tiles + tile;
 }
 
@@ -117,8 +130,11 @@ static elements elements_of(const far *f, const qn_launch_shape *g)
     const uint64_t block = chosen.block[k], n = f->rows * f->cols;
     if (g->shape == QN_LAUNCH_FLAT)
       for (uint64_t at = block * c.tile; at < (block + 1) * c.tile && at < n; at++) e.at[e.n++] = at;
-    for (uint64_t row = 0; g->shape != QN_LAUNCH_FLAT && row < c.rows; row++)
-      add(&e, f, block / c.tiles * c.rows + row, block % c.tiles * c.tile, block % c.tiles * c.tile + of_row);
+    for (uint64_t r = 0; g->shape != QN_LAUNCH_FLAT && r < c.rows; r++) {
+      const uint64_t row = block / c.tiles * c.rows + r, tile = block % c.tiles, less = before(f, g, row);
+      const uint64_t from = tile * c.tile, to = from + of_row;
+      add(&e, f, row, from > less ? from - less : 0, g->shape == QN_LAUNCH_ROWS ? to : to - less);
+    }
   }
   return e;
 }
@@ -166,6 +182,7 @@ static qn_status find_function(const far *f, const qn_launch_shape *g, qn_device
   const qn_device_function *found;
   qn_list_variant v = {
       .op = swiglu(), .device = {QN_EMULATOR, 0}, .row = 1, .form = {.launch = *g, .pitched = !f->dense}};
+  v.form.peel = peels(f, g);
   for (int r = 0; r < ROLES; r++)
     if (f->role[r].step == 2) v.form.steps |= 1u << r;
   for (int r = 0; r < ROLES && !v.form.steps && g->packs == 1; r++)

@@ -4,6 +4,7 @@
  * allocating. What the kernels compute is `quern check gemm_norm`'s. */
 #include "mock/scenario.h"
 #include "op/gemm_norm/gemm.h"
+#include "op/launch_shape.h"
 #include "op/tune.h"
 #include "quern/quern.h"
 
@@ -125,6 +126,16 @@ static void forced(void)
             : !strcmp(took, "sliced-32x32-k4 (forced)"),
           "%s: %s", counts[k], took);
   }
+  static const char *const uncut[] = {"rows-8-k2", "plain-k2", "cublas-k4"}; /* the first one cuts k */
+  for (size_t k = 0; k < sizeof uncut / sizeof *uncut; k++) {
+    qn_option_set("gemm", uncut[k]);
+    const char *took = chosen(16, 4096, 4096, QN_PRECISION_BF16X3);
+    check(!strcmp(took, "rows-8-k2 (forced)") == !k && !!strstr(took, "there is no such variant") == !!k, "%s: %s",
+          uncut[k], took);
+  }
+  qn_option_set("gemm", "sliced-32x32-k6"); /* of 8 steps of 128 columns: four slices of two */
+  const char *cut = chosen(256, 4096, 1024, QN_PRECISION_BF16X3);
+  check(!strcmp(cut, "sliced-32x32-k4 (forced)"), "k in fewer slices: %s", cut);
   qn_option_set("gemm", "wgmma-256x12");
   check(!!strstr(chosen(M, N, K, QN_PRECISION_TF32), "did you mean wgmma-256x128"), "a name that is none: %s",
         qn_last_error());
@@ -136,6 +147,30 @@ static void forced_before_its_time(void)
   qn_option_set("gemm", "mma-128x128");
   check(!!strstr(chosen(M, N, K, QN_PRECISION_TF32), "it is for compute capability 8.0 and later"), "sm_75: %s",
         qn_last_error());
+}
+
+/* A choice that needs more workspace than the caller lent is refused, where a table was changed since it was asked. */
+static void outgrown(const product *p)
+{
+  const int64_t m = p->y[0], n = p->y[1], k = p->x[1];
+  const qn_gemm_problem problem = {
+      .args = {.x = p->memory, .w = p->memory, .y = p->memory, .m = m, .n = n, .k = k, .columns = n},
+      .precision = p->params.precision};
+  qn_exec exec = p->exec;
+  exec.workspace_bytes = 16;
+  const size_t before = mock()->launches();
+  refuses(qn_gemm_device_run(&problem, &exec, false), QN_BAD_ARGUMENT, "the workspace has 16 bytes");
+  check(mock()->launches() == before, "and nothing is launched");
+}
+
+/* What a call took is told after the text that it was told in is gone. */
+static void noted(void)
+{
+  char name[] = "a name", why[] = "a reason";
+  qn_variant_note(name, why);
+  memset(name, 'x', sizeof name - 1);
+  memset(why, 'x', sizeof why - 1);
+  check(!strcmp(qn_op_last_variant(), "a name (a reason)"), "what is noted is kept: %s", qn_op_last_variant());
 }
 
 /* One kernel of its own, or two where x is split first or k is cut; on the caller's stream. */
@@ -164,6 +199,7 @@ static void launches(void)
               mock()->launch(before)->stream == p.exec.stream,
           "%lld rows, class %d: %zu kernels and no memory: %s", (long long)cases[k].m, (int)cases[k].precision,
           mock()->launches() - before, qn_op_last_variant());
+    if (p.exec.workspace_bytes) outgrown(&p);
     qn_memory_release(gpu, p.memory);
     qn_memory_release(gpu, p.exec.workspace);
     qn_stream_destroy(gpu, &p.exec.stream);
@@ -179,5 +215,6 @@ int main(void)
   scenario(MOCK_CUDA, "arch=90,multiprocessors=132", MOCK_NVRTC, "", forced);
   scenario(MOCK_CUDA, "arch=75,multiprocessors=132", MOCK_NVRTC, "", forced_before_its_time);
   scenario(MOCK_CUDA, "arch=90,multiprocessors=132", MOCK_NVRTC, "", launches);
+  noted();
   return test_end();
 }

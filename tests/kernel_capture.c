@@ -279,12 +279,12 @@ static void texts(void)
   const char *path = scratch_path("some.safetensors");
   qn_safetensors list;
   qn_safetensor_made made[] = {{"empty", QN_BF16, 1, &none, NULL}, {"a\"b", QN_U16, 1, &two, "abcd"}};
-  check(!qn_safetensors_write(path, made, 2) && !qn_safetensors_read(path, &list) && list.n == 2,
+  check(!qn_safetensors_write(path, made, 2, NULL) && !qn_safetensors_read(path, &list) && list.n == 2,
         "tensors are written and read: %s", qn_last_error());
   qn_safetensors_free(&list);
-  refuses(qn_safetensors_write(path, made, 2), QN_IO_ERROR, "some.safetensors");
+  refuses(qn_safetensors_write(path, made, 2, NULL), QN_IO_ERROR, "some.safetensors");
   made[0].dtype = QN_NONE;
-  refuses(qn_safetensors_write(scratch_path("x"), made, 2), QN_BAD_ARGUMENT, "\"empty\"");
+  refuses(qn_safetensors_write(scratch_path("x"), made, 2, NULL), QN_BAD_ARGUMENT, "\"empty\"");
 }
 
 int main(void)

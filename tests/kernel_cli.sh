@@ -115,6 +115,8 @@ check "a folder that is not there" says 2 "quern kernel new" run nowhere
 check "a folder without kernel.json" says 2 "has a file kernel.json" run "$work/home"
 check "two folders" says 2 "one at a time: mine or twin" run mine twin
 check "an unknown extent" says 2 "has no extent and no template m" run mine --set m=3
+for verb in check "check --selftest" bench tune emit; do check "of quern $verb too, which is a wrong call and no wrong kernel" says 2 "has no extent and no template m" $verb mine --backend cpu --set m=3; done
+check "a negative extent likewise" says 2 "the extent n is -3, it must not be negative" check mine --backend cpu --set n=-3
 check "an extent of 0" says 2 "must be above 0" run mine --set n=0
 check "a value that is no number" says 2 "is no whole number" run mine --set n=many
 check "a size that there is not" says 2 "kernel mine has 4" run mine --size 9
@@ -223,6 +225,7 @@ check "a body that names the shape of an output" runs 0 new shaped --from mine
 echo 'if (thread_position_in_grid.x < uint(y_shape[0])) y[thread_position_in_grid.x] = x[thread_position_in_grid.x];' >shaped/mine.metal
 check "is emitted for one size" says 2 "for one size: --size 1 to 4, --workload 2^20, --workload 2^24, or --set n=N" emit shaped --form mlx
 check "and has its numbers" sh -c "'$quern' emit shaped --form mlx --set n=5000 >'$out' && grep -q 'output_shapes=\[(5000,)\]' '$out' && grep -q 'y_shape\[\] = {5000}' '$out'"
+check "a full disk is told" sh -c "'$quern' emit mine >/dev/full 2>'$err'; test \$? = 1 && grep -q 'could not be written' '$err' && ! '$quern' emit mine --out /dev/full 2>'$err'"
 check "emit --out" runs 0 emit mine --out mine.txt
 check "has written it" test -s mine.txt
 check "an unknown form" says 2 "did you mean metal?" emit mine --form mtal

@@ -293,7 +293,7 @@ static const char *write_weights(const file *f)
 {
   const char *path = scratch_path("weights.safetensors");
   remove(path);
-  if (qn_safetensors_write(path, f->tensor, f->n) != QN_OK) printf("Bail out! %s\n", qn_last_error());
+  if (qn_safetensors_write(path, f->tensor, f->n, NULL) != QN_OK) printf("Bail out! %s\n", qn_last_error());
   return path;
 }
 

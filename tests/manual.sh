@@ -6,7 +6,7 @@ set -u
 folder=$1 quern=$2
 . "$(dirname "$(realpath "$0")")/tap.sh"
 help=$("$quern" --help)
-verbs=$(echo "$help" | sed -n '/^Verbs:/,/^$/s/^  \([a-z]*\)  .*/\1/p')
+verbs=$(echo "$help" | sed -n '/^Verbs:/,/^$/s/^  \([a-z-]*\)  .*/\1/p')
 # page VERB: its page is there, its NAME is the brief of --help, and it names every long option of the verb's own --help
 page() {
   page=$folder/quern-$1.1

@@ -146,19 +146,27 @@ static void compile_forms(const char *arch, const qn_op *op)
     const char *geometry;
     bool pitched;
     uint32_t steps, odds, pairs;
-    bool whole, each;
+    bool whole, each, peel;
   } forms[] = {
-      {"flat-128x8x4-p2", false, 0, 0, 0, false, false},   {"tiles-128x8x1", false, 0, 0, 0, false, false},
-      {"rows-512x8x2", true, 0, 0, 0, false, false},       {"tiles-256x8x1-p1", true, 6, 4, 0x230, false, false},
-      {"tiles-1024x4x1", true, 6, 2, 0x230, false, false}, {"rows-256x8x1", true, 2, 0, 0, false, false},
-      {"flat-128x4x1", false, 0, 0, 0, true, false},       {"tiles-128x8x1", true, 0, 0, 0, true, false},
-      {"flat-64x4x1", false, 0, 0, 0, false, true},        {"tiles-128x8x1", true, 0, 0, 0, false, true},
+      {"flat-128x8x4-p2", false, 0, 0, 0, false, false, false},
+      {"tiles-128x8x1", false, 0, 0, 0, false, false, false},
+      {"rows-512x8x2", true, 0, 0, 0, false, false, false},
+      {"tiles-256x8x1-p1", true, 6, 4, 0x230, false, false, false},
+      {"tiles-1024x4x1", true, 6, 2, 0x230, false, false, false},
+      {"rows-256x8x1", true, 2, 0, 0, false, false, false},
+      {"flat-128x4x1", false, 0, 0, 0, true, false, false},
+      {"tiles-128x8x1", true, 0, 0, 0, true, false, false},
+      {"flat-64x4x1", false, 0, 0, 0, false, true, false},
+      {"tiles-128x8x1", true, 0, 0, 0, false, true, false},
+      {"flat-256x8x1", false, 0, 0, 0, false, false, true},
+      {"tiles-256x8x1", true, 0, 0, 0, false, false, true},
   };
   const size_t row = 1; /* of 16 bits */
   for (size_t k = 0; k < sizeof forms / sizeof *forms && qn_op_is_strided(&op->info); k++) {
     qn_list_form form = {.pitched = forms[k].pitched,
                          .whole = forms[k].whole,
                          .each = forms[k].each,
+                         .peel = forms[k].peel,
                          .steps = forms[k].steps,
                          .odds = forms[k].odds,
                          .pairs = forms[k].pairs};
@@ -169,6 +177,7 @@ static void compile_forms(const char *arch, const qn_op *op)
     snprintf(what, sizeof what, "%s %s, steps %#x%s", op->info.name, forms[k].geometry, forms[k].steps,
              form.whole  ? ", whole"
              : form.each ? ", each"
+             : form.peel ? ", peel"
                          : "");
     compile(arch, &(qn_unit){.source = op->device_source, .defines = unit.defines}, what);
   }

@@ -221,7 +221,7 @@ static void mistakes(void)
   mistake("\"bytes\"", "\"in_place\": {\"y\": \"z\"}, \"bytes\"", "there is no input z");
   mistake("\"bytes\"", "\"math\": \"saef\", \"bytes\"", "did you mean safe?");
   mistake("\"bytes\"", "\"reference\": {\"sorce\": \"r\"}, \"bytes\"", "did you mean \"source\"?");
-  mistake("\"bytes\"", "\"name\": \"k\", \"bytes\"", "duplicate");
+  mistake("\"bytes\"", "\"name\": \"k\", \"bytes\"", "stands twice");
   mistake("{\"name\"", "{{\"name\"", "kernel.json:1:");
   qn_folder *folder = NULL;
   refuses(qn_folder_read("/nowhere/at/all", &folder), QN_BAD_FILE, "quern kernel new");

@@ -13,7 +13,7 @@ import pathlib
 import re
 import sys
 
-ORDER = ["base", "core", "cpu", "device", "jit", "op", "kernel", "python", "xla"]
+ORDER = ["base", "core", "cpu", "device", "jit", "op", "kernel", "graph", "python", "xla"]
 KNOWN = {
     ("op", "kernel"): 1,  # op/emit.c: Metal's text is made with the tokens of kernels from a body
 }

@@ -26,6 +26,7 @@ GENERATED = {  # name: the file that makes it
     "embedded.c": "tools/embed.py",
     "embedded_ceilings.c": "tools/embed.py",
     "embedded_golden.c": "tools/embed.py",
+    "embedded_page.c": "tools/embed.py",
     "qn_new_sources.c": "tools/embed.py",
     "qn_shipped_kernels.c": "tools/embed.py",
     "metadata.json": "tools/hf_kernel.py",
@@ -36,11 +37,13 @@ GENERATED = {  # name: the file that makes it
     "description_headers.h": "tests/description.py",
     "quern.bash": "cli/meson.build",
     "quern.pc": "src/meson.build",
+    "candidates.jsonl": "workbench/search_store.c",
+    "kept.json": "workbench/search_keep.c",
     "tuned.json": "workbench/kernel_tuned.c",
     "meson-info/intro-tests.json": "tests/meson.build",
 }
 FOREIGN = {"cuda_fp16.h", "xxhash.h", "math.h", "stdint.h", "stdio.h", "immintrin.h", "arm_neon.h", "fenv.h"}
-USER_FILE = re.compile(r"(FILE|A|B|BEFORE|AFTER|\*)\.(jsonl?|svg|csv|md|c)")
+USER_FILE = re.compile(r"(FILE|A|B|BEFORE|AFTER|\*)\.(jsonl?|svg|csv|md|c|py)")
 ENDINGS = r"(?:math\.h|cpu\.c|h\.in|[ch]|cu|cpp|py|sh|md|json|jsonl|csv|svg|tune|toml|supp|build|in)"
 PART = r"(?:[\w.*-]|<[\w-]+>)"
 BEFORE = r"(?<![\w/.<>*~$}-])"

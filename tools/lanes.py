@@ -49,7 +49,7 @@ Python = collections.namedtuple(
 PYTHON = {
     "python": Python("build", "numpy", f"{NO_GPU}|{NO_FRAMEWORK}", contributor=True),
     "torch": Python("build", "torch", f"{NO_GPU}|could not import '(deepspeed|cupy)(\\.\\w+)*'.*"),
-    "torch-oldest": Python("build", "torch-oldest", f"{NO_GPU}|{NO_FRAMEWORK}|before torch 2.5 .*"),
+    "torch-oldest": Python("build", "torch-oldest", f"{NO_GPU}|{NO_FRAMEWORK}|before torch 2.[56] .*"),
     # The installed package, as pip and a wheel's user see it (tools/wheel.sh): the tree's own library is not used.
     "wheel": Python(None, "wheel", ""),
     # Tests that hand arrays to asan's library; not those that read text, start the command or measure time.

@@ -30,6 +30,6 @@ page = re.sub(
 )  # no date: builds repeat
 page = re.sub(r"(?<=\.SH NAME\n)quern[^\\\n]*", f"{name} ", page, count=1)
 others = help_of().split("Verbs:\n")[1].split("\n\n")[0] if not verb else ""
-also = ["quern"] if verb else ["quern-" + other for other in re.findall(r"^  (\w+)  ", others, re.M)]
+also = ["quern"] if verb else ["quern-" + other for other in re.findall(r"^  ([\w-]+)  ", others, re.M)]
 page += '.SH "SEE ALSO"\n' + ",\n".join(f".BR {other} (1)" for other in also) + "\n"
 pathlib.Path(out).write_text(page)

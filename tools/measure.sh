@@ -45,5 +45,5 @@ done
 lion gpt2-124m --types "bf16 bf16 bf16" --set rounding=stochastic
 lion gpt2-124m --types "bf16 bf16 bf16" --set rounding=stochastic --set momentum_rounding=stochastic
 lion gpt2-124m --set cautious=1
-lion gpt2-124m --break-even
+"$quern" bench lion --break-even --backend "$backend" --json "$file"
 "$quern" roofline --backend "$backend" --json "$file" ${only:+--largest 1}

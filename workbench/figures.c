@@ -37,9 +37,10 @@ static qn_status summary_of(const json_t *question, json_t **answer)
   qn_try(samples_of(question, "samples", &ns, &n));
   qn_status status = qn_summarize(ns, n, &s);
   qn_release(ns);
-  *answer = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "median", qn_json_number(s.median), "low",
-                      qn_json_number(s.low), "high", qn_json_number(s.high), "min", qn_json_number(s.min), "max",
-                      qn_json_number(s.max), "mean", qn_json_number(s.mean), "sd", qn_json_number(s.sd));
+  *answer =
+      json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "median", qn_number_or_null(s.median), "low",
+                qn_number_or_null(s.low), "high", qn_number_or_null(s.high), "min", qn_number_or_null(s.min), "max",
+                qn_number_or_null(s.max), "mean", qn_number_or_null(s.mean), "sd", qn_number_or_null(s.sd));
   return status;
 }
 
@@ -56,8 +57,8 @@ static qn_status ratio_of(const json_t *question, json_t **answer)
                                                              : qn_ratio_paired(above, below, n, &r);
   qn_release(above);
   qn_release(below);
-  *answer = json_pack("{s:o, s:o, s:o}", "ratio", qn_json_number(r.ratio), "low", qn_json_number(r.low), "high",
-                      qn_json_number(r.high));
+  *answer = json_pack("{s:o, s:o, s:o}", "ratio", qn_number_or_null(r.ratio), "low", qn_number_or_null(r.low), "high",
+                      qn_number_or_null(r.high));
   return status;
 }
 
@@ -74,21 +75,25 @@ static qn_status verdict_of(const json_t *question, json_t **answer)
   return QN_OK;
 }
 
-static qn_status head_of(const json_t *question, json_t **answer)
+qn_status qn_json_head(qn_device device, json_t **head)
 {
-  const char *kind = json_string_value(json_object_get(question, "head"));
-  const int index = (int)json_integer_value(json_object_get(question, "index"));
-  const qn_device device = {kind && !strcmp(kind, "cuda") ? QN_CUDA : QN_CPU, index};
   qn_device_info info = {.size = sizeof info};
   char date[32];
   time_t now = time(NULL);
   struct tm utc;
   qn_try(qn_device_query(device, &info));
   strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-  *answer =
+  *head =
       json_pack("{s:s, s:s, s:s, s:o, s:{s:s, s:s}}", "date", date, "version", qn_version(), "commit", qn_build_commit,
                 "machine", qn_json_machine(&info), "build", "compiler", qn_build_compiler, "type", qn_build_type);
   return QN_OK;
+}
+
+static qn_status head_of(const json_t *question, json_t **answer)
+{
+  const char *kind = json_string_value(json_object_get(question, "head"));
+  const int index = (int)json_integer_value(json_object_get(question, "index"));
+  return qn_json_head((qn_device){kind && !strcmp(kind, "cuda") ? QN_CUDA : QN_CPU, index}, answer);
 }
 
 static qn_status shapes_of(const json_t *question, json_t **answer)

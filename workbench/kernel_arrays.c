@@ -199,7 +199,7 @@ qn_status qn_arrays_write(const char *path, const qn_safetensor_made *arrays, si
   qn_text beside = {0};
   qn_text_add(&beside, "%s.%ld", path, (long)getpid());
   if (beside.failed) return qn_fail(QN_NO_MEMORY, "%s: no memory for a name", path);
-  qn_status status = qn_safetensors_write(beside.at, arrays, n);
+  qn_status status = qn_safetensors_write(beside.at, arrays, n, NULL);
   if (status == QN_OK && rename(beside.at, path))
     status = qn_fail(QN_IO_ERROR, "%s could not be written: %s", path, strerror(errno));
   if (status != QN_OK) unlink(beside.at);

@@ -39,21 +39,11 @@ static qn_status compute(qn_kernel_case *c, const char *member, const char *name
   return qn_expression(text, c->name, c->n_names, value) == QN_OK ? QN_OK : within(c, member, name);
 }
 
-/* What --set may name: extents, templates that are numbers. */
 static qn_status set_name(qn_kernel_case *c, const qn_name *set)
 {
-  const char *known[QN_FOLDER_NAMES + QN_KERNEL_MAX_TEMPLATES + 1] = {NULL};
-  const qn_folder *f = c->folder;
-  size_t n = 0;
-  for (size_t k = 0; k < f->n_extents; k++) known[n++] = f->extent[k];
-  for (size_t k = 0; k < f->body.n_templates; k++)
-    if (f->body.templates[k].dtype_of < 0 && f->body.templates[k].value.kind != QN_VALUE_DTYPE)
-      known[n++] = f->body.templates[k].name;
-  for (size_t k = 0; k < n; k++)
-    if (!strcmp(known[k], set->name)) return bind_name(c, known[k], set->value);
-  const char *near = qn_nearest(set->name, known);
-  return qn_fail(QN_BAD_ARGUMENT, "kernel %s has no extent and no template %s%s%s%s", f->name, set->name,
-                 near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+  const char *own;
+  qn_try(qn_folder_set(c->folder, set, &own));
+  return bind_name(c, own, set->value);
 }
 
 /* ---- storage types ---- */

@@ -104,9 +104,24 @@ static qn_status check_memory(const qn_kernel_case *c)
                  need * 1e-9, (double)info.free_bytes * 1e-9);
 }
 
-static qn_status take_memory(qn_kernel_case *c)
+/* A block's host memory: of its own, or in the arena behind the blocks before. */
+static qn_status take_block(qn_kernel_case *c, qn_array *a, unsigned char *arena)
 {
-  qn_try(check_memory(c));
+  if (c->lent)
+    a->block = arena + c->memory_bytes;
+  else if (!c->foreign)
+    a->block = qn_allocate_aligned(block_bytes(a), QN_GUARD);
+  c->memory_bytes += (block_bytes(a) + QN_GUARD - 1) / QN_GUARD * QN_GUARD;
+  if (!a->block && !c->foreign) return qn_fail(QN_NO_MEMORY, "%zu bytes for %s", block_bytes(a), a->is->name);
+  if (a->block) a->data = base_of(a) + a->origin * width_of(a);
+  if (!c->foreign) memset(a->block, PATTERN, block_bytes(a));
+  return QN_OK;
+}
+
+static qn_status take_memory(qn_kernel_case *c, unsigned char *arena)
+{
+  c->lent = arena != NULL;
+  if (!c->foreign) qn_try(check_memory(c));
   for (size_t k = 0; k < c->n_inputs + c->n_outputs; k++) {
     qn_array *a = &c->array[k];
     if (home_of(c, a) != a) {
@@ -120,12 +135,9 @@ static qn_status take_memory(qn_kernel_case *c)
       a->memory = home->memory;
       continue;
     }
-    a->block = qn_allocate_aligned(block_bytes(a), QN_GUARD);
-    if (!a->block) return qn_fail(QN_NO_MEMORY, "%zu bytes for %s", block_bytes(a), a->is->name);
-    a->data = base_of(a) + a->origin * width_of(a);
-    memset(a->block, PATTERN, block_bytes(a));
+    qn_try(take_block(c, a, arena));
     a->memory = a->block;
-    if (on_host(c) || a->is->scalar) continue;
+    if (on_host(c) || a->is->scalar || !a->block) continue;
     a->memory = NULL;
     qn_try(qn_memory_allocate(c->exec.device, block_bytes(a), &a->memory));
   }
@@ -145,8 +157,8 @@ static void scatter(qn_array *a, const unsigned char *dense)
 
 static const char *rule_of(const qn_kernel_case *c, const qn_kernel_case_order *o, const qn_array *a)
 {
-  const json_t *own = o->size ? json_object_get(o->size->fill, a->is->name) : NULL;
-  if (own) return json_string_value(own) ? json_string_value(own) : "?";
+  const qn_json *own = o->size ? qn_json_get(o->size->fill, a->is->name) : NULL;
+  if (own) return qn_json_string(own) ? qn_json_string(own) : "?";
   if (a->is->n_fills) return a->is->fill[o->fill % a->is->n_fills];
   (void)c;
   return qn_rule_default(a->dtype);
@@ -256,7 +268,7 @@ static void fill_call(qn_kernel_case *c)
   for (size_t k = 0; k < c->n_inputs + c->n_outputs; k++) {
     qn_array *a = &c->array[k];
     const bool host = on_host(c) || a->is->scalar;
-    c->tensor[k] = (qn_tensor){.data = host ? a->data : (unsigned char *)a->memory + (a->data - a->block),
+    c->tensor[k] = (qn_tensor){.data = host || !a->memory ? a->data : (unsigned char *)a->memory + (a->data - a->block),
                                .dtype = a->dtype,
                                .ndim = a->ndim,
                                .shape = a->shape,
@@ -292,8 +304,9 @@ static qn_status finish(qn_kernel_case *c)
 {
   qn_try(create_kernel(c));
   fill_call(c);
+  if (c->foreign && !c->lent) return QN_OK;
   qn_try(take_workspace(c));
-  return qn_kernel_case_reset(c, 0xff);
+  return c->foreign ? QN_OK : qn_kernel_case_reset(c, 0xff);
 }
 
 static qn_status allocate(qn_kernel_case **made, const qn_folder *folder, qn_device device, qn_pool *pool)
@@ -310,12 +323,13 @@ qn_status qn_kernel_case_create(qn_kernel_case **made, const qn_kernel_case_orde
 {
   qn_try(allocate(made, order->folder, order->device, order->pool));
   qn_kernel_case *c = *made;
+  c->foreign = order->foreign;
   qn_status status = qn_kernel_case_bind(c, order);
   lay_out(c, order);
   if (status == QN_OK) status = qn_stream_create(order->device, &c->stream);
   c->exec.stream = c->stream;
-  if (status == QN_OK) status = take_memory(c);
-  if (status == QN_OK) status = make_numbers(c, order);
+  if (status == QN_OK) status = take_memory(c, order->arena);
+  if (status == QN_OK && !c->foreign) status = make_numbers(c, order);
   if (status == QN_OK) status = finish(c);
   if (status != QN_OK) qn_kernel_case_destroy(made);
   return status;
@@ -350,7 +364,7 @@ qn_status qn_kernel_case_reference(const qn_kernel_case *of, qn_kernel_case **ma
   c->body = &of->folder->reference;
   qn_status status = qn_kernel_case_bind_reference(c, of);
   lay_out(c, NULL);
-  if (status == QN_OK) status = take_memory(c);
+  if (status == QN_OK) status = take_memory(c, NULL);
   if (status == QN_OK) status = copy_numbers(c, of);
   if (status == QN_OK) status = finish(c);
   if (status != QN_OK) qn_kernel_case_destroy(made);
@@ -367,7 +381,7 @@ void qn_kernel_case_destroy(qn_kernel_case **made)
     qn_array *a = &c->array[k];
     if (home_of(c, a) != a) continue;
     if (a->memory != a->block) (void)qn_memory_release(c->exec.device, a->memory);
-    qn_release(a->block);
+    if (!c->lent) qn_release(a->block);
     qn_release(a->was);
   }
   (void)qn_memory_release(c->exec.device, c->exec.workspace);
@@ -385,7 +399,16 @@ qn_status qn_kernel_case_reset(qn_kernel_case *c, unsigned char poison)
     if (a->was) memcpy(base_of(a), a->was, span_bytes(a));
     memset(a->block, PATTERN, QN_GUARD);
     memset(base_of(a) + span_bytes(a), PATTERN, QN_GUARD);
-    if (a->memory != a->block) qn_try(qn_memory_write(c->exec.device, c->stream, a->memory, a->block, block_bytes(a)));
+  }
+  return qn_kernel_case_load(c);
+}
+
+qn_status qn_kernel_case_load(qn_kernel_case *c)
+{
+  for (size_t k = 0; k < c->n_inputs + c->n_outputs; k++) {
+    qn_array *a = &c->array[k];
+    if (home_of(c, a) != a || a->memory == a->block) continue;
+    qn_try(qn_memory_write(c->exec.device, c->exec.stream, a->memory, a->block, block_bytes(a)));
   }
   return QN_OK;
 }
@@ -394,11 +417,12 @@ qn_status qn_kernel_case_launch(qn_kernel_case *c) { return qn_kernel_launch(c->
 
 qn_status qn_kernel_case_fetch(qn_kernel_case *c)
 {
-  qn_try(qn_stream_synchronize(c->exec.device, c->stream));
+  qn_try(qn_stream_synchronize(c->exec.device, c->exec.stream));
   for (size_t k = 0; k < c->n_inputs + c->n_outputs; k++) {
     qn_array *a = &c->array[k];
     if (home_of(c, a) != a || a->memory == a->block) continue;
-    if (a->is->output || a->was) qn_try(qn_memory_read(c->exec.device, c->stream, a->block, a->memory, block_bytes(a)));
+    if (a->is->output || a->was || c->foreign)
+      qn_try(qn_memory_read(c->exec.device, c->exec.stream, a->block, a->memory, block_bytes(a)));
   }
   return QN_OK;
 }

@@ -6,7 +6,7 @@
 #define QN_WORKBENCH_KERNEL_CASE_H
 #include "quern/device.h"
 #include "workbench/kernel_arrays.h"
-#include "workbench/kernel_folder.h"
+#include "kernel/folder.h"
 
 enum { QN_GUARD = 256, QN_CASE_DIMS = 2 * QN_FOLDER_DIMS, QN_CASE_NAMES = 160 };
 
@@ -27,6 +27,9 @@ typedef struct qn_kernel_case_order {
   bool strided;           /* inputs lie in memory with holes and in another order of dimensions */
   bool keep;              /* inputs are kept a second time, to see whether they were changed */
   const qn_arrays *given; /* inputs from a file instead, by name */
+  unsigned char *arena;   /* host memory lies here (256-byte aligned), shared with another process; NULL: of its own */
+  bool foreign;           /* the other process fills it, nothing is written here; without an arena: no memory at all,
+                           * for qn_kernel_prepare */
 } qn_kernel_case_order;
 
 typedef struct qn_array {
@@ -58,6 +61,8 @@ typedef struct qn_kernel_case {
   char name_text[QN_KERNEL_MAX_TENSORS][72];
   qn_kernel_call call;
   double bytes, operations; /* of a launch; operations 0: not said */
+  bool lent, foreign;       /* as the order has them */
+  size_t memory_bytes;      /* of all blocks: what an arena must have */
 } qn_kernel_case;
 
 /* Host memory is made and filled, device memory taken and written. Names, shapes and rules that do not fit are told
@@ -69,6 +74,7 @@ void qn_kernel_case_destroy(qn_kernel_case **made);
 
 /* Outputs hold `poison` in every byte, guards their pattern, inputs what they held at first. */
 qn_status qn_kernel_case_reset(qn_kernel_case *c, unsigned char poison);
+qn_status qn_kernel_case_load(qn_kernel_case *c);   /* what host memory holds goes to the device, guards and all */
 qn_status qn_kernel_case_launch(qn_kernel_case *c); /* does not wait */
 /* Waits, and brings outputs (and inputs, where they are kept) to the host. */
 qn_status qn_kernel_case_fetch(qn_kernel_case *c);

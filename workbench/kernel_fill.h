@@ -3,7 +3,7 @@
  * doubles. The same seed gives the same numbers on every machine and with any number of threads. */
 #ifndef QN_WORKBENCH_KERNEL_FILL_H
 #define QN_WORKBENCH_KERNEL_FILL_H
-#include "workbench/kernel_folder.h"
+#include "kernel/folder.h"
 
 bool qn_dtype_is_float(qn_dtype dtype); /* f16, bf16, f32, f64; not c64 */
 /* An element as a double and back: whole types to nearest and within their range, bool as 0 or 1. A c64 is two f32:

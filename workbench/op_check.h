@@ -3,7 +3,7 @@
  * `const qn_op_check qn_check_<op>`, and it is no part of the library. Every member may be left out. */
 #ifndef QN_WORKBENCH_OP_CHECK_H
 #define QN_WORKBENCH_OP_CHECK_H
-#include "op/call.h"
+#include "workbench/meta_train.h"
 #include "workbench/mutant.h"
 
 struct qn_trial; /* of workbench/check.h */
@@ -65,6 +65,7 @@ typedef struct qn_op_check {
   /* What a written single holds before the first step, or in the middle of a run; arrays of params are on the host.
    * NULL: what all others do, zeros or what the description fills them with. */
   void (*initial_state)(const void *params, size_t role, bool middle, const int64_t *shape, double *values);
+  qn_meta_train_fn *meta_train;        /* its weights, trained; NULL: they cannot be */
   void (*far)(struct qn_trial *trial); /* of leg 1, emulator: places past 2^32 elements */
 } qn_op_check;
 

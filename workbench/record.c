@@ -18,11 +18,11 @@
 
 /* Short enough to read, exact enough to be the same number again where it matters: times are whole nanoseconds or the
  * device's half microseconds. */
-json_t *qn_json_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+json_t *qn_number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
 static json_t *interval_of(double low, double high)
 {
-  return json_pack("[o, o]", qn_json_number(low), qn_json_number(high));
+  return json_pack("[o, o]", qn_number_or_null(low), qn_number_or_null(high));
 }
 
 static json_t *samples_of(const qn_series *s)
@@ -34,17 +34,18 @@ static json_t *samples_of(const qn_series *s)
 
 static json_t *series_of(const qn_series *s)
 {
-  json_t *out = json_pack("{s:s, s:s, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", s->name, "way", s->way,
-                          "bytes", s->bytes, "median_ns", qn_json_number(s->time.median), "interval_ns",
-                          interval_of(s->time.low, s->time.high), "min_ns", qn_json_number(s->time.min), "max_ns",
-                          qn_json_number(s->time.max), "mean_ns", qn_json_number(s->time.mean), "sd_ns",
-                          qn_json_number(s->time.sd), "gbps", qn_json_number(s->gbps), "samples_ns", samples_of(s));
+  json_t *out =
+      json_pack("{s:s, s:s, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", s->name, "way", s->way, "bytes",
+                s->bytes, "median_ns", qn_number_or_null(s->time.median), "interval_ns",
+                interval_of(s->time.low, s->time.high), "min_ns", qn_number_or_null(s->time.min), "max_ns",
+                qn_number_or_null(s->time.max), "mean_ns", qn_number_or_null(s->time.mean), "sd_ns",
+                qn_number_or_null(s->time.sd), "gbps", qn_number_or_null(s->gbps), "samples_ns", samples_of(s));
   return out;
 }
 
 static json_t *ratio_of(const qn_ratio *r)
 {
-  return json_pack("{s:o, s:o}", "ratio", qn_json_number(r->ratio), "interval", interval_of(r->low, r->high));
+  return json_pack("{s:o, s:o}", "ratio", qn_number_or_null(r->ratio), "interval", interval_of(r->low, r->high));
 }
 
 json_t *qn_json_machine(const qn_device_info *device)
@@ -79,7 +80,7 @@ static json_t *params_of(const qn_bench *b)
     int32_t small;
     json_t *value = NULL;
     switch (op->params[k].type) {
-    case QN_PARAM_DOUBLE: value = qn_json_number((memcpy(&real, at, sizeof real), real)); break;
+    case QN_PARAM_DOUBLE: value = qn_number_or_null((memcpy(&real, at, sizeof real), real)); break;
     case QN_PARAM_U64: value = json_integer((memcpy(&whole, at, sizeof whole), (json_int_t)whole)); break;
     case QN_PARAM_BOOL:
     case QN_PARAM_ENUM: value = json_integer((memcpy(&small, at, sizeof small), small)); break;
@@ -102,7 +103,7 @@ static void add_ceilings(json_t *line, const qn_bench *b)
   json_object_set_new(line, "ceilings", ceilings_of(b));
   json_object_set_new(line, "ceiling", json_integer((json_int_t)b->best));
   json_object_set_new(line, "copy", json_integer((json_int_t)b->copy));
-  json_object_set_new(line, "floor_ns", qn_json_number(b->floor_ns));
+  json_object_set_new(line, "floor_ns", qn_number_or_null(b->floor_ns));
 }
 
 static void add_times(json_t *line, const qn_bench *b)
@@ -124,13 +125,13 @@ static void add_times(json_t *line, const qn_bench *b)
   json_object_set_new(line, "allocated_bytes", json_integer((json_int_t)b->allocated));
   json_object_set_new(line, "workspace_bytes", json_integer((json_int_t)b->workspace));
   if (b->has_first_use) {
-    json_object_set_new(line, "first_use_empty_ns", qn_json_number(b->first_use.empty_ns));
-    json_object_set_new(line, "first_use_cold_ns", qn_json_number(b->first_use.cold_ns));
-    json_object_set_new(line, "first_use_disk_ns", qn_json_number(b->first_use.disk_ns));
+    json_object_set_new(line, "first_use_empty_ns", qn_number_or_null(b->first_use.empty_ns));
+    json_object_set_new(line, "first_use_cold_ns", qn_number_or_null(b->first_use.cold_ns));
+    json_object_set_new(line, "first_use_disk_ns", qn_number_or_null(b->first_use.disk_ns));
   }
   if (!b->has_host) return;
-  json_object_set_new(line, "host_same_ns", qn_json_number(b->host_same_ns.median));
-  json_object_set_new(line, "host_moved_ns", qn_json_number(b->host_moved_ns.median));
+  json_object_set_new(line, "host_same_ns", qn_number_or_null(b->host_same_ns.median));
+  json_object_set_new(line, "host_moved_ns", qn_number_or_null(b->host_moved_ns.median));
 }
 
 static json_t *kernel_of(const qn_bench_subject *of)

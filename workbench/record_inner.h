@@ -6,8 +6,10 @@
 #include "workbench/workload.h"
 #include <jansson.h>
 
-json_t *qn_json_number(double x); /* null where it is not finite */
+json_t *qn_number_or_null(double x); /* null where it is not finite */
 /* The device, its processor, the system, driver and compiler. */
 json_t *qn_json_machine(const qn_device_info *device);
+/* How every line begins behind its schema: date, version, commit, machine, build. */
+qn_status qn_json_head(qn_device device, json_t **head);
 json_t *qn_json_shapes(const qn_workload *work); /* a list of extents a tensor */
 #endif

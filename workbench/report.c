@@ -148,7 +148,7 @@ static qn_status read_whole(const char *path, qn_text *text)
   return text->failed ? qn_fail(QN_NO_MEMORY, "%s: it does not fit into memory", path) : QN_OK;
 }
 
-static qn_status write_whole(const char *path, const qn_text *text)
+qn_status qn_report_write_file(const char *path, const qn_text *text)
 {
   char beside[4096];
   struct stat old;
@@ -186,7 +186,7 @@ qn_status qn_report_insert(const char *path, const qn_text *text)
   qn_status status = text->failed ? qn_fail(QN_NO_MEMORY, "%s: the tables do not fit into memory", path) : QN_OK;
   if (status == QN_OK) status = read_whole(path, &whole);
   if (status == QN_OK) status = splice(path, &whole, text, &out);
-  if (status == QN_OK) status = write_whole(path, &out);
+  if (status == QN_OK) status = qn_report_write_file(path, &out);
   qn_text_free(&whole);
   qn_text_free(&out);
   return status;

@@ -46,9 +46,19 @@ static void add_line(qn_text *text, const char *op, const qn_record *on, const c
   qn_text_add(text, " |\n");
 }
 
+/* A head without lines is taken back. */
+static void drop_empty(qn_text *text, size_t before, size_t head)
+{
+  if (text->failed || text->length != head || !text->at) return;
+  text->length = before;
+  text->at[before] = 0;
+}
+
 void qn_report_summary(qn_text *text, const qn_records *records, bool (*counts)(const qn_records *, size_t))
 {
+  const size_t before = text->length;
   qn_text_add(text, QN_REPORT_SUMMARY);
+  const size_t head = text->length;
   for (size_t k = 0; k < records->n; k++) {
     const qn_record *first = &records->record[k];
     spread share = {0}, speedup = {0};
@@ -64,6 +74,7 @@ void qn_report_summary(qn_text *text, const qn_records *records, bool (*counts)(
     add_line(text, first->op, first, "of the ceiling", &share, 100, " %");
     add_line(text, first->op, first, "over the unfused form", &speedup, 1, "x");
   }
+  drop_empty(text, before, head);
 }
 
 /* Of the peer by this name over all rows of its caller; false: an earlier row has told it. */
@@ -86,7 +97,9 @@ static bool of_peer(const qn_records *records, bool (*counts)(const qn_records *
 
 void qn_report_peers_summary(qn_text *text, const qn_records *records, bool (*counts)(const qn_records *, size_t))
 {
+  const size_t before = text->length;
   qn_text_add(text, QN_REPORT_SUMMARY);
+  const size_t head = text->length;
   for (size_t k = 0; k < records->n; k++) {
     const qn_record *r = &records->record[k];
     for (size_t p = 0; counts(records, k) && p < r->n_peers; p++) {
@@ -97,4 +110,5 @@ void qn_report_peers_summary(qn_text *text, const qn_records *records, bool (*co
       add_line(text, r->by, r, against, &s, 1, "x");
     }
   }
+  drop_empty(text, before, head);
 }

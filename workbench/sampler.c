@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <time.h>
 
-typedef struct bench {
+typedef struct qn_stopwatch {
   const qn_sampling *how;
   void *flush;
   size_t flush_bytes;
@@ -190,6 +190,15 @@ static qn_status trace_kernels(const bench *b, const qn_timed *runner)
   return status;
 }
 
+static void end(bench *b)
+{
+  const qn_device device = b->how->exec.device;
+  if (b->from) (void)qn_event_destroy(device, &b->from); /* failures of cleaning up say nothing new */
+  if (b->to) (void)qn_event_destroy(device, &b->to);
+  if (b->base) (void)qn_event_destroy(device, &b->base);
+  (void)qn_memory_release(device, b->flush);
+}
+
 static qn_status begin(bench *b, const qn_sampling *how, qn_timed *runner, size_t n)
 {
   qn_device_info info = {.size = sizeof info};
@@ -236,9 +245,27 @@ qn_status qn_sample(const qn_sampling *how, qn_timed *runner, size_t n)
                                              : rounds(&b, runner, n, how->least, how->most, how->budget_s);
   for (size_t k = 0; status == QN_OK && how->trace && k < n; k++)
     if (runner[k].decides) status = trace_kernels(&b, &runner[k]);
-  if (b.from) (void)qn_event_destroy(device, &b.from); /* failures of cleaning up say nothing new */
-  if (b.to) (void)qn_event_destroy(device, &b.to);
-  if (b.base) (void)qn_event_destroy(device, &b.base);
-  (void)qn_memory_release(device, b.flush);
+  end(&b);
   return status;
+}
+
+qn_status qn_stopwatch_create(qn_stopwatch **stopwatch, const qn_sampling *how)
+{
+  *stopwatch = qn_allocate_zero(1, sizeof **stopwatch);
+  if (!*stopwatch) return qn_fail(QN_NO_MEMORY, "a stopwatch");
+  const qn_status status = begin(*stopwatch, how, NULL, 0);
+  if (status != QN_OK) qn_stopwatch_destroy(stopwatch);
+  return status;
+}
+
+void qn_stopwatch_destroy(qn_stopwatch **stopwatch)
+{
+  if (*stopwatch) end(*stopwatch);
+  qn_release(*stopwatch);
+  *stopwatch = NULL;
+}
+
+qn_status qn_stopwatch_time(qn_stopwatch *stopwatch, qn_timed *runner, double *ns)
+{
+  return time_one(stopwatch, runner, ns);
 }

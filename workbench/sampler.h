@@ -49,5 +49,12 @@ size_t qn_flush_bytes(const qn_device_info *info, qn_device_kind kind);
 
 qn_status qn_sample(const qn_sampling *how, qn_timed *runner, size_t n);
 
+/* One timed call at a time, for a caller whose rounds are made elsewhere: the same clocks and the same flush. `how` and
+ * what it points to must outlive the stopwatch. */
+typedef struct qn_stopwatch qn_stopwatch;
+qn_status qn_stopwatch_create(qn_stopwatch **stopwatch, const qn_sampling *how);
+void qn_stopwatch_destroy(qn_stopwatch **stopwatch);
+qn_status qn_stopwatch_time(qn_stopwatch *stopwatch, qn_timed *runner, double *ns);
+
 int64_t qn_now_ns(void); /* CLOCK_MONOTONIC_RAW */
 #endif

@@ -7,6 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
+double qn_svg_tidy_step(double range)
+{
+  const double power = pow(10, floor(log10(range / 5))), share = range / 5 / power;
+  return power * (share > 5 ? 10 : share > 2 ? 5 : share > 1 ? 2 : 1);
+}
+
 double qn_axis_at(const qn_axis *axis, double x)
 {
   double share = axis->logarithmic ? log(x / axis->least) / log(axis->most / axis->least)
@@ -14,7 +20,7 @@ double qn_axis_at(const qn_axis *axis, double x)
   return axis->from + share * (axis->to - axis->from);
 }
 
-static void add_escaped(qn_text *text, const char *s)
+void qn_text_add_escaped(qn_text *text, const char *s)
 {
   for (; *s; s++) {
     if (*s == '&')
@@ -23,6 +29,10 @@ static void add_escaped(qn_text *text, const char *s)
       qn_text_add(text, "&lt;");
     else if (*s == '>')
       qn_text_add(text, "&gt;");
+    else if (*s == '"')
+      qn_text_add(text, "&quot;");
+    else if (*s == '\n')
+      qn_text_add(text, " ");
     else if ((unsigned char)*s >= ' ')
       qn_text_add_bytes(text, s, 1);
   }
@@ -35,7 +45,7 @@ void qn_svg_begin(qn_svg *svg, int width, int height, const char *title)
               "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
               "font-family=\"system-ui, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif\">\n<title>",
               width, height, width, height);
-  add_escaped(&svg->text, title);
+  qn_text_add_escaped(&svg->text, title);
   qn_text_add(&svg->text, "</title>\n");
 }
 
@@ -78,8 +88,25 @@ void qn_svg_letters(qn_svg *svg, double x, double y, const char *text, qn_letter
   qn_text_add(&svg->text, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%.1f\" fill=\"%s\" text-anchor=\"%s\"%s", x, y,
               how.size, how.colour, anchors[how.anchor], how.bold ? " font-weight=\"600\"" : "");
   qn_text_add(&svg->text, ">");
-  add_escaped(&svg->text, text);
+  qn_text_add_escaped(&svg->text, text);
   qn_text_add(&svg->text, "</text>\n");
+}
+
+void qn_svg_group(qn_svg *svg, const char *hover)
+{
+  qn_text_add(&svg->text, "<g><title>");
+  qn_text_add_escaped(&svg->text, hover);
+  qn_text_add(&svg->text, "</title>\n");
+}
+
+void qn_svg_group_end(qn_svg *svg) { qn_text_add(&svg->text, "</g>\n"); }
+
+void qn_svg_into(qn_svg *svg, qn_text *page)
+{
+  qn_text_add(&svg->text, "</svg>\n");
+  if (svg->text.failed) page->failed = true;
+  qn_text_add_bytes(page, svg->text.at, svg->text.length);
+  qn_text_free(&svg->text);
 }
 
 qn_status qn_svg_end(qn_svg *svg, const char *path)

@@ -14,6 +14,8 @@ typedef struct qn_axis {
   bool logarithmic;
 } qn_axis;
 double qn_axis_at(const qn_axis *axis, double x);
+/* Between two lines of a grid over such a range: 1, 2 or 5 times a power of ten, so that some five fit. */
+double qn_svg_tidy_step(double range);
 
 typedef struct qn_stroke {
   const char *colour;
@@ -36,6 +38,13 @@ void qn_svg_path(qn_svg *svg, const double *x, const double *y, size_t n, qn_str
 void qn_svg_circle(qn_svg *svg, double x, double y, double radius, const char *fill);
 /* The text may hold anything: it is escaped. */
 void qn_svg_letters(qn_svg *svg, double x, double y, const char *text, qn_letters how);
+/* What is drawn between the two shows this text where the pointer rests. */
+void qn_svg_group(qn_svg *svg, const char *hover);
+void qn_svg_group_end(qn_svg *svg);
+/* Any text, safe between elements of XML or HTML and in a quoted attribute. */
+void qn_text_add_escaped(qn_text *text, const char *s);
+/* The picture as an element of a page; frees it. */
+void qn_svg_into(qn_svg *svg, qn_text *page);
 /* Writes the file whole or not at all, and frees the picture. */
 qn_status qn_svg_end(qn_svg *svg, const char *path);
 #endif

@@ -100,8 +100,10 @@ static void key_of(const tuner *t, const char *name, char key[QN_SEEN_KEY])
 
 static void record(const tuner *t, const candidate *s, qn_tune_result result)
 {
-  if (!t->order->results) return;
+  const qn_tune_watch *w = t->order->watch;
   result.facts = s->facts;
+  if (w) w->saw(w->user, t->at, t->incumbent.name, s->name, &result);
+  if (!t->order->results) return;
   qn_tune_json_add(t->order->results, t->bed->configuration(t->bed->self, t->at, s->name), &result);
 }
 
@@ -130,6 +132,7 @@ static qn_status take_look(tuner *t, const candidate *s, const qn_timed *runner,
 static void sift(tuner *t, const size_t *which, size_t n, double *speedup, size_t *to_time, size_t *n_time)
 {
   char key[QN_SEEN_KEY], why[WHY];
+  const qn_tune_watch *w = t->order->watch;
   bool wrong;
   *n_time = 0;
   for (size_t k = 0; k < n; k++) {
@@ -138,6 +141,7 @@ static void sift(tuner *t, const size_t *which, size_t n, double *speedup, size_
     const qn_seen *seen = t->has_state && t->state.resumed ? qn_tune_state_find(&t->state, key) : NULL;
     speedup[k] = seen ? seen->speedup : NAN;
     if (seen || s->state == OUT) continue;
+    if (w && w->knows(w->user, t->at, t->incumbent.name, s->name, &speedup[k])) continue;
     qn_progress_at(t->order->progress, t->outcome->done, "%s: proving %s", t->at->name, s->name);
     if (s->state == UNSEEN) {
       t->bed->prove(t->bed->self, s->name, why, WHY, &wrong);
@@ -339,6 +343,12 @@ static qn_status explore(tuner *t)
                             .look = look,
                             .user = t};
   qn_try(qn_search_run(&search, &best, &speedup, &looked));
+  if (t->order->watch) {
+    const bool better = best < t->n && speedup > 1;
+    t->order->watch->chose(t->order->watch->user, t->at, t->incumbent.name,
+                           better ? t->candidate[best].name : t->incumbent.name, better ? speedup : 1);
+    return QN_OK;
+  }
   if (best < t->n) return conclude(t, &t->candidate[best]);
   t->outcome->kept++;
   say(t, "  %-44s %s alone can do it", t->at->name, t->incumbent.name);
@@ -434,7 +444,7 @@ static qn_status run_all(tuner *t)
   qn_try(check_names(t));
   qn_try(qn_device_query(bed->device, &t->info));
   qn_try(qn_tune_arch(bed->device, &t->arch));
-  if (!t->order->dry_run && bed->resumes) qn_try(open_state(t));
+  if (!t->order->dry_run && bed->resumes && !t->order->watch) qn_try(open_state(t));
   return bed->places(bed->self, t->order->dry_run ? list_place : tune_place, t);
 }
 

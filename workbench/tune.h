@@ -37,6 +37,25 @@ typedef struct qn_tune_bed {
   json_t *(*configuration)(void *self, const qn_tune_place *place, const char *name);
 } qn_tune_bed;
 
+/* What came of one candidate. */
+typedef struct qn_tune_result {
+  const double *runtimes_ns; /* n of them */
+  size_t n;
+  double median_ns, speedup; /* over the incumbent; 0: not timed */
+  qn_list_facts facts;
+  const char *validity, *why; /* "correct", "correctness", "runtime"; "": it is right */
+} qn_tune_result;
+
+/* For one who only looks: nothing is kept, no state is written. */
+typedef struct qn_tune_watch {
+  void *user;
+  /* Seen before: its speedup over the variant in force. */
+  bool (*knows)(void *user, const qn_tune_place *place, const char *over, const char *name, double *speedup);
+  void (*saw)(void *user, const qn_tune_place *place, const char *over, const char *name, const qn_tune_result *result);
+  /* The best of a place; over: the variant in force, which is the same where there is none better. */
+  void (*chose)(void *user, const qn_tune_place *place, const char *over, const char *name, double speedup);
+} qn_tune_watch;
+
 typedef struct qn_tune_order {
   const char *only; /* names of variants, apart by commas; NULL: those that make sense */
   bool resume, dry_run;
@@ -47,6 +66,7 @@ typedef struct qn_tune_order {
   FILE *out;       /* lines for people; NULL: none */
   json_t *results; /* T4 results are appended; NULL: none */
   qn_progress *progress;
+  const qn_tune_watch *watch; /* NULL: none */
 } qn_tune_order;
 
 typedef struct qn_tune_outcome {
@@ -74,15 +94,7 @@ typedef struct qn_tune_choice {
 qn_status qn_tune_choices(const qn_op *op, qn_device device, const qn_tune_filter *filter,
                           qn_status (*at)(void *user, const qn_tune_choice *choice), void *user);
 
-/* ---- tune_json.c ---- */
-/* One candidate, as the T4 results format has it (schema 1.0.0). What is not known of it is left out. */
-typedef struct qn_tune_result {
-  const double *runtimes_ns; /* n of them */
-  size_t n;
-  double median_ns, speedup; /* over the incumbent; 0: not timed */
-  qn_list_facts facts;
-  const char *validity, *why; /* "correct", "correctness", "runtime"; "": it is right */
-} qn_tune_result;
+/* ---- tune_json.c: the T4 results format, schema 1.0.0; what is not known of a candidate is left out ---- */
 void qn_tune_json_add(json_t *results, json_t *configuration, const qn_tune_result *result); /* which is given away */
 /* The whole file; results are given away. */
 qn_status qn_tune_json_write(const char *path, qn_device device, json_t *results);

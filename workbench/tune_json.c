@@ -7,6 +7,7 @@
 #include "workbench/build.h"
 #include "workbench/tune.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -54,6 +55,11 @@ qn_status qn_tune_json_write(const char *path, qn_device device, json_t *results
   qn_device_info info = {.size = sizeof info};
   qn_arch arch = {.size = sizeof arch};
   char when[32];
+  if (!json_array_size(results)) { /* a file of earlier results is worth more than an empty one */
+    json_decref(results);
+    fprintf(stderr, "quern tune: nothing was timed; %s is left as it is\n", path);
+    return QN_OK;
+  }
   now(when);
   qn_status status = qn_device_query(device, &info);
   if (status == QN_OK) status = qn_device_arch(device, &arch);

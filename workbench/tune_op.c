@@ -130,8 +130,10 @@ static qn_status knows(void *self, const char *name)
   char why[400];
   qn_try(force(t, name));
   if (t->engine->check_option() == QN_OK) return QN_OK;
-  snprintf(why, sizeof why, "%s", qn_last_error());
-  return qn_fail(QN_BAD_ARGUMENT, "%s has no variant \"%s\": %s", t->op->info.name, name, why);
+  const char *said = qn_last_error(), *colon = strstr(said, ": "); /* behind the variable, of which nobody spoke */
+  snprintf(why, sizeof why, "%s", !strncmp(said, "QUERN_", 6) && colon ? colon + 2 : said);
+  return qn_fail(QN_BAD_ARGUMENT, "%s has no variant \"%s\": %s; `quern list %s` has the names", t->op->info.name, name,
+                 why, t->op->info.name);
 }
 
 static const char *choice(void *self, const char **why)

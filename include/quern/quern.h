@@ -5,6 +5,7 @@
 #include "arch.h"
 #include "cache.h"
 #include "device.h"
+#include "graph.h"
 #include "kernel.h"
 #include "lopt.h"
 #include "objects.h"

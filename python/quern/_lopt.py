@@ -7,8 +7,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import inspect
+import logging
 import math
 import operator
+import os
 import textwrap
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +21,14 @@ from . import _abi, _lopt_abi, _lopt_weights, _ops, _streams
 from ._lopt_abi import lib
 from ._tensors import Tensors
 
+_OF_FILE = (*_lopt_weights.MULTIPLIERS, *_lopt_weights.DECAYS)  # options that a file of weights may say
 _NONE_IS_ZERO = ("max_grad_norm",)  # None for no bound, which the library calls 0
 
 
 class Family:
     """One learned optimizer, as its op's description has it. title: the class's name, with which sentences begin;
-    weights: by the keyword, their kind; options: by the keyword, the params that it fills; defaults: by the keyword,
+    weights: by the keyword, their kind; shipped: the path of
+    weights that come with quern, or None; options: by the keyword, the params that it fills; defaults: by the keyword,
     None where it must be given; state: roles of a tensor's state; shared: roles of the whole list (of VeLO)."""
 
     def __init__(self, title: str, op: str, ties: int) -> None:
@@ -41,6 +45,8 @@ class Family:
         self.defaults = {name: _default(name, params) for name, params in self.options.items()}
         self.state = [role for role in self.op.roles[2:] if not role.alone]
         self.shared = [role for role in self.op.roles if role.alone]
+        path = os.path.join(os.path.dirname(__file__), "weights", f"{op}.safetensors")
+        self.shipped = path if len(self.weights) == 1 and os.path.exists(path) else None
 
 
 def _default(name: str, params: Sequence[_ops.Param]) -> Any:
@@ -80,11 +86,12 @@ _WEIGHTS = {
 def _words(family: Family, first: str, more: Mapping[str, Option]) -> list[inspect.Parameter]:
     """In the order of the signature: what is trained, weights, what must be given, what may change from step to step
     in device memory, and by name only all others."""
-    made = [inspect.Parameter(name, _BY_PLACE) for name in (first, *family.weights)]
+    made = [inspect.Parameter(first, _BY_PLACE)]
+    made += [inspect.Parameter(name, _BY_PLACE, default=None if family.shipped else _GIVEN) for name in family.weights]
     from_file = "weights" in family.weights  # whose file may say the decays
     for name, params in family.options.items():
         by_place = params[0].hyper_offset is not None or _must_be_given(params[0])
-        default = None if from_file and name in _lopt_weights.DECAYS else family.defaults[name]
+        default = None if from_file and name in _OF_FILE else family.defaults[name]
         made.append(inspect.Parameter(name, _BY_PLACE if by_place else _BY_NAME, default=default))
     made += [inspect.Parameter(name, _BY_NAME, default=option.default) for name, option in more.items()]
 
@@ -120,12 +127,13 @@ def document(family: Family, first: str, of_first: str, more: Mapping[str, Optio
     for name, kind in family.weights.items():
         where = _lopt_weights.FILES[kind]
         doc = f"{_WEIGHTS[name]}: the path of a safetensors file as {where} publishes it, or a dict of float32 arrays"
-        entries.append((name, doc + " under the same names"))
+        doc += " under the same names"
+        entries.append((name, doc + ("; None: those that come with quern" if family.shipped else "")))
     for name, params in family.options.items():
         doc, default = params[0].doc, family.defaults[name]
         if name in _NONE_IS_ZERO:
             doc = doc.replace("0: none", "None: none")
-        elif "weights" in family.weights and name in _lopt_weights.DECAYS:
+        elif "weights" in family.weights and name in _OF_FILE:
             doc += f"; None: as the file of weights says, else {default}"
         else:
             values = f" ({', '.join(map(repr, params[0].values))})" if params[0].values else ""
@@ -137,14 +145,57 @@ def document(family: Family, first: str, of_first: str, more: Mapping[str, Optio
     return "\n\n".join([textwrap.fill(head, 100), "\n".join(lines), textwrap.fill(" ".join(last.split()), 100)]) + "\n"
 
 
+# ---- weights that come with quern ----
+_TESTED = 2048
+
+
+def width_of(title: str, label: str, shape: Sequence[int], fan_in: float | None) -> float:
+    """By what a parameter's learning rate is divided under weights that were trained so, as `quern meta-train` does: of
+    two or more dimensions its inputs, all dimensions but the first, over `fan_in`, which the file says. None: by 1."""
+    inputs = math.prod(shape[1:])
+    if fan_in is None or len(shape) < 2 or inputs == 0:
+        return 1.0
+    if inputs > _TESTED:
+        logging.getLogger("quern").warning(
+            "%s: %s has %d inputs, and quern's weights were tested with up to %d: set its width_mult or lr_scale, or "
+            "compare with another optimizer",
+            title,
+            label,
+            inputs,
+            _TESTED,
+        )
+    return inputs / fan_in
+
+
+def given_weights(family: Family, weights: Mapping[str, Any]) -> tuple[dict[str, Any], float | None]:
+    """The weights, of which None is what comes with quern, and `fan_in` of width_of()."""
+    made = {name: family.shipped if value is None else value for name, value in weights.items()}
+    found = [_lopt_weights.fan_in(f"{family.title}: {name}", value) for name, value in made.items()]
+    return made, found[0] if len(found) == 1 else None
+
+
 # ---- options ----
+def past_end(title: str, step: int, num_steps: int) -> bool:
+    """Is this step one that the training was not to have? Then the log says so."""
+    if step < num_steps:
+        return False
+    logging.getLogger("quern").warning(
+        "%s: step %d is taken, and num_steps is %d: the network knows no training past its end, and takes steps that "
+        "it was not trained for; num_steps is to be the length of the whole training",
+        title,
+        step + 1,
+        num_steps,
+    )
+    return True
+
+
 def with_decays(family: Family, weights: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, of which decays that are None become those that the weights' file says, else the published ones'."""
+    """The options, of which what is None and a weights' file may say becomes what that says, else the default."""
     made, said = dict(options), {}
     for name, value in weights.items():
         said.update(_lopt_weights.decays(f"{family.title}: {name}", value))
-    for name in _lopt_weights.DECAYS:
-        if made.get(name) is None:
+    for name in _OF_FILE:
+        if name in family.defaults and made.get(name) is None:
             made[name] = said.get(name, family.defaults[name])
     return made
 

@@ -80,13 +80,18 @@ class Learned:
             raise TypeError(f"{title}: shapes is {_arrays._a(shapes)}, it must be a sequence of shapes") from None
         self.shapes = tuple(_lopt.check_shape(title, f"shapes[{k}]", shape) for k, shape in enumerate(given))
         self._state_shapes = [_lopt.state_shapes(self._family, shape) for shape in self.shapes]
+        weights, fan_in = _lopt.given_weights(self._family, weights)
         for name, value in _lopt.with_decays(self._family, weights, options).items():
             setattr(self, name, value)
+        if fan_in is not None and self.lr_scale is None:
+            widths = (_lopt.width_of(title, f"shapes[{k}]", shape, fan_in) for k, shape in enumerate(self.shapes))
+            self.lr_scale = [1 / width for width in widths]
         self._options()
         self._weights = {
             name: _lopt_weights.flat(self._family.weights[name], f"{title}: {name}", value)
             for name, value in weights.items()
         }
+        self._checksum = _lopt_weights.checksum(self._weights.values())
         self._on_device: dict[tuple, _lopt.DeviceWeights] = {}
         self._state: list[list] | None = None  # by STATE, each a list of arrays; made at the first step
         self._shared: dict[str, Any] = {}  # what is kept beside the arrays' states, by name
@@ -106,10 +111,10 @@ class Learned:
 
     # ---- state ----
     def state_dict(self) -> dict[str, Any]:
-        """{"step": steps taken, "exp_avg.0": array, "exp_avg_sq.0": ..., "exp_avg_sq_r.0": ..., "exp_avg_sq_c.0": ...,
-        "exp_avg.1": ...}: the arrays themselves, in the library of the parameters, which the next step changes. Before
-        the first step there are none."""
-        made: dict[str, Any] = {"step": self.steps}
+        """{"step": steps taken, "weights_checksum": of the network's weights, "exp_avg.0": array, "exp_avg_sq.0": ...,
+        "exp_avg_sq_r.0": ..., "exp_avg_sq_c.0": ..., "exp_avg.1": ...}: the arrays themselves, in the library of the
+        parameters, which the next step changes. Before the first step there are none."""
+        made: dict[str, Any] = {"step": self.steps, _lopt_weights.CHECKSUM: self._checksum}
         made.update(self._shared)
         for k in range(len(self.shapes) if self._state is not None else 0):
             for name, arrays in zip(_lopt.STATE, self._state or ()):
@@ -118,16 +123,18 @@ class Learned:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes copies of what state_dict() gave, also where it went through a file. ValueError or TypeError for what
-        is missing, does not belong here, or is of another shape or type; then nothing is loaded."""
+        is missing, does not belong here, is of another shape or type, or was made under other network weights; then
+        nothing is loaded."""
         title = self._family.title
         step = self._loaded_step(state)
         names = [[f"{name}.{k}" for k in range(len(self.shapes))] for name in _lopt.STATE]
         shared = self._shared_shapes()
-        known = {"step", *shared, *(name for of_entry in names for name in of_entry)}
+        known = {"step", _lopt_weights.CHECKSUM, *shared, *(name for of_entry in names for name in of_entry)}
         for name in state:
             if name not in known:
                 raise ValueError(f"{title}: the state has {name!r}, which does not belong to {len(self.shapes)}")
-        if len(state) == 1:
+        _lopt_weights.check_checksum(title, state.get(_lopt_weights.CHECKSUM), self._checksum)
+        if not state.keys() - {"step", _lopt_weights.CHECKSUM}:
             self._state, self.steps, self._shared = None, step, {}
             return
         for of_entry in [*names, list(shared)]:
@@ -298,7 +305,14 @@ class _WithoutLoss(Learned):
         self._step(params, grads, stream)
 
 
-OPTIONS = {"lr_scale": _lopt.Option(None, "a factor of the learning rate for each array (muP: 1 / width); None: all 1")}
+OPTIONS = {
+    "lr_scale": _lopt.Option(
+        None,
+        "a factor of the learning rate for each array (muP: 1 / width); None: all 1, or under weights of "
+        "`quern meta-train`, such as those that come with quern, 32 over the inputs of each array of two or more "
+        "dimensions",
+    )
+}
 _SHAPES = "shapes of the trained arrays, each of 0 to 5 dimensions"
 LAST = """All but shapes and weights are attributes that may be changed between steps. `steps` counts the steps and is
     an input of the network."""

@@ -7,16 +7,18 @@ from __future__ import annotations
 import ast
 import ctypes
 import functools
+import hashlib
 import math
 import os
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from ctypes import byref
 from dataclasses import dataclass
 
 from . import _arrays, _lopt_abi, _safetensors, _streams
 from ._lopt_abi import lib
 
+MULTIPLIERS = ("step_mult", "exp_mult")
 DECAYS = ("m_decays", "v_decay", "factor_decays")  # options that may lie in a file of weights
 FILES = {
     _lopt_abi.SMALL_FC: "btherien/mulo or DiamondXL/elo",
@@ -80,12 +82,16 @@ def flat(kind: int, what: str, weights: object) -> array:
     what is not these weights."""
     n = sum(weight.n for weight in table(kind))
     if isinstance(weights, (str, bytes, os.PathLike)):
+        what_it_is = _safetensors.foreign(weights)
+        if what_it_is == "msgpack":
+            return _from_mapping(kind, what, _of_theta(kind, what, weights))
         made = array("f", bytes(4 * n))
         try:
             lib.qn_lopt_weights_read(kind, os.fsencode(weights), made.buffer_info()[0], n)
         except (ValueError, OSError) as error:
             is_name = os.fsdecode(weights) in FILES[kind].split(" or ")
             why = "; nothing is downloaded: give the path of the safetensors file of that name" if is_name else ""
+            why = f"; {what_it_is}" if what_it_is else why
             raise type(error)(f"{what}: {error}{why}") from None
         return made
     if isinstance(weights, Mapping):
@@ -96,13 +102,41 @@ def flat(kind: int, what: str, weights: object) -> array:
     )
 
 
+def _of_theta(kind: int, what: str, path: str | bytes | os.PathLike) -> Mapping:
+    """The weights of one kind in a file of theta, as flax writes it."""
+    from . import _msgpack, convert_learned_optimizer
+
+    try:
+        theta = _msgpack.read(path)
+        if kind == _lopt_abi.SMALL_FC:
+            return convert_learned_optimizer.small_fc(theta)
+        return convert_learned_optimizer.velo(theta)[kind == _lopt_abi.VELO_RNN]
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{what}: {os.fsdecode(path)}: {error}") from None
+
+
 def decays(what: str, weights: object) -> dict[str, object]:
-    """The decays that belong to weights, by the options' names, where the file says them, as the converter writes it
-    (convert_learned_optimizer.py). ValueError for what is no number there, or no three."""
+    """The decays and multipliers that belong to weights, by the options' names, where the file says them, as the
+    converter writes it (convert_learned_optimizer.py). ValueError for what is no number there, or no three."""
     made: dict[str, object] = {}
     if not isinstance(weights, (str, bytes, os.PathLike)):
         return made
+    if _safetensors.foreign(weights) == "msgpack":
+        from . import _msgpack, convert_learned_optimizer
+
+        return convert_learned_optimizer.decays(_msgpack.read(weights))
     words = _safetensors.metadata(weights)
+    for name in MULTIPLIERS:
+        if name in words:
+            try:
+                number = float(words[name])
+            except ValueError:
+                number = math.nan
+            if not math.isfinite(number):
+                raise ValueError(
+                    f"{what}: {os.fsdecode(weights)} says that {name} is {words[name][:80]!r}, which must be a number"
+                )
+            made[name] = number
     for name in DECAYS:
         if name not in words:
             continue
@@ -117,6 +151,49 @@ def decays(what: str, weights: object) -> dict[str, object]:
                 f"{'a decay' if name == 'v_decay' else 'three decays'} in [0, 1]"
             )
         made[name] = value
+    return made
+
+
+CHECKSUM = "weights_checksum"  # of a state: of the weights under which it was made
+
+
+def checksum(parts: Iterable[memoryview | array | bytes]) -> int:
+    """Of all weights of an optimizer, as the library takes them: 63 bits of SHA-256, a number that every format of
+    checkpoints keeps."""
+    made = hashlib.sha256()
+    for part in parts:
+        made.update(part)
+    return int.from_bytes(made.digest()[:8], "big") >> 1
+
+
+def check_checksum(title: str, said: object, own: int) -> None:
+    """ValueError where a state that is loaded was made under other weights; one without a checksum is an older one."""
+    if hasattr(said, "item"):  # as numpy.load gives numbers back
+        said = said.item()
+    if said is None or said == own:
+        return
+    theirs = f"{said:016x}" if isinstance(said, int) else repr(said)[:80]
+    raise ValueError(
+        f"{title}: the state that is loaded was made under network weights of the checksum {theirs}, and this "
+        f"optimizer's have {own:016x}: make it with the weights of that run, or, to go on under these, take "
+        f"{CHECKSUM!r} out of the state"
+    )
+
+
+def fan_in(what: str, weights: object) -> float | None:
+    """The inputs of a weight whose learning rate is not divided, where the file says that its network was trained with
+    learning rates divided by inputs, as `quern meta-train` does. ValueError for what is no number there."""
+    if not isinstance(weights, (str, bytes, os.PathLike)):
+        return None
+    said = _safetensors.metadata(weights).get("fan_in")
+    if said is None:
+        return None
+    try:
+        made = float(said)
+    except ValueError:
+        made = math.nan
+    if not 0 < made < math.inf:
+        raise ValueError(f"{what}: {os.fsdecode(weights)} says that fan_in is {said[:80]!r}, which must be above 0")
     return made
 
 

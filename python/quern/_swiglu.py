@@ -6,7 +6,6 @@ lie; what is laid out otherwise is copied first."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 from . import _arrays, _fast
 from ._ops import op
@@ -78,11 +77,12 @@ def split(name: str, both, layout):
         raise ValueError(f"{name}: b is missing; of one array that holds both, layout says how: {_SAID}")
     if layout not in _LAYOUTS:
         raise ValueError(f"{name}: layout is {layout!r}, it must be one of {_SAID}")
-    shape: Sequence[int] = getattr(both, "shape", ())
+    try:  # what the oldest PyTorch can trace
+        shape = tuple(both.shape)
+    except (AttributeError, TypeError):  # no array, or the class of one
+        shape = ()
     if not len(shape) or shape[-1] % 2:
-        raise ValueError(
-            f"{name}: an array of the shape {tuple(shape)} holds no two of one width in its last dimension"
-        )
+        raise ValueError(f"{name}: an array of the shape {shape} holds no two of one width in its last dimension")
     half = shape[-1] // 2
     if layout == "halves":
         return both[..., :half], both[..., half:]

@@ -57,6 +57,7 @@ class VeLO(Learned):
     _loss: Any = None
     _held: object = None
     _making: dict[str, Any] | None = None
+    _is_past_end = False  # has it been said that the training was to have ended?
 
     def _shared_shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
         family = self._family
@@ -85,6 +86,7 @@ class VeLO(Learned):
         return made
 
     def _took(self) -> None:
+        self._is_past_end = self._is_past_end or _lopt.past_end("VeLO", self.steps, self._options()["num_steps"])
         self._shared = self._making or {}
 
     def _single(self, name: str, value: object, dtype: str, device, order: _streams.Order, written: bool) -> Tensors:

@@ -5,6 +5,10 @@ files to safetensors files under the published names, which quern reads:
     python -m quern.convert_learned_optimizer small_fc theta.npz mulo.safetensors
     python -m quern.convert_learned_optimizer velo theta.npz velo_mlp.safetensors velo_rnn.safetensors
 
+A file of theta as flax writes it (theta.state, params) is read as it is, by the optimizers too:
+
+    python -m quern.convert_learned_optimizer small_fc theta.state mulo.safetensors
+
 theta.npz holds the nested dict `theta` with its keys joined by slashes; where JAX is:
 
     numpy.savez("theta.npz", **quern.convert_learned_optimizer.flatten(theta))
@@ -21,7 +25,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from . import _lopt_abi, _lopt_weights, _safetensors
+from . import _lopt_abi, _lopt_weights, _msgpack, _safetensors
 
 _OFFSETS = {"momentum_decays": "m_decays", "rms_decays": "v_decay", "adafactor_decays": "factor_decays"}
 _INITIAL = {"m_decays": (0.9, 0.99, 0.999), "v_decay": (0.999,), "factor_decays": (0.9, 0.99, 0.999)}
@@ -106,7 +110,8 @@ def decays(theta: Mapping[str, Any]) -> dict[str, Any]:
             if len(offsets) != len(_INITIAL[ours]):
                 raise ValueError(f"theta has {len(offsets)} {theirs}, there must be {len(_INITIAL[ours])}")
             values = [
-                min(max(1 - (1 - d) * math.exp(10 * offset), 0.0), 1.0) for d, offset in zip(_INITIAL[ours], offsets)
+                min(max(1 - (1 - d) * math.exp(min(10 * offset, 700.0)), 0.0), 1.0)
+                for d, offset in zip(_INITIAL[ours], offsets)
             ]
             made[ours] = values[0] if ours == "v_decay" else tuple(values)
     return made
@@ -149,7 +154,12 @@ def _read(path: str) -> dict[str, Any]:
         import torch
 
         return flatten(_numbers(torch.load(path, map_location="cpu", weights_only=True)))
-    raise ValueError(f"{path}: it must be a .npz file of theta, or a .pt file of PyLO's; --help says how to make one")
+    if _safetensors.foreign(path) == "msgpack":
+        return flatten(_msgpack.read(path))
+    raise ValueError(
+        f"{path}: it must be a .npz file of theta, theta as flax writes it (msgpack), or a .pt file of PyLO's; --help "
+        "says how to make one"
+    )
 
 
 def _numbers(value: Any) -> Any:
@@ -175,7 +185,9 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("kind", choices=("small_fc", "velo"))
-    parser.add_argument("theta", help="a .npz file; of small_fc also PyLO's .pt file")
+    parser.add_argument(
+        "theta", help="flax's msgpack file, such as theta.state, or a .npz file; of small_fc also PyLO's .pt file"
+    )
     parser.add_argument("out", nargs="+", help="one safetensors file; of velo two, the network's and the LSTM's")
     words = parser.parse_args(argv)
     if len(words.out) != (2 if words.kind == "velo" else 1):

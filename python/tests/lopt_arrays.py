@@ -54,5 +54,7 @@ def check_signature(kind):
     parameters = inspect.signature(kind).parameters
     defaults = dict(kind._family.defaults)
     if "weights" in kind._family.weights:
-        defaults.update(dict.fromkeys(("m_decays", "v_decay", "factor_decays")))
+        defaults.update(
+            dict.fromkeys({"m_decays", "v_decay", "factor_decays", "step_mult", "exp_mult"} & defaults.keys())
+        )
     assert {name: parameters[name].default for name in defaults} == defaults

@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent / "judge"))
 
 import cases  # noqa: E402
 from quern.kernelbench import __main__ as command  # noqa: E402
-from quern.kernelbench import _aggregate, _files, _judge, _process, _tree  # noqa: E402
+from quern.kernelbench import _aggregate, _ceilings, _compare, _files, _judge, _process, _tree  # noqa: E402
 
 GIB = 1 << 30
 LIMITS = _process.Limits(90, 3 * GIB, 32, file_bytes=GIB // 4, folder_bytes=GIB // 8)
@@ -227,7 +227,8 @@ def test_precision_is_a_class(tmp_path, capsys):
     for candidate in (rounded, right):
         command.main(["--ref-problem", reference, "--tgt-problem", candidate, "--json", "-", *QUICK])
         found.append(json.loads(capsys.readouterr().out))
-    assert found[0].get("class", "wrong") in ("bf16", "below bf16", "wrong") and found[1]["class"] == "baseline's"
+    assert found[0].get("precision", {"class": "wrong"})["class"] in ("bf16", "below bf16", "wrong")
+    assert found[1]["precision"]["class"] == "baseline's"
 
 
 def test_a_run_over_a_folder_continues_where_it_ended(tmp_path, capsys):
@@ -296,6 +297,7 @@ def test_means_count_a_loss_as_one():
         ("level_3/problem_9/x_kernel.py", (3, 9)),
         ("level2-94-kernel.py", (2, 94)),
         ("x.py", None),
+        ("level1/2_old/level3/7_net.py", (3, 7)),
     ],
 )
 def test_a_path_names_level_and_number(path, at):
@@ -319,7 +321,7 @@ def test_a_tree_from_a_candidate_is_only_data(tree):
     fd = os.memfd_create("values")
     os.ftruncate(fd, 16)
     with pytest.raises(_tree.Unfit):
-        _tree.read(tree, fd)
+        _tree.read(tree, _tree.Memory(fd))
     os.close(fd)
 
 
@@ -332,7 +334,7 @@ def test_values_survive_the_way(tmp_path):
         torch.empty(0, 3),
         torch.ones(2, dtype=torch.bool),
     ]
-    back = _tree.read(json.loads(json.dumps(_tree.write(sent, fd))), fd)
+    back = _tree.read(json.loads(json.dumps(_tree.write(sent, _tree.Memory(fd)))), _tree.Memory(fd))
     os.close(fd)
     assert back[1] == sent[1] and back[0].told_stride == (1, 4)
     assert all(torch.equal(a, b) for a, b in zip(_tree.tensors(back), _tree.tensors(sent)))
@@ -376,3 +378,205 @@ class ModelNew(torch.nn.Module):
     command.main(["--ref-problem", reference, "--tgt-problem", candidate, "--json", "-", *QUICK])
     line = json.loads(capsys.readouterr().out)
     assert line["verdict"] in ("wrong values", "slower", "unclear"), line
+
+
+PRODUCT = MODEL.format("x @ x", "torch.randn(64, 64)")
+
+
+@pytest.fixture
+def ceilings(monkeypatch):
+    """A machine whose memory and arithmetic have these rates."""
+
+    def install(bytes_per_second, rate):
+        made = _ceilings.Ceilings(bytes_per_second, {"float32": rate}, 1000.0, 0)
+        monkeypatch.setattr(_ceilings, "_known", {"cpu": made})
+        monkeypatch.setattr(_ceilings, "_of_cpu", lambda: made)
+
+    return install
+
+
+@pytest.mark.parametrize("machine, word", [((1e15, 1e15), None), ((1e15, 1e6), "note"), ((1e6, 1e15), "refused")])
+def test_a_time_below_the_floor_is_refused(tmp_path, capsys, ceilings, machine, word):
+    if not hasattr(torch.export, "default_decompositions"):
+        pytest.skip("before torch 2.6 no operations are counted in inference mode")
+    ceilings(*machine)
+    candidate = PRODUCT.replace("Model(", "ModelNew(")
+    reference, candidate = files(tmp_path, reference=PRODUCT, candidate=candidate)
+    command.main(["--ref-problem", reference, "--tgt-problem", candidate, "--json", "-", *QUICK])
+    line = json.loads(capsys.readouterr().out)
+    if word == "note":
+        assert any("fewer operations" in note for note in line["notes"]), line
+        return
+    if word:
+        assert line["verdict"] == word and "too fast to be true" in line["reason"], line
+        return
+    roof = line["roofline"]
+    assert roof["operations"] == 2 * 64**3 and roof["bytes"] == 2 * 4 * 64**2 and roof["bound"] == "launch"
+    median = line["timers"]["simple"]["candidate"]["median_ns"]
+    assert roof["floor_ns"] == 1000 and roof["distance"] == pytest.approx(median / 1000)
+    assert line["timers"]["benchmark"]["candidate"]["n"] >= 1
+
+
+def test_the_least_time_counts_nothing_that_an_honest_kernel_may_skip():
+    work = {"operations": 1e6, "convolutions": 0, "inputs": 1000, "nonzero": 1000, "sparse": False, "parameters": 500,
+            "embeddings": 0, "outputs": 100}  # fmt: skip
+    slow = _ceilings.Ceilings(1e9, {"float32": 1e9, "bf16": 1e10}, 0.0, 0)
+    assert _ceilings.least_ns(work, slow, "tf32") == pytest.approx(1e6)
+    assert _ceilings.least_ns(work, slow, "bf16") == pytest.approx(1e5)  # a class that may use the faster rate
+    assert _ceilings.least_ns({**work, "convolutions": 1e6}, slow, "tf32") == pytest.approx(1e6 / 2.25)
+    triangle = {**work, "sparse": True, "nonzero": 500, "embeddings": 400}
+    assert _ceilings.least_ns(triangle, slow, "tf32") == pytest.approx(700)
+    kept = _ceilings.Ceilings(1e9, {"float32": 1e9}, 0.0, 1 << 20)
+    assert _ceilings.least_ns(triangle, kept, "tf32") == pytest.approx(600)
+
+
+def test_ceilings_of_a_file(tmp_path, ceilings, capsys):
+    ceilings(1e9, 1e9)
+    path = tmp_path / "roof.jsonl"
+    line = {"schema": "quern roofline 1", "backend": "cpu", "streams": [{"bytes": 1e6, "gbps": 7.0}],
+            "operations_per_second": {"fp32 multiply-add": 5e8}}  # fmt: skip
+    path.write_text("no JSON\n" + json.dumps(line) + "\n")
+    found = _ceilings.of_file(str(path), "cpu")
+    assert (found.bytes_per_second, found.rates["float32"], found.source) == (7e9, 1e9, str(path))
+    (reference,) = files(tmp_path, reference=PRODUCT)
+    words = ["--ref-problem", reference, "--tgt-problem", reference, "--device", "cpu", "--ceilings"]
+    assert command.main([*words, reference]) == 2
+    assert "has no line of `quern roofline --json` for cpu" in capsys.readouterr().err
+    assert command.main([*words, str(tmp_path / "none")]) == 2
+    assert "none: No such file" in capsys.readouterr().err
+
+
+def test_every_distribution_is_passed_by_an_honest_candidate(tmp_path, capsys):
+    problem = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.LazyLinear(40)
+
+    def forward(self, x):
+        return torch.softmax(self.linear(x), 1)
+
+def get_inputs():
+    return [torch.randn(16, 33)]
+"""
+    same = problem.replace("Model(", "ModelNew(").replace(
+        "softmax(self.linear(x), 1)", "exp(torch.log_softmax(self.linear(x), 1))"
+    )
+    shallow = same.replace("self.linear(x)", "self.linear(x).clamp(-4, 4)")
+    reference, same, shallow = files(tmp_path, reference=problem, same=same, shallow=shallow)
+    found = []
+    for candidate in (same, shallow):
+        command.main(["--ref-problem", reference, "--tgt-problem", candidate, "--json", "-", "--check", "full", *QUICK])
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["verdict"] in ("faster", "same", "slower", "unclear") and found[0]["check"] == "full", found[0]
+    assert found[1]["verdict"] == "wrong values", found[1]
+
+
+def test_data_that_float32_cannot_compute_is_left_out(tmp_path, capsys):
+    problem = MODEL.format("torch.sin(x * x * x * 1e4)", "torch.randn(500)")
+    other = problem.replace("Model(", "ModelNew(").replace("x * x * x * 1e4", "x * 100 * x * x * 100")
+    reference, candidate = files(tmp_path, reference=problem, candidate=other)
+    words = [
+        "--ref-problem",
+        reference,
+        "--tgt-problem",
+        candidate,
+        "--json",
+        "-",
+        "--tolerance",
+        "current",
+        "--check",
+        "full",
+    ]
+    command.main(words + QUICK)
+    line = json.loads(capsys.readouterr().out)
+    assert line["verdict"] == "wrong values" or any("float64 does not confirm" in note for note in line["notes"]), line
+
+
+def test_what_does_not_move_is_found():
+    want, after = torch.ones(4), torch.tensor([1.0, 1.0, 1.05, 1.0])
+    assert _compare.still(want, want, after, after.clone()) == ""
+    assert "element 2 moves by 0.05, the candidate's by 0" in _compare.still(want, want, after, want)
+    assert _compare.still(want, want, want, want) == ""
+
+
+def test_a_speed_up_above_ten_is_checked_again(tmp_path, capsys):
+    slow = MODEL.format("sum(x[k] for k in range(2000))", "torch.randn(2000, 10)")
+    fast = MODEL.format("x.sum(0)", "0").replace("Model(", "ModelNew(")
+    reference, candidate = files(tmp_path, reference=slow, candidate=fast)
+    assert command.main(["--ref-problem", reference, "--tgt-problem", candidate, "--json", "-", *QUICK]) == 0
+    line = json.loads(capsys.readouterr().out)
+    assert any("is suspicious; a second process" in note for note in line["notes"]), line
+
+
+def test_flags_that_a_candidate_sets_are_told(judge, tmp_path):
+    flips = cases.body("return self.right(x, y)", "torch.backends.cuda.matmul.allow_tf32 = True")
+    line = verdict(judge, tmp_path, flips)
+    assert line["verdict"] in ("faster", "same", "slower", "unclear")
+    assert any("sets torch's matmul tf32" in note for note in line["notes"]), line
+
+
+def test_a_slow_warm_up_leaves_the_count_of_samples(judge, tmp_path):
+    line = verdict(judge, tmp_path, cases.body("time.sleep(0.4 if self.calls < 12 else 0)\nreturn self.right(x, y)"))
+    assert line["timers"]["simple"]["candidate"]["n"] >= 11
+
+
+def test_equal_weights_may_change_places(tmp_path, capsys):
+    model = """
+import torch
+
+class NAME(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.FIRST = torch.nn.Parameter(torch.ones(5))
+        self.SECOND = torch.nn.Parameter(torch.ones(5))
+
+    def forward(self, x):
+        return x * self.a + torch.sin(x) * self.b * 3
+
+def get_inputs():
+    return [torch.randn(20, 5)]
+"""
+    texts = [model.replace("NAME", name).replace("FIRST", a).replace("SECOND", b)
+             for name, a, b in (("Model", "a", "b"), ("ModelNew", "b", "a"))]  # fmt: skip
+    reference, candidate = files(tmp_path, reference=texts[0], candidate=texts[1])
+    words = ["--ref-problem", reference, "--tgt-problem", candidate, "--json", "-", "--gradients", *QUICK]
+    assert command.main(words) == 0, capsys.readouterr().out
+
+
+def test_numbers_among_outputs_have_the_tolerance(tmp_path, capsys):
+    sums = MODEL.format("x * 2, float(x.sum())", "torch.randn(300)")
+    other = MODEL.format("x * 2, float(x.double().sum()) + BIAS", "0").replace("Model(", "ModelNew(")
+    reference, right, wrong = files(
+        tmp_path, reference=sums, right=other.replace("BIAS", "0"), wrong=other.replace("BIAS", "1")
+    )
+    for candidate, status in ((right, 0), (wrong, 1)):
+        assert command.main(["--ref-problem", reference, "--tgt-problem", candidate, "--json", "-", *QUICK]) == status
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "float64", "complex64", "int64"])
+def test_large_outputs_are_compared_in_parts(kind):
+    dtype, tolerance = getattr(torch, kind), _compare.Tolerance("original")
+    want = (torch.arange(200_000) % 97).to(dtype)
+    got = want.clone()
+    assert not _compare.compare(got, want, tolerance).wrong
+    got[150_000] += 5
+    found = _compare.compare(got, want, tolerance)
+    assert found.wrong.startswith("1 of 200000 elements") and "element 150000" in found.wrong and found.most == 5
+    if dtype.is_floating_point:
+        for spoilt in (float("nan"), float("inf")):
+            got[150_000] = spoilt
+            assert _compare.compare(got, want, tolerance).wrong
+            same = want.clone()
+            same[150_000] = spoilt
+            assert not _compare.compare(got, same, tolerance).wrong
+
+
+def test_hybrids_are_counted(tmp_path):
+    own, both = files(tmp_path, own="import triton\n@triton.jit\ndef f(): pass", both="# torch.compile and load_inline")
+    assert not _files.hybrid(own) and _files.hybrid(both)
+    s = _aggregate.summary([{**made("faster", better=2.0), "hybrid": True}, made("wrong values")])
+    assert s["hybrids"] == 1 and s["without_times"] == 1
+    assert any("1 of the correct ones use torch.compile" in line for line in _aggregate.text("all", s))

@@ -192,7 +192,7 @@ def test_wrong_files_are_named(tmp_path):
     with pytest.raises(ValueError, match=r'ELO: weights: .*there is no tensor "network\.input\.bias"'):
         quern.ELO(SHAPES, path)
     with pytest.raises(TypeError, match="weights is None, it must be the path of a safetensors file or a dict"):
-        quern.SmallFCLopt(SHAPES, None)
+        quern.ELO(SHAPES, None)
 
 
 # ---- what is refused ----
@@ -316,7 +316,7 @@ def test_a_round_trip_loses_nothing(kind, way, tmp_path):
     optimizer = made(kind)
     params = stepped(optimizer, 3)
     saved = optimizer.state_dict()
-    assert set(saved) == {"step"} | {f"{n}.{k}" for n in _lopt.STATE for k in range(3)}
+    assert set(saved) == {"step", "weights_checksum"} | {f"{n}.{k}" for n in _lopt.STATE for k in range(3)}
     if way == "file":
         np.savez(tmp_path / "state.npz", **saved)
         saved = dict(np.load(tmp_path / "state.npz"))
@@ -341,10 +341,11 @@ def test_loaded_state_is_a_copy():
 
 def test_no_state_before_the_first_step():
     optimizer = made()
-    assert optimizer.state_dict() == {"step": 0}
+    empty = optimizer.state_dict()
+    assert set(empty) == {"step", "weights_checksum"} and empty["step"] == 0
     stepped(optimizer, 1)
     optimizer.load_state_dict({"step": 0})
-    assert optimizer.state_dict() == {"step": 0}
+    assert optimizer.state_dict() == empty
     assert same(stepped(optimizer), stepped(made()))
 
 
@@ -378,6 +379,22 @@ def test_state_that_does_not_fit_is_refused_and_nothing_is_loaded(spoil, error, 
     with pytest.raises(error, match=sentence):
         optimizer.load_state_dict(saved)
     assert same_state(optimizer.state_dict(), kept)
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_state_of_other_weights_is_refused_and_an_older_one_is_not(steps):
+    weights = dict(WEIGHTS)
+    weights["network.output.bias"] = np.nextafter(WEIGHTS["network.output.bias"], np.float32(2))
+    optimizer, other = made(), quern.SmallFCLopt(SHAPES, weights)
+    stepped(other, steps)
+    saved, kept = other.state_dict(), copied(optimizer.state_dict())
+    own, theirs = (f"{each['weights_checksum']:016x}" for each in (kept, saved))
+    with pytest.raises(ValueError, match=f"SmallFCLopt: .* of the checksum {theirs}, .* optimizer's have {own}"):
+        optimizer.load_state_dict(saved)
+    assert same_state(optimizer.state_dict(), kept)
+    del saved["weights_checksum"]
+    optimizer.load_state_dict(saved)
+    assert optimizer.steps == steps
 
 
 # ---- arrays of other kinds ----

@@ -11,18 +11,24 @@ import subprocess
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SCHEMA = json.loads((ROOT / "docs/result-line.schema.json").read_text(encoding="utf-8"))
+SCHEMAS = {
+    name: json.loads((ROOT / "docs" / name).read_text(encoding="utf-8"))
+    for name in ("result-line.schema.json", "verdict-line.schema.json")
+}
+SCHEMA = SCHEMAS["result-line.schema.json"]
 KINDS = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "null": type(None)}
 
 
 def wrong(value, schema, where=""):
     """What does not follow the schema, of whose words these are understood."""
     assert schema.keys() <= {"$schema", "$defs", "title", "description", "type", "required", "properties", "pattern",
-                             "minimum", "minItems", "items"}  # fmt: skip
+                             "minimum", "minItems", "items", "allOf"}  # fmt: skip
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    if isinstance(value, bool) or not any(isinstance(value, KINDS[kind]) for kind in kinds):
+    known = ["boolean"] if isinstance(value, bool) else [k for k in KINDS if isinstance(value, KINDS[k])]
+    if not set(kinds) & set(known):
         return [f"{where} is no {' or '.join(kinds)}"]
-    found = [f"{where}.{name}" for name in schema.get("required", ()) if name not in value]
+    found = [one for other in schema.get("allOf", ()) for one in wrong(value, SCHEMAS[other["$ref"]], where)]
+    found += [f"{where}.{name}" for name in schema.get("required", ()) if name not in value]
     for name, inner in schema.get("properties", {}).items():
         if name in value:
             found += wrong(value[name], inner, f"{where}.{name}")
@@ -53,11 +59,12 @@ def series_in(value, where=""):
 
 
 def lacks(line):
-    found = wrong(line, SCHEMA)
+    verdict = str(line.get("schema")).startswith("quern verdict")
+    found = wrong(line, SCHEMAS["verdict-line.schema.json"] if verdict else SCHEMA)
     series = list(series_in(line))
     for where, one in series:
         found += wrong(one, SCHEMA["$defs"]["series"], where)
-    return found + ([] if series else ["no series"])
+    return found + ([] if series or verdict else ["no series"])
 
 
 # ---- lines that are written now ----
@@ -65,7 +72,17 @@ def of_command(path):
     from quern._command import find
 
     command = [find(), "bench", "lion", "-w", "2x9", "-b", "cpu", "--seconds", "0.01", "--json", str(path)]
-    subprocess.run(command, check=True, capture_output=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def of_kernel_judge(path):
+    from quern._command import find
+
+    problem = ROOT / "tests" / "judge" / "sum"
+    command = [find(), "judge", problem, problem, problem / "reference.metal", "-b", "cpu", "--json", str(path)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 def of_package(*words):
@@ -78,13 +95,38 @@ def of_package(*words):
     return run
 
 
+def of_judge(path):
+    """A correct candidate, a broken one, a problem that cannot be judged, and the baselines alone."""
+    pytest.importorskip("torch")
+    from quern.kernelbench.__main__ import main
+
+    add = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
+    inputs = "def get_inputs():\n    return [torch.randn(9, 5)]\n"
+    for name, text in (
+        ("level1/1_add", add + inputs),
+        ("right", add.replace("Model(", "ModelNew(")),
+        ("broken", "import torch +"),
+        ("zero", add.replace("+ 1", "* 0") + inputs),
+    ):
+        (path.parent / f"{name}.py").parent.mkdir(exist_ok=True)
+        (path.parent / f"{name}.py").write_text(text, encoding="utf-8")
+    words = ["--num-trials", "11", "--compile", "none", "--device", "cpu", "--threads", "1", "--json", str(path)]
+    at = {name: str(path.parent / f"{name}.py") for name in ("level1/1_add", "right", "broken", "zero")}
+    both = ["--tgt-problem", at["right"], "--tgt-problem", at["broken"]]
+    assert main(["--ref-problem", at["level1/1_add"], *both, *words]) == 1
+    assert main(["--ref-problem", at["zero"], "--tgt-problem", at["right"], *words]) == 2
+    assert main(["run", str(path.parent), *words]) == 0
+
+
 ON_CPU = ("--device", "cpu")
 WRITERS = {
     "command": of_command,
+    "kernel judge": of_kernel_judge,
     "lion": of_package("lion", *ON_CPU, "-w", "2x9", "--peers", "eager", "--quick", "--seconds", "0.1"),
     "swiglu": of_package("swiglu", *ON_CPU, "-s", "4x16", "--peers", "eager", "--rounds", "6"),
     "gemm": of_package("gemm", *ON_CPU, "-s", "4x16x32x4", "-p", "fp32", "--rounds", "6"),
     "lopt": of_package("lopt", *ON_CPU, "-w", "2x9", "--rounds", "6"),
+    "judge": of_judge,
     "doors": of_package("doors", "--samples", "6", "--only", "numpy: quern.swiglu_"),
 }
 
@@ -97,6 +139,24 @@ def test_a_new_line_follows_the_schema(name, tmp_path):
     assert lines
     for line in lines:
         assert lacks(line) == []
+
+
+def test_a_verdict_that_lacks_something_is_found(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    of_judge(path)
+    right, broken, unjudgeable, baselines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    words = [line["verdict"] for line in (broken, unjudgeable, baselines)]
+    assert words == ["syntax error", "cannot be judged", "baselines"] and baselines["candidate"] is None
+    schema = SCHEMAS["verdict-line.schema.json"]
+    for name in [*schema["required"], *SCHEMA["required"]]:
+        spoilt = copy.deepcopy(right)
+        del spoilt[name]
+        assert f".{name}" in lacks(spoilt) if name != "schema" else lacks(spoilt)
+    spoilt = copy.deepcopy(right)
+    spoilt["verdict"], spoilt["gradients"] = "fast", 1
+    del spoilt["speedup"]["better"]["of"], spoilt["timers"]["simple"]["eager"]["interval_ns"]
+    found = [".verdict is 'fast'", ".gradients is no boolean", ".speedup.better.of", ".timers.simple.eager.interval_ns"]
+    assert sorted(lacks(spoilt)) == sorted(found)
 
 
 def test_what_lacks_something_is_found(tmp_path):
@@ -136,7 +196,16 @@ OLDER = {
     ),
 }
 # Lines without series: rooflines, break-even sizes, tuned shapes, checks, losses of a training, older comparisons.
-WITHOUT_SERIES = {"cpu-xeon", "h200", "h200-check", "kernels-h200", "kernels-numpy", "train-gpt", "tune-h200"}
+WITHOUT_SERIES = {
+    "cpu-xeon",
+    "h200",
+    "h200-check",
+    "heldout-h200",
+    "kernels-h200",
+    "kernels-numpy",
+    "train-gpt",
+    "tune-h200",
+}
 
 
 def test_lines_of_results():

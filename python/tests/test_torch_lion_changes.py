@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 import quern.torch  # noqa: E402
 from quern.torch import _options  # noqa: E402
+from quern.torch._watch import has_table  # noqa: E402
 
 SHAPES = [(3, 5), (7,), (4, 4), (2, 3, 2), (1, 6), ()]
 DTYPES = [torch.float32, torch.bfloat16, torch.float64, torch.float16]
@@ -308,3 +309,37 @@ def test_every_option_is_looked_at():
     needed, read = read | {"capturable"}, set()
     _options.read(group)
     assert read == needed
+
+
+@pytest.fixture
+def swaps():
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    yield torch.__future__.set_swap_module_params_on_conversion
+    torch.__future__.set_swap_module_params_on_conversion(before)
+
+
+def stepped_once():
+    """An optimizer of a parameter of ones after its first step, the parameter, and another of fives."""
+    one, other = (torch.nn.Parameter(torch.full((4,), value)) for value in (1.0, 5.0))
+    one.grad, other.grad = torch.ones(4), -torch.ones(4)
+    optimizer = quern.torch.Lion([one], lr=0.5)
+    optimizer.step()
+    return optimizer, one, other
+
+
+def test_swapped_tensors_are_followed_where_that_is_said_before(swaps):
+    swaps(True)
+    optimizer, one, other = stepped_once()
+    torch.utils.swap_tensors(one, other)
+    optimizer.step()
+    assert one.tolist() == [5.5] * 4 and other.tolist() == [0.5] * 4
+
+
+@pytest.mark.skipif(not has_table([torch.zeros(1)]), reason="without DLPack's table no references are kept")
+def test_swapping_is_refused_and_changes_nothing_where_it_is_not(swaps):
+    swaps(False)
+    optimizer, one, other = stepped_once()
+    with pytest.raises(RuntimeError, match="use_count"):
+        torch.utils.swap_tensors(one, other)
+    optimizer.step()
+    assert one.tolist() == [0.0] * 4 and other.tolist() == [5.0] * 4

@@ -393,6 +393,22 @@ def test_a_round_trip_loses_nothing(kind, way):
     assert all(torch.equal(optimizer.state[p][n], other.state[q][n]) for p, q in zip(params, others) for n in STATE)
 
 
+def test_a_checkpoint_of_other_weights_is_refused_and_an_older_one_is_not():
+    weights = dict(WEIGHTS)
+    weights["network.output.bias"] = weights["network.output.bias"] * 2
+    params, optimizer = trained()
+    saved = copy.deepcopy(optimizer.state_dict())
+    other = quern.torch.SmallFCLopt(clones(params), weights)
+    with pytest.raises(ValueError, match="SmallFCLopt: .* under network weights of the checksum .* optimizer's have"):
+        other.load_state_dict(saved)
+    assert not other.state and other.param_groups[0]["step"] == 0
+    for group in saved["param_groups"]:
+        assert group.pop("weights_checksum") != other.param_groups[0]["weights_checksum"]
+    other.load_state_dict(saved)
+    own = quern.torch.SmallFCLopt(clones(params), weights).param_groups[0]["weights_checksum"]
+    assert other.param_groups[0]["step"] == 3 and other.param_groups[0]["weights_checksum"] == own
+
+
 @pytest.mark.parametrize("way", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
 def test_copies_go_on_by_themselves(way):
     params, optimizer = trained()
@@ -479,3 +495,62 @@ def test_what_mup_has_not_seen_is_refused(infshape, sentence):
         p.infshape = infshape
     with pytest.raises(ValueError, match=f"MuLO: parameter 0 of group 0 has .*{sentence.split('has ')[-1]}"):
         quern.torch.MuLO([p], WEIGHTS)
+
+
+# ---- weights that come with quern ----
+def test_weights_come_with_quern_and_divide_rates_by_inputs(tmp_path):
+    shapes = [(6, 64), (6,), (5, 4, 3, 3), (64, 16)]
+    params, others = (parameters(shapes) for _ in range(2))
+    shipped = quern._lopt.SMALL_FC.shipped
+    optimizer = SmallFCLopt(params)
+    widths = (64 / 32, 1.0, 36 / 32, 16 / 32)
+    plain = SmallFCLopt([{"params": [q], "width_mult": w} for q, w in zip(others, widths)], shipped)
+    for seed in range(3):
+        give_grads(params, seed)
+        give_grads(others, seed)
+        optimizer.step()
+        plain.step()
+        assert same(params, others)
+    saved = pickle.loads(pickle.dumps(optimizer))
+    assert saved._fan_in == 32.0
+    optimizer.param_groups[0]["width_mult"] = 1.0
+    kept = bits(params)
+    give_grads(params, 7)
+    optimizer.step()
+    assert not same(params, kept)
+
+
+def test_weights_from_elsewhere_divide_nothing():
+    params, others = (parameters([(6, 64), (6,)]) for _ in range(2))
+    optimizer, plain = SmallFCLopt(params, WEIGHTS), SmallFCLopt([{"params": others, "width_mult": 1.0}], WEIGHTS)
+    give_grads(params, 1)
+    give_grads(others, 1)
+    optimizer.step()
+    plain.step()
+    assert same(params, others)
+
+
+def test_a_wide_parameter_is_warned_about(caplog):
+    params = parameters([(2, 4096)])
+    optimizer = SmallFCLopt(params)
+    give_grads(params, 1)
+    with caplog.at_level("WARNING", "quern"):
+        optimizer.step()
+        optimizer.step()
+    assert [("4096 inputs" in r.message) for r in caplog.records] == [True]
+
+
+def test_a_network_learns_with_nothing_set():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
+    optimizer = SmallFCLopt(model.parameters())
+    x = torch.randn(256, 8)
+    y = (x[:, 0] * x[:, 1] > 0).long()
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[0] > 0.6 and losses[-1] < 0.15

@@ -201,3 +201,13 @@ def test_state_that_does_not_fit_is_refused():
     saved["state"][1].pop("cell")
     with pytest.raises(ValueError, match="no cell of parameter 1"):
         optimizer.load_state_dict(saved)
+
+
+def test_a_step_past_the_end_is_said_once(caplog):
+    params, optimizer = trained(num_steps=2)
+    assert [record.getMessage()[:50] for record in caplog.records] == [
+        "VeLO: step 3 is taken, and num_steps is 2: the net"
+    ]
+    caplog.clear()
+    trained(num_steps=3)
+    assert not caplog.records

@@ -192,3 +192,12 @@ def test_torch_tensors():
         optimizer.step(params, [torch.from_numpy(g) for g in arrays(1 + t)], torch.tensor(2.0 - 0.25 * t))
     assert all((p.numpy() == q).all() for p, q in zip(params, wanted))
     assert all(isinstance(value, (int, torch.Tensor)) for value in optimizer.state_dict().values())
+
+
+def test_a_step_past_the_end_is_said_once(caplog):
+    stepped(made(num_steps=2), 2)
+    assert not caplog.records
+    stepped(made(num_steps=2), 4)
+    assert [record.getMessage().partition(":")[2][:36] for record in caplog.records] == [
+        " step 3 is taken, and num_steps is 2"
+    ]

@@ -57,6 +57,71 @@ QN_FN void qn_load_pack(const void *from, qn_dtype dtype, qn_f32 x[QN_PACK])
   }
 }
 
+/* The first n lanes of a vector, n from 1 on; zeros in the others. What is beyond n elements is not touched. */
+QN_FN qn_f32 qn_load_lanes(const float *from, int64_t n)
+{
+  qn_f32 x;
+  if (n >= QN_LANES) {
+    __builtin_memcpy(&x, from, sizeof x);
+    return x;
+  }
+#if QN_LANES == 16
+  return (qn_f32)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
+#else
+  float lane[QN_LANES] = {0};
+  for (int64_t k = 0; k < n; k++) lane[k] = from[k];
+  __builtin_memcpy(&x, lane, sizeof x);
+  return x;
+#endif
+}
+
+QN_FN qn_halves qn_load_lanes_of_halves(const qn_u16 *from, int64_t n)
+{
+  qn_halves x;
+  if (n >= QN_LANES) {
+    __builtin_memcpy(&x, from, sizeof x);
+    return x;
+  }
+#if QN_LANES == 16
+  return (qn_halves)_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), from);
+#else
+  qn_u16 lane[QN_LANES] = {0};
+  for (int64_t k = 0; k < n; k++) lane[k] = from[k];
+  __builtin_memcpy(&x, lane, sizeof x);
+  return x;
+#endif
+}
+
+QN_FN void qn_store_lanes(float *to, int64_t n, qn_f32 x)
+{
+  if (n >= QN_LANES) {
+    __builtin_memcpy(to, &x, sizeof x);
+    return;
+  }
+#if QN_LANES == 16
+  _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)x);
+#else
+  float lane[QN_LANES];
+  __builtin_memcpy(lane, &x, sizeof x);
+  for (int64_t k = 0; k < n; k++) to[k] = lane[k];
+#endif
+}
+
+QN_FN void qn_store_lanes_of_halves(qn_u16 *to, int64_t n, qn_halves x)
+{
+  if (n >= QN_LANES) {
+    __builtin_memcpy(to, &x, sizeof x);
+    return;
+  }
+#if QN_LANES == 16
+  _mm256_mask_storeu_epi16(to, (__mmask16)((1u << n) - 1), (__m256i)x);
+#else
+  qn_u16 lane[QN_LANES];
+  __builtin_memcpy(lane, &x, sizeof x);
+  for (int64_t k = 0; k < n; k++) to[k] = lane[k];
+#endif
+}
+
 QN_FN qn_halves qn_narrow(qn_dtype dtype, qn_f32 x)
 {
   return qn_halves_of(dtype == QN_BF16 ? qn_narrow_bf16(x) : qn_narrow_f16(x));

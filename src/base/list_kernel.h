@@ -24,7 +24,9 @@
  * pair's second. A row whose bases are not aligned for vector access, the last, partial pack of a row, and columns two
  * apart that are no pair's go element by element: same formula, same bits. QN_LIST_WHOLE: a lone tensor that has none
  * of these: without their code its loads are reached sooner, which counts where a launch is over few rows;
- * QN_LIST_EACH: a lone tensor that has nothing else. */
+ * QN_LIST_EACH: a lone tensor that has nothing else. QN_LIST_PEEL: rows begin off a vector's boundary, equally far in
+ * all roles; a row's first pack begins on the boundary before it and lacks its first elements, so that the packs behind
+ * are aligned. */
 #ifndef QN_BASE_LIST_KERNEL_H
 #define QN_BASE_LIST_KERNEL_H
 #include "base/dtype.h"
@@ -45,6 +47,11 @@ QN_FN constexpr int qn_list_dtype(int role) { return QN_LIST_DTYPES >> 4 * role 
 QN_FN constexpr int qn_list_access(int role) { return QN_LIST_ACCESSES >> 4 * role & 15; }
 QN_FN constexpr int qn_list_slot(int role) { return QN_LIST_SLOTS >> 4 * role & 15; } /* its place among those given */
 QN_FN constexpr int qn_list_bytes(int role) { return qn_list_dtype(role) == QN_F32 ? 4 : 2; }
+
+QN_FN constexpr int qn_list_given(int role)
+{
+  return qn_list_access(role) != QN_ABSENT ? role : qn_list_given(role + 1);
+}
 
 #define QN_LIST_ROWWISE (QN_LIST_SHAPE != QN_LIST_SHAPE_FLAT)
 
@@ -88,7 +95,8 @@ template <class Args> QN_FN qn_u32 qn_list_first_block(const Args &a, qn_u32 ten
 }
 
 /* A thread's share: packs of a tensor from position `begin` on, `stride` apart, as many as QN_LIST_PACKS and as begin
- * below `end`. A position is an element's index in the row, or where rows do not count in the tensor. */
+ * below `end`. A position is an element's index in the row, or where rows do not count in the tensor; with QN_LIST_PEEL
+ * begin and end count from the boundary before it, `before` elements back. */
 struct qn_list_chunk {
   qn_u32 tensor;
   bool aligned; /* for vector access, every role */
@@ -98,7 +106,7 @@ struct qn_list_chunk {
       origin; /* the row's number, and the index in the tensor of its first element; 0, 0 in a flat launch shape */
   /* A pack's elements are 2^spread apart. Where vectors cannot be, threads side by side then access elements side by
    * side; 0: the pack's elements are, as vectors and random words must be. */
-  qn_u32 spread;
+  qn_u32 spread, before;
 };
 
 /* One thread's elements of every role as they are stored (16-bit ones two to a word), and which of the tensor's they
@@ -106,9 +114,13 @@ struct qn_list_chunk {
  * travel. */
 struct qn_list_pack {
   qn_u32 stored[QN_LIST_ROLES][QN_PACK];
-  qn_u64 at;    /* position */
-  qn_u32 valid; /* 0 to QN_PACK of them exist */
+  qn_u64 at;      /* position; of a row's first pack with QN_LIST_PEEL it may be before 0, that is to say wrapped */
+  qn_u32 valid;   /* 0 to QN_PACK of them exist, */
+  qn_u32 missing; /* but for the first so many, with QN_LIST_PEEL */
 };
+
+/* The first elements that a pack lacks; a constant where none can. */
+QN_FN qn_u32 qn_list_missing(const qn_list_pack &x) { return QN_LIST_PEEL ? x.missing : 0; }
 
 /* The element at a position of a role. */
 template <class Args> QN_FN QN_FAR char *qn_list_address(const Args &a, const qn_list_chunk &chunk, int role, qn_u64 at)
@@ -178,8 +190,14 @@ template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 wor
 #endif
   chunk.begin = begin + lane * QN_PACK;
   chunk.first = chunk.begin == 0 && chunk.row == 0;
-  chunk.aligned = QN_LIST_WHOLE || (!QN_LIST_EACH && qn_list_is_aligned(a, chunk));
-  if (QN_LIST_WHOLE || QN_LIST_PACKS != 1) return chunk;
+  chunk.aligned = QN_LIST_WHOLE || QN_LIST_PEEL || (!QN_LIST_EACH && qn_list_is_aligned(a, chunk));
+  if (QN_LIST_PEEL && chunk.end) {
+    constexpr int role = qn_list_given(0);
+    const qn_u64 base = reinterpret_cast<qn_u64>(qn_list_address(a, chunk, role, 0));
+    chunk.before = qn_u32(base / qn_list_bytes(role)) % QN_PACK;
+    chunk.end += chunk.before;
+  }
+  if (QN_LIST_WHOLE || QN_LIST_PEEL || QN_LIST_PACKS != 1) return chunk;
   if (!chunk.aligned && !QN_LIST_RANDOM) {
     chunk.spread = shift;
     chunk.begin = begin + lane;
@@ -301,12 +319,12 @@ QN_FN void qn_list_store_pair(int dtype, QN_FAR char *to, const qn_u32 *even, co
   }
 }
 
-/* Elements that do not exist are zero. */
-QN_FN void qn_list_load_each(int dtype, int step, const QN_FAR char *from, qn_u32 valid, qn_u32 *to)
+/* Elements that do not exist, the first `missing` and those from `valid` on, are zero. */
+QN_FN void qn_list_load_each(int dtype, int step, const QN_FAR char *from, qn_u32 missing, qn_u32 valid, qn_u32 *to)
 {
   QN_UNROLL
   for (int k = 0; k < QN_PACK; k++) {
-    const bool exists = qn_u32(k) < valid;
+    const bool exists = qn_u32(k) >= missing && qn_u32(k) < valid;
     if (dtype == QN_F32) {
       to[k] = exists ? reinterpret_cast<const QN_FAR qn_u32 *>(from)[k * step] : 0;
     } else {
@@ -316,11 +334,12 @@ QN_FN void qn_list_load_each(int dtype, int step, const QN_FAR char *from, qn_u3
   }
 }
 
-QN_FN void qn_list_store_each(int dtype, int step, QN_FAR char *to, qn_u32 valid, const qn_u32 *narrowed)
+QN_FN void qn_list_store_each(int dtype, int step, QN_FAR char *to, qn_u32 missing, qn_u32 valid,
+                              const qn_u32 *narrowed)
 {
   QN_UNROLL
   for (int k = 0; k < QN_PACK; k++) {
-    const bool exists = qn_u32(k) < valid;
+    const bool exists = qn_u32(k) >= missing && qn_u32(k) < valid;
     if (exists && dtype == QN_F32) reinterpret_cast<QN_FAR qn_u32 *>(to)[k * step] = narrowed[k];
     if (exists && dtype != QN_F32) reinterpret_cast<QN_FAR qn_u16 *>(to)[k * step] = qn_u16(narrowed[k]);
   }
@@ -336,7 +355,7 @@ template <class Args> QN_FN void qn_list_load_role(const Args &a, const qn_list_
     if (!qn_list_is_odd(role))
       qn_list_load_pair(qn_list_dtype(role), from, x.stored[role], x.stored[qn_list_partner(role)]);
   } else if (qn_list_step(role) == 2) {
-    qn_list_load_each(qn_list_dtype(role), 2, from, QN_PACK, x.stored[role]);
+    qn_list_load_each(qn_list_dtype(role), 2, from, 0, QN_PACK, x.stored[role]);
   } else {
     qn_list_load_vector(qn_list_dtype(role), from, x.stored[role]);
   }
@@ -346,11 +365,15 @@ template <class Args> QN_FN void qn_list_load_role(const Args &a, const qn_list_
 template <class Args> QN_FN void qn_list_load(const Args &a, const qn_list_chunk &chunk, int pack, qn_list_pack &x)
 {
   x.at = chunk.begin + qn_u64(pack) * chunk.stride;
-  x.valid = 0;
+  x.valid = x.missing = 0;
   if (x.at >= chunk.end) return;
   const qn_u64 left = ((chunk.end - x.at - 1) >> chunk.spread) + 1;
   x.valid = QN_LIST_WHOLE || left >= QN_PACK ? QN_PACK : qn_u32(left);
-  const bool vector = chunk.aligned && x.valid == QN_PACK;
+  if (QN_LIST_PEEL) {
+    x.missing = x.at ? 0 : chunk.before;
+    x.at -= chunk.before;
+  }
+  const bool vector = chunk.aligned && x.valid == QN_PACK && !qn_list_missing(x);
   if (vector) {
     QN_UNROLL
     for (int r = 0; r < QN_LIST_ROLES; r++)
@@ -360,7 +383,7 @@ template <class Args> QN_FN void qn_list_load(const Args &a, const qn_list_chunk
     for (int r = 0; r < QN_LIST_ROLES; r++)
       if (qn_list_access(r) & QN_READ)
         qn_list_load_each(qn_list_dtype(r), qn_list_step(r) << chunk.spread, qn_list_address(a, chunk, r, x.at),
-                          x.valid, x.stored[r]);
+                          qn_list_missing(x), x.valid, x.stored[r]);
   }
 }
 
@@ -406,9 +429,10 @@ QN_FN void qn_list_store(const Args &a, const qn_list_chunk &chunk, qn_list_pack
   for (int k = 0; k < QN_PACK; k++)
     narrowed[k] = noise ? qn_list_narrow_chance(dtype, values[k], noise->word[k]) : qn_list_narrow(dtype, values[k]);
   QN_FAR char *to = qn_list_address(a, chunk, role, x.at);
-  const bool vector = chunk.aligned && x.valid == QN_PACK && (qn_list_step(role) == 1 || partner >= 0);
+  const bool full = chunk.aligned && x.valid == QN_PACK && !qn_list_missing(x);
+  const bool vector = full && (qn_list_step(role) == 1 || partner >= 0);
   if (!vector) {
-    qn_list_store_each(dtype, qn_list_step(role) << chunk.spread, to, x.valid, narrowed);
+    qn_list_store_each(dtype, qn_list_step(role) << chunk.spread, to, qn_list_missing(x), x.valid, narrowed);
   } else if (partner < 0) {
     qn_list_store_vector(dtype, to, narrowed);
   } else if (role < partner) {

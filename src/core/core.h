@@ -69,6 +69,8 @@ typedef struct qn_text {
 void qn_text_add(qn_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void qn_text_add_bytes(qn_text *text, const void *bytes, size_t n);
 void qn_text_free(qn_text *text);
+/* strtod, with a point in every locale; end may be NULL. */
+double qn_text_real(const char *digits, const char **end);
 /* The name nearest to `word` by edit distance among candidates (NULL-terminated), or NULL when none is near. */
 const char *qn_nearest(const char *word, const char *const *candidates);
 
@@ -117,7 +119,7 @@ qn_status qn_safetensors_parse(const void *header, size_t bytes, uint64_t data_b
 void qn_safetensors_free(qn_safetensors *list);
 
 /* ---- safetensors written (safetensors_write.c): a new file, the tensors in the order given. dtype is the library's;
- * data is row-major, in host memory. ---- */
+ * data is row-major, in host memory. metadata: names and values by turns, then NULL; NULL: none. ---- */
 typedef struct qn_safetensor_made {
   const char *name;
   qn_dtype dtype;
@@ -125,10 +127,12 @@ typedef struct qn_safetensor_made {
   const int64_t *shape;
   const void *data;
 } qn_safetensor_made;
-qn_status qn_safetensors_write(const char *path, const qn_safetensor_made *tensors, size_t n);
+qn_status qn_safetensors_write(const char *path, const qn_safetensor_made *tensors, size_t n,
+                               const char *const *metadata);
 
-/* ---- JSON (json.c): a string with its quotes and escapes; bytes that are not UTF-8 become U+FFFD. A number that reads
- * back as the same double; what JSON has no number for as a string, "nan", "inf", "-inf". ---- */
+/* ---- JSON written (json.c; json.h reads it): a string with its quotes and escapes; bytes that are not UTF-8 become
+ * U+FFFD. A number that reads back as the same double; what JSON has no number for as a string, "nan", "inf", "-inf".
+ * ---- */
 void qn_json_add_string(qn_text *text, const char *string);
 void qn_json_add_real(qn_text *text, double value);
 #endif

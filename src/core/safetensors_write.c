@@ -23,14 +23,27 @@ static uint64_t bytes_of(const qn_safetensor_made *t)
   return bytes;
 }
 
-static void add_header(qn_text *text, const qn_safetensor_made *tensors, size_t n)
+static void add_metadata(qn_text *text, const char *const *pairs)
+{
+  qn_text_add(text, "\"__metadata__\":{");
+  for (size_t k = 0; pairs[k]; k += 2) {
+    qn_text_add(text, "%s", k ? "," : "");
+    qn_json_add_string(text, pairs[k]);
+    qn_text_add(text, ":");
+    qn_json_add_string(text, pairs[k + 1]);
+  }
+  qn_text_add(text, "}");
+}
+
+static void add_header(qn_text *text, const qn_safetensor_made *tensors, size_t n, const char *const *metadata)
 {
   uint64_t at = 0;
   qn_text_add(text, "{");
+  if (metadata) add_metadata(text, metadata);
   for (size_t k = 0; k < n; k++) {
     const qn_safetensor_made *t = &tensors[k];
     const uint64_t end = at + bytes_of(t);
-    qn_text_add(text, "%s", k ? "," : "");
+    qn_text_add(text, "%s", k || metadata ? "," : "");
     qn_json_add_string(text, t->name);
     qn_text_add(text, ":{\"dtype\":\"%s\",\"shape\":[", dtype_name(t->dtype));
     for (int d = 0; d < t->ndim; d++) qn_text_add(text, "%s%lld", d ? "," : "", (long long)t->shape[d]);
@@ -50,13 +63,14 @@ static bool write_parts(int file, const qn_text *header, const qn_safetensor_mad
   return written;
 }
 
-qn_status qn_safetensors_write(const char *path, const qn_safetensor_made *tensors, size_t n)
+qn_status qn_safetensors_write(const char *path, const qn_safetensor_made *tensors, size_t n,
+                               const char *const *metadata)
 {
   qn_text header = {0};
   for (size_t k = 0; k < n; k++)
     qn_require(dtype_name(tensors[k].dtype), "%s: tensor \"%s\" is of no storage type that is known (%d)", path,
                tensors[k].name, (int)tensors[k].dtype);
-  add_header(&header, tensors, n);
+  add_header(&header, tensors, n, metadata);
   if (header.failed) {
     qn_text_free(&header);
     return qn_fail(QN_NO_MEMORY, "%s: no memory for the header of %zu tensors", path, n);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text.c - text that grows, and the nearest of a few names. Growing text notes its first failure and ignores what comes
- * after, so that a caller checks once at the end. */
+/* text.c - text that grows, a number of it, and the nearest of a few names. Growing text notes its first failure and
+ * ignores what comes after, so that a caller checks once at the end. */
 #include "core/core.h"
 #include <ctype.h>
+#include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Room for `more` bytes and the NUL. */
@@ -57,6 +59,19 @@ void qn_text_free(qn_text *text)
 {
   qn_release(text->at);
   *text = (qn_text){0};
+}
+
+/* glibc's and musl's "C" locale is static: nothing is allocated. */
+double qn_text_real(const char *digits, const char **end)
+{
+  char *behind = NULL;
+  const locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = c ? uselocale(c) : (locale_t)0;
+  const double real = strtod(digits, &behind);
+  if (end) *end = behind;
+  if (!c) return real;
+  uselocale(before);
+  freelocale(c);
+  return real;
 }
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }

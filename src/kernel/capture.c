@@ -180,7 +180,7 @@ static qn_status write_inputs(const record *r)
   qn_status status = QN_OK;
   for (size_t k = 0; k < r->kernel->source.n_inputs && status == QN_OK; k++) status = save_input(r, k, &s);
   snprintf(path, sizeof path, "%s/inputs.safetensors", r->folder);
-  if (status == QN_OK) status = qn_safetensors_write(path, s.tensor, r->kernel->source.n_inputs);
+  if (status == QN_OK) status = qn_safetensors_write(path, s.tensor, r->kernel->source.n_inputs, NULL);
   while (s.n_own) qn_release(s.own[--s.n_own]);
   return status;
 }

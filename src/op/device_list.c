@@ -9,6 +9,7 @@
 #include "op/device_list.h"
 #include "core/core.h"
 #include "op/device_variant.h"
+#include "op/tune.h"
 #include "op/view.h"
 #include "quern/device.h"
 #include <stdatomic.h>
@@ -99,7 +100,7 @@ static void sign_place(const qn_list_run *run, size_t k, const qn_view *v, qn_li
 static void sign_access(const qn_list_run *run, const qn_view *view, qn_list_variant *v)
 {
   v->form.whole = v->form.each = false;
-  if (v->capacity != 1 || v->counts || v->form.steps) return;
+  if (v->capacity != 1 || v->counts || v->form.steps || v->form.peel) return;
   const uint64_t elements = qn_tensor_elements(&run->tensors[0][0]);
   const uint64_t rest = (view ? view->cols : elements) % v->form.launch.pack;
   uint64_t off = 0;
@@ -111,6 +112,44 @@ static void sign_access(const qn_list_run *run, const qn_view *view, qn_list_var
   v->form.whole = !rest && !off;
   v->form.each =
       v->form.launch.packs == 1 && !draws_random(run->op, v->flags) && (off || (rest && elements <= SMALL_ELEMENTS));
+}
+
+/* How many elements behind a pack's boundary a place's rows begin, and the rows of each behind the one before, if that
+ * is the same in all roles, whose columns are side by side. `is_off`: somewhere it is not 0. */
+static bool agrees(const qn_list_run *run, size_t k, const qn_view *view, uint32_t pack, bool *is_off)
+{
+  uint64_t begin = 0, next = 0;
+  bool first = true;
+  for (size_t r = 0; r < run->op->info.n_tensors; r++) {
+    if (!run->tensors[r]) continue;
+    const qn_tensor *t = &run->tensors[r][k];
+    const uint64_t at = (uintptr_t)t->data / qn_dtype_bytes(t->dtype) % pack;
+    const uint64_t row = !view ? 0 : (run->strided ? view->pitch[r] : view->cols) % pack;
+    if ((view && run->strided && view->step[r] != 1) || (uintptr_t)t->data % qn_dtype_bytes(t->dtype)) return false;
+    if (!first && (at != begin || row != next)) return false;
+    begin = at;
+    next = row;
+    first = false;
+  }
+  *is_off = *is_off || begin || (next && view->rows > 1);
+  return true;
+}
+
+/* Small launches have less code without it, and random words are drawn by whole packs. */
+static bool peels(const qn_list_run *run, const qn_list_variant *v)
+{
+  const qn_launch_shape *g = &v->form.launch;
+  uint64_t elements = 0;
+  bool is_off = false;
+  if (v->counts || draws_random(run->op, v->flags)) return false;
+  for (size_t k = 0; k < run->n; k++) {
+    const uint64_t n = qn_tensor_elements(&run->tensors[0][k]);
+    elements += n;
+    if (!n) continue;
+    const qn_view view = g->shape == QN_LAUNCH_FLAT ? (qn_view){0} : view_of(run, k, g);
+    if (!agrees(run, k, g->shape == QN_LAUNCH_FLAT ? NULL : &view, g->pack, &is_off)) return false;
+  }
+  return is_off && elements > SMALL_ELEMENTS;
 }
 
 static bool same_places(const qn_list_form *a, const qn_list_form *b)
@@ -129,6 +168,7 @@ static qn_status variant_of(const qn_list_run *run, bool counts, qn_list_variant
                          .form = {.pitched = run->strided}};
   qn_try(qn_list_choose_shape(run, counts, &v->form.launch, why));
   qn_try(tier_of(v->device, &v->tier));
+  v->form.peel = peels(run, v);
   return qn_list_choose_capacity(v, run->n);
 }
 
@@ -161,15 +201,19 @@ static void put_pointers(unsigned char *argument, const qn_list_layout *l, uint3
 
 static uint64_t ceiling(uint64_t n, uint64_t of) { return n / of + (n % of != 0); }
 
+/* Elements that a row's first pack may lack, for which there must be threads. */
+static uint64_t most_before(const qn_list_variant *v) { return v->form.peel ? v->form.launch.pack - 1 : 0; }
+
 /* A row-wise variant's words on tensor n of the launch; returns its blocks. A row has as many threads as it needs, a
  * power of two and no more than a block's. */
 static uint64_t put_rows(unsigned char *argument, const qn_list_layout *l, const qn_list_variant *v,
                          const qn_view *view, size_t n)
 {
   const qn_launch_shape *g = &v->form.launch;
+  const uint64_t cols = view->cols + most_before(v);
   uint32_t shift = 0;
-  while (1u << shift < g->threads && ((uint64_t)g->pack * g->packs << shift) < view->cols) shift++;
-  const uint64_t tiles = ceiling(view->cols, (uint64_t)g->pack * g->packs << shift);
+  while (1u << shift < g->threads && ((uint64_t)g->pack * g->packs << shift) < cols) shift++;
+  const uint64_t tiles = ceiling(cols, (uint64_t)g->pack * g->packs << shift);
   ((uint64_t *)(argument + l->offsets.cols))[n] = view->cols;
   ((uint32_t *)(argument + l->offsets.tiles))[n] = (uint32_t)tiles;
   ((uint32_t *)(argument + l->offsets.shift))[n] = shift;
@@ -209,7 +253,7 @@ static size_t put_list(unsigned char *argument, const qn_list_layout *l, qn_list
       needed = count ? put_rows(argument, l, v, &view, n) : 0;
     } else {
       sign_access(run, NULL, v);
-      needed = blocks_of(l, count);
+      needed = count ? blocks_of(l, count + most_before(v)) : 0;
     }
     if (n && *blocks + needed > INT32_MAX) break;
     elements[n] = count;
@@ -285,8 +329,8 @@ struct qn_list_kept {
   qn_list_layout layout;
   const qn_device_function *function;
   uint64_t blocks;
-  unsigned generation; /* of the options, among which a launch shape may be */
-  const char *why;     /* that launch shape */
+  unsigned options, files; /* generations, of the options and the tune tables: what a launch shape may come from */
+  const char *why;         /* that launch shape */
 };
 
 size_t qn_list_kept_bytes(void) { return sizeof(qn_list_kept); }
@@ -315,7 +359,8 @@ static bool may_keep(const qn_list_run *run, const qn_list_kept *kept)
 {
   const char *tier;
   return kept->filled && kept->variant.flags == run->flags && !draws_random(run->op, run->flags) &&
-         !(run->strided && run->moved) && same_access(run, kept) && kept->generation == qn_option_generation() &&
+         !((run->strided || kept->variant.form.peel) && run->moved) && same_access(run, kept) &&
+         kept->options == qn_option_generation() && kept->files == qn_tune_generation() &&
          tier_of(run->exec->device, &tier) == QN_OK && tier == kept->variant.tier;
 }
 
@@ -338,7 +383,8 @@ static qn_status run_phase(const qn_list_run *run, bool counts, unsigned char *a
       kept->layout = l;
       kept->function = function;
       kept->blocks = blocks;
-      kept->generation = qn_option_generation();
+      kept->options = qn_option_generation();
+      kept->files = qn_tune_generation();
       kept->why = why;
       kept->filled = true;
     }

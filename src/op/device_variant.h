@@ -15,6 +15,7 @@ struct qn_list_form {
   bool pitched;         /* rows have a pitch of their own in each role; never flat */
   bool whole;           /* a lone tensor, every pack of which is whole and aligned, with no columns two apart */
   bool each;            /* a lone tensor whose elements are taken one by one: off its boundary, or small and ragged */
+  bool peel;            /* rows begin off a vector's boundary, equally far in all roles: see list_kernel.h */
   uint32_t steps, odds; /* bits: columns two apart; those that lie between another role's */
   uint32_t pairs;       /* digits: 1 + the role whose columns lie between this one's, or whose this one's lie between */
 };

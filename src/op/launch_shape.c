@@ -235,6 +235,7 @@ static _Thread_local struct {
   qn_launch_shape launch;
   char name[QN_LAUNCH_SHAPE_NAME]; /* "": the launch shape's */
   const char *why;                 /* NULL: nothing was launched yet */
+  char of_name[200];               /* why such a name was chosen */
 } latest;
 
 void qn_launch_shape_note(const qn_launch_shape *g, const char *why)
@@ -247,7 +248,8 @@ void qn_launch_shape_note(const qn_launch_shape *g, const char *why)
 void qn_variant_note(const char *name, const char *why)
 {
   snprintf(latest.name, sizeof latest.name, "%s", name);
-  latest.why = why;
+  snprintf(latest.of_name, sizeof latest.of_name, "%s", why);
+  latest.why = latest.of_name;
 }
 
 const char *qn_op_last_variant(void)

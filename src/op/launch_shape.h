@@ -54,7 +54,7 @@ qn_status qn_launch_shape_check(void);
 void qn_launch_shape_rule(const qn_launch_shape_key *key, qn_launch_shape *g);
 
 /* An engine notes what this thread's latest launch took, for qn_op_last_variant(): a launch shape, or any other name.
- * `name` is copied, `why` must be of static storage. */
+ * Of a launch shape `why` is borrowed for as long as the thread lives; of a name both are copied. */
 void qn_launch_shape_note(const qn_launch_shape *g, const char *why);
 void qn_variant_note(const char *name, const char *why);
 #endif

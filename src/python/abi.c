@@ -17,6 +17,7 @@
   X(qn_fast_word)                                                                                                      \
   X(qn_finding)                                                                                                        \
   X(qn_function_source)                                                                                                \
+  X(qn_graph_options)                                                                                                  \
   X(qn_gradient_check)                                                                                                 \
   X(qn_kernel_call)                                                                                                    \
   X(qn_kernel_info)                                                                                                    \

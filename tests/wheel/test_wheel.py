@@ -78,7 +78,10 @@ def test_contents(wheel):
         names = [name.partition("/")[2] for name in archive.getnames() if not archive.getmember(name).isdir()]
         modules = {name[len("python/") :] for name in names if name.startswith("python/quern/")}
         modules |= {f"quern/{name}" for name in names if re.fullmatch(r"kernels/\w+/[^/]*(?<!\.py)", name)}
-    infos = {f"quern-{VERSION}.dist-info/{name}" for name in ("METADATA", "WHEEL", "RECORD", "licenses/LICENSE")}
+    infos = {
+        f"quern-{VERSION}.dist-info/{name}"
+        for name in ("METADATA", "WHEEL", "RECORD", "licenses/LICENSE", "entry_points.txt")
+    }
     command = f"quern-{VERSION}.data/scripts/quern"
     with zipfile.ZipFile(wheel) as archive:
         files = {name for name in archive.namelist() if not name.endswith("/")}

@@ -22,7 +22,8 @@ def _parser() -> argparse.ArgumentParser:
         "oracle, then time them in turns on the same tensors, with the ceilings of this machine between them.",
         epilog="`doors` in the place of OP times what a call costs the host (doors --help), `swiglu` "
         "gated activations over rows and columns (swiglu --help), `gemm` products with an epilogue (gemm --help), "
-        "`lopt` learned optimizers over models' lists (lopt --help). "
+        "`lopt` learned optimizers over models' lists (lopt --help), `heldout` how well networks are trained by one "
+        "(heldout --help), `optimize` what quern.torch.optimize gains (optimize --help). "
         "A wrong implementation is told as wrong, and its time stands in brackets. docs/benchmarking.md says "
         "how all is measured; `quern report FILE --peers` makes a table of what --json keeps.",
     )
@@ -120,6 +121,14 @@ def _measure_all(arguments: argparse.Namespace, requests, progress: Progress) ->
 
 def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
+    if words[:1] == ["heldout"]:
+        from . import heldout
+
+        return heldout.main(words[1:])
+    if words[:1] == ["optimize"]:
+        from . import optimize
+
+        return optimize.main(words[1:])
     if words[:1] == ["doors"]:
         from .._command import CommandError
         from . import doors

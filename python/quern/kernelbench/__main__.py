@@ -35,7 +35,12 @@ def shared(parser: argparse.ArgumentParser) -> None:
     add("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless given")
     add("--num-trials", type=int, default=100, metavar="N", help="timed calls of each model; 100 unless given")
     add("--num-warmup", type=int, default=3, metavar="N", help="calls before them; 3 unless given")
-    add("--seconds", type=float, default=30.0, metavar="S", help="most time for the timed calls of a candidate")
+    add(
+        "--seconds",
+        type=float,
+        metavar="S",
+        help="most time for the timed calls of a candidate (30 unless given) or of baselines alone (1.5)",
+    )
     add("--seed", type=int, default=42, metavar="N", help="of the inputs and of both constructors; 42 unless given")
     add("--check", choices=("quick", "full", "deep"), default="quick", help="how many draws of data verify a candidate")
     add("--tolerance", choices=("original", "current"), default="original",
@@ -47,17 +52,20 @@ def shared(parser: argparse.ArgumentParser) -> None:
         default="default",
         help="modes of torch.compile, with commas between: default, reduce-overhead, max-autotune; none: eager alone",
     )
+    add("--ceilings", metavar="FILE", help="of `quern roofline --json`; measured unless given")
     add("--threads", type=int, default=0, metavar="N", help="of the processor, for each model; torch's unless given")
     add("--memory", type=float, default=32.0, metavar="GIB", help="most memory of a model's process; 32 unless given")
     add("--time-limit", type=float, default=120.0, metavar="S", help="most time of one call; 120 unless given")
     add("--json", metavar="FILE", help="append a line for each candidate to FILE; - prints the lines alone")
 
 
-def options_of(arguments):
-    """The judge's options. ValueError: a sentence."""
+def options_of(arguments, alone: bool = False):
+    """The judge's options; alone: baselines without candidates. ValueError: a sentence."""
+    if arguments.seconds is None:
+        arguments.seconds = 1.5 if alone else 30.0
     import torch
 
-    from . import _compare, _judge
+    from . import _ceilings, _compare, _judge
     from ._process import GIB, Limits
 
     modes = tuple(m for m in arguments.compile.split(",") if m and m != "none")
@@ -76,6 +84,11 @@ def options_of(arguments):
         raise ValueError(f"--device is {device}, it must be cpu, cuda or cuda:N")
     if device != "cpu" and not torch.cuda.is_available():
         raise ValueError(f"--device is {device}, and PyTorch finds no GPU")
+    if arguments.ceilings:
+        try:
+            _ceilings.of_file(arguments.ceilings, device)
+        except OSError as error:
+            raise ValueError(f"{arguments.ceilings}: {error.strerror}") from None
     memory = int(arguments.memory * GIB)
     return _judge.Options(
         device=device,
@@ -87,6 +100,7 @@ def options_of(arguments):
         tolerance=_compare.Tolerance(arguments.tolerance),
         gradients=arguments.gradients,
         compile_modes=modes,
+        ceilings=arguments.ceilings or "",
         threads=arguments.threads,
         compile_limits=Limits(600, memory, 256),
         run_limits=Limits(arguments.time_limit, memory, 64),

@@ -43,7 +43,9 @@ def summary(lines: list[dict]) -> dict:
         "faster": sum(line["verdict"] == "faster" for line in judged),
         "geometric_mean": over,
         "geometric_mean_all": geometric_mean([_gain(line, "better") for line in lines]),
+        "hybrids": sum(line.get("hybrid", False) for line in correct),
         "compile_beats_eager": len(wins),
+        "without_times": sum(not line.get("speedup") for line in judged),
         "geometric_mean_where_compile_beats_eager": geometric_mean([_gain(line, "better") for line in wins]),
         "fast": {str(p): sum(r > p for r in ratios) / len(judged) if judged else math.nan for p in FAST},
         "excluded": {line["problem"]: line["reason"] for line in lines if line["verdict"] == "cannot be judged"},
@@ -57,8 +59,9 @@ def text(title: str, s: dict) -> list[str]:
         f"{title}: {s['judged']} of {s['problems']} problems judged, {s['correct']} correct, {s['faster']} faster",
         f"  geometric mean over eager {mean['eager']:.3g}, default compile {mean['compile default']:.3g}, the better "
         f"{mean['better']:.3g}, the best of all modes {mean['best']:.3g}",
-        f"  compile beats eager in {s['compile_beats_eager']}; there the mean over the better is "
-        f"{s['geometric_mean_where_compile_beats_eager']:.3g}",
+        f"  compile beats eager in {s['compile_beats_eager']} of {s['judged'] - s['without_times']} that were timed; "
+        f"there the mean over the better is {s['geometric_mean_where_compile_beats_eager']:.3g}",
+        f"  {s['hybrids']} of the correct ones use torch.compile besides kernels of their own",
         "  " + ", ".join(f"fast_{p} {share:.3g}" for p, share in s["fast"].items()),
     ]
     if s["excluded"]:

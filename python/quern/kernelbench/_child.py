@@ -5,6 +5,7 @@ outside too, compares every output itself, and takes numbers alone from here.
 
 The functions that measure and copy are taken before a candidate's text runs, and looked at again after each call."""
 
+import copy
 import hashlib
 import json
 import os
@@ -20,7 +21,17 @@ import torch
 
 now = time.perf_counter_ns
 TEXT = 4000  # characters of an error that the judge is told
-POISON_BLOCKS = 4
+POISON_BLOCKS, POISON_BYTES = 4, 1 << 28  # of each size; fewer blocks where these bytes are exceeded
+# Other distributions of normal data with the root mean square s.
+DISTRIBUTIONS = {
+    "heavy tail": lambda x, s: (x * (x / s).square()).clamp(-50 * s, 50 * s),
+    "uniform": lambda x, s: torch.erf(x / s * 0.7) * s,
+    "sparse": lambda x, s: torch.where(x.abs() > 1.6 * s, x, 0.0),
+    "equal": lambda x, s: x.sign() * s,
+    "mixed magnitudes": lambda x, s: x * torch.exp2((x.abs() / s * 7).frac() * 16 - 14),
+    "denormal": lambda x, s: x / s * torch.finfo(x.dtype).tiny,
+}
+HEAP_BYTES = 32 << 20  # a processor's larger blocks are new pages each time
 
 
 def _watched():
@@ -34,7 +45,7 @@ def _watched():
         (torch.cuda.Event, ("record", "elapsed_time", "synchronize")),
         (os, ("write", "read", "ftruncate")),
         (json, ("dumps", "loads")),
-        (_tree, ("write", "read", "bits", "tensors", "torch")),
+        (_tree, ("write", "read", "bits", "tensors", "torch", "Memory")),
         (sys.modules[__name__], ("now", "_replaced", "_watched", "_flags", "Answer", "torch", "time", "os", "_tree")),
         (Session, [name for name in vars(Session) if name.startswith(("do_", "_call"))]),
     ):
@@ -62,6 +73,11 @@ def _flags():
     }
 
 
+def _bytes(tensors):
+    """Of memory that is read or written once; elements that share a place count once."""
+    return sum(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in tensors)
+
+
 class Answer(Exception):
     """An answer in the place of a result: a kind of failure and its text."""
 
@@ -86,7 +102,8 @@ class Session:
         self.cuda = self.device.type == "cuda"
         if self.device.index is not None and self.cuda:
             torch.cuda.set_device(self.device)  # events, streams and Triton go by the current one
-        self.inputs_fd, self.outputs_fd = config["inputs"], config["outputs"]
+        self.given, self.answered = (_tree.Memory(config[name], self.cuda) for name in ("inputs", "outputs"))
+        self.init: list = []
         self.model = self.module = self.staged = self.kept = self.outputs = None
         self.sets, self.sizes, self.path, self.gradients = [], [], "", False
         self.flush = torch.empty(256 << 20, dtype=torch.uint8, device=self.device) if self.cuda else None
@@ -102,7 +119,7 @@ class Session:
             if 0 in stride:  # elements that share a place cannot be written one by one
                 return value.to(self.device, copy=True)
             fresh = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=self.device)
-            return fresh.copy_(value)
+            return fresh.copy_(value.detach())
         if isinstance(value, (list, tuple)):
             return type(value)(self.to_device(item) for item in value)
         return {k: self.to_device(v) for k, v in value.items()} if isinstance(value, dict) else value
@@ -132,13 +149,19 @@ class Session:
         random.seed(seed)
         torch.manual_seed(seed)  # of CUDA too
 
-    def do_inputs(self, seed):
-        """The reference's inputs and its constructor's, both under the seed."""
+    def do_inputs(self, seed, own=False, domain=False):
+        """The reference's inputs and its constructor's, both under the seed. `own`: they stay here. `domain`: with
+        inputs of other shapes, where the problem says which it is made for."""
         self._seed(seed)
         try:
             both = {"inputs": list(self.module.get_inputs())}
             both["init"] = list(getattr(self.module, "get_init_inputs", list)())
-            return {"tree": _tree.write(both, self.inputs_fd)}
+            more = getattr(self.module, "get_domain_inputs", list)
+            both["domain"] = [list(inputs) for inputs in more()] if domain else []
+            if own:
+                self.sets, self.init = [self.to_device(both["inputs"])], both["init"]
+                return {}
+            return {"tree": _tree.write(both, self.given)}
         except _tree.Unfit as error:
             raise Answer("unfit inputs", f"the inputs have {error}") from None
         except BaseException as error:
@@ -146,69 +169,130 @@ class Session:
 
     def do_keep(self, tree):
         """A set of inputs, from which later calls' data is made."""
-        self.sets.append(self.to_device(_tree.read(tree, self.inputs_fd)))
+        self.sets.append(self.to_device(_tree.read(tree, self.given)))
         return {}
 
-    def do_construct(self, tree, seed, compile_mode=None, gradients=False):
-        init, self.gradients = self.to_device(_tree.read(tree, self.inputs_fd)), gradients
+    def do_construct(self, seed, tree=None, compile_mode=None, gradients=False):
+        init, self.gradients = self.to_device(_tree.read(tree, self.given) if tree else self.init), gradients
         self._seed(seed)
         try:
             self.model = self.maker(*init).to(self.device)
         except BaseException as error:
             raise Answer("constructor fails", _place(error, self.path) + _last_line(error)) from None
         weights = []
-        for parameter in self.model.parameters():
+        for parameter in self.model.parameters() if tree else ():
+            if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
+                weights.append("made by the first call")
+                continue
             digest = hashlib.sha256(_tree.bits(parameter.cpu()).numpy().tobytes()).hexdigest()
             weights.append([list(parameter.shape), str(parameter.dtype), digest])
         if compile_mode:
             self.model = torch.compile(self.model, mode=None if compile_mode == "default" else compile_mode)
         return {"weights": weights, "training": self.model.training, "replaced": _replaced()}
 
-    def do_double(self):
-        """The model and its inputs continue in float64."""
-        self.model.double()
-        self.as_double = True
+    def do_double(self, on):
+        """The model and its inputs continue in float64, or as they were."""
+        if on:
+            try:
+                self.single, self.model = self.model, copy.deepcopy(self.model).double()
+            except Exception as error:
+                raise Answer("no float64", _last_line(error)) from None
+        elif self.as_double:
+            self.single, self.model = None, self.single
+        self.as_double = on
         return {}
 
-    as_double = False
+    as_double, single = False, None
 
-    def _vary(self, tensor, scale, spike):
-        """Every element times `scale`, so that structure (zeros, triangles, symmetry) stays; the element number
-        `spike` grows fifty times."""
+    def do_work(self):
+        """What one call of the model has to do: operations by PyTorch's counter, and bytes. `nonzero`: of the inputs'
+        other elements than zero, and `sparse`, whether many are zero."""
+        from torch.utils.flop_counter import FlopCounterMode
+
+        self.staged = self.to_device(self.sets[0])
+        counter = FlopCounterMode(display=False)
+        try:
+            with counter:
+                outputs = self._call()
+        except Exception as error:
+            raise Answer("cannot be counted", _last_line(error)) from None
+        counts = counter.get_flop_counts().get("Global", {})
+        inputs = _tree.tensors(self.staged)
+        shares = [
+            float(torch.count_nonzero(t)) / t.numel() if t.is_floating_point() and t.numel() else 1 for t in inputs
+        ]
+        tables = [m.weight for m in self.model.modules() if isinstance(m, torch.nn.Embedding)]
+        self.staged = None
+        return {
+            "operations": sum(counts.values()),
+            "convolutions": sum(n for op, n in counts.items() if "convolution" in str(op)),
+            "inputs": _bytes(inputs),
+            "nonzero": sum(share * _bytes([t]) for share, t in zip(shares, inputs)),
+            "sparse": min(shares, default=1) < 0.9,
+            "parameters": _bytes(self.model.parameters()),
+            "embeddings": _bytes(tables),
+            "outputs": _bytes(_tree.tensors(outputs)),
+        }
+
+    def do_benchmark(self, seconds):
+        """PyTorch's own: times of calls in a row on the same inputs."""
+        from torch.utils import benchmark
+
+        self.staged = self.to_device(self.sets[0])
+        try:
+            timer = benchmark.Timer("call()", globals={"call": self._call}, num_threads=torch.get_num_threads())
+            measured = timer.blocked_autorange(min_run_time=seconds)
+        except Exception as error:
+            raise Answer("forward fails", _place(error, self.path) + _last_line(error)) from None
+        self.staged = None
+        return {"ns": [round(t * 1e9) for t in measured.times]}
+
+    def _vary(self, tensor, scale, spike, kind):
+        """Every element changed by its own value alone, so that structure (zeros, signs, triangles, symmetry) stays;
+        the element number `spike`, counted from the end below 0, grows fifty times; no spike: None."""
         if tensor.is_floating_point() and tensor.numel():
             tensor.mul_(scale)
-            if spike >= 0:
+            if kind:
+                tensor.copy_(DISTRIBUTIONS[kind](tensor, tensor.double().square().mean().sqrt().to(tensor)))
+            if spike is not None:
                 place, rest = [], spike % tensor.numel()
                 for extent in reversed(tensor.shape):
                     place.insert(0, rest % extent)
                     rest //= extent
                 tensor[tuple(place)] *= 50
 
-    def do_stage(self, which, scale, spike, pad, flush):
-        """Fresh inputs at fresh addresses, a poisoned allocator and, where asked, a cold cache."""
+    def do_stage(self, which, scale, spike, kind, pad, flush, check):
+        """Fresh inputs at fresh addresses, a cold cache where asked, and a poisoned allocator where the outputs will be
+        looked at."""
         self.outputs = self.staged = None
         padding = torch.empty(pad, dtype=torch.uint8, device=self.device)
         self.staged = self.to_device(self.sets[which])
         for tensor in _tree.tensors(self.staged):
-            self._vary(tensor, scale, spike)
+            self._vary(tensor, scale, spike, kind)
         if self.as_double:
             self.staged = [
                 x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in self.staged
             ]
-        self.kept = [tensor.clone() for tensor in _tree.tensors(self.staged)]
+        self.kept = [tensor.clone() for tensor in _tree.tensors(self.staged)] if check else []
         if self.gradients:
             for tensor in _tree.tensors(self.staged):
                 tensor.requires_grad_(tensor.is_floating_point())
-        poison = [
-            torch.full((n,), 0xFF, dtype=torch.uint8, device=self.device)
-            for n in self.sizes
-            for _ in range(POISON_BLOCKS)
-        ]
-        del poison, padding
+        if check:
+            self._poison()
+        del padding
         if flush and self.flush is not None:
             self.flush.zero_()
         self.synchronize()
         return {"threads": len(os.listdir("/proc/self/task"))}
+
+    def _poison(self):
+        """Fills the allocator's free blocks of the outputs' sizes with NaN: memory that nobody wrote is no answer."""
+        sizes = [n for n in self.sizes if self.cuda or n <= HEAP_BYTES]
+        counts = {n: max(1, min(POISON_BLOCKS, POISON_BYTES // n)) for n in sizes if n}
+        poison = [
+            torch.full((n,), 0xFF, dtype=torch.uint8, device=self.device) for n in counts for _ in range(counts[n])
+        ]
+        del poison
 
     def _call(self):
         if not self.gradients:
@@ -269,7 +353,7 @@ class Session:
     def do_collect(self):
         """The outputs' bytes, and what the call did besides."""
         try:
-            tree = _tree.write(self.outputs, self.outputs_fd)
+            tree = _tree.write(self.outputs, self.answered)
         except _tree.Unfit as error:
             raise Answer("wrong type", f"the output has {error}") from None
         changed = [k for k, (t, was) in enumerate(zip(_tree.tensors(self.staged), self.kept))

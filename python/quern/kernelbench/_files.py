@@ -7,6 +7,7 @@ import pathlib
 import re
 
 _PLACE = re.compile(r"level[_-]?(\d+)[/_-](?:problem[_-]?)?(\d+)(?=[/_.-])")
+_OWN = ("load_inline", "cpp_extension", "triton.jit", "quern", "ctypes", "cupy", "numba", "RawModule")
 MOST_BYTES = 16 << 20
 
 
@@ -35,8 +36,14 @@ def candidates(files: list[str], folder: str | None) -> list[str]:
 
 def place(path: str) -> tuple[int, int] | None:
     """Level and number of a path such as level1/23_Softmax or level_1/problem_23/kernel; None: the path has none."""
-    found = _PLACE.search(str(path))
-    return (int(found[1]), int(found[2])) if found else None
+    found = [*_PLACE.finditer(str(path))]  # the last: a folder above may be called level1 too
+    return (int(found[-1][1]), int(found[-1][2])) if found else None
+
+
+def hybrid(path: str) -> bool:
+    """Whether a candidate uses torch.compile besides kernels of its own."""
+    text = pathlib.Path(path).read_text(encoding="utf-8", errors="replace")
+    return "torch.compile" in text and any(word in text for word in _OWN)
 
 
 def problems(folder: str, levels: list[int]) -> dict[tuple[int, int], str]:

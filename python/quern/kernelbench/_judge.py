@@ -5,23 +5,26 @@ its whole output is compared with that of the reference on the same data."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import random
 import secrets
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from . import _compare, _process
+from . import _ceilings, _compare, _files, _process, _tree
 from ._process import GIB, Broken, Failure, Limits, Process
 
 LEVELS = {"quick": 3, "full": 8, "deep": 24}  # rounds of verification
 SUSPICIOUS = 10.0  # a speed-up that needs a second run in a fresh process
+KINDS = ("heavy tail", "uniform", "sparse", "equal", "mixed magnitudes", "denormal")
+TIES = ("sparse", "equal", "denormal")  # an index of the greatest has more than one right answer
 SETS = 3  # of inputs; each call scales one by a factor of its own
 FEWEST = 11  # trials that allow a word
-IDLE_SECONDS = 0.06
-FAILURES_OF_PROBLEM = ("inputs fail", "unfit inputs")
+IDLE_SECONDS, REST_SECONDS = 0.06, 0.1
+HEADLINE = ("eager", "compile default")  # the better of them is the original's baseline
 
 
 @dataclass
@@ -35,6 +38,7 @@ class Options:
     tolerance: _compare.Tolerance = field(default_factory=lambda: _compare.Tolerance("original"))
     gradients: bool = False
     compile_modes: tuple[str, ...] = ("default",)
+    ceilings: str = ""  # a file of `quern roofline --json`; "": measured
     threads: int = 0
     isolated: bool = True
     compile_limits: Limits = Limits(600, 32 * GIB, 256)
@@ -59,7 +63,11 @@ class Draw:
 
     which: int
     scale: float
-    spike: int  # the element that grows, -1: none
+    spike: int | None  # the element that grows
+    kind: str = ""  # another distribution
+
+
+FIRST = Draw(0, 1.0, None)  # the problem's own inputs
 
 
 class Model:
@@ -75,23 +83,35 @@ class Model:
         self.left_threads = self.calls = 0
 
     def call(self, draw: Draw, options: Options, timer: str = "", watch: bool = False):
-        """Runs the model once and returns its outputs and the answer of `collect`."""
+        """Runs the model once and returns its outputs, which the next call overwrites, and the answer of `collect`."""
         process = self.process
-        staged = process.ask(
-            "stage", which=draw.which, scale=draw.scale, spike=draw.spike,
-            pad=64 * random.randrange(1, 1024), flush=timer != "simple",
-        )  # fmt: skip
-        start = time.perf_counter_ns()
-        ran = process.ask("go", wait=bool(timer))
-        wall = time.perf_counter_ns() - start
+        staged = self._run(draw, timer, True)
         if watch:
             self._idle()
         if options.gradients and not timer:
-            process.ask("backward", seed=draw.spike & 0xFFFF)
+            process.ask("backward", seed=(draw.spike or 0) & 0xFFFF)
         collected = process.ask("collect")
-        outputs = process.outputs(collected, options.device)
         self.calls += 1
         self.left_threads += collected["threads"] > staged["threads"]
+        return process.outputs(collected), collected
+
+    def kept(self, draw: Draw, options: Options):
+        """The same for outputs that stay."""
+        outputs, collected = self.call(draw, options)
+        return _tree.copied(outputs), collected
+
+    def time(self, draw: Draw, timer: str) -> None:
+        """Runs the model once and looks at the time alone."""
+        self._run(draw, timer, False)
+
+    def _run(self, draw: Draw, timer: str, check: bool) -> dict:
+        staged = self.process.ask(
+            "stage", which=draw.which, scale=draw.scale, spike=draw.spike, kind=draw.kind,
+            pad=64 * random.randrange(1, 1024), flush=timer != "simple", check=check,
+        )  # fmt: skip
+        start = time.perf_counter_ns()
+        ran = self.process.ask("go", wait=bool(timer))
+        wall = time.perf_counter_ns() - start
         ns = ran["event_ns"] if timer not in ("", "simple") and ran["event_ns"] is not None else ran["ns"]
         if type(ns) is not int or ns <= 0:
             raise Verdict("refused", "a time that is no positive number came out of its process")
@@ -100,22 +120,27 @@ class Model:
             self.lags.append(wall - ran["ns"])
             if ran["device_ns"] is not None:
                 self.behind.append(ran["device_ns"] - ran["event_ns"])
-        return outputs, collected
+        return staged
 
     def _idle(self) -> None:
-        """A process whose call has returned has nothing left to do."""
-        before = self.process.cpu_seconds()
-        time.sleep(IDLE_SECONDS)
-        busy = self.process.cpu_seconds() - before
-        if busy > IDLE_SECONDS / 4:
-            raise Verdict("refused", f"its process computed for {busy * 1e3:.0f} ms after the call had returned")
+        """A process whose call has returned has nothing left to do. Threads of OpenMP look for work for a while: a
+        process that comes to rest soon is no cheat."""
+        until = time.monotonic() + REST_SECONDS
+        while True:
+            before = self.process.cpu_seconds()
+            time.sleep(IDLE_SECONDS)
+            busy = self.process.cpu_seconds() - before
+            if busy <= IDLE_SECONDS / 4:
+                return
+            if time.monotonic() > until:
+                raise Verdict("refused", f"its process computes {REST_SECONDS:g} s after the call had returned")
 
 
 class Judge:
-    """Of one reference; the candidates come one after the other."""
+    """Of one reference; the candidates come one after the other. `alone`: none comes, so that nothing is compared."""
 
-    def __init__(self, reference: str, options: Options) -> None:
-        self.path, self.options = reference, options
+    def __init__(self, reference: str, options: Options, alone: bool = False) -> None:
+        self.path, self.options, self.alone = reference, options, alone
         self._stack = contextlib.ExitStack()
         self.notes: list[str] = []
         self.sets: list = []
@@ -125,6 +150,11 @@ class Judge:
         self.same_weights = True
 
     def __enter__(self) -> Judge:
+        # One thread compares: it works in its cache, and leaves the other cores to the models.
+        self._stack.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(1)
+        for caches in {"", _process.caches() if self.options.compile_modes else ""}:
+            _process.nursery(caches)  # by this thread: with the thread that starts it, it ends
         try:
             self._open()
         except BaseException:
@@ -135,51 +165,83 @@ class Judge:
     def __exit__(self, *_) -> None:
         self._stack.close()
 
-    def _start(self, limits: Limits, folder: str = "") -> Process:
+    def _start(self, limits: Limits, folder: str = "", caches: str = "") -> Process:
         folder = folder or self._stack.enter_context(_process.folder())
         options = self.options
-        return self._stack.enter_context(Process(folder, options.device, options.threads, limits, options.isolated))
+        process = Process(folder, options.device, options.threads, limits, options.isolated, caches)
+        return self._stack.enter_context(process)
 
     def _reference(self, mode: str = "") -> Model:
-        process = self._start(self.options.compile_limits if mode else self.options.run_limits)
+        limits = self.options.compile_limits if mode else self.options.run_limits
+        process = self._start(limits, caches=_process.caches() if mode else "")
         process.ask("load", path=self.path, name="Model")
+        asked = {"seed": self.options.seed, "compile_mode": mode or None, "gradients": self.options.gradients}
+        if self.alone:  # nobody compares: each process makes its own inputs
+            process.ask("inputs", seed=self.options.seed, own=True)
+            process.ask("construct", **asked)
+            return Model(process, [])
         if not self.sets:
             for k in range(SETS):
                 seed = self.options.seed if k == 0 else secrets.randbits(31)
-                both = process.given(process.ask("inputs", seed=seed))
+                both = process.given(process.ask("inputs", seed=seed, domain=k == SETS - 1))
                 if k == 0:
                     self.init = both["init"]
                 self.sets.append(both["inputs"])
-        answer = process.ask_with(
-            self.init, "construct", seed=self.options.seed, compile_mode=mode or None, gradients=self.options.gradients
-        )
-        self.weights = answer["weights"]
+            self.sets += both["domain"]
+        self.weights = process.ask_with(self.init, "construct", **asked)["weights"]
         return Model(process, self.sets)
 
     def _open(self) -> None:
         try:
-            self.eager = self._reference()
-            self._check_problem()
+            if self.alone:  # processes start and build their models at once; nothing is timed yet
+                modes = ("", *self.options.compile_modes)
+                with concurrent.futures.ThreadPoolExecutor(len(modes)) as pool:
+                    self._started = {mode: pool.submit(self._reference, mode) for mode in modes}
+                self.eager = self._started[""].result()
+                self.eager.time(FIRST, "")
+            else:
+                self.eager = self._reference()
+                self._check_problem()
         except (Failure, Broken) as error:
             kind = getattr(error, "kind", "broken")
             raise Unjudgeable(f"the reference: {kind}: {error}") from None
         self.baselines = {"eager": self.eager}
+        self.usual = self.eager.process.ask("flags")["flags"]
+        try:
+            self.work = self.eager.process.ask("work")
+        except Failure as failure:
+            self.work = {}
+            self.notes.append(f"no roofline: the reference {failure.kind}: {failure}")
+        except Broken as broken:
+            raise Unjudgeable(f"the reference, while its operations are counted: {broken}") from None
 
     def _draw(self, spiked: bool) -> Draw:
-        return Draw(random.randrange(SETS), random.uniform(0.5, 1.0), random.getrandbits(30) if spiked else -1)
+        spike = random.choice([-1, random.getrandbits(30)]) if spiked else None
+        return Draw(random.randrange(SETS if self.sets else 1), random.uniform(0.5, 1.0), spike)
+
+    def _draws(self, level: str) -> list[Draw]:
+        """Of a verification: the problem's own data, data with a spike, other distributions, and other shapes."""
+        kinds = [kind for kind in KINDS if not (self.whole and kind in TIES)]
+        kinds = random.sample(kinds, 1) if level == "quick" else kinds
+        hidden: list[int] = list(range(SETS, len(self.sets)))
+        hidden = random.sample(hidden, min(2, len(hidden))) if level == "quick" else hidden
+        made = [self._draw(False), self._draw(True), *(Draw(k, random.uniform(0.5, 1.0), -1) for k in hidden)]
+        made += [replace(self._draw(random.random() < 0.5), kind=kind) for kind in kinds]
+        return made + [self._draw(k % 2 == 1) for k in range(LEVELS[level] - len(made))]
 
     def _check_problem(self) -> None:
         """The reference must answer alike to the same data, otherwise to other data, and known-wrong outputs fail."""
         options = self.options
-        first, answer = self.eager.call(Draw(0, 1.0, -1), options)
-        again, _ = self.eager.call(Draw(0, 1.0, -1), options)
+        first, answer = self.eager.kept(FIRST, options)
+        again, _ = self.eager.call(FIRST, options)
+        self.whole = not all(t.is_floating_point() for t in _tree.tensors(first))
         self.aliases, self.mutates = answer["overlap"], set(answer["changed"])
-        if _compare.compare(again, first, options.tolerance).wrong:
+        if _compare.compare(again, first, options.tolerance, options.device).wrong:
             raise Unjudgeable(
                 "the reference gives other outputs for the same inputs; it draws random numbers in forward"
             )
-        other, _ = self.eager.call(Draw(1, 0.5, -1), options)
-        passing = _compare.passing_mutants(first, other, options.tolerance)
+        other, _ = self.eager.call(Draw(1, 0.5, None), options)
+        passing = _compare.passing_mutants(first, other, options.tolerance, options.device)
         if passing:
             raise Unjudgeable(
                 f"a wrong output passes for the reference's: {', '.join(passing)}; nothing can be proved by it"
@@ -188,14 +250,18 @@ class Judge:
 
     def compile(self) -> None:
         """Adds the compiled baselines; what cannot be compiled is noted."""
-        for mode in self.options.compile_modes:
+        options = self.options
+        for mode in options.compile_modes:
             try:
-                model = self._reference(mode)
-                outputs, _ = model.call(Draw(0, 1.0, -1), self.options)
-                model.process.limits = self.options.run_limits
+                model = self._started[mode].result() if self.alone else self._reference(mode)
+                if self.alone:
+                    model.time(FIRST, "")
+                else:
+                    outputs, _ = model.call(FIRST, options)
+                    if _compare.compare(outputs, self.first, options.tolerance, options.device).wrong:
+                        self.notes.append(f"torch.compile ({mode}) is wrong for this reference; its time is kept")
+                model.process.limits = options.run_limits
                 self.baselines[f"compile {mode}"] = model
-                if _compare.compare(outputs, self.first, self.options.tolerance).wrong:
-                    self.notes.append(f"torch.compile ({mode}) is wrong for this reference; its time is kept")
             except (Failure, Broken) as error:
                 self.notes.append(f"torch.compile ({mode}) does not run this reference: {error}")
 
@@ -233,15 +299,40 @@ class Judge:
         if answer["overlap"] and not self.aliases:
             raise Verdict("refused", "its output shares memory with an input")
         if answer["flags"] != self.flags:
-            changed = [name for name in self.flags if answer["flags"].get(name) != self.flags[name]]
+            changed = [name for name in self.usual if answer["flags"].get(name) != self.usual[name]]
             self.notes.append(f"it sets torch's {', '.join(changed)}")
             self.flags = answer["flags"]
-        difference = _compare.compare(self._matched(got, want), want, self.options.tolerance)
+        got = self._matched(got, want)
+        difference = _compare.compare(got, want, self.options.tolerance, self.options.device)
+        if difference.wrong and draw.kind and not self._exactly(draw, got):
+            return difference
         if difference.wrong:
             word = difference.kind if self.same_weights or difference.kind != "wrong values" else "different weights"
             raise Verdict(word, difference.wrong)
         self.most, self.mean = max(self.most, difference.most), max(self.mean, difference.mean)
         return difference
+
+    def _exactly(self, draw: Draw, got) -> bool:
+        """Whether float64 confirms, on data that is hard to compute with, that the reference is right and not `got`."""
+        got, want, options = _tree.copied(got), self.eager.kept(draw, self.options)[0], self.options
+        exact = self._double(draw)
+        if exact is not None:
+            exact = _compare.like(exact, want)
+            right, wrong = (_compare.compare(x, exact, options.tolerance, options.device).wrong for x in (want, got))
+            if wrong and not right:
+                return True
+        note = f"float64 does not confirm the reference on data that is {draw.kind}; it was left out"
+        self.notes += [note] if note not in self.notes else []
+        return False
+
+    def _perturb(self, candidate: Model) -> None:
+        """One element of the inputs is changed: where the reference moves most, the candidate moves as far."""
+        draw = self._draw(True)
+        before, after = ([model.kept(d, self.options)[0] for model in (self.eager, candidate)]
+                         for d in (replace(draw, spike=None), draw))  # fmt: skip
+        still = _compare.still(*before, *after)
+        if still:
+            raise Verdict("wrong values", f"one element of the inputs changes the reference's output; {still}")
 
     def _matched(self, got, want):
         """Parameters' gradients in the reference's order: equal weights belong together, whatever their names."""
@@ -250,14 +341,19 @@ class Judge:
         rooms: dict[str, list] = {}
         for weight, gradient in zip(self.candidate_weights, got["parameters"]):
             rooms.setdefault(str(weight), []).append(gradient)
-        return {**got, "parameters": [rooms[str(weight)].pop(0) for weight in self.weights]}
+        found = []
+        for weight, right in zip(self.weights, want["parameters"]):
+            room = rooms[str(weight)]  # where several weights are equal, the nearest gradient belongs to this one
+            nearest = [_compare.compare(one, right, self.options.tolerance).most for one in room] if room[1:] else [0]
+            found.append(room.pop(nearest.index(min(nearest))))
+        return {**got, "parameters": found}
 
     def judge(self, path: str) -> dict:
         """The line of a candidate."""
         self.most = self.mean = 0.0
         self.same_weights = True
         base = len(self.notes)
-        line: dict = {"candidate": path}
+        line: dict = {}
         try:
             with _process.folder() as folder:
                 line |= self._judged(path, folder)
@@ -266,18 +362,19 @@ class Judge:
         except Failure as failure:
             line |= {"verdict": failure.kind, "reason": str(failure)}
         except Broken as broken:
-            if self.process.running:
+            if not all(model.process.running for model in self.baselines.values()):
                 raise Unjudgeable(f"a baseline: {broken}") from None
             line |= {"verdict": "broken", "reason": str(broken)}
+        line["hybrid"] = _files.hybrid(path)
         line |= {"max_abs": self.most, "mean_abs": self.mean, "isolation": self.process.isolation, "notes": self.notes}
         self.notes = self.notes[:base]
         return line
 
     def _judged(self, path: str, folder: str) -> dict:
-        self.flags = {}
+        self.flags = self.usual
         warm = self._candidate(path, folder, self.options.compile_limits)
         with contextlib.suppress(Failure):  # the run phase says it
-            warm.call(Draw(0, 1.0, -1), self.options)
+            warm.call(FIRST, self.options)
         warm.process.close()
         line = self._run(path, folder, self.options.level)
         if line["speedup"]["better"]["ratio"] > SUSPICIOUS and self.options.level == "quick":
@@ -293,27 +390,70 @@ class Judge:
 
         candidate = self._candidate(path, folder, self.options.run_limits)
         try:
-            self.flags = candidate.process.ask("flags")["flags"]
-            for k in range(LEVELS[level]):
-                self._verify(candidate, self._draw(k % 2 == 1), watch=k == 1)
-            same = candidate.call(Draw(0, 1.0, -1), self.options)[0], candidate.call(Draw(0, 1.0, -1), self.options)[0]
+            for k, draw in enumerate(self._draws(level)):
+                self._verify(candidate, draw, watch=k == 1)
+            for _ in range(0 if level == "quick" or self.options.gradients else LEVELS[level] // 4):
+                self._perturb(candidate)
+            same = candidate.kept(FIRST, self.options)[0], candidate.kept(FIRST, self.options)[0]
             line = {"deterministic": _compare.same_bits(*same)}
-            self.outputs = same[0]
+            for outputs in same:
+                self.outputs = self._matched(outputs, self.first)
+                found = _compare.compare(self.outputs, self.first, self.options.tolerance, self.options.device)
+                if found.wrong:
+                    raise Verdict(found.kind, found.wrong)
             if candidate.left_threads == candidate.calls:
                 raise Verdict("refused", "each call leaves a thread behind")
-            return line | _timing.race(self, candidate)
+            line |= _timing.race(self, candidate) | self._precision()
+            return line | self._under(line)
         finally:
             candidate.process.close()
 
-    def precision(self) -> dict:
-        """The errors of the candidate's and of eager PyTorch's first outputs against float64."""
+    def under(self, line: dict, kind: str) -> dict:
+        """Where a line's headline stands under the ceilings; nothing where the work is not known."""
+        if not self.work:
+            return {}
+        medians = {name: s["median_ns"] for name, s in line["timers"][line["timer"]].items()}
+        better = min(ns for name, ns in medians.items() if name in HEADLINE)
+        return {
+            "roofline": _ceilings.roofline(self.work, self._ceilings(), kind, medians.get("candidate", better), better)
+        }
+
+    def _ceilings(self, again: bool = False) -> _ceilings.Ceilings:
+        measured = _ceilings.measure(self.options.device, again)
+        return _ceilings.of_file(self.options.ceilings, self.options.device) if self.options.ceilings else measured
+
+    def _under(self, line: dict) -> dict:
+        """The same for a candidate; a time below the floor is refused, once the ceilings were measured again."""
+        kind = line.get("precision", {}).get("class", "below bf16")
+        found = self.under(line, kind)
+        ns = line["timers"][line["timer"]]["candidate"]["median_ns"]
+        moved = {**self.work, "sparse": True}  # bytes alone: a product with a diagonal matrix needs fewer operations
+        for again in (False, True):
+            least = _ceilings.least_ns(moved, self._ceilings(again), kind) if found else 0.0
+            if ns >= _ceilings.SLACK * least:
+                if found and ns < _ceilings.SLACK * _ceilings.least_ns(self.work, self._ceilings(), kind):
+                    self.notes.append("it needs fewer operations than PyTorch's, or other units than its class")
+                return found
+        raise Verdict("refused", f"{ns * 1e-6:.4g} ms is too fast to be true: the bytes take {least * 1e-6:.4g} ms")
+
+    def _double(self, draw: Draw):
+        """The reference's outputs in float64; None where it cannot compute them."""
         try:
-            self.eager.process.ask("double")
-            exact, _ = self.eager.call(Draw(0, 1.0, -1), self.options)
-        except (Failure, Broken):
+            self.eager.process.ask("double", on=True)
+            return self.eager.kept(draw, self.options)[0]
+        except Failure:
+            return None
+        finally:
+            self.eager.process.ask("double", on=False)
+
+    def _precision(self) -> dict:
+        """The errors of the candidate's and of eager PyTorch's first outputs against float64."""
+        exact = self._double(FIRST)
+        if exact is None:
             return {}
         own, theirs = (_compare.error(x, exact) for x in (self.outputs, self.first))
-        return {"error": own, "baseline_error": theirs, "class": _compare.precision(own, theirs)}
+        found = {"error": own, "baseline_error": theirs, "class": _compare.precision(own, theirs)}
+        return {"precision": found}
 
 
 def fresh_seed() -> None:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-import datetime
 import json
+import math
 import os
 import platform
 
 import torch
 
+from ..bench import stats
 from . import _judge
 
 CORRECT = ("faster", "same", "slower", "unclear")
@@ -19,19 +20,14 @@ def status_of(line: dict) -> int:
     return 0 if line["verdict"] in CORRECT else 2 if line["verdict"] == "cannot be judged" else 1
 
 
-def head(problem: str, options: _judge.Options) -> dict:
-    device = (
-        torch.cuda.get_device_name(options.device)
-        if options.device != "cpu"
-        else platform.processor() or platform.machine()
-    )
+def head(problem: str, candidate: str | None, options: _judge.Options) -> dict:
+    """How a line of docs/verdict-line.schema.json begins."""
+    device = torch.device(options.device)
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
     return {
+        **stats.head("quern verdict 1", device.type, device.index or 0, **versions),
         "problem": problem,
-        "device": options.device,
-        "machine": device,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "candidate": candidate,
         "seed": options.seed,
         "check": options.level,
         "tolerance": options.tolerance.record(),
@@ -39,20 +35,21 @@ def head(problem: str, options: _judge.Options) -> dict:
     }
 
 
+def unjudgeable(error: _judge.Unjudgeable) -> dict:
+    return {"verdict": "cannot be judged", "reason": str(error), "notes": []}
+
+
 def judge(problem: str, candidates: list[str], options: _judge.Options):
     """Yields a line for each candidate of a problem."""
     _judge.fresh_seed()
-    begun = head(problem, options)
     for candidate in candidates:
         try:
             with _judge.Judge(problem, options) as judging:
                 judging.compile()
                 line = judging.judge(candidate)
-                if line["verdict"] in CORRECT:
-                    line |= judging.precision()
         except _judge.Unjudgeable as error:
-            line = {"candidate": candidate, "verdict": "cannot be judged", "reason": str(error), "notes": []}
-        yield {**begun, **line}
+            line = unjudgeable(error)
+        yield {**head(problem, candidate, options), **line}
 
 
 def _milliseconds(ns: float) -> str:
@@ -88,10 +85,18 @@ def text(line: dict) -> str:
         out.append(
             f"  greatest difference {line['max_abs']:.3g}, mean {line['mean_abs']:.3g}; tolerance {tolerance['name']}"
         )
-        if "error" in line:
+        if "precision" in line:
+            p = line["precision"]
             out.append(
-                f"  error against float64 {line['error']:.2g}, eager PyTorch's {line['baseline_error']:.2g}: "
-                f"class {line['class']}"
+                f"  error against float64 {p['error']:.2g}, eager PyTorch's {p['baseline_error']:.2g}: "
+                f"class {p['class']}"
+            )
+        if "roofline" in line:
+            r = line["roofline"]
+            out.append(
+                f"  {r['bound']} bound: {r['operations']:.4g} operations, {r['bytes']:.4g} bytes; floor "
+                f"{_milliseconds(r['floor_ns'])} ms; it takes {r['distance']:.3g} floors, the better baseline "
+                f"{r['headroom']:.3g}"
             )
         out.append(f"  {'the same' if line['deterministic'] else 'other'} bits when run again")
     isolation = line.get("isolation")
@@ -101,9 +106,18 @@ def text(line: dict) -> str:
     return "\n".join(out + [f"  note: {note}" for note in line["notes"]])
 
 
+def _finite(value):
+    """The same with null in the place of what JSON cannot say."""
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def keep(line: dict, path: str | None) -> None:
     """Appends a line to a file; - prints it."""
-    made = json.dumps(line, separators=(",", ":")) + "\n"
+    made = json.dumps(_finite(line), separators=(",", ":"), allow_nan=False) + "\n"
     if path == "-":
         print(made, end="", flush=True)
     elif path:

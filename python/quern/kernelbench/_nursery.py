@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process from which models' processes are forked: _nursery.py DESCRIPTOR. It imports PyTorch once, which takes
-seconds, and then forks an isolated process for each message on the socket: a JSON object with the descriptors that
-belong to it. It runs no candidate itself, initialises no GPU and starts no thread."""
+"""The process from which models' processes are forked: _nursery.py DESCRIPTOR [MODULE]. It imports PyTorch and the
+module once, which takes seconds, and then forks an isolated process for each message on the socket: a JSON object with
+the descriptors that belong to it. It runs no candidate itself, initialises no GPU and starts no thread."""
 
+import importlib
 import json
 import os
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 
-import torch  # noqa: F401 - what takes long is imported here
+import torch.utils.benchmark
+import torch.utils.flop_counter  # noqa: F401 - what takes long is imported here
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import _child  # type: ignore[import-not-found]
@@ -35,12 +38,15 @@ def _be(config, fds):
     os.close(places["said"])
     os.environ.clear()
     os.environ.update(config["environment"])
+    tempfile.tempdir = None  # what was imported before may have asked for the caller's
     _sandbox.enter(config)
     _child.serve(config)
 
 
 def main():
     port = socket.socket(fileno=int(sys.argv[1]))
+    if len(sys.argv) > 2:  # for models that will be compiled
+        importlib.import_module(sys.argv[2])
     sys.argv[:] = [""]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects the forked
     _sandbox.libc.prctl(_sandbox.PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -48,11 +54,12 @@ def main():
         text, fds, _, _ = socket.recv_fds(port, MESSAGE_BYTES, 6)
         if not text:
             return
+        config = json.loads(text)
         pid = os.fork()
         if pid == 0:
             try:
                 port.close()
-                _be(json.loads(text), fds)
+                _be(config, fds)
             except BaseException:
                 traceback.print_exc()
             finally:

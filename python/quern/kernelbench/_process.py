@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import json
 import os
@@ -18,6 +19,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 
@@ -27,18 +29,16 @@ GIB = 1 << 30
 ANSWER_BYTES = 16 << 20
 _HERE = pathlib.Path(__file__).parent
 _PLACES = ("TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR", "XDG_CACHE_HOME")
+_COMPILERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+_COMPILING = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # read at the import of what compiles
+_RESTING = {"KMP_BLOCKTIME": "1"}  # threads of libomp look for work for 200 ms unless told
 _WATCH_SECONDS = 0.05
 # The variables that compilers and drivers need. The rest of the caller's environment stays with the caller.
 _KEPT = (
-    "PATH",
-    "LD_LIBRARY_PATH",
-    "CUDA_HOME",
-    "CUDA_VISIBLE_DEVICES",
-    "CXX",
-    "CC",
-    "LANG",
-    "QUERN_LIBRARY",
-    "PYTHONPATH",
+    *("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "VIRTUAL_ENV", "LANG", "LC_ALL", "TZ"),
+    *("CC", "CXX", "CUDAHOSTCXX", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "TORCH_CUDA_ARCH_LIST", "MAX_JOBS"),
+    *("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TRITON_PTXAS_PATH"),
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "QUERN_LIBRARY", "QUERN_COMMAND"),
 )
 
 
@@ -65,21 +65,32 @@ class Failure(Exception):
         self.kind = kind
 
 
-def _children() -> dict[int, list[int]]:
-    """The children of every process of this machine that can be seen."""
-    tree: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat") as file:
-                tree.setdefault(int(file.read().rpartition(")")[2].split()[1]), []).append(int(name))
-    return tree
+def _children(pid: int) -> list[int]:
+    """Of all threads of a process."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):  # it has ended
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children") as file:
+                found += map(int, file.read().split())
+    return found
 
 
 def _descendants(pid: int) -> list[int]:
-    tree, found = _children(), [pid]
+    found = [pid]
     for parent in found:
-        found += tree.get(parent, [])
+        found += _children(parent)
     return found
+
+
+def _kill(pid: int, ancestor: int) -> None:
+    """Ends a process, if it still is the ancestor or below it: its number may be another's by now."""
+    with contextlib.suppress(OSError):
+        fd = os.pidfd_open(pid)
+        try:
+            if pid == ancestor or pid in _descendants(ancestor):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        finally:
+            os.close(fd)
 
 
 def _resident_bytes(pids: list[int]) -> int:
@@ -115,27 +126,42 @@ def _ended(status: dict) -> str:
     return f"ended with exit status {status.get('exit', '?')} in the middle of a call"
 
 
-class Nursery:
-    """The process from which models' processes are forked; one of this process's, ended with it."""
+def _memory(name: str, pin: bool) -> _tree.Memory:
+    """Shared with a process that cannot take bytes away while they are read."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return _tree.Memory(fd, pin)
 
-    def __init__(self) -> None:
+
+class Nursery:
+    """The process from which models' processes are forked; one of this process's, ended with it. `caches`: those of
+    torch.compile, which is imported too."""
+
+    def __init__(self, caches: str) -> None:
+        if caches:
+            os.makedirs(caches, exist_ok=True)
+        self._lock = threading.Lock()
         self._port, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-B", str(_HERE / "_nursery.py"), str(theirs.fileno())],
+                [sys.executable, "-B", str(_HERE / "_nursery.py"), str(theirs.fileno())]
+                + (["torch._inductor.compile_fx"] if caches else []),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env=kept,
+                env={**kept, **_COMPILING, **_compilers(caches), **({"TMPDIR": caches} if caches else {})},
             )
         atexit.register(self.close)
 
     def fork(self, config: dict, fds: list[int]) -> int:
         """A new isolated process with these descriptors; returns its number."""
-        socket.send_fds(self._port, [json.dumps(config).encode()], fds)
-        answer = self._port.recv(32)
+        with self._lock:
+            answer = b""
+            with contextlib.suppress(ConnectionError):  # it has ended
+                socket.send_fds(self._port, [json.dumps(config).encode()], fds)
+                answer = self._port.recv(32)
         if not answer:
             raise Broken("PyTorch could not be imported in a process of its own")
         return int(answer)
@@ -145,16 +171,19 @@ class Nursery:
         self._process.wait()
 
 
-_nursery = functools.cache(Nursery)
+nursery = functools.cache(Nursery)
 
 
 class Process:
     """Starts at once. `folder` is the only one that it may write, and keeps compiled extensions from one process of a
-    candidate to the next."""
+    candidate to the next. `caches`: a folder of what torch.compile keeps, for a reference that is compiled; it may
+    write there too."""
 
-    def __init__(self, folder: str, device: str, threads: int, limits: Limits, isolated: bool = True) -> None:
+    def __init__(
+        self, folder: str, device: str, threads: int, limits: Limits, isolated: bool = True, caches: str = ""
+    ) -> None:
         self.limits, self.isolation, self._folder = limits, {}, folder
-        self._memory = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("inputs", "outputs")]
+        self._memory = [_memory(name, device != "cpu") for name in ("inputs", "outputs")]
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it
         requests, self._requests = os.pipe()
         self._answers, answers = os.pipe()
@@ -162,26 +191,30 @@ class Process:
         config = {
             "device": device,
             "threads": threads,
-            "environment": self._environment(folder),
+            "environment": self._environment(folder, caches),
             "folder": folder,
+            "caches": caches,
             "limits": {"DATA": limits.memory_bytes, "FSIZE": max(limits.file_bytes, limits.memory_bytes), "CORE": 0},
             "namespaces": isolated,
         }
-        self._pid = _nursery().fork(config, [*self._memory, requests, answers, report, self._said.fileno()])
+        self._pid = nursery(caches).fork(
+            config, [*(m.fd for m in self._memory), requests, answers, report, self._said.fileno()]
+        )
         for fd in (requests, answers, report):
             os.close(fd)
         line = self._report_line(30)
         self.isolation = {"namespaces": line.get("namespaces", []), "denied": line.get("denied", [])}
 
     @staticmethod
-    def _environment(folder: str) -> dict[str, str]:
+    def _environment(folder: str, caches: str) -> dict[str, str]:
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         places = {name: os.path.join(folder, name.lower()) for name in _PLACES}
+        places |= _compilers(caches)
         for place in places.values():
             os.makedirs(place, exist_ok=True)
         # Ninja and the interpreter's tools are found beside the interpreter; compile workers are of no use in one call.
         path = os.pathsep.join([os.path.dirname(sys.executable), kept.pop("PATH", os.defpath)])
-        return {**kept, **places, "PATH": path, "HOME": folder, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        return {**kept, **places, "PATH": path, "HOME": folder, **_COMPILING, **_RESTING}
 
     def _report_line(self, seconds: float) -> dict:
         text, until = b"", time.monotonic() + seconds
@@ -223,8 +256,8 @@ class Process:
                 if not part:
                     raise self._broken(_ended(self._report_line(5)))
                 parts += part
-                continue
-            self._check_limits()
+            else:
+                self._check_limits()
             if time.monotonic() > until:
                 raise self._broken(f"it took more than {self.limits.seconds:g} s")
         return bytes(parts)
@@ -256,19 +289,19 @@ class Process:
         """The same, with a value for the process to read."""
         return self.ask(do, tree=_tree.write(value, self._memory[0]), **request)
 
-    def _read(self, answer: dict, memory: int, device: str = "cpu"):
+    def _read(self, answer: dict, memory: _tree.Memory):
         try:
-            return _tree.read(answer["tree"], memory, device)
-        except (_tree.Unfit, BufferError, KeyError, OSError):  # BufferError: Unfit's traceback still holds the view
+            return _tree.read(answer["tree"], memory)
+        except (_tree.Unfit, KeyError, OSError, ValueError):
             raise self._broken("its answer is not well formed") from None
 
     def given(self, answer: dict):
         """The value of an answer to `inputs`."""
-        return self._read(answer, self._memory[0])
+        return _tree.copied(self._read(answer, self._memory[0]))
 
-    def outputs(self, answer: dict, device: str):
-        """The value of an answer to `collect`, on a device."""
-        return self._read(answer, self._memory[1], device)
+    def outputs(self, answer: dict):
+        """The value of an answer to `collect`: of the shared memory, until the next."""
+        return self._read(answer, self._memory[1])
 
     def cpu_seconds(self) -> float:
         """Processor time of the process and its children so far."""
@@ -285,10 +318,11 @@ class Process:
         with contextlib.suppress(OSError):
             os.close(self._requests)
         for pid in reversed(_descendants(self._pid)):  # the first process of the namespace takes all with it
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+            _kill(pid, self._pid)
         self._pid = 0
-        for fd in (*self._memory, self._answers, self._report):
+        for memory in self._memory:
+            memory.forget()
+        for fd in (*(m.fd for m in self._memory), self._answers, self._report):
             os.close(fd)
         # self._said stays readable for the verdict's text.
 
@@ -297,6 +331,15 @@ class Process:
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+def _compilers(caches: str) -> dict[str, str]:
+    return {name: os.path.join(caches, name.lower()) for name in _COMPILERS if caches}
+
+
+def caches() -> str:
+    """The folder of what torch.compile keeps of references from one run to the next."""
+    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "quern", "kernelbench")
 
 
 @contextlib.contextmanager

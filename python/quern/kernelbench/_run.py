@@ -49,6 +49,7 @@ def _key(problem: str, candidate: str | None, options: _judge.Options) -> str:
         options.tolerance.name,
         options.gradients,
         options.compile_modes,
+        options.threads,
     )
     digest.update(repr(asked).encode())
     return digest.hexdigest()[:16]
@@ -71,11 +72,12 @@ def _kept(path: str | None) -> dict[str, dict]:
 def _baselines(problem: str, options: _judge.Options) -> dict:
     """The line of a problem without candidates."""
     try:
-        with _judge.Judge(problem, options) as judging:
+        with _judge.Judge(problem, options, alone=True) as judging:
             judging.compile()
-            return {**_lines.head(problem, options), **_timing.baselines(judging), "notes": judging.notes}
+            line = {**_timing.baselines(judging), "notes": judging.notes}
     except _judge.Unjudgeable as error:
-        return {**_lines.head(problem, options), "verdict": "cannot be judged", "reason": str(error), "notes": []}
+        line = _lines.unjudgeable(error)
+    return {**_lines.head(problem, None, options), **line}
 
 
 def _line(problem: str, candidate: str | None, options: _judge.Options) -> dict:
@@ -96,7 +98,7 @@ def _short(line: dict) -> str:
 def main(words: list[str]) -> int:
     arguments = _parser().parse_args(words)
     try:
-        options = options_of(arguments)
+        options = options_of(arguments, not arguments.candidates)
         levels, numbers = _numbers(arguments.levels, "--levels"), _numbers(arguments.problems, "--problems")
         problems = _files.problems(arguments.folder, levels)
         problems = {at: path for at, path in problems.items() if not numbers or at[1] in numbers}

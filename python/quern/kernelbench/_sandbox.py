@@ -16,7 +16,7 @@ import struct
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 2, 4, 8, 0x4000, 0x40000
-PDEATHSIG, NO_NEW_PRIVS = 1, 38
+PDEATHSIG, SUBREAPER, NO_NEW_PRIVS = 1, 36, 38
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 WRITE_FILE, REFER, TRUNCATE = 1 << 1, 1 << 13, 1 << 14
 WRITES = WRITE_FILE | sum(1 << bit for bit in range(4, 13))  # writing, removing and making of every kind of file
@@ -75,9 +75,9 @@ def _allow(ruleset, path, access):
     os.close(fd)
 
 
-def _landlock(folder, shm):
-    """Writes only below `folder` and to the process's own entries of /proc, which CUDA needs, and no TCP; returns the
-    denied kinds."""
+def _landlock(folders, shm):
+    """Writes only below the folders and to the process's own entries of /proc, which CUDA needs, and no TCP. Returns
+    the denied kinds."""
     version = libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)
     if version < 1:
         return []
@@ -87,7 +87,8 @@ def _landlock(folder, shm):
     ruleset = libc.syscall(LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0)
     if ruleset < 0:
         return []
-    _allow(ruleset, folder, files)
+    for folder in folders:
+        _allow(ruleset, folder, files)
     if shm:
         _allow(ruleset, "/dev/shm", files)
     _allow(ruleset, "/proc/self", files)
@@ -115,6 +116,18 @@ def _wait_all(program):
             return status
 
 
+def _end_children():
+    """Without a process namespace nothing else ends what a program left running."""
+    while True:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            left = [int(pid) for pid in file.read().split()]
+        if not left:
+            return
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
 def _report(fd, line):
     os.write(fd, (json.dumps(line) + "\n").encode())
 
@@ -123,6 +136,7 @@ def enter(config):
     """Of a process that was forked for this; its descriptors are those of the judge's message."""
     report = config["report"]
     libc.prctl(PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(SUBREAPER, 1, 0, 0, 0)  # what is left alone below stays below
     granted = _namespaces() if config["namespaces"] else []
     first = os.fork() if granted else 0
     if first:
@@ -134,7 +148,7 @@ def enter(config):
     program = os.fork()
     if program == 0:
         libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0)
-        denied = _landlock(config["folder"], shm)
+        denied = _landlock([config["folder"], *filter(None, [config["caches"]])], shm)
         _limits(config["limits"])
         _report(report, {"namespaces": granted, "denied": denied})
         os.close(report)
@@ -143,5 +157,7 @@ def enter(config):
     for fd in config["fds"]:
         os.close(fd)
     status = _wait_all(program)
+    if not granted:
+        _end_children()
     _report(report, {"signal": os.WTERMSIG(status)} if os.WIFSIGNALED(status) else {"exit": os.WEXITSTATUS(status)})
     os._exit(0)

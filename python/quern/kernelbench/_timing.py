@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times a candidate and the baselines in turns, each call on data of its own. Three timers, as KernelBench's users know
 them: simple (host clock round call and synchronisation), event (device events, cache flushed before each call; on a
-GPU) and do_bench (as event, but warmed and repeated by budgets of milliseconds; on a CPU by the host's clock)."""
+GPU) and do_bench (as event, but warmed and repeated by budgets of milliseconds; on a CPU by the host's clock).
+PyTorch's own, torch.utils.benchmark, is a further source: its calls are not verified, and no word comes from it."""
 
 from __future__ import annotations
 
@@ -10,10 +11,11 @@ import statistics
 import time
 
 from ..bench import stats
-from ._judge import FEWEST, Unjudgeable, Verdict
-from ._process import Failure
+from ._judge import FEWEST, HEADLINE, Unjudgeable, Verdict
+from ._process import Broken, Failure
 
 WARMUP_MS, REPEAT_MS = 25.0, 100.0  # of do_bench
+BENCHMARK_SECONDS = 0.05
 LAG_NS = 5e4  # a difference of clocks that is nobody's
 HIDDEN = 3.0  # times what a process reports: a difference of clocks that no machine's noise makes
 NOTED = 0.2  # the same, from which its time is not believed
@@ -22,9 +24,9 @@ NOTED = 0.2  # the same, from which its time is not believed
 def _call(judge, models: list, draw, timer: str) -> None:
     try:
         for model in models:
-            model.call(draw, judge.options, timer)
-    except Failure as failure:
-        raise Unjudgeable(f"a baseline: {failure.kind}: {failure}") from None
+            model.time(draw, timer)
+    except (Failure, Broken) as error:
+        raise Unjudgeable(f"a baseline: {getattr(error, 'kind', 'broken')}: {error}") from None
 
 
 def _turn(judge, candidate, timer: str) -> None:
@@ -39,13 +41,15 @@ def _turn(judge, candidate, timer: str) -> None:
 
 
 def _series(samples: list[int]) -> dict:
+    s = stats.summarize(samples)
     return {
         "n": len(samples),
-        "mean_ns": statistics.fmean(samples),
-        "median_ns": statistics.median(samples),
-        "sd_ns": statistics.stdev(samples) if len(samples) > 1 else 0.0,
-        "min_ns": min(samples),
-        "max_ns": max(samples),
+        "mean_ns": s.mean,
+        "median_ns": s.median,
+        "interval_ns": [s.low, s.high],
+        "sd_ns": s.sd,
+        "min_ns": s.min,
+        "max_ns": s.max,
         "samples_ns": samples,
     }
 
@@ -86,6 +90,20 @@ def _timers(judge) -> list[str]:
     return ["simple", *(["event"] if judge.options.device.startswith("cuda") else []), "do_bench"]
 
 
+def _benchmark(judge, model) -> list[int]:
+    """The samples of torch.utils.benchmark, which the process took."""
+    try:
+        samples = model.process.ask("benchmark", seconds=BENCHMARK_SECONDS)["ns"]
+    except (Failure, Broken) as error:
+        kind = getattr(error, "kind", "broken")
+        if model in judge.baselines.values():
+            raise Unjudgeable(f"a baseline, when called again and again: {kind}: {error}") from None
+        raise Verdict(kind, f"when called again and again: {error}") from None
+    if not samples or not all(type(ns) is int and ns > 0 for ns in samples):
+        raise Verdict("refused", "times that are no positive numbers came out of its process")
+    return samples
+
+
 def _sample(judge, models: dict, turn) -> tuple[str, dict]:
     """Runs the trials of every timer; returns the headline's timer and the series."""
     options, timers = judge.options, _timers(judge)
@@ -101,6 +119,7 @@ def _sample(judge, models: dict, turn) -> tuple[str, dict]:
                 break
             turn(timer)
     series = {t: {name: _series(model.samples[t]) for name, model in models.items()} for t in timers}
+    series["benchmark"] = {name: _series(_benchmark(judge, model)) for name, model in models.items()}
     return "event" if "event" in timers else "simple", series
 
 
@@ -112,7 +131,8 @@ def baselines(judge) -> dict:
         _call(judge, random.sample(list(judge.baselines.values()), len(judge.baselines)), draw, timer)
 
     headline, series = _sample(judge, judge.baselines, turn)
-    return {"verdict": "baselines", "reason": "", "timer": headline, "timers": series}
+    line = {"verdict": "baselines", "reason": "", "timer": headline, "timers": series}
+    return line | judge.under(line, "baseline's")
 
 
 def race(judge, candidate) -> dict:
@@ -122,7 +142,7 @@ def race(judge, candidate) -> dict:
     own = candidate.samples[headline]
     believed = _believed(judge, candidate, statistics.median(own))
     medians = {name: statistics.median(model.samples[headline]) for name, model in judge.baselines.items()}
-    original = [name for name in medians if name in ("eager", "compile default")]
+    original = [name for name in medians if name in HEADLINE]
     chosen = {name: name for name in medians}
     chosen |= {"better": min(original, key=medians.__getitem__), "best": min(medians, key=medians.__getitem__)}
     speedup = {}

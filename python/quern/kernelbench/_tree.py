@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values between the judge and a candidate's process: a tree in JSON whose tensors' bytes stand in a file of memory.
-No pickles: a tree from a candidate is data, and `read` checks every number of it against the file's size."""
+No pickles: a tree from a candidate is data, and `read` checks every number of it against the file's size. The file is
+mapped once and only grows, and a GPU's driver is told its pages: so large tensors move at the speed of the bus."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ import os
 import torch
 
 ALIGNMENT = 64
+GROWTH = 2 << 20  # bytes by which a memory grows
+WORTH = 1 << 20  # bytes of a value from which a GPU's driver is told the pages
 DEEPEST = 16
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -72,24 +75,47 @@ def _describe(value, found: list, at: int, depth: int = 0):
     raise Unfit(f"a {type(value).__name__}")
 
 
-def _view(fd: int, size: int, write: bool) -> mmap.mmap:
-    return mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | (mmap.PROT_WRITE if write else 0))
+class Memory:
+    """A file of memory, mapped. `pin`: whether a GPU copies from and to it."""
+
+    def __init__(self, fd: int, pin: bool = False) -> None:
+        self.fd, self.pin, self.pinned = fd, pin, False
+        self.whole = torch.empty(0, dtype=torch.uint8)
+
+    def mapped(self, size: int = 0) -> torch.Tensor:
+        """All its bytes, of which there are at least `size`."""
+        if os.fstat(self.fd).st_size < size:
+            os.ftruncate(self.fd, -(-size // GROWTH) * GROWTH)
+        there = os.fstat(self.fd).st_size
+        if there != self.whole.numel():
+            self.forget()
+            # A tensor that was read from the former mapping keeps it.
+            self.whole = torch.frombuffer(mmap.mmap(self.fd, there), dtype=torch.uint8)
+        return self.whole
+
+    def used(self, size: int) -> None:
+        """Tells the driver the pages, if a value of so many bytes is worth it and the file holds little else."""
+        there = self.whole.numel()
+        if self.pin and not self.pinned and size >= WORTH and there <= 2 * size + GROWTH:
+            self.pinned = int(torch.cuda.cudart().cudaHostRegister(self.whole.data_ptr(), there, 0)) == 0
+            self.pin = self.pinned
+
+    def forget(self) -> None:
+        if self.pinned:
+            torch.cuda.cudart().cudaHostUnregister(self.whole.data_ptr())
+        self.pinned, self.whole = False, torch.empty(0, dtype=torch.uint8)
 
 
-def write(value, fd: int) -> dict:
-    """Puts a value's tensors into the file and returns its tree; each tensor's elements stand in row-major order."""
+def write(value, memory: Memory) -> dict:
+    """Puts a value's tensors into the memory and returns its tree; each tensor's elements stand in row-major order."""
     found: list = []
     tree, size = _describe(value, found, 0)
-    os.ftruncate(fd, 0)
-    os.ftruncate(fd, size)
-    if size:
-        with _view(fd, size, True) as memory:
-            whole = torch.frombuffer(memory, dtype=torch.uint8)
-            for leaf, tensor in found:
-                if leaf["bytes"]:
-                    at = whole[leaf["at"] : leaf["at"] + leaf["bytes"]].view(DTYPES[leaf["dtype"]])
-                    at.view(leaf["shape"]).copy_(tensor.detach())
-            del whole, at
+    whole = memory.mapped(size)
+    memory.used(size)
+    for leaf, tensor in found:
+        if leaf["bytes"]:
+            at = whole[leaf["at"] : leaf["at"] + leaf["bytes"]].view(DTYPES[leaf["dtype"]])
+            at.view(leaf["shape"]).copy_(tensor.detach())
     return tree
 
 
@@ -97,28 +123,27 @@ def _whole_number(value, most: int) -> bool:
     return type(value) is int and 0 <= value <= most
 
 
-def _read_leaf(leaf, whole: torch.Tensor, device: str) -> torch.Tensor:
+def _read_leaf(leaf, whole: torch.Tensor) -> torch.Tensor:
     room = whole.numel()
     try:
         dtype, shape, stride, at = DTYPES[leaf["dtype"]], leaf["shape"], leaf["stride"], leaf["at"]
         fine = all(_whole_number(x, 1 << 48) for x in [*shape, *stride, at]) and len(shape) == len(stride) <= 64
-        size = math.prod(shape) * torch.empty(0, dtype=dtype).element_size() if fine else -1
+        size = math.prod(shape) * dtype.itemsize if fine else -1
     except (KeyError, TypeError) as error:
         raise Unfit("a tensor's line is not well formed") from error
-    if not fine or at + size > room or size != leaf["bytes"]:
+    if not fine or at + size > room or at % dtype.itemsize or size != leaf["bytes"]:
         raise Unfit("a tensor's line is not well formed")
     here = whole[at : at + size].view(dtype).view(shape) if size else torch.empty(shape, dtype=dtype)
-    dense = here.to(device, copy=True)
-    dense.told_stride = tuple(stride)  # that of the sender, for who wants to compare or rebuild it
-    return dense
+    here.told_stride = tuple(stride)  # that of the sender, for who wants to compare or rebuild it
+    return here
 
 
-def _build(tree, whole: torch.Tensor, device: str, depth: int):
+def _build(tree, whole: torch.Tensor, depth: int):
     if depth > DEEPEST or not isinstance(tree, dict) or len(tree) != 1:
         raise Unfit("a value's line is not well formed")
     ((kind, inner),) = tree.items()
     if kind == "tensor":
-        return _read_leaf(inner, whole, device)
+        return _read_leaf(inner, whole)
     if kind == "value" and (inner is None or isinstance(inner, (bool, int, str))):
         return inner
     if kind == "float" and isinstance(inner, str):
@@ -127,25 +152,27 @@ def _build(tree, whole: torch.Tensor, device: str, depth: int):
         except (ValueError, OverflowError) as error:
             raise Unfit("a number is not well formed") from error
     if kind in ("list", "tuple") and isinstance(inner, list):
-        items = [_build(item, whole, device, depth + 1) for item in inner]
+        items = [_build(item, whole, depth + 1) for item in inner]
         return tuple(items) if kind == "tuple" else items
     if kind == "dict" and isinstance(inner, dict):
-        return {key: _build(item, whole, device, depth + 1) for key, item in inner.items()}
+        return {key: _build(item, whole, depth + 1) for key, item in inner.items()}
     raise Unfit("a value's line is not well formed")
 
 
-def read(tree, fd: int, device: str = "cpu"):
-    """The value of a tree, its tensors copied from the file to a device, each with `told_stride`, the sender's."""
-    size = os.fstat(fd).st_size
-    if not size:
-        return _build(tree, torch.empty(0, dtype=torch.uint8), device, 0)
-    with _view(fd, size, True) as memory:
-        whole = torch.frombuffer(memory, dtype=torch.uint8)
-        try:
-            value = _build(tree, whole, device, 0)
-        finally:
-            del whole
+def read(tree, memory: Memory):
+    """The value of a tree: its tensors are the memory itself, each with `told_stride`, the sender's."""
+    value = _build(tree, memory.mapped(), 0)
+    memory.used(sum(t.numel() * t.element_size() for t in tensors(value)))
     return value
+
+
+def copied(value):
+    """A value that no later message changes."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(copied, value))
+    return {key: copied(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -23,6 +23,7 @@ __all__ = [
     "import_pylo",
     "import_state",
     "mup_groups",
+    "optimize",
     "register",
     "swiglu",
 ]
@@ -39,6 +40,7 @@ _LATER = {
     "gemm_norm": "_gemm",
     "import_pylo": "pylo",
     "mup_groups": "lopt",
+    "optimize": "_optimize",
     "register": "_functions",
     "swiglu": "_swiglu",
 }

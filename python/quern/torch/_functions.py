@@ -10,12 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._library.custom_ops import CustomOpDef
-from torch.autograd import forward_ad
 
 from .._folder import FolderKernel
 from .._function import function as Function
 from .._function import listed
+from . import _dispatch
 from ._namespace import NAMESPACE
 
 
@@ -139,20 +138,6 @@ def function(f: Any) -> Callable:
 
 
 # ---- torch.library ----
-def refuse_tangents(name: str, values: Sequence) -> None:
-    """Forward mode passes over ops of torch.library without a word: their tangents would come out as zeros."""
-    if torch.compiler.is_compiling() or forward_ad._current_level < 0:
-        return
-    if any(isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None for value in values):
-        raise RuntimeError(f"quern: {name} has no jvp, which forward-mode differentiation wants: use reverse mode")
-
-
-class _Op(CustomOpDef):
-    def __call__(self, *values: Any) -> Any:
-        refuse_tangents(self._qualname, values)
-        return super().__call__(*values)
-
-
 _KINDS: dict[object, str] = {float: "float", int: "SymInt", bool: "bool", str: "str"}
 for _kind in (float, int, bool, str):
     _KINDS[_kind.__name__] = _KINDS[_kind]  # annotations may be text
@@ -228,6 +213,21 @@ def register(
                    says it itself
     output_dtypes  a list of torch types, or a callable as output_shapes is; None: each the first tensor's
     n_outputs      number of outputs; None: that of a kernel's folder, else one"""
+    return registered(name, f, output_shapes, output_dtypes, n_outputs)
+
+
+def registered(
+    name: str,
+    f: Any,
+    output_shapes: Callable | None = None,
+    output_dtypes: Any = None,
+    n_outputs: int | None = None,
+    *,
+    fast: Callable | None = None,
+    fast_recorded: Callable | None = None,
+    vjp_fast: Callable | None = None,
+) -> Callable:
+    """As register; of the library's own ops, with what _dispatch.define tries first, for the op and for its vjp."""
     made = _of(f)
     space, _, short = name.rpartition("::")
     full = f"{space or NAMESPACE}::{short}"
@@ -241,7 +241,7 @@ def register(
         outputs = listed(made(*map(_plain, inputs)))
         if len(outputs) != n_outputs:
             raise ValueError(f"quern: {full} gives {len(outputs)} outputs, it was registered with {n_outputs}")
-        outputs = [one.clone() if any(one is other for other in inputs) else one.contiguous() for one in outputs]
+        outputs = [_fresh(one, inputs) for one in outputs]
         return outputs[0] if n_outputs == 1 else tuple(outputs)
 
     def fake(*inputs: Any) -> Any:
@@ -249,40 +249,51 @@ def register(
         outputs = [first.new_empty(shape, dtype=dtype) for shape, dtype in shapes(*inputs)]
         return outputs[0] if n_outputs == 1 else tuple(outputs)
 
-    op = torch.library.custom_op(full, call, mutates_args=(), schema=f"({words}) -> {result}")
-    op.register_fake(fake)
-    op.__class__ = _Op
     if made.has_vjp:
-        _register_vjp(op, full, made, words, len(arguments))
-    return op
+        backward, keep = _define_vjp(full, made, words, len(arguments), vjp_fast)
+    else:
+        backward, keep = _no_gradient(made.name), None
+    return _dispatch.define(
+        full, f"({words}) -> {result}", call, fake, backward, keep, fast=fast, fast_recorded=fast_recorded
+    )
 
 
-def _register_vjp(op: Any, full: str, f: Function, words: str, n: int) -> None:
-    """The vjp as an op too: autograd's part of a compiled graph is traced, and must not be looked into either."""
+def _fresh(one: Tensor, inputs: Sequence) -> Tensor:
+    """What an op gives, row-major, in memory that no input has."""
+    memory = one.untyped_storage().data_ptr()
+    if any(isinstance(other, Tensor) and other.untyped_storage().data_ptr() == memory for other in inputs):
+        return one.clone(memory_format=torch.contiguous_format)
+    return one.contiguous()
+
+
+def _no_gradient(name: str) -> Callable:
+    def refuse(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(f"quern: {name} has no vjp, which reverse-mode differentiation wants")
+
+    return refuse
+
+
+def _define_vjp(full: str, f: Function, words: str, n: int, fast: Callable | None) -> tuple[Callable, Callable]:
+    """The vjp as an op too: autograd's part of a compiled graph is traced, and must not be looked into either. Returns
+    what register_autograd takes for the op itself."""
 
     def call(*values: Any) -> list[Tensor]:
         inputs, cotangents, outputs = values[:n], values[n], values[n + 1]
         made = _gradients(f, inputs, cotangents, outputs)
         taken = [one for one, is_float in zip(inputs, _floats(inputs)) if is_float]
         given = [one for one, is_float in zip(made, _floats(inputs)) if is_float]
-        own = {id(one) for one in (*inputs, *cotangents, *outputs)}
-        return [
-            torch.zeros_like(like) if one is None else one.clone() if id(one) in own else one.contiguous()
-            for one, like in zip(given, taken)
-        ]
+        own = (*inputs, *cotangents, *outputs)
+        return [torch.zeros_like(like) if one is None else _fresh(one, own) for one, like in zip(given, taken)]
 
     def fake(*values: Any) -> list[Tensor]:
         return [one.new_empty(one.shape) for one, is_float in zip(values[:n], _floats(values[:n])) if is_float]
 
-    separator = ", " if words else ""
-    schema = f"({words}{separator}Tensor[] cotangents, Tensor[] outputs) -> Tensor[]"
-    vjp = torch.library.custom_op(f"{full}_vjp", call, mutates_args=(), schema=schema)
-    vjp.register_fake(fake)
-
     def refuse(ctx: Any, *_: Any) -> Any:
         raise no_second(f.name)
 
-    vjp.register_autograd(refuse)
+    separator = ", " if words else ""
+    schema = f"({words}{separator}Tensor[] cotangents, Tensor[] outputs) -> Tensor[]"
+    vjp = _dispatch.define(f"{full}_vjp", schema, call, fake, refuse, fast=fast)
 
     def keep(ctx: Any, inputs: tuple, output: Any) -> None:
         outputs = [output] if isinstance(output, Tensor) else list(output)
@@ -296,4 +307,4 @@ def _register_vjp(op: Any, full: str, f: Function, words: str, n: int) -> None:
         made = [next(given) if is_float else None for is_float in _floats(inputs)]
         return made[0] if n == 1 else tuple(made)
 
-    op.register_autograd(backward, setup_context=keep)
+    return backward, keep

@@ -11,16 +11,13 @@ from torch import Tensor
 from .. import _fast
 from .. import _gemm as plain
 from .._ops import op
-from . import _gemm_backward
-from ._functions import no_second, refuse_tangents
+from . import _dispatch, _gemm_backward
+from ._functions import no_second
 from ._namespace import NAMESPACE
 
 _TENSORS = "Tensor x, Tensor weight, Tensor? bias, Tensor? bias2, Tensor? gamma, Tensor? beta"
 _SETTINGS = "int groups, float lo, float hi, float eps, bool clamp, str activation, str norm, str precision"
 _N_TENSORS = 6
-_library = torch.library.Library(NAMESPACE, "FRAGMENT")
-_library.define(f"gemm_norm({_TENSORS}, {_SETTINGS}) -> Tensor")
-_library.define(f"gemm_norm_backward(Tensor dy, {_TENSORS}, {_SETTINGS}, bool[] needed) -> Tensor[]")
 
 
 def _kernel(*arguments: Any) -> Tensor:
@@ -33,17 +30,10 @@ def _gradients(dy: Tensor, *arguments: Any) -> list[Tensor]:
     return [one for one in _gemm_backward.gradients(dy, *arguments) if one is not None]
 
 
-for _key in ("CPU", "CUDA"):
-    _library.impl("gemm_norm", _kernel, _key)
-    _library.impl("gemm_norm_backward", _gradients, _key)
-
-
-@torch.library.register_fake(f"{NAMESPACE}::gemm_norm", lib=_library)
 def _fake(x, weight, *rest) -> Tensor:
     return x.new_empty(plain.result_shape(x, weight))
 
 
-@torch.library.register_fake(f"{NAMESPACE}::gemm_norm_backward", lib=_library)
 def _fake_gradients(dy, *arguments) -> list[Tensor]:
     return [one.new_empty(one.shape) for one, needed in zip(arguments, arguments[-1]) if needed]
 
@@ -56,16 +46,12 @@ def _keep(ctx: Any, inputs: tuple, output: Any) -> None:
 
 def _backward(ctx: Any, dy: Tensor) -> tuple:
     needed = list(ctx.needs_input_grad[:_N_TENSORS])
-    made = iter(torch.ops.quern.gemm_norm_backward(dy, *ctx.saved_tensors, *ctx.settings, needed))
+    made = iter(_op_backward(dy, *ctx.saved_tensors, *ctx.settings, needed))
     return (*(next(made) if one else None for one in needed), *(None for _ in ctx.settings))
 
 
 def _refuse(ctx: Any, *slopes: Any) -> Any:
     raise no_second("gemm_norm")
-
-
-torch.library.register_autograd(f"{NAMESPACE}::gemm_norm", _backward, setup_context=_keep, lib=_library)
-torch.library.register_autograd(f"{NAMESPACE}::gemm_norm_backward", _refuse, lib=_library)
 
 
 class _Recorded(torch.autograd.Function):
@@ -81,7 +67,7 @@ class _Recorded(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple:
         needed = ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():  # create_graph=True
-            made = iter(torch.ops.quern.gemm_norm_backward(dy, *ctx.saved_tensors, *ctx.settings, list(needed)))
+            made = iter(_op_backward(dy, *ctx.saved_tensors, *ctx.settings, list(needed)))
             return (None, *(next(made) if one else None for one in needed))
         arguments: Any = (dy, *ctx.saved_tensors, *ctx.settings, needed)
         return (None, *_gemm_backward.gradients(*arguments))
@@ -92,6 +78,23 @@ def _record(y: None, *arguments: Any) -> Tensor:
 
 
 _fast_call = _fast.create(op("gemm_norm"), plain.NAMES, ["y"], only_torch=True, record=_record)
+_op_backward = _dispatch.define(
+    f"{NAMESPACE}::gemm_norm_backward",
+    f"(Tensor dy, {_TENSORS}, {_SETTINGS}, bool[] needed) -> Tensor[]",
+    _gradients,
+    _fake_gradients,
+    _refuse,
+)
+_op = _dispatch.define(
+    f"{NAMESPACE}::gemm_norm",
+    f"({_TENSORS}, {_SETTINGS}) -> Tensor",
+    _kernel,
+    _fake,
+    _backward,
+    _keep,
+    fast=lambda *arguments: plain.fast(*arguments, None),
+    fast_recorded=lambda *arguments: _fast_call(*arguments, None),
+)
 
 
 def gemm_norm(
@@ -120,10 +123,7 @@ def gemm_norm(
         )  # fmt: skip
         if made is not NotImplemented:
             return made
-    refuse_tangents("quern.torch.gemm_norm", (x, weight, bias, bias2, gamma, beta))
-    return torch.ops.quern.gemm_norm(
-        x, weight, bias, bias2, gamma, beta, groups, lo, hi, eps, clamp, activation, norm, precision
-    )
+    return _op(x, weight, bias, bias2, gamma, beta, groups, lo, hi, eps, clamp, activation, norm, precision)
 
 
 __all__ = ["gemm_norm"]

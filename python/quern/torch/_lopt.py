@@ -5,6 +5,8 @@ own."""
 
 from __future__ import annotations
 
+import ctypes
+import functools
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -35,7 +37,11 @@ CAPTURABLE = (
     "see prepare()"
 )
 OPTIONS = {
-    "width_mult": _lopt.Option(1.0, "divisor of the learning rate for muP; see MuLO"),
+    "width_mult": _lopt.Option(
+        None,
+        "divisor of the learning rate for muP, see MuLO; None: 1, or under weights of `quern meta-train`, such as "
+        "those that come with quern, of a parameter of two or more dimensions its inputs over 32",
+    ),
     "capturable": _lopt.Option(False, f"{CAPTURABLE}. Each group is then a call of its own"),
 }
 OF_ELO = {
@@ -68,6 +74,7 @@ class Learned(Optimizer):
 
     def _made(self, params: Iterable, weights: Mapping[str, Any], defaults: dict[str, Any]) -> None:
         """What a constructor of _lopt.constructor() calls."""
+        weights, self._fan_in = _lopt.given_weights(self._family, weights)
         self._take_weights(
             {
                 name: torch.frombuffer(
@@ -109,7 +116,14 @@ class Learned(Optimizer):
         group.setdefault("step", 0)
         if isinstance(group["step"], Tensor):
             group["step"] = int(group["step"])
+        group[_lopt_weights.CHECKSUM] = self._checksum
         self._check_options(group)
+
+    @functools.cached_property
+    def _checksum(self) -> int:
+        return _lopt_weights.checksum(
+            ctypes.string_at(values.data_ptr(), 4 * values.numel()) for values in self._weights.values()
+        )
 
     def _check_options(self, group: dict[str, Any]) -> None:
         title = self._family.title
@@ -118,7 +132,8 @@ class Learned(Optimizer):
             _lopt.counter(title, "step", group["step"])
         if not isinstance(group.get("capturable", False), bool):
             raise TypeError(f"{title}: capturable is {group['capturable']!r}, it must be True or False")
-        if _lopt.number(title, "width_mult", group["width_mult"]) <= 0:
+        width = group["width_mult"]
+        if width is not None and _lopt.number(title, "width_mult", width) <= 0:
             raise ValueError(f"{title}: width_mult is {group['width_mult']!r}, it must be above 0")
         _lopt.bound(title, "clip_grad", group.get("clip_grad"))
 
@@ -127,10 +142,11 @@ class Learned(Optimizer):
         return {**{name: group[name] for name in self._family.defaults}, "lr": lr}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_weights": self._weights}
+        return {**super().__getstate__(), "_weights": self._weights, "_fan_in": self._fan_in}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self.__dict__.setdefault("_fan_in", None)
         for group in self.param_groups:
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
@@ -145,8 +161,8 @@ class Learned(Optimizer):
         self._live = live
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch.optim.Optimizer has it. ValueError where state is missing or shapes differ, and nothing is loaded.
-        The weights are none of the state."""
+        """As torch.optim.Optimizer has it. ValueError where state is missing, shapes differ, or its checksum is one
+        of other network weights; then nothing is loaded."""
         handle = self.register_load_state_dict_pre_hook(_check_loaded)
         try:
             super().load_state_dict(state_dict)
@@ -317,20 +333,33 @@ class Learned(Optimizer):
                 ]
             )
 
+    def _widths_of(self, made: MemberList) -> list[float]:
+        """By what the learning rate of each parameter's group is divided for it."""
+        if made.widths is None:
+            made.widths = [
+                _lopt.width_of(self._family.title, member.label, member.param.shape, self._fan_in)
+                for member in made.members
+            ]
+        given = [group["width_mult"] for group in self.param_groups]
+        return [
+            width if given[member.group] is None else given[member.group]
+            for member, width in zip(made.members, made.widths)
+        ]
+
     def _params_of(self, made: MemberList) -> tuple[Any, array]:
         """The library's params for a list, and its tensors' learning rates."""
         rates = [
-            (1.0 if group.get("capturable") else _lopt.number(self._family.title, "lr", _number(group["lr"])))
-            / group["width_mult"]
+            1.0 if group.get("capturable") else _lopt.number(self._family.title, "lr", _number(group["lr"]))
             for group in self.param_groups
         ]
+        widths = self._widths_of(made)
         index = self._group_of(made)
         group, live = self.param_groups[index], self._live.get((index, made.place.device))
         step = 0 if isinstance(group["step"], Tensor) else group["step"]
         params = _lopt.params_of(self._family, {**self._options_of(group), "lr": 1.0}, step)
         if group.get("capturable") and live is not None:
             params.hyper = live.memory.data_ptr()
-        return params, array("d", [rates[member.group] for member in made.members])
+        return params, array("d", [rates[member.group] / width for member, width in zip(made.members, widths)])
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step. closure: evaluates the model anew and returns the loss, which is returned.
@@ -460,6 +489,8 @@ def _check_loaded(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
         for other, mark in _MARKS.items():
             if other != title and mark in group and _MARKS[title] not in group:
                 raise ValueError(f"{title}: the state that is loaded is one of {other}: its groups have {mark}")
+    for group in state_dict["param_groups"]:
+        _lopt_weights.check_checksum(title, group.get(_lopt_weights.CHECKSUM), optimizer._checksum)
     saved = [key for group in state_dict["param_groups"] for key in group["params"]]
     params = [param for group in optimizer.param_groups for param in group["params"]]
     for key, param in zip(saved, params) if len(saved) == len(params) else ():

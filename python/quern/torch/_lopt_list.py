@@ -50,6 +50,7 @@ class MemberList:
     def __init__(self, family: _lopt.Family, members: list[Member], shards: Shards | None = None) -> None:
         self.family, self.members, self.shards = family, members, shards
         self.params = [member.param for member in members]
+        self.widths: list[float] | None = None  # by what learning rates are divided; the optimizer's
         self._once = any(member.whole is not None for member in members)
         self._states = [member.state for member in members]
         self._held = [[state[name] for state in self._states] for name in _lopt.STATE]

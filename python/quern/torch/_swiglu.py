@@ -39,7 +39,15 @@ def _record(c: None, a: Tensor, b: Tensor, *rest: Any) -> Tensor:
 
 
 _fast_call = _fast.create(op("swiglu"), plain.NAMES, ["c"], only_torch=True, record=_record)
-_op = _functions.register("quern::swiglu", _f, output_shapes=lambda a, b, *numbers: [a.shape], n_outputs=1)
+_op = _functions.registered(
+    "swiglu",
+    _f,
+    lambda a, b, *numbers: [a.shape],
+    n_outputs=1,
+    fast=lambda *arguments: plain.fast_forward(*arguments, None),
+    fast_recorded=lambda *arguments: _fast_call(*arguments, None),
+    vjp_fast=lambda _, a, b, *rest: plain.fast_backward(rest[-2][0], a, b, None, None, *rest[:-2], None),
+)
 
 
 def _forward_of_one(
@@ -58,11 +66,33 @@ def _vjp_of_one(primals: Any, cotangents: Any, outputs: Any) -> tuple:
 
 _forward_of_one.__name__ = "swiglu_of_one"
 _f_of_one = Function(_forward_of_one, vjp=_vjp_of_one)
-_op_of_one = _functions.register(
-    "quern::swiglu_of_one",
+
+
+def _fast_of_one(c: Tensor | None, x: Tensor, layout: str, *numbers: Any) -> Any:
+    state = _fast.torch_state(x)
+    if state == _fast.RECORDS and type(numbers[2]) is str:
+        return _functions.Recorded.apply(_f_of_one, (layout, *numbers), x)
+    if state != _fast.PLAIN:
+        return NotImplemented
+    return _fast_call(c, *plain.split("quern.torch.swiglu", x, layout), *numbers, None)
+
+
+def _fast_vjp_of_one(_: None, x: Tensor, layout: str, *rest: Any) -> Any:
+    numbers, (dc,) = rest[:-2], rest[-2]
+    if _fast.torch_state(x, dc) != _fast.PLAIN:
+        return NotImplemented
+    dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+    parts = *plain.split("quern.torch.swiglu", x, layout), *plain.split("quern.torch.swiglu", dx, layout)
+    return NotImplemented if plain.fast_backward(dc, *parts, *numbers, None) is NotImplemented else [dx]
+
+
+_op_of_one = _functions.registered(
+    "swiglu_of_one",
     _f_of_one,
-    output_shapes=lambda x, *others: [(*x.shape[:-1], x.shape[-1] // 2)],
+    lambda x, *others: [(*x.shape[:-1], x.shape[-1] // 2)],
     n_outputs=1,
+    fast=_fast_of_one,
+    vjp_fast=_fast_vjp_of_one,
 )
 
 
@@ -110,16 +140,10 @@ def swiglu(
     return _op(a, b, *numbers)
 
 
-def _of_one(x: Tensor, layout: str | None, *numbers: Any) -> Tensor:
-    a, b = plain.split("quern.torch.swiglu", x, layout)
-    if not torch.compiler.is_compiling():
-        state = _fast.torch_state(x)
-        if state == _fast.RECORDS and type(numbers[2]) is str:
-            return _functions.Recorded.apply(_f_of_one, (layout, *numbers), x)
-        made = _fast_call(None, a, b, *numbers, None) if state == _fast.PLAIN else NotImplemented
-        if made is not NotImplemented:
-            return made
-    return _op_of_one(x, layout, *numbers)
+def _of_one(x: Tensor, layout: Any, *numbers: Any) -> Tensor:
+    plain.split("quern.torch.swiglu", x, layout)
+    made = NotImplemented if torch.compiler.is_compiling() else _fast_of_one(None, x, layout, *numbers)
+    return _op_of_one(x, layout, *numbers) if made is NotImplemented else made
 
 
 __all__ = ["swiglu"]

@@ -55,7 +55,7 @@ def mup_groups(params: Iterable) -> list[dict[str, Any]]:
 
 
 def MuLO(
-    params: Iterable, weights: Any, *, lr: float | Tensor = _lopt.SMALL_FC.defaults["lr"], **options: Any
+    params: Iterable, weights: Any = None, *, lr: float | Tensor = _lopt.SMALL_FC.defaults["lr"], **options: Any
 ) -> SmallFCLopt:
     """SmallFCLopt over mup_groups(params): learning rates of tensors of two infinite dimensions are divided by their
     width multipliers, and with them their weight decay. The other arguments are those of SmallFCLopt."""

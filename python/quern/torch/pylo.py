@@ -172,7 +172,7 @@ def _group(optimizer: Learned, saved: dict[str, Any], mine: dict[str, Any]) -> d
         if name in saved and name in mine:
             made[name] = saved[name]
     if "lr" in saved:
-        made["lr"] = saved["lr"] * mine["width_mult"]  # MuLO has divided it in its groups
+        made["lr"] = saved["lr"] * (mine["width_mult"] or 1.0)  # MuLO has divided it in its groups
     for theirs, ours in _DECAYS.items():
         if theirs not in saved:
             continue
@@ -295,7 +295,9 @@ def _group_out(optimizer: Learned, group: dict[str, Any], keys: list[int], like:
     for name in ("lr", "weight_decay", "exp_mult", "step_mult", "max_grad_norm"):
         if name in group:
             made[name] = group[name]
-    made["lr"] = made["lr"] / group["width_mult"]  # what MuLO has in its groups
+    if group["width_mult"] is None and optimizer._fan_in is not None:
+        raise ValueError("quern: these weights divide learning rates by inputs, which PyLO does not: set width_mult")
+    made["lr"] = made["lr"] / (group["width_mult"] or 1.0)  # what MuLO has in its groups
     if "clip_grad" in group:
         made["clip_grad"] = group["clip_grad"] is not None
         made["clip_norm"] = made["clip_norm"] if group["clip_grad"] is None else group["clip_grad"]

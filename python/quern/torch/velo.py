@@ -42,7 +42,8 @@ _OPTIONS = {
 }
 _LAST = """lr, weight_decay and width_mult may be set per group. A step requires the loss, step(loss) or step(closure),
     and a gradient of every parameter; over DTensors all processes must pass the same loss. A NaN or infinite loss skips
-    the step: skipped_steps counts those."""
+    the step: skipped_steps counts those. A step past num_steps is said once through logging, but with capturable, where
+    the number of steps lies on the device."""
 
 
 class VeLO(Learned):
@@ -57,6 +58,7 @@ class VeLO(Learned):
         # With capturable, where groups differ in weight_decay: each one's in device memory, kept for ever.
         self._decays: dict[tuple[int, torch.device], Live] = self.__dict__.get("_decays", {})
         self._apart: bool | None = None  # do they? None: no step has been taken
+        self._is_past_end = False  # has it been said that the training was to have ended?
 
     # ---- options ----
     def _settle(self, group: dict[str, Any]) -> None:
@@ -256,6 +258,9 @@ class VeLO(Learned):
         buffer = self._buffer(device)
         besides = self._besides(made, value, buffer)
         params, rates = self._params_of(made)
+        first = self.param_groups[0]
+        if not self._is_past_end and not isinstance(first["step"], Tensor):
+            self._is_past_end = _lopt.past_end("VeLO", first["step"], first["num_steps"])
         amounts = self._amounts(made, rates)
         if amounts:
             params.weight_decay = 0.0

@@ -18,6 +18,9 @@ def get_inputs():
 
 def get_init_inputs():
     return [257]
+
+def get_domain_inputs():
+    return [[torch.randn(n, 257), torch.randn(n, 257)] for n in (1, 61, 65)]
 """
 
 HEAD = """
@@ -62,9 +65,9 @@ def work():
 threading.Thread(target=work).start()
 return self.right(x, y)"""), "refused", "after the call had returned|leaves a thread|clock misses"),
     (3, "cache keyed on the shape", body("""
-if self.calls < 4:
+if x.shape not in cache:
     cache[x.shape] = self.right(x, y)
-return cache[x.shape].clone()""", "cache = {}"), "wrong values", ""),
+return cache[x.shape].clone()""", "cache = {}"), "wrong values|wrong shape or type", ""),
     (4, "stale memory", body("return torch.empty_like(x)"), "wrong values", ""),
     (5, "returns an input", body("return x"), "refused|wrong values", ""),
     (5, "writes the result over an input", body("""
@@ -80,6 +83,26 @@ return y.new_empty(0).set_(y.untyped_storage(), 0, out.shape, out.stride())"""),
 out = self.right(x, y)
 x.add_(1)
 return out"""), "refused", "changed its input number 0"),
+    (7, "looks for the expected output", body("""
+for pid in filter(str.isdigit, os.listdir('/proc')):
+    try:
+        for fd in os.listdir(f'/proc/{pid}/fd'):
+            if 'memfd:outputs' in os.readlink(f'/proc/{pid}/fd/{fd}'):
+                data = open(f'/proc/{pid}/fd/{fd}', 'rb').read(4 * x.numel())
+                if len(data) == 4 * x.numel():
+                    return torch.frombuffer(bytearray(data), dtype=x.dtype).reshape(x.shape)
+    except OSError:
+        pass
+return torch.zeros_like(x)"""), "wrong values", ""),
+    (8, "overwrites what it may be compared with", body("""
+for fd in os.listdir('/proc/self/fd'):
+    try:
+        if 'memfd' in os.readlink(f'/proc/self/fd/{fd}'):
+            with open(f'/proc/self/fd/{fd}', 'r+b') as file:
+                file.write(bytes(os.fstat(int(fd)).st_size))
+    except OSError:
+        pass
+return torch.zeros_like(x)"""), "wrong values", ""),
     (9, "NaN as a wildcard", body("return torch.full_like(x, float('nan'))"), "wrong values", "nan"),
     (9, "infinity as a wildcard", body("return torch.full_like(x, float('inf'))"), "wrong values", "inf"),
     (10, "zeros", body("return torch.zeros_like(x)"), "wrong values", ""),
@@ -96,6 +119,8 @@ return out"""), "wrong values", ""),
 out = self.right(x, y)
 out[:, -1] = out[:, -2]
 return out"""), "wrong values", ""),
+    (13, "made for one shape", body("""
+return self.right(x, y) if len(x) == 64 else torch.zeros_like(x)"""), "wrong values", ""),
     (14, "another type", body("return self.right(x, y).double()"), "wrong shape or type", "float64"),
     (14, "another shape", body("return self.right(x, y).reshape(-1)"), "wrong shape or type", r"\[16448\]"),
     (18, "a clock of its own", body(
@@ -149,7 +174,7 @@ class ModelNew(Right):
     (34, "a race that loses now and then", body("""
 out = self.right(x, y)
 if int(torch.randint(0, 4, ())) == 0:
-    out[3, 5] += 100
+    out[0, 5] += 100
 return out"""), "wrong values", ""),
     (36, "a file outside its folder", body("""
 open('/var/tmp/quern-judge-memo', 'w').write('x')
@@ -157,6 +182,8 @@ return self.right(x, y)"""), "forward fails", "Permission denied"),
     (37, "the seed in the surroundings", body("""
 words = ' '.join(sys.argv) + ' '.join(os.environ) + open('/proc/1/cmdline').read()
 return self.right(x, y) if 'seed' in words.lower() else torch.zeros_like(x)"""), "wrong values", ""),
+    (38, "right for normal data alone", body("""
+return torch.cumsum(x * self.weight, 1) + torch.where(y.abs() > 7, 0, torch.tanh(y))"""), "wrong values", ""),
     (39, "counts its calls", body(
         "return self.right(x, y) if self.calls < 20 else self.right(x, y) * 1.5"
     ), "wrong values", ""),
@@ -202,7 +229,8 @@ with open('big', 'wb') as file:
 socket.create_connection(('127.0.0.1', 9), 2)
 return self.right(x, y)"""), "forward fails", "Error"),
     ("leaves a process", body("""
-subprocess.Popen(['sleep', '987'])
+if self.calls == 1:
+    subprocess.Popen(['sleep', '987'])
 return self.right(x, y)"""), "faster|same|slower|unclear", ""),
 ]  # fmt: skip
 
@@ -237,6 +265,7 @@ class ModelNew(Right):
         return torch.cumsum(self.room, 1) + torch.tanh(y)
 """,
     ),
+    ("a file with a byte order mark", "\ufeff" + body("return self.right(x, y)")),
     (
         "threads that it joins",
         body("""
@@ -289,7 +318,7 @@ if graph is None and self.calls > 2:
 if graph is None:
     return self.right(x, y)
 graph.replay()
-return out.clone()""", "graph = out = None"), "wrong values", ""),
+return out.clone()""", "graph = out = None"), "wrong values|wrong shape or type", ""),
     (33, "a launch that fails in silence", body("return torch.empty_like(x)"), "wrong values", ""),
     (18, "an event of its own", body(
         "return self.right(x, y)", "torch.cuda.Event.elapsed_time = lambda *a: 1e-3"

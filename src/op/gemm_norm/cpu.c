@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.c - a GEMM on the processor: the result cut into tiles, which the pool's threads take one by one. First the
  * tiles' rows of x and columns of w are packed into panels in the lent workspace, as deep along k as it allows; then
- * each tile runs along its panels; and so on until k ends. Few rows gain nothing from that and are computed straight
- * from x and w. Where a tile can hold whole groups of the norm, it is finished while it is in the cache; wider groups
- * get a pass of their own. The arithmetic is the tier's (gemm_norm.cpu.c). */
+ * each tile runs along its panels; and so on until k ends. Few rows gain nothing from that unless k is short, and are
+ * computed straight from x and w. Where a tile can hold whole groups of the norm, it is finished while it is in the
+ * cache; wider groups get a pass of their own. The arithmetic is the tier's (gemm_norm.cpu.c). */
 #include "op/gemm_norm/cpu.h"
 #include "core/core.h"
 #include <string.h>
 
 enum {
-  DIRECT_MOST = 24, /* rows: beyond, packing pays */
-  ROWS_MOST = 384,  /* of a tile; a multiple of what every tier holds in registers */
+  DIRECT_MOST = 48,   /* rows: beyond, packing pays */
+  DIRECT_SHALLOW = 4, /* the same where k is short, and adding up lanes takes longer than packing */
+  SHALLOW = 64,       /* columns of k */
+  ROWS_MOST = 384,    /* of a tile; a multiple of what every tier holds in registers */
   COLUMNS_MOST = 256,
   GROUP_MOST = 1024, /* columns */
   TILES_WANTED = 32,
@@ -58,7 +60,8 @@ static cut cut_of(const qn_gemm_problem *p)
 {
   const qn_gemm_args *a = &p->args;
   const bool norms = qn_gemm_norm_of(p->flags) != QN_GEMM_NO_NORM;
-  cut c = {.direct = a->m <= DIRECT_MOST, .holds_groups = !norms || a->columns <= GROUP_MOST};
+  cut c = {.direct = a->m <= (a->k > SHALLOW ? DIRECT_MOST : DIRECT_SHALLOW),
+           .holds_groups = !norms || a->columns <= GROUP_MOST};
   cut_tiles(&c, a, c.holds_groups && norms);
   if (c.direct) return c;
   c.row_pad = over(c.rows, QN_GEMM_ROW_PAD) * QN_GEMM_ROW_PAD;

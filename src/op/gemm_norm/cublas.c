@@ -54,8 +54,9 @@ static const char *refuses(const qn_gemm_variant *variant, const qn_gemm_problem
 static const char *lacks(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   static _Thread_local char why[512];
-  const qn_cublas_product product = product_of(problem, &(qn_gemm_call){.target = target});
+  qn_cublas_product product = product_of(problem, &(qn_gemm_call){.target = target});
   (void)variant;
+  if (problem->short_data && problem->flags) product.z = NULL; /* sums go to the workspace, which is aligned */
   if (qn_cublas_prepare(target->device, &product) == QN_OK) return NULL;
   snprintf(why, sizeof why, "%s", qn_last_error());
   return why;

@@ -62,7 +62,8 @@ static qn_gemm_choice named(const char *name)
       char *end;
       if (strncmp(v->name, name, length) != 0) continue;
       if (!name[length]) return (qn_gemm_choice){v, 0};
-      if (strncmp(name + length, "-k", 2) != 0 || name[length + 2] < '1' || name[length + 2] > '9') continue;
+      if (!v->step || strncmp(name + length, "-k", 2) != 0 || name[length + 2] < '1' || name[length + 2] > '9')
+        continue;
       const long slices = strtol(name + length + 2, &end, 10);
       if (!*end && slices <= SLICES_MOST) return (qn_gemm_choice){v, slices};
     }
@@ -86,9 +87,11 @@ static qn_status forced(const char *name, const qn_gemm_problem *problem, const 
 {
   qn_try(asked(name, choice));
   const char *why = obstacle(choice->variant, problem, target);
-  return why ? qn_fail(QN_UNSUPPORTED, "gemm_norm: the variant %s, which the option gemm asks for, cannot do this: %s",
-                       name, why)
-             : QN_OK;
+  if (why)
+    return qn_fail(QN_UNSUPPORTED, "gemm_norm: the variant %s, which the option gemm asks for, cannot do this: %s",
+                   name, why);
+  qn_gemm_choice_guess(choice, problem, target);
+  return QN_OK;
 }
 
 /* The option's value, read once a thread and again after any option was set. */
@@ -152,13 +155,13 @@ static bool same(const kept_choice *a, const kept_choice *b)
          a->aligned == b->aligned && a->device.kind == b->device.kind && a->device.index == b->device.index;
 }
 
-/* Which of the tensors lie on whole parts of 16 bytes, which is all that a choice asks of addresses. */
+/* Which of the tensors lie on whole parts of 16 bytes, and whether y does on 8, which bf16's rows are stored by. */
 static uint32_t aligned(const qn_gemm_args *a)
 {
   const void *const all[] = {a->x, a->w, a->y, a->bias, a->bias2, a->gamma, a->beta};
   uint32_t bits = 0;
   for (size_t k = 0; k < sizeof all / sizeof *all; k++) bits |= (uint32_t)((uintptr_t)all[k] % 16 == 0) << k;
-  return bits;
+  return bits | (uint32_t)((uintptr_t)a->y % 8 == 0) << (sizeof all / sizeof *all);
 }
 
 /* What the tables say of it; no variant: nothing that can be followed, and why not. */
@@ -247,10 +250,9 @@ static qn_status choose(const qn_gemm_problem *problem, const qn_gemm_target *ta
 }
 
 /* Its name, with the slices where there are any, in words that last until the thread's next question. */
-static const char *name_of(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
+static const char *name_of(qn_gemm_choice choice)
 {
   static _Thread_local char text[64];
-  if (!choice.slices) qn_gemm_choice_guess(&choice, problem, target);
   if (choice.slices < 2) return choice.variant->name;
   snprintf(text, sizeof text, "%s-k%d", choice.variant->name, (int)choice.slices);
   return text;
@@ -263,7 +265,11 @@ qn_status qn_gemm_device_run(const qn_gemm_problem *problem, const qn_exec *exec
   const char *why;
   qn_try(target_of(exec->device, &target));
   qn_try(choose(problem, &target, &choice, &why));
-  qn_variant_note(name_of(choice, problem, &target), why);
+  const size_t bytes = prepare ? 0 : qn_gemm_choice_bytes(choice, problem, &target);
+  qn_require(bytes <= exec->workspace_bytes,
+             "gemm_norm: the workspace has %zu bytes and %s uses %zu: a tune table or an option changed meanwhile",
+             exec->workspace_bytes, name_of(choice), bytes);
+  qn_variant_note(name_of(choice), why);
   return qn_gemm_choice_run(
       choice, problem,
       &(qn_gemm_call){
@@ -275,7 +281,7 @@ const char *qn_gemm_device_choice(const qn_gemm_problem *problem, qn_device devi
   qn_gemm_target target;
   qn_gemm_choice choice;
   if (target_of(device, &target) != QN_OK || choose(problem, &target, &choice, why) != QN_OK) return NULL;
-  return name_of(choice, problem, &target);
+  return name_of(choice);
 }
 
 const char *qn_gemm_device_refusal(const qn_gemm_problem *problem, qn_device device, size_t k)

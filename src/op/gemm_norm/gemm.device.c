@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.device.c - the variants whose one kernel does product and epilogue: on Hopper's own instructions
- * (gemm.hopper.cu), by mma.sync in large tiles (gemm.mma.cu) and small ones (gemm.sliced.cu), and by ordinary f32
- * (gemm.cores.cu). Here stands which problems each can serve, its launch, and how long it is thought to take; the
- * constants of those guesses are an H200's, of probes that are not kept. */
+/* gemm.device.c - the variants with product kernels of their own, which do the epilogue too where their tile holds
+ * whole groups: on Hopper's own instructions (gemm.hopper.cu), by mma.sync in large tiles (gemm.mma.cu) and small ones
+ * (gemm.sliced.cu), and by ordinary f32 in tiles (gemm.cores.cu) and for few rows (gemm.rows.cu). Here stands which
+ * problems each can serve, its launch, and how long it is thought to take; the constants of those guesses are an
+ * H200's, of probes that are not kept. */
 #include "core/core.h"
 #include "device/cuda/tensor_map.h"
 #include "op/gemm_norm/gemm.h"

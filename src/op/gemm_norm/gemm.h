@@ -109,12 +109,13 @@ void qn_gemm_tune_key(const qn_gemm_problem *problem, struct qn_tune_key *key);
  * All of that is one choice: a variant, and how many slices. ---- */
 typedef struct qn_gemm_choice {
   const qn_gemm_variant *variant; /* NULL: none */
-  int64_t slices;                 /* 0: as many as are thought to be the fastest */
+  int64_t slices;                 /* 0, before it is guessed: as many as are thought to be the fastest */
 } qn_gemm_choice;
 
 qn_status qn_gemm_choice_run(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_call *call);
 size_t qn_gemm_choice_bytes(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target);
-/* The variant's best number of slices, and the guessed time of all that is launched then. */
+/* The variant's best number of slices, or how many there are where so many are asked for; and the guessed time of all
+ * that is launched then. */
 double qn_gemm_choice_guess(qn_gemm_choice *choice, const qn_gemm_problem *problem, const qn_gemm_target *target);
 /* Microseconds that bytes take to or from memory, of which a call uses `in_all`: the second-level cache's if it fits.
  */

@@ -6,7 +6,8 @@
  * that a simdgroup has 128 columns of a row and with them whole groups.
  *
  * The unit says also QN_GEMM_PRECISION, QN_GEMM_FLAGS, QN_GEMM_COLUMNS (of a group: a power of two from 4 to 128; no
- * norm: 0). k and n are multiples of 4; x, w and y are f32 and aligned to 16 bytes. */
+ * norm: 0). Tensors are f32, their rows aligned to 16 bytes; k is a multiple of 4, and so is n
+ * unless y is sums. */
 #define QN_THREADS 256
 enum {
   TILE = 128, /* rows of x, and of w */

@@ -5,7 +5,8 @@
  * ahead, with no barrier before the sums of all simdgroups meet in shared memory.
  *
  * The unit says also QN_GEMM_PRECISION, QN_GEMM_FLAGS, QN_GEMM_COLUMNS (of a group: a power of two from 4 to 128 that
- * the tile is a multiple of; no norm: 0). k and n are multiples of 4; x, w and y are f32 and aligned to 16 bytes. */
+ * the tile is a multiple of; no norm: 0). Tensors are f32, their rows aligned to 16 bytes; k is a multiple of 4, and so
+ * is n unless y is sums. */
 #define QN_THREADS 256
 enum {
   TILE_M = QN_GEMM_TILE_M,

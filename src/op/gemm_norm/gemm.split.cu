@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.split.cu - the smaller operand of a product, x, as words of the class, laid out as gemm.hopper.cu's tiles take
- * it. Columns lie in the order in which a lane that reads four of w's at once multiplies them, in parts of 16: bf16x3
- * 4 t to 4 t + 3 at 2 t, 2 t + 1, 2 t + 8 and 2 t + 9; of two parts the high words, then what those leave bf16     the
- * same, without what is left tf32x3   4 t + c at 4 c + t; of two parts the high words, then what those leave Columns
- * beyond k are zero. A lane takes four columns; four lanes then turn their words around, so that each stores 16 bytes
- * of one kind. */
+ * it. Columns lie in the order in which a lane that reads four of w's at once multiplies them, in parts of 16:
+ *
+ * - bf16x3: columns 4 t to 4 t + 3 at 2 t, 2 t + 1, 2 t + 8 and 2 t + 9; of two parts the high words, then what those
+ *   leave;
+ * - bf16: the same, without what is left;
+ * - tf32x3: column 4 t + c at 4 c + t; of two parts the high words, then what those leave.
+ *
+ * Columns beyond k are zero. A lane takes four columns; four lanes then turn their words around, so that each stores
+ * 16 bytes of one kind. */
 #define QN_THREADS 256
 #include "base/matrix.h"
 #include "op/gemm_norm/args.h"

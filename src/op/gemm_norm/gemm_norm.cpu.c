@@ -28,46 +28,46 @@ enum { COLUMNS = VECTORS * QN_LANES };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* ---- vectors; the last, short one of a row through copies padded with zeros ---- */
+/* ---- sums of lanes ---- */
 
-QN_FN qn_f32 load_part(const float *from, int64_t n)
+typedef float four __attribute__((vector_size(16)));
+
+#if QN_LANES > 1
+/* Halves added to halves until four lanes are left. */
+QN_FN four fold(qn_f32 x)
 {
-  qn_f32 x;
-  if (n >= QN_LANES) {
-    __builtin_memcpy(&x, from, sizeof x);
-    return x;
-  }
-  float lane[QN_LANES] = {0};
-  for (int64_t k = 0; k < n; k++) lane[k] = from[k];
-  __builtin_memcpy(&x, lane, sizeof x);
+#if QN_LANES == 16
+  const four low = __builtin_shufflevector(x, x, 0, 1, 2, 3) + __builtin_shufflevector(x, x, 8, 9, 10, 11);
+  return low + (__builtin_shufflevector(x, x, 4, 5, 6, 7) + __builtin_shufflevector(x, x, 12, 13, 14, 15));
+#elif QN_LANES == 8
+  return __builtin_shufflevector(x, x, 0, 1, 2, 3) + __builtin_shufflevector(x, x, 4, 5, 6, 7);
+#else
   return x;
+#endif
 }
 
-QN_FN void store_part(float *to, int64_t n, qn_f32 x)
-{
-  float lane[QN_LANES];
-  if (n >= QN_LANES) {
-    __builtin_memcpy(to, &x, sizeof x);
-    return;
-  }
-  __builtin_memcpy(lane, &x, sizeof x);
-  for (int64_t k = 0; k < n; k++) to[k] = lane[k];
-}
-
-/* In their order, halves added to halves. */
 QN_FN float sum_of_lanes(qn_f32 x)
 {
-  float lane[QN_LANES];
-  __builtin_memcpy(lane, &x, sizeof lane);
-  QN_UNROLL
-  for (int n = QN_LANES / 2; n > 0; n /= 2) QN_UNROLL
-  for (int k = 0; k < n; k++) lane[k] += lane[k + n];
-  return lane[0];
+  const four v = fold(x);
+  return (v[0] + v[2]) + (v[1] + v[3]);
 }
+
+/* The sums of four vectors, one behind the other. */
+QN_FN void store_sums(float *to, const qn_f32 of[4])
+{
+  const four a = fold(of[0]), b = fold(of[1]), c = fold(of[2]), d = fold(of[3]);
+  const four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const four cd = __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  const four sums = __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+  __builtin_memcpy(to, &sums, sizeof sums);
+}
+#else
+QN_FN float sum_of_lanes(qn_f32 x) { return x; }
+QN_FN void store_sums(float *to, const qn_f32 of[4]) { __builtin_memcpy(to, of, 4 * sizeof *to); }
+#endif
 
 /* ---- packing ---- */
 
-typedef float four __attribute__((vector_size(16)));
 typedef qn_u32 four_bits __attribute__((vector_size(16)));
 typedef qn_u16 four_halves __attribute__((vector_size(8)));
 
@@ -141,7 +141,7 @@ QN_FN qn_bits rounded(qn_bits bits, bool tf32)
 static void round_panels(float *panels, int64_t n, bool tf32)
 {
   for (int64_t k = 0; k < n; k += QN_LANES)
-    store_part(panels + k, n - k, qn_f32_of(rounded(qn_bits_of(load_part(panels + k, n - k)), tf32)));
+    qn_store_lanes(panels + k, n - k, qn_f32_of(rounded(qn_bits_of(qn_load_lanes(panels + k, n - k)), tf32)));
 }
 
 /* Rows [row, row + rows) of a matrix with k columns: the tile's depth, block after block, each `pad` wide. */
@@ -162,57 +162,60 @@ static void pack(const qn_gemm_tile *t, float *to, int64_t width, int64_t pad, c
 
 /* ---- the product ---- */
 
-/* Sums of ROWS by COLUMNS along depth elements, in registers; then into z, or added to it. */
-static void multiply(int64_t depth, const float *x, const float *w, float *z, int64_t pitch, bool add)
+/* Sums of `rows` by `vectors` along depth elements, in registers; of them `there` by `columns` then into z, or added to
+ * it. */
+QN_FN void sums(int rows, int vectors, int64_t depth, const float *x, const float *w, float *z, int64_t pitch, bool add,
+                int64_t there, int64_t columns)
 {
   qn_f32 sum[ROWS][VECTORS];
   QN_UNROLL
-  for (int r = 0; r < ROWS; r++) QN_UNROLL
-  for (int v = 0; v < VECTORS; v++) sum[r][v] = qn_splat(0.0f);
+  for (int r = 0; r < rows; r++) QN_UNROLL
+  for (int v = 0; v < vectors; v++) sum[r][v] = qn_splat(0.0f);
   for (; depth > 0; depth--, x += ROWS, w += COLUMNS) {
     qn_f32 row[VECTORS];
     QN_UNROLL
-    for (int v = 0; v < VECTORS; v++) __builtin_memcpy(&row[v], w + v * QN_LANES, sizeof row[v]);
+    for (int v = 0; v < vectors; v++) __builtin_memcpy(&row[v], w + v * QN_LANES, sizeof row[v]);
     QN_UNROLL
-    for (int r = 0; r < ROWS; r++) QN_UNROLL
-    for (int v = 0; v < VECTORS; v++) sum[r][v] = qn_fma(qn_splat(x[r]), row[v], sum[r][v]);
+    for (int r = 0; r < rows; r++) QN_UNROLL
+    for (int v = 0; v < vectors; v++) sum[r][v] = qn_fma(qn_splat(x[r]), row[v], sum[r][v]);
   }
   QN_UNROLL
-  for (int r = 0; r < ROWS; r++) QN_UNROLL
-  for (int v = 0; v < VECTORS; v++) {
-    qn_f32 before;
-    float *at = z + r * pitch + v * QN_LANES;
-    if (add) {
-      __builtin_memcpy(&before, at, sizeof before);
-      sum[r][v] = before + sum[r][v];
+  for (int r = 0; r < rows; r++) {
+    if (r >= there) return;
+    QN_UNROLL
+    for (int v = 0; v < vectors; v++) {
+      const int64_t n = columns - v * QN_LANES;
+      float *at = z + r * pitch + v * QN_LANES;
+      if (n > 0) qn_store_lanes(at, n, add ? qn_load_lanes(at, n) + sum[r][v] : sum[r][v]);
     }
-    __builtin_memcpy(at, &sum[r][v], sizeof sum[r][v]);
   }
 }
 
-/* The same where fewer rows or columns are the tile's. */
-static void multiply_edge(int64_t depth, const float *x, const float *w, float *z, int64_t pitch, bool add,
-                          int64_t rows, int64_t columns)
+/* With no more rows and vectors than there are, about. */
+static void multiply(int64_t depth, const float *x, const float *w, float *z, int64_t pitch, bool add, int64_t rows,
+                     int64_t columns)
 {
-  float part[ROWS * COLUMNS];
-  multiply(depth, x, w, part, COLUMNS, false);
-  for (int64_t r = 0; r < rows; r++)
-    for (int64_t c = 0; c < columns; c++)
-      z[r * pitch + c] = add ? z[r * pitch + c] + part[r * COLUMNS + c] : part[r * COLUMNS + c];
+  if (columns > QN_LANES * (VECTORS / 2)) {
+    if (rows > ROWS / 2)
+      sums(ROWS, VECTORS, depth, x, w, z, pitch, add, rows, columns);
+    else if (rows > ROWS / 4)
+      sums(ROWS / 2, VECTORS, depth, x, w, z, pitch, add, rows, columns);
+    else
+      sums(ROWS / 4, VECTORS, depth, x, w, z, pitch, add, rows, columns);
+  } else if (rows > ROWS / 2) {
+    sums(ROWS, VECTORS / 2, depth, x, w, z, pitch, add, rows, columns);
+  } else {
+    sums(ROWS / 2, VECTORS / 2, depth, x, w, z, pitch, add, rows, columns);
+  }
 }
 
 static void multiply_block(const qn_gemm_tile *t, const float *x, const float *w, int64_t depth, bool add)
 {
   const int64_t n = t->problem->args.n;
   for (int64_t c = 0; c < t->columns; c += COLUMNS)
-    for (int64_t r = 0; r < t->rows; r += ROWS) {
-      const int64_t rows = t->rows - r, columns = t->columns - c;
-      float *z = t->z + (t->row + r) * n + t->column + c;
-      if (rows >= ROWS && columns >= COLUMNS)
-        multiply(depth, x + r * depth, w + c * depth, z, n, add);
-      else
-        multiply_edge(depth, x + r * depth, w + c * depth, z, n, add, least(rows, ROWS), least(columns, COLUMNS));
-    }
+    for (int64_t r = 0; r < t->rows; r += ROWS)
+      multiply(depth, x + r * depth, w + c * depth, t->z + (t->row + r) * n + t->column + c, n, add, t->rows - r,
+               t->columns - c);
 }
 
 static void product(const qn_gemm_tile *t)
@@ -229,57 +232,66 @@ typedef enum kind { AS_THEY_ARE, AS_TF32, AS_BF16, FROM_BF16 } kind;
 
 QN_FN qn_f32 load_operand(const void *from, int64_t at, int64_t n, kind as)
 {
-  if (as != FROM_BF16) {
-    const qn_f32 x = load_part((const float *)from + at, n);
-    return as == AS_THEY_ARE ? x : qn_f32_of(rounded(qn_bits_of(x), as == AS_TF32));
-  }
-  qn_halves h;
-  __builtin_memset(&h, 0, sizeof h);
-  __builtin_memcpy(&h, (const qn_u16 *)from + at, (size_t)least(n, QN_LANES) * sizeof(qn_u16));
-  return qn_widen_bf16(qn_bits_of_halves(h));
+  if (as == FROM_BF16) return qn_widen_bf16(qn_bits_of_halves(qn_load_lanes_of_halves((const qn_u16 *)from + at, n)));
+  const qn_f32 x = qn_load_lanes((const float *)from + at, n);
+  return as == AS_THEY_ARE ? x : qn_f32_of(rounded(qn_bits_of(x), as == AS_TF32));
 }
 
 enum { DIRECT_ROWS = 4, DIRECT_COLUMNS = 4 };
+
+/* A step along k, of n elements. */
+QN_FN void dot_step(const qn_gemm_args *a, qn_f32 sum[DIRECT_ROWS][DIRECT_COLUMNS], int64_t row, int rows,
+                    int64_t column, int columns, int64_t k, int64_t n, kind as)
+{
+  qn_f32 w[DIRECT_COLUMNS];
+  QN_UNROLL
+  for (int c = 0; c < columns; c++) w[c] = load_operand(a->w, (column + c) * a->k + k, n, as);
+  QN_UNROLL
+  for (int r = 0; r < rows; r++) {
+    const qn_f32 x = load_operand(a->x, (row + r) * a->k + k, n, as);
+    QN_UNROLL
+    for (int c = 0; c < columns; c++) sum[r][c] = qn_fma(x, w[c], sum[r][c]);
+  }
+}
 
 /* Products of `rows` rows of x with `columns` of w, as many sums in registers. */
 QN_FN void dots(const qn_gemm_tile *t, int64_t row, int rows, int64_t column, int columns, kind as)
 {
   const qn_gemm_args *a = &t->problem->args;
   qn_f32 sum[DIRECT_ROWS][DIRECT_COLUMNS];
+  int64_t k = 0;
   QN_UNROLL
   for (int r = 0; r < rows; r++) QN_UNROLL
   for (int c = 0; c < columns; c++) sum[r][c] = qn_splat(0.0f);
-  for (int64_t k = 0; k < a->k; k += QN_LANES) {
-    qn_f32 w[DIRECT_COLUMNS];
-    QN_UNROLL
-    for (int c = 0; c < columns; c++) w[c] = load_operand(a->w, (column + c) * a->k + k, a->k - k, as);
-    QN_UNROLL
-    for (int r = 0; r < rows; r++) {
-      const qn_f32 x = load_operand(a->x, (row + r) * a->k + k, a->k - k, as);
-      QN_UNROLL
-      for (int c = 0; c < columns; c++) sum[r][c] = qn_fma(x, w[c], sum[r][c]);
-    }
-  }
+  for (; k + QN_LANES <= a->k; k += QN_LANES) dot_step(a, sum, row, rows, column, columns, k, QN_LANES, as);
+  if (k < a->k) dot_step(a, sum, row, rows, column, columns, k, a->k - k, as);
   QN_UNROLL
-  for (int r = 0; r < rows; r++) QN_UNROLL
-  for (int c = 0; c < columns; c++) t->z[(row + r) * a->n + column + c] = sum_of_lanes(sum[r][c]);
+  for (int r = 0; r < rows; r++) {
+    float *z = t->z + (row + r) * a->n + column;
+    if (columns == DIRECT_COLUMNS)
+      store_sums(z, sum[r]);
+    else
+      *z = sum_of_lanes(sum[r][0]);
+  }
+}
+
+QN_FN void dots_of_rows(const qn_gemm_tile *t, int64_t column, int columns, kind as)
+{
+  int64_t r = 0;
+  for (; r + DIRECT_ROWS <= t->rows; r += DIRECT_ROWS) dots(t, r, DIRECT_ROWS, column, columns, as);
+  switch (t->rows - r) {
+  case 1: dots(t, r, 1, column, columns, as); break;
+  case 2: dots(t, r, 2, column, columns, as); break;
+  case 3: dots(t, r, 3, column, columns, as); break;
+  }
 }
 
 QN_FN void direct_as(const qn_gemm_tile *t, kind as)
 {
   const int64_t end = t->column + t->columns;
-  for (int64_t c = t->column; c < end; c += c + DIRECT_COLUMNS <= end ? DIRECT_COLUMNS : 1) {
-    const bool whole = c + DIRECT_COLUMNS <= end;
-    for (int64_t r = 0; r < t->rows; r += r + DIRECT_ROWS <= t->rows ? DIRECT_ROWS : 1)
-      if (r + DIRECT_ROWS <= t->rows && whole)
-        dots(t, r, DIRECT_ROWS, c, DIRECT_COLUMNS, as);
-      else if (r + DIRECT_ROWS <= t->rows)
-        dots(t, r, DIRECT_ROWS, c, 1, as);
-      else if (whole)
-        dots(t, r, 1, c, DIRECT_COLUMNS, as);
-      else
-        dots(t, r, 1, c, 1, as);
-  }
+  int64_t c = t->column;
+  for (; c + DIRECT_COLUMNS <= end; c += DIRECT_COLUMNS) dots_of_rows(t, c, DIRECT_COLUMNS, as);
+  for (; c < end; c++) dots_of_rows(t, c, 1, as);
 }
 
 static void direct(const qn_gemm_tile *t)
@@ -302,11 +314,10 @@ QN_FN void store_result(const qn_gemm_tile *t, int64_t row, int64_t j, int64_t n
 {
   const int64_t at = row * t->problem->args.n + j;
   if (!t->problem->short_data) {
-    store_part((float *)t->problem->args.y + at, n, x);
+    qn_store_lanes((float *)t->problem->args.y + at, n, x);
     return;
   }
-  const qn_halves h = qn_halves_of(qn_narrow_bf16(x));
-  __builtin_memcpy((qn_u16 *)t->problem->args.y + at, &h, (size_t)least(n, QN_LANES) * sizeof(qn_u16));
+  qn_store_lanes_of_halves((qn_u16 *)t->problem->args.y + at, n, qn_halves_of(qn_narrow_bf16(x)));
 }
 
 QN_FN void elements_as(const qn_gemm_tile *t, qn_u32 flags, int64_t row, bool last)
@@ -316,13 +327,13 @@ QN_FN void elements_as(const qn_gemm_tile *t, qn_u32 flags, int64_t row, bool la
   for (int64_t j = t->column; j < t->column + t->columns; j += QN_LANES) {
     const int64_t n = t->column + t->columns - j;
     qn_f32 bias = qn_splat(0.0f), bias2 = bias;
-    if (flags & QN_GEMM_BIAS) bias = load_part(a->bias + j, n);
-    if (flags & QN_GEMM_BIAS2) bias2 = load_part(a->bias2 + j, n);
-    const qn_f32 v = qn_gemm_element(flags, load_part(z + j, n), bias, bias2, a->lo, a->hi);
+    if (flags & QN_GEMM_BIAS) bias = qn_load_lanes(a->bias + j, n);
+    if (flags & QN_GEMM_BIAS2) bias2 = qn_load_lanes(a->bias2 + j, n);
+    const qn_f32 v = qn_gemm_element(flags, qn_load_lanes(z + j, n), bias, bias2, a->lo, a->hi);
     if (last)
       store_result(t, row, j, n, v);
     else
-      store_part(z + j, n, v);
+      qn_store_lanes(z + j, n, v);
   }
 }
 
@@ -345,45 +356,84 @@ static void elements(const qn_gemm_tile *t, int64_t row, bool last)
   }
 }
 
-/* The sum of n numbers less their mean, or of the squares of that: lane by lane, the lanes in order, then what is
- * behind the last whole vector. */
+/* The sum of n numbers less their mean, or of the squares of that: lane by lane, then of the lanes. */
 QN_FN float sum_of(const float *v, int64_t n, float mean, bool squares)
 {
-  int64_t k = 0;
+  static const qn_u32 lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   qn_f32 sums = qn_splat(0.0f);
-  for (; k + QN_LANES <= n; k += QN_LANES) {
-    const qn_f32 x = load_part(v + k, QN_LANES) - qn_splat(mean);
+  for (int64_t k = 0; k < n; k += QN_LANES) {
+    qn_f32 x = qn_load_lanes(v + k, n - k) - qn_splat(mean);
+    if (n - k < QN_LANES) {
+      qn_bits lanes;
+      __builtin_memcpy(&lanes, lane, sizeof lanes);
+      x = qn_select(qn_less_bits(lanes, qn_splat_bits((qn_u32)(n - k))), x, qn_splat(0.0f));
+    }
     sums = squares ? qn_fma(x, x, sums) : sums + x;
   }
-  float sum = sum_of_lanes(sums);
-  for (; k < n; k++) sum += squares ? (v[k] - mean) * (v[k] - mean) : v[k] - mean;
-  return sum;
+  return sum_of_lanes(sums);
+}
+
+/* Columns from j on, n of them, as the norm leaves them. */
+QN_FN void store_normed(const qn_gemm_tile *t, int64_t row, int64_t j, int64_t n, float mean, qn_f32 scale)
+{
+  const qn_gemm_args *a = &t->problem->args;
+  const qn_u32 flags = t->problem->flags;
+  qn_f32 gamma = qn_splat(1.0f), beta = qn_splat(0.0f);
+  if (flags & QN_GEMM_GAMMA) gamma = qn_load_lanes(a->gamma + j, n);
+  if (flags & QN_GEMM_BETA) beta = qn_load_lanes(a->beta + j, n);
+  const qn_f32 v = qn_load_lanes(t->z + row * a->n + j, n);
+  store_result(t, row, j, n, qn_gemm_normed(flags, v, qn_splat(mean), scale, gamma, beta));
 }
 
 /* One group, whose first column is j. */
 static void norm_group(const qn_gemm_tile *t, int64_t row, int64_t j)
 {
   const qn_gemm_args *a = &t->problem->args;
-  const qn_u32 flags = t->problem->flags;
   const float *v = t->z + row * a->n + j, columns = (float)a->columns;
-  const float mean = qn_gemm_centres(flags) ? sum_of(v, a->columns, 0.0f, false) / columns : 0.0f;
+  const float mean = qn_gemm_centres(t->problem->flags) ? sum_of(v, a->columns, 0.0f, false) / columns : 0.0f;
   const qn_f32 scale = qn_gemm_scale(qn_splat(sum_of(v, a->columns, mean, true)), columns, a->eps);
-  for (int64_t k = 0; k < a->columns; k += QN_LANES) {
-    const int64_t n = a->columns - k;
-    qn_f32 gamma = qn_splat(1.0f), beta = qn_splat(0.0f);
-    if (flags & QN_GEMM_GAMMA) gamma = load_part(a->gamma + j + k, n);
-    if (flags & QN_GEMM_BETA) beta = load_part(a->beta + j + k, n);
-    store_result(t, row, j + k, n, qn_gemm_normed(flags, load_part(v + k, n), qn_splat(mean), scale, gamma, beta));
+  for (int64_t k = 0; k < a->columns; k += QN_LANES) store_normed(t, row, j + k, a->columns - k, mean, scale);
+}
+
+/* All groups of a row of the tile, where they are narrower than a vector: a group a lane. */
+static void norm_narrow(const qn_gemm_tile *t, int64_t row)
+{
+  const qn_gemm_args *a = &t->problem->args;
+  const qn_u32 flags = t->problem->flags;
+  const int64_t columns = a->columns, n = t->columns;
+  float *z = t->z + row * a->n + t->column;
+  for (int64_t j = 0; j < n; j += columns * QN_LANES) {
+    const int64_t there = least(QN_LANES, (n - j) / columns);
+    float of[QN_LANES][QN_LANES];
+    qn_f32 x[QN_LANES], mean = qn_splat(0.0f), squares = mean;
+    for (int64_t k = 0; k < columns; k++) {
+      for (int64_t g = 0; g < QN_LANES; g++) of[k][g] = z[j + (g < there ? g : 0) * columns + k];
+      __builtin_memcpy(&x[k], of[k], sizeof x[k]);
+      mean = mean + x[k];
+    }
+    mean = qn_gemm_centres(flags) ? mean / qn_splat((float)columns) : qn_splat(0.0f);
+    for (int64_t k = 0; k < columns; k++) squares = qn_fma(x[k] - mean, x[k] - mean, squares);
+    const qn_f32 scale = qn_gemm_scale(squares, (float)columns, a->eps);
+    for (int64_t k = 0; k < columns; k++) {
+      x[k] = (x[k] - mean) * scale;
+      __builtin_memcpy(of[k], &x[k], sizeof x[k]);
+      for (int64_t g = 0; g < there; g++) z[j + g * columns + k] = of[k][g];
+    }
   }
+  for (int64_t j = 0; j < n; j += QN_LANES) store_normed(t, row, t->column + j, n - j, 0.0f, qn_splat(1.0f));
 }
 
 static void finish(const qn_gemm_tile *t, bool elements_too)
 {
+  const qn_gemm_args *a = &t->problem->args;
   const bool norms = qn_gemm_norm_of(t->problem->flags) != QN_GEMM_NO_NORM;
   for (int64_t row = t->row; row < t->row + t->rows; row++) {
     if (elements_too) elements(t, row, !norms);
-    for (int64_t j = t->column; norms && t->norm && j < t->column + t->columns; j += t->problem->args.columns)
-      norm_group(t, row, j);
+    if (!norms || !t->norm) continue;
+    if (a->columns < QN_LANES && t->columns / a->columns >= a->columns) /* fewer groups leave lanes idle */
+      norm_narrow(t, row);
+    else
+      for (int64_t j = t->column; j < t->column + t->columns; j += a->columns) norm_group(t, row, j);
   }
 }
 

@@ -99,7 +99,7 @@ static void place(plan *p, const qn_gemm_problem *problem, char *workspace)
 {
   qn_gemm_args *a = &p->inner.args;
   if (p->z_bytes) a->y = workspace;
-  if (p->aligns) {
+  if (p->aligns && workspace) {
     a->x = workspace + p->z_bytes;
     a->w = workspace + p->z_bytes + (size_t)a->m * (size_t)a->row * (problem->short_data ? 2 : 4);
   }
@@ -159,7 +159,6 @@ static qn_status finish(const plan *p, const qn_gemm_problem *problem, const qn_
 
 qn_status qn_gemm_choice_run(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
-  if (!choice.slices) qn_gemm_choice_guess(&choice, problem, call->target);
   plan p = plan_of(choice, problem);
   qn_gemm_call own = *call;
   place(&p, problem, call->workspace);
@@ -174,7 +173,6 @@ qn_status qn_gemm_choice_run(qn_gemm_choice choice, const qn_gemm_problem *probl
 size_t qn_gemm_choice_bytes(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const qn_gemm_variant *v = choice.variant;
-  if (!choice.slices) qn_gemm_choice_guess(&choice, problem, target);
   const plan p = plan_of(choice, problem);
   return p.z_bytes + p.row_bytes + (v->workspace_bytes ? v->workspace_bytes(v, &p.inner, target) : 0);
 }
@@ -200,15 +198,12 @@ static double guess(qn_gemm_choice choice, const qn_gemm_problem *problem, const
   return us;
 }
 
-double qn_gemm_choice_guess(qn_gemm_choice *choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
+/* The number of slices whose guessed time is least. */
+static int64_t best_slices(const qn_gemm_variant *v, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   static const int64_t counts[] = {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
-  const qn_gemm_variant *v = choice->variant;
-  if (choice->slices) return guess(*choice, problem, target);
-  if (target->device.kind != QN_CUDA) { /* so that checks see slices */
-    choice->slices = v->step && problem->args.k > HOST_DEPTH ? HOST_SLICES : 1;
-    return guess(*choice, problem, target);
-  }
+  if (target->device.kind != QN_CUDA) /* so that checks see slices */
+    return v->step && problem->args.k > HOST_DEPTH ? HOST_SLICES : 1;
   qn_gemm_choice best = {v, 1};
   double least = guess(best, problem, target);
   for (size_t k = 0; k < sizeof counts / sizeof *counts && v->step && counts[k] * v->step <= problem->args.k; k++) {
@@ -216,6 +211,12 @@ double qn_gemm_choice_guess(qn_gemm_choice *choice, const qn_gemm_problem *probl
     const double us = guess(other, problem, target);
     if (us < least) best = other, least = us;
   }
-  *choice = best;
-  return least;
+  return best.slices;
+}
+
+double qn_gemm_choice_guess(qn_gemm_choice *choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
+{
+  if (!choice->slices) choice->slices = best_slices(choice->variant, problem, target);
+  choice->slices = plan_of(*choice, problem).inner.args.slices; /* k may not be cut into so many */
+  return guess(*choice, problem, target);
 }

@@ -281,22 +281,6 @@ QN_FN void add_last(float (&above)[2], float (&below)[2], const float (&h)[4][4]
   }
 }
 
-/* Of four lanes' shares of four elements' outputs, the sums of lane t's element t. */
-QN_FN void gather_last(float (&out)[2], const float (&share)[4][2], qn_u32 lane)
-{
-  const bool odd = lane & 1u, upper = lane & 2u;
-  QN_UNROLL
-  for (int o = 0; o < 2; o++) {
-    float half[2];
-    QN_UNROLL
-    for (int j = 0; j < 2; j++) {
-      const float first = share[2 * j][o], second = share[2 * j + 1][o];
-      half[j] = (odd ? second : first) + qn_shuffle_xor(odd ? first : second, 1);
-    }
-    out[o] = (upper ? half[1] : half[0]) + qn_shuffle_xor(upper ? half[0] : half[1], 2);
-  }
-}
-
 QN_FN void read_over_y(float (&over_y)[8], const columns &c, qn_u32 slot)
 {
   read4(over_y, c.of_over_y + slot * STAGE);

@@ -187,4 +187,20 @@ QN_FN void second_layer(float (&d)[4][4], const float (&h)[4][4], const fragment
       add_long(d, relu(h[k][0]), relu(h[k][1]), relu(h[k][2]), relu(h[k][3]), f, SECOND + 8 * k);
   }
 }
+
+/* Of four lanes' shares of four elements' outputs, the sums of lane t's element t. */
+QN_FN void gather_last(float (&out)[2], const float (&share)[4][2], qn_u32 lane)
+{
+  const bool odd = lane & 1u, upper = lane & 2u;
+  QN_UNROLL
+  for (int o = 0; o < 2; o++) {
+    float half[2];
+    QN_UNROLL
+    for (int j = 0; j < 2; j++) {
+      const float first = share[2 * j][o], second = share[2 * j + 1][o];
+      half[j] = (odd ? second : first) + qn_shuffle_xor(odd ? first : second, 1);
+    }
+    out[o] = (upper ? half[1] : half[0]) + qn_shuffle_xor(upper ? half[0] : half[1], 2);
+  }
+}
 #endif

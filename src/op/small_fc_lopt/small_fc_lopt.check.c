@@ -3,6 +3,7 @@
  * sources. */
 #include "quern/small_fc_lopt.h"
 #include "op/lopt/check.h"
+#include "op/lopt/meta.train.h"
 
 static qn_status reference(const qn_reference *r) { return qn_lopt_refer(&qn_op_small_fc_lopt, r); }
 
@@ -15,6 +16,8 @@ static const qn_check_text cases[] = {
 };
 
 #define SETTINGS QN_LOPT_SET(0, 0, 0, 0, 0)
+#define QN_LOPT_META                                                                                                   \
+  "op/lopt/meta.cu", QN_LOPT_DEFINES("QN_LOPT_GRADIENT=0", "QN_LOPT_BOUNDED=0", "QN_LOPT_PRECISION=2")
 static const qn_device_unit units[] = {QN_LOPT_ALL(SETTINGS, QN_LOPT_FIRST_PHASE),
                                        {QN_LOPT_UPDATE(0, 0, 256, SETTINGS), NULL},
                                        {QN_LOPT_UPDATE(3, 0, 256, SETTINGS), "sm_80"},
@@ -26,7 +29,11 @@ static const qn_device_unit units[] = {QN_LOPT_ALL(SETTINGS, QN_LOPT_FIRST_PHASE
                                        {QN_LOPT_OF_CLASS("first_layer", 3, SETTINGS, NULL), "sm_80"},
                                        {QN_LOPT_OF_CLASS("first_layer", 3, SETTINGS, NULL), "sm_90a"},
                                        {QN_LOPT_OF_CLASS("first_layer", 4, SETTINGS, NULL), "sm_90a"},
+                                       {QN_LOPT_META, "sm_80"},
+                                       {QN_LOPT_META, "sm_90a"},
+                                       {QN_LOPT_META, "sm_120"},
                                        {NULL, NULL, NULL}};
 
 const qn_op_check qn_check_small_fc_lopt = {
-    QN_LOPT_OF_CHECK, .sample = "40x33 90 step_mult=0.3 exp_mult=0.5 weight_decay=0.2 step=7 lr_scale filled"};
+    QN_LOPT_OF_CHECK, .meta_train = qn_lopt_meta_train,
+    .sample = "40x33 90 step_mult=0.3 exp_mult=0.5 weight_decay=0.2 step=7 lr_scale filled"};

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of `python -m quern.optimize`: a KernelBench file in, a file with ModelNew out. Exit status: 0 where
+a file was written, 2 where the problem cannot be read or run."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import random
+import sys
+import types
+
+PROGRAM = "python -m quern.optimize"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Make a faster model of a KernelBench problem: a file that defines Model, get_inputs and "
+        "get_init_inputs. The file that is written defines ModelNew as well, and needs quern to run.",
+        epilog="`python -m quern.kernelbench --ref-problem FILE --tgt-problem NEW.py` judges the result. Exit status: "
+        "0 a file was written, 2 the problem cannot be read or run.",
+    )
+    add = parser.add_argument
+    add("problem", metavar="FILE", help="the problem")
+    add("--out", metavar="NEW.py", required=True, help="the file to write")
+    add("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless given")
+    add(
+        "--seconds",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="time for the timing of the alternatives; 1 unless given",
+    )
+    add("--seed", type=int, default=42, metavar="N", help="of the inputs and of the constructor; 42 unless given")
+    add("--threads", type=int, default=0, metavar="N", help="of the processor; torch's unless given")
+    return parser
+
+
+class _Bad(Exception):
+    """A sentence for the caller."""
+
+
+def _load(path: str) -> tuple[str, types.ModuleType]:
+    try:
+        source = pathlib.Path(path).read_text(encoding="utf-8")
+        code = compile(source, path, "exec")
+    except SyntaxError as error:
+        raise _Bad(f"{path}:{error.lineno}: {error.msg}") from None
+    except (OSError, ValueError) as error:
+        raise _Bad(f"{path}: {error}") from None
+    module = types.ModuleType("problem")
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # as dataclasses expect
+    try:
+        exec(code, module.__dict__)
+    except Exception as error:
+        raise _Bad(f"{path} fails: {type(error).__name__}: {error}") from None
+    for name in ("Model", "get_inputs"):
+        if not hasattr(module, name):
+            raise _Bad(f"{path} defines no {name}")
+    return source, module
+
+
+def _make(module: types.ModuleType, path: str, device, seed: int) -> tuple:
+    """(the model, its inputs), as the judge makes them."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    def move(value):
+        return value.to(device) if isinstance(value, torch.Tensor) else value
+
+    def again() -> None:
+        random.seed(seed)
+        torch.manual_seed(seed)
+
+    try:
+        again()
+        inputs = pytree.tree_map(move, tuple(module.get_inputs()))
+        init = pytree.tree_map(move, list(getattr(module, "get_init_inputs", list)()))
+        again()
+        model = module.Model(*init).to(device)
+        with torch.no_grad():
+            model(*inputs)
+        again()
+        model = module.Model(*init).to(device)
+    except Exception as error:
+        raise _Bad(f"{path} fails: {type(error).__name__}: {error}") from None
+    return model, inputs, repr(tuple(init))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    import torch
+
+    from . import _export
+    from ._graph import Unplannable
+    from ._model import optimize
+
+    device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device.split(":")[0] not in ("cpu", "cuda"):
+        raise _Bad(f"--device is {device}, it must be cpu, cuda or cuda:N")
+    if device != "cpu" and not torch.cuda.is_available():
+        raise _Bad(f"--device is {device}, and PyTorch finds no GPU")
+    if not arguments.seconds > 0:
+        raise _Bad(f"--seconds is {arguments.seconds}, it must be above 0")
+    if arguments.threads > 0:
+        torch.set_num_threads(arguments.threads)
+    source, module = _load(arguments.problem)
+    model, inputs, init = _make(module, arguments.problem, torch.device(device), arguments.seed)
+    made = optimize(model, inputs, seconds=arguments.seconds, shapes=1)
+    found = made._found[0] if made._found else None
+    try:
+        text = _export.module_text(source, found, made.report, init)
+    except Unplannable as error:
+        made.report.chosen = "original"
+        made.report.why.append(f"the plan cannot be written to a file: {error}")
+        text = _export.module_text(source, None, made.report)
+    try:
+        pathlib.Path(arguments.out).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _Bad(f"{arguments.out}: {error.strerror}") from None
+    print(made.report)
+    return 0
+
+
+def main(words: list[str]) -> int:
+    arguments = _parser().parse_args(words)
+    try:
+        import torch  # noqa: F401 - a clear sentence where it is missing
+    except ImportError:
+        print(f"{PROGRAM}: PyTorch is wanted: pip install 'quern[torch]'", file=sys.stderr)
+        return 2
+    try:
+        return run(arguments)
+    except _Bad as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend "quern" of torch.compile: Dynamo captures, guards and breaks graphs, AOTAutograd makes graphs of ATen ops
+of them, forward and backward, and each such graph runs as a plan. A graph that cannot be planned runs as it is."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import weakref
+from collections.abc import Callable, Sequence
+
+import torch
+
+from . import _capture, _graph, _planner, _program, _timing
+from ._graph import Graph, Unplannable
+from ._replay import Replay
+
+_log = logging.getLogger("quern.optimize")
+SECONDS = 0.2  # of the timing of a graph's alternatives
+STEADY = 3  # calls after which inputs that stay where they are count as fixed
+
+
+class Region:
+    """One graph of a compiled model, called with a list of its inputs. Its first call chooses between fused kernels and
+    PyTorch's ops by time, on that call's own values; on a GPU a CUDA graph is captured once the inputs' addresses
+    repeat."""
+
+    def __init__(self, graph: Graph, why: list[str]) -> None:
+        self.graph, self.why = graph, why
+        self.run: Callable[..., list] | None = None
+        self.chosen = ""
+        self.replay: Replay | None = None
+        self.addresses: list[int] = []
+        self.repeats = 0
+        self.graphable = graph.device == "cuda" and not graph.random
+
+    def __call__(self, values: list):
+        values, given = list(values), values
+        given.clear()  # AOTAutograd hands its inputs over, so that each is free after its last use
+        if self.run is None:
+            self._choose(values)
+        if self.graphable:
+            return self._replayed(values)
+        assert self.run is not None
+        return self.run(*values)
+
+    def close(self) -> None:
+        """Lets go of graphs' memory; the words stay in `regions`."""
+        self.run = self.replay = None
+
+    # ---- the choice ----
+    def _choose(self, values: list) -> None:
+        functions: dict[str, Callable] = {}
+        for name, plan in self._plans():
+            try:
+                functions[name] = _program.build(self.graph, plan, None, name).plan
+            except Exception as error:
+                self.why.append(f"{name}: {type(error).__name__}: {error}")
+        self.chosen, self.run = "PyTorch's ops", functions["PyTorch's ops"]
+        if len(functions) < 2 or self.graph.random:
+            return
+        try:
+            self._try(functions, values)
+        except Exception as error:
+            self.why.append(f"fused: {type(error).__name__}: {error}")
+
+    def _plans(self):
+        yield "PyTorch's ops", _program.extern_plan(self.graph)
+        try:
+            fused = _planner.plan(self.graph)
+        except Unplannable as error:
+            self.why.append(str(error))
+            return
+        if any(step["kind"] == "kernel" for step in fused["steps"]):
+            yield "fused", fused
+
+    def _try(self, functions: dict[str, Callable], values: list) -> None:
+        from ..kernelbench import _compare
+
+        names = list(self.graph.inputs)
+        updated = {names.index(name) for name, _ in self.graph.updates}
+        copies = [value.clone() if k in updated else value for k, value in enumerate(values)]
+
+        def fresh(function: Callable) -> list:
+            for k in updated:
+                copies[k].copy_(values[k])
+            return [*function(*copies), *(copies[k].clone() for k in sorted(updated))]
+
+        with torch.no_grad():
+            want, got = fresh(functions["PyTorch's ops"]), fresh(functions["fused"])
+            difference = _compare.compare(got, want, _compare.Tolerance("current"))
+            strides = [[t.stride() for t in one if isinstance(t, torch.Tensor)] for one in (want, got)]
+            if difference.wrong or strides[0] != strides[1]:
+                self.why.append(f"fused: {difference.wrong or 'other strides'}")
+                return
+            del want, got
+            samples = _timing.race(
+                {name: functools.partial(function, *copies) for name, function in functions.items()},
+                self.graph.device == "cuda",
+                SECONDS,
+            )
+        better, ratio, _ = _timing.faster(samples["PyTorch's ops"], samples["fused"])
+        self.why.append(f"fused is {ratio:.3g} times as fast as PyTorch's ops")
+        if better:
+            self.chosen, self.run = "fused", functions["fused"]
+        _log.info("a graph of %d nodes runs as %s: %s", len(self.graph.nodes), self.chosen, "; ".join(self.why))
+
+    # ---- CUDA graphs ----
+    def _replayed(self, values: list) -> list:
+        assert self.run is not None
+        addresses = [value.data_ptr() for value in values]
+        if self.replay is None:
+            if len(addresses) == len(self.addresses):
+                self.repeats += 1
+            self.addresses, before = addresses, self.addresses
+            if self.repeats < STEADY:
+                return self.run(*values)
+            fixed = [k for k, (a, b) in enumerate(zip(addresses, before)) if a == b]
+            names = list(self.graph.inputs)
+            updated = [names.index(name) for name, _ in self.graph.updates]
+            if not set(updated) <= set(fixed):  # a graph would write into a copy
+                self.graphable = False
+                return self.run(*values)
+            self.replay = Replay(self.run, values[0].device, [values[k] for k in updated], fixed)
+        try:
+            names = list(self.graph.inputs)
+            self.replay.updated = [values[names.index(name)] for name, _ in self.graph.updates]
+            return self.replay(values)
+        except RuntimeError as error:
+            if self.replay.instances:
+                raise
+            self.why.append(f"no CUDA graph: {str(error).splitlines()[0]}")
+            self.graphable, self.replay = False, None
+            return self.run(*values)
+
+
+regions: list[Region] = []  # of this process, for who wants to know what was done
+
+
+def _compile(module: torch.fx.GraphModule, inputs: Sequence) -> Callable:
+    """A function of a list of inputs, as AOTAutograd calls it."""
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    try:
+        devices = {value.device.type for value in inputs if isinstance(value, torch.Tensor)}
+        if len(devices) != 1 or not all(isinstance(value, torch.Tensor) for value in inputs):
+            raise Unplannable("its inputs are on several devices or are no tensors")
+        graph = _graph.from_fx(module, devices.pop())
+        if graph.device not in ("cpu", "cuda"):
+            raise Unplannable(f"it is on {graph.device}")
+    except Unplannable as error:
+        _log.info("a graph runs as it is: %s", error)
+        return make_boxed_func(module.forward)
+    regions.append(Region(graph, []))
+    region = regions[-1]
+
+    def run(values: list) -> list:
+        return region(values)
+
+    weakref.finalize(run, region.close).atexit = False  # type: ignore[misc]
+    run._boxed_call = True  # type: ignore[attr-defined] # AOTAutograd's word for a function of one list
+    return run
+
+
+def quern(module: torch.fx.GraphModule, inputs: Sequence, **options):
+    """torch.compile(model, backend="quern")."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    words = [*(options.get("options") or {}), *(word for word in options if word != "options")]
+    if words:
+        raise ValueError(f"the backend quern has no option {', '.join(words)}")
+    return aot_autograd(
+        fw_compiler=_compile,
+        bw_compiler=_compile,
+        inference_compiler=_compile,
+        decompositions=_decompositions(),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )(module, inputs)
+
+
+def _decompositions() -> dict:
+    from torch._decomp import core_aten_decompositions
+
+    return {op: rule for op, rule in core_aten_decompositions().items() if not str(op).startswith(_capture.WHOLE)}
+
+
+def register() -> None:
+    """So that PyTorch knows the name, also where the package is not installed."""
+    from torch._dynamo.backends import registry
+
+    if "quern" not in registry._BACKENDS and "quern" not in registry._COMPILER_FNS:
+        registry.register_backend(compiler_fn=quern, name="quern")

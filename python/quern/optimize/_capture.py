@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Captures a module as a graph of core ATen ops: a watched run first, which finds what no graph can hold (prints,
+random numbers, changed inputs and attributes), then torch.export. Parameters, buffers and constants are inputs of the
+graph."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import random
+import sys
+import warnings
+from dataclasses import dataclass, field
+
+import torch
+from torch.utils import _pytree as pytree
+
+from . import _graph
+from ._graph import Graph, Unplannable
+
+# Kept whole, because PyTorch has one fast kernel for each.
+WHOLE = (
+    "aten.scaled_dot_product_attention",
+    "aten.gru",
+    "aten.lstm",
+    "aten.rnn_tanh",
+    "aten.rnn_relu",
+    "aten.upsample_",
+    "aten.einsum",
+)
+
+
+@dataclass
+class Slot:
+    """Where a tensor of the model is found at each call: table[key]."""
+
+    name: str  # of the graph's input
+    table: dict
+    key: str
+    target: str  # "layer.weight"
+    kind: str  # "parameter", "buffer" or "constant"
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        return self.table[self.key]
+
+
+@dataclass
+class Captured:
+    graph: Graph
+    slots: list[Slot]  # of the graph's first inputs, in order
+    users: list[str | None]  # the graph's input of each leaf of a call; None: a value that the guards fix
+    leaves: list  # of the call that was captured
+    in_spec: pytree.TreeSpec
+    out_spec: pytree.TreeSpec
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def constants(self) -> list[str]:
+        """Inputs that the call itself does not change."""
+        updated = {name for name, _ in self.graph.updates}
+        return [slot.name for slot in self.slots if slot.name not in updated]
+
+
+# ---- the watched run ----
+def _attributes(model: torch.nn.Module) -> list:
+    found = []
+    for name, module in model.named_modules():
+        values = {
+            k: v
+            for k, v in vars(module).items()
+            if not isinstance(v, torch.Tensor) and (k[0] != "_" or isinstance(v, (int, float, str)))
+        }
+        with contextlib.suppress(Exception):
+            values = copy.deepcopy(values)
+        tensors = {**{k: v for k, v in vars(module).items() if k[0] != "_"}, **module._buffers}
+        found.append((name, {**values, **{k: v for k, v in tensors.items() if isinstance(v, torch.Tensor)}}))
+    return found
+
+
+def _same(a, b) -> bool:
+    try:
+        return bool(a == b)
+    except Exception:  # of an object that has its own idea of equality
+        return a is b
+
+
+def _changed_attribute(before: list, model: torch.nn.Module) -> str | None:
+    after = dict(_attributes(model))
+    for name, values in before:
+        new = after.get(name, {})
+        for key in {*values, *new}:
+            plain = isinstance(values.get(key), (int, float, str, bool, list, dict, tuple, type(None)))
+            moved = isinstance(values.get(key), torch.Tensor) and values[key] is not new.get(key)
+            if key not in values or key not in new or moved or (plain and not _same(values[key], new[key])):
+                return f"{name}.{key}" if name else key
+    return None
+
+
+def _random_states(device: torch.device) -> list:
+    states = [torch.get_rng_state(), random.getstate()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    if "numpy" in sys.modules:
+        kind, keys, *rest = sys.modules["numpy"].random.get_state()
+        states.append((kind, keys.tobytes(), *rest))
+    return states
+
+
+def _restore_random(states: list, device: torch.device) -> None:
+    torch.set_rng_state(states[0])
+    random.setstate(states[1])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[2], device)
+    if len(states) > 2 + (device.type == "cuda"):
+        numpy, (kind, keys, *rest) = sys.modules["numpy"], states[-1]
+        numpy.random.set_state((kind, numpy.frombuffer(keys, numpy.uint32), *rest))
+
+
+def _equal(a, b) -> bool:
+    return (
+        torch.equal(a, b) if isinstance(a, torch.Tensor) else bool((a == b) if isinstance(a, tuple) else (a == b).all())
+    )
+
+
+class _Watch(io.TextIOBase):
+    """Passes text on, and remembers that there was some."""
+
+    def __init__(self, to) -> None:
+        self.to, self.wrote = to, False
+
+    def write(self, text: str) -> int:
+        self.wrote = True
+        return self.to.write(text)
+
+    def flush(self) -> None:
+        self.to.flush()
+
+
+def watched_run(model: torch.nn.Module, args: tuple, kwargs: dict, device: torch.device):
+    """The outputs of one call, and the sentences of what a graph cannot hold. The model's state is as it was before.
+    Whether ops that may draw random numbers do so, as recurrent nets with a dropout of 0 do not, is seen here alone."""
+    tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    kept = [t.detach().clone() for t in tensors]
+    attributes, states = _attributes(model), _random_states(device)
+    out, err = _Watch(sys.stdout), _Watch(sys.stderr)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), torch.no_grad(), kept_buffers(model):
+        result = model(*args, **kwargs)
+    found = []
+    if out.wrote or err.wrote:
+        found.append("it prints")
+    if not all(_equal(a, b) for a, b in zip(states, _random_states(device))):
+        found.append("it draws random numbers")
+        _restore_random(states, device)
+    if not all(torch.equal(_bits(t), _bits(was)) for t, was in zip(tensors, kept)):
+        found.append("it changes its inputs")
+    changed = _changed_attribute(attributes, model)
+    if changed:
+        found.append(f"it changes its attribute {changed}")
+    return result, found
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    from ..kernelbench._tree import bits
+
+    return bits(tensor)
+
+
+@contextlib.contextmanager
+def kept_buffers(model: torch.nn.Module):
+    """Buffers have their former values afterwards."""
+    kept = [
+        (module._buffers, key, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for key, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for table, key, buffer, was in kept:
+                table[key] = buffer  # forward may have put another one there
+                if not torch.equal(_bits(buffer), _bits(was)):
+                    buffer.copy_(was)
+
+
+# ---- the graph ----
+def _decompositions():
+    table = torch.export.default_decompositions()
+    for op in list(table.keys()):
+        if str(op).startswith(WHOLE):
+            table.pop(op)
+    return table
+
+
+def _slot(model: torch.nn.Module, spec, exported, name: str) -> Slot:
+    kind = spec.kind.name
+    if kind == "CONSTANT_TENSOR":
+        return Slot(name, exported.constants, spec.target, spec.target, "constant")
+    path, _, key = spec.target.rpartition(".")
+    module = model.get_submodule(path) if path else model
+    return Slot(name, module._parameters if kind == "PARAMETER" else module._buffers, key, spec.target, kind.lower())
+
+
+def capture(model: torch.nn.Module, args: tuple, kwargs: dict, device: torch.device) -> Captured:
+    """Unplannable: a sentence."""
+    # Each argument a tensor of its own: else two that happen to be one tensor would be one input of the graph.
+    apart, named = pytree.tree_map(lambda x: x.detach() if isinstance(x, torch.Tensor) else x, (args, kwargs))
+    try:
+        with torch.no_grad(), warnings.catch_warnings(), kept_buffers(model):
+            warnings.simplefilter("ignore")
+            exported = torch.export.export(model, apart, named, strict=False).run_decompositions(_decompositions())
+    except Exception as error:
+        text = str(error).strip().splitlines() or [type(error).__name__]
+        raise Unplannable(f"it cannot be captured ({type(error).__name__}: {text[0][:200]})") from error
+    module, signature = exported.graph_module, exported.graph_signature
+    graph = _graph.from_fx(module, device.type)
+    slots, users, names = [], [], iter(graph.inputs)
+    for spec, node in zip(signature.input_specs, (n for n in module.graph.nodes if n.op == "placeholder")):
+        tensor = isinstance(node.meta.get("val"), torch.Tensor)
+        name = next(names) if tensor else None
+        if spec.kind.name == "USER_INPUT":
+            users.append(name)
+        elif spec.kind.name in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR") and name is not None:
+            slots.append(_slot(model, spec, exported, name))
+        else:
+            raise Unplannable(f"it has an input of the kind {spec.kind.name.lower()}")
+    _outputs(graph, signature, slots)
+    for slot in slots:
+        if slot.tensor.device != device:
+            raise Unplannable(f"{slot.target} is on {slot.tensor.device}, not on {device}")
+    return Captured(graph, slots, users, pytree.tree_leaves((args, kwargs)), exported.call_spec.in_spec,
+                    exported.call_spec.out_spec)  # fmt: skip
+
+
+def _outputs(graph: Graph, signature, slots: list[Slot]) -> None:
+    """Divides a graph's outputs into those of the call and the buffers' new values."""
+    outputs, by_target = [], {slot.target: slot for slot in slots}
+    for spec, value in zip(signature.output_specs, graph.outputs):
+        kind = spec.kind.name
+        if kind == "USER_OUTPUT":
+            outputs.append(value)
+        elif kind == "BUFFER_MUTATION":
+            graph.updates.append((by_target[spec.target].name, value))
+        elif kind == "USER_INPUT_MUTATION":
+            raise Unplannable("it changes its inputs")
+        else:
+            raise Unplannable(f"it has an output of the kind {kind.lower()}")
+    graph.outputs = outputs
+    drop_slots(graph, slots)
+
+
+def drop_slots(graph: Graph, slots: list[Slot]) -> None:
+    """Parameters and buffers that no node reads."""
+    _graph.drop_unused(graph)
+    read = {ref.name for node in graph.nodes for ref in node.refs()}
+    read |= {ref.name for ref in graph.wanted()} | {name for name, _ in graph.updates}
+    for slot in [slot for slot in slots if slot.name not in read]:
+        slots.remove(slot)
+        del graph.inputs[slot.name]

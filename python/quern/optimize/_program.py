@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan as Python text: kernels from bodies, and one flat function of their calls and PyTorch's own ops, which lets
+go of each value after its last use. The same text runs here and stands in an exported file."""
+
+from __future__ import annotations
+
+import json
+import linecache
+import re
+from collections.abc import Callable, Sequence
+
+import torch
+
+from . import _graph
+from ._graph import Graph, Ref
+
+IMPORTS = """import torch
+from functools import partial
+
+import quern
+from quern.optimize.runtime import restride
+"""
+
+
+# Ops that torch has as a function of the same name, arguments and meaning, which Python calls faster.
+_FUNCTIONS = {
+    "abs", "add", "addmm", "amax", "amin", "argmax", "argmin", "baddbmm", "bmm", "cat", "clamp", "convolution", "cos",
+    "cumsum", "div", "embedding", "eq", "erf", "exp", "ge", "gt", "le", "log", "log1p", "lt", "maximum", "mean",
+    "minimum", "mm", "mul", "native_group_norm", "native_layer_norm", "ne", "neg", "permute", "pow", "reciprocal",
+    "relu", "rsqrt", "sigmoid", "sin", "sqrt", "squeeze", "sub", "sum", "tanh", "unsqueeze", "where", "_log_softmax",
+    "_softmax",
+}  # fmt: skip
+
+
+class Program:
+    """`plan`: of the inputs, returns the list of outputs. `prepare`: of constants, what the plan takes beside them."""
+
+    def __init__(self, text: str, has_prepare: bool, name: str) -> None:
+        self.text = text
+        self.name = name
+        names: dict = {}
+        file = f"<quern.optimize {name} {id(self):x}>"
+        linecache.cache[file] = (len(text), None, text.splitlines(True), file)  # for tracebacks
+        exec(compile(IMPORTS + text, file, "exec"), names)
+        self.plan: Callable = names["quern_plan"]
+        self.prepare: Callable | None = names["quern_prepare"] if has_prepare else None
+
+
+def extern_plan(graph: Graph) -> dict:
+    """Every node is PyTorch's."""
+    return {"steps": [{"kind": "extern", "node": node.name} for node in graph.nodes], "notes": []}
+
+
+def build(main: Graph, plan: dict, prepare: Graph | None, name: str) -> Program:
+    parts = [*_kernels(plan)]
+    if prepare is not None:
+        parts.append(_function("quern_prepare", prepare, extern_plan(prepare)))
+    parts.append(_function("quern_plan", main, plan))
+    ops = sorted({node.op for graph in (prepare, main) if graph is not None for node in graph.nodes})
+    named = [op for op in ops if not _op_name(op).startswith("torch.")]
+    used = [op for op in named if any(re.search(rf"\b{_op_name(op)}\(", part) for part in parts)]
+    head = "".join(f"{_op_name(op)} = torch.ops.{op}\n" for op in used)
+    return Program("\n\n".join([head, *parts]), prepare is not None, name)
+
+
+# ---- kernels ----
+def _kernels(plan: dict):
+    for step in plan["steps"]:
+        if step["kind"] == "kernel":
+            yield kernel_text(step)
+
+
+def _quoted(text: str) -> str:
+    """A Python literal that reads as the text does."""
+    if "\n" in text and '"""' not in text and not text.endswith('"'):
+        return '"""\\\n' + text.replace("\\", "\\\\") + '"""'
+    return json.dumps(text)
+
+
+def dtype_text(word: str) -> str:
+    return str(_graph.WORDS[word])
+
+
+def kernel_text(step: dict) -> str:
+    """The definition of a kernel step: its body, and all of a call but the inputs."""
+    outputs = step["outputs"]
+    make = {"metal": "metal_kernel", "cuda": "cuda_kernel"}[step["dialect"]]
+    more = "".join(f"    # {line}\n" for line in filter(None, [step.get("why", "")]))
+    words = [
+        f"        {json.dumps(step['name'])},",
+        f"        {json.dumps([one['parameter'] for one in step['inputs']])},",
+        f"        {json.dumps([out['parameter'] for out in outputs])},",
+        f"        {_quoted(step['source'])},",
+    ]
+    if step.get("header"):
+        words.append(f"        header={_quoted(step['header'])},")
+    if step.get("strided"):
+        words.append(f"        strided={json.dumps(step['strided'])},")
+    if step.get("math", "safe") != "safe":
+        words.append(f"        math={json.dumps(step['math'])},")
+    call = [
+        f"    output_shapes=[{', '.join(str(tuple(out['shape'])) for out in outputs)}],",
+        f"    output_dtypes=[{', '.join(dtype_text(out['dtype']) for out in outputs)}],",
+        f"    grid={tuple(step['grid'])},",
+    ]
+    if step.get("threadgroup"):
+        call.append(f"    threadgroup={tuple(step['threadgroup'])},")
+    lines = [f"{step['name']} = partial(", f"    quern.{make}(", *words, "    ),", *call, ")"]
+    return more.replace("    #", "#") + "\n".join(lines)
+
+
+# ---- the function ----
+def _op_name(op: str) -> str:
+    namespace, name, overload = op.split(".")
+    if namespace == "aten" and name in _FUNCTIONS and not overload.endswith(("out", "Dimname", "names_dim")):
+        return f"torch.{name}"
+    base = name if namespace == "aten" else f"{namespace}_{name}"
+    return f"aten_{base}" if overload == "default" else f"aten_{base}_{overload}"
+
+
+class _Writer:
+    """Lines of a function. parts: results of nodes that kernels write one by one, which are names of their own."""
+
+    def __init__(self, graph: Graph, plan: dict) -> None:
+        self.graph, self.plan = graph, plan
+        kernels = [step for step in plan["steps"] if step["kind"] == "kernel"]
+        self.parts = {_out(out) for step in kernels for out in step["outputs"] if "index" in out}
+
+    def name(self, ref: Ref) -> str:
+        """What holds a value: its node's name, if that is a PyTorch op's."""
+        return f"{ref.name}__{ref.index}" if ref in self.parts else ref.name
+
+    def literal(self, value) -> str:
+        if isinstance(value, Ref):
+            return value.name if value.index is None else self.part(value)
+        if isinstance(value, (list, tuple)):
+            return "[" + ", ".join(map(self.literal, value)) + "]"
+        if isinstance(value, float):
+            return repr(value) if value - value == 0 else f"float({str(value)!r})"
+        if isinstance(value, torch.device):
+            return f"torch.device({str(value)!r})"
+        return repr(value)  # torch's types, layouts and formats read as they are written
+
+    def part(self, ref: Ref) -> str:
+        return self.name(ref) if ref in self.parts else f"{ref.name}[{ref.index}]"
+
+    def extern(self, node: _graph.Node) -> list[str]:
+        words = [*map(self.literal, node.args), *(f"{key}={self.literal(arg)}" for key, arg in node.kwargs.items())]
+        return [f"{node.name} = {_op_name(node.op)}({', '.join(words)})"]
+
+    def kernel(self, step: dict) -> list[str]:
+        inputs = ", ".join(self.literal(_in(one)) for one in step["inputs"])
+        outputs = [_out(out) for out in step["outputs"]]
+        lines = [f"{' '.join(f'{self.name(out)},' for out in outputs)} = {step['name']}(inputs=[{inputs}])"]
+        for out, said in zip(outputs, step["outputs"]):
+            if "__part" in said["name"]:  # a value between kernels, which the graph does not name
+                continue
+            meta = self.graph.meta(out)
+            if not is_row_major(meta.shape, meta.strides) and is_dense(meta):
+                lines.append(f"{self.name(out)} = restride({self.name(out)}, {meta.strides})")
+        return lines
+
+    def steps(self) -> list[tuple[list[str], list[str], list[str]]]:
+        """(lines, names read, names made) of each step."""
+        nodes, made = {node.name: node for node in self.graph.nodes}, []
+        for step in self.plan["steps"]:
+            if step["kind"] == "kernel":
+                reads = [self.name(_in(one)) for one in step["inputs"]]
+                made.append((self.kernel(step), reads, [self.name(_out(out)) for out in step["outputs"]]))
+            else:
+                node = nodes[step["node"]]
+                made.append((self.extern(node), [self.name(ref) for ref in node.refs()], [node.name]))
+        return made
+
+
+def _in(one: dict) -> Ref:
+    return Ref(one["ref"], one.get("index"))
+
+
+def _out(one: dict) -> Ref:
+    return Ref(one["name"], one.get("index"))
+
+
+def is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Extents of 1 have any stride."""
+    want = 1
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent != 1 and stride != want and 0 not in shape:
+            return False
+        want *= extent
+    return True
+
+
+def is_dense(meta: _graph.Meta) -> bool:
+    """Row-major in another order of the dimensions."""
+    order = sorted(range(len(meta.shape)), key=lambda d: -meta.strides[d])
+    return is_row_major([meta.shape[d] for d in order], [meta.strides[d] for d in order])
+
+
+def _function(name: str, graph: Graph, plan: dict) -> str:
+    write = _Writer(graph, plan)
+    steps = write.steps()
+    kept = {write.name(ref) for ref in graph.wanted()} | set(graph.inputs)
+    last = {read: k for k, (_, reads, makes) in enumerate(steps) for read in [*makes, *reads]}
+    lines = []
+    for k, (text, reads, makes) in enumerate(steps):
+        lines += text
+        dead = [one for one in dict.fromkeys([*reads, *makes]) if last[one] == k and one not in kept]
+        if dead:
+            lines.append(f"del {', '.join(dead)}")
+    lines += [f"{buffer}.copy_({write.literal(new)})" for buffer, new in graph.updates]
+    lines.append(f"return [{', '.join(map(write.literal, graph.outputs))}]")
+    head = f"def {name}({', '.join(graph.inputs)}):"
+    return "\n".join([head, *(f"    {line}" for line in lines)]) + "\n"

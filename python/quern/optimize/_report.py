@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was done to a model, and what it brought."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Report:
+    """chosen: "original", or the name of the plan that runs. why: sentences. times: median ns of each alternative."""
+
+    chosen: str = "original"
+    why: list[str] = field(default_factory=list)
+    times: dict[str, float] = field(default_factory=dict)
+    speedup: float = 1.0
+    interval: tuple[float, float] | None = None
+    kernels: list[dict] = field(default_factory=list)  # steps of the plan: name, nodes, bytes, operations, why
+    externs: dict[str, int] = field(default_factory=dict)  # PyTorch's ops by name
+    reasons: dict[str, str] = field(default_factory=dict)  # why an op stays PyTorch's
+    rejected: dict[str, str] = field(default_factory=dict)  # alternatives, and what is wrong with them
+    n_nodes: int = 0
+    folded: int = 0  # BatchNorms
+    least_bytes: int = 0  # inputs, parameters and outputs once
+    floor_ns: float = 0.0
+    program: str = ""  # the text of the plan
+    seconds: float = 0.0
+
+    def describe_plan(self, plan: dict, ops: dict[str, str]) -> None:
+        self.kernels = [step for step in plan["steps"] if step["kind"] == "kernel"]
+        self.externs = dict(Counter(ops[step["node"]] for step in plan["steps"] if step["kind"] == "extern"))
+        for note in plan.get("notes", []):
+            self.reasons.setdefault(ops.get(note["node"], note["node"]), note["why"])
+
+    def __str__(self) -> str:
+        lines = [f"runs: {self.chosen}" + (f", {_times(self.speedup, self.interval)}" if self.speedup != 1.0 else "")]
+        lines += [f"  {sentence}" for sentence in self.why]
+        if self.floor_ns:
+            lines.append(f"floor: {_ns(self.floor_ns)} for {self.least_bytes} bytes of inputs, weights and outputs")
+        for name, ns in sorted(self.times.items(), key=lambda item: item[1]):
+            lines.append(f"  {_ns(ns):>10}  {name}")
+        lines += [f"rejected: {name}: {why}" for name, why in self.rejected.items()]
+        if self.folded:
+            lines.append(f"folded: {self.folded} BatchNorm into the weights before them")
+        if self.kernels:
+            inside = sum(len(step["nodes"]) for step in self.kernels)
+            lines.append(f"kernels: {len(self.kernels)} of {inside} of {self.n_nodes} nodes")
+            lines += [f"  {_kernel(step)}" for step in self.kernels]
+        if self.externs:
+            lines.append("PyTorch's own:")
+            lines += [
+                f"  {n} x {op}" + (f": {self.reasons[op]}" if op in self.reasons else "")
+                for op, n in sorted(self.externs.items())
+            ]
+        return "\n".join(lines)
+
+
+def _kernel(step: dict) -> str:
+    figures = [f"{step[word]} {word}" for word in ("bytes", "operations") if step.get(word) is not None]
+    return f"{step['name']}: {', '.join(step['nodes'])}" + (f" ({', '.join(figures)})" if figures else "")
+
+
+def _ns(ns: float) -> str:
+    return f"{ns * 1e-3:.3g} us" if ns < 1e6 else f"{ns * 1e-6:.3g} ms"
+
+
+def _times(ratio: float, interval: tuple[float, float] | None) -> str:
+    return f"{ratio:.3g} times as fast" + (f" [{interval[0]:.3g}, {interval[1]:.3g}]" if interval else "")

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the alternatives for one kind of call, times them, verifies the fastest, and returns it; None: the module
+itself is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.utils import _pytree as pytree
+
+from . import _capture, _fold, _graph, _kept, _planner, _program, _timing, _verify
+from ._graph import Graph, Unplannable
+from ._report import Report
+from .runtime import Fast
+
+_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
+
+
+@dataclass
+class Alternative:
+    """program None: the module itself, in a CUDA graph."""
+
+    name: str
+    program: _program.Program | None
+    main: Graph | None
+    plan: dict | None
+    prepare: Graph | None
+    graphed: bool
+
+
+def device_of(model: torch.nn.Module, args: tuple, kwargs: dict) -> torch.device:
+    tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    devices = {t.device for t in [*tensors, *model.parameters(), *model.buffers()]}
+    if len(devices) != 1:
+        raise Unplannable(f"its tensors are on {', '.join(sorted(map(str, devices)))}" if devices else "no tensors")
+    device = devices.pop()
+    if device.type not in ("cpu", "cuda"):
+        raise Unplannable(f"it is on {device}")
+    return device
+
+
+def refuse_call(model: torch.nn.Module, args: tuple, kwargs: dict) -> None:
+    """Unplannable: what no plan can take the place of."""
+    for leaf in pytree.tree_leaves((args, kwargs)):
+        if isinstance(leaf, torch.Tensor):
+            plain = type(leaf) in (torch.Tensor, torch.nn.Parameter)
+            if not plain or leaf.layout != torch.strided or leaf.is_quantized:
+                raise Unplannable(f"an input is a {type(leaf).__name__} in layout {leaf.layout}")
+        elif not isinstance(leaf, _PLAIN):
+            raise Unplannable(f"an input is a {type(leaf).__name__}")
+    for name, module in model.named_modules():
+        if module._forward_hooks or module._forward_pre_hooks:
+            raise Unplannable(f"{name or 'it'} has hooks on its forward")
+        if isinstance(module, torch.jit.ScriptModule):
+            raise Unplannable(f"{name or 'it'} is a ScriptModule")
+
+
+class Search:
+    def __init__(self, model: torch.nn.Module, forward: Callable, args: tuple, kwargs: dict, report: Report) -> None:
+        self.model, self.forward, self.args, self.kwargs, self.report = model, forward, args, kwargs, report
+        self.device = device_of(model, args, kwargs)
+        self.cuda = self.device.type == "cuda"
+        refuse_call(model, args, kwargs)
+        result, found = _capture.watched_run(model, args, kwargs, self.device)
+        if found:
+            raise Unplannable(", ".join(found))
+        self.captured = _capture.capture(model, args, kwargs, self.device)
+        self.aliases = _verify.aliases(result, args, kwargs, [*model.parameters(), *model.buffers()])
+        graph = self.captured.graph
+        report.n_nodes = len(graph.nodes)
+        metas = [*graph.inputs.values(), *(graph.meta(ref) for ref in graph.wanted())]
+        report.least_bytes = sum(math.prod(m.shape) * _graph.WORDS[m.dtype].itemsize for m in metas)
+
+    # ---- alternatives ----
+    def alternatives(self) -> list[Alternative]:
+        constants = [] if self._inference_weights() else self.captured.constants
+        graph = copy.deepcopy(self.captured.graph)
+        self.report.folded = _fold.fold_norms(graph, constants)
+        variants = [("", graph)]
+        with contextlib.suppress(Unplannable):
+            variants.append((", channels_last", _fold.channels_last(graph, constants)))
+        graphs = (False, True) if self.cuda and not self.aliases else (False,)
+        made = []
+        for suffix, variant in variants:
+            prepare, main = _fold.split(variant, constants, self.captured.users)
+            plans = {"PyTorch's ops": _program.extern_plan(main)}
+            try:
+                fused = _planner.plan(main)
+                if any(step["kind"] == "kernel" for step in fused["steps"]):
+                    plans["fused"] = fused
+            except Unplannable as error:
+                self.report.rejected["fused" + suffix] = str(error)
+            for name, plan in plans.items():
+                program = _program.build(main, plan, prepare, name)
+                for graphed in graphs:
+                    full = name + suffix + (", CUDA graph" if graphed else "")
+                    made.append(Alternative(full, program, main, plan, prepare, graphed))
+        if self.cuda and not self.aliases:
+            made.append(Alternative("the module, CUDA graph", None, None, None, None, True))
+        return made
+
+    def _inference_weights(self) -> bool:
+        """Tensors made in inference mode do not count their changes, so nothing can be kept of them."""
+        return any(slot.tensor.is_inference() for slot in self.captured.slots)
+
+    def fast(self, alternative: Alternative) -> Fast:
+        captured, main = self.captured, alternative.main
+        names = [slot.name for slot in captured.slots]
+        tables = [(slot.table, slot.key) for slot in captured.slots]
+        updated = [names.index(name) for name, _ in captured.graph.updates]
+        make = functools.partial(
+            Fast,
+            self.model,
+            self.forward,
+            args=self.args,
+            kwargs=self.kwargs,
+            graphed=alternative.graphed,
+            slots=tables,
+            updated=updated,
+        )
+        program = alternative.program
+        if main is None or program is None:
+            tensors = [k for k, leaf in enumerate(captured.leaves) if isinstance(leaf, torch.Tensor)]
+            return make(plan=None, prepare=None, constants=[], passed=[], users=tensors, out_spec=None)
+        order = plan_order(main, alternative.prepare, names, captured.users)
+        return make(
+            plan=program.plan,
+            prepare=program.prepare,
+            constants=[names.index(name) for name in (alternative.prepare.inputs if alternative.prepare else {})],
+            passed=[names.index(name) for name in order.passed],
+            users=[captured.users.index(name) for name in order.users],
+            out_spec=captured.out_spec,
+        )
+
+    # ---- the choice ----
+    def choose(self, seconds: float, verify: bool) -> tuple[Fast, Alternative] | None:
+        report = self.report
+        reference = _verify.Reference(self.model, self.forward, self.args, self.kwargs)
+        racers: dict[str, tuple[Fast, Alternative]] = {}
+        alternatives = self.alternatives()
+        name = _kept.key(self.captured.graph, self.model, self.device)
+        kept = self._kept(_kept.look(name), alternatives, reference)
+        if kept is not None:
+            return kept or None
+        for alternative in alternatives:
+            try:
+                fast = self.fast(alternative)
+                wrong = reference.wrong(fast, 1)
+            except Exception as error:  # a kernel that does not compile, an op that no graph can capture
+                wrong = f"it fails: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            if wrong:
+                report.rejected[alternative.name] = wrong
+            else:
+                racers[alternative.name] = fast, alternative
+        if not racers:
+            report.why.append("no alternative is right")
+            return None
+        samples = self._race(racers, seconds)
+        chosen = self._fastest(racers, samples, reference, verify)
+        for fast, _ in racers.values():
+            if chosen is None or fast is not chosen[0]:
+                fast.replay = None  # else its memory waits for the collector
+        if verify:
+            _kept.keep(name, report.chosen)
+        return chosen
+
+    def _kept(self, name: str | None, alternatives: list[Alternative], reference: _verify.Reference):
+        """What was chosen before, () for the module itself; None: nothing, or it is not right any more."""
+        if name == "original":
+            self.report.why.append("the module itself was the fastest when the alternatives were timed before")
+            return ()
+        for alternative in alternatives:
+            if alternative.name == name:
+                with contextlib.suppress(Exception):  # then it is chosen anew
+                    fast = self.fast(alternative)
+                    if not reference.wrong(fast, 1):
+                        self.report.chosen = name
+                        self.report.why.append("it was the fastest when the alternatives were timed before")
+                        return fast, alternative
+        return None
+
+    def _race(self, racers: dict[str, tuple[Fast, Alternative]], seconds: float) -> dict[str, list[int]]:
+        device = torch.cuda.device(self.device) if self.cuda else contextlib.nullcontext()
+        with torch.no_grad(), _capture.kept_buffers(self.model), device:
+            callables: dict[str, Callable] = {"original": self.forward}
+            callables |= {name: fast for name, (fast, _) in racers.items()}
+            functions: dict[str, Callable[[], object]] = {
+                name: functools.partial(function, *self.args, **self.kwargs) for name, function in callables.items()
+            }
+            for function in functions.values():
+                for _ in range(3):
+                    function()
+            samples = _timing.race(functions, self.cuda, seconds)
+        self.report.times = {name: statistics.median(each) for name, each in samples.items()}
+        return samples
+
+    def _fastest(
+        self,
+        racers: dict[str, tuple[Fast, Alternative]],
+        samples: dict[str, list[int]],
+        reference: _verify.Reference,
+        verify: bool,
+    ) -> tuple[Fast, Alternative] | None:
+        report = self.report
+        for name in _timing.ranking(samples):
+            if name == "original":
+                break
+            wrong = reference.wrong(racers[name][0]) if verify else ""
+            if wrong:
+                report.rejected[name] = wrong
+                continue
+            better, ratio, interval = _timing.faster(samples["original"], samples[name])
+            if not better:
+                report.why.append(f"{name} is not faster for certain ({ratio:.3g})")
+                return None
+            report.chosen, report.speedup, report.interval = name, ratio, interval
+            return racers[name]
+        report.why.append("the module itself is the fastest")
+        return None
+
+
+@dataclass
+class Order:
+    """What a plan takes: parameters as they are, prepared values, the call's tensors."""
+
+    passed: list[str]
+    prepared: list[str]
+    users: list[str]
+
+
+def plan_order(main: Graph, prepare: Graph | None, slots: list[str], users: list) -> Order:
+    prepared = prepare.outputs if prepare is not None else []
+    names = list(main.inputs)
+    own = [name for name in names if name not in slots and name not in users]
+    made = Order([name for name in names if name in slots], own, [name for name in names if name in users])
+    assert len(own) == len(prepared) and [*made.passed, *made.prepared, *made.users] == names
+    return made
+
+
+@dataclass
+class Found:
+    """A plan that runs, and what it was made of."""
+
+    fast: Fast
+    alternative: Alternative
+    captured: _capture.Captured
+
+
+def search(model, forward, args, kwargs, report: Report, seconds: float, verify: bool) -> Found | None:
+    """The plan for calls of one kind; None: the module itself, and the report says why."""
+    start = time.monotonic()
+    try:
+        found = Search(model, forward, args, kwargs, report)
+        chosen = found.choose(seconds, verify)
+    except Unplannable as error:
+        report.why.append(f"it runs as it was: {error}")
+        return None
+    finally:
+        report.seconds = time.monotonic() - start
+    if chosen is None:
+        return None
+    fast, alternative = chosen
+    if alternative.plan is not None and alternative.main is not None and alternative.program is not None:
+        report.describe_plan(alternative.plan, {node.name: node.op for node in alternative.main.nodes})
+        report.program = alternative.program.text
+    found.captured.leaves = [  # shapes alone, not the caller's memory
+        torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") if isinstance(x, torch.Tensor) else x
+        for x in found.captured.leaves
+    ]
+    return Found(fast, alternative, found.captured)

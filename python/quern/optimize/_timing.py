@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times functions in turns, and says which is faster than the first."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from .._command import CommandError
+from ..bench import stats
+
+FEWEST, MOST_ROUNDS = 11, 200
+FLUSH_BYTES = 128 << 20  # more than any cache
+GAIN = 1.03  # that counts where no interval can be had
+
+
+def race(functions: dict[str, Callable[[], object]], cuda: bool, seconds: float) -> dict[str, list[int]]:
+    """Samples in ns of each function: host clock round the call and the device's end, caches flushed on a GPU. Each
+    round calls all of them in random order."""
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda") if cuda else None
+    samples: dict[str, list[int]] = {name: [] for name in functions}
+    order = list(functions)
+    until, rounds = time.monotonic() + seconds, 0
+    while rounds < FEWEST or (time.monotonic() < until and rounds < MOST_ROUNDS):
+        random.Random(rounds).shuffle(order)
+        for name in order:
+            if flush is not None:
+                flush.zero_()
+                torch.cuda.synchronize()
+            start = time.perf_counter_ns()
+            functions[name]()
+            if cuda:
+                torch.cuda.synchronize()
+            samples[name].append(time.perf_counter_ns() - start)
+        rounds += 1
+    return samples
+
+
+def ranking(samples: dict[str, list[int]]) -> list[str]:
+    return sorted(samples, key=lambda name: statistics.median(samples[name]))
+
+
+def faster(baseline: list[int], own: list[int]) -> tuple[bool, float, tuple[float, float] | None]:
+    """(whether it is, the ratio of the medians, its interval)."""
+    ratio = statistics.median(baseline) / max(statistics.median(own), 1)
+    try:
+        found = stats.speedup_paired(baseline, own)
+        return found.verdict == "faster", found.ratio, (found.low or 0.0, found.high or 0.0)
+    except (CommandError, ValueError):
+        return ratio > GAIN, ratio, None
+
+
+def bandwidth(device: torch.device) -> float:
+    """Bytes per second that a copy reads and writes, at its best of several."""
+    size = (256 << 20) if device.type == "cuda" else (32 << 20)
+    a, b = (torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2))
+    best = min(race({"copy": lambda: b.copy_(a)}, device.type == "cuda", 0.05)["copy"])
+    return 2 * size / (best * 1e-9)

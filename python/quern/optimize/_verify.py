@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holds a plan against the module that it is to replace, on data of several kinds: values by the judge's comparison,
+the class of precision by the errors against float64, shapes, types, strides, what shares memory, and buffers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ..kernelbench import _compare
+from . import _capture
+
+# Two results of one class of precision may differ by so many of the module's own errors against float64, which are root
+# mean squares: where PyTorch rounds to TF32, as in cuDNN by default, these are above the tolerance of float32.
+ERRORS_APART = 16
+ROUNDING = 2.0**-22  # an error of float32 that nothing is said about
+
+
+def data_sets(args: tuple, kwargs: dict) -> list[tuple[tuple, dict]]:
+    """Calls of the same kind: the given one; values in another order and smaller; normal and heavy-tailed reals; some
+    of them infinite or NaN. Whole numbers and bools stay in the set that was given."""
+    generator = torch.Generator().manual_seed(20)
+
+    def shuffled(t: torch.Tensor) -> torch.Tensor:
+        order = torch.randperm(t.numel(), generator=generator).to(t.device)
+        return t.reshape(-1)[order].reshape(t.shape)
+
+    def change(how: Callable) -> tuple[tuple, dict]:
+        def one(leaf):
+            if not isinstance(leaf, torch.Tensor) or not leaf.numel():
+                return leaf
+            with torch.no_grad():
+                new = how(leaf.detach()) if leaf.is_floating_point() else shuffled(leaf)
+                return _like(new.to(leaf.dtype), leaf)
+
+        return pytree.tree_map(one, (args, kwargs))
+
+    def heavy(t: torch.Tensor) -> torch.Tensor:
+        noise = torch.randn(t.shape, generator=generator).to(t.device)
+        return noise**3 * t.double().abs().mean()
+
+    def spoilt(t: torch.Tensor) -> torch.Tensor:
+        flat = t.clone().reshape(-1)
+        for k, value in enumerate((float("nan"), float("inf"), float("-inf"))):
+            flat[(k * 7919 + flat.numel() // 3) % flat.numel()] = value
+        return flat.reshape(t.shape)
+
+    return [(args, kwargs), change(lambda t: shuffled(t) * 0.7), change(heavy), change(spoilt)]
+
+
+def _like(tensor: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    """In the strides of the old one, where they are of memory without holes or sharing."""
+    if tensor.stride() == old.stride():
+        return tensor
+    if 0 in old.stride() and old.numel() > 1:  # shared elements: those of the first
+        return torch.as_strided(tensor.contiguous(), old.size(), old.stride()) if _inside(tensor, old) else tensor
+    return torch.empty_strided(old.shape, old.stride(), dtype=old.dtype, device=old.device).copy_(tensor)
+
+
+def _inside(tensor: torch.Tensor, old: torch.Tensor) -> bool:
+    return sum((n - 1) * stride for n, stride in zip(old.shape, old.stride())) < tensor.numel()
+
+
+def _shared(result, args: tuple, kwargs: dict, tensors: list[torch.Tensor]) -> list[int]:
+    """For each output the first value with the same memory: inputs, the model's tensors, outputs."""
+    leaves = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    values = [*leaves, *tensors, *(t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor))]
+    places = [t.untyped_storage().data_ptr() if t.numel() else -k - 1 for k, t in enumerate(values)]
+    return [places.index(place) for place in places[len(leaves) + len(tensors) :]]
+
+
+def aliases(result, args: tuple, kwargs: dict, tensors: list[torch.Tensor]) -> bool:
+    """Whether an output is memory of an input or of the model."""
+    n = len(tensors) + sum(isinstance(t, torch.Tensor) for t in pytree.tree_leaves((args, kwargs)))
+    return any(place < n for place in _shared(result, args, kwargs, tensors))
+
+
+class Reference:
+    """The module's own outputs on each data set, kept on its device."""
+
+    def __init__(self, model: torch.nn.Module, forward: Callable, args: tuple, kwargs: dict) -> None:
+        self.model, self.forward = model, forward
+        self.tensors = [*model.parameters(), *model.buffers()]
+        self.calls: list[tuple[tuple, dict]] = []
+        self.wanted: list = []
+        self.buffers: list[list[torch.Tensor]] = []
+        self.sharing: list[tuple] = []
+        self.error = 0.0  # of the module itself against `exact`
+        for call in data_sets(args, kwargs):
+            try:
+                want, sharing, buffers = self._run(forward, call)
+            except Exception:  # data that the module does not take, such as a probability of 3
+                if not self.calls:
+                    raise
+                continue
+            self.calls.append(call)
+            self.wanted.append(want)
+            self.sharing.append(sharing)
+            self.buffers.append(buffers)
+        self.exact = self._exact()
+        self.tolerance = _compare.Tolerance("current", ERRORS_APART * self.error)
+        self.doubt = self._doubt()
+
+    def _run(self, function: Callable, call: tuple) -> tuple:
+        args, kwargs = call
+        with torch.no_grad(), _capture.kept_buffers(self.model):
+            result = function(*args, **kwargs)
+            sharing = _shared(result, args, kwargs, self.tensors)
+            strides = [t.stride() for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+            result = pytree.tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, result)
+            return result, (sharing, strides), [buffer.clone() for buffer in self.model.buffers()]
+
+    def _double(self, call: tuple):
+        def double(t):
+            return t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t
+
+        model = copy.deepcopy(self.model).double()
+        with torch.no_grad():
+            args, kwargs = pytree.tree_map(double, call)
+            return model(*args, **kwargs)
+
+    def _doubt(self) -> list[torch.Tensor] | None:
+        """Where NaN and infinities of the last data set prove nothing, because the module has others in float64, as
+        PyTorch's gelu of infinity has."""
+        if self.exact is None or len(self.calls) < 2:
+            return None
+        try:
+            exact = _floats(self._double(self.calls[-1]))
+        except Exception:
+            return None
+        pairs = [(a, b) for a, b in zip(exact, _floats(self.wanted[-1])) if a.shape == b.shape]
+        return [(a.isnan() != b.isnan()) | (a.isinf() != b.isinf()) for a, b in pairs]
+
+    def _exact(self):
+        """The outputs of the first data set in float64; None: the module cannot compute in it."""
+        try:
+            exact = self._double(self.calls[0])
+            self.error = _compare.error(_floats(self.wanted[0]), _floats(exact))
+            if not self.error and any(not t.is_floating_point() for t in _tensors(self.calls[0])):
+                return None  # whole numbers become float32 in both
+            return _floats(exact)
+        except Exception:
+            return None
+
+    def wrong(self, function: Callable, sets: int | None = None) -> str:
+        """What is wrong with a function in the module's place; "" for nothing."""
+        for k, call in enumerate(self.calls[:sets]):
+            try:
+                got, sharing, buffers = self._run(function, call)
+            except Exception as error:
+                return f"it fails: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            if sharing[1] != self.sharing[k][1]:
+                return f"its outputs have the strides {sharing[1]}, not {self.sharing[k][1]}"
+            if sharing[0] != self.sharing[k][0]:
+                return "its outputs share other memory than the module's"
+            if self.doubt is not None and k == len(self.calls) - 1:
+                _settle(_floats(got), _floats(self.wanted[k]), self.doubt)
+            for what, a, b in (("", got, self.wanted[k]), ("a buffer: ", buffers, self.buffers[k])):
+                difference = _compare.compare(_plain(a), _plain(b), self.tolerance)
+                if difference.wrong:
+                    return f"{what}{difference.wrong}"
+            if k == 0 and self.exact is not None:
+                own = _compare.error(_floats(got), self.exact)
+                if own > max(2 * self.error, ROUNDING):
+                    return f"its error against float64 is {own:.3g}, the module's own {self.error:.3g}"
+        return ""
+
+
+def _settle(got: list[torch.Tensor], want: list[torch.Tensor], doubt: list[torch.Tensor]) -> None:
+    """The wanted values in the place of those that prove nothing; a wrong shape stays for the comparison."""
+    for a, b, where in zip(got, want, doubt):
+        if a.shape == b.shape == where.shape:
+            a[where] = b[where].to(a.dtype)
+
+
+def _plain(value):
+    """Lists, tuples and dicts alone."""
+    return list(pytree.tree_leaves(value))
+
+
+def _tensors(value) -> list[torch.Tensor]:
+    return [t for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
+
+
+def _floats(value) -> list[torch.Tensor]:
+    return [t for t in _tensors(value) if t.is_floating_point()]

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a plan in the place of a module's forward: looks at each call, whether it is of the kind that the plan was made
+for, and calls the module itself where it is not. Exported files use this module too."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ._replay import Replay
+
+_KINDS = (torch.Tensor, torch.nn.Parameter)
+# Modules of torch.nn whose `training` changes what they compute, by a part of their name.
+_MODES = ("Dropout", "BatchNorm", "InstanceNorm", "RNN", "LSTM", "GRU", "RReLU", "Attention", "Transformer")
+
+
+def restride(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """The same values in memory of these strides."""
+    if tensor.stride() == strides:
+        return tensor
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def state(cuda: bool) -> tuple:
+    """The switches of PyTorch that a plan depends on."""
+    kind = "cuda" if cuda else "cpu"
+    made = (
+        torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None,
+        torch._C._len_torch_dispatch_stack(),
+        torch._C._functorch.peek_interpreter_stack() is None
+        and torch.autograd.forward_ad._current_level < 0
+        and not torch._C._is_tracing(),
+        torch.get_default_dtype(),
+        torch._C._get_deterministic_algorithms(),
+    )
+    return (*made, *_tf32()) if cuda else made
+
+
+def _tf32() -> tuple:
+    try:
+        return torch._C._get_cublas_allow_tf32(), torch._C._get_cudnn_allow_tf32()
+    except RuntimeError:  # PyTorch 2.9's own switches were used, which these refuse to read
+        cudnn = torch.backends.cudnn
+        return torch.backends.cuda.matmul.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision
+
+
+def _matters(module: torch.nn.Module) -> bool:
+    kind = type(module)
+    return not kind.__module__.startswith("torch.nn.modules.") or any(word in kind.__name__ for word in _MODES)
+
+
+def _guard(leaves: Sequence) -> Callable[..., bool]:
+    """A function of the leaves of a call: are they as those of the first one, but for the tensors' values?"""
+    names: dict = {"KINDS": _KINDS}
+    tests = []
+    for k, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor):
+            names |= {f"D{k}": leaf.dtype, f"P{k}": leaf.device, f"S{k}": leaf.shape, f"T{k}": leaf.stride()}
+            tests.append(
+                f"a{k}.__class__ in KINDS and a{k}.dtype is D{k} and a{k}.shape == S{k} and a{k}.stride() == T{k} "
+                f"and a{k}.device == P{k}"
+            )
+        else:
+            names |= {f"V{k}": leaf, f"C{k}": type(leaf)}
+            tests.append(f"a{k}.__class__ is C{k} and a{k} == V{k}")
+    arguments = ", ".join(f"a{k}" for k in range(len(leaves)))
+    exec(f"def same({arguments}):\n    return {' and '.join(tests) or 'True'}\n", names)
+    return names["same"]
+
+
+@functools.cache
+def flat_tuple(n: int) -> pytree.TreeSpec:
+    """Of n values in a tuple."""
+    return pytree.tree_structure((0,) * n)
+
+
+class Fast:
+    """model: whose forward it is. forward: the original. plan, prepare: the functions of a program; plan None: the
+    original itself. slots: where the plan's first inputs are, as (table, key); constants: which of them `prepare`
+    takes; updated: which of them the plan changes. users: which leaves of a call the plan takes after them. args,
+    kwargs: a call of the kind that the plan is for."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        forward: Callable,
+        plan: Callable[..., list] | None,
+        prepare: Callable[..., list] | None,
+        slots: Sequence[tuple[dict, str]],
+        constants: Sequence[int],
+        updated: Sequence[int],
+        passed: Sequence[int],
+        users: Sequence[int],
+        args: tuple,
+        kwargs: dict,
+        out_spec: pytree.TreeSpec | None,
+        graphed: bool,
+    ) -> None:
+        self.model, self.forward, self.plan, self.prepare = model, forward, plan, prepare
+        self.slots, self.constants, self.updated = list(slots), list(constants), list(updated)
+        self.passed, self.users, self.graphed = list(passed), list(users), graphed
+        leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
+        self.same = _guard(leaves)
+        self.n = len(leaves)
+        self.flat = not kwargs and len(args) == len(leaves)
+        self.leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self.device = next((leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)), torch.device("cpu"))
+        self.cuda = self.device.type == "cuda"
+        self.state = state(self.cuda)
+        self.modes = [m for m in model.modules() if m is model or _matters(m)]
+        self.training = [m.training for m in self.modes]
+        self.out_spec = out_spec
+        self.kinds = [(t.dtype, t.shape, t.stride(), t.device) for t in self._tensors()]
+        self.addresses: list[int] | None = None  # of the slots' tensors, for which all below was made
+        self.versions: list[int] = []
+        self.given: list = []  # what the plan takes before the users' tensors
+        self.replay: Replay | None = None
+
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "replay": None, "addresses": None, "given": []}  # a copy makes its own
+
+    def _tensors(self) -> list[torch.Tensor]:
+        return [table[key] for table, key in self.slots]
+
+    def __call__(self, *args, **kwargs):
+        made = self.results(args, kwargs)
+        return self.forward(*args, **kwargs) if made is None else made[0]
+
+    def results(self, args: tuple, kwargs: dict) -> tuple | None:
+        """(the result,); None: the call is not of the plan's kind."""
+        if self.flat:
+            if kwargs or len(args) != self.n:
+                return None
+            leaves: Sequence = args
+        else:
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            if spec != self.in_spec:
+                return None
+        if not (self.same(*leaves) and state(self.cuda) == self.state and self._fits(leaves)):
+            return None
+        tensors = self._tensors()
+        addresses = [t.data_ptr() for t in tensors]
+        if addresses != self.addresses or (self.prepare and self._versions(tensors) != self.versions):
+            if [(t.dtype, t.shape, t.stride(), t.device) for t in tensors] != self.kinds:
+                return None
+            self._renew(tensors, addresses)
+        values = [leaves[k] for k in self.users]
+        replay = self.replay
+        outputs = self._direct(*values) if replay is None else replay(values)
+        return (self._result(outputs),)
+
+    def _fits(self, leaves: Sequence) -> bool:
+        if [m.training for m in self.modes] != self.training:
+            return False
+        if not torch.is_grad_enabled():
+            return True
+        return not (
+            any(t.requires_grad for t in self._tensors())
+            or any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+        )
+
+    def _versions(self, tensors: list) -> list[int]:
+        return [0 if tensors[k].is_inference() else tensors[k]._version for k in self.constants]
+
+    def _renew(self, tensors: list, addresses: list[int]) -> None:
+        """Constants again from the parameters, and graphs of their addresses."""
+        self.replay = None
+        with torch.inference_mode(False), torch.no_grad():
+            versions, given = self._versions(tensors), [tensors[k] for k in self.passed]
+            if self.prepare:
+                given += self.prepare(*(tensors[k] for k in self.constants))
+        self.given = given  # at once: other threads read it
+        self.addresses, self.versions = addresses, versions
+        if self.graphed:
+            self.replay = Replay(self._direct, self.device, [tensors[k] for k in self.updated])
+
+    def _direct(self, *values) -> list:
+        if self.plan is not None:
+            return self.plan(*self.given, *values)
+        leaves = list(self.leaves)
+        for k, value in zip(self.users, values):
+            leaves[k] = value
+        args, kwargs = pytree.tree_unflatten(leaves, self.in_spec)
+        outputs, self.out_spec = pytree.tree_flatten(self.forward(*args, **kwargs))
+        return outputs
+
+    def _result(self, outputs: list):
+        spec = self.out_spec
+        if spec is None or spec.is_leaf():
+            return outputs[0]
+        if spec == flat_tuple(len(outputs)):
+            return tuple(outputs)
+        return pytree.tree_unflatten(outputs, spec)
+
+
+class Rebuilt:
+    """What an exported file's ModelNew calls: it becomes a Fast at the first call of the kind that the file was made
+    for; other calls, modes and devices run the module's own forward. parameters, prepared_from, updated: dotted names.
+    example: of each leaf of a call (dtype, shape, strides), or the value itself."""
+
+    def __init__(
+        self,
+        plan: Callable[..., list] | None,
+        prepare: Callable[..., list] | None,
+        passed: Sequence[str],
+        prepared_from: Sequence[str],
+        updated: Sequence[str],
+        constants: dict[str, torch.Tensor],
+        users: Sequence[int],
+        example: Sequence,
+        training: Sequence[bool] | bool,
+        device: str,
+        several: bool,
+        graphed: bool,
+    ) -> None:
+        self.plan, self.prepare, self.names = plan, prepare, (passed, prepared_from, updated)
+        self.constants, self.users, self.example = constants, users, example
+        self.training, self.device, self.several, self.graphed = training, device, several, graphed
+        self.fast: Fast | None = None
+
+    def __call__(self, model: torch.nn.Module, forward: Callable, args: tuple, kwargs: dict):
+        if self.fast is None or self.fast.forward != forward:
+            if not self._fits(model, args, kwargs):
+                return forward(*args, **kwargs)
+            self.fast = self._build(model, forward, args, kwargs)
+        made = self.fast.results(args, kwargs)
+        return forward(*args, **kwargs) if made is None else made[0]
+
+    def _fits(self, model: torch.nn.Module, args: tuple, kwargs: dict) -> bool:
+        if kwargs or len(args) != len(self.example) or state(self.device == "cuda")[:3] != (None, 0, True):
+            return False
+        for value, want in zip(args, self.example):
+            if isinstance(want, tuple):
+                if type(value) not in _KINDS or (value.dtype, tuple(value.shape), value.stride()) != want:
+                    return False
+                if value.device.type != self.device:
+                    return False
+            elif type(value) is not type(want) or value != want:
+                return False
+        modes = [module.training for module in model.modules()]
+        return modes == (self.training if isinstance(self.training, list) else [self.training] * len(modes))
+
+    def _build(self, model: torch.nn.Module, forward: Callable, args: tuple, kwargs: dict) -> Fast:
+        passed, prepared_from, updated = self.names
+        every = list(dict.fromkeys([*passed, *prepared_from, *updated]))
+        device = next(value.device for value in args if isinstance(value, torch.Tensor))
+        constants = {name: tensor.to(device) for name, tensor in self.constants.items()}
+        slots = [(constants, name) if name in constants else _slot(model, name) for name in every]
+        if self.plan is None:  # graphs hold the addresses of all
+            slots = [
+                (table, key) for m in model.modules() for table in (m._parameters, m._buffers)
+                for key, value in table.items() if value is not None
+            ]  # fmt: skip
+        spec = flat_tuple(self.several) if self.several else None
+        return Fast(
+            model, forward, self.plan, self.prepare, slots,
+            constants=[every.index(name) for name in prepared_from], updated=[every.index(name) for name in updated],
+            passed=[every.index(name) for name in passed], users=self.users, args=args, kwargs=kwargs, out_spec=spec,
+            graphed=self.graphed,
+        )  # fmt: skip
+
+
+def _slot(model: torch.nn.Module, target: str) -> tuple[dict, str]:
+    path, _, key = target.rpartition(".")
+    module = model.get_submodule(path) if path else model
+    return (module._parameters if key in module._parameters else module._buffers), key

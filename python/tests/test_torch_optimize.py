@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans of models: every alternative of a corpus of modules against eager PyTorch, itself held against float64; graphs
+drawn at random; what a plan keeps alive; the choice by time and the comparison on several kinds of data."""
+
+import copy
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+if not hasattr(torch.export, "default_decompositions"):
+    pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
+
+from quern.kernelbench import _compare  # noqa: E402
+from quern.optimize import _capture, _kept, _planner, _program, _search, _timing, _verify  # noqa: E402
+from quern.optimize._model import optimize  # noqa: E402
+from quern.optimize._report import Report  # noqa: E402
+from torch.utils import _pytree as pytree  # noqa: E402
+from torch_optimize_models import MODELS, of, randn  # noqa: E402
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
+
+
+@pytest.fixture(autouse=True)
+def own_choices(tmp_path, monkeypatch):
+    monkeypatch.setattr(_kept, "folder", lambda: tmp_path / "choices")
+
+
+def on(device, make):
+    torch.manual_seed(0)
+    model, args = make()
+    return model.to(device), pytree.tree_map(lambda x: x.to(device) if isinstance(x, torch.Tensor) else x, args)
+
+
+def alternatives(model, args):
+    """(name, the function) of each."""
+    search = _search.Search(model, model, args, {}, Report())
+    return [(alternative.name, search.fast(alternative)) for alternative in search.alternatives()]
+
+
+def take(monkeypatch, word):
+    """The choice falls on the first alternative whose name begins so, whatever its time."""
+    order = lambda samples: sorted(samples, key=lambda name: not name.startswith(word))  # noqa: E731
+    monkeypatch.setattr(_timing, "ranking", order)
+    monkeypatch.setattr(_timing, "faster", lambda *_: (True, 2.0, None))
+
+
+# ---- values ----
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("mode", ["eval", "train"])
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_every_alternative_is_right(make, mode, device):
+    model, args = on(device, make)
+    model.train(mode == "train")
+    reference = _verify.Reference(model, model, args, {})
+    found = alternatives(model, args)
+    assert found
+    for name, fast in found:
+        assert reference.wrong(fast) == "", name
+        with torch.no_grad(), _capture.kept_buffers(model):
+            assert fast.results(args, {}) is not None, name  # the plan ran, not the module
+
+
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_a_plan_gives_the_same_bits_again(make):
+    model, args = on("cpu", make)
+    model.eval()
+    for _, fast in alternatives(model, args):
+        with torch.no_grad():
+            first, again = ([x.clone() for x in pytree.tree_leaves(fast(*args)) if isinstance(x, torch.Tensor)]
+                            for _ in range(2))  # fmt: skip
+        assert _compare.same_bits(first, again)
+
+
+UNARY = ["relu", "tanh", "exp", "neg", "abs", "sigmoid", "sqrt", "isnan", "floor", "square", "erf", "sign"]
+BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "lt", "eq", "atan2"]
+# Without the halves: a kernel rounds once where PyTorch rounds after every op, and eq or a power shows that.
+TYPES = [torch.float32, torch.float32, torch.float64, torch.int64, torch.int32, torch.bool, torch.uint8]
+
+
+def fuzzed(seed):
+    """A function of two tensors, drawn: pointwise ops with broadcasting, views, reductions, mixed types."""
+    draw = random.Random(seed)
+    generator = torch.Generator().manual_seed(seed)
+    rows, columns = draw.choice([0, 1, 2, 7, 33]), draw.choice([1, 3, 8, 65])
+
+    def tensor(shape):
+        made = torch.randn(shape, generator=generator) * 3
+        if made.numel() and draw.random() < 0.3:
+            made.view(-1)[0] = draw.choice([float("nan"), float("inf"), -float("inf")])
+        dtype = draw.choice(TYPES)
+        return made.nan_to_num(1, 2, 3).to(dtype) if not dtype.is_floating_point else made.to(dtype)
+
+    args = tensor((rows, columns)), tensor(draw.choice([(columns,), (rows, 1), (rows, columns), ()]))
+    steps = [(draw.random(), draw.random(), draw.random(), draw.random()) for _ in range(draw.randint(2, 12))]
+
+    def run(x, y):
+        values = [x, y]
+        for k, (kind, first, second, third) in enumerate(steps):
+            if k in refused:
+                continue
+            a, b = values[int(first * len(values))], values[int(second * len(values))]
+            try:
+                if kind < 0.3:
+                    values.append(getattr(torch, UNARY[int(third * len(UNARY))])(a))
+                elif kind < 0.6:
+                    values.append(getattr(torch, BINARY[int(third * len(BINARY))])(a, b))
+                elif kind < 0.7:
+                    values.append(a.to(TYPES[int(third * len(TYPES))]))
+                elif kind < 0.8 and a.dim() == 2:
+                    values.append([a.t(), a[:, ::2], a.reshape(-1), a.flip(1)][int(third * 4)])
+                elif kind < 0.9 and a.dim():
+                    values.append([a.sum(-1), a.float().mean(0), a.amax(-1), a.cumsum(0)][int(third * 4)])
+                else:
+                    values.append(torch.where(a > 0, a, b) if third < 0.5 else torch.cat([a, a]) * 2)
+            except (RuntimeError, IndexError, TypeError, NotImplementedError):
+                refused.add(k)  # not for these types and shapes
+        return tuple(values[2:]) or (x + 0,)
+
+    refused = set()
+    run(*args)
+    return of(run), args
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_graphs(seed):
+    model, args = fuzzed(seed)
+    reference = _verify.Reference(model, model, args, {})
+    try:
+        found = alternatives(model, args)
+    except _search.Unplannable as error:
+        assert "captured" in str(error) or "tensor of" in str(error)
+        return
+    for name, fast in found:
+        assert reference.wrong(fast) == "", f"{name}: {fast.plan}"
+
+
+# ---- folding ----
+def test_norms_go_into_the_weights_and_follow_them():
+    from torch_optimize_models import conv_net
+
+    model, args = on("cpu", conv_net)
+    model.eval()
+    report = Report()
+    search = _search.Search(model, model, args, {}, report)
+    made = search.alternatives()[0]
+    assert report.folded == 3 and "norm" not in made.program.text.split("def quern_plan")[1]
+    fast = search.fast(made)
+    with torch.no_grad():
+        fast(*args)
+        model[1].weight.mul_(3)
+        model[1].running_mean.add_(1)
+        assert torch.allclose(fast(*args), model(*args), atol=1e-5)
+        model[9].weight = torch.nn.Parameter(torch.randn(5, 16))
+        assert torch.allclose(fast(*args), model(*args), atol=1e-5)
+
+
+def test_a_norm_in_training_is_not_folded_and_counts():
+    from torch_optimize_models import conv_net
+
+    model, args = on("cpu", conv_net)
+    other = copy.deepcopy(model)
+    report = Report()
+    search = _search.Search(model, model, args, {}, report)
+    fast = search.fast(search.alternatives()[0])
+    assert report.folded == 0 and int(model[1].num_batches_tracked) == 0
+    with torch.no_grad():
+        for _ in range(2):
+            assert torch.allclose(fast(*args), other(*args), atol=1e-5)
+    for a, b in zip(model.buffers(), other.buffers()):
+        assert torch.allclose(a, b) and int(model[1].num_batches_tracked) == 2
+
+
+# ---- memory ----
+def test_a_value_is_let_go_after_its_last_use():
+    def chain(x):
+        for _ in range(6):
+            x = torch.fft.fft(x).real.contiguous()  # an op that stays PyTorch's
+        return x
+
+    def cos_chain(x):
+        for k in range(6):
+            x = torch.cumsum(x, 0) * (k + 1)
+        return x
+
+    search = _search.Search(of(cos_chain), of(cos_chain), (randn(50),), {}, Report())
+    text = _program.build(search.captured.graph, _program.extern_plan(search.captured.graph), None, "x").text
+    alive, most = set(), 0
+    for line in text.splitlines():
+        if " = torch." in line or " = aten_" in line:
+            alive.add(line.split(" = ")[0].strip())
+        if line.strip().startswith("del "):
+            most = max(most, len(alive))
+            alive -= set(line.strip()[4:].split(", "))
+    assert most == 2 and len(alive) == 1
+
+
+# ---- the choice ----
+def test_the_fastest_is_taken_if_it_is_right(monkeypatch):
+    take(monkeypatch, "PyTorch")
+    model, x = of(lambda x: torch.tanh(x) * 2 + 1), randn(64)
+    made = optimize(model, x, seconds=0.01)
+    assert made.report.chosen == "PyTorch's ops" and "tanh" in made.report.program
+    with torch.no_grad():
+        assert torch.equal(made(x), model(x))
+    assert "aten.tanh" in str(made.report) and made.report.floor_ns > 0
+
+
+@pytest.mark.parametrize("wrong", ["values", "nan", "strides", "sharing", "buffer"])
+def test_a_wrong_plan_is_rejected(monkeypatch, wrong):
+    take(monkeypatch, "PyTorch")
+    model = torch.nn.BatchNorm1d(4)
+    real = _program.build
+
+    def build(*args):
+        program = real(*args)
+        plan = program.plan
+
+        def bad(*values):
+            (y,) = plan(*values)
+            if wrong == "values":
+                y = y + 0.01 * (y > y.amax() * 0.99)  # one element, one part in a hundred
+            elif wrong == "nan":
+                y = y.nan_to_num(0)
+            elif wrong == "strides":
+                y = y.t().contiguous().t()
+            elif wrong == "sharing":
+                y = values[-1].copy_(y)
+            else:
+                model.running_mean.add_(1)
+            return [y]
+
+        program.plan = bad
+        return program
+
+    monkeypatch.setattr(_program, "build", build)
+    made = optimize(model, randn(8, 4), seconds=0.01)
+    assert made.report.chosen == "original"
+    assert set(made.report.rejected) >= {"PyTorch's ops"}
+
+
+def test_an_error_of_precision_is_rejected(monkeypatch):
+    take(monkeypatch, "PyTorch")
+    real = _program.build
+
+    def build(*args):
+        program = real(*args)
+        plan = program.plan
+        program.plan = lambda *values: [y * (1 + 2e-5) for y in plan(*values)]  # passes any tolerance of the judge's
+        return program
+
+    monkeypatch.setattr(_program, "build", build)
+    made = optimize(torch.nn.Linear(8, 8), randn(4, 8), seconds=0.01)
+    assert "float64" in made.report.rejected["PyTorch's ops"]
+
+
+def test_a_slower_plan_is_not_taken(monkeypatch):
+    import time
+
+    real = _program.build
+
+    def build(*args):
+        program = real(*args)
+        plan = program.plan
+        program.plan = lambda *values: time.sleep(0.001) or plan(*values)
+        return program
+
+    monkeypatch.setattr(_program, "build", build)
+    made = optimize(torch.nn.Linear(8, 8), randn(4, 8), seconds=0.01)
+    assert made.report.chosen == "original" and made.report.why and not made._plans
+
+
+def test_a_graph_that_the_planner_refuses_runs_as_pytorchs_ops(monkeypatch):
+    def refuse(graph):
+        raise _search.Unplannable("the planner refuses it: so")
+
+    take(monkeypatch, "PyTorch")
+    monkeypatch.setattr(_planner, "plan", refuse)
+    made = optimize(torch.nn.Linear(8, 8), randn(4, 8), seconds=0.01)
+    assert made.report.chosen == "PyTorch's ops" and made.report.rejected["fused"].endswith("so")
+
+
+def test_the_planner_is_asked(monkeypatch):
+    asked = []
+    real = _planner.plan
+    monkeypatch.setattr(_planner, "plan", lambda graph, *rest: asked.append(graph.text()) or real(graph, *rest))
+    optimize(torch.nn.Linear(8, 8), randn(4, 8), seconds=0.01)
+    assert asked and '"op":"aten.addmm.default"' in asked[0]
+
+
+# ---- choices that were made before ----
+def test_a_choice_is_kept_and_verified_again(monkeypatch):
+    model, x = torch.nn.Linear(8, 8), randn(4, 8)
+    with monkeypatch.context() as patch:
+        take(patch, "PyTorch")
+        assert optimize(model, x, seconds=0.01).report.chosen == "PyTorch's ops"
+    monkeypatch.setattr(_search.Search, "_race", lambda *_: pytest.fail("it was timed again"))
+    again = optimize(model, x, seconds=0.01).report
+    assert again.chosen == "PyTorch's ops" and "before" in again.why[0]
+    real = _program.build
+
+    def build(*args):
+        program = real(*args)
+        plan = program.plan
+        program.plan = lambda *values: [y + 1 for y in plan(*values)]
+        return program
+
+    monkeypatch.setattr(_program, "build", build)
+    made = optimize(model, x, seconds=0.01).report
+    assert made.chosen == "original" and "PyTorch's ops" in made.rejected
+
+
+@pytest.mark.parametrize("change", ["shape", "training", "flag", "corrupt", "other key", "another alternative"])
+def test_a_stale_choice_is_made_anew(monkeypatch, change):
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8)).eval(), randn(4, 8)
+    with monkeypatch.context() as patch:
+        take(patch, "PyTorch")
+        optimize(model, x, seconds=0.01)
+    (file,) = _kept.folder().glob("*.json")
+    if change == "shape":
+        x = randn(5, 8)
+    elif change == "training":
+        model.train()
+    elif change == "flag":
+        monkeypatch.setattr(_kept, "state", lambda cuda: "another")
+    elif change == "corrupt":
+        file.write_text("{")
+    elif change == "other key":
+        file.write_text(file.read_text().replace(file.stem, "0" * 64))
+    else:
+        file.write_text(file.read_text().replace("PyTorch's ops", "no such thing"))
+    timed = []
+    real = _timing.race
+    monkeypatch.setattr(_timing, "race", lambda functions, *rest: timed.append(functions) or real(functions, *rest))
+    optimize(model, x, seconds=0.01)
+    assert "original" in timed[0]

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.compile(model, backend="quern"): forward, backward and inference graphs, graph breaks, random numbers, dynamic
+shapes, against eager mode."""
+
+import copy
+import pathlib
+import re
+
+import pytest
+
+torch = pytest.importorskip("torch")
+if not hasattr(torch.export, "default_decompositions"):
+    pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
+
+import quern.optimize  # noqa: E402
+from quern.optimize import _backend, _program  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from torch.utils import _pytree as pytree  # noqa: E402
+from torch_optimize_models import MODELS, attention, conv_net, gru, mlp, randn  # noqa: E402
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    _backend.regions.clear()
+    quern.optimize.register()
+    yield
+    torch._dynamo.reset()
+
+
+def leaves(value):
+    return [x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor)]
+
+
+def close(a, b, tolerance=1e-4):
+    return len(leaves(a)) == len(leaves(b)) and all(
+        x.dtype == y.dtype and torch.allclose(x, y, tolerance, tolerance, equal_nan=True)
+        for x, y in zip(leaves(a), leaves(b))
+    )
+
+
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_inference(make):
+    torch.manual_seed(0)
+    model, args = make()
+    model.eval()
+    made = torch.compile(model, backend="quern")
+    with torch.no_grad():
+        for _ in range(2):
+            assert close(made(*args), model(*args))
+    assert _backend.regions or make is gru  # which Dynamo runs as it is
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("make", [mlp, conv_net, attention], ids=lambda make: make.__name__)
+def test_training_steps(make, device):
+    torch.manual_seed(0)
+    model, args = make()
+    model = model.to(device).train()
+    args = [x.to(device) for x in args]
+    other = copy.deepcopy(model)
+    made = torch.compile(other, backend="quern")
+    both = [torch.optim.SGD(m.parameters(), lr=0.01) for m in (model, other)]
+    for step in range(8):  # enough for graphs on a GPU
+        for function, optimizer in zip((model, made), both):
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
+            function(*args).square().mean().backward()
+            optimizer.step()
+        for a, b in zip([*model.parameters(), *model.buffers()], [*other.parameters(), *other.buffers()]):
+            assert torch.allclose(a, b, 1e-3, 1e-3), step
+        for a, b in zip(model.parameters(), other.parameters()):
+            assert torch.allclose(a.grad, b.grad, 1e-2, 1e-2)
+    assert len(_backend.regions) >= 2  # forward and backward
+
+
+def test_gradients_of_inputs_and_a_second_backward():
+    x = randn(4, 5).double().requires_grad_()
+    made = torch.compile(lambda x: (F.softmax(x, 1) * x).sum(0), backend="quern")
+    assert torch.autograd.gradcheck(made, (x,))
+    y = made(x).sum()
+    first = torch.autograd.grad(y, x, retain_graph=True)[0]
+    assert torch.equal(first, torch.autograd.grad(y, x)[0])
+
+
+def test_graph_breaks_prints_and_random_numbers(capsys):
+    def function(x):
+        y = F.dropout(x, 0.5) + 1
+        if y.sum() > 0:
+            print("above")
+        return y * torch.rand(3)
+
+    made = torch.compile(function, backend="quern")
+    for _ in range(2):
+        torch.manual_seed(5)
+        want = function(torch.ones(4, 3))
+        torch.manual_seed(5)
+        assert torch.equal(made(torch.ones(4, 3)), want)
+    assert capsys.readouterr().out == "above\n" * 4 and len(_backend.regions) >= 2
+
+
+def test_dynamic_shapes():
+    made = torch.compile(lambda x: torch.relu(x) * x.shape[0], backend="quern", dynamic=True)
+    for n in (3, 4, 5, 0, 1):
+        x = randn(n, 2)
+        assert torch.equal(made(x), torch.relu(x) * n)
+
+
+def test_inputs_changed_in_place():
+    def function(x):
+        x.mul_(2)
+        return x + 1
+
+    x = randn(3)
+    y = x.clone()
+    assert torch.equal(torch.compile(function, backend="quern")(x), function(y)) and torch.equal(x, y)
+
+
+def test_an_update_happens_once_although_alternatives_are_timed(monkeypatch):
+    plan = _program.extern_plan
+    monkeypatch.setattr(_backend._planner, "plan", lambda graph: {**plan(graph), "steps": [*plan(graph)["steps"]]})
+    monkeypatch.setattr(_backend.Region, "_plans", lambda self: iter([("PyTorch's ops", plan(self.graph)),
+                                                                      ("fused", plan(self.graph))]))  # fmt: skip
+    norm = torch.nn.BatchNorm1d(3)
+    made = torch.compile(norm, backend="quern")
+    with torch.no_grad():
+        made(randn(5, 3))
+    assert int(norm.num_batches_tracked) == 1 and "times as fast" in _backend.regions[0].why[0]
+
+
+def test_a_wrong_kernel_is_not_taken(monkeypatch):
+    real = _program.build
+
+    def build(graph, plan, prepare, name):
+        made = real(graph, plan, prepare, name)
+        if name == "fused":
+            function = made.plan
+            made.plan = lambda *values: [y + 1 for y in function(*values)]
+        return made
+
+    plan = _program.extern_plan
+    monkeypatch.setattr(_program, "build", build)
+    monkeypatch.setattr(_backend.Region, "_plans", lambda self: iter([("PyTorch's ops", plan(self.graph)),
+                                                                      ("fused", plan(self.graph))]))  # fmt: skip
+    x = randn(5)
+    with torch.no_grad():
+        assert torch.equal(torch.compile(torch.sin, backend="quern")(x), torch.sin(x))
+    assert _backend.regions[0].chosen == "PyTorch's ops" and "elements are wrong" in _backend.regions[0].why[0]
+
+
+def test_options_have_a_sentence():
+    with pytest.raises(Exception, match="the backend quern has no option mode"):
+        torch.compile(torch.sin, backend="quern", options={"mode": 1})(randn(3))
+
+
+def test_an_installed_package_is_found_by_name():
+    text = (pathlib.Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    module, name = re.search(r'torch_dynamo_backends\]\nquern = "([\w.]+):(\w+)"', text).groups()
+    assert module == _backend.__name__ and getattr(_backend, name) is _backend.quern

@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* body.c - the body of a kernel: which thread computes what, the loops along rows, and how their parts are put
+ * together. Every sum is in one order that depends on the shapes alone: along a thread in as many parts as it reads at
+ * once, then by pairs of lanes, then by simdgroups. */
+#include "graph/body.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *qn_schedule_name(qn_schedule schedule)
+{
+  static const char *const names[] = {"an element a thread", "a thread a row", "a simdgroup a row",
+                                      "a threadgroup a row", "a threadgroup for 32 rows"};
+  return names[schedule];
+}
+
+void qn_body_free(qn_body *body)
+{
+  qn_text_free(&body->source);
+  qn_text_free(&body->header);
+}
+
+static const qn_graph_value *at_value(const qn_writer *w, int value) { return &w->graph->value[value]; }
+
+void qn_fused_domain(const qn_graph *graph, const qn_fused *fused, int64_t *rows, int64_t *length)
+{
+  *rows = 1;
+  *length = graph->value[fused->root[0]].n;
+  if (fused->rows < 0) return;
+  *rows = graph->value[fused->rows].n;
+  *length = graph->value[graph->value[fused->rows].argument[0]].n / *rows;
+}
+
+/* ---- places ---- */
+/* Places in a reduction's argument, of row `o` and element `r`; r < 0: in its result. */
+void qn_spread_reduced(qn_writer *w, int value, qn_index o, qn_index r, qn_index *at)
+{
+  const qn_graph_value *v = at_value(w, value), *a = at_value(w, v->argument[0]);
+  int64_t extents[2][QN_GRAPH_DIMS];
+  qn_index place[2][QN_GRAPH_DIMS];
+  int n[2] = {0};
+  for (int d = 0; d < a->ndim; d++) {
+    const int part = v->reduced >> d & 1;
+    extents[part][n[part]++] = a->shape[d];
+  }
+  qn_index_spread(&w->set, o, n[0], extents[0], place[0]);
+  if (r >= 0) qn_index_spread(&w->set, r, n[1], extents[1], place[1]);
+  n[0] = n[1] = 0;
+  for (int d = 0; d < a->ndim; d++) {
+    const int part = v->reduced >> d & 1;
+    at[d] = part && r < 0 ? qn_index_constant(&w->set, 0) : place[part][n[part]++];
+  }
+}
+
+static void place_roots(qn_writer *w, const qn_cut *p, qn_index o, qn_index r)
+{
+  const qn_fused *f = w->fused;
+  qn_index domain[QN_GRAPH_DIMS], row[QN_GRAPH_DIMS];
+  if (f->rows >= 0) {
+    qn_spread_reduced(w, f->rows, o, r, domain);
+    qn_spread_reduced(w, f->rows, o, -1, row);
+  }
+  for (int k = 0; k < f->n; k++) {
+    const qn_graph_value *v = at_value(w, f->root[k]);
+    w->own[k] = w->places[k];
+    if (v->form == QN_FORM_REDUCE)
+      qn_spread_reduced(w, f->root[k], o, -1, w->places[k]);
+    else if (f->rows < 0)
+      qn_index_spread(&w->set, r, v->ndim, v->shape, w->places[k]);
+    else if (v->n == p->rows * p->length) {
+      const qn_graph_value *a = at_value(w, at_value(w, f->rows)->argument[0]);
+      qn_index_reshape(&w->set, a->ndim, a->shape, domain, v->ndim, v->shape, w->places[k]);
+    } else {
+      const qn_graph_value *a = at_value(w, f->rows);
+      qn_index_reshape(&w->set, a->ndim, a->shape, row, v->ndim, v->shape, w->places[k]);
+    }
+  }
+}
+
+/* ---- loops ---- */
+/* The loop that a reduction is of: behind those that it reads. */
+static int loop_of(const qn_writer *w, int value, int *known)
+{
+  const qn_graph_value *v = at_value(w, value);
+  if (known[value] >= 0) return known[value];
+  int loop = 0, mine = 0;
+  for (int k = 0; k < w->fused->n; k++) mine |= w->fused->root[k] == value;
+  if (qn_is_memory(v) || (w->is_root[value] && !mine)) return known[value] = 0;
+  for (int k = 0; k < v->n_arguments; k++) {
+    const int below = loop_of(w, qn_arguments_of(v)[k], known);
+    if (below > loop) loop = below;
+  }
+  return known[value] = loop + (v->form == QN_FORM_REDUCE);
+}
+
+void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled)
+{
+  const int64_t steps = (p->length + p->width - 1) / p->width, turns = (steps + p->threads - 1) / p->threads;
+  if (unrolled) qn_text_add(text, "_Pragma(\"clang loop unroll(full)\")\n");
+  const char *type = p->length > INT32_MAX ? "long" : "int";
+  qn_text_add(text, "for (%s k = 0; k < %lld; k++) {\n", type, (long long)turns);
+  if (p->threads == 1)
+    qn_text_add(text, "const %s q = k;\n", type);
+  else
+    qn_text_add(text, "const %s q = k * %lld + t;\n", type, (long long)p->threads);
+  if (turns * p->threads != steps) qn_text_add(text, "if (q < %lld) {\n", (long long)steps);
+}
+
+void qn_close_loop(qn_text *text, const qn_cut *p)
+{
+  const int64_t steps = (p->length + p->width - 1) / p->width, turns = (steps + p->threads - 1) / p->threads;
+  qn_text_add(text, turns * p->threads != steps ? "}\n}\n" : "}\n");
+}
+
+void qn_move_text(qn_text *to, qn_text *from)
+{
+  if (from->length) qn_text_add_bytes(to, from->at, from->length);
+  to->failed |= from->failed;
+  qn_text_free(from);
+}
+
+/* The statements of a step, and of its lanes. */
+void qn_close_lanes(qn_writer *w, const qn_cut *p, qn_text *to)
+{
+  qn_move_text(to, &w->step);
+  w->row.failed |= w->lane.failed;
+  if (!w->lane.length) return;
+  if (p->width > 1) qn_text_add(to, "_Pragma(\"clang loop unroll(full)\")\nfor (int j = 0; j < %d; j++) {\n", p->width);
+  if (p->tail)
+    qn_text_add(to, "const %s r = q * %d + j;\nif (r < %lld) {\n", p->length > INT32_MAX ? "long" : "int", p->width,
+                (long long)p->length);
+  qn_move_text(to, &w->lane);
+  qn_text_add(to, "%s%s", p->tail ? "}\n" : "", p->width > 1 ? "}\n" : "");
+}
+
+/* ---- results ---- */
+static void write_stored(qn_writer *w, int k, int output, qn_text *to)
+{
+  const int value = w->fused->root[k];
+  const qn_graph_value *v = at_value(w, value);
+  char name[16];
+  snprintf(name, sizeof name, "v%d", qn_write_value(w, value, w->own[k]));
+  const qn_index place = qn_index_flat(&w->set, v->ndim, v->shape, w->own[k]);
+  int64_t step;
+  if (v->n > INT32_MAX) w->wide = true;
+  const bool vector = to == &w->lane && w->width > 1 && w->vectors &&
+                      qn_index_step(&w->set, place, w->lane_variable, &step) && step == 1 &&
+                      qn_index_rest_divides(&w->set, place, w->lane_variable, w->width);
+  if (vector)
+    qn_text_add(to, "s%d.at[j] = ", k);
+  else {
+    qn_text_add(to, "o%d[", output);
+    qn_index_write(&w->set, place, w->wide, to);
+    qn_text_add(to, "] = ");
+  }
+  if (v->dtype == qn_compute_type(v->dtype))
+    qn_text_add(to, "%s", name);
+  else
+    qn_write_converted(to, name, QN_NONE, v->dtype);
+  qn_text_add(to, ";\n");
+  if (!vector) return;
+  qn_text_add(&w->step, "q_pack<"), qn_write_type(&w->step, v->dtype);
+  qn_text_add(&w->step, ", %d> s%d;\n", w->width, k);
+}
+
+static void write_stores(qn_writer *w, qn_text *to)
+{
+  int output = 0;
+  for (int k = 0; k < w->fused->n; k++) {
+    char pack[24];
+    if (!w->fused->stored[k]) continue;
+    snprintf(pack, sizeof pack, "> s%d;", k);
+    if (w->step.at && strstr(w->step.at, pack)) {
+      const qn_graph_value *v = at_value(w, w->fused->root[k]);
+      const qn_index place = qn_index_flat(&w->set, v->ndim, v->shape, w->own[k]);
+      qn_text_add(to, "q_store<"), qn_write_type(to, v->dtype);
+      qn_text_add(to, ", %d>(o%d, ", w->width, output);
+      qn_index_write(&w->set, qn_index_add(&w->set, place, w->lane_variable, -1), w->wide, to);
+      qn_text_add(to, ", s%d);\n", k);
+    }
+    output++;
+  }
+}
+
+static bool is_full(const qn_writer *w, const qn_cut *p, int k)
+{
+  const qn_graph_value *v = at_value(w, w->fused->root[k]);
+  return w->fused->rows < 0 || (v->form != QN_FORM_REDUCE && v->n == p->rows * p->length);
+}
+
+static void write_results(qn_writer *w, const qn_cut *p, bool rows)
+{
+  int output = 0;
+  bool any = false;
+  qn_text stores = {0}, row = {0};
+  for (int k = 0; k < w->fused->n; k++) {
+    if (!w->fused->stored[k]) continue;
+    if (is_full(w, p, k)) any = true, write_stored(w, k, output, &w->lane);
+    output++;
+  }
+  write_stores(w, &stores);
+  if (any) {
+    if (rows) qn_open_loop(&row, p, w->holds);
+    if (p->schedule == QN_SCHEDULE_COLUMNS) qn_text_add(&row, "if (whole) {\n");
+    qn_close_lanes(w, p, &row);
+    qn_move_text(&row, &stores);
+    if (p->schedule == QN_SCHEDULE_COLUMNS) qn_text_add(&row, "}\n");
+    if (rows) qn_close_loop(&row, p);
+  }
+  qn_move_text(&w->row, &row);
+  qn_text_free(&stores);
+  qn_memo_forget(w, QN_LEVEL_STEP);
+  if (!rows) return;
+  output = 0;
+  for (int k = 0; k < w->fused->n; k++) {
+    if (!w->fused->stored[k]) continue;
+    if (!is_full(w, p, k)) write_stored(w, k, output, &row);
+    output++;
+  }
+  if (!row.length) return;
+  const char *lead = p->schedule == QN_SCHEDULE_THREAD    ? ""
+                     : p->schedule == QN_SCHEDULE_COLUMNS ? "if (whole && t == 0) "
+                                                          : "if (t == 0) ";
+  qn_text_add(&w->row, "%s{\n", lead);
+  qn_move_text(&w->row, &row);
+  qn_text_add(&w->row, "}\n");
+}
+
+/* ---- the whole ---- */
+static void write_position(qn_writer *w, const qn_cut *p)
+{
+  const char *type = w->wide ? "long" : "int";
+  qn_text *to = &w->row;
+  switch (p->schedule) {
+  case QN_SCHEDULE_FLAT:
+    qn_text_add(to,
+                p->on_cpu ? "const %s x = thread_position_in_grid.x, y = thread_position_in_grid.y;\n"
+                          : "const %s q = thread_position_in_grid.x;\n",
+                type);
+    break;
+  case QN_SCHEDULE_THREAD: qn_text_add(to, "const %s o = thread_position_in_grid.x;\n", type); break;
+  case QN_SCHEDULE_SIMD:
+    qn_text_add(to, "const %s o = thread_position_in_grid.x / 32;\nconst int t = thread_index_in_simdgroup;\n", type);
+    break;
+  case QN_SCHEDULE_GROUP:
+    qn_text_add(to, "const %s o = threadgroup_position_in_grid.x;\nconst int t = thread_index_in_threadgroup;\n", type);
+    break;
+  default:
+    qn_text_add(to,
+                "const bool whole = threadgroup_position_in_grid.x * 32 + thread_index_in_simdgroup < %lldu;\n"
+                "const %s o = whole ? threadgroup_position_in_grid.x * 32 + thread_index_in_simdgroup : 0;\n"
+                "const int t = simdgroup_index_in_threadgroup;\n",
+                (long long)p->rows, type);
+  }
+}
+
+static qn_index variables(qn_writer *w, const qn_cut *p, qn_index *o)
+{
+  *o = qn_index_constant(&w->set, 0);
+  if (p->schedule == QN_SCHEDULE_FLAT && p->on_cpu) {
+    const qn_index y = qn_index_variable(&w->set, "y", p->length / p->side);
+    w->step_variable = qn_index_variable(&w->set, "x", p->side);
+    return qn_index_add(&w->set, w->step_variable, y, p->side);
+  }
+  if (p->schedule != QN_SCHEDULE_FLAT) *o = qn_index_variable(&w->set, "o", p->rows);
+  w->row_variable = *o;
+  if (p->tail) return w->step_variable = w->lane_variable = qn_index_variable(&w->set, "r", p->length);
+  w->step_variable = qn_index_variable(&w->set, "q", (p->length + p->width - 1) / p->width);
+  w->lane_variable = qn_index_variable(&w->set, "j", p->width);
+  return qn_index_add(&w->set, w->lane_variable, w->step_variable, p->width);
+}
+
+static void write_run(qn_writer *w, const qn_cut *p, int *known)
+{
+  const int values = w->graph->n_values;
+  qn_index o;
+  int last = 0;
+  qn_text_free(&w->row), qn_text_free(&w->step), qn_text_free(&w->lane);
+  qn_indices_free(&w->set);
+  qn_body_free(w->body);
+  w->n_memos = w->registers = 0;
+  w->cost_row = w->cost_lane = 0;
+  w->width = p->width;
+  w->misaligned = false;
+  w->vectors = !p->tail;
+  w->body->n_inputs = 0;
+  w->body->strided = 0;
+  w->unit_row = w->unit_length = 0;
+  qn_index_constant(&w->set, 0);
+  w->lane_variable = w->step_variable = w->row_variable = 0;
+  const qn_index r = variables(w, p, &o);
+  place_roots(w, p, o, r);
+  write_position(w, p);
+  for (int k = 0; k < values; k++) known[k] = -1;
+  for (int k = 0; k < w->fused->n; k++)
+    if (loop_of(w, w->fused->root[k], known) > last) last = known[w->fused->root[k]];
+  if (!w->counting)
+    for (int k = 0; k < w->n_held; k++) {
+      if (w->held[k].last == w->held[k].first) continue;
+      const int64_t steps = (p->length + p->width - 1) / p->width, turns = (steps + p->threads - 1) / p->threads;
+      qn_write_type(&w->row, qn_compute_type(at_value(w, w->held[k].value)->dtype));
+      qn_text_add(&w->row, " h%d[%lld];\n", k, (long long)turns * p->width);
+    }
+  for (int loop = 1; loop <= last; loop++) qn_write_reductions(w, p, loop, known, o, r);
+  w->loop = last + 1;
+  write_results(w, p, w->fused->rows >= 0);
+}
+
+static int64_t power_above(int64_t n)
+{
+  int64_t p = 1;
+  while (p < n) p *= 2;
+  return p;
+}
+
+/* How the work is cut: rows that lie along memory are read by neighbouring threads, columns side by side. */
+static void choose(const qn_writer *w, qn_cut *p)
+{
+  size_t widest = 1;
+  for (int k = 0; k < w->body->n_inputs; k++) {
+    const size_t bytes = qn_dtype_bytes(at_value(w, w->body->input[k])->dtype);
+    if (bytes > widest) widest = bytes;
+  }
+  const int vector = widest <= 2 ? 8 : widest <= 4 ? 4 : 2;
+  const bool along = w->unit_length > 0 && w->unit_length >= w->unit_row;
+  if (w->fused->rows < 0) {
+    p->schedule = QN_SCHEDULE_FLAT;
+    p->width = p->on_cpu || p->length % vector || p->length < (1 << 17) ? 1 : vector;
+    return;
+  }
+  p->width = along && p->length % vector == 0 && p->length >= 32 * vector ? vector : 1;
+  if (p->on_cpu) {
+    p->schedule = QN_SCHEDULE_THREAD;
+    p->width = p->length < 32 ? 1 : 16;
+    p->tail = p->length % p->width != 0;
+    return;
+  }
+  const int64_t steps = p->length / p->width;
+  if (p->length <= 16 || (!along && p->rows >= 32768) || (p->length <= 64 && p->rows >= 65536)) {
+    p->schedule = QN_SCHEDULE_THREAD;
+    p->width = 1;
+  } else if (!along && p->rows >= 32) {
+    p->schedule = QN_SCHEDULE_COLUMNS;
+    p->width = 1;
+    p->threads = power_above(p->length / 8);
+    if (p->threads > 32) p->threads = 32;
+  } else if (steps <= 256 && p->rows >= 512) {
+    p->schedule = QN_SCHEDULE_SIMD;
+    p->threads = 32;
+  } else {
+    p->schedule = QN_SCHEDULE_GROUP;
+    p->threads = power_above(steps / 4);
+    p->threads = p->threads < 64 ? 64 : p->threads > 1024 ? 1024 : p->threads;
+  }
+}
+
+/* The extent along x of a flat domain on the processor: the smallest divisor of places that is long enough, so that no
+ * quotient is left in the loop that the compiler turns into vectors. */
+static int64_t side_of(const qn_writer *w, int64_t length)
+{
+  int64_t side = length;
+  for (int k = 0; k < w->set.n_atoms; k++) {
+    const qn_index_atom *atom = &w->set.atom[k];
+    if (atom->kind != QN_INDEX_VARIABLE && atom->by >= 16 && atom->by < side && length % atom->by == 0) side = atom->by;
+  }
+  return length / side > 65535 ? length : side;
+}
+
+static void launch_of(const qn_cut *p, qn_body *body)
+{
+  const int64_t threads = p->schedule == QN_SCHEDULE_FLAT      ? p->length / p->width
+                          : p->schedule == QN_SCHEDULE_THREAD  ? p->rows
+                          : p->schedule == QN_SCHEDULE_COLUMNS ? (p->rows + 31) / 32 * 32 * p->threads
+                                                               : p->rows * p->threads;
+  body->grid[0] = (uint64_t)threads;
+  body->grid[1] = body->grid[2] = body->group[1] = body->group[2] = 1;
+  body->group[0] = p->schedule == QN_SCHEDULE_COLUMNS ? (uint32_t)p->threads * 32
+                   : p->schedule == QN_SCHEDULE_GROUP ? (uint32_t)p->threads
+                   : p->schedule == QN_SCHEDULE_SIMD  ? 256
+                   : p->schedule == QN_SCHEDULE_FLAT  ? 256
+                                                      : 128;
+  if (p->schedule == QN_SCHEDULE_FLAT && p->on_cpu) {
+    body->grid[0] = (uint64_t)p->side;
+    body->grid[1] = (uint64_t)(p->length / p->side);
+  }
+  if (threads > INT32_MAX) body->unfit = "it has more than 2^31 threads";
+}
+
+static void count_work(const qn_writer *w, const qn_cut *p, qn_body *body)
+{
+  body->bytes = 0;
+  for (int k = 0; k < body->n_inputs; k++) {
+    const qn_graph_value *v = at_value(w, body->input[k]);
+    body->bytes += v->n * (int64_t)qn_dtype_bytes(v->dtype);
+  }
+  for (int k = 0; k < w->fused->n; k++) {
+    const qn_graph_value *v = at_value(w, w->fused->root[k]);
+    if (w->fused->stored[k]) body->bytes += v->n * (int64_t)qn_dtype_bytes(v->dtype);
+    if (v->form == QN_FORM_REDUCE) body->operations += p->rows * p->length;
+  }
+  body->operations += p->rows * (w->cost_row + p->length * w->cost_lane);
+}
+
+static void add_packs(qn_body *body)
+{
+  static const char packs[] =
+      "template <typename T, int N> struct alignas(N * sizeof(T)) q_pack {\n  T at[N];\n};\n"
+      "template <typename T, int N> inline q_pack<T, N> q_load(const device T *from, long at)\n{\n"
+      "  if ((ulong)from % (N * sizeof(T)) == 0) return *(const device q_pack<T, N> *)(from + at);\n"
+      "  q_pack<T, N> v;\n  for (int j = 0; j < N; j++) v.at[j] = from[at + j];\n  return v;\n}\n"
+      "template <typename T, int N> inline void q_store(device T *to, long at, q_pack<T, N> v)\n{\n"
+      "  if ((ulong)to % (N * sizeof(T)) == 0)\n    *(device q_pack<T, N> *)(to + at) = v;\n"
+      "  else\n    for (int j = 0; j < N; j++) to[at + j] = v.at[j];\n}\n";
+  if (body->source.at && strstr(body->source.at, "q_pack<")) qn_text_add_bytes(&body->header, packs, sizeof packs - 1);
+}
+
+static void write_body(qn_writer *w, qn_cut *p, int *known)
+{
+  qn_cut probe = *p;
+  probe.schedule = p->schedule = w->fused->rows < 0 ? QN_SCHEDULE_FLAT : QN_SCHEDULE_THREAD;
+  probe.on_cpu = false;
+  w->wide = p->rows * p->length > INT32_MAX;
+  w->counting = true;
+  write_run(w, &probe, known);
+  if (w->body->unfit || w->misaligned || w->set.failed) return;
+  choose(w, p);
+  p->side = p->schedule == QN_SCHEDULE_FLAT ? side_of(w, p->length) : 1;
+  const int64_t steps = (p->length + p->width - 1) / p->width, turns = (steps + p->threads - 1) / p->threads;
+  w->holds = w->fused->rows >= 0 && turns * p->width <= 32 && !p->tail;
+  w->n_held = 0;
+  write_run(w, p, known);
+  int held = 0;
+  for (int k = 0; k < w->n_held; k++) held += w->held[k].last > w->held[k].first;
+  if (held * turns * p->width > 96) w->holds = false, w->n_held = 0;
+  w->counting = false;
+  write_run(w, p, known);
+}
+
+/* Columns: an element of each thread for each reduction. */
+static int64_t shared_bytes(const qn_writer *w, const qn_cut *p)
+{
+  int64_t bytes = 0;
+  for (int k = 0; k < w->fused->n; k++) {
+    const qn_graph_value *v = at_value(w, w->fused->root[k]);
+    const bool place = v->reduction == QN_GRAPH_REDUCE_ARGMAX || v->reduction == QN_GRAPH_REDUCE_ARGMIN;
+    if (v->form == QN_FORM_REDUCE) bytes += (int64_t)qn_dtype_bytes(v->compute) + (place ? 8 : 0);
+  }
+  return p->schedule == QN_SCHEDULE_COLUMNS ? bytes * p->threads * 32 : 0;
+}
+
+qn_status qn_body_write(const qn_graph *graph, const bool *is_root, const qn_fused *fused, qn_body *body)
+{
+  int *known = NULL;
+  qn_writer *w = NULL;
+  *body = (qn_body){0};
+  qn_try(qn_try_allocate(&known, (size_t)graph->n_values * sizeof *known, "a body's loops"));
+  w = qn_allocate_zero(1, sizeof *w);
+  if (!w) {
+    qn_release(known);
+    return qn_fail(QN_NO_MEMORY, "no memory for a body");
+  }
+  w->graph = graph;
+  w->is_root = is_root;
+  w->fused = fused;
+  w->body = body;
+  qn_cut p = {.width = 1, .threads = 1, .on_cpu = graph->on_cpu};
+  qn_fused_domain(graph, fused, &p.rows, &p.length);
+  write_body(w, &p, known);
+  if (shared_bytes(w, &p) > 48 * 1024 && !body->unfit) body->unfit = "it needs more than 48 KiB of shared memory";
+  if (w->misaligned && !body->unfit) body->unfit = "a part needs what another part has at another place";
+  if (w->set.failed && !body->unfit) body->unfit = "its places are too long";
+  if (!body->n_inputs && !body->unfit) body->unfit = "it reads nothing";
+  const bool failed = w->row.failed || body->header.failed;
+  body->schedule = p.schedule;
+  body->width = p.width;
+  if (!body->unfit) {
+    body->source = w->row;
+    w->row = (qn_text){0};
+    add_packs(body);
+    launch_of(&p, body);
+    count_work(w, &p, body);
+  }
+  qn_text_free(&w->row), qn_text_free(&w->step), qn_text_free(&w->lane);
+  qn_indices_free(&w->set);
+  qn_release(w->memo);
+  qn_release(w);
+  qn_release(known);
+  if (!failed) return QN_OK;
+  qn_body_free(body);
+  return qn_fail(QN_NO_MEMORY, "no memory for a body");
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* body.h - a kernel of the plan, and the body that is generated for it. */
+#ifndef QN_GRAPH_BODY_H
+#define QN_GRAPH_BODY_H
+#include "graph/graph.h"
+#include "graph/index.h"
+
+enum { QN_FUSED_ROOTS = 24, QN_FUSED_INPUTS = 28, QN_FUSED_REGISTERS = 400 };
+
+/* Values that one kernel computes; all else that they are made of is computed where it is needed, or memory. */
+typedef struct qn_fused {
+  int n, root[QN_FUSED_ROOTS]; /* each behind those that it reads */
+  bool stored[QN_FUSED_ROOTS];
+  int rows; /* a reduction of them, whose argument's kept and reduced places are the domain; -1: none */
+  int era;
+} qn_fused;
+
+typedef enum qn_schedule {
+  QN_SCHEDULE_FLAT,    /* elements in a row */
+  QN_SCHEDULE_THREAD,  /* a thread a row */
+  QN_SCHEDULE_SIMD,    /* a simdgroup a row */
+  QN_SCHEDULE_GROUP,   /* a threadgroup a row */
+  QN_SCHEDULE_COLUMNS, /* 32 rows side by side a threadgroup, its simdgroups along them */
+  QN_SCHEDULE_COUNT
+} qn_schedule;
+
+typedef struct qn_body {
+  qn_text source, header;
+  int n_inputs, input[QN_FUSED_INPUTS]; /* values; the body names them i0, i1 ..., and what is stored o0, o1 ... */
+  uint64_t strided;                     /* inputs whose strides are compiled in */
+  uint64_t grid[3];
+  uint32_t group[3];
+  int64_t bytes, operations;
+  qn_schedule schedule;
+  int width;         /* elements that a thread reads and writes by one access */
+  const char *unfit; /* NULL; else why there is no such kernel, and nothing else counts */
+} qn_body;
+
+/* The value that memory holds, or that another kernel computes: root[v] says which values are some kernel's. */
+qn_status qn_body_write(const qn_graph *graph, const bool *is_root, const qn_fused *fused, qn_body *body);
+void qn_body_free(qn_body *body);
+const char *qn_schedule_name(qn_schedule schedule);
+/* Elements of the domain: rows and their length; of a kernel without reductions 1 row. */
+void qn_fused_domain(const qn_graph *graph, const qn_fused *fused, int64_t *rows, int64_t *length);
+
+/* ---- inside: values as statements (statements.c) ---- */
+typedef struct qn_memo {
+  int value, n, level, name; /* of the register */
+  qn_index at[QN_GRAPH_DIMS];
+} qn_memo;
+
+/* A value of a row that several loops need: kept in an array from the loop that computed it on. */
+typedef struct qn_held {
+  int value, n, first, last; /* loops */
+  qn_index at[QN_GRAPH_DIMS];
+} qn_held;
+
+enum { QN_LEVEL_ROW, QN_LEVEL_STEP, QN_LEVEL_LANE };
+
+typedef struct qn_writer {
+  const qn_graph *graph;
+  const bool *is_root;
+  const qn_fused *fused;
+  qn_body *body;
+  qn_indices set;
+  qn_text row, step, lane; /* statements before the loop, of a step of it, of a lane of a step */
+  qn_text *inner;          /* in a branch: its statements */
+  int width, registers;
+  qn_index lane_variable, step_variable, row_variable;
+  int64_t unit_row, unit_length; /* bytes read whose neighbours are of the next row, and of the next element */
+  bool wide;                     /* places need 64 bits */
+  qn_memo *memo;
+  int n_memos, memos;
+  qn_held held[16];
+  int n_held, loop;
+  bool counting, holds; /* the first run finds what several loops need */
+  int64_t cost_row, cost_lane;
+  bool misaligned;
+  bool vectors;
+  const qn_index *own[QN_FUSED_ROOTS]; /* each root's places in the domain */
+  qn_index places[QN_FUSED_ROOTS][QN_GRAPH_DIMS];
+} qn_writer;
+
+/* A register with the value at these places, in its compute type. */
+int qn_write_value(qn_writer *w, int value, const qn_index *at);
+void qn_write_type(qn_text *text, qn_dtype dtype);
+void qn_write_number(qn_text *text, qn_dtype type, double real, int64_t whole);
+void qn_write_converted(qn_text *text, const char *from, qn_dtype type, qn_dtype to);
+/* The formula with a, b, c replaced. */
+void qn_write_formula(qn_text *text, const char *formula, const qn_text *operand);
+void qn_memo_add(qn_writer *w, int value, const qn_index *at, int n, int level, int name);
+void qn_memo_forget(qn_writer *w, int from_level);
+
+/* ---- inside: loops and reductions (body.c, rows.c) ---- */
+/* How the work of a kernel is cut. */
+typedef struct qn_cut {
+  qn_schedule schedule;
+  int width;
+  int64_t rows, length, threads, side; /* threads along a row; side: extent along x of a flat domain on the processor */
+  bool on_cpu, tail;
+} qn_cut;
+
+/* Places in a reduction's argument, of row `o` and element `r`; r < 0: in its result. */
+void qn_spread_reduced(qn_writer *w, int value, qn_index o, qn_index r, qn_index *at);
+void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled);
+void qn_close_loop(qn_text *text, const qn_cut *p);
+void qn_close_lanes(qn_writer *w, const qn_cut *p, qn_text *to); /* the statements of a step, and of its lanes */
+void qn_move_text(qn_text *to, qn_text *from);
+/* The reductions of one loop; known: the loop of each value that is one. */
+void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *known, qn_index o, qn_index r);
+#endif

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lower_reduce.c - ops over dimensions. Sums are in float for 16-bit reals too; a variance is the mean of squared
+ * distances from the mean, never a difference of large numbers. */
+#include "graph/lower.h"
+#include <math.h>
+#include <string.h>
+
+/* A value whose reduced extents are 1, as the described result has it. */
+static void give(qn_lowering *l, int k, int v)
+{
+  if (l->why) return;
+  const qn_graph_value *to = qn_value_at(l, qn_node_of(l)->result[k]);
+  int64_t shape[QN_GRAPH_DIMS];
+  memcpy(shape, to->shape, sizeof shape);
+  if (to->ndim == qn_value_at(l, v)->ndim &&
+      !memcmp(shape, qn_value_at(l, v)->shape, (size_t)to->ndim * sizeof *shape)) {
+    qn_result(l, k, v);
+    return;
+  }
+  const qn_dtype dtype = to->dtype;
+  if (qn_value_at(l, v)->dtype != dtype) v = qn_words_typed(l, QN_GRAPH_COPY, dtype, qn_compute_type(dtype), v, -1, -1);
+  v = qn_reshaped(l, v, to->ndim, shape);
+  qn_result(l, k, v);
+}
+
+/* Of a tensor of no dimensions one of 1. */
+static int operand(qn_lowering *l)
+{
+  const int a = qn_given_value(l, 0, "self");
+  const int64_t one = 1;
+  return l->why || qn_value_at(l, a)->ndim ? a : qn_reshaped(l, a, 1, &one);
+}
+
+static int as_bool(qn_lowering *l, int a)
+{
+  if (qn_value_at(l, a)->dtype == QN_BOOL) return a;
+  const qn_dtype type = qn_compute_type(qn_value_at(l, a)->dtype), before = l->type;
+  l->type = type;
+  const int zero = qn_number(l, 0);
+  l->type = before;
+  return qn_words_typed(l, QN_GRAPH_NE, QN_BOOL, type, a, zero, -1);
+}
+
+static void reduce(qn_lowering *l, int which)
+{
+  int a = operand(l);
+  if (l->why) return;
+  const uint32_t dims = qn_given_dims(l, 1, "dim", qn_value_at(l, a)->ndim);
+  if (which == QN_GRAPH_REDUCE_ANY || which == QN_GRAPH_REDUCE_ALL) a = as_bool(l, a);
+  if (l->why) return;
+  give(l, 0, qn_reduced(l, (qn_graph_reduction)which, a, dims, l->type));
+}
+
+static void mean(qn_lowering *l, int which)
+{
+  (void)which;
+  const int a = operand(l);
+  if (!qn_is_real(l->type)) {
+    qn_give_up(l, "a mean of whole numbers");
+    return;
+  }
+  if (!l->why) give(l, 0, qn_mean_of(l, a, qn_given_dims(l, 1, "dim", qn_value_at(l, a)->ndim)));
+}
+
+/* Values and places along one dimension; without one, over all in row-major order. */
+static void place(qn_lowering *l, int which)
+{
+  const bool both = qn_node_of(l)->n_results == 2, all = qn_given(l, 1, "dim")->kind == QN_ARGUMENT_NONE;
+  int a = operand(l);
+  if (l->why) return;
+  const int64_t n = qn_value_at(l, a)->n;
+  if (all && both) {
+    qn_give_up(l, "places without a dimension");
+    return;
+  }
+  if (all) a = qn_reshaped(l, a, 1, &n);
+  const int d = all ? 0 : qn_wrapped(l, qn_given_integer(l, 1, "dim", 0), qn_value_at(l, a)->ndim);
+  if (l->why) return;
+  const uint32_t dims = UINT32_C(1) << d;
+  const int at = qn_reduced(l, (qn_graph_reduction)which, a, dims, QN_I64);
+  give(l, both, at);
+  if (both)
+    give(l, 0,
+         qn_reduced(l, which == QN_GRAPH_REDUCE_ARGMAX ? QN_GRAPH_REDUCE_MAX : QN_GRAPH_REDUCE_MIN, a, dims, l->type));
+}
+
+static int variance_of(qn_lowering *l, int a, uint32_t dims, double correction, int *mean_value)
+{
+  const int m = qn_mean_of(l, a, dims), off = qn_words(l, QN_GRAPH_SUB, a, m, -1);
+  const int sum = qn_reduced(l, QN_GRAPH_REDUCE_SUM, qn_words(l, QN_GRAPH_MUL, off, off, -1), dims, l->type);
+  if (l->why) return 0;
+  const double n = (double)qn_value_at(l, a)->n / (double)qn_value_at(l, sum)->n - correction;
+  *mean_value = m;
+  return qn_words(l, QN_GRAPH_DIV, sum, qn_number(l, n > 0 ? n : 0), -1);
+}
+
+/* which: 0 the variance, 1 with the mean, 2 its root */
+static void variance(qn_lowering *l, int which)
+{
+  const int a = operand(l);
+  if (l->why) return;
+  if (!qn_is_real(l->type)) {
+    qn_give_up(l, "a variance of whole numbers");
+    return;
+  }
+  int m = 0;
+  int v =
+      variance_of(l, a, qn_given_dims(l, 1, "dim", qn_value_at(l, a)->ndim), qn_given_real(l, -1, "correction", 1), &m);
+  if (which == 2) v = qn_words(l, QN_GRAPH_SQRT, v, -1, -1);
+  give(l, 0, v);
+  if (which == 1) give(l, 1, qn_words(l, QN_GRAPH_COPY, m, -1, -1)); /* m itself is not rounded */
+}
+
+static void norm(qn_lowering *l, int k_dim)
+{
+  int a = operand(l);
+  const double p = qn_given_real(l, 1, k_dim == 2 ? "ord" : "p", 2);
+  if (l->why || !qn_is_real(l->type)) {
+    qn_give_up(l, "a norm of whole numbers");
+    return;
+  }
+  const uint32_t dims = qn_given_dims(l, k_dim, "dim", qn_value_at(l, a)->ndim);
+  int v;
+  if (p == 2) {
+    v = qn_reduced(l, QN_GRAPH_REDUCE_SUM, qn_words(l, QN_GRAPH_MUL, a, a, -1), dims, l->type);
+    {
+      give(l, 0, qn_words(l, QN_GRAPH_SQRT, v, -1, -1));
+      return;
+    }
+  }
+  a = qn_words(l, QN_GRAPH_ABS, a, -1, -1);
+  if (isinf(p)) {
+    give(l, 0, qn_reduced(l, p > 0 ? QN_GRAPH_REDUCE_MAX : QN_GRAPH_REDUCE_MIN, a, dims, l->type));
+    return;
+  }
+  if (p == 0) {
+    qn_give_up(l, "a count of what is not 0");
+    return;
+  }
+  if (p != 1) a = qn_words(l, QN_GRAPH_POW, a, qn_number(l, p), -1);
+  v = qn_reduced(l, QN_GRAPH_REDUCE_SUM, a, dims, l->type);
+  give(l, 0, p == 1 ? v : qn_words(l, QN_GRAPH_POW, v, qn_number(l, 1 / p), -1));
+}
+
+/* log of the sum of e^a: m + log(sum e^(a - m)), m the largest, 0 where that is infinite. */
+static void logsumexp(qn_lowering *l, int which)
+{
+  (void)which;
+  const int a = operand(l);
+  if (l->why || !qn_is_real(l->type)) {
+    qn_give_up(l, "of whole numbers");
+    return;
+  }
+  const uint32_t dims = qn_given_dims(l, 1, "dim", qn_value_at(l, a)->ndim);
+  const int top = qn_reduced(l, QN_GRAPH_REDUCE_MAX, a, dims, l->type);
+  const int far = qn_words(l, QN_GRAPH_EQ, qn_words(l, QN_GRAPH_ABS, top, -1, -1), qn_number(l, INFINITY), -1);
+  const int m = qn_words(l, QN_GRAPH_WHERE, far, qn_number(l, 0), top);
+  const int e = qn_words(l, QN_GRAPH_EXP, qn_words(l, QN_GRAPH_SUB, a, m, -1), -1, -1);
+  const int sum = qn_reduced(l, QN_GRAPH_REDUCE_SUM, e, dims, l->type);
+  give(l, 0, qn_words(l, QN_GRAPH_ADD, qn_words(l, QN_GRAPH_LOG, sum, -1, -1), m, -1));
+}
+
+static void softmax(qn_lowering *l, int logarithm)
+{
+  const int a = operand(l);
+  if (l->why || !qn_is_real(l->type)) {
+    qn_give_up(l, "of whole numbers");
+    return;
+  }
+  const uint32_t dims = UINT32_C(1) << qn_wrapped(l, qn_given_integer(l, 1, "dim", 0), qn_value_at(l, a)->ndim);
+  const int top = qn_reduced(l, QN_GRAPH_REDUCE_MAX, a, dims, l->type);
+  const int off = qn_words(l, QN_GRAPH_SUB, a, top, -1), e = qn_words(l, QN_GRAPH_EXP, off, -1, -1);
+  const int sum = qn_reduced(l, QN_GRAPH_REDUCE_SUM, e, dims, l->type);
+  give(l, 0,
+       logarithm ? qn_words(l, QN_GRAPH_SUB, off, qn_words(l, QN_GRAPH_LOG, sum, -1, -1), -1)
+                 : qn_words(l, QN_GRAPH_DIV, e, sum, -1));
+}
+
+#define OF(name, lower, which)                                                                                         \
+  {                                                                                                                    \
+    "aten." name ".default", lower, which                                                                              \
+  }
+#define DIM(name, lower, which)                                                                                        \
+  {                                                                                                                    \
+    "aten." name ".dim", lower, which                                                                                  \
+  }
+const qn_graph_rule qn_graph_reduce_rules[] = {OF("sum", reduce, QN_GRAPH_REDUCE_SUM),
+                                               {"aten.sum.dim_IntList", reduce, QN_GRAPH_REDUCE_SUM},
+                                               OF("prod", reduce, QN_GRAPH_REDUCE_PROD),
+                                               {"aten.prod.dim_int", reduce, QN_GRAPH_REDUCE_PROD},
+                                               OF("amax", reduce, QN_GRAPH_REDUCE_MAX),
+                                               OF("amin", reduce, QN_GRAPH_REDUCE_MIN),
+                                               OF("max", reduce, QN_GRAPH_REDUCE_MAX),
+                                               OF("min", reduce, QN_GRAPH_REDUCE_MIN),
+                                               OF("any", reduce, QN_GRAPH_REDUCE_ANY),
+                                               DIM("any", reduce, QN_GRAPH_REDUCE_ANY),
+                                               {"aten.any.dims", reduce, QN_GRAPH_REDUCE_ANY},
+                                               OF("all", reduce, QN_GRAPH_REDUCE_ALL),
+                                               DIM("all", reduce, QN_GRAPH_REDUCE_ALL),
+                                               OF("mean", mean, 0),
+                                               DIM("mean", mean, 0),
+                                               OF("argmax", place, QN_GRAPH_REDUCE_ARGMAX),
+                                               OF("argmin", place, QN_GRAPH_REDUCE_ARGMIN),
+                                               DIM("max", place, QN_GRAPH_REDUCE_ARGMAX),
+                                               DIM("min", place, QN_GRAPH_REDUCE_ARGMIN),
+                                               {"aten.var.correction", variance, 0},
+                                               {"aten.var_mean.correction", variance, 1},
+                                               {"aten.std.correction", variance, 2},
+                                               OF("linalg_vector_norm", norm, 2),
+                                               {"aten.norm.ScalarOpt_dim", norm, 2},
+                                               {"aten.norm.Scalar", norm, 3},
+                                               OF("logsumexp", logsumexp, 0),
+                                               OF("_softmax", softmax, 0),
+                                               {"aten.softmax.int", softmax, 0},
+                                               OF("_log_softmax", softmax, 1),
+                                               {"aten.log_softmax.int", softmax, 1},
+                                               {0}};

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rows.c - reductions along rows: what each thread adds up, and how the threads' parts are put together. Every sum is
+ * in one order that depends on the shapes alone: along a thread in as many parts as it reads at once, these by pairs,
+ * then by pairs of lanes, then by pairs of simdgroups. */
+#include "graph/body.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const qn_graph_value *at_value(const qn_writer *w, int value) { return &w->graph->value[value]; }
+
+static bool is_place(const qn_graph_value *v)
+{
+  return v->reduction == QN_GRAPH_REDUCE_ARGMAX || v->reduction == QN_GRAPH_REDUCE_ARGMIN;
+}
+
+static void write_operand_of(qn_writer *w, const qn_graph_value *v, const qn_index *at, qn_text *operand)
+{
+  const qn_graph_value *a = at_value(w, v->argument[0]);
+  char name[16];
+  snprintf(name, sizeof name, "v%d", qn_write_value(w, v->argument[0], at));
+  qn_write_converted(operand, name, qn_compute_type(a->dtype), v->compute);
+}
+
+/* `into` and its place take the other where it comes first; plain reductions combine. */
+static void combine(qn_text *to, const qn_graph_value *v, const char *into, const char *into_place, const char *other,
+                    const char *other_place)
+{
+  const char *name = qn_reduction(v->reduction)->name;
+  if (is_place(v))
+    qn_text_add(to, "if (q_%s(%s, %s, %s, %s)) { %s = %s; %s = %s; }\n", name, other, other_place, into, into_place,
+                into, other, into_place, other_place);
+  else
+    qn_text_add(to, "%s = q_%s(%s, %s);\n", into, name, into, other);
+}
+
+static void write_function(qn_text *header, const qn_graph_value *v)
+{
+  const qn_reduction_info *info = qn_reduction(v->reduction);
+  qn_text text = {0};
+  qn_text type = {0};
+  qn_write_type(&type, v->compute);
+  const char *t = type.at ? type.at : "";
+  if (is_place(v))
+    qn_text_add(
+        &text,
+        "inline bool q_%s(%s a, long p, %s b, long q)\n{\n  return a != a ? b == b || p < q : b == b && (a %c b || (a "
+        "== b && p < q));\n}\n",
+        info->name, t, t, v->reduction == QN_GRAPH_REDUCE_ARGMAX ? '>' : '<');
+  else
+    qn_text_add(&text, "inline %s q_%s(%s a, %s b) { return %s; }\n", t, info->name, t, t, info->formula);
+  if (text.at && !(header->at && strstr(header->at, text.at))) qn_text_add_bytes(header, text.at, text.length);
+  header->failed |= text.failed || type.failed;
+  qn_text_free(&text);
+  qn_text_free(&type);
+}
+
+static void declare_accumulator(qn_writer *w, const qn_cut *p, int k)
+{
+  const qn_graph_value *v = at_value(w, w->fused->root[k]);
+  qn_write_type(&w->row, v->compute);
+  qn_text_add(&w->row, " a%d[%d];\n", k, p->width);
+  if (is_place(v)) qn_text_add(&w->row, "long n%d[%d];\n", k, p->width);
+  qn_text_add(&w->row, "for (int j = 0; j < %d; j++) {\na%d[j] = ", p->width, k);
+  double first = qn_reduction(v->reduction)->first;
+  const bool least = v->reduction == QN_GRAPH_REDUCE_MAX || v->reduction == QN_GRAPH_REDUCE_ARGMAX;
+  int64_t whole = (int64_t)(isfinite(first) ? first : 0);
+  if (isinf(first) && v->compute == QN_I64) whole = least ? INT64_MIN : INT64_MAX;
+  if (isinf(first) && v->compute == QN_I32) whole = least ? INT32_MIN : INT32_MAX;
+  if (isinf(first) && v->compute == QN_BOOL) first = least ? 0 : 1, whole = !least;
+  qn_write_number(&w->row, v->compute, first, whole);
+  qn_text_add(&w->row, ";\n");
+  if (is_place(v)) qn_text_add(&w->row, "n%d[j] = %lldl;\n", k, (long long)p->length);
+  qn_text_add(&w->row, "}\n");
+}
+
+/* The parts of a thread by pairs, of the lanes by pairs, of the simdgroups in the same way. */
+static void gather_parts(qn_writer *w, const qn_cut *p, int k)
+{
+  const qn_graph_value *v = at_value(w, w->fused->root[k]);
+  qn_text *to = &w->row;
+  char a[24], n[24], b[64], m[64];
+  for (int half = p->width / 2; half; half /= 2) {
+    qn_text_add(to, "for (int j = 0; j < %d; j++) {\n", half);
+    snprintf(a, sizeof a, "a%d[j]", k), snprintf(n, sizeof n, "n%d[j]", k);
+    snprintf(b, sizeof b, "a%d[j + %d]", k, half), snprintf(m, sizeof m, "n%d[j + %d]", k, half);
+    combine(to, v, a, n, b, m);
+    qn_text_add(to, "}\n");
+  }
+  snprintf(a, sizeof a, "a%d[0]", k), snprintf(n, sizeof n, "n%d[0]", k);
+  const bool group = p->schedule == QN_SCHEDULE_GROUP && p->threads > 32;
+  for (int turn = 0; turn < 1 + group && (group || p->schedule == QN_SCHEDULE_SIMD || p->schedule == QN_SCHEDULE_GROUP);
+       turn++) {
+    if (turn) {
+      qn_text_add(to, "threadgroup "), qn_write_type(to, v->compute);
+      qn_text_add(to, " s%d[32];\n", k);
+      if (is_place(v)) qn_text_add(to, "threadgroup long m%d[32];\n", k);
+      qn_text_add(to, "if (thread_index_in_simdgroup == 0) {\ns%d[simdgroup_index_in_threadgroup] = %s;\n", k, a);
+      if (is_place(v)) qn_text_add(to, "m%d[simdgroup_index_in_threadgroup] = %s;\n", k, n);
+      qn_text_add(to, "}\nthreadgroup_barrier(mem_flags::mem_threadgroup);\n");
+      const long long parts = (long long)p->threads / 32;
+      qn_text_add(to, "%s = s%d[thread_index_in_simdgroup %% %lld];\n", a, k, parts);
+      if (is_place(v)) qn_text_add(to, "%s = m%d[thread_index_in_simdgroup %% %lld];\n", n, k, parts);
+    }
+    qn_text_add(to, "for (ushort d = %d; d > 0; d >>= 1) {\n", turn ? (int)(p->threads / 64) : 16);
+    qn_text_add(to, "const "), qn_write_type(to, v->compute);
+    qn_text_add(to, " x = simd_shuffle_xor(%s, d);\n", a);
+    if (is_place(v)) qn_text_add(to, "const long y = simd_shuffle_xor(%s, d);\n", n);
+    combine(to, v, a, n, "x", "y");
+    qn_text_add(to, "}\n");
+  }
+  if (p->schedule != QN_SCHEDULE_COLUMNS || p->threads == 1) return;
+  qn_text_add(to, "threadgroup "), qn_write_type(to, v->compute);
+  qn_text_add(to, " s%d[%lld];\ns%d[t * 32 + thread_index_in_simdgroup] = %s;\n", k, (long long)p->threads * 32, k, a);
+  if (is_place(v))
+    qn_text_add(to, "threadgroup long m%d[%lld];\nm%d[t * 32 + thread_index_in_simdgroup] = %s;\n", k,
+                (long long)p->threads * 32, k, n);
+  qn_text_add(to, "threadgroup_barrier(mem_flags::mem_threadgroup);\n%s = s%d[thread_index_in_simdgroup];\n", a, k);
+  if (is_place(v)) qn_text_add(to, "%s = m%d[thread_index_in_simdgroup];\n", n, k);
+  qn_text_add(to, "for (int y = 1; y < %lld; y++) {\n", (long long)p->threads);
+  snprintf(b, sizeof b, "s%d[y * 32 + thread_index_in_simdgroup]", k);
+  snprintf(m, sizeof m, "m%d[y * 32 + thread_index_in_simdgroup]", k);
+  combine(to, v, a, n, b, m);
+  qn_text_add(to, "}\n");
+}
+
+/* The finished reduction as a register, known at its own place. */
+static void keep_reduction(qn_writer *w, int k)
+{
+  const int value = w->fused->root[k], name = w->registers++;
+  const qn_graph_value *v = at_value(w, value);
+  const qn_dtype type = qn_compute_type(v->dtype);
+  char a[24];
+  snprintf(a, sizeof a, is_place(v) ? "n%d[0]" : "a%d[0]", k);
+  qn_text_add(&w->row, "const ");
+  qn_write_type(&w->row, type);
+  qn_text_add(&w->row, " v%d = ", name);
+  qn_write_converted(&w->row, a, is_place(v) ? QN_I64 : v->compute, type);
+  qn_text_add(&w->row, ";\n");
+  qn_memo_add(w, value, w->own[k], v->ndim, QN_LEVEL_ROW, name);
+}
+
+void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *known, qn_index o, qn_index r)
+{
+  const qn_fused *f = w->fused;
+  qn_text row = {0};
+  w->loop = loop;
+  for (int k = 0; k < f->n; k++) {
+    const qn_graph_value *v = at_value(w, f->root[k]);
+    if (v->form != QN_FORM_REDUCE || known[f->root[k]] != loop) continue;
+    qn_index at[QN_GRAPH_DIMS];
+    qn_text operand = {0};
+    char into[24], place[24], where[40];
+    qn_spread_reduced(w, f->root[k], o, r, at);
+    declare_accumulator(w, p, k);
+    if (at_value(w, v->argument[0])->form == QN_FORM_CONSTANT)
+      w->body->unfit = "it reduces a constant";
+    else
+      write_operand_of(w, v, at, &operand);
+    snprintf(into, sizeof into, p->width > 1 ? "a%d[j]" : "a%d[0]", k);
+    snprintf(place, sizeof place, p->width > 1 ? "n%d[j]" : "n%d[0]", k);
+    snprintf(where, sizeof where, p->width > 1 ? "long(q) * %d + j" : "long(q)", p->width);
+    combine(&w->lane, v, into, place, operand.at ? operand.at : "", where);
+    write_function(&w->body->header, v);
+    w->row.failed |= operand.failed;
+    qn_text_free(&operand);
+  }
+  qn_open_loop(&row, p, w->holds);
+  qn_close_lanes(w, p, &row);
+  qn_close_loop(&row, p);
+  qn_move_text(&w->row, &row);
+  qn_memo_forget(w, QN_LEVEL_STEP);
+  for (int k = 0; k < f->n; k++) {
+    const qn_graph_value *v = at_value(w, f->root[k]);
+    if (v->form != QN_FORM_REDUCE || known[f->root[k]] != loop) continue;
+    gather_parts(w, p, k);
+    keep_reduction(w, k);
+  }
+}

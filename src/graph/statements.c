@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* statements.c - the statements that compute a value at a place: views change the place, words and casts become a
+ * constant each, memory is read. What was computed once is not computed again in the same loop; what does not depend on
+ * the loop stands before it. Places outside of a tensor are in branches that are not taken there. */
+#include "graph/body.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- registers ---- */
+/* A part that could not be written makes the body fail. */
+static void drop(qn_writer *w, qn_text *text)
+{
+  w->row.failed |= text->failed;
+  qn_text_free(text);
+}
+
+static uint64_t varies(const qn_writer *w, const qn_index *at, int n)
+{
+  uint64_t bits = 0;
+  for (int d = 0; d < n; d++) bits |= w->set.sum[at[d]].varies;
+  return bits;
+}
+
+static int level_of(const qn_writer *w, const qn_index *at, int n)
+{
+  const uint64_t bits = varies(w, at, n);
+  if (w->inner || bits & w->set.sum[w->lane_variable].varies ||
+      (w->width == 1 && bits & w->set.sum[w->step_variable].varies))
+    return QN_LEVEL_LANE;
+  return bits & w->set.sum[w->step_variable].varies ? QN_LEVEL_STEP : QN_LEVEL_ROW;
+}
+
+static qn_text *stream(qn_writer *w, int level)
+{
+  if (w->inner) return w->inner;
+  return level == QN_LEVEL_ROW ? &w->row : level == QN_LEVEL_STEP ? &w->step : &w->lane;
+}
+
+static bool same_places(const qn_index *a, const qn_index *b, int n)
+{
+  for (int d = 0; d < n; d++)
+    if (a[d] != b[d]) return false;
+  return true;
+}
+
+static int recall(const qn_writer *w, int value, const qn_index *at, int n)
+{
+  for (int k = w->n_memos - 1; k >= 0; k--)
+    if (w->memo[k].value == value && w->memo[k].n == n && same_places(w->memo[k].at, at, n)) return w->memo[k].name;
+  return -1;
+}
+
+void qn_memo_add(qn_writer *w, int value, const qn_index *at, int n, int level, int name)
+{
+  if (w->n_memos == w->memos) {
+    const int more = w->memos ? w->memos * 2 : 64;
+    qn_memo *grown = qn_reallocate(w->memo, (size_t)more * sizeof *grown);
+    if (!grown) {
+      w->set.failed = true;
+      return;
+    }
+    w->memo = grown;
+    w->memos = more;
+  }
+  qn_memo *m = &w->memo[w->n_memos++];
+  *m = (qn_memo){.value = value, .n = n, .level = level, .name = name};
+  for (int d = 0; d < n; d++) m->at[d] = at[d];
+}
+
+void qn_memo_forget(qn_writer *w, int from_level)
+{
+  int kept = 0;
+  for (int k = 0; k < w->n_memos; k++)
+    if (w->memo[k].level < from_level) w->memo[kept++] = w->memo[k];
+  w->n_memos = kept;
+}
+
+static int new_register(qn_writer *w)
+{
+  if (w->registers >= QN_FUSED_REGISTERS) w->body->unfit = "its body would be too long";
+  return w->registers++;
+}
+
+static int root_of(const qn_writer *w, int value)
+{
+  for (int k = 0; k < w->fused->n; k++)
+    if (w->fused->root[k] == value) return k;
+  return -1;
+}
+
+/* ---- memory ---- */
+static int input_of(qn_writer *w, int value)
+{
+  qn_body *body = w->body;
+  for (int k = 0; k < body->n_inputs; k++)
+    if (body->input[k] == value) return k;
+  if (body->n_inputs == QN_FUSED_INPUTS) {
+    body->unfit = "it would read more than 28 tensors";
+    return 0;
+  }
+  body->input[body->n_inputs] = value;
+  return body->n_inputs++;
+}
+
+static bool row_major(const qn_graph_value *v)
+{
+  int64_t step = 1;
+  for (int d = v->ndim - 1; d >= 0; d--) {
+    if (v->shape[d] != 1 && v->strides[d] != step) return false;
+    step *= v->shape[d];
+  }
+  return true;
+}
+
+/* Kernels' results are row-major, whatever the description says of them. */
+static qn_index place_of(qn_writer *w, int value, int input, const qn_index *at)
+{
+  const qn_graph_value *v = &w->graph->value[value];
+  if (!qn_is_memory(v) || row_major(v)) return qn_index_flat(&w->set, v->ndim, v->shape, at);
+  w->body->strided |= UINT64_C(1) << input;
+  qn_index place = qn_index_constant(&w->set, 0);
+  for (int d = 0; d < v->ndim; d++) place = qn_index_add(&w->set, place, at[d], v->strides[d]);
+  return place;
+}
+
+static int write_load(qn_writer *w, int value, const qn_index *at)
+{
+  const qn_graph_value *v = &w->graph->value[value];
+  const int k = input_of(w, value), name = new_register(w);
+  const qn_dtype type = qn_compute_type(v->dtype);
+  int level = level_of(w, at, v->ndim);
+  int64_t step;
+  const qn_index place = place_of(w, value, k, at);
+  if (v->n > INT32_MAX || w->set.sum[place].most > INT32_MAX) w->wide = true;
+  const int64_t bytes = v->n * (int64_t)qn_dtype_bytes(v->dtype);
+  if (w->row_variable && qn_index_step(&w->set, place, w->row_variable, &step) && step == 1) w->unit_row += bytes;
+  if (w->step_variable && qn_index_step(&w->set, place, w->step_variable, &step) && step == w->width)
+    w->unit_length += bytes;
+  const bool vector = w->width > 1 && level == QN_LEVEL_LANE && !w->inner && w->vectors &&
+                      qn_index_step(&w->set, place, w->lane_variable, &step) && step == 1 &&
+                      qn_index_rest_divides(&w->set, place, w->lane_variable, w->width);
+  qn_text loaded = {0};
+  if (vector) {
+    qn_text_add(&w->step, "const q_pack<");
+    qn_write_type(&w->step, v->dtype);
+    qn_text_add(&w->step, ", %d> p%d = q_load<", w->width, name);
+    qn_write_type(&w->step, v->dtype);
+    qn_text_add(&w->step, ", %d>(i%d, ", w->width, k);
+    qn_index_write(&w->set, qn_index_add(&w->set, place, w->lane_variable, -1), w->wide, &w->step);
+    qn_text_add(&w->step, ");\n");
+    qn_text_add(&loaded, "p%d.at[j]", name);
+  } else if (v->ndim)
+    qn_text_add(&loaded, "i%d[", k), qn_index_write(&w->set, place, w->wide, &loaded), qn_text_add(&loaded, "]");
+  else
+    qn_text_add(&loaded, "i%d", k);
+  qn_text *to = stream(w, level);
+  qn_text_add(to, "const ");
+  qn_write_type(to, type);
+  qn_text_add(to, " v%d = ", name);
+  qn_write_type(to, type);
+  qn_text_add(to, "(%s);\n", loaded.at ? loaded.at : "");
+  drop(w, &loaded);
+  return name;
+}
+
+/* ---- values ---- */
+/* An argument as a word's operand, of the type that it computes with. */
+static void write_operand(qn_writer *w, int value, const qn_index *at, qn_dtype type, qn_text *operand)
+{
+  const qn_graph_value *v = &w->graph->value[value];
+  char name[16];
+  if (v->form == QN_FORM_CONSTANT) {
+    const bool whole = !qn_is_real(v->dtype);
+    const double real = whole ? (double)v->whole : v->real;
+    qn_write_number(operand, type, real, whole ? v->whole : isfinite(real) && fabs(real) < 9e18 ? (int64_t)real : 0);
+    return;
+  }
+  snprintf(name, sizeof name, "v%d", qn_write_value(w, value, at));
+  qn_write_converted(operand, name, qn_compute_type(v->dtype), type);
+}
+
+static void broadcast_places(qn_writer *w, int value, int argument, const qn_index *at, qn_index *place)
+{
+  const qn_graph_value *v = &w->graph->value[value], *a = &w->graph->value[argument];
+  const int skip = v->ndim - a->ndim;
+  for (int d = 0; d < a->ndim; d++) place[d] = a->shape[d] == 1 ? qn_index_constant(&w->set, 0) : at[d + skip];
+}
+
+/* "const T vN = " and the value brought to the storage type's range where that is smaller. */
+static void write_result(qn_writer *w, int level, int name, qn_dtype dtype, qn_dtype from, bool rounded,
+                         const char *expression)
+{
+  qn_text *to = stream(w, level);
+  const qn_dtype type = qn_compute_type(dtype);
+  const bool narrow = dtype != type && (rounded || !qn_is_real(dtype));
+  qn_text_add(to, "const ");
+  qn_write_type(to, type);
+  qn_text_add(to, " v%d = ", name);
+  if (narrow) {
+    qn_write_type(to, type);
+    qn_text_add(to, "(");
+    qn_write_type(to, dtype);
+    qn_text_add(to, "(%s))", expression);
+  } else if (type == from)
+    qn_text_add(to, "%s", expression);
+  else if (type == QN_BOOL)
+    qn_text_add(to, "(%s) != 0", expression);
+  else {
+    qn_write_type(to, type);
+    qn_text_add(to, "(%s)", expression);
+  }
+  qn_text_add(to, ";\n");
+}
+
+static int write_word(qn_writer *w, int value, const qn_index *at)
+{
+  const qn_graph_value v = w->graph->value[value];
+  const qn_word_info *word = qn_word(v.word);
+  qn_text operand[3] = {{0}}, expression = {0};
+  for (int k = 0; k < v.n_arguments; k++) {
+    qn_index place[QN_GRAPH_DIMS];
+    const bool truth = word->kind == QN_WORD_LOGIC || (word->kind == QN_WORD_WHERE && k == 0);
+    broadcast_places(w, value, v.argument[k], at, place);
+    write_operand(w, v.argument[k], place, truth ? QN_BOOL : v.compute, &operand[k]);
+  }
+  const int name = new_register(w), level = level_of(w, at, v.ndim);
+  qn_write_formula(&expression, word->formula, operand);
+  const bool truth = word->kind == QN_WORD_COMPARE || word->kind == QN_WORD_LOGIC;
+  write_result(w, level, name, v.dtype, truth ? QN_BOOL : v.compute, false, expression.at ? expression.at : "");
+  *(level == QN_LEVEL_ROW ? &w->cost_row : &w->cost_lane) += word->cost;
+  for (int k = 0; k < 3; k++) drop(w, &operand[k]);
+  drop(w, &expression);
+  return name;
+}
+
+static int write_cast(qn_writer *w, int value, const qn_index *at)
+{
+  const qn_graph_value v = w->graph->value[value];
+  qn_text operand = {0};
+  const qn_dtype from = qn_compute_type(w->graph->value[v.argument[0]].dtype);
+  write_operand(w, v.argument[0], at, from, &operand);
+  const int name = new_register(w);
+  write_result(w, level_of(w, at, v.ndim), name, v.dtype, from, true, operand.at ? operand.at : "");
+  drop(w, &operand);
+  return name;
+}
+
+static int write_view(qn_writer *w, int value, const qn_index *at)
+{
+  const qn_graph_value *v = &w->graph->value[value], *a = &w->graph->value[v->argument[0]];
+  qn_index place[QN_GRAPH_DIMS];
+  if (v->form == QN_FORM_RESHAPE)
+    qn_index_reshape(&w->set, v->ndim, v->shape, at, a->ndim, a->shape, place);
+  else
+    for (int d = 0; d < a->ndim; d++) {
+      place[d] = qn_index_constant(&w->set, v->view[d].low);
+      for (int k = 0; k < v->view[d].n; k++)
+        place[d] = qn_index_add(&w->set, place[d], at[v->view[d].dim[k]], v->view[d].step[k]);
+    }
+  if (a->form == QN_FORM_CONSTANT) {
+    qn_text number = {0};
+    const int name = new_register(w);
+    write_operand(w, v->argument[0], place, qn_compute_type(v->dtype), &number);
+    write_result(w, w->inner ? QN_LEVEL_LANE : QN_LEVEL_ROW, name, v->dtype, qn_compute_type(v->dtype), false,
+                 number.at ? number.at : "");
+    drop(w, &number);
+    return name;
+  }
+  return qn_write_value(w, v->argument[0], place);
+}
+
+/* A branch: `if (condition) { ...; vN = value; }`. What is computed in it is known in it alone. */
+static void write_branch(qn_writer *w, int level, const char *opening, int name, qn_dtype type, int argument,
+                         const qn_index *at)
+{
+  qn_text inside = {0}, operand = {0}, *outer = w->inner;
+  const int memos = w->n_memos;
+  w->inner = &inside;
+  write_operand(w, argument, at, type, &operand);
+  w->inner = outer;
+  w->n_memos = memos;
+  qn_text *to = stream(w, level);
+  qn_text_add(to, "%s {\n%s", opening, inside.at ? inside.at : "");
+  qn_text_add(to, "v%d = %s;\n}", name, operand.at ? operand.at : "");
+  drop(w, &inside);
+  drop(w, &operand);
+}
+
+static int declare(qn_writer *w, int level, qn_dtype dtype)
+{
+  const int name = new_register(w);
+  qn_text *to = stream(w, level);
+  qn_write_type(to, qn_compute_type(dtype));
+  qn_text_add(to, " v%d;\n", name);
+  return name;
+}
+
+/* `index >= low && index < high` where it may be otherwise. */
+static void write_bounds(qn_writer *w, qn_text *text, qn_index index, int64_t low, int64_t high)
+{
+  const qn_index_sum s = w->set.sum[index];
+  for (int k = 0; k < 2; k++) {
+    if (k ? s.most < high : s.least >= low) continue;
+    qn_text_add(text, text->length ? " && " : "");
+    qn_index_write(&w->set, index, w->wide, text);
+    qn_text_add(text, k ? " < %lld" : " >= %lld", (long long)(k ? high : low));
+  }
+}
+
+static int write_pad(qn_writer *w, int value, const qn_index *at)
+{
+  const qn_graph_value v = w->graph->value[value], *a = &w->graph->value[v.argument[0]];
+  const int level = level_of(w, at, v.ndim);
+  qn_text condition = {0}, opening = {0};
+  qn_index place[QN_GRAPH_DIMS];
+  for (int d = 0; d < v.ndim; d++) {
+    write_bounds(w, &condition, at[d], v.low[d], v.low[d] + a->shape[d]);
+    place[d] = qn_index_add(&w->set, at[d], qn_index_constant(&w->set, 1), -v.low[d]);
+  }
+  w->row.failed |= condition.failed;
+  if (!condition.length) return qn_write_value(w, v.argument[0], place);
+  const int name = declare(w, level, v.dtype);
+  const qn_dtype type = qn_compute_type(v.dtype);
+  qn_text_add(&opening, "if (%s)", condition.at);
+  write_branch(w, level, opening.at ? opening.at : "", name, type, v.argument[0], place);
+  write_branch(w, level, " else", name, type, v.argument[1], NULL);
+  qn_text_add(stream(w, level), "\n");
+  drop(w, &condition);
+  drop(w, &opening);
+  return name;
+}
+
+static int write_cat(qn_writer *w, int value, const qn_index *at)
+{
+  const qn_graph_value v = w->graph->value[value];
+  const int level = level_of(w, at, v.ndim);
+  const int name = declare(w, level, v.dtype);
+  int64_t low = 0;
+  for (int k = 0; k < v.n_arguments; k++) {
+    const int64_t extent = w->graph->value[v.arguments[k]].shape[v.dim];
+    qn_index place[QN_GRAPH_DIMS];
+    qn_text opening = {0};
+    for (int d = 0; d < v.ndim; d++) place[d] = at[d];
+    place[v.dim] = qn_index_add(&w->set, at[v.dim], qn_index_constant(&w->set, 1), -low);
+    qn_text_add(&opening, k ? " else" : "");
+    if (k < v.n_arguments - 1) {
+      qn_text_add(&opening, k ? " if (" : "if (");
+      qn_index_write(&w->set, at[v.dim], w->wide, &opening);
+      qn_text_add(&opening, " < %lld)", (long long)(low + extent));
+    }
+    write_branch(w, level, opening.at ? opening.at : "", name, qn_compute_type(v.dtype), v.arguments[k], place);
+    drop(w, &opening);
+    low += extent;
+  }
+  qn_text_add(stream(w, level), "\n");
+  return name;
+}
+
+/* A row that is not there gives NaN, of whole numbers 0: no memory outside is read. */
+static int write_gather(qn_writer *w, int value, const qn_index *at)
+{
+  const qn_graph_value v = w->graph->value[value], *table = &w->graph->value[v.argument[0]];
+  const int level = level_of(w, at, v.ndim);
+  const int chosen = qn_write_value(w, v.argument[1], at), name = declare(w, level, v.dtype);
+  char row[24];
+  qn_text opening = {0}, *to;
+  snprintf(row, sizeof row, "r%d", name);
+  to = stream(w, level);
+  qn_text_add(to, "const %s %s = v%d;\n", table->n > INT32_MAX ? "long" : "int", row, chosen);
+  qn_index place[2] = {qn_index_variable(&w->set, row, table->shape[0]), at[v.ndim - 1]};
+  if (!w->set.failed && table->shape[0] > 1)
+    w->set.atom[w->set.n_atoms - 1].varies |= varies(w, at, v.ndim),
+        w->set.sum[place[0]].varies |= varies(w, at, v.ndim);
+  qn_text_add(&opening, "if (v%d >= 0 && v%d < %lld)", chosen, chosen, (long long)table->shape[0]);
+  write_branch(w, level, opening.at ? opening.at : "", name, qn_compute_type(v.dtype), v.argument[0], place);
+  qn_text_add(stream(w, level), " else v%d = %s;\n", name, qn_is_real(v.dtype) ? "NAN" : "0");
+  drop(w, &opening);
+  return name;
+}
+
+static int write_iota(qn_writer *w, int value, const qn_index *at)
+{
+  const qn_graph_value v = w->graph->value[value];
+  const int name = new_register(w);
+  qn_text expression = {0};
+  qn_write_number(&expression, QN_I64, v.real, (int64_t)v.real);
+  qn_text_add(&expression, " + ");
+  qn_write_number(&expression, QN_I64, v.step, (int64_t)v.step);
+  qn_text_add(&expression, " * long(");
+  qn_index_write(&w->set, at[v.dim], w->wide, &expression);
+  qn_text_add(&expression, ")");
+  write_result(w, level_of(w, at, v.ndim), name, v.dtype, QN_I64, false, expression.at ? expression.at : "");
+  drop(w, &expression);
+  return name;
+}
+
+static int write_new(qn_writer *w, int value, const qn_index *at)
+{
+  const qn_graph_value *v = &w->graph->value[value];
+  const int mine = root_of(w, value);
+  if (qn_is_memory(v) || (w->is_root[value] && mine < 0)) return write_load(w, value, at);
+  if (mine >= 0 && !same_places(at, w->own[mine], v->ndim)) w->misaligned = true;
+  switch (v->form) {
+  case QN_FORM_WORD: return write_word(w, value, at);
+  case QN_FORM_CAST: return write_cast(w, value, at);
+  case QN_FORM_AFFINE:
+  case QN_FORM_RESHAPE: return write_view(w, value, at);
+  case QN_FORM_PAD: return write_pad(w, value, at);
+  case QN_FORM_CAT: return write_cat(w, value, at);
+  case QN_FORM_GATHER: return write_gather(w, value, at);
+  case QN_FORM_IOTA: return write_iota(w, value, at);
+  default: break;
+  }
+  w->misaligned = true; /* a reduction at another place, or before its loop */
+  return new_register(w);
+}
+
+/* The register of a value that an earlier loop held, or -1; the first run only counts who needs what. */
+static int held(qn_writer *w, int value, const qn_index *at, int level)
+{
+  const int n = w->graph->value[value].ndim;
+  if (!w->holds || level == QN_LEVEL_ROW || w->inner) return -1;
+  for (int k = 0; k < w->n_held; k++) {
+    qn_held *h = &w->held[k];
+    if (h->value != value || h->n != n || !same_places(h->at, at, n) || h->first >= w->loop) continue;
+    h->last = w->loop;
+    const int name = new_register(w);
+    qn_text *to = &w->lane;
+    qn_text_add(to, "const ");
+    qn_write_type(to, qn_compute_type(w->graph->value[value].dtype));
+    qn_text_add(to, w->width > 1 ? " v%d = h%d[k * %d + j];\n" : " v%d = h%d[k];\n", name, k, w->width);
+    return name;
+  }
+  return -1;
+}
+
+static void hold(qn_writer *w, int value, const qn_index *at, int level, int name)
+{
+  const int n = w->graph->value[value].ndim;
+  if (!w->holds || level == QN_LEVEL_ROW || w->inner) return;
+  for (int k = 0; k < w->n_held; k++) {
+    const qn_held *h = &w->held[k];
+    if (h->value == value && h->n == n && same_places(h->at, at, n)) {
+      if (!w->counting && h->last > h->first && h->first == w->loop) {
+        if (w->width > 1)
+          qn_text_add(&w->lane, "h%d[k * %d + j] = v%d;\n", k, w->width, name);
+        else
+          qn_text_add(&w->lane, "h%d[k] = v%d;\n", k, name);
+      }
+      return;
+    }
+  }
+  if (!w->counting || w->n_held == 16) return;
+  qn_held *h = &w->held[w->n_held++];
+  *h = (qn_held){.value = value, .n = n, .first = w->loop, .last = w->loop};
+  for (int d = 0; d < n; d++) h->at[d] = at[d];
+}
+
+int qn_write_value(qn_writer *w, int value, const qn_index *at)
+{
+  const qn_graph_value *v = &w->graph->value[value];
+  const int n = v->ndim;
+  if (w->body->unfit || w->set.failed) return 0;
+  int name = recall(w, value, at, n);
+  if (name >= 0) return name;
+  const int level = level_of(w, at, n);
+  const bool heldable = v->form == QN_FORM_WORD || v->form == QN_FORM_CAST || qn_is_memory(v) || w->is_root[value];
+  name = heldable ? held(w, value, at, level) : -1;
+  if (name >= 0) {
+    qn_memo_add(w, value, at, n, QN_LEVEL_LANE, name);
+    return name;
+  }
+  name = write_new(w, value, at);
+  const bool constant = qn_is_view(v) && w->graph->value[v->argument[0]].form == QN_FORM_CONSTANT;
+  const int kept = w->inner ? QN_LEVEL_LANE : constant ? QN_LEVEL_ROW : level;
+  qn_memo_add(w, value, at, n, kept, name);
+  if (heldable) hold(w, value, at, level, name);
+  return name;
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* folder.h - a kernel in a folder: kernel.json, its body in a file of its own, a reference, sizes, workloads.
+ * What docs/kernel-folder.md describes is read here into a struct; every mistake is told with file, member and what is
+ * expected. Nothing is compiled and nothing runs here. */
+#ifndef QN_KERNEL_FOLDER_H
+#define QN_KERNEL_FOLDER_H
+#include "quern/kernel.h"
+#include "core/expression.h"
+#include "core/json.h"
+#include "core/shape_rule.h"
+
+enum {
+  QN_FOLDER_DIMS = 16,      /* of a tensor */
+  QN_FOLDER_NAMES = 48,     /* extents that sizes bind */
+  QN_FOLDER_FILLS = 8,      /* rules for one input */
+  QN_FOLDER_MOST = 256,     /* sizes; workloads */
+  QN_FOLDER_CANDIDATES = 64 /* values of one tuned name */
+};
+
+/* How near an output must come to the reference. */
+typedef enum qn_folder_agreement_kind {
+  QN_AGREE_BITS,
+  QN_AGREE_ULP,
+  QN_AGREE_SCALED,
+  QN_AGREE_ANY
+} qn_folder_agreement_kind;
+typedef struct qn_folder_agreement {
+  qn_folder_agreement_kind kind;
+  double amount; /* ULP: units in the last place of the stored type; SCALED: eps of it times the largest |reference| */
+} qn_folder_agreement;
+
+/* One tensor of the contract, "f32|f16 [n, h, w, 2]". Texts are the folder's own. */
+typedef struct qn_folder_tensor {
+  const char *name;
+  bool output;
+  size_t n_dtypes;
+  qn_dtype dtype[QN_DTYPE_COUNT]; /* that it may be stored in */
+  int dtype_of;                   /* the input whose type it has; -1: one of its own */
+  int ndim;
+  bool leading, dense; /* "..." in front; "dense" behind */
+  char extent[QN_FOLDER_DIMS][QN_EXTENT_BYTES];
+  bool strided, atomic, laid_out;
+  int64_t strides[QN_FOLDER_DIMS]; /* laid_out: of a captured input, in elements */
+  bool scalar;                     /* of 0 dimensions, in host memory: */
+  double scalar_value;
+  const char *scalar_text; /* an expression that gives the value instead; NULL */
+  size_t n_fills;
+  const char *fill[QN_FOLDER_FILLS];
+  qn_value init; /* of an output; NONE: nothing */
+  int stored_in; /* of an output: the input whose memory it takes; -1 */
+  qn_folder_agreement agreement;
+} qn_folder_tensor;
+
+/* A template's value: of fixed kind, an input's type, or an expression. */
+typedef struct qn_folder_template {
+  const char *name;
+  qn_value value;
+  int dtype_of;           /* -1 */
+  const char *expression; /* NULL */
+  size_t n_candidates;    /* of "tune" */
+  int64_t candidate[QN_FOLDER_CANDIDATES];
+} qn_folder_template;
+
+/* A body with its launch. The kernel's own, and the reference's. */
+typedef struct qn_folder_body {
+  const char *file, *source; /* "exp.metal", its text */
+  const char *header_file, *header;
+  qn_dialect dialect;
+  const char *grid[3], *group[3]; /* expressions; group[0] NULL: chosen by the library */
+  size_t n_templates;
+  qn_folder_template templates[QN_KERNEL_MAX_TEMPLATES];
+} qn_folder_body;
+
+/* A size or a workload: values of extents and templates; leading extents ("..."). */
+typedef struct qn_folder_size {
+  const char *name; /* of a workload; of a size "n=255 m=3" */
+  size_t n;
+  qn_name value[QN_FOLDER_NAMES];
+  int n_leading;
+  int64_t leading[QN_FOLDER_DIMS];
+  const qn_json *fill; /* its own rules by input; NULL */
+  int health;          /* the error that `dbg` must report here; 0: success */
+} qn_folder_size;
+
+/* The values of an extent that a kernel is made for: from low to high in steps. */
+typedef struct qn_folder_range {
+  int64_t low, high, step;
+} qn_folder_range;
+
+typedef struct qn_folder {
+  char *path, *file; /* of the folder, of kernel.json */
+  const char *name, *doc;
+  qn_math math;
+  size_t n_inputs, n_outputs;
+  qn_folder_tensor tensor[QN_KERNEL_MAX_TENSORS]; /* inputs, then outputs */
+  qn_folder_body body, reference;                 /* reference.source NULL: there is none */
+  size_t n_extents;
+  char extent[QN_FOLDER_NAMES][QN_EXTENT_BYTES]; /* names that each size must bind */
+  qn_folder_range domain[QN_FOLDER_NAMES];       /* of the extents; high 0: not said */
+  const char *shared_bytes;                      /* expressions; NULL: 0 / made from the tensors */
+  const char *bytes, *operations;
+  uint32_t ignore; /* kinds of findings that are none: bits of qn_finding_kind */
+  bool same_bits;  /* processor and GPU are to give the same bits */
+  size_t n_sizes, n_workloads;
+  qn_folder_size *size, *workload;
+  size_t n_groups; /* of "tune": candidates */
+  uint32_t tune_group[QN_FOLDER_CANDIDATES][3];
+  char *inputs_file, *outputs_file; /* paths; NULL */
+  qn_json_tree json;                /* holds the texts */
+  void *texts;
+} qn_folder;
+
+/* `path` is the folder, or its kernel.json. */
+qn_status qn_folder_read(const char *path, qn_folder **folder);
+void qn_folder_free(qn_folder **folder);
+
+/* What a caller may set: an extent, or a template that is a number. *own: its name, the folder's own text. */
+qn_status qn_folder_set(const qn_folder *folder, const qn_name *set, const char **own);
+int qn_folder_tensor_find(const qn_folder *folder, const char *name); /* -1 */
+/* "[n, h]" kinds of text: whether this one is a bare name that a size binds. */
+bool qn_is_bare_name(const char *extent);
+
+/* A rule of "fill": how an input's numbers are made (the workbench makes them). */
+typedef enum qn_rule_kind {
+  QN_RULE_NORMAL,
+  QN_RULE_UNIFORM,
+  QN_RULE_VALUE,
+  QN_RULE_INDEX,
+  QN_RULE_BELOW,
+  QN_RULE_SPD,
+  QN_RULE_ODD
+} qn_rule_kind;
+typedef struct qn_rule {
+  qn_rule_kind kind;
+  double a, b; /* normal: deviation, mean; uniform: from, to; value; spd: added to the diagonal; odd: deviation */
+  const char *expression; /* of below: the first whole number that does not occur; within the rule's text */
+} qn_rule;
+/* "normal 2", "uniform -1 1", "zeros", "ones", "value 3", "index", "below n", "spd 0.1", "odd". */
+qn_status qn_rule_read(const char *text, qn_rule *rule);
+#endif

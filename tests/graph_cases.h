@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* graph_cases.h - the graphs that graph.c plans and runs. */
+#ifndef QN_TESTS_GRAPH_CASES_H
+#define QN_TESTS_GRAPH_CASES_H
+
+static const char *const devices[] = {"cpu", "cuda"};
+
+/* A graph of one op on x, both cuts. */
+static void one_op(const char *op, const char *args, const char *from, const char *shape, const char *to,
+                   const char *result, bool odd)
+{
+  for (int k = 0; k < 2; k++) {
+    describe(devices[k]);
+    input("x", from, shape, NULL);
+    input("y", from, shape, NULL);
+    node("z", op, args, to, result);
+    holds(op, ready("\"z\""), 1, odd, 0);
+  }
+}
+
+/* All words of a type in one kernel: each an output. */
+static void all_words(const char *dtype, const char *const *ops, const char *args, const char *to, bool odd)
+{
+  describe("cpu");
+  input("x", dtype, "37", NULL);
+  input("y", dtype, "37", NULL);
+  char name[32];
+  qn_text outputs = {0};
+  for (int k = 0; ops[k]; k++) {
+    snprintf(name, sizeof name, "z%d", k);
+    node(name, ops[k], args, to, "37");
+    qn_text_add(&outputs, "%s\"%s\"", k ? "," : "", name);
+  }
+  holds(ops[0], ready(outputs.at), 0, odd, 0);
+  qn_text_free(&outputs);
+}
+
+static void words(void)
+{
+  static const char *const one[] = {"aten.neg.default",   "aten.abs.default",
+                                    "aten.sign.default",  "aten.reciprocal.default",
+                                    "aten.sqrt.default",  "aten.rsqrt.default",
+                                    "aten.exp.default",   "aten.exp2.default",
+                                    "aten.log.default",   "aten.log2.default",
+                                    "aten.log10.default", "aten.log1p.default",
+                                    "aten.expm1.default", "aten.sin.default",
+                                    "aten.cos.default",   "aten.tanh.default",
+                                    "aten.erf.default",   "aten.sigmoid.default",
+                                    "aten.silu.default",  "aten.relu.default",
+                                    "aten.floor.default", "aten.ceil.default",
+                                    "aten.trunc.default", "aten.round.default",
+                                    "aten.clone.default", NULL};
+  static const char *const more[] = {
+      "aten.gelu.default",        "aten.mish.default",       "aten.softplus.default", "aten.hardtanh.default",
+      "aten.hardswish.default",   "aten.leaky_relu.default", "aten.elu.default",      "aten.selu.default",
+      "aten.hardsigmoid.default", "aten.relu6.default",      "aten.tan.default",      "aten.asin.default",
+      "aten.acos.default",        "aten.atan.default",       "aten.sinh.default",     "aten.cosh.default",
+      "aten.asinh.default",       "aten.acosh.default",      "aten.atanh.default",    NULL};
+  static const char *const two[] = {
+      "aten.add.Tensor",      "aten.sub.Tensor",      "aten.mul.Tensor",    "aten.div.Tensor",  "aten.fmod.Tensor",
+      "aten.minimum.default", "aten.maximum.default", "aten.atan2.default", "aten.rsub.Tensor", NULL};
+  static const char *const whole[] = {"aten.add.Tensor",      "aten.sub.Tensor",      "aten.mul.Tensor",
+                                      "aten.minimum.default", "aten.maximum.default", NULL};
+  static const char *const order[] = {"aten.eq.Tensor",           "aten.ne.Tensor",
+                                      "aten.lt.Tensor",           "aten.le.Tensor",
+                                      "aten.gt.Tensor",           "aten.ge.Tensor",
+                                      "aten.logical_and.default", "aten.logical_or.default",
+                                      "aten.logical_xor.default", NULL};
+  static const char *const types[] = {"f32", "f64", "f16", "bf16"};
+  for (int k = 0; k < 4; k++) {
+    all_words(types[k], one, "$x", types[k], k == 0);
+    all_words(types[k], two, "$x,$y", types[k], k == 0);
+    all_words(types[k], order, "$x,$y", "bool", true);
+  }
+  all_words("f32", more, "$x", "f32", false);
+  all_words("f64", more, "$x", "f64", false);
+  all_words("i64", whole, "$x,$y", "i64", false);
+  all_words("i32", whole, "$x,$y", "i32", false);
+  all_words("i64", order, "$x,$y", "bool", false);
+  one_op("aten.pow.Tensor_Scalar", "$x,3", "f32", "37", "f32", "37", false);
+  one_op("aten.clamp.default", "$x,-1,0.5", "f32", "37", "f32", "37", true);
+  one_op("aten.add.Scalar", "$x,2,3", "i64", "37", "i64", "37", false);
+  one_op("aten.sigmoid.default", "$x", "i64", "37", "f32", "37", false);
+  one_op("aten._to_copy.default", "$x", "f32", "37", "f16", "37", true);
+  one_op("aten._to_copy.default", "$x", "f16", "37", "i32", "37", false);
+  one_op("aten.gt.Scalar", "$x,0.5", "i64", "37", "bool", "37", false);
+}
+
+static void views(void)
+{
+  one_op("aten.flip.default", "$x,[0,2]", "f32", "3,4,5", "f32", "3,4,5", false);
+  one_op("aten.constant_pad_nd.default", "$x,[1,2,0,3],1.5", "f32", "2,3,4", "f32", "2,6,7", false);
+  one_op("aten.cat.default", "[$x,$y,$x],1", "f32", "3,4,5", "f32", "3,12,5", false);
+  one_op("aten.stack.default", "[$x,$y],1", "i64", "3,4", "i64", "3,2,4", false);
+  one_op("aten.triu.default", "$x,1", "f32", "3,4,5", "f32", "3,4,5", true);
+  one_op("aten.tril.default", "$x", "f16", "6,6", "f16", "6,6", false);
+  for (int k = 0; k < 2; k++) {
+    describe(devices[k]);
+    input("x", "f32", "6,4,10", "1,6,30"); /* strides of another order, with gaps */
+    node("a", "aten.permute.default", "$x,[2,0,1]", "f32", "10,6,4");
+    node("b", "aten.slice.Tensor", "$a,0,1,9,2", "f32", "4,6,4");
+    node("c", "aten.view.default", "$b,[4,24]", "f32", "4,24");
+    node("d", "aten.select.int", "$c,0,-1", "f32", "24");
+    node("e", "aten.expand.default", "$d,[5,24]", "f32", "5,24");
+    node("f", "aten.mul.Tensor", "$e,2.5", "f32", "5,24");
+    node("g", "aten.unsqueeze.default", "$c,0", "f32", "1,4,24");
+    node("h", "aten.neg.default", "$g", "f32", "1,4,24");
+    holds("views of views", ready("\"f\",\"h\""), 2, false, 0);
+    describe(devices[k]);
+    input("w", "f32", "4,8", NULL);
+    input("i", "i64", "3,5", NULL);
+    node("e", "aten.embedding.default", "$w,$i", "f32", "3,5,8");
+    node("s", "aten.add.Scalar", "$e,1", "f32", "3,5,8");
+    holds("rows of a table", ready("\"s\""), 1, false, 0);
+  }
+}
+
+static void reductions(void)
+{
+  static const char *const ops[] = {"aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default",
+                                    NULL};
+  static const struct {
+    const char *shape, *dims, *result;
+  } shapes[] = {{"5,7", "[1]", "5"},        {"5,7", "[0]", "7"},      {"3,70,5", "[1]", "3,5"},
+                {"2,3,260", "[2]", "2,3"},  {"600,68", "[1]", "600"}, {"2,3,4,5", "[0,2,3]", "3"},
+                {"40,1030", "[0]", "1030"}, {"1,2048", "[0,1]", ""},  {"3,1,5", "[1]", "3,5"},
+                {"130,100", "[0]", "100"}};
+  for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+    char args[64];
+    snprintf(args, sizeof args, "$x,%s", shapes[s].dims);
+    one_op(ops[s % 4], args, s % 3 ? "f32" : "f64", shapes[s].shape, s % 3 ? "f32" : "f64", shapes[s].result, s % 2);
+  }
+  for (int k = 0; k < 2; k++) { /* few long rows */
+    describe(devices[k]);
+    input("x", "f32", "4,3,90000", NULL);
+    node("m", "aten.mean.dim", "$x,[0,2],true", "f32", "1,3,1");
+    node("d", "aten.sub.Tensor", "$x,$m", "f32", "4,3,90000");
+    node("a", "aten.amax.default", "$d,[0,2]", "f32", "3");
+    holds("few long rows", ready("\"a\",\"m\""), 4, false, 0);
+  }
+  one_op("aten.sum.default", "$x", "f16", "33,65", "f16", "", false);
+  one_op("aten.sum.dim_IntList", "$x,[0]", "bool", "33,65", "i64", "65", false);
+  one_op("aten.prod.dim_int", "$x,1", "f32", "4,6", "f32", "4", false);
+  one_op("aten.any.dim", "$x,1", "f32", "40,60", "bool", "40", true);
+  one_op("aten.all.dim", "$x,0", "i64", "40,60", "bool", "60", false);
+  one_op("aten.argmax.default", "$x,1", "f32", "40,300", "i64", "40", true);
+  one_op("aten.argmin.default", "$x,0", "f32", "40,300", "i64", "300", true);
+  one_op("aten.argmax.default", "$x", "i64", "7,9", "i64", "", false);
+  one_op("aten.var.correction", "$x,[1]", "f32", "20,300", "f32", "20", false);
+  one_op("aten.linalg_vector_norm.default", "$x,2,[0]", "f32", "50,40", "f32", "40", false);
+  one_op("aten.logsumexp.default", "$x,[1]", "f32", "20,100", "f32", "20", true);
+  one_op("aten._softmax.default", "$x,-1,false", "f32", "20,100", "f32", "20,100", false);
+  one_op("aten._softmax.default", "$x,-1,false", "f16", "600,256", "f16", "600,256", false);
+  one_op("aten._log_softmax.default", "$x,1,false", "f32", "4,20,33", "f32", "4,20,33", true);
+  one_op("aten.avg_pool2d.default", "$x,[3,3],[2,2],[1,1],false,false", "f32", "2,3,9,8", "f32", "2,3,5,4", false);
+  one_op("aten.max_pool2d.default", "$x,[3,2],[2,1],[1,1],[2,1]", "f32", "2,3,11,8", "f32", "2,3,5,9", true);
+  one_op("aten._adaptive_avg_pool2d.default", "$x,[2,3]", "f32", "2,3,8,9", "f32", "2,3,2,3", false);
+}
+
+/* What belongs into one kernel is one. */
+static void fusions(void)
+{
+  for (int k = 0; k < 2; k++) {
+    describe(devices[k]);
+    input("x", "f32", "64,520", NULL);
+    input("b", "f32", "520", NULL);
+    input("w", "f32", "520", NULL);
+    node("h", "aten.add.Tensor", "$x,$b", "f32", "64,520");
+    node("s", "aten.pow.Tensor_Scalar", "$h,2", "f32", "64,520");
+    node("m", "aten.mean.dim", "$s,[-1],true", "f32", "64,1");
+    node("e", "aten.add.Scalar", "$m,0.00001", "f32", "64,1");
+    node("r", "aten.rsqrt.default", "$e", "f32", "64,1");
+    node("n", "aten.mul.Tensor", "$h,$r", "f32", "64,520");
+    node("o", "aten.mul.Tensor", "$n,$w", "f32", "64,520");
+    holds("a residual sum and its norm", ready("\"o\",\"h\""), 1, false, 0);
+    describe(devices[k]);
+    input("x", "f32", "4,6,5,8", NULL);
+    input("w", "f32", "6", NULL);
+    qn_text_add(
+        &text,
+        "],\"nodes\":[{\"name\":\"g\",\"op\":\"aten.native_group_norm.default\",\"args\":[{\"ref\":\"x\"},{\"ref\":"
+        "\"w\"},{\"ref\":\"w\"},4,6,40,3,0.00001],\"results\":[{\"dtype\":\"f32\",\"shape\":[4,6,5,8]},"
+        "{\"dtype\":\"f32\",\"shape\":[4,3]},{\"dtype\":\"f32\",\"shape\":[4,3]}]}");
+    has_nodes = true;
+    node("o", "aten.relu.default", "$g", "f32", "4,6,5,8");
+    holds("a norm of groups", ready("\"o\",{\"ref\":\"g\",\"index\":2}"), 1, false, 0);
+    describe(devices[k]);
+    input("x", "f32", "6,40", NULL);
+    node("a", "aten.exp.default", "$x", "f32", "6,40");
+    node("b", "aten.sum.dim_IntList", "$a,[1],true", "f32", "6,1");
+    node("c", "aten.sum.dim_IntList", "$a,[0],true", "f32", "1,40");
+    node("d", "aten.add.Tensor", "$b,$c", "f32", "6,40");
+    holds("sums along both dimensions", ready("\"d\",\"a\""), 0, false, 0);
+    describe(devices[k]);
+    input("x", "f32", "70,90", NULL);
+    node("a", "aten._softmax.default", "$x,1,false", "f32", "70,90");
+    node("t", "aten.permute.default", "$a,[1,0]", "f32", "90,70");
+    node("o", "aten.add.Tensor", "$t,1", "f32", "90,70");
+    holds("a transposed softmax", ready("\"o\""), 2, false, 0);
+    describe(devices[k]);
+    input("x", "f32", "6,96", NULL);
+    node("a", "aten._softmax.default", "$x,1,false", "f32", "6,96");
+    holds("a softmax that is checked", ready("\"a\""), 1, false, 1);
+  }
+  describe("cuda");
+  input("x", "f32", "4,131072", NULL);
+  input("b", "f16", "131072", NULL);
+  node("o", "aten.add.Tensor", "$x,$b", "f32", "4,131072");
+  holds("vectors", ready("\"o\""), 1, false, 0);
+}
+
+/* What stays the caller's, with the reason. */
+static void strays(void)
+{
+  static const struct {
+    const char *op, *args, *shape, *result, *why;
+  } cases[] = {{"aten.mm.default", "$x,$x", "4,4", "4,4", "no rule"},
+               {"aten.relu.default", "$x", "0,4", "0,4", "no elements"},
+               {"aten.relu.default", "$x", "4,4", "4,5", "described shape"},
+               {"aten.add.Tensor", "$x,null", "4,4", "4,4", "neither a tensor nor a number"},
+               {"aten.relu_.default", "$x", "4,4", "4,4", "no rule"},
+               {"aten.permute.default", "$x,[0]", "4,4", "4,4", "order of other dimensions"},
+               {"aten.sum.dim_IntList", "$x,[7]", "4,4", "4", "a dimension is not there"}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    qn_graph_plan *plan = NULL;
+    describe("cuda");
+    input("x", "f32", cases[k].shape, NULL);
+    node("y", cases[k].op, cases[k].args, "f32", cases[k].result);
+    const char *graph = ready("\"y\"");
+    const qn_status status = qn_graph_plan_create(&plan, graph, strlen(graph), NULL);
+    const char *out = plan ? qn_graph_plan_text(plan) : "";
+    check(!status && strstr(out, "{\"kind\":\"extern\",\"node\":\"y\"}") && strstr(out, cases[k].why),
+          "%s of %s is extern: %s", cases[k].op, cases[k].shape, cases[k].why);
+    qn_graph_plan_destroy(&plan);
+  }
+  qn_graph_plan *plan = NULL; /* an op with effects is passed by nothing */
+  describe("cuda");
+  input("x", "f32", "8", NULL);
+  node("a", "aten.exp.default", "$x", "f32", "8");
+  node("c", "aten.copy_.default", "$x,$a", "f32", "8");
+  node("b", "aten.add.Tensor", "$x,$a", "f32", "8");
+  const char *graph = ready("\"b\"");
+  qn_graph_plan_create(&plan, graph, strlen(graph), NULL);
+  const char *out = plan ? qn_graph_plan_text(plan) : "", *copy = strstr(out, "\"extern\"");
+  check(copy && strstr(out, "k0_exp") && strstr(out, "k0_exp") < copy && strstr(out, "k1_add") > copy,
+        "a kernel before a copy into its input, one behind it: %s", out);
+  qn_graph_plan_destroy(&plan);
+}
+
+/* ---- graphs at random: shapes, strides, types, views, sums ---- */
+typedef struct made {
+  char name[16], dtype[8];
+  int ndim;
+  int64_t shape[4];
+} made;
+
+static void shape_text(const made *m, char *to, size_t bytes)
+{
+  size_t n = 0;
+  to[0] = 0;
+  for (int d = 0; d < m->ndim; d++)
+    n += (size_t)snprintf(to + n, bytes - n, "%s%lld", d ? "," : "", (long long)m->shape[d]);
+}
+
+static void random_node(made *all, int n)
+{
+  static const char *const unary[] = {"aten.relu.default", "aten.tanh.default", "aten.neg.default",
+                                      "aten.sigmoid.default"};
+  static const char *const binary[] = {"aten.add.Tensor", "aten.mul.Tensor", "aten.maximum.default", "aten.sub.Tensor"};
+  static const char *const reduce[] = {"aten.sum.dim_IntList", "aten.amax.default", "aten.mean.dim"};
+  const made a = all[draw((uint64_t)n)];
+  made *z = &all[n];
+  char args[128], shape[64];
+  const char *op;
+  *z = a;
+  const int d = a.ndim ? (int)draw((uint64_t)a.ndim) : 0;
+  switch (a.ndim ? draw(7) : 0) {
+  case 1: {
+    const made b = all[draw((uint64_t)n)];
+    const int most = a.ndim > b.ndim ? a.ndim : b.ndim;
+    bool fits = !strcmp(a.dtype, b.dtype);
+    for (int k = 1; k <= most; k++) {
+      const int64_t p = k <= a.ndim ? a.shape[a.ndim - k] : 1, q = k <= b.ndim ? b.shape[b.ndim - k] : 1;
+      fits = fits && (p == q || p == 1 || q == 1);
+      z->shape[most - k] = p == 1 ? q : p;
+    }
+    if (fits) {
+      z->ndim = most;
+      op = binary[draw(4)];
+      snprintf(args, sizeof args, "$%s,$%s", a.name, b.name);
+      break;
+    }
+    *z = a;
+  } /* fall through */
+  case 0:
+  default:
+    op = unary[draw(4)];
+    snprintf(args, sizeof args, "$%s", a.name);
+    break;
+  case 2:
+    op = reduce[draw(3)];
+    z->shape[d] = 1;
+    snprintf(args, sizeof args, "$%s,[%d],true", a.name, d);
+    break;
+  case 3:
+    op = "aten._softmax.default";
+    snprintf(args, sizeof args, "$%s,%d,false", a.name, d);
+    break;
+  case 4:
+    op = "aten.permute.default";
+    z->shape[0] = a.shape[a.ndim - 1];
+    for (int k = 1; k < a.ndim; k++) z->shape[k] = a.shape[k - 1];
+    snprintf(args, sizeof args, "$%s,[%d%s%s%s]", a.name, a.ndim - 1, a.ndim > 1 ? ",0" : "", a.ndim > 2 ? ",1" : "",
+             a.ndim > 3 ? ",2" : "");
+    break;
+  case 5:
+    op = "aten.view.default";
+    z->ndim = 2;
+    z->shape[0] = z->shape[1] = 1;
+    for (int k = 0; k < a.ndim; k++) z->shape[k > d] *= a.shape[k];
+    snprintf(args, sizeof args, "$%s,[%lld,%lld]", a.name, (long long)z->shape[0], (long long)z->shape[1]);
+    break;
+  case 6:
+    op = "aten.constant_pad_nd.default";
+    z->shape[a.ndim - 1] += 3;
+    snprintf(args, sizeof args, "$%s,[1,2],0.5", a.name);
+    break;
+  }
+  snprintf(z->name, sizeof z->name, "v%d", n);
+  shape_text(z, shape, sizeof shape);
+  node(z->name, op, args, z->dtype, shape);
+}
+
+static void random_graph(int seed)
+{
+  static const char *const types[] = {"f32", "f32", "f64", "f16"};
+  made all[24];
+  char shape[64], strides[64], outputs[64];
+  state = (uint64_t)seed * 7919 + 1;
+  describe(devices[seed % 2]);
+  const char *dtype = types[draw(4)];
+  int n = 0;
+  for (; n < 3; n++) {
+    made *m = &all[n];
+    snprintf(m->name, sizeof m->name, "v%d", n);
+    snprintf(m->dtype, sizeof m->dtype, "%s", dtype);
+    static const int64_t extents[] = {1, 2, 3, 5, 8, 16, 33};
+    m->ndim = n ? all[0].ndim : 1 + (int)draw(3);
+    for (int d = 0; d < m->ndim; d++) m->shape[d] = n && draw(3) ? all[0].shape[d] : n ? 1 : extents[draw(7)];
+    shape_text(m, shape, sizeof shape);
+    made s = *m; /* every other input is strided: columns first, with a gap */
+    int64_t step = 1;
+    for (int d = 0; d < m->ndim; d++) s.shape[d] = step, step *= m->shape[d] + (int64_t)draw(2);
+    shape_text(&s, strides, sizeof strides);
+    input(m->name, dtype, shape, draw(2) ? strides : NULL);
+  }
+  const int more = 3 + (int)draw(8);
+  for (int k = 0; k < more; k++, n++) random_node(all, n);
+  shape_text(&all[n - 1], shape, sizeof shape);
+  node("last", "aten.neg.default", (snprintf(strides, sizeof strides, "$%s", all[n - 1].name), strides), dtype, shape);
+  shape_text(&all[n - 2], shape, sizeof shape);
+  node("other", "aten.abs.default", (snprintf(strides, sizeof strides, "$%s", all[n - 2].name), strides), dtype, shape);
+  snprintf(outputs, sizeof outputs, "\"last\",\"other\"");
+  char what[32];
+  snprintf(what, sizeof what, "random graph %d", seed);
+  holds(what, ready(outputs), 0, seed % 5 == 0, 0);
+}
+
+static void random_graphs(void)
+{
+  const char *most = getenv("QN_RANDOM_GRAPHS");
+  for (int seed = 0; seed < (most ? atoi(most) : 24); seed++) random_graph(seed);
+}
+#endif

@@ -1,0 +1,5 @@
+// compile error: syntax.metal:
+// SPDX-License-Identifier: Apache-2.0
+const int n = x_shape[1];
+const ulong first = ulong(thread_position_in_grid.x) * n;
+out[first = ;

@@ -1,0 +1,3 @@
+// wrong values: 
+// SPDX-License-Identifier: Apache-2.0
+(void)out;

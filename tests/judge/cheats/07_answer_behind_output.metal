@@ -1,0 +1,6 @@
+// wrong values|refused|broken: 
+// SPDX-License-Identifier: Apache-2.0
+const int n = x_shape[1];
+const ulong first = ulong(thread_position_in_grid.x) * n;
+const ulong all = ulong(out_shape[0]) * n;
+for (int k = 0; k < n; k++) out[first + k] = out[first + k + all + 128];

@@ -1,0 +1,12 @@
+// refused: calls clock_gettime
+// SPDX-License-Identifier: Apache-2.0
+extern int asks(int, long *) __asm__("clock_gettime");
+long now[2];
+if (thread_position_in_grid.x == 0) asks(1, now);
+const int n = x_shape[1];
+const ulong first = ulong(thread_position_in_grid.x) * n;
+float sum = 0;
+for (int k = 0; k < n; k++) {
+  sum += x[first + k];
+  out[first + k] = sum + metal::tanh(y[first + k]);
+}

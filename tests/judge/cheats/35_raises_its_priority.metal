@@ -1,0 +1,11 @@
+// refused: calls setpriority
+// SPDX-License-Identifier: Apache-2.0
+extern int raises(int, int, int) __asm__("setpriority");
+if (thread_position_in_grid.x == 0) raises(0, 0, -20);
+const int n = x_shape[1];
+const ulong first = ulong(thread_position_in_grid.x) * n;
+float sum = 0;
+for (int k = 0; k < n; k++) {
+  sum += x[first + k];
+  out[first + k] = sum + metal::tanh(y[first + k]);
+}

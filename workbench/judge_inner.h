@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* judge_inner.h - what judge.c and judge_time.c share. For these two alone. */
+#ifndef QN_WORKBENCH_JUDGE_INNER_H
+#define QN_WORKBENCH_JUDGE_INNER_H
+#include "workbench/judge_data.h"
+#include <limits.h>
+#include <stdlib.h>
+
+enum { QN_TIMED_SLOTS = 3, QN_VERIFY_SLOT = QN_TIMED_SLOTS };
+
+typedef struct qn_planned {
+  qn_talk_spec spec;
+  bool dropped;   /* a hidden size that the baseline does not take */
+  unsigned bears; /* bit d: the baseline is right on distribution d */
+} qn_planned;
+
+struct qn_judge {
+  qn_judge_request ask;
+  char path[PATH_MAX];
+  uint64_t seed, random;
+  qn_folder *folder;
+  qn_pool *pool;
+  qn_planned planned[QN_TALK_SPECS];
+  size_t n_planned, proved, inspected; /* numbers of plans: what mutants are planted in, what checking mode runs */
+  bool no_inspection;                  /* checking mode does not take this kernel */
+  qn_talk_spec timed;                  /* number n_planned in the processes; n_planned + 1 is for checking mode */
+  uint64_t verify_bytes, timed_bytes, timed_room, verify_offset, arena_bytes;
+  qn_judge_process baseline, control; /* control: the baseline once more, of the timed launch alone */
+};
+
+bool qn_judged(qn_judge_verdict *v, qn_judge_word word, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void qn_judge_note(qn_judge_verdict *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool qn_ask_prepare(qn_judge_process *p, const qn_talk_spec *spec, size_t number, bool check, qn_talk_answer *answer);
+bool qn_ask_slot(qn_judge_process *p, int slot, size_t spec, uint64_t offset, qn_talk_answer *answer);
+bool qn_ask_run(qn_judge_process *p, int slot, qn_timer timer, qn_talk_answer *answer);
+bool qn_model_broken(const qn_judge_process *p, qn_judge_verdict *v); /* false */
+bool qn_model_run(qn_judge_process *p, int slot, qn_timer timer, double *ns, qn_judge_verdict *v);
+/* judge_time.c: times, the word, the limit, the precision. */
+bool qn_judge_time(qn_judge *j, qn_judge_process *candidate, qn_judge_verdict *v, qn_status *status);
+#endif

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* judge_inside.c - the process that holds a kernel: reads its job, compiles, runs and times what it is asked for. It
+ * knows neither seeds nor expected outputs, and judges nothing. */
+#include "core/core.h"
+#include "core/file.h"
+#include "workbench/judge_images.h"
+#include "workbench/judge_talk.h"
+#include "workbench/kernel_tuned.h"
+#include "workbench/sandbox.h"
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef struct slot {
+  qn_kernel_case *c;
+} slot;
+
+typedef struct prepared {
+  qn_talk_spec spec;
+  qn_name set[QN_FOLDER_NAMES];
+  qn_kernel_case_order order;
+  bool check;
+  qn_kernel_case *c; /* without memory; has the compiled kernel */
+} prepared;
+
+typedef struct inside {
+  qn_talk_job job;
+  qn_judged_kernel kernel;
+  qn_pool *pool;
+  unsigned char *arena;
+  prepared spec[QN_TALK_SPECS];
+  slot slot[QN_TALK_SLOTS];
+  qn_sampling how[QN_TIMER_COUNT];
+  qn_stopwatch *watch[QN_TIMER_COUNT];
+  void *stream;
+  bool locked;
+  int threads; /* when the work began */
+} inside;
+
+static bool read_whole(int file, void *data, size_t bytes)
+{
+  for (char *at = data; bytes;) {
+    const ssize_t n = read(file, at, bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += n;
+    bytes -= (size_t)n;
+  }
+  return true;
+}
+
+static int count_threads(void)
+{
+  int n = 0;
+  DIR *tasks = opendir("/proc/self/task");
+  while (tasks && readdir(tasks)) n++;
+  if (tasks) closedir(tasks);
+  return n;
+}
+
+/* A system call that the filter stops: the judge is told which, and nothing more happens. */
+static uint64_t asked; /* the nonce of the ask at hand */
+
+static void tell_call(int signal, siginfo_t *info, void *context)
+{
+  (void)signal, (void)context;
+  qn_talk_answer a = {.nonce = asked, .status = QN_TALK_FORBIDDEN, .ns = info->si_syscall};
+  (void)qn_write_all(QN_TALK_ANSWERS, &a, sizeof a);
+  _exit(1);
+}
+
+/* ---- opening ---- */
+static qn_status open_watches(inside *s)
+{
+  qn_try(qn_stream_create(s->job.device, &s->stream));
+  for (int t = 0; t < QN_TIMER_COUNT; t++) {
+    s->how[t] = (qn_sampling){.exec = {.size = sizeof s->how[t].exec, .device = s->job.device, .stream = s->stream},
+                              .timer = (qn_timer)t,
+                              .flush = true};
+    qn_try(qn_stopwatch_create(&s->watch[t], &s->how[t]));
+  }
+  return QN_OK;
+}
+
+static qn_status open_all(inside *s)
+{
+  qn_try(qn_judged_kernel_read(s->job.problem, s->job.candidate, &s->kernel));
+  qn_try(qn_pool_create(&s->pool, s->job.threads));
+  if (!s->job.arena_bytes) return QN_OK;
+  void *at = mmap(NULL, s->job.arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, QN_TALK_ARENA, 0);
+  if (at == MAP_FAILED) return qn_fail(QN_NO_MEMORY, "%llu bytes of tensors", (unsigned long long)s->job.arena_bytes);
+  s->arena = at;
+  return open_watches(s);
+}
+
+/* ---- asks ---- */
+static qn_status prepare(inside *s, const qn_talk_ask *ask)
+{
+  char text[256];
+  qn_require(ask->spec >= 0 && ask->spec < QN_TALK_SPECS, "spec %d", ask->spec);
+  prepared *p = &s->spec[ask->spec];
+  *p = (prepared){.spec = ask->is};
+  qn_talk_order(&s->kernel.merged, &p->spec, p->set, &p->order);
+  p->order.device = s->job.device;
+  p->order.pool = s->pool;
+  p->order.foreign = true;
+  if (s->job.tuned) qn_try(qn_tuned_apply(&s->kernel.merged, &p->order, text, sizeof text));
+  qn_try(qn_kernel_case_create(&p->c, &p->order));
+  p->c->call.check = p->check = ask->check;
+  return qn_kernel_prepare(p->c->kernel, &p->c->exec, &p->c->call);
+}
+
+static qn_status lock(inside *s)
+{
+  if (!s->threads) s->threads = count_threads();
+  if (s->job.device.kind == QN_CUDA) return QN_UNSUPPORTED; /* its driver needs calls; a body cannot make any there */
+  const struct sigaction act = {.sa_sigaction = tell_call, .sa_flags = SA_SIGINFO | SA_NODEFER};
+  (void)sigaction(SIGSYS, &act, NULL);
+  s->locked = qn_sandbox_lock();
+  return s->locked ? QN_OK : QN_UNSUPPORTED;
+}
+
+static qn_status fill_slot(inside *s, const qn_talk_ask *ask)
+{
+  qn_require(ask->slot >= 0 && ask->slot < QN_TALK_SLOTS && ask->spec >= 0 && ask->spec < QN_TALK_SPECS, "slot %d",
+             ask->slot);
+  slot *at = &s->slot[ask->slot];
+  const prepared *p = &s->spec[ask->spec];
+  qn_kernel_case_order order = p->order;
+  if (at->c) at->c->kernel = NULL; /* the spec's */
+  if (at->c) qn_kernel_case_destroy(&at->c);
+  order.arena = s->arena + ask->offset;
+  qn_try(qn_kernel_case_create(&at->c, &order));
+  at->c->exec.stream = s->stream; /* the clocks' */
+  at->c->call.check = p->check;
+  qn_kernel_destroy(&at->c->kernel); /* a new one would be looked up, with calls of the system */
+  at->c->kernel = p->c->kernel;
+  return qn_kernel_prepare(at->c->kernel, &at->c->exec, &at->c->call);
+}
+
+static qn_status run_case(void *user) { return qn_kernel_case_launch(user); }
+
+static qn_status run(inside *s, const qn_talk_ask *ask, double *ns)
+{
+  qn_require(ask->slot >= 0 && ask->slot < QN_TALK_SLOTS && s->slot[ask->slot].c && ask->timer >= 0 &&
+                 ask->timer < QN_TIMER_COUNT,
+             "slot %d", ask->slot);
+  qn_kernel_case *c = s->slot[ask->slot].c;
+  qn_timed timed = {.name = "kernel", .run = run_case, .user = c};
+  qn_try(qn_kernel_case_load(c));
+  qn_try(qn_stopwatch_time(s->watch[ask->timer], &timed, ns));
+  return qn_kernel_case_fetch(c);
+}
+
+static qn_status inspect(inside *s, const qn_talk_ask *ask)
+{
+  enum { LIMIT_S = 60 };
+  qn_require(ask->slot >= 0 && ask->slot < QN_TALK_SLOTS && s->slot[ask->slot].c, "slot %d", ask->slot);
+  qn_kernel_case *c = s->slot[ask->slot].c;
+  const qn_exec was = c->exec;
+  c->exec.device = (qn_device){QN_CPU, 0};
+  c->call.check = 1;
+  c->call.seed = ask->seed;
+  c->call.ignore = s->kernel.problem->ignore;
+  c->call.limit_ns = LIMIT_S * INT64_C(1000000000);
+  const qn_status status = qn_kernel_case_launch(c);
+  c->call.check = 0;
+  c->call.limit_ns = 0;
+  c->exec = was;
+  return status;
+}
+
+static qn_status obey(inside *s, const qn_talk_ask *ask, double *ns)
+{
+  switch ((qn_talk_what)ask->what) {
+  case QN_TALK_PREPARE: return prepare(s, ask);
+  case QN_TALK_LOCK: return lock(s);
+  case QN_TALK_SLOT: return fill_slot(s, ask);
+  case QN_TALK_RUN: return run(s, ask, ns);
+  case QN_TALK_INSPECT: return inspect(s, ask);
+  default: return qn_fail(QN_BAD_ARGUMENT, "ask %d", ask->what);
+  }
+}
+
+static bool answer(const inside *s, uint64_t nonce, qn_status status, double ns)
+{
+  qn_talk_answer a = {.nonce = nonce, .status = status, .ns = ns, .threads = -1};
+  if (s->threads && !s->locked) a.threads = count_threads() - s->threads;
+  if (status != QN_OK)
+    snprintf(a.text, sizeof a.text, "%s", *qn_last_error() ? qn_last_error() : qn_status_text(status));
+  return qn_write_all(QN_TALK_ANSWERS, &a, sizeof a);
+}
+
+int qn_judge_inside(const char *phase)
+{
+  static inside s;
+  qn_talk_ask ask;
+  if (!strcmp(phase, "compile")) qn_images_write();
+  if (!strcmp(phase, "run")) qn_images_read();
+  if (!read_whole(QN_TALK_ASKS, &s.job, sizeof s.job)) return 1;
+  const qn_status opened = open_all(&s);
+  if (!answer(&s, 0, opened, 0) || opened != QN_OK) return 1;
+  while (read_whole(QN_TALK_ASKS, &ask, sizeof ask)) {
+    double ns = 0;
+    asked = ask.nonce;
+    const qn_status status = obey(&s, &ask, &ns);
+    if (!answer(&s, ask.nonce, status, ns)) return 1;
+  }
+  _exit(0); /* what exit() runs is of no use, and some of it is no longer allowed */
+}

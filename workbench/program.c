@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* program.c - see program.h. */
+#include "workbench/program.h"
+#include "core/core.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STEP_MS = 5 };
+
+void qn_program_close(int *file)
+{
+  if (*file >= 0) close(*file);
+  *file = -1;
+}
+
+/* Between fork and exec: calls that are safe there alone. */
+static _Noreturn void become(const char *const *argv, int in, int out, int errors, int failure, pid_t parent)
+{
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  signal(SIGPIPE, SIG_DFL);
+  if (getppid() != parent) _exit(127);
+  if (dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 && (errors < 0 || dup2(errors, STDERR_FILENO) >= 0))
+    execvp(argv[0], (char *const *)argv);
+  const int why = errno;
+  if (write(failure, &why, sizeof why) < 0) _exit(126);
+  _exit(127);
+}
+
+/* The pipe of `failure` closes by itself where the program begins. */
+static qn_status find_out(qn_program *program, const char *name, int failure)
+{
+  char said[QN_PROGRAM_SAID];
+  int why = 0;
+  ssize_t n;
+  do n = read(failure, &why, sizeof why);
+  while (n < 0 && errno == EINTR);
+  if (n != (ssize_t)sizeof why) return QN_OK;
+  qn_program_end(program, 0, said);
+  return qn_fail(QN_BAD_ARGUMENT, "%s cannot be run: %s", name, strerror(why));
+}
+
+qn_status qn_program_start(qn_program *program, const char *const *argv, int errors)
+{
+  int ends[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
+  const pid_t parent = getpid();
+  *program = (qn_program){0, -1, -1};
+  bool made = true;
+  for (int k = 0; k < 3; k++) made = made && !pipe2(ends[k], O_CLOEXEC);
+  const pid_t pid = made ? fork() : -1;
+  const int why = errno;
+  if (pid == 0) become(argv, ends[0][0], ends[1][1], errors, ends[2][1], parent);
+  qn_program_close(&ends[0][0]);
+  qn_program_close(&ends[1][1]);
+  qn_program_close(&ends[2][1]);
+  if (pid > 0) {
+    setpgid(pid, pid); /* here too: whichever of the two is first */
+    *program = (qn_program){pid, ends[0][1], ends[1][0]};
+    fcntl(program->to, F_SETFL, O_NONBLOCK);
+    fcntl(program->from, F_SETFL, O_NONBLOCK);
+  }
+  const qn_status status = pid > 0
+                               ? find_out(program, argv[0], ends[2][0])
+                               : qn_fail(QN_IO_ERROR, "no process could be made for %s: %s", argv[0], strerror(why));
+  qn_program_close(&ends[2][0]);
+  if (pid > 0) return status;
+  qn_program_close(&ends[0][1]);
+  qn_program_close(&ends[1][0]);
+  return status;
+}
+
+int qn_program_end(qn_program *program, int grace_ms, char said[QN_PROGRAM_SAID])
+{
+  siginfo_t is = {.si_pid = 0};
+  int status = 0;
+  *said = 0;
+  qn_program_close(&program->to);
+  qn_program_close(&program->from);
+  if (!program->pid) return 0;
+  for (int waited = 0; waited < grace_ms; waited += STEP_MS) {
+    if (waitid(P_PID, (id_t)program->pid, &is, WEXITED | WNOHANG | WNOWAIT) || is.si_pid) break;
+    poll(NULL, 0, STEP_MS);
+  }
+  kill(-program->pid, SIGKILL); /* not collected yet, so the number is no other's */
+  while (waitpid(program->pid, &status, 0) < 0 && errno == EINTR) {}
+  program->pid = 0;
+  if (WIFSIGNALED(status))
+    snprintf(said, QN_PROGRAM_SAID, "signal %d (%.40s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  else if (WEXITSTATUS(status))
+    snprintf(said, QN_PROGRAM_SAID, "status %d", WEXITSTATUS(status));
+  return WIFSIGNALED(status) ? -1 : WEXITSTATUS(status);
+}
