@@ -64,6 +64,7 @@ class Case:
     lr: float
     weight_decay: float
     compat: bool
+    ties: str
     tensors: list
 
 
@@ -74,7 +75,8 @@ def floats(words):
 def _case(name, op, words):
     """Of a line "set lr=0.7 weight_decay=0.01 pylo_cuda_compat=0"."""
     given = dict(word.split("=") for word in words)
-    return Case(name, op, float(given["lr"]), float(given["weight_decay"]), given["pylo_cuda_compat"] == "1", [])
+    compat, ties = given["pylo_cuda_compat"] == "1", given.get("ties", "pylo")
+    return Case(name, op, float(given["lr"]), float(given["weight_decay"]), compat, ties, [])
 
 
 def cases():

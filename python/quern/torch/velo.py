@@ -24,7 +24,7 @@ ROWS = _lopt.ROWS
 # How many numbers a tensor has in the LSTM's two states, and how many the loss's buffer has.
 HIDDEN, LOSS_BUFFER = (_lopt.role_shape(_lopt.VELO, _lopt.VELO.shared[k], 1, ())[-1] for k in (1, 3))
 _MEANS = ("m_decays", "v_decay", "factor_decays")
-_OF_ALL = ("num_steps", "step_mult", "exp_mult", *_MEANS, "pylo_cuda_compat", "capturable", "step")
+_OF_ALL = ("num_steps", "step_mult", "exp_mult", *_MEANS, "pylo_cuda_compat", "ties", "capturable", "step")
 
 
 def _plain(value: Any) -> Any:
@@ -129,8 +129,8 @@ class VeLO(Learned):
         return None
 
     # ---- state ----
-    def _check_state(self, param: Tensor, label: str) -> None:
-        super()._check_state(param, label)
+    def _check_state(self, param: Tensor, label: str, ties: int) -> None:
+        super()._check_state(param, label, ties)
         state = self.state.get(param, {})
         for name in ROWS if state else ():
             value = state.get(name)
@@ -141,8 +141,8 @@ class VeLO(Learned):
             if value.device != param.device:
                 raise ValueError(f"VeLO: {label} is on {param.device} and its {name} on {value.device}")
 
-    def _state_of(self, param: Tensor) -> dict[str, Any]:
-        state = super()._state_of(param)
+    def _state_of(self, param: Tensor, ties: int) -> dict[str, Any]:
+        state = super()._state_of(param, ties)
         for name, weight in ROWS.items():
             if name not in state:
                 first = self._weights["rnn"][_lopt_weights.place(_lopt_abi.VELO_RNN, weight)]
@@ -164,7 +164,7 @@ class VeLO(Learned):
                     "which each replay would do anew: take a step, or call prepare(), before the capture"
                 )
             for member in made.members:
-                self._check_state(member.param, member.label)
+                self._check_state(member.param, member.label, self._ties_of(self.param_groups[member.group]))
             matrix = self._rows[name] = torch.stack([state[name] for state in states])
             for k, state in enumerate(states):
                 state[name] = matrix[k]
