@@ -501,7 +501,8 @@ static bool compile(qn_judge *j, const char *path, int images, bool inspects, qn
 }
 
 /* Checking mode: races, accesses out of bounds and the like, with the lines that the compiler knows. In a process that
- * is not locked, since finding a line reads files. */
+ * is not locked, since finding a line reads files. A check that could not finish in half of the limit refuses nobody.
+ */
 static bool inspect(qn_judge *j, const char *path, int images, qn_judge_verdict *v, qn_status *status)
 {
   qn_judge_process p;
@@ -516,16 +517,21 @@ static bool inspect(qn_judge *j, const char *path, int images, qn_judge_verdict 
   o.at = p.arena + j->verify_offset;
   for (uint64_t seed = 0; right && !j->no_inspection && *status == QN_OK && seed < levels[j->ask.level].orders;
        seed++) {
-    qn_talk_ask ask = {.what = QN_TALK_INSPECT, .slot = QN_VERIFY_SLOT, .seed = seed};
+    qn_talk_ask ask = {
+        .what = QN_TALK_INSPECT, .slot = QN_VERIFY_SLOT, .seed = seed, .limit_s = j->ask.limits.seconds / 2};
     qn_judged_launch l = {.c = NULL};
     *status = qn_judged_launch_make(&o, &l);
     if (*status == QN_OK &&
         (!qn_ask_slot(&p, QN_VERIFY_SLOT, j->n_planned + 1, j->verify_offset, &a) || !qn_judge_ask(&p, &ask, &a)))
       right = qn_model_broken(&p, v);
+    else if (*status == QN_OK && a.status == QN_TALK_STOPPED)
+      v->in_doubt = true;
     else if (*status == QN_OK && a.status == QN_KERNEL_ERROR)
       right = qn_judged(v, QN_JUDGED_REFUSED, "checking mode: %s", a.text);
     qn_judged_launch_clear(&l);
+    if (v->in_doubt) break;
   }
+  if (v->in_doubt) qn_judge_note(v, "checking mode was stopped after %g s", j->ask.limits.seconds / 2);
   qn_judge_process_end(&p);
   return right && *status == QN_OK;
 }
@@ -548,6 +554,7 @@ static bool inspect_anywhere(qn_judge *j, const char *path, int images, qn_judge
   if (*status != QN_OK) return false;
   if (can && own.word == QN_JUDGED_REFUSED) return qn_judged(v, own.word, "%s", own.reason);
   if (!right) qn_judge_note(v, "checking mode on the processor does not run it: %.200s", own.reason);
+  v->in_doubt |= own.in_doubt;
   for (size_t k = 0; k < own.n_notes; k++) qn_judge_note(v, "%s", own.note[k]);
   return true;
 }

@@ -72,6 +72,7 @@ typedef struct qn_judge_verdict {
   double max_abs, mean_abs;     /* of the timed launches' outputs */
   double error, baseline_error; /* root mean square, over that of the reference */
   const char *precision;        /* "baseline's", "tf32" ...; NULL: not known */
+  bool in_doubt;                /* a check could not finish, or the clocks disagree: no word about the speed */
   size_t launches;              /* verified */
   bool deterministic;
   unsigned granted; /* bits of sandbox.h */

@@ -158,7 +158,6 @@ static qn_status run(inside *s, const qn_talk_ask *ask, double *ns)
 
 static qn_status inspect(inside *s, const qn_talk_ask *ask)
 {
-  enum { LIMIT_S = 60 };
   qn_require(ask->slot >= 0 && ask->slot < QN_TALK_SLOTS && s->slot[ask->slot].c, "slot %d", ask->slot);
   qn_kernel_case *c = s->slot[ask->slot].c;
   const qn_exec was = c->exec;
@@ -166,8 +165,10 @@ static qn_status inspect(inside *s, const qn_talk_ask *ask)
   c->call.check = 1;
   c->call.seed = ask->seed;
   c->call.ignore = s->kernel.problem->ignore;
-  c->call.limit_ns = LIMIT_S * INT64_C(1000000000);
-  const qn_status status = qn_kernel_case_launch(c);
+  c->call.limit_ns = (int64_t)(ask->limit_s * 1e9);
+  const int64_t from = qn_now_ns();
+  qn_status status = qn_kernel_case_launch(c);
+  if (status == QN_KERNEL_ERROR && qn_now_ns() - from >= c->call.limit_ns) status = (qn_status)QN_TALK_STOPPED;
   c->call.check = 0;
   c->call.limit_ns = 0;
   c->exec = was;

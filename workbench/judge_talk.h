@@ -41,11 +41,13 @@ typedef struct qn_talk_ask {
   uint64_t nonce;
   int32_t what, slot, spec, timer;
   uint64_t offset, seed;
+  double limit_s;  /* of INSPECT */
   bool check;      /* PREPARE: for INSPECT */
   qn_talk_spec is; /* of PREPARE */
 } qn_talk_ask;
 
-enum { QN_TALK_FORBIDDEN = -1 }; /* a status: it made system call number `ns` */
+/* Statuses besides qn_status: it made system call number `ns`; checking mode was stopped after `limit_s`. */
+enum { QN_TALK_FORBIDDEN = -1, QN_TALK_STOPPED = -2 };
 
 typedef struct qn_talk_answer {
   uint64_t nonce;

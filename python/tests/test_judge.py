@@ -9,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -17,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent / "judge"))
 
 import cases  # noqa: E402
 from quern.kernelbench import __main__ as command  # noqa: E402
-from quern.kernelbench import _aggregate, _ceilings, _compare, _files, _judge, _process, _tree  # noqa: E402
+from quern.kernelbench import _aggregate, _ceilings, _compare, _files, _judge, _process, _settings, _tree  # noqa: E402
 
 GIB = 1 << 30
 LIMITS = _process.Limits(90, 3 * GIB, 32, file_bytes=GIB // 4, folder_bytes=GIB // 8)
@@ -516,6 +517,32 @@ def test_flags_that_a_candidate_sets_are_told(judge, tmp_path):
     line = verdict(judge, tmp_path, flips)
     assert line["verdict"] in ("faster", "same", "slower", "unclear")
     assert any("sets torch's matmul tf32" in note for note in line["notes"]), line
+
+
+def test_times_under_two_settings_of_a_gpu_allow_no_word(judge, tmp_path, monkeypatch):
+    read = iter([{"power limit": 700000, "compute mode": 0}, {"power limit": 350000, "compute mode": 0}])
+    monkeypatch.setattr(_settings, "read", lambda device: next(read))
+    line = verdict(judge, tmp_path, cases.HONEST[0][1])
+    assert line["verdict"] == "unclear" and {s["word"] for s in line["speedup"].values()} == {"unclear"}, line
+    assert any("the GPU's power limit changed" in note for note in line["notes"]), line
+
+
+def test_waits_for_a_processor_are_no_hidden_time(judge, tmp_path, monkeypatch):
+    text = cases.HONEST[0][1]
+    ask = _process.Process.ask
+
+    def slow(process, do, **request):  # the answer is there, and the judge gets no processor
+        if do == "go" and process is judge.process:
+            time.sleep(0.01)
+            delayed.append(10_000_000)
+        return ask(process, do, **request)
+
+    delayed: list = []
+    monkeypatch.setattr(_process.Process, "ask", slow)
+    assert verdict(judge, tmp_path, text)["verdict"] == "refused"
+    real = _process.Process.waited_ns
+    monkeypatch.setattr(_process.Process, "waited_ns", lambda process: real(process) + sum(delayed))
+    assert verdict(judge, tmp_path, text)["verdict"] in ("faster", "same", "slower", "unclear")
 
 
 def test_a_slow_warm_up_leaves_the_count_of_samples(judge, tmp_path):
