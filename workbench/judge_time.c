@@ -5,8 +5,6 @@
 #include "core/core.h"
 #include "workbench/measure.h"
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { BASELINE, CANDIDATE, CONTROL, RACERS, MOST_ROUNDS = 500 }; /* control: the baseline in another process */
 
@@ -184,7 +182,7 @@ const char *qn_bound_name(qn_bound bound)
   return names[bound];
 }
 
-static void find_limit(const race *r, const qn_bench *b, const qn_exec *exec, qn_judge_limit *l)
+static void find_limit(const qn_bench *b, const qn_exec *exec, qn_judge_limit *l)
 {
   const double launch_ns = l->launch_ns = exec->device.kind == QN_CUDA ? 3000 : 1000;
   l->rate = l->operations > 0 ? best_rate(exec) : 0;
@@ -200,7 +198,6 @@ static void find_limit(const race *r, const qn_bench *b, const qn_exec *exec, qn
     l->floor_ns = launch_ns;
     l->bound = QN_BOUND_LAUNCH;
   }
-  (void)r;
 }
 
 /* A time below what the bytes alone need. Operations count on a GPU, whose matrix units were measured; the folder's
@@ -251,7 +248,8 @@ static qn_verdict word_of(const race *r)
   const qn_judge_times *decides = &v->times[v->headline];
   const qn_verdict word = qn_verdict_of(&v->speedup);
   qn_ratio same;
-  if (r->in_doubt || qn_speedup_paired(decides->ns[BASELINE], r->control, decides->n, &same) != QN_OK) return QN_UNCLEAR;
+  if (r->in_doubt || qn_speedup_paired(decides->ns[BASELINE], r->control, decides->n, &same) != QN_OK)
+    return QN_UNCLEAR;
   const double most = fmax(same.high, 1 / same.low);
   if (word == QN_FASTER && !(v->speedup.low > most)) return QN_UNCLEAR;
   if (word == QN_SLOWER && !(v->speedup.high * most < 1)) return QN_UNCLEAR;
@@ -279,7 +277,7 @@ static bool conclude(race *r, const qn_bench *b, const qn_exec *exec)
   v->baseline_error = r->error[BASELINE];
   v->precision = precision_of(v->error, v->baseline_error);
   v->timed = true;
-  find_limit(r, b, exec, &v->limit);
+  find_limit(b, exec, &v->limit);
   if (!is_possible(r, b) || !clocks_agree(r)) return false;
   v->word = words[word_of(r)];
   return true;
