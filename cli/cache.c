@@ -2,6 +2,7 @@
 /* cache.c - `quern cache`: look at the store of compiled kernels, verify it, empty it. All through quern/cache.h; it
  * touches no file by itself. */
 #include "cli/verb.h"
+#include "core/core.h"
 #include "workbench/human.h"
 #include "workbench/term.h"
 #include <jansson.h>

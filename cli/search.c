@@ -7,7 +7,6 @@
 #include "workbench/generate_mutate.h"
 #include "workbench/sampler.h"
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,18 +149,16 @@ typedef struct session {
 static void add_torch(session *s)
 {
   static const char script[] = "import importlib.metadata as m; print(m.version('torch'), end='')";
-  char text[64] = "", said[QN_PROGRAM_SAID];
+  char said[QN_PROGRAM_SAID];
+  qn_text text = {0};
   const char *program = getenv("QUERN_PYTHON"); /* as `quern judge` finds it */
   const char *const argv[] = {program && *program ? program : "python3", "-c", script, NULL};
   qn_program child;
-  if (qn_program_start(&child, argv, open("/dev/null", O_WRONLY | O_CLOEXEC)) != QN_OK) return;
-  for (ssize_t n = -1; n < 0;) {
-    struct pollfd ready = {.fd = child.from, .events = POLLIN};
-    if (poll(&ready, 1, 20000) <= 0) break;
-    n = read(child.from, text, sizeof text - 1);
-  }
+  if (qn_program_start(&child, argv, NULL, open("/dev/null", O_WRONLY | O_CLOEXEC)) != QN_OK) return;
+  (void)qn_program_read_all(&child, &text, 64, 20, NULL);
   qn_program_end(&child, 5000, said);
-  json_object_set_new(s->who, "torch", json_string(text));
+  json_object_set_new(s->who, "torch", json_string(text.at ? text.at : ""));
+  qn_text_free(&text);
 }
 
 static qn_status find_who(session *s)
@@ -172,8 +169,7 @@ static qn_status find_who(session *s)
   qn_try(qn_device_query(s->device, &info));
   qn_require(s->problem.kind != QN_PROBLEM_MODEL || s->device.kind != QN_EMULATOR,
              "a PyTorch file runs on cpu or cuda, not on the emulator");
-  snprintf(s->backend, sizeof s->backend, s->device.kind == QN_CUDA ? "%s:%d" : "%s",
-           qn_device_kind_name(s->device.kind), s->device.index);
+  qn_verb_device_text(s->device, s->backend);
   s->who = json_pack("{s:s, s:s, s:i, s:i, s:i, s:s, s:s}", "backend", s->backend, "device", info.name, "arch",
                      info.arch, "driver", info.driver_version, "compiler", info.compiler_version, "version",
                      qn_version(), "commit", qn_build_commit);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 typedef enum qn_judge_level { QN_JUDGE_QUICK, QN_JUDGE_FULL, QN_JUDGE_DEEP } qn_judge_level;
-const char *qn_judge_level_name(qn_judge_level level);
+extern const char *const qn_judge_levels[]; /* their names, then NULL */
 
 typedef struct qn_judge_request {
   const char *problem; /* the folder */

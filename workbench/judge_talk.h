@@ -62,7 +62,7 @@ typedef struct qn_talk_answer {
 typedef struct qn_judged_kernel {
   qn_folder *problem, *own; /* own: NULL where the candidate is no folder */
   qn_folder merged;
-  void *text; /* of a body's file */
+  char *text; /* of a body's file */
 } qn_judged_kernel;
 qn_status qn_judged_kernel_read(const char *problem, const char *candidate, qn_judged_kernel *kernel);
 void qn_judged_kernel_free(qn_judged_kernel *kernel);

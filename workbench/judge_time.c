@@ -5,8 +5,6 @@
 #include "core/core.h"
 #include "workbench/measure.h"
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { BASELINE, CANDIDATE, CONTROL, RACERS, MOST_ROUNDS = 500 }; /* control: the baseline in another process */
 
@@ -195,7 +193,7 @@ const char *qn_bound_name(qn_bound bound)
   return names[bound];
 }
 
-static void find_limit(const race *r, const qn_bench *b, const qn_exec *exec, qn_judge_limit *l)
+static void find_limit(const qn_bench *b, const qn_exec *exec, qn_judge_limit *l)
 {
   const double launch_ns = l->launch_ns = exec->device.kind == QN_CUDA ? 3000 : 1000;
   l->rate = l->operations > 0 ? best_rate(exec) : 0;
@@ -211,7 +209,6 @@ static void find_limit(const race *r, const qn_bench *b, const qn_exec *exec, qn
     l->floor_ns = launch_ns;
     l->bound = QN_BOUND_LAUNCH;
   }
-  (void)r;
 }
 
 static qn_status open_ceilings(const race *r, qn_bench *b, bool (*next)(void *user), void *user)
@@ -336,7 +333,7 @@ static bool conclude(race *r, const qn_bench *b, const qn_exec *exec)
   v->baseline_error = r->error[BASELINE];
   v->precision = precision_of(v->error, v->baseline_error);
   v->timed = true;
-  find_limit(r, b, exec, &v->limit);
+  find_limit(b, exec, &v->limit);
   if (!is_possible(r, b, exec) || !clocks_agree(r)) return false;
   v->word = words[word_of(r)];
   return true;

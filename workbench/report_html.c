@@ -267,7 +267,7 @@ qn_status qn_html_write(const char *path, const qn_html_lines *lines)
   if (status == QN_OK) {
     add_page(&page, lines, means, n, order);
     status = page.failed ? qn_fail(QN_NO_MEMORY, "%s: the page does not fit into memory", path)
-                         : qn_report_write_file(path, &page);
+                         : qn_text_write_file(path, &page);
   }
   qn_release(means);
   qn_release(order);

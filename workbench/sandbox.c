@@ -18,7 +18,6 @@
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- what the program's first process tells: which parts were granted, then how it ended ---- */

@@ -3,7 +3,6 @@
  * that it gave has been told. With our own generators the order of candidates depends on the seed alone. */
 #include "workbench/search_run.h"
 #include "workbench/sampler.h"
-#include <errno.h>
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
@@ -25,7 +24,7 @@ typedef struct search {
   qn_search_candidate at; /* in judgement where judging.child.pid */
 } search;
 
-void qn_search_say(void *order, const char *sentence)
+static void say(void *order, const char *sentence)
 {
   const qn_search_order *o = order;
   if (o->progress) qn_progress_hide(o->progress);
@@ -290,7 +289,7 @@ static qn_status start_generators(search *s)
     *g = (qn_generator){.command = o->generator[k],
                         .number = k + 1,
                         .problem = o->problem,
-                        .say = qn_search_say,
+                        .say = say,
                         .user = (void *)(uintptr_t)o,
                         .child = {0, -1, -1}};
     qn_try(qn_generator_start(g, ours ? self : NULL));
@@ -352,7 +351,7 @@ qn_status qn_search_go(const qn_search_order *order, qn_search_result *result)
   stop_generators(&s);
   if (s.judging.child.pid) {
     qn_program_end(&s.judging.child, 0, said);
-    qn_release(s.judging.text);
+    qn_text_free(&s.judging.text);
   }
   qn_search_candidate_close(&s.at);
   if (status == QN_OK) status = add_end(&s);

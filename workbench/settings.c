@@ -20,9 +20,7 @@ static qn_status find(const qn_op_info *op, const char *name, size_t length, con
     if (k < MOST_PARAMS) names[k] = (*param)->name;
   }
   if (length < sizeof word) memcpy(word, name, length);
-  const char *near = qn_nearest(word, names);
-  return qn_fail(QN_BAD_ARGUMENT, "%s has no parameter %.*s%s%s%s", op->name, (int)length, name,
-                 near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+  return qn_fail(QN_BAD_ARGUMENT, "%s has no parameter %.*s%s", op->name, (int)length, name, qn_suggest(word, names));
 }
 
 static qn_status fail_enum(const qn_op_info *op, const qn_op_param *param, const char *value)

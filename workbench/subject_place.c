@@ -3,8 +3,6 @@
  * alignment that is asked for, at walls. */
 #include "core/core.h"
 #include "workbench/subject.h"
-#include <stdio.h>
-#include <string.h>
 
 const char *qn_alignment_name(qn_alignment alignment)
 {

@@ -3,7 +3,6 @@
  * together. Every sum is in one order that depends on the shapes alone: along a thread in as many parts as it reads at
  * once, then by pairs of lanes, then by simdgroups. */
 #include "graph/body.h"
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

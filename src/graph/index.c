@@ -336,11 +336,6 @@ static int atom_of(const qn_indices *set, qn_index variable)
   return single(&s);
 }
 
-bool qn_index_varies(const qn_indices *set, qn_index a, qn_index variable)
-{
-  return (get(set, a).varies & get(set, variable).varies) != 0;
-}
-
 bool qn_index_step(const qn_indices *set, qn_index a, qn_index variable, int64_t *step)
 {
   const qn_index_sum s = get(set, a);

@@ -74,6 +74,19 @@ static void declare_accumulator(qn_writer *w, const qn_cut *p, int k)
   qn_text_add(&w->row, "}\n");
 }
 
+/* The part of each simdgroup, through threadgroup memory, to a lane of every simdgroup. */
+static void exchange_parts(qn_text *to, const qn_graph_value *v, int k, long long parts, const char *a, const char *n)
+{
+  qn_text_add(to, "threadgroup "), qn_write_type(to, v->compute);
+  qn_text_add(to, " s%d[32];\n", k);
+  if (is_place(v)) qn_text_add(to, "threadgroup long m%d[32];\n", k);
+  qn_text_add(to, "if (thread_index_in_simdgroup == 0) {\ns%d[simdgroup_index_in_threadgroup] = %s;\n", k, a);
+  if (is_place(v)) qn_text_add(to, "m%d[simdgroup_index_in_threadgroup] = %s;\n", k, n);
+  qn_text_add(to, "}\nthreadgroup_barrier(mem_flags::mem_threadgroup);\n");
+  qn_text_add(to, "%s = s%d[thread_index_in_simdgroup %% %lld];\n", a, k, parts);
+  if (is_place(v)) qn_text_add(to, "%s = m%d[thread_index_in_simdgroup %% %lld];\n", n, k, parts);
+}
+
 /* The parts of a thread by pairs, of the lanes by pairs, of the simdgroups in the same way. */
 static void gather_parts(qn_writer *w, const qn_cut *p, int k)
 {
@@ -91,17 +104,7 @@ static void gather_parts(qn_writer *w, const qn_cut *p, int k)
   const bool group = p->schedule == QN_SCHEDULE_GROUP && p->threads > 32;
   for (int turn = 0; turn < 1 + group && (group || p->schedule == QN_SCHEDULE_SIMD || p->schedule == QN_SCHEDULE_GROUP);
        turn++) {
-    if (turn) {
-      qn_text_add(to, "threadgroup "), qn_write_type(to, v->compute);
-      qn_text_add(to, " s%d[32];\n", k);
-      if (is_place(v)) qn_text_add(to, "threadgroup long m%d[32];\n", k);
-      qn_text_add(to, "if (thread_index_in_simdgroup == 0) {\ns%d[simdgroup_index_in_threadgroup] = %s;\n", k, a);
-      if (is_place(v)) qn_text_add(to, "m%d[simdgroup_index_in_threadgroup] = %s;\n", k, n);
-      qn_text_add(to, "}\nthreadgroup_barrier(mem_flags::mem_threadgroup);\n");
-      const long long parts = (long long)p->threads / 32;
-      qn_text_add(to, "%s = s%d[thread_index_in_simdgroup %% %lld];\n", a, k, parts);
-      if (is_place(v)) qn_text_add(to, "%s = m%d[thread_index_in_simdgroup %% %lld];\n", n, k, parts);
-    }
+    if (turn) exchange_parts(to, v, k, (long long)p->threads / 32, a, n);
     qn_text_add(to, "for (ushort d = %d; d > 0; d >>= 1) {\n", turn ? (int)(p->threads / 64) : 16);
     qn_text_add(to, "const "), qn_write_type(to, v->compute);
     qn_text_add(to, " x = simd_shuffle_xor(%s, d);\n", a);
