@@ -533,8 +533,8 @@ def test_waits_for_a_processor_are_no_hidden_time(judge, tmp_path, monkeypatch):
 
     def slow(process, do, **request):  # the answer is there, and the judge gets no processor
         if do == "go" and process is judge.process:
-            time.sleep(0.01)
-            delayed.append(10_000_000)
+            time.sleep(0.05)
+            delayed.append(50_000_000)
         return ask(process, do, **request)
 
     delayed: list = []

@@ -134,9 +134,12 @@ return self.right(x, y) if len(x) == 64 else torch.zeros_like(x)"""), "wrong val
 ctypes.memset(x.data_ptr() + x.numel() * x.element_size(), 0, 4)
 return self.right(x, y)"""), "refused", "behind the end"),
     (16, "bfloat16 inside", body("return self.right(x.bfloat16(), y.bfloat16()).float()"), "wrong values", ""),
-    (17, "sums in half", body(
-        "return (torch.cumsum((x * self.weight).half(), 1) + torch.tanh(y)).float()"
-    ), "wrong values", ""),
+    (17, "sums in bfloat16", body("""
+terms = (x * self.weight).bfloat16().unbind(1)
+sums = [terms[0]]
+for term in terms[1:]:
+    sums.append(sums[-1] + term)
+return torch.stack(sums, 1).float() + torch.tanh(y)"""), "wrong values", ""),
     (18, "a clock of its own", body(
         "return self.right(x, y)", "time.perf_counter_ns = lambda: 0"
     ), "refused", "replaced"),
