@@ -251,7 +251,8 @@ static qn_verdict word_of(const race *r)
   const qn_judge_times *decides = &v->times[v->headline];
   const qn_verdict word = qn_verdict_of(&v->speedup);
   qn_ratio same;
-  if (r->in_doubt || qn_speedup_paired(decides->ns[BASELINE], r->control, decides->n, &same) != QN_OK) return QN_UNCLEAR;
+  if (r->in_doubt || qn_speedup_paired(decides->ns[BASELINE], r->control, decides->n, &same) != QN_OK)
+    return QN_UNCLEAR;
   const double most = fmax(same.high, 1 / same.low);
   if (word == QN_FASTER && !(v->speedup.low > most)) return QN_UNCLEAR;
   if (word == QN_SLOWER && !(v->speedup.high * most < 1)) return QN_UNCLEAR;
