@@ -47,10 +47,10 @@ static void print_isolation(FILE *out, unsigned granted)
   bool missing = false;
   for (unsigned k = 0; k < 3; k++) missing |= !(granted >> k & 1);
   if (!missing) return;
-  fprintf(out, "  isolation: this kernel granted only");
+  fprintf(out, "  isolation is partial: this system granted");
   for (unsigned k = 0; k < 4; k++)
     if (granted >> k & 1) fprintf(out, " %s%s", parts[k], granted >> (k + 1) ? "," : "");
-  fprintf(out, "%s\n", granted ? "" : " nothing");
+  fprintf(out, "%s\n", granted ? "" : " none of its parts");
 }
 
 void qn_judge_print(FILE *out, const char *candidate, const qn_judge_verdict *v)

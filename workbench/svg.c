@@ -117,11 +117,12 @@ qn_status qn_text_write_file(const char *path, const qn_text *text)
   if (snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid()) >= (int)sizeof beside)
     return qn_fail(QN_BAD_ARGUMENT, "%.60s...: the path is too long", path);
   FILE *file = fopen(beside, "we");
-  bool failed = !file || fwrite(text->at, 1, text->length, file) != text->length;
-  if (file && !stat(path, &old) && fchmod(fileno(file), old.st_mode & 07777)) failed = true;
-  if (file && fclose(file)) failed = true;
-  if (!failed && !rename(beside, path)) return QN_OK;
-  qn_status status = qn_fail(QN_IO_ERROR, "%s: it could not be written: %s", path, strerror(errno));
+  const bool failed = !file || fwrite(text->at, 1, text->length, file) != text->length;
+  int why = failed ? errno : 0; /* the first reason: later calls set another */
+  if (file && !stat(path, &old) && fchmod(fileno(file), old.st_mode & 07777) && !why) why = errno;
+  if (file && fclose(file) && !why) why = errno;
+  if (!why && !rename(beside, path)) return QN_OK;
+  qn_status status = qn_fail(QN_IO_ERROR, "%s: it could not be written: %s", path, strerror(why ? why : errno));
   if (file) unlink(beside);
   return status;
 }

@@ -206,6 +206,7 @@ def test_a_problem_that_proves_nothing_is_refused(tmp_path, capsys, forward, inp
         (["--device", "tpu"], "--device is tpu"),
         (["--memory", "0"], "--memory is 0.0, it must be above 0"),
         (["--tgt-dir", "/no/such/folder"], "/no/such/folder: there is no such folder"),
+        (["--tgt-problem", "/"], "/: it is a folder, and a Python file is wanted"),
     ],
 )
 def test_a_mistake_in_the_call_is_a_sentence(tmp_path, capsys, words, sentence):
@@ -219,6 +220,18 @@ def test_a_verdict_for_a_reader(tmp_path, capsys):
     assert command.main(["--ref-problem", reference, "--tgt-dir", str(tmp_path), *QUICK]) == 0
     out = capsys.readouterr().out
     assert out.startswith("new_kernel.py: correct, ") and "speed-up over better (eager)" in out and "do_bench" in out
+
+
+def test_a_relative_path_of_the_library_reaches_a_candidate(tmp_path, capsys, monkeypatch):
+    """A candidate's process runs in another folder."""
+    library = pathlib.Path(os.environ["QUERN_LIBRARY"]).resolve()
+    package = pathlib.Path(_process.__file__).parents[2]
+    text = f"import sys\nsys.path.insert(0, {str(package)!r})\nimport quern\n" + cases.HONEST[0][1]
+    reference, candidate = files(tmp_path, reference=cases.PROBLEM, candidate=text)
+    monkeypatch.chdir(library.parent)
+    monkeypatch.setenv("QUERN_LIBRARY", f"./{library.name}")
+    status = command.main(["--ref-problem", reference, "--tgt-problem", candidate, *QUICK])
+    assert status == 0, capsys.readouterr().out
 
 
 def test_precision_is_a_class(tmp_path, capsys):

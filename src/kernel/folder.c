@@ -278,6 +278,8 @@ static qn_status find_file(const char *path, qn_folder *f)
     return qn_fail(QN_BAD_FILE, "%s: %s%s", path, strerror(errno),
                    errno == ENOENT ? "; `quern kernel new` makes a kernel's folder" : "");
   size_t length = strlen(path);
+  if (!S_ISDIR(is.st_mode) && (length < 5 || strcmp(path + length - 5, ".json")))
+    return qn_fail(QN_BAD_FILE, "%s: it is no kernel's folder and no kernel.json", path);
   while (S_ISDIR(is.st_mode) && length > 1 && path[length - 1] == '/') length--;
   const char *slash = strrchr(path, '/');
   if (S_ISDIR(is.st_mode))

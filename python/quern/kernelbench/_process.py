@@ -148,6 +148,18 @@ def _memory(name: str, pin: bool) -> _tree.Memory:
     return _tree.Memory(fd, pin)
 
 
+def _kept() -> dict[str, str]:
+    """The kept variables. A relative path is made absolute, because a model's process runs in another folder; a name
+    without a slash is searched for by the loader and the shell, and stays."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    for name in ("QUERN_LIBRARY", "QUERN_COMMAND"):
+        if os.sep in kept.get(name, ""):
+            kept[name] = os.path.abspath(kept[name])
+    if kept.get("PYTHONPATH"):
+        kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, kept["PYTHONPATH"].split(os.pathsep)))
+    return kept
+
+
 class Nursery:
     """The process from which models' processes are forked; one of this process's, ended with it. `caches`: those of
     torch.compile, which is imported too."""
@@ -157,7 +169,7 @@ class Nursery:
             os.makedirs(caches, exist_ok=True)
         self._lock = threading.Lock()
         self._port, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        kept = _kept()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-B", str(_HERE / "_nursery.py"), str(theirs.fileno())]
@@ -224,7 +236,7 @@ class Process:
 
     @staticmethod
     def _environment(folder: str, caches: str) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        kept = _kept()
         places = {name: os.path.join(folder, name.lower()) for name in _PLACES}
         places |= _compilers(caches)
         for place in places.values():

@@ -5,6 +5,7 @@ a file was written, 2 where the problem cannot be read or run."""
 from __future__ import annotations
 
 import argparse
+import os
 import pathlib
 import random
 import sys
@@ -47,7 +48,9 @@ def _load(path: str) -> tuple[str, types.ModuleType]:
         code = compile(source, path, "exec")
     except SyntaxError as error:
         raise _Bad(f"{path}:{error.lineno}: {error.msg}") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise _Bad(f"{path}: {error.strerror}") from None
+    except ValueError as error:
         raise _Bad(f"{path}: {error}") from None
     module = types.ModuleType("problem")
     module.__file__ = path
@@ -106,6 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.threads > 0:
         torch.set_num_threads(arguments.threads)
     source, module = _load(arguments.problem)
+    if os.path.exists(arguments.out) and os.path.samefile(arguments.problem, arguments.out):
+        raise _Bad(f"--out is {arguments.out}, the problem itself; name another file")
     model, inputs, init = _make(module, arguments.problem, torch.device(device), arguments.seed)
     made = optimize(model, inputs, seconds=arguments.seconds, shapes=1)
     found = made._found[0] if made._found else None
