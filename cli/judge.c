@@ -4,6 +4,7 @@
 #include "workbench/judge.h"
 #include "cli/kernel.h"
 #include "core/core.h"
+#include "workbench/program.h"
 #include "workbench/record.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -101,7 +102,8 @@ static bool is_python(const char *path)
 
 static int run_python(const order *o)
 {
-  const char *argv[2 * MOST_CANDIDATES + 32] = {"python3", "-m", "quern.kernelbench", "--ref-problem", o->ask.problem};
+  const char *program = qn_program_python(); /* as argv[0] too: by it Python finds its packages */
+  const char *argv[2 * MOST_CANDIDATES + 32] = {program, "-m", "quern.kernelbench", "--ref-problem", o->ask.problem};
   size_t n = 5;
   if (o->ask.workload || o->ask.threads || o->ask.untuned || o->ask.seconds > 0)
     return qn_complain(&qn_verb_judge, QN_EXIT_USAGE,
@@ -118,8 +120,6 @@ static int run_python(const order *o)
     argv[n++] = pairs[k][0];
     argv[n++] = pairs[k][1];
   }
-  const char *program = getenv("QUERN_PYTHON");
-  program = program && *program ? program : "python3";
   execvp(program, (char *const *)(uintptr_t)argv);
   return qn_complain(&qn_verb_judge, QN_EXIT_USAGE, "%s is judged by the Python package, and %s cannot be run: %s",
                      o->ask.problem, program, strerror(errno));

@@ -7,12 +7,19 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { STEP_MS = 5 };
+
+const char *qn_program_python(void)
+{
+  const char *python = getenv("QUERN_PYTHON");
+  return python && *python ? python : "python3";
+}
 
 void qn_program_close(int *file)
 {

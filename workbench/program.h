@@ -13,6 +13,8 @@ typedef struct qn_program {
   int to, from; /* its standard input and output, neither blocks; -1: closed */
 } qn_program;
 
+/* The Python that has the package: QUERN_PYTHON, else python3. */
+const char *qn_program_python(void);
 /* argv[0] is looked for along PATH, argv ends with NULL. environment: NULL for ours. errors: where its standard error
  * goes; -1: with ours. */
 qn_status qn_program_start(qn_program *program, const char *const *argv, char *const *environment, int errors);

@@ -282,17 +282,19 @@ static qn_status judge_own(search *s)
 static qn_status start_generators(search *s)
 {
   const qn_search_order *o = s->order;
+  const char *const mutate[] = {o->bench->command, "search", "--generate-here", "mutate", NULL};
+  const char *const graph[] = {qn_program_python(), "-m", "quern.generators.graph", NULL};
   for (size_t k = 0; k < o->n_generators; k++) {
-    const bool ours = !strcmp(o->generator[k], "mutate");
-    const char *const self[] = {o->bench->command, "search", "--generate-here", o->generator[k], NULL};
+    const char *name = o->generator[k];
+    const char *const *ours = !strcmp(name, "mutate") ? mutate : !strcmp(name, "graph") ? graph : NULL;
     qn_generator *g = &s->generator[k];
-    *g = (qn_generator){.command = o->generator[k],
+    *g = (qn_generator){.command = name,
                         .number = k + 1,
                         .problem = o->problem,
                         .say = say,
                         .user = (void *)(uintptr_t)o,
                         .child = {0, -1, -1}};
-    qn_try(qn_generator_start(g, ours ? self : NULL));
+    qn_try(qn_generator_start(g, ours));
     qn_generator_send(g, qn_search_message_problem(o, s->own, k + 1));
   }
   return QN_OK;
