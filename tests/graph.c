@@ -368,6 +368,8 @@ int main(void)
   words();
   views();
   reductions();
+  scans();
+  scan_fusions();
   fusions();
   strays();
   random_graphs();

@@ -176,6 +176,21 @@ static void softmax(qn_lowering *l, int logarithm)
                  : qn_words(l, QN_GRAPH_DIV, e, sum, -1));
 }
 
+/* A scan in a type that its argument must be rounded to first would round otherwise. */
+static void scan(qn_lowering *l, int which)
+{
+  const int a = operand(l);
+  if (l->why) return;
+  const int d = qn_wrapped(l, qn_given_integer(l, 1, "dim", 0), qn_value_at(l, a)->ndim);
+  const qn_dtype from = qn_value_at(l, a)->dtype, to = qn_value_at(l, qn_node_of(l)->result[0])->dtype;
+  if (which == QN_GRAPH_REDUCE_LOGSUM && !qn_is_real(to)) qn_give_up(l, "of whole numbers");
+  if (to == QN_BOOL || (from != to && qn_is_real(to) && l->type != to)) qn_give_up(l, "it scans in a narrower type");
+  if (l->why) return;
+  give(l, 0,
+       qn_value_at(l, a)->shape[d] == 1 ? qn_words(l, QN_GRAPH_COPY, a, -1, -1)
+                                        : qn_scanned(l, (qn_graph_reduction)which, a, d, l->type));
+}
+
 #define OF(name, lower, which)                                                                                         \
   {                                                                                                                    \
     "aten." name ".default", lower, which                                                                              \
@@ -209,6 +224,9 @@ const qn_graph_rule qn_graph_reduce_rules[] = {OF("sum", reduce, QN_GRAPH_REDUCE
                                                OF("linalg_vector_norm", norm, 2),
                                                {"aten.norm.ScalarOpt_dim", norm, 2},
                                                {"aten.norm.Scalar", norm, 3},
+                                               OF("cumsum", scan, QN_GRAPH_REDUCE_SUM),
+                                               OF("cumprod", scan, QN_GRAPH_REDUCE_PROD),
+                                               OF("logcumsumexp", scan, QN_GRAPH_REDUCE_LOGSUM),
                                                OF("logsumexp", logsumexp, 0),
                                                OF("_softmax", softmax, 0),
                                                {"aten.softmax.int", softmax, 0},
