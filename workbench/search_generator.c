@@ -275,6 +275,7 @@ qn_status qn_generator_start(qn_generator *g, const char *const *self)
   const bool shelled = strpbrk(g->command, " \t$&;|<>'\"");
   const qn_status status = qn_program_start(&g->child, self ? self : shelled ? shell : alone, NULL, -1);
   if (status != QN_BAD_ARGUMENT || self || strchr(g->command, '/')) return status;
-  return qn_fail(status, "%s cannot be run: it is neither space, mutate nor graph, nor a program on the PATH%s%s", g->command,
-                 access(g->command, F_OK) ? "" : "; the file here is ./", access(g->command, F_OK) ? "" : g->command);
+  return qn_fail(status, "%s cannot be run: it is neither space, mutate nor graph, nor a program on the PATH%s%s",
+                 g->command, access(g->command, F_OK) ? "" : "; the file here is ./",
+                 access(g->command, F_OK) ? "" : g->command);
 }

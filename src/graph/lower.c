@@ -189,12 +189,13 @@ int qn_padded(qn_lowering *l, int a, const int64_t *low, const int64_t *shape, d
   return v;
 }
 
-int qn_reduced(qn_lowering *l, qn_graph_reduction reduction, int a, uint32_t dims, qn_dtype dtype)
+static int along_rows(qn_lowering *l, qn_value_form form, qn_graph_reduction reduction, int a, uint32_t dims,
+                      qn_dtype dtype)
 {
   int64_t shape[QN_GRAPH_DIMS] = {0};
   const int ndim = qn_value_at(l, a)->ndim;
-  for (int d = 0; d < ndim; d++) shape[d] = dims >> d & 1 ? 1 : qn_value_at(l, a)->shape[d];
-  const int v = qn_made(l, QN_FORM_REDUCE, dtype, ndim, shape, a, -1);
+  for (int d = 0; d < ndim; d++) shape[d] = form == QN_FORM_REDUCE && dims >> d & 1 ? 1 : qn_value_at(l, a)->shape[d];
+  const int v = qn_made(l, form, dtype, ndim, shape, a, -1);
   if (l->why) return 0;
   qn_graph_value *value = &l->graph->value[v];
   value->reduction = reduction;
@@ -202,6 +203,16 @@ int qn_reduced(qn_lowering *l, qn_graph_reduction reduction, int a, uint32_t dim
   value->compute = qn_compute_type(place ? qn_value_at(l, a)->dtype : dtype);
   value->reduced = dims;
   return v;
+}
+
+int qn_reduced(qn_lowering *l, qn_graph_reduction reduction, int a, uint32_t dims, qn_dtype dtype)
+{
+  return along_rows(l, QN_FORM_REDUCE, reduction, a, dims, dtype);
+}
+
+int qn_scanned(qn_lowering *l, qn_graph_reduction reduction, int a, int dim, qn_dtype dtype)
+{
+  return along_rows(l, QN_FORM_SCAN, reduction, a, UINT32_C(1) << dim, dtype);
 }
 
 int qn_mean_of(qn_lowering *l, int a, uint32_t dims)

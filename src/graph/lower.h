@@ -56,6 +56,7 @@ int qn_words_typed(qn_lowering *l, qn_graph_word word, qn_dtype result, qn_dtype
 int qn_reshaped(qn_lowering *l, int a, int ndim, const int64_t *shape);
 int qn_reduced(qn_lowering *l, qn_graph_reduction reduction, int a, uint32_t dims,
                qn_dtype dtype); /* extents of 1 stay */
+int qn_scanned(qn_lowering *l, qn_graph_reduction reduction, int a, int dim, qn_dtype dtype);
 int qn_mean_of(qn_lowering *l, int a, uint32_t dims);
 /* A view of `a` with all its dimensions as they are: view[] is to be changed. */
 int qn_viewed(qn_lowering *l, int a, int ndim, const int64_t *shape);

@@ -111,10 +111,8 @@ static void norm(qn_lowering *l, int k_dim)
   int v;
   if (p == 2) {
     v = qn_reduced(l, QN_GRAPH_REDUCE_SUM, qn_words(l, QN_GRAPH_MUL, a, a, -1), dims, l->type);
-    {
-      give(l, 0, qn_words(l, QN_GRAPH_SQRT, v, -1, -1));
-      return;
-    }
+    give(l, 0, qn_words(l, QN_GRAPH_SQRT, v, -1, -1));
+    return;
   }
   a = qn_words(l, QN_GRAPH_ABS, a, -1, -1);
   if (isinf(p)) {
@@ -155,6 +153,21 @@ static void softmax(qn_lowering *l, int logarithm)
                  : qn_words(l, QN_GRAPH_DIV, e, sum, -1));
 }
 
+/* A scan in a type that its argument must be rounded to first would round otherwise. */
+static void scan(qn_lowering *l, int which)
+{
+  const int a = operand(l);
+  if (l->why) return;
+  const int d = qn_wrapped(l, qn_given_integer(l, 1, "dim", 0), qn_value_at(l, a)->ndim);
+  const qn_dtype from = qn_value_at(l, a)->dtype, to = qn_value_at(l, qn_node_of(l)->result[0])->dtype;
+  qn_give_up_if(l, which == QN_GRAPH_REDUCE_LOGSUM && !qn_is_real(to), "of whole numbers");
+  qn_give_up_if(l, to == QN_BOOL || (from != to && qn_is_real(to) && l->type != to), "it scans in a narrower type");
+  if (l->why) return;
+  give(l, 0,
+       qn_value_at(l, a)->shape[d] == 1 ? qn_words(l, QN_GRAPH_COPY, a, -1, -1)
+                                        : qn_scanned(l, (qn_graph_reduction)which, a, d, l->type));
+}
+
 #define DIM(name, lower, which)                                                                                        \
   {                                                                                                                    \
     "aten." name ".dim", lower, which                                                                                  \
@@ -184,6 +197,9 @@ const qn_graph_rule qn_graph_reduce_rules[] = {QN_ATEN("sum", reduce, QN_GRAPH_R
                                                QN_ATEN("linalg_vector_norm", norm, 2),
                                                {"aten.norm.ScalarOpt_dim", norm, 2},
                                                {"aten.norm.Scalar", norm, 3},
+                                               QN_ATEN("cumsum", scan, QN_GRAPH_REDUCE_SUM),
+                                               QN_ATEN("cumprod", scan, QN_GRAPH_REDUCE_PROD),
+                                               QN_ATEN("logcumsumexp", scan, QN_GRAPH_REDUCE_LOGSUM),
                                                QN_ATEN("logsumexp", logsumexp, 0),
                                                QN_ATEN("_softmax", softmax, 0),
                                                {"aten.softmax.int", softmax, 0},

@@ -34,7 +34,7 @@ static void combine(qn_text *to, const qn_graph_value *v, const char *into, cons
     qn_text_add(to, "%s = q_%s(%s, %s);\n", into, name, into, other);
 }
 
-static void write_function(qn_text *header, const qn_graph_value *v)
+void qn_write_function(qn_text *header, const qn_graph_value *v)
 {
   const qn_reduction_info *info = qn_reduction(v->reduction);
   qn_text text = {0};
@@ -55,6 +55,17 @@ static void write_function(qn_text *header, const qn_graph_value *v)
   qn_text_free(&type);
 }
 
+void qn_write_first(qn_text *text, const qn_graph_value *v)
+{
+  double first = qn_reduction(v->reduction)->first;
+  const bool least = v->reduction == QN_GRAPH_REDUCE_MAX || v->reduction == QN_GRAPH_REDUCE_ARGMAX;
+  int64_t whole = (int64_t)(isfinite(first) ? first : 0);
+  if (isinf(first) && v->compute == QN_I64) whole = least ? INT64_MIN : INT64_MAX;
+  if (isinf(first) && v->compute == QN_I32) whole = least ? INT32_MIN : INT32_MAX;
+  if (isinf(first) && v->compute == QN_BOOL) first = least ? 0 : 1, whole = !least;
+  qn_write_number(text, v->compute, first, whole);
+}
+
 static void declare_accumulator(qn_writer *w, const qn_cut *p, int k)
 {
   const qn_graph_value *v = at_value(w, w->fused->root[k]);
@@ -62,13 +73,7 @@ static void declare_accumulator(qn_writer *w, const qn_cut *p, int k)
   qn_text_add(&w->row, " a%d[%d];\n", k, p->width);
   if (is_place(v)) qn_text_add(&w->row, "long n%d[%d];\n", k, p->width);
   qn_text_add(&w->row, "for (int j = 0; j < %d; j++) {\na%d[j] = ", p->width, k);
-  double first = qn_reduction(v->reduction)->first;
-  const bool least = v->reduction == QN_GRAPH_REDUCE_MAX || v->reduction == QN_GRAPH_REDUCE_ARGMAX;
-  int64_t whole = (int64_t)(isfinite(first) ? first : 0);
-  if (isinf(first) && v->compute == QN_I64) whole = least ? INT64_MIN : INT64_MAX;
-  if (isinf(first) && v->compute == QN_I32) whole = least ? INT32_MIN : INT32_MAX;
-  if (isinf(first) && v->compute == QN_BOOL) first = least ? 0 : 1, whole = !least;
-  qn_write_number(&w->row, v->compute, first, whole);
+  qn_write_first(&w->row, v);
   qn_text_add(&w->row, ";\n");
   if (is_place(v)) qn_text_add(&w->row, "n%d[j] = %lldl;\n", k, (long long)p->length);
   qn_text_add(&w->row, "}\n");
@@ -164,7 +169,7 @@ void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *kno
     snprintf(place, sizeof place, p->width > 1 ? "n%d[j]" : "n%d[0]", k);
     snprintf(where, sizeof where, p->width > 1 ? "long(q) * %d + j" : "long(q)", p->width);
     combine(&w->lane, v, into, place, operand.at ? operand.at : "", where);
-    write_function(&w->body->header, v);
+    qn_write_function(&w->body->header, v);
     w->row.failed |= operand.failed;
     qn_text_free(&operand);
   }
