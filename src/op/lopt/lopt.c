@@ -8,8 +8,8 @@
 
 QN_CPU_DECLARE_TIERS(lopt, qn_lopt_cpu_fn);
 static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(lopt)};
-const qn_lopt_network qn_lopt_small_fc = {QN_LOPT_TIES_LATER, QN_LOPT_HIDDEN, QN_LOPT_INPUTS,        QN_LOPT_ELEMENTS,
-                                          QN_LOPT_B_TERM,     tiers,          &qn_lopt_device_tiling};
+const qn_lopt_network qn_lopt_small_fc = {QN_LOPT_TIES_LATER, QN_LOPT_HIDDEN, QN_LOPT_INPUTS,         QN_LOPT_ELEMENTS,
+                                          QN_LOPT_B_TERM,     tiers,          &qn_lopt_device_tiling, NULL};
 
 const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES] = {QN_LOPT_TENSORS};
 const qn_op_types qn_lopt_types[1] = {{{QN_LOPT_TYPES}}};

@@ -10,8 +10,8 @@ QN_CPU_DECLARE_TIERS(velo, qn_lopt_cpu_fn);
 QN_CPU_DECLARE_TIERS(velo_rnn, qn_velo_cpu_fn);
 static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(velo)};
 static qn_velo_cpu_fn *const rnn_tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(velo_rnn)};
-const qn_lopt_network qn_lopt_velo = {QN_LOPT_TIES_VELO, QN_VELO_WIDTH, QN_VELO_INPUTS,        QN_VELO_ELEMENTS,
-                                      QN_VELO_B_TERM,    tiers,         &qn_velo_device_tiling};
+const qn_lopt_network qn_lopt_velo = {QN_LOPT_TIES_VELO, QN_VELO_WIDTH, QN_VELO_INPUTS,         QN_VELO_ELEMENTS,
+                                      QN_VELO_B_TERM,    tiers,         &qn_velo_device_tiling, NULL};
 
 int qn_velo_rank(const qn_tensor *t, int64_t whole)
 {
