@@ -62,6 +62,7 @@ def _must_be_given(param: _ops.Param) -> bool:
 SMALL_FC = Family("SmallFCLopt", "small_fc_lopt", _lopt_abi.TIES_LATER)
 ELO = Family("ELO", "elo", _lopt_abi.TIES_LATER)
 VELO = Family("VeLO", "velo", _lopt_abi.TIES_VELO)
+CELO2 = Family("Celo2", "celo2", _lopt_abi.TIES_LATER)
 STATE = tuple(role.framework_name for role in SMALL_FC.state)
 ROWS = {"hidden": "lstm_init_state.0", "cell": "lstm_init_state.1"}  # of VeLO's state, and what they begin with
 

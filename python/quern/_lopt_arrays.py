@@ -79,7 +79,6 @@ class Learned:
         except TypeError:
             raise TypeError(f"{title}: shapes is {_arrays._a(shapes)}, it must be a sequence of shapes") from None
         self.shapes = tuple(_lopt.check_shape(title, f"shapes[{k}]", shape) for k, shape in enumerate(given))
-        self._state_shapes = [_lopt.state_shapes(self._family, shape) for shape in self.shapes]
         weights, fan_in = _lopt.given_weights(self._family, weights)
         for name, value in _lopt.with_decays(self._family, weights, options).items():
             setattr(self, name, value)
@@ -109,7 +108,15 @@ class Learned:
         _lopt.check(self._family, options)
         return options
 
+    def _told(self, k: int) -> tuple[int, ...]:
+        """The shape of array k that the library is told."""
+        return self.shapes[k]
+
     # ---- state ----
+    @property
+    def _state_shapes(self) -> list[tuple[tuple[int, ...], ...]]:
+        return [_lopt.state_shapes(self._family, self._told(k)) for k in range(len(self.shapes))]
+
     def state_dict(self) -> dict[str, Any]:
         """{"step": steps taken, "weights_checksum": of the network's weights, "exp_avg.0": array, "exp_avg_sq.0": ...,
         "exp_avg_sq_r.0": ..., "exp_avg_sq_c.0": ..., "exp_avg.1": ...}: the arrays themselves, in the library of the
@@ -251,6 +258,8 @@ class Learned:
         device = self._one_device(given)
         states = self._states(given[0], device)
         columns = [given[0], self._changed(given[1])]
+        for column in columns:
+            column.shapes = [self._told(k) for k in range(len(column))]
         columns += [self._column(role, arrays, order) for role, arrays in zip(self._family.state, states)]
         self._one_device(columns)
         if stream is not None and device[0] != _arrays.CUDA:
@@ -313,7 +322,7 @@ OPTIONS = {
         "dimensions",
     )
 }
-_SHAPES = "shapes of the trained arrays, each of 0 to 5 dimensions"
+SHAPES = "shapes of the trained arrays, each of 0 to 5 dimensions"
 LAST = """All but shapes and weights are attributes that may be changed between steps. `steps` counts the steps and is
     an input of the network."""
 
@@ -321,10 +330,10 @@ LAST = """All but shapes and weights are attributes that may be changed between 
 class SmallFCLopt(_WithoutLoss):
     _family = _lopt.SMALL_FC
     __init__ = _lopt.constructor(_family, "shapes", OPTIONS)
-    __doc__ = _lopt.document(_family, "shapes", _SHAPES, OPTIONS, LAST)
+    __doc__ = _lopt.document(_family, "shapes", SHAPES, OPTIONS, LAST)
 
 
-_OF_ELO = {
+OF_ELO = {
     "clip_grad": _lopt.Option(
         None, "bound of the norm of all gradients together; None: none. Gradients are not changed: copies are"
     ),
@@ -332,10 +341,8 @@ _OF_ELO = {
 }
 
 
-class ELO(_WithoutLoss):
-    _family = _lopt.ELO
-    __init__ = _lopt.constructor(_family, "shapes", _OF_ELO)
-    __doc__ = _lopt.document(_family, "shapes", _SHAPES, _OF_ELO, LAST)
+class Bounded(_WithoutLoss):
+    """Those that bound the norm of all gradients together."""
 
     def _options(self) -> dict[str, Any]:
         _lopt.bound(self._family.title, "clip_grad", self.clip_grad)
@@ -348,6 +355,12 @@ class ELO(_WithoutLoss):
         return Column(
             self._family.title, grads.role, _bounded(self._family.title, grads.arrays, bound), _streams.Order(), False
         )
+
+
+class ELO(Bounded):
+    _family = _lopt.ELO
+    __init__ = _lopt.constructor(_family, "shapes", OF_ELO)
+    __doc__ = _lopt.document(_family, "shapes", SHAPES, OF_ELO, LAST)
 
 
 def _bounded(title: str, grads: Sequence, bound: float) -> list:

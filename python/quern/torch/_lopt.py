@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,8 +27,8 @@ from ._watch import are_same
 
 STATE = _lopt.STATE
 _ENTRIES = tuple(enumerate(STATE))
-# By class, an option that its groups have and no other's.
-_MARKS = {"SmallFCLopt": "max_grad_norm", "ELO": "clip_grad", "VeLO": "num_steps"}
+# By class, an option that its groups have, and no later one's.
+_MARKS = {"Celo2": "rms_mult", "SmallFCLopt": "max_grad_norm", "ELO": "clip_grad", "VeLO": "num_steps"}
 
 
 PARAMS = "parameters, (name, parameter) pairs, or dicts of groups; of float32, of 0 to 5 dimensions"
@@ -199,7 +199,7 @@ class Learned(Optimizer):
 
     def _check_state(self, param: Tensor, label: str) -> None:
         title, state = self._family.title, self.state.get(param, {})
-        shapes = _lopt.state_shapes(self._family, param.shape)
+        shapes = _lopt.state_shapes(self._family, self._told(param))
         there = [name for name in STATE if name in state]
         if there and len(there) < len(STATE):
             absent = next(name for name in STATE if name not in state)
@@ -230,7 +230,7 @@ class Learned(Optimizer):
         if STATE[0] not in state and is_sharded(param):
             state.update(state_like(self._family, param))
         elif STATE[0] not in state:
-            for name, shape in zip(STATE, _lopt.state_shapes(self._family, param.shape)):
+            for name, shape in zip(STATE, _lopt.state_shapes(self._family, self._told(param))):
                 state[name] = torch.zeros(shape, dtype=torch.float32, device=param.device)
         return state
 
@@ -243,7 +243,7 @@ class Learned(Optimizer):
                 if param.grad is None:
                     continue
                 label = self._label(index, k)
-                self._check_param(param, param.grad, label, bool(group["pylo_cuda_compat"]))
+                self._check_param(param, param.grad, label, bool(group.get("pylo_cuda_compat")))
                 self._check_state(param, label)
                 found.append((param, index, label))
         return found
@@ -259,7 +259,15 @@ class Learned(Optimizer):
     def _pattern(self) -> tuple[tuple[int, bool], ...]:
         """Of each group, the first one that it can be stepped with, and what decides which shapes may be."""
         keys = [self._key(group) for group in self.param_groups]
-        return tuple((keys.index(key), bool(group["pylo_cuda_compat"])) for key, group in zip(keys, self.param_groups))
+        return tuple((keys.index(key), self._shaping(group)) for key, group in zip(keys, self.param_groups))
+
+    def _shaping(self, group: dict[str, Any]) -> bool:
+        """What decides which shapes may be, or are told to the library."""
+        return bool(group.get("pylo_cuda_compat"))
+
+    def _told(self, param: Tensor, group: dict[str, Any] | None = None) -> Sequence[int]:
+        """The shape that the library is told; `group`: that of the parameter, where it is not the optimizer's own."""
+        return param.shape
 
     def _fitting_lists(self) -> list[MemberList]:
         """The lists of this step, with their gradients. Everything has been checked then."""
@@ -300,7 +308,7 @@ class Learned(Optimizer):
             state, whole = self._state_of(param), None
             if is_sharded(param):
                 state, whole = {name: local(value) for name, value in state.items()}, state
-            members.append(Member(local(param), state, index, label, whole))
+            members.append(Member(local(param), state, index, label, whole, self._told(local(param))))
         return MemberList(self._family, members, _shards_of([param for param, _, _ in together]))
 
     def _together(self, param: Tensor) -> Any:
@@ -487,17 +495,18 @@ def _check_loaded(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
     family, title, rows = optimizer._family, optimizer._family.title, optimizer._row_shapes
     for group in state_dict["param_groups"]:
         for other, mark in _MARKS.items():
-            if other != title and mark in group and _MARKS[title] not in group:
+            if other != title and mark in group and mark not in optimizer.defaults:
                 raise ValueError(f"{title}: the state that is loaded is one of {other}: its groups have {mark}")
     for group in state_dict["param_groups"]:
         _lopt_weights.check_checksum(title, group.get(_lopt_weights.CHECKSUM), optimizer._checksum)
-    saved = [key for group in state_dict["param_groups"] for key in group["params"]]
+    saved = [(key, group) for group in state_dict["param_groups"] for key in group["params"]]
     params = [param for group in optimizer.param_groups for param in group["params"]]
-    for key, param in zip(saved, params) if len(saved) == len(params) else ():
+    for (key, group), param in zip(saved, params) if len(saved) == len(params) else ():
         entries = state_dict["state"].get(key)
         if not entries:
             continue
-        for name, shape in {**dict(zip(STATE, _lopt.state_shapes(family, param.shape))), **rows}.items():
+        shapes = dict(zip(STATE, _lopt.state_shapes(family, optimizer._told(param, group))))
+        for name, shape in {**shapes, **rows}.items():
             if name not in entries:
                 raise ValueError(
                     f"{title}: the state that is loaded has no {name} of parameter {key}; PyLO's checkpoints go "
