@@ -102,6 +102,27 @@ static int read_timer(struct argp_state *state, const char *text)
   return QN_TIMER_COUNT;
 }
 
+/* Options that exclude each other, or need one another. */
+static void check_words(const struct argp_state *state, const order *o)
+{
+  if (!!o->workload + !!o->file + !!o->shape + !!o->random > 1)
+    argp_error(state, "one of --workload, --params, --shape and --random, not both");
+  if (o->shape && !o->op) argp_error(state, "--shape is of one op: name it");
+  if (o->random && !o->op) argp_error(state, "--random draws problems of one op: name it");
+  if (o->random && (o->types || o->n_settings || o->break_even || o->first_use))
+    argp_error(state, "--random draws types and settings itself, and does without --break-even and --first-use");
+  if (o->list && !o->random) argp_error(state, "--list prints the problems of --random");
+  if ((o->first_given || o->most_given) && !o->random)
+    argp_error(state, "--%s is for the problems of --random", o->first_given ? "first" : "most-bytes");
+  if (o->list && (o->json || o->trace))
+    argp_error(state, "--list times nothing: there is nothing for --json and --trace");
+  if (o->break_even && (o->workload || o->file || o->shape || o->first_use || o->trace || o->hot || o->no_unfused))
+    argp_error(state, "--break-even goes by sizes of its own, fused and unfused: it does without --workload, --params, "
+                      "--shape, --first-use, --trace, --hot and --no-unfused");
+  if (o->timer == QN_TIMER_COUNT && (o->break_even || o->random))
+    argp_error(state, "--timer all is for workloads: --%s goes by one timer", o->break_even ? "break-even" : "random");
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
   order *o = state->input;
@@ -144,26 +165,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     if (o->op) argp_error(state, "one at a time: %s or %s", o->op, arg);
     o->op = arg;
     return 0;
-  case ARGP_KEY_END:
-    if (!!o->workload + !!o->file + !!o->shape + !!o->random > 1)
-      argp_error(state, "one of --workload, --params, --shape and --random, not both");
-    if (o->shape && !o->op) argp_error(state, "--shape is of one op: name it");
-    if (o->random && !o->op) argp_error(state, "--random draws problems of one op: name it");
-    if (o->random && (o->types || o->n_settings || o->break_even || o->first_use))
-      argp_error(state, "--random draws types and settings itself, and does without --break-even and --first-use");
-    if (o->list && !o->random) argp_error(state, "--list prints the problems of --random");
-    if ((o->first_given || o->most_given) && !o->random)
-      argp_error(state, "--%s is for the problems of --random", o->first_given ? "first" : "most-bytes");
-    if (o->list && (o->json || o->trace))
-      argp_error(state, "--list times nothing: there is nothing for --json and --trace");
-    if (o->break_even && (o->workload || o->file || o->shape || o->first_use || o->trace || o->hot || o->no_unfused))
-      argp_error(state,
-                 "--break-even goes by sizes of its own, fused and unfused: it does without --workload, --params, "
-                 "--shape, --first-use, --trace, --hot and --no-unfused");
-    if (o->timer == QN_TIMER_COUNT && (o->break_even || o->random))
-      argp_error(state, "--timer all is for workloads: --%s goes by one timer",
-                 o->break_even ? "break-even" : "random");
-    return 0;
+  case ARGP_KEY_END: check_words(state, o); return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
 }
@@ -259,8 +261,7 @@ static qn_status time_first_use(const session *s, qn_bench *bench)
       "quern", "bench", bench->ask.op->info.name, "--first-use-here", "--types", bench->types, "--backend"};
   char device[32];
   size_t n = 7;
-  snprintf(device, sizeof device, s->device.kind == QN_CUDA ? "%s:%d" : "%s", qn_device_kind_name(s->device.kind),
-           s->device.index);
+  qn_verb_device_text(s->device, device);
   arguments[n++] = device;
   for (size_t k = 0; k < o->n_settings; k++) {
     arguments[n++] = "--set";

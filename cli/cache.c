@@ -2,6 +2,7 @@
 /* cache.c - `quern cache`: look at the store of compiled kernels, verify it, empty it. All through quern/cache.h; it
  * touches no file by itself. */
 #include "cli/verb.h"
+#include "core/core.h"
 #include "workbench/human.h"
 #include "workbench/term.h"
 #include <jansson.h>
@@ -32,7 +33,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     if (order->action) argp_error(state, "one action at a time: %s or %s", order->action, arg);
     for (size_t k = 0; actions[k]; k++)
       if (!strcmp(arg, actions[k])) order->action = actions[k];
-    if (!order->action) argp_error(state, "there is no action %s%s", arg, qn_suggest(arg, actions));
+    if (!order->action)
+      argp_error(state, "there is no action %s%s (actions: list, verify, clear, path, stat)", arg,
+                 qn_suggest(arg, actions));
     return 0;
   case ARGP_KEY_END:
     if (!order->action) order->action = "list";

@@ -2,6 +2,7 @@
 /* check.c - `quern check`: the arguments; all else is workbench/check.c. */
 #include "workbench/check.h"
 #include "cli/kernel.h"
+#include "core/core.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,13 +47,9 @@ static uint64_t parse_number(const char *what, const char *arg, uint64_t most, s
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
   qn_check_options *order = state->input;
-  qn_device device;
   const qn_op_info *op;
   switch (key) {
-  case 'b':
-    if (qn_verb_device_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
-    order->backend = arg;
-    return 0;
+  case 'b': order->backend = qn_verb_backend(state, arg); return 0;
   case 'j': order->jobs = (int)parse_number("--jobs", arg, 64, state); return 0;
   case KEY_LEG: order->leg = parse_leg(arg, state); return 0;
   case KEY_SEED: order->seed = parse_number("--seed", arg, UINT64_MAX, state); return 0;

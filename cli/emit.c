@@ -4,6 +4,7 @@
 #include "cli/kernel.h"
 #include "workbench/bench.h"
 #include "workbench/settings.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,8 +73,8 @@ static int write_text(const request *order, const char *text)
   bool good = file && fputs(text, file) >= 0;
   good = file && (order->out ? fclose(file) : fflush(file)) == 0 && good;
   if (!good)
-    return qn_complain(&qn_verb_emit, QN_EXIT_FAILED, "%s could not be written",
-                       order->out ? order->out : "the output");
+    return qn_complain(&qn_verb_emit, QN_EXIT_FAILED, "%s could not be written: %s",
+                       order->out ? order->out : "the output", strerror(errno));
   return QN_EXIT_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "workbench/judge.h"
 #include "cli/kernel.h"
 #include "core/core.h"
+#include "workbench/program.h"
 #include "workbench/record.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -36,19 +37,14 @@ static const struct argp_option options[] = {
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-  static const char *const levels[] = {"quick", "full", "deep", NULL};
   order *o = state->input;
-  qn_device device;
   switch (key) {
-  case 'b':
-    if (qn_verb_device_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
-    o->backend = arg;
-    return 0;
+  case 'b': o->backend = qn_verb_backend(state, arg); return 0;
   case KEY_LEVEL:
     o->level = arg;
-    for (int k = 0; levels[k]; k++)
-      if (!strcmp(arg, levels[k])) return o->ask.level = (qn_judge_level)k, 0;
-    argp_error(state, "there is no level %s%s (levels: quick, full, deep)", arg, qn_suggest(arg, levels));
+    for (int k = 0; qn_judge_levels[k]; k++)
+      if (!strcmp(arg, qn_judge_levels[k])) return o->ask.level = (qn_judge_level)k, 0;
+    argp_error(state, "there is no level %s%s (levels: quick, full, deep)", arg, qn_suggest(arg, qn_judge_levels));
     return 0;
   case 'w': o->ask.workload = arg; return 0;
   case KEY_SEED:
@@ -70,10 +66,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case KEY_INSIDE: o->inside = arg; return 0;
   case ARGP_KEY_ARG:
     if (o->n == MOST_CANDIDATES) argp_error(state, "more than %d candidates", MOST_CANDIDATES);
-    if (!o->ask.problem)
-      o->ask.problem = arg;
-    else
-      o->candidate[o->n++] = arg;
+    *(o->ask.problem ? &o->candidate[o->n++] : &o->ask.problem) = arg;
     return 0;
   case ARGP_KEY_END:
     if (o->inside) return 0;
@@ -109,7 +102,8 @@ static bool is_python(const char *path)
 
 static int run_python(const order *o)
 {
-  const char *argv[2 * MOST_CANDIDATES + 32] = {"python3", "-m", "quern.kernelbench", "--ref-problem", o->ask.problem};
+  const char *program = qn_program_python(); /* as argv[0] too: by it Python finds its packages */
+  const char *argv[2 * MOST_CANDIDATES + 32] = {program, "-m", "quern.kernelbench", "--ref-problem", o->ask.problem};
   size_t n = 5;
   if (o->ask.workload || o->ask.threads || o->ask.untuned || o->ask.seconds > 0)
     return qn_complain(&qn_verb_judge, QN_EXIT_USAGE,
@@ -126,8 +120,6 @@ static int run_python(const order *o)
     argv[n++] = pairs[k][0];
     argv[n++] = pairs[k][1];
   }
-  const char *program = getenv("QUERN_PYTHON");
-  program = program && *program ? program : "python3";
   execvp(program, (char *const *)(uintptr_t)argv);
   return qn_complain(&qn_verb_judge, QN_EXIT_USAGE, "%s is judged by the Python package, and %s cannot be run: %s",
                      o->ask.problem, program, strerror(errno));

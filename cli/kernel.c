@@ -216,12 +216,8 @@ static error_t parse_more(int key, char *arg, struct argp_state *state)
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
   qn_kernel_order *o = state->input;
-  qn_device device;
   switch (key) {
-  case 'b':
-    if (qn_verb_device_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
-    o->backend = arg;
-    return 0;
+  case 'b': o->backend = qn_verb_backend(state, arg); return 0;
   case 's': o->size = (int)qn_verb_number(state, "size", arg, 1, QN_FOLDER_MOST); return 0;
   case 'w': o->workload = arg; return 0;
   case 'n': o->threads = (int)qn_verb_number(state, "threads", arg, 1, 1024); return 0;

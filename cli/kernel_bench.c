@@ -44,8 +44,7 @@ static qn_status first_use(const pair *p, const qn_folder_size *size, qn_kernel_
   const char *arguments[16] = {"quern", "bench", path, "--first-use-here", "--backend"};
   size_t n = 5;
   snprintf(path, sizeof path, "%s%s", strchr(o->folder, '/') ? "" : "./", o->folder); /* never an op's name */
-  snprintf(device, sizeof device, p->s.device.kind == QN_CUDA ? "%s:%d" : "%s", qn_device_kind_name(p->s.device.kind),
-           p->s.device.index);
+  qn_verb_device_text(p->s.device, device);
   arguments[n++] = device;
   if (p->s.folder->n_workloads) {
     arguments[n++] = "--workload";

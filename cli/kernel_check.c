@@ -7,7 +7,6 @@
 #include "workbench/kernel_mutate.h"
 #include "workbench/kernel_say.h"
 #include <stdio.h>
-#include <string.h>
 
 enum { SEEDS = 4, LIMIT_S = 60 };
 

@@ -3,6 +3,7 @@
 #include "cli/kernel.h"
 #include "core/core.h"
 #include "workbench/kernel_mlx.h"
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +19,8 @@ static qn_status write_text(const char *path, const char *text)
   FILE *stream = path ? fopen(path, "wb") : stdout;
   bool written = stream && fputs(text, stream) >= 0;
   if (stream && (path ? fclose(stream) : fflush(stream))) written = false;
-  return written ? QN_OK : qn_fail(QN_IO_ERROR, "%s could not be written", path ? path : "the output");
+  return written ? QN_OK
+                 : qn_fail(QN_IO_ERROR, "%s could not be written: %s", path ? path : "the output", strerror(errno));
 }
 
 static bool chose_size(const qn_kernel_order *o) { return o->size || o->workload || o->n_set; }

@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,8 +31,8 @@ static qn_status write_file(const char *folder, const char *name, const qn_text 
   qn_text_add(&path, "%s/%s", folder, name);
   FILE *stream = path.failed ? NULL : fopen(path.at, "wbx");
   bool written = stream && (!text->length || fwrite(text->at, 1, text->length, stream) == text->length);
-  int why = errno;
-  if (stream && fclose(stream)) written = false;
+  int why = written ? 0 : errno;
+  if (stream && fclose(stream) && written) written = false, why = errno;
   qn_status status =
       written ? QN_OK : qn_fail(QN_IO_ERROR, "%s/%s could not be written: %s", folder, name, strerror(why));
   qn_text_free(&path);
@@ -153,15 +154,28 @@ static bool is_identifier(const char *text)
   return *text && (*text < '0' || *text > '9') && strspn(text, letters) == strlen(text);
 }
 
+/* What a failure left of the new folder, so that the same command can be given again. */
+static void remove_made(const char *folder)
+{
+  DIR *directory = opendir(folder);
+  if (!directory) return;
+  for (struct dirent *entry; (entry = readdir(directory));) unlinkat(dirfd(directory), entry->d_name, 0);
+  closedir(directory);
+  rmdir(folder);
+}
+
 static qn_status make(const qn_kernel_order *o, const char *folder, const char *name)
 {
   bool shipped = false;
   if (o->from) qn_try(check_from(o->from, &shipped));
   if (mkdir(folder, 0777))
     return qn_fail(errno == EEXIST ? QN_BAD_ARGUMENT : QN_IO_ERROR, "%s cannot be made: %s", folder, strerror(errno));
-  if (o->from && !shipped) return from_folder(o->from, folder, name);
-  if (shipped) return from_sources(qn_shipped_kernels, o->from, folder, "", name);
-  return from_sources(qn_new_sources, o->dialect ? o->dialect : "metal", folder, "@NAME@", name);
+  const char *dialect = o->dialect ? o->dialect : "metal";
+  const qn_status status = o->from && !shipped ? from_folder(o->from, folder, name)
+                           : shipped           ? from_sources(qn_shipped_kernels, o->from, folder, "", name)
+                                               : from_sources(qn_new_sources, dialect, folder, "@NAME@", name);
+  if (status != QN_OK) remove_made(folder);
+  return status;
 }
 
 int qn_action_new(const qn_kernel_order *o)
@@ -173,14 +187,15 @@ int qn_action_new(const qn_kernel_order *o)
   if (folder.failed) return qn_complain(o->verb, QN_EXIT_FAILED, "out of memory");
   const char *slash = strrchr(folder.at, '/'), *name = slash ? slash + 1 : folder.at;
   int result = QN_EXIT_OK;
+  qn_status status;
   if (!is_identifier(name) || strlen(name) > MOST_NAME)
     result = qn_complain(o->verb, QN_EXIT_USAGE,
                          "\"%s\" is no kernel's name: letters, digits and _, at most %d, not a digit first", name,
                          MOST_NAME);
   else if (o->from && o->dialect)
     result = qn_complain(o->verb, QN_EXIT_USAGE, "--from has its own dialect; --dialect belongs to a new kernel");
-  else if (make(o, folder.at, name) != QN_OK)
-    result = qn_complain_status(o->verb, QN_BAD_ARGUMENT);
+  else if ((status = make(o, folder.at, name)) != QN_OK)
+    result = qn_complain_status(o->verb, status);
   else
     printf("%s is there. Next: quern check %s%s\n", folder.at, qn_is_kernel_folder(folder.at) ? "" : "./", folder.at);
   qn_text_free(&folder);

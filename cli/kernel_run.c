@@ -60,14 +60,14 @@ static void print_text(const qn_kernel_session *s, const qn_kernel_case *c, cons
   printf("in\n");
   for (size_t k = 0; k < c->n_inputs; k++) qn_say_array(stdout, &c->array[k], SHOWN);
   printf("out\n");
-  for (size_t k = 0; k < c->n_outputs; k++) qn_say_array(stdout, &c->array[c->n_inputs + k], SHOWN);
+  for (size_t k = 0; k < c->n_outputs; k++) qn_say_array(stdout, qn_kernel_output(c, k), SHOWN);
 }
 
 static qn_status write_outputs(const qn_kernel_case *c, const char *path)
 {
   qn_safetensor_made out[QN_KERNEL_MAX_TENSORS];
   for (size_t k = 0; k < c->n_outputs; k++) {
-    const qn_array *a = &c->array[c->n_inputs + k];
+    const qn_array *a = qn_kernel_output(c, k);
     out[k] = (qn_safetensor_made){a->is->name, a->dtype, a->ndim, a->shape, a->data};
   }
   return qn_arrays_write(path, out, c->n_outputs);
@@ -79,10 +79,10 @@ static qn_status compare_kept(const qn_kernel_session *s, const qn_kernel_case *
   qn_arrays kept = {0};
   qn_status status = qn_arrays_read(&kept, s->folder->outputs_file, NULL);
   for (size_t k = 0; status == QN_OK && k < c->n_outputs; k++) {
-    const qn_array *a = &c->array[c->n_inputs + k];
+    const qn_array *a = qn_kernel_output(c, k);
     const qn_file_array *was = qn_arrays_find(&kept, a->is->name);
     qn_output_comparison compared;
-    if (!was || was->dtype != a->dtype || was->bytes != a->elements * qn_dtype_bytes(a->dtype)) {
+    if (!was || was->dtype != a->dtype || was->bytes != qn_array_bytes(a)) {
       status =
           qn_fail(QN_BAD_FILE, "%s: %s is not there with this type and size", s->folder->outputs_file, a->is->name);
       continue;

@@ -4,7 +4,6 @@
 #include "core/core.h"
 #include "workbench/tune_folder.h"
 #include <stdio.h>
-#include <string.h>
 
 static const double look_s = 0.4, prove_s = 4;
 

@@ -29,7 +29,7 @@ typedef struct account {
 typedef struct choices {
   const qn_op *op;
   qn_arch arch;
-  char device[24];
+  char device[32];
   size_t n, n_accounts;
   choice at[MOST_PLACES];
   account account[MOST_VARIANTS];
@@ -86,8 +86,7 @@ static bool find(const qn_op *op, qn_device device, choices *all)
   const qn_tune_filter filter = {.pitched = qn_op_is_strided(&op->info)};
   if (!op->engine->option || device.kind == QN_CPU) return false;
   *all = (choices){.op = op, .arch.size = sizeof all->arch};
-  snprintf(all->device, sizeof all->device, device.kind == QN_CUDA ? "%s:%d" : "%s", qn_device_kind_name(device.kind),
-           device.index);
+  qn_verb_device_text(device, all->device);
   return qn_tune_arch(device, &all->arch) == QN_OK &&
          qn_tune_choices(op, device, &filter, list ? note : add_up, all) == QN_OK;
 }

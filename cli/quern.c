@@ -184,8 +184,8 @@ static void warn_of_unknown_variables(void)
             stderr);
       continue;
     }
-    /* Of the Python package, which runs this command too. */
-    bool known = !strcmp(name, "QUERN_LIBRARY") || !strcmp(name, "QUERN_COMMAND");
+    /* Of the Python package, which runs this command too, and which this command runs. */
+    bool known = !strcmp(name, "QUERN_LIBRARY") || !strcmp(name, "QUERN_COMMAND") || !strcmp(name, "QUERN_PYTHON");
     for (size_t k = 0; names[k]; k++) known = known || !strcmp(names[k], name + PREFIX);
     const char *near = known ? NULL : qn_nearest(name + PREFIX, names);
     if (!known)

@@ -76,8 +76,7 @@ static qn_status write_page(const order *o)
   if (status == QN_OK) qn_html_lines_end(&lines);
   if (status == QN_OK) status = qn_html_write(o->html, &lines);
   if (status == QN_OK)
-    printf("%s: %zu verdicts and %zu searches from %zu lines\n", o->html, lines.n_verdicts, lines.n_searches,
-           lines.lines);
+    printf("%s: verdicts %zu, searches %zu, lines %zu\n", o->html, lines.n_verdicts, lines.n_searches, lines.lines);
   if (status == QN_OK && lines.malformed + lines.foreign)
     fprintf(stderr, "quern report: %zu lines are malformed and %zu of another schema; the first: %s\n", lines.malformed,
             lines.foreign, lines.first_bad);

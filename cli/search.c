@@ -7,7 +7,6 @@
 #include "workbench/generate_mutate.h"
 #include "workbench/sampler.h"
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +33,8 @@ enum {
 };
 
 static const struct argp_option options[] = {
-    {"generator", 'g', "space|mutate|FILE", 0,
-     "Who proposes candidates; space, mutate, or a program (a command in quotes); repeatable", 0},
+    {"generator", 'g', "space|mutate|graph|FILE", 0,
+     "Who proposes candidates; space, mutate, graph, or a program (a command in quotes); repeatable", 0},
     {"budget", KEY_BUDGET, "TIME", 0, "Stop after this time: 90s, 20m, 2h; default 10m", 0},
     {"most", KEY_MOST, "N", 0, "Stop after N candidates were judged", 0},
     {"backend", 'b', "cpu|cuda[:N]|emulator", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
@@ -84,7 +83,7 @@ static error_t parse_more(int key, char *arg, struct argp_state *state)
     if (w->generate) return 0;
     if (!w->problem) argp_error(state, "which problem? a kernel's folder, an op, or a PyTorch file");
     if (!w->n_generators && !w->best && !w->confirm)
-      argp_error(state, "which generator? --generator space, mutate, or a program");
+      argp_error(state, "which generator? --generator space, mutate, graph, or a program");
     return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
@@ -121,9 +120,10 @@ static const struct argp argp = {
            "them. Generators propose, `quern judge` decides, and the best is judged once more before it is kept. The "
            "same command goes on where it was stopped.\v"
            "Generators: \"space\" is the tuner over the op's variants or the kernel's member \"tune\"; its winners go "
-           "into the tune table. \"mutate\" changes launch shape, templates, constants and unrolling of a source. Any "
-           "program that speaks the protocol of docs/searching.md is one; python3 -m quern.generators.chat asks a "
-           "language model.",
+           "into the tune table. \"mutate\" changes launch shape, templates, constants and unrolling of a source. "
+           "\"graph\" compiles a PyTorch file as python -m quern.optimize does, one candidate for each of its "
+           "alternatives. Any program that speaks the protocol of docs/searching.md is one; python3 -m "
+           "quern.generators.chat asks a language model.",
 };
 
 static volatile int stopped;
@@ -150,18 +150,15 @@ typedef struct session {
 static void add_torch(session *s)
 {
   static const char script[] = "import importlib.metadata as m; print(m.version('torch'), end='')";
-  char text[64] = "", said[QN_PROGRAM_SAID];
-  const char *program = getenv("QUERN_PYTHON"); /* as `quern judge` finds it */
-  const char *const argv[] = {program && *program ? program : "python3", "-c", script, NULL};
+  char said[QN_PROGRAM_SAID];
+  qn_text text = {0};
+  const char *const argv[] = {qn_program_python(), "-c", script, NULL};
   qn_program child;
-  if (qn_program_start(&child, argv, open("/dev/null", O_WRONLY | O_CLOEXEC)) != QN_OK) return;
-  for (ssize_t n = -1; n < 0;) {
-    struct pollfd ready = {.fd = child.from, .events = POLLIN};
-    if (poll(&ready, 1, 20000) <= 0) break;
-    n = read(child.from, text, sizeof text - 1);
-  }
+  if (qn_program_start(&child, argv, NULL, open("/dev/null", O_WRONLY | O_CLOEXEC)) != QN_OK) return;
+  (void)qn_program_read_all(&child, &text, 64, 20, NULL);
   qn_program_end(&child, 5000, said);
-  json_object_set_new(s->who, "torch", json_string(text));
+  json_object_set_new(s->who, "torch", json_string(text.at ? text.at : ""));
+  qn_text_free(&text);
 }
 
 static qn_status find_who(session *s)
@@ -172,8 +169,7 @@ static qn_status find_who(session *s)
   qn_try(qn_device_query(s->device, &info));
   qn_require(s->problem.kind != QN_PROBLEM_MODEL || s->device.kind != QN_EMULATOR,
              "a PyTorch file runs on cpu or cuda, not on the emulator");
-  snprintf(s->backend, sizeof s->backend, s->device.kind == QN_CUDA ? "%s:%d" : "%s",
-           qn_device_kind_name(s->device.kind), s->device.index);
+  qn_verb_device_text(s->device, s->backend);
   s->who = json_pack("{s:s, s:s, s:i, s:i, s:i, s:s, s:s}", "backend", s->backend, "device", info.name, "arch",
                      info.arch, "driver", info.driver_version, "compiler", info.compiler_version, "version",
                      qn_version(), "commit", qn_build_commit);
@@ -196,12 +192,13 @@ static qn_status check_words(const qn_search_words *w, const qn_search_problem *
     spaces += !strcmp(w->generator[k], "space");
     qn_require(!op || !strcmp(w->generator[k], "space"),
                "%s is an op, whose candidates are its variants: --generator space", p->name);
+    qn_require(p->kind == QN_PROBLEM_MODEL || strcmp(w->generator[k], "graph") != 0,
+               "%s is a kernel's folder, and graph compiles PyTorch files: --generator space, mutate or a program",
+               p->name);
   }
   qn_require(spaces <= 1, "--generator space is given %zu times, once is all there is", spaces);
   qn_require(!spaces || p->kind != QN_PROBLEM_MODEL,
-             "%s is a PyTorch file and has no tuning space: --generator mutate "
-             "or a program",
-             p->name);
+             "%s is a PyTorch file and has no tuning space: --generator graph, mutate or a program", p->name);
   qn_require(op || !(w->types || w->shapes), "--types and --shapes are for ops");
   qn_require(p->kind == QN_PROBLEM_KERNEL || !w->workload, "--workload is for a kernel's folder");
   qn_require(op || !w->out || w->best || w->n_generators > spaces,

@@ -5,14 +5,10 @@
 #include "op/call.h"
 #include "workbench/bench.h"
 #include "workbench/sampler.h"
-#include <errno.h>
-#include <math.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { ANSWER_MOST = 65536, CONFIRM_MS = 600000, PART_MS = 1000 };
+enum { ANSWER_MOST = 65536, CONFIRM_S = 600 };
 
 /* ---- the tuner over the problem ---- */
 
@@ -71,8 +67,7 @@ static void key_of(const qn_tune_place *place, const char *over, const char *nam
 {
   char text[1024];
   snprintf(text, sizeof text, "%s over %s: %s", place->name, over, name);
-  const qn_hash128 h = qn_hash(text, strlen(text));
-  snprintf(key, QN_SEARCH_HASH, "%016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
+  qn_search_hash(text, key);
 }
 
 static bool knows(void *user, const qn_tune_place *place, const char *over, const char *name, double *speedup)
@@ -159,20 +154,13 @@ int qn_space_confirm_here(const qn_search_words *w, const qn_search_problem *p, 
 /* All that it prints, and its end. */
 static json_t *answer_of(qn_program *child)
 {
-  char *text = qn_allocate(ANSWER_MOST), said[QN_PROGRAM_SAID];
-  size_t n = 0;
-  const int64_t until_ns = qn_now_ns() + CONFIRM_MS * INT64_C(1000000);
-  bool open = text != NULL;
-  while (open && n < ANSWER_MOST && qn_now_ns() < until_ns) {
-    struct pollfd ready = {.fd = child->from, .events = POLLIN};
-    if (poll(&ready, 1, PART_MS) <= 0) continue;
-    const ssize_t got = read(child->from, text + n, ANSWER_MOST - n);
-    open = got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN));
-    n += got > 0 ? (size_t)got : 0;
-  }
-  json_t *answer = !open && text ? json_loadb(text, n, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+  char said[QN_PROGRAM_SAID];
+  qn_text text = {0};
+  const bool ended = qn_program_read_all(child, &text, ANSWER_MOST, CONFIRM_S, NULL);
+  const bool whole = ended && text.at && !text.failed && text.length <= ANSWER_MOST;
+  json_t *answer = whole ? json_loadb(text.at, text.length, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
   qn_program_end(child, 2000, said);
-  qn_release(text);
+  qn_text_free(&text);
   return answer;
 }
 
@@ -200,7 +188,7 @@ qn_status qn_space_confirm(qn_space *s, const qn_space_choice *c, bool *kept)
   if (w->workload) argv[n++] = "--workload", argv[n++] = w->workload;
   if (w->look_s > 0) argv[n++] = "--look", argv[n++] = look;
   if (w->prove_s > 0) argv[n++] = "--prove", argv[n++] = prove;
-  qn_try(qn_program_start(&child, argv, -1));
+  qn_try(qn_program_start(&child, argv, NULL, -1));
   json_t *answer = answer_of(&child);
   *kept = json_integer_value(json_object_get(answer, "faster")) > 0;
   const char *said = json_string_value(json_object_get(answer, "said"));

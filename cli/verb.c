@@ -254,6 +254,13 @@ qn_status qn_verb_device_name(const char *name, qn_device *device)
   return qn_device_from_name(name, device);
 }
 
+const char *qn_verb_backend(const struct argp_state *state, const char *name)
+{
+  qn_device device;
+  if (qn_verb_device_name(name, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
+  return name;
+}
+
 qn_status qn_verb_device(const char *name, qn_device *device)
 {
   int count = 0;
@@ -272,10 +279,7 @@ qn_status qn_verb_device(const char *name, qn_device *device)
   return QN_OK;
 }
 
-const char *qn_suggest(const char *word, const char *const *candidates)
+void qn_verb_device_text(qn_device device, char text[32])
 {
-  static _Thread_local char text[96];
-  const char *near = qn_nearest(word, candidates);
-  snprintf(text, sizeof text, near ? "; did you mean %s?" : "%s", near ? near : "");
-  return text;
+  snprintf(text, 32, device.kind == QN_CUDA ? "%s:%d" : "%s", qn_device_kind_name(device.kind), device.index);
 }

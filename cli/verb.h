@@ -65,12 +65,13 @@ int qn_exit_of(qn_status status);
 qn_status qn_verb_op(const char *name, const qn_op_info **op);
 /* qn_device_from_name(), and a note on standard error for a former name. */
 qn_status qn_verb_device_name(const char *name, qn_device *device);
+/* For a parser's --backend: gives the name back, or ends the command where it names no device. */
+const char *qn_verb_backend(const struct argp_state *state, const char *name);
 /* The device that --backend names ("cpu", "cuda:1", "emulator"); NULL: the option "device" (QUERN_DEVICE); that unset:
  * the first CUDA device, else the CPU. Checked to exist. */
 qn_status qn_verb_device(const char *name, qn_device *device);
+void qn_verb_device_text(qn_device device, char text[32]); /* as --backend names it */
 /* The value in force of an option, as a command takes it: a name that no user of the option knows is refused too. */
 qn_status qn_verb_value(const char *name, const char **value);
-/* The candidate nearest to `word` as "; did you mean X?" in a static buffer of this thread, or "" when none is near. */
-const char *qn_suggest(const char *word, const char *const *candidates);
 
 #endif

@@ -18,6 +18,14 @@ cited() {
   [ -s "$work/page" ] && ! grep -vxFf "$work/file" "$work/page"
 }
 check "docs/numerics.md cites them" cited
+# "of bfloat16 weights ..., 12 % never move at a learning rate of 1e-4, 69 % at 3e-5 and 84 % at 1e-5"
+shares_cited() {
+  for lr in 1e-4 3e-5 1e-5; do
+    share=$(awk -F, -v lr=$lr '$1 == "bf16" && $3 + 0 == lr + 0 { printf "%.0f %% [a-z ]*at", 100 * $4 }' "$work/now.csv")
+    tr '\n' ' ' <"$root/docs/pytorch.md" | grep -q "$share [a-z ]*$lr" || { echo "# $share $lr" && return 1; }
+  done
+}
+check "docs/pytorch.md cites them" shares_cited
 beside_prints() { "$beside_pytorch" --csv | diff "$root/results/beside-pytorch.csv" -; }
 check "results/beside-pytorch.csv is what its program prints" beside_prints
 # "| separate | 0.1 | 6 | 18.7 | 2.007 |" against the file's lines.
@@ -70,4 +78,5 @@ table_cited() {
 check "README.md has the table of ops that tools/tables.py makes" table_cited ops README.md
 check "docs/pytorch.md has the table of calls that tools/tables.py makes" table_cited doors docs/pytorch.md
 check "docs/measured.md has the table of random problems that tools/tables.py makes" table_cited sweep docs/measured.md
+check "docs/meta-training.md has the table of held-out tasks that tools/tables.py makes" table_cited heldout docs/meta-training.md
 finish

@@ -361,13 +361,29 @@ static void indices(void)
   check(!wrong, "quotients and remainders of indices: %d wrong", wrong);
 }
 
+/* What a reduction or a scan begins with changes nothing. */
+static void first_values(void)
+{
+  static const double some[] = {0, 1, -2.5, 3, (double)INFINITY, -(double)INFINITY};
+  for (int k = 0; k < QN_GRAPH_REDUCTION_COUNT; k++) {
+    const qn_reduction_info *info = qn_reduction((qn_graph_reduction)k);
+    const bool truth = k == QN_GRAPH_REDUCE_ANY || k == QN_GRAPH_REDUCE_ALL;
+    int wrong = 0;
+    for (int j = 0; j < (truth ? 2 : 6); j++) wrong += info->reference(info->first, some[j]) != some[j];
+    check(!wrong, "%s of its first value and another is the other", info->name);
+  }
+}
+
 int main(void)
 {
   indices();
+  first_values();
   refusals();
   words();
   views();
   reductions();
+  scans();
+  scan_fusions();
   fusions();
   strays();
   random_graphs();

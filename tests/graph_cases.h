@@ -157,6 +157,109 @@ static void reductions(void)
   one_op("aten._adaptive_avg_pool2d.default", "$x,[2,3]", "f32", "2,3,8,9", "f32", "2,3,2,3", false);
 }
 
+/* Scans in every cut: a thread, a simdgroup, a threadgroup a row, columns; one turn and several, whole and not. */
+static void scans(void)
+{
+  static const struct {
+    const char *shape, *dim;
+  } shapes[] = {{"5,1", "1"},      {"1,5", "0"},      {"5,2", "1"},     {"7,16", "1"},   {"7,17", "1"},
+                {"3,31", "-1"},    {"2,127", "1"},    {"2,128", "1"},   {"2,129", "1"},  {"3,2047", "1"},
+                {"2,2048", "1"},   {"1,4099", "1"},   {"2,9000", "1"},  {"600,68", "1"}, {"520,260", "1"},
+                {"513,1031", "1"}, {"17,40", "0"},    {"255,33", "0"},  {"256,70", "0"}, {"257,32", "0"},
+                {"700,37", "0"},   {"3,70,5", "1"},   {"2,41,64", "1"}, {"33,4,5", "0"}, {"131", "0"},
+                {"70,3,20", "0"},  {"20,3,2,2", "-4"}};
+  static const char *const types[] = {"f32", "f64", "f16", "bf16", "i64"};
+  for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+    char sum[64];
+    snprintf(sum, sizeof sum, "$x,%s", shapes[s].dim);
+    one_op("aten.cumsum.default", sum, types[s % 5], shapes[s].shape, types[s % 5], shapes[s].shape, s % 4 == 0);
+    for (int k = 0; k < 2; k++) { /* factors of a half, 1 and 2: a product is exact, and its logarithm says all of it */
+      const char *type = types[(s + 1) % 2];
+      char args[64];
+      describe(devices[k]);
+      input("x", type, shapes[s].shape, NULL);
+      node("a", "aten.sign.default", "$x", type, shapes[s].shape);
+      node("b", "aten.exp2.default", "$a", type, shapes[s].shape);
+      snprintf(args, sizeof args, "$b,%s", shapes[s].dim);
+      node("c", "aten.cumprod.default", args, type, shapes[s].shape);
+      node("l", "aten.logcumsumexp.default", sum, type, shapes[s].shape);
+      node("d", "aten.log2.default", "$c", type, shapes[s].shape);
+      holds("a product and a sum of exponentials", ready("\"d\",\"l\""), 1, s % 5 == 1, 0);
+    }
+  }
+  for (int k = 0; k < 2; k++) { /* few long rows, across memory too */
+    describe(devices[k]);
+    input("x", "f32", "3,65536", NULL);
+    node("a", "aten.sign.default", "$x", "f32", "3,65536");
+    node("t", "aten.permute.default", "$a,[1,0]", "f32", "65536,3");
+    node("c", "aten.cumsum.default", "$t,0", "f32", "65536,3");
+    node("e", "aten.mul.Tensor", "$x,0.0078125", "f32", "3,65536");
+    node("b", "aten.add.Scalar", "$e,1", "f32", "3,65536");
+    node("p", "aten.cumprod.default", "$b,1", "f64", "3,65536");
+    node("l", "aten.log2.default", "$p", "f64", "3,65536");
+    node("o", "aten.neg.default", "$c", "f32", "65536,3");
+    holds("few long rows", ready("\"o\",\"l\""), 0, false, 0);
+  }
+  one_op("aten.cumsum.default", "$x,0", "f32", "", "f32", "", false);
+  one_op("aten.cumsum.default", "$x,1", "bool", "40,300", "i64", "40,300", false);
+  one_op("aten.cumsum.default", "$x,0", "i32", "40,300", "i64", "40,300", false);
+  one_op("aten.cumprod.default", "$x,1", "i64", "6,9", "i64", "6,9", false);
+}
+
+/* What stands before and behind a scan is in its kernel. */
+static void scan_fusions(void)
+{
+  static const struct {
+    const char *shape, *rows, *longer, *fewer, *slice;
+  } shapes[] = {{"3,8", "3,1", "3,9", "2,9", "$c,0,0,2"},
+                {"4,300", "4,1", "4,301", "3,301", "$c,0,0,3"},
+                {"600,256", "600,1", "600,257", "599,257", "$c,0,0,599"},
+                {"9,1500", "9,1", "9,1501", "8,1501", "$c,0,0,8"}};
+  for (int k = 0; k < 8; k++) {
+    const char *shape = shapes[k / 2].shape, *rows = shapes[k / 2].rows, *device = devices[k % 2];
+    const char *longer = shapes[k / 2].longer, *fewer = shapes[k / 2].fewer;
+    describe(device);
+    input("x", "f32", shape, NULL);
+    input("m", "bool", shape, NULL);
+    node("w", "aten.where.self", "$m,$x,0", "f32", shape);
+    node("c", "aten.cumsum.default", "$w,1", "f32", shape);
+    node("s", "aten.sigmoid.default", "$c", "f32", shape);
+    node("o", "aten.mul.Tensor", "$s,$x", "f32", shape);
+    holds("a masked sum", ready("\"o\",\"c\""), 1, false, k < 4);
+    describe(device);
+    input("x", "f16", shape, NULL);
+    node("a", "aten.flip.default", "$x,[1]", "f16", shape);
+    node("c", "aten.cumsum.default", "$a,1", "f16", shape);
+    node("f", "aten.flip.default", "$c,[1]", "f16", shape);
+    node("o", "aten.mul.Tensor", "$f,$x", "f16", shape);
+    holds("a reverse sum", ready("\"o\""), 1, false, k < 4);
+    describe(device);
+    input("x", "f32", shape, NULL);
+    node("z", "aten.slice.Tensor", "$x,1,0,1", "f32", rows);
+    node("l", "aten.sub.Tensor", "$z,$z", "f32", rows);
+    node("a", "aten.cat.default", "[$l,$x],1", "f32", longer);
+    node("c", "aten.cumsum.default", "$a,1", "f32", longer);
+    node("o", "aten.slice.Tensor", shapes[k / 2].slice, "f32", fewer);
+    node("p", "aten.clone.default", "$o", "f32", fewer);
+    holds("an exclusive sum", ready("\"c\",\"p\""), 2, false, k < 4);
+    describe(device); /* sums of sums, and reductions before and behind */
+    input("x", "f64", shape, NULL);
+    node("m", "aten.mean.dim", "$x,[1],true", "f64", rows);
+    node("d", "aten.sub.Tensor", "$x,$m", "f64", shape);
+    node("c", "aten.cumsum.default", "$d,1", "f64", shape);
+    node("e", "aten.add.Tensor", "$c,$d", "f64", shape);
+    node("g", "aten.cumsum.default", "$e,1", "f64", shape);
+    node("o", "aten._softmax.default", "$g,1,false", "f64", shape);
+    holds("sums of sums", ready("\"o\""), 1, false, k < 4);
+    describe(device);
+    input("x", "f32", "40,90", "1,50");
+    node("a", "aten.permute.default", "$x,[1,0]", "f32", "90,40");
+    node("c", "aten.cumsum.default", k & 2 ? "$a,0" : "$a,1", "f32", "90,40");
+    node("o", "aten.neg.default", "$c", "f32", "90,40");
+    holds("a view's sum", ready("\"o\""), 1, true, 0);
+  }
+}
+
 /* What belongs into one kernel is one. */
 static void fusions(void)
 {
@@ -274,7 +377,7 @@ static void random_node(made *all, int n)
   const char *op;
   *z = a;
   const int d = a.ndim ? (int)draw((uint64_t)a.ndim) : 0;
-  switch (a.ndim ? draw(7) : 0) {
+  switch (a.ndim ? draw(9) : 0) {
   case 1: {
     const made b = all[draw((uint64_t)n)];
     const int most = a.ndim > b.ndim ? a.ndim : b.ndim;
@@ -319,6 +422,14 @@ static void random_node(made *all, int n)
     z->shape[0] = z->shape[1] = 1;
     for (int k = 0; k < a.ndim; k++) z->shape[k > d] *= a.shape[k];
     snprintf(args, sizeof args, "$%s,[%lld,%lld]", a.name, (long long)z->shape[0], (long long)z->shape[1]);
+    break;
+  case 7:
+    op = "aten.cumsum.default";
+    snprintf(args, sizeof args, "$%s,%d", a.name, d);
+    break;
+  case 8:
+    op = "aten.flip.default";
+    snprintf(args, sizeof args, "$%s,[%d]", a.name, d);
     break;
   case 6:
     op = "aten.constant_pad_nd.default";

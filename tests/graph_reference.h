@@ -92,6 +92,17 @@ static double reduced_element(const reference *r, const qn_graph_value *v, const
   return place ? (double)best : sum;
 }
 
+/* The element before along the row is computed already. */
+static double scanned_element(const reference *r, const qn_graph_value *v, int64_t flat, const int64_t *at)
+{
+  const qn_reduction_info *info = qn_reduction(v->reduction);
+  int64_t step = 1;
+  int d = v->ndim - 1;
+  for (; !(v->reduced >> d & 1); d--) step *= v->shape[d];
+  return info->reference(at[d] ? r->value[v - r->graph.value][flat - step] : info->first,
+                         r->value[v->argument[0]][flat]);
+}
+
 static double element(const reference *r, const qn_graph_value *v, int64_t flat)
 {
   int64_t at[QN_GRAPH_DIMS], place[QN_GRAPH_DIMS];
@@ -127,6 +138,7 @@ static double element(const reference *r, const qn_graph_value *v, int64_t flat)
     place[0] = (int64_t)r->value[v->argument[1]][flat / v->shape[v->ndim - 1]];
     return r->value[v->argument[0]][ravel(a, place)];
   case QN_FORM_REDUCE: return reduced_element(r, v, at);
+  case QN_FORM_SCAN: return scanned_element(r, v, flat, at);
   default: return NAN;
   }
 }

@@ -55,7 +55,7 @@ check "no cheat wrote its file" [ ! -e /var/tmp/quern-judge-memo ]
 
 # ---- broken ones ----
 set -- "$cases"/broken/*
-check "broken candidates are judged" judges 1 "$cases/sum" "$@" --time-limit 5 --memory 1 --json broken.jsonl
+check "broken candidates are judged" judges 1 "$cases/sum" "$@" --time-limit 10 --memory 1 --json broken.jsonl
 check "each gets a verdict" [ "$(wc -l <broken.jsonl)" = $# ]
 verdicts broken.jsonl >list
 tell list
@@ -81,9 +81,24 @@ for width in 32 64 512; do
 done
 check "other launch shapes" judges 0 "$source/kernels/exp" exp32 exp64 exp512 "$source/kernels/exp_vector"
 
+# Checking mode takes longer than half of the limit: that may be the machine's fault.
+sed 's/^float sum = 0;/float sum = 0;\nif (n == 31 \&\& first == 0) for (int k = 0; k < 200000000; k++) sum += 0 * x[first + k % 31];/' \
+  "$cases/sum/sum.metal" >slow_check.metal
+check "one that checking mode cannot finish" judges 0 "$cases/sum" slow_check.metal --time-limit 10
+check "is unclear" says "correct, unclear"
+check "with the reason" says "checking mode was stopped after 5 s"
+
+# ---- a time that is too short ----
+check "a candidate that leaves out what is to be read" judges 1 "$cases/reads" "$cases/reads/30_reads_too_little.metal"
+check "is too fast" says "refused: impossible"
+cp -r "$cases/reads" few && cp "$cases/reads/30_reads_too_little.metal" few/own.metal
+sed -i 's/^  "sizes"/  "source": "own.metal",\n  "sizes"/' few/kernel.json
+check "where the problem's own body leaves it out too" judges 0 few few
+check "the floor is in doubt" says "does a launch move all that kernel.json counts?"
+
 # ---- a speed-up that is suspicious ----
 cp -r "$cases/sum" slow
-sed -i 's/^float sum = 0;/float sum = 0;\nfor (volatile int k = 0; k < 4000000;) k = k + 1;/' slow/sum.metal
+sed -i 's/^float sum = 0;/float sum = 0;\nfor (volatile int k = 0; k < 400000;) k = k + 1;/' slow/sum.metal
 check "a hundred times faster" judges 0 slow "$cases/sum"
 check "is verified in a second process" says "is suspicious; a second process"
 

@@ -97,6 +97,8 @@ check "an op is none either" says 2 "swiglu is an op: quern check swiglu" swiglu
 check "nor a kernel that ships" says 2 "quern kernel new qr --from qr" qr
 check "a workload like no other is told with those there are" says 2 "has no workload x; there are 2^20, 2^24" run mine --workload x
 
+check "a disk that is full gives its reason and leaves no half of a folder" sh -c "(trap '' XFSZ; ulimit -f 0; '$quern' kernel new full 2>&1; echo \$?) | tr '\n' ' ' | grep -q 'File too large 1 ' && test ! -e full"
+
 # ---- run ----
 check "run" runs 0 run mine --set n=3
 check "prints inputs and outputs" sh -c "grep -q '^  x  *f32 \[3\]' '$out' && grep -q '^  y  *f32 \[3\]' '$out'"
@@ -113,6 +115,7 @@ check "--verbose prints the source" sh -c "'$quern' kernel run mine -v | grep -q
 check "no folder" says 2 "quern kernel new DIR" run
 check "a folder that is not there" says 2 "quern kernel new" run nowhere
 check "a folder without kernel.json" says 2 "has a file kernel.json" run "$work/home"
+check "a file in the place of a folder" says 2 "it is no kernel's folder and no kernel.json" run mine/mine.metal
 check "two folders" says 2 "one at a time: mine or twin" run mine twin
 check "an unknown extent" says 2 "has no extent and no template m" run mine --set m=3
 for verb in check "check --selftest" bench tune emit; do check "of quern $verb too, which is a wrong call and no wrong kernel" says 2 "has no extent and no template m" $verb mine --backend cpu --set m=3; done

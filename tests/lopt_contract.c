@@ -9,23 +9,29 @@
 static const struct {
   int ndim;
   int64_t shape[5];
-  int later[2], velo[2]; /* d0, d1 */
+  int d[3][2]; /* by ties: d0, d1 */
 } factored[] = {
-    {0, {0}, {-1, -1}, {-1, -1}},          {1, {9}, {-1, -1}, {-1, -1}},      {2, {7, 5}, {0, 1}, {0, 1}},
-    {2, {5, 7}, {1, 0}, {1, 0}},           {2, {6, 6}, {1, 0}, {0, 1}},       {2, {1, 768}, {1, 0}, {1, 0}},
-    {3, {3, 5, 5}, {2, 1}, {1, 2}},        {4, {4, 4, 3, 3}, {1, 0}, {1, 0}}, {4, {64, 32, 3, 3}, {0, 1}, {0, 1}},
-    {4, {768, 3, 16, 16}, {0, 3}, {0, 3}}, {4, {3, 3, 3, 3}, {3, 2}, {2, 3}}, {5, {2, 9, 9, 1, 9}, {4, 2}, {2, 4}},
+    {0, {0}, {{-1, -1}, {-1, -1}, {-1, -1}}},       {1, {9}, {{-1, -1}, {-1, -1}, {-1, -1}}},
+    {2, {7, 5}, {{0, 1}, {0, 1}, {0, 1}}},          {2, {5, 7}, {{1, 0}, {1, 0}, {1, 0}}},
+    {2, {6, 6}, {{1, 0}, {0, 1}, {0, 1}}},          {2, {1, 768}, {{1, 0}, {1, 0}, {1, 0}}},
+    {3, {3, 5, 5}, {{2, 1}, {1, 2}, {1, 2}}},       {3, {5, 3, 5}, {{2, 0}, {0, 2}, {0, 2}}},
+    {3, {3, 5, 3}, {{1, 2}, {1, 2}, {1, 0}}},       {4, {4, 4, 3, 3}, {{1, 0}, {1, 0}, {0, 1}}},
+    {4, {64, 32, 3, 3}, {{0, 1}, {0, 1}, {0, 1}}},  {4, {768, 3, 16, 16}, {{0, 3}, {0, 3}, {0, 3}}},
+    {4, {3, 3, 3, 3}, {{3, 2}, {2, 3}, {0, 1}}},    {4, {3, 2, 3, 3}, {{3, 2}, {2, 3}, {0, 3}}},
+    {3, {4, 4, 3}, {{1, 0}, {0, 1}, {0, 1}}},       {4, {3, 2, 5, 5}, {{3, 2}, {2, 3}, {3, 2}}},
+    {5, {4, 4, 3, 3, 3}, {{1, 0}, {0, 1}, {0, 1}}}, {5, {2, 9, 9, 1, 9}, {{4, 2}, {2, 4}, {1, 4}}},
+    {5, {4, 4, 4, 4, 4}, {{4, 3}, {3, 4}, {0, 1}}},
 };
 
 static void test_factored(void)
 {
-  for (size_t k = 0; k < sizeof factored / sizeof *factored; k++) {
-    int later[2], velo[2];
-    const bool found = qn_lopt_factored(QN_LOPT_TIES_LATER, factored[k].ndim, factored[k].shape, later) == QN_OK &&
-                       qn_lopt_factored(QN_LOPT_TIES_VELO, factored[k].ndim, factored[k].shape, velo) == QN_OK;
-    check(found && !memcmp(later, factored[k].later, sizeof later) && !memcmp(velo, factored[k].velo, sizeof velo),
-          "shape %zu: d0 %d, d1 %d; VeLO's %d, %d", k, later[0], later[1], velo[0], velo[1]);
-  }
+  for (size_t k = 0; k < sizeof factored / sizeof *factored; k++)
+    for (int ties = QN_LOPT_TIES_LATER; ties <= QN_LOPT_TIES_JAX; ties++) {
+      int d[2];
+      const bool found = qn_lopt_factored((qn_lopt_ties)ties, factored[k].ndim, factored[k].shape, d) == QN_OK;
+      check(found && !memcmp(d, factored[k].d[ties], sizeof d), "shape %zu, ties %d: d0 %d, d1 %d", k, ties, d[0],
+            d[1]);
+    }
 }
 
 static bool shape_is(qn_lopt_state state, int ndim, const int64_t *shape, int want_ndim, const int64_t *want)
@@ -55,7 +61,7 @@ static void test_states(void)
   refuses(qn_lopt_factored(QN_LOPT_TIES_LATER, -1, m, d), QN_BAD_ARGUMENT, "-1 dimensions");
   refuses(qn_lopt_factored(QN_LOPT_TIES_LATER, 2, bad, d), QN_BAD_ARGUMENT, "extent 1 of the shape is -1");
   refuses(qn_lopt_factored(QN_LOPT_TIES_LATER, 2, NULL, d), QN_BAD_ARGUMENT, "is NULL");
-  refuses(qn_lopt_factored((qn_lopt_ties)2, 2, m, d), QN_BAD_ARGUMENT, "ties is 2");
+  refuses(qn_lopt_factored((qn_lopt_ties)3, 2, m, d), QN_BAD_ARGUMENT, "ties is 3");
   refuses(qn_lopt_factored(QN_LOPT_TIES_LATER, 2, m, NULL), QN_BAD_ARGUMENT, "is NULL");
   refuses(qn_lopt_state_shape(QN_LOPT_TIES_LATER, (qn_lopt_state)4, 2, m, d, out), QN_BAD_ARGUMENT, "is 4");
   refuses(qn_lopt_state_shape(QN_LOPT_TIES_LATER, QN_LOPT_STATE_M, 2, m, NULL, NULL), QN_BAD_ARGUMENT, "is NULL");
@@ -164,6 +170,7 @@ SPOIL(norm_minus, p->max_grad_norm = -0.5)
 SPOIL(decay_minus, p->weight_decay = -2)
 SPOIL(size_of_params, p->size = 8)
 SPOIL(compat_two, p->pylo_cuda_compat = 2)
+SPOIL(ties_two, p->ties = 2)
 SPOIL(size_of_exec, exec->size = 1)
 static const double bad_scale[] = {1, -3};
 SPOIL(scale_minus, p->lr_scale = bad_scale)
@@ -202,6 +209,7 @@ static void test_refusals(void)
   refused(decay_minus, QN_BAD_ARGUMENT, "weight_decay is -2");
   refused(size_of_params, QN_BAD_ARGUMENT, "params->size is 8");
   refused(compat_two, QN_BAD_ARGUMENT, "pylo_cuda_compat is 2");
+  refused(ties_two, QN_BAD_ARGUMENT, "ties is 2");
   refused(size_of_exec, QN_BAD_ARGUMENT, "exec->size is 1");
   refused(scale_minus, QN_BAD_ARGUMENT, "lr_scale[1] is -3");
   refused(by_columns, QN_BAD_ARGUMENT, "param[0] (12x7) is not row-major");
@@ -258,6 +266,47 @@ static void test_null(void)
         "no workspace for what would be refused");
   m.tensor[0][0].ndim = 3;
   model_end(&m);
+}
+
+/* A step's workspace, of one tensor on the emulator. */
+static size_t bytes_with(int ties, const int64_t shape[3])
+{
+  const qn_op_info *op = NULL;
+  model m = {.ties = ties ? QN_LOPT_TIES_JAX : QN_LOPT_TIES_LATER};
+  qn_small_fc_lopt_params params = QN_SMALL_FC_LOPT_DEFAULTS;
+  add_tensor(&m, 3, shape);
+  for (int role = 0; role < ROLES; role++) m.tensor[role][0].device.kind = QN_EMULATOR;
+  const qn_exec exec = {.size = sizeof exec, .device = {QN_EMULATOR, 0}};
+  const qn_tensor *const lists[] = {LISTS(&m)};
+  params.weights = good.weights, params.ties = ties;
+  const size_t bytes =
+      qn_op_find("small_fc_lopt", &op) == QN_OK ? qn_op_call_workspace_bytes(op, &exec, &params, 1, lists) : 0;
+  const size_t enough = qn_small_fc_lopt_workspace_bytes(1, m.tensor[PARAM]);
+  check(bytes && bytes <= enough, "ties=%d: a workspace of %zu bytes, of the %zu that shapes alone say", ties, bytes,
+        enough);
+  model_end(&m);
+  return bytes;
+}
+
+/* A workspace that is lent by shapes alone is enough for both; states of the other choice are refused. */
+static void test_ties(void)
+{
+  static const int64_t wide[] = {3, 700, 3}, shape[] = {5, 3, 5};
+  check(bytes_with(0, wide) > bytes_with(1, wide), "PyLO's choice needs more");
+  for (int ties = 0; ties < 2; ties++) {
+    model m = {.ties = ties ? QN_LOPT_TIES_JAX : QN_LOPT_TIES_LATER};
+    qn_small_fc_lopt_params params = QN_SMALL_FC_LOPT_DEFAULTS;
+    add_tensor(&m, 3, shape);
+    const qn_exec exec = exec_of(&m, NULL);
+    params.weights = good.weights, params.ties = ties;
+    check(qn_small_fc_lopt_step(&exec, &params, 1, LISTS(&m)) == QN_OK, "a step with ties=%d: %s", ties,
+          qn_last_error());
+    params.ties = !ties;
+    refuses(qn_small_fc_lopt_step(&exec, &params, 1, LISTS(&m)), QN_BAD_ARGUMENT,
+            ties ? "row[0] has the shape 3x3x5, for a param of 5x3x5 it must be 3x5x3"
+                 : "row[0] has the shape 3x5x3, for a param of 5x3x5 it must be 3x3x5");
+    model_end(&m);
+  }
 }
 
 /* Sizes past 2^31: the workspace of a matrix of 2^40 elements is counted, and one of more is refused. */
@@ -385,6 +434,7 @@ int main(void)
   test_refusals();
   test_plan();
   test_null();
+  test_ties();
   test_large();
   test_model(qn_small_fc_lopt_workspace_bytes, 1024, 24, 50257);
   test_model(qn_small_fc_lopt_workspace_bytes, 768, 12, 0);

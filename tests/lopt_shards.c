@@ -133,6 +133,7 @@ static qn_status any_step(which kind, const member *of, model *m, velo *rest, co
   small.weights = elo.weights = m->weights, small.shards = elo.shards = large.shards = shards;
   small.step = elo.step = large.step = of->step, small.max_grad_norm = of->max_grad_norm;
   small.pylo_cuda_compat = elo.pylo_cuda_compat = of->compat;
+  small.ties = elo.ties = large.ties = m->ties == QN_LOPT_TIES_JAX;
   rest->loss[0] = losses[of->step];
   set_singles(rest);
   for (int k = 0; k < 4; k++) rest->single[k].device = of->device;
@@ -220,20 +221,20 @@ static bool same_vectors(const model *whole, member *members, size_t k)
   return same;
 }
 
-static void make_whole(model *whole, qn_lopt_ties ties)
+static void make_whole(model *whole, which kind, bool jax)
 {
   uint64_t state = 3;
-  whole->ties = ties;
+  whole->ties = jax ? QN_LOPT_TIES_JAX : kind == VELO ? QN_LOPT_TIES_VELO : QN_LOPT_TIES_LATER;
   draw_weights(whole->weights);
   for (size_t k = 0; k < SHAPES; k++) {
     int ndim = 0;
-    while (ndim < (ties == QN_LOPT_TIES_VELO ? 4 : 5) && shapes[k][ndim]) ndim++; /* VeLO knows up to 4 */
+    while (ndim < (kind == VELO ? 4 : 5) && shapes[k][ndim]) ndim++; /* VeLO knows up to 4 */
     add_tensor(whole, ndim, shapes[k]);
     set_param(whole, k, &state, 0.5);
   }
 }
 
-static void test_same(const char *name, which kind, qn_device_kind device, double max_grad_norm, int compat)
+static void test_same(const char *name, which kind, qn_device_kind device, double max_grad_norm, int compat, bool jax)
 {
   model whole = {0};
   member members[PROCESSES];
@@ -242,7 +243,7 @@ static void test_same(const char *name, which kind, qn_device_kind device, doubl
   bool ran = true, same = true;
   uint64_t state = 8;
   velo *rest = velo_begin();
-  make_whole(&whole, kind == VELO ? QN_LOPT_TIES_VELO : QN_LOPT_TIES_LATER);
+  make_whole(&whole, kind, jax);
   const size_t made = whole.n;
   if (compat) whole.n = 4; /* of up to 2 dimensions */
   rest->m.n = whole.n;
@@ -291,7 +292,7 @@ static void test_refusals(void)
 {
   model whole = {0};
   member one, m;
-  make_whole(&whole, QN_LOPT_TIES_LATER);
+  make_whole(&whole, SMALL_FC, false);
   begin_member(&one, &whole, 0);
   const float first = *data_of(&one.pieces, PARAM, 0);
 #define REFUSED(words, spoil)                                                                                          \
@@ -320,15 +321,18 @@ int main(void)
 {
   pthread_barrier_init(&all_here, NULL, PROCESSES);
   draw_velo_weights();
-  test_same("small_fc_lopt", SMALL_FC, QN_CPU, 0, 0);
-  test_same("small_fc_lopt with bounded gradients", SMALL_FC, QN_CPU, 0.01, 0);
-  test_same("small_fc_lopt as PyLO's CUDA code", SMALL_FC, QN_CPU, 0, 1);
-  test_same("elo", ELO, QN_CPU, 0, 0);
-  test_same("VeLO", VELO, QN_CPU, 0, 0);
-  test_same("small_fc_lopt on a device", SMALL_FC, QN_EMULATOR, 0.01, 0);
-  test_same("elo on a device", ELO, QN_EMULATOR, 0, 0);
-  test_same("small_fc_lopt as PyLO's CUDA code on a device", SMALL_FC, QN_EMULATOR, 0, 1);
-  test_same("VeLO on a device", VELO, QN_EMULATOR, 0, 0);
+  test_same("small_fc_lopt", SMALL_FC, QN_CPU, 0, 0, false);
+  test_same("small_fc_lopt with bounded gradients", SMALL_FC, QN_CPU, 0.01, 0, false);
+  test_same("small_fc_lopt as PyLO's CUDA code", SMALL_FC, QN_CPU, 0, 1, false);
+  test_same("elo", ELO, QN_CPU, 0, 0, false);
+  test_same("VeLO", VELO, QN_CPU, 0, 0, false);
+  test_same("small_fc_lopt on a device", SMALL_FC, QN_EMULATOR, 0.01, 0, false);
+  test_same("elo on a device", ELO, QN_EMULATOR, 0, 0, false);
+  test_same("small_fc_lopt as PyLO's CUDA code on a device", SMALL_FC, QN_EMULATOR, 0, 1, false);
+  test_same("VeLO on a device", VELO, QN_EMULATOR, 0, 0, false);
+  test_same("small_fc_lopt with JAX's ties", SMALL_FC, QN_CPU, 0, 0, true);
+  test_same("VeLO with JAX's ties", VELO, QN_CPU, 0, 0, true);
+  test_same("small_fc_lopt with JAX's ties on a device", SMALL_FC, QN_EMULATOR, 0, 0, true);
   test_refusals();
   free(velo_mlp), free(velo_rnn);
   return test_end();

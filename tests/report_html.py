@@ -5,6 +5,7 @@ import html.parser
 import json
 import math
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -78,6 +79,16 @@ check(
     "other lines are counted", "1 lines are malformed and 1 of another schema" in done.stderr and "in.jsonl:8" in page
 )
 check("it needs no network", "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", ""))
+
+full = subprocess.run(
+    [quern, "report", work / "in.jsonl", "--html", work / "full.html"],
+    capture_output=True,
+    text=True,
+    restore_signals=False,  # Python ignores SIGXFSZ
+    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
+)
+check("a disk that is full is the reason", full.returncode == 1 and "File too large" in full.stderr)
+check("and nothing is left", not list(work.glob("full.html*")))
 
 evil = "<script>alert(1)</script>\"'&"
 plain = table.tags.count("script")

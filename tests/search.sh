@@ -124,6 +124,8 @@ check "one over which it hangs is stopped" beside HANG '' --time-limit 2s
 check "after the limit" sh -c "cat bad-HANG/*/candidates.jsonl | grep -q 'the judge was stopped after 2 s'"
 check "nothing of theirs runs on" sh -c "! pgrep -f '$here/search/[g]enerator.py' && ! pgrep -f 'search/[j]udge.py $work/exp'"
 check "one that cannot be run is refused" sh -c "! '$quern' search exp --backend cpu --judge '$work/judge' --generator ./nothing --store g 2>err && grep -q './nothing cannot be run' err"
+check "so is a word that is no generator" sh -c "! '$quern' search exp --backend cpu --judge '$work/judge' --generator muttate --store g 2>err && grep -q 'muttate cannot be run: it is neither space nor mutate' err"
+check "a file of this folder is named as one" sh -c "touch mine; ! '$quern' search exp --backend cpu --judge '$work/judge' --generator mine --store g 2>err && grep -q 'on the PATH; the file here is ./mine' err"
 
 # ---- a problem that is none, and words that are wrong ----
 cp -r exp unfit

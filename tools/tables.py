@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints a table from results/: tables.py ops|doors|sweep [--into FILE.md] writes it between the marks of that file.
+"""Prints a table from results/: tables.py ops|doors|sweep|heldout [--into FILE.md] writes it between
+the marks of that file.
 
 ops    one row per op: its time on the H200 and on the CPU, and the speed-up over the fastest correct peer of that run
 doors  one row per Python call: its host time, and that of eager PyTorch's calls for the same result
-sweep  one row per op and machine: the distribution of its ratios over random problems"""
+sweep  one row per op and machine: the distribution of its ratios over random problems
+heldout  one row per task and length: of how many trainings a learned optimizer has the lower loss"""
 
 import json
 import math
@@ -126,8 +128,30 @@ def sweep():
     return "\n".join(rows) + "\n"
 
 
+def heldout():
+    head = ["task", "parameters", "steps", "seeds", "below Adam 1e-3"]
+    head += ["at or below the best Adam", "at or below the best Lion"]
+    rows = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    runs, every = {}, []
+    text = (ROOT / "results/heldout-h200.jsonl").read_text(encoding="utf-8")
+    for one in map(json.loads, text.splitlines()):
+        runs.setdefault((one["steps"], one["elements"], f"{one['task']}: {one['of']}"), []).append(one["losses"])
+
+    def least(losses, name):
+        return min(loss for key, loss in losses.items() if key.startswith(name) and math.isfinite(loss or math.nan))
+
+    for (steps, elements, task), losses in sorted(runs.items()):
+        below = [sum(loss["quern"] < loss["adam 0.001"] for loss in losses)]
+        below += [sum(loss["quern"] <= least(loss, name) for loss in losses) for name in ("adam", "lion")]
+        every.append([len(losses), *below])
+        rows.append(f"| {task} | {elements:,} | {steps:,} | " + " | ".join(map(str, every[-1])) + " |")
+    seeds, *below = map(sum, zip(*every))
+    shares = " | ".join(f"**{n}, {100 * n / seeds:.0f} %**" for n in below)
+    return "\n".join([*rows, f"| **all** | | | **{seeds}** | {shares} |"]) + "\n"
+
+
 name = sys.argv[1]
-made = {"ops": ops, "doors": doors, "sweep": sweep}[name]()
+made = {"ops": ops, "doors": doors, "sweep": sweep, "heldout": heldout}[name]()
 if sys.argv[2:3] == ["--into"]:
     page = pathlib.Path(sys.argv[3])
     begin, end = (re.escape(f"<!-- tools/tables.py {name}: {word} -->\n") for word in ("begin", "end"))

@@ -25,15 +25,16 @@ double qn_bench_bytes(const qn_op *op, size_t row, const void *params)
   return bytes;
 }
 
-double qn_bench_besides(const qn_bench_request *ask) { return qn_step_bytes_besides(ask->op, ask->work->n); }
+/* Bytes of a step that do not grow with the list's elements. */
+static double besides(const qn_bench_request *ask) { return qn_step_bytes_besides(ask->op, ask->work->n); }
 
-double qn_bench_step_bytes(const qn_bench_request *ask)
+static double step_bytes(const qn_bench_request *ask)
 {
   if (ask->work->text) return ask->work->bytes;
-  return (double)ask->work->elements * qn_bench_bytes(ask->op, ask->row, ask->params) + qn_bench_besides(ask);
+  return (double)ask->work->elements * qn_bench_bytes(ask->op, ask->row, ask->params) + besides(ask);
 }
 
-double qn_bench_operations(const qn_bench_request *ask)
+static double operations_of(const qn_bench_request *ask)
 {
   const qn_op_check *check = qn_op_check_of(ask->op);
   const qn_call call = {.op = ask->op, .params = ask->params, .row = ask->row, .n = ask->work->n};
@@ -129,7 +130,7 @@ static qn_status measure(qn_bench *b, qn_stage *stage, const qn_exec *exec)
                             .against = run_unfused,
                             .user = stage,
                             .against_user = stage,
-                            .bytes = qn_bench_step_bytes(ask),
+                            .bytes = step_bytes(ask),
                             .against_bytes = elements * ask->op->info.unfused_bytes,
                             .written = elements * qn_element_bytes_of(ask->op, ask->row).written,
                             .set_bytes = set_bytes_of(ask),
@@ -173,10 +174,10 @@ static void describe(qn_bench *b)
                              : "of its shapes, made small, are as near to the reference in double as they must be");
   of->tensors = (int64_t)ask->work->n;
   of->elements = (int64_t)ask->work->elements;
-  of->bytes = qn_bench_step_bytes(ask);
-  of->besides = qn_bench_besides(ask);
+  of->bytes = step_bytes(ask);
+  of->besides = besides(ask);
   of->set_bytes = ask->work->text ? ask->work->bytes : elements * qn_bench_set(ask->op, ask->row);
-  of->operations = qn_bench_operations(ask);
+  of->operations = operations_of(ask);
 }
 
 static void find_variant(qn_bench *b)

@@ -93,10 +93,6 @@ void qn_bench_clear(qn_bench *bench);
 /* For an element, from the row of the type table: bytes that are moved, and bytes that there are. */
 double qn_bench_bytes(const qn_op *op, size_t row, const void *params);
 double qn_bench_set(const qn_op *op, size_t row);
-/* What the whole step moves, and how much arithmetic it is. */
-double qn_bench_step_bytes(const qn_bench_request *ask);
-double qn_bench_besides(const qn_bench_request *ask); /* of these, what does not grow with the list's elements */
-double qn_bench_operations(const qn_bench_request *ask);
 
 /* "f32", or the dtypes of all roles that are given, in order: finds the row; no such row is refused, and the rows
  * listed. */

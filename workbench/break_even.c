@@ -3,12 +3,11 @@
 #include "workbench/break_even.h"
 #include "core/core.h"
 #include "workbench/build.h"
-#include "workbench/record.h"
+#include "workbench/record_inner.h"
 #include "workbench/table.h"
 #include "workbench/term.h"
 #include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Calls in a row as one sample: a single one of a few elements is shorter than a look at the clock is exact. */
 typedef struct batch {
@@ -126,10 +125,5 @@ qn_status qn_break_even_append(const char *path, const qn_bench_request *ask, co
   json_t *line = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:o}", "schema", "quern break-even 1", "commit",
                            qn_build_commit, "op", ask->op->info.name, "backend", qn_device_kind_name(ask->device.kind),
                            "device", info.name, "break_even_elements", (json_int_t)r->elements, "sizes", sizes);
-  char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-  json_decref(line);
-  if (!text) return qn_fail(QN_NO_MEMORY, "%s: the sizes did not fit into memory", path);
-  qn_status status = qn_line_append(path, text);
-  free(text);
-  return status;
+  return qn_json_append(path, line, 9);
 }

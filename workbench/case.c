@@ -58,7 +58,8 @@ void qn_row_name(const qn_op_info *op, size_t row, char *text, size_t bytes)
   qn_text_free(&name);
 }
 
-size_t qn_row_role(const qn_op_info *op)
+/* The role whose type names a row in a word: the type of the first role that has not the same in all of them. */
+static size_t row_role(const qn_op_info *op)
 {
   for (size_t role = 0; role < op->n_tensors; role++)
     for (size_t row = 1; row < op->n_types; row++)
@@ -68,7 +69,7 @@ size_t qn_row_role(const qn_op_info *op)
 
 const char *qn_row_type(const qn_op_info *op, size_t row)
 {
-  return qn_dtype_name(op->types[row].tensor[qn_row_role(op)].dtype);
+  return qn_dtype_name(op->types[row].tensor[row_role(op)].dtype);
 }
 
 /* ---- layouts ---- */

@@ -27,8 +27,6 @@ qn_status qn_target_select(const qn_target *target);
 /* ---- rows ---- */
 /* "f32 f32 f32" or "bf16 f32 bf16 -": the row's storage by role. */
 void qn_row_name(const qn_op_info *op, size_t row, char *text, size_t bytes);
-/* The role whose type names a row in a word: the type of the first role that has not the same in all of them. */
-size_t qn_row_role(const qn_op_info *op);
 const char *qn_row_type(const qn_op_info *op, size_t row);
 
 /* ---- settings ---- */

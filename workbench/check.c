@@ -271,9 +271,8 @@ static qn_status fail_only(const qn_check_options *options)
   char name[64] = "";
   if (options->only) snprintf(name, sizeof name, "%.*s", (int)only_length(options->only), options->only);
   for (size_t k = 0; names && k <= list.n; k++) names[k] = k < list.n ? list.at[k].name : NULL;
-  const char *near = names ? qn_nearest(name, names) : NULL;
-  qn_status status = options->only ? qn_fail(QN_BAD_ARGUMENT, "there is no check called %s%s%s", options->only,
-                                             near ? "; did you mean " : "", near ? near : "")
+  qn_status status = options->only ? qn_fail(QN_BAD_ARGUMENT, "there is no check called %s%s", options->only,
+                                             names ? qn_suggest(name, names) : "")
                                    : qn_fail(QN_UNSUPPORTED, "there is nothing to check: no such leg on that backend");
   qn_release(names);
   qn_release(list.at);

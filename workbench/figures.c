@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* The caller's to release. */
 static qn_status samples_of(const json_t *question, const char *name, double **ns, size_t *n)
@@ -79,10 +78,8 @@ qn_status qn_json_head(qn_device device, json_t **head)
 {
   qn_device_info info = {.size = sizeof info};
   char date[32];
-  time_t now = time(NULL);
-  struct tm utc;
   qn_try(qn_device_query(device, &info));
-  strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+  qn_json_date(date);
   *head =
       json_pack("{s:s, s:s, s:s, s:o, s:{s:s, s:s}}", "date", date, "version", qn_version(), "commit", qn_build_commit,
                 "machine", qn_json_machine(&info), "build", "compiler", qn_build_compiler, "type", qn_build_type);

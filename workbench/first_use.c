@@ -4,17 +4,15 @@
 #include "core/core.h"
 #include "jit/jit.h"
 #include "quern/device.h"
+#include "workbench/program.h"
 #include "workbench/sampler.h"
 #include <errno.h>
 #include <ftw.h>
-#include <spawn.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 enum { ELEMENTS = 4096 };
 
@@ -56,9 +54,7 @@ qn_status qn_first_use_here(const qn_op *op, const void *params, size_t row, qn_
 
 static int remove_one(const char *path, const struct stat *what, int kind, struct FTW *where)
 {
-  (void)what;
-  (void)kind;
-  (void)where;
+  (void)what, (void)kind, (void)where;
   return remove(path);
 }
 
@@ -79,38 +75,25 @@ static char **child_environment(char *directory)
   return own;
 }
 
-static qn_status read_answer(int from, pid_t child, double *ns)
-{
-  char text[128] = "", *end = text;
-  size_t used = 0;
-  ssize_t n;
-  int state = 0;
-  while (used < sizeof text - 1 && (n = read(from, text + used, sizeof text - 1 - used)) > 0) used += (size_t)n;
-  while (waitpid(child, &state, 0) < 0 && errno == EINTR) continue;
-  *ns = strtod(text, &end);
-  if (WIFEXITED(state) && !WEXITSTATUS(state) && end != text && *ns > 0) return QN_OK;
-  return qn_fail(QN_IO_ERROR, "first use: the process that was to measure it ended with %d and said \"%.60s\"",
-                 WIFEXITED(state) ? WEXITSTATUS(state) : -1, text);
-}
-
 static qn_status run_child(const char *const *arguments, char **environment, double *ns)
 {
-  int ends[2];
-  pid_t child;
-  posix_spawn_file_actions_t actions;
-  if (pipe(ends)) return qn_fail(QN_IO_ERROR, "first use: no pipe: %s", strerror(errno));
-  int error = posix_spawn_file_actions_init(&actions);
-  if (!error) {
-    error = posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    if (!error) error = posix_spawn_file_actions_addclose(&actions, ends[0]);
-    if (!error)
-      error = posix_spawn(&child, "/proc/self/exe", &actions, NULL, (char *const *)(uintptr_t)arguments, environment);
-    posix_spawn_file_actions_destroy(&actions);
-  }
-  close(ends[1]);
-  qn_status status = error ? qn_fail(QN_IO_ERROR, "first use: no second process: %s", strerror(error))
-                           : read_answer(ends[0], child, ns);
-  close(ends[0]);
+  enum { ANSWER_MOST = 128, END_MS = 60000 };
+  qn_program child;
+  qn_text text = {0};
+  char said[QN_PROGRAM_SAID];
+  const char *end = NULL;
+  qn_try(qn_program_start(&child, arguments, environment, -1));
+  (void)qn_program_read_all(&child, &text, ANSWER_MOST, HUGE_VAL, NULL);
+  const int ended = qn_program_end(&child, END_MS, said);
+  const char *answer = text.at ? text.at : "";
+  *ns = qn_text_real(answer, &end);
+  const qn_status status = !ended && end != answer && *ns > 0
+                               ? QN_OK
+                               : qn_fail(QN_IO_ERROR,
+                                         "first use: the process that was to measure it ended with %d and said "
+                                         "\"%.60s\"",
+                                         ended, answer);
+  qn_text_free(&text);
   return status;
 }
 
@@ -126,6 +109,7 @@ qn_status qn_first_use(const char **arguments, size_t here, const char *here_emp
     return qn_fail(QN_IO_ERROR, "first use: no directory %s: %s", variable + PREFIX, strerror(errno));
   char **environment = child_environment(variable);
   const char *here_op = arguments[here];
+  arguments[0] = "/proc/self/exe";
   arguments[here] = here_empty;
   qn_status status = environment ? run_child(arguments, environment, &times->empty_ns)
                                  : qn_fail(QN_NO_MEMORY, "first use: the environment of a second process");

@@ -3,6 +3,7 @@
 #include "workbench/generate_mutate.h"
 #include "core/core.h"
 #include "workbench/fill.h"
+#include <jansson.h>
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,7 +212,9 @@ static qn_status read_kernel(parts *p, const json_t *problem, const json_t *pare
   return QN_OK;
 }
 
-qn_status qn_mutate_changes(const json_t *problem, const json_t *parent, json_t *changes)
+/* Appends the contents (kind, source or files) that differ from a parent's by one change; each has a member "note".
+ * problem: the protocol's message; parent: a candidate's content, or NULL for the problem's own. */
+static qn_status mutate(const json_t *problem, const json_t *parent, json_t *changes)
 {
   const char *kind = json_string_value(json_object_get(problem, "kind"));
   parts p = {.changes = changes, .kind = "model"};
@@ -251,7 +254,7 @@ static void say(const talk *t, json_t *message)
 static qn_status change(talk *t, const json_t *parent)
 {
   json_t *changes = json_array();
-  const qn_status status = qn_mutate_changes(t->problem, parent, changes);
+  const qn_status status = mutate(t->problem, parent, changes);
   for (size_t n = json_array_size(changes); n > 0; n--) { /* drawn one after the other */
     const size_t k = (size_t)(qn_seed_mix(t->seed + json_object_size(t->parents), n) % n);
     json_array_append(t->waiting, json_array_get(changes, k));

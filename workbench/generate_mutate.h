@@ -6,13 +6,9 @@
 #ifndef QN_WORKBENCH_GENERATE_MUTATE_H
 #define QN_WORKBENCH_GENERATE_MUTATE_H
 #include "quern/status.h"
-#include <jansson.h>
 #include <stdio.h>
 
 /* Speaks the protocol until `in` ends. */
 qn_status qn_generate_mutate(FILE *in, FILE *out);
 
-/* Appends the contents (kind, source or files) that differ from a parent's by one change; each has a member "note".
- * problem: the protocol's message; parent: a candidate's content, or NULL for the problem's own. */
-qn_status qn_mutate_changes(const json_t *problem, const json_t *parent, json_t *changes);
 #endif

@@ -2,7 +2,6 @@
 /* human.h - amounts as people read them. */
 #ifndef QN_WORKBENCH_HUMAN_H
 #define QN_WORKBENCH_HUMAN_H
-#include <stddef.h>
 #include <stdint.h>
 
 typedef struct qn_human {

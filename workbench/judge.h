@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 typedef enum qn_judge_level { QN_JUDGE_QUICK, QN_JUDGE_FULL, QN_JUDGE_DEEP } qn_judge_level;
-const char *qn_judge_level_name(qn_judge_level level);
+extern const char *const qn_judge_levels[]; /* their names, then NULL */
 
 typedef struct qn_judge_request {
   const char *problem; /* the folder */
@@ -72,6 +72,7 @@ typedef struct qn_judge_verdict {
   double max_abs, mean_abs;     /* of the timed launches' outputs */
   double error, baseline_error; /* root mean square, over that of the reference */
   const char *precision;        /* "baseline's", "tf32" ...; NULL: not known */
+  bool in_doubt;                /* a check could not finish, or the clocks disagree: no word about the speed */
   size_t launches;              /* verified */
   bool deterministic;
   unsigned granted; /* bits of sandbox.h */

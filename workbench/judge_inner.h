@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* judge_inner.h - what judge.c and judge_time.c share. For these two alone. */
+/* judge_inner.h - what the files of the judge share that go through the course of a judgement: judge.c, judge_plan.c,
+ * judge_model.c, judge_verify.c, judge_time.c. For these alone. */
 #ifndef QN_WORKBENCH_JUDGE_INNER_H
 #define QN_WORKBENCH_JUDGE_INNER_H
 #include "workbench/judge_data.h"
@@ -30,11 +31,21 @@ struct qn_judge {
 
 bool qn_judged(qn_judge_verdict *v, qn_judge_word word, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void qn_judge_note(qn_judge_verdict *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
-bool qn_ask_prepare(qn_judge_process *p, const qn_talk_spec *spec, size_t number, bool check, qn_talk_answer *answer);
-bool qn_ask_slot(qn_judge_process *p, int slot, size_t spec, uint64_t offset, qn_talk_answer *answer);
-bool qn_ask_run(qn_judge_process *p, int slot, qn_timer timer, qn_talk_answer *answer);
+/* judge_plan.c */
+qn_status qn_judge_plan(qn_judge *j);
+/* judge_model.c. False: it is broken, or its verdict is said. */
+bool qn_model_open(qn_judge *j, const char *candidate, qn_talk_phase phase, int images, bool inspects,
+                   qn_judge_process *p, qn_judge_verdict *v, qn_status *status);
+bool qn_model_lock(qn_judge_process *p, qn_judge_verdict *v);
 bool qn_model_broken(const qn_judge_process *p, qn_judge_verdict *v); /* false */
 bool qn_model_run(qn_judge_process *p, int slot, qn_timer timer, double *ns, qn_judge_verdict *v);
+bool qn_ask_slot(qn_judge_process *p, int slot, size_t spec, uint64_t offset, qn_talk_answer *answer);
+/* judge_verify.c */
+/* Of a launch of the plan, with a new seed. */
+qn_data_order qn_judge_data(qn_judge *j, size_t number, qn_distribution d);
+bool qn_judge_prove(qn_judge *j, qn_judge_verdict *v, qn_status *status);
+bool qn_judge_verify(qn_judge *j, qn_judge_process *p, qn_judge_verdict *v, qn_status *status);
+bool qn_judge_repeat(qn_judge *j, qn_judge_process *p, qn_judge_verdict *v, qn_status *status);
 /* judge_time.c: times, the word, the limit, the precision. */
 bool qn_judge_time(qn_judge *j, qn_judge_process *candidate, qn_judge_verdict *v, qn_status *status);
 #endif

@@ -15,10 +15,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-typedef struct slot {
-  qn_kernel_case *c;
-} slot;
-
 typedef struct prepared {
   qn_talk_spec spec;
   qn_name set[QN_FOLDER_NAMES];
@@ -33,7 +29,7 @@ typedef struct inside {
   qn_pool *pool;
   unsigned char *arena;
   prepared spec[QN_TALK_SPECS];
-  slot slot[QN_TALK_SLOTS];
+  qn_kernel_case *slot[QN_TALK_SLOTS];
   qn_sampling how[QN_TIMER_COUNT];
   qn_stopwatch *watch[QN_TIMER_COUNT];
   void *stream;
@@ -128,28 +124,28 @@ static qn_status fill_slot(inside *s, const qn_talk_ask *ask)
 {
   qn_require(ask->slot >= 0 && ask->slot < QN_TALK_SLOTS && ask->spec >= 0 && ask->spec < QN_TALK_SPECS, "slot %d",
              ask->slot);
-  slot *at = &s->slot[ask->slot];
+  qn_kernel_case **c = &s->slot[ask->slot];
   const prepared *p = &s->spec[ask->spec];
   qn_kernel_case_order order = p->order;
-  if (at->c) at->c->kernel = NULL; /* the spec's */
-  if (at->c) qn_kernel_case_destroy(&at->c);
+  if (*c) (*c)->kernel = NULL; /* the spec's */
+  if (*c) qn_kernel_case_destroy(c);
   order.arena = s->arena + ask->offset;
-  qn_try(qn_kernel_case_create(&at->c, &order));
-  at->c->exec.stream = s->stream; /* the clocks' */
-  at->c->call.check = p->check;
-  qn_kernel_destroy(&at->c->kernel); /* a new one would be looked up, with calls of the system */
-  at->c->kernel = p->c->kernel;
-  return qn_kernel_prepare(at->c->kernel, &at->c->exec, &at->c->call);
+  qn_try(qn_kernel_case_create(c, &order));
+  (*c)->exec.stream = s->stream; /* the clocks' */
+  (*c)->call.check = p->check;
+  qn_kernel_destroy(&(*c)->kernel); /* a new one would be looked up, with calls of the system */
+  (*c)->kernel = p->c->kernel;
+  return qn_kernel_prepare((*c)->kernel, &(*c)->exec, &(*c)->call);
 }
 
 static qn_status run_case(void *user) { return qn_kernel_case_launch(user); }
 
 static qn_status run(inside *s, const qn_talk_ask *ask, double *ns)
 {
-  qn_require(ask->slot >= 0 && ask->slot < QN_TALK_SLOTS && s->slot[ask->slot].c && ask->timer >= 0 &&
+  qn_require(ask->slot >= 0 && ask->slot < QN_TALK_SLOTS && s->slot[ask->slot] && ask->timer >= 0 &&
                  ask->timer < QN_TIMER_COUNT,
              "slot %d", ask->slot);
-  qn_kernel_case *c = s->slot[ask->slot].c;
+  qn_kernel_case *c = s->slot[ask->slot];
   qn_timed timed = {.name = "kernel", .run = run_case, .user = c};
   qn_try(qn_kernel_case_load(c));
   qn_try(qn_stopwatch_time(s->watch[ask->timer], &timed, ns));
@@ -158,16 +154,17 @@ static qn_status run(inside *s, const qn_talk_ask *ask, double *ns)
 
 static qn_status inspect(inside *s, const qn_talk_ask *ask)
 {
-  enum { LIMIT_S = 60 };
-  qn_require(ask->slot >= 0 && ask->slot < QN_TALK_SLOTS && s->slot[ask->slot].c, "slot %d", ask->slot);
-  qn_kernel_case *c = s->slot[ask->slot].c;
+  qn_require(ask->slot >= 0 && ask->slot < QN_TALK_SLOTS && s->slot[ask->slot], "slot %d", ask->slot);
+  qn_kernel_case *c = s->slot[ask->slot];
   const qn_exec was = c->exec;
   c->exec.device = (qn_device){QN_CPU, 0};
   c->call.check = 1;
   c->call.seed = ask->seed;
   c->call.ignore = s->kernel.problem->ignore;
-  c->call.limit_ns = LIMIT_S * INT64_C(1000000000);
-  const qn_status status = qn_kernel_case_launch(c);
+  c->call.limit_ns = (int64_t)(ask->limit_s * 1e9);
+  const int64_t from = qn_now_ns();
+  qn_status status = qn_kernel_case_launch(c);
+  if (status == QN_KERNEL_ERROR && qn_now_ns() - from >= c->call.limit_ns) status = (qn_status)QN_TALK_STOPPED;
   c->call.check = 0;
   c->call.limit_ns = 0;
   c->exec = was;

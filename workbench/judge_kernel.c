@@ -2,38 +2,12 @@
 /* judge_kernel.c - a candidate in the place of the problem's body: tensors, sizes, rules of fill, reference and
  * agreement are the problem's; text, dialect, templates and launch are the candidate's. */
 #include "core/core.h"
-#include "core/file.h"
 #include "workbench/judge_talk.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-enum { MOST_BYTES = 4 << 20 };
 
 /* ---- a body's file ---- */
-static qn_status read_body(const char *path, char **text)
-{
-  struct stat is;
-  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (file < 0) return qn_fail(QN_BAD_FILE, "%s: %s", path, strerror(errno));
-  qn_status status = QN_OK;
-  *text = NULL;
-  if (fstat(file, &is) || !S_ISREG(is.st_mode))
-    status = qn_fail(QN_BAD_FILE, "%s: it is no file", path);
-  else if (is.st_size > MOST_BYTES)
-    status = qn_fail(QN_BAD_FILE, "%s has %lld bytes; a body has at most 4 MiB", path, (long long)is.st_size);
-  if (status == QN_OK) status = qn_try_allocate(text, (size_t)is.st_size + 1, "a body");
-  if (status == QN_OK && !qn_read_all(file, *text, (size_t)is.st_size))
-    status = qn_fail(QN_BAD_FILE, "%s: it cannot be read", path);
-  close(file);
-  if (status == QN_OK) (*text)[is.st_size] = 0;
-  if (status == QN_OK && memchr(*text, 0, (size_t)is.st_size))
-    status = qn_fail(QN_BAD_FILE, "%s has a NUL byte in it; it must be text", path);
-  return status;
-}
-
 static bool ends_with(const char *text, const char *end)
 {
   const size_t length = strlen(text), n = strlen(end);
@@ -45,16 +19,14 @@ static qn_status take_body(const char *path, qn_judged_kernel *k)
 {
   const char *slash = strrchr(path, '/');
   const qn_dialect dialect = ends_with(path, ".cu") ? QN_DIALECT_CUDA : QN_DIALECT_METAL;
-  char *text = NULL;
+  size_t bytes;
   if (!ends_with(path, ".cu") && !ends_with(path, ".metal"))
     return qn_fail(QN_BAD_FILE, "%s: a candidate is a body (.metal or .cu) or a kernel's folder", path);
-  const qn_status status = read_body(path, &text);
-  k->text = text;
-  qn_try(status);
+  qn_try(qn_body_read(path, path, &k->text, &bytes));
   qn_folder_body *b = &k->merged.body;
   if (b->dialect != dialect) b->header = b->header_file = NULL;
   b->dialect = dialect;
-  b->source = text;
+  b->source = k->text;
   b->file = slash ? slash + 1 : path;
   return QN_OK;
 }

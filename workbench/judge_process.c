@@ -131,7 +131,7 @@ static bool read_answer(qn_judge_process *p, qn_talk_answer *answer)
 /* How it ended that no longer answers. */
 static void find_end(qn_judge_process *p)
 {
-  enum { LAST_MS = 2000 };
+  enum { LAST_MS = 10000 };
   const bool known = *p->broken;
   const bool ended = qn_sandbox_end(&p->box, known ? 0 : LAST_MS);
   if (known) return;
@@ -176,9 +176,10 @@ bool qn_judge_ask(qn_judge_process *p, qn_talk_ask *ask, qn_talk_answer *answer)
 {
   if (*p->broken) return false;
   if (getrandom(&ask->nonce, sizeof ask->nonce, 0) != sizeof ask->nonce) ask->nonce = ++p->nonce;
-  const int64_t from = qn_now_ns();
+  const int64_t waited = qn_sandbox_waited_ns(&p->box), from = qn_now_ns();
   const bool answered = send_all(p->talk, ask, sizeof *ask) && read_answer(p, answer);
   p->wall_ns = (double)(qn_now_ns() - from);
+  p->waited_ns = (double)(qn_sandbox_waited_ns(&p->box) - waited);
   p->forbidden = answered && answer->status == QN_TALK_FORBIDDEN;
   if (p->forbidden)
     snprintf(p->broken, sizeof p->broken, "it made system call %.0f, which is no part of a kernel", answer->ns);

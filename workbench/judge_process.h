@@ -23,6 +23,7 @@ typedef struct qn_judge_process {
   char broken[256]; /* how it ended before its time; "" while it answers */
   bool forbidden;   /* by a system call that no kernel needs */
   double wall_ns;   /* of the last answer, by this process's clock */
+  double waited_ns; /* in it, for a processor */
 } qn_judge_process;
 
 /* images: of judge_images.h; -1 for QN_PHASE_BOTH. QN_OK with `broken`: it ended at once. Another status: there is no

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* judge_say.c - a verdict as people read it, and as a line of docs/verdict-line.schema.json. */
 #include "core/core.h"
+#include "core/utf8.h"
 #include "workbench/judge.h"
 #include "workbench/record_inner.h"
 #include "workbench/table.h"
@@ -46,10 +47,10 @@ static void print_isolation(FILE *out, unsigned granted)
   bool missing = false;
   for (unsigned k = 0; k < 3; k++) missing |= !(granted >> k & 1);
   if (!missing) return;
-  fprintf(out, "  isolation: this kernel granted only");
+  fprintf(out, "  isolation is partial: this system granted");
   for (unsigned k = 0; k < 4; k++)
     if (granted >> k & 1) fprintf(out, " %s%s", parts[k], granted >> (k + 1) ? "," : "");
-  fprintf(out, "%s\n", granted ? "" : " nothing");
+  fprintf(out, "%s\n", granted ? "" : " none of its parts");
 }
 
 void qn_judge_print(FILE *out, const char *candidate, const qn_judge_verdict *v)
@@ -74,16 +75,13 @@ void qn_judge_print(FILE *out, const char *candidate, const qn_judge_verdict *v)
 }
 
 /* ---- JSON ---- */
-/* Compilers quote a body's own bytes, and a sentence may end within a character: such text is told in ASCII. */
+/* Compilers quote a body's own bytes, and a sentence may end within a character. */
 static json_t *text_of(const char *text)
 {
-  char plain[QN_TALK_PATH];
-  size_t n = 0;
-  json_t *whole = json_string(text);
-  if (whole) return whole;
-  for (; text[n] && n + 1 < sizeof plain; n++) plain[n] = (unsigned char)text[n] < 0x80 ? text[n] : '?';
-  plain[n] = 0;
-  return json_string(plain);
+  char whole[QN_TALK_PATH];
+  snprintf(whole, sizeof whole, "%s", text);
+  qn_utf8_mend(whole);
+  return json_string(whole);
 }
 
 static json_t *series(const double *ns, size_t n, const qn_summary *s)
@@ -161,7 +159,7 @@ qn_status qn_judge_line(const qn_judge_request *ask, uint64_t seed, const char *
   json_t *about =
       json_pack("{s:o, s:o, s:s, s:o, s:s, s:I, s:b, s:{s:s}, s:o, s:o}", "problem", text_of(ask->problem), "candidate",
                 text_of(candidate), "verdict", qn_judge_word_text(v->word), "reason", text_of(v->reason), "check",
-                qn_judge_level_name(ask->level), "seed", (json_int_t)seed, "gradients", false, "tolerance", "name",
+                qn_judge_levels[ask->level], "seed", (json_int_t)seed, "gradients", false, "tolerance", "name",
                 "kernel.json", "isolation", isolation_of(v->granted), "notes", notes);
   if (!about) {
     json_decref(line);

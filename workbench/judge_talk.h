@@ -41,11 +41,13 @@ typedef struct qn_talk_ask {
   uint64_t nonce;
   int32_t what, slot, spec, timer;
   uint64_t offset, seed;
+  double limit_s;  /* of INSPECT */
   bool check;      /* PREPARE: for INSPECT */
   qn_talk_spec is; /* of PREPARE */
 } qn_talk_ask;
 
-enum { QN_TALK_FORBIDDEN = -1 }; /* a status: it made system call number `ns` */
+/* Statuses besides qn_status: it made system call number `ns`; checking mode was stopped after `limit_s`. */
+enum { QN_TALK_FORBIDDEN = -1, QN_TALK_STOPPED = -2 };
 
 typedef struct qn_talk_answer {
   uint64_t nonce;
@@ -60,7 +62,7 @@ typedef struct qn_talk_answer {
 typedef struct qn_judged_kernel {
   qn_folder *problem, *own; /* own: NULL where the candidate is no folder */
   qn_folder merged;
-  void *text; /* of a body's file */
+  char *text; /* of a body's file */
 } qn_judged_kernel;
 qn_status qn_judged_kernel_read(const char *problem, const char *candidate, qn_judged_kernel *kernel);
 void qn_judged_kernel_free(qn_judged_kernel *kernel);

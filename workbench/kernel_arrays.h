@@ -4,7 +4,6 @@
 #ifndef QN_WORKBENCH_KERNEL_ARRAYS_H
 #define QN_WORKBENCH_KERNEL_ARRAYS_H
 #include "core/core.h"
-#include <stdbool.h>
 
 typedef struct qn_file_array {
   char *name;

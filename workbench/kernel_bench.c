@@ -18,19 +18,11 @@ static uint64_t elements_of(const qn_kernel_case *c)
   return n;
 }
 
-static qn_status launch(qn_kernel_case *c, unsigned char poison)
-{
-  qn_try(qn_kernel_case_reset(c, poison));
-  qn_try(qn_kernel_case_launch(c));
-  return qn_kernel_case_fetch(c);
-}
-
 static qn_status prove_by_reference(qn_kernel_case *c, qn_stage_check *check)
 {
   qn_kernel_case *reference = NULL;
   qn_status status = qn_kernel_case_reference(c, &reference);
-  if (status == QN_OK) status = qn_kernel_case_launch(reference);
-  if (status == QN_OK) status = launch(c, 0xff);
+  if (status == QN_OK) status = qn_kernel_case_run(c, 0xff);
   if (status == QN_OK) check->right = qn_kernel_case_right(c, reference, check->wrong, sizeof check->wrong);
   if (reference) qn_kernel_case_destroy(&reference);
   return status;
@@ -40,19 +32,14 @@ static qn_status prove_by_reference(qn_kernel_case *c, qn_stage_check *check)
 static qn_status prove_by_itself(qn_kernel_case *c, qn_stage_check *check)
 {
   void *first[QN_KERNEL_MAX_TENSORS] = {NULL};
-  qn_status status = launch(c, 0xff);
-  for (size_t k = 0; status == QN_OK && k < c->n_outputs; k++) {
-    const qn_array *a = &c->array[c->n_inputs + k];
-    const size_t bytes = a->elements * qn_dtype_bytes(a->dtype);
-    status = qn_try_allocate(&first[k], bytes, "outputs to compare with");
-    if (status == QN_OK) memcpy(first[k], a->data, bytes);
-  }
-  if (status == QN_OK) status = launch(c, 0x5b);
+  qn_status status = qn_kernel_case_run(c, 0xff);
+  if (status == QN_OK) status = qn_kernel_outputs_keep(c, first);
+  if (status == QN_OK) status = qn_kernel_case_run(c, 0x5b);
   check->right = status == QN_OK && qn_kernel_case_right(c, NULL, check->wrong, sizeof check->wrong);
   for (size_t k = 0; check->right && k < c->n_outputs; k++) {
     qn_output_comparison compared;
-    if (c->array[c->n_inputs + k].is->atomic) continue;
-    qn_compare_bits(&c->array[c->n_inputs + k], first[k], "over other values before it was", &compared);
+    if (qn_kernel_output(c, k)->is->atomic) continue;
+    qn_compare_bits(qn_kernel_output(c, k), first[k], "over other values before it was", &compared);
     check->right = compared.right;
     if (!compared.right) snprintf(check->wrong, sizeof check->wrong, "%s", compared.why);
   }
@@ -64,7 +51,7 @@ qn_status qn_kernel_prove(qn_kernel_case *c, char *proof, size_t bytes, qn_stage
 {
   const bool reference = c->folder->reference.source && elements_of(c) <= MOST_REFERENCE;
   *check = (qn_stage_check){.right = false};
-  for (size_t k = 0; k < c->n_outputs; k++) check->elements += c->array[c->n_inputs + k].elements;
+  for (size_t k = 0; k < c->n_outputs; k++) check->elements += qn_kernel_output(c, k)->elements;
   snprintf(proof, bytes, "%s",
            reference                     ? "agree with the reference in double"
            : c->folder->reference.source ? "do not depend on their former values; too large for the reference"
@@ -79,7 +66,7 @@ static double written_bytes(const qn_kernel_case *c)
 {
   double bytes = 0;
   for (size_t k = 0; k < c->n_outputs; k++)
-    bytes += (double)c->array[c->n_inputs + k].elements * (double)qn_dtype_bytes(c->array[c->n_inputs + k].dtype);
+    bytes += (double)qn_kernel_output(c, k)->elements * (double)qn_dtype_bytes(qn_kernel_output(c, k)->dtype);
   return bytes;
 }
 

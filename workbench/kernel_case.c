@@ -3,7 +3,6 @@
 #include "workbench/kernel_case.h"
 #include "core/core.h"
 #include "workbench/kernel_fill.h"
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -367,6 +366,8 @@ qn_status qn_kernel_case_reference(const qn_kernel_case *of, qn_kernel_case **ma
   if (status == QN_OK) status = take_memory(c, NULL);
   if (status == QN_OK) status = copy_numbers(c, of);
   if (status == QN_OK) status = finish(c);
+  if (status == QN_OK) status = qn_kernel_case_launch(c);
+  if (status == QN_OK) status = qn_kernel_case_fetch(c);
   if (status != QN_OK) qn_kernel_case_destroy(made);
   return status;
 }
@@ -425,6 +426,13 @@ qn_status qn_kernel_case_fetch(qn_kernel_case *c)
       qn_try(qn_memory_read(c->exec.device, c->exec.stream, a->block, a->memory, block_bytes(a)));
   }
   return QN_OK;
+}
+
+qn_status qn_kernel_case_run(qn_kernel_case *c, unsigned char poison)
+{
+  qn_try(qn_kernel_case_reset(c, poison));
+  qn_try(qn_kernel_case_launch(c));
+  return qn_kernel_case_fetch(c);
 }
 
 static bool guard_holds(const unsigned char *guard)

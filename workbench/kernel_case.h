@@ -68,7 +68,7 @@ typedef struct qn_kernel_case {
 /* Host memory is made and filled, device memory taken and written. Names, shapes and rules that do not fit are told
  * with the folder's member. */
 qn_status qn_kernel_case_create(qn_kernel_case **made, const qn_kernel_case_order *order);
-/* The reference's launch over the same inputs, floats as f64, on the processor. */
+/* The reference launched over the same inputs, floats as f64, on the processor: its outputs are there. */
 qn_status qn_kernel_case_reference(const qn_kernel_case *of, qn_kernel_case **made);
 void qn_kernel_case_destroy(qn_kernel_case **made);
 
@@ -78,9 +78,13 @@ qn_status qn_kernel_case_load(qn_kernel_case *c);   /* what host memory holds go
 qn_status qn_kernel_case_launch(qn_kernel_case *c); /* does not wait */
 /* Waits, and brings outputs (and inputs, where they are kept) to the host. */
 qn_status qn_kernel_case_fetch(qn_kernel_case *c);
+/* Reset, launch and fetch. */
+qn_status qn_kernel_case_run(qn_kernel_case *c, unsigned char poison);
 /* After a fetch: true, or false and what was written that is no output's. */
 bool qn_kernel_case_intact(const qn_kernel_case *c, char *text, size_t bytes);
 
+static inline const qn_array *qn_kernel_output(const qn_kernel_case *c, size_t k) { return &c->array[c->n_inputs + k]; }
+static inline size_t qn_array_bytes(const qn_array *a) { return a->elements * qn_dtype_bytes(a->dtype); }
 /* The k-th element, in row-major order of the shape, in host memory. */
 const unsigned char *qn_array_at(const qn_array *array, size_t k);
 /* Its place as "[3, 17]". */

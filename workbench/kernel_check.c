@@ -7,7 +7,6 @@
 #include "workbench/kernel_say.h"
 #include "workbench/kernel_tuned.h"
 #include <jansson.h>
-#include <stdarg.h>
 #include <string.h>
 
 enum { MOST_COMBINATIONS = 27, MOST_POOLS = 4, POISON = 0xff, OTHER_POISON = 0x5b };
@@ -88,16 +87,10 @@ static void tell_status(subject *s, const char *leg)
 }
 
 /* ---- one launch judged ---- */
-static const qn_array *output(const qn_kernel_case *c, size_t k) { return &c->array[c->n_inputs + k]; }
-
 /* Whether an output's bits may differ from launch to launch: sums of floats in the order of arrival. */
 static bool is_unordered(const qn_array *a) { return a->is->atomic && (qn_dtype_is_float(a->dtype)); }
 
-static int wanted_health(const qn_kernel_case *c, const subject *s)
-{
-  (void)c;
-  return s && s->order.size ? s->order.size->health : 0;
-}
+static int wanted_health(const subject *s) { return s->order.size ? s->order.size->health : 0; }
 
 static bool healthy(const qn_kernel_case *c, int wanted, char *why, size_t bytes)
 {
@@ -119,7 +112,8 @@ static bool matches(const qn_kernel_case *c, const qn_kernel_case *reference, do
 {
   for (size_t k = 0; reference && k < c->n_outputs; k++) {
     qn_output_comparison compared;
-    qn_compare_reference(output(c, k), output(reference, k), &output(c, k)->is->agreement, &compared);
+    qn_compare_reference(qn_kernel_output(c, k), qn_kernel_output(reference, k), &qn_kernel_output(c, k)->is->agreement,
+                         &compared);
     if (compared.worst > *worst) *worst = compared.worst;
     if (compared.right) continue;
     snprintf(why, bytes, "%s", compared.why);
@@ -128,18 +122,26 @@ static bool matches(const qn_kernel_case *c, const qn_kernel_case *reference, do
   return true;
 }
 
+/* health: the error that the size wants; then its outputs are not held against the reference. */
+static bool is_right(const qn_kernel_case *c, const qn_kernel_case *reference, int health, double *worst, char *why,
+                     size_t bytes)
+{
+  return qn_kernel_case_intact(c, why, bytes) && healthy(c, health, why, bytes) &&
+         (health || matches(c, reference, worst, why, bytes));
+}
+
 bool qn_kernel_case_right(const qn_kernel_case *c, const qn_kernel_case *reference, char *why, size_t bytes)
 {
   double worst = 0;
-  return qn_kernel_case_intact(c, why, bytes) && healthy(c, 0, why, bytes) && matches(c, reference, &worst, why, bytes);
+  return is_right(c, reference, 0, &worst, why, bytes);
 }
 
 static bool same_as_first(const subject *s, const qn_kernel_case *c, const char *whose, char *why, size_t bytes)
 {
   for (size_t k = 0; k < c->n_outputs; k++) {
     qn_output_comparison compared;
-    if (is_unordered(output(c, k)) || !s->first[k]) continue;
-    qn_compare_bits(output(c, k), s->first[k], whose, &compared);
+    if (is_unordered(qn_kernel_output(c, k)) || !s->first[k]) continue;
+    qn_compare_bits(qn_kernel_output(c, k), s->first[k], whose, &compared);
     if (compared.right) continue;
     snprintf(why, bytes, "%s", compared.why);
     return false;
@@ -147,22 +149,14 @@ static bool same_as_first(const subject *s, const qn_kernel_case *c, const char 
   return true;
 }
 
-static qn_status launch(qn_kernel_case *c, unsigned char poison)
-{
-  qn_try(qn_kernel_case_reset(c, poison));
-  qn_try(qn_kernel_case_launch(c));
-  return qn_kernel_case_fetch(c);
-}
-
 /* ---- legs ---- */
-static qn_status keep_first(subject *s)
+qn_status qn_kernel_outputs_keep(const qn_kernel_case *c, void *kept[QN_KERNEL_MAX_TENSORS])
 {
-  for (size_t k = 0; k < s->c->n_outputs; k++) {
-    const qn_array *a = output(s->c, k);
-    const size_t bytes = a->elements * qn_dtype_bytes(a->dtype);
-    qn_release(s->first[k]);
-    qn_try(qn_try_allocate(&s->first[k], bytes, "outputs to compare with"));
-    memcpy(s->first[k], a->data, bytes);
+  for (size_t k = 0; k < c->n_outputs; k++) {
+    const qn_array *a = qn_kernel_output(c, k);
+    qn_release(kept[k]);
+    qn_try(qn_try_allocate(&kept[k], qn_array_bytes(a), "outputs to compare with"));
+    memcpy(kept[k], a->data, qn_array_bytes(a));
   }
   return QN_OK;
 }
@@ -180,25 +174,22 @@ static bool leg_checked(subject *s)
   call->limit_ns = s->r->limit_ns;
   for (int seed = 0; status == QN_OK && seed < s->r->seeds; seed++) {
     call->seed = (uint64_t)seed;
-    status = launch(s->c, POISON);
+    status = qn_kernel_case_run(s->c, POISON);
   }
   call->check = 0;
   call->limit_ns = limit;
   snprintf(note, sizeof note, "%d %s of simdgroups, no finding", s->r->seeds, s->r->seeds == 1 ? "order" : "orders");
-  if (status == QN_UNSUPPORTED) {
-    snprintf(note, sizeof note, "SKIP %.50s", qn_last_error());
-    tell(s, leg, NULL, note);
-  } else if (status != QN_OK) {
+  if (status == QN_UNSUPPORTED) snprintf(note, sizeof note, "SKIP %.50s", qn_last_error());
+  if (status != QN_OK && status != QN_UNSUPPORTED)
     tell_status(s, leg);
-  } else {
+  else
     tell(s, leg, NULL, note);
-  }
   return status == QN_OK || status == QN_UNSUPPORTED;
 }
 
 static void describe(const subject *s, double worst, char *note, size_t bytes)
 {
-  const qn_folder_agreement *a = &output(s->c, 0)->is->agreement;
+  const qn_folder_agreement *a = &qn_kernel_output(s->c, 0)->is->agreement;
   char agreed[64];
   if (!s->reference)
     snprintf(note, bytes, "SKIP no reference to hold it against; guards and inputs hold");
@@ -214,15 +205,14 @@ static bool leg_reference(subject *s)
   char why[512], note[128];
   double worst = 0;
   s->c->exec.pool = NULL;
-  qn_status status = launch(s->c, POISON);
-  if (status == QN_OK) status = keep_first(s);
+  qn_status status = qn_kernel_case_run(s->c, POISON);
+  if (status == QN_OK) status = qn_kernel_outputs_keep(s->c, s->first);
   if (status != QN_OK) {
     tell_status(s, "processor");
     return false;
   }
-  const int health = wanted_health(s->c, s);
-  bool right = qn_kernel_case_intact(s->c, why, sizeof why) && healthy(s->c, health, why, sizeof why) &&
-               (health || matches(s->c, s->reference, &worst, why, sizeof why));
+  const int health = wanted_health(s);
+  const bool right = is_right(s->c, s->reference, health, &worst, why, sizeof why);
   describe(s, worst, note, sizeof note);
   tell(s, "processor", right ? NULL : why, health ? "the error that this size wants" : note);
   return right;
@@ -235,7 +225,7 @@ static void leg_threads(subject *s, qn_pool *const *pools, size_t n_pools)
   for (size_t k = 0; k < n_pools; k++) {
     const int threads = qn_pool_threads(pools[k]);
     s->c->exec.pool = pools[k];
-    if (launch(s->c, k ? POISON : OTHER_POISON) != QN_OK) {
+    if (qn_kernel_case_run(s->c, k ? POISON : OTHER_POISON) != QN_OK) {
       tell_status(s, "threads");
       return;
     }
@@ -261,7 +251,7 @@ static void leg_strided(subject *s)
   order.strided = true;
   order.keep = true;
   qn_status status = qn_kernel_case_create(&c, &order);
-  if (status == QN_OK) status = launch(c, POISON);
+  if (status == QN_OK) status = qn_kernel_case_run(c, POISON);
   if (status != QN_OK)
     tell_status(s, "strided inputs");
   else if (!qn_kernel_case_intact(c, why, sizeof why) ||
@@ -276,9 +266,7 @@ static void judge_gpu(subject *s, qn_kernel_case *c, const char *leg)
 {
   char why[512], note[160] = "";
   double worst = 0;
-  const int health = wanted_health(c, s);
-  bool right = qn_kernel_case_intact(c, why, sizeof why) && healthy(c, health, why, sizeof why) &&
-               (health || matches(c, s->reference, &worst, why, sizeof why));
+  bool right = is_right(c, s->reference, wanted_health(s), &worst, why, sizeof why);
   if (right && s->r->folder->same_bits && s->first[0])
     right = same_as_first(s, c, "on the processor it is", why, sizeof why);
   describe(s, worst, note, sizeof note);
@@ -297,7 +285,7 @@ static void leg_gpu(subject *s)
   order.keep = true;
   qn_status status = s->r->tuned ? qn_tuned_apply(s->r->folder, &order, text, sizeof text) : QN_OK;
   if (status == QN_OK) status = qn_kernel_case_create(&c, &order);
-  if (status == QN_OK) status = launch(c, POISON);
+  if (status == QN_OK) status = qn_kernel_case_run(c, POISON);
   if (status != QN_OK)
     tell_status(s, leg);
   else
@@ -315,10 +303,8 @@ static bool has_layout(const qn_folder *f)
 
 static bool make_reference(subject *s)
 {
-  if (!s->r->folder->reference.source || wanted_health(s->c, s)) return true;
-  qn_status status = qn_kernel_case_reference(s->c, &s->reference);
-  if (status == QN_OK) status = qn_kernel_case_launch(s->reference);
-  if (status == QN_OK) status = qn_kernel_case_fetch(s->reference);
+  if (!s->r->folder->reference.source || wanted_health(s)) return true;
+  const qn_status status = qn_kernel_case_reference(s->c, &s->reference);
   if (status != QN_OK) tell_status(s, "reference");
   return status == QN_OK;
 }

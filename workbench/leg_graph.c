@@ -8,8 +8,6 @@
 #include "device/cuda/driver.h"
 #include "workbench/subject.h"
 #include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
 
 typedef struct cu_graph_s *cu_graph;
 typedef struct cu_graph_exec_s *cu_graph_exec;
@@ -68,11 +66,8 @@ static void choose(graph *g)
   qn_op_defaults(op, g->setting.params, op->params_bytes);
   for (size_t k = 0; k < op->n_params; k++) {
     const qn_op_param *param = &op->params[k];
-    size_t last = 0;
     if (param->type == QN_PARAM_DEVICE_HYPER) g->setting.given |= 1u << k;
-    if (param->type != QN_PARAM_ENUM) continue;
-    for (const char *at = param->values; *at; at++) last += *at == '|';
-    qn_param_set(param, g->setting.params, (double)last);
+    if (param->type == QN_PARAM_ENUM) qn_param_set(param, g->setting.params, qn_param_most(param));
   }
 }
 

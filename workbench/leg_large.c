@@ -13,10 +13,8 @@
 static void last_values(const qn_op_info *op, qn_setting *s)
 {
   for (size_t k = 0; k < op->n_params; k++) {
-    size_t last = 0;
-    if (op->params[k].type != QN_PARAM_ENUM) continue;
-    for (const char *at = op->params[k].values; *at; at++) last += *at == '|';
-    qn_param_set(&op->params[k], s->params, (double)last);
+    const qn_op_param *param = &op->params[k];
+    if (param->type == QN_PARAM_ENUM) qn_param_set(param, s->params, qn_param_most(param));
   }
 }
 

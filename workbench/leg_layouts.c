@@ -9,7 +9,6 @@
 #include "op/launch_shape.h"
 #include "op/call.h"
 #include "workbench/subject.h"
-#include <stdio.h>
 #include <string.h>
 
 enum { GEOMETRIES = 90, TURNS = GEOMETRIES / QN_LAUNCH_KINDS, N_POOLS = 3 };

@@ -6,7 +6,6 @@
 #include "workbench/fill.h"
 #include "workbench/subject.h"
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { TEXT = 512 };

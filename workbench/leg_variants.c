@@ -6,7 +6,6 @@
 #include "core/core.h"
 #include "workbench/subject.h"
 #include <stdio.h>
-#include <string.h>
 
 /* A case being run: the candidate and the reference beside it. */
 typedef struct pair {

@@ -1,18 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* program.c - see program.h. */
 #include "workbench/program.h"
-#include "core/core.h"
+#include "workbench/sampler.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { STEP_MS = 5 };
+
+const char *qn_program_python(void)
+{
+  const char *python = getenv("QUERN_PYTHON");
+  return python && *python ? python : "python3";
+}
 
 void qn_program_close(int *file)
 {
@@ -21,14 +28,15 @@ void qn_program_close(int *file)
 }
 
 /* Between fork and exec: calls that are safe there alone. */
-static _Noreturn void become(const char *const *argv, int in, int out, int errors, int failure, pid_t parent)
+static _Noreturn void become(const char *const *argv, char *const *environment, int in, int out, int errors,
+                             int failure, pid_t parent)
 {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGPIPE, SIG_DFL);
   if (getppid() != parent) _exit(127);
   if (dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 && (errors < 0 || dup2(errors, STDERR_FILENO) >= 0))
-    execvp(argv[0], (char *const *)argv);
+    execvpe(argv[0], (char *const *)argv, environment ? environment : environ);
   const int why = errno;
   if (write(failure, &why, sizeof why) < 0) _exit(126);
   _exit(127);
@@ -47,7 +55,7 @@ static qn_status find_out(qn_program *program, const char *name, int failure)
   return qn_fail(QN_BAD_ARGUMENT, "%s cannot be run: %s", name, strerror(why));
 }
 
-qn_status qn_program_start(qn_program *program, const char *const *argv, int errors)
+qn_status qn_program_start(qn_program *program, const char *const *argv, char *const *environment, int errors)
 {
   int ends[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
   const pid_t parent = getpid();
@@ -56,7 +64,7 @@ qn_status qn_program_start(qn_program *program, const char *const *argv, int err
   for (int k = 0; k < 3; k++) made = made && !pipe2(ends[k], O_CLOEXEC);
   const pid_t pid = made ? fork() : -1;
   const int why = errno;
-  if (pid == 0) become(argv, ends[0][0], ends[1][1], errors, ends[2][1], parent);
+  if (pid == 0) become(argv, environment, ends[0][0], ends[1][1], errors, ends[2][1], parent);
   qn_program_close(&ends[0][0]);
   qn_program_close(&ends[1][1]);
   qn_program_close(&ends[2][1]);
@@ -74,6 +82,32 @@ qn_status qn_program_start(qn_program *program, const char *const *argv, int err
   qn_program_close(&ends[0][1]);
   qn_program_close(&ends[1][0]);
   return status;
+}
+
+bool qn_program_read(const qn_program *program, qn_text *text, size_t most)
+{
+  char part[16384];
+  while (text->length <= most && !text->failed) {
+    const ssize_t n = read(program->from, part, sizeof part);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return false;
+    if (n <= 0) return true;
+    qn_text_add_bytes(text, part, (size_t)n);
+  }
+  return true;
+}
+
+bool qn_program_read_all(const qn_program *program, qn_text *text, size_t most, double limit_s,
+                         const volatile int *stop)
+{
+  enum { POLL_MS = 100 };
+  struct pollfd ready = {.fd = program->from, .events = POLLIN};
+  const double until_ns = (double)qn_now_ns() + limit_s * 1e9;
+  while (!qn_program_read(program, text, most)) {
+    if ((stop && *stop) || (double)qn_now_ns() > until_ns) return false;
+    poll(&ready, 1, POLL_MS);
+  }
+  return true;
 }
 
 int qn_program_end(qn_program *program, int grace_ms, char said[QN_PROGRAM_SAID])

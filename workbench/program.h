@@ -3,9 +3,7 @@
  * its standard input and output. It ends with this process. */
 #ifndef QN_WORKBENCH_PROGRAM_H
 #define QN_WORKBENCH_PROGRAM_H
-#include "quern/status.h"
-#include <stdbool.h>
-#include <stddef.h>
+#include "core/core.h"
 #include <sys/types.h>
 
 enum { QN_PROGRAM_SAID = 80 };
@@ -15,9 +13,17 @@ typedef struct qn_program {
   int to, from; /* its standard input and output, neither blocks; -1: closed */
 } qn_program;
 
-/* argv[0] is looked for along PATH, argv ends with NULL. errors: where its standard error goes; -1: with ours. */
-qn_status qn_program_start(qn_program *program, const char *const *argv, int errors);
+/* The Python that has the package: QUERN_PYTHON, else python3. */
+const char *qn_program_python(void);
+/* argv[0] is looked for along PATH, argv ends with NULL. environment: NULL for ours. errors: where its standard error
+ * goes; -1: with ours. */
+qn_status qn_program_start(qn_program *program, const char *const *argv, char *const *environment, int errors);
 void qn_program_close(int *file); /* one of the two */
+/* Adds to text all that it has written. True: its output has ended, or text has more than `most` bytes. */
+bool qn_program_read(const qn_program *program, qn_text *text, size_t most);
+/* The same until it is true. False: so much time went by, or *stop was set (NULL: it cannot be). */
+bool qn_program_read_all(const qn_program *program, qn_text *text, size_t most, double limit_s,
+                         const volatile int *stop);
 /* Waits at most so long for its end, then ends its whole group. said: how it ended, "status 3" or "signal 9 (Killed)";
  * "" for status 0. Returns the status, -1 after a signal. */
 int qn_program_end(qn_program *program, int grace_ms, char said[QN_PROGRAM_SAID]);

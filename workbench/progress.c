@@ -4,7 +4,6 @@
 #include "workbench/term.h"
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 enum { REDRAW_NS = 100000000, LINE_BYTES = 512 };

@@ -5,7 +5,6 @@
 #include "workbench/table.h"
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { WORST = 5 };
 static const double slower = 0.97;

@@ -20,6 +20,13 @@
  * device's half microseconds. */
 json_t *qn_number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
+void qn_json_date(char date[32])
+{
+  const time_t now = time(NULL);
+  struct tm utc;
+  strftime(date, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+}
+
 static json_t *interval_of(double low, double high)
 {
   return json_pack("[o, o]", qn_number_or_null(low), qn_number_or_null(high));
@@ -145,9 +152,7 @@ static json_t *kernel_of(const qn_bench_subject *of)
 static json_t *line_of(const qn_bench *b)
 {
   char date[32];
-  time_t now = time(NULL);
-  struct tm utc;
-  strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+  qn_json_date(date);
   const qn_bench_subject *of = &b->of;
   const double elements = (double)of->elements;
   json_t *line = json_pack(
@@ -180,11 +185,20 @@ qn_status qn_line_append(const char *path, const char *text)
 }
 
 /* The caller's to free. Takes the line. */
-static qn_status text_of(json_t *line, char **text)
+static qn_status text_of(json_t *line, unsigned digits, char **text)
 {
-  *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
+  *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(digits)) : NULL;
   json_decref(line);
   return *text ? QN_OK : qn_fail(QN_NO_MEMORY, "the measurement did not fit into memory");
+}
+
+qn_status qn_json_append(const char *path, json_t *line, unsigned digits)
+{
+  char *text;
+  qn_try(text_of(line, digits, &text));
+  const qn_status status = qn_line_append(path, text);
+  free(text);
+  return status;
 }
 
 json_t *qn_json_shapes(const qn_workload *work)
@@ -207,7 +221,7 @@ qn_status qn_record_head(const qn_bench *bench, char **text)
   json_object_set_new(
       line, "flush_bytes",
       json_integer(bench->ask.hot ? 0 : (json_int_t)qn_flush_bytes(&bench->device, bench->ask.device.kind)));
-  return text_of(line, text);
+  return text_of(line, 12, text);
 }
 
 qn_status qn_record_ceilings(const qn_bench *bench, char **text)
@@ -215,14 +229,7 @@ qn_status qn_record_ceilings(const qn_bench *bench, char **text)
   json_t *line = json_object();
   add_ceilings(line, bench);
   json_object_set_new(line, "clocks", json_string(bench->clocks));
-  return text_of(line, text);
+  return text_of(line, 12, text);
 }
 
-qn_status qn_record_append(const char *path, const qn_bench *bench)
-{
-  char *text;
-  qn_try(text_of(line_of(bench), &text));
-  qn_status status = qn_line_append(path, text);
-  free(text);
-  return status;
-}
+qn_status qn_record_append(const char *path, const qn_bench *bench) { return qn_json_append(path, line_of(bench), 12); }

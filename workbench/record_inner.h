@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record_inner.h - parts of lines of JSON that record.c and figures.c both write. */
+/* record_inner.h - what lines of JSON of several kinds have in common. */
 #ifndef QN_WORKBENCH_RECORD_INNER_H
 #define QN_WORKBENCH_RECORD_INNER_H
 #include "quern/device.h"
@@ -7,6 +7,9 @@
 #include <jansson.h>
 
 json_t *qn_number_or_null(double x); /* null where it is not finite */
+void qn_json_date(char date[32]);    /* now: "2026-07-01T12:30:00Z" */
+/* The line, which is given away, behind what the file has; real numbers with so many digits. */
+qn_status qn_json_append(const char *path, json_t *line, unsigned digits);
 /* The device, its processor, the system, driver and compiler. */
 json_t *qn_json_machine(const qn_device_info *device);
 /* How every line begins behind its schema: date, version, commit, machine, build. */

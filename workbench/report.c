@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* report.c - see report.h. */
 #include "workbench/report.h"
+#include "workbench/svg.h"
 #include "workbench/stats.h"
 #include "workbench/table.h"
 #include <errno.h>
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 void qn_report_cell(qn_text *text, const char *s)
@@ -148,22 +148,6 @@ static qn_status read_whole(const char *path, qn_text *text)
   return text->failed ? qn_fail(QN_NO_MEMORY, "%s: it does not fit into memory", path) : QN_OK;
 }
 
-qn_status qn_report_write_file(const char *path, const qn_text *text)
-{
-  char beside[4096];
-  struct stat old;
-  if (snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid()) >= (int)sizeof beside)
-    return qn_fail(QN_BAD_ARGUMENT, "%.60s...: the path is too long", path);
-  FILE *file = fopen(beside, "we");
-  bool failed = !file || fwrite(text->at, 1, text->length, file) != text->length;
-  if (file && !stat(path, &old) && fchmod(fileno(file), old.st_mode & 07777)) failed = true;
-  if (file && fclose(file)) failed = true;
-  if (!failed && !rename(beside, path)) return QN_OK;
-  qn_status status = qn_fail(QN_IO_ERROR, "%s: it could not be written: %s", path, strerror(errno));
-  if (file) unlink(beside);
-  return status;
-}
-
 static qn_status splice(const char *path, const qn_text *whole, const qn_text *text, qn_text *out)
 {
   const char *from = whole->at ? strstr(whole->at, QN_REPORT_BEGIN) : NULL;
@@ -186,7 +170,7 @@ qn_status qn_report_insert(const char *path, const qn_text *text)
   qn_status status = text->failed ? qn_fail(QN_NO_MEMORY, "%s: the tables do not fit into memory", path) : QN_OK;
   if (status == QN_OK) status = read_whole(path, &whole);
   if (status == QN_OK) status = splice(path, &whole, text, &out);
-  if (status == QN_OK) status = qn_report_write_file(path, &out);
+  if (status == QN_OK) status = qn_text_write_file(path, &out);
   qn_text_free(&whole);
   qn_text_free(&out);
   return status;

@@ -32,6 +32,4 @@ void qn_report_method(qn_text *text, const qn_record *r);
 #define QN_REPORT_BEGIN "<!-- quern report: begin -->"
 #define QN_REPORT_END "<!-- quern report: end -->"
 qn_status qn_report_insert(const char *path, const qn_text *text);
-/* Writes a file whole or not at all. */
-qn_status qn_report_write_file(const char *path, const qn_text *text);
 #endif

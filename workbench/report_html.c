@@ -221,14 +221,13 @@ static void add_fates(qn_text *page, const qn_html_lines *lines)
 
 static void add_head(qn_text *page, const qn_html_lines *lines)
 {
-  qn_text_add(
-      page,
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
-      "script-src 'unsafe-inline'\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width\"><title>Verdicts</title>\n<style>\n%s</style>"
-      "</head><body>\n<h1>Verdicts</h1>\n<p class=\"faint\">%zu verdicts and %zu searches from %zu lines.</p>\n",
-      qn_page_sources[0].text, lines->n_verdicts, lines->n_searches, lines->lines);
+  qn_text_add(page,
+              "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+              "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+              "script-src 'unsafe-inline'\">\n"
+              "<meta name=\"viewport\" content=\"width=device-width\"><title>Verdicts</title>\n<style>\n%s</style>"
+              "</head><body>\n<h1>Verdicts</h1>\n<p class=\"faint\">Verdicts: %zu. Searches: %zu. Lines: %zu.</p>\n",
+              qn_page_sources[0].text, lines->n_verdicts, lines->n_searches, lines->lines);
   if (lines->malformed + lines->foreign == 0) return;
   qn_text_add(page,
               "<p class=\"warn\">%zu lines are malformed and %zu of another schema; the first: ", lines->malformed,
@@ -267,7 +266,7 @@ qn_status qn_html_write(const char *path, const qn_html_lines *lines)
   if (status == QN_OK) {
     add_page(&page, lines, means, n, order);
     status = page.failed ? qn_fail(QN_NO_MEMORY, "%s: the page does not fit into memory", path)
-                         : qn_report_write_file(path, &page);
+                         : qn_text_write_file(path, &page);
   }
   qn_release(means);
   qn_release(order);

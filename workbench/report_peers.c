@@ -5,7 +5,6 @@
 #include "workbench/stats.h"
 #include "workbench/table.h"
 #include <stdio.h>
-#include <string.h>
 
 /* The median of samples, as text; "-" where there are none. */
 static qn_amount median_of(const qn_record_series *s, bool brackets)

@@ -4,13 +4,13 @@
 #include "core/core.h"
 #include "workbench/build.h"
 #include "workbench/human.h"
+#include "workbench/record_inner.h"
 #include "workbench/term.h"
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* From data sheets: memory in GB/s, then 10^12 operations a second, matrix rates without sparsity. */
 static const struct nominal {
@@ -206,19 +206,12 @@ static json_t *rates_of(const qn_roofline *r)
 qn_status qn_roofline_append(const char *path, const qn_roofline *r)
 {
   char date[32];
-  time_t now = time(NULL);
-  struct tm utc;
-  strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+  qn_json_date(date);
   json_t *line =
       json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:o, s:o}", "schema", "quern roofline 1", "date", date, "commit",
                 qn_build_commit, "backend", qn_device_kind_name(r->device.kind), "device", r->info.name, "threads",
                 r->threads, "streams", sets_of(r), "operations_per_second", rates_of(r));
-  char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-  json_decref(line);
-  if (!text) return qn_fail(QN_NO_MEMORY, "%s: the roofline did not fit into memory", path);
-  qn_status status = qn_line_append(path, text);
-  free(text);
-  return status;
+  return qn_json_append(path, line, 9);
 }
 
 /* ---- the way back ---- */

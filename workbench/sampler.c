@@ -254,15 +254,11 @@ qn_status qn_stopwatch_create(qn_stopwatch **stopwatch, const qn_sampling *how)
   *stopwatch = qn_allocate_zero(1, sizeof **stopwatch);
   if (!*stopwatch) return qn_fail(QN_NO_MEMORY, "a stopwatch");
   const qn_status status = begin(*stopwatch, how, NULL, 0);
-  if (status != QN_OK) qn_stopwatch_destroy(stopwatch);
-  return status;
-}
-
-void qn_stopwatch_destroy(qn_stopwatch **stopwatch)
-{
-  if (*stopwatch) end(*stopwatch);
+  if (status == QN_OK) return QN_OK;
+  end(*stopwatch);
   qn_release(*stopwatch);
   *stopwatch = NULL;
+  return status;
 }
 
 qn_status qn_stopwatch_time(qn_stopwatch *stopwatch, qn_timed *runner, double *ns)

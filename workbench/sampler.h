@@ -53,7 +53,6 @@ qn_status qn_sample(const qn_sampling *how, qn_timed *runner, size_t n);
  * what it points to must outlive the stopwatch. */
 typedef struct qn_stopwatch qn_stopwatch;
 qn_status qn_stopwatch_create(qn_stopwatch **stopwatch, const qn_sampling *how);
-void qn_stopwatch_destroy(qn_stopwatch **stopwatch);
 qn_status qn_stopwatch_time(qn_stopwatch *stopwatch, qn_timed *runner, double *ns);
 
 int64_t qn_now_ns(void); /* CLOCK_MONOTONIC_RAW */

@@ -2,7 +2,6 @@
 /* sandbox_lock.c - the filter of system calls of sandbox.h: what stays open is what memory, locks, clocks, signals and
  * pipes that are open already need. */
 #include "workbench/sandbox.h"
-#include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -4,7 +4,6 @@
 #ifndef QN_WORKBENCH_SEARCH_H
 #define QN_WORKBENCH_SEARCH_H
 #include "quern/status.h"
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -2,6 +2,7 @@
 /* search_generator.c - see search_generator.h. */
 #include "workbench/search_generator.h"
 #include "workbench/sampler.h"
+#include "core/utf8.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -93,7 +94,7 @@ static void take_candidate(qn_generator *g, const json_t *message)
   const char *id = json_string_value(json_object_get(message, "id"));
   char why[600];
   snprintf(why, sizeof why, "%s", qn_last_error());
-  qn_search_mend(why);
+  qn_utf8_mend(why);
   qn_generator_send(
       g, json_pack("{s:s, s:s, s:s, s:s}", "type", "tell", "id", id ? id : "", "verdict", "malformed", "reason", why));
   mistake(g, ", line %zu: %s", g->lines, qn_last_error());
@@ -271,5 +272,10 @@ bool qn_generator_take(qn_generator *g, qn_search_candidate *c)
 qn_status qn_generator_start(qn_generator *g, const char *const *self)
 {
   const char *const alone[] = {g->command, NULL}, *const shell[] = {"/bin/sh", "-c", g->command, NULL};
-  return qn_program_start(&g->child, self ? self : strpbrk(g->command, " \t$&;|<>'\"") ? shell : alone, -1);
+  const bool shelled = strpbrk(g->command, " \t$&;|<>'\"");
+  const qn_status status = qn_program_start(&g->child, self ? self : shelled ? shell : alone, NULL, -1);
+  if (status != QN_BAD_ARGUMENT || self || strchr(g->command, '/')) return status;
+  return qn_fail(status, "%s cannot be run: it is neither space, mutate nor graph, nor a program on the PATH%s%s",
+                 g->command, access(g->command, F_OK) ? "" : "; the file here is ./",
+                 access(g->command, F_OK) ? "" : g->command);
 }

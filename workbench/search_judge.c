@@ -2,18 +2,18 @@
 /* search_judge.c - see search_judge.h. */
 #include "workbench/search_judge.h"
 #include "core/core.h"
+#include "core/utf8.h"
 #include "workbench/sampler.h"
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_TEXT = 16 << 20, PART = 65536, POLL_MS = 100 };
+enum { MOST_TEXT = 16 << 20 };
 
 /* ---- a line ---- */
 
@@ -29,7 +29,7 @@ static long line_of(const char *reason)
 
 static double number_of(const json_t *value) { return json_is_number(value) ? json_number_value(value) : NAN; }
 
-void qn_search_verdict_read(json_t *line, qn_search_verdict *v)
+static void read_verdict(json_t *line, qn_search_verdict *v)
 {
   static const char *const right[] = {"faster", "same", "slower", "unclear"};
   const char *word = json_string_value(json_object_get(line, "verdict"));
@@ -38,8 +38,8 @@ void qn_search_verdict_read(json_t *line, qn_search_verdict *v)
   *v = (qn_search_verdict){.speedup = NAN, .low = NAN, .text = json_incref(line)};
   snprintf(v->word, sizeof v->word, "%s", word ? word : "no verdict");
   snprintf(v->reason, sizeof v->reason, "%s", reason ? reason : "");
-  qn_search_mend(v->word);
-  qn_search_mend(v->reason);
+  qn_utf8_mend(v->word);
+  qn_utf8_mend(v->reason);
   v->line = line_of(v->reason);
   for (size_t k = 0; k < sizeof right / sizeof *right; k++) v->correct = v->correct || !strcmp(v->word, right[k]);
   v->judgeable = strcmp(v->word, "cannot be judged") != 0;
@@ -75,7 +75,7 @@ qn_status qn_search_judge_begin(const qn_search_bench *b, const char *candidate,
   *j = (qn_search_judging){.child = {0, -1, -1}, .began_ns = qn_now_ns()};
   const int errors = open(b->errors, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
   if (errors < 0) return qn_fail(QN_IO_ERROR, "%s: it could not be written: %s", b->errors, strerror(errno));
-  const qn_status status = qn_program_start(&j->child, b->judge ? another : ours, errors);
+  const qn_status status = qn_program_start(&j->child, b->judge ? another : ours, NULL, errors);
   close(errors);
   if (status == QN_OK) qn_program_close(&j->child.to);
   return status;
@@ -84,17 +84,7 @@ qn_status qn_search_judge_begin(const qn_search_bench *b, const char *candidate,
 bool qn_search_judge_read(const qn_search_bench *b, qn_search_judging *j)
 {
   if ((double)(qn_now_ns() - j->began_ns) * 1e-9 > b->limit_s) return true;
-  for (;;) {
-    char *more = qn_reallocate(j->text, j->n + PART + 1);
-    if (!more) return j->flooded = true;
-    j->text = more;
-    const ssize_t got = read(j->child.from, j->text + j->n, PART);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) return false;
-    if (got <= 0) return j->ended = true;
-    j->n += (size_t)got;
-    if (j->n > MOST_TEXT) return j->flooded = true;
-  }
+  return j->ended = qn_program_read(&j->child, &j->text, MOST_TEXT);
 }
 
 /* What it said last, in one line. */
@@ -128,22 +118,22 @@ static json_t *find_line(const char *text, size_t n)
 void qn_search_judge_end(const qn_search_bench *b, qn_search_judging *j, qn_search_verdict *v)
 {
   char said[QN_PROGRAM_SAID], errors[400] = "";
-  const bool late = !j->ended && !j->flooded;
-  json_t *line = late || j->flooded ? NULL : find_line(j->text, j->n);
-  qn_program_end(&j->child, j->ended ? 2000 : 0, said);
-  qn_search_verdict_read(line, v);
+  const bool flooded = j->text.failed || j->text.length > MOST_TEXT, whole = j->ended && !flooded;
+  json_t *line = whole ? find_line(j->text.at, j->text.length) : NULL;
+  qn_program_end(&j->child, whole ? 2000 : 0, said);
+  read_verdict(line, v);
   json_decref(line);
   if (!line) {
     read_errors(b->errors, errors, sizeof errors);
     snprintf(v->word, sizeof v->word, "no verdict");
-    if (late)
+    if (!j->ended)
       snprintf(v->reason, sizeof v->reason, "the judge was stopped after %g s", b->limit_s);
     else
       snprintf(v->reason, sizeof v->reason, "the judge gave no verdict%s%s%s%s", *said ? ", " : "", said,
                *errors ? ": " : "", errors);
   }
-  qn_search_mend(v->reason);
-  qn_release(j->text);
+  qn_utf8_mend(v->reason);
+  qn_text_free(&j->text);
   *j = (qn_search_judging){.child = {0, -1, -1}};
 }
 
@@ -152,11 +142,7 @@ qn_status qn_search_judge_run(const qn_search_bench *b, const char *candidate, c
 {
   qn_search_judging j;
   qn_try(qn_search_judge_begin(b, candidate, level, &j));
-  while (!*stop && !qn_search_judge_read(b, &j)) {
-    struct pollfd ready = {.fd = j.child.from, .events = POLLIN};
-    poll(&ready, 1, POLL_MS);
-  }
-  if (*stop) j.flooded = true;
+  j.ended = qn_program_read_all(&j.child, &j.text, MOST_TEXT, b->limit_s, stop);
   qn_search_judge_end(b, &j, v);
   if (*stop) *v->word = 0;
   return QN_OK;

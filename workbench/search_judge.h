@@ -15,8 +15,6 @@ typedef struct qn_search_verdict {
   json_t *text;        /* the judge's line; NULL: there was none */
 } qn_search_verdict;
 
-/* From a judge's line, which is borrowed. Close it in any case. */
-void qn_search_verdict_read(json_t *line, qn_search_verdict *verdict);
 void qn_search_verdict_close(qn_search_verdict *verdict);
 
 /* How a judge is called. */
@@ -32,9 +30,8 @@ typedef struct qn_search_bench {
 typedef struct qn_search_judging {
   qn_program child;
   int64_t began_ns;
-  char *text;
-  size_t n;
-  bool ended, flooded;
+  qn_text text;
+  bool ended; /* its output has, or there was too much of it */
 } qn_search_judging;
 
 /* level: of verification, "quick" or "full". */

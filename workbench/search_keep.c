@@ -3,13 +3,13 @@
 #include "workbench/search_keep.h"
 #include "core/core.h"
 #include "core/file.h"
+#include "workbench/record_inner.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { TRIED_MOST = 3 };
@@ -99,9 +99,7 @@ static qn_status write_entry(const char *folder, const json_t *entry)
 static qn_status keep(const qn_search_order *o, const json_t *line, const qn_search_verdict *v)
 {
   char date[32];
-  const time_t now = time(NULL);
-  struct tm utc;
-  strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+  qn_json_date(date);
   const json_t *workloads = json_object_get(json_object_get(o->problem->about, "kernel"), "workloads");
   json_t *entry = json_pack("{s:s, s:s, s:s, s:s, s:O, s:s, s:f, s:O}", "schema", schema, "date", date, "problem",
                             o->problem->path, "problem_hash", o->problem->hash, "who", o->store->who, "check", "full",

@@ -2,14 +2,14 @@
 /* search_message.c - what the search tells generators (docs/search-protocol.schema.json), from lines of its store. */
 #include "workbench/search_run.h"
 #include <math.h>
-#include <string.h>
 
 static void copy(json_t *to, const char *name, json_t *value)
 {
   if (value) json_object_set(to, name, value);
 }
 
-double qn_search_time_ns(const json_t *verdict)
+/* The median of the candidate's headline timer; NAN. */
+static double time_ns_of(const json_t *verdict)
 {
   const char *timer = json_string_value(json_object_get(verdict, "timer"));
   const json_t *timers = timer ? json_object_get(json_object_get(verdict, "timers"), timer) : NULL;
@@ -22,7 +22,7 @@ static void add_limit(json_t *message, const json_t *verdict)
 {
   static const char *const names[] = {"bound", "floor_ns", "distance", "headroom"};
   const json_t *roofline = json_object_get(verdict, "roofline");
-  const double ns = qn_search_time_ns(verdict);
+  const double ns = time_ns_of(verdict);
   if (isfinite(ns)) json_object_set_new(message, "time_ns", json_real(ns));
   for (size_t k = 0; k < sizeof names / sizeof *names; k++)
     copy(message, names[k], json_object_get(roofline, names[k]));

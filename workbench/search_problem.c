@@ -9,13 +9,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-enum { MOST_SOURCE = 4 << 20 };
 
 /* Its own ModelNew: the model again. */
 static const char own_model[] = "\n\nclass ModelNew(Model):\n    pass\n";
@@ -24,30 +21,12 @@ static const char own_model[] = "\n\nclass ModelNew(Model):\n    pass\n";
 
 static qn_status read_text(const char *path, json_t **text)
 {
-  struct stat is;
-  char *bytes = NULL;
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0 || fstat(file, &is)) {
-    if (file >= 0) close(file);
-    return qn_fail(QN_BAD_FILE, "%s: %s", path, strerror(errno));
-  }
-  qn_status status = QN_OK;
-  if (!S_ISREG(is.st_mode) || is.st_size > MOST_SOURCE)
-    status = qn_fail(QN_BAD_FILE, "%s: a file of at most %d bytes is wanted", path, MOST_SOURCE);
-  if (status == QN_OK) status = qn_try_allocate(&bytes, (size_t)is.st_size + 1, "a source");
-  if (status == QN_OK && !qn_read_all(file, bytes, (size_t)is.st_size))
-    status = qn_fail(QN_IO_ERROR, "%s: it cannot be read", path);
-  close(file);
-  if (status == QN_OK && !(*text = json_stringn(bytes, (size_t)is.st_size)))
-    status = qn_fail(QN_BAD_FILE, "%s: it is no text in UTF-8", path);
-  qn_release(bytes);
-  return status;
-}
-
-void qn_search_mend(char *text)
-{
-  for (size_t n; *text; text += n ? n : 1)
-    if (!(n = qn_utf8_bytes(text))) *text = '?';
+  char *whole;
+  size_t bytes;
+  qn_try(qn_body_read(path, path, &whole, &bytes));
+  *text = json_stringn(whole, bytes);
+  qn_release(whole);
+  return *text ? QN_OK : qn_fail(QN_BAD_FILE, "%s: it is no text in UTF-8", path);
 }
 
 static qn_status write_text(const char *path, const json_t *text)
@@ -59,12 +38,17 @@ static qn_status write_text(const char *path, const json_t *text)
   return wrote ? QN_OK : qn_fail(QN_IO_ERROR, "%s: it could not be written: %s", path, strerror(why));
 }
 
+void qn_search_hash(const char *text, char hash[QN_SEARCH_HASH])
+{
+  const qn_hash128 h = qn_hash(text, strlen(text));
+  snprintf(hash, QN_SEARCH_HASH, "%016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
+}
+
 static qn_status hash_json(const json_t *value, char hash[QN_SEARCH_HASH])
 {
   char *text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
   if (!text) return qn_fail(QN_NO_MEMORY, "the hash of a candidate");
-  const qn_hash128 h = qn_hash(text, strlen(text));
-  snprintf(hash, QN_SEARCH_HASH, "%016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
+  qn_search_hash(text, hash);
   free(text);
   return QN_OK;
 }
@@ -127,17 +111,13 @@ static qn_status open_model(qn_search_problem *p, const char *path)
   return QN_OK;
 }
 
-static bool is_op(const char *name)
-{
-  for (size_t k = 0; k < qn_op_count(); k++)
-    if (!strcmp(qn_op_at(k)->name, name)) return true;
-  return false;
-}
-
 static qn_status open_any(qn_search_problem *p, const char *path)
 {
   const size_t n = strlen(path);
-  p->kind = is_op(path) ? QN_PROBLEM_OP : n > 3 && !strcmp(path + n - 3, ".py") ? QN_PROBLEM_MODEL : QN_PROBLEM_KERNEL;
+  const qn_op_info *op;
+  p->kind = qn_op_find(path, &op) == QN_OK          ? QN_PROBLEM_OP
+            : n > 3 && !strcmp(path + n - 3, ".py") ? QN_PROBLEM_MODEL
+                                                    : QN_PROBLEM_KERNEL;
   if (p->kind == QN_PROBLEM_MODEL) return open_model(p, path);
   if (p->kind == QN_PROBLEM_KERNEL) return open_kernel(p, path);
   snprintf(p->name, sizeof p->name, "%s", path);
@@ -216,7 +196,7 @@ qn_status qn_search_candidate_read(const qn_search_problem *p, const json_t *mes
   snprintf(c->id, sizeof c->id, "%s", id);
   snprintf(c->kind, sizeof c->kind, "%s", kind);
   snprintf(c->note, sizeof c->note, "%.*s", (int)sizeof c->note - 1, note ? note : "");
-  qn_search_mend(c->note);
+  qn_utf8_mend(c->note);
   qn_try(take_content(message, kind, &c->content));
   return hash_json(c->content, c->hash);
 }

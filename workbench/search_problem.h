@@ -26,9 +26,7 @@ typedef struct qn_search_problem {
 qn_status qn_search_problem_open(qn_search_problem *problem, const char *path, const char *workload);
 void qn_search_problem_close(qn_search_problem *problem);
 
-/* Puts '?' in place of bytes that are no UTF-8: a text may be cut within a character. */
-void qn_search_mend(char *text);
-
+void qn_search_hash(const char *text, char hash[QN_SEARCH_HASH]);
 /* ---- candidates ---- */
 typedef struct qn_search_candidate {
   char id[128], note[400], kind[16], hash[QN_SEARCH_HASH];

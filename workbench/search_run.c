@@ -3,7 +3,6 @@
  * that it gave has been told. With our own generators the order of candidates depends on the seed alone. */
 #include "workbench/search_run.h"
 #include "workbench/sampler.h"
-#include <errno.h>
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
@@ -25,7 +24,7 @@ typedef struct search {
   qn_search_candidate at; /* in judgement where judging.child.pid */
 } search;
 
-void qn_search_say(void *order, const char *sentence)
+static void say(void *order, const char *sentence)
 {
   const qn_search_order *o = order;
   if (o->progress) qn_progress_hide(o->progress);
@@ -283,17 +282,19 @@ static qn_status judge_own(search *s)
 static qn_status start_generators(search *s)
 {
   const qn_search_order *o = s->order;
+  const char *const mutate[] = {o->bench->command, "search", "--generate-here", "mutate", NULL};
+  const char *const graph[] = {qn_program_python(), "-m", "quern.generators.graph", NULL};
   for (size_t k = 0; k < o->n_generators; k++) {
-    const bool ours = !strcmp(o->generator[k], "mutate");
-    const char *const self[] = {o->bench->command, "search", "--generate-here", o->generator[k], NULL};
+    const char *name = o->generator[k];
+    const char *const *ours = !strcmp(name, "mutate") ? mutate : !strcmp(name, "graph") ? graph : NULL;
     qn_generator *g = &s->generator[k];
-    *g = (qn_generator){.command = o->generator[k],
+    *g = (qn_generator){.command = name,
                         .number = k + 1,
                         .problem = o->problem,
-                        .say = qn_search_say,
+                        .say = say,
                         .user = (void *)(uintptr_t)o,
                         .child = {0, -1, -1}};
-    qn_try(qn_generator_start(g, ours ? self : NULL));
+    qn_try(qn_generator_start(g, ours));
     qn_generator_send(g, qn_search_message_problem(o, s->own, k + 1));
   }
   return QN_OK;
@@ -352,7 +353,7 @@ qn_status qn_search_go(const qn_search_order *order, qn_search_result *result)
   stop_generators(&s);
   if (s.judging.child.pid) {
     qn_program_end(&s.judging.child, 0, said);
-    qn_release(s.judging.text);
+    qn_text_free(&s.judging.text);
   }
   qn_search_candidate_close(&s.at);
   if (status == QN_OK) status = add_end(&s);

@@ -45,17 +45,12 @@ typedef struct qn_search_result {
 /* Refused where the problem itself cannot be judged. */
 qn_status qn_search_go(const qn_search_order *order, qn_search_result *result);
 
-/* A sentence on standard error, "quern search: ...", past the progress line. */
-void qn_search_say(void *order, const char *sentence);
-
 /* Where a line's candidate lies, as a judge takes it. */
 void qn_search_path(const qn_search_store *store, const json_t *line, char path[QN_SEARCH_PATH]);
 /* Over the baseline, which has 1; NAN where it is not correct. */
 double qn_search_speedup(const json_t *line);
 
 /* ---- search_message.c ---- */
-/* The median of the candidate's headline timer; NAN. */
-double qn_search_time_ns(const json_t *verdict);
 /* "problem", with what is known from judging it. */
 json_t *qn_search_message_problem(const qn_search_order *order, const json_t *own, size_t generator);
 /* "tell" from a candidate's line in the store. */

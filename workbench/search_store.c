@@ -48,10 +48,8 @@ static qn_status make_folders(char *path)
 
 /* ---- lines ---- */
 
-double qn_search_store_seconds(const qn_search_store *s)
-{
-  return s->spent_s + (double)(qn_now_ns() - s->began_ns) * 1e-9;
-}
+/* Of all runs with this seed, until now. */
+static double seconds_of(const qn_search_store *s) { return s->spent_s + (double)(qn_now_ns() - s->began_ns) * 1e-9; }
 
 const json_t *qn_search_store_find(const qn_search_store *s, const char *hash)
 {
@@ -71,7 +69,7 @@ qn_status qn_search_store_add(qn_search_store *s, const char *event, json_t *lin
   const json_t *hash = json_object_get(line, "hash");
   json_object_set_new(line, "schema", json_string(QN_SEARCH_SCHEMA));
   json_object_set_new(line, "event", json_string(event));
-  json_object_set_new(line, "seconds", json_real(qn_search_store_seconds(s)));
+  json_object_set_new(line, "seconds", json_real(seconds_of(s)));
   if (!strcmp(event, "candidate") && hash) json_object_set(s->known, json_string_value(hash), line);
   if (!strcmp(event, "selection")) note_selection(s, line);
   char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9));

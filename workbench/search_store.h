@@ -28,7 +28,6 @@ void qn_search_store_close(qn_search_store *store);
 /* The problem's folder in root, made or not. */
 qn_status qn_search_store_folder(const char *root, const qn_search_problem *problem, char folder[QN_SEARCH_PATH - 256]);
 
-double qn_search_store_seconds(const qn_search_store *store); /* of all runs with this seed, until now */
 /* Appends an event; line is given away, and gets what every line has. One of a candidate is known from then on. */
 qn_status qn_search_store_add(qn_search_store *store, const char *event, json_t *line);
 /* The line of a candidate with this content, or NULL. */

@@ -20,8 +20,19 @@ static qn_status find(const qn_op_info *op, const char *name, size_t length, con
     if (k < MOST_PARAMS) names[k] = (*param)->name;
   }
   if (length < sizeof word) memcpy(word, name, length);
-  const char *near = qn_nearest(word, names);
-  return qn_fail(QN_BAD_ARGUMENT, "%s has no parameter %.*s%s%s%s", op->name, (int)length, name,
+  return qn_fail(QN_BAD_ARGUMENT, "%s has no parameter %.*s%s", op->name, (int)length, name, qn_suggest(word, names));
+}
+
+static qn_status fail_enum(const qn_op_info *op, const qn_op_param *param, const char *value)
+{
+  enum { MOST_VALUES = 16 };
+  char words[256], *rest = NULL;
+  const char *names[MOST_VALUES + 1] = {NULL};
+  size_t n = 0;
+  snprintf(words, sizeof words, "%s", param->values);
+  for (char *at = strtok_r(words, "|", &rest); at && n < MOST_VALUES; at = strtok_r(NULL, "|", &rest)) names[n++] = at;
+  const char *near = qn_nearest(value, names);
+  return qn_fail(QN_BAD_ARGUMENT, "%s: %s is \"%s\"; it can be %s%s%s%s", op->name, param->name, value, param->values,
                  near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
@@ -36,7 +47,7 @@ static qn_status set_enum(const qn_op_info *op, const qn_op_param *param, const 
     }
     at = at[length] ? at + length + 1 : NULL;
   }
-  return qn_fail(QN_BAD_ARGUMENT, "%s: %s is \"%s\"; it can be %s", op->name, param->name, value, param->values);
+  return fail_enum(op, param, value);
 }
 
 qn_status qn_settings_read(const qn_op_info *op, void *params, const char *text)

@@ -6,7 +6,6 @@
 #ifndef QN_WORKBENCH_STATS_H
 #define QN_WORKBENCH_STATS_H
 #include "quern/status.h"
-#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct qn_summary {

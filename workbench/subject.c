@@ -8,7 +8,6 @@
 #include "workbench/fill.h"
 #include "workbench/settings.h"
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 uint64_t qn_subject_elements(const qn_subject *d)

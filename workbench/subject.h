@@ -227,8 +227,6 @@ bool qn_subject_untouched(const qn_subject *subject, char *wrong, size_t bytes);
 /* Of an element-wise op that says bits, those; else as near as its class says, in the oracle's units. Guards and what
  * is only read in any case. */
 bool qn_subject_agree(const qn_subject *got, const qn_subject *want, char *wrong, size_t bytes);
-/* "0x3f800000 (1)" */
-void qn_subject_number_text(qn_dtype dtype, const void *at, char text[48]);
 /* An element as it was fetched, the number that it must be, and what is read there before the step, of `was`. */
 void qn_subject_tell(const qn_subject *subject, const qn_subject *was, size_t role, size_t tensor, size_t element,
                      const void *want, char *wrong, size_t bytes);
@@ -241,7 +239,6 @@ qn_status qn_subject_arrange(qn_subject *subject, size_t kind); /* subject_arran
 qn_status qn_subject_point(qn_subject *subject); /* what params point to */
 void qn_subject_take_setting(qn_subject *subject, const qn_setting *setting);
 void qn_subject_call_params(const qn_subject *subject, unsigned char params[QN_SUBJECT_PARAMS]);
-bool qn_subject_is_given(const qn_subject *subject, qn_param_type type);
 /* subject_run.c */
 qn_status qn_subject_cut_up(qn_subject *subject);
 qn_status qn_subject_move(qn_subject *subject);

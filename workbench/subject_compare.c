@@ -168,7 +168,7 @@ bool qn_subject_right(const qn_subject *d, char *wrong, size_t bytes, uint64_t *
   return true;
 }
 
-void qn_subject_number_text(qn_dtype dtype, const void *at, char text[48])
+static void number_text(qn_dtype dtype, const void *at, char text[48])
 {
   snprintf(text, 48, "0x%0*llx (%.9g)", (int)(2 * qn_dtype_bytes(dtype)), (unsigned long long)qn_number_bits(dtype, at),
            qn_number_load(dtype, at));
@@ -182,7 +182,7 @@ static void tell_inputs(const qn_subject *d, size_t k, size_t i, size_t elements
     const qn_subject_role *role = &d->role[r];
     char text[48];
     if (!(role->access & QN_READ) || k >= role->n || role->place[k].elements != elements) continue;
-    qn_subject_number_text(role->dtype, role->before + qn_subject_at(d, r, k, i), text);
+    number_text(role->dtype, role->before + qn_subject_at(d, r, k, i), text);
     used += (size_t)snprintf(wrong + used, bytes - used, "%s %s %s",
                              r ? "" : "\nbefore the step, there:", name_of(d, r), text);
   }
@@ -193,8 +193,8 @@ void qn_subject_tell(const qn_subject *a, const qn_subject *was, size_t r, size_
 {
   const qn_subject_role *role = &a->role[r];
   char is[48], must[48];
-  qn_subject_number_text(role->dtype, role->after + qn_subject_at(a, r, k, i), is);
-  qn_subject_number_text(role->dtype, want, must);
+  number_text(role->dtype, role->after + qn_subject_at(a, r, k, i), is);
+  number_text(role->dtype, want, must);
   snprintf(wrong, bytes, "%s[%zu], element %zu of %zu, is %s, it must be %s", name_of(a, r), k, i,
            role->place[k].elements, is, must);
   tell_inputs(was, k, i, role->place[k].elements, wrong, bytes);

@@ -15,7 +15,7 @@ static bool is_device(qn_param_type type)
          type == QN_PARAM_DEVICE_F32S;
 }
 
-bool qn_subject_is_given(const qn_subject *d, qn_param_type type)
+static bool is_given(const qn_subject *d, qn_param_type type)
 {
   for (size_t k = 0; k < d->op->info.n_params; k++)
     if (param_of(d, k)->type == type && d->given.given >> k & 1) return true;
@@ -135,7 +135,7 @@ static qn_status point(qn_subject *d, size_t k)
 qn_status qn_subject_point(qn_subject *d)
 {
   qn_require(d->op->info.n_params <= QN_PARAMS_MOST, "%s: its params are too many for a check", d->op->info.name);
-  d->hyper = qn_subject_is_given(d, QN_PARAM_DEVICE_HYPER);
+  d->hyper = is_given(d, QN_PARAM_DEVICE_HYPER);
   for (size_t k = 0; k < d->op->info.n_params; k++)
     if (is_wanted(d, k)) qn_try(point(d, k));
   return QN_OK;
@@ -146,7 +146,7 @@ void qn_subject_call_params(const qn_subject *d, unsigned char params[QN_SUBJECT
 {
   static const double bad = -12345.5; /* as a whole number it is a large one */
   memcpy(params, d->params, QN_SUBJECT_PARAMS);
-  if (!qn_subject_is_given(d, QN_PARAM_DEVICE_HYPER)) return;
+  if (!is_given(d, QN_PARAM_DEVICE_HYPER)) return;
   for (size_t k = 0; k < d->op->info.n_params; k++)
     if (param_of(d, k)->hyper_offset) memcpy(params + param_of(d, k)->offset, &bad, sizeof bad);
 }

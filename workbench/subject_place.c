@@ -3,8 +3,6 @@
  * alignment that is asked for, at walls. */
 #include "core/core.h"
 #include "workbench/subject.h"
-#include <stdio.h>
-#include <string.h>
 
 const char *qn_alignment_name(qn_alignment alignment)
 {
@@ -20,8 +18,10 @@ static qn_status find_shape(const qn_subject *d, size_t r, size_t k, qn_subject_
 {
   const qn_op_info *info = &d->op->info;
   if (d->list && !r) return QN_OK;
-  if (d->list)
-    return qn_op_role_shape(info, r, d->n, d->role[0].place[k].ndim, d->role[0].place[k].shape, &p->ndim, p->shape);
+  if (d->list) {
+    const qn_call call = {.op = d->op, .params = d->params, .n = d->n};
+    return qn_role_shape_of(&call, r, d->role[0].place[k].ndim, d->role[0].place[k].shape, &p->ndim, p->shape);
+  }
   const qn_shape_rule *rule = qn_subject_rule(d, r);
   for (unsigned j = 0; j < rule->n; j++) {
     const qn_role_part *part = &rule->part[j];

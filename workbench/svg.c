@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 double qn_svg_tidy_step(double range)
@@ -109,24 +110,28 @@ void qn_svg_into(qn_svg *svg, qn_text *page)
   qn_text_free(&svg->text);
 }
 
+qn_status qn_text_write_file(const char *path, const qn_text *text)
+{
+  char beside[4096];
+  struct stat old;
+  if (snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid()) >= (int)sizeof beside)
+    return qn_fail(QN_BAD_ARGUMENT, "%.60s...: the path is too long", path);
+  FILE *file = fopen(beside, "we");
+  const bool failed = !file || fwrite(text->at, 1, text->length, file) != text->length;
+  int why = failed ? errno : 0; /* the first reason: later calls set another */
+  if (file && !stat(path, &old) && fchmod(fileno(file), old.st_mode & 07777) && !why) why = errno;
+  if (file && fclose(file) && !why) why = errno;
+  if (!why && !rename(beside, path)) return QN_OK;
+  qn_status status = qn_fail(QN_IO_ERROR, "%s: it could not be written: %s", path, strerror(why ? why : errno));
+  if (file) unlink(beside);
+  return status;
+}
+
 qn_status qn_svg_end(qn_svg *svg, const char *path)
 {
   qn_text_add(&svg->text, "</svg>\n");
-  char beside[4096];
-  qn_status status = QN_OK;
-  if (svg->text.failed) status = qn_fail(QN_NO_MEMORY, "%s: the picture did not fit into memory", path);
-  if (status == QN_OK && snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid()) >= (int)sizeof beside)
-    status = qn_fail(QN_BAD_ARGUMENT, "%.60s...: the path is too long", path);
-  if (status == QN_OK) {
-    FILE *file = fopen(beside, "we");
-    bool failed = !file || fwrite(svg->text.at, 1, svg->text.length, file) != svg->text.length;
-    if (file && fclose(file)) failed = true;
-    if (!failed && rename(beside, path)) failed = true;
-    if (failed) {
-      status = qn_fail(QN_IO_ERROR, "%s: the picture could not be written: %s", path, strerror(errno));
-      if (file) unlink(beside);
-    }
-  }
+  const qn_status status = svg->text.failed ? qn_fail(QN_NO_MEMORY, "%s: the picture did not fit into memory", path)
+                                            : qn_text_write_file(path, &svg->text);
   qn_text_free(&svg->text);
   return status;
 }

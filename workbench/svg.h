@@ -43,6 +43,8 @@ void qn_svg_group(qn_svg *svg, const char *hover);
 void qn_svg_group_end(qn_svg *svg);
 /* Any text, safe between elements of XML or HTML and in a quoted attribute. */
 void qn_text_add_escaped(qn_text *text, const char *s);
+/* Writes a file whole or not at all. */
+qn_status qn_text_write_file(const char *path, const qn_text *text);
 /* The picture as an element of a page; frees it. */
 void qn_svg_into(qn_svg *svg, qn_text *page);
 /* Writes the file whole or not at all, and frees the picture. */

@@ -6,7 +6,6 @@
 #include "workbench/term.h"
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 qn_amount qn_grouped(uint64_t n)
 {

@@ -12,7 +12,7 @@ bool qn_term_is(FILE *stream)
   return term && *term && strcmp(term, "dumb") && isatty(fileno(stream));
 }
 
-bool qn_term_colours(FILE *stream)
+static bool has_colours(FILE *stream)
 {
   const char *no = getenv("NO_COLOR"); /* no-color.org: present and not empty */
   return !(no && *no) && qn_term_is(stream);
@@ -24,7 +24,7 @@ const char *qn_term_colour(FILE *stream, qn_colour colour)
       [QN_PLAIN] = "\033[0m",  [QN_BOLD] = "\033[1m",    [QN_DIM] = "\033[2m",   [QN_RED] = "\033[31m",
       [QN_GREEN] = "\033[32m", [QN_YELLOW] = "\033[33m", [QN_CYAN] = "\033[36m",
   };
-  return qn_term_colours(stream) ? escapes[colour] : "";
+  return has_colours(stream) ? escapes[colour] : "";
 }
 
 int qn_term_width(FILE *stream)

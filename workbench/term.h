@@ -8,8 +8,7 @@
 
 typedef enum qn_colour { QN_PLAIN, QN_BOLD, QN_DIM, QN_RED, QN_GREEN, QN_YELLOW, QN_CYAN } qn_colour;
 
-bool qn_term_is(FILE *stream);      /* a terminal that understands \r and escapes */
-bool qn_term_colours(FILE *stream); /* and colours are wanted */
+bool qn_term_is(FILE *stream); /* a terminal that understands \r and escapes */
 /* The escape that turns the colour on (QN_PLAIN: all off), or "" where there are none:
  * `printf("%sok%s\n", qn_term_colour(stdout, QN_GREEN), qn_term_colour(stdout, QN_PLAIN))` */
 const char *qn_term_colour(FILE *stream, qn_colour colour);

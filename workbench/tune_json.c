@@ -5,6 +5,7 @@
 #include "core/core.h"
 #include "quern/device.h"
 #include "workbench/build.h"
+#include "workbench/record_inner.h"
 #include "workbench/tune.h"
 #include <math.h>
 #include <stdio.h>
@@ -15,13 +16,6 @@
 static json_t *measurement(const char *name, double value, const char *unit)
 {
   return json_pack("{s:s, s:o, s:s}", "name", name, "value", json_real(isfinite(value) ? value : 0), "unit", unit);
-}
-
-static void now(char text[32])
-{
-  const time_t at = time(NULL);
-  struct tm utc;
-  strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &utc));
 }
 
 static json_t *measurements_of(const qn_tune_result *r)
@@ -39,7 +33,7 @@ static json_t *measurements_of(const qn_tune_result *r)
 void qn_tune_json_add(json_t *results, json_t *configuration, const qn_tune_result *r)
 {
   char when[32];
-  now(when);
+  qn_json_date(when);
   json_t *runtimes = json_array();
   for (size_t k = 0; k < r->n; k++) json_array_append_new(runtimes, json_real(r->runtimes_ns[k] * 1e-6));
   json_t *result =
@@ -60,7 +54,7 @@ qn_status qn_tune_json_write(const char *path, qn_device device, json_t *results
     fprintf(stderr, "quern tune: nothing was timed; %s is left as it is\n", path);
     return QN_OK;
   }
-  now(when);
+  qn_json_date(when);
   qn_status status = qn_device_query(device, &info);
   if (status == QN_OK) status = qn_device_arch(device, &arch);
   json_t *all =
@@ -79,7 +73,7 @@ static json_t *record_of(const qn_tune_order *o, const char *op, const qn_tune_o
                          const char *device, const char *arch)
 {
   char when[32];
-  now(when);
+  qn_json_date(when);
   return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
                    "schema", "quern tune 1", "date", when, "version", qn_version(), "commit", qn_build_commit, "device",
                    device, "architecture", arch, "op", *op ? op : "all", "strategy", qn_strategy_name(o->strategy),
@@ -96,12 +90,5 @@ qn_status qn_tune_json_record(const char *path, qn_device device, const qn_tune_
   qn_arch arch = {.size = sizeof arch};
   qn_try(qn_device_query(device, &info));
   qn_try(qn_device_arch(device, &arch));
-  json_t *line = record_of(order, op, outcome, seconds, info.name, arch.name);
-  char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
-  FILE *file = text ? fopen(path, "a") : NULL;
-  const bool wrote = file && fprintf(file, "%s\n", text) > 0;
-  const bool closed = file && !fclose(file);
-  free(text);
-  json_decref(line);
-  return wrote && closed ? QN_OK : qn_fail(QN_IO_ERROR, "%s could not be written", path);
+  return qn_json_append(path, record_of(order, op, outcome, seconds, info.name, arch.name), 6);
 }

@@ -6,7 +6,6 @@
 #include "quern/device.h"
 #include "workbench/subject.h"
 #include "workbench/tune.h"
-#include <math.h>
 #include <string.h>
 
 enum { LOOSEST = 2 };

@@ -15,7 +15,7 @@ void qn_walled_add(qn_walled *w, size_t at)
   if (w->n < QN_WALLS_MOST) w->at[w->n++] = at;
 }
 
-qn_status qn_walled_allocate(const qn_walled *w, void **memory)
+static qn_status allocate(const qn_walled *w, void **memory)
 {
   if (!has_walls(w)) return qn_memory_allocate(w->device, w->bytes, memory);
   void *at = mmap(NULL, w->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -23,7 +23,7 @@ qn_status qn_walled_allocate(const qn_walled *w, void **memory)
   return *memory ? QN_OK : qn_fail(QN_NO_MEMORY, "no memory for %zu bytes with walls", w->bytes);
 }
 
-void qn_walled_release(const qn_walled *w, void *memory)
+static void release(const qn_walled *w, void *memory)
 {
   if (!has_walls(w))
     (void)qn_memory_release(w->device, memory);
@@ -36,9 +36,6 @@ static void protect(const qn_walled *w, void *memory, int how)
   for (size_t k = 0; k < w->n && has_walls(w) && memory; k++) mprotect((char *)memory + w->at[k], QN_WALL, how);
 }
 
-void qn_walled_raise(const qn_walled *w, void *memory) { protect(w, memory, PROT_NONE); }
-void qn_walled_lower(const qn_walled *w, void *memory) { protect(w, memory, PROT_READ | PROT_WRITE); }
-
 qn_status qn_fence_create(qn_device device, bool fenced, size_t bytes, qn_fence *f)
 {
   const size_t whole = (bytes + QN_WALL - 1) / QN_WALL * QN_WALL;
@@ -46,17 +43,17 @@ qn_status qn_fence_create(qn_device device, bool fenced, size_t bytes, qn_fence 
   f->walled.device = device;
   f->walled.bytes = behind ? whole + QN_WALL : bytes;
   if (behind) qn_walled_add(&f->walled, whole);
-  qn_try(qn_walled_allocate(&f->walled, &f->block));
+  qn_try(allocate(&f->walled, &f->block));
   f->memory = (char *)f->block + (behind ? whole - bytes : 0);
   qn_fence_raise(f);
   return QN_OK;
 }
 
-void qn_fence_raise(const qn_fence *f) { qn_walled_raise(&f->walled, f->block); }
-void qn_fence_lower(const qn_fence *f) { qn_walled_lower(&f->walled, f->block); }
+void qn_fence_raise(const qn_fence *f) { protect(&f->walled, f->block, PROT_NONE); }
+void qn_fence_lower(const qn_fence *f) { protect(&f->walled, f->block, PROT_READ | PROT_WRITE); }
 
 void qn_fence_destroy(qn_fence *f)
 {
-  if (f->block) qn_walled_release(&f->walled, f->block);
+  if (f->block) release(&f->walled, f->block);
   *f = (qn_fence){.memory = NULL};
 }

@@ -17,12 +17,6 @@ typedef struct qn_walled {
 
 /* Says that there is to be a wall; more than QN_WALLS_MOST are not made. */
 void qn_walled_add(qn_walled *walled, size_t at);
-/* Memory of walled->bytes with none of the walls up. */
-qn_status qn_walled_allocate(const qn_walled *walled, void **memory);
-void qn_walled_release(const qn_walled *walled, void *memory);
-/* Between these nobody touches the walls. */
-void qn_walled_raise(const qn_walled *walled, void *memory);
-void qn_walled_lower(const qn_walled *walled, void *memory);
 
 /* Memory with walls in it, or whose last byte stands before a wall that stays; not fenced, or of a GPU: ordinary. */
 typedef struct qn_fence {

@@ -19,9 +19,13 @@ extern "C" {
 enum { QN_LOPT_MOST_DIMENSIONS = 5 };
 typedef enum qn_lopt_state { QN_LOPT_STATE_M, QN_LOPT_STATE_V, QN_LOPT_STATE_ROW, QN_LOPT_STATE_COLUMN } qn_lopt_state;
 
-/* Which of two equal dimensions counts as the larger: the later one; or, as VeLO's weights want it, the earlier one of
- * the two largest where these are equal, but for tensors of four dimensions whose first two they are. */
-typedef enum qn_lopt_ties { QN_LOPT_TIES_LATER, QN_LOPT_TIES_VELO } qn_lopt_ties;
+/* Which of two equal dimensions counts as the larger:
+ *     LATER  the later one
+ *     VELO   the same, but the two largest change places where they are equal, unless they are the first two of four
+ *     JAX    the later one of JAX's layout, where torch's (outputs, inputs, places) is (places, inputs, outputs): the
+ *            dimensions in the order 2, 3 ... 1, 0
+ * Where a step's params have `ties` 0, PyLO's choice, it is LATER, of velo VELO; where they have 1 it is JAX. */
+typedef enum qn_lopt_ties { QN_LOPT_TIES_LATER, QN_LOPT_TIES_VELO, QN_LOPT_TIES_JAX } qn_lopt_ties;
 
 /* d[0] and d[1], or -1 and -1. ndim from 0 to QN_LOPT_MOST_DIMENSIONS. */
 QN_API qn_status qn_lopt_factored(qn_lopt_ties ties, int ndim, const int64_t *shape, int d[2]);

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ctypes import Structure, byref, sizeof
 from typing import Any
 
-from . import _abi, _lopt_abi, _lopt_weights, _ops, _streams
+from . import _abi, _lopt_abi, _lopt_weights, _names, _ops, _streams
 from ._lopt_abi import lib
 from ._tensors import Tensors
 
@@ -29,10 +29,11 @@ class Family:
     """One learned optimizer, as its op's description has it. title: the class's name, with which sentences begin;
     weights: by the keyword, their kind; shipped: the path of
     weights that come with quern, or None; options: by the keyword, the params that it fills; defaults: by the keyword,
-    None where it must be given; state: roles of a tensor's state; shared: roles of the whole list (of VeLO)."""
+    None where it must be given; ties: by the option's word, which of equal dimensions is the larger; state: roles of a
+    tensor's state; shared: roles of the whole list (of VeLO)."""
 
     def __init__(self, title: str, op: str, ties: int) -> None:
-        self.title, self.ties = title, ties
+        self.title, self.ties = title, {"pylo": ties, "jax": _lopt_abi.TIES_JAX}
         self.op = _ops.op(op)
         self.weights: dict[str, int] = {}
         self.options: dict[str, list[_ops.Param]] = {}
@@ -239,7 +240,11 @@ def _value(title: str, param: _ops.Param, value: object) -> float | int:
         return _flag(title, name, value)
     if param.type == _abi.PARAM_ENUM:
         if value not in param.values:
-            raise ValueError(f"{title}: {name} is {value!r}, it must be one of {', '.join(map(repr, param.values))}")
+            near = _names.nearest(value, param.values) if isinstance(value, str) else None
+            raise ValueError(
+                f"{title}: {name} is {value!r}, it must be one of {', '.join(map(repr, param.values))}"
+                + (f"; did you mean {near!r}?" if near else "")
+            )
         return param.values.index(value)  # type: ignore[arg-type]
     if param.type == _abi.PARAM_U64:
         if value is None:
@@ -354,14 +359,31 @@ def role_shape(family: Family, role: _ops.Role, n: int, shape: Sequence[int]) ->
     return tuple(made[: ndim.value])
 
 
-def state_shapes(family: Family, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+def state_shapes(family: Family, ties: int, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """The shapes of a parameter's state, in the order of STATE."""
-    return _state_shapes(family, tuple(shape))
+    return _state_shapes(family, ties, tuple(shape))
 
 
 @functools.lru_cache(4096)
-def _state_shapes(family: Family, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    return tuple(role_shape(family, role, 1, shape) for role in family.state)
+def _state_shapes(family: Family, ties: int, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    if len(shape) < 2:  # nothing is factored: as the op's description has it
+        return tuple(role_shape(family, role, 1, shape) for role in family.state)
+    extents, ndim, made = array("q", shape), ctypes.c_int(), (ctypes.c_int64 * _abi.MAX_NDIM)()
+    shapes = []
+    for entry in range(len(STATE)):
+        lib.qn_lopt_state_shape(ties, entry, len(shape), extents.buffer_info()[0], byref(ndim), made)
+        shapes.append(tuple(made[: ndim.value]))
+    return tuple(shapes)
+
+
+def check_ties(title: str, what: str, said: object, ties: str) -> None:
+    """ValueError where a state that is loaded was made under other ties; those of old had no such word."""
+    made = SMALL_FC.defaults["ties"] if said is None else said
+    if made != ties:
+        raise ValueError(
+            f"{title}: {what} was made with ties={made!r}, and the optimizer has ties={ties!r}: of equal dimensions "
+            f"its means are along others; make the optimizer with ties={made!r}"
+        )
 
 
 def factored(ties: int, shape: Sequence[int]) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from ._abi import STATUS, Device
 
 MOST_DIMENSIONS = 5  # QN_LOPT_MOST_DIMENSIONS
 SMALL_FC, VELO_MLP, VELO_RNN, CELO2_MLP = range(4)  # qn_lopt_weights
-TIES_LATER, TIES_VELO = range(2)  # qn_lopt_ties
+TIES_LATER, TIES_VELO, TIES_JAX = range(3)  # qn_lopt_ties
 LOSS_SKIPPED = 21  # of VeLO's loss_buffer: the number of steps that were skipped (quern/velo.h)
 DRIVER_ERROR = 8  # QN_DRIVER_ERROR
 # The status, of the user's pointer, the call's qn_exec, and the numbers and how many they are.
@@ -36,6 +36,7 @@ class Shards(Structure):
 
 PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "qn_lopt_factored": (STATUS, [c_int, c_int, c_void_p, c_void_p]),
+    "qn_lopt_state_shape": (STATUS, [c_int, c_int, c_int, c_void_p, POINTER(c_int), c_void_p]),
     "qn_lopt_weights_read": (STATUS, [c_int, c_char_p, c_void_p, c_size_t]),
     "qn_lopt_weight_at": (STATUS, [c_int, c_size_t, POINTER(Weight)]),
     "qn_memory_write": (STATUS, [Device, c_void_p, c_void_p, c_void_p, c_size_t]),

@@ -62,11 +62,17 @@ def _copied(value):
     return numpy.array(value)
 
 
+def _plain(value):
+    """A number or a word, also as numpy.load gives it back."""
+    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+
+
 class Learned:
     """What the optimizers share. A derived class says which family it is, and has the constructor."""
 
     _family: _lopt.Family
     lr_scale: Any
+    ties: str
     clip_grad: Any  # of ELO alone
 
     def _made(self, shapes, weights: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -100,6 +106,11 @@ class Learned:
         if "steps" in self.__dict__ and not name.startswith("_") and not hasattr(self, name):
             known = ", ".join(sorted(vars(self).keys() & {*self._family.defaults, "clip_grad", "lr_scale"}))
             raise AttributeError(f"{self._family.title}: there is no option {name!r}; there are {known}")
+        if name == "ties" and "steps" in self.__dict__ and value != self.ties:
+            raise ValueError(
+                f"{self._family.title}: ties is {self.ties!r} and cannot change, because the state is of it: make "
+                "another optimizer"
+            )
         super().__setattr__(name, value)
 
     def _options(self) -> dict[str, Any]:
@@ -113,15 +124,15 @@ class Learned:
         return self.shapes[k]
 
     # ---- state ----
-    @property
-    def _state_shapes(self) -> list[tuple[tuple[int, ...], ...]]:
-        return [_lopt.state_shapes(self._family, self._told(k)) for k in range(len(self.shapes))]
+    def _state_shapes(self, k: int) -> tuple[tuple[int, ...], ...]:
+        """Of array k, in the order of STATE."""
+        return _lopt.state_shapes(self._family, self._family.ties[self.ties], self._told(k))
 
     def state_dict(self) -> dict[str, Any]:
-        """{"step": steps taken, "weights_checksum": of the network's weights, "exp_avg.0": array, "exp_avg_sq.0": ...,
-        "exp_avg_sq_r.0": ..., "exp_avg_sq_c.0": ..., "exp_avg.1": ...}: the arrays themselves, in the library of the
-        parameters, which the next step changes. Before the first step there are none."""
-        made: dict[str, Any] = {"step": self.steps, _lopt_weights.CHECKSUM: self._checksum}
+        """{"step": steps taken, "ties": the option, "weights_checksum": of the network's weights, "exp_avg.0": array,
+        "exp_avg_sq.0": ..., "exp_avg_sq_r.0": ..., "exp_avg_sq_c.0": ..., "exp_avg.1": ...}: the arrays themselves, in
+        the library of the parameters, which the next step changes. Before the first step there are none."""
+        made: dict[str, Any] = {"step": self.steps, "ties": self.ties, _lopt_weights.CHECKSUM: self._checksum}
         made.update(self._shared)
         for k in range(len(self.shapes) if self._state is not None else 0):
             for name, arrays in zip(_lopt.STATE, self._state or ()):
@@ -130,18 +141,20 @@ class Learned:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes copies of what state_dict() gave, also where it went through a file. ValueError or TypeError for what
-        is missing, does not belong here, is of another shape or type, or was made under other network weights; then
-        nothing is loaded."""
+        is missing, does not belong here, is of another shape or type, or was made under other network weights or other
+        ties; then nothing is loaded."""
         title = self._family.title
         step = self._loaded_step(state)
         names = [[f"{name}.{k}" for k in range(len(self.shapes))] for name in _lopt.STATE]
         shared = self._shared_shapes()
-        known = {"step", _lopt_weights.CHECKSUM, *shared, *(name for of_entry in names for name in of_entry)}
+        of_all = {"step", "ties", _lopt_weights.CHECKSUM}
+        known = {*of_all, *shared, *(name for of_entry in names for name in of_entry)}
         for name in state:
             if name not in known:
                 raise ValueError(f"{title}: the state has {name!r}, which does not belong to {len(self.shapes)}")
         _lopt_weights.check_checksum(title, state.get(_lopt_weights.CHECKSUM), self._checksum)
-        if not state.keys() - {"step", _lopt_weights.CHECKSUM}:
+        _lopt.check_ties(title, "the state", _plain(state.get("ties")), self.ties)
+        if not state.keys() - of_all:
             self._state, self.steps, self._shared = None, step, {}
             return
         for of_entry in [*names, list(shared)]:
@@ -161,10 +174,7 @@ class Learned:
         title = self._family.title
         if "step" not in state:
             raise ValueError(f"{title}: the state has no 'step'")
-        value = state["step"]
-        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # as numpy.load gives numbers back
-            value = value.item()
-        return _lopt.counter(title, "the state's step", value)
+        return _lopt.counter(title, "the state's step", _plain(state["step"]))
 
     def _shared_shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Shapes and types of what is kept beside the arrays' states."""
@@ -173,7 +183,7 @@ class Learned:
     def _check_entry(self, entry: int, arrays: Sequence) -> None:
         for k, value in enumerate(arrays):
             why = f", for a parameter of {self.shapes[k]}"
-            self._check_one(f"{_lopt.STATE[entry]}.{k}", value, self._state_shapes[k][entry], "float32", why)
+            self._check_one(f"{_lopt.STATE[entry]}.{k}", value, self._state_shapes(k)[entry], "float32", why)
 
     def _check_one(self, name: str, value: object, shape: tuple[int, ...], dtype: str, why: str = "") -> None:
         name = f"{self._family.title}: the state's {name}"
@@ -187,7 +197,7 @@ class Learned:
             return self._state
         title = self._family.title
         return [
-            [zeros(title, shapes[entry], like, device) for shapes, like in zip(self._state_shapes, params.arrays)]
+            [zeros(title, self._state_shapes(k)[entry], like, device) for k, like in enumerate(params.arrays)]
             for entry in range(len(_lopt.STATE))
         ]
 

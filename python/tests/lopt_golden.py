@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The golden vectors of the learned optimizers for their tests, as arrays of NumPy: weights, parameters and gradients
 are drawn as src/op/small_fc_lopt/golden/make_golden.py draws them, and what is wanted is read from the files of the two
-ops."""
+ops. Of celo2 the weights alone."""
 
 import pathlib
 from dataclasses import dataclass, field
@@ -45,6 +45,15 @@ def weights():
     return {name: stream.array(shape, 0.3 if name.endswith("weight") else 0.1) for name, shape in WEIGHTS.items()}
 
 
+CELO2 = {f"w0.{k}": (n, 8) for k, n in enumerate((1, 1, 1, 3, 1, 3, 1, 3, 1, 3, 3, 3, 3, 3))}
+CELO2 |= {"b0": (8,), "dense_w.0": (8, 8), "dense_b.0": (8,), "dense_w.1": (8, 3), "dense_b.1": (3,)}
+
+
+def celo2_weights():
+    stream = Stream(41)
+    return {name: stream.array(shape, 0.5 if len(shape) > 1 else 0.2) for name, shape in CELO2.items()}
+
+
 @dataclass
 class Tensor:
     """One tensor of a case: what it begins with, its gradients, what is wanted after each step, and of its state, by
@@ -64,6 +73,7 @@ class Case:
     lr: float
     weight_decay: float
     compat: bool
+    ties: str
     tensors: list
 
 
@@ -74,7 +84,8 @@ def floats(words):
 def _case(name, op, words):
     """Of a line "set lr=0.7 weight_decay=0.01 pylo_cuda_compat=0"."""
     given = dict(word.split("=") for word in words)
-    return Case(name, op, float(given["lr"]), float(given["weight_decay"]), given["pylo_cuda_compat"] == "1", [])
+    compat, ties = given["pylo_cuda_compat"] == "1", given.get("ties", "pylo")
+    return Case(name, op, float(given["lr"]), float(given["weight_decay"]), compat, ties, [])
 
 
 def cases():

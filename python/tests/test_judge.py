@@ -9,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -17,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent / "judge"))
 
 import cases  # noqa: E402
 from quern.kernelbench import __main__ as command  # noqa: E402
-from quern.kernelbench import _aggregate, _ceilings, _compare, _files, _judge, _process, _tree  # noqa: E402
+from quern.kernelbench import _aggregate, _ceilings, _compare, _files, _judge, _process, _settings, _tree  # noqa: E402
 
 GIB = 1 << 30
 LIMITS = _process.Limits(90, 3 * GIB, 32, file_bytes=GIB // 4, folder_bytes=GIB // 8)
@@ -205,6 +206,7 @@ def test_a_problem_that_proves_nothing_is_refused(tmp_path, capsys, forward, inp
         (["--device", "tpu"], "--device is tpu"),
         (["--memory", "0"], "--memory is 0.0, it must be above 0"),
         (["--tgt-dir", "/no/such/folder"], "/no/such/folder: there is no such folder"),
+        (["--tgt-problem", "/"], "/: it is a folder, and a Python file is wanted"),
     ],
 )
 def test_a_mistake_in_the_call_is_a_sentence(tmp_path, capsys, words, sentence):
@@ -218,6 +220,18 @@ def test_a_verdict_for_a_reader(tmp_path, capsys):
     assert command.main(["--ref-problem", reference, "--tgt-dir", str(tmp_path), *QUICK]) == 0
     out = capsys.readouterr().out
     assert out.startswith("new_kernel.py: correct, ") and "speed-up over better (eager)" in out and "do_bench" in out
+
+
+def test_a_relative_path_of_the_library_reaches_a_candidate(tmp_path, capsys, monkeypatch):
+    """A candidate's process runs in another folder."""
+    library = pathlib.Path(os.environ["QUERN_LIBRARY"]).resolve()
+    package = pathlib.Path(_process.__file__).parents[2]
+    text = f"import sys\nsys.path.insert(0, {str(package)!r})\nimport quern\n" + cases.HONEST[0][1]
+    reference, candidate = files(tmp_path, reference=cases.PROBLEM, candidate=text)
+    monkeypatch.chdir(library.parent)
+    monkeypatch.setenv("QUERN_LIBRARY", f"./{library.name}")
+    status = command.main(["--ref-problem", reference, "--tgt-problem", candidate, *QUICK])
+    assert status == 0, capsys.readouterr().out
 
 
 def test_precision_is_a_class(tmp_path, capsys):
@@ -516,6 +530,32 @@ def test_flags_that_a_candidate_sets_are_told(judge, tmp_path):
     line = verdict(judge, tmp_path, flips)
     assert line["verdict"] in ("faster", "same", "slower", "unclear")
     assert any("sets torch's matmul tf32" in note for note in line["notes"]), line
+
+
+def test_times_under_two_settings_of_a_gpu_allow_no_word(judge, tmp_path, monkeypatch):
+    read = iter([{"power limit": 700000, "compute mode": 0}, {"power limit": 350000, "compute mode": 0}])
+    monkeypatch.setattr(_settings, "read", lambda device: next(read))
+    line = verdict(judge, tmp_path, cases.HONEST[0][1])
+    assert line["verdict"] == "unclear" and {s["word"] for s in line["speedup"].values()} == {"unclear"}, line
+    assert any("the GPU's power limit changed" in note for note in line["notes"]), line
+
+
+def test_waits_for_a_processor_are_no_hidden_time(judge, tmp_path, monkeypatch):
+    text = cases.HONEST[0][1]
+    ask = _process.Process.ask
+
+    def slow(process, do, **request):  # the answer is there, and the judge gets no processor
+        if do == "go" and process is judge.process:
+            time.sleep(0.05)
+            delayed.append(50_000_000)
+        return ask(process, do, **request)
+
+    delayed: list = []
+    monkeypatch.setattr(_process.Process, "ask", slow)
+    assert verdict(judge, tmp_path, text)["verdict"] == "refused"
+    real = _process.Process.waited_ns
+    monkeypatch.setattr(_process.Process, "waited_ns", lambda process: real(process) + sum(delayed))
+    assert verdict(judge, tmp_path, text)["verdict"] in ("faster", "same", "slower", "unclear")
 
 
 def test_a_slow_warm_up_leaves_the_count_of_samples(judge, tmp_path):

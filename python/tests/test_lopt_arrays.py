@@ -60,9 +60,10 @@ def test_sizes_are_the_headers():
 # ---- numbers ----
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_golden(case):
-    assert len(case.tensors) == {"reference": 13, "compat": 7, "elo": 12}[case.name]
+    assert len(case.tensors) == {"reference": 13, "compat": 7, "elo": 12, "jax": 7, "elo_jax": 2}[case.name]
     params = [tensor.start.copy() for tensor in case.tensors]
-    optimizer = KINDS[case.op]([tensor.shape for tensor in case.tensors], WEIGHTS, case.lr, case.weight_decay)
+    shapes = [tensor.shape for tensor in case.tensors]
+    optimizer = KINDS[case.op](shapes, WEIGHTS, case.lr, case.weight_decay, ties=case.ties)
     optimizer.pylo_cuda_compat = case.compat
     for t in range(lopt_golden.STEPS):
         before = [p.copy() for p in params]
@@ -316,7 +317,7 @@ def test_a_round_trip_loses_nothing(kind, way, tmp_path):
     optimizer = made(kind)
     params = stepped(optimizer, 3)
     saved = optimizer.state_dict()
-    assert set(saved) == {"step", "weights_checksum"} | {f"{n}.{k}" for n in _lopt.STATE for k in range(3)}
+    assert set(saved) == {"step", "ties", "weights_checksum"} | {f"{n}.{k}" for n in _lopt.STATE for k in range(3)}
     if way == "file":
         np.savez(tmp_path / "state.npz", **saved)
         saved = dict(np.load(tmp_path / "state.npz"))
@@ -342,7 +343,7 @@ def test_loaded_state_is_a_copy():
 def test_no_state_before_the_first_step():
     optimizer = made()
     empty = optimizer.state_dict()
-    assert set(empty) == {"step", "weights_checksum"} and empty["step"] == 0
+    assert set(empty) == {"step", "ties", "weights_checksum"} and empty["step"] == 0
     stepped(optimizer, 1)
     optimizer.load_state_dict({"step": 0})
     assert optimizer.state_dict() == empty
@@ -440,7 +441,7 @@ def test_torch_tensors_are_stepped_and_counted():
     optimizer.step(params, [torch.from_numpy(g) for g in arrays(1)])
     assert all((p.detach().numpy() == q).all() for p, q in zip(params, wanted))
     assert all(p._version > version for p, version in zip(params, versions))
-    assert all(isinstance(value, (int, torch.Tensor)) for value in optimizer.state_dict().values())
+    assert all(isinstance(value, (int, str, torch.Tensor)) for value in optimizer.state_dict().values())
     bounded = made(quern.ELO, clip_grad=0.01)
     bounded.step(params, [torch.from_numpy(g) for g in arrays(1)])
     others = [p.copy() for p in wanted]

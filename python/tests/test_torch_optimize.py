@@ -280,6 +280,27 @@ def test_a_graph_that_the_planner_refuses_runs_as_pytorchs_ops(monkeypatch):
     assert made.report.chosen == "PyTorch's ops" and made.report.rejected["fused"].endswith("so")
 
 
+@pytest.mark.parametrize("kind", ["cumsum", "cumprod", "reverse", "masked", "exclusive"])
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_scan_and_what_is_around_it_are_one_kernel(kind, dim, target):
+    """As KernelBench's level 1 has them."""
+    functions = {
+        "cumsum": lambda x, mask: torch.cumsum(x, dim),
+        "cumprod": lambda x, mask: torch.cumprod(x, dim),
+        "reverse": lambda x, mask: torch.cumsum(x.flip(dim), dim).flip(dim),
+        "masked": lambda x, mask: torch.cumsum(x * mask, dim),
+        "exclusive": lambda x, mask: torch.cumsum(
+            torch.cat((torch.zeros_like(x.select(dim, 0).unsqueeze(dim)), x), dim)[:-1], dim
+        ),
+    }
+    model, args = of(functions[kind]), (randn(12, 4096), randn(12, 4096) > 0)
+    graph = _search.Search(model, model, args, {}, Report()).captured.graph
+    graph.device = target
+    steps = _planner.plan(graph)["steps"]
+    assert [step["kind"] for step in steps] == ["kernel"]
+
+
 def test_the_planner_is_asked(monkeypatch):
     asked = []
     real = _planner.plan

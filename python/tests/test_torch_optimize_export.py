@@ -153,6 +153,15 @@ def test_bad_options_have_sentences(tmp_path, capsys, words, why):
     assert write(tmp_path, BODY, *words)[0] == 2 and why in capsys.readouterr().err
 
 
+def test_the_problem_is_not_written_over(tmp_path, capsys):
+    problem = tmp_path / "problem.py"
+    problem.write_text(text := BODY)
+    (tmp_path / "link.py").symlink_to(problem)
+    for out in ("problem.py", "link.py"):
+        assert command.main([str(problem), "--out", str(tmp_path / out)]) == 2
+        assert "the problem itself" in capsys.readouterr().err and problem.read_text() == text
+
+
 def test_a_missing_file(tmp_path, capsys):
     assert command.main([str(tmp_path / "none.py"), "--out", str(tmp_path / "x.py")]) == 2
     assert "No such file" in capsys.readouterr().err and pathlib.Path(tmp_path).is_dir()

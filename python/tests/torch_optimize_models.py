@@ -112,9 +112,13 @@ def losses():
 def scans():
     def all_of(x):
         mask = x > 0
-        return x.cumsum(1), x.cumprod(0), x.flip(1).cumsum(1).flip(1), (x * mask).cumsum(1), x.logcumsumexp(1)
+        before = torch.cat((torch.zeros_like(x.select(1, 0).unsqueeze(1)), x), 1)[:-1].cumsum(1)
+        return (
+            x.cumsum(1), x.cumprod(0), x.flip(1).cumsum(1).flip(1), (x * mask).cumsum(1), before, x.logcumsumexp(1),
+            mask.cumsum(0), x.double().cumsum(0),
+        )  # fmt: skip
 
-    return of(all_of), (randn(4, 9),)
+    return of(all_of), (randn(70, 45),)
 
 
 def embedding():

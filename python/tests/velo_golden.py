@@ -56,6 +56,7 @@ class Case:
     weight_decay: float
     num_steps: int
     compat: bool
+    ties: str
     steps: int
     name: str = ""
     shapes: list = field(default_factory=list)
@@ -94,6 +95,7 @@ def _case_of(name, settings):
         float(told["weight_decay"]),
         int(told["num_steps"]),
         told.get("pylo_cuda_compat", "0") == "1",
+        told.get("ties", "pylo"),
         0,
         name,
     )

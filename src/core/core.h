@@ -73,6 +73,8 @@ void qn_text_free(qn_text *text);
 double qn_text_real(const char *digits, const char **end);
 /* The name nearest to `word` by edit distance among candidates (NULL-terminated), or NULL when none is near. */
 const char *qn_nearest(const char *word, const char *const *candidates);
+/* That name as "; did you mean X?" in a buffer of this thread until the next call, or "" when none is near. */
+const char *qn_suggest(const char *word, const char *const *candidates);
 
 /* ---- control word (fp.c): flush-to-zero, denormals-are-zero and rounding set to IEEE defaults on entry, the caller's
  * word put back on leaving. Frameworks set them, threads inherit them, and bits would change. ---- */

@@ -4,7 +4,6 @@
 #include "core/core.h"
 #include "core/file.h"
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 
 static const char *dtype_name(qn_dtype dtype)

@@ -116,3 +116,11 @@ const char *qn_nearest(const char *word, const char *const *candidates)
   }
   return nearest;
 }
+
+const char *qn_suggest(const char *word, const char *const *candidates)
+{
+  static _Thread_local char text[LONGEST_NAME + 32];
+  const char *near = qn_nearest(word, candidates);
+  snprintf(text, sizeof text, near ? "; did you mean %s?" : "%s", near ? near : "");
+  return text;
+}

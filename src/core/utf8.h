@@ -20,4 +20,11 @@ static inline size_t qn_utf8_bytes(const char *text)
     if ((s[k] & 0xC0) != 0x80) return 0;
   return n;
 }
+
+/* Puts '?' in place of bytes that are no UTF-8: a text may be cut within a character. */
+static inline void qn_utf8_mend(char *text)
+{
+  for (size_t n; *text; text += n ? n : 1)
+    if (!(n = qn_utf8_bytes(text))) *text = '?';
+}
 #endif

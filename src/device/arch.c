@@ -33,7 +33,7 @@ static int place_of(int capability)
   return place;
 }
 
-const char *qn_arch_family(int capability)
+static const char *family_of(int capability)
 {
   const int place = place_of(capability);
   return place < 0 || capability >= NEWEST_FAMILY_END ? "unknown" : known[place].family;
@@ -60,7 +60,7 @@ static bool gpu_from_name(const char *name, qn_arch *arch)
   const int place = place_of(arch->capability);
   if (place < 0) return false;
   snprintf(arch->name, sizeof arch->name, "sm_%d", arch->capability);
-  snprintf(arch->family, sizeof arch->family, "%s", qn_arch_family(arch->capability));
+  snprintf(arch->family, sizeof arch->family, "%s", family_of(arch->capability));
   arch->shared_block_bytes = known[place].shared_block_kib << 10;
   arch->shared_multiprocessor_bytes = known[place].shared_kib << 10;
   arch->threads_multiprocessor = known[place].threads;
@@ -142,7 +142,7 @@ static qn_status of_gpu(qn_device device, qn_arch *arch)
   }
   qn_try(qn_backend_cuda.arch(device, &asked)); /* not under the lock: it may be long, and a fork would keep it */
   snprintf(asked.name, sizeof asked.name, "sm_%d", asked.capability);
-  snprintf(asked.family, sizeof asked.family, "%s", qn_arch_family(asked.capability));
+  snprintf(asked.family, sizeof asked.family, "%s", family_of(asked.capability));
   pthread_mutex_lock(&gpus.lock);
   if (!atomic_load(&gpus.known[device.index])) {
     gpus.arch[device.index] = asked;

@@ -10,6 +10,4 @@
 bool qn_arch_from_name(const char *name, qn_arch *arch);
 /* Where it stands among the others of its kind, growing from old to new; 0 where there is no order. */
 int qn_arch_order(const qn_arch *arch);
-/* The name of a CUDA capability: "hopper"; "unknown". */
-const char *qn_arch_family(int capability);
 #endif

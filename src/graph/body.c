@@ -3,7 +3,6 @@
  * together. Every sum is in one order that depends on the shapes alone: along a thread in as many parts as it reads at
  * once, then by pairs of lanes, then by simdgroups. */
 #include "graph/body.h"
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,54 +26,8 @@ void qn_fused_domain(const qn_graph *graph, const qn_fused *fused, int64_t *rows
   *rows = 1;
   *length = graph->value[fused->root[0]].n;
   if (fused->rows < 0) return;
-  *rows = graph->value[fused->rows].n;
-  *length = graph->value[graph->value[fused->rows].argument[0]].n / *rows;
-}
-
-/* ---- places ---- */
-/* Places in a reduction's argument, of row `o` and element `r`; r < 0: in its result. */
-void qn_spread_reduced(qn_writer *w, int value, qn_index o, qn_index r, qn_index *at)
-{
-  const qn_graph_value *v = at_value(w, value), *a = at_value(w, v->argument[0]);
-  int64_t extents[2][QN_GRAPH_DIMS];
-  qn_index place[2][QN_GRAPH_DIMS];
-  int n[2] = {0};
-  for (int d = 0; d < a->ndim; d++) {
-    const int part = v->reduced >> d & 1;
-    extents[part][n[part]++] = a->shape[d];
-  }
-  qn_index_spread(&w->set, o, n[0], extents[0], place[0]);
-  if (r >= 0) qn_index_spread(&w->set, r, n[1], extents[1], place[1]);
-  n[0] = n[1] = 0;
-  for (int d = 0; d < a->ndim; d++) {
-    const int part = v->reduced >> d & 1;
-    at[d] = part && r < 0 ? qn_index_constant(&w->set, 0) : place[part][n[part]++];
-  }
-}
-
-static void place_roots(qn_writer *w, const qn_cut *p, qn_index o, qn_index r)
-{
-  const qn_fused *f = w->fused;
-  qn_index domain[QN_GRAPH_DIMS], row[QN_GRAPH_DIMS];
-  if (f->rows >= 0) {
-    qn_spread_reduced(w, f->rows, o, r, domain);
-    qn_spread_reduced(w, f->rows, o, -1, row);
-  }
-  for (int k = 0; k < f->n; k++) {
-    const qn_graph_value *v = at_value(w, f->root[k]);
-    w->own[k] = w->places[k];
-    if (v->form == QN_FORM_REDUCE)
-      qn_spread_reduced(w, f->root[k], o, -1, w->places[k]);
-    else if (f->rows < 0)
-      qn_index_spread(&w->set, r, v->ndim, v->shape, w->places[k]);
-    else if (v->n == p->rows * p->length) {
-      const qn_graph_value *a = at_value(w, at_value(w, f->rows)->argument[0]);
-      qn_index_reshape(&w->set, a->ndim, a->shape, domain, v->ndim, v->shape, w->places[k]);
-    } else {
-      const qn_graph_value *a = at_value(w, f->rows);
-      qn_index_reshape(&w->set, a->ndim, a->shape, row, v->ndim, v->shape, w->places[k]);
-    }
-  }
+  *length = qn_row_length(graph, &graph->value[fused->rows]);
+  *rows = graph->value[graph->value[fused->rows].argument[0]].n / *length;
 }
 
 /* ---- loops ---- */
@@ -93,6 +46,14 @@ static int loop_of(const qn_writer *w, int value, int *known)
   return known[value] = loop + (v->form == QN_FORM_REDUCE);
 }
 
+/* Where threads scan a row together, all of them are at each turn's barriers: those behind the last step repeat it, and
+ * neither store nor reduce. */
+static bool is_clamped(const qn_cut *p)
+{
+  const int64_t steps = (p->length + p->width - 1) / p->width;
+  return p->scans && p->threads > 1 && steps % p->threads;
+}
+
 void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled)
 {
   const int64_t steps = (p->length + p->width - 1) / p->width, turns = (steps + p->threads - 1) / p->threads;
@@ -101,9 +62,12 @@ void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled)
   qn_text_add(text, "for (%s k = 0; k < %lld; k++) {\n", type, (long long)turns);
   if (p->threads == 1)
     qn_text_add(text, "const %s q = k;\n", type);
+  else if (is_clamped(p))
+    qn_text_add(text, "const %s q = min(%s(k * %lld + t), %s(%lld));\n", type, type, (long long)p->threads, type,
+                (long long)steps - 1);
   else
     qn_text_add(text, "const %s q = k * %lld + t;\n", type, (long long)p->threads);
-  if (turns * p->threads != steps) qn_text_add(text, "if (q < %lld) {\n", (long long)steps);
+  if (turns * p->threads != steps && !is_clamped(p)) qn_text_add(text, "if (q < %lld) {\n", (long long)steps);
 }
 
 void qn_close_loop(qn_text *text, const qn_cut *p)
@@ -119,10 +83,18 @@ void qn_move_text(qn_text *to, qn_text *from)
   qn_text_free(from);
 }
 
-/* The statements of a step, and of its lanes. */
 void qn_close_lanes(qn_writer *w, const qn_cut *p, qn_text *to)
 {
   qn_move_text(to, &w->step);
+  if (is_clamped(p)) {
+    const int64_t steps = (p->length + p->width - 1) / p->width;
+    qn_text_add(to, "if (k * %lld + t < %lld) {\n", (long long)p->threads, (long long)steps);
+  }
+  qn_wrap_lanes(w, p, to);
+}
+
+void qn_wrap_lanes(qn_writer *w, const qn_cut *p, qn_text *to)
+{
   w->row.failed |= w->lane.failed;
   if (!w->lane.length) return;
   if (p->width > 1) qn_text_add(to, "_Pragma(\"clang loop unroll(full)\")\nfor (int j = 0; j < %d; j++) {\n", p->width);
@@ -141,13 +113,13 @@ static void write_stored(qn_writer *w, int k, int output, qn_text *to)
   char name[16];
   snprintf(name, sizeof name, "v%d", qn_write_value(w, value, w->own[k]));
   const qn_index place = qn_index_flat(&w->set, v->ndim, v->shape, w->own[k]);
-  int64_t step;
+  qn_index first;
   if (v->n > INT32_MAX) w->wide = true;
-  const bool vector = to == &w->lane && w->width > 1 && w->vectors &&
-                      qn_index_step(&w->set, place, w->lane_variable, &step) && step == 1 &&
-                      qn_index_rest_divides(&w->set, place, w->lane_variable, w->width);
+  const int vector = to == &w->lane && w->width > 1 && w->vectors
+                         ? qn_index_access(&w->set, place, w->lane_variable, w->width, &first)
+                         : 0;
   if (vector)
-    qn_text_add(to, "s%d.at[j] = ", k);
+    qn_text_add(to, vector > 0 ? "s%d.at[j] = " : "s%d.at[%d - j] = ", k, w->width - 1);
   else {
     qn_text_add(to, "o%d[", output);
     qn_index_write(&w->set, place, w->wide, to);
@@ -172,10 +144,12 @@ static void write_stores(qn_writer *w, qn_text *to)
     snprintf(pack, sizeof pack, "> s%d;", k);
     if (w->step.at && strstr(w->step.at, pack)) {
       const qn_graph_value *v = at_value(w, w->fused->root[k]);
-      const qn_index place = qn_index_flat(&w->set, v->ndim, v->shape, w->own[k]);
+      qn_index first = 0;
+      qn_index_access(&w->set, qn_index_flat(&w->set, v->ndim, v->shape, w->own[k]), w->lane_variable, w->width,
+                      &first);
       qn_text_add(to, "q_store<"), qn_write_type(to, v->dtype);
       qn_text_add(to, ", %d>(o%d, ", w->width, output);
-      qn_index_write(&w->set, qn_index_add(&w->set, place, w->lane_variable, -1), w->wide, to);
+      qn_index_write(&w->set, first, w->wide, to);
       qn_text_add(to, ", s%d);\n", k);
     }
     output++;
@@ -201,6 +175,7 @@ static void write_results(qn_writer *w, const qn_cut *p, bool rows)
   write_stores(w, &stores);
   if (any) {
     if (rows) qn_open_loop(&row, p, w->holds);
+    qn_move_text(&row, &w->step);
     if (p->schedule == QN_SCHEDULE_COLUMNS) qn_text_add(&row, "if (whole) {\n");
     qn_close_lanes(w, p, &row);
     qn_move_text(&row, &stores);
@@ -281,6 +256,8 @@ static void write_run(qn_writer *w, const qn_cut *p, int *known)
   w->n_memos = w->registers = 0;
   w->cost_row = w->cost_lane = 0;
   w->width = p->width;
+  w->cut = p;
+  memset(w->scanned, 0, sizeof w->scanned);
   w->misaligned = false;
   w->vectors = !p->tail;
   w->body->n_inputs = 0;
@@ -289,7 +266,7 @@ static void write_run(qn_writer *w, const qn_cut *p, int *known)
   qn_index_constant(&w->set, 0);
   w->lane_variable = w->step_variable = w->row_variable = 0;
   const qn_index r = variables(w, p, &o);
-  place_roots(w, p, o, r);
+  qn_place_roots(w, p, o, r);
   write_position(w, p);
   for (int k = 0; k < values; k++) known[k] = -1;
   for (int k = 0; k < w->fused->n; k++)
@@ -328,20 +305,20 @@ static void choose(const qn_writer *w, qn_cut *p)
     p->width = p->on_cpu || p->length % vector || p->length < (1 << 17) ? 1 : vector;
     return;
   }
-  p->width = along && p->length % vector == 0 && p->length >= 32 * vector ? vector : 1;
+  p->width = along && (p->scans || p->length % vector == 0) && p->length >= 32 * vector ? vector : 1;
   if (p->on_cpu) {
     p->schedule = QN_SCHEDULE_THREAD;
     p->width = p->length < 32 ? 1 : 16;
     p->tail = p->length % p->width != 0;
     return;
   }
-  const int64_t steps = p->length / p->width;
+  const int64_t steps = (p->length + p->width - 1) / p->width;
   if (p->length <= 16 || (!along && p->rows >= 32768) || (p->length <= 64 && p->rows >= 65536)) {
     p->schedule = QN_SCHEDULE_THREAD;
     p->width = 1;
   } else if (!along && p->rows >= 32) {
     p->schedule = QN_SCHEDULE_COLUMNS;
-    p->width = 1;
+    p->width = p->scans ? 8 : 1; /* a piece of a column for each thread */
     p->threads = power_above(p->length / 8);
     if (p->threads > 32) p->threads = 32;
   } else if (steps <= 256 && p->rows >= 512) {
@@ -352,6 +329,7 @@ static void choose(const qn_writer *w, qn_cut *p)
     p->threads = power_above(steps / 4);
     p->threads = p->threads < 64 ? 64 : p->threads > 1024 ? 1024 : p->threads;
   }
+  p->tail = p->length % p->width != 0;
 }
 
 /* The extent along x of a flat domain on the processor: the smallest divisor of places that is long enough, so that no
@@ -396,7 +374,7 @@ static void count_work(const qn_writer *w, const qn_cut *p, qn_body *body)
   for (int k = 0; k < w->fused->n; k++) {
     const qn_graph_value *v = at_value(w, w->fused->root[k]);
     if (w->fused->stored[k]) body->bytes += v->n * (int64_t)qn_dtype_bytes(v->dtype);
-    if (v->form == QN_FORM_REDUCE) body->operations += p->rows * p->length;
+    if (qn_has_rows(v)) body->operations += p->rows * p->length;
   }
   body->operations += p->rows * (w->cost_row + p->length * w->cost_lane);
 }
@@ -436,7 +414,7 @@ static void write_body(qn_writer *w, qn_cut *p, int *known)
   write_run(w, p, known);
 }
 
-/* Columns: an element of each thread for each reduction. */
+/* Columns: an element of each thread for each reduction, two for each scan. */
 static int64_t shared_bytes(const qn_writer *w, const qn_cut *p)
 {
   int64_t bytes = 0;
@@ -444,6 +422,7 @@ static int64_t shared_bytes(const qn_writer *w, const qn_cut *p)
     const qn_graph_value *v = at_value(w, w->fused->root[k]);
     const bool place = v->reduction == QN_GRAPH_REDUCE_ARGMAX || v->reduction == QN_GRAPH_REDUCE_ARGMIN;
     if (v->form == QN_FORM_REDUCE) bytes += (int64_t)qn_dtype_bytes(v->compute) + (place ? 8 : 0);
+    if (v->form == QN_FORM_SCAN) bytes += 2 * (int64_t)qn_dtype_bytes(v->compute);
   }
   return p->schedule == QN_SCHEDULE_COLUMNS ? bytes * p->threads * 32 : 0;
 }
@@ -465,6 +444,7 @@ qn_status qn_body_write(const qn_graph *graph, const bool *is_root, const qn_fus
   w->body = body;
   qn_cut p = {.width = 1, .threads = 1, .on_cpu = graph->on_cpu};
   qn_fused_domain(graph, fused, &p.rows, &p.length);
+  for (int k = 0; k < fused->n; k++) p.scans |= graph->value[fused->root[k]].form == QN_FORM_SCAN;
   write_body(w, &p, known);
   if (shared_bytes(w, &p) > 48 * 1024 && !body->unfit) body->unfit = "it needs more than 48 KiB of shared memory";
   if (w->misaligned && !body->unfit) body->unfit = "a part needs what another part has at another place";

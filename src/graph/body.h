@@ -11,7 +11,7 @@ enum { QN_FUSED_ROOTS = 24, QN_FUSED_INPUTS = 28, QN_FUSED_REGISTERS = 400 };
 typedef struct qn_fused {
   int n, root[QN_FUSED_ROOTS]; /* each behind those that it reads */
   bool stored[QN_FUSED_ROOTS];
-  int rows; /* a reduction of them, whose argument's kept and reduced places are the domain; -1: none */
+  int rows; /* a reduction or scan of them, whose argument's kept and reduced places are the domain; -1: none */
   int era;
 } qn_fused;
 
@@ -45,7 +45,7 @@ void qn_fused_domain(const qn_graph *graph, const qn_fused *fused, int64_t *rows
 
 /* ---- inside: values as statements (statements.c) ---- */
 typedef struct qn_memo {
-  int value, n, level, name; /* of the register */
+  int value, n, level, name; /* of the register; ~value: of its pack */
   qn_index at[QN_GRAPH_DIMS];
 } qn_memo;
 
@@ -79,10 +79,14 @@ typedef struct qn_writer {
   bool vectors;
   const qn_index *own[QN_FUSED_ROOTS]; /* each root's places in the domain */
   qn_index places[QN_FUSED_ROOTS][QN_GRAPH_DIMS];
+  uint32_t mirror[QN_FUSED_ROOTS]; /* dimensions along which these run backwards */
+  const struct qn_cut *cut;
+  int scanned[QN_FUSED_ROOTS], scan[QN_FUSED_ROOTS]; /* of a scan: the last loop that has it, its register there */
 } qn_writer;
 
 /* A register with the value at these places, in its compute type. */
 int qn_write_value(qn_writer *w, int value, const qn_index *at);
+int qn_new_register(qn_writer *w);
 void qn_write_type(qn_text *text, qn_dtype dtype);
 void qn_write_number(qn_text *text, qn_dtype type, double real, int64_t whole);
 void qn_write_converted(qn_text *text, const char *from, qn_dtype type, qn_dtype to);
@@ -91,21 +95,29 @@ void qn_write_formula(qn_text *text, const char *formula, const qn_text *operand
 void qn_memo_add(qn_writer *w, int value, const qn_index *at, int n, int level, int name);
 void qn_memo_forget(qn_writer *w, int from_level);
 
-/* ---- inside: loops and reductions (body.c, rows.c) ---- */
+/* ---- inside: places, loops, reductions and scans (places.c, body.c, rows.c, scan.c) ---- */
 /* How the work of a kernel is cut. */
 typedef struct qn_cut {
   qn_schedule schedule;
   int width;
   int64_t rows, length, threads, side; /* threads along a row; side: extent along x of a flat domain on the processor */
-  bool on_cpu, tail;
+  bool on_cpu, tail, scans;
 } qn_cut;
 
 /* Places in a reduction's argument, of row `o` and element `r`; r < 0: in its result. */
 void qn_spread_reduced(qn_writer *w, int value, qn_index o, qn_index r, qn_index *at);
+/* Each root's own places, of row `o` and element `r`. */
+void qn_place_roots(qn_writer *w, const qn_cut *p, qn_index o, qn_index r);
 void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled);
 void qn_close_loop(qn_text *text, const qn_cut *p);
 void qn_close_lanes(qn_writer *w, const qn_cut *p, qn_text *to); /* the statements of a step, and of its lanes */
+void qn_wrap_lanes(qn_writer *w, const qn_cut *p, qn_text *to);  /* of the lanes alone */
 void qn_move_text(qn_text *to, qn_text *from);
+/* q_NAME(a, b), and the value that changes nothing. */
+void qn_write_function(qn_text *header, const qn_graph_value *v);
+void qn_write_first(qn_text *text, const qn_graph_value *v);
+/* The register of root k, a scan, at its own place in this loop. */
+int qn_write_scan(qn_writer *w, int k);
 /* The reductions of one loop; known: the loop of each value that is one. */
 void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *known, qn_index o, qn_index r);
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuse.c - decides which values are written to memory and which kernels write them. A value becomes memory if somebody
- * outside reads it, if it is a reduction, or if several read it and computing it again would cost more traffic. Then
- * kernels are joined while each value is computed at the same place for all that read it: these need no memory in
- * between, unless somebody else reads it too. Whether a join is possible is found out by writing its body. */
+ * outside reads it, if it is a reduction or a scan, or if several read it and computing it again would cost more
+ * traffic. Then kernels are joined while each value is computed at the same place for all that read it: these need no
+ * memory in between, unless somebody else reads it too. Whether a join is possible is found out by writing its body. */
 #include "graph/fuse.h"
 #include <string.h>
 
@@ -114,8 +114,8 @@ static void find_roots(qn_fusion *f, const uses *u, bool fuse)
   for (int v = 0; v < f->graph->n_values; v++) {
     const qn_graph_value *value = value_of(f, v);
     if (!f->live[v] || qn_is_memory(value) || value->form == QN_FORM_CONSTANT || qn_is_callers_view(f, v)) continue;
-    const bool computes = value->form == QN_FORM_WORD || value->form == QN_FORM_CAST || value->form == QN_FORM_REDUCE;
-    bool root = f->needed[v] || value->form == QN_FORM_REDUCE || u->far[v] || (!fuse && value->named);
+    const bool computes = value->form == QN_FORM_WORD || value->form == QN_FORM_CAST || qn_has_rows(value);
+    bool root = f->needed[v] || qn_has_rows(value) || u->far[v] || (!fuse && value->named);
     int mine = computes;
     for (int k = 0; k < value->n_arguments; k++) {
       const int a = qn_arguments_of(value)[k];
@@ -141,9 +141,11 @@ static qn_status add_kernel(qn_fusion *f, int root)
     if (!body) return qn_fail(QN_NO_MEMORY, "no memory for %d kernels", more);
     f->kernels = more;
   }
-  const bool reduces = value_of(f, root)->form == QN_FORM_REDUCE;
-  f->kernel[f->n_kernels] =
-      (qn_fused){.n = 1, .root = {root}, .stored = {true}, .rows = reduces ? root : -1, .era = era_of(f, root)};
+  f->kernel[f->n_kernels] = (qn_fused){.n = 1,
+                                       .root = {root},
+                                       .stored = {true},
+                                       .rows = qn_has_rows(value_of(f, root)) ? root : -1,
+                                       .era = era_of(f, root)};
   f->body[f->n_kernels] = (qn_body){0};
   f->kernel_of[root] = f->n_kernels++;
   return QN_OK;

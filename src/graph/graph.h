@@ -21,7 +21,8 @@ typedef enum qn_value_form {
   QN_FORM_PAD,      /* the argument at index - low where it is there, else the second argument */
   QN_FORM_CAT,      /* the arguments one behind the other along `dim` */
   QN_FORM_GATHER,   /* rows of the first argument, chosen along its dimension 0 by the second */
-  QN_FORM_REDUCE    /* the argument over the dimensions of `reduced`, which are 1 here */
+  QN_FORM_REDUCE,   /* the argument over the dimensions of `reduced`, which are 1 here */
+  QN_FORM_SCAN      /* the argument along the dimension of `reduced`: each element with all before it */
 } qn_value_form;
 
 /* The index along a dimension of a view's argument: low + step[0] * index[dim[0]] + step[1] * index[dim[1]]. */
@@ -108,5 +109,8 @@ qn_dtype qn_compute_type(qn_dtype dtype);
 bool qn_is_real(qn_dtype dtype);
 bool qn_is_memory(const qn_graph_value *value);
 bool qn_is_view(const qn_graph_value *value);
+bool qn_has_rows(const qn_graph_value *value); /* a reduction or a scan */
+/* How many elements a row of its argument has. */
+int64_t qn_row_length(const qn_graph *graph, const qn_graph_value *value);
 const int *qn_arguments_of(const qn_graph_value *value);
 #endif

@@ -336,11 +336,6 @@ static int atom_of(const qn_indices *set, qn_index variable)
   return single(&s);
 }
 
-bool qn_index_varies(const qn_indices *set, qn_index a, qn_index variable)
-{
-  return (get(set, a).varies & get(set, variable).varies) != 0;
-}
-
 bool qn_index_step(const qn_indices *set, qn_index a, qn_index variable, int64_t *step)
 {
   const qn_index_sum s = get(set, a);
@@ -354,13 +349,16 @@ bool qn_index_step(const qn_indices *set, qn_index a, qn_index variable, int64_t
   return true;
 }
 
-bool qn_index_rest_divides(const qn_indices *set, qn_index a, qn_index variable, int64_t by)
+int qn_index_access(qn_indices *set, qn_index a, qn_index variable, int64_t width, qn_index *first)
 {
-  const qn_index_sum s = get(set, a);
-  const int atom = atom_of(set, variable);
+  int64_t step;
+  if (!qn_index_step(set, a, variable, &step) || (step != 1 && step != -1)) return 0;
+  *first = qn_index_add(set, a, variable, -step);
+  if (step < 0) *first = qn_index_add(set, *first, qn_index_constant(set, 1), 1 - width);
+  const qn_index_sum s = get(set, *first);
   for (int k = 0; k < s.n; k++)
-    if (s.term[k].atom != atom && s.term[k].step % by) return false;
-  return s.constant % by == 0;
+    if (s.term[k].step % width) return 0;
+  return s.constant % width == 0 ? (int)step : 0;
 }
 
 /* Quotients of what is never negative: unsigned, which is cheaper. */

@@ -41,10 +41,7 @@ static double real_of(const qn_argument *a, double otherwise)
 static int constant(qn_lowering *l, qn_dtype dtype, double real, int64_t whole)
 {
   const int v = qn_graph_add(l->graph, QN_FORM_CONSTANT, dtype, 0, NULL);
-  if (v < 0) {
-    qn_give_up(l, "no memory");
-    return 0;
-  }
+  if (v < 0) return qn_give_up(l, "no memory"), 0;
   l->graph->value[v].node = l->node;
   l->graph->value[v].real = real;
   l->graph->value[v].whole = whole;
@@ -111,14 +108,15 @@ uint32_t qn_given_dims(qn_lowering *l, int k, const char *name, int ndim)
   return n ? dims : (UINT32_C(1) << ndim) - 1;
 }
 
-/* ---- values ---- */
-static int made(qn_lowering *l, int v)
+int qn_made(qn_lowering *l, qn_value_form form, qn_dtype dtype, int ndim, const int64_t *shape, int a, int b)
 {
-  if (v < 0) {
-    qn_give_up(l, "no memory, or too many elements");
-    return 0;
-  }
-  l->graph->value[v].node = l->node;
+  const int v = qn_graph_add(l->graph, form, dtype, ndim, shape);
+  if (v < 0) return qn_give_up(l, "no memory, or too many elements"), 0;
+  qn_graph_value *value = &l->graph->value[v];
+  value->node = l->node;
+  value->n_arguments = (a >= 0) + (b >= 0);
+  if (a >= 0) value->argument[0] = a;
+  if (b >= 0) value->argument[1] = b;
   return v;
 }
 
@@ -147,7 +145,7 @@ int qn_words_typed(qn_lowering *l, qn_graph_word word, qn_dtype result, qn_dtype
   int64_t shape[QN_GRAPH_DIMS];
   for (int k = 0; k < n; k++)
     if (!broadcast(l, arguments[k], &ndim, shape)) return 0;
-  const int v = made(l, qn_graph_add(l->graph, QN_FORM_WORD, result, ndim, shape));
+  const int v = qn_made(l, QN_FORM_WORD, result, ndim, shape, -1, -1);
   qn_graph_value *value = &l->graph->value[v];
   if (l->why) return 0;
   value->word = word;
@@ -165,21 +163,17 @@ int qn_words(qn_lowering *l, qn_graph_word word, int a, int b, int c)
 
 int qn_reshaped(qn_lowering *l, int a, int ndim, const int64_t *shape)
 {
-  const int v = made(l, qn_graph_add(l->graph, QN_FORM_RESHAPE, qn_value_at(l, a)->dtype, ndim, shape));
+  const int v = qn_made(l, QN_FORM_RESHAPE, qn_value_at(l, a)->dtype, ndim, shape, a, -1);
   if (l->why) return 0;
   if (l->graph->value[v].n != qn_value_at(l, a)->n) return qn_give_up(l, "a view has another number of elements"), 0;
-  l->graph->value[v].n_arguments = 1;
-  l->graph->value[v].argument[0] = a;
   return v;
 }
 
 int qn_viewed(qn_lowering *l, int a, int ndim, const int64_t *shape)
 {
-  const int v = made(l, qn_graph_add(l->graph, QN_FORM_AFFINE, qn_value_at(l, a)->dtype, ndim, shape));
+  const int v = qn_made(l, QN_FORM_AFFINE, qn_value_at(l, a)->dtype, ndim, shape, a, -1);
   if (l->why) return 0;
   qn_graph_value *value = &l->graph->value[v];
-  value->n_arguments = 1;
-  value->argument[0] = a;
   for (int d = 0; d < qn_value_at(l, a)->ndim; d++)
     value->view[d] = (qn_view_index){.n = d < ndim, .dim = {d}, .step = {1}};
   return v;
@@ -188,31 +182,37 @@ int qn_viewed(qn_lowering *l, int a, int ndim, const int64_t *shape)
 int qn_padded(qn_lowering *l, int a, const int64_t *low, const int64_t *shape, double fill)
 {
   const int other = qn_number(l, fill);
-  const int v = made(l, qn_graph_add(l->graph, QN_FORM_PAD, qn_value_at(l, a)->dtype, qn_value_at(l, a)->ndim, shape));
+  const int v = qn_made(l, QN_FORM_PAD, qn_value_at(l, a)->dtype, qn_value_at(l, a)->ndim, shape, a, other);
   if (l->why) return 0;
   qn_graph_value *value = &l->graph->value[v];
-  value->n_arguments = 2;
-  value->argument[0] = a;
-  value->argument[1] = other;
   memcpy(value->low, low, (size_t)value->ndim * sizeof *low);
   return v;
 }
 
-int qn_reduced(qn_lowering *l, qn_graph_reduction reduction, int a, uint32_t dims, qn_dtype dtype)
+static int along_rows(qn_lowering *l, qn_value_form form, qn_graph_reduction reduction, int a, uint32_t dims,
+                      qn_dtype dtype)
 {
   int64_t shape[QN_GRAPH_DIMS] = {0};
   const int ndim = qn_value_at(l, a)->ndim;
-  for (int d = 0; d < ndim; d++) shape[d] = dims >> d & 1 ? 1 : qn_value_at(l, a)->shape[d];
-  const int v = made(l, qn_graph_add(l->graph, QN_FORM_REDUCE, dtype, ndim, shape));
+  for (int d = 0; d < ndim; d++) shape[d] = form == QN_FORM_REDUCE && dims >> d & 1 ? 1 : qn_value_at(l, a)->shape[d];
+  const int v = qn_made(l, form, dtype, ndim, shape, a, -1);
   if (l->why) return 0;
   qn_graph_value *value = &l->graph->value[v];
-  value->n_arguments = 1;
-  value->argument[0] = a;
   value->reduction = reduction;
   const bool place = reduction == QN_GRAPH_REDUCE_ARGMAX || reduction == QN_GRAPH_REDUCE_ARGMIN;
   value->compute = qn_compute_type(place ? qn_value_at(l, a)->dtype : dtype);
   value->reduced = dims;
   return v;
+}
+
+int qn_reduced(qn_lowering *l, qn_graph_reduction reduction, int a, uint32_t dims, qn_dtype dtype)
+{
+  return along_rows(l, QN_FORM_REDUCE, reduction, a, dims, dtype);
+}
+
+int qn_scanned(qn_lowering *l, qn_graph_reduction reduction, int a, int dim, qn_dtype dtype)
+{
+  return along_rows(l, QN_FORM_SCAN, reduction, a, UINT32_C(1) << dim, dtype);
 }
 
 int qn_mean_of(qn_lowering *l, int a, uint32_t dims)

@@ -17,6 +17,11 @@ typedef struct qn_graph_rule {
   void (*lower)(qn_lowering *l, int which);
   int which; /* a word or reduction, where several ops share a rule */
 } qn_graph_rule;
+/* The rule of an op's default overload. */
+#define QN_ATEN(name, lower, which)                                                                                    \
+  {                                                                                                                    \
+    "aten." name ".default", lower, which                                                                              \
+  }
 extern const qn_graph_rule qn_graph_word_rules[], qn_graph_view_rules[], qn_graph_reduce_rules[], qn_graph_norm_rules[],
     qn_graph_window_rules[];
 
@@ -25,6 +30,13 @@ qn_status qn_graph_lower(qn_graph *graph);
 
 qn_graph_node *qn_node_of(const qn_lowering *l);
 void qn_give_up(qn_lowering *l, const char *why); /* the first reason counts */
+#define qn_give_up_if(l, condition, why)                                                                               \
+  do {                                                                                                                 \
+    if (condition) {                                                                                                   \
+      qn_give_up(l, why);                                                                                              \
+      return;                                                                                                          \
+    }                                                                                                                  \
+  } while (0)
 /* The k-th argument or the keyword `name`; one that is not there has kind NONE. */
 const qn_argument *qn_given(const qn_lowering *l, int k, const char *name);
 int qn_given_value(qn_lowering *l, int k, const char *name); /* a tensor, else it gives up and returns 0 */
@@ -36,12 +48,15 @@ bool qn_given_bool(const qn_lowering *l, int k, const char *name);
 int qn_given_list(qn_lowering *l, int k, const char *name, int64_t *list, int most); /* a number is a list of one */
 
 const qn_graph_value *qn_value_at(const qn_lowering *l, int value);
+/* A new value of the node, with its arguments (-1: none); without memory it gives up and returns 0. */
+int qn_made(qn_lowering *l, qn_value_form form, qn_dtype dtype, int ndim, const int64_t *shape, int a, int b);
 int qn_number(qn_lowering *l, double value);
 int qn_words(qn_lowering *l, qn_graph_word word, int a, int b, int c); /* of the intermediate type; -1: no argument */
 int qn_words_typed(qn_lowering *l, qn_graph_word word, qn_dtype result, qn_dtype compute, int a, int b, int c);
 int qn_reshaped(qn_lowering *l, int a, int ndim, const int64_t *shape);
 int qn_reduced(qn_lowering *l, qn_graph_reduction reduction, int a, uint32_t dims,
                qn_dtype dtype); /* extents of 1 stay */
+int qn_scanned(qn_lowering *l, qn_graph_reduction reduction, int a, int dim, qn_dtype dtype);
 int qn_mean_of(qn_lowering *l, int a, uint32_t dims);
 /* A view of `a` with all its dimensions as they are: view[] is to be changed. */
 int qn_viewed(qn_lowering *l, int a, int ndim, const int64_t *shape);

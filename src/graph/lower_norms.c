@@ -46,17 +46,21 @@ static int scaled(qn_lowering *l, int y, const qn_argument *weight, const qn_arg
   return y;
 }
 
+/* The last dimensions, as many as "normalized_shape" has. */
+static uint32_t normalized_dims(qn_lowering *l, int ndim)
+{
+  int64_t shape[QN_GRAPH_DIMS];
+  const int n = qn_given_list(l, 1, "normalized_shape", shape, QN_GRAPH_DIMS);
+  if (l->why || n < 1 || n > ndim) return qn_give_up(l, "normalised over more dimensions than there are"), 0;
+  return ((UINT32_C(1) << n) - 1) << (ndim - n);
+}
+
 static void layer_norm(qn_lowering *l, int which)
 {
   (void)which;
   const int a = qn_given_value(l, 0, "input"), ndim = qn_value_at(l, a)->ndim;
-  int64_t shape[QN_GRAPH_DIMS];
-  const int n = qn_given_list(l, 1, "normalized_shape", shape, QN_GRAPH_DIMS);
-  if (l->why || n < 1 || n > ndim) {
-    qn_give_up(l, "normalised over more dimensions than there are");
-    return;
-  }
-  const uint32_t dims = ((UINT32_C(1) << n) - 1) << (ndim - n);
+  const uint32_t dims = normalized_dims(l, ndim);
+  if (l->why) return;
   const moments m = moments_of(l, a, dims, qn_given_real(l, 4, "eps", 1e-5));
   const int y = qn_words(l, QN_GRAPH_MUL, m.off, m.rstd, -1);
   qn_result(l, 0, scaled(l, y, qn_given(l, 2, "weight"), qn_given(l, 3, "bias"), -1, ndim));
@@ -71,10 +75,7 @@ static void group_norm(qn_lowering *l, int which)
   const int64_t groups = qn_given_integer(l, 6, "group", 1);
   int64_t before[QN_GRAPH_DIMS];
   memcpy(before, qn_value_at(l, a)->shape, sizeof before);
-  if (l->why || ndim < 2 || groups < 1 || before[1] % groups) {
-    qn_give_up(l, "groups that do not fit");
-    return;
-  }
+  qn_give_up_if(l, l->why || ndim < 2 || groups < 1 || before[1] % groups, "groups that do not fit");
   const int64_t rows[] = {before[0], groups, qn_value_at(l, a)->n / before[0] / groups};
   const moments m = moments_of(l, qn_reshaped(l, a, 3, rows), 4, qn_given_real(l, 7, "eps", 1e-5));
   const int y = qn_reshaped(l, qn_words(l, QN_GRAPH_MUL, m.off, m.rstd, -1), ndim, before);
@@ -116,10 +117,7 @@ static int moved(qn_lowering *l, int k, int now, double momentum, double by)
 static void batch_norm(qn_lowering *l, int which)
 {
   const int a = qn_given_value(l, 0, "input"), ndim = qn_value_at(l, a)->ndim;
-  if (l->why || ndim < 2) {
-    qn_give_up(l, "a batch without channels");
-    return;
-  }
+  qn_give_up_if(l, l->why || ndim < 2, "a batch without channels");
   const bool statistics = which != 1, flagged = which >= 2;
   const double eps = qn_given_real(l, which == 0 ? 6 : which == 1 ? 5 : 7, "eps", 1e-5);
   const bool training = which == 1 || (flagged && qn_given_bool(l, 5, "training"));
@@ -127,10 +125,8 @@ static void batch_norm(qn_lowering *l, int which)
     batch_norm_eval(l, a, 3, eps);
     return;
   }
-  if (which == 3 && qn_given(l, 3, "running_mean")->kind == QN_ARGUMENT_VALUE) {
-    qn_give_up(l, "it changes its running statistics");
-    return;
-  }
+  qn_give_up_if(l, which == 3 && qn_given(l, 3, "running_mean")->kind == QN_ARGUMENT_VALUE,
+                "it changes its running statistics");
   const uint32_t dims = ((UINT32_C(1) << ndim) - 1) & ~UINT32_C(2);
   const moments m = moments_of(l, a, dims, eps);
   const int y = qn_words(l, QN_GRAPH_MUL, m.off, m.rstd, -1);
@@ -148,14 +144,9 @@ static void rms_norm(qn_lowering *l, int which)
 {
   (void)which;
   const int a = qn_given_value(l, 0, "input"), ndim = qn_value_at(l, a)->ndim;
-  int64_t shape[QN_GRAPH_DIMS];
-  const int n = qn_given_list(l, 1, "normalized_shape", shape, QN_GRAPH_DIMS);
-  if (l->why || n < 1 || n > ndim) {
-    qn_give_up(l, "normalised over more dimensions than there are");
-    return;
-  }
+  const uint32_t dims = normalized_dims(l, ndim);
+  if (l->why) return;
   static const double least[] = {[QN_F32] = 0x1p-23, [QN_F64] = 0x1p-52};
-  const uint32_t dims = ((UINT32_C(1) << n) - 1) << (ndim - n);
   const int squares = qn_mean_of(l, qn_words(l, QN_GRAPH_MUL, a, a, -1), dims);
   const double eps = qn_given_real(l, 3, "eps", l->type <= QN_F64 ? least[l->type] : 0);
   const int rstd = qn_words(l, QN_GRAPH_RSQRT, qn_words(l, QN_GRAPH_ADD, squares, qn_number(l, eps), -1), -1, -1);
@@ -164,17 +155,13 @@ static void rms_norm(qn_lowering *l, int which)
   give_as(l, 1, rstd);
 }
 
-#define OF(name, lower, which)                                                                                         \
-  {                                                                                                                    \
-    "aten." name ".default", lower, which                                                                              \
-  }
-const qn_graph_rule qn_graph_norm_rules[] = {OF("native_layer_norm", layer_norm, 0),
-                                             OF("native_group_norm", group_norm, 0),
-                                             OF("_native_batch_norm_legit_no_training", batch_norm, 0),
+const qn_graph_rule qn_graph_norm_rules[] = {QN_ATEN("native_layer_norm", layer_norm, 0),
+                                             QN_ATEN("native_group_norm", group_norm, 0),
+                                             QN_ATEN("_native_batch_norm_legit_no_training", batch_norm, 0),
                                              {"aten._native_batch_norm_legit.no_stats", batch_norm, 1},
-                                             OF("_native_batch_norm_legit_functional", batch_norm, 2),
-                                             OF("_native_batch_norm_legit", batch_norm, 3),
-                                             OF("native_batch_norm", batch_norm, 3),
-                                             OF("_fused_rms_norm", rms_norm, 0),
-                                             OF("rms_norm", rms_norm, 0),
+                                             QN_ATEN("_native_batch_norm_legit_functional", batch_norm, 2),
+                                             QN_ATEN("_native_batch_norm_legit", batch_norm, 3),
+                                             QN_ATEN("native_batch_norm", batch_norm, 3),
+                                             QN_ATEN("_fused_rms_norm", rms_norm, 0),
+                                             QN_ATEN("rms_norm", rms_norm, 0),
                                              {0}};

@@ -55,10 +55,7 @@ static void mean(qn_lowering *l, int which)
 {
   (void)which;
   const int a = operand(l);
-  if (!qn_is_real(l->type)) {
-    qn_give_up(l, "a mean of whole numbers");
-    return;
-  }
+  qn_give_up_if(l, !qn_is_real(l->type), "a mean of whole numbers");
   if (!l->why) give(l, 0, qn_mean_of(l, a, qn_given_dims(l, 1, "dim", qn_value_at(l, a)->ndim)));
 }
 
@@ -69,10 +66,7 @@ static void place(qn_lowering *l, int which)
   int a = operand(l);
   if (l->why) return;
   const int64_t n = qn_value_at(l, a)->n;
-  if (all && both) {
-    qn_give_up(l, "places without a dimension");
-    return;
-  }
+  qn_give_up_if(l, all && both, "places without a dimension");
   if (all) a = qn_reshaped(l, a, 1, &n);
   const int d = all ? 0 : qn_wrapped(l, qn_given_integer(l, 1, "dim", 0), qn_value_at(l, a)->ndim);
   if (l->why) return;
@@ -99,10 +93,7 @@ static void variance(qn_lowering *l, int which)
 {
   const int a = operand(l);
   if (l->why) return;
-  if (!qn_is_real(l->type)) {
-    qn_give_up(l, "a variance of whole numbers");
-    return;
-  }
+  qn_give_up_if(l, !qn_is_real(l->type), "a variance of whole numbers");
   int m = 0;
   int v =
       variance_of(l, a, qn_given_dims(l, 1, "dim", qn_value_at(l, a)->ndim), qn_given_real(l, -1, "correction", 1), &m);
@@ -115,28 +106,20 @@ static void norm(qn_lowering *l, int k_dim)
 {
   int a = operand(l);
   const double p = qn_given_real(l, 1, k_dim == 2 ? "ord" : "p", 2);
-  if (l->why || !qn_is_real(l->type)) {
-    qn_give_up(l, "a norm of whole numbers");
-    return;
-  }
+  qn_give_up_if(l, l->why || !qn_is_real(l->type), "a norm of whole numbers");
   const uint32_t dims = qn_given_dims(l, k_dim, "dim", qn_value_at(l, a)->ndim);
   int v;
   if (p == 2) {
     v = qn_reduced(l, QN_GRAPH_REDUCE_SUM, qn_words(l, QN_GRAPH_MUL, a, a, -1), dims, l->type);
-    {
-      give(l, 0, qn_words(l, QN_GRAPH_SQRT, v, -1, -1));
-      return;
-    }
+    give(l, 0, qn_words(l, QN_GRAPH_SQRT, v, -1, -1));
+    return;
   }
   a = qn_words(l, QN_GRAPH_ABS, a, -1, -1);
   if (isinf(p)) {
     give(l, 0, qn_reduced(l, p > 0 ? QN_GRAPH_REDUCE_MAX : QN_GRAPH_REDUCE_MIN, a, dims, l->type));
     return;
   }
-  if (p == 0) {
-    qn_give_up(l, "a count of what is not 0");
-    return;
-  }
+  qn_give_up_if(l, p == 0, "a count of what is not 0");
   if (p != 1) a = qn_words(l, QN_GRAPH_POW, a, qn_number(l, p), -1);
   v = qn_reduced(l, QN_GRAPH_REDUCE_SUM, a, dims, l->type);
   give(l, 0, p == 1 ? v : qn_words(l, QN_GRAPH_POW, v, qn_number(l, 1 / p), -1));
@@ -147,10 +130,7 @@ static void logsumexp(qn_lowering *l, int which)
 {
   (void)which;
   const int a = operand(l);
-  if (l->why || !qn_is_real(l->type)) {
-    qn_give_up(l, "of whole numbers");
-    return;
-  }
+  qn_give_up_if(l, l->why || !qn_is_real(l->type), "of whole numbers");
   const uint32_t dims = qn_given_dims(l, 1, "dim", qn_value_at(l, a)->ndim);
   const int top = qn_reduced(l, QN_GRAPH_REDUCE_MAX, a, dims, l->type);
   const int far = qn_words(l, QN_GRAPH_EQ, qn_words(l, QN_GRAPH_ABS, top, -1, -1), qn_number(l, INFINITY), -1);
@@ -163,10 +143,7 @@ static void logsumexp(qn_lowering *l, int which)
 static void softmax(qn_lowering *l, int logarithm)
 {
   const int a = operand(l);
-  if (l->why || !qn_is_real(l->type)) {
-    qn_give_up(l, "of whole numbers");
-    return;
-  }
+  qn_give_up_if(l, l->why || !qn_is_real(l->type), "of whole numbers");
   const uint32_t dims = UINT32_C(1) << qn_wrapped(l, qn_given_integer(l, 1, "dim", 0), qn_value_at(l, a)->ndim);
   const int top = qn_reduced(l, QN_GRAPH_REDUCE_MAX, a, dims, l->type);
   const int off = qn_words(l, QN_GRAPH_SUB, a, top, -1), e = qn_words(l, QN_GRAPH_EXP, off, -1, -1);
@@ -176,42 +153,56 @@ static void softmax(qn_lowering *l, int logarithm)
                  : qn_words(l, QN_GRAPH_DIV, e, sum, -1));
 }
 
-#define OF(name, lower, which)                                                                                         \
-  {                                                                                                                    \
-    "aten." name ".default", lower, which                                                                              \
-  }
+/* A scan in a type that its argument must be rounded to first would round otherwise. */
+static void scan(qn_lowering *l, int which)
+{
+  const int a = operand(l);
+  if (l->why) return;
+  const int d = qn_wrapped(l, qn_given_integer(l, 1, "dim", 0), qn_value_at(l, a)->ndim);
+  const qn_dtype from = qn_value_at(l, a)->dtype, to = qn_value_at(l, qn_node_of(l)->result[0])->dtype;
+  qn_give_up_if(l, which == QN_GRAPH_REDUCE_LOGSUM && !qn_is_real(to), "of whole numbers");
+  qn_give_up_if(l, to == QN_BOOL || (from != to && qn_is_real(to) && l->type != to), "it scans in a narrower type");
+  if (l->why) return;
+  give(l, 0,
+       qn_value_at(l, a)->shape[d] == 1 ? qn_words(l, QN_GRAPH_COPY, a, -1, -1)
+                                        : qn_scanned(l, (qn_graph_reduction)which, a, d, l->type));
+}
+
 #define DIM(name, lower, which)                                                                                        \
   {                                                                                                                    \
     "aten." name ".dim", lower, which                                                                                  \
   }
-const qn_graph_rule qn_graph_reduce_rules[] = {OF("sum", reduce, QN_GRAPH_REDUCE_SUM),
+const qn_graph_rule qn_graph_reduce_rules[] = {QN_ATEN("sum", reduce, QN_GRAPH_REDUCE_SUM),
                                                {"aten.sum.dim_IntList", reduce, QN_GRAPH_REDUCE_SUM},
-                                               OF("prod", reduce, QN_GRAPH_REDUCE_PROD),
+                                               QN_ATEN("prod", reduce, QN_GRAPH_REDUCE_PROD),
                                                {"aten.prod.dim_int", reduce, QN_GRAPH_REDUCE_PROD},
-                                               OF("amax", reduce, QN_GRAPH_REDUCE_MAX),
-                                               OF("amin", reduce, QN_GRAPH_REDUCE_MIN),
-                                               OF("max", reduce, QN_GRAPH_REDUCE_MAX),
-                                               OF("min", reduce, QN_GRAPH_REDUCE_MIN),
-                                               OF("any", reduce, QN_GRAPH_REDUCE_ANY),
+                                               QN_ATEN("amax", reduce, QN_GRAPH_REDUCE_MAX),
+                                               QN_ATEN("amin", reduce, QN_GRAPH_REDUCE_MIN),
+                                               QN_ATEN("max", reduce, QN_GRAPH_REDUCE_MAX),
+                                               QN_ATEN("min", reduce, QN_GRAPH_REDUCE_MIN),
+                                               QN_ATEN("any", reduce, QN_GRAPH_REDUCE_ANY),
                                                DIM("any", reduce, QN_GRAPH_REDUCE_ANY),
                                                {"aten.any.dims", reduce, QN_GRAPH_REDUCE_ANY},
-                                               OF("all", reduce, QN_GRAPH_REDUCE_ALL),
+                                               QN_ATEN("all", reduce, QN_GRAPH_REDUCE_ALL),
                                                DIM("all", reduce, QN_GRAPH_REDUCE_ALL),
-                                               OF("mean", mean, 0),
+                                               QN_ATEN("mean", mean, 0),
                                                DIM("mean", mean, 0),
-                                               OF("argmax", place, QN_GRAPH_REDUCE_ARGMAX),
-                                               OF("argmin", place, QN_GRAPH_REDUCE_ARGMIN),
+                                               QN_ATEN("argmax", place, QN_GRAPH_REDUCE_ARGMAX),
+                                               QN_ATEN("argmin", place, QN_GRAPH_REDUCE_ARGMIN),
                                                DIM("max", place, QN_GRAPH_REDUCE_ARGMAX),
                                                DIM("min", place, QN_GRAPH_REDUCE_ARGMIN),
                                                {"aten.var.correction", variance, 0},
                                                {"aten.var_mean.correction", variance, 1},
                                                {"aten.std.correction", variance, 2},
-                                               OF("linalg_vector_norm", norm, 2),
+                                               QN_ATEN("linalg_vector_norm", norm, 2),
                                                {"aten.norm.ScalarOpt_dim", norm, 2},
                                                {"aten.norm.Scalar", norm, 3},
-                                               OF("logsumexp", logsumexp, 0),
-                                               OF("_softmax", softmax, 0),
+                                               QN_ATEN("cumsum", scan, QN_GRAPH_REDUCE_SUM),
+                                               QN_ATEN("cumprod", scan, QN_GRAPH_REDUCE_PROD),
+                                               QN_ATEN("logcumsumexp", scan, QN_GRAPH_REDUCE_LOGSUM),
+                                               QN_ATEN("logsumexp", logsumexp, 0),
+                                               QN_ATEN("_softmax", softmax, 0),
                                                {"aten.softmax.int", softmax, 0},
-                                               OF("_log_softmax", softmax, 1),
+                                               QN_ATEN("_log_softmax", softmax, 1),
                                                {"aten.log_softmax.int", softmax, 1},
                                                {0}};

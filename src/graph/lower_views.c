@@ -42,10 +42,7 @@ static void permute(qn_lowering *l, int which)
   int64_t list[QN_GRAPH_DIMS];
   for (int d = 0; d < n; d++) order[d] = d;
   if (which == 0) {
-    if (qn_given_list(l, 1, "dims", list, QN_GRAPH_DIMS) != n) {
-      qn_give_up(l, "an order of other dimensions");
-      return;
-    }
+    qn_give_up_if(l, qn_given_list(l, 1, "dims", list, QN_GRAPH_DIMS) != n, "an order of other dimensions");
     for (int d = 0; d < n; d++) order[d] = qn_wrapped(l, list[d], n);
   } else if (n > 1) {
     const int p = which == 2 ? 0 : qn_wrapped(l, qn_given_integer(l, 1, "dim0", 0), n);
@@ -96,10 +93,7 @@ static void slice(qn_lowering *l, int which)
   described(l, 0, &ndim, shape);
   const int a = qn_given_value(l, 0, "self"), n = qn_value_at(l, a)->ndim;
   const int dim = qn_wrapped(l, qn_given_integer(l, 1, "dim", 0), n);
-  if (l->why || ndim != n) {
-    qn_give_up(l, "a slice of other dimensions");
-    return;
-  }
+  qn_give_up_if(l, l->why || ndim != n, "a slice of other dimensions");
   int64_t start = qn_given_integer(l, 2, "start", 0);
   const int64_t extent = qn_value_at(l, a)->shape[dim];
   if (start < 0) start = start + extent < 0 ? 0 : start + extent;
@@ -162,16 +156,10 @@ static void cat(qn_lowering *l, int stack)
   int64_t shape[QN_GRAPH_DIMS];
   described(l, 0, &ndim, shape);
   const int dim = qn_wrapped(l, qn_given_integer(l, 1, "dim", 0), ndim);
-  if (list->kind != QN_ARGUMENT_LIST || list->n > 16) {
-    qn_give_up(l, "more than 16 tensors");
-    return;
-  }
+  qn_give_up_if(l, list->kind != QN_ARGUMENT_LIST || list->n > 16, "more than 16 tensors");
   const int n = list->n;
   int *parts = qn_allocate_zero((size_t)n, sizeof *parts);
-  if (!parts) {
-    qn_give_up(l, "no memory");
-    return;
-  }
+  qn_give_up_if(l, !parts, "no memory");
   int64_t extent = 0;
   for (int k = 0; k < n && !l->why; k++) {
     int64_t one[QN_GRAPH_DIMS];
@@ -193,13 +181,8 @@ static void cat(qn_lowering *l, int stack)
   }
   if (extent != shape[dim]) qn_give_up(l, "its described shape is not what the op makes");
   const int v = l->why ? -1 : qn_graph_add(l->graph, QN_FORM_CAT, qn_value_at(l, parts[0])->dtype, ndim, shape);
-  if (v < 0) {
-    qn_release(parts);
-    {
-      qn_give_up(l, "no memory");
-      return;
-    }
-  }
+  if (v < 0) qn_release(parts);
+  qn_give_up_if(l, v < 0, "no memory");
   qn_graph_value *value = &l->graph->value[v];
   value->node = l->node;
   value->dim = dim;
@@ -215,16 +198,10 @@ static void pad(qn_lowering *l, int which)
   const int a = qn_given_value(l, 0, "self"), n = qn_value_at(l, a)->ndim;
   int64_t list[2 * QN_GRAPH_DIMS], low[QN_GRAPH_DIMS] = {0}, shape[QN_GRAPH_DIMS];
   const int pads = qn_given_list(l, 1, "pad", list, 2 * QN_GRAPH_DIMS);
-  if (pads / 2 > n || l->why) {
-    qn_give_up(l, "more dimensions are padded than there are");
-    return;
-  }
+  qn_give_up_if(l, pads / 2 > n || l->why, "more dimensions are padded than there are");
   memcpy(shape, qn_value_at(l, a)->shape, sizeof shape);
   for (int k = 0; k < pads / 2; k++) {
-    if (list[2 * k] < 0 || list[2 * k + 1] < 0) {
-      qn_give_up(l, "it cuts off");
-      return;
-    }
+    qn_give_up_if(l, list[2 * k] < 0 || list[2 * k + 1] < 0, "it cuts off");
     low[n - 1 - k] = list[2 * k];
     shape[n - 1 - k] += list[2 * k] + list[2 * k + 1];
   }
@@ -235,19 +212,12 @@ static void pad(qn_lowering *l, int which)
 static void triangle(qn_lowering *l, int upper)
 {
   const int a = qn_given_value(l, 0, "self"), n = qn_value_at(l, a)->ndim;
-  if (l->why || n < 2) {
-    qn_give_up(l, "a triangle of fewer than two dimensions");
-    return;
-  }
+  qn_give_up_if(l, l->why || n < 2, "a triangle of fewer than two dimensions");
   int at[2];
   for (int k = 0; k < 2; k++) {
     const int64_t shape[] = {k ? 1 : qn_value_at(l, a)->shape[n - 2], k ? qn_value_at(l, a)->shape[n - 1] : 1};
-    at[k] = qn_graph_add(l->graph, QN_FORM_IOTA, QN_I64, 2, shape);
-    if (at[k] < 0) {
-      qn_give_up(l, "no memory");
-      return;
-    }
-    l->graph->value[at[k]].node = l->node;
+    at[k] = qn_made(l, QN_FORM_IOTA, QN_I64, 2, shape, -1, -1);
+    if (l->why) return;
     l->graph->value[at[k]].dim = k;
     l->graph->value[at[k]].step = 1;
   }
@@ -268,57 +238,40 @@ static void embedding(qn_lowering *l, int which)
   int ndim;
   int64_t shape[QN_GRAPH_DIMS];
   described(l, 0, &ndim, shape);
-  if (l->why || qn_value_at(l, table)->ndim != 2 || qn_is_real(qn_value_at(l, at)->dtype)) {
-    qn_give_up(l, "a table that is not of rows");
-    return;
-  }
+  qn_give_up_if(l, l->why || qn_value_at(l, table)->ndim != 2 || qn_is_real(qn_value_at(l, at)->dtype),
+                "a table that is not of rows");
   const qn_graph_value *rows = qn_value_at(l, at);
-  if (ndim != rows->ndim + 1 || shape[ndim - 1] != qn_value_at(l, table)->shape[1] ||
-      memcmp(shape, rows->shape, (size_t)rows->ndim * sizeof *shape)) {
-    qn_give_up(l, "its described shape is not what the op makes");
-    return;
-  }
-  const int v = qn_graph_add(l->graph, QN_FORM_GATHER, qn_value_at(l, table)->dtype, ndim, shape);
-  if (v < 0) {
-    qn_give_up(l, "no memory");
-    return;
-  }
-  qn_graph_value *value = &l->graph->value[v];
-  value->node = l->node;
-  value->n_arguments = 2;
-  value->argument[0] = table;
-  value->argument[1] = at;
-  qn_result(l, 0, v);
+  qn_give_up_if(l,
+                ndim != rows->ndim + 1 || shape[ndim - 1] != qn_value_at(l, table)->shape[1] ||
+                    memcmp(shape, rows->shape, (size_t)rows->ndim * sizeof *shape),
+                "its described shape is not what the op makes");
+  qn_result(l, 0, qn_made(l, QN_FORM_GATHER, qn_value_at(l, table)->dtype, ndim, shape, table, at));
 }
 
-#define OF(name, lower, which)                                                                                         \
-  {                                                                                                                    \
-    "aten." name ".default", lower, which                                                                              \
-  }
-const qn_graph_rule qn_graph_view_rules[] = {OF("view", reshape, 0),
-                                             OF("_unsafe_view", reshape, 0),
-                                             OF("reshape", reshape, 0),
-                                             OF("_reshape_copy", reshape, 1),
-                                             OF("squeeze", reshape, 0),
+const qn_graph_rule qn_graph_view_rules[] = {QN_ATEN("view", reshape, 0),
+                                             QN_ATEN("_unsafe_view", reshape, 0),
+                                             QN_ATEN("reshape", reshape, 0),
+                                             QN_ATEN("_reshape_copy", reshape, 1),
+                                             QN_ATEN("squeeze", reshape, 0),
                                              {"aten.squeeze.dim", reshape, 0},
                                              {"aten.squeeze.dims", reshape, 0},
-                                             OF("unsqueeze", reshape, 0),
+                                             QN_ATEN("unsqueeze", reshape, 0),
                                              {"aten.flatten.using_ints", reshape, 0},
-                                             OF("alias", reshape, 0),
-                                             OF("detach", reshape, 0),
-                                             OF("permute", permute, 0),
+                                             QN_ATEN("alias", reshape, 0),
+                                             QN_ATEN("detach", reshape, 0),
+                                             QN_ATEN("permute", permute, 0),
                                              {"aten.transpose.int", permute, 1},
-                                             OF("t", permute, 2),
-                                             OF("expand", expand, 0),
+                                             QN_ATEN("t", permute, 2),
+                                             QN_ATEN("expand", expand, 0),
                                              {"aten.slice.Tensor", slice, 0},
                                              {"aten.select.int", take, 0},
                                              {"aten.split.Tensor", split, 0},
-                                             OF("split_with_sizes", split, 0),
-                                             OF("flip", flip, 0),
-                                             OF("cat", cat, 0),
-                                             OF("stack", cat, 1),
-                                             OF("constant_pad_nd", pad, 0),
-                                             OF("triu", triangle, 1),
-                                             OF("tril", triangle, 0),
-                                             OF("embedding", embedding, 0),
+                                             QN_ATEN("split_with_sizes", split, 0),
+                                             QN_ATEN("flip", flip, 0),
+                                             QN_ATEN("cat", cat, 0),
+                                             QN_ATEN("stack", cat, 1),
+                                             QN_ATEN("constant_pad_nd", pad, 0),
+                                             QN_ATEN("triu", triangle, 1),
+                                             QN_ATEN("tril", triangle, 0),
+                                             QN_ATEN("embedding", embedding, 0),
                                              {0}};

@@ -76,10 +76,7 @@ static void max_pool(qn_lowering *l, int n)
   each(l, 2, "stride", n, w.step, w.extent);
   each(l, 3, "padding", n, w.pad, zeros);
   each(l, 4, "dilation", n, w.apart, ones);
-  if (!qn_is_real(l->type)) {
-    qn_give_up(l, "a window of whole numbers");
-    return;
-  }
+  qn_give_up_if(l, !qn_is_real(l->type), "a window of whole numbers");
   if (l->why || !outputs(l, a, &w, out)) return;
   const int ndim = qn_value_at(l, a)->ndim, v = windowed(l, a, &w, out, -INFINITY);
   if (!l->why) qn_result(l, 0, reduced_windows(l, QN_GRAPH_REDUCE_MAX, v, &w, ndim));
@@ -99,14 +96,8 @@ static void avg_pool(qn_lowering *l, int n)
   const bool all =
       qn_given(l, 5, "count_include_pad")->kind == QN_ARGUMENT_NONE || qn_given_bool(l, 5, "count_include_pad");
   const int64_t by = qn_given_integer(l, 6, "divisor_override", 0);
-  if (up) {
-    qn_give_up(l, "a pool whose last window is not whole");
-    return;
-  }
-  if (!qn_is_real(l->type)) {
-    qn_give_up(l, "a window of whole numbers");
-    return;
-  }
+  qn_give_up_if(l, up, "a pool whose last window is not whole");
+  qn_give_up_if(l, !qn_is_real(l->type), "a window of whole numbers");
   if (l->why || !outputs(l, a, &w, out)) return;
   const int ndim = qn_value_at(l, a)->ndim, v = windowed(l, a, &w, out, 0);
   if (l->why) return;
@@ -127,17 +118,11 @@ static void adaptive_avg_pool(qn_lowering *l, int n)
   const qn_graph_value *to = qn_value_at(l, qn_node_of(l)->result[0]);
   window w = {.n = n};
   int64_t out[3], count = 1;
-  if (l->why || to->ndim != ndim || ndim < n || !qn_is_real(l->type)) {
-    qn_give_up(l, "a pool of other dimensions");
-    return;
-  }
+  qn_give_up_if(l, l->why || to->ndim != ndim || ndim < n || !qn_is_real(l->type), "a pool of other dimensions");
   for (int d = 0; d < n; d++) {
     const int64_t have = qn_value_at(l, a)->shape[ndim - n + d];
     out[d] = to->shape[ndim - n + d];
-    if (have % out[d]) {
-      qn_give_up(l, "windows of several sizes");
-      return;
-    }
+    qn_give_up_if(l, have % out[d], "windows of several sizes");
     w.extent[d] = w.step[d] = have / out[d];
     w.apart[d] = 1;
     count *= w.extent[d];
@@ -146,18 +131,14 @@ static void adaptive_avg_pool(qn_lowering *l, int n)
   if (!l->why) qn_result(l, 0, qn_words(l, QN_GRAPH_DIV, sum, qn_number(l, (double)count), -1));
 }
 
-#define OF(name, lower, which)                                                                                         \
-  {                                                                                                                    \
-    "aten." name ".default", lower, which                                                                              \
-  }
-const qn_graph_rule qn_graph_window_rules[] = {OF("max_pool2d_with_indices", max_pool, 2),
-                                               OF("max_pool3d_with_indices", max_pool, 3),
-                                               OF("max_pool1d", max_pool, 1),
-                                               OF("max_pool2d", max_pool, 2),
-                                               OF("max_pool3d", max_pool, 3),
-                                               OF("avg_pool1d", avg_pool, 1),
-                                               OF("avg_pool2d", avg_pool, 2),
-                                               OF("avg_pool3d", avg_pool, 3),
-                                               OF("_adaptive_avg_pool2d", adaptive_avg_pool, 2),
-                                               OF("_adaptive_avg_pool3d", adaptive_avg_pool, 3),
+const qn_graph_rule qn_graph_window_rules[] = {QN_ATEN("max_pool2d_with_indices", max_pool, 2),
+                                               QN_ATEN("max_pool3d_with_indices", max_pool, 3),
+                                               QN_ATEN("max_pool1d", max_pool, 1),
+                                               QN_ATEN("max_pool2d", max_pool, 2),
+                                               QN_ATEN("max_pool3d", max_pool, 3),
+                                               QN_ATEN("avg_pool1d", avg_pool, 1),
+                                               QN_ATEN("avg_pool2d", avg_pool, 2),
+                                               QN_ATEN("avg_pool3d", avg_pool, 3),
+                                               QN_ATEN("_adaptive_avg_pool2d", adaptive_avg_pool, 2),
+                                               QN_ATEN("_adaptive_avg_pool3d", adaptive_avg_pool, 3),
                                                {0}};

@@ -21,10 +21,7 @@ static void logic(qn_lowering *l, int word)
 
 static void bitwise(qn_lowering *l, int word)
 {
-  if (qn_value_at(l, qn_node_of(l)->result[0])->dtype != QN_BOOL) {
-    qn_give_up(l, "bits of whole numbers");
-    return;
-  }
+  qn_give_up_if(l, qn_value_at(l, qn_node_of(l)->result[0])->dtype != QN_BOOL, "bits of whole numbers");
   logic(l, word);
 }
 
@@ -51,10 +48,7 @@ static void sum(qn_lowering *l, int word)
   int a = qn_given_operand(l, reversed ? 1 : 0, "self"), b = qn_given_operand(l, reversed ? 0 : 1, "other");
   const qn_argument *alpha = qn_given(l, 2, "alpha");
   if (l->why) return;
-  if (l->type == QN_BOOL) {
-    qn_give_up(l, "sums of bools");
-    return;
-  }
+  qn_give_up_if(l, l->type == QN_BOOL, "sums of bools");
   if (alpha->kind != QN_ARGUMENT_NONE && qn_given_real(l, 2, "alpha", 1) != 1)
     b = qn_words(l, QN_GRAPH_MUL, qn_given_operand(l, 2, "alpha"), b, -1);
   qn_result(l, 0, qn_words(l, reversed ? QN_GRAPH_SUB : (qn_graph_word)word, a, b, -1));
@@ -63,24 +57,15 @@ static void sum(qn_lowering *l, int word)
 static void divided(qn_lowering *l, int which)
 {
   (void)which;
-  if (!qn_is_real(l->type)) {
-    qn_give_up(l, "a quotient of whole numbers");
-    return;
-  }
+  qn_give_up_if(l, !qn_is_real(l->type), "a quotient of whole numbers");
   const qn_argument *mode = qn_given(l, -1, "rounding_mode");
-  if (mode->kind == QN_ARGUMENT_TEXT) {
-    qn_give_up(l, "a rounded quotient");
-    return;
-  }
+  qn_give_up_if(l, mode->kind == QN_ARGUMENT_TEXT, "a rounded quotient");
   binary(l, QN_GRAPH_DIV);
 }
 
 static void real_only(qn_lowering *l, int word)
 {
-  if (!qn_is_real(l->type)) {
-    qn_give_up(l, "of whole numbers");
-    return;
-  }
+  qn_give_up_if(l, !qn_is_real(l->type), "of whole numbers");
   binary(l, word);
 }
 
@@ -112,12 +97,7 @@ static int rounded_to(qn_lowering *l, int number, qn_dtype dtype)
   if (v->form != QN_FORM_CONSTANT || v->named || v->dtype != QN_F64 || (dtype != QN_F16 && dtype != QN_BF16))
     return number;
   l->graph->value[number].dtype = QN_F32;
-  const int cast = qn_graph_add(l->graph, QN_FORM_CAST, dtype, 0, NULL);
-  if (cast < 0) return qn_give_up(l, "no memory"), 0;
-  l->graph->value[cast].node = l->node;
-  l->graph->value[cast].n_arguments = 1;
-  l->graph->value[cast].argument[0] = number;
-  return cast;
+  return qn_made(l, QN_FORM_CAST, dtype, 0, NULL, number, -1);
 }
 
 static void compare(qn_lowering *l, int word)
@@ -128,10 +108,7 @@ static void compare(qn_lowering *l, int word)
   b = rounded_to(l, b, qn_value_at(l, a)->dtype);
   if (l->why) return;
   const qn_dtype compute = common_type(l, a, b);
-  if (compute == QN_BOOL && word != QN_GRAPH_EQ && word != QN_GRAPH_NE) {
-    qn_give_up(l, "an order of bools");
-    return;
-  }
+  qn_give_up_if(l, compute == QN_BOOL && word != QN_GRAPH_EQ && word != QN_GRAPH_NE, "an order of bools");
   qn_result(l, 0, qn_words_typed(l, (qn_graph_word)word, QN_BOOL, compute, a, b, -1));
 }
 
@@ -140,10 +117,7 @@ static void is_number(qn_lowering *l, int word)
   const int a = qn_given_value(l, 0, "self");
   if (l->why) return;
   l->type = qn_compute_type(qn_value_at(l, a)->dtype);
-  if (!qn_is_real(l->type)) {
-    qn_give_up(l, "of whole numbers");
-    return;
-  }
+  qn_give_up_if(l, !qn_is_real(l->type), "of whole numbers");
   int v = word == QN_GRAPH_ISNAN
               ? qn_words(l, QN_GRAPH_ISNAN, a, -1, -1)
               : qn_words(l, QN_GRAPH_EQ, qn_words(l, QN_GRAPH_ABS, a, -1, -1), qn_number(l, INFINITY), -1);
@@ -172,10 +146,7 @@ static void power(qn_lowering *l, int which)
     qn_result(l, 0, qn_words(l, QN_GRAPH_MUL, qn_words(l, QN_GRAPH_MUL, a, a, -1), a, -1));
     return;
   }
-  if (!qn_is_real(l->type)) {
-    qn_give_up(l, "a power of whole numbers");
-    return;
-  }
+  qn_give_up_if(l, !qn_is_real(l->type), "a power of whole numbers");
   if (e->kind != QN_ARGUMENT_VALUE && p == 1) {
     qn_result(l, 0, qn_words(l, QN_GRAPH_COPY, a, -1, -1));
     return;
@@ -306,21 +277,10 @@ static void cast(qn_lowering *l, int which)
 {
   (void)which;
   const int a = qn_given_value(l, 0, "self");
-  if (qn_given(l, -1, "device")->kind != QN_ARGUMENT_NONE) {
-    qn_give_up(l, "a copy to a device");
-    return;
-  }
+  qn_give_up_if(l, qn_given(l, -1, "device")->kind != QN_ARGUMENT_NONE, "a copy to a device");
   if (l->why) return;
   const qn_graph_value *to = qn_value_at(l, qn_node_of(l)->result[0]);
-  const int v = qn_graph_add(l->graph, QN_FORM_CAST, to->dtype, qn_value_at(l, a)->ndim, qn_value_at(l, a)->shape);
-  if (v < 0) {
-    qn_give_up(l, "no memory");
-    return;
-  }
-  l->graph->value[v].node = l->node;
-  l->graph->value[v].n_arguments = 1;
-  l->graph->value[v].argument[0] = a;
-  qn_result(l, 0, v);
+  qn_result(l, 0, qn_made(l, QN_FORM_CAST, to->dtype, qn_value_at(l, a)->ndim, qn_value_at(l, a)->shape, a, -1));
 }
 
 /* A tensor of one number: which says where it stands among the arguments, or is -1 - the number. */
@@ -339,32 +299,20 @@ static void fill(qn_lowering *l, int which)
 static void iota(qn_lowering *l, int prims)
 {
   const qn_graph_value *to = qn_value_at(l, qn_node_of(l)->result[0]);
-  if (to->ndim != 1) {
-    qn_give_up(l, "a sequence of other than one dimension");
-    return;
-  }
-  const int v = qn_graph_add(l->graph, QN_FORM_IOTA, to->dtype, to->ndim, to->shape);
-  if (v < 0) {
-    qn_give_up(l, "no memory");
-    return;
-  }
+  qn_give_up_if(l, to->ndim != 1, "a sequence of other than one dimension");
+  const int v = qn_made(l, QN_FORM_IOTA, to->dtype, to->ndim, to->shape, -1, -1);
+  if (l->why) return;
   qn_graph_value *value = &l->graph->value[v];
-  value->node = l->node;
   const bool one = qn_node_of(l)->n_arguments == 1;
   value->real = prims ? qn_given_real(l, -1, "start", 0) : one ? 0 : qn_given_real(l, 0, "start", 0);
   value->step = prims ? qn_given_real(l, -1, "step", 1) : one ? 1 : qn_given_real(l, 2, "step", 1);
-  if (qn_is_real(value->dtype) || value->real != floor(value->real) || value->step != floor(value->step) ||
-      fabs(value->real) > 0x1p53 || fabs(value->step) > 0x1p53) {
-    qn_give_up(l, "a sequence that is not of whole numbers");
-    return;
-  }
+  qn_give_up_if(l,
+                qn_is_real(value->dtype) || value->real != floor(value->real) || value->step != floor(value->step) ||
+                    fabs(value->real) > 0x1p53 || fabs(value->step) > 0x1p53,
+                "a sequence that is not of whole numbers");
   qn_result(l, 0, v);
 }
 
-#define OF(name, lower, which)                                                                                         \
-  {                                                                                                                    \
-    "aten." name ".default", lower, which                                                                              \
-  }
 #define SELF(name, lower, which)                                                                                       \
   {"aten." name ".Tensor", lower, which}, { "aten." name ".Scalar", lower, which }
 const qn_graph_rule qn_graph_word_rules[] = {SELF("add", sum, QN_GRAPH_ADD),
@@ -373,95 +321,95 @@ const qn_graph_rule qn_graph_word_rules[] = {SELF("add", sum, QN_GRAPH_ADD),
                                              SELF("mul", binary, QN_GRAPH_MUL),
                                              SELF("div", divided, 0),
                                              {"aten.div.Tensor_mode", divided, 0},
-                                             OF("neg", unary, QN_GRAPH_NEG),
-                                             OF("abs", absolute, 0),
-                                             OF("sign", unary, QN_GRAPH_SIGN),
-                                             OF("reciprocal", unary, QN_GRAPH_RECIPROCAL),
-                                             OF("sqrt", unary, QN_GRAPH_SQRT),
-                                             OF("rsqrt", unary, QN_GRAPH_RSQRT),
-                                             OF("exp", unary, QN_GRAPH_EXP),
-                                             OF("exp2", unary, QN_GRAPH_EXP2),
-                                             OF("log", unary, QN_GRAPH_LOG),
-                                             OF("log2", unary, QN_GRAPH_LOG2),
-                                             OF("log10", unary, QN_GRAPH_LOG10),
-                                             OF("log1p", unary, QN_GRAPH_LOG1P),
-                                             OF("expm1", unary, QN_GRAPH_EXPM1),
-                                             OF("sin", unary, QN_GRAPH_SIN),
-                                             OF("cos", unary, QN_GRAPH_COS),
-                                             OF("tan", unary, QN_GRAPH_TAN),
-                                             OF("asin", unary, QN_GRAPH_ASIN),
-                                             OF("acos", unary, QN_GRAPH_ACOS),
-                                             OF("atan", unary, QN_GRAPH_ATAN),
-                                             OF("atan2", binary, QN_GRAPH_ATAN2),
-                                             OF("sinh", unary, QN_GRAPH_SINH),
-                                             OF("cosh", unary, QN_GRAPH_COSH),
-                                             OF("tanh", unary, QN_GRAPH_TANH),
-                                             OF("asinh", unary, QN_GRAPH_ASINH),
-                                             OF("acosh", unary, QN_GRAPH_ACOSH),
-                                             OF("atanh", unary, QN_GRAPH_ATANH),
-                                             OF("erf", unary, QN_GRAPH_ERF),
-                                             OF("sigmoid", unary, QN_GRAPH_SIGMOID),
-                                             OF("silu", unary, QN_GRAPH_SILU),
-                                             OF("relu", unary, QN_GRAPH_RELU),
-                                             OF("floor", rounding, QN_GRAPH_FLOOR),
-                                             OF("ceil", rounding, QN_GRAPH_CEIL),
-                                             OF("trunc", rounding, QN_GRAPH_TRUNC),
-                                             OF("round", rounding, QN_GRAPH_RINT),
+                                             QN_ATEN("neg", unary, QN_GRAPH_NEG),
+                                             QN_ATEN("abs", absolute, 0),
+                                             QN_ATEN("sign", unary, QN_GRAPH_SIGN),
+                                             QN_ATEN("reciprocal", unary, QN_GRAPH_RECIPROCAL),
+                                             QN_ATEN("sqrt", unary, QN_GRAPH_SQRT),
+                                             QN_ATEN("rsqrt", unary, QN_GRAPH_RSQRT),
+                                             QN_ATEN("exp", unary, QN_GRAPH_EXP),
+                                             QN_ATEN("exp2", unary, QN_GRAPH_EXP2),
+                                             QN_ATEN("log", unary, QN_GRAPH_LOG),
+                                             QN_ATEN("log2", unary, QN_GRAPH_LOG2),
+                                             QN_ATEN("log10", unary, QN_GRAPH_LOG10),
+                                             QN_ATEN("log1p", unary, QN_GRAPH_LOG1P),
+                                             QN_ATEN("expm1", unary, QN_GRAPH_EXPM1),
+                                             QN_ATEN("sin", unary, QN_GRAPH_SIN),
+                                             QN_ATEN("cos", unary, QN_GRAPH_COS),
+                                             QN_ATEN("tan", unary, QN_GRAPH_TAN),
+                                             QN_ATEN("asin", unary, QN_GRAPH_ASIN),
+                                             QN_ATEN("acos", unary, QN_GRAPH_ACOS),
+                                             QN_ATEN("atan", unary, QN_GRAPH_ATAN),
+                                             QN_ATEN("atan2", binary, QN_GRAPH_ATAN2),
+                                             QN_ATEN("sinh", unary, QN_GRAPH_SINH),
+                                             QN_ATEN("cosh", unary, QN_GRAPH_COSH),
+                                             QN_ATEN("tanh", unary, QN_GRAPH_TANH),
+                                             QN_ATEN("asinh", unary, QN_GRAPH_ASINH),
+                                             QN_ATEN("acosh", unary, QN_GRAPH_ACOSH),
+                                             QN_ATEN("atanh", unary, QN_GRAPH_ATANH),
+                                             QN_ATEN("erf", unary, QN_GRAPH_ERF),
+                                             QN_ATEN("sigmoid", unary, QN_GRAPH_SIGMOID),
+                                             QN_ATEN("silu", unary, QN_GRAPH_SILU),
+                                             QN_ATEN("relu", unary, QN_GRAPH_RELU),
+                                             QN_ATEN("floor", rounding, QN_GRAPH_FLOOR),
+                                             QN_ATEN("ceil", rounding, QN_GRAPH_CEIL),
+                                             QN_ATEN("trunc", rounding, QN_GRAPH_TRUNC),
+                                             QN_ATEN("round", rounding, QN_GRAPH_RINT),
                                              SELF("fmod", real_only, QN_GRAPH_FMOD),
-                                             OF("minimum", binary, QN_GRAPH_MINIMUM),
-                                             OF("maximum", binary, QN_GRAPH_MAXIMUM),
+                                             QN_ATEN("minimum", binary, QN_GRAPH_MINIMUM),
+                                             QN_ATEN("maximum", binary, QN_GRAPH_MAXIMUM),
                                              SELF("eq", compare, QN_GRAPH_EQ),
                                              SELF("ne", compare, QN_GRAPH_NE),
                                              SELF("lt", compare, QN_GRAPH_LT),
                                              SELF("le", compare, QN_GRAPH_LE),
                                              SELF("gt", compare, QN_GRAPH_GT),
                                              SELF("ge", compare, QN_GRAPH_GE),
-                                             OF("isnan", is_number, QN_GRAPH_ISNAN),
-                                             OF("isinf", is_number, 0),
-                                             OF("logical_and", logic, QN_GRAPH_AND),
-                                             OF("logical_or", logic, QN_GRAPH_OR),
-                                             OF("logical_xor", logic, QN_GRAPH_XOR),
-                                             OF("logical_not", truth, 0),
+                                             QN_ATEN("isnan", is_number, QN_GRAPH_ISNAN),
+                                             QN_ATEN("isinf", is_number, 0),
+                                             QN_ATEN("logical_and", logic, QN_GRAPH_AND),
+                                             QN_ATEN("logical_or", logic, QN_GRAPH_OR),
+                                             QN_ATEN("logical_xor", logic, QN_GRAPH_XOR),
+                                             QN_ATEN("logical_not", truth, 0),
                                              SELF("bitwise_and", bitwise, QN_GRAPH_AND),
                                              SELF("bitwise_or", bitwise, QN_GRAPH_OR),
                                              SELF("bitwise_xor", bitwise, QN_GRAPH_XOR),
-                                             OF("bitwise_not", bitwise, QN_GRAPH_NOT),
+                                             QN_ATEN("bitwise_not", bitwise, QN_GRAPH_NOT),
                                              {"aten.pow.Tensor_Scalar", power, 0},
                                              {"aten.pow.Tensor_Tensor", power, 0},
                                              {"aten.pow.Scalar", power, 0},
-                                             OF("clamp", clamp, 0),
+                                             QN_ATEN("clamp", clamp, 0),
                                              {"aten.clamp.Tensor", clamp, 0},
-                                             OF("clamp_min", clamp, -1),
-                                             OF("clamp_max", clamp, 1),
+                                             QN_ATEN("clamp_min", clamp, -1),
+                                             QN_ATEN("clamp_max", clamp, 1),
                                              {"aten.clamp_min.Tensor", clamp, -1},
                                              {"aten.clamp_max.Tensor", clamp, 1},
-                                             OF("hardtanh", hardtanh, 0),
-                                             OF("relu6", hardtanh, 6),
-                                             OF("hardsigmoid", hardsigmoid, 0),
-                                             OF("hardswish", hardsigmoid, 1),
-                                             OF("gelu", gelu, 0),
-                                             OF("softplus", softplus, 0),
-                                             OF("mish", softplus, 1),
-                                             OF("leaky_relu", leaky_relu, 0),
-                                             OF("elu", elu, 0),
-                                             OF("selu", elu, 1),
+                                             QN_ATEN("hardtanh", hardtanh, 0),
+                                             QN_ATEN("relu6", hardtanh, 6),
+                                             QN_ATEN("hardsigmoid", hardsigmoid, 0),
+                                             QN_ATEN("hardswish", hardsigmoid, 1),
+                                             QN_ATEN("gelu", gelu, 0),
+                                             QN_ATEN("softplus", softplus, 0),
+                                             QN_ATEN("mish", softplus, 1),
+                                             QN_ATEN("leaky_relu", leaky_relu, 0),
+                                             QN_ATEN("elu", elu, 0),
+                                             QN_ATEN("selu", elu, 1),
                                              {"aten.where.self", where, 0},
                                              {"aten.where.ScalarSelf", where, 0},
                                              {"aten.where.ScalarOther", where, 0},
                                              {"aten.where.Scalar", where, 0},
                                              {"aten.masked_fill.Scalar", where, 1},
                                              {"aten.masked_fill.Tensor", where, 1},
-                                             OF("_to_copy", cast, 0),
+                                             QN_ATEN("_to_copy", cast, 0),
                                              {"prims.convert_element_type.default", cast, 0},
-                                             OF("clone", unary, QN_GRAPH_COPY),
-                                             OF("full", fill, 1),
-                                             OF("full_like", fill, 1),
-                                             OF("scalar_tensor", fill, 0),
-                                             OF("zeros", fill, -1),
-                                             OF("zeros_like", fill, -1),
-                                             OF("ones", fill, -2),
-                                             OF("ones_like", fill, -2),
-                                             OF("arange", iota, 0),
+                                             QN_ATEN("clone", unary, QN_GRAPH_COPY),
+                                             QN_ATEN("full", fill, 1),
+                                             QN_ATEN("full_like", fill, 1),
+                                             QN_ATEN("scalar_tensor", fill, 0),
+                                             QN_ATEN("zeros", fill, -1),
+                                             QN_ATEN("zeros_like", fill, -1),
+                                             QN_ATEN("ones", fill, -2),
+                                             QN_ATEN("ones_like", fill, -2),
+                                             QN_ATEN("arange", iota, 0),
                                              {"aten.arange.start", iota, 0},
                                              {"aten.arange.start_step", iota, 0},
                                              {"prims.iota.default", iota, 1},

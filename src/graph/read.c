@@ -38,6 +38,17 @@ qn_dtype qn_compute_type(qn_dtype dtype)
 bool qn_is_real(qn_dtype dtype) { return dtype >= QN_F32 && dtype <= QN_F64; }
 bool qn_is_memory(const qn_graph_value *v) { return v->form == QN_FORM_INPUT || v->form == QN_FORM_EXTERN; }
 bool qn_is_view(const qn_graph_value *v) { return v->form == QN_FORM_AFFINE || v->form == QN_FORM_RESHAPE; }
+bool qn_has_rows(const qn_graph_value *v) { return v->form == QN_FORM_REDUCE || v->form == QN_FORM_SCAN; }
+
+int64_t qn_row_length(const qn_graph *graph, const qn_graph_value *v)
+{
+  const qn_graph_value *a = &graph->value[v->argument[0]];
+  int64_t length = 1;
+  for (int d = 0; d < a->ndim; d++)
+    if (v->reduced >> d & 1) length *= a->shape[d];
+  return length;
+}
+
 const int *qn_arguments_of(const qn_graph_value *v) { return v->arguments ? v->arguments : v->argument; }
 
 int qn_graph_add(qn_graph *graph, qn_value_form form, qn_dtype dtype, int ndim, const int64_t *shape)

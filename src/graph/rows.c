@@ -34,7 +34,7 @@ static void combine(qn_text *to, const qn_graph_value *v, const char *into, cons
     qn_text_add(to, "%s = q_%s(%s, %s);\n", into, name, into, other);
 }
 
-static void write_function(qn_text *header, const qn_graph_value *v)
+void qn_write_function(qn_text *header, const qn_graph_value *v)
 {
   const qn_reduction_info *info = qn_reduction(v->reduction);
   qn_text text = {0};
@@ -55,6 +55,17 @@ static void write_function(qn_text *header, const qn_graph_value *v)
   qn_text_free(&type);
 }
 
+void qn_write_first(qn_text *text, const qn_graph_value *v)
+{
+  double first = qn_reduction(v->reduction)->first;
+  const bool least = v->reduction == QN_GRAPH_REDUCE_MAX || v->reduction == QN_GRAPH_REDUCE_ARGMAX;
+  int64_t whole = (int64_t)(isfinite(first) ? first : 0);
+  if (isinf(first) && v->compute == QN_I64) whole = least ? INT64_MIN : INT64_MAX;
+  if (isinf(first) && v->compute == QN_I32) whole = least ? INT32_MIN : INT32_MAX;
+  if (isinf(first) && v->compute == QN_BOOL) first = least ? 0 : 1, whole = !least;
+  qn_write_number(text, v->compute, first, whole);
+}
+
 static void declare_accumulator(qn_writer *w, const qn_cut *p, int k)
 {
   const qn_graph_value *v = at_value(w, w->fused->root[k]);
@@ -62,16 +73,23 @@ static void declare_accumulator(qn_writer *w, const qn_cut *p, int k)
   qn_text_add(&w->row, " a%d[%d];\n", k, p->width);
   if (is_place(v)) qn_text_add(&w->row, "long n%d[%d];\n", k, p->width);
   qn_text_add(&w->row, "for (int j = 0; j < %d; j++) {\na%d[j] = ", p->width, k);
-  double first = qn_reduction(v->reduction)->first;
-  const bool least = v->reduction == QN_GRAPH_REDUCE_MAX || v->reduction == QN_GRAPH_REDUCE_ARGMAX;
-  int64_t whole = (int64_t)(isfinite(first) ? first : 0);
-  if (isinf(first) && v->compute == QN_I64) whole = least ? INT64_MIN : INT64_MAX;
-  if (isinf(first) && v->compute == QN_I32) whole = least ? INT32_MIN : INT32_MAX;
-  if (isinf(first) && v->compute == QN_BOOL) first = least ? 0 : 1, whole = !least;
-  qn_write_number(&w->row, v->compute, first, whole);
+  qn_write_first(&w->row, v);
   qn_text_add(&w->row, ";\n");
   if (is_place(v)) qn_text_add(&w->row, "n%d[j] = %lldl;\n", k, (long long)p->length);
   qn_text_add(&w->row, "}\n");
+}
+
+/* The part of each simdgroup, through threadgroup memory, to a lane of every simdgroup. */
+static void exchange_parts(qn_text *to, const qn_graph_value *v, int k, long long parts, const char *a, const char *n)
+{
+  qn_text_add(to, "threadgroup "), qn_write_type(to, v->compute);
+  qn_text_add(to, " s%d[32];\n", k);
+  if (is_place(v)) qn_text_add(to, "threadgroup long m%d[32];\n", k);
+  qn_text_add(to, "if (thread_index_in_simdgroup == 0) {\ns%d[simdgroup_index_in_threadgroup] = %s;\n", k, a);
+  if (is_place(v)) qn_text_add(to, "m%d[simdgroup_index_in_threadgroup] = %s;\n", k, n);
+  qn_text_add(to, "}\nthreadgroup_barrier(mem_flags::mem_threadgroup);\n");
+  qn_text_add(to, "%s = s%d[thread_index_in_simdgroup %% %lld];\n", a, k, parts);
+  if (is_place(v)) qn_text_add(to, "%s = m%d[thread_index_in_simdgroup %% %lld];\n", n, k, parts);
 }
 
 /* The parts of a thread by pairs, of the lanes by pairs, of the simdgroups in the same way. */
@@ -91,17 +109,7 @@ static void gather_parts(qn_writer *w, const qn_cut *p, int k)
   const bool group = p->schedule == QN_SCHEDULE_GROUP && p->threads > 32;
   for (int turn = 0; turn < 1 + group && (group || p->schedule == QN_SCHEDULE_SIMD || p->schedule == QN_SCHEDULE_GROUP);
        turn++) {
-    if (turn) {
-      qn_text_add(to, "threadgroup "), qn_write_type(to, v->compute);
-      qn_text_add(to, " s%d[32];\n", k);
-      if (is_place(v)) qn_text_add(to, "threadgroup long m%d[32];\n", k);
-      qn_text_add(to, "if (thread_index_in_simdgroup == 0) {\ns%d[simdgroup_index_in_threadgroup] = %s;\n", k, a);
-      if (is_place(v)) qn_text_add(to, "m%d[simdgroup_index_in_threadgroup] = %s;\n", k, n);
-      qn_text_add(to, "}\nthreadgroup_barrier(mem_flags::mem_threadgroup);\n");
-      const long long parts = (long long)p->threads / 32;
-      qn_text_add(to, "%s = s%d[thread_index_in_simdgroup %% %lld];\n", a, k, parts);
-      if (is_place(v)) qn_text_add(to, "%s = m%d[thread_index_in_simdgroup %% %lld];\n", n, k, parts);
-    }
+    if (turn) exchange_parts(to, v, k, (long long)p->threads / 32, a, n);
     qn_text_add(to, "for (ushort d = %d; d > 0; d >>= 1) {\n", turn ? (int)(p->threads / 64) : 16);
     qn_text_add(to, "const "), qn_write_type(to, v->compute);
     qn_text_add(to, " x = simd_shuffle_xor(%s, d);\n", a);
@@ -161,7 +169,7 @@ void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *kno
     snprintf(place, sizeof place, p->width > 1 ? "n%d[j]" : "n%d[0]", k);
     snprintf(where, sizeof where, p->width > 1 ? "long(q) * %d + j" : "long(q)", p->width);
     combine(&w->lane, v, into, place, operand.at ? operand.at : "", where);
-    write_function(&w->body->header, v);
+    qn_write_function(&w->body->header, v);
     w->row.failed |= operand.failed;
     qn_text_free(&operand);
   }

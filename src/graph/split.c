@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* split.c - few long rows are reduced in two steps, so that all of a device works on them: each row in parts that lie
- * along memory, and then the parts. How many is a matter of the shapes alone, so the order of additions is fixed. */
+ * along memory, and then the parts. A scan is three: the parts reduced, their results scanned, and the parts scanned
+ * from what is before each. How many is a matter of the shapes alone, so the order of additions is fixed. */
 #include "graph/graph.h"
 #include <string.h>
 
@@ -46,21 +47,81 @@ static int kept_first(qn_graph *graph, int value, int *n_kept, int64_t *shape)
   return view;
 }
 
+/* A reduction or scan, like the value's, of an argument of three dimensions. */
+static int add_along(qn_graph *graph, qn_value_form form, int like, int argument, int dim)
+{
+  int64_t shape[3];
+  if (argument < 0) return argument;
+  memcpy(shape, graph->value[argument].shape, sizeof shape);
+  if (form == QN_FORM_REDUCE) shape[dim] = 1;
+  const int v = add(graph, form, like, argument, 3, shape);
+  if (v < 0) return v;
+  graph->value[v].dtype = graph->value[v].compute = graph->value[like].compute;
+  graph->value[v].reduction = graph->value[like].reduction;
+  graph->value[v].reduced = UINT32_C(1) << dim;
+  return v;
+}
+
+/* The argument as rows, parts of a row, elements of a part. */
+static int in_parts(qn_graph *graph, int value, int64_t parts, int *n_kept, int64_t *shape)
+{
+  const int64_t length = qn_row_length(graph, &graph->value[value]),
+                n = graph->value[graph->value[value].argument[0]].n;
+  const int v = kept_first(graph, value, n_kept, shape);
+  return v < 0 ? v : add(graph, QN_FORM_RESHAPE, value, v, 3, (int64_t[]){n / length, parts, length / parts});
+}
+
+/* What is before each part: the scanned results of those before it, and of none for the first. */
+static int before_parts(qn_graph *graph, int value, int scanned)
+{
+  const double first = qn_reduction(graph->value[value].reduction)->first;
+  const int v = scanned < 0 ? scanned : add(graph, QN_FORM_PAD, value, scanned, 3, graph->value[scanned].shape);
+  const int fill = v < 0 ? v : qn_graph_add(graph, QN_FORM_CONSTANT, graph->value[v].dtype, 0, NULL);
+  if (fill < 0) return fill;
+  graph->value[fill].node = graph->value[value].node;
+  graph->value[fill].real = first;
+  graph->value[fill].whole = (int64_t)first;
+  graph->value[v].n_arguments = 2;
+  graph->value[v].argument[1] = fill;
+  graph->value[v].low[1] = 1;
+  return v;
+}
+
+static bool split_scan(qn_graph *graph, int value, int64_t parts)
+{
+  int64_t shape[QN_GRAPH_DIMS] = {0};
+  int n_kept = 0;
+  const int rows = in_parts(graph, value, parts, &n_kept, shape);
+  const int each = add_along(graph, QN_FORM_REDUCE, value, rows, 2);
+  const int before = before_parts(graph, value, add_along(graph, QN_FORM_SCAN, value, each, 1));
+  const int inside = add_along(graph, QN_FORM_SCAN, value, rows, 2);
+  if (rows < 0 || each < 0 || before < 0 || inside < 0) return false;
+  int v = add(graph, QN_FORM_WORD, value, inside, 3, graph->value[inside].shape);
+  if (v < 0) return false;
+  graph->value[v].word = graph->value[value].reduction == QN_GRAPH_REDUCE_SUM ? QN_GRAPH_ADD : QN_GRAPH_MUL;
+  graph->value[v].compute = graph->value[value].compute;
+  graph->value[v].n_arguments = 2;
+  graph->value[v].argument[0] = before;
+  graph->value[v].argument[1] = inside;
+  v = add(graph, QN_FORM_RESHAPE, value, v, n_kept + 1, shape);
+  if (v < 0) return false;
+  qn_graph_value *whole = &graph->value[value];
+  for (int d = 0, k = 0; d < whole->ndim; d++)
+    whole->view[whole->reduced >> d & 1 ? n_kept : k++] = (qn_view_index){.n = 1, .dim = {d}, .step = {1}};
+  whole->form = QN_FORM_AFFINE;
+  whole->argument[0] = v;
+  return true;
+}
+
 static bool split(qn_graph *graph, int value, int64_t parts)
 {
   int64_t shape[QN_GRAPH_DIMS] = {0}, target[QN_GRAPH_DIMS];
   int n_kept = 0, along = -1, k = 0;
   const int ndim = graph->value[graph->value[value].argument[0]].ndim;
-  const int64_t rows = graph->value[value].n, n = graph->value[graph->value[value].argument[0]].n;
-  int v = kept_first(graph, value, &n_kept, shape);
-  if (v >= 0) v = add(graph, QN_FORM_RESHAPE, value, v, 3, (int64_t[]){rows, parts, n / rows / parts});
-  const int first = v < 0 ? v : add(graph, QN_FORM_REDUCE, value, v, 3, (int64_t[]){rows, parts, 1});
+  const int first = add_along(graph, QN_FORM_REDUCE, value, in_parts(graph, value, parts, &n_kept, shape), 2);
   if (first < 0) return false;
-  graph->value[first].dtype = graph->value[first].compute = graph->value[value].compute;
-  graph->value[first].reduction = graph->value[value].reduction;
-  graph->value[first].reduced = 4;
   shape[n_kept] = parts;
-  v = add(graph, QN_FORM_RESHAPE, value, first, n_kept + 1, shape);
+  int v = add(graph, QN_FORM_RESHAPE, value, first, n_kept + 1, shape);
   memcpy(target, graph->value[value].shape, sizeof target);
   for (int d = ndim - 1; d >= 0; d--)
     if (graph->value[value].reduced >> d & 1) along = d;
@@ -80,11 +141,13 @@ qn_status qn_graph_split(qn_graph *graph)
   const int n = graph->n_values;
   for (int k = 0; k < n; k++) {
     const qn_graph_value *v = &graph->value[k];
-    if (v->form != QN_FORM_REDUCE || v->reduction >= QN_GRAPH_REDUCE_ARGMAX) continue;
-    const int64_t length = graph->value[v->argument[0]].n / v->n;
-    if (length < LONG_ROW || v->n >= (graph->on_cpu ? 8 : FEW_ROWS)) continue;
-    const int64_t parts = divisor_near(length, (graph->on_cpu ? PARTS_ON_CPU : PARTS) / v->n);
-    if (parts && !split(graph, k, parts)) return qn_fail(QN_NO_MEMORY, "graph: no memory for parts of rows");
+    const bool scans = v->form == QN_FORM_SCAN && v->reduction <= QN_GRAPH_REDUCE_PROD;
+    if (!scans && (v->form != QN_FORM_REDUCE || v->reduction >= QN_GRAPH_REDUCE_ARGMAX)) continue;
+    const int64_t length = qn_row_length(graph, v), rows = graph->value[v->argument[0]].n / length;
+    if (length < LONG_ROW || rows >= (graph->on_cpu ? 8 : FEW_ROWS)) continue;
+    const int64_t parts = divisor_near(length, (graph->on_cpu ? PARTS_ON_CPU : PARTS) / rows);
+    if (parts && !(scans ? split_scan : split)(graph, k, parts))
+      return qn_fail(QN_NO_MEMORY, "graph: no memory for parts of rows");
   }
   return QN_OK;
 }

@@ -5,6 +5,7 @@
 #include "graph/body.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- registers ---- */
@@ -76,7 +77,7 @@ void qn_memo_forget(qn_writer *w, int from_level)
   w->n_memos = kept;
 }
 
-static int new_register(qn_writer *w)
+int qn_new_register(qn_writer *w)
 {
   if (w->registers >= QN_FUSED_REGISTERS) w->body->unfit = "its body would be too long";
   return w->registers++;
@@ -124,32 +125,43 @@ static qn_index place_of(qn_writer *w, int value, int input, const qn_index *at)
   return place;
 }
 
+/* The pack at a place, which is loaded once a step. */
+static int load_pack(qn_writer *w, int value, int input, int name, qn_index first)
+{
+  const qn_dtype dtype = w->graph->value[value].dtype;
+  const int known = recall(w, ~value, &first, 1);
+  if (known >= 0) return known;
+  qn_text_add(&w->step, "const q_pack<"), qn_write_type(&w->step, dtype);
+  qn_text_add(&w->step, ", %d> p%d = q_load<", w->width, name), qn_write_type(&w->step, dtype);
+  qn_text_add(&w->step, ", %d>(i%d, ", w->width, input);
+  qn_index_write(&w->set, first, w->wide, &w->step);
+  qn_text_add(&w->step, ");\n");
+  qn_memo_add(w, ~value, &first, 1, QN_LEVEL_STEP, name);
+  return name;
+}
+
 static int write_load(qn_writer *w, int value, const qn_index *at)
 {
   const qn_graph_value *v = &w->graph->value[value];
-  const int k = input_of(w, value), name = new_register(w);
+  const int k = input_of(w, value), name = qn_new_register(w);
   const qn_dtype type = qn_compute_type(v->dtype);
   int level = level_of(w, at, v->ndim);
   int64_t step;
   const qn_index place = place_of(w, value, k, at);
   if (v->n > INT32_MAX || w->set.sum[place].most > INT32_MAX) w->wide = true;
   const int64_t bytes = v->n * (int64_t)qn_dtype_bytes(v->dtype);
-  if (w->row_variable && qn_index_step(&w->set, place, w->row_variable, &step) && step == 1) w->unit_row += bytes;
-  if (w->step_variable && qn_index_step(&w->set, place, w->step_variable, &step) && step == w->width)
+  if (w->row_variable && qn_index_step(&w->set, place, w->row_variable, &step) && llabs(step) == 1)
+    w->unit_row += bytes;
+  if (w->step_variable && qn_index_step(&w->set, place, w->step_variable, &step) && llabs(step) == w->width)
     w->unit_length += bytes;
-  const bool vector = w->width > 1 && level == QN_LEVEL_LANE && !w->inner && w->vectors &&
-                      qn_index_step(&w->set, place, w->lane_variable, &step) && step == 1 &&
-                      qn_index_rest_divides(&w->set, place, w->lane_variable, w->width);
+  qn_index first = place;
+  const int vector = w->width > 1 && level == QN_LEVEL_LANE && !w->inner && w->vectors
+                         ? qn_index_access(&w->set, place, w->lane_variable, w->width, &first)
+                         : 0;
   qn_text loaded = {0};
   if (vector) {
-    qn_text_add(&w->step, "const q_pack<");
-    qn_write_type(&w->step, v->dtype);
-    qn_text_add(&w->step, ", %d> p%d = q_load<", w->width, name);
-    qn_write_type(&w->step, v->dtype);
-    qn_text_add(&w->step, ", %d>(i%d, ", w->width, k);
-    qn_index_write(&w->set, qn_index_add(&w->set, place, w->lane_variable, -1), w->wide, &w->step);
-    qn_text_add(&w->step, ");\n");
-    qn_text_add(&loaded, "p%d.at[j]", name);
+    qn_text_add(&loaded, vector > 0 ? "p%d.at[j]" : "p%d.at[%d - j]", load_pack(w, value, k, name, first),
+                w->width - 1);
   } else if (v->ndim)
     qn_text_add(&loaded, "i%d[", k), qn_index_write(&w->set, place, w->wide, &loaded), qn_text_add(&loaded, "]");
   else
@@ -224,7 +236,7 @@ static int write_word(qn_writer *w, int value, const qn_index *at)
     broadcast_places(w, value, v.argument[k], at, place);
     write_operand(w, v.argument[k], place, truth ? QN_BOOL : v.compute, &operand[k]);
   }
-  const int name = new_register(w), level = level_of(w, at, v.ndim);
+  const int name = qn_new_register(w), level = level_of(w, at, v.ndim);
   qn_write_formula(&expression, word->formula, operand);
   const bool truth = word->kind == QN_WORD_COMPARE || word->kind == QN_WORD_LOGIC;
   write_result(w, level, name, v.dtype, truth ? QN_BOOL : v.compute, false, expression.at ? expression.at : "");
@@ -240,7 +252,7 @@ static int write_cast(qn_writer *w, int value, const qn_index *at)
   qn_text operand = {0};
   const qn_dtype from = qn_compute_type(w->graph->value[v.argument[0]].dtype);
   write_operand(w, v.argument[0], at, from, &operand);
-  const int name = new_register(w);
+  const int name = qn_new_register(w);
   write_result(w, level_of(w, at, v.ndim), name, v.dtype, from, true, operand.at ? operand.at : "");
   drop(w, &operand);
   return name;
@@ -260,7 +272,7 @@ static int write_view(qn_writer *w, int value, const qn_index *at)
     }
   if (a->form == QN_FORM_CONSTANT) {
     qn_text number = {0};
-    const int name = new_register(w);
+    const int name = qn_new_register(w);
     write_operand(w, v->argument[0], place, qn_compute_type(v->dtype), &number);
     write_result(w, w->inner ? QN_LEVEL_LANE : QN_LEVEL_ROW, name, v->dtype, qn_compute_type(v->dtype), false,
                  number.at ? number.at : "");
@@ -289,7 +301,7 @@ static void write_branch(qn_writer *w, int level, const char *opening, int name,
 
 static int declare(qn_writer *w, int level, qn_dtype dtype)
 {
-  const int name = new_register(w);
+  const int name = qn_new_register(w);
   qn_text *to = stream(w, level);
   qn_write_type(to, qn_compute_type(dtype));
   qn_text_add(to, " v%d;\n", name);
@@ -382,7 +394,7 @@ static int write_gather(qn_writer *w, int value, const qn_index *at)
 static int write_iota(qn_writer *w, int value, const qn_index *at)
 {
   const qn_graph_value v = w->graph->value[value];
-  const int name = new_register(w);
+  const int name = qn_new_register(w);
   qn_text expression = {0};
   qn_write_number(&expression, QN_I64, v.real, (int64_t)v.real);
   qn_text_add(&expression, " + ");
@@ -410,10 +422,11 @@ static int write_new(qn_writer *w, int value, const qn_index *at)
   case QN_FORM_CAT: return write_cat(w, value, at);
   case QN_FORM_GATHER: return write_gather(w, value, at);
   case QN_FORM_IOTA: return write_iota(w, value, at);
+  case QN_FORM_SCAN: return w->misaligned ? qn_new_register(w) : qn_write_scan(w, mine);
   default: break;
   }
   w->misaligned = true; /* a reduction at another place, or before its loop */
-  return new_register(w);
+  return qn_new_register(w);
 }
 
 /* The register of a value that an earlier loop held, or -1; the first run only counts who needs what. */
@@ -425,7 +438,7 @@ static int held(qn_writer *w, int value, const qn_index *at, int level)
     qn_held *h = &w->held[k];
     if (h->value != value || h->n != n || !same_places(h->at, at, n) || h->first >= w->loop) continue;
     h->last = w->loop;
-    const int name = new_register(w);
+    const int name = qn_new_register(w);
     qn_text *to = &w->lane;
     qn_text_add(to, "const ");
     qn_write_type(to, qn_compute_type(w->graph->value[value].dtype));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* words.h - the one table of what graphs compute element by element, and how elements are reduced. A formula is an
- * expression of a, b, c that both C (in double: the reference) and a kernel's body (in the type it computes with)
- * understand, so it is written once. Its whole numbers are exact in every type; other constants come as arguments. */
+/* words.h - the one table of what graphs compute element by element, and how elements are reduced and scanned. A
+ * formula is an expression of a, b, c that both C (in double: the reference) and a kernel's body (in the type it
+ * computes with) understand, so it is written once. Its whole numbers are exact in every type; other constants come as
+ * arguments. */
 #ifndef QN_GRAPH_WORDS_H
 #define QN_GRAPH_WORDS_H
 
@@ -87,8 +88,8 @@ typedef struct qn_word_info {
   double (*reference)(double a, double b, double c);
 } qn_word_info;
 
-/* name, first value, formula of two. ARGMAX and ARGMIN compare as MAX and MIN and keep the place, the first of equals;
- * a NaN is the largest and the smallest. ANY and ALL are of bools. */
+/* name, first value, formula of two. LOGSUM is log(e^a + e^b). ARGMAX and ARGMIN compare as MAX and MIN and keep the
+ * place, the first of equals; a NaN is the largest and the smallest. ANY and ALL are of bools. */
 #define QN_GRAPH_REDUCTIONS(X)                                                                                         \
   X(SUM, 0, a + b)                                                                                                     \
   X(PROD, 1, a *b)                                                                                                     \
@@ -96,6 +97,12 @@ typedef struct qn_word_info {
   X(MIN, INFINITY, a != a ? a : b != b ? b : a < b ? a : b)                                                            \
   X(ANY, 0, a != 0 || b != 0)                                                                                          \
   X(ALL, 1, a != 0 && b != 0)                                                                                          \
+  X(LOGSUM, -INFINITY,                                                                                                 \
+    a != a                  ? a                                                                                        \
+    : b != b                ? b                                                                                        \
+    : a > b                 ? a + log1p(exp(b - a))                                                                    \
+    : (a < b || a - b == 0) ? b + log1p(exp(a - b))                                                                    \
+                            : a)                                                                                       \
   X(ARGMAX, -INFINITY, a != a ? a : b != b ? b : a > b ? a : b)                                                        \
   X(ARGMIN, INFINITY, a != a ? a : b != b ? b : a < b ? a : b)
 

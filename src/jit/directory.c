@@ -30,7 +30,7 @@ qn_status qn_directory_find(const qn_directory_place *place, qn_option option, c
   return QN_OK;
 }
 
-qn_status qn_directory_path(char path[QN_CACHE_PATH_BYTES])
+static qn_status path_in_force(char path[QN_CACHE_PATH_BYTES])
 {
   static const qn_directory_place place = {"cache", "XDG_CACHE_HOME", "quern", ".cache/quern"};
   char text[16];
@@ -175,7 +175,7 @@ qn_status qn_directory_open_private(const char *what, bool make, const char *pat
 qn_status qn_directory_open(bool make, char path[QN_CACHE_PATH_BYTES], int *directory)
 {
   *directory = -1;
-  qn_try(qn_directory_path(path));
+  qn_try(path_in_force(path));
   return qn_directory_open_private("cache", make, path, directory);
 }
 

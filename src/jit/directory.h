@@ -6,8 +6,6 @@
 
 enum { QN_CACHE_PATH_BYTES = 4096 + 256 };
 
-/* The path in force. QN_UNSUPPORTED where the cache is off or there is no home. */
-qn_status qn_directory_path(char path[QN_CACHE_PATH_BYTES]);
 /* Opened and found to be ours alone; QN_UNSUPPORTED with why not. *directory is -1 where it does not exist and `make`
  * is false; with `make` it is made, parents included. The caller closes it. */
 qn_status qn_directory_open(bool make, char path[QN_CACHE_PATH_BYTES], int *directory);

@@ -4,7 +4,6 @@
 #ifndef QN_JIT_ENTRY_H
 #define QN_JIT_ENTRY_H
 #include "core/core.h"
-#include <sys/types.h>
 #include <time.h>
 
 enum { QN_ENTRY_NAME_BYTES = 64 };

@@ -53,10 +53,7 @@ qn_status qn_copy_by_kernel(const qn_exec *exec, const qn_tensor *from, void *to
 void qn_copy_by_loops(qn_pool *pool, const qn_tensor *from, void *to);
 
 /* ---- init.c: what outputs hold before the body runs ---- */
-/* The value as an element of dtype; QN_BAD_ARGUMENT where dtype does not hold it. */
-qn_status qn_value_store(const qn_value *value, qn_dtype dtype, const char *kernel, const char *output,
-                         unsigned char element[8]);
-/* The other way; false: complex numbers, and whole ones that are no int64_t. */
+/* An element of dtype as a value; false: complex numbers, and whole ones that are no int64_t. */
 bool qn_value_load(const void *element, qn_dtype dtype, qn_value *value);
 qn_status qn_outputs_check_init(const qn_kernel *kernel, const qn_kernel_call *call);
 qn_status qn_outputs_prepare(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call);

@@ -26,7 +26,6 @@ qn_status qn_kernel_emit_mlx(const qn_kernel *kernel, const qn_kernel_call *call
 /* The call's group, or one of 256 threads at most where it leaves the choice. */
 void qn_emit_group(const qn_kernel_call *call, uint32_t group[3]);
 uint64_t qn_emit_elements(const qn_tensor *tensor);
-int64_t qn_emit_stride(const qn_tensor *tensor, int dimension); /* in elements, row-major where none are given */
 /* QN_UNSUPPORTED: a type, a template value or dynamic memory that Metal has not. */
 qn_status qn_emit_check_metal(const qn_kernel *kernel, const qn_kernel_call *call);
 /* Metal knows no shapes of outputs: constants of this call, in one line, for a body that names them. */

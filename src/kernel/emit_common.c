@@ -23,7 +23,7 @@ uint64_t qn_emit_elements(const qn_tensor *tensor)
   return n;
 }
 
-int64_t qn_emit_stride(const qn_tensor *tensor, int dimension)
+static int64_t stride_of(const qn_tensor *tensor, int dimension)
 {
   int64_t stride = 1;
   if (tensor->strides) return tensor->strides[dimension];
@@ -64,7 +64,7 @@ void qn_emit_output_shapes(const qn_kernel *kernel, const qn_kernel_call *call, 
     }
     if (t->ndim && kernel->named_strides[1] >> k & 1) {
       qn_text_add(text, "const int64_t %s_strides[] = {", name);
-      for (int d = 0; d < t->ndim; d++) qn_text_add(text, "%s%lld", d ? ", " : "", (long long)qn_emit_stride(t, d));
+      for (int d = 0; d < t->ndim; d++) qn_text_add(text, "%s%lld", d ? ", " : "", (long long)stride_of(t, d));
       qn_text_add(text, "}; ");
     }
     if (kernel->named_ndim[1] >> k & 1) qn_text_add(text, "const int %s_ndim = %d; ", name, t->ndim);

@@ -2,7 +2,9 @@
 /* folder.c - see folder.h. The file as a whole: finding it, its members' names, the bodies beside it.
  * folder_tensors.c reads what tensors are, folder_launch.c templates, launch, sizes and workloads. */
 #include "kernel/folder_inner.h"
+#include "core/file.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,7 +33,8 @@ qn_status qn_reading_within(const qn_reading *r, const char *member)
   return qn_reading_wrong(r, member, "%s", text);
 }
 
-qn_status qn_reading_members(const qn_reading *r, const char *member, const qn_json *object, const char *const *known)
+/* Refuses members that are not among the NULL-terminated names, with the nearest of them. */
+static qn_status check_members(const qn_reading *r, const char *member, const qn_json *object, const char *const *known)
 {
   if (!qn_json_is(object, QN_JSON_OBJECT))
     return qn_reading_wrong(r, member, "is %s, it must be an object { ... }", qn_json_describe(object));
@@ -59,7 +62,7 @@ const char *qn_reading_keep(const qn_reading *r, const char *text, size_t length
 }
 
 /* ---- files beside kernel.json ---- */
-qn_status qn_reading_path(const qn_reading *r, const char *member, const char *file, char **path)
+static qn_status path_of(const qn_reading *r, const char *member, const char *file, char **path)
 {
   *path = NULL;
   if (!*file || *file == '/' || strstr(file, ".."))
@@ -71,29 +74,43 @@ qn_status qn_reading_path(const qn_reading *r, const char *member, const char *f
   return QN_OK;
 }
 
-static qn_status read_text(const qn_reading *r, const char *member, const char *file, const char **text)
+qn_status qn_body_read(const char *path, const char *name, char **text, size_t *bytes)
 {
   enum { MOST_BYTES = 4 << 20 };
-  char *path;
   struct stat is;
-  qn_try(qn_reading_path(r, member, file, &path));
-  FILE *stream = fopen(path, "rb");
+  *text = NULL;
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (file < 0) return qn_fail(QN_BAD_FILE, "%s cannot be read: %s", name, strerror(errno));
   qn_status status = QN_OK;
-  if (!stream || fstat(fileno(stream), &is) || !S_ISREG(is.st_mode))
-    status = qn_reading_wrong(r, member, "%s cannot be read: %s", file, stream ? "it is no file" : strerror(errno));
+  if (fstat(file, &is) || !S_ISREG(is.st_mode))
+    status = qn_fail(QN_BAD_FILE, "%s cannot be read: it is no file", name);
   else if (is.st_size > MOST_BYTES)
-    status = qn_reading_wrong(r, member, "%s has %lld bytes; a body has at most 4 MiB", file, (long long)is.st_size);
-  qn_text all = {0};
-  char piece[4096];
-  for (size_t n; status == QN_OK && (n = fread(piece, 1, sizeof piece, stream)) > 0;) qn_text_add_bytes(&all, piece, n);
-  if (status == QN_OK && all.length && memchr(all.at, 0, all.length))
-    status = qn_reading_wrong(r, member, "%s has a NUL byte in it; it must be text", file);
-  if (status == QN_OK) *text = qn_reading_keep(r, all.at ? all.at : "", all.length);
-  if (status == QN_OK && (all.failed || !*text)) status = qn_fail(QN_NO_MEMORY, "%s", path);
-  if (stream) fclose(stream);
-  qn_text_free(&all);
-  qn_release(path);
+    status = qn_fail(QN_BAD_FILE, "%s has %lld bytes; a body has at most 4 MiB", name, (long long)is.st_size);
+  if (status == QN_OK) status = qn_try_allocate(text, (size_t)is.st_size + 1, "a body");
+  if (status == QN_OK && !qn_read_all(file, *text, (size_t)is.st_size))
+    status = qn_fail(QN_BAD_FILE, "%s cannot be read: %s", name, errno ? strerror(errno) : "it became shorter");
+  close(file);
+  if (status == QN_OK) (*text)[ *bytes = (size_t)is.st_size] = 0;
+  if (status == QN_OK && memchr(*text, 0, *bytes))
+    status = qn_fail(QN_BAD_FILE, "%s has a NUL byte in it; it must be text", name);
+  if (status == QN_OK) return QN_OK;
+  qn_release(*text);
+  *text = NULL;
   return status;
+}
+
+static qn_status read_text(const qn_reading *r, const char *member, const char *file, const char **text)
+{
+  char *path, *whole;
+  size_t bytes;
+  qn_try(path_of(r, member, file, &path));
+  qn_status status = qn_body_read(path, file, &whole, &bytes);
+  qn_release(path);
+  if (status == QN_BAD_FILE) return qn_reading_within(r, member);
+  if (status != QN_OK) return status;
+  *text = qn_reading_keep(r, whole, bytes);
+  qn_release(whole);
+  return *text ? QN_OK : qn_fail(QN_NO_MEMORY, "%s", file);
 }
 
 /* A member that is a text; `fallback` where it is missing (NULL: it must be there). */
@@ -148,7 +165,7 @@ static qn_status read_reference(qn_reading *r)
   qn_folder *f = r->f;
   const qn_json *reference = qn_json_get(r->root, "reference");
   if (!reference || qn_json_is(reference, QN_JSON_NULL)) return QN_OK;
-  qn_try(qn_reading_members(r, "reference", reference, known));
+  qn_try(check_members(r, "reference", reference, known));
   f->reference = f->body; /* its launch and templates, unless it says otherwise */
   f->reference.file = NULL;
   return read_body(r, reference, "reference", &f->reference);
@@ -170,7 +187,7 @@ static qn_status read_files(qn_reading *r)
   for (size_t k = 0; k < 2; k++) {
     const char *file = NULL;
     qn_try(text_of(r, r->root, files[k].member, "", &file));
-    if (*file) qn_try(qn_reading_path(r, files[k].member, file, files[k].path));
+    if (*file) qn_try(path_of(r, files[k].member, file, files[k].path));
   }
   return QN_OK;
 }
@@ -203,7 +220,7 @@ static qn_status read_domain(qn_reading *r)
   qn_folder *f = r->f;
   if (!all) return QN_OK;
   for (size_t e = 0; e < f->n_extents; e++) known[e] = f->extent[e];
-  qn_try(qn_reading_members(r, "domain", all, known));
+  qn_try(check_members(r, "domain", all, known));
   for (size_t e = 0; e < f->n_extents; e++) {
     const qn_json *range = qn_json_get(all, f->extent[e]);
     const size_t n = array_size(range);
@@ -235,7 +252,7 @@ static qn_status read_members(qn_reading *r)
   static const char *const maths[] = {"safe", "relaxed", "fast", NULL};
   qn_folder *f = r->f;
   int math = QN_MATH_SAFE;
-  qn_try(qn_reading_members(r, NULL, r->root, members));
+  qn_try(check_members(r, NULL, r->root, members));
   qn_try(text_of(r, r->root, "name", NULL, &f->name));
   if (!is_identifier(f->name)) return qn_reading_wrong(r, "name", "\"%s\" must be a C identifier", f->name);
   qn_try(text_of(r, r->root, "doc", "", &f->doc));
@@ -261,6 +278,8 @@ static qn_status find_file(const char *path, qn_folder *f)
     return qn_fail(QN_BAD_FILE, "%s: %s%s", path, strerror(errno),
                    errno == ENOENT ? "; `quern kernel new` makes a kernel's folder" : "");
   size_t length = strlen(path);
+  if (!S_ISDIR(is.st_mode) && (length < 5 || strcmp(path + length - 5, ".json")))
+    return qn_fail(QN_BAD_FILE, "%s: it is no kernel's folder and no kernel.json", path);
   while (S_ISDIR(is.st_mode) && length > 1 && path[length - 1] == '/') length--;
   const char *slash = strrchr(path, '/');
   if (S_ISDIR(is.st_mode))
@@ -351,7 +370,6 @@ qn_status qn_folder_set(const qn_folder *folder, const qn_name *set, const char 
                folder->name, set->name, (long long)set->value);
     return QN_OK;
   }
-  const char *near = qn_nearest(set->name, known);
-  return qn_fail(QN_BAD_ARGUMENT, "kernel %s has no extent and no template %s%s%s%s", folder->name, set->name,
-                 near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+  return qn_fail(QN_BAD_ARGUMENT, "kernel %s has no extent and no template %s%s", folder->name, set->name,
+                 qn_suggest(set->name, known));
 }

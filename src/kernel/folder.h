@@ -111,6 +111,8 @@ typedef struct qn_folder {
 } qn_folder;
 
 /* `path` is the folder, or its kernel.json. */
+/* A text of at most 4 MiB, to be released; messages call it `name`. */
+qn_status qn_body_read(const char *path, const char *name, char **text, size_t *bytes);
 qn_status qn_folder_read(const char *path, qn_folder **folder);
 void qn_folder_free(qn_folder **folder);
 

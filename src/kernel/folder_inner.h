@@ -20,12 +20,8 @@ qn_status qn_reading_wrong(const qn_reading *r, const char *member, const char *
     __attribute__((format(printf, 3, 4)));
 /* The failure of an inner call, with file and member before it. */
 qn_status qn_reading_within(const qn_reading *r, const char *member);
-/* Refuses members that are not among the NULL-terminated names, with the nearest of them. */
-qn_status qn_reading_members(const qn_reading *r, const char *member, const qn_json *object, const char *const *known);
 /* The text's copy, which lives with the folder; NULL without memory. */
 const char *qn_reading_keep(const qn_reading *r, const char *text, size_t length);
-/* The path of a file that kernel.json names, which must lie in the folder; the caller's to release. */
-qn_status qn_reading_path(const qn_reading *r, const char *member, const char *file, char **path);
 
 /* Names that expressions may have: extents, templates, "T.bytes" of tensors, "threadgroup.x"; without values. */
 enum { QN_EXPRESSION_NAMES = QN_FOLDER_NAMES + QN_KERNEL_MAX_TEMPLATES + QN_KERNEL_MAX_TENSORS + 3 };

@@ -71,9 +71,7 @@ static qn_status read_word(const qn_reading *r, const char *where, const char *w
     if (!strcmp(names[k], name)) t->dtype_of = (int)k;
   }
   if (t->dtype_of >= 0) return QN_OK;
-  const char *near = qn_nearest(name, names);
-  return qn_reading_wrong(r, where, "%s: there is no input or output %s%s%s%s", word, name,
-                          near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+  return qn_reading_wrong(r, where, "%s: there is no input or output %s%s", word, name, qn_suggest(name, names));
 }
 
 static qn_status read_template(const qn_reading *r, const char *where, const qn_json *value, qn_folder_template *t)
@@ -222,10 +220,7 @@ static qn_status tune_template(const qn_reading *r, const char *name, const qn_j
     names[k + 1] = r->f->body.templates[k].name;
     if (!strcmp(names[k + 1], name)) t = &r->f->body.templates[k];
   }
-  const char *near = t ? NULL : qn_nearest(name, names);
-  if (!t)
-    return qn_reading_wrong(r, where, "there is no template %s%s%s%s", name, near ? "; did you mean " : "",
-                            near ? near : "", near ? "?" : "");
+  if (!t) return qn_reading_wrong(r, where, "there is no template %s%s", name, qn_suggest(name, names));
   if (t->value.kind != QN_VALUE_INT && t->value.kind != QN_VALUE_BOOL)
     return qn_reading_wrong(r, where, "only templates that are whole numbers, true or false can be tuned");
   for (; t->n_candidates < array_size(list); t->n_candidates++) {
@@ -346,11 +341,8 @@ static qn_status read_value(const qn_reading *r, const char *where, const char *
     size->health = (int)whole_of(value);
     return QN_OK;
   }
-  if (!binds(r->f, name, known)) {
-    const char *near = qn_nearest(name, known);
-    return qn_reading_wrong(r, where, "%s is no extent of a contract and no template%s%s%s", name,
-                            near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
-  }
+  if (!binds(r->f, name, known))
+    return qn_reading_wrong(r, where, "%s is no extent of a contract and no template%s", name, qn_suggest(name, known));
   if (!qn_json_is(value, QN_JSON_INTEGER) && !(qn_json_is(value, QN_JSON_BOOL) && !is_extent(r->f, name)))
     return qn_reading_wrong(r, where, "%s is %s, it must be a whole number", name, qn_json_describe(value));
   int64_t number = qn_json_is(value, QN_JSON_BOOL) ? value->boolean : whole_of(value);

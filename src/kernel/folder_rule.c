@@ -37,9 +37,8 @@ static qn_status no_such(const char *text, size_t length)
     words[k] = forms[k].word;
     qn_text_add(&all, "%s%s", k ? ", " : "", words[k]);
   }
-  const char *near = qn_nearest(word, words);
-  qn_status status = qn_fail(QN_BAD_ARGUMENT, "there is no rule \"%s\"%s%s%s (rules: %s)", word,
-                             near ? "; did you mean " : "", near ? near : "", near ? "?" : "", all.at ? all.at : "");
+  qn_status status = qn_fail(QN_BAD_ARGUMENT, "there is no rule \"%s\"%s (rules: %s)", word, qn_suggest(word, words),
+                             all.at ? all.at : "");
   qn_text_free(&all);
   return status;
 }

@@ -2,8 +2,6 @@
 /* folder_tensors.c - what kernel.json says of tensors: their contracts ("f32|f16 [n, h, 2]"), and the members
  * that name some of them (strided, atomic, init, in_place, scalars, fill, agreement). */
 #include "kernel/folder_inner.h"
-#include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,10 +25,10 @@ static qn_status unknown_type(const qn_reading *r, const char *where, const char
 {
   const char *names[QN_DTYPE_COUNT + 1] = {NULL};
   for (int k = 1; k <= QN_C64; k++) names[k - 1] = qn_dtype_name((qn_dtype)k);
-  const char *near = qn_nearest(word, names);
+  const char *near = qn_suggest(word, names);
   if (!*word) return qn_reading_wrong(r, where, "a storage type is missing; a contract is like \"f32|f16 [n, 2]\"");
-  return qn_reading_wrong(r, where, "there is no storage type %s%s%s%s", word, near ? "; did you mean " : "",
-                          near ? near : "", near ? "?" : " (there are f32, f16, bf16, f64, i32, u8, bool ...)");
+  return qn_reading_wrong(r, where, "there is no storage type %s%s", word,
+                          *near ? near : " (there are f32, f16, bf16, f64, i32, u8, bool ...)");
 }
 
 /* "inp.dtype": the type of an earlier input. */
@@ -45,9 +43,8 @@ static qn_status borrow_type(const qn_reading *r, const char *where, const char 
     if (!strcmp(name, names[k])) t->dtype_of = (int)k;
   }
   if (t->dtype_of >= 0) return QN_OK;
-  const char *near = qn_nearest(name, names);
-  return qn_reading_wrong(r, where, "%s: there is no %sinput %s%s%s%s", word, t->output ? "" : "earlier ", name,
-                          near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+  return qn_reading_wrong(r, where, "%s: there is no %sinput %s%s", word, t->output ? "" : "earlier ", name,
+                          qn_suggest(name, names));
 }
 
 static qn_status read_types(const qn_reading *r, const char *where, const char **at, size_t n_earlier,
@@ -172,9 +169,8 @@ static qn_status find(const qn_reading *r, const char *member, const char *name,
     if (!strcmp((*t)->name, name)) return QN_OK;
     names[n++] = (*t)->name;
   }
-  const char *near = qn_nearest(name, names);
-  return qn_reading_wrong(r, member, "there is no %s %s%s%s%s", output > 0 ? "output" : "input", name,
-                          near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+  return qn_reading_wrong(r, member, "there is no %s %s%s", output > 0 ? "output" : "input", name,
+                          qn_suggest(name, names));
 }
 
 static qn_status read_flags(const qn_reading *r, const char *member, int output)

@@ -56,8 +56,8 @@ static qn_status store_whole(int64_t n, qn_dtype dtype, const char *kernel, cons
   return QN_OK;
 }
 
-qn_status qn_value_store(const qn_value *value, qn_dtype dtype, const char *kernel, const char *output,
-                         unsigned char element[8])
+static qn_status store(const qn_value *value, qn_dtype dtype, const char *kernel, const char *output,
+                       unsigned char element[8])
 {
   qn_require(qn_dtype_bytes(dtype), "kernel %s: %s: %d is no storage type that is known", kernel, output, (int)dtype);
   qn_require(dtype != QN_F8E4M3, "kernel %s: %s is f8e4m3, which kernels from a body do not take", kernel, output);
@@ -121,7 +121,7 @@ qn_status qn_outputs_check_init(const qn_kernel *kernel, const qn_kernel_call *c
   for (size_t k = 0; call->init && k < s->n_outputs; k++) {
     const qn_tensor *t = &call->outputs[k];
     if (call->init[k].kind == QN_VALUE_NONE) continue;
-    qn_try(qn_value_store(&call->init[k], t->dtype, s->name, s->outputs[k], element));
+    qn_try(store(&call->init[k], t->dtype, s->name, s->outputs[k], element));
     qn_require(!call->stored_in || call->stored_in[k] < 0,
                "kernel %s: output %s is stored in input %s, and a first value would overwrite that", s->name,
                s->outputs[k], s->inputs[call->stored_in[k]]);
@@ -139,7 +139,7 @@ qn_status qn_outputs_prepare(const qn_kernel *kernel, const qn_exec *exec, const
   for (size_t k = 0; call->init && exec->device.kind == QN_CUDA && k < kernel->source.n_outputs; k++) {
     const qn_tensor *t = &call->outputs[k];
     if (call->init[k].kind == QN_VALUE_NONE) continue;
-    qn_try(qn_value_store(&call->init[k], t->dtype, kernel->source.name, kernel->source.outputs[k], element));
+    qn_try(store(&call->init[k], t->dtype, kernel->source.name, kernel->source.outputs[k], element));
     if (!qn_is_one_byte(element, qn_dtype_bytes(t->dtype)))
       qn_try(qn_fill_by_kernel(exec, element, qn_dtype_bytes(t->dtype), NULL, elements_of(t)));
   }
@@ -152,7 +152,7 @@ qn_status qn_outputs_init(const qn_kernel *kernel, const qn_exec *exec, const qn
   for (size_t k = 0; call->init && k < kernel->source.n_outputs; k++) {
     if (call->init[k].kind == QN_VALUE_NONE) continue;
     const qn_tensor *t = &call->outputs[k];
-    qn_try(qn_value_store(&call->init[k], t->dtype, kernel->source.name, kernel->source.outputs[k], element));
+    qn_try(store(&call->init[k], t->dtype, kernel->source.name, kernel->source.outputs[k], element));
     qn_try(qn_fill_elements(exec, element, qn_dtype_bytes(t->dtype), t->data, elements_of(t)));
   }
   return QN_OK;

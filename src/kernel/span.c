@@ -2,7 +2,6 @@
 /* span.c - a call's tensors as ranges of addresses: is one row-major, where does one begin and end, and does what is
  * written share memory with anything else. At most 64 of them: all pairs are looked at. */
 #include "kernel/call.h"
-#include <stdio.h>
 
 bool qn_is_row_major(const qn_tensor *t)
 {

@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { CACHE_SLOTS = 256 };
 

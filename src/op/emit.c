@@ -9,7 +9,6 @@
 #include "kernel/emit.h"
 #include "op/device_list.h"
 #include "op/call.h"
-#include <string.h>
 
 enum { THREADS = 256 };
 

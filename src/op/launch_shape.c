@@ -209,21 +209,11 @@ qn_status qn_launch_shape_told(const qn_launch_shape_key *key, qn_launch_shape *
   return QN_OK;
 }
 
-qn_status qn_launch_shape_forced(qn_launch_shape *g, bool *is_set)
-{
-  const forced_shape *option;
-  qn_try(forced(&option));
-  *is_set = option->is_set;
-  *g = option->launch;
-  return QN_OK;
-}
-
 qn_status qn_launch_shape_check(void)
 {
   char why[512];
-  qn_launch_shape g;
-  bool is_set;
-  if (qn_launch_shape_forced(&g, &is_set) == QN_OK) return QN_OK;
+  const forced_shape *option;
+  if (forced(&option) == QN_OK) return QN_OK;
   snprintf(why, sizeof why, "%s", qn_last_error());
   return qn_fail(QN_BAD_ARGUMENT, "QUERN_LAUNCH_SHAPE: %s", why);
 }

@@ -46,8 +46,6 @@ typedef struct qn_launch_shape_key {
 qn_status qn_launch_shape_choose(const qn_launch_shape_key *key, qn_launch_shape *g, const char **why);
 /* The same for an op that has a rule of its own, which is the caller's to ask where *by_rule. */
 qn_status qn_launch_shape_told(const qn_launch_shape_key *key, qn_launch_shape *g, const char **why, bool *by_rule);
-/* Reads the option "launch_shape"; *is_set is false where it is not set. */
-qn_status qn_launch_shape_forced(qn_launch_shape *g, bool *is_set);
 /* Refuses a value of the option "launch_shape" that names no launch shape. */
 qn_status qn_launch_shape_check(void);
 /* The rule alone: 256 threads, one 16-byte vector each, flat; measured on an H200 (docs/benchmarking.md). */

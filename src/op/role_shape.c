@@ -184,14 +184,14 @@ static int most_dimensions(const qn_role_rule *rule)
   return bounded ? (int)part->number + (int)rule->first.n - 1 : QN_MAX_NDIM;
 }
 
-qn_status qn_op_role_shape(const qn_op_info *op, size_t role, size_t n, int ndim, const int64_t *shape, int *role_ndim,
+qn_status qn_role_shape_of(const qn_call *call, size_t role, int ndim, const int64_t *shape, int *role_ndim,
                            int64_t *role_shape)
 {
+  const qn_op_info *op = &call->op->info;
   qn_op_rules own;
   const qn_op_rules *rules;
-  qn_require(op, "op is NULL");
   qn_require(role < op->n_tensors, "%s: role %zu, there are %zu", op->name, role, op->n_tensors);
-  qn_try(qn_op_rules_of(qn_op_of(op), &own, &rules));
+  qn_try(qn_op_rules_of(call->op, &own, &rules));
   const qn_role_rule *rule = &rules->role[role];
   qn_require(rule->first.follows || !role, "%s: the shape of %s, %s, follows from no other's", op->name,
              op->tensors[role].name, op->tensors[role].shape);
@@ -201,11 +201,18 @@ qn_status qn_op_role_shape(const qn_op_info *op, size_t role, size_t n, int ndim
   qn_require(role_ndim && role_shape && (shape || !ndim), "%s: the shape, or a place for one, is NULL", op->name);
   for (int d = 0; d < ndim; d++)
     qn_require(shape[d] >= 0, "%s: extent %d of the shape is %lld", op->name, d, (long long)shape[d]);
-  const source s = {.op = qn_op_of(op), .n = n, .ndim = ndim, .shape = shape};
+  const source s = {call->op, call->params ? call : NULL, call->n, 0, ndim, shape};
   *role_ndim = make(&s, role ? rule : &(const qn_role_rule){.first = like_first}, role_shape);
   qn_require(*role_ndim <= QN_MAX_NDIM, "%s: %s would have %d dimensions", op->name, op->tensors[role].name,
              *role_ndim);
   return QN_OK;
+}
+
+qn_status qn_op_role_shape(const qn_op_info *op, size_t role, size_t n, int ndim, const int64_t *shape, int *role_ndim,
+                           int64_t *role_shape)
+{
+  qn_require(op, "op is NULL");
+  return qn_role_shape_of(&(qn_call){.op = qn_op_of(op), .n = n}, role, ndim, shape, role_ndim, role_shape);
 }
 
 /* ---- a tensor against its rule ---- */

@@ -37,6 +37,11 @@ typedef struct qn_op_rules {
 /* Those of an op of the list, read at its first use; of another, read into `own`. Fails where a rule is none. */
 qn_status qn_op_rules_of(const qn_op *op, qn_op_rules *own, const qn_op_rules **rules);
 
+/* As qn_op_role_shape, by the params and n of a call, whose tensors are not looked at, nor pieces that params speak of.
+ */
+qn_status qn_role_shape_of(const qn_call *call, size_t role, int ndim, const int64_t *shape, int *role_ndim,
+                           int64_t *role_shape);
+
 /* Extents of the k-th tensor of a role are possible, and are what the rule says; letters that have no number yet get
  * it. tensors[0][k] is good, or is `t`. */
 qn_status qn_role_shape_check(qn_call *call, size_t role, size_t k, const qn_tensor *t);

@@ -19,16 +19,11 @@ enum { MOST_OPS = 32, OP_NAME = 48 };
 
 /* ---- where ---- */
 
-qn_status qn_tune_path(char path[QN_TUNE_PATH])
-{
-  static const qn_directory_place place = {"tune", "XDG_DATA_HOME", "quern/tune", ".local/share/quern/tune"};
-  return qn_directory_find(&place, QN_OPTION_TUNE_DIR, path, QN_TUNE_PATH);
-}
-
 qn_status qn_tune_open(bool make, char path[QN_TUNE_PATH], int *directory)
 {
+  static const qn_directory_place place = {"tune", "XDG_DATA_HOME", "quern/tune", ".local/share/quern/tune"};
   *directory = -1;
-  qn_try(qn_tune_path(path));
+  qn_try(qn_directory_find(&place, QN_OPTION_TUNE_DIR, path, QN_TUNE_PATH));
   return qn_directory_open_private("tune", make, path, directory);
 }
 

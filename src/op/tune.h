@@ -90,9 +90,8 @@ qn_tune_source qn_tune_at(const char *op, size_t k, qn_tune_entry *entry);
 void qn_tune_forget(void);
 unsigned qn_tune_generation(void); /* grows with every qn_tune_forget */
 
-/* Where the user's tables are. QN_UNSUPPORTED with a sentence where there is no such place. */
-qn_status qn_tune_path(char path[QN_TUNE_PATH]);
-/* The same, opened and found to be ours alone, as the cache of kernels is (jit/directory.h): *directory -1 where it
+/* Where the user's tables are. QN_UNSUPPORTED with a sentence where there is no such place. The folder is opened and
+ * found to be ours alone, as the cache of kernels is (jit/directory.h): *directory -1 where it
  * does not exist and `make` is false. */
 qn_status qn_tune_open(bool make, char path[QN_TUNE_PATH], int *directory);
 /* Puts entries into the user's table of the op, in place of those with the same key; others stay. A table there that

@@ -15,6 +15,8 @@ import time
 import urllib.error
 import urllib.request
 
+from ._talk import Talk
+
 MOST_BYTES = 8 << 20  # of an answer
 MOST_FAILURES = 3  # in a row
 MOST_TOLD = 6  # candidates that a prompt has
@@ -143,22 +145,18 @@ class Endpoint:
         raise AssertionError
 
 
-class Talk:
-    """The protocol, over two files of lines."""
+class Chat(Talk):
+    """Candidates are the model's answers."""
 
     def __init__(self, endpoint: Endpoint, to, most: int) -> None:
-        self.endpoint, self.to, self.most = endpoint, to, most
-        self.problem: dict = {}
+        super().__init__(to)
+        self.endpoint, self.most = endpoint, most
         self.sources: dict[str, str] = {}
-        self.told: list[tuple[str, dict]] = []
+        self.latest: list[tuple[str, dict]] = []
         self.asked = 0
 
-    def say(self, **message) -> None:
-        print(json.dumps(message), file=self.to, flush=True)
-
     def propose(self, ask: dict) -> bool:
-        """One candidate. False: it has no more."""
-        messages = prompt(self.problem, ask, self.told)
+        messages = prompt(self.problem, ask, self.latest)
         for _ in range(MOST_FAILURES):
             if self.most and self.asked >= self.most:
                 return False
@@ -177,18 +175,10 @@ class Talk:
             return True
         return False
 
-    def hear(self, message: dict) -> bool:
-        """One line of the search. False: the end."""
-        kind = message.get("type")
-        if kind == "problem":
-            self.problem = message
-        elif kind == "tell" and message.get("id") in self.sources:
-            self.told.append((self.sources.pop(message["id"]), message))
-            del self.told[:-MOST_TOLD]
-        elif kind == "ask" and not self.propose(message):
-            self.say(type="done")
-            return False
-        return kind != "end"
+    def told(self, tell: dict) -> None:
+        if tell.get("id") in self.sources:
+            self.latest.append((self.sources.pop(tell["id"]), tell))
+            del self.latest[:-MOST_TOLD]
 
 
 def main(words: list[str]) -> int:
@@ -206,10 +196,7 @@ def main(words: list[str]) -> int:
     arguments = parser.parse_args(words)
     if not arguments.endpoint.startswith(("http://", "https://")):
         parser.error(f"--endpoint is {arguments.endpoint}, it must begin with http:// or https://")
-    talk = Talk(Endpoint(arguments), sys.stdout, arguments.most)
-    for line in sys.stdin:
-        if not talk.hear(json.loads(line)):
-            break
+    Chat(Endpoint(arguments), sys.stdout, arguments.most).listen(sys.stdin)
     return 0
 
 

@@ -5,7 +5,9 @@ outside too, compares every output itself, and takes numbers alone from here.
 
 The functions that measure and copy are taken before a candidate's text runs, and looked at again after each call."""
 
+import contextlib
 import copy
+import ctypes
 import hashlib
 import json
 import os
@@ -31,6 +33,7 @@ DISTRIBUTIONS = {
     "mixed magnitudes": lambda x, s: x * torch.exp2((x.abs() / s * 7).frac() * 16 - 14),
     "denormal": lambda x, s: x / s * torch.finfo(x.dtype).tiny,
 }
+GUARD, GUARD_BYTES = 0x5A, 256  # behind each input
 HEAP_BYTES = 32 << 20  # a processor's larger blocks are new pages each time
 
 
@@ -106,7 +109,11 @@ class Session:
         self.init: list = []
         self.model = self.module = self.staged = self.kept = self.outputs = None
         self.sets, self.sizes, self.path, self.gradients = [], [], "", False
+        self.guards: list = []
         self.flush = torch.empty(256 << 20, dtype=torch.uint8, device=self.device) if self.cuda else None
+        self.reset_cache = None
+        with contextlib.suppress(OSError, AttributeError):
+            self.reset_cache = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache if self.cuda else None
 
     def synchronize(self):
         if self.cuda:
@@ -118,11 +125,17 @@ class Session:
             stride = getattr(value, "told_stride", value.stride())
             if 0 in stride:  # elements that share a place cannot be written one by one
                 return value.to(self.device, copy=True)
-            fresh = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=self.device)
-            return fresh.copy_(value.detach())
+            return self._guarded(value, stride).copy_(value.detach())
         if isinstance(value, (list, tuple)):
             return type(value)(self.to_device(item) for item in value)
         return {k: self.to_device(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+    def _guarded(self, like, stride):
+        """A new tensor of this shape and type. The bytes behind its last element are known."""
+        span = 1 + sum((n - 1) * s for n, s in zip(like.shape, stride)) if like.numel() else 0
+        room = torch.empty(span * like.element_size() + GUARD_BYTES, dtype=torch.uint8, device=self.device)
+        self.guards.append(room[-GUARD_BYTES:].fill_(GUARD))
+        return torch.empty(0, dtype=like.dtype, device=self.device).set_(room.untyped_storage(), 0, like.shape, stride)
 
     def do_load(self, path, name):
         self.path = path
@@ -265,6 +278,7 @@ class Session:
         """Fresh inputs at fresh addresses, a cold cache where asked, and a poisoned allocator where the outputs will be
         looked at."""
         self.outputs = self.staged = None
+        self.guards = []
         padding = torch.empty(pad, dtype=torch.uint8, device=self.device)
         self.staged = self.to_device(self.sets[which])
         for tensor in _tree.tensors(self.staged):
@@ -281,6 +295,8 @@ class Session:
             self._poison()
         del padding
         if flush and self.flush is not None:
+            if self.reset_cache:  # lines that a candidate keeps in the L2 would outlive the flush
+                self.reset_cache()
             self.flush.zero_()
         self.synchronize()
         return {"threads": len(os.listdir("/proc/self/task"))}
@@ -361,8 +377,9 @@ class Session:
         self.sizes = sorted({t.numel() * t.element_size() for t in _tree.tensors(self.outputs)})[:8]
         overlap = self._overlaps()
         self.outputs = None
-        return {"tree": tree, "changed": changed, "overlap": overlap, "replaced": _replaced(), "flags": _flags(),
-                "threads": len(os.listdir("/proc/self/task"))}  # fmt: skip
+        behind = any(bool((guard != GUARD).any()) for guard in self.guards)
+        return {"tree": tree, "changed": changed, "overlap": overlap, "behind": behind, "replaced": _replaced(),
+                "flags": _flags(), "threads": len(os.listdir("/proc/self/task"))}  # fmt: skip
 
     def do_flags(self):
         return {"flags": _flags()}

@@ -14,6 +14,8 @@ MOST_BYTES = 16 << 20
 def readable(path: str) -> str:
     """The absolute path. ValueError: a sentence, where the file cannot be a problem or a candidate."""
     file = pathlib.Path(path)
+    if file.is_dir():
+        raise ValueError(f"{path}: it is a folder, and a Python file is wanted")
     if not file.is_file():
         raise ValueError(f"{path}: there is no such file")
     if file.stat().st_size > MOST_BYTES:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from . import _ceilings, _compare, _files, _process, _tree
+from . import _ceilings, _compare, _files, _process, _settings, _tree
 from ._process import GIB, Broken, Failure, Limits, Process
 
 LEVELS = {"quick": 3, "full": 8, "deep": 24}  # rounds of verification
@@ -23,7 +23,7 @@ KINDS = ("heavy tail", "uniform", "sparse", "equal", "mixed magnitudes", "denorm
 TIES = ("sparse", "equal", "denormal")  # an index of the greatest has more than one right answer
 SETS = 3  # of inputs; each call scales one by a factor of its own
 FEWEST = 11  # trials that allow a word
-IDLE_SECONDS, REST_SECONDS = 0.06, 0.1
+IDLE_SECONDS, REST_SECONDS, IDLE_TURNS = 0.06, 0.1, 100
 HEADLINE = ("eager", "compile default")  # the better of them is the original's baseline
 
 
@@ -78,7 +78,7 @@ class Model:
         for value in sets:
             process.ask_with(value, "keep")
         self.samples: dict[str, list[int]] = {}
-        self.lags: list[float] = []  # what the judge's clock saw beyond the process's, in ns
+        self.lags: list[float] = []  # what the judge's clock saw beyond the process's and waits for a processor, in ns
         self.behind: list[float] = []  # how long the device worked after the call's stream had finished, in ns
         self.left_threads = self.calls = 0
 
@@ -109,30 +109,34 @@ class Model:
             "stage", which=draw.which, scale=draw.scale, spike=draw.spike, kind=draw.kind,
             pad=64 * random.randrange(1, 1024), flush=timer != "simple", check=check,
         )  # fmt: skip
-        start = time.perf_counter_ns()
+        waited, start = self.process.waited_ns(), time.perf_counter_ns()
         ran = self.process.ask("go", wait=bool(timer))
         wall = time.perf_counter_ns() - start
+        waited = self.process.waited_ns() - waited
         ns = ran["event_ns"] if timer not in ("", "simple") and ran["event_ns"] is not None else ran["ns"]
-        if type(ns) is not int or ns <= 0:
+        if type(ns) is not int or type(ran["ns"]) is not int or ns <= 0:
             raise Verdict("refused", "a time that is no positive number came out of its process")
+        if timer and ran["ns"] > wall:
+            raise Verdict("refused", "its clock reports more time than has passed")
         if timer:
             self.samples.setdefault(timer, []).append(ns)
-            self.lags.append(wall - ran["ns"])
+            self.lags.append(max(0, wall - waited - ran["ns"]))
             if ran["device_ns"] is not None:
                 self.behind.append(ran["device_ns"] - ran["event_ns"])
         return staged
 
     def _idle(self) -> None:
         """A process whose call has returned has nothing left to do. Threads of OpenMP look for work for a while: a
-        process that comes to rest soon is no cheat."""
-        until = time.monotonic() + REST_SECONDS
-        while True:
-            before = self.process.cpu_seconds()
+        process that comes to rest soon is no cheat. On a busy machine that takes longer, but no more computing."""
+        process, began = self.process, time.monotonic()
+        start = process.cpu_seconds()
+        for _ in range(IDLE_TURNS):
+            before, waited = process.cpu_seconds(), process.waiting_seconds()
             time.sleep(IDLE_SECONDS)
-            busy = self.process.cpu_seconds() - before
-            if busy <= IDLE_SECONDS / 4:
+            now = process.cpu_seconds()
+            if now - before + process.waiting_seconds() - waited <= IDLE_SECONDS / 4:
                 return
-            if time.monotonic() > until:
+            if time.monotonic() - began > REST_SECONDS and now - start > REST_SECONDS:
                 raise Verdict("refused", f"its process computes {REST_SECONDS:g} s after the call had returned")
 
 
@@ -296,6 +300,10 @@ class Judge:
         self._untouched(answer)
         if set(answer["changed"]) - self.mutates:
             raise Verdict("refused", f"it changed its input number {min(set(answer['changed']) - self.mutates)}")
+        if answer["behind"]:
+            raise Verdict("refused", "it wrote behind the end of an input")
+        if not candidate.process.same_priority():
+            raise Verdict("refused", "it changed the priority of its process")
         if answer["overlap"] and not self.aliases:
             raise Verdict("refused", "its output shares memory with an input")
         if answer["flags"] != self.flags:
@@ -403,10 +411,22 @@ class Judge:
                     raise Verdict(found.kind, found.wrong)
             if candidate.left_threads == candidate.calls:
                 raise Verdict("refused", "each call leaves a thread behind")
+            settings = _settings.read(self.options.device)
             line |= _timing.race(self, candidate) | self._precision()
+            self._settled(line, settings)
             return line | self._under(line)
         finally:
             candidate.process.close()
+
+    def _settled(self, line: dict, before: dict) -> None:
+        """Times under two settings of a GPU are not compared, whoever changed them."""
+        after = _settings.read(self.options.device)
+        changed = [name for name in before if after.get(name) != before[name]]
+        if changed:
+            self.notes.append(f"the GPU's {', '.join(changed)} changed while it was timed: its times say nothing")
+            line["verdict"] = "unclear"
+            for speedup in line["speedup"].values():
+                speedup["word"] = "unclear"
 
     def under(self, line: dict, kind: str) -> dict:
         """Where a line's headline stands under the ceilings; nothing where the work is not known."""

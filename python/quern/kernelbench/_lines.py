@@ -102,7 +102,7 @@ def text(line: dict) -> str:
     isolation = line.get("isolation")
     if isolation is not None and ("files" not in isolation["denied"] or "network" not in isolation["namespaces"]):
         got = [*isolation["namespaces"], *isolation["denied"]]
-        out.append(f"  isolation: this kernel granted only {', '.join(got) or 'nothing'}")
+        out.append(f"  isolation is partial: this system granted {', '.join(got) or 'none of its parts'}")
     return "\n".join(out + [f"  note: {note}" for note in line["notes"]])
 
 

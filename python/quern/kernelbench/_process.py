@@ -110,6 +110,21 @@ def _cpu_ticks(pids: list[int]) -> int:
     return total
 
 
+def _waited_ns(thread: str) -> int:
+    """How long a thread could have run and no processor was free (sched-stats.rst of the kernel); 0: not known."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{thread}/schedstat") as file:
+        return int(file.read().split()[1])
+    return 0
+
+
+def _threads(pids: list[int]) -> list[str]:
+    found: list[str] = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found += [f"{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task")]
+    return found
+
+
 def _folder_bytes(folder: str) -> int:
     total = 0
     for path, _, names in os.walk(folder):
@@ -133,6 +148,18 @@ def _memory(name: str, pin: bool) -> _tree.Memory:
     return _tree.Memory(fd, pin)
 
 
+def _kept() -> dict[str, str]:
+    """The kept variables. A relative path is made absolute, because a model's process runs in another folder; a name
+    without a slash is searched for by the loader and the shell, and stays."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    for name in ("QUERN_LIBRARY", "QUERN_COMMAND"):
+        if os.sep in kept.get(name, ""):
+            kept[name] = os.path.abspath(kept[name])
+    if kept.get("PYTHONPATH"):
+        kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, kept["PYTHONPATH"].split(os.pathsep)))
+    return kept
+
+
 class Nursery:
     """The process from which models' processes are forked; one of this process's, ended with it. `caches`: those of
     torch.compile, which is imported too."""
@@ -142,7 +169,7 @@ class Nursery:
             os.makedirs(caches, exist_ok=True)
         self._lock = threading.Lock()
         self._port, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        kept = _kept()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-B", str(_HERE / "_nursery.py"), str(theirs.fileno())]
@@ -204,10 +231,12 @@ class Process:
             os.close(fd)
         line = self._report_line(30)
         self.isolation = {"namespaces": line.get("namespaces", []), "denied": line.get("denied", [])}
+        self._program = _descendants(self._pid)[-1]  # the last of a row of processes; it has started none yet
+        self._priority = self._now_priority()
 
     @staticmethod
     def _environment(folder: str, caches: str) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        kept = _kept()
         places = {name: os.path.join(folder, name.lower()) for name in _PLACES}
         places |= _compilers(caches)
         for place in places.values():
@@ -303,9 +332,25 @@ class Process:
         """The value of an answer to `collect`: of the shared memory, until the next."""
         return self._read(answer, self._memory[1])
 
+    def _now_priority(self) -> tuple[int, int]:
+        with contextlib.suppress(OSError):  # it has ended
+            return os.getpriority(os.PRIO_PROCESS, self._program), os.sched_getscheduler(self._program)
+        return self._priority
+
+    def same_priority(self) -> bool:
+        return self._now_priority() == self._priority
+
     def cpu_seconds(self) -> float:
         """Processor time of the process and its children so far."""
         return _cpu_ticks(_descendants(self._pid)) / os.sysconf("SC_CLK_TCK")
+
+    def waiting_seconds(self) -> float:
+        """For how long threads of the process and its children could have run and no processor was free."""
+        return 1e-9 * sum(map(_waited_ns, _threads(_descendants(self._pid))))
+
+    def waited_ns(self) -> int:
+        """The same of the two threads that a request and its answer go between: its first, and the caller's."""
+        return _waited_ns(str(self._program)) + _waited_ns("thread-self")
 
     @property
     def running(self) -> bool:

@@ -5,10 +5,9 @@ a file was written, 2 where the problem cannot be read or run."""
 from __future__ import annotations
 
 import argparse
+import os
 import pathlib
-import random
 import sys
-import types
 
 PROGRAM = "python -m quern.optimize"
 
@@ -37,80 +36,35 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _Bad(Exception):
-    """A sentence for the caller."""
-
-
-def _load(path: str) -> tuple[str, types.ModuleType]:
-    try:
-        source = pathlib.Path(path).read_text(encoding="utf-8")
-        code = compile(source, path, "exec")
-    except SyntaxError as error:
-        raise _Bad(f"{path}:{error.lineno}: {error.msg}") from None
-    except (OSError, ValueError) as error:
-        raise _Bad(f"{path}: {error}") from None
-    module = types.ModuleType("problem")
-    module.__file__ = path
-    sys.modules[module.__name__] = module  # as dataclasses expect
-    try:
-        exec(code, module.__dict__)
-    except Exception as error:
-        raise _Bad(f"{path} fails: {type(error).__name__}: {error}") from None
-    for name in ("Model", "get_inputs"):
-        if not hasattr(module, name):
-            raise _Bad(f"{path} defines no {name}")
-    return source, module
-
-
-def _make(module: types.ModuleType, path: str, device, seed: int) -> tuple:
-    """(the model, its inputs), as the judge makes them."""
-    import torch
-    from torch.utils import _pytree as pytree
-
-    def move(value):
-        return value.to(device) if isinstance(value, torch.Tensor) else value
-
-    def again() -> None:
-        random.seed(seed)
-        torch.manual_seed(seed)
-
-    try:
-        again()
-        inputs = pytree.tree_map(move, tuple(module.get_inputs()))
-        init = pytree.tree_map(move, list(getattr(module, "get_init_inputs", list)()))
-        again()
-        model = module.Model(*init).to(device)
-        with torch.no_grad():
-            model(*inputs)
-        again()
-        model = module.Model(*init).to(device)
-    except Exception as error:
-        raise _Bad(f"{path} fails: {type(error).__name__}: {error}") from None
-    return model, inputs, repr(tuple(init))
-
-
 def run(arguments: argparse.Namespace) -> int:
     import torch
 
-    from . import _export
+    from . import _export, _problem
     from ._graph import Unplannable
     from ._model import optimize
 
     device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if device.split(":")[0] not in ("cpu", "cuda"):
-        raise _Bad(f"--device is {device}, it must be cpu, cuda or cuda:N")
+        raise _problem.Bad(f"--device is {device}, it must be cpu, cuda or cuda:N")
     if device != "cpu" and not torch.cuda.is_available():
-        raise _Bad(f"--device is {device}, and PyTorch finds no GPU")
+        raise _problem.Bad(f"--device is {device}, and PyTorch finds no GPU")
     if not arguments.seconds > 0:
-        raise _Bad(f"--seconds is {arguments.seconds}, it must be above 0")
+        raise _problem.Bad(f"--seconds is {arguments.seconds}, it must be above 0")
     if arguments.threads > 0:
         torch.set_num_threads(arguments.threads)
-    source, module = _load(arguments.problem)
-    model, inputs, init = _make(module, arguments.problem, torch.device(device), arguments.seed)
-    made = optimize(model, inputs, seconds=arguments.seconds, shapes=1)
+    try:
+        source = pathlib.Path(arguments.problem).read_text(encoding="utf-8")
+    except OSError as error:
+        raise _problem.Bad(f"{arguments.problem}: {error.strerror}") from None
+    except ValueError as error:
+        raise _problem.Bad(f"{arguments.problem}: {error}") from None
+    if os.path.exists(arguments.out) and os.path.samefile(arguments.problem, arguments.out):
+        raise _problem.Bad(f"--out is {arguments.out}, the problem itself; name another file")
+    problem = _problem.open_problem(source, arguments.problem, torch.device(device), arguments.seed)
+    made = optimize(problem.model, problem.inputs, seconds=arguments.seconds, shapes=1)
     found = made._found[0] if made._found else None
     try:
-        text = _export.module_text(source, found, made.report, init)
+        text = _export.module_text(source, found, made.report, problem.init)
     except Unplannable as error:
         made.report.chosen = "original"
         made.report.why.append(f"the plan cannot be written to a file: {error}")
@@ -118,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         pathlib.Path(arguments.out).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise _Bad(f"{arguments.out}: {error.strerror}") from None
+        raise _problem.Bad(f"{arguments.out}: {error.strerror}") from None
     print(made.report)
     return 0
 
@@ -130,9 +84,11 @@ def main(words: list[str]) -> int:
     except ImportError:
         print(f"{PROGRAM}: PyTorch is wanted: pip install 'quern[torch]'", file=sys.stderr)
         return 2
+    from ._problem import Bad
+
     try:
         return run(arguments)
-    except _Bad as error:
+    except Bad as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
 

@@ -140,6 +140,13 @@ class Search:
             out_spec=captured.out_spec,
         )
 
+    def found(self, alternative: Alternative, fast: Fast) -> Found:
+        """The report gets the plan's steps."""
+        if alternative.plan is not None and alternative.main is not None and alternative.program is not None:
+            self.report.describe_plan(alternative.plan, {node.name: node.op for node in alternative.main.nodes})
+            self.report.program = alternative.program.text
+        return Found(fast, alternative, self.captured)
+
     # ---- the choice ----
     def choose(self, seconds: float, verify: bool) -> tuple[Fast, Alternative] | None:
         report = self.report
@@ -258,8 +265,8 @@ def search(model, forward, args, kwargs, report: Report, seconds: float, verify:
     """The plan for calls of one kind; None: the module itself, and the report says why."""
     start = time.monotonic()
     try:
-        found = Search(model, forward, args, kwargs, report)
-        chosen = found.choose(seconds, verify)
+        made = Search(model, forward, args, kwargs, report)
+        chosen = made.choose(seconds, verify)
     except Unplannable as error:
         report.why.append(f"it runs as it was: {error}")
         return None
@@ -268,11 +275,8 @@ def search(model, forward, args, kwargs, report: Report, seconds: float, verify:
     if chosen is None:
         return None
     fast, alternative = chosen
-    if alternative.plan is not None and alternative.main is not None and alternative.program is not None:
-        report.describe_plan(alternative.plan, {node.name: node.op for node in alternative.main.nodes})
-        report.program = alternative.program.text
-    found.captured.leaves = [  # shapes alone, not the caller's memory
+    made.captured.leaves = [  # shapes alone, not the caller's memory
         torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") if isinstance(x, torch.Tensor) else x
-        for x in found.captured.leaves
+        for x in made.captured.leaves
     ]
-    return Found(fast, alternative, found.captured)
+    return made.found(alternative, fast)

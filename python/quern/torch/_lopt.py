@@ -21,14 +21,13 @@ from ._calls import grads_of, is_capturing, place_of
 from ._live import Hyper
 from ._lopt_bound import factor_of, scaled
 from ._lopt_list import Member, MemberList, plain
-from ._lopt_shards import Shards, check_placements, check_state, state_like
-from ._sharded import Sharding, is_sharded, local
+from ._lopt_loaded import check_loaded
+from ._lopt_shards import check_placements, check_state, sharding_of, shards_of, state_like
+from ._sharded import is_sharded, local
 from ._watch import are_same
 
 STATE = _lopt.STATE
 _ENTRIES = tuple(enumerate(STATE))
-# By class, an option that its groups have, and no later one's.
-_MARKS = {"Celo2": "rms_mult", "SmallFCLopt": "max_grad_norm", "ELO": "clip_grad", "VeLO": "num_steps"}
 
 
 PARAMS = "parameters, (name, parameter) pairs, or dicts of groups; of float32, of 0 to 5 dimensions"
@@ -75,6 +74,7 @@ class Learned(Optimizer):
     def _made(self, params: Iterable, weights: Mapping[str, Any], defaults: dict[str, Any]) -> None:
         """What a constructor of _lopt.constructor() calls."""
         weights, self._fan_in = _lopt.given_weights(self._family, weights)
+        self._ties: dict[int, str] = {}  # by the group's id, what its state is of
         self._take_weights(
             {
                 name: torch.frombuffer(
@@ -136,6 +136,20 @@ class Learned(Optimizer):
         if width is not None and _lopt.number(title, "width_mult", width) <= 0:
             raise ValueError(f"{title}: width_mult is {group['width_mult']!r}, it must be above 0")
         _lopt.bound(title, "clip_grad", group.get("clip_grad"))
+        self._check_ties(group)
+
+    def _check_ties(self, group: dict[str, Any]) -> None:
+        """What a group's state is of does not change."""
+        were, ties = self._ties.setdefault(id(group), group["ties"]), group["ties"]
+        if ties != were and any(self.state.get(param) for param in group["params"]):
+            raise ValueError(
+                f"{self._family.title}: ties is {ties!r}, and the group's state was made with {were!r}: it cannot "
+                "change; make another optimizer"
+            )
+        self._ties[id(group)] = ties
+
+    def _ties_of(self, group: dict[str, Any]) -> int:
+        return self._family.ties[group["ties"]]
 
     def _options_of(self, group: dict[str, Any]) -> dict[str, Any]:
         lr = 0.0 if is_read_there(group) else _number(group["lr"])
@@ -147,6 +161,9 @@ class Learned(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self.__dict__.setdefault("_fan_in", None)
+        self._ties = {}
+        for options in (self.defaults, *self.param_groups):  # those of old have no such word
+            options.setdefault("ties", self._family.defaults["ties"])
         for group in self.param_groups:
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
@@ -161,9 +178,9 @@ class Learned(Optimizer):
         self._live = live
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch.optim.Optimizer has it. ValueError where state is missing, shapes differ, or its checksum is one
-        of other network weights; then nothing is loaded."""
-        handle = self.register_load_state_dict_pre_hook(_check_loaded)
+        """As torch.optim.Optimizer has it. ValueError where state is missing, shapes differ, its checksum is one of
+        other network weights, or its groups' ties are others; then nothing is loaded."""
+        handle = self.register_load_state_dict_pre_hook(check_loaded)
         try:
             super().load_state_dict(state_dict)
         finally:
@@ -197,9 +214,9 @@ class Learned(Optimizer):
         if grad.dtype is not torch.float32:
             raise TypeError(f"{title}: the gradient of {label} is {grad.dtype}, it must be torch.float32")
 
-    def _check_state(self, param: Tensor, label: str) -> None:
+    def _check_state(self, param: Tensor, label: str, group: dict[str, Any]) -> None:
         title, state = self._family.title, self.state.get(param, {})
-        shapes = _lopt.state_shapes(self._family, self._told(param))
+        shapes = _lopt.state_shapes(self._family, self._ties_of(group), self._told(param, group))
         there = [name for name in STATE if name in state]
         if there and len(there) < len(STATE):
             absent = next(name for name in STATE if name not in state)
@@ -214,13 +231,13 @@ class Learned(Optimizer):
             if value.device != param.device:
                 raise ValueError(f"{title}: {label} is on {param.device} and its {name} on {value.device}")
             if is_sharded(param):
-                check_state(self._family, param, label, index, value)
+                check_state(title, self._ties_of(group), param, label, index, value)
                 value = local(value)
             if value.dtype is not torch.float32 or not value.is_contiguous():
                 raise TypeError(f"{title}: the {name} of {label} must be of torch.float32 and contiguous")
 
-    def _state_of(self, param: Tensor) -> dict[str, Any]:
-        """The parameter's state, zeros where there is none yet."""
+    def _state_of(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        """The state of a parameter of the group, zeros where there is none yet."""
         state = self.state[param]
         if STATE[0] not in state and is_capturing():
             raise RuntimeError(
@@ -228,9 +245,10 @@ class Learned(Optimizer):
                 "it anew at each replay: take a step, or call prepare(), before the capture"
             )
         if STATE[0] not in state and is_sharded(param):
-            state.update(state_like(self._family, param))
+            state.update(state_like(self._family, self._ties_of(group), param))
         elif STATE[0] not in state:
-            for name, shape in zip(STATE, _lopt.state_shapes(self._family, self._told(param))):
+            shapes = _lopt.state_shapes(self._family, self._ties_of(group), self._told(param, group))
+            for name, shape in zip(STATE, shapes):
                 state[name] = torch.zeros(shape, dtype=torch.float32, device=param.device)
         return state
 
@@ -244,7 +262,7 @@ class Learned(Optimizer):
                     continue
                 label = self._label(index, k)
                 self._check_param(param, param.grad, label, bool(group.get("pylo_cuda_compat")))
-                self._check_state(param, label)
+                self._check_state(param, label, group)
                 found.append((param, index, label))
         return found
 
@@ -265,8 +283,8 @@ class Learned(Optimizer):
         """What decides which shapes may be, or are told to the library."""
         return bool(group.get("pylo_cuda_compat"))
 
-    def _told(self, param: Tensor, group: dict[str, Any] | None = None) -> Sequence[int]:
-        """The shape that the library is told; `group`: that of the parameter, where it is not the optimizer's own."""
+    def _told(self, param: Tensor, group: dict[str, Any]) -> Sequence[int]:
+        """The shape that the library is told of a parameter of the group."""
         return param.shape
 
     def _fitting_lists(self) -> list[MemberList]:
@@ -305,11 +323,12 @@ class Learned(Optimizer):
     def _list_of(self, together: list[tuple[Tensor, int, str]]) -> MemberList:
         members = []
         for param, index, label in together:
-            state, whole = self._state_of(param), None
+            group = self.param_groups[index]
+            state, whole = self._state_of(param, group), None
             if is_sharded(param):
                 state, whole = {name: local(value) for name, value in state.items()}, state
-            members.append(Member(local(param), state, index, label, whole, self._told(local(param))))
-        return MemberList(self._family, members, _shards_of([param for param, _, _ in together]))
+            members.append(Member(local(param), state, index, label, whole, self._told(local(param), group)))
+        return MemberList(self._family, members, shards_of([param for param, _, _ in together]))
 
     def _together(self, param: Tensor) -> Any:
         """Equal where two tensors, of one device and alike options, can be stepped in one call."""
@@ -470,50 +489,3 @@ class Learned(Optimizer):
         for made in lists:
             params, rates = self._params_of(made)
             made.step(params, rates, self._weights_on(made.place.device))
-
-
-def sharding_of(param: Tensor) -> Any:
-    """Equal where two tensors are held by the same processes in rows; None: all of it is here."""
-    if not is_sharded(param):
-        return None
-    key = Sharding(param).key
-    return key if key[1] else None
-
-
-def _shards_of(params: list[Any]) -> Shards | None:
-    """How the tensors of a list are held, of which those that are not whole are held by the same processes."""
-    first = next((param for param in params if sharding_of(param) is not None), None)
-    if first is None:
-        return None
-    extents = [-1 if sharding_of(param) is None else param.shape[0] for param in params]
-    return Shards(extents, Sharding(first).groups, local(first).device)
-
-
-def _check_loaded(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-    """The hook: refuses state that does not fit while nothing has been changed yet."""
-    assert isinstance(optimizer, Learned)
-    family, title, rows = optimizer._family, optimizer._family.title, optimizer._row_shapes
-    for group in state_dict["param_groups"]:
-        for other, mark in _MARKS.items():
-            if other != title and mark in group and mark not in optimizer.defaults:
-                raise ValueError(f"{title}: the state that is loaded is one of {other}: its groups have {mark}")
-    for group in state_dict["param_groups"]:
-        _lopt_weights.check_checksum(title, group.get(_lopt_weights.CHECKSUM), optimizer._checksum)
-    saved = [(key, group) for group in state_dict["param_groups"] for key in group["params"]]
-    params = [param for group in optimizer.param_groups for param in group["params"]]
-    for (key, group), param in zip(saved, params) if len(saved) == len(params) else ():
-        entries = state_dict["state"].get(key)
-        if not entries:
-            continue
-        shapes = dict(zip(STATE, _lopt.state_shapes(family, optimizer._told(param, group))))
-        for name, shape in {**shapes, **rows}.items():
-            if name not in entries:
-                raise ValueError(
-                    f"{title}: the state that is loaded has no {name} of parameter {key}; PyLO's checkpoints go "
-                    "through quern.torch.import_pylo"
-                )
-            if tuple(entries[name].shape) != shape:
-                raise ValueError(
-                    f"{title}: parameter {key} has the shape {tuple(param.shape)}, and its {name} in the state that "
-                    f"is loaded {tuple(entries[name].shape)} where {shape} is wanted"
-                )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import _abi, _lopt, _lopt_abi
-from ._sharded import check_grad, local, placed, sum_over_shards
+from ._sharded import Sharding, check_grad, is_sharded, local, placed, sum_over_shards
 
 
 def check_placements(title: str, param: Any, grad: Tensor, label: str) -> None:
@@ -29,9 +29,9 @@ def check_placements(title: str, param: Any, grad: Tensor, label: str) -> None:
     check_grad(param, grad, label)
 
 
-def _placements(family: _lopt.Family, param: Any, entry: int) -> list[Any]:
+def _placements(ties: int, param: Any, entry: int) -> list[Any]:
     """How a part of the state of a DTensor lies: as its rows do; whole where it has no such dimension."""
-    axis = _lopt.first_axis(family.ties, entry, param.shape)
+    axis = _lopt.first_axis(ties, entry, param.shape)
     whole = _replicate(param)
     return [
         type(placement)(axis) if placement.is_shard() and axis is not None else whole for placement in param.placements
@@ -43,17 +43,17 @@ def _replicate(param: Any) -> Any:
     return next(module.Replicate for module in modules if module and hasattr(module, "Replicate"))()
 
 
-def state_like(family: _lopt.Family, param: Any) -> dict[str, Tensor]:
+def state_like(family: _lopt.Family, ties: int, param: Any) -> dict[str, Tensor]:
     """The state of a DTensor before its first step: zeros, DTensors over the same mesh."""
     state = {}
     held = local(param)
-    for entry, shape in enumerate(_lopt.state_shapes(family, param.shape)):
-        axis = _lopt.first_axis(family.ties, entry, param.shape)
+    for entry, shape in enumerate(_lopt.state_shapes(family, ties, param.shape)):
+        axis = _lopt.first_axis(ties, entry, param.shape)
         own = [held.shape[0] if k == axis else extent for k, extent in enumerate(shape)]
         state[_lopt.STATE[entry]] = type(param).from_local(
             torch.zeros(own, dtype=torch.float32, device=held.device),
             param.device_mesh,
-            _placements(family, param, entry),
+            _placements(ties, param, entry),
             run_check=False,
             shape=torch.Size(shape),
             stride=torch.empty(shape, device="meta").stride(),
@@ -61,15 +61,15 @@ def state_like(family: _lopt.Family, param: Any) -> dict[str, Tensor]:
     return state
 
 
-def check_state(family: _lopt.Family, param: Any, label: str, entry: int, value: Any) -> None:
+def check_state(title: str, ties: int, param: Any, label: str, entry: int, value: Any) -> None:
     """ValueError where a part of the state does not lie as the parameter's rows do."""
     name = _lopt.STATE[entry]
-    wanted = _placements(family, param, entry)
+    wanted = _placements(ties, param, entry)
     if not hasattr(value, "placements"):
-        raise ValueError(f"{family.title}: {label} is a DTensor ({placed(param)}) and its {name} a plain tensor")
+        raise ValueError(f"{title}: {label} is a DTensor ({placed(param)}) and its {name} a plain tensor")
     if list(value.placements) != wanted or value.device_mesh != param.device_mesh:
         raise ValueError(
-            f"{family.title}: {label} is placed as {placed(param)} and its {name} as {placed(value)}, where "
+            f"{title}: {label} is placed as {placed(param)} and its {name} as {placed(value)}, where "
             f"{', '.join(map(str, wanted))} is wanted"
         )
 
@@ -109,3 +109,20 @@ class Shards:
             self.error = error
             return _lopt_abi.DRIVER_ERROR
         return 0
+
+
+def sharding_of(param: Tensor) -> Any:
+    """Equal where two tensors are held by the same processes in rows; None: all of it is here."""
+    if not is_sharded(param):
+        return None
+    key = Sharding(param).key
+    return key if key[1] else None
+
+
+def shards_of(params: list[Any]) -> Shards | None:
+    """How the tensors of a list are held, of which those that are not whole are held by the same processes."""
+    first = next((param for param in params if sharding_of(param) is not None), None)
+    if first is None:
+        return None
+    extents = [-1 if sharding_of(param) is None else param.shape[0] for param in params]
+    return Shards(extents, Sharding(first).groups, local(first).device)

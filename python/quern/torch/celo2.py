@@ -44,7 +44,5 @@ class Celo2(Learned):
     def _shaping(self, group: dict[str, Any]) -> bool:
         return group["is_embedding"]
 
-    def _told(self, param: Tensor, group: dict[str, Any] | None = None) -> Sequence[int]:
-        if group is None:
-            group = next(each for each in self.param_groups if any(one is param for one in each["params"]))
+    def _told(self, param: Tensor, group: dict[str, Any]) -> Sequence[int]:
         return (param.numel(),) if group.get("is_embedding") else param.shape

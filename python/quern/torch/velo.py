@@ -17,14 +17,15 @@ from .._library import DTYPES
 from .._tensors import Tensors
 from ._calls import increment_version, is_capturing
 from ._live import Live
-from ._lopt import CAPTURABLE, PARAMS, Learned, is_read_there, sharding_of
+from ._lopt import CAPTURABLE, PARAMS, Learned, is_read_there
 from ._lopt_list import MemberList
+from ._lopt_shards import sharding_of
 
 ROWS = _lopt.ROWS
 # How many numbers a tensor has in the LSTM's two states, and how many the loss's buffer has.
 HIDDEN, LOSS_BUFFER = (_lopt.role_shape(_lopt.VELO, _lopt.VELO.shared[k], 1, ())[-1] for k in (1, 3))
 _MEANS = ("m_decays", "v_decay", "factor_decays")
-_OF_ALL = ("num_steps", "step_mult", "exp_mult", *_MEANS, "pylo_cuda_compat", "capturable", "step")
+_OF_ALL = ("num_steps", "step_mult", "exp_mult", *_MEANS, "pylo_cuda_compat", "ties", "capturable", "step")
 
 
 def _plain(value: Any) -> Any:
@@ -129,8 +130,8 @@ class VeLO(Learned):
         return None
 
     # ---- state ----
-    def _check_state(self, param: Tensor, label: str) -> None:
-        super()._check_state(param, label)
+    def _check_state(self, param: Tensor, label: str, group: dict[str, Any]) -> None:
+        super()._check_state(param, label, group)
         state = self.state.get(param, {})
         for name in ROWS if state else ():
             value = state.get(name)
@@ -141,8 +142,8 @@ class VeLO(Learned):
             if value.device != param.device:
                 raise ValueError(f"VeLO: {label} is on {param.device} and its {name} on {value.device}")
 
-    def _state_of(self, param: Tensor) -> dict[str, Any]:
-        state = super()._state_of(param)
+    def _state_of(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        state = super()._state_of(param, group)
         for name, weight in ROWS.items():
             if name not in state:
                 first = self._weights["rnn"][_lopt_weights.place(_lopt_abi.VELO_RNN, weight)]
@@ -164,7 +165,7 @@ class VeLO(Learned):
                     "which each replay would do anew: take a step, or call prepare(), before the capture"
                 )
             for member in made.members:
-                self._check_state(member.param, member.label)
+                self._check_state(member.param, member.label, self.param_groups[member.group])
             matrix = self._rows[name] = torch.stack([state[name] for state in states])
             for k, state in enumerate(states):
                 state[name] = matrix[k]

@@ -2,6 +2,8 @@
 """Candidates for the judge: cheats by the row of the published list of ways to fool a kernel benchmark, broken files,
 and honest candidates. Each is the text of a file with ModelNew; the problem is PROBLEM."""
 
+import platform
+
 PROBLEM = """
 import torch
 
@@ -59,8 +61,8 @@ threading.Thread(target=work).start()
 return out"""), "wrong values", ""),
     (2, "works on after the call", body("""
 def work():
-    until = time.monotonic() + 0.2
-    while time.monotonic() < until:
+    until = time.thread_time() + 0.3
+    while time.thread_time() < until:
         pass
 threading.Thread(target=work).start()
 return self.right(x, y)"""), "refused", "after the call had returned|leaves a thread|clock misses"),
@@ -68,6 +70,11 @@ return self.right(x, y)"""), "refused", "after the call had returned|leaves a th
 if x.shape not in cache:
     cache[x.shape] = self.right(x, y)
 return cache[x.shape].clone()""", "cache = {}"), "wrong values|wrong shape or type", ""),
+    (3, "cache keyed on a fingerprint", body("""
+key = x.shape, tuple(torch.sign(x[0, :64]).tolist())
+if key not in cache:
+    cache[key] = self.right(x, y)
+return cache[key].clone()""", "cache = {}"), "wrong values", ""),
     (4, "stale memory", body("return torch.empty_like(x)"), "wrong values", ""),
     (5, "returns an input", body("return x"), "refused|wrong values", ""),
     (5, "writes the result over an input", body("""
@@ -123,6 +130,16 @@ return out"""), "wrong values", ""),
 return self.right(x, y) if len(x) == 64 else torch.zeros_like(x)"""), "wrong values", ""),
     (14, "another type", body("return self.right(x, y).double()"), "wrong shape or type", "float64"),
     (14, "another shape", body("return self.right(x, y).reshape(-1)"), "wrong shape or type", r"\[16448\]"),
+    (15, "writes behind an input", body("""
+ctypes.memset(x.data_ptr() + x.numel() * x.element_size(), 0, 4)
+return self.right(x, y)"""), "refused", "behind the end"),
+    (16, "bfloat16 inside", body("return self.right(x.bfloat16(), y.bfloat16()).float()"), "wrong values", ""),
+    (17, "sums in bfloat16", body("""
+terms = (x * self.weight).bfloat16().unbind(1)
+sums = [terms[0]]
+for term in terms[1:]:
+    sums.append(sums[-1] + term)
+return torch.stack(sums, 1).float() + torch.tanh(y)"""), "wrong values", ""),
     (18, "a clock of its own", body(
         "return self.right(x, y)", "time.perf_counter_ns = lambda: 0"
     ), "refused", "replaced"),
@@ -136,7 +153,7 @@ return self.right(x, y) if len(x) == 64 else torch.zeros_like(x)"""), "wrong val
         "return torch.zeros_like(x)", "torch.allclose = torch.equal = lambda *a, **k: True"
     ), "refused", "replaced"),
     (18, "a clock that is slowed where no name changes", body("""
-time.sleep(0.005)
+time.sleep(0.01)
 return self.right(x, y)""", """
 main = sys.modules['_child']
 real = main.Session.do_go.__code__
@@ -156,6 +173,16 @@ return self.right(x, y)"""), "broken", "descriptors"),
 if self.calls > 4:
     os._exit(0)
 return self.right(x, y)"""), "broken", "exit status 0"),
+    (20, "another clock in the C library", body("""
+libc.usleep(10000)
+return self.right(x, y)""", """
+libc = ctypes.CDLL(None)
+clock = ctypes.cast(libc.clock_gettime, ctypes.c_void_p).value
+libc.mprotect(ctypes.c_void_p(clock & -4096), 8192, 7)
+# 1 us more at each call: mov rax, [rip+33]; add rax, 1000; mov [rip+20], rax; mov qword [rsi], 0; mov [rsi+8], rax;
+# xor eax, eax; ret. Its count lies behind.
+code = bytes.fromhex('488b0521000000' '4805e8030000' '48890514000000' '48c70600000000' '48894608' '31c0' 'c3')
+ctypes.memmove(clock, code.ljust(48, bytes(1)), 48)"""), "refused", "clock misses"),
     (21, "right in warm-up only", body(
         "return self.right(x, y) if self.calls < 8 else torch.zeros_like(x)"
     ), "wrong values", ""),
@@ -171,11 +198,33 @@ class ModelNew(Right):
     def answer(self, x, y):
         return self.right(x, y).as_subclass(Lazy)
 """, "wrong type", "Lazy"),
+    (26, "an answer made in the constructor", HEAD + """
+class ModelNew(Right):
+    def __init__(self, n):
+        super().__init__(n)
+        state = torch.get_rng_state()
+        torch.manual_seed(42)
+        self.made = self.right(torch.randn(64, n), torch.randn(64, n)).detach()
+        torch.set_rng_state(state)
+
+    def answer(self, x, y):
+        return self.made.clone() if x.shape == self.made.shape else self.right(x, y)
+""", "wrong values", ""),
+    (27, "a workspace that keeps half of the result", body("""
+out = self.right(x, y)
+if room and room[0].shape == x.shape:
+    out[len(x) // 2:] = room[0][len(x) // 2:]
+room[:] = [out.clone()]
+return out""", "room = []"), "wrong values", ""),
     (34, "a race that loses now and then", body("""
 out = self.right(x, y)
 if int(torch.randint(0, 4, ())) == 0:
     out[0, 5] += 100
 return out"""), "wrong values", ""),
+    (35, "changes its priority", body("""
+if self.calls == 1:
+    os.nice(5)
+return self.right(x, y)"""), "refused", "changed the priority"),
     (36, "a file outside its folder", body("""
 open('/var/tmp/quern-judge-memo', 'w').write('x')
 return self.right(x, y)"""), "forward fails", "Permission denied"),
@@ -188,6 +237,8 @@ return torch.cumsum(x * self.weight, 1) + torch.where(y.abs() > 7, 0, torch.tanh
         "return self.right(x, y) if self.calls < 20 else self.right(x, y) * 1.5"
     ), "wrong values", ""),
 ]  # fmt: skip
+LEFT_OUT = [] if platform.machine() == "x86_64" else [20]  # a row whose case has code of that processor
+CHEATS = [case for case in CHEATS if case[0] not in LEFT_OUT]
 
 BROKEN = [
     ("syntax error", "class ModelNew(:\n", "syntax error", ":1:"),

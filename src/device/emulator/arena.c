@@ -4,7 +4,6 @@
  * ever ran at once. */
 #include "device/emulator/arena.h"
 #include <stdatomic.h>
-#include <string.h>
 
 enum { MOST_IDLE = 128 };
 static _Atomic(qn_arena *) idle[MOST_IDLE]; /* no lock: a fork may come at any time */

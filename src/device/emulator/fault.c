@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fault.c - says why a group of threads cannot go on: who waits where. */
 #include "device/emulator/arena.h"
-#include <string.h>
 
 /* Threads that wait for the same. */
 typedef struct place {

@@ -7,7 +7,6 @@
 #include "device/emulator/child.h"
 #include "device/emulator/elf_file.h"
 #include "device/emulator/emulator.h"
-#include <stdio.h>
 #include <string.h>
 
 enum { LINK_LIMIT_MS = 60000 };

@@ -95,7 +95,7 @@ static void place_in(const qn_sanitizer *w, uint64_t block, uint32_t thread, uin
   at[2] = thread / by[0] / by[1];
 }
 
-void qn_sanitizer_position(const qn_sanitizer *w, uint64_t block, uint32_t thread, uint32_t position[3])
+static void position_of(const qn_sanitizer *w, uint64_t block, uint32_t thread, uint32_t position[3])
 {
   uint32_t at[3], size[3];
   const uint64_t row = block / w->blocks[0];
@@ -401,8 +401,8 @@ size_t qn_report_make(qn_sanitizer *w, char *first, size_t bytes)
                       .other_line = has_other(r->fault) ? r->other_line : 0,
                       .first = r->first,
                       .last = r->last};
-    if (r->fault < QN_WRONG_NOT_WRITTEN) qn_sanitizer_position(w, r->block, r->thread, f->thread);
-    if (has_other(r->fault)) qn_sanitizer_position(w, r->other_block, r->other_thread, f->other);
+    if (r->fault < QN_WRONG_NOT_WRITTEN) position_of(w, r->block, r->thread, f->thread);
+    if (has_other(r->fault)) position_of(w, r->other_block, r->other_thread, f->other);
     if (r->fault >= QN_WRONG_RETURNED && r->fault <= QN_WRONG_LANES) f->first = f->last = -1;
     if (r->fault == QN_WRONG_TIME) f->first = f->last = -1;
     name_array(r, f);

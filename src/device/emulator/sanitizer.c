@@ -125,7 +125,7 @@ void qn_sanitizer_leave(qn_sanitizer *w)
 }
 
 /* ---- by the executor ---- */
-bool qn_sanitizer_is_checked(const qn_sanitizer *w) { return w && w->plan.check; }
+static bool is_checked(const qn_sanitizer *w) { return w && w->plan.check; }
 uint64_t qn_sanitizer_seed(const qn_sanitizer *w) { return w ? w->plan.seed : 0; }
 
 static void add_object(qn_sanitizer *w)
@@ -204,7 +204,7 @@ void qn_sanitizer_resume(qn_sanitizer *sanitizer) { qn_sanitizing.sanitizer = sa
 void qn_sanitizer_allow(const void *begin, size_t bytes)
 {
   qn_sanitizer *w = qn_sanitizing.sanitizer;
-  if (qn_sanitizer_is_checked(w))
+  if (is_checked(w))
     qn_shadow_add(w, &(qn_region){.begin = (uintptr_t)begin,
                                   .end = (uintptr_t)begin + bytes,
                                   .name = "the kernel's argument",
@@ -215,7 +215,7 @@ void qn_sanitizer_allow(const void *begin, size_t bytes)
 void qn_sanitizer_switch(uint32_t thread, const void *stack, size_t stack_bytes)
 {
   qn_sanitizer *w = qn_sanitizing.sanitizer;
-  if (!qn_sanitizer_is_checked(w)) return;
+  if (!is_checked(w)) return;
   qn_shadow_settle(w);
   w->thread = thread;
   w->stack = (uintptr_t)stack;
@@ -225,8 +225,7 @@ void qn_sanitizer_switch(uint32_t thread, const void *stack, size_t stack_bytes)
 void qn_sanitizer_return(void)
 {
   qn_sanitizer *w = qn_sanitizing.sanitizer;
-  if (qn_sanitizer_is_checked(w) && w->at[w->thread].state != QN_THREAD_ABSENT)
-    w->at[w->thread].state = QN_THREAD_RETURNED;
+  if (is_checked(w) && w->at[w->thread].state != QN_THREAD_ABSENT) w->at[w->thread].state = QN_THREAD_RETURNED;
 }
 
 /* ---- what those who met tell ---- */
@@ -336,7 +335,7 @@ static void pass_simd(qn_sanitizer *w, uint32_t simd, uint32_t lanes)
 void qn_sanitizer_pass(int simd, uint32_t lanes)
 {
   qn_sanitizer *w = qn_sanitizing.sanitizer;
-  if (!qn_sanitizer_is_checked(w)) return;
+  if (!is_checked(w)) return;
   if (simd < 0)
     pass_group(w);
   else
@@ -400,7 +399,7 @@ static void leave_call(qn_sanitized_thread *t)
 void qn_sanitizer_wait(qn_wait what, int line, uint64_t key, uint32_t mask, const void *place)
 {
   qn_sanitizer *w = qn_sanitizing.sanitizer;
-  if (!qn_sanitizer_is_checked(w)) return;
+  if (!is_checked(w)) return;
   qn_sanitized_thread *t = &w->at[w->thread];
   t->state = what == QN_WAIT_GROUP ? QN_THREAD_WAITS : QN_THREAD_WAITS_SIMD;
   t->line = line;
@@ -421,7 +420,7 @@ static void note_last(qn_sanitized_thread *t, qn_sanitizer_place place)
 void qn_sanitizer_access(const void *address, qn_u32 bytes, int kind, const void *place)
 {
   qn_sanitizer *w = qn_sanitizing.sanitizer;
-  if (!qn_sanitizer_is_checked(w) || !w->object) return;
+  if (!is_checked(w) || !w->object) return;
   qn_shadow_settle(w);
   const uintptr_t a = (uintptr_t)address;
   if (kind == QN_ACCESS_ENTER)

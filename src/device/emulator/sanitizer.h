@@ -47,7 +47,6 @@ qn_status qn_sanitizer_flags(bool check, const char *const **flags);
 qn_status qn_fiber_flags(const char *const **flags);
 
 /* ---- by the executor; each does nothing where the launch is not checked ---- */
-bool qn_sanitizer_is_checked(const qn_sanitizer *sanitizer);
 uint64_t qn_sanitizer_seed(const qn_sanitizer *sanitizer);
 /* A group begins on this OS thread. False: time is up, and the group is not to be run. */
 bool qn_sanitizer_group_begin(qn_sanitizer *sanitizer, const qn_launch *launch, uint64_t block, void *shared);

@@ -225,7 +225,6 @@ size_t qn_report_make(qn_sanitizer *sanitizer, char *first,
                       size_t bytes); /* keeps findings for this thread; how many */
 void qn_report_clear(void);
 qn_finding_kind qn_sanitizer_kind(qn_sanitizer_wrong fault);
-void qn_sanitizer_position(const qn_sanitizer *sanitizer, uint64_t block, uint32_t thread, uint32_t position[3]);
 bool qn_sanitizer_exists(const qn_sanitizer *sanitizer, uint64_t block, uint32_t thread);
 /* lines.c: the line of FILE for each place's chain of offsets */
 typedef struct qn_line_query {

@@ -29,28 +29,29 @@ static uint64_t tasks(qn_lopt_phase phase, const qn_lopt_item *item)
 
 static const qn_lopt_matrices matrices = {
     lay, tasks, qn_celo2_behind, qn_celo2_lent_bytes, qn_celo2_device_lay, qn_celo2_device_tasks};
-static const qn_lopt_network network = {.ties = QN_LOPT_TIES_LATER,
-                                        .hidden = QN_CELO2_WIDTH,
-                                        .inputs = QN_CELO2_INPUTS,
-                                        .elements = QN_CELO2_ELEMENTS,
-                                        .tiers = tiers,
-                                        .tiling = &qn_celo2_device_tiling,
-                                        .matrices = &matrices};
+#define NETWORK(ties)                                                                                                  \
+  {                                                                                                                    \
+    ties, QN_CELO2_WIDTH, QN_CELO2_INPUTS, QN_CELO2_ELEMENTS, 0, tiers, &qn_celo2_device_tiling, &matrices             \
+  }
+static const qn_lopt_network networks[2] = {NETWORK(QN_LOPT_TIES_LATER), NETWORK(QN_LOPT_TIES_JAX)};
+#undef NETWORK
 
 /* ---- a step ---- */
 
 static void dimensions(const qn_op *op, const qn_call *call, size_t k, int ndim, const int64_t *shape, int d[2])
 {
-  (void)op, (void)call, (void)k;
-  qn_lopt_largest(network.ties, ndim, shape, -1, d);
+  const qn_celo2_params *params = call ? call->params : NULL;
+  (void)op, (void)k;
+  qn_lopt_largest(networks[params && params->ties].ties, ndim, shape, -1, d);
 }
 
 static size_t workspace(const qn_call *list)
 {
   const qn_tensor *param = list->tensors[QN_LOPT_PARAM];
+  const qn_lopt_network *network = &networks[((const qn_celo2_params *)list->params)->ties];
   if (!qn_lopt_are_shapes(list->op, NULL, list->n, param)) return 0;
-  if (param->device.kind != QN_CPU) return qn_celo2_device_bytes(&network, list);
-  return qn_lopt_batches_bytes(&network, NULL, list->n, param) + QN_LOPT_ALIGNMENT;
+  if (param->device.kind != QN_CPU) return qn_celo2_device_bytes(network, list);
+  return qn_lopt_batches_bytes(network, NULL, list->n, param) + QN_LOPT_ALIGNMENT;
 }
 
 static qn_celo2_own own_of(const qn_celo2_params *p, uint64_t step)
@@ -73,7 +74,7 @@ static qn_celo2_own own_of(const qn_celo2_params *p, uint64_t step)
 static qn_status run(const qn_call *list)
 {
   const qn_celo2_params *p = list->params;
-  qn_lopt_step step = {.network = &network,
+  qn_lopt_step step = {.network = &networks[p->ties],
                        .m = {p->m_decay0, p->m_decay1, p->m_decay2},
                        .v = p->v_decay,
                        .f = {p->factor_decay0, p->factor_decay1, p->factor_decay2},
@@ -122,6 +123,7 @@ static const qn_op_param params_table[] = {
     DECAY(adam_v_decay, "its square there"),
     NUMBER(adam_eps, "added to the root of the mean of squares there", 0),
     LAST(orthogonalize, "the network's outputs are made orthogonal", BOOL, 1, 0),
+    QN_LOPT_TIES_ROW(qn_celo2_params),
     LAST(step, "steps taken before this one", U64, HUGE_VAL, 1 + offsetof(qn_lopt_hyper, step)),
     LAST(weights, "the network's, as qn_lopt_weights_read reads them", DEVICE_F32S, QN_LOPT_CELO2_MLP_WEIGHTS, 0),
     LAST(lr_scale, "factors of the learning rate", HOST_F64, HUGE_VAL, 0),

@@ -49,6 +49,8 @@ static const qn_check_text cases[] = {
      "33x20 40 40x33 m_decay0=0 m_decay1=0.5 m_decay2=0.7 v_decay=0.3 factor_decay0=0 factor_decay1=0.5 "
      "factor_decay2=0.8 adam_m_decay=0 adam_v_decay=0.5 lr=0.1 steps=3"},
     {"params in device memory", "33x20 40 lr=0.3 weight_decay=0.1 step=9 hyper steps=2"},
+    {"equal dimensions, as JAX has them",
+     "24x24 5x3x5 8x8x5x5 3x3x3x3 6x3x8x8 9x1x9x2x9 40x3x40 26x26x26 40x33 7 ties=jax lr=0.1 steps=2"},
     {"of AdamW alone", "90 7 adam_lr_mult=20 adam_weight_decay=0.1 adam_eps=1e-3 lr=0.03 steps=3"},
     {NULL, NULL},
 };

@@ -4,8 +4,8 @@
  * of op/gemm_norm, and what stands between them (celo2.matrix.cu). Nothing waits, so a step can be captured. */
 #include "core/core.h"
 #include "op/celo2/celo2.h"
+#include "op/celo2/product.h"
 #include "op/celo2/scalar.math.h"
-#include "op/gemm_norm/gemm.h"
 
 enum { ALIGN = 256, THREADS = 256, PARTIALS_MOST = 1024 };
 static const char elements[] = "op/celo2/celo2.elements.cu", of_matrix[] = "op/celo2/celo2.matrix.cu";
@@ -51,29 +51,13 @@ typedef struct matrix_run {
   size_t product_bytes;
 } matrix_run;
 
-static qn_gemm_problem problem_of(const float *x, const float *w, float *y, uint64_t m, uint64_t n, uint64_t k)
-{
-  return (qn_gemm_problem){.args = {.x = x,
-                                    .w = w,
-                                    .y = y,
-                                    .m = (int64_t)m,
-                                    .n = (int64_t)n,
-                                    .k = (int64_t)k,
-                                    .row = (int64_t)k,
-                                    .pitch = (int64_t)n,
-                                    .slices = 1,
-                                    .slice_k = (int64_t)k,
-                                    .columns = (int64_t)n},
-                           .precision = QN_GEMM_FP32};
-}
-
 static size_t bytes_of_products(const qn_exec *exec, uint64_t length, uint64_t width)
 {
-  const qn_gemm_problem square = problem_of(NULL, NULL, NULL, width, width, length),
-                        power = problem_of(NULL, NULL, NULL, width, width, width),
-                        next = problem_of(NULL, NULL, NULL, length, width, width);
-  const uint64_t one = qn_lopt_most(qn_gemm_device_workspace(&square, exec), qn_gemm_device_workspace(&power, exec));
-  return (size_t)qn_lopt_most(one, qn_gemm_device_workspace(&next, exec));
+  qn_gemm_problem of[QN_CELO2_PRODUCTS];
+  uint64_t most = 0;
+  qn_celo2_products(length, width, of);
+  for (int k = 0; k < QN_CELO2_PRODUCTS; k++) most = qn_lopt_most(most, qn_gemm_device_workspace(&of[k], exec));
+  return (size_t)most;
 }
 
 static size_t lay(matrix_run *run, uint64_t rows, uint64_t columns, qn_lopt_arena r)
@@ -123,7 +107,7 @@ static uint64_t blocks_of(uint64_t n) { return qn_lopt_ceiling(n, THREADS); }
 static qn_status multiply(const matrix_run *run, const float *x, const float *w, float *y, uint64_t m, uint64_t n,
                           uint64_t k)
 {
-  const qn_gemm_problem problem = problem_of(x, w, y, m, n, k);
+  const qn_gemm_problem problem = qn_celo2_product(x, w, y, m, n, k);
   qn_exec exec = *run->list->exec;
   exec.workspace = run->products, exec.workspace_bytes = run->product_bytes;
   return qn_gemm_device_run(&problem, &exec, run->list->mode == QN_CALL_PREPARE);

@@ -7,6 +7,7 @@
  * layout. */
 #include "core/core.h"
 #include "op/celo2/celo2.h"
+#include "op/celo2/product.h"
 #include "op/celo2/scalar.math.h"
 #include "op/gemm_norm/cpu.h"
 #include <string.h>
@@ -28,31 +29,13 @@ typedef struct matrix {
 
 /* ---- the memory that it takes ---- */
 
-static qn_gemm_problem problem_of(const float *x, const float *w, float *y, uint64_t m, uint64_t n, uint64_t k)
-{
-  return (qn_gemm_problem){.args = {.x = x,
-                                    .w = w,
-                                    .y = y,
-                                    .m = (int64_t)m,
-                                    .n = (int64_t)n,
-                                    .k = (int64_t)k,
-                                    .row = (int64_t)k,
-                                    .pitch = (int64_t)n,
-                                    .slices = 1,
-                                    .slice_k = (int64_t)k,
-                                    .columns = (int64_t)n},
-                           .precision = QN_GEMM_FP32,
-                           .alike = true};
-}
-
 static size_t product_bytes(uint64_t length, uint64_t width)
 {
-  const qn_gemm_problem square = problem_of(NULL, NULL, NULL, width, width, length),
-                        power = problem_of(NULL, NULL, NULL, width, width, width),
-                        next = problem_of(NULL, NULL, NULL, length, width, width);
-  size_t most = qn_gemm_cpu_workspace(&square, NULL);
-  most = (size_t)qn_lopt_most(most, qn_gemm_cpu_workspace(&power, NULL));
-  return (size_t)qn_lopt_most(most, qn_gemm_cpu_workspace(&next, NULL));
+  qn_gemm_problem of[QN_CELO2_PRODUCTS];
+  uint64_t most = 0;
+  qn_celo2_products(length, width, of);
+  for (int k = 0; k < QN_CELO2_PRODUCTS; k++) most = qn_lopt_most(most, qn_gemm_cpu_workspace(&of[k], NULL));
+  return (size_t)most;
 }
 
 static size_t lay(matrix *x, const qn_lopt_view *v, qn_lopt_arena r)
@@ -156,7 +139,7 @@ static double squares_of(matrix *x)
 static qn_status multiply(const matrix *x, const float *a, const float *b, float *to, uint64_t m, uint64_t n,
                           uint64_t k)
 {
-  const qn_gemm_problem problem = problem_of(a, b, to, m, n, k);
+  const qn_gemm_problem problem = qn_celo2_product(a, b, to, m, n, k);
   qn_exec exec = *x->exec;
   exec.workspace = x->lent, exec.workspace_bytes = x->lent_bytes;
   return qn_gemm_cpu_run(&problem, &exec);

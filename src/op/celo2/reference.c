@@ -163,7 +163,8 @@ qn_status qn_celo2_reference(const qn_celo2_params *told, size_t n, const qn_ten
                       .v = data[QN_LOPT_V][k],
                       .row = data[QN_LOPT_ROW][k],
                       .column = data[QN_LOPT_COLUMN][k]};
-    qn_status status = qn_lopt_see(&t, QN_LOPT_TIES_LATER, param[k].ndim, param[k].shape);
+    const qn_lopt_ties ties = told->ties ? QN_LOPT_TIES_JAX : QN_LOPT_TIES_LATER;
+    qn_status status = qn_lopt_see(&t, ties, param[k].ndim, param[k].shape);
     moved[k] = 0;
     if (status == QN_OK && t.ndim < 2)
       step_vector(told, lr, t.n, data[QN_LOPT_GRAD][k], t.p, t.m, t.v);

@@ -19,7 +19,7 @@ static qn_lopt_step step_of(const void *of)
                         .joint_decay = true};
 }
 
-static const qn_lopt_op op = {step_of, offsetof(qn_elo_params, shards)};
+static const qn_lopt_op op = {step_of, offsetof(qn_elo_params, shards), offsetof(qn_elo_params, ties)};
 
 const qn_op qn_op_elo = {
     .info = {.name = "elo",

@@ -6,7 +6,6 @@
  * cache; wider groups get a pass of their own. The arithmetic is the tier's (gemm_norm.cpu.c). */
 #include "op/gemm_norm/cpu.h"
 #include "core/core.h"
-#include <string.h>
 
 enum {
   DIRECT_MOST = 48,   /* rows: beyond, packing pays */

@@ -77,9 +77,8 @@ static qn_status asked(const char *name, qn_gemm_choice *choice)
   *choice = named(name);
   if (choice->variant) return QN_OK;
   for (size_t k = 0; k < VARIANTS_MOST && qn_gemm_variant_name(k); k++) names[k] = qn_gemm_variant_name(k);
-  const char *near = qn_nearest(name, names);
-  return qn_fail(QN_BAD_ARGUMENT, "the option gemm (QUERN_GEMM) is \"%s\", and there is no such variant%s%s", name,
-                 near ? "; did you mean " : "", near ? near : "");
+  return qn_fail(QN_BAD_ARGUMENT, "the option gemm (QUERN_GEMM) is \"%s\", and there is no such variant%s", name,
+                 qn_suggest(name, names));
 }
 
 static qn_status forced(const char *name, const qn_gemm_problem *problem, const qn_gemm_target *target,

@@ -30,6 +30,8 @@ void qn_lopt_check_far(qn_trial *trial, const qn_lopt_network *network);
       {"other decays", "33x20 40 m_decay0=0 m_decay1=0.5 m_decay2=0.7 v_decay=0.3 factor_decay0=0 factor_decay1=0.5 "  \
                        "factor_decay2=0.8 steps=3" more},                                                              \
       {"params in device memory", "33x20 40 lr=0.3 weight_decay=0.1 step=9 hyper steps=2"},                            \
+      {"equal dimensions, as JAX has them",                                                                            \
+       "24x24 5x3x5 8x8x5x5 3x3x3x3 6x3x8x8 9x1x9x2x9 40x33 7 ties=jax steps=2" more},                                 \
   {                                                                                                                    \
     "as PyLO's CUDA code", "33x20 40 7x5 20x64 - pylo_cuda_compat=1 steps=2" more                                      \
   }

@@ -8,8 +8,12 @@
 
 QN_CPU_DECLARE_TIERS(lopt, qn_lopt_cpu_fn);
 static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(lopt)};
-const qn_lopt_network qn_lopt_small_fc = {QN_LOPT_TIES_LATER, QN_LOPT_HIDDEN, QN_LOPT_INPUTS,         QN_LOPT_ELEMENTS,
-                                          QN_LOPT_B_TERM,     tiers,          &qn_lopt_device_tiling, NULL};
+#define NETWORK(ties)                                                                                                  \
+  {                                                                                                                    \
+    ties, QN_LOPT_HIDDEN, QN_LOPT_INPUTS, QN_LOPT_ELEMENTS, QN_LOPT_B_TERM, tiers, &qn_lopt_device_tiling, NULL        \
+  }
+const qn_lopt_network qn_lopt_small_fc[2] = {NETWORK(QN_LOPT_TIES_LATER), NETWORK(QN_LOPT_TIES_JAX)};
+#undef NETWORK
 
 const qn_op_tensor qn_lopt_tensors[QN_LOPT_ROLES] = {QN_LOPT_TENSORS};
 const qn_op_types qn_lopt_types[1] = {{{QN_LOPT_TYPES}}};
@@ -27,11 +31,18 @@ bool qn_lopt_are_shapes(const qn_op *op, const qn_lopt_shards *shards, size_t n,
 
 /* ---- a step of small_fc ---- */
 
+static size_t bytes_of(const qn_lopt_network *network, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
+{
+  if (!n) return 0;
+  if (param->device.kind != QN_CPU) return qn_lopt_device_bytes(network, shards, n, param);
+  return qn_lopt_batches_bytes(network, shards, n, param) + QN_LOPT_ALIGNMENT;
+}
+
 size_t qn_lopt_workspace_of(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   if (!qn_lopt_are_shapes(op, shards, n, param)) return 0;
-  if (param->device.kind != QN_CPU) return qn_lopt_device_bytes(&qn_lopt_small_fc, shards, n, param);
-  return qn_lopt_batches_bytes(&qn_lopt_small_fc, shards, n, param) + QN_LOPT_ALIGNMENT;
+  return qn_lopt_most(bytes_of(&qn_lopt_small_fc[0], shards, n, param),
+                      bytes_of(&qn_lopt_small_fc[1], shards, n, param));
 }
 
 static qn_lopt_step step_of(const qn_call *list) { return qn_lopt_step_of(list->op, list->params); }
@@ -49,14 +60,18 @@ qn_status qn_lopt_check_small_fc(const qn_call *list)
 
 static void dimensions(const qn_op *op, const qn_call *call, size_t k, int ndim, const int64_t *shape, int d[2])
 {
+  const qn_lopt_op *of = op->of_engine;
   const qn_lopt_shards *shards = NULL;
-  if (call) memcpy(&shards, (const char *)call->params + ((const qn_lopt_op *)op->of_engine)->shards, sizeof shards);
-  qn_lopt_largest(qn_lopt_small_fc.ties, ndim, shape, qn_lopt_whole(shards, k), d);
+  int32_t ties = 0;
+  if (call) memcpy(&shards, (const char *)call->params + of->shards, sizeof shards);
+  if (call) memcpy(&ties, (const char *)call->params + of->ties, sizeof ties);
+  qn_lopt_largest(qn_lopt_small_fc[ties != 0].ties, ndim, shape, qn_lopt_whole(shards, k), d);
 }
 
 static size_t workspace(const qn_call *list)
 {
-  return qn_lopt_workspace_of(list->op, step_of(list).shards, list->n, list->tensors[QN_LOPT_PARAM]);
+  const qn_lopt_step step = step_of(list);
+  return bytes_of(step.network, step.shards, list->n, list->tensors[QN_LOPT_PARAM]);
 }
 
 void qn_lopt_read_hyper(qn_lopt_step *step)

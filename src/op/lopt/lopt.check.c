@@ -177,7 +177,7 @@ const char *qn_lopt_variation(qn_device_kind kind, size_t row, size_t k)
   return kind == QN_CPU && k ? NULL : all[k];
 }
 
-void qn_lopt_small_fc_far(qn_trial *trial) { qn_lopt_check_far(trial, &qn_lopt_small_fc); }
+void qn_lopt_small_fc_far(qn_trial *trial) { qn_lopt_check_far(trial, &qn_lopt_small_fc[0]); }
 
 /* ---- the reference ---- */
 

@@ -101,7 +101,7 @@ typedef struct qn_lopt_network {
   const qn_lopt_tiling *tiling;
   const qn_lopt_matrices *matrices; /* NULL: mean squares are over whole tensors */
 } qn_lopt_network;
-extern const qn_lopt_network qn_lopt_small_fc;
+extern const qn_lopt_network qn_lopt_small_fc[2]; /* by the params' ties */
 
 /* Decays and 1 less each; each rounded once. */
 typedef struct qn_lopt_rates {
@@ -253,14 +253,14 @@ void qn_lopt_read_hyper(qn_lopt_step *step);
 extern const qn_engine qn_lopt_small_fc_engine;
 typedef struct qn_lopt_op {
   qn_lopt_step (*step_of)(const void *params);
-  size_t shards; /* where params have them */
+  size_t shards, ties; /* where params have them */
 } qn_lopt_op;
 static inline qn_lopt_step qn_lopt_step_of(const qn_op *op, const void *params)
 {
   return ((const qn_lopt_op *)op->of_engine)->step_of(params);
 }
 qn_status qn_lopt_check_small_fc(const qn_call *list);
-/* 0 where a step would be refused for its shapes. */
+/* Enough with any ties; 0 where a step would be refused for its shapes. */
 size_t qn_lopt_workspace_of(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 
 /* ---- batches.c ---- */
@@ -356,6 +356,9 @@ extern const qn_op_types qn_lopt_types[1];
   {                                                                                                                    \
 #member, doc, QN_PARAM_##kind, offsetof(type, member), 0, most, 0, values, live                                    \
   }
+#define QN_LOPT_TIES_ROW(type)                                                                                         \
+  QN_LOPT_LAST(type, ties, "which of equal dimensions counts as the larger, as PyLO or as JAX has it", ENUM, 1,        \
+               "pylo|jax", 0)
 #define QN_LOPT_LAST_ROWS(type)                                                                                        \
   QN_LOPT_LAST(type, step, "steps taken before this one", U64, HUGE_VAL, NULL, 1 + offsetof(qn_lopt_hyper, step)),     \
       QN_LOPT_LAST(type, pylo_cuda_compat, "as PyLO's CUDA code; up to 2 dimensions", BOOL, 1, NULL, 0),               \
@@ -364,6 +367,7 @@ extern const qn_op_types qn_lopt_types[1];
       QN_LOPT_LAST(type, lr_scale, "factors of the learning rate", HOST_F64, HUGE_VAL, NULL, 0),                       \
       QN_LOPT_LAST(type, hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, NULL, 0),             \
       QN_LOPT_LAST(type, precision, "the class of the network's products", ENUM, 4, "fp32|tf32|bf16x3|f16x3|f16", 0),  \
+      QN_LOPT_TIES_ROW(type),                                                                                          \
       QN_LOPT_LAST(type, shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, NULL, \
                    0)
 
@@ -374,7 +378,7 @@ extern const qn_op_types qn_lopt_types[1];
   .exp_mult = (params)->exp_mult, .weight_decay = (params)->weight_decay, .lr_scale = (params)->lr_scale,              \
   .hyper = (params)->hyper, .shards = (params)->shards, .step = (params)->step, .compat = (params)->pylo_cuda_compat
 #define QN_LOPT_OF_SMALL_FC(params)                                                                                    \
-  .network = &qn_lopt_small_fc, .means_of_decays = (params)->pylo_cuda_compat, .weights = (params)->weights,           \
-  .precision = (params)->precision
+  .network = &qn_lopt_small_fc[(params)->ties], .means_of_decays = (params)->pylo_cuda_compat,                         \
+  .weights = (params)->weights, .precision = (params)->precision
 
 #endif

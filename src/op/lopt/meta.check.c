@@ -79,7 +79,8 @@ static qn_status open_run(meta_run *run)
       .defines = (const char *const[]){"QN_LOPT_GRADIENT=0", "QN_LOPT_BOUNDED=0", "QN_LOPT_PRECISION=2", NULL}};
   const qn_device device = run->order->device;
   qn_try(qn_backend_of(device, &run->backend));
-  qn_require(run->backend->launch, "meta-training runs on the backends cuda and emulator");
+  qn_require(run->backend->launch,
+             "meta-training runs on a GPU, and tiny networks on the emulator: --backend emulator");
   qn_try(qn_jit_function(device, &unit, "meta_window", &run->window));
   qn_try(qn_jit_function(device, &unit, "meta_outer", &run->outer));
   qn_try(qn_jit_function(device, &unit, "meta_next", &run->next));

@@ -168,7 +168,7 @@ qn_status qn_lopt_reference(const qn_lopt_step *step, size_t n, const qn_tensor 
                       .v = data[QN_LOPT_V][k],
                       .row = data[QN_LOPT_ROW][k],
                       .column = data[QN_LOPT_COLUMN][k]};
-    qn_try(qn_lopt_see(&t, QN_LOPT_TIES_LATER, param[k].ndim, param[k].shape));
+    qn_try(qn_lopt_see(&t, step->network->ties, param[k].ndim, param[k].shape));
     take_gradient(&t, step, data[QN_LOPT_GRAD][k]);
     qn_lopt_seen_states(&t, step);
     update(&t, step, step->lr * (step->lr_scale ? step->lr_scale[k] : 1));

@@ -21,7 +21,8 @@ void qn_lopt_largest(qn_lopt_ties ties, int ndim, const int64_t *of, int64_t who
   if (ndim < 2) return;
   memcpy(shape, of, (size_t)ndim * sizeof *shape);
   if (whole >= 0) shape[0] = whole;
-  for (int k = 0; k < ndim; k++) {
+  for (int j = 0; j < ndim; j++) {
+    const int k = ties != QN_LOPT_TIES_JAX ? j : j + 2 < ndim ? j + 2 : ndim - 1 - j; /* places, inputs, outputs */
     if (d[0] < 0 || shape[k] >= shape[d[0]])
       d[1] = d[0], d[0] = k;
     else if (d[1] < 0 || shape[k] >= shape[d[1]])
@@ -36,7 +37,7 @@ void qn_lopt_largest(qn_lopt_ties ties, int ndim, const int64_t *of, int64_t who
 qn_status qn_lopt_factored(qn_lopt_ties ties, int ndim, const int64_t *shape, int d[2])
 {
   qn_require(d, "lopt: the place for the dimensions is NULL");
-  qn_require((unsigned)ties <= QN_LOPT_TIES_VELO, "lopt: ties is %d, it must be 0 or 1", (int)ties);
+  qn_require((unsigned)ties <= QN_LOPT_TIES_JAX, "lopt: ties is %d, it must be 0 to 2", (int)ties);
   qn_try(check_shape(ndim, shape));
   qn_lopt_largest(ties, ndim, shape, -1, d);
   return QN_OK;
@@ -61,7 +62,7 @@ qn_status qn_lopt_state_shape(qn_lopt_ties ties, qn_lopt_state state, int ndim, 
                               int64_t out[QN_LOPT_MOST_DIMENSIONS + 1])
 {
   qn_require(state_ndim && out, "lopt: the place for the state's shape is NULL");
-  qn_require((unsigned)ties <= QN_LOPT_TIES_VELO, "lopt: ties is %d, it must be 0 or 1", (int)ties);
+  qn_require((unsigned)ties <= QN_LOPT_TIES_JAX, "lopt: ties is %d, it must be 0 to 2", (int)ties);
   qn_require((unsigned)state <= QN_LOPT_STATE_COLUMN, "lopt: the part of the state is %d, there are 0 to 3",
              (int)state);
   qn_try(check_shape(ndim, shape));

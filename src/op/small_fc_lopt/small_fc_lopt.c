@@ -23,7 +23,8 @@ static qn_lopt_step step_of(const void *of)
                         .max_grad_norm = params->max_grad_norm};
 }
 
-static const qn_lopt_op op = {step_of, offsetof(qn_small_fc_lopt_params, shards)};
+static const qn_lopt_op op = {step_of, offsetof(qn_small_fc_lopt_params, shards),
+                              offsetof(qn_small_fc_lopt_params, ties)};
 
 const qn_op qn_op_small_fc_lopt = {
     .info =

@@ -202,6 +202,7 @@ static void step_list(const qn_velo_params *told, size_t n, qn_lopt_seen *r, dou
 qn_status qn_velo_reference(const void *params, size_t n, const qn_tensor *const *tensors,
                             double *const *const data[QN_MAX_TENSORS])
 {
+  const qn_velo_params *told = params;
   qn_lopt_seen *r;
   double *x;
   size_t elements = 0;
@@ -215,7 +216,7 @@ qn_status qn_velo_reference(const void *params, size_t n, const qn_tensor *const
                           .v = data[QN_LOPT_V][k],
                           .row = data[QN_LOPT_ROW][k],
                           .column = data[QN_LOPT_COLUMN][k]};
-    status = qn_lopt_see(&r[k], QN_LOPT_TIES_VELO, p->ndim, p->shape);
+    status = qn_lopt_see(&r[k], qn_lopt_velo[told->ties].ties, p->ndim, p->shape);
     elements += r[k].n;
   }
   if (status == QN_OK && elements && isfinite(data[QN_VELO_ROLE_LOSS][0][0]))

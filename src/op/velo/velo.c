@@ -10,8 +10,12 @@ QN_CPU_DECLARE_TIERS(velo, qn_lopt_cpu_fn);
 QN_CPU_DECLARE_TIERS(velo_rnn, qn_velo_cpu_fn);
 static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(velo)};
 static qn_velo_cpu_fn *const rnn_tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(velo_rnn)};
-const qn_lopt_network qn_lopt_velo = {QN_LOPT_TIES_VELO, QN_VELO_WIDTH, QN_VELO_INPUTS,         QN_VELO_ELEMENTS,
-                                      QN_VELO_B_TERM,    tiers,         &qn_velo_device_tiling, NULL};
+#define NETWORK(ties)                                                                                                  \
+  {                                                                                                                    \
+    ties, QN_VELO_WIDTH, QN_VELO_INPUTS, QN_VELO_ELEMENTS, QN_VELO_B_TERM, tiers, &qn_velo_device_tiling, NULL         \
+  }
+const qn_lopt_network qn_lopt_velo[2] = {NETWORK(QN_LOPT_TIES_VELO), NETWORK(QN_LOPT_TIES_JAX)};
+#undef NETWORK
 
 int qn_velo_rank(const qn_tensor *t, int64_t whole)
 {
@@ -46,13 +50,19 @@ static size_t lay(qn_velo_call *c, const qn_tensor *param, qn_lopt_arena r)
   return r.used;
 }
 
+static size_t bytes_of(const qn_lopt_network *network, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
+{
+  if (!n) return 0;
+  if (param->device.kind != QN_CPU) return qn_velo_device_bytes(network, shards, n, param);
+  qn_velo_call measured = {.n = n, .padded = padded_of(n), .shards = shards};
+  return lay(&measured, param, (qn_lopt_arena){.align = QN_LOPT_ALIGNMENT}) +
+         qn_lopt_batches_bytes(network, shards, n, param) + QN_LOPT_ALIGNMENT;
+}
+
 size_t qn_velo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
   if (!qn_lopt_are_shapes(&qn_op_velo, shards, n, param)) return 0;
-  if (param->device.kind != QN_CPU) return qn_velo_device_bytes(&qn_lopt_velo, shards, n, param);
-  qn_velo_call measured = {.n = n, .padded = padded_of(n), .shards = shards};
-  return lay(&measured, param, (qn_lopt_arena){.align = QN_LOPT_ALIGNMENT}) +
-         qn_lopt_batches_bytes(&qn_lopt_velo, shards, n, param) + QN_LOPT_ALIGNMENT;
+  return qn_lopt_most(bytes_of(&qn_lopt_velo[0], shards, n, param), bytes_of(&qn_lopt_velo[1], shards, n, param));
 }
 
 size_t qn_velo_workspace_bytes(size_t n, const qn_tensor *param)
@@ -64,7 +74,7 @@ size_t qn_velo_workspace_bytes(size_t n, const qn_tensor *param)
 
 static qn_lopt_step step_of(const qn_velo_params *params)
 {
-  return (qn_lopt_step){QN_LOPT_OF_STEP(params), .network = &qn_lopt_velo, .gradient = QN_LOPT_CLIPPED,
+  return (qn_lopt_step){QN_LOPT_OF_STEP(params), .network = &qn_lopt_velo[params->ties], .gradient = QN_LOPT_CLIPPED,
                         .step_mult = params->step_mult};
 }
 
@@ -83,9 +93,10 @@ static qn_status check(const qn_call *list)
 
 static void dimensions(const qn_op *op, const qn_call *call, size_t k, int ndim, const int64_t *shape, int d[2])
 {
-  const qn_lopt_shards *shards = call ? ((const qn_velo_params *)call->params)->shards : NULL;
+  const qn_velo_params *params = call ? call->params : NULL;
+  const qn_lopt_shards *shards = params ? params->shards : NULL;
   (void)op;
-  qn_lopt_largest(qn_lopt_velo.ties, ndim, shape, qn_lopt_whole(shards, k), d);
+  qn_lopt_largest(qn_lopt_velo[params && params->ties].ties, ndim, shape, qn_lopt_whole(shards, k), d);
 }
 
 /* ---- a step ---- */
@@ -98,7 +109,7 @@ static void bind(qn_velo_call *c, const qn_call *list)
   for (size_t k = 0; k < c->n; k++) {
     const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k];
     const int64_t whole = qn_lopt_whole(c->shards, k);
-    const qn_lopt_view view = qn_lopt_view_of(qn_lopt_velo.ties, p->ndim, p->shape, whole);
+    const qn_lopt_view view = qn_lopt_view_of(QN_LOPT_TIES_VELO, p->ndim, p->shape, whole); /* counts: with any ties */
     c->item[k] = (qn_velo_item){.p = p->data,
                                 .m = list->tensors[QN_LOPT_M][k].data,
                                 .v = list->tensors[QN_LOPT_V][k].data,
@@ -180,7 +191,7 @@ static bool has_elements(const qn_call *list, const qn_lopt_shards *shards)
 {
   for (size_t k = 0; k < list->n; k++) {
     const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k];
-    if (qn_lopt_view_of(qn_lopt_velo.ties, p->ndim, p->shape, qn_lopt_whole(shards, k)).whole_n) return true;
+    if (qn_lopt_view_of(QN_LOPT_TIES_VELO, p->ndim, p->shape, qn_lopt_whole(shards, k)).whole_n) return true;
   }
   return false;
 }
@@ -214,7 +225,7 @@ static qn_status run(const qn_call *list)
 static size_t workspace(const qn_call *call)
 {
   const qn_velo_params *params = call->params;
-  return qn_velo_shards_workspace_bytes(params->shards, call->n, call->tensors[QN_LOPT_PARAM]);
+  return bytes_of(&qn_lopt_velo[params->ties], params->shards, call->n, call->tensors[QN_LOPT_PARAM]);
 }
 
 static const qn_engine engine = {.dimensions = dimensions, .workspace = workspace, .run = run};
@@ -233,6 +244,7 @@ static const qn_op_param params_table[] = {
      NULL, 0},
     LAST(step, "steps taken before this one", U64, HUGE_VAL, 1 + offsetof(qn_lopt_hyper, step)),
     LAST(pylo_cuda_compat, "as PyLO's CUDA code", BOOL, 1, 0),
+    QN_LOPT_TIES_ROW(qn_velo_params),
     LAST(mlp, "the banks of tensors' networks, as qn_lopt_weights_read reads them", DEVICE_F32S,
          QN_LOPT_VELO_MLP_WEIGHTS, 0),
     LAST(rnn, "the LSTM's, likewise", DEVICE_F32S, QN_LOPT_VELO_RNN_WEIGHTS, 0),

@@ -70,7 +70,7 @@ typedef struct qn_velo_call {
 /* One task of a phase; tasks may run at once. */
 typedef void qn_velo_cpu_fn(const qn_velo_call *call, qn_velo_phase phase, uint64_t task);
 
-extern const qn_lopt_network qn_lopt_velo;
+extern const qn_lopt_network qn_lopt_velo[2]; /* by the params' ties */
 
 /* Dimensions greater than 1, of a tensor, or of the one whose first extent is `whole`. */
 int qn_velo_rank(const qn_tensor *t, int64_t whole);

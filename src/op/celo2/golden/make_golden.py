@@ -23,7 +23,9 @@ CASES = (
     ("celo2", {"lr": 0.05}),
     ("elo_celo2", {"lr": 0.05, "weight_decay": 0.1, "adam_weight_decay": 0.1, "adam_lr_mult": 20.0}),
     ("base", {"lr": 0.05, "orthogonalize": 0, "exp_mult": 0.3, "rms_mult": 0.2, "weight_decay": 0.1}),
+    ("jax", {"lr": 0.05, "ties": "jax"}, plain.EQUAL),
 )
+WHOLE = ("celo2", "jax")  # with their states
 DEFAULTS = {
     "exp_mult": 0.0,
     "rms_mult": 1.0,
@@ -115,17 +117,17 @@ def step_vector(tensor, g, count, said):
         tensor.p[i] -= lr * (mean / (math.sqrt(square) + 1e-8) + said["adam_weight_decay"] * tensor.p[i])
 
 
-def case(name, said):
+def case(name, said, shapes=SHAPES):
     weights, start = draw_weights(), plain.Stream(21)
     gradients = [plain.Stream(100 + t) for t in range(STEPS)]
-    for shape in SHAPES:
+    for shape in shapes:
         states = [start.state, *(stream.state for stream in gradients)]
-        tensor = plain.Tensor(shape, start.array(shape, 0.5))
+        tensor = plain.Tensor(shape, start.array(shape, 0.5), said.get("ties", "pylo"))
         drawn = [gradients[t].array(shape, 0.02 * (t + 1)) for t in range(STEPS)]
-        if name != "celo2" and math.prod(shape) > 150:
+        if name not in WHOLE and math.prod(shape) > 150:
             continue  # one of each kind is enough
         print("case", name, *shape)
-        print("set", " ".join(f"{key}={value!r}" for key, value in said.items()))
+        print("set", " ".join(f"{key}={value}" for key, value in said.items()))
         print("tensor", "x".join(map(str, shape)) or "-")
         print(f"draw param {states[0]:x} 0.5")
         for t, g in enumerate(drawn):
@@ -135,7 +137,7 @@ def case(name, said):
             else:
                 step_matrices(tensor, g, weights, {**DEFAULTS, **said})
             plain.line("want param", tensor.p.values())
-        if name != "celo2":
+        if name not in WHOLE:
             print("end")
             continue
         is_vector = len(shape) < 2
@@ -148,5 +150,5 @@ def case(name, said):
 
 if __name__ == "__main__":
     print("# Golden vectors of celo2. Made by: python3 src/op/celo2/golden/make_golden.py")
-    for title, settings in CASES:
-        case(title, settings)
+    for of_case in CASES:
+        case(*of_case)

@@ -13,3 +13,4 @@ spec.loader.exec_module(of_both)
 if __name__ == "__main__":
     print("# Golden vectors of elo. Made by: python3 src/op/elo/golden/make_golden.py")
     of_both.case("elo", "elo", 0.01, 0.1)
+    of_both.case("elo_jax", "elo", 0.01, 0.1, shapes=of_both.EQUAL[:2], ties="jax")

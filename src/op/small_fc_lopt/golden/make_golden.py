@@ -16,6 +16,8 @@ import struct
 
 SHAPES = [(7, 5), (5, 7), (6, 6), (11,), (4, 3, 2), (5, 4, 3, 2), (4, 4, 3, 3), (1, 9), (3, 3, 3, 3), (64, 48)]
 SHAPES += [(), (2, 3, 2, 4, 3), (70, 2)]  # no dimension, five, runs shorter than a block
+# Of equal dimensions: matrices, kernels of one, two and three dimensions.
+EQUAL = [(6, 6), (3, 5, 3), (4, 4, 3), (4, 4, 3, 3), (3, 2, 3, 3), (5, 7, 5, 5), (3, 3, 2, 3, 1)]
 TIMES = (1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000, 100000)
 STEPS = 4
 
@@ -65,13 +67,23 @@ def without(index, d):
     return index[:d] + index[d + 1 :]
 
 
+def factored(shape, ties):
+    """d1, d0. "jax": of the tensor as JAX's layers have it, whose axes are torch's behind the second, the second, the
+    first: the last two of a stable sort by size, as numpy.argsort sorts so few."""
+    if len(shape) < 2:
+        return None, None
+    axes = [*range(2, len(shape)), 1, 0] if ties == "jax" else list(range(len(shape)))
+    theirs = [shape[d] for d in axes]
+    d1, d0 = sorted(range(len(theirs)), key=theirs.__getitem__)[-2:]
+    return axes[d1], axes[d0]
+
+
 class Tensor:
-    def __init__(self, shape, p):
+    def __init__(self, shape, p, ties="pylo"):
         self.shape, self.p, self.t = shape, dict(p), 0
         self.m = [dict.fromkeys(p, 0.0) for _ in range(3)]
         self.v = dict.fromkeys(p, 0.0)
-        order = sorted(range(len(shape)), key=lambda d: (shape[d], d))
-        self.d1, self.d0 = order[-2:] if len(shape) > 1 else (None, None)
+        self.d1, self.d0 = factored(shape, ties)
         if self.d0 is None:
             self.row, self.column = [dict.fromkeys(p, 0.0) for _ in range(3)], []
         else:
@@ -158,17 +170,18 @@ def line(word, values):
     print(word, *(struct.pack(">f", x).hex() for x in values))
 
 
-def case(name, op, lr, weight_decay, compat=False):
+def case(name, op, lr, weight_decay, compat=False, shapes=SHAPES, ties="pylo"):
     weights, start = draw_weights(), Stream(21)
     gradients = [Stream(100 + t) for t in range(STEPS)]
-    for shape in SHAPES:
+    for shape in shapes:
         states = [start.state, *(stream.state for stream in gradients)]
-        tensor = Tensor(shape, start.array(shape, 0.5))
+        tensor = Tensor(shape, start.array(shape, 0.5), ties)
         drawn = [gradients[t].array(shape, 0.02 * (t + 1)) for t in range(STEPS)]
         if (compat and len(shape) > 2) or (name != "reference" and shape == (64, 48)):
             continue  # what PyLO's code does there is undefined; and one large one is enough
         print("case", name, *shape)
-        print(f"set lr={lr!r} weight_decay={weight_decay!r} pylo_cuda_compat={int(compat)}")
+        said = "" if ties == "pylo" else f" ties={ties}"
+        print(f"set lr={lr!r} weight_decay={weight_decay!r} pylo_cuda_compat={int(compat)}{said}")
         print("tensor", "x".join(map(str, shape)) or "-")
         print(f"draw param {states[0]:x} 0.5")
         for t, g in enumerate(drawn):
@@ -184,6 +197,7 @@ def main():
     print("# Golden vectors of small_fc_lopt. Made by: python3 src/op/small_fc_lopt/golden/make_golden.py")
     case("reference", "small_fc_lopt", 0.7, 0.01)
     case("compat", "small_fc_lopt", 0.7, 0.01, compat=True)
+    case("jax", "small_fc_lopt", 0.7, 0.01, shapes=EQUAL, ties="jax")
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ import struct
 CASES = {
     "reference": [(5, 7), (6, 6), (11,), (3, 5, 5), (2, 1, 3, 2, 4)],
     "compat": [(7, 5), (11,)],
+    "jax": [(6, 6), (3, 5, 3), (4, 4, 3, 3), (2, 1, 3, 2, 3)],
 }
 LOSSES = [2.5, 2.25, 9.0, 1.75]
-STEPS = {"reference": 4, "compat": 2}
+STEPS = {"reference": 4, "compat": 2, "jax": 3}
 NUM_STEPS, LR, WEIGHT_DECAY = 200, 0.8, 0.01
 DECAYS = (0.9, 0.99, 0.999)
 UNITS, BANKS = 512, 256
@@ -144,10 +145,16 @@ def without(index, d):
     return index[:d] + index[d + 1 :]
 
 
-def factored(shape):
-    """d1, d0."""
+def factored(shape, ties):
+    """d1, d0. "jax": of the tensor as JAX's layers have it, whose axes are torch's behind the second, the second, the
+    first: the last two of a stable sort by size, as numpy.argsort sorts so few."""
     if len(shape) < 2:
         return None, None
+    if ties == "jax":
+        axes = [*range(2, len(shape)), 1, 0]
+        theirs = [shape[d] for d in axes]
+        d1, d0 = sorted(range(len(theirs)), key=theirs.__getitem__)[-2:]
+        return axes[d1], axes[d0]
     d1, d0 = sorted(range(len(shape)), key=lambda d: (shape[d], d))[-2:]
     if shape[d1] == shape[d0] and not (len(shape) == 4 and (d1, d0) == (0, 1)):
         d1, d0 = d0, d1
@@ -155,12 +162,12 @@ def factored(shape):
 
 
 class Tensor:
-    def __init__(self, shape, p, weights):
+    def __init__(self, shape, p, weights, ties):
         self.shape, self.p = shape, dict(p)
         self.m = [dict.fromkeys(p, 0.0) for _ in range(3)]
         self.v = dict.fromkeys(p, 0.0)
         self.h, self.c = list(weights.h), list(weights.c)
-        self.d1, self.d0 = factored(shape)
+        self.d1, self.d0 = factored(shape, ties)
         if self.d0 is None:
             self.row, self.column = [dict.fromkeys(p, 0.0) for _ in range(3)], []
         else:
@@ -250,9 +257,11 @@ def line(word, role, values, form=">f"):
 
 def case(name, weights):
     compat, start, loss = name == "compat", Stream(41), Loss()
-    tensors = [Tensor(shape, start.array(shape, 0.5), weights) for shape in CASES[name]]
+    ties = "jax" if name == "jax" else "pylo"
+    tensors = [Tensor(shape, start.array(shape, 0.5), weights, ties) for shape in CASES[name]]
     print("case", name)
-    print(f"set lr={LR} weight_decay={WEIGHT_DECAY} num_steps={NUM_STEPS} pylo_cuda_compat={int(compat)}")
+    said = "" if ties == "pylo" else f" ties={ties}"
+    print(f"set lr={LR} weight_decay={WEIGHT_DECAY} num_steps={NUM_STEPS} pylo_cuda_compat={int(compat)}{said}")
     print("tensor", *("x".join(map(str, shape)) for shape in CASES[name]))
     print("draw param", f"{41:x}", 0.5)
     for t in range(STEPS[name]):

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scan.c - scans along rows. A thread that has a row of its own goes through it. Threads that share one scan pieces of
+ * it, as long as what each reads at once: each thread its piece, then the totals of the pieces by a tree over lanes,
+ * those of the simdgroups in their order, and what was there before the turn. So a loop's step has parts: the lanes up
+ * to each scan, what the threads tell each other, and the lanes behind it. */
+#include "graph/body.h"
+#include <stdio.h>
+#include <string.h>
+
+static const qn_graph_value *of_root(const qn_writer *w, int k) { return &w->graph->value[w->fused->root[k]]; }
+
+/* What the row has before this loop's first turn. */
+static void write_carry(qn_writer *w, int k, int64_t shared)
+{
+  const qn_graph_value *v = of_root(w, k);
+  if (!w->scanned[k]) {
+    qn_write_function(&w->body->header, v);
+    if (shared) {
+      qn_text_add(&w->row, "threadgroup "), qn_write_type(&w->row, v->compute);
+      qn_text_add(&w->row, " z%d[%lld];\n", k, (long long)shared);
+    }
+    qn_write_type(&w->row, v->compute);
+    qn_text_add(&w->row, " ");
+  }
+  qn_text_add(&w->row, "a%d = ", k);
+  qn_write_first(&w->row, v);
+  qn_text_add(&w->row, ";\n");
+}
+
+/* The argument in the scan's type, computed in the lanes. */
+static void write_element(qn_writer *w, int k, qn_text *operand)
+{
+  const qn_graph_value *v = of_root(w, k), *a = &w->graph->value[v->argument[0]];
+  char name[16];
+  snprintf(name, sizeof name, "v%d", qn_write_value(w, v->argument[0], w->own[k]));
+  qn_write_converted(operand, name, qn_compute_type(a->dtype), v->compute);
+}
+
+/* Totals of the simdgroups, in their order. Turns take the two halves of the shared memory by turns, so that one
+ * barrier a turn is enough; between two loops is a reduction's. */
+static void write_groups(const qn_cut *p, int k, const char *function, const char *type, qn_text *to)
+{
+  const bool columns = p->schedule == QN_SCHEDULE_COLUMNS;
+  const long long parts = (long long)(columns ? p->threads : p->threads / 32);
+  const char *stride = columns ? " * 32 + thread_index_in_simdgroup" : "";
+  if (!columns) qn_text_add(to, "if (thread_index_in_simdgroup == 31) ");
+  qn_text_add(to, "z%d[(k %% 2 * %lld + simdgroup_index_in_threadgroup)%s] = x%d;\n", k, parts, stride, k);
+  qn_text_add(to, "threadgroup_barrier(mem_flags::mem_threadgroup);\n%s f%d = a%d;\n", type, k, k);
+  qn_text_add(to, "for (int y = 0; y < %lld; y++) {\n", parts);
+  qn_text_add(to, "if (y == int(simdgroup_index_in_threadgroup)) f%d = a%d;\n", k, k);
+  qn_text_add(to, "a%d = %s(a%d, z%d[(k %% 2 * %lld + y)%s]);\n}\n", k, function, k, k, parts, stride);
+  if (columns)
+    qn_text_add(to, "const %s e%d = f%d;\n", type, k, k);
+  else
+    qn_text_add(to, "e%d = %s(f%d, e%d);\n", k, function, k, k);
+}
+
+/* From each thread's total x to e, the total of all that is before its piece. */
+static void write_together(qn_writer *w, int k, const char *function, const char *type)
+{
+  const qn_graph_value *v = of_root(w, k);
+  const qn_cut *p = w->cut;
+  qn_text *to = &w->step;
+  if (p->schedule != QN_SCHEDULE_COLUMNS) {
+    qn_text_add(to, "for (ushort d = 1; d < 32; d <<= 1) {\nconst %s y = simd_shuffle_up(x%d, d);\n", type, k);
+    qn_text_add(to, "if (thread_index_in_simdgroup >= d) x%d = %s(y, x%d);\n}\n", k, function, k);
+    qn_text_add(to, "%s e%d = simd_shuffle_up(x%d, 1);\nif (thread_index_in_simdgroup == 0) e%d = ", type, k, k, k);
+    qn_write_first(to, v);
+    qn_text_add(to, ";\n");
+  }
+  if (p->schedule != QN_SCHEDULE_SIMD) {
+    write_groups(p, k, function, type, to);
+    return;
+  }
+  qn_text_add(to, "e%d = %s(a%d, e%d);\n", k, function, k, k);
+  qn_text_add(to, "a%d = %s(a%d, simd_shuffle(x%d, 31));\n", k, function, k, k);
+}
+
+/* The lanes up to the scan as a part of their own, in front of those that are being written. */
+static void write_piece(qn_writer *w, int k, const char *function, const char *type)
+{
+  const qn_cut *p = w->cut;
+  const int n = w->n_memos;
+  qn_memo *before = qn_allocate((size_t)(n + 1) * sizeof *before);
+  qn_text operand = {0}, lane = w->lane;
+  if (!before) {
+    w->set.failed = true;
+    return;
+  }
+  if (n) memcpy(before, w->memo, (size_t)n * sizeof *before);
+  qn_memo_forget(w, QN_LEVEL_LANE);
+  w->lane = (qn_text){0};
+  write_element(w, k, &operand);
+  qn_text_add(&w->lane, "x%d = %s(x%d, %s);\nc%d[%s] = x%d;\n", k, function, k, operand.at ? operand.at : "", k,
+              p->width > 1 ? "j" : "0", k);
+  qn_text_add(&w->step, "%s c%d[%d], x%d = ", type, k, p->width, k);
+  qn_write_first(&w->step, of_root(w, k));
+  qn_text_add(&w->step, ";\n");
+  qn_wrap_lanes(w, p, &w->step);
+  write_together(w, k, function, type);
+  w->lane = lane;
+  w->row.failed |= operand.failed;
+  qn_text_free(&operand);
+  qn_memo_forget(w, QN_LEVEL_LANE);
+  for (int m = 0; m < n; m++)
+    if (before[m].level == QN_LEVEL_LANE)
+      qn_memo_add(w, before[m].value, before[m].at, before[m].n, before[m].level, before[m].name);
+  qn_release(before);
+}
+
+int qn_write_scan(qn_writer *w, int k)
+{
+  const qn_graph_value *v = of_root(w, k);
+  const qn_cut *p = w->cut;
+  const bool joint = p->threads > 1;
+  char function[24];
+  qn_text type = {0}, operand = {0};
+  qn_write_type(&type, v->compute);
+  const char *t = type.at ? type.at : "";
+  snprintf(function, sizeof function, "q_%s", qn_reduction(v->reduction)->name);
+  if (w->scanned[k] != w->loop) {
+    if (w->inner) w->misaligned = true; /* not every element of the row would be in the branch */
+    const int64_t parts = p->schedule == QN_SCHEDULE_COLUMNS ? p->threads * 32 : p->threads / 32;
+    write_carry(w, k, joint && p->schedule != QN_SCHEDULE_SIMD ? 2 * parts : 0);
+    w->scanned[k] = w->loop;
+    if (joint)
+      write_piece(w, k, function, t);
+    else {
+      write_element(w, k, &operand);
+      w->scan[k] = qn_new_register(w);
+      qn_text_add(&w->lane, "a%d = %s(a%d, %s);\nconst %s v%d = a%d;\n", k, function, k, operand.at ? operand.at : "",
+                  t, w->scan[k], k);
+    }
+  }
+  if (joint) {
+    w->scan[k] = qn_new_register(w);
+    qn_text_add(w->inner ? w->inner : &w->lane, "const %s v%d = %s(e%d, c%d[%s]);\n", t, w->scan[k], function, k, k,
+                p->width > 1 ? "j" : "0");
+  }
+  w->row.failed |= type.failed || operand.failed;
+  qn_text_free(&type);
+  qn_text_free(&operand);
+  return w->scan[k];
+}
