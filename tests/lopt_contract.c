@@ -93,6 +93,11 @@ static void test_role_shapes(void)
   role_shape_is("velo", STATE_ROW, 3, equal, 3, later);
   role_shape_is("velo", STATE_ROW, 1, conv, 2, of_vector);
   role_shape_is("elo", STATE_COLUMN, 1, conv, 1, none);
+  role_shape_is("celo2", STATE_M, 4, conv, 5, m);
+  role_shape_is("celo2", STATE_M, 1, conv, 1, conv);
+  role_shape_is("celo2", STATE_M, 0, NULL, 0, none);
+  role_shape_is("celo2", STATE_ROW, 4, conv, 4, row);
+  role_shape_is("celo2", STATE_ROW, 1, conv, 1, none);
   role_shape_is("velo", ROLES, 4, conv, 0, none);
   role_shape_is("velo", ROLES + 1, 0, NULL, 2, hidden);
   role_shape_is("velo", ROLES + 3, 0, NULL, 1, buffer);
@@ -404,7 +409,7 @@ static void test_bad_calls(void)
   qn_lopt_weight w;
   const file f = make_file(QN_LOPT_SMALL_FC);
   const char *path = write_weights(&f);
-  refuses(qn_lopt_weights_read((qn_lopt_weights)3, path, read, 2402), QN_BAD_ARGUMENT, "the kind of weights is 3");
+  refuses(qn_lopt_weights_read((qn_lopt_weights)4, path, read, 2402), QN_BAD_ARGUMENT, "the kind of weights is 4");
   refuses(qn_lopt_weights_read(QN_LOPT_SMALL_FC, path, read, 2401), QN_BAD_ARGUMENT, "room for 2401 floats");
   refuses(qn_lopt_weights_read(QN_LOPT_SMALL_FC, path, NULL, 2402), QN_BAD_ARGUMENT, "is NULL");
   refuses(qn_lopt_weights_read(QN_LOPT_SMALL_FC, NULL, read, 2402), QN_BAD_ARGUMENT, "path of the weights is NULL");

@@ -20,6 +20,8 @@ KNOWN = {
 BUILD_ON = {  # ops whose formulas, states or texts are another's with a difference
     "swiglu": ["swiglu_backward", "swiglu_quantize"],
     "small_fc_lopt": ["elo", "velo"],
+    "velo": ["celo2"],
+    "gemm_norm": ["celo2"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 

@@ -43,9 +43,23 @@ QN_API qn_status qn_lopt_state_shape(qn_lopt_ties ties, qn_lopt_state state, int
  *     velo_rnn   2263809  mix_layer2.weight (512, 30), .bias (512), final_mix_layer.weight (512, 30), .bias (512),
  *                         lstm.linear.weight (2048, 1024), .bias (2048), rnn_to_controls.weight (256, 512), .bias
  *                         (256), step_size.weight (1, 512), .bias (1), lstm_init_state.0 and .1 (1, 512): of
- *                         Pauljanson002/VeLO_RNN, whose mix_layer1 is not read */
-typedef enum qn_lopt_weights { QN_LOPT_SMALL_FC, QN_LOPT_VELO_MLP, QN_LOPT_VELO_RNN } qn_lopt_weights;
-enum { QN_LOPT_SMALL_FC_WEIGHTS = 2402, QN_LOPT_VELO_MLP_WEIGHTS = 40704, QN_LOPT_VELO_RNN_WEIGHTS = 2263809 };
+ *                         Pauljanson002/VeLO_RNN, whose mix_layer1 is not read
+ *     celo2_mlp  347      w0.0 to w0.13, which are together (30, 8), an input a row: (1, 8), (1, 8), (1, 8), (3, 8),
+ *                         (1, 8), (3, 8), (1, 8), (3, 8), (1, 8), (3, 8), (3, 8), (3, 8), (3, 8), (3, 8); b0 (8),
+ *                         dense_w.0 (8, 8), dense_b.0 (8), dense_w.1 (8, 3), dense_b.1 (3): of DiamondXL/celo2 and
+ *                         DiamondXL/elo-celo2 */
+typedef enum qn_lopt_weights {
+  QN_LOPT_SMALL_FC,
+  QN_LOPT_VELO_MLP,
+  QN_LOPT_VELO_RNN,
+  QN_LOPT_CELO2_MLP
+} qn_lopt_weights;
+enum {
+  QN_LOPT_SMALL_FC_WEIGHTS = 2402,
+  QN_LOPT_VELO_MLP_WEIGHTS = 40704,
+  QN_LOPT_VELO_RNN_WEIGHTS = 2263809,
+  QN_LOPT_CELO2_MLP_WEIGHTS = 347
+};
 
 /* From a safetensors file into `weights`, in host memory, of n floats, which must be as many as the kind has. A file
  * that is damaged, or that lacks a tensor, has one of another shape or dtype, or one that does not belong there, is

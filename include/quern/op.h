@@ -37,6 +37,7 @@ typedef enum qn_storage {
  *     "[3, like param]"                      the extents of the first role, which is called so
  *     "[3, like param without d0]"           but for its largest dimension, or d1, the second largest, as the op has it
  *     "[3, like param without d1] or [0]"    and the shape where there is no such dimension
+ *     "[3, like param] or [like param]"      and the shape where there is no d0
  *     "[m] or [1]"                           and one element in the place of all, where the role is only read
  */
 typedef struct qn_op_tensor {

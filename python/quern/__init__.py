@@ -2,7 +2,8 @@
 """quern: fused compute kernels that come with proof, on the CPU and on NVIDIA GPUs.
 
 For plain arrays (NumPy, CuPy, PyTorch's tensors, anything with DLPack or an array interface) each op is a function that
-works in place: lion_(params, grads, exp_avgs, lr=1e-4, ...). SmallFCLopt, ELO and VeLO are learned optimizers.
+works in place: lion_(params, grads, exp_avgs, lr=1e-4, ...). SmallFCLopt, ELO, VeLO and Celo2 are learned
+optimizers.
 quern.torch has the optimizer for PyTorch, quern.jax the op for JAX, quern.testing a check of kernels for your own
 tests; `python -m quern.doctor` says what works here and how to mend what does not."""
 
@@ -19,6 +20,7 @@ _SUBMODULES = {
 }
 _FUNCTIONS: tuple[str, ...] = ()  # of the ops; made when they are first named
 _LATER = {  # where they are written; imported when they are first named
+    "Celo2": "_celo2_arrays",
     "ELO": "_lopt_arrays",
     "Finding": "_kernel_findings",
     "FindingsWarning": "_kernel_findings",

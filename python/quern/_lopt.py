@@ -63,6 +63,7 @@ def _must_be_given(param: _ops.Param) -> bool:
 SMALL_FC = Family("SmallFCLopt", "small_fc_lopt", _lopt_abi.TIES_LATER)
 ELO = Family("ELO", "elo", _lopt_abi.TIES_LATER)
 VELO = Family("VeLO", "velo", _lopt_abi.TIES_VELO)
+CELO2 = Family("Celo2", "celo2", _lopt_abi.TIES_LATER)
 STATE = tuple(role.framework_name for role in SMALL_FC.state)
 ROWS = {"hidden": "lstm_init_state.0", "cell": "lstm_init_state.1"}  # of VeLO's state, and what they begin with
 
@@ -358,13 +359,15 @@ def role_shape(family: Family, role: _ops.Role, n: int, shape: Sequence[int]) ->
     return tuple(made[: ndim.value])
 
 
-def state_shapes(ties: int, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+def state_shapes(family: Family, ties: int, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """The shapes of a parameter's state, in the order of STATE."""
-    return _state_shapes(ties, tuple(shape))
+    return _state_shapes(family, ties, tuple(shape))
 
 
 @functools.lru_cache(4096)
-def _state_shapes(ties: int, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def _state_shapes(family: Family, ties: int, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    if len(shape) < 2:  # nothing is factored: as the op's description has it
+        return tuple(role_shape(family, role, 1, shape) for role in family.state)
     extents, ndim, made = array("q", shape), ctypes.c_int(), (ctypes.c_int64 * _abi.MAX_NDIM)()
     shapes = []
     for entry in range(len(STATE)):

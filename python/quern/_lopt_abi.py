@@ -10,7 +10,7 @@ from . import _library
 from ._abi import STATUS, Device
 
 MOST_DIMENSIONS = 5  # QN_LOPT_MOST_DIMENSIONS
-SMALL_FC, VELO_MLP, VELO_RNN = range(3)  # qn_lopt_weights
+SMALL_FC, VELO_MLP, VELO_RNN, CELO2_MLP = range(4)  # qn_lopt_weights
 TIES_LATER, TIES_VELO, TIES_JAX = range(3)  # qn_lopt_ties
 LOSS_SKIPPED = 21  # of VeLO's loss_buffer: the number of steps that were skipped (quern/velo.h)
 DRIVER_ERROR = 8  # QN_DRIVER_ERROR

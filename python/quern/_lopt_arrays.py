@@ -92,8 +92,6 @@ class Learned:
             widths = (_lopt.width_of(title, f"shapes[{k}]", shape, fan_in) for k, shape in enumerate(self.shapes))
             self.lr_scale = [1 / width for width in widths]
         self._options()
-        ties = self._family.ties[self.ties]
-        self._state_shapes = [_lopt.state_shapes(ties, shape) for shape in self.shapes]
         self._weights = {
             name: _lopt_weights.flat(self._family.weights[name], f"{title}: {name}", value)
             for name, value in weights.items()
@@ -121,7 +119,15 @@ class Learned:
         _lopt.check(self._family, options)
         return options
 
+    def _told(self, k: int) -> tuple[int, ...]:
+        """The shape of array k that the library is told."""
+        return self.shapes[k]
+
     # ---- state ----
+    def _state_shapes(self, k: int) -> tuple[tuple[int, ...], ...]:
+        """Of array k, in the order of STATE."""
+        return _lopt.state_shapes(self._family, self._family.ties[self.ties], self._told(k))
+
     def state_dict(self) -> dict[str, Any]:
         """{"step": steps taken, "ties": the option, "weights_checksum": of the network's weights, "exp_avg.0": array,
         "exp_avg_sq.0": ..., "exp_avg_sq_r.0": ..., "exp_avg_sq_c.0": ..., "exp_avg.1": ...}: the arrays themselves, in
@@ -177,7 +183,7 @@ class Learned:
     def _check_entry(self, entry: int, arrays: Sequence) -> None:
         for k, value in enumerate(arrays):
             why = f", for a parameter of {self.shapes[k]}"
-            self._check_one(f"{_lopt.STATE[entry]}.{k}", value, self._state_shapes[k][entry], "float32", why)
+            self._check_one(f"{_lopt.STATE[entry]}.{k}", value, self._state_shapes(k)[entry], "float32", why)
 
     def _check_one(self, name: str, value: object, shape: tuple[int, ...], dtype: str, why: str = "") -> None:
         name = f"{self._family.title}: the state's {name}"
@@ -191,7 +197,7 @@ class Learned:
             return self._state
         title = self._family.title
         return [
-            [zeros(title, shapes[entry], like, device) for shapes, like in zip(self._state_shapes, params.arrays)]
+            [zeros(title, self._state_shapes(k)[entry], like, device) for k, like in enumerate(params.arrays)]
             for entry in range(len(_lopt.STATE))
         ]
 
@@ -262,6 +268,8 @@ class Learned:
         device = self._one_device(given)
         states = self._states(given[0], device)
         columns = [given[0], self._changed(given[1])]
+        for column in columns:
+            column.shapes = [self._told(k) for k in range(len(column))]
         columns += [self._column(role, arrays, order) for role, arrays in zip(self._family.state, states)]
         self._one_device(columns)
         if stream is not None and device[0] != _arrays.CUDA:
@@ -324,7 +332,7 @@ OPTIONS = {
         "dimensions",
     )
 }
-_SHAPES = "shapes of the trained arrays, each of 0 to 5 dimensions"
+SHAPES = "shapes of the trained arrays, each of 0 to 5 dimensions"
 LAST = """All but shapes and weights are attributes that may be changed between steps. `steps` counts the steps and is
     an input of the network."""
 
@@ -332,10 +340,10 @@ LAST = """All but shapes and weights are attributes that may be changed between 
 class SmallFCLopt(_WithoutLoss):
     _family = _lopt.SMALL_FC
     __init__ = _lopt.constructor(_family, "shapes", OPTIONS)
-    __doc__ = _lopt.document(_family, "shapes", _SHAPES, OPTIONS, LAST)
+    __doc__ = _lopt.document(_family, "shapes", SHAPES, OPTIONS, LAST)
 
 
-_OF_ELO = {
+OF_ELO = {
     "clip_grad": _lopt.Option(
         None, "bound of the norm of all gradients together; None: none. Gradients are not changed: copies are"
     ),
@@ -343,10 +351,8 @@ _OF_ELO = {
 }
 
 
-class ELO(_WithoutLoss):
-    _family = _lopt.ELO
-    __init__ = _lopt.constructor(_family, "shapes", _OF_ELO)
-    __doc__ = _lopt.document(_family, "shapes", _SHAPES, _OF_ELO, LAST)
+class Bounded(_WithoutLoss):
+    """Those that bound the norm of all gradients together."""
 
     def _options(self) -> dict[str, Any]:
         _lopt.bound(self._family.title, "clip_grad", self.clip_grad)
@@ -359,6 +365,12 @@ class ELO(_WithoutLoss):
         return Column(
             self._family.title, grads.role, _bounded(self._family.title, grads.arrays, bound), _streams.Order(), False
         )
+
+
+class ELO(Bounded):
+    _family = _lopt.ELO
+    __init__ = _lopt.constructor(_family, "shapes", OF_ELO)
+    __doc__ = _lopt.document(_family, "shapes", SHAPES, OF_ELO, LAST)
 
 
 def _bounded(title: str, grads: Sequence, bound: float) -> list:

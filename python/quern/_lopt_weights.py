@@ -24,6 +24,7 @@ FILES = {
     _lopt_abi.SMALL_FC: "btherien/mulo or DiamondXL/elo",
     _lopt_abi.VELO_MLP: "Pauljanson002/VeLO_MLP",
     _lopt_abi.VELO_RNN: "Pauljanson002/VeLO_RNN",
+    _lopt_abi.CELO2_MLP: "DiamondXL/celo2 or DiamondXL/elo-celo2",
 }
 
 
@@ -108,6 +109,8 @@ def _of_theta(kind: int, what: str, path: str | bytes | os.PathLike) -> Mapping:
 
     try:
         theta = _msgpack.read(path)
+        if kind == _lopt_abi.CELO2_MLP:
+            raise ValueError(f"a file of theta is not read for this optimizer: give the safetensors of {FILES[kind]}")
         if kind == _lopt_abi.SMALL_FC:
             return convert_learned_optimizer.small_fc(theta)
         return convert_learned_optimizer.velo(theta)[kind == _lopt_abi.VELO_RNN]

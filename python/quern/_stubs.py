@@ -47,7 +47,7 @@ _Array: TypeAlias = _HasDataPtr | _HasArrayInterface | _HasCudaArrayInterface | 
 _Arrays: TypeAlias = _Array | Iterable[_Array]
 _Weights: TypeAlias = str | bytes | PathLike[str] | PathLike[bytes] | Mapping[str, _Array]
 """
-_OPTIMIZERS = ("ELO", "SmallFCLopt", "VeLO")
+_OPTIMIZERS = ("Celo2", "ELO", "SmallFCLopt", "VeLO")
 
 
 def _imports(made: set[str]) -> str:
@@ -75,7 +75,11 @@ def _function(op: _ops.Op) -> str:
 
 
 _TYPES = {_abi.PARAM_DOUBLE: "SupportsFloat", _abi.PARAM_U64: "SupportsIndex", _abi.PARAM_BOOL: "bool"}
-_OTHER_TYPES = {"lr_scale": "Iterable[SupportsFloat]", "clip_grad": "SupportsFloat"}
+_OTHER_TYPES = {
+    "lr_scale": "Iterable[SupportsFloat]",
+    "clip_grad": "SupportsFloat",
+    "is_embedding": "list[bool] | tuple[bool, ...]",
+}
 
 
 def _annotation(family, name: str) -> str:

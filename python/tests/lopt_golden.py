@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The golden vectors of the learned optimizers for their tests, as arrays of NumPy: weights, parameters and gradients
 are drawn as src/op/small_fc_lopt/golden/make_golden.py draws them, and what is wanted is read from the files of the two
-ops."""
+ops. Of celo2 the weights alone."""
 
 import pathlib
 from dataclasses import dataclass, field
@@ -43,6 +43,15 @@ class Stream:
 def weights():
     stream = Stream(11)
     return {name: stream.array(shape, 0.3 if name.endswith("weight") else 0.1) for name, shape in WEIGHTS.items()}
+
+
+CELO2 = {f"w0.{k}": (n, 8) for k, n in enumerate((1, 1, 1, 3, 1, 3, 1, 3, 1, 3, 3, 3, 3, 3))}
+CELO2 |= {"b0": (8,), "dense_w.0": (8, 8), "dense_b.0": (8,), "dense_w.1": (8, 3), "dense_b.1": (3,)}
+
+
+def celo2_weights():
+    stream = Stream(41)
+    return {name: stream.array(shape, 0.5 if len(shape) > 1 else 0.2) for name, shape in CELO2.items()}
 
 
 @dataclass

@@ -26,7 +26,11 @@ def velo(shapes=SHAPES, **options):
     return quern.VeLO(shapes, *velo_golden.weights(), 10, **options)
 
 
-KINDS = [small_fc, elo, velo]
+def celo2(shapes=SHAPES, **options):
+    return quern.Celo2(shapes, lopt_golden.celo2_weights(), **options)
+
+
+KINDS = [small_fc, elo, velo, celo2]
 
 
 def step(optimizer, params, grads):
@@ -120,3 +124,11 @@ def test_a_state_of_old_is_pylos(kind):
     assert same_state(again.state_dict(), copied(optimizer.state_dict()))
     with pytest.raises(ValueError, match="the state was made with ties='pylo', and the optimizer has ties='jax'"):
         kind(ties="jax").load_state_dict(saved)
+
+
+def test_an_embedding_is_a_vector_under_both():
+    optimizers = [celo2([(5, 3, 5), (6, 6)], is_embedding=[False, True], ties=ties) for ties in ("pylo", "jax")]
+    one, two = map(stepped, optimizers)
+    assert not (one[0] == two[0]).all() and (one[1] == two[1]).all()
+    shapes = [[optimizer.state_dict()[f"exp_avg_sq_r.{k}"].shape for k in (0, 1)] for optimizer in optimizers]
+    assert shapes == [[(3, 5, 3), (0,)], [(3, 3, 5), (0,)]]

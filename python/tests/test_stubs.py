@@ -111,7 +111,7 @@ def test_signature_is_the_one_at_run_time(op):
     )
 
 
-@pytest.mark.parametrize("name", ["ELO", "SmallFCLopt", "VeLO"])
+@pytest.mark.parametrize("name", ["Celo2", "ELO", "SmallFCLopt", "VeLO"])
 def test_a_constructor_is_the_one_at_run_time(name):
     (made,) = [node for node in ast.parse(_stubs.text()).body if getattr(node, "name", None) == name]
     given, absent = made.body[0].args, inspect.Parameter.empty

@@ -17,11 +17,17 @@ import velo_golden  # noqa: E402
 from torch_lopt_models import ELO, MLP, RNN, WEIGHTS, SmallFCLopt, VeLO  # noqa: E402
 from torch_models import bits, clones, give_grads, parameters, same  # noqa: E402
 
+Celo2 = quern.torch.Celo2
 SHAPES = [(6, 6), (5, 3, 5), (5, 5, 3, 3), (3, 2, 3, 3), (4, 7), (5,)]
 
 
+CELO2 = {name: torch.from_numpy(array) for name, array in lopt_golden.celo2_weights().items()}
+
+
 def made(kind, params, **options):
-    return kind(params, MLP, RNN, 100, **options) if kind is VeLO else kind(params, WEIGHTS, **options)
+    if kind is VeLO:
+        return kind(params, MLP, RNN, 100, **options)
+    return kind(params, CELO2 if kind is Celo2 else WEIGHTS, **options)
 
 
 def step(optimizer, params, seed):
@@ -37,11 +43,12 @@ def trained(kind, steps=2, **options):
     return params, optimizer
 
 
-@pytest.mark.parametrize("kind", [SmallFCLopt, ELO, VeLO])
+@pytest.mark.parametrize("kind", [SmallFCLopt, ELO, VeLO, Celo2])
 @pytest.mark.parametrize("ties", ["pylo", "jax"])
 def test_steps_are_those_on_arrays(kind, ties):
     arrays = [p.detach().clone().numpy() for p in parameters(SHAPES)]
     weights = velo_golden.weights() if kind is VeLO else [lopt_golden.weights()]
+    weights = [lopt_golden.celo2_weights()] if kind is Celo2 else weights
     number = [100] if kind is VeLO else []
     other = getattr(quern, kind.__name__)(SHAPES, *weights, *number, ties=ties, lr=0.5)
     params = parameters(SHAPES)
@@ -52,7 +59,7 @@ def test_steps_are_those_on_arrays(kind, ties):
     assert all((p.detach().numpy() == q).all() for p, q in zip(params, arrays))
 
 
-@pytest.mark.parametrize("kind", [SmallFCLopt, ELO])
+@pytest.mark.parametrize("kind", [SmallFCLopt, ELO, Celo2])
 def test_groups_have_each_its_own(kind):
     params, grown = parameters(SHAPES), parameters(SHAPES)
     optimizer = made(kind, [{"params": params[:2], "ties": "jax"}, {"params": params[2:]}])
@@ -73,13 +80,13 @@ def test_velos_groups_have_one():
         made(VeLO, [{"params": params[:2], "ties": "jax"}, {"params": params[2:]}])
 
 
-@pytest.mark.parametrize("kind", [SmallFCLopt, ELO, VeLO])
+@pytest.mark.parametrize("kind", [SmallFCLopt, ELO, VeLO, Celo2])
 def test_other_words_are_refused(kind):
     with pytest.raises(ValueError, match=f"{kind.__name__}: ties is 'jxa', it must be one of .*; did you mean 'jax'?"):
         made(kind, parameters(SHAPES), ties="jxa")
 
 
-@pytest.mark.parametrize("kind", [SmallFCLopt, ELO, VeLO])
+@pytest.mark.parametrize("kind", [SmallFCLopt, ELO, VeLO, Celo2])
 def test_it_changes_before_the_first_step_alone(kind):
     params = parameters(SHAPES)
     optimizer = made(kind, params)
@@ -94,7 +101,7 @@ def test_it_changes_before_the_first_step_alone(kind):
     assert same(params, before)
 
 
-@pytest.mark.parametrize("kind", [SmallFCLopt, ELO, VeLO])
+@pytest.mark.parametrize("kind", [SmallFCLopt, ELO, VeLO, Celo2])
 def test_checkpoints_of_the_other_choice_are_refused_and_those_of_old_are_pylos(kind):
     params, optimizer = trained(kind, ties="jax")
     saved = copy.deepcopy(optimizer.state_dict())
@@ -137,3 +144,9 @@ def test_pylos_checkpoints_are_of_its_own(kind):
         quern.torch.export_pylo(optimizer, "naive")
     with pytest.raises(ValueError, match=sentence):
         quern.torch.import_pylo(optimizer, saved)
+
+
+def test_celo2_has_no_pylos_checkpoints():
+    _, optimizer = trained(Celo2)
+    with pytest.raises(TypeError, match="the optimizer is Celo2, it must be a SmallFCLopt, ELO or VeLO"):
+        quern.torch.export_pylo(optimizer, "naive")

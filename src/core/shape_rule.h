@@ -8,6 +8,7 @@
  *     "[3, like param]"                      the extents of another tensor
  *     "[3, like param without d0]"           but for one of them, which the op names
  *     "[3, like param without d1] or [0]"    and the shape where that tensor has no such dimension
+ *     "[3, like param] or [like param]"      and the shape where that tensor has no d0
  *
  * The text is read part by part, without memory; what a part means for a tensor is its reader's business. */
 #ifndef QN_CORE_SHAPE_RULE_H

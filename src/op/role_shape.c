@@ -150,9 +150,10 @@ typedef struct source {
 
 static const qn_shape_rule *rule_of(const source *s, const qn_role_rule *rule, int d[2])
 {
-  if (rule->first.cut < 0) return &rule->first;
+  const int cut = rule->first.cut < 0 && rule->otherwise.follows ? 0 : rule->first.cut;
+  if (cut < 0) return &rule->first;
   s->op->engine->dimensions(s->op, s->call, s->k, s->ndim, s->shape, d);
-  return d[(int)rule->first.cut] >= 0 || !rule->otherwise.follows ? &rule->first : &rule->otherwise;
+  return d[cut] >= 0 || !rule->otherwise.follows ? &rule->first : &rule->otherwise;
 }
 
 /* Its dimensions, of which at most QN_MAX_NDIM are written; any number of ones is none. */
@@ -264,7 +265,7 @@ static qn_status check_following(const qn_call *call, size_t role, size_t k, con
 {
   static const qn_tensor none;
   const qn_tensor *first = call->op->info.tensors[role].single ? &none : &call->tensors[0][k];
-  if (rule->first.alike && is_shape(t, first->ndim, first->shape)) return QN_OK;
+  if (rule->first.alike && !rule->otherwise.n && is_shape(t, first->ndim, first->shape)) return QN_OK;
   const source s = {call->op, call, call->n, k, first->ndim, first->shape};
   int64_t want[QN_MAX_NDIM];
   const int ndim = make(&s, rule, want);

@@ -25,8 +25,8 @@ typedef struct qn_shape_rule {
 } qn_shape_rule;
 
 typedef struct qn_role_rule {
-  qn_shape_rule first,
-      otherwise; /* otherwise: where the dimension to be left out is not there; n = 0 and !follows: none */
+  qn_shape_rule first, otherwise; /* otherwise: where the dimension to be left out, or if none is d0, is not there; n =
+                                     0 and !follows: none */
 } qn_role_rule;
 
 typedef struct qn_op_rules {

@@ -10,6 +10,7 @@ from .importers import import_state
 from .lion import Lion
 
 __all__ = [
+    "Celo2",
     "ELO",
     "Lion",
     "MuLO",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "Celo2": "celo2",
     "ELO": "lopt",
     "MuLO": "lopt",
     "SiLUMul": "_silu_mul",

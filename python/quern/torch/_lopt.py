@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,8 +22,8 @@ from ._live import Hyper
 from ._lopt_bound import factor_of, scaled
 from ._lopt_list import Member, MemberList, plain
 from ._lopt_loaded import check_loaded
-from ._lopt_shards import Shards, check_placements, check_state, state_like
-from ._sharded import Sharding, is_sharded, local
+from ._lopt_shards import check_placements, check_state, sharding_of, shards_of, state_like
+from ._sharded import is_sharded, local
 from ._watch import are_same
 
 STATE = _lopt.STATE
@@ -214,9 +214,9 @@ class Learned(Optimizer):
         if grad.dtype is not torch.float32:
             raise TypeError(f"{title}: the gradient of {label} is {grad.dtype}, it must be torch.float32")
 
-    def _check_state(self, param: Tensor, label: str, ties: int) -> None:
+    def _check_state(self, param: Tensor, label: str, group: dict[str, Any]) -> None:
         title, state = self._family.title, self.state.get(param, {})
-        shapes = _lopt.state_shapes(ties, param.shape)
+        shapes = _lopt.state_shapes(self._family, self._ties_of(group), self._told(param, group))
         there = [name for name in STATE if name in state]
         if there and len(there) < len(STATE):
             absent = next(name for name in STATE if name not in state)
@@ -231,13 +231,13 @@ class Learned(Optimizer):
             if value.device != param.device:
                 raise ValueError(f"{title}: {label} is on {param.device} and its {name} on {value.device}")
             if is_sharded(param):
-                check_state(title, ties, param, label, index, value)
+                check_state(title, self._ties_of(group), param, label, index, value)
                 value = local(value)
             if value.dtype is not torch.float32 or not value.is_contiguous():
                 raise TypeError(f"{title}: the {name} of {label} must be of torch.float32 and contiguous")
 
-    def _state_of(self, param: Tensor, ties: int) -> dict[str, Any]:
-        """The parameter's state, zeros where there is none yet."""
+    def _state_of(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        """The state of a parameter of the group, zeros where there is none yet."""
         state = self.state[param]
         if STATE[0] not in state and is_capturing():
             raise RuntimeError(
@@ -245,9 +245,10 @@ class Learned(Optimizer):
                 "it anew at each replay: take a step, or call prepare(), before the capture"
             )
         if STATE[0] not in state and is_sharded(param):
-            state.update(state_like(ties, param))
+            state.update(state_like(self._family, self._ties_of(group), param))
         elif STATE[0] not in state:
-            for name, shape in zip(STATE, _lopt.state_shapes(ties, param.shape)):
+            shapes = _lopt.state_shapes(self._family, self._ties_of(group), self._told(param, group))
+            for name, shape in zip(STATE, shapes):
                 state[name] = torch.zeros(shape, dtype=torch.float32, device=param.device)
         return state
 
@@ -260,8 +261,8 @@ class Learned(Optimizer):
                 if param.grad is None:
                     continue
                 label = self._label(index, k)
-                self._check_param(param, param.grad, label, bool(group["pylo_cuda_compat"]))
-                self._check_state(param, label, self._ties_of(group))
+                self._check_param(param, param.grad, label, bool(group.get("pylo_cuda_compat")))
+                self._check_state(param, label, group)
                 found.append((param, index, label))
         return found
 
@@ -276,7 +277,15 @@ class Learned(Optimizer):
     def _pattern(self) -> tuple[tuple[int, bool], ...]:
         """Of each group, the first one that it can be stepped with, and what decides which shapes may be."""
         keys = [self._key(group) for group in self.param_groups]
-        return tuple((keys.index(key), bool(group["pylo_cuda_compat"])) for key, group in zip(keys, self.param_groups))
+        return tuple((keys.index(key), self._shaping(group)) for key, group in zip(keys, self.param_groups))
+
+    def _shaping(self, group: dict[str, Any]) -> bool:
+        """What decides which shapes may be, or are told to the library."""
+        return bool(group.get("pylo_cuda_compat"))
+
+    def _told(self, param: Tensor, group: dict[str, Any]) -> Sequence[int]:
+        """The shape that the library is told of a parameter of the group."""
+        return param.shape
 
     def _fitting_lists(self) -> list[MemberList]:
         """The lists of this step, with their gradients. Everything has been checked then."""
@@ -314,11 +323,12 @@ class Learned(Optimizer):
     def _list_of(self, together: list[tuple[Tensor, int, str]]) -> MemberList:
         members = []
         for param, index, label in together:
-            state, whole = self._state_of(param, self._ties_of(self.param_groups[index])), None
+            group = self.param_groups[index]
+            state, whole = self._state_of(param, group), None
             if is_sharded(param):
                 state, whole = {name: local(value) for name, value in state.items()}, state
-            members.append(Member(local(param), state, index, label, whole))
-        return MemberList(self._family, members, _shards_of([param for param, _, _ in together]))
+            members.append(Member(local(param), state, index, label, whole, self._told(local(param), group)))
+        return MemberList(self._family, members, shards_of([param for param, _, _ in together]))
 
     def _together(self, param: Tensor) -> Any:
         """Equal where two tensors, of one device and alike options, can be stepped in one call."""
@@ -479,20 +489,3 @@ class Learned(Optimizer):
         for made in lists:
             params, rates = self._params_of(made)
             made.step(params, rates, self._weights_on(made.place.device))
-
-
-def sharding_of(param: Tensor) -> Any:
-    """Equal where two tensors are held by the same processes in rows; None: all of it is here."""
-    if not is_sharded(param):
-        return None
-    key = Sharding(param).key
-    return key if key[1] else None
-
-
-def _shards_of(params: list[Any]) -> Shards | None:
-    """How the tensors of a list are held, of which those that are not whole are held by the same processes."""
-    first = next((param for param in params if sharding_of(param) is not None), None)
-    if first is None:
-        return None
-    extents = [-1 if sharding_of(param) is None else param.shape[0] for param in params]
-    return Shards(extents, Sharding(first).groups, local(first).device)

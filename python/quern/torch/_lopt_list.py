@@ -33,10 +33,11 @@ class Member:
     group: int
     label: str
     whole: dict | None = None  # of a piece, the optimizer's
+    told: Sequence[int] | None = None  # the shape that the library is told; None: the parameter's
 
 
-def _row_major(tensors: Sequence[Tensor], place: tuple[int, int]) -> Tensors:
-    return Tensors([tensor.data_ptr() for tensor in tensors], _F32, [tensor.shape for tensor in tensors], None, place)
+def _row_major(tensors: Sequence[Tensor], shapes: Sequence[Sequence[int]], place: tuple[int, int]) -> Tensors:
+    return Tensors([tensor.data_ptr() for tensor in tensors], _F32, shapes, None, place)
 
 
 def plain(tensor: Tensor) -> Tensor:
@@ -62,13 +63,15 @@ class MemberList:
         self._written = [tensor for tensor in everything if not tensor.is_inference()]
         self._copies: list[Tensor] = []
         given = [plain(param) for param in self.params]
-        self._arrays = [_row_major(given, self.place.key) for _ in range(2)]
-        self._arrays += [_row_major(held, self.place.key) for held in self._held]
-        self._params_watch = None if self._strided else watch(self._arrays[0], self.params)
+        told = [param.shape if member.told is None else member.told for member, param in zip(members, self.params)]
+        as_they_are = not self._strided and all(map(tuple.__eq__, map(tuple, told), map(tuple, self._shapes)))
+        self._arrays = [_row_major(given, told, self.place.key) for _ in range(2)]
+        self._arrays += [_row_major(held, [one.shape for one in held], self.place.key) for held in self._held]
+        self._params_watch = watch(self._arrays[0], self.params) if as_they_are else None
         self._grads_watch = watch(self._arrays[1], given)
         self._state_watches = [watch(made, held) for made, held in zip(self._arrays[2:], self._held)]
         self._whole = None
-        if not self._strided and not self._once and has_table(self.params):
+        if as_they_are and not self._once and has_table(self.params):
             arrays = dict(zip(("param", "grad", *_lopt.STATE), self._arrays))
             self._whole = ListWatch(arrays, self.params, self._states, {name: name for name in _lopt.STATE})
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import _abi, _lopt, _lopt_abi
-from ._sharded import check_grad, local, placed, sum_over_shards
+from ._sharded import Sharding, check_grad, is_sharded, local, placed, sum_over_shards
 
 
 def check_placements(title: str, param: Any, grad: Tensor, label: str) -> None:
@@ -43,11 +43,11 @@ def _replicate(param: Any) -> Any:
     return next(module.Replicate for module in modules if module and hasattr(module, "Replicate"))()
 
 
-def state_like(ties: int, param: Any) -> dict[str, Tensor]:
+def state_like(family: _lopt.Family, ties: int, param: Any) -> dict[str, Tensor]:
     """The state of a DTensor before its first step: zeros, DTensors over the same mesh."""
     state = {}
     held = local(param)
-    for entry, shape in enumerate(_lopt.state_shapes(ties, param.shape)):
+    for entry, shape in enumerate(_lopt.state_shapes(family, ties, param.shape)):
         axis = _lopt.first_axis(ties, entry, param.shape)
         own = [held.shape[0] if k == axis else extent for k, extent in enumerate(shape)]
         state[_lopt.STATE[entry]] = type(param).from_local(
@@ -109,3 +109,20 @@ class Shards:
             self.error = error
             return _lopt_abi.DRIVER_ERROR
         return 0
+
+
+def sharding_of(param: Tensor) -> Any:
+    """Equal where two tensors are held by the same processes in rows; None: all of it is here."""
+    if not is_sharded(param):
+        return None
+    key = Sharding(param).key
+    return key if key[1] else None
+
+
+def shards_of(params: list[Any]) -> Shards | None:
+    """How the tensors of a list are held, of which those that are not whole are held by the same processes."""
+    first = next((param for param in params if sharding_of(param) is not None), None)
+    if first is None:
+        return None
+    extents = [-1 if sharding_of(param) is None else param.shape[0] for param in params]
+    return Shards(extents, Sharding(first).groups, local(first).device)

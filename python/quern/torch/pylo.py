@@ -62,17 +62,16 @@ def _check_whose(optimizer: Learned, saved: dict[str, Any]) -> None:
 
 
 def _check_optimizer(optimizer: object) -> None:
-    if not isinstance(optimizer, Learned):
+    if not isinstance(optimizer, Learned) or optimizer._family.title not in _CLASSES:
         name = type(optimizer).__name__
         raise TypeError(f"quern: the optimizer is {name}, it must be a SmallFCLopt, ELO or VeLO of quern.torch")
 
 
-def _ties_of_pylo(optimizer: Learned) -> int:
+def _check_ties(optimizer: Learned) -> None:
     """Its states are of its own ties."""
     for index, group in enumerate(optimizer.param_groups):
         if group["ties"] != "pylo":
             raise ValueError(f"quern: group {index} has ties={group['ties']!r}, and PyLO's states are of ties='pylo'")
-    return optimizer._family.ties["pylo"]
 
 
 def _check_form(saved: object) -> None:
@@ -119,7 +118,7 @@ def _decays_last(state: dict[str, Any], param: Tensor) -> bool:
 
 
 def _from_state(optimizer: Learned, state: dict[str, Any], param: Tensor, what: str) -> dict[str, Tensor]:
-    shapes = dict(zip(_lopt.STATE, _lopt.state_shapes(optimizer._family.ties["pylo"], param.shape)))
+    shapes = dict(zip(_lopt.STATE, _lopt.state_shapes(optimizer._family, optimizer._family.ties["pylo"], param.shape)))
     factored = param.dim() >= 2
     if "exp_avg" in state:
         names = dict(zip(_lopt.STATE, _lopt.STATE))
@@ -277,7 +276,7 @@ def import_pylo(optimizer: Learned, state_dict: dict[str, Any]) -> None:
     pylo_cuda_compat=True. ValueError or TypeError, with nothing loaded, for what is not understood, is another class's
     or does not fit the parameters."""
     _check_optimizer(optimizer)
-    _ties_of_pylo(optimizer)
+    _check_ties(optimizer)
     _check_form(state_dict)
     try:
         _check_whose(optimizer, state_dict)
@@ -317,7 +316,7 @@ def _group_out(optimizer: Learned, group: dict[str, Any], keys: list[int], like:
 
 def _recurrent_out(optimizer: VeLO) -> dict[str, Any]:
     trained = [param for param in _all_params(optimizer) if param.requires_grad]
-    states = [optimizer._state_of(param, optimizer._family.ties["pylo"]) for param in trained]
+    states = [optimizer._state_of(param, optimizer.param_groups[0]) for param in trained]
     rows = [torch.stack([state[name] for state in states]).flip(0) for name in _lopt.ROWS]
     first = optimizer.param_groups[0]
     device = trained[0].device
@@ -342,7 +341,7 @@ def export_pylo(optimizer: Learned, layout: str, like: dict[str, Any] | None = N
     of such an optimizer over the same parameters gives; its groups' options that quern has no words for are taken from
     there. Tensors are copies."""
     _check_optimizer(optimizer)
-    ties = _ties_of_pylo(optimizer)
+    _check_ties(optimizer)
     if layout not in _LAYOUTS:
         raise ValueError(f"quern: layout is {layout!r}, it must be one of {', '.join(map(repr, _LAYOUTS))}")
     groups = _groups_like(optimizer, like)
@@ -357,7 +356,7 @@ def export_pylo(optimizer: Learned, layout: str, like: dict[str, Any] | None = N
         made["param_groups"].append(_group_out(optimizer, group, keys, other))
         for k, param in zip(keys, group["params"]):
             if isinstance(optimizer, VeLO) and param.requires_grad:
-                optimizer._state_of(param, ties)  # PyLO's has one from the beginning
+                optimizer._state_of(param, group)  # PyLO's has one from the beginning
             if optimizer.state.get(param):
                 made["state"][k] = _to_state(optimizer, param, layout, group["step"])
                 if isinstance(optimizer, VeLO):

@@ -17,8 +17,9 @@ from .._library import DTYPES
 from .._tensors import Tensors
 from ._calls import increment_version, is_capturing
 from ._live import Live
-from ._lopt import CAPTURABLE, PARAMS, Learned, is_read_there, sharding_of
+from ._lopt import CAPTURABLE, PARAMS, Learned, is_read_there
 from ._lopt_list import MemberList
+from ._lopt_shards import sharding_of
 
 ROWS = _lopt.ROWS
 # How many numbers a tensor has in the LSTM's two states, and how many the loss's buffer has.
@@ -129,8 +130,8 @@ class VeLO(Learned):
         return None
 
     # ---- state ----
-    def _check_state(self, param: Tensor, label: str, ties: int) -> None:
-        super()._check_state(param, label, ties)
+    def _check_state(self, param: Tensor, label: str, group: dict[str, Any]) -> None:
+        super()._check_state(param, label, group)
         state = self.state.get(param, {})
         for name in ROWS if state else ():
             value = state.get(name)
@@ -141,8 +142,8 @@ class VeLO(Learned):
             if value.device != param.device:
                 raise ValueError(f"VeLO: {label} is on {param.device} and its {name} on {value.device}")
 
-    def _state_of(self, param: Tensor, ties: int) -> dict[str, Any]:
-        state = super()._state_of(param, ties)
+    def _state_of(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        state = super()._state_of(param, group)
         for name, weight in ROWS.items():
             if name not in state:
                 first = self._weights["rnn"][_lopt_weights.place(_lopt_abi.VELO_RNN, weight)]
@@ -164,7 +165,7 @@ class VeLO(Learned):
                     "which each replay would do anew: take a step, or call prepare(), before the capture"
                 )
             for member in made.members:
-                self._check_state(member.param, member.label, self._ties_of(self.param_groups[member.group]))
+                self._check_state(member.param, member.label, self.param_groups[member.group])
             matrix = self._rows[name] = torch.stack([state[name] for state in states])
             for k, state in enumerate(states):
                 state[name] = matrix[k]

@@ -59,7 +59,7 @@ static cut cut_of(const qn_gemm_problem *p)
 {
   const qn_gemm_args *a = &p->args;
   const bool norms = qn_gemm_norm_of(p->flags) != QN_GEMM_NO_NORM;
-  cut c = {.direct = a->m <= (a->k > SHALLOW ? DIRECT_MOST : DIRECT_SHALLOW),
+  cut c = {.direct = !p->alike && a->m <= (a->k > SHALLOW ? DIRECT_MOST : DIRECT_SHALLOW),
            .holds_groups = !norms || a->columns <= GROUP_MOST};
   cut_tiles(&c, a, c.holds_groups && norms);
   if (c.direct) return c;

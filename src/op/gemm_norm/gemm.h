@@ -29,6 +29,7 @@ typedef struct qn_gemm_problem {
   int precision;   /* qn_gemm_precision */
   bool short_data; /* x, w and y are bf16 (the class is bf16 then); else f32 */
   bool raw;        /* of a product by itself: y is f32 sums, in slices of k (args.h) */
+  bool alike; /* on the processor, the same bits on every tier: sums in the order of k however few rows there are */
 } qn_gemm_problem;
 
 /* The op's tensors, in its order. */

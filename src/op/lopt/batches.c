@@ -20,6 +20,7 @@ typedef struct batch {
   qn_lopt_item *item;
   uint64_t *task; /* [last - first + 1]: the first task of each in a phase */
   double *shared; /* sums of a phase that are added over shards */
+  void *lent;     /* to what a network has behind its phases */
 } batch;
 
 static qn_lopt_view view_of(const batch *b, size_t k)
@@ -62,6 +63,10 @@ static void lay_item(batch *b, size_t k, qn_lopt_item *item)
   if (v.factored && !v.row_over_x) item->over_y.row_places = v.a * v.b * v.c;
   if (v.factored) lay_factor(b, &item->over_x, v.a * v.b * v.y * v.c, v.whole_a * v.b * v.y * v.c, true);
   lay_factor(b, &item->over_y, v.a * v.x * v.b * v.c, v.whole_a * v.whole_x * v.b * v.c, v.factored);
+  if (b->network->matrices) {
+    b->network->matrices->lay(&b->arena, item);
+    return;
+  }
   item->partial = qn_lopt_take(&b->arena, qn_lopt_most(1, item->chunks) * channels * sizeof *item->partial);
   item->layer = qn_lopt_take(&b->arena, channels * b->network->hidden * sizeof(float));
 }
@@ -70,7 +75,8 @@ static void lay_item(batch *b, size_t k, qn_lopt_item *item)
 static void lay_batch(batch *b)
 {
   const size_t n = b->last - b->first;
-  uint64_t shared = 0;
+  const qn_lopt_matrices *matrices = b->network->matrices;
+  uint64_t shared = 0, lent = 0;
   qn_lopt_item measured;
   b->arena.used = 0;
   b->item = qn_lopt_take(&b->arena, n * sizeof *b->item);
@@ -79,8 +85,10 @@ static void lay_batch(batch *b)
     qn_lopt_item *item = b->arena.base ? &b->item[k] : &measured;
     lay_item(b, b->first + k, item);
     shared += qn_lopt_shared_room(b->network, item);
+    if (matrices) lent = qn_lopt_most(lent, matrices->lent_bytes(&item->view));
   }
   b->shared = qn_lopt_take(&b->arena, shared * sizeof *b->shared);
+  b->lent = qn_lopt_take(&b->arena, lent);
 }
 
 size_t qn_lopt_batches_bytes(const qn_lopt_network *network, const qn_lopt_shards *shards, size_t n,
@@ -129,6 +137,7 @@ static uint64_t tasks_of(const run *r, const qn_lopt_item *item)
 {
   const qn_lopt_view *v = &item->view;
   if (!v->whole_n) return 0;
+  if (r->call->network->matrices && r->phase > QN_LOPT_TABLES) return r->call->network->matrices->tasks(r->phase, item);
   switch (r->phase) {
   case QN_LOPT_SUMS:
     if (!v->factored && r->call->max_grad_norm <= 0) return 0;
@@ -173,6 +182,8 @@ static qn_status run_batch(run *r, const qn_lopt_step *step, const qn_exec *exec
     qn_pool_run(exec->pool, (size_t)b->task[n], run_task, r);
     qn_try(qn_lopt_share(r->call, step->shards, exec, r->phase, n, b->item, b->shared));
   }
+  for (size_t k = 0; k < n && r->call->network->matrices; k++)
+    if (b->item[k].view.whole_n) qn_try(r->call->network->matrices->behind(r->call, exec, &b->item[k], b->lent));
   return QN_OK;
 }
 

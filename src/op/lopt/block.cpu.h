@@ -132,7 +132,7 @@ static uint64_t chunk_end(const qn_lopt_item *item, uint64_t task)
 typedef bool by_hand_fn(const qn_lopt_call *call, const qn_lopt_item *item, const block *k, float (*slot)[SLOTS],
                         void *user);
 
-static void stats(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task, by_hand_fn *by_hand, void *user)
+static inline void stats(const qn_lopt_call *call, qn_lopt_item *item, uint64_t task, by_hand_fn *by_hand, void *user)
 {
   const int channels = item->view.factored ? ELEMENTS : CHANNELS;
   const uint64_t end = chunk_end(item, task);

@@ -73,10 +73,11 @@ typedef struct qn_lopt_scalars {
 
 typedef struct qn_lopt_device_item {
   const float *g;
-  float *p, *m, *v, *f;   /* f: (3, n), where it is not factored */
-  qn_u64 n, whole;        /* elements, and of the whole tensor */
-  qn_u64 x, rows, length; /* rows: a x, each of b y c elements */
-  qn_u64 strip, c;        /* y c elements, between two places along y */
+  float *p, *m, *v, *f;                         /* f: (3, n), where it is not factored */
+  qn_u64 n, whole;                              /* elements, and of the whole tensor */
+  qn_u64 x, rows, length;                       /* rows: a x, each of b y c elements */
+  qn_u64 matrices, matrix_rows, matrix_columns; /* of its last two dimensions, where it is factored */
+  qn_u64 strip, c;                              /* y c elements, between two places along y */
   qn_lopt_device_factor over_x, over_y;
   float *column_sums; /* [a][pieces down x][length] */
   float *row_sums;    /* [pieces of a row][rows], where it is straight */
@@ -87,6 +88,7 @@ typedef struct qn_lopt_device_item {
   double *shared_sums, *shared_states, *shared_stats;
   double *partial;      /* [partials][channels] of the squares of channels, or the network's own sums */
   float *layer;         /* [22][32]: the first layer with the channels' scales, where UPDATE reads it from here */
+  float *moves;         /* [n] of a network of matrices: its outputs */
   const float *weights; /* this tensor's, where each has its own */
   qn_lopt_scalars *scalars;
   qn_u64 partials;

@@ -75,8 +75,8 @@ static void set_roots(const qn_lopt_call *call, qn_lopt_factor *s, uint64_t midd
 static void set_table(const qn_lopt_call *call, const qn_lopt_item *item, qn_lopt_factor *s, bool row, bool over_x);
 
 /* The first layer's weights for the factor's six channels, scaled. */
-static void factor_layer(const qn_lopt_call *call, const qn_lopt_item *item, const qn_lopt_factor *s, bool row,
-                         float *layer)
+static inline void factor_layer(const qn_lopt_call *call, const qn_lopt_item *item, const qn_lopt_factor *s, bool row,
+                                float *layer)
 {
   double scale[QN_LOPT_FACTOR_CHANNELS];
   for (uint64_t k = 0; k < QN_LOPT_FACTOR_CHANNELS; k++) scale[k] = qn_lopt_scale(s->squares[k], s->whole);

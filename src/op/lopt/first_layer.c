@@ -27,7 +27,9 @@ void qn_lopt_begin(qn_lopt_call *call, const qn_lopt_step *step)
                          .b_is_a = step->compat,
                          .b_term = step->network->b_term,
                          .means_of_decays = step->means_of_decays,
-                         .max_grad_norm = step->max_grad_norm};
+                         .max_grad_norm = step->max_grad_norm,
+                         .weights = step->weights,
+                         .own = step->own};
   set_rates(&call->rates, step);
 }
 

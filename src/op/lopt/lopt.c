@@ -10,7 +10,7 @@ QN_CPU_DECLARE_TIERS(lopt, qn_lopt_cpu_fn);
 static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(lopt)};
 #define NETWORK(ties)                                                                                                  \
   {                                                                                                                    \
-    ties, QN_LOPT_HIDDEN, QN_LOPT_INPUTS, QN_LOPT_ELEMENTS, QN_LOPT_B_TERM, tiers, &qn_lopt_device_tiling              \
+    ties, QN_LOPT_HIDDEN, QN_LOPT_INPUTS, QN_LOPT_ELEMENTS, QN_LOPT_B_TERM, tiers, &qn_lopt_device_tiling, NULL        \
   }
 const qn_lopt_network qn_lopt_small_fc[2] = {NETWORK(QN_LOPT_TIES_LATER), NETWORK(QN_LOPT_TIES_JAX)};
 #undef NETWORK

@@ -16,6 +16,7 @@ enum {
   WARPGROUP_CAPABILITY = 90,
   WARPGROUP = 4, /* simdgroups */
   MATRIX_BYTES = 6144,
+  QN_LOPT_OWN_BYTES = 128,
   SIMD_BYTES = 9344, /* of shared memory that one of UPDATE's takes: OF_SIMD there */
   UPDATE_THREADS_MOST = 512
 };
@@ -47,7 +48,8 @@ typedef struct step_run {
   size_t items;
   uint64_t tasks[PHASES];
   char *table;
-  uint32_t *firsts; /* behind it */
+  uint32_t *firsts;    /* behind it */
+  qn_lopt_arena arena; /* of the tensors' parts */
   qn_lopt_shared_parts shared;
   qn_lopt_device_args args;
 } step_run;
@@ -75,14 +77,24 @@ static void bind_item(const step_run *run, size_t k, qn_lopt_device_item *it)
   if (it->flags & QN_LOPT_TILED && !list_phases) it->layer = NULL;
   it->place = k;
   if (list_phases) it->weights = run->step->weights + k * run->step->weights_apart;
-  if (list_phases) it->flags |= list_phases->flags(&of[QN_LOPT_PARAM][k], qn_lopt_whole(run->step->shards, k));
+  if (list_phases && list_phases->flags)
+    it->flags |= list_phases->flags(&of[QN_LOPT_PARAM][k], qn_lopt_whole(run->step->shards, k));
   it->lr_scale = run->step->lr_scale ? run->step->lr_scale[k] : 1;
+}
+
+/* Of a network of matrices, the numbers that its kernels' tasks have. */
+static int numbered(qn_lopt_phase phase)
+{
+  return phase == QN_LOPT_STATS ? STATS : phase == QN_LOPT_FIRST_LAYER ? ELEMENTS : UPDATE;
 }
 
 static uint64_t tasks_of(const step_run *run, const qn_lopt_device_item *it, int phase)
 {
+  const qn_lopt_matrices *matrices = run->step->network->matrices;
   const bool factored = it->flags & QN_LOPT_FACTORED, tiled = it->flags & QN_LOPT_TILED;
   const qn_lopt_tiling *by = run->step->network->tiling;
+  for (qn_lopt_phase of = QN_LOPT_STATS; matrices && of < QN_LOPT_PHASES; of++)
+    if (numbered(of) == phase) return matrices->device_tasks(of, it);
   switch (phase) {
   case SUMS:
     if (!factored && run->step->max_grad_norm <= 0) return 0;
@@ -212,9 +224,10 @@ static void lay_all_shared(step_run *run, qn_lopt_arena *r)
 }
 
 /* The table, in one pass: the items with their first tasks, how many there are, and all tasks. */
-static qn_status put_table(step_run *run, qn_lopt_arena r)
+static qn_status put_table(step_run *run)
 {
   qn_lopt_device_item it;
+  qn_lopt_arena r = run->arena;
   qn_lopt_shared_parts shared = run->shared;
   stream s = {.run = run, .to = run->table};
   for (int k = 0; k < QN_LOPT_SHARED; k++) shared.n[k] = 0;
@@ -291,6 +304,35 @@ qn_status qn_lopt_device_launch(const qn_lopt_device_place *place, const char *s
   return launch(place->run, (kernel){source, name, PLAIN}, blocks, threads, argument, bytes);
 }
 
+qn_status qn_lopt_device_tasks(const qn_lopt_device_place *place, const char *source, const char *name,
+                               qn_lopt_phase phase, uint64_t blocks, uint32_t threads, const void *own,
+                               size_t own_bytes)
+{
+  const step_run *run = place->run;
+  struct {
+    qn_lopt_device_args args;
+    unsigned char own[QN_LOPT_OWN_BYTES];
+  } argument = {.args = run->args};
+  const int number = numbered(phase);
+  argument.args.first = run->firsts + (size_t)number * run->items;
+  argument.args.tasks = (qn_u32)run->tasks[number];
+  memcpy(argument.own, own, own_bytes);
+  return launch(run, (kernel){source, name, PLAIN}, blocks ? blocks : run->tasks[number], threads, &argument,
+                sizeof argument.args + own_bytes);
+}
+
+qn_status qn_lopt_device_each(const qn_lopt_device_place *place, qn_lopt_device_each_fn *fn, void *user)
+{
+  const step_run *run = place->run;
+  qn_lopt_shared_parts shared = run->shared;
+  qn_lopt_arena r = run->arena;
+  qn_lopt_device_item it;
+  for (int k = 0; k < QN_LOPT_SHARED; k++) shared.n[k] = 0;
+  for (size_t k = 0; k < run->list->n; k++)
+    if (next_item(run, k, &r, &shared, &it)) qn_try(fn(user, &it));
+  return QN_OK;
+}
+
 static qn_status run_list_phases(const step_run *run, qn_lopt_list_phases_fn *phases)
 {
   const qn_lopt_device_place place = {run, run->table, run->firsts, run->items, run->args.head};
@@ -325,6 +367,7 @@ static qn_status run_elements(step_run *run)
   const qn_lopt_list_phases *list_phases = run->step->list_phases;
   const uint32_t threads = by->is_fp32 ? by->stat_threads : run->update_threads;
   qn_try(run_phase(run, in_factors(run, list_phases ? "lopt_roots" : "lopt_tables"), STATES, 1, 256));
+  if (list_phases && list_phases->elements) return run_list_phases(run, list_phases->elements);
   qn_try(
       run_phase(run, (kernel){by->source->stats, "lopt_stats", PLAIN}, STATS, by->stat_threads / 32, by->stat_threads));
   qn_try(run_phase(run, (kernel){by->source->elements, "lopt_element_stats", PLAIN}, ELEMENTS, 1, 256));
@@ -371,7 +414,8 @@ qn_status qn_lopt_device_run(const qn_call *list, const qn_lopt_step *step)
   run.table = qn_lopt_take(&r, qn_lopt_table_bytes(list->n));
   run.firsts = (uint32_t *)(void *)(run.table + list->n * sizeof(qn_lopt_device_item));
   lay_all_shared(&run, &r);
-  qn_try(put_table(&run, r));
+  run.arena = r;
+  qn_try(put_table(&run));
   if (!run.items) return QN_OK;
   set_args(&run, head);
   qn_try(run_factors(&run));

@@ -27,6 +27,7 @@ typedef struct qn_lopt_view {
   bool factored, row_over_x;
   bool cut, x_cut; /* a shard, of which the others hold more of a, of x, or of y where it has but y */
   uint64_t whole_a, whole_x, whole_n; /* of the whole tensor */
+  uint64_t matrices, rows, columns;   /* of its last two dimensions, where it is factored */
 } qn_lopt_view;
 qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape, int64_t whole);
 void qn_lopt_largest(qn_lopt_ties ties, int ndim, const int64_t *shape, int64_t whole, int d[2]);
@@ -55,11 +56,42 @@ typedef struct qn_lopt_tiling {
   const qn_lopt_sources *source;
 } qn_lopt_tiling;
 
+static inline uint64_t qn_lopt_ceiling(uint64_t n, uint64_t of) { return n / of + (n % of != 0); }
+static inline uint64_t qn_lopt_most(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* A workspace that is given out in parts; without a base it is measured. */
+typedef struct qn_lopt_arena {
+  char *base;
+  size_t used, align; /* of every part */
+} qn_lopt_arena;
+static inline void *qn_lopt_take(qn_lopt_arena *r, uint64_t bytes)
+{
+  char *at = r->base ? r->base + r->used : NULL;
+  r->used += (size_t)qn_lopt_ceiling(bytes, r->align) * r->align;
+  return at;
+}
+/* From the first place that is aligned. */
+static inline qn_lopt_arena qn_lopt_arena_of(void *memory, size_t align)
+{
+  return (qn_lopt_arena){.base = (char *)memory + (align - (uintptr_t)memory % align) % align, .align = align};
+}
+
 /* A network, and what else its optimizers have in common. */
 typedef struct qn_lopt_call qn_lopt_call;
 typedef struct qn_lopt_item qn_lopt_item;
 /* One task of a tensor; tasks of a phase may run at once. */
 typedef void qn_lopt_cpu_fn(const qn_lopt_call *call, qn_lopt_phase phase, qn_lopt_item *item, uint64_t task);
+/* What a network has that takes a tensor as the matrices of its last two dimensions, each with mean squares of its own:
+ * its arrays, in the place of `partial` and `layer`; how many tasks STATS, FIRST_LAYER and UPDATE have; and, on the
+ * processor, what comes behind UPDATE, tensor by tensor, and the memory that it is lent, a multiple of 64. */
+typedef struct qn_lopt_matrices {
+  void (*lay)(qn_lopt_arena *r, qn_lopt_item *item);
+  uint64_t (*tasks)(qn_lopt_phase phase, const qn_lopt_item *item);
+  qn_status (*behind)(const qn_lopt_call *call, const qn_exec *exec, qn_lopt_item *item, void *lent);
+  size_t (*lent_bytes)(const qn_lopt_view *view);
+  void (*device_lay)(qn_lopt_arena *r, qn_lopt_device_item *item);
+  uint64_t (*device_tasks)(qn_lopt_phase phase, const qn_lopt_device_item *item);
+} qn_lopt_matrices;
 typedef struct qn_lopt_network {
   qn_lopt_ties ties;
   unsigned hidden, inputs; /* of the first layer, whose weights (hidden, inputs) are the first there are */
@@ -67,6 +99,7 @@ typedef struct qn_lopt_network {
   float b_term;            /* in B = 1/sqrt(f + b_term) where nothing is factored */
   qn_lopt_cpu_fn *const *tiers;
   const qn_lopt_tiling *tiling;
+  const qn_lopt_matrices *matrices; /* NULL: mean squares are over whole tensors */
 } qn_lopt_network;
 extern const qn_lopt_network qn_lopt_small_fc[2]; /* by the params' ties */
 
@@ -89,9 +122,18 @@ qn_status qn_lopt_device_launch(const qn_lopt_device_place *place, const char *s
 typedef qn_status qn_lopt_list_phases_fn(void *user, const qn_lopt_device_place *place);
 typedef struct qn_lopt_list_phases {
   qn_lopt_list_phases_fn *before, *between;                 /* the others; STATS and what needs the tensors' weights */
-  uint32_t (*flags)(const qn_tensor *param, int64_t whole); /* that its kernels have in the table besides */
+  uint32_t (*flags)(const qn_tensor *param, int64_t whole); /* that its kernels have in the table besides; or NULL */
   void *user;
+  qn_lopt_list_phases_fn *elements; /* in the place of STATS and of all behind it; NULL: none */
 } qn_lopt_list_phases;
+/* A kernel over the numbered tasks of STATS, FIRST_LAYER or UPDATE, of a network of matrices, a block each, or of so
+ * many blocks: its argument is a qn_lopt_device_args and `own` behind it. */
+qn_status qn_lopt_device_tasks(const qn_lopt_device_place *place, const char *source, const char *name,
+                               qn_lopt_phase phase, uint64_t blocks, uint32_t threads, const void *own,
+                               size_t own_bytes);
+/* Calls fn for each tensor that is not empty, as the table has it. */
+typedef qn_status qn_lopt_device_each_fn(void *user, const qn_lopt_device_item *item);
+qn_status qn_lopt_device_each(const qn_lopt_device_place *place, qn_lopt_device_each_fn *fn, void *user);
 
 /* The settings of a step, from its op's params. */
 typedef struct qn_lopt_step {
@@ -111,6 +153,7 @@ typedef struct qn_lopt_step {
   bool joint_decay;                       /* the update is qn_lopt_moved_jointly */
   bool means_of_decays;                   /* of the row's states, in place of those along d1 */
   bool compat;
+  const void *own; /* settings that only the network's own tasks read */
 } qn_lopt_step;
 
 /* One of the two factors of a tensor, and the arrays made of it. Arrays of `padded` floats hold n and are multiples
@@ -139,6 +182,7 @@ struct qn_lopt_item {
   double norm;  /* the square of the gradient's, where shards share it */
   float *layer; /* [channels][hidden]: the first layer's weights with the channels' scales */
   const float *weights;
+  float *moves;      /* [n] of a network of matrices: its outputs */
   float of_gradient; /* gradients are multiplied by it */
   float step, lr, decay;
 };
@@ -152,6 +196,8 @@ struct qn_lopt_call {
   bool b_is_a;          /* where nothing is factored; else B is 1/sqrt(f + b_term) */
   float b_term;
   double max_grad_norm;
+  const float *weights;
+  const void *own; /* as the step's */
   /* small_fc's alone */
   double bias[QN_LOPT_HIDDEN];                  /* the first layer's, with the time's part */
   float second[QN_LOPT_HIDDEN][QN_LOPT_HIDDEN]; /* by input */
@@ -171,26 +217,6 @@ _Static_assert(QN_LOPT_B3 + 2 == QN_LOPT_SMALL_FC_WEIGHTS, "the array is the six
 
 /* Elements in a task of STATS and UPDATE; about as many reads in one of SUMS. Part of the sums' order. */
 enum { QN_LOPT_CHUNK = 4096, QN_LOPT_READS = 32768, QN_LOPT_TILE = 64 };
-
-static inline uint64_t qn_lopt_ceiling(uint64_t n, uint64_t of) { return n / of + (n % of != 0); }
-static inline uint64_t qn_lopt_most(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
-/* A workspace that is given out in parts; without a base it is measured. */
-typedef struct qn_lopt_arena {
-  char *base;
-  size_t used, align; /* of every part */
-} qn_lopt_arena;
-static inline void *qn_lopt_take(qn_lopt_arena *r, uint64_t bytes)
-{
-  char *at = r->base ? r->base + r->used : NULL;
-  r->used += (size_t)qn_lopt_ceiling(bytes, r->align) * r->align;
-  return at;
-}
-/* From the first place that is aligned. */
-static inline qn_lopt_arena qn_lopt_arena_of(void *memory, size_t align)
-{
-  return (qn_lopt_arena){.base = (char *)memory + (align - (uintptr_t)memory % align) % align, .align = align};
-}
 
 /* Tiles of columns of a run, all of them, and in a task; strips between two places along y, likewise. */
 static inline uint64_t qn_lopt_tiles(const qn_lopt_view *v)

@@ -32,6 +32,13 @@ static void lay_parts(const qn_lopt_network *network, qn_lopt_arena *r, qn_lopt_
   if (factored) {
     it->over_x.root = qn_lopt_take(&late, it->over_x.n * 4 * sizeof(float));
     it->over_y.root = qn_lopt_take(&late, it->over_y.n * 4 * sizeof(float));
+  }
+  if (network->matrices) {
+    network->matrices->device_lay(&late, it);
+    r->used = early.used > late.used ? early.used : late.used;
+    return;
+  }
+  if (factored) {
     /* A tile or a thread that takes what `over_x` gives its columns makes it, where a table would be larger than what
      * it is made of. */
     if (network->hidden <= QN_LOPT_FACTOR_CHANNELS)
@@ -71,7 +78,10 @@ static void lay_item(const qn_lopt_network *network, qn_lopt_arena *r, const qn_
                               .rows = v.a * v.x,
                               .length = v.b * v.y * v.c,
                               .strip = qn_lopt_most(1, v.y * v.c),
-                              .c = v.c};
+                              .c = v.c,
+                              .matrices = v.matrices,
+                              .matrix_rows = v.rows,
+                              .matrix_columns = v.columns};
   it->flags = (v.cut ? QN_LOPT_CUT : 0u) | (v.x_cut ? QN_LOPT_X_CUT : 0u) | (v.factored ? QN_LOPT_FACTORED : 0u) |
               (v.row_over_x ? QN_LOPT_ROW_OVER_X : 0u) | (v.b * v.c == 1 ? QN_LOPT_STRAIGHT : 0u);
   it->channels = network->elements + (v.factored ? 0 : QN_LOPT_FACTOR_CHANNELS);

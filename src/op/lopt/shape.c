@@ -88,5 +88,8 @@ qn_lopt_view qn_lopt_view_of(qn_lopt_ties ties, int ndim, const int64_t *shape, 
   v.whole_a = 1;
   for (int k = 0; k < x; k++) v.whole_a *= (uint64_t)(v.cut && !k ? whole : shape[k]);
   v.row_over_x = v.factored && x == d[0];
+  if (!v.factored) return v;
+  v.rows = (uint64_t)shape[ndim - 2], v.columns = (uint64_t)shape[ndim - 1], v.matrices = 1;
+  for (int k = 0; k < ndim - 2; k++) v.matrices *= (uint64_t)shape[k];
   return v;
 }

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_TENSORS = 12 };
+enum { MOST_TENSORS = 19 };
 
 typedef struct table {
   const char *name, *file; /* of the kind; where it is published */
@@ -55,6 +55,28 @@ static const table tables[] = {
                                      {"lstm_init_state.0", {1, 512}},
                                      {"lstm_init_state.1", {1, 512}}},
                           .unread = {"mix_layer1.weight", "mix_layer1.bias"}},
+    [QN_LOPT_CELO2_MLP] = {.name = "celo2_mlp",
+                           .file = "DiamondXL/celo2",
+                           .n = QN_LOPT_CELO2_MLP_WEIGHTS,
+                           .tensor = {{"w0.0", {1, 8}},
+                                      {"w0.1", {1, 8}},
+                                      {"w0.2", {1, 8}},
+                                      {"w0.3", {3, 8}},
+                                      {"w0.4", {1, 8}},
+                                      {"w0.5", {3, 8}},
+                                      {"w0.6", {1, 8}},
+                                      {"w0.7", {3, 8}},
+                                      {"w0.8", {1, 8}},
+                                      {"w0.9", {3, 8}},
+                                      {"w0.10", {3, 8}},
+                                      {"w0.11", {3, 8}},
+                                      {"w0.12", {3, 8}},
+                                      {"w0.13", {3, 8}},
+                                      {"b0", {8}},
+                                      {"dense_w.0", {8, 8}},
+                                      {"dense_b.0", {8}},
+                                      {"dense_w.1", {8, 3}},
+                                      {"dense_b.1", {3}}}},
 };
 
 static qn_status find_table(qn_lopt_weights kind, const table **of)

@@ -12,7 +12,7 @@ static qn_lopt_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(velo)};
 static qn_velo_cpu_fn *const rnn_tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(velo_rnn)};
 #define NETWORK(ties)                                                                                                  \
   {                                                                                                                    \
-    ties, QN_VELO_WIDTH, QN_VELO_INPUTS, QN_VELO_ELEMENTS, QN_VELO_B_TERM, tiers, &qn_velo_device_tiling               \
+    ties, QN_VELO_WIDTH, QN_VELO_INPUTS, QN_VELO_ELEMENTS, QN_VELO_B_TERM, tiers, &qn_velo_device_tiling, NULL         \
   }
 const qn_lopt_network qn_lopt_velo[2] = {NETWORK(QN_LOPT_TIES_VELO), NETWORK(QN_LOPT_TIES_JAX)};
 #undef NETWORK

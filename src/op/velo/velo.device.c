@@ -81,7 +81,7 @@ qn_status qn_velo_device_run(const qn_call *list, const qn_lopt_step *of, const 
                            .live = {of->lr, of->weight_decay, of->step},
                            .steps = (double)call->num_steps,
                            .step_mult = of->step_mult};
-  const qn_lopt_list_phases list_phases = {run_loss, run_lstm, rank_in_flags, &a};
+  const qn_lopt_list_phases list_phases = {run_loss, run_lstm, rank_in_flags, &a, NULL};
   qn_lopt_step step = *of;
   qn_exec exec = *list->exec;
   qn_call behind = *list;
