@@ -66,12 +66,14 @@ for line in sys.stdin:
         candidate("x" * (5 << 20) if n == 1 else f"// SPEED=1.3 {n}", f"l{n}")
         if n == 3:
             say(type="done")
-    elif manner == "malformed":
-        sys.stdout.write("this is no JSON\n[1, 2]\n\n")
-        say(type="nothing")
-        say(type="candidate", id="x", kind="variant", name="y")
-        say(type="candidate", kind="body", source="z")
-        say(type="candidate", id="f", kind="folder", files={"kernel.json": "{}", "../../escape": "x"})
+    elif manner == "malformed":  # in one write: each wrong line counts as an answer, and an answer is asked for again
+        wrong = (
+            {"type": "nothing"},
+            {"type": "candidate", "id": "x", "kind": "variant", "name": "y"},
+            {"type": "candidate", "kind": "body", "source": "z"},
+            {"type": "candidate", "id": "f", "kind": "folder", "files": {"kernel.json": "{}", "../../escape": "x"}},
+        )
+        print("\n".join(["this is no JSON\n[1, 2]\n", *map(json.dumps, wrong), ""]), end="", flush=True)
     elif manner == "deaf":  # asks nothing, reads nothing more
         candidate("// SPEED=0.7")
         time.sleep(600)
