@@ -25,11 +25,13 @@ const char *qn_judge_word_text(qn_judge_word word)
 
 bool qn_judged(qn_judge_verdict *v, qn_judge_word word, const char *format, ...)
 {
+  char text[sizeof v->reason]; /* the arguments may be the former reason */
   va_list arguments;
   va_start(arguments, format);
   v->word = word;
-  vsnprintf(v->reason, sizeof v->reason, format, arguments);
+  vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  memcpy(v->reason, text, sizeof text);
   return false;
 }
 
