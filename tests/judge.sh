@@ -89,11 +89,11 @@ check "is unclear" says "correct, unclear"
 check "with the reason" says "checking mode was stopped after 5 s"
 
 # ---- a time that is too short ----
-check "a candidate that leaves out what is to be read" judges 1 "$cases/reads" "$cases/reads/30_reads_too_little.metal"
+check "a candidate that leaves out what is to be read" judges 1 --workload large "$cases/reads" "$cases/reads/30_reads_too_little.metal"
 check "is too fast" says "refused: impossible"
 cp -r "$cases/reads" few && cp "$cases/reads/30_reads_too_little.metal" few/own.metal
 sed -i 's/^  "sizes"/  "source": "own.metal",\n  "sizes"/' few/kernel.json
-check "where the problem's own body leaves it out too" judges 0 few few
+check "where the problem's own body leaves it out too" judges 0 --workload large few few
 check "the floor is in doubt" says "does a launch move all that kernel.json counts?"
 
 # ---- a speed-up that is suspicious ----

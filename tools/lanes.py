@@ -41,7 +41,7 @@ MESON = {
 NO_GPU = "no GPU|needs two GPUs"
 PACKAGES = "mypy|ruff|torch|jax|kernels|timm|lion_pytorch|bitsandbytes|deepspeed|cupy|liger_kernel|matplotlib"
 NO_FRAMEWORK = f"could not import '({PACKAGES})(\\.\\w+)*'.*"
-NOT_ARRAYS = ("bench", "convert", "doctor", "example", "judge", "stubs", "style")
+NOT_ARRAYS = ("bench", "convert", "doctor", "example", "judge", "result_lines", "stubs", "style")
 # skips: the only reasons for which the lane may skip a case.
 Python = collections.namedtuple(
     "Python", "build environment skips contributor arguments asan", defaults=(False, (), False)
@@ -49,7 +49,7 @@ Python = collections.namedtuple(
 PYTHON = {
     "python": Python("build", "numpy", f"{NO_GPU}|{NO_FRAMEWORK}", contributor=True),
     "torch": Python("build", "torch", f"{NO_GPU}|could not import '(deepspeed|cupy)(\\.\\w+)*'.*"),
-    "torch-oldest": Python("build", "torch-oldest", f"{NO_GPU}|{NO_FRAMEWORK}|before torch 2.[56] .*"),
+    "torch-oldest": Python("build", "torch-oldest", f"{NO_GPU}|{NO_FRAMEWORK}|before torch 2.(5|6|10) .*"),
     # The installed package, as pip and a wheel's user see it (tools/wheel.sh): the tree's own library is not used.
     "wheel": Python(None, "wheel", ""),
     # Tests that hand arrays to asan's library; not those that read text, start the command or measure time.

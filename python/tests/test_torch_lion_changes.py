@@ -335,7 +335,7 @@ def test_swapped_tensors_are_followed_where_that_is_said_before(swaps):
     assert one.tolist() == [5.5] * 4 and other.tolist() == [0.5] * 4
 
 
-@pytest.mark.skipif(not has_table([torch.zeros(1)]), reason="without DLPack's table no references are kept")
+@pytest.mark.skipif(not has_table([torch.zeros(1)]), reason="before torch 2.10 no table of DLPack's keeps references")
 def test_swapping_is_refused_and_changes_nothing_where_it_is_not(swaps):
     swaps(False)
     optimizer, one, other = stepped_once()
