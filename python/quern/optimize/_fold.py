@@ -56,7 +56,7 @@ def _constant_names(graph: Graph, constants: list[str]) -> set[str]:
     return known
 
 
-class _Writer:
+class Writer:
     """New nodes of a graph, in order."""
 
     def __init__(self, graph: Graph) -> None:
@@ -110,7 +110,7 @@ def _foldable(product: Node, norm: Node, known: set[str]) -> bool:
 
 
 def _fold_one(graph: Graph, product: Node, norm: Node) -> None:
-    write = _Writer(graph)
+    write = Writer(graph)
     gain, shift, mean, variance, _, eps = norm.args[1:7]
     scale = write.add("aten.rsqrt.default", write.add("aten.add.Scalar", variance, eps))
     if gain is not None:
@@ -132,10 +132,10 @@ def _fold_one(graph: Graph, product: Node, norm: Node) -> None:
     else:
         product.args[2], product.args[0] = new_weight, new_bias
     graph.nodes[graph.nodes.index(product) : graph.nodes.index(product)] = write.made
-    _redirect(graph, {Ref(norm.name, 0): Ref(product.name)})
+    redirect(graph, {Ref(norm.name, 0): Ref(product.name)})
 
 
-def _redirect(graph: Graph, to: dict[Ref, Ref]) -> None:
+def redirect(graph: Graph, to: dict[Ref, Ref]) -> None:
     def change(ref: Ref) -> Ref:
         return to.get(ref, ref)
 
@@ -168,7 +168,7 @@ def split(graph: Graph, constants: list[str], users: list) -> tuple[Graph | None
         renamed[ref] = Ref(name)
         main.inputs[name] = graph.meta(ref)
     _own_outputs(main, crossing, early)
-    _redirect(main, renamed)
+    redirect(main, renamed)
     _graph.drop_unused(main)
     used = {ref.name for ref in _all_refs(main)} | {name for name, _ in main.updates}
     names = [*(name for name in main.inputs if name not in users), *(name for name in main.inputs if name in users)]
@@ -179,7 +179,7 @@ def split(graph: Graph, constants: list[str], users: list) -> tuple[Graph | None
 def _own_outputs(main: Graph, crossing: list[Ref], early: list[Node]) -> None:
     """An output that was computed once is copied at each call, since the caller may write to it. One that is a view of
     a weight stays one."""
-    nodes, write = {node.name: node for node in early}, _Writer(main)
+    nodes, write = {node.name: node for node in early}, Writer(main)
 
     def is_view(name: str) -> bool:
         while name in nodes:
@@ -208,14 +208,14 @@ def channels_last(graph: Graph, constants: list[str]) -> Graph:
     if not any(node.op == "aten.convolution.default" and len(node.results[0].shape) == 4 for node in graph.nodes):
         raise Unplannable("no convolution of images")
     made = copy.deepcopy(graph)
-    write, to = _Writer(made), {}
+    write, to = Writer(made), {}
     filters = {node.args[1].name for node in made.nodes if node.op == "aten.convolution.default"}
     images = {ref.name for node in made.nodes for ref in node.refs()} - set(constants)
     for name, meta in made.inputs.items():
         if len(meta.shape) == 4 and name in filters | images and name not in dict(made.updates):
             to[Ref(name)] = write.add("aten.clone.default", Ref(name), like=f"{name}_last",
                                       memory_format=torch.channels_last)  # fmt: skip
-    _redirect(made, to)
+    redirect(made, to)
     made.outputs, made.nodes = list(graph.outputs), [*write.made, *made.nodes]
     made.outputs = [copy.copy(out) for out in graph.outputs]
     _rearrange_views(made)
@@ -232,7 +232,7 @@ def _rearrange_views(graph: Graph) -> None:
             failing = next((node for node in graph.nodes if not _runs(graph, node)), None)
             if failing is None or failing.op != "aten.view.default":
                 raise Unplannable("its views need the usual layout") from None
-            write = _Writer(graph)
+            write = Writer(graph)
             failing.args[0] = write.add("aten.clone.default", failing.args[0], memory_format=torch.contiguous_format)
             at = graph.nodes.index(failing)
             graph.nodes[at:at] = write.made
@@ -249,7 +249,7 @@ def _runs(graph: Graph, node: Node) -> bool:
 
 
 def _restore_outputs(made: Graph, graph: Graph) -> None:
-    write, to = _Writer(made), {}
+    write, to = Writer(made), {}
     for ref in graph.wanted():
         if made.meta(ref).strides == graph.meta(ref).strides:
             continue

@@ -4,6 +4,7 @@ and outputs, each with type, shape and strides. Made from an fx graph of ATen op
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import operator
@@ -233,4 +234,6 @@ def drop_unused(graph: Graph) -> None:
 def target(op: str):
     """The op of a name such as aten.add.Tensor."""
     namespace, name, overload = op.split(".")
+    if namespace == "quern":
+        importlib.import_module("quern.torch")  # which registers the ops
     return getattr(getattr(getattr(torch.ops, namespace), name), overload)

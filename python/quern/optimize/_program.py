@@ -57,7 +57,7 @@ def build(main: Graph, plan: dict, prepare: Graph | None, name: str) -> Program:
         parts.append(_function("quern_prepare", prepare, extern_plan(prepare)))
     parts.append(_function("quern_plan", main, plan))
     ops = sorted({node.op for graph in (prepare, main) if graph is not None for node in graph.nodes})
-    named = [op for op in ops if not _op_name(op).startswith("torch.")]
+    named = [op for op in ops if not _op_name(op).startswith(("torch.", "quern."))]
     used = [op for op in named if any(re.search(rf"\b{_op_name(op)}\(", part) for part in parts)]
     head = "".join(f"{_op_name(op)} = torch.ops.{op}\n" for op in used)
     return Program("\n\n".join([head, *parts]), prepare is not None, name)
@@ -112,6 +112,8 @@ def kernel_text(step: dict) -> str:
 # ---- the function ----
 def _op_name(op: str) -> str:
     namespace, name, overload = op.split(".")
+    if namespace == "quern":
+        return f"quern.torch.{name}"
     if namespace == "aten" and name in _FUNCTIONS and not overload.endswith(("out", "Dimname", "names_dim")):
         return f"torch.{name}"
     base = name if namespace == "aten" else f"{namespace}_{name}"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils import _pytree as pytree
 
-from . import _capture, _fold, _graph, _kept, _planner, _program, _timing, _verify
+from . import _capture, _fold, _graph, _kept, _planner, _products, _program, _timing, _verify
 from ._graph import Graph, Unplannable
 from ._report import Report
 from .runtime import Fast
@@ -26,7 +26,8 @@ _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 
 @dataclass
 class Alternative:
-    """program None: the module itself, in a CUDA graph."""
+    """program None: the module itself, in a CUDA graph. infinities: whether it has PyTorch's results of infinities; a
+    product of split operands gives NaN, an activation behind a product its limit."""
 
     name: str
     program: _program.Program | None
@@ -34,6 +35,7 @@ class Alternative:
     plan: dict | None
     prepare: Graph | None
     graphed: bool
+    infinities: bool = True
 
 
 def device_of(model: torch.nn.Module, args: tuple, kwargs: dict) -> torch.device:
@@ -87,14 +89,16 @@ class Search:
         variants = [("", graph)]
         with contextlib.suppress(Unplannable):
             variants.append((", channels_last", _fold.channels_last(graph, constants)))
+        fused_alone = {f", products in {word}": word for word in _products.precisions(graph)}
+        variants += [(suffix, _products.fuse(graph, word)) for suffix, word in fused_alone.items()]
         graphs = (False, True) if self.cuda and not self.aliases else (False,)
         made = []
         for suffix, variant in variants:
             prepare, main = _fold.split(variant, constants, self.captured.users)
-            plans = {"PyTorch's ops": _program.extern_plan(main)}
+            plans = {} if suffix in fused_alone else {"PyTorch's ops": _program.extern_plan(main)}
             try:
                 fused = _planner.plan(main)
-                if any(step["kind"] == "kernel" for step in fused["steps"]):
+                if suffix in fused_alone or any(step["kind"] == "kernel" for step in fused["steps"]):
                     plans["fused"] = fused
             except Unplannable as error:
                 self.report.rejected["fused" + suffix] = str(error)
@@ -102,7 +106,8 @@ class Search:
                 program = _program.build(main, plan, prepare, name)
                 for graphed in graphs:
                     full = name + suffix + (", CUDA graph" if graphed else "")
-                    made.append(Alternative(full, program, main, plan, prepare, graphed))
+                    strict = suffix not in fused_alone
+                    made.append(Alternative(full, program, main, plan, prepare, graphed, strict))
         if self.cuda and not self.aliases:
             made.append(Alternative("the module, CUDA graph", None, None, None, None, True))
         return made
@@ -220,7 +225,8 @@ class Search:
         for name in _timing.ranking(samples):
             if name == "original":
                 break
-            wrong = reference.wrong(racers[name][0]) if verify else ""
+            fast, alternative = racers[name]
+            wrong = reference.wrong(fast, infinities=alternative.infinities) if verify else ""
             if wrong:
                 report.rejected[name] = wrong
                 continue

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrix products of a graph, each with what follows it: biases, a clamp, an activation and a norm become calls of the
+op gemm_norm."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+import torch
+
+from . import _fold, _graph
+from ._graph import Graph, Node, Ref, Unplannable
+from ._program import is_row_major
+
+_ACTIVATIONS = {"aten.relu.default": "relu", "aten.sigmoid.default": "sigmoid", "aten.tanh.default": "tanh"}
+_GELU = {"none": "gelu", "tanh": "gelu_tanh"}
+
+
+def precisions(graph: Graph) -> list[str]:
+    """Classes of products that may take the place of PyTorch's. Which of them are as exact is found by measurement."""
+    types = {node.results[0].dtype for node in graph.nodes if _is_product(graph, node)}
+    if types == {"bf16"}:
+        return ["bf16"]
+    if types != {"f32"}:
+        return []
+    if graph.device == "cpu":
+        return ["fp32"]
+    tf32 = ["tf32"] if torch.backends.cuda.matmul.allow_tf32 else []
+    return ["fp32", "tf32x3", "bf16x3", *tf32]
+
+
+def fuse(graph: Graph, precision: str) -> Graph:
+    """The same graph with its products as calls of gemm_norm. Unplannable: it has none."""
+    made = copy.deepcopy(graph)
+    products = [node for node in made.nodes if _is_product(made, node)]
+    if not products:
+        raise Unplannable("no product of two matrices")
+    for node in products:
+        _Product(made, node, precision).write()
+    _graph.drop_unused(made)
+    _fold.repropagate(made)
+    return made
+
+
+def _is_product(graph: Graph, node: Node) -> bool:
+    if node.op not in ("aten.mm.default", "aten.addmm.default") or node.kwargs:
+        return False
+    out = node.results[0]
+    whole = 0 not in graph.meta(node.args[-2]).shape and 0 not in out.shape
+    bias = node.op == "aten.mm.default" or graph.meta(node.args[0]).shape == out.shape[1:]
+    return whole and bias and out.dtype in ("f32", "bf16")
+
+
+@dataclass
+class _Product:
+    """A product and the nodes behind it, as far as one call computes them. `value`: what it has reached."""
+
+    graph: Graph
+    node: Node
+    precision: str
+    biases: list[Ref] = field(default_factory=list)
+    affine: list[Ref | None] = field(default_factory=lambda: [None, None])
+    settings: dict = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.columns = self.node.results[0].shape[1]
+        self.value = self.node
+        self.biases += self.node.args[:-2]
+        self.settings = {"clamp": False, "activation": "none", "norm": "none", "precision": self.precision}
+
+    # ---- what follows ----
+    def readers(self, node: Node) -> list[Node]:
+        """The nodes that read it; none where something else needs it, or its other results."""
+        wanted = any(ref.name == node.name for ref in self.graph.wanted())
+        refs = [ref for other in self.graph.nodes for ref in other.refs() if ref.name == node.name]
+        if wanted or any(ref.index for ref in refs):
+            return []
+        return [other for other in self.graph.nodes if any(ref.name == node.name for ref in other.refs())]
+
+    def reader(self, node: Node, *ops: str) -> Node | None:
+        """Its only reader, if that is one of these ops."""
+        readers = self.readers(node)
+        return readers[0] if len(readers) == 1 and readers[0].op in ops else None
+
+    def is_vector(self, ref) -> bool:
+        return isinstance(ref, Ref) and self.graph.meta(ref).shape == (self.columns,)
+
+    def skip_view(self) -> None:
+        view = self.reader(self.value, "aten.view.default", "aten._unsafe_view.default")
+        if view is not None and view.results[0].shape[-1:] == (self.columns,):
+            self.value = view
+
+    def take_bias(self) -> bool:
+        add = self.reader(self.value, "aten.add.Tensor")
+        if add is None or add.kwargs or len(self.biases) == 2:
+            return False
+        other = [arg for arg in add.args if arg != Ref(self.value.name)]
+        if len(other) != 1 or not self.is_vector(other[0]):
+            return False
+        self.biases.append(other[0])
+        self.value = add
+        return True
+
+    def take_clamp(self) -> None:
+        clamp = self.reader(self.value, "aten.hardtanh.default", "aten.clamp.default")
+        if clamp is None:
+            return
+        default = [-1.0, 1.0] if clamp.op == "aten.hardtanh.default" else []
+        bounds = [*clamp.args[1:], *default[len(clamp.args) - 1 :]]
+        if clamp.kwargs or len(bounds) != 2 or not all(isinstance(b, (int, float)) for b in bounds):
+            return
+        if bounds[0] <= bounds[1]:
+            self.settings |= {"clamp": True, "lo": float(bounds[0]), "hi": float(bounds[1])}
+            self.value = clamp
+
+    def take_activation(self) -> None:
+        found = self.reader(self.value, *_ACTIVATIONS, "aten.gelu.default")
+        if found is not None:
+            gelu = found.op == "aten.gelu.default"
+            word = _GELU[found.kwargs.get("approximate", "none")] if gelu else _ACTIVATIONS[found.op]
+        else:
+            found, word = self.gated("aten.sigmoid.default"), "silu"
+            if found is None:
+                found, word = self.gated("aten.tanh.default"), "mish"
+        if found is not None:
+            self.settings["activation"], self.value = word, found
+
+    def gated(self, gate: str) -> Node | None:
+        """value * sigmoid(value), or value * tanh(softplus(value))."""
+        me, readers = Ref(self.value.name), {node.op: node for node in self.readers(self.value)}
+        if len(readers) != len(self.readers(self.value)):
+            return None
+        inner, product = self.value, readers.pop("aten.mul.Tensor", None)
+        if gate == "aten.tanh.default":
+            exp, above = readers.pop("aten.exp.default", None), readers.pop("aten.gt.Scalar", None)
+            chosen = readers.pop("aten.where.self", None)
+            log = self.reader(exp, "aten.log1p.default") if exp else None
+            if readers or not above or not chosen or not log or above.args[1] != 20:
+                return None
+            if chosen.args != [Ref(above.name), me, Ref(log.name)] or self.reader(above, chosen.op) is None:
+                return None
+            if self.reader(log, chosen.op) is None:
+                return None
+            inner = chosen
+            gated = self.reader(inner, gate)
+        else:
+            gated = readers.pop(gate, None)
+        if readers or gated is None or product is None or self.reader(gated, product.op) is None:
+            return None
+        return product if sorted(map(str, product.args)) == sorted(map(str, [me, Ref(gated.name)])) else None
+
+    def take_norm(self) -> None:
+        norm = self.reader(self.value, "aten.native_layer_norm.default", "aten.native_group_norm.default")
+        if norm is None:
+            self.take_rms()
+            return
+        if norm.op == "aten.native_layer_norm.default":
+            shape, gamma, beta, eps = norm.args[1:]
+            fits, groups, kind = list(shape) == [self.columns], 1, "layer"
+        else:
+            gamma, beta, n, c, inside, groups, eps = norm.args[1:]
+            fits, kind = (n, c, inside) == (*self.node.results[0].shape, 1), "group"
+        readers = [ref.index for node in self.graph.nodes for ref in node.refs() if ref.name == norm.name]
+        readers += [ref.index for ref in self.graph.wanted() if ref.name == norm.name]
+        if fits and not any(readers) and all(one is None or self.is_vector(one) for one in (gamma, beta)):
+            self.settings |= {"norm": kind, "groups": groups, "eps": float(eps)}
+            self.affine, self.value = [gamma, beta], norm
+
+    def take_rms(self) -> None:
+        """value * rsqrt(mean(value^2) + eps), as rms_norm is taken apart."""
+        readers = {node.op: node for node in self.readers(self.value)}
+        square, product = readers.get("aten.pow.Tensor_Scalar"), readers.get("aten.mul.Tensor")
+        if len(self.readers(self.value)) != 2 or square is None or product is None or square.args[1] != 2:
+            return
+        mean = self.reader(square, "aten.mean.dim")
+        eps = self.reader(mean, "aten.add.Scalar") if mean is not None and not mean.kwargs else None
+        root = self.reader(eps, "aten.rsqrt.default") if eps is not None and not eps.kwargs else None
+        last = len(self.value.results[0].shape) - 1
+        if mean is None or eps is None or root is None or self.reader(root, "aten.mul.Tensor") is not product:
+            return
+        if mean.args[1:] not in ([[last], True], [[-1], True]):
+            return
+        self.settings |= {"norm": "rms", "eps": float(eps.args[1])}
+        self.value = product
+        scale = self.reader(product, "aten.mul.Tensor")
+        gamma = [arg for arg in scale.args if arg != Ref(product.name)] if scale is not None else []
+        if scale is not None and len(gamma) == 1 and self.is_vector(gamma[0]):
+            self.affine, self.value = [gamma[0], None], scale
+
+    # ---- the call ----
+    def write(self) -> None:
+        self.skip_view()
+        while self.take_bias():
+            pass
+        self.take_clamp()
+        self.take_activation()
+        self.take_norm()
+        graph, write = self.graph, _fold.Writer(self.graph)
+        x, w = self.node.args[-2:]
+        x, w = self.dense(write, x), self.transposed(write, w)
+        vectors = [self.single(write, one) for one in [*self.biases, None, None][:2] + self.affine]
+        made = write.add("quern.gemm_norm.default", x, w, *vectors, like="product", **self.filled())
+        shape = self.value.results[0].shape
+        if shape != self.node.results[0].shape:
+            made = write.add("aten.view.default", made, list(shape), like="product")
+        at = graph.nodes.index(self.value)
+        graph.nodes[at:at] = write.made
+        several = Ref(self.value.name, 0) if self.value.several else Ref(self.value.name)
+        _fold.redirect(graph, {several: made})
+
+    def filled(self) -> dict:
+        """Every setting: an op has no defaults."""
+        return {"groups": 1, "lo": -1.0, "hi": 1.0, "eps": 1e-5} | self.settings
+
+    def dense(self, write: _fold.Writer, ref: Ref) -> Ref:
+        meta = self.graph.meta(ref)
+        return ref if is_row_major(meta.shape, meta.strides) else self.copied(write, ref)
+
+    def transposed(self, write: _fold.Writer, ref: Ref) -> Ref:
+        """Of (k, n): (n, k), row-major."""
+        meta, turned = self.graph.meta(ref), write.add("aten.permute.default", ref, [1, 0])
+        return turned if is_row_major(meta.shape[::-1], meta.strides[::-1]) else self.copied(write, turned)
+
+    @staticmethod
+    def copied(write: _fold.Writer, ref: Ref) -> Ref:
+        return write.add("aten.clone.default", ref, memory_format=torch.contiguous_format)
+
+    def single(self, write: _fold.Writer, ref: Ref | None) -> Ref | None:
+        """In float32, row-major."""
+        if ref is None:
+            return None
+        if self.graph.meta(ref).dtype != "f32":
+            return write.add("aten._to_copy.default", ref, dtype=torch.float32)
+        return self.dense(write, ref)
