@@ -97,6 +97,8 @@ static int run(int argc, char **argv)
     return status == QN_OK ? QN_EXIT_OK : qn_complain_status(&qn_verb_report, status);
   }
   for (size_t k = 0; status == QN_OK && k < o.n; k++) status = qn_records_add(o.file[k], &records);
+  if (status == QN_OK && !records.n && !o.svg)
+    status = qn_fail(QN_BAD_FILE, "no measurement in %s%s", o.file[0], o.n > 1 ? " and the others" : "");
   if (status == QN_OK) {
     if (o.peers)
       qn_report_peers(&text, &records);

@@ -157,6 +157,8 @@ open('p.jsonl', 'w').write(json.dumps(a) + chr(10))
 open('both.jsonl', 'w').write(open('a.jsonl').readline() + json.dumps(a) + chr(10))
 for name, change in {'samples': {'step': dict(a['peers'][0]['step'], samples_ns=[0])}, 'verdict': {'verdict': 3}, 'wrong': {'check': {}}}.items():
     open('bad-' + name + '.jsonl', 'w').write(json.dumps(dict(a, peers=[a['peers'][1], dict(a['peers'][0], **change)])) + chr(10))"
+: >empty.jsonl
+check "a report of nothing" refused 2 "no measurement in empty.jsonl" report empty.jsonl
 check "a table of peers" bench 0 report p.jsonl --peers
 check "begins with the op as it was called" has "2 threads | quern.torch.Lion | "
 check "with the times of many steps and of the host" has "% | 7.000 ms | 7.000 ms |  | 2"
