@@ -344,6 +344,22 @@ static void refusals(void)
   qn_graph_plan_destroy(NULL);
 }
 
+static void kept(void)
+{
+  static const char graph[] =
+      "{\"inputs\":[" X
+      "],\"nodes\":[{\"name\":\"y\",\"op\":\"aten.relu.default\",\"args\":[{\"ref\":\"x\"}],\"extern\":true,"
+      "\"dtype\":\"f32\",\"shape\":[4]}],\"outputs\":[\"y\"]}";
+  qn_graph_plan *plan = NULL;
+  check(!qn_graph_plan_create(&plan, graph, strlen(graph), NULL), "a graph with a node that its caller keeps");
+  const char *told = qn_graph_plan_text(plan);
+  check(strstr(told, "{\"kind\":\"extern\",\"node\":\"y\"}") && strstr(told, "the caller keeps it"), "it stays");
+  qn_graph_plan_destroy(&plan);
+  refused("{\"inputs\":[" X "],\"nodes\":[{\"name\":\"y\",\"op\":\"aten.relu.default\",\"args\":[{\"ref\":\"x\"}],"
+          "\"extern\":1,\"dtype\":\"f32\",\"shape\":[4]}],\"outputs\":[\"y\"]}",
+          QN_BAD_ARGUMENT, "neither true nor false");
+}
+
 /* A remainder is the index itself exactly where all of it is below the divisor, and a quotient then 0. */
 static void indices(void)
 {
@@ -382,6 +398,9 @@ int main(void)
   words();
   views();
   reductions();
+  pieces();
+  formulas();
+  kept();
   scans();
   scan_fusions();
   fusions();

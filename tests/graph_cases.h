@@ -157,6 +157,42 @@ static void reductions(void)
   one_op("aten._adaptive_avg_pool2d.default", "$x,[2,3]", "f32", "2,3,8,9", "f32", "2,3,2,3", false);
 }
 
+/* A processor's loops: pieces of a row, and rows around the widths of their sums. */
+static void pieces(void)
+{
+  static const char *const flat[] = {"4095", "4096", "4097", "8192", "3,8192", "2,4100", "300,17", "70000"};
+  static const char *const rows[] = {"3,31", "3,32", "3,33", "5,127", "5,511", "5,512", "5,513", "2,1000"};
+  for (int k = 0; k < 8; k++) {
+    one_op("aten.gelu.default", "$x", "f32", flat[k], "f32", flat[k], false);
+    one_op("aten._softmax.default", "$x,1,false", "f32", rows[k], "f32", rows[k], true);
+    one_op("aten._softmax.default", "$x,1,false", "f16", rows[k], "f16", rows[k], false);
+    describe("cpu");
+    input("x", "f32", rows[k], NULL);
+    node("s", "aten.var.correction", "$x,[0]", "f32", strchr(rows[k], ',') + 1);
+    node("o", "aten.add.Tensor", "$x,$s", "f32", rows[k]);
+    holds("a row added to all", ready("\"o\""), 0, false, 0);
+  }
+}
+
+/* Formulas that stand for functions of C's, against these. */
+static void formulas(void)
+{
+  static const double some[] = {0, -0.0, 1e-300, -1e-20, 3e-9, -2e-4, 0.3, -0.7, -1, -1.5, 2, 19, -40, 700, 1e17};
+  int wrong = 0;
+  for (size_t k = 0; k < sizeof some / sizeof *some + 3; k++) {
+    const size_t n = sizeof some / sizeof *some;
+    const double x = k < n ? some[k] : k == n ? (double)INFINITY : k == n + 1 ? -(double)INFINITY : (double)NAN;
+    const double got[] = {qn_word(QN_GRAPH_LOG1P)->reference(x, 0, 0), qn_word(QN_GRAPH_EXPM1)->reference(x, 0, 0)};
+    const double want[] = {log1p(x), expm1(x)};
+    for (int j = 0; j < 2; j++)
+      wrong += isfinite(want[j])
+                   ? !(fabs(got[j] - want[j]) <= 2e-15 * fabs(want[j])) || signbit(got[j]) != signbit(want[j])
+               : isnan(want[j]) ? !isnan(got[j])
+                                : got[j] != want[j];
+  }
+  check(!wrong, "log1p and expm1 as C's: %d wrong", wrong);
+}
+
 /* Scans in every cut: a thread, a simdgroup, a threadgroup a row, columns; one turn and several, whole and not. */
 static void scans(void)
 {

@@ -4,18 +4,20 @@
 #include "core/core.h"
 #include "workbench/kernel_mutate.h"
 #include "workbench/kernel_say.h"
+#include "workbench/sampler.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST = 40, MOST_QUICK = 10, LIMIT_S = 60 };
+enum { MOST = 40, MOST_QUICK = 10, LIMIT_S = 60, FIRST_LIMIT_S = 600 };
 enum { SURVIVED = 0, CAUGHT = 1, NO_BUG = 2 }; /* exit statuses of the process */
 
 typedef struct attempt {
   const qn_kernel_trial_request *ask;
   const char *body;
-  int report; /* a pipe: the first failure */
+  int report;       /* a pipe: the first failure */
+  unsigned limit_s; /* of all of it */
 } attempt;
 
 /* Whether it compiles at all. */
@@ -47,11 +49,11 @@ static int try_it(void *user)
   r.gpu = false;
   r.processor = true;
   r.seeds = 1;
-  alarm(LIMIT_S);
+  alarm(a->limit_s);
   if (!compiles(&folder, &r)) return NO_BUG;
   if (qn_kernel_trial(&r) != QN_OK) snprintf(r.first, sizeof r.first, "%s", qn_last_error());
   size_t length = strcspn(r.first, "\n");
-  if (a->report >= 0 && write(a->report, r.first, length) < 0) return CAUGHT;
+  if (write(a->report, r.first, length) < 0) return CAUGHT;
   return r.failures || *r.first ? CAUGHT : SURVIVED;
 }
 
@@ -78,20 +80,34 @@ static void tell(qn_kernel_trial_request *r, const qn_mutation *m, bool caught, 
   fflush(r->out);
 }
 
-static qn_status attempt_one(qn_kernel_trial_request *r, const qn_mutation *m, bool *counted)
+/* The check over a body: how it ended, and what it said of a failure. */
+static qn_status attempt_body(const qn_kernel_trial_request *r, const char *body, unsigned limit_s, int *status,
+                              char *how, size_t bytes)
 {
   int ends[2];
-  char said[128], how[512] = "";
+  char said[128];
   if (pipe(ends)) return qn_fail(QN_IO_ERROR, "no pipe for a planted bug");
-  attempt a = {.ask = r, .body = m->text, .report = ends[1]};
-  int status = qn_isolated(try_it, &a, said, sizeof said);
+  attempt a = {.ask = r, .body = body, .report = ends[1], .limit_s = limit_s};
+  *status = qn_isolated(try_it, &a, said, sizeof said);
   close(ends[1]);
-  ssize_t n = read(ends[0], how, sizeof how - 1);
+  ssize_t n = read(ends[0], how, bytes - 1);
   close(ends[0]);
   how[n > 0 ? n : 0] = 0;
-  *counted = status != NO_BUG;
-  if (*counted) tell(r, m, status != SURVIVED, status < 0 ? said : how);
+  if (*status < 0) snprintf(how, bytes, "%s", said);
   return QN_OK;
+}
+
+/* The seconds that the check takes where nothing is planted. */
+static qn_status attempt_first(const qn_kernel_trial_request *r, unsigned *seconds)
+{
+  char how[512];
+  int status;
+  const int64_t begin = qn_now_ns();
+  qn_try(attempt_body(r, r->folder->body.source, FIRST_LIMIT_S, &status, how, sizeof how));
+  *seconds = (unsigned)((qn_now_ns() - begin) / 1000000000);
+  if (status == SURVIVED) return QN_OK;
+  return qn_fail(QN_KERNEL_ERROR, "kernel %s fails its check with nothing planted: quern check %s%s%s", r->folder->name,
+                 r->folder->path, *how ? ": " : "", how);
 }
 
 qn_status qn_kernel_selftest(qn_kernel_trial_request *r)
@@ -99,20 +115,19 @@ qn_status qn_kernel_selftest(qn_kernel_trial_request *r)
   qn_mutations all;
   const size_t most = r->quick ? MOST_QUICK : MOST;
   qn_try(qn_mutations_make(r->folder->body.source, &all));
-  attempt a = {.ask = r, .body = r->folder->body.source, .report = -1};
-  char said[128];
-  int status = qn_isolated(try_it, &a, said, sizeof said);
-  qn_status result = QN_OK;
-  if (status != SURVIVED)
-    result = qn_fail(QN_KERNEL_ERROR, "kernel %s fails its check with nothing planted: quern check %s", r->folder->name,
-                     r->folder->path);
+  unsigned seconds = 0;
+  qn_status result = attempt_first(r, &seconds);
+  const unsigned limit_s = seconds > LIMIT_S / 4 ? 4 * seconds : LIMIT_S;
   const size_t step = all.n > most ? (all.n + most - 1) / most : 1;
   size_t planted = 0;
   for (size_t k = 0; result == QN_OK && k < all.n; k += step) {
-    bool counted = false;
+    char how[512];
+    int status;
     if (r->progress) qn_progress_at(r->progress, k, "planting: line %d", all.at[k].line);
-    result = attempt_one(r, &all.at[k], &counted);
-    planted += counted;
+    result = attempt_body(r, all.at[k].text, limit_s, &status, how, sizeof how);
+    if (result != QN_OK || status == NO_BUG) continue;
+    tell(r, &all.at[k], status != SURVIVED, how);
+    planted++;
   }
   if (result == QN_OK && !planted)
     result = qn_fail(QN_KERNEL_ERROR, "kernel %s: its body has no place for a bug to be planted", r->folder->name);

@@ -57,8 +57,13 @@ def same_course(run: Run, peer: Run, settings: Settings) -> list[Check]:
         Check("mean loss apart, last tenth", abs(tail(run.losses) - tail(peer.losses)), LAST),
         # Their gradient is 0 and sign(0) is 0: they only decay, and roundings come to less than 0.01 lr.
         Check("weights without gradient apart, in lr", greatest(drift.detach()) / settings.lr, 0.1),
-        Check("loss at the end, of that at the start", tail(run.losses) / run.losses[0], 0.8),
+        learns(run),
     ]
+
+
+def learns(run: Run, name: str = "") -> Check:
+    what = "loss at the end, of that at the start"
+    return Check(f"{name}: {what}" if name else what, tail(run.losses) / run.losses[0], 0.8)
 
 
 def frozen_at_start(start: list[torch.Tensor], lr: float, weight_decay: float) -> list[torch.Tensor]:

@@ -79,8 +79,8 @@ WRONG = (RateTenPercentOff, MomentumFirst, StaleMomentum, SignOfZeroIsOne, Witho
 def distances(lions: tuple[type[EagerLion], ...], settings: Settings) -> dict[str, list[Check]]:
     """The checks of each of the Lions beside EagerLion."""
     makers = {
-        lion.__name__: lambda parameters, lion=lion: lion(
-            parameters, lr=settings.lr, weight_decay=settings.weight_decay)
+        lion.__name__: lambda model, lion=lion: lion(
+            model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
         for lion in (EagerLion, *lions)
     }  # fmt: skip
     runs = train(settings, torch.float32, makers)

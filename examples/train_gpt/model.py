@@ -49,6 +49,12 @@ class GPT(nn.Module):
             if parameter.ndim == 2:
                 nn.init.normal_(parameter, std=0.02)
 
+    def groups(self) -> list[dict]:
+        """Parameter groups: embeddings and head, whose rows are bytes and places, and all else."""
+        tables = [self.byte.weight, self.place.weight, self.head.weight]
+        others = [one for one in self.parameters() if not any(one is table for table in tables)]
+        return [{"params": others}, {"params": tables, "is_embedding": True}]
+
     def forward(self, x: Tensor, following: Tensor) -> Tensor:
         """The mean loss, in nats a byte and in f32, of following (B T) after x (B T)."""
         hidden = self.byte(x) + self.place(torch.arange(x.shape[1]))  # B T W

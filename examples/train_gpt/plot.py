@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A record of the example as a picture: plot.py FILE.jsonl FILE.svg
 
-Left, Lion of quern beside eager Lion: both losses, and how far apart they are, with the bounds. Right, 16-bit weights:
-the losses, and the share of weights that never moved. The same record gives the same bytes. Needs matplotlib, in the
-version that requirements.txt says."""
+Left, Lion of quern beside eager Lion: both losses, and how far apart they are, with the bounds. Middle, 16-bit weights:
+the losses, and the share of weights that never moved. Right, several optimizers: the losses by step and by time. The
+same record gives the same bytes. Needs matplotlib, in the version that requirements.txt says."""
 
 from __future__ import annotations
 
 import sys
+from itertools import accumulate
+from operator import add
 from pathlib import Path
 
 import matplotlib
@@ -30,6 +32,7 @@ LOOK = {
     "legend.frameon": False,
 }
 EAGER, OURS, BOUND = "#f0a860", "#1d4f91", "#c43c39"
+OPTIMIZERS = ("#909090", "#1d4f91", "#c43c39", "#2b8a3e")
 # Coinciding lines are drawn thin over thick, so that both are seen.
 ROUNDINGS = {
     "to nearest": {"color": "#c43c39", "linewidth": 1.2},
@@ -97,18 +100,38 @@ def draw_unmoved(axes, record: Record) -> None:
     axes.legend()
 
 
+def smooth(losses: list[float], width: int = 10) -> list[float]:
+    """Means of the last `width` values: batches differ more than optimizers do."""
+    return [sum(losses[max(0, k - width + 1) : k + 1]) / min(width, k + 1) for k in range(len(losses))]
+
+
+def draw_optimizers(by_step, by_time, record: Record) -> None:
+    for (name, run), colour in zip(record.part("optimizers").items(), OPTIMIZERS):
+        losses = smooth(run["losses"])
+        seconds = [us * 1e-6 for us in accumulate(map(add, run["model_us"], run["optimizer_us"]))]
+        by_step.plot(range(1, len(losses) + 1), losses, color=colour, linewidth=1.2, label=name)
+        by_time.plot(seconds, losses, color=colour, linewidth=1.2, label=name)
+    for axes in (by_step, by_time):
+        draw_floor(axes, record)
+        axes.set_ylabel("loss, nats a byte, mean of 10 steps")
+        axes.legend()
+    by_step.set_title("f32: optimizers by step")
+    by_time.set_title("f32: optimizers by time")
+    by_time.set_xlabel("seconds")
+
+
 def draw(record: Record, path: Path) -> None:
     with pyplot.rc_context(LOOK):
-        figure, axes = pyplot.subplots(2, 2, figsize=(9.6, 6.4), sharex=True, layout="constrained")
+        figure, axes = pyplot.subplots(2, 3, figsize=(13.2, 6.4), layout="constrained")
         draw_losses(axes[0][0], record)
         draw_difference(axes[1][0], record)
         draw_roundings(axes[0][1], record)
         draw_unmoved(axes[1][1], record)
-        for row in axes:
-            for each in row:
-                each.set_axisbelow(True)
-                each.set_xlim(0, record.about["settings"]["steps"] * 1.01)
-        figure.savefig(path, metadata={"Date": None, "Title": "quern: a small GPT, trained with Lion"})
+        draw_optimizers(axes[0][2], axes[1][2], record)
+        for each in axes.flat:
+            each.set_axisbelow(True)
+            each.set_xlim(0, None if each is axes[1][2] else record.about["settings"]["steps"] * 1.01)
+        figure.savefig(path, metadata={"Date": None, "Title": "quern: a small GPT, trained with its optimizers"})
         pyplot.close(figure)
 
 

@@ -51,6 +51,12 @@ def roundings(record: Record) -> str:
     return table(head, rows)
 
 
+def optimizers(record: Record) -> str:
+    head = ["f32, each at its own rate", "loss at the end", "optimizer's step", "of the whole step"]
+    rows = [[f"`{name}`", last_loss(run), *step_cells(run)] for name, run in record.part("optimizers").items()]
+    return table(head, rows)
+
+
 def checks(record: Record) -> str:
     rows = [[each["part"], each["what"], f"{each['value']:.2g}",
              f"{'at least' if each['at_least'] else 'at most'} {each['bound']:g}", "yes" if each["ok"] else "**no**"]
@@ -69,7 +75,7 @@ def about(record: Record) -> str:
 
 
 def tables(record: Record) -> dict[str, str]:
-    return {"run": "\n".join([speeds(record), roundings(record), checks(record), about(record)])}
+    return {"run": "\n".join([part(record) for part in (speeds, roundings, optimizers, checks, about)])}
 
 
 def control(path: Path) -> str:

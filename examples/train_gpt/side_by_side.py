@@ -16,7 +16,7 @@ from model import GPT
 from text import ledger
 from torch import Tensor
 
-Maker = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
+Maker = Callable[[GPT], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Settings:
     context: int = 64  # bytes that the model sees
     batch: int = 8  # sequences
     warmup: int = 20  # steps in which the learning rate grows to its full size
-    lr: float = 3e-4  # of the f32 model
+    lr: float = 3e-4  # Lion's, of the f32 model
+    adamw_lr: float = 1e-3  # PyTorch's default
     bf16_lr: float = 3e-5  # of the 16-bit ones: as when a model is tuned further, and where rounding shows
     weight_decay: float = 0.1
     text_bytes: int = 1 << 19
@@ -90,7 +91,7 @@ def train(settings: Settings, dtype: torch.dtype, makers: dict[str, Maker], watc
     runs, optimizers, schedules, watches = {}, {}, {}, {}
     for name, make in makers.items():
         run = runs[name] = Run(model=copy.deepcopy(model), start=[p.detach().clone() for p in model.parameters()])
-        optimizers[name] = make(run.model.parameters())
+        optimizers[name] = make(run.model)
         schedules[name] = torch.optim.lr_scheduler.LambdaLR(
             optimizers[name], lambda step: min(1.0, (step + 1) / settings.warmup)
         )

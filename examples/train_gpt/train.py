@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small GPT on the CPU, with Lion of quern beside Lion as PyTorch users write it, and holds one against the
-other; then trains it with 16-bit weights, rounded in three ways. README.md shows what comes out.
+other; trains it with 16-bit weights, rounded in three ways; and with AdamW, Lion and learned optimizers side by side.
+README.md shows what comes out.
 
 Exit status: 0, or 1 if a check of checks.py does not hold."""
 
@@ -23,7 +24,7 @@ import records
 import report
 import torch
 from eager_lion import EagerLion
-from quern.torch import Lion
+from quern.torch import Celo2, Lion, SmallFCLopt
 from side_by_side import QUICK, Run, Settings, train
 from text import entropy, ledger
 
@@ -32,7 +33,10 @@ HERE = Path(__file__).resolve().parent
 
 def f32_part(settings: Settings) -> tuple[dict[str, Run], list[checks.Check]]:
     numbers = dict(lr=settings.lr, weight_decay=settings.weight_decay)
-    makers = {"eager Lion": lambda p: EagerLion(p, **numbers), "quern.torch.Lion": lambda p: Lion(p, **numbers)}
+    makers = {
+        "eager Lion": lambda m: EagerLion(m.parameters(), **numbers),
+        "quern.torch.Lion": lambda m: Lion(m.parameters(), **numbers),
+    }
     runs = train(settings, torch.float32, makers)
     return runs, checks.same_course(runs["quern.torch.Lion"], runs["eager Lion"], settings)
 
@@ -40,15 +44,29 @@ def f32_part(settings: Settings) -> tuple[dict[str, Run], list[checks.Check]]:
 def bf16_part(settings: Settings) -> tuple[dict[str, Run], list[checks.Check]]:
     numbers = dict(lr=settings.bf16_lr, weight_decay=settings.weight_decay)
     makers = {
-        "to nearest": lambda p: Lion(p, **numbers),
-        "stochastic": lambda p: Lion(p, **numbers, stochastic_rounding=True, seed=settings.seed),
-        "master copy": lambda p: Lion(p, **numbers, master_weights=True),
+        "to nearest": lambda m: Lion(m.parameters(), **numbers),
+        "stochastic": lambda m: Lion(m.parameters(), **numbers, stochastic_rounding=True, seed=settings.seed),
+        "master copy": lambda m: Lion(m.parameters(), **numbers, master_weights=True),
     }
     runs = train(settings, torch.bfloat16, makers, watch=True)
     return runs, checks.freezing(*runs.values(), settings)
 
 
-PARTS = {"f32": f32_part, "bf16": bf16_part}
+def optimizers_part(settings: Settings, celo2: Path | None = None) -> tuple[dict[str, Run], list[checks.Check]]:
+    """celo2: a file of weights, which do not come with quern."""
+    decay = dict(weight_decay=settings.weight_decay)
+    makers = {
+        "torch.optim.AdamW": lambda m: torch.optim.AdamW(m.parameters(), lr=settings.adamw_lr, **decay),
+        "quern.torch.Lion": lambda m: Lion(m.parameters(), lr=settings.lr, **decay),
+        "quern.torch.SmallFCLopt": lambda m: SmallFCLopt(m.parameters()),
+    }
+    if celo2:
+        makers["quern.torch.Celo2"] = lambda m: Celo2(m.groups(), celo2)
+    runs = train(settings, torch.float32, makers)
+    return runs, [checks.learns(run, name) for name, run in runs.items()]
+
+
+PARTS = {"f32": f32_part, "bf16": bf16_part, "optimizers": optimizers_part}
 
 
 def machine() -> str:
@@ -86,12 +104,12 @@ def about(settings: Settings, threads: int) -> dict:
     }
 
 
-def run_parts(settings: Settings, threads: int) -> records.Record:
+def run_parts(settings: Settings, threads: int, celo2: Path | None) -> records.Record:
     begin = time.monotonic()
     record = records.Record(about(settings, threads), [], [])
     for part, run_part in PARTS.items():
         print(f"{part}: {settings.steps} steps ...", file=sys.stderr, flush=True)
-        runs, found = run_part(settings)
+        runs, found = run_part(settings, celo2) if part == "optimizers" else run_part(settings)
         for name, run in runs.items():
             lists = {key: getattr(run, key) for key in ("losses", "model_us", "optimizer_us", "unmoved")}
             record.runs.append({"part": part, "optimizer": name, **lists})
@@ -114,18 +132,21 @@ def draw(record: records.Record, path: Path) -> str:
 
 
 def parse(words: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="A small GPT, trained with Lion of quern beside eager Lion.")
+    parser = argparse.ArgumentParser(description="A small GPT, trained with quern's optimizers beside others.")
     parser.add_argument("--out", type=Path, default=Path("train-gpt"), metavar="DIR",
                         help="where train-gpt.jsonl and train-gpt.svg go (default: ./train-gpt)")  # fmt: skip
     parser.add_argument("--steps", type=int, help=f"at least {2 * Settings.warmup} (default: {Settings.steps})")
     parser.add_argument("--quick", action="store_true", help=f"a smaller model, {QUICK.steps} steps: for tests")
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch and quern (default: 2)")
+    parser.add_argument("--celo2", type=Path, metavar="FILE", help="weights of Celo2, to train with it too")
     parser.add_argument(
         "--page", type=Path, metavar="FILE.md", help="write the tables between the marks of this page too"
     )
     arguments = parser.parse_args(words)
     if arguments.steps is not None and arguments.steps < 2 * Settings.warmup:
         parser.error(f"--steps is {arguments.steps}: at least {2 * Settings.warmup}, or there is little to compare")
+    if arguments.celo2 and not arguments.celo2.is_file():
+        parser.error(f"--celo2: there is no file {arguments.celo2}")
     if arguments.threads < 1:
         parser.error(f"--threads is {arguments.threads}: at least 1")
     return arguments
@@ -138,7 +159,7 @@ def main(words: list[str] | None = None) -> int:
         settings = dataclasses.replace(settings, steps=arguments.steps)
     torch.set_num_threads(arguments.threads)
     arguments.out.mkdir(parents=True, exist_ok=True)  # now: not after a minute of work
-    record = run_parts(settings, arguments.threads)
+    record = run_parts(settings, arguments.threads, arguments.celo2)
     records.write(record, arguments.out / "train-gpt.jsonl")
     record = records.read(arguments.out / "train-gpt.jsonl")  # so that all below is made of what is kept
     print("\n".join(report.tables(record).values()))

@@ -4,6 +4,7 @@ drawn at random; what a plan keeps alive; the choice by time and the comparison 
 
 import copy
 import random
+import time
 
 import pytest
 
@@ -12,7 +13,7 @@ if not hasattr(torch.export, "default_decompositions"):
     pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
 
 from quern.kernelbench import _compare  # noqa: E402
-from quern.optimize import _capture, _kept, _planner, _program, _search, _timing, _verify  # noqa: E402
+from quern.optimize import _capture, _kept, _planner, _program, _search, _select, _timing, _verify  # noqa: E402
 from quern.optimize._model import optimize  # noqa: E402
 from quern.optimize._report import Report  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
@@ -376,3 +377,52 @@ def test_an_order_of_sums_is_no_error_and_a_wrong_element_is():
 
     assert reference.wrong(backwards) == ""
     assert "wrong" in reference.wrong(off)
+
+
+# ---- kernels that are slower than PyTorch's ops ----
+def two_kernels():
+    """A sum along columns and one along rows, which no kernel does together."""
+    model = of(lambda x: (x.exp().sum(0), x.sin().sum(1)))
+    search = _search.Search(model, model, (randn(40, 30),), {}, Report())
+    (fused,) = [one for one in search.alternatives() if one.name == "fused"]
+    kernels = [step for step in fused.plan["steps"] if step["kind"] == "kernel"]
+    assert len(kernels) == 2
+    return search, fused, kernels
+
+
+def test_slower_kernels_are_found():
+    search, fused, kernels = two_kernels()
+    run = dict(fused.program.names)
+    slow, quick = (step["name"] for step in kernels)
+    run[slow], run[quick] = lambda inputs: time.sleep(0.02), lambda inputs: None
+    leaves = search.captured.leaves
+    assert _select.losers(fused.main, fused.plan, run, leaves) == kernels[0]["nodes"]
+    run[slow] = run[quick]
+    assert _select.losers(fused.main, fused.plan, run, leaves) == []
+
+
+def test_slower_kernels_become_pytorchs_ops(monkeypatch):
+    lost = []
+
+    def losers(main, plan, kernels, values):
+        lost[:] = next(step["nodes"] for step in plan["steps"] if step["kind"] == "kernel")
+        return lost
+
+    monkeypatch.setattr(_select, "losers", losers)
+    take(monkeypatch, "fused, faster kernels alone")
+    model, args = of(lambda x: (x.exp().sum(0), x.sin().sum(1))), (randn(40, 30),)
+    for why in (None, "it was the fastest when the alternatives were timed before"):
+        fast = optimize(model, args)
+        report = fast.report
+        assert report.chosen == "fused, faster kernels alone", report
+        assert why is None or report.why == [why]
+        assert len(report.kernels) == 1 and sum(report.externs.values()) == len(lost)
+        assert set(report.reasons.values()) == {"its kernel was slower"}
+        for a, b in zip(fast(*args), model(*args)):
+            assert torch.allclose(a, b)
+
+
+def test_a_plan_whose_kernels_are_all_slower_is_none(monkeypatch):
+    monkeypatch.setattr(_select, "losers", lambda main, *rest: [node.name for node in main.nodes])
+    report = optimize(of(lambda x: x.exp().sum(0)), (randn(40, 30),)).report
+    assert not any("alone" in name for name in report.times)

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { QN_PIECE = 4096 }; /* elements of a thread on a processor */
+
 const char *qn_schedule_name(qn_schedule schedule)
 {
   static const char *const names[] = {"an element a thread", "a thread a row", "a simdgroup a row",
@@ -97,12 +99,18 @@ void qn_wrap_lanes(qn_writer *w, const qn_cut *p, qn_text *to)
 {
   w->row.failed |= w->lane.failed;
   if (!w->lane.length) return;
-  if (p->width > 1) qn_text_add(to, "_Pragma(\"clang loop unroll(full)\")\nfor (int j = 0; j < %d; j++) {\n", p->width);
-  if (p->tail)
-    qn_text_add(to, "const %s r = q * %d + j;\nif (r < %lld) {\n", p->length > INT32_MAX ? "long" : "int", p->width,
-                (long long)p->length);
+  const char *type = p->length > INT32_MAX ? "long" : "int";
+  const bool bounded = p->tail && p->on_cpu; /* a loop of fewer lanes: a branch in it would keep vectors away */
+  if (bounded)
+    qn_text_add(to, "for (int j = 0, n = int(min(%s(%d), %s(%lld) - q * %d)); j < n; j++) {\n", type, p->width, type,
+                (long long)p->length, p->width);
+  else if (p->width > 1)
+    qn_text_add(to, "%sfor (int j = 0; j < %d; j++) {\n", p->on_cpu ? "" : "_Pragma(\"clang loop unroll(full)\")\n",
+                p->width);
+  if (p->tail) qn_text_add(to, "const %s r = q * %d + j;\n", type, p->width);
+  if (p->tail && !bounded) qn_text_add(to, "if (r < %lld) {\n", (long long)p->length);
   qn_move_text(to, &w->lane);
-  qn_text_add(to, "%s%s", p->tail ? "}\n" : "", p->width > 1 ? "}\n" : "");
+  qn_text_add(to, "%s%s", p->tail && !bounded ? "}\n" : "", p->width > 1 ? "}\n" : "");
 }
 
 /* ---- results ---- */
@@ -162,6 +170,20 @@ static bool is_full(const qn_writer *w, const qn_cut *p, int k)
   return w->fused->rows < 0 || (v->form != QN_FORM_REDUCE && v->n == p->rows * p->length);
 }
 
+/* The loop along x that the compiler turns into vectors. */
+static void open_piece(const qn_writer *w, const qn_cut *p, qn_text *to)
+{
+  const char *type = w->wide ? "long" : "int";
+  const long long side = (long long)p->side, piece = (long long)p->piece;
+  if (p->piece == p->side)
+    qn_text_add(to, "for (%s x = 0; x < %lld; x++) {\n", type, side);
+  else if (p->side % p->piece == 0)
+    qn_text_add(to, "for (%s x = from; x < from + %lld; x++) {\n", type, piece);
+  else
+    qn_text_add(to, "for (%s x = from, to = min(%s(from + %lld), %s(%lld)); x < to; x++) {\n", type, type, piece, type,
+                side);
+}
+
 static void write_results(qn_writer *w, const qn_cut *p, bool rows)
 {
   int output = 0;
@@ -175,12 +197,14 @@ static void write_results(qn_writer *w, const qn_cut *p, bool rows)
   write_stores(w, &stores);
   if (any) {
     if (rows) qn_open_loop(&row, p, w->holds);
+    if (p->piece) open_piece(w, p, &row);
     qn_move_text(&row, &w->step);
     if (p->schedule == QN_SCHEDULE_COLUMNS) qn_text_add(&row, "if (whole) {\n");
     qn_close_lanes(w, p, &row);
     qn_move_text(&row, &stores);
     if (p->schedule == QN_SCHEDULE_COLUMNS) qn_text_add(&row, "}\n");
     if (rows) qn_close_loop(&row, p);
+    if (p->piece) qn_text_add(&row, "}\n");
   }
   qn_move_text(&w->row, &row);
   qn_text_free(&stores);
@@ -208,10 +232,15 @@ static void write_position(qn_writer *w, const qn_cut *p)
   qn_text *to = &w->row;
   switch (p->schedule) {
   case QN_SCHEDULE_FLAT:
-    qn_text_add(to,
-                p->on_cpu ? "const %s x = thread_position_in_grid.x, y = thread_position_in_grid.y;\n"
-                          : "const %s q = thread_position_in_grid.x;\n",
-                type);
+    if (!p->piece)
+      qn_text_add(to, "const %s q = thread_position_in_grid.x;\n", type);
+    else if (p->piece == p->side)
+      qn_text_add(to, "const %s y = thread_position_in_grid.x;\n", type);
+    else {
+      const long long pieces = (long long)((p->side + p->piece - 1) / p->piece);
+      qn_text_add(to, "const %s t = thread_position_in_grid.x, y = t / %lld, from = t %% %lld * %lld;\n", type, pieces,
+                  pieces, (long long)p->piece);
+    }
     break;
   case QN_SCHEDULE_THREAD: qn_text_add(to, "const %s o = thread_position_in_grid.x;\n", type); break;
   case QN_SCHEDULE_SIMD:
@@ -232,7 +261,7 @@ static void write_position(qn_writer *w, const qn_cut *p)
 static qn_index variables(qn_writer *w, const qn_cut *p, qn_index *o)
 {
   *o = qn_index_constant(&w->set, 0);
-  if (p->schedule == QN_SCHEDULE_FLAT && p->on_cpu) {
+  if (p->piece) {
     const qn_index y = qn_index_variable(&w->set, "y", p->length / p->side);
     w->step_variable = qn_index_variable(&w->set, "x", p->side);
     return qn_index_add(&w->set, w->step_variable, y, p->side);
@@ -308,7 +337,7 @@ static void choose(const qn_writer *w, qn_cut *p)
   p->width = along && (p->scans || p->length % vector == 0) && p->length >= 32 * vector ? vector : 1;
   if (p->on_cpu) {
     p->schedule = QN_SCHEDULE_THREAD;
-    p->width = p->length < 32 ? 1 : 16;
+    p->width = p->length < 32 ? 1 : p->length < 512 ? 32 : 64; /* compilers unroll fewer whole, and make no vectors */
     p->tail = p->length % p->width != 0;
     return;
   }
@@ -341,12 +370,13 @@ static int64_t side_of(const qn_writer *w, int64_t length)
     const qn_index_atom *atom = &w->set.atom[k];
     if (atom->kind != QN_INDEX_VARIABLE && atom->by >= 16 && atom->by < side && length % atom->by == 0) side = atom->by;
   }
-  return length / side > 65535 ? length : side;
+  return side;
 }
 
 static void launch_of(const qn_cut *p, qn_body *body)
 {
-  const int64_t threads = p->schedule == QN_SCHEDULE_FLAT      ? p->length / p->width
+  const int64_t threads = p->piece ? p->length / p->side * ((p->side + p->piece - 1) / p->piece)
+                          : p->schedule == QN_SCHEDULE_FLAT    ? p->length / p->width
                           : p->schedule == QN_SCHEDULE_THREAD  ? p->rows
                           : p->schedule == QN_SCHEDULE_COLUMNS ? (p->rows + 31) / 32 * 32 * p->threads
                                                                : p->rows * p->threads;
@@ -357,10 +387,8 @@ static void launch_of(const qn_cut *p, qn_body *body)
                    : p->schedule == QN_SCHEDULE_SIMD  ? 256
                    : p->schedule == QN_SCHEDULE_FLAT  ? 256
                                                       : 128;
-  if (p->schedule == QN_SCHEDULE_FLAT && p->on_cpu) {
-    body->grid[0] = (uint64_t)p->side;
-    body->grid[1] = (uint64_t)(p->length / p->side);
-  }
+  const int64_t piece = p->piece ? p->piece : p->length; /* of a thread: some QN_PIECE elements are a group */
+  if (p->on_cpu) body->group[0] = piece < 4 ? 1024 : piece < QN_PIECE ? (uint32_t)(QN_PIECE / piece) : 1;
   if (threads > INT32_MAX) body->unfit = "it has more than 2^31 threads";
 }
 
@@ -396,13 +424,15 @@ static void write_body(qn_writer *w, qn_cut *p, int *known)
 {
   qn_cut probe = *p;
   probe.schedule = p->schedule = w->fused->rows < 0 ? QN_SCHEDULE_FLAT : QN_SCHEDULE_THREAD;
-  probe.on_cpu = false;
   w->wide = p->rows * p->length > INT32_MAX;
   w->counting = true;
   write_run(w, &probe, known);
   if (w->body->unfit || w->misaligned || w->set.failed) return;
   choose(w, p);
-  p->side = p->schedule == QN_SCHEDULE_FLAT ? side_of(w, p->length) : 1;
+  if (p->on_cpu && p->schedule == QN_SCHEDULE_FLAT) {
+    p->side = side_of(w, p->length);
+    p->piece = p->side < QN_PIECE ? p->side : QN_PIECE;
+  }
   const int64_t steps = (p->length + p->width - 1) / p->width, turns = (steps + p->threads - 1) / p->threads;
   w->holds = w->fused->rows >= 0 && turns * p->width <= 32 && !p->tail;
   w->n_held = 0;

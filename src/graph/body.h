@@ -16,7 +16,7 @@ typedef struct qn_fused {
 } qn_fused;
 
 typedef enum qn_schedule {
-  QN_SCHEDULE_FLAT,    /* elements in a row */
+  QN_SCHEDULE_FLAT,    /* elements in a row; a thread has one access, on a processor a piece of a row along x */
   QN_SCHEDULE_THREAD,  /* a thread a row */
   QN_SCHEDULE_SIMD,    /* a simdgroup a row */
   QN_SCHEDULE_GROUP,   /* a threadgroup a row */
@@ -100,7 +100,8 @@ void qn_memo_forget(qn_writer *w, int from_level);
 typedef struct qn_cut {
   qn_schedule schedule;
   int width;
-  int64_t rows, length, threads, side; /* threads along a row; side: extent along x of a flat domain on the processor */
+  int64_t rows, length, threads; /* threads along a row */
+  int64_t side, piece;           /* of a flat domain on the processor: extent along x, and elements of a thread */
   bool on_cpu, tail, scans;
 } qn_cut;
 

@@ -83,6 +83,7 @@ typedef struct qn_graph_node {
   int n_arguments, n_keywords, n_results;
   qn_argument *argument, *keyword;
   int *result;      /* values */
+  bool is_kept;     /* by the caller, who says so */
   bool is_extern;   /* stays the caller's */
   bool is_view;     /* the caller's too where somebody needs the view itself; it moves nothing */
   bool has_effects; /* of its own: it stays, in its place */

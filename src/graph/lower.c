@@ -284,8 +284,8 @@ static void lower_node(qn_lowering *l)
 {
   const qn_graph_node *node = qn_node_of(l);
   const qn_graph_rule *rule = rule_of(node->op);
-  if (!rule) {
-    qn_give_up(l, "the planner has no rule for this op");
+  if (!rule || node->is_kept) {
+    qn_give_up(l, rule ? "the caller keeps it" : "the planner has no rule for this op");
     return;
   }
   const char *why = unfit(qn_value_at(l, node->result[0]));

@@ -362,7 +362,8 @@ static qn_status read_node(source *s, const qn_json *part, int *era)
   int first, n;
   qn_try(name_of(part, "a node", &name));
   const qn_json *op = qn_json_get(part, "op"), *args = qn_json_get(part, "args");
-  const qn_json *kwargs = qn_json_get(part, "kwargs");
+  const qn_json *kwargs = qn_json_get(part, "kwargs"), *kept = qn_json_get(part, "extern");
+  qn_require(!kept || kept->type == QN_JSON_BOOL, "graph: node %s: extern is neither true nor false", name);
   qn_require(qn_json_is(op, QN_JSON_STRING), "graph: node %s has no op", name);
   qn_require(!args || qn_json_is(args, QN_JSON_ARRAY), "graph: node %s: its args are no list", name);
   qn_require(!kwargs || qn_json_is(kwargs, QN_JSON_OBJECT), "graph: node %s: its kwargs are no object", name);
@@ -376,6 +377,7 @@ static qn_status read_node(source *s, const qn_json *part, int *era)
   qn_try(qn_try_allocate(&node->result, (size_t)n * sizeof *node->result, "a node's results"));
   for (int j = 0; j < n; j++) node->result[j] = first + j;
   node->n_results = n;
+  node->is_kept = kept && kept->boolean;
   node->has_effects = has_effects(op->string) || changes_statistics(node);
   *era += node->has_effects;
   node->era = *era;

@@ -5,6 +5,7 @@ work on constants alone is done once, and a net of convolutions runs in channels
 from __future__ import annotations
 
 import copy
+import functools
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -17,8 +18,8 @@ _PRODUCTS = ("aten.convolution.default", "aten.addmm.default")
 _CREATE = ("aten.full.default", "aten.scalar_tensor.default", "aten.arange.start_step", "aten.empty.memory_format")
 
 
-def evaluate(graph: Graph, values: dict, seen=lambda node, value: None) -> list:
-    """The graph's wanted values, from its inputs' values by name. seen: of each node."""
+def evaluate(graph: Graph, values: dict, seen=lambda node, value, run: None) -> list:
+    """The graph's wanted values, from its inputs' values by name. seen: of each node, with what computes it again."""
     values = dict(values)
 
     def look(ref: Ref):
@@ -26,16 +27,17 @@ def evaluate(graph: Graph, values: dict, seen=lambda node, value: None) -> list:
         return value if ref.index is None else value[ref.index]
 
     for node in graph.nodes:
-        value = _graph.target(node.op)(*_graph.replace(node.args, look), **_graph.replace(node.kwargs, look))
-        values[node.name] = value
-        seen(node, value)
+        args, kwargs = _graph.replace(node.args, look), _graph.replace(node.kwargs, look)
+        run = functools.partial(_graph.target(node.op), *args, **kwargs)
+        values[node.name] = value = run()
+        seen(node, value, run)
     return [look(ref) for ref in graph.wanted()]
 
 
 def repropagate(graph: Graph) -> None:
     """Types, shapes and strides of the nodes anew, from those of the inputs."""
 
-    def record(node: Node, value) -> None:
+    def record(node: Node, value, run) -> None:
         results = value if isinstance(value, (list, tuple)) else [value]
         node.results = [_graph.meta_of(one) if one is not None else Meta("f32", (0,), (1,)) for one in results]
 

@@ -67,6 +67,7 @@ class Node:
     kwargs: dict
     results: list[Meta]
     several: bool = False  # results are a tuple or a list, even if it has one
+    kept: bool = False  # PyTorch's op, even if a kernel could compute it
 
     def refs(self) -> list[Ref]:
         return refs_of([self.args, list(self.kwargs.values())])
@@ -121,6 +122,8 @@ def replace(value, change):
 
 def _node_record(node: Node) -> dict:
     record: dict = {"name": node.name, "op": node.op, "args": _plain(node.args), "kwargs": _plain(node.kwargs)}
+    if node.kept:
+        record["extern"] = True
     if node.several:
         return {**record, "results": [meta.record() for meta in node.results]}
     return {**record, **node.results[0].record()}

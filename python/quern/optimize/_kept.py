@@ -42,24 +42,27 @@ def key(graph: Graph, model: torch.nn.Module, device: torch.device) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()
 
 
-def look(name: str) -> str | None:
-    """The alternative that was chosen for this key."""
+def look(name: str) -> tuple[str | None, list[str]]:
+    """The alternative that was chosen for this key, and the nodes that are PyTorch's in it though kernels could compute
+    them."""
     where = folder()
     if where is None:
-        return None
+        return None, []
     try:
         kept = json.loads((where / f"{name}.json").read_text(encoding="utf-8"))
-        return kept["chosen"] if kept["key"] == name and isinstance(kept["chosen"], str) else None
+        chosen, nodes = kept["chosen"], kept["nodes"]
+        right = kept["key"] == name and isinstance(chosen, str) and all(isinstance(node, str) for node in nodes)
+        return (chosen, list(nodes)) if right else (None, [])
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return None, []
 
 
-def keep(name: str, chosen: str) -> None:
+def keep(name: str, chosen: str, nodes: list[str]) -> None:
     where = folder()
     if where is None:
         return
     with contextlib.suppress(OSError):  # a choice that is not kept is made again
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=where, delete=False, encoding="utf-8") as file:
-            json.dump({"key": name, "chosen": chosen}, file)
+            json.dump({"key": name, "chosen": chosen, "nodes": nodes}, file)
         os.replace(file.name, where / f"{name}.json")

@@ -42,6 +42,7 @@ class Program:
         file = f"<quern.optimize {name} {id(self):x}>"
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)  # for tracebacks
         exec(compile(IMPORTS + text, file, "exec"), names)
+        self.names = names  # kernels by their steps' names
         self.plan: Callable = names["quern_plan"]
         self.prepare: Callable | None = names["quern_prepare"] if has_prepare else None
 

@@ -31,7 +31,8 @@ class Report:
         self.kernels = [step for step in plan["steps"] if step["kind"] == "kernel"]
         self.externs = dict(Counter(ops[step["node"]] for step in plan["steps"] if step["kind"] == "extern"))
         for note in plan.get("notes", []):
-            self.reasons.setdefault(ops.get(note["node"], note["node"]), note["why"])
+            why = note["why"].replace("the caller keeps it", "its kernel was slower")
+            self.reasons.setdefault(ops.get(note["node"], note["node"]), why)
 
     def __str__(self) -> str:
         lines = [f"runs: {self.chosen}" + (f", {_times(self.speedup, self.interval)}" if self.speedup != 1.0 else "")]

@@ -11,16 +11,17 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch.utils import _pytree as pytree
 
-from . import _capture, _fold, _graph, _kept, _planner, _products, _program, _timing, _verify
+from . import _capture, _fold, _graph, _kept, _planner, _products, _program, _select, _timing, _verify
 from ._graph import Graph, Unplannable
 from ._report import Report
 from .runtime import Fast
 
+ALONE = ", faster kernels alone"  # behind the name of a plan without its slower kernels
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 
 
@@ -36,6 +37,7 @@ class Alternative:
     prepare: Graph | None
     graphed: bool
     infinities: bool = True
+    kept: list[str] = field(default_factory=list)  # nodes whose kernels were slower than PyTorch's ops
 
 
 def device_of(model: torch.nn.Module, args: tuple, kwargs: dict) -> torch.device:
@@ -63,6 +65,10 @@ def refuse_call(model: torch.nn.Module, args: tuple, kwargs: dict) -> None:
             raise Unplannable(f"{name or 'it'} has hooks on its forward")
         if isinstance(module, torch.jit.ScriptModule):
             raise Unplannable(f"{name or 'it'} is a ScriptModule")
+
+
+def _has_kernels(plan: dict) -> bool:
+    return any(step["kind"] == "kernel" for step in plan["steps"])
 
 
 class Search:
@@ -98,7 +104,7 @@ class Search:
             plans = {} if suffix in fused_alone else {"PyTorch's ops": _program.extern_plan(main)}
             try:
                 fused = _planner.plan(main)
-                if suffix in fused_alone or any(step["kind"] == "kernel" for step in fused["steps"]):
+                if suffix in fused_alone or _has_kernels(fused):
                     plans["fused"] = fused
             except Unplannable as error:
                 self.report.rejected["fused" + suffix] = str(error)
@@ -159,7 +165,7 @@ class Search:
         racers: dict[str, tuple[Fast, Alternative]] = {}
         alternatives = self.alternatives()
         name = _kept.key(self.captured.graph, self.model, self.device)
-        kept = self._kept(_kept.look(name), alternatives, reference)
+        kept = self._kept(*_kept.look(name), alternatives, reference)
         if kept is not None:
             return kept or None
         for alternative in alternatives:
@@ -172,6 +178,14 @@ class Search:
                 report.rejected[alternative.name] = wrong
             else:
                 racers[alternative.name] = fast, alternative
+        for fast, alternative in [] if self.cuda else list(racers.values()):
+            try:
+                made = self._without_losers(fast, alternative)
+            except Exception as error:  # memory for the graph's values, of which a plan keeps few at a time
+                report.rejected[alternative.name + ALONE] = f"kernels cannot be timed alone: {error}"
+                continue
+            if made and not reference.wrong(faster := self.fast(made), 1):
+                racers[made.name] = faster, made
         if not racers:
             report.why.append("no alternative is right")
             return None
@@ -181,17 +195,40 @@ class Search:
             if chosen is None or fast is not chosen[0]:
                 fast.replay = None  # else its memory waits for the collector
         if verify:
-            _kept.keep(name, report.chosen)
+            _kept.keep(name, report.chosen, chosen[1].kept if chosen else [])
         return chosen
 
-    def _kept(self, name: str | None, alternatives: list[Alternative], reference: _verify.Reference):
+    def _without_losers(self, fast: Fast, alternative: Alternative) -> Alternative | None:
+        """The plan without the kernels that are slower than PyTorch's ops; None: all of them are, or none."""
+        main, plan, program = alternative.main, alternative.plan, alternative.program
+        if main is None or plan is None or program is None or not _has_kernels(plan):
+            return None
+        values = [*fast.given, *(self.captured.leaves[k] for k in fast.users)]
+        with torch.no_grad():
+            lost = _select.losers(main, plan, program.names, values)
+        return self._keeping(alternative, lost) if lost else None
+
+    def _keeping(self, alternative: Alternative, nodes: list[str]) -> Alternative | None:
+        """The plan with these nodes PyTorch's; None: no kernel is left."""
+        main = copy.deepcopy(alternative.main)
+        assert main is not None
+        for node in main.nodes:
+            node.kept = node.name in nodes
+        plan, name = _planner.plan(main), alternative.name + ALONE
+        if not _has_kernels(plan):
+            return None
+        program = _program.build(main, plan, alternative.prepare, name)
+        return replace(alternative, name=name, program=program, main=main, plan=plan, kept=nodes)
+
+    def _kept(self, name: str | None, nodes: list[str], alternatives: list[Alternative], reference: _verify.Reference):
         """What was chosen before, () for the module itself; None: nothing, or it is not right any more."""
         if name == "original":
             self.report.why.append("the module itself was the fastest when the alternatives were timed before")
             return ()
         for alternative in alternatives:
-            if alternative.name == name:
+            if name is not None and alternative.name == name.removesuffix(ALONE):
                 with contextlib.suppress(Exception):  # then it is chosen anew
+                    alternative = self._keeping(alternative, nodes) if nodes else alternative
                     fast = self.fast(alternative)
                     if not reference.wrong(fast, 1):
                         self.report.chosen = name

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which kernels of a plan are slower than PyTorch's ops for the same nodes: each is timed alone, on the values that it
+has in its place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from . import _fold
+from ._graph import Graph, Node, Ref
+
+RUNS = 5  # of a kernel or an op; the fastest counts
+APART = 1.1  # times as slow as PyTorch's ops: less may be the measurement
+
+
+def losers(main: Graph, plan: dict, kernels: dict, values: list) -> list[str]:
+    """The nodes of slower kernels, without those of other kernels. kernels: by name; values: of main's inputs."""
+    known, took = _measure(main, values)
+    lost, won = set[str](), set[str]()
+    for step in plan["steps"]:
+        if step["kind"] != "kernel":
+            continue
+        inputs = [known.get(Ref(one["ref"], one.get("index"))) for one in step["inputs"]]
+        if any(one is None for one in inputs):  # a part of a node, which is no value of the graph
+            won.update(step["nodes"])
+            continue
+        own = _fastest(lambda kernel=kernels[step["name"]], inputs=inputs: kernel(inputs=inputs))
+        (lost if own > APART * sum(took[name] for name in step["nodes"]) else won).update(step["nodes"])
+    return [node.name for node in main.nodes if node.name in lost - won]
+
+
+def _measure(main: Graph, values: list) -> tuple[dict[Ref, torch.Tensor], dict[str, float]]:
+    """Each value of the graph, and the time of each of its nodes."""
+    known = {Ref(name): value for name, value in zip(main.inputs, values)}
+    took: dict[str, float] = {}
+
+    def record(node: Node, value, run: Callable) -> None:
+        took[node.name] = _fastest(run)
+        if node.several:
+            known.update({Ref(node.name, k): one for k, one in enumerate(value)})
+        else:
+            known[Ref(node.name)] = value
+
+    _fold.evaluate(main, dict(zip(main.inputs, values)), record)
+    return known, took
+
+
+def _fastest(run: Callable) -> float:
+    best = float("inf")
+    for _ in range(RUNS):
+        begin = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - begin)
+    return best
