@@ -217,10 +217,10 @@ static void write_results(qn_writer *w, const qn_cut *p, bool rows)
     output++;
   }
   if (!row.length) return;
-  const char *lead = p->schedule == QN_SCHEDULE_THREAD    ? ""
-                     : p->schedule == QN_SCHEDULE_COLUMNS ? "if (whole && t == 0) "
-                                                          : "if (t == 0) ";
-  qn_text_add(&w->row, "%s{\n", lead);
+  qn_text_add(&w->row, "%s{\n",
+              p->schedule == QN_SCHEDULE_THREAD    ? ""
+              : p->schedule == QN_SCHEDULE_COLUMNS ? "if (whole && t == 0) "
+                                                   : "if (t == 0) ");
   qn_move_text(&w->row, &row);
   qn_text_add(&w->row, "}\n");
 }

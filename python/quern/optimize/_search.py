@@ -228,12 +228,13 @@ class Search:
         for alternative in alternatives:
             if name is not None and alternative.name == name.removesuffix(ALONE):
                 with contextlib.suppress(Exception):  # then it is chosen anew
-                    alternative = self._keeping(alternative, nodes) if nodes else alternative
-                    fast = self.fast(alternative)
+                    made = self._keeping(alternative, nodes) if nodes else alternative
+                    assert made is not None
+                    fast = self.fast(made)
                     if not reference.wrong(fast, 1):
                         self.report.chosen = name
                         self.report.why.append("it was the fastest when the alternatives were timed before")
-                        return fast, alternative
+                        return fast, made
         return None
 
     def _race(self, racers: dict[str, tuple[Fast, Alternative]], seconds: float) -> dict[str, list[int]]:
