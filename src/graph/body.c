@@ -11,7 +11,7 @@ enum { QN_PIECE = 4096 }; /* elements of a thread on a processor */
 const char *qn_schedule_name(qn_schedule schedule)
 {
   static const char *const names[] = {"an element a thread", "a thread a row", "a simdgroup a row",
-                                      "a threadgroup a row", "a threadgroup for 32 rows"};
+                                      "a threadgroup a row", "rows side by side"};
   return names[schedule];
 }
 
@@ -46,71 +46,6 @@ static int loop_of(const qn_writer *w, int value, int *known)
     if (below > loop) loop = below;
   }
   return known[value] = loop + (v->form == QN_FORM_REDUCE);
-}
-
-/* Where threads scan a row together, all of them are at each turn's barriers: those behind the last step repeat it, and
- * neither store nor reduce. */
-static bool is_clamped(const qn_cut *p)
-{
-  const int64_t steps = (p->length + p->width - 1) / p->width;
-  return p->scans && p->threads > 1 && steps % p->threads;
-}
-
-void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled)
-{
-  const int64_t steps = (p->length + p->width - 1) / p->width, turns = (steps + p->threads - 1) / p->threads;
-  if (unrolled) qn_text_add(text, "_Pragma(\"clang loop unroll(full)\")\n");
-  const char *type = p->length > INT32_MAX ? "long" : "int";
-  qn_text_add(text, "for (%s k = 0; k < %lld; k++) {\n", type, (long long)turns);
-  if (p->threads == 1)
-    qn_text_add(text, "const %s q = k;\n", type);
-  else if (is_clamped(p))
-    qn_text_add(text, "const %s q = min(%s(k * %lld + t), %s(%lld));\n", type, type, (long long)p->threads, type,
-                (long long)steps - 1);
-  else
-    qn_text_add(text, "const %s q = k * %lld + t;\n", type, (long long)p->threads);
-  if (turns * p->threads != steps && !is_clamped(p)) qn_text_add(text, "if (q < %lld) {\n", (long long)steps);
-}
-
-void qn_close_loop(qn_text *text, const qn_cut *p)
-{
-  const int64_t steps = (p->length + p->width - 1) / p->width, turns = (steps + p->threads - 1) / p->threads;
-  qn_text_add(text, turns * p->threads != steps ? "}\n}\n" : "}\n");
-}
-
-void qn_move_text(qn_text *to, qn_text *from)
-{
-  if (from->length) qn_text_add_bytes(to, from->at, from->length);
-  to->failed |= from->failed;
-  qn_text_free(from);
-}
-
-void qn_close_lanes(qn_writer *w, const qn_cut *p, qn_text *to)
-{
-  qn_move_text(to, &w->step);
-  if (is_clamped(p)) {
-    const int64_t steps = (p->length + p->width - 1) / p->width;
-    qn_text_add(to, "if (k * %lld + t < %lld) {\n", (long long)p->threads, (long long)steps);
-  }
-  qn_wrap_lanes(w, p, to);
-}
-
-void qn_wrap_lanes(qn_writer *w, const qn_cut *p, qn_text *to)
-{
-  w->row.failed |= w->lane.failed;
-  if (!w->lane.length) return;
-  const char *type = p->length > INT32_MAX ? "long" : "int";
-  const bool bounded = p->tail && p->on_cpu; /* a loop of fewer lanes: a branch in it would keep vectors away */
-  if (bounded)
-    qn_text_add(to, "for (int j = 0, n = int(min(%s(%d), %s(%lld) - q * %d)); j < n; j++) {\n", type, p->width, type,
-                (long long)p->length, p->width);
-  else if (p->width > 1)
-    qn_text_add(to, "%sfor (int j = 0; j < %d; j++) {\n", p->on_cpu ? "" : "_Pragma(\"clang loop unroll(full)\")\n",
-                p->width);
-  if (p->tail) qn_text_add(to, "const %s r = q * %d + j;\n", type, p->width);
-  if (p->tail && !bounded) qn_text_add(to, "if (r < %lld) {\n", (long long)p->length);
-  qn_move_text(to, &w->lane);
-  qn_text_add(to, "%s%s", p->tail && !bounded ? "}\n" : "", p->width > 1 ? "}\n" : "");
 }
 
 /* ---- results ---- */
@@ -170,20 +105,6 @@ static bool is_full(const qn_writer *w, const qn_cut *p, int k)
   return w->fused->rows < 0 || (v->form != QN_FORM_REDUCE && v->n == p->rows * p->length);
 }
 
-/* The loop along x that the compiler turns into vectors. */
-static void open_piece(const qn_writer *w, const qn_cut *p, qn_text *to)
-{
-  const char *type = w->wide ? "long" : "int";
-  const long long side = (long long)p->side, piece = (long long)p->piece;
-  if (p->piece == p->side)
-    qn_text_add(to, "for (%s x = 0; x < %lld; x++) {\n", type, side);
-  else if (p->side % p->piece == 0)
-    qn_text_add(to, "for (%s x = from; x < from + %lld; x++) {\n", type, piece);
-  else
-    qn_text_add(to, "for (%s x = from, to = min(%s(from + %lld), %s(%lld)); x < to; x++) {\n", type, type, piece, type,
-                side);
-}
-
 static void write_results(qn_writer *w, const qn_cut *p, bool rows)
 {
   int output = 0;
@@ -197,12 +118,12 @@ static void write_results(qn_writer *w, const qn_cut *p, bool rows)
   write_stores(w, &stores);
   if (any) {
     if (rows) qn_open_loop(&row, p, w->holds);
-    if (p->piece) open_piece(w, p, &row);
+    if (p->piece) qn_open_piece(&row, p, w->wide);
     qn_move_text(&row, &w->step);
-    if (p->schedule == QN_SCHEDULE_COLUMNS) qn_text_add(&row, "if (whole) {\n");
+    if (p->schedule == QN_SCHEDULE_COLUMNS && !p->across) qn_text_add(&row, "if (whole) {\n");
     qn_close_lanes(w, p, &row);
     qn_move_text(&row, &stores);
-    if (p->schedule == QN_SCHEDULE_COLUMNS) qn_text_add(&row, "}\n");
+    if (p->schedule == QN_SCHEDULE_COLUMNS && !p->across) qn_text_add(&row, "}\n");
     if (rows) qn_close_loop(&row, p);
     if (p->piece) qn_text_add(&row, "}\n");
   }
@@ -213,14 +134,15 @@ static void write_results(qn_writer *w, const qn_cut *p, bool rows)
   output = 0;
   for (int k = 0; k < w->fused->n; k++) {
     if (!w->fused->stored[k]) continue;
-    if (!is_full(w, p, k)) write_stored(w, k, output, &row);
+    if (!is_full(w, p, k)) write_stored(w, k, output, p->across ? &w->lane : &row);
     output++;
   }
+  if (p->across) qn_wrap_lanes(w, p, &row);
   if (!row.length) return;
   qn_text_add(&w->row, "%s{\n",
-              p->schedule == QN_SCHEDULE_THREAD    ? ""
-              : p->schedule == QN_SCHEDULE_COLUMNS ? "if (whole && t == 0) "
-                                                   : "if (t == 0) ");
+              p->schedule == QN_SCHEDULE_THREAD || p->across ? ""
+              : p->schedule == QN_SCHEDULE_COLUMNS           ? "if (whole && t == 0) "
+                                                             : "if (t == 0) ");
   qn_move_text(&w->row, &row);
   qn_text_add(&w->row, "}\n");
 }
@@ -250,6 +172,13 @@ static void write_position(qn_writer *w, const qn_cut *p)
     qn_text_add(to, "const %s o = threadgroup_position_in_grid.x;\nconst int t = thread_index_in_threadgroup;\n", type);
     break;
   default:
+    if (p->across) {
+      qn_text_add(to, "const %s b = thread_position_in_grid.x;\n", type);
+      if (p->tail)
+        qn_text_add(to, "const int there = int(min(%s(%d), %s(%lld) - b * %d));\n", type, p->width, type,
+                    (long long)p->rows, p->width);
+      break;
+    }
     qn_text_add(to,
                 "const bool whole = threadgroup_position_in_grid.x * 32 + thread_index_in_simdgroup < %lldu;\n"
                 "const %s o = whole ? threadgroup_position_in_grid.x * 32 + thread_index_in_simdgroup : 0;\n"
@@ -265,6 +194,12 @@ static qn_index variables(qn_writer *w, const qn_cut *p, qn_index *o)
     const qn_index y = qn_index_variable(&w->set, "y", p->length / p->side);
     w->step_variable = qn_index_variable(&w->set, "x", p->side);
     return qn_index_add(&w->set, w->step_variable, y, p->side);
+  }
+  if (p->across) {
+    w->lane_variable = qn_index_variable(&w->set, "j", p->width);
+    *o = qn_index_add(&w->set, w->lane_variable, qn_index_variable(&w->set, "b", (p->rows + p->width - 1) / p->width),
+                      p->width);
+    return w->step_variable = qn_index_variable(&w->set, "q", p->length);
   }
   if (p->schedule != QN_SCHEDULE_FLAT) *o = qn_index_variable(&w->set, "o", p->rows);
   w->row_variable = *o;
@@ -287,8 +222,9 @@ static void write_run(qn_writer *w, const qn_cut *p, int *known)
   w->width = p->width;
   w->cut = p;
   memset(w->scanned, 0, sizeof w->scanned);
+  memset(w->reduced, 0, sizeof w->reduced);
   w->misaligned = false;
-  w->vectors = !p->tail;
+  w->vectors = !p->tail && !p->across;
   w->body->n_inputs = 0;
   w->body->strided = 0;
   w->unit_row = w->unit_length = 0;
@@ -303,7 +239,7 @@ static void write_run(qn_writer *w, const qn_cut *p, int *known)
   if (!w->counting)
     for (int k = 0; k < w->n_held; k++) {
       if (w->held[k].last == w->held[k].first) continue;
-      const int64_t steps = (p->length + p->width - 1) / p->width, turns = (steps + p->threads - 1) / p->threads;
+      const int64_t steps = qn_steps_of(p), turns = (steps + p->threads - 1) / p->threads;
       qn_write_type(&w->row, qn_compute_type(at_value(w, w->held[k].value)->dtype));
       qn_text_add(&w->row, " h%d[%lld];\n", k, (long long)turns * p->width);
     }
@@ -317,6 +253,20 @@ static int64_t power_above(int64_t n)
   int64_t p = 1;
   while (p < n) p *= 2;
   return p;
+}
+
+/* How many rows a thread of a processor has side by side. False: quotients of places are left among them. */
+static bool find_width(const qn_writer *w, qn_cut *p)
+{
+  bool plain = true;
+  p->width = p->rows < 64 ? 32 : 64;
+  for (int k = 0; k < w->set.n_atoms; k++) {
+    const qn_index_atom *atom = &w->set.atom[k];
+    if (atom->kind == QN_INDEX_VARIABLE) continue;
+    while (p->width > 16 && atom->by % p->width) p->width /= 2;
+    plain = plain && atom->by % p->width == 0;
+  }
+  return plain;
 }
 
 /* How the work is cut: rows that lie along memory are read by neighbouring threads, columns side by side. */
@@ -335,6 +285,13 @@ static void choose(const qn_writer *w, qn_cut *p)
     return;
   }
   p->width = along && (p->scans || p->length % vector == 0) && p->length >= 32 * vector ? vector : 1;
+  if (p->on_cpu && w->unit_row > w->unit_length && !p->scans && p->rows >= 16 &&
+      (find_width(w, p) || p->length >= 32)) {
+    p->schedule = QN_SCHEDULE_COLUMNS;
+    p->across = true;
+    p->tail = p->rows % p->width != 0;
+    return;
+  }
   if (p->on_cpu) {
     p->schedule = QN_SCHEDULE_THREAD;
     p->width = p->length < 32 ? 1 : p->length < 512 ? 32 : 64; /* compilers unroll fewer whole, and make no vectors */
@@ -378,6 +335,7 @@ static void launch_of(const qn_cut *p, qn_body *body)
   const int64_t threads = p->piece ? p->length / p->side * ((p->side + p->piece - 1) / p->piece)
                           : p->schedule == QN_SCHEDULE_FLAT    ? p->length / p->width
                           : p->schedule == QN_SCHEDULE_THREAD  ? p->rows
+                          : p->across                          ? (p->rows + p->width - 1) / p->width
                           : p->schedule == QN_SCHEDULE_COLUMNS ? (p->rows + 31) / 32 * 32 * p->threads
                                                                : p->rows * p->threads;
   body->grid[0] = (uint64_t)threads;
@@ -387,7 +345,9 @@ static void launch_of(const qn_cut *p, qn_body *body)
                    : p->schedule == QN_SCHEDULE_SIMD  ? 256
                    : p->schedule == QN_SCHEDULE_FLAT  ? 256
                                                       : 128;
-  const int64_t piece = p->piece ? p->piece : p->length; /* of a thread: some QN_PIECE elements are a group */
+  const int64_t piece = p->piece    ? p->piece
+                        : p->across ? p->length * p->width
+                                    : p->length; /* of a thread: some QN_PIECE elements are a group */
   if (p->on_cpu) body->group[0] = piece < 4 ? 1024 : piece < QN_PIECE ? (uint32_t)(QN_PIECE / piece) : 1;
   if (threads > INT32_MAX) body->unfit = "it has more than 2^31 threads";
 }
@@ -433,7 +393,7 @@ static void write_body(qn_writer *w, qn_cut *p, int *known)
     p->side = side_of(w, p->length);
     p->piece = p->side < QN_PIECE ? p->side : QN_PIECE;
   }
-  const int64_t steps = (p->length + p->width - 1) / p->width, turns = (steps + p->threads - 1) / p->threads;
+  const int64_t steps = qn_steps_of(p), turns = (steps + p->threads - 1) / p->threads;
   w->holds = w->fused->rows >= 0 && turns * p->width <= 32 && !p->tail;
   w->n_held = 0;
   write_run(w, p, known);
@@ -454,7 +414,7 @@ static int64_t shared_bytes(const qn_writer *w, const qn_cut *p)
     if (v->form == QN_FORM_REDUCE) bytes += (int64_t)qn_dtype_bytes(v->compute) + (place ? 8 : 0);
     if (v->form == QN_FORM_SCAN) bytes += 2 * (int64_t)qn_dtype_bytes(v->compute);
   }
-  return p->schedule == QN_SCHEDULE_COLUMNS ? bytes * p->threads * 32 : 0;
+  return p->schedule == QN_SCHEDULE_COLUMNS && !p->across ? bytes * p->threads * 32 : 0;
 }
 
 qn_status qn_body_write(const qn_graph *graph, const bool *is_root, const qn_fused *fused, qn_body *body)

@@ -20,7 +20,8 @@ typedef enum qn_schedule {
   QN_SCHEDULE_THREAD,  /* a thread a row */
   QN_SCHEDULE_SIMD,    /* a simdgroup a row */
   QN_SCHEDULE_GROUP,   /* a threadgroup a row */
-  QN_SCHEDULE_COLUMNS, /* 32 rows side by side a threadgroup, its simdgroups along them */
+  QN_SCHEDULE_COLUMNS, /* 32 rows side by side a threadgroup, its simdgroups along them; on a processor `width` rows a
+                        * thread, its lanes across them */
   QN_SCHEDULE_COUNT
 } qn_schedule;
 
@@ -81,6 +82,7 @@ typedef struct qn_writer {
   qn_index places[QN_FUSED_ROOTS][QN_GRAPH_DIMS];
   uint32_t mirror[QN_FUSED_ROOTS]; /* dimensions along which these run backwards */
   const struct qn_cut *cut;
+  bool reduced[QN_FUSED_ROOTS];                      /* a reduction of lanes across rows whose loop is written */
   int scanned[QN_FUSED_ROOTS], scan[QN_FUSED_ROOTS]; /* of a scan: the last loop that has it, its register there */
 } qn_writer;
 
@@ -95,21 +97,25 @@ void qn_write_formula(qn_text *text, const char *formula, const qn_text *operand
 void qn_memo_add(qn_writer *w, int value, const qn_index *at, int n, int level, int name);
 void qn_memo_forget(qn_writer *w, int from_level);
 
-/* ---- inside: places, loops, reductions and scans (places.c, body.c, rows.c, scan.c) ---- */
+/* ---- inside: places, loops, reductions and scans (places.c, loops.c, body.c, rows.c, scan.c) ---- */
 /* How the work of a kernel is cut. */
 typedef struct qn_cut {
   qn_schedule schedule;
   int width;
   int64_t rows, length, threads; /* threads along a row */
   int64_t side, piece;           /* of a flat domain on the processor: extent along x, and elements of a thread */
-  bool on_cpu, tail, scans;
+  bool on_cpu, scans;
+  bool across; /* the lanes of a step are of `width` rows, not of one */
+  bool tail;   /* the last lanes are not there: of a row, or (across) of the last thread's rows */
 } qn_cut;
 
 /* Places in a reduction's argument, of row `o` and element `r`; r < 0: in its result. */
 void qn_spread_reduced(qn_writer *w, int value, qn_index o, qn_index r, qn_index *at);
 /* Each root's own places, of row `o` and element `r`. */
 void qn_place_roots(qn_writer *w, const qn_cut *p, qn_index o, qn_index r);
+int64_t qn_steps_of(const qn_cut *p); /* of a row */
 void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled);
+void qn_open_piece(qn_text *text, const qn_cut *p, bool wide); /* of a flat domain on a processor */
 void qn_close_loop(qn_text *text, const qn_cut *p);
 void qn_close_lanes(qn_writer *w, const qn_cut *p, qn_text *to); /* the statements of a step, and of its lanes */
 void qn_wrap_lanes(qn_writer *w, const qn_cut *p, qn_text *to);  /* of the lanes alone */
@@ -117,6 +123,8 @@ void qn_move_text(qn_text *to, qn_text *from);
 /* q_NAME(a, b), and the value that changes nothing. */
 void qn_write_function(qn_text *header, const qn_graph_value *v);
 void qn_write_first(qn_text *text, const qn_graph_value *v);
+/* The register of root k, a reduction whose loop is written. */
+int qn_write_reduced(qn_writer *w, int k);
 /* The register of root k, a scan, at its own place in this loop. */
 int qn_write_scan(qn_writer *w, int k);
 /* The reductions of one loop; known: the loop of each value that is one. */

@@ -3,6 +3,7 @@
  * by * (a / by) + a % by = a, and (by * a + b) / by = a for b below by. */
 #include "graph/index.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void qn_indices_free(qn_indices *set)
@@ -347,6 +348,17 @@ bool qn_index_step(const qn_indices *set, qn_index a, qn_index variable, int64_t
     else if (atom >= 0 && set->atom[s.term[k].atom].varies & set->atom[atom].varies)
       return false;
   return true;
+}
+
+bool qn_index_runs(const qn_indices *set, qn_index a, qn_index variable)
+{
+  const qn_index_sum s = get(set, a);
+  for (int k = 0; k < s.n; k++) {
+    const qn_index_atom *atom = &set->atom[s.term[k].atom];
+    if (atom->kind == QN_INDEX_REMAINDER && atom->by >= 16 && atom->of == variable && llabs(s.term[k].step) == 1)
+      return true;
+  }
+  return false;
 }
 
 int qn_index_access(qn_indices *set, qn_index a, qn_index variable, int64_t width, qn_index *first)

@@ -59,6 +59,8 @@ void qn_index_reshape(qn_indices *set, int n_from, const int64_t *from, const qn
 
 /* The step along a variable where the sum has no other use of it; false: it is within a quotient or remainder. */
 bool qn_index_step(const qn_indices *set, qn_index a, qn_index variable, int64_t *step);
+/* Whether places are neighbours for runs of 16 values of the variable and more: a remainder of it has the step 1. */
+bool qn_index_runs(const qn_indices *set, qn_index a, qn_index variable);
 /* Whether the places `a` of all `width` values of the variable are one aligned access: 1 in their order, -1 backwards,
  * 0 no. *first is the lowest place. */
 int qn_index_access(qn_indices *set, qn_index a, qn_index variable, int64_t width, qn_index *first);

@@ -98,6 +98,7 @@ static void gather_parts(qn_writer *w, const qn_cut *p, int k)
   const qn_graph_value *v = at_value(w, w->fused->root[k]);
   qn_text *to = &w->row;
   char a[24], n[24], b[64], m[64];
+  if (p->across) return;
   for (int half = p->width / 2; half; half /= 2) {
     qn_text_add(to, "for (int j = 0; j < %d; j++) {\n", half);
     snprintf(a, sizeof a, "a%d[j]", k), snprintf(n, sizeof n, "n%d[j]", k);
@@ -132,20 +133,20 @@ static void gather_parts(qn_writer *w, const qn_cut *p, int k)
   qn_text_add(to, "}\n");
 }
 
-/* The finished reduction as a register, known at its own place. */
-static void keep_reduction(qn_writer *w, int k)
+int qn_write_reduced(qn_writer *w, int k)
 {
-  const int value = w->fused->root[k], name = w->registers++;
-  const qn_graph_value *v = at_value(w, value);
+  const int name = qn_new_register(w);
+  const qn_graph_value *v = at_value(w, w->fused->root[k]);
   const qn_dtype type = qn_compute_type(v->dtype);
+  qn_text *to = !w->cut->across ? &w->row : w->inner ? w->inner : &w->lane;
   char a[24];
-  snprintf(a, sizeof a, is_place(v) ? "n%d[0]" : "a%d[0]", k);
-  qn_text_add(&w->row, "const ");
-  qn_write_type(&w->row, type);
-  qn_text_add(&w->row, " v%d = ", name);
-  qn_write_converted(&w->row, a, is_place(v) ? QN_I64 : v->compute, type);
-  qn_text_add(&w->row, ";\n");
-  qn_memo_add(w, value, w->own[k], v->ndim, QN_LEVEL_ROW, name);
+  snprintf(a, sizeof a, "%c%d[%s]", is_place(v) ? 'n' : 'a', k, w->cut->across ? "j" : "0");
+  qn_text_add(to, "const ");
+  qn_write_type(to, type);
+  qn_text_add(to, " v%d = ", name);
+  qn_write_converted(to, a, is_place(v) ? QN_I64 : v->compute, type);
+  qn_text_add(to, ";\n");
+  return name;
 }
 
 void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *known, qn_index o, qn_index r)
@@ -167,7 +168,7 @@ void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *kno
       write_operand_of(w, v, at, &operand);
     snprintf(into, sizeof into, p->width > 1 ? "a%d[j]" : "a%d[0]", k);
     snprintf(place, sizeof place, p->width > 1 ? "n%d[j]" : "n%d[0]", k);
-    snprintf(where, sizeof where, p->width > 1 ? "long(q) * %d + j" : "long(q)", p->width);
+    snprintf(where, sizeof where, p->width > 1 && !p->across ? "long(q) * %d + j" : "long(q)", p->width);
     combine(&w->lane, v, into, place, operand.at ? operand.at : "", where);
     qn_write_function(&w->body->header, v);
     w->row.failed |= operand.failed;
@@ -182,6 +183,7 @@ void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *kno
     const qn_graph_value *v = at_value(w, f->root[k]);
     if (v->form != QN_FORM_REDUCE || known[f->root[k]] != loop) continue;
     gather_parts(w, p, k);
-    keep_reduction(w, k);
+    w->reduced[k] = true;
+    if (!p->across) qn_memo_add(w, f->root[k], w->own[k], v->ndim, QN_LEVEL_ROW, qn_write_reduced(w, k));
   }
 }

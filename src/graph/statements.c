@@ -140,20 +140,26 @@ static int load_pack(qn_writer *w, int value, int input, int name, qn_index firs
   return name;
 }
 
+/* Whether the variable counts neighbours at this place. */
+static bool are_neighbours(const qn_writer *w, qn_index place, qn_index variable, int64_t width)
+{
+  int64_t step;
+  if (!variable) return false;
+  if (qn_index_step(&w->set, place, variable, &step)) return llabs(step) == width;
+  return w->cut->on_cpu && qn_index_runs(&w->set, place, variable);
+}
+
 static int write_load(qn_writer *w, int value, const qn_index *at)
 {
   const qn_graph_value *v = &w->graph->value[value];
   const int k = input_of(w, value), name = qn_new_register(w);
   const qn_dtype type = qn_compute_type(v->dtype);
   int level = level_of(w, at, v->ndim);
-  int64_t step;
   const qn_index place = place_of(w, value, k, at);
   if (v->n > INT32_MAX || w->set.sum[place].most > INT32_MAX) w->wide = true;
   const int64_t bytes = v->n * (int64_t)qn_dtype_bytes(v->dtype);
-  if (w->row_variable && qn_index_step(&w->set, place, w->row_variable, &step) && llabs(step) == 1)
-    w->unit_row += bytes;
-  if (w->step_variable && qn_index_step(&w->set, place, w->step_variable, &step) && llabs(step) == w->width)
-    w->unit_length += bytes;
+  if (are_neighbours(w, place, w->row_variable, 1)) w->unit_row += bytes;
+  if (are_neighbours(w, place, w->step_variable, w->width)) w->unit_length += bytes;
   qn_index first = place;
   const int vector = w->width > 1 && level == QN_LEVEL_LANE && !w->inner && w->vectors
                          ? qn_index_access(&w->set, place, w->lane_variable, w->width, &first)
@@ -422,6 +428,9 @@ static int write_new(qn_writer *w, int value, const qn_index *at)
   case QN_FORM_CAT: return write_cat(w, value, at);
   case QN_FORM_GATHER: return write_gather(w, value, at);
   case QN_FORM_IOTA: return write_iota(w, value, at);
+  case QN_FORM_REDUCE:
+    if (w->cut->across && !w->misaligned && w->reduced[mine]) return qn_write_reduced(w, mine);
+    break;
   case QN_FORM_SCAN: return w->misaligned ? qn_new_register(w) : qn_write_scan(w, mine);
   default: break;
   }
