@@ -28,7 +28,7 @@ static const int allowed[] = {
     SYS_rt_sigreturn, SYS_rt_sigprocmask,  SYS_rt_sigaction,
     SYS_sigaltstack,  SYS_restart_syscall, SYS_getpid,
     SYS_gettid,       SYS_getrandom,       SYS_exit,
-    SYS_exit_group,
+    SYS_exit_group,   SYS_set_robust_list, /* and rseq: of a thread that was started and has not run yet */
 #ifdef SYS_poll
     SYS_poll,
 #endif
