@@ -13,7 +13,7 @@ static int last_node(const qn_fusion *f, const qn_fused *kernel)
 
 typedef struct sorter {
   qn_fusion *f;
-  qn_step *todo;
+  qn_step *pending;
   int n;
   int *made_by; /* by value: the step that makes it; -1 */
   int *state;   /* by step: 0 to do, 1 being done, 2 done */
@@ -38,7 +38,7 @@ static void do_arguments(sorter *s, const qn_argument *list, int n)
 
 static void do_step(sorter *s, int k)
 {
-  const qn_step *step = &s->todo[k];
+  const qn_step *step = &s->pending[k];
   if (s->state[k]) {
     s->circle |= s->state[k] == 1;
     return;
@@ -68,14 +68,14 @@ qn_status qn_fusion_order(qn_fusion *f)
   const qn_graph *graph = f->graph;
   const size_t most = (size_t)(f->n_kernels + graph->n_nodes) + 1;
   sorter s = {.f = f};
-  s.todo = qn_allocate_zero(most, sizeof *s.todo);
+  s.pending = qn_allocate_zero(most, sizeof *s.pending);
   s.state = qn_allocate_zero(most, sizeof *s.state);
   s.made_by = qn_allocate((size_t)graph->n_values * sizeof *s.made_by);
   f->step = qn_allocate_zero(most, sizeof *f->step);
-  if (s.todo && s.state && s.made_by && f->step) {
+  if (s.pending && s.state && s.made_by && f->step) {
     for (int k = 0; k < f->n_kernels; k++)
       if (f->kernel[k].n)
-        s.todo[s.n++] = (qn_step){QN_STEP_KERNEL, -1, k, f->kernel[k].era, last_node(f, &f->kernel[k])};
+        s.pending[s.n++] = (qn_step){QN_STEP_KERNEL, -1, k, f->kernel[k].era, last_node(f, &f->kernel[k])};
     for (int k = 0; k < graph->n_nodes; k++) {
       const qn_graph_node *node = &graph->node[k];
       bool any = node->has_effects, view = false;
@@ -83,12 +83,12 @@ qn_status qn_fusion_order(qn_fusion *f)
         any |= node->is_extern && f->needed[node->result[j]];
         view |= f->needed[node->result[j]] && qn_is_callers_view(f, node->result[j]);
       }
-      if (any || view) s.todo[s.n++] = (qn_step){any ? QN_STEP_EXTERN : QN_STEP_VIEW, k, -1, node->era, k};
+      if (any || view) s.pending[s.n++] = (qn_step){any ? QN_STEP_EXTERN : QN_STEP_VIEW, k, -1, node->era, k};
     }
-    qsort(s.todo, (size_t)s.n, sizeof *s.todo, by_era);
+    qsort(s.pending, (size_t)s.n, sizeof *s.pending, by_era);
     for (int v = 0; v < graph->n_values; v++) s.made_by[v] = -1;
     for (int k = 0; k < s.n; k++) {
-      const qn_step *step = &s.todo[k];
+      const qn_step *step = &s.pending[k];
       if (step->kind == QN_STEP_KERNEL)
         for (int r = 0; r < f->kernel[step->kernel].n; r++) s.made_by[f->kernel[step->kernel].root[r]] = k;
       else
@@ -96,8 +96,8 @@ qn_status qn_fusion_order(qn_fusion *f)
     }
     for (int k = 0; k < s.n; k++) do_step(&s, k);
   }
-  const bool failed = !s.todo || !s.state || !s.made_by || !f->step;
-  qn_release(s.todo);
+  const bool failed = !s.pending || !s.state || !s.made_by || !f->step;
+  qn_release(s.pending);
   qn_release(s.state);
   qn_release(s.made_by);
   if (failed) return qn_fail(QN_NO_MEMORY, "no memory for %zu steps", most);

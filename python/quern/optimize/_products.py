@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from .._ops import op
 from . import _fold, _graph
 from ._graph import Graph, Node, Ref, Unplannable
 from ._program import is_row_major
@@ -120,35 +121,44 @@ class _Product:
             gelu = found.op == "aten.gelu.default"
             word = _GELU[found.kwargs.get("approximate", "none")] if gelu else _ACTIVATIONS[found.op]
         else:
-            found, word = self.gated("aten.sigmoid.default"), "silu"
-            if found is None:
-                found, word = self.gated("aten.tanh.default"), "mish"
+            silu = self.silu()
+            found, word = (silu, "silu") if silu else (self.mish(), "mish")
         if found is not None:
             self.settings["activation"], self.value = word, found
 
-    def gated(self, gate: str) -> Node | None:
-        """value * sigmoid(value), or value * tanh(softplus(value))."""
-        me, readers = Ref(self.value.name), {node.op: node for node in self.readers(self.value)}
-        if len(readers) != len(self.readers(self.value)):
+    def by_op(self, *ops: str) -> dict[str, Node] | None:
+        """The nodes that read the value, if they are one of each of these ops."""
+        readers = self.readers(self.value)
+        found = {node.op: node for node in readers}
+        return found if len(readers) == len(ops) and found.keys() == set(ops) else None
+
+    def silu(self) -> Node | None:
+        """value * sigmoid(value)"""
+        found = self.by_op("aten.mul.Tensor", "aten.sigmoid.default")
+        return self.times(found["aten.mul.Tensor"], found["aten.sigmoid.default"]) if found else None
+
+    def mish(self) -> Node | None:
+        """value * tanh(softplus(value))"""
+        found = self.by_op("aten.mul.Tensor", "aten.exp.default", "aten.gt.Scalar", "aten.where.self")
+        if found is None:
             return None
-        inner, product = self.value, readers.pop("aten.mul.Tensor", None)
-        if gate == "aten.tanh.default":
-            exp, above = readers.pop("aten.exp.default", None), readers.pop("aten.gt.Scalar", None)
-            chosen = readers.pop("aten.where.self", None)
-            log = self.reader(exp, "aten.log1p.default") if exp else None
-            if readers or not above or not chosen or not log or above.args[1] != 20:
-                return None
-            if chosen.args != [Ref(above.name), me, Ref(log.name)] or self.reader(above, chosen.op) is None:
-                return None
-            if self.reader(log, chosen.op) is None:
-                return None
-            inner = chosen
-            gated = self.reader(inner, gate)
-        else:
-            gated = readers.pop(gate, None)
-        if readers or gated is None or product is None or self.reader(gated, product.op) is None:
+        above, softplus = found["aten.gt.Scalar"], found["aten.where.self"]
+        log, gate = (
+            self.reader(found["aten.exp.default"], "aten.log1p.default"),
+            self.reader(softplus, "aten.tanh.default"),
+        )
+        if log is None or gate is None or above.args[1] != 20:
             return None
-        return product if sorted(map(str, product.args)) == sorted(map(str, [me, Ref(gated.name)])) else None
+        if self.reader(above, softplus.op) is None or self.reader(log, softplus.op) is None:
+            return None
+        if softplus.args != [Ref(above.name), Ref(self.value.name), Ref(log.name)]:
+            return None
+        return self.times(found["aten.mul.Tensor"], gate)
+
+    def times(self, product: Node, gate: Node) -> Node | None:
+        """The product, if it is of the value and the gate, which nothing else reads."""
+        factors = ([Ref(self.value.name), Ref(gate.name)], [Ref(gate.name), Ref(self.value.name)])
+        return product if self.reader(gate, product.op) is product and product.args in factors else None
 
     def take_norm(self) -> None:
         norm = self.reader(self.value, "aten.native_layer_norm.default", "aten.native_group_norm.default")
@@ -169,10 +179,10 @@ class _Product:
 
     def take_rms(self) -> None:
         """value * rsqrt(mean(value^2) + eps), as rms_norm is taken apart."""
-        readers = {node.op: node for node in self.readers(self.value)}
-        square, product = readers.get("aten.pow.Tensor_Scalar"), readers.get("aten.mul.Tensor")
-        if len(self.readers(self.value)) != 2 or square is None or product is None or square.args[1] != 2:
+        found = self.by_op("aten.pow.Tensor_Scalar", "aten.mul.Tensor")
+        if found is None or found["aten.pow.Tensor_Scalar"].args[1] != 2:
             return
+        square, product = found["aten.pow.Tensor_Scalar"], found["aten.mul.Tensor"]
         mean = self.reader(square, "aten.mean.dim")
         eps = self.reader(mean, "aten.add.Scalar") if mean is not None and not mean.kwargs else None
         root = self.reader(eps, "aten.rsqrt.default") if eps is not None and not eps.kwargs else None
@@ -200,7 +210,8 @@ class _Product:
         x, w = self.node.args[-2:]
         x, w = self.dense(write, x), self.transposed(write, w)
         vectors = [self.single(write, one) for one in [*self.biases, None, None][:2] + self.affine]
-        made = write.add("quern.gemm_norm.default", x, w, *vectors, like="product", **self.filled())
+        settings = {name: param.default for name, param in op("gemm_norm").params.items()} | self.settings
+        made = write.add("quern.gemm_norm.default", x, w, *vectors, like="product", **settings)
         shape = self.value.results[0].shape
         if shape != self.node.results[0].shape:
             made = write.add("aten.view.default", made, list(shape), like="product")
@@ -208,10 +219,6 @@ class _Product:
         graph.nodes[at:at] = write.made
         several = Ref(self.value.name, 0) if self.value.several else Ref(self.value.name)
         _fold.redirect(graph, {several: made})
-
-    def filled(self) -> dict:
-        """Every setting: an op has no defaults."""
-        return {"groups": 1, "lo": -1.0, "hi": 1.0, "eps": 1e-5} | self.settings
 
     def dense(self, write: _fold.Writer, ref: Ref) -> Ref:
         meta = self.graph.meta(ref)
