@@ -27,11 +27,12 @@ class Report:
     program: str = ""  # the text of the plan
     seconds: float = 0.0
 
-    def describe_plan(self, plan: dict, ops: dict[str, str]) -> None:
+    def describe_plan(self, plan: dict, ops: dict[str, str], kept: list[str]) -> None:
+        """kept: nodes whose kernels were slower."""
         self.kernels = [step for step in plan["steps"] if step["kind"] == "kernel"]
         self.externs = dict(Counter(ops[step["node"]] for step in plan["steps"] if step["kind"] == "extern"))
         for note in plan.get("notes", []):
-            why = note["why"].replace("the caller keeps it", "its kernel was slower")
+            why = "its kernel was slower" if note["node"] in kept else note["why"]
             self.reasons.setdefault(ops.get(note["node"], note["node"]), why)
 
     def __str__(self) -> str:

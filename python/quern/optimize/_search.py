@@ -154,7 +154,8 @@ class Search:
     def found(self, alternative: Alternative, fast: Fast) -> Found:
         """The report gets the plan's steps."""
         if alternative.plan is not None and alternative.main is not None and alternative.program is not None:
-            self.report.describe_plan(alternative.plan, {node.name: node.op for node in alternative.main.nodes})
+            ops = {node.name: node.op for node in alternative.main.nodes}
+            self.report.describe_plan(alternative.plan, ops, alternative.kept)
             self.report.program = alternative.program.text
         return Found(fast, alternative, self.captured)
 
