@@ -394,12 +394,13 @@ static void write_body(qn_writer *w, qn_cut *p, int *known)
     p->piece = p->side < QN_PIECE ? p->side : QN_PIECE;
   }
   const int64_t steps = qn_steps_of(p), turns = (steps + p->threads - 1) / p->threads;
-  w->holds = w->fused->rows >= 0 && turns * p->width <= 32 && !p->tail;
+  const bool alone = p->schedule == QN_SCHEDULE_THREAD && !p->on_cpu; /* few threads, so many registers each */
+  w->holds = w->fused->rows >= 0 && turns * p->width <= (alone ? 64 : 32) && !p->tail;
   w->n_held = 0;
   write_run(w, p, known);
   int held = 0;
   for (int k = 0; k < w->n_held; k++) held += w->held[k].last > w->held[k].first;
-  if (held * turns * p->width > 96) w->holds = false, w->n_held = 0;
+  if (held * turns * p->width > (alone ? 128 : 96)) w->holds = false, w->n_held = 0;
   w->counting = false;
   write_run(w, p, known);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* index.c - the algebra of indices. Two rules undo what a reshape and its inverse do:
- * by * (a / by) + a % by = a, and (by * a + b) / by = a for b below by. */
+ * by * (a / by) + a % by = a, and (by * a + b) / by = a for b below by. A third joins what is left of a part of a:
+ * by * (a / by % c) + a % by = a % (by * c). */
 #include "graph/index.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,20 +142,26 @@ static bool add_sum(qn_index_sum *s, const qn_index_sum *b, int64_t step)
   return true;
 }
 
-/* One pair step * by * (a / by) + step * (a % by) becomes step * a. */
+/* One pair step * by * (a / by) + step * (a % by) becomes step * a, or one step * by * (a / by % c) + step * (a % by)
+ * becomes step * (a % (by * c)). */
 static bool join_pair(qn_indices *set, qn_index_sum *s)
 {
   for (int k = 0; k < s->n; k++) {
     const qn_index_atom rest = set->atom[s->term[k].atom];
     const int64_t step = s->term[k].step;
     if (rest.kind != QN_INDEX_REMAINDER) continue;
-    const qn_index_sum whole = get(set, qn_index_quotient(set, rest.of, rest.by));
-    if (whole.n != 1 || whole.constant || whole.term[0].step != 1) continue;
+    const qn_index above = qn_index_quotient(set, rest.of, rest.by);
+    const qn_index_sum whole = get(set, above);
+    const bool plain_whole = whole.n == 1 && !whole.constant && whole.term[0].step == 1;
     for (int j = 0; j < s->n; j++) {
-      if (s->term[j].atom != whole.term[0].atom || s->term[j].step != step * rest.by) continue;
-      const qn_index_sum of = get(set, rest.of);
-      const int atom = s->term[k].atom;
-      return add_term(s, whole.term[0].atom, -step * rest.by) && add_term(s, atom, -step) && add_sum(s, &of, step);
+      const qn_index_atom other = set->atom[s->term[j].atom];
+      const bool is_whole = plain_whole && s->term[j].atom == whole.term[0].atom;
+      const bool is_part = other.kind == QN_INDEX_REMAINDER && other.of == above;
+      if (s->term[j].step != step * rest.by || !(is_whole || is_part)) continue;
+      const qn_index joined = is_whole ? rest.of : qn_index_remainder(set, rest.of, rest.by * other.by);
+      const qn_index_sum of = get(set, joined);
+      const int atoms[2] = {s->term[k].atom, s->term[j].atom};
+      return add_term(s, atoms[1], -step * rest.by) && add_term(s, atoms[0], -step) && add_sum(s, &of, step);
     }
   }
   return false;

@@ -146,7 +146,7 @@ static bool are_neighbours(const qn_writer *w, qn_index place, qn_index variable
   int64_t step;
   if (!variable) return false;
   if (qn_index_step(&w->set, place, variable, &step)) return llabs(step) == width;
-  return w->cut->on_cpu && qn_index_runs(&w->set, place, variable);
+  return qn_index_runs(&w->set, place, variable);
 }
 
 static int write_load(qn_writer *w, int value, const qn_index *at)

@@ -85,6 +85,21 @@ def summarize(samples: Sequence[float]) -> Summary:
     return Summary(**_ask({"samples": list(samples)}))
 
 
+def series(samples: list[int]) -> dict:
+    """A series of docs/result-line.schema.json."""
+    s = summarize(samples)
+    return {
+        "n": len(samples),
+        "mean_ns": s.mean,
+        "median_ns": s.median,
+        "interval_ns": [s.low, s.high],
+        "sd_ns": s.sd,
+        "min_ns": s.min,
+        "max_ns": s.max,
+        "samples_ns": samples,
+    }
+
+
 def ratio_paired(above: Sequence[float], below: Sequence[float]) -> Ratio:
     """above[k] / below[k], where the k-th samples were taken side by side; 6 pairs at least for an interval."""
     return Ratio(**_ask({"above": list(above), "below": list(below)}))

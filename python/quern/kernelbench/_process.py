@@ -160,6 +160,13 @@ def _kept() -> dict[str, str]:
     return kept
 
 
+def _environment(caches: str) -> dict[str, str]:
+    """Of the nursery. Its imports ask whether there is a GPU, and must not ask the driver: a process that is forked
+    behind that can use no GPU."""
+    own = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", **({"TMPDIR": caches} if caches else {})}
+    return {**_kept(), **_COMPILING, **_compilers(caches), **own}
+
+
 class Nursery:
     """The process from which models' processes are forked; one of this process's, ended with it. `caches`: those of
     torch.compile, which is imported too."""
@@ -169,7 +176,6 @@ class Nursery:
             os.makedirs(caches, exist_ok=True)
         self._lock = threading.Lock()
         self._port, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        kept = _kept()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-B", str(_HERE / "_nursery.py"), str(theirs.fileno())]
@@ -178,7 +184,7 @@ class Nursery:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env={**kept, **_COMPILING, **_compilers(caches), **({"TMPDIR": caches} if caches else {})},
+                env=_environment(caches),
             )
         atexit.register(self.close)
 

@@ -40,20 +40,6 @@ def _turn(judge, candidate, timer: str) -> None:
     _call(judge, others[cut:], draw, timer)
 
 
-def _series(samples: list[int]) -> dict:
-    s = stats.summarize(samples)
-    return {
-        "n": len(samples),
-        "mean_ns": s.mean,
-        "median_ns": s.median,
-        "interval_ns": [s.low, s.high],
-        "sd_ns": s.sd,
-        "min_ns": s.min,
-        "max_ns": s.max,
-        "samples_ns": samples,
-    }
-
-
 def _excess(own: list[float], reference: list[float]) -> float:
     """How far `own` exceeds the reference's, in ns; the least and the median both must, as one alone may be noise."""
     least = min(own) - 2 * min(reference) - LAG_NS
@@ -116,12 +102,12 @@ def _sample(judge, models: dict, turn) -> tuple[str, dict]:
             if n >= FEWEST and time.monotonic() > share:
                 break
             turn(timer)
-    series = {t: {name: _series(model.samples[t]) for name, model in models.items()} for t in timers}
+    series = {t: {name: stats.series(model.samples[t]) for name, model in models.items()} for t in timers}
     return "event" if "event" in timers else "simple", series
 
 
 def _benchmarks(judge, models: dict) -> dict:
-    return {name: _series(_benchmark(judge, model)) for name, model in models.items()}
+    return {name: stats.series(_benchmark(judge, model)) for name, model in models.items()}
 
 
 def baselines(judge) -> dict:

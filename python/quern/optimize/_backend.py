@@ -88,7 +88,7 @@ class Region:
 
         with torch.no_grad():
             want, got = fresh(functions["PyTorch's ops"]), fresh(functions["fused"])
-            difference = _compare.compare(got, want, _compare.Tolerance("current"))
+            difference = _compare.compare(got, want, _compare.Tolerance("current"), self.graph.device)
             strides = [[t.stride() for t in one if isinstance(t, torch.Tensor)] for one in (want, got)]
             if difference.wrong or strides[0] != strides[1]:
                 self.why.append(f"fused: {difference.wrong or 'other strides'}")

@@ -156,6 +156,11 @@ def watched_run(model: torch.nn.Module, args: tuple, kwargs: dict, device: torch
     if not all(torch.equal(_bits(t), _bits(was)) for t, was in zip(tensors, kept)):
         found.append("it changes its inputs")
     changed = _changed_attribute(attributes, model)
+    if changed and not found:  # by the first call alone, as one that moves a state to the device?
+        attributes = _attributes(model)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), torch.no_grad(), kept_buffers(model):
+            result = model(*args, **kwargs)
+        changed = _changed_attribute(attributes, model)
     if changed:
         found.append(f"it changes its attribute {changed}")
     return result, found
@@ -229,6 +234,8 @@ def capture(model: torch.nn.Module, args: tuple, kwargs: dict, device: torch.dev
             raise Unplannable(f"it has an input of the kind {spec.kind.name.lower()}")
     _outputs(graph, signature, slots)
     for slot in slots:
+        if slot.kind == "constant" and slot.tensor.dim() == 0:  # such as torch.tensor(2.0), which any device takes
+            slot.table[slot.key] = slot.tensor.to(device)
         if slot.tensor.device != device:
             raise Unplannable(f"{slot.target} is on {slot.tensor.device}, not on {device}")
     return Captured(graph, slots, users, pytree.tree_leaves((args, kwargs)), exported.call_spec.in_spec,

@@ -205,18 +205,21 @@ def _meta_among(nodes: list[Node], ref: Ref) -> Meta:
 
 
 # ---- channels_last ----
+_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
 def channels_last(graph: Graph, constants: list[str]) -> Graph:
-    """The same graph with images and filters in channels_last. Unplannable: it has nothing to gain."""
-    if not any(node.op == "aten.convolution.default" and len(node.results[0].shape) == 4 for node in graph.nodes):
-        raise Unplannable("no convolution of images")
+    """The same graph with images, volumes and filters in channels_last. Unplannable: it has nothing to gain."""
+    if not any(node.op == "aten.convolution.default" and len(node.results[0].shape) in _LAST for node in graph.nodes):
+        raise Unplannable("no convolution of images or volumes")
     made = copy.deepcopy(graph)
     write, to = Writer(made), {}
     filters = {node.args[1].name for node in made.nodes if node.op == "aten.convolution.default"}
     images = {ref.name for node in made.nodes for ref in node.refs()} - set(constants)
     for name, meta in made.inputs.items():
-        if len(meta.shape) == 4 and name in filters | images and name not in dict(made.updates):
+        if len(meta.shape) in _LAST and name in filters | images and name not in dict(made.updates):
             to[Ref(name)] = write.add("aten.clone.default", Ref(name), like=f"{name}_last",
-                                      memory_format=torch.channels_last)  # fmt: skip
+                                      memory_format=_LAST[len(meta.shape)])  # fmt: skip
     redirect(made, to)
     made.outputs, made.nodes = list(graph.outputs), [*write.made, *made.nodes]
     made.outputs = [copy.copy(out) for out in graph.outputs]

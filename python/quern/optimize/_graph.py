@@ -234,6 +234,21 @@ def drop_unused(graph: Graph) -> None:
     graph.nodes = kept[::-1]
 
 
+def readers(graph: Graph, node: Node) -> list[Node]:
+    """The nodes that read it; none where something else needs it, or its other results."""
+    wanted = any(ref.name == node.name for ref in graph.wanted())
+    refs = [ref for other in graph.nodes for ref in other.refs() if ref.name == node.name]
+    if wanted or any(ref.index for ref in refs):
+        return []
+    return [other for other in graph.nodes if any(ref.name == node.name for ref in other.refs())]
+
+
+def reader(graph: Graph, node: Node, *ops: str) -> Node | None:
+    """Its only reader, if that is one of these ops."""
+    found = readers(graph, node)
+    return found[0] if len(found) == 1 and found[0].op in ops else None
+
+
 def target(op: str):
     """The op of a name such as aten.add.Tensor."""
     namespace, name, overload = op.split(".")

@@ -71,18 +71,8 @@ class _Product:
         self.settings = {"clamp": False, "activation": "none", "norm": "none", "precision": self.precision}
 
     # ---- what follows ----
-    def readers(self, node: Node) -> list[Node]:
-        """The nodes that read it; none where something else needs it, or its other results."""
-        wanted = any(ref.name == node.name for ref in self.graph.wanted())
-        refs = [ref for other in self.graph.nodes for ref in other.refs() if ref.name == node.name]
-        if wanted or any(ref.index for ref in refs):
-            return []
-        return [other for other in self.graph.nodes if any(ref.name == node.name for ref in other.refs())]
-
     def reader(self, node: Node, *ops: str) -> Node | None:
-        """Its only reader, if that is one of these ops."""
-        readers = self.readers(node)
-        return readers[0] if len(readers) == 1 and readers[0].op in ops else None
+        return _graph.reader(self.graph, node, *ops)
 
     def is_vector(self, ref) -> bool:
         return isinstance(ref, Ref) and self.graph.meta(ref).shape == (self.columns,)
@@ -128,7 +118,7 @@ class _Product:
 
     def by_op(self, *ops: str) -> dict[str, Node] | None:
         """The nodes that read the value, if they are one of each of these ops."""
-        readers = self.readers(self.value)
+        readers = _graph.readers(self.graph, self.value)
         found = {node.op: node for node in readers}
         return found if len(readers) == len(ops) and found.keys() == set(ops) else None
 

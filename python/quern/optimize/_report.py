@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from dataclasses import dataclass, field
+
+from ..bench import stats
 
 
 @dataclass
 class Report:
-    """chosen: "original", or the name of the plan that runs. why: sentences. times: median ns of each alternative."""
+    """chosen: "original", or the name of the plan that runs. why: sentences."""
 
     chosen: str = "original"
     why: list[str] = field(default_factory=list)
-    times: dict[str, float] = field(default_factory=dict)
+    samples: dict[str, list[int]] = field(default_factory=dict)  # ns of each alternative
     speedup: float = 1.0
     interval: tuple[float, float] | None = None
     kernels: list[dict] = field(default_factory=list)  # steps of the plan: name, nodes, bytes, operations, why
@@ -34,6 +37,28 @@ class Report:
         for note in plan.get("notes", []):
             why = "its kernel was slower" if note["node"] in kept else note["why"]
             self.reasons.setdefault(ops.get(note["node"], note["node"]), why)
+
+    @property
+    def times(self) -> dict[str, float]:
+        """Median ns of each alternative."""
+        return {name: statistics.median(each) for name, each in self.samples.items()}
+
+    def record(self) -> dict:
+        """Members of a line of JSON: docs/result-line.schema.json."""
+        return {
+            "chosen": self.chosen,
+            "why": self.why,
+            "speedup": self.speedup,
+            "interval": self.interval,
+            "alternatives": {name: stats.series(samples) for name, samples in self.samples.items()},
+            "kernels": [step["name"] for step in self.kernels],
+            "externs": self.externs,
+            "rejected": self.rejected,
+            "nodes": self.n_nodes,
+            "least_bytes": self.least_bytes,
+            "floor_ns": self.floor_ns,
+            "seconds": self.seconds,
+        }
 
     def __str__(self) -> str:
         lines = [f"runs: {self.chosen}" + (f", {_times(self.speedup, self.interval)}" if self.speedup != 1.0 else "")]

@@ -8,7 +8,6 @@ import contextlib
 import copy
 import functools
 import math
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,12 +15,16 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch.utils import _pytree as pytree
 
-from . import _capture, _fold, _graph, _kept, _planner, _products, _program, _select, _timing, _verify
+from . import _capture, _convolutions, _fold, _graph, _kept, _planner, _products, _program, _select, _timing, _verify
 from ._graph import Graph, Unplannable
 from ._report import Report
 from .runtime import Fast
 
 ALONE = ", faster kernels alone"  # behind the name of a plan without its slower kernels
+GRAPHED = ", CUDA graph"
+FAR, MOST_RACERS = 2.0, 8  # times the fastest of a few runs; how many are timed in turns
+MOST_MEMORY, FREE_BYTES = 2, 64 << 20  # times the module's, and beside that
+IDLE_BYTES = 1 << 30  # of PyTorch's allocator
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 
 
@@ -76,6 +79,8 @@ class Search:
         self.model, self.forward, self.args, self.kwargs, self.report = model, forward, args, kwargs, report
         self.device = device_of(model, args, kwargs)
         self.cuda = self.device.type == "cuda"
+        self.quick: dict[str, int] = {}  # ns of a few runs of each alternative
+        self.own_peak: int | None = None  # bytes that a call of the module takes beside its inputs and weights
         refuse_call(model, args, kwargs)
         result, found = _capture.watched_run(model, args, kwargs, self.device)
         if found:
@@ -100,20 +105,21 @@ class Search:
         graphs = (False, True) if self.cuda and not self.aliases else (False,)
         made = []
         for suffix, variant in variants:
-            prepare, main = _fold.split(variant, constants, self.captured.users)
-            plans = {} if suffix in fused_alone else {"PyTorch's ops": _program.extern_plan(main)}
-            try:
-                fused = _planner.plan(main)
-                if suffix in fused_alone or _has_kernels(fused):
-                    plans["fused"] = fused
-            except Unplannable as error:
-                self.report.rejected["fused" + suffix] = str(error)
-            for name, plan in plans.items():
-                program = _program.build(main, plan, prepare, name)
-                for graphed in graphs:
-                    full = name + suffix + (", CUDA graph" if graphed else "")
-                    strict = suffix not in fused_alone
-                    made.append(Alternative(full, program, main, plan, prepare, graphed, strict))
+            prepare, whole = _fold.split(variant, constants, self.captured.users)
+            for way, main in [("", whole), *_convolutions.variants(whole)]:
+                plans = {} if way or suffix in fused_alone else {"PyTorch's ops": _program.extern_plan(main)}
+                try:
+                    fused = _planner.plan(main)
+                    if way or suffix in fused_alone or _has_kernels(fused):
+                        plans["fused"] = fused
+                except Unplannable as error:
+                    self.report.rejected["fused" + suffix + way] = str(error)
+                for name, plan in plans.items():
+                    program = _program.build(main, plan, prepare, name)
+                    for graphed in graphs:
+                        full = name + suffix + way + (GRAPHED if graphed else "")
+                        strict = suffix not in fused_alone
+                        made.append(Alternative(full, program, main, plan, prepare, graphed, strict))
         if self.cuda and not self.aliases:
             made.append(Alternative("the module, CUDA graph", None, None, None, None, True))
         return made
@@ -169,24 +175,18 @@ class Search:
         kept = self._kept(*_kept.look(name), alternatives, reference)
         if kept is not None:
             return kept or None
-        for alternative in alternatives:
-            try:
-                fast = self.fast(alternative)
-                wrong = reference.wrong(fast, 1)
-            except Exception as error:  # a kernel that does not compile, an op that no graph can capture
-                wrong = f"it fails: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            if wrong:
-                report.rejected[alternative.name] = wrong
-            else:
-                racers[alternative.name] = fast, alternative
-        for fast, alternative in [] if self.cuda else list(racers.values()):
+        right = [(self._enter(racers, alternative, reference), alternative) for alternative in alternatives]
+        for fast, alternative in right:
+            if fast is None or alternative.graphed:
+                continue
             try:
                 made = self._without_losers(fast, alternative)
             except Exception as error:  # memory for the graph's values, of which a plan keeps few at a time
                 report.rejected[alternative.name + ALONE] = f"kernels cannot be timed alone: {error}"
                 continue
-            if made and not reference.wrong(faster := self.fast(made), 1):
-                racers[made.name] = faster, made
+            for graphed in sorted({one.graphed for one in alternatives}) if made else ():
+                full = made.name + (GRAPHED if graphed else "")
+                self._enter(racers, replace(made, name=full, graphed=graphed), reference)
         if not racers:
             report.why.append("no alternative is right")
             return None
@@ -198,6 +198,42 @@ class Search:
         if verify:
             _kept.keep(name, report.chosen, chosen[1].kept if chosen else [])
         return chosen
+
+    def _enter(self, racers: dict, alternative: Alternative, reference: _verify.Reference) -> Fast | None:
+        """Adds an alternative that is right, and takes those out that a few runs show to be far behind: the memory of
+        their graphs is for others. None: it is wrong."""
+        try:
+            fast = self.fast(alternative)
+            wrong = reference.wrong(fast, 1)
+            if not wrong:
+                with torch.no_grad(), _capture.kept_buffers(self.model):
+                    self.quick[alternative.name] = _timing.fastest(lambda: fast(*self.args, **self.kwargs), self.cuda)
+                    wrong = self._hungry(fast)
+        except Exception as error:  # a kernel that does not compile, an op that no graph can capture
+            wrong = f"it fails: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        if self.cuda and torch.cuda.memory_reserved() > torch.cuda.memory_allocated() + IDLE_BYTES:
+            torch.cuda.empty_cache()  # cuDNN's measurements leave all of the GPU's memory to this process
+        if wrong:
+            self.report.rejected[alternative.name] = wrong
+            return None
+        racers[alternative.name] = fast, alternative
+        ranked = sorted(racers, key=self.quick.__getitem__)
+        behind = [name for name in ranked if self.quick[name] > FAR * self.quick[ranked[0]]]
+        for name in {*behind, *ranked[MOST_RACERS:]}:
+            racers.pop(name)[0].replay = None
+        return fast
+
+    def _hungry(self, fast: Fast) -> str:
+        """A sentence, where a call takes much more memory than the module's."""
+        if not self.cuda:
+            return ""
+        values = [self.captured.leaves[k] for k in fast.users]
+        if self.own_peak is None:
+            self.own_peak = _peak(lambda: self.forward(*self.args, **self.kwargs))
+        peak = _peak(lambda: fast._direct(*values))
+        if peak <= MOST_MEMORY * self.own_peak + FREE_BYTES:
+            return ""
+        return f"a call takes {peak >> 20} MiB beside its inputs and weights, the module's {self.own_peak >> 20}"
 
     def _without_losers(self, fast: Fast, alternative: Alternative) -> Alternative | None:
         """The plan without the kernels that are slower than PyTorch's ops; None: all of them are, or none."""
@@ -215,10 +251,11 @@ class Search:
         assert main is not None
         for node in main.nodes:
             node.kept = node.name in nodes
-        plan, name = _planner.plan(main), alternative.name + ALONE
+        plan, name = _planner.plan(main), alternative.name.removesuffix(GRAPHED) + ALONE
         if not _has_kernels(plan):
             return None
         program = _program.build(main, plan, alternative.prepare, name)
+        name += GRAPHED if alternative.graphed else ""
         return replace(alternative, name=name, program=program, main=main, plan=plan, kept=nodes)
 
     def _kept(self, name: str | None, nodes: list[str], alternatives: list[Alternative], reference: _verify.Reference):
@@ -227,7 +264,7 @@ class Search:
             self.report.why.append("the module itself was the fastest when the alternatives were timed before")
             return ()
         for alternative in alternatives:
-            if name is not None and alternative.name == name.removesuffix(ALONE):
+            if name is not None and alternative.name == name.replace(ALONE, ""):
                 with contextlib.suppress(Exception):  # then it is chosen anew
                     made = self._keeping(alternative, nodes) if nodes else alternative
                     assert made is not None
@@ -250,7 +287,7 @@ class Search:
                 for _ in range(3):
                     function()
             samples = _timing.race(functions, self.cuda, seconds)
-        self.report.times = {name: statistics.median(each) for name, each in samples.items()}
+        self.report.samples = samples
         return samples
 
     def _fastest(
@@ -265,7 +302,10 @@ class Search:
             if name == "original":
                 break
             fast, alternative = racers[name]
-            wrong = reference.wrong(fast, infinities=alternative.infinities) if verify else ""
+            try:
+                wrong = reference.wrong(fast, infinities=alternative.infinities) if verify else ""
+            except RuntimeError as error:  # memory
+                wrong = f"it cannot be verified: {str(error).splitlines()[0]}"
             if wrong:
                 report.rejected[name] = wrong
                 continue
@@ -277,6 +317,14 @@ class Search:
             return racers[name]
         report.why.append("the module itself is the fastest")
         return None
+
+
+def _peak(run: Callable[[], object]) -> int:
+    """Bytes of a GPU's memory that a run takes."""
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run()
+    return torch.cuda.max_memory_allocated() - before
 
 
 @dataclass

@@ -4,15 +4,13 @@ has in its place."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import torch
 
-from . import _fold
+from . import _fold, _timing
 from ._graph import Graph, Node, Ref
 
-RUNS = 5  # of a kernel or an op; the fastest counts
 APART = 1.1  # times as slow as PyTorch's ops: less may be the measurement
 
 
@@ -27,7 +25,8 @@ def losers(main: Graph, plan: dict, kernels: dict, values: list) -> list[str]:
         if any(one is None for one in inputs):  # a part of a node, which is no value of the graph
             won.update(step["nodes"])
             continue
-        own = _fastest(lambda kernel=kernels[step["name"]], inputs=inputs: kernel(inputs=inputs))
+        kernel = kernels[step["name"]]
+        own = _timing.fastest(lambda kernel=kernel, inputs=inputs: kernel(inputs=inputs), main.device == "cuda")
         (lost if own > APART * sum(took[name] for name in step["nodes"]) else won).update(step["nodes"])
     return [node.name for node in main.nodes if node.name in lost - won]
 
@@ -38,7 +37,7 @@ def _measure(main: Graph, values: list) -> tuple[dict[Ref, torch.Tensor], dict[s
     took: dict[str, float] = {}
 
     def record(node: Node, value, run: Callable) -> None:
-        took[node.name] = _fastest(run)
+        took[node.name] = _timing.fastest(run, main.device == "cuda")
         if node.several:
             known.update({Ref(node.name, k): one for k, one in enumerate(value)})
         else:
@@ -46,12 +45,3 @@ def _measure(main: Graph, values: list) -> tuple[dict[Ref, torch.Tensor], dict[s
 
     _fold.evaluate(main, dict(zip(main.inputs, values)), record)
     return known, took
-
-
-def _fastest(run: Callable) -> float:
-    best = float("inf")
-    for _ in range(RUNS):
-        begin = time.perf_counter()
-        run()
-        best = min(best, time.perf_counter() - begin)
-    return best

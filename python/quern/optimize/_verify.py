@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..kernelbench import _compare
-from . import _capture
+from . import _capture, _convolutions
 
 # Two results of one class of precision may differ by so many of the module's own errors against float64, which are root
 # mean squares: where PyTorch rounds to TF32, as in cuDNN by default, these are above the tolerance of float32.
@@ -20,13 +21,29 @@ GREATEST_APART = 4  # the same of the greatest errors
 ROUNDING = 2.0**-22  # an error of float32 that nothing is said about
 
 
+class _AsTF32(TorchDispatchMode):
+    """Convolutions of float64 tensors whose values are rounded to TF32 first, as the GPU rounds them."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.convolution.default:
+            args = (*map(_tf32, args[:2]), *args[2:])
+        return func(*args, **(kwargs or {}))
+
+
+def _tf32(t: torch.Tensor) -> torch.Tensor:
+    """To 11 bits, halves away from zero."""
+    last = 1 << 42  # of a float64's 52 bits
+    return ((t.contiguous().view(torch.int64) + last // 2) & -last).view(torch.float64)
+
+
 def data_sets(args: tuple, kwargs: dict) -> list[tuple[tuple, dict]]:
     """Calls of the same kind: the given one; values in another order and smaller; heavy-tailed reals; one of them NaN;
     others infinite besides. Whole numbers and bools are those of the given call in another order."""
-    generator = torch.Generator().manual_seed(20)
+    devices = {t.device for t in _tensors((args, kwargs))}
+    drawn = {device: torch.Generator(device).manual_seed(20) for device in devices}
 
     def shuffled(t: torch.Tensor) -> torch.Tensor:
-        order = torch.randperm(t.numel(), generator=generator).to(t.device)
+        order = torch.randperm(t.numel(), generator=drawn[t.device], device=t.device)
         return t.reshape(-1)[order].reshape(t.shape)
 
     def change(how: Callable) -> tuple[tuple, dict]:
@@ -40,8 +57,8 @@ def data_sets(args: tuple, kwargs: dict) -> list[tuple[tuple, dict]]:
         return pytree.tree_map(one, (args, kwargs))
 
     def heavy(t: torch.Tensor) -> torch.Tensor:
-        noise = torch.randn(t.shape, generator=generator).to(t.device)
-        return noise**3 * t.double().abs().mean()
+        noise = torch.randn(t.shape, generator=drawn[t.device], device=t.device)
+        return noise**3 * t.abs().mean(dtype=torch.float64)
 
     def spoilt(t: torch.Tensor, *values: str) -> torch.Tensor:
         flat = t.clone().reshape(-1)
@@ -91,11 +108,12 @@ class Reference:
     def __init__(self, model: torch.nn.Module, forward: Callable, args: tuple, kwargs: dict) -> None:
         self.model, self.forward = model, forward
         self.tensors = [*model.parameters(), *model.buffers()]
+        self.device = next((t.device.type for t in [*_tensors((args, kwargs)), *self.tensors]), "cpu")
         self.calls: list[tuple[tuple, dict]] = []
         self.wanted: list = []
         self.buffers: list[list[torch.Tensor]] = []
         self.sharing: list[tuple] = []
-        self.error = 0.0  # of the module itself against `exact`
+        self.error = 0.0  # of the module itself against `exact`, or of TF32 where PyTorch's switch is on
         self.infinite: int | None = None  # the call with infinities
         sets = data_sets(args, kwargs)
         for call in sets:
@@ -150,6 +168,10 @@ class Reference:
         try:
             exact = self._double(self.calls[0])
             self.error = _compare.error(_floats(self.wanted[0]), _floats(exact))
+            if self.device == "cuda" and _convolutions.allows_tf32():  # whether this call makes use of it or not
+                with _AsTF32():
+                    rounded = self._double(self.calls[0])
+                self.error = max(self.error, _compare.error(_floats(rounded), _floats(exact)))
             if not self.error and any(not t.is_floating_point() for t in _tensors(self.calls[0])):
                 return None  # whole numbers become float32 in both
             return _floats(exact)
@@ -195,7 +217,7 @@ class Reference:
             if self.doubt is not None and k == self.infinite:
                 _settle(_floats(got), _floats(self.wanted[k]), self.doubt)
             for what, a, b in (("", got, self.wanted[k]), ("a buffer: ", buffers, self.buffers[k])):
-                difference = _compare.compare(_plain(a), _plain(b), self.tolerance)
+                difference = _compare.compare(_plain(a), _plain(b), self.tolerance, self.device)
                 if difference.wrong and (what or not self._as_exact(k, got)):
                     return f"{what}{difference.wrong}"
             if k == 0 and self.exact is not None:

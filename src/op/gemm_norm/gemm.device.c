@@ -57,7 +57,7 @@ static int width(const qn_gemm_problem *problem) { return normed(problem) ? (int
 
 /* ---- gemm.hopper.cu ---- */
 
-enum { TILE_N = 128, CLUSTER = 2, HOPPER_THREADS = 384, HALF_TILE = 64, ALIGNMENT = 1024, FOLD = 8, PART_BYTES = 128 };
+enum { TILE_N = 128, CLUSTER = 2, HOPPER_THREADS = 384, HALF_TILE = 64, ALIGNMENT = 1024, PART_BYTES = 128 };
 enum { HOPPER_STEP = 64, SHALLOW = 512 }; /* slices are whole chunks in every class; writing y takes longer than k */
 enum { STAGES_MOST = 7, HOPPER_SHARED = 227 * 1024 }; /* of a block, in compute capability 9.0 */
 
@@ -155,10 +155,11 @@ static qn_status hopper_function(const qn_gemm_problem *problem, const qn_gemm_c
                                  uint32_t stages, const qn_device_function **function)
 {
   const char *near = problem->precision == QN_GEMM_TF32X3 ? "" : " QN_ACTIVATION_NEAR";
+  const int fold = problem->args.k < 2048 ? 2 : 4; /* chunks: PyTorch's own error is smaller where k is short */
   char more[MORE];
   snprintf(more, sizeof more,
            "QN_GEMM_COLUMNS=%d QN_GEMM_TILE_M=%u QN_GEMM_STAGES=%u QN_GEMM_CLUSTER=%d QN_GEMM_FOLD=%d%s",
-           width(problem), tile_m, stages, CLUSTER, FOLD, near);
+           width(problem), tile_m, stages, CLUSTER, fold, near);
   return qn_gemm_function(problem, call, "op/gemm_norm/gemm.hopper.cu", "gemm_hopper", more, function);
 }
 

@@ -136,7 +136,7 @@ static const char *const looser[] = {"precision=tf32", "precision=bf16", NULL};
   {                                                                                                                    \
     "op/gemm_norm/gemm.hopper.cu",                                                                                     \
         DEFINES("QN_GEMM_PRECISION=" #precision, "QN_GEMM_TILE_M=" #rows, "QN_GEMM_STAGES=" #stages,                   \
-                "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=8", __VA_ARGS__),                                                   \
+                "QN_GEMM_CLUSTER=2", "QN_GEMM_FOLD=2", __VA_ARGS__),                                                   \
         "sm_90a"                                                                                                       \
   }
 static const qn_device_unit units[] = {

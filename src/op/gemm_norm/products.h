@@ -70,7 +70,7 @@ QN_FN void multiply(float (&d)[BANDS][STRIPS][4], const operands &from)
 
 /* A tensor core cuts each sum where an ordinary core rounds it, always towards zero, and over a long k that shows more
  * than what two words leave out. So ordinary ones add up the sums of every FOLD products of 16 columns. */
-constexpr int FOLD = 32;
+constexpr int FOLD = 4;
 
 QN_FN void fold(float (&all)[BANDS][STRIPS][4], float (&d)[BANDS][STRIPS][4])
 {

@@ -11,7 +11,8 @@
  * - the sums: k roundings of at most u times a partial sum, of either sign: u S (2 + sqrt(k)), whatever their order;
  * - x3 classes: a product by e, what three products leave out: tf32x3 2^-20, bf16x3 2^-15; as these are independent but
  *   for a bias: e (|z| + 6 Q);
- * - tensor cores cut sums instead of rounding them, each 8 products: 2^-22 (k / 8) max(|z|, Q), not in fp32.
+ * - tensor cores cut sums instead of rounding them, each 8 products: 2^-22 (k / 8) max(|z|, Q), not in fp32. In the x3
+ *   classes ordinary cores add up the sums of at most 128 columns: k is no more there.
  *
  * A variant that says so may round halves the other way, which moves a product of one by 2^-10 in tf32; or may round as
  * it likes: its operands are not rounded here, and a product is off by e, tf32 2^-9, bf16 2^-7.
@@ -59,7 +60,8 @@ static double product_of(const qn_gemm_reference *t, int64_t i, int64_t j, doubl
   const double of_class = rounds || p->short_data ? 0 : class_error[p->precision];
   const double most = __builtin_fabs(z) > q ? __builtin_fabs(z) : q;
   *off = unit * s * (2 + __builtin_sqrt((double)n)) + of_class * (__builtin_fabs(z) + 6 * q) + halves;
-  if (p->precision != QN_GEMM_FP32) *off += 0x1p-22 * (double)n / 8 * most;
+  const bool adds = p->precision == QN_GEMM_BF16X3 || p->precision == QN_GEMM_TF32X3;
+  if (p->precision != QN_GEMM_FP32) *off += 0x1p-22 * (double)(adds && n > 128 ? 128 : n) / 8 * most;
   return z;
 }
 

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions of a graph on a GPU as calls of cuDNN's own entries in PyTorch: its fastest algorithm by measurement
+instead of its guess, the bias left to the kernel that follows, and a sum and ReLU behind it in the same call."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import torch
+
+from . import _fold, _graph
+from ._graph import Graph, Node, Ref
+
+_TYPES = ("f32", "f16", "bf16")
+
+
+def variants(graph: Graph) -> list[tuple[str, Graph]]:
+    """(what a report calls it, the graph) of each way that differs from the graph itself."""
+    found = [node for node in graph.nodes if _is_cudnn(graph, node)]
+    if graph.device != "cuda" or not found:
+        return []
+    measured = copy.deepcopy(graph)
+    for node in found:
+        _measure(measured, node.name)
+    made = [(", convolutions measured", measured)]
+    joined = copy.deepcopy(graph)
+    if sum(_join(joined, node.name) for node in found):
+        made.append((", ReLU in convolutions", joined))
+    return made
+
+
+def _is_cudnn(graph: Graph, node: Node) -> bool:
+    if node.op != "aten.convolution.default" or node.results[0].dtype not in _TYPES:
+        return False
+    shapes = [graph.meta(ref).shape for ref in node.args[:2]] + [node.results[0].shape]
+    return len(shapes[0]) in (3, 4, 5) and 0 not in itertools.chain(*shapes)
+
+
+def allows_tf32() -> bool:
+    """PyTorch's switch for convolutions, on unless it was changed."""
+    try:
+        return torch._C._get_cudnn_allow_tf32()
+    except RuntimeError:  # PyTorch 2.9's own switches were used
+        return torch.backends.cudnn.conv.fp32_precision == "tf32"
+
+
+class _Call:
+    """A convolution's arguments in cuDNN's order; one dimension becomes two, as PyTorch has it."""
+
+    def __init__(self, graph: Graph, node: Node) -> None:
+        self.graph, self.node, self.write = graph, node, _fold.Writer(graph)
+        x, w, self.bias, stride, padding, dilation, self.transposed, more, self.groups = node.args
+        self.rank = len(graph.meta(x).shape) - 2
+        self.flat = self.rank == 1
+        self.stride, self.padding, self.dilation, self.more = (
+            ([one] if self.flat else []) + list(values) * (self.rank if len(values) == 1 else 1)
+            for one, values in ((1, stride), (0, padding), (1, dilation), (0, more))
+        )
+        self.x, self.w = (self.raised(ref) for ref in (x, w))
+
+    def add(self, op: str, *args, like: Ref | None = None, **kwargs) -> Ref:
+        """Of the shape of the node's result, or of `like`'s with a dimension more."""
+        ref = self.write.add(op, *args, like=self.node.name, **kwargs)
+        meta = self.node.results[0] if like is None else self.graph.meta(like)
+        self.write.made[-1].results = [_raised(meta) if like is not None else meta]
+        return ref
+
+    def raised(self, ref: Ref) -> Ref:
+        return self.add("aten.unsqueeze.default", ref, 2, like=ref) if self.flat else ref
+
+    def lowered(self, ref: Ref) -> Ref:
+        if not self.flat:
+            return ref
+        self.write.made[-1].results = [_raised(self.node.results[0])]
+        return self.add("aten.squeeze.dim", ref, 2)
+
+    def with_bias(self, ref: Ref) -> Ref:
+        if self.bias is None:
+            return ref
+        shape = [-1] + [1] * self.rank
+        view = self.write.add("aten.view.default", self.bias, shape, like=self.node.name)
+        n = self.graph.meta(self.bias).shape[0]
+        self.write.made[-1].results = [_graph.Meta(self.node.results[0].dtype, (n, *shape[1:]), (1,) * len(shape))]
+        return self.add("aten.add.Tensor", ref, view)
+
+    def put(self, result: Ref, place: Node) -> None:
+        """The result in the place of a node's."""
+        at = self.graph.nodes.index(place)
+        self.graph.nodes[at:at] = self.write.made
+        _fold.redirect(self.graph, {Ref(place.name): result})
+        _graph.drop_unused(self.graph)
+
+
+def _raised(meta: _graph.Meta) -> _graph.Meta:
+    shape, strides = meta.shape, meta.strides
+    return _graph.Meta(meta.dtype, (*shape[:2], 1, *shape[2:]), (*strides[:2], strides[2] * shape[2], *strides[2:]))
+
+
+def _node(graph: Graph, name: str) -> Node:
+    return next(node for node in graph.nodes if node.name == name)
+
+
+def _measure(graph: Graph, name: str) -> None:
+    node = _node(graph, name)
+    call = _Call(graph, node)
+    how = [True, torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled(), allows_tf32()]
+    if call.transposed:
+        sides = [call.padding, call.more, call.stride, call.dilation, call.groups]
+        made = call.add("aten.cudnn_convolution_transpose.default", call.x, call.w, *sides, *how)
+    else:
+        sides = [call.padding, call.stride, call.dilation, call.groups]
+        made = call.add("aten.cudnn_convolution.default", call.x, call.w, *sides, *how)
+    call.put(call.with_bias(call.lowered(made)), node)
+
+
+def _join(graph: Graph, name: str) -> bool:
+    """Whether a ReLU is behind the convolution, or a sum and a ReLU."""
+    node = _node(graph, name)
+    behind, other = _graph.reader(graph, node, "aten.relu.default", "aten.add.Tensor"), None
+    if behind is not None and behind.op == "aten.add.Tensor" and not behind.kwargs:
+        rest = [arg for arg in behind.args if arg != Ref(name)]
+        if len(rest) == 1 and isinstance(rest[0], Ref) and graph.meta(rest[0]) == node.results[0]:
+            other, behind = rest[0], _graph.reader(graph, behind, "aten.relu.default")
+    if behind is None or behind.op != "aten.relu.default" or node.args[6]:
+        return False
+    call = _Call(graph, node)
+    sides = [call.stride, call.padding, call.dilation, call.groups]
+    if other is None:
+        made = call.add("aten.cudnn_convolution_relu.default", call.x, call.w, call.bias, *sides)
+    else:
+        z = call.raised(other)
+        made = call.add("aten.cudnn_convolution_add_relu.default", call.x, call.w, z, 1, call.bias, *sides)
+    call.put(call.lowered(made), behind)
+    return True

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m quern.optimize` of a folder: each problem ends by itself, and a second run continues."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+if not hasattr(torch.export, "default_decompositions"):
+    pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
+
+PROBLEM = """
+import os, signal, time, torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        {more}
+        return torch.softmax(x * 2 + 1, 1).sum(1)
+def get_inputs():
+    return [torch.randn(8, 100)]
+"""
+PROBLEMS = {
+    "level1/1_a.py": "pass",
+    "level1/2_dies.py": "os.kill(os.getpid(), signal.SIGKILL)",
+    "level1/3_hangs.py": "time.sleep(600)",
+    "level2/4_b.py": "print('hello')",
+    "level2/5_wrong.py": "(",
+    "level3/6_c.py": "raise SystemExit('no')",
+}
+
+
+def test_each_problem_of_a_folder_gets_a_file_or_a_sentence(tmp_path):
+    for name, more in PROBLEMS.items():
+        path = tmp_path / "problems" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(PROBLEM.format(more=more))
+
+    def run(*words):
+        command = [sys.executable, "-m", "quern.optimize", "problems", "--out", "new", "--json", "lines.jsonl"]
+        paths = [os.environ.get("PYTHONPATH", ""), str(pathlib.Path(__file__).parents[1])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        command += ["--device", "cpu", "--seconds", "0.01", *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    done = run("--jobs", "3", "--time-limit", "20")
+    said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert done.returncode == 2 and len(said) == 6, done
+    assert said["level 1 problem 1"].startswith("runs: ")
+    assert said["level 1 problem 2"] == "no file: its process ended by signal 9"
+    assert said["level 1 problem 3"] == "no file: it took more than 20 s"
+    assert "it prints" in said["level 2 problem 4"]
+    assert "5_wrong.py:" in said["level 2 problem 5"]
+    assert said["level 3 problem 6"] == "no file: its process ended by status 1"
+    assert {path.name for path in (tmp_path / "new").glob("*/*.py")} == {"1_a.py", "4_b.py"}
+    lines = [json.loads(line) for line in (tmp_path / "lines.jsonl").read_text().splitlines()]
+    assert {pathlib.Path(line["problem"]).name for line in lines} == {"1_a.py", "4_b.py"}
+    first = next(line for line in lines if line["problem"].endswith("1_a.py"))
+    assert first["schema"] == "quern optimize 1" and len(first["alternatives"]["original"]["samples_ns"]) >= 11
+    again = run("--levels", "1,2", "--problems", "1,4,5")
+    assert again.stdout.splitlines() == [f"level 2 problem 5: {said['level 2 problem 5']}"] and again.returncode == 2
