@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints a table from results/: tables.py ops|doors|sweep|heldout [--into FILE.md] writes it between
+"""Prints a table from results/: tables.py ops|doors|sweep|heldout|optimize [--into FILE.md] writes it between
 the marks of that file.
 
 ops    one row per op: its time on the H200 and on the CPU, and the speed-up over the fastest correct peer of that run
 doors  one row per Python call: its host time, and that of eager PyTorch's calls for the same result
 sweep  one row per op and machine: the distribution of its ratios over random problems
-heldout  one row per task and length: of how many trainings a learned optimizer has the lower loss"""
+heldout  one row per task and length: of how many trainings a learned optimizer has the lower loss
+optimize one row per level of KernelBench: what quern.torch.optimize makes of its problems"""
 
 import json
 import math
@@ -128,6 +129,21 @@ def sweep():
     return "\n".join(rows) + "\n"
 
 
+def optimize():
+    lines = [json.loads(text) for text in (ROOT / "results/optimize-h200.jsonl").read_text().splitlines()]
+    levels = sorted({one["problem"].split("/")[0] for one in lines})
+    rows = ["| level | problems | faster | geometric mean | greatest | seconds, median |", "|---|---|---|---|---|---|"]
+    for level in [*levels, ""]:
+        chosen = [one for one in lines if one["problem"].startswith(level)]
+        gains = sorted(one["speedup"] if one["chosen"] != "original" else 1.0 for one in chosen)
+        seconds = sorted(one["seconds"] for one in chosen)[len(chosen) // 2]
+        mean = math.exp(sum(map(math.log, gains)) / len(gains))
+        faster = sum(gain > 1 for gain in gains)
+        name = level.removeprefix("level") or "all"
+        rows.append(f"| {name} | {len(chosen)} | {faster} | {mean:.2f} | {gains[-1]:.1f} | {seconds:.1f} |")
+    return "\n".join(rows) + "\n"
+
+
 def heldout():
     head = ["task", "parameters", "steps", "seeds", "below Adam 1e-3"]
     head += ["at or below the best Adam", "at or below the best Lion"]
@@ -151,7 +167,7 @@ def heldout():
 
 
 name = sys.argv[1]
-made = {"ops": ops, "doors": doors, "sweep": sweep, "heldout": heldout}[name]()
+made = {"ops": ops, "doors": doors, "sweep": sweep, "heldout": heldout, "optimize": optimize}[name]()
 if sys.argv[2:3] == ["--into"]:
     page = pathlib.Path(sys.argv[3])
     begin, end = (re.escape(f"<!-- tools/tables.py {name}: {word} -->\n") for word in ("begin", "end"))

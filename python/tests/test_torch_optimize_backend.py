@@ -120,13 +120,28 @@ def test_inputs_changed_in_place():
 def test_an_update_happens_once_although_alternatives_are_timed(monkeypatch):
     plan = _program.extern_plan
     monkeypatch.setattr(_backend._planner, "plan", lambda graph: {**plan(graph), "steps": [*plan(graph)["steps"]]})
-    monkeypatch.setattr(_backend.Region, "_plans", lambda self: iter([("PyTorch's ops", plan(self.graph)),
-                                                                      ("fused", plan(self.graph))]))  # fmt: skip
+    monkeypatch.setattr(_backend.Region, "_plans", lambda self: iter([("PyTorch's ops", self.graph, plan(self.graph)),
+                                                                      ("fused", self.graph, plan(self.graph))]))  # fmt: skip
     norm = torch.nn.BatchNorm1d(3)
     made = torch.compile(norm, backend="quern")
     with torch.no_grad():
         made(randn(5, 3))
     assert int(norm.num_batches_tracked) == 1 and "times as fast" in _backend.regions[0].why[0]
+
+
+def test_products_become_calls_of_gemm_norm_forward_and_backward(monkeypatch):
+    order = lambda samples: sorted(samples, key=lambda name: "products" not in name)  # noqa: E731
+    monkeypatch.setattr(_backend._timing, "ranking", order)
+    monkeypatch.setattr(_backend._timing, "faster", lambda *_: (True, 2.0, None))
+    layer, x = torch.nn.Linear(20, 24), randn(6, 20)
+    made = torch.compile(lambda x: torch.relu(layer(x)).square().sum(), backend="quern")
+    made(x).backward()
+    found = [p.grad.clone() for p in layer.parameters()]
+    assert [region.chosen for region in _backend.regions] == ["fused, products in fp32"] * 2
+    layer.zero_grad()
+    torch.relu(layer(x)).square().sum().backward()
+    for p, gradient in zip(layer.parameters(), found):
+        torch.testing.assert_close(gradient, p.grad)
 
 
 def test_a_wrong_kernel_is_not_taken(monkeypatch):
@@ -141,8 +156,8 @@ def test_a_wrong_kernel_is_not_taken(monkeypatch):
 
     plan = _program.extern_plan
     monkeypatch.setattr(_program, "build", build)
-    monkeypatch.setattr(_backend.Region, "_plans", lambda self: iter([("PyTorch's ops", plan(self.graph)),
-                                                                      ("fused", plan(self.graph))]))  # fmt: skip
+    monkeypatch.setattr(_backend.Region, "_plans", lambda self: iter([("PyTorch's ops", self.graph, plan(self.graph)),
+                                                                      ("fused", self.graph, plan(self.graph))]))  # fmt: skip
     x = randn(5)
     with torch.no_grad():
         assert torch.equal(torch.compile(torch.sin, backend="quern")(x), torch.sin(x))

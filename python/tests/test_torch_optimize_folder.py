@@ -56,7 +56,7 @@ def test_each_problem_of_a_folder_gets_a_file_or_a_sentence(tmp_path):
     assert said["level 3 problem 6"] == "no file: its process ended by status 1"
     assert {path.name for path in (tmp_path / "new").glob("*/*.py")} == {"1_a.py", "4_b.py"}
     lines = [json.loads(line) for line in (tmp_path / "lines.jsonl").read_text().splitlines()]
-    assert {pathlib.Path(line["problem"]).name for line in lines} == {"1_a.py", "4_b.py"}
+    assert {line["problem"] for line in lines} == {"level1/1_a.py", "level2/4_b.py"}
     first = next(line for line in lines if line["problem"].endswith("1_a.py"))
     assert first["schema"] == "quern optimize 1" and len(first["alternatives"]["original"]["samples_ns"]) >= 11
     again = run("--levels", "1,2", "--problems", "1,4,5")

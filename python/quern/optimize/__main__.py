@@ -74,8 +74,8 @@ def _checked(arguments: argparse.Namespace) -> None:
     arguments.device = device
 
 
-def optimize_file(problem: str, out: str, arguments: argparse.Namespace) -> Report:
-    """Writes `out`; with --json, a line. Bad: a sentence that names the problem."""
+def optimize_file(problem: str, out: str, arguments: argparse.Namespace, name: str = "") -> Report:
+    """Writes `out`; with --json, a line that calls the problem by its name. Bad: a sentence that names the problem."""
     import torch
 
     from . import _export, _problem
@@ -107,7 +107,7 @@ def optimize_file(problem: str, out: str, arguments: argparse.Namespace) -> Repo
     except OSError as error:
         raise _problem.Bad(f"{out}: {error.strerror}") from None
     if arguments.json:
-        _keep(problem, made.report, device, arguments.json)
+        _keep(name or problem, made.report, device, arguments.json)
     return made.report
 
 

@@ -11,19 +11,20 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from . import _capture, _graph, _planner, _program, _timing
+from . import _capture, _convolutions, _graph, _planner, _products, _program, _timing
 from ._graph import Graph, Unplannable
 from ._replay import Replay
 
 _log = logging.getLogger("quern.optimize")
 SECONDS = 0.2  # of the timing of a graph's alternatives
+LOOSE = ("bf16x3",)  # no float64 is at hand here that could show it to be as exact as the graph
 STEADY = 3  # calls after which inputs that stay where they are count as fixed
 
 
 class Region:
-    """One graph of a compiled model, called with a list of its inputs. Its first call chooses between fused kernels and
-    PyTorch's ops by time, on that call's own values; on a GPU a CUDA graph is captured once the inputs' addresses
-    repeat."""
+    """One graph of a compiled model, called with a list of its inputs. Its first call chooses among fused kernels,
+    products and convolutions by other calls, and PyTorch's ops by time, on that call's own values; on a GPU a CUDA
+    graph is captured once the inputs' addresses repeat."""
 
     def __init__(self, graph: Graph, why: list[str]) -> None:
         self.graph, self.why = graph, why
@@ -51,9 +52,9 @@ class Region:
     # ---- the choice ----
     def _choose(self, values: list) -> None:
         functions: dict[str, Callable] = {}
-        for name, plan in self._plans():
+        for name, graph, plan in self._plans():
             try:
-                functions[name] = _program.build(self.graph, plan, None, name).plan
+                functions[name] = _program.build(graph, plan, None, name).plan
             except Exception as error:
                 self.why.append(f"{name}: {type(error).__name__}: {error}")
         self.chosen, self.run = "PyTorch's ops", functions["PyTorch's ops"]
@@ -62,17 +63,23 @@ class Region:
         try:
             self._try(functions, values)
         except Exception as error:
-            self.why.append(f"fused: {type(error).__name__}: {error}")
+            self.why.append(f"the choice: {type(error).__name__}: {error}")
 
     def _plans(self):
-        yield "PyTorch's ops", _program.extern_plan(self.graph)
-        try:
-            fused = _planner.plan(self.graph)
-        except Unplannable as error:
-            self.why.append(str(error))
-            return
-        if any(step["kind"] == "kernel" for step in fused["steps"]):
-            yield "fused", fused
+        """(name, graph, plan) of each way to run it; the first is the graph as it is."""
+        yield "PyTorch's ops", self.graph, _program.extern_plan(self.graph)
+        ways = [("fused", self.graph), *(("fused" + way, graph) for way, graph in _convolutions.variants(self.graph))]
+        for word in _products.precisions(self.graph):
+            if word not in LOOSE:
+                ways.append((f"fused, products in {word}", _products.fuse(self.graph, word)))
+        for name, graph in ways:
+            try:
+                plan = _planner.plan(graph)
+            except Unplannable as error:
+                self.why.append(f"{name}: {error}")
+                continue
+            if graph is not self.graph or any(step["kind"] == "kernel" for step in plan["steps"]):
+                yield name, graph, plan
 
     def _try(self, functions: dict[str, Callable], values: list) -> None:
         from ..kernelbench import _compare
@@ -86,23 +93,34 @@ class Region:
                 copies[k].copy_(values[k])
             return [*function(*copies), *(copies[k].clone() for k in sorted(updated))]
 
-        with torch.no_grad():
-            want, got = fresh(functions["PyTorch's ops"]), fresh(functions["fused"])
+        def wrong(function: Callable, want: list) -> str:
+            try:
+                got = fresh(function)
+            except Exception as error:
+                return f"it fails: {type(error).__name__}: {error}"
             difference = _compare.compare(got, want, _compare.Tolerance("current"), self.graph.device)
-            strides = [[t.stride() for t in one if isinstance(t, torch.Tensor)] for one in (want, got)]
-            if difference.wrong or strides[0] != strides[1]:
-                self.why.append(f"fused: {difference.wrong or 'other strides'}")
-                return
-            del want, got
-            samples = _timing.race(
-                {name: functools.partial(function, *copies) for name, function in functions.items()},
-                self.graph.device == "cuda",
-                SECONDS,
-            )
-        better, ratio, _ = _timing.faster(samples["PyTorch's ops"], samples["fused"])
-        self.why.append(f"fused is {ratio:.3g} times as fast as PyTorch's ops")
+            return difference.wrong or ("" if strides(got) == strides(want) else "other strides")
+
+        def strides(values: list) -> list:
+            return [t.stride() for t in values if isinstance(t, torch.Tensor)]
+
+        with torch.no_grad():
+            want = fresh(functions[self.chosen])
+            right = {self.chosen: functions[self.chosen]}
+            for name, function in functions.items():
+                why = wrong(function, want)
+                if why:
+                    self.why.append(f"{name}: {why}")
+                else:
+                    right[name] = function
+            del want
+            racers: dict = {name: functools.partial(function, *copies) for name, function in right.items()}
+            samples = _timing.race(racers, self.graph.device == "cuda", SECONDS)
+        name = next((name for name in _timing.ranking(samples) if name != self.chosen), self.chosen)
+        better, ratio, _ = _timing.faster(samples[self.chosen], samples[name])
+        self.why.append(f"{name} is {ratio:.3g} times as fast as {self.chosen}")
         if better:
-            self.chosen, self.run = "fused", functions["fused"]
+            self.chosen, self.run = name, right[name]
         _log.info("a graph of %d nodes runs as %s: %s", len(self.graph.nodes), self.chosen, "; ".join(self.why))
 
     # ---- CUDA graphs ----

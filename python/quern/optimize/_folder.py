@@ -94,7 +94,8 @@ def _serve(end: int, problem: str, out: str, arguments: argparse.Namespace) -> i
     os.dup2(silent, 1)
     os.dup2(silent, 2)
     try:
-        report = optimize_file(problem, out, arguments)
+        name = os.path.join(*pathlib.Path(problem).parts[-2:])
+        report = optimize_file(problem, out, arguments, name)
         said, status = str(report).splitlines()[0] + f" ({report.seconds:.1f} s)", 0
         if report.chosen == "original" and report.why:
             said += ": " + "; ".join(report.why)
