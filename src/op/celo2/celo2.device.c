@@ -100,6 +100,10 @@ static qn_status run_matrix(const matrix_run *run, const char *name, uint64_t bl
 }
 
 static uint64_t blocks_of(uint64_t n) { return qn_lopt_ceiling(n, THREADS); }
+static uint64_t tiles_of(uint64_t rows, uint64_t columns)
+{
+  return qn_lopt_ceiling(rows, QN_CELO2_TILE) * qn_lopt_ceiling(columns, QN_CELO2_TILE);
+}
 
 static qn_status multiply(const matrix_run *run, const float *x, const float *w, float *y, uint64_t m, uint64_t n,
                           uint64_t k)
@@ -113,16 +117,16 @@ static qn_status multiply(const matrix_run *run, const float *x, const float *w,
 static qn_status make_orthogonal(const matrix_run *run)
 {
   const qn_celo2_matrix_args *a = &run->args;
-  const uint64_t length = a->length, width = a->width, n = length * width;
+  const uint64_t length = a->length, width = a->width;
   const float *tall = a->rows >= a->columns ? a->own : a->turned, *wide = tall == a->own ? a->turned : a->own;
   qn_try(run_matrix(run, "celo2_squares", a->partials));
-  qn_try(run_matrix(run, "celo2_into_ball", blocks_of(n)));
+  qn_try(run_matrix(run, "celo2_into_ball", tiles_of(a->rows, a->columns)));
   for (int round = 0; round < QN_CELO2_ROUNDS; round++) {
     qn_try(multiply(run, wide, wide, a->a, width, width, length));
     qn_try(multiply(run, a->a, a->a, a->of_a, width, width, width));
     qn_try(run_matrix(run, "celo2_polynomial", blocks_of(width * width)));
     qn_try(multiply(run, tall, a->of_a, a->product, length, width, width));
-    qn_try(run_matrix(run, "celo2_next", blocks_of(n)));
+    qn_try(run_matrix(run, "celo2_next", tiles_of(length, width)));
   }
   return QN_OK;
 }
