@@ -264,6 +264,10 @@ static void test_null(void)
   check(!qn_small_fc_lopt_workspace_bytes(1, m.tensor[0]) && !qn_elo_workspace_bytes(1, NULL) &&
             !qn_elo_workspace_bytes(0, NULL),
         "no workspace for what would be refused");
+  const qn_op_info *op = NULL;
+  params.pylo_cuda_compat = 0;
+  check(qn_op_find("small_fc_lopt", &op) == QN_OK && !qn_op_workspace_bytes(op, &params, 1),
+        "and none where no tensors are told");
   m.tensor[0][0].ndim = 3;
   model_end(&m);
 }

@@ -41,6 +41,7 @@ CPU = {
     "small_fc_lopt": ("GPT 10M, f32", "lopt-cpu-xeon", {"op": "small_fc_lopt", "workload": "gpt-10m"}),
     "elo": ("GPT 10M, f32", "ops-cpu-xeon", {"op": "elo"}),
     "velo": ("GPT 10M, f32", "ops-cpu-xeon", {"op": "velo"}),
+    "celo2": ("GPT 10M, f32, one thread of a busy machine", "celo2-cpu-xeon", {"op": "celo2"}),
 }
 NAMES = {
     "compile": "torch.compile",
@@ -88,7 +89,7 @@ def ops():
         "| op | H200 | speed-up over the best peer | 2-core Xeon | speed-up over the best peer |",
         "|---|---|---|---|---|",
     ]
-    rows += [f"| [`{op}`](src/op/{op}/README.md) | {cells(GPU, op)} | {cells(CPU, op)} |" for op in GPU]
+    rows += [f"| [`{op}`](src/op/{op}/README.md) | {cells(GPU, op)} | {cells(CPU, op)} |" for op in {**GPU, **CPU}]
     return "\n".join(rows) + "\n"
 
 

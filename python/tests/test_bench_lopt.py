@@ -47,8 +47,9 @@ def test_a_line_holds_what_was_measured(op, capsys, tmp_path):
     plain, pylo = line["peers"]
     assert plain["verdict"] in ("faster", "same", "slower", "unclear") and len(plain["step"]["samples_ns"]) == 6
     assert pylo["name"] == "pylo" and pylo["absent"]
+    vectors = [(2 * 30, 0), (2, 0)] if op == "celo2" else [(4 * 30, 90), (4, 3)]  # AdamW's have two means
     assert line["state_bytes"] == 4 * sum(
-        4 * n + rest for n, rest in ((1200, 3 * 70), (30, 90), (1, 3), (60, 3 * (12 + 15)), (4096, 3 * 128))
+        n + rest for n, rest in ((4800, 3 * 70), *vectors, (240, 3 * (12 + 15)), (4 * 4096, 3 * 128))
     ) + (5 * 2 * 512 * 4 if op == "velo" else 0)
     told = capsys.readouterr().out
     assert "materialised" in told and "quern against it" in told and "not installed" in told

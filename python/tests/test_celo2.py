@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 import quern  # noqa: E402
 import quern.torch  # noqa: E402
 from quern import _safetensors  # noqa: E402
+from quern.bench import materialised_celo2  # noqa: E402
 
 WIDTHS = (1, 1, 1, 3, 1, 3, 1, 3, 1, 3, 3, 3, 3, 3)
 SHAPES = [(40, 33), (90,), (8, 6, 3, 3), (50, 16), (24, 2, 24), ()]
@@ -47,79 +48,23 @@ PARAMS, GRADS = tensors(0.1, 1), [tensors(0.01, 2 + k) for k in range(3)]
 
 
 # ---- the plain form ----
-def normed(x):
-    return x * torch.rsqrt(1e-9 + (x**2).mean(dim=(-2, -1), keepdim=True))
+def largest_two(shape, ties):
+    layout = [*range(2, len(shape)), 1, 0] if ties == "jax" else range(len(shape))
+    d1, d0 = sorted(layout, key=lambda d: shape[d])[-2:]
+    return d0, d1
 
 
-def orthogonal(x):
-    tall = x.shape[-2] > x.shape[-1]
-    x = x.transpose(-2, -1) if tall else x
-    x = x / (torch.linalg.norm(x, dim=(-2, -1), keepdim=True) + 1e-8)
-    for _ in range(5):
-        a = x @ x.transpose(-2, -1)
-        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
-    return x.transpose(-2, -1) if tall else x
-
-
-def network(x):
+def expected(steps, lr, clip=None, ties="pylo", **options):
+    params = [p.double() for p in PARAMS]
     weights = {name: value.double() for name, value in WEIGHTS.items()}
-    h = torch.relu(torch.stack(x, -1) @ torch.cat([weights[f"w0.{k}"] for k in range(14)]) + weights["b0"])
-    h = torch.relu(h @ weights["dense_w.0"] + weights["dense_b.0"])
-    return h @ weights["dense_w.1"] + weights["dense_b.1"]
-
-
-def move(state, p, g, exp_mult, ties):
-    layout = [*range(2, p.dim()), 1, 0] if ties == "jax" else range(p.dim())
-    rank = sorted(layout, key=lambda d: p.shape[d])
-    d1, d0 = rank[-2], rank[-1]
-    if not state:
-        state.update(m=[torch.zeros_like(p)] * 3, v=torch.zeros_like(p), row=[0.0] * 3, column=[0.0] * 3)
-    state["v"] = 0.95 * state["v"] + 0.05 * g**2
-    s, square, found = torch.rsqrt(state["v"] + 1e-8), g**2 + 1e-30, []
-    for k, decay in enumerate(DECAYS):
-        m = state["m"][k] = decay * state["m"][k] + (1 - decay) * g
-        row = state["row"][k] = decay * state["row"][k] + (1 - decay) * square.mean(d0, keepdim=True)
-        column = state["column"][k] = decay * state["column"][k] + (1 - decay) * square.mean(d1, keepdim=True)
-        of_row = torch.rsqrt((row / (row.mean(d1, keepdim=True) + 1e-9)).clamp(min=1e-9))
-        factor = of_row * torch.rsqrt(column.clamp(min=1e-9))
-        row, column = row.expand_as(p), column.expand_as(p)
-        roots = torch.rsqrt(row + 1e-8), torch.rsqrt(column + 1e-8)
-        found.append((m, m * s, g * factor, row, column, *roots, m * factor))
-    ms, scaled, gs, rows, columns, of_rows, of_columns, last = map(list, zip(*found))
-    x = [g, g.clamp(-0.1, 0.1), p, *ms, state["v"], *scaled, s, *gs, g * s]
-    x += rows + columns + of_rows + of_columns + last
-    out = network([normed(each) for each in x])
-    return out[..., 0] * torch.exp(exp_mult * out[..., 1])
-
-
-def expected(
-    steps,
-    lr,
-    weight_decay=0.0,
-    adam_weight_decay=0.0,
-    adam_lr_mult=1.0,
-    clip=None,
-    exp_mult=0.0,
-    ortho=True,
-    rms=1.0,
-    ties="pylo",
-):
-    params, states = [p.double() for p in PARAMS], [{} for _ in PARAMS]
+    dims = [largest_two(p.shape, ties) if p.dim() >= 2 else None for p in params]
+    session = materialised_celo2.Session(weights, params, [EMBEDDING], dims)
     for t in range(steps):
         grads = [g.double() for g in GRADS[t]]
         if clip is not None:
             norm = sum((g**2).sum() for g in grads).sqrt()
             grads = [g * clip / max(norm, clip) for g in grads]
-        for k, (p, g) in enumerate(zip(params, grads)):
-            if p.dim() < 2 or k == EMBEDDING:
-                m = states[k]["m"] = 0.9 * states[k].get("m", 0) + 0.1 * g
-                v = states[k]["v"] = 0.95 * states[k].get("v", 0) + 0.05 * g**2
-                step = m / (1 - 0.9 ** (t + 1)) / ((v / (1 - 0.95 ** (t + 1))).sqrt() + 1e-8)
-                params[k] = p - lr * adam_lr_mult * (step + adam_weight_decay * p)
-                continue
-            u = move(states[k], p, g, exp_mult, ties)
-            u = rms * normed(orthogonal(u) if ortho else u)
-            params[k] = p - lr * (u + weight_decay * p)
+        session.step(grads, lr, **options)
     return params
 
 
@@ -132,7 +77,7 @@ OPTIONS = [
     ),
     (
         {"lr": 0.02, "exp_mult": 0.2, "orthogonalize": False, "rms_mult": 0.5},
-        {"orthogonalize": "ortho", "rms_mult": "rms"},
+        {},
     ),
 ]
 

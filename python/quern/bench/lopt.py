@@ -72,7 +72,7 @@ def _head(op: str, name: str, device: torch.device, precision: str) -> dict:
         "workload": name,
         "tensors": len(shapes),
         "elements": elements(shapes),
-        "precision": precision if device.type == "cuda" and op != "velo" else "fp32",
+        "precision": precision if device.type == "cuda" and op not in ("velo", "celo2") else "fp32",
     }
 
 

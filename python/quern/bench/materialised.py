@@ -55,8 +55,8 @@ ELO = Rule((_INITIAL, 0.999, _INITIAL), step_mult=1.0, elo=True)
 class State:
     """The means of one tensor, zeros at first; the decays' axis is the last."""
 
-    def __init__(self, param: Tensor, velo: bool = False) -> None:
-        self.dims = largest_two(param.shape, velo)
+    def __init__(self, param: Tensor, velo: bool = False, dims: tuple[int, int] | None = None) -> None:
+        self.dims = dims or largest_two(param.shape, velo)
         self.of_means = 0.0 if velo else 1e-6  # where nothing is factored
         self.m = param.new_zeros((*param.shape, 3))
         self.v = param.new_zeros(param.shape)

@@ -38,79 +38,42 @@ static const qn_lopt_network networks[2] = {NETWORK(QN_LOPT_TIES_LATER), NETWORK
 
 /* ---- a step ---- */
 
-static void dimensions(const qn_op *op, const qn_call *call, size_t k, int ndim, const int64_t *shape, int d[2])
+static void own_of(const void *params, uint64_t step, void *own)
 {
-  const qn_celo2_params *params = call ? call->params : NULL;
-  (void)op, (void)k;
-  qn_lopt_largest(networks[params && params->ties].ties, ndim, shape, -1, d);
+  const qn_celo2_params *p = params;
+  *(qn_celo2_own *)own = (qn_celo2_own){.rms_mult = p->rms_mult,
+                                        .orthogonalize = (qn_u32)p->orthogonalize,
+                                        .adam_lr_mult = p->adam_lr_mult,
+                                        .m_decay = p->adam_m_decay,
+                                        .v_decay = p->adam_v_decay,
+                                        .adam_decay = (float)p->adam_weight_decay,
+                                        .adam_eps = (float)p->adam_eps,
+                                        .m = (float)p->adam_m_decay,
+                                        .m_rest = (float)(1 - p->adam_m_decay),
+                                        .v = (float)p->adam_v_decay,
+                                        .v_rest = (float)(1 - p->adam_v_decay),
+                                        .of_m = qn_celo2_correction(p->adam_m_decay, step),
+                                        .of_v = qn_celo2_correction(p->adam_v_decay, step)};
 }
 
-static size_t workspace(const qn_call *list)
+static qn_lopt_step step_of(const void *of)
 {
-  const qn_tensor *param = list->tensors[QN_LOPT_PARAM];
-  const qn_lopt_network *network = &networks[((const qn_celo2_params *)list->params)->ties];
-  if (!qn_lopt_are_shapes(list->op, NULL, list->n, param)) return 0;
-  if (param->device.kind != QN_CPU) return qn_celo2_device_bytes(network, list);
-  return qn_lopt_batches_bytes(network, NULL, list->n, param) + QN_LOPT_ALIGNMENT;
+  const qn_celo2_params *params = of;
+  return (qn_lopt_step){QN_LOPT_OF_STEP(params), .network = &networks[params->ties], .weights = params->weights,
+                        .gradient = QN_LOPT_CLIPPED, .joint_decay = true};
 }
 
-static qn_celo2_own own_of(const qn_celo2_params *p, uint64_t step)
-{
-  return (qn_celo2_own){.rms_mult = p->rms_mult,
-                        .orthogonalize = (qn_u32)p->orthogonalize,
-                        .adam_lr_mult = p->adam_lr_mult,
-                        .m_decay = p->adam_m_decay,
-                        .v_decay = p->adam_v_decay,
-                        .adam_decay = (float)p->adam_weight_decay,
-                        .adam_eps = (float)p->adam_eps,
-                        .m = (float)p->adam_m_decay,
-                        .m_rest = (float)(1 - p->adam_m_decay),
-                        .v = (float)p->adam_v_decay,
-                        .v_rest = (float)(1 - p->adam_v_decay),
-                        .of_m = qn_celo2_correction(p->adam_m_decay, step),
-                        .of_v = qn_celo2_correction(p->adam_v_decay, step)};
-}
-
-static qn_status run(const qn_call *list)
-{
-  const qn_celo2_params *p = list->params;
-  qn_lopt_step step = {.network = &networks[p->ties],
-                       .m = {p->m_decay0, p->m_decay1, p->m_decay2},
-                       .v = p->v_decay,
-                       .f = {p->factor_decay0, p->factor_decay1, p->factor_decay2},
-                       .lr = p->lr,
-                       .exp_mult = p->exp_mult,
-                       .weight_decay = p->weight_decay,
-                       .lr_scale = p->lr_scale,
-                       .weights = p->weights,
-                       .hyper = p->hyper,
-                       .step = p->step,
-                       .gradient = QN_LOPT_CLIPPED,
-                       .joint_decay = true};
-  qn_lopt_call call;
-  qn_tier tier;
-  qn_celo2_own own;
-  step.own = &own;
-  if (!list->n) return QN_OK;
-  if (list->exec->device.kind != QN_CPU) {
-    own = own_of(p, 0);
-    return qn_celo2_device_run(list, &step);
-  }
-  qn_try(qn_tier_in_force(&tier));
-  if (list->mode == QN_CALL_PREPARE) return QN_OK;
-  qn_lopt_read_hyper(&step);
-  own = own_of(p, step.step);
-  qn_lopt_begin(&call, &step);
-  return qn_lopt_run_batches(list, &step, &call, tier, qn_lopt_arena_of(list->exec->workspace, QN_LOPT_ALIGNMENT).base);
-}
-
-static const qn_engine engine = {.dimensions = dimensions, .workspace = workspace, .run = run};
+static const qn_lopt_op op = {.step_of = step_of,
+                              .networks = networks,
+                              .ties = offsetof(qn_celo2_params, ties),
+                              .first_bytes = qn_celo2_first_bytes,
+                              .own_of = own_of,
+                              .device_run = qn_celo2_device_run};
 
 /* ---- the description ---- */
 
 #define NUMBER(member, doc, least) QN_LOPT_NUMBER(qn_celo2_params, member, doc, least)
 #define DECAY(member, of) QN_LOPT_DECAY(qn_celo2_params, member, of)
-#define LAST(member, doc, kind, most, live) QN_LOPT_LAST(qn_celo2_params, member, doc, kind, most, NULL, live)
 static const qn_op_param params_table[] = {
     QN_LOPT_LIVE(qn_celo2_params, lr, "learning rate"),
     NUMBER(exp_mult, "factor of the magnitude in the exponent of e", -HUGE_VAL),
@@ -122,14 +85,12 @@ static const qn_op_param params_table[] = {
     DECAY(adam_m_decay, "the gradient there"),
     DECAY(adam_v_decay, "its square there"),
     NUMBER(adam_eps, "added to the root of the mean of squares there", 0),
-    LAST(orthogonalize, "the network's outputs are made orthogonal", BOOL, 1, 0),
+    QN_LOPT_LAST(qn_celo2_params, orthogonalize, "the network's outputs are made orthogonal", BOOL, 1, NULL, 0),
     QN_LOPT_TIES_ROW(qn_celo2_params),
-    LAST(step, "steps taken before this one", U64, HUGE_VAL, 1 + offsetof(qn_lopt_hyper, step)),
-    LAST(weights, "the network's, as qn_lopt_weights_read reads them", DEVICE_F32S, QN_LOPT_CELO2_MLP_WEIGHTS, 0),
-    LAST(lr_scale, "factors of the learning rate", HOST_F64, HUGE_VAL, 0),
-    LAST(hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, 0),
+    QN_LOPT_STEP_ROW(qn_celo2_params),
+    QN_LOPT_WEIGHTS_ROW(qn_celo2_params, QN_LOPT_CELO2_MLP_WEIGHTS),
+    QN_LOPT_RATE_ROWS(qn_celo2_params),
 };
-#undef LAST
 #undef DECAY
 #undef NUMBER
 
@@ -165,7 +126,8 @@ const qn_op qn_op_celo2 = {
              .agreement = QN_SCALED,
              .operations = 2 * 328 + 60,
              .element_bytes = 44},
-    .engine = &engine,
+    .engine = &qn_lopt_engine,
+    .of_engine = &op,
     .device_source = "op/celo2/celo2.elements.cu", /* of several */
 };
 

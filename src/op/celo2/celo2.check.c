@@ -4,6 +4,7 @@
 #include "core/core.h"
 #include "op/celo2/reference.h"
 #include "op/lopt/check.h"
+#include "op/lopt/meta.train.h"
 
 /* A matrix's move has the error of the network's outputs, some 1e-6 of their root mean square as in the other learned
  * optimizers, times what making it orthogonal does to what is small in it: at most 3.4445 a round, which of a matrix
@@ -59,10 +60,18 @@ static const qn_check_text cases[] = {
   {                                                                                                                    \
     "op/celo2/celo2." name ".cu", QN_LOPT_DEFINES(QN_LOPT_SET(2, 0, 0, 1, 0), QN_LOPT_FIRST_PHASE), NULL               \
   }
-static const qn_device_unit units[] = {
-    UNIT("sums"), UNIT("factors"), UNIT("elements"), UNIT("matrix"), {NULL, NULL, NULL}};
+static const qn_device_unit units[] = {UNIT("sums"),   UNIT("factors"), UNIT("elements"),
+                                       UNIT("matrix"), UNIT("meta"),    {NULL, NULL, NULL}};
+
+static const qn_meta_network network = {.source = "op/celo2/celo2.meta.cu",
+                                        .kind = QN_LOPT_CELO2_MLP,
+                                        .weights = QN_LOPT_CELO2_MLP_WEIGHTS,
+                                        .orthogonal = true,
+                                        .own_bytes = sizeof(qn_celo2_own)};
 
 const qn_op_check qn_check_celo2 = {
+    .meta_train = qn_lopt_meta_train,
+    .meta = &network,
     .random_weights = qn_celo2_make,
     .reference = reference,
     .cases = cases,

@@ -7,7 +7,7 @@
 #include "op/celo2/product.h"
 #include "op/celo2/scalar.math.h"
 
-enum { ALIGN = 256, THREADS = 256, PARTIALS_MOST = 1024 };
+enum { THREADS = 256, PARTIALS_MOST = 1024 };
 static const char elements[] = "op/celo2/celo2.elements.cu", of_matrix[] = "op/celo2/celo2.matrix.cu";
 
 static const qn_lopt_sources sources = {
@@ -77,22 +77,19 @@ static size_t lay(matrix_run *run, uint64_t rows, uint64_t columns, qn_lopt_aren
 }
 
 /* Of the largest matrix. */
-static size_t lent_bytes(const qn_lopt_network *network, const qn_call *list)
+size_t qn_celo2_first_bytes(const qn_lopt_network *network, const qn_lopt_shards *shards, const qn_call *list)
 {
   size_t most = 0;
+  (void)shards;
   for (size_t k = 0; k < list->n; k++) {
     const qn_tensor *p = &list->tensors[QN_LOPT_PARAM][k];
     const qn_lopt_view v = qn_lopt_view_of(network->ties, p->ndim, p->shape, -1);
     matrix_run measured = {.list = list};
-    if (v.factored && v.n && !qn_celo2_is_small(&v))
-      most = (size_t)qn_lopt_most(most, lay(&measured, v.rows, v.columns, (qn_lopt_arena){.align = ALIGN}));
+    if (p->device.kind != QN_CPU && v.factored && v.n && !qn_celo2_is_small(&v))
+      most = (size_t)qn_lopt_most(
+          most, lay(&measured, v.rows, v.columns, (qn_lopt_arena){.align = QN_LOPT_DEVICE_ALIGNMENT}));
   }
   return most;
-}
-
-size_t qn_celo2_device_bytes(const qn_lopt_network *network, const qn_call *list)
-{
-  return lent_bytes(network, list) + qn_lopt_device_bytes(network, NULL, list->n, list->tensors[QN_LOPT_PARAM]) + ALIGN;
 }
 
 /* ---- a large matrix ---- */
@@ -103,6 +100,10 @@ static qn_status run_matrix(const matrix_run *run, const char *name, uint64_t bl
 }
 
 static uint64_t blocks_of(uint64_t n) { return qn_lopt_ceiling(n, THREADS); }
+static uint64_t tiles_of(uint64_t rows, uint64_t columns)
+{
+  return qn_lopt_ceiling(rows, QN_CELO2_TILE) * qn_lopt_ceiling(columns, QN_CELO2_TILE);
+}
 
 static qn_status multiply(const matrix_run *run, const float *x, const float *w, float *y, uint64_t m, uint64_t n,
                           uint64_t k)
@@ -116,16 +117,16 @@ static qn_status multiply(const matrix_run *run, const float *x, const float *w,
 static qn_status make_orthogonal(const matrix_run *run)
 {
   const qn_celo2_matrix_args *a = &run->args;
-  const uint64_t length = a->length, width = a->width, n = length * width;
+  const uint64_t length = a->length, width = a->width;
   const float *tall = a->rows >= a->columns ? a->own : a->turned, *wide = tall == a->own ? a->turned : a->own;
   qn_try(run_matrix(run, "celo2_squares", a->partials));
-  qn_try(run_matrix(run, "celo2_into_ball", blocks_of(n)));
+  qn_try(run_matrix(run, "celo2_into_ball", tiles_of(a->rows, a->columns)));
   for (int round = 0; round < QN_CELO2_ROUNDS; round++) {
     qn_try(multiply(run, wide, wide, a->a, width, width, length));
     qn_try(multiply(run, a->a, a->a, a->of_a, width, width, width));
     qn_try(run_matrix(run, "celo2_polynomial", blocks_of(width * width)));
     qn_try(multiply(run, tall, a->of_a, a->product, length, width, width));
-    qn_try(run_matrix(run, "celo2_next", blocks_of(n)));
+    qn_try(run_matrix(run, "celo2_next", tiles_of(length, width)));
   }
   return QN_OK;
 }
@@ -134,7 +135,7 @@ static qn_status run_tensor(void *user, const qn_lopt_device_item *it)
 {
   matrix_run *run = user;
   if (!is_large(it)) return QN_OK;
-  lay(run, it->matrix_rows, it->matrix_columns, (qn_lopt_arena){.base = run->lent, .align = ALIGN});
+  lay(run, it->matrix_rows, it->matrix_columns, (qn_lopt_arena){.base = run->lent, .align = QN_LOPT_DEVICE_ALIGNMENT});
   run->args.scalars = it->scalars;
   run->args.rms_mult = run->own->rms_mult;
   for (uint64_t k = 0; k < it->matrices; k++) {
@@ -170,19 +171,10 @@ static qn_status run_elements(void *user, const qn_lopt_device_place *place)
   return qn_lopt_device_each(place, run_tensor, run);
 }
 
-qn_status qn_celo2_device_run(const qn_call *list, const qn_lopt_step *of)
+qn_status qn_celo2_device_run(const qn_call *list, const qn_lopt_step *step)
 {
-  matrix_run run = {.list = list, .own = of->own};
+  matrix_run run = {.list = list, .own = step->own};
   const qn_lopt_list_phases phases = {.before = run_begin, .user = &run, .elements = run_elements};
-  const qn_lopt_arena arena = qn_lopt_arena_of(list->exec->workspace, ALIGN);
-  qn_lopt_step step = *of;
-  qn_exec exec = *list->exec;
-  qn_call behind = *list;
-  run.lent = arena.base;
-  exec.workspace = arena.base + lent_bytes(of->network, list);
-  exec.workspace_bytes -= (size_t)((char *)exec.workspace - (char *)list->exec->workspace);
-  behind.exec = &exec;
-  step.list_phases = &phases;
-  step.precision = QN_LOPT_FP32;
-  return qn_lopt_device_run(&behind, &step);
+  run.lent = qn_lopt_arena_of(list->exec->workspace, QN_LOPT_DEVICE_ALIGNMENT).base;
+  return qn_lopt_device_run_behind(list, step, &phases, qn_celo2_first_bytes(step->network, NULL, list));
 }

@@ -31,10 +31,10 @@ enum { QN_CELO2_MOVE = QN_LOPT_PHASES };
 qn_status qn_celo2_behind(const qn_lopt_call *call, const qn_exec *exec, qn_lopt_item *item, void *lent);
 size_t qn_celo2_lent_bytes(const qn_lopt_view *view);
 
-/* ---- celo2.device.c: the whole of a checked step on a device; its workspace ---- */
+/* ---- celo2.device.c: the whole of a checked step on a device; the workspace that is its matrices' ---- */
 extern const qn_lopt_tiling qn_celo2_device_tiling;
 void qn_celo2_device_lay(qn_lopt_arena *r, qn_lopt_device_item *item);
 uint64_t qn_celo2_device_tasks(qn_lopt_phase phase, const qn_lopt_device_item *item);
 qn_status qn_celo2_device_run(const qn_call *list, const qn_lopt_step *step);
-size_t qn_celo2_device_bytes(const qn_lopt_network *network, const qn_call *list);
+size_t qn_celo2_first_bytes(const qn_lopt_network *network, const qn_lopt_shards *shards, const qn_call *list);
 #endif

@@ -26,16 +26,34 @@ QN_FN double sum_of(const qn_celo2_matrix_args &a, double *scratch, qn_u32 threa
   return qn_group_sum(sum, scratch);
 }
 
+/* The block's tile of `from`, (rows, columns), becomes what `make` says of each place, and its transpose goes `to`: by
+ * way of shared memory, whose rows are a place longer, so that lanes are side by side in both and in banks of their
+ * own.
+ */
+template <class Make>
+QN_FN void turn_tile(qn_u64 block, float *from, float *to, qn_u64 rows, qn_u64 columns, float *tile, Make make)
+{
+  constexpr qn_u32 SIDE = QN_CELO2_TILE;
+  const qn_u64 across = columns / SIDE + (columns % SIDE != 0);
+  const qn_u64 row = block / across * SIDE, column = block % across * SIDE;
+  const qn_u32 lane = qn_lane(), first = qn_simd();
+  for (qn_u32 k = first; k < SIDE && row + k < rows; k += QN_THREADS / 32) {
+    const qn_u64 i = (row + k) * columns + column + lane;
+    if (column + lane >= columns) break;
+    from[i] = tile[k * (SIDE + 1) + lane] = make(i);
+  }
+  qn_barrier();
+  for (qn_u32 k = first; k < SIDE && column + k < columns; k += QN_THREADS / 32)
+    if (row + lane < rows) to[(column + k) * rows + row + lane] = tile[lane * (SIDE + 1) + k];
+}
+
 /* Scales the outputs, and writes their transpose. */
 QN_GROUP_KERNEL(celo2_into_ball, qn_celo2_matrix_args, a)
 {
   QN_SHARED(double, scratch, 32);
+  QN_SHARED(float, tile, QN_CELO2_TILE *(QN_CELO2_TILE + 1));
   const float scale = qn_celo2_into_ball(sum_of(a, scratch, qn_thread()));
-  const qn_u64 i = qn_block() * QN_THREADS + qn_thread();
-  if (i >= a.rows * a.columns) return;
-  const float x = a.own[i] * scale;
-  a.own[i] = x;
-  a.turned[i % a.columns * a.rows + i / a.columns] = x;
+  turn_tile(qn_block(), a.own, a.turned, a.rows, a.columns, tile, [&](qn_u64 i) { return a.own[i] * scale; });
 }
 
 QN_GROUP_KERNEL(celo2_polynomial, qn_celo2_matrix_args, a)
@@ -48,11 +66,9 @@ QN_GROUP_KERNEL(celo2_next, qn_celo2_matrix_args, a)
 {
   const bool tall = a.rows >= a.columns;
   float *const from = tall ? a.own : a.turned, *const to = tall ? a.turned : a.own;
-  const qn_u64 i = qn_block() * QN_THREADS + qn_thread();
-  if (i >= a.length * a.width) return;
-  const float x = QN_CELO2_FIRST * from[i] + a.product[i];
-  from[i] = x;
-  to[i % a.width * a.length + i / a.width] = x;
+  QN_SHARED(float, tile, QN_CELO2_TILE *(QN_CELO2_TILE + 1));
+  turn_tile(qn_block(), from, to, a.length, a.width, tile,
+            [&](qn_u64 i) { return QN_CELO2_FIRST * from[i] + a.product[i]; });
 }
 
 QN_GROUP_KERNEL(celo2_move, qn_celo2_matrix_args, a)

@@ -35,6 +35,8 @@ enum { QN_CELO2_OF_M, QN_CELO2_OF_V };
 
 /* Elements of a large matrix, or of a vector, that a block takes; and simdgroups of a block of small ones. */
 enum { QN_CELO2_A_TASK = 2048, QN_CELO2_SIMDS = 4 };
+/* Rows and columns of a large matrix that a block turns, one a lane. */
+enum { QN_CELO2_TILE = 32 };
 
 /* Of kernels over tasks: qn_lopt_device_tasks puts the two together. */
 typedef struct qn_celo2_args {

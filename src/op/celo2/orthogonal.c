@@ -12,7 +12,7 @@
 #include "op/gemm_norm/cpu.h"
 #include <string.h>
 
-enum { TASK = 16384 }; /* elements, about */
+enum { TASK = 16384, SQUARE = 16 }; /* elements, about; a line of memory's */
 
 /* One matrix on its way. */
 typedef struct matrix {
@@ -97,11 +97,6 @@ static void scale_row(matrix *x, uint64_t row)
   for (uint64_t j = 0; j < x->columns; j++) to[j] *= x->scale;
 }
 
-static void turn_row(matrix *x, uint64_t row) /* of `turned` */
-{
-  for (uint64_t i = 0; i < x->rows; i++) x->turned[row * x->rows + i] = x->own[i * x->columns + row];
-}
-
 static float *tall_of(const matrix *x) { return x->rows >= x->columns ? x->own : x->turned; }
 static float *wide_of(const matrix *x) { return x->rows >= x->columns ? x->turned : x->own; }
 
@@ -119,12 +114,16 @@ static void next_row(matrix *x, uint64_t row)
   for (uint64_t j = 0; j < x->width; j++) tall[j] = QN_CELO2_FIRST * tall[j] + product[j];
 }
 
-static void turn_tall(matrix *x, uint64_t row) /* a row of `wide` */
+/* Rows of a transpose, a square at a time, so that a line of memory is read once. */
+static void turn(const float *from, uint64_t rows, uint64_t columns, float *to, uint64_t first)
 {
-  const float *tall = tall_of(x) + row;
-  float *wide = wide_of(x) + row * x->length;
-  for (uint64_t i = 0; i < x->length; i++) wide[i] = tall[i * x->width];
+  for (uint64_t i = 0; i < rows; i += SQUARE)
+    for (uint64_t k = first; k < columns && k < first + SQUARE; k++)
+      for (uint64_t j = i; j < rows && j < i + SQUARE; j++) to[k * rows + j] = from[j * columns + k];
 }
+
+static void turn_own(matrix *x, uint64_t k) { turn(x->own, x->rows, x->columns, x->turned, k * SQUARE); }
+static void turn_tall(matrix *x, uint64_t k) { turn(tall_of(x), x->length, x->width, wide_of(x), k * SQUARE); }
 
 /* ---- a matrix ---- */
 
@@ -150,14 +149,14 @@ static qn_status make_orthogonal(matrix *x)
   const uint64_t length = x->length, width = x->width;
   x->scale = qn_celo2_into_ball(squares_of(x));
   by_rows(x, scale_row, x->rows, x->columns);
-  by_rows(x, turn_row, x->columns, x->rows);
+  by_rows(x, turn_own, qn_lopt_ceiling(x->columns, SQUARE), x->rows * SQUARE);
   for (int round = 0; round < QN_CELO2_ROUNDS; round++) {
     qn_try(multiply(x, wide_of(x), wide_of(x), x->a, width, width, length));
     qn_try(multiply(x, x->a, x->a, x->of_a, width, width, width));
     by_rows(x, polynomial_row, width, width);
     qn_try(multiply(x, tall_of(x), x->of_a, x->product, length, width, width));
     by_rows(x, next_row, length, width);
-    by_rows(x, turn_tall, width, length);
+    by_rows(x, turn_tall, qn_lopt_ceiling(width, SQUARE), length * SQUARE);
   }
   return QN_OK;
 }

@@ -19,7 +19,7 @@ static qn_lopt_step step_of(const void *of)
                         .joint_decay = true};
 }
 
-static const qn_lopt_op op = {step_of, offsetof(qn_elo_params, shards), offsetof(qn_elo_params, ties)};
+static const qn_lopt_op op = QN_LOPT_SMALL_FC_OP(qn_elo_params);
 
 const qn_op qn_op_elo = {
     .info = {.name = "elo",
@@ -29,7 +29,7 @@ const qn_op qn_op_elo = {
              QN_LOPT_OF_INFO,
              QN_OP_PARAMS(params_table, qn_elo_params, QN_ELO_DEFAULTS),
              .hyper_bytes = sizeof(qn_lopt_hyper)},
-    .engine = &qn_lopt_small_fc_engine,
+    .engine = &qn_lopt_engine,
     .of_engine = &op,
     .check = qn_lopt_check_small_fc,
     .device_source = "op/lopt/lopt.update.cu", /* of several: elo.check.c has all */

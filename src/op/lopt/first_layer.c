@@ -36,7 +36,6 @@ void qn_lopt_begin(qn_lopt_call *call, const qn_lopt_step *step)
 void qn_lopt_prepare(qn_lopt_call *call, const qn_lopt_step *step)
 {
   const float *w = step->weights;
-  qn_lopt_begin(call, step);
   for (int h = 0; h < QN_LOPT_HIDDEN; h++) {
     call->bias[h] = (double)w[QN_LOPT_B1 + h];
     for (int k = 0; k < QN_LOPT_TIMES; k++)

@@ -5,8 +5,6 @@
 #define QN_OP_LOPT_LAYOUT_H
 #include "op/lopt/lopt.h"
 
-enum { QN_LOPT_DEVICE_ALIGNMENT = 256 };
-
 /* Where the sums lie that are added over processes, behind each of three phases, of all tensors on end. */
 enum { QN_LOPT_SHARED_SUMS, QN_LOPT_SHARED_STATES, QN_LOPT_SHARED_STATS, QN_LOPT_SHARED };
 typedef struct qn_lopt_shared_parts {

@@ -16,7 +16,6 @@ enum {
   WARPGROUP_CAPABILITY = 90,
   WARPGROUP = 4, /* simdgroups */
   MATRIX_BYTES = 6144,
-  QN_LOPT_OWN_BYTES = 128,
   SIMD_BYTES = 9344, /* of shared memory that one of UPDATE's takes: OF_SIMD there */
   UPDATE_THREADS_MOST = 512
 };
@@ -420,4 +419,18 @@ qn_status qn_lopt_device_run(const qn_call *list, const qn_lopt_step *step)
   set_args(&run, head);
   qn_try(run_factors(&run));
   return run_elements(&run);
+}
+
+qn_status qn_lopt_device_run_behind(const qn_call *list, const qn_lopt_step *of, const qn_lopt_list_phases *phases,
+                                    size_t first_bytes)
+{
+  qn_lopt_step step = *of;
+  qn_exec exec = *list->exec;
+  qn_call behind = *list;
+  exec.workspace = qn_lopt_arena_of(list->exec->workspace, QN_LOPT_DEVICE_ALIGNMENT).base + first_bytes;
+  exec.workspace_bytes -= (size_t)((char *)exec.workspace - (char *)list->exec->workspace);
+  behind.exec = &exec;
+  step.list_phases = phases;
+  step.precision = QN_LOPT_FP32;
+  return qn_lopt_device_run(&behind, &step);
 }

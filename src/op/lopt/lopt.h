@@ -117,6 +117,7 @@ typedef struct qn_lopt_device_place {
   uint64_t n;
   void *head;
 } qn_lopt_device_place;
+enum { QN_LOPT_OWN_BYTES = 128, QN_LOPT_DEVICE_ALIGNMENT = 256 };
 qn_status qn_lopt_device_launch(const qn_lopt_device_place *place, const char *source, const char *name,
                                 uint64_t blocks, uint32_t threads, const void *argument, size_t bytes);
 typedef qn_status qn_lopt_list_phases_fn(void *user, const qn_lopt_device_place *place);
@@ -153,7 +154,7 @@ typedef struct qn_lopt_step {
   bool joint_decay;                       /* the update is qn_lopt_moved_jointly */
   bool means_of_decays;                   /* of the row's states, in place of those along d1 */
   bool compat;
-  const void *own; /* settings that only the network's own tasks read */
+  const void *own; /* of qn_lopt_op's own_of */
 } qn_lopt_step;
 
 /* One of the two factors of a tensor, and the arrays made of it. Arrays of `padded` floats hold n and are multiples
@@ -236,7 +237,7 @@ static inline uint64_t qn_lopt_strips_a_task(const qn_lopt_view *v)
 /* ---- first_layer.c ---- */
 /* Decays and what else all kinds' tasks are told. */
 void qn_lopt_begin(qn_lopt_call *call, const qn_lopt_step *step);
-/* With small_fc's biases, the time's part in them, and transposed layers. */
+/* And then small_fc's biases, the time's part in them, and transposed layers. */
 void qn_lopt_prepare(qn_lopt_call *call, const qn_lopt_step *step);
 /* The first layer's weights for the six channels of the row, or of the column: layer[6][hidden]. */
 void qn_lopt_factor_layer(const qn_lopt_network *network, const float *weights, bool row,
@@ -245,20 +246,33 @@ void qn_lopt_factor_layer(const qn_lopt_network *network, const float *weights, 
 void qn_lopt_first_layer(const qn_lopt_network *network, qn_lopt_item *item);
 
 /* ---- lopt.c ---- */
-/* Would a step take params of these shapes, and such shards? */
-bool qn_lopt_are_shapes(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
 /* On the processor: the values in memory take the place of the call's. */
 void qn_lopt_read_hyper(qn_lopt_step *step);
-/* The engine of small_fc's ops; its description of an op, which makes a step of params; and the ops' `check`. */
-extern const qn_engine qn_lopt_small_fc_engine;
+/* The engine; its description of an op, which makes a step of params; and the `check` of small_fc's ops. */
+extern const qn_engine qn_lopt_engine;
 typedef struct qn_lopt_op {
   qn_lopt_step (*step_of)(const void *params);
-  size_t shards, ties; /* where params have them */
+  const qn_lopt_network *networks; /* [2], by the params' ties */
+  size_t ties, shards;             /* where params have them; shards 0: nowhere */
+  /* Bytes that the op takes of the workspace before the engine does, from a multiple of the arena's alignment on, of a
+   * list that is not empty; NULL: none. */
+  size_t (*first_bytes)(const qn_lopt_network *network, const qn_lopt_shards *shards, const qn_call *list);
+  /* Settings that only the network's own tasks read, up to QN_LOPT_OWN_BYTES; NULL: none. */
+  void (*own_of)(const void *params, uint64_t step, void *own);
+  qn_status (*device_run)(const qn_call *list, const qn_lopt_step *step); /* NULL: qn_lopt_device_run */
 } qn_lopt_op;
+/* Parts of an engine of one's own. */
+void qn_lopt_dimensions(const qn_op *op, const qn_call *call, size_t k, int ndim, const int64_t *shape, int d[2]);
+size_t qn_lopt_workspace(const qn_call *list);
 static inline qn_lopt_step qn_lopt_step_of(const qn_op *op, const void *params)
 {
   return ((const qn_lopt_op *)op->of_engine)->step_of(params);
 }
+/* That of an op of small_fc, whose step_of is `step_of`. */
+#define QN_LOPT_SMALL_FC_OP(type)                                                                                      \
+  {                                                                                                                    \
+    .step_of = step_of, .networks = qn_lopt_small_fc, .ties = offsetof(type, ties), .shards = offsetof(type, shards)   \
+  }
 qn_status qn_lopt_check_small_fc(const qn_call *list);
 /* Enough with any ties; 0 where a step would be refused for its shapes. */
 size_t qn_lopt_workspace_of(const qn_op *op, const qn_lopt_shards *shards, size_t n, const qn_tensor *param);
@@ -291,6 +305,10 @@ qn_status qn_lopt_share(const qn_lopt_call *call, const qn_lopt_shards *shards, 
 /* ---- lopt.device.c: a step on a device, of what was checked; and its workspace ---- */
 extern const qn_lopt_tiling qn_lopt_device_tiling;
 qn_status qn_lopt_device_run(const qn_call *list, const qn_lopt_step *step);
+/* The same with phases over the whole list, in fp32, behind the first bytes of the workspace, a multiple of 256, which
+ * are theirs. */
+qn_status qn_lopt_device_run_behind(const qn_call *list, const qn_lopt_step *step, const qn_lopt_list_phases *phases,
+                                    size_t first_bytes);
 size_t qn_lopt_device_bytes(const qn_lopt_network *network, const qn_lopt_shards *shards, size_t n,
                             const qn_tensor *param);
 
@@ -359,26 +377,33 @@ extern const qn_op_types qn_lopt_types[1];
 #define QN_LOPT_TIES_ROW(type)                                                                                         \
   QN_LOPT_LAST(type, ties, "which of equal dimensions counts as the larger, as PyLO or as JAX has it", ENUM, 1,        \
                "pylo|jax", 0)
+#define QN_LOPT_STEP_ROW(type)                                                                                         \
+  QN_LOPT_LAST(type, step, "steps taken before this one", U64, HUGE_VAL, NULL, 1 + offsetof(qn_lopt_hyper, step))
+#define QN_LOPT_WEIGHTS_ROW(type, n)                                                                                   \
+  QN_LOPT_LAST(type, weights, "the network's, as qn_lopt_weights_read reads them", DEVICE_F32S, n, NULL, 0)
+#define QN_LOPT_RATE_ROWS(type)                                                                                        \
+  QN_LOPT_LAST(type, lr_scale, "factors of the learning rate", HOST_F64, HUGE_VAL, NULL, 0),                           \
+      QN_LOPT_LAST(type, hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, NULL, 0)
+#define QN_LOPT_SHARDS_ROW(type)                                                                                       \
+  QN_LOPT_LAST(type, shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, NULL, 0)
 #define QN_LOPT_LAST_ROWS(type)                                                                                        \
-  QN_LOPT_LAST(type, step, "steps taken before this one", U64, HUGE_VAL, NULL, 1 + offsetof(qn_lopt_hyper, step)),     \
+  QN_LOPT_STEP_ROW(type),                                                                                              \
       QN_LOPT_LAST(type, pylo_cuda_compat, "as PyLO's CUDA code; up to 2 dimensions", BOOL, 1, NULL, 0),               \
-      QN_LOPT_LAST(type, weights, "the network's, as qn_lopt_weights_read reads them", DEVICE_F32S,                    \
-                   QN_LOPT_SMALL_FC_WEIGHTS, NULL, 0),                                                                 \
-      QN_LOPT_LAST(type, lr_scale, "factors of the learning rate", HOST_F64, HUGE_VAL, NULL, 0),                       \
-      QN_LOPT_LAST(type, hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, NULL, 0),             \
+      QN_LOPT_WEIGHTS_ROW(type, QN_LOPT_SMALL_FC_WEIGHTS), QN_LOPT_RATE_ROWS(type),                                    \
       QN_LOPT_LAST(type, precision, "the class of the network's products", ENUM, 4, "fp32|tf32|bf16x3|f16x3|f16", 0),  \
-      QN_LOPT_TIES_ROW(type),                                                                                          \
-      QN_LOPT_LAST(type, shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, NULL, \
-                   0)
+      QN_LOPT_TIES_ROW(type), QN_LOPT_SHARDS_ROW(type)
 
 /* The members of a step that all params have, and those of small_fc's. */
 #define QN_LOPT_OF_STEP(params)                                                                                        \
   .m = {(params)->m_decay0, (params)->m_decay1, (params)->m_decay2}, .v = (params)->v_decay,                           \
   .f = {(params)->factor_decay0, (params)->factor_decay1, (params)->factor_decay2}, .lr = (params)->lr,                \
   .exp_mult = (params)->exp_mult, .weight_decay = (params)->weight_decay, .lr_scale = (params)->lr_scale,              \
-  .hyper = (params)->hyper, .shards = (params)->shards, .step = (params)->step, .compat = (params)->pylo_cuda_compat
+  .hyper = (params)->hyper, .step = (params)->step
+/* Where they have these. */
+#define QN_LOPT_OF_SHARDS(params) .shards = (params)->shards, .compat = (params)->pylo_cuda_compat
 #define QN_LOPT_OF_SMALL_FC(params)                                                                                    \
-  .network = &qn_lopt_small_fc[(params)->ties], .means_of_decays = (params)->pylo_cuda_compat,                         \
-  .weights = (params)->weights, .precision = (params)->precision
+  QN_LOPT_OF_SHARDS(params), .network = &qn_lopt_small_fc[(params)->ties],                                             \
+                             .means_of_decays = (params)->pylo_cuda_compat, .weights = (params)->weights,              \
+                             .precision = (params)->precision
 
 #endif

@@ -1,24 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* meta.cu - meta-training of small_fc's network on a device. `meta_window` trains every particle of a group for some
- * steps: forward and backward pass (meta.task.h), then the learned optimizer's step with weights of its own, by the
- * arithmetic of lopt.math.h and the products of network.h. `meta_outer` moves theta by Adam along the estimate of
- * antithetic pairs whose epsilon stays for an episode (ES-Single, arXiv 2304.11153; NRES, arXiv 2304.12180), and
- * `meta_next` begins what ended. All numbers depend on the seed and on places alone, so a run repeats its bits. */
+/* meta.cu - meta-training of small_fc's network on a device: the optimizer whose weights are a particle's own, by the
+ * arithmetic of lopt.math.h and the products of network.h. meta.loop.h has the kernels. */
 #define QN_THREADS 128
 #define QN_BLOCKS 4
 #include "op/lopt/network.h"
-#include "op/lopt/meta.task.h"
+constexpr bool VECTOR_STATES = true;
+#include "op/lopt/meta.sides.h"
 
-static_assert(META_THREADS == QN_THREADS, "one number of threads");
-static_assert(QN_META_WEIGHTS == B3 + OUTPUTS, "the network's weights");
-
-/* Sums of a side of a tensor over its places: of each decay its state, the square of it, and of its inverse root. */
-struct side_sums {
-  float state[3], square[3], inverse[3];
+struct window_args {
+  qn_meta_window of;
 };
 
 struct optimizer {
-  alignas(16) float weights[QN_META_WEIGHTS + 2];
+  alignas(16) float weights[META_WEIGHTS + 2];
   alignas(16) qn_u32 fragment[FRAGMENTS * 32]; /* four of a lane side by side */
   float time[TIMES], bias[WIDTH];              /* the first layer's, with the times */
   side_sums side[QN_META_TENSORS][2];
@@ -28,22 +22,9 @@ struct optimizer {
   qn_u32 label[QN_META_BATCH];
 };
 
-QN_FN bool is_matrix(const qn_meta_tensor &t) { return t.inputs != 0; }
-/* The contract's row lacks the larger dimension, of equal ones the later; which side is it? A vector has one side. */
-QN_FN qn_u32 row_side(const qn_meta_tensor &t) { return is_matrix(t) && t.outputs > t.inputs ? 1 : 0; }
-QN_FN qn_u32 places(const qn_meta_tensor &t, qn_u32 side) { return side ? t.inputs : t.outputs; }
-QN_FN qn_u32 apart(const qn_meta_tensor &t, qn_u32 side) { return side ? t.inputs : t.places; } /* decays */
-QN_FN float inverse(float state) { return quick_rsqrt(qn_lopt_inverse_square(state)); }
-
-QN_FN void perturb(optimizer &o, const qn_meta_window &a, qn_u64 seed, float sign, qn_u32 thread)
+QN_FN void begin_optimizer(optimizer &o, const qn_meta_window &a, qn_u64 seed, float sign, qn_u32 thread)
 {
-  for (qn_u32 i = thread; 4 * i < QN_META_WEIGHTS; i += META_THREADS) {
-    float x[4];
-    normals4(seed, META_EPSILON, 0, i, x);
-    for (qn_u32 j = 0; j < 4 && 4 * i + j < QN_META_WEIGHTS; j++)
-      o.weights[4 * i + j] = a.theta[4 * i + j] + sign * a.sigma * x[j];
-  }
-  qn_barrier();
+  perturb(o.weights, a, seed, sign, thread);
   for (qn_u32 i = thread; i < FRAGMENTS * 32; i += META_THREADS)
     o.fragment[i / 128 * 128 + i % 32 * 4 + i / 32 % 4] = fragment(o.weights, i / 32, i % 32);
 }
@@ -63,64 +44,6 @@ QN_FN void set_bias(optimizer &o)
   for (qn_u32 k = 0; k < TIMES; k++) sum = qn_fma(o.weights[h * INPUTS + TIME + k], o.time[k], sum);
   o.bias[h] = sum;
 }
-
-/* ---- the means of squares: a matrix's two sides, a vector's one ---- */
-QN_FN void new_states(const qn_meta_window &a, float *slab, const qn_meta_tensor &t, qn_u32 side, qn_u32 place,
-                      float mean)
-{
-  float *const state = slab + t.state[side] + place;
-  QN_UNROLL
-  for (qn_u32 d = 0; d < 3; d++)
-    state[d * apart(t, side)] = qn_lopt_mean(a.f[d], a.f_rest[d], state[d * apart(t, side)], mean);
-}
-
-QN_FN void update_states(const qn_meta_window &a, float *slab, qn_u32 thread)
-{
-  for (qn_u32 k = 0; k < a.group.tensors; k++) {
-    const qn_meta_tensor &t = a.group.tensor[k];
-    const float *const g = slab + t.g;
-    if (!is_matrix(t)) {
-      for (qn_u32 o = thread; o < t.outputs; o += META_THREADS) new_states(a, slab, t, 0, o, g[o] * g[o] + 1e-30f);
-      continue;
-    }
-    for (qn_u32 o = qn_simd(); o < t.outputs; o += META_SIMDS) {
-      float sum = 0.0f;
-      for (qn_u32 i = qn_lane(); i < t.inputs; i += 32) sum = qn_fma(g[o * t.inputs + i], g[o * t.inputs + i], sum);
-      sum = qn_simd_sum(sum);
-      if (qn_lane() == 0) new_states(a, slab, t, 0, o, sum / static_cast<float>(t.inputs) + 1e-30f);
-    }
-    for (qn_u32 i = thread; i < t.inputs; i += META_THREADS) {
-      float sum = 0.0f;
-      for (qn_u32 o = 0; o < t.outputs; o++) sum = qn_fma(g[o * t.inputs + i], g[o * t.inputs + i], sum);
-      new_states(a, slab, t, 1, i, sum / static_cast<float>(t.outputs) + 1e-30f);
-    }
-  }
-}
-
-QN_FN void sum_sides(optimizer &o, const qn_meta_group &by, const float *slab)
-{
-  for (qn_u32 task = qn_simd(); task < by.tensors * 6; task += META_SIMDS) {
-    const qn_u32 k = task / 6, side = task / 3 % 2, d = task % 3;
-    const qn_meta_tensor &t = by.tensor[k];
-    const float *const state = slab + t.state[side] + d * apart(t, side);
-    float sum = 0.0f, square = 0.0f, of_inverse = 0.0f;
-    for (qn_u32 i = qn_lane(); i < places(t, side); i += 32) {
-      const float x = state[i], y = inverse(x);
-      sum += x, square = qn_fma(x, x, square), of_inverse = qn_fma(y, y, of_inverse);
-    }
-    sum = qn_simd_sum(sum), square = qn_simd_sum(square), of_inverse = qn_simd_sum(of_inverse);
-    side_sums &to = o.side[k][side];
-    if (qn_lane() == 0) to.state[d] = sum, to.square[d] = square, to.inverse[d] = of_inverse;
-  }
-}
-
-/* Rounding down, exact for elements below 2^16 and up to 2^8 inputs. */
-QN_FN qn_u32 output_of(const qn_meta_tensor &t, qn_u32 at)
-{
-  return static_cast<qn_u32>((static_cast<float>(at) + 0.5f) * t.of_inputs);
-}
-
-QN_FN void read4(float (&to)[4], const float *from) { load4(to, from, 4, true); }
 
 /* ---- a simdgroup takes 32 elements: lane 4 g + t has of the elements 4 g to 4 g + 3, which are of one row, t's four
  * inputs, as network.h lays them. Behind a vector's end are zeros, up to a multiple of 4. ---- */
@@ -150,6 +73,8 @@ QN_FN void inputs_of(four &e, const float *slab, const qn_meta_tensor &t, const 
   e.output = is_matrix(t) ? output_of(t, e.at) : e.at;
   e.input = is_matrix(t) ? e.at - e.output * t.inputs : 0;
   read4(g, slab + t.g + e.at);
+  QN_UNROLL
+  for (int i = 0; i < 4; i++) g[i] = taken(g[i]);
   read4(e.v, slab + t.v + e.at);
   read4(e.q, slab + (third ? t.p : t.m + decay * t.padded) + e.at);
   if (is_matrix(t)) {
@@ -321,7 +246,7 @@ QN_FN void update_parameters(const optimizer &o, const qn_meta_window &a, float 
   read8(l.magnitude, o.weights + W3 + WIDTH + 8 * d);
   for (qn_u32 k = 0; k < a.group.tensors; k++) {
     const qn_meta_tensor &t = a.group.tensor[k];
-    const float step = a.step * t.lr_scale;
+    const float step = a.step * t.lr_scale, decay = QN_LOPT_JOINT_DECAY ? a.decay : a.decay * t.lr_scale;
     float scale[4];
     QN_UNROLL
     for (int i = 0; i < 4; i++) scale[i] = o.scale[k][input_of(static_cast<int>(d), i)];
@@ -338,111 +263,29 @@ QN_FN void update_parameters(const optimizer &o, const qn_meta_window &a, float 
       const float direction = (out[0] + o.weights[B3]) * quick_exp2(power * (out[1] + o.weights[B3 + 1]));
       float *const p = slab + t.p + e.at + d;
       qn_simd_barrier(); /* all lanes have read p, each of which now writes one */
-      if (e.there && e.at + d < t.n) *p = qn_lopt_moved_by(*p, direction, step, 0.0f);
+      if (e.there && e.at + d < t.n)
+        *p = QN_LOPT_JOINT_DECAY ? qn_lopt_moved_jointly_by(*p, direction, step, decay)
+                                 : qn_lopt_moved_by(*p, direction, step, decay);
     }
   }
 }
 
-QN_GROUP_KERNEL(meta_window, qn_meta_window, a)
+QN_FN void take_step(optimizer &o, const window_args &args, float *slab, qn_u32 step, qn_u32 thread)
 {
-  QN_SHARED(optimizer, shared_optimizer, 1);
-  optimizer &o = shared_optimizer[0];
-  float *const shared = static_cast<float *>(qn_shared_dynamic());
-  const qn_u32 thread = qn_thread(), particle = static_cast<qn_u32>(qn_block());
-  const qn_meta_pair pair = a.pair[particle / 2];
-  const qn_meta_group &by = a.group;
-  float *const slab = a.slabs + static_cast<qn_u64>(particle) * by.floats;
-  const meta_task task = task_of(episode_seed(a.seed, pair.episode));
-  const float most = 2.0f * qn_log(static_cast<float>(by.width[by.layers]));
-  perturb(o, a, task.seed, particle % 2 ? -1.0f : 1.0f, thread);
-  if (pair.step == 0) begin_episode(by, slab, task, thread);
-  float sum = 0.0f;
-  bool is_lost = false;
-  for (qn_u32 k = 0; k < a.steps; k++) {
-    const qn_u32 step = pair.step + k;
-    const float loss = train_pass(by, slab, task, step, shared, o.label, o.scratch, thread);
-    is_lost = is_lost || !(loss < 4.0f * most);
-    sum += loss < most ? loss : most;
-    if (is_lost) {
-      sum += static_cast<float>(a.steps - 1 - k) * most;
-      break;
-    }
-    set_times(o, step, thread);
-    update_states(a, slab, thread);
-    qn_barrier();
-    sum_sides(o, by, slab);
-    set_bias(o);
-    qn_barrier();
-    update_means(o, a, slab);
-    qn_barrier();
-    set_scales(o, by, thread);
-    qn_barrier();
-    set_tables(o, by, slab);
-    qn_barrier();
-    update_parameters(o, a, slab);
-    qn_barrier();
-  }
-  if (thread == 0) a.loss[particle] = sum / static_cast<float>(a.steps) + (is_lost ? QN_META_LOST : 0.0f);
+  const qn_meta_window &a = args.of;
+  set_times(o, step, thread);
+  update_states(a, slab, thread);
+  qn_barrier();
+  sum_sides(o.side, a.group, slab);
+  set_bias(o);
+  qn_barrier();
+  update_means(o, a, slab);
+  qn_barrier();
+  set_scales(o, a.group, thread);
+  qn_barrier();
+  set_tables(o, a.group, slab);
+  qn_barrier();
+  update_parameters(o, a, slab);
+  qn_barrier();
 }
-
-QN_FN float loss_alone(float x) { return x < QN_META_LOST ? x : x - QN_META_LOST; }
-
-/* A block has a few weights, and all its threads draw: a Philox call gives four normals, which are four weights'. */
-QN_GROUP_KERNEL(meta_outer, qn_meta_outer, a)
-{
-  constexpr qn_u32 MINE = QN_META_OUTER_WEIGHTS, QUADS = MINE / 4, PAIRS = META_THREADS / QUADS;
-  QN_SHARED(float, epsilon, PAIRS *MINE);
-  QN_SHARED(float, off, PAIRS);
-  const qn_u32 thread = qn_thread(), block = static_cast<qn_u32>(qn_block()), at = block * MINE + thread;
-  const qn_u32 place = thread / QUADS, quad = thread % QUADS;
-  float sum = 0.0f;
-  for (qn_u32 first = 0; first < a.pairs; first += PAIRS) {
-    const qn_u32 k = first + place;
-    if (k < a.pairs) {
-      float x[4];
-      normals4(episode_seed(a.seed, a.pair[k].episode), META_EPSILON, 0, block * QUADS + quad, x);
-      QN_UNROLL
-      for (qn_u32 j = 0; j < 4; j++) epsilon[place * MINE + 4 * quad + j] = x[j];
-      const float d = loss_alone(a.loss[2 * k]) - loss_alone(a.loss[2 * k + 1]);
-      if (quad == 0) off[place] = d > a.most ? a.most : d < -a.most ? -a.most : d;
-    }
-    qn_barrier();
-    for (qn_u32 j = 0; thread < MINE && j < PAIRS && first + j < a.pairs; j++)
-      sum = qn_fma(off[j], epsilon[j * MINE + thread], sum);
-    qn_barrier();
-  }
-  if (thread >= MINE || at >= QN_META_WEIGHTS) return;
-  const float g = sum / (2.0f * a.sigma * static_cast<float>(a.pairs));
-  const float m = qn_fma(0.9f, a.m[at], 0.1f * g), v = qn_fma(0.99f, a.v[at], 0.01f * g * g);
-  const float t = static_cast<float>(a.step);
-  const float of_m = 1.0f - qn_exp(t * qn_log(0.9f)), of_v = 1.0f - qn_exp(t * qn_log(0.99f));
-  a.m[at] = m, a.v[at] = v;
-  a.theta[at] -= a.lr * (m / of_m) * qn_rsqrt(v / of_v + 1e-16f);
-}
-
-/* One block; sums in a fixed order. */
-QN_GROUP_KERNEL(meta_next, qn_meta_next, a)
-{
-  QN_SHARED(float, scratch, 32);
-  float sum = 0.0f, lost = 0.0f;
-  for (qn_u32 k = qn_thread(); k < a.pairs; k += META_THREADS) {
-    const float one = a.loss[2 * k], other = a.loss[2 * k + 1];
-    const bool is_lost = one >= QN_META_LOST || other >= QN_META_LOST;
-    sum += loss_alone(one) + loss_alone(other);
-    lost += is_lost ? 1.0f : 0.0f;
-    qn_meta_pair pair = a.pair[k];
-    pair.step += a.window;
-    if (is_lost || pair.step >= pair.length) {
-      qn_u32 word[4];
-      pair.episode += a.pairs;
-      pair.step = 0;
-      words4(episode_seed(a.seed, pair.episode), META_LENGTH, 0, 0, word);
-      pair.length =
-          static_cast<qn_u32>(between_logs(static_cast<float>(a.shortest), static_cast<float>(a.longest), word[0]));
-    }
-    a.pair[k] = pair;
-  }
-  sum = qn_group_sum(sum, scratch);
-  lost = qn_group_sum(lost, scratch);
-  if (qn_thread() == 0) a.report[0] = sum / (2.0f * static_cast<float>(a.pairs)), a.report[1] = lost;
-}
+#include "op/lopt/meta.loop.h"

@@ -23,8 +23,7 @@ static qn_lopt_step step_of(const void *of)
                         .max_grad_norm = params->max_grad_norm};
 }
 
-static const qn_lopt_op op = {step_of, offsetof(qn_small_fc_lopt_params, shards),
-                              offsetof(qn_small_fc_lopt_params, ties)};
+static const qn_lopt_op op = QN_LOPT_SMALL_FC_OP(qn_small_fc_lopt_params);
 
 const qn_op qn_op_small_fc_lopt = {
     .info =
@@ -37,7 +36,7 @@ const qn_op qn_op_small_fc_lopt = {
          QN_LOPT_OF_INFO,
          QN_OP_PARAMS(params_table, qn_small_fc_lopt_params, QN_SMALL_FC_LOPT_DEFAULTS),
          .hyper_bytes = sizeof(qn_lopt_hyper)},
-    .engine = &qn_lopt_small_fc_engine,
+    .engine = &qn_lopt_engine,
     .of_engine = &op,
     .check = qn_lopt_check_small_fc,
     .device_source = "op/lopt/lopt.update.cu", /* of several: small_fc_lopt.check.c has all */

@@ -16,8 +16,7 @@ static const qn_check_text cases[] = {
 };
 
 #define SETTINGS QN_LOPT_SET(0, 0, 0, 0, 0)
-#define QN_LOPT_META                                                                                                   \
-  "op/lopt/meta.cu", QN_LOPT_DEFINES("QN_LOPT_GRADIENT=0", "QN_LOPT_BOUNDED=0", "QN_LOPT_PRECISION=2")
+#define QN_LOPT_META "op/lopt/meta.cu", QN_LOPT_DEFINES(SETTINGS, "QN_LOPT_PRECISION=2")
 static const qn_device_unit units[] = {QN_LOPT_ALL(SETTINGS, QN_LOPT_FIRST_PHASE),
                                        {QN_LOPT_UPDATE(0, 0, 256, SETTINGS), NULL},
                                        {QN_LOPT_UPDATE(3, 0, 256, SETTINGS), "sm_80"},
@@ -35,5 +34,5 @@ static const qn_device_unit units[] = {QN_LOPT_ALL(SETTINGS, QN_LOPT_FIRST_PHASE
                                        {NULL, NULL, NULL}};
 
 const qn_op_check qn_check_small_fc_lopt = {
-    QN_LOPT_OF_CHECK, .meta_train = qn_lopt_meta_train,
+    QN_LOPT_OF_CHECK, .meta_train = qn_lopt_meta_train, .meta = &qn_meta_small_fc,
     .sample = "40x33 90 step_mult=0.3 exp_mult=0.5 weight_decay=0.2 step=7 lr_scale filled"};

@@ -50,32 +50,32 @@ static size_t lay(qn_velo_call *c, const qn_tensor *param, qn_lopt_arena r)
   return r.used;
 }
 
-static size_t bytes_of(const qn_lopt_network *network, const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
+static size_t first_bytes(const qn_lopt_network *network, const qn_lopt_shards *shards, const qn_call *list)
 {
-  if (!n) return 0;
-  if (param->device.kind != QN_CPU) return qn_velo_device_bytes(network, shards, n, param);
-  qn_velo_call measured = {.n = n, .padded = padded_of(n), .shards = shards};
-  return lay(&measured, param, (qn_lopt_arena){.align = QN_LOPT_ALIGNMENT}) +
-         qn_lopt_batches_bytes(network, shards, n, param) + QN_LOPT_ALIGNMENT;
+  const qn_tensor *param = list->tensors[QN_LOPT_PARAM];
+  qn_velo_call measured = {.n = list->n, .padded = padded_of(list->n), .shards = shards};
+  (void)network;
+  if (param->device.kind != QN_CPU) return qn_velo_device_bytes(list->n);
+  return lay(&measured, param, (qn_lopt_arena){.align = QN_LOPT_ALIGNMENT});
 }
 
 size_t qn_velo_shards_workspace_bytes(const qn_lopt_shards *shards, size_t n, const qn_tensor *param)
 {
-  if (!qn_lopt_are_shapes(&qn_op_velo, shards, n, param)) return 0;
-  return qn_lopt_most(bytes_of(&qn_lopt_velo[0], shards, n, param), bytes_of(&qn_lopt_velo[1], shards, n, param));
+  return qn_lopt_workspace_of(&qn_op_velo, shards, n, param);
 }
 
 size_t qn_velo_workspace_bytes(size_t n, const qn_tensor *param)
 {
-  return qn_velo_shards_workspace_bytes(NULL, n, param);
+  return qn_lopt_workspace_of(&qn_op_velo, NULL, n, param);
 }
 
 /* ---- checks ---- */
 
-static qn_lopt_step step_of(const qn_velo_params *params)
+static qn_lopt_step step_of(const void *of)
 {
-  return (qn_lopt_step){QN_LOPT_OF_STEP(params), .network = &qn_lopt_velo[params->ties], .gradient = QN_LOPT_CLIPPED,
-                        .step_mult = params->step_mult};
+  const qn_velo_params *params = of;
+  return (qn_lopt_step){QN_LOPT_OF_STEP(params), QN_LOPT_OF_SHARDS(params), .network = &qn_lopt_velo[params->ties],
+                        .gradient = QN_LOPT_CLIPPED, .step_mult = params->step_mult};
 }
 
 static qn_status check(const qn_call *list)
@@ -89,14 +89,6 @@ static qn_status check(const qn_call *list)
                qn_shape_text(p->ndim, p->shape).text, rank);
   }
   return QN_OK;
-}
-
-static void dimensions(const qn_op *op, const qn_call *call, size_t k, int ndim, const int64_t *shape, int d[2])
-{
-  const qn_velo_params *params = call ? call->params : NULL;
-  const qn_lopt_shards *shards = params ? params->shards : NULL;
-  (void)op;
-  qn_lopt_largest(qn_lopt_velo[params && params->ties].ties, ndim, shape, qn_lopt_whole(shards, k), d);
 }
 
 /* ---- a step ---- */
@@ -222,13 +214,12 @@ static qn_status run(const qn_call *list)
   return qn_velo_take_loss(&call) ? take_step(list, &step, &call, tier) : QN_OK;
 }
 
-static size_t workspace(const qn_call *call)
-{
-  const qn_velo_params *params = call->params;
-  return bytes_of(&qn_lopt_velo[params->ties], params->shards, call->n, call->tensors[QN_LOPT_PARAM]);
-}
-
-static const qn_engine engine = {.dimensions = dimensions, .workspace = workspace, .run = run};
+static const qn_lopt_op op = {.step_of = step_of,
+                              .networks = qn_lopt_velo,
+                              .ties = offsetof(qn_velo_params, ties),
+                              .shards = offsetof(qn_velo_params, shards),
+                              .first_bytes = first_bytes};
+static const qn_engine engine = {.dimensions = qn_lopt_dimensions, .workspace = qn_lopt_workspace, .run = run};
 
 /* ---- the description ---- */
 
@@ -242,15 +233,14 @@ static const qn_op_param params_table[] = {
     QN_LOPT_DECAYS(qn_velo_params),
     {"num_steps", "the steps of the whole training", QN_PARAM_U64, offsetof(qn_velo_params, num_steps), 1, HUGE_VAL, 0,
      NULL, 0},
-    LAST(step, "steps taken before this one", U64, HUGE_VAL, 1 + offsetof(qn_lopt_hyper, step)),
+    QN_LOPT_STEP_ROW(qn_velo_params),
     LAST(pylo_cuda_compat, "as PyLO's CUDA code", BOOL, 1, 0),
     QN_LOPT_TIES_ROW(qn_velo_params),
     LAST(mlp, "the banks of tensors' networks, as qn_lopt_weights_read reads them", DEVICE_F32S,
          QN_LOPT_VELO_MLP_WEIGHTS, 0),
     LAST(rnn, "the LSTM's, likewise", DEVICE_F32S, QN_LOPT_VELO_RNN_WEIGHTS, 0),
-    LAST(lr_scale, "factors of the learning rate", HOST_F64, HUGE_VAL, 0),
-    LAST(hyper, "takes the place of lr, weight_decay and step", DEVICE_HYPER, 0, 0),
-    LAST(shards, "tensors are pieces that several processes hold: quern/lopt.h", HOST_STRUCT, 0, 0),
+    QN_LOPT_RATE_ROWS(qn_velo_params),
+    QN_LOPT_SHARDS_ROW(qn_velo_params),
 };
 #undef LAST
 #undef NUMBER
@@ -294,6 +284,7 @@ const qn_op qn_op_velo = {
          .operations = ELEMENT_OPERATIONS,
          .element_bytes = 44},
     .engine = &engine,
+    .of_engine = &op,
     .check = check,
     .device_source = "op/velo/velo.list.cu", /* of several */
 };

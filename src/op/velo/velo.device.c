@@ -7,7 +7,7 @@
 #include "op/velo/velo.h"
 #include <math.h>
 
-enum { ALIGN = 256, THREADS = 256, MOST_THREADS = 512, ROW_OF_X = 32 };
+enum { THREADS = 256, MOST_THREADS = 512, ROW_OF_X = 32 };
 
 static const qn_lopt_sources sources = {"op/velo/velo.sums.cu",  "op/velo/velo.factors.cu",
                                         "op/velo/velo.tiles.cu", "op/velo/velo.elements.cu",
@@ -35,12 +35,10 @@ static size_t lay(qn_velo_device_args *a, size_t n, qn_lopt_arena r)
   return r.used;
 }
 
-size_t qn_velo_device_bytes(const qn_lopt_network *network, const qn_lopt_shards *shards, size_t n,
-                            const qn_tensor *param)
+size_t qn_velo_device_bytes(size_t n)
 {
   qn_velo_device_args measured;
-  if (!n) return 0;
-  return lay(&measured, n, (qn_lopt_arena){.align = ALIGN}) + qn_lopt_device_bytes(network, shards, n, param) + ALIGN;
+  return lay(&measured, n, (qn_lopt_arena){.align = QN_LOPT_DEVICE_ALIGNMENT});
 }
 
 static uint32_t rank_in_flags(const qn_tensor *p, int64_t whole) { return (uint32_t)qn_velo_rank(p, whole) << 28; }
@@ -83,15 +81,8 @@ qn_status qn_velo_device_run(const qn_call *list, const qn_lopt_step *of, const 
                            .step_mult = of->step_mult};
   const qn_lopt_list_phases list_phases = {run_loss, run_lstm, rank_in_flags, &a, NULL};
   qn_lopt_step step = *of;
-  qn_exec exec = *list->exec;
-  qn_call behind = *list;
-  const qn_lopt_arena arena = qn_lopt_arena_of(exec.workspace, ALIGN);
   for (int k = 0; k < QN_VELO_LOSSES; k++) a.rate[k] = 1 / qn_velo_half_life(call->num_steps, k);
-  exec.workspace = arena.base + lay(&a, list->n, arena);
-  exec.workspace_bytes -= (size_t)((char *)exec.workspace - (char *)list->exec->workspace);
-  behind.exec = &exec;
-  step.list_phases = &list_phases;
+  const size_t bytes = lay(&a, list->n, qn_lopt_arena_of(list->exec->workspace, QN_LOPT_DEVICE_ALIGNMENT));
   step.weights = a.mixed, step.weights_apart = QN_VELO_OF_TENSOR;
-  step.precision = QN_LOPT_FP32;
-  return qn_lopt_device_run(&behind, &step);
+  return qn_lopt_device_run_behind(list, &step, &list_phases, bytes);
 }

@@ -86,6 +86,5 @@ void qn_velo_features(const qn_velo_call *call, size_t k);
 /* ---- velo.device.c: the whole of a checked step on a device; its workspace ---- */
 extern const qn_lopt_tiling qn_velo_device_tiling;
 qn_status qn_velo_device_run(const qn_call *list, const qn_lopt_step *step, const qn_velo_call *call);
-size_t qn_velo_device_bytes(const qn_lopt_network *network, const qn_lopt_shards *shards, size_t n,
-                            const qn_tensor *param);
+size_t qn_velo_device_bytes(size_t n);
 #endif
