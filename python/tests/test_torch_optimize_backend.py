@@ -117,11 +117,16 @@ def test_inputs_changed_in_place():
     assert torch.equal(torch.compile(function, backend="quern")(x), function(y)) and torch.equal(x, y)
 
 
+def twice(region):
+    """PyTorch's ops, under two names."""
+    for name in ("PyTorch's ops", "fused"):
+        yield name, region.graph, _program.extern_plan(region.graph)
+
+
 def test_an_update_happens_once_although_alternatives_are_timed(monkeypatch):
     plan = _program.extern_plan
     monkeypatch.setattr(_backend._planner, "plan", lambda graph: {**plan(graph), "steps": [*plan(graph)["steps"]]})
-    monkeypatch.setattr(_backend.Region, "_plans", lambda self: iter([("PyTorch's ops", self.graph, plan(self.graph)),
-                                                                      ("fused", self.graph, plan(self.graph))]))  # fmt: skip
+    monkeypatch.setattr(_backend.Region, "_plans", twice)
     norm = torch.nn.BatchNorm1d(3)
     made = torch.compile(norm, backend="quern")
     with torch.no_grad():
@@ -154,10 +159,8 @@ def test_a_wrong_kernel_is_not_taken(monkeypatch):
             made.plan = lambda *values: [y + 1 for y in function(*values)]
         return made
 
-    plan = _program.extern_plan
     monkeypatch.setattr(_program, "build", build)
-    monkeypatch.setattr(_backend.Region, "_plans", lambda self: iter([("PyTorch's ops", self.graph, plan(self.graph)),
-                                                                      ("fused", self.graph, plan(self.graph))]))  # fmt: skip
+    monkeypatch.setattr(_backend.Region, "_plans", twice)
     x = randn(5)
     with torch.no_grad():
         assert torch.equal(torch.compile(torch.sin, backend="quern")(x), torch.sin(x))
