@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rows.c - reductions along rows: what each thread adds up, and how the threads' parts are put together. Every sum is
  * in one order that depends on the shapes alone: along a thread in as many parts as it reads at once, these by pairs,
- * then by pairs of lanes, then by pairs of simdgroups. */
+ * then by pairs of lanes, then by pairs of simdgroups. A processor's parts are sums of few elements in float, and their
+ * sum is in double. */
 #include "graph/body.h"
 #include <math.h>
 #include <stdio.h>
@@ -66,16 +67,42 @@ void qn_write_first(qn_text *text, const qn_graph_value *v)
   qn_write_number(text, v->compute, first, whole);
 }
 
+enum { BLOCK = 32 }; /* elements of a sum in float */
+
+static bool in_blocks(const qn_cut *p, const qn_graph_value *v)
+{
+  return p->on_cpu && v->reduction == QN_GRAPH_REDUCE_SUM && v->compute == QN_F32 && qn_steps_of(p) > BLOCK;
+}
+
+static qn_dtype type_of_parts(const qn_cut *p, const qn_graph_value *v)
+{
+  return in_blocks(p, v) ? QN_F64 : v->compute;
+}
+
+/* The sum of a block is added to the row's, and the next one begins. */
+static void close_block(qn_writer *w, const qn_cut *p, int k, qn_text *to)
+{
+  qn_graph_value sum = *at_value(w, w->fused->root[k]);
+  sum.compute = QN_F64;
+  qn_write_function(&w->body->header, &sum);
+  qn_keep_loop(to, p, p->width);
+  qn_text_add(to, "for (int j = 0; j < %d; j++) {\na%d[j] = q_SUM(a%d[j], double(b%d[j]));\nb%d[j] = 0;\n}\n", p->width,
+              k, k, k, k);
+}
+
 static void declare_accumulator(qn_writer *w, const qn_cut *p, int k)
 {
   const qn_graph_value *v = at_value(w, w->fused->root[k]);
-  qn_write_type(&w->row, v->compute);
+  qn_write_type(&w->row, type_of_parts(p, v));
   qn_text_add(&w->row, " a%d[%d];\n", k, p->width);
+  if (in_blocks(p, v)) qn_text_add(&w->row, "float b%d[%d];\n", k, p->width);
   if (is_place(v)) qn_text_add(&w->row, "long n%d[%d];\n", k, p->width);
+  qn_keep_loop(&w->row, p, p->width);
   qn_text_add(&w->row, "for (int j = 0; j < %d; j++) {\na%d[j] = ", p->width, k);
   qn_write_first(&w->row, v);
   qn_text_add(&w->row, ";\n");
   if (is_place(v)) qn_text_add(&w->row, "n%d[j] = %lldl;\n", k, (long long)p->length);
+  if (in_blocks(p, v)) qn_text_add(&w->row, "b%d[j] = 0;\n", k);
   qn_text_add(&w->row, "}\n");
 }
 
@@ -100,6 +127,7 @@ static void gather_parts(qn_writer *w, const qn_cut *p, int k)
   char a[24], n[24], b[64], m[64];
   if (p->across) return;
   for (int half = p->width / 2; half; half /= 2) {
+    if (half > 1) qn_keep_loop(to, p, half);
     qn_text_add(to, "for (int j = 0; j < %d; j++) {\n", half);
     snprintf(a, sizeof a, "a%d[j]", k), snprintf(n, sizeof n, "n%d[j]", k);
     snprintf(b, sizeof b, "a%d[j + %d]", k, half), snprintf(m, sizeof m, "n%d[j + %d]", k, half);
@@ -144,15 +172,34 @@ int qn_write_reduced(qn_writer *w, int k)
   qn_text_add(to, "const ");
   qn_write_type(to, type);
   qn_text_add(to, " v%d = ", name);
-  qn_write_converted(to, a, is_place(v) ? QN_I64 : v->compute, type);
+  qn_write_converted(to, a, is_place(v) ? QN_I64 : type_of_parts(w->cut, v), type);
   qn_text_add(to, ";\n");
   return name;
+}
+
+/* Whether an element that is there twice changes the result. */
+static bool counts_elements(const qn_graph_value *v)
+{
+  return v->reduction == QN_GRAPH_REDUCE_SUM || v->reduction == QN_GRAPH_REDUCE_PROD ||
+         v->reduction == QN_GRAPH_REDUCE_LOGSUM;
+}
+
+/* Elements that the step before had. */
+static void again_is_nothing(qn_writer *w, const qn_graph_value *v, const qn_cut *p, qn_text *operand)
+{
+  qn_text masked = {0};
+  qn_text_add(&masked, "r >= q * %d ? %s : ", p->width, operand->at ? operand->at : "");
+  qn_write_first(&masked, v);
+  w->row.failed |= operand->failed;
+  qn_text_free(operand);
+  *operand = masked;
 }
 
 void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *known, qn_index o, qn_index r)
 {
   const qn_fused *f = w->fused;
   qn_text row = {0};
+  uint32_t blocks = 0; /* bits of roots */
   w->loop = loop;
   for (int k = 0; k < f->n; k++) {
     const qn_graph_value *v = at_value(w, f->root[k]);
@@ -162,21 +209,26 @@ void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *kno
     char into[24], place[24], where[40];
     qn_spread_reduced(w, f->root[k], o, r, at);
     declare_accumulator(w, p, k);
+    blocks |= (uint32_t)in_blocks(p, v) << k;
     if (at_value(w, v->argument[0])->form == QN_FORM_CONSTANT)
       w->body->unfit = "it reduces a constant";
     else
       write_operand_of(w, v, at, &operand);
-    snprintf(into, sizeof into, p->width > 1 ? "a%d[j]" : "a%d[0]", k);
+    snprintf(into, sizeof into, p->width > 1 ? "%c%d[j]" : "%c%d[0]", in_blocks(p, v) ? 'b' : 'a', k);
     snprintf(place, sizeof place, p->width > 1 ? "n%d[j]" : "n%d[0]", k);
     snprintf(where, sizeof where, p->width > 1 && !p->across ? "long(q) * %d + j" : "long(q)", p->width);
+    if (qn_cut_laps(p) && counts_elements(v)) again_is_nothing(w, v, p, &operand);
     combine(&w->lane, v, into, place, operand.at ? operand.at : "", where);
     qn_write_function(&w->body->header, v);
     w->row.failed |= operand.failed;
     qn_text_free(&operand);
   }
-  qn_open_loop(&row, p, w->holds);
+  qn_open_loop(&row, p, w->holds, blocks ? BLOCK : 0);
   qn_close_lanes(w, p, &row);
   qn_close_loop(&row, p);
+  for (int k = 0; k < f->n; k++)
+    if (blocks >> k & 1) close_block(w, p, k, &row);
+  if (blocks) qn_text_add(&row, "}\n");
   qn_move_text(&w->row, &row);
   qn_memo_forget(w, QN_LEVEL_STEP);
   for (int k = 0; k < f->n; k++) {

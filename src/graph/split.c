@@ -100,6 +100,7 @@ static bool split_scan(qn_graph *graph, int value, int64_t parts)
   if (v < 0) return false;
   graph->value[v].word = graph->value[value].reduction == QN_GRAPH_REDUCE_SUM ? QN_GRAPH_ADD : QN_GRAPH_MUL;
   graph->value[v].compute = graph->value[value].compute;
+  graph->value[v].dtype = graph->value[value].dtype;
   graph->value[v].n_arguments = 2;
   graph->value[v].argument[0] = before;
   graph->value[v].argument[1] = inside;
