@@ -376,6 +376,9 @@ static void indices(void)
       wrong += (qn_index_quotient(&set, x, by) == zero) != (extent <= by);
       const qn_index whole = qn_index_add(&set, qn_index_remainder(&set, x, by), qn_index_quotient(&set, x, by), by);
       wrong += whole != x;
+      const qn_index y = qn_index_variable(&set, "y", 1000), low = qn_index_remainder(&set, y, by),
+                     high = qn_index_remainder(&set, qn_index_quotient(&set, y, by), extent);
+      wrong += qn_index_add(&set, low, high, by) != qn_index_remainder(&set, y, by * extent);
       qn_indices_free(&set);
     }
   check(!wrong, "quotients and remainders of indices: %d wrong", wrong);

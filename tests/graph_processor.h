@@ -45,7 +45,11 @@ static void precise(void)
                {"aten.cumsum.default", "$x,0", "131072", "131072", 4e-8},
                {"aten.mean.dim", "$x,[0]", "9000,70", "70", 2e-7},
                {"aten.mean.dim", "$x,[1]", "2,9000,70", "2,70", 2e-7},
-               {"aten.sum.dim_IntList", "$x,[1]", "30,20001", "30", 2e-7}};
+               {"aten.sum.dim_IntList", "$x,[1]", "30,20001", "30", 2e-7},
+               {"aten.sum.dim_IntList", "$x,[0]", "49152,8", "8", 2e-7},
+               {"aten.mean.dim", "$x,[0]", "100000,3", "3", 2e-7},
+               {"aten.sum.dim_IntList", "$x,[0,2]", "4,3,32768", "3", 2e-7},
+               {"aten.sum.dim_IntList", "$x,[1]", "2,16384,16", "2,16", 2e-7}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
     describe("cpu");
     input("x", "f32", cases[k].shape, NULL);

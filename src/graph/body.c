@@ -65,7 +65,7 @@ static void write_stored(qn_writer *w, int k, int output, qn_text *to)
     qn_text_add(to, vector > 0 ? "s%d.at[j] = " : "s%d.at[%d - j] = ", k, w->width - 1);
   else {
     qn_text_add(to, "o%d[", output);
-    qn_index_write(&w->set, place, w->wide, to);
+    qn_write_place(w, place, to);
     qn_text_add(to, "] = ");
   }
   if (v->dtype == qn_compute_type(v->dtype))

@@ -56,7 +56,7 @@ typedef struct qn_held {
   qn_index at[QN_GRAPH_DIMS];
 } qn_held;
 
-enum { QN_WHOLE = 64 }; /* elements of a row that a processor's thread computes in no loop */
+enum { QN_WHOLE = 128 }; /* elements of a row that a processor's thread computes in no loop */
 enum { QN_LEVEL_ROW, QN_LEVEL_STEP, QN_LEVEL_LANE };
 
 typedef struct qn_writer {
@@ -79,7 +79,8 @@ typedef struct qn_writer {
   int64_t cost_row, cost_lane;
   bool misaligned;
   bool vectors;
-  bool adds; /* all scans are sums and products, of which the element before is a while away */
+  bool shared; /* lanes of this loop share quotients of a step */
+  bool adds;   /* all scans are sums and products, of which the element before is a while away */
   const qn_index *own[QN_FUSED_ROOTS]; /* each root's places in the domain */
   qn_index places[QN_FUSED_ROOTS][QN_GRAPH_DIMS];
   uint32_t mirror[QN_FUSED_ROOTS]; /* dimensions along which these run backwards */
@@ -98,6 +99,7 @@ void qn_write_converted(qn_text *text, const char *from, qn_dtype type, qn_dtype
 void qn_write_formula(qn_text *text, const char *formula, const qn_text *operand);
 int qn_root_of(const qn_writer *w, int value); /* of the kernel's; -1: none */
 bool qn_same_places(const qn_index *a, const qn_index *b, int n);
+void qn_write_place(qn_writer *w, qn_index place, qn_text *to); /* of an element of a lane */
 void qn_memo_add(qn_writer *w, int value, const qn_index *at, int n, int level, int name);
 void qn_memo_forget(qn_writer *w, int from_level);
 

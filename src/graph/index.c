@@ -141,6 +141,25 @@ static bool add_sum(qn_index_sum *s, const qn_index_sum *b, int64_t step)
   return true;
 }
 
+/* One pair step * (a % by) + step * by * (a / by % n) becomes step * (a % (by * n)). */
+static bool join_remainders(qn_indices *set, qn_index_sum *s)
+{
+  for (int k = 0; k < s->n; k++) {
+    const qn_index_atom low = set->atom[s->term[k].atom];
+    const int64_t step = s->term[k].step;
+    if (low.kind != QN_INDEX_REMAINDER) continue;
+    for (int j = 0; j < s->n; j++) {
+      const qn_index_atom high = set->atom[s->term[j].atom];
+      if (high.kind != QN_INDEX_REMAINDER || s->term[j].step != step * low.by) continue;
+      if (high.of != qn_index_quotient(set, low.of, low.by)) continue;
+      const int atoms[2] = {s->term[k].atom, s->term[j].atom};
+      const qn_index_sum both = get(set, qn_index_remainder(set, low.of, low.by * high.by));
+      return add_term(s, atoms[0], -step) && add_term(s, atoms[1], -step * low.by) && add_sum(s, &both, step);
+    }
+  }
+  return false;
+}
+
 /* One pair step * by * (a / by) + step * (a % by) becomes step * a. */
 static bool join_pair(qn_indices *set, qn_index_sum *s)
 {
@@ -165,7 +184,7 @@ qn_index qn_index_add(qn_indices *set, qn_index a, qn_index b, int64_t step)
   qn_index_sum s = get(set, a);
   const qn_index_sum other = get(set, b);
   if (!add_sum(&s, &other, step)) set->failed = true;
-  while (!set->failed && join_pair(set, &s)) continue;
+  while (!set->failed && (join_pair(set, &s) || join_remainders(set, &s))) continue;
   return keep_sum(set, &s);
 }
 
@@ -329,6 +348,20 @@ void qn_index_reshape(qn_indices *set, int n_from, const int64_t *from, const qn
     i = begin;
     j = first;
   }
+}
+
+qn_index qn_index_shared(qn_indices *set, qn_index a, uint64_t varies, bool *divides)
+{
+  const qn_index_sum s = get(set, a);
+  qn_index_sum shared = {0};
+  *divides = false;
+  for (int k = 0; k < s.n; k++) {
+    const qn_index_atom *atom = &set->atom[s.term[k].atom];
+    if (atom->varies & varies) continue;
+    add_term(&shared, s.term[k].atom, s.term[k].step);
+    *divides |= atom->kind != QN_INDEX_VARIABLE;
+  }
+  return keep_sum(set, &shared);
 }
 
 static int atom_of(const qn_indices *set, qn_index variable)

@@ -69,22 +69,21 @@ void qn_write_first(qn_text *text, const qn_graph_value *v)
 
 enum { BLOCK = 32 }; /* elements of a sum in float */
 
-static bool in_blocks(const qn_cut *p, const qn_graph_value *v)
-{
-  return p->on_cpu && v->reduction == QN_GRAPH_REDUCE_SUM && v->compute == QN_F32 && qn_steps_of(p) > BLOCK;
-}
-
 static qn_dtype type_of_parts(const qn_cut *p, const qn_graph_value *v)
 {
-  return in_blocks(p, v) ? QN_F64 : v->compute;
+  const bool many = v->reduction == QN_GRAPH_REDUCE_SUM && qn_steps_of(p) > BLOCK;
+  return p->on_cpu && many && v->compute == QN_F32 ? QN_F64 : v->compute;
+}
+
+/* Not of a single lane, whose turns are no loop. */
+static bool in_blocks(const qn_cut *p, const qn_graph_value *v)
+{
+  return type_of_parts(p, v) != v->compute && (p->width > 1 || qn_steps_of(p) > QN_WHOLE);
 }
 
 /* The sum of a block is added to the row's, and the next one begins. */
-static void close_block(qn_writer *w, const qn_cut *p, int k, qn_text *to)
+static void close_block(const qn_cut *p, int k, qn_text *to)
 {
-  qn_graph_value sum = *at_value(w, w->fused->root[k]);
-  sum.compute = QN_F64;
-  qn_write_function(&w->body->header, &sum);
   qn_keep_loop(to, p, p->width);
   qn_text_add(to, "for (int j = 0; j < %d; j++) {\na%d[j] = q_SUM(a%d[j], double(b%d[j]));\nb%d[j] = 0;\n}\n", p->width,
               k, k, k, k);
@@ -195,12 +194,30 @@ static void again_is_nothing(qn_writer *w, const qn_graph_value *v, const qn_cut
   *operand = masked;
 }
 
+/* Elements first, and their sums in a loop behind: of one loop that is alone in another with quotients gcc makes no
+ * vectors, since it takes two turns of the outer one together. */
+static void combine_apart(qn_writer *w, const qn_cut *p, int k, const char *into, const char *operand, qn_text *apart)
+{
+  const qn_graph_value *v = at_value(w, w->fused->root[k]);
+  char element[24], many[16];
+  snprintf(element, sizeof element, "l%d[j]", k);
+  snprintf(many, sizeof many, p->across && p->tail ? "there" : "%d", p->width);
+  qn_write_type(&w->step, v->compute);
+  qn_text_add(&w->step, " l%d[%d];\n", k, p->width);
+  qn_text_add(&w->lane, "%s = %s;\n", element, operand);
+  qn_keep_loop(apart, p, p->width);
+  qn_text_add(apart, "for (int j = 0; j < %s; j++) {\n", many);
+  combine(apart, v, into, "", element, "");
+  qn_text_add(apart, "}\n");
+}
+
 void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *known, qn_index o, qn_index r)
 {
   const qn_fused *f = w->fused;
-  qn_text row = {0};
+  qn_text row = {0}, apart = {0};
   uint32_t blocks = 0; /* bits of roots */
   w->loop = loop;
+  w->shared = false;
   for (int k = 0; k < f->n; k++) {
     const qn_graph_value *v = at_value(w, f->root[k]);
     if (v->form != QN_FORM_REDUCE || known[f->root[k]] != loop) continue;
@@ -218,16 +235,23 @@ void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *kno
     snprintf(place, sizeof place, p->width > 1 ? "n%d[j]" : "n%d[0]", k);
     snprintf(where, sizeof where, p->width > 1 && !p->across ? "long(q) * %d + j" : "long(q)", p->width);
     if (qn_cut_laps(p) && counts_elements(v)) again_is_nothing(w, v, p, &operand);
-    combine(&w->lane, v, into, place, operand.at ? operand.at : "", where);
+    if (w->shared)
+      combine_apart(w, p, k, into, operand.at ? operand.at : "", &apart);
+    else
+      combine(&w->lane, v, into, place, operand.at ? operand.at : "", where);
+    qn_graph_value of_parts = *v;
+    of_parts.compute = type_of_parts(p, v);
     qn_write_function(&w->body->header, v);
+    qn_write_function(&w->body->header, &of_parts);
     w->row.failed |= operand.failed;
     qn_text_free(&operand);
   }
   qn_open_loop(&row, p, w->holds, blocks ? BLOCK : 0);
   qn_close_lanes(w, p, &row);
+  qn_move_text(&row, &apart);
   qn_close_loop(&row, p);
   for (int k = 0; k < f->n; k++)
-    if (blocks >> k & 1) close_block(w, p, k, &row);
+    if (blocks >> k & 1) close_block(p, k, &row);
   if (blocks) qn_text_add(&row, "}\n");
   qn_move_text(&w->row, &row);
   qn_memo_forget(w, QN_LEVEL_STEP);

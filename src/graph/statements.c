@@ -149,6 +149,26 @@ static bool are_neighbours(const qn_writer *w, qn_index place, qn_index variable
   return w->cut->on_cpu && qn_index_runs(&w->set, place, variable);
 }
 
+/* Quotients that lanes share stand before their loop, and as a pointer's distance: of an int that wraps gcc makes
+ * gathers, where it takes two turns of the loop around. */
+void qn_write_place(qn_writer *w, qn_index place, qn_text *to)
+{
+  bool divides = false;
+  const qn_index shared = qn_index_shared(&w->set, place, w->set.sum[w->lane_variable].varies, &divides);
+  if (!divides || !w->cut->on_cpu || w->width == 1 || w->inner) {
+    qn_index_write(&w->set, place, w->wide, to);
+    return;
+  }
+  const int name = qn_new_register(w);
+  qn_text *before = stream(w, level_of(w, &shared, 1));
+  w->shared |= before == &w->step;
+  qn_text_add(before, "const long v%d = ", name);
+  qn_index_write(&w->set, shared, w->wide, before);
+  qn_text_add(before, ";\n");
+  qn_text_add(to, "v%d + ", name);
+  qn_index_write(&w->set, qn_index_add(&w->set, place, shared, -1), w->wide, to);
+}
+
 static int write_load(qn_writer *w, int value, const qn_index *at)
 {
   const qn_graph_value *v = &w->graph->value[value];
@@ -169,7 +189,7 @@ static int write_load(qn_writer *w, int value, const qn_index *at)
     qn_text_add(&loaded, vector > 0 ? "p%d.at[j]" : "p%d.at[%d - j]", load_pack(w, value, k, name, first),
                 w->width - 1);
   } else if (v->ndim)
-    qn_text_add(&loaded, "i%d[", k), qn_index_write(&w->set, place, w->wide, &loaded), qn_text_add(&loaded, "]");
+    qn_text_add(&loaded, "i%d[", k), qn_write_place(w, place, &loaded), qn_text_add(&loaded, "]");
   else
     qn_text_add(&loaded, "i%d", k);
   qn_text *to = stream(w, level);
