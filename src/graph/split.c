@@ -123,6 +123,8 @@ static bool reduce_parts(qn_graph *graph, int value, int first, bool columns, in
   int along = -1, k = columns;
   const int ndim = graph->value[graph->value[value].argument[0]].ndim;
   if (first < 0) return false;
+  if (graph->on_cpu && graph->value[value].reduction == QN_GRAPH_REDUCE_SUM && graph->value[value].compute == QN_F32)
+    graph->value[first].dtype = graph->value[value].compute = QN_F64; /* parts are not rounded to float */
   int v = add(graph, QN_FORM_RESHAPE, value, first, n_kept + 1, shape);
   memcpy(target, graph->value[value].shape, sizeof target);
   for (int d = ndim - 1; d >= 0; d--)
