@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { QN_PIECE = 4096 }; /* elements of a thread on a processor */
+enum { HELD_ON_CPU = 4096 }; /* elements that a row holds on a processor: what its first cache has */
 
 const char *qn_schedule_name(qn_schedule schedule)
 {
@@ -65,7 +65,7 @@ static void write_stored(qn_writer *w, int k, int output, qn_text *to)
     qn_text_add(to, vector > 0 ? "s%d.at[j] = " : "s%d.at[%d - j] = ", k, w->width - 1);
   else {
     qn_text_add(to, "o%d[", output);
-    qn_index_write(&w->set, place, w->wide, to);
+    qn_write_place(w, place, to);
     qn_text_add(to, "] = ");
   }
   if (v->dtype == qn_compute_type(v->dtype))
@@ -117,7 +117,7 @@ static void write_results(qn_writer *w, const qn_cut *p, bool rows)
   }
   write_stores(w, &stores);
   if (any) {
-    if (rows) qn_open_loop(&row, p, w->holds);
+    if (rows) qn_open_loop(&row, p, w->holds, 0);
     if (p->piece) qn_open_piece(&row, p, w->wide);
     qn_move_text(&row, &w->step);
     if (p->schedule == QN_SCHEDULE_COLUMNS && !p->across) qn_text_add(&row, "if (whole) {\n");
@@ -224,7 +224,7 @@ static void write_run(qn_writer *w, const qn_cut *p, int *known)
   memset(w->scanned, 0, sizeof w->scanned);
   memset(w->reduced, 0, sizeof w->reduced);
   w->misaligned = false;
-  w->vectors = !p->tail && !p->across;
+  w->vectors = !p->tail && !p->on_cpu;
   w->body->n_inputs = 0;
   w->body->strided = 0;
   w->unit_row = w->unit_length = 0;
@@ -246,110 +246,6 @@ static void write_run(qn_writer *w, const qn_cut *p, int *known)
   for (int loop = 1; loop <= last; loop++) qn_write_reductions(w, p, loop, known, o, r);
   w->loop = last + 1;
   write_results(w, p, w->fused->rows >= 0);
-}
-
-static int64_t power_above(int64_t n)
-{
-  int64_t p = 1;
-  while (p < n) p *= 2;
-  return p;
-}
-
-/* How many rows a thread of a processor has side by side. False: quotients of places are left among them. */
-static bool find_width(const qn_writer *w, qn_cut *p)
-{
-  bool plain = true;
-  p->width = p->rows < 64 ? 32 : 64;
-  for (int k = 0; k < w->set.n_atoms; k++) {
-    const qn_index_atom *atom = &w->set.atom[k];
-    if (atom->kind == QN_INDEX_VARIABLE) continue;
-    while (p->width > 16 && atom->by % p->width) p->width /= 2;
-    plain = plain && atom->by % p->width == 0;
-  }
-  return plain;
-}
-
-/* How the work is cut: rows that lie along memory are read by neighbouring threads, columns side by side. */
-static void choose(const qn_writer *w, qn_cut *p)
-{
-  size_t widest = 1;
-  for (int k = 0; k < w->body->n_inputs; k++) {
-    const size_t bytes = qn_dtype_bytes(at_value(w, w->body->input[k])->dtype);
-    if (bytes > widest) widest = bytes;
-  }
-  const int vector = widest <= 2 ? 8 : widest <= 4 ? 4 : 2;
-  const bool along = w->unit_length > 0 && w->unit_length >= w->unit_row;
-  if (w->fused->rows < 0) {
-    p->schedule = QN_SCHEDULE_FLAT;
-    p->width = p->on_cpu || p->length % vector || p->length < (1 << 17) ? 1 : vector;
-    return;
-  }
-  p->width = along && (p->scans || p->length % vector == 0) && p->length >= 32 * vector ? vector : 1;
-  if (p->on_cpu && w->unit_row > w->unit_length && !p->scans && p->rows >= 16 &&
-      (find_width(w, p) || p->length >= 32)) {
-    p->schedule = QN_SCHEDULE_COLUMNS;
-    p->across = true;
-    p->tail = p->rows % p->width != 0;
-    return;
-  }
-  if (p->on_cpu) {
-    p->schedule = QN_SCHEDULE_THREAD;
-    p->width = p->length < 32 ? 1 : p->length < 512 ? 32 : 64; /* compilers unroll fewer whole, and make no vectors */
-    p->tail = p->length % p->width != 0;
-    return;
-  }
-  const int64_t steps = (p->length + p->width - 1) / p->width;
-  if (p->length <= 16 || (!along && p->rows >= 32768) || (p->length <= 64 && p->rows >= 65536)) {
-    p->schedule = QN_SCHEDULE_THREAD;
-    p->width = 1;
-  } else if (!along && p->rows >= 32) {
-    p->schedule = QN_SCHEDULE_COLUMNS;
-    p->width = p->scans ? 8 : 1; /* a piece of a column for each thread */
-    p->threads = power_above(p->length / 8);
-    if (p->threads > 32) p->threads = 32;
-  } else if (steps <= 256 && p->rows >= 512) {
-    p->schedule = QN_SCHEDULE_SIMD;
-    p->threads = 32;
-  } else {
-    p->schedule = QN_SCHEDULE_GROUP;
-    p->threads = power_above(steps / 4);
-    p->threads = p->threads < 64 ? 64 : p->threads > 1024 ? 1024 : p->threads;
-  }
-  p->tail = p->length % p->width != 0;
-}
-
-/* The extent along x of a flat domain on the processor: the smallest divisor of places that is long enough, so that no
- * quotient is left in the loop that the compiler turns into vectors. */
-static int64_t side_of(const qn_writer *w, int64_t length)
-{
-  int64_t side = length;
-  for (int k = 0; k < w->set.n_atoms; k++) {
-    const qn_index_atom *atom = &w->set.atom[k];
-    if (atom->kind != QN_INDEX_VARIABLE && atom->by >= 16 && atom->by < side && length % atom->by == 0) side = atom->by;
-  }
-  return side;
-}
-
-static void launch_of(const qn_cut *p, qn_body *body)
-{
-  const int64_t threads = p->piece ? p->length / p->side * ((p->side + p->piece - 1) / p->piece)
-                          : p->schedule == QN_SCHEDULE_FLAT    ? p->length / p->width
-                          : p->schedule == QN_SCHEDULE_THREAD  ? p->rows
-                          : p->across                          ? (p->rows + p->width - 1) / p->width
-                          : p->schedule == QN_SCHEDULE_COLUMNS ? (p->rows + 31) / 32 * 32 * p->threads
-                                                               : p->rows * p->threads;
-  body->grid[0] = (uint64_t)threads;
-  body->grid[1] = body->grid[2] = body->group[1] = body->group[2] = 1;
-  body->group[0] = p->schedule == QN_SCHEDULE_COLUMNS ? (uint32_t)p->threads * 32
-                   : p->schedule == QN_SCHEDULE_GROUP ? (uint32_t)p->threads
-                   : p->schedule == QN_SCHEDULE_SIMD  ? 256
-                   : p->schedule == QN_SCHEDULE_FLAT  ? 256
-                                                      : 128;
-  const int64_t piece = p->piece    ? p->piece
-                        : p->across ? p->length * p->width
-                                    : p->length; /* of a thread: some QN_PIECE elements are a group */
-  if (p->on_cpu) body->group[0] = piece < 4 ? 1024 : piece < QN_PIECE ? (uint32_t)(QN_PIECE / piece) : 1;
-  if (threads > INT32_MAX) body->unfit = "it has more than 2^31 threads";
 }
 
 static void count_work(const qn_writer *w, const qn_cut *p, qn_body *body)
@@ -388,19 +284,16 @@ static void write_body(qn_writer *w, qn_cut *p, int *known)
   w->counting = true;
   write_run(w, &probe, known);
   if (w->body->unfit || w->misaligned || w->set.failed) return;
-  choose(w, p);
-  if (p->on_cpu && p->schedule == QN_SCHEDULE_FLAT) {
-    p->side = side_of(w, p->length);
-    p->piece = p->side < QN_PIECE ? p->side : QN_PIECE;
-  }
+  qn_cut_choose(w, p);
   const int64_t steps = qn_steps_of(p), turns = (steps + p->threads - 1) / p->threads;
-  const bool alone = p->schedule == QN_SCHEDULE_THREAD && !p->on_cpu; /* few threads, so many registers each */
-  w->holds = w->fused->rows >= 0 && turns * p->width <= (alone ? 64 : 32) && !p->tail;
+  /* A thread that has a row to itself has more registers than one of a large group. */
+  const int most = p->on_cpu ? HELD_ON_CPU : p->schedule == QN_SCHEDULE_THREAD ? 64 : 32;
+  w->holds = w->fused->rows >= 0 && turns * p->width <= most && (p->on_cpu || !p->tail);
   w->n_held = 0;
   write_run(w, p, known);
   int held = 0;
   for (int k = 0; k < w->n_held; k++) held += w->held[k].last > w->held[k].first;
-  if (held * turns * p->width > (alone ? 128 : 96)) w->holds = false, w->n_held = 0;
+  if (held * turns * p->width > (p->on_cpu ? most : most == 64 ? 128 : 96)) w->holds = false, w->n_held = 0;
   w->counting = false;
   write_run(w, p, known);
 }
@@ -435,7 +328,12 @@ qn_status qn_body_write(const qn_graph *graph, const bool *is_root, const qn_fus
   w->body = body;
   qn_cut p = {.width = 1, .threads = 1, .on_cpu = graph->on_cpu};
   qn_fused_domain(graph, fused, &p.rows, &p.length);
-  for (int k = 0; k < fused->n; k++) p.scans |= graph->value[fused->root[k]].form == QN_FORM_SCAN;
+  w->adds = true;
+  for (int k = 0; k < fused->n; k++) {
+    const qn_graph_value *v = &graph->value[fused->root[k]];
+    p.scans |= v->form == QN_FORM_SCAN;
+    w->adds &= v->form != QN_FORM_SCAN || v->reduction <= QN_GRAPH_REDUCE_PROD;
+  }
   write_body(w, &p, known);
   if (shared_bytes(w, &p) > 48 * 1024 && !body->unfit) body->unfit = "it needs more than 48 KiB of shared memory";
   if (w->misaligned && !body->unfit) body->unfit = "a part needs what another part has at another place";
@@ -448,7 +346,7 @@ qn_status qn_body_write(const qn_graph *graph, const bool *is_root, const qn_fus
     body->source = w->row;
     w->row = (qn_text){0};
     add_packs(body);
-    launch_of(&p, body);
+    qn_cut_launch(&p, body);
     count_work(w, &p, body);
   }
   qn_text_free(&w->row), qn_text_free(&w->step), qn_text_free(&w->lane);

@@ -56,6 +56,7 @@ typedef struct qn_held {
   qn_index at[QN_GRAPH_DIMS];
 } qn_held;
 
+enum { QN_WHOLE = 128 }; /* elements of a row that a processor's thread computes in no loop */
 enum { QN_LEVEL_ROW, QN_LEVEL_STEP, QN_LEVEL_LANE };
 
 typedef struct qn_writer {
@@ -78,6 +79,8 @@ typedef struct qn_writer {
   int64_t cost_row, cost_lane;
   bool misaligned;
   bool vectors;
+  bool shared; /* lanes of this loop share quotients of a step */
+  bool adds;   /* all scans are sums and products, of which the element before is a while away */
   const qn_index *own[QN_FUSED_ROOTS]; /* each root's places in the domain */
   qn_index places[QN_FUSED_ROOTS][QN_GRAPH_DIMS];
   uint32_t mirror[QN_FUSED_ROOTS]; /* dimensions along which these run backwards */
@@ -94,10 +97,19 @@ void qn_write_number(qn_text *text, qn_dtype type, double real, int64_t whole);
 void qn_write_converted(qn_text *text, const char *from, qn_dtype type, qn_dtype to);
 /* The formula with a, b, c replaced. */
 void qn_write_formula(qn_text *text, const char *formula, const qn_text *operand);
+int qn_root_of(const qn_writer *w, int value); /* of the kernel's; -1: none */
+bool qn_same_places(const qn_index *a, const qn_index *b, int n);
+void qn_write_place(qn_writer *w, qn_index place, qn_text *to); /* of an element of a lane */
 void qn_memo_add(qn_writer *w, int value, const qn_index *at, int n, int level, int name);
 void qn_memo_forget(qn_writer *w, int from_level);
 
-/* ---- inside: places, loops, reductions and scans (places.c, loops.c, body.c, rows.c, scan.c) ---- */
+/* ---- inside: values that loops hold (held.c) ---- */
+bool qn_is_heldable(const qn_writer *w, int value);
+/* The register of a value that an earlier loop held, or -1; the first run only counts who needs what. */
+int qn_recall_held(qn_writer *w, int value, const qn_index *at, int level);
+void qn_hold(qn_writer *w, int value, const qn_index *at, int level, int name);
+
+/* ---- inside: cuts, places, loops, reductions and scans (cut.c, places.c, loops.c, body.c, rows.c, scan.c) ---- */
 /* How the work of a kernel is cut. */
 typedef struct qn_cut {
   qn_schedule schedule;
@@ -109,12 +121,22 @@ typedef struct qn_cut {
   bool tail;   /* the last lanes are not there: of a row, or (across) of the last thread's rows */
 } qn_cut;
 
+/* How rows are cut, and the pieces of a flat domain. */
+void qn_cut_choose(const qn_writer *w, qn_cut *p);
+void qn_cut_launch(const qn_cut *p, qn_body *body);
+/* On a processor the last step of a row begin earlier, where its lanes would not be there: they are all there, and some
+ * of an element that the step before had. A scan has each once. */
+bool qn_cut_laps(const qn_cut *p);
+
 /* Places in a reduction's argument, of row `o` and element `r`; r < 0: in its result. */
 void qn_spread_reduced(qn_writer *w, int value, qn_index o, qn_index r, qn_index *at);
 /* Each root's own places, of row `o` and element `r`. */
 void qn_place_roots(qn_writer *w, const qn_cut *p, qn_index o, qn_index r);
 int64_t qn_steps_of(const qn_cut *p); /* of a row */
-void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled);
+/* block: 0, or how many turns an outer loop has a time, which the caller closes. */
+void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled, int block);
+/* On a processor, in front of a loop over n lanes: compilers that unroll one whole make no vectors of it. */
+void qn_keep_loop(qn_text *text, const qn_cut *p, int n);
 void qn_open_piece(qn_text *text, const qn_cut *p, bool wide); /* of a flat domain on a processor */
 void qn_close_loop(qn_text *text, const qn_cut *p);
 void qn_close_lanes(qn_writer *w, const qn_cut *p, qn_text *to); /* the statements of a step, and of its lanes */

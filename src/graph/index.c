@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* index.c - the algebra of indices. Two rules undo what a reshape and its inverse do:
- * by * (a / by) + a % by = a, and (by * a + b) / by = a for b below by. A third joins what is left of a part of a:
- * by * (a / by % c) + a % by = a % (by * c). */
+ * by * (a / by) + a % by = a, and (by * a + b) / by = a for b below by. */
 #include "graph/index.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,26 +141,39 @@ static bool add_sum(qn_index_sum *s, const qn_index_sum *b, int64_t step)
   return true;
 }
 
-/* One pair step * by * (a / by) + step * (a % by) becomes step * a, or one step * by * (a / by % c) + step * (a % by)
- * becomes step * (a % (by * c)). */
+/* One pair step * (a % by) + step * by * (a / by % n) becomes step * (a % (by * n)). */
+static bool join_remainders(qn_indices *set, qn_index_sum *s)
+{
+  for (int k = 0; k < s->n; k++) {
+    const qn_index_atom low = set->atom[s->term[k].atom];
+    const int64_t step = s->term[k].step;
+    if (low.kind != QN_INDEX_REMAINDER) continue;
+    for (int j = 0; j < s->n; j++) {
+      const qn_index_atom high = set->atom[s->term[j].atom];
+      if (high.kind != QN_INDEX_REMAINDER || s->term[j].step != step * low.by) continue;
+      if (high.of != qn_index_quotient(set, low.of, low.by)) continue;
+      const int atoms[2] = {s->term[k].atom, s->term[j].atom};
+      const qn_index_sum both = get(set, qn_index_remainder(set, low.of, low.by * high.by));
+      return add_term(s, atoms[0], -step) && add_term(s, atoms[1], -step * low.by) && add_sum(s, &both, step);
+    }
+  }
+  return false;
+}
+
+/* One pair step * by * (a / by) + step * (a % by) becomes step * a. */
 static bool join_pair(qn_indices *set, qn_index_sum *s)
 {
   for (int k = 0; k < s->n; k++) {
     const qn_index_atom rest = set->atom[s->term[k].atom];
     const int64_t step = s->term[k].step;
     if (rest.kind != QN_INDEX_REMAINDER) continue;
-    const qn_index above = qn_index_quotient(set, rest.of, rest.by);
-    const qn_index_sum whole = get(set, above);
-    const bool plain_whole = whole.n == 1 && !whole.constant && whole.term[0].step == 1;
+    const qn_index_sum whole = get(set, qn_index_quotient(set, rest.of, rest.by));
+    if (whole.n != 1 || whole.constant || whole.term[0].step != 1) continue;
     for (int j = 0; j < s->n; j++) {
-      const qn_index_atom other = set->atom[s->term[j].atom];
-      const bool is_whole = plain_whole && s->term[j].atom == whole.term[0].atom;
-      const bool is_part = other.kind == QN_INDEX_REMAINDER && other.of == above;
-      if (s->term[j].step != step * rest.by || !(is_whole || is_part)) continue;
-      const qn_index joined = is_whole ? rest.of : qn_index_remainder(set, rest.of, rest.by * other.by);
-      const qn_index_sum of = get(set, joined);
-      const int atoms[2] = {s->term[k].atom, s->term[j].atom};
-      return add_term(s, atoms[1], -step * rest.by) && add_term(s, atoms[0], -step) && add_sum(s, &of, step);
+      if (s->term[j].atom != whole.term[0].atom || s->term[j].step != step * rest.by) continue;
+      const qn_index_sum of = get(set, rest.of);
+      const int atom = s->term[k].atom;
+      return add_term(s, whole.term[0].atom, -step * rest.by) && add_term(s, atom, -step) && add_sum(s, &of, step);
     }
   }
   return false;
@@ -172,7 +184,7 @@ qn_index qn_index_add(qn_indices *set, qn_index a, qn_index b, int64_t step)
   qn_index_sum s = get(set, a);
   const qn_index_sum other = get(set, b);
   if (!add_sum(&s, &other, step)) set->failed = true;
-  while (!set->failed && join_pair(set, &s)) continue;
+  while (!set->failed && (join_pair(set, &s) || join_remainders(set, &s))) continue;
   return keep_sum(set, &s);
 }
 
@@ -336,6 +348,20 @@ void qn_index_reshape(qn_indices *set, int n_from, const int64_t *from, const qn
     i = begin;
     j = first;
   }
+}
+
+qn_index qn_index_shared(qn_indices *set, qn_index a, uint64_t varies, bool *divides)
+{
+  const qn_index_sum s = get(set, a);
+  qn_index_sum shared = {0};
+  *divides = false;
+  for (int k = 0; k < s.n; k++) {
+    const qn_index_atom *atom = &set->atom[s.term[k].atom];
+    if (atom->varies & varies) continue;
+    add_term(&shared, s.term[k].atom, s.term[k].step);
+    *divides |= atom->kind != QN_INDEX_VARIABLE;
+  }
+  return keep_sum(set, &shared);
 }
 
 static int atom_of(const qn_indices *set, qn_index variable)

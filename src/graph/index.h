@@ -64,5 +64,7 @@ bool qn_index_runs(const qn_indices *set, qn_index a, qn_index variable);
 /* Whether the places `a` of all `width` values of the variable are one aligned access: 1 in their order, -1 backwards,
  * 0 no. *first is the lowest place. */
 int qn_index_access(qn_indices *set, qn_index a, qn_index variable, int64_t width, qn_index *first);
+/* The terms of a that do not vary with some variables; *divides: whether there are quotients or remainders. */
+qn_index qn_index_shared(qn_indices *set, qn_index a, uint64_t varies, bool *divides);
 void qn_index_write(const qn_indices *set, qn_index a, bool wide, qn_text *text);
 #endif

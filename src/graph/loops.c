@@ -2,6 +2,7 @@
 /* loops.c - the loops of a body: along rows, over the lanes of a step, and over the elements of a processor's thread.
  */
 #include "graph/body.h"
+#include <stdio.h>
 #include <string.h>
 
 int64_t qn_steps_of(const qn_cut *p) { return p->across ? p->length : (p->length + p->width - 1) / p->width; }
@@ -14,12 +15,21 @@ static bool is_clamped(const qn_cut *p)
   return p->scans && p->threads > 1 && steps % p->threads;
 }
 
-void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled)
+bool qn_cut_laps(const qn_cut *p) { return p->tail && p->on_cpu && !p->across && !p->scans; }
+
+void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled, int block)
 {
   const int64_t steps = qn_steps_of(p), turns = (steps + p->threads - 1) / p->threads;
-  if (unrolled) qn_text_add(text, "_Pragma(\"clang loop unroll(full)\")\n");
+  if (unrolled && !p->on_cpu) qn_text_add(text, "_Pragma(\"clang loop unroll(full)\")\n");
+  if (p->on_cpu && p->width == 1 && !p->scans && turns <= QN_WHOLE) /* places in a window become numbers */
+    qn_text_add(text, "_Pragma(\"GCC unroll %d\")\n", QN_WHOLE);
   const char *type = p->length > INT32_MAX ? "long" : "int";
-  qn_text_add(text, "for (%s k = 0; k < %lld; k++) {\n", type, (long long)turns);
+  if (block)
+    qn_text_add(text,
+                "for (%s y = 0; y < %lld; y += %d) {\nfor (%s k = y, to = min(%s(y + %d), %s(%lld)); k < to; k++) {\n",
+                type, (long long)turns, block, type, type, block, type, (long long)turns);
+  else
+    qn_text_add(text, "for (%s k = 0; k < %lld; k++) {\n", type, (long long)turns);
   if (p->threads == 1)
     qn_text_add(text, "const %s q = k;\n", type);
   else if (is_clamped(p))
@@ -53,24 +63,55 @@ void qn_close_lanes(qn_writer *w, const qn_cut *p, qn_text *to)
   qn_wrap_lanes(w, p, to);
 }
 
+void qn_keep_loop(qn_text *text, const qn_cut *p, int n)
+{
+  enum { UNROLLED = 16 }; /* the longest that gcc unrolls; of a longer one it may take two turns of the loop around */
+  if (!p->on_cpu || n == 1 || (p->scans && !p->across)) return;
+  qn_text_add(text, "_Pragma(\"%s\")\n", n > UNROLLED ? "clang loop unroll(disable)" : "GCC unroll 1");
+}
+
+/* A loop over lanes, and what they do; `many` are there. */
+static void write_lanes(const qn_cut *p, const char *type, const char *many, const char *lanes, qn_text *to)
+{
+  qn_keep_loop(to, p, p->width);
+  if (!p->on_cpu) qn_text_add(to, "_Pragma(\"clang loop unroll(full)\")\n");
+  qn_text_add(to, "for (int j = 0; j < %s; j++) {\n", many);
+  if (qn_cut_laps(p))
+    qn_text_add(to, "const %s r = min(%s(q * %d), %s(%lld)) + j;\n", type, type, p->width, type,
+                (long long)p->length - p->width);
+  else if (p->tail && !p->across)
+    qn_text_add(to, "const %s r = q * %d + j;\n", type, p->width);
+  qn_text_add(to, "%s}\n", lanes);
+}
+
 void qn_wrap_lanes(qn_writer *w, const qn_cut *p, qn_text *to)
 {
   w->row.failed |= w->lane.failed;
   if (!w->lane.length) return;
   const char *type = p->length > INT32_MAX ? "long" : "int";
-  const bool bounded = p->tail && p->on_cpu; /* a loop of fewer lanes: a branch in it would keep vectors away */
+  const bool short_last = p->tail && p->on_cpu && !qn_cut_laps(p) && !p->across; /* whole steps in a loop without it */
+  char whole[16], last[64];
+  snprintf(whole, sizeof whole, "%d", p->width);
+  snprintf(last, sizeof last, "%lld", (long long)(p->length % p->width));
   if (p->across)
-    qn_text_add(to, p->tail ? "for (int j = 0; j < there; j++) {\n" : "for (int j = 0; j < %d; j++) {\n", p->width);
-  else if (bounded)
-    qn_text_add(to, "for (int j = 0, n = int(min(%s(%d), %s(%lld) - q * %d)); j < n; j++) {\n", type, p->width, type,
-                (long long)p->length, p->width);
-  else if (p->width > 1)
-    qn_text_add(to, "%sfor (int j = 0; j < %d; j++) {\n", p->on_cpu ? "" : "_Pragma(\"clang loop unroll(full)\")\n",
-                p->width);
-  if (p->tail && !p->across) qn_text_add(to, "const %s r = q * %d + j;\n", type, p->width);
-  if (p->tail && !bounded) qn_text_add(to, "if (r < %lld) {\n", (long long)p->length);
-  qn_move_text(to, &w->lane);
-  qn_text_add(to, "%s%s", p->tail && !bounded ? "}\n" : "", p->width > 1 ? "}\n" : "");
+    write_lanes(p, type, p->tail ? "there" : whole, w->lane.at, to);
+  else if (short_last) {
+    qn_text_add(to, "if (q < %lld) {\n", (long long)(p->length / p->width));
+    write_lanes(p, type, whole, w->lane.at, to);
+    qn_text_add(to, "} else {\n");
+    write_lanes(p, type, last, w->lane.at, to);
+    qn_text_add(to, "}\n");
+  } else if (p->width == 1)
+    qn_text_add_bytes(to, w->lane.at, w->lane.length);
+  else if (p->tail && !p->on_cpu) {
+    qn_text lanes = {0};
+    qn_text_add(&lanes, "if (r < %lld) {\n%s}\n", (long long)p->length, w->lane.at);
+    write_lanes(p, type, whole, lanes.at ? lanes.at : "", to);
+    w->row.failed |= lanes.failed;
+    qn_text_free(&lanes);
+  } else
+    write_lanes(p, type, whole, w->lane.at, to);
+  qn_text_free(&w->lane);
 }
 
 /* The loop along x that the compiler turns into vectors. */

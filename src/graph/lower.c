@@ -189,6 +189,14 @@ int qn_padded(qn_lowering *l, int a, const int64_t *low, const int64_t *shape, d
   return v;
 }
 
+/* A scan that rounds at each element: a processor computes it in double, as PyTorch does there. */
+static bool rounds_often(const qn_graph_value *v)
+{
+  return v->form == QN_FORM_SCAN && v->compute == QN_F32 &&
+         (v->reduction == QN_GRAPH_REDUCE_SUM || v->reduction == QN_GRAPH_REDUCE_PROD ||
+          v->reduction == QN_GRAPH_REDUCE_LOGSUM);
+}
+
 static int along_rows(qn_lowering *l, qn_value_form form, qn_graph_reduction reduction, int a, uint32_t dims,
                       qn_dtype dtype)
 {
@@ -202,6 +210,7 @@ static int along_rows(qn_lowering *l, qn_value_form form, qn_graph_reduction red
   const bool place = reduction == QN_GRAPH_REDUCE_ARGMAX || reduction == QN_GRAPH_REDUCE_ARGMIN;
   value->compute = qn_compute_type(place ? qn_value_at(l, a)->dtype : dtype);
   value->reduced = dims;
+  if (l->graph->on_cpu && rounds_often(value)) value->compute = QN_F64;
   return v;
 }
 

@@ -59,6 +59,40 @@ static void mean(qn_lowering *l, int which)
   if (!l->why) give(l, 0, qn_mean_of(l, a, qn_given_dims(l, 1, "dim", qn_value_at(l, a)->ndim)));
 }
 
+/* Where the largest (MAX) or smallest elements `top` are, and every NaN: the places there, `none` elsewhere. */
+static int places_of(qn_lowering *l, int a, int top, int dim, double none)
+{
+  const qn_graph_value *v = qn_value_at(l, a);
+  const qn_dtype type = qn_compute_type(v->dtype), narrow = v->shape[dim] < INT32_MAX ? QN_I32 : QN_I64,
+                 before = l->type;
+  int64_t shape[QN_GRAPH_DIMS];
+  memcpy(shape, v->shape, sizeof shape);
+  int there = qn_words_typed(l, QN_GRAPH_EQ, QN_BOOL, type, a, top, -1);
+  if (qn_is_real(type))
+    there = qn_words_typed(l, QN_GRAPH_OR, QN_BOOL, QN_BOOL, there,
+                           qn_words_typed(l, QN_GRAPH_ISNAN, QN_BOOL, type, a, -1, -1), -1);
+  const int place = l->why ? 0 : qn_made(l, QN_FORM_IOTA, narrow, qn_value_at(l, a)->ndim, shape, -1, -1);
+  if (l->why) return 0;
+  l->graph->value[place].step = 1;
+  l->graph->value[place].dim = dim;
+  l->type = narrow;
+  const int where = qn_words(l, QN_GRAPH_WHERE, there, place, qn_number(l, none));
+  l->type = before;
+  return where;
+}
+
+/* On a processor in two loops, of which compilers make vectors: the first of the places where the largest is. */
+static int first_place(qn_lowering *l, int which, int a, int dim, int *top)
+{
+  const qn_dtype type = qn_compute_type(qn_value_at(l, a)->dtype);
+  const uint32_t dims = UINT32_C(1) << dim;
+  *top = -1;
+  if (!l->graph->on_cpu) return qn_reduced(l, (qn_graph_reduction)which, a, dims, QN_I64);
+  *top = qn_reduced(l, which == QN_GRAPH_REDUCE_ARGMAX ? QN_GRAPH_REDUCE_MAX : QN_GRAPH_REDUCE_MIN, a, dims, type);
+  const int where = places_of(l, a, *top, dim, (double)qn_value_at(l, a)->shape[dim]);
+  return l->why ? 0 : qn_reduced(l, QN_GRAPH_REDUCE_MIN, where, dims, qn_value_at(l, where)->dtype);
+}
+
 /* Values and places along one dimension; without one, over all in row-major order. */
 static void place(qn_lowering *l, int which)
 {
@@ -71,11 +105,13 @@ static void place(qn_lowering *l, int which)
   const int d = all ? 0 : qn_wrapped(l, qn_given_integer(l, 1, "dim", 0), qn_value_at(l, a)->ndim);
   if (l->why) return;
   const uint32_t dims = UINT32_C(1) << d;
-  const int at = qn_reduced(l, (qn_graph_reduction)which, a, dims, QN_I64);
+  int top = -1;
+  const int at = first_place(l, which, a, d, &top);
   give(l, both, at);
-  if (both)
-    give(l, 0,
-         qn_reduced(l, which == QN_GRAPH_REDUCE_ARGMAX ? QN_GRAPH_REDUCE_MAX : QN_GRAPH_REDUCE_MIN, a, dims, l->type));
+  if (!both) return;
+  if (top < 0)
+    top = qn_reduced(l, which == QN_GRAPH_REDUCE_ARGMAX ? QN_GRAPH_REDUCE_MAX : QN_GRAPH_REDUCE_MIN, a, dims, l->type);
+  give(l, 0, top);
 }
 
 static int variance_of(qn_lowering *l, int a, uint32_t dims, double correction, int *mean_value)
@@ -148,9 +184,12 @@ static void softmax(qn_lowering *l, int logarithm)
   const int top = qn_reduced(l, QN_GRAPH_REDUCE_MAX, a, dims, l->type);
   const int off = qn_words(l, QN_GRAPH_SUB, a, top, -1), e = qn_words(l, QN_GRAPH_EXP, off, -1, -1);
   const int sum = qn_reduced(l, QN_GRAPH_REDUCE_SUM, e, dims, l->type);
-  give(l, 0,
-       logarithm ? qn_words(l, QN_GRAPH_SUB, off, qn_words(l, QN_GRAPH_LOG, sum, -1, -1), -1)
-                 : qn_words(l, QN_GRAPH_DIV, e, sum, -1));
+  if (logarithm)
+    give(l, 0, qn_words(l, QN_GRAPH_SUB, off, qn_words(l, QN_GRAPH_LOG, sum, -1, -1), -1));
+  else if (l->graph->on_cpu) /* one quotient a row; the sum is at least 1 */
+    give(l, 0, qn_words(l, QN_GRAPH_MUL, e, qn_words(l, QN_GRAPH_RECIPROCAL, sum, -1, -1), -1));
+  else
+    give(l, 0, qn_words(l, QN_GRAPH_DIV, e, sum, -1));
 }
 
 /* A scan in a type that its argument must be rounded to first would round otherwise. */
@@ -166,6 +205,21 @@ static void scan(qn_lowering *l, int which)
   give(l, 0,
        qn_value_at(l, a)->shape[d] == 1 ? qn_words(l, QN_GRAPH_COPY, a, -1, -1)
                                         : qn_scanned(l, (qn_graph_reduction)which, a, d, l->type));
+}
+
+/* The largest so far, and the last place of it: a NaN stays, and each further one is a place. */
+static void scan_places(qn_lowering *l, int which)
+{
+  const int a = operand(l);
+  if (l->why) return;
+  const int d = qn_wrapped(l, qn_given_integer(l, 1, "dim", 0), qn_value_at(l, a)->ndim);
+  qn_give_up_if(l, qn_node_of(l)->n_results != 2 || qn_value_at(l, a)->dtype == QN_BOOL, "places of bools");
+  if (l->why) return;
+  const int top = qn_scanned(l, (qn_graph_reduction)which, a, d, l->type), where = places_of(l, a, top, d, 0);
+  if (l->why) return;
+  const int at = qn_scanned(l, QN_GRAPH_REDUCE_MAX, where, d, qn_value_at(l, where)->dtype);
+  give(l, 0, top);
+  give(l, 1, at);
 }
 
 #define DIM(name, lower, which)                                                                                        \
@@ -200,6 +254,8 @@ const qn_graph_rule qn_graph_reduce_rules[] = {QN_ATEN("sum", reduce, QN_GRAPH_R
                                                QN_ATEN("cumsum", scan, QN_GRAPH_REDUCE_SUM),
                                                QN_ATEN("cumprod", scan, QN_GRAPH_REDUCE_PROD),
                                                QN_ATEN("logcumsumexp", scan, QN_GRAPH_REDUCE_LOGSUM),
+                                               QN_ATEN("cummax", scan_places, QN_GRAPH_REDUCE_MAX),
+                                               QN_ATEN("cummin", scan_places, QN_GRAPH_REDUCE_MIN),
                                                QN_ATEN("logsumexp", logsumexp, 0),
                                                QN_ATEN("_softmax", softmax, 0),
                                                {"aten.softmax.int", softmax, 0},

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rows.c - reductions along rows: what each thread adds up, and how the threads' parts are put together. Every sum is
  * in one order that depends on the shapes alone: along a thread in as many parts as it reads at once, these by pairs,
- * then by pairs of lanes, then by pairs of simdgroups. */
+ * then by pairs of lanes, then by pairs of simdgroups. A processor's parts are sums of few elements in float, and their
+ * sum is in double. */
 #include "graph/body.h"
 #include <math.h>
 #include <stdio.h>
@@ -66,16 +67,41 @@ void qn_write_first(qn_text *text, const qn_graph_value *v)
   qn_write_number(text, v->compute, first, whole);
 }
 
+enum { BLOCK = 32 }; /* elements of a sum in float */
+
+static qn_dtype type_of_parts(const qn_cut *p, const qn_graph_value *v)
+{
+  const bool many = v->reduction == QN_GRAPH_REDUCE_SUM && qn_steps_of(p) > BLOCK;
+  return p->on_cpu && many && v->compute == QN_F32 ? QN_F64 : v->compute;
+}
+
+/* Not of a single lane, whose turns are no loop. */
+static bool in_blocks(const qn_cut *p, const qn_graph_value *v)
+{
+  return type_of_parts(p, v) != v->compute && (p->width > 1 || qn_steps_of(p) > QN_WHOLE);
+}
+
+/* The sum of a block is added to the row's, and the next one begins. */
+static void close_block(const qn_cut *p, int k, qn_text *to)
+{
+  qn_keep_loop(to, p, p->width);
+  qn_text_add(to, "for (int j = 0; j < %d; j++) {\na%d[j] = q_SUM(a%d[j], double(b%d[j]));\nb%d[j] = 0;\n}\n", p->width,
+              k, k, k, k);
+}
+
 static void declare_accumulator(qn_writer *w, const qn_cut *p, int k)
 {
   const qn_graph_value *v = at_value(w, w->fused->root[k]);
-  qn_write_type(&w->row, v->compute);
+  qn_write_type(&w->row, type_of_parts(p, v));
   qn_text_add(&w->row, " a%d[%d];\n", k, p->width);
+  if (in_blocks(p, v)) qn_text_add(&w->row, "float b%d[%d];\n", k, p->width);
   if (is_place(v)) qn_text_add(&w->row, "long n%d[%d];\n", k, p->width);
+  qn_keep_loop(&w->row, p, p->width);
   qn_text_add(&w->row, "for (int j = 0; j < %d; j++) {\na%d[j] = ", p->width, k);
   qn_write_first(&w->row, v);
   qn_text_add(&w->row, ";\n");
   if (is_place(v)) qn_text_add(&w->row, "n%d[j] = %lldl;\n", k, (long long)p->length);
+  if (in_blocks(p, v)) qn_text_add(&w->row, "b%d[j] = 0;\n", k);
   qn_text_add(&w->row, "}\n");
 }
 
@@ -100,6 +126,7 @@ static void gather_parts(qn_writer *w, const qn_cut *p, int k)
   char a[24], n[24], b[64], m[64];
   if (p->across) return;
   for (int half = p->width / 2; half; half /= 2) {
+    if (half > 1) qn_keep_loop(to, p, half);
     qn_text_add(to, "for (int j = 0; j < %d; j++) {\n", half);
     snprintf(a, sizeof a, "a%d[j]", k), snprintf(n, sizeof n, "n%d[j]", k);
     snprintf(b, sizeof b, "a%d[j + %d]", k, half), snprintf(m, sizeof m, "n%d[j + %d]", k, half);
@@ -144,16 +171,53 @@ int qn_write_reduced(qn_writer *w, int k)
   qn_text_add(to, "const ");
   qn_write_type(to, type);
   qn_text_add(to, " v%d = ", name);
-  qn_write_converted(to, a, is_place(v) ? QN_I64 : v->compute, type);
+  qn_write_converted(to, a, is_place(v) ? QN_I64 : type_of_parts(w->cut, v), type);
   qn_text_add(to, ";\n");
   return name;
+}
+
+/* Whether an element that is there twice changes the result. */
+static bool counts_elements(const qn_graph_value *v)
+{
+  return v->reduction == QN_GRAPH_REDUCE_SUM || v->reduction == QN_GRAPH_REDUCE_PROD ||
+         v->reduction == QN_GRAPH_REDUCE_LOGSUM;
+}
+
+/* Elements that the step before had. */
+static void again_is_nothing(qn_writer *w, const qn_graph_value *v, const qn_cut *p, qn_text *operand)
+{
+  qn_text masked = {0};
+  qn_text_add(&masked, "r >= q * %d ? %s : ", p->width, operand->at ? operand->at : "");
+  qn_write_first(&masked, v);
+  w->row.failed |= operand->failed;
+  qn_text_free(operand);
+  *operand = masked;
+}
+
+/* Elements first, and their sums in a loop behind: of one loop that is alone in another with quotients gcc makes no
+ * vectors, since it takes two turns of the outer one together. */
+static void combine_apart(qn_writer *w, const qn_cut *p, int k, const char *into, const char *operand, qn_text *apart)
+{
+  const qn_graph_value *v = at_value(w, w->fused->root[k]);
+  char element[24], many[16];
+  snprintf(element, sizeof element, "l%d[j]", k);
+  snprintf(many, sizeof many, p->across && p->tail ? "there" : "%d", p->width);
+  qn_write_type(&w->step, v->compute);
+  qn_text_add(&w->step, " l%d[%d];\n", k, p->width);
+  qn_text_add(&w->lane, "%s = %s;\n", element, operand);
+  qn_keep_loop(apart, p, p->width);
+  qn_text_add(apart, "for (int j = 0; j < %s; j++) {\n", many);
+  combine(apart, v, into, "", element, "");
+  qn_text_add(apart, "}\n");
 }
 
 void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *known, qn_index o, qn_index r)
 {
   const qn_fused *f = w->fused;
-  qn_text row = {0};
+  qn_text row = {0}, apart = {0};
+  uint32_t blocks = 0; /* bits of roots */
   w->loop = loop;
+  w->shared = false;
   for (int k = 0; k < f->n; k++) {
     const qn_graph_value *v = at_value(w, f->root[k]);
     if (v->form != QN_FORM_REDUCE || known[f->root[k]] != loop) continue;
@@ -162,21 +226,33 @@ void qn_write_reductions(qn_writer *w, const qn_cut *p, int loop, const int *kno
     char into[24], place[24], where[40];
     qn_spread_reduced(w, f->root[k], o, r, at);
     declare_accumulator(w, p, k);
+    blocks |= (uint32_t)in_blocks(p, v) << k;
     if (at_value(w, v->argument[0])->form == QN_FORM_CONSTANT)
       w->body->unfit = "it reduces a constant";
     else
       write_operand_of(w, v, at, &operand);
-    snprintf(into, sizeof into, p->width > 1 ? "a%d[j]" : "a%d[0]", k);
+    snprintf(into, sizeof into, p->width > 1 ? "%c%d[j]" : "%c%d[0]", in_blocks(p, v) ? 'b' : 'a', k);
     snprintf(place, sizeof place, p->width > 1 ? "n%d[j]" : "n%d[0]", k);
     snprintf(where, sizeof where, p->width > 1 && !p->across ? "long(q) * %d + j" : "long(q)", p->width);
-    combine(&w->lane, v, into, place, operand.at ? operand.at : "", where);
+    if (qn_cut_laps(p) && counts_elements(v)) again_is_nothing(w, v, p, &operand);
+    if (w->shared)
+      combine_apart(w, p, k, into, operand.at ? operand.at : "", &apart);
+    else
+      combine(&w->lane, v, into, place, operand.at ? operand.at : "", where);
+    qn_graph_value of_parts = *v;
+    of_parts.compute = type_of_parts(p, v);
     qn_write_function(&w->body->header, v);
+    qn_write_function(&w->body->header, &of_parts);
     w->row.failed |= operand.failed;
     qn_text_free(&operand);
   }
-  qn_open_loop(&row, p, w->holds);
+  qn_open_loop(&row, p, w->holds, blocks ? BLOCK : 0);
   qn_close_lanes(w, p, &row);
+  qn_move_text(&row, &apart);
   qn_close_loop(&row, p);
+  for (int k = 0; k < f->n; k++)
+    if (blocks >> k & 1) close_block(p, k, &row);
+  if (blocks) qn_text_add(&row, "}\n");
   qn_move_text(&w->row, &row);
   qn_memo_forget(w, QN_LEVEL_STEP);
   for (int k = 0; k < f->n; k++) {

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scan.c - scans along rows. A thread that has a row of its own goes through it. Threads that share one scan pieces of
- * it, as long as what each reads at once: each thread its piece, then the totals of the pieces by a tree over lanes,
- * those of the simdgroups in their order, and what was there before the turn. So a loop's step has parts: the lanes up
- * to each scan, what the threads tell each other, and the lanes behind it. */
+/* scan.c - scans along rows. A thread that has rows of its own goes through them: on a GPU through one, on a processor
+ * through several side by side or through pieces of one, so that an addition need not wait for the one before. Threads
+ * that share a row scan pieces of it, as long as what each reads at once: each thread its piece, then the totals of the
+ * pieces by a tree over lanes, those of the simdgroups in their order, and what was there before the turn. So a loop's
+ * step has parts: the lanes up to each scan, what the threads tell each other, and the lanes behind it. */
 #include "graph/body.h"
 #include <stdio.h>
 #include <string.h>
 
 static const qn_graph_value *of_root(const qn_writer *w, int k) { return &w->graph->value[w->fused->root[k]]; }
+
+static bool has_pieces(const qn_cut *p) { return p->threads > 1 || (p->on_cpu && p->width > 1 && !p->across); }
 
 /* What the row has before this loop's first turn. */
 static void write_carry(qn_writer *w, int k, int64_t shared)
@@ -20,9 +23,15 @@ static void write_carry(qn_writer *w, int k, int64_t shared)
       qn_text_add(&w->row, " z%d[%lld];\n", k, (long long)shared);
     }
     qn_write_type(&w->row, v->compute);
-    qn_text_add(&w->row, " ");
+    if (w->cut->across)
+      qn_text_add(&w->row, " a%d[%d];\n", k, w->cut->width);
+    else
+      qn_text_add(&w->row, " ");
   }
-  qn_text_add(&w->row, "a%d = ", k);
+  if (w->cut->across)
+    qn_text_add(&w->row, "for (int j = 0; j < %d; j++) a%d[j] = ", w->cut->width, k);
+  else
+    qn_text_add(&w->row, "a%d = ", k);
   qn_write_first(&w->row, v);
   qn_text_add(&w->row, ";\n");
 }
@@ -61,6 +70,10 @@ static void write_together(qn_writer *w, int k, const char *function, const char
   const qn_graph_value *v = of_root(w, k);
   const qn_cut *p = w->cut;
   qn_text *to = &w->step;
+  if (p->schedule == QN_SCHEDULE_THREAD) {
+    qn_text_add(to, "const %s e%d = a%d;\na%d = %s(e%d, x%d);\n", type, k, k, k, function, k, k);
+    return;
+  }
   if (p->schedule != QN_SCHEDULE_COLUMNS) {
     qn_text_add(to, "for (ushort d = 1; d < 32; d <<= 1) {\nconst %s y = simd_shuffle_up(x%d, d);\n", type, k);
     qn_text_add(to, "if (thread_index_in_simdgroup >= d) x%d = %s(y, x%d);\n}\n", k, function, k);
@@ -108,11 +121,23 @@ static void write_piece(qn_writer *w, int k, const char *function, const char *t
   qn_release(before);
 }
 
+/* The element's register, of `from` in the scan's type. */
+static int write_scanned(qn_writer *w, const qn_graph_value *v, const char *from, qn_text *to)
+{
+  const int name = qn_new_register(w);
+  const qn_dtype type = qn_compute_type(v->dtype);
+  qn_text_add(to, "const "), qn_write_type(to, type);
+  qn_text_add(to, " v%d = ", name), qn_write_converted(to, from, v->compute, type);
+  qn_text_add(to, ";\n");
+  return name;
+}
+
 int qn_write_scan(qn_writer *w, int k)
 {
   const qn_graph_value *v = of_root(w, k);
   const qn_cut *p = w->cut;
-  const bool joint = p->threads > 1;
+  const bool pieces = has_pieces(p);
+  char from[64];
   char function[24];
   qn_text type = {0}, operand = {0};
   qn_write_type(&type, v->compute);
@@ -121,21 +146,20 @@ int qn_write_scan(qn_writer *w, int k)
   if (w->scanned[k] != w->loop) {
     if (w->inner) w->misaligned = true; /* not every element of the row would be in the branch */
     const int64_t parts = p->schedule == QN_SCHEDULE_COLUMNS ? p->threads * 32 : p->threads / 32;
-    write_carry(w, k, joint && p->schedule != QN_SCHEDULE_SIMD ? 2 * parts : 0);
+    write_carry(w, k, p->threads > 1 && p->schedule != QN_SCHEDULE_SIMD ? 2 * parts : 0);
     w->scanned[k] = w->loop;
-    if (joint)
+    if (pieces)
       write_piece(w, k, function, t);
     else {
       write_element(w, k, &operand);
-      w->scan[k] = qn_new_register(w);
-      qn_text_add(&w->lane, "a%d = %s(a%d, %s);\nconst %s v%d = a%d;\n", k, function, k, operand.at ? operand.at : "",
-                  t, w->scan[k], k);
+      snprintf(from, sizeof from, p->across ? "a%d[j]" : "a%d", k);
+      qn_text_add(&w->lane, "%s = %s(%s, %s);\n", from, function, from, operand.at ? operand.at : "");
+      w->scan[k] = write_scanned(w, v, from, &w->lane);
     }
   }
-  if (joint) {
-    w->scan[k] = qn_new_register(w);
-    qn_text_add(w->inner ? w->inner : &w->lane, "const %s v%d = %s(e%d, c%d[%s]);\n", t, w->scan[k], function, k, k,
-                p->width > 1 ? "j" : "0");
+  if (pieces) {
+    snprintf(from, sizeof from, "%s(e%d, c%d[%s])", function, k, k, p->width > 1 ? "j" : "0");
+    w->scan[k] = write_scanned(w, v, from, w->inner ? w->inner : &w->lane);
   }
   w->row.failed |= type.failed || operand.failed;
   qn_text_free(&type);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* split.c - few long rows are reduced in two steps, so that all of a device works on them: each row in parts that lie
- * along memory, and then the parts. A scan is three: the parts reduced, their results scanned, and the parts scanned
- * from what is before each. How many is a matter of the shapes alone, so the order of additions is fixed. */
+ * along memory, and then the parts; on a processor few long columns too. A scan is three: the parts reduced, their
+ * results scanned, and the parts scanned from what is before each. How many is a matter of the shapes alone, so the
+ * order of additions is fixed. */
 #include "graph/graph.h"
 #include <string.h>
 
@@ -27,19 +28,19 @@ static int add(qn_graph *graph, qn_value_form form, int like, int argument, int 
   return v;
 }
 
-/* The argument with its kept dimensions first. */
-static int kept_first(qn_graph *graph, int value, int *n_kept, int64_t *shape)
+/* The argument with its kept dimensions first, or (columns) last. n_kept: how many these are. */
+static int kept_apart(qn_graph *graph, int value, bool columns, int *n_kept, int64_t *shape)
 {
   const qn_graph_value v = graph->value[value];
   const int a = v.argument[0], ndim = graph->value[a].ndim;
   int place[QN_GRAPH_DIMS], n = 0;
   for (int part = 0; part < 2; part++) {
     for (int d = 0; d < ndim; d++)
-      if ((int)(v.reduced >> d & 1) == part) {
+      if ((int)(v.reduced >> d & 1) == (part != columns)) {
         place[d] = n;
         shape[n++] = graph->value[a].shape[d];
       }
-    if (!part) *n_kept = n;
+    if (!part) *n_kept = columns ? ndim - n : n;
   }
   const int view = add(graph, QN_FORM_AFFINE, value, a, ndim, shape);
   for (int d = 0; view >= 0 && d < ndim; d++)
@@ -67,7 +68,7 @@ static int in_parts(qn_graph *graph, int value, int64_t parts, int *n_kept, int6
 {
   const int64_t length = qn_row_length(graph, &graph->value[value]),
                 n = graph->value[graph->value[value].argument[0]].n;
-  const int v = kept_first(graph, value, n_kept, shape);
+  const int v = kept_apart(graph, value, false, n_kept, shape);
   return v < 0 ? v : add(graph, QN_FORM_RESHAPE, value, v, 3, (int64_t[]){n / length, parts, length / parts});
 }
 
@@ -100,6 +101,7 @@ static bool split_scan(qn_graph *graph, int value, int64_t parts)
   if (v < 0) return false;
   graph->value[v].word = graph->value[value].reduction == QN_GRAPH_REDUCE_SUM ? QN_GRAPH_ADD : QN_GRAPH_MUL;
   graph->value[v].compute = graph->value[value].compute;
+  graph->value[v].dtype = graph->value[value].dtype;
   graph->value[v].n_arguments = 2;
   graph->value[v].argument[0] = before;
   graph->value[v].argument[1] = inside;
@@ -113,14 +115,16 @@ static bool split_scan(qn_graph *graph, int value, int64_t parts)
   return true;
 }
 
-static bool split(qn_graph *graph, int value, int64_t parts)
+/* The value reduces `first`, of {kept dimensions, parts}, or (columns) of {parts, kept dimensions}. */
+static bool reduce_parts(qn_graph *graph, int value, int first, bool columns, int n_kept, const int64_t *shape,
+                         int64_t parts)
 {
-  int64_t shape[QN_GRAPH_DIMS] = {0}, target[QN_GRAPH_DIMS];
-  int n_kept = 0, along = -1, k = 0;
+  int64_t target[QN_GRAPH_DIMS];
+  int along = -1, k = columns;
   const int ndim = graph->value[graph->value[value].argument[0]].ndim;
-  const int first = add_along(graph, QN_FORM_REDUCE, value, in_parts(graph, value, parts, &n_kept, shape), 2);
   if (first < 0) return false;
-  shape[n_kept] = parts;
+  if (graph->on_cpu && graph->value[value].reduction == QN_GRAPH_REDUCE_SUM && graph->value[value].compute == QN_F32)
+    graph->value[first].dtype = graph->value[value].compute = QN_F64; /* parts are not rounded to float */
   int v = add(graph, QN_FORM_RESHAPE, value, first, n_kept + 1, shape);
   memcpy(target, graph->value[value].shape, sizeof target);
   for (int d = ndim - 1; d >= 0; d--)
@@ -131,9 +135,55 @@ static bool split(qn_graph *graph, int value, int64_t parts)
   for (int d = 0; d < ndim; d++)
     if (!(graph->value[value].reduced >> d & 1))
       graph->value[v].view[k++] = (qn_view_index){.n = 1, .dim = {d}, .step = {1}};
-  graph->value[v].view[k] = (qn_view_index){.n = 1, .dim = {along}, .step = {1}};
+  graph->value[v].view[columns ? 0 : k] = (qn_view_index){.n = 1, .dim = {along}, .step = {1}};
   graph->value[value].argument[0] = v;
   return true;
+}
+
+static bool split(qn_graph *graph, int value, int64_t parts)
+{
+  int64_t shape[QN_GRAPH_DIMS] = {0};
+  int n_kept = 0;
+  const int first = add_along(graph, QN_FORM_REDUCE, value, in_parts(graph, value, parts, &n_kept, shape), 2);
+  shape[n_kept] = parts;
+  return reduce_parts(graph, value, first, false, n_kept, shape, parts);
+}
+
+/* Few long columns in blocks that lie along memory, each in rows of `wide` neighbours and so in as many columns more.
+ */
+static bool split_columns(qn_graph *graph, int value, int64_t blocks, int64_t wide)
+{
+  int64_t apart[QN_GRAPH_DIMS] = {0}, shape[QN_GRAPH_DIMS] = {0};
+  int n_kept = 0;
+  const int64_t length = qn_row_length(graph, &graph->value[value]), parts = blocks * wide;
+  const int ndim = graph->value[graph->value[value].argument[0]].ndim;
+  int v = kept_apart(graph, value, true, &n_kept, apart);
+  const int64_t rows = graph->value[graph->value[value].argument[0]].n / length;
+  if (v < 0) return false;
+  v = add(graph, QN_FORM_RESHAPE, value, v, 3, (int64_t[]){blocks, length / parts, wide * rows});
+  shape[0] = parts;
+  memcpy(shape + 1, apart + ndim - n_kept, (size_t)n_kept * sizeof *shape);
+  return reduce_parts(graph, value, add_along(graph, QN_FORM_REDUCE, value, v, 1), true, n_kept, shape, parts);
+}
+
+/* Whether a processor's columns are few and long, so that there is work for several threads, and for 64 lanes of one.
+ */
+static bool are_few_columns(const qn_graph *graph, const qn_graph_value *v, int64_t rows, int64_t length,
+                            int64_t *blocks, int64_t *wide)
+{
+  enum { LANES = 64, THREADS = 8, LEAST = 1 << 18, BLOCK = 1024 };
+  const qn_graph_value *a = &graph->value[v->argument[0]];
+  int last = a->ndim - 1;
+  while (last > 0 && a->shape[last] == 1) last--;
+  if (!graph->on_cpu || v->form != QN_FORM_REDUCE || last < 0 || v->reduced >> last & 1 || length * rows < LEAST)
+    return false;
+  const int64_t units = (rows + LANES - 1) / LANES, most = length * rows / LANES / BLOCK;
+  for (*wide = 1; *wide * rows < LANES && length % (*wide * 2) == 0;) *wide *= 2;
+  *blocks = units > THREADS / 2 || most < 2 || *wide * rows % (LANES / 2)
+                ? 1
+                : divisor_near(length / *wide, most < THREADS ? most : THREADS);
+  if (*blocks < 1) *blocks = 1;
+  return *blocks * *wide > 1;
 }
 
 qn_status qn_graph_split(qn_graph *graph)
@@ -144,6 +194,11 @@ qn_status qn_graph_split(qn_graph *graph)
     const bool scans = v->form == QN_FORM_SCAN && v->reduction <= QN_GRAPH_REDUCE_PROD;
     if (!scans && (v->form != QN_FORM_REDUCE || v->reduction >= QN_GRAPH_REDUCE_ARGMAX)) continue;
     const int64_t length = qn_row_length(graph, v), rows = graph->value[v->argument[0]].n / length;
+    int64_t blocks, wide;
+    if (are_few_columns(graph, v, rows, length, &blocks, &wide)) {
+      if (!split_columns(graph, k, blocks, wide)) return qn_fail(QN_NO_MEMORY, "graph: no memory for parts of columns");
+      continue;
+    }
     if (length < LONG_ROW || rows >= (graph->on_cpu ? 8 : FEW_ROWS)) continue;
     const int64_t parts = divisor_near(length, (graph->on_cpu ? PARTS_ON_CPU : PARTS) / rows);
     if (parts && !(scans ? split_scan : split)(graph, k, parts))

@@ -38,7 +38,7 @@ static qn_text *stream(qn_writer *w, int level)
   return level == QN_LEVEL_ROW ? &w->row : level == QN_LEVEL_STEP ? &w->step : &w->lane;
 }
 
-static bool same_places(const qn_index *a, const qn_index *b, int n)
+bool qn_same_places(const qn_index *a, const qn_index *b, int n)
 {
   for (int d = 0; d < n; d++)
     if (a[d] != b[d]) return false;
@@ -48,7 +48,7 @@ static bool same_places(const qn_index *a, const qn_index *b, int n)
 static int recall(const qn_writer *w, int value, const qn_index *at, int n)
 {
   for (int k = w->n_memos - 1; k >= 0; k--)
-    if (w->memo[k].value == value && w->memo[k].n == n && same_places(w->memo[k].at, at, n)) return w->memo[k].name;
+    if (w->memo[k].value == value && w->memo[k].n == n && qn_same_places(w->memo[k].at, at, n)) return w->memo[k].name;
   return -1;
 }
 
@@ -83,7 +83,7 @@ int qn_new_register(qn_writer *w)
   return w->registers++;
 }
 
-static int root_of(const qn_writer *w, int value)
+int qn_root_of(const qn_writer *w, int value)
 {
   for (int k = 0; k < w->fused->n; k++)
     if (w->fused->root[k] == value) return k;
@@ -149,6 +149,26 @@ static bool are_neighbours(const qn_writer *w, qn_index place, qn_index variable
   return qn_index_runs(&w->set, place, variable);
 }
 
+/* Quotients that lanes share stand before their loop, and as a pointer's distance: of an int that wraps gcc makes
+ * gathers, where it takes two turns of the loop around. */
+void qn_write_place(qn_writer *w, qn_index place, qn_text *to)
+{
+  bool divides = false;
+  const qn_index shared = qn_index_shared(&w->set, place, w->set.sum[w->lane_variable].varies, &divides);
+  if (!divides || !w->cut->on_cpu || w->width == 1 || w->inner) {
+    qn_index_write(&w->set, place, w->wide, to);
+    return;
+  }
+  const int name = qn_new_register(w);
+  qn_text *before = stream(w, level_of(w, &shared, 1));
+  w->shared |= before == &w->step;
+  qn_text_add(before, "const long v%d = ", name);
+  qn_index_write(&w->set, shared, w->wide, before);
+  qn_text_add(before, ";\n");
+  qn_text_add(to, "v%d + ", name);
+  qn_index_write(&w->set, qn_index_add(&w->set, place, shared, -1), w->wide, to);
+}
+
 static int write_load(qn_writer *w, int value, const qn_index *at)
 {
   const qn_graph_value *v = &w->graph->value[value];
@@ -169,7 +189,7 @@ static int write_load(qn_writer *w, int value, const qn_index *at)
     qn_text_add(&loaded, vector > 0 ? "p%d.at[j]" : "p%d.at[%d - j]", load_pack(w, value, k, name, first),
                 w->width - 1);
   } else if (v->ndim)
-    qn_text_add(&loaded, "i%d[", k), qn_index_write(&w->set, place, w->wide, &loaded), qn_text_add(&loaded, "]");
+    qn_text_add(&loaded, "i%d[", k), qn_write_place(w, place, &loaded), qn_text_add(&loaded, "]");
   else
     qn_text_add(&loaded, "i%d", k);
   qn_text *to = stream(w, level);
@@ -416,9 +436,9 @@ static int write_iota(qn_writer *w, int value, const qn_index *at)
 static int write_new(qn_writer *w, int value, const qn_index *at)
 {
   const qn_graph_value *v = &w->graph->value[value];
-  const int mine = root_of(w, value);
+  const int mine = qn_root_of(w, value);
   if (qn_is_memory(v) || (w->is_root[value] && mine < 0)) return write_load(w, value, at);
-  if (mine >= 0 && !same_places(at, w->own[mine], v->ndim)) w->misaligned = true;
+  if (mine >= 0 && !qn_same_places(at, w->own[mine], v->ndim)) w->misaligned = true;
   switch (v->form) {
   case QN_FORM_WORD: return write_word(w, value, at);
   case QN_FORM_CAST: return write_cast(w, value, at);
@@ -438,47 +458,6 @@ static int write_new(qn_writer *w, int value, const qn_index *at)
   return qn_new_register(w);
 }
 
-/* The register of a value that an earlier loop held, or -1; the first run only counts who needs what. */
-static int held(qn_writer *w, int value, const qn_index *at, int level)
-{
-  const int n = w->graph->value[value].ndim;
-  if (!w->holds || level == QN_LEVEL_ROW || w->inner) return -1;
-  for (int k = 0; k < w->n_held; k++) {
-    qn_held *h = &w->held[k];
-    if (h->value != value || h->n != n || !same_places(h->at, at, n) || h->first >= w->loop) continue;
-    h->last = w->loop;
-    const int name = qn_new_register(w);
-    qn_text *to = &w->lane;
-    qn_text_add(to, "const ");
-    qn_write_type(to, qn_compute_type(w->graph->value[value].dtype));
-    qn_text_add(to, w->width > 1 ? " v%d = h%d[k * %d + j];\n" : " v%d = h%d[k];\n", name, k, w->width);
-    return name;
-  }
-  return -1;
-}
-
-static void hold(qn_writer *w, int value, const qn_index *at, int level, int name)
-{
-  const int n = w->graph->value[value].ndim;
-  if (!w->holds || level == QN_LEVEL_ROW || w->inner) return;
-  for (int k = 0; k < w->n_held; k++) {
-    const qn_held *h = &w->held[k];
-    if (h->value == value && h->n == n && same_places(h->at, at, n)) {
-      if (!w->counting && h->last > h->first && h->first == w->loop) {
-        if (w->width > 1)
-          qn_text_add(&w->lane, "h%d[k * %d + j] = v%d;\n", k, w->width, name);
-        else
-          qn_text_add(&w->lane, "h%d[k] = v%d;\n", k, name);
-      }
-      return;
-    }
-  }
-  if (!w->counting || w->n_held == 16) return;
-  qn_held *h = &w->held[w->n_held++];
-  *h = (qn_held){.value = value, .n = n, .first = w->loop, .last = w->loop};
-  for (int d = 0; d < n; d++) h->at[d] = at[d];
-}
-
 int qn_write_value(qn_writer *w, int value, const qn_index *at)
 {
   const qn_graph_value *v = &w->graph->value[value];
@@ -487,8 +466,8 @@ int qn_write_value(qn_writer *w, int value, const qn_index *at)
   int name = recall(w, value, at, n);
   if (name >= 0) return name;
   const int level = level_of(w, at, n);
-  const bool heldable = v->form == QN_FORM_WORD || v->form == QN_FORM_CAST || qn_is_memory(v) || w->is_root[value];
-  name = heldable ? held(w, value, at, level) : -1;
+  const bool heldable = qn_is_heldable(w, value);
+  name = heldable ? qn_recall_held(w, value, at, level) : -1;
   if (name >= 0) {
     qn_memo_add(w, value, at, n, QN_LEVEL_LANE, name);
     return name;
@@ -497,6 +476,6 @@ int qn_write_value(qn_writer *w, int value, const qn_index *at)
   const bool constant = qn_is_view(v) && w->graph->value[v->argument[0]].form == QN_FORM_CONSTANT;
   const int kept = w->inner ? QN_LEVEL_LANE : constant ? QN_LEVEL_ROW : level;
   qn_memo_add(w, value, at, n, kept, name);
-  if (heldable) hold(w, value, at, level, name);
+  if (heldable) qn_hold(w, value, at, level, name);
   return name;
 }

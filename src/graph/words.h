@@ -62,8 +62,8 @@ typedef enum qn_word_kind { QN_WORD_SAME, QN_WORD_COMPARE, QN_WORD_LOGIC, QN_WOR
   X(RINT, SAME, 1, 1, rint(a))                                                                                         \
   X(FMOD, SAME, 2, 16, fmod(a, b))                                                                                     \
   X(POW, SAME, 2, 64, pow(a, b))                                                                                       \
-  X(MINIMUM, SAME, 2, 2, a != a ? a : b != b ? b : a < b ? a : b)                                                      \
-  X(MAXIMUM, SAME, 2, 2, a != a ? a : b != b ? b : a > b ? a : b)                                                      \
+  X(MINIMUM, SAME, 2, 2, a != a ? a : a < b ? a : b)                                                                   \
+  X(MAXIMUM, SAME, 2, 2, a != a ? a : a > b ? a : b)                                                                   \
   X(ATLEAST, SAME, 2, 1, a < b || b != b ? b : a)                                                                      \
   X(ATMOST, SAME, 2, 1, a > b || b != b ? b : a)                                                                       \
   X(EQ, COMPARE, 2, 1, a == b)                                                                                         \
@@ -98,8 +98,8 @@ typedef struct qn_word_info {
 #define QN_GRAPH_REDUCTIONS(X)                                                                                         \
   X(SUM, 0, a + b)                                                                                                     \
   X(PROD, 1, a *b)                                                                                                     \
-  X(MAX, -INFINITY, a != a ? a : b != b ? b : a > b ? a : b)                                                           \
-  X(MIN, INFINITY, a != a ? a : b != b ? b : a < b ? a : b)                                                            \
+  X(MAX, -INFINITY, a != a ? a : a > b ? a : b)                                                                        \
+  X(MIN, INFINITY, a != a ? a : a < b ? a : b)                                                                         \
   X(ANY, 0, a != 0 || b != 0)                                                                                          \
   X(ALL, 1, a != 0 && b != 0)                                                                                          \
   X(LOGSUM, -INFINITY,                                                                                                 \

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops over rows and columns on a processor: each is a kernel, right on every kind of data, and in PyTorch's class of
+precision, whose own sums and scans are in double or by pairs."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+if not hasattr(torch.export, "default_decompositions"):
+    pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
+
+from quern.kernelbench import _compare  # noqa: E402
+from quern.optimize import _search, _verify  # noqa: E402
+from quern.optimize._report import Report  # noqa: E402
+from torch_optimize_models import of, randn  # noqa: E402
+
+SCANS = {
+    "cumsum": (lambda x: x.cumsum(1), (20, 4001)),
+    "a masked cumsum": (lambda x: (x * (x > 0)).cumsum(1), (20, 1000)),
+    "a reverse cumsum": (lambda x: x.flip(1).cumsum(1).flip(1), (20, 1000)),
+    "an exclusive cumsum": (lambda x: torch.cat([torch.zeros(20, 1), x], 1).cumsum(1)[:, :-1] * 0.5, (20, 1000)),
+    "cumsum of columns": (lambda x: x.cumsum(0), (3000, 40)),
+    "cumsum of one row": (lambda x: x.cumsum(0), (1 << 17,)),
+    "cumprod": (lambda x: (1 + x / 100).cumprod(1), (20, 4000)),
+    "logcumsumexp": (lambda x: x.logcumsumexp(1), (20, 1000)),
+}
+SUMS = {
+    "a mean of columns": (lambda x: x.mean(0), (5000, 96)),
+    "a mean of middle columns": (lambda x: x.mean(1), (3, 5000, 40)),
+    "a sum of long rows": (lambda x: x.sum(1), (40, 50000)),
+    "a variance of columns": (lambda x: x.var(0), (5000, 96)),
+}
+
+
+def fused(function, *args):
+    """The reference, and the fused plan, of which every step is a kernel."""
+    model = of(function)
+    search = _search.Search(model, model, args, {}, Report())
+    alternative = next(one for one in search.alternatives() if one.name == "fused")
+    assert {step["kind"] for step in alternative.plan["steps"]} == {"kernel"}
+    return _verify.Reference(model, model, args, {}), search.fast(alternative)
+
+
+def errors(reference, fast):
+    """(the plan's error against float64, the module's own)"""
+    with torch.no_grad():
+        return _compare.error(_verify._floats(fast(*reference.calls[0][0])), reference.exact), reference.error
+
+
+@pytest.mark.parametrize("name", [*SCANS, *SUMS])
+def test_a_plan_is_accepted(name):
+    function, shape = {**SCANS, **SUMS}[name]
+    reference, fast = fused(function, randn(*shape))
+    assert reference.wrong(fast) == ""
+    own, theirs = errors(reference, fast)
+    assert own <= 2 * theirs, f"{own:.3g} beside {theirs:.3g}"
+
+
+@pytest.mark.parametrize("columns", [5, 12, 20, 31, 32, 45, 100, 128, 513])
+def test_short_rows_are_right(columns):
+    def run(x):
+        return x.softmax(1), x.log_softmax(1), x.amax(1), x.sum(1), torch.nn.functional.layer_norm(x, (columns,))
+
+    reference, fast = fused(run, randn(50, columns))
+    assert reference.wrong(fast) == ""
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("name", ["argmax", "argmin", "max", "min", "cummax", "cummin"])
+def test_places_are_pytorchs(name, dim):
+    x = (randn(90, 70) * 2).round()  # many equals
+    reference, fast = fused(lambda x: getattr(x, name)(dim), x)
+    assert reference.wrong(fast) == ""

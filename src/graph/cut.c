@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cut.c - how the work of a kernel is cut: threads along rows or across them, lanes of a thread, and the launch. */
+#include "graph/body.h"
+
+enum { QN_PIECE = 4096 }; /* elements of a thread on a processor */
+
+static int64_t power_above(int64_t n)
+{
+  int64_t p = 1;
+  while (p < n) p *= 2;
+  return p;
+}
+
+/* How many rows a thread of a processor has side by side. False: quotients of places are left among them. */
+static bool find_width(const qn_writer *w, qn_cut *p)
+{
+  bool plain = true;
+  p->width = p->rows < 64 ? 32 : 64;
+  for (int k = 0; k < w->set.n_atoms; k++) {
+    const qn_index_atom *atom = &w->set.atom[k];
+    if (atom->kind == QN_INDEX_VARIABLE) continue;
+    while (p->width > 16 && atom->by % p->width) p->width /= 2;
+    plain = plain && atom->by % p->width == 0;
+  }
+  return plain;
+}
+
+/* The extent along x of a flat domain on the processor: the smallest divisor of places that is long enough, so that no
+ * quotient is left in the loop that the compiler turns into vectors. */
+static int64_t side_of(const qn_writer *w, int64_t length)
+{
+  int64_t side = length;
+  for (int k = 0; k < w->set.n_atoms; k++) {
+    const qn_index_atom *atom = &w->set.atom[k];
+    if (atom->kind != QN_INDEX_VARIABLE && atom->by >= 16 && atom->by < side && length % atom->by == 0) side = atom->by;
+  }
+  return side;
+}
+
+/* A thread a row, its lanes neighbours of the row; or several rows a thread, a lane each. A scan's lanes are a piece
+ * that is scanned before what stands before it is known: few, so that products of them neither overflow nor vanish. */
+static void choose_on_cpu(const qn_writer *w, qn_cut *p, bool along)
+{
+  if (w->unit_row > w->unit_length && p->rows >= 16 && (find_width(w, p) || p->length >= 32)) {
+    p->schedule = QN_SCHEDULE_COLUMNS;
+    p->across = true;
+    p->tail = p->rows % p->width != 0;
+    return;
+  }
+  p->schedule = QN_SCHEDULE_THREAD;
+  p->width = p->length < QN_WHOLE ? 1 : p->length < 512 ? 32 : 64;
+  if (along && p->length < 64) p->width = p->length < 8 ? 1 : p->length < 16 ? 8 : 16;
+  if (p->scans) p->width = p->length < 64 || !w->adds ? 1 : 4; /* additions of several short rows overlap */
+  p->tail = p->length % p->width != 0;
+}
+
+/* Rows that lie along memory are read by neighbouring threads, columns side by side. */
+static void choose_on_gpu(qn_cut *p, bool along)
+{
+  const int64_t steps = (p->length + p->width - 1) / p->width;
+  if (p->length <= 16 || (!along && p->rows >= 32768) || (p->length <= 64 && p->rows >= 65536)) {
+    p->schedule = QN_SCHEDULE_THREAD;
+    p->width = 1;
+  } else if (!along && p->rows >= 32) {
+    p->schedule = QN_SCHEDULE_COLUMNS;
+    p->width = p->scans ? 8 : 1; /* a piece of a column for each thread */
+    p->threads = power_above(p->length / 8);
+    if (p->threads > 32) p->threads = 32;
+  } else if (steps <= 256 && p->rows >= 512) {
+    p->schedule = QN_SCHEDULE_SIMD;
+    p->threads = 32;
+  } else {
+    p->schedule = QN_SCHEDULE_GROUP;
+    p->threads = power_above(steps / 4);
+    p->threads = p->threads < 64 ? 64 : p->threads > 1024 ? 1024 : p->threads;
+  }
+  p->tail = p->length % p->width != 0;
+}
+
+void qn_cut_choose(const qn_writer *w, qn_cut *p)
+{
+  size_t widest = 1;
+  for (int k = 0; k < w->body->n_inputs; k++) {
+    const size_t bytes = qn_dtype_bytes(w->graph->value[w->body->input[k]].dtype);
+    if (bytes > widest) widest = bytes;
+  }
+  const int vector = widest <= 2 ? 8 : widest <= 4 ? 4 : 2;
+  const bool along = w->unit_length > 0 && w->unit_length >= w->unit_row;
+  if (w->fused->rows < 0) {
+    p->schedule = QN_SCHEDULE_FLAT;
+    p->width = p->on_cpu || p->length % vector || p->length < (1 << 17) ? 1 : vector;
+    p->side = p->on_cpu ? side_of(w, p->length) : 0;
+    p->piece = p->side < QN_PIECE ? p->side : QN_PIECE;
+    return;
+  }
+  p->width = along && (p->scans || p->length % vector == 0) && p->length >= 32 * vector ? vector : 1;
+  if (p->on_cpu)
+    choose_on_cpu(w, p, along);
+  else
+    choose_on_gpu(p, along);
+}
+
+void qn_cut_launch(const qn_cut *p, qn_body *body)
+{
+  const int64_t threads = p->piece ? p->length / p->side * ((p->side + p->piece - 1) / p->piece)
+                          : p->schedule == QN_SCHEDULE_FLAT    ? p->length / p->width
+                          : p->schedule == QN_SCHEDULE_THREAD  ? p->rows
+                          : p->across                          ? (p->rows + p->width - 1) / p->width
+                          : p->schedule == QN_SCHEDULE_COLUMNS ? (p->rows + 31) / 32 * 32 * p->threads
+                                                               : p->rows * p->threads;
+  body->grid[0] = (uint64_t)threads;
+  body->grid[1] = body->grid[2] = body->group[1] = body->group[2] = 1;
+  body->group[0] = p->schedule == QN_SCHEDULE_COLUMNS ? (uint32_t)p->threads * 32
+                   : p->schedule == QN_SCHEDULE_GROUP ? (uint32_t)p->threads
+                   : p->schedule == QN_SCHEDULE_SIMD  ? 256
+                   : p->schedule == QN_SCHEDULE_FLAT  ? 256
+                                                      : 128;
+  const int64_t piece = p->piece    ? p->piece
+                        : p->across ? p->length * p->width
+                                    : p->length; /* of a thread: some QN_PIECE elements are a group */
+  if (p->on_cpu) body->group[0] = piece < 4 ? 1024 : piece < QN_PIECE ? (uint32_t)(QN_PIECE / piece) : 1;
+  if (threads > INT32_MAX) body->unfit = "it has more than 2^31 threads";
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* graph_processor.h - what plans for a processor promise besides values: sums and scans nearly as if in double, rows of
+ * every length in whole vectors, and places of the largest. Included by graph.c. */
+#ifndef QN_TESTS_GRAPH_PROCESSOR_H
+#define QN_TESTS_GRAPH_PROCESSOR_H
+
+/* The root mean square of the errors over that of the values, of the one output of a plan. */
+static double error_of_plan(const char *graph)
+{
+  reference r;
+  qn_graph_plan *plan = NULL;
+  qn_json_tree tree = {0};
+  double above = 0, below = 0;
+  if (reference_read(&r, graph) || qn_graph_plan_create(&plan, graph, strlen(graph), NULL)) return INFINITY;
+  eighths = false;
+  fill_inputs(&r, false);
+  eighths = true;
+  const qn_graph_value *v = &r.graph.value[r.graph.output[0]];
+  const bool ran = run_plan(qn_graph_plan_text(plan), 0, &tree) > 0;
+  const memory *m = ran ? find(r.graph.node[v->node].name, v->result) : NULL;
+  if (m) compute(&r, r.graph.output[0]);
+  for (int64_t k = 0; m && k < v->n; k++) {
+    const double want = r.value[r.graph.output[0]][k], off = get_number(m, k) - want;
+    above += off * off;
+    below += want * want;
+  }
+  clear();
+  qn_json_free(&tree);
+  qn_graph_plan_destroy(&plan);
+  reference_free(&r);
+  return m ? sqrt(above / below) : (double)INFINITY;
+}
+
+/* A running sum in float is off by 1e-6 here; a scan in double by its one rounding, at most 2^-25 and less on average.
+ */
+static void precise(void)
+{
+  static const struct {
+    const char *op, *args, *shape, *result;
+    double most;
+  } cases[] = {{"aten.cumsum.default", "$x,1", "3,5000", "3,5000", 4e-8},
+               {"aten.cumsum.default", "$x,1", "3,5003", "3,5003", 4e-8},
+               {"aten.cumsum.default", "$x,1", "40,50", "40,50", 4e-8},
+               {"aten.cumsum.default", "$x,0", "5000,40", "5000,40", 4e-8},
+               {"aten.cumsum.default", "$x,0", "131072", "131072", 4e-8},
+               {"aten.mean.dim", "$x,[0]", "9000,70", "70", 2e-7},
+               {"aten.mean.dim", "$x,[1]", "2,9000,70", "2,70", 2e-7},
+               {"aten.sum.dim_IntList", "$x,[1]", "30,20001", "30", 2e-7},
+               {"aten.sum.dim_IntList", "$x,[0]", "49152,8", "8", 2e-7},
+               {"aten.mean.dim", "$x,[0]", "100000,3", "3", 2e-7},
+               {"aten.sum.dim_IntList", "$x,[0,2]", "4,20,4096", "20", 2e-7},
+               {"aten.sum.dim_IntList", "$x,[1]", "2,16384,16", "2,16", 2e-7}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    describe("cpu");
+    input("x", "f32", cases[k].shape, NULL);
+    node("y", cases[k].op, cases[k].args, "f32", cases[k].result);
+    const double error = error_of_plan(ready("\"y\""));
+    check(error <= cases[k].most, "%s of %s is off by %.2g", cases[k].op, cases[k].shape, error);
+  }
+}
+
+/* Each element counts once, where the last lanes of a row are those of the step before as well. */
+static void lengths(void)
+{
+  static const int lengths[] = {7, 8, 9, 15, 16, 17, 31, 33, 47, 63, 64, 65, 95, 100, 127, 129, 500, 513, 2100};
+  static const char *const ops[] = {"aten.sum.dim_IntList", "aten.amax.default", "aten.prod.dim_int",
+                                    "aten.logsumexp.default"};
+  for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+    char shape[32], rows[32];
+    snprintf(shape, sizeof shape, "5,%d", lengths[k]);
+    for (int o = 0; o < 4; o++) {
+      describe("cpu");
+      input("x", "f32", shape, NULL);
+      node("a", "aten.sign.default", "$x", "f32", shape);
+      node("b", "aten.exp2.default", "$a", "f32", shape); /* factors of a half, 1 and 2 */
+      node("y", ops[o], o == 2 ? "$b,1" : "$x,[1]", "f32", "5");
+      if (o != 2 || lengths[k] < 100) holds("a row of any length", ready("\"y\""), 1, o == 1, 0);
+    }
+    describe("cpu");
+    input("x", "f32", shape, NULL);
+    snprintf(rows, sizeof rows, "5,%d", 1);
+    node("m", "aten.mean.dim", "$x,[1],true", "f32", rows);
+    node("d", "aten.sub.Tensor", "$x,$m", "f32", shape);
+    node("y", "aten._softmax.default", "$d,1,false", "f32", shape);
+    holds("its softmax", ready("\"y\""), 1, k % 4 == 0, k < 6);
+  }
+}
+
+/* PyTorch's rule, along one row: a NaN is the largest and the smallest; of a scan the last of equals, else the first.
+ */
+static double place_by_rule(const double *x, int64_t n, int64_t step, bool largest, bool scans)
+{
+  double best = x[0];
+  int64_t at = 0;
+  for (int64_t k = 1; k < n; k++) {
+    const double y = x[k * step];
+    const bool beats =
+        isnan(y) ? !isnan(best) || scans : !isnan(best) && ((largest ? y > best : y < best) || (scans && y == best));
+    if (beats) best = y, at = k;
+  }
+  return (double)at;
+}
+
+static void places_of(const char *device, const char *op, int64_t rows, int64_t length, bool across)
+{
+  const bool scans = strstr(op, "cum") != NULL, largest = strstr(op, "max") != NULL, both = !strstr(op, "arg");
+  char shape[48], result[48], args[16];
+  snprintf(shape, sizeof shape, "%lld,%lld", (long long)(across ? length : rows), (long long)(across ? rows : length));
+  snprintf(result, sizeof result, "%lld", (long long)rows);
+  snprintf(args, sizeof args, "$x,%d", !across);
+  const char *out = scans ? shape : result;
+  describe(device);
+  input("x", "f32", shape, NULL);
+  if (both)
+    qn_text_add(&text,
+                "],\"nodes\":[{\"name\":\"y\",\"op\":\"%s\",\"args\":[{\"ref\":\"x\"},%d],\"results\":[{\"dtype\":"
+                "\"f32\",\"shape\":[%s]},{\"dtype\":\"i64\",\"shape\":[%s]}]}",
+                op, !across, out, out);
+  else
+    node("y", op, args, "i64", out);
+  has_nodes = true;
+  const char *graph = ready(both ? "{\"ref\":\"y\",\"index\":1}" : "\"y\"");
+  reference r;
+  qn_graph_plan *plan = NULL;
+  qn_json_tree tree = {0};
+  bool good = !reference_read(&r, graph) && !qn_graph_plan_create(&plan, graph, strlen(graph), NULL);
+  if (good) fill_inputs(&r, rows % 2);
+  const memory *m = good && run_plan(qn_graph_plan_text(plan), 0, &tree) > 0 ? find("y", both ? 1 : -1) : NULL;
+  int64_t wrong = m ? 0 : -1;
+  for (int64_t k = 0; m && k < m->n; k++) {
+    const int64_t row = !scans   ? k
+                        : across ? k % rows
+                                 : k / length,
+                  n = !scans ? length : 1 + (across ? k / rows : k % length);
+    const double *x = r.value[0] + (across ? row : row * length);
+    wrong += get_number(m, k) != place_by_rule(x, n, across ? rows : 1, largest, scans);
+  }
+  check(!wrong, "%s of %lld rows of %lld%s on %s: %lld places are wrong", op, (long long)rows, (long long)length,
+        across ? " across" : "", device, (long long)wrong);
+  clear();
+  qn_json_free(&tree);
+  qn_graph_plan_destroy(&plan);
+  reference_free(&r);
+}
+
+static void places_of_largest(void)
+{
+  static const char *const ops[] = {"aten.argmax.default", "aten.argmin.default", "aten.max.dim",
+                                    "aten.min.dim",        "aten.cummax.default", "aten.cummin.default"};
+  static const int64_t lengths[] = {2, 9, 100, 300, 1031};
+  for (int o = 0; o < 6; o++)
+    for (int k = 0; k < 5; k++) {
+      places_of(devices[0], ops[o], 16 + k, lengths[k], (o + k) % 3 == 0);
+      places_of(devices[1], ops[o], 17 + k, lengths[k], (o + k) % 3 == 1);
+    }
+  places_of("cpu", "aten.argmax.default", 1, 131072, false);
+}
+#endif
