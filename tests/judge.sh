@@ -8,7 +8,7 @@ quern=$(realpath "$1") source=$(realpath "$2") python=$3
 . "$(dirname "$(realpath "$0")")/tap.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for variable in $(env | sed -n 's/^\(QUERN_[A-Za-z_]*\)=.*/\1/p'); do unset "$variable"; done
+forget_settings
 export HOME="$work/home" TMPDIR="$work/tmp" QUERN_LIBCUDA=/nowhere/libcuda.so.1
 unset XDG_CACHE_HOME
 mkdir "$work/home" "$work/tmp" && cd "$work" || exit 1
