@@ -73,6 +73,7 @@ static qn_status open_problem(qn_judge *j, qn_judge_verdict *v)
   qn_status status;
   qn_try(qn_pool_create(&j->pool, j->ask.threads));
   qn_try(qn_judge_plan(j));
+  qn_model_compile_own(j);
   if (!can_judge(j, v, &status)) return status;
   if (!qn_model_open(j, "", QN_PHASE_BOTH, -1, false, &j->baseline, v, &status)) {
     if (status == QN_OK) qn_judged(v, QN_JUDGED_NOT, "the problem's own body: %.1000s", v->reason);

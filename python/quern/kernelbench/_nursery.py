@@ -3,6 +3,7 @@
 module once, which takes seconds, and then forks an isolated process for each message on the socket: a JSON object with
 the descriptors that belong to it. It runs no candidate itself, initialises no GPU and starts no thread."""
 
+import contextlib
 import importlib
 import json
 import os
@@ -67,6 +68,9 @@ def main():
         if not text:
             return
         config = json.loads(text)
+        for module in config.pop("imports"):
+            with contextlib.suppress(ImportError):  # of another version of PyTorch
+                importlib.import_module(module)
         pid = os.fork()
         if pid == 0:
             try:
