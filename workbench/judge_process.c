@@ -80,6 +80,8 @@ static int remove_one(const char *path, const struct stat *is, int kind, struct 
   return remove(path), 0;
 }
 
+void qn_tree_remove(const char *folder) { (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
+
 /* ---- starting ---- */
 static qn_status make_arena(qn_judge_process *p, uint64_t bytes)
 {
@@ -203,7 +205,7 @@ void qn_judge_process_end(qn_judge_process *p)
   (void)qn_sandbox_end(&p->box, 0);
   if (p->arena) munmap(p->arena, p->arena_bytes);
   if (p->arena_file >= 0) close(p->arena_file);
-  if (*p->folder) nftw(p->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+  if (*p->folder) qn_tree_remove(p->folder);
   p->talk = p->arena_file = -1;
   p->arena = NULL;
   *p->folder = 0;

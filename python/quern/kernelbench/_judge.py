@@ -151,6 +151,7 @@ class Judge:
         self.sets: list = []
         self.init: list = []
         self.flags: dict = {}
+        self.control: Model | None = None
         self.most = self.mean = 0.0
         self.same_weights, self.in_doubt = True, False
 
@@ -253,6 +254,11 @@ class Judge:
             )
         self.first = first
 
+    def open_control(self) -> None:
+        """Eager PyTorch once more, in another process. On a GPU it would need the memory of the models again."""
+        if not self.control and self.options.device == "cpu":
+            self.control = self._reference()
+
     def compile(self) -> None:
         """Adds the compiled baselines; what cannot be compiled is noted."""
         options = self.options
@@ -291,13 +297,19 @@ class Judge:
                 "refused", f"it replaced {', '.join(map(str, answer['replaced']))}, which the measurement uses"
             )
 
-    def _verify(self, candidate: Model, draw: Draw, timer: str = "", watch: bool = False) -> _compare.Difference:
-        """One call of the reference and, after it, of the candidate on the same data."""
+    def _wanted(self, draw: Draw, timer: str):
         try:
-            want, _ = self.eager.call(draw, self.options, timer)
+            return self.eager.call(draw, self.options, timer)
         except Failure as failure:
             raise Unjudgeable(f"the reference fails on other data than its own: {failure.kind}: {failure}") from None
-        got, answer = candidate.call(draw, self.options, timer, watch)
+
+    def _verify(self, candidate: Model, draw: Draw, timer: str = "", watch: bool = False) -> _compare.Difference:
+        """One call of the reference and of the candidate on the same data."""
+        calls = [lambda: self._wanted(draw, timer), lambda: candidate.call(draw, self.options, timer, watch)]
+        if timer and random.random() < 0.5:  # who is first waits more on a busy machine, or less
+            (got, answer), (want, _) = calls[1](), calls[0]()
+        else:
+            (want, _), (got, answer) = calls[0](), calls[1]()
         self._untouched(answer)
         if set(answer["changed"]) - self.mutates:
             raise Verdict("refused", f"it changed its input number {min(set(answer['changed']) - self.mutates)}")
