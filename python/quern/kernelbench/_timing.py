@@ -145,6 +145,8 @@ def _word(judge, ratio, headline: str) -> str:
         return ratio.verdict
     eager, control = (model.samples[headline] for model in (judge.eager, judge.control))
     same = stats.speedup_paired(eager, control)
+    if same.low is None or same.high is None:
+        return "unclear"
     most = max(same.high, 1 / same.low)
     if ratio.verdict == "faster" and ratio.low <= most or ratio.verdict == "slower" and ratio.high * most >= 1:
         return "unclear"
