@@ -9,9 +9,9 @@ root=$(realpath "$(dirname "$0")/..")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/home" "$work/tmp" && cd "$work" || exit 1
-for variable in $(env | sed -n 's/^\(QUERN_[A-Za-z_]*\)=.*/\1/p'); do unset "$variable"; done
+forget_settings
 export HOME="$work/home" TMPDIR="$work/tmp" QUERN_LIBCUDA=/nowhere/libcuda.so.1
-unset XDG_CACHE_HOME LD_LIBRARY_PATH NO_COLOR
+unset LD_LIBRARY_PATH NO_COLOR
 escape=$(printf '\033')
 
 # bench STATUS ARGUMENT...: exits with it; output is kept in out and err

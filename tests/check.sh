@@ -7,8 +7,8 @@ quern=$(realpath "$1")
 . "$(dirname "$(realpath "$0")")/tap.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for variable in $(env | sed -n 's/^\(QUERN_[A-Za-z_]*\)=.*/\1/p'); do unset "$variable"; done
-export QUERN_LIBCUDA=/nowhere/libcuda.so.1 QUERN_CACHE_DIR="$work/cache"
+forget_settings
+export QUERN_LIBCUDA=/nowhere/libcuda.so.1
 out=$work/out err=$work/err
 
 # ends STATUS ARGUMENT...
@@ -48,17 +48,18 @@ lines = [json.loads(line) for line in open(sys.argv[1])]
 assert lines and all(line["result"] == "passed" and line["leg"] == 3 for line in lines), lines
 EOF
 }
-# One row of each that runs: that all rows do is what tools/results.py asks of the tests `check cpu` and `check emulator`.
+# One case of each that runs: that all rows do is what tools/results.py asks of the tests `check cpu` and `check emulator`.
 accounted() {
   "$quern" list --json >"$work/list" && python3 - "$work/list" "$quern" <<'EOF'
 import json, subprocess, sys
 for op in json.load(open(sys.argv[1]))["ops"]:
     for variant in op["variants"]:
         name = f"leg1/{variant['backend']}/{variant['name']}"
-        only = name + "/row0" if variant["state"] == "runs" else name
+        runs = variant["state"] == "runs"
+        only = name + "/row0/case0" if runs else name
         command = [sys.argv[2], "check", op["name"], "--quick", "--only", only]
         told = subprocess.run(command, capture_output=True, text=True)
-        want = f"ok 1 - {op['name']} {only}" + ("" if variant["state"] == "runs" else " # SKIP ")
+        want = f"ok 1 - {op['name']} {name}" + ("/row0 " if runs else " # SKIP ")
         assert told.returncode == 0 and want in told.stdout, f"{op['name']} {name} is neither run nor skipped: {told}"
 EOF
 }

@@ -9,7 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fresh() { rm -rf "${work:?}/home" "$work/here" && mkdir "$work/home" "$work/here" && cd "$work/here" || exit 1; }
 fresh
-for variable in $(env | sed -n 's/^\(QUERN_[A-Za-z_]*\)=.*/\1/p'); do unset "$variable"; done
+forget_settings
 export HOME="$work/home" QUERN_LIBCUDA=/nowhere/libcuda.so.1
 unset NO_COLOR COLUMNS XDG_CACHE_HOME LD_LIBRARY_PATH
 out=$work/out err=$work/err

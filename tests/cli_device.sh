@@ -9,7 +9,7 @@ quern=$(realpath "$1") driver=$(realpath "$2") nvrtc=$(realpath "$3")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-for variable in $(env | sed -n 's/^\(QUERN_[A-Za-z_]*\)=.*/\1/p'); do unset "$variable"; done
+forget_settings
 unset XDG_CACHE_HOME LD_LIBRARY_PATH NO_COLOR COLUMNS
 export HOME="$work" QUERN_LIBCUDA=/nowhere/libcuda.so.1
 out=$work/out err=$work/err

@@ -9,7 +9,7 @@ cc=$*
 . "$(dirname "$(realpath "$0")")/tap.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for variable in $(env | sed -n 's/^\(QUERN_[A-Za-z_]*\)=.*/\1/p'); do unset "$variable"; done
+forget_settings
 export HOME="$work/home" QUERN_LIBCUDA=/nowhere/libcuda.so.1
 unset XDG_CACHE_HOME LD_LIBRARY_PATH
 version=$("$quern" --version | sed -n '1s/^quern \([0-9.]*\).*/\1/p')

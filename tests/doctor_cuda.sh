@@ -7,7 +7,7 @@ quern=$(realpath "$1") driver=$(realpath "$2") nvrtc=$(realpath "$3")
 . "$(dirname "$(realpath "$0")")/tap.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for variable in $(env | sed -n 's/^\(QUERN_[A-Za-z_]*\)=.*/\1/p'); do unset "$variable"; done
+forget_settings
 unset XDG_CACHE_HOME LD_LIBRARY_PATH
 export HOME="$work" QUERN_LIBCUDA="$driver" QUERN_LIBNVRTC="$nvrtc" QUERN_CACHE=off
 out=$work/out

@@ -7,9 +7,9 @@ quern=$(realpath "$1")
 . "$(dirname "$(realpath "$0")")/tap.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for variable in $(env | sed -n 's/^\(QUERN_[A-Za-z_]*\)=.*/\1/p'); do unset "$variable"; done
+forget_settings
 export HOME="$work/home" QUERN_LIBCUDA=/nowhere/libcuda.so.1
-unset NO_COLOR COLUMNS XDG_CACHE_HOME
+unset NO_COLOR COLUMNS
 mkdir "$work/home" "$work/here" && cd "$work/here" || exit 1
 out=$work/out err=$work/err
 

@@ -8,7 +8,7 @@ root=$(realpath "$(dirname "$0")/..")
 . "$root/tests/tap.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for variable in $(env | sed -n 's/^\(QUERN_[A-Za-z_]*\)=.*/\1/p'); do unset "$variable"; done
+forget_settings
 export QUERN_LIBCUDA=/nowhere/libcuda.so.1
 measure() { "$root/tools/measure.sh" "$@" >"$work/out" 2>"$work/err" || { tail -n 5 "$work/err"; return 1; }; }
 lines() {

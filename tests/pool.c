@@ -184,13 +184,14 @@ static void test_fork(qn_pool *pool)
   check(all_ran(pool, 100, 1), "the parent's pool goes on");
 }
 
-static atomic_int blocked;
+static atomic_int blocked, own_blocked;
 static void look_at_mask(void *user, size_t k)
 {
   (void)k;
   sigset_t set;
   pthread_sigmask(SIG_SETMASK, NULL, &set);
   if (!pthread_equal(pthread_self(), *(pthread_t *)user) && sigismember(&set, SIGINT)) atomic_fetch_add(&blocked, 1);
+  if (sigismember(&set, SIGSYS) || sigismember(&set, SIGSEGV)) atomic_fetch_add(&own_blocked, 1);
   usleep(2000);
 }
 
@@ -202,6 +203,7 @@ static void test_signals(qn_pool *pool)
   pthread_sigmask(SIG_SETMASK, NULL, &set);
   check(atomic_load(&blocked) > 0 && !sigismember(&set, SIGINT),
         "the pool's threads take no signals, the caller's mask is as it was");
+  check(!atomic_load(&own_blocked), "a signal that a thread raises itself finds its handler");
 }
 
 static void test_refusals(void)

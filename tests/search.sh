@@ -132,7 +132,8 @@ cp -r exp unfit
 echo '// UNFIT' >>unfit/exp.metal
 refused() { "$quern" search "$@" >out 2>err && return 1; complains "$words"; }
 words='the problem is no problem to search: .*the reference is constant'
-check "a problem that cannot be judged is refused" refused unfit --backend cpu --judge "$work/judge" --generator mutate --store g
+check "a problem that cannot be judged is refused" refused unfit --backend cpu --judge "$work/judge" --generator mutate --store u
+check "and leaves no folder in the store" sh -c '! ls -d u/exp-*'
 words='no such file\|No such file' && check "so is one that is not there" refused nowhere --generator mutate
 words='which generator' && check "so is a search without a generator" refused exp
 words='there is nothing to search' && check "an op on the CPU has no variants" refused lion --backend cpu --generator space --store g

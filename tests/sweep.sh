@@ -8,9 +8,8 @@ quern=$(realpath "$1")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-for variable in $(env | sed -n 's/^\(QUERN_[A-Za-z_]*\)=.*/\1/p'); do unset "$variable"; done
+forget_settings
 export HOME="$work"
-unset XDG_CACHE_HOME
 
 draw() { "$quern" bench "$@" --list; }
 refused() {

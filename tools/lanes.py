@@ -32,7 +32,7 @@ MESON = {
     # Under AddressSanitizer and UBSan: everything that runs our code in a way of its own.
     "asan": Meson("build-asan", without=("nvrtc", "text", "build", "alike")),
     # All but the kernels that ship, whose code the C++ compiler makes in both.
-    "clang": Meson("build-clang", without=("nvrtc", "text", "kernels")),
+    "clang": Meson("build-clang", without=("nvrtc", "text", "kernels", "alike")),
     "tsan": Meson("build-tsan", only=("threads",)),
     # Under qemu. The emulator compiles for where it runs; qemu lets it start the cross compiler.
     "aarch64": Meson("build-aarch64", env={"CXX": "aarch64-linux-gnu-g++"}),

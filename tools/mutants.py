@@ -118,7 +118,7 @@ class Tree:
             setup = [ROOT / "tools" / "meson.sh", "setup", "-Dwerror=false", self.build, path]
             subprocess.run(setup, check=True, stdout=subprocess.DEVNULL)
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("QUERN_")}
-        self.environment["XDG_CACHE_HOME"] = str(self.build / "test-cache")
+        self.environment.setdefault("XDG_CACHE_HOME", str(self.build / "test-cache"))
         self.environment.update(CCACHE_BASEDIR=str(path), CCACHE_NOHASHDIR="1")
         by_ccache = [links for links in ("/usr/lib/ccache", "/usr/lib64/ccache") if os.path.isdir(links)]
         self.environment["PATH"] = os.pathsep.join([*by_ccache, self.environment["PATH"]])

@@ -37,10 +37,10 @@ deadline = float("inf")  # of time.monotonic()
 
 
 def environment():
-    """Nothing of the user's is read or written; what tests compile is kept here. Frameworks' threads give way to each
-    other."""
+    """Nothing of the user's is read or written; what tests compile is kept here, with room for all lanes: kernels are
+    found by their text, and most have the same one in several. Frameworks' threads give way to each other."""
     at = os.path.join(ROOT, "build")
-    os.environ.update(XDG_CACHE_HOME=f"{at}/test-cache", OMP_WAIT_POLICY="passive")
+    os.environ.update(XDG_CACHE_HOME=f"{at}/test-cache", QUERN_CACHE_BYTES="8G", OMP_WAIT_POLICY="passive")
     os.environ.update(CCACHE_BASEDIR=ROOT, CCACHE_NOHASHDIR="1")
     os.environ.setdefault("CCACHE_DIR", f"{at}/ccache")
 

@@ -73,6 +73,7 @@ static qn_status open_problem(qn_judge *j, qn_judge_verdict *v)
   qn_status status;
   qn_try(qn_pool_create(&j->pool, j->ask.threads));
   qn_try(qn_judge_plan(j));
+  qn_model_compile_own(j);
   if (!can_judge(j, v, &status)) return status;
   if (!qn_model_open(j, "", QN_PHASE_BOTH, -1, false, &j->baseline, v, &status)) {
     if (status == QN_OK) qn_judged(v, QN_JUDGED_NOT, "the problem's own body: %.1000s", v->reason);
@@ -216,11 +217,33 @@ static bool run(qn_judge *j, const char *path, int images, qn_judge_verdict *v, 
   return right;
 }
 
+/* Where a process's memory lies and when it runs may make it a little faster or slower than another of the same kernel:
+ * a word with little between it and the baseline is said by two processes, or not at all. */
+static bool confirm(qn_judge *j, const char *path, int images, qn_judge_verdict *v, qn_status *status)
+{
+  const double little = 1.25;
+  qn_judge_verdict second = {.word = QN_JUDGED_UNCLEAR};
+  qn_judge_process p;
+  const bool faster = v->word == QN_JUDGED_FASTER && v->speedup.low < little;
+  if (!faster && !(v->word == QN_JUDGED_SLOWER && v->speedup.high > 1 / little)) return true;
+  const bool opened = qn_model_open(j, path, QN_PHASE_RUN, images, false, &p, &second, status);
+  if (*status != QN_OK) return false;
+  const bool right = opened && qn_model_lock(&p, &second) && qn_judge_time(j, &p, &second, status);
+  qn_judge_process_end(&p);
+  if (right && second.word != v->word)
+    qn_judge_note(v, "a second process is %s, %.3g times the baseline", qn_judge_word_text(second.word),
+                  second.speedup.ratio);
+  if (right && second.word != v->word) v->word = QN_JUDGED_UNCLEAR;
+  if (!right && *status == QN_OK) qn_judged(v, second.word, "in a second process: %s", second.reason);
+  qn_judge_verdict_clear(&second);
+  return right;
+}
+
 static bool judge_body(qn_judge *j, const char *path, int images, qn_judge_verdict *v, qn_status *status)
 {
   enum { SUSPICIOUS = 10 };
   if (!compile(j, path, images, false, v, status) || !run(j, path, images, v, status)) return false;
-  if (v->speedup.ratio <= SUSPICIOUS || j->ask.level != QN_JUDGE_QUICK) return true;
+  if (v->speedup.ratio <= SUSPICIOUS || j->ask.level != QN_JUDGE_QUICK) return confirm(j, path, images, v, status);
   const double first = v->speedup.ratio;
   const qn_judge_verdict before = *v;
   *v = (qn_judge_verdict){.granted = before.granted};

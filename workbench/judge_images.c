@@ -6,6 +6,7 @@
 #include "core/file.h"
 #include "device/emulator/elf_file.h"
 #include "jit/cache.h"
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,10 +50,13 @@ static qn_status find_nothing(const char *key, size_t key_bytes, void **data, si
 
 static void keep(const char *key, size_t key_bytes, const void *data, size_t bytes)
 {
+  static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* several are compiled at a time */
   const image_head head = {key_bytes, bytes};
+  pthread_mutex_lock(&one);
   (void)lseek(QN_IMAGES_FILE, 0, SEEK_END);
   (void)(qn_write_all(QN_IMAGES_FILE, &head, sizeof head) && qn_write_all(QN_IMAGES_FILE, key, key_bytes) &&
          qn_write_all(QN_IMAGES_FILE, data, bytes)); /* what is missing is found missing */
+  pthread_mutex_unlock(&one);
 }
 
 static void keep_nothing(const char *key, size_t key_bytes, const void *data, size_t bytes)

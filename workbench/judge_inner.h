@@ -36,6 +36,8 @@ qn_status qn_judge_plan(qn_judge *j);
 /* judge_model.c. False: it is broken, or its verdict is said. */
 bool qn_model_open(qn_judge *j, const char *candidate, qn_talk_phase phase, int images, bool inspects,
                    qn_judge_process *p, qn_judge_verdict *v, qn_status *status);
+/* Into the user's cache, where the baseline and the control find it, and the next judgement. What fails fails there. */
+void qn_model_compile_own(qn_judge *j);
 bool qn_model_lock(qn_judge_process *p, qn_judge_verdict *v);
 bool qn_model_broken(const qn_judge_process *p, qn_judge_verdict *v); /* false */
 bool qn_model_run(qn_judge_process *p, int slot, qn_timer timer, double *ns, qn_judge_verdict *v);

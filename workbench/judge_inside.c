@@ -9,6 +9,7 @@
 #include "workbench/sandbox.h"
 #include <dirent.h>
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,6 +30,11 @@ typedef struct inside {
   qn_pool *pool;
   unsigned char *arena;
   prepared spec[QN_TALK_SPECS];
+  qn_talk_ask expected[QN_TALK_SPECS];
+  prepared ahead[QN_TALK_SPECS]; /* expected ones */
+  size_t n_expected;
+  pthread_t compiles;
+  bool compiling; /* the thread is there */
   qn_kernel_case *slot[QN_TALK_SLOTS];
   qn_sampling how[QN_TIMER_COUNT];
   qn_stopwatch *watch[QN_TIMER_COUNT];
@@ -94,11 +100,9 @@ static qn_status open_all(inside *s)
 }
 
 /* ---- asks ---- */
-static qn_status prepare(inside *s, const qn_talk_ask *ask)
+static qn_status compile(inside *s, const qn_talk_ask *ask, prepared *p)
 {
   char text[256];
-  qn_require(ask->spec >= 0 && ask->spec < QN_TALK_SPECS, "spec %d", ask->spec);
-  prepared *p = &s->spec[ask->spec];
   *p = (prepared){.spec = ask->is};
   qn_talk_order(&s->kernel.merged, &p->spec, p->set, &p->order);
   p->order.device = s->job.device;
@@ -110,8 +114,38 @@ static qn_status prepare(inside *s, const qn_talk_ask *ask)
   return qn_kernel_prepare(p->c->kernel, &p->c->exec, &p->c->call);
 }
 
+static qn_status prepare(inside *s, const qn_talk_ask *ask)
+{
+  qn_require(ask->spec >= 0 && ask->spec < QN_TALK_SPECS, "spec %d", ask->spec);
+  return compile(s, ask, &s->spec[ask->spec]);
+}
+
+/* What PREPARE will find compiled, or wait for. Its own answer tells how that ended. */
+static void compile_one(void *user, size_t k)
+{
+  inside *s = user;
+  (void)compile(s, &s->expected[k], &s->ahead[k]);
+}
+
+static void *compile_all(void *user)
+{
+  inside *s = user;
+  qn_pool_run(s->pool, s->n_expected, compile_one, s);
+  return NULL;
+}
+
+static qn_status expect(inside *s, const qn_talk_ask *ask)
+{
+  qn_require(s->n_expected < QN_TALK_SPECS && !s->compiling, "more than %d specs are expected", QN_TALK_SPECS);
+  s->expected[s->n_expected++] = *ask;
+  s->compiling = ask->last && s->job.device.kind != QN_CUDA && !pthread_create(&s->compiles, NULL, compile_all, s);
+  return QN_OK;
+}
+
 static qn_status lock(inside *s)
 {
+  if (s->compiling) pthread_join(s->compiles, NULL);
+  s->compiling = false;
   if (!s->threads) s->threads = count_threads();
   if (s->job.device.kind == QN_CUDA) return QN_UNSUPPORTED; /* its driver needs calls; a body cannot make any there */
   const struct sigaction act = {.sa_sigaction = tell_call, .sa_flags = SA_SIGINFO | SA_NODEFER};
@@ -174,6 +208,7 @@ static qn_status inspect(inside *s, const qn_talk_ask *ask)
 static qn_status obey(inside *s, const qn_talk_ask *ask, double *ns)
 {
   switch ((qn_talk_what)ask->what) {
+  case QN_TALK_EXPECT: return expect(s, ask);
   case QN_TALK_PREPARE: return prepare(s, ask);
   case QN_TALK_LOCK: return lock(s);
   case QN_TALK_SLOT: return fill_slot(s, ask);

@@ -3,8 +3,31 @@
  * wrong in it becomes a verdict. */
 #include "workbench/judge_inner.h"
 #include "core/core.h"
+#include "quern/cache.h"
+#include "workbench/kernel_tuned.h"
 #include <stdio.h>
 #include <string.h>
+
+/* ---- the problem's own body ---- */
+static void compile_own(void *user, size_t k)
+{
+  const qn_judge *j = user;
+  char text[256];
+  qn_name set[QN_FOLDER_NAMES];
+  qn_kernel_case *c = NULL;
+  qn_kernel_case_order order = {.device = j->ask.device, .pool = j->pool, .foreign = true};
+  qn_talk_order(j->folder, k < j->n_planned ? &j->planned[k].spec : &j->timed, set, &order);
+  if (!j->ask.untuned && qn_tuned_apply(j->folder, &order, text, sizeof text) != QN_OK) return;
+  if (qn_kernel_case_create(&c, &order) == QN_OK) (void)qn_kernel_prepare(c->kernel, &c->exec, &c->call);
+  qn_kernel_case_destroy(&c);
+}
+
+void qn_model_compile_own(qn_judge *j)
+{
+  const char *cache;
+  if (j->ask.device.kind == QN_CUDA || qn_cache_directory(&cache) != QN_OK) return;
+  qn_pool_run(j->pool, j->n_planned + 1, compile_own, j);
+}
 
 /* ---- asking ---- */
 static bool ask_prepare(qn_judge_process *p, const qn_talk_spec *spec, size_t number, bool check,
@@ -35,19 +58,40 @@ static qn_talk_job job_of(const qn_judge *j, const char *candidate)
   return job;
 }
 
+/* Launch number k of a process: verified, timed, or in checking mode. NULL: not in this process. */
+static const qn_talk_spec *launch_of(const qn_judge *j, const qn_judge_process *p, size_t k, bool inspects)
+{
+  const bool check = k == j->n_planned + 1, own = p == &j->baseline || p == &j->control;
+  if (inspects && !check) return NULL;
+  if (k < j->n_planned) return p == &j->control || j->planned[k].dropped ? NULL : &j->planned[k].spec;
+  if (!check) return &j->timed;
+  return own || j->ask.device.kind == QN_CUDA || j->no_inspection ? NULL : &j->planned[j->inspected].spec;
+}
+
+/* Checking mode first: its compile takes longest. */
+static bool expect_all(const qn_judge *j, qn_judge_process *p, qn_judge_verdict *v)
+{
+  qn_talk_answer a;
+  for (size_t k = j->n_planned + 2; k-- > 0;) {
+    const qn_talk_spec *spec = launch_of(j, p, k, false);
+    qn_talk_ask ask = {.what = QN_TALK_EXPECT, .check = k == j->n_planned + 1, .last = k == 0};
+    if (!spec && !ask.last) continue;
+    ask.is = spec ? *spec : j->timed;
+    if (!qn_judge_ask(p, &ask, &a)) return qn_model_broken(p, v);
+  }
+  return true;
+}
+
 /* "compile error" is the compiler's sentence; other failures to prepare are a launch that this candidate does not
  * allow. */
 static bool prepare_all(qn_judge *j, qn_judge_process *p, bool inspects, qn_judge_verdict *v)
 {
   qn_talk_answer a;
   const bool own = p == &j->baseline || p == &j->control;
-  for (size_t k = inspects ? j->n_planned + 1 : p == &j->control ? j->n_planned : 0; k < j->n_planned + 2; k++) {
+  for (size_t k = 0; k < j->n_planned + 2; k++) {
     const bool check = k == j->n_planned + 1;
-    const qn_talk_spec *spec = k < j->n_planned ? &j->planned[k].spec
-                               : check          ? &j->planned[j->inspected].spec
-                                                : &j->timed;
-    if (k < j->n_planned && j->planned[k].dropped) continue;
-    if (check && (own || j->ask.device.kind == QN_CUDA || j->no_inspection)) continue;
+    const qn_talk_spec *spec = launch_of(j, p, k, inspects);
+    if (!spec) continue;
     if (!ask_prepare(p, spec, k, check, &a))
       return qn_judged(v, p->forbidden ? QN_JUDGED_REFUSED : QN_JUDGED_BROKEN, "while it is compiled: %s", p->broken);
     if (a.status == QN_OK) continue;
@@ -76,6 +120,7 @@ bool qn_model_open(qn_judge *j, const char *candidate, qn_talk_phase phase, int 
   v->granted = (v->granted & QN_SANDBOX_CALLS) | p->box.granted; /* calls: of the process that was verified */
   if (*p->broken) return qn_judged(v, QN_JUDGED_BROKEN, "%s", p->broken);
   if (a.status != QN_OK) return qn_judged(v, QN_JUDGED_BROKEN, "%s", a.text);
+  if (phase != QN_PHASE_RUN && !inspects && !expect_all(j, p, v)) return false;
   return prepare_all(j, p, inspects, v);
 }
 

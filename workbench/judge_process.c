@@ -3,6 +3,7 @@
 #include "workbench/judge_process.h"
 #include "core/core.h"
 #include "core/file.h"
+#include "quern/cache.h"
 #include "workbench/judge_images.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -39,9 +40,11 @@ static void set(surroundings *s, const char *name, const char *value)
   s->used += (size_t)length + 1;
 }
 
-/* Where programs and libraries are, and the settings of this library; nothing else of the user's. */
-static void make_surroundings(surroundings *s, const char *folder)
+/* Where programs and libraries are, and the settings of this library; nothing else of the user's. The problem's own
+ * body, which is trusted as its reference is, is looked for in the user's cache. */
+static void make_surroundings(surroundings *s, const char *folder, bool own)
 {
+  const char *cache;
   static const char *const kept[] = {"PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME",    "CUDA_PATH",
                                      "CXX",  "ASAN_OPTIONS",    "UBSAN_OPTIONS",        "LSAN_OPTIONS", "TSAN_OPTIONS"};
   *s = (surroundings){.n = 0};
@@ -51,7 +54,10 @@ static void make_surroundings(surroundings *s, const char *folder)
     const char *name = qn_option_at(k)->variable;
     if (strcmp(name, "QUERN_CACHE") && strcmp(name, "QUERN_CACHE_DIR") && getenv(name)) set(s, name, getenv(name));
   }
-  set(s, "QUERN_CACHE", "off");
+  if (own && qn_cache_directory(&cache) == QN_OK)
+    set(s, "QUERN_CACHE_DIR", cache);
+  else
+    set(s, "QUERN_CACHE", "off");
   set(s, "HOME", folder);
   set(s, "TMPDIR", folder);
   set(s, "LC_ALL", "C");
@@ -73,6 +79,8 @@ static int remove_one(const char *path, const struct stat *is, int kind, struct 
   (void)is, (void)kind, (void)walk;
   return remove(path), 0;
 }
+
+void qn_tree_remove(const char *folder) { (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
 
 /* ---- starting ---- */
 static qn_status make_arena(qn_judge_process *p, uint64_t bytes)
@@ -96,7 +104,7 @@ static qn_status start(qn_judge_process *p, const qn_talk_job *job, qn_talk_phas
   static char phases[][20] = {"--inside=both", "--inside=compile", "--inside=run"};
   char *argv[] = {name, verb, phases[phase], NULL};
   surroundings around;
-  make_surroundings(&around, p->folder);
+  make_surroundings(&around, p->folder, !*job->candidate);
   qn_sandbox_order order = {.argv = argv,
                             .environment = around.variable,
                             .folder = p->folder,
@@ -197,7 +205,7 @@ void qn_judge_process_end(qn_judge_process *p)
   (void)qn_sandbox_end(&p->box, 0);
   if (p->arena) munmap(p->arena, p->arena_bytes);
   if (p->arena_file >= 0) close(p->arena_file);
-  if (*p->folder) nftw(p->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+  if (*p->folder) qn_tree_remove(p->folder);
   p->talk = p->arena_file = -1;
   p->arena = NULL;
   *p->folder = 0;

@@ -30,6 +30,7 @@ typedef struct qn_talk_spec {
 } qn_talk_spec;
 
 typedef enum qn_talk_what {
+  QN_TALK_EXPECT,  /* `is` will be prepared; behind the `last` one, all begin to compile side by side */
   QN_TALK_PREPARE, /* number `spec` is this one: compile it */
   QN_TALK_LOCK,    /* no system calls from now on */
   QN_TALK_SLOT,    /* slot `slot` is spec number `spec`, its memory is at `offset` of the arena */
@@ -42,8 +43,9 @@ typedef struct qn_talk_ask {
   int32_t what, slot, spec, timer;
   uint64_t offset, seed;
   double limit_s;  /* of INSPECT */
-  bool check;      /* PREPARE: for INSPECT */
-  qn_talk_spec is; /* of PREPARE */
+  bool check;      /* EXPECT, PREPARE: for INSPECT */
+  bool last;       /* EXPECT */
+  qn_talk_spec is; /* of EXPECT, PREPARE */
 } qn_talk_ask;
 
 /* Statuses besides qn_status: it made system call number `ns`; checking mode was stopped after `limit_s`. */

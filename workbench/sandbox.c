@@ -242,14 +242,18 @@ static int64_t number_of(const char *path, int before)
   return number;
 }
 
+/* 0: it has none. */
+static pid_t child_of(pid_t pid)
+{
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
+  return (pid_t)number_of(path, 0);
+}
+
 /* The last of a row of processes; the program has started none yet. */
 static pid_t last_below(pid_t pid)
 {
-  char path[64];
-  for (pid_t next = pid; next > 0; next = (pid_t)number_of(path, 0)) {
-    pid = next;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
-  }
+  for (pid_t next = pid; next > 0; next = child_of(next)) pid = next;
   return pid;
 }
 
@@ -294,7 +298,9 @@ bool qn_sandbox_end(qn_sandboxed *p, int limit_ms)
   if (p->report >= 0) close(p->report);
   p->report = -1;
   if (p->pid > 0) {
-    (void)kill(p->granted & QN_SANDBOX_NAMESPACES ? p->pid : -p->pid, SIGKILL);
+    /* The first process of a namespace ends when all others of it have: they write no more behind this call. */
+    const pid_t first = p->granted & QN_SANDBOX_NAMESPACES ? child_of(p->pid) : -p->pid;
+    (void)kill(first ? first : p->pid, SIGKILL);
     while (waitpid(p->pid, NULL, 0) < 0 && errno == EINTR) continue;
   }
   p->pid = 0;

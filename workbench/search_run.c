@@ -270,6 +270,7 @@ static qn_status judge_own(search *s)
                        "the problem is no problem to search: judged as its own candidate, the verdict "
                        "is \"%s\"%s%.600s",
                        v.word, *v.reason ? ": " : "", v.reason);
+    if (status == QN_BAD_ARGUMENT) qn_search_store_drop(o->store);
     if (status == QN_OK && !*o->stop) status = add_line(s, &c, &v, (double)(qn_now_ns() - from_ns) * 1e-9);
     line = status == QN_OK ? qn_search_store_find(o->store, c.hash) : NULL;
     qn_search_verdict_close(&v);

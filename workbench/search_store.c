@@ -3,6 +3,7 @@
 #include "workbench/search_store.h"
 #include "core/core.h"
 #include "core/file.h"
+#include "workbench/judge_process.h"
 #include "workbench/sampler.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 qn_status qn_search_store_place(char path[QN_SEARCH_PATH])
 {
@@ -167,6 +169,7 @@ qn_status qn_search_store_open(qn_search_store *s, const char *root, const qn_se
   qn_try(qn_search_store_folder(root, problem, s->folder));
   snprintf(s->sources, sizeof s->sources, "%s/sources", s->folder);
   snprintf(s->file, sizeof s->file, "%s/candidates.jsonl", s->folder);
+  s->made = access(s->folder, F_OK) != 0;
   qn_try(make_folders(s->sources));
   qn_try(open_file(s));
   qn_try(take_up(s, seed));
@@ -180,4 +183,9 @@ void qn_search_store_close(qn_search_store *s)
   json_decref(s->known);
   json_decref(s->who);
   *s = (qn_search_store){.descriptor = -1};
+}
+
+void qn_search_store_drop(qn_search_store *s)
+{
+  if (s->made) qn_tree_remove(s->folder);
 }

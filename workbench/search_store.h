@@ -11,6 +11,7 @@
 typedef struct qn_search_store {
   char folder[QN_SEARCH_PATH - 256], sources[QN_SEARCH_PATH - 240], file[QN_SEARCH_PATH - 224];
   int descriptor;
+  bool made;        /* the folder, by this run */
   json_t *known;    /* lines of candidates by their hash, of this device and these versions */
   json_t *who;      /* device and versions */
   double spent_s;   /* by earlier runs with the same seed */
@@ -25,6 +26,8 @@ qn_status qn_search_store_place(char path[QN_SEARCH_PATH]);
 qn_status qn_search_store_open(qn_search_store *store, const char *root, const qn_search_problem *problem,
                                const json_t *who, uint64_t seed, bool fresh, const json_t *begin);
 void qn_search_store_close(qn_search_store *store);
+/* Of a problem that cannot be searched nothing stays: removes the folder, if this run made it. */
+void qn_search_store_drop(qn_search_store *store);
 /* The problem's folder in root, made or not. */
 qn_status qn_search_store_folder(const char *root, const qn_search_problem *problem, char folder[QN_SEARCH_PATH - 256]);
 

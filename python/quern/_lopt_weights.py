@@ -237,13 +237,16 @@ def _bytes_of(name: str, weight: Weight, value: object) -> bytes:
         raise ValueError(f"{name} has the shape {tuple(view.shape)}, it must be {weight.shape}")
     if _arrays.is_row_major(view.shape, view.strides):
         return ctypes.string_at(view.address, 4 * weight.n)
-    return b"".join(_elements(view.address, tuple(view.shape), tuple(view.strides or ())))
+    return b"".join(_rows(view.address, tuple(view.shape), tuple(view.strides or ())))
 
 
-def _elements(address: int, shape: tuple[int, ...], strides: tuple[int, ...]):
-    """Of an array whose elements lie anyhow, such as a transposed one, each element's bytes in row-major order."""
-    if not shape:
-        yield ctypes.string_at(address, 4)
+def _rows(address: int, shape: tuple[int, ...], strides: tuple[int, ...]):
+    """Of an array whose elements lie anyhow, such as a transposed one, the bytes of each row in row-major order."""
+    if len(shape) > 1:
+        for k in range(shape[0]):
+            yield from _rows(address + 4 * k * strides[0], shape[1:], strides[1:])
         return
-    for k in range(shape[0]):
-        yield from _elements(address + 4 * k * strides[0], shape[1:], strides[1:])
+    n, step = (shape[0], strides[0]) if shape else (1, 1)
+    span = (n - 1) * abs(step)
+    row = memoryview((ctypes.c_float * (span + 1)).from_address(address - 4 * span * (step < 0)))
+    yield row[::step].tobytes() if step else row.tobytes() * n

@@ -82,13 +82,16 @@ static void *serve(void *argument)
   return NULL;
 }
 
-/* Signals stay with the caller's own threads. */
+/* Signals stay with the caller's own threads, but those that an instruction of a thread raises: blocked, they end the
+ * process without their handler. */
 static int start(qn_pool *pool)
 {
-  sigset_t all, old;
+  static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+  sigset_t most, old;
   int error = 0;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
+  sigfillset(&most);
+  for (size_t k = 0; k < sizeof own / sizeof *own; k++) sigdelset(&most, own[k]);
+  pthread_sigmask(SIG_SETMASK, &most, &old);
   while (!error && pool->n_started < pool->n_threads - 1) {
     error = pthread_create(&pool->threads[pool->n_started], NULL, serve, pool);
     if (!error) pool->n_started++;

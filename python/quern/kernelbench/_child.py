@@ -33,6 +33,7 @@ DISTRIBUTIONS = {
     "mixed magnitudes": lambda x, s: x * torch.exp2((x.abs() / s * 7).frac() * 16 - 14),
     "denormal": lambda x, s: x / s * torch.finfo(x.dtype).tiny,
 }
+ROUNDED = 2.0**-18  # of an input: about what a deep network's rounding in float32 is
 GUARD, GUARD_BYTES = 0x5A, 256  # behind each input
 HEAP_BYTES = 32 << 20  # a processor's larger blocks are new pages each time
 
@@ -274,7 +275,7 @@ class Session:
                     rest //= extent
                 tensor[tuple(place)] *= 50
 
-    def do_stage(self, which, scale, spike, kind, pad, flush, check):
+    def do_stage(self, which, scale, spike, kind, rounded, pad, flush, check):
         """Fresh inputs at fresh addresses, a cold cache where asked, and a poisoned allocator where the outputs will be
         looked at."""
         self.outputs = self.staged = None
@@ -283,6 +284,8 @@ class Session:
         self.staged = self.to_device(self.sets[which])
         for tensor in _tree.tensors(self.staged):
             self._vary(tensor, scale, spike, kind)
+            if rounded and tensor.is_floating_point():
+                tensor.mul_(1 + ROUNDED * torch.cos(tensor * 1e4))
         if self.as_double:
             self.staged = [
                 x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in self.staged

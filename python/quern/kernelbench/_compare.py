@@ -215,6 +215,11 @@ def error(got, exact) -> float:
     return math.sqrt(above / below) if below else 0.0
 
 
+def farthest(got, exact) -> float:
+    """The greatest such error of a tensor."""
+    return max((error(a, b) for a, b in zip(_tree.tensors(got), _tree.tensors(exact))), default=0.0)
+
+
 def precision(candidate: float, baseline: float) -> str:
     """The class of a result by its error against float64 beside the baseline's own."""
     if candidate <= 2 * baseline or candidate <= 2**-23:

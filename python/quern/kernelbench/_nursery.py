@@ -3,6 +3,7 @@
 module once, which takes seconds, and then forks an isolated process for each message on the socket: a JSON object with
 the descriptors that belong to it. It runs no candidate itself, initialises no GPU and starts no thread."""
 
+import contextlib
 import importlib
 import json
 import os
@@ -14,7 +15,7 @@ import tempfile
 import traceback
 
 import torch.utils.benchmark
-import torch.utils.flop_counter  # noqa: F401 - what takes long is imported here
+import torch.utils.flop_counter  # what takes long is imported here
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import _child  # type: ignore[import-not-found]
@@ -24,6 +25,15 @@ sys.path[:] = [path for path in sys.path if path != os.path.dirname(os.path.absp
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))  # the judge's quern, where none is installed
 MESSAGE_BYTES = 1 << 20
 FAILED = 70  # the exit status of a process that could not serve; what it prints is in the verdict
+
+
+def _count_without_compiler():
+    """At its first call PyTorch's counter of operations imports the compiler, to keep it off the counter. That takes
+    seconds in each process, and no model is compiled whose operations are counted."""
+    counter = getattr(torch.utils.flop_counter, "_FlopCounterMode", None)
+    counts = getattr(getattr(counter, "__torch_dispatch__", None), "__wrapped__", None)
+    if counts:
+        counter.__torch_dispatch__ = counts
 
 
 def _be(config, fds):
@@ -47,6 +57,7 @@ def _be(config, fds):
 
 def main():
     port = socket.socket(fileno=int(sys.argv[1]))
+    _count_without_compiler()
     if len(sys.argv) > 2:  # for models that will be compiled
         importlib.import_module(sys.argv[2])
     sys.argv[:] = [""]
@@ -57,6 +68,9 @@ def main():
         if not text:
             return
         config = json.loads(text)
+        for module in config.pop("imports"):
+            with contextlib.suppress(ImportError):  # of another version of PyTorch
+                importlib.import_module(module)
         pid = os.fork()
         if pid == 0:
             try:

@@ -205,15 +205,24 @@ class Nursery:
 
 
 nursery = functools.cache(Nursery)
+# What the first gradient imports, which takes seconds.
+_GRADIENTS = ["torch.nested._internal.nested_tensor", "torch.fx.experimental.symbolic_shapes"]
 
 
 class Process:
     """Starts at once. `folder` is the only one that it may write, and keeps compiled extensions from one process of a
     candidate to the next. `caches`: a folder of what torch.compile keeps, for a reference that is compiled; it may
-    write there too."""
+    write there too. `gradients`: it will be asked for them."""
 
     def __init__(
-        self, folder: str, device: str, threads: int, limits: Limits, isolated: bool = True, caches: str = ""
+        self,
+        folder: str,
+        device: str,
+        threads: int,
+        limits: Limits,
+        isolated: bool = True,
+        caches: str = "",
+        gradients: bool = False,
     ) -> None:
         self.limits, self.isolation, self._folder = limits, {}, folder
         self._memory = [_memory(name, device != "cpu") for name in ("inputs", "outputs")]
@@ -229,6 +238,7 @@ class Process:
             "caches": caches,
             "limits": {"DATA": limits.memory_bytes, "FSIZE": max(limits.file_bytes, limits.memory_bytes), "CORE": 0},
             "namespaces": isolated,
+            "imports": _GRADIENTS if gradients else [],
         }
         self._pid = nursery(caches).fork(
             config, [*(m.fd for m in self._memory), requests, answers, report, self._said.fileno()]

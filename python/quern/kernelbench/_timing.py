@@ -33,6 +33,7 @@ def _turn(judge, candidate, timer: str) -> None:
     """One call of each model, in random order; the candidate's is verified."""
     draw = judge._draw(True)  # else a multiple of an earlier call's data: outputs kept and scaled would pass
     others = [model for name, model in judge.baselines.items() if name != "eager"]
+    others += [judge.control] if judge.control and timer in ("warmup", "simple") else []
     random.shuffle(others)
     cut = random.randrange(len(others) + 1)
     _call(judge, others[:cut], draw, timer)
@@ -91,7 +92,7 @@ def _benchmark(judge, model) -> list[int]:
 def _sample(judge, models: dict, turn) -> tuple[str, dict]:
     """Runs the trials of every timer; returns the headline's timer and the series."""
     options, timers = judge.options, _timers(judge)
-    for model in models.values():
+    for model in [*models.values(), *([judge.control] if judge.control else [])]:
         model.samples, model.lags, model.behind = {}, [], []
     for _ in range(options.warmup):
         turn("warmup")
@@ -123,8 +124,24 @@ def baselines(judge) -> dict:
     return line | judge.under(line, "baseline's")
 
 
+def _word(judge, ratio, headline: str) -> str:
+    """Two processes with the same model differ by when they run and where their memory lies, which no interval of two
+    processes knows. The control's interval bounds that difference, and only a greater one is faster or slower."""
+    if not judge.control:
+        return ratio.verdict
+    eager, control = (model.samples[headline] for model in (judge.eager, judge.control))
+    same = stats.speedup_paired(eager, control)
+    if same.low is None or same.high is None:
+        return "unclear"
+    most = max(same.high, 1 / same.low)
+    if ratio.verdict == "faster" and ratio.low <= most or ratio.verdict == "slower" and ratio.high * most >= 1:
+        return "unclear"
+    return ratio.verdict
+
+
 def race(judge, candidate) -> dict:
     """The times of all models and the speed-ups over each baseline."""
+    judge.open_control()
     models = {**judge.baselines, "candidate": candidate}
     headline, series = _sample(judge, models, lambda timer: _turn(judge, candidate, timer))
     own = candidate.samples[headline]
@@ -141,7 +158,7 @@ def race(judge, candidate) -> dict:
             "of": baseline,
             "ratio": ratio.ratio,
             "interval": [ratio.low, ratio.high],
-            "word": ratio.verdict if believed else "unclear",
+            "word": _word(judge, ratio, headline) if believed else "unclear",
         }
     return {
         "verdict": speedup["better"]["word"],
