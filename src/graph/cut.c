@@ -48,7 +48,8 @@ static void choose_on_cpu(const qn_writer *w, qn_cut *p, bool along)
     return;
   }
   p->schedule = QN_SCHEDULE_THREAD;
-  p->width = p->length < QN_WHOLE ? 1 : p->length < 512 ? 32 : 64;
+  p->width = p->length < 512 ? 32 : 64;
+  if (!along && p->length < QN_WHOLE) p->width = 1;
   if (along && p->length < 64) p->width = p->length < 8 ? 1 : p->length < 16 ? 8 : 16;
   if (p->scans) p->width = p->length < 64 || !w->adds ? 1 : 4; /* additions of several short rows overlap */
   p->tail = p->length % p->width != 0;
