@@ -184,7 +184,9 @@ class Search:
             except Exception as error:  # memory for the graph's values, of which a plan keeps few at a time
                 report.rejected[alternative.name + ALONE] = f"kernels cannot be timed alone: {error}"
                 continue
-            for graphed in sorted({one.graphed for one in alternatives}) if made else ():
+            for graphed in sorted({one.graphed for one in alternatives}):
+                if made is None:
+                    break
                 full = made.name + (GRAPHED if graphed else "")
                 self._enter(racers, replace(made, name=full, graphed=graphed), reference)
         if not racers:

@@ -4,6 +4,7 @@ has in its place."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -26,7 +27,7 @@ def losers(main: Graph, plan: dict, kernels: dict, values: list) -> list[str]:
             won.update(step["nodes"])
             continue
         kernel = kernels[step["name"]]
-        own = _timing.fastest(lambda kernel=kernel, inputs=inputs: kernel(inputs=inputs), main.device == "cuda")
+        own = _timing.fastest(functools.partial(kernel, inputs=inputs), main.device == "cuda")
         (lost if own > APART * sum(took[name] for name in step["nodes"]) else won).update(step["nodes"])
     return [node.name for node in main.nodes if node.name in lost - won]
 
