@@ -125,8 +125,9 @@ static void test_options(void)
     check(qn_option_set("cache_bytes", sizes[k].text) == QN_OK &&
               qn_option_bytes(QN_OPTION_CACHE_BYTES, &bytes) == QN_OK && bytes == sizes[k].bytes,
           "%s is %lld bytes", sizes[k].text, (long long)sizes[k].bytes);
-  qn_option_set("cache_bytes", NULL);
+  qn_option_set("cache_bytes", "256M");
   refuses(qn_option_text(QN_OPTION_CACHE_BYTES, small, sizeof small), QN_BAD_ARGUMENT, "4 characters, 3 fit");
+  qn_option_set("cache_bytes", NULL);
   char *huge = calloc(1, 5000);
   memset(huge, 'p', 4999);
   refuses(qn_option_set("cache_dir", huge), QN_BAD_ARGUMENT, "4999 characters");

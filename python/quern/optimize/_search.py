@@ -23,7 +23,7 @@ from .runtime import Fast
 ALONE = ", faster kernels alone"  # behind the name of a plan without its slower kernels
 GRAPHED = ", CUDA graph"
 FAR, MOST_RACERS = 2.0, 8  # times the fastest of a few runs; how many are timed in turns
-MOST_MEMORY, FREE_BYTES = 2, 64 << 20  # times the module's, and beside that
+MOST_MEMORY, FREE_BYTES = 2, 512 << 20  # times the module's, and beside that: products have a workspace
 IDLE_BYTES = 1 << 30  # of PyTorch's allocator
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 

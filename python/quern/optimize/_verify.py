@@ -96,6 +96,18 @@ def _shared(result, args: tuple, kwargs: dict, tensors: list[torch.Tensor]) -> l
     return [places.index(place) for place in places[len(leaves) + len(tensors) :]]
 
 
+def _buffers(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Copies, those of reals of one module and type in one tensor: a mean that is 0 but for rounding is held to the
+    scale of the variance beside it."""
+    found: list[torch.Tensor] = []
+    for module in model.modules():
+        own = [buffer for buffer in module._buffers.values() if buffer is not None]
+        for dtype in dict.fromkeys(buffer.dtype for buffer in own):
+            same = [buffer.reshape(-1) for buffer in own if buffer.dtype == dtype]
+            found += [torch.cat(same)] if dtype.is_floating_point else [buffer.clone() for buffer in same]
+    return found
+
+
 def aliases(result, args: tuple, kwargs: dict, tensors: list[torch.Tensor]) -> bool:
     """Whether an output is memory of an input or of the model."""
     n = len(tensors) + sum(isinstance(t, torch.Tensor) for t in pytree.tree_leaves((args, kwargs)))
@@ -140,7 +152,7 @@ class Reference:
             sharing = _shared(result, args, kwargs, self.tensors)
             strides = [t.stride() for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
             result = pytree.tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, result)
-            return result, (sharing, strides), [buffer.clone() for buffer in self.model.buffers()]
+            return result, (sharing, strides), _buffers(self.model)
 
     def _double(self, call: tuple):
         def double(t):
