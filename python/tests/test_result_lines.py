@@ -195,7 +195,8 @@ OLDER = {
         _HEAD,
     ),
 }
-# Lines without series: rooflines, break-even sizes, tuned shapes, checks, losses of a training, older comparisons.
+# Lines without series: rooflines, break-even sizes, tuned shapes, checks, losses of a training, older comparisons, models
+# that run as they were.
 WITHOUT_SERIES = {
     "cpu-xeon",
     "h200",
@@ -203,6 +204,7 @@ WITHOUT_SERIES = {
     "heldout-h200",
     "kernels-h200",
     "kernels-numpy",
+    "optimize-h200",
     "train-gpt",
     "tune-h200",
 }

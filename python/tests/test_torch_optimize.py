@@ -212,6 +212,20 @@ def test_the_fastest_is_taken_if_it_is_right(monkeypatch):
     assert "aten.tanh" in str(made.report) and made.report.floor_ns > 0
 
 
+@pytest.mark.parametrize("off, wrong", [(1e-6, False), (1e-2, True)])
+def test_a_buffer_is_held_to_the_scale_of_its_module(off, wrong):
+    """The mean is 0 but for rounding, the variance beside it is not."""
+    model, half = torch.nn.BatchNorm1d(4), randn(1, 4)
+    reference = _verify.Reference(model, model, (torch.cat([half, -half]),), {})
+
+    def moved(x):
+        y = model(x)
+        model.running_mean.add_(off)
+        return y
+
+    assert reference.wrong(moved, 1).startswith("a buffer: ") == wrong
+
+
 @pytest.mark.parametrize("wrong", ["values", "nan", "strides", "sharing", "buffer"])
 def test_a_wrong_plan_is_rejected(monkeypatch, wrong):
     take(monkeypatch, "PyTorch")
