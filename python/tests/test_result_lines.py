@@ -195,8 +195,8 @@ OLDER = {
         _HEAD,
     ),
 }
-# Lines without series: rooflines, break-even sizes, tuned shapes, checks, losses of a training, older comparisons, models
-# that run as they were.
+# Lines without series: rooflines, break-even sizes, tuned shapes, checks, losses of a training, older comparisons,
+# models that run as they were.
 WITHOUT_SERIES = {
     "cpu-xeon",
     "h200",
