@@ -212,6 +212,14 @@ def test_the_fastest_is_taken_if_it_is_right(monkeypatch):
     assert "aten.tanh" in str(made.report) and made.report.floor_ns > 0
 
 
+def test_the_report_has_the_time_of_each_kernel(monkeypatch):
+    take(monkeypatch, "fused")
+    report = optimize(of(lambda x: torch.tanh(x) * 2 + 1), randn(64), seconds=0.01).report
+    (step,) = report.kernels
+    assert step["ns"] > 0 and step["theirs_ns"] > 0
+    assert "bytes" in step and " us alone, PyTorch's ops " in str(report) and ", floor " in str(report)
+
+
 @pytest.mark.parametrize("off, wrong", [(1e-6, False), (1e-2, True)])
 def test_a_buffer_is_held_to_the_scale_of_its_module(off, wrong):
     """The mean is 0 but for rounding, the variance beside it is not."""

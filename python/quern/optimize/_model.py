@@ -138,5 +138,5 @@ def optimize(
     made = Optimized(model, seconds, shapes, verify)
     made.report = made._learn(args, dict(example_kwargs or {}))
     if made._plans:
-        made.report.floor_ns = made.report.least_bytes / _timing.bandwidth(made._plans[0].device) * 1e9
+        made.report.bandwidth = _timing.bandwidth(made._plans[0].device)
     return made

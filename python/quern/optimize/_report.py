@@ -19,14 +19,15 @@ class Report:
     samples: dict[str, list[int]] = field(default_factory=dict)  # ns of each alternative
     speedup: float = 1.0
     interval: tuple[float, float] | None = None
-    kernels: list[dict] = field(default_factory=list)  # steps of the plan: name, nodes, bytes, operations, why
+    # Steps of the plan: name, nodes, bytes, operations, why; where it was timed alone, ns and those of PyTorch's ops.
+    kernels: list[dict] = field(default_factory=list)
     externs: dict[str, int] = field(default_factory=dict)  # PyTorch's ops by name
     reasons: dict[str, str] = field(default_factory=dict)  # why an op stays PyTorch's
     rejected: dict[str, str] = field(default_factory=dict)  # alternatives, and what is wrong with them
     n_nodes: int = 0
     folded: int = 0  # BatchNorms
     least_bytes: int = 0  # inputs, parameters and outputs once
-    floor_ns: float = 0.0
+    bandwidth: float = 0.0  # bytes per second of a copy
     program: str = ""  # the text of the plan
     seconds: float = 0.0
 
@@ -37,6 +38,10 @@ class Report:
         for note in plan.get("notes", []):
             why = "its kernel was slower" if note["node"] in kept else note["why"]
             self.reasons.setdefault(ops.get(note["node"], note["node"]), why)
+
+    @property
+    def floor_ns(self) -> float:
+        return self.least_bytes / self.bandwidth * 1e9 if self.bandwidth else 0.0
 
     @property
     def times(self) -> dict[str, float]:
@@ -73,18 +78,27 @@ class Report:
         if self.kernels:
             inside = sum(len(step["nodes"]) for step in self.kernels)
             lines.append(f"kernels: {len(self.kernels)} of {inside} of {self.n_nodes} nodes")
-            lines += [f"  {_kernel(step)}" for step in self.kernels]
-        if self.externs:
+            lines += [f"  {_kernel(step, self.bandwidth)}" for step in self.kernels]
+        own = [op for op in sorted(self.externs) if op.startswith("quern.")]
+        if own:
+            lines.append("quern's ops:")
+            lines += [f"  {self.externs[op]} x {op}" for op in own]
+        if len(own) < len(self.externs):
             lines.append("PyTorch's own:")
             lines += [
                 f"  {n} x {op}" + (f": {self.reasons[op]}" if op in self.reasons else "")
                 for op, n in sorted(self.externs.items())
+                if op not in own
             ]
         return "\n".join(lines)
 
 
-def _kernel(step: dict) -> str:
+def _kernel(step: dict, bandwidth: float) -> str:
     figures = [f"{step[word]} {word}" for word in ("bytes", "operations") if step.get(word) is not None]
+    if "ns" in step:
+        figures.append(f"{_ns(step['ns'])} alone, PyTorch's ops {_ns(step['theirs_ns'])}")
+    if bandwidth and step.get("bytes") is not None:
+        figures.append(f"floor {_ns(step['bytes'] / bandwidth * 1e9)}")
     return f"{step['name']}: {', '.join(step['nodes'])}" + (f" ({', '.join(figures)})" if figures else "")
 
 

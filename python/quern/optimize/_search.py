@@ -256,6 +256,12 @@ class Search:
         plan, name = _planner.plan(main), alternative.name.removesuffix(GRAPHED) + ALONE
         if not _has_kernels(plan):
             return None
+        assert alternative.plan is not None
+        timed = {tuple(step["nodes"]): step for step in alternative.plan["steps"] if "ns" in step}
+        for step in plan["steps"]:
+            same = timed.get(tuple(step.get("nodes", ())))
+            if same is not None:
+                step["ns"], step["theirs_ns"] = same["ns"], same["theirs_ns"]
         program = _program.build(main, plan, alternative.prepare, name)
         name += GRAPHED if alternative.graphed else ""
         return replace(alternative, name=name, program=program, main=main, plan=plan, kept=nodes)

@@ -16,7 +16,8 @@ APART = 1.1  # times as slow as PyTorch's ops: less may be the measurement
 
 
 def losers(main: Graph, plan: dict, kernels: dict, values: list) -> list[str]:
-    """The nodes of slower kernels, without those of other kernels. kernels: by name; values: of main's inputs."""
+    """The nodes of slower kernels, without those of other kernels. kernels: by name; values: of main's inputs. A
+    kernel's step gets its time and that of PyTorch's ops."""
     known, took = _measure(main, values)
     lost, won = set[str](), set[str]()
     for step in plan["steps"]:
@@ -28,14 +29,16 @@ def losers(main: Graph, plan: dict, kernels: dict, values: list) -> list[str]:
             continue
         kernel = kernels[step["name"]]
         own = _timing.fastest(functools.partial(kernel, inputs=inputs), main.device == "cuda")
-        (lost if own > APART * sum(took[name] for name in step["nodes"]) else won).update(step["nodes"])
+        theirs = sum(took[name] for name in step["nodes"])
+        step["ns"], step["theirs_ns"] = own, theirs
+        (lost if own > APART * theirs else won).update(step["nodes"])
     return [node.name for node in main.nodes if node.name in lost - won]
 
 
-def _measure(main: Graph, values: list) -> tuple[dict[Ref, torch.Tensor], dict[str, float]]:
+def _measure(main: Graph, values: list) -> tuple[dict[Ref, torch.Tensor], dict[str, int]]:
     """Each value of the graph, and the time of each of its nodes."""
     known = {Ref(name): value for name, value in zip(main.inputs, values)}
-    took: dict[str, float] = {}
+    took: dict[str, int] = {}
 
     def record(node: Node, value, run: Callable) -> None:
         took[node.name] = _timing.fastest(run, main.device == "cuda")
