@@ -19,20 +19,8 @@ BY = "quern.torch.Lion"
 
 
 def series(name: str, nbytes: float, samples: list[float]) -> dict:
-    s = stats.summarize(samples)
-    return {
-        "name": name,
-        "way": "",
-        "bytes": nbytes,
-        "median_ns": s.median,
-        "interval_ns": [s.low, s.high],
-        "min_ns": s.min,
-        "max_ns": s.max,
-        "mean_ns": s.mean,
-        "sd_ns": s.sd,
-        "gbps": nbytes / s.median,
-        "samples_ns": samples,
-    }
+    made = stats.series(samples)
+    return {"name": name, "way": "", "bytes": nbytes, **made, "gbps": nbytes / made["median_ns"]}
 
 
 def ratio(r: stats.Ratio) -> dict:

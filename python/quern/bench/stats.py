@@ -85,7 +85,7 @@ def summarize(samples: Sequence[float]) -> Summary:
     return Summary(**_ask({"samples": list(samples)}))
 
 
-def series(samples: list[int]) -> dict:
+def series(samples: Sequence[float]) -> dict:
     """A series of docs/result-line.schema.json."""
     s = summarize(samples)
     return {
@@ -96,7 +96,7 @@ def series(samples: list[int]) -> dict:
         "sd_ns": s.sd,
         "min_ns": s.min,
         "max_ns": s.max,
-        "samples_ns": samples,
+        "samples_ns": list(samples),
     }
 
 
