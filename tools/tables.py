@@ -41,7 +41,7 @@ CPU = {
     "small_fc_lopt": ("GPT 10M, f32", "lopt-cpu-xeon", {"op": "small_fc_lopt", "workload": "gpt-10m"}),
     "elo": ("GPT 10M, f32", "ops-cpu-xeon", {"op": "elo"}),
     "velo": ("GPT 10M, f32", "ops-cpu-xeon", {"op": "velo"}),
-    "celo2": ("GPT 10M, f32, one thread of a busy machine", "celo2-cpu-xeon", {"op": "celo2"}),
+    "celo2": ("GPT 10M, f32, one thread", "celo2-cpu-xeon", {"op": "celo2"}),
 }
 NAMES = {
     "compile": "torch.compile",
