@@ -267,7 +267,7 @@ static void test_null(void)
   const qn_op_info *op = NULL;
   params.pylo_cuda_compat = 0;
   check(qn_op_find("small_fc_lopt", &op) == QN_OK && !qn_op_workspace_bytes(op, &params, 1),
-        "and none where no tensors are told");
+        "and none without tensors");
   m.tensor[0][0].ndim = 3;
   model_end(&m);
 }

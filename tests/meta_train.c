@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* meta_train.c - meta-training's kernels on the emulator: a particle's gradients against differences of its loss, its
- * steps against the op's own, what a pair has in common, the estimate against the differences that it is made of; runs
- * that repeat, go on and are refused. Each op whose network can be trained is the `subject` in turn. */
+ * steps against the op's own, the equal parts of a pair, the gradient's estimate against a pair's losses; runs that
+ * repeat, resume and are refused. Each op whose network can be trained is the `subject` in turn. */
 #include "jit/jit.h"
 #include "op/lopt/meta.train.h"
 #include "op/lopt/lopt.h"

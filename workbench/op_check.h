@@ -66,7 +66,7 @@ typedef struct qn_op_check {
    * NULL: what all others do, zeros or what the description fills them with. */
   void (*initial_state)(const void *params, size_t role, bool middle, const int64_t *shape, double *values);
   qn_meta_train_fn *meta_train;        /* its weights, trained; NULL: they cannot be */
-  const void *meta;                    /* what that is told of the op */
+  const void *meta;                    /* the op's description for it */
   void (*far)(struct qn_trial *trial); /* of leg 1, emulator: places past 2^32 elements */
 } qn_op_check;
 

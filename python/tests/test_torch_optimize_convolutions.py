@@ -11,7 +11,7 @@ if not hasattr(torch.export, "default_decompositions"):
     pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
 
 import torch.nn.functional as F  # noqa: E402
-from quern.optimize import _capture, _convolutions, _fold, _graph  # noqa: E402
+from quern.optimize import _capture, _convolutions, _fold, _graph, _verify  # noqa: E402
 from torch_optimize_models import of, randn  # noqa: E402
 
 w1, w2, w3 = randn(4, 2, 3), randn(4, 2, 3, 3), randn(4, 2, 2, 3, 3)
@@ -37,6 +37,15 @@ CASES = {
     "3-D": (lambda x: F.conv3d(x, w3, b, padding=1), x3, "cudnn_convolution", 0),
     "residual": (residual, x2, "cudnn_convolution", 1),
 }  # fmt: skip
+
+
+def test_operands_are_rounded_to_tf32_in_convolutions_alone():
+    x, w = randn(2, 2, 9, 8).double(), randn(4, 2, 3, 3).double()
+    with _verify._AsTF32():
+        got, other = F.conv2d(x, w), x * 3
+    rounded = [torch.from_numpy((t.float().numpy().view("i4") + 4096 & -8192).view("f4")).double() for t in (x, w)]
+    assert torch.equal(got, F.conv2d(*rounded)) and torch.equal(other, x * 3)
+    assert not torch.equal(got, F.conv2d(x, w))
 
 
 def convolution(x, w, bias, stride, padding, dilation, groups, transposed=False, more=(0,)):

@@ -59,12 +59,22 @@ def shared(parser: argparse.ArgumentParser) -> None:
     add("--json", metavar="FILE", help="append a line for each candidate to FILE; - prints the lines alone")
 
 
+def device_of(word: str | None) -> str:
+    """The device of an option; a GPU if there is one where none is given. ValueError: a sentence."""
+    import torch
+
+    device = word or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device.split(":")[0] not in ("cpu", "cuda"):
+        raise ValueError(f"--device is {device}, it must be cpu, cuda or cuda:N")
+    if device != "cpu" and not torch.cuda.is_available():
+        raise ValueError(f"--device is {device}, and PyTorch finds no GPU")
+    return device
+
+
 def options_of(arguments, alone: bool = False):
     """The judge's options; alone: baselines without candidates. ValueError: a sentence."""
     if arguments.seconds is None:
         arguments.seconds = 1.5 if alone else 30.0
-    import torch
-
     from . import _ceilings, _compare, _judge
     from ._process import GIB, Limits
 
@@ -79,11 +89,7 @@ def options_of(arguments, alone: bool = False):
     for name in ("seconds", "memory", "time_limit"):
         if not getattr(arguments, name) > 0:
             raise ValueError(f"--{name.replace('_', '-')} is {getattr(arguments, name)}, it must be above 0")
-    device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if device.split(":")[0] not in ("cpu", "cuda"):
-        raise ValueError(f"--device is {device}, it must be cpu, cuda or cuda:N")
-    if device != "cpu" and not torch.cuda.is_available():
-        raise ValueError(f"--device is {device}, and PyTorch finds no GPU")
+    device = device_of(arguments.device)
     if arguments.ceilings:
         try:
             _ceilings.of_file(arguments.ceilings, device)

@@ -48,6 +48,14 @@ def hybrid(path: str) -> bool:
     return "torch.compile" in text and any(word in text for word in _OWN)
 
 
+def numbers(text: str, option: str) -> list[int]:
+    """Of an option's value, numbers with commas between. ValueError: a sentence."""
+    try:
+        return [int(word) for word in text.split(",") if word]
+    except ValueError:
+        raise ValueError(f"{option} is {text}, it must be numbers with commas between") from None
+
+
 def problems(folder: str, levels: list[int]) -> dict[tuple[int, int], str]:
     """The problems of a copy of KernelBench, by level and number. ValueError: a sentence."""
     found = {}

@@ -30,13 +30,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _numbers(text: str, option: str) -> list[int]:
-    try:
-        return [int(word) for word in text.split(",") if word]
-    except ValueError:
-        raise ValueError(f"{option} is {text}, it must be numbers with commas between") from None
-
-
 def _key(problem: str, candidate: str | None, options: _judge.Options) -> str:
     """What a line depends on: both texts and what was asked."""
     digest = hashlib.sha256()
@@ -99,7 +92,7 @@ def main(words: list[str]) -> int:
     arguments = _parser().parse_args(words)
     try:
         options = options_of(arguments, not arguments.candidates)
-        levels, numbers = _numbers(arguments.levels, "--levels"), _numbers(arguments.problems, "--problems")
+        levels, numbers = _files.numbers(arguments.levels, "--levels"), _files.numbers(arguments.problems, "--problems")
         problems = _files.problems(arguments.folder, levels)
         problems = {at: path for at, path in problems.items() if not numbers or at[1] in numbers}
         candidates = _files.by_problem(arguments.candidates) if arguments.candidates else {}

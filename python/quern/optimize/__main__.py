@@ -59,19 +59,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def _checked(arguments: argparse.Namespace) -> None:
     """Sets the device. Bad: an option's value."""
-    import torch
-
+    from ..kernelbench.__main__ import device_of
     from ._problem import Bad
 
-    device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if device.split(":")[0] not in ("cpu", "cuda"):
-        raise Bad(f"--device is {device}, it must be cpu, cuda or cuda:N")
-    if device != "cpu" and not torch.cuda.is_available():
-        raise Bad(f"--device is {device}, and PyTorch finds no GPU")
+    try:
+        arguments.device = device_of(arguments.device)
+    except ValueError as error:
+        raise Bad(str(error)) from None
     for name in ("seconds", "jobs", "time_limit"):
         if not getattr(arguments, name) > 0:
             raise Bad(f"--{name.replace('_', '-')} is {getattr(arguments, name)}, it must be above 0")
-    arguments.device = device
 
 
 def optimize_file(problem: str, out: str, arguments: argparse.Namespace, name: str = "") -> Report:

@@ -14,7 +14,6 @@ import time
 import traceback
 
 from ..kernelbench import _files
-from ..kernelbench._run import _numbers
 from . import _problem
 
 _LOADED = ("torch._dynamo", "torch.export", "torch.utils.flop_counter")  # once, here
@@ -24,7 +23,7 @@ _TAIL = 300  # characters of a sentence
 def run(arguments: argparse.Namespace) -> int:
     """The exit status."""
     try:
-        levels, numbers = _numbers(arguments.levels, "--levels"), _numbers(arguments.problems, "--problems")
+        levels, numbers = _files.numbers(arguments.levels, "--levels"), _files.numbers(arguments.problems, "--problems")
         problems = _files.problems(arguments.problem, levels)
     except ValueError as error:
         raise _problem.Bad(str(error)) from None

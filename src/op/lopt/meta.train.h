@@ -37,7 +37,7 @@ typedef struct qn_meta_defines {
   const char *all[QN_META_DEFINES + 1];
 } qn_meta_defines;
 void qn_meta_define(const qn_op *op, const void *params, qn_meta_defines *to);
-/* What meta_window is told of a step by the op, and behind it the op's own settings. */
+/* The op's arguments of meta_window for a step, and behind them the op's own settings. */
 typedef struct qn_meta_window_of {
   qn_meta_window of;
   char own[QN_LOPT_OWN_BYTES];
