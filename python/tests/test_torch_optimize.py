@@ -212,6 +212,25 @@ def test_the_fastest_is_taken_if_it_is_right(monkeypatch):
     assert "aten.tanh" in str(made.report) and made.report.floor_ns > 0
 
 
+def test_what_is_far_behind_is_not_timed_in_turns(monkeypatch):
+    took = iter([100, 201, *[100] * 9])  # of PyTorch's ops, fused and its variants
+    monkeypatch.setattr(_timing, "fastest", lambda run, cuda: next(took))
+    monkeypatch.setattr(_select, "losers", lambda *_: [])
+    report = optimize(of(lambda x: torch.tanh(x) * 2 + 1), randn(64), seconds=0.01).report
+    assert set(report.times) == {"original", "PyTorch's ops"}
+
+
+@pytest.mark.parametrize("peak, wrong", [(2 * 1000 + (512 << 20), False), (2 * 1000 + (512 << 20) + 1, True)])
+def test_a_plan_takes_no_more_than_twice_the_memory(monkeypatch, peak, wrong):
+    """A GPU's allocator is asked; here its answers are given: the module's own, then the plan's."""
+    model, x = of(lambda x: torch.tanh(x) * 2), randn(8)
+    search = _search.Search(model, model, (x,), {}, Report())
+    fast = search.fast(search.alternatives()[0])
+    search.cuda, answers = True, iter([1000, peak])
+    monkeypatch.setattr(_search, "_peak", lambda run: next(answers))
+    assert search._hungry(fast).startswith("a call takes 512 MiB") == wrong
+
+
 def test_the_report_has_the_time_of_each_kernel(monkeypatch):
     take(monkeypatch, "fused")
     report = optimize(of(lambda x: torch.tanh(x) * 2 + 1), randn(64), seconds=0.01).report

@@ -64,6 +64,18 @@ class Counts(nn.Module):
         return x * 2
 
 
+class Moves(nn.Module):
+    """A state that the first call alone changes, as one that moves to the input's device."""
+
+    def __init__(self):
+        super().__init__()
+        self.state = torch.ones(4, dtype=torch.float64)
+
+    def forward(self, x):
+        self.state = self.state.to(x.dtype)
+        return torch.tanh(x + self.state) * 2
+
+
 class Grows(nn.Module):
     def __init__(self):
         super().__init__()
@@ -122,6 +134,12 @@ def test_it_runs_as_it_was(planned, name):
     got, by_plan = ran(made, x)
     torch.manual_seed(3)
     assert torch.equal(got, other(y)) and torch.equal(x, y) and not by_plan
+
+
+def test_a_state_that_the_first_call_alone_changes_is_planned(planned):
+    model, x = Moves(), randn(4, 4)
+    got, by_plan = ran(optimize(model, x), x)
+    assert by_plan and torch.allclose(got, model(x))
 
 
 def test_random_numbers_are_not_used_up(planned):
