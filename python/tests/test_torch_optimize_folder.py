@@ -61,5 +61,11 @@ def test_each_problem_of_a_folder_gets_a_file_or_a_sentence(tmp_path):
     assert {line["problem"] for line in lines} == {"level1/1_a.py", "level2/4_b.py"}
     first = next(line for line in lines if line["problem"].endswith("1_a.py"))
     assert first["schema"] == "quern optimize 1" and len(first["alternatives"]["original"]["samples_ns"]) >= 11
+    for option, value in (
+        ("--out", "lines.jsonl"),
+        ("--json", "none/lines.jsonl"),
+    ):  # a file; a folder that is not there
+        wrong = run(option, value)
+        assert wrong.returncode == 2 and wrong.stderr.startswith(f"python -m quern.optimize: {option} is {value}: ")
     again = run("--levels", "1,2", "--problems", "1,4,5")
     assert again.stdout.splitlines() == [f"level 2 problem 5: {said['level 2 problem 5']}"] and again.returncode == 2

@@ -66,6 +66,11 @@ def _checked(arguments: argparse.Namespace) -> None:
         arguments.device = device_of(arguments.device)
     except ValueError as error:
         raise Bad(str(error)) from None
+    if arguments.json:
+        try:
+            open(arguments.json, "ab").close()
+        except OSError as error:
+            raise Bad(f"--json is {arguments.json}: {error.strerror}") from None
     for name in ("seconds", "jobs", "time_limit"):
         if not getattr(arguments, name) > 0:
             raise Bad(f"--{name.replace('_', '-')} is {getattr(arguments, name)}, it must be above 0")

@@ -33,7 +33,10 @@ def run(arguments: argparse.Namespace) -> int:
     for at, path in problems.items():
         out = pathlib.Path(arguments.out) / f"level{at[0]}" / pathlib.Path(path).name
         if (not numbers or at[1] in numbers) and not out.exists():
-            out.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                out.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise _problem.Bad(f"--out is {arguments.out}: {error.strerror}") from None
             work.append((f"level {at[0]} problem {at[1]}", path, out))
     running: dict[int, _Child] = {}
     failed = 0
