@@ -88,10 +88,10 @@ static json_t *series(const double *ns, size_t n, const qn_summary *s)
 {
   json_t *samples = json_array();
   for (size_t k = 0; k < n; k++) json_array_append_new(samples, json_real(ns[k]));
-  return json_pack("{s:I, s:o, s:o, s:[o, o], s:o, s:o, s:o, s:o}", "n", (json_int_t)n, "mean_ns",
-                   qn_number_or_null(s->mean), "median_ns", qn_number_or_null(s->median), "interval_ns",
-                   qn_number_or_null(s->low), qn_number_or_null(s->high), "sd_ns", qn_number_or_null(s->sd), "min_ns",
-                   qn_number_or_null(s->min), "max_ns", qn_number_or_null(s->max), "samples_ns", samples);
+  return json_pack("{s:o, s:o, s:[o, o], s:o, s:o, s:o, s:o}", "mean_ns", qn_number_or_null(s->mean), "median_ns",
+                   qn_number_or_null(s->median), "interval_ns", qn_number_or_null(s->low), qn_number_or_null(s->high),
+                   "sd_ns", qn_number_or_null(s->sd), "min_ns", qn_number_or_null(s->min), "max_ns",
+                   qn_number_or_null(s->max), "samples_ns", samples);
 }
 
 static void add_times(json_t *line, const qn_judge_verdict *v)

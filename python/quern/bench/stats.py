@@ -89,7 +89,6 @@ def series(samples: Sequence[float]) -> dict:
     """A series of docs/result-line.schema.json."""
     s = summarize(samples)
     return {
-        "n": len(samples),
         "mean_ns": s.mean,
         "median_ns": s.median,
         "interval_ns": [s.low, s.high],

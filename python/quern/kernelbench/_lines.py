@@ -61,7 +61,7 @@ def _table(line: dict) -> list[str]:
     for timer, models in line["timers"].items():
         for name, s in models.items():
             figures = [_milliseconds(s[f"{which}_ns"]) for which in ("mean", "median", "sd", "min", "max")]
-            rows.append([timer, name, str(s["n"]), *figures])
+            rows.append([timer, name, str(len(s["samples_ns"])), *figures])
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     made = []
     for row in rows:
