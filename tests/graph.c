@@ -25,6 +25,8 @@ static void input(const char *name, const char *dtype, const char *shape, const 
   qn_text_add(&text, "}");
 }
 
+static const char *laid; /* the strides of the next node's result; NULL: row-major */
+
 static void node(const char *name, const char *op, const char *args, const char *dtype, const char *shape)
 {
   qn_text_add(&text, "%s{\"name\":\"%s\",\"op\":\"%s\",\"args\":[", has_nodes ? "," : "],\"nodes\":[", name, op);
@@ -35,8 +37,11 @@ static void node(const char *name, const char *op, const char *args, const char 
       s += n;
     } else
       qn_text_add(&text, "%c", *s);
-  qn_text_add(&text, "],\"kwargs\":{},\"dtype\":\"%s\",\"shape\":[%s]}", dtype, shape);
+  qn_text_add(&text, "],\"kwargs\":{},\"dtype\":\"%s\",\"shape\":[%s]", dtype, shape);
+  if (laid) qn_text_add(&text, ",\"strides\":[%s]", laid);
+  qn_text_add(&text, "}");
   has_nodes = true;
+  laid = NULL;
 }
 
 static const char *ready(const char *outputs)
@@ -121,11 +126,10 @@ static memory *allocate(const char *name, int result, qn_dtype dtype, int ndim, 
 {
   memory *m = &store[n_store++];
   *m = (memory){.name = name, .result = result, .dtype = dtype, .ndim = ndim, .n = 1};
-  int64_t far = 1, step = 1;
-  for (int d = ndim - 1; d >= 0; d--) {
+  int64_t far = 1;
+  for (int d = 0; d < ndim; d++) {
     m->shape[d] = shape[d];
-    m->strides[d] = strides ? strides[d] : step;
-    step *= shape[d];
+    m->strides[d] = strides[d];
     m->n *= shape[d];
     far += (shape[d] - 1) * m->strides[d];
   }
@@ -207,12 +211,12 @@ static bool run_kernel(const qn_json *step, int check_bodies)
       if (!strcmp(s->string, in_names[n_in])) strided |= UINT64_C(1) << n_in;
   }
   for (const qn_json *one = qn_json_first(outs); one; one = one->next, n_out++) {
-    int64_t shape[QN_GRAPH_DIMS];
+    int64_t shape[QN_GRAPH_DIMS], strides[QN_GRAPH_DIMS];
     const int ndim = (int)qn_json_count(qn_json_get(one, "shape"));
-    for (int d = 0; d < ndim; d++) shape[d] = number_of(one, "shape", d);
+    for (int d = 0; d < ndim; d++) shape[d] = number_of(one, "shape", d), strides[d] = number_of(one, "strides", d);
     const memory *m = allocate(text_of(one, "name"), (int)number_of(one, "index", 0),
-                               qn_dtype_from_name(text_of(one, "dtype")), ndim, shape, NULL);
-    out[n_out] = (qn_tensor){m->data, m->dtype, m->ndim, m->shape, NULL, cpu};
+                               qn_dtype_from_name(text_of(one, "dtype")), ndim, shape, strides);
+    out[n_out] = (qn_tensor){m->data, m->dtype, 1, &m->n, NULL, cpu};
     out_names[n_out] = text_of(one, "parameter");
   }
   const qn_kernel_source source = {.size = sizeof source,
@@ -270,9 +274,9 @@ static bool same_values(reference *r, int output)
   for (int64_t k = 0; k < v->n; k++)
     if (isfinite(r->value[output][k]) && fabs(r->value[output][k]) > scale) scale = fabs(r->value[output][k]);
   for (int64_t k = 0; k < v->n; k++)
-    if (!alike(get_number(m, k), r->value[output][k], scale, v->dtype))
+    if (!alike(get_number(m, strided_place(m, k)), r->value[output][k], scale, v->dtype))
       return check(false, "%s[%lld] is %.9g, and %.9g in double", r->graph.node[v->node].name, (long long)k,
-                   get_number(m, k), r->value[output][k]);
+                   get_number(m, strided_place(m, k)), r->value[output][k]);
   return true;
 }
 
@@ -415,6 +419,7 @@ int main(void)
   precise();
   lengths();
   places_of_largest();
+  layouts();
   random_graphs();
   qn_text_free(&text);
   return test_end();

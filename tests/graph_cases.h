@@ -115,6 +115,52 @@ static void views(void)
   }
 }
 
+/* Results are stored in the strides that are described, where these fill memory. */
+static void layouts(void)
+{
+  for (int k = 0; k < 2; k++) {
+    describe(devices[k]);
+    input("x", "f32", "2,32,6,10", "1920,1,320,32");
+    input("w", "f32", "32,1,1", NULL);
+    laid = "1920,1,320,32";
+    node("a", "aten.mul.Tensor", "$x,$w", "f32", "2,32,6,10");
+    laid = "1920,1,320,32";
+    node("b", "aten.relu.default", "$a", "f32", "2,32,6,10");
+    holds("neighbouring channels", ready("\"a\",\"b\""), 1, true, 0);
+    qn_graph_plan *plan = NULL;
+    check(!qn_graph_plan_create(&plan, text.at, text.length, NULL), "a plan of neighbouring channels");
+    const char *out = qn_graph_plan_text(plan), *first = strstr(out, "\"strides\":[1920,1,320,32]");
+    check(first && strstr(first + 1, "\"strides\":[1920,1,320,32]"), "both results are stored as described");
+    check(!strstr(out, "i0[int("), "elements are read in the order of memory:\n%s", out);
+    qn_graph_plan_destroy(&plan);
+    describe(devices[k]);
+    input("x", "f32", "2,32,6,10", "1920,1,320,32");
+    node("a", "aten.sigmoid.default", "$x", "f32", "2,32,6,10");
+    laid = "192,1,32";
+    node("s", "aten.amax.default", "$a,[3]", "f32", "2,32,6");
+    laid = "1920,1,320,32";
+    node("b", "aten._softmax.default", "$x,1,false", "f32", "2,32,6,10");
+    holds("a layout for each result", ready("\"a\",\"s\",\"b\""), 0, false, 0);
+    describe(devices[k]);
+    input("x", "f32", "3,1,4,5", NULL);
+    laid = "20,7,1,4"; /* an extent of 1 has any stride */
+    node("a", "aten.neg.default", "$x", "f32", "3,1,4,5");
+    laid = "40,20,1,4"; /* with gaps: row-major instead */
+    node("b", "aten.neg.default", "$a", "f32", "3,1,4,5");
+    holds("extents of 1 and gaps", ready("\"a\",\"b\""), 0, false, 0);
+    describe(devices[k]);
+    input("x", "f32", "2,24,6,17", "2448,1,408,24");
+    input("y", "f32", "24,1,1", NULL);
+    node("a", "aten.add.Tensor", "$x,$y", "f32", "2,24,6,17");
+    holds("channels from neighbours to apart", ready("\"a\""), 1, false, 0);
+    const bool near = strcmp(devices[k], "cpu") == 0;
+    check(!qn_graph_plan_create(&plan, text.at, text.length, NULL), "a plan of channels");
+    check(!strstr(qn_graph_plan_text(plan), "t % 24 * 3 + t / 24 % 3") == !near,
+          "on a processor threads in a row have the channels of a place: %s", qn_graph_plan_text(plan));
+    qn_graph_plan_destroy(&plan);
+  }
+}
+
 static void reductions(void)
 {
   static const char *const ops[] = {"aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default",
@@ -411,7 +457,7 @@ static void random_node(made *all, int n)
   static const char *const reduce[] = {"aten.sum.dim_IntList", "aten.amax.default", "aten.mean.dim"};
   const made a = all[draw((uint64_t)n)];
   made *z = &all[n];
-  char args[128], shape[64];
+  char args[128], shape[64], strides[64];
   const char *op;
   *z = a;
   const int d = a.ndim ? (int)draw((uint64_t)a.ndim) : 0;
@@ -476,6 +522,11 @@ static void random_node(made *all, int n)
     break;
   }
   snprintf(z->name, sizeof z->name, "v%d", n);
+  made s = *z; /* the first dimension the innermost */
+  int64_t step = 1;
+  for (int k = 0; k < z->ndim; k++) s.shape[k] = step, step *= z->shape[k];
+  shape_text(&s, strides, sizeof strides);
+  if (draw(3) == 0 && op[5] != 'p' && op[5] != 'v') laid = strides; /* no permute, no view */
   shape_text(z, shape, sizeof shape);
   node(z->name, op, args, z->dtype, shape);
 }

@@ -55,7 +55,7 @@ static void write_stored(qn_writer *w, int k, int output, qn_text *to)
   const qn_graph_value *v = at_value(w, value);
   char name[16];
   snprintf(name, sizeof name, "v%d", qn_write_value(w, value, w->own[k]));
-  const qn_index place = qn_index_flat(&w->set, v->ndim, v->shape, w->own[k]);
+  const qn_index place = qn_stored_place(w, v, w->own[k]);
   qn_index first;
   if (v->n > INT32_MAX) w->wide = true;
   const int vector = to == &w->lane && w->width > 1 && w->vectors
@@ -88,8 +88,7 @@ static void write_stores(qn_writer *w, qn_text *to)
     if (w->step.at && strstr(w->step.at, pack)) {
       const qn_graph_value *v = at_value(w, w->fused->root[k]);
       qn_index first = 0;
-      qn_index_access(&w->set, qn_index_flat(&w->set, v->ndim, v->shape, w->own[k]), w->lane_variable, w->width,
-                      &first);
+      qn_index_access(&w->set, qn_stored_place(w, v, w->own[k]), w->lane_variable, w->width, &first);
       qn_text_add(to, "q_store<"), qn_write_type(to, v->dtype);
       qn_text_add(to, ", %d>(o%d, ", w->width, output);
       qn_index_write(&w->set, first, w->wide, to);
@@ -156,7 +155,12 @@ static void write_position(qn_writer *w, const qn_cut *p)
   case QN_SCHEDULE_FLAT:
     if (!p->piece)
       qn_text_add(to, "const %s q = thread_position_in_grid.x;\n", type);
-    else if (p->piece == p->side)
+    else if (p->near_n) {
+      const long long n = (long long)p->near_n, apart = (long long)p->near_apart;
+      qn_text_add(to, "const %s t = thread_position_in_grid.x, ", type);
+      qn_text_add(to, "y = t / %lld * %lld + t %% %lld * %lld + t / %lld %% %lld;\n", n * apart, n * apart, n, apart, n,
+                  apart);
+    } else if (p->piece == p->side)
       qn_text_add(to, "const %s y = thread_position_in_grid.x;\n", type);
     else {
       const long long pieces = (long long)((p->side + p->piece - 1) / p->piece);
@@ -227,7 +231,7 @@ static void write_run(qn_writer *w, const qn_cut *p, int *known)
   w->vectors = !p->tail && !p->on_cpu;
   w->body->n_inputs = 0;
   w->body->strided = 0;
-  w->unit_row = w->unit_length = 0;
+  w->unit_row = w->unit_length = w->far_bytes = 0;
   qn_index_constant(&w->set, 0);
   w->lane_variable = w->step_variable = w->row_variable = 0;
   const qn_index r = variables(w, p, &o);

@@ -69,8 +69,9 @@ typedef struct qn_writer {
   qn_text *inner;          /* in a branch: its statements */
   int width, registers;
   qn_index lane_variable, step_variable, row_variable;
-  int64_t unit_row, unit_length; /* bytes read whose neighbours are of the next row, and of the next element */
-  bool wide;                     /* places need 64 bits */
+  int64_t unit_row, unit_length;       /* bytes read whose neighbours are of the next row, and of the next element */
+  int64_t far_apart, far_n, far_bytes; /* of the largest tensor of which neighbours are of elements far apart */
+  bool wide;                           /* places need 64 bits */
   qn_memo *memo;
   int n_memos, memos;
   qn_held held[16];
@@ -97,7 +98,8 @@ void qn_write_number(qn_text *text, qn_dtype type, double real, int64_t whole);
 void qn_write_converted(qn_text *text, const char *from, qn_dtype type, qn_dtype to);
 /* The formula with a, b, c replaced. */
 void qn_write_formula(qn_text *text, const char *formula, const qn_text *operand);
-int qn_root_of(const qn_writer *w, int value); /* of the kernel's; -1: none */
+int qn_root_of(const qn_writer *w, int value);                                       /* of the kernel's; -1: none */
+qn_index qn_stored_place(qn_writer *w, const qn_graph_value *v, const qn_index *at); /* of a value that is stored */
 bool qn_same_places(const qn_index *a, const qn_index *b, int n);
 void qn_write_place(qn_writer *w, qn_index place, qn_text *to); /* of an element of a lane */
 void qn_memo_add(qn_writer *w, int value, const qn_index *at, int n, int level, int name);
@@ -116,6 +118,7 @@ typedef struct qn_cut {
   int width;
   int64_t rows, length, threads; /* threads along a row */
   int64_t side, piece;           /* of a flat domain on the processor: extent along x, and elements of a thread */
+  int64_t near_n, near_apart;    /* threads in a row that have pieces so many apart; 0: each has the next piece */
   bool on_cpu, scans;
   bool across; /* the lanes of a step are of `width` rows, not of one */
   bool tail;   /* the last lanes are not there: of a row, or (across) of the last thread's rows */

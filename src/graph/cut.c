@@ -37,6 +37,22 @@ static int64_t side_of(const qn_writer *w, int64_t length)
   return side;
 }
 
+/* Where a tensor's neighbours are of elements far apart, each thread writes a line of memory or a few, and the threads
+ * behind it those that read the neighbours, whose lines are at hand then. */
+static bool choose_lines(const qn_writer *w, qn_cut *p)
+{
+  const int64_t least = 8, most = 64, apart = w->far_apart;
+  int64_t best = 0;
+  for (int64_t of = 16; of && !best && w->far_bytes; of /= 2) /* the largest power of 2 that fits */
+    for (int64_t side = most; side >= least && !best; side--)
+      if (side % of == 0 && apart % side == 0) best = side;
+  if (!best || p->length % (apart * w->far_n)) return false;
+  p->side = p->piece = best;
+  p->near_n = w->far_n;
+  p->near_apart = apart / best;
+  return true;
+}
+
 /* A thread a row, its lanes neighbours of the row; or several rows a thread, a lane each. A scan's lanes are a piece
  * that is scanned before what stands before it is known: few, so that products of them neither overflow nor vanish. */
 static void choose_on_cpu(const qn_writer *w, qn_cut *p, bool along)
@@ -90,6 +106,7 @@ void qn_cut_choose(const qn_writer *w, qn_cut *p)
   if (w->fused->rows < 0) {
     p->schedule = QN_SCHEDULE_FLAT;
     p->width = p->on_cpu || p->length % vector || p->length < (1 << 17) ? 1 : vector;
+    if (p->on_cpu && choose_lines(w, p)) return;
     p->side = p->on_cpu ? side_of(w, p->length) : 0;
     p->piece = p->side < QN_PIECE ? p->side : QN_PIECE;
     return;

@@ -394,6 +394,26 @@ bool qn_index_runs(const qn_indices *set, qn_index a, qn_index variable)
   return false;
 }
 
+bool qn_index_far(const qn_indices *set, qn_index a, qn_index variable, int64_t *apart, int64_t *n)
+{
+  const qn_index_sum s = get(set, a);
+  for (int k = 0; k < s.n; k++) {
+    const qn_index_atom *atom = &set->atom[s.term[k].atom], *quotient = atom;
+    if (s.term[k].step != 1 || atom->kind == QN_INDEX_VARIABLE) continue;
+    if (atom->kind == QN_INDEX_REMAINDER) {
+      const qn_index_sum of = get(set, atom->of);
+      const int only = single(&of);
+      if (only < 0) continue;
+      quotient = &set->atom[only];
+    }
+    if (quotient->kind != QN_INDEX_QUOTIENT || quotient->of != variable) continue;
+    *apart = quotient->by;
+    *n = atom->most + 1;
+    return true;
+  }
+  return false;
+}
+
 int qn_index_access(qn_indices *set, qn_index a, qn_index variable, int64_t width, qn_index *first)
 {
   int64_t step;

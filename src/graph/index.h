@@ -61,6 +61,8 @@ void qn_index_reshape(qn_indices *set, int n_from, const int64_t *from, const qn
 bool qn_index_step(const qn_indices *set, qn_index a, qn_index variable, int64_t *step);
 /* Whether places are neighbours for runs of 16 values of the variable and more: a remainder of it has the step 1. */
 bool qn_index_runs(const qn_indices *set, qn_index a, qn_index variable);
+/* Whether places are neighbours for n values of the variable that are equally far apart. */
+bool qn_index_far(const qn_indices *set, qn_index a, qn_index variable, int64_t *apart, int64_t *n);
 /* Whether the places `a` of all `width` values of the variable are one aligned access: 1 in their order, -1 backwards,
  * 0 no. *first is the lowest place. */
 int qn_index_access(qn_indices *set, qn_index a, qn_index variable, int64_t width, qn_index *first);

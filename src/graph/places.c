@@ -73,6 +73,18 @@ static void mirror_places(qn_writer *w, int k)
       w->places[k][d] = qn_index_add(&w->set, qn_index_constant(&w->set, v->shape[d] - 1), w->places[k][d], -1);
 }
 
+/* Element r of the memory that the value is stored in. */
+static void spread_stored(qn_writer *w, const qn_graph_value *v, qn_index r, qn_index *at)
+{
+  int64_t strides[QN_GRAPH_DIMS], extents[QN_GRAPH_DIMS];
+  int order[QN_GRAPH_DIMS];
+  qn_index place[QN_GRAPH_DIMS];
+  qn_stored_order(v, strides, order);
+  for (int k = 0; k < v->ndim; k++) extents[k] = v->shape[order[k]];
+  qn_index_spread(&w->set, r, v->ndim, extents, place);
+  for (int k = 0; k < v->ndim; k++) at[order[k]] = place[k];
+}
+
 void qn_place_roots(qn_writer *w, const qn_cut *p, qn_index o, qn_index r)
 {
   const qn_fused *f = w->fused;
@@ -91,7 +103,7 @@ void qn_place_roots(qn_writer *w, const qn_cut *p, qn_index o, qn_index r)
     if (qn_has_rows(v))
       qn_spread_reduced(w, f->root[k], o, v->form == QN_FORM_SCAN ? r : -1, w->places[k]);
     else if (!of) {
-      qn_index_spread(&w->set, r, v->ndim, v->shape, w->places[k]);
+      spread_stored(w, v, r, w->places[k]);
       mirror_places(w, k);
     } else if (v->n == p->rows * p->length) {
       qn_index_reshape(&w->set, of->ndim, of->shape, domain, v->ndim, v->shape, w->places[k]);

@@ -24,8 +24,13 @@ static void add_name(const qn_graph *graph, int value, const char *key, qn_text 
 
 static void add_shape(const qn_graph_value *v, qn_text *text)
 {
+  int64_t strides[QN_GRAPH_DIMS];
+  int order[QN_GRAPH_DIMS];
+  qn_stored_order(v, strides, order);
   qn_text_add(text, ",\"dtype\":\"%s\",\"shape\":[", qn_dtype_name(v->dtype));
   for (int d = 0; d < v->ndim; d++) qn_text_add(text, "%s%lld", d ? "," : "", (long long)v->shape[d]);
+  qn_text_add(text, "],\"strides\":[");
+  for (int d = 0; d < v->ndim; d++) qn_text_add(text, "%s%lld", d ? "," : "", (long long)strides[d]);
   qn_text_add(text, "]}");
 }
 

@@ -37,6 +37,35 @@ qn_dtype qn_compute_type(qn_dtype dtype)
 
 bool qn_is_real(qn_dtype dtype) { return dtype >= QN_F32 && dtype <= QN_F64; }
 bool qn_is_memory(const qn_graph_value *v) { return v->form == QN_FORM_INPUT || v->form == QN_FORM_EXTERN; }
+
+/* Of dimensions from the outermost to the innermost. Extents of 1 have any stride. */
+static bool fills(const qn_graph_value *v, const int *order)
+{
+  int64_t step = 1;
+  for (int k = v->ndim - 1; k >= 0; k--) {
+    if (v->shape[order[k]] != 1 && v->strides[order[k]] != step) return false;
+    step *= v->shape[order[k]];
+  }
+  return true;
+}
+
+void qn_stored_order(const qn_graph_value *v, int64_t *strides, int *order)
+{
+  int sorted[QN_GRAPH_DIMS];
+  for (int d = 0; d < v->ndim; d++) {
+    int k = d;
+    for (; k > 0 && (v->shape[sorted[k - 1]] == 1 || v->strides[sorted[k - 1]] < v->strides[d]); k--)
+      sorted[k] = sorted[k - 1];
+    order[d] = d;
+    sorted[k] = d;
+  }
+  if (!fills(v, order) && fills(v, sorted)) memcpy(order, sorted, (size_t)v->ndim * sizeof *order);
+  int64_t step = 1;
+  for (int k = v->ndim - 1; k >= 0; k--) {
+    strides[order[k]] = step;
+    step *= v->shape[order[k]];
+  }
+}
 bool qn_is_view(const qn_graph_value *v) { return v->form == QN_FORM_AFFINE || v->form == QN_FORM_RESHAPE; }
 bool qn_has_rows(const qn_graph_value *v) { return v->form == QN_FORM_REDUCE || v->form == QN_FORM_SCAN; }
 

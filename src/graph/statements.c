@@ -104,25 +104,44 @@ static int input_of(qn_writer *w, int value)
   return body->n_inputs++;
 }
 
-static bool row_major(const qn_graph_value *v)
+static bool row_major(const qn_graph_value *v, const int64_t *strides)
 {
   int64_t step = 1;
   for (int d = v->ndim - 1; d >= 0; d--) {
-    if (v->shape[d] != 1 && v->strides[d] != step) return false;
+    if (v->shape[d] != 1 && strides[d] != step) return false;
     step *= v->shape[d];
   }
   return true;
 }
 
-/* Kernels' results are row-major, whatever the description says of them. */
+static qn_index place_by(qn_writer *w, const qn_graph_value *v, const int64_t *strides, const qn_index *at)
+{
+  qn_index place = qn_index_constant(&w->set, 0);
+  for (int d = v->ndim - 1; d >= 0; d--) place = qn_index_add(&w->set, place, at[d], strides[d]);
+  return place;
+}
+
+qn_index qn_stored_place(qn_writer *w, const qn_graph_value *v, const qn_index *at)
+{
+  int64_t strides[QN_GRAPH_DIMS];
+  int order[QN_GRAPH_DIMS];
+  qn_stored_order(v, strides, order);
+  return place_by(w, v, strides, at);
+}
+
+/* A tensor whose strides are not row-major is taken as it is. */
 static qn_index place_of(qn_writer *w, int value, int input, const qn_index *at)
 {
   const qn_graph_value *v = &w->graph->value[value];
-  if (!qn_is_memory(v) || row_major(v)) return qn_index_flat(&w->set, v->ndim, v->shape, at);
+  int64_t strides[QN_GRAPH_DIMS];
+  int order[QN_GRAPH_DIMS];
+  if (qn_is_memory(v))
+    memcpy(strides, v->strides, sizeof strides);
+  else
+    qn_stored_order(v, strides, order);
+  if (row_major(v, strides)) return qn_index_flat(&w->set, v->ndim, v->shape, at);
   w->body->strided |= UINT64_C(1) << input;
-  qn_index place = qn_index_constant(&w->set, 0);
-  for (int d = 0; d < v->ndim; d++) place = qn_index_add(&w->set, place, at[d], v->strides[d]);
-  return place;
+  return place_by(w, v, strides, at);
 }
 
 /* The pack at a place, which is loaded once a step. */
@@ -179,7 +198,11 @@ static int write_load(qn_writer *w, int value, const qn_index *at)
   if (v->n > INT32_MAX || w->set.sum[place].most > INT32_MAX) w->wide = true;
   const int64_t bytes = v->n * (int64_t)qn_dtype_bytes(v->dtype);
   if (are_neighbours(w, place, w->row_variable, 1)) w->unit_row += bytes;
-  if (are_neighbours(w, place, w->step_variable, w->width)) w->unit_length += bytes;
+  int64_t apart, n;
+  if (are_neighbours(w, place, w->step_variable, w->width))
+    w->unit_length += bytes;
+  else if (v->n >= w->cut->length && bytes > w->far_bytes && qn_index_far(&w->set, place, w->step_variable, &apart, &n))
+    w->far_apart = apart, w->far_n = n, w->far_bytes = bytes;
   qn_index first = place;
   const int vector = w->width > 1 && level == QN_LEVEL_LANE && !w->inner && w->vectors
                          ? qn_index_access(&w->set, place, w->lane_variable, w->width, &first)

@@ -50,7 +50,7 @@ def module_text(source: str, found: Found | None, report: Report, init: str = "(
         return head + "\n" + _KEPT.format(why=why.replace("\\", "/").replace('"""', "'''"))
     alternative = found.alternative
     body = "" if alternative.program is None else alternative.program.text.strip("\n")
-    imports = IMPORTS.replace("import restride", "import Rebuilt, restride")
+    imports = IMPORTS.replace("import Memory", "import Memory, Rebuilt")
     _refuse_names(source, body)
     made = _CLASS.format(
         init=repr(init), settings="".join(f"            {k}={v},\n" for k, v in _settings(found).items()).rstrip("\n")
@@ -132,7 +132,7 @@ def _refuse_names(source: str, body: str) -> None:
     made = {node.name for node in ast.parse(body).body if isinstance(node, ast.FunctionDef)}
     made |= {t.id for node in ast.parse(body).body if isinstance(node, ast.Assign) for t in node.targets
              if isinstance(t, ast.Name)}  # fmt: skip
-    made |= {"ModelNew", "Rebuilt", "partial", "quern", "restride"}
+    made |= {"Memory", "ModelNew", "Rebuilt", "partial", "quern"}
     own = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)} - set(dir(builtins))
     own |= {node.name for node in ast.parse(source).body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
     both = sorted(made & own)

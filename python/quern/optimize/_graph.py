@@ -33,7 +33,7 @@ _KEYWORDS = {
     "global", "goto", "if", "import", "in", "inline", "int", "is", "lambda", "long", "nonlocal", "not", "or", "pass",
     "raise", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "try",
     "typedef", "union", "unsigned", "void", "volatile", "while", "with", "yield", "None", "True", "False",
-    "torch", "quern", "restride", "partial",
+    "torch", "quern", "partial", "memory", "Memory",
 }  # fmt: skip
 
 

@@ -4,8 +4,10 @@ go of each value after its last use. The same text runs here and stands in an ex
 
 from __future__ import annotations
 
+import functools
 import json
 import linecache
+import math
 import re
 from collections.abc import Callable, Sequence
 
@@ -13,12 +15,13 @@ import torch
 
 from . import _graph
 from ._graph import Graph, Ref
+from ._memory import LEAST
 
 IMPORTS = """import torch
 from functools import partial
 
 import quern
-from quern.optimize.runtime import restride
+from quern.optimize.runtime import Memory
 """
 
 
@@ -58,9 +61,12 @@ def build(main: Graph, plan: dict, prepare: Graph | None, name: str) -> Program:
         parts.append(_function("quern_prepare", prepare, extern_plan(prepare)))
     parts.append(_function("quern_plan", main, plan))
     ops = sorted({node.op for graph in (prepare, main) if graph is not None for node in graph.nodes})
+    ops += filter(None, map(_into, ops))
     named = [op for op in ops if not _op_name(op).startswith(("torch.", "quern."))]
     used = [op for op in named if any(re.search(rf"\b{_op_name(op)}\(", part) for part in parts)]
     head = "".join(f"{_op_name(op)} = torch.ops.{op}\n" for op in used)
+    if any(re.search(r"\bmemory\(", part) for part in parts):
+        head += "memory = Memory()\n"
     return Program("\n\n".join([head, *parts]), prepare is not None, name)
 
 
@@ -100,7 +106,7 @@ def kernel_text(step: dict) -> str:
     if step.get("math", "safe") != "safe":
         words.append(f"        math={json.dumps(step['math'])},")
     call = [
-        f"    output_shapes=[{', '.join(str(tuple(out['shape'])) for out in outputs)}],",
+        f"    output_shapes=[{', '.join(str(_stored(out).shape) for out in outputs)}],",
         f"    output_dtypes=[{', '.join(dtype_text(out['dtype']) for out in outputs)}],",
         f"    grid={tuple(step['grid'])},",
     ]
@@ -119,6 +125,22 @@ def _op_name(op: str) -> str:
         return f"torch.{name}"
     base = name if namespace == "aten" else f"{namespace}_{name}"
     return f"aten_{base}" if overload == "default" else f"aten_{base}_{overload}"
+
+
+@functools.cache
+def _into(op: str) -> str | None:
+    """The overload of PyTorch's op that writes its one result where it is told, if its own kernel does so."""
+    if not op.startswith("aten."):
+        return None
+    packet = getattr(torch.ops.aten, op.split(".")[1])
+    own = [(a.name, str(a.type)) for a in _graph.target(op)._schema.arguments]
+    for name in packet.overloads():
+        schema = getattr(packet, name)._schema
+        if [(a.name, str(a.type)) for a in schema.arguments] == [*own, ("out", "Tensor")] and name.endswith("out"):
+            full = f"{schema.name}.{name}"  # without a kernel for processors it makes a result of its own and copies it
+            own_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(full, "CPU")
+            return f"{op.rpartition('.')[0]}.{name}" if own_kernel else None
+    return None
 
 
 class _Writer:
@@ -147,21 +169,32 @@ class _Writer:
     def part(self, ref: Ref) -> str:
         return self.name(ref) if ref in self.parts else f"{ref.name}[{ref.index}]"
 
+    def memory(self, meta: _graph.Meta) -> str | None:
+        """What makes the memory of a value; None: the op or kernel makes its own."""
+        size, filled = math.prod(meta.shape) * _graph.WORDS[meta.dtype].itemsize, _sorted(meta)
+        if self.graph.device != "cpu" or size < LEAST or not is_row_major(filled.shape, filled.strides):
+            return None
+        return f"memory({meta.shape}, {meta.strides}, {dtype_text(meta.dtype)})"
+
     def extern(self, node: _graph.Node) -> list[str]:
         words = [*map(self.literal, node.args), *(f"{key}={self.literal(arg)}" for key, arg in node.kwargs.items())]
+        into, memory = _into(node.op), None if node.several else self.memory(node.results[0])
+        if into and memory:
+            return [f"{node.name} = {_op_name(into)}({', '.join([*words, f'out={memory}'])})"]
         return [f"{node.name} = {_op_name(node.op)}({', '.join(words)})"]
 
     def kernel(self, step: dict) -> list[str]:
         inputs = ", ".join(self.literal(_in(one)) for one in step["inputs"])
-        outputs = [_out(out) for out in step["outputs"]]
-        lines = [f"{' '.join(f'{self.name(out)},' for out in outputs)} = {step['name']}(inputs=[{inputs}])"]
-        for out, said in zip(outputs, step["outputs"]):
-            if "__part" in said["name"]:  # a value between kernels, which the graph does not name
-                continue
-            meta = self.graph.meta(out)
-            if not is_row_major(meta.shape, meta.strides) and is_dense(meta):
-                lines.append(f"{self.name(out)} = restride({self.name(out)}, {meta.strides})")
-        return lines
+        names, memories, views = "", [], []
+        for out, said in zip(map(_out, step["outputs"]), step["outputs"]):
+            name = self.name(out)
+            names += f"{name}, "
+            memories.append(self.memory(_stored(said)))
+            if not is_row_major(said["shape"], said["strides"]):  # then the graph names it
+                meta = self.graph.meta(out)
+                views.append(f"{name} = {name}.as_strided({meta.shape}, {meta.strides})")
+        into = f", out=[{', '.join(map(str, memories))}]" if any(memories) else ""
+        return [f"{names}= {step['name']}(inputs=[{inputs}]{into})", *views]
 
     def steps(self) -> list[tuple[list[str], list[str], list[str]]]:
         """(lines, names read, names made) of each step."""
@@ -194,10 +227,15 @@ def is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
-def is_dense(meta: _graph.Meta) -> bool:
-    """Row-major in another order of the dimensions."""
+def _sorted(meta: _graph.Meta) -> _graph.Meta:
+    """With the dimensions from the outermost to the innermost."""
     order = sorted(range(len(meta.shape)), key=lambda d: -meta.strides[d])
-    return is_row_major([meta.shape[d] for d in order], [meta.strides[d] for d in order])
+    return _graph.Meta(meta.dtype, tuple(meta.shape[d] for d in order), tuple(meta.strides[d] for d in order))
+
+
+def _stored(said: dict) -> _graph.Meta:
+    """A kernel's output as the kernel writes it: row-major."""
+    return _sorted(_graph.Meta(said["dtype"], tuple(said["shape"]), tuple(said["strides"])))
 
 
 def _function(name: str, graph: Graph, plan: dict) -> str:

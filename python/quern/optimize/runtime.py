@@ -10,18 +10,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.utils import _pytree as pytree
 
+from ._memory import Memory as Memory
 from ._replay import Replay
 
 _KINDS = (torch.Tensor, torch.nn.Parameter)
 # Modules of torch.nn whose `training` changes what they compute, by a part of their name.
 _MODES = ("Dropout", "BatchNorm", "InstanceNorm", "RNN", "LSTM", "GRU", "RReLU", "Attention", "Transformer")
-
-
-def restride(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    """The same values in memory of these strides."""
-    if tensor.stride() == strides:
-        return tensor
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def state(cuda: bool) -> tuple:
