@@ -8,6 +8,10 @@ kernels=$1 ops=$2
 . "$(dirname "$0")/tap.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+outside=${TMPDIR:-/tmp}
+mkdir "$work/tmp" && export TMPDIR="$work/tmp" # hipcc leaves folders behind, two for each file
+touch "$work/begun"
+nothing_outside() { ! find "$outside" -maxdepth 1 -newer "$work/begun" -name '*-??????' -type d | grep -E '/(myexp|spoilt)-[0-9a-f]{6}$'; }
 skip() { tests=$((tests + 1)) && echo "ok $tests - # SKIP $1"; }
 
 launcher() { nm "$1" | grep -q " T quern_launch_${2%%.*}\$"; }
@@ -38,5 +42,8 @@ for file in "$work"/*.hip; do
     fi
   done
 done
-command -v hipcc >/dev/null && check "hipcc refuses a spoilt file" spoilt myexp hip hip gfx90a
+if command -v hipcc >/dev/null; then
+  check "hipcc refuses a spoilt file" spoilt myexp hip hip gfx90a
+  check "and leaves no folder outside" nothing_outside
+fi
 finish

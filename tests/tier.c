@@ -32,6 +32,13 @@ static void test_detection(void)
   bool avx512 = avx2 && kernel_lists("avx512f") && kernel_lists("avx512bw") && kernel_lists("avx512dq") &&
                 kernel_lists("avx512vl");
   check(qn_tier_runs_here(QN_TIER_AVX2) == avx2, "avx2 %s, as the kernel says", avx2 ? "runs" : "does not run");
+  qn_tier best;
+  qn_option_set("cpu", "auto");
+  check(!qn_tier_of_compiler(&best) && best == (avx512 ? QN_TIER_AVX512
+                                                : avx2 ? QN_TIER_AVX2
+                                                       : QN_TIER_REF),
+        "kernels are compiled for the processor, whatever this build left out: %s", qn_tier_name(best));
+  qn_option_set("cpu", NULL);
   avx512 = avx512 && qn_tier_built(QN_TIER_AVX512);
   check(qn_tier_runs_here(QN_TIER_AVX512) == avx512, "avx512 %s, as the kernel says", avx512 ? "runs" : "does not run");
   check(!qn_tier_built(QN_TIER_NEON) && !qn_tier_runs_here(QN_TIER_NEON), "neon is not built for x86");
@@ -59,7 +66,9 @@ static void test_choice(void)
   for (int k = QN_TIER_REF; k <= QN_TIER_NEON; k++) {
     qn_option_set("cpu", qn_tier_name((qn_tier)k));
     if (qn_tier_runs_here((qn_tier)k))
-      check(qn_tier_choose(all, &tier) == QN_OK && tier == (qn_tier)k, "%s can be forced", qn_tier_name((qn_tier)k));
+      check(qn_tier_choose(all, &tier) == QN_OK && tier == (qn_tier)k && !qn_tier_of_compiler(&tier) &&
+                tier == (qn_tier)k,
+            "%s can be forced", qn_tier_name((qn_tier)k));
     else
       refuses(qn_tier_choose(all, &tier), QN_UNSUPPORTED, qn_tier_name((qn_tier)k));
   }

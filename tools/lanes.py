@@ -5,8 +5,10 @@ A lane of meson runs suites of a build folder; a lane of Python runs pytest in a
 
 import collections
 import os
+import platform
 import re
 
+X86 = platform.machine() == "x86_64"
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # A build folder: the compiler, and what `meson setup` is given. A lane under a sanitizer looks at memory and threads;
 # avx512 differs from avx2 in its words alone, so that it is left out there: it takes longest to compile.
@@ -31,11 +33,14 @@ MESON = {
     "valgrind": Meson("build", only=("contract",), arguments=("--setup", "valgrind")),
     # Under AddressSanitizer and UBSan: everything that runs our code in a way of its own.
     "asan": Meson("build-asan", without=("nvrtc", "text", "build", "alike")),
-    # All but the kernels that ship, whose code the C++ compiler makes in both.
-    "clang": Meson("build-clang", without=("nvrtc", "text", "kernels", "alike")),
-    "tsan": Meson("build-tsan", only=("threads",)),
-    # Under qemu. The emulator compiles for where it runs; qemu lets it start the cross compiler.
-    "aarch64": Meson("build-aarch64", env={"CXX": "aarch64-linux-gnu-g++"}),
+    # All but the kernels that ship, whose code the C++ compiler makes in both, and scripts that start the command: what
+    # they ask of it is asked under gcc and asan, and checks of ops and the search, which judges, start it here.
+    "clang": Meson("build-clang", without=("nvrtc", "text", "kernels", "cli", "alike")),
+    # Kernels are compiled for the processor; here for the tier below, which none of the other lanes compiles for.
+    "tsan": Meson("build-tsan", only=("threads",), env={"QUERN_CPU": "avx2"} if X86 else {}),
+    # Under qemu. The emulator compiles for where it runs; qemu lets it start the cross compiler. Plans of graphs are
+    # the same as on the other processor, where all of the random ones run.
+    "aarch64": Meson("build-aarch64", env={"CXX": "aarch64-linux-gnu-g++", "QN_RANDOM_GRAPHS": "6"}),
 }
 
 NO_GPU = "no GPU|needs two GPUs"

@@ -217,23 +217,31 @@ static bool run(qn_judge *j, const char *path, int images, qn_judge_verdict *v, 
   return right;
 }
 
-/* Where a process's memory lies and when it runs may make it a little faster or slower than another of the same kernel:
- * a word with little between it and the baseline is said by two processes, or not at all. */
-static bool confirm(qn_judge *j, const char *path, int images, qn_judge_verdict *v, qn_status *status)
+bool qn_judge_needs_second(const qn_judge_verdict *v)
 {
   const double little = 1.25;
+  return (v->word == QN_JUDGED_FASTER && v->speedup.low < little) ||
+         (v->word == QN_JUDGED_SLOWER && v->speedup.high > 1 / little);
+}
+
+void qn_judge_agree(qn_judge_verdict *v, const qn_judge_verdict *second)
+{
+  if (second->word == v->word) return;
+  qn_judge_note(v, "a second process is %s, %.3g times the baseline", qn_judge_word_text(second->word),
+                second->speedup.ratio);
+  v->word = QN_JUDGED_UNCLEAR;
+}
+
+static bool confirm(qn_judge *j, const char *path, int images, qn_judge_verdict *v, qn_status *status)
+{
   qn_judge_verdict second = {.word = QN_JUDGED_UNCLEAR};
   qn_judge_process p;
-  const bool faster = v->word == QN_JUDGED_FASTER && v->speedup.low < little;
-  if (!faster && !(v->word == QN_JUDGED_SLOWER && v->speedup.high > 1 / little)) return true;
+  if (!qn_judge_needs_second(v)) return true;
   const bool opened = qn_model_open(j, path, QN_PHASE_RUN, images, false, &p, &second, status);
   if (*status != QN_OK) return false;
   const bool right = opened && qn_model_lock(&p, &second) && qn_judge_time(j, &p, &second, status);
   qn_judge_process_end(&p);
-  if (right && second.word != v->word)
-    qn_judge_note(v, "a second process is %s, %.3g times the baseline", qn_judge_word_text(second.word),
-                  second.speedup.ratio);
-  if (right && second.word != v->word) v->word = QN_JUDGED_UNCLEAR;
+  if (right) qn_judge_agree(v, &second);
   if (!right && *status == QN_OK) qn_judged(v, second.word, "in a second process: %s", second.reason);
   qn_judge_verdict_clear(&second);
   return right;

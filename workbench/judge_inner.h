@@ -31,6 +31,10 @@ struct qn_judge {
 
 bool qn_judged(qn_judge_verdict *v, qn_judge_word word, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void qn_judge_note(qn_judge_verdict *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Where a process's memory lies and when it runs may make it a little faster or slower than another of the same kernel:
+ * a word with little between it and the baseline is said by two processes, or not at all. */
+bool qn_judge_needs_second(const qn_judge_verdict *v);
+void qn_judge_agree(qn_judge_verdict *v, const qn_judge_verdict *second); /* unclear, with a note, where they differ */
 /* judge_plan.c */
 qn_status qn_judge_plan(qn_judge *j);
 /* judge_model.c. False: it is broken, or its verdict is said. */

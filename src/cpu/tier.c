@@ -15,14 +15,17 @@ static const char *const names[] = {
 #undef X
 };
 
-#if defined(__x86_64__) && defined(QN_WITHOUT_AVX512)
-#define TIERS_BUILT (1u << QN_TIER_REF | 1u << QN_TIER_AVX2 | 1u << QN_TIER_ORACLE)
-#elif defined(__x86_64__)
-#define TIERS_BUILT (1u << QN_TIER_REF | 1u << QN_TIER_AVX2 | 1u << QN_TIER_AVX512 | 1u << QN_TIER_ORACLE)
+#if defined(__x86_64__)
+#define TIERS_HERE (1u << QN_TIER_REF | 1u << QN_TIER_AVX2 | 1u << QN_TIER_AVX512 | 1u << QN_TIER_ORACLE)
 #elif defined(__aarch64__)
-#define TIERS_BUILT (1u << QN_TIER_REF | 1u << QN_TIER_NEON | 1u << QN_TIER_ORACLE)
+#define TIERS_HERE (1u << QN_TIER_REF | 1u << QN_TIER_NEON | 1u << QN_TIER_ORACLE)
 #else
-#define TIERS_BUILT (1u << QN_TIER_REF | 1u << QN_TIER_ORACLE)
+#define TIERS_HERE (1u << QN_TIER_REF | 1u << QN_TIER_ORACLE)
+#endif
+#ifdef QN_WITHOUT_AVX512
+#define TIERS_BUILT (TIERS_HERE & ~(1u << QN_TIER_AVX512))
+#else
+#define TIERS_BUILT TIERS_HERE
 #endif
 
 const char *qn_tier_name(qn_tier tier) { return (unsigned)tier < QN_TIER_COUNT ? names[tier] : "unknown"; }
@@ -51,19 +54,24 @@ static const char *missing_flag(qn_tier tier)
   return NULL;
 }
 
-/* Looked at once: a step asks each time, and in a virtual machine the question is a trip to the host of some 10
- * microseconds. Two threads that ask at first find the same. */
-bool qn_tier_runs_here(qn_tier tier)
+/* A bit for each tier of this architecture that runs here. Looked at once: a step asks each time, and in a virtual
+ * machine the question is a trip to the host of some 10 microseconds. Two threads that ask at first find the same. */
+static unsigned runs_here(void)
 {
   const unsigned known = 1u << 31;
   static atomic_uint seen;
   unsigned run = atomic_load_explicit(&seen, memory_order_relaxed);
   if (!run) {
     run = known;
-    for (qn_tier k = 0; k < QN_TIER_COUNT; k++) run |= (unsigned)(qn_tier_built(k) && !missing_flag(k)) << k;
+    for (qn_tier k = 0; k < QN_TIER_COUNT; k++) run |= (unsigned)((TIERS_HERE >> k & 1) && !missing_flag(k)) << k;
     atomic_store_explicit(&seen, run, memory_order_relaxed);
   }
-  return (unsigned)tier < QN_TIER_COUNT && (run >> tier & 1);
+  return run;
+}
+
+bool qn_tier_runs_here(qn_tier tier)
+{
+  return (unsigned)tier < QN_TIER_COUNT && (runs_here() & TIERS_BUILT) >> tier & 1;
 }
 
 /* The highest tier that the option "cpu" lets run. */
@@ -99,6 +107,15 @@ qn_status qn_tier_in_force(qn_tier *tier)
   const void *table[QN_TIER_COUNT];
   for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = names[k];
   return qn_tier_choose(table, tier);
+}
+
+qn_status qn_tier_of_compiler(qn_tier *tier)
+{
+  qn_tier most;
+  qn_try(allowed(&most));
+  while (!(runs_here() >> most & 1)) --most; /* ref runs everywhere */
+  *tier = most;
+  return QN_OK;
 }
 
 qn_status qn_cpu_tier(const char **name)

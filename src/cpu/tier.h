@@ -18,6 +18,9 @@ bool qn_tier_runs_here(qn_tier tier); /* every flag the tier is built with is te
 qn_status qn_tier_choose(const void *const *table, qn_tier *tier);
 /* The same for code that has every tier. */
 qn_status qn_tier_in_force(qn_tier *tier);
+/* The best tier at or below the option "cpu" that this processor runs, built into this library or left out of it: for
+ * what is compiled where it runs. */
+qn_status qn_tier_of_compiler(qn_tier *tier);
 
 /* Declares one function per tier that this build has, and lists them as an initialiser of a table by tier (NULL: none):
  * `QN_CPU_DECLARE(OP, qn_cpu_fn)` and `.cpu = QN_CPU_TABLE(OP)`; those of TIERS without the oracle. */

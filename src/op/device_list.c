@@ -8,6 +8,7 @@
  * alike in which columns are two apart, because that is compiled in. */
 #include "op/device_list.h"
 #include "core/core.h"
+#include "cpu/tier.h"
 #include "op/device_variant.h"
 #include "op/tune.h"
 #include "op/view.h"
@@ -22,8 +23,12 @@ static bool draws_random(const qn_op *op, uint32_t flags) { return (flags & op->
 
 static qn_status tier_of(qn_device device, const char **tier)
 {
+  qn_tier of_compiler;
   *tier = NULL;
-  return device.kind == QN_EMULATOR ? qn_cpu_tier(tier) : QN_OK;
+  if (device.kind != QN_EMULATOR) return QN_OK;
+  qn_try(qn_tier_of_compiler(&of_compiler));
+  *tier = qn_tier_name(of_compiler);
+  return QN_OK;
 }
 
 /* ---- the launch shape ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compiler.c - the system's C++ compiler as the emulator's: which one, its version, and a unit into a shared
- * object. Instruction-set flags come from the CPU tier in force and never from -march=native: they are part of the key
- * of what is kept, and homes are shared between machines. */
+ * object. Instruction-set flags come from a CPU tier and never from -march=native: they are part of the key of what is
+ * kept, and homes are shared between machines. */
 #include "cpu/tier.h"
 #include "device/emulator/child.h"
 #include "device/emulator/emulator.h"
@@ -165,7 +165,7 @@ qn_status qn_emulator_target(qn_device device, char *text, size_t bytes)
   (void)device;
   qn_tier tier;
   qn_emulator_compiler compiler;
-  qn_try(qn_tier_in_force(&tier));
+  qn_try(qn_tier_of_compiler(&tier));
   qn_try(qn_emulator_compiler_find(&compiler));
   qn_text target = {0};
   qn_text_add(&target, "emulator %s, %s\n%s", qn_tier_name(tier), compiler.version, compiler.path);
@@ -344,7 +344,7 @@ qn_status qn_emulator_compile(qn_device device, const qn_unit *unit, qn_image *i
   int files[N_FILES];
   qn_text text = {0};
   *image = (qn_image){0};
-  qn_try(qn_tier_in_force(&tier));
+  qn_try(qn_tier_of_compiler(&tier));
   qn_try(qn_emulator_compiler_find(&compiler));
   qn_status status = qn_preprocess(unit, &text);
   if (status == QN_OK && (status = files_open(unit, files)) == QN_OK) {
