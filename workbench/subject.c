@@ -13,7 +13,8 @@
 uint64_t qn_subject_elements(const qn_subject *d)
 {
   uint64_t n = 0;
-  for (size_t k = 0; k < d->role[0].n; k++) n += d->role[0].place[k].elements;
+  for (size_t r = 0; r < d->op->info.n_tensors; r++)
+    for (size_t k = 0; k < d->role[r].n; k++) n += d->role[r].place[k].elements;
   return n;
 }
 
