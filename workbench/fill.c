@@ -107,7 +107,7 @@ double qn_number_load(qn_dtype dtype, const void *at)
   }
 }
 
-void qn_number_store(qn_dtype dtype, void *at, double value)
+static inline void store(qn_dtype dtype, void *at, double value)
 {
   float single = (float)value;
   uint16_t half = 0;
@@ -122,6 +122,8 @@ void qn_number_store(qn_dtype dtype, void *at, double value)
   memcpy(at, &half, sizeof half);
 }
 
+void qn_number_store(qn_dtype dtype, void *at, double value) { store(dtype, at, value); }
+
 uint64_t qn_number_bits(qn_dtype dtype, const void *at)
 {
   uint64_t bits = 0;
@@ -132,6 +134,15 @@ uint64_t qn_number_bits(qn_dtype dtype, const void *at)
 bool qn_number_same(qn_dtype dtype, const void *a, const void *b)
 {
   return !memcmp(a, b, qn_dtype_bytes(dtype)) || (isnan(qn_number_load(dtype, a)) && isnan(qn_number_load(dtype, b)));
+}
+
+size_t qn_numbers_differ(qn_dtype dtype, const void *a, const void *b, size_t n)
+{
+  const size_t width = qn_dtype_bytes(dtype);
+  if (!memcmp(a, b, n * width)) return n;
+  size_t k = 0;
+  while (k < n && qn_number_same(dtype, (const char *)a + k * width, (const char *)b + k * width)) k++;
+  return k;
 }
 
 double qn_number_step(qn_dtype dtype, double value)
@@ -151,11 +162,10 @@ double qn_number_step(qn_dtype dtype, double value)
 /* ---- filling ---- */
 
 /* Near enough to normal: four uniform numbers of 16 bits, variance 4/12. */
-static double normal_of(uint64_t bits)
+static inline double normal_of(uint64_t bits)
 {
-  double sum =
-      (double)(bits & 0xffff) + (double)(bits >> 16 & 0xffff) + (double)(bits >> 32 & 0xffff) + (double)(bits >> 48);
-  return (sum * 0x1p-16 - (2 - 0x1p-15)) * 1.7320508075688772;
+  const uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+  return ((double)(int64_t)sum * 0x1p-16 - (2 - 0x1p-15)) * 1.7320508075688772;
 }
 
 /* One element in five is odd. */
@@ -186,7 +196,7 @@ void qn_fill_numbers(const qn_filling *filling, qn_dtype dtype, void *at, size_t
     }
     if (filling->kind == QN_FILL_NON_NEGATIVE) value = fabs(value);
     if (filling->kind == QN_FILL_MODERATE && fabs(value) == FLT_MAX) value = copysign(0x1p60, value);
-    qn_number_store(dtype, (char *)at + i * width, value);
+    store(dtype, (char *)at + i * width, value);
   }
 }
 

@@ -16,6 +16,8 @@ void qn_number_store(qn_dtype dtype, void *at, double value);
 /* Its bits; two numbers are the same if their bits are, or if both are NaN (payloads differ between processors). */
 uint64_t qn_number_bits(qn_dtype dtype, const void *at);
 bool qn_number_same(qn_dtype dtype, const void *a, const void *b);
+/* The first of n that is not the same; n if there is none. */
+size_t qn_numbers_differ(qn_dtype dtype, const void *a, const void *b, size_t n);
 /* Distance from |value| to the next larger number of that type, denormals included. */
 double qn_number_step(qn_dtype dtype, double value);
 

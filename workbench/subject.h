@@ -96,7 +96,7 @@ typedef struct qn_subject {
       trained;     /* standard deviations of what is only read, and of the first role; below 0: as described */
   bool fenced;     /* memory may not be touched behind the last tensor of a role, on the processor and the emulator */
   bool bare, lean; /* no memory; no images on the host: it can be stepped alone */
-  bool nan, halves, odd, filled, plain, arranged;
+  bool nan, halves, odd, filled, arranged;
   bool hyper; /* params lie in device memory */
   const struct qn_subject *like;
   bool own_stream;
@@ -133,7 +133,6 @@ typedef struct qn_subject {
  *   PARAM=X  PARAM=X,Y...     the same, with this value in device memory, or these of an array
  *   shift=N                   data begin N elements behind a multiple of 64 bytes
  *   apart=N, ROLE+N           N elements lie between rows, where they may; N more between one role's
- *   plain                     numbers that are made faster, and none of them odd
  *   odd                       zeros of both signs, tiny and huge numbers, infinities and NaN among the others
  *   nan, halves               the first tensor that is read has a NaN; f32 that is read but in one dimension is as
  *                             qn_fill_halves makes it
