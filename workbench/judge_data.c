@@ -87,26 +87,14 @@ void qn_judged_launch_clear(qn_judged_launch *l)
 }
 
 /* ---- right or wrong ---- */
-static bool outputs_right(const qn_kernel_case *c, const qn_kernel_case *reference, char *why, size_t bytes)
-{
-  for (size_t k = 0; k < c->n_outputs; k++) {
-    qn_output_comparison compared;
-    qn_compare_reference(qn_kernel_output(c, k), qn_kernel_output(reference, k), &qn_kernel_output(c, k)->is->agreement,
-                         &compared);
-    if (compared.right) continue;
-    if (why) snprintf(why, bytes, "%s", compared.why);
-    return false;
-  }
-  return true;
-}
-
 bool qn_judged_launch_right(const qn_judged_launch *l, const qn_kernel_case *reference, qn_judge_word *word, char *why,
                             size_t bytes)
 {
+  double worst = 0;
   *word = QN_JUDGED_REFUSED;
   if (!qn_kernel_case_intact(l->c, why, bytes)) return false;
   *word = QN_JUDGED_WRONG;
-  return outputs_right(l->c, reference, why, bytes);
+  return qn_compare_outputs(l->c, reference, &worst, why, bytes);
 }
 
 void qn_judged_launch_errors(const qn_judged_launch *l, const qn_kernel_case *reference, double *max_abs,
@@ -188,11 +176,13 @@ void qn_passing_mutants(const qn_judged_launch *l, const qn_kernel_case *other, 
 {
   static const char *const names[] = {"zeros", "a constant", "the output of other inputs", "shuffled rows",
                                       "no output"};
+  char why[512];
+  double worst = 0;
   *text = 0;
   for (int m = 0; m < MUTANTS; m++) {
     if ((m == CONSTANT || m == SHUFFLED) && !has_many(l->c)) continue;
     plant(l->c, l->reference, other, m);
-    if (!outputs_right(l->c, l->reference, NULL, 0)) continue;
+    if (!qn_compare_outputs(l->c, l->reference, &worst, why, sizeof why)) continue;
     const size_t used = strlen(text);
     snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", names[m]);
   }

@@ -108,26 +108,12 @@ static bool healthy(const qn_kernel_case *c, int wanted, char *why, size_t bytes
   return false;
 }
 
-static bool matches(const qn_kernel_case *c, const qn_kernel_case *reference, double *worst, char *why, size_t bytes)
-{
-  for (size_t k = 0; reference && k < c->n_outputs; k++) {
-    qn_output_comparison compared;
-    qn_compare_reference(qn_kernel_output(c, k), qn_kernel_output(reference, k), &qn_kernel_output(c, k)->is->agreement,
-                         &compared);
-    if (compared.worst > *worst) *worst = compared.worst;
-    if (compared.right) continue;
-    snprintf(why, bytes, "%s", compared.why);
-    return false;
-  }
-  return true;
-}
-
 /* health: the error that the size wants; then its outputs are not held against the reference. */
 static bool is_right(const qn_kernel_case *c, const qn_kernel_case *reference, int health, double *worst, char *why,
                      size_t bytes)
 {
   return qn_kernel_case_intact(c, why, bytes) && healthy(c, health, why, bytes) &&
-         (health || matches(c, reference, worst, why, bytes));
+         (health || qn_compare_outputs(c, reference, worst, why, bytes));
 }
 
 bool qn_kernel_case_right(const qn_kernel_case *c, const qn_kernel_case *reference, char *why, size_t bytes)

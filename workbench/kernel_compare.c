@@ -103,6 +103,21 @@ void qn_compare_reference(const qn_array *got, const qn_array *want, const qn_fo
   conclude(got, c);
 }
 
+bool qn_compare_outputs(const qn_kernel_case *c, const qn_kernel_case *reference, double *worst, char *why,
+                        size_t bytes)
+{
+  for (size_t k = 0; reference && k < c->n_outputs; k++) {
+    qn_output_comparison compared;
+    qn_compare_reference(qn_kernel_output(c, k), qn_kernel_output(reference, k), &qn_kernel_output(c, k)->is->agreement,
+                         &compared);
+    if (compared.worst > *worst) *worst = compared.worst;
+    if (compared.right) continue;
+    snprintf(why, bytes, "%s", compared.why);
+    return false;
+  }
+  return true;
+}
+
 void qn_compare_bits(const qn_array *got, const void *data, const char *whose, qn_output_comparison *c)
 {
   const size_t width = qn_dtype_bytes(got->dtype);
