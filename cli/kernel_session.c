@@ -29,14 +29,12 @@ static qn_status read_inputs(qn_kernel_session *s)
 
 qn_status qn_kernel_open(qn_kernel_session *s, const qn_kernel_order *order)
 {
-  qn_device_info cpu = {.size = sizeof cpu};
   *s = (qn_kernel_session){.order = order};
   const char *own;
   qn_try(qn_folder_read(order->folder, &s->folder));
   for (size_t k = 0; k < order->n_set; k++) qn_try(qn_folder_set(s->folder, &order->set[k], &own));
   qn_try(qn_verb_device(order->backend, &s->device));
-  qn_try(qn_device_query((qn_device){QN_CPU, 0}, &cpu));
-  qn_try(qn_pool_create(&s->pool, order->threads ? order->threads : cpu.multiprocessors));
+  qn_try(qn_verb_pool(order->threads, &s->pool));
   return read_inputs(s);
 }
 
