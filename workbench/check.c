@@ -155,7 +155,7 @@ static qn_status make_items(item_list *list, const qn_check_options *options)
 
 /* ---- how they are told ---- */
 
-static void print_lines(FILE *out, const char *text)
+void qn_tap_lines(FILE *out, const char *text)
 {
   while (*text) {
     size_t n = strcspn(text, "\n");
@@ -173,7 +173,7 @@ static void tell_tap(FILE *out, size_t number, const qn_item *item, const qn_out
   else if (*o->note)
     fprintf(out, ": %s", o->note);
   fputc('\n', out);
-  if (o->failure) print_lines(out, o->failure);
+  if (o->failure) qn_tap_lines(out, o->failure);
   fflush(out);
 }
 

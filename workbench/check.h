@@ -28,6 +28,9 @@ typedef struct qn_check_options {
  * starting (an unknown name). */
 qn_status qn_check(const qn_check_options *options, FILE *out, size_t *failures);
 
+/* The text, each line behind "#   ". */
+void qn_tap_lines(FILE *out, const char *text);
+
 /* ---- for the legs ---- */
 typedef struct qn_trial qn_trial;
 typedef struct qn_item {

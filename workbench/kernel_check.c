@@ -2,10 +2,12 @@
 /* kernel_check.c - see kernel_check.h. Checking mode goes first: what it finds out of bounds is not run natively. */
 #include "workbench/kernel_check.h"
 #include "core/core.h"
+#include "workbench/check.h"
 #include "workbench/kernel_compare.h"
 #include "workbench/kernel_fill.h"
 #include "workbench/kernel_say.h"
 #include "workbench/kernel_tuned.h"
+#include "workbench/record_inner.h"
 #include <jansson.h>
 #include <string.h>
 
@@ -39,11 +41,7 @@ static void tell_tap(const subject *s, const char *leg, const char *failure, con
   fprintf(r->out, "%sok %zu - %s %s, %s", failure ? "not " : "", r->number, r->folder->name, s->about, leg);
   if (!failure && note && *note) fprintf(r->out, "%s%s", skipped ? " # " : ": ", note);
   fputc('\n', r->out);
-  for (const char *at = failure; at && *at;) {
-    size_t length = strcspn(at, "\n");
-    fprintf(r->out, "#   %.*s\n", (int)length, at);
-    at += length + (at[length] == '\n');
-  }
+  if (failure) qn_tap_lines(r->out, failure);
   if (failure) say_again(s, r->out);
 }
 
@@ -62,9 +60,7 @@ static void tell(subject *s, const char *leg, const char *failure, const char *n
     json_t *line = json_pack("{s:I, s:b, s:s, s:s, s:s, s:s, s:s, s:b}", "test", (json_int_t)r->number, "ok", !failure,
                              "kernel", r->folder->name, "case", s->about, "leg", leg, "note", note ? note : "",
                              "failure", failure ? failure : "", "skipped", skipped);
-    json_dumpf(line, r->out, JSON_COMPACT);
-    fputc('\n', r->out);
-    json_decref(line);
+    qn_json_print(r->out, line, JSON_COMPACT);
   } else {
     tell_tap(s, leg, failure, note);
   }

@@ -20,6 +20,13 @@
  * device's half microseconds. */
 json_t *qn_number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
+void qn_json_print(FILE *out, json_t *given, size_t flags)
+{
+  json_dumpf(given, out, flags);
+  fputc('\n', out);
+  json_decref(given);
+}
+
 void qn_json_date(char date[32])
 {
   const time_t now = time(NULL);
