@@ -92,18 +92,58 @@ static uint8_t store_e4m3(double value)
   return (uint8_t)(code | (signbit(value) ? 0x80 : 0));
 }
 
+/* ---- whole numbers ---- */
+
+bool qn_dtype_is_float(qn_dtype dtype)
+{
+  return dtype == QN_F32 || dtype == QN_BF16 || dtype == QN_F16 || dtype == QN_F64;
+}
+
+static bool is_signed(qn_dtype dtype)
+{
+  return dtype == QN_I8 || dtype == QN_I16 || dtype == QN_I32 || dtype == QN_I64;
+}
+
+static double load_whole(qn_dtype dtype, const void *at)
+{
+  const int unused = 64 - 8 * (int)qn_dtype_bytes(dtype);
+  const uint64_t bits = qn_number_bits(dtype, at);
+  if (unused > 63) return NAN; /* of no type */
+  return is_signed(dtype) ? (double)((int64_t)(bits << unused) >> unused) : (double)bits;
+}
+
+static void store_whole(qn_dtype dtype, void *at, double value)
+{
+  const size_t bytes = qn_dtype_bytes(dtype);
+  const int width = 8 * (int)bytes;
+  const double low = is_signed(dtype) ? -ldexp(1, width - 1) : 0, high = ldexp(1, is_signed(dtype) ? width - 1 : width);
+  uint64_t bits;
+  value = isnan(value) ? 0 : rint(value);
+  if (!bytes) return; /* of no type */
+  if (dtype == QN_BOOL)
+    bits = value != 0;
+  else if (value >= high)
+    bits = is_signed(dtype) ? UINT64_MAX >> (65 - width) : UINT64_MAX >> (64 - width);
+  else if (is_signed(dtype))
+    bits = (uint64_t)(int64_t)(value < low ? low : value);
+  else
+    bits = value < 0 ? 0 : (uint64_t)value;
+  memcpy(at, &bits, bytes);
+}
+
 double qn_number_load(qn_dtype dtype, const void *at)
 {
   float single;
   double wide;
   uint16_t half;
   switch (dtype) {
+  case QN_C64:
   case QN_F32: memcpy(&single, at, sizeof single); return single;
   case QN_F64: memcpy(&wide, at, sizeof wide); return wide;
   case QN_BF16: memcpy(&half, at, sizeof half); return load16(&bf16_layout, half);
   case QN_F16: memcpy(&half, at, sizeof half); return load16(&f16_layout, half);
   case QN_F8E4M3: return load_e4m3(*(const uint8_t *)at);
-  default: return NAN;
+  default: return load_whole(dtype, at);
   }
 }
 
@@ -112,12 +152,13 @@ static inline void store(qn_dtype dtype, void *at, double value)
   float single = (float)value;
   uint16_t half = 0;
   switch (dtype) {
+  case QN_C64:
   case QN_F32: memcpy(at, &single, sizeof single); return;
   case QN_F64: memcpy(at, &value, sizeof value); return;
   case QN_BF16: half = store16(&bf16_layout, value); break;
   case QN_F16: half = store16(&f16_layout, value); break;
   case QN_F8E4M3: *(uint8_t *)at = store_e4m3(value); return;
-  default: return;
+  default: store_whole(dtype, at, value); return;
   }
   memcpy(at, &half, sizeof half);
 }

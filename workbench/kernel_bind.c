@@ -3,7 +3,7 @@
  * No memory is taken and nothing runs. */
 #include "core/core.h"
 #include "workbench/kernel_case.h"
-#include "workbench/kernel_fill.h"
+#include "workbench/fill.h"
 #include <stdio.h>
 #include <string.h>
 

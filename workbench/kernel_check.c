@@ -4,7 +4,7 @@
 #include "core/core.h"
 #include "workbench/check.h"
 #include "workbench/kernel_compare.h"
-#include "workbench/kernel_fill.h"
+#include "workbench/fill.h"
 #include "workbench/kernel_say.h"
 #include "workbench/kernel_tuned.h"
 #include "workbench/record_inner.h"

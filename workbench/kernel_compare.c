@@ -2,7 +2,6 @@
 /* kernel_compare.c - see kernel_compare.h. */
 #include "workbench/kernel_compare.h"
 #include "workbench/fill.h"
-#include "workbench/kernel_fill.h"
 #include "workbench/kernel_say.h"
 #include <float.h>
 #include <math.h>
@@ -30,7 +29,7 @@ static double magnitude_of(const qn_array *want)
   double largest = 0;
   for (size_t k = 0; k < want->elements; k++)
     for (size_t p = 0; p < parts_of(want->dtype); p++) {
-      double x = fabs(qn_element_load(part, qn_array_at(want, k) + p * qn_dtype_bytes(part)));
+      double x = fabs(qn_number_load(part, qn_array_at(want, k) + p * qn_dtype_bytes(part)));
       if (isfinite(x) && x > largest) largest = x;
     }
   return largest;
@@ -40,9 +39,9 @@ static double magnitude_of(const qn_array *want)
 static double distance(qn_dtype type, const void *at, double want, const qn_folder_agreement *a, double unit)
 {
   unsigned char rounded[16];
-  double got = qn_element_load(type, at);
-  qn_element_store(type, rounded, want);
-  double nearest = qn_element_load(type, rounded);
+  double got = qn_number_load(type, at);
+  qn_number_store(type, rounded, want);
+  double nearest = qn_number_load(type, rounded);
   if (isnan(got) || isnan(want)) return isnan(got) && isnan(want) ? 0 : INFINITY;
   if (!memcmp(rounded, at, qn_dtype_bytes(type))) return 0;
   if (a->kind == QN_AGREE_BITS) return INFINITY;
@@ -88,7 +87,7 @@ void qn_compare_reference(const qn_array *got, const qn_array *want, const qn_fo
       const unsigned char *ref = qn_array_at(want, k) + p * qn_dtype_bytes(from);
       double off;
       if (real)
-        off = distance(type, at, qn_element_load(from, ref), a->kind == QN_AGREE_BITS ? &exact : a, unit);
+        off = distance(type, at, qn_number_load(from, ref), a->kind == QN_AGREE_BITS ? &exact : a, unit);
       else
         off = memcmp(at, ref, qn_dtype_bytes(type)) ? INFINITY : 0;
       if (off > c->worst) c->worst = off;
