@@ -83,9 +83,6 @@ static void tell_status(subject *s, const char *leg)
 }
 
 /* ---- one launch judged ---- */
-/* Whether an output's bits may differ from launch to launch: sums of floats in the order of arrival. */
-static bool is_unordered(const qn_array *a) { return a->is->atomic && (qn_dtype_is_float(a->dtype)); }
-
 static int wanted_health(const subject *s) { return s->order.size ? s->order.size->health : 0; }
 
 static bool healthy(const qn_kernel_case *c, int wanted, char *why, size_t bytes)
@@ -118,31 +115,7 @@ bool qn_kernel_case_right(const qn_kernel_case *c, const qn_kernel_case *referen
   return is_right(c, reference, 0, &worst, why, bytes);
 }
 
-static bool same_as_first(const subject *s, const qn_kernel_case *c, const char *whose, char *why, size_t bytes)
-{
-  for (size_t k = 0; k < c->n_outputs; k++) {
-    qn_output_comparison compared;
-    if (is_unordered(qn_kernel_output(c, k)) || !s->first[k]) continue;
-    qn_compare_bits(qn_kernel_output(c, k), s->first[k], whose, &compared);
-    if (compared.right) continue;
-    snprintf(why, bytes, "%s", compared.why);
-    return false;
-  }
-  return true;
-}
-
 /* ---- legs ---- */
-qn_status qn_kernel_outputs_keep(const qn_kernel_case *c, void *kept[QN_KERNEL_MAX_TENSORS])
-{
-  for (size_t k = 0; k < c->n_outputs; k++) {
-    const qn_array *a = qn_kernel_output(c, k);
-    qn_release(kept[k]);
-    qn_try(qn_try_allocate(&kept[k], qn_array_bytes(a), "outputs to compare with"));
-    memcpy(kept[k], a->data, qn_array_bytes(a));
-  }
-  return QN_OK;
-}
-
 /* True: the kernel may run natively. */
 static bool leg_checked(subject *s)
 {
@@ -213,7 +186,8 @@ static void leg_threads(subject *s, qn_pool *const *pools, size_t n_pools)
     }
     snprintf(whose, sizeof whose, "with one thread it was");
     snprintf(note + strlen(note), sizeof note - strlen(note), ", %d", threads);
-    if (!qn_kernel_case_intact(s->c, why, sizeof why) || !same_as_first(s, s->c, whose, why, sizeof why)) {
+    if (!qn_kernel_case_intact(s->c, why, sizeof why) ||
+        !qn_kernel_outputs_same(s->c, s->first, whose, why, sizeof why)) {
       char full[640];
       snprintf(full, sizeof full, "with %d threads%s: %s", threads, k ? "" : " and other values in the outputs before",
                why);
@@ -237,7 +211,7 @@ static void leg_strided(subject *s)
   if (status != QN_OK)
     tell_status(s, "strided inputs");
   else if (!qn_kernel_case_intact(c, why, sizeof why) ||
-           !same_as_first(s, c, "from dense inputs it was", why, sizeof why))
+           !qn_kernel_outputs_same(c, s->first, "from dense inputs it was", why, sizeof why))
     tell(s, "strided inputs", why, NULL);
   else
     tell(s, "strided inputs", NULL, "the same bits");
@@ -250,7 +224,7 @@ static void judge_gpu(subject *s, qn_kernel_case *c, const char *leg)
   double worst = 0;
   bool right = is_right(c, s->reference, wanted_health(s), &worst, why, sizeof why);
   if (right && s->r->folder->same_bits && s->first[0])
-    right = same_as_first(s, c, "on the processor it is", why, sizeof why);
+    right = qn_kernel_outputs_same(c, s->first, "on the processor it is", why, sizeof why);
   describe(s, worst, note, sizeof note);
   if (s->r->folder->same_bits && s->first[0])
     snprintf(note + strlen(note), sizeof note - strlen(note), ", the processor's bits");

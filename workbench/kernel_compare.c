@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernel_compare.c - see kernel_compare.h. */
 #include "workbench/kernel_compare.h"
+#include "core/core.h"
 #include "workbench/fill.h"
 #include "workbench/kernel_say.h"
 #include <float.h>
@@ -131,4 +132,32 @@ void qn_compare_bits(const qn_array *got, const void *data, const char *whose, q
     if (!c->wrong++) say(got, k, whose, value, c);
   }
   conclude(got, c);
+}
+
+qn_status qn_kernel_outputs_keep(const qn_kernel_case *c, void *kept[QN_KERNEL_MAX_TENSORS])
+{
+  for (size_t k = 0; k < c->n_outputs; k++) {
+    const qn_array *a = qn_kernel_output(c, k);
+    qn_release(kept[k]);
+    qn_try(qn_try_allocate(&kept[k], qn_array_bytes(a), "outputs to compare with"));
+    memcpy(kept[k], a->data, qn_array_bytes(a));
+  }
+  return QN_OK;
+}
+
+/* Whether an output's bits may differ from launch to launch: sums of floats in the order of arrival. */
+static bool is_unordered(const qn_array *a) { return a->is->atomic && (qn_dtype_is_float(a->dtype)); }
+
+bool qn_kernel_outputs_same(const qn_kernel_case *c, void *const kept[QN_KERNEL_MAX_TENSORS], const char *whose,
+                            char *why, size_t bytes)
+{
+  for (size_t k = 0; k < c->n_outputs; k++) {
+    qn_output_comparison compared;
+    if (is_unordered(qn_kernel_output(c, k)) || !kept[k]) continue;
+    qn_compare_bits(qn_kernel_output(c, k), kept[k], whose, &compared);
+    if (compared.right) continue;
+    snprintf(why, bytes, "%s", compared.why);
+    return false;
+  }
+  return true;
 }
