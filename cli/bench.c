@@ -219,11 +219,9 @@ typedef struct session {
 
 static qn_status open_session(session *s, const order *o)
 {
-  qn_device_info cpu = {.size = sizeof cpu};
   *s = (session){.o = o};
   qn_try(qn_verb_device(o->backend, &s->device));
-  qn_try(qn_device_query((qn_device){QN_CPU, 0}, &cpu));
-  qn_try(qn_pool_create(&s->pool, o->threads ? o->threads : cpu.multiprocessors));
+  qn_try(qn_verb_pool(o->threads, &s->pool));
   return o->trace ? qn_trace_create(&s->trace) : QN_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "core/core.h"
 #include "workbench/human.h"
 #include "workbench/term.h"
+#include "workbench/record_inner.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -110,9 +111,7 @@ static int look(const request *order, const char *directory)
   if (status == QN_OK && order->json) {
     json_t *all = json_pack("{s:s, s:I, s:I, s:I, s:O}", "directory", directory, "n", (json_int_t)tally.n, "bytes",
                             (json_int_t)tally.bytes, "invalid", (json_int_t)tally.invalid, "entries", tally.entries);
-    json_dumpf(all, stdout, JSON_INDENT(2));
-    putchar('\n');
-    json_decref(all);
+    qn_json_print(stdout, all, JSON_INDENT(2));
   } else if (status == QN_OK) {
     print_total(order, &tally, directory);
   }
@@ -142,10 +141,7 @@ static int run(int argc, char **argv)
   if (!strcmp(order.action, "clear")) return clear(&order);
   if (strcmp(order.action, "path")) return look(&order, directory);
   if (order.json) {
-    json_t *path = json_pack("{s:s}", "directory", directory);
-    json_dumpf(path, stdout, 0);
-    json_decref(path);
-    putchar('\n');
+    qn_json_print(stdout, json_pack("{s:s}", "directory", directory), 0);
   } else {
     puts(directory);
   }

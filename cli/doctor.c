@@ -7,6 +7,7 @@
 #include "workbench/build.h"
 #include "workbench/human.h"
 #include "workbench/term.h"
+#include "workbench/record_inner.h"
 #include <libgen.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -190,9 +191,7 @@ static int run(int argc, char **argv)
   if (order.json) {
     json_t *report = json_pack("{s:s, s:b, s:I, s:O}", "version", qn_version(), "met", met, "to_mend",
                                (json_int_t)doctor.broken, "lines", doctor.lines);
-    json_dumpf(report, stdout, JSON_INDENT(2));
-    putchar('\n');
-    json_decref(report);
+    qn_json_print(stdout, report, JSON_INDENT(2));
     json_decref(doctor.lines);
   }
   if (!met)

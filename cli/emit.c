@@ -2,6 +2,7 @@
 /* emit.c - `quern emit`: an op's device kernel as one file of CUDA C, HIP C or Metal, to keep or to hand to another
  * build. Nothing is compiled here. Kernels from a body are kernel_emit.c's. */
 #include "cli/kernel.h"
+#include "core/core.h"
 #include "workbench/bench.h"
 #include "workbench/settings.h"
 #include <errno.h>
@@ -14,7 +15,7 @@ enum { MOST_SETTINGS = 32 };
 typedef struct request {
   const char *op, *types, *out, *setting[MOST_SETTINGS];
   size_t n_settings;
-  int form;
+  qn_emit form;
 } request;
 
 static const struct argp_option options[] = {
@@ -25,11 +26,20 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static int form_from_name(const char *name)
+qn_emit qn_emit_from_name(const char *name)
 {
-  for (int form = 0; form < QN_EMIT_COUNT; form++)
-    if (!strcmp(name, qn_emit_name((qn_emit)form))) return form;
-  return -1;
+  qn_emit form = 0;
+  while (form < QN_EMIT_COUNT && strcmp(name, qn_emit_name(form)) != 0) form++;
+  return form;
+}
+
+qn_status qn_emit_write(const char *path, const char *text)
+{
+  FILE *file = path ? fopen(path, "w") : stdout;
+  bool good = file && fputs(text, file) >= 0;
+  good = file && (path ? fclose(file) : fflush(file)) == 0 && good;
+  return good ? QN_OK
+              : qn_fail(QN_IO_ERROR, "%s could not be written: %s", path ? path : "the output", strerror(errno));
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -37,8 +47,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   request *order = state->input;
   switch (key) {
   case 'f':
-    order->form = form_from_name(arg);
-    if (order->form < 0) argp_error(state, "there is no form %s: an op has cuda, hip and metal", arg);
+    order->form = qn_emit_from_name(arg);
+    if (order->form == QN_EMIT_COUNT) argp_error(state, "there is no form %s: an op has cuda, hip and metal", arg);
     return 0;
   case 't': order->types = arg; return 0;
   case 's':
@@ -67,32 +77,17 @@ static const struct argp argp = {
         "parameters. Its first comment explains how to compile and call it.",
 };
 
-static int write_text(const request *order, const char *text)
-{
-  FILE *file = order->out ? fopen(order->out, "w") : stdout;
-  bool good = file && fputs(text, file) >= 0;
-  good = file && (order->out ? fclose(file) : fflush(file)) == 0 && good;
-  if (!good)
-    return qn_complain(&qn_verb_emit, QN_EXIT_FAILED, "%s could not be written: %s",
-                       order->out ? order->out : "the output", strerror(errno));
-  return QN_EXIT_OK;
-}
-
-static int emit(const request *order, const qn_op_info *op, void *params)
+static qn_status emit(const request *order, const qn_op_info *op, void *params)
 {
   char *text = NULL;
   size_t row;
-  qn_status status = qn_op_defaults(op, params, op->params_bytes);
-  for (size_t k = 0; status == QN_OK && k < order->n_settings; k++)
-    status = qn_settings_read(op, params, order->setting[k]);
-  if (status != QN_OK) return qn_complain_status(&qn_verb_emit, status);
-  status = qn_bench_row((const qn_op *)op, order->types ? order->types : "", &row);
-  if (status != QN_OK) return qn_complain_status(&qn_verb_emit, status);
-  status = qn_op_emit(op, (qn_emit)order->form, row, params, &text);
-  if (status != QN_OK) return qn_complain_status(&qn_verb_emit, status);
-  const int result = write_text(order, text);
+  qn_try(qn_op_defaults(op, params, op->params_bytes));
+  for (size_t k = 0; k < order->n_settings; k++) qn_try(qn_settings_read(op, params, order->setting[k]));
+  qn_try(qn_bench_row((const qn_op *)op, order->types ? order->types : "", &row));
+  qn_try(qn_op_emit(op, order->form, row, params, &text));
+  const qn_status status = qn_emit_write(order->out, text);
   qn_text_release(&text);
-  return result;
+  return status;
 }
 
 static int run(int argc, char **argv)
@@ -103,9 +98,9 @@ static int run(int argc, char **argv)
   if (qn_verb_op(order.op, &op) != QN_OK) return qn_complain(&qn_verb_emit, QN_EXIT_USAGE, "%s", qn_last_error());
   void *params = calloc(1, op->params_bytes);
   if (!params) return qn_complain(&qn_verb_emit, QN_EXIT_FAILED, "no memory for %zu bytes", op->params_bytes);
-  const int result = emit(&order, op, params);
+  const qn_status status = emit(&order, op, params);
   free(params);
-  return result;
+  return status == QN_OK ? QN_EXIT_OK : qn_complain_status(&qn_verb_emit, status);
 }
 
 const qn_verb qn_verb_emit = {"emit", "write a kernel as CUDA, HIP or Metal source", run, &argp};

@@ -77,6 +77,10 @@ extern const struct argp_child qn_folder_children[QN_FOLDER_VERBS][2];
 extern const qn_source qn_shipped_kernels[];
 size_t qn_shipped_names(const char *const **names);
 
+/* emit.c: QN_EMIT_COUNT: no form is called so; the text into a file, NULL: to standard output. */
+qn_emit qn_emit_from_name(const char *name);
+qn_status qn_emit_write(const char *path, const char *text);
+
 /* ---- actions ---- */
 int qn_action_new(const qn_kernel_order *order);
 int qn_action_list(const qn_kernel_order *order);

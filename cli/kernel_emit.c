@@ -3,25 +3,8 @@
 #include "cli/kernel.h"
 #include "core/core.h"
 #include "workbench/kernel_mlx.h"
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-static qn_emit form_of(const char *name)
-{
-  for (qn_emit form = 0; name && form < QN_EMIT_COUNT; form++)
-    if (!strcmp(qn_emit_name(form), name)) return form;
-  return QN_EMIT_CUDA;
-}
-
-static qn_status write_text(const char *path, const char *text)
-{
-  FILE *stream = path ? fopen(path, "wb") : stdout;
-  bool written = stream && fputs(text, stream) >= 0;
-  if (stream && (path ? fclose(stream) : fflush(stream))) written = false;
-  return written ? QN_OK
-                 : qn_fail(QN_IO_ERROR, "%s could not be written: %s", path ? path : "the output", strerror(errno));
-}
 
 static bool chose_size(const qn_kernel_order *o) { return o->size || o->workload || o->n_set; }
 
@@ -62,13 +45,13 @@ static qn_status emit(qn_kernel_session *s, qn_kernel_case **c)
   const qn_folder_size *size;
   qn_kernel_case_order order;
   char *text = NULL;
-  const qn_emit form = form_of(s->order->form);
+  const qn_emit form = s->order->form ? qn_emit_from_name(s->order->form) : QN_EMIT_CUDA;
   qn_try(qn_kernel_size_of(s, &size));
   qn_try(qn_kernel_case_of(s, size, &order));
   order.device = (qn_device){QN_CPU, 0}; /* nothing runs */
   qn_try(qn_kernel_case_create(c, &order));
   qn_try(form == QN_EMIT_MLX ? make_mlx(s, *c, &order, &text) : qn_kernel_emit((*c)->kernel, form, &(*c)->call, &text));
-  const qn_status status = write_text(s->order->out, text);
+  const qn_status status = qn_emit_write(s->order->out, text);
   qn_text_release(&text);
   return status;
 }

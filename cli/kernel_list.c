@@ -6,6 +6,7 @@
 #include "core/core.h"
 #include "core/source.h"
 #include "workbench/term.h"
+#include "workbench/record_inner.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -159,9 +160,10 @@ int qn_action_list(const qn_kernel_order *o)
   qn_folder *folder = NULL;
   if (!o->folder) { /* `quern kernel list`, accepted for one more release */
     json_t *all = qn_list_shipped(!o->json);
-    if (o->json) json_dumpf(all, stdout, JSON_INDENT(2));
-    if (o->json) putchar('\n');
-    json_decref(all);
+    if (o->json)
+      qn_json_print(stdout, all, JSON_INDENT(2));
+    else
+      json_decref(all);
     return QN_EXIT_OK;
   }
   if (qn_folder_read(o->folder, &folder) != QN_OK) return qn_complain_status(o->verb, QN_BAD_FILE);
@@ -171,9 +173,7 @@ int qn_action_list(const qn_kernel_order *o)
     json_t *all =
         json_pack("{s:s, s:[o]}", "version", qn_version(), "kernels", json_loads(text.at ? text.at : "", 0, NULL));
     qn_text_free(&text);
-    json_dumpf(all, stdout, JSON_INDENT(2));
-    putchar('\n');
-    json_decref(all);
+    qn_json_print(stdout, all, JSON_INDENT(2));
   } else {
     print_folder(folder);
   }

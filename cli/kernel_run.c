@@ -6,6 +6,7 @@
 #include "workbench/kernel_say.h"
 #include "workbench/sampler.h"
 #include "workbench/table.h"
+#include "workbench/record_inner.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,9 +45,7 @@ static void print_json(const qn_kernel_session *s, const qn_kernel_case *c, cons
                 qn_device_kind_name(s->device.kind), "grid", (json_int_t)c->call.grid[0], (json_int_t)c->call.grid[1],
                 (json_int_t)c->call.grid[2], "threadgroup", (int)info->group[0], (int)info->group[1],
                 (int)info->group[2], "ns", ns, "tuned", s->tuned, "inputs", inputs, "outputs", outputs);
-  json_dumpf(all, stdout, JSON_INDENT(2));
-  putchar('\n');
-  json_decref(all);
+  qn_json_print(stdout, all, JSON_INDENT(2));
 }
 
 static void print_text(const qn_kernel_session *s, const qn_kernel_case *c, const qn_kernel_info *info, double ns)

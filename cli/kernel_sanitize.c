@@ -4,6 +4,7 @@
 #include "cli/kernel.h"
 #include "core/core.h"
 #include "workbench/kernel_say.h"
+#include "workbench/record_inner.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,9 +58,7 @@ static void print_finding(const qn_kernel_session *s, const report *all, size_t 
                              qn_finding_kind_name(f->kind), "line", f->line, "other_line", f->other_line, "where",
                              f->where, "first", (json_int_t)f->first, "last", (json_int_t)f->last, "seed",
                              (json_int_t)all->seed[k], "text", f->text);
-    json_dumpf(line, stdout, JSON_COMPACT);
-    putchar('\n');
-    json_decref(line);
+    qn_json_print(stdout, line, JSON_COMPACT);
     return;
   }
   printf("%s (%zu times, first with seed %llu): %s\n", qn_finding_kind_name(f->kind), all->times[k],

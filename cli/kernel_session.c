@@ -29,14 +29,12 @@ static qn_status read_inputs(qn_kernel_session *s)
 
 qn_status qn_kernel_open(qn_kernel_session *s, const qn_kernel_order *order)
 {
-  qn_device_info cpu = {.size = sizeof cpu};
   *s = (qn_kernel_session){.order = order};
   const char *own;
   qn_try(qn_folder_read(order->folder, &s->folder));
   for (size_t k = 0; k < order->n_set; k++) qn_try(qn_folder_set(s->folder, &order->set[k], &own));
   qn_try(qn_verb_device(order->backend, &s->device));
-  qn_try(qn_device_query((qn_device){QN_CPU, 0}, &cpu));
-  qn_try(qn_pool_create(&s->pool, order->threads ? order->threads : cpu.multiprocessors));
+  qn_try(qn_verb_pool(order->threads, &s->pool));
   return read_inputs(s);
 }
 
@@ -50,28 +48,13 @@ void qn_kernel_close(qn_kernel_session *s)
 qn_status qn_kernel_size_of(const qn_kernel_session *s, const qn_folder_size **size)
 {
   const qn_folder *f = s->folder;
-  const char *names[QN_FOLDER_MOST + 1] = {NULL};
   *size = f->n_sizes ? &f->size[0] : &f->workload[0];
   if (s->order->size) {
     qn_require((size_t)s->order->size <= f->n_sizes, "--size is %d, kernel %s has %zu", s->order->size, f->name,
                f->n_sizes);
     *size = &f->size[s->order->size - 1];
   }
-  if (!s->order->workload) return QN_OK;
-  for (size_t k = 0; k < f->n_workloads; k++) {
-    *size = &f->workload[k];
-    names[k] = f->workload[k].name;
-    if (!strcmp(names[k], s->order->workload)) return QN_OK;
-  }
-  qn_text all = {0};
-  for (size_t k = 0; k < f->n_workloads; k++) qn_text_add(&all, "%s%s", k ? ", " : "; there are ", names[k]);
-  const char *near = qn_suggest(s->order->workload, names);
-  const qn_status status = qn_fail(QN_BAD_ARGUMENT, "kernel %s has no workload %s%s", f->name, s->order->workload,
-                                   *near                   ? near
-                                   : all.at && !all.failed ? all.at
-                                                           : "");
-  qn_text_free(&all);
-  return status;
+  return s->order->workload ? qn_kernel_workload(f, s->order->workload, size) : QN_OK;
 }
 
 static qn_status take_type(const qn_kernel_session *s, const char *text, qn_kernel_case_order *order)

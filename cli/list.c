@@ -6,6 +6,7 @@
 #include "cli/list.h"
 #include "workbench/op_check.h"
 #include "workbench/term.h"
+#include "workbench/record_inner.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -313,9 +314,7 @@ static int run(int argc, char **argv)
   if (order.json) {
     json_t *all = json_pack("{s:s, s:O, s:o*}", "version", qn_version(), "ops", ops, "kernels",
                             only ? NULL : qn_list_shipped(false));
-    json_dumpf(all, stdout, JSON_INDENT(2));
-    putchar('\n');
-    json_decref(all);
+    qn_json_print(stdout, all, JSON_INDENT(2));
   }
   json_decref(ops);
   if (!order.json && !only) {

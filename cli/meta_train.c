@@ -113,7 +113,6 @@ static void tell(void *user, uint32_t step, double loss, double lost, double rat
 static qn_status train(order *o, uint32_t *done)
 {
   const qn_op_info *info;
-  qn_device_info cpu = {.size = sizeof cpu};
   teller t = {.steps = o->of.steps};
   qn_try(qn_verb_op(o->op, &info));
   o->of.op = qn_op_of(info);
@@ -121,8 +120,7 @@ static qn_status train(order *o, uint32_t *done)
   const qn_op_check *check = qn_op_check_of(o->of.op);
   qn_require(check->meta_train, "%s has no weights that could be trained", info->name);
   qn_try(qn_verb_device(o->backend, &o->of.device));
-  qn_try(qn_device_query((qn_device){QN_CPU, 0}, &cpu));
-  qn_try(qn_pool_create(&o->of.pool, o->threads ? o->threads : cpu.multiprocessors));
+  qn_try(qn_verb_pool(o->threads, &o->of.pool));
   if (o->curve) {
     o->of.curve = fopen(o->curve, "a");
     if (!o->of.curve) return qn_fail(QN_IO_ERROR, "%s: %s", o->curve, strerror(errno));

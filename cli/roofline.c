@@ -64,7 +64,6 @@ static int run(int argc, char **argv)
 {
   order o = {0};
   qn_device device;
-  qn_device_info cpu = {.size = sizeof cpu};
   qn_records records = {0};
   qn_pool *pool = NULL;
   qn_progress progress;
@@ -72,8 +71,7 @@ static int run(int argc, char **argv)
   qn_verb_parse(&qn_verb_roofline, argc, argv, &o);
   qn_status status = qn_verb_device(o.backend, &device);
   if (status == QN_OK && o.results) status = qn_records_read(o.results, &records);
-  if (status == QN_OK) status = qn_device_query((qn_device){QN_CPU, 0}, &cpu);
-  if (status == QN_OK) status = qn_pool_create(&pool, o.threads ? o.threads : cpu.multiprocessors);
+  if (status == QN_OK) status = qn_verb_pool(o.threads, &pool);
   if (status == QN_OK) {
     qn_progress_begin(&progress, "roofline", 100);
     status = qn_roofline_measure(&roofline, device, pool, (size_t)o.largest, &progress);

@@ -279,6 +279,13 @@ qn_status qn_verb_device(const char *name, qn_device *device)
   return QN_OK;
 }
 
+qn_status qn_verb_pool(int threads, qn_pool **pool)
+{
+  qn_device_info cpu = {.size = sizeof cpu};
+  qn_try(qn_device_query((qn_device){QN_CPU, 0}, &cpu));
+  return qn_pool_create(pool, threads ? threads : cpu.multiprocessors);
+}
+
 void qn_verb_device_text(qn_device device, char text[32])
 {
   snprintf(text, 32, device.kind == QN_CUDA ? "%s:%d" : "%s", qn_device_kind_name(device.kind), device.index);

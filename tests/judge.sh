@@ -70,8 +70,8 @@ check "as many as there are" [ "$(wc -l <honest.jsonl)" = $# ]
 check "slow first calls take no samples away" "$python" -c "
 import json
 for line in open('honest.jsonl'):
-    assert all(m['n'] >= 5 for t in json.loads(line)['timers'].values() for m in t.values())
-    assert json.loads(line)['timers']['simple']['candidate']['n'] >= 11"
+    assert all(len(m['samples_ns']) >= 5 for t in json.loads(line)['timers'].values() for m in t.values())
+    assert len(json.loads(line)['timers']['simple']['candidate']['samples_ns']) >= 11"
 for kernel in softmax qr_small; do
   check "$kernel beside itself" judges 0 "$source/kernels/$kernel" "$source/kernels/$kernel"
   check "is correct" says "correct, "

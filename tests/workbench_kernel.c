@@ -6,6 +6,7 @@
 #include "scratch.h"
 #include "workbench/kernel_arrays.h"
 #include "workbench/kernel_case.h"
+#include "workbench/fill.h"
 #include "workbench/kernel_fill.h"
 #include <math.h>
 
@@ -234,19 +235,19 @@ static void elements(void)
   bool back = true;
   for (int d = 1; d <= QN_C64; d++) {
     unsigned char at[16] = {0};
-    qn_element_store((qn_dtype)d, at, 1);
-    back = back && qn_element_load((qn_dtype)d, at) == 1;
+    qn_number_store((qn_dtype)d, at, 1);
+    back = back && qn_number_load((qn_dtype)d, at) == 1;
   }
   check(back, "every type stores and loads 1");
   int8_t small;
   uint64_t large;
   int64_t signed_large;
-  qn_element_store(QN_I8, &small, 1e9);
-  qn_element_store(QN_U64, &large, 1e30);
-  qn_element_store(QN_I64, &signed_large, -1e30);
+  qn_number_store(QN_I8, &small, 1e9);
+  qn_number_store(QN_U64, &large, 1e30);
+  qn_number_store(QN_I64, &signed_large, -1e30);
   check(small == 127 && large == UINT64_MAX && signed_large == INT64_MIN, "what does not fit is the nearest that does");
-  qn_element_store(QN_I8, &small, -200);
-  check(small == -128 && qn_element_load(QN_I8, &small) == -128, "on both sides");
+  qn_number_store(QN_I8, &small, -200);
+  check(small == -128 && qn_number_load(QN_I8, &small) == -128, "on both sides");
 }
 
 static void fills(void)

@@ -156,9 +156,11 @@ static void set_given(const qn_op_info *op, const qn_setting *setting, unsigned 
 }
 
 typedef struct maker {
+  const qn_target *target;
   const qn_op *op;
   qn_cases *cases;
-  size_t capacity;
+  size_t capacity, row;
+  qn_level level;
   uint64_t seed;
 } maker;
 
@@ -174,7 +176,9 @@ static void add_case(maker *m, qn_case c)
 {
   if (m->cases->n == m->capacity) return;
   if (!c.other) c.other = c.setting;
-  if (c.way == QN_WAY_SHARD && !may_shard(m, &m->cases->settings[c.setting])) c.way = QN_WAY_MOVED;
+  if (c.way == QN_WAY_SHARD && !may_shard(m, c.setting)) c.way = QN_WAY_MOVED;
+  c.more = "";
+  c.beside = QN_BESIDE_BITS;
   c.number = m->cases->n;
   c.seed = qn_seed_mix(m->seed, c.number);
   m->cases->at[m->cases->n++] = c;
@@ -184,11 +188,12 @@ static const int pools[] = {0, 1, 2, 3, 7};
 enum { N_POOLS = sizeof pools / sizeof *pools };
 
 /* A setting by itself meets every way, pool and alignment in turn, on a list that is cheap. */
-static void add_settings(maker *m, size_t row)
+static void add_settings(maker *m)
 {
   static const size_t cheap[] = {LAYOUT_HANDFUL, LAYOUT_SMALL, LAYOUT_PRIMES};
+  const size_t row = m->row;
   for (size_t k = 0; k < m->cases->n_settings; k++)
-    add_case(m, (qn_case){.setting = k,
+    add_case(m, (qn_case){.setting = &m->cases->settings[k],
                           .layout = cheap[(k + row) % 3],
                           .alignment = (int)((k + row) % QN_ALIGN_COUNT),
                           .way = (qn_way)((k / 2 + row) % QN_WAY_COUNT),
@@ -197,14 +202,15 @@ static void add_settings(maker *m, size_t row)
 }
 
 /* Every list at every alignment. The long ones only at one; a quick check has half of the others in each row. */
-static void add_layouts(maker *m, size_t row, qn_level level)
+static void add_layouts(maker *m)
 {
+  const qn_level level = m->level;
   for (size_t layout = 0; layout < LAYOUT_COUNT; layout++)
     for (int alignment = 0; alignment < QN_ALIGN_COUNT; alignment++) {
       if (level < QN_FULL && layout >= LAYOUT_LARGE && alignment != (int)(layout % 2) * 2) continue;
-      if (level == QN_QUICK && (layout > LAYOUT_LARGE || (layout + (size_t)alignment + row) % 2)) continue;
+      if (level == QN_QUICK && (layout > LAYOUT_LARGE || (layout + (size_t)alignment + m->row) % 2)) continue;
       size_t k = layout * QN_ALIGN_COUNT + (size_t)alignment;
-      add_case(m, (qn_case){.setting = k % 2 ? 0 : k * 7 % m->cases->n_settings,
+      add_case(m, (qn_case){.setting = &m->cases->settings[k % 2 ? 0 : k * 7 % m->cases->n_settings],
                             .layout = layout,
                             .alignment = alignment,
                             .way = QN_WAY_DIRECT,
@@ -214,14 +220,14 @@ static void add_layouts(maker *m, size_t row, qn_level level)
 }
 
 /* Every way with every pool, where a list has several chunks; fewer of them below the full level. */
-static void add_ways(maker *m, qn_level level)
+static void add_ways(maker *m)
 {
   for (int way = 0; way < QN_WAY_COUNT; way++)
     for (int pool = 0; pool < N_POOLS; pool++) {
-      if (level < QN_FULL && (way + pool) % N_POOLS > 0) continue;
+      if (m->level < QN_FULL && (way + pool) % N_POOLS > 0) continue;
       size_t k = (size_t)(way * N_POOLS + pool);
-      add_case(m, (qn_case){.setting = k % 3 ? 0 : k * 5 % m->cases->n_settings,
-                            .layout = level == QN_QUICK ? LAYOUT_POWERS : LAYOUT_CHUNKS,
+      add_case(m, (qn_case){.setting = &m->cases->settings[k % 3 ? 0 : k * 5 % m->cases->n_settings],
+                            .layout = m->level == QN_QUICK ? LAYOUT_POWERS : LAYOUT_CHUNKS,
                             .alignment = pool % QN_ALIGN_COUNT,
                             .way = (qn_way)way,
                             .threads = pools[pool],
@@ -233,7 +239,7 @@ static void add_ways(maker *m, qn_level level)
 static void add_drift(maker *m)
 {
   for (size_t k = 0; k < 4; k++)
-    add_case(m, (qn_case){.setting = k * (m->cases->n_settings - 1) / 3,
+    add_case(m, (qn_case){.setting = &m->cases->settings[k * (m->cases->n_settings - 1) / 3],
                           .layout = LAYOUT_PRIMES,
                           .alignment = (int)k,
                           .way = (qn_way)k,
@@ -310,14 +316,15 @@ static bool has_most_flags(const qn_op *op, size_t row)
 
 /* A list that no one launch holds, as a list, in a plan and in shards; a plan whose flags change and one whose lone
  * tensor is at times aligned for vectors. */
-static void add_lists(maker *m, size_t row)
+static void add_lists(maker *m)
 {
-  const size_t all = m->cases->n_settings, pointers = all + 1, others = all + 2, steady = all + 3;
-  if (!has_most_flags(m->op, row)) return;
-  m->cases->settings[all] = everything(m->op, row, false, false, 1);
-  m->cases->settings[pointers] = everything(m->op, row, true, false, 2);
-  m->cases->settings[others] = everything(m->op, row, true, false, 3);
-  m->cases->settings[steady] = everything(m->op, row, false, true, 4);
+  qn_setting *const first = m->cases->settings, *const all = first + m->cases->n_settings, *const pointers = all + 1,
+                    *const others = all + 2, *const steady = all + 3;
+  if (!has_most_flags(m->op, m->row)) return;
+  *all = everything(m->op, m->row, false, false, 1);
+  *pointers = everything(m->op, m->row, true, false, 2);
+  *others = everything(m->op, m->row, true, false, 3);
+  *steady = everything(m->op, m->row, false, true, 4);
   const qn_case cases[] = {
       {.setting = all, .layout = LAYOUT_MANY, .way = QN_WAY_DIRECT, .threads = 2, .steps = 1},
       {.setting = all, .layout = LAYOUT_MANY, .way = QN_WAY_MOVED, .threads = 3, .steps = 2},
@@ -325,38 +332,98 @@ static void add_lists(maker *m, size_t row)
       {.setting = pointers, .layout = LAYOUT_LARGE, .way = QN_WAY_SHARD, .threads = 3, .steps = 1},
       {.setting = all, .layout = LAYOUT_LARGE, .way = QN_WAY_DIRECT, .threads = 2, .steps = 1},
       {.setting = pointers, .other = others, .layout = LAYOUT_HANDFUL, .way = QN_WAY_PLAN, .steps = 3},
-      {.setting = 0, .other = steady, .layout = LAYOUT_HANDFUL, .way = QN_WAY_MOVED, .steps = 4},
-      {.setting = 0, .layout = LAYOUT_WHOLE, .way = QN_WAY_MOVED, .steps = 4}};
+      {.setting = first, .other = steady, .layout = LAYOUT_HANDFUL, .way = QN_WAY_MOVED, .steps = 4},
+      {.setting = first, .layout = LAYOUT_WHOLE, .way = QN_WAY_MOVED, .steps = 4}};
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) add_case(m, cases[k]);
 }
 
-qn_status qn_cases_make(qn_cases *cases, const qn_target *target, size_t row, qn_level level, uint64_t seed)
+static qn_status make_lists(maker *m)
 {
   static const size_t host_flags[] = {1, 2, 64}, cuda_flags[] = {3, 6, 64};
-  enum { CASES_MOST = QN_SETTINGS_MOST + 256 };
-  const qn_op *op = target->op;
-  *cases = (qn_cases){0};
-  const size_t bytes = (QN_SETTINGS_MOST + 4) * sizeof *cases->settings;
-  qn_status status = qn_try_allocate(&cases->settings, bytes, "the settings");
-  if (status == QN_OK) status = qn_try_allocate(&cases->at, CASES_MOST * sizeof *cases->at, "the cases");
-  if (status == QN_OK) {
-    cases->n_settings = qn_settings_of(&op->info, level, qn_seed_mix(seed, row), cases->settings, QN_SETTINGS_MOST);
-    if (!cases->n_settings) status = QN_BAD_ARGUMENT;
-  }
-  if (status != QN_OK) {
-    qn_cases_free(cases);
-    return status;
-  }
-  if (target->device.kind == QN_EMULATOR) keep_few_flags(cases, op, row, host_flags[level]);
-  if (target->device.kind == QN_CUDA) keep_few_flags(cases, op, row, cuda_flags[level]);
-
-  maker m = {op, cases, CASES_MOST, seed};
-  add_settings(&m, row);
-  add_layouts(&m, row, level);
-  add_ways(&m, level);
-  add_drift(&m);
-  add_lists(&m, row);
+  qn_cases *cases = m->cases;
+  m->capacity = QN_SETTINGS_MOST + 256;
+  qn_try(qn_try_allocate(&cases->settings, (QN_SETTINGS_MOST + 4) * sizeof *cases->settings, "the settings"));
+  qn_try(qn_try_allocate(&cases->at, m->capacity * sizeof *cases->at, "the cases"));
+  cases->n_settings =
+      qn_settings_of(&m->op->info, m->level, qn_seed_mix(m->seed, m->row), cases->settings, QN_SETTINGS_MOST);
+  if (!cases->n_settings) return QN_BAD_ARGUMENT;
+  if (m->target->device.kind == QN_EMULATOR) keep_few_flags(cases, m->op, m->row, host_flags[m->level]);
+  if (m->target->device.kind == QN_CUDA) keep_few_flags(cases, m->op, m->row, cuda_flags[m->level]);
+  add_settings(m);
+  add_layouts(m);
+  add_ways(m);
+  add_drift(m);
+  add_lists(m);
   return QN_OK;
+}
+
+/* ---- of an op with a reference in double: its texts, each in its variations ---- */
+
+bool qn_tiers_agree(const qn_op *op) { return op->info.agreement != QN_REDUCTION; }
+
+/* NULL past the last. */
+static const char *variation_of(const maker *m, size_t v)
+{
+  const qn_op_check *check = qn_op_check_of(m->op);
+  if (check->variation) return check->variation(m->target->device.kind, m->row, v);
+  return v ? NULL : "";
+}
+
+/* A device kernel is compiled for each variation on the emulator: below the full level cases take turns there, and
+ * at the quick one everywhere, where there are variations. Settings that change nothing are every case's, at the quick
+ * level every third's. */
+static bool is_taken(const maker *m, size_t k, size_t v, size_t n_variations)
+{
+  const bool on_host = m->target->device.kind == QN_EMULATOR;
+  const bool plain = !*variation_of(m, 0), turn = v == k % n_variations || (!v && plain);
+  if (m->level == QN_FULL) return true;
+  if (m->level == QN_QUICK) return turn && (k % 3 == 0 || (!on_host && !plain));
+  return turn || !on_host;
+}
+
+/* Kernels of products mostly want 16 bytes. The ref tier alone has nothing new to show without a pool, and nothing has
+ * that adds up in an order of its own. */
+static qn_case text_case(const maker *m, size_t k, size_t v, size_t n_texts)
+{
+  static const qn_alignment alignments[2][4] = {{QN_ALIGN_END, QN_ALIGN_64, QN_ALIGN_16, QN_ALIGN_ELEMENT},
+                                                {QN_ALIGN_64, QN_ALIGN_END, QN_ALIGN_16, QN_ALIGN_MIXED}};
+  static const int threads[] = {0, 3, 2};
+  const qn_device_kind kind = m->target->device.kind;
+  const bool agree = qn_tiers_agree(m->op), ref = kind == QN_CPU && !strcmp(m->target->variant, "ref");
+  const size_t turn = (k + v) % 4;
+  return (qn_case){.number = v * n_texts + k,
+                   .text = &qn_op_check_of(m->op)->cases[k],
+                   .more = variation_of(m, v),
+                   .beside = (kind != QN_CPU || !agree ? QN_BESIDE_DOUBLE : 0) |
+                             (agree || kind != QN_CUDA ? QN_BESIDE_BITS : 0),
+                   .alignment = alignments[agree][turn],
+                   .way = turn % 2 ? QN_WAY_ELSEWHERE : QN_WAY_DIRECT,
+                   .threads = !agree ? 3
+                              : ref  ? 2 + (int)(k % 2)
+                                     : threads[k % 3],
+                   .seed = m->seed + v * n_texts + k};
+}
+
+static qn_status make_texts(maker *m, bool first)
+{
+  const qn_check_text *texts = qn_op_check_of(m->op)->cases;
+  size_t n_texts = 0, n = 0;
+  while (texts[n_texts].name) n_texts++;
+  while (variation_of(m, n) && !(first && n)) n++;
+  qn_try(qn_try_allocate(&m->cases->at, (n * n_texts + 1) * sizeof *m->cases->at, "the cases"));
+  for (size_t v = 0; v < n; v++)
+    for (size_t k = 0; k < n_texts; k++)
+      if (is_taken(m, k, v, n)) m->cases->at[m->cases->n++] = text_case(m, k, v, n_texts);
+  return QN_OK;
+}
+
+qn_status qn_cases_make(qn_cases *cases, const qn_target *target, size_t row, bool first, qn_level level, uint64_t seed)
+{
+  maker m = {target, target->op, cases, 0, row, level, seed};
+  *cases = (qn_cases){0};
+  const qn_status status = qn_op_check_of(target->op)->reference ? make_texts(&m, first) : make_lists(&m);
+  if (status != QN_OK) qn_cases_free(cases);
+  return status;
 }
 
 void qn_cases_free(qn_cases *cases)

@@ -4,8 +4,8 @@
  * same seed and level give the same cases, so that a number is enough to run one again. No op is named here. */
 #ifndef QN_WORKBENCH_CASE_H
 #define QN_WORKBENCH_CASE_H
-#include "op/op.h"
 #include "workbench/fill.h"
+#include "workbench/op_check.h"
 
 typedef enum qn_level { QN_QUICK, QN_NORMAL, QN_FULL } qn_level;
 
@@ -73,13 +73,22 @@ typedef enum qn_way {
 } qn_way;
 const char *qn_way_name(qn_way way);
 
+/* What a case's results are held to. */
+enum {
+  QN_BESIDE_BITS = 1,  /* those of the ref tier; of another call where tiers add up in orders of their own */
+  QN_BESIDE_DOUBLE = 2 /* the op's reference in double, by each variant that can be named */
+};
+
 typedef struct qn_case {
-  size_t number, setting, layout;
-  size_t other;  /* the setting of every second step */
+  size_t number, layout;
+  const qn_setting *setting, *other; /* of the first step and of every second one; NULL: as the text says */
+  const qn_check_text *text;         /* of an op with a reference in double, instead of a layout */
+  const char *more;                  /* words behind it */
+  unsigned beside;
   int alignment; /* qn_alignment */
   qn_way way;
   int threads; /* of the pool; 0: none */
-  int steps;
+  int steps;   /* of a text: 0, as it says */
   uint64_t seed;
 } qn_case;
 
@@ -89,8 +98,11 @@ typedef struct qn_cases {
   qn_case *at;
 } qn_cases;
 
-/* All cases of one row on one target. Release with qn_cases_free. */
-qn_status qn_cases_make(qn_cases *cases, const qn_target *target, size_t row, qn_level level, uint64_t seed);
+/* Have all tiers the ref tier's bits? */
+bool qn_tiers_agree(const qn_op *op);
+/* All cases of one row on one target; first: of each text its first variation alone. Release with qn_cases_free. */
+qn_status qn_cases_make(qn_cases *cases, const qn_target *target, size_t row, bool first, qn_level level,
+                        uint64_t seed);
 void qn_cases_free(qn_cases *cases);
 
 #endif

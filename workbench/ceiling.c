@@ -254,3 +254,9 @@ qn_status qn_ceiling_rate(qn_ceiling *c, qn_rate rate, double *operations)
   qn_try(find(c, defines, "ceiling_rate", &c->rate[rate]));
   return launch(c, c->rate[rate], (uint64_t)blocks, &argument, sizeof argument);
 }
+
+qn_status qn_ceiling_run(void *call)
+{
+  qn_ceiling_call *c = call;
+  return qn_ceiling_stream(c->ceiling, c->mix, c->way, c->bytes, c->passes ? c->passes : 1, &c->moved);
+}

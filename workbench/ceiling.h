@@ -28,6 +28,17 @@ const char *qn_ceiling_way_name(const qn_ceiling *ceiling, qn_mix mix, int way);
  * times. *moved: bytes read plus bytes written in all, an update counting twice. Does not synchronise. */
 qn_status qn_ceiling_stream(qn_ceiling *ceiling, qn_mix mix, int way, size_t bytes, int passes, double *moved);
 
+/* The same as a sampler's runner (sampler.h); passes 0: one. */
+typedef struct qn_ceiling_call {
+  qn_ceiling *ceiling;
+  qn_mix mix;
+  int way;
+  size_t bytes;
+  int passes;
+  double moved;
+} qn_ceiling_call;
+qn_status qn_ceiling_run(void *call);
+
 /* Arithmetic rates, in registers only; *operations: how many were done, a multiply-add counting two. */
 typedef enum qn_rate { QN_RATE_FMA_F32, QN_RATE_MMA_TF32, QN_RATE_MMA_BF16, QN_RATE_COUNT } qn_rate;
 const char *qn_rate_name(qn_rate rate);

@@ -55,32 +55,43 @@ static void add_item(item_list *list, int leg, const qn_target *target, size_t r
     list->at[list->n++] = item;
 }
 
-static void add_large(item_list *list, const qn_target *target)
+/* What needs size or forced launches; of an op with a reference in double what it brings itself. */
+static void add_large(item_list *list, const qn_target *target, const qn_op_check *check)
 {
+  if (check->reference) {
+    if (target->device.kind == QN_EMULATOR && check->far)
+      add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, "far", check->far);
+    return;
+  }
   add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, "large", qn_leg_large);
   add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, "huge", qn_leg_huge);
   if (target->device.kind == QN_CUDA) add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, "graph", qn_leg_graph);
 }
 
-/* The items of one target. One that cannot run here is one item, which says why. Rows of f64 are the same
- * function whatever the tier is, and its formula is the oracle's: they are checked once, and by golden vectors. */
+/* The items of one target. One that cannot run here is one item, which says why. Without a reference in double rows of
+ * f64 are the same function whatever the tier is, and its formula is the oracle's: they are checked once, and by golden
+ * vectors. With one, where tiers add up in orders of their own, leg 1 is leg 2 as well. */
 static void add_target(item_list *list, const qn_target *target)
 {
-  const bool is_reference = target->device.kind == QN_CPU && !strcmp(target->variant, "ref");
-  const size_t n_lanes = qn_op_rows(&target->op->info, QN_CUDA);
-  const size_t n_rows = is_reference ? target->op->info.n_types : n_lanes;
+  const qn_op_info *info = &target->op->info;
+  const qn_op_check *check = qn_op_check_of(target->op);
+  const bool refers = check->reference, is_reference = target->device.kind == QN_CPU && !strcmp(target->variant, "ref");
+  const size_t n_lanes = refers ? info->n_types : qn_op_rows(info, QN_CUDA);
+  const size_t n_rows = is_reference ? info->n_types : n_lanes;
+  const bool strided = !refers && qn_op_is_strided(info) && info->agreement == QN_BITWISE;
+  const bool oracle = is_reference && (!refers || qn_tiers_agree(target->op));
   if (!target->runs) {
     add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, NULL, qn_leg_variants);
     return;
   }
   for (size_t row = 0; row < n_rows; row++) add_item(list, QN_LEG_VARIANTS, target, row, NULL, qn_leg_variants);
-  const bool strided = qn_op_is_strided(&target->op->info) && target->op->info.agreement == QN_BITWISE;
   for (size_t row = 0; row < n_rows && strided; row++)
     add_item(list, QN_LEG_VARIANTS, target, row, "layouts", qn_leg_layouts);
-  add_large(list, target);
-  for (size_t row = 0; row < n_lanes && is_reference; row++)
-    add_item(list, QN_LEG_ORACLE, target, row, NULL, qn_leg_oracle);
-  for (size_t row = 0; row < n_rows; row++) add_item(list, QN_LEG_GOLDEN, target, row, NULL, qn_leg_golden);
+  add_large(list, target, check);
+  for (size_t row = 0; row < n_lanes && oracle; row++)
+    add_item(list, QN_LEG_ORACLE, target, row, NULL, refers ? qn_leg_reference : qn_leg_oracle);
+  for (size_t row = 0; row < (refers ? 1 : n_rows); row++)
+    add_item(list, QN_LEG_GOLDEN, target, refers ? QN_NO_ROW : row, NULL, qn_leg_golden);
 }
 
 static bool wants_device(const qn_device *only, const qn_target *target)
@@ -88,54 +99,24 @@ static bool wants_device(const qn_device *only, const qn_target *target)
   return !only || (only->kind == target->device.kind && only->index == target->device.index);
 }
 
-/* Of an op with a reference in double. Where tiers add up in orders of their own, leg 1 is leg 2 as well. */
-static void add_subject_target(item_list *list, const qn_target *target)
-{
-  const bool is_reference = target->device.kind == QN_CPU && !strcmp(target->variant, "ref");
-  const bool agree = target->op->info.agreement != QN_REDUCTION;
-  const size_t n_rows = target->op->info.n_types;
-  if (!target->runs) {
-    add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, NULL, qn_leg_subject_variants);
-    return;
-  }
-  for (size_t row = 0; row < n_rows; row++) add_item(list, QN_LEG_VARIANTS, target, row, NULL, qn_leg_subject_variants);
-  if (target->device.kind == QN_EMULATOR && qn_op_check_of(target->op)->far)
-    add_item(list, QN_LEG_VARIANTS, target, QN_NO_ROW, "far", qn_op_check_of(target->op)->far);
-  for (size_t row = 0; row < n_rows && is_reference && agree; row++)
-    add_item(list, QN_LEG_ORACLE, target, row, NULL, qn_leg_subject_oracle);
-  add_item(list, QN_LEG_GOLDEN, target, QN_NO_ROW, NULL, qn_leg_golden);
-}
-
-/* Checks of the op itself, not of a variant. */
-static void add_contract(item_list *list, const qn_target *target)
-{
-  const qn_op *op = target->op;
-  const bool refers = qn_op_check_of(op)->reference;
-  add_item(list, QN_LEG_CONTRACT, target, QN_NO_ROW, NULL, qn_leg_contract);
-  if (refers) add_item(list, QN_LEG_SELFTEST, target, QN_NO_ROW, NULL, qn_leg_subject_selftest);
-}
-
 /* The golden vectors and the contract are checked where the op runs, the contract once a backend. */
 static void add_op(item_list *list, const qn_op *op, const qn_device *only)
 {
-  const bool refers = qn_op_check_of(op)->reference;
   qn_target targets[TARGETS_MOST], *contract[QN_DEVICE_KIND_COUNT] = {0};
   size_t n = qn_targets_of(op, only ? only->index : 0, targets, TARGETS_MOST);
   for (size_t k = 0; k < n; k++) {
     if (!wants_device(only, &targets[k])) continue;
-    if (refers)
-      add_subject_target(list, &targets[k]);
-    else
-      add_target(list, &targets[k]);
+    add_target(list, &targets[k]);
     if (targets[k].runs && !contract[targets[k].device.kind]) contract[targets[k].device.kind] = &targets[k];
   }
   for (int kind = 0; kind < QN_DEVICE_KIND_COUNT; kind++) {
     if (!contract[kind]) continue;
     qn_target target = *contract[kind];
     target.variant[0] = 0; /* what the library chooses */
-    add_contract(list, &target);
+    add_item(list, QN_LEG_CONTRACT, &target, QN_NO_ROW, NULL, qn_leg_contract);
+    add_item(list, QN_LEG_SELFTEST, &target, QN_NO_ROW, NULL, qn_leg_spoilt);
   }
-  if (!refers && wants_leg(list->options, QN_LEG_SELFTEST))
+  if (wants_leg(list->options, QN_LEG_SELFTEST))
     list->n += qn_selftest_items(op, list->at + list->n, QN_ITEMS_MOST - list->n);
 }
 
@@ -174,7 +155,7 @@ static qn_status make_items(item_list *list, const qn_check_options *options)
 
 /* ---- how they are told ---- */
 
-static void print_lines(FILE *out, const char *text)
+void qn_tap_lines(FILE *out, const char *text)
 {
   while (*text) {
     size_t n = strcspn(text, "\n");
@@ -192,7 +173,7 @@ static void tell_tap(FILE *out, size_t number, const qn_item *item, const qn_out
   else if (*o->note)
     fprintf(out, ": %s", o->note);
   fputc('\n', out);
-  if (o->failure) print_lines(out, o->failure);
+  if (o->failure) qn_tap_lines(out, o->failure);
   fflush(out);
 }
 

@@ -28,6 +28,9 @@ typedef struct qn_check_options {
  * starting (an unknown name). */
 qn_status qn_check(const qn_check_options *options, FILE *out, size_t *failures);
 
+/* The text, each line behind "#   ". */
+void qn_tap_lines(FILE *out, const char *text);
+
 /* ---- for the legs ---- */
 typedef struct qn_trial qn_trial;
 typedef struct qn_item {
@@ -65,11 +68,9 @@ void qn_trial_run(qn_trial *trial);
 /* A pool of that many threads, made at its first use and kept; NULL for 0. */
 qn_pool *qn_trial_pool(qn_trial *trial, int threads);
 void qn_leg_variants(qn_trial *trial);
-void qn_leg_oracle(qn_trial *trial);
-/* The same legs, and leg 5, of ops with a reference in double. */
-void qn_leg_subject_variants(qn_trial *trial);
-void qn_leg_subject_oracle(qn_trial *trial);
-void qn_leg_subject_selftest(qn_trial *trial);
+void qn_leg_reference(qn_trial *trial); /* leg 2 of ops with a reference in double */
+void qn_leg_oracle(qn_trial *trial);    /* of all others */
+void qn_leg_spoilt(qn_trial *trial);    /* of leg 5: spoilt results, and steps that are another's */
 void qn_leg_golden(qn_trial *trial);
 void qn_leg_contract(qn_trial *trial);
 void qn_leg_large(qn_trial *trial);   /* of leg 1: 2^24 elements of odd values */
@@ -77,6 +78,7 @@ void qn_leg_huge(qn_trial *trial);    /* of leg 1: one tensor of more than 2^31 
 void qn_leg_layouts(qn_trial *trial); /* of leg 1, strided ops: tensors that are not dense, every geometry */
 void qn_leg_graph(qn_trial *trial);   /* of leg 1, CUDA: a captured step, replayed */
 
-/* Appends to items those of leg 5 for the op. */
+/* Appends to items those of leg 5 for bugs planted in the op's functions and description; none with a reference in
+ * double, whose functions are its engine's. */
 size_t qn_selftest_items(const qn_op *op, qn_item *items, size_t most);
 #endif

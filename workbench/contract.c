@@ -127,6 +127,20 @@ static void see_refusal(qn_contract *c, const char *what, const char *call, qn_s
   }
 }
 
+/* A plan of the valid call, or of the case's, refuses the step with these tensors. */
+static void see_plan_refuses(qn_contract *c, bool valid, const qn_tensor *const *moved, const char *what,
+                             const char *const *words)
+{
+  qn_plan *plan = NULL;
+  if (qn_op_plan_create(&plan, &c->d.op->info, &c->exec, c->params, c->n, valid ? c->d.tensors : c->list) != QN_OK)
+    fail(c, what, valid ? "a plan of the valid call is refused" : "the second plan is refused", qn_last_error());
+  forget_sentence();
+  if (plan)
+    see_refusal(c, what, "a plan's step", qn_op_plan_step(plan, &c->exec, c->params, moved), qn_last_error(), words);
+  qn_plan_destroy(&plan);
+  see_unchanged(c, what);
+}
+
 void qn_contract_refuses(qn_contract *c, const char *what, const char *const *words)
 {
   if (begins(c)) {
@@ -143,17 +157,9 @@ void qn_contract_refuses_step(qn_contract *c, const char *what, const char *cons
 {
   if (begins(c)) {
     const verdicts v = try_all(c, false);
-    qn_plan *plan = NULL;
     see_refusal(c, what, "step", v.step, v.sentence[0], words);
-    if (v.prepare || v.plan)
-      fail(c, what, "prepare or plan refuses it", v.sentence[v.prepare ? 1 : 2]);
-    else if (qn_op_plan_create(&plan, &c->d.op->info, &c->exec, c->params, c->n, c->list) != QN_OK)
-      fail(c, what, "the second plan is refused", qn_last_error());
-    forget_sentence();
-    if (plan)
-      see_refusal(c, what, "a plan's step", qn_op_plan_step(plan, &c->exec, c->params, NULL), qn_last_error(), words);
-    qn_plan_destroy(&plan);
-    see_unchanged(c, what);
+    if (v.prepare || v.plan) fail(c, what, "prepare or plan refuses it", v.sentence[v.prepare ? 1 : 2]);
+    see_plan_refuses(c, false, NULL, what, words);
   }
   end(c);
 }
@@ -162,15 +168,8 @@ void qn_contract_refuses_moved(qn_contract *c, size_t role, const char *what, co
 {
   if (begins(c)) {
     const qn_tensor *moved[QN_MAX_TENSORS] = {NULL};
-    qn_plan *plan = NULL;
-    if (qn_op_plan_create(&plan, &c->d.op->info, &c->exec, c->params, c->n, c->d.tensors) != QN_OK)
-      fail(c, what, "a plan of the valid call is refused", qn_last_error());
     moved[role] = c->tensor[role];
-    forget_sentence();
-    if (plan)
-      see_refusal(c, what, "a plan's step", qn_op_plan_step(plan, &c->exec, c->params, moved), qn_last_error(), words);
-    qn_plan_destroy(&plan);
-    see_unchanged(c, what);
+    see_plan_refuses(c, true, moved, what, words);
   }
   end(c);
 }

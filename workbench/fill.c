@@ -92,35 +92,78 @@ static uint8_t store_e4m3(double value)
   return (uint8_t)(code | (signbit(value) ? 0x80 : 0));
 }
 
+/* ---- whole numbers ---- */
+
+bool qn_dtype_is_float(qn_dtype dtype)
+{
+  return dtype == QN_F32 || dtype == QN_BF16 || dtype == QN_F16 || dtype == QN_F64;
+}
+
+static bool is_signed(qn_dtype dtype)
+{
+  return dtype == QN_I8 || dtype == QN_I16 || dtype == QN_I32 || dtype == QN_I64;
+}
+
+static double load_whole(qn_dtype dtype, const void *at)
+{
+  const int unused = 64 - 8 * (int)qn_dtype_bytes(dtype);
+  const uint64_t bits = qn_number_bits(dtype, at);
+  if (unused > 63) return NAN; /* of no type */
+  return is_signed(dtype) ? (double)((int64_t)(bits << unused) >> unused) : (double)bits;
+}
+
+static void store_whole(qn_dtype dtype, void *at, double value)
+{
+  const size_t bytes = qn_dtype_bytes(dtype);
+  const int width = 8 * (int)bytes;
+  const double low = is_signed(dtype) ? -ldexp(1, width - 1) : 0, high = ldexp(1, is_signed(dtype) ? width - 1 : width);
+  uint64_t bits;
+  value = isnan(value) ? 0 : rint(value);
+  if (!bytes) return; /* of no type */
+  if (dtype == QN_BOOL)
+    bits = value != 0;
+  else if (value >= high)
+    bits = is_signed(dtype) ? UINT64_MAX >> (65 - width) : UINT64_MAX >> (64 - width);
+  else if (is_signed(dtype))
+    bits = (uint64_t)(int64_t)(value < low ? low : value);
+  else
+    bits = value < 0 ? 0 : (uint64_t)value;
+  memcpy(at, &bits, bytes);
+}
+
 double qn_number_load(qn_dtype dtype, const void *at)
 {
   float single;
   double wide;
   uint16_t half;
   switch (dtype) {
+  case QN_C64:
   case QN_F32: memcpy(&single, at, sizeof single); return single;
   case QN_F64: memcpy(&wide, at, sizeof wide); return wide;
   case QN_BF16: memcpy(&half, at, sizeof half); return load16(&bf16_layout, half);
   case QN_F16: memcpy(&half, at, sizeof half); return load16(&f16_layout, half);
   case QN_F8E4M3: return load_e4m3(*(const uint8_t *)at);
-  default: return NAN;
+  default: return load_whole(dtype, at);
   }
 }
 
-void qn_number_store(qn_dtype dtype, void *at, double value)
+static inline void store(qn_dtype dtype, void *at, double value)
 {
   float single = (float)value;
   uint16_t half = 0;
   switch (dtype) {
+  case QN_C64:
   case QN_F32: memcpy(at, &single, sizeof single); return;
   case QN_F64: memcpy(at, &value, sizeof value); return;
   case QN_BF16: half = store16(&bf16_layout, value); break;
   case QN_F16: half = store16(&f16_layout, value); break;
   case QN_F8E4M3: *(uint8_t *)at = store_e4m3(value); return;
-  default: return;
+  default: store_whole(dtype, at, value); return;
   }
   memcpy(at, &half, sizeof half);
 }
+
+void qn_number_store(qn_dtype dtype, void *at, double value) { store(dtype, at, value); }
 
 uint64_t qn_number_bits(qn_dtype dtype, const void *at)
 {
@@ -132,6 +175,15 @@ uint64_t qn_number_bits(qn_dtype dtype, const void *at)
 bool qn_number_same(qn_dtype dtype, const void *a, const void *b)
 {
   return !memcmp(a, b, qn_dtype_bytes(dtype)) || (isnan(qn_number_load(dtype, a)) && isnan(qn_number_load(dtype, b)));
+}
+
+size_t qn_numbers_differ(qn_dtype dtype, const void *a, const void *b, size_t n)
+{
+  const size_t width = qn_dtype_bytes(dtype);
+  if (!memcmp(a, b, n * width)) return n;
+  size_t k = 0;
+  while (k < n && qn_number_same(dtype, (const char *)a + k * width, (const char *)b + k * width)) k++;
+  return k;
 }
 
 double qn_number_step(qn_dtype dtype, double value)
@@ -151,11 +203,10 @@ double qn_number_step(qn_dtype dtype, double value)
 /* ---- filling ---- */
 
 /* Near enough to normal: four uniform numbers of 16 bits, variance 4/12. */
-static double normal_of(uint64_t bits)
+static inline double normal_of(uint64_t bits)
 {
-  double sum =
-      (double)(bits & 0xffff) + (double)(bits >> 16 & 0xffff) + (double)(bits >> 32 & 0xffff) + (double)(bits >> 48);
-  return (sum * 0x1p-16 - (2 - 0x1p-15)) * 1.7320508075688772;
+  const uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+  return ((double)(int64_t)sum * 0x1p-16 - (2 - 0x1p-15)) * 1.7320508075688772;
 }
 
 /* One element in five is odd. */
@@ -186,7 +237,7 @@ void qn_fill_numbers(const qn_filling *filling, qn_dtype dtype, void *at, size_t
     }
     if (filling->kind == QN_FILL_NON_NEGATIVE) value = fabs(value);
     if (filling->kind == QN_FILL_MODERATE && fabs(value) == FLT_MAX) value = copysign(0x1p60, value);
-    qn_number_store(dtype, (char *)at + i * width, value);
+    store(dtype, (char *)at + i * width, value);
   }
 }
 

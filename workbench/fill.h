@@ -9,13 +9,17 @@
 /* The same 64 well-mixed bits for the same (seed, k) on every machine. */
 uint64_t qn_seed_mix(uint64_t seed, uint64_t k);
 
-/* One stored number as a double (exact), and a double stored to nearest, ties to even; f8e4m3 has no infinities: what
- * is beyond its largest number is stored as that. */
+bool qn_dtype_is_float(qn_dtype dtype); /* f16, bf16, f32, f64; not c64 */
+/* One stored number as a double, and a double stored to nearest, ties to even; f8e4m3 has no infinities: what is beyond
+ * its largest number is stored as that. Whole types within their range, bool as 0 or 1; 64-bit ones beyond 2^53 are not
+ * exact. A c64 is two f32: its callers count it as such. */
 double qn_number_load(qn_dtype dtype, const void *at);
 void qn_number_store(qn_dtype dtype, void *at, double value);
 /* Its bits; two numbers are the same if their bits are, or if both are NaN (payloads differ between processors). */
 uint64_t qn_number_bits(qn_dtype dtype, const void *at);
 bool qn_number_same(qn_dtype dtype, const void *a, const void *b);
+/* The first of n that is not the same; n if there is none. */
+size_t qn_numbers_differ(qn_dtype dtype, const void *a, const void *b, size_t n);
 /* Distance from |value| to the next larger number of that type, denormals included. */
 double qn_number_step(qn_dtype dtype, double value);
 

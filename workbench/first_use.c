@@ -7,7 +7,6 @@
 #include "workbench/program.h"
 #include "workbench/sampler.h"
 #include <errno.h>
-#include <ftw.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,12 +49,6 @@ qn_status qn_first_use_here(const qn_op *op, const void *params, size_t row, qn_
   *ns = (double)(qn_now_ns() - from);
   for (size_t role = 0; role < QN_MAX_TENSORS; role++) (void)qn_memory_release(device, memory[role]);
   return status;
-}
-
-static int remove_one(const char *path, const struct stat *what, int kind, struct FTW *where)
-{
-  (void)what, (void)kind, (void)where;
-  return remove(path);
 }
 
 /* The environment with the cache on and at `directory`; the array is allocated, the strings are not copied. */
@@ -117,6 +110,6 @@ qn_status qn_first_use(const char **arguments, size_t here, const char *here_emp
   if (status == QN_OK) status = run_child(arguments, environment, &times->cold_ns);
   if (status == QN_OK) status = run_child(arguments, environment, &times->disk_ns);
   qn_release(environment);
-  nftw(variable + PREFIX, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+  qn_tree_remove(variable + PREFIX);
   return status;
 }

@@ -3,6 +3,7 @@
 #include "workbench/generate_mutate.h"
 #include "core/core.h"
 #include "workbench/fill.h"
+#include "workbench/record_inner.h"
 #include <jansson.h>
 #include <ctype.h>
 #include <stdlib.h>
@@ -245,9 +246,7 @@ typedef struct talk {
 
 static void say(const talk *t, json_t *message)
 {
-  json_dumpf(message, t->out, JSON_COMPACT);
-  json_decref(message);
-  putc('\n', t->out);
+  qn_json_print(t->out, message, JSON_COMPACT);
   fflush(t->out);
 }
 

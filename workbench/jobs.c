@@ -5,6 +5,7 @@
  */
 #include "workbench/jobs.h"
 #include "core/core.h"
+#include "core/file.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -67,27 +68,14 @@ static void settle(board *b)
 
 /* ---- a child ---- */
 
-static bool send_all(int to, const void *data, size_t bytes)
-{
-  const char *at = data;
-  while (bytes) {
-    ssize_t sent = write(to, at, bytes);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return false;
-    at += sent;
-    bytes -= (size_t)sent;
-  }
-  return true;
-}
-
 static bool send_outcome(int to, size_t item, const qn_outcome *o)
 {
   record r = {.item = (uint32_t)item};
   if (o->failure) r.failure_bytes = (uint32_t)strlen(o->failure) + 1;
   if (o->skipped) r.skipped_bytes = (uint32_t)strlen(o->skipped) + 1;
   memcpy(r.note, o->note, sizeof r.note);
-  return send_all(to, &r, sizeof r) && send_all(to, o->failure, r.failure_bytes) &&
-         send_all(to, o->skipped, r.skipped_bytes);
+  return qn_write_all(to, &r, sizeof r) && qn_write_all(to, o->failure, r.failure_bytes) &&
+         qn_write_all(to, o->skipped, r.skipped_bytes);
 }
 
 static bool is_for_children(const qn_item *item) { return item->target.device.kind != QN_CUDA; }
@@ -98,7 +86,7 @@ static _Noreturn void be_child(const board *b, int to, atomic_size_t *next)
     if (!is_for_children(&b->items[k])) continue;
     qn_outcome outcome;
     record begin = {.item = (uint32_t)k, .begin = 1};
-    if (!send_all(to, &begin, sizeof begin)) _exit(1);
+    if (!qn_write_all(to, &begin, sizeof begin)) _exit(1);
     qn_jobs_run_one(b->options, &b->items[k], &outcome);
     if (!send_outcome(to, k, &outcome)) _exit(1);
     free_outcome(&outcome);
@@ -108,30 +96,17 @@ static _Noreturn void be_child(const board *b, int to, atomic_size_t *next)
 
 /* ---- the parent ---- */
 
-static bool receive_all(int from, void *data, size_t bytes)
-{
-  char *at = data;
-  while (bytes) {
-    ssize_t got = read(from, at, bytes);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    at += got;
-    bytes -= (size_t)got;
-  }
-  return true;
-}
-
 static bool receive_text(int from, uint32_t bytes, char **text)
 {
   *text = bytes ? malloc(bytes) : NULL;
-  return !bytes || (*text && receive_all(from, *text, bytes));
+  return !bytes || (*text && qn_read_next(from, *text, bytes));
 }
 
 /* False: the child has ended. */
 static bool receive(board *b, child *c)
 {
   record r;
-  if (!receive_all(c->pipe, &r, sizeof r) || r.item >= b->n) return false;
+  if (!qn_read_next(c->pipe, &r, sizeof r) || r.item >= b->n) return false;
   if (r.begin) {
     c->running = (long)r.item;
     b->progress(b->user, b->done, r.item);

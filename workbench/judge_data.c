@@ -51,12 +51,12 @@ static void change_inputs(const qn_data_order *o, qn_kernel_case *c)
     qn_array *a = &c->array[i];
     const size_t width = qn_dtype_bytes(a->dtype);
     if (!may_change(o, a, o->fill)) continue;
-    const double first = qn_element_load(a->dtype, a->data);
+    const double first = qn_number_load(a->dtype, a->data);
     const uint64_t key = qn_seed_mix(o->seed, 0x517 + i);
     for (size_t k = 0; k < a->elements; k++) {
       unsigned char *at = a->data + k * width;
-      qn_element_store(a->dtype, at,
-                       changed(qn_element_load(a->dtype, at), k, a->elements, first, key, o->distribution, a->dtype));
+      qn_number_store(a->dtype, at,
+                      changed(qn_number_load(a->dtype, at), k, a->elements, first, key, o->distribution, a->dtype));
     }
     if (a->was) memcpy(a->was, a->data, a->elements * width);
   }
@@ -87,26 +87,14 @@ void qn_judged_launch_clear(qn_judged_launch *l)
 }
 
 /* ---- right or wrong ---- */
-static bool outputs_right(const qn_kernel_case *c, const qn_kernel_case *reference, char *why, size_t bytes)
-{
-  for (size_t k = 0; k < c->n_outputs; k++) {
-    qn_output_comparison compared;
-    qn_compare_reference(qn_kernel_output(c, k), qn_kernel_output(reference, k), &qn_kernel_output(c, k)->is->agreement,
-                         &compared);
-    if (compared.right) continue;
-    if (why) snprintf(why, bytes, "%s", compared.why);
-    return false;
-  }
-  return true;
-}
-
 bool qn_judged_launch_right(const qn_judged_launch *l, const qn_kernel_case *reference, qn_judge_word *word, char *why,
                             size_t bytes)
 {
+  double worst = 0;
   *word = QN_JUDGED_REFUSED;
   if (!qn_kernel_case_intact(l->c, why, bytes)) return false;
   *word = QN_JUDGED_WRONG;
-  return outputs_right(l->c, reference, why, bytes);
+  return qn_compare_outputs(l->c, reference, &worst, why, bytes);
 }
 
 void qn_judged_launch_errors(const qn_judged_launch *l, const qn_kernel_case *reference, double *max_abs,
@@ -118,8 +106,8 @@ void qn_judged_launch_errors(const qn_judged_launch *l, const qn_kernel_case *re
     const qn_array *got = qn_kernel_output(l->c, o), *want = qn_kernel_output(reference, o);
     if (!qn_dtype_is_float(got->dtype) || got->is->agreement.kind == QN_AGREE_ANY || want->dtype != QN_F64) continue;
     for (size_t k = 0; k < got->elements; k++) {
-      const double w = qn_element_load(QN_F64, qn_array_at(want, k));
-      const double d = qn_element_load(got->dtype, qn_array_at(got, k)) - w;
+      const double w = qn_number_load(QN_F64, qn_array_at(want, k));
+      const double d = qn_number_load(got->dtype, qn_array_at(got, k)) - w;
       if (!isfinite(d) || !isfinite(w)) continue;
       if (fabs(d) > *max_abs) *max_abs = fabs(d);
       sum += fabs(d);
@@ -141,7 +129,7 @@ static void store_all(qn_array *to, const qn_array *from, size_t shift)
     if (to->dtype == from->dtype)
       memcpy(to->data + k * width, at, width);
     else
-      qn_element_store(to->dtype, to->data + k * width, qn_element_load(from->dtype, at));
+      qn_number_store(to->dtype, to->data + k * width, qn_number_load(from->dtype, at));
   }
 }
 
@@ -150,13 +138,13 @@ static void store_mean(qn_array *to, const qn_array *want)
   const size_t width = qn_dtype_bytes(to->dtype);
   double sum = 0;
   for (size_t k = 0; k < want->elements; k++) {
-    const double x = qn_element_load(want->dtype, qn_array_at(want, k));
+    const double x = qn_number_load(want->dtype, qn_array_at(want, k));
     if (isfinite(x)) sum += x;
   }
   const double mean = want->elements ? sum / (double)want->elements : 0;
   memset(to->data, 0, to->elements * width);
   for (size_t k = 0; to->dtype != QN_C64 && k < to->elements; k++)
-    qn_element_store(to->dtype, to->data + k * width, mean);
+    qn_number_store(to->dtype, to->data + k * width, mean);
 }
 
 enum { ZEROS, CONSTANT, OTHER, SHUFFLED, NOTHING, MUTANTS };
@@ -188,11 +176,13 @@ void qn_passing_mutants(const qn_judged_launch *l, const qn_kernel_case *other, 
 {
   static const char *const names[] = {"zeros", "a constant", "the output of other inputs", "shuffled rows",
                                       "no output"};
+  char why[512];
+  double worst = 0;
   *text = 0;
   for (int m = 0; m < MUTANTS; m++) {
     if ((m == CONSTANT || m == SHUFFLED) && !has_many(l->c)) continue;
     plant(l->c, l->reference, other, m);
-    if (!outputs_right(l->c, l->reference, NULL, 0)) continue;
+    if (!qn_compare_outputs(l->c, l->reference, &worst, why, sizeof why)) continue;
     const size_t used = strlen(text);
     snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", names[m]);
   }

@@ -43,18 +43,6 @@ typedef struct inside {
   int threads; /* when the work began */
 } inside;
 
-static bool read_whole(int file, void *data, size_t bytes)
-{
-  for (char *at = data; bytes;) {
-    const ssize_t n = read(file, at, bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    at += n;
-    bytes -= (size_t)n;
-  }
-  return true;
-}
-
 static int count_threads(void)
 {
   int n = 0;
@@ -233,10 +221,10 @@ int qn_judge_inside(const char *phase)
   qn_talk_ask ask;
   if (!strcmp(phase, "compile")) qn_images_write();
   if (!strcmp(phase, "run")) qn_images_read();
-  if (!read_whole(QN_TALK_ASKS, &s.job, sizeof s.job)) return 1;
+  if (!qn_read_next(QN_TALK_ASKS, &s.job, sizeof s.job)) return 1;
   const qn_status opened = open_all(&s);
   if (!answer(&s, 0, opened, 0) || opened != QN_OK) return 1;
-  while (read_whole(QN_TALK_ASKS, &ask, sizeof ask)) {
+  while (qn_read_next(QN_TALK_ASKS, &ask, sizeof ask)) {
     double ns = 0;
     asked = ask.nonce;
     const qn_status status = obey(&s, &ask, &ns);

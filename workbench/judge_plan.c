@@ -51,26 +51,15 @@ static double most_timed_bytes(const qn_judge *j)
   return j->ask.device.kind == QN_CUDA ? gpu[j->ask.level] : cpu[j->ask.level];
 }
 
-static qn_status find_workload(const qn_judge *j, const char *name, qn_talk_spec *spec)
-{
-  const qn_folder *f = j->folder;
-  const char *names[QN_FOLDER_MOST + 1] = {NULL};
-  for (size_t k = 0; k < f->n_workloads; k++) {
-    names[k] = f->workload[k].name;
-    if (strcmp(names[k], name) != 0) continue;
-    *spec = (qn_talk_spec){.workload = true, .base = (uint32_t)k};
-    return QN_OK;
-  }
-  return qn_fail(QN_BAD_ARGUMENT, "kernel %s has no workload %s%s", f->name, name, qn_suggest(name, names));
-}
-
 /* The first workload that is not too large, else the largest size that is not. */
 static qn_status plan_timed(qn_judge *j)
 {
   const qn_folder *f = j->folder;
   uint64_t elements, bytes, best = 0;
   if (j->ask.workload) {
-    qn_try(find_workload(j, j->ask.workload, &j->timed));
+    const qn_folder_size *size;
+    qn_try(qn_kernel_workload(f, j->ask.workload, &size));
+    j->timed = (qn_talk_spec){.workload = true, .base = (uint32_t)(size - f->workload)};
     return qn_spec_amount(f, &j->timed, &elements, &j->timed_bytes);
   }
   for (size_t k = 0; k < f->n_workloads; k++) {

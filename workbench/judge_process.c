@@ -7,7 +7,6 @@
 #include "workbench/judge_images.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -73,14 +72,6 @@ static qn_status make_folder(char *path, size_t bytes)
   *path = 0;
   return qn_fail(QN_IO_ERROR, "no temporary folder could be made in %s: %s", parent, strerror(error));
 }
-
-static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *walk)
-{
-  (void)is, (void)kind, (void)walk;
-  return remove(path), 0;
-}
-
-void qn_tree_remove(const char *folder) { (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
 
 /* ---- starting ---- */
 static qn_status make_arena(qn_judge_process *p, uint64_t bytes)

@@ -4,6 +4,7 @@
 #ifndef QN_WORKBENCH_JUDGE_PROCESS_H
 #define QN_WORKBENCH_JUDGE_PROCESS_H
 #include "workbench/judge_talk.h"
+#include "workbench/program.h"
 #include "workbench/sandbox.h"
 
 typedef struct qn_judge_limits {
@@ -33,6 +34,5 @@ qn_status qn_judge_process_start(qn_judge_process *p, const qn_talk_job *job, qn
 /* False: it is broken. */
 bool qn_judge_ask(qn_judge_process *p, qn_talk_ask *ask, qn_talk_answer *answer);
 void qn_judge_process_end(qn_judge_process *p);
-void qn_tree_remove(const char *folder);   /* with all that is in it, as far as it can be removed */
 int qn_memory_file_make(const char *name); /* -1: none */
 #endif

@@ -3,7 +3,7 @@
  * No memory is taken and nothing runs. */
 #include "core/core.h"
 #include "workbench/kernel_case.h"
-#include "workbench/kernel_fill.h"
+#include "workbench/fill.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -44,6 +44,25 @@ static qn_status set_name(qn_kernel_case *c, const qn_name *set)
   const char *own;
   qn_try(qn_folder_set(c->folder, set, &own));
   return bind_name(c, own, set->value);
+}
+
+qn_status qn_kernel_workload(const qn_folder *f, const char *name, const qn_folder_size **size)
+{
+  const char *names[QN_FOLDER_MOST + 1] = {NULL};
+  for (size_t k = 0; k < f->n_workloads; k++) {
+    *size = &f->workload[k];
+    names[k] = f->workload[k].name;
+    if (!strcmp(names[k], name)) return QN_OK;
+  }
+  qn_text all = {0};
+  for (size_t k = 0; k < f->n_workloads; k++) qn_text_add(&all, "%s%s", k ? ", " : "; there are ", names[k]);
+  const char *near = qn_suggest(name, names);
+  const qn_status status = qn_fail(QN_BAD_ARGUMENT, "kernel %s has no workload %s%s", f->name, name,
+                                   *near                   ? near
+                                   : all.at && !all.failed ? all.at
+                                                           : "");
+  qn_text_free(&all);
+  return status;
 }
 
 /* ---- storage types ---- */

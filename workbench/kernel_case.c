@@ -2,6 +2,7 @@
 /* kernel_case.c - see kernel_case.h. Memory, numbers, and the library's call; kernel_bind.c says of what size. */
 #include "workbench/kernel_case.h"
 #include "core/core.h"
+#include "workbench/fill.h"
 #include "workbench/kernel_fill.h"
 #include <stdio.h>
 #include <string.h>
@@ -189,7 +190,7 @@ static qn_status set_scalar(qn_kernel_case *c, qn_array *a)
     value = (double)whole;
   }
   memset(a->data, 0, width_of(a));
-  qn_element_store(a->dtype, a->data, value);
+  qn_number_store(a->dtype, a->data, value);
   return QN_OK;
 }
 
@@ -346,7 +347,7 @@ static qn_status copy_numbers(qn_kernel_case *c, const qn_kernel_case *of)
       if (a->dtype == from->dtype)
         memcpy(a->data + e * width_of(a), at, width_of(a));
       else
-        qn_element_store(a->dtype, a->data + e * width_of(a), qn_element_load(from->dtype, at));
+        qn_number_store(a->dtype, a->data + e * width_of(a), qn_number_load(from->dtype, at));
     }
     if (!is_overwritten(c, k)) continue;
     qn_try(qn_try_allocate(&a->was, span_bytes(a), "an input's copy"));

@@ -92,6 +92,9 @@ void qn_array_place(const qn_array *array, size_t k, char *text, size_t bytes);
 /* "n=255 TILE=4 inp=f16": what was chosen. */
 void qn_kernel_case_text(const qn_kernel_case *c, char *text, size_t bytes);
 
+/* The folder's workload of that name, or what is near. */
+qn_status qn_kernel_workload(const qn_folder *folder, const char *name, const qn_folder_size **size);
+
 /* kernel_bind.c: types, names, shapes, templates, geometry; no memory is taken. */
 qn_status qn_kernel_case_bind(qn_kernel_case *c, const qn_kernel_case_order *order);
 qn_status qn_kernel_case_bind_reference(qn_kernel_case *c, const qn_kernel_case *of);

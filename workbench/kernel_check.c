@@ -2,10 +2,12 @@
 /* kernel_check.c - see kernel_check.h. Checking mode goes first: what it finds out of bounds is not run natively. */
 #include "workbench/kernel_check.h"
 #include "core/core.h"
+#include "workbench/check.h"
 #include "workbench/kernel_compare.h"
-#include "workbench/kernel_fill.h"
+#include "workbench/fill.h"
 #include "workbench/kernel_say.h"
 #include "workbench/kernel_tuned.h"
+#include "workbench/record_inner.h"
 #include <jansson.h>
 #include <string.h>
 
@@ -39,11 +41,7 @@ static void tell_tap(const subject *s, const char *leg, const char *failure, con
   fprintf(r->out, "%sok %zu - %s %s, %s", failure ? "not " : "", r->number, r->folder->name, s->about, leg);
   if (!failure && note && *note) fprintf(r->out, "%s%s", skipped ? " # " : ": ", note);
   fputc('\n', r->out);
-  for (const char *at = failure; at && *at;) {
-    size_t length = strcspn(at, "\n");
-    fprintf(r->out, "#   %.*s\n", (int)length, at);
-    at += length + (at[length] == '\n');
-  }
+  if (failure) qn_tap_lines(r->out, failure);
   if (failure) say_again(s, r->out);
 }
 
@@ -62,9 +60,7 @@ static void tell(subject *s, const char *leg, const char *failure, const char *n
     json_t *line = json_pack("{s:I, s:b, s:s, s:s, s:s, s:s, s:s, s:b}", "test", (json_int_t)r->number, "ok", !failure,
                              "kernel", r->folder->name, "case", s->about, "leg", leg, "note", note ? note : "",
                              "failure", failure ? failure : "", "skipped", skipped);
-    json_dumpf(line, r->out, JSON_COMPACT);
-    fputc('\n', r->out);
-    json_decref(line);
+    qn_json_print(r->out, line, JSON_COMPACT);
   } else {
     tell_tap(s, leg, failure, note);
   }
@@ -87,9 +83,6 @@ static void tell_status(subject *s, const char *leg)
 }
 
 /* ---- one launch judged ---- */
-/* Whether an output's bits may differ from launch to launch: sums of floats in the order of arrival. */
-static bool is_unordered(const qn_array *a) { return a->is->atomic && (qn_dtype_is_float(a->dtype)); }
-
 static int wanted_health(const subject *s) { return s->order.size ? s->order.size->health : 0; }
 
 static bool healthy(const qn_kernel_case *c, int wanted, char *why, size_t bytes)
@@ -108,26 +101,12 @@ static bool healthy(const qn_kernel_case *c, int wanted, char *why, size_t bytes
   return false;
 }
 
-static bool matches(const qn_kernel_case *c, const qn_kernel_case *reference, double *worst, char *why, size_t bytes)
-{
-  for (size_t k = 0; reference && k < c->n_outputs; k++) {
-    qn_output_comparison compared;
-    qn_compare_reference(qn_kernel_output(c, k), qn_kernel_output(reference, k), &qn_kernel_output(c, k)->is->agreement,
-                         &compared);
-    if (compared.worst > *worst) *worst = compared.worst;
-    if (compared.right) continue;
-    snprintf(why, bytes, "%s", compared.why);
-    return false;
-  }
-  return true;
-}
-
 /* health: the error that the size wants; then its outputs are not held against the reference. */
 static bool is_right(const qn_kernel_case *c, const qn_kernel_case *reference, int health, double *worst, char *why,
                      size_t bytes)
 {
   return qn_kernel_case_intact(c, why, bytes) && healthy(c, health, why, bytes) &&
-         (health || matches(c, reference, worst, why, bytes));
+         (health || qn_compare_outputs(c, reference, worst, why, bytes));
 }
 
 bool qn_kernel_case_right(const qn_kernel_case *c, const qn_kernel_case *reference, char *why, size_t bytes)
@@ -136,31 +115,7 @@ bool qn_kernel_case_right(const qn_kernel_case *c, const qn_kernel_case *referen
   return is_right(c, reference, 0, &worst, why, bytes);
 }
 
-static bool same_as_first(const subject *s, const qn_kernel_case *c, const char *whose, char *why, size_t bytes)
-{
-  for (size_t k = 0; k < c->n_outputs; k++) {
-    qn_output_comparison compared;
-    if (is_unordered(qn_kernel_output(c, k)) || !s->first[k]) continue;
-    qn_compare_bits(qn_kernel_output(c, k), s->first[k], whose, &compared);
-    if (compared.right) continue;
-    snprintf(why, bytes, "%s", compared.why);
-    return false;
-  }
-  return true;
-}
-
 /* ---- legs ---- */
-qn_status qn_kernel_outputs_keep(const qn_kernel_case *c, void *kept[QN_KERNEL_MAX_TENSORS])
-{
-  for (size_t k = 0; k < c->n_outputs; k++) {
-    const qn_array *a = qn_kernel_output(c, k);
-    qn_release(kept[k]);
-    qn_try(qn_try_allocate(&kept[k], qn_array_bytes(a), "outputs to compare with"));
-    memcpy(kept[k], a->data, qn_array_bytes(a));
-  }
-  return QN_OK;
-}
-
 /* True: the kernel may run natively. */
 static bool leg_checked(subject *s)
 {
@@ -231,7 +186,8 @@ static void leg_threads(subject *s, qn_pool *const *pools, size_t n_pools)
     }
     snprintf(whose, sizeof whose, "with one thread it was");
     snprintf(note + strlen(note), sizeof note - strlen(note), ", %d", threads);
-    if (!qn_kernel_case_intact(s->c, why, sizeof why) || !same_as_first(s, s->c, whose, why, sizeof why)) {
+    if (!qn_kernel_case_intact(s->c, why, sizeof why) ||
+        !qn_kernel_outputs_same(s->c, s->first, whose, why, sizeof why)) {
       char full[640];
       snprintf(full, sizeof full, "with %d threads%s: %s", threads, k ? "" : " and other values in the outputs before",
                why);
@@ -255,7 +211,7 @@ static void leg_strided(subject *s)
   if (status != QN_OK)
     tell_status(s, "strided inputs");
   else if (!qn_kernel_case_intact(c, why, sizeof why) ||
-           !same_as_first(s, c, "from dense inputs it was", why, sizeof why))
+           !qn_kernel_outputs_same(c, s->first, "from dense inputs it was", why, sizeof why))
     tell(s, "strided inputs", why, NULL);
   else
     tell(s, "strided inputs", NULL, "the same bits");
@@ -268,7 +224,7 @@ static void judge_gpu(subject *s, qn_kernel_case *c, const char *leg)
   double worst = 0;
   bool right = is_right(c, s->reference, wanted_health(s), &worst, why, sizeof why);
   if (right && s->r->folder->same_bits && s->first[0])
-    right = same_as_first(s, c, "on the processor it is", why, sizeof why);
+    right = qn_kernel_outputs_same(c, s->first, "on the processor it is", why, sizeof why);
   describe(s, worst, note, sizeof note);
   if (s->r->folder->same_bits && s->first[0])
     snprintf(note + strlen(note), sizeof note - strlen(note), ", the processor's bits");

@@ -30,8 +30,6 @@ typedef struct qn_kernel_trial_request {
 /* Tells one line for each thing that is proved, in TAP or JSON. A failure of the kernel is counted, not returned; the
  * status is for what kept it from running at all. */
 qn_status qn_kernel_trial(qn_kernel_trial_request *request);
-/* Copies of a fetched case's outputs, to be released; what is there is released first. */
-qn_status qn_kernel_outputs_keep(const qn_kernel_case *c, void *kept[QN_KERNEL_MAX_TENSORS]);
 /* Whether the outputs of a launched and fetched case are right: reference (NULL: none), guards, inputs, health. */
 bool qn_kernel_case_right(const qn_kernel_case *c, const qn_kernel_case *reference, char *why, size_t bytes);
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernel_compare.c - see kernel_compare.h. */
 #include "workbench/kernel_compare.h"
+#include "core/core.h"
 #include "workbench/fill.h"
-#include "workbench/kernel_fill.h"
 #include "workbench/kernel_say.h"
 #include <float.h>
 #include <math.h>
@@ -30,7 +30,7 @@ static double magnitude_of(const qn_array *want)
   double largest = 0;
   for (size_t k = 0; k < want->elements; k++)
     for (size_t p = 0; p < parts_of(want->dtype); p++) {
-      double x = fabs(qn_element_load(part, qn_array_at(want, k) + p * qn_dtype_bytes(part)));
+      double x = fabs(qn_number_load(part, qn_array_at(want, k) + p * qn_dtype_bytes(part)));
       if (isfinite(x) && x > largest) largest = x;
     }
   return largest;
@@ -40,9 +40,9 @@ static double magnitude_of(const qn_array *want)
 static double distance(qn_dtype type, const void *at, double want, const qn_folder_agreement *a, double unit)
 {
   unsigned char rounded[16];
-  double got = qn_element_load(type, at);
-  qn_element_store(type, rounded, want);
-  double nearest = qn_element_load(type, rounded);
+  double got = qn_number_load(type, at);
+  qn_number_store(type, rounded, want);
+  double nearest = qn_number_load(type, rounded);
   if (isnan(got) || isnan(want)) return isnan(got) && isnan(want) ? 0 : INFINITY;
   if (!memcmp(rounded, at, qn_dtype_bytes(type))) return 0;
   if (a->kind == QN_AGREE_BITS) return INFINITY;
@@ -88,7 +88,7 @@ void qn_compare_reference(const qn_array *got, const qn_array *want, const qn_fo
       const unsigned char *ref = qn_array_at(want, k) + p * qn_dtype_bytes(from);
       double off;
       if (real)
-        off = distance(type, at, qn_element_load(from, ref), a->kind == QN_AGREE_BITS ? &exact : a, unit);
+        off = distance(type, at, qn_number_load(from, ref), a->kind == QN_AGREE_BITS ? &exact : a, unit);
       else
         off = memcmp(at, ref, qn_dtype_bytes(type)) ? INFINITY : 0;
       if (off > c->worst) c->worst = off;
@@ -101,6 +101,21 @@ void qn_compare_reference(const qn_array *got, const qn_array *want, const qn_fo
       break;
     }
   conclude(got, c);
+}
+
+bool qn_compare_outputs(const qn_kernel_case *c, const qn_kernel_case *reference, double *worst, char *why,
+                        size_t bytes)
+{
+  for (size_t k = 0; reference && k < c->n_outputs; k++) {
+    qn_output_comparison compared;
+    qn_compare_reference(qn_kernel_output(c, k), qn_kernel_output(reference, k), &qn_kernel_output(c, k)->is->agreement,
+                         &compared);
+    if (compared.worst > *worst) *worst = compared.worst;
+    if (compared.right) continue;
+    snprintf(why, bytes, "%s", compared.why);
+    return false;
+  }
+  return true;
 }
 
 void qn_compare_bits(const qn_array *got, const void *data, const char *whose, qn_output_comparison *c)
@@ -117,4 +132,32 @@ void qn_compare_bits(const qn_array *got, const void *data, const char *whose, q
     if (!c->wrong++) say(got, k, whose, value, c);
   }
   conclude(got, c);
+}
+
+qn_status qn_kernel_outputs_keep(const qn_kernel_case *c, void *kept[QN_KERNEL_MAX_TENSORS])
+{
+  for (size_t k = 0; k < c->n_outputs; k++) {
+    const qn_array *a = qn_kernel_output(c, k);
+    qn_release(kept[k]);
+    qn_try(qn_try_allocate(&kept[k], qn_array_bytes(a), "outputs to compare with"));
+    memcpy(kept[k], a->data, qn_array_bytes(a));
+  }
+  return QN_OK;
+}
+
+/* Whether an output's bits may differ from launch to launch: sums of floats in the order of arrival. */
+static bool is_unordered(const qn_array *a) { return a->is->atomic && (qn_dtype_is_float(a->dtype)); }
+
+bool qn_kernel_outputs_same(const qn_kernel_case *c, void *const kept[QN_KERNEL_MAX_TENSORS], const char *whose,
+                            char *why, size_t bytes)
+{
+  for (size_t k = 0; k < c->n_outputs; k++) {
+    qn_output_comparison compared;
+    if (is_unordered(qn_kernel_output(c, k)) || !kept[k]) continue;
+    qn_compare_bits(qn_kernel_output(c, k), kept[k], whose, &compared);
+    if (compared.right) continue;
+    snprintf(why, bytes, "%s", compared.why);
+    return false;
+  }
+  return true;
 }

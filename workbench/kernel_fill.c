@@ -6,56 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-bool qn_dtype_is_float(qn_dtype dtype)
-{
-  return dtype == QN_F32 || dtype == QN_BF16 || dtype == QN_F16 || dtype == QN_F64;
-}
-
-/* ---- elements ---- */
-static bool is_signed(qn_dtype dtype)
-{
-  return dtype == QN_I8 || dtype == QN_I16 || dtype == QN_I32 || dtype == QN_I64;
-}
-
-double qn_element_load(qn_dtype dtype, const void *at)
-{
-  size_t bytes = qn_dtype_bytes(dtype);
-  if (qn_dtype_is_float(dtype)) return qn_number_load(dtype, at);
-  if (dtype == QN_C64) return qn_number_load(QN_F32, at);
-  uint64_t bits = 0;
-  memcpy(&bits, at, bytes);
-  if (!is_signed(dtype)) return (double)bits;
-  int unused = 64 - 8 * (int)bytes;
-  return (double)((int64_t)(bits << unused) >> unused);
-}
-
-void qn_element_store(qn_dtype dtype, void *at, double value)
-{
-  if (qn_dtype_is_float(dtype) || dtype == QN_C64) {
-    qn_number_store(dtype == QN_C64 ? QN_F32 : dtype, at, value);
-    return;
-  }
-  size_t bytes = qn_dtype_bytes(dtype);
-  int width = 8 * (int)bytes;
-  double low = is_signed(dtype) ? -ldexp(1, width - 1) : 0, high = ldexp(1, is_signed(dtype) ? width - 1 : width);
-  uint64_t bits;
-  value = isnan(value) ? 0 : rint(value);
-  if (dtype == QN_BOOL)
-    bits = value != 0;
-  else if (value >= high)
-    bits = is_signed(dtype) ? UINT64_MAX >> (65 - width) : UINT64_MAX >> (64 - width);
-  else if (is_signed(dtype))
-    bits = (uint64_t)(int64_t)(value < low ? low : value);
-  else
-    bits = value < 0 ? 0 : (uint64_t)value;
-  memcpy(at, &bits, bytes);
-}
-
 const char *qn_rule_default(qn_dtype dtype)
 {
   if (dtype == QN_BOOL) return "below 2";
   if (qn_dtype_is_float(dtype) || dtype == QN_C64) return "normal";
-  return is_signed(dtype) ? "uniform -100 100" : "below 100";
+  return dtype == QN_I8 || dtype == QN_I16 || dtype == QN_I32 || dtype == QN_I64 ? "uniform -100 100" : "below 100";
 }
 
 /* ---- pieces, each of any thread ---- */
@@ -103,7 +58,7 @@ static void fill_piece(void *user, size_t piece)
     } else {
       value = one_value(f, key, first + k);
     }
-    qn_element_store(j->dtype, to + k * j->width, value);
+    qn_number_store(j->dtype, to + k * j->width, value);
   }
 }
 
@@ -124,8 +79,8 @@ static void fill_matrix(void *user, size_t k)
       double sum = 0;
       for (size_t i = 0; i < n; i++) sum += b[row * n + i] * b[column * n + i];
       sum = sum / (double)n + (row == column ? f->rule.a : 0);
-      qn_element_store(j->dtype, to + (row * n + column) * j->width, sum);
-      qn_element_store(j->dtype, to + (column * n + row) * j->width, sum);
+      qn_number_store(j->dtype, to + (row * n + column) * j->width, sum);
+      qn_number_store(j->dtype, to + (column * n + row) * j->width, sum);
     }
   qn_release(b);
 }

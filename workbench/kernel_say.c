@@ -2,7 +2,7 @@
 /* kernel_say.c - see kernel_say.h. */
 #include "workbench/kernel_say.h"
 #include "core/core.h"
-#include "workbench/kernel_fill.h"
+#include "workbench/fill.h"
 #include "workbench/term.h"
 #include <ctype.h>
 #include <errno.h>
@@ -97,7 +97,7 @@ void qn_element_text(qn_dtype dtype, const void *at, char *text, size_t bytes)
 {
   long long whole = 0;
   unsigned long long natural = 0;
-  double value = qn_element_load(dtype, at);
+  double value = qn_number_load(dtype, at);
   switch (dtype) {
   case QN_F64: snprintf(text, bytes, "%.17g", value); return;
   case QN_F16:
@@ -105,7 +105,7 @@ void qn_element_text(qn_dtype dtype, const void *at, char *text, size_t bytes)
   case QN_BOOL: snprintf(text, bytes, "%s", value != 0 ? "true" : "false"); return;
   case QN_I64: memcpy(&whole, at, sizeof whole); break;
   case QN_U64: memcpy(&natural, at, sizeof natural); break;
-  case QN_C64: snprintf(text, bytes, "%.9g%+.9gi", value, qn_element_load(QN_F32, (const char *)at + 4)); return;
+  case QN_C64: snprintf(text, bytes, "%.9g%+.9gi", value, qn_number_load(QN_F32, (const char *)at + 4)); return;
   default: snprintf(text, bytes, "%.9g", value); return;
   }
   if (dtype == QN_U64)

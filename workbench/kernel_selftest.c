@@ -5,6 +5,7 @@
 #include "workbench/kernel_mutate.h"
 #include "workbench/kernel_say.h"
 #include "workbench/sampler.h"
+#include "workbench/record_inner.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,9 +67,7 @@ static void tell(qn_kernel_trial_request *r, const qn_mutation *m, bool caught, 
   if (r->json) {
     json_t *line = json_pack("{s:I, s:b, s:s, s:s, s:i, s:s}", "test", (json_int_t)r->number, "ok", caught, "kernel",
                              r->folder->name, "planted", m->what, "line", m->line, "caught", how);
-    json_dumpf(line, r->out, JSON_COMPACT);
-    fputc('\n', r->out);
-    json_decref(line);
+    qn_json_print(r->out, line, JSON_COMPACT);
   } else if (caught) {
     fprintf(r->out, "ok %zu - %s:%d: %s is caught: %s\n", r->number, r->folder->body.file, m->line, m->what, how);
   } else {

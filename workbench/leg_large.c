@@ -3,7 +3,7 @@
  * of more than 2^31 elements, so that an index of 32 bits shows. */
 #include "workbench/check.h"
 #include "core/core.h"
-#include "workbench/subject.h"
+#include "workbench/subject_stage.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -18,13 +18,7 @@ static void last_values(const qn_op_info *op, qn_setting *s)
   }
 }
 
-static size_t row_bytes(const qn_op_info *op, size_t row)
-{
-  size_t bytes = 0;
-  for (size_t r = 0; r < op->n_tensors; r++)
-    if (op->types[row].tensor[r].access) bytes += qn_dtype_bytes(op->types[row].tensor[r].dtype);
-  return bytes;
-}
+static size_t bytes_of(const qn_op *op, size_t row) { return (size_t)qn_element_bytes_of(op, row).set; }
 
 static qn_status compare_piece(qn_trial *trial, size_t row, const qn_setting *setting, size_t n, size_t number)
 {
@@ -71,7 +65,7 @@ void qn_leg_large(qn_trial *trial)
   for (size_t k = 0; k < pieces; k++) {
     if (k == first) last_values(op, &setting);
     const size_t row = k < first ? 0 : k < last ? qn_op_rows(op, QN_CUDA) - 1 : k - last;
-    const size_t streamed = k < last ? 0 : STREAMED_BYTES / row_bytes(op, row);
+    const size_t streamed = k < last ? 0 : STREAMED_BYTES / bytes_of(target->op, row);
     if (qn_trial_takes(trial, k) && compare_piece(trial, row, &setting, streamed > PIECE ? streamed : PIECE, k))
       qn_trial_fail(trial, (long)k, "%s", qn_last_error());
   }
@@ -183,8 +177,8 @@ void qn_leg_huge(qn_trial *trial)
   const qn_target *target = &trial->item->target;
   huge h = {.trial = trial, .op = &target->op->info, .n = ((size_t)1 << 31) + 37, .device = target->device};
   for (size_t row = 1; row < qn_op_rows(h.op, QN_CUDA); row++)
-    if (row_bytes(h.op, row) < row_bytes(h.op, h.row)) h.row = row;
-  double needed = (double)h.n * (double)row_bytes(h.op, h.row) * (target->device.kind == QN_CUDA ? 1.05 : 3);
+    if (bytes_of(target->op, row) < bytes_of(target->op, h.row)) h.row = row;
+  double needed = (double)h.n * (double)bytes_of(target->op, h.row) * (target->device.kind == QN_CUDA ? 1.05 : 3);
   qn_device_info info = {.size = sizeof info};
   if (qn_device_query(target->device, &info) != QN_OK || qn_op_defaults(h.op, h.setting.params, h.op->params_bytes)) {
     qn_trial_fail(trial, -1, "%s", qn_last_error());

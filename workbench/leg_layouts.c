@@ -61,7 +61,7 @@ static qn_status compare(const run *r, const layout_case *c, const qn_setting *s
                             .row = r->trial->item->row,
                             .device = target->device,
                             .pool = qn_trial_pool(r->trial, c->threads),
-                            .text = SHAPES " filled params=-1 plain",
+                            .text = SHAPES " filled params=-1",
                             .setting = s,
                             .alignment = (qn_alignment)c->alignment,
                             .way = c->way,

@@ -81,32 +81,18 @@ static qn_status note_clocks(qn_bench *b, const qn_measured *what, const qn_exec
 }
 
 /* ---- what runs ---- */
-typedef struct stream_call {
-  qn_ceiling *ceiling;
-  qn_mix mix;
-  int way;
-  size_t bytes;
-  double moved;
-} stream_call;
-
-static qn_status run_stream(void *user)
-{
-  stream_call *c = user;
-  return qn_ceiling_stream(c->ceiling, c->mix, c->way, c->bytes, 1, &c->moved);
-}
-
 typedef struct lineup {
   qn_timed runner[2 + QN_MOST_CEILINGS];
-  stream_call call[QN_MOST_CEILINGS];
+  qn_ceiling_call call[QN_MOST_CEILINGS];
   size_t n, n_calls;
 } lineup;
 
 static void add_mix(lineup *l, qn_ceiling *ceiling, qn_mix mix, size_t bytes)
 {
   for (int way = 0; way < qn_ceiling_ways(ceiling, mix) && l->n_calls < QN_MOST_CEILINGS; way++) {
-    stream_call *c = &l->call[l->n_calls++];
-    *c = (stream_call){ceiling, mix, way, bytes, 0};
-    l->runner[l->n++] = (qn_timed){.name = qn_mix_name(mix), .run = run_stream, .user = c};
+    qn_ceiling_call *c = &l->call[l->n_calls++];
+    *c = (qn_ceiling_call){.ceiling = ceiling, .mix = mix, .way = way, .bytes = bytes};
+    l->runner[l->n++] = (qn_timed){.name = qn_mix_name(mix), .run = qn_ceiling_run, .user = c};
   }
 }
 
@@ -192,7 +178,7 @@ static qn_status take_all(qn_bench *b, const qn_measured *what, lineup *l)
   }
   if (b->has_unfused) qn_try(take_series(&b->unfused, what->against_name, "", &l->runner[k++], what->against_bytes));
   for (size_t c = 0; c < l->n_calls; c++) {
-    const stream_call *call = &l->call[c];
+    const qn_ceiling_call *call = &l->call[c];
     qn_try(take_series(&b->ceiling[b->n_ceilings++], qn_mix_name(call->mix),
                        qn_ceiling_way_name(call->ceiling, call->mix, call->way), &l->runner[k++], call->moved));
     if (call->mix == QN_MIX_COPY && !b->copy) b->copy = c; /* the best is looked for from the first of each */

@@ -3,7 +3,6 @@
 #include "workbench/meta_curve.h"
 #include "workbench/svg.h"
 #include <math.h>
-#include <stdio.h>
 
 enum { WIDTH = 760, HEIGHT = 400, LEFT = 72, RIGHT = 736, TOP = 64, BOTTOM = 340 };
 static const char ink[] = "#1f2933", faint[] = "#7b8794", grid[] = "#e4e7eb", line[] = "#0b6bcb";
@@ -18,29 +17,7 @@ void qn_meta_curve_add(qn_meta_curve *c, uint32_t step, double loss)
   c->step[c->n] = step, c->loss[c->n++] = loss;
 }
 
-static void letters(qn_svg *svg, double x, double y, const char *text, const char *colour, qn_anchor anchor)
-{
-  qn_svg_letters(svg, x, y, text, (qn_letters){.colour = colour, .size = 12, .anchor = anchor});
-}
-
-static void draw_grid(qn_svg *svg, const qn_axis *x, const qn_axis *y)
-{
-  char text[40];
-  const double up = qn_svg_tidy_step(y->most - y->least), along = qn_svg_tidy_step(x->most);
-  for (double v = ceil(y->least / up) * up; v <= y->most + up / 1000; v += up) {
-    const double at = qn_axis_at(y, v);
-    qn_svg_line(svg, LEFT, at, RIGHT, at, (qn_stroke){grid, 1, false});
-    snprintf(text, sizeof text, "%.4g", v);
-    letters(svg, LEFT - 8, at + 4, text, faint, QN_END);
-  }
-  for (double v = 0; v <= x->most + along / 1000; v += along) {
-    const double at = qn_axis_at(x, v);
-    qn_svg_line(svg, at, TOP, at, BOTTOM, (qn_stroke){grid, 1, false});
-    snprintf(text, sizeof text, "%.8g", v);
-    letters(svg, at, BOTTOM + 18, text, faint, QN_MIDDLE);
-  }
-  letters(svg, (LEFT + RIGHT) / 2.0, BOTTOM + 40, "outer step", ink, QN_MIDDLE);
-}
+static const qn_plot plot = {LEFT, RIGHT, TOP, BOTTOM, 12, grid, faint};
 
 qn_status qn_meta_curve_draw(const char *path, const qn_meta_curve *c, const char *title, uint32_t steps)
 {
@@ -53,8 +30,10 @@ qn_status qn_meta_curve_draw(const char *path, const qn_meta_curve *c, const cha
   qn_svg_begin(&svg, WIDTH, HEIGHT, "Meta-training");
   qn_svg_rectangle(&svg, 0, 0, WIDTH, HEIGHT, 8, "#ffffff");
   qn_svg_letters(&svg, 20, 30, title, (qn_letters){.colour = ink, .size = 16, .anchor = QN_START, .bold = true});
-  letters(&svg, 20, 50, "mean loss of all networks in training", faint, QN_START);
-  draw_grid(&svg, &x, &y);
+  qn_svg_words(&svg, 20, 50, "mean loss of all networks in training", faint, 12, QN_START);
+  qn_plot_grid(&svg, &plot, &y, false, "%.4g");
+  qn_plot_grid(&svg, &plot, &x, true, "%.8g");
+  qn_plot_name(&svg, &plot, "outer step", ink);
   for (size_t k = 0; k < c->n; k++) at_x[k] = qn_axis_at(&x, c->step[k]), at_y[k] = qn_axis_at(&y, c->loss[k]);
   qn_svg_path(&svg, at_x, at_y, c->n, (qn_stroke){line, 2, false});
   qn_svg_circle(&svg, at_x[c->n - 1], at_y[c->n - 1], 4, line);

@@ -4,6 +4,7 @@
 #include "workbench/sampler.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -131,3 +132,11 @@ int qn_program_end(qn_program *program, int grace_ms, char said[QN_PROGRAM_SAID]
     snprintf(said, QN_PROGRAM_SAID, "status %d", WEXITSTATUS(status));
   return WIFSIGNALED(status) ? -1 : WEXITSTATUS(status);
 }
+
+static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *walk)
+{
+  (void)is, (void)kind, (void)walk;
+  return remove(path), 0;
+}
+
+void qn_tree_remove(const char *folder) { (void)nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS); }

@@ -20,6 +20,13 @@
  * device's half microseconds. */
 json_t *qn_number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
+void qn_json_print(FILE *out, json_t *given, size_t flags)
+{
+  json_dumpf(given, out, flags);
+  fputc('\n', out);
+  json_decref(given);
+}
+
 void qn_json_date(char date[32])
 {
   const time_t now = time(NULL);
@@ -81,19 +88,15 @@ static json_t *params_of(const qn_bench *b)
   json_t *out = json_object();
   const qn_op_info *op = b->ask.op ? &b->ask.op->info : NULL;
   for (size_t k = 0; op && k < op->n_params; k++) {
-    const char *at = (const char *)b->ask.params + op->params[k].offset;
-    double real;
-    uint64_t whole;
-    int32_t small;
-    json_t *value = NULL;
-    switch (op->params[k].type) {
-    case QN_PARAM_DOUBLE: value = qn_number_or_null((memcpy(&real, at, sizeof real), real)); break;
-    case QN_PARAM_U64: value = json_integer((memcpy(&whole, at, sizeof whole), (json_int_t)whole)); break;
-    case QN_PARAM_BOOL:
-    case QN_PARAM_ENUM: value = json_integer((memcpy(&small, at, sizeof small), small)); break;
-    default: break; /* pointers: a bench gives none */
-    }
-    if (value) json_object_set_new(out, op->params[k].name, value);
+    const qn_op_param *param = &op->params[k];
+    const double x = qn_param_get(param, b->ask.params);
+    uint64_t whole = 0;
+    if (param->type == QN_PARAM_U64) memcpy(&whole, (const char *)b->ask.params + param->offset, sizeof whole);
+    if (param->type > QN_PARAM_ENUM) continue; /* pointers: a bench gives none */
+    json_object_set_new(out, param->name,
+                        param->type == QN_PARAM_DOUBLE ? qn_number_or_null(x)
+                        : param->type == QN_PARAM_U64  ? json_integer((json_int_t)whole)
+                                                       : json_integer((json_int_t)x));
   }
   return out;
 }

@@ -5,9 +5,11 @@
 #include "quern/device.h"
 #include "workbench/workload.h"
 #include <jansson.h>
+#include <stdio.h>
 
-json_t *qn_number_or_null(double x); /* null where it is not finite */
-void qn_json_date(char date[32]);    /* now: "2026-07-01T12:30:00Z" */
+json_t *qn_number_or_null(double x);                        /* null where it is not finite */
+void qn_json_print(FILE *out, json_t *given, size_t flags); /* as a line, and releases it */
+void qn_json_date(char date[32]);                           /* now: "2026-07-01T12:30:00Z" */
 /* The line, which is given away, behind what the file has; real numbers with so many digits. */
 qn_status qn_json_append(const char *path, json_t *line, unsigned digits);
 /* The device, its processor, the system, driver and compiler. */

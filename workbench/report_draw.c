@@ -16,7 +16,7 @@ static const char ink[] = "var(--ink)", faint[] = "var(--faint)", rule[] = "var(
 
 static void letters(qn_svg *svg, double x, double y, const char *text, const char *colour, qn_anchor anchor)
 {
-  qn_svg_letters(svg, x, y, text, (qn_letters){.colour = colour, .size = 12, .anchor = anchor});
+  qn_svg_words(svg, x, y, text, colour, 12, anchor);
 }
 
 /* A colour and what it stands for, at *x; moves *x on. */
@@ -122,24 +122,18 @@ void qn_html_draw_wins(qn_text *page, const qn_html_mean *means, size_t n)
 
 /* ---- axes with powers of ten ---- */
 enum { TOP = 34, BOTTOM = 400, HEIGHT = 448 };
+static const qn_plot plot = {LEFT, RIGHT, TOP, BOTTOM, 12, rule, faint};
 
 static void draw_decades(qn_svg *svg, const qn_axis *axis, bool horizontal, bool rate)
 {
   static const char *const units[] = {"", "K", "M", "G", "T", "P", "E"};
   for (double at = axis->least; at <= axis->most * 1.001; at *= 10) {
-    const double place = qn_axis_at(axis, at);
     double shown = at;
     char text[40];
     size_t unit = 0;
     for (; rate && shown >= 999 && unit < 6; unit++) shown /= 1000;
     snprintf(text, sizeof text, "%.3g%s", shown, units[unit]);
-    if (horizontal) {
-      qn_svg_line(svg, place, TOP, place, BOTTOM, (qn_stroke){rule, 1, false});
-      letters(svg, place, BOTTOM + 18, text, faint, QN_MIDDLE);
-    } else {
-      qn_svg_line(svg, LEFT, place, RIGHT, place, (qn_stroke){rule, 1, false});
-      letters(svg, LEFT - 8, place + 4, text, faint, QN_END);
-    }
+    qn_plot_tick(svg, &plot, horizontal, qn_axis_at(axis, at), text);
   }
 }
 
@@ -228,7 +222,7 @@ static void draw_roofline(qn_text *page, const qn_html_lines *lines, const char 
   if (r.rate > 0) add_key(&svg, &key, 16, violet, "arithmetic");
   draw_decades(&svg, &x, true, false);
   draw_decades(&svg, &y, false, true);
-  letters(&svg, (LEFT + RIGHT) / 2.0, BOTTOM + 40, "operations per byte", ink, QN_MIDDLE);
+  qn_plot_name(&svg, &plot, "operations per byte", ink);
   letters(&svg, RIGHT, 16, "operations per second", faint, QN_END);
   draw_ceilings(&svg, &x, &y, &r);
   for (int candidate = 0; candidate < 2; candidate++)
@@ -277,22 +271,6 @@ static void draw_steps(qn_svg *svg, const qn_axis *x, const qn_axis *y, const qn
   }
 }
 
-static void draw_grid(qn_svg *svg, const qn_axis *axis, bool horizontal)
-{
-  const double step = qn_svg_tidy_step(axis->most - axis->least);
-  for (double at = ceil(axis->least / step) * step; at <= axis->most * 1.0001; at += step) {
-    const double place = qn_axis_at(axis, at);
-    char text[40];
-    snprintf(text, sizeof text, "%.4g", at);
-    qn_svg_line(svg, horizontal ? place : LEFT, horizontal ? TOP : place, horizontal ? place : RIGHT,
-                horizontal ? BOTTOM : place, (qn_stroke){rule, 1, false});
-    if (horizontal)
-      letters(svg, place, BOTTOM + 18, text, faint, QN_MIDDLE);
-    else
-      letters(svg, LEFT - 8, place + 4, text, faint, QN_END);
-  }
-}
-
 static void draw_search(qn_text *page, const qn_html_lines *lines, const char *problem)
 {
   double most_x = 1, most_y = 1.2, key = LEFT;
@@ -312,9 +290,9 @@ static void draw_search(qn_text *page, const qn_html_lines *lines, const char *p
     snprintf(text, sizeof text, "%zu generator%s", generators, generators == 1 ? "" : "s");
     if (n) add_key(&svg, &key, 16, colour_of(generators), text);
   }
-  draw_grid(&svg, &x, true);
-  draw_grid(&svg, &y, false);
-  letters(&svg, (LEFT + RIGHT) / 2.0, BOTTOM + 40, "seconds of search", ink, QN_MIDDLE);
+  qn_plot_grid(&svg, &plot, &x, true, "%.4g");
+  qn_plot_grid(&svg, &plot, &y, false, "%.4g");
+  qn_plot_name(&svg, &plot, "seconds of search", ink);
   letters(&svg, RIGHT, 16, "speed-up of the best so far", faint, QN_END);
   for (size_t k = 0; k < lines->n_searches; k++)
     if (!strcmp(lines->search[k].problem, problem)) draw_steps(&svg, &x, &y, &lines->search[k]);

@@ -32,28 +32,14 @@ static void look_up(qn_roofline *r)
   }
 }
 
-typedef struct call {
-  qn_ceiling *ceiling;
-  qn_mix mix;
-  int way, passes;
-  size_t bytes;
-  double done;
-} call;
-
-static qn_status run_stream(void *user)
-{
-  call *c = user;
-  return qn_ceiling_stream(c->ceiling, c->mix, c->way, c->bytes, c->passes, &c->done);
-}
-
 static qn_status run_rate(void *user)
 {
-  call *c = user;
-  return qn_ceiling_rate(c->ceiling, (qn_rate)c->way, &c->done);
+  qn_ceiling_call *c = user;
+  return qn_ceiling_rate(c->ceiling, (qn_rate)c->way, &c->moved);
 }
 
 /* The median time of one thing, hot. */
-static qn_status take(const qn_sampling *how, qn_status (*run)(void *), call *c, double *ns)
+static qn_status take(const qn_sampling *how, qn_status (*run)(void *), qn_ceiling_call *c, double *ns)
 {
   qn_timed runner = {.name = "ceiling", .run = run, .user = c, .decides = true};
   qn_summary summary;
@@ -79,11 +65,11 @@ static qn_status measure_set(qn_roofline *r, const qn_sampling *how, qn_ceiling 
     qn_roof *roof = &r->set[m][set];
     *roof = (qn_roof){.bytes = (double)bytes};
     for (int way = 0; way < qn_ceiling_ways(ceiling, r->mix[m]); way++) {
-      call c = {ceiling, r->mix[m], way, passes_for(r, bytes), bytes, 0};
+      qn_ceiling_call c = {ceiling, r->mix[m], way, bytes, passes_for(r, bytes), 0};
       double ns;
-      qn_try(take(how, run_stream, &c, &ns));
-      if (c.done / ns <= roof->gbps) continue;
-      roof->gbps = c.done / ns;
+      qn_try(take(how, qn_ceiling_run, &c, &ns));
+      if (c.moved / ns <= roof->gbps) continue;
+      roof->gbps = c.moved / ns;
       roof->way = qn_ceiling_way_name(ceiling, r->mix[m], way);
     }
   }
@@ -93,12 +79,12 @@ static qn_status measure_set(qn_roofline *r, const qn_sampling *how, qn_ceiling 
 static qn_status measure_rates(qn_roofline *r, const qn_sampling *how, qn_ceiling *ceiling)
 {
   for (int rate = 0; rate < QN_RATE_COUNT; rate++) {
-    call c = {.ceiling = ceiling, .way = rate};
+    qn_ceiling_call c = {.ceiling = ceiling, .way = rate};
     double ns;
     qn_status status = take(how, run_rate, &c, &ns);
     if (status == QN_UNSUPPORTED || status == QN_COMPILE_ERROR) continue; /* this device has no such unit */
     if (status != QN_OK) return status;
-    r->rate[rate] = c.done / (ns * 1e-9);
+    r->rate[rate] = c.moved / (ns * 1e-9);
   }
   return QN_OK;
 }

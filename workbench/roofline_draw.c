@@ -39,10 +39,8 @@ typedef struct point {
   char name[320];
 } point;
 
-static qn_letters letters(const char *colour, double size, qn_anchor anchor)
-{
-  return (qn_letters){.colour = colour, .size = size, .anchor = anchor};
-}
+static const qn_plot left_plot = {LEFT, MIDDLE, TOP, BOTTOM, 11, grid, faint},
+                     right_plot = {RIGHT_FROM, RIGHT_TO, TOP, BOTTOM, 11, grid, faint};
 
 /* ---- numbers as axes show them ---- */
 static void say_rate(char *text, size_t bytes, double x)
@@ -59,13 +57,6 @@ static void say_bytes(char *text, size_t bytes, double x)
   size_t k = 0;
   for (; x >= 1024 && k < 4; k++) x /= 1024;
   snprintf(text, bytes, "%.3g %s", x, units[k]);
-}
-
-/* A round number at or above x: 1, 2 or 5 times a power of ten. */
-static double round_up(double x)
-{
-  double power = pow(10, floor(log10(x)));
-  return x <= power ? power : x <= 2 * power ? 2 * power : x <= 5 * power ? 5 * power : 10 * power;
 }
 
 /* ---- points ---- */
@@ -143,8 +134,7 @@ static void draw_points(plot *p, const point *points, size_t n, bool left)
     taken[n + k] = at;
     qn_svg_line(&p->svg, taken[k].x, taken[k].y, at.x + (at.x < taken[k].x ? 8 : -8), at.y,
                 (qn_stroke){kernel_colour, 0.7, false});
-    qn_letters how = letters(ink, 11.5, QN_MIDDLE);
-    how.bold = true;
+    const qn_letters how = {ink, 11.5, QN_MIDDLE, true};
     qn_svg_letters(&p->svg, at.x, at.y + 4, number, how);
   }
   for (size_t k = 0; k < n; k++) qn_svg_circle(&p->svg, taken[k].x, taken[k].y, 5.5, kernel_colour);
@@ -185,10 +175,9 @@ static void draw_names(plot *p, const point *points, size_t n)
     char number[24];
     if (k && k % rows == 0) x += width[k / rows - 1];
     snprintf(number, sizeof number, "%zu", k + 1);
-    qn_letters how = letters(ink, 11.5, QN_END);
-    how.bold = true;
+    const qn_letters how = {ink, 11.5, QN_END, true};
     qn_svg_letters(&p->svg, x, y, number, how);
-    qn_svg_letters(&p->svg, x + 8, y, points[k].name, letters(ink, 11.5, QN_START));
+    qn_svg_words(&p->svg, x + 8, y, points[k].name, ink, 11.5, QN_START);
   }
 }
 
@@ -204,19 +193,15 @@ static void draw_grid(plot *p, const char *x_name)
 {
   char text[40];
   for (double y = p->y.least; y <= p->y.most * 1.001; y *= 10) {
-    double at = qn_axis_at(&p->y, y);
-    qn_svg_line(&p->svg, LEFT, at, MIDDLE, at, (qn_stroke){grid, 1, false});
     say_rate(text, sizeof text, y);
     *strchr(text, 'F') = 0; /* the unit is in the title */
-    qn_svg_letters(&p->svg, LEFT - 8, at + 4, text, letters(faint, 11, QN_END));
+    qn_plot_tick(&p->svg, &left_plot, false, qn_axis_at(&p->y, y), text);
   }
   for (double x = p->x.least; x <= p->x.most * 1.001; x *= 10) {
-    double at = qn_axis_at(&p->x, x);
-    qn_svg_line(&p->svg, at, TOP, at, BOTTOM, (qn_stroke){grid, 1, false});
     snprintf(text, sizeof text, "%g", x);
-    qn_svg_letters(&p->svg, at, BOTTOM + 18, text, letters(faint, 11, QN_MIDDLE));
+    qn_plot_tick(&p->svg, &left_plot, true, qn_axis_at(&p->x, x), text);
   }
-  qn_svg_letters(&p->svg, (LEFT + MIDDLE) / 2.0, BOTTOM + 40, x_name, letters(ink, 12, QN_MIDDLE));
+  qn_plot_name(&p->svg, &left_plot, x_name, ink);
 }
 
 /* A diagonal: gbps of memory, until the highest arithmetic ceiling stops it. */
@@ -242,7 +227,7 @@ static void add_key(plot *p, double *x, const char *colour, const char *name, co
   bool once = *nominal && !strcmp(amount + digits, nominal + strcspn(nominal, " "));
   snprintf(text, sizeof text, "%s %.*s%s%s", name, once ? (int)digits : 40, amount, *nominal ? " of " : "", nominal);
   qn_svg_line(&p->svg, *x, KEY - 4, *x + 22, KEY - 4, (qn_stroke){colour, 2.4, false});
-  qn_svg_letters(&p->svg, *x + 28, KEY, text, letters(ink, 11.5, QN_START));
+  qn_svg_words(&p->svg, *x + 28, KEY, text, ink, 11.5, QN_START);
   *x += 46 + width_of(text);
 }
 
@@ -286,7 +271,7 @@ static void draw_left(plot *p, const point *points, size_t n)
   for (size_t k = 0; k < n; k++) low = fmin(low, points[k].rate / 5);
   p->y = (qn_axis){pow(10, floor(log10(low))), pow(10, ceil(log10(top * 1.2))), BOTTOM, TOP, true};
   draw_grid(p, "arithmetic intensity: operations per byte moved (FLOP/byte)");
-  qn_svg_letters(&p->svg, LEFT - 56, TOP - 14, "FLOP/s", letters(ink, 12, QN_START));
+  qn_svg_words(&p->svg, LEFT - 56, TOP - 14, "FLOP/s", ink, 12, QN_START);
   draw_bandwidths(p, memory, cache, top, &key);
   draw_rates(p, cache, &key);
   draw_points(p, points, n, true);
@@ -296,24 +281,23 @@ static void draw_left(plot *p, const point *points, size_t n)
 static void draw_right_axes(plot *p)
 {
   char text[40];
-  double step = round_up(p->y.most / 6);
+  double step = qn_round_up(p->y.most / 6);
   for (double y = 0; y <= p->y.most * 1.001; y += step) {
-    double at = qn_axis_at(&p->y, y);
-    qn_svg_line(&p->svg, RIGHT_FROM, at, RIGHT_TO, at, (qn_stroke){grid, 1, false});
     snprintf(text, sizeof text, "%g", y);
-    qn_svg_letters(&p->svg, RIGHT_FROM - 8, at + 4, text, letters(faint, 11, QN_END));
+    qn_plot_tick(&p->svg, &right_plot, false, qn_axis_at(&p->y, y), text);
   }
   double last = -1e9;
   for (double x = exp2(ceil(log2(p->x.least))); x <= p->x.most * 1.001; x *= 4) {
     double at = qn_axis_at(&p->x, x);
-    qn_svg_line(&p->svg, at, TOP, at, BOTTOM, (qn_stroke){grid, 1, false});
-    if (at - last < 54) continue;
-    last = at;
+    const bool close = at - last < 54;
     say_bytes(text, sizeof text, x);
-    qn_svg_letters(&p->svg, at, BOTTOM + 18, text, letters(faint, 11, QN_MIDDLE));
+    if (close)
+      qn_svg_line(&p->svg, at, TOP, at, BOTTOM, (qn_stroke){grid, 1, false});
+    else
+      qn_plot_tick(&p->svg, &right_plot, true, last = at, text);
   }
-  qn_svg_letters(&p->svg, (RIGHT_FROM + RIGHT_TO) / 2.0, BOTTOM + 40, "working set", letters(ink, 12, QN_MIDDLE));
-  qn_svg_letters(&p->svg, RIGHT_FROM - 56, TOP - 14, "GB/s", letters(ink, 12, QN_START));
+  qn_plot_name(&p->svg, &right_plot, "working set", ink);
+  qn_svg_words(&p->svg, RIGHT_FROM - 56, TOP - 14, "GB/s", ink, 12, QN_START);
 }
 
 static void draw_right(plot *p, const point *points, size_t n)
@@ -324,13 +308,13 @@ static void draw_right(plot *p, const point *points, size_t n)
   for (size_t k = 0; k < n; k++)
     most = fmax(most, points[k].bytes), least = fmin(least, points[k].bytes), high = fmax(high, points[k].gbps);
   p->x = (qn_axis){least / 1.5, most * 1.5, RIGHT_FROM, RIGHT_TO, true};
-  double step = round_up(high * 1.05 / 6);
+  double step = qn_round_up(high * 1.05 / 6);
   p->y = (qn_axis){0, step * ceil(high * 1.05 / step), BOTTOM, TOP, false};
   draw_right_axes(p);
   if (r->nominal_gbps > 0) {
     double at = qn_axis_at(&p->y, r->nominal_gbps);
     qn_svg_line(&p->svg, RIGHT_FROM, at, RIGHT_TO, at, (qn_stroke){memory_colour, 1.1, true});
-    qn_svg_letters(&p->svg, RIGHT_TO - 4, at - 5, "nominal", letters(memory_colour, 11, QN_END));
+    qn_svg_words(&p->svg, RIGHT_TO - 4, at - 5, "nominal", memory_colour, 11, QN_END);
   }
   double key = RIGHT_FROM;
   for (int m = 0; m < QN_ROOF_MIXES; m++) {
@@ -341,7 +325,7 @@ static void draw_right(plot *p, const point *points, size_t n)
     }
     qn_svg_path(&p->svg, x, y, r->n_sets, (qn_stroke){mix_colours[m], 2.2, false});
     qn_svg_line(&p->svg, key, TOP - 18, key + 22, TOP - 18, (qn_stroke){mix_colours[m], 2.2, false});
-    qn_svg_letters(&p->svg, key + 28, TOP - 14, qn_mix_name(r->mix[m]), letters(ink, 11.5, QN_START));
+    qn_svg_words(&p->svg, key + 28, TOP - 14, qn_mix_name(r->mix[m]), ink, 11.5, QN_START);
     key += 48 + 6.2 * (double)strlen(qn_mix_name(r->mix[m]));
   }
   draw_points(p, points, n, false);
@@ -353,14 +337,13 @@ static void draw_title(plot *p, size_t n)
   char text[256];
   snprintf(text, sizeof text, "What %s can do, and what %s", r->info.name,
            n ? "the kernels reach" : "is to be reached");
-  qn_letters how = letters(ink, 18, QN_START);
-  how.bold = true;
+  const qn_letters how = {ink, 18, QN_START, true};
   qn_svg_letters(&p->svg, 20, 34, text, how);
   int used =
       snprintf(text, sizeof text, "solid: measured%s", r->nominal_gbps > 0 ? "; dashed: the maker's data sheet" : "");
   if (r->threads && used > 0)
     snprintf(text + used, sizeof text - (size_t)used, "; %d thread%s", r->threads, r->threads == 1 ? "" : "s");
-  qn_svg_letters(&p->svg, 20, 54, text, letters(faint, 12, QN_START));
+  qn_svg_words(&p->svg, 20, 54, text, faint, 12, QN_START);
 }
 
 qn_status qn_roofline_draw(const char *path, const qn_roofline *r, const qn_records *records, size_t *left_out)

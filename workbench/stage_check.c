@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stage_check.c - a stage's data, made and compared. Inputs can be made again (data.h), so the reference needs no copy
+/* stage_check.c - a stage's data, made and compared. Inputs can be made again (fill.h), so the reference needs no copy
  * of them: each thread makes a chunk anew, runs the reference tier on it and compares with what the device holds.
  * Memory of another device passes through a window on the host. */
 #include "workbench/stage_inner.h"
 #include "core/core.h"
 #include "quern/device.h"
-#include "workbench/data.h"
+#include "workbench/fill.h"
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -55,14 +55,17 @@ static uint64_t end_of(const qn_stage *s, size_t chunk)
   return chunk + 1 < s->n_chunks ? s->chunk[chunk + 1].at : s->end;
 }
 
-static qn_data_rule rule_of(const qn_stage *s, size_t role)
+static size_t width_of(const qn_stage *s, size_t role) { return s->d.role[role].width; }
+
+/* A chunk's numbers; what is only written holds NaN before. */
+static void make_numbers(const qn_stage *s, size_t role, const qn_stage_chunk *c, void *to)
 {
   const qn_op_tensor *t = &s->ask.op->info.tensors[role];
-  return (qn_data_rule){.dtype = s->d.role[role].dtype,
-                        .fill = t->fill,
-                        .scale = t->fill_scale,
-                        .poison = s->d.role[role].access == QN_WRITE,
-                        .seed = s->ask.seed * QN_MAX_TENSORS + role};
+  const qn_filling filling = {.kind = t->fill, .scale = t->fill_scale, .seed = s->ask.seed, .role = role};
+  if (s->d.role[role].access == QN_WRITE)
+    memset(to, 0xff, c->n * width_of(s, role));
+  else
+    qn_fill_numbers(&filling, s->d.role[role].dtype, to, c->n, ((uint64_t)c->tensor << 32) + c->first);
 }
 
 static void next_window(sweep *w)
@@ -76,7 +79,7 @@ static void next_window(sweep *w)
   size_t used = 0;
   for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
     if (!s->d.role[role].memory) continue;
-    size_t bytes = qn_dtype_bytes(s->d.role[role].dtype);
+    size_t bytes = width_of(s, role);
     w->at.base[role] = w->own ? w->own + used : (char *)s->d.role[role].memory + w->at.start * bytes;
     used += WINDOW * bytes;
   }
@@ -88,7 +91,7 @@ static qn_status move_window(sweep *w, bool to_device)
   const qn_stage *s = w->stage;
   for (size_t role = 0; w->own && role < QN_MAX_TENSORS; role++) {
     if (!s->d.role[role].memory) continue;
-    size_t bytes = qn_dtype_bytes(s->d.role[role].dtype), n = (size_t)(w->at.end - w->at.start) * bytes;
+    size_t bytes = width_of(s, role), n = (size_t)(w->at.end - w->at.start) * bytes;
     char *there = (char *)s->d.role[role].memory + w->at.start * bytes;
     qn_try(to_device ? qn_memory_write(s->d.exec.device, s->d.exec.stream, there, w->at.base[role], n)
                      : qn_memory_read(s->d.exec.device, s->d.exec.stream, w->at.base[role], there, n));
@@ -101,7 +104,7 @@ static qn_status begin_sweep(sweep *w, qn_stage *s)
   w->stage = s;
   size_t bytes = 0;
   for (size_t role = 0; role < QN_MAX_TENSORS; role++)
-    if (s->d.role[role].memory) bytes += WINDOW * qn_dtype_bytes(s->d.role[role].dtype);
+    if (s->d.role[role].memory) bytes += WINDOW * width_of(s, role);
   return host_sees(s->d.exec.device.kind) ? QN_OK : qn_try_allocate(&w->own, bytes, "a window on the device's memory");
 }
 
@@ -118,11 +121,10 @@ static void fill_worker(void *user, size_t k)
     uint64_t data = c->at, start = start_of(s, i), end = end_of(s, i);
     for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
       if (!s->d.role[role].memory) continue;
-      const qn_data_rule rule = rule_of(s, role);
-      size_t bytes = qn_dtype_bytes(rule.dtype);
+      size_t bytes = width_of(s, role);
       char *base = w->at.base[role];
       memset(base + (start - w->at.start) * bytes, QN_BAND_BYTE, (data - start) * bytes);
-      qn_data_fill(&rule, c->tensor, c->first, c->n, base + (data - w->at.start) * bytes);
+      make_numbers(s, role, c, base + (data - w->at.start) * bytes);
       memset(base + (data + c->n - w->at.start) * bytes, QN_BAND_BYTE, (end - data - c->n) * bytes);
     }
   }
@@ -159,15 +161,16 @@ static void complain(sweep *w, size_t chunk, const char *format, ...)
   pthread_mutex_unlock(&w->lock);
 }
 
-static void tell_element(sweep *w, size_t chunk, size_t role, size_t at, const void *seen, const void *want)
+static void tell_element(sweep *w, size_t chunk, size_t role, size_t at, const char *seen, const char *want)
 {
   const qn_stage *s = w->stage;
   const qn_stage_chunk *c = &s->chunk[chunk];
   const qn_dtype dtype = s->d.role[role].dtype;
+  const size_t place = at * width_of(s, role);
   const bool read = s->d.role[role].access == QN_READ;
   complain(w, chunk, "%s of tensor %s, element %" PRIu64 ": %.9g, %s %.9g", s->ask.op->info.tensors[role].name,
-           s->ask.work->item[c->tensor].name, c->first + at, qn_data_value(dtype, seen, at),
-           read ? "but it is only read and was" : "the reference says", qn_data_value(dtype, want, at));
+           s->ask.work->item[c->tensor].name, c->first + at, qn_number_load(dtype, seen + place),
+           read ? "but it is only read and was" : "the reference says", qn_number_load(dtype, want + place));
 }
 
 static bool band_holds(const char *band, size_t bytes)
@@ -181,7 +184,7 @@ static void check_bands(sweep *w, size_t i, size_t role)
 {
   const qn_stage *s = w->stage;
   const qn_stage_chunk *c = &s->chunk[i];
-  size_t bytes = qn_dtype_bytes(s->d.role[role].dtype);
+  size_t bytes = width_of(s, role);
   uint64_t data = c->at, start = start_of(s, i), end = end_of(s, i);
   const char *base = w->at.base[role];
   if (!band_holds(base + (start - w->at.start) * bytes, (data - start) * bytes) ||
@@ -191,12 +194,14 @@ static void check_bands(sweep *w, size_t i, size_t role)
 }
 
 /* How many elements are further from the reference than rounding explains. */
-static size_t count_outliers(const qn_data_rule *rule, const char *seen, const char *want, size_t n)
+static size_t count_outliers(const qn_stage *s, size_t role, const char *seen, const char *want, size_t n)
 {
+  const qn_dtype dtype = s->d.role[role].dtype;
+  const size_t width = width_of(s, role);
   size_t far = 0;
   for (size_t k = 0; k < n; k++) {
-    double a = qn_data_value(rule->dtype, seen, k), b = qn_data_value(rule->dtype, want, k);
-    far += !(fabs(a - b) <= 16 * 0x1p-24 * fmax(fabs(b), rule->scale));
+    double a = qn_number_load(dtype, seen + k * width), b = qn_number_load(dtype, want + k * width);
+    far += !(fabs(a - b) <= 16 * 0x1p-24 * fmax(fabs(b), s->ask.op->info.tensors[role].fill_scale));
   }
   return far;
 }
@@ -213,14 +218,13 @@ static void compare_chunk(sweep *w, size_t i, char *const want[QN_MAX_TENSORS])
   }
   for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
     if (!s->d.role[role].memory) continue;
-    const qn_data_rule rule = rule_of(s, role);
-    const char *seen = w->at.base[role] + (data - w->at.start) * qn_dtype_bytes(rule.dtype);
+    const char *seen = w->at.base[role] + (data - w->at.start) * width_of(s, role);
     if (s->d.role[role].access & QN_WRITE) compared += n;
     if (w->loose) {
-      outliers += count_outliers(&rule, seen, want[role], n);
+      outliers += count_outliers(s, role, seen, want[role], n);
       continue;
     }
-    size_t at = qn_data_differ(rule.dtype, seen, want[role], c->n);
+    size_t at = qn_numbers_differ(s->d.role[role].dtype, seen, want[role], c->n);
     if (at < c->n) tell_element(w, i, role, at, seen, want[role]);
     check_bands(w, i, role);
   }
@@ -242,10 +246,9 @@ static void compare_worker(void *user, size_t k)
     char *want[QN_MAX_TENSORS] = {NULL}, *own = w->scratch + k * w->scratch_bytes;
     for (size_t role = 0; role < QN_MAX_TENSORS; role++) {
       if (!s->d.role[role].memory) continue;
-      const qn_data_rule rule = rule_of(s, role);
       piece.data[role] = want[role] = own;
-      qn_data_fill(&rule, c->tensor, c->first, c->n, own);
-      own += QN_CHUNK * qn_dtype_bytes(rule.dtype);
+      make_numbers(s, role, c, own);
+      own += QN_CHUNK * width_of(s, role);
     }
     const qn_cpu_call call = {.row = s->ask.row,
                               .flags = op->flags ? op->flags(s->ask.params, s->ask.row) : 0,
@@ -281,7 +284,7 @@ static qn_status compare(sweep *w, qn_progress *progress)
   w->coef = coef;
   w->scratch_bytes = 0;
   for (size_t role = 0; role < QN_MAX_TENSORS; role++)
-    if (s->d.role[role].memory) w->scratch_bytes += QN_CHUNK * qn_dtype_bytes(s->d.role[role].dtype);
+    if (s->d.role[role].memory) w->scratch_bytes += QN_CHUNK * width_of(s, role);
   qn_try(qn_try_allocate(&w->scratch, workers(s) * w->scratch_bytes, "the reference's chunks"));
   if (phases > 1) {
     w->tally = qn_allocate_zero(s->ask.work->n, 2 * sizeof *w->tally);

@@ -4,7 +4,6 @@
 #include "workbench/subject.h"
 #include "core/core.h"
 #include "quern/device.h"
-#include "workbench/data.h"
 #include "workbench/fill.h"
 #include "workbench/settings.h"
 #include <math.h>
@@ -13,7 +12,8 @@
 uint64_t qn_subject_elements(const qn_subject *d)
 {
   uint64_t n = 0;
-  for (size_t k = 0; k < d->role[0].n; k++) n += d->role[0].place[k].elements;
+  for (size_t r = 0; r < d->op->info.n_tensors; r++)
+    for (size_t k = 0; k < d->role[r].n; k++) n += d->role[r].place[k].elements;
   return n;
 }
 
@@ -55,12 +55,7 @@ static void make_numbers(const qn_subject *d, size_t r, size_t k, const qn_filli
                          void *to)
 {
   const qn_subject_role *role = &d->role[r];
-  const qn_data_rule rule = {
-      .dtype = role->dtype, .fill = filling->kind, .scale = filling->scale, .seed = filling->seed * QN_MAX_TENSORS + r};
-  if (d->plain)
-    qn_data_fill(&rule, k, first, n, to);
-  else
-    qn_fill_numbers(filling, role->dtype, to, n, (k << 32) + first);
+  qn_fill_numbers(filling, role->dtype, to, n, (k << 32) + first);
   if (role->filled == QN_SUBJECT_SWEEP) qn_fill_sweep(role->dtype, to, n);
   if (d->halves && role->access == QN_READ && role->dtype == QN_F32 && role->place[k].ndim > 1) qn_fill_halves(to, n);
 }
@@ -192,7 +187,7 @@ static qn_status make_images(qn_subject *d, size_t r)
 }
 
 /* A tensor's numbers: a piece of them from the host, and copies of it, as making gigabytes takes long. */
-static qn_status fill_lean(qn_subject *d, size_t r, size_t k, const qn_data_rule *rule)
+static qn_status fill_lean(qn_subject *d, size_t r, size_t k, const qn_filling *filling)
 {
   enum { PIECE = 1 << 22 };
   const qn_subject_place *p = &d->role[r].place[k];
@@ -201,7 +196,7 @@ static qn_status fill_lean(qn_subject *d, size_t r, size_t k, const qn_data_rule
   char *to = d->role[r].tensor[k].data;
   void *values;
   qn_try(qn_try_allocate(&values, n * d->role[r].width + 1, "a tensor's data"));
-  qn_data_fill(rule, k, 0, n, values);
+  qn_fill_numbers(filling, d->role[r].dtype, values, n, k << 32);
   size_t done = n * d->role[r].width;
   qn_status status = bytes ? qn_memory_write(d->exec.device, d->exec.stream, to, values, done) : QN_OK;
   qn_release(values);
@@ -223,9 +218,8 @@ static qn_status begin_lean(qn_subject *d, size_t r)
     return begin_state(d, r);
   }
   if (r && role->access != QN_READ) return qn_memory_fill(d->exec.device, d->exec.stream, role->memory, 0, role->bytes);
-  const qn_data_rule rule = {
-      .dtype = role->dtype, .fill = is->fill, .scale = is->fill_scale, .seed = d->seed * QN_MAX_TENSORS + r};
-  for (size_t k = 0; k < role->n; k++) qn_try(fill_lean(d, r, k, &rule));
+  const qn_filling filling = {.kind = is->fill, .scale = is->fill_scale, .seed = d->seed, .role = r};
+  for (size_t k = 0; k < role->n; k++) qn_try(fill_lean(d, r, k, &filling));
   return QN_OK;
 }
 

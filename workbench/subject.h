@@ -96,7 +96,7 @@ typedef struct qn_subject {
       trained;     /* standard deviations of what is only read, and of the first role; below 0: as described */
   bool fenced;     /* memory may not be touched behind the last tensor of a role, on the processor and the emulator */
   bool bare, lean; /* no memory; no images on the host: it can be stepped alone */
-  bool nan, halves, odd, filled, plain, arranged;
+  bool nan, halves, odd, filled, arranged;
   bool hyper; /* params lie in device memory */
   const struct qn_subject *like;
   bool own_stream;
@@ -133,7 +133,6 @@ typedef struct qn_subject {
  *   PARAM=X  PARAM=X,Y...     the same, with this value in device memory, or these of an array
  *   shift=N                   data begin N elements behind a multiple of 64 bytes
  *   apart=N, ROLE+N           N elements lie between rows, where they may; N more between one role's
- *   plain                     numbers that are made faster, and none of them odd
  *   odd                       zeros of both signs, tiny and huge numbers, infinities and NaN among the others
  *   nan, halves               the first tensor that is read has a NaN; f32 that is read but in one dimension is as
  *                             qn_fill_halves makes it
@@ -196,8 +195,8 @@ qn_status qn_subject_step(qn_subject *subject);
 
 /* A tensor's values, all of them, to the device and to the tensors in double. */
 qn_status qn_subject_put(qn_subject *subject, size_t role, size_t tensor, const double *values);
+uint64_t qn_subject_elements(const qn_subject *subject); /* of all roles */
 /* Element i of a tensor, in its role's image. */
-uint64_t qn_subject_elements(const qn_subject *subject); /* of the first role */
 size_t qn_subject_at(const qn_subject *subject, size_t role, size_t tensor, size_t i);
 double qn_subject_number(const qn_subject *subject, const unsigned char *image, size_t role, size_t tensor, size_t i);
 /* ---- subject_double.c ---- */
@@ -224,8 +223,8 @@ bool qn_subject_same(const qn_subject *a, const qn_subject *b, char *wrong, size
 /* The same bytes in all memory as it was filled with. */
 bool qn_subject_untouched(const qn_subject *subject, char *wrong, size_t bytes);
 
-/* Of an element-wise op that says bits, those; else as near as its class says, in the oracle's units. Guards and what
- * is only read in any case. */
+/* Two calls of one order: of an op that says bits, or has a reference in double, those; else as near as its class says,
+ * in the oracle's units. Guards and what is only read in any case. */
 bool qn_subject_agree(const qn_subject *got, const qn_subject *want, char *wrong, size_t bytes);
 /* An element as it was fetched, the number that it must be, and what is read there before the step, of `was`. */
 void qn_subject_tell(const qn_subject *subject, const qn_subject *was, size_t role, size_t tensor, size_t element,

@@ -246,8 +246,9 @@ static qn_status near_tensor(const qn_subject *got, const qn_subject *want, size
 
 bool qn_subject_agree(const qn_subject *got, const qn_subject *want, char *wrong, size_t bytes)
 {
-  bool near = qn_subject_intact(got, wrong, bytes);
-  if (near && got->op->info.agreement == QN_BITWISE) return qn_subject_same(got, want, wrong, bytes);
+  bool near = qn_subject_intact(got, wrong, bytes) && qn_subject_intact(want, wrong, bytes);
+  if (near && (got->op->info.agreement == QN_BITWISE || got->check->reference))
+    return qn_subject_same(got, want, wrong, bytes);
   for (size_t k = 0; k < got->n && near; k++)
     if (near_tensor(got, want, k, &near, wrong, bytes) != QN_OK) {
       snprintf(wrong, bytes, "%s", qn_last_error());

@@ -204,8 +204,7 @@ static bool take_flag(qn_subject *d, const char *word)
   const struct {
     const char *name;
     bool *flag;
-  } flags[] = {
-      {"nan", &d->nan}, {"odd", &d->odd}, {"halves", &d->halves}, {"filled", &d->filled}, {"plain", &d->plain}};
+  } flags[] = {{"nan", &d->nan}, {"odd", &d->odd}, {"halves", &d->halves}, {"filled", &d->filled}};
   for (size_t k = 0; k < sizeof flags / sizeof flags[0]; k++)
     if (!strcmp(word, flags[k].name)) return *flags[k].flag = true;
   return false;

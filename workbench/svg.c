@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-double qn_svg_tidy_step(double range)
+double qn_round_up(double x)
 {
-  const double power = pow(10, floor(log10(range / 5))), share = range / 5 / power;
+  const double power = pow(10, floor(log10(x))), share = x / power;
   return power * (share > 5 ? 10 : share > 2 ? 5 : share > 1 ? 2 : 1);
 }
 
@@ -91,6 +91,38 @@ void qn_svg_letters(qn_svg *svg, double x, double y, const char *text, qn_letter
   qn_text_add(&svg->text, ">");
   qn_text_add_escaped(&svg->text, text);
   qn_text_add(&svg->text, "</text>\n");
+}
+
+void qn_svg_words(qn_svg *svg, double x, double y, const char *text, const char *colour, double size, qn_anchor anchor)
+{
+  qn_svg_letters(svg, x, y, text, (qn_letters){.colour = colour, .size = size, .anchor = anchor});
+}
+
+void qn_plot_tick(qn_svg *svg, const qn_plot *p, bool along_x, double place, const char *number)
+{
+  const qn_stroke stroke = {p->rule, 1, false};
+  if (along_x) {
+    qn_svg_line(svg, place, p->top, place, p->bottom, stroke);
+    qn_svg_words(svg, place, p->bottom + 18, number, p->faint, p->size, QN_MIDDLE);
+  } else {
+    qn_svg_line(svg, p->left, place, p->right, place, stroke);
+    qn_svg_words(svg, p->left - 8, place + 4, number, p->faint, p->size, QN_END);
+  }
+}
+
+void qn_plot_grid(qn_svg *svg, const qn_plot *p, const qn_axis *axis, bool along_x, const char *format)
+{
+  const double range = axis->most - axis->least, step = qn_round_up(range / 5);
+  for (double at = ceil(axis->least / step) * step; at <= axis->most + step / 1000; at += step) {
+    char text[40];
+    snprintf(text, sizeof text, format, at);
+    qn_plot_tick(svg, p, along_x, qn_axis_at(axis, at), text);
+  }
+}
+
+void qn_plot_name(qn_svg *svg, const qn_plot *p, const char *name, const char *colour)
+{
+  qn_svg_words(svg, (p->left + p->right) / 2.0, p->bottom + 40, name, colour, 12, QN_MIDDLE);
 }
 
 void qn_svg_group(qn_svg *svg, const char *hover)

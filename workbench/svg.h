@@ -14,8 +14,8 @@ typedef struct qn_axis {
   bool logarithmic;
 } qn_axis;
 double qn_axis_at(const qn_axis *axis, double x);
-/* Between two lines of a grid over such a range: 1, 2 or 5 times a power of ten, so that some five fit. */
-double qn_svg_tidy_step(double range);
+/* A round number at or above x: 1, 2 or 5 times a power of ten. */
+double qn_round_up(double x);
 
 typedef struct qn_stroke {
   const char *colour;
@@ -38,6 +38,22 @@ void qn_svg_path(qn_svg *svg, const double *x, const double *y, size_t n, qn_str
 void qn_svg_circle(qn_svg *svg, double x, double y, double radius, const char *fill);
 /* The text may hold anything: it is escaped. */
 void qn_svg_letters(qn_svg *svg, double x, double y, const char *text, qn_letters how);
+/* The same, not bold. */
+void qn_svg_words(qn_svg *svg, double x, double y, const char *text, const char *colour, double size, qn_anchor anchor);
+
+/* Where a plot stands, and its grid's look. */
+typedef struct qn_plot {
+  double left, right, top, bottom, size; /* of letters */
+  const char *rule, *faint;
+} qn_plot;
+/* A line across the plot, along x from bottom to top, with its number beside the plot. */
+void qn_plot_tick(qn_svg *svg, const qn_plot *plot, bool along_x, double place, const char *number);
+/* Ticks at round numbers, so that some five fit. */
+void qn_plot_grid(qn_svg *svg, const qn_plot *plot, const qn_axis *axis, bool along_x, const char *format)
+    __attribute__((format(printf, 5, 0)));
+/* What the plot's x is of, below it. */
+void qn_plot_name(qn_svg *svg, const qn_plot *plot, const char *name, const char *colour);
+
 /* What is drawn between the two shows this text where the pointer rests. */
 void qn_svg_group(qn_svg *svg, const char *hover);
 void qn_svg_group_end(qn_svg *svg);

@@ -202,22 +202,9 @@ static void fill_entry(const tuner *t, const candidate *choice, qn_tune_entry *e
   t->bed->fill(t->bed->self, e);
 }
 
-typedef struct copying {
-  qn_ceiling *ceiling;
-  int way;
-  size_t bytes;
-  double moved;
-} copying;
-
-static qn_status run_copy(void *user)
-{
-  copying *c = user;
-  return qn_ceiling_stream(c->ceiling, QN_MIX_COPY, c->way, c->bytes, 1, &c->moved);
-}
-
 /* The choice's rate over that of the fastest copy. */
-static qn_status compare_copies(const tuner *t, const qn_timed *runner, const copying *copy, int ways, double ns,
-                                double *share)
+static qn_status compare_copies(const tuner *t, const qn_timed *runner, const qn_ceiling_call *copy, int ways,
+                                double ns, double *share)
 {
   const double rate = t->bed->bytes(t->bed->self) / ns;
   for (int way = 0; way < ways; way++) {
@@ -230,7 +217,7 @@ static qn_status compare_copies(const tuner *t, const qn_timed *runner, const co
 }
 
 /* Samples of incumbent, challenger and copies in the same rounds; the entry that follows from them. */
-static qn_status judge(tuner *t, const candidate *best, const qn_timed *runner, const copying *copy, int ways)
+static qn_status judge(tuner *t, const candidate *best, const qn_timed *runner, const qn_ceiling_call *copy, int ways)
 {
   static const char *const words[] = {"not told apart from", "faster than", "the same as", "slower than"};
   qn_tune_entry e;
@@ -255,7 +242,7 @@ static qn_status judge(tuner *t, const candidate *best, const qn_timed *runner, 
 
 static qn_status conclude(tuner *t, candidate *best)
 {
-  copying copy[MOST_WAYS];
+  qn_ceiling_call copy[MOST_WAYS];
   qn_timed runner[2 + MOST_WAYS] = {runner_of(&t->incumbent), runner_of(best)};
   const size_t bytes = (size_t)t->bed->bytes(t->bed->self);
   const double seconds = t->order->prove_s > 0 ? t->order->prove_s : on_gpu(t) ? 0.25 : 1;
@@ -266,8 +253,8 @@ static qn_status conclude(tuner *t, candidate *best)
   if (status == QN_OK) ways = qn_ceiling_ways(ceiling, QN_MIX_COPY);
   if (ways > MOST_WAYS) ways = MOST_WAYS;
   for (int way = 0; way < ways; way++) {
-    copy[way] = (copying){ceiling, way, bytes, 0};
-    runner[2 + way] = (qn_timed){.name = "copy", .run = run_copy, .user = &copy[way]};
+    copy[way] = (qn_ceiling_call){.ceiling = ceiling, .mix = QN_MIX_COPY, .way = way, .bytes = bytes};
+    runner[2 + way] = (qn_timed){.name = "copy", .run = qn_ceiling_run, .user = &copy[way]};
   }
   if (status == QN_OK) status = sample(t, runner, (size_t)(2 + ways), on_gpu(t) ? PROVE_ROUNDS : 8, seconds);
   if (status == QN_OK) status = judge(t, best, runner, copy, ways);

@@ -2,14 +2,9 @@
 /* turns.c - see turns.h. */
 #include "workbench/turns.h"
 #include "core/core.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <spawn.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-extern char **environ;
+#include "workbench/program.h"
+#include <limits.h>
+#include <math.h>
 
 /* "COMMAND --json 'FILE'", the file as one word of the shell. */
 static qn_status line_of(const qn_turn *turn, qn_text *line)
@@ -27,22 +22,16 @@ static qn_status line_of(const qn_turn *turn, qn_text *line)
 
 static qn_status run_line(const char *line, const char *command)
 {
-  char shell[] = "sh", option[] = "-c";
-  char *arguments[] = {shell, option, (char *)(uintptr_t)line, NULL};
-  pid_t child;
-  int state = 0;
-  posix_spawn_file_actions_t actions;
-  int error = posix_spawn_file_actions_init(&actions);
-  if (!error) {
-    error = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    if (!error) error = posix_spawn(&child, "/bin/sh", &actions, NULL, arguments, environ);
-    posix_spawn_file_actions_destroy(&actions);
-  }
-  if (error) return qn_fail(QN_IO_ERROR, "%s: %s", command, strerror(error));
-  while (waitpid(child, &state, 0) < 0 && errno == EINTR) continue;
-  if (WIFEXITED(state) && !WEXITSTATUS(state)) return QN_OK;
-  if (WIFSIGNALED(state)) return qn_fail(QN_IO_ERROR, "%s: ended by signal %d", command, WTERMSIG(state));
-  return qn_fail(QN_IO_ERROR, "%s: ended with status %d", command, WEXITSTATUS(state));
+  const char *const arguments[] = {"sh", "-c", line, NULL};
+  char said[QN_PROGRAM_SAID];
+  qn_program child;
+  qn_text output = {0};
+  qn_try(qn_program_start(&child, arguments, NULL, -1));
+  qn_program_close(&child.to);
+  (void)qn_program_read_all(&child, &output, SIZE_MAX, HUGE_VAL, NULL);
+  const int ended = qn_program_end(&child, INT_MAX, said);
+  qn_text_free(&output);
+  return ended ? qn_fail(QN_IO_ERROR, "%s: ended with %s", command, said) : QN_OK;
 }
 
 qn_status qn_turns_run(const qn_turn *a, const qn_turn *b, size_t n, qn_progress *progress)

@@ -20,6 +20,19 @@ static inline bool qn_write_all(int file, const void *data, size_t bytes)
   return true;
 }
 
+/* What comes next of a pipe or a file. False where it ends before. */
+static inline bool qn_read_next(int file, void *data, size_t bytes)
+{
+  for (char *at = data; bytes > 0;) {
+    ssize_t n = read(file, at, bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += n;
+    bytes -= (size_t)n;
+  }
+  return true;
+}
+
 /* From the file's beginning. False with errno set, to 0 if the file is shorter. */
 static inline bool qn_read_all(int file, void *data, size_t bytes)
 {
