@@ -6,11 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-bool qn_dtype_is_float(qn_dtype dtype)
-{
-  return dtype == QN_F32 || dtype == QN_BF16 || dtype == QN_F16 || dtype == QN_F64;
-}
-
 /* ---- elements ---- */
 static bool is_signed(qn_dtype dtype)
 {

@@ -5,7 +5,6 @@
 #define QN_WORKBENCH_KERNEL_FILL_H
 #include "kernel/folder.h"
 
-bool qn_dtype_is_float(qn_dtype dtype); /* f16, bf16, f32, f64; not c64 */
 /* An element as a double and back: whole types to nearest and within their range, bool as 0 or 1. A c64 is two f32:
  * its callers count it as such. 64-bit numbers beyond 2^53 are not exact. */
 double qn_element_load(qn_dtype dtype, const void *at);

@@ -319,13 +319,25 @@ static qn_status load(qn_folder *f)
   return read_members(&r);
 }
 
-qn_status qn_folder_read(const char *path, qn_folder **folder)
+qn_status qn_folder_read_any(const char *path, qn_folder **folder)
 {
   *folder = qn_allocate_zero(1, sizeof **folder);
   if (!*folder) return qn_fail(QN_NO_MEMORY, "the kernel's folder %s", path);
   qn_status status = find_file(path, *folder);
   if (status == QN_OK) status = load(*folder);
   if (status != QN_OK) qn_folder_free(folder);
+  return status;
+}
+
+qn_status qn_folder_read(const char *path, qn_folder **folder)
+{
+  qn_try(qn_folder_read_any(path, folder));
+  const qn_folder *f = *folder;
+  if (!f->n_extents || f->n_workloads || f->size[0].n || f->inputs_file) return QN_OK;
+  qn_status status =
+      qn_fail(QN_BAD_FILE, "%s: the member \"sizes\" is missing: which extents to check, like [{\"%s\": 255}]", f->file,
+              f->extent[0]);
+  qn_folder_free(folder);
   return status;
 }
 
@@ -353,7 +365,24 @@ int qn_folder_tensor_find(const qn_folder *folder, const char *name)
   return -1;
 }
 
-bool qn_is_bare_name(const char *extent) { return is_identifier(extent); }
+void qn_folder_contract(const qn_folder *folder, size_t k, const int64_t *shape, qn_text *text)
+{
+  const qn_folder_tensor *is = &folder->tensor[k];
+  for (size_t j = 0; j < is->n_dtypes; j++) qn_text_add(text, "%s%s", j ? "|" : "", qn_dtype_name(is->dtype[j]));
+  if (is->dtype_of >= 0) qn_text_add(text, "%s.dtype", folder->tensor[is->dtype_of].name);
+  qn_text_add(text, " [%s", is->leading ? "..." : "");
+  for (int d = 0; d < is->ndim; d++) {
+    const char *extent = is->extent[d];
+    qn_text_add(text, "%s", d || is->leading ? ", " : "");
+    if (is_identifier(extent) || (!shape && strspn(extent, "0123456789") == strlen(extent)))
+      qn_text_add(text, "%s", extent);
+    else if (shape)
+      qn_text_add(text, "%lld", (long long)shape[d]);
+    else
+      qn_text_add(text, "extent%zu_%d", k, d);
+  }
+  qn_text_add(text, "]%s", is->dense ? " dense" : "");
+}
 
 qn_status qn_folder_set(const qn_folder *folder, const qn_name *set, const char **own)
 {
