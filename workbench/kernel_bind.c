@@ -51,10 +51,6 @@ static void begin(qn_kernel_case *c)
   c->n_inputs = f->n_inputs;
   c->n_outputs = f->n_outputs;
   for (size_t k = 0; k < f->n_inputs + f->n_outputs; k++) c->array[k].is = &f->tensor[k];
-  for (size_t k = 0; k < f->n_outputs; k++) {
-    c->init[k] = f->tensor[f->n_inputs + k].init;
-    c->stored_in[k] = f->tensor[f->n_inputs + k].stored_in;
-  }
 }
 
 /* The arrays and the call have the numbers that are bound. */
@@ -73,9 +69,7 @@ static qn_status adopt(qn_kernel_case *c)
                  "kernel %s: %s has more elements than fit any memory", c->folder->name, a->is->name);
     }
   }
-  memcpy(c->call.grid, c->bound.grid, sizeof c->call.grid);
-  memcpy(c->call.group, c->bound.group, sizeof c->call.group);
-  c->call.shared_bytes = c->bound.shared_bytes;
+  c->call = c->bound.call;
   return QN_OK;
 }
 

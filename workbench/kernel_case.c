@@ -22,7 +22,7 @@ static qn_array *home_of(qn_kernel_case *c, qn_array *a)
 static bool is_overwritten(const qn_kernel_case *c, size_t input)
 {
   for (size_t k = 0; k < c->n_outputs; k++)
-    if (c->stored_in[k] == (int)input) return true;
+    if (c->bound.stored_in[k] == (int)input) return true;
   return false;
 }
 
@@ -210,39 +210,17 @@ static qn_status make_numbers(qn_kernel_case *c, const qn_kernel_case_order *o)
 /* ---- the library's side ---- */
 static qn_status create_kernel(qn_kernel_case *c)
 {
-  const char *names[QN_KERNEL_MAX_TENSORS], *contracts[QN_KERNEL_MAX_TENSORS];
-  qn_text text[QN_KERNEL_MAX_TENSORS] = {{0}};
-  const size_t n = c->n_inputs + c->n_outputs;
-  qn_kernel_source source = {.size = sizeof source,
-                             .name = c->folder->name,
-                             .body = c->body->source,
-                             .header = c->body->header,
-                             .file = c->body->file,
-                             .dialect = c->body->dialect,
-                             .math = c->reference ? QN_MATH_SAFE : c->folder->math,
-                             .n_inputs = c->n_inputs,
-                             .n_outputs = c->n_outputs,
-                             .inputs = names,
-                             .outputs = names + c->n_inputs,
-                             .contracts = c->reference ? NULL : contracts};
-  bool failed = false;
-  for (size_t k = 0; k < n; k++) {
-    const qn_folder_tensor *is = c->array[k].is;
-    names[k] = is->name;
-    source.strided |= (uint64_t)(is->strided && !is->output) << k;
-    if (is->output) source.atomic |= (uint64_t)is->atomic << (k - c->n_inputs);
-    qn_folder_contract(c->folder, k, c->array[k].shape + c->array[k].ndim - is->ndim, &text[k]);
-    contracts[k] = text[k].at;
-    failed = failed || text[k].failed;
-  }
-  qn_status status = failed ? qn_fail(QN_NO_MEMORY, "contracts") : qn_kernel_create(&c->kernel, &source);
-  for (size_t k = 0; k < n; k++) qn_text_free(&text[k]);
+  qn_folder_source made;
+  qn_status status = qn_folder_source_make(&made, c->folder, c->body, &c->bound);
+  if (c->reference) made.source.math = QN_MATH_SAFE;
+  if (c->reference) made.source.contracts = NULL;
+  if (status == QN_OK) status = qn_kernel_create(&c->kernel, &made.source);
+  qn_folder_source_free(&made);
   return status;
 }
 
 static void fill_call(qn_kernel_case *c)
 {
-  bool in_place = false, init = false;
   for (size_t k = 0; k < c->n_inputs + c->n_outputs; k++) {
     qn_array *a = &c->array[k];
     const bool host = on_host(c) || a->is->scalar;
@@ -253,17 +231,8 @@ static void fill_call(qn_kernel_case *c)
                                .strides = a->strided ? a->strides : NULL,
                                .device = a->is->scalar ? (qn_device){QN_CPU, 0} : c->exec.device};
   }
-  for (size_t k = 0; k < c->n_outputs; k++) {
-    in_place = in_place || c->stored_in[k] >= 0;
-    init = init || c->init[k].kind != QN_VALUE_NONE;
-  }
-  c->call.size = sizeof c->call;
   c->call.inputs = c->tensor;
   c->call.outputs = c->tensor + c->n_inputs;
-  c->call.n_templates = c->body->n_templates;
-  c->call.templates = c->bound.templates;
-  c->call.init = init ? c->init : NULL;
-  c->call.stored_in = in_place ? c->stored_in : NULL;
 }
 
 static qn_status take_workspace(qn_kernel_case *c)

@@ -53,9 +53,7 @@ typedef struct qn_kernel_case {
   size_t n_inputs, n_outputs;
   qn_array array[QN_KERNEL_MAX_TENSORS];
   qn_tensor tensor[QN_KERNEL_MAX_TENSORS];
-  qn_value init[QN_KERNEL_MAX_TENSORS];
-  int stored_in[QN_KERNEL_MAX_TENSORS];
-  qn_binding bound; /* names, template values */
+  qn_binding bound; /* names, template values, the call without its arrays */
   qn_kernel_call call;
   double bytes, operations; /* of a launch; operations 0: not said */
   bool lent, foreign;       /* as the order has them */

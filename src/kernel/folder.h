@@ -120,13 +120,10 @@ void qn_folder_free(qn_folder **folder);
 /* What a caller may set: an extent, or a template that is a number. *own: its name, the folder's own text. */
 qn_status qn_folder_set(const qn_folder *folder, const qn_name *set, const char **own);
 int qn_folder_tensor_find(const qn_folder *folder, const char *name); /* -1 */
-/* Adds the contract of tensor k as qn_kernel_create reads it. shape: the tensor's own extents behind "...", which
- * expressions come to; NULL: an expression is any extent. */
-void qn_folder_contract(const qn_folder *folder, size_t k, const int64_t *shape, qn_text *text);
-
 /* ---- folder_bind.c: a launch in numbers ---- */
 enum { QN_BINDING_NAMES = 160 };
 typedef struct qn_binding {
+  qn_kernel_call call; /* over the arrays below */
   const qn_folder *folder;
   const qn_folder_body *body; /* the folder's, or its reference: */
   bool reference;             /* floats are f64 in templates, and shapes are there already */
@@ -137,9 +134,8 @@ typedef struct qn_binding {
   qn_tensor tensor[QN_KERNEL_MAX_TENSORS]; /* types and shapes; no memory, nor strides */
   int64_t shape[QN_KERNEL_MAX_TENSORS][QN_MAX_NDIM];
   qn_template templates[QN_KERNEL_MAX_TEMPLATES];
-  uint64_t grid[3];
-  uint32_t group[3]; /* all 0: chosen by the library */
-  size_t shared_bytes;
+  qn_value init[QN_KERNEL_MAX_TENSORS];
+  int stored_in[QN_KERNEL_MAX_TENSORS];
   size_t n_names;
   qn_name name[QN_BINDING_NAMES];
   char name_text[QN_KERNEL_MAX_TENSORS][72];
@@ -160,6 +156,17 @@ qn_status qn_bind_body(qn_binding *b, const uint32_t group[3]);
 qn_status qn_bound_compute(const qn_binding *b, const char *member, const char *name, const char *text, int64_t *value);
 /* The value of "scalars" as an element. */
 qn_status qn_bound_scalar(const qn_binding *b, size_t input, unsigned char element[8]);
+
+/* The source of the folder's kernel or of its reference. bound: of one launch, to whose numbers expressions come in
+ * contracts; NULL: an expression is any extent. To be freed, also after a failure. */
+typedef struct qn_folder_source {
+  qn_kernel_source source;
+  const char *name[QN_KERNEL_MAX_TENSORS], *contract[QN_KERNEL_MAX_TENSORS];
+  qn_text text[QN_KERNEL_MAX_TENSORS];
+} qn_folder_source;
+qn_status qn_folder_source_make(qn_folder_source *made, const qn_folder *folder, const qn_folder_body *body,
+                                const qn_binding *bound);
+void qn_folder_source_free(qn_folder_source *made);
 
 /* A rule of "fill": how an input's numbers are made (the workbench makes them). */
 typedef enum qn_rule_kind {

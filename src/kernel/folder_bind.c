@@ -42,7 +42,19 @@ void qn_bind_begin(qn_binding *b, const qn_folder *folder, const qn_folder_body 
   memset(b, 0, sizeof *b);
   b->folder = folder;
   b->body = body;
+  b->call = (qn_kernel_call){.size = sizeof b->call,
+                             .inputs = b->tensor,
+                             .outputs = b->tensor + folder->n_inputs,
+                             .n_templates = body->n_templates,
+                             .templates = b->templates};
   for (size_t k = 0; k < count_of(b); k++) b->tensor[k].shape = b->shape[k];
+  for (size_t k = 0; k < folder->n_outputs; k++) {
+    const qn_folder_tensor *is = is_of(b, folder->n_inputs + k);
+    b->init[k] = is->init;
+    b->stored_in[k] = is->stored_in;
+    if (is->init.kind != QN_VALUE_NONE) b->call.init = b->init;
+    if (is->stored_in >= 0) b->call.stored_in = b->stored_in;
+  }
 }
 
 /* ---- storage types ---- */
@@ -149,7 +161,7 @@ static qn_status bind_group(qn_binding *b, const uint32_t chosen[3])
     qn_require(value >= 0 && value <= QN_KERNEL_MAX_GROUP,
                "kernel %s: threadgroup[%d] is %lld, it must be from 1 to %d", b->folder->name, d, (long long)value,
                QN_KERNEL_MAX_GROUP);
-    b->group[d] = (uint32_t)value;
+    b->call.group[d] = (uint32_t)value;
     qn_try(qn_bind_name(b, names[d], value));
   }
   return QN_OK;
@@ -166,12 +178,12 @@ qn_status qn_bind_body(qn_binding *b, const uint32_t group[3])
     qn_try(qn_bound_compute(b, "grid", "", b->body->grid[d], &value));
     qn_require(value >= 1, "kernel %s: grid[%d], %s, is %lld; it must be at least 1", f->name, d, b->body->grid[d],
                (long long)value);
-    b->grid[d] = (uint64_t)value;
+    b->call.grid[d] = (uint64_t)value;
   }
   value = 0;
   if (f->shared_bytes && !b->reference) qn_try(qn_bound_compute(b, "shared_bytes", "", f->shared_bytes, &value));
   qn_require(value >= 0 && value <= INT32_MAX, "kernel %s: shared_bytes is %lld", f->name, (long long)value);
-  b->shared_bytes = (size_t)value;
+  b->call.shared_bytes = (size_t)value;
   return QN_OK;
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* folder_call.c - quern/kernel.h's kernels in folders: the folder as a kernel's source, and a launch of it as a call.
  */
-#include "kernel/call.h"
 #include "kernel/folder.h"
 #include <stdio.h>
 #include <string.h>
@@ -9,64 +8,36 @@
 typedef struct declared {
   qn_kernel_folder shown; /* first: the caller's address is this one's */
   qn_folder *folder;
-  qn_text contract[QN_KERNEL_MAX_TENSORS];
-  const char *name[QN_KERNEL_MAX_TENSORS], *text[QN_KERNEL_MAX_TENSORS], *template[QN_KERNEL_MAX_TEMPLATES];
+  qn_folder_source source;
+  const char *template[QN_KERNEL_MAX_TEMPLATES];
   qn_text file;
 } declared;
 
 /* A call with all that it points to. */
 typedef struct made_call {
-  qn_kernel_call call; /* first */
-  qn_binding bound;
-  uint32_t set; /* bit k: template k has a given value */
+  qn_binding bound; /* first, and in it the call */
+  uint32_t set;     /* bit k: template k has a given value */
   bool set_group;
   qn_tensor input[QN_KERNEL_MAX_TENSORS];
   unsigned char scalar[QN_KERNEL_MAX_TENSORS][8];
-  qn_value init[QN_KERNEL_MAX_TENSORS];
-  int stored_in[QN_KERNEL_MAX_TENSORS];
 } made_call;
 
 /* ---- the folder ---- */
-static qn_status declare_tensors(declared *d)
-{
-  const qn_folder *f = d->folder;
-  qn_kernel_source *source = &d->shown.source;
-  for (size_t k = 0; k < f->n_inputs + f->n_outputs; k++) {
-    const qn_folder_tensor *is = &f->tensor[k];
-    qn_folder_contract(f, k, NULL, &d->contract[k]);
-    if (d->contract[k].failed) return qn_fail(QN_NO_MEMORY, "the contracts of %s", f->file);
-    d->name[k] = is->name;
-    d->text[k] = d->contract[k].at;
-    source->strided |= (uint64_t)is->strided << k;
-    d->shown.scalars |= (uint64_t)is->scalar << k;
-    if (is->output) source->atomic |= (uint64_t)is->atomic << (k - f->n_inputs);
-  }
-  return QN_OK;
-}
-
 static qn_status declare(declared *d)
 {
   const qn_folder *f = d->folder;
+  qn_try(qn_folder_source_make(&d->source, f, &f->body, NULL));
   qn_text_add(&d->file, "%s/%s", f->path, f->body.file);
   if (d->file.failed) return qn_fail(QN_NO_MEMORY, "the path of %s", f->body.file);
-  for (size_t k = 0; k < f->body.n_templates; k++) d->template[k] = f->body.templates[k].name;
   d->shown = (qn_kernel_folder){.path = f->path,
                                 .doc = f->doc,
+                                .source = d->source.source,
                                 .n_templates = f->body.n_templates,
-                                .templates = d->template,
-                                .source = {.size = sizeof d->shown.source,
-                                           .name = f->name,
-                                           .body = f->body.source,
-                                           .header = f->body.header,
-                                           .file = d->file.at,
-                                           .dialect = f->body.dialect,
-                                           .math = f->math,
-                                           .n_inputs = f->n_inputs,
-                                           .n_outputs = f->n_outputs,
-                                           .inputs = d->name,
-                                           .outputs = d->name + f->n_inputs,
-                                           .contracts = d->text}};
-  return declare_tensors(d);
+                                .templates = d->template};
+  d->shown.source.file = d->file.at;
+  for (size_t k = 0; k < f->body.n_templates; k++) d->template[k] = f->body.templates[k].name;
+  for (size_t k = 0; k < f->n_inputs; k++) d->shown.scalars |= (uint64_t)f->tensor[k].scalar << k;
+  return QN_OK;
 }
 
 qn_status qn_kernel_folder_create(qn_kernel_folder **folder, const char *path)
@@ -87,7 +58,7 @@ void qn_kernel_folder_destroy(qn_kernel_folder **folder)
   if (!folder || !*folder) return;
   declared *d = (declared *)*folder;
   *folder = NULL;
-  for (size_t k = 0; k < QN_KERNEL_MAX_TENSORS; k++) qn_text_free(&d->contract[k]);
+  qn_folder_source_free(&d->source);
   qn_text_free(&d->file);
   qn_folder_free(&d->folder);
   qn_release(d);
@@ -129,31 +100,19 @@ static qn_status give_template(made_call *m, const qn_template *given)
 static qn_status make_call(made_call *m, const qn_folder *f, const qn_kernel_call *given)
 {
   qn_binding *b = &m->bound;
-  bool init = false, in_place = false;
+  qn_kernel_call *call = &b->call;
   qn_bind_begin(b, f, &f->body);
   for (size_t k = 0; k < f->n_inputs; k++) qn_try(give_input(m, k, &given->inputs[k]));
   for (size_t k = 0; k < given->n_templates; k++) qn_try(give_template(m, &given->templates[k]));
   qn_try(qn_bind_rest(b, given->group));
   for (size_t k = 0; k < f->n_inputs; k++)
     if (!given->inputs[k].dtype) qn_try(qn_bound_scalar(b, k, m->scalar[k]));
-  for (size_t k = 0; k < f->n_outputs; k++) {
-    m->init[k] = f->tensor[f->n_inputs + k].init;
-    m->stored_in[k] = f->tensor[f->n_inputs + k].stored_in;
-    init = init || m->init[k].kind != QN_VALUE_NONE;
-    in_place = in_place || m->stored_in[k] >= 0;
-  }
   m->set_group = given->group[0];
-  m->call = *given;
-  m->call.inputs = m->input;
-  m->call.outputs = b->tensor + f->n_inputs;
-  m->call.n_templates = f->body.n_templates;
-  m->call.templates = b->templates;
-  memcpy(m->call.grid, b->grid, sizeof m->call.grid);
-  memcpy(m->call.group, b->group, sizeof m->call.group);
-  m->call.init = init ? m->init : NULL;
-  m->call.stored_in = in_place ? m->stored_in : NULL;
-  m->call.shared_bytes = b->shared_bytes;
-  m->call.ignore |= f->ignore;
+  call->inputs = m->input;
+  call->limit_ns = given->limit_ns;
+  call->check = given->check;
+  call->seed = given->seed;
+  call->ignore = given->ignore | f->ignore;
   return QN_OK;
 }
 
@@ -170,7 +129,7 @@ qn_status qn_kernel_folder_call(const qn_kernel_folder *folder, const qn_kernel_
   made_call *m = qn_allocate_zero(1, sizeof *m);
   if (!m) return qn_fail(QN_NO_MEMORY, "a call of kernel %s", f->name);
   qn_status status = make_call(m, f, given);
-  *call = &m->call;
+  *call = &m->bound.call;
   if (status != QN_OK) qn_kernel_call_release(call);
   return status;
 }
