@@ -174,7 +174,8 @@ static void good_folder(void)
 /* ---- the folder as a library's caller has it ---- */
 static const char wide[] =
     "{\"name\": \"k\", \"source\": \"k.metal\", \"inputs\": {\"x\": \"f32|f16 [..., n, 2*n]\", \"y\": \"x.dtype [m]\", "
-    "\"s\": \"i64|f32 []\"}, \"outputs\": {\"z\": \"x.dtype [..., max(m, n), M - 1, 3]\", \"dbg\": \"f32 [16]\"}, "
+    "\"s\": \"i64|f32 []\"}, \"outputs\": {\"z\": \"x.dtype [..., max(m, n), M - 1, -n + n + 3]\", \"dbg\": \"f32 "
+    "[16]\"}, "
     "\"templates\": {\"T\": \"x.dtype\", \"TILE\": 4, \"FLAG\": true, \"M\": \"ceildiv(n, TILE) * x.bytes\"}, "
     "\"scalars\": {\"s\": \"9007199254740993 * m\"}, \"init\": {\"dbg\": 0}, \"in_place\": {\"z\": \"x\"}, "
     "\"grid\": [\"n * threadgroup.x\"], \"threadgroup\": [\"align(n, 32)\"], \"ignore\": [\"race\"], \"strided\": "
@@ -227,7 +228,7 @@ static void calls(void)
         "grid, threadgroup, what is carried over, init and in_place");
   check(call->inputs[2].dtype == QN_I64 && s == INT64_C(9007199254740993) * 7, "a scalar of 64 bits, exactly");
   check(call->templates[0].value.dtype == QN_F16 && call->templates[3].value.integer == 6, "templates");
-  shape_is(call, "0:0 , 1:-1 0:-2 max( , 0:-2 4 ceildiv( 2 * 1 - , 3 , ");
+  shape_is(call, "0:0 , 1:-1 0:-2 max( , 0:-2 4 ceildiv( 2 * 1 - , 0 0:-2 - 0:-2 + 3 + , ");
   qn_kernel_call_release(&call);
   const qn_template set[] = {{"M", {.kind = QN_VALUE_INT, .integer = 9}},
                              {"FLAG", {.kind = QN_VALUE_INT, .integer = 2}},
@@ -237,7 +238,7 @@ static void calls(void)
             call->templates[0].value.dtype == QN_F64 && call->templates[3].value.integer == 9 &&
             call->outputs[0].shape[2] == 8,
         "which are the templates'");
-  shape_is(call, "0:0 , 1:-1 0:-2 max( , 9 1 - , 3 , ");
+  shape_is(call, "0:0 , 1:-1 0:-2 max( , 9 1 - , 0 0:-2 - 0:-2 + 3 + , ");
   qn_kernel_call_release(&call);
   const int64_t wrong[] = {9, 17}, none[] = {0, 0};
   const qn_template typo[] = {{"TIEL", {.kind = QN_VALUE_INT, .integer = 9}}},
