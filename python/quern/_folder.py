@@ -71,6 +71,8 @@ class FolderKernel:
             self.kernel = Kernel(_source_of(source, self.inputs, self.outputs))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{os.path.join(self.folder, 'kernel.json')}: {error}") from None
+        words = {name: self.kernel.contracts[name].partition(" [")[0].split("|") for name in self.scalars}
+        self._types = {name: [DTYPES[word] for word in types if word in DTYPES] for name, types in words.items()}
         self.__doc__ = f"{declared.doc.decode()}\n\n{self.kernel.__doc__}".strip() + "\n"
         self.__name__ = self.name
         self._calls: dict[object, Asked] = {}
@@ -164,12 +166,14 @@ class FolderKernel:
         if not self.scalars:
             return list(arrays)
         by_name = dict(zip(self.arguments, arrays))
-        by_name.update((name, self._number(name, given.pop(name))) for name in self.scalars if name in given)
+        for name in self.scalars:
+            if name in given:
+                by_name[name] = self._number(name, given.pop(name))
         return [by_name.get(name) for name in self.inputs]
 
     def _number(self, name: str, value: object) -> object:
         """A number of Python's in the type that the contract has for it, where its own is none of those."""
-        types = [DTYPES[word] for word in self.kernel.contracts[name].partition(" [")[0].split("|") if word in DTYPES]
+        types = self._types[name]
         if not isinstance(value, (bool, int, float)) or not types:
             return value
         if values.scalar(name, float(value) if isinstance(value, float) else value)[0] in types:
@@ -256,6 +260,8 @@ def describe(name: str, value: object) -> tuple[tuple, int]:
         return tuple(shape), code
     if value is None:
         return (), 0
+    if isinstance(value, (bool, int)) or type(value) is float:
+        return (), values.scalar(name, value)[0]
     seen = reading.look(name, value, _streams.Order(), False)
     if isinstance(seen, reading.Seen):
         return tuple(seen.shape), seen.code
