@@ -233,6 +233,7 @@ int qn_exit_of(qn_status status)
   switch (status) {
   case QN_OK: return QN_EXIT_OK;
   case QN_BAD_ARGUMENT:
+  case QN_BAD_TYPE:
   case QN_BAD_FILE: return QN_EXIT_USAGE;
   case QN_UNSUPPORTED:
   case QN_NO_DEVICE:

@@ -147,7 +147,7 @@ static void good_folder(void)
   bool read = qn_folder_read(folder_with(good), &f) == QN_OK;
   if (!check(read, "a whole kernel.json is read")) return;
   check(f->n_inputs == 2 && f->n_outputs == 1 && f->tensor[0].n_dtypes == 2 && f->tensor[0].ndim == 2 &&
-            f->tensor[2].dtype_of == 0 && f->tensor[1].scalar && f->tensor[1].scalar_value == 0.5,
+            f->tensor[2].dtype_of == 0 && f->tensor[1].scalar && f->tensor[1].scalar_value.real == 0.5,
         "its tensors");
   check(f->n_extents == 1 && !strcmp(f->extent[0], "n"), "the extent that sizes bind");
   check(f->n_sizes == 2 && f->n_workloads == 1 && !strcmp(f->size[1].name, "n=9 TILE=2"), "sizes and workloads");
@@ -156,7 +156,7 @@ static void good_folder(void)
   const qn_kernel_case_order order = {.folder = f, .size = &f->size[1], .dtype = {QN_F16}};
   check(qn_kernel_case_bind(&c, &order) == QN_OK && c.array[0].shape[0] == 9 && c.array[2].dtype == QN_F16,
         "bound to a size: shapes and types");
-  check(c.call.grid[0] == 10 && c.call.group[1] == 2 && c.templates[3].value.integer == 5 && c.bytes == 18,
+  check(c.call.grid[0] == 10 && c.call.group[1] == 2 && c.bound.templates[3].value.integer == 5 && c.bytes == 18,
         "grid, threadgroup, templates, bytes");
   const qn_name set[] = {{"n", 5}, {"TILE", 3}};
   qn_kernel_case d = {.folder = f, .body = &f->body};
@@ -172,6 +172,90 @@ static void good_folder(void)
   qn_folder_free(&f);
 }
 
+/* ---- the folder as a library's caller has it ---- */
+static const char wide[] =
+    "{\"name\": \"k\", \"source\": \"k.metal\", \"inputs\": {\"x\": \"f32|f16 [..., n, 2*n]\", \"y\": \"x.dtype [m]\", "
+    "\"s\": \"i64|f32 []\"}, \"outputs\": {\"z\": \"x.dtype [..., max(m, n), M - 1, -n + n + 3]\", \"dbg\": \"f32 "
+    "[16]\"}, "
+    "\"templates\": {\"T\": \"x.dtype\", \"TILE\": 4, \"FLAG\": true, \"M\": \"ceildiv(n, TILE) * x.bytes\"}, "
+    "\"scalars\": {\"s\": \"9007199254740993 * m\"}, \"init\": {\"dbg\": 0}, \"in_place\": {\"z\": \"x\"}, "
+    "\"grid\": [\"n * threadgroup.x\"], \"threadgroup\": [\"align(n, 32)\"], \"ignore\": [\"race\"], \"strided\": "
+    "[\"y\"]}";
+
+static const int64_t x_shape[] = {5, 9, 18}, y_shape[] = {7};
+
+static qn_status call_of(const qn_kernel_folder *folder, qn_dtype x, qn_dtype y, const int64_t *shape, int ndim,
+                         size_t n, const qn_template *set, qn_kernel_call **call)
+{
+  const qn_tensor in[] = {{.dtype = x, .ndim = ndim, .shape = shape}, {.dtype = y, .ndim = 1, .shape = y_shape}, {0}};
+  const qn_kernel_call given = {.size = sizeof given, .inputs = in, .n_templates = n, .templates = set, .seed = 8};
+  return qn_kernel_folder_call(folder, &given, call);
+}
+
+static void declares(const qn_kernel_folder *folder)
+{
+  const qn_kernel_source *s = &folder->source;
+  qn_kernel *kernel = NULL;
+  check(s->n_inputs == 3 && s->n_outputs == 2 && !strcmp(s->inputs[1], "y") && !strcmp(s->outputs[1], "dbg") &&
+            s->strided == 2 && folder->scalars == 4 && folder->n_templates == 4 && strstr(s->file, "/k.metal"),
+        "what a folder declares");
+  check(!strcmp(s->contracts[0], "f32|f16 [..., n, extent0_1]") && !strcmp(s->contracts[1], "x.dtype [m]"),
+        "expressions are any extent to the kernel");
+  check(qn_kernel_create(&kernel, s) == QN_OK, "and a kernel is made of it");
+  qn_kernel_destroy(&kernel);
+}
+
+static void shape_is(const qn_kernel_call *call, const char *want)
+{
+  char *text = NULL;
+  check(qn_kernel_folder_shape(call, 0, &text) == QN_OK && !strcmp(text, want), "its shape is %s (%s)", want,
+        text ? text : "none");
+  qn_text_release(&text);
+}
+
+static void calls(void)
+{
+  qn_kernel_folder *folder = NULL;
+  qn_kernel_call *call = NULL;
+  if (!check(qn_kernel_folder_create(&folder, folder_with(wide)) == QN_OK, "a folder without sizes is read")) return;
+  declares(folder);
+  if (!check(call_of(folder, QN_F16, QN_F16, x_shape, 3, 0, NULL, &call) == QN_OK, "a call is made")) return;
+  const qn_tensor *z = call->outputs;
+  int64_t s;
+  memcpy(&s, call->inputs[2].data, sizeof s);
+  check(z->dtype == QN_F16 && z->ndim == 4 && z->shape[0] == 5 && z->shape[1] == 9 && z->shape[2] == 5, "its output");
+  check(call->grid[0] == 9 * 32 && call->group[0] == 32 && call->group[1] == 1 && call->seed == 8 &&
+            call->ignore == 1u << QN_FINDING_RACE && call->init[1].kind == QN_VALUE_INT && call->stored_in[0] == 0,
+        "grid, threadgroup, what is carried over, init and in_place");
+  check(call->inputs[2].dtype == QN_I64 && s == INT64_C(9007199254740993) * 7, "a scalar of 64 bits, exactly");
+  check(call->templates[0].value.dtype == QN_F16 && call->templates[3].value.integer == 6, "templates");
+  shape_is(call, "0:0 , 1:-1 0:-2 max( , 0:-2 4 ceildiv( 2 * 1 - , 0 0:-2 - 0:-2 + 3 + , ");
+  qn_kernel_call_release(&call);
+  const qn_template set[] = {{"M", {.kind = QN_VALUE_INT, .integer = 9}},
+                             {"FLAG", {.kind = QN_VALUE_INT, .integer = 2}},
+                             {"T", {.kind = QN_VALUE_DTYPE, .dtype = QN_F64}}};
+  if (!check(call_of(folder, QN_F32, QN_F32, x_shape, 3, 3, set, &call) == QN_OK, "with values given")) return;
+  check(call->templates[2].value.kind == QN_VALUE_BOOL && call->templates[2].value.integer == 1 &&
+            call->templates[0].value.dtype == QN_F64 && call->templates[3].value.integer == 9 &&
+            call->outputs[0].shape[2] == 8,
+        "which are the templates'");
+  shape_is(call, "0:0 , 1:-1 0:-2 max( , 9 1 - , 0 0:-2 - 0:-2 + 3 + , ");
+  qn_kernel_call_release(&call);
+  const int64_t wrong[] = {9, 17}, none[] = {0, 0};
+  const qn_template typo[] = {{"TIEL", {.kind = QN_VALUE_INT, .integer = 9}}},
+                    real[] = {{"TILE", {.kind = QN_VALUE_FLOAT, .real = 9}}};
+  refuses(call_of(folder, QN_F64, QN_F64, x_shape, 3, 0, NULL, &call), QN_BAD_TYPE, "its contract wants f32|f16");
+  refuses(call_of(folder, QN_F32, QN_F16, x_shape, 3, 0, NULL, &call), QN_BAD_TYPE, "the type of x, which is f32");
+  refuses(call_of(folder, QN_NONE, QN_F16, x_shape, 3, 0, NULL, &call), QN_BAD_ARGUMENT, "x has no storage type");
+  refuses(call_of(folder, QN_F32, QN_F32, x_shape, 1, 0, NULL, &call), QN_BAD_ARGUMENT, "wants 2 or more");
+  refuses(call_of(folder, QN_F32, QN_F32, wrong, 2, 0, NULL, &call), QN_BAD_ARGUMENT, "[..., n, 2*n]\" makes it 18");
+  refuses(call_of(folder, QN_F32, QN_F32, none, 2, 0, NULL, &call), QN_BAD_ARGUMENT, "it must be above 0");
+  refuses(call_of(folder, QN_F32, QN_F32, x_shape, 3, 1, typo, &call), QN_BAD_ARGUMENT, "did you mean TILE?");
+  refuses(call_of(folder, QN_F32, QN_F32, x_shape, 3, 1, real, &call), QN_BAD_ARGUMENT, "must be a whole number");
+  check(!call, "and no call is made");
+  qn_kernel_folder_destroy(&folder);
+}
+
 static void mistakes(void)
 {
   mistake("\"grid\"", "\"gird\"", "did you mean \"grid\"?");
@@ -180,6 +264,7 @@ static void mistakes(void)
   mistake("\"name\": \"k\"", "\"name\": 3", "is a whole number, it must be a text");
   mistake("k.metal", "nothere.metal", "No such file");
   mistake("k.metal", "../k.metal", "in the folder");
+  mistake("k.metal", "/k.metal", "in the folder");
   mistake("f32|f16", "f32|f17", "did you mean f16?");
   mistake("f32|f16", "f32|f32", "f32 stands twice");
   mistake("f32|f16", "", "a storage type is missing");
@@ -196,6 +281,7 @@ static void mistakes(void)
   mistake("{\"y\": \"x.dtype [n]\"}", "{}", "there is none; a kernel has at least one");
   mistake("\"x.dtype [n]\"", "7", "it must be a contract");
   mistake("\"T\": \"x.dtype\"", "\"T\": \"xx.dtype\"", "there is no input or output xx");
+  mistake("\"T\": \"x.dtype\"", "\"T\": 1.5", "is a number with a fraction, it must be a storage type");
   mistake("ceildiv(n, TILE)", "ceildiv(n, TIEL)", "templates.M: an unknown name TIEL");
   mistake("{\"s\": 0.5}", "{\"x\": 0.5}", "x has extents");
   mistake("{\"s\": 0.5}", "{\"t\": 0.5}", "there is no input t");
@@ -221,9 +307,13 @@ static void mistakes(void)
   mistake("\"bytes\"", "\"fill\": {\"x\": \"below m\"}, \"bytes\"", "fill.x: an unknown name m");
   mistake("\"bytes\"", "\"in_place\": {\"y\": \"z\"}, \"bytes\"", "there is no input z");
   mistake("\"bytes\"", "\"math\": \"saef\", \"bytes\"", "did you mean safe?");
+  mistake("\"bytes\"", "\"dialect\": \"opencl\", \"bytes\"", "it can be \"metal\", \"cuda\"");
+  mistake("\"bytes\"", "\"strided\": [\"z\"], \"bytes\"", "there is no input z");
   mistake("\"bytes\"", "\"reference\": {\"sorce\": \"r\"}, \"bytes\"", "did you mean \"source\"?");
   mistake("\"bytes\"", "\"name\": \"k\", \"bytes\"", "stands twice");
   mistake("{\"name\"", "{{\"name\"", "kernel.json:1:");
+  mistake("\"sizes\": [{\"n\": 3}, {\"n\": 9, \"TILE\": 2}], \"workloads\": {\"big\": {\"n\": 1000}}, ", "",
+          "the member \"sizes\" is missing");
   qn_folder *folder = NULL;
   refuses(qn_folder_read("/nowhere/at/all", &folder), QN_BAD_FILE, "quern kernel new");
   refuses(qn_folder_read(scratch, &folder), QN_BAD_FILE, "has a file kernel.json");
@@ -331,6 +421,7 @@ int main(void)
   expressions();
   hostile_expressions();
   good_folder();
+  calls();
   mistakes();
   elements();
   fills();

@@ -94,11 +94,6 @@ static uint8_t store_e4m3(double value)
 
 /* ---- whole numbers ---- */
 
-bool qn_dtype_is_float(qn_dtype dtype)
-{
-  return dtype == QN_F32 || dtype == QN_BF16 || dtype == QN_F16 || dtype == QN_F64;
-}
-
 static bool is_signed(qn_dtype dtype)
 {
   return dtype == QN_I8 || dtype == QN_I16 || dtype == QN_I32 || dtype == QN_I64;

@@ -9,7 +9,6 @@
 /* The same 64 well-mixed bits for the same (seed, k) on every machine. */
 uint64_t qn_seed_mix(uint64_t seed, uint64_t k);
 
-bool qn_dtype_is_float(qn_dtype dtype); /* f16, bf16, f32, f64; not c64 */
 /* One stored number as a double, and a double stored to nearest, ties to even; f8e4m3 has no infinities: what is beyond
  * its largest number is stored as that. Whole types within their range, bool as 0 or 1; 64-bit ones beyond 2^53 are not
  * exact. A c64 is two f32: its callers count it as such. */

@@ -23,7 +23,7 @@ static qn_array *home_of(qn_kernel_case *c, qn_array *a)
 static bool is_overwritten(const qn_kernel_case *c, size_t input)
 {
   for (size_t k = 0; k < c->n_outputs; k++)
-    if (c->stored_in[k] == (int)input) return true;
+    if (c->bound.stored_in[k] == (int)input) return true;
   return false;
 }
 
@@ -170,7 +170,8 @@ static qn_status fill_input(qn_kernel_case *c, const qn_kernel_case_order *o, si
   qn_filler f = {.dtype = a->dtype, .seed = o->seed, .role = k, .ndim = a->ndim, .shape = a->shape};
   unsigned char *dense = a->data;
   qn_status status = qn_rule_read(rule_of(c, o, a), &f.rule);
-  if (status == QN_OK && f.rule.expression) status = qn_expression(f.rule.expression, c->name, c->n_names, &f.below);
+  if (status == QN_OK && f.rule.expression)
+    status = qn_expression(f.rule.expression, c->bound.name, c->bound.n_names, &f.below);
   if (status == QN_OK && a->strided) status = qn_try_allocate(&dense, a->elements * width_of(a), "an input");
   if (status == QN_OK) status = qn_fill_array(&f, o->pool, dense);
   if (status == QN_OK && a->strided) scatter(a, dense);
@@ -183,14 +184,9 @@ static qn_status fill_input(qn_kernel_case *c, const qn_kernel_case_order *o, si
 
 static qn_status set_scalar(qn_kernel_case *c, qn_array *a)
 {
-  double value = a->is->scalar_value;
-  int64_t whole;
-  if (a->is->scalar_text) {
-    qn_try(qn_expression(a->is->scalar_text, c->name, c->n_names, &whole));
-    value = (double)whole;
-  }
-  memset(a->data, 0, width_of(a));
-  qn_number_store(a->dtype, a->data, value);
+  unsigned char element[8];
+  qn_try(qn_bound_scalar(&c->bound, (size_t)(a - c->array), element));
+  memcpy(a->data, element, width_of(a));
   return QN_OK;
 }
 
@@ -213,58 +209,19 @@ static qn_status make_numbers(qn_kernel_case *c, const qn_kernel_case_order *o)
 }
 
 /* ---- the library's side ---- */
-/* What the library may hold calls against: words and numbers as they are, expressions as what they came to. */
-static void write_contract(const qn_array *a, qn_text *text)
-{
-  const qn_folder_tensor *is = a->is;
-  for (size_t k = 0; k < is->n_dtypes; k++) qn_text_add(text, "%s%s", k ? "|" : "", qn_dtype_name(is->dtype[k]));
-  if (is->dtype_of >= 0) qn_text_add(text, "%s", qn_dtype_name(a->dtype));
-  qn_text_add(text, " [%s", is->leading ? "..." : "");
-  for (int d = 0; d < is->ndim; d++) {
-    qn_text_add(text, "%s", d || is->leading ? ", " : "");
-    if (qn_is_bare_name(is->extent[d]))
-      qn_text_add(text, "%s", is->extent[d]);
-    else
-      qn_text_add(text, "%lld", (long long)a->shape[a->ndim - is->ndim + d]);
-  }
-  qn_text_add(text, "]%s", is->dense ? " dense" : "");
-}
-
 static qn_status create_kernel(qn_kernel_case *c)
 {
-  const char *names[QN_KERNEL_MAX_TENSORS], *contracts[QN_KERNEL_MAX_TENSORS];
-  qn_text text[QN_KERNEL_MAX_TENSORS] = {{0}};
-  const size_t n = c->n_inputs + c->n_outputs;
-  qn_kernel_source source = {.size = sizeof source,
-                             .name = c->folder->name,
-                             .body = c->body->source,
-                             .header = c->body->header,
-                             .file = c->body->file,
-                             .dialect = c->body->dialect,
-                             .math = c->reference ? QN_MATH_SAFE : c->folder->math,
-                             .n_inputs = c->n_inputs,
-                             .n_outputs = c->n_outputs,
-                             .inputs = names,
-                             .outputs = names + c->n_inputs,
-                             .contracts = c->reference ? NULL : contracts};
-  bool failed = false;
-  for (size_t k = 0; k < n; k++) {
-    const qn_folder_tensor *is = c->array[k].is;
-    names[k] = is->name;
-    source.strided |= (uint64_t)(is->strided && !is->output) << k;
-    if (is->output) source.atomic |= (uint64_t)is->atomic << (k - c->n_inputs);
-    write_contract(&c->array[k], &text[k]);
-    contracts[k] = text[k].at;
-    failed = failed || text[k].failed;
-  }
-  qn_status status = failed ? qn_fail(QN_NO_MEMORY, "contracts") : qn_kernel_create(&c->kernel, &source);
-  for (size_t k = 0; k < n; k++) qn_text_free(&text[k]);
+  qn_folder_source made;
+  qn_status status = qn_folder_source_make(&made, c->folder, c->body, &c->bound);
+  if (c->reference) made.source.math = QN_MATH_SAFE;
+  if (c->reference) made.source.contracts = NULL;
+  if (status == QN_OK) status = qn_kernel_create(&c->kernel, &made.source);
+  qn_folder_source_free(&made);
   return status;
 }
 
 static void fill_call(qn_kernel_case *c)
 {
-  bool in_place = false, init = false;
   for (size_t k = 0; k < c->n_inputs + c->n_outputs; k++) {
     qn_array *a = &c->array[k];
     const bool host = on_host(c) || a->is->scalar;
@@ -275,17 +232,8 @@ static void fill_call(qn_kernel_case *c)
                                .strides = a->strided ? a->strides : NULL,
                                .device = a->is->scalar ? (qn_device){QN_CPU, 0} : c->exec.device};
   }
-  for (size_t k = 0; k < c->n_outputs; k++) {
-    in_place = in_place || c->stored_in[k] >= 0;
-    init = init || c->init[k].kind != QN_VALUE_NONE;
-  }
-  c->call.size = sizeof c->call;
   c->call.inputs = c->tensor;
   c->call.outputs = c->tensor + c->n_inputs;
-  c->call.n_templates = c->body->n_templates;
-  c->call.templates = c->templates;
-  c->call.init = init ? c->init : NULL;
-  c->call.stored_in = in_place ? c->stored_in : NULL;
 }
 
 static qn_status take_workspace(qn_kernel_case *c)
@@ -465,9 +413,10 @@ void qn_kernel_case_text(const qn_kernel_case *c, char *text, size_t bytes)
 {
   size_t used = 0;
   *text = 0;
-  for (size_t k = 0; k < c->n_names && used < bytes; k++) {
-    if (strchr(c->name[k].name, '.')) continue;
-    snprintf(text + used, bytes - used, "%s%s=%lld", used ? " " : "", c->name[k].name, (long long)c->name[k].value);
+  for (size_t k = 0; k < c->bound.n_names && used < bytes; k++) {
+    if (strchr(c->bound.name[k].name, '.')) continue;
+    snprintf(text + used, bytes - used, "%s%s=%lld", used ? " " : "", c->bound.name[k].name,
+             (long long)c->bound.name[k].value);
     used = strlen(text);
   }
   for (size_t k = 0; k < c->n_inputs && used < bytes; k++) {

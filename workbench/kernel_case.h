@@ -8,7 +8,7 @@
 #include "workbench/kernel_arrays.h"
 #include "kernel/folder.h"
 
-enum { QN_GUARD = 256, QN_CASE_DIMS = 2 * QN_FOLDER_DIMS, QN_CASE_NAMES = 160 };
+enum { QN_GUARD = 256, QN_CASE_DIMS = QN_MAX_NDIM };
 
 /* What to make. Zero means the folder's own choice. */
 typedef struct qn_kernel_case_order {
@@ -53,12 +53,7 @@ typedef struct qn_kernel_case {
   size_t n_inputs, n_outputs;
   qn_array array[QN_KERNEL_MAX_TENSORS];
   qn_tensor tensor[QN_KERNEL_MAX_TENSORS];
-  qn_template templates[QN_KERNEL_MAX_TEMPLATES];
-  qn_value init[QN_KERNEL_MAX_TENSORS];
-  int stored_in[QN_KERNEL_MAX_TENSORS];
-  size_t n_names;
-  qn_name name[QN_CASE_NAMES];
-  char name_text[QN_KERNEL_MAX_TENSORS][72];
+  qn_binding bound; /* names, template values, the call without its arrays */
   qn_kernel_call call;
   double bytes, operations; /* of a launch; operations 0: not said */
   bool lent, foreign;       /* as the order has them */

@@ -78,9 +78,9 @@ static void add_name(writer *w, qn_text *text, const char *name, size_t length)
       qn_text_add(text, "group[%d]", d);
       return;
     }
-  for (size_t k = 0; k < w->c->n_names; k++)
-    if (strlen(w->c->name[k].name) == length && !strncmp(w->c->name[k].name, name, length)) {
-      qn_text_add(text, "%lld", (long long)w->c->name[k].value);
+  for (size_t k = 0; k < w->c->bound.n_names; k++)
+    if (strlen(w->c->bound.name[k].name) == length && !strncmp(w->c->bound.name[k].name, name, length)) {
+      qn_text_add(text, "%lld", (long long)w->c->bound.name[k].value);
       return;
     }
   text->failed = true; /* the folder was read with all its names known */
@@ -154,8 +154,8 @@ static void add_leading(const writer *w, qn_text *text)
 
 static int64_t value_of(const writer *w, const char *name)
 {
-  for (size_t k = 0; k < w->c->n_names; k++)
-    if (!strcmp(w->c->name[k].name, name)) return w->c->name[k].value;
+  for (size_t k = 0; k < w->c->bound.n_names; k++)
+    if (!strcmp(w->c->bound.name[k].name, name)) return w->c->bound.name[k].value;
   return 0;
 }
 

@@ -52,7 +52,7 @@ static void name_of(const qn_tune_folder *t, const qn_kernel_case *c, char name[
   memcpy(tuned.group, c->call.group, sizeof tuned.group);
   for (size_t i = 0; i < t->folder->body.n_templates; i++)
     if (is_tuned(t, &t->folder->body.templates[i]))
-      tuned.value[tuned.n++] = (qn_name){c->templates[i].name, c->templates[i].value.integer};
+      tuned.value[tuned.n++] = (qn_name){c->bound.templates[i].name, c->bound.templates[i].value.integer};
   qn_tuned_name(&tuned, t->tunes_group, name);
 }
 

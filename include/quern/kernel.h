@@ -195,6 +195,36 @@ QN_API qn_status qn_health_status(const char *kernel, const float dbg[QN_HEALTH_
 QN_API qn_status qn_capture_start(const char *folder);
 QN_API qn_status qn_capture_stop(size_t *n_launches); /* NULL is fine */
 
+/* ---- a kernel in a folder: kernel.json and the body beside it (docs/kernel-folder.md) ---- */
+typedef struct qn_kernel_folder {
+  const char *path, *doc;  /* of the folder; one line, or "" */
+  qn_kernel_source source; /* for qn_kernel_create */
+  size_t n_templates;
+  const char *const *templates; /* names */
+  uint64_t scalars;             /* bit k: input k has a value in the file */
+} qn_kernel_folder;
+/* path: the folder, or its kernel.json. All texts are the folder's and live as long as it. QN_BAD_FILE has the file,
+ * the member and what is expected there. A folder may be used from many threads at once. */
+QN_API qn_status qn_kernel_folder_create(qn_kernel_folder **folder, const char *path);
+QN_API void qn_kernel_folder_destroy(qn_kernel_folder **folder); /* sets *folder to NULL */
+/* What a launch over these inputs is: a call in memory of its own, to be released before the folder is destroyed. It
+ * lacks nothing but the memory of the outputs, whose types and shapes it has: copy call->outputs, set data and device.
+ *   given->inputs     types and shapes; the rest is carried over. Type QN_NONE: the file's value, in the call's memory
+ *   given->templates  values instead of the file's, of some names
+ *   given->group      all 0: the file's
+ * Grid, init, stored_in and shared_bytes are the file's, kinds in ignore are added; all else is carried over.
+ * QN_BAD_TYPE: an input's type is not its contract's. QN_BAD_ARGUMENT: a shape, a template, or what an expression comes
+ * to does not fit; the sentence has the member. */
+QN_API qn_status qn_kernel_folder_call(const qn_kernel_folder *folder, const qn_kernel_call *given,
+                                       qn_kernel_call **call);
+QN_API void qn_kernel_call_release(qn_kernel_call **call); /* sets *call to NULL */
+
+/* The shape of an output of such a call as it follows from the inputs' shapes, for callers whose extents are symbols:
+ * a "," behind each extent, which is postfix in words parted by blanks: numbers, "K:D" (extent D of input K, from the
+ * end where it is negative), + - * / % and min( max( ceildiv( align( of two. "0:-2 4 ceildiv( , 0:-1 , "; NULL of no
+ * extents. To be released with qn_text_release. */
+QN_API qn_status qn_kernel_folder_shape(const qn_kernel_call *call, size_t output, char **text);
+
 /* ---- functions with gradients ----
  * vjp: inputs, then cotangents (one an output), then outputs of the forward in (all of these, or none); cotangents of
  * the inputs out: as many outputs as the forward has inputs, in their order, or any of those named "<input>_cotangent"

@@ -1,118 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel's folder as a function: kernel.json and the body beside it, as the command `quern kernel` has them. From the
-inputs' shapes come extents, from these template values, outputs and grid. What only the command needs (fills,
-references, workloads) is not read here."""
+"""A kernel's folder as a function: the library reads kernel.json and the body beside it (quern/kernel.h), and makes of
+inputs' types and shapes the call that is launched."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import functools
-import json
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+import struct
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from ctypes import POINTER, byref
 from typing import NamedTuple
 
+from . import _arrays, _streams
 from . import _kernel_abi as abi
 from . import _kernel_read as reading
 from . import _kernel_values as values
-from . import _streams
-from ._expression import Expression
-from ._kernel import Kernel, cuda_kernel, metal_kernel
-from ._kernel_plan import _numpy_dtype
+from ._abi import sized
+from ._kernel import Kernel
+from ._kernel_plan import numpy_dtype, put_templates, tensors
+from ._library import DTYPES
 
 _MOST_CALLS = 256  # kinds of calls that are remembered
 _HEALTH = "dbg"
 _ERROR, _SUCCESS = 13, 15  # qn_health
-
-
-def _split(text: str) -> list[str]:
-    """At its commas, but for those within parentheses: "m, min(m, n)" is two."""
-    made, depth = [""], 0
-    for letter in text:
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and depth == 0:
-            made.append("")
-        else:
-            made[-1] += letter
-    return made
-
-
-class Contract:
-    """A tensor's contract in kernel.json: "f32|f16 [n, h, 2*w]", "inp.dtype [..., n]", "f32 [like inp]". types: storage
-    types; type_of: the input whose type it has; leading: any number of extents before those that are named. earlier:
-    the contracts before this one, by name."""
-
-    def __init__(self, text: object, earlier: Mapping[str, Contract]) -> None:
-        if not isinstance(text, str):
-            raise ValueError(f"the contract is {text!r}, it must be a text such as 'f32 [n]'")
-        self.text = text
-        types, bracket, rest = text.partition("[")
-        inside, closed, _ = rest.partition("]")
-        if not bracket or not closed:
-            raise ValueError(f'"{text}" has no extents in [ ]')
-        self.type_of: str | None = None
-        self.types: list[int] = []
-        for word in types.replace("|", " ").split():
-            if word.endswith(".dtype"):
-                self.type_of = word[: -len(".dtype")]
-            else:
-                self.types.append(values.code_of(f'a storage type of "{text}"', word))
-        parts: list[str] = []
-        for part in (part.strip() for part in _split(inside)) if inside.strip() else ():
-            parts += earlier[part[5:].strip()].parts if part.startswith("like ") else [part]
-        self.parts: list[str] = parts
-        self.leading = bool(parts) and parts[0] == "..."
-        self.extents = [Expression(part) for part in (parts[1:] if self.leading else parts)]
-
-    @property
-    def library_text(self) -> str:
-        """What of it the library checks before each launch: it knows numbers and names of extents, and no sums."""
-        types = "" if self.type_of else self.text.partition("[")[0].strip()
-        extents = [
-            one.text if one.text in one.names or not one.names and one.text.isdigit() else f"extent{k}"
-            for k, one in enumerate(self.extents)
-        ]
-        behind = self.text.partition("]")[2].strip()
-        inside = ", ".join((["..."] if self.leading else []) + extents)
-        return f"{types} [{inside}] {behind}".strip()
-
-    def check(self, name: str, shape: Sequence, code: int, extents: Mapping, code_of: Mapping[str, int]) -> None:
-        """What the library does not check of an input."""
-        if self.type_of and code != code_of[self.type_of]:
-            raise TypeError(
-                f"{name} is {values.name_of(code)}, and {self.type_of}, whose type it has by its contract, is "
-                f"{values.name_of(code_of[self.type_of])}"
-            )
-        for expression, extent in zip(self.extents, shape[len(shape) - len(self.extents) :]):
-            if expression.names and expression.text not in expression.names and expression(extents) != extent:
-                raise ValueError(f"{name} has the extent {extent} where {expression.text} is {expression(extents)}")
-
-    def learn(self, name: str, shape: Sequence, extents: dict) -> None:
-        """Binds the bare names among its extents to those of an input; a name that is bound stays."""
-        behind = len(shape) - len(self.extents)
-        if behind < 0 or (behind and not self.leading):
-            raise ValueError(f'{name} has {len(shape)} dimensions, and its contract is "{self.text}"')
-        for expression, extent in zip(self.extents, shape[behind:]):
-            if expression.text in expression.names:
-                extents.setdefault(expression.text, extent)
-        if self.leading:
-            extents.setdefault("...", tuple(shape[:behind]))
-
-    def shape(self, extents: Mapping) -> tuple:
-        before = extents.get("...", ()) if self.leading else ()
-        return (*before, *(expression(extents) for expression in self.extents))
+_PLAIN = {DTYPES[name]: letter for name, letter in zip(("bool", "i32", "f32", "i64", "u64"), "?ifqQ")}
 
 
 class Asked(NamedTuple):
-    """A launch that follows from inputs: what Kernel's call takes besides them."""
+    """A launch that follows from inputs: what Kernel's call takes besides them, and those inputs that the file has."""
 
     template: list[tuple[str, object]]
     grid: tuple
     threadgroup: tuple | None
     output_shapes: list[tuple]
     output_dtypes: list[str]
+    init_value: list | None
+    in_place: dict[str, str] | None
     shared_memory: int
+    ignore: list[str]
+    scalars: dict[int, object]
 
 
 class FolderKernel:
@@ -125,89 +54,33 @@ class FolderKernel:
 
     def __init__(self, folder: str | os.PathLike, fallback: Callable | None = None) -> None:
         self.folder = os.path.abspath(os.fspath(folder))
-        self._path = os.path.join(self.folder, "kernel.json")
         self.fallback = fallback
-        with open(self._path, encoding="utf-8") as file:
-            try:
-                self._file = json.load(file)
-            except ValueError as error:
-                raise ValueError(f"{self._path} is no JSON: {error}") from None
-        try:
-            self._read()
-        except KeyError as error:
-            raise ValueError(f"{self._path}: the member {error} is missing") from None
-        except (TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"{self._path}: {error}") from None
-        self._calls: dict[object, Asked] = {}
-
-    # ---- the file ----
-    def _read(self) -> None:
-        given = self._file
-        if not isinstance(given, dict):
-            raise ValueError("it must be an object")
-        self.name: str = given["name"]
-        self.inputs: dict[str, Contract] = {}
-        self.outputs: dict[str, Contract] = {}
-        for side, texts in ((self.inputs, given.get("inputs") or {}), (self.outputs, given["outputs"])):
-            for name, text in texts.items():
-                side[name] = Contract(text, {**self.inputs, **self.outputs})
-        self.scalars: dict[str, object] = dict(given.get("scalars") or {})
-        self.templates = {name: self._template(value) for name, value in (given.get("templates") or {}).items()}
-        self._ignore: list[str] = list(given.get("ignore") or [])
+        self._handle = POINTER(abi.KernelFolder)()
+        abi.lib.qn_kernel_folder_create(byref(self._handle), os.fsencode(self.folder))
+        declared = self._handle.contents
+        source = declared.source
+        self.name: str = source.name.decode()
+        self.inputs = _texts(source.inputs, source.n_inputs)
+        self.outputs = _texts(source.outputs, source.n_outputs)
+        self.scalars = _chosen(self.inputs, declared.scalars)
         self.arguments = [name for name in self.inputs if name not in self.scalars]
         self.returned = [name for name in self.outputs if name != _HEALTH] or [_HEALTH]
-        for name, contract in self.outputs.items():
-            if contract.type_of is None and len(contract.types) != 1:
-                raise ValueError(f'the output {name} is "{contract.text}", which does not say of which type it is')
-        self._grid = [Expression(part) for part in given["grid"]]
-        group = given.get("threadgroup")
-        self._group = None if group is None else [Expression(part) for part in group]
-        self._shared = Expression(given.get("shared_bytes") or 0)
-        # JSON has no numbers that are not finite; captures write them as words.
-        init = {
-            name: float(value) if value in ("nan", "inf", "-inf") else value
-            for name, value in (given.get("init") or {}).items()
-        }
-        self._init = self._one_each(init, self.outputs)
-        self._in_place = dict(given.get("in_place") or {}) or None
-        self.kernel = self._make(given)
-        self.__doc__ = f"{given.get('doc', '')}\n\n{self.kernel.__doc__}".strip() + "\n"
+        self._templates = _texts(declared.templates, declared.n_templates)
+        self._words = [f"{self.name}: {name}" for name in self.inputs]
+        try:
+            self.kernel = Kernel(_source_of(source, self.inputs, self.outputs))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{os.path.join(self.folder, 'kernel.json')}: {error}") from None
+        words = {name: self.kernel.contracts[name].partition(" [")[0].split("|") for name in self.scalars}
+        self._types = {name: [DTYPES[word] for word in types if word in DTYPES] for name, types in words.items()}
+        self.__doc__ = f"{declared.doc.decode()}\n\n{self.kernel.__doc__}".strip() + "\n"
         self.__name__ = self.name
+        self._calls: dict[object, Asked] = {}
 
-    def _make(self, given: dict):
-        dialect = given.get("dialect", "metal")
-        if dialect not in ("metal", "cuda"):
-            raise ValueError(f"dialect is {dialect!r}; it may be metal or cuda")
-        make: Callable[..., Kernel] = cuda_kernel
-        if dialect == "metal":
-            make = functools.partial(metal_kernel, atomic_outputs=list(given.get("atomic") or []))
-        source = given.get("source") or f"{self.name}.{'metal' if dialect == 'metal' else 'cu'}"
-        header = given.get("header")
-        return make(
-            name=self.name,
-            input_names=list(self.inputs),
-            output_names=list(self.outputs),
-            source=_beside(self.folder, source),
-            header=_beside(self.folder, header) if header else "",
-            strided=list(given.get("strided") or []),
-            math=given.get("math", "safe"),
-            contracts={name: contract.library_text for name, contract in self.inputs.items()},
-        )
-
-    def _template(self, value: object) -> object:
-        """A bool, an int, a storage type as ("type", code), the type of an input as ("of", name), or an Expression."""
-        if isinstance(value, (bool, int)):
-            return value
-        if not isinstance(value, str):
-            raise ValueError(f"a template value is {value!r}")
-        if value.endswith(".dtype"):
-            return ("of", value[: -len(".dtype")])
-        code = values.code_or_none(value)
-        return Expression(value) if code is None else ("type", code)
-
-    @staticmethod
-    def _one_each(given: Mapping, names: Mapping) -> list | None:
-        return [given.get(name) for name in names] if given else None
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle and not sys.is_finalizing():
+            abi.lib.qn_kernel_folder_destroy(byref(handle))
 
     def __repr__(self) -> str:
         return f"<quern kernel {self.name}({', '.join(self.arguments)}) of {self.folder}>"
@@ -216,51 +89,45 @@ class FolderKernel:
         return FolderKernel, (self.folder, self.fallback)
 
     # ---- from inputs to a launch ----
-    def asked(self, shapes: Sequence, codes: Sequence, given: Mapping[str, object], threadgroup=None) -> Asked:
-        """The launch for inputs of these shapes and storage types; given: template values that replace the file's."""
-        extents: dict = {}
-        for (name, contract), shape in zip(self.inputs.items(), shapes):
-            contract.learn(f"{self.name}: {name}", shape, extents)
-        code_of = dict(zip(self.inputs, codes))
-        for name, code in code_of.items():
-            extents[f"{name}.bytes"] = values.bytes_of(code)
-        dtypes = [code_of[c.type_of] if c.type_of else c.types[0] for c in self.outputs.values()]
-        for name, code in zip(self.outputs, dtypes):
-            extents[f"{name}.bytes"] = values.bytes_of(code)
-        for (name, contract), shape in zip(self.inputs.items(), shapes):
-            contract.check(f"{self.name}: {name}", shape, code_of[name], extents, code_of)
-        template = [(name, self._value(name, extents, code_of, given)) for name in self.templates]
-        group = threadgroup
-        if group is None and self._group is not None:
-            group = [expression(extents) for expression in self._group]
-        for axis, number in zip("xyz", group or (0, 0, 0)):
-            extents[f"threadgroup.{axis}"] = number
-        return Asked(
-            template,
-            tuple(expression(extents) for expression in self._grid),
-            None if group is None else tuple(group),
-            [contract.shape(extents) for contract in self.outputs.values()],
-            [values.name_of(code) for code in dtypes],
-            self._shared(extents),
-        )
+    @contextlib.contextmanager
+    def call_of(self, described: Sequence[tuple], given: Mapping[str, object], threadgroup=None) -> Iterator:
+        """The library's call for inputs of these shapes and storage types, 0 where the file has the value. given:
+        values of templates that replace the file's."""
+        keep: list[object] = []
+        call, made = sized(abi.KernelCall), POINTER(abi.KernelCall)()
+        call.inputs = tensors(keep, [(code, shape, None, _arrays.CPU_DEVICE) for shape, code in described])
+        put_templates(call, self.name, list(given.items()))
+        if threadgroup is not None:
+            call.group = values.three(f"{self.name}: threadgroup", threadgroup, 32)
+        abi.lib.qn_kernel_folder_call(self._handle, byref(call), byref(made))
+        try:
+            yield made.contents
+        finally:
+            abi.lib.qn_kernel_call_release(byref(made))
 
-    def _value(self, name: str, extents: dict, code_of: Mapping[str, int], given: Mapping[str, object]) -> object:
-        value = given[name] if name in given else self.templates[name]
-        if isinstance(self.templates[name], bool) and not isinstance(value, bool):
-            value = bool(value)
-        if isinstance(value, Expression):
-            value = value(extents)
-        elif isinstance(value, tuple):
-            return values.name_of(code_of[value[1]] if value[0] == "of" else value[1])
-        if isinstance(value, int):  # a bool too
-            extents[name] = int(value)
-        return value
+    def _asked_of(self, call: abi.KernelCall, scalars: Sequence[int]) -> Asked:
+        outputs, group = call.outputs[: len(self.outputs)], tuple(call.group)
+        stored = call.stored_in[: len(outputs)] if call.stored_in else []
+        return Asked(
+            [(one.name.decode(), values.value_of(one.value)) for one in call.templates[: call.n_templates]],
+            tuple(call.grid),
+            group if any(group) else None,
+            [tuple((ctypes.c_int64 * one.ndim).from_address(one.shape)) for one in outputs],
+            [values.name_of(one.dtype) for one in outputs],
+            [values.value_of(one) for one in call.init[: len(outputs)]] if call.init else None,
+            {name: self.inputs[k] for name, k in zip(self.outputs, stored) if k >= 0} or None,
+            call.shared_bytes,
+            [abi.lib.qn_finding_kind_name(k).decode() for k in range(32) if call.ignore >> k & 1],
+            {k: _scalar(call.inputs[k]) for k in scalars},
+        )
 
     # ---- the call ----
     def __call__(self, *arrays, threadgroup=None, out=None, fallback: Callable | None = None, **given):
         inputs = self._inputs(arrays, given)
-        templates = {name: given.pop(name) for name in [*given] if name in self.templates}
+        templates = {name: given.pop(name) for name in [*given] if name in self._templates}
         asked = self._asked(inputs, templates, threadgroup)
+        for k, value in asked.scalars.items():
+            inputs[k] = value
         if out is not None:
             given["out"] = self._out(out)
         outputs = self.kernel(
@@ -270,21 +137,21 @@ class FolderKernel:
             threadgroup=asked.threadgroup,
             output_shapes=asked.output_shapes,
             output_dtypes=asked.output_dtypes,
-            init_value=self._init,
-            in_place=self._in_place,
+            init_value=asked.init_value,
+            in_place=asked.in_place,
             shared_memory=asked.shared_memory,
-            **{"ignore": self._ignore, **given},
+            **{"ignore": asked.ignore, **given},
         )
-        named = dict(zip(self.outputs, outputs))
-        if _HEALTH in named:
+        by_name = dict(zip(self.outputs, outputs))
+        if _HEALTH in by_name:
             try:
-                self._healthy(named[_HEALTH])
+                self._healthy(by_name[_HEALTH])
             except RuntimeError:
                 fallback = fallback or self.fallback
                 if fallback is None:
                     raise
                 return fallback(*arrays)
-        returned = tuple(named[name] for name in self.returned)
+        returned = tuple(by_name[name] for name in self.returned)
         return returned[0] if len(returned) == 1 else returned
 
     def _inputs(self, arrays: tuple, given: dict) -> list:
@@ -296,22 +163,24 @@ class FolderKernel:
                 f"{'are' if len(arrays) != 1 else 'is'} given"
                 + (f" and {', '.join(named)} by name: give arrays by place" if named else "")
             )
+        if not self.scalars:
+            return list(arrays)
         by_name = dict(zip(self.arguments, arrays))
-        return [
-            by_name[name] if name in by_name else self._number(name, given.pop(name, self.scalars.get(name)))
-            for name in self.inputs
-        ]
+        for name in self.scalars:
+            if name in given:
+                by_name[name] = self._number(name, given.pop(name))
+        return [by_name.get(name) for name in self.inputs]
 
     def _number(self, name: str, value: object) -> object:
         """A number of Python's in the type that the contract has for it, where its own is none of those."""
-        types = self.inputs[name].types
+        types = self._types[name]
         if not isinstance(value, (bool, int, float)) or not types:
             return value
         if values.scalar(name, float(value) if isinstance(value, float) else value)[0] in types:
             return value
         import numpy
 
-        return numpy.array(value, _numpy_dtype(types[0]))
+        return numpy.array(value, numpy_dtype(types[0]))
 
     def _out(self, out) -> list:
         given = [out] if len(self.returned) == 1 and not isinstance(out, (list, tuple)) else list(out)
@@ -321,7 +190,7 @@ class FolderKernel:
         return [by_name.get(name) for name in self.outputs]
 
     def _asked(self, inputs: Sequence, templates: Mapping[str, object], threadgroup) -> Asked:
-        described = [_describe(f"{self.name}: {name}", value) for name, value in zip(self.inputs, inputs)]
+        described = [describe(word, value) for word, value in zip(self._words, inputs)]
         key = (
             tuple(described),
             tuple([(name, type(value), value) for name, value in templates.items()]),
@@ -329,8 +198,8 @@ class FolderKernel:
         )
         made = self._calls.get(key)
         if made is None:
-            shapes, codes = zip(*described) if described else ((), ())
-            made = self.asked(shapes, codes, templates, threadgroup)
+            with self.call_of(described, templates, threadgroup) as call:
+                made = self._asked_of(call, [k for k, (_, code) in enumerate(described) if not code])
             if len(self._calls) >= _MOST_CALLS:
                 self._calls.clear()
             self._calls[key] = made
@@ -349,14 +218,39 @@ class FolderKernel:
         abi.lib.qn_health_status(name.encode(), read)
 
 
-def _beside(folder: str, name: object) -> pathlib.Path:
-    if not isinstance(name, str) or not name or os.path.isabs(name) or ".." in name:
-        raise ValueError(f"{name!r} must be the name of a file in the folder")
-    return pathlib.Path(folder, name)
+def _texts(texts, n: int) -> list[str]:
+    return [texts[k].decode() for k in range(n)]
 
 
-def _describe(name: str, value: object) -> tuple[tuple, int]:
-    """(shape, code) of an input of any kind."""
+def _chosen(names: Sequence[str], bits: int) -> list[str]:
+    return [name for k, name in enumerate(names) if bits >> k & 1]
+
+
+def _source_of(source: abi.KernelSource, inputs: list[str], outputs: list[str]) -> dict:
+    """As quern.metal_kernel makes it of its arguments."""
+    return dict(
+        name=source.name.decode(), input_names=inputs, output_names=outputs, dialect=source.dialect,
+        body=source.body.decode(), file=os.fsdecode(source.file), header=(source.header or b"").decode(),
+        strided=_chosen(inputs, source.strided), atomic_outputs=_chosen(outputs, source.atomic),
+        math=[*abi.MATH][source.math], contracts=dict(zip(inputs, _texts(source.contracts, len(inputs)))),
+        ensure_row_contiguous=True, shared_memory=0,
+    )  # fmt: skip
+
+
+def _scalar(tensor) -> object:
+    """A plain value as a number, where Python's numbers have its type, else as an array of no dimensions."""
+    raw = ctypes.string_at(tensor.data, values.bytes_of(tensor.dtype))
+    if tensor.dtype in _PLAIN:
+        (number,) = struct.unpack(_PLAIN[tensor.dtype], raw)
+        if values.scalar("", number) == (tensor.dtype, raw):
+            return number
+    import numpy
+
+    return numpy.frombuffer(raw, numpy_dtype(tensor.dtype)).reshape(())
+
+
+def describe(name: str, value: object) -> tuple[tuple, int]:
+    """(shape, code) of an input of any kind; 0 of None, the file's value."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is not None and dtype is not None:
         code = _codes.get(dtype)
@@ -364,6 +258,10 @@ def _describe(name: str, value: object) -> tuple[tuple, int]:
             code = values.code_of(name, dtype)
             _codes[dtype] = code
         return tuple(shape), code
+    if value is None:
+        return (), 0
+    if isinstance(value, (bool, int)) or type(value) is float:
+        return (), values.scalar(name, value)[0]
     seen = reading.look(name, value, _streams.Order(), False)
     if isinstance(seen, reading.Seen):
         return tuple(seen.shape), seen.code

@@ -76,6 +76,17 @@ class KernelCall(Structure):
     ]
 
 
+class KernelFolder(Structure):
+    _fields_ = [
+        ("path", c_char_p),
+        ("doc", c_char_p),
+        ("source", KernelSource),
+        ("n_templates", c_size_t),
+        ("templates", POINTER(c_char_p)),
+        ("scalars", c_uint64),
+    ]
+
+
 class KernelInfo(Structure):
     _fields_ = [
         ("size", c_size_t),
@@ -109,6 +120,7 @@ STRUCTS: dict[str, type[Structure]] = {
     "qn_value": Value,
     "qn_template": Template,
     "qn_kernel_call": KernelCall,
+    "qn_kernel_folder": KernelFolder,
     "qn_kernel_info": KernelInfo,
     "qn_finding": Finding,
 }
@@ -116,6 +128,11 @@ STRUCTS: dict[str, type[Structure]] = {
 PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "qn_kernel_create": (STATUS, [POINTER(c_void_p), POINTER(KernelSource)]),
     "qn_kernel_destroy": (None, [POINTER(c_void_p)]),
+    "qn_kernel_folder_create": (STATUS, [POINTER(POINTER(KernelFolder)), c_char_p]),
+    "qn_kernel_folder_destroy": (None, [POINTER(POINTER(KernelFolder))]),
+    "qn_kernel_folder_call": (STATUS, [POINTER(KernelFolder), POINTER(KernelCall), POINTER(POINTER(KernelCall))]),
+    "qn_kernel_folder_shape": (STATUS, [POINTER(KernelCall), c_size_t, POINTER(c_void_p)]),
+    "qn_kernel_call_release": (None, [POINTER(POINTER(KernelCall))]),
     "qn_kernel_launch": (STATUS, [c_void_p, POINTER(Exec), POINTER(KernelCall)]),
     "qn_kernel_prepare": (STATUS, [c_void_p, POINTER(Exec), POINTER(KernelCall)]),
     "qn_kernel_workspace_bytes": (STATUS, [c_void_p, POINTER(KernelCall), POINTER(c_size_t)]),

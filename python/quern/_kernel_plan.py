@@ -44,6 +44,32 @@ class Launch(NamedTuple):
     ignore: int = 0
 
 
+def tensors(keep: list[object], described: Sequence[tuple]) -> ctypes.Array:
+    """Of (storage type, shape, strides, device) each, without memory; `keep` must live as long."""
+    made = (Tensor * max(len(described), 1))()
+    for tensor, (code, shape, strides, device) in zip(made, described):
+        tensor.dtype, tensor.ndim, tensor.device = code, len(shape), Device(*device)
+        tensor.shape = _extents(keep, shape)
+        tensor.strides = None if strides is None else _extents(keep, strides)
+    keep.append(made)
+    return made
+
+
+def _extents(keep: list[object], extents: Sequence[int]) -> int:
+    made = (ctypes.c_int64 * max(len(extents), 1))(*extents)
+    keep.append(made)
+    return _address(made)
+
+
+def put_templates(call: abi.KernelCall, what: str, pairs: Sequence[tuple[str, object]]) -> None:
+    """Pairs of name and value as the call's templates."""
+    made = (abi.Template * max(len(pairs), 1))()
+    for template, (name, value) in zip(made, pairs):
+        template.name = name.encode()
+        values.put_value(template.value, f"{what}: the template value {name}", value)
+    call.n_templates, call.templates = len(pairs), made
+
+
 class Frame:
     """The structs of one call, in memory of their own."""
 
@@ -55,8 +81,8 @@ class Frame:
         self.execution.device = Device(*plan.device)
         # Of inputs that are numbers of Python's.
         self.cells = [None if seen.raw is None else ctypes.create_string_buffer(seen.raw, 16) for seen in plan.seen]
-        made_in = self._tensors([(s.code, s.shape, s.strides, s.device) for s in plan.seen])
-        made_out = self._tensors([(w.code, w.shape, w.strides, plan.device) for w in plan.wanted])
+        made_in = tensors(self.keep, [(s.code, s.shape, s.strides, s.device) for s in plan.seen])
+        made_out = tensors(self.keep, [(w.code, w.shape, w.strides, plan.device) for w in plan.wanted])
         self.inputs, self.outputs = list(made_in), list(made_out)
         for tensor, cell in zip(self.inputs, self.cells):
             if cell is not None:
@@ -66,29 +92,9 @@ class Frame:
         self._fill(plan)
         self.call_ref, self.execution_ref = byref(self.call), byref(self.execution)
 
-    def _tensors(self, described: Sequence[tuple]) -> ctypes.Array:
-        made = (Tensor * max(len(described), 1))()
-        for tensor, (code, shape, strides, device) in zip(made, described):
-            tensor.dtype, tensor.ndim, tensor.device = code, len(shape), Device(*device)
-            tensor.shape = self._extents(shape)
-            tensor.strides = None if strides is None else self._extents(strides)
-        self.keep.append(made)
-        return made
-
-    def _extents(self, extents: Sequence[int]) -> int:
-        made = (ctypes.c_int64 * max(len(extents), 1))(*extents)
-        self.keep.append(made)
-        return _address(made)
-
     def _fill(self, plan: Plan) -> None:
         call, launch = self.call, plan.launch
-        if launch.templates:
-            made = (abi.Template * len(launch.templates))()
-            for template, (name, value) in zip(made, launch.templates):
-                template.name = name.encode()
-                values.put_value(template.value, f"{plan.name}: the template value {name}", value)
-            call.n_templates, call.templates = len(made), made
-            self.keep.append(made)
+        put_templates(call, plan.name, launch.templates)
         if launch.init is not None:
             init = (abi.Value * len(launch.init))()
             for value, given in zip(init, launch.init):
@@ -172,7 +178,7 @@ def pool_for(plan: Plan) -> _threads.Pool | None:
     return _threads.pool(sys.modules["torch"].get_num_threads() if plan.framework == "torch" else None)
 
 
-def _numpy_dtype(code: int):
+def numpy_dtype(code: int):
     import numpy
 
     name = values.name_of(code)
@@ -188,7 +194,7 @@ def _numpy_dtype(code: int):
 def _numpy_maker(plan: Plan, want: Wanted) -> Callable[[], tuple[object, int]]:
     import numpy
 
-    empty, dtype, shape = numpy.empty, _numpy_dtype(want.code), want.shape
+    empty, dtype, shape = numpy.empty, numpy_dtype(want.code), want.shape
     if dtype.isbuiltin != 1 or 0 in shape:  # the buffer protocol has no word for it
 
         def make():
@@ -221,7 +227,7 @@ def _torch_maker(plan: Plan, want: Wanted) -> Callable[[], tuple[object, int]]:
 
 def _cupy_maker(plan: Plan, want: Wanted) -> Callable[[], tuple[object, int]]:
     cupy = sys.modules["cupy"]
-    dtype, index, shape = _numpy_dtype(want.code), plan.device[1], want.shape
+    dtype, index, shape = numpy_dtype(want.code), plan.device[1], want.shape
 
     def make():
         with cupy.cuda.Device(index):

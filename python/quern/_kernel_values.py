@@ -103,6 +103,13 @@ def put_value(into: abi.Value, what: str, value: object) -> None:
         into.kind, into.integer = abi.INT, number
 
 
+def value_of(value: abi.Value) -> object:
+    """A value of the library's; a storage type by its name."""
+    if value.kind == abi.DTYPE:
+        return name_of(value.dtype)
+    return (None, bool(value.integer), value.integer, value.real)[value.kind]
+
+
 def scalar(what: str, value: int | float | complex) -> tuple[int, bytes]:
     """(code, its bytes) of a number of Python's, with the types that MLX gives them: bool, int32, float32; an int that
     needs it is int64 or uint64. ValueError for one of more than 64 bits."""

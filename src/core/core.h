@@ -60,6 +60,8 @@ typedef struct qn_hash128 {
 qn_hash128 qn_hash(const void *data, size_t bytes);
 qn_hash128 qn_hash_keyed(const uint64_t key[2], const void *data, size_t bytes);
 
+bool qn_dtype_is_float(qn_dtype dtype); /* (tensor.c) f16, bf16, f32, f64; not c64 */
+
 /* ---- text (text.c) ---- */
 typedef struct qn_text {
   char *at;

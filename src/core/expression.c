@@ -13,7 +13,8 @@ typedef struct parser {
   const qn_name *names;
   size_t n_names;
   int depth;
-  bool dry; /* nothing is computed */
+  bool dry;                       /* nothing is computed */
+  const qn_expression_writer *to; /* it is written in postfix; NULL: it is not */
 } parser;
 
 static const char *const functions[] = {"min", "max", "ceildiv", "align", NULL};
@@ -39,6 +40,13 @@ static bool take(parser *p, char c)
   if (*p->at != c) return false;
   p->at++;
   return true;
+}
+
+static void write_word(const parser *p, const char *word, size_t length)
+{
+  if (!p->to) return;
+  qn_text_add_bytes(p->to->text, word, length);
+  qn_text_add_bytes(p->to->text, " ", 1);
 }
 
 static bool begins_name(char c) { return isalpha((unsigned char)c) || c == '_'; }
@@ -73,6 +81,7 @@ static qn_status divide(parser *p, const char *at, char mark, int64_t a, int64_t
 static qn_status combine(parser *p, const char *at, char mark, int64_t a, int64_t b, int64_t *value)
 {
   if (p->dry) {
+    write_word(p, &mark, 1);
     *value = 1;
     return QN_OK;
   }
@@ -89,7 +98,7 @@ static qn_status combine(parser *p, const char *at, char mark, int64_t a, int64_
 /* a over b, rounded up; b above 0. */
 static qn_status ceildiv(parser *p, const char *at, int64_t a, int64_t b, int64_t *value)
 {
-  if (p->dry) return combine(p, at, '+', a, b, value);
+  if (p->dry) return QN_OK;
   if (b <= 0) return wrong(p, at, b ? "a division by a negative number" : "a division by zero");
   *value = a / b + (a % b > 0);
   return QN_OK;
@@ -106,7 +115,8 @@ static qn_status call(parser *p, const char *name, size_t length, int64_t *value
       *value = (name[1] == 'i' ? next < *value : next > *value) ? next : *value;
     else if (n == 1)
       qn_try(ceildiv(p, name, *value, next, value));
-    if (n == 1 && *name == 'a') qn_try(combine(p, name, '*', *value, next, value));
+    if (n == 1 && *name == 'a' && !p->dry) qn_try(combine(p, name, '*', *value, next, value));
+    write_word(p, name, length + 1); /* with its ( */
   }
   if (!take(p, ')')) return wrong(p, p->at, "a comma or ) is missing");
   if (n < 2 || (*name != 'm' && n > 2))
@@ -141,6 +151,10 @@ static qn_status name_of(parser *p, int64_t *value)
   while (is_in_name(*p->at)) p->at++;
   size_t length = (size_t)(p->at - name);
   if (qn_expression_is_function(name, length) && take(p, '(')) return call(p, name, length, value);
+  if (p->to) {
+    *value = 1;
+    return p->to->name(p->to, name, length);
+  }
   for (size_t k = 0; k < p->n_names; k++) {
     if (strlen(p->names[k].name) != length || strncmp(p->names[k].name, name, length)) continue;
     *value = p->names[k].value;
@@ -156,6 +170,7 @@ static qn_status number_of(parser *p, int64_t *value)
   for (; isdigit((unsigned char)*p->at); p->at++)
     if (__builtin_mul_overflow(*value, 10, value) || __builtin_add_overflow(*value, *p->at - '0', value))
       return wrong(p, at, "a number past 64 bits");
+  write_word(p, at, (size_t)(p->at - at));
   return is_in_name(*p->at) ? wrong(p, p->at, "a letter or point within a whole number") : QN_OK;
 }
 
@@ -167,6 +182,7 @@ static qn_status unit_of(parser *p, int64_t *value)
   const char *at = p->at;
   qn_status status;
   if (take(p, '-')) {
+    write_word(p, "0", 1);
     status = unit_of(p, value);
     if (status == QN_OK) status = combine(p, at, '-', 0, *value, value);
   } else if (take(p, '(')) {
@@ -227,6 +243,13 @@ qn_status qn_expression(const char *text, const qn_name *names, size_t n, int64_
 qn_status qn_expression_check(const char *text, const qn_name *names, size_t n)
 {
   parser p = {.text = text, .at = text, .names = names, .n_names = n, .dry = true};
+  int64_t value;
+  return whole(&p, &value);
+}
+
+qn_status qn_expression_postfix(const char *text, const qn_expression_writer *to)
+{
+  parser p = {.text = text, .at = text, .dry = true, .to = to};
   int64_t value;
   return whole(&p, &value);
 }

@@ -4,10 +4,7 @@
  * and no kernels. */
 #ifndef QN_CORE_EXPRESSION_H
 #define QN_CORE_EXPRESSION_H
-#include "quern/status.h"
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "core/core.h"
 
 typedef struct qn_name {
   const char *name; /* an identifier, or two with a dot between: "inp.bytes" */
@@ -20,6 +17,14 @@ typedef struct qn_name {
 qn_status qn_expression(const char *text, const qn_name *names, size_t n, int64_t *value);
 /* The same without computing: grammar and names only. */
 qn_status qn_expression_check(const char *text, const qn_name *names, size_t n);
+
+/* The same in postfix, a blank behind each word: "n 4 ceildiv( 32 *". `name` writes what stands for a name. */
+typedef struct qn_expression_writer {
+  qn_text *text;
+  qn_status (*name)(const struct qn_expression_writer *to, const char *name, size_t length);
+  const void *user;
+} qn_expression_writer;
+qn_status qn_expression_postfix(const char *text, const qn_expression_writer *to);
 
 /* Calls visit for each name of the text, functions left out; grammar is not looked at. */
 void qn_expression_names(const char *text, void (*visit)(void *user, const char *name, size_t length), void *user);

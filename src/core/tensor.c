@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensor.c - storage types: their names and sizes. */
-#include "quern/tensor.h"
+#include "core/core.h"
 #include <string.h>
 
 static const struct {
@@ -24,4 +24,9 @@ qn_dtype qn_dtype_from_name(const char *s)
   for (unsigned k = QN_NONE; s && k < QN_DTYPE_COUNT; k++)
     if (!strcmp(s, dtypes[k].name)) return (qn_dtype)k;
   return QN_NONE;
+}
+
+bool qn_dtype_is_float(qn_dtype dtype)
+{
+  return dtype == QN_F32 || dtype == QN_BF16 || dtype == QN_F16 || dtype == QN_F64;
 }

@@ -52,9 +52,12 @@ qn_status qn_copy_strided(const qn_exec *exec, const qn_tensor *from, void *to);
 qn_status qn_copy_by_kernel(const qn_exec *exec, const qn_tensor *from, void *to);
 void qn_copy_by_loops(qn_pool *pool, const qn_tensor *from, void *to);
 
-/* ---- init.c: what outputs hold before the body runs ---- */
+/* ---- init.c: values as elements; what outputs hold before the body runs ---- */
 /* An element of dtype as a value; false: complex numbers, and whole ones that are no int64_t. */
 bool qn_value_load(const void *element, qn_dtype dtype, qn_value *value);
+/* The other way; what of which tensor the value is ("first value") is for the sentence about one that does not fit. */
+qn_status qn_value_store(const qn_value *value, qn_dtype dtype, const char *kernel, const char *what,
+                         const char *tensor, unsigned char element[8]);
 qn_status qn_outputs_check_init(const qn_kernel *kernel, const qn_kernel_call *call);
 qn_status qn_outputs_prepare(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call);
 qn_status qn_outputs_init(const qn_kernel *kernel, const qn_exec *exec, const qn_kernel_call *call);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* folder.c - see folder.h. The file as a whole: finding it, its members' names, the bodies beside it.
- * folder_tensors.c reads what tensors are, folder_launch.c templates, launch, sizes and workloads. */
+ * folder_tensors.c reads what tensors are, folder_launch.c templates, launch, sizes and workloads; folder_bind.c makes
+ * numbers of them, folder_call.c what a library's caller has. */
 #include "kernel/folder_inner.h"
 #include "core/file.h"
 #include <errno.h>
@@ -319,13 +320,25 @@ static qn_status load(qn_folder *f)
   return read_members(&r);
 }
 
-qn_status qn_folder_read(const char *path, qn_folder **folder)
+qn_status qn_folder_read_any(const char *path, qn_folder **folder)
 {
   *folder = qn_allocate_zero(1, sizeof **folder);
   if (!*folder) return qn_fail(QN_NO_MEMORY, "the kernel's folder %s", path);
   qn_status status = find_file(path, *folder);
   if (status == QN_OK) status = load(*folder);
   if (status != QN_OK) qn_folder_free(folder);
+  return status;
+}
+
+qn_status qn_folder_read(const char *path, qn_folder **folder)
+{
+  qn_try(qn_folder_read_any(path, folder));
+  const qn_folder *f = *folder;
+  if (!f->n_extents || f->n_workloads || f->size[0].n || f->inputs_file) return QN_OK;
+  qn_status status =
+      qn_fail(QN_BAD_FILE, "%s: the member \"sizes\" is missing: which extents to check, like [{\"%s\": 255}]", f->file,
+              f->extent[0]);
+  qn_folder_free(folder);
   return status;
 }
 
@@ -353,7 +366,59 @@ int qn_folder_tensor_find(const qn_folder *folder, const char *name)
   return -1;
 }
 
-bool qn_is_bare_name(const char *extent) { return is_identifier(extent); }
+static void add_contract(const qn_folder *f, size_t k, const qn_binding *bound, qn_text *text)
+{
+  const qn_folder_tensor *is = &f->tensor[k];
+  const int64_t *shape = bound ? bound->shape[k] + bound->tensor[k].ndim - is->ndim : NULL;
+  for (size_t j = 0; j < is->n_dtypes; j++) qn_text_add(text, "%s%s", j ? "|" : "", qn_dtype_name(is->dtype[j]));
+  if (is->dtype_of >= 0) qn_text_add(text, "%s.dtype", f->tensor[is->dtype_of].name);
+  qn_text_add(text, " [%s", is->leading ? "..." : "");
+  for (int d = 0; d < is->ndim; d++) {
+    const char *extent = is->extent[d];
+    qn_text_add(text, "%s", d || is->leading ? ", " : "");
+    if (is_identifier(extent) || strspn(extent, "0123456789") == strlen(extent))
+      qn_text_add(text, "%s", extent);
+    else if (shape)
+      qn_text_add(text, "%lld", (long long)shape[d]);
+    else
+      qn_text_add(text, "extent%zu_%d", k, d);
+  }
+  qn_text_add(text, "]%s", is->dense ? " dense" : "");
+}
+
+qn_status qn_folder_source_make(qn_folder_source *made, const qn_folder *f, const qn_folder_body *body,
+                                const qn_binding *bound)
+{
+  qn_kernel_source *s = &made->source;
+  memset(made, 0, sizeof *made);
+  *s = (qn_kernel_source){.size = sizeof *s,
+                          .name = f->name,
+                          .body = body->source,
+                          .header = body->header,
+                          .file = body->file,
+                          .dialect = body->dialect,
+                          .math = f->math,
+                          .n_inputs = f->n_inputs,
+                          .n_outputs = f->n_outputs,
+                          .inputs = made->name,
+                          .outputs = made->name + f->n_inputs,
+                          .contracts = made->contract};
+  for (size_t k = 0; k < f->n_inputs + f->n_outputs; k++) {
+    const qn_folder_tensor *is = &f->tensor[k];
+    made->name[k] = is->name;
+    s->strided |= (uint64_t)is->strided << k;
+    if (is->output) s->atomic |= (uint64_t)is->atomic << (k - f->n_inputs);
+    add_contract(f, k, bound, &made->text[k]);
+    if (made->text[k].failed) return qn_fail(QN_NO_MEMORY, "the contracts of %s", f->file);
+    made->contract[k] = made->text[k].at;
+  }
+  return QN_OK;
+}
+
+void qn_folder_source_free(qn_folder_source *made)
+{
+  for (size_t k = 0; k < QN_KERNEL_MAX_TENSORS; k++) qn_text_free(&made->text[k]);
+}
 
 qn_status qn_folder_set(const qn_folder *folder, const qn_name *set, const char **own)
 {

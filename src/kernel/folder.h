@@ -31,7 +31,7 @@ typedef struct qn_folder_agreement {
 
 /* One tensor of the contract, "f32|f16 [n, h, w, 2]". Texts are the folder's own. */
 typedef struct qn_folder_tensor {
-  const char *name;
+  const char *name, *text; /* the contract as it stands in the file */
   bool output;
   size_t n_dtypes;
   qn_dtype dtype[QN_DTYPE_COUNT]; /* that it may be stored in */
@@ -42,7 +42,7 @@ typedef struct qn_folder_tensor {
   bool strided, atomic, laid_out;
   int64_t strides[QN_FOLDER_DIMS]; /* laid_out: of a captured input, in elements */
   bool scalar;                     /* of 0 dimensions, in host memory: */
-  double scalar_value;
+  qn_value scalar_value;
   const char *scalar_text; /* an expression that gives the value instead; NULL */
   size_t n_fills;
   const char *fill[QN_FOLDER_FILLS];
@@ -110,17 +110,63 @@ typedef struct qn_folder {
   void *texts;
 } qn_folder;
 
-/* `path` is the folder, or its kernel.json. */
 /* A text of at most 4 MiB, to be released; messages call it `name`. */
 qn_status qn_body_read(const char *path, const char *name, char **text, size_t *bytes);
+/* `path` is the folder, or its kernel.json. */
 qn_status qn_folder_read(const char *path, qn_folder **folder);
+qn_status qn_folder_read_any(const char *path, qn_folder **folder); /* one without sizes too */
 void qn_folder_free(qn_folder **folder);
 
 /* What a caller may set: an extent, or a template that is a number. *own: its name, the folder's own text. */
 qn_status qn_folder_set(const qn_folder *folder, const qn_name *set, const char **own);
 int qn_folder_tensor_find(const qn_folder *folder, const char *name); /* -1 */
-/* "[n, h]" kinds of text: whether this one is a bare name that a size binds. */
-bool qn_is_bare_name(const char *extent);
+/* ---- folder_bind.c: a launch in numbers ---- */
+enum { QN_BINDING_NAMES = 160 };
+typedef struct qn_binding {
+  qn_kernel_call call; /* over the arrays below */
+  const qn_folder *folder;
+  const qn_folder_body *body; /* the folder's, or its reference: */
+  bool reference;             /* floats are f64 in templates, and shapes are there already */
+  uint64_t given, learned;    /* bit k: the shape of input k; the extent k, from an input */
+  bool learned_leading;
+  int n_leading; /* of "...", in `leading` */
+  const int64_t *leading;
+  qn_tensor tensor[QN_KERNEL_MAX_TENSORS]; /* types and shapes; no memory, nor strides */
+  int64_t shape[QN_KERNEL_MAX_TENSORS][QN_MAX_NDIM];
+  qn_template templates[QN_KERNEL_MAX_TEMPLATES];
+  qn_value init[QN_KERNEL_MAX_TENSORS];
+  int stored_in[QN_KERNEL_MAX_TENSORS];
+  size_t n_names;
+  qn_name name[QN_BINDING_NAMES];
+  char name_text[QN_KERNEL_MAX_TENSORS][72];
+} qn_binding; /* it has addresses of its own parts: not to be copied */
+
+/* In this order: begin, the inputs' types, their shapes and values of names as far as they are known, the rest. A name
+ * has the value that it was given last; of inputs the first that has it counts. Sentences begin "kernel NAME: " and
+ * name the member; QN_BAD_TYPE: a storage type that the contract has not. */
+void qn_bind_begin(qn_binding *b, const qn_folder *folder, const qn_folder_body *body);
+qn_status qn_bind_type(qn_binding *b, size_t tensor, qn_dtype dtype); /* NONE: the contract's first */
+qn_status qn_bind_shape(qn_binding *b, size_t input, int ndim, const int64_t *shape);
+qn_status qn_bind_name(qn_binding *b, const char *name, int64_t value);
+qn_status qn_bind_rest(qn_binding *b, const uint32_t group[3]); /* NULL or 0: the body's */
+/* Parts of the rest: "x.bytes"; what is the body's. */
+qn_status qn_bind_bytes(qn_binding *b, size_t tensor);
+qn_status qn_bind_body(qn_binding *b, const uint32_t group[3]);
+
+qn_status qn_bound_compute(const qn_binding *b, const char *member, const char *name, const char *text, int64_t *value);
+/* The value of "scalars" as an element. */
+qn_status qn_bound_scalar(const qn_binding *b, size_t input, unsigned char element[8]);
+
+/* The source of the folder's kernel or of its reference. bound: of one launch, to whose numbers expressions come in
+ * contracts; NULL: an expression is any extent. To be freed, also after a failure. */
+typedef struct qn_folder_source {
+  qn_kernel_source source;
+  const char *name[QN_KERNEL_MAX_TENSORS], *contract[QN_KERNEL_MAX_TENSORS];
+  qn_text text[QN_KERNEL_MAX_TENSORS];
+} qn_folder_source;
+qn_status qn_folder_source_make(qn_folder_source *made, const qn_folder *folder, const qn_folder_body *body,
+                                const qn_binding *bound);
+void qn_folder_source_free(qn_folder_source *made);
 
 /* A rule of "fill": how an input's numbers are made (the workbench makes them). */
 typedef enum qn_rule_kind {

@@ -434,7 +434,5 @@ qn_status qn_folder_read_sizes(qn_reading *r)
   if (n || r->f->n_workloads) return QN_OK;
   r->f->n_sizes = 1; /* nothing to choose: shapes are numbers, or come with the inputs */
   r->f->size[0].name = "as it is";
-  if (r->f->inputs_file || !r->f->n_extents) return QN_OK;
-  return qn_reading_wrong(r, NULL, "the member \"sizes\" is missing: which extents to check, like [{\"%s\": 255}]",
-                          r->f->extent[0]);
+  return QN_OK;
 }

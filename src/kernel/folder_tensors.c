@@ -116,7 +116,7 @@ static qn_status read_contract(const qn_reading *r, const char *member, const ch
   qn_folder_tensor *t = &r->f->tensor[n_earlier];
   member_path where = path_of(member, name);
   const char *at = qn_json_string(value);
-  *t = (qn_folder_tensor){.name = name, .output = *member == 'o', .dtype_of = -1, .stored_in = -1};
+  *t = (qn_folder_tensor){.name = name, .text = at, .output = *member == 'o', .dtype_of = -1, .stored_in = -1};
   if (!at)
     return qn_reading_wrong(r, where.text, "is %s, it must be a contract like \"f32|f16 [n, 2]\"",
                             qn_json_describe(value));
@@ -258,15 +258,12 @@ static qn_status take_strides(const qn_reading *r, qn_folder_tensor *t, const qn
 static qn_status take_scalar(const qn_reading *r, qn_folder_tensor *t, const qn_json *value)
 {
   member_path where = path_of("scalars", t->name);
-  qn_value number;
   if (t->ndim || t->leading)
     return qn_reading_wrong(r, where.text, "%s has extents; a plain value is one of none, \"f32 []\"", t->name);
   t->scalar = true;
   if (qn_json_is(value, QN_JSON_STRING))
     return qn_reading_expression(r, where.text, value, &r->f->body, &t->scalar_text);
-  qn_try(number_of(r, where.text, value, &number));
-  t->scalar_value = number.kind == QN_VALUE_FLOAT ? number.real : (double)number.integer;
-  return QN_OK;
+  return number_of(r, where.text, value, &t->scalar_value);
 }
 
 static qn_status take_rule(const qn_reading *r, const char *where, qn_folder_tensor *t, const qn_json *value)

@@ -27,10 +27,7 @@ static whole range_of(qn_dtype dtype)
   }
 }
 
-static bool is_floating(qn_dtype dtype)
-{
-  return dtype == QN_F32 || dtype == QN_F16 || dtype == QN_BF16 || dtype == QN_F64 || dtype == QN_C64;
-}
+static bool is_floating(qn_dtype dtype) { return qn_dtype_is_float(dtype) || dtype == QN_C64; }
 
 static void store_real(double x, qn_dtype dtype, unsigned char element[8])
 {
@@ -46,23 +43,23 @@ static void store_real(double x, qn_dtype dtype, unsigned char element[8])
 }
 
 /* Little-endian, as all that quern runs on: the low bytes are the element. */
-static qn_status store_whole(int64_t n, qn_dtype dtype, const char *kernel, const char *output,
+static qn_status store_whole(int64_t n, qn_dtype dtype, const char *kernel, const char *what, const char *tensor,
                              unsigned char element[8])
 {
   const whole range = range_of(dtype);
-  qn_require(n >= range.low && (n < 0 || (uint64_t)n <= range.high), "kernel %s: the first value of %s: %lld is no %s",
-             kernel, output, (long long)n, qn_dtype_name(dtype));
+  qn_require(n >= range.low && (n < 0 || (uint64_t)n <= range.high), "kernel %s: the %s of %s: %lld is no %s", kernel,
+             what, tensor, (long long)n, qn_dtype_name(dtype));
   memcpy(element, &n, sizeof n);
   return QN_OK;
 }
 
-static qn_status store(const qn_value *value, qn_dtype dtype, const char *kernel, const char *output,
-                       unsigned char element[8])
+qn_status qn_value_store(const qn_value *value, qn_dtype dtype, const char *kernel, const char *what,
+                         const char *tensor, unsigned char element[8])
 {
-  qn_require(qn_dtype_bytes(dtype), "kernel %s: %s: %d is no storage type that is known", kernel, output, (int)dtype);
-  qn_require(dtype != QN_F8E4M3, "kernel %s: %s is f8e4m3, which kernels from a body do not take", kernel, output);
+  qn_require(qn_dtype_bytes(dtype), "kernel %s: %s: %d is no storage type that is known", kernel, tensor, (int)dtype);
+  qn_require(dtype != QN_F8E4M3, "kernel %s: %s is f8e4m3, which kernels from a body do not take", kernel, tensor);
   qn_require(value->kind == QN_VALUE_BOOL || value->kind == QN_VALUE_INT || value->kind == QN_VALUE_FLOAT,
-             "kernel %s: the first value of %s is neither a bool nor a number (kind %d)", kernel, output,
+             "kernel %s: the %s of %s is neither a bool nor a number (kind %d)", kernel, what, tensor,
              (int)value->kind);
   const bool real = value->kind == QN_VALUE_FLOAT;
   if (is_floating(dtype)) {
@@ -70,12 +67,12 @@ static qn_status store(const qn_value *value, qn_dtype dtype, const char *kernel
     return QN_OK;
   }
   if (!real)
-    return store_whole(value->kind == QN_VALUE_BOOL ? value->integer != 0 : value->integer, dtype, kernel, output,
+    return store_whole(value->kind == QN_VALUE_BOOL ? value->integer != 0 : value->integer, dtype, kernel, what, tensor,
                        element);
   const double x = value->real;
-  qn_require(x == floor(x) && x >= -0x1p63 && x < 0x1p63, "kernel %s: the first value of %s: %.17g is no %s", kernel,
-             output, x, qn_dtype_name(dtype));
-  return store_whole((int64_t)x, dtype, kernel, output, element);
+  qn_require(x == floor(x) && x >= -0x1p63 && x < 0x1p63, "kernel %s: the %s of %s: %.17g is no %s", kernel, what,
+             tensor, x, qn_dtype_name(dtype));
+  return store_whole((int64_t)x, dtype, kernel, what, tensor, element);
 }
 
 static double load_real(const void *element, qn_dtype dtype)
@@ -121,7 +118,7 @@ qn_status qn_outputs_check_init(const qn_kernel *kernel, const qn_kernel_call *c
   for (size_t k = 0; call->init && k < s->n_outputs; k++) {
     const qn_tensor *t = &call->outputs[k];
     if (call->init[k].kind == QN_VALUE_NONE) continue;
-    qn_try(store(&call->init[k], t->dtype, s->name, s->outputs[k], element));
+    qn_try(qn_value_store(&call->init[k], t->dtype, s->name, "first value", s->outputs[k], element));
     qn_require(!call->stored_in || call->stored_in[k] < 0,
                "kernel %s: output %s is stored in input %s, and a first value would overwrite that", s->name,
                s->outputs[k], s->inputs[call->stored_in[k]]);
@@ -139,7 +136,8 @@ qn_status qn_outputs_prepare(const qn_kernel *kernel, const qn_exec *exec, const
   for (size_t k = 0; call->init && exec->device.kind == QN_CUDA && k < kernel->source.n_outputs; k++) {
     const qn_tensor *t = &call->outputs[k];
     if (call->init[k].kind == QN_VALUE_NONE) continue;
-    qn_try(store(&call->init[k], t->dtype, kernel->source.name, kernel->source.outputs[k], element));
+    qn_try(qn_value_store(&call->init[k], t->dtype, kernel->source.name, "first value", kernel->source.outputs[k],
+                          element));
     if (!qn_is_one_byte(element, qn_dtype_bytes(t->dtype)))
       qn_try(qn_fill_by_kernel(exec, element, qn_dtype_bytes(t->dtype), NULL, elements_of(t)));
   }
@@ -152,7 +150,8 @@ qn_status qn_outputs_init(const qn_kernel *kernel, const qn_exec *exec, const qn
   for (size_t k = 0; call->init && k < kernel->source.n_outputs; k++) {
     if (call->init[k].kind == QN_VALUE_NONE) continue;
     const qn_tensor *t = &call->outputs[k];
-    qn_try(store(&call->init[k], t->dtype, kernel->source.name, kernel->source.outputs[k], element));
+    qn_try(qn_value_store(&call->init[k], t->dtype, kernel->source.name, "first value", kernel->source.outputs[k],
+                          element));
     qn_try(qn_fill_elements(exec, element, qn_dtype_bytes(t->dtype), t->data, elements_of(t)));
   }
   return QN_OK;

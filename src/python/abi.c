@@ -20,6 +20,7 @@
   X(qn_graph_options)                                                                                                  \
   X(qn_gradient_check)                                                                                                 \
   X(qn_kernel_call)                                                                                                    \
+  X(qn_kernel_folder)                                                                                                  \
   X(qn_kernel_info)                                                                                                    \
   X(qn_kernel_source)                                                                                                  \
   X(qn_lopt_hyper)                                                                                                     \

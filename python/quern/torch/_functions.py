@@ -5,15 +5,20 @@ looking into it. The derivatives are the function's own; a second one is refused
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Sequence
+from ctypes import byref, c_void_p
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._folder import FolderKernel
+from .. import _kernel_abi as abi
+from .. import _kernel_values as values
+from .._folder import FolderKernel, describe
 from .._function import function as Function
 from .._function import listed
+from .._kernel_given import take_text
 from . import _dispatch
 from ._namespace import NAMESPACE
 
@@ -156,25 +161,55 @@ def _arguments(f: Function) -> list[tuple[str, str]]:
     return made
 
 
+def _quotient(a: Any, b: Any) -> Any:
+    return -(-a // b) if a < 0 else a // b  # as C rounds; b is above 0
+
+
+def _ceildiv(a: Any, b: Any) -> Any:
+    return (a + b - 1) // b
+
+
+_WORDS: dict[str, Callable] = {  # of the library's text of a shape
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": _quotient,
+    "%": lambda a, b: a - _quotient(a, b) * b, "min(": torch.sym_min, "max(": torch.sym_max, "ceildiv(": _ceildiv,
+    "align(": lambda a, b: _ceildiv(a, b) * b,
+}  # fmt: skip
+
+
+def _extent(text: str, shapes: Sequence[Sequence]) -> Any:
+    stack: list = []
+    for word in text.split():
+        k, colon, d = word.partition(":")
+        if word in _WORDS:
+            b, a = stack.pop(), stack.pop()
+            stack.append(_WORDS[word](a, b))
+        else:
+            stack.append(shapes[int(k)][int(d)] if colon else int(word))
+    return stack.pop()
+
+
 def _folder_shapes(kernel: FolderKernel) -> Callable:
-    from .. import _kernel_read as reading
-    from .. import _kernel_values as values
-    from .._streams import Order
+    """The library makes the call of sizes that the symbols had, and says how its outputs' shapes follow from them."""
 
     def shapes(*inputs: Tensor) -> list:
-        by_name, described = dict(zip(kernel.arguments, inputs)), []
-        for name in kernel.inputs:
-            if name in by_name:
-                described.append((tuple(by_name[name].shape), values.code_of(name, by_name[name].dtype)))
-            else:
-                seen = reading.look(name, kernel.scalars[name], Order(), False)
-                assert isinstance(seen, reading.Seen)  # a file has no arrays that are lent later
-                described.append(((), seen.code))
-        asked = kernel.asked([one[0] for one in described], [one[1] for one in described], {})
-        made = dict(zip(kernel.outputs, zip(asked.output_shapes, asked.output_dtypes)))
-        return [(made[name][0], getattr(torch, made[name][1])) for name in kernel.returned]
+        by_name = dict(zip(kernel.arguments, inputs))
+        described = [describe(name, by_name.get(name)) for name in kernel.inputs]
+        symbols = [shape for shape, _ in described]
+        made = []
+        with kernel.call_of([([*map(_size, shape)], code) for shape, code in described], {}) as call:
+            for k in range(len(kernel.outputs)):
+                text = c_void_p()
+                abi.lib.qn_kernel_folder_shape(call, k, byref(text))
+                shape = [_extent(extent, symbols) for extent in take_text(text).split(",")[:-1]]
+                made.append((shape, getattr(torch, values.name_of(call.outputs[k].dtype))))
+        return [one for name, one in zip(kernel.outputs, made) if name in kernel.returned]
 
     return shapes
+
+
+def _size(extent: Any) -> int:
+    """Of a symbol the size that it had when it was made, to which it is not bound by being asked here."""
+    return extent.node.hint if isinstance(extent, torch.SymInt) and extent.node.has_hint() else int(extent)
 
 
 def _fake_of(f: Function, output_shapes: Callable | None, output_dtypes: Any) -> Callable[..., list]:
