@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A verdict of the judge of KernelBench files again and again, while two other programs compute: the word is the same
-each time, or unclear; what is several times slower is said so most of the time, and what is wrong each time. "faster"
-need not be said: torch.compile makes one of SLOW's five, so that the better baseline is as fast. 3 times, or as often
-as $VERDICTS says."""
+each time, or unclear; what is several times faster or slower is said so most of the time, and what is wrong each time.
+3 times, or as often as $VERDICTS says."""
 
 import collections
 import dataclasses
@@ -25,12 +24,12 @@ import torch
 
 class Model(torch.nn.Module):
     def forward(self, x, y):
-        return [torch.tanh(x + y).sum(1) for _ in range(1)][0]
+        return torch.tanh(x + y).sum(1)
 
 def get_inputs():
     return [torch.randn(256, 1000), torch.randn(256, 1000)]
 """
-SLOW = QUICK.replace("range(1)", "range(5)")
+SLOW = QUICK.replace("sum(1)", "sum(1) + 0 * torch.linalg.svdvals(x[:, :256]).amin()")  # which no compiler leaves out
 WRONG = QUICK.replace("x + y", "x - y")
 MOST = TIMES // 2 + 1
 
@@ -47,7 +46,7 @@ def busy():
 @pytest.mark.parametrize(
     "word, least, reference, candidate",
     [
-        ("faster", 0, SLOW, QUICK),
+        ("faster", MOST, SLOW, QUICK),
         ("same", 0, QUICK, QUICK),
         ("slower", MOST, QUICK, SLOW),
         ("wrong values", TIMES, QUICK, WRONG),
