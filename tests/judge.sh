@@ -139,6 +139,21 @@ check "is told" says "has no workload large"
 check "a line alone" judges 0 --json - "$cases/sum" "$cases/sum"
 check "is one" [ "$(wc -l <"$out")" = 1 ]
 check "no folder is left" [ -z "$(ls "$work/tmp")" ]
+ended() { # SIGNAL: by which it ends, with a folder in use
+  "$quern" judge --backend cpu "$cases/sum" "$cases/sum" >"$out" 2>"$err" &
+  judge=$! turn=0
+  while [ -z "$(ls "$work/tmp")" ]; do
+    turn=$((turn + 1))
+    [ $turn -lt 200 ] || { echo "it makes no folder"; return 1; }
+    sleep 0.05
+  done
+  kill -s "$1" $judge
+  wait $judge
+  for turn in 1 2 3 4 5 6 7 8 9 10; do [ -n "$(ls "$work/tmp")" ] && sleep 0.5; done
+  [ -z "$(ls "$work/tmp")" ] || { ls -l "$work/tmp"; return 1; }
+}
+check "no folder is left where it is terminated" ended TERM
+check "no folder is left where it is killed" ended KILL
 left() { ls -l /proc/[0-9]*/cwd 2>/dev/null | grep -qF "$work/tmp"; }
 for turn in 1 2 3 4 5; do left && sleep 1; done
 check "no process is left" sh -c "! ls -l /proc/[0-9]*/cwd 2>/dev/null | grep -F '$work/tmp'"

@@ -16,6 +16,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 int qn_memory_file_make(const char *name) { return memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING); }
@@ -71,6 +72,36 @@ static qn_status make_folder(char *path, size_t bytes)
   const int error = errno;
   *path = 0;
   return qn_fail(QN_IO_ERROR, "no temporary folder could be made in %s: %s", parent, strerror(error));
+}
+
+/* A process that sleeps until this one ends, however it does, or wakes it; then it removes the folder. */
+static void start_sweeper(qn_judge_process *p)
+{
+  static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE}; /* a terminal sends them to both */
+  int ends[2];
+  char byte;
+  if (pipe2(ends, O_CLOEXEC)) return;
+  p->sweeper = fork();
+  if (p->sweeper == 0) {
+    for (size_t k = 0; k < sizeof ignored / sizeof *ignored; k++) signal(ignored[k], SIG_IGN);
+    close(ends[1]);
+    while (read(ends[0], &byte, 1) < 0 && errno == EINTR) continue;
+    qn_tree_remove(p->folder);
+    _exit(0);
+  }
+  close(ends[0]);
+  p->wake = ends[1];
+}
+
+static void remove_folder(qn_judge_process *p)
+{
+  const bool swept = p->sweeper > 0 && write(p->wake, "", 1) == 1;
+  if (p->wake >= 0) close(p->wake);
+  while (p->sweeper > 0 && waitpid(p->sweeper, NULL, 0) < 0 && errno == EINTR) continue;
+  if (!swept && *p->folder) qn_tree_remove(p->folder);
+  *p->folder = 0;
+  p->wake = -1;
+  p->sweeper = 0;
 }
 
 /* ---- starting ---- */
@@ -158,8 +189,9 @@ qn_status qn_judge_process_start(qn_judge_process *p, const qn_talk_job *job, qn
                                  const qn_judge_limits *limits, qn_talk_answer *opened)
 {
   int ends[2] = {-1, -1};
-  *p = (qn_judge_process){.limits = *limits, .talk = -1, .arena_file = -1, .box.report = -1};
+  *p = (qn_judge_process){.limits = *limits, .talk = -1, .arena_file = -1, .wake = -1, .box.report = -1};
   qn_status status = make_folder(p->folder, sizeof p->folder);
+  if (status == QN_OK) start_sweeper(p);
   if (status == QN_OK) status = make_arena(p, job->arena_bytes);
   if (status == QN_OK && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
     status = qn_fail(QN_IO_ERROR, "no socket for a process in isolation: %s", strerror(errno));
@@ -196,8 +228,7 @@ void qn_judge_process_end(qn_judge_process *p)
   (void)qn_sandbox_end(&p->box, 0);
   if (p->arena) munmap(p->arena, p->arena_bytes);
   if (p->arena_file >= 0) close(p->arena_file);
-  if (*p->folder) qn_tree_remove(p->folder);
+  remove_folder(p);
   p->talk = p->arena_file = -1;
   p->arena = NULL;
-  *p->folder = 0;
 }

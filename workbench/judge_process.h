@@ -21,6 +21,8 @@ typedef struct qn_judge_process {
   unsigned char *arena;
   uint64_t arena_bytes, nonce;
   char folder[64];
+  pid_t sweeper;    /* the process that removes the folder; 0 or less: none */
+  int wake;         /* its pipe */
   char broken[256]; /* how it ended before its time; "" while it answers */
   bool forbidden;   /* by a system call that no kernel needs */
   double wall_ns;   /* of the last answer, by this process's clock */

@@ -5,6 +5,7 @@ wrong, broken or refused, 2 where a problem or the call cannot be judged."""
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from .._command import CommandError
@@ -147,4 +148,5 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that folders are removed
     sys.exit(main(sys.argv[1:]))

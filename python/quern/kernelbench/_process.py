@@ -201,6 +201,7 @@ class Nursery:
 
     def close(self) -> None:
         self._port.close()
+        self._process.kill()  # it may still import, for seconds
         self._process.wait()
 
 
