@@ -406,8 +406,8 @@ qn_status qn_folder_source_make(qn_folder_source *made, const qn_folder *f, cons
   for (size_t k = 0; k < f->n_inputs + f->n_outputs; k++) {
     const qn_folder_tensor *is = &f->tensor[k];
     made->name[k] = is->name;
-    s->strided |= (uint64_t)is->strided << k;
-    if (is->output) s->atomic |= (uint64_t)is->atomic << (k - f->n_inputs);
+    if (is->strided) s->strided |= UINT64_C(1) << k;
+    if (is->output && is->atomic) s->atomic |= UINT64_C(1) << (k - f->n_inputs);
     add_contract(f, k, bound, &made->text[k]);
     if (made->text[k].failed) return qn_fail(QN_NO_MEMORY, "the contracts of %s", f->file);
     made->contract[k] = made->text[k].at;

@@ -36,7 +36,8 @@ static qn_status declare(declared *d)
                                 .templates = d->template};
   d->shown.source.file = d->file.at;
   for (size_t k = 0; k < f->body.n_templates; k++) d->template[k] = f->body.templates[k].name;
-  for (size_t k = 0; k < f->n_inputs; k++) d->shown.scalars |= (uint64_t)f->tensor[k].scalar << k;
+  for (size_t k = 0; k < f->n_inputs; k++)
+    if (f->tensor[k].scalar) d->shown.scalars |= UINT64_C(1) << k;
   return QN_OK;
 }
 
