@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """verdicts.py QUERN SOURCE - judges a faster, a same, a slower and a wrong candidate again and again while two other
-programs compute: the word is the same each time, or unclear. What is several times faster or slower is said so most of
-the time, and what is wrong each time. 3 times, or as often as $VERDICTS says."""
+programs compute: the word is the same each time, or unclear, and what is wrong is said so each time. 3 times, or as
+often as $VERDICTS says; then what is many times faster or slower must be said so most of the time, which a machine with
+much else to do may not allow."""
 
 import collections
 import json
@@ -34,7 +35,7 @@ def main():
                 body = at / "sum.metal"
                 body.write_text(start + "\n" + body.read_text())
             body.write_text(body.read_text().replace("sum + ", "2 * sum + "))
-            most = TIMES // 2 + 1
+            most = TIMES // 2 + 1 if "VERDICTS" in os.environ else 0
             cases = [
                 ("faster", most, slow, quick),
                 ("same", 0, quick, quick),
