@@ -10,11 +10,11 @@
 #include "workbench/subject.h"
 #include <stdio.h>
 
-/* A case being run: the candidate and what it stands beside. */
+/* One case: the candidate and the target that its results are compared with. */
 typedef struct pair {
   qn_trial *trial;
   const qn_case *c;
-  char how[64]; /* what it is, or stands beside */
+  char how[64]; /* the name of the candidate or of the target */
   bool by_tier; /* the other call is the ref tier's */
   qn_layout layout;
   qn_subject_order order;

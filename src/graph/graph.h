@@ -111,6 +111,9 @@ bool qn_is_real(qn_dtype dtype);
 bool qn_is_memory(const qn_graph_value *value);
 bool qn_is_view(const qn_graph_value *value);
 bool qn_has_rows(const qn_graph_value *value); /* a reduction or a scan */
+/* Whether strides are row-major for these dimensions, from the outermost to the innermost; NULL: as they stand. Extents
+ * of 1 have any stride. */
+bool qn_is_in_order(const qn_graph_value *value, const int64_t *strides, const int *order);
 /* Strides of the memory that a kernel stores a value in, and its dimensions from the outermost to the innermost: those
  * described where they are row-major in another order of the dimensions, else row-major. */
 void qn_stored_order(const qn_graph_value *value, int64_t *strides, int *order);

@@ -38,13 +38,13 @@ qn_dtype qn_compute_type(qn_dtype dtype)
 bool qn_is_real(qn_dtype dtype) { return dtype >= QN_F32 && dtype <= QN_F64; }
 bool qn_is_memory(const qn_graph_value *v) { return v->form == QN_FORM_INPUT || v->form == QN_FORM_EXTERN; }
 
-/* Of dimensions from the outermost to the innermost. Extents of 1 have any stride. */
-static bool fills(const qn_graph_value *v, const int *order)
+bool qn_is_in_order(const qn_graph_value *v, const int64_t *strides, const int *order)
 {
   int64_t step = 1;
   for (int k = v->ndim - 1; k >= 0; k--) {
-    if (v->shape[order[k]] != 1 && v->strides[order[k]] != step) return false;
-    step *= v->shape[order[k]];
+    const int d = order ? order[k] : k;
+    if (v->shape[d] != 1 && strides[d] != step) return false;
+    step *= v->shape[d];
   }
   return true;
 }
@@ -59,7 +59,8 @@ void qn_stored_order(const qn_graph_value *v, int64_t *strides, int *order)
     order[d] = d;
     sorted[k] = d;
   }
-  if (!fills(v, order) && fills(v, sorted)) memcpy(order, sorted, (size_t)v->ndim * sizeof *order);
+  if (!qn_is_in_order(v, v->strides, NULL) && qn_is_in_order(v, v->strides, sorted))
+    memcpy(order, sorted, (size_t)v->ndim * sizeof *order);
   int64_t step = 1;
   for (int k = v->ndim - 1; k >= 0; k--) {
     strides[order[k]] = step;

@@ -104,16 +104,6 @@ static int input_of(qn_writer *w, int value)
   return body->n_inputs++;
 }
 
-static bool row_major(const qn_graph_value *v, const int64_t *strides)
-{
-  int64_t step = 1;
-  for (int d = v->ndim - 1; d >= 0; d--) {
-    if (v->shape[d] != 1 && strides[d] != step) return false;
-    step *= v->shape[d];
-  }
-  return true;
-}
-
 static qn_index place_by(qn_writer *w, const qn_graph_value *v, const int64_t *strides, const qn_index *at)
 {
   qn_index place = qn_index_constant(&w->set, 0);
@@ -139,7 +129,7 @@ static qn_index place_of(qn_writer *w, int value, int input, const qn_index *at)
     memcpy(strides, v->strides, sizeof strides);
   else
     qn_stored_order(v, strides, order);
-  if (row_major(v, strides)) return qn_index_flat(&w->set, v->ndim, v->shape, at);
+  if (qn_is_in_order(v, strides, NULL)) return qn_index_flat(&w->set, v->ndim, v->shape, at);
   w->body->strided |= UINT64_C(1) << input;
   return place_by(w, v, strides, at);
 }

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import torch
 
+from .._arrays import is_row_major
 from .._ops import op
 from . import _fold, _graph
 from ._graph import Graph, Node, Ref, Unplannable
-from ._program import is_row_major
 
 _ACTIVATIONS = {"aten.relu.default": "relu", "aten.sigmoid.default": "sigmoid", "aten.tanh.default": "tanh"}
 _GELU = {"none": "gelu", "tanh": "gelu_tanh"}

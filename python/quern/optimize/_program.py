@@ -9,10 +9,11 @@ import json
 import linecache
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
+from .._arrays import is_row_major
 from . import _graph
 from ._graph import Graph, Ref
 from ._memory import LEAST
@@ -129,7 +130,8 @@ def _op_name(op: str) -> str:
 
 @functools.cache
 def _into(op: str) -> str | None:
-    """The overload of PyTorch's op that writes its one result where it is told, if its own kernel does so."""
+    """The overload of an op with one result that writes into `out`; None where PyTorch has no kernel of it for
+    processors, and would compute elsewhere and copy."""
     if not op.startswith("aten."):
         return None
     packet = getattr(torch.ops.aten, op.split(".")[1])
@@ -137,7 +139,7 @@ def _into(op: str) -> str | None:
     for name in packet.overloads():
         schema = getattr(packet, name)._schema
         if [(a.name, str(a.type)) for a in schema.arguments] == [*own, ("out", "Tensor")] and name.endswith("out"):
-            full = f"{schema.name}.{name}"  # without a kernel for processors it makes a result of its own and copies it
+            full = f"{schema.name}.{name}"
             own_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(full, "CPU")
             return f"{op.rpartition('.')[0]}.{name}" if own_kernel else None
     return None
@@ -215,16 +217,6 @@ def _in(one: dict) -> Ref:
 
 def _out(one: dict) -> Ref:
     return Ref(one["name"], one.get("index"))
-
-
-def is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Extents of 1 have any stride."""
-    want = 1
-    for extent, stride in zip(reversed(shape), reversed(strides)):
-        if extent != 1 and stride != want and 0 not in shape:
-            return False
-        want *= extent
-    return True
 
 
 def _sorted(meta: _graph.Meta) -> _graph.Meta:
