@@ -223,6 +223,8 @@ static bool run_kernel(const qn_json *step, int check_bodies)
                                    .name = text_of(step, "name"),
                                    .body = text_of(step, "source"),
                                    .header = text_of(step, "header"),
+                                   .dialect =
+                                       strcmp(text_of(step, "dialect"), "cuda") ? QN_DIALECT_METAL : QN_DIALECT_CUDA,
                                    .n_inputs = (size_t)n_in,
                                    .n_outputs = (size_t)n_out,
                                    .inputs = in_names,
@@ -303,10 +305,6 @@ static bool holds(const char *what, const char *graph, int kernels, bool odd, in
   return good;
 }
 
-#include "graph_cases.h"
-#include "graph_processor.h"
-
-/* ---- refusals ---- */
 static void refused(const char *graph, qn_status status, const char *words)
 {
   qn_graph_plan *plan = NULL;
@@ -314,6 +312,11 @@ static void refused(const char *graph, qn_status status, const char *words)
   qn_graph_plan_destroy(&plan);
 }
 
+#include "graph_cases.h"
+#include "graph_convolutions.h"
+#include "graph_processor.h"
+
+/* ---- refusals ---- */
 static void refusals(void)
 {
 #define X "{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[4]}"
@@ -412,6 +415,7 @@ int main(void)
   pieces();
   formulas();
   kept();
+  convolutions();
   scans();
   scan_fusions();
   fusions();

@@ -11,7 +11,7 @@ if not hasattr(torch.export, "default_decompositions"):
     pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
 
 import torch.nn.functional as F  # noqa: E402
-from quern.optimize import _capture, _convolutions, _fold, _graph, _verify  # noqa: E402
+from quern.optimize import _capture, _convolutions, _fold, _graph, _planner, _program, _verify  # noqa: E402
 from torch_optimize_models import of, randn  # noqa: E402
 
 w1, w2, w3 = randn(4, 2, 3), randn(4, 2, 3, 3), randn(4, 2, 2, 3, 3)
@@ -46,6 +46,19 @@ def test_operands_are_rounded_to_tf32_in_convolutions_alone():
     rounded = [torch.from_numpy((t.float().numpy().view("i4") + 4096 & -8192).view("f4")).double() for t in (x, w)]
     assert torch.equal(got, F.conv2d(*rounded)) and torch.equal(other, x * 3)
     assert not torch.equal(got, F.conv2d(x, w))
+
+
+def test_rounding_to_tf32_is_no_error_where_the_switch_is_on(monkeypatch):
+    """On data with heavy tails, where the module's own convolution happens to be in float32."""
+    model = torch.nn.Conv2d(2, 4, 3, bias=False)
+    reference = _verify.Reference(model, model, (x2,), {})
+    hard = reference.calls[2]
+    with _verify._AsTF32():
+        rounded = F.conv2d(hard[0][0].double(), model.weight.detach().double()).float()
+    reference.device = "cuda"
+    assert reference._as_exact(2, rounded) and not reference._as_exact(2, rounded + 0.01 * rounded.abs().max())
+    monkeypatch.setattr(_convolutions, "allows_tf32", lambda: False)
+    assert not reference._as_exact(2, rounded)
 
 
 def convolution(x, w, bias, stride, padding, dilation, groups, transposed=False, more=(0,)):
@@ -93,7 +106,7 @@ def test_the_calls_compute_what_the_graph_does(name, monkeypatch):
     }
     found = dict(_convolutions.variants(graph))
     names = [", convolutions measured"] + [", ReLU in convolutions"] * (relus > 0)
-    assert list(found) == names
+    assert list(found) == [*names, _convolutions.OWN]
     convolutions = sum(node.op == "aten.convolution.default" for node in graph.nodes)
     measured = [node.op for node in found[names[0]].nodes]
     assert measured.count(f"aten.{entry}.default") == convolutions and "aten.convolution.default" not in measured
@@ -109,4 +122,43 @@ def test_the_calls_compute_what_the_graph_does(name, monkeypatch):
 
         (got,) = _fold.evaluate(made, values, hold)
         torch.testing.assert_close(got, want)
+        assert got.stride() == want.stride()
         assert made.meta(made.wanted()[0]) == graph.meta(graph.wanted()[0])
+
+
+def test_the_plans_own_kernels_compute_convolutions_in_tf32():
+    """The plan of a GPU, run on the processor; and one where the second convolution is cuDNN's."""
+
+    def model(x):
+        y = F.conv3d(x, w3, b, padding=1).relu()
+        y = F.conv3d(y, w4, None, stride=(1, 2, 1))
+        return F.conv_transpose3d(y, w5, b[:3], stride=2, padding=1, output_padding=1)
+
+    w4, w5 = randn(8, 4, 1, 3, 2), randn(8, 3, 3, 2, 3)
+    captured = _capture.capture(of(model), (x3,), {}, torch.device("cpu"))
+    graph = captured.graph
+    values = {slot.name: slot.tensor for slot in captured.slots} | {
+        user: leaf for user, leaf in zip(captured.users, captured.leaves) if user
+    }
+    graph.device = "cuda"
+    names = [node.name for node in graph.nodes if node.op == "aten.convolution.default"]
+    whole = dict(_convolutions.variants(graph))[_convolutions.OWN]
+    mixed = _convolutions.own(graph, names[1:2])
+    plans = [_planner.plan(made) for made in (whole, mixed)]
+    for plan, kernels in zip(plans, (names, [names[0], names[2]])):
+        steps = [step for step in plan["steps"] if step["kind"] == "kernel" and "convolution" in step["name"]]
+        assert [step["nodes"][0] for step in steps] == kernels
+        assert all(step["dialect"] == "cuda" for step in steps)
+    assert [node.op for node in mixed.nodes].count("aten.cudnn_convolution.default") == 1
+    (exact,) = _fold.evaluate(graph, {name: value.double() for name, value in values.items()})
+    (got,) = _program.build(whole, plans[0], None, "own").plan(*(values[name] for name in whole.inputs))
+    far = (got.double() - exact).abs().max() / exact.abs().max()
+    assert got.stride() == exact.stride() and 1e-6 < far < 2e-3  # rounded to tf32, and to nothing shorter
+
+
+def test_convolutions_stay_cudnns_without_tf32(monkeypatch):
+    graph = copy.deepcopy(_capture.capture(of(lambda x: F.conv2d(x, w2)), (x2,), {}, torch.device("cpu")).graph)
+    graph.device = "cuda"
+    assert [way for way, _ in _convolutions.variants(graph)] == [", convolutions measured", _convolutions.OWN]
+    monkeypatch.setattr(_convolutions, "allows_tf32", lambda: False)
+    assert [way for way, _ in _convolutions.variants(graph)] == [", convolutions measured"]

@@ -82,13 +82,14 @@ typedef struct qn_graph_node {
   char *name, *op;
   int n_arguments, n_keywords, n_results;
   qn_argument *argument, *keyword;
-  int *result;      /* values */
-  bool is_kept;     /* by the caller, who says so */
-  bool is_extern;   /* stays the caller's */
-  bool is_view;     /* the caller's too where somebody needs the view itself; it moves nothing */
-  bool has_effects; /* of its own: it stays, in its place */
-  int era;          /* nodes on both sides of one with effects are of different eras */
-  const char *why;  /* it is extern */
+  int *result;         /* values */
+  bool is_kept;        /* by the caller, who says so */
+  bool is_extern;      /* stays the caller's */
+  bool is_view;        /* the caller's too where somebody needs the view itself; it moves nothing */
+  bool has_effects;    /* of its own: it stays, in its place */
+  int era;             /* nodes on both sides of one with effects are of different eras */
+  bool is_convolution; /* extern to all that is fused, with a kernel of the plan's */
+  const char *why;     /* it is extern */
 } qn_graph_node;
 
 typedef struct qn_graph {
@@ -97,6 +98,7 @@ typedef struct qn_graph {
   int n_values, values, n_nodes;
   int *output, n_outputs;
   bool on_cpu;
+  bool convolutions; /* have kernels of the plan's, in tf32 */
 } qn_graph;
 
 qn_status qn_graph_read(const char *text, size_t bytes, qn_graph *graph); /* read.c */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan.c - a graph's plan as text. */
-#include "graph/fuse.h"
+#include "graph/convolution.h"
 #include "graph/lower.h"
 #include <ctype.h>
 #include <string.h>
@@ -68,25 +68,38 @@ static void add_kernel_name(const qn_fusion *f, const bool *mark, int k, qn_text
   qn_text_add(text, "\"");
 }
 
-static void add_tensors(const qn_fusion *f, const qn_fused *kernel, const qn_body *body, qn_text *text)
+/* outputs: values that it stores. */
+static void add_tensors(const qn_graph *graph, const int *output, int n_outputs, const qn_body *body, qn_text *text)
 {
   qn_text_add(text, "],\"inputs\":[");
   for (int k = 0; k < body->n_inputs; k++) {
     qn_text_add(text, k ? "," : "");
-    add_name(f->graph, body->input[k], "ref", text);
+    add_name(graph, body->input[k], "ref", text);
     qn_text_add(text, ",\"parameter\":\"i%d\"}", k);
   }
   qn_text_add(text, "],\"outputs\":[");
-  for (int r = 0, k = 0; r < kernel->n; r++) {
-    if (!kernel->stored[r]) continue;
+  for (int k = 0; k < n_outputs; k++) {
     qn_text_add(text, k ? "," : "");
-    add_name(f->graph, kernel->root[r], "name", text);
-    qn_text_add(text, ",\"parameter\":\"o%d\"", k++);
-    add_shape(&f->graph->value[kernel->root[r]], text);
+    add_name(graph, output[k], "name", text);
+    qn_text_add(text, ",\"parameter\":\"o%d\"", k);
+    add_shape(&graph->value[output[k]], text);
   }
   qn_text_add(text, "],\"strided\":[");
   for (int k = 0, n = 0; k < body->n_inputs; k++)
     if (body->strided >> k & 1) qn_text_add(text, "%s\"i%d\"", n++ ? "," : "", k);
+}
+
+/* All of a step behind its tensors but the reason of its cut. */
+static void add_launch(const qn_body *body, const char *dialect, qn_text *text)
+{
+  qn_text_add(text, "],\"dialect\":\"%s\",\"math\":\"safe\",\"source\":", dialect);
+  qn_json_add_string(text, body->source.at ? body->source.at : "");
+  qn_text_add(text, ",\"header\":");
+  qn_json_add_string(text, body->header.at ? body->header.at : "");
+  qn_text_add(text, ",\"grid\":[%llu,%llu,%llu],\"threadgroup\":[%u,1,1]", (unsigned long long)body->grid[0],
+              (unsigned long long)body->grid[1], (unsigned long long)body->grid[2], body->group[0]);
+  qn_text_add(text, ",\"bytes\":%lld,\"operations\":%lld,\"why\":\"", (long long)body->bytes,
+              (long long)body->operations);
 }
 
 static qn_status add_kernel(const qn_fusion *f, int k, qn_text *text)
@@ -105,20 +118,31 @@ static qn_status add_kernel(const qn_fusion *f, int k, qn_text *text)
     qn_json_add_string(text, f->graph->node[n].name);
   }
   qn_release(mark);
-  add_tensors(f, kernel, body, text);
-  qn_text_add(text, "],\"dialect\":\"metal\",\"math\":\"safe\",\"source\":");
-  qn_json_add_string(text, body->source.at ? body->source.at : "");
-  qn_text_add(text, ",\"header\":");
-  qn_json_add_string(text, body->header.at ? body->header.at : "");
-  qn_text_add(text, ",\"grid\":[%llu,%llu,1],\"threadgroup\":[%u,1,1]", (unsigned long long)body->grid[0],
-              (unsigned long long)body->grid[1], body->group[0]);
   int64_t rows, length;
+  int output[QN_FUSED_ROOTS], n_outputs = 0;
+  for (int r = 0; r < kernel->n; r++)
+    if (kernel->stored[r]) output[n_outputs++] = kernel->root[r];
+  add_tensors(f->graph, output, n_outputs, body, text);
   qn_fused_domain(f->graph, kernel, &rows, &length);
-  qn_text_add(text, ",\"bytes\":%lld,\"operations\":%lld,\"why\":\"%s", (long long)body->bytes,
-              (long long)body->operations, qn_schedule_name(body->schedule));
+  add_launch(body, "metal", text);
+  qn_text_add(text, "%s", qn_schedule_name(body->schedule));
   if (kernel->rows >= 0) qn_text_add(text, ": %lld rows of %lld", (long long)rows, (long long)length);
   qn_text_add(text, "\"}");
   return QN_OK;
+}
+
+static void add_convolution(const qn_fusion *f, int n, qn_text *text)
+{
+  const qn_graph_node *node = &f->graph->node[n];
+  qn_body body;
+  qn_convolution_write(f, node, &body);
+  qn_text_add(text, "{\"kind\":\"kernel\",\"name\":\"c%d_convolution\",\"nodes\":[", n);
+  qn_json_add_string(text, node->name);
+  add_tensors(f->graph, node->result, 1, &body, text);
+  add_launch(&body, "cuda", text);
+  qn_text_add(text, "a product in tf32\"}");
+  text->failed |= body.header.failed || body.source.failed;
+  qn_body_free(&body);
 }
 
 static qn_status write_plan(const qn_fusion *f, qn_text *text)
@@ -129,6 +153,8 @@ static qn_status write_plan(const qn_fusion *f, qn_text *text)
     qn_text_add(text, k ? ",\n" : "\n");
     if (step->kind == QN_STEP_KERNEL)
       qn_try(add_kernel(f, step->kernel, text));
+    else if (f->graph->node[step->node].is_convolution)
+      add_convolution(f, step->node, text);
     else {
       qn_text_add(text, "{\"kind\":\"%s\",\"node\":", step->kind == QN_STEP_VIEW ? "view" : "extern");
       qn_json_add_string(text, f->graph->node[step->node].name);
@@ -138,7 +164,7 @@ static qn_status write_plan(const qn_fusion *f, qn_text *text)
   qn_text_add(text, "\n],\"notes\":[");
   for (int k = 0, n = 0; k < f->graph->n_nodes; k++) {
     const qn_graph_node *node = &f->graph->node[k];
-    if (!node->is_extern) continue;
+    if (!node->is_extern || node->is_convolution) continue;
     qn_text_add(text, n++ ? ",\n{\"node\":" : "\n{\"node\":");
     qn_json_add_string(text, node->name);
     qn_text_add(text, ",\"why\":");

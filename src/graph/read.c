@@ -437,6 +437,10 @@ static qn_status read_all(source *s)
   const bool cuda = !device || (qn_json_is(device, QN_JSON_STRING) && !strncmp(device->string, "cuda", 4));
   s->graph->on_cpu = qn_json_is(device, QN_JSON_STRING) && !strcmp(device->string, "cpu");
   qn_require(cuda || s->graph->on_cpu, "graph: its device is neither \"cuda\" nor \"cpu\"");
+  const qn_json *convolutions = qn_json_get(whole, "convolutions");
+  qn_require(!convolutions || (qn_json_is(convolutions, QN_JSON_STRING) && !strcmp(convolutions->string, "tf32")),
+             "graph: its convolutions are not \"tf32\"");
+  s->graph->convolutions = convolutions && cuda;
   for (const qn_json *one = qn_json_first(ins); one; one = one->next) qn_try(input(s, one));
   s->graph->node = qn_allocate_zero((size_t)nodes->n + 1, sizeof *s->graph->node);
   if (!s->graph->node) return qn_fail(QN_NO_MEMORY, "graph: no memory for %d nodes", nodes->n);

@@ -14,7 +14,7 @@
  *          atomic.h  atomics
  *          simd.h    barriers and words of a simdgroup
  *   CUDA   cuda.h    always: types, qualifiers, functions of whole numbers
- *          cuda_math.h, cuda_half.h, cuda_sync.h, cuda_atomic.h: as they say; groups.h: cooperative_groups
+ *          cuda_math.h, cuda_half.h, cuda_sync.h, cuda_atomic.h, cuda_mma.h: as they say; groups.h: cooperative_groups
  *          cuda_index.h  MLX's helpers: Shape, elem_to_loc, Limits, AlignedVector (loc.h, complex.h) */
 #include "kernel/kernel.h"
 #include <string.h>
@@ -78,6 +78,7 @@ static const word_file cuda_files[] = {
     {"cuda_sync.h",
      " __sync* __shfl* __ballot_sync __any_sync __all_sync __activemask __match* __reduce* __threadfence* "},
     {"cuda_atomic.h", " atomic* "},
+    {"cuda_mma.h", " mma_* __float_to_tf32 __pipeline_* "},
     {"groups.h", " cooperative_groups cg "},
     {"cuda_index.h", " WARP_SIZE MAX_NDIM Shape Strides ceildiv elem_to_loc* Limits AlignedVector is_aligned "
                      "load_vector store_vector unsafe_load_vector unsafe_store_vector "},
@@ -207,14 +208,14 @@ bool qn_words_meet(const char *word, size_t n, bool member)
 {
   return holds(member ? " sync shfl* ballot any all "
                       : " threadgroup_barrier simdgroup_* simd_* quad_* __sync* __shfl* __ballot* __any* __all* "
-                        "__match* __reduce* __activemask ",
+                        "__match* __reduce* __activemask mma_* ",
                word, n);
 }
 
 bool qn_words_need_group(const qn_kernel *kernel)
 {
   return kernel_holds(kernel, " threadgroup threadgroup_barrier simdgroup_* simd_* quad_* __sync* __shfl* __shared__ "
-                              "__ballot* __any* __all* __match* __reduce* __activemask ") ||
+                              "__ballot* __any* __all* __match* __reduce* __activemask mma_* ") ||
          (kernel_holds(kernel, " cooperative_groups cg ") &&
           kernel_holds(kernel, " sync tiled_partition coalesced_threads this_thread thread_group coalesced_group "
                                "thread_block_tile "));

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions of a graph on a GPU as calls of cuDNN's own entries in PyTorch: its fastest algorithm by measurement
-instead of its guess, the bias left to the kernel that follows, and a sum and ReLU behind it in the same call."""
+"""Convolutions of a graph on a GPU: as calls of cuDNN's own entries in PyTorch (its fastest algorithm by measurement
+instead of its guess, the bias left to the kernel that follows, and a sum and ReLU behind it in the same call), or as
+kernels of the plan's in tf32."""
 
 from __future__ import annotations
 
 import copy
 import itertools
+import math
+from collections.abc import Iterable
 
 import torch
 
 from . import _fold, _graph
 from ._graph import Graph, Node, Ref
 
+OWN = ", own convolutions"  # behind the name of a plan
 _TYPES = ("f32", "f16", "bf16")
 
 
@@ -27,7 +31,43 @@ def variants(graph: Graph) -> list[tuple[str, Graph]]:
     joined = copy.deepcopy(graph)
     if sum(_join(joined, node.name) for node in found):
         made.append((", ReLU in convolutions", joined))
+    if allows_tf32() and any(node.results[0].dtype == "f32" for node in found):
+        made.append((OWN, own(graph)))
     return made
+
+
+def own(graph: Graph, lost: Iterable[str] = ()) -> Graph:
+    """The graph with kernels of the plan's for its convolutions in float32, but cuDNN's fastest for these nodes."""
+    made = copy.deepcopy(graph)
+    made.convolutions = "tf32"
+    for node in [node for node in made.nodes if _is_cudnn(made, node)]:
+        if node.name in lost:
+            _measure(made, node.name)
+        elif node.results[0].dtype == "f32":
+            _lay_filter(made, node)
+    return made
+
+
+def _lay_filter(graph: Graph, node: Node) -> None:
+    """The filter, of the same shape, in memory as the kernel reads it: elements, channels of the input, channels of the
+    result."""
+    write, w = _fold.Writer(graph), node.args[1]
+    meta = graph.meta(w)
+    order = [*range(2, len(meta.shape)), *((0, 1) if node.args[6] else (1, 0))]
+
+    def add(op: str, ref: Ref, shape: list[int], strides: list[int], *args, **kwargs) -> Ref:
+        made = write.add(op, ref, *args, like=f"{w.name}_laid", **kwargs)
+        write.made[-1].results = [_graph.Meta(meta.dtype, tuple(shape), tuple(strides))]
+        return made
+
+    shape = [meta.shape[d] for d in order]
+    dense = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+    turned = add("aten.permute.default", w, shape, [meta.strides[d] for d in order], order)
+    laid = add("aten.clone.default", turned, shape, dense, memory_format=torch.contiguous_format)
+    back = [order.index(d) for d in range(len(order))]
+    node.args[1] = add("aten.permute.default", laid, list(meta.shape), [dense[k] for k in back], back)
+    at = graph.nodes.index(node)
+    graph.nodes[at:at] = write.made
 
 
 def _is_cudnn(graph: Graph, node: Node) -> bool:

@@ -155,7 +155,7 @@ def split(graph: Graph, constants: list[str], users: list) -> tuple[Graph | None
     early = [node for node in graph.nodes if node.name in known]
     if not any(node.refs() for node in early):
         return None, graph
-    main = Graph(dict(graph.inputs), [], graph.outputs, graph.updates, graph.device)
+    main = Graph(dict(graph.inputs), [], graph.outputs, graph.updates, graph.device, convolutions=graph.convolutions)
     main.nodes = [node for node in graph.nodes if node.name not in known or node.op in _CREATE]
     there = {*main.inputs, *(node.name for node in main.nodes)}
     crossing = list(dict.fromkeys(ref for ref in _all_refs(main) if ref.name not in there))

@@ -81,12 +81,14 @@ class Graph:
     updates: list[tuple[str, Ref]] = field(default_factory=list)  # an input (a buffer), and its value after the call
     device: str = "cpu"
     random: bool = False  # a node draws random numbers
+    convolutions: str = ""  # "tf32": the planner may write kernels of them
 
     def text(self) -> str:
         """As the planner reads it. An output that is one of several results is {"ref": ..., "index": ...}."""
         return json.dumps(
             {
                 "device": self.device,
+                **({"convolutions": self.convolutions} if self.convolutions else {}),
                 "inputs": [{"name": name, **meta.record()} for name, meta in self.inputs.items()],
                 "nodes": [_node_record(node) for node in self.nodes],
                 "outputs": [out.name if out.index is None else _plain(out) for out in self.wanted()],

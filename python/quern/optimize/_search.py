@@ -41,6 +41,7 @@ class Alternative:
     graphed: bool
     infinities: bool = True
     kept: list[str] = field(default_factory=list)  # nodes whose kernels were slower than PyTorch's ops
+    whole: Graph | None = None  # before the split, without kernels for its convolutions; None: main has none
 
 
 def device_of(model: torch.nn.Module, args: tuple, kwargs: dict) -> torch.device:
@@ -87,6 +88,7 @@ class Search:
             raise Unplannable(", ".join(found))
         self.captured = _capture.capture(model, args, kwargs, self.device)
         self.aliases = _verify.aliases(result, args, kwargs, [*model.parameters(), *model.buffers()])
+        self.constants = [] if self._inference_weights() else self.captured.constants
         graph = self.captured.graph
         report.n_nodes = len(graph.nodes)
         metas = [*graph.inputs.values(), *(graph.meta(ref) for ref in graph.wanted())]
@@ -94,19 +96,18 @@ class Search:
 
     # ---- alternatives ----
     def alternatives(self) -> list[Alternative]:
-        constants = [] if self._inference_weights() else self.captured.constants
         graph = copy.deepcopy(self.captured.graph)
-        self.report.folded = _fold.fold_norms(graph, constants)
+        self.report.folded = _fold.fold_norms(graph, self.constants)
         variants = [("", graph)]
         with contextlib.suppress(Unplannable):
-            variants.append((", channels_last", _fold.channels_last(graph, constants)))
+            variants.append((", channels_last", _fold.channels_last(graph, self.constants)))
         fused_alone = {f", products in {word}": word for word in _products.precisions(graph)}
         variants += [(suffix, _products.fuse(graph, word)) for suffix, word in fused_alone.items()]
         graphs = (False, True) if self.cuda and not self.aliases else (False,)
         made = []
         for suffix, variant in variants:
-            prepare, whole = _fold.split(variant, constants, self.captured.users)
-            for way, main in [("", whole), *_convolutions.variants(whole)]:
+            for way, whole in [("", variant), *_convolutions.variants(variant)]:
+                prepare, main = _fold.split(whole, self.constants, self.captured.users)
                 plans = {} if way or suffix in fused_alone else {"PyTorch's ops": _program.extern_plan(main)}
                 try:
                     fused = _planner.plan(main)
@@ -118,8 +119,9 @@ class Search:
                     program = _program.build(main, plan, prepare, name)
                     for graphed in graphs:
                         full = name + suffix + way + (GRAPHED if graphed else "")
-                        strict = suffix not in fused_alone
-                        made.append(Alternative(full, program, main, plan, prepare, graphed, strict))
+                        one = Alternative(full, program, main, plan, prepare, graphed, suffix not in fused_alone)
+                        one.whole = variant if way == _convolutions.OWN else None
+                        made.append(one)
         if self.cuda and not self.aliases:
             made.append(Alternative("the module, CUDA graph", None, None, None, None, True))
         return made
@@ -249,7 +251,10 @@ class Search:
 
     def _keeping(self, alternative: Alternative, nodes: list[str]) -> Alternative | None:
         """The plan with these nodes PyTorch's; None: no kernel is left."""
-        main = copy.deepcopy(alternative.main)
+        prepare, main = alternative.prepare, copy.deepcopy(alternative.main)
+        if alternative.whole is not None:  # the filters of convolutions that are cuDNN's now lie as they did
+            whole = _convolutions.own(alternative.whole, nodes)
+            prepare, main = _fold.split(whole, self.constants, self.captured.users)
         assert main is not None
         for node in main.nodes:
             node.kept = node.name in nodes
@@ -262,9 +267,9 @@ class Search:
             same = timed.get(tuple(step.get("nodes", ())))
             if same is not None:
                 step["ns"], step["theirs_ns"] = same["ns"], same["theirs_ns"]
-        program = _program.build(main, plan, alternative.prepare, name)
+        program = _program.build(main, plan, prepare, name)
         name += GRAPHED if alternative.graphed else ""
-        return replace(alternative, name=name, program=program, main=main, plan=plan, kept=nodes)
+        return replace(alternative, name=name, program=program, main=main, plan=plan, prepare=prepare, kept=nodes)
 
     def _kept(self, name: str | None, nodes: list[str], alternatives: list[Alternative], reference: _verify.Reference):
         """What was chosen before, () for the module itself; None: nothing, or it is not right any more."""
