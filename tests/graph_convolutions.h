@@ -154,7 +154,7 @@ static convolution_case drawn_convolution(void)
 static void convolutions(void)
 {
   const uint64_t before = state; /* what comes next keeps its numbers */
-  for (int k = 0; k < 24; k++) {
+  for (int k = 0; k < 16; k++) {
     const convolution_case c = drawn_convolution();
     convolves(&c);
   }
