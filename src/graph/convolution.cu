@@ -104,7 +104,7 @@ template <class S> struct q_tile {
   __device__ void seek_a(q_reader &r, int t) const
   {
     const bool known = t < taps;
-    const q_tap of = tap[known ? t : 0];
+    const q_tap of = known ? tap[t] : q_tap();
     r.there = known && reaches(of.bits);
     r.from = x + (r.there ? mine + of.x + r.unit * 8 * static_cast<long>(S::x_channel) : 0);
   }
