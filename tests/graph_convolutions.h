@@ -199,6 +199,17 @@ static void convolutions(void)
     check(!status && strstr(qn_graph_plan_text(plan), none[k].why), "%s stays the caller's", none[k].why);
     qn_graph_plan_destroy(&plan);
   }
+  qn_graph_plan *large_filter = NULL;
+  text.length = 0, has_nodes = false;
+  qn_text_add(&text, "{\"device\":\"cuda\",\"convolutions\":\"tf32\",\"inputs\":[");
+  input("x", "f32", "1,2,16,16,16", NULL);
+  input("w", "f32", "4,2,16,16,16", NULL);
+  node("y", "aten.convolution.default", "$x,$w,null,[1],[0],[1],false,[0],1", "f32", "1,4,1,1,1");
+  const char *graph = ready("\"y\"");
+  check(!qn_graph_plan_create(&large_filter, graph, strlen(graph), NULL) &&
+            strstr(qn_graph_plan_text(large_filter), "more than 1024 elements"),
+        "a filter whose table has no room stays the caller's");
+  qn_graph_plan_destroy(&large_filter);
   refused("{\"device\":\"cuda\",\"convolutions\":\"fp16\",\"inputs\":[],\"nodes\":[],\"outputs\":[\"x\"]}",
           QN_BAD_ARGUMENT, "not \"tf32\"");
   state = before;

@@ -9,6 +9,7 @@
 enum {
   AXES = 3,
   MOST_TAPS = 32,          /* along an axis: a bit each */
+  MOST_FILTER = 1024,      /* taps, of which shared memory has a table beside two turns of the smaller blocks */
   THREADS = 256,           /* of a block */
   DEEP = 16,               /* rows of both operands that a turn has */
   SHARED_BYTES = 48 << 10, /* of a block */
@@ -123,7 +124,7 @@ static const char *refuses(const qn_graph *graph, const qn_graph_node *node)
   const char *why = read_node(graph, node, strides, &c);
   if (why) return why;
   if (c.channels == 1 && c.out_channels == 1 && c.groups > 1) return "a convolution of each channel alone";
-  int64_t places = c.images;
+  int64_t places = c.images, taps = 1;
   for (int k = 0; k < AXES; k++) {
     const axis *d = &c.axis[k];
     const int64_t phases = c.transposed ? d->stride : 1;
@@ -131,7 +132,9 @@ static const char *refuses(const qn_graph *graph, const qn_graph_node *node)
     if (d->pad > INT32_MAX / 4 || d->apart * d->kernel > INT32_MAX / 4 || d->stride > INT32_MAX / 4)
       return "a convolution of 2^31 places";
     places *= ratio_up(d->out, phases) * phases;
+    taps *= d->kernel;
   }
+  if (taps > MOST_FILTER) return "a filter of more than 1024 elements";
   for (int k = 0; k < 2; k++)
     if (graph->value[c.value[k]].n > INT32_MAX) return "a convolution of more than 2^31 elements";
   return places > INT32_MAX ? "a convolution of more than 2^31 places" : NULL;

@@ -84,8 +84,8 @@ template <class S> struct q_tile {
   const q_tap *tap;
   unsigned thread; /* of the block */
   int taps, column;
-  bool aligned; /* 16 bytes of x may be read at once */
-  long mine;    /* where the first tap of this thread's place reads */
+  bool x_aligned, w_aligned; /* 16 bytes may be read at once */
+  long mine;                 /* where the first tap of this thread's place reads */
   unsigned reach0, reach1, reach2;
   q_reader a_from[readers_a], b_from[readers_b];
 
@@ -154,7 +154,7 @@ template <class S> struct q_tile {
 #pragma unroll
       for (int j = 0; j < 8; j += width) {
         if (width < 8) seek_a(r, r.tap * (8 / width) + j / width);
-        if (S::x_last && width == 8 && aligned) {
+        if (S::x_last && width == 8 && x_aligned) {
 #pragma unroll
           for (int c = 0; c < width; c += 4)
             __pipeline_memcpy_async(a + place_a(row, k + c), r.from + c, 16,
@@ -176,7 +176,11 @@ template <class S> struct q_tile {
       const int q = thread + u * threads, right = q % (S::columns / piece) * piece;
       q_reader &r = b_from[u];
       if (pieces % threads != 0 && q >= pieces) break;
-      __pipeline_memcpy_async(b + q / (S::columns / piece) * row_b + right, r.from, 4 * piece, r.there ? 0 : 4 * piece);
+      float *to = b + q / (S::columns / piece) * row_b + right;
+      if (piece == 1 || w_aligned)
+        __pipeline_memcpy_async(to, r.from, 4 * piece, r.there ? 0 : 4 * piece);
+      else
+        for (int e = 0; e < piece; e++) __pipeline_memcpy_async(to + e, r.from + (r.there ? e : 0), 4, r.there ? 0 : 4);
       if (advance(r) || S::channels % width != 0)
         seek_b(r, q);
       else
@@ -249,7 +253,8 @@ __device__ void q_convolution(unsigned thread, int block, int column, int group,
   const q_place<S> mine(first + thread % S::positions);
   tile.x = x, tile.w = w + group * S::w_group, tile.tap = tap, tile.thread = thread, tile.taps = taps,
   tile.column = column;
-  tile.aligned = reinterpret_cast<unsigned long>(x) % 16 == 0;
+  tile.x_aligned = reinterpret_cast<unsigned long>(x) % 16 == 0;
+  tile.w_aligned = reinterpret_cast<unsigned long>(w) % 16 == 0;
   tile.mine = mine.image * S::x_image + group * S::x_group +
               static_cast<long>(mine.at0 * S::axis0::strides + axis0.from) * S::x0 +
               static_cast<long>(mine.at1 * S::axis1::strides + axis1.from) * S::x1 +

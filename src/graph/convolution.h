@@ -4,7 +4,6 @@
 #define QN_GRAPH_CONVOLUTION_H
 #include "graph/fuse.h"
 
-/* Of a node whose `is_convolution` a rule has set. Its kernel: body->input has x, w and the bias, body->schedule and
- * strided stay as they are. */
+/* The kernel of a node whose `is_convolution` a rule has set. body->input has x, w and the bias. */
 void qn_convolution_write(const qn_fusion *fusion, const qn_graph_node *node, qn_body *body);
 #endif
