@@ -356,6 +356,11 @@ static void fills(void)
       for (int k = 0; k < 4; k++)
         right = right && a[16 * m + 4 * r + k] == a[16 * m + 4 * k + r] && a[16 * m + 5 * r] > 0.5f;
   check(right, "spd is symmetric with a diagonal above what was added");
+  qn_rule_read("diagonal 8", &f.rule);
+  right = qn_fill_array(&f, pool, a) == QN_OK;
+  for (int k = 0; k < 32; k++)
+    right = right && fabsf(a[k] - (k % 16 % 5 ? 0 : 8)) <= 3.5f / 2 && a[k] != (k % 16 % 5 ? 0 : 8);
+  check(right, "diagonal adds to the diagonal of each matrix, the rest has a deviation of one half");
   int32_t whole[32];
   f.dtype = QN_I32;
   f.below = 3;

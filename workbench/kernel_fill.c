@@ -44,7 +44,14 @@ static void fill_piece(void *user, size_t piece)
   const size_t first = piece * PIECE, n = j->n - first < PIECE ? j->n - first : PIECE;
   unsigned char *to = j->to + first * j->width;
   const bool normal = f->rule.kind == QN_RULE_NORMAL, odd = f->rule.kind == QN_RULE_ODD;
-  const qn_filling filling = {.kind = QN_FILL_NORMAL, .scale = f->rule.a, .seed = f->seed, .role = f->role, .odd = odd};
+  const bool diagonal = f->rule.kind == QN_RULE_DIAGONAL;
+  const size_t columns = diagonal ? (size_t)f->shape[f->ndim - 1] : 1,
+               rows = diagonal ? (size_t)f->shape[f->ndim - 2] : 1;
+  const qn_filling filling = {.kind = QN_FILL_NORMAL,
+                              .scale = diagonal ? 1 / sqrt((double)(rows > columns ? rows : columns)) : f->rule.a,
+                              .seed = f->seed,
+                              .role = f->role,
+                              .odd = odd};
   if ((odd || (normal && f->rule.b == 0)) && qn_dtype_is_float(j->dtype)) {
     qn_fill_numbers(&filling, j->dtype, to, n, first);
     return;
@@ -52,9 +59,11 @@ static void fill_piece(void *user, size_t piece)
   const uint64_t key = qn_seed_mix(f->seed, f->role + 1);
   for (size_t k = 0; k < n; k++) {
     double value;
-    if (normal || odd) {
+    if (normal || odd || diagonal) {
       qn_fill_numbers(&filling, QN_F64, &value, 1, first + k);
-      value += f->rule.b * normal;
+      const size_t at = (first + k) % (rows * columns);
+      if (normal) value += f->rule.b;
+      if (diagonal && at / columns == at % columns) value += f->rule.a;
     } else {
       value = one_value(f, key, first + k);
     }

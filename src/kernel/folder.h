@@ -176,13 +176,15 @@ typedef enum qn_rule_kind {
   QN_RULE_INDEX,
   QN_RULE_BELOW,
   QN_RULE_SPD,
+  QN_RULE_DIAGONAL,
   QN_RULE_ODD
 } qn_rule_kind;
 typedef struct qn_rule {
   qn_rule_kind kind;
-  double a, b; /* normal: deviation, mean; uniform: from, to; value; spd: added to the diagonal; odd: deviation */
+  double a,
+      b; /* normal: deviation, mean; uniform: from, to; value; spd, diagonal: added to the diagonal; odd: deviation */
   const char *expression; /* of below: the first whole number that does not occur; within the rule's text */
 } qn_rule;
-/* "normal 2", "uniform -1 1", "zeros", "ones", "value 3", "index", "below n", "spd 0.1", "odd". */
+/* "normal 2", "uniform -1 1", "zeros", "ones", "value 3", "index", "below n", "spd 0.1", "diagonal 4", "odd". */
 qn_status qn_rule_read(const char *text, qn_rule *rule);
 #endif

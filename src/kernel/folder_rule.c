@@ -23,6 +23,7 @@ static const form forms[] = {
     {"index", QN_RULE_INDEX, 0, 0, 0, 0, "index"},
     {"below", QN_RULE_BELOW, 0, 0, 0, 0, "below EXPRESSION"},
     {"spd", QN_RULE_SPD, 0, 1, 1, 0, "spd [DIAGONAL]"},
+    {"diagonal", QN_RULE_DIAGONAL, 0, 1, 4, 0, "diagonal [DIAGONAL]"},
     {"odd", QN_RULE_ODD, 0, 1, 1, 0, "odd [DEVIATION]"},
 };
 enum { N_FORMS = sizeof forms / sizeof *forms };

@@ -273,8 +273,9 @@ static qn_status take_rule(const qn_reading *r, const char *where, qn_folder_ten
   const char *text = qn_json_string(value);
   if (!text) return qn_reading_wrong(r, where, "is %s, it must be a rule like \"normal\"", qn_json_describe(value));
   if (qn_rule_read(text, &rule) != QN_OK) return qn_reading_within(r, where);
-  if (rule.kind == QN_RULE_SPD && t->ndim < 2)
-    return qn_reading_wrong(r, where, "spd makes matrices; %s has fewer than two extents", t->name);
+  if ((rule.kind == QN_RULE_SPD || rule.kind == QN_RULE_DIAGONAL) && t->ndim < 2)
+    return qn_reading_wrong(r, where, "%s makes matrices; %s has fewer than two extents",
+                            rule.kind == QN_RULE_SPD ? "spd" : "diagonal", t->name);
   if (t->n_fills == QN_FOLDER_FILLS) return qn_reading_wrong(r, where, "more than %d rules", QN_FOLDER_FILLS);
   size_t n = qn_reading_names(r, &r->f->body, names);
   if (rule.expression && qn_expression_check(rule.expression, names, n) != QN_OK) return qn_reading_within(r, where);
