@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c - tests of the thread pool: every task once, whoever is busy, after fork, with the caller's control word set
- * to flush denormals, and where threads cannot be had. Clean under ThreadSanitizer. */
+ * to flush denormals, where threads cannot be had, and in OpenMP's threads. Clean under ThreadSanitizer. */
 #include "core/core.h"
 #include "cpu/tier.h"
 #include "test.h"
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -29,13 +30,13 @@ static bool all_ran(qn_pool *pool, size_t n, int each)
   return ok;
 }
 
-static void test_every_task_once(void)
+static void test_every_task_once(qn_status create(qn_pool **, int))
 {
   static const size_t sizes[] = {0, 1, 2, 3, 7, 64, 1000, MOST};
-  static const int threads[] = {1, 2, 3, 8};
+  static const int threads[] = {1, 2, 3, 8, 70};
   for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
     qn_pool *pool = NULL;
-    check(qn_pool_create(&pool, threads[t]) == QN_OK && qn_pool_threads(pool) == threads[t], "a pool of %d threads",
+    check(create(&pool, threads[t]) == QN_OK && qn_pool_threads(pool) == threads[t], "a pool of %d threads",
           threads[t]);
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
       check(all_ran(pool, sizes[k], 1), "%zu tasks on %d threads: each ran once", sizes[k], threads[t]);
@@ -62,9 +63,34 @@ static void meet(void *user, size_t k)
 static void test_at_once(qn_pool *pool)
 {
   alarm(60);
+  atomic_store(&arrived, 0);
   qn_pool_run(pool, 2, meet, NULL);
   alarm(0);
   check(atomic_load(&arrived) == 2, "two tasks run at the same time");
+}
+
+/* The first task waits for the first one of the second half, which no thread has reason to wait with: a thread begins
+ * with its own share. */
+enum { TASKS = 40 };
+static atomic_int order[TASKS], n_begun;
+static void begin_in_order(void *user, size_t k)
+{
+  (void)user;
+  atomic_store(&order[k], atomic_fetch_add(&n_begun, 1));
+  while (k == 0 && atomic_load(&order[TASKS / 2]) < 0) sched_yield();
+}
+
+static void test_shares(qn_status create(qn_pool **, int))
+{
+  qn_pool *pool = NULL;
+  for (int k = 0; k < TASKS; k++) atomic_store(&order[k], -1);
+  atomic_store(&n_begun, 0);
+  create(&pool, 2);
+  alarm(60);
+  qn_pool_run(pool, TASKS, begin_in_order, NULL);
+  alarm(0);
+  check(atomic_load(&order[TASKS / 2]) < 2 && atomic_load(&n_begun) == TASKS, "the second thread begins in the middle");
+  qn_pool_destroy(&pool);
 }
 
 static void nest(void *user, size_t k)
@@ -148,12 +174,12 @@ static bool flushes(void)
   return sum == 0;
 }
 
-static void test_control_word(void)
+static void test_control_word(qn_status create(qn_pool **, int))
 {
   qn_pool *pool = NULL;
   set_flush_to_zero(true);
   bool before = flushes();
-  qn_pool_create(&pool, 3);
+  create(&pool, 3);
   qn_pool_run(pool, 30, add_denormals, NULL);
   qn_pool_run(NULL, 3, add_denormals, NULL);
   bool after = flushes();
@@ -227,18 +253,47 @@ static void test_refusals(void)
   pthread_attr_destroy(&usual);
 }
 
+/* ---- OpenMP's threads ---- */
+
+static void test_openmp(void)
+{
+  qn_pool *pool = (qn_pool *)&pool;
+  refuses(qn_pool_create_openmp(&pool, 0), QN_BAD_ARGUMENT, "0 threads, from 1 to 1024");
+  refuses(qn_pool_create_openmp(NULL, 2), QN_BAD_ARGUMENT, "NULL");
+#if defined(__SANITIZE_THREAD__)
+  skip("OpenMP's threads: ThreadSanitizer does not see how libgomp's threads wait for each other");
+#else
+  refuses(qn_pool_create_openmp(&pool, 2), QN_NO_LIBRARY, "has loaded no runtime of OpenMP's");
+  check(!pool, "a refused pool is NULL");
+  if (!dlopen("libgomp.so.1", RTLD_NOW | RTLD_GLOBAL)) {
+    skip("OpenMP's threads: no libgomp.so.1");
+    return;
+  }
+  test_every_task_once(qn_pool_create_openmp);
+  test_shares(qn_pool_create_openmp);
+  test_control_word(qn_pool_create_openmp);
+  check(qn_pool_create_openmp(&pool, 4) == QN_OK, "a pool of 4 of OpenMP's");
+  test_at_once(pool);
+  test_busy(pool);
+  test_fork(pool);
+  qn_pool_destroy(&pool);
+#endif
+}
+
 int main(void)
 {
   qn_pool *pool = NULL;
-  test_every_task_once();
+  test_every_task_once(qn_pool_create);
+  test_shares(qn_pool_create);
   check(qn_pool_create(&pool, 4) == QN_OK, "a pool of 4");
   test_at_once(pool);
   test_busy(pool);
   test_destroy_waits();
-  test_control_word();
+  test_control_word(qn_pool_create);
   test_fork(pool);
   test_signals(pool);
   test_refusals();
+  test_openmp();
   qn_pool_destroy(&pool);
   return test_end();
 }

@@ -12,6 +12,10 @@ extern "C" {
  * serially. Destroying waits for the call in progress. */
 typedef struct qn_pool qn_pool;
 QN_API qn_status qn_pool_create(qn_pool **pool, int n_threads);
+/* Instead of threads of its own, those of OpenMP's runtime that the process has loaded (libgomp, libiomp5 or libomp): a
+ * caller whose other work runs there has neither two threads for a processor nor a wake-up for each call. Several
+ * calling threads have teams of their own. QN_NO_LIBRARY: no runtime is loaded where all libraries see it. */
+QN_API qn_status qn_pool_create_openmp(qn_pool **pool, int n_threads);
 QN_API void qn_pool_destroy(qn_pool **pool);     /* sets *pool to NULL; NULL and pointer to NULL are fine */
 QN_API int qn_pool_threads(const qn_pool *pool); /* 1 for NULL */
 

@@ -207,6 +207,7 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "qn_option_get": (STATUS, [c_char_p, POINTER(c_char_p)]),
     "qn_option_set": (STATUS, [c_char_p, c_char_p]),
     "qn_pool_create": (STATUS, [POINTER(c_void_p), c_int]),
+    "qn_pool_create_openmp": (STATUS, [POINTER(c_void_p), c_int]),
     "qn_pool_destroy": (None, [POINTER(c_void_p)]),
     "qn_pool_threads": (c_int, [c_void_p]),
     "qn_op_count": (c_size_t, []),

@@ -177,7 +177,7 @@ class Call:
         devices = {group.device for group in groups}
         pool = None
         if _arrays.CPU_DEVICE in devices:
-            pool = _threads.pool(sys.modules["torch"].get_num_threads() if framework == "torch" else None)
+            pool = _threads.pool_for(framework)
         steps = [_Step(self, group, params, on_host, order, pool) for group in groups]
         try:
             if len(steps) > 1:  # nothing is written before all of it is known to be right

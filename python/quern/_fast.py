@@ -183,7 +183,7 @@ def _bind_torch(torch) -> None:
             (
                 forward_ad,
                 torch.is_grad_enabled,
-                lambda: _threads.pool(torch.get_num_threads()),
+                lambda: _threads.pool_for("torch"),
                 torch.Tensor.is_neg,
                 torch.Tensor.is_inference,
                 torch.autograd.graph.increment_version,

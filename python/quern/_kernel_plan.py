@@ -175,7 +175,7 @@ def pool_for(plan: Plan) -> _threads.Pool | None:
     """The threads of a call on the processor: as many as PyTorch uses, for its tensors; hold it during the call."""
     if plan.alone:
         return None
-    return _threads.pool(sys.modules["torch"].get_num_threads() if plan.framework == "torch" else None)
+    return _threads.pool_for(plan.framework)
 
 
 def numpy_dtype(code: int):

@@ -289,7 +289,7 @@ class Learned:
         family, framework = self._family, _framework(columns)
         pool = None
         if device[0] == _arrays.CPU:
-            pool = _threads.pool(sys.modules["torch"].get_num_threads() if framework == "torch" else None)
+            pool = _threads.pool_for(framework)
         execution = _lopt.execution_on(device, order, pool)
         params = _lopt.params_of(family, options, self.steps)
         for name in family.weights:

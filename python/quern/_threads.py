@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The threads that calls on the CPU use: pools of the library's, made when they are first needed, one for each number
-of threads that is asked for. It does not decide how work is cut; that never depends on the number of threads."""
+"""The threads that calls on the CPU use: for PyTorch's tensors those of OpenMP's, which PyTorch's own ops use; for all
+others pools of the library's, made when they are first needed, one for each number of threads that is asked for. It
+does not decide how work is cut; that never depends on the number of threads."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ class Pool:
 
     __slots__ = ("address", "handle", "n")
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, openmp: bool = False) -> None:
         self.handle = c_void_p()
         self.n = n
-        lib.qn_pool_create(byref(self.handle), n)
+        (lib.qn_pool_create_openmp if openmp else lib.qn_pool_create)(byref(self.handle), n)
         self.address = self.handle.value
 
     def __del__(self) -> None:
@@ -32,12 +33,18 @@ class Pool:
 
 
 _pools: dict[int, Pool] = {}
+_of_openmp: dict[int, Pool | None] = {}  # these have no threads of their own; None: there is no OpenMP
+_forked = False
 _chosen: int | None = None
 
 
 def _forget() -> None:
-    """In a forked child the parent's threads are not there; new ones are started when they are needed."""
+    """In a forked child the parent's threads are not there; new ones are started when they are needed. OpenMP's runtime
+    does not start its own anew."""
+    global _forked
+    _forked = True
     _pools.clear()
+    _of_openmp.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -84,3 +91,19 @@ def pool(n: int | None = None) -> Pool | None:
         # Two threads may come here at once: one pool is kept, the other ends at once.
         made = _pools.setdefault(n, Pool(n))
     return made
+
+
+def pool_for(framework: str | None) -> Pool | None:
+    """The pool for arrays of a framework, by its name; as many threads as PyTorch uses for its own ops, or as many as
+    set_num_threads said."""
+    if framework != "torch":
+        return pool()
+    n = sys.modules["torch"].get_num_threads()
+    if n == 1:
+        return None
+    if n not in _of_openmp:
+        try:
+            _of_openmp[n] = None if _forked else Pool(n, openmp=True)
+        except RuntimeError:
+            _of_openmp[n] = None
+    return _of_openmp[n] or pool(n)

@@ -4,6 +4,7 @@ goes to each tensor's own device and that device's current stream. A slow produc
 any other stream read what is not there yet. Results on a GPU are held against the same call on the CPU, bit for bit."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -124,19 +125,70 @@ def test_fake_tensors_have_no_memory():
 def test_threads_are_torchs(monkeypatch):
     from quern import _threads
 
-    asked, real = [], _threads.pool
-    monkeypatch.setattr(_threads, "pool", lambda n=None: asked.append(n) or real(n))
+    asked, real = [], _threads.pool_for
+    monkeypatch.setattr(_threads, "pool_for", lambda framework: asked.append(framework) or real(framework))
     n = 1 << 16  # a small call has no work to share
     quern.lion_(torch.ones(n), torch.ones(n), torch.zeros(n))
-    assert asked == [torch.get_num_threads()]
+    assert asked == ["torch"]
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        assert _threads.pool_for("torch").n == 3 and _threads.pool_for("numpy") is _threads.pool()
+        torch.set_num_threads(1)
+        assert _threads.pool_for("torch") is None
+    finally:
+        torch.set_num_threads(before)
+
+
+OPENMP = """
+import os, torch, quern
+torch.set_num_threads(2)
+def step():
+    p = torch.ones(1 << 20)
+    quern.lion_(p, torch.ones(1 << 20), torch.zeros(1 << 20), lr=0.5)
+    assert (p == 0.5).all()
+def threads():
+    return len(os.listdir("/proc/self/task"))
+torch.ones(1 << 20).exp()
+before = threads()
+step()
+"""
+
+
+def test_pytorchs_threads_do_the_work():
+    """No thread is started: those of PyTorch's own ops run the call."""
+    parallel = torch.__config__.parallel_info()
+    if "libgomp" not in pathlib.Path("/proc/self/maps").read_text() or "OpenMP" not in parallel:
+        pytest.skip("PyTorch's threads are not libgomp's here")
+    assert run(OPENMP + "print(threads() - before)") == "0\n"
+
+
+def test_fork_after_openmp():
+    """OpenMP's runtime does not run in a child, nor do PyTorch's own ops there; the library's own threads do."""
+    program = """
+p, grad, momentum = torch.ones(1 << 20), torch.ones(1 << 20), torch.zeros(1 << 20)
+if (child := os.fork()) == 0:
+    quern.lion_(p, grad, momentum, lr=0.5)
+    os._exit(0 if p[0] == p[-1] == 0.5 and threads() == 2 else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+step()
+"""
+    assert run(OPENMP + program) == "0\n"
+
+
+def run(program):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout
 
 
 def test_the_optimizer_is_there_when_it_is_named():
     """`import quern` alone brings no PyTorch, and quern.torch then does."""
     program = "import sys, quern; assert 'torch' not in sys.modules; print(quern.torch.Lion.__name__)"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert done.stdout == "Lion\n", done.stderr
+    assert run(program) == "Lion\n"
 
 
 # ---- on GPUs ----

@@ -1,36 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c - threads that the caller asked for, or lends, which share out numbered tasks. One run at a time: whoever
  * finds the pool busy (another caller, or a task that runs tasks) does its own work serially. Cutting work into tasks
- * is the caller's; the cut must not depend on the number of threads. */
+ * is the caller's; the cut must not depend on the number of threads. A thread begins with its own share of the numbers,
+ * which lie side by side and are the same at each run of as many tasks, so that a core finds in its cache what it left
+ * there; then it helps others with theirs. */
 #include "core/core.h"
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
+enum { SPINS = 200, MOST_THREADS = 1024, LENT_POOLS = 16, MOST_SHARES = 64 };
+
+typedef struct share {
+  _Alignas(64) atomic_size_t next; /* the first task that nobody has taken */
+  size_t end;
+} share;
+
+/* On the stack of who runs it. */
 typedef struct job {
   void (*task)(void *user, size_t k);
   void *user;
-  size_t n;
+  unsigned n_shares;
+  share share[MOST_SHARES];
 } job;
+
+/* GOMP_parallel of OpenMP's runtime: the function runs in as many threads as asked for, the caller's among them. */
+typedef void parallel_region(void (*function)(void *), void *data, unsigned n_threads, unsigned flags);
 
 struct qn_pool {
   int n_threads; /* with the caller's */
   int n_started;
   const qn_lender *lender; /* whose threads these are, while it is borrowed; NULL: our own */
-  pid_t owner;             /* after fork the threads are the parent's */
+  parallel_region
+      *parallel;       /* these threads are OpenMP's; else NULL. Of all below only `number` and `owner` are used then */
+  int (*number)(void); /* omp_get_thread_num */
+  pid_t owner;         /* after fork the threads are the parent's */
   pthread_mutex_t lock;
   pthread_cond_t work, quiet; /* there is a job, or the end; a worker has left, or the run is over */
-  job now;
+  job *now;
   bool open, busy, stop; /* workers may join `now`; a run is on; threads must end */
   int inside;            /* workers in the present job */
+  unsigned n_serving;    /* workers that have begun: the next one's number, less one */
   atomic_uint turn;      /* grows with every job and at the end: what idle workers watch for a moment before sleeping */
-  atomic_size_t next;    /* the first task that nobody has taken */
   pthread_t *threads;
 };
-
-enum { SPINS = 200, MOST_THREADS = 1024, LENT_POOLS = 16 };
 
 static void relax(void)
 {
@@ -41,18 +57,35 @@ static void relax(void)
 #endif
 }
 
-static void drain(qn_pool *pool, const job *j)
+static void share_out(job *j, size_t n_tasks, int n_threads)
 {
-  for (size_t k; (k = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < j->n;) j->task(j->user, k);
+  unsigned n = n_threads < MOST_SHARES ? (unsigned)n_threads : MOST_SHARES;
+  if (n > n_tasks) n = (unsigned)n_tasks;
+  j->n_shares = n;
+  const size_t each = n_tasks / n, more = n_tasks % n; /* the first `more` shares have one more */
+  for (size_t k = 0, first = 0; k < n; k++) {
+    atomic_init(&j->share[k].next, first);
+    first += each + (k < more);
+    j->share[k].end = first;
+  }
+}
+
+/* Of the thread with number `me`. */
+static void drain(job *j, unsigned me)
+{
+  for (unsigned s = 0; s < j->n_shares; s++) {
+    share *of = &j->share[(me + s) % j->n_shares];
+    for (size_t k; (k = atomic_fetch_add_explicit(&of->next, 1, memory_order_relaxed)) < of->end;) j->task(j->user, k);
+  }
 }
 
 /* Under the lock, which it lets go meanwhile: takes part in the present job. */
-static void help(qn_pool *pool)
+static void help(qn_pool *pool, unsigned me)
 {
-  const job j = pool->now;
+  job *j = pool->now;
   pool->inside++;
   pthread_mutex_unlock(&pool->lock);
-  drain(pool, &j);
+  drain(j, me);
   pthread_mutex_lock(&pool->lock);
   if (--pool->inside == 0) pthread_cond_broadcast(&pool->quiet);
 }
@@ -74,9 +107,10 @@ static void *serve(void *argument)
   unsigned seen = 0;
   qn_fp_enter(); /* threads inherit their creator's control word */
   pthread_mutex_lock(&pool->lock);
+  const unsigned me = ++pool->n_serving;
   for (await(pool, seen); !pool->stop; await(pool, seen)) {
     seen = atomic_load_explicit(&pool->turn, memory_order_relaxed);
-    help(pool);
+    help(pool, me);
   }
   pthread_mutex_unlock(&pool->lock);
   return NULL;
@@ -131,6 +165,26 @@ qn_status qn_pool_create(qn_pool **pool, int n_threads)
   return QN_OK;
 }
 
+qn_status qn_pool_create_openmp(qn_pool **pool, int n_threads)
+{
+  qn_require(pool, "pool: the place for the pool is NULL");
+  *pool = NULL;
+  qn_require(n_threads >= 1 && n_threads <= MOST_THREADS, "pool: %d threads, from 1 to %d are possible", n_threads,
+             MOST_THREADS);
+  void *parallel = dlsym(RTLD_DEFAULT, "GOMP_parallel"), *number = dlsym(RTLD_DEFAULT, "omp_get_thread_num");
+  if (!parallel || !number)
+    return qn_fail(QN_NO_LIBRARY, "pool: this process has loaded no runtime of OpenMP's (GOMP_parallel)");
+  qn_pool *made = qn_allocate_zero(1, sizeof *made);
+  if (!made)
+    return qn_fail(QN_NO_MEMORY, "pool of %d threads: %zu bytes could not be allocated", n_threads, sizeof *made);
+  memcpy(&made->parallel, &parallel, sizeof parallel);
+  memcpy(&made->number, &number, sizeof number);
+  made->n_threads = n_threads;
+  made->owner = getpid();
+  *pool = made;
+  return QN_OK;
+}
+
 static void stop(qn_pool *pool)
 {
   pthread_mutex_lock(&pool->lock);
@@ -148,7 +202,7 @@ static void stop(qn_pool *pool)
 void qn_pool_destroy(qn_pool **pool)
 {
   if (!pool || !*pool) return;
-  if ((*pool)->owner == getpid())
+  if ((*pool)->owner == getpid() && !(*pool)->parallel)
     stop(*pool); /* in a forked child there is nothing to join, and the lock may be held */
   qn_release(*pool);
   *pool = NULL;
@@ -188,7 +242,7 @@ static void come(void *argument)
   qn_pool *pool = argument;
   const qn_fp_word word = qn_fp_enter();
   pthread_mutex_lock(&pool->lock);
-  if (pool->open) help(pool);
+  if (pool->open) help(pool, (unsigned)pool->inside + 1);
   pthread_mutex_unlock(&pool->lock);
   qn_fp_leave(word);
 }
@@ -204,14 +258,13 @@ static void call_lent(qn_pool *pool, size_t n_tasks)
 int qn_pool_threads(const qn_pool *pool) { return pool ? pool->n_threads : 1; }
 
 /* Offers the job to the workers; false if the pool is busy. */
-static bool begin(qn_pool *pool, const job *j)
+static bool begin(qn_pool *pool, job *j)
 {
   pthread_mutex_lock(&pool->lock);
   bool idle = !pool->busy;
   if (idle) {
-    pool->now = *j;
+    pool->now = j;
     pool->busy = pool->open = true;
-    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
     atomic_fetch_add_explicit(&pool->turn, 1, memory_order_relaxed);
     pthread_cond_broadcast(&pool->work);
   }
@@ -230,13 +283,35 @@ static void end(qn_pool *pool)
   pthread_mutex_unlock(&pool->lock);
 }
 
+typedef struct openmp_run {
+  job *job;
+  int (*number)(void); /* omp_get_thread_num */
+} openmp_run;
+
+static void take_part(void *argument)
+{
+  const openmp_run *run = argument;
+  const qn_fp_word word = qn_fp_enter();
+  drain(run->job, (unsigned)run->number());
+  qn_fp_leave(word);
+}
+
 void qn_pool_run(qn_pool *pool, size_t n_tasks, void (*task)(void *user, size_t k), void *user)
 {
-  const job j = {task, user, n_tasks};
-  qn_fp_word word = qn_fp_enter();
-  if (pool && pool->n_threads > 1 && n_tasks > 1 && pool->owner == getpid() && begin(pool, &j)) {
+  job j; /* most of it is not used */
+  const bool shared = pool && pool->n_threads > 1 && n_tasks > 1 && pool->owner == getpid();
+  if (shared) {
+    j.task = task, j.user = user;
+    share_out(&j, n_tasks, pool->n_threads);
+  }
+  if (shared && pool->parallel) { /* of the pool nothing changes, so that several callers may have a team each */
+    pool->parallel(take_part, &(openmp_run){&j, pool->number}, (unsigned)pool->n_threads, 0);
+    return;
+  }
+  const qn_fp_word word = qn_fp_enter();
+  if (shared && begin(pool, &j)) {
     if (pool->lender) call_lent(pool, n_tasks);
-    drain(pool, &j);
+    drain(&j, 0);
     end(pool);
   } else {
     for (size_t k = 0; k < n_tasks; k++) task(user, k);

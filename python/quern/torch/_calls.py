@@ -4,8 +4,6 @@ optimizer is known here, and nothing is kept but pools of threads."""
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -13,8 +11,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from .. import _abi
-from .._library import DTYPES, KINDS, lib
+from .. import _abi, _threads
+from .._library import DTYPES, KINDS
 from .._tensors import Tensors
 
 # The library's storage types, by torch's. A complex tensor is seen as the pairs of reals that it is stored as.
@@ -72,14 +70,6 @@ def tensors_of(list_of: Sequence[Tensor], code: int, place: tuple[int, int]) -> 
     )
 
 
-@functools.lru_cache(maxsize=8)
-def pool_of(threads: int) -> ctypes.c_void_p:
-    """A pool of so many threads in all, kept as long as the process; every list on the CPU shares it."""
-    pool = ctypes.c_void_p()
-    lib.qn_pool_create(ctypes.byref(pool), threads)
-    return pool
-
-
 def _raw_stream(index: int) -> int:
     return torch.cuda.current_stream(index).cuda_stream
 
@@ -91,7 +81,7 @@ raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream"
 class Place:
     """Where a list's calls run: its device and, at each call anew, the device's current stream or torch's threads."""
 
-    __slots__ = ("_index", "_is_cuda", "device", "execution", "key")
+    __slots__ = ("_index", "_is_cuda", "_pool", "device", "execution", "key")
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -106,7 +96,8 @@ class Place:
         if self._is_cuda:
             self.execution.stream = raw_stream(self._index)
         else:
-            self.execution.pool = pool_of(torch.get_num_threads()).value
+            self._pool = _threads.pool_for("torch")
+            self.execution.pool = self._pool and self._pool.address
         return self.execution
 
     def lend(self, n_bytes: int) -> Tensor | None:
