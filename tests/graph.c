@@ -413,7 +413,6 @@ int main(void)
   views();
   reductions();
   pieces();
-  formulas();
   kept();
   convolutions();
   scans();

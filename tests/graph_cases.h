@@ -220,25 +220,6 @@ static void pieces(void)
   }
 }
 
-/* Formulas that stand for functions of C's, against these. */
-static void formulas(void)
-{
-  static const double some[] = {0, -0.0, 1e-300, -1e-20, 3e-9, -2e-4, 0.3, -0.7, -1, -1.5, 2, 19, -40, 700, 1e17};
-  int wrong = 0;
-  for (size_t k = 0; k < sizeof some / sizeof *some + 3; k++) {
-    const size_t n = sizeof some / sizeof *some;
-    const double x = k < n ? some[k] : k == n ? (double)INFINITY : k == n + 1 ? -(double)INFINITY : (double)NAN;
-    const double got[] = {qn_word(QN_GRAPH_LOG1P)->reference(x, 0, 0), qn_word(QN_GRAPH_EXPM1)->reference(x, 0, 0)};
-    const double want[] = {log1p(x), expm1(x)};
-    for (int j = 0; j < 2; j++)
-      wrong += isfinite(want[j])
-                   ? !(fabs(got[j] - want[j]) <= 2e-15 * fabs(want[j])) || signbit(got[j]) != signbit(want[j])
-               : isnan(want[j]) ? !isnan(got[j])
-                                : got[j] != want[j];
-  }
-  check(!wrong, "log1p and expm1 as C's: %d wrong", wrong);
-}
-
 /* Scans in every cut: a thread, a simdgroup, a threadgroup a row, columns; one turn and several, whole and not. */
 static void scans(void)
 {

@@ -11,8 +11,10 @@
 #define MATHS_FUNCTIONS(X)                                                                                             \
   X(exp)                                                                                                               \
   X(exp2)                                                                                                              \
+  X(expm1)                                                                                                             \
   X(log)                                                                                                               \
   X(log2)                                                                                                              \
+  X(log1p)                                                                                                             \
   X(sin)                                                                                                               \
   X(cos)                                                                                                               \
   X(tanh)                                                                                                              \
@@ -69,8 +71,10 @@ static inline double maths_gelu(double x) { return x < -100 ? -0.0 : x * (erfc(x
 #define maths_sigmoid16 maths_sigmoid
 #define maths_exp exp
 #define maths_exp2 exp2
+#define maths_expm1 expm1
 #define maths_log log
 #define maths_log2 log2
+#define maths_log1p log1p
 #define maths_sin sin
 #define maths_cos cos
 #define maths_tanh tanh

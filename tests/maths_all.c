@@ -85,8 +85,10 @@ static double mpfr_error(int function, uint32_t at, float got)
   switch (function) {
   case MATHS_exp: mpfr_exp(y, x, MPFR_RNDN); break;
   case MATHS_exp2: mpfr_exp2(y, x, MPFR_RNDN); break;
+  case MATHS_expm1: mpfr_expm1(y, x, MPFR_RNDN); break;
   case MATHS_log: mpfr_log(y, x, MPFR_RNDN); break;
   case MATHS_log2: mpfr_log2(y, x, MPFR_RNDN); break;
+  case MATHS_log1p: mpfr_log1p(y, x, MPFR_RNDN); break;
   case MATHS_sin: mpfr_sin(y, x, MPFR_RNDN); break;
   case MATHS_cos: mpfr_cos(y, x, MPFR_RNDN); break;
   case MATHS_tanh: mpfr_tanh(y, x, MPFR_RNDN); break;

@@ -51,7 +51,7 @@ static const one ones[] = {
     {"round", round, 0.5},     {"fract", fraction, 1},    {"sign", sign, 0.5},       {"saturate", saturate, 0.5},
     {"tan", tan, 0.5001},      {"asin", asin, 0.5001},    {"acos", acos, 0.5001},    {"atan", atan, 0.5001},
     {"sinh", sinh, 0.5001},    {"cosh", cosh, 0.5001},    {"asinh", asinh, 0.5001},  {"acosh", acosh, 0.5001},
-    {"atanh", atanh, 0.5001},  {"log10", log10, 0.5001},  {"expm1", expm1, 0.5001},  {"log1p", log1p, 0.5001},
+    {"atanh", atanh, 0.5001},  {"log10", log10, 0.5001},  {"expm1", expm1, 0},       {"log1p", log1p, 0},
     {"exp10", exp10_, 0.5001}, {"sinpi", sinpi_, 0.5001}, {"cospi", cospi_, 0.5001},
 };
 enum { ONES = sizeof ones / sizeof *ones };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* maths.h - exp, exp2, log, log2, sin, cos, tanh, sigmoid, erf, GELU and 1/sqrt of a lane, as chains of correctly
- * rounded f32 steps in the words of simd.h, so that every tier and every GPU gives the same bits. No table is looked
- * up, and lanes part only where a sine's or cosine's argument is 65536 or more. All floats are welcome: NaN gives NaN,
- * subnormal arguments and results are kept, and what is too large or too small becomes infinity or zero where the true
- * result rounds to it.
+/* maths.h - exp, exp2, expm1, log, log2, log1p, sin, cos, tanh, sigmoid, erf, GELU and 1/sqrt of a lane, as chains of
+ * correctly rounded f32 steps in the words of simd.h, so that every tier and every GPU gives the same bits. No table is
+ * looked up, and lanes part only where a sine's or cosine's argument is 65536 or more. All floats are welcome: NaN
+ * gives NaN, subnormal arguments and results are kept, and what is too large or too small becomes infinity or zero
+ * where the true result rounds to it.
  *
  * Beside each function: its worst error over all floats in units in the last place of the true result (0.5 is the least
  * there is), and its operations, about as a GPU counts them: a comparison or selection is one, a reciprocal three,
@@ -20,8 +20,10 @@
 #ifdef QN_ORACLE
 QN_FN qn_f32 qn_exp(qn_f32 x) { return __builtin_exp(x); }
 QN_FN qn_f32 qn_exp2(qn_f32 x) { return __builtin_exp2(x); }
+QN_FN qn_f32 qn_expm1(qn_f32 x) { return __builtin_expm1(x); }
 QN_FN qn_f32 qn_log(qn_f32 x) { return __builtin_log(x); }
 QN_FN qn_f32 qn_log2(qn_f32 x) { return __builtin_log2(x); }
+QN_FN qn_f32 qn_log1p(qn_f32 x) { return __builtin_log1p(x); }
 QN_FN qn_f32 qn_sin(qn_f32 x) { return __builtin_sin(x); }
 QN_FN qn_f32 qn_cos(qn_f32 x) { return __builtin_cos(x); }
 QN_FN qn_f32 qn_tanh(qn_f32 x) { return __builtin_tanh(x); }
@@ -122,14 +124,15 @@ QN_FN qn_f32 qn_exp2(qn_f32 x)
   return qn_times_power(qn_then(q, r, 1.0f), qn_bits_of(t), n);
 }
 
-/* ---- functions of e^|x| ---- */
+/* e^y - 1 = 2^n (1 + high + low) - 1, where t holds n and `bias` in its low nine bits. 14 operations. */
+typedef struct qn_exp_parts {
+  qn_f32 high, low;
+  qn_bits t;
+} qn_exp_parts;
 
-/* tanh|x| = m / (m + 2) with m = e^(2|x|) - 1. What rounding m and m + 2 drops is kept, and one step of Newton's takes
- * it into the quotient. Worst error 0.7311; 36 operations. */
-QN_FN qn_f32 qn_tanh(qn_f32 x)
+QN_FN qn_exp_parts qn_exp_split(qn_f32 y, float bias)
 {
-  qn_f32 a = qn_abs(x), y = qn_no_more(a + a, 20.0f);
-  qn_f32 t = qn_fma(y, qn_splat(QN_LOG2_E), qn_splat(QN_TO_WHOLE + 127.0f)), n = t - (QN_TO_WHOLE + 127.0f);
+  qn_f32 t = qn_fma(y, qn_splat(QN_LOG2_E), qn_splat(QN_TO_WHOLE + bias)), n = t - (QN_TO_WHOLE + bias);
   qn_f32 r = qn_fma(n, qn_splat(-QN_LN_2_REST), qn_fma(n, qn_splat(-QN_LN_2), y)), r2 = r * r;
   qn_f32 q = qn_splat(0x1.a2136ep-13f);
   q = qn_then(q, r, 0x1.6d3b14p-10f);
@@ -137,9 +140,31 @@ QN_FN qn_f32 qn_tanh(qn_f32 x)
   q = qn_then(q, r, 0x1.5554f8p-5f);
   q = qn_then(q, r, 0x1.555556p-3f);
   q = qn_then(q, r, 0x1p-1f);
-  qn_f32 e = qn_fma(r2, q, r), e_rest = qn_fma(r2, q, r - e); /* e^r - 1 */
-  qn_f32 power = qn_f32_of(qn_bits_of(t) << 23), less = power - 1.0f;
-  qn_f32 m = qn_fma(power, e, less), m_rest = qn_fma(power, e_rest, qn_fma(power, e, less - m));
+  qn_exp_parts e;
+  e.high = qn_fma(r2, q, r);
+  e.low = qn_fma(r2, q, r - e.high);
+  e.t = qn_bits_of(t);
+  return e;
+}
+
+/* Half of it, so that 2^128 is not needed; what is small is x itself. Worst error 1.4391; 27 operations. */
+QN_FN qn_f32 qn_expm1(qn_f32 x)
+{
+  qn_exp_parts e = qn_exp_split(qn_no_more(qn_no_less(x, -20.0f), 89.0f), 126.0f);
+  qn_f32 power = qn_f32_of(e.t << 23), half = qn_fma(power, e.high, qn_fma(power, e.low, power - 0.5f));
+  return qn_select(qn_less_bits(qn_bits_of(x) << 1, qn_splat_bits(0x33000000u << 1)), x, half + half);
+}
+
+/* ---- functions of e^|x| ---- */
+
+/* tanh|x| = m / (m + 2) with m = e^(2|x|) - 1. What rounding m and m + 2 drops is kept, and one step of Newton's takes
+ * it into the quotient. Worst error 0.7311; 36 operations. */
+QN_FN qn_f32 qn_tanh(qn_f32 x)
+{
+  qn_f32 a = qn_abs(x);
+  qn_exp_parts e = qn_exp_split(qn_no_more(a + a, 20.0f), 127.0f);
+  qn_f32 power = qn_f32_of(e.t << 23), less = power - 1.0f;
+  qn_f32 m = qn_fma(power, e.high, less), m_rest = qn_fma(power, e.low, qn_fma(power, e.high, less - m));
   qn_f32 d = m + 2.0f, d_rest = (qn_no_more(m, 2.0f) - (d - qn_no_less(m, 2.0f))) + m_rest, inverse = qn_reciprocal(d);
   qn_f32 quotient = m * inverse;
   qn_f32 left = qn_fma(-quotient, d_rest, qn_fma(-quotient, d, m) + m_rest);
@@ -282,6 +307,21 @@ typedef struct qn_log_parts {
   qn_f32 k, f, rest;
 } qn_log_parts;
 
+/* ln(1 + f) - f. 10 operations. */
+QN_FN qn_f32 qn_log_less_f(qn_f32 f)
+{
+  qn_f32 q = qn_splat(-0x1.2ff48p-4f);
+  q = qn_then(q, f, 0x1.06990ep-3f);
+  q = qn_then(q, f, -0x1.0ffabcp-3f);
+  q = qn_then(q, f, 0x1.22bcbcp-3f);
+  q = qn_then(q, f, -0x1.541adap-3f);
+  q = qn_then(q, f, 0x1.999feap-3f);
+  q = qn_then(q, f, -0x1.00044cp-2f);
+  q = qn_then(q, f, 0x1.555558p-2f);
+  q = qn_then(q, f, -0x1.fffff8p-2f);
+  return f * f * q;
+}
+
 /* 21 operations. */
 QN_FN qn_log_parts qn_log_split(qn_f32 x)
 {
@@ -290,16 +330,7 @@ QN_FN qn_log_parts qn_log_split(qn_f32 x)
   qn_log_parts l;
   l.f = qn_f32_of((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
   l.k = qn_f32_of((u >> 23) | 0x4b000000u) - qn_select(tiny, qn_splat(0x1p23f + 150.0f), qn_splat(0x1p23f + 127.0f));
-  qn_f32 q = qn_splat(-0x1.2ff48p-4f);
-  q = qn_then(q, l.f, 0x1.06990ep-3f);
-  q = qn_then(q, l.f, -0x1.0ffabcp-3f);
-  q = qn_then(q, l.f, 0x1.22bcbcp-3f);
-  q = qn_then(q, l.f, -0x1.541adap-3f);
-  q = qn_then(q, l.f, 0x1.999feap-3f);
-  q = qn_then(q, l.f, -0x1.00044cp-2f);
-  q = qn_then(q, l.f, 0x1.555558p-2f);
-  q = qn_then(q, l.f, -0x1.fffff8p-2f);
-  l.rest = l.f * l.f * q;
+  l.rest = qn_log_less_f(l.f);
   return l;
 }
 
@@ -314,12 +345,29 @@ QN_FN qn_f32 qn_log_special(qn_f32 x, qn_f32 y)
   return qn_select(qn_less_bits(qn_bits_of(x) - 1u, qn_splat_bits(0x7f7fffffu)), y, special);
 }
 
-/* Worst error 0.9047; 34 operations. */
-QN_FN qn_f32 qn_log(qn_f32 x)
+/* k ln(2) + f + rest. 6 operations. */
+QN_FN qn_f32 qn_log_of(qn_log_parts l)
 {
-  qn_log_parts l = qn_log_split(x);
   qn_f32 y = qn_fma(l.k, qn_splat(QN_LN_2), l.f), y_rest = qn_fma(l.k, qn_splat(QN_LN_2), -y) + l.f;
-  return qn_log_special(x, y + (qn_fma(l.k, qn_splat(QN_LN_2_REST), l.rest) + y_rest));
+  return y + (qn_fma(l.k, qn_splat(QN_LN_2_REST), l.rest) + y_rest);
+}
+
+/* Worst error 0.9047; 34 operations. */
+QN_FN qn_f32 qn_log(qn_f32 x) { return qn_log_special(x, qn_log_of(qn_log_split(x))); }
+
+/* 1 + x in two words, of which the first is split. Their sum has x's sign, zeros too. Worst error 1.0046; 42
+ * operations. */
+QN_FN qn_f32 qn_log1p(qn_f32 x)
+{
+  qn_f32 sum = x + 1.0f, x_there = sum - 1.0f, rest = (1.0f - (sum - x_there)) + (x - x_there);
+  qn_bits u = qn_bits_of(sum) + (0x3f800000u - 0x3f3504f3u);
+  qn_f32 f = qn_f32_of((u & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+  qn_f32 power = qn_f32_of((255u - (u >> 23)) << 23); /* 2^(1 - k) */
+  qn_log_parts l;
+  l.k = qn_f32_of((u >> 23) | 0x4b000000u) - (0x1p23f + 127.0f);
+  l.f = qn_fma(rest * 0.5f, power, f);
+  l.rest = qn_log_less_f(l.f) + qn_fma(rest * 0.5f, power, f - l.f);
+  return qn_log_special(sum, qn_f32_of(qn_bits_of(qn_log_of(l)) | (qn_bits_of(x) & 0x80000000u)));
 }
 
 /* Worst error 1.1082; 38 operations. */

@@ -2,8 +2,7 @@
 /* words.h - the one table of what graphs compute element by element, and how elements are reduced and scanned. A
  * formula is an expression of a, b, c that both C (in double: the reference) and a kernel's body (in the type it
  * computes with) understand, so it is written once. Its whole numbers are exact in every type; other constants come as
- * arguments. Those of log1p and expm1 are Kahan's, to some 3 units in the last place: Metal's own are computed in
- * double, in no vectors. */
+ * arguments. */
 #ifndef QN_GRAPH_WORDS_H
 #define QN_GRAPH_WORDS_H
 
@@ -33,12 +32,8 @@ typedef enum qn_word_kind { QN_WORD_SAME, QN_WORD_COMPARE, QN_WORD_LOGIC, QN_WOR
   X(LOG, SAME, 1, 16, log(a))                                                                                          \
   X(LOG2, SAME, 1, 16, log2(a))                                                                                        \
   X(LOG10, SAME, 1, 32, log10(a))                                                                                      \
-  X(LOG1P, SAME, 1, 48, (1 + a) - 1 == 0 ? a : 1 + a == a ? log(a) : log(1 + a) * (a / ((1 + a) - 1)))                 \
-  X(EXPM1, SAME, 1, 64,                                                                                                \
-    exp(a) - 1 == 0        ? a                                                                                         \
-    : exp(a) - 1 == -1     ? -1                                                                                        \
-    : exp(a) - 1 == exp(a) ? exp(a)                                                                                    \
-                           : (exp(a) - 1) * (a / log(exp(a))))                                                         \
+  X(LOG1P, SAME, 1, 42, log1p(a))                                                                                      \
+  X(EXPM1, SAME, 1, 27, expm1(a))                                                                                      \
   X(SIN, SAME, 1, 24, sin(a))                                                                                          \
   X(COS, SAME, 1, 24, cos(a))                                                                                          \
   X(TAN, SAME, 1, 48, tan(a))                                                                                          \

@@ -34,13 +34,12 @@ static const word_file metal_files[] = {
                  "ushort4 int2 int3 int4 uint2 uint3 uint4 long2 long3 long4 ulong2 ulong3 ulong4 half2 half3 half4 "
                  "bfloat2 bfloat3 bfloat4 float2 float3 float4 double2 double3 double4 any all dot cross length "
                  "length_squared distance distance_squared normalize reflect refract faceforward "},
-    {"metal.h",
-     " metal fast precise isnan isinf isfinite isnormal signbit abs min max clamp select exp exp2 log log2 sin "
-     "cos tanh erf sqrt rsqrt fabs floor ceil trunc rint round fmin fmax copysign step divide fma mix fract "
-     "sign saturate smoothstep isordered isunordered "},
-    {"metal_math.h",
-     " tan asin acos atan sinh cosh asinh acosh atanh log10 expm1 log1p pow fmod atan2 nextafter exp10 sinpi "
-     "cospi tanpi powr fdim ldexp frexp ilogb modf sincos "},
+    {"metal.h", " metal fast precise isnan isinf isfinite isnormal signbit abs min max clamp select exp exp2 expm1 log "
+                "log2 log1p sin "
+                "cos tanh erf sqrt rsqrt fabs floor ceil trunc rint round fmin fmax copysign step divide fma mix fract "
+                "sign saturate smoothstep isordered isunordered "},
+    {"metal_math.h", " tan asin acos atan sinh cosh asinh acosh atanh log10 pow fmod atan2 nextafter exp10 sinpi "
+                     "cospi tanpi powr fdim ldexp frexp ilogb modf sincos "},
     {"integer.h",
      " popcount clz ctz reverse_bits rotate mulhi madhi madsat mul24 mad24 absdiff hadd rhadd addsat subsat "
      "extract_bits insert_bits min3 max3 median3 fmin3 fmax3 fmedian3 "},

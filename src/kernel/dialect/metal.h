@@ -134,8 +134,10 @@ template <class T> QN_WORD T select(T no, T yes, bool where) { return where ? ye
 
 QN_REAL_1(exp, qn_exp(x), QN_C(exp)(x), __expf(x))
 QN_REAL_1(exp2, qn_exp2(x), QN_C(exp2)(x), ::exp2f(x))
+QN_REAL_1(expm1, qn_expm1(x), QN_C(expm1)(x), ::expm1f(x))
 QN_REAL_1(log, qn_log(x), QN_C(log)(x), __logf(x))
 QN_REAL_1(log2, qn_log2(x), QN_C(log2)(x), __log2f(x))
+QN_REAL_1(log1p, qn_log1p(x), QN_C(log1p)(x), ::log1pf(x))
 QN_REAL_1(sin, qn_sin(x), QN_C(sin)(x), __sinf(x))
 QN_REAL_1(cos, qn_cos(x), QN_C(cos)(x), __cosf(x))
 QN_REAL_1(tanh, qn_tanh(x), QN_C(tanh)(x), ::tanhf(x))

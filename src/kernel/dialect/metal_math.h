@@ -38,7 +38,6 @@ QN_WORD double qn_d_exp(double x)
   const double r = (x - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33; /* ln(2), whose first word has few digits */
   return (1 + r * qn_d_exp_series(r)) * qn_d_power_of_two(static_cast<int>(n));
 }
-QN_WORD double qn_d_expm1(double x) { return qn_d_abs(x) < 0.35 ? x * qn_d_exp_series(x) : qn_d_exp(x) - 1; }
 /* ln((1 + s) / (1 - s)), |s| <= 0.172 */
 QN_WORD double qn_d_log_series(double s)
 {
@@ -193,14 +192,6 @@ QN_WORD float qn_log10(float x)
 {
   return static_cast<float>(qn_d_log(static_cast<double>(x)) * 0.43429448190325182765);
 }
-QN_WORD float qn_expm1(float x)
-{
-  return qn_float_bits(x) << 1 ? static_cast<float>(qn_d_expm1(static_cast<double>(x))) : x;
-}
-QN_WORD float qn_log1p(float x)
-{
-  return qn_float_bits(x) << 1 ? static_cast<float>(qn_d_log1p(static_cast<double>(x))) : x;
-}
 QN_WORD float qn_pow(float x, float y)
 {
   if (y == 0 || x == 1) return 1;
@@ -260,8 +251,6 @@ QN_MORE_1(asinh, ::asinhf(x))
 QN_MORE_1(acosh, ::acoshf(x))
 QN_MORE_1(atanh, ::atanhf(x))
 QN_MORE_1(log10, __log10f(x))
-QN_MORE_1(expm1, ::expm1f(x))
-QN_MORE_1(log1p, ::log1pf(x))
 QN_MORE_2(pow, __powf(x, y))
 QN_MORE_2(fmod, ::fmodf(x, y))
 QN_MORE_2(atan2, ::atan2f(x, y))
