@@ -7,6 +7,13 @@
 #include "kernel_use.h"
 
 /* ---- a description, a part at a time ---- */
+/* Of n cases drawn at random as many as QN_RANDOM_GRAPHS says: an emulated processor is slow. */
+static int drawn(int n)
+{
+  const char *most = getenv("QN_RANDOM_GRAPHS");
+  return most && atoi(most) < n ? atoi(most) : n;
+}
+
 static qn_text text;
 static bool has_nodes;
 

@@ -73,6 +73,18 @@ def test_precisions_by_name(precision):
     assert worst < 2e-6 if precision.endswith("x3") else 1e-5 < worst < 5e-3
 
 
+@pytest.mark.parametrize("rows", [3, 9, 100])
+@pytest.mark.parametrize("bits", [0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0x7F80FFFF])
+def test_every_nan_stays_nan_as_bf16(rows, bits):
+    """Rounding its bits would make an infinity or zero of some."""
+    x, w = draw(rows, 40), draw(24, 40, seed=2)
+    x[1, 7] = np.uint32(bits).view(np.float32)
+    w[5, 39] = np.uint32(bits).view(np.float32)
+    got = quern.gemm_norm(x, w, norm="none", clamp=False, activation="none", precision="bf16")
+    wrong = np.isnan(got)
+    assert wrong[1].all() and wrong[:, 5].all() and wrong.sum() == 24 + rows - 1
+
+
 def test_bf16():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     x, w = draw(4, 32).astype(ml_dtypes.bfloat16), draw(16, 32, seed=2).astype(ml_dtypes.bfloat16)

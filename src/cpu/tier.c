@@ -7,6 +7,8 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 static const char *const names[] = {
@@ -24,6 +26,8 @@ static const char *const names[] = {
 #endif
 #ifdef QN_WITHOUT_AVX512
 #define TIERS_BUILT (TIERS_HERE & ~(1u << QN_TIER_AVX512))
+#elif defined(QN_WITH_AMX)
+#define TIERS_BUILT (TIERS_HERE | 1u << QN_TIER_AMX)
 #else
 #define TIERS_BUILT TIERS_HERE
 #endif
@@ -32,6 +36,10 @@ const char *qn_tier_name(qn_tier tier) { return (unsigned)tier < QN_TIER_COUNT ?
 
 bool qn_tier_built(qn_tier tier) { return (unsigned)tier < QN_TIER_COUNT && (TIERS_BUILT >> tier & 1); }
 
+#if defined(__x86_64__)
+enum { ARCH_GET_XCOMP_SUPP = 0x1021, ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 }; /* of asm/prctl.h */
+#endif
+
 /* The first flag of src/meson.build that a tier is built with and that is missing here, or NULL. The compiler's test of
  * an AVX flag covers the state that the system must save (XCR0) as well; clang does not know the name "f16c". */
 static const char *missing_flag(qn_tier tier)
@@ -39,7 +47,7 @@ static const char *missing_flag(qn_tier tier)
 #if defined(__x86_64__)
   unsigned a, b, c = 0, d;
   __builtin_cpu_init();
-  if (tier != QN_TIER_AVX2 && tier != QN_TIER_AVX512) return NULL;
+  if (tier != QN_TIER_AVX2 && tier != QN_TIER_AVX512 && tier != QN_TIER_AMX) return NULL;
   if (!__builtin_cpu_supports("avx2")) return "avx2";
   if (!__builtin_cpu_supports("fma")) return "fma";
   if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_F16C)) return "f16c";
@@ -48,6 +56,12 @@ static const char *missing_flag(qn_tier tier)
   if (!__builtin_cpu_supports("avx512bw")) return "avx512bw";
   if (!__builtin_cpu_supports("avx512dq")) return "avx512dq";
   if (!__builtin_cpu_supports("avx512vl")) return "avx512vl";
+  if (tier == QN_TIER_AVX512) return NULL;
+  unsigned long supported = 0; /* of the parts of a thread's state that the system keeps on demand */
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << 24)) return "amx-tile";
+  if (!(d & 1u << 22)) return "amx-bf16";
+  if (syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &supported) || !(supported & 1ul << XFEATURE_XTILEDATA))
+    return "amx-tile in the system";
 #else
   (void)tier; /* NEON belongs to every aarch64 */
 #endif
@@ -63,7 +77,8 @@ static unsigned runs_here(void)
   unsigned run = atomic_load_explicit(&seen, memory_order_relaxed);
   if (!run) {
     run = known;
-    for (qn_tier k = 0; k < QN_TIER_COUNT; k++) run |= (unsigned)((TIERS_HERE >> k & 1) && !missing_flag(k)) << k;
+    for (qn_tier k = 0; k < QN_TIER_COUNT; k++)
+      run |= (unsigned)(((TIERS_HERE | TIERS_BUILT) >> k & 1) && !missing_flag(k)) << k;
     atomic_store_explicit(&seen, run, memory_order_relaxed);
   }
   return run;
@@ -105,7 +120,7 @@ qn_status qn_tier_choose(const void *const *table, qn_tier *tier)
 qn_status qn_tier_in_force(qn_tier *tier)
 {
   const void *table[QN_TIER_COUNT];
-  for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = names[k];
+  for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = k == QN_TIER_AMX ? NULL : names[k];
   return qn_tier_choose(table, tier);
 }
 
@@ -113,7 +128,7 @@ qn_status qn_tier_of_compiler(qn_tier *tier)
 {
   qn_tier most;
   qn_try(allowed(&most));
-  while (!(runs_here() >> most & 1)) --most; /* ref runs everywhere */
+  while (most == QN_TIER_AMX || !(runs_here() >> most & 1)) --most; /* ref runs everywhere */
   *tier = most;
   return QN_OK;
 }
@@ -125,4 +140,20 @@ qn_status qn_cpu_tier(const char **name)
   qn_try(qn_tier_in_force(&tier));
   *name = names[tier];
   return QN_OK;
+}
+
+bool qn_tier_permit_amx(void)
+{
+#if defined(__x86_64__)
+  enum { UNKNOWN, NO, YES };
+  static atomic_int known;
+  int answer = atomic_load_explicit(&known, memory_order_relaxed);
+  if (answer == UNKNOWN) {
+    answer = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) ? NO : YES;
+    atomic_store_explicit(&known, answer, memory_order_relaxed);
+  }
+  return answer == YES;
+#else
+  return false;
+#endif
 }

@@ -7,8 +7,16 @@
 
 /* ORACLE is the same formula in double, over arrays of double: the accuracy oracle of the workbench, and what rows of
  * f64 are dispatched to. */
-#define QN_TIER_MAP(X) X(ref) X(avx2) X(avx512) X(neon) X(oracle)
-typedef enum qn_tier { QN_TIER_REF, QN_TIER_AVX2, QN_TIER_AVX512, QN_TIER_NEON, QN_TIER_ORACLE, QN_TIER_COUNT } qn_tier;
+#define QN_TIER_MAP(X) X(ref) X(avx2) X(avx512) X(amx) X(neon) X(oracle)
+typedef enum qn_tier {
+  QN_TIER_REF,
+  QN_TIER_AVX2,
+  QN_TIER_AVX512,
+  QN_TIER_AMX, /* avx512 and matrices of bf16 in registers: of products alone */
+  QN_TIER_NEON,
+  QN_TIER_ORACLE,
+  QN_TIER_COUNT
+} qn_tier;
 
 const char *qn_tier_name(qn_tier tier);
 bool qn_tier_built(qn_tier tier);     /* for this architecture */
@@ -16,11 +24,14 @@ bool qn_tier_runs_here(qn_tier tier); /* every flag the tier is built with is te
 /* The best tier at or below the option "cpu" whose entry in the table is not NULL. A tier that the option names and
  * that cannot run here is QN_UNSUPPORTED with a sentence. */
 qn_status qn_tier_choose(const void *const *table, qn_tier *tier);
-/* The same for code that has every tier. */
+/* The same for code that has every tier but amx. */
 qn_status qn_tier_in_force(qn_tier *tier);
 /* The best tier at or below the option "cpu" that this processor runs, built into this library or left out of it: for
  * what is compiled where it runs. */
 qn_status qn_tier_of_compiler(qn_tier *tier);
+/* Asks the system, once a process, for room for AMX's registers in the threads' state. False: it has none to give, and
+ * the instructions must not run. */
+bool qn_tier_permit_amx(void);
 
 /* Declares one function per tier that this build has, and lists them as an initialiser of a table by tier (NULL: none):
  * `QN_CPU_DECLARE(OP, qn_cpu_fn)` and `.cpu = QN_CPU_TABLE(OP)`; those of TIERS without the oracle. */

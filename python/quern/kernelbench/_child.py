@@ -34,6 +34,7 @@ DISTRIBUTIONS = {
     "denormal": lambda x, s: x / s * torch.finfo(x.dtype).tiny,
 }
 ROUNDED = 2.0**-18  # of an input: about what a deep network's rounding in float32 is
+WAKE_NS = 300_000
 GUARD, GUARD_BYTES = 0x5A, 256  # behind each input
 HEAP_BYTES = 32 << 20  # a processor's larger blocks are new pages each time
 
@@ -112,6 +113,7 @@ class Session:
         self.sets, self.sizes, self.path, self.gradients = [], [], "", False
         self.guards: list = []
         self.flush = torch.empty(256 << 20, dtype=torch.uint8, device=self.device) if self.cuda else None
+        self.wake = torch.zeros(1 << 16).add_  # enough for all threads
         self.reset_cache = None
         with contextlib.suppress(OSError, AttributeError):
             self.reset_cache = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache if self.cuda else None
@@ -319,12 +321,21 @@ class Session:
                 return self.model(*self.staged)
         return self.model(*self.staged)
 
+    def _wake(self):
+        """A processor that had nothing to do takes up to a millisecond to come back, and with it OpenMP's threads. Who
+        calls a model in a loop does not see that."""
+        until = now() + WAKE_NS
+        while now() < until:
+            self.wake(1)
+
     def do_go(self, wait):
         """One call between two readings of the clock; on a GPU between two events as well, and a third after the whole
         device has finished. Without `wait` the outputs are read behind the current stream alone."""
         if self.cuda:
             begin, end, last = (torch.cuda.Event(enable_timing=True) for _ in range(3))
             begin.record()
+        else:
+            self._wake()
         start = now()
         try:
             self.outputs = self._call()

@@ -3,7 +3,8 @@
  * tiles' rows of x and columns of w are packed into panels in the lent workspace, as deep along k as it allows; then
  * each tile runs along its panels; and so on until k ends. Few rows gain nothing from that unless k is short, and are
  * computed straight from x and w. Where a tile can hold whole groups of the norm, it is finished while it is in the
- * cache; wider groups get a pass of their own. The arithmetic is the tier's (gemm_norm.cpu.c). */
+ * cache; wider groups get a pass of their own. The arithmetic is the tier's (gemm_norm.cpu.c), and of the class bf16,
+ * where the processor has AMX, that of its tiles (gemm_norm.amx.c). */
 #include "op/gemm_norm/cpu.h"
 #include "core/core.h"
 
@@ -15,7 +16,9 @@ enum {
   COLUMNS_MOST = 256,
   GROUP_MOST = 1024, /* columns */
   TILES_WANTED = 32,
-  PANELS_MOST = 16 << 20 /* floats */
+  AMX_LEAST = 4,        /* rows: fewer are read at memory's speed by vectors */
+  AMX_FEW = 64,         /* rows: up to here w is read where it lies */
+  PANELS_MOST = 4 << 20 /* floats */
 };
 
 typedef struct cut {
@@ -24,6 +27,7 @@ typedef struct cut {
   int64_t row_pad, column_pad; /* of a tile's panels */
   int64_t depth;               /* that is packed at once */
   bool direct;                 /* nothing is packed, and all rows are one tile's */
+  bool w_stays;                /* of AMX: x alone is packed, and all rows are one tile's */
   bool holds_groups;
 } cut;
 
@@ -42,11 +46,8 @@ static void cut_tiles(cut *c, const qn_gemm_args *a, bool groups)
 {
   static const struct {
     int rows, columns;
-  } sizes[] = {{ROWS_MOST, COLUMNS_MOST},
-               {ROWS_MOST / 2, COLUMNS_MOST},
-               {ROWS_MOST / 2, COLUMNS_MOST / 2},
-               {ROWS_MOST / 4, COLUMNS_MOST / 2},
-               {ROWS_MOST / 4, COLUMNS_MOST / 4}};
+  } sizes[] = {{ROWS_MOST, COLUMNS_MOST},         {ROWS_MOST / 2, COLUMNS_MOST},     {ROWS_MOST / 2, COLUMNS_MOST / 2},
+               {ROWS_MOST / 4, COLUMNS_MOST / 2}, {ROWS_MOST / 4, COLUMNS_MOST / 4}, {ROWS_MOST / 8, COLUMNS_MOST / 8}};
   for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
     c->rows = least(a->m, sizes[k].rows);
     c->columns = columns_of(a, groups, sizes[k].columns);
@@ -55,33 +56,47 @@ static void cut_tiles(cut *c, const qn_gemm_args *a, bool groups)
   }
 }
 
-static cut cut_of(const qn_gemm_problem *p)
+static bool may_use_amx(const qn_gemm_problem *p)
+{
+  return p->precision == QN_GEMM_BF16 && !p->alike && p->args.m >= AMX_LEAST;
+}
+
+static cut cut_of(const qn_gemm_problem *p, bool amx)
 {
   const qn_gemm_args *a = &p->args;
   const bool norms = qn_gemm_norm_of(p->flags) != QN_GEMM_NO_NORM;
-  cut c = {.direct = !p->alike && a->m <= (a->k > SHALLOW ? DIRECT_MOST : DIRECT_SHALLOW),
+  cut c = {.direct = !amx && !p->alike && a->m <= (a->k > SHALLOW ? DIRECT_MOST : DIRECT_SHALLOW),
+           .w_stays = amx && a->m <= AMX_FEW,
            .holds_groups = !norms || a->columns <= GROUP_MOST};
   cut_tiles(&c, a, c.holds_groups && norms);
   if (c.direct) return c;
+  if (c.w_stays) c.rows = a->m, c.down = 1;
   c.row_pad = over(c.rows, QN_GEMM_ROW_PAD) * QN_GEMM_ROW_PAD;
   c.column_pad = over(c.columns, QN_GEMM_COLUMN_PAD) * QN_GEMM_COLUMN_PAD;
   const int64_t blocks = PANELS_MOST / (c.down * c.row_pad + c.across * c.column_pad) / QN_GEMM_DEPTH;
   c.depth = least(QN_GEMM_DEPTH_MOST, (blocks > 1 ? blocks : 1) * QN_GEMM_DEPTH);
-  c.depth = least(c.depth, a->k);
+  c.depth = c.w_stays ? a->k : least(c.depth, a->k);
   return c;
 }
 
 /* ---- the workspace: panels, and the sums where y cannot hold them ---- */
 
-static size_t x_floats(const cut *c) { return (size_t)(c->down * c->row_pad * c->depth); }
-static size_t w_floats(const cut *c) { return (size_t)(c->across * c->column_pad * c->depth); }
+/* Of a tile's panels. Those of AMX are whole registers of bf16: more elements, of half the size. */
+static int64_t x_panel(const cut *c) { return c->row_pad * over(c->depth, QN_GEMM_AMX_STEP) * QN_GEMM_AMX_STEP; }
+static int64_t w_panel(const cut *c)
+{
+  return c->w_stays ? 0 : c->column_pad * over(c->depth, QN_GEMM_AMX_STEP) * QN_GEMM_AMX_STEP;
+}
+
+static size_t panel_floats(const cut *c) { return (size_t)(c->down * x_panel(c) + c->across * w_panel(c)); }
 
 size_t qn_gemm_cpu_workspace(const qn_gemm_problem *problem, const qn_exec *exec)
 {
   (void)exec;
-  const cut c = cut_of(problem);
+  const cut c = cut_of(problem, false), amx = cut_of(problem, may_use_amx(problem));
   const size_t z = problem->short_data ? (size_t)problem->args.m * (size_t)problem->args.n : 0;
-  const size_t floats = x_floats(&c) + w_floats(&c) + z;
+  const size_t panels = panel_floats(&c) > panel_floats(&amx) ? panel_floats(&c) : panel_floats(&amx);
+  const size_t floats = panels + z;
   return floats ? floats * sizeof(float) + 64 : 0; /* lent memory is aligned to 16 only */
 }
 
@@ -91,9 +106,11 @@ typedef struct job {
   int64_t k, depth;
   float *x_panels, *w_panels, *z;
   qn_gemm_cpu_fn *tier;
+  qn_pool *pool;
+  atomic_uint lowest_x, lowest_w;
 } job;
 
-static qn_gemm_tile tile_of(const job *j, qn_gemm_work work, int64_t down, int64_t across)
+static qn_gemm_tile tile_of(job *j, qn_gemm_work work, int64_t down, int64_t across)
 {
   const qn_gemm_args *a = &j->problem->args;
   const cut *c = &j->cut;
@@ -105,18 +122,21 @@ static qn_gemm_tile tile_of(const job *j, qn_gemm_work work, int64_t down, int64
                         .column = column,
                         .columns = least(c->columns, a->n - column),
                         .z = j->z,
-                        .x_panel = j->x_panels + down * c->row_pad * c->depth,
-                        .w_panel = j->w_panels + across * c->column_pad * c->depth,
+                        .x_panel = j->x_panels + down * x_panel(c),
+                        .w_panel = j->w_panels + across * w_panel(c),
                         .k = j->k,
                         .depth = j->depth,
                         .row_pad = c->row_pad,
                         .column_pad = c->column_pad,
-                        .norm = c->holds_groups};
+                        .norm = c->holds_groups,
+                        .w_stays = c->w_stays,
+                        .lowest_x = &j->lowest_x,
+                        .lowest_w = &j->lowest_w};
 }
 
 static void pack(void *user, size_t k)
 {
-  const job *j = user;
+  job *j = user;
   const int64_t task = (int64_t)k, down = j->cut.down;
   const qn_gemm_tile tile =
       task < down ? tile_of(j, QN_GEMM_PACK_X, task, 0) : tile_of(j, QN_GEMM_PACK_W, 0, task - down);
@@ -125,7 +145,7 @@ static void pack(void *user, size_t k)
 
 static void run_tile(void *user, size_t k)
 {
-  const job *j = user;
+  job *j = user;
   const int64_t task = (int64_t)k, down = j->cut.down;
   const qn_gemm_tile tile = tile_of(j, j->cut.direct ? QN_GEMM_DIRECT : QN_GEMM_PRODUCT, task % down, task / down);
   j->tier(&tile);
@@ -143,22 +163,49 @@ static void run_row(void *user, size_t k)
                           .norm = true});
 }
 
+#ifdef QN_WITH_AMX
+#define AMX [QN_TIER_AMX] = qn_gemm_norm_cpu_amx,
+#else
+#define AMX
+#endif
+static qn_gemm_cpu_fn *const tiers[QN_TIER_COUNT] = {AMX QN_CPU_TIERS(gemm_norm)};
+
+static qn_status choose(const qn_gemm_problem *problem, qn_tier *tier)
+{
+  const void *table[QN_TIER_COUNT];
+  for (size_t k = 0; k < QN_TIER_COUNT; k++) table[k] = tiers[k] ? "kernel" : NULL;
+  qn_try(qn_tier_choose(table, tier));
+  if (*tier == QN_TIER_AMX && !(may_use_amx(problem) && qn_tier_permit_amx())) *tier = QN_TIER_AVX512;
+  return QN_OK;
+}
+
+static void pack_all(job *j)
+{
+  qn_pool_run(j->pool, (size_t)(j->cut.down + (j->cut.w_stays ? 0 : j->cut.across)), pack, j);
+}
+
 qn_status qn_gemm_cpu_run(const qn_gemm_problem *problem, const qn_exec *exec)
 {
-  static qn_gemm_cpu_fn *const tiers[QN_TIER_COUNT] = {QN_CPU_TIERS(gemm_norm)};
   qn_tier tier;
   const qn_gemm_args *a = &problem->args;
-  qn_try(qn_tier_in_force(&tier));
-  job j = {.problem = problem, .cut = cut_of(problem), .tier = tiers[tier]};
+  qn_try(choose(problem, &tier));
+  job j = {.problem = problem, .cut = cut_of(problem, tier == QN_TIER_AMX), .tier = tiers[tier], .pool = exec->pool};
+  atomic_init(&j.lowest_x, 0xffff);
+  atomic_init(&j.lowest_w, 0xffff);
   float *at = (float *)(void *)((char *)exec->workspace + (64 - (uintptr_t)exec->workspace % 64) % 64);
   j.w_panels = at; /* before those of x, whose size is no whole number of cache lines */
-  j.x_panels = j.w_panels + w_floats(&j.cut);
-  j.z = problem->short_data ? j.x_panels + x_floats(&j.cut) : a->y;
+  j.x_panels = j.w_panels + j.cut.across * w_panel(&j.cut);
+  j.z = problem->short_data ? at + panel_floats(&j.cut) : a->y;
   const size_t tiles = (size_t)(j.cut.down * j.cut.across);
   if (j.cut.direct) qn_pool_run(exec->pool, tiles, run_tile, &j);
   for (; !j.cut.direct && (j.k < a->k || !j.k); j.k += j.cut.depth) {
     j.depth = least(j.cut.depth, a->k - j.k);
-    qn_pool_run(exec->pool, (size_t)(j.cut.down + j.cut.across), pack, &j);
+    pack_all(&j);
+    if (tier == QN_TIER_AMX && !j.cut.w_stays && !qn_gemm_amx_safe(j.lowest_x, j.lowest_w)) {
+      tier = QN_TIER_AVX512;
+      j.tier = tiers[tier];
+      pack_all(&j);
+    }
     qn_pool_run(exec->pool, tiles, run_tile, &j);
     if (!j.depth) break;
   }

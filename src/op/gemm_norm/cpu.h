@@ -6,6 +6,7 @@
 #define QN_OP_GEMM_NORM_CPU_H
 #include "op/gemm_norm/gemm.h"
 #include "op/op.h"
+#include <stdatomic.h>
 
 /* Elements of k along which sums stay in registers: a panel of w of 32 columns is 32 KiB then and stays in the first
  * cache. What is packed at once is at most so deep. Every tier's panels, of rows of x and columns of w, are so wide
@@ -19,7 +20,9 @@ typedef enum qn_gemm_work {
   QN_GEMM_PRODUCT, /* the tile's sums along the panels, added to z where k > 0; with the epilogue where they are whole
                     */
   QN_GEMM_DIRECT,  /* the tile's sums straight from x and w, along all of k, and the epilogue: for few rows */
-  QN_GEMM_NORM     /* of the rows' groups: for those that are wider than tiles */
+  QN_GEMM_DIRECT_SUMS, /* the same without the epilogue */
+  QN_GEMM_FINISH,      /* the epilogue alone */
+  QN_GEMM_NORM         /* of the rows' groups: for those that are wider than tiles */
 } qn_gemm_work;
 
 typedef struct qn_gemm_tile {
@@ -32,10 +35,28 @@ typedef struct qn_gemm_tile {
   float *x_panel, *w_panel;
   int64_t k, depth, row_pad, column_pad;
   bool norm; /* the tile holds whole groups, and finishes them */
+  /* Of AMX: w is not packed, and y has one tile of rows; the least magnitudes of x and w but zero, as bf16, less one.
+   */
+  bool w_stays;
+  atomic_uint *lowest_x, *lowest_w;
 } qn_gemm_tile;
 typedef void qn_gemm_cpu_fn(const qn_gemm_tile *tile);
 
 QN_CPU_DECLARE_TIERS(gemm_norm, qn_gemm_cpu_fn);
+#ifdef QN_WITH_AMX
+qn_gemm_cpu_fn qn_gemm_norm_cpu_amx;
+#endif
+
+/* Elements of k in a register of AMX. */
+enum { QN_GEMM_AMX_STEP = 32 };
+
+/* Do AMX's instructions compute all products of such operands as f32 does? They take subnormal numbers for zero. Above
+ * 2^-102 a product is a multiple of 2^-116, and so is each sum: none is subnormal. */
+static inline bool qn_gemm_amx_safe(unsigned lowest_x, unsigned lowest_w)
+{
+  const unsigned x = (lowest_x + 1) >> 7, w = (lowest_w + 1) >> 7; /* exponents, of 2^-127; subnormal numbers have 0 */
+  return x && w && x + w >= 2 * 127 - 102;
+}
 
 size_t qn_gemm_cpu_workspace(const qn_gemm_problem *problem, const qn_exec *exec);
 qn_status qn_gemm_cpu_run(const qn_gemm_problem *problem, const qn_exec *exec);

@@ -62,6 +62,15 @@ static const qn_check_text cases[] = {
     {"lone-and-deep", "m=1 n=50 k=2049 norm=layer -bias2"},
     {"unaligned-groups", "m=41 n=99 k=515 groups=3 activation=relu"},
     {"halves", "m=9 n=36 k=16 norm=none activation=none clamp=0 halves -bias -bias2 -gamma -beta"},
+    /* Subnormal operands, and sums of products, by way of few rows and of many. */
+    {"subnormal, few",
+     "m=5 n=40 k=33 x=2.938735877055719e-39 w=1024 norm=none activation=none clamp=0 -bias -bias2 -gamma -beta"},
+    {"subnormal, many",
+     "m=70 n=40 k=33 x=1024 w=2.938735877055719e-39 norm=none activation=none clamp=0 -bias -bias2 -gamma -beta"},
+    {"small sums", "m=5 n=40 k=3 x=1.3552527156068805e-20 w=1.3552527156068805e-20 norm=none activation=none clamp=0 "
+                   "-bias -bias2 -gamma -beta"},
+    {"small sums, many", "m=70 n=40 k=3 x=1.3552527156068805e-20 w=1.3552527156068805e-20 norm=none activation=none "
+                         "clamp=0 -bias -bias2 -gamma -beta"},
     SWEEP("relu"),
     SWEEP("gelu"),
     {"three of four left", "m=28 n=72 k=35 groups=9"},

@@ -209,20 +209,37 @@ static void multiply(int64_t depth, const float *x, const float *w, float *z, in
   }
 }
 
-static void multiply_block(const qn_gemm_tile *t, const float *x, const float *w, int64_t depth, bool add)
+/* Rows of a strip, one panel of w wide. Its sums lie side by side until k ends: the rows of z may be a power of two
+ * apart, and then few of them fit into a cache at once. */
+enum { STRIP = QN_GEMM_ROW_PAD * 8 };
+
+static void strip(const qn_gemm_tile *t, int64_t r0, int64_t c0)
 {
-  const int64_t n = t->problem->args.n;
-  for (int64_t c = 0; c < t->columns; c += COLUMNS)
-    for (int64_t r = 0; r < t->rows; r += ROWS)
-      multiply(depth, x + r * depth, w + c * depth, t->z + (t->row + r) * n + t->column + c, n, add, t->rows - r,
-               t->columns - c);
+  _Alignas(64) float kept[STRIP * COLUMNS];
+  const int64_t n = t->problem->args.n, columns = least(COLUMNS, t->columns - c0), rows = least(STRIP, t->rows - r0);
+  float *z = t->z + (t->row + r0) * n + t->column + c0;
+  const bool keeps = t->depth > QN_GEMM_DEPTH;
+  float *to = keeps ? kept : z;
+  const int64_t pitch = keeps ? COLUMNS : n;
+  for (int64_t k = 0; k < t->depth || k == 0; k += QN_GEMM_DEPTH) { /* where there is no depth, one block: zeros */
+    const int64_t depth = least(QN_GEMM_DEPTH, t->depth - k);
+    const float *x = t->x_panel + k * t->row_pad + r0 * depth, *w = t->w_panel + k * t->column_pad + c0 * depth;
+    const bool add = keeps ? k > 0 : t->k > 0;
+    for (int64_t r = 0; r < rows; r += ROWS)
+      multiply(depth, x + r * depth, w, to + r * pitch, pitch, add, rows - r, columns);
+  }
+  for (int64_t r = 0; keeps && r < rows; r++)
+    for (int64_t c = 0; c < columns; c += QN_LANES) {
+      const qn_f32 sum = qn_load_lanes(kept + r * COLUMNS + c, columns - c);
+      float *at = z + r * n + c;
+      qn_store_lanes(at, columns - c, t->k > 0 ? qn_load_lanes(at, columns - c) + sum : sum);
+    }
 }
 
 static void product(const qn_gemm_tile *t)
 {
-  for (int64_t k = 0; k < t->depth || k == 0; k += QN_GEMM_DEPTH) /* where there is no depth, one block: zeros */
-    multiply_block(t, t->x_panel + k * t->row_pad, t->w_panel + k * t->column_pad, least(QN_GEMM_DEPTH, t->depth - k),
-                   t->k + k > 0);
+  for (int64_t r = 0; r < t->rows; r += STRIP)
+    for (int64_t c = 0; c < t->columns; c += COLUMNS) strip(t, r, c);
 }
 
 /* ---- few rows: vectors along k, straight from memory ---- */
@@ -451,6 +468,8 @@ void QN_CPU_NAME(gemm_norm)(const qn_gemm_tile *t)
     direct(t);
     finish(t, true);
     break;
+  case QN_GEMM_DIRECT_SUMS: direct(t); break;
+  case QN_GEMM_FINISH: finish(t, true); break;
   case QN_GEMM_NORM: finish(t, false); break;
   }
 }
