@@ -13,8 +13,9 @@ tests/mutants/*.txt lists them, one after the other, as replacements:
 
 The text behind `- ` (several such lines are several lines) stands in the file exactly once; what is behind `+ ` takes
 its place. A line `open` marks a mutant that no check has been seen to kill: it is tried by its name alone, and is
-counted as a hole otherwise. `check ARGUMENTS` must find it: `quern check ARGUMENTS`; or, where that cannot see it,
-`test NAME`: the test of that name. Lines that begin with # and empty lines are comments.
+counted as a hole otherwise. A line `processor FLAG` marks one that only a processor with it can kill. `check
+ARGUMENTS` must find it: `quern check ARGUMENTS`; or, where that cannot see it, `test NAME`: the test of that name.
+Lines that begin with # and empty lines are comments.
 
 A mutant is applied to a copy of the tree (--tree), which is kept and compiled step by step; it is killed if the copy
 compiles and the check then fails. Before any of them, their checks must pass on the copy as it is. Fails if a mutant
@@ -46,6 +47,7 @@ class Mutant:
         self.file = self.check = self.about = None
         self.old, self.new = [], []
         self.open = False
+        self.processor = None
 
     def text(self):
         return "\n".join(self.old), "\n".join(self.new)
@@ -75,7 +77,7 @@ def read_table():
                 continue
             if word == "mutant":
                 mutants.append(Mutant(rest, where))
-            elif word in ("file", "about") and mutants:
+            elif word in ("file", "about", "processor") and mutants:
                 setattr(mutants[-1], word, rest)
             elif line == "open" and mutants:
                 mutants[-1].open = True
@@ -178,6 +180,11 @@ def choose(mutants, order):
         if unknown:
             sys.exit(f"mutants.py: no mutant is called {unknown[0]}, and none begins so")
         return [m for m in mutants if any(m.name.startswith(n) for n in order.names)]
+    flags = pathlib.Path("/proc/cpuinfo").read_text().split()
+    away = {m.name for m in mutants if m.processor and m.processor not in flags}
+    if away:
+        print(f"# {len(away)} mutants are of another processor, and not tried")
+    mutants = [m for m in mutants if m.name not in away]
     known = [m for m in mutants if not m.open]
     if len(known) < len(mutants):
         print(f"# {len(mutants) - len(known)} mutants are open, that is not seen killed, and not tried")

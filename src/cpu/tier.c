@@ -37,7 +37,7 @@ const char *qn_tier_name(qn_tier tier) { return (unsigned)tier < QN_TIER_COUNT ?
 bool qn_tier_built(qn_tier tier) { return (unsigned)tier < QN_TIER_COUNT && (TIERS_BUILT >> tier & 1); }
 
 #if defined(__x86_64__)
-enum { ARCH_GET_XCOMP_SUPP = 0x1021, ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 }; /* of asm/prctl.h */
+enum { ARCH_GET_XCOMP_SUPP = 0x1021, ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 }; /* Linux 5.16 */
 #endif
 
 /* The first flag of src/meson.build that a tier is built with and that is missing here, or NULL. The compiler's test of

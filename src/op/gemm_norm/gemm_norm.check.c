@@ -54,7 +54,7 @@ static const qn_check_text cases[] = {
     {"sigmoid-rms", "m=7 n=33 k=20 norm=rms activation=sigmoid"},
     {"tanh-layer", "m=4 n=2050 k=16 norm=layer activation=tanh eps=0.001"},
     {"past-tiles", "m=130 n=320 k=1100 groups=5"},
-    {"past-panels", "m=50 n=40 k=2100 groups=5"},
+    {"past-panels", "m=50 n=40 k=2400 groups=5"},
     {"narrow-groups", "m=70 n=416 k=84 groups=52 activation=silu"},
     {"past-chunks", "m=140 n=272 k=200 groups=17"},
     {"past-folds", "m=70 n=132 k=328 norm=none activation=none -gamma -beta"},
