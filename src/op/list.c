@@ -126,11 +126,62 @@ static void run_columns(const phase *p, size_t k, const qn_view *v, uint64_t row
   p->fn(&p->call, &piece);
 }
 
+/* ---- narrow rows: one kernel call for several, side by side in a buffer ---- */
+
+enum { NARROW = 64, BESIDE = 256 }; /* columns of a row at most; elements of a buffer */
+
+/* Copies rows of a role to the buffer or from it. */
+static void move_rows(const qn_tensor *t, const qn_view *v, size_t role, uint64_t row, uint64_t rows, char *buffer,
+                      bool to_buffer)
+{
+  const size_t width = qn_dtype_bytes(t->dtype), bytes = (size_t)v->cols * width;
+  for (uint64_t r = 0; r < rows; r++, buffer += bytes) {
+    char *at = (char *)t->data + (size_t)((row + r) * v->pitch[role]) * width;
+    if (to_buffer)
+      memcpy(buffer, at, bytes);
+    else
+      memcpy(at, buffer, bytes);
+  }
+}
+
+/* Are there narrow rows whose columns lie side by side and whose number does not count? */
+static bool is_narrow(const qn_list_run *run, const qn_view *v)
+{
+  bool steps = false;
+  for (size_t role = 0; role < run->op->info.n_tensors; role++) steps |= run->tensors[role] && v->step[role] != 1;
+  return !run->by_rows && !steps && v->cols <= NARROW;
+}
+
+static void run_narrow(const phase *p, size_t k, const qn_view *v, uint64_t row, uint64_t end)
+{
+  const qn_list_run *run = p->run;
+  const qn_op_types *types = &run->op->info.types[run->row];
+  _Alignas(64) char buffer[QN_MAX_TENSORS][BESIDE * sizeof(double)];
+  for (uint64_t rows; row < end; row += rows) {
+    rows = BESIDE / v->cols < end - row ? BESIDE / v->cols : end - row;
+    qn_piece piece = make_piece(p, k, row * v->cols, rows * v->cols);
+    piece.streams = false;
+    for (size_t role = 0; role < run->op->info.n_tensors; role++) {
+      if (!run->tensors[role]) continue;
+      piece.data[role] = buffer[role];
+      move_rows(&run->tensors[role][k], v, role, row, rows, buffer[role], true); /* the kernel may write nothing */
+    }
+    p->fn(&p->call, &piece);
+    for (size_t role = 0; role < run->op->info.n_tensors; role++)
+      if (run->tensors[role] && types->tensor[role].access != QN_READ)
+        move_rows(&run->tensors[role][k], v, role, row, rows, buffer[role], false);
+  }
+}
+
 /* Units [unit, end) of tensor k, row by row. */
 static void run_rows(const phase *p, size_t k, uint64_t unit, uint64_t end)
 {
   const cut c = cut_of(p->run, k);
   const qn_view *v = &c.view;
+  if (!c.of_row && is_narrow(p->run, v)) {
+    run_narrow(p, k, v, unit * c.rows, end * c.rows < v->rows ? end * c.rows : v->rows);
+    return;
+  }
   if (!c.of_row) {
     for (uint64_t row = unit * c.rows; row < end * c.rows && row < v->rows; row++)
       run_columns(p, k, v, row, 0, v->cols);
