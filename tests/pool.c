@@ -255,12 +255,18 @@ static void test_refusals(void)
 
 /* ---- OpenMP's threads ---- */
 
+#if defined(__has_feature)
+#define HAS(feature) __has_feature(feature)
+#else
+#define HAS(feature) 0
+#endif
+
 static void test_openmp(void)
 {
   qn_pool *pool = (qn_pool *)&pool;
   refuses(qn_pool_create_openmp(&pool, 0), QN_BAD_ARGUMENT, "0 threads, from 1 to 1024");
   refuses(qn_pool_create_openmp(NULL, 2), QN_BAD_ARGUMENT, "NULL");
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || HAS(thread_sanitizer)
   skip("OpenMP's threads: ThreadSanitizer does not see how libgomp's threads wait for each other");
 #else
   refuses(qn_pool_create_openmp(&pool, 2), QN_NO_LIBRARY, "has loaded no runtime of OpenMP's");
