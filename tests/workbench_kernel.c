@@ -370,6 +370,8 @@ static void fills(void)
   check(below, "below 3 gives 0, 1 and 2");
   f.below = 0;
   refuses(qn_fill_array(&f, NULL, whole), QN_BAD_ARGUMENT, "it must be above 0");
+  qn_rule_read("diagonal", &f.rule);
+  refuses(qn_fill_array(&f, NULL, whole), QN_BAD_ARGUMENT, "rule diagonal: it makes real matrices, not of i32");
   const int64_t oblong[] = {4, 8};
   f.shape = oblong;
   f.ndim = 2;

@@ -113,6 +113,8 @@ qn_status qn_fill_array(const qn_filler *f, qn_pool *pool, void *to)
     qn_pool_run(pool, n / (m * m), fill_matrix, &j);
     return QN_OK;
   }
+  qn_require(f->rule.kind != QN_RULE_DIAGONAL || qn_dtype_is_float(f->dtype),
+             "rule diagonal: it makes real matrices, not of %s", qn_dtype_name(f->dtype));
   qn_pool_run(pool, (j.n + PIECE - 1) / PIECE, fill_piece, &j);
   return QN_OK;
 }

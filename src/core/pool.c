@@ -33,11 +33,10 @@ typedef void parallel_region(void (*function)(void *), void *data, unsigned n_th
 struct qn_pool {
   int n_threads; /* with the caller's */
   int n_started;
-  const qn_lender *lender; /* whose threads these are, while it is borrowed; NULL: our own */
-  parallel_region
-      *parallel;       /* these threads are OpenMP's; else NULL. Of all below only `number` and `owner` are used then */
-  int (*number)(void); /* omp_get_thread_num */
-  pid_t owner;         /* after fork the threads are the parent's */
+  const qn_lender *lender;   /* whose threads these are, while it is borrowed; NULL: our own */
+  parallel_region *parallel; /* OpenMP's, whose threads these are; else NULL */
+  int (*number)(void);       /* omp_get_thread_num; of a pool of OpenMP's all below but `owner` is unused */
+  pid_t owner;               /* after fork the threads are the parent's */
   pthread_mutex_t lock;
   pthread_cond_t work, quiet; /* there is a job, or the end; a worker has left, or the run is over */
   job *now;
@@ -142,12 +141,18 @@ static void set_up(qn_pool *pool)
   pthread_cond_init(&pool->quiet, NULL);
 }
 
-qn_status qn_pool_create(qn_pool **pool, int n_threads)
+static qn_status check_order(qn_pool **pool, int n_threads)
 {
   qn_require(pool, "pool: the place for the pool is NULL");
   *pool = NULL;
   qn_require(n_threads >= 1 && n_threads <= MOST_THREADS, "pool: %d threads, from 1 to %d are possible", n_threads,
              MOST_THREADS);
+  return QN_OK;
+}
+
+qn_status qn_pool_create(qn_pool **pool, int n_threads)
+{
+  qn_try(check_order(pool, n_threads));
   size_t bytes = sizeof(qn_pool) + (size_t)(n_threads - 1) * sizeof(pthread_t);
   qn_pool *made = qn_allocate_zero(1, bytes);
   if (!made) return qn_fail(QN_NO_MEMORY, "pool of %d threads: %zu bytes could not be allocated", n_threads, bytes);
@@ -167,10 +172,7 @@ qn_status qn_pool_create(qn_pool **pool, int n_threads)
 
 qn_status qn_pool_create_openmp(qn_pool **pool, int n_threads)
 {
-  qn_require(pool, "pool: the place for the pool is NULL");
-  *pool = NULL;
-  qn_require(n_threads >= 1 && n_threads <= MOST_THREADS, "pool: %d threads, from 1 to %d are possible", n_threads,
-             MOST_THREADS);
+  qn_try(check_order(pool, n_threads));
   void *parallel = dlsym(RTLD_DEFAULT, "GOMP_parallel"), *number = dlsym(RTLD_DEFAULT, "omp_get_thread_num");
   if (!parallel || !number)
     return qn_fail(QN_NO_LIBRARY, "pool: this process has loaded no runtime of OpenMP's (GOMP_parallel)");

@@ -31,8 +31,8 @@ _HERE = pathlib.Path(__file__).parent
 _PLACES = ("TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR", "XDG_CACHE_HOME")
 _COMPILERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 _COMPILING = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # read at the import of what compiles
-# Threads of OpenMP look for work for a while, of libomp for 200 ms, of libgomp for 10 to 20: then a model's would take
-# the processors of the next one. Now it is about half a millisecond, more than lies between two ops of a call.
+# Threads of OpenMP look for work for a while, of libomp for 200 ms: then a model's would take the processors of the
+# next one. These are short, and still more than lies between two ops of a call.
 _RESTING = {"KMP_BLOCKTIME": "1", "GOMP_SPINCOUNT": "10000"}
 _WATCH_SECONDS = 0.05
 # The variables that compilers and drivers need. The rest of the caller's environment stays with the caller.
