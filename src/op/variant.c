@@ -44,6 +44,8 @@ static void say_tier(const qn_op *op, qn_tier tier, qn_variant *v)
     v->chosen = 1, snprintf(v->why, sizeof v->why, "the best that runs here and that the option \"cpu\" allows");
   else if (!qn_tier_built(tier))
     snprintf(v->why, sizeof v->why, "of another architecture, and tested there, or left out of this build");
+  else if (!has_tier(op, tier))
+    snprintf(v->why, sizeof v->why, "this op has no kernel of it: another tier's runs");
   else if (!v->available)
     snprintf(v->why, sizeof v->why, "this processor or system lacks an instruction set of it");
   else
