@@ -102,7 +102,37 @@ def test_the_file_reads_well(planned, tmp_path):
     _, _, new = write(tmp_path, EVAL)
     text = new.read_text()
     assert text.startswith(EVAL.rstrip()) and "pickle" not in text and max(map(len, text.splitlines())) < 400
-    assert re.search(r"^def quern_plan\(", text, re.M) and "torch.tensor([1.0, 2.0, 3.0, 4.0, -5.0]" in text
+    assert re.search(r"^def quern_plan\(", text, re.M) and "attributes={'weights': (torch.float32, (5,), (1,))}" in text
+
+
+LITERAL = BODY.replace("self.weights.to(y.device)", "torch.tensor([1.0, 2.0]).sum()")
+MOVED = BODY.replace("[1.0, 2.0, 3.0, 4.0, -5.0]", "[1.0, 2.0, 3.0, 4.0, -5.0], dtype=torch.double").replace(
+    "        y = torch", "        self.weights = self.weights.to(x.dtype)\n        y = torch"
+)
+
+
+def test_a_constant_of_the_forward_is_written_as_numbers(planned, tmp_path):
+    _, _, new = write(tmp_path, LITERAL)
+    assert "torch.tensor([1.0, 2.0], dtype=torch.float32)" in new.read_text()
+
+
+def test_an_attribute_that_the_first_call_moves_is_read_at_each_call(planned, tmp_path):
+    _, _, new = write(tmp_path, MOVED)
+    names = runpy.run_path(str(new))
+    torch.manual_seed(0)
+    made = names["ModelNew"](6)
+    torch.manual_seed(0)
+    model, x = names["Model"](6), torch.randn(2, 3, 9, 9)
+    with torch.no_grad():
+        for number in range(4):
+            if number == 2:
+                made.weights, model.weights = made.weights * 3, model.weights * 3
+            assert torch.allclose(made(x, 1.5)[0], model(x, 1.5)[0], atol=1e-5)
+            assert (made.quern_rebuilt.fast is None) == (number == 0)
+        assert made.quern_rebuilt.fast.results((x, 1.5), {}) is not None
+        del made.weights
+        with pytest.raises(AttributeError, match="weights"):  # the module's own
+            made(x, 1.5)
 
 
 def test_a_model_that_gains_nothing_is_kept(tmp_path, monkeypatch):
@@ -115,8 +145,8 @@ def test_a_model_that_gains_nothing_is_kept(tmp_path, monkeypatch):
 UNWRITABLE = {
     "its result is neither": BODY.replace("* scale, y", '* scale, {"y": y}'),
     "it has the names": BODY.replace("import torch\n", "import torch\nquern = 3\nresult = quern\n"),
-    "has 5000 elements": BODY.replace("torch.tensor([1.0, 2.0, 3.0, 4.0, -5.0])", "torch.rand(1000, 5)").replace(
-        "self.weights.to", "self.weights[:1].exp().to"
+    "has 5000 elements": BODY.replace("torch.tensor([1.0, 2.0, 3.0, 4.0, -5.0])", "lambda w=torch.rand(1000, 5): w").replace(
+        "self.weights.to", "self.weights()[:1].exp().to"
     ),
 }
 

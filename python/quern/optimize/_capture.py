@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from . import _graph
 from ._graph import Graph, Unplannable
+from .runtime import Attributes, slot_of
 
 # Kept whole, because PyTorch has one fast kernel for each.
 WHOLE = (
@@ -36,10 +37,10 @@ class Slot:
     """Where a tensor of the model is found at each call: table[key]."""
 
     name: str  # of the graph's input
-    table: dict
+    table: dict | Attributes
     key: str
     target: str  # "layer.weight"
-    kind: str  # "parameter", "buffer" or "constant"
+    kind: str  # "parameter", "buffer", "attribute" (a tensor that is neither) or "constant"
 
     @property
     def tensor(self) -> torch.Tensor:
@@ -203,10 +204,12 @@ def _decompositions():
 def _slot(model: torch.nn.Module, spec, exported, name: str) -> Slot:
     kind = spec.kind.name
     if kind == "CONSTANT_TENSOR":
-        return Slot(name, exported.constants, spec.target, spec.target, "constant")
-    path, _, key = spec.target.rpartition(".")
-    module = model.get_submodule(path) if path else model
-    return Slot(name, module._parameters if kind == "PARAMETER" else module._buffers, key, spec.target, kind.lower())
+        constant = Slot(name, exported.constants, spec.target, spec.target, "constant")
+        own = slot_of(model, spec.target)
+        if own is None or not isinstance(own[0], Attributes) or own[0][own[1]] is not constant.tensor:
+            return constant
+        return Slot(name, *own, spec.target, "attribute")
+    return Slot(name, *slot_of(model, spec.target), spec.target, kind.lower())
 
 
 def capture(model: torch.nn.Module, args: tuple, kwargs: dict, device: torch.device) -> Captured:

@@ -70,7 +70,7 @@ def _settings(found: Found) -> dict[str, str]:
     slots = {slot.name: slot for slot in captured.slots}
     if captured.in_spec.num_leaves != len(captured.leaves) or not fast.flat:
         raise Unplannable("its arguments are more than tensors and numbers by place")
-    constants = {}
+    constants, attributes = {}, {}
     passed: list[str] = []
     prepared_from: list[str] = []
     users = fast.users
@@ -81,6 +81,7 @@ def _settings(found: Found) -> dict[str, str]:
         used = {*passed, *prepared_from}
         constants = {s.target: _number_text(s.tensor, s.target) for s in captured.slots
                      if s.kind == "constant" and s.target in used}  # fmt: skip
+        attributes = {s.target: s.tensor for s in captured.slots if s.kind == "attribute" and s.target in used}
     updated = [slots[name].target for name, _ in captured.graph.updates]
     return {
         "plan": "None" if alternative.program is None else "quern_plan",
@@ -89,6 +90,7 @@ def _settings(found: Found) -> dict[str, str]:
         "prepared_from": repr(prepared_from),
         "updated": repr(updated),
         "constants": "{" + ", ".join(f"{name!r}: {text}" for name, text in constants.items()) + "}",
+        "attributes": "{" + ", ".join(f"{name!r}: {_leaf_text(t)}" for name, t in attributes.items()) + "}",
         "users": repr(users),
         "example": "[" + ", ".join(map(_leaf_text, captured.leaves)) + "]",
         "training": repr(_modes(fast)),

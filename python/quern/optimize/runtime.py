@@ -65,6 +65,33 @@ def _guard(leaves: Sequence) -> Callable[..., bool]:
     return names["same"]
 
 
+class Attributes:
+    """The tensors of a module that are neither parameters nor buffers, as a table. It holds the module, whose own
+    dictionary a copy of the module would not share."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+
+    def __getitem__(self, key: str) -> torch.Tensor:
+        return vars(self.module)[key]
+
+    def items(self) -> list[tuple[str, torch.Tensor]]:
+        return [(key, value) for key, value in vars(self.module).items() if isinstance(value, torch.Tensor)]
+
+
+def slot_of(model: torch.nn.Module, target: str) -> tuple[dict | Attributes, str] | None:
+    """Where the tensor of that dotted name is found at each call; None: there is none."""
+    path, _, key = target.rpartition(".")
+    try:
+        module = model.get_submodule(path)
+    except AttributeError:
+        return None
+    for table in (module._parameters, module._buffers, Attributes(module)):
+        if key in dict(table.items()):
+            return table, key
+    return None
+
+
 @functools.cache
 def flat_tuple(n: int) -> pytree.TreeSpec:
     """Of n values in a tuple."""
@@ -83,7 +110,7 @@ class Fast:
         forward: Callable,
         plan: Callable[..., list] | None,
         prepare: Callable[..., list] | None,
-        slots: Sequence[tuple[dict, str]],
+        slots: Sequence[tuple[dict | Attributes, str]],
         constants: Sequence[int],
         updated: Sequence[int],
         passed: Sequence[int],
@@ -135,8 +162,11 @@ class Fast:
                 return None
         if not (self.same(*leaves) and state(self.cuda) == self.state and self._fits(leaves)):
             return None
-        tensors = self._tensors()
-        addresses = [t.data_ptr() for t in tensors]
+        try:
+            tensors = self._tensors()
+            addresses = [t.data_ptr() for t in tensors]
+        except (AttributeError, KeyError):  # an attribute is no tensor any more
+            return None
         if addresses != self.addresses or (self.prepare and self._versions(tensors) != self.versions):
             if [(t.dtype, t.shape, t.stride(), t.device) for t in tensors] != self.kinds:
                 return None
@@ -192,8 +222,9 @@ class Fast:
 
 class Rebuilt:
     """What an exported file's ModelNew calls: it becomes a Fast at the first call of the kind that the file was made
-    for; other calls, modes and devices run the module's own forward. parameters, prepared_from, updated: dotted names.
-    example: of each leaf of a call (dtype, shape, strides), or the value itself."""
+    for; other calls, modes and devices run the module's own forward. passed, prepared_from, updated: dotted names.
+    example: of each leaf of a call (dtype, shape, strides), or the value itself; attributes: the same of the module's
+    tensors that are neither parameters nor buffers."""
 
     def __init__(
         self,
@@ -203,6 +234,7 @@ class Rebuilt:
         prepared_from: Sequence[str],
         updated: Sequence[str],
         constants: dict[str, torch.Tensor],
+        attributes: dict[str, tuple],
         users: Sequence[int],
         example: Sequence,
         training: Sequence[bool] | bool,
@@ -211,7 +243,7 @@ class Rebuilt:
         graphed: bool,
     ) -> None:
         self.plan, self.prepare, self.names = plan, prepare, (passed, prepared_from, updated)
-        self.constants, self.users, self.example = constants, users, example
+        self.constants, self.attributes, self.users, self.example = constants, attributes, users, example
         self.training, self.device, self.several, self.graphed = training, device, several, graphed
         self.fast: Fast | None = None
 
@@ -226,7 +258,9 @@ class Rebuilt:
     def _fits(self, model: torch.nn.Module, args: tuple, kwargs: dict) -> bool:
         if kwargs or len(args) != len(self.example) or state(self.device == "cuda")[:3] != (None, 0, True):
             return False
-        for value, want in zip(args, self.example):
+        slots = {name: slot_of(model, name) for name in self.attributes}  # which the first forward may move or replace
+        tensors = [None if slot is None else slot[0][slot[1]] for slot in slots.values()]
+        for value, want in zip([*args, *tensors], [*self.example, *self.attributes.values()]):
             if isinstance(want, tuple):
                 if type(value) not in _KINDS or (value.dtype, tuple(value.shape), value.stride()) != want:
                     return False
@@ -242,10 +276,10 @@ class Rebuilt:
         every = list(dict.fromkeys([*passed, *prepared_from, *updated]))
         device = next(value.device for value in args if isinstance(value, torch.Tensor))
         constants = {name: tensor.to(device) for name, tensor in self.constants.items()}
-        slots = [(constants, name) if name in constants else _slot(model, name) for name in every]
+        slots = [(constants, name) if name in constants else slot_of(model, name) for name in every]
         if self.plan is None:  # graphs hold the addresses of all
             slots = [
-                (table, key) for m in model.modules() for table in (m._parameters, m._buffers)
+                (table, key) for m in model.modules() for table in (m._parameters, m._buffers, Attributes(m))
                 for key, value in table.items() if value is not None
             ]  # fmt: skip
         spec = flat_tuple(self.several) if self.several else None
@@ -257,7 +291,3 @@ class Rebuilt:
         )  # fmt: skip
 
 
-def _slot(model: torch.nn.Module, target: str) -> tuple[dict, str]:
-    path, _, key = target.rpartition(".")
-    module = model.get_submodule(path) if path else model
-    return (module._parameters if key in module._parameters else module._buffers), key
