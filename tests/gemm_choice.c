@@ -82,9 +82,10 @@ static void on_hopper(void)
   expect("cores-16x64", 16, N, K, QN_PRECISION_FP32);
   const char *took = chosen(128, 1024, 512, QN_PRECISION_BF16X3); /* no deeper than what was measured */
   check(!strcmp(took, "sliced-16x32 (the shipped table, measured)"), "the table before the rule: %s", took);
-  expect("rows-8", 3, 10, 5, QN_PRECISION_FP32);
-  expect("rows-8", 3, 10, 5, QN_PRECISION_TF32); /* no vectors fit */
-  expect("wgmma-128x128-k32", 256, 256, 131072, QN_PRECISION_BF16X3);
+  expect("whole-8", 3, 10, 5, QN_PRECISION_FP32);
+  expect("whole-8", 3, 10, 5, QN_PRECISION_TF32); /* no vectors fit */
+  expect("rows-8", 1, 4096, 1027, QN_PRECISION_TF32);
+  expect("wgmma-64x128-k16", 256, 256, 131072, QN_PRECISION_BF16X3);
 }
 
 static void on_ampere(void)
@@ -96,7 +97,7 @@ static void on_ampere(void)
 static void on_turing(void)
 {
   expect("plain", M, N, K, QN_PRECISION_TF32);
-  expect("plain", 128, 1024, 544, QN_PRECISION_BF16X3);
+  expect("whole-8", 128, 1024, 544, QN_PRECISION_BF16X3);
 }
 
 static void forced(void)

@@ -145,9 +145,9 @@ def test_a_model_that_gains_nothing_is_kept(tmp_path, monkeypatch):
 UNWRITABLE = {
     "its result is neither": BODY.replace("* scale, y", '* scale, {"y": y}'),
     "it has the names": BODY.replace("import torch\n", "import torch\nquern = 3\nresult = quern\n"),
-    "has 5000 elements": BODY.replace("torch.tensor([1.0, 2.0, 3.0, 4.0, -5.0])", "lambda w=torch.rand(1000, 5): w").replace(
-        "self.weights.to", "self.weights()[:1].exp().to"
-    ),
+    "has 5000 elements": BODY.replace(
+        "torch.tensor([1.0, 2.0, 3.0, 4.0, -5.0])", "lambda w=torch.rand(1000, 5): w"
+    ).replace("self.weights.to", "self.weights()[:1].exp().to"),
 }
 
 

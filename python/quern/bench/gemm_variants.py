@@ -23,6 +23,7 @@ VARIANTS = (
     "cores-128x128",
     "cores-16x64",
     "rows-8",
+    "whole-8",
     "plain",
     "cublas",
 )

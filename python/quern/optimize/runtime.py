@@ -289,5 +289,3 @@ class Rebuilt:
             passed=[every.index(name) for name in passed], users=self.users, args=args, kwargs=kwargs, out_spec=spec,
             graphed=self.graphed,
         )  # fmt: skip
-
-

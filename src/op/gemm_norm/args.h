@@ -43,4 +43,11 @@ typedef struct qn_gemm_z_args {
   qn_i64 pitch, slice; /* elements from a row of z to the next, from a slice to the next */
   qn_i64 slices;
 } qn_gemm_z_args;
+
+/* A loop over registers must be laid out on a GPU; on the host that would only take the compiler seconds. */
+#ifdef QN_CUDA_DIALECT
+#define QN_GEMM_EACH QN_UNROLL
+#else
+#define QN_GEMM_EACH
+#endif
 #endif

@@ -77,16 +77,17 @@ static qn_status run(const qn_gemm_variant *variant, const qn_gemm_problem *prob
   return call->prepare ? QN_OK : qn_cublas_multiply(call->exec->device, &product);
 }
 
-/* What an H200 gave over some hundred shapes, fitted: a beginning, then tiles of 64 by 64 at such a rate, or so many
- * times the time of memory, and what a long k costs. Tensor cores slow down where rows are not aligned to 16 bytes. */
+/* An H200's, as in plan.c: a beginning, then tiles of 64 by 64 at such a rate, or so many times the time of memory, and
+ * what a long k costs. Tensor cores are so many times slower where rows are not aligned to 16 bytes.
+ * The rate of f32 is that of large products. */
 typedef struct speed {
-  double begin_us, flops_us, memory, depth_us;
+  double begin_us, flops_us, memory, depth_us, rough;
 } speed;
 
 static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  static const speed of_f32 = {4.5, 50e6, 2, 0.12}, of_tf32 = {4, 350e6, 1.3, 0.05},
-                     of_rounded = {3.6, 350e6, 1.3, 0.05}, of_bf16 = {2.4, 850e6, 0.75, 0.03};
+  static const speed of_f32 = {7.79, 47e6, 2.47, 0.042, 1}, of_tf32 = {6.95, 346e6, 1.37, 0.044, 3.96},
+                     of_rounded = {8.36, 311e6, 1.69, 0.001, 3.25}, of_bf16 = {7.51, 710e6, 0.77, 0.040, 8.79};
   const qn_gemm_args *a = &problem->args;
   const int share = target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
   const bool f32 = problem->precision != QN_GEMM_TF32 && problem->precision != QN_GEMM_BF16;
@@ -95,14 +96,11 @@ static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *pr
                    : problem->precision == QN_GEMM_TF32 ? &of_tf32
                                                         : &of_rounded;
   const double m = (double)((a->m + 63) / 64 * 64), n = (double)((a->n + 63) / 64 * 64), k = (double)a->k;
-  const int64_t part = problem->short_data ? 8 : 4;
-  const bool rough = a->k % part || a->n % part || (uintptr_t)a->x % 16 || (uintptr_t)a->w % 16;
-  const double slow = rough && !f32 ? (problem->short_data ? 8 : 3) : 1;
-  const double work = 2 * m * n * k * slow / (s->flops_us * share / 132);
+  const bool rough = !qn_gemm_rows_aligned(problem) || a->n % (problem->short_data ? 8 : 4);
+  const double work = 2 * m * n * k * (rough ? s->rough : 1) / (s->flops_us * share / 132);
   const double bytes = ((double)(a->m + a->n) * k + (double)a->m * (double)a->n) * (problem->short_data ? 2 : 4);
-  const double memory = s->memory * qn_gemm_memory_us(target, bytes, bytes);
   (void)variant;
-  return s->begin_us + (slow > 1 ? 2 : 0) + (work > memory ? work : memory) + s->depth_us * sqrt(k);
+  return s->begin_us + fmax(work, s->memory * qn_gemm_memory_us(target, bytes, bytes)) + s->depth_us * sqrt(k);
 }
 
 const qn_gemm_variant qn_gemm_cublas[] = {

@@ -12,7 +12,7 @@
 #include <string.h>
 
 static const qn_gemm_variant *const families[] = {qn_gemm_hopper, qn_gemm_mma,   qn_gemm_sliced, qn_gemm_cores,
-                                                  qn_gemm_rows,   qn_gemm_plain, qn_gemm_cublas};
+                                                  qn_gemm_rows,   qn_gemm_whole, qn_gemm_plain,  qn_gemm_cublas};
 enum { FAMILIES = sizeof families / sizeof families[0], VARIANTS_MOST = 256, SLICES_MOST = 256 };
 
 const char *const qn_gemm_precision_names[QN_GEMM_PRECISIONS] = {"fp32", "tf32", "bf16x3", "tf32x3", "bf16"};

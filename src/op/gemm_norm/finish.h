@@ -8,13 +8,6 @@
 #include "op/gemm_norm/args.h"
 #include "op/gemm_norm/gemm_norm.math.h"
 
-/* A loop over registers must be laid out on a GPU; on the host that would only take the compiler seconds. */
-#ifdef QN_CUDA_DIALECT
-#define QN_GEMM_EACH QN_UNROLL
-#else
-#define QN_GEMM_EACH
-#endif
-
 /* The first word of a kernel. The tile of block `of`, and its slice of k: the args as if the product were that slice
  * alone. Tiles of m are the fastest, slices the slowest. */
 struct slice_place {
@@ -47,16 +40,29 @@ QN_FN float sum_group(float sum)
   return sum;
 }
 
+struct four {
+  float v[4];
+};
+
+/* Of a vector of the epilogue, if there is one, which is aligned then. No load is behind a condition: compilers let
+ * such a load wait for the one before it. */
+QN_FN four fetch(const float *from, qn_u32 flag, qn_i64 n)
+{
+  qn_16bytes bits = {{0, 0, 0, 0}};
+  if (FLAGS & flag) bits = qn_load16(from + n);
+  return {{qn_bits_float(bits.word[0]), qn_bits_float(bits.word[1]), qn_bits_float(bits.word[2]),
+           qn_bits_float(bits.word[3])}};
+}
+
 /* Four columns from n on, in a row of y, or of none: all lanes come here. */
 QN_FN void finish(float (&v)[4], const qn_gemm_args &a, qn_i64 m, qn_i64 n)
 {
   const bool in = m < a.m && n < a.n;
+  const qn_i64 at = n < a.n ? n : 0;
+  const four bias = fetch(a.bias, QN_GEMM_BIAS, at), bias2 = fetch(a.bias2, QN_GEMM_BIAS2, at),
+             gamma = fetch(a.gamma, QN_GEMM_GAMMA, at), beta = fetch(a.beta, QN_GEMM_BETA, at);
   QN_GEMM_EACH
-  for (int i = 0; i < 4; i++) {
-    const float bias = (FLAGS & QN_GEMM_BIAS) && n < a.n ? a.bias[n + i] : 0;
-    const float bias2 = (FLAGS & QN_GEMM_BIAS2) && n < a.n ? a.bias2[n + i] : 0;
-    v[i] = qn_gemm_element(FLAGS, v[i], bias, bias2, a.lo, a.hi);
-  }
+  for (int i = 0; i < 4; i++) v[i] = qn_gemm_element(FLAGS, v[i], bias.v[i], bias2.v[i], a.lo, a.hi);
   if (COLUMNS != 0) {
     float mean;
     const auto squares = [&] {
@@ -68,11 +74,7 @@ QN_FN void finish(float (&v)[4], const qn_gemm_args &a, qn_i64 m, qn_i64 n)
     const float scale = qn_gemm_passes(
         FLAGS, COLUMNS, a.eps, mean, [&] { return sum_group(v[0] + v[1] + (v[2] + v[3])); }, squares);
     QN_GEMM_EACH
-    for (int i = 0; i < 4; i++) {
-      const float gamma = (FLAGS & QN_GEMM_GAMMA) && n < a.n ? a.gamma[n + i] : 1;
-      const float beta = (FLAGS & QN_GEMM_BETA) && n < a.n ? a.beta[n + i] : 0;
-      v[i] = qn_gemm_normed(FLAGS, v[i], mean, scale, gamma, beta);
-    }
+    for (int i = 0; i < 4; i++) v[i] = qn_gemm_normed(FLAGS, v[i], mean, scale, gamma.v[i], beta.v[i]);
   }
   if (!in) return;
   if (QN_GEMM_SHORT && !QN_GEMM_RAW) {

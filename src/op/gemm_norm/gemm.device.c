@@ -39,6 +39,8 @@ static int64_t blocks_of(const qn_gemm_problem *problem, int64_t rows, int64_t c
   return pieces(problem->args.m, rows) * pieces(problem->args.n, columns) * problem->args.slices;
 }
 
+static const double begin_us = 4.68; /* what the fastest kernel takes, to its end */
+
 static double larger(double a, double b) { return a > b ? a : b; }
 
 /* Rounds of blocks on the places that there are, or the time of memory; one launch. On the host what these kernels
@@ -48,7 +50,7 @@ static double tiles_us(const qn_gemm_problem *problem, const qn_gemm_target *tar
 {
   const double rounds = (double)pieces(blocks, places);
   const double us = rounds * (time.us + time.column_ns * 1e-3 * (double)problem->args.slice_k);
-  return (target->device.kind == QN_CUDA ? 2.5 : 1e9) +
+  return (target->device.kind == QN_CUDA ? begin_us : 1e9) +
          larger(us, qn_gemm_memory_us(target, bytes_of(problem), bytes_of(problem)));
 }
 
@@ -194,10 +196,10 @@ static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem
   const double of_x = 8 * (double)problem->args.m * (double)problem->args.k;
   const int64_t row_bytes = problem->args.row * (problem->short_data ? 2 : 4);
   tile_time time = s->times[row_of(problem)];
-  if (row_bytes % PART_BYTES) time.column_ns *= 1.3; /* what is read at once lies in two lines of the cache */
+  if (row_bytes % PART_BYTES) time.column_ns *= 1.08; /* what is read at once lies in two lines of the cache */
   const double us =
       tiles_us(problem, target, blocks_of(problem, s->tile_m, TILE_N * CLUSTER), places_of(target) / CLUSTER, time);
-  return us + (class_of(problem)->made ? 0.5 + qn_gemm_memory_us(target, of_x, of_x) : 0);
+  return us + (class_of(problem)->made ? 1.37 + qn_gemm_memory_us(target, of_x, of_x) : 0);
 }
 
 #define HOPPER(m)                                                                                                      \
@@ -207,9 +209,10 @@ static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem
   .workspace_bytes = hopper_workspace, .run = run_hopper, .guess_us = guess_hopper
 
 /* By class: tf32, bf16x3, tf32x3, bf16, bf16 in memory. */
-static const hopper_settings hopper_256 = {256, {{0, 0}, {6.1, 19.4}, {0, 0}, {0, 0}, {6.4, 14.5}, {2.6, 11.4}}},
-                             hopper_128 = {128, {{0, 0}, {4.3, 10.1}, {4, 18}, {4.9, 30.7}, {4.2, 8.7}, {2, 6.2}}},
-                             hopper_64 = {64, {{0, 0}, {2.6, 7.6}, {2.5, 11.9}, {3.2, 21.4}, {2.7, 7}, {0.9, 4}}};
+static const hopper_settings
+    hopper_256 = {256, {{0, 0}, {3.73, 18.9}, {0, 0}, {0, 0}, {6.04, 9.19}, {4.36, 9.82}}},
+    hopper_128 = {128, {{0, 0}, {2.66, 10.6}, {3.59, 13.5}, {2.19, 31.5}, {3.78, 6.86}, {2.94, 5.41}}},
+    hopper_64 = {64, {{0, 0}, {1.67, 7.96}, {1.98, 10.6}, {1.39, 20.7}, {2.02, 6.93}, {1.7, 4.12}}};
 const qn_gemm_variant qn_gemm_hopper[] = {
     {.name = "wgmma-256x128", HOPPER(256)},
     {.name = "wgmma-128x128", HOPPER(128)},
@@ -284,10 +287,11 @@ static double guess_sliced(const qn_gemm_variant *variant, const qn_gemm_problem
   .guess_us = guess_sliced
 
 /* By class: tf32, bf16x3, tf32x3, bf16. */
-static const sliced_settings sliced_32_32 = {32, 32, 4, {{0, 0}, {1.6, 3.9}, {1.8, 4.8}, {1.3, 7}, {1, 3.5}}},
-                             sliced_16_32 = {16, 32, 2, {{0, 0}, {0.5, 2.8}, {0.6, 3.2}, {0.3, 5.7}, {0.2, 2.4}}},
-                             sliced_16_64 = {16, 64, 2, {{0, 0}, {0.9, 4.3}, {1.1, 5.2}, {0.9, 9.8}, {0.6, 3.8}}},
-                             sliced_16_128 = {16, 128, 1, {{0, 0}, {1.8, 7}, {1.2, 11.7}, {0, 0}, {0.8, 7.5}}};
+static const sliced_settings
+    sliced_32_32 = {32, 32, 4, {{0, 0}, {1.7, 4.4}, {2.13, 4.9}, {1.19, 8.06}, {1.81, 3.46}}},
+    sliced_16_32 = {16, 32, 2, {{0, 0}, {0.57, 3.34}, {0.64, 3.33}, {0.62, 5.48}, {0.67, 2.72}}},
+    sliced_16_64 = {16, 64, 2, {{0, 0}, {1.33, 4.66}, {1.54, 5.77}, {0.8, 10.6}, {1.39, 4.63}}},
+    sliced_16_128 = {16, 128, 1, {{0, 0}, {1.12, 9.21}, {1.83, 11.3}, {0, 0}, {1.68, 9.16}}};
 const qn_gemm_variant qn_gemm_sliced[] = {
     {.name = "sliced-32x32", SLICED(32, 32)},
     {.name = "sliced-16x32", SLICED(16, 32)},
@@ -331,7 +335,7 @@ static qn_status run_mma(const qn_gemm_variant *variant, const qn_gemm_problem *
 
 static double guess_mma(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  static const tile_time times[QN_GEMM_PRECISIONS] = {{0, 0}, {5.1, 47.5}, {5, 51}, {4, 91}, {4.4, 31}};
+  static const tile_time times[QN_GEMM_PRECISIONS] = {{0, 0}, {1.42, 56.3}, {3.88, 53.0}, {1.99, 90.0}, {3.61, 36.4}};
   (void)variant;
   return tiles_us(problem, target, blocks_of(problem, MMA_TILE, MMA_TILE), places_of(target),
                   times[problem->precision]);
@@ -401,8 +405,8 @@ static double guess_cores(const qn_gemm_variant *variant, const qn_gemm_problem 
   .precisions = 1u << QN_GEMM_FP32, .width = (n), .step = CORES_STEP, .settings = &cores_##m##_##n,                    \
   .refuses = refuses_cores, .run = run_cores, .guess_us = guess_cores
 
-static const cores_settings cores_128_128 = {128, 128, 32, 3, 4, 2, {2.4, 97}, false},
-                            cores_16_64 = {16, 64, 64, 4, 1, 1, {0.4, 9.3}, true};
+static const cores_settings cores_128_128 = {128, 128, 32, 3, 4, 2, {2.25, 104.2}, false},
+                            cores_16_64 = {16, 64, 64, 4, 1, 1, {1.06, 9.71}, true};
 const qn_gemm_variant qn_gemm_cores[] = {
     {.name = "cores-128x128", CORES(128, 128)},
     {.name = "cores-16x64", CORES(16, 64)},
@@ -411,7 +415,7 @@ const qn_gemm_variant qn_gemm_cores[] = {
 
 /* ---- gemm.rows.cu ---- */
 
-enum { ROWS_THREADS = 256, ROWS_STEP = 1024, ROWS_MOST = 8, ROWS_TILE = 8, ROWS_ALIGNED = 16, FEW = 64 };
+enum { ROWS_THREADS = 256, ROWS_STEP = 1024, ROWS_MOST = 8, ROWS_TILE = 8, FEW = 64 };
 
 static const char *refuses_rows(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
                                 const qn_gemm_target *target)
@@ -432,26 +436,28 @@ static int rows_of(const qn_gemm_problem *problem)
 static qn_status run_rows(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
   const qn_gemm_args *a = &problem->args;
-  const int rows = rows_of(problem), words = problem->short_data ? 8 : 4;
-  const bool parts = a->k % words == 0 && (uintptr_t)a->x % ROWS_ALIGNED == 0 && (uintptr_t)a->w % ROWS_ALIGNED == 0;
+  const int rows = rows_of(problem);
   qn_gemm_problem any = *problem;
   char more[MORE];
   const qn_device_function *function;
   (void)variant;
   any.precision = QN_GEMM_FP32; /* one kernel serves all classes */
-  snprintf(more, sizeof more, "QN_GEMM_COLUMNS=%d QN_GEMM_TILE_M=%d QN_GEMM_PACK=%d", width(problem), rows,
-           parts ? words : 1);
+  snprintf(more, sizeof more, "QN_GEMM_COLUMNS=%d QN_GEMM_TILE_M=%d QN_GEMM_STRIP=4 QN_GEMM_ALIGNED=%d", width(problem),
+           rows, qn_gemm_rows_aligned(problem));
   qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.rows.cu", "gemm_rows", more, &function));
   return qn_gemm_launch(call, function, (uint64_t)blocks_of(problem, rows, ROWS_TILE), ROWS_THREADS, 0, a, sizeof *a);
 }
 
 static double guess_rows(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  const bool many = rows_of(problem) == ROWS_MOST;
-  const tile_time time = problem->short_data ? (tile_time){many ? 3.1 : 0.5, many ? 2.9 : 0.6}
-                                             : (tile_time){many ? 1.5 : 0.9, many ? 1.7 : 1.8};
+  /* By type, whether a tile has 8 rows, and alignment. */
+  static const tile_time times[2][2][2] = {{{{0.54, 1.19}, {0.5, 1.94}}, {{0.79, 2.88}, {0.88, 3.69}}},
+                                           {{{0.63, 1.08}, {0.26, 1.44}}, {{1.16, 2.02}, {0.54, 0.73}}}};
+  const int many = rows_of(problem) == ROWS_MOST, aligned = qn_gemm_rows_aligned(problem),
+            is_short = problem->short_data;
   (void)variant;
-  return tiles_us(problem, target, blocks_of(problem, rows_of(problem), ROWS_TILE), places_of(target), time);
+  return tiles_us(problem, target, blocks_of(problem, rows_of(problem), ROWS_TILE), places_of(target),
+                  times[is_short][many][aligned]);
 }
 
 const qn_gemm_variant qn_gemm_rows[] = {

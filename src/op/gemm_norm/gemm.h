@@ -69,6 +69,7 @@ struct qn_gemm_variant {
   int width;            /* the widest group whose norm its tile holds; 0: it writes sums and no more */
   int step;             /* slices of k are multiples of so many columns; 0: it does not cut k */
   bool writes_y;        /* without an epilogue it writes y, of y's type */
+  bool whole;           /* it has whole rows of y, and makes y of every problem */
   bool any_rows;        /* it reads rows of any alignment; else they are copied before where they are not aligned */
   /* NULL: it can serve; else why not, in a few words. Cheap: every call asks. */
   const char *(*refuses)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);
@@ -85,6 +86,7 @@ struct qn_gemm_variant {
 /* The families, each an array that ends with a name of NULL. dispatch.c lists them. */
 extern const qn_gemm_variant qn_gemm_hopper[], qn_gemm_mma[], qn_gemm_sliced[], qn_gemm_cores[],
     qn_gemm_rows[];                            /* gemm.device.c */
+extern const qn_gemm_variant qn_gemm_whole[];  /* gemm.whole.c */
 extern const qn_gemm_variant qn_gemm_cublas[]; /* cublas.c */
 extern const qn_gemm_variant qn_gemm_plain[];  /* plain.c: CUDA cores and the emulator; every problem */
 
@@ -121,6 +123,12 @@ double qn_gemm_choice_guess(qn_gemm_choice *choice, const qn_gemm_problem *probl
 /* Microseconds that bytes take to or from memory, of which a call uses `in_all`: the second-level cache's if it fits.
  */
 double qn_gemm_memory_us(const qn_gemm_target *target, double bytes, double in_all);
+/* Can rows of x and w be read in parts of 16 bytes? */
+bool qn_gemm_rows_aligned(const qn_gemm_problem *problem);
+/* What a kernel that includes epilogue.h is compiled with, whose blocks have 256 threads and whose sums such a pitch.
+ */
+void qn_gemm_epilogue_text(const qn_gemm_problem *problem, int64_t pitch, char *text, size_t size);
+double qn_gemm_epilogue_us(const qn_gemm_problem *problem, int64_t pitch); /* that a thread of it takes */
 
 /* ---- plain.c, for other variants too ---- */
 /* The kernel `name` of a source, specialised for the problem: QN_GEMM_FLAGS, QN_GEMM_PRECISION, QN_GEMM_SHORT (y, x and

@@ -60,6 +60,9 @@ static const qn_check_text cases[] = {
     {"past-folds", "m=70 n=132 k=328 norm=none activation=none -gamma -beta"},
     {"past-slices", "m=3 n=24 k=4100 groups=3"},
     {"lone-and-deep", "m=1 n=50 k=2049 norm=layer -bias2"},
+    {"few and deep", "m=6 n=10 k=600 groups=5 activation=tanh"},
+    {"large blocks", "m=2 n=5003 k=12 norm=layer activation=gelu"},
+    {"past large blocks", "m=2 n=9001 k=12 norm=rms activation=sigmoid -beta"},
     {"unaligned-groups", "m=41 n=99 k=515 groups=3 activation=relu"},
     {"halves", "m=9 n=36 k=16 norm=none activation=none clamp=0 halves -bias -bias2 -gamma -beta"},
     /* Subnormal operands, and sums of products, by way of few rows and of many. */
@@ -115,17 +118,27 @@ static const char *const looser[] = {"precision=tf32", "precision=bf16", NULL};
 #define SHORT "QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=1", "QN_GEMM_RAW=0"
 #define SUMS "QN_GEMM_FLAGS=0u", "QN_GEMM_RAW=1", "QN_GEMM_COLUMNS=0"
 #define DEFINES(...) ((const char *const[]){__VA_ARGS__, NULL})
-#define EPILOGUE(flags, is_short, team, items, pack)                                                                   \
+#define EPILOGUE(flags, is_short, threads, team, items, pack)                                                          \
   {                                                                                                                    \
     "op/gemm_norm/gemm.epilogue.cu",                                                                                   \
-        DEFINES("QN_GEMM_FLAGS=" #flags, "QN_GEMM_SHORT=" #is_short, "QN_GEMM_TEAM=" #team, "QN_GEMM_ITEMS=" #items,   \
-                "QN_GEMM_PACK=" #pack),                                                                                \
+        DEFINES("QN_GEMM_FLAGS=" #flags, "QN_GEMM_SHORT=" #is_short, "QN_GEMM_THREADS=" #threads,                      \
+                "QN_GEMM_TEAM=" #team, "QN_GEMM_ITEMS=" #items, "QN_GEMM_PACK=" #pack),                                \
         NULL                                                                                                           \
   }
-#define ROWS(rows, pack, ...)                                                                                          \
+#define WHOLE(rows, strip, deep, flags, is_short, aligned, team, items, pack)                                          \
+  {                                                                                                                    \
+    "op/gemm_norm/gemm.whole.cu",                                                                                      \
+        DEFINES("QN_GEMM_TILE_M=" #rows, "QN_GEMM_STRIP=" #strip, "QN_GEMM_DEEP=" #deep, "QN_GEMM_FLAGS=" #flags,      \
+                "QN_GEMM_SHORT=" #is_short, "QN_GEMM_ALIGNED=" #aligned, "QN_GEMM_TEAM=" #team,                        \
+                "QN_GEMM_ITEMS=" #items, "QN_GEMM_PACK=" #pack),                                                       \
+        NULL                                                                                                           \
+  }
+#define ROWS(rows, aligned, ...)                                                                                       \
   {                                                                                                                    \
     "op/gemm_norm/gemm.rows.cu",                                                                                       \
-        DEFINES("QN_GEMM_PRECISION=0", "QN_GEMM_TILE_M=" #rows, "QN_GEMM_PACK=" #pack, __VA_ARGS__), NULL              \
+        DEFINES("QN_GEMM_PRECISION=0", "QN_GEMM_TILE_M=" #rows, "QN_GEMM_STRIP=4", "QN_GEMM_ALIGNED=" #aligned,        \
+                __VA_ARGS__),                                                                                          \
+        NULL                                                                                                           \
   }
 #define SLICED(precision, rows, columns, ahead, ...)                                                                   \
   {                                                                                                                    \
@@ -151,25 +164,31 @@ static const char *const looser[] = {"precision=tf32", "precision=bf16", NULL};
 static const qn_device_unit units[] = {
     {"op/gemm_norm/gemm_norm.cu", DEFINES("QN_GEMM_PRECISION=0", "QN_GEMM_SHORT=0"), NULL},
     {"op/gemm_norm/gemm_norm.cu", DEFINES("QN_GEMM_PRECISION=4", "QN_GEMM_SHORT=1"), NULL},
-    EPILOGUE(2005u, 0, 32, 1, 1),
-    EPILOGUE(1954u, 1, 256, 8, 4),
-    EPILOGUE(1954u, 1, 256, 32, 1),
-    EPILOGUE(2005u, 0, 256, 0, 1),
-    EPILOGUE(2005u, 0, 256, 0, 4),
-    EPILOGUE(2005u, 0, 32, 8, 4),
-    EPILOGUE(1989u, 0, 32, 1, 4),
+    EPILOGUE(2005u, 0, 256, 32, 1, 1),
+    EPILOGUE(1954u, 1, 256, 256, 4, 4),
+    EPILOGUE(1954u, 1, 256, 256, 16, 1),
+    EPILOGUE(1954u, 1, 1024, 1024, 4, 4),
+    EPILOGUE(2005u, 0, 1024, 1024, 8, 1),
+    EPILOGUE(2005u, 0, 1024, 1024, 0, 4),
+    EPILOGUE(2005u, 0, 256, 256, 0, 1),
+    EPILOGUE(2005u, 0, 256, 32, 3, 4),
+    EPILOGUE(1989u, 0, 256, 32, 1, 4),
     {"op/gemm_norm/gemm.epilogue.cu",
-     DEFINES("QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0", "QN_GEMM_TEAM=4", "QN_GEMM_ITEMS=4", "QN_GEMM_PACK=1",
-             "QN_ACTIVATION_NEAR"),
+     DEFINES("QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0", "QN_GEMM_THREADS=256", "QN_GEMM_TEAM=4", "QN_GEMM_ITEMS=4",
+             "QN_GEMM_PACK=1", "QN_ACTIVATION_NEAR"),
      NULL},
     {"op/gemm_norm/gemm.align.cu", DEFINES("QN_GEMM_SHORT=0"), NULL},
     {"op/gemm_norm/gemm.align.cu", DEFINES("QN_GEMM_SHORT=1"), NULL},
     {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=2"), NULL},
     {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=3"), "sm_90a"},
     {"op/gemm_norm/gemm.split.cu", DEFINES("QN_GEMM_PRECISION=4"), "sm_90a"},
-    ROWS(8, 4, SUMS, "QN_GEMM_SHORT=0"),
-    ROWS(1, 1, F32, "QN_GEMM_COLUMNS=8"),
-    ROWS(8, 8, SHORT, "QN_GEMM_COLUMNS=8"),
+    ROWS(8, 1, SUMS, "QN_GEMM_SHORT=0"),
+    ROWS(1, 0, F32, "QN_GEMM_COLUMNS=8"),
+    ROWS(8, 1, SHORT, "QN_GEMM_COLUMNS=8"),
+    WHOLE(1, 16, 1, 2005u, 0, 0, 256, 16, 1),
+    WHOLE(1, 8, 1, 1954u, 1, 0, 32, 4, 4),
+    WHOLE(8, 4, 1, 1954u, 1, 1, 32, 4, 4),
+    WHOLE(8, 4, 4, 5u, 0, 1, 1, 1, 4),
     {"op/gemm_norm/gemm.mma.cu", DEFINES(F32, "QN_GEMM_PRECISION=3", "QN_GEMM_COLUMNS=128", "QN_GEMM_STAGES=3"),
      "sm_80"},
     SLICED(2, 32, 32, 4, F32, "QN_GEMM_COLUMNS=32"),

@@ -3,6 +3,7 @@
 #include "core/core.h"
 #include "jit/jit.h"
 #include "op/gemm_norm/gemm.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,14 +55,16 @@ static qn_status run(const qn_gemm_variant *variant, const qn_gemm_problem *prob
   return qn_gemm_launch(call, function, blocks, THREADS, 0, a, sizeof *a);
 }
 
-/* A sixth of what a GPU's ordinary cores could: some 60 GFLOP/s a multiprocessor. */
+/* An H200's, as in plan.c: a tile alone on its multiprocessor, or tiles that share one. */
 static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const qn_gemm_args *a = &problem->args;
   const double tiles = (double)((a->m + TILE - 1) / TILE) * (double)((a->n + TILE - 1) / TILE);
-  const double work = 2.0 * TILE * TILE * tiles * (double)a->k;
+  const double places = target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
+  const double bytes = 4 * ((double)(a->m + a->n) * (double)a->k + (double)a->m * (double)a->n);
+  const double work = 0.34 + (double)a->k * fmax(0.082, 0.065 * tiles / places);
   (void)variant;
-  return 10 + work / (60e3 * (target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1));
+  return 4.68 + fmax(qn_gemm_memory_us(target, bytes, bytes), work);
 }
 
 const qn_gemm_variant qn_gemm_plain[] = {

@@ -5,12 +5,16 @@
  * variant asks for. */
 #include "core/core.h"
 #include "op/gemm_norm/gemm.h"
+#include <math.h>
 #include <stdio.h>
 
 enum {
   THREADS = 256,
+  WIDE_THREADS = 1024,
+  MOST_THREADS = 2048, /* of a multiprocessor; registers leave half of them */
   LANES = 32,
-  ITEMS_MOST = 8,
+  COLUMNS_MOST = 16,      /* of a thread */
+  LARGE_COLUMNS_MOST = 8, /* of one of a large block that takes them one by one: it has fewer registers */
   PART = 16,
   LINE = 8 /* parts */,
   WORD = 4,
@@ -19,8 +23,11 @@ enum {
   BEST = 256
 };
 
-/* An H200's, in microseconds and bytes a microsecond: what a kernel behind another costs beside its work. */
-static const double launch_us = 1.4, l2_rate = 3.5e6, memory_rate = 3.5e6;
+/* An H200's, in microseconds and bytes a microsecond, fitted to some 4,500 times of 168 random problems: what rows are
+ * copied in beside their bytes; and of the epilogue its beginning, the reads of a slice, what a thread of a norm takes
+ * for a column, and what meeting all threads of a block takes. */
+static const double align_us = 0.37, finish_us = 0.11, slice_us = 0.191, column_us = 0.166, meet_us = 1.21;
+static const double l2_rate = 2.7e6, memory_rate = 3.1e6;
 
 typedef struct plan {
   qn_gemm_problem inner; /* the variant's own */
@@ -55,10 +62,10 @@ static bool holds(const qn_gemm_variant *v, const qn_gemm_problem *p)
   return !normed(p) || (columns >= WORD && columns <= v->width && (columns & (columns - 1)) == 0);
 }
 
-static bool copies_rows(const qn_gemm_variant *v, const qn_gemm_problem *p)
+bool qn_gemm_rows_aligned(const qn_gemm_problem *p)
 {
   const qn_gemm_args *a = &p->args;
-  return !v->any_rows && (a->k % part_of(p) || !aligned(a->x, PART) || !aligned(a->w, PART));
+  return a->k % part_of(p) == 0 && aligned(a->x, PART) && aligned(a->w, PART);
 }
 
 /* As many of so many columns as make up k, without an empty one. */
@@ -73,7 +80,7 @@ static void cut(const qn_gemm_variant *v, qn_gemm_args *a, int64_t slices)
 static plan plan_of(qn_gemm_choice choice, const qn_gemm_problem *problem)
 {
   const qn_gemm_variant *v = choice.variant;
-  plan p = {.inner = *problem, .aligns = copies_rows(v, problem)};
+  plan p = {.inner = *problem, .aligns = !v->any_rows && !qn_gemm_rows_aligned(problem)};
   qn_gemm_args *a = &p.inner.args;
   a->row = a->k;
   a->pitch = a->n;
@@ -82,7 +89,7 @@ static plan plan_of(qn_gemm_choice choice, const qn_gemm_problem *problem)
     p.row_bytes = rounded((size_t)(a->m + a->n) * (size_t)a->row * (problem->short_data ? 2 : 4));
   }
   cut(v, a, choice.slices);
-  p.inner.raw = a->slices > 1 || !(v->writes_y ? problem->flags == 0 : holds(v, problem));
+  p.inner.raw = !v->whole && (a->slices > 1 || !(v->writes_y ? problem->flags == 0 : holds(v, problem)));
   if (!p.inner.raw) return p;
   if (v->width) a->pitch = pieces(a->n, WORD) * WORD;
   a->slice = a->m * a->pitch;
@@ -121,40 +128,78 @@ static qn_status align(const plan *p, const qn_gemm_problem *problem, const qn_g
 }
 
 /* Threads that take a group of so many packs, `each` of which a thread has where there are so many: a power of two, up
- * to a simdgroup; else the block. */
-static uint32_t team_of(int64_t packs, int64_t each)
+ * to a simdgroup; else the block. A thread of a simdgroup has up to `most` of them. */
+static uint32_t team_of(int64_t packs, int64_t each, int64_t most, uint32_t block)
 {
   uint32_t team = 1;
-  if (packs > LANES * 8) return THREADS;
+  if (packs > LANES * most) return block;
   while (team < LANES && team * each < packs) team *= 2;
   return team;
 }
 
-/* Packs of a group that a thread holds, in powers of two so that few kernels are compiled; 0: too many. */
-static uint32_t items_of(int64_t packs, uint32_t team, int64_t most)
+/* Packs of a group that a thread holds, in steps so that few kernels are compiled, of which two thirds are no more than
+ * the step before (epilogue.h); 0: too many. */
+static uint32_t items_of(int64_t packs, uint32_t team, uint32_t most)
 {
-  uint32_t items = 1;
-  while (items <= most && (int64_t)items * team < packs) items *= 2;
-  return items > most ? 0 : items;
+  static const uint32_t steps[] = {1, 2, 3, 4, 6, 8, 12, 16};
+  for (size_t k = 0; k < sizeof steps / sizeof *steps && steps[k] <= most; k++)
+    if ((int64_t)steps[k] * team >= packs) return steps[k];
+  return 0;
+}
+
+/* Of the epilogue of sums whose rows are `pitch` apart, by blocks of so many threads. */
+typedef struct shape {
+  uint32_t block, team, items;
+  int64_t each; /* columns of a pack */
+  int64_t teams;
+} shape;
+
+static shape shape_of(const qn_gemm_problem *problem, int64_t pitch, uint32_t block)
+{
+  const qn_gemm_args *a = &problem->args;
+  const int64_t each = in_fours(problem) && a->columns % WORD == 0 && pitch % WORD == 0 ? WORD : 1;
+  const int64_t packs = a->columns / each;
+  shape s = {.block = block, .team = 1, .items = 1, .each = each, .teams = a->m * (a->n / each)};
+  if (!normed(problem)) return s;
+  s.team = team_of(packs, each == WORD ? 2 : 4, each == WORD ? WORD : 2 * WORD, block);
+  s.items =
+      items_of(packs, s.team, (block > THREADS && each == 1 ? LARGE_COLUMNS_MOST : COLUMNS_MOST) / (uint32_t)each);
+  s.teams = a->m * (a->n / a->columns);
+  return s;
+}
+
+/* Blocks are larger where a group is too wide for one of 256, and where there are fewer groups than places for them. */
+static shape finish_shape(const plan *p, const qn_gemm_problem *problem, const qn_gemm_target *target)
+{
+  const shape usual = shape_of(problem, p->z.pitch, THREADS), wide = shape_of(problem, p->z.pitch, WIDE_THREADS);
+  const bool few = usual.teams <= target->arch.multiprocessors && usual.items * usual.each > COLUMNS_MOST / 4;
+  return usual.team == THREADS && (!usual.items || few) ? wide : usual;
+}
+
+static void shape_text(const qn_gemm_problem *problem, shape s, char *text, size_t size)
+{
+  const bool near = problem->precision != QN_GEMM_FP32 && problem->precision != QN_GEMM_TF32X3;
+  snprintf(text, size, "QN_GEMM_TEAM=%u QN_GEMM_ITEMS=%u QN_GEMM_PACK=%d%s", s.team, s.items, (int)s.each,
+           near ? " QN_ACTIVATION_NEAR" : "");
+}
+
+void qn_gemm_epilogue_text(const qn_gemm_problem *problem, int64_t pitch, char *text, size_t size)
+{
+  shape_text(problem, shape_of(problem, pitch, THREADS), text, size);
 }
 
 static qn_status finish(const plan *p, const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
-  const qn_gemm_args *a = &problem->args;
-  const bool norms = normed(problem);
-  const int64_t each = in_fours(problem) && a->columns % WORD == 0 && p->z.pitch % WORD == 0 ? WORD : 1;
-  const int64_t packs = a->columns / each;
-  const uint32_t team = norms ? team_of(packs, each == WORD ? 2 : 4) : 1;
-  const uint64_t n = (uint64_t)a->m * (uint64_t)(norms ? a->n / a->columns * team : a->n / each);
+  const shape s = finish_shape(p, problem, call->target);
+  const uint64_t n = (uint64_t)s.teams * s.team;
   const qn_device_function *function;
-  const bool near = problem->precision != QN_GEMM_FP32 && problem->precision != QN_GEMM_TF32X3;
-  char more[128];
+  char text[128], more[160];
   qn_gemm_problem any = *problem;
   any.precision = QN_GEMM_FP32; /* one kernel for all classes, but for the activation's words */
-  snprintf(more, sizeof more, "QN_GEMM_TEAM=%u QN_GEMM_ITEMS=%u QN_GEMM_PACK=%d%s", team,
-           norms ? items_of(packs, team, ITEMS_MOST * (WORD / each)) : 1, (int)each, near ? " QN_ACTIVATION_NEAR" : "");
+  shape_text(problem, s, text, sizeof text);
+  snprintf(more, sizeof more, "%s QN_GEMM_THREADS=%u", text, s.block);
   qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.epilogue.cu", "gemm_epilogue", more, &function));
-  return qn_gemm_launch(call, function, (n + THREADS - 1) / THREADS, THREADS, 0, &p->z, sizeof p->z);
+  return qn_gemm_launch(call, function, (n + s.block - 1) / s.block, s.block, 0, &p->z, sizeof p->z);
 }
 
 qn_status qn_gemm_choice_run(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_call *call)
@@ -184,18 +229,39 @@ double qn_gemm_memory_us(const qn_gemm_target *target, double bytes, double in_a
   return bytes / (in_all < 0.7 * (double)target->arch.l2_bytes ? l2_rate : memory_rate);
 }
 
+/* The columns that a thread of the norm has, one after the other. */
+static double columns_of(shape s, int64_t columns)
+{
+  return (double)(s.items ? s.items * s.each : pieces(columns, s.team));
+}
+
+double qn_gemm_epilogue_us(const qn_gemm_problem *problem, int64_t pitch)
+{
+  return normed(problem) ? column_us * columns_of(shape_of(problem, pitch, THREADS), problem->args.columns) : 0;
+}
+
+static double finish_guess(const plan *p, const qn_gemm_problem *problem, const qn_gemm_target *target)
+{
+  const qn_gemm_args *a = &problem->args;
+  const shape s = finish_shape(p, problem, target);
+  const int64_t slices = p->inner.args.slices, each = MOST_THREADS / 2 / s.block;
+  const int64_t places = (target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1) * each;
+  const double bytes = (double)a->m * (double)a->n * 4 * (double)(slices + 1);
+  const double rounds = (double)pieces(pieces(s.teams * s.team, s.block), places);
+  const double work = normed(problem) ? column_us * columns_of(s, a->columns) + (s.team > LANES ? meet_us : 0) : 0;
+  return finish_us + slice_us * (double)slices + fmax(rounds * work, qn_gemm_memory_us(target, bytes, bytes));
+}
+
 static double guess(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const qn_gemm_variant *v = choice.variant;
-  const plan p = plan_of(choice, problem);
+  plan p = plan_of(choice, problem);
   const qn_gemm_args *a = &p.inner.args;
-  const double of_y = (double)a->m * (double)a->n * 4, of_rows = (double)(a->m + a->n) * (double)a->k * 4;
+  const double of_rows = (double)(a->m + a->n) * (double)a->k * (problem->short_data ? 4 : 8);
   double us = v->guess_us(v, &p.inner, target);
-  if (p.aligns) us += launch_us + qn_gemm_memory_us(target, 2 * of_rows, 2 * of_rows);
-  if (p.finishes)
-    us += launch_us + 0.02 * (double)a->slices +
-          qn_gemm_memory_us(target, of_y * (double)(a->slices + 1), of_y * (double)(a->slices + 1));
-  return us;
+  p.z.pitch = a->pitch;
+  if (p.aligns) us += align_us + qn_gemm_memory_us(target, of_rows, of_rows);
+  return p.finishes ? us + finish_guess(&p, problem, target) : us;
 }
 
 /* The number of slices whose guessed time is least. */

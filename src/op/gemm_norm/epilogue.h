@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* epilogue.h - y = epilogue(z) where z, sums, stands in memory: biases, clamp, activation and norm in one pass. z may
+ * be slices of k, which are added in their order. Threads take QN_GEMM_PACK neighbouring columns at once: 4 where rows
+ * and vectors are aligned for that, else 1. A team of QN_GEMM_TEAM threads takes a group of a row: 1 to 32 lanes of a
+ * simdgroup, or the block. What a thread has of a group, QN_GEMM_ITEMS packs, it holds in registers between the passes
+ * of the norm; 0: the group is too wide for that, and is read and computed once more for each. z may be y's own memory:
+ * an element is read by the thread that writes it, before it does.
+ *
+ * Loads go before what uses them, and none is behind a condition: compilers let such a load wait for the one before it.
+ * What a call is given, unlike z, is there before the kernel that makes z has ended, and is read before. */
+#ifndef QN_OP_GEMM_NORM_EPILOGUE_H
+#define QN_OP_GEMM_NORM_EPILOGUE_H
+#include "base/collective.h"
+#include "base/dtype.h"
+#include "op/gemm_norm/args.h"
+#include "op/gemm_norm/gemm_norm.math.h"
+
+enum { TEAM = QN_GEMM_TEAM, ITEMS = QN_GEMM_ITEMS, FLAGS = QN_GEMM_FLAGS, PACK = QN_GEMM_PACK };
+
+struct pack {
+  float v[PACK];
+};
+
+/* A division of 64 bits takes longer than all the rest. */
+QN_FN qn_u64 divided(qn_u64 a, qn_u64 b)
+{
+  return a < 1ull << 32 && b < 1ull << 32 ? static_cast<qn_u32>(a) / static_cast<qn_u32>(b) : a / b;
+}
+
+QN_FN pack load(const float *from)
+{
+  pack to;
+  if (PACK == 4) {
+    const qn_16bytes v = qn_load16(from);
+    QN_UNROLL
+    for (int k = 0; k < PACK; k++) to.v[k] = qn_bits_float(v.word[k]);
+  } else {
+    to.v[0] = *from;
+  }
+  return to;
+}
+
+QN_FN void add(pack &to, const pack &more)
+{
+  QN_UNROLL
+  for (int k = 0; k < PACK; k++) to.v[k] += more.v[k];
+}
+
+/* The biases are added already. */
+QN_FN void activate(pack &p, const qn_gemm_z_args &a)
+{
+  constexpr qn_u32 rest = FLAGS & ~(QN_GEMM_BIAS | QN_GEMM_BIAS2);
+  QN_UNROLL
+  for (int k = 0; k < PACK; k++) p.v[k] = qn_gemm_element(rest, p.v[k], 0.0f, 0.0f, a.of.lo, a.of.hi);
+}
+
+QN_FN void store(const qn_gemm_z_args &a, qn_i64 row, qn_i64 column, const pack &p)
+{
+  const qn_i64 at = row * a.of.n + column;
+#if QN_GEMM_SHORT
+  qn_u32 half[4] = {};
+  QN_UNROLL
+  for (int k = 0; k < PACK; k++) half[k] = qn_narrow_bf16(p.v[k]);
+  if (PACK == 4)
+    qn_store8(static_cast<qn_u16 *>(a.of.y) + at, {{half[0] | half[1] << 16, half[2] | half[3] << 16}});
+  else
+    static_cast<qn_u16 *>(a.of.y)[at] = static_cast<qn_u16>(half[0]);
+#else
+  qn_u32 bits[4] = {};
+  QN_UNROLL
+  for (int k = 0; k < PACK; k++) bits[k] = qn_float_bits(p.v[k]);
+  if (PACK == 4)
+    qn_store16(static_cast<float *>(a.of.y) + at, {{bits[0], bits[1], bits[2], bits[3]}});
+  else
+    static_cast<float *>(a.of.y)[at] = p.v[0];
+#endif
+}
+
+QN_FN pack normed(const pack &p, float mean, float scale, const pack &gamma, const pack &beta)
+{
+  pack to;
+  QN_UNROLL
+  for (int k = 0; k < PACK; k++) to.v[k] = qn_gemm_normed(FLAGS, p.v[k], mean, scale, gamma.v[k], beta.v[k]);
+  return to;
+}
+
+/* Over the team; everybody gets it. */
+QN_FN float team_sum(float x, float *scratch)
+{
+  if (TEAM > 32) return qn_group_sum(x, scratch);
+  for (qn_u32 apart = TEAM / 2; TEAM > 1 && apart; apart /= 2) x += qn_shuffle_xor(x, apart);
+  return x;
+}
+
+/* A thread's place in a group of a row: of N packs, or of a group too wide for registers one after the other. A place
+ * behind the group's end, or of a team that has no group, reads another's and stores nothing: the sums need every lane.
+ */
+enum { N = ITEMS ? ITEMS : 1, SURE = ITEMS * 2 / 3 /* packs that every thread has, as plan.c counts them */ };
+#if QN_GEMM_ITEMS
+typedef int offset; /* takes fewer registers */
+#else
+typedef qn_i64 offset;
+#endif
+
+struct seat {
+  qn_i64 row, first; /* column */
+  offset from, columns;
+  bool there;
+};
+
+QN_FN bool in(const seat &s, int i) { return s.there && (i < SURE || s.from + i * TEAM * PACK < s.columns); }
+
+QN_FN qn_i64 column(const seat &s, int i)
+{
+  const offset at = s.from + i * TEAM * PACK;
+  return s.first + (i < SURE || at < s.columns ? at : s.columns - PACK);
+}
+
+QN_FN seat seat_of(const qn_gemm_z_args &a, qn_u64 thread)
+{
+  const qn_u64 groups = divided(static_cast<qn_u64>(a.of.n), static_cast<qn_u64>(a.of.columns));
+  const bool there = thread / TEAM < groups * static_cast<qn_u64>(a.of.m);
+  const qn_u64 team = there ? thread / TEAM : 0, row = divided(team, groups);
+  return {static_cast<qn_i64>(row), static_cast<qn_i64>(team - row * groups) * a.of.columns,
+          static_cast<offset>(thread % TEAM) * PACK, static_cast<offset>(a.of.columns), there};
+}
+
+/* Vectors of the epilogue are fetched for so many packs at once: all, where registers hold them, before the sums. */
+constexpr bool EARLY = N * PACK <= (QN_THREADS > 256 ? 4 : 8);
+enum { SPAN = EARLY ? N : (N + 3) / 4 };
+
+template <int n> QN_FN void fetch(pack (&to)[n], const float *from, const seat &s, int first)
+{
+  QN_UNROLL
+  for (int i = 0; i < n; i++) to[i] = load(from + column(s, first + i));
+}
+
+/* Two vectors, of which FLAGS has those bits. */
+struct vectors {
+  pack first[SPAN], second[SPAN];
+};
+
+QN_FN void fetch_biases(vectors &v, const qn_gemm_z_args &a, const seat &s, int first)
+{
+  if (FLAGS & QN_GEMM_BIAS) fetch(v.first, a.of.bias, s, first);
+  if (FLAGS & QN_GEMM_BIAS2) fetch(v.second, a.of.bias2, s, first);
+}
+
+QN_FN void fetch_factors(vectors &v, const qn_gemm_z_args &a, const seat &s, int first)
+{
+  if (FLAGS & QN_GEMM_GAMMA) fetch(v.first, a.of.gamma, s, first);
+  if (FLAGS & QN_GEMM_BETA) fetch(v.second, a.of.beta, s, first);
+}
+
+QN_FN void fetch_sums(pack (&v)[N], const qn_gemm_z_args &a, const seat &s)
+{
+  const float *z = a.z + s.row * a.pitch;
+  fetch(v, z, s, 0);
+  QN_ROLLED
+  for (qn_i64 slice = 1; slice < a.slices; slice++) {
+    pack more[N];
+    fetch(more, z += a.slice, s, 0);
+    QN_UNROLL
+    for (int i = 0; i < N; i++) add(v[i], more[i]);
+  }
+}
+
+/* Sums become what the norm is of. */
+QN_FN void finish(pack (&v)[N], const qn_gemm_z_args &a, const seat &s, vectors &biases)
+{
+  QN_UNROLL
+  for (int first = 0; first < N; first += SPAN) {
+    if (!EARLY) fetch_biases(biases, a, s, first);
+    QN_UNROLL
+    for (int i = 0; i < SPAN; i++)
+      if (first + i < N) {
+        if (FLAGS & QN_GEMM_BIAS) add(v[first + i], biases.first[i]);
+        if (FLAGS & QN_GEMM_BIAS2) add(v[first + i], biases.second[i]);
+        activate(v[first + i], a);
+      }
+  }
+}
+
+template <class Of> QN_FN float sum_of(const pack (&v)[N], const seat &s, float *scratch, Of of)
+{
+  float x = 0.0f;
+  QN_UNROLL
+  for (int i = 0; i < N; i++) QN_UNROLL
+  for (int k = 0; k < PACK; k++) x = in(s, i) ? of(x, v[i].v[k]) : x;
+  return team_sum(x, scratch);
+}
+
+/* A group that registers hold. */
+QN_FN void group(const qn_gemm_z_args &a, const seat &s, float *scratch)
+{
+  vectors biases, factors;
+  pack v[N];
+  float mean;
+  if (EARLY) fetch_biases(biases, a, s, 0), fetch_factors(factors, a, s, 0);
+  qn_await_kernel();
+  fetch_sums(v, a, s);
+  finish(v, a, s, biases);
+  const auto sum = [](float x, float y) { return x + y; };
+  const auto squares = [&](float x, float y) { return qn_fma(y - mean, y - mean, x); };
+  const float scale = qn_gemm_passes(
+      FLAGS, static_cast<float>(a.of.columns), a.of.eps, mean, [&] { return sum_of(v, s, scratch, sum); },
+      [&] { return sum_of(v, s, scratch, squares); });
+  QN_UNROLL
+  for (int first = 0; first < N; first += SPAN) {
+    if (!EARLY) fetch_factors(factors, a, s, first);
+    QN_UNROLL
+    for (int i = 0; i < SPAN; i++)
+      if (first + i < N && in(s, first + i))
+        store(a, s.row, column(s, first + i), normed(v[first + i], mean, scale, factors.first[i], factors.second[i]));
+  }
+}
+
+/* Of a group too wide for that each pass computes the elements again, pack by pack. */
+template <class Visit> QN_FN void each_pack(const qn_gemm_z_args &a, seat s, Visit visit)
+{
+  for (; in(s, 0); s.from += TEAM * PACK) {
+    vectors biases;
+    pack v[N];
+    fetch_biases(biases, a, s, 0);
+    fetch_sums(v, a, s);
+    finish(v, a, s, biases);
+    visit(s, v[0]);
+  }
+}
+
+template <class Of> QN_FN float wide_sum(const qn_gemm_z_args &a, const seat &s, float *scratch, Of of)
+{
+  float x = 0.0f;
+  each_pack(a, s, [&](const seat &, const pack &p) {
+    QN_UNROLL
+    for (int k = 0; k < PACK; k++) x = of(x, p.v[k]);
+  });
+  return team_sum(x, scratch);
+}
+
+QN_FN void wide_group(const qn_gemm_z_args &a, const seat &s, float *scratch)
+{
+  float mean;
+  const auto sum = [](float x, float y) { return x + y; };
+  const auto squares = [&](float x, float y) { return qn_fma(y - mean, y - mean, x); };
+  qn_await_kernel();
+  const float scale = qn_gemm_passes(
+      FLAGS, static_cast<float>(a.of.columns), a.of.eps, mean, [&] { return wide_sum(a, s, scratch, sum); },
+      [&] { return wide_sum(a, s, scratch, squares); });
+  each_pack(a, s, [&](const seat &here, const pack &p) {
+    vectors factors;
+    fetch_factors(factors, a, here, 0);
+    store(a, here.row, column(here, 0), normed(p, mean, scale, factors.first[0], factors.second[0]));
+  });
+}
+
+/* What thread `thread` of all does: without a norm a pack of columns, else its part of a group. All lanes come here,
+ * and where a team is the block all threads. */
+QN_FN void finish_place(const qn_gemm_z_args &a, qn_u64 thread, float *scratch)
+{
+  if (qn_gemm_norm_of(FLAGS) != QN_GEMM_NO_NORM) {
+    const seat s = seat_of(a, thread);
+    if (ITEMS)
+      group(a, s, scratch);
+    else
+      wide_group(a, s, scratch);
+    return;
+  }
+  const qn_u64 packs = divided(static_cast<qn_u64>(a.of.n), PACK), row = divided(thread, packs);
+  if (row >= static_cast<qn_u64>(a.of.m)) return;
+  const qn_i64 at = static_cast<qn_i64>(thread - row * packs) * PACK;
+  const seat s = {static_cast<qn_i64>(row), at, 0, PACK, true};
+  vectors biases;
+  pack v[N];
+  fetch_biases(biases, a, s, 0);
+  qn_await_kernel();
+  fetch_sums(v, a, s);
+  finish(v, a, s, biases);
+  store(a, s.row, at, v[0]);
+}
+#endif
