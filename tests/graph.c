@@ -428,6 +428,8 @@ int main(void)
   strays();
   precise();
   lengths();
+  side_by_side();
+  once_a_row();
   places_of_largest();
   layouts();
   random_graphs();

@@ -86,6 +86,89 @@ static void lengths(void)
   }
 }
 
+static int occurrences(const char *within, const char *words)
+{
+  int n = 0;
+  for (const char *at = strstr(within, words); at; at = strstr(at + 1, words)) n++;
+  return n;
+}
+
+/* Of rows that lie across memory: no place has a quotient of the row, whatever their number is; what does not change
+ * along them is computed before the loop; and the places of windows are a pointer's distance, else gcc reads each
+ * element by itself, which took eleven times as long. */
+static void side_by_side(void)
+{
+  static const struct {
+    const char *op, *args, *shape, *result;
+    int kernels, apart; /* loops of lanes of which the places are such a distance */
+  } cases[] = {{"aten.amax.default", "$x,[0]", "40,95", "95", 1, 0},
+               {"aten.mean.dim", "$x,[0]", "40,4095", "4095", 1, 0},
+               {"aten._softmax.default", "$x,1,false", "3,20,49", "3,20,49", 1, 0},
+               {"aten._log_softmax.default", "$x,1,false", "2,9,5,33", "2,9,5,33", 1, 0},
+               {"aten.argmax.default", "$x,1", "2,33,200", "2,200", 1, 0},
+               {"aten.cumsum.default", "$x,1", "2,20,77", "2,20,77", 1, 0},
+               {"aten.avg_pool1d.default", "$x,[8],[1],[4]", "2,3,100", "2,3,101", 1, 1},
+               {"aten.max_pool2d.default", "$x,[4,4],[1,1],[1,1]", "2,3,20,30", "2,3,19,29", 1, 1}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    qn_graph_plan *plan = NULL;
+    describe("cpu");
+    input("x", "f32", cases[k].shape, NULL);
+    node("y", cases[k].op, cases[k].args, strstr(cases[k].op, "arg") ? "i64" : "f32", cases[k].result);
+    const char *graph = ready("\"y\"");
+    const bool planned = holds("rows side by side", graph, cases[k].kernels, k == 0, 0) &&
+                         !qn_graph_plan_create(&plan, graph, strlen(graph), NULL);
+    const char *told = planned ? qn_graph_plan_text(plan) : "";
+    check(strstr(told, "rows side by side") && !strstr(told, "uint(x") && !strstr(told, "uint(j") &&
+              !strstr(told, "uint(o"),
+          "%s of %s has no quotients of rows\n%s", cases[k].op, cases[k].shape, told);
+    check(!cases[k].apart == !strstr(told, "i0[v"), "%s of %s by distances\n%s", cases[k].op, cases[k].shape, told);
+    qn_graph_plan_destroy(&plan);
+  }
+}
+
+/* The norm of each column is found once a column, not once an element; the chosen row of a table is known in its
+ * branch alone. */
+static void once_a_row(void)
+{
+  qn_graph_plan *plan = NULL;
+  describe("cpu");
+  input("x", "f32", "2,20,49", NULL);
+  node("s", "aten.mul.Tensor", "$x,$x", "f32", "2,20,49");
+  node("m", "aten.mean.dim", "$s,[1],true", "f32", "2,1,49");
+  node("e", "aten.add.Tensor", "$m,1.0", "f32", "2,1,49");
+  node("r", "aten.sqrt.default", "$e", "f32", "2,1,49");
+  node("y", "aten.div.Tensor", "$x,$r", "f32", "2,20,49");
+  const char *graph = ready("\"y\"");
+  const bool planned =
+      holds("a norm of columns", graph, 1, true, 0) && !qn_graph_plan_create(&plan, graph, strlen(graph), NULL);
+  const char *told = planned ? qn_graph_plan_text(plan) : "", *root = strstr(told, "sqrt("),
+             *loop = strstr(told, "(int k");
+  for (const char *next = loop; next; next = strstr(next + 1, "(int k")) loop = next;
+  check(root && loop && root < loop && occurrences(told, "sqrt(") == 1, "its root stands before the loop\n%s", told);
+  qn_graph_plan_destroy(&plan);
+
+  describe("cpu"); /* the root of several loops: it is no element that a row keeps */
+  input("x", "f32", "2,20,49", NULL);
+  node("m", "aten.mean.dim", "$x,[1],true", "f32", "2,1,49");
+  node("r", "aten.exp.default", "$m", "f32", "2,1,49");
+  node("d", "aten.mul.Tensor", "$x,$r", "f32", "2,20,49");
+  node("n", "aten.mean.dim", "$d,[1],true", "f32", "2,1,49");
+  node("s", "aten.sub.Tensor", "$d,$n", "f32", "2,20,49");
+  node("y", "aten.mul.Tensor", "$s,$r", "f32", "2,20,49");
+  holds("a word of a row in two loops", ready("\"y\",\"r\""), 1, false, 0);
+
+  describe("cpu");
+  input("w", "f32", "10,8", NULL);
+  input("i", "i64", "1", NULL);
+  input("x", "f32", "8,20", NULL);
+  node("t", "aten.embedding.default", "$w,$i", "f32", "1,8");
+  node("p", "aten.permute.default", "$t,[1,0]", "f32", "8,1");
+  node("e", "aten.expand.default", "$p,[8,20]", "f32", "8,20");
+  node("c", "aten.cat.default", "[$e,$x],1", "f32", "8,40");
+  node("y", "aten.sum.dim_IntList", "$c,[0]", "f32", "40");
+  holds("a row of a table in a branch", ready("\"y\""), 1, false, 0);
+}
+
 /* PyTorch's rule, along one row: a NaN is the largest and the smallest; of a scan the last of equals, else the first.
  */
 static double place_by_rule(const double *x, int64_t n, int64_t step, bool largest, bool scans)

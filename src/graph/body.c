@@ -131,11 +131,13 @@ static void write_results(qn_writer *w, const qn_cut *p, bool rows)
   qn_memo_forget(w, QN_LEVEL_STEP);
   if (!rows) return;
   output = 0;
+  w->once = true;
   for (int k = 0; k < w->fused->n; k++) {
     if (!w->fused->stored[k]) continue;
     if (!is_full(w, p, k)) write_stored(w, k, output, p->across ? &w->lane : &row);
     output++;
   }
+  w->once = false;
   if (p->across) qn_wrap_lanes(w, p, &row);
   if (!row.length) return;
   qn_text_add(&w->row, "%s{\n",
@@ -177,10 +179,16 @@ static void write_position(qn_writer *w, const qn_cut *p)
     break;
   default:
     if (p->across) {
-      qn_text_add(to, "const %s b = thread_position_in_grid.x;\n", type);
+      const long long pieces = (long long)qn_pieces_of(p);
+      if (pieces == 1) {
+        qn_text_add(to, "const %s b = thread_position_in_grid.x;\n", type);
+        break;
+      }
+      qn_text_add(to, "const %s t = thread_position_in_grid.x, b = t / %lld, from = t %% %lld * %d;\n", type, pieces,
+                  pieces, p->width);
       if (p->tail)
-        qn_text_add(to, "const int there = int(min(%s(%d), %s(%lld) - b * %d));\n", type, p->width, type,
-                    (long long)p->rows, p->width);
+        qn_text_add(to, "const int there = int(min(%s(%d), %s(%lld) - from));\n", type, p->width, type,
+                    (long long)p->side);
       break;
     }
     qn_text_add(to,
@@ -200,9 +208,8 @@ static qn_index variables(qn_writer *w, const qn_cut *p, qn_index *o)
     return qn_index_add(&w->set, w->step_variable, y, p->side);
   }
   if (p->across) {
-    w->lane_variable = qn_index_variable(&w->set, "j", p->width);
-    *o = qn_index_add(&w->set, w->lane_variable, qn_index_variable(&w->set, "b", (p->rows + p->width - 1) / p->width),
-                      p->width);
+    w->lane_variable = qn_index_variable(&w->set, p->width == p->side ? "j" : "x", p->side);
+    *o = qn_index_add(&w->set, w->lane_variable, qn_index_variable(&w->set, "b", p->rows / p->side), p->side);
     return w->step_variable = qn_index_variable(&w->set, "q", p->length);
   }
   if (p->schedule != QN_SCHEDULE_FLAT) *o = qn_index_variable(&w->set, "o", p->rows);

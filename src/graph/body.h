@@ -77,6 +77,7 @@ typedef struct qn_writer {
   qn_held held[16];
   int n_held, loop;
   bool counting, holds; /* the first run finds what several loops need */
+  bool once;            /* lanes that are being written run once, not in a loop along rows */
   int64_t cost_row, cost_lane;
   bool misaligned;
   bool vectors;
@@ -111,6 +112,19 @@ bool qn_is_heldable(const qn_writer *w, int value);
 int qn_recall_held(qn_writer *w, int value, const qn_index *at, int level);
 void qn_hold(qn_writer *w, int value, const qn_index *at, int level, int name);
 
+/* Lanes that are written apart from those that are being written: the text of these, and what is known in them. */
+typedef struct qn_lanes {
+  qn_text lane;
+  qn_memo *memo;
+  int n;
+} qn_lanes;
+
+bool qn_begin_lanes(qn_writer *w, qn_lanes *outer); /* false: no memory, and nothing is to be ended */
+void qn_end_lanes(qn_writer *w, qn_lanes *outer);
+/* Of rows side by side: whether what varies so is computed before the loop along them, once a row, and its register. */
+bool qn_is_same_along(const qn_writer *w, int value, uint64_t varies);
+int qn_write_same_along(qn_writer *w, int value, const qn_index *at);
+
 /* ---- inside: cuts, places, loops, reductions and scans (cut.c, places.c, loops.c, body.c, rows.c, scan.c) ---- */
 /* How the work of a kernel is cut. */
 typedef struct qn_cut {
@@ -120,8 +134,8 @@ typedef struct qn_cut {
   int64_t side, piece;           /* of a flat domain on the processor: extent along x, and elements of a thread */
   int64_t near_n, near_apart;    /* threads in a row that have pieces so many apart; 0: each has the next piece */
   bool on_cpu, scans;
-  bool across; /* the lanes of a step are of `width` rows, not of one */
-  bool tail;   /* the last lanes are not there: of a row, or (across) of the last thread's rows */
+  bool across; /* the lanes of a step are of `width` rows, not of one, of the `side` rows of which a thread's are */
+  bool tail;   /* the last lanes are not there: of a row, or (across) of a side's last rows */
 } qn_cut;
 
 /* How rows are cut, and the pieces of a flat domain. */
@@ -135,7 +149,8 @@ bool qn_cut_laps(const qn_cut *p);
 void qn_spread_reduced(qn_writer *w, int value, qn_index o, qn_index r, qn_index *at);
 /* Each root's own places, of row `o` and element `r`. */
 void qn_place_roots(qn_writer *w, const qn_cut *p, qn_index o, qn_index r);
-int64_t qn_steps_of(const qn_cut *p); /* of a row */
+int64_t qn_steps_of(const qn_cut *p);  /* of a row */
+int64_t qn_pieces_of(const qn_cut *p); /* threads that share a side of rows side by side */
 /* block: 0, or how many turns an outer loop has a time, which the caller closes. */
 void qn_open_loop(qn_text *text, const qn_cut *p, bool unrolled, int block);
 /* On a processor, in front of a loop over n lanes: compilers that unroll one whole make no vectors of it. */

@@ -11,30 +11,40 @@ static int64_t power_above(int64_t n)
   return p;
 }
 
-/* How many rows a thread of a processor has side by side. False: quotients of places are left among them. */
-static bool find_width(const qn_writer *w, qn_cut *p)
+/* Whether some place has this quotient or remainder: of the variable, or (0) of anything. */
+static bool divides(const qn_index_atom *atom, qn_index variable)
 {
-  bool plain = true;
-  p->width = p->rows < 64 ? 32 : 64;
-  for (int k = 0; k < w->set.n_atoms; k++) {
-    const qn_index_atom *atom = &w->set.atom[k];
-    if (atom->kind == QN_INDEX_VARIABLE) continue;
-    while (p->width > 16 && atom->by % p->width) p->width /= 2;
-    plain = plain && atom->by % p->width == 0;
-  }
-  return plain;
+  return atom->kind != QN_INDEX_VARIABLE && atom->written && (!variable || atom->of == variable);
 }
 
-/* The extent along x of a flat domain on the processor: the smallest divisor of places that is long enough, so that no
+/* The extent along x of a domain on the processor: the smallest divisor of places that is long enough, so that no
  * quotient is left in the loop that the compiler turns into vectors. */
-static int64_t side_of(const qn_writer *w, int64_t length)
+static int64_t side_of(const qn_writer *w, int64_t length, qn_index variable)
 {
   int64_t side = length;
   for (int k = 0; k < w->set.n_atoms; k++) {
     const qn_index_atom *atom = &w->set.atom[k];
-    if (atom->kind != QN_INDEX_VARIABLE && atom->by >= 16 && atom->by < side && length % atom->by == 0) side = atom->by;
+    if (divides(atom, variable) && atom->by >= 16 && atom->by < side && length % atom->by == 0) side = atom->by;
   }
   return side;
+}
+
+int64_t qn_pieces_of(const qn_cut *p) { return (p->side + p->width - 1) / p->width; }
+
+/* How many rows a thread of a processor has side by side, all of them on one side. False: quotients of places are left
+ * among them. */
+static bool find_width(const qn_writer *w, qn_cut *p)
+{
+  enum { MOST = 64, VECTOR = 8 };
+  bool plain = true;
+  p->side = side_of(w, p->rows, w->row_variable);
+  for (int k = 0; k < w->set.n_atoms; k++) {
+    const qn_index_atom *atom = &w->set.atom[k];
+    plain = plain && (!divides(atom, w->row_variable) || atom->by % p->side == 0);
+  }
+  const int64_t pieces = (p->side + MOST - 1) / MOST, even = (p->side + pieces - 1) / pieces;
+  p->width = (int)(pieces == 1 ? p->side : (even + VECTOR - 1) / VECTOR * VECTOR);
+  return plain;
 }
 
 /* Where a tensor's neighbours are of elements far apart, each thread writes a line of memory or a few, and the threads
@@ -57,10 +67,11 @@ static bool choose_lines(const qn_writer *w, qn_cut *p)
  * that is scanned before what stands before it is known: few, so that products of them neither overflow nor vanish. */
 static void choose_on_cpu(const qn_writer *w, qn_cut *p, bool along)
 {
-  if (w->unit_row > w->unit_length && p->rows >= 16 && (find_width(w, p) || p->length >= 32)) {
+  const bool side_by_side = w->unit_row > 0 && w->unit_row >= w->unit_length; /* of windows both are neighbours */
+  if (side_by_side && p->rows >= 16 && (find_width(w, p) || p->length >= 32)) {
     p->schedule = QN_SCHEDULE_COLUMNS;
     p->across = true;
-    p->tail = p->rows % p->width != 0;
+    p->tail = p->side % p->width != 0;
     return;
   }
   p->schedule = QN_SCHEDULE_THREAD;
@@ -107,7 +118,7 @@ void qn_cut_choose(const qn_writer *w, qn_cut *p)
     p->schedule = QN_SCHEDULE_FLAT;
     p->width = p->on_cpu || p->length % vector || p->length < (1 << 17) ? 1 : vector;
     if (p->on_cpu && choose_lines(w, p)) return;
-    p->side = p->on_cpu ? side_of(w, p->length) : 0;
+    p->side = p->on_cpu ? side_of(w, p->length, 0) : 0;
     p->piece = p->side < QN_PIECE ? p->side : QN_PIECE;
     return;
   }
@@ -123,7 +134,7 @@ void qn_cut_launch(const qn_cut *p, qn_body *body)
   const int64_t threads = p->piece ? p->length / p->side * ((p->side + p->piece - 1) / p->piece)
                           : p->schedule == QN_SCHEDULE_FLAT    ? p->length / p->width
                           : p->schedule == QN_SCHEDULE_THREAD  ? p->rows
-                          : p->across                          ? (p->rows + p->width - 1) / p->width
+                          : p->across                          ? p->rows / p->side * qn_pieces_of(p)
                           : p->schedule == QN_SCHEDULE_COLUMNS ? (p->rows + 31) / 32 * 32 * p->threads
                                                                : p->rows * p->threads;
   body->grid[0] = (uint64_t)threads;

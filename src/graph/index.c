@@ -447,6 +447,7 @@ void qn_index_write(const qn_indices *set, qn_index a, bool wide, qn_text *text)
   for (int k = 0; k < s.n; k++) {
     const int64_t step = s.term[k].step;
     if (!first || step < 0) qn_text_add(text, first ? "-" : step < 0 ? " - " : " + ");
+    set->atom[s.term[k].atom].written = true;
     write_atom(set, &set->atom[s.term[k].atom], wide, text);
     if (step != 1 && step != -1) qn_text_add(text, " * %lld%s", (long long)(step < 0 ? -step : step), l);
     first = false;

@@ -20,6 +20,7 @@ typedef struct qn_index_atom {
   int64_t by;      /* its divisor */
   int64_t most;    /* the largest value; the least is 0 */
   uint64_t varies; /* bit k: with variable k */
+  bool written;    /* it is in some text; others were simplified away */
   char name[24];   /* a variable's */
 } qn_index_atom;
 

@@ -81,6 +81,8 @@ static void write_lanes(const qn_cut *p, const char *type, const char *many, con
                 (long long)p->length - p->width);
   else if (p->tail && !p->across)
     qn_text_add(to, "const %s r = q * %d + j;\n", type, p->width);
+  else if (p->across && p->width < p->side)
+    qn_text_add(to, "const %s x = from + j;\n", p->side > INT32_MAX ? "long" : "int");
   qn_text_add(to, "%s}\n", lanes);
 }
 

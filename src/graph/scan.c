@@ -93,16 +93,9 @@ static void write_together(qn_writer *w, int k, const char *function, const char
 static void write_piece(qn_writer *w, int k, const char *function, const char *type)
 {
   const qn_cut *p = w->cut;
-  const int n = w->n_memos;
-  qn_memo *before = qn_allocate((size_t)(n + 1) * sizeof *before);
-  qn_text operand = {0}, lane = w->lane;
-  if (!before) {
-    w->set.failed = true;
-    return;
-  }
-  if (n) memcpy(before, w->memo, (size_t)n * sizeof *before);
-  qn_memo_forget(w, QN_LEVEL_LANE);
-  w->lane = (qn_text){0};
+  qn_lanes outer;
+  qn_text operand = {0};
+  if (!qn_begin_lanes(w, &outer)) return;
   write_element(w, k, &operand);
   qn_text_add(&w->lane, "x%d = %s(x%d, %s);\nc%d[%s] = x%d;\n", k, function, k, operand.at ? operand.at : "", k,
               p->width > 1 ? "j" : "0", k);
@@ -111,14 +104,9 @@ static void write_piece(qn_writer *w, int k, const char *function, const char *t
   qn_text_add(&w->step, ";\n");
   qn_wrap_lanes(w, p, &w->step);
   write_together(w, k, function, type);
-  w->lane = lane;
   w->row.failed |= operand.failed;
   qn_text_free(&operand);
-  qn_memo_forget(w, QN_LEVEL_LANE);
-  for (int m = 0; m < n; m++)
-    if (before[m].level == QN_LEVEL_LANE)
-      qn_memo_add(w, before[m].value, before[m].at, before[m].n, before[m].level, before[m].name);
-  qn_release(before);
+  qn_end_lanes(w, &outer);
 }
 
 /* The element's register, of `from` in the scan's type. */

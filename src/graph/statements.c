@@ -164,13 +164,14 @@ void qn_write_place(qn_writer *w, qn_index place, qn_text *to)
 {
   bool divides = false;
   const qn_index shared = qn_index_shared(&w->set, place, w->set.sum[w->lane_variable].varies, &divides);
-  if (!divides || !w->cut->on_cpu || w->width == 1 || w->inner) {
+  if ((!divides && !w->inner) || !w->cut->on_cpu || w->width == 1) {
     qn_index_write(&w->set, place, w->wide, to);
     return;
   }
   const int name = qn_new_register(w);
-  qn_text *before = stream(w, level_of(w, &shared, 1));
-  w->shared |= before == &w->step;
+  const bool in_step = varies(w, &shared, 1) & w->set.sum[w->step_variable].varies;
+  qn_text *before = in_step ? &w->step : &w->row;
+  w->shared |= in_step;
   qn_text_add(before, "const long v%d = ", name);
   qn_index_write(&w->set, shared, w->wide, before);
   qn_text_add(before, ";\n");
@@ -420,9 +421,9 @@ static int write_gather(qn_writer *w, int value, const qn_index *at)
   to = stream(w, level);
   qn_text_add(to, "const %s %s = v%d;\n", table->n > INT32_MAX ? "long" : "int", row, chosen);
   qn_index place[2] = {qn_index_variable(&w->set, row, table->shape[0]), at[v.ndim - 1]};
+  const uint64_t bits = varies(w, at, v.ndim) | (w->inner ? w->set.sum[w->lane_variable].varies : 0);
   if (!w->set.failed && table->shape[0] > 1)
-    w->set.atom[w->set.n_atoms - 1].varies |= varies(w, at, v.ndim),
-        w->set.sum[place[0]].varies |= varies(w, at, v.ndim);
+    w->set.atom[w->set.n_atoms - 1].varies |= bits, w->set.sum[place[0]].varies |= bits;
   qn_text_add(&opening, "if (v%d >= 0 && v%d < %lld)", chosen, chosen, (long long)table->shape[0]);
   write_branch(w, level, opening.at ? opening.at : "", name, qn_compute_type(v.dtype), v.argument[0], place);
   qn_text_add(stream(w, level), " else v%d = %s;\n", name, qn_is_real(v.dtype) ? "NAN" : "0");
@@ -479,6 +480,11 @@ int qn_write_value(qn_writer *w, int value, const qn_index *at)
   int name = recall(w, value, at, n);
   if (name >= 0) return name;
   const int level = level_of(w, at, n);
+  if (qn_is_same_along(w, value, varies(w, at, n))) {
+    name = qn_write_same_along(w, value, at);
+    qn_memo_add(w, value, at, n, QN_LEVEL_LANE, name);
+    return name;
+  }
   const bool heldable = qn_is_heldable(w, value);
   name = heldable ? qn_recall_held(w, value, at, level) : -1;
   if (name >= 0) {
