@@ -19,9 +19,9 @@ typedef struct qn_kernel_order {
   const char *folder, *against, *backend;
   const char *workload, *out, *form, *dialect, *from, *json_file, *trace;
   int size; /* the how many-th of the folder's, from 1; 0: not said */
-  size_t n_set, n_inputs, n_types;
+  size_t n_set;
   qn_name set[QN_KERNEL_SETTINGS];
-  const char *input[QN_KERNEL_SETTINGS], *type[QN_KERNEL_SETTINGS];
+  QN_WORD_LIST(QN_KERNEL_SETTINGS) inputs, types;
   uint32_t group[3];
   int threads, seeds, passes;
   uint64_t seed;
@@ -64,7 +64,7 @@ bool qn_is_kernel_folder(const char *path);
 /* The verb over the kernel's folder that an argument names, with its exit status; false: no argument names one, or
  * there is no such action. */
 bool qn_kernel_takes(const qn_verb *verb, int argc, char **argv, int *status);
-/* For a verb's argp: the options that only a folder has. Without a folder each is refused. */
+/* For a verb: the options that only a folder has. Without a folder each is refused. */
 typedef enum qn_folder_verb {
   QN_FOLDER_CHECK,
   QN_FOLDER_BENCH,
@@ -72,7 +72,8 @@ typedef enum qn_folder_verb {
   QN_FOLDER_EMIT,
   QN_FOLDER_VERBS
 } qn_folder_verb;
-extern const struct argp_child qn_folder_children[QN_FOLDER_VERBS][2];
+enum { QN_FOLDER_OPTIONS = 48 };
+extern qn_verb_option qn_folder_options[QN_FOLDER_VERBS][QN_FOLDER_OPTIONS];
 /* The kernels that ship: files "<name>/kernel.json", and the NULL-terminated names. */
 extern const qn_source qn_shipped_kernels[];
 size_t qn_shipped_names(const char *const **names);

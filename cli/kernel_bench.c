@@ -80,7 +80,7 @@ static qn_status bench_one(pair *p, const qn_folder_size *size, bool *wrong)
   if (p->s.folder->n_sizes && !o->n_set) ask.small = &p->s.folder->size[0];
   qn_progress_begin(&progress, p->s.folder->name, 100);
   qn_status status = qn_kernel_bench_run(&ask, &k);
-  if (status == QN_OK && k.b.timed && !o->n_set && !o->n_types) status = first_use(p, size, &k);
+  if (status == QN_OK && k.b.timed && !o->n_set && !o->types.n) status = first_use(p, size, &k);
   qn_progress_end(&progress);
   if (status == QN_OK) {
     qn_bench_print(stdout, &k.b);

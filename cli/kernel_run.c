@@ -123,7 +123,7 @@ static qn_status run_session(qn_kernel_session *s, qn_kernel_case **c, bool *wro
     print_json(s, *c, &info, ns);
   else
     print_text(s, *c, &info, ns);
-  if (s->folder->outputs_file && !s->order->n_inputs) qn_try(compare_kept(s, *c, wrong));
+  if (s->folder->outputs_file && !s->order->inputs.n) qn_try(compare_kept(s, *c, wrong));
   return s->order->out ? write_outputs(*c, s->order->out) : QN_OK;
 }
 

@@ -12,10 +12,10 @@
 static qn_status read_inputs(qn_kernel_session *s)
 {
   const qn_kernel_order *o = s->order;
-  for (size_t k = 0; k < o->n_inputs; k++) {
-    const char *equals = strchr(o->input[k], '=');
+  for (size_t k = 0; k < o->inputs.n; k++) {
+    const char *equals = strchr(o->inputs.at[k], '=');
     char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)(equals - o->input[k]), o->input[k]);
+    snprintf(name, sizeof name, "%.*s", (int)(equals - o->inputs.at[k]), o->inputs.at[k]);
     int t = qn_folder_tensor_find(s->folder, name);
     if (t < 0 || s->folder->tensor[t].output) {
       const char *names[QN_KERNEL_MAX_TENSORS + 1] = {NULL};
@@ -85,7 +85,7 @@ qn_status qn_kernel_case_of(qn_kernel_session *s, const qn_folder_size *size, qn
                                   .seed = o->seed,
                                   .given = &s->given};
   memcpy(order->group, o->group, sizeof order->group);
-  for (size_t k = 0; k < o->n_types; k++) qn_try(take_type(s, o->type[k], order));
+  for (size_t k = 0; k < o->types.n; k++) qn_try(take_type(s, o->types.at[k], order));
   return o->untuned ? QN_OK : qn_tuned_apply(s->folder, order, s->tuned, sizeof s->tuned);
 }
 
