@@ -167,10 +167,10 @@ static const choice choices[] = {
     {BENCH, {"against", 0, "DIR", "Time another kernel's folder in turns with it", 1, QN_TO_WORD(against)}},
     {BENCH, {"hot", 0, NULL, "Leave the device's cache as it is between calls", 1, QN_TO_FLAG(hot)}},
     {BENCH | TUNE, {"seconds", 0, "S", "Most time for a measurement's rounds", 1, QN_TO_SECONDS(seconds, 3600)}},
-    {TUNE, {"dry-run", 0, NULL, "Print the candidates and run nothing", 1, QN_TO_FLAG(dry_run)}},
-    {TUNE, {"budget", 0, "SECONDS", "Stop after this time", 1, QN_TO_SECONDS(budget_s, 1e6)}},
-    {TUNE, {"strategy", 0, "NAME", "exhaustive (the default), random or halving", 1, QN_TO_STRATEGY(strategy)}},
-    {TUNE, {"variants", 0, "NAME,...", "Only these, such as 128x1x1+TILE=4", 1, QN_TO_WORD(variants)}},
+    {TUNE, {"dry-run", 0, NULL, "Print the candidates and run nothing", 1, QN_TO_FLAG(tune.dry_run)}},
+    {TUNE, {"budget", 0, "SECONDS", "Stop after this time", 1, QN_TO_SECONDS(tune.budget_s, 1e6)}},
+    {TUNE, {"strategy", 0, "NAME", "exhaustive (the default), random or halving", 1, QN_TO_STRATEGY(tune.strategy)}},
+    {TUNE, {"variants", 0, "NAME,...", "Only these, such as 128x1x1+TILE=4", 1, QN_TO_WORD(tune.only)}},
     {EMIT, {"form", 'f', "cuda|hip|metal|mlx", "The language (default: cuda)", 1, QN_READ(read_form, form)}},
     {EMIT, {"out", 'o', "FILE", "Write this file instead of standard output", 1, QN_TO_OUTPUT(out)}},
     {NEW, {"dialect", 0, "metal|cuda", "The body's language (default: metal)", 1, QN_READ(read_dialect, dialect)}},
@@ -299,7 +299,7 @@ static int act(const action *a, int argc, char **argv)
                    .end = check_words,
                    .args_doc = "DIR",
                    .doc = a->doc};
-  qn_kernel_order o = {.verb = &verb, .seed = 1};
+  qn_kernel_order o = {.verb = &verb, .seed = 1, .tune.out = stdout};
   argv[0] = title;
   qn_verb_parse(&verb, argc, argv, &o);
   if (o.folder || a->bit == LIST) return a->run(&o);

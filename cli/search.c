@@ -90,11 +90,10 @@ static void add_torch(session *s)
   static const char script[] = "import importlib.metadata as m; print(m.version('torch'), end='')";
   char said[QN_PROGRAM_SAID];
   qn_text text = {0};
+  int ended;
   const char *const argv[] = {qn_program_python(), "-c", script, NULL};
-  qn_program child;
-  if (qn_program_start(&child, argv, NULL, open("/dev/null", O_WRONLY | O_CLOEXEC)) != QN_OK) return;
-  (void)qn_program_read_all(&child, &text, 64, 20, NULL);
-  qn_program_end(&child, 5000, said);
+  const int errors = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (qn_program_run(argv, NULL, errors, 64, 20, 5000, &text, &ended, said) != QN_OK) return;
   json_object_set_new(s->who, "torch", json_string(text.at ? text.at : ""));
   qn_text_free(&text);
 }
