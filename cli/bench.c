@@ -21,99 +21,79 @@ static const double PROBLEM_SECONDS = 0.5; /* of --random, unless --seconds says
 
 typedef struct order {
   const char *op, *workload, *shape, *file, *backend, *types, *json, *trace;
-  const char *setting[MOST_SETTINGS];
-  size_t n_settings;
+  QN_WORD_LIST(MOST_SETTINGS) settings;
   int timer; /* QN_TIMER_COUNT: all */
   int threads;
   double seconds;
-  uint64_t seed, first, most_bytes;
-  long random; /* problems; 0: none */
-  bool list, first_given, most_given;
-  bool hot, no_unfused, first_use, first_use_here, first_use_empty, break_even, ceilings_here;
+  uint64_t seed, first, most_bytes; /* first, most_bytes: UINT64_MAX, not said */
+  int random;                       /* problems; 0: none */
+  bool list, hot, no_unfused, first_use, break_even, ceilings_here;
+  enum first_here { NOT_HERE, HERE, HERE_EMPTY } first_here;
 } order;
 
-enum {
-  KEY_TYPES = 256,
-  KEY_SET,
-  KEY_HOT,
-  KEY_SECONDS,
-  KEY_SEED,
-  KEY_NO_UNFUSED,
-  KEY_TRACE,
-  KEY_FIRST,
-  KEY_FIRST_HERE,
-  KEY_EVEN,
-  KEY_CEILINGS_HERE,
-  KEY_SHAPE,
-  KEY_RANDOM,
-  KEY_NUMBER,
-  KEY_MOST_BYTES,
-  KEY_LIST
-};
+static QN_READER(read_timer)
+{
+  const char *names[QN_TIMER_COUNT + 2] = {NULL};
+  for (int k = 0; k < QN_TIMER_COUNT; k++) names[k] = qn_timer_name((qn_timer)k);
+  names[QN_TIMER_COUNT] = "all";
+  *(int *)to = qn_verb_option_word(state, "timer", text, names, "");
+}
 
-static const struct argp_option options[] = {
-    {"workload", 'w', "NAME", 0, "The data, see below; default: gpt2-124m, or the op's own first workload", 0},
-    {"shape", KEY_SHAPE, "TEXT", 0,
+static QN_READER(read_first_here) { *(enum first_here *)to = text ? HERE_EMPTY : HERE; }
+
+static const qn_verb_option options[] = {
+    {"workload", 'w', "NAME", "The data, see below; default: gpt2-124m, or the op's own first workload", 0,
+     QN_TO_WORD(workload)},
+    {"shape", 0, "TEXT",
      "Shapes instead of a workload: '24*768x3072 40', a list's, or 'm=16 n=64 k=32'; shift=N begins data N elements "
      "off "
      "a boundary, apart=N leaves N elements between rows",
-     0},
-    {"params", 'p', "FILE", 0, "The tensors that FILE.safetensors lists, instead of a workload", 0},
-    {"backend", 'b', "cpu|cuda[:N]|emulator", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
-    {"types", KEY_TYPES, "LIST", 0,
+     0, QN_TO_WORD(shape)},
+    {"params", 'p', "FILE", "The tensors that FILE.safetensors lists, instead of a workload", 0, QN_TO_WORD(file)},
+    QN_OPTION_BACKEND,
+    {"types", 0, "LIST",
      "Types by role, such as 'bf16 bf16 bf16 f32'; the first row that begins so, "
      "or the type that tells rows apart",
-     0},
-    {"set", KEY_SET, "NAME=VALUE", 0, "A parameter of the op; may be repeated", 0},
-    {"timer", 't', "event|simple|do_bench|all", 0, "The timer; default: event", 1},
-    {"hot", KEY_HOT, NULL, 0, "Leave the device's cache as it is between calls", 1},
-    {"seconds", KEY_SECONDS, "S", 0, "Most time for a measurement's rounds", 1},
-    {"threads", 'n', "N", 0, "Threads on the CPU; default: all usable ones", 1},
-    {"no-unfused", KEY_NO_UNFUSED, NULL, 0, "Do not compare with the unfused form", 1},
-    {"first-use", KEY_FIRST, NULL, 0, "Also time a new process's first use of the kernel", 1},
-    {"first-use-here", KEY_FIRST_HERE, "empty", OPTION_HIDDEN | OPTION_ARG_OPTIONAL,
-     "The process that --first-use measures", 1},
-    {"ceilings-here", KEY_CEILINGS_HERE, NULL, OPTION_HIDDEN, "The ceilings alone, a round for each line of the input",
-     1},
-    {"break-even", KEY_EVEN, NULL, 0, "Find the smallest size from which the fused form is faster", 1},
-    {"seed", KEY_SEED, "N", 0, "Seed of the data, or of the problems of --random", 1},
-    {"random", KEY_RANDOM, "N", 0,
+     0, QN_TO_WORD(types)},
+    {"set", 0, "NAME=VALUE", "A parameter of the op; may be repeated", 0, QN_TO_WORDS(settings, MOST_SETTINGS)},
+    {"timer", 't', "event|simple|do_bench|all", "The timer; default: event", 1, QN_READ(read_timer, timer)},
+    {"hot", 0, NULL, "Leave the device's cache as it is between calls", 1, QN_TO_FLAG(hot)},
+    {"seconds", 0, "S", "Most time for a measurement's rounds", 1, QN_TO_SECONDS(seconds, 3600)},
+    QN_OPTION_THREADS(1, threads),
+    {"no-unfused", 0, NULL, "Do not compare with the unfused form", 1, QN_TO_FLAG(no_unfused)},
+    {"first-use", 0, NULL, "Also time a new process's first use of the kernel", 1, QN_TO_FLAG(first_use)},
+    {"first-use-here", 0, "empty", "The process that --first-use measures", 1, QN_READ(read_first_here, first_here),
+     .flags = OPTION_HIDDEN | OPTION_ARG_OPTIONAL},
+    {"ceilings-here", 0, NULL, "The ceilings alone, a round for each line of the input", 1, QN_TO_FLAG(ceilings_here),
+     .flags = OPTION_HIDDEN},
+    {"break-even", 0, NULL, "Find the smallest size from which the fused form is faster", 1, QN_TO_FLAG(break_even)},
+    {"seed", 0, "N", "Seed of the data, or of the problems of --random", 1, QN_TO_U64(seed, 0, 1L << 48)},
+    {"random", 0, "N",
      "Time N problems drawn from the op's domain: rows of types, shapes, layouts and settings, the same by seed on "
      "every machine, half a second each unless --seconds says otherwise; OP is required",
-     3},
-    {"first", KEY_NUMBER, "K", 0, "The number of the first problem; default: 0", 3},
-    {"most-bytes", KEY_MOST_BYTES, "B", 0,
-     "Draw a problem again whose tensors have more bytes; default: 268435456, on every device", 3},
-    {"list", KEY_LIST, NULL, 0, "Print the problems as lines of JSON, and time nothing", 3},
-    {"json", 'j', "FILE", 0, "Append each measurement with its raw samples as a line of JSON", 2},
-    {"trace", KEY_TRACE, "FILE", 0, "Write a Chrome trace: calls, steps, and the kernels of one step", 2},
+     3, QN_TO_INT(random, 1, 1 << 20)},
+    {"first", 0, "K", "The number of the first problem; default: 0", 3, QN_TO_U64(first, 0, 1L << 48)},
+    {"most-bytes", 0, "B", "Draw a problem again whose tensors have more bytes; default: 268435456, on every device", 3,
+     QN_TO_U64(most_bytes, 1, 1L << 48)},
+    {"list", 0, NULL, "Print the problems as lines of JSON, and time nothing", 3, QN_TO_FLAG(list)},
+    {"json", 'j', "FILE", "Append each measurement with its raw samples as a line of JSON", 2, QN_TO_OUTPUT(json)},
+    {"trace", 0, "FILE", "Write a Chrome trace: calls, steps, and the kernels of one step", 2, QN_TO_OUTPUT(trace)},
     {0},
 };
 
-static int read_timer(struct argp_state *state, const char *text)
-{
-  const char *names[QN_TIMER_COUNT + 2] = {NULL};
-  for (int k = 0; k < QN_TIMER_COUNT; k++) {
-    names[k] = qn_timer_name((qn_timer)k);
-    if (!strcmp(names[k], text)) return k;
-  }
-  names[QN_TIMER_COUNT] = "all";
-  if (strcmp(text, "all") != 0) argp_error(state, "there is no timer %s%s", text, qn_suggest(text, names));
-  return QN_TIMER_COUNT;
-}
-
 /* Options that exclude each other, or need one another. */
-static void check_words(const struct argp_state *state, const order *o)
+static void check_words(const struct argp_state *state, void *input)
 {
+  order *o = input;
   if (!!o->workload + !!o->file + !!o->shape + !!o->random > 1)
     argp_error(state, "one of --workload, --params, --shape and --random, not both");
   if (o->shape && !o->op) argp_error(state, "--shape is of one op: name it");
   if (o->random && !o->op) argp_error(state, "--random draws problems of one op: name it");
-  if (o->random && (o->types || o->n_settings || o->break_even || o->first_use))
+  if (o->random && (o->types || o->settings.n || o->break_even || o->first_use))
     argp_error(state, "--random draws types and settings itself, and does without --break-even and --first-use");
   if (o->list && !o->random) argp_error(state, "--list prints the problems of --random");
-  if ((o->first_given || o->most_given) && !o->random)
-    argp_error(state, "--%s is for the problems of --random", o->first_given ? "first" : "most-bytes");
+  if ((o->first != UINT64_MAX || o->most_bytes != UINT64_MAX) && !o->random)
+    argp_error(state, "--%s is for the problems of --random", o->first != UINT64_MAX ? "first" : "most-bytes");
   if (o->list && (o->json || o->trace))
     argp_error(state, "--list times nothing: there is nothing for --json and --trace");
   if (o->break_even && (o->workload || o->file || o->shape || o->first_use || o->trace || o->hot || o->no_unfused))
@@ -121,53 +101,8 @@ static void check_words(const struct argp_state *state, const order *o)
                       "--shape, --first-use, --trace, --hot and --no-unfused");
   if (o->timer == QN_TIMER_COUNT && (o->break_even || o->random))
     argp_error(state, "--timer all is for workloads: --%s goes by one timer", o->break_even ? "break-even" : "random");
-}
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-  order *o = state->input;
-  switch (key) {
-  case 'w': o->workload = arg; return 0;
-  case 'p': o->file = arg; return 0;
-  case 'b': o->backend = arg; return 0;
-  case KEY_TYPES: o->types = arg; return 0;
-  case KEY_SET:
-    if (o->n_settings == MOST_SETTINGS) argp_error(state, "more than %d --set", MOST_SETTINGS);
-    o->setting[o->n_settings++] = arg;
-    return 0;
-  case 't': o->timer = read_timer(state, arg); return 0;
-  case KEY_HOT: o->hot = true; return 0;
-  case KEY_SECONDS: o->seconds = qn_verb_seconds(state, "seconds", arg, 3600); return 0;
-  case 'n': o->threads = (int)qn_verb_number(state, "threads", arg, 1, 1024); return 0;
-  case KEY_FIRST: o->first_use = true; return 0;
-  case KEY_FIRST_HERE:
-    o->first_use_here = true;
-    o->first_use_empty = arg != NULL;
-    return 0;
-  case KEY_CEILINGS_HERE: o->ceilings_here = true; return 0;
-  case KEY_EVEN: o->break_even = true; return 0;
-  case KEY_NO_UNFUSED: o->no_unfused = true; return 0;
-  case KEY_SHAPE: o->shape = arg; return 0;
-  case KEY_RANDOM: o->random = qn_verb_number(state, "random", arg, 1, 1 << 20); return 0;
-  case KEY_NUMBER:
-    o->first_given = true;
-    o->first = (uint64_t)qn_verb_number(state, "first", arg, 0, 1L << 48);
-    return 0;
-  case KEY_MOST_BYTES:
-    o->most_given = true;
-    o->most_bytes = (uint64_t)qn_verb_number(state, "most-bytes", arg, 1, 1L << 48);
-    return 0;
-  case KEY_LIST: o->list = true; return 0;
-  case KEY_SEED: o->seed = (uint64_t)qn_verb_number(state, "seed", arg, 0, 1L << 48); return 0;
-  case 'j': o->json = qn_verb_output(state, arg); return 0;
-  case KEY_TRACE: o->trace = qn_verb_output(state, arg); return 0;
-  case ARGP_KEY_ARG:
-    if (o->op) argp_error(state, "one at a time: %s or %s", o->op, arg);
-    o->op = arg;
-    return 0;
-  case ARGP_KEY_END: check_words(state, o); return 0;
-  default: return ARGP_ERR_UNKNOWN;
-  }
+  if (o->first == UINT64_MAX) o->first = 0;
+  if (o->most_bytes == UINT64_MAX) o->most_bytes = QN_PROBLEM_BYTES;
 }
 
 /* What --help says is made from the tables of workloads and timers. argp frees what this returns. */
@@ -191,21 +126,6 @@ static char *fill_help(int key, const char *text, void *input)
   qn_text_free(&all);
   return copy;
 }
-
-static const struct argp argp = {
-    .options = options,
-    .parser = parse,
-    .children = qn_folder_children[QN_FOLDER_BENCH],
-    .args_doc = "[OP|DIR]",
-    .help_filter = fill_help,
-    .doc =
-        "Compare an op, or the kernel of the folder DIR, with its reference, then time it in turns with its unfused "
-        "form and with the ceilings of this machine. Without an argument all ops are timed.\v"
-        "Timers: event reads the device's clock and overwrites its cache before each call, until the medians are known "
-        "to half a percent; simple reads the host's clock around call and synchronisation; do_bench warms up for 25 ms "
-        "and calls for 100 ms.\n\n"
-        "A wrong kernel gets no time, and the exit status is 1.",
-};
 
 /* Everything that is decided before the first measurement. */
 typedef struct session {
@@ -261,9 +181,9 @@ static qn_status time_first_use(const session *s, qn_bench *bench)
   size_t n = 7;
   qn_verb_device_text(s->device, device);
   arguments[n++] = device;
-  for (size_t k = 0; k < o->n_settings; k++) {
+  for (size_t k = 0; k < o->settings.n; k++) {
     arguments[n++] = "--set";
-    arguments[n++] = o->setting[k];
+    arguments[n++] = o->settings.at[k];
   }
   bench->has_first_use = s->device.kind != QN_CPU; /* the processor's kernels are compiled already */
   if (!bench->has_first_use) return QN_OK;
@@ -303,7 +223,7 @@ static qn_status find_break_even(session *s, const qn_bench_request *request)
 static qn_status say_first_use(const session *s, const qn_op *op, const void *params, size_t row)
 {
   double ns;
-  qn_try(qn_first_use_here(op, params, row, s->device, s->o->first_use_empty, &ns));
+  qn_try(qn_first_use_here(op, params, row, s->device, s->o->first_here == HERE_EMPTY, &ns));
   printf("%.0f\n", ns);
   return QN_OK;
 }
@@ -325,7 +245,7 @@ static const char *misfit(const order *o, const qn_op *op)
   const qn_op_check *check = qn_op_check_of(op);
   if (!check->reference) return NULL;
   if (check->workloads && o->file) return "params";
-  return o->break_even ? "break-even" : o->first_use || o->first_use_here ? "first-use" : NULL;
+  return o->break_even ? "break-even" : o->first_use || o->first_here ? "first-use" : NULL;
 }
 
 static qn_status bench_op(session *s, const qn_op *op, bool *wrong)
@@ -340,11 +260,11 @@ static qn_status bench_op(session *s, const qn_op *op, bool *wrong)
   qn_try(qn_try_allocate(&params, op->info.params_bytes, "parameters"));
   qn_status status = qn_settings_begin(op, params);
   if (status == QN_OK) status = find_work(s, op, row, params);
-  for (size_t k = 0; status == QN_OK && k < o->n_settings; k++)
-    status = qn_settings_read(&op->info, params, o->setting[k]);
+  for (size_t k = 0; status == QN_OK && k < o->settings.n; k++)
+    status = qn_settings_read(&op->info, params, o->settings.at[k]);
   for (int timer = 0; status == QN_OK && timer < QN_TIMER_COUNT; timer++) {
     const qn_bench_request request = request_of(s, op, params, row, (qn_timer)timer);
-    if (o->first_use_here || o->break_even || o->ceilings_here) {
+    if (o->first_here || o->break_even || o->ceilings_here) {
       if (timer == 0)
         status = o->break_even      ? find_break_even(s, &request)
                  : o->ceilings_here ? qn_beside_run(&request, stdin, stdout)
@@ -412,7 +332,7 @@ static int list_problems(const order *o, const qn_op *op)
 
 static int run(int argc, char **argv)
 {
-  order o = {.timer = QN_TIMER_EVENT, .seed = 1, .most_bytes = QN_PROBLEM_BYTES};
+  order o = {.timer = QN_TIMER_EVENT, .seed = 1, .first = UINT64_MAX, .most_bytes = UINT64_MAX};
   session s;
   bool wrong = false;
   const qn_op_info *info = NULL;
@@ -432,4 +352,21 @@ static int run(int argc, char **argv)
   return wrong ? QN_EXIT_FAILED : QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_bench = {"bench", "time an op or a kernel's folder beside the machine's limit", run, &argp};
+const qn_verb qn_verb_bench = {
+    .name = "bench",
+    .brief = "time an op or a kernel's folder beside the machine's limit",
+    .run = run,
+    .options = options,
+    .folder_options = qn_folder_options[QN_FOLDER_BENCH],
+    .argument = {QN_TO_ONE(op)},
+    .end = check_words,
+    .args_doc = "[OP|DIR]",
+    .help_filter = fill_help,
+    .doc =
+        "Compare an op, or the kernel of the folder DIR, with its reference, then time it in turns with its unfused "
+        "form and with the ceilings of this machine. Without an argument all ops are timed.\v"
+        "Timers: event reads the device's clock and overwrites its cache before each call, until the medians are known "
+        "to half a percent; simple reads the host's clock around call and synchronisation; do_bench warms up for 25 ms "
+        "and calls for 100 ms.\n\n"
+        "A wrong kernel gets no time, and the exit status is 1.",
+};

@@ -13,51 +13,27 @@
 typedef struct request {
   const char *action;
   bool invalid, json;
-} request;
+} order;
 
-enum { KEY_INVALID = 256, KEY_JSON };
 static const char *const actions[] = {"list", "verify", "clear", "path", "stat", NULL};
 
-static const struct argp_option options[] = {
-    {"invalid", KEY_INVALID, NULL, 0, "clear: only entries that do not verify", 0},
-    {"json", KEY_JSON, NULL, 0, "Print JSON", 0},
-    {0},
-};
-
-static error_t parse(int key, char *arg, struct argp_state *state)
+static QN_READER(read_action)
 {
-  request *order = state->input;
-  switch (key) {
-  case KEY_INVALID: order->invalid = true; return 0;
-  case KEY_JSON: order->json = true; return 0;
-  case ARGP_KEY_ARG:
-    if (order->action) argp_error(state, "one action at a time: %s or %s", order->action, arg);
-    for (size_t k = 0; actions[k]; k++)
-      if (!strcmp(arg, actions[k])) order->action = actions[k];
-    if (!order->action)
-      argp_error(state, "there is no action %s%s (actions: list, verify, clear, path, stat)", arg,
-                 qn_suggest(arg, actions));
-    return 0;
-  case ARGP_KEY_END:
-    if (!order->action) order->action = "list";
-    if (order->invalid && strcmp(order->action, "clear"))
-      argp_error(state, "--invalid belongs to clear, not to %s", order->action);
-    return 0;
-  default: return ARGP_ERR_UNKNOWN;
-  }
+  qn_read_one(state, option, to, text);
+  (void)qn_verb_option_word(state, "action", text, actions, " (actions: list, verify, clear, path, stat)");
 }
 
-static const struct argp argp = {
-    .options = options,
-    .parser = parse,
-    .args_doc = "[list|verify|clear|path|stat]",
-    .doc = "List, verify or empty the cache of compiled kernels.\v"
-           "  list    print every entry with size, last use and kernel (the default)\n"
-           "  verify  read every entry; exit status 1 if one is damaged\n"
-           "  clear   remove every entry; each is compiled again when needed\n"
-           "  path    print the directory\n"
-           "  stat    count the entries and their bytes\n\n"
-           "QUERN_CACHE_DIR names the directory, QUERN_CACHE_BYTES bounds it, QUERN_CACHE=off disables it.",
+static void check_words(const struct argp_state *state, void *input)
+{
+  order *o = input;
+  if (!o->action) o->action = "list";
+  if (o->invalid && strcmp(o->action, "clear")) argp_error(state, "--invalid belongs to clear, not to %s", o->action);
+}
+
+static const qn_verb_option options[] = {
+    {"invalid", 0, NULL, "clear: only entries that do not verify", 0, QN_TO_FLAG(invalid)},
+    {"json", 0, NULL, "Print JSON", 0, QN_TO_FLAG(json)},
+    {0},
 };
 
 typedef struct sums {
@@ -91,7 +67,7 @@ static int visit(void *user, const qn_cache_entry *entry)
   return 0;
 }
 
-static void print_total(const request *order, const sums *tally, const char *directory)
+static void print_total(const order *o, const sums *tally, const char *directory)
 {
   const char *limit = "";
   qn_option_get("cache_bytes", &limit);
@@ -99,32 +75,32 @@ static void print_total(const request *order, const sums *tally, const char *dir
          qn_human_bytes(tally->bytes).text, limit, directory);
   if (tally->invalid)
     printf("%zu damaged: quern cache clear --invalid\n", tally->invalid);
-  else if (!strcmp(order->action, "verify"))
+  else if (!strcmp(o->action, "verify"))
     printf("all hold\n");
 }
 
-static int look(const request *order, const char *directory)
+static int look(const order *o, const char *directory)
 {
-  sums tally = {.print = !order->json && !strcmp(order->action, "list"), .json_wanted = order->json};
+  sums tally = {.print = !o->json && !strcmp(o->action, "list"), .json_wanted = o->json};
   tally.entries = json_array();
   qn_status status = qn_cache_each(visit, &tally);
-  if (status == QN_OK && order->json) {
+  if (status == QN_OK && o->json) {
     json_t *all = json_pack("{s:s, s:I, s:I, s:I, s:O}", "directory", directory, "n", (json_int_t)tally.n, "bytes",
                             (json_int_t)tally.bytes, "invalid", (json_int_t)tally.invalid, "entries", tally.entries);
     qn_json_print(stdout, all, JSON_INDENT(2));
   } else if (status == QN_OK) {
-    print_total(order, &tally, directory);
+    print_total(o, &tally, directory);
   }
   json_decref(tally.entries);
   if (status != QN_OK) return qn_complain_status(&qn_verb_cache, status);
-  return tally.invalid && !strcmp(order->action, "verify") ? QN_EXIT_FAILED : QN_EXIT_OK;
+  return tally.invalid && !strcmp(o->action, "verify") ? QN_EXIT_FAILED : QN_EXIT_OK;
 }
 
-static int clear(const request *order)
+static int clear(const order *o)
 {
   size_t removed = 0;
-  qn_status status = qn_cache_clear(order->invalid, &removed);
-  if (order->json)
+  qn_status status = qn_cache_clear(o->invalid, &removed);
+  if (o->json)
     printf("{\"removed\": %zu}\n", removed);
   else if (status == QN_OK || removed)
     printf("%zu %s removed\n", removed, removed == 1 ? "file" : "files");
@@ -133,14 +109,14 @@ static int clear(const request *order)
 
 static int run(int argc, char **argv)
 {
-  request order = {0};
-  qn_verb_parse(&qn_verb_cache, argc, argv, &order);
+  order o = {0};
+  qn_verb_parse(&qn_verb_cache, argc, argv, &o);
   const char *directory;
   qn_status status = qn_cache_directory(&directory);
   if (status != QN_OK) return qn_complain_status(&qn_verb_cache, status);
-  if (!strcmp(order.action, "clear")) return clear(&order);
-  if (strcmp(order.action, "path")) return look(&order, directory);
-  if (order.json) {
+  if (!strcmp(o.action, "clear")) return clear(&o);
+  if (strcmp(o.action, "path")) return look(&o, directory);
+  if (o.json) {
     qn_json_print(stdout, json_pack("{s:s}", "directory", directory), 0);
   } else {
     puts(directory);
@@ -148,4 +124,19 @@ static int run(int argc, char **argv)
   return QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_cache = {"cache", "list, verify or empty the cache of compiled kernels", run, &argp};
+const qn_verb qn_verb_cache = {
+    .name = "cache",
+    .brief = "list, verify or empty the cache of compiled kernels",
+    .run = run,
+    .options = options,
+    .argument = {QN_READ(read_action, action), .doc = "action"},
+    .end = check_words,
+    .args_doc = "[list|verify|clear|path|stat]",
+    .doc = "List, verify or empty the cache of compiled kernels.\v"
+           "  list    print every entry with size, last use and kernel (the default)\n"
+           "  verify  read every entry; exit status 1 if one is damaged\n"
+           "  clear   remove every entry; each is compiled again when needed\n"
+           "  path    print the directory\n"
+           "  stat    count the entries and their bytes\n\n"
+           "QUERN_CACHE_DIR names the directory, QUERN_CACHE_BYTES bounds it, QUERN_CACHE=off disables it.",
+};

@@ -7,73 +7,86 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_LEG = 256, KEY_SEED, KEY_ONLY, KEY_QUICK, KEY_FULL, KEY_SELFTEST, KEY_JSON };
+typedef qn_check_options order;
 
-static const char *const leg_names[] = {"all", "variants", "oracle", "golden", "contract", "selftest", NULL};
+static const char *const leg_names[] = {"variants", "oracle", "golden", "contract", "selftest", NULL};
 
-static const struct argp_option options[] = {
-    {"backend", 'b', "cpu|cuda[:N]|emulator", 0, "Only this device (default: QUERN_DEVICE, or all)", 0},
-    {"leg", KEY_LEG, "LEG", 0, "Only this leg: 1 or variants, 2 or oracle, 3 or golden, 4 or contract, 5 or selftest",
-     0},
-    {"only", KEY_ONLY, "NAME", 0, "Only items whose names begin so, as in a `rerun:` line", 0},
-    {"seed", KEY_SEED, "N", 0, "Seed of the data and of random settings (default 1)", 0},
-    {"quick", KEY_QUICK, NULL, 0, "Fewer cases: seconds", 0},
-    {"full", KEY_FULL, NULL, 0, "All cases, all specialisations, tensors past 2^31 elements: minutes to hours", 0},
-    {"selftest", KEY_SELFTEST, NULL, 0, "Plant bugs; each must be caught. The same as --leg 5", 0},
-    {"jobs", 'j', "N", 0, "Processes (default: one per processor, at most 4); 1: no child process", 0},
-    {"json", KEY_JSON, NULL, 0, "Print one JSON object per line instead of TAP", 0},
-    {0},
-};
-
-static int parse_leg(const char *arg, struct argp_state *state)
+static QN_READER(read_leg)
 {
-  for (int k = 1; leg_names[k]; k++)
-    if (!strcmp(arg, leg_names[k]) || (arg[0] == '0' + k && !arg[1])) return k;
-  argp_error(state, "there is no leg %s%s (legs: variants, oracle, golden, contract, selftest; or 1 to 5)", arg,
-             qn_suggest(arg, leg_names + 1));
-  return 0;
+  static const char more[] = " (legs: variants, oracle, golden, contract, selftest; or 1 to 5)";
+  const bool is_number = *text >= '1' && *text <= '5' && !text[1];
+  *(int *)to = is_number ? *text - '0' : 1 + qn_verb_option_word(state, "leg", text, leg_names, more);
 }
 
-static uint64_t parse_number(const char *what, const char *arg, uint64_t most, struct argp_state *state)
+static uint64_t number(struct argp_state *state, const qn_verb_option *option, const char *text, uint64_t most)
 {
   char *end = NULL;
   errno = 0;
-  unsigned long long value = strtoull(arg, &end, 10);
-  if (errno || end == arg || *end || *arg == '-' || value > most)
-    argp_error(state, "%s is %s, it must be a whole number up to %llu", what, arg, (unsigned long long)most);
+  unsigned long long value = strtoull(text, &end, 10);
+  if (errno || end == text || *end || *text == '-' || value > most)
+    argp_error(state, "--%s is %s, it must be a whole number up to %llu", option->name, text, (unsigned long long)most);
   return value;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static QN_READER(read_jobs) { *(int *)to = (int)number(state, option, text, 64); }
+
+static QN_READER(read_seed) { *(uint64_t *)to = number(state, option, text, UINT64_MAX); }
+
+static QN_READER(read_level)
 {
-  qn_check_options *order = state->input;
-  const qn_op_info *op;
-  switch (key) {
-  case 'b': order->backend = qn_verb_backend(state, arg); return 0;
-  case 'j': order->jobs = (int)parse_number("--jobs", arg, 64, state); return 0;
-  case KEY_LEG: order->leg = parse_leg(arg, state); return 0;
-  case KEY_SEED: order->seed = parse_number("--seed", arg, UINT64_MAX, state); return 0;
-  case KEY_ONLY: order->only = arg; return 0;
-  case KEY_QUICK:
-  case KEY_FULL:
-    if (order->level != QN_NORMAL) argp_error(state, "--quick or --full, one of them and once");
-    order->level = key == KEY_QUICK ? QN_QUICK : QN_FULL;
-    return 0;
-  case KEY_SELFTEST: order->leg = QN_LEG_SELFTEST; return 0;
-  case KEY_JSON: order->json = true; return 0;
-  case ARGP_KEY_ARG:
-    if (order->op) argp_error(state, "one at a time: %s or %s", order->op, arg);
-    if (qn_verb_op(arg, &op) != QN_OK) argp_error(state, "%s", qn_last_error());
-    order->op = arg;
-    return 0;
-  default: return ARGP_ERR_UNKNOWN;
-  }
+  qn_level *level = to;
+  if (*level != QN_NORMAL) argp_error(state, "--quick or --full, one of them and once");
+  *level = !strcmp(option->name, "quick") ? QN_QUICK : QN_FULL;
 }
 
-static const struct argp argp = {
+static QN_READER(read_selftest) { *(int *)to = QN_LEG_SELFTEST; }
+
+static QN_READER(read_op)
+{
+  const qn_op_info *op;
+  qn_read_one(state, option, to, text);
+  if (qn_verb_op(text, &op) != QN_OK) argp_error(state, "%s", qn_last_error());
+}
+
+static const qn_verb_option options[] = {
+    {"backend", 'b', "cpu|cuda[:N]|emulator", "Only this device (default: QUERN_DEVICE, or all)", 0,
+     QN_TO_BACKEND(backend)},
+    {"leg", 0, "LEG", "Only this leg: 1 or variants, 2 or oracle, 3 or golden, 4 or contract, 5 or selftest", 0,
+     QN_READ(read_leg, leg)},
+    {"only", 0, "NAME", "Only items whose names begin so, as in a `rerun:` line", 0, QN_TO_WORD(only)},
+    {"seed", 0, "N", "Seed of the data and of random settings (default 1)", 0, QN_READ(read_seed, seed)},
+    {"quick", 0, NULL, "Fewer cases: seconds", 0, QN_READ(read_level, level)},
+    {"full", 0, NULL, "All cases, all specialisations, tensors past 2^31 elements: minutes to hours", 0,
+     QN_READ(read_level, level)},
+    {"selftest", 0, NULL, "Plant bugs; each must be caught. The same as --leg 5", 0, QN_READ(read_selftest, leg)},
+    {"jobs", 'j', "N", "Processes (default: one per processor, at most 4); 1: no child process", 0,
+     QN_READ(read_jobs, jobs)},
+    {"json", 0, NULL, "Print one JSON object per line instead of TAP", 0, QN_TO_FLAG(json)},
+    {0},
+};
+
+static int run(int argc, char **argv)
+{
+  order o = {.seed = 1, .level = QN_NORMAL};
+  size_t failures = 0;
+  qn_verb_parse(&qn_verb_check, argc, argv, &o);
+  if (o.only && !o.leg && !strncmp(o.only, "leg", 3)) o.leg = o.only[3] - '0';
+  qn_device device;
+  const char *asked = o.backend;
+  qn_status status = asked ? QN_OK : qn_option_get("device", &asked);
+  if (status == QN_OK && *asked) status = qn_verb_device(asked, &device); /* what is asked for by name must be there */
+  if (status == QN_OK) status = qn_check(&o, stdout, &failures);
+  if (status != QN_OK) return qn_complain_status(&qn_verb_check, status);
+  return failures ? QN_EXIT_FAILED : QN_EXIT_OK;
+}
+
+const qn_verb qn_verb_check = {
+    .name = "check",
+    .brief = "check ops, or a kernel's folder, on this machine",
+    .run = run,
     .options = options,
-    .parser = parse,
-    .children = qn_folder_children[QN_FOLDER_CHECK],
+    .folder_options = qn_folder_options[QN_FOLDER_CHECK],
+    .argument = {QN_READ(read_op, op)},
     .args_doc = "[OP|DIR]",
     .doc = "Check ops, or the kernel of the folder DIR, on every backend and variant that can run here.\v"
            "Five legs for ops; without --leg the first four run:\n"
@@ -90,21 +103,3 @@ static const struct argp argp = {
            "Exit status 0: nothing failed; 1: something failed; 2: a wrong argument; 3: the device is "
            "missing.",
 };
-
-static int run(int argc, char **argv)
-{
-  qn_check_options order = {.seed = 1, .level = QN_NORMAL};
-  size_t failures = 0;
-  qn_verb_parse(&qn_verb_check, argc, argv, &order);
-  if (order.only && !order.leg && !strncmp(order.only, "leg", 3)) order.leg = order.only[3] - '0';
-  qn_device device;
-  const char *asked = order.backend;
-  qn_status status = asked ? QN_OK : qn_option_get("device", &asked);
-  if (status == QN_OK && *asked) status = qn_verb_device(asked, &device); /* what is asked for by name must be there */
-  if (status == QN_OK) status = qn_check(&order, stdout, &failures);
-  if (status != QN_OK) return qn_complain_status(&qn_verb_check, status);
-  return failures ? QN_EXIT_FAILED : QN_EXIT_OK;
-}
-
-const qn_verb qn_verb_check = {
-    .name = "check", .brief = "check ops, or a kernel's folder, on this machine", .run = run, .argp = &argp};

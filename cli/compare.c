@@ -8,15 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BEFORE = 'b', AFTER = 'a', RUNS = 'n', MOST_RUNS = 1000 };
-
 typedef struct order {
   qn_turn before, after;
   int runs; /* 0: not given */
 } order;
 
-static void look(const struct argp_state *state, const order *o)
+static void look(const struct argp_state *state, void *input)
 {
+  const order *o = input;
   if (!o->after.file) argp_error(state, "two files are wanted, as `quern bench --json FILE` writes them");
   if (!o->before.command != !o->after.command)
     argp_error(state, "--before and --after are given together: two commands are run in turns");
@@ -25,48 +24,19 @@ static void look(const struct argp_state *state, const order *o)
     argp_error(state, "each command has a file of its own, both are %s", o->after.file);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static QN_READER(read_file)
 {
-  order *o = state->input;
-  switch (key) {
-  case BEFORE: o->before.command = arg; return 0;
-  case AFTER: o->after.command = arg; return 0;
-  case RUNS: o->runs = (int)qn_verb_number(state, "runs", arg, 1, MOST_RUNS); return 0;
-  case ARGP_KEY_ARG:
-    if (o->after.file) argp_error(state, "two files are compared, %s is one more", arg);
-    *(o->before.file ? &o->after.file : &o->before.file) = arg;
-    return 0;
-  case ARGP_KEY_END: look(state, o); return 0;
-  default: return ARGP_ERR_UNKNOWN;
-  }
+  order *o = to;
+  if (o->after.file) argp_error(state, "two files are compared, %s is one more", text);
+  *(o->before.file ? &o->after.file : &o->before.file) = text;
 }
 
-static const struct argp_option options[] = {
-    {.name = "before",
-     .key = BEFORE,
-     .arg = "COMMAND",
-     .doc = "Run this shell command with --json BEFORE.jsonl, in turns with --after"},
-    {.name = "after", .key = AFTER, .arg = "COMMAND", .doc = "Run this one with --json AFTER.jsonl"},
-    {.name = "runs", .key = RUNS, .arg = "N", .doc = "Runs of each; default: 8"},
+static const qn_verb_option options[] = {
+    {"before", 'b', "COMMAND", "Run this shell command with --json BEFORE.jsonl, in turns with --after", 0,
+     QN_TO_WORD(before.command)},
+    {"after", 'a', "COMMAND", "Run this one with --json AFTER.jsonl", 0, QN_TO_WORD(after.command)},
+    {"runs", 'n', "N", "Runs of each; default: 8", 0, QN_TO_INT(runs, 1, 1000)},
     {0},
-};
-
-static const struct argp argp = {
-    .options = options,
-    .parser = parse,
-    .args_doc = "BEFORE.jsonl AFTER.jsonl",
-    .doc =
-        "Compare two files of measurements: for each op, workload, types, backend and timer that both have, the two "
-        "times, their ratio with its 99.9 % interval, and a word.\v"
-        "faster, slower  the interval allows only this\n"
-        "same            the whole interval is within 2 % of 1\n"
-        "unclear         the interval allows more than one word, or there is none; the line names the reason\n\n"
-        "Each line is one run. The interval is made of whole runs, because two runs of the same kernel differ by more "
-        "than the rounds within one. A word requires 7 runs in each file, in turns, or on a machine whose ceilings did "
-        "not change between the files. --before and --after make such runs:\n\n"
-        "  quern compare --before 'old/quern bench OP' --after 'quern bench OP' old.jsonl new.jsonl\n\n"
-        "Runs are the lines with the commit, compiler, variant, threads and machine of the file's last line of their "
-        "kind. For different machines the ratio is printed without a word.",
 };
 
 static qn_status take_runs(const order *o)
@@ -106,4 +76,24 @@ static int run(int argc, char **argv)
   return status == QN_OK ? QN_EXIT_OK : qn_complain_status(&qn_verb_compare, status);
 }
 
-const qn_verb qn_verb_compare = {"compare", "compare two files of measurements, or two commands", run, &argp};
+const qn_verb qn_verb_compare = {
+    .name = "compare",
+    .brief = "compare two files of measurements, or two commands",
+    .run = run,
+    .options = options,
+    .argument = {.read = read_file},
+    .end = look,
+    .args_doc = "BEFORE.jsonl AFTER.jsonl",
+    .doc =
+        "Compare two files of measurements: for each op, workload, types, backend and timer that both have, the two "
+        "times, their ratio with its 99.9 % interval, and a word.\v"
+        "faster, slower  the interval allows only this\n"
+        "same            the whole interval is within 2 % of 1\n"
+        "unclear         the interval allows more than one word, or there is none; the line names the reason\n\n"
+        "Each line is one run. The interval is made of whole runs, because two runs of the same kernel differ by more "
+        "than the rounds within one. A word requires 7 runs in each file, in turns, or on a machine whose ceilings did "
+        "not change between the files. --before and --after make such runs:\n\n"
+        "  quern compare --before 'old/quern bench OP' --after 'quern bench OP' old.jsonl new.jsonl\n\n"
+        "Runs are the lines with the commit, compiler, variant, threads and machine of the file's last line of their "
+        "kind. For different machines the ratio is printed without a word.",
+};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* completion.c - `quern completion bash`: prints a completion script made from the verbs' argp tables, so that it
+/* completion.c - `quern completion bash`: prints a completion script made from the verbs' tables of options, so that it
  * cannot lag behind them. What a word may be is read from how argp shows it: "cpu|cuda[:N]|emulator" is one of three
  * words, OP, VERB and WORKLOAD (or NAME, after --workload) for the names there are, FILE, DIR or anything with a dot
  * for a file. */
@@ -11,25 +11,19 @@
 #include <string.h>
 #include <strings.h>
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static QN_READER(read_shell)
 {
   static const char *const shells[] = {"bash", NULL};
-  bool *named = state->input;
-  if (key == ARGP_KEY_ARG) {
-    if (*named || strcmp(arg, "bash"))
-      argp_error(state, "there is a script for bash only, not for %s%s", arg, qn_suggest(arg, shells));
-    *named = true;
-    return 0;
-  }
-  if (key == ARGP_KEY_END && !*named) argp_error(state, "name the shell: bash");
-  return key == ARGP_KEY_END ? 0 : ARGP_ERR_UNKNOWN;
+  bool *named = to;
+  if (*named || strcmp(text, "bash"))
+    argp_error(state, "there is a script for bash only, not for %s%s", text, qn_suggest(text, shells));
+  *named = true;
 }
 
-static const struct argp argp = {
-    .parser = parse,
-    .args_doc = "bash",
-    .doc = "Print a completion script for the shell. For this session: source <(quern completion bash)",
-};
+static void check_named(const struct argp_state *state, void *named)
+{
+  if (!*(bool *)named) argp_error(state, "name the shell: bash");
+}
 
 /* ---- the words that may stand in one place ---- */
 static void add_names(qn_text *words, const char *what)
@@ -123,8 +117,8 @@ static int run(int argc, char **argv)
     arms a = {.verb = qn_verbs[k]->name};
     qn_text words = {0};
     bool files = false;
-    qn_verb_each_option(qn_verbs[k]->argp, add_option, &a);
-    add_words(&words, qn_verbs[k]->argp->args_doc ? qn_verbs[k]->argp->args_doc : "", &files);
+    qn_verb_each_option(qn_verbs[k], add_option, &a);
+    add_words(&words, qn_verbs[k]->args_doc ? qn_verbs[k]->args_doc : "", &files);
     if (a.values.at) qn_text_add(&values, "%s", a.values.at);
     qn_text_add(&plain, "    %s) words='%s' flags='%s' files=%s ;;\n", a.verb, words.at ? words.at : "",
                 a.flags.at ? a.flags.at : "", files ? "yes" : "no");
@@ -141,4 +135,12 @@ static int run(int argc, char **argv)
   return failed ? qn_complain(&qn_verb_completion, QN_EXIT_FAILED, "out of memory") : QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_completion = {"completion", "print a completion script for the shell", run, &argp};
+const qn_verb qn_verb_completion = {
+    .name = "completion",
+    .brief = "print a completion script for the shell",
+    .run = run,
+    .argument = {.read = read_shell},
+    .end = check_named,
+    .args_doc = "bash",
+    .doc = "Print a completion script for the shell. For this session: source <(quern completion bash)",
+};

@@ -19,51 +19,40 @@ typedef struct request {
   qn_device device;     /* that name */
   qn_device_kind backend;
   bool limited, json;
-} request;
+} order;
 
-enum { KEY_REQUIRE = 256, KEY_JSON };
-
-static const struct argp_option options[] = {
-    {"backend", 'b', "cpu|cuda|emulator", 0, "Only what this backend needs", 0},
-    {"require", KEY_REQUIRE, "cpu|cuda[:N]|emulator", 0,
-     "Exit with 3 unless a kernel compiled and ran there with the right result", 0},
-    {"json", KEY_JSON, NULL, 0, "Print JSON", 0},
-    {0},
-};
-
-static error_t parse(int key, char *arg, struct argp_state *state)
+static QN_READER(read_device)
 {
-  request *order = state->input;
-  qn_device device;
-  switch (key) {
-  case 'b':
-    if (qn_verb_device_name(arg, &device) != QN_OK) argp_error(state, "--backend: %s", qn_last_error());
-    order->limited = true;
-    order->backend = device.kind;
-    return 0;
-  case KEY_REQUIRE:
-    if (qn_verb_device_name(arg, &order->device) != QN_OK) argp_error(state, "--require: %s", qn_last_error());
-    order->required = arg;
-    return 0;
-  case KEY_JSON: order->json = true; return 0;
-  case ARGP_KEY_ARG:
-    argp_error(state, "what is %s? One backend is looked at by --backend cpu, cuda or emulator", arg);
-    return 0;
-  default: return ARGP_ERR_UNKNOWN;
-  }
+  if (qn_verb_device_name(text, to) != QN_OK) argp_error(state, "--%s: %s", option->name, qn_last_error());
 }
 
-static const struct argp argp = {
-    .options = options,
-    .parser = parse,
-    .args_doc = "", /* parse tells a word by the option that was meant */
-    .doc = "Examine this machine and this installation.\v"
-           "  ok    works\n"
-           "  none  missing, which is no fault; the next line installs it\n"
-           "  MEND  wrong; the next line is a command that repairs it\n\n"
-           "A GPU is required only by --require cuda. Exit status: 0 without a MEND line, 1 with one, 3 where the "
-           "device of "
-           "--require does not work.",
+static QN_READER(read_backend)
+{
+  order *o = to;
+  qn_device device;
+  read_device(state, option, &device, text);
+  o->limited = true;
+  o->backend = device.kind;
+}
+
+static QN_READER(read_required)
+{
+  order *o = to;
+  read_device(state, option, &o->device, text);
+  o->required = text;
+}
+
+static QN_READER(refuse_argument)
+{
+  argp_error(state, "what is %s? One backend is looked at by --backend cpu, cuda or emulator", text);
+}
+
+static const qn_verb_option options[] = {
+    {"backend", 'b', "cpu|cuda|emulator", "Only what this backend needs", 0, .read = read_backend},
+    {"require", 0, "cpu|cuda[:N]|emulator", "Exit with 3 unless a kernel compiled and ran there with the right result",
+     0, .read = read_required},
+    {"json", 0, NULL, "Print JSON", 0, QN_TO_FLAG(json)},
+    {0},
 };
 
 void qn_doctor_say(qn_doctor *doctor, qn_doctor_finding finding, const char *topic, const char *mend,
@@ -160,10 +149,10 @@ static void examine_cache(qn_doctor *doctor)
 }
 
 /* ---- the report ---- */
-static bool examine(qn_doctor *doctor, const request *order)
+static bool examine(qn_doctor *doctor, const order *o)
 {
   bool works[QN_DEVICE_KIND_COUNT] = {false};
-  bool all = !order->limited;
+  bool all = !o->limited;
   qn_doctor_say(doctor, QN_DOCTOR_OK, "quern", NULL, "%s%s%s, built with %s, %s", qn_version(),
                 *qn_build_commit ? ", commit " : "", qn_build_commit, qn_build_compiler, qn_build_type);
   qn_doctor_library(doctor);
@@ -171,35 +160,48 @@ static bool examine(qn_doctor *doctor, const request *order)
   if (all) qn_doctor_tools(doctor);
   examine_options(doctor);
   examine_cache(doctor);
-  if (all || order->backend == QN_CPU) works[QN_CPU] = qn_doctor_cpu(doctor);
-  if (all || order->backend == QN_EMULATOR) works[QN_EMULATOR] = qn_doctor_emulator(doctor);
-  bool one_device = order->required && order->device.kind == QN_CUDA && strchr(order->required, ':');
-  if (all || order->backend == QN_CUDA) works[QN_CUDA] = qn_doctor_cuda(doctor, one_device ? order->device.index : -1);
-  return !order->required || works[order->device.kind];
+  if (all || o->backend == QN_CPU) works[QN_CPU] = qn_doctor_cpu(doctor);
+  if (all || o->backend == QN_EMULATOR) works[QN_EMULATOR] = qn_doctor_emulator(doctor);
+  bool one_device = o->required && o->device.kind == QN_CUDA && strchr(o->required, ':');
+  if (all || o->backend == QN_CUDA) works[QN_CUDA] = qn_doctor_cuda(doctor, one_device ? o->device.index : -1);
+  return !o->required || works[o->device.kind];
 }
 
 static int run(int argc, char **argv)
 {
-  request order = {0};
-  qn_verb_parse_only(&qn_verb_doctor, argc, argv, &order);
-  if (order.limited && order.required && order.device.kind != order.backend)
+  order o = {0};
+  qn_verb_parse_only(&qn_verb_doctor, argc, argv, &o);
+  if (o.limited && o.required && o.device.kind != o.backend)
     return qn_complain(&qn_verb_doctor, QN_EXIT_USAGE, "--backend %s leaves out what --require %s asks for",
-                       qn_device_kind_name(order.backend), order.required);
-  qn_doctor doctor = {.lines = order.json ? json_array() : NULL};
-  if (order.required) doctor.needs[order.device.kind] = true;
-  bool met = examine(&doctor, &order);
-  if (order.json) {
+                       qn_device_kind_name(o.backend), o.required);
+  qn_doctor doctor = {.lines = o.json ? json_array() : NULL};
+  if (o.required) doctor.needs[o.device.kind] = true;
+  bool met = examine(&doctor, &o);
+  if (o.json) {
     json_t *report = json_pack("{s:s, s:b, s:I, s:O}", "version", qn_version(), "met", met, "to_mend",
                                (json_int_t)doctor.broken, "lines", doctor.lines);
     qn_json_print(stdout, report, JSON_INDENT(2));
     json_decref(doctor.lines);
   }
   if (!met)
-    return qn_complain(&qn_verb_doctor, QN_EXIT_ENVIRONMENT, "%s does not work here; the report says why",
-                       order.required);
+    return qn_complain(&qn_verb_doctor, QN_EXIT_ENVIRONMENT, "%s does not work here; the report says why", o.required);
   if (doctor.misled) return QN_EXIT_USAGE;
-  if (order.required) return QN_EXIT_OK;
+  if (o.required) return QN_EXIT_OK;
   return doctor.broken ? QN_EXIT_FAILED : QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_doctor = {"doctor", "examine this machine: what works, and how to repair the rest", run, &argp};
+const qn_verb qn_verb_doctor = {
+    .name = "doctor",
+    .brief = "examine this machine: what works, and how to repair the rest",
+    .run = run,
+    .options = options,
+    .argument = {.read = refuse_argument},
+    .args_doc = "", /* parse tells a word by the option that was meant */
+    .doc = "Examine this machine and this installation.\v"
+           "  ok    works\n"
+           "  none  missing, which is no fault; the next line installs it\n"
+           "  MEND  wrong; the next line is a command that repairs it\n\n"
+           "A GPU is required only by --require cuda. Exit status: 0 without a MEND line, 1 with one, 3 where the "
+           "device of "
+           "--require does not work.",
+};

@@ -4,42 +4,30 @@
  * than bugs do. */
 #include "cli/doctor.h"
 #include "workbench/build.h"
+#include "workbench/program.h"
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <libgen.h>
-#include <spawn.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 /* The first line that a program writes to standard output; false if there is no such program or it fails. */
 static bool first_line(const char *const *words, char *line, size_t bytes)
 {
-  int ends[2], status = 1;
-  pid_t child;
-  line[0] = 0;
-  if (pipe(ends)) return false;
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addclose(&actions, ends[0]);
-  int error = posix_spawnp(&child, words[0], &actions, NULL, (char *const *)words, environ);
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-  FILE *out = fdopen(ends[0], "r");
-  if (out && fgets(line, (int)bytes, out)) line[strcspn(line, "\n")] = 0;
-  while (out && !error && getc(out) != EOF) {} /* to the end, lest the program die of a closed pipe */
-  if (out)
-    fclose(out);
-  else
-    close(ends[0]);
-  return !error && waitpid(child, &status, 0) == child && status == 0 && *line;
+  enum { MOST = 1 << 20, END_MS = 5000 };
+  char said[QN_PROGRAM_SAID];
+  qn_text text = {0};
+  int ended;
+  const int errors = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  const bool ran = qn_program_run(words, NULL, errors, MOST, HUGE_VAL, END_MS, &text, &ended, said) == QN_OK;
+  snprintf(line, bytes, "%.*s", text.at ? (int)strcspn(text.at, "\n") : 0, text.at ? text.at : "");
+  qn_text_free(&text);
+  if (errors >= 0) close(errors);
+  return ran && !ended && *line;
 }
 
 /* ---- the build directory ---- */

@@ -11,86 +11,57 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { KEY_LEVEL = 256, KEY_SEED, KEY_LIMIT, KEY_MEMORY, KEY_SECONDS, KEY_UNTUNED, KEY_INSIDE };
 enum { MOST_CANDIDATES = 1024 };
 
 typedef struct order {
   qn_judge_request ask;
-  const char *candidate[MOST_CANDIDATES], *backend, *level, *seed, *limit, *memory, *json, *inside;
+  const char *candidate[MOST_CANDIDATES], *backend, *json, *inside;
   size_t n;
+  int memory_gib; /* 0: not said */
 } order;
 
-static const struct argp_option options[] = {
-    {"backend", 'b', "cpu|cuda[:N]|emulator", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
-    {"level", KEY_LEVEL, "quick|full|deep", 0, "How much is verified and timed (default: quick)", 0},
-    {"workload", 'w', "WORKLOAD", 0, "The timed workload; default: the first that is not too large", 0},
-    {"seed", KEY_SEED, "N", 0, "Seed of inputs and hidden sizes; default: another one each time", 0},
-    {"seconds", KEY_SECONDS, "S", 0, "Most time for the timed calls of a candidate", 0},
-    {"time-limit", KEY_LIMIT, "S", 0, "Most time of a compile or a launch (default: 60)", 0},
-    {"memory", KEY_MEMORY, "GIB", 0, "Most memory of a candidate's process, besides its tensors (default: 4)", 0},
-    {"threads", 'n', "N", 0, "Threads on the CPU; default: all usable ones", 0},
-    {"untuned", KEY_UNTUNED, NULL, 0, "Ignore the folders' tune tables", 0},
-    {"json", 'j', "FILE", 0, "Append a line for each candidate to FILE; -: print these alone", 0},
-    {"inside", KEY_INSIDE, "PHASE", OPTION_HIDDEN, "The process that holds a candidate", 0},
-    {0},
-};
-
-static error_t parse(int key, char *arg, struct argp_state *state)
+static QN_READER(read_level)
 {
-  order *o = state->input;
-  switch (key) {
-  case 'b': o->backend = qn_verb_backend(state, arg); return 0;
-  case KEY_LEVEL:
-    o->level = arg;
-    for (int k = 0; qn_judge_levels[k]; k++)
-      if (!strcmp(arg, qn_judge_levels[k])) return o->ask.level = (qn_judge_level)k, 0;
-    argp_error(state, "there is no level %s%s (levels: quick, full, deep)", arg, qn_suggest(arg, qn_judge_levels));
-    return 0;
-  case 'w': o->ask.workload = arg; return 0;
-  case KEY_SEED:
-    o->seed = arg;
-    o->ask.seed = (uint64_t)qn_verb_number(state, "seed", arg, 1, 1L << 48);
-    return 0;
-  case KEY_SECONDS: o->ask.seconds = qn_verb_seconds(state, "seconds", arg, 3600); return 0;
-  case KEY_LIMIT:
-    o->limit = arg;
-    o->ask.limits.seconds = qn_verb_seconds(state, "time-limit", arg, 3600);
-    return 0;
-  case KEY_MEMORY:
-    o->memory = arg;
-    o->ask.limits.memory_bytes = (int64_t)qn_verb_number(state, "memory", arg, 1, 1024) << 30;
-    return 0;
-  case 'n': o->ask.threads = (int)qn_verb_number(state, "threads", arg, 1, 1024); return 0;
-  case KEY_UNTUNED: o->ask.untuned = true; return 0;
-  case 'j': o->json = strcmp(arg, "-") ? qn_verb_output(state, arg) : arg; return 0;
-  case KEY_INSIDE: o->inside = arg; return 0;
-  case ARGP_KEY_ARG:
-    if (o->n == MOST_CANDIDATES) argp_error(state, "more than %d candidates", MOST_CANDIDATES);
-    *(o->ask.problem ? &o->candidate[o->n++] : &o->ask.problem) = arg;
-    return 0;
-  case ARGP_KEY_END:
-    if (o->inside) return 0;
-    if (!o->ask.problem) argp_error(state, "which problem? quern judge PROBLEM CANDIDATE");
-    if (!o->n) argp_error(state, "which candidate? quern judge %s CANDIDATE", o->ask.problem);
-    return 0;
-  default: return ARGP_ERR_UNKNOWN;
-  }
+  *(qn_judge_level *)to =
+      (qn_judge_level)qn_verb_option_word(state, "level", text, qn_judge_levels, " (levels: quick, full, deep)");
 }
 
-static const struct argp argp = {
-    .options = options,
-    .parser = parse,
-    .args_doc = "PROBLEM CANDIDATE...",
-    .doc = "Judge candidates for a kernel: correct? how fast beside the kernel that is there? how close to the "
-           "machine's limit? or refused, and why.\v"
-           "PROBLEM is a kernel's folder with a reference, whose own body is the baseline, or a KernelBench file (.py; "
-           "python -m quern.kernelbench judges it). CANDIDATE is a body (.metal, .cu), a kernel's folder with the same "
-           "inputs and outputs, or for a KernelBench file one with ModelNew.\n"
-           "A candidate runs in isolation: processes of its own without files and network, with limits of time and "
-           "memory. Every launch, timed ones too, gets data that no launch had before, and all outputs are compared "
-           "with the reference in double, computed here.\n"
-           "Exit status 0: correct (faster, same, slower or unclear); 1: wrong, broken or refused; 2: the problem or "
-           "the call cannot be judged; 3: the device is missing.",
+static QN_READER(read_json) { *(const char **)to = strcmp(text, "-") ? qn_verb_option_output(state, text) : text; }
+
+static QN_READER(read_argument)
+{
+  order *o = to;
+  if (o->n == MOST_CANDIDATES) argp_error(state, "more than %d candidates", MOST_CANDIDATES);
+  *(o->ask.problem ? &o->candidate[o->n++] : &o->ask.problem) = text;
+}
+
+static void check_words(const struct argp_state *state, void *input)
+{
+  const order *o = input;
+  if (o->inside) return;
+  if (!o->ask.problem) argp_error(state, "which problem? quern judge PROBLEM CANDIDATE");
+  if (!o->n) argp_error(state, "which candidate? quern judge %s CANDIDATE", o->ask.problem);
+}
+
+static const qn_verb_option options[] = {
+    QN_OPTION_BACKEND,
+    {"level", 0, "quick|full|deep", "How much is verified and timed (default: quick)", 0,
+     QN_READ(read_level, ask.level)},
+    {"workload", 'w', "WORKLOAD", "The timed workload; default: the first that is not too large", 0,
+     QN_TO_WORD(ask.workload)},
+    {"seed", 0, "N", "Seed of inputs and hidden sizes; default: another one each time", 0,
+     QN_TO_U64(ask.seed, 1, 1L << 48)},
+    {"seconds", 0, "S", "Most time for the timed calls of a candidate", 0, QN_TO_SECONDS(ask.seconds, 3600)},
+    {"time-limit", 0, "S", "Most time of a compile or a launch (default: 60)", 0,
+     QN_TO_SECONDS(ask.limits.seconds, 3600)},
+    {"memory", 0, "GIB", "Most memory of a candidate's process, besides its tensors (default: 4)", 0,
+     QN_TO_INT(memory_gib, 1, 1024)},
+    QN_OPTION_THREADS(0, ask.threads),
+    {"untuned", 0, NULL, "Ignore the folders' tune tables", 0, QN_TO_FLAG(ask.untuned)},
+    {"json", 'j', "FILE", "Append a line for each candidate to FILE; -: print these alone", 0,
+     QN_READ(read_json, json)},
+    {"inside", 0, "PHASE", "The process that holds a candidate", 0, QN_TO_WORD(inside), .flags = OPTION_HIDDEN},
+    {0},
 };
 
 /* ---- KernelBench files ---- */
@@ -113,10 +84,18 @@ static int run_python(const order *o)
     argv[n++] = "--tgt-problem";
     argv[n++] = o->candidate[k];
   }
-  const char *const pairs[][2] = {{"--check", o->level},   {"--seed", o->seed}, {"--time-limit", o->limit},
-                                  {"--memory", o->memory}, {"--json", o->json}, {"--device", o->backend}};
+  char seed[24] = "", limit[32] = "", memory[16] = "";
+  if (o->ask.seed) snprintf(seed, sizeof seed, "%llu", (unsigned long long)o->ask.seed);
+  if (o->ask.limits.seconds > 0) snprintf(limit, sizeof limit, "%g", o->ask.limits.seconds);
+  if (o->memory_gib) snprintf(memory, sizeof memory, "%d", o->memory_gib);
+  const char *const pairs[][2] = {{"--check", qn_judge_levels[o->ask.level]},
+                                  {"--seed", seed},
+                                  {"--time-limit", limit},
+                                  {"--memory", memory},
+                                  {"--json", o->json ? o->json : ""},
+                                  {"--device", o->backend ? o->backend : ""}};
   for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++) {
-    if (!pairs[k][1]) continue;
+    if (!*pairs[k][1]) continue;
     argv[n++] = pairs[k][0];
     argv[n++] = pairs[k][1];
   }
@@ -168,12 +147,14 @@ static qn_status judge_all(order *o, int *worst)
 
 static int run(int argc, char **argv)
 {
-  order o = {.ask.limits = {60, INT64_C(4) << 30}};
+  order o = {.n = 0};
   qn_progress progress;
   int worst = QN_EXIT_OK;
   qn_verb_parse(&qn_verb_judge, argc, argv, &o);
   if (o.inside) return qn_judge_inside(o.inside);
   if (is_python(o.ask.problem)) return run_python(&o);
+  if (!(o.ask.limits.seconds > 0)) o.ask.limits.seconds = 60;
+  o.ask.limits.memory_bytes = (int64_t)(o.memory_gib ? o.memory_gib : 4) << 30;
   const qn_op_info *op;
   if (!qn_is_kernel_folder(o.ask.problem) && qn_verb_op(o.ask.problem, &op) == QN_OK)
     return qn_complain(&qn_verb_judge, QN_EXIT_USAGE,
@@ -192,4 +173,22 @@ static int run(int argc, char **argv)
   return code == QN_EXIT_ENVIRONMENT ? code : QN_EXIT_USAGE;
 }
 
-const qn_verb qn_verb_judge = {"judge", "judge candidates for a kernel: correct, and how fast?", run, &argp};
+const qn_verb qn_verb_judge = {
+    .name = "judge",
+    .brief = "judge candidates for a kernel: correct, and how fast?",
+    .run = run,
+    .options = options,
+    .argument = {.read = read_argument},
+    .end = check_words,
+    .args_doc = "PROBLEM CANDIDATE...",
+    .doc = "Judge candidates for a kernel: correct? how fast beside the kernel that is there? how close to the "
+           "machine's limit? or refused, and why.\v"
+           "PROBLEM is a kernel's folder with a reference, whose own body is the baseline, or a KernelBench file (.py; "
+           "python -m quern.kernelbench judges it). CANDIDATE is a body (.metal, .cu), a kernel's folder with the same "
+           "inputs and outputs, or for a KernelBench file one with ModelNew.\n"
+           "A candidate runs in isolation: processes of its own without files and network, with limits of time and "
+           "memory. Every launch, timed ones too, gets data that no launch had before, and all outputs are compared "
+           "with the reference in double, computed here.\n"
+           "Exit status 0: correct (faster, same, slower or unclear); 1: wrong, broken or refused; 2: the problem or "
+           "the call cannot be judged; 3: the device is missing.",
+};

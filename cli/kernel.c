@@ -54,83 +54,12 @@ static const action actions[] = {
 };
 enum { N_ACTIONS = sizeof actions / sizeof *actions };
 
-enum {
-  KEY_SET = 256,
-  KEY_TYPE,
-  KEY_GROUP,
-  KEY_SEED,
-  KEY_SEEDS,
-  KEY_IGNORE,
-  KEY_INPUT,
-  KEY_LIMIT,
-  KEY_ISOLATED,
-  KEY_QUICK,
-  KEY_SELFTEST,
-  KEY_JSON,
-  KEY_AGAINST,
-  KEY_HOT,
-  KEY_SECONDS,
-  KEY_DRY,
-  KEY_UNTUNED,
-  KEY_DIALECT,
-  KEY_FROM,
-  KEY_PASSES,
-  KEY_BUDGET,
-  KEY_STRATEGY,
-  KEY_VARIANTS,
-  KEY_TRACE,
-  KEY_FIRST
-};
-
-typedef struct choice {
-  int actions;
-  struct argp_option option;
-} choice;
-
-static const choice choices[] = {
-    {LAUNCHES, {"backend", 'b', "cpu|cuda[:N]|emulator", 0, "The device; default: QUERN_DEVICE, or the best one", 0}},
-    {RUN | SANITIZE | EMIT | REPLAY, {"size", 's', "N", 0, "The N-th of the folder's sizes, from 1", 0}},
-    {ONE_SIZE, {"workload", 'w', "WORKLOAD", 0, "One of the folder's workloads", 0}},
-    {LAUNCHES, {"set", KEY_SET, "NAME=VALUE", 0, "An extent or a template; may be repeated", 0}},
-    {ONE_SIZE, {"dtype", KEY_TYPE, "INPUT=TYPE", 0, "The storage type of an input; may be repeated", 0}},
-    {ONE_SIZE, {"threadgroup", KEY_GROUP, "X[,Y[,Z]]", 0, "Threads of a group instead of the folder's", 0}},
-    {LAUNCHES, {"untuned", KEY_UNTUNED, NULL, 0, "Ignore the folder's tune table", 0}},
-    {LAUNCHES & ~EMIT, {"threads", 'n', "N", 0, "Threads on the CPU; default: all usable ones", 0}},
-    {LAUNCHES & ~EMIT, {"seed", KEY_SEED, "N", 0, "Seed of the inputs (default 1)", 0}},
-    {RUN | SANITIZE | REPLAY,
-     {"input", KEY_INPUT, "NAME=FILE.npy", 0, "An input from a .npy or .safetensors file; may be repeated", 1}},
-    {RUN | REPLAY, {"out", 'o', "FILE.safetensors", 0, "Write the outputs", 1}},
-    {RUN, {"verbose", 'v', NULL, 0, "Print the generated source first", 1}},
-    {RUN | SANITIZE | REPLAY, {"isolated", KEY_ISOLATED, NULL, 0, "Run in a child process, and report a crash", 1}},
-    {RUN | SANITIZE | REPLAY, {"time-limit", KEY_LIMIT, "S", 0, "Stop a launch that takes longer", 1}},
-    {CHECK | SANITIZE, {"seeds", KEY_SEEDS, "N", 0, "Random orders of simdgroups in checking mode", 1}},
-    {CHECK | SANITIZE,
-     {"ignore", KEY_IGNORE, "KIND[,KIND]", 0, "Kinds of findings to ignore, such as \"same value\"", 1}},
-    {CHECK | WATCH, {"quick", KEY_QUICK, NULL, 0, "Fewer types and seeds", 1}},
-    {CHECK, {"selftest", KEY_SELFTEST, NULL, 0, "Plant bugs in the body; each must be caught", 1}},
-    {BENCH, {"against", KEY_AGAINST, "DIR", 0, "Time another kernel's folder in turns with it", 1}},
-    {BENCH, {"hot", KEY_HOT, NULL, 0, "Leave the device's cache as it is between calls", 1}},
-    {BENCH | TUNE, {"seconds", KEY_SECONDS, "S", 0, "Most time for a measurement's rounds", 1}},
-    {TUNE, {"dry-run", KEY_DRY, NULL, 0, "Print the candidates and run nothing", 1}},
-    {TUNE, {"budget", KEY_BUDGET, "SECONDS", 0, "Stop after this time", 1}},
-    {TUNE, {"strategy", KEY_STRATEGY, "NAME", 0, "exhaustive (the default), random or halving", 1}},
-    {TUNE, {"variants", KEY_VARIANTS, "NAME,...", 0, "Only these, such as 128x1x1+TILE=4", 1}},
-    {EMIT, {"form", 'f', "cuda|hip|metal|mlx", 0, "The language (default: cuda)", 1}},
-    {EMIT, {"out", 'o', "FILE", 0, "Write this file instead of standard output", 1}},
-    {NEW, {"dialect", KEY_DIALECT, "metal|cuda", 0, "The body's language (default: metal)", 1}},
-    {NEW, {"from", KEY_FROM, "NAME", 0, "Copy a kernel that ships (quern list) or a folder", 1}},
-    {WATCH, {"passes", KEY_PASSES, "N", 0, "Stop after N checks", 1}},
-    {LIST | RUN | CHECK | SANITIZE | REPLAY, {"json", KEY_JSON, NULL, 0, "Print JSON", 2}},
-    {TUNE, {"json", 'j', "FILE", 0, "Write all results in the T4 format, for other tuning tools", 2}},
-    {BENCH, {"json", 'j', "FILE", 0, "Append each measurement with its raw samples to FILE", 2}},
-    {BENCH, {"trace", KEY_TRACE, "FILE", 0, "Write a Chrome trace", 2}},
-    {BENCH, {"first-use-here", KEY_FIRST, "empty", OPTION_HIDDEN | OPTION_ARG_OPTIONAL, "One first use, measured", 2}},
-};
-enum { N_CHOICES = sizeof choices / sizeof *choices };
+typedef qn_kernel_order order;
 
 /* ---- values ---- */
-static void read_setting(struct argp_state *state, qn_kernel_order *o, char *text)
+static QN_READER(read_setting)
 {
+  qn_kernel_order *o = to;
   char *equals = strchr(text, '='), *end;
   if (!equals || equals == text) argp_error(state, "--set is \"%s\", NAME=VALUE is wanted", text);
   if (o->n_set == QN_KERNEL_SETTINGS) argp_error(state, "more than %d --set", QN_KERNEL_SETTINGS);
@@ -145,160 +74,164 @@ static void read_setting(struct argp_state *state, qn_kernel_order *o, char *tex
   o->set[o->n_set++] = (qn_name){text, number};
 }
 
-static void read_group(struct argp_state *state, qn_kernel_order *o, const char *text)
+static QN_READER(read_group)
 {
+  uint32_t *group = to;
   const char *at = text;
-  for (int d = 0; d < 3; d++) o->group[d] = 1;
+  for (int d = 0; d < 3; d++) group[d] = 1;
   for (int d = 0; d < 3; d++) {
     char *end;
     long value = strtol(at, &end, 10);
     if (end == at || (*end && *end != ',') || value < 1 || value > QN_KERNEL_MAX_GROUP || (d == 2 && *end))
       argp_error(state, "--threadgroup is \"%s\", it must be one to three numbers from 1 to %d, like 32,8", text,
                  QN_KERNEL_MAX_GROUP);
-    o->group[d] = (uint32_t)value;
+    group[d] = (uint32_t)value;
     if (!*end) return;
     at = end + 1;
   }
 }
 
-static void keep_pair(struct argp_state *state, const char *what, const char *text, const char **list, size_t *n)
+static QN_READER(read_pair)
 {
   const char *equals = strchr(text, '=');
-  if (!equals || equals == text || !equals[1]) argp_error(state, "--%s is \"%s\", NAME=... is wanted", what, text);
-  if (*n == QN_KERNEL_SETTINGS) argp_error(state, "more than %d --%s", QN_KERNEL_SETTINGS, what);
-  list[(*n)++] = text;
+  if (!equals || equals == text || !equals[1])
+    argp_error(state, "--%s is \"%s\", NAME=... is wanted", option->name, text);
+  qn_read_words(state, option, to, text);
 }
 
-static const char *read_word(struct argp_state *state, const char *what, const char *text, const char *const *words)
+static QN_READER(read_form)
 {
-  for (size_t k = 0; words[k]; k++)
-    if (!strcmp(text, words[k])) return words[k];
-  argp_error(state, "there is no %s %s%s", what, text, qn_suggest(text, words));
-  return NULL;
+  static const char *const forms[] = {"cuda", "hip", "metal", "mlx", NULL};
+  *(const char **)to = forms[qn_verb_option_word(state, "form", text, forms, "")];
 }
 
-static error_t parse_more(int key, char *arg, struct argp_state *state)
+static QN_READER(read_dialect)
 {
-  static const char *const forms[] = {"cuda", "hip", "metal", "mlx", NULL}, *const dialects[] = {"metal", "cuda", NULL};
-  qn_kernel_order *o = state->input;
-  switch (key) {
-  case 'o': o->out = qn_verb_output(state, arg); return 0;
-  case KEY_LIMIT: o->limit_s = qn_verb_seconds(state, "time-limit", arg, 3600); return 0;
-  case KEY_SECONDS: o->seconds = qn_verb_seconds(state, "seconds", arg, 3600); return 0;
-  case 'v': o->verbose = true; return 0;
-  case KEY_ISOLATED: o->isolated = true; return 0;
-  case KEY_QUICK: o->quick = true; return 0;
-  case KEY_SELFTEST: o->selftest = true; return 0;
-  case KEY_JSON: o->json = true; return 0;
-  case 'j': o->json_file = qn_verb_output(state, arg); return 0;
-  case KEY_TRACE: o->trace = qn_verb_output(state, arg); return 0;
-  case KEY_AGAINST: o->against = arg; return 0;
-  case KEY_HOT: o->hot = true; return 0;
-  case KEY_DRY: o->dry_run = true; return 0;
-  case KEY_BUDGET: o->budget_s = qn_verb_seconds(state, "budget", arg, 1e6); return 0;
-  case KEY_VARIANTS: o->variants = arg; return 0;
-  case KEY_STRATEGY:
-    if (qn_strategy_from_name(arg, &o->strategy) != QN_OK) argp_error(state, "%s", qn_last_error());
-    return 0;
-  case KEY_UNTUNED: o->untuned = true; return 0;
-  case 'f': o->form = read_word(state, "form", arg, forms); return 0;
-  case KEY_DIALECT: o->dialect = read_word(state, "dialect", arg, dialects); return 0;
-  case KEY_FROM: o->from = arg; return 0;
-  case KEY_PASSES: o->passes = (int)qn_verb_number(state, "passes", arg, 1, 1000000); return 0;
-  case KEY_FIRST:
-    o->first_use = true;
-    o->first_use_empty = arg != NULL;
-    return 0;
-  default: return ARGP_ERR_UNKNOWN;
-  }
+  static const char *const dialects[] = {"metal", "cuda", NULL};
+  *(const char **)to = dialects[qn_verb_option_word(state, "dialect", text, dialects, "")];
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static QN_READER(read_ignored)
 {
-  qn_kernel_order *o = state->input;
-  switch (key) {
-  case 'b': o->backend = qn_verb_backend(state, arg); return 0;
-  case 's': o->size = (int)qn_verb_number(state, "size", arg, 1, QN_FOLDER_MOST); return 0;
-  case 'w': o->workload = arg; return 0;
-  case 'n': o->threads = (int)qn_verb_number(state, "threads", arg, 1, 1024); return 0;
-  case KEY_SET: read_setting(state, o, arg); return 0;
-  case KEY_TYPE: keep_pair(state, "dtype", arg, o->type, &o->n_types); return 0;
-  case KEY_INPUT: keep_pair(state, "input", arg, o->input, &o->n_inputs); return 0;
-  case KEY_GROUP: read_group(state, o, arg); return 0;
-  case KEY_SEED: o->seed = (uint64_t)qn_verb_number(state, "seed", arg, 0, 1L << 48); return 0;
-  case KEY_IGNORE:
-    if (qn_finding_kinds(arg, &o->ignore) != QN_OK) argp_error(state, "--ignore: %s", qn_last_error());
-    return 0;
-  case KEY_SEEDS: o->seeds = (int)qn_verb_number(state, "seeds", arg, 1, 100000); return 0;
-  case ARGP_KEY_ARG:
-    if (o->folder) argp_error(state, "one at a time: %s or %s", o->folder, arg);
-    o->folder = arg;
-    return 0;
-  case ARGP_KEY_END:
-    if (o->size && o->workload) argp_error(state, "either --size or --workload, not both");
-    return 0;
-  default: return parse_more(key, arg, state);
-  }
+  if (qn_finding_kinds(text, to) != QN_OK) argp_error(state, "--ignore: %s", qn_last_error());
 }
+
+static QN_READER(read_first_use)
+{
+  qn_kernel_order *o = to;
+  o->first_use = true;
+  o->first_use_empty = text != NULL;
+}
+
+static void check_words(const struct argp_state *state, void *input)
+{
+  const qn_kernel_order *o = input;
+  if (o->size && o->workload) argp_error(state, "either --size or --workload, not both");
+}
+
+typedef struct choice {
+  int actions;
+  qn_verb_option option;
+} choice;
+
+static const choice choices[] = {
+    {LAUNCHES, QN_OPTION_BACKEND},
+    {RUN | SANITIZE | EMIT | REPLAY,
+     {"size", 's', "N", "The N-th of the folder's sizes, from 1", 0, QN_TO_INT(size, 1, QN_FOLDER_MOST)}},
+    {ONE_SIZE, {"workload", 'w', "WORKLOAD", "One of the folder's workloads", 0, QN_TO_WORD(workload)}},
+    {LAUNCHES, {"set", 0, "NAME=VALUE", "An extent or a template; may be repeated", 0, .read = read_setting}},
+    {ONE_SIZE,
+     {"dtype", 0, "INPUT=TYPE", "The storage type of an input; may be repeated", 0,
+      QN_READ_WITHIN(read_pair, types, 0, QN_KERNEL_SETTINGS)}},
+    {ONE_SIZE,
+     {"threadgroup", 0, "X[,Y[,Z]]", "Threads of a group instead of the folder's", 0, QN_READ(read_group, group)}},
+    {LAUNCHES, {"untuned", 0, NULL, "Ignore the folder's tune table", 0, QN_TO_FLAG(untuned)}},
+    {LAUNCHES & ~EMIT, QN_OPTION_THREADS(0, threads)},
+    {LAUNCHES & ~EMIT, {"seed", 0, "N", "Seed of the inputs (default 1)", 0, QN_TO_U64(seed, 0, 1L << 48)}},
+    {RUN | SANITIZE | REPLAY,
+     {"input", 0, "NAME=FILE.npy", "An input from a .npy or .safetensors file; may be repeated", 1,
+      QN_READ_WITHIN(read_pair, inputs, 0, QN_KERNEL_SETTINGS)}},
+    {RUN | REPLAY, {"out", 'o', "FILE.safetensors", "Write the outputs", 1, QN_TO_OUTPUT(out)}},
+    {RUN, {"verbose", 'v', NULL, "Print the generated source first", 1, QN_TO_FLAG(verbose)}},
+    {RUN | SANITIZE | REPLAY,
+     {"isolated", 0, NULL, "Run in a child process, and report a crash", 1, QN_TO_FLAG(isolated)}},
+    {RUN | SANITIZE | REPLAY,
+     {"time-limit", 0, "S", "Stop a launch that takes longer", 1, QN_TO_SECONDS(limit_s, 3600)}},
+    {CHECK | SANITIZE,
+     {"seeds", 0, "N", "Random orders of simdgroups in checking mode", 1, QN_TO_INT(seeds, 1, 100000)}},
+    {CHECK | SANITIZE,
+     {"ignore", 0, "KIND[,KIND]", "Kinds of findings to ignore, such as \"same value\"", 1,
+      QN_READ(read_ignored, ignore)}},
+    {CHECK | WATCH, {"quick", 0, NULL, "Fewer types and seeds", 1, QN_TO_FLAG(quick)}},
+    {CHECK, {"selftest", 0, NULL, "Plant bugs in the body; each must be caught", 1, QN_TO_FLAG(selftest)}},
+    {BENCH, {"against", 0, "DIR", "Time another kernel's folder in turns with it", 1, QN_TO_WORD(against)}},
+    {BENCH, {"hot", 0, NULL, "Leave the device's cache as it is between calls", 1, QN_TO_FLAG(hot)}},
+    {BENCH | TUNE, {"seconds", 0, "S", "Most time for a measurement's rounds", 1, QN_TO_SECONDS(seconds, 3600)}},
+    {TUNE, {"dry-run", 0, NULL, "Print the candidates and run nothing", 1, QN_TO_FLAG(tune.dry_run)}},
+    {TUNE, {"budget", 0, "SECONDS", "Stop after this time", 1, QN_TO_SECONDS(tune.budget_s, 1e6)}},
+    {TUNE, {"strategy", 0, "NAME", "exhaustive (the default), random or halving", 1, QN_TO_STRATEGY(tune.strategy)}},
+    {TUNE, {"variants", 0, "NAME,...", "Only these, such as 128x1x1+TILE=4", 1, QN_TO_WORD(tune.only)}},
+    {EMIT, {"form", 'f', "cuda|hip|metal|mlx", "The language (default: cuda)", 1, QN_READ(read_form, form)}},
+    {EMIT, {"out", 'o', "FILE", "Write this file instead of standard output", 1, QN_TO_OUTPUT(out)}},
+    {NEW, {"dialect", 0, "metal|cuda", "The body's language (default: metal)", 1, QN_READ(read_dialect, dialect)}},
+    {NEW, {"from", 0, "NAME", "Copy a kernel that ships (quern list) or a folder", 1, QN_TO_WORD(from)}},
+    {WATCH, {"passes", 0, "N", "Stop after N checks", 1, QN_TO_INT(passes, 1, 1000000)}},
+    {LIST | RUN | CHECK | SANITIZE | REPLAY, {"json", 0, NULL, "Print JSON", 2, QN_TO_FLAG(json)}},
+    {TUNE,
+     {"json", 'j', "FILE", "Write all results in the T4 format, for other tuning tools", 2, QN_TO_OUTPUT(json_file)}},
+    {BENCH, {"json", 'j', "FILE", "Append each measurement with its raw samples to FILE", 2, QN_TO_OUTPUT(json_file)}},
+    {BENCH, {"trace", 0, "FILE", "Write a Chrome trace", 2, QN_TO_OUTPUT(trace)}},
+    {BENCH,
+     {"first-use-here", 0, "empty", "One first use, measured", 2, .read = read_first_use,
+      .flags = OPTION_HIDDEN | OPTION_ARG_OPTIONAL}},
+};
+enum { N_CHOICES = sizeof choices / sizeof *choices, MOST_OPTIONS = N_CHOICES + 64 };
 
 /* ---- options of several actions ---- */
-static bool has_option(const struct argp_option *options, const char *name)
+static bool has_option(const qn_verb_option *options, const char *name)
 {
-  for (; options->name; options++)
+  for (; options->read; options++)
     if (!strcmp(options->name, name)) return true;
   return false;
 }
 
-/* The options of the actions in `bits` that are not in `without`, in a table that ends. */
-static void take_options(int bits, const struct argp_option *without, struct argp_option *options)
+/* The options of the actions in `bits` that are not in `without`, in a table that ends; `instead` reads them all. */
+static void take_options(int bits, const qn_verb_option *without, qn_verb_option_read *instead, int flags,
+                         qn_verb_option *options)
 {
   size_t n = 0;
-  for (size_t k = 0; k < N_CHOICES; k++)
-    if (choices[k].actions & bits && !(without && has_option(without, choices[k].option.name)))
-      options[n] = choices[k].option, options[n++].group *= !without; /* a verb has one group of them */
-  options[n] = (struct argp_option){0};
+  for (size_t k = 0; k < N_CHOICES; k++) {
+    if (!(choices[k].actions & bits) || (without && has_option(without, choices[k].option.name))) continue;
+    options[n] = choices[k].option;
+    if (instead) options[n].read = instead, options[n].group = 0, options[n].flags |= flags;
+    n++;
+  }
+  options[n] = (qn_verb_option){0};
 }
 
 /* A verb of ops shows in its help the options that only a folder has. */
-static error_t refuse_without_folder(int key, char *arg, struct argp_state *state)
+static QN_READER(refuse_without_folder)
 {
-  (void)arg;
-  for (size_t k = 0; key > 0 && k < N_CHOICES; k++)
-    if (choices[k].option.key == key)
-      argp_error(state, "--%s is for a kernel's folder, and no argument is one", choices[k].option.name);
-  return ARGP_ERR_UNKNOWN;
+  argp_error(state, "--%s is for a kernel's folder, and no argument is one", option->name);
 }
-
-static struct argp_option folder_options[QN_FOLDER_VERBS][N_CHOICES + 1];
-#define FOLDER_ARGP(verb)                                                                                              \
-  {                                                                                                                    \
-    .options = folder_options[verb], .parser = refuse_without_folder                                                   \
-  }
-static const struct argp folder_argp[QN_FOLDER_VERBS] = {FOLDER_ARGP(QN_FOLDER_CHECK), FOLDER_ARGP(QN_FOLDER_BENCH),
-                                                         FOLDER_ARGP(QN_FOLDER_TUNE), FOLDER_ARGP(QN_FOLDER_EMIT)};
-#define FOLDER_CHILD(verb)                                                                                             \
-  {                                                                                                                    \
-    {&folder_argp[verb], 0, "Of a kernel's folder, besides:", 8}, { 0 }                                                \
-  }
-const struct argp_child qn_folder_children[QN_FOLDER_VERBS][2] = {
-    FOLDER_CHILD(QN_FOLDER_CHECK), FOLDER_CHILD(QN_FOLDER_BENCH), FOLDER_CHILD(QN_FOLDER_TUNE),
-    FOLDER_CHILD(QN_FOLDER_EMIT)};
 
 /* And of an op, where the verb is asked about a folder. */
-static const struct argp_option *op_options;
+static QN_READER(refuse_with_folder) { argp_error(state, "--%s is for ops, not for a kernel's folder", option->name); }
 
-static error_t refuse_with_folder(int key, char *arg, struct argp_state *state)
-{
-  (void)arg;
-  for (const struct argp_option *o = op_options; key > 0 && o->name; o++)
-    if (o->key == key) argp_error(state, "--%s is for ops, not for a kernel's folder", o->name);
-  return ARGP_ERR_UNKNOWN;
-}
+static QN_READER(refuse_without_action) { argp_error(state, "the action comes first: quern kernel run --option ..."); }
 
+qn_verb_option qn_folder_options[QN_FOLDER_VERBS][QN_FOLDER_OPTIONS];
+static qn_verb_option all_options[N_CHOICES + 1];
+_Static_assert((int)N_CHOICES < (int)QN_FOLDER_OPTIONS, "room for the options of a folder");
+
+/* Completion and the search for the nearest option know those of all actions; the overview's help names none, because
+ * what an option means depends on the action. */
 __attribute__((constructor)) static void fill_options(void)
 {
   for (size_t k = 0, n = 0; k < N_ACTIONS && n < QN_FOLDER_VERBS; k++)
-    if (actions[k].verb) take_options(actions[k].bit, actions[k].verb->argp->options, folder_options[n++]);
+    if (actions[k].verb)
+      take_options(actions[k].bit, actions[k].verb->options, refuse_without_folder, 0, qn_folder_options[n++]);
+  take_options(~(CHECK | BENCH | TUNE | EMIT | LIST), NULL, refuse_without_action, OPTION_HIDDEN, all_options);
 }
 
 /* ---- `quern kernel` alone ---- */
@@ -319,65 +252,54 @@ static char *fill_help(int key, const char *text, void *input)
   return copy;
 }
 
-static error_t parse_none(int key, char *arg, struct argp_state *state)
+static QN_READER(refuse_word)
 {
   const char *names[N_ACTIONS + 1] = {NULL};
   for (size_t k = 0, n = 0; k < N_ACTIONS; k++)
     if (!actions[k].verb) names[n++] = actions[k].name;
-  if (key == ARGP_KEY_ARG && qn_is_kernel_folder(arg))
-    argp_error(state, "which action? quern kernel run %s, quern check %s, quern bench %s ...", arg, arg, arg);
+  if (qn_is_kernel_folder(text))
+    argp_error(state, "which action? quern kernel run %s, quern check %s, quern bench %s ...", text, text, text);
   const qn_op_info *op;
   const char *const *ships;
   const size_t n_ships = qn_shipped_names(&ships);
-  for (size_t k = 0; key == ARGP_KEY_ARG && k < n_ships; k++)
-    if (!strcmp(arg, ships[k])) argp_error(state, "%s", (qn_verb_op(arg, &op), qn_last_error()));
-  if (key == ARGP_KEY_ARG && qn_verb_op(arg, &op) == QN_OK)
-    argp_error(state, "%s is an op: quern check %s, quern bench %s ...", arg, arg, arg);
-  if (key == ARGP_KEY_ARG)
-    argp_error(state, "there is no action %s%s (actions: new, run, watch, sanitize, replay)", arg,
-               qn_suggest(arg, names));
-  if (key == ARGP_KEY_NO_ARGS) argp_error(state, "which action? new, run, watch, sanitize or replay");
-  if (key > 0 && key < KEY_FIRST + 1) argp_error(state, "the action comes first: quern kernel run --option ...");
-  return key == ARGP_KEY_ARG || key == ARGP_KEY_END || key == ARGP_KEY_NO_ARGS ? 0 : ARGP_ERR_UNKNOWN;
+  for (size_t k = 0; k < n_ships; k++)
+    if (!strcmp(text, ships[k])) argp_error(state, "%s", (qn_verb_op(text, &op), qn_last_error()));
+  if (qn_verb_op(text, &op) == QN_OK)
+    argp_error(state, "%s is an op: quern check %s, quern bench %s ...", text, text, text);
+  argp_error(state, "there is no action %s%s (actions: new, run, watch, sanitize, replay)", text,
+             qn_suggest(text, names));
 }
 
-static struct argp_option all_options[N_CHOICES + 1];
-static const struct argp all_argp = {
-    .options = all_options,
-    .parser = parse_none,
-    .args_doc = "new|run|watch|sanitize|replay DIR",
-    .doc = "Make, run and watch a kernel from a body on CPU and GPU. Its folder holds kernel.json and one thread's "
-           "work in Metal or CUDA C.",
-    .help_filter = fill_help,
-};
-
-/* Completion and the search for the nearest option know them all; the overview's help names none, because what an
- * option means depends on the action. */
-__attribute__((constructor)) static void fill_all_options(void)
+static void want_action(const struct argp_state *state, void *input)
 {
-  take_options(~(CHECK | BENCH | TUNE | EMIT | LIST), NULL, all_options);
-  for (struct argp_option *o = all_options; o->name; o++) o->flags |= OPTION_HIDDEN;
+  (void)input;
+  argp_error(state, "which action? new, run, watch, sanitize or replay");
 }
 
 /* ---- one action ---- */
 static int act(const action *a, int argc, char **argv)
 {
-  static struct argp_option options[N_CHOICES + 1], others[64];
+  static qn_verb_option options[MOST_OPTIONS + 1];
   static char name[32], title[40];
-  static const struct argp others_argp = {.options = others, .parser = refuse_with_folder};
-  static const struct argp_child children[] = {{&others_argp, 0, NULL, 0}, {0}};
-  struct argp argp = {.options = options, .parser = parse, .args_doc = "DIR", .doc = a->doc, .children = children};
+  static qn_verb verb;
+  size_t n = 0;
   snprintf(name, sizeof name, "%s%s", a->verb ? "" : "kernel ", a->name);
   snprintf(title, sizeof title, "quern %s", name);
-  take_options(a->bit, NULL, options);
-  op_options = a->verb ? a->verb->argp->options : others;
-  size_t n = 0;
-  for (const struct argp_option *o = op_options; o->name && n < 63; o++)
-    if (!has_option(options, o->name)) others[n++] = *o;
-  others[n] = (struct argp_option){0};
-  if (!n) argp.children = NULL; /* glibc's --help leaks for a child without options */
-  const qn_verb verb = {name, a->brief, NULL, &argp};
-  qn_kernel_order o = {.verb = &verb, .seed = 1};
+  take_options(a->bit, NULL, NULL, 0, options);
+  while (options[n].read) n++;
+  for (const qn_verb_option *o = a->verb ? a->verb->options : options + n; o->read && n < MOST_OPTIONS; o++) {
+    if (has_option(options, o->name)) continue;
+    options[n] = *o;
+    options[n++].read = refuse_with_folder;
+  }
+  verb = (qn_verb){.name = name,
+                   .brief = a->brief,
+                   .options = options,
+                   .argument = {QN_TO_ONE(folder)},
+                   .end = check_words,
+                   .args_doc = "DIR",
+                   .doc = a->doc};
+  qn_kernel_order o = {.verb = &verb, .seed = 1, .tune.out = stdout};
   argv[0] = title;
   qn_verb_parse(&verb, argc, argv, &o);
   if (o.folder || a->bit == LIST) return a->run(&o);
@@ -392,7 +314,7 @@ bool qn_kernel_takes(const qn_verb *verb, int argc, char **argv, int *status)
   if (a == actions + N_ACTIONS) return false;
   for (int k = 1; k < argc; k++)
     if (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-?") || !strcmp(argv[k], "-h")) return false;
-  for (int k = 0; (k = qn_verb_next_word(verb->argp, k + 1, argc, argv)) < argc;) {
+  for (int k = 0; (k = qn_verb_next_word(verb, k + 1, argc, argv)) < argc;) {
     if (!qn_is_kernel_folder(argv[k])) continue;
     *status = act(a, argc, argv);
     return true;
@@ -417,4 +339,15 @@ static int run(int argc, char **argv)
   return QN_EXIT_USAGE;
 }
 
-const qn_verb qn_verb_kernel = {"kernel", "make, run and watch a kernel from a body", run, &all_argp};
+const qn_verb qn_verb_kernel = {
+    .name = "kernel",
+    .brief = "make, run and watch a kernel from a body",
+    .run = run,
+    .options = all_options,
+    .argument = {.read = refuse_word},
+    .end = want_action,
+    .args_doc = "new|run|watch|sanitize|replay DIR",
+    .help_filter = fill_help,
+    .doc = "Make, run and watch a kernel from a body on CPU and GPU. Its folder holds kernel.json and one thread's "
+           "work in Metal or CUDA C.",
+};

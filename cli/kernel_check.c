@@ -23,27 +23,24 @@ static void prepare(qn_kernel_session *s, qn_progress *progress, qn_kernel_trial
   if (r->gpu && s->device.kind != QN_CUDA) r->device = (qn_device){QN_CUDA, 0};
 }
 
-static int check_here(void *user)
+static qn_status check(qn_kernel_session *s, bool *bad)
 {
-  const qn_kernel_order *o = user;
-  qn_kernel_session s;
-  qn_progress progress = {.on = false};
+  const qn_kernel_order *o = s->order;
+  qn_progress progress;
   qn_kernel_trial_request r = {.run = 0};
-  qn_status status = qn_kernel_open(&s, o);
-  if (status == QN_OK) {
-    prepare(&s, &progress, &r);
-    qn_progress_begin(&progress, "check", s.folder->n_sizes);
-    if (!o->json) printf("TAP version 13\n");
-    status = o->selftest ? qn_kernel_selftest(&r) : qn_kernel_trial(&r);
-    qn_progress_end(&progress);
-    if (status == QN_OK && !o->json)
-      printf("1..%zu\n# %zu passed, %zu failed, %zu skipped\n", r.run, r.run - r.failures - r.skipped, r.failures,
-             r.skipped);
-  }
-  int result = status != QN_OK ? qn_kernel_complain(&s, status) : r.failures ? QN_EXIT_FAILED : QN_EXIT_OK;
-  qn_kernel_close(&s);
-  return result;
+  prepare(s, &progress, &r);
+  qn_progress_begin(&progress, "check", s->folder->n_sizes);
+  if (!o->json) printf("TAP version 13\n");
+  const qn_status status = o->selftest ? qn_kernel_selftest(&r) : qn_kernel_trial(&r);
+  qn_progress_end(&progress);
+  if (status == QN_OK && !o->json)
+    printf("1..%zu\n# %zu passed, %zu failed, %zu skipped\n", r.run, r.run - r.failures - r.skipped, r.failures,
+           r.skipped);
+  *bad = r.failures;
+  return status;
 }
+
+static int check_here(void *order) { return qn_kernel_act(order, check); }
 
 int qn_action_check(const qn_kernel_order *order)
 {

@@ -40,30 +40,22 @@ static qn_status make_mlx(const qn_kernel_session *s, const qn_kernel_case *c, c
   return status;
 }
 
-static qn_status emit(qn_kernel_session *s, qn_kernel_case **c)
+static qn_status emit(qn_kernel_session *s, bool *bad)
 {
   const qn_folder_size *size;
   qn_kernel_case_order order;
   char *text = NULL;
   const qn_emit form = s->order->form ? qn_emit_from_name(s->order->form) : QN_EMIT_CUDA;
+  (void)bad;
   qn_try(qn_kernel_size_of(s, &size));
   qn_try(qn_kernel_case_of(s, size, &order));
   order.device = (qn_device){QN_CPU, 0}; /* nothing runs */
-  qn_try(qn_kernel_case_create(c, &order));
-  qn_try(form == QN_EMIT_MLX ? make_mlx(s, *c, &order, &text) : qn_kernel_emit((*c)->kernel, form, &(*c)->call, &text));
+  qn_try(qn_kernel_case_create(&s->c, &order));
+  qn_try(form == QN_EMIT_MLX ? make_mlx(s, s->c, &order, &text)
+                             : qn_kernel_emit(s->c->kernel, form, &s->c->call, &text));
   const qn_status status = qn_emit_write(s->order->out, text);
   qn_text_release(&text);
   return status;
 }
 
-int qn_action_emit(const qn_kernel_order *order)
-{
-  qn_kernel_session s;
-  qn_kernel_case *c = NULL;
-  qn_status status = qn_kernel_open(&s, order);
-  if (status == QN_OK) status = emit(&s, &c);
-  int result = status == QN_OK ? QN_EXIT_OK : qn_kernel_complain(&s, status);
-  if (c) qn_kernel_case_destroy(&c);
-  qn_kernel_close(&s);
-  return result;
-}
+int qn_action_emit(const qn_kernel_order *order) { return qn_kernel_act(order, emit); }

@@ -107,7 +107,20 @@ static qn_status launch(const qn_kernel_session *s, qn_kernel_case *c, qn_kernel
   return qn_kernel_case_fetch(c);
 }
 
-static qn_status run_session(qn_kernel_session *s, qn_kernel_case **c, bool *wrong)
+/* What the kernel says of itself, or did to memory that is not its own. */
+static qn_status judge(const qn_kernel_session *s)
+{
+  char why[256];
+  const int dbg = qn_folder_tensor_find(s->folder, "dbg");
+  if (!qn_kernel_case_intact(s->c, why, sizeof why))
+    return qn_fail(QN_KERNEL_ERROR, "kernel %s: %s", s->folder->name, why);
+  if (dbg < 0 || s->c->array[dbg].dtype != QN_F32 || s->c->array[dbg].elements != QN_HEALTH_COUNT) return QN_OK;
+  float health[QN_HEALTH_COUNT];
+  memcpy(health, s->c->array[dbg].data, sizeof health);
+  return qn_health_status(s->folder->name, health);
+}
+
+static qn_status run(qn_kernel_session *s, bool *wrong)
 {
   const qn_folder_size *size;
   qn_kernel_case_order order;
@@ -116,44 +129,19 @@ static qn_status run_session(qn_kernel_session *s, qn_kernel_case **c, bool *wro
   qn_try(qn_kernel_size_of(s, &size));
   qn_try(qn_kernel_case_of(s, size, &order));
   order.keep = true;
-  qn_try(qn_kernel_case_create(c, &order));
-  if (s->order->verbose) qn_try(print_source(*c));
-  qn_try(launch(s, *c, &info, &ns));
+  qn_try(qn_kernel_case_create(&s->c, &order));
+  if (s->order->verbose) qn_try(print_source(s->c));
+  qn_try(launch(s, s->c, &info, &ns));
   if (s->order->json)
-    print_json(s, *c, &info, ns);
+    print_json(s, s->c, &info, ns);
   else
-    print_text(s, *c, &info, ns);
-  if (s->folder->outputs_file && !s->order->n_inputs) qn_try(compare_kept(s, *c, wrong));
-  return s->order->out ? write_outputs(*c, s->order->out) : QN_OK;
+    print_text(s, s->c, &info, ns);
+  if (s->folder->outputs_file && !s->order->inputs.n) qn_try(compare_kept(s, s->c, wrong));
+  if (s->order->out) qn_try(write_outputs(s->c, s->order->out));
+  return judge(s);
 }
 
-/* What the kernel says of itself, or did to memory that is not its own. */
-static int judge(const qn_kernel_session *s, const qn_kernel_case *c)
-{
-  char why[256];
-  if (!qn_kernel_case_intact(c, why, sizeof why))
-    return qn_complain(s->order->verb, QN_EXIT_FAILED, "kernel %s: %s", s->folder->name, why);
-  int dbg = qn_folder_tensor_find(s->folder, "dbg");
-  if (dbg < 0 || c->array[dbg].dtype != QN_F32 || c->array[dbg].elements != QN_HEALTH_COUNT) return QN_EXIT_OK;
-  float health[QN_HEALTH_COUNT];
-  memcpy(health, c->array[dbg].data, sizeof health);
-  qn_status status = qn_health_status(s->folder->name, health);
-  return status == QN_OK ? QN_EXIT_OK : qn_kernel_complain(s, status);
-}
-
-static int run_here(void *user)
-{
-  qn_kernel_session s;
-  qn_kernel_case *c = NULL;
-  qn_status status = qn_kernel_open(&s, user);
-  bool wrong = false;
-  if (status == QN_OK) status = run_session(&s, &c, &wrong);
-  int result = status == QN_OK ? judge(&s, c) : qn_kernel_complain(&s, status);
-  if (result == QN_EXIT_OK && wrong) result = QN_EXIT_FAILED;
-  if (c) qn_kernel_case_destroy(&c);
-  qn_kernel_close(&s);
-  return result;
-}
+static int run_here(void *order) { return qn_kernel_act(order, run); }
 
 int qn_action_run(const qn_kernel_order *order) { return qn_kernel_apart(order, run_here); }
 

@@ -67,50 +67,47 @@ static void print_finding(const qn_kernel_session *s, const report *all, size_t 
   if (f->other_line != f->line) print_line(s->folder, f->other_line);
 }
 
-static qn_status race(qn_kernel_session *s, report *all, int *seeds)
+static qn_status race(qn_kernel_session *s, report *all, int seeds)
 {
   const qn_folder_size *size;
   qn_kernel_case_order order;
-  qn_kernel_case *c = NULL;
   qn_progress progress;
-  *seeds = s->order->seeds ? s->order->seeds : SEEDS;
   qn_try(qn_kernel_size_of(s, &size));
   if (!s->order->size && !s->order->workload && s->folder->n_sizes) size = &s->folder->size[s->folder->n_sizes - 1];
   qn_try(qn_kernel_case_of(s, size, &order));
   order.device = (qn_device){QN_CPU, 0};
-  qn_status status = qn_kernel_case_create(&c, &order);
-  qn_progress_begin(&progress, "sanitize", (size_t)*seeds);
-  for (int seed = 0; status == QN_OK && seed < *seeds; seed++) {
+  qn_status status = qn_kernel_case_create(&s->c, &order);
+  qn_progress_begin(&progress, "sanitize", (size_t)seeds);
+  for (int seed = 0; status == QN_OK && seed < seeds; seed++) {
+    qn_kernel_call *call = &s->c->call;
     qn_progress_at(&progress, (size_t)seed, "%s, %zu found", size->name, all->n);
-    c->call.check = 1;
-    c->call.ignore = s->order->ignore | s->folder->ignore;
-    c->call.seed = (uint64_t)seed;
-    c->call.limit_ns = (int64_t)((s->order->limit_s > 0 ? s->order->limit_s : LIMIT_S) * 1e9);
-    status = qn_kernel_case_reset(c, 0xff);
-    if (status == QN_OK) status = qn_kernel_case_launch(c);
+    call->check = 1;
+    call->ignore = s->order->ignore | s->folder->ignore;
+    call->seed = (uint64_t)seed;
+    call->limit_ns = (int64_t)((s->order->limit_s > 0 ? s->order->limit_s : LIMIT_S) * 1e9);
+    status = qn_kernel_case_reset(s->c, 0xff);
+    if (status == QN_OK) status = qn_kernel_case_launch(s->c);
     if (status != QN_KERNEL_ERROR) continue;
     collect(all, (uint64_t)seed);
     if (qn_kernel_finding_count()) status = QN_OK;
   }
   qn_progress_end(&progress);
-  if (c) qn_kernel_case_destroy(&c);
   return status;
 }
 
-static int race_here(void *user)
+static qn_status sanitize(qn_kernel_session *s, bool *bad)
 {
   static report all;
-  qn_kernel_session s;
-  int seeds = 0;
-  qn_status status = qn_kernel_open(&s, user);
-  if (status == QN_OK) status = race(&s, &all, &seeds);
-  int result = status == QN_OK ? all.n ? QN_EXIT_FAILED : QN_EXIT_OK : qn_kernel_complain(&s, status);
-  for (size_t k = 0; k < all.n; k++) print_finding(&s, &all, k);
-  if (status == QN_OK && !s.order->json)
+  const int seeds = s->order->seeds ? s->order->seeds : SEEDS;
+  const qn_status status = race(s, &all, seeds);
+  for (size_t k = 0; k < all.n; k++) print_finding(s, &all, k);
+  if (status == QN_OK && !s->order->json)
     printf("%s%zu %s in %d orders of simdgroups\n", all.n ? "" : "no race, nothing out of bounds: ", all.n,
            all.n == 1 ? "finding" : "findings", seeds);
-  qn_kernel_close(&s);
-  return result;
+  *bad = all.n;
+  return status;
 }
 
-int qn_action_sanitize(const qn_kernel_order *order) { return qn_kernel_apart(order, race_here); }
+static int sanitize_here(void *order) { return qn_kernel_act(order, sanitize); }
+
+int qn_action_sanitize(const qn_kernel_order *order) { return qn_kernel_apart(order, sanitize_here); }

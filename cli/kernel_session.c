@@ -9,20 +9,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The input before "=", and what is behind it. */
+static qn_status find_input(const qn_folder *f, const char *text, size_t *input, const char **value)
+{
+  const char *names[QN_KERNEL_MAX_TENSORS + 1] = {NULL};
+  const size_t n = strcspn(text, "=");
+  char name[64];
+  *value = text + n + 1;
+  snprintf(name, sizeof name, "%.*s", (int)n, text);
+  for (*input = 0; *input < f->n_inputs; ++*input) {
+    names[*input] = f->tensor[*input].name;
+    if (!strcmp(name, names[*input])) return QN_OK;
+  }
+  return qn_fail(QN_BAD_ARGUMENT, "kernel %s has no input %s%s", f->name, name, qn_suggest(name, names));
+}
+
 static qn_status read_inputs(qn_kernel_session *s)
 {
-  const qn_kernel_order *o = s->order;
-  for (size_t k = 0; k < o->n_inputs; k++) {
-    const char *equals = strchr(o->input[k], '=');
-    char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)(equals - o->input[k]), o->input[k]);
-    int t = qn_folder_tensor_find(s->folder, name);
-    if (t < 0 || s->folder->tensor[t].output) {
-      const char *names[QN_KERNEL_MAX_TENSORS + 1] = {NULL};
-      for (size_t i = 0; i < s->folder->n_inputs; i++) names[i] = s->folder->tensor[i].name;
-      return qn_fail(QN_BAD_ARGUMENT, "kernel %s has no input %s%s", s->folder->name, name, qn_suggest(name, names));
-    }
-    qn_try(qn_arrays_read(&s->given, equals + 1, name));
+  size_t input;
+  const char *path;
+  for (size_t k = 0; k < s->order->inputs.n; k++) {
+    qn_try(find_input(s->folder, s->order->inputs.at[k], &input, &path));
+    qn_try(qn_arrays_read(&s->given, path, s->folder->tensor[input].name));
   }
   return s->folder->inputs_file ? qn_arrays_read(&s->given, s->folder->inputs_file, NULL) : QN_OK;
 }
@@ -40,6 +48,7 @@ qn_status qn_kernel_open(qn_kernel_session *s, const qn_kernel_order *order)
 
 void qn_kernel_close(qn_kernel_session *s)
 {
+  if (s->c) qn_kernel_case_destroy(&s->c);
   qn_pool_destroy(&s->pool);
   qn_arrays_free(&s->given);
   qn_folder_free(&s->folder);
@@ -59,17 +68,12 @@ qn_status qn_kernel_size_of(const qn_kernel_session *s, const qn_folder_size **s
 
 static qn_status take_type(const qn_kernel_session *s, const char *text, qn_kernel_case_order *order)
 {
-  const char *equals = strchr(text, '=');
-  const char *names[QN_DTYPE_COUNT] = {NULL}, *inputs[QN_KERNEL_MAX_TENSORS + 1] = {NULL};
-  char name[64];
-  snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
-  int t = qn_folder_tensor_find(s->folder, name);
-  for (size_t k = 0; k < s->folder->n_inputs; k++) inputs[k] = s->folder->tensor[k].name;
+  const char *names[QN_DTYPE_COUNT] = {NULL}, *type;
+  size_t input;
   for (int k = 1; k <= QN_C64; k++) names[k - 1] = qn_dtype_name((qn_dtype)k);
-  qn_require(t >= 0 && (size_t)t < s->folder->n_inputs, "kernel %s has no input %s%s", s->folder->name, name,
-             qn_suggest(name, inputs));
-  order->dtype[t] = qn_dtype_from_name(equals + 1);
-  qn_require(order->dtype[t], "there is no storage type %s%s", equals + 1, qn_suggest(equals + 1, names));
+  qn_try(find_input(s->folder, text, &input, &type));
+  order->dtype[input] = qn_dtype_from_name(type);
+  qn_require(order->dtype[input], "there is no storage type %s%s", type, qn_suggest(type, names));
   return QN_OK;
 }
 
@@ -85,7 +89,7 @@ qn_status qn_kernel_case_of(qn_kernel_session *s, const qn_folder_size *size, qn
                                   .seed = o->seed,
                                   .given = &s->given};
   memcpy(order->group, o->group, sizeof order->group);
-  for (size_t k = 0; k < o->n_types; k++) qn_try(take_type(s, o->type[k], order));
+  for (size_t k = 0; k < o->types.n; k++) qn_try(take_type(s, o->types.at[k], order));
   return o->untuned ? QN_OK : qn_tuned_apply(s->folder, order, s->tuned, sizeof s->tuned);
 }
 
@@ -99,6 +103,17 @@ int qn_kernel_complain(const qn_kernel_session *s, qn_status status)
   else
     fprintf(stderr, "%s%s\n", before, qn_status_text(status));
   return qn_exit_of(status);
+}
+
+int qn_kernel_act(const qn_kernel_order *order, qn_status (*work)(qn_kernel_session *s, bool *bad))
+{
+  qn_kernel_session s;
+  bool bad = false;
+  qn_status status = qn_kernel_open(&s, order);
+  if (status == QN_OK) status = work(&s, &bad);
+  const int result = status != QN_OK ? qn_kernel_complain(&s, status) : bad ? QN_EXIT_FAILED : QN_EXIT_OK;
+  qn_kernel_close(&s);
+  return result;
 }
 
 void qn_kernel_trial_of(const qn_kernel_session *s, int limit_s, qn_kernel_trial_request *r)

@@ -7,7 +7,7 @@
 
 static const double look_s = 0.4, prove_s = 4;
 
-qn_status qn_kernel_tune(qn_kernel_session *s, const qn_tune_order *more, qn_tune_outcome *out)
+qn_status qn_kernel_tune(qn_kernel_session *s, json_t *results, qn_tune_outcome *out)
 {
   const qn_kernel_order *o = s->order;
   const qn_folder *f = s->folder;
@@ -16,7 +16,7 @@ qn_status qn_kernel_tune(qn_kernel_session *s, const qn_tune_order *more, qn_tun
   qn_progress progress;
   qn_tune_bed bed;
   qn_tune_folder *made = NULL;
-  qn_tune_order order = *more;
+  qn_tune_order order = o->tune;
   if (o->workload) qn_try(qn_kernel_size_of(s, &size));
   qn_try(qn_kernel_case_of(s, size, &incumbent));
   if (order.out) {
@@ -24,13 +24,10 @@ qn_status qn_kernel_tune(qn_kernel_session *s, const qn_tune_order *more, qn_tun
     fflush(order.out);
   }
   qn_progress_begin(&progress, "tune", 0);
-  order.only = o->variants;
-  order.dry_run = o->dry_run;
-  order.strategy = o->strategy;
-  order.budget_s = o->budget_s;
   order.look_s = o->seconds > 0 ? o->seconds : look_s;
   order.prove_s = o->seconds > 0 ? 4 * o->seconds : prove_s;
   order.seed = o->seed;
+  order.results = results;
   order.progress = &progress;
   qn_status status = qn_tune_folder_create(&made, &incumbent, o->group[0] != 0, &bed);
   if (status == QN_OK) status = qn_tune_run(&bed, &order, out);
@@ -39,21 +36,20 @@ qn_status qn_kernel_tune(qn_kernel_session *s, const qn_tune_order *more, qn_tun
   return status;
 }
 
-int qn_action_tune(const qn_kernel_order *order)
+static qn_status tune(qn_kernel_session *s, bool *bad)
 {
-  qn_kernel_session s;
   qn_tune_outcome out = {.places = 0};
-  json_t *results = order->json_file ? json_array() : NULL;
-  qn_status status = qn_kernel_open(&s, order);
-  if (status == QN_OK) status = qn_kernel_tune(&s, &(qn_tune_order){.out = stdout, .results = results}, &out);
-  if (status == QN_OK && *out.path) printf("kept in %s/%s.tune; --untuned leaves it aside\n", out.path, s.folder->name);
-  if (status == QN_OK && !order->dry_run && !out.faster && !out.failed) printf("the values in force stay\n");
+  json_t *results = s->order->json_file ? json_array() : NULL;
+  qn_status status = qn_kernel_tune(s, results, &out);
+  if (status == QN_OK && *out.path)
+    printf("kept in %s/%s.tune; --untuned leaves it aside\n", out.path, s->folder->name);
+  if (status == QN_OK && !s->order->tune.dry_run && !out.faster && !out.failed) printf("the values in force stay\n");
   if (results) {
-    const qn_status written = qn_tune_json_write(order->json_file, s.device, results);
+    const qn_status written = qn_tune_json_write(s->order->json_file, s->device, results);
     if (status == QN_OK) status = written;
   }
-  const bool bad = out.wrong || out.failed;
-  const int result = status != QN_OK ? qn_kernel_complain(&s, status) : bad ? QN_EXIT_FAILED : QN_EXIT_OK;
-  qn_kernel_close(&s);
-  return result;
+  *bad = out.wrong || out.failed;
+  return status;
 }
+
+int qn_action_tune(const qn_kernel_order *order) { return qn_kernel_act(order, tune); }

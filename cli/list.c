@@ -16,55 +16,25 @@ typedef struct request {
   const char *op, *backend;
   bool verbose, json;
   qn_device device; /* the one whose choices are told */
-} request;
+} order;
 
-enum { KEY_JSON = 256 };
+static QN_READER(read_backend)
+{
+  order *o = to;
+  if (qn_verb_device_name(text, &o->device) != QN_OK) argp_error(state, "%s", qn_last_error());
+  o->backend = qn_device_kind_name(o->device.kind);
+}
 
-static const struct argp_option options[] = {
-    {"backend", 'b', "cpu|cuda|emulator", 0, "Only the variants of this backend", 0},
-    {"verbose", 'v', NULL, 0, "Also types, parameters and launch shapes", 0},
-    {"json", KEY_JSON, NULL, 0, "Print everything as JSON", 0},
+static const qn_verb_option options[] = {
+    {"backend", 'b', "cpu|cuda|emulator", "Only the variants of this backend", 0, .read = read_backend},
+    {"verbose", 'v', NULL, "Also types, parameters and launch shapes", 0, QN_TO_FLAG(verbose)},
+    {"json", 0, NULL, "Print everything as JSON", 0, QN_TO_FLAG(json)},
     {0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static bool wanted(const order *o, const qn_variant *variant)
 {
-  request *order = state->input;
-  qn_device device;
-  switch (key) {
-  case 'b':
-    if (qn_verb_device_name(arg, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
-    order->backend = qn_device_kind_name(device.kind);
-    order->device = device;
-    return 0;
-  case 'v': order->verbose = true; return 0;
-  case KEY_JSON: order->json = true; return 0;
-  case ARGP_KEY_ARG:
-    if (order->op) argp_error(state, "one at a time: %s or %s", order->op, arg);
-    order->op = arg;
-    return 0;
-  default: return ARGP_ERR_UNKNOWN;
-  }
-}
-
-static const struct argp argp = {
-    .options = options,
-    .parser = parse,
-    .args_doc = "[OP|DIR]",
-    .doc = "List ops and their variants on each backend: which would run here, and why; the kernels from a body that "
-           "ship; or the contract of the kernel in the folder DIR.\v"
-           "The state of a variant:\n"
-           "  runs           it runs and is checked on this machine\n"
-           "  compiled only  it is compiled; this machine lacks its device\n"
-           "  emitted only   its source exists; nothing here compiles it\n"
-           "A call on a backend uses the variant marked with >.\n"
-           "With an OP: the launch shape of each tensor shape, its source, and the names that QUERN_LAUNCH_SHAPE (for "
-           "products QUERN_GEMM) accepts.",
-};
-
-static bool wanted(const request *order, const qn_variant *variant)
-{
-  return !order->backend || !strcmp(order->backend, variant->backend);
+  return !o->backend || !strcmp(o->backend, variant->backend);
 }
 
 /* ---- for people ---- */
@@ -90,7 +60,7 @@ static void print_variant(const qn_variant *v, const char *end, const char *why)
   printf("%s", plain ? "" : qn_term_colour(stdout, QN_PLAIN));
 }
 
-static void print_variants(const request *order, const qn_op_info *op)
+static void print_variants(const order *o, const qn_op_info *op)
 {
   qn_variant v = {.size = sizeof v}, next = v;
   char last[sizeof v.why] = "", shown[sizeof v.why];
@@ -99,7 +69,7 @@ static void print_variants(const request *order, const qn_op_info *op)
   printf("  %s  backend   variant          state          why%s\n", qn_term_colour(stdout, QN_DIM),
          qn_term_colour(stdout, QN_PLAIN));
   for (size_t k = 0; k < n; k++) {
-    if (qn_op_variant_at(op, k, &v) != QN_OK || !wanted(order, &v)) continue;
+    if (qn_op_variant_at(op, k, &v) != QN_OK || !wanted(o, &v)) continue;
     end = v.name;
     for (; !v.available && k + 1 < n && qn_op_variant_at(op, k + 1, &next) == QN_OK; k++) {
       if (strcmp(next.backend, v.backend) || strcmp(next.state, v.state) || strcmp(next.why, v.why)) break;
@@ -212,23 +182,23 @@ static void print_params(const qn_op_info *op)
   }
 }
 
-static void print_op(const request *order, const qn_op_info *op)
+static void print_op(const order *o, const qn_op_info *op)
 {
   printf("%s%s%s - %s\n", qn_term_colour(stdout, QN_BOLD), op->name, qn_term_colour(stdout, QN_PLAIN), op->brief);
-  print_variants(order, op);
-  if (order->op || order->verbose) qn_list_print_launch_shape(qn_op_of(op), order->device);
-  if (!order->verbose) return;
+  print_variants(o, op);
+  if (o->op || o->verbose) qn_list_print_launch_shape(qn_op_of(op), o->device);
+  if (!o->verbose) return;
   print_types(op);
   print_params(op);
 }
 
 /* ---- for tools ---- */
-static json_t *variants_json(const request *order, const qn_op_info *op)
+static json_t *variants_json(const order *o, const qn_op_info *op)
 {
   json_t *list = json_array();
   for (size_t k = 0; k < qn_op_variant_count(op); k++) {
     qn_variant v = {.size = sizeof v};
-    if (qn_op_variant_at(op, k, &v) != QN_OK || !wanted(order, &v)) continue;
+    if (qn_op_variant_at(op, k, &v) != QN_OK || !wanted(o, &v)) continue;
     json_array_append_new(list,
                           json_pack("{s:s, s:s, s:s, s:b, s:b, s:s}", "backend", v.backend, "name", v.name, "state",
                                     v.state, "available", v.available, "chosen", v.chosen, "why", v.why));
@@ -280,7 +250,7 @@ static json_t *workloads_json(const qn_op *op)
   return names;
 }
 
-static json_t *op_json(const request *order, const qn_op_info *op)
+static json_t *op_json(const order *o, const qn_op_info *op)
 {
   json_t *tensors = json_array();
   for (size_t t = 0; t < op->n_tensors; t++)
@@ -288,40 +258,55 @@ static json_t *op_json(const request *order, const qn_op_info *op)
                           json_pack("{s:s, s:s, s:s?, s:b}", "name", op->tensors[t].name, "doc", op->tensors[t].doc,
                                     "shape", op->tensors[t].shape, "single", op->tensors[t].single));
   return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o*, s:o*}", "name", op->name, "brief", op->brief, "variants",
-                   variants_json(order, op), "tensors", tensors, "types", types_json(op), "params", params_json(op),
-                   "launch", qn_list_launch_shape_json(qn_op_of(op), order->device), "workloads",
+                   variants_json(o, op), "tensors", tensors, "types", types_json(op), "params", params_json(op),
+                   "launch", qn_list_launch_shape_json(qn_op_of(op), o->device), "workloads",
                    workloads_json(qn_op_of(op)));
 }
 
 static int run(int argc, char **argv)
 {
-  request order = {0};
-  qn_verb_parse(&qn_verb_list, argc, argv, &order);
+  order o = {0};
+  qn_verb_parse(&qn_verb_list, argc, argv, &o);
   const qn_op_info *only = NULL;
-  if (order.op && qn_verb_op(order.op, &only) != QN_OK)
-    return qn_complain(&qn_verb_list, QN_EXIT_USAGE, "%s", qn_last_error());
-  if (!order.backend) order.device = qn_list_device();
+  if (o.op && qn_verb_op(o.op, &only) != QN_OK) return qn_complain(&qn_verb_list, QN_EXIT_USAGE, "%s", qn_last_error());
+  if (!o.backend) o.device = qn_list_device();
 
   json_t *ops = json_array();
   for (size_t k = 0; k < qn_op_count(); k++) {
     const qn_op_info *op = qn_op_at(k);
     if (only && op != only) continue;
-    if (order.json)
-      json_array_append_new(ops, op_json(&order, op));
+    if (o.json)
+      json_array_append_new(ops, op_json(&o, op));
     else
-      print_op(&order, op);
+      print_op(&o, op);
   }
-  if (order.json) {
+  if (o.json) {
     json_t *all = json_pack("{s:s, s:O, s:o*}", "version", qn_version(), "ops", ops, "kernels",
                             only ? NULL : qn_list_shipped(false));
     qn_json_print(stdout, all, JSON_INDENT(2));
   }
   json_decref(ops);
-  if (!order.json && !only) {
+  if (!o.json && !only) {
     printf("kernels from a body; `quern kernel new DIR --from NAME` copies one\n");
     json_decref(qn_list_shipped(true));
   }
   return QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_list = {"list", "list ops, variants and kernels: which would run here", run, &argp};
+const qn_verb qn_verb_list = {
+    .name = "list",
+    .brief = "list ops, variants and kernels: which would run here",
+    .run = run,
+    .options = options,
+    .argument = {QN_TO_ONE(op)},
+    .args_doc = "[OP|DIR]",
+    .doc = "List ops and their variants on each backend: which would run here, and why; the kernels from a body that "
+           "ship; or the contract of the kernel in the folder DIR.\v"
+           "The state of a variant:\n"
+           "  runs           it runs and is checked on this machine\n"
+           "  compiled only  it is compiled; this machine lacks its device\n"
+           "  emitted only   its source exists; nothing here compiles it\n"
+           "A call on a backend uses the variant marked with >.\n"
+           "With an OP: the launch shape of each tensor shape, its source, and the names that QUERN_LAUNCH_SHAPE (for "
+           "products QUERN_GEMM) accepts.",
+};

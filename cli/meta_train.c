@@ -16,84 +16,41 @@ typedef struct order {
   qn_text command;
 } order;
 
-enum {
-  KEY_STEPS = 256,
-  KEY_PIECE,
-  KEY_GROUPS,
-  KEY_SEED,
-  KEY_BUDGET,
-  KEY_RESUME,
-  KEY_CURVE,
-  KEY_SVG,
-  KEY_LR,
-  KEY_LONGEST
-};
-
-static const struct argp_option options[] = {
-    {"out", 'o', "FILE", 0, "The weights, a safetensors file; required. FILE.state is what --resume goes on from", 0},
-    {"backend", 'b', "cuda[:N]|emulator", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
-    {"threads", 'n', "N", 0, "Threads of the emulator; default: all usable ones", 0},
-    {"steps", KEY_STEPS, "N", 0, "Outer steps (default 3200)", 1},
-    {"piece", KEY_PIECE, "N", 0, "Outer steps between two checkpoints (default 400)", 1},
-    {"groups", KEY_GROUPS, "LIST", 0, "Networks in training: PAIRSxINPUTS-HIDDEN-CLASSES@BATCH, with commas", 1},
-    {"longest", KEY_LONGEST, "N", 0, "Steps of the longest episode (default 2000)", 1},
-    {"lr", KEY_LR, "RATE", 0, "The outer learning rate (default 0.002)", 1},
-    {"seed", KEY_SEED, "N", 0, "Seed (default 1). The same command writes the same file on one architecture", 1},
-    {"budget", KEY_BUDGET, "SECONDS", 0, "Stop at the first checkpoint after this time", 2},
-    {"resume", KEY_RESUME, NULL, 0, "Go on from FILE.state, to the bits of a run that was not interrupted", 2},
-    {"svg", KEY_SVG, "FILE", 0, "Draw the mean loss over the outer steps that this run takes", 2},
-    {"curve", KEY_CURVE, "FILE", 0, "Append the loss of each outer step as a line of JSON", 2},
-    {0},
-};
-
-static double read_rate(struct argp_state *state, const char *text)
+static QN_READER(read_rate)
 {
   char *end;
-  const double rate = strtod(text, &end);
+  const double rate = *(double *)to = strtod(text, &end);
   if (end == text || *end || !(rate > 0 && rate <= 1))
-    argp_error(state, "--lr is \"%s\", it must be a number above 0 and at most 1", text);
-  return rate;
+    argp_error(state, "--%s is \"%s\", it must be a number above 0 and at most 1", option->name, text);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static void check_given(const struct argp_state *state, void *input)
 {
-  order *o = state->input;
-  switch (key) {
-  case 'o': o->of.out = qn_verb_output(state, arg); return 0;
-  case 'b': o->backend = arg; return 0;
-  case 'n': o->threads = (int)qn_verb_number(state, "threads", arg, 1, 1024); return 0;
-  case KEY_STEPS: o->of.steps = (uint32_t)qn_verb_number(state, "steps", arg, 1, 1 << 24); return 0;
-  case KEY_PIECE: o->of.piece = (uint32_t)qn_verb_number(state, "piece", arg, 1, 1 << 24); return 0;
-  case KEY_GROUPS: o->of.groups = arg; return 0;
-  case KEY_LONGEST: o->of.longest = (uint32_t)qn_verb_number(state, "longest", arg, 40, 1 << 24); return 0;
-  case KEY_LR: o->of.lr = read_rate(state, arg); return 0;
-  case KEY_SEED: o->of.seed = (uint64_t)qn_verb_number(state, "seed", arg, 0, INT32_MAX); return 0;
-  case KEY_BUDGET: o->of.budget_s = qn_verb_seconds(state, "budget", arg, 1e6); return 0;
-  case KEY_RESUME: o->of.resume = true; return 0;
-  case KEY_CURVE: o->curve = qn_verb_output(state, arg); return 0;
-  case KEY_SVG: o->svg = qn_verb_output(state, arg); return 0;
-  case ARGP_KEY_ARG:
-    if (o->op) argp_error(state, "one op at a time: %s and %s", o->op, arg);
-    o->op = arg;
-    return 0;
-  case ARGP_KEY_END:
-    if (!o->op) argp_error(state, "an op is required: a learned optimizer that `quern list` names");
-    if (!o->of.out) argp_error(state, "--out FILE is required: the weights go there");
-    return 0;
-  default: return ARGP_ERR_UNKNOWN;
-  }
+  const order *o = input;
+  if (!o->op) argp_error(state, "an op is required: a learned optimizer that `quern list` names");
+  if (!o->of.out) argp_error(state, "--out FILE is required: the weights go there");
 }
 
-static const struct argp argp = {
-    .options = options,
-    .parser = parse,
-    .args_doc = "OP",
-    .doc =
-        "Train the network of a learned optimizer, and write its weights as a safetensors file.\v"
-        "Thousands of small networks are trained at once on random tasks, each by an optimizer whose weights are a "
-        "little off; the weights move to where the networks' losses are lower. docs/meta-training.md has the method. "
-        "A line every 64 outer steps, and at each checkpoint, says the mean loss, how many pairs diverged, and the "
-        "speed.",
+static const qn_verb_option options[] = {
+    {"out", 'o', "FILE", "The weights, a safetensors file; required. FILE.state is what --resume goes on from", 0,
+     QN_TO_OUTPUT(of.out)},
+    {"backend", 'b', "cuda[:N]|emulator", "The device; default: QUERN_DEVICE, or the best one", 0,
+     QN_TO_BACKEND(backend)},
+    {"threads", 'n', "N", "Threads of the emulator; default: all usable ones", 0, QN_TO_INT(threads, 1, 1024)},
+    {"steps", 0, "N", "Outer steps (default 3200)", 1, QN_TO_U32(of.steps, 1, 1 << 24)},
+    {"piece", 0, "N", "Outer steps between two checkpoints (default 400)", 1, QN_TO_U32(of.piece, 1, 1 << 24)},
+    {"groups", 0, "LIST", "Networks in training: PAIRSxINPUTS-HIDDEN-CLASSES@BATCH, with commas", 1,
+     QN_TO_WORD(of.groups)},
+    {"longest", 0, "N", "Steps of the longest episode (default 2000)", 1, QN_TO_U32(of.longest, 40, 1 << 24)},
+    {"lr", 0, "RATE", "The outer learning rate (default 0.002)", 1, QN_READ(read_rate, of.lr)},
+    {"seed", 0, "N", "Seed (default 1). The same command writes the same file on one architecture", 1,
+     QN_TO_U64(of.seed, 0, INT32_MAX)},
+    {"budget", 0, "SECONDS", "Stop at the first checkpoint after this time", 2, QN_TO_SECONDS(of.budget_s, 1e6)},
+    {"resume", 0, NULL, "Go on from FILE.state, to the bits of a run that was not interrupted", 2,
+     QN_TO_FLAG(of.resume)},
+    {"svg", 0, "FILE", "Draw the mean loss over the outer steps that this run takes", 2, QN_TO_OUTPUT(svg)},
+    {"curve", 0, "FILE", "Append the loss of each outer step as a line of JSON", 2, QN_TO_OUTPUT(curve)},
+    {0},
 };
 
 typedef struct teller {
@@ -154,4 +111,18 @@ static int run(int argc, char **argv)
   return status == QN_OK ? QN_EXIT_OK : qn_complain_status(&qn_verb_meta_train, status);
 }
 
-const qn_verb qn_verb_meta_train = {"meta-train", "train the weights of a learned optimizer", run, &argp};
+const qn_verb qn_verb_meta_train = {
+    .name = "meta-train",
+    .brief = "train the weights of a learned optimizer",
+    .run = run,
+    .options = options,
+    .argument = {QN_TO_ONE(op), .doc = "op"},
+    .end = check_given,
+    .args_doc = "OP",
+    .doc =
+        "Train the network of a learned optimizer, and write its weights as a safetensors file.\v"
+        "Thousands of small networks are trained at once on random tasks, each by an optimizer whose weights are a "
+        "little off; the weights move to where the networks' losses are lower. docs/meta-training.md has the method. "
+        "A line every 64 outer steps, and at each checkpoint, says the mean loss, how many pairs diverged, and the "
+        "speed.",
+};

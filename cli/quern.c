@@ -98,21 +98,20 @@ typedef struct choice {
   int at;
 } choice;
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static QN_READER(take_verb)
 {
-  choice *chosen = state->input;
-  if (key != ARGP_KEY_ARG) return ARGP_ERR_UNKNOWN;
-  chosen->verb = arg;
+  choice *chosen = to;
+  chosen->verb = text;
   chosen->at = state->next - 1;
   state->next = state->argc; /* the rest is the verb's */
-  return 0;
 }
 
-static const struct argp top = {
-    .parser = parse,
+static const qn_verb top = {
+    .argument = {.read = take_verb},
     .args_doc = "VERB [ARGUMENT...]",
     .doc = "Check and time fused compute kernels, and compare them with the limit of this machine.",
     .help_filter = fill_help,
+    .in_order = true,
 };
 
 static int unknown_verb(const char *name)
@@ -126,14 +125,12 @@ static int unknown_verb(const char *name)
 }
 
 /* ---- help and version ---- */
-static error_t parse_words(int key, char *arg, struct argp_state *state)
+static QN_READER(take_word)
 {
-  char **word = state->input; /* a verb, an action of `quern kernel` */
+  char **word = to; /* a verb, an action of `quern kernel` */
   const bool more = word[0] && !strcmp(word[0], qn_verb_kernel.name) && !word[1];
-  if (key != ARGP_KEY_ARG) return ARGP_ERR_UNKNOWN;
-  if (word[0] && !more) argp_error(state, "one verb at a time: %s or %s", word[0], arg);
-  word[more] = arg;
-  return 0;
+  if (word[0] && !more) argp_error(state, "one verb at a time: %s or %s", word[0], text);
+  word[more] = text;
 }
 
 static int run_help(int argc, char **argv)
@@ -148,13 +145,16 @@ static int run_help(int argc, char **argv)
   char help[] = "--help", *words[] = {title, asked[1] ? asked[1] : help, asked[1] ? help : NULL, NULL};
   if (verb) return verb->run(asked[1] ? 3 : 2, words);
   choice none = {NULL, 0};
-  argp_parse(&top, 2, words, 0, NULL, &none); /* prints and exits */
+  qn_verb_argp_parse(&top, 2, words, &none); /* prints and exits */
   return QN_EXIT_FAILED;
 }
 
-static const struct argp help_argp = {
-    .parser = parse_words, .args_doc = "[VERB]", .doc = "Print the help of the command or of a verb."};
-const qn_verb qn_verb_help = {"help", "print the help of a verb", run_help, &help_argp};
+const qn_verb qn_verb_help = {.name = "help",
+                              .brief = "print the help of a verb",
+                              .run = run_help,
+                              .argument = {.read = take_word},
+                              .args_doc = "[VERB]",
+                              .doc = "Print the help of the command or of a verb."};
 
 static int run_version(int argc, char **argv)
 {
@@ -163,9 +163,10 @@ static int run_version(int argc, char **argv)
   return QN_EXIT_OK;
 }
 
-static const struct argp version_argp = {.doc = "Print version, commit, compiler and CPU tiers of this build."};
-const qn_verb qn_verb_version = {"version", "print version, commit, compiler and CPU tiers", run_version,
-                                 &version_argp};
+const qn_verb qn_verb_version = {.name = "version",
+                                 .brief = "print version, commit, compiler and CPU tiers",
+                                 .run = run_version,
+                                 .doc = "Print version, commit, compiler and CPU tiers of this build."};
 
 /* ---- the environment: a misspelt variable would silently have no effect ---- */
 static void warn_of_unknown_variables(void)
@@ -212,10 +213,9 @@ int main(int argc, char **argv)
   setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
   if (argc < 1) return QN_EXIT_USAGE;
   argv[0] = name;
-  qn_verb_look(&top, true, argc, argv);
-  argp_parse(&top, argc, argv, ARGP_IN_ORDER, NULL, &chosen);
+  qn_verb_parse_only(&top, argc, argv, &chosen);
   if (!chosen.verb) {
-    argp_help(&top, stderr, ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK, name);
+    qn_verb_argp_help(&top, stderr, ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK, name);
     return QN_EXIT_USAGE;
   }
   const qn_verb *verb = find_verb(chosen.verb);

@@ -7,55 +7,33 @@
 #include "workbench/roofline.h"
 #include <stdio.h>
 
-enum { MOST_FILES = 64, KEY_INTO = 256, KEY_SVG, KEY_DEVICE, KEY_PEERS, KEY_FIGURES, KEY_HTML };
+enum { MOST_FILES = 64 };
 
 typedef struct order {
-  const char *file[MOST_FILES], *into, *svg, *device, *html;
-  size_t n;
+  QN_WORD_LIST(MOST_FILES) files;
+  const char *into, *svg, *device, *html;
   bool peers, figures;
 } order;
 
-static const struct argp_option options[] = {
-    {"into", KEY_INTO, "FILE.md", 0, "Write the tables between the marks in this file instead of printing them", 0},
-    {"peers", KEY_PEERS, NULL, 0, "Make the table of `python -m quern.bench` instead", 0},
-    {"svg", KEY_SVG, "FILE", 0, "Draw the files' roofline, with their measurements as points", 0},
-    {"html", KEY_HTML, "FILE.html", 0,
-     "Make one page of verdicts and searches instead: means, leaderboard, every candidate's fate, roofline", 0},
-    {"figures-here", KEY_FIGURES, NULL, OPTION_HIDDEN, NULL, 0}, /* workbench/figures.h */
-    {"device", KEY_DEVICE, "NAME", 0, "A part of the name of the device whose roofline is drawn", 0},
-    {0},
-};
-
-static error_t parse(int key, char *arg, struct argp_state *state)
+static void check_words(const struct argp_state *state, void *input)
 {
-  order *o = state->input;
-  switch (key) {
-  case KEY_INTO: o->into = arg; return 0;
-  case KEY_SVG: o->svg = qn_verb_output(state, arg); return 0;
-  case KEY_HTML: o->html = qn_verb_output(state, arg); return 0;
-  case KEY_PEERS: o->peers = true; return 0;
-  case KEY_FIGURES: o->figures = true; return 0;
-  case KEY_DEVICE: o->device = arg; return 0;
-  case ARGP_KEY_ARG:
-    if (o->n == MOST_FILES) argp_error(state, "more than %d files", MOST_FILES);
-    o->file[o->n++] = arg;
-    return 0;
-  case ARGP_KEY_END:
-    if (o->n == 0 && !o->figures) argp_error(state, "files are wanted, as `quern bench --json FILE` writes them");
-    if (o->html && (o->into || o->svg || o->peers || o->device))
-      argp_error(state, "--html makes a page of its own: it goes with none of --into, --peers, --svg and --device");
-    return 0;
-  default: return ARGP_ERR_UNKNOWN;
-  }
+  const order *o = input;
+  if (o->files.n == 0 && !o->figures) argp_error(state, "files are wanted, as `quern bench --json FILE` writes them");
+  if (o->html && (o->into || o->svg || o->peers || o->device))
+    argp_error(state, "--html makes a page of its own: it goes with none of --into, --peers, --svg and --device");
 }
 
-static const struct argp argp = {
-    .options = options,
-    .parser = parse,
-    .args_doc = "FILE.jsonl...",
-    .doc = "Make the tables of a document from recorded measurements: the last one by the event timer of each op, "
-           "workload, types and device; then each variant with its state.\v"
-           "--into replaces the text between the lines " QN_REPORT_BEGIN " and " QN_REPORT_END ".",
+static const qn_verb_option options[] = {
+    {"into", 0, "FILE.md", "Write the tables between the marks in this file instead of printing them", 0,
+     QN_TO_WORD(into)},
+    {"peers", 0, NULL, "Make the table of `python -m quern.bench` instead", 0, QN_TO_FLAG(peers)},
+    {"svg", 0, "FILE", "Draw the files' roofline, with their measurements as points", 0, QN_TO_OUTPUT(svg)},
+    {"html", 0, "FILE.html",
+     "Make one page of verdicts and searches instead: means, leaderboard, every candidate's fate, roofline", 0,
+     QN_TO_OUTPUT(html)},
+    {"figures-here", 0, NULL, NULL, 0, QN_TO_FLAG(figures), .flags = OPTION_HIDDEN}, /* workbench/figures.h */
+    {"device", 0, "NAME", "A part of the name of the device whose roofline is drawn", 0, QN_TO_WORD(device)},
+    {0},
 };
 
 /* The last of the files that has the roofline counts. */
@@ -64,7 +42,8 @@ static qn_status draw(const order *o, const qn_records *records)
   qn_roofline roofline;
   size_t left_out;
   qn_status status = QN_BAD_FILE;
-  for (size_t k = o->n; status != QN_OK && k-- > 0;) status = qn_roofline_read(o->file[k], o->device, &roofline);
+  for (size_t k = o->files.n; status != QN_OK && k-- > 0;)
+    status = qn_roofline_read(o->files.at[k], o->device, &roofline);
   return status == QN_OK ? qn_roofline_draw(o->svg, &roofline, records, &left_out) : status;
 }
 
@@ -72,7 +51,7 @@ static qn_status write_page(const order *o)
 {
   qn_html_lines lines = {0};
   qn_status status = QN_OK;
-  for (size_t k = 0; status == QN_OK && k < o->n; k++) status = qn_html_lines_add(&lines, o->file[k]);
+  for (size_t k = 0; status == QN_OK && k < o->files.n; k++) status = qn_html_lines_add(&lines, o->files.at[k]);
   if (status == QN_OK) qn_html_lines_end(&lines);
   if (status == QN_OK) status = qn_html_write(o->html, &lines);
   if (status == QN_OK)
@@ -86,7 +65,7 @@ static qn_status write_page(const order *o)
 
 static int run(int argc, char **argv)
 {
-  order o = {.n = 0};
+  order o = {.files.n = 0};
   qn_records records = {0};
   qn_text text = {0};
   qn_verb_parse(&qn_verb_report, argc, argv, &o);
@@ -96,9 +75,9 @@ static int run(int argc, char **argv)
     status = write_page(&o);
     return status == QN_OK ? QN_EXIT_OK : qn_complain_status(&qn_verb_report, status);
   }
-  for (size_t k = 0; status == QN_OK && k < o.n; k++) status = qn_records_add(o.file[k], &records);
+  for (size_t k = 0; status == QN_OK && k < o.files.n; k++) status = qn_records_add(o.files.at[k], &records);
   if (status == QN_OK && !records.n && !o.svg)
-    status = qn_fail(QN_BAD_FILE, "no measurement in %s%s", o.file[0], o.n > 1 ? " and the others" : "");
+    status = qn_fail(QN_BAD_FILE, "no measurement in %s%s", o.files.at[0], o.files.n > 1 ? " and the others" : "");
   if (status == QN_OK) {
     if (o.peers)
       qn_report_peers(&text, &records);
@@ -115,4 +94,15 @@ static int run(int argc, char **argv)
   return status == QN_OK ? QN_EXIT_OK : qn_complain_status(&qn_verb_report, status);
 }
 
-const qn_verb qn_verb_report = {"report", "make a document's tables and picture from measurements", run, &argp};
+const qn_verb qn_verb_report = {
+    .name = "report",
+    .brief = "make a document's tables and picture from measurements",
+    .run = run,
+    .options = options,
+    .argument = {QN_TO_WORDS(files, MOST_FILES), .doc = "files"},
+    .end = check_words,
+    .args_doc = "FILE.jsonl...",
+    .doc = "Make the tables of a document from recorded measurements: the last one by the event timer of each op, "
+           "workload, types and device; then each variant with its state.\v"
+           "--into replaces the text between the lines " QN_REPORT_BEGIN " and " QN_REPORT_END ".",
+};

@@ -8,46 +8,24 @@
 
 typedef struct order {
   const char *backend, *json, *svg, *results;
-  int threads;
-  int64_t largest;
+  int threads, largest; /* MiB */
 } order;
 
-enum { KEY_SVG = 256, KEY_RESULTS, KEY_LARGEST };
-
-static const struct argp_option options[] = {
-    {"backend", 'b', "cpu|cuda[:N]|emulator", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
-    {"threads", 'n', "N", 0, "Threads on the CPU; default: all usable ones", 0},
-    {"largest", KEY_LARGEST, "MIB", 0, "The largest working set, in MiB", 0},
-    {"svg", KEY_SVG, "FILE", 0, "Draw the ceilings", 1},
-    {"results", KEY_RESULTS, "FILE", 0, "Measurements of `quern bench --json FILE`, as points in the picture", 1},
-    {"json", 'j', "FILE", 0, "Append the ceilings as a line of JSON", 1},
-    {0},
-};
-
-static error_t parse(int key, char *arg, struct argp_state *state)
+static void check_words(const struct argp_state *state, void *input)
 {
-  order *o = state->input;
-  switch (key) {
-  case 'b': o->backend = arg; return 0;
-  case 'n': o->threads = (int)qn_verb_number(state, "threads", arg, 1, 1024); return 0;
-  case KEY_LARGEST: o->largest = qn_verb_number(state, "largest", arg, 1, 1 << 20) << 20; return 0;
-  case KEY_SVG: o->svg = qn_verb_output(state, arg); return 0;
-  case KEY_RESULTS: o->results = arg; return 0;
-  case 'j': o->json = qn_verb_output(state, arg); return 0;
-  case ARGP_KEY_END:
-    if (o->results && !o->svg) argp_error(state, "--results are points in a picture: --svg FILE is wanted too");
-    return 0;
-  default: return ARGP_ERR_UNKNOWN;
-  }
+  const order *o = input;
+  if (o->results && !o->svg) argp_error(state, "--results are points in a picture: --svg FILE is wanted too");
 }
 
-static const struct argp argp = {
-    .options = options,
-    .parser = parse,
-    .doc = "Measure this machine's ceilings: bandwidth of plain streams over working sets from cache to memory, and "
-           "arithmetic rates. --svg draws them, with the kernels of --results as points.\v"
-           "On the CPU each stream runs with plain and with non-temporal stores, and the better one counts. Matrix "
-           "rates are those of mma.sync; newer GPUs have faster instructions.",
+static const qn_verb_option options[] = {
+    QN_OPTION_BACKEND,
+    QN_OPTION_THREADS(0, threads),
+    {"largest", 0, "MIB", "The largest working set, in MiB", 0, QN_TO_INT(largest, 1, 1 << 20)},
+    {"svg", 0, "FILE", "Draw the ceilings", 1, QN_TO_OUTPUT(svg)},
+    {"results", 0, "FILE", "Measurements of `quern bench --json FILE`, as points in the picture", 1,
+     QN_TO_WORD(results)},
+    {"json", 'j', "FILE", "Append the ceilings as a line of JSON", 1, QN_TO_OUTPUT(json)},
+    {0},
 };
 
 static qn_status give_out(const order *o, const qn_roofline *r, const qn_records *records)
@@ -74,7 +52,7 @@ static int run(int argc, char **argv)
   if (status == QN_OK) status = qn_verb_pool(o.threads, &pool);
   if (status == QN_OK) {
     qn_progress_begin(&progress, "roofline", 100);
-    status = qn_roofline_measure(&roofline, device, pool, (size_t)o.largest, &progress);
+    status = qn_roofline_measure(&roofline, device, pool, (size_t)o.largest << 20, &progress);
     qn_progress_end(&progress);
   }
   if (status == QN_OK) status = give_out(&o, &roofline, o.results ? &records : NULL);
@@ -83,4 +61,14 @@ static int run(int argc, char **argv)
   return status == QN_OK ? QN_EXIT_OK : qn_complain_status(&qn_verb_roofline, status);
 }
 
-const qn_verb qn_verb_roofline = {"roofline", "measure and draw this machine's ceilings", run, &argp};
+const qn_verb qn_verb_roofline = {
+    .name = "roofline",
+    .brief = "measure and draw this machine's ceilings",
+    .run = run,
+    .options = options,
+    .end = check_words,
+    .doc = "Measure this machine's ceilings: bandwidth of plain streams over working sets from cache to memory, and "
+           "arithmetic rates. --svg draws them, with the kernels of --results as points.\v"
+           "On the CPU each stream runs with plain and with non-temporal stores, and the better one counts. Matrix "
+           "rates are those of mma.sync; newer GPUs have faster instructions.",
+};

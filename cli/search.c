@@ -12,118 +12,56 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-  KEY_BUDGET = 256,
-  KEY_MOST,
-  KEY_SEED,
-  KEY_STORE,
-  KEY_FRESH,
-  KEY_BEST,
-  KEY_PATIENCE,
-  KEY_LIMIT,
-  KEY_STRATEGY,
-  KEY_TYPES,
-  KEY_SHAPES,
-  KEY_VARIANTS,
-  KEY_LOOK,
-  KEY_PROVE,
-  KEY_JUDGE,
-  KEY_GENERATE,
-  KEY_CONFIRM
-};
+typedef qn_search_words order;
 
-static const struct argp_option options[] = {
-    {"generator", 'g', "space|mutate|graph|FILE", 0,
-     "Who proposes candidates; space, mutate, graph, or a program (a command in quotes); repeatable", 0},
-    {"budget", KEY_BUDGET, "TIME", 0, "Stop after this time: 90s, 20m, 2h; default 10m", 0},
-    {"most", KEY_MOST, "N", 0, "Stop after N candidates were judged", 0},
-    {"backend", 'b', "cpu|cuda[:N]|emulator", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
-    {"seed", KEY_SEED, "N", 0, "Of the generators' order (default 1)", 0},
-    {"out", 'o', "FILE", 0, "Write the source of the best; a folder where it is one", 0},
-    {"best", KEY_BEST, NULL, 0, "Print what is kept of this problem, and search nothing", 1},
-    {"store", KEY_STORE, "DIR", 0, "Where all that is seen is kept; default: $XDG_STATE_HOME/quern/search", 1},
-    {"fresh", KEY_FRESH, NULL, 0, "Take nothing up that an earlier search saw", 1},
-    {"patience", KEY_PATIENCE, "TIME", 0, "Drop a generator that gives no answer for so long; default 5m", 1},
-    {"time-limit", KEY_LIMIT, "TIME", 0, "Stop a judge that takes longer for one candidate; default 10m", 1},
-    {"strategy", KEY_STRATEGY, "NAME", 0, "Of space: halving (the default), exhaustive or random", 2},
-    {"variants", KEY_VARIANTS, "NAME,...", 0, "Of space: only these", 2},
-    {"types", KEY_TYPES, "TYPES", 0, "Of space over an op: one row of its types", 2},
-    {"shapes", KEY_SHAPES, "RxC,...", 0, "Of space over an op: rows and columns, as in `quern tune`", 2},
-    {"workload", 'w', "WORKLOAD", 0,
-     "One of the folder's workloads; default: of space the first, else the judge's choice", 2},
-    {"look", KEY_LOOK, "SECONDS", 0, "Of space: time of one look at a variant", 2},
-    {"prove", KEY_PROVE, "SECONDS", 0, "Of space: time of the last comparison", 2},
-    {"judge", KEY_JUDGE, "FILE", OPTION_HIDDEN, "A program instead of the judge", 2},
-    {"generate-here", KEY_GENERATE, "NAME", OPTION_HIDDEN, "Be this generator", 2},
-    {"confirm-here", KEY_CONFIRM, "NAME", OPTION_HIDDEN, "Prove this variant", 2},
+static QN_READER(read_generator)
+{
+  qn_search_words *w = to;
+  if (w->generators.n == QN_SEARCH_GENERATORS) argp_error(state, "more than %d generators", QN_SEARCH_GENERATORS);
+  if (!*text) argp_error(state, "--generator is empty");
+  w->generators.at[w->generators.n++] = text;
+}
+
+/* A file, or a folder from before. */
+static QN_READER(read_out) { *(const char **)to = access(text, W_OK) ? qn_verb_option_output(state, text) : text; }
+
+static void check_given(const struct argp_state *state, void *input)
+{
+  const qn_search_words *w = input;
+  if (w->generate) return;
+  if (!w->problem) argp_error(state, "which problem? a kernel's folder, an op, or a PyTorch file");
+  if (!w->generators.n && !w->best && !w->confirm)
+    argp_error(state, "which generator? --generator space, mutate, graph, or a program");
+}
+
+static const qn_verb_option options[] = {
+    {"generator", 'g', "space|mutate|graph|FILE",
+     "Who proposes candidates; space, mutate, graph, or a program (a command in quotes); repeatable", 0,
+     .read = read_generator},
+    {"budget", 0, "TIME", "Stop after this time: 90s, 20m, 2h; default 10m", 0, QN_TO_SECONDS(budget_s, 1e7)},
+    {"most", 0, "N", "Stop after N candidates were judged", 0, QN_TO_U64(most, 1, 1000000000)},
+    QN_OPTION_BACKEND,
+    {"seed", 0, "N", "Of the generators' order (default 1)", 0, QN_TO_U64(seed, 0, 1L << 48)},
+    {"out", 'o', "FILE", "Write the source of the best; a folder where it is one", 0, QN_READ(read_out, out)},
+    {"best", 0, NULL, "Print what is kept of this problem, and search nothing", 1, QN_TO_FLAG(best)},
+    {"store", 0, "DIR", "Where all that is seen is kept; default: $XDG_STATE_HOME/quern/search", 1, QN_TO_WORD(store)},
+    {"fresh", 0, NULL, "Take nothing up that an earlier search saw", 1, QN_TO_FLAG(fresh)},
+    {"patience", 0, "TIME", "Drop a generator that gives no answer for so long; default 5m", 1,
+     QN_TO_SECONDS(patience_s, 1e6)},
+    {"time-limit", 0, "TIME", "Stop a judge that takes longer for one candidate; default 10m", 1,
+     QN_TO_SECONDS(limit_s, 1e6)},
+    {"strategy", 0, "NAME", "Of space: halving (the default), exhaustive or random", 2, QN_TO_STRATEGY(strategy)},
+    {"variants", 0, "NAME,...", "Of space: only these", 2, QN_TO_WORD(variants)},
+    {"types", 0, "TYPES", "Of space over an op: one row of its types", 2, QN_TO_WORD(types)},
+    {"shapes", 0, "RxC,...", "Of space over an op: rows and columns, as in `quern tune`", 2, QN_TO_WORD(shapes)},
+    {"workload", 'w', "WORKLOAD", "One of the folder's workloads; default: of space the first, else the judge's choice",
+     2, QN_TO_WORD(workload)},
+    {"look", 0, "SECONDS", "Of space: time of one look at a variant", 2, QN_TO_SECONDS(look_s, 1e6)},
+    {"prove", 0, "SECONDS", "Of space: time of the last comparison", 2, QN_TO_SECONDS(prove_s, 1e6)},
+    {"judge", 0, "FILE", "A program instead of the judge", 2, QN_TO_WORD(judge), .flags = OPTION_HIDDEN},
+    {"generate-here", 0, "NAME", "Be this generator", 2, QN_TO_WORD(generate), .flags = OPTION_HIDDEN},
+    {"confirm-here", 0, "NAME", "Prove this variant", 2, QN_TO_WORD(confirm), .flags = OPTION_HIDDEN},
     {0},
-};
-
-static error_t parse_more(int key, char *arg, struct argp_state *state)
-{
-  qn_search_words *w = state->input;
-  switch (key) {
-  case KEY_STRATEGY:
-    if (qn_strategy_from_name(arg, &w->strategy) != QN_OK) argp_error(state, "%s", qn_last_error());
-    return 0;
-  case KEY_TYPES: w->types = arg; return 0;
-  case KEY_SHAPES: w->shapes = arg; return 0;
-  case KEY_VARIANTS: w->variants = arg; return 0;
-  case 'w': w->workload = arg; return 0;
-  case KEY_LOOK: w->look_s = qn_verb_seconds(state, "look", arg, 1e6); return 0;
-  case KEY_PROVE: w->prove_s = qn_verb_seconds(state, "prove", arg, 1e6); return 0;
-  case KEY_JUDGE: w->judge = arg; return 0;
-  case KEY_GENERATE: w->generate = arg; return 0;
-  case KEY_CONFIRM: w->confirm = arg; return 0;
-  case ARGP_KEY_ARG:
-    if (w->problem) argp_error(state, "one problem at a time: %s or %s", w->problem, arg);
-    w->problem = arg;
-    return 0;
-  case ARGP_KEY_END:
-    if (w->generate) return 0;
-    if (!w->problem) argp_error(state, "which problem? a kernel's folder, an op, or a PyTorch file");
-    if (!w->n_generators && !w->best && !w->confirm)
-      argp_error(state, "which generator? --generator space, mutate, graph, or a program");
-    return 0;
-  default: return ARGP_ERR_UNKNOWN;
-  }
-}
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-  qn_search_words *w = state->input;
-  switch (key) {
-  case 'g':
-    if (w->n_generators == QN_SEARCH_GENERATORS) argp_error(state, "more than %d generators", QN_SEARCH_GENERATORS);
-    if (!*arg) argp_error(state, "--generator is empty");
-    w->generator[w->n_generators++] = arg;
-    return 0;
-  case KEY_BUDGET: w->budget_s = qn_verb_seconds(state, "budget", arg, 1e7); return 0;
-  case KEY_MOST: w->most = (size_t)qn_verb_number(state, "most", arg, 1, 1000000000); return 0;
-  case 'b': w->backend = arg; return 0;
-  case KEY_SEED: w->seed = (uint64_t)qn_verb_number(state, "seed", arg, 0, 1L << 48); return 0;
-  case 'o': w->out = access(arg, W_OK) ? qn_verb_output(state, arg) : arg; return 0; /* or a folder from before */
-  case KEY_BEST: w->best = true; return 0;
-  case KEY_STORE: w->store = arg; return 0;
-  case KEY_FRESH: w->fresh = true; return 0;
-  case KEY_PATIENCE: w->patience_s = qn_verb_seconds(state, "patience", arg, 1e6); return 0;
-  case KEY_LIMIT: w->limit_s = qn_verb_seconds(state, "time-limit", arg, 1e6); return 0;
-  default: return parse_more(key, arg, state);
-  }
-}
-
-static const struct argp argp = {
-    .options = options,
-    .parser = parse,
-    .args_doc = "DIR|OP|FILE.py",
-    .doc = "Search for a faster candidate of a problem: a kernel's folder, an op, or a PyTorch file as KernelBench has "
-           "them. Generators propose, `quern judge` decides, and the best is judged once more before it is kept. The "
-           "same command goes on where it was stopped.\v"
-           "Generators: \"space\" is the tuner over the op's variants or the kernel's member \"tune\"; its winners go "
-           "into the tune table. \"mutate\" changes launch shape, templates, constants and unrolling of a source. "
-           "\"graph\" compiles a PyTorch file as python -m quern.optimize does, one candidate for each of its "
-           "alternatives. Any program that speaks the protocol of docs/searching.md is one; python3 -m "
-           "quern.generators.chat asks a language model.",
 };
 
 static volatile int stopped;
@@ -152,11 +90,10 @@ static void add_torch(session *s)
   static const char script[] = "import importlib.metadata as m; print(m.version('torch'), end='')";
   char said[QN_PROGRAM_SAID];
   qn_text text = {0};
+  int ended;
   const char *const argv[] = {qn_program_python(), "-c", script, NULL};
-  qn_program child;
-  if (qn_program_start(&child, argv, NULL, open("/dev/null", O_WRONLY | O_CLOEXEC)) != QN_OK) return;
-  (void)qn_program_read_all(&child, &text, 64, 20, NULL);
-  qn_program_end(&child, 5000, said);
+  const int errors = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (qn_program_run(argv, NULL, errors, 64, 20, 5000, &text, &ended, said) != QN_OK) return;
   json_object_set_new(s->who, "torch", json_string(text.at ? text.at : ""));
   qn_text_free(&text);
 }
@@ -179,8 +116,8 @@ static qn_status find_who(session *s)
 
 static bool has_space(const qn_search_words *w)
 {
-  for (size_t k = 0; k < w->n_generators; k++)
-    if (!strcmp(w->generator[k], "space")) return true;
+  for (size_t k = 0; k < w->generators.n; k++)
+    if (!strcmp(w->generators.at[k], "space")) return true;
   return false;
 }
 
@@ -188,11 +125,11 @@ static qn_status check_words(const qn_search_words *w, const qn_search_problem *
 {
   const bool op = p->kind == QN_PROBLEM_OP;
   size_t spaces = 0;
-  for (size_t k = 0; k < w->n_generators; k++) {
-    spaces += !strcmp(w->generator[k], "space");
-    qn_require(!op || !strcmp(w->generator[k], "space"),
+  for (size_t k = 0; k < w->generators.n; k++) {
+    spaces += !strcmp(w->generators.at[k], "space");
+    qn_require(!op || !strcmp(w->generators.at[k], "space"),
                "%s is an op, whose candidates are its variants: --generator space", p->name);
-    qn_require(p->kind == QN_PROBLEM_MODEL || strcmp(w->generator[k], "graph") != 0,
+    qn_require(p->kind == QN_PROBLEM_MODEL || strcmp(w->generators.at[k], "graph") != 0,
                "%s is a kernel's folder, and graph compiles PyTorch files: --generator space, mutate or a program",
                p->name);
   }
@@ -201,7 +138,7 @@ static qn_status check_words(const qn_search_words *w, const qn_search_problem *
              "%s is a PyTorch file and has no tuning space: --generator graph, mutate or a program", p->name);
   qn_require(op || !(w->types || w->shapes), "--types and --shapes are for ops");
   qn_require(p->kind == QN_PROBLEM_KERNEL || !w->workload, "--workload is for a kernel's folder");
-  qn_require(op || !w->out || w->best || w->n_generators > spaces,
+  qn_require(op || !w->out || w->best || w->generators.n > spaces,
              "--out: what space finds is in the tune table; another generator gives a source");
   qn_require(!op || !w->out, "--out: an op's best variants are in its tune table (quern tune %s --list)", p->name);
   return QN_OK;
@@ -221,7 +158,7 @@ static qn_status open_session(session *s)
   if (!w->store) qn_try(qn_search_store_place(root));
   if (w->best) return qn_search_store_folder(w->store ? w->store : root, &s->problem, s->store.folder);
   json_t *generators = json_array();
-  for (size_t k = 0; k < w->n_generators; k++) json_array_append_new(generators, json_string(w->generator[k]));
+  for (size_t k = 0; k < w->generators.n; k++) json_array_append_new(generators, json_string(w->generators.at[k]));
   json_t *begin = json_pack("{s:s, s:s, s:o, s:f, s:I}", "problem", s->problem.path, "problem_hash", s->problem.hash,
                             "generators", generators, "budget_s", w->budget_s, "most", (json_int_t)w->most);
   const qn_status status =
@@ -267,9 +204,9 @@ static qn_status search_space(session *s)
                         .command = s->command,
                         .backend = s->backend,
                         .device = s->device,
-                        .generator = w->n_generators}; /* the others have the numbers before */
+                        .generator = w->generators.n}; /* the others have the numbers before */
   const int64_t from_ns = qn_now_ns();
-  qn_try(qn_space_look(&s->space, w->budget_s / (double)w->n_generators, &s->progress));
+  qn_try(qn_space_look(&s->space, w->budget_s / (double)w->generators.n, &s->progress));
   qn_progress_hide(&s->progress);
   const qn_tune_outcome *out = &s->space.outcome;
   printf("space: %zu variants timed, %zu not possible, %zu wrong, in %zu places; %.1f s\n", out->looked,
@@ -343,23 +280,23 @@ static qn_status search_others(session *s)
                                  .errors = s->errors,
                                  .limit_s = w->limit_s};
   const double left = w->budget_s - (double)(qn_now_ns() - s->store.began_ns) * 1e-9;
-  qn_search_order order = {.problem = &s->problem,
-                           .bench = &bench,
-                           .store = &s->store,
-                           .budget_s = left > 1e-3 ? left : 1e-3,
-                           .patience_s = w->patience_s,
-                           .most = w->most,
-                           .seed = w->seed,
-                           .stop = &stopped,
-                           .progress = &s->progress};
-  for (size_t k = 0; k < w->n_generators; k++)
-    if (strcmp(w->generator[k], "space") != 0) order.generator[order.n_generators++] = w->generator[k];
+  qn_search_order ask = {.problem = &s->problem,
+                         .bench = &bench,
+                         .store = &s->store,
+                         .budget_s = left > 1e-3 ? left : 1e-3,
+                         .patience_s = w->patience_s,
+                         .most = w->most,
+                         .seed = w->seed,
+                         .stop = &stopped,
+                         .progress = &s->progress};
+  for (size_t k = 0; k < w->generators.n; k++)
+    if (strcmp(w->generators.at[k], "space") != 0) ask.generator[ask.n_generators++] = w->generators.at[k];
   qn_try(qn_try_allocate(&r, sizeof *r, "the search's result"));
-  qn_status status = qn_search_go(&order, r);
+  qn_status status = qn_search_go(&ask, r);
   qn_progress_hide(&s->progress);
-  if (status == QN_OK) print_result(s, &order, r);
+  if (status == QN_OK) print_result(s, &ask, r);
   fflush(stdout);
-  if (status == QN_OK) status = qn_search_select(&order, &kept, &tried);
+  if (status == QN_OK) status = qn_search_select(&ask, &kept, &tried);
   qn_progress_hide(&s->progress);
   if (status == QN_OK) print_kept(s, &kept), status = write_out(s, &kept);
   qn_search_kept_close(&kept);
@@ -393,7 +330,7 @@ static qn_status search(session *s)
   qn_progress_begin(&s->progress, "search", 0);
   qn_status status = space ? search_space(s) : QN_OK;
   catch_signals();
-  if (status == QN_OK && s->words->n_generators > space) status = search_others(s);
+  if (status == QN_OK && s->words->generators.n > space) status = search_others(s);
   if (s->store.left_out)
     fprintf(stderr, "quern search: %s has %zu lines that are none; they were passed by\n", s->store.file,
             s->store.left_out);
@@ -422,4 +359,20 @@ static int run(int argc, char **argv)
   return result;
 }
 
-const qn_verb qn_verb_search = {"search", "search for a faster candidate with generators", run, &argp};
+const qn_verb qn_verb_search = {
+    .name = "search",
+    .brief = "search for a faster candidate with generators",
+    .run = run,
+    .options = options,
+    .argument = {QN_TO_ONE(problem), .doc = "problem"},
+    .end = check_given,
+    .args_doc = "DIR|OP|FILE.py",
+    .doc = "Search for a faster candidate of a problem: a kernel's folder, an op, or a PyTorch file as KernelBench has "
+           "them. Generators propose, `quern judge` decides, and the best is judged once more before it is kept. The "
+           "same command goes on where it was stopped.\v"
+           "Generators: \"space\" is the tuner over the op's variants or the kernel's member \"tune\"; its winners go "
+           "into the tune table. \"mutate\" changes launch shape, templates, constants and unrolling of a source. "
+           "\"graph\" compiles a PyTorch file as python -m quern.optimize does, one candidate for each of its "
+           "alternatives. Any program that speaks the protocol of docs/searching.md is one; python3 -m "
+           "quern.generators.chat asks a language model.",
+};

@@ -7,13 +7,12 @@
 #include "workbench/search_keep.h"
 
 typedef struct qn_search_words { /* of the command line */
-  const char *problem, *generator[QN_SEARCH_GENERATORS + 1];
-  size_t n_generators;
+  const char *problem;
+  QN_WORD_LIST(QN_SEARCH_GENERATORS) generators;
   const char *backend, *store, *judge, *out;
   const char *types, *shapes, *variants, *workload;
   double budget_s, patience_s, limit_s, look_s, prove_s;
-  size_t most;
-  uint64_t seed;
+  uint64_t most, seed;
   qn_strategy strategy;
   bool fresh, best;
   const char *generate, *confirm; /* hidden: run here as a generator; prove a variant here */

@@ -12,53 +12,46 @@ enum { ANSWER_MOST = 65536, CONFIRM_S = 600 };
 
 /* ---- the tuner over the problem ---- */
 
-static qn_status tune_kernel(const qn_search_words *w, const qn_search_problem *p, double budget_s,
-                             const qn_tune_order *order, qn_tune_outcome *out)
+static qn_status tune_kernel(const qn_search_words *w, const qn_search_problem *p, const qn_tune_order *order,
+                             qn_tune_outcome *out)
 {
   qn_kernel_session s;
   const qn_kernel_order kernel = {.verb = &qn_verb_search,
                                   .folder = p->path,
                                   .backend = w->backend,
                                   .workload = w->workload,
-                                  .variants = order->only,
-                                  .strategy = w->strategy,
-                                  .budget_s = budget_s,
+                                  .tune = *order,
                                   .seconds = w->look_s,
                                   .seed = w->seed};
   qn_status status = qn_kernel_open(&s, &kernel);
-  if (status == QN_OK) status = qn_kernel_tune(&s, order, out);
+  if (status == QN_OK) status = qn_kernel_tune(&s, NULL, out);
   qn_kernel_close(&s);
   return status;
 }
 
-static qn_status tune_op(const qn_search_words *w, const qn_search_problem *p, qn_device device, double budget_s,
+static qn_status tune_op(const qn_search_words *w, const qn_search_problem *p, qn_device device,
                          const qn_tune_order *order, qn_tune_outcome *out)
 {
   const qn_op_info *info;
   qn_tune_bed bed;
   qn_tune_op *made = NULL;
   const qn_tune_filter filter = {.types = w->types, .shapes = w->shapes, .pitched = false};
-  qn_tune_order mine = *order;
   qn_try(qn_verb_op(p->name, &info));
   qn_require(qn_op_of(info)->engine->option, "%s has no device variants to choose from", p->name);
   qn_require(device.kind != QN_CPU, "on the processor an op has one variant for each instruction set: there is nothing "
                                     "to search; --backend cuda or emulator names a device");
-  mine.strategy = w->strategy;
-  mine.budget_s = budget_s;
-  mine.look_s = w->look_s;
-  mine.prove_s = w->prove_s;
-  mine.seed = w->seed;
   qn_status status = qn_tune_op_create(&made, qn_op_of(info), device, &filter, w->seed, &bed);
-  if (status == QN_OK) status = qn_tune_run(&bed, &mine, out);
+  if (status == QN_OK) status = qn_tune_run(&bed, order, out);
   qn_tune_op_destroy(&made);
   return status;
 }
 
-static qn_status tune(const qn_search_words *w, const qn_search_problem *p, qn_device device, double budget_s,
-                      const qn_tune_order *order, qn_tune_outcome *out)
+static qn_status tune(const qn_search_words *w, const qn_search_problem *p, qn_device device, qn_tune_order order,
+                      qn_tune_outcome *out)
 {
-  if (p->kind == QN_PROBLEM_KERNEL) return tune_kernel(w, p, budget_s, order, out);
-  return tune_op(w, p, device, budget_s, order, out);
+  order.strategy = w->strategy, order.seed = w->seed;
+  order.look_s = w->look_s, order.prove_s = w->prove_s;
+  return p->kind == QN_PROBLEM_KERNEL ? tune_kernel(w, p, &order, out) : tune_op(w, p, device, &order, out);
 }
 
 /* ---- what it sees ---- */
@@ -124,8 +117,8 @@ static void chose(void *user, const qn_tune_place *place, const char *over, cons
 qn_status qn_space_look(qn_space *s, double budget_s, qn_progress *progress)
 {
   const qn_tune_watch watch = {.user = s, .knows = knows, .saw = saw, .chose = chose};
-  const qn_tune_order order = {.only = s->words->variants, .watch = &watch, .progress = progress};
-  const qn_status status = tune(s->words, s->problem, s->device, budget_s, &order, &s->outcome);
+  const qn_tune_order order = {.only = s->words->variants, .budget_s = budget_s, .watch = &watch, .progress = progress};
+  const qn_status status = tune(s->words, s->problem, s->device, order, &s->outcome);
   return status == QN_OK ? s->failure : status;
 }
 
@@ -139,7 +132,7 @@ int qn_space_confirm_here(const qn_search_words *w, const qn_search_problem *p, 
   qn_progress quiet = {.on = false};
   FILE *lines = open_memstream(&said, &bytes);
   const qn_tune_order order = {.only = w->confirm, .out = lines, .progress = &quiet};
-  qn_status status = lines ? tune(w, p, device, 0, &order, &out) : qn_fail(QN_NO_MEMORY, "lines");
+  qn_status status = lines ? tune(w, p, device, order, &out) : qn_fail(QN_NO_MEMORY, "lines");
   if (lines) fclose(lines);
   json_t *all =
       json_pack("{s:i, s:i, s:i, s:i, s:s, s:s}", "faster", (int)out.faster, "as_before", (int)out.kept, "failed",
@@ -149,19 +142,6 @@ int qn_space_confirm_here(const qn_search_words *w, const qn_search_problem *p, 
   json_decref(all);
   free(said);
   return status == QN_OK ? QN_EXIT_OK : qn_complain_status(&qn_verb_search, status);
-}
-
-/* All that it prints, and its end. */
-static json_t *answer_of(qn_program *child)
-{
-  char said[QN_PROGRAM_SAID];
-  qn_text text = {0};
-  const bool ended = qn_program_read_all(child, &text, ANSWER_MOST, CONFIRM_S, NULL);
-  const bool whole = ended && text.at && !text.failed && text.length <= ANSWER_MOST;
-  json_t *answer = whole ? json_loadb(text.at, text.length, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
-  qn_program_end(child, 2000, said);
-  qn_text_free(&text);
-  return answer;
 }
 
 static qn_status add_selection(qn_space *s, const qn_space_choice *c, const json_t *answer, bool kept)
@@ -178,7 +158,9 @@ qn_status qn_space_confirm(qn_space *s, const qn_space_choice *c, bool *kept)
   const qn_search_words *w = s->words;
   const char *argv[24] = {s->command, "search", s->problem->path, "--backend", s->backend, "--confirm-here", c->name};
   size_t n = 7;
-  qn_program child;
+  qn_text text = {0};
+  char said_of_end[QN_PROGRAM_SAID];
+  int ended;
   snprintf(seed, sizeof seed, "%llu", (unsigned long long)w->seed);
   snprintf(look, sizeof look, "%g", w->look_s);
   snprintf(prove, sizeof prove, "%g", w->prove_s);
@@ -188,8 +170,9 @@ qn_status qn_space_confirm(qn_space *s, const qn_space_choice *c, bool *kept)
   if (w->workload) argv[n++] = "--workload", argv[n++] = w->workload;
   if (w->look_s > 0) argv[n++] = "--look", argv[n++] = look;
   if (w->prove_s > 0) argv[n++] = "--prove", argv[n++] = prove;
-  qn_try(qn_program_start(&child, argv, NULL, -1));
-  json_t *answer = answer_of(&child);
+  qn_try(qn_program_run(argv, NULL, -1, ANSWER_MOST, CONFIRM_S, 2000, &text, &ended, said_of_end));
+  json_t *answer = ended >= 0 && text.at ? json_loadb(text.at, text.length, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+  qn_text_free(&text);
   *kept = json_integer_value(json_object_get(answer, "faster")) > 0;
   const char *said = json_string_value(json_object_get(answer, "said"));
   if (said && *said) printf("%s", said);

@@ -11,9 +11,8 @@
 enum { MOST_OPS = 32 };
 
 typedef struct order {
-  const char *name[MOST_OPS]; /* as they were given; none: all */
+  QN_WORD_LIST(MOST_OPS) names; /* as they were given; none: all */
   const qn_op_info *op[MOST_OPS];
-  size_t n;
   const char *backend, *json, *record;
   qn_tune_order tune;
   qn_tune_filter filter;
@@ -21,94 +20,47 @@ typedef struct order {
   bool list, fresh;
 } order;
 
-enum {
-  KEY_BUDGET = 256,
-  KEY_STRATEGY,
-  KEY_TYPES,
-  KEY_SHAPES,
-  KEY_ONLY,
-  KEY_FORMER_ONLY,
-  KEY_RESUME,
-  KEY_DRY,
-  KEY_LIST,
-  KEY_SEED,
-  KEY_PITCHED,
-  KEY_LOOK,
-  KEY_PROVE,
-  KEY_FRESH,
-  KEY_RECORD
-};
-
-static const struct argp_option options[] = {
-    {"backend", 'b', "cuda[:N]|emulator|cpu", 0, "The device; default: QUERN_DEVICE, or the best one", 0},
-    {"budget", KEY_BUDGET, "SECONDS", 0, "Stop after this time, split evenly over ops; unused time is passed on", 0},
-    {"strategy", KEY_STRATEGY, "NAME", 0, "exhaustive (the default), random or halving", 0},
-    {"types", KEY_TYPES, "TYPES", 0, "One row of the op's types, as in `quern bench`; default: one of each size", 0},
-    {"shapes", KEY_SHAPES, "RxC,...", 0,
-     "Rows and columns; of a product names of its workloads, or \"m=16 n=64 k=32\"; default: the op's own", 0},
-    {"pitched", KEY_PITCHED, NULL, 0, "Also rows with gaps between them", 0},
-    {"variants", KEY_ONLY, "NAME,...", 0, "Only these, such as flat-256x8x1,tiles-128x8x1 or plain,cublas", 0},
-    {"geometries", KEY_FORMER_ONLY, "NAME,...", OPTION_HIDDEN, "The former name of --variants", 0},
-    {"resume", KEY_RESUME, NULL, 0, "Continue a run that was stopped", 1},
-    {"fresh", KEY_FRESH, NULL, 0, "Ignore existing tables and start from the built-in rule", 1},
-    {"dry-run", KEY_DRY, NULL, 0, "Print the candidates and run nothing", 1},
-    {"list", KEY_LIST, NULL, 0, "Print the tables' entries, and the present choice of a call", 1},
-    {"json", 'j', "FILE", 0, "Write all results in the T4 format, for other tuning tools", 1},
-    {"record", KEY_RECORD, "FILE", 0, "Append a line of JSON per op, and one for all: candidates tried, time", 1},
-    {"seed", KEY_SEED, "N", 0, "Seed of the random strategy", 1},
-    {"look", KEY_LOOK, "SECONDS", 0, "Time of one look at a candidate", 2},
-    {"prove", KEY_PROVE, "SECONDS", 0, "Time of the last comparison with the choice in force", 2},
-    {0},
-};
-
-static error_t parse(int key, char *arg, struct argp_state *state)
+static QN_READER(read_former_only)
 {
-  order *o = state->input;
-  char *end;
-  switch (key) {
-  case 'b': o->backend = arg; return 0;
-  case 'j': o->json = qn_verb_output(state, arg); return 0;
-  case KEY_BUDGET: o->tune.budget_s = qn_verb_seconds(state, "budget", arg, 1e6); return 0;
-  case KEY_LOOK: o->tune.look_s = qn_verb_seconds(state, "look", arg, 1e6); return 0;
-  case KEY_PROVE: o->tune.prove_s = qn_verb_seconds(state, "prove", arg, 1e6); return 0;
-  case KEY_STRATEGY:
-    if (qn_strategy_from_name(arg, &o->tune.strategy) != QN_OK) argp_error(state, "%s", qn_last_error());
-    return 0;
-  case KEY_TYPES: o->filter.types = arg; return 0;
-  case KEY_SHAPES: o->filter.shapes = arg; return 0;
-  case KEY_PITCHED: o->filter.pitched = true; return 0;
-  case KEY_FORMER_ONLY: fprintf(stderr, "quern tune: --geometries is now --variants; the next release refuses it\n");
-  /* fall through */
-  case KEY_ONLY: o->tune.only = arg; return 0;
-  case KEY_RESUME: o->tune.resume = true; return 0;
-  case KEY_DRY: o->tune.dry_run = true; return 0;
-  case KEY_LIST: o->list = true; return 0;
-  case KEY_FRESH: o->fresh = true; return 0;
-  case KEY_RECORD: o->record = qn_verb_output(state, arg); return 0;
-  case KEY_SEED:
-    o->tune.seed = strtoull(arg, &end, 10);
-    if (end == arg || *end) argp_error(state, "--seed is \"%s\", it must be a number", arg);
-    return 0;
-  case ARGP_KEY_ARG:
-    if (o->n == MOST_OPS) argp_error(state, "more than %d ops", MOST_OPS);
-    o->name[o->n++] = arg;
-    return 0;
-  default: return ARGP_ERR_UNKNOWN;
-  }
+  fprintf(stderr, "quern tune: --geometries is now --variants; the next release refuses it\n");
+  qn_read_word(state, option, to, text);
 }
 
-static const struct argp argp = {
-    .options = options,
-    .parser = parse,
-    .children = qn_folder_children[QN_FOLDER_TUNE],
-    .args_doc = "[OP...|DIR]",
-    .doc =
-        "Find the fastest device variant of ops on this device: launch shapes of element-wise ops, kernels of products."
-        " Each candidate is compared with the reference, then timed in turns with the variant in force. The best is "
-        "timed once more, and kept only where the whole interval shows that it is faster. Of the kernel in the folder "
-        "DIR: the values of its member \"tune\", kept in <name>.tune in it.\v"
-        "Entries are written to OP.tune in $XDG_DATA_HOME/quern/tune (QUERN_TUNE_DIR) and are used from the next call "
-        "on, before those that ship. OP.state beside it is for --resume. The CPU has nothing to tune.",
+static QN_READER(read_seed)
+{
+  char *end;
+  *(uint64_t *)to = strtoull(text, &end, 10);
+  if (end == text || *end) argp_error(state, "--seed is \"%s\", it must be a number", text);
+}
+
+static const qn_verb_option options[] = {
+    {"backend", 'b', "cuda[:N]|emulator|cpu", "The device; default: QUERN_DEVICE, or the best one", 0,
+     QN_TO_BACKEND(backend)},
+    {"budget", 0, "SECONDS", "Stop after this time, split evenly over ops; unused time is passed on", 0,
+     QN_TO_SECONDS(tune.budget_s, 1e6)},
+    {"strategy", 0, "NAME", "exhaustive (the default), random or halving", 0, QN_TO_STRATEGY(tune.strategy)},
+    {"types", 0, "TYPES", "One row of the op's types, as in `quern bench`; default: one of each size", 0,
+     QN_TO_WORD(filter.types)},
+    {"shapes", 0, "RxC,...",
+     "Rows and columns; of a product names of its workloads, or \"m=16 n=64 k=32\"; default: the op's own", 0,
+     QN_TO_WORD(filter.shapes)},
+    {"pitched", 0, NULL, "Also rows with gaps between them", 0, QN_TO_FLAG(filter.pitched)},
+    {"variants", 0, "NAME,...", "Only these, such as flat-256x8x1,tiles-128x8x1 or plain,cublas", 0,
+     QN_TO_WORD(tune.only)},
+    {"geometries", 0, "NAME,...", "The former name of --variants", 0, QN_READ(read_former_only, tune.only),
+     .flags = OPTION_HIDDEN},
+    {"resume", 0, NULL, "Continue a run that was stopped", 1, QN_TO_FLAG(tune.resume)},
+    {"fresh", 0, NULL, "Ignore existing tables and start from the built-in rule", 1, QN_TO_FLAG(fresh)},
+    {"dry-run", 0, NULL, "Print the candidates and run nothing", 1, QN_TO_FLAG(tune.dry_run)},
+    {"list", 0, NULL, "Print the tables' entries, and the present choice of a call", 1, QN_TO_FLAG(list)},
+    {"json", 'j', "FILE", "Write all results in the T4 format, for other tuning tools", 1, QN_TO_OUTPUT(json)},
+    {"record", 0, "FILE", "Append a line of JSON per op, and one for all: candidates tried, time", 1,
+     QN_TO_OUTPUT(record)},
+    {"seed", 0, "N", "Seed of the random strategy", 1, QN_READ(read_seed, tune.seed)},
+    {"look", 0, "SECONDS", "Time of one look at a candidate", 2, QN_TO_SECONDS(tune.look_s, 1e6)},
+    {"prove", 0, "SECONDS", "Time of the last comparison with the choice in force", 2,
+     QN_TO_SECONDS(tune.prove_s, 1e6)},
+    {0},
 };
 
 /* ---- what the tables say ---- */
@@ -198,7 +150,7 @@ static qn_status tune_op(const order *o, const qn_op *op, total *all)
 
 static bool is_named(const order *o, const qn_op *op)
 {
-  for (size_t k = 0; k < o->n; k++)
+  for (size_t k = 0; k < o->names.n; k++)
     if (o->op[k] == &op->info) return true;
   return false;
 }
@@ -208,7 +160,7 @@ static bool can_tune(const order *o, const qn_op *op)
 {
   const bool of_lists = o->filter.shapes || o->tune.only || o->filter.types;
   if (!op->engine->option) return false;
-  if (o->n) return is_named(o, op);
+  if (o->names.n) return is_named(o, op);
   return !qn_op_is_alone(&op->info) || !of_lists;
 }
 
@@ -234,9 +186,9 @@ static qn_status each_op(order *o, total *all)
 
 static qn_status find_ops(order *o)
 {
-  for (size_t k = 0; k < o->n; k++) {
-    qn_try(qn_verb_op(o->name[k], &o->op[k]));
-    qn_require(qn_op_of(o->op[k])->engine->option, "%s has no device variants to choose from", o->name[k]);
+  for (size_t k = 0; k < o->names.n; k++) {
+    qn_try(qn_verb_op(o->names.at[k], &o->op[k]));
+    qn_require(qn_op_of(o->op[k])->engine->option, "%s has no device variants to choose from", o->names.at[k]);
   }
   return QN_OK;
 }
@@ -265,4 +217,19 @@ static int run(int argc, char **argv)
   return all.wrong ? QN_EXIT_FAILED : QN_EXIT_OK;
 }
 
-const qn_verb qn_verb_tune = {"tune", "find the fastest variants on this device", run, &argp};
+const qn_verb qn_verb_tune = {
+    .name = "tune",
+    .brief = "find the fastest variants on this device",
+    .run = run,
+    .options = options,
+    .folder_options = qn_folder_options[QN_FOLDER_TUNE],
+    .argument = {QN_TO_WORDS(names, MOST_OPS), .doc = "ops"},
+    .args_doc = "[OP...|DIR]",
+    .doc =
+        "Find the fastest device variant of ops on this device: launch shapes of element-wise ops, kernels of products."
+        " Each candidate is compared with the reference, then timed in turns with the variant in force. The best is "
+        "timed once more, and kept only where the whole interval shows that it is faster. Of the kernel in the folder "
+        "DIR: the values of its member \"tune\", kept in <name>.tune in it.\v"
+        "Entries are written to OP.tune in $XDG_DATA_HOME/quern/tune (QUERN_TUNE_DIR) and are used from the next call "
+        "on, before those that ship. OP.state beside it is for --resume. The CPU has nothing to tune.",
+};

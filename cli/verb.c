@@ -4,15 +4,10 @@
 #include "cli/verb.h"
 #include "core/core.h"
 #include "op/forced.h"
-#include <errno.h>
-#include <libgen.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { MOST_OPTIONS = 128 };
 
@@ -21,34 +16,13 @@ typedef struct option_set {
   size_t n;
 } option_set;
 
-static void visit_own(const struct argp *argp, void (*visit)(void *user, const qn_verb_option *option), void *user)
-{
-  const struct argp_option *meant = NULL; /* an alias takes what the option before it takes */
-  for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc || o->group); o++) {
-    if (!(o->flags & OPTION_ALIAS)) meant = o;
-    if (!meant || o->flags & OPTION_DOC || !(o->name || o->key)) continue;
-    qn_verb_option option = {.name = o->name, .arg = meant->arg};
-    option.letter = o->key > ' ' && o->key < 127 ? (char)o->key : 0;
-    option.needs_value = meant->arg && !(meant->flags & OPTION_ARG_OPTIONAL);
-    visit(user, &option);
-  }
-  for (const struct argp_child *child = argp->children; child && child->argp; child++)
-    visit_own(child->argp, visit, user);
-}
-
-void qn_verb_each_option(const struct argp *argp, void (*visit)(void *user, const qn_verb_option *option), void *user)
-{
-  static const qn_verb_option added[] = {
-      {"help", NULL, '?', false}, {"usage", NULL, 0, false}, {"version", NULL, 'V', false}};
-  visit_own(argp, visit, user);
-  for (size_t k = 0; k < sizeof added / sizeof *added; k++) visit(user, &added[k]);
-}
-
 static void add(void *user, const qn_verb_option *option)
 {
   option_set *set = user;
   if (set->n < MOST_OPTIONS) set->option[set->n++] = *option;
 }
+
+static bool needs_value(const qn_verb_option *o) { return o->arg && !(o->flags & OPTION_ARG_OPTIONAL); }
 
 /* Its place in the set, or -1. An abbreviation is known too: whether it is ambiguous argp will say. */
 static int find_long(const option_set *set, const char *name, size_t length)
@@ -87,7 +61,7 @@ static int skip_long(const option_set *set, const char *command, char **argv)
   const char *name = argv[0] + 2;
   size_t length = strcspn(name, "=");
   int k = find_long(set, name, length);
-  if (k >= 0) return set->option[k].needs_value && !name[length] ? 2 : 1;
+  if (k >= 0) return needs_value(&set->option[k]) && !name[length] ? 2 : 1;
 
   const char *names[MOST_OPTIONS + 1];
   size_t n = 0;
@@ -113,19 +87,20 @@ static int skip_short(const option_set *set, const char *command, char **argv)
       return 1;
     }
     if (k < 0) refuse(command, (char[]){'-', *letter, 0}, "");
-    if (set->option[k].needs_value) return letter[1] ? 1 : 2;
+    if (needs_value(&set->option[k])) return letter[1] ? 1 : 2;
   }
   return 1;
 }
 
-void qn_verb_look(const struct argp *argp, bool in_order, int argc, char **argv)
+/* Leaves the command at the first unknown option. */
+static void look(const qn_verb *verb, int argc, char **argv)
 {
   option_set set = {.n = 0};
-  qn_verb_each_option(argp, add, &set);
+  qn_verb_each_option(verb, add, &set);
   for (int k = 1; k < argc;) {
     if (argv[k][0] != '-' || !argv[k][1]) {
-      if (in_order) return;
-      if (!argp->args_doc) refuse_word(argv[0], argv[k]);
+      if (verb->in_order) return;
+      if (!verb->args_doc) refuse_word(argv[0], argv[k]);
       k++;
     } else if (!strcmp(argv[k], "--")) {
       return;
@@ -135,10 +110,10 @@ void qn_verb_look(const struct argp *argp, bool in_order, int argc, char **argv)
   }
 }
 
-int qn_verb_next_word(const struct argp *argp, int from, int argc, char **argv)
+int qn_verb_next_word(const qn_verb *verb, int from, int argc, char **argv)
 {
   option_set set = {.n = 0};
-  qn_verb_each_option(argp, add, &set);
+  qn_verb_each_option(verb, add, &set);
   int k = from;
   while (k < argc && argv[k][0] == '-' && argv[k][1]) {
     if (!strcmp(argv[k], "--")) return k + 1;
@@ -147,10 +122,10 @@ int qn_verb_next_word(const struct argp *argp, int from, int argc, char **argv)
   return k;
 }
 
-void qn_verb_parse_only(const qn_verb *verb, int argc, char **argv, void *input)
+void qn_verb_parse_only(const qn_verb *verb, int argc, char **argv, void *order)
 {
-  qn_verb_look(verb->argp, false, argc, argv);
-  error_t error = argp_parse(verb->argp, argc, argv, 0, NULL, input);
+  look(verb, argc, argv);
+  error_t error = qn_verb_argp_parse(verb, argc, argv, order);
   if (error) exit(qn_complain(verb, QN_EXIT_FAILED, "%s", strerror(error)));
 }
 
@@ -160,9 +135,9 @@ qn_status qn_verb_value(const char *name, const char **value)
   return qn_forced_check(name);
 }
 
-void qn_verb_parse(const qn_verb *verb, int argc, char **argv, void *input)
+void qn_verb_parse(const qn_verb *verb, int argc, char **argv, void *order)
 {
-  qn_verb_parse_only(verb, argc, argv, input);
+  qn_verb_parse_only(verb, argc, argv, order);
   bool hold = true;
   for (size_t k = 0; k < qn_option_count(); k++) {
     const char *value;
@@ -171,49 +146,6 @@ void qn_verb_parse(const qn_verb *verb, int argc, char **argv, void *input)
     qn_complain(verb, QN_EXIT_USAGE, "%s", qn_last_error());
   }
   if (!hold) exit(QN_EXIT_USAGE);
-}
-
-const char *qn_verb_output(const struct argp_state *state, const char *path)
-{
-  struct stat status;
-  char folder[PATH_MAX];
-  snprintf(folder, sizeof folder, "%s", path);
-  bool there = !stat(path, &status);
-  if (there && S_ISDIR(status.st_mode))
-    errno = EISDIR;
-  else if (!access(there ? path : dirname(folder), W_OK))
-    return path;
-  argp_error(state, "%s cannot be written: %s", path, strerror(errno));
-  return path;
-}
-
-long qn_verb_number(struct argp_state *state, const char *option, const char *text, long least, long most)
-{
-  char *end;
-  const long value = strtol(text, &end, 10);
-  if (end == text || *end || value < least || value > most)
-    argp_error(state, "--%s is \"%s\", it must be a whole number from %ld to %ld", option, text, least, most);
-  return value;
-}
-
-double qn_verb_seconds(struct argp_state *state, const char *option, const char *text, double most)
-{
-  static const struct {
-    const char *unit;
-    double seconds;
-  } units[] = {{"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}};
-  char *end;
-  double value = strtod(text, &end);
-  size_t k = 0;
-  while (k < sizeof units / sizeof *units && strcmp(end, units[k].unit) != 0) k++;
-  const bool known = end != text && k < sizeof units / sizeof *units;
-  if (known) value *= units[k].seconds;
-  if (!known || !(value > 0 && value <= most))
-    argp_error(
-        state,
-        "--%s is \"%s\", it must be a number of seconds above 0 and at most %g; 90s, 20m and 2h are such numbers",
-        option, text, most);
-  return value;
 }
 
 int qn_complain(const qn_verb *verb, int status, const char *format, ...)
@@ -253,13 +185,6 @@ qn_status qn_verb_device_name(const char *name, qn_device *device)
   if (!strncmp(name, "host", 4) && !noted) fputs("quern: the device \"host\" is now called \"emulator\"\n", stderr);
   noted |= !strncmp(name, "host", 4);
   return qn_device_from_name(name, device);
-}
-
-const char *qn_verb_backend(const struct argp_state *state, const char *name)
-{
-  qn_device device;
-  if (qn_verb_device_name(name, &device) != QN_OK) argp_error(state, "%s", qn_last_error());
-  return name;
 }
 
 qn_status qn_verb_device(const char *name, qn_device *device)

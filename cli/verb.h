@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verb.h - what a verb of the command is, and the manners that all verbs share: how arguments are read, how a mistake
  * is told, what an exit status means. A verb is one file cli/<name>.c that defines `qn_verb_<name>`, and one word in
- * the list in cli/meson.build; help, completion and man pages follow from its argp. */
+ * the list in cli/meson.build; help, completion and man pages follow from its table of options. */
 #ifndef QN_CLI_VERB_H
 #define QN_CLI_VERB_H
+#include "cli/option.h"
 #include "quern/quern.h"
-#include <argp.h>
-#include <stdbool.h>
+#include <stdio.h>
 
 /* What `quern` exits with; printed in its --help. */
 enum { QN_EXIT_OK = 0, QN_EXIT_FAILED = 1, QN_EXIT_USAGE = 2, QN_EXIT_ENVIRONMENT = 3 };
@@ -15,7 +15,13 @@ enum { QN_EXIT_OK = 0, QN_EXIT_FAILED = 1, QN_EXIT_USAGE = 2, QN_EXIT_ENVIRONMEN
 typedef struct qn_verb {
   const char *name, *brief;
   int (*run)(int argc, char **argv);
-  const struct argp *argp;
+  const qn_verb_option *options,
+      *folder_options;     /* folder_options: of a kernel's folder alone, in --help below the others */
+  qn_verb_option argument; /* of what is no option; without `read`: refused */
+  void (*end)(const struct argp_state *state, void *order); /* what is wrong with all of it ends the command */
+  const char *args_doc, *doc;                               /* of argp */
+  char *(*help_filter)(int key, const char *text, void *input);
+  bool in_order; /* options stand before the first word */
 } qn_verb;
 
 #define QN_VERB(name) extern const qn_verb qn_verb_##name;
@@ -23,35 +29,20 @@ typedef struct qn_verb {
 #undef QN_VERB
 extern const qn_verb *const qn_verbs[]; /* NULL-terminated, in the order of `quern --help` */
 
-/* argp_parse with quern's manners: an unknown option is told with the nearest one that exists, and ends the command
- * with QN_EXIT_USAGE, as every argp_error does; so does a QUERN_ variable whose value is wrong, before anything depends
- * on it. `input` reaches the parser as state->input. */
-void qn_verb_parse(const qn_verb *verb, int argc, char **argv, void *input);
+/* Reads the arguments into `order` with quern's manners: an unknown option is told with the nearest one that exists,
+ * and ends the command with QN_EXIT_USAGE, as every argp_error does; so does a QUERN_ variable whose value is wrong,
+ * before anything depends on it. */
+void qn_verb_parse(const qn_verb *verb, int argc, char **argv, void *order);
 /* Without the look at the variables: for verbs that work, or report, whatever they hold. */
-void qn_verb_parse_only(const qn_verb *verb, int argc, char **argv, void *input);
-/* The half of it that only looks: leaves the command at the first unknown option, up to the first word if in_order. */
-void qn_verb_look(const struct argp *argp, bool in_order, int argc, char **argv);
+void qn_verb_parse_only(const qn_verb *verb, int argc, char **argv, void *order);
 /* The place of the first argument from `from` on that is neither an option nor an option's value; argc or more: none.
  * `from` is no option's value itself. */
-int qn_verb_next_word(const struct argp *argp, int from, int argc, char **argv);
-
-/* For a parser: the number, or the seconds, behind an option; ends the command where there is none or it is out of
- * range. */
-long qn_verb_number(struct argp_state *state, const char *option, const char *text, long least, long most);
-double qn_verb_seconds(struct argp_state *state, const char *option, const char *text, double most);
-
-/* For a parser's option that names a file to write: gives the path back, or ends the command now, before minutes of
- * work whose result would have nowhere to go. Makes no file. */
-const char *qn_verb_output(const struct argp_state *state, const char *path);
-
-/* Every option of a parser and of its children, those that argp adds by itself at the end. name is NULL for one that is
- * only a letter; letter is 0 for one that has none; arg is NULL where no value follows. */
-typedef struct qn_verb_option {
-  const char *name, *arg;
-  char letter;
-  bool needs_value; /* the next argument is its value */
-} qn_verb_option;
-void qn_verb_each_option(const struct argp *argp, void (*visit)(void *user, const qn_verb_option *option), void *user);
+int qn_verb_next_word(const qn_verb *verb, int from, int argc, char **argv);
+/* Every option, those that argp adds by itself at the end. */
+void qn_verb_each_option(const qn_verb *verb, void (*visit)(void *user, const qn_verb_option *option), void *user);
+/* option.c: what argp itself does. */
+error_t qn_verb_argp_parse(const qn_verb *verb, int argc, char **argv, void *order);
+void qn_verb_argp_help(const qn_verb *verb, FILE *stream, unsigned flags, char *name);
 
 /* "quern NAME: sentence" on standard error; returns `status`, so that it can be said in one line:
  * `return qn_complain(&qn_verb_bench, QN_EXIT_USAGE, "there is no workload %s", name);` */
@@ -65,8 +56,6 @@ int qn_exit_of(qn_status status);
 qn_status qn_verb_op(const char *name, const qn_op_info **op);
 /* qn_device_from_name(), and a note on standard error for a former name. */
 qn_status qn_verb_device_name(const char *name, qn_device *device);
-/* For a parser's --backend: gives the name back, or ends the command where it names no device. */
-const char *qn_verb_backend(const struct argp_state *state, const char *name);
 /* The device that --backend names ("cpu", "cuda:1", "emulator"); NULL: the option "device" (QUERN_DEVICE); that unset:
  * the first CUDA device, else the CPU. Checked to exist. */
 qn_status qn_verb_device(const char *name, qn_device *device);

@@ -6,6 +6,7 @@ set -u
 quern=$(realpath "$1")
 . "$(dirname "$(realpath "$0")")/tap.sh"
 work=$(mktemp -d)
+kernels=$(dirname "$(realpath "$0")")/../kernels
 trap 'rm -rf "$work"' EXIT
 fresh() { rm -rf "${work:?}/home" "$work/here" && mkdir "$work/home" "$work/here" && cd "$work/here" || exit 1; }
 fresh
@@ -88,6 +89,14 @@ check "a trace likewise" says 2 "/nowhere/x cannot be written" bench --trace /no
 check "a picture likewise" says 2 "$work cannot be written: Is a directory" roofline --svg "$work"
 check "a word that doctor does not take" says 2 "by --backend cpu, cuda or emulator" doctor cuda
 check "an unknown backend" says 2 "cuda" list --backend cdua
+for verb in bench tune search meta-train; do
+  check "an unknown device of $verb, beside an argument that is wrong too" says 2 '"cdua" is no device' "$verb" \
+    --backend cdua nothing nothing
+done
+check "an option of another kind of problem: an op's" says 2 "--timer is for ops, not for a kernel's folder" bench \
+  "$kernels/exp" --timer event
+check "a letter that two options have is the op's" says 2 '"2" sets nothing' emit lion -s 2
+check "and a folder's" says 2 "--size is 200, kernel exp has" emit "$kernels/exp" -s 200
 check "an option without its value" says 2 "requires an argument" list --backend
 check "an ambiguous abbreviation" says 2 "ambiguous" list --ve
 check "an abbreviation that is not" runs 0 list --verb

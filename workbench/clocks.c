@@ -3,6 +3,7 @@
  * and is no worse. A device's number is NVML's only where CUDA_VISIBLE_DEVICES does not renumber; there it is not read.
  */
 #include "workbench/clocks.h"
+#include "device/cuda/driver.h"
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,22 +18,14 @@ typedef struct nvml {
   int (*reasons)(void *device, unsigned long long *reasons);
 } nvml;
 
-/* A pointer to a function must not be cast from one to data. */
-static int find(void *library, const char *name, void *function)
-{
-  void *symbol = dlsym(library, name);
-  memcpy(function, &symbol, sizeof symbol);
-  return symbol != NULL;
-}
-
-static int open_nvml(nvml *n)
+static bool open_nvml(nvml *n)
 {
   void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL); /* stays open: the process is about to end */
-  return library && find(library, "nvmlInit_v2", &n->init) &&
-         find(library, "nvmlDeviceGetHandleByIndex_v2", &n->device) &&
-         find(library, "nvmlDeviceGetClockInfo", &n->clock) &&
-         find(library, "nvmlDeviceGetTemperature", &n->temperature) &&
-         find(library, "nvmlDeviceGetCurrentClocksThrottleReasons", &n->reasons) && n->init() == 0;
+  return library && qn_cuda_symbol(library, "nvmlInit_v2", &n->init) &&
+         qn_cuda_symbol(library, "nvmlDeviceGetHandleByIndex_v2", &n->device) &&
+         qn_cuda_symbol(library, "nvmlDeviceGetClockInfo", &n->clock) &&
+         qn_cuda_symbol(library, "nvmlDeviceGetTemperature", &n->temperature) &&
+         qn_cuda_symbol(library, "nvmlDeviceGetCurrentClocksThrottleReasons", &n->reasons) && n->init() == 0;
 }
 
 static void read_cuda(int index, char *text, size_t bytes)

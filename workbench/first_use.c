@@ -71,13 +71,11 @@ static char **child_environment(char *directory)
 static qn_status run_child(const char *const *arguments, char **environment, double *ns)
 {
   enum { ANSWER_MOST = 128, END_MS = 60000 };
-  qn_program child;
   qn_text text = {0};
   char said[QN_PROGRAM_SAID];
   const char *end = NULL;
-  qn_try(qn_program_start(&child, arguments, environment, -1));
-  (void)qn_program_read_all(&child, &text, ANSWER_MOST, HUGE_VAL, NULL);
-  const int ended = qn_program_end(&child, END_MS, said);
+  int ended;
+  qn_try(qn_program_run(arguments, environment, -1, ANSWER_MOST, HUGE_VAL, END_MS, &text, &ended, said));
   const char *answer = text.at ? text.at : "";
   *ns = qn_text_real(answer, &end);
   const qn_status status = !ended && end != answer && *ns > 0

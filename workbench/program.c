@@ -133,6 +133,19 @@ int qn_program_end(qn_program *program, int grace_ms, char said[QN_PROGRAM_SAID]
   return WIFSIGNALED(status) ? -1 : WEXITSTATUS(status);
 }
 
+qn_status qn_program_run(const char *const *argv, char *const *environment, int errors, size_t most, double limit_s,
+                         int grace_ms, qn_text *text, int *ended, char said[QN_PROGRAM_SAID])
+{
+  qn_program child;
+  *ended = -1;
+  qn_try(qn_program_start(&child, argv, environment, errors));
+  qn_program_close(&child.to);
+  const bool whole = qn_program_read_all(&child, text, most, limit_s, NULL) && !text->failed && text->length <= most;
+  const int status = qn_program_end(&child, grace_ms, said);
+  if (whole) *ended = status;
+  return QN_OK;
+}
+
 static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *walk)
 {
   (void)is, (void)kind, (void)walk;

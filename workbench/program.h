@@ -27,6 +27,10 @@ bool qn_program_read_all(const qn_program *program, qn_text *text, size_t most, 
 /* Waits at most so long for its end, then ends its whole group. said: how it ended, "status 3" or "signal 9 (Killed)";
  * "" for status 0. Returns the status, -1 after a signal. */
 int qn_program_end(qn_program *program, int grace_ms, char said[QN_PROGRAM_SAID]);
+/* All of it: a program without input, what it writes and its end, for which it has `grace_ms` behind its output's end.
+ * *ended: as qn_program_end returns; -1 too where its output had no end before `limit_s` and `most`. */
+qn_status qn_program_run(const char *const *argv, char *const *environment, int errors, size_t most, double limit_s,
+                         int grace_ms, qn_text *text, int *ended, char said[QN_PROGRAM_SAID]);
 /* A folder with all that is in it, as far as it can be removed. */
 void qn_tree_remove(const char *folder);
 #endif

@@ -32,7 +32,6 @@ struct tuner {
   qn_arch arch; /* whose tables are written */
   qn_device_info info;
   qn_tune_seen state;
-  bool has_state;
   int64_t began_ns;
   const qn_tune_place *at; /* the one at hand */
   candidate incumbent, candidate[QN_SEARCH_MOST];
@@ -125,7 +124,7 @@ static qn_status take_look(tuner *t, const candidate *s, const qn_timed *runner,
                           .why = ""});
   t->outcome->looked++;
   key_of(t, s->name, key);
-  return t->has_state ? qn_tune_state_add(&t->state, key, time.median, ratio.ratio) : QN_OK;
+  return t->state.file >= 0 ? qn_tune_state_add(&t->state, key, time.median, ratio.ratio) : QN_OK;
 }
 
 /* Proves those that an earlier run has not seen; to_time: those of them that are right. */
@@ -138,8 +137,8 @@ static void sift(tuner *t, const size_t *which, size_t n, double *speedup, size_
   for (size_t k = 0; k < n; k++) {
     candidate *s = &t->candidate[which[k]];
     key_of(t, s->name, key);
-    const qn_seen *seen = t->has_state && t->state.resumed ? qn_tune_state_find(&t->state, key) : NULL;
-    speedup[k] = seen ? seen->speedup : NAN;
+    const json_t *seen = t->state.resumed ? json_object_get(t->state.seen, key) : NULL;
+    speedup[k] = seen ? json_number_value(seen) : NAN;
     if (seen || s->state == OUT) continue;
     if (w && w->knows(w->user, t->at, t->incumbent.name, s->name, &speedup[k])) continue;
     qn_progress_at(t->order->progress, t->outcome->done, "%s: proving %s", t->at->name, s->name);
@@ -361,14 +360,14 @@ static qn_status tune_place(void *user, const qn_tune_place *place)
   char done[QN_SEEN_KEY];
   t->at = place;
   snprintf(done, sizeof done, "done %s", place->name);
-  const bool seen = t->has_state && t->state.resumed && qn_tune_state_find(&t->state, done);
+  const bool seen = t->state.resumed && json_object_get(t->state.seen, done);
   const bool late = t->order->budget_s > 0 && spent_s(t) > t->order->budget_s;
   qn_status status = QN_OK;
   if (!seen && late) t->outcome->left++;
   if (!seen && !late) {
     status = tune_data(t);
     if (status != QN_OK) t->outcome->failed++, say(t, "  %-44s left out: %s", place->name, qn_last_error());
-    if (status == QN_OK && t->has_state) status = qn_tune_state_add(&t->state, done, 0, 0);
+    if (status == QN_OK && t->state.file >= 0) status = qn_tune_state_add(&t->state, done, 0, 0);
   }
   t->outcome->done++;
   return status == QN_IO_ERROR || status == QN_DRIVER_ERROR ? status : QN_OK;
@@ -418,9 +417,7 @@ static qn_status open_state(tuner *t)
   char who[192];
   snprintf(who, sizeof who, "%s, %.60s, driver %d, compiler %d, %.40s", t->arch.name, t->info.name,
            t->info.driver_version, t->info.compiler_version, qn_build_commit);
-  qn_try(qn_tune_state_open(&t->state, t->bed->name, who, t->order->resume));
-  t->has_state = true;
-  return QN_OK;
+  return qn_tune_state_open(&t->state, t->bed->name, who, t->order->resume);
 }
 
 static qn_status run_all(tuner *t)

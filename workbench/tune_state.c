@@ -9,19 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static qn_status remember(qn_tune_seen *s, const char *key, double ns, double speedup)
-{
-  if ((s->n & (s->n - 1)) == 0) { /* full at every power of 2 */
-    qn_seen *more = qn_reallocate(s->seen, (s->n ? 2 * s->n : 1) * sizeof *more);
-    if (!more) return qn_fail(QN_NO_MEMORY, "no memory for %zu results", s->n + 1);
-    s->seen = more;
-  }
-  qn_seen *seen = &s->seen[s->n++];
-  *seen = (qn_seen){.ns = ns, .speedup = speedup};
-  snprintf(seen->key, sizeof seen->key, "%s", key);
-  return QN_OK;
-}
-
 static bool read_line(char *line, double *ns, double *speedup, char **key)
 {
   char *end;
@@ -37,15 +24,15 @@ static bool read_line(char *line, double *ns, double *speedup, char **key)
 }
 
 /* False where the file is another's. */
-static qn_status take_up(qn_tune_seen *s, FILE *file, const char *head, bool *ours)
+static bool take_up(qn_tune_seen *s, FILE *file, const char *head)
 {
   char line[QN_SEEN_KEY + 256], *key;
   double ns, speedup;
-  *ours = fgets(line, sizeof line, file) && !strcmp(line, head);
-  while (*ours && fgets(line, sizeof line, file) && read_line(line, &ns, &speedup, &key))
-    qn_try(remember(s, key, ns, speedup));
-  s->resumed = s->n;
-  return QN_OK;
+  if (!fgets(line, sizeof line, file) || strcmp(line, head) != 0) return false;
+  while (fgets(line, sizeof line, file) && read_line(line, &ns, &speedup, &key))
+    json_object_set_new(s->seen, key, json_real(speedup));
+  s->resumed = json_object_size(s->seen);
+  return true;
 }
 
 static qn_status begin(qn_tune_seen *s, int directory, const char *name, const char *head, bool append)
@@ -59,20 +46,19 @@ qn_status qn_tune_state_open(qn_tune_seen *s, const char *op, const char *who, b
 {
   char path[QN_TUNE_PATH], name[64], head[256];
   int directory;
-  bool ours = false;
-  *s = (qn_tune_seen){.file = -1};
+  *s = (qn_tune_seen){.file = -1, .seen = json_object()};
   qn_try(qn_tune_open(true, path, &directory));
   snprintf(name, sizeof name, "%.48s.state", op);
   snprintf(s->path, sizeof s->path, "%s/%s", path, name);
   snprintf(head, sizeof head, "quern tune state 1 %.48s, %.160s\n", op, who);
   const int old = resume ? openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
   FILE *file = old >= 0 ? fdopen(old, "r") : NULL;
-  qn_status status = file ? take_up(s, file, head, &ours) : QN_OK;
+  const bool ours = file && take_up(s, file, head);
   if (file)
     fclose(file);
   else if (old >= 0)
     close(old);
-  if (status == QN_OK) status = begin(s, directory, name, head, ours);
+  const qn_status status = begin(s, directory, name, head, ours);
   close(directory);
   if (status != QN_OK) qn_tune_state_close(s);
   return status;
@@ -81,22 +67,14 @@ qn_status qn_tune_state_open(qn_tune_seen *s, const char *op, const char *who, b
 void qn_tune_state_close(qn_tune_seen *s)
 {
   if (s->file >= 0) close(s->file);
-  qn_release(s->seen);
+  json_decref(s->seen);
   *s = (qn_tune_seen){.file = -1};
-}
-
-const qn_seen *qn_tune_state_find(const qn_tune_seen *s, const char *key)
-{
-  for (size_t k = s->n; k > 0; k--)
-    if (!strcmp(s->seen[k - 1].key, key)) return &s->seen[k - 1];
-  return NULL;
 }
 
 qn_status qn_tune_state_add(qn_tune_seen *s, const char *key, double ns, double speedup)
 {
   char line[QN_SEEN_KEY + 96];
-  qn_try(remember(s, key, ns, speedup));
-  if (s->file < 0) return QN_OK;
+  json_object_set_new(s->seen, key, json_real(speedup));
   const int n = snprintf(line, sizeof line, "%.1f %.6f %s\n", ns, speedup, key);
   if (n > 0 && qn_write_all(s->file, line, (size_t)n)) return QN_OK;
   return qn_fail(QN_IO_ERROR, "%s cannot be written: %s", s->path, strerror(errno));

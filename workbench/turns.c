@@ -24,12 +24,9 @@ static qn_status run_line(const char *line, const char *command)
 {
   const char *const arguments[] = {"sh", "-c", line, NULL};
   char said[QN_PROGRAM_SAID];
-  qn_program child;
   qn_text output = {0};
-  qn_try(qn_program_start(&child, arguments, NULL, -1));
-  qn_program_close(&child.to);
-  (void)qn_program_read_all(&child, &output, SIZE_MAX, HUGE_VAL, NULL);
-  const int ended = qn_program_end(&child, INT_MAX, said);
+  int ended;
+  qn_try(qn_program_run(arguments, NULL, -1, SIZE_MAX, HUGE_VAL, INT_MAX, &output, &ended, said));
   qn_text_free(&output);
   return ended ? qn_fail(QN_IO_ERROR, "%s: ended with %s", command, said) : QN_OK;
 }
