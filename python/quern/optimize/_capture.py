@@ -204,11 +204,11 @@ def _decompositions():
 def _slot(model: torch.nn.Module, spec, exported, name: str) -> Slot:
     kind = spec.kind.name
     if kind == "CONSTANT_TENSOR":
-        constant = Slot(name, exported.constants, spec.target, spec.target, "constant")
-        own = slot_of(model, spec.target)
-        if own is None or not isinstance(own[0], Attributes) or own[0][own[1]] is not constant.tensor:
-            return constant
-        return Slot(name, *own, spec.target, "attribute")
+        with contextlib.suppress(AttributeError):
+            table, key = slot_of(model, spec.target)
+            if isinstance(table, Attributes) and table[key] is exported.constants[spec.target]:
+                return Slot(name, table, key, spec.target, "attribute")
+        return Slot(name, exported.constants, spec.target, spec.target, "constant")
     return Slot(name, *slot_of(model, spec.target), spec.target, kind.lower())
 
 
@@ -238,7 +238,7 @@ def capture(model: torch.nn.Module, args: tuple, kwargs: dict, device: torch.dev
     _outputs(graph, signature, slots)
     for slot in slots:
         if slot.kind == "constant" and slot.tensor.dim() == 0:  # such as torch.tensor(2.0), which any device takes
-            slot.table[slot.key] = slot.tensor.to(device)
+            exported.constants[slot.key] = slot.tensor.to(device)
         if slot.tensor.device != device:
             raise Unplannable(f"{slot.target} is on {slot.tensor.device}, not on {device}")
     return Captured(graph, slots, users, pytree.tree_leaves((args, kwargs)), exported.call_spec.in_spec,

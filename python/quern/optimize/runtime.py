@@ -79,17 +79,14 @@ class Attributes:
         return [(key, value) for key, value in vars(self.module).items() if isinstance(value, torch.Tensor)]
 
 
-def slot_of(model: torch.nn.Module, target: str) -> tuple[dict | Attributes, str] | None:
-    """Where the tensor of that dotted name is found at each call; None: there is none."""
+def slot_of(model: torch.nn.Module, target: str) -> tuple[dict | Attributes, str]:
+    """Where the tensor of that dotted name is found at each call. AttributeError: there is none."""
     path, _, key = target.rpartition(".")
-    try:
-        module = model.get_submodule(path)
-    except AttributeError:
-        return None
+    module = model.get_submodule(path)
     for table in (module._parameters, module._buffers, Attributes(module)):
         if key in dict(table.items()):
             return table, key
-    return None
+    raise AttributeError(f"{target} is no tensor of the model")
 
 
 @functools.cache
@@ -258,8 +255,10 @@ class Rebuilt:
     def _fits(self, model: torch.nn.Module, args: tuple, kwargs: dict) -> bool:
         if kwargs or len(args) != len(self.example) or state(self.device == "cuda")[:3] != (None, 0, True):
             return False
-        slots = {name: slot_of(model, name) for name in self.attributes}  # which the first forward may move or replace
-        tensors = [None if slot is None else slot[0][slot[1]] for slot in slots.values()]
+        try:  # the first forward may move or replace them
+            tensors = [table[key] for table, key in (slot_of(model, name) for name in self.attributes)]
+        except AttributeError:
+            return False
         for value, want in zip([*args, *tensors], [*self.example, *self.attributes.values()]):
             if isinstance(want, tuple):
                 if type(value) not in _KINDS or (value.dtype, tuple(value.shape), value.stride()) != want:
@@ -276,7 +275,9 @@ class Rebuilt:
         every = list(dict.fromkeys([*passed, *prepared_from, *updated]))
         device = next(value.device for value in args if isinstance(value, torch.Tensor))
         constants = {name: tensor.to(device) for name, tensor in self.constants.items()}
-        slots = [(constants, name) if name in constants else slot_of(model, name) for name in every]
+        slots: list[tuple[dict | Attributes, str]] = [
+            (constants, name) if name in constants else slot_of(model, name) for name in every
+        ]
         if self.plan is None:  # graphs hold the addresses of all
             slots = [
                 (table, key) for m in model.modules() for table in (m._parameters, m._buffers, Attributes(m))
