@@ -40,6 +40,10 @@ no_gpu_by_default() { ends 0 lion --leg variants --quick --only leg1/cuda && has
 mask() {
   QUERN_CPU=ref ends 0 lion --backend cpu --leg golden --quick && has ' leg3/cpu/ref/row' && ! grep -qE '^ok .* leg3/cpu/(avx|neon)' "$out"
 }
+tier_not_here() {
+  tier=neon && [ "$(uname -m)" = aarch64 ] && tier=avx2
+  QUERN_CPU=$tier ends 0 lion --backend cpu --leg contract --quick && has "^ok 1 .* # SKIP cpu tier $tier: "
+}
 device() { QUERN_DEVICE=emulator ends 0 lion --leg contract --quick && has 'leg4/emulator' && ! grep -q 'leg4/cpu' "$out"; }
 json() {
   ends 0 lion --backend cpu --leg golden --json && python3 - "$out" <<'EOF'
@@ -78,6 +82,7 @@ check "the same seed gives the same lines, whatever the jobs" same_again
 check "a GPU that is asked for and not there" no_gpu
 check "a GPU that is not there and not asked for" no_gpu_by_default
 check "the mask counts" mask
+check "where the option names a tier that is not here, the contract is skipped with the reason" tier_not_here
 check "QUERN_DEVICE counts" device
 check "JSON, a line an item" json
 check "every variant is accounted for" accounted

@@ -3,6 +3,7 @@
  * several processes that of jobs.c. */
 #include "workbench/check.h"
 #include "core/core.h"
+#include "cpu/tier.h"
 #include "quern/quern.h"
 #include "workbench/jobs.h"
 #include "workbench/op_check.h"
@@ -113,6 +114,11 @@ static void add_op(item_list *list, const qn_op *op, const qn_device *only)
     if (!contract[kind]) continue;
     qn_target target = *contract[kind];
     target.variant[0] = 0; /* what the library chooses */
+    qn_tier tier;
+    if (kind == QN_CPU && qn_tier_in_force(&tier) != QN_OK) { /* the option names one that cannot run here */
+      target.runs = false;
+      snprintf(target.why, sizeof target.why, "%s", qn_last_error());
+    }
     add_item(list, QN_LEG_CONTRACT, &target, QN_NO_ROW, NULL, qn_leg_contract);
     add_item(list, QN_LEG_SELFTEST, &target, QN_NO_ROW, NULL, qn_leg_spoilt);
   }
@@ -120,11 +126,12 @@ static void add_op(item_list *list, const qn_op *op, const qn_device *only)
     list->n += qn_selftest_items(op, list->at + list->n, QN_ITEMS_MOST - list->n);
 }
 
-/* A backend that was asked for and of which nothing can run here is a mistake, not a list of skips. */
+/* A backend that was asked for and of which nothing can run here is a mistake, not a list of skips; a tier of the
+ * processor that is not here is no such backend. */
 static qn_status require_one_that_runs(const item_list *list, const char *backend)
 {
   for (size_t k = 0; k < list->n; k++)
-    if (list->at[k].target.runs) return QN_OK;
+    if (list->at[k].target.runs || !*list->at[k].target.variant) return QN_OK;
   return list->n
              ? qn_fail(QN_UNSUPPORTED, "nothing of the backend %s can run here: %s", backend, list->at[0].target.why)
              : QN_OK;

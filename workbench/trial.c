@@ -76,7 +76,7 @@ void qn_trial_free(qn_trial *trial)
 void qn_trial_run(qn_trial *trial)
 {
   const qn_item *item = trial->item;
-  if (*item->target.variant && !item->target.runs)
+  if (!item->target.runs)
     qn_trial_skip(trial, "%s", item->target.why);
   else if (*item->target.variant && qn_target_select(&item->target) != QN_OK)
     qn_trial_fail(trial, -1, "%s", qn_last_error());
