@@ -152,17 +152,28 @@ QN_FN void fetch_factors(vectors &v, const qn_gemm_z_args &a, const seat &s, int
   if (FLAGS & QN_GEMM_BETA) fetch(v.second, a.of.beta, s, first);
 }
 
+/* The next slices of k, in their order: their reads are under way together. */
+template <int n> QN_FN void add_slices(pack (&v)[N], const float *z, const qn_gemm_z_args &a, const seat &s)
+{
+  pack more[n][N];
+  QN_UNROLL
+  for (int k = 0; k < n; k++) fetch(more[k], z + k * a.slice, s, 0);
+  QN_UNROLL
+  for (int k = 0; k < n; k++) QN_UNROLL
+  for (int i = 0; i < N; i++) add(v[i], more[k][i]);
+}
+
 QN_FN void fetch_sums(pack (&v)[N], const qn_gemm_z_args &a, const seat &s)
 {
-  const float *z = a.z + s.row * a.pitch;
+  const float *const z = a.z + s.row * a.pitch;
+  qn_i64 slice = 1;
   fetch(v, z, s, 0);
-  QN_ROLLED
-  for (qn_i64 slice = 1; slice < a.slices; slice++) {
-    pack more[N];
-    fetch(more, z += a.slice, s, 0);
-    QN_UNROLL
-    for (int i = 0; i < N; i++) add(v[i], more[i]);
+  if (N * PACK <= 8) {
+    QN_ROLLED
+    for (; slice + 4 <= a.slices; slice += 4) add_slices<4>(v, z + slice * a.slice, a, s);
   }
+  QN_ROLLED
+  for (; slice < a.slices; slice++) add_slices<1>(v, z + slice * a.slice, a, s);
 }
 
 /* Sums become what the norm is of. */

@@ -19,7 +19,7 @@ enum {
   LINE = 8 /* parts */,
   WORD = 4,
   HOST_DEPTH = 256,
-  HOST_SLICES = 3,
+  HOST_SLICES = 6,
   BEST = 256
 };
 
