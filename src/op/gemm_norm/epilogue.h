@@ -168,7 +168,7 @@ QN_FN void fetch_sums(pack (&v)[N], const qn_gemm_z_args &a, const seat &s)
   const float *const z = a.z + s.row * a.pitch;
   qn_i64 slice = 1;
   fetch(v, z, s, 0);
-  if (N * PACK <= 8) {
+  if (EARLY) {
     QN_ROLLED
     for (; slice + 4 <= a.slices; slice += 4) add_slices<4>(v, z + slice * a.slice, a, s);
   }

@@ -6,7 +6,11 @@
  *
  * The unit says also QN_GEMM_SHORT, QN_GEMM_ALIGNED, QN_GEMM_FLAGS, and what epilogue.h asks for. */
 #define QN_THREADS 256
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000 /* where the compiler would spill a few registers for a second */
+#define QN_BLOCKS 1
+#else
 #define QN_BLOCKS 2
+#endif
 #include "op/gemm_norm/epilogue.h"
 #include "op/gemm_norm/rows.h"
 
