@@ -11,6 +11,7 @@ beside them, and show their log when they end. A build folder that is there is c
 been installed after it was made. Compilers are run by ccache where it is installed: all copies of the tree share
 objects then."""
 
+import argparse
 import collections
 import contextlib
 import glob
@@ -184,20 +185,29 @@ def work(queues, failed):
 
 def main():
     global deadline
-    named = [word for word in sys.argv[1:] if not word.startswith("--")]
-    only_tests.extend(name for word in sys.argv[1:] if word.startswith("--tests=") for name in word[8:].split(","))
-    for minutes in (word[10:] for word in sys.argv[1:] if word.startswith("--minutes=")):
-        deadline = time.monotonic() + 60 * float(minutes)
+    parser = argparse.ArgumentParser(prog="test.py", description=__doc__.partition("\n\n")[2])
+    parser.add_argument(
+        "lanes", nargs="*", metavar="LANE", help=f"all, or of {' '.join(LANES)}; make test's unless given"
+    )
+    parser.add_argument("--keep", action="store_true", help="run no lane again whose results are there")
+    parser.add_argument("--minutes", type=float, default=deadline, help="kill what runs longer, from the start")
+    parser.add_argument(
+        "--tests", type=lambda names: names.split(","), default=[], help="of lanes of meson, with commas"
+    )
+    given = parser.parse_args()
+    named = given.lanes
+    only_tests.extend(given.tests)
+    deadline = time.monotonic() + 60 * given.minutes
     lanes = LANES if named == ["all"] else named or CONTRIBUTOR
     if unknown := set(lanes) - set(LANES):
         sys.exit(f"test.py: there is no lane {min(unknown)}; lanes are {' '.join(LANES)}")
     os.chdir(ROOT)
     environment()
-    if "--keep" not in sys.argv and not set(named) - {"all"}:
+    if not given.keep and not set(named) - {"all"}:
         shutil.rmtree(RESULTS, ignore_errors=True)
     RESULTS.mkdir(parents=True, exist_ok=True)
     to_run = lanes
-    if "--keep" in sys.argv:
+    if given.keep:
         to_run = [name for name in lanes if not any((RESULTS / f"{name}.{e}").exists() for e in ("jsonl", "xml"))]
     archs = sorted({arch for name in to_run if name in MESON for arch in MESON[name].archs})
     if archs:
