@@ -163,7 +163,7 @@ static table *table_of(const qn_verb *verb)
     t->option[t->n++] = (struct argp_option){.doc = "Of a kernel's folder, besides:", .group = FOLDER};
     add_rows(t, verb->folder_options, FOLDER);
   }
-  t->argp = (struct argp){.options = t->option,
+  t->argp = (struct argp){.options = t->n ? t->option : NULL, /* of an empty table argp leaks a byte */
                           .parser = parse,
                           .args_doc = verb->args_doc,
                           .doc = verb->doc,
