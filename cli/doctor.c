@@ -202,6 +202,5 @@ const qn_verb qn_verb_doctor = {
            "  none  missing, which is no fault; the next line installs it\n"
            "  MEND  wrong; the next line is a command that repairs it\n\n"
            "A GPU is required only by --require cuda. Exit status: 0 without a MEND line, 1 with one, 3 where the "
-           "device of "
-           "--require does not work.",
+           "device of --require does not work.",
 };

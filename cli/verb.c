@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verb.c - the manners of verb.h. argp reads the arguments; what it cannot do, naming the option that was probably
- * meant, is done by a look at the arguments before it sees them. */
+/* verb.c - the rules of verb.h. argp reads the arguments. It cannot name the option that was probably meant: a pass
+ * over the arguments before it does. */
 #include "cli/verb.h"
 #include "core/core.h"
 #include "op/forced.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verb.h - what a verb of the command is, and the manners that all verbs share: how arguments are read, how a mistake
- * is told, what an exit status means. A verb is one file cli/<name>.c that defines `qn_verb_<name>`, and one word in
- * the list in cli/meson.build; help, completion and man pages follow from its table of options. */
+/* verb.h - what a verb of the command is, and the rules that all verbs share: how arguments are read, how a mistake
+ * is reported, what an exit status means. A verb is one file cli/<name>.c that defines `qn_verb_<name>`, and one word
+ * in the list in cli/meson.build; help, completion and man pages follow from its table of options. */
 #ifndef QN_CLI_VERB_H
 #define QN_CLI_VERB_H
 #include "cli/option.h"
@@ -29,9 +29,9 @@ typedef struct qn_verb {
 #undef QN_VERB
 extern const qn_verb *const qn_verbs[]; /* NULL-terminated, in the order of `quern --help` */
 
-/* Reads the arguments into `order` with quern's manners: an unknown option is told with the nearest one that exists,
- * and ends the command with QN_EXIT_USAGE, as every argp_error does; so does a QUERN_ variable whose value is wrong,
- * before anything depends on it. */
+/* Reads the arguments into `order`. An unknown option ends the command with QN_EXIT_USAGE, as every argp_error does;
+ * the message names the nearest option that exists. A QUERN_ variable with a wrong value ends it too, before any use.
+ */
 void qn_verb_parse(const qn_verb *verb, int argc, char **argv, void *order);
 /* Without the look at the variables: for verbs that work, or report, whatever they hold. */
 void qn_verb_parse_only(const qn_verb *verb, int argc, char **argv, void *order);

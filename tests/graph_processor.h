@@ -95,7 +95,7 @@ static int occurrences(const char *within, const char *words)
 
 /* Of rows that lie across memory: no place has a quotient of the row, whatever their number is; what does not change
  * along them is computed before the loop; and the places of windows are a pointer's distance, else gcc reads each
- * element by itself, which took eleven times as long. */
+ * element by itself. */
 static void side_by_side(void)
 {
   static const struct {

@@ -65,6 +65,15 @@ def write(tmp_path, text, *words):
     return status, problem, new
 
 
+def alike(new):
+    """ModelNew and Model of the file, with the same weights."""
+    names, made = runpy.run_path(str(new)), []
+    for name in ("ModelNew", "Model"):
+        torch.manual_seed(0)
+        made.append(names[name](6))
+    return made
+
+
 @pytest.mark.parametrize("text", [BODY, EVAL], ids=["train", "eval"])
 def test_the_judge_accepts_the_file(planned, tmp_path, text):
     status, problem, new = write(tmp_path, text)
@@ -78,11 +87,7 @@ def test_the_judge_accepts_the_file(planned, tmp_path, text):
 
 def test_the_file_runs_its_plan_and_the_model_for_other_calls(planned, tmp_path):
     _, _, new = write(tmp_path, BODY)
-    names = runpy.run_path(str(new))
-    torch.manual_seed(0)
-    made = names["ModelNew"](6)
-    torch.manual_seed(0)
-    model = names["Model"](6)
+    made, model = alike(new)
     assert set(made.state_dict()) == set(model.state_dict())
     x = torch.randn(2, 3, 9, 9)
     with torch.no_grad():
@@ -118,11 +123,7 @@ def test_a_constant_of_the_forward_is_written_as_numbers(planned, tmp_path):
 
 def test_an_attribute_that_the_first_call_moves_is_read_at_each_call(planned, tmp_path):
     _, _, new = write(tmp_path, MOVED)
-    names = runpy.run_path(str(new))
-    torch.manual_seed(0)
-    made = names["ModelNew"](6)
-    torch.manual_seed(0)
-    model, x = names["Model"](6), torch.randn(2, 3, 9, 9)
+    (made, model), x = alike(new), torch.randn(2, 3, 9, 9)
     with torch.no_grad():
         for number in range(4):
             if number == 2:

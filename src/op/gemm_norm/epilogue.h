@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* epilogue.h - y = epilogue(z) where z, sums, stands in memory: biases, clamp, activation and norm in one pass. z may
- * be slices of k, which are added in their order. Threads take QN_GEMM_PACK neighbouring columns at once: 4 where rows
- * and vectors are aligned for that, else 1. A team of QN_GEMM_TEAM threads takes a group of a row: 1 to 32 lanes of a
- * simdgroup, or the block. What a thread has of a group, QN_GEMM_ITEMS packs, it holds in registers between the passes
- * of the norm; 0: the group is too wide for that, and is read and computed once more for each. z may be y's own memory:
- * an element is read by the thread that writes it, before it does.
+/* epilogue.h - y = epilogue(z): biases, clamp, activation and norm, in one pass over the sums z in memory. z may be
+ * slices of k; they are added in their order. A thread takes QN_GEMM_PACK neighbouring columns at once, a pack: 4 where
+ * rows and vectors are aligned for that, else 1. A team of QN_GEMM_TEAM threads takes a group of a row: 1 to 32 lanes
+ * of a simdgroup, or the block. A thread keeps its QN_GEMM_ITEMS packs of the group in registers between the passes of
+ * the norm. QN_GEMM_ITEMS is 0 where registers do not hold them; each pass then reads and computes the group again. z
+ * may be y's own memory: the thread that writes an element reads it before.
  *
- * Loads go before what uses them, and none is behind a condition: compilers let such a load wait for the one before it.
- * What a call is given, unlike z, is there before the kernel that makes z has ended, and is read before. */
+ * Loads go before their uses, and none is behind a condition: compilers let such a load wait for the one before it. The
+ * vectors are the caller's and do not change, so they are read before the kernel that writes z has ended. */
 #ifndef QN_OP_GEMM_NORM_EPILOGUE_H
 #define QN_OP_GEMM_NORM_EPILOGUE_H
 #include "base/collective.h"
@@ -92,9 +92,9 @@ QN_FN float team_sum(float x, float *scratch)
   return x;
 }
 
-/* A thread's place in a group of a row: of N packs, or of a group too wide for registers one after the other. A place
- * behind the group's end, or of a team that has no group, reads another's and stores nothing: the sums need every lane.
- */
+/* A thread's place in a group of a row: N packs, or one pack after the other where registers do not hold the group. A
+ * place behind the group's end reads the last pack, a team without a group reads the first group, and neither stores:
+ * the sums of the norm need every lane. */
 enum { N = ITEMS ? ITEMS : 1, SURE = ITEMS * 2 / 3 /* packs that every thread has, as plan.c counts them */ };
 #if QN_GEMM_ITEMS
 typedef int offset; /* takes fewer registers */
@@ -176,7 +176,7 @@ QN_FN void fetch_sums(pack (&v)[N], const qn_gemm_z_args &a, const seat &s)
   for (; slice < a.slices; slice++) add_slices<1>(v, z + slice * a.slice, a, s);
 }
 
-/* Sums become what the norm is of. */
+/* Adds the biases to the sums, and applies clamp and activation. */
 QN_FN void finish(pack (&v)[N], const qn_gemm_z_args &a, const seat &s, vectors &biases)
 {
   QN_UNROLL
@@ -226,7 +226,7 @@ QN_FN void group(const qn_gemm_z_args &a, const seat &s, float *scratch)
   }
 }
 
-/* Of a group too wide for that each pass computes the elements again, pack by pack. */
+/* A group that registers do not hold: each pass computes its elements again, pack by pack. */
 template <class Visit> QN_FN void each_pack(const qn_gemm_z_args &a, seat s, Visit visit)
 {
   for (; in(s, 0); s.from += TEAM * PACK) {
@@ -265,8 +265,8 @@ QN_FN void wide_group(const qn_gemm_z_args &a, const seat &s, float *scratch)
   });
 }
 
-/* What thread `thread` of all does: without a norm a pack of columns, else its part of a group. All lanes come here,
- * and where a team is the block all threads. */
+/* The work of thread `thread` of all: a pack of columns without a norm, else its part of a group. All lanes call it,
+ * and all threads where a team is the block. */
 QN_FN void finish_place(const qn_gemm_z_args &a, qn_u64 thread, float *scratch)
 {
   if (qn_gemm_norm_of(FLAGS) != QN_GEMM_NO_NORM) {

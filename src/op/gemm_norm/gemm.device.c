@@ -12,9 +12,6 @@
 
 enum { WORD = 4, SPLIT_THREADS = 256, MORE = 160 };
 
-static int64_t pieces(int64_t n, int64_t of) { return (n + of - 1) / of; }
-static bool normed(const qn_gemm_problem *problem) { return qn_gemm_norm_of(problem->flags) != QN_GEMM_NO_NORM; }
-
 static int64_t places_of(const qn_gemm_target *target)
 {
   return target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
@@ -36,26 +33,23 @@ typedef struct tile_time {
 /* Blocks of tiles of so many rows and columns. */
 static int64_t blocks_of(const qn_gemm_problem *problem, int64_t rows, int64_t columns)
 {
-  return pieces(problem->args.m, rows) * pieces(problem->args.n, columns) * problem->args.slices;
+  return qn_gemm_pieces(problem->args.m, rows) * qn_gemm_pieces(problem->args.n, columns) * problem->args.slices;
 }
-
-static const double begin_us = 4.68; /* what the fastest kernel takes, to its end */
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-/* Rounds of blocks on the places that there are, or the time of memory; one launch. On the host what these kernels
- * imitate lane by lane is slower than what another does plainly. */
+/* Rounds of blocks on the places that there are, or the time of memory; one launch. */
 static double tiles_us(const qn_gemm_problem *problem, const qn_gemm_target *target, int64_t blocks, int64_t places,
                        tile_time time)
 {
-  const double rounds = (double)pieces(blocks, places);
+  const double rounds = (double)qn_gemm_pieces(blocks, places);
   const double us = rounds * (time.us + time.column_ns * 1e-3 * (double)problem->args.slice_k);
-  return (target->device.kind == QN_CUDA ? begin_us : 1e9) +
+  return (target->device.kind == QN_CUDA ? QN_GEMM_BEGIN_US : QN_GEMM_IMITATED_US) +
          larger(us, qn_gemm_memory_us(target, bytes_of(problem), bytes_of(problem)));
 }
 
 /* The width of a norm's groups as the kernels take it: 0 is no norm. */
-static int width(const qn_gemm_problem *problem) { return normed(problem) ? (int)problem->args.columns : 0; }
+static int width(const qn_gemm_problem *problem) { return qn_gemm_is_normed(problem) ? (int)problem->args.columns : 0; }
 
 /* ---- gemm.hopper.cu ---- */
 
@@ -105,7 +99,10 @@ static const char *refuses_hopper(const qn_gemm_variant *variant, const qn_gemm_
   return a->k ? NULL : "k is 0";
 }
 
-static int64_t chunks_of(const qn_gemm_problem *problem) { return pieces(problem->args.k, class_of(problem)->columns); }
+static int64_t chunks_of(const qn_gemm_problem *problem)
+{
+  return qn_gemm_pieces(problem->args.k, class_of(problem)->columns);
+}
 
 static size_t hopper_workspace(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
                                const qn_gemm_target *target)
@@ -170,11 +167,11 @@ static qn_status run_hopper(const qn_gemm_variant *variant, const qn_gemm_proble
   const hopper_settings *s = variant->settings;
   const qn_gemm_args *a = &problem->args;
   qn_gemm_hopper_args argument = {
-      .of = *a, .chunks = (uint32_t)chunks_of(problem), .m_tiles = (uint32_t)pieces(a->m, s->tile_m)};
+      .of = *a, .chunks = (uint32_t)chunks_of(problem), .m_tiles = (uint32_t)qn_gemm_pieces(a->m, s->tile_m)};
   uint32_t shared;
   const uint32_t stages = stages_of(class_of(problem), s->tile_m, &shared);
   const qn_device_function *function;
-  argument.tiles = argument.m_tiles * (uint32_t)pieces(a->n, TILE_N * CLUSTER);
+  argument.tiles = argument.m_tiles * (uint32_t)qn_gemm_pieces(a->n, TILE_N * CLUSTER);
   argument.across = a->k <= SHALLOW;
   argument.slices = (uint32_t)a->slices;
   argument.slice_chunks = a->slices > 1 ? (uint32_t)(a->slice_k / class_of(problem)->columns) : argument.chunks;

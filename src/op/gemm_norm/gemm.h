@@ -130,6 +130,17 @@ bool qn_gemm_rows_aligned(const qn_gemm_problem *problem);
 void qn_gemm_epilogue_text(const qn_gemm_problem *problem, int64_t pitch, char *text, size_t size);
 double qn_gemm_epilogue_us(const qn_gemm_problem *problem, int64_t pitch); /* that a thread of it takes */
 
+/* What the fastest kernel takes on an H200, from its launch to its end, in microseconds. */
+#define QN_GEMM_BEGIN_US 4.68
+/* The guess of a kernel that the emulator imitates lane by lane: another computes the same plainly. */
+#define QN_GEMM_IMITATED_US 1e9
+
+static inline int64_t qn_gemm_pieces(int64_t n, int64_t of) { return (n + of - 1) / of; }
+static inline bool qn_gemm_is_normed(const qn_gemm_problem *problem)
+{
+  return qn_gemm_norm_of(problem->flags) != QN_GEMM_NO_NORM;
+}
+
 /* ---- plain.c, for other variants too ---- */
 /* The kernel `name` of a source, specialised for the problem: QN_GEMM_FLAGS, QN_GEMM_PRECISION, QN_GEMM_SHORT (y, x and
  * w are bf16), QN_GEMM_RAW (y is f32 sums), and what `more` adds, apart by spaces. Compiled at the first call. */

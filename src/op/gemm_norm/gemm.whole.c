@@ -7,9 +7,7 @@
 
 enum { THREADS = 256, SIMDS = 8, ROWS_MOST = 8, SHARED_MOST = 64 * 1024, WORD = 4, LANES = 32 };
 
-static int64_t pieces(int64_t n, int64_t of) { return (n + of - 1) / of; }
-
-/* How a block goes about it. */
+/* How a block divides its work. */
 typedef struct whole {
   int rows;       /* of x: as few as there are places for */
   int strip;      /* rows of w that a simdgroup takes at once: what registers hold, if all have some */
@@ -23,15 +21,15 @@ typedef struct whole {
 static whole whole_of(const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const qn_gemm_args *a = &problem->args;
-  const int64_t steps = pieces(a->k, LANES * (problem->short_data ? 8 : 4));
+  const int64_t steps = qn_gemm_pieces(a->k, LANES * (problem->short_data ? 8 : 4));
   whole w = {.rows = 1, .strip = 4, .deep = 1};
   while (w.rows < ROWS_MOST && w.rows * (int64_t)target->arch.multiprocessors < a->m) w.rows *= 2;
   while (2 * w.strip * w.rows <= (problem->short_data ? 8 : 16) && w.strip * SIMDS < a->n) w.strip *= 2;
-  const int64_t strips = pieces(a->n, w.strip);
+  const int64_t strips = qn_gemm_pieces(a->n, w.strip);
   while (w.deep < SIMDS && 2 * w.deep * strips <= SIMDS && 2 * w.deep <= steps) w.deep *= 2;
   w.pitch = strips * w.strip;
-  w.strips = pieces(strips, SIMDS / w.deep);
-  w.steps = pieces(steps, w.deep);
+  w.strips = qn_gemm_pieces(strips, SIMDS / w.deep);
+  w.steps = qn_gemm_pieces(steps, w.deep);
   w.shared_bytes = (size_t)w.deep * (size_t)w.rows * (size_t)w.pitch * WORD;
   return w;
 }
@@ -58,7 +56,7 @@ static qn_status run(const qn_gemm_variant *variant, const qn_gemm_problem *prob
   snprintf(more, sizeof more, "%s QN_GEMM_TILE_M=%d QN_GEMM_STRIP=%d QN_GEMM_DEEP=%d QN_GEMM_ALIGNED=%d", epilogue,
            w.rows, w.strip, w.deep, qn_gemm_rows_aligned(problem));
   qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.whole.cu", "gemm_whole", more, &function));
-  return qn_gemm_launch(call, function, (uint64_t)pieces(a->m, w.rows), THREADS, (uint32_t)w.shared_bytes, a,
+  return qn_gemm_launch(call, function, (uint64_t)qn_gemm_pieces(a->m, w.rows), THREADS, (uint32_t)w.shared_bytes, a,
                         sizeof *a);
 }
 
@@ -70,13 +68,13 @@ static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *pr
   } times[2][2] = {{{0.11, 1.11}, {0.37, 0.8}}, {{0.01, 1.78}, {0.05, 0.87}}};
   const whole w = whole_of(problem, target);
   const int64_t places = 2 * (int64_t)target->arch.multiprocessors,
-                rounds = pieces(pieces(problem->args.m, w.rows), places ? places : 1);
+                rounds = qn_gemm_pieces(qn_gemm_pieces(problem->args.m, w.rows), places ? places : 1);
   const int aligned = qn_gemm_rows_aligned(problem), is_short = problem->short_data;
   const double sums = 0.5 + 0.5 * w.rows * w.strip / 16;
   const double strip = times[is_short][aligned].strip_us + times[is_short][aligned].step_us * sums * (double)w.steps;
   (void)variant;
-  return (target->device.kind == QN_CUDA ? 4.68 : 1e9) + (double)(rounds * w.strips) * strip +
-         qn_gemm_epilogue_us(problem, w.pitch);
+  return (target->device.kind == QN_CUDA ? QN_GEMM_BEGIN_US : QN_GEMM_IMITATED_US) +
+         (double)(rounds * w.strips) * strip + qn_gemm_epilogue_us(problem, w.pitch);
 }
 
 const qn_gemm_variant qn_gemm_whole[] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.whole.cu - y = epilogue(x w^T) of small products in one kernel, on any GPU's ordinary cores: a block has
- * QN_GEMM_TILE_M rows of x by all of w, and with them whole rows of y, whatever is done to these. Its simdgroups share
+ * QN_GEMM_TILE_M rows of x by all of w, and so whole rows of y, with any epilogue. Its simdgroups share
  * out the rows of w, QN_GEMM_STRIP at a time, and k by QN_GEMM_DEEP (rows.h). Sums meet in shared memory, as many
  * slices as k has there; then each thread does its place of the epilogue (epilogue.h).
  *

@@ -64,7 +64,7 @@ static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *pr
   const double bytes = 4 * ((double)(a->m + a->n) * (double)a->k + (double)a->m * (double)a->n);
   const double work = 0.34 + (double)a->k * fmax(0.082, 0.065 * tiles / places);
   (void)variant;
-  return 4.68 + fmax(qn_gemm_memory_us(target, bytes, bytes), work);
+  return QN_GEMM_BEGIN_US + fmax(qn_gemm_memory_us(target, bytes, bytes), work);
 }
 
 const qn_gemm_variant qn_gemm_plain[] = {

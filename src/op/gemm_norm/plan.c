@@ -36,10 +36,8 @@ typedef struct plan {
   size_t z_bytes, row_bytes;
 } plan;
 
-static int64_t pieces(int64_t n, int64_t of) { return (n + of - 1) / of; }
 static size_t rounded(size_t bytes) { return (bytes + BEST - 1) / BEST * BEST; }
 static bool aligned(const void *p, int to) { return (uintptr_t)p % (unsigned)to == 0; }
-static bool normed(const qn_gemm_problem *p) { return qn_gemm_norm_of(p->flags) != QN_GEMM_NO_NORM; }
 static int64_t part_of(const qn_gemm_problem *p) { return PART / (p->short_data ? 2 : 4); } /* elements */
 
 static bool vectors_aligned(const qn_gemm_args *a)
@@ -59,7 +57,7 @@ static bool holds(const qn_gemm_variant *v, const qn_gemm_problem *p)
 {
   const int64_t columns = p->args.columns;
   if (!v->width || !in_fours(p)) return false;
-  return !normed(p) || (columns >= WORD && columns <= v->width && (columns & (columns - 1)) == 0);
+  return !qn_gemm_is_normed(p) || (columns >= WORD && columns <= v->width && (columns & (columns - 1)) == 0);
 }
 
 bool qn_gemm_rows_aligned(const qn_gemm_problem *p)
@@ -71,10 +69,10 @@ bool qn_gemm_rows_aligned(const qn_gemm_problem *p)
 /* As many of so many columns as make up k, without an empty one. */
 static void cut(const qn_gemm_variant *v, qn_gemm_args *a, int64_t slices)
 {
-  const int64_t steps = v->step ? pieces(a->k, v->step) : 1;
+  const int64_t steps = v->step ? qn_gemm_pieces(a->k, v->step) : 1;
   const int64_t wanted = slices < 1 ? 1 : slices < steps ? slices : steps;
-  a->slice_k = wanted > 1 ? pieces(steps, wanted) * v->step : a->k;
-  a->slices = wanted > 1 ? pieces(a->k, a->slice_k) : 1;
+  a->slice_k = wanted > 1 ? qn_gemm_pieces(steps, wanted) * v->step : a->k;
+  a->slices = wanted > 1 ? qn_gemm_pieces(a->k, a->slice_k) : 1;
 }
 
 static plan plan_of(qn_gemm_choice choice, const qn_gemm_problem *problem)
@@ -85,13 +83,13 @@ static plan plan_of(qn_gemm_choice choice, const qn_gemm_problem *problem)
   a->row = a->k;
   a->pitch = a->n;
   if (p.aligns) {
-    a->row = a->k = pieces(a->k, LINE * part_of(problem)) * LINE * part_of(problem);
+    a->row = a->k = qn_gemm_pieces(a->k, LINE * part_of(problem)) * LINE * part_of(problem);
     p.row_bytes = rounded((size_t)(a->m + a->n) * (size_t)a->row * (problem->short_data ? 2 : 4));
   }
   cut(v, a, choice.slices);
   p.inner.raw = !v->whole && (a->slices > 1 || !(v->writes_y ? problem->flags == 0 : holds(v, problem)));
   if (!p.inner.raw) return p;
-  if (v->width) a->pitch = pieces(a->n, WORD) * WORD;
+  if (v->width) a->pitch = qn_gemm_pieces(a->n, WORD) * WORD;
   a->slice = a->m * a->pitch;
   a->columns = a->n;
   a->bias = a->bias2 = a->gamma = a->beta = NULL;
@@ -160,7 +158,7 @@ static shape shape_of(const qn_gemm_problem *problem, int64_t pitch, uint32_t bl
   const int64_t each = in_fours(problem) && a->columns % WORD == 0 && pitch % WORD == 0 ? WORD : 1;
   const int64_t packs = a->columns / each;
   shape s = {.block = block, .team = 1, .items = 1, .each = each, .teams = a->m * (a->n / each)};
-  if (!normed(problem)) return s;
+  if (!qn_gemm_is_normed(problem)) return s;
   s.team = team_of(packs, each == WORD ? 2 : 4, each == WORD ? WORD : 2 * WORD, block);
   s.items =
       items_of(packs, s.team, (block > THREADS && each == 1 ? LARGE_COLUMNS_MOST : COLUMNS_MOST) / (uint32_t)each);
@@ -232,12 +230,13 @@ double qn_gemm_memory_us(const qn_gemm_target *target, double bytes, double in_a
 /* The columns that a thread of the norm has, one after the other. */
 static double columns_of(shape s, int64_t columns)
 {
-  return (double)(s.items ? s.items * s.each : pieces(columns, s.team));
+  return (double)(s.items ? s.items * s.each : qn_gemm_pieces(columns, s.team));
 }
 
 double qn_gemm_epilogue_us(const qn_gemm_problem *problem, int64_t pitch)
 {
-  return normed(problem) ? column_us * columns_of(shape_of(problem, pitch, THREADS), problem->args.columns) : 0;
+  return qn_gemm_is_normed(problem) ? column_us * columns_of(shape_of(problem, pitch, THREADS), problem->args.columns)
+                                    : 0;
 }
 
 static double finish_guess(const plan *p, const qn_gemm_problem *problem, const qn_gemm_target *target)
@@ -247,8 +246,9 @@ static double finish_guess(const plan *p, const qn_gemm_problem *problem, const 
   const int64_t slices = p->inner.args.slices, each = MOST_THREADS / 2 / s.block;
   const int64_t places = (target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1) * each;
   const double bytes = (double)a->m * (double)a->n * 4 * (double)(slices + 1);
-  const double rounds = (double)pieces(pieces(s.teams * s.team, s.block), places);
-  const double work = normed(problem) ? column_us * columns_of(s, a->columns) + (s.team > LANES ? meet_us : 0) : 0;
+  const double rounds = (double)qn_gemm_pieces(qn_gemm_pieces(s.teams * s.team, s.block), places);
+  const double work =
+      qn_gemm_is_normed(problem) ? column_us * columns_of(s, a->columns) + (s.team > LANES ? meet_us : 0) : 0;
   return finish_us + slice_us * (double)slices + fmax(rounds * work, qn_gemm_memory_us(target, bytes, bytes));
 }
 

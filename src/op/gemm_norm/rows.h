@@ -21,7 +21,7 @@ struct columns {
   float v[WORDS];
 };
 
-/* A lane's columns of a step, zeros beyond k. Where rows are not aligned every load is done, of a column that is there:
+/* A lane's columns of a step, zeros beyond k. Where rows are not aligned, a lane beyond k reads the last column:
  * compilers let a load behind a condition wait for the one before it. */
 QN_FN columns read(const char *row, qn_i64 step, qn_i64 k, bool there)
 {
