@@ -10,10 +10,10 @@
  *                  2^-24 and d = 14 .. 24 for 2^-15 .. 2^-25 and so on; for d > 32 the significand is first shifted
  *                  right by d - 32 and d = 32 then, so the probability is rounded down to a multiple of 2^-32. A carry
  *                  out of the largest finite value gives infinity, as the sum says; f16: 65536 and more are infinity.
- * These words are integer arithmetic: AVX512-BF16 flushes subnormals, and x86 without F16C has no half precision. On a
- * GPU the hardware's conversions to nearest give the same bits and are taken. The oracle stores doubles: nothing here.
+ * To nearest the conversions of GPUs, and of f16 those of F16C and NEON, give these bits and are taken. All else is
+ * integer arithmetic: AVX512-BF16 flushes subnormals. The oracle stores doubles: nothing here.
  * f8e4m3 (OCP's E4M3: no infinities) is rounded to nearest even, and what is beyond 448, infinities too, becomes 448.
- * A stored value lies in the low bits of a 32-bit lane; the high ones are zero. */
+ * A stored value lies in the low bits of a 32-bit lane, the high ones are zero; f16 to nearest is 16 bits a lane. */
 #ifndef QN_BASE_DTYPE_H
 #define QN_BASE_DTYPE_H
 #include "base/simd.h"
@@ -21,21 +21,9 @@
 #ifndef QN_ORACLE
 #ifdef QN_CUDA_DIALECT
 QN_FN qn_f32 qn_widen_bf16(qn_bits h) { return qn_bf16_float((qn_u16)h); }
-QN_FN qn_f32 qn_widen_f16(qn_bits h) { return qn_f16_float((qn_u16)h); }
 QN_FN qn_bits qn_narrow_bf16(qn_f32 x) { return qn_float_bf16(x); }
-QN_FN qn_bits qn_narrow_f16(qn_f32 x) { return qn_float_f16(x); }
 #else
 QN_FN qn_f32 qn_widen_bf16(qn_bits h) { return qn_f32_of(h << 16); }
-
-QN_FN qn_f32 qn_widen_f16(qn_bits h)
-{
-  qn_bits sign = (h & 0x8000u) << 16, rest = h & 0x7fffu;
-  /* Subnormal: in [0.5, 1) a float's last place is 2^-24, f16's smallest step. */
-  qn_bits tiny = qn_bits_of(qn_f32_of(rest | 0x3f000000u) - qn_splat(0.5f));
-  qn_bits normal = (rest << 13) + 0x38000000u, special = (rest << 13) | 0x7f800000u;
-  qn_bits finite = qn_select_bits(qn_less_bits(rest, qn_splat_bits(0x400u)), tiny, normal);
-  return qn_f32_of(sign | qn_select_bits(qn_less_bits(rest, qn_splat_bits(0x7c00u)), finite, special));
-}
 
 QN_FN qn_bits qn_narrow_bf16(qn_f32 x)
 {
@@ -43,16 +31,20 @@ QN_FN qn_bits qn_narrow_bf16(qn_f32 x)
   qn_bits rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
   return qn_select_bits(qn_is_nan(x), (u >> 16) | 0x40u, rounded);
 }
+#endif
 
-QN_FN qn_bits qn_narrow_f16(qn_f32 x)
-{
-  qn_bits u = qn_bits_of(x), sign = (u >> 16) & 0x8000u, rest = u & 0x7fffffffu;
-  qn_bits tiny = qn_bits_of(qn_f32_of(rest) + qn_splat(0.5f)) - 0x3f000000u; /* the addition rounds */
-  qn_bits normal = (rest - 0x38000000u + 0xfffu + ((rest >> 13) & 1u)) >> 13;
-  qn_bits special = qn_select_bits(qn_is_nan(x), qn_splat_bits(0x7e00u), qn_splat_bits(0x7c00u));
-  qn_bits finite = qn_select_bits(qn_less_bits(rest, qn_splat_bits(0x38800000u)), tiny, normal);
-  return sign | qn_select_bits(qn_less_bits(rest, qn_splat_bits(0x47800000u)), finite, special);
-}
+#if QN_LANES == 16
+QN_FN qn_f32 qn_widen_f16(qn_halves h) { return (qn_f32)_mm512_cvtph_ps((__m256i)h); }
+QN_FN qn_halves qn_narrow_f16(qn_f32 x) { return (qn_halves)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT); }
+#elif QN_LANES == 8
+QN_FN qn_f32 qn_widen_f16(qn_halves h) { return (qn_f32)_mm256_cvtph_ps((__m128i)h); }
+QN_FN qn_halves qn_narrow_f16(qn_f32 x) { return (qn_halves)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT); }
+#elif QN_LANES == 4
+QN_FN qn_f32 qn_widen_f16(qn_halves h) { return (qn_f32)vcvt_f32_f16((float16x4_t)h); }
+QN_FN qn_halves qn_narrow_f16(qn_f32 x) { return (qn_halves)vcvt_f16_f32((float32x4_t)x); }
+#else
+QN_FN qn_f32 qn_widen_f16(qn_halves h) { return qn_f16_float(h); }
+QN_FN qn_halves qn_narrow_f16(qn_f32 x) { return qn_float_f16(x); }
 #endif
 
 QN_FN qn_bits qn_narrow_f8e4m3(qn_f32 x)

@@ -53,7 +53,7 @@ QN_FN void qn_load_pack(const void *from, qn_dtype dtype, qn_f32 x[QN_PACK])
       continue;
     }
     __builtin_memcpy(&h, (const char *)from + (size_t)v * sizeof h, sizeof h);
-    x[v] = dtype == QN_BF16 ? qn_widen_bf16(qn_bits_of_halves(h)) : qn_widen_f16(qn_bits_of_halves(h));
+    x[v] = dtype == QN_BF16 ? qn_widen_bf16(qn_bits_of_halves(h)) : qn_widen_f16(h);
   }
 }
 
@@ -124,7 +124,7 @@ QN_FN void qn_store_lanes_of_halves(qn_u16 *to, int64_t n, qn_halves x)
 
 QN_FN qn_halves qn_narrow(qn_dtype dtype, qn_f32 x)
 {
-  return qn_halves_of(dtype == QN_BF16 ? qn_narrow_bf16(x) : qn_narrow_f16(x));
+  return dtype == QN_BF16 ? qn_halves_of(qn_narrow_bf16(x)) : qn_narrow_f16(x);
 }
 
 /* To nearest even. */

@@ -233,7 +233,7 @@ template <class Args> QN_FN bool qn_list_stay(const Args &a, qn_u64 blocks, qn_u
 /* ---- one role of one pack ---- */
 QN_FN qn_f32 qn_list_widen(int dtype, qn_bits bits)
 {
-  return dtype == QN_F32 ? qn_f32_of(bits) : dtype == QN_BF16 ? qn_widen_bf16(bits) : qn_widen_f16(bits);
+  return dtype == QN_F32 ? qn_f32_of(bits) : dtype == QN_BF16 ? qn_widen_bf16(bits) : qn_widen_f16((qn_halves)bits);
 }
 
 QN_FN qn_bits qn_list_narrow(int dtype, qn_f32 x)
