@@ -98,6 +98,7 @@ static bool convolves(const convolution_case *c, int check_bodies)
   reference r;
   qn_graph_plan *plan = NULL;
   qn_json_tree tree = {0};
+  if (!taken()) return true;
   describe_convolution(c, shape, strides);
   const char *graph = ready("\"y\"");
   bool good = !reference_read(&r, graph) && !qn_graph_plan_create(&plan, graph, strlen(graph), NULL);
@@ -154,9 +155,9 @@ static convolution_case drawn_convolution(void)
 static void convolutions(void)
 {
   const uint64_t before = state; /* what comes next keeps its numbers */
-  for (int k = 0; k < drawn(16); k++) {
+  for (int k = 0; k < 16; k++) {
     const convolution_case c = drawn_convolution();
-    convolves(&c, k < drawn(16) / 3); /* the first ones with every access watched, which is slow */
+    convolves(&c, k < 5); /* the first ones with every access watched, which is slow */
   }
   /* Blocks of 128 and 256 places, of 128 columns, and several turns of each. */
   const convolution_case large[] = {
@@ -178,7 +179,7 @@ static void convolutions(void)
        {1, 1, 1},
        {1, 1, 1}},
       {3, false, false, false, true, false, 2, 1, 3, 16, {6, 16, 18}, {3, 3, 3}, {1, 1, 1}, {0}, {1, 1, 1}, {0}}};
-  for (int k = 0; k < (drawn(16) < 16 ? 1 : 3); k++) convolves(&large[k], 0);
+  for (int k = 0; k < 3; k++) convolves(&large[k], 0);
   static const struct {
     const char *args, *why;
   } none[] = {{"$x,$w,null,[1],[0],[1],false,[0],16", "each channel alone"},
