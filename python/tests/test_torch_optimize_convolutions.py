@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions as calls of cuDNN's entries: the graphs are those of a GPU, and the entries' arguments are held against
-their schemas by a stand-in that computes on the processor."""
+their schemas by a stand-in that computes on the processor. And as calls of oneDNN's, whose filters are laid once."""
 
 import copy
 
@@ -11,7 +11,8 @@ if not hasattr(torch.export, "default_decompositions"):
     pytest.skip("before torch 2.6 models cannot be captured", allow_module_level=True)
 
 import torch.nn.functional as F  # noqa: E402
-from quern.optimize import _capture, _convolutions, _fold, _graph, _planner, _program, _verify  # noqa: E402
+from quern.optimize import _capture, _convolutions, _fold, _graph, _onednn, _planner, _program, _search, _verify  # noqa: E402
+from quern.optimize._report import Report  # noqa: E402
 from torch_optimize_models import of, randn  # noqa: E402
 
 w1, w2, w3 = randn(4, 2, 3), randn(4, 2, 3, 3), randn(4, 2, 2, 3, 3)
@@ -61,6 +62,12 @@ def test_rounding_to_tf32_is_no_error_where_the_switch_is_on(monkeypatch):
     assert not reference._as_exact(2, rounded)
 
 
+def values_of(captured):
+    """Of a graph's inputs, by name."""
+    users = {user: leaf for user, leaf in zip(captured.users, captured.leaves) if user}
+    return {slot.name: slot.tensor for slot in captured.slots} | users
+
+
 def convolution(x, w, bias, stride, padding, dilation, groups, transposed=False, more=(0,)):
     return torch.ops.aten.convolution.default(x, w, bias, stride, padding, dilation, transposed, more, groups)
 
@@ -99,12 +106,10 @@ def test_the_calls_compute_what_the_graph_does(name, monkeypatch):
     monkeypatch.setattr(_graph, "target", lambda op: checked(op) if op in STAND_INS else _graph_target(op))
     captured = _capture.capture(of(function), (x,), {}, torch.device("cpu"))
     graph = copy.deepcopy(captured.graph)
-    assert _convolutions.variants(graph) == []  # a processor has no cuDNN
+    assert _convolutions.variants(graph, captured.constants) == []  # a processor has no cuDNN
     graph.device = "cuda"
-    values = {slot.name: slot.tensor for slot in captured.slots} | {
-        user: leaf for user, leaf in zip(captured.users, captured.leaves) if user
-    }
-    found = dict(_convolutions.variants(graph))
+    values = values_of(captured)
+    found = dict(_convolutions.variants(graph, captured.constants))
     names = [", convolutions measured"] + [", ReLU in convolutions"] * (relus > 0)
     assert list(found) == [*names, _convolutions.OWN]
     convolutions = sum(node.op == "aten.convolution.default" for node in graph.nodes)
@@ -137,12 +142,10 @@ def test_the_plans_own_kernels_compute_convolutions_in_tf32():
     w4, w5 = randn(8, 4, 1, 3, 2), randn(8, 3, 3, 2, 3)
     captured = _capture.capture(of(model), (x3,), {}, torch.device("cpu"))
     graph = captured.graph
-    values = {slot.name: slot.tensor for slot in captured.slots} | {
-        user: leaf for user, leaf in zip(captured.users, captured.leaves) if user
-    }
+    values = values_of(captured)
     graph.device = "cuda"
     names = [node.name for node in graph.nodes if node.op == "aten.convolution.default"]
-    whole = dict(_convolutions.variants(graph))[_convolutions.OWN]
+    whole = dict(_convolutions.variants(graph, captured.constants))[_convolutions.OWN]
     mixed = _convolutions.own(graph, names[1:2])
     plans = [_planner.plan(made) for made in (whole, mixed)]
     for plan, kernels in zip(plans, (names, [names[0], names[2]])):
@@ -157,8 +160,52 @@ def test_the_plans_own_kernels_compute_convolutions_in_tf32():
 
 
 def test_convolutions_stay_cudnns_without_tf32(monkeypatch):
-    graph = copy.deepcopy(_capture.capture(of(lambda x: F.conv2d(x, w2)), (x2,), {}, torch.device("cpu")).graph)
+    captured = _capture.capture(of(lambda x: F.conv2d(x, w2)), (x2,), {}, torch.device("cpu"))
+    graph = copy.deepcopy(captured.graph)
     graph.device = "cuda"
-    assert [way for way, _ in _convolutions.variants(graph)] == [", convolutions measured", _convolutions.OWN]
+    assert [way for way, _ in _convolutions.variants(graph, captured.constants)] == [
+        ", convolutions measured",
+        _convolutions.OWN,
+    ]
     monkeypatch.setattr(_convolutions, "allows_tf32", lambda: False)
-    assert [way for way, _ in _convolutions.variants(graph)] == [", convolutions measured"]
+    assert [way for way, _ in _convolutions.variants(graph, captured.constants)] == [", convolutions measured"]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "1-D" not in name])
+def test_filters_are_laid_once_for_onednn(name):
+    function, x, _, _ = CASES[name]
+    x = x.clone()
+    x[0, 0, 0, 0], x[1, 1, 1, 1] = float("nan"), float("inf")
+    captured = _capture.capture(of(function), (x,), {}, torch.device("cpu"))
+    graph, values, n = captured.graph, values_of(captured), 1 + (name == "residual")
+    assert _convolutions.variants(graph, captured.constants) == []  # such a call gives channels_last
+    last = _fold.channels_last(graph, captured.constants)
+    assert _convolutions.variants(last, []) == []  # filters that each call brings
+    ((way, made),) = _convolutions.variants(last, captured.constants)
+    assert way == _onednn.LAID
+    prepare, main = _fold.split(made, captured.constants, captured.users)
+    assert sum("_reorder_" in node.op for node in prepare.nodes) == n
+    assert sum("_pointwise" in node.op for node in main.nodes) == n
+    assert all(node.op != "aten.convolution.default" for node in main.nodes)
+
+    def hold(node, value, run):
+        if node.op.startswith("mkldnn._convolution"):
+            assert (value.shape, value.stride()) == (node.results[0].shape, node.results[0].strides), node
+
+    (want,), (got,) = _fold.evaluate(graph, values), _fold.evaluate(made, values, hold)
+    assert want.isnan().any()
+    torch.testing.assert_close(got, want, equal_nan=True)
+    assert got.stride() == want.stride()
+
+
+def test_filters_laid_once_follow_the_weights():
+    """An optimizer's step changes them in place."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(2, 8, 3), torch.nn.ReLU(), torch.nn.ConvTranspose2d(8, 3, 2))
+    search = _search.Search(model, model.forward, (x2,), {}, Report())
+    (laid,) = [one for one in search.alternatives() if one.name.endswith(_onednn.LAID)]
+    fast = search.fast(laid)
+    with torch.no_grad():
+        for change in (1.0, 0.5):
+            for weight in model.parameters():
+                weight.mul_(change)
+            torch.testing.assert_close(fast(x2), model(x2))

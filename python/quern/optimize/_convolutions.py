@@ -12,17 +12,19 @@ from collections.abc import Iterable
 
 import torch
 
-from . import _fold, _graph
+from . import _fold, _graph, _onednn
 from ._graph import Graph, Node, Ref
 
 OWN = ", own convolutions"  # behind the name of a plan
 _TYPES = ("f32", "f16", "bf16")
 
 
-def variants(graph: Graph) -> list[tuple[str, Graph]]:
+def variants(graph: Graph, constants: list[str]) -> list[tuple[str, Graph]]:
     """(what a report calls it, the graph) of each way that differs from the graph itself."""
+    if graph.device == "cpu":
+        return _onednn.variants(graph, constants)
     found = [node for node in graph.nodes if _is_cudnn(graph, node)]
-    if graph.device != "cuda" or not found:
+    if not found:
         return []
     measured = copy.deepcopy(graph)
     for node in found:

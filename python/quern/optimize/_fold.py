@@ -49,7 +49,7 @@ def repropagate(graph: Graph) -> None:
         evaluate(graph, made, record)
 
 
-def _constant_names(graph: Graph, constants: list[str]) -> set[str]:
+def constant_names(graph: Graph, constants: list[str]) -> set[str]:
     """Values that depend on constants alone."""
     known = set(constants)
     for node in graph.nodes:
@@ -75,7 +75,7 @@ class Writer:
 # ---- BatchNorm ----
 def fold_norms(graph: Graph, constants: list[str]) -> int:
     """How many BatchNorms went into the weights of the convolution or product before them."""
-    known, folded = _constant_names(graph, constants), 0
+    known, folded = constant_names(graph, constants), 0
     uses: dict[str, int] = {}
     for ref in [*(r for node in graph.nodes for r in node.refs()), *graph.wanted()]:
         uses[ref.name] = uses.get(ref.name, 0) + 1
@@ -151,7 +151,7 @@ def redirect(graph: Graph, to: dict[Ref, Ref]) -> None:
 def split(graph: Graph, constants: list[str], users: list) -> tuple[Graph | None, Graph]:
     """(what is computed once from the constants, the rest, which takes its results as inputs before `users`, the
     inputs that are a call's own)."""
-    known = _constant_names(graph, constants)
+    known = constant_names(graph, constants)
     early = [node for node in graph.nodes if node.name in known]
     if not any(node.refs() for node in early):
         return None, graph
@@ -205,21 +205,21 @@ def _meta_among(nodes: list[Node], ref: Ref) -> Meta:
 
 
 # ---- channels_last ----
-_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def channels_last(graph: Graph, constants: list[str]) -> Graph:
     """The same graph with images, volumes and filters in channels_last. Unplannable: it has nothing to gain."""
-    if not any(node.op == "aten.convolution.default" and len(node.results[0].shape) in _LAST for node in graph.nodes):
+    if not any(node.op == "aten.convolution.default" and len(node.results[0].shape) in LAST for node in graph.nodes):
         raise Unplannable("no convolution of images or volumes")
     made = copy.deepcopy(graph)
     write, to = Writer(made), {}
     filters = {node.args[1].name for node in made.nodes if node.op == "aten.convolution.default"}
     images = {ref.name for node in made.nodes for ref in node.refs()} - set(constants)
     for name, meta in made.inputs.items():
-        if len(meta.shape) in _LAST and name in filters | images and name not in dict(made.updates):
+        if len(meta.shape) in LAST and name in filters | images and name not in dict(made.updates):
             to[Ref(name)] = write.add("aten.clone.default", Ref(name), like=f"{name}_last",
-                                      memory_format=_LAST[len(meta.shape)])  # fmt: skip
+                                      memory_format=LAST[len(meta.shape)])  # fmt: skip
     redirect(made, to)
     made.outputs, made.nodes = list(graph.outputs), [*write.made, *made.nodes]
     made.outputs = [copy.copy(out) for out in graph.outputs]

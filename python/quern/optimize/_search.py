@@ -106,7 +106,7 @@ class Search:
         graphs = (False, True) if self.cuda and not self.aliases else (False,)
         made = []
         for suffix, variant in variants:
-            for way, whole in [("", variant), *_convolutions.variants(variant)]:
+            for way, whole in [("", variant), *_convolutions.variants(variant, self.constants)]:
                 prepare, main = _fold.split(whole, self.constants, self.captured.users)
                 plans = {} if way or suffix in fused_alone else {"PyTorch's ops": _program.extern_plan(main)}
                 try:
