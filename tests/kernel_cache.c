@@ -136,6 +136,12 @@ enum { THREADS = 16 };
 static pthread_barrier_t barrier;
 static qn_kernel *shared;
 static atomic_int faults;
+static char first_fault[512]; /* what the first one said */
+
+static void count_fault(void)
+{
+  if (!atomic_fetch_add(&faults, 1)) snprintf(first_fault, sizeof first_fault, "%s", qn_last_error());
+}
 
 /* All at once: the shared kernel, then one that each thread makes of the same text, then one of its own. */
 static void *storm(void *argument)
@@ -148,7 +154,7 @@ static void *storm(void *argument)
   pthread_barrier_wait(&barrier);
   for (int turn = 0; turn < 50; turn++) {
     out[63] = 0;
-    if (qn_kernel_launch(shared, &serial, &call) || out[63] != 163) atomic_fetch_add(&faults, 1);
+    if (qn_kernel_launch(shared, &serial, &call) || out[63] != 163) count_fault();
   }
   for (int which = 0; which < 2; which++) {
     qn_kernel *own = NULL;
@@ -156,7 +162,7 @@ static void *storm(void *argument)
              which ? 1000 + k : 200);
     if (use_create(&own, &(use){.name = which ? "own" : "alike", .body = body}) ||
         qn_kernel_launch(own, &serial, &call) || out[63] != (float)(which ? 1063 + k : 263))
-      atomic_fetch_add(&faults, 1);
+      count_fault();
     qn_kernel_destroy(&own);
   }
   return NULL;
@@ -173,7 +179,8 @@ static void many_threads(void)
   for (int k = 0; k < THREADS; k++) pthread_join(thread[k], NULL);
   pthread_barrier_destroy(&barrier);
   const uint64_t compiled = counts().compiled - before;
-  check(!atomic_load(&faults), "%d threads launch and compile at once, %d faults", THREADS, atomic_load(&faults));
+  check(!atomic_load(&faults), "%d threads launch and compile at once, %d faults%s%s", THREADS, atomic_load(&faults),
+        *first_fault ? ": " : "", first_fault);
   check(compiled == 2 + THREADS, "one compile for each kernel: %llu, not %d", (unsigned long long)compiled,
         2 + THREADS);
   qn_kernel_destroy(&shared);

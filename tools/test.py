@@ -4,7 +4,7 @@ test's.
 
 tools/lanes.py says what the lanes are. Each leaves its results and what it said in build/results, which
 tools/results.py sums up at the end; its status is this program's. --keep runs no lane again whose results are there,
-and counts them; --tests runs only these of a lane of meson. A command of a lane that runs for 40 minutes, or past
+and counts them; --tests runs only these of a lane of meson. A command of a lane that runs for 60 minutes, or past
 --minutes from the start, is killed with all that it started, which is named: a test that hangs fails its lane.
 Lanes of meson run one after the other and show what they do; lanes of Python keep one core busy, so that one runs
 beside them, and show their log when they end. A build folder that is there is configured again, since tools may have
@@ -33,7 +33,7 @@ CCACHE = [path for path in ("/usr/lib/ccache", "/usr/lib64/ccache") if os.path.i
 guards = collections.defaultdict(threading.Lock)  # of what two lanes share: a build folder, the tools of Python
 built = set()
 only_tests = []
-LIMIT = 40 * 60
+LIMIT = 60 * 60
 deadline = float("inf")  # of time.monotonic()
 
 
