@@ -39,9 +39,11 @@ deadline = float("inf")  # of time.monotonic()
 
 def environment():
     """Nothing of the user's is read or written; what tests compile is kept here, with room for all lanes: kernels are
-    found by their text, and most have the same one in several. Frameworks' threads give way to each other."""
+    found by their text, and most have the same one in several. Frameworks run in one thread, unless a test asks for
+    more: beside other work each wait of one thread for another takes milliseconds. Their threads give way to others."""
     at = os.path.join(ROOT, "build")
     os.environ.update(XDG_CACHE_HOME=f"{at}/test-cache", QUERN_CACHE_BYTES="8G", OMP_WAIT_POLICY="passive")
+    os.environ["OMP_NUM_THREADS"] = "1"
     os.environ.update(CCACHE_BASEDIR=ROOT, CCACHE_NOHASHDIR="1")
     os.environ.setdefault("CCACHE_DIR", f"{at}/ccache")
 
