@@ -44,6 +44,7 @@ def environment():
     at = os.path.join(ROOT, "build")
     os.environ.update(XDG_CACHE_HOME=f"{at}/test-cache", QUERN_CACHE_BYTES="8G", OMP_WAIT_POLICY="passive")
     os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each start of PyTorch would compile all of it, which takes 20 s
     os.environ.update(CCACHE_BASEDIR=ROOT, CCACHE_NOHASHDIR="1")
     os.environ.setdefault("CCACHE_DIR", f"{at}/ccache")
 
