@@ -21,7 +21,7 @@ except ImportError:
 else:
     import quern.torch
 
-ROUNDS = 1500
+ROUNDS = 700
 
 
 # ---- arguments ----
