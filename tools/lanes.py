@@ -26,14 +26,14 @@ Meson = collections.namedtuple(
     "Meson", "build only without contributor archs arguments env", defaults=(None, (), False, (), (), {})
 )
 MESON = {
-    # The contributor's lane: everything once, without the tests that take minutes, and one in three graphs: asan and
-    # clang compute all.
+    # The contributor's lane: everything once, without the tests that take minutes, and one in three graphs: the lane of
+    # clang computes all.
     "quick": Meson("build", without=("full",), contributor=True, archs=(90,), env={"QN_GRAPHS_APART": "3"}),
     # The rest of it: the normal level of the checks, every architecture, the text of the tree.
     "full": Meson("build", only=("full",), archs=(75, 80, 86, 89, 90, 100, 120)),
     "valgrind": Meson("build", only=("contract",), arguments=("--setup", "valgrind")),
     # Under AddressSanitizer and UBSan: everything that runs our code in a way of its own.
-    "asan": Meson("build-asan", without=("nvrtc", "text", "build", "alike")),
+    "asan": Meson("build-asan", without=("nvrtc", "text", "build", "alike"), env={"QN_GRAPHS_APART": "3"}),
     # All but the kernels that ship, whose code the C++ compiler makes in both, and scripts that start the command: what
     # they ask of it is asked under gcc and asan, and checks of ops and the search, which judges, start it here.
     "clang": Meson("build-clang", without=("nvrtc", "text", "kernels", "cli", "alike")),
