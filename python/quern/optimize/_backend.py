@@ -68,7 +68,9 @@ class Region:
     def _plans(self):
         """(name, graph, plan) of each way to run it; the first is the graph as it is."""
         yield "PyTorch's ops", self.graph, _program.extern_plan(self.graph)
-        ways = [("fused", self.graph), *(("fused" + way, graph) for way, graph in _convolutions.variants(self.graph))]
+        no_constants: list[str] = []  # weights are arguments of each call
+        found = _convolutions.variants(self.graph, no_constants)
+        ways = [("fused", self.graph), *(("fused" + way, graph) for way, graph in found)]
         for word in _products.precisions(self.graph):
             if word not in LOOSE:
                 ways.append((f"fused, products in {word}", _products.fuse(self.graph, word)))
