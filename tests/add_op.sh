@@ -36,7 +36,7 @@ only_the_list_changed() {
     [ "$(diff "$work/before/src/meson.build" "$tree/src/meson.build" | grep -c '^[<>]')" = 2 ]
 }
 all_new_files_are_theirs() {
-  diff -rq "$work/before" "$tree" | grep "^Only in" | sed 's/: /\//; s/^Only in //' | sort >"$work/new"
+  diff -rq -x __pycache__ "$work/before" "$tree" | grep "^Only in" | sed 's/: /\//; s/^Only in //' | sort >"$work/new"
   for op in $ops; do printf '%s\n' "$tree/include/quern/$op.h" "$tree/src/op/$op"; done | sort | diff - "$work/new"
 }
 configure() { "$tree/tools/meson.sh" setup "$build" "$tree" -Dbuildtype=debugoptimized -Ddefault_library=both; }
