@@ -95,14 +95,14 @@ bool qn_judge_prove(qn_judge *j, qn_judge_verdict *v, qn_status *status)
   return true;
 }
 
-/* On data that the folder does not name: where the baseline is wrong on the very same, they prove nothing. */
+/* Data on which the baseline is wrong too prove nothing: where terms cancel, say, a tolerance of the result's own
+ * magnitude holds nobody. Those that the folder does not name are not drawn again. */
 static bool is_excused(qn_judge *j, size_t number, qn_data_order *o, qn_judge_verdict *v, qn_status *status)
 {
   qn_judge_verdict own = {.n_notes = 0};
-  if (*status != QN_OK || v->word != QN_JUDGED_WRONG || (!o->distribution && !j->planned[number].spec.drawn))
-    return false;
+  if (*status != QN_OK || v->word != QN_JUDGED_WRONG) return false;
   if (verify_one(j, &j->baseline, number, o, &own, status) || *status != QN_OK || *j->baseline.broken) return false;
-  j->planned[number].bears &= ~(1u << o->distribution);
+  if (o->distribution || j->planned[number].spec.drawn) j->planned[number].bears &= ~(1u << o->distribution);
   v->word = QN_JUDGED_UNCLEAR;
   *v->reason = 0;
   return true;
