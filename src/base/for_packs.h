@@ -57,6 +57,14 @@ QN_FN void qn_load_pack(const void *from, qn_dtype dtype, qn_f32 x[QN_PACK])
   }
 }
 
+#if QN_LANES == 8
+/* The first n lanes, as masked loads and stores want them. */
+QN_FN __m256i qn_first_lanes(int64_t n)
+{
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+#endif
+
 /* The first n lanes of a vector, n from 1 on; zeros in the others. What is beyond n elements is not touched. */
 QN_FN qn_f32 qn_load_lanes(const float *from, int64_t n)
 {
@@ -67,6 +75,8 @@ QN_FN qn_f32 qn_load_lanes(const float *from, int64_t n)
   }
 #if QN_LANES == 16
   return (qn_f32)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
+#elif QN_LANES == 8
+  return (qn_f32)_mm256_maskload_ps(from, qn_first_lanes(n));
 #else
   float lane[QN_LANES] = {0};
   for (int64_t k = 0; k < n; k++) lane[k] = from[k];
@@ -100,6 +110,8 @@ QN_FN void qn_store_lanes(float *to, int64_t n, qn_f32 x)
   }
 #if QN_LANES == 16
   _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)x);
+#elif QN_LANES == 8
+  _mm256_maskstore_ps(to, qn_first_lanes(n), (__m256)x);
 #else
   float lane[QN_LANES];
   __builtin_memcpy(lane, &x, sizeof x);

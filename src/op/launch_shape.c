@@ -235,10 +235,18 @@ void qn_launch_shape_note(const qn_launch_shape *g, const char *why)
   latest.why = why;
 }
 
+/* Of each launch on a processor: snprintf would read as much cold code and data as a launch's own. */
+static void keep(char *to, size_t bytes, const char *text)
+{
+  const size_t n = strnlen(text, bytes - 1);
+  memcpy(to, text, n);
+  to[n] = 0;
+}
+
 void qn_variant_note(const char *name, const char *why)
 {
-  snprintf(latest.name, sizeof latest.name, "%s", name);
-  snprintf(latest.of_name, sizeof latest.of_name, "%s", why);
+  keep(latest.name, sizeof latest.name, name);
+  keep(latest.of_name, sizeof latest.of_name, why);
   latest.why = latest.of_name;
 }
 

@@ -9,10 +9,11 @@
 #include "core/core.h"
 
 enum {
-  DIRECT_MOST = 48,   /* rows: beyond, packing pays */
-  DIRECT_SHALLOW = 4, /* the same where k is short, and adding up lanes takes longer than packing */
-  SHALLOW = 64,       /* columns of k */
-  ROWS_MOST = 384,    /* of a tile; a multiple of what every tier holds in registers */
+  DIRECT_MOST = 40,    /* rows: beyond, packing pays */
+  DIRECT_ROUNDED = 12, /* the same where operands are rounded, each again for every few rows */
+  DIRECT_SHALLOW = 4,  /* and where k is short, and adding up lanes takes longer than packing */
+  SHALLOW = 64,        /* columns of k */
+  ROWS_MOST = 384,     /* of a tile; a multiple of what every tier holds in registers */
   COLUMNS_MOST = 256,
   GROUP_MOST = 1024, /* columns */
   TILES_WANTED = 32,
@@ -61,11 +62,17 @@ static bool may_use_amx(const qn_gemm_problem *p)
   return p->precision == QN_GEMM_BF16 && !p->alike && p->args.m >= AMX_LEAST;
 }
 
+static int64_t most_direct(const qn_gemm_problem *p)
+{
+  if (p->args.k <= SHALLOW) return DIRECT_SHALLOW;
+  return qn_gemm_rounds(p) ? DIRECT_ROUNDED : DIRECT_MOST;
+}
+
 static cut cut_of(const qn_gemm_problem *p, bool amx)
 {
   const qn_gemm_args *a = &p->args;
   const bool norms = qn_gemm_norm_of(p->flags) != QN_GEMM_NO_NORM;
-  cut c = {.direct = !amx && !p->alike && a->m <= (a->k > SHALLOW ? DIRECT_MOST : DIRECT_SHALLOW),
+  cut c = {.direct = !amx && !p->alike && a->m <= most_direct(p),
            .w_stays = amx && a->m <= AMX_FEW,
            .holds_groups = !norms || a->columns <= GROUP_MOST};
   cut_tiles(&c, a, c.holds_groups && norms);

@@ -40,6 +40,12 @@ typedef struct qn_gemm_tile {
   bool w_stays;
   atomic_uint *lowest_x, *lowest_w;
 } qn_gemm_tile;
+/* Whether operands are rounded on their way; the x3 classes are f32 here. */
+static inline bool qn_gemm_rounds(const qn_gemm_problem *p)
+{
+  return p->precision == QN_GEMM_TF32 || (p->precision == QN_GEMM_BF16 && !p->short_data);
+}
+
 typedef void qn_gemm_cpu_fn(const qn_gemm_tile *tile);
 
 QN_CPU_DECLARE_TIERS(gemm_norm, qn_gemm_cpu_fn);

@@ -88,25 +88,31 @@ QN_FN float load_one(const void *from, int64_t element, bool is_short)
   return is_short ? qn_bf16_float(((const qn_u16 *)from)[element]) : ((const float *)from)[element];
 }
 
-/* Four rows of a panel, `width` wide, from four rows of the matrix: depth elements of each. */
-QN_FN void pack_four(float *to, int64_t width, const void *from, int64_t first, int64_t pitch, int64_t depth,
-                     bool is_short)
+/* Four rows of a panel, `width` wide, or the first two of them, from as many rows of the matrix: depth elements of
+ * each. */
+QN_FN void pack_rows(float *to, int64_t width, const void *from, int64_t first, int64_t pitch, int64_t depth,
+                     bool is_short, int rows)
 {
   int64_t k = 0;
   for (; k + 4 <= depth; k += 4, to += 4 * width) {
-    const four a = load_four(from, first + k, is_short), b = load_four(from, first + pitch + k, is_short);
-    const four c = load_four(from, first + 2 * pitch + k, is_short),
-               d = load_four(from, first + 3 * pitch + k, is_short);
-    const four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-    const four ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7), cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    if (k % 16 == 0) /* of the next rows, whose first lines no prefetcher of the processor knows */
+      for (int row = rows; row < 2 * rows; row++)
+        __builtin_prefetch((const char *)from + (first + row * pitch + k) * (is_short ? 2 : 4));
+    four a[4];
+    QN_UNROLL
+    for (int row = 0; row < 4; row++) a[row] = load_four(from, first + row % rows * pitch + k, is_short);
+    const four ab = __builtin_shufflevector(a[0], a[1], 0, 4, 1, 5),
+               cd = __builtin_shufflevector(a[2], a[3], 0, 4, 1, 5);
+    const four ab2 = __builtin_shufflevector(a[0], a[1], 2, 6, 3, 7);
+    const four cd2 = __builtin_shufflevector(a[2], a[3], 2, 6, 3, 7);
     const four turned[4] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
                             __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5),
                             __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7)};
     QN_UNROLL
-    for (int row = 0; row < 4; row++) __builtin_memcpy(to + row * width, &turned[row], sizeof turned[row]);
+    for (int step = 0; step < 4; step++) __builtin_memcpy(to + step * width, &turned[step], (size_t)rows * sizeof *to);
   }
   for (; k < depth; k++, to += width)
-    for (int row = 0; row < 4; row++) to[row] = load_one(from, first + row * pitch + k, is_short);
+    for (int row = 0; row < rows; row++) to[row] = load_one(from, first + row * pitch + k, is_short);
 }
 
 /* Rows [row, row + rows) and depth elements from k on of a matrix, as panels of `width` rows; what is missing of the
@@ -118,16 +124,11 @@ QN_FN void pack_as(float *to, int64_t width, const void *from, int64_t pitch, in
     const int64_t there = least(width, rows - at), first = (row + at) * pitch + k;
     if (there < width) __builtin_memset(to, 0, (size_t)(width * depth) * sizeof *to);
     int64_t r = 0;
-    for (; r + 4 <= there; r += 4) pack_four(to + r, width, from, first + r * pitch, pitch, depth, is_short);
+    for (; r + 4 <= there; r += 4) pack_rows(to + r, width, from, first + r * pitch, pitch, depth, is_short, 4);
+    for (; r + 2 <= there; r += 2) pack_rows(to + r, width, from, first + r * pitch, pitch, depth, is_short, 2);
     for (; r < there; r++)
       for (int64_t d = 0; d < depth; d++) to[d * width + r] = load_one(from, first + r * pitch + d, is_short);
   }
-}
-
-/* Whether operands are rounded on their way; the x3 classes are f32 here. */
-QN_FN bool is_rounded(const qn_gemm_problem *p)
-{
-  return p->precision == QN_GEMM_TF32 || (p->precision == QN_GEMM_BF16 && !p->short_data);
 }
 
 /* As tf32: 11 bits, halves away from zero; as bf16: 8 bits, to nearest even. Infinities and NaN stay. */
@@ -156,39 +157,40 @@ static void pack(const qn_gemm_tile *t, float *to, int64_t width, int64_t pad, c
       pack_as(to, width, from, pitch, row, rows, t->k + k, depth, true);
     else
       pack_as(to, width, from, pitch, row, rows, t->k + k, depth, false);
-    if (is_rounded(p)) round_panels(to, all * depth, p->precision == QN_GEMM_TF32);
+    if (qn_gemm_rounds(p)) round_panels(to, all * depth, p->precision == QN_GEMM_TF32);
   }
 }
 
 /* ---- the product ---- */
 
 /* Sums of `rows` by `vectors` along depth elements, in registers; of them `there` by `columns` then into z, or added to
- * it. */
+ * it. They leave the registers at once: a part of a vector is stored by a call, and what is alive across one is kept in
+ * memory from the start. */
 QN_FN void sums(int rows, int vectors, int64_t depth, const float *x, const float *w, float *z, int64_t pitch, bool add,
                 int64_t there, int64_t columns)
 {
   qn_f32 sum[ROWS][VECTORS];
+  _Alignas(64) float of[ROWS][COLUMNS];
   QN_UNROLL
   for (int r = 0; r < rows; r++) QN_UNROLL
   for (int v = 0; v < vectors; v++) sum[r][v] = qn_splat(0.0f);
   for (; depth > 0; depth--, x += ROWS, w += COLUMNS) {
     qn_f32 row[VECTORS];
     QN_UNROLL
-    for (int v = 0; v < vectors; v++) __builtin_memcpy(&row[v], w + v * QN_LANES, sizeof row[v]);
+    for (int v = 0; v < vectors; v++) row[v] = qn_load_lanes(w + v * QN_LANES, QN_LANES);
     QN_UNROLL
     for (int r = 0; r < rows; r++) QN_UNROLL
     for (int v = 0; v < vectors; v++) sum[r][v] = qn_fma(qn_splat(x[r]), row[v], sum[r][v]);
   }
   QN_UNROLL
-  for (int r = 0; r < rows; r++) {
-    if (r >= there) return;
-    QN_UNROLL
-    for (int v = 0; v < vectors; v++) {
-      const int64_t n = columns - v * QN_LANES;
-      float *at = z + r * pitch + v * QN_LANES;
-      if (n > 0) qn_store_lanes(at, n, add ? qn_load_lanes(at, n) + sum[r][v] : sum[r][v]);
+  for (int r = 0; r < rows; r++) QN_UNROLL
+  for (int v = 0; v < vectors; v++) qn_store_lanes(of[r] + v * QN_LANES, QN_LANES, sum[r][v]);
+  for (int r = 0; r < least(rows, there); r++, z += pitch)
+    for (int64_t c = 0; c < least(vectors * QN_LANES, columns); c += QN_LANES) {
+      const int64_t n = columns - c;
+      const qn_f32 more = qn_load_lanes(of[r] + c, QN_LANES);
+      qn_store_lanes(z + c, n, add ? qn_load_lanes(z + c, n) + more : more);
     }
-  }
 }
 
 /* With no more rows and vectors than there are, about. */
@@ -209,28 +211,30 @@ static void multiply(int64_t depth, const float *x, const float *w, float *z, in
   }
 }
 
-/* Rows of a strip, one panel of w wide. Its sums lie side by side until k ends: the rows of z may be a power of two
- * apart, and then few of them fit into a cache at once. */
-enum { STRIP = QN_GEMM_ROW_PAD * 8 };
+/* Of a strip, a block of whose rows of x stays in the second cache while panels of w go by. Its sums lie side by side
+ * until k ends: the rows of z may be a power of two apart, and then few of them fit into a cache at once. */
+enum { STRIP_ROWS = QN_GEMM_ROW_PAD * 8, STRIP_COLUMNS = 64 };
 
 static void strip(const qn_gemm_tile *t, int64_t r0, int64_t c0)
 {
-  _Alignas(64) float kept[STRIP * COLUMNS];
-  const int64_t n = t->problem->args.n, columns = least(COLUMNS, t->columns - c0), rows = least(STRIP, t->rows - r0);
+  _Alignas(64) float kept[STRIP_ROWS * STRIP_COLUMNS];
+  const int64_t n = t->problem->args.n, rows = least(STRIP_ROWS, t->rows - r0);
+  const int64_t columns = least(STRIP_COLUMNS, t->columns - c0);
   float *z = t->z + (t->row + r0) * n + t->column + c0;
   const bool keeps = t->depth > QN_GEMM_DEPTH;
   float *to = keeps ? kept : z;
-  const int64_t pitch = keeps ? COLUMNS : n;
+  const int64_t pitch = keeps ? STRIP_COLUMNS : n;
   for (int64_t k = 0; k < t->depth || k == 0; k += QN_GEMM_DEPTH) { /* where there is no depth, one block: zeros */
     const int64_t depth = least(QN_GEMM_DEPTH, t->depth - k);
     const float *x = t->x_panel + k * t->row_pad + r0 * depth, *w = t->w_panel + k * t->column_pad + c0 * depth;
     const bool add = keeps ? k > 0 : t->k > 0;
-    for (int64_t r = 0; r < rows; r += ROWS)
-      multiply(depth, x + r * depth, w, to + r * pitch, pitch, add, rows - r, columns);
+    for (int64_t c = 0; c < columns; c += COLUMNS)
+      for (int64_t r = 0; r < rows; r += ROWS)
+        multiply(depth, x + r * depth, w + c * depth, to + r * pitch + c, pitch, add, rows - r, columns - c);
   }
   for (int64_t r = 0; keeps && r < rows; r++)
     for (int64_t c = 0; c < columns; c += QN_LANES) {
-      const qn_f32 sum = qn_load_lanes(kept + r * COLUMNS + c, columns - c);
+      const qn_f32 sum = qn_load_lanes(kept + r * STRIP_COLUMNS + c, columns - c);
       float *at = z + r * n + c;
       qn_store_lanes(at, columns - c, t->k > 0 ? qn_load_lanes(at, columns - c) + sum : sum);
     }
@@ -238,8 +242,8 @@ static void strip(const qn_gemm_tile *t, int64_t r0, int64_t c0)
 
 static void product(const qn_gemm_tile *t)
 {
-  for (int64_t r = 0; r < t->rows; r += STRIP)
-    for (int64_t c = 0; c < t->columns; c += COLUMNS) strip(t, r, c);
+  for (int64_t r = 0; r < t->rows; r += STRIP_ROWS)
+    for (int64_t c = 0; c < t->columns; c += STRIP_COLUMNS) strip(t, r, c);
 }
 
 /* ---- few rows: vectors along k, straight from memory ---- */
@@ -254,20 +258,20 @@ QN_FN qn_f32 load_operand(const void *from, int64_t at, int64_t n, kind as)
   return as == AS_THEY_ARE ? x : qn_f32_of(rounded(qn_bits_of(x), as == AS_TF32));
 }
 
-enum { DIRECT_ROWS = 4, DIRECT_COLUMNS = 4 };
+enum { DIRECT_ROWS = QN_LANES == 8 ? 3 : 4, DIRECT_COLUMNS = 4 }; /* AVX2 has 16 registers */
 
 /* A step along k, of n elements. */
 QN_FN void dot_step(const qn_gemm_args *a, qn_f32 sum[DIRECT_ROWS][DIRECT_COLUMNS], int64_t row, int rows,
                     int64_t column, int columns, int64_t k, int64_t n, kind as)
 {
-  qn_f32 w[DIRECT_COLUMNS];
+  qn_f32 x[DIRECT_ROWS];
   QN_UNROLL
-  for (int c = 0; c < columns; c++) w[c] = load_operand(a->w, (column + c) * a->k + k, n, as);
+  for (int r = 0; r < rows; r++) x[r] = load_operand(a->x, (row + r) * a->k + k, n, as);
   QN_UNROLL
-  for (int r = 0; r < rows; r++) {
-    const qn_f32 x = load_operand(a->x, (row + r) * a->k + k, n, as);
+  for (int c = 0; c < columns; c++) {
+    const qn_f32 w = load_operand(a->w, (column + c) * a->k + k, n, as);
     QN_UNROLL
-    for (int c = 0; c < columns; c++) sum[r][c] = qn_fma(x, w[c], sum[r][c]);
+    for (int r = 0; r < rows; r++) sum[r][c] = qn_fma(x[r], w, sum[r][c]);
   }
 }
 
@@ -316,7 +320,7 @@ static void direct(const qn_gemm_tile *t)
   const qn_gemm_problem *p = t->problem;
   if (p->short_data)
     direct_as(t, FROM_BF16);
-  else if (!is_rounded(p))
+  else if (!qn_gemm_rounds(p))
     direct_as(t, AS_THEY_ARE);
   else if (p->precision == QN_GEMM_TF32)
     direct_as(t, AS_TF32);
@@ -337,21 +341,27 @@ QN_FN void store_result(const qn_gemm_tile *t, int64_t row, int64_t j, int64_t n
   qn_store_lanes_of_halves((qn_u16 *)t->problem->args.y + at, n, qn_halves_of(qn_narrow_bf16(x)));
 }
 
-QN_FN void elements_as(const qn_gemm_tile *t, qn_u32 flags, int64_t row, bool last)
+/* Columns from j on, n of them or a vector. */
+QN_FN void elements_from(const qn_gemm_tile *t, qn_u32 flags, int64_t row, int64_t j, int64_t n, bool last)
 {
   const qn_gemm_args *a = &t->problem->args;
-  float *z = t->z + row * a->n;
-  for (int64_t j = t->column; j < t->column + t->columns; j += QN_LANES) {
-    const int64_t n = t->column + t->columns - j;
-    qn_f32 bias = qn_splat(0.0f), bias2 = bias;
-    if (flags & QN_GEMM_BIAS) bias = qn_load_lanes(a->bias + j, n);
-    if (flags & QN_GEMM_BIAS2) bias2 = qn_load_lanes(a->bias2 + j, n);
-    const qn_f32 v = qn_gemm_element(flags, qn_load_lanes(z + j, n), bias, bias2, a->lo, a->hi);
-    if (last)
-      store_result(t, row, j, n, v);
-    else
-      qn_store_lanes(z + j, n, v);
-  }
+  float *z = t->z + row * a->n + j;
+  qn_f32 bias = qn_splat(0.0f), bias2 = bias;
+  if (flags & QN_GEMM_BIAS) bias = qn_load_lanes(a->bias + j, n);
+  if (flags & QN_GEMM_BIAS2) bias2 = qn_load_lanes(a->bias2 + j, n);
+  const qn_f32 v = qn_gemm_element(flags, qn_load_lanes(z, n), bias, bias2, a->lo, a->hi);
+  if (last)
+    store_result(t, row, j, n, v);
+  else
+    qn_store_lanes(z, n, v);
+}
+
+QN_FN void elements_as(const qn_gemm_tile *t, qn_u32 flags, int64_t row, bool last)
+{
+  const int64_t end = t->column + t->columns;
+  int64_t j = t->column;
+  for (; j + QN_LANES <= end; j += QN_LANES) elements_from(t, flags, row, j, QN_LANES, last);
+  if (j < end) elements_from(t, flags, row, j, end - j, last);
 }
 
 /* A loop for every activation, so that it is a constant in it. */
@@ -371,6 +381,13 @@ static void elements(const qn_gemm_tile *t, int64_t row, bool last)
     CASE(QN_GEMM_TANH)
 #undef CASE
   }
+}
+
+/* Do elements stay as they are, where they are? */
+static bool are_done(const qn_gemm_tile *t, bool last)
+{
+  const qn_u32 changes = QN_GEMM_ACTIVATION_MASK | QN_GEMM_CLAMPS | QN_GEMM_BIAS | QN_GEMM_BIAS2;
+  return !(t->problem->flags & changes) && !(last && t->problem->short_data);
 }
 
 /* The sum of n numbers less their mean, or of the squares of that: lane by lane, then of the lanes. */
@@ -444,6 +461,7 @@ static void finish(const qn_gemm_tile *t, bool elements_too)
 {
   const qn_gemm_args *a = &t->problem->args;
   const bool norms = qn_gemm_norm_of(t->problem->flags) != QN_GEMM_NO_NORM;
+  elements_too = elements_too && !are_done(t, !norms);
   for (int64_t row = t->row; row < t->row + t->rows; row++) {
     if (elements_too) elements(t, row, !norms);
     if (!norms || !t->norm) continue;
