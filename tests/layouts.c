@@ -9,10 +9,11 @@
 #include "quern/quern.h"
 #include "test.h"
 
-enum { ROLES = 5, PLACES = 5, GUARD = 160 };
+enum { ROLES = 5, PLACES = 6, GUARD = 160 };
 
-/* Rows and columns: ragged last tiles, whole ones, rows shorter than a pack and than a block. */
-static const int64_t extents[PLACES][2] = {{1, 11009}, {3, 14337}, {4, 16384}, {5, 3}, {37, 70}};
+/* Rows and columns: ragged last tiles, whole ones, rows shorter than a pack, than those that share a buffer, than a
+ * block. */
+static const int64_t extents[PLACES][2] = {{1, 11009}, {3, 14337}, {4, 16384}, {5, 3}, {37, 70}, {11, 200}};
 
 /* A role's place in a block of memory that roles may share. */
 typedef struct place {
@@ -222,7 +223,7 @@ static void multiply(double by)
 static void run_some(const qn_op_info *op, const arrangement *how, qn_dtype dtype, size_t roles, size_t from, size_t n,
                      const char *ran)
 {
-  const arrangement *const all[PLACES] = {how, how, how, how, how};
+  const arrangement *const all[PLACES] = {how, how, how, how, how, how};
   const qn_exec exec = {.size = sizeof exec, .device = device};
   call c;
   make(&c, op, all, dtype, roles, from, n);
@@ -309,7 +310,7 @@ static void on_host(void)
 /* A list whose tensors are laid out differently: one call, as few launches as there are kinds. */
 static void mixed(void)
 {
-  const arrangement *const all[PLACES] = {&forward[3], &forward[0], &forward[1], &forward[3], &forward[3]};
+  const arrangement *const all[PLACES] = {&forward[3], &forward[0], &forward[1], &forward[3], &forward[3], &forward[1]};
   const qn_exec exec = {.size = sizeof exec, .device = device};
   call c;
   make(&c, op_of("swiglu"), all, QN_BF16, 3, 0, PLACES);
@@ -320,8 +321,9 @@ static void mixed(void)
 /* A plan's tensors move: from the columns of one tensor to another's, then one of them elsewhere, which parts them. */
 static void planned(void)
 {
-  const arrangement *const all[PLACES] = {&forward[3], &forward[3], &forward[3], &forward[3], &forward[3]};
-  const arrangement *const apart[PLACES] = {&forward[5], &forward[5], &forward[5], &forward[5], &forward[5]};
+  const arrangement *const all[PLACES] = {&forward[3], &forward[3], &forward[3], &forward[3], &forward[3], &forward[3]};
+  const arrangement *const apart[PLACES] = {&forward[5], &forward[5], &forward[5],
+                                            &forward[5], &forward[5], &forward[5]};
   const qn_exec exec = {.size = sizeof exec, .device = device};
   call one, other;
   qn_plan *plan = NULL;

@@ -23,7 +23,8 @@ typedef enum qn_fill {
 typedef enum qn_storage {
   QN_STORAGE_DENSE,     /* one run of elements, in any order of the dimensions; roles alike have one order */
   QN_STORAGE_ROW_MAJOR, /* the run in the order of the dimensions */
-  QN_STORAGE_ROWS,      /* rows at a distance of their own, with columns 1 or 2 elements apart */
+  QN_STORAGE_ROWS,      /* rows at a distance of their own, with columns 1 or 2 elements apart; what such an op only
+                         * writes, it writes all of */
   QN_STORAGE_PITCHED    /* a matrix: rows at a distance of their own, with columns side by side */
 } qn_storage;
 

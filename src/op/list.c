@@ -10,7 +10,7 @@
 
 /* A unit is the smallest piece that the cut makes: a multiple of every tier's pack and of the elements that share a
  * block of random words. Tensors take whole units, so many tiny ones share a task and a huge one has many. */
-enum { UNIT_ELEMENTS = 1024, TASK_UNITS = 64, MARKS = 512 };
+enum { UNIT_ELEMENTS = 1024, TASK_UNITS = 16, MARKS = 512 };
 /* Lists of so many bytes, over all tensors, leave little in the caches that a next pass could find; what is written
  * past them then costs a stream less. 2^21 elements of three f32 tensors, which `quern check` takes, are as many. */
 enum { STREAM_BYTES = 3 << 23 };
@@ -128,7 +128,21 @@ static void run_columns(const phase *p, size_t k, const qn_view *v, uint64_t row
 
 /* ---- narrow rows: one kernel call for several, side by side in a buffer ---- */
 
-enum { NARROW = 64, BESIDE = 256 }; /* columns of a row at most; elements of a buffer */
+enum { NARROW = 128, BESIDE = 1024 }; /* columns of a row at most; elements of a buffer */
+
+/* The narrowest rows without a call for each. */
+static inline void copy_row(char *to, const char *from, size_t bytes)
+{
+  switch (bytes) {
+  case 2: memcpy(to, from, 2); break;
+  case 4: memcpy(to, from, 4); break;
+  case 8: memcpy(to, from, 8); break;
+  case 16: memcpy(to, from, 16); break;
+  case 32: memcpy(to, from, 32); break;
+  case 64: memcpy(to, from, 64); break;
+  default: memcpy(to, from, bytes);
+  }
+}
 
 /* Copies rows of a role to the buffer or from it. */
 static void move_rows(const qn_tensor *t, const qn_view *v, size_t role, uint64_t row, uint64_t rows, char *buffer,
@@ -137,10 +151,7 @@ static void move_rows(const qn_tensor *t, const qn_view *v, size_t role, uint64_
   const size_t width = qn_dtype_bytes(t->dtype), bytes = (size_t)v->cols * width;
   for (uint64_t r = 0; r < rows; r++, buffer += bytes) {
     char *at = (char *)t->data + (size_t)((row + r) * v->pitch[role]) * width;
-    if (to_buffer)
-      memcpy(buffer, at, bytes);
-    else
-      memcpy(at, buffer, bytes);
+    copy_row(to_buffer ? buffer : at, to_buffer ? at : buffer, bytes);
   }
 }
 
@@ -164,7 +175,8 @@ static void run_narrow(const phase *p, size_t k, const qn_view *v, uint64_t row,
     for (size_t role = 0; role < run->op->info.n_tensors; role++) {
       if (!run->tensors[role]) continue;
       piece.data[role] = buffer[role];
-      move_rows(&run->tensors[role][k], v, role, row, rows, buffer[role], true); /* the kernel may write nothing */
+      if (types->tensor[role].access & QN_READ)
+        move_rows(&run->tensors[role][k], v, role, row, rows, buffer[role], true);
     }
     p->fn(&p->call, &piece);
     for (size_t role = 0; role < run->op->info.n_tensors; role++)

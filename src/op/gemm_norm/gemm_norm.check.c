@@ -85,6 +85,10 @@ static const qn_check_text cases[] = {
     SWEEP("tanh"),
     {"sweep-clamp", "m=2 n=512 k=8 x=0 bias=sweep norm=none activation=none lo=-0.25 hi=3 -bias2 -gamma -beta"},
     {"sweep-groups", "m=2 n=512 k=8 x=0 bias=sweep groups=128 lo=-1e4 hi=1e4 activation=none -bias2"},
+    /* One thing alone between the product and the result. */
+    {"bias alone", "m=5 n=21 k=12 norm=none activation=none clamp=0 -bias2 -gamma -beta"},
+    {"second bias alone", "m=5 n=21 k=12 norm=none activation=none clamp=0 -bias -gamma -beta"},
+    {"clamp alone", "m=5 n=21 k=12 norm=none activation=none lo=-0.25 hi=3 -bias -bias2 -gamma -beta"},
     {NULL, NULL},
 };
 
