@@ -125,7 +125,7 @@ def sweep():
             of = [one for one in lines if (one["problem"]["op"], one["problem"]["seed"]) == (op, seed)]
             times = distribution([one["speedup"]["ratio"] for one in of if "speedup" in one])
             host = distribution([one["host_speedup"] for one in of if "host_speedup" in one])
-            where = device if device.startswith("NVIDIA") else "Xeon, 2 threads"
+            where = device if device.startswith("NVIDIA") else f"{device}, 2 threads"
             rows.append(f"| `{op}` | {where} | {seed}, {len(of)} | {times} | {host} |")
     return "\n".join(rows) + "\n"
 
