@@ -49,6 +49,18 @@ def test_values(activation, norm):
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+@pytest.mark.parametrize(
+    "rows, columns, depth", [(12400, 9, 300), (12400, 64, 20), (450, 30, 530), (450, 65, 530), (50, 200, 2100)]
+)
+def test_more_than_fits_into_what_a_processor_takes_at_once(rows, columns, depth, precision):
+    x, w = draw(rows, depth), draw(columns, depth, seed=2)
+    got = quern.gemm_norm(x, w, activation="none", norm="none", clamp=False, precision=precision)
+    want = x.astype(np.float64) @ w.astype(np.float64).T
+    bound = (2e-6 if precision == "fp32" else 2e-3) * np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(w, axis=1)
+    assert (abs(got - want) <= bound).all()
+
+
 def test_scale_and_shift_without_a_clamp():
     x, w, gamma, beta = draw(3, 16), draw(8, 16, seed=2), draw(8, seed=3), draw(8, seed=4)
     got = quern.gemm_norm(x, w, gamma=gamma, beta=beta, groups=2, clamp=False)

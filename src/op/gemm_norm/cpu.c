@@ -29,6 +29,7 @@ typedef struct cut {
   int64_t depth;               /* that is packed at once */
   bool direct;                 /* nothing is packed, and all rows are one tile's */
   bool w_stays;                /* of AMX: x alone is packed, and all rows are one tile's */
+  bool tiles_pack_x;           /* all columns are one strip's */
   bool holds_groups;
 } cut;
 
@@ -48,7 +49,8 @@ static void cut_tiles(cut *c, const qn_gemm_args *a, bool groups)
   static const struct {
     int rows, columns;
   } sizes[] = {{ROWS_MOST, COLUMNS_MOST},         {ROWS_MOST / 2, COLUMNS_MOST},     {ROWS_MOST / 2, COLUMNS_MOST / 2},
-               {ROWS_MOST / 4, COLUMNS_MOST / 2}, {ROWS_MOST / 4, COLUMNS_MOST / 4}, {ROWS_MOST / 8, COLUMNS_MOST / 8}};
+               {ROWS_MOST / 4, COLUMNS_MOST / 2}, {ROWS_MOST / 4, COLUMNS_MOST / 4}, {ROWS_MOST / 8, COLUMNS_MOST / 4},
+               {ROWS_MOST / 8, COLUMNS_MOST / 8}};
   for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
     c->rows = least(a->m, sizes[k].rows);
     c->columns = columns_of(a, groups, sizes[k].columns);
@@ -78,6 +80,7 @@ static cut cut_of(const qn_gemm_problem *p, bool amx)
   cut_tiles(&c, a, c.holds_groups && norms);
   if (c.direct) return c;
   if (c.w_stays) c.rows = a->m, c.down = 1;
+  c.tiles_pack_x = !amx && c.across == 1 && c.columns <= QN_GEMM_STRIP_COLUMNS;
   c.row_pad = over(c.rows, QN_GEMM_ROW_PAD) * QN_GEMM_ROW_PAD;
   c.column_pad = over(c.columns, QN_GEMM_COLUMN_PAD) * QN_GEMM_COLUMN_PAD;
   const int64_t blocks = PANELS_MOST / (c.down * c.row_pad + c.across * c.column_pad) / QN_GEMM_DEPTH;
@@ -89,7 +92,11 @@ static cut cut_of(const qn_gemm_problem *p, bool amx)
 /* ---- the workspace: panels, and the sums where y cannot hold them ---- */
 
 /* Of a tile's panels. Those of AMX are whole registers of bf16: more elements, of half the size. */
-static int64_t x_panel(const cut *c) { return c->row_pad * over(c->depth, QN_GEMM_AMX_STEP) * QN_GEMM_AMX_STEP; }
+static int64_t x_panel(const cut *c)
+{
+  const int64_t depth = c->tiles_pack_x ? least(c->depth, QN_GEMM_DEPTH) : c->depth;
+  return c->row_pad * over(depth, QN_GEMM_AMX_STEP) * QN_GEMM_AMX_STEP;
+}
 static int64_t w_panel(const cut *c)
 {
   return c->w_stays ? 0 : c->column_pad * over(c->depth, QN_GEMM_AMX_STEP) * QN_GEMM_AMX_STEP;
@@ -136,6 +143,7 @@ static qn_gemm_tile tile_of(job *j, qn_gemm_work work, int64_t down, int64_t acr
                         .row_pad = c->row_pad,
                         .column_pad = c->column_pad,
                         .norm = c->holds_groups,
+                        .packs_x = c->tiles_pack_x,
                         .w_stays = c->w_stays,
                         .lowest_x = &j->lowest_x,
                         .lowest_w = &j->lowest_w};
@@ -144,7 +152,7 @@ static qn_gemm_tile tile_of(job *j, qn_gemm_work work, int64_t down, int64_t acr
 static void pack(void *user, size_t k)
 {
   job *j = user;
-  const int64_t task = (int64_t)k, down = j->cut.down;
+  const int64_t task = (int64_t)k, down = j->cut.tiles_pack_x ? 0 : j->cut.down;
   const qn_gemm_tile tile =
       task < down ? tile_of(j, QN_GEMM_PACK_X, task, 0) : tile_of(j, QN_GEMM_PACK_W, 0, task - down);
   j->tier(&tile);
@@ -188,7 +196,8 @@ static qn_status choose(const qn_gemm_problem *problem, qn_tier *tier)
 
 static void pack_all(job *j)
 {
-  qn_pool_run(j->pool, (size_t)(j->cut.down + (j->cut.w_stays ? 0 : j->cut.across)), pack, j);
+  const int64_t of_x = j->cut.tiles_pack_x ? 0 : j->cut.down, of_w = j->cut.w_stays ? 0 : j->cut.across;
+  qn_pool_run(j->pool, (size_t)(of_x + of_w), pack, j);
 }
 
 qn_status qn_gemm_cpu_run(const qn_gemm_problem *problem, const qn_exec *exec)

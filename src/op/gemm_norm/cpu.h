@@ -12,6 +12,8 @@
  * cache. What is packed at once is at most so deep. Every tier's panels, of rows of x and columns of w, are so wide
  * that a number of them makes up the pad. */
 enum { QN_GEMM_DEPTH = 256, QN_GEMM_DEPTH_MOST = 2048, QN_GEMM_ROW_PAD = 24, QN_GEMM_COLUMN_PAD = 32 };
+/* Along which a tier goes with a block of x. */
+enum { QN_GEMM_STRIP_COLUMNS = 64 };
 
 /* What a tier does in one task. */
 typedef enum qn_gemm_work {
@@ -34,7 +36,8 @@ typedef struct qn_gemm_tile {
    * a panel after the other, in which a step along k lies side by side. Elements along a block: row_pad, column_pad. */
   float *x_panel, *w_panel;
   int64_t k, depth, row_pad, column_pad;
-  bool norm; /* the tile holds whole groups, and finishes them */
+  bool norm;    /* the tile holds whole groups, and finishes them */
+  bool packs_x; /* no other tile has these rows of x: it packs a block of k when it comes to it, all in one place */
   /* Of AMX: w is not packed, and y has one tile of rows; the least magnitudes of x and w but zero, as bf16, less one.
    */
   bool w_stays;

@@ -145,20 +145,24 @@ static void round_panels(float *panels, int64_t n, bool tf32)
     qn_store_lanes(panels + k, n - k, qn_f32_of(rounded(qn_bits_of(qn_load_lanes(panels + k, n - k)), tf32)));
 }
 
-/* Rows [row, row + rows) of a matrix with k columns: the tile's depth, block after block, each `pad` wide. */
+/* Rows [row, row + rows) of a matrix, and of the tile's depth the block that begins at k. */
+static void pack_block(const qn_gemm_tile *t, float *to, int64_t width, const void *from, int64_t row, int64_t rows,
+                       int64_t k)
+{
+  const qn_gemm_problem *p = t->problem;
+  const int64_t depth = least(QN_GEMM_DEPTH, t->depth - k), all = (rows + width - 1) / width * width;
+  if (p->short_data)
+    pack_as(to, width, from, p->args.k, row, rows, t->k + k, depth, true);
+  else
+    pack_as(to, width, from, p->args.k, row, rows, t->k + k, depth, false);
+  if (qn_gemm_rounds(p)) round_panels(to, all * depth, p->precision == QN_GEMM_TF32);
+}
+
+/* The whole of the tile's depth, block after block, each `pad` wide. */
 static void pack(const qn_gemm_tile *t, float *to, int64_t width, int64_t pad, const void *from, int64_t row,
                  int64_t rows)
 {
-  const qn_gemm_problem *p = t->problem;
-  const int64_t pitch = p->args.k, all = (rows + width - 1) / width * width;
-  for (int64_t k = 0; k < t->depth; k += QN_GEMM_DEPTH, to += pad * QN_GEMM_DEPTH) {
-    const int64_t depth = least(QN_GEMM_DEPTH, t->depth - k);
-    if (p->short_data)
-      pack_as(to, width, from, pitch, row, rows, t->k + k, depth, true);
-    else
-      pack_as(to, width, from, pitch, row, rows, t->k + k, depth, false);
-    if (qn_gemm_rounds(p)) round_panels(to, all * depth, p->precision == QN_GEMM_TF32);
-  }
+  for (int64_t k = 0; k < t->depth; k += QN_GEMM_DEPTH) pack_block(t, to + k * pad, width, from, row, rows, k);
 }
 
 /* ---- the product ---- */
@@ -213,7 +217,7 @@ static void multiply(int64_t depth, const float *x, const float *w, float *z, in
 
 /* Of a strip, a block of whose rows of x stays in the second cache while panels of w go by. Its sums lie side by side
  * until k ends: the rows of z may be a power of two apart, and then few of them fit into a cache at once. */
-enum { STRIP_ROWS = QN_GEMM_ROW_PAD * 8, STRIP_COLUMNS = 64 };
+enum { STRIP_ROWS = QN_GEMM_ROW_PAD * 8, STRIP_COLUMNS = QN_GEMM_STRIP_COLUMNS };
 
 static void strip(const qn_gemm_tile *t, int64_t r0, int64_t c0)
 {
@@ -226,8 +230,10 @@ static void strip(const qn_gemm_tile *t, int64_t r0, int64_t c0)
   const int64_t pitch = keeps ? STRIP_COLUMNS : n;
   for (int64_t k = 0; k < t->depth || k == 0; k += QN_GEMM_DEPTH) { /* where there is no depth, one block: zeros */
     const int64_t depth = least(QN_GEMM_DEPTH, t->depth - k);
-    const float *x = t->x_panel + k * t->row_pad + r0 * depth, *w = t->w_panel + k * t->column_pad + c0 * depth;
+    float *x = t->x_panel + (t->packs_x ? 0 : k * t->row_pad) + r0 * depth;
+    const float *w = t->w_panel + k * t->column_pad + c0 * depth;
     const bool add = keeps ? k > 0 : t->k > 0;
+    if (t->packs_x) pack_block(t, x, ROWS, t->problem->args.x, t->row + r0, rows, k);
     for (int64_t c = 0; c < columns; c += COLUMNS)
       for (int64_t r = 0; r < rows; r += ROWS)
         multiply(depth, x + r * depth, w + c * depth, to + r * pitch + c, pitch, add, rows - r, columns - c);
