@@ -2,9 +2,10 @@
 /* cpu.c - a GEMM on the processor: the result cut into tiles, which the pool's threads take one by one. First the
  * tiles' rows of x and columns of w are packed into panels in the lent workspace, as deep along k as it allows; then
  * each tile runs along its panels; and so on until k ends. Few rows gain nothing from that unless k is short, and are
- * computed straight from x and w. Where a tile can hold whole groups of the norm, it is finished while it is in the
- * cache; wider groups get a pass of their own. The arithmetic is the tier's (gemm_norm.cpu.c), and of the class bf16,
- * where the processor has AMX, that of its tiles (gemm_norm.amx.c). */
+ * computed straight from x and w; where few columns are one tile's, that packs its rows itself. Where a tile can hold
+ * whole groups of the norm, it is finished while it is in the cache; wider groups get a pass of their own. The
+ * arithmetic is the tier's (gemm_norm.cpu.c), and of the class bf16, where the processor has AMX, that of its tiles
+ * (gemm_norm.amx.c). */
 #include "op/gemm_norm/cpu.h"
 #include "core/core.h"
 
