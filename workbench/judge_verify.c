@@ -96,7 +96,9 @@ bool qn_judge_prove(qn_judge *j, qn_judge_verdict *v, qn_status *status)
 }
 
 /* Data on which the baseline is wrong too prove nothing: where terms cancel, say, a tolerance of the result's own
- * magnitude holds nobody. Those that the folder does not name are not drawn again. */
+ * magnitude holds nobody. Of the folder's own sizes others are drawn then, so that each is verified. */
+enum { MOST_DRAWS = 8 };
+
 static bool is_excused(qn_judge *j, size_t number, qn_data_order *o, qn_judge_verdict *v, qn_status *status)
 {
   qn_judge_verdict own = {.n_notes = 0};
@@ -118,7 +120,11 @@ bool qn_judge_verify(qn_judge *j, qn_judge_process *p, qn_judge_verdict *v, qn_s
       if (!(j->planned[k].bears >> d & 1) || (d && changed-- <= 0)) continue;
       qn_data_order o = qn_judge_data(j, k, (qn_distribution)d);
       if (j->ask.progress) qn_progress_at(j->ask.progress, k, "verifying");
-      if (!verify_one(j, p, k, &o, v, status) && !is_excused(j, k, &o, v, status)) return false;
+      for (int draws = 1; !verify_one(j, p, k, &o, v, status); draws++) {
+        if (draws > MOST_DRAWS || !is_excused(j, k, &o, v, status)) return false;
+        if (d || j->planned[k].spec.drawn) break;
+        o = qn_judge_data(j, k, QN_DATA_AS_FILLED);
+      }
     }
   }
   return true;

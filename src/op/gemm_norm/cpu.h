@@ -43,6 +43,7 @@ typedef struct qn_gemm_tile {
   bool w_stays;
   atomic_uint *lowest_x, *lowest_w;
 } qn_gemm_tile;
+
 /* Whether operands are rounded on their way; the x3 classes are f32 here. */
 static inline bool qn_gemm_rounds(const qn_gemm_problem *p)
 {
