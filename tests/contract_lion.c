@@ -3,10 +3,9 @@
  * written. Each block catches one missing check. */
 #include "lion_list.h"
 #include "quern/runtime.h"
+#include "small_stack.h"
 #include "test.h"
 #include <math.h>
-#include <limits.h>
-#include <pthread.h>
 
 static const qn_dtype f32_types[ROLES] = {QN_F32, QN_F32, QN_F32, QN_NONE};
 static const qn_dtype bf16_types[ROLES] = {QN_BF16, QN_BF16, QN_F32, QN_F32};
@@ -262,26 +261,14 @@ static void *step_list(void *list) { return (void *)(uintptr_t)lion_list_step(li
 /* A thread that has little stack steps, over lists that fit the table of overlap's check and that do not. */
 static void small_stack(void)
 {
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-  const size_t bytes = 256 << 10; /* their frames are larger */
-#else
-  const size_t bytes = PTHREAD_STACK_MIN > 64 << 10 ? PTHREAD_STACK_MIN : 64 << 10; /* aarch64 has 128 KB at least */
-#endif
   static size_t elements[2000];
   const size_t lengths[] = {3, 512, 2000};
-  pthread_attr_t little;
-  pthread_attr_init(&little);
-  check(!pthread_attr_setstacksize(&little, bytes), "a stack of %zu KB", bytes >> 10);
   for (size_t k = 0; k < 2000; k++) elements[k] = 3;
   for (size_t k = 0; k < 3; k++) {
     lion_list l = lion_list_make(lengths[k], elements, f32_types, 5, false);
-    pthread_t thread;
-    void *status = NULL;
-    bool ran = !pthread_create(&thread, &little, step_list, &l) && !pthread_join(thread, &status);
-    check(ran && !status, "is enough for a step over %zu tensors", lengths[k]);
+    check(!small_stack_run(step_list, &l), "is enough for a step over %zu tensors", lengths[k]);
     lion_list_free(&l);
   }
-  pthread_attr_destroy(&little);
 }
 
 static void plans(void)

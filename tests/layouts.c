@@ -7,6 +7,7 @@
 #include "op/op.h"
 #include "op/share.h"
 #include "quern/quern.h"
+#include "small_stack.h"
 #include "test.h"
 
 enum { ROLES = 5, PLACES = 6, GUARD = 160 };
@@ -432,6 +433,12 @@ static void shared(void)
   check(!wrong && n > 20000 && n < 180000, "200000 pairs of which %zu share an element, %zu told wrongly", n, wrong);
 }
 
+static void *on_little_stack(void *user)
+{
+  on_cpu(1);
+  return user;
+}
+
 int main(int argc, char **argv)
 {
   const bool host = argc == 2 && !strcmp(argv[1], "emulator");
@@ -441,7 +448,7 @@ int main(int argc, char **argv)
     on_host();
     lone();
   } else {
-    on_cpu(1);
+    check(!small_stack_run(on_little_stack, NULL), "is enough for every layout");
     on_cpu(1.3);
   }
   mixed();

@@ -206,7 +206,8 @@ QN_FN void qn_prefetch_pack(const void *pack, qn_dtype dtype)
 }
 
 /* ---- columns two apart, into and out of runs; width is of an element ---- */
-enum { QN_TILE = 512, QN_TILE_SHIFT = 32 }; /* elements; bytes, so that no run of a tile is stored past the caches */
+/* Elements, half as many of eight bytes; bytes, so that no run of a tile is stored past the caches. */
+enum { QN_TILE = 512, QN_TILE_SHIFT = 32 };
 
 QN_FN void qn_take_each(char *to, const char *from, size_t n, size_t width)
 {
@@ -323,7 +324,7 @@ static inline void qn_walk_run(const qn_piece *piece, const qn_op_types *row, qn
       __builtin_memcpy(rest[role], copy[role], left * qn_cpu_bytes(row->tensor[role].dtype));
 }
 
-typedef char qn_tile[QN_TILE * sizeof(qn_f32) + 2 * QN_TILE_SHIFT];
+typedef char qn_tile[QN_TILE * sizeof(float) + 2 * QN_TILE_SHIFT];
 
 /* The role that is written with this one's columns between its own, or -1. */
 static inline int qn_odd_role(const qn_piece *piece, const qn_op_types *row, int even)
@@ -356,15 +357,18 @@ static inline void qn_give_tiles(const qn_piece *piece, const qn_op_types *row, 
   }
 }
 
-/* A piece of which some role's columns are two apart: those go through tiles on the stack. */
+/* A piece of which some role's columns are two apart: those go through tiles on the stack, of which 64 KB suffice. */
 static __attribute__((noinline)) void qn_walk_tiles(const qn_piece *piece, const qn_op_types *row, qn_packs_fn *packs,
                                                     void *user)
 {
   _Alignas(64) qn_tile tiles[QN_MAX_TENSORS];
   qn_piece part = *piece;
   part.step = NULL;
+  size_t most = QN_TILE;
+  for (int role = 0; role < QN_MAX_TENSORS; role++)
+    if (qn_cpu_bytes(row->tensor[role].dtype) > sizeof(float)) most = QN_TILE / 2;
   for (size_t done = 0; done < piece->n; done += part.n, part.first += part.n) {
-    part.n = piece->n - done < QN_TILE ? piece->n - done : QN_TILE;
+    part.n = piece->n - done < most ? piece->n - done : most;
     for (int role = 0; role < QN_MAX_TENSORS; role++) {
       const size_t width = qn_cpu_bytes(row->tensor[role].dtype);
       if (!width) continue;

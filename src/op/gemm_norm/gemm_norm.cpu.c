@@ -217,7 +217,7 @@ static void multiply(int64_t depth, const float *x, const float *w, float *z, in
 
 /* Of a strip, a block of whose rows of x stays in the second cache while panels of w go by. Its sums lie side by side
  * until k ends: the rows of z may be a power of two apart, and then few of them fit into a cache at once. */
-enum { STRIP_ROWS = QN_GEMM_ROW_PAD * 8, STRIP_COLUMNS = QN_GEMM_STRIP_COLUMNS };
+enum { STRIP_ROWS = QN_GEMM_ROW_PAD * 4, STRIP_COLUMNS = QN_GEMM_STRIP_COLUMNS };
 
 static void strip(const qn_gemm_tile *t, int64_t r0, int64_t c0)
 {
