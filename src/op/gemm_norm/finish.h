@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* finish.h - the epilogue where a lane has four columns of a row of y, and its neighbours theirs: of the kernels whose
- * sums meet in shared memory. Groups are 4 to 128 columns, a power of two; the unit says QN_GEMM_FLAGS and
- * QN_GEMM_COLUMNS (of a group; no norm: 0). */
+ * sums meet in shared memory. Groups are 4 to 128 columns, a power of two; the unit says QN_GEMM_FLAGS,
+ * QN_GEMM_COLUMNS (of a group; no norm: 0) and QN_GEMM_LOOSE (rows of y or vectors are not aligned for fours). */
 #ifndef QN_OP_GEMM_NORM_FINISH_H
 #define QN_OP_GEMM_NORM_FINISH_H
+#include "base/dtype.h"
 #include "base/matrix.h"
 #include "op/gemm_norm/args.h"
 #include "op/gemm_norm/gemm_norm.math.h"
@@ -44,14 +45,27 @@ struct four {
   float v[4];
 };
 
-/* Of a vector of the epilogue, if there is one, which is aligned then. No load is behind a condition: compilers let
- * such a load wait for the one before it. */
-QN_FN four fetch(const float *from, qn_u32 flag, qn_i64 n)
+/* Of a vector of the epilogue with so many elements, if there is one. No load is behind a condition: compilers let such
+ * a load wait for the one before it. */
+QN_FN four fetch(const float *from, qn_u32 flag, qn_i64 n, qn_i64 there)
 {
   qn_16bytes bits = {{0, 0, 0, 0}};
-  if (FLAGS & flag) bits = qn_load16(from + n);
+  if (FLAGS & flag) {
+    if (!QN_GEMM_LOOSE) bits = qn_load16(from + n);
+    QN_GEMM_EACH
+    for (int i = 0; QN_GEMM_LOOSE && i < 4; i++) bits.word[i] = qn_float_bits(from[n + i < there ? n + i : there - 1]);
+  }
   return {{qn_bits_float(bits.word[0]), qn_bits_float(bits.word[1]), qn_bits_float(bits.word[2]),
            qn_bits_float(bits.word[3])}};
+}
+
+/* One element of y. */
+QN_FN void store_one(const qn_gemm_args &a, qn_i64 at, float v)
+{
+  if (QN_GEMM_SHORT)
+    static_cast<qn_u16 *>(a.y)[at] = static_cast<qn_u16>(qn_narrow_bf16(v));
+  else
+    static_cast<float *>(a.y)[at] = v;
 }
 
 /* Four columns from n on, in a row of y, or of none: all lanes come here. */
@@ -59,8 +73,8 @@ QN_FN void finish(float (&v)[4], const qn_gemm_args &a, qn_i64 m, qn_i64 n)
 {
   const bool in = m < a.m && n < a.n;
   const qn_i64 at = n < a.n ? n : 0;
-  const four bias = fetch(a.bias, QN_GEMM_BIAS, at), bias2 = fetch(a.bias2, QN_GEMM_BIAS2, at),
-             gamma = fetch(a.gamma, QN_GEMM_GAMMA, at), beta = fetch(a.beta, QN_GEMM_BETA, at);
+  const four bias = fetch(a.bias, QN_GEMM_BIAS, at, a.n), bias2 = fetch(a.bias2, QN_GEMM_BIAS2, at, a.n),
+             gamma = fetch(a.gamma, QN_GEMM_GAMMA, at, a.n), beta = fetch(a.beta, QN_GEMM_BETA, at, a.n);
   QN_GEMM_EACH
   for (int i = 0; i < 4; i++) v[i] = qn_gemm_element(FLAGS, v[i], bias.v[i], bias2.v[i], a.lo, a.hi);
   if (COLUMNS != 0) {
@@ -77,7 +91,11 @@ QN_FN void finish(float (&v)[4], const qn_gemm_args &a, qn_i64 m, qn_i64 n)
     for (int i = 0; i < 4; i++) v[i] = qn_gemm_normed(FLAGS, v[i], mean, scale, gamma.v[i], beta.v[i]);
   }
   if (!in) return;
-  if (QN_GEMM_SHORT && !QN_GEMM_RAW) {
+  if (QN_GEMM_LOOSE) {
+    QN_GEMM_EACH
+    for (int i = 0; i < 4; i++)
+      if (n + i < a.n) store_one(a, m * a.pitch + n + i, v[i]);
+  } else if (QN_GEMM_SHORT && !QN_GEMM_RAW) {
     qn_8bytes to;
     qn_u32 rest[2];
     qn_split_bf16(v[0], v[1], to.word[0], rest[0]);

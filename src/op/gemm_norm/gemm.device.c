@@ -51,6 +51,9 @@ static double tiles_us(const qn_gemm_problem *problem, const qn_gemm_target *tar
 /* The width of a norm's groups as the kernels take it: 0 is no norm. */
 static int width(const qn_gemm_problem *problem) { return qn_gemm_is_normed(problem) ? (int)problem->args.columns : 0; }
 
+/* Whether y has to be written one element at a time. */
+static int loose(const qn_gemm_problem *problem) { return !problem->raw && !qn_gemm_in_fours(problem); }
+
 /* ---- gemm.hopper.cu ---- */
 
 enum { TILE_N = 128, CLUSTER = 2, HOPPER_THREADS = 384, HALF_TILE = 64, ALIGNMENT = 1024, PART_BYTES = 128 };
@@ -156,9 +159,10 @@ static qn_status hopper_function(const qn_gemm_problem *problem, const qn_gemm_c
   const char *near = problem->precision == QN_GEMM_TF32X3 ? "" : " QN_ACTIVATION_NEAR";
   const int fold = problem->args.k < 2048 ? 2 : 4; /* chunks: PyTorch's own error is smaller where k is short */
   char more[MORE];
-  snprintf(more, sizeof more,
-           "QN_GEMM_COLUMNS=%d QN_GEMM_TILE_M=%u QN_GEMM_STAGES=%u QN_GEMM_CLUSTER=%d QN_GEMM_FOLD=%d%s",
-           width(problem), tile_m, stages, CLUSTER, fold, near);
+  snprintf(
+      more, sizeof more,
+      "QN_GEMM_COLUMNS=%d QN_GEMM_LOOSE=%d QN_GEMM_TILE_M=%u QN_GEMM_STAGES=%u QN_GEMM_CLUSTER=%d QN_GEMM_FOLD=%d%s",
+      width(problem), loose(problem), tile_m, stages, CLUSTER, fold, near);
   return qn_gemm_function(problem, call, "op/gemm_norm/gemm.hopper.cu", "gemm_hopper", more, function);
 }
 
@@ -264,8 +268,9 @@ static qn_status run_sliced(const qn_gemm_variant *variant, const qn_gemm_proble
   const uint32_t ahead = problem->precision == QN_GEMM_TF32X3 && s->ahead > 1 ? s->ahead / 2 : s->ahead; /* registers */
   char more[MORE];
   const qn_device_function *function;
-  snprintf(more, sizeof more, "QN_GEMM_COLUMNS=%d QN_GEMM_TILE_M=%u QN_GEMM_TILE_N=%u QN_GEMM_AHEAD=%u", width(problem),
-           s->tile_m, s->tile_n, ahead);
+  snprintf(more, sizeof more,
+           "QN_GEMM_COLUMNS=%d QN_GEMM_LOOSE=%d QN_GEMM_TILE_M=%u QN_GEMM_TILE_N=%u QN_GEMM_AHEAD=%u", width(problem),
+           loose(problem), s->tile_m, s->tile_n, ahead);
   qn_try(qn_gemm_function(problem, call, "op/gemm_norm/gemm.sliced.cu", "gemm_sliced", more, &function));
   return qn_gemm_launch(call, function, blocks, SLICED_THREADS,
                         SLICED_THREADS / 32 * s->tile_m * (s->tile_n + 8) * WORD, a, sizeof *a);
@@ -324,7 +329,8 @@ static qn_status run_mma(const qn_gemm_variant *variant, const qn_gemm_problem *
   char more[MORE];
   const qn_device_function *function;
   (void)variant;
-  snprintf(more, sizeof more, "QN_GEMM_COLUMNS=%d QN_GEMM_STAGES=%d", width(problem), MMA_STAGES);
+  snprintf(more, sizeof more, "QN_GEMM_COLUMNS=%d QN_GEMM_LOOSE=%d QN_GEMM_STAGES=%d", width(problem), loose(problem),
+           MMA_STAGES);
   qn_try(qn_gemm_function(problem, call, "op/gemm_norm/gemm.mma.cu", "gemm_mma", more, &function));
   return qn_gemm_launch(call, function, (uint64_t)blocks_of(problem, MMA_TILE, MMA_TILE), SLICED_THREADS, MMA_SHARED, a,
                         sizeof *a);
@@ -385,9 +391,10 @@ static qn_status run_cores(const qn_gemm_variant *variant, const qn_gemm_problem
   char more[MORE];
   const qn_device_function *function;
   snprintf(more, sizeof more,
-           "QN_GEMM_COLUMNS=%d QN_GEMM_TILE_M=%u QN_GEMM_TILE_N=%u QN_GEMM_CHUNK=%u QN_GEMM_STAGES=%u QN_GEMM_DOWN=%u "
+           "QN_GEMM_COLUMNS=%d QN_GEMM_LOOSE=%d QN_GEMM_TILE_M=%u QN_GEMM_TILE_N=%u QN_GEMM_CHUNK=%u QN_GEMM_STAGES=%u "
+           "QN_GEMM_DOWN=%u "
            "QN_GEMM_ACROSS=%u",
-           width(problem), s->tile_m, s->tile_n, s->chunk, s->stages, s->down, s->across);
+           width(problem), loose(problem), s->tile_m, s->tile_n, s->chunk, s->stages, s->down, s->across);
   qn_try(qn_gemm_function(problem, call, "op/gemm_norm/gemm.cores.cu", "gemm_cores", more, &function));
   return qn_gemm_launch(call, function, blocks, CORES_THREADS, cores_shared(s), a, sizeof *a);
 }
@@ -439,8 +446,9 @@ static qn_status run_rows(const qn_gemm_variant *variant, const qn_gemm_problem 
   const qn_device_function *function;
   (void)variant;
   any.precision = QN_GEMM_FP32; /* one kernel serves all classes */
-  snprintf(more, sizeof more, "QN_GEMM_COLUMNS=%d QN_GEMM_TILE_M=%d QN_GEMM_STRIP=4 QN_GEMM_ALIGNED=%d", width(problem),
-           rows, qn_gemm_rows_aligned(problem));
+  snprintf(more, sizeof more,
+           "QN_GEMM_COLUMNS=%d QN_GEMM_LOOSE=%d QN_GEMM_TILE_M=%d QN_GEMM_STRIP=4 QN_GEMM_ALIGNED=%d", width(problem),
+           loose(problem), rows, qn_gemm_rows_aligned(problem));
   qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.rows.cu", "gemm_rows", more, &function));
   return qn_gemm_launch(call, function, (uint64_t)blocks_of(problem, rows, ROWS_TILE), ROWS_THREADS, 0, a, sizeof *a);
 }

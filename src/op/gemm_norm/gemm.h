@@ -125,6 +125,8 @@ double qn_gemm_choice_guess(qn_gemm_choice *choice, const qn_gemm_problem *probl
 double qn_gemm_memory_us(const qn_gemm_target *target, double bytes, double in_all);
 /* Can rows of x and w be read in parts of 16 bytes? */
 bool qn_gemm_rows_aligned(const qn_gemm_problem *problem);
+/* Can y be written four columns at once, and the vectors read so? */
+bool qn_gemm_in_fours(const qn_gemm_problem *problem);
 /* What a kernel that includes epilogue.h is compiled with, whose blocks have 256 threads and whose sums such a pitch.
  */
 void qn_gemm_epilogue_text(const qn_gemm_problem *problem, int64_t pitch, char *text, size_t size);

@@ -12,14 +12,15 @@
  * of it to all. Blocks stay and take tile after tile; m is the fastest, so that those that run together read the same
  * rows of w. */
 #define QN_THREADS 384
+#include "base/dtype.h"
 #include "base/hopper.h"
 #include "base/matrix.h"
 #include "op/gemm_norm/gemm_norm.math.h"
 #include "op/gemm_norm/hopper.h"
 
 /* The unit says: QN_GEMM_PRECISION, QN_GEMM_SHORT (memory holds bf16), QN_GEMM_FLAGS, QN_GEMM_COLUMNS (of a group: a
- * power of two from 4 to 64; no norm: 0), QN_GEMM_TILE_M (64, 128, 256), QN_GEMM_STAGES, QN_GEMM_CLUSTER; of a split
- * class QN_GEMM_FOLD. */
+ * power of two from 4 to 64; no norm: 0), QN_GEMM_LOOSE (rows of y or vectors are not aligned for fours),
+ * QN_GEMM_TILE_M (64, 128, 256), QN_GEMM_STAGES, QN_GEMM_CLUSTER; of a split class QN_GEMM_FOLD. */
 enum { TF32 = 1, BF16X3 = 2, TF32X3 = 3, BF16 = 4 };
 constexpr int PRECISION = QN_GEMM_PRECISION;
 constexpr bool SHORT = QN_GEMM_SHORT;
@@ -306,11 +307,14 @@ struct half_row {
   float v[HALF];
 };
 
-/* Operands of the epilogue, four columns of n at a time. */
-QN_FN void four(float (&to)[4], const float *from, qn_i64 n, bool in)
+/* Operands of the epilogue, four columns from n on, if that is in y; y ends before column `end`. */
+QN_FN void four(float (&to)[4], const float *from, qn_i64 n, bool in, qn_i64 end)
 {
   qn_16bytes v = {{0, 0, 0, 0}};
-  if (in) v = qn_load16(from + n);
+  if (!QN_GEMM_LOOSE && in) v = qn_load16(from + n);
+  QN_UNROLL
+  for (int k = 0; QN_GEMM_LOOSE && k < 4; k++)
+    if (n + k < end) v.word[k] = qn_float_bits(from[n + k]);
   QN_UNROLL
   for (int k = 0; k < 4; k++) to[k] = qn_bits_float(v.word[k]);
 }
@@ -356,8 +360,8 @@ QN_FN void normalise(half_row &r, const qn_gemm_args &a, qn_i64 n)
   for (int k = 0; k < HALF; k += 4) {
     const bool in = n + k < a.n;
     float gamma[4], beta[4];
-    if (FLAGS & QN_GEMM_GAMMA) four(gamma, a.gamma + k, n, in);
-    if (FLAGS & QN_GEMM_BETA) four(beta, a.beta + k, n, in);
+    if (FLAGS & QN_GEMM_GAMMA) four(gamma, a.gamma + k, n, in, a.n - k);
+    if (FLAGS & QN_GEMM_BETA) four(beta, a.beta + k, n, in, a.n - k);
     QN_UNROLL
     for (int i = 0; i < 4; i++)
       r.v[k + i] = qn_gemm_normed(FLAGS, r.v[k + i], 0, scale.of[(k + i) / width], gamma[i], beta[i]);
@@ -375,8 +379,8 @@ QN_FN void finish_half_row(const qn_gemm_args &a, const place &p)
     const qn_16bytes v = qn_load16(p.tile + (at ^ static_cast<qn_u32>(k)));
     const bool in = n + k < a.n;
     float bias[4], bias2[4];
-    if (FLAGS & QN_GEMM_BIAS) four(bias, a.bias + k, n, in);
-    if (FLAGS & QN_GEMM_BIAS2) four(bias2, a.bias2 + k, n, in);
+    if (FLAGS & QN_GEMM_BIAS) four(bias, a.bias + k, n, in, a.n - k);
+    if (FLAGS & QN_GEMM_BIAS2) four(bias2, a.bias2 + k, n, in, a.n - k);
     QN_UNROLL
     for (int i = 0; i < 4; i++)
       r.v[k + i] = qn_gemm_element(FLAGS, qn_bits_float(v.word[i]), bias[i], bias2[i], a.lo, a.hi);
@@ -402,6 +406,24 @@ QN_FN void store_four(const qn_gemm_args &a, qn_i64 at, const qn_16bytes &v)
   }
 }
 
+/* The same where rows of y are not aligned: 32 neighbouring columns of a row at a time. */
+QN_FN void store_loose(const qn_gemm_args &a, const place &p, int span)
+{
+  const qn_u32 lane = p.thread & 31u, first = (p.thread >> 5) * 16;
+  const qn_i64 row = p.m0 + span * SPAN + first, n = p.n0 + lane;
+  QN_UNROLL
+  for (qn_u32 i = 0; i < 32; i++) {
+    const qn_u32 down = i / 2, across = i % 2 * HALF;
+    const float v = p.tile[swizzled(first + down, lane + across)];
+    const qn_i64 at = (row + down) * a.pitch + n + across;
+    if (row + down >= a.m || n + across >= a.n) continue;
+    if (SHORT)
+      static_cast<qn_u16 *>(a.y)[at] = static_cast<qn_u16>(qn_narrow_bf16(v));
+    else
+      static_cast<float *>(a.y)[at] = v;
+  }
+}
+
 /* A warp stores the 16 rows whose halves its lanes had, two at a time. */
 QN_FN void store(const qn_gemm_args &a, const place &p, int span)
 {
@@ -422,7 +444,10 @@ QN_FN void finish(const sums &d, const qn_gemm_args &a, const place &p)
     qn_part_barrier(p.meet, 128);
     if (FLAGS != 0) finish_half_row(a, p);
     __syncwarp();
-    store(a, p, span);
+    if (QN_GEMM_LOOSE)
+      store_loose(a, p, span);
+    else
+      store(a, p, span);
     qn_part_barrier(p.meet, 128);
   }
 }

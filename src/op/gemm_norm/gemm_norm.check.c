@@ -64,6 +64,7 @@ static const qn_check_text cases[] = {
     {"large blocks", "m=2 n=5003 k=12 norm=layer activation=gelu"},
     {"past large blocks", "m=2 n=9001 k=12 norm=rms activation=sigmoid -beta"},
     {"unaligned-groups", "m=41 n=99 k=515 groups=3 activation=relu"},
+    {"odd columns past tiles", "m=130 n=387 k=72 norm=none activation=silu clamp=0 -gamma -beta"},
     {"halves", "m=9 n=36 k=16 norm=none activation=none clamp=0 halves -bias -bias2 -gamma -beta"},
     /* Subnormal operands, and sums of products, by way of few rows and of many. */
     {"subnormal, few",
@@ -117,10 +118,11 @@ static const char *variation(qn_device_kind kind, size_t row, size_t k)
 
 static const char *const looser[] = {"precision=tf32", "precision=bf16", NULL};
 
-/* Flags: the contract's, GELU with a layer norm, nothing at all. */
-#define F32 "QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0", "QN_GEMM_RAW=0"
-#define SHORT "QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=1", "QN_GEMM_RAW=0"
-#define SUMS "QN_GEMM_FLAGS=0u", "QN_GEMM_RAW=1", "QN_GEMM_COLUMNS=0"
+/* Flags: the contract's, GELU with a layer norm, nothing at all, two biases and SiLU. */
+#define F32 "QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=0", "QN_GEMM_RAW=0", "QN_GEMM_LOOSE=0"
+#define SHORT "QN_GEMM_FLAGS=2005u", "QN_GEMM_SHORT=1", "QN_GEMM_RAW=0", "QN_GEMM_LOOSE=0"
+#define SUMS "QN_GEMM_FLAGS=0u", "QN_GEMM_RAW=1", "QN_GEMM_COLUMNS=0", "QN_GEMM_LOOSE=0"
+#define LOOSE "QN_GEMM_FLAGS=388u", "QN_GEMM_SHORT=1", "QN_GEMM_RAW=0", "QN_GEMM_COLUMNS=0", "QN_GEMM_LOOSE=1"
 #define DEFINES(...) ((const char *const[]){__VA_ARGS__, NULL})
 #define EPILOGUE(flags, is_short, threads, team, items, pack)                                                          \
   {                                                                                                                    \
@@ -189,6 +191,7 @@ static const qn_device_unit units[] = {
     ROWS(8, 1, SUMS, "QN_GEMM_SHORT=0"),
     ROWS(1, 0, F32, "QN_GEMM_COLUMNS=8"),
     ROWS(8, 1, SHORT, "QN_GEMM_COLUMNS=8"),
+    ROWS(8, 1, LOOSE),
     WHOLE(1, 16, 1, 2005u, 0, 0, 256, 16, 1),
     WHOLE(1, 8, 1, 1954u, 1, 0, 32, 4, 4),
     WHOLE(8, 4, 1, 1954u, 1, 1, 32, 4, 4),
@@ -206,6 +209,7 @@ static const qn_device_unit units[] = {
     HOPPER(3, 128, 4, SUMS, "QN_GEMM_SHORT=0"),
     HOPPER(4, 128, 4, F32, "QN_GEMM_COLUMNS=32", "QN_ACTIVATION_NEAR"),
     HOPPER(4, 128, 6, SHORT, "QN_GEMM_COLUMNS=32", "QN_ACTIVATION_NEAR"),
+    HOPPER(4, 128, 6, LOOSE, "QN_ACTIVATION_NEAR"),
     HOPPER(4, 64, 7, SUMS, "QN_GEMM_SHORT=1", "QN_ACTIVATION_NEAR"),
     {NULL, NULL, NULL},
 };

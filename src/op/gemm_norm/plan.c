@@ -45,8 +45,7 @@ static bool vectors_aligned(const qn_gemm_args *a)
   return aligned(a->bias, PART) && aligned(a->bias2, PART) && aligned(a->gamma, PART) && aligned(a->beta, PART);
 }
 
-/* Can y be written four columns at once, and the vectors read so? */
-static bool in_fours(const qn_gemm_problem *p)
+bool qn_gemm_in_fours(const qn_gemm_problem *p)
 {
   const qn_gemm_args *a = &p->args;
   return a->n % WORD == 0 && aligned(a->y, p->short_data ? PART / 2 : PART) && vectors_aligned(a);
@@ -56,7 +55,7 @@ static bool in_fours(const qn_gemm_problem *p)
 static bool holds(const qn_gemm_variant *v, const qn_gemm_problem *p)
 {
   const int64_t columns = p->args.columns;
-  if (!v->width || !in_fours(p)) return false;
+  if (!v->width) return false;
   return !qn_gemm_is_normed(p) || (columns >= WORD && columns <= v->width && (columns & (columns - 1)) == 0);
 }
 
@@ -155,7 +154,7 @@ typedef struct shape {
 static shape shape_of(const qn_gemm_problem *problem, int64_t pitch, uint32_t block)
 {
   const qn_gemm_args *a = &problem->args;
-  const int64_t each = in_fours(problem) && a->columns % WORD == 0 && pitch % WORD == 0 ? WORD : 1;
+  const int64_t each = qn_gemm_in_fours(problem) && a->columns % WORD == 0 && pitch % WORD == 0 ? WORD : 1;
   const int64_t packs = a->columns / each;
   shape s = {.block = block, .team = 1, .items = 1, .each = each, .teams = a->m * (a->n / each)};
   if (!qn_gemm_is_normed(problem)) return s;
