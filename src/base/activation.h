@@ -15,8 +15,8 @@
 #define QN_GELU_CUBIC QN_CONSTANT(0x1.6e4e26p-5f, 0.044715)
 #define QN_GELU_BOTH QN_CONSTANT(0x1.b6676cp-3f, 0x1.b6676bf7450fp-3) /* three times their product */
 
-/* e^x and 1 / x. A kernel whose operands are rounded far more than that may take the GPU's own, at 2 units in the last
- * place. */
+/* e^x and 1 / x, and what is made of them. A kernel whose operands are rounded far more than that may take the GPU's
+ * own, at 2 units in the last place; e^x has a half more for each power of two of x. */
 #if defined(QN_ACTIVATION_NEAR) && defined(QN_PTX)
 QN_FN qn_f32 qn_activation_exp(qn_f32 x)
 {
@@ -30,9 +30,35 @@ QN_FN qn_f32 qn_activation_reciprocal(qn_f32 x)
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-#elif !defined(QN_ORACLE)
+/* As qn_sigmoid; its power may be subnormal. */
+QN_FN qn_f32 qn_activation_sigmoid(qn_f32 x)
+{
+  float e;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(e) : "f"(qn_abs(x) * -0x1.715476p0f));
+  return (x < 0.0f ? e : 1.0f) * qn_activation_reciprocal(1.0f + e);
+}
+/* Below 0.3 its series, where 1 - 2 / (1 + e^2x) would cancel. */
+QN_FN qn_f32 qn_activation_tanh(qn_f32 x)
+{
+  const float x2 = x * x, large = 1.0f - 2.0f * qn_activation_reciprocal(1.0f + qn_activation_exp(x + x));
+  float series = qn_fma(x2, 0x1.664f48p-6f, -0x1.ba1ba2p-5f);
+  series = qn_fma(x2, qn_fma(x2, series, 0x1.111112p-3f), -0x1.555556p-2f);
+  return x2 < 0.09f ? qn_fma(x * x2, series, x) : large;
+}
+/* 1 - erf(x) of x from 0 on, to 1.5e-7: Abramowitz and Stegun, 7.1.26. */
+QN_FN qn_f32 qn_activation_erfc(qn_f32 x)
+{
+  const float t = qn_activation_reciprocal(qn_fma(x, 0.3275911f, 1.0f));
+  const float outer = qn_fma(t, qn_fma(t, 1.061405429f, -1.453152027f), 1.421413741f);
+  return t * qn_fma(t, qn_fma(t, outer, -0.284496736f), 0.254829592f) * qn_activation_exp(-x * x);
+}
+#else
+#ifndef QN_ORACLE
 QN_FN qn_f32 qn_activation_exp(qn_f32 x) { return qn_exp(x); }
 QN_FN qn_f32 qn_activation_reciprocal(qn_f32 x) { return qn_reciprocal(x); }
+#endif
+QN_FN qn_f32 qn_activation_sigmoid(qn_f32 x) { return qn_sigmoid(x); }
+QN_FN qn_f32 qn_activation_tanh(qn_f32 x) { return qn_tanh(x); }
 #endif
 
 QN_FN qn_f32 qn_relu(qn_f32 x) { return qn_select(qn_at_most(x, qn_splat(0.0f)), qn_splat(0.0f), x); }
@@ -40,7 +66,7 @@ QN_FN qn_f32 qn_relu(qn_f32 x) { return qn_select(qn_at_most(x, qn_splat(0.0f)),
 /* x sigmoid(y), 0 where x is so far below zero that the product is: -infinity too. */
 QN_FN qn_f32 qn_gated(qn_f32 x, qn_f32 y)
 {
-  return qn_select(qn_less(x, qn_splat(-200.0f)), qn_splat(-0.0f), x * qn_sigmoid(y));
+  return qn_select(qn_less(x, qn_splat(-200.0f)), qn_splat(-0.0f), x * qn_activation_sigmoid(y));
 }
 
 QN_FN qn_f32 qn_silu(qn_f32 x) { return qn_gated(x, x); }
@@ -69,6 +95,10 @@ QN_FN qn_f32 qn_gelu_erf(qn_f32 x)
 #ifdef QN_ORACLE
   if (x < -1000) return -0.0;
   return 0.5 * x * __builtin_erfc(-x * 0.70710678118654752440);
+#elif defined(QN_ACTIVATION_NEAR) && defined(QN_PTX)
+  const float half = 0.5f * x, rest = qn_activation_erfc(qn_abs(x) * 0x1.6a09e6p-1f);
+  if (x < 0.0f) return x < -15.0f ? -0.0f : half * rest;
+  return x < 15.0f ? qn_fma(-half, rest, x) : x; /* infinity */
 #else
   qn_f32 half = 0.5f * x, all = qn_fma(half, qn_erf(x * 0x1.6a09e6p-1f), half);
   return qn_select(qn_less(x, qn_splat(-6.0f)), qn_splat(-0.0f), all);

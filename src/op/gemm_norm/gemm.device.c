@@ -38,11 +38,13 @@ static int64_t blocks_of(const qn_gemm_problem *problem, int64_t rows, int64_t c
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-/* Rounds of blocks on the places that there are, or the time of memory; one launch. */
+/* Blocks on the places that there are, or the time of memory; one launch. One more block beside those of a place takes
+ * such a share of a block's time; 0: places have one each, and the others wait for the next round. */
 static double tiles_us(const qn_gemm_problem *problem, const qn_gemm_target *target, int64_t blocks, int64_t places,
-                       tile_time time)
+                       tile_time time, double share)
 {
-  const double rounds = (double)qn_gemm_pieces(blocks, places);
+  const double more = share * larger(0, (double)blocks / (double)places - 1);
+  const double rounds = share > 0 ? 1 + more : (double)qn_gemm_pieces(blocks, places);
   const double us = rounds * (time.us + time.column_ns * 1e-3 * (double)problem->args.slice_k);
   return (target->device.kind == QN_CUDA ? QN_GEMM_BEGIN_US : QN_GEMM_IMITATED_US) +
          larger(us, qn_gemm_memory_us(target, bytes_of(problem), bytes_of(problem)));
@@ -199,7 +201,7 @@ static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem
   tile_time time = s->times[row_of(problem)];
   if (row_bytes % PART_BYTES) time.column_ns *= 1.08; /* what is read at once lies in two lines of the cache */
   const double us =
-      tiles_us(problem, target, blocks_of(problem, s->tile_m, TILE_N * CLUSTER), places_of(target) / CLUSTER, time);
+      tiles_us(problem, target, blocks_of(problem, s->tile_m, TILE_N * CLUSTER), places_of(target) / CLUSTER, time, 0);
   return us + (class_of(problem)->made ? 1.37 + qn_gemm_memory_us(target, of_x, of_x) : 0);
 }
 
@@ -227,6 +229,7 @@ enum { SLICED_THREADS = 256, SLICED_ARCH = 80, SLICED_STEP = 128 };
 
 typedef struct sliced_settings {
   uint32_t tile_m, tile_n, ahead;
+  double share;
   tile_time times[QN_GEMM_PRECISIONS];
 } sliced_settings;
 
@@ -280,7 +283,7 @@ static double guess_sliced(const qn_gemm_variant *variant, const qn_gemm_problem
 {
   const sliced_settings *s = variant->settings;
   return tiles_us(problem, target, blocks_of(problem, s->tile_m, s->tile_n), places_of(target),
-                  s->times[problem->precision]);
+                  s->times[problem->precision], s->share);
 }
 
 #define SLICED(m, n)                                                                                                   \
@@ -290,10 +293,10 @@ static double guess_sliced(const qn_gemm_variant *variant, const qn_gemm_problem
 
 /* By class: tf32, bf16x3, tf32x3, bf16. */
 static const sliced_settings
-    sliced_32_32 = {32, 32, 4, {{0, 0}, {1.7, 4.4}, {2.13, 4.9}, {1.19, 8.06}, {1.81, 3.46}}},
-    sliced_16_32 = {16, 32, 2, {{0, 0}, {0.57, 3.34}, {0.64, 3.33}, {0.62, 5.48}, {0.67, 2.72}}},
-    sliced_16_64 = {16, 64, 2, {{0, 0}, {1.33, 4.66}, {1.54, 5.77}, {0.8, 10.6}, {1.39, 4.63}}},
-    sliced_16_128 = {16, 128, 1, {{0, 0}, {1.12, 9.21}, {1.83, 11.3}, {0, 0}, {1.68, 9.16}}};
+    sliced_32_32 = {32, 32, 4, 1, {{0, 0}, {1.7, 4.4}, {2.13, 4.9}, {1.19, 8.06}, {1.81, 3.46}}},
+    sliced_16_32 = {16, 32, 2, 0.73, {{0, 0}, {0.57, 3.34}, {0.64, 3.33}, {0.62, 5.48}, {0.67, 2.72}}},
+    sliced_16_64 = {16, 64, 2, 1, {{0, 0}, {1.33, 4.66}, {1.54, 5.77}, {0.8, 10.6}, {1.39, 4.63}}},
+    sliced_16_128 = {16, 128, 1, 1, {{0, 0}, {1.12, 9.21}, {1.83, 11.3}, {0, 0}, {1.68, 9.16}}};
 const qn_gemm_variant qn_gemm_sliced[] = {
     {.name = "sliced-32x32", SLICED(32, 32)},
     {.name = "sliced-16x32", SLICED(16, 32)},
@@ -340,8 +343,8 @@ static double guess_mma(const qn_gemm_variant *variant, const qn_gemm_problem *p
 {
   static const tile_time times[QN_GEMM_PRECISIONS] = {{0, 0}, {1.42, 56.3}, {3.88, 53.0}, {1.99, 90.0}, {3.61, 36.4}};
   (void)variant;
-  return tiles_us(problem, target, blocks_of(problem, MMA_TILE, MMA_TILE), places_of(target),
-                  times[problem->precision]);
+  return tiles_us(problem, target, blocks_of(problem, MMA_TILE, MMA_TILE), places_of(target), times[problem->precision],
+                  1);
 }
 
 const qn_gemm_variant qn_gemm_mma[] = {
@@ -362,6 +365,7 @@ enum { CORES_THREADS = 256, CORES_STEP = 64 };
 typedef struct cores_settings {
   uint32_t tile_m, tile_n, chunk, stages, down, across;
   tile_time time;
+  double share;
   bool host;
 } cores_settings;
 
@@ -402,15 +406,15 @@ static qn_status run_cores(const qn_gemm_variant *variant, const qn_gemm_problem
 static double guess_cores(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const cores_settings *s = variant->settings;
-  return tiles_us(problem, target, blocks_of(problem, s->tile_m, s->tile_n), places_of(target), s->time);
+  return tiles_us(problem, target, blocks_of(problem, s->tile_m, s->tile_n), places_of(target), s->time, s->share);
 }
 
 #define CORES(m, n)                                                                                                    \
   .precisions = 1u << QN_GEMM_FP32, .width = (n), .step = CORES_STEP, .settings = &cores_##m##_##n,                    \
   .refuses = refuses_cores, .run = run_cores, .guess_us = guess_cores
 
-static const cores_settings cores_128_128 = {128, 128, 32, 3, 4, 2, {2.25, 104.2}, false},
-                            cores_16_64 = {16, 64, 64, 4, 1, 1, {1.06, 9.71}, true};
+static const cores_settings cores_128_128 = {128, 128, 32, 3, 4, 2, {3.55, 102.8}, 1, false},
+                            cores_16_64 = {16, 64, 64, 4, 1, 1, {1.62, 11.7}, 0.69, true};
 const qn_gemm_variant qn_gemm_cores[] = {
     {.name = "cores-128x128", CORES(128, 128)},
     {.name = "cores-16x64", CORES(16, 64)},
@@ -456,13 +460,16 @@ static qn_status run_rows(const qn_gemm_variant *variant, const qn_gemm_problem 
 static double guess_rows(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   /* By type, whether a tile has 8 rows, and alignment. */
-  static const tile_time times[2][2][2] = {{{{0.54, 1.19}, {0.5, 1.94}}, {{0.79, 2.88}, {0.88, 3.69}}},
-                                           {{{0.63, 1.08}, {0.26, 1.44}}, {{1.16, 2.02}, {0.54, 0.73}}}};
+  static const struct {
+    tile_time time;
+    double share;
+  } guess[2][2][2] = {{{{{1.45, 2.89}, 0.35}, {{0.96, 2.85}, 0.24}}, {{{1.79, 5.73}, 0.31}, {{1.74, 5.51}, 0.3}}},
+                      {{{{0.7, 1.16}, 0.8}, {{0.21, 1.03}, 0.66}}, {{{1.68, 3.14}, 0.49}, {{0.72, 1.15}, 0.71}}}};
   const int many = rows_of(problem) == ROWS_MOST, aligned = qn_gemm_rows_aligned(problem),
             is_short = problem->short_data;
   (void)variant;
   return tiles_us(problem, target, blocks_of(problem, rows_of(problem), ROWS_TILE), places_of(target),
-                  times[is_short][many][aligned]);
+                  guess[is_short][many][aligned].time, guess[is_short][many][aligned].share);
 }
 
 const qn_gemm_variant qn_gemm_rows[] = {

@@ -12,7 +12,6 @@
  * of it to all. Blocks stay and take tile after tile; m is the fastest, so that those that run together read the same
  * rows of w. */
 #define QN_THREADS 384
-#include "base/dtype.h"
 #include "base/hopper.h"
 #include "base/matrix.h"
 #include "op/gemm_norm/gemm_norm.math.h"
@@ -406,25 +405,50 @@ QN_FN void store_four(const qn_gemm_args &a, qn_i64 at, const qn_16bytes &v)
   }
 }
 
-/* The same where rows of y are not aligned: 32 neighbouring columns of a row at a time. */
+/* The j-th of a lane's two columns of a row whose first one is amid a word of memory, or not. */
+QN_FN qn_u32 column_of(qn_u32 amid, qn_u32 lane, qn_u32 j)
+{
+  return SHORT ? (2 * lane + (amid & 1u) + j) & (SPAN - 1) : lane + HALF * j;
+}
+
+/* A warp stores the 16 rows whose halves its lanes had, where rows of y are not aligned. A lane has two columns of each
+ * row: of bf16 neighbours that make up a word of memory, but for the last lane's where a row begins amid a word, which
+ * are the row's last and first. */
 QN_FN void store_loose(const qn_gemm_args &a, const place &p, int span)
 {
   const qn_u32 lane = p.thread & 31u, first = (p.thread >> 5) * 16;
-  const qn_i64 row = p.m0 + span * SPAN + first, n = p.n0 + lane;
+  const qn_i64 row = p.m0 + span * SPAN + first, y = p.slice + row * a.pitch + p.n0;
+  const qn_u32 amid = static_cast<qn_u32>(reinterpret_cast<qn_u64>(a.y) >> 1 & 1u);
+  float v[16][2];
   QN_UNROLL
-  for (qn_u32 i = 0; i < 32; i++) {
-    const qn_u32 down = i / 2, across = i % 2 * HALF;
-    const float v = p.tile[swizzled(first + down, lane + across)];
-    const qn_i64 at = (row + down) * a.pitch + n + across;
-    if (row + down >= a.m || n + across >= a.n) continue;
-    if (SHORT)
-      static_cast<qn_u16 *>(a.y)[at] = static_cast<qn_u16>(qn_narrow_bf16(v));
-    else
-      static_cast<float *>(a.y)[at] = v;
+  for (qn_u32 i = 0; i < 16; i++) QN_UNROLL
+  for (qn_u32 j = 0; j < 2; j++)
+    v[i][j] = p.tile[swizzled(first + i, column_of(amid ^ static_cast<qn_u32>(y + i * a.pitch), lane, j))];
+  QN_UNROLL
+  for (qn_u32 i = 0; i < 16; i++) {
+    const qn_i64 at = y + i * a.pitch;
+    const qn_u32 n[2] = {column_of(amid ^ static_cast<qn_u32>(at), lane, 0),
+                         column_of(amid ^ static_cast<qn_u32>(at), lane, 1)};
+    const bool in[2] = {row + i < a.m && p.n0 + n[0] < a.n, row + i < a.m && p.n0 + n[1] < a.n};
+    if (!SHORT) {
+      QN_UNROLL
+      for (int j = 0; j < 2; j++)
+        if (in[j]) static_cast<float *>(a.y)[at + n[j]] = v[i][j];
+      continue;
+    }
+    qn_u16 *const to = static_cast<qn_u16 *>(a.y) + at;
+    qn_u32 both, rest;
+    qn_split_bf16(v[i][0], v[i][1], both, rest);
+    if (n[1] > n[0] && in[1]) {
+      *reinterpret_cast<qn_u32 *>(to + n[0]) = both;
+    } else {
+      if (in[0]) to[n[0]] = static_cast<qn_u16>(both);
+      if (in[1]) to[n[1]] = static_cast<qn_u16>(both >> 16);
+    }
   }
 }
 
-/* A warp stores the 16 rows whose halves its lanes had, two at a time. */
+/* Where they are: two rows at a time. */
 QN_FN void store(const qn_gemm_args &a, const place &p, int span)
 {
   const qn_u32 lane = p.thread & 31u, n = 4 * (lane & 15u), first = (p.thread >> 5) * 16 + (lane >> 4);
@@ -438,8 +462,10 @@ QN_FN void store(const qn_gemm_args &a, const place &p, int span)
 
 QN_FN void finish(const sums &d, const qn_gemm_args &a, const place &p)
 {
+  const int rows = static_cast<int>(a.m - p.m0);
   _Pragma("unroll 1") for (int span = 0; span < TILE_M / SPAN; span++)
   {
+    if (span * SPAN >= rows) break;
     spread(d, span, p);
     qn_part_barrier(p.meet, 128);
     if (FLAGS != 0) finish_half_row(a, p);
@@ -488,6 +514,8 @@ QN_HOPPER_KERNEL(gemm_hopper, qn_gemm_hopper_args, a, QN_GEMM_CLUSTER)
       const tile_place t = tile_of(a, pair % a.tiles);
       p.m0 = static_cast<qn_i64>(t.m) * TILE_M;
       p.n0 = static_cast<qn_i64>(t.n * CLUSTER + rank) * TILE_N + 64 * part;
+      /* Beyond y's columns there are no rows to finish; two words of tf32 leave no register for the question. */
+      if (PRECISION != TF32X3 && p.n0 >= a.of.n) p.m0 = a.of.m;
       p.slice = slice * a.of.slice;
       multiply(d, chunks_from(a, slice * a.slice_chunks), r);
       finish(d, a.of, p);

@@ -19,8 +19,8 @@ QN_FN qn_f32 qn_gemm_activate(int activation, qn_f32 v)
   case QN_GEMM_GELU_TANH: return qn_gelu_tanh(v);
   case QN_GEMM_SILU: return qn_silu(v);
   case QN_GEMM_MISH: return qn_mish(v);
-  case QN_GEMM_SIGMOID: return qn_sigmoid(v);
-  case QN_GEMM_TANH: return qn_tanh(v);
+  case QN_GEMM_SIGMOID: return qn_activation_sigmoid(v);
+  case QN_GEMM_TANH: return qn_activation_tanh(v);
   default: return v;
   }
 }

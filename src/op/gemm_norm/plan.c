@@ -23,10 +23,10 @@ enum {
   BEST = 256
 };
 
-/* An H200's, in microseconds and bytes a microsecond, fitted to some 4,500 times of 168 random problems: what rows are
- * copied in beside their bytes; and of the epilogue its beginning, the reads of a slice, what a thread of a norm takes
- * for a column, and what meeting all threads of a block takes. */
-static const double align_us = 0.37, finish_us = 0.11, slice_us = 0.191, column_us = 0.166, meet_us = 1.21;
+/* An H200's, in microseconds and bytes a microsecond, fitted to some 5,000 times of 280 random problems: what rows are
+ * copied in beside their bytes; and of the epilogue its beginning, the reads of a slice, one by one or four together,
+ * what a thread of a norm takes for a column, and what meeting all threads of a block takes. */
+static const double align_us = 0.055, finish_us = 0.196, slice_us[] = {0.218, 0.073}, column_us = 0.105, meet_us = 1.38;
 static const double l2_rate = 2.7e6, memory_rate = 3.1e6;
 
 typedef struct plan {
@@ -248,7 +248,8 @@ static double finish_guess(const plan *p, const qn_gemm_problem *problem, const 
   const double rounds = (double)qn_gemm_pieces(qn_gemm_pieces(s.teams * s.team, s.block), places);
   const double work =
       qn_gemm_is_normed(problem) ? column_us * columns_of(s, a->columns) + (s.team > LANES ? meet_us : 0) : 0;
-  return finish_us + slice_us * (double)slices + fmax(rounds * work, qn_gemm_memory_us(target, bytes, bytes));
+  const bool early = s.items && s.items * s.each <= (s.block > THREADS ? WORD : 2 * WORD); /* as in epilogue.h */
+  return finish_us + slice_us[early] * (double)slices + fmax(rounds * work, qn_gemm_memory_us(target, bytes, bytes));
 }
 
 static double guess(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
