@@ -79,13 +79,13 @@ static void on_hopper(void)
   expect("sliced-32x32", 128, 1024, 544, QN_PRECISION_TF32X3);
   expect("cores-128x128", M, N, K, QN_PRECISION_FP32);
   expect("cores-16x64", 128, 1024, 544, QN_PRECISION_FP32);
-  expect("cores-16x64", 16, N, K, QN_PRECISION_FP32);
+  expect("cores-16x64-k4", 16, N, K, QN_PRECISION_FP32);
   const char *took = chosen(128, 1024, 512, QN_PRECISION_BF16X3); /* no deeper than what was measured */
   check(!strcmp(took, "sliced-16x32 (the shipped table, measured)"), "the table before the rule: %s", took);
   expect("whole-8", 3, 10, 5, QN_PRECISION_FP32);
   expect("whole-8", 3, 10, 5, QN_PRECISION_TF32); /* no vectors fit */
   expect("rows-8", 1, 4096, 1027, QN_PRECISION_TF32);
-  expect("wgmma-64x128-k16", 256, 256, 131072, QN_PRECISION_BF16X3);
+  expect("wgmma-128x128-k32", 256, 256, 131072, QN_PRECISION_BF16X3);
 }
 
 static void on_ampere(void)

@@ -86,8 +86,8 @@ typedef struct speed {
 
 static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  static const speed of_f32 = {7.79, 47e6, 2.47, 0.042, 1}, of_tf32 = {6.95, 346e6, 1.37, 0.044, 3.96},
-                     of_rounded = {8.36, 311e6, 1.69, 0.001, 3.25}, of_bf16 = {7.51, 710e6, 0.77, 0.040, 8.79};
+  static const speed of_f32 = {8.46, 45.7e6, 2.17, 0.044, 1}, of_tf32 = {10.2, 345e6, 1.04, 0.010, 4.64},
+                     of_rounded = {9.84, 316e6, 0.81, 0.020, 3.8}, of_bf16 = {7.99, 691e6, 0.83, 0.017, 10.5};
   const qn_gemm_args *a = &problem->args;
   const int share = target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
   const bool f32 = problem->precision != QN_GEMM_TF32 && problem->precision != QN_GEMM_BF16;

@@ -8,6 +8,7 @@
 #include "device/cuda/tensor_map.h"
 #include "op/gemm_norm/gemm.h"
 #include "op/gemm_norm/hopper.h"
+#include <math.h>
 #include <stdio.h>
 
 enum { WORD = 4, SPLIT_THREADS = 256, MORE = 160 };
@@ -15,14 +16,6 @@ enum { WORD = 4, SPLIT_THREADS = 256, MORE = 160 };
 static int64_t places_of(const qn_gemm_target *target)
 {
   return target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
-}
-
-/* Bytes of x, w and y, once. */
-static double bytes_of(const qn_gemm_problem *problem)
-{
-  const qn_gemm_args *a = &problem->args;
-  const double m = (double)a->m, n = (double)a->n, k = (double)a->k;
-  return (m + n) * k * (problem->short_data ? 2 : 4) + m * n * (double)a->slices * 4;
 }
 
 /* How long a tile takes: so many microseconds, and nanoseconds for each column of k. */
@@ -38,7 +31,8 @@ static int64_t blocks_of(const qn_gemm_problem *problem, int64_t rows, int64_t c
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-/* Blocks on the places that there are, or the time of memory; one launch. One more block beside those of a place takes
+/* Blocks on the places that there are, and the time of memory, which go on beside each other but for the most; one
+ * launch. One more block beside those of a place takes
  * such a share of a block's time; 0: places have one each, and the others wait for the next round. */
 static double tiles_us(const qn_gemm_problem *problem, const qn_gemm_target *target, int64_t blocks, int64_t places,
                        tile_time time, double share)
@@ -46,8 +40,9 @@ static double tiles_us(const qn_gemm_problem *problem, const qn_gemm_target *tar
   const double more = share * larger(0, (double)blocks / (double)places - 1);
   const double rounds = share > 0 ? 1 + more : (double)qn_gemm_pieces(blocks, places);
   const double us = rounds * (time.us + time.column_ns * 1e-3 * (double)problem->args.slice_k);
+  const double bytes = qn_gemm_bytes(problem);
   return (target->device.kind == QN_CUDA ? QN_GEMM_BEGIN_US : QN_GEMM_IMITATED_US) +
-         larger(us, qn_gemm_memory_us(target, bytes_of(problem), bytes_of(problem)));
+         hypot(us, qn_gemm_memory_us(target, bytes, bytes));
 }
 
 /* The width of a norm's groups as the kernels take it: 0 is no norm. */
@@ -199,10 +194,10 @@ static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem
   const double of_x = 8 * (double)problem->args.m * (double)problem->args.k;
   const int64_t row_bytes = problem->args.row * (problem->short_data ? 2 : 4);
   tile_time time = s->times[row_of(problem)];
-  if (row_bytes % PART_BYTES) time.column_ns *= 1.08; /* what is read at once lies in two lines of the cache */
+  if (row_bytes % PART_BYTES) time.column_ns *= 1.09; /* what is read at once lies in two lines of the cache */
   const double us =
       tiles_us(problem, target, blocks_of(problem, s->tile_m, TILE_N * CLUSTER), places_of(target) / CLUSTER, time, 0);
-  return us + (class_of(problem)->made ? 1.37 + qn_gemm_memory_us(target, of_x, of_x) : 0);
+  return us + (class_of(problem)->made ? 2.45 + qn_gemm_memory_us(target, of_x, of_x) : 0);
 }
 
 #define HOPPER(m)                                                                                                      \
@@ -212,10 +207,11 @@ static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem
   .workspace_bytes = hopper_workspace, .run = run_hopper, .guess_us = guess_hopper
 
 /* By class: tf32, bf16x3, tf32x3, bf16, bf16 in memory. */
-static const hopper_settings
-    hopper_256 = {256, {{0, 0}, {3.73, 18.9}, {0, 0}, {0, 0}, {6.04, 9.19}, {4.36, 9.82}}},
-    hopper_128 = {128, {{0, 0}, {2.66, 10.6}, {3.59, 13.5}, {2.19, 31.5}, {3.78, 6.86}, {2.94, 5.41}}},
-    hopper_64 = {64, {{0, 0}, {1.67, 7.96}, {1.98, 10.6}, {1.39, 20.7}, {2.02, 6.93}, {1.7, 4.12}}};
+static const hopper_settings hopper_256 = {256, {{0, 0}, {3.06, 17.5}, {0, 0}, {0, 0}, {2.04, 8.58}, {3.24, 9.13}}},
+                             hopper_128 = {128,
+                                           {{0, 0}, {2.59, 9.06}, {1.49, 15}, {3.96, 25.8}, {1.21, 6.25}, {2.46, 4.6}}},
+                             hopper_64 = {
+                                 64, {{0, 0}, {1.52, 7.18}, {1.05, 10.9}, {2.73, 15.9}, {0.944, 5.65}, {1.68, 3.45}}};
 const qn_gemm_variant qn_gemm_hopper[] = {
     {.name = "wgmma-256x128", HOPPER(256)},
     {.name = "wgmma-128x128", HOPPER(128)},
@@ -293,10 +289,10 @@ static double guess_sliced(const qn_gemm_variant *variant, const qn_gemm_problem
 
 /* By class: tf32, bf16x3, tf32x3, bf16. */
 static const sliced_settings
-    sliced_32_32 = {32, 32, 4, 1, {{0, 0}, {1.7, 4.4}, {2.13, 4.9}, {1.19, 8.06}, {1.81, 3.46}}},
-    sliced_16_32 = {16, 32, 2, 0.73, {{0, 0}, {0.57, 3.34}, {0.64, 3.33}, {0.62, 5.48}, {0.67, 2.72}}},
-    sliced_16_64 = {16, 64, 2, 1, {{0, 0}, {1.33, 4.66}, {1.54, 5.77}, {0.8, 10.6}, {1.39, 4.63}}},
-    sliced_16_128 = {16, 128, 1, 1, {{0, 0}, {1.12, 9.21}, {1.83, 11.3}, {0, 0}, {1.68, 9.16}}};
+    sliced_32_32 = {32, 32, 4, 0, {{0, 0}, {1.87, 4.59}, {2.17, 4.01}, {2.03, 6.8}, {1.73, 2.27}}},
+    sliced_16_32 = {16, 32, 2, 0.603, {{0, 0}, {0.892, 4.15}, {0.842, 4.36}, {1.05, 7.59}, {0.976, 3.42}}},
+    sliced_16_64 = {16, 64, 2, 0, {{0, 0}, {1.39, 5.25}, {1.61, 4.63}, {1.67, 10.3}, {1.35, 3.46}}},
+    sliced_16_128 = {16, 128, 1, 0, {{0, 0}, {1.68, 8.85}, {2.03, 8.38}, {0, 0}, {1.47, 6.68}}};
 const qn_gemm_variant qn_gemm_sliced[] = {
     {.name = "sliced-32x32", SLICED(32, 32)},
     {.name = "sliced-16x32", SLICED(16, 32)},
@@ -341,7 +337,7 @@ static qn_status run_mma(const qn_gemm_variant *variant, const qn_gemm_problem *
 
 static double guess_mma(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  static const tile_time times[QN_GEMM_PRECISIONS] = {{0, 0}, {1.42, 56.3}, {3.88, 53.0}, {1.99, 90.0}, {3.61, 36.4}};
+  static const tile_time times[QN_GEMM_PRECISIONS] = {{0, 0}, {2.22, 49.9}, {2.91, 51.5}, {4.95, 83.5}, {2.5, 31.7}};
   (void)variant;
   return tiles_us(problem, target, blocks_of(problem, MMA_TILE, MMA_TILE), places_of(target), times[problem->precision],
                   1);
@@ -413,8 +409,8 @@ static double guess_cores(const qn_gemm_variant *variant, const qn_gemm_problem 
   .precisions = 1u << QN_GEMM_FP32, .width = (n), .step = CORES_STEP, .settings = &cores_##m##_##n,                    \
   .refuses = refuses_cores, .run = run_cores, .guess_us = guess_cores
 
-static const cores_settings cores_128_128 = {128, 128, 32, 3, 4, 2, {3.55, 102.8}, 1, false},
-                            cores_16_64 = {16, 64, 64, 4, 1, 1, {1.62, 11.7}, 0.69, true};
+static const cores_settings cores_128_128 = {128, 128, 32, 3, 4, 2, {3.52, 97.7}, 0, false},
+                            cores_16_64 = {16, 64, 64, 4, 1, 1, {1.6, 11.3}, 0.665, true};
 const qn_gemm_variant qn_gemm_cores[] = {
     {.name = "cores-128x128", CORES(128, 128)},
     {.name = "cores-16x64", CORES(16, 64)},
@@ -463,8 +459,9 @@ static double guess_rows(const qn_gemm_variant *variant, const qn_gemm_problem *
   static const struct {
     tile_time time;
     double share;
-  } guess[2][2][2] = {{{{{1.45, 2.89}, 0.35}, {{0.96, 2.85}, 0.24}}, {{{1.79, 5.73}, 0.31}, {{1.74, 5.51}, 0.3}}},
-                      {{{{0.7, 1.16}, 0.8}, {{0.21, 1.03}, 0.66}}, {{{1.68, 3.14}, 0.49}, {{0.72, 1.15}, 0.71}}}};
+  } guess[2][2][2] = {
+      {{{{2.35, 2.54}, 0.143}, {{1.06, 2.69}, 0.01}}, {{{1.89, 5.66}, 0.286}, {{1.77, 5.41}, 0.282}}},
+      {{{{0.969, 1.05}, 0.623}, {{0.642, 0.892}, 0.303}}, {{{1.65, 3.12}, 0.479}, {{0.954, 1.07}, 0.568}}}};
   const int many = rows_of(problem) == ROWS_MOST, aligned = qn_gemm_rows_aligned(problem),
             is_short = problem->short_data;
   (void)variant;

@@ -120,6 +120,8 @@ size_t qn_gemm_choice_bytes(qn_gemm_choice choice, const qn_gemm_problem *proble
 /* The variant's best number of slices, or how many there are where so many are asked for; and the guessed time of all
  * that is launched then. */
 double qn_gemm_choice_guess(qn_gemm_choice *choice, const qn_gemm_problem *problem, const qn_gemm_target *target);
+/* Of x, w and all slices of the sums, once. */
+double qn_gemm_bytes(const qn_gemm_problem *problem);
 /* Microseconds that bytes take to or from memory, of which a call uses `in_all`: the second-level cache's if it fits.
  */
 double qn_gemm_memory_us(const qn_gemm_target *target, double bytes, double in_all);

@@ -3,6 +3,7 @@
  * problems the launch of a second kernel takes longer than all the work. */
 #include "core/core.h"
 #include "op/gemm_norm/gemm.h"
+#include <math.h>
 #include <stdio.h>
 
 enum { THREADS = 256, SIMDS = 8, ROWS_MOST = 8, SHARED_MOST = 64 * 1024, WORD = 4, LANES = 32 };
@@ -60,21 +61,24 @@ static qn_status run(const qn_gemm_variant *variant, const qn_gemm_problem *prob
                         sizeof *a);
 }
 
-/* An H200's, as in plan.c: of a strip, and of a step of its k where it is 16 sums wide; by type and alignment. */
+/* An H200's, as in plan.c: of a strip, of a step of its k where it is 16 sums wide, and the share of a block's time
+ * that one more takes beside it; by type and alignment. */
 static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   static const struct {
-    double strip_us, step_us;
-  } times[2][2] = {{{0.11, 1.11}, {0.37, 0.8}}, {{0.01, 1.78}, {0.05, 0.87}}};
+    double strip_us, step_us, share;
+  } times[2][2] = {{{0.058, 1.33, 0.378}, {0.342, 0.935, 0.45}}, {{0.009, 1.76, 0.76}, {0.092, 0.936, 0.79}}};
   const whole w = whole_of(problem, target);
-  const int64_t places = 2 * (int64_t)target->arch.multiprocessors,
-                rounds = qn_gemm_pieces(qn_gemm_pieces(problem->args.m, w.rows), places ? places : 1);
+  const qn_gemm_args *a = &problem->args;
   const int aligned = qn_gemm_rows_aligned(problem), is_short = problem->short_data;
-  const double sums = 0.5 + 0.5 * w.rows * w.strip / 16;
+  const double places = target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
+  const double more = (double)qn_gemm_pieces(a->m, w.rows) / places - 1, sums = 0.5 + 0.5 * w.rows * w.strip / 16;
   const double strip = times[is_short][aligned].strip_us + times[is_short][aligned].step_us * sums * (double)w.steps;
+  const double work = (1 + times[is_short][aligned].share * (more > 0 ? more : 0)) * (double)w.strips * strip;
+  const double bytes = qn_gemm_bytes(problem);
   (void)variant;
   return (target->device.kind == QN_CUDA ? QN_GEMM_BEGIN_US : QN_GEMM_IMITATED_US) +
-         (double)(rounds * w.strips) * strip + qn_gemm_epilogue_us(problem, w.pitch);
+         hypot(work, qn_gemm_memory_us(target, bytes, bytes)) + qn_gemm_epilogue_us(problem, w.pitch);
 }
 
 const qn_gemm_variant qn_gemm_whole[] = {

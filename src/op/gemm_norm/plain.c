@@ -61,7 +61,7 @@ static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *pr
   const qn_gemm_args *a = &problem->args;
   const double tiles = (double)((a->m + TILE - 1) / TILE) * (double)((a->n + TILE - 1) / TILE);
   const double places = target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
-  const double bytes = 4 * ((double)(a->m + a->n) * (double)a->k + (double)a->m * (double)a->n);
+  const double bytes = qn_gemm_bytes(problem);
   const double work = 0.34 + (double)a->k * fmax(0.082, 0.065 * tiles / places);
   (void)variant;
   return QN_GEMM_BEGIN_US + fmax(qn_gemm_memory_us(target, bytes, bytes), work);
