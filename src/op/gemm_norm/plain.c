@@ -62,9 +62,9 @@ static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *pr
   const double tiles = (double)((a->m + TILE - 1) / TILE) * (double)((a->n + TILE - 1) / TILE);
   const double places = target->arch.multiprocessors > 0 ? target->arch.multiprocessors : 1;
   const double bytes = qn_gemm_bytes(problem);
-  const double work = 0.34 + (double)a->k * fmax(0.082, 0.065 * tiles / places);
+  const double each = tiles / places, work = 0.59 * fmax(1, 2 * each) + (double)a->k * fmax(0.076, 0.052 * each);
   (void)variant;
-  return QN_GEMM_BEGIN_US + fmax(qn_gemm_memory_us(target, bytes, bytes), work);
+  return QN_GEMM_BEGIN_US + hypot(qn_gemm_memory_us(target, bytes, bytes), work);
 }
 
 const qn_gemm_variant qn_gemm_plain[] = {

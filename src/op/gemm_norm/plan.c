@@ -151,16 +151,20 @@ typedef struct shape {
   int64_t teams;
 } shape;
 
-static shape shape_of(const qn_gemm_problem *problem, int64_t pitch, uint32_t block)
+/* Where there are many groups a simdgroup takes twice as wide ones: a block's threads wait for each other. */
+static shape shape_of(const qn_gemm_problem *problem, int64_t pitch, uint32_t block, bool many)
 {
   const qn_gemm_args *a = &problem->args;
   const int64_t each = qn_gemm_in_fours(problem) && a->columns % WORD == 0 && pitch % WORD == 0 ? WORD : 1;
   const int64_t packs = a->columns / each;
   shape s = {.block = block, .team = 1, .items = 1, .each = each, .teams = a->m * (a->n / each)};
   if (!qn_gemm_is_normed(problem)) return s;
-  s.team = team_of(packs, each == WORD ? 2 : 4, each == WORD ? WORD : 2 * WORD, block);
-  s.items =
-      items_of(packs, s.team, (block > THREADS && each == 1 ? LARGE_COLUMNS_MOST : COLUMNS_MOST) / (uint32_t)each);
+  const int64_t most = (each == WORD ? WORD : 2 * WORD) * (many ? 2 : 1);
+  s.team = team_of(packs, each == WORD ? 2 : 4, most, block);
+  s.items = items_of(packs, s.team,
+                     s.team <= LANES                ? (uint32_t)most
+                     : block > THREADS && each == 1 ? LARGE_COLUMNS_MOST
+                                                    : COLUMNS_MOST / (uint32_t)each);
   s.teams = a->m * (a->n / a->columns);
   return s;
 }
@@ -168,7 +172,10 @@ static shape shape_of(const qn_gemm_problem *problem, int64_t pitch, uint32_t bl
 /* Blocks are larger where a group is too wide for one of 256, and where there are fewer groups than places for them. */
 static shape finish_shape(const plan *p, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
-  const shape usual = shape_of(problem, p->z.pitch, THREADS), wide = shape_of(problem, p->z.pitch, WIDE_THREADS);
+  const qn_gemm_args *a = &problem->args;
+  const bool many = a->m * (a->n / a->columns) >= (int64_t)THREADS / LANES * target->arch.multiprocessors;
+  const shape usual = shape_of(problem, p->z.pitch, THREADS, many),
+              wide = shape_of(problem, p->z.pitch, WIDE_THREADS, false);
   const bool few = usual.teams <= target->arch.multiprocessors && usual.items * usual.each > COLUMNS_MOST / 4;
   return usual.team == THREADS && (!usual.items || few) ? wide : usual;
 }
@@ -182,7 +189,7 @@ static void shape_text(const qn_gemm_problem *problem, shape s, char *text, size
 
 void qn_gemm_epilogue_text(const qn_gemm_problem *problem, int64_t pitch, char *text, size_t size)
 {
-  shape_text(problem, shape_of(problem, pitch, THREADS), text, size);
+  shape_text(problem, shape_of(problem, pitch, THREADS, false), text, size);
 }
 
 static qn_status finish(const plan *p, const qn_gemm_problem *problem, const qn_gemm_call *call)
@@ -241,8 +248,9 @@ static double columns_of(shape s, int64_t columns)
 
 double qn_gemm_epilogue_us(const qn_gemm_problem *problem, int64_t pitch)
 {
-  return qn_gemm_is_normed(problem) ? column_us * columns_of(shape_of(problem, pitch, THREADS), problem->args.columns)
-                                    : 0;
+  return qn_gemm_is_normed(problem)
+             ? column_us * columns_of(shape_of(problem, pitch, THREADS, false), problem->args.columns)
+             : 0;
 }
 
 static double finish_guess(const plan *p, const qn_gemm_problem *problem, const qn_gemm_target *target)
