@@ -266,7 +266,7 @@ static void small_stack(void)
   for (size_t k = 0; k < 2000; k++) elements[k] = 3;
   for (size_t k = 0; k < 3; k++) {
     lion_list l = lion_list_make(lengths[k], elements, f32_types, 5, false);
-    check(!small_stack_run(step_list, &l), "is enough for a step over %zu tensors", lengths[k]);
+    check(!small_stack_run(64, step_list, &l), "is enough for a step over %zu tensors", lengths[k]);
     lion_list_free(&l);
   }
 }

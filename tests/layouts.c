@@ -448,7 +448,7 @@ int main(int argc, char **argv)
     on_host();
     lone();
   } else {
-    check(!small_stack_run(on_little_stack, NULL), "is enough for every layout");
+    check(!small_stack_run(64, on_little_stack, NULL), "is enough for every layout");
     on_cpu(1.3);
   }
   mixed();

@@ -3,6 +3,7 @@
  * nothing written, and weights from files, good ones and bad ones. */
 #include "lopt_good.h"
 #include "scratch.h"
+#include "small_stack.h"
 
 /* ---- factored dimensions ---- */
 
@@ -293,7 +294,7 @@ static size_t bytes_with(int ties, const int64_t shape[3])
 }
 
 /* A workspace that is lent by shapes alone is enough for both; states of the other choice are refused. */
-static void test_ties(void)
+static void *test_ties(void *user)
 {
   static const int64_t wide[] = {3, 700, 3}, shape[] = {5, 3, 5};
   check(bytes_with(0, wide) > bytes_with(1, wide), "PyLO's choice needs more");
@@ -311,6 +312,7 @@ static void test_ties(void)
                  : "row[0] has the shape 3x5x3, for a param of 5x3x5 it must be 3x3x5");
     model_end(&m);
   }
+  return user;
 }
 
 /* Sizes past 2^31: the workspace of a matrix of 2^40 elements is counted, and one of more is refused. */
@@ -438,7 +440,7 @@ int main(void)
   test_refusals();
   test_plan();
   test_null();
-  test_ties();
+  check(!small_stack_run(128, test_ties, NULL), "is enough for steps");
   test_large();
   test_model(qn_small_fc_lopt_workspace_bytes, 1024, 24, 50257);
   test_model(qn_small_fc_lopt_workspace_bytes, 768, 12, 0);

@@ -24,7 +24,7 @@ QN_API int qn_pool_threads(const qn_pool *pool); /* 1 for NULL */
  *   stream     CUDA: a CUstream / cudaStream_t of that device, NULL the legacy default one. Nothing is synchronised.
  *   pool       CPU and HOST: NULL is serial
  *   workspace  memory of `device`, lent for the call, 16-byte aligned; how much: qn_<op>_workspace_bytes()
- * The thread that calls needs 64 KB of stack. */
+ * The thread that calls needs 64 KB of stack, for gemm_norm and learned optimizers 128 KB. */
 typedef struct qn_exec {
   size_t size; /* sizeof(qn_exec) */
   qn_device device;

@@ -207,7 +207,7 @@ QN_FN void qn_prefetch_pack(const void *pack, qn_dtype dtype)
 
 /* ---- columns two apart, into and out of runs; width is of an element ---- */
 /* Elements, half as many of eight bytes; bytes, so that no run of a tile is stored past the caches. */
-enum { QN_TILE = 512, QN_TILE_SHIFT = 32 };
+enum { QN_TILE = 256, QN_TILE_SHIFT = 32 };
 
 QN_FN void qn_take_each(char *to, const char *from, size_t n, size_t width)
 {
@@ -357,7 +357,7 @@ static inline void qn_give_tiles(const qn_piece *piece, const qn_op_types *row, 
   }
 }
 
-/* A piece of which some role's columns are two apart: those go through tiles on the stack, of which 64 KB suffice. */
+/* A piece of which some role's columns are two apart: those go through tiles on the stack. */
 static __attribute__((noinline)) void qn_walk_tiles(const qn_piece *piece, const qn_op_types *row, qn_packs_fn *packs,
                                                     void *user)
 {

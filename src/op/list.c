@@ -128,8 +128,8 @@ static void run_columns(const phase *p, size_t k, const qn_view *v, uint64_t row
 
 /* ---- narrow rows: one kernel call for several, side by side in a buffer ---- */
 
-/* Columns of a row at most; bytes of a role's buffer, which lie on the caller's stack: of 64 KB, that is enough. */
-enum { NARROW = 128, BESIDE_BYTES = 2048 };
+/* Columns of a row at most; bytes of all roles' buffers, which lie on the caller's stack: a row of each fits. */
+enum { NARROW = 128, BESIDE_BYTES = QN_MAX_TENSORS * NARROW * sizeof(double) };
 
 /* The narrowest rows without a call for each. */
 static inline void copy_row(char *to, const char *from, size_t bytes)
@@ -168,13 +168,15 @@ static void run_narrow(const phase *p, size_t k, const qn_view *v, uint64_t row,
 {
   const qn_list_run *run = p->run;
   const qn_op_types *types = &run->op->info.types[run->row];
-  _Alignas(64) char buffer[QN_MAX_TENSORS][BESIDE_BYTES];
+  _Alignas(64) char all[BESIDE_BYTES], *buffer[QN_MAX_TENSORS];
+  const size_t each = BESIDE_BYTES / run->op->info.n_tensors / 64 * 64;
   size_t widest = 1;
   for (size_t role = 0; role < run->op->info.n_tensors; role++) {
     const size_t bytes = run->tensors[role] ? qn_dtype_bytes(run->tensors[role][k].dtype) : 0;
     if (bytes > widest) widest = bytes;
+    buffer[role] = all + role * each;
   }
-  const uint64_t fit = BESIDE_BYTES / (v->cols * widest);
+  const uint64_t fit = each / (v->cols * widest);
   for (uint64_t rows; row < end; row += rows) {
     rows = fit < end - row ? fit : end - row;
     qn_piece piece = make_piece(p, k, row * v->cols, rows * v->cols);
