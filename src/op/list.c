@@ -164,7 +164,8 @@ static bool is_narrow(const qn_list_run *run, const qn_view *v)
   return !run->by_rows && !steps && v->cols <= NARROW;
 }
 
-static void run_narrow(const phase *p, size_t k, const qn_view *v, uint64_t row, uint64_t end)
+/* Apart, so that its buffer is on the stack for narrow rows alone. */
+static __attribute__((noinline)) void run_narrow(const phase *p, size_t k, const qn_view *v, uint64_t row, uint64_t end)
 {
   const qn_list_run *run = p->run;
   const qn_op_types *types = &run->op->info.types[run->row];
