@@ -61,6 +61,7 @@ static void test_choice(void)
   qn_launch_shape g;
   const char *why;
   char name[QN_LAUNCH_SHAPE_NAME];
+  size_t halves = 0;
   qn_option_set("launch_shape", NULL);
   for (key.row = 0; key.row < lion->info.n_types; key.row++) {
     bool small = true;
@@ -70,6 +71,7 @@ static void test_choice(void)
     }
     check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && g.pack == (small ? 8 : 4) && !strcmp(why, "the rule"),
           "row %zu: %s by default, vectors of %u", key.row, why, g.pack);
+    if (small) halves = key.row;
   }
   key.row = 0;
   key.dense = false;
@@ -80,14 +82,25 @@ static void test_choice(void)
   qn_launch_shape_name(&g, name);
   check(status == QN_OK && !strcmp(name, "rows-128x8x2-p4") && !strcmp(why, "forced"), "%s is forced", name);
   key.counts = true;
-  check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && g.packs == 16 && !strcmp(why, "the rule"),
-        "a phase that counts has its own geometry");
+  for (int many = 0; many < 2; many++) {
+    key.elements = UINT64_C(1) << (many ? 24 : 12);
+    check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && g.packs == (many ? 16 : 4) && !strcmp(why, "the rule"),
+          "a phase that counts %s has its own geometry", many ? "many" : "few");
+  }
   key.counts = false;
   qn_option_set("launch_shape", "rows-100x8x2");
   refuses(qn_launch_shape_choose(&key, &g, &why), QN_BAD_ARGUMENT, "100 threads");
   qn_option_set("launch_shape", NULL);
   check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && g.threads == 256 && !strcmp(why, "the rule"),
         "without the option the rule is back");
+  key.row = halves;
+  for (int log = 16; log <= 19; log++) {
+    key.elements = UINT64_C(1) << log;
+    check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && g.pack == (log == 16  ? 1
+                                                                        : log < 19 ? 4
+                                                                                   : 8),
+          "of 2^%d elements vectors of %u", log, g.pack);
+  }
 }
 
 static void *ask_elsewhere(void *own)

@@ -328,6 +328,10 @@ static void test_geometry(void)
   check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && !strcmp(why, "the shipped table, published") &&
             g.shape == QN_LAUNCH_TILES && g.threads == 128,
         "as sm_100: %s", why);
+  key.elements = 1000;
+  check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && !strcmp(why, "the rule") && g.pack == 1,
+        "of few elements as sm_100: %s", why);
+  key.elements = 0;
   qn_option_set("arch", "sm_103");
   check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && strstr(why, "older architecture"), "as sm_103: %s", why);
   qn_option_set("arch", "sm_100");
@@ -335,6 +339,10 @@ static void test_geometry(void)
   qn_status status = qn_launch_shape_choose(&key, &g, &why);
   qn_launch_shape_name(&g, name);
   check(status == QN_OK && !strcmp(why, "your tune table") && !strcmp(name, "rows-1024x8x4"), "%s: %s", why, name);
+  key.elements = 1000;
+  check(qn_launch_shape_choose(&key, &g, &why) == QN_OK && !strcmp(why, "your tune table"), "of few elements too: %s",
+        why);
+  key.elements = 0;
   qn_option_set("launch_shape", "flat-64x4x2");
   status = qn_launch_shape_choose(&key, &g, &why);
   qn_launch_shape_name(&g, name);

@@ -158,14 +158,21 @@ static bool takes(const run *r, size_t shape, size_t turn)
   return (turn * QN_LAUNCH_KINDS + (shape + turn) % QN_LAUNCH_KINDS) % rows == item->row;
 }
 
-/* As the tables say: one arrangement a row, and in the first the list that has one of each. */
+/* As the tables say, and as the rule says of more elements: one arrangement a row, and in the first the list that has
+ * one of each. */
 static void as_chosen(run *r)
 {
   const size_t row = r->trial->item->row;
+  const qn_launch_shape_key many = {.op = r->trial->item->target.op, .row = row, .dense = true};
+  char name[QN_LAUNCH_SHAPE_NAME];
+  qn_launch_shape g;
+  qn_launch_shape_rule(&many, &g);
+  qn_launch_shape_name(&g, name);
   for (size_t kind = 1; kind < QN_ARRANGEMENTS; kind++) {
     const bool turn = kind == 1 + row % 4 || (row == 0 && kind == QN_ARRANGEMENTS - 1);
-    if (level_of(r) == QN_FULL || (turn && (row == 0 || level_of(r) == QN_NORMAL)))
-      run_case(r, case_of(kind, kind, NULL));
+    if (level_of(r) != QN_FULL && !(turn && (row == 0 || level_of(r) == QN_NORMAL))) continue;
+    run_case(r, case_of(kind, kind, NULL));
+    run_case(r, case_of(kind, kind, name));
   }
 }
 

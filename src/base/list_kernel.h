@@ -24,9 +24,10 @@
  * pair's second. A row whose bases are not aligned for vector access, the last, partial pack of a row, and columns two
  * apart that are no pair's go element by element: same formula, same bits. QN_LIST_WHOLE: a lone tensor that has none
  * of these: without their code its loads are reached sooner, which counts where a launch is over few rows;
- * QN_LIST_EACH: a lone tensor that has nothing else. QN_LIST_PEEL: rows begin off a vector's boundary, equally far in
- * all roles; a row's first pack begins on the boundary before it and lacks its first elements, so that the packs behind
- * are aligned. */
+ * QN_LIST_EACH: nothing is taken but single elements, as of a lone tensor that is off its boundary, or where QN_PACK is
+ * 1; QN_LIST_SPREAD is then what qn_list_chunk calls spread. QN_LIST_NEAR: 32 bits hold every index of a lone tensor.
+ * QN_LIST_PEEL: rows begin off a vector's boundary, equally far in all roles; a row's first pack begins on the boundary
+ * before it and lacks its first elements, so that the packs behind are aligned. */
 #ifndef QN_BASE_LIST_KERNEL_H
 #define QN_BASE_LIST_KERNEL_H
 #include "base/dtype.h"
@@ -41,6 +42,12 @@ enum { QN_ABSENT, QN_READ, QN_WRITE, QN_READ_WRITE }; /* as quern/op.h */
 #define QN_LIST_SHAPE_FLAT 0
 #define QN_LIST_SHAPE_ROWS 1
 #define QN_LIST_SHAPE_TILES 2
+
+#if QN_LIST_NEAR
+typedef qn_u32 qn_list_index; /* of elements, counted from a tensor's first */
+#else
+typedef qn_u64 qn_list_index;
+#endif
 
 /* The kind of a role. Shifts of constants, not tables: a table indexed by role would go to local memory. */
 QN_FN constexpr int qn_list_dtype(int role) { return QN_LIST_DTYPES >> 4 * role & 15; }
@@ -80,8 +87,8 @@ template <class Coef> struct qn_list_args {
   qn_u32 id[QN_LIST_CAPACITY];
 #endif
 #if QN_LIST_ROWWISE
-  qn_u32 tiles[QN_LIST_CAPACITY]; /* of a row */
-  qn_u32 shift[QN_LIST_CAPACITY]; /* log2 of a row's threads */
+  qn_u32 tiles[QN_LIST_CAPACITY], inverse[QN_LIST_CAPACITY]; /* of a row; what divides by it, see qn_list_row */
+  qn_u32 shift[QN_LIST_CAPACITY]; /* log2 of a row's threads, and 256 times that of tiles, rounded up */
 #endif
 #if QN_LIST_PERSISTENT
   qn_u32 work; /* blocks, were each to take one piece of work */
@@ -101,11 +108,10 @@ struct qn_list_chunk {
   qn_u32 tensor;
   bool aligned; /* for vector access, every role */
   bool first;   /* is this thread the first of the tensor's? */
-  qn_u64 begin, end, stride;
-  qn_u64 row,
-      origin; /* the row's number, and the index in the tensor of its first element; 0, 0 in a flat launch shape */
-  /* A pack's elements are 2^spread apart. Where vectors cannot be, threads side by side then access elements side by
-   * side; 0: the pack's elements are, as vectors and random words must be. */
+  qn_list_index begin, end, stride;
+  qn_list_index row, origin; /* its number and the index in the tensor of its first element; 0, 0 in a flat one */
+  /* A pack's elements are 2^spread apart. Where vectors cannot be, the threads of a simdgroup then access elements side
+   * by side; 0: the pack's elements are, as vectors and random words must be. */
   qn_u32 spread, before;
 };
 
@@ -114,23 +120,25 @@ struct qn_list_chunk {
  * travel. */
 struct qn_list_pack {
   qn_u32 stored[QN_LIST_ROLES][QN_PACK];
-  qn_u64 at;      /* position; of a row's first pack with QN_LIST_PEEL it may be before 0, that is to say wrapped */
-  qn_u32 valid;   /* 0 to QN_PACK of them exist, */
-  qn_u32 missing; /* but for the first so many, with QN_LIST_PEEL */
+  qn_list_index at; /* position; of a row's first pack with QN_LIST_PEEL it may be before 0, that is to say wrapped */
+  qn_u32 valid;     /* 0 to QN_PACK of them exist, */
+  qn_u32 missing;   /* but for the first so many, with QN_LIST_PEEL */
 };
 
 /* The first elements that a pack lacks; a constant where none can. */
 QN_FN qn_u32 qn_list_missing(const qn_list_pack &x) { return QN_LIST_PEEL ? x.missing : 0; }
 
 /* The element at a position of a role. */
-template <class Args> QN_FN QN_FAR char *qn_list_address(const Args &a, const qn_list_chunk &chunk, int role, qn_u64 at)
+template <class Args>
+QN_FN QN_FAR char *qn_list_address(const Args &a, const qn_list_chunk &chunk, int role, qn_list_index at)
 {
 #if QN_LIST_PITCHED
-  const qn_u64 element = chunk.row * a.pitch[qn_list_slot(role)][chunk.tensor] + at * qn_list_step(role);
+  const qn_list_index pitch = qn_list_index(a.pitch[qn_list_slot(role)][chunk.tensor]);
+  const qn_list_index element = chunk.row * pitch + at * qn_list_step(role);
 #else
-  const qn_u64 element = chunk.origin + at;
+  const qn_list_index element = chunk.origin + at;
 #endif
-  return a.data[qn_list_slot(role)][chunk.tensor] + element * qn_list_bytes(role);
+  return a.data[qn_list_slot(role)][chunk.tensor] + qn_u64(element) * qn_list_bytes(role);
 }
 
 /* Is the chunk's row (the tensor, where rows do not count) aligned for vector access? */
@@ -153,11 +161,23 @@ QN_FN constexpr qn_u32 qn_list_log(qn_u32 x) { return x > 1 ? 1 + qn_list_log(x 
 /* A tensor's last, partial pack is taken by the last thread of its block, which is in another warp than the vectors
  * before it unless the block is nearly full: in one warp, its element-wise loads and theirs would wait for each other,
  * which is what a launch of one block takes longest for. Other threads that would have it have nothing. */
-QN_FN qn_u64 qn_list_move_last(qn_u64 block, qn_u64 begin, qn_u64 end, qn_u32 index)
+QN_FN qn_list_index qn_list_move_last(qn_list_index block, qn_list_index begin, qn_list_index end, qn_u32 index)
 {
-  const qn_u64 last = end & ~qn_u64(QN_PACK - 1);
+  const qn_list_index last = end & ~qn_list_index(QN_PACK - 1);
   if (last == end || last < block || begin < last) return begin;
   return index == QN_THREADS - 1 ? last : end;
+}
+
+/* The row of a block, whose tiles are numbered row by row: block / tiles, without the long way of a division to the
+ * first load. Granlund and Montgomery, Division by invariant integers using multiplication, figure 4.1; the sum does
+ * not overflow, since a launch has fewer than 2^31 blocks. */
+template <class Args> QN_FN qn_u32 qn_list_row(const Args &a, qn_u32 tensor, qn_u32 block)
+{
+#if QN_LIST_SHAPE == QN_LIST_SHAPE_TILES
+  return (qn_u32(qn_u64(a.inverse[tensor]) * block >> 32) + block) >> (a.shift[tensor] >> 8);
+#else
+  return block;
+#endif
 }
 
 template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 work, qn_u32 index)
@@ -173,19 +193,21 @@ template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 wor
   qn_list_chunk chunk = {};
   chunk.tensor = low;
 #if QN_LIST_ROWWISE
-  const qn_u32 block = qn_u32(work) - qn_list_first_block(a, low), shift = a.shift[low];
+  const qn_u32 block = qn_u32(work) - qn_list_first_block(a, low), shift = a.shift[low] & 255;
   const qn_u32 lane = index & ((1u << shift) - 1);
-  const qn_u32 tiles = QN_LIST_SHAPE == QN_LIST_SHAPE_TILES ? a.tiles[low] : 1;
-  const qn_u32 rows = tiles == 1 ? block : block / tiles, tile = block - rows * tiles;
-  chunk.row = qn_u64(rows) * (QN_THREADS >> shift) + (index >> shift);
-  chunk.origin = chunk.row * a.cols[low];
-  chunk.end = chunk.origin < a.elements[low] ? a.cols[low] : 0;
-  chunk.stride = qn_u64(QN_PACK) << shift;
-  const qn_u64 begin = qn_u64(tile) * QN_LIST_PACKS * chunk.stride;
+  const qn_u32 rows = qn_list_row(a, low, block);
+  const qn_u32 tile = QN_LIST_SHAPE == QN_LIST_SHAPE_TILES ? block - rows * a.tiles[low] : 0;
+  const qn_list_index cols = qn_list_index(a.cols[low]);
+  chunk.row = qn_list_index(rows) * (qn_u32(QN_THREADS) >> shift) + (index >> shift);
+  chunk.origin = chunk.row * cols;
+  chunk.end = chunk.origin < qn_list_index(a.elements[low]) ? cols : 0;
+  chunk.stride = qn_list_index(QN_PACK) << shift;
+  const qn_list_index begin = qn_list_index(tile) * QN_LIST_PACKS * chunk.stride;
 #else
   const qn_u32 lane = index, shift = qn_list_log(QN_THREADS);
-  const qn_u64 begin = (work - qn_list_first_block(a, low)) * (QN_THREADS * QN_PACK * QN_LIST_PACKS);
-  chunk.end = a.elements[low];
+  const qn_list_index begin =
+      qn_list_index(work - qn_list_first_block(a, low)) * (QN_THREADS * QN_PACK * QN_LIST_PACKS);
+  chunk.end = qn_list_index(a.elements[low]);
   chunk.stride = QN_THREADS * QN_PACK;
 #endif
   chunk.begin = begin + lane * QN_PACK;
@@ -199,8 +221,9 @@ template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 wor
   }
   if (QN_LIST_WHOLE || QN_LIST_PEEL || QN_LIST_PACKS != 1) return chunk;
   if (!chunk.aligned && !QN_LIST_RANDOM) {
-    chunk.spread = shift;
-    chunk.begin = begin + lane;
+    chunk.spread = QN_LIST_EACH ? QN_LIST_SPREAD : shift < 5 ? shift : 5;
+    const qn_u32 beside = lane & ((1u << chunk.spread) - 1);
+    chunk.begin = begin + ((lane - beside) * QN_PACK + beside);
   } else if (!QN_LIST_ROWWISE) {
     chunk.begin = qn_list_move_last(begin, chunk.begin, chunk.end, index);
   }
@@ -281,13 +304,13 @@ QN_FN void qn_list_store_vector(int dtype, QN_FAR char *to, const qn_u32 *x)
 /* The same of bf16 that is not narrowed yet: two at once, with nothing to join. */
 QN_FN void qn_list_store_bf16(QN_FAR char *to, const qn_f32 *x)
 {
-  qn_u32 word[QN_PACK / 2];
+  qn_u32 word[4];
   QN_UNROLL
   for (int w = 0; w < QN_PACK / 2; w++) word[w] = qn_floats_bf16(x[2 * w], x[2 * w + 1]);
   if (QN_PACK == 4)
     qn_store8(to, {{word[0], word[1]}});
   else
-    qn_store16(to, {{word[0], word[1], word[QN_PACK / 2 - 2], word[QN_PACK / 2 - 1]}});
+    qn_store16(to, {{word[0], word[1], word[2], word[3]}});
 }
 
 /* A pair's columns lie one after the other: words are split, or joined. */
@@ -361,29 +384,39 @@ template <class Args> QN_FN void qn_list_load_role(const Args &a, const qn_list_
   }
 }
 
+/* The same one by one, of all roles. */
+template <class Args>
+QN_FN void qn_list_load_singles(const Args &a, const qn_list_chunk &chunk, qn_u32 missing, qn_u32 valid,
+                                qn_list_pack &x)
+{
+  QN_UNROLL
+  for (int r = 0; r < QN_LIST_ROLES; r++)
+    if (qn_list_access(r) & QN_READ)
+      qn_list_load_each(qn_list_dtype(r), qn_list_step(r) << chunk.spread, qn_list_address(a, chunk, r, x.at), missing,
+                        valid, x.stored[r]);
+}
+
 /* Loads what the roles read of pack number `pack` of this thread; valid is 0 if there is none. */
 template <class Args> QN_FN void qn_list_load(const Args &a, const qn_list_chunk &chunk, int pack, qn_list_pack &x)
 {
-  x.at = chunk.begin + qn_u64(pack) * chunk.stride;
+  x.at = chunk.begin + qn_list_index(pack) * chunk.stride;
   x.valid = x.missing = 0;
   if (x.at >= chunk.end) return;
-  const qn_u64 left = ((chunk.end - x.at - 1) >> chunk.spread) + 1;
-  x.valid = QN_LIST_WHOLE || left >= QN_PACK ? QN_PACK : qn_u32(left);
+  const qn_list_index left = ((chunk.end - x.at - 1) >> chunk.spread) + 1;
+  x.valid = QN_LIST_WHOLE || QN_PACK == 1 || left >= QN_PACK ? QN_PACK : qn_u32(left);
   if (QN_LIST_PEEL) {
     x.missing = x.at ? 0 : chunk.before;
     x.at -= chunk.before;
   }
-  const bool vector = chunk.aligned && x.valid == QN_PACK && !qn_list_missing(x);
-  if (vector) {
+  const bool full = x.valid == QN_PACK && !qn_list_missing(x);
+  if (chunk.aligned && full) {
     QN_UNROLL
     for (int r = 0; r < QN_LIST_ROLES; r++)
       if (qn_list_access(r) & QN_READ) qn_list_load_role(a, chunk, r, x);
+  } else if (full) {
+    qn_list_load_singles(a, chunk, 0, QN_PACK, x);
   } else {
-    QN_UNROLL
-    for (int r = 0; r < QN_LIST_ROLES; r++)
-      if (qn_list_access(r) & QN_READ)
-        qn_list_load_each(qn_list_dtype(r), qn_list_step(r) << chunk.spread, qn_list_address(a, chunk, r, x.at),
-                          qn_list_missing(x), x.valid, x.stored[r]);
+    qn_list_load_singles(a, chunk, qn_list_missing(x), x.valid, x);
   }
 }
 
@@ -429,9 +462,11 @@ QN_FN void qn_list_store(const Args &a, const qn_list_chunk &chunk, qn_list_pack
   for (int k = 0; k < QN_PACK; k++)
     narrowed[k] = noise ? qn_list_narrow_chance(dtype, values[k], noise->word[k]) : qn_list_narrow(dtype, values[k]);
   QN_FAR char *to = qn_list_address(a, chunk, role, x.at);
-  const bool full = chunk.aligned && x.valid == QN_PACK && !qn_list_missing(x);
-  const bool vector = full && (qn_list_step(role) == 1 || partner >= 0);
-  if (!vector) {
+  const bool full = x.valid == QN_PACK && !qn_list_missing(x);
+  const bool vector = chunk.aligned && full && (qn_list_step(role) == 1 || partner >= 0);
+  if (!vector && full) {
+    qn_list_store_each(dtype, qn_list_step(role) << chunk.spread, to, 0, QN_PACK, narrowed);
+  } else if (!vector) {
     qn_list_store_each(dtype, qn_list_step(role) << chunk.spread, to, qn_list_missing(x), x.valid, narrowed);
   } else if (partner < 0) {
     qn_list_store_vector(dtype, to, narrowed);
@@ -462,7 +497,7 @@ QN_FN void qn_list_store(const Args &a, const qn_list_chunk &chunk, qn_list_pack
         QN_UNROLL                                                                                                      \
         for (int k = 0; k < QN_LIST_PACKS; k++) {                                                                      \
           if (!x[k].valid) continue;                                                                                   \
-          if (QN_LIST_WHOLE) x[k].valid = QN_PACK; /* a constant: no code for fewer */                                 \
+          if (QN_LIST_WHOLE || QN_PACK == 1) x[k].valid = QN_PACK; /* a constant: no code for fewer */                 \
           name##_pack(a, chunk, x[k]);                                                                                 \
         }                                                                                                              \
       } while (qn_list_go_on(chunk));                                                                                  \
@@ -487,11 +522,14 @@ template <class Args> QN_FN void qn_list_tally(const Args &a, const qn_list_chun
   {                                                                                                                    \
     const qn_list_chunk chunk = qn_list_find(a, qn_block(), qn_thread());                                              \
     qn_u32 count = 0;                                                                                                  \
-    for (int k = 0; k < QN_LIST_PACKS; k++) {                                                                          \
-      qn_list_pack x;                                                                                                  \
-      qn_list_load(a, chunk, k, x);                                                                                    \
-      if (!x.valid) break;                                                                                             \
-      count += name##_count(a, x);                                                                                     \
+    for (int first = 0; first < QN_LIST_PACKS; first += 4) {                                                           \
+      qn_list_pack x[4]; /* as many loads travel together */                                                           \
+      QN_UNROLL                                                                                                        \
+      for (int k = 0; k < 4; k++) qn_list_load(a, chunk, first + k, x[k]);                                             \
+      QN_UNROLL                                                                                                        \
+      for (int k = 0; k < 4; k++)                                                                                      \
+        if (x[k].valid) count += name##_count(a, x[k]);                                                                \
+      if (!x[3].valid) break;                                                                                          \
     }                                                                                                                  \
     qn_list_tally(a, chunk, count);                                                                                    \
   }                                                                                                                    \

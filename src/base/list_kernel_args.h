@@ -4,7 +4,7 @@
  *
  *     coef | data[slots][capacity] | elements[capacity] | first[capacity] if random | cols[capacity] if rowwise |
  *     pitch[slots][capacity] if pitched | tally | tensors, place | first_block[capacity] | id[capacity] if random |
- *     tiles[capacity], shift[capacity] if rowwise | work if persistent */
+ *     tiles[capacity], inverse[capacity], shift[capacity] if rowwise | work if persistent */
 #ifndef QN_BASE_LIST_KERNEL_ARGS_H
 #define QN_BASE_LIST_KERNEL_ARGS_H
 #include <stddef.h>
@@ -14,7 +14,7 @@ enum { QN_LIST_HAS_RANDOM = 1, QN_LIST_HAS_ROWS = 2, QN_LIST_HAS_PITCH = 4, QN_L
 
 /* What is not there is 0. */
 typedef struct qn_list_offsets {
-  size_t data, elements, first, cols, pitch, tally, head, first_block, id, tiles, shift, work, bytes;
+  size_t data, elements, first, cols, pitch, tally, head, first_block, id, tiles, inverse, shift, work, bytes;
 } qn_list_offsets;
 
 /* Where n words begin that stand at `end`, which moves behind them. */
@@ -40,6 +40,7 @@ static inline qn_list_offsets qn_list_offsets_of(size_t coef_bytes, size_t slots
   o.first_block = qn_list_words(&end, capacity, 4);
   if (parts & QN_LIST_HAS_RANDOM) o.id = qn_list_words(&end, capacity, 4);
   if (parts & QN_LIST_HAS_ROWS) o.tiles = qn_list_words(&end, capacity, 4);
+  if (parts & QN_LIST_HAS_ROWS) o.inverse = qn_list_words(&end, capacity, 4);
   if (parts & QN_LIST_HAS_ROWS) o.shift = qn_list_words(&end, capacity, 4);
   if (parts & QN_LIST_HAS_WORK) o.work = qn_list_words(&end, 1, 4);
   o.bytes = (end + 7) & ~(size_t)7;

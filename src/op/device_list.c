@@ -16,8 +16,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Of a small lone tensor a launch takes as long as its first loads: little code, and work for many multiprocessors. */
-enum { ARGUMENT_BYTES = 32764, SMALL_ELEMENTS = 1 << 17, SMALL_THREADS = 64, SMALL_PACK = 4 };
+enum { ARGUMENT_BYTES = 32764, SMALL_ELEMENTS = 1 << 17, SIMDGROUP_LOG = 5 };
 
 static bool draws_random(const qn_op *op, uint32_t flags) { return (flags & op->random_flags) != 0; }
 
@@ -35,10 +34,11 @@ static qn_status tier_of(qn_device device, const char **tier)
 
 qn_launch_shape_key qn_list_key_of(const qn_list_run *run, bool counts)
 {
-  uint64_t most = 0;
+  uint64_t most = 0, all = 0;
   size_t largest = 0;
   for (size_t k = 0; k < run->n; k++) {
     const uint64_t n = qn_tensor_elements(&run->tensors[0][k]);
+    all += n;
     if (n > most) most = n, largest = k;
   }
   const qn_tensor *t = &run->tensors[0][largest];
@@ -48,6 +48,7 @@ qn_launch_shape_key qn_list_key_of(const qn_list_run *run, bool counts)
                                .device = run->exec->device,
                                .rows = cols ? most / cols : 0,
                                .cols = cols,
+                               .elements = all,
                                .dense = !run->strided && !run->by_rows,
                                .counts = counts};
 }
@@ -55,10 +56,8 @@ qn_launch_shape_key qn_list_key_of(const qn_list_run *run, bool counts)
 qn_status qn_list_choose_shape(const qn_list_run *run, bool counts, qn_launch_shape *g, const char **why)
 {
   const qn_launch_shape_key key = qn_list_key_of(run, counts);
-  bool by_rule;
-  qn_try(qn_launch_shape_told(&key, g, why, &by_rule));
-  if (by_rule && run->n == 1 && key.dense && !counts && key.rows * key.cols <= SMALL_ELEMENTS)
-    *g = (qn_launch_shape){.shape = QN_LAUNCH_FLAT, .threads = SMALL_THREADS, .pack = SMALL_PACK, .packs = 1};
+  qn_try(qn_launch_shape_choose(&key, g, why));
+  if (g->pack == 1 && draws_random(run->op, run->flags)) g->pack = 4; /* random words come by fours */
   if (key.dense || g->shape != QN_LAUNCH_FLAT) return QN_OK;
   g->shape = QN_LAUNCH_TILES;
   *why = run->strided ? "flat was asked for, which takes dense tensors only"
@@ -98,14 +97,41 @@ static void sign_place(const qn_list_run *run, size_t k, const qn_view *v, qn_li
     }
 }
 
+/* log2 of a row's threads: as many as it needs, a power of two and no more than a block's. */
+static uint32_t row_threads(const qn_launch_shape *g, uint64_t cols)
+{
+  uint32_t shift = 0;
+  while (1u << shift < g->threads && ((uint64_t)g->pack * g->packs << shift) < cols) shift++;
+  return shift;
+}
+
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* Do 32 bits hold every index of a lone tensor, also those of threads behind its end? A first pack that begins before
+ * its row would need one below 0. */
+static bool is_near(const qn_list_run *run, const qn_view *view, const qn_list_variant *v)
+{
+  const uint64_t limit = (uint64_t)1 << 31;
+  const uint64_t behind = (uint64_t)v->form.launch.threads * v->form.launch.pack * v->form.launch.packs;
+  const uint64_t rows = (view ? view->rows : 0) + v->form.launch.threads;
+  if (v->capacity != 1 || v->form.peel || qn_tensor_elements(&run->tensors[0][0]) >= limit - behind) return false;
+  for (size_t r = 0; view && r < run->op->info.n_tensors; r++) {
+    const uint64_t pitch = v->form.pitched && run->tensors[r] ? view->pitch[r] : view->cols;
+    if (view->cols >= limit / 4 || pitch >= limit / 2 / rows) return false;
+  }
+  return true;
+}
+
 /* How a lone tensor of every role is accessed: in nothing but whole packs on 16-byte boundaries, or, where a row is off
- * them or where the tensor is small and rows end in part of a pack, in single elements. view: NULL in a flat launch
- * shape.
- */
+ * them or where the tensor is small and rows end in part of a pack, in single elements; and vectors of one are those,
+ * of any list. view: NULL in a flat launch shape. */
 static void sign_access(const qn_list_run *run, const qn_view *view, qn_list_variant *v)
 {
-  v->form.whole = v->form.each = false;
-  if (v->capacity != 1 || v->counts || v->form.steps || v->form.peel) return;
+  v->form.whole = false;
+  v->form.each = v->form.launch.pack == 1;
+  v->form.spread = 0;
+  v->form.near = is_near(run, view, v);
+  if (v->form.each || v->capacity != 1 || v->counts || v->form.steps || v->form.peel) return;
   const uint64_t elements = qn_tensor_elements(&run->tensors[0][0]);
   const uint64_t rest = (view ? view->cols : elements) % v->form.launch.pack;
   uint64_t off = 0;
@@ -117,6 +143,8 @@ static void sign_access(const qn_list_run *run, const qn_view *view, qn_list_var
   v->form.whole = !rest && !off;
   v->form.each =
       v->form.launch.packs == 1 && !draws_random(run->op, v->flags) && (off || (rest && elements <= SMALL_ELEMENTS));
+  if (v->form.each)
+    v->form.spread = view ? least(row_threads(&v->form.launch, view->cols), SIMDGROUP_LOG) : SIMDGROUP_LOG;
 }
 
 /* How many elements behind a pack's boundary a place's rows begin, and the rows of each behind the one before, if that
@@ -209,19 +237,26 @@ static uint64_t ceiling(uint64_t n, uint64_t of) { return n / of + (n % of != 0)
 /* Elements that a row's first pack may lack, for which there must be threads. */
 static uint64_t most_before(const qn_list_variant *v) { return v->form.peel ? v->form.launch.pack - 1 : 0; }
 
-/* A row-wise variant's words on tensor n of the launch; returns its blocks. A row has as many threads as it needs, a
- * power of two and no more than a block's. */
+/* What list_kernel.h's qn_list_row multiplies by where rows have so many tiles, and shifts by: log2, rounded up. */
+static uint32_t inverse_of(uint32_t tiles, uint32_t *log)
+{
+  *log = tiles > 1 ? 32 - (uint32_t)__builtin_clz(tiles - 1) : 0;
+  return (uint32_t)(((((uint64_t)1 << *log) - tiles) << 32) / tiles + 1);
+}
+
+/* A row-wise variant's words on tensor n of the launch; returns its blocks. */
 static uint64_t put_rows(unsigned char *argument, const qn_list_layout *l, const qn_list_variant *v,
                          const qn_view *view, size_t n)
 {
   const qn_launch_shape *g = &v->form.launch;
   const uint64_t cols = view->cols + most_before(v);
-  uint32_t shift = 0;
-  while (1u << shift < g->threads && ((uint64_t)g->pack * g->packs << shift) < cols) shift++;
+  const uint32_t shift = row_threads(g, cols);
+  uint32_t log;
   const uint64_t tiles = ceiling(cols, (uint64_t)g->pack * g->packs << shift);
   ((uint64_t *)(argument + l->offsets.cols))[n] = view->cols;
   ((uint32_t *)(argument + l->offsets.tiles))[n] = (uint32_t)tiles;
-  ((uint32_t *)(argument + l->offsets.shift))[n] = shift;
+  ((uint32_t *)(argument + l->offsets.inverse))[n] = inverse_of((uint32_t)tiles, &log);
+  ((uint32_t *)(argument + l->offsets.shift))[n] = shift | log << 8;
   for (size_t r = 0; r < v->op->info.n_tensors && l->offsets.pitch; r++)
     if (l->slot[r] >= 0)
       ((uint64_t *)(argument + l->offsets.pitch))[(size_t)l->slot[r] * v->capacity + n] = view->pitch[r];
@@ -355,7 +390,7 @@ static bool same_access(const qn_list_run *run, const qn_list_kept *kept)
   const qn_view view = g->shape == QN_LAUNCH_FLAT ? (qn_view){0} : view_of(run, 0, g);
   qn_list_variant now = kept->variant;
   sign_access(run, g->shape == QN_LAUNCH_FLAT ? NULL : &view, &now);
-  return now.form.whole == kept->variant.form.whole && now.form.each == kept->variant.form.each;
+  return now.form.whole == kept->variant.form.whole && now.form.each == kept->variant.form.each; /* spread follows */
 }
 
 /* Where random numbers are drawn the caller may give the shards' offsets anew, so nothing is kept; nor where a pair of

@@ -59,7 +59,7 @@ qn_status qn_device_list_facts(qn_list_facts *facts);
 
 /* One specialisation of an op's kernel, as the defines of its source: what a launch compiles, and what tests compile
  * for every architecture. */
-enum { QN_LIST_DEFINES = 25 };
+enum { QN_LIST_DEFINES = 27 };
 typedef struct qn_list_unit {
   char text[QN_LIST_DEFINES][64];
   const char *defines[QN_LIST_DEFINES + 1]; /* into text; NULL-terminated */

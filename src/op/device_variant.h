@@ -14,8 +14,11 @@ struct qn_list_form {
   qn_launch_shape launch;
   bool pitched;         /* rows have a pitch of their own in each role; never flat */
   bool whole;           /* a lone tensor, every pack of which is whole and aligned, with no columns two apart */
-  bool each;            /* a lone tensor whose elements are taken one by one: off its boundary, or small and ragged */
+  bool each;            /* elements are taken one by one: of a lone tensor off its boundary, or small and ragged; of any
+                           list where the launch shape's vectors have one */
   bool peel;            /* rows begin off a vector's boundary, equally far in all roles: see list_kernel.h */
+  bool near;            /* a lone tensor, every index of which has 32 bits */
+  uint32_t spread;      /* where each: see list_kernel.h */
   uint32_t steps, odds; /* bits: columns two apart; those that lie between another role's */
   uint32_t pairs;       /* digits: 1 + the role whose columns lie between this one's, or whose this one's lie between */
 };

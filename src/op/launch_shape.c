@@ -9,7 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { THREADS = 256, COUNT_PACKS = 16, LEAST_THREADS = 64, MOST_THREADS = 1024, MOST_TUNED_PACKS = 4 };
+enum { THREADS = 256, LEAST_THREADS = 64, MOST_THREADS = 1024, MOST_TUNED_PACKS = 4 };
+/* Elements up to which single ones, and vectors of 4, are fastest: a launch over few takes as long as its first loads,
+ * and has little code and work for many multiprocessors. Measured on an H200. */
+enum { MOST_SINGLES = 1 << 16, MOST_FEW = 1 << 18 };
+/* Vectors of a thread that counts: each costs an addition in memory less, and a small list has fewer blocks. */
+enum { COUNT_PACKS = 4, COUNT_PACKS_OF_MANY = 16, MANY = 1 << 22 };
 
 static const char *const shapes[QN_LAUNCH_KINDS + 1] = {"flat", "rows", "tiles", NULL};
 
@@ -72,8 +77,8 @@ qn_status qn_launch_shape_from_name(const char *name, qn_launch_shape *g)
   qn_require(power(parsed.threads, LEAST_THREADS, MOST_THREADS),
              "launch shape: \"%.40s\" has %u threads, %d to %d are possible, powers of two", name, parsed.threads,
              LEAST_THREADS, MOST_THREADS);
-  qn_require(power(parsed.pack, 4, 8), "launch shape: \"%.40s\" has vectors of %u elements, 4 and 8 are possible", name,
-             parsed.pack);
+  qn_require(parsed.pack == 1 || power(parsed.pack, 4, 8),
+             "launch shape: \"%.40s\" has vectors of %u elements, 1, 4 and 8 are possible", name, parsed.pack);
   qn_require(power(parsed.packs, 1, MOST_TUNED_PACKS),
              "launch shape: \"%.40s\" has %u vectors a thread, 1, 2 and 4 are possible", name, parsed.packs);
   qn_require(parsed.persistent <= QN_LAUNCH_SHAPE_MOST_PERSISTENT,
@@ -102,12 +107,18 @@ static uint32_t pack_of(const qn_op *op, size_t row)
   return 8;
 }
 
+static bool has_few(const qn_launch_shape_key *key) { return key->elements && key->elements <= MOST_FEW; }
+
 void qn_launch_shape_rule(const qn_launch_shape_key *key, qn_launch_shape *g)
 {
   *g = (qn_launch_shape){.shape = key->dense ? QN_LAUNCH_FLAT : QN_LAUNCH_TILES,
                          .threads = THREADS,
                          .pack = pack_of(key->op, key->row),
-                         .packs = key->counts ? COUNT_PACKS : 1};
+                         .packs = 1};
+  if (key->counts)
+    g->packs = key->elements < MANY ? COUNT_PACKS : COUNT_PACKS_OF_MANY;
+  else if (has_few(key))
+    g->pack = key->elements <= MOST_SINGLES ? 1 : 4;
 }
 
 /* The option's value, read once a thread and again after any option was set. */
@@ -145,6 +156,7 @@ static qn_status look_up(const qn_launch_shape_key *key, qn_launch_shape *g, con
   *why = by_the_rule;
   qn_launch_shape_rule(key, g);
   if (source == QN_TUNE_NONE) return QN_OK;
+  if (source == QN_TUNE_SHIPPED && has_few(key)) return QN_OK; /* its classes reach far beyond */
   if (qn_launch_shape_from_name(entry.choice, g) == QN_OK) {
     *why = qn_tune_reason(source, &entry, &arch);
     return QN_OK;
@@ -165,8 +177,8 @@ typedef struct kept_choice {
 
 static bool same_key(const qn_launch_shape_key *a, const qn_launch_shape_key *b)
 {
-  return a->op == b->op && a->row == b->row && a->rows == b->rows && a->cols == b->cols && a->dense == b->dense &&
-         a->device.kind == b->device.kind && a->device.index == b->device.index;
+  return a->op == b->op && a->row == b->row && a->rows == b->rows && a->cols == b->cols && a->elements == b->elements &&
+         a->dense == b->dense && a->device.kind == b->device.kind && a->device.index == b->device.index;
 }
 
 static qn_status ask_tables(const qn_launch_shape_key *key, qn_launch_shape *g, const char **why)

@@ -17,8 +17,8 @@ typedef enum qn_launch_kind {
 typedef struct qn_launch_shape {
   qn_launch_kind shape;
   uint32_t threads;    /* of a block: 64 to 1024, a power of two */
-  uint32_t pack;       /* elements of a vector: 4 or 8 */
-  uint32_t packs;      /* vectors a thread takes at once: 1, 2, 4; 16 where a phase counts */
+  uint32_t pack;       /* elements of a vector: 4 or 8; 1: no vectors, each element by itself */
+  uint32_t packs;      /* vectors a thread takes at once: 1, 2, 4; 4 or 16 where a phase counts */
   uint32_t persistent; /* blocks a multiprocessor, which stay and loop over the work; 0: a block for each piece */
 } qn_launch_shape;
 
@@ -35,6 +35,7 @@ typedef struct qn_launch_shape_key {
   size_t row; /* of the type table */
   qn_device device;
   uint64_t rows, cols; /* of the largest tensor of the list; dense: as its last dimension says */
+  uint64_t elements;   /* of the whole list; 0: not known, and taken for many */
   bool dense;          /* all tensors; else some are pitched */
   bool counts;         /* a phase that counts: the rule alone says, nothing is tuned or forced */
 } qn_launch_shape_key;
@@ -48,7 +49,8 @@ qn_status qn_launch_shape_choose(const qn_launch_shape_key *key, qn_launch_shape
 qn_status qn_launch_shape_told(const qn_launch_shape_key *key, qn_launch_shape *g, const char **why, bool *by_rule);
 /* Refuses a value of the option "launch_shape" that names no launch shape. */
 qn_status qn_launch_shape_check(void);
-/* The rule alone: 256 threads, one 16-byte vector each, flat; measured on an H200 (docs/benchmarking.md). */
+/* The rule alone: 256 threads, flat; each takes one 16-byte vector, and of a small list less; measured on an H200
+ * (docs/benchmarking.md). */
 void qn_launch_shape_rule(const qn_launch_shape_key *key, qn_launch_shape *g);
 
 /* An engine notes what this thread's latest launch took, for qn_op_last_variant(): a launch shape, or any other name.

@@ -53,10 +53,11 @@ const char *qn_list_variant_name(const qn_op *op, size_t k)
 const char *qn_list_refuses(const qn_call *call, size_t k)
 {
   const qn_list_run run = run_of(call);
-  const qn_launch_shape_key key = qn_list_key_of(&run, false);
+  qn_launch_shape_key key = qn_list_key_of(&run, false);
   qn_arch arch = {.size = sizeof arch};
   qn_launch_shape g, rule;
   if (k >= NAMES || qn_launch_shape_from_name(names[k], &g) != QN_OK) return "there is no such launch shape";
+  key.elements = 0; /* the vectors of a large list, which are tried on small ones too */
   qn_launch_shape_rule(&key, &rule);
   const uint64_t tile = (uint64_t)g.threads * g.pack * g.packs;
   if (g.pack != rule.pack) return "vectors of these types have another length";

@@ -96,7 +96,7 @@ static double guess_us(const qn_gemm_variant *variant, const qn_gemm_problem *pr
                    : problem->precision == QN_GEMM_TF32 ? &of_tf32
                                                         : &of_rounded;
   const double m = (double)((a->m + 63) / 64 * 64), n = (double)((a->n + 63) / 64 * 64), k = (double)a->k;
-  const bool rough = !qn_gemm_rows_aligned(problem) || a->n % (problem->short_data ? 8 : 4);
+  const bool rough = !qn_gemm_rows_aligned(problem) || a->n % 4;
   const double work = 2 * m * n * k * (rough ? s->rough : 1) / (s->flops_us * share / 132);
   const double bytes = ((double)(a->m + a->n) * k + (double)a->m * (double)a->n) * (problem->short_data ? 2 : 4);
   (void)variant;

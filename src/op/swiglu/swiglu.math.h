@@ -38,7 +38,7 @@ QN_FN qn_f32 qn_swiglu_round(int storage, qn_f32 x)
 /* All values of a pack. */
 QN_FN void qn_swiglu_round_pack(int storage, qn_f32 x[QN_PACK])
 {
-#ifdef QN_PTX
+#if defined(QN_PTX) && QN_PACK > 1
   if (storage == QN_SWIGLU_BF16) {
     QN_UNROLL
     for (int v = 0; v < QN_PACK; v += 2) {
