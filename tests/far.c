@@ -188,7 +188,10 @@ static qn_status find_function(const far *f, const qn_launch_shape *g, qn_device
   for (int r = 0; r < ROLES && !v.form.steps && g->packs == 1; r++)
     v.form.each = v.form.each || (uintptr_t)(memory[r] + f->role[r].first * WIDTH) % 16 ||
                   (!f->dense && f->role[r].pitch * WIDTH % 16);
-  if (v.form.each) v.form.spread = 5;
+  v.form.lanes = g->shape != QN_LAUNCH_FLAT;
+  while (v.form.lanes && 1u << (v.form.lanes - 1) < g->threads &&
+         ((uint64_t)g->pack * g->packs << (v.form.lanes - 1)) < f->cols + (v.form.peel ? g->pack - 1 : 0))
+    v.form.lanes++;
   if (v.form.steps) v.form.pairs = 3u << 4 * A | 2u << 4 * B, v.form.odds = 1u << B;
   qn_try(qn_cpu_tier(&v.tier));
   qn_try(qn_list_choose_capacity(&v, 1));

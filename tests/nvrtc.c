@@ -166,6 +166,8 @@ static void compile_forms(const char *arch, const qn_op *op)
     qn_list_form form = {.pitched = forms[k].pitched,
                          .whole = forms[k].whole,
                          .each = forms[k].each,
+                         .near = forms[k].whole || forms[k].each,
+                         .lanes = forms[k].pitched && (forms[k].whole || forms[k].each) ? 7 : 0,
                          .peel = forms[k].peel,
                          .steps = forms[k].steps,
                          .odds = forms[k].odds,

@@ -25,7 +25,8 @@
  * apart that are no pair's go element by element: same formula, same bits. QN_LIST_WHOLE: a lone tensor that has none
  * of these: without their code its loads are reached sooner, which counts where a launch is over few rows;
  * QN_LIST_EACH: nothing is taken but single elements, as of a lone tensor that is off its boundary, or where QN_PACK is
- * 1; QN_LIST_SPREAD is then what qn_list_chunk calls spread. QN_LIST_NEAR: 32 bits hold every index of a lone tensor.
+ * 1. QN_LIST_NEAR: 32 bits hold every index of a lone tensor. QN_LIST_LANES: 1 + log2 of the threads that a lone
+ * tensor's row has; 0: the argument says.
  * QN_LIST_PEEL: rows begin off a vector's boundary, equally far in all roles; a row's first pack begins on the boundary
  * before it and lacks its first elements, so that the packs behind are aligned. */
 #ifndef QN_BASE_LIST_KERNEL_H
@@ -173,11 +174,13 @@ QN_FN qn_list_index qn_list_move_last(qn_list_index block, qn_list_index begin, 
  * not overflow, since a launch has fewer than 2^31 blocks. */
 template <class Args> QN_FN qn_u32 qn_list_row(const Args &a, qn_u32 tensor, qn_u32 block)
 {
-#if QN_LIST_SHAPE == QN_LIST_SHAPE_TILES
   return (qn_u32(qn_u64(a.inverse[tensor]) * block >> 32) + block) >> (a.shift[tensor] >> 8);
-#else
-  return block;
-#endif
+}
+
+/* May a row have several tiles, which are blocks'? Not where it has fewer threads than a block. */
+QN_FN constexpr bool qn_list_has_tiles()
+{
+  return QN_LIST_SHAPE == QN_LIST_SHAPE_TILES && !(QN_LIST_LANES && QN_LIST_LANES <= qn_list_log(QN_THREADS));
 }
 
 template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 work, qn_u32 index)
@@ -193,10 +196,11 @@ template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 wor
   qn_list_chunk chunk = {};
   chunk.tensor = low;
 #if QN_LIST_ROWWISE
-  const qn_u32 block = qn_u32(work) - qn_list_first_block(a, low), shift = a.shift[low] & 255;
+  const qn_u32 block = qn_u32(work) - qn_list_first_block(a, low);
+  const qn_u32 shift = QN_LIST_LANES ? QN_LIST_LANES - 1 : a.shift[low] & 255;
   const qn_u32 lane = index & ((1u << shift) - 1);
-  const qn_u32 rows = qn_list_row(a, low, block);
-  const qn_u32 tile = QN_LIST_SHAPE == QN_LIST_SHAPE_TILES ? block - rows * a.tiles[low] : 0;
+  const qn_u32 rows = qn_list_has_tiles() ? qn_list_row(a, low, block) : block;
+  const qn_u32 tile = qn_list_has_tiles() ? block - rows * a.tiles[low] : 0;
   const qn_list_index cols = qn_list_index(a.cols[low]);
   chunk.row = qn_list_index(rows) * (qn_u32(QN_THREADS) >> shift) + (index >> shift);
   chunk.origin = chunk.row * cols;
@@ -221,7 +225,7 @@ template <class Args> QN_FN qn_list_chunk qn_list_find(const Args &a, qn_u64 wor
   }
   if (QN_LIST_WHOLE || QN_LIST_PEEL || QN_LIST_PACKS != 1) return chunk;
   if (!chunk.aligned && !QN_LIST_RANDOM) {
-    chunk.spread = QN_LIST_EACH ? QN_LIST_SPREAD : shift < 5 ? shift : 5;
+    chunk.spread = shift < 5 ? shift : 5;
     const qn_u32 beside = lane & ((1u << chunk.spread) - 1);
     chunk.begin = begin + ((lane - beside) * QN_PACK + beside);
   } else if (!QN_LIST_ROWWISE) {

@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { ARGUMENT_BYTES = 32764, SMALL_ELEMENTS = 1 << 17, SIMDGROUP_LOG = 5 };
+enum { ARGUMENT_BYTES = 32764, SMALL_ELEMENTS = 1 << 17 };
 
 static bool draws_random(const qn_op *op, uint32_t flags) { return (flags & op->random_flags) != 0; }
 
@@ -97,6 +97,9 @@ static void sign_place(const qn_list_run *run, size_t k, const qn_view *v, qn_li
     }
 }
 
+/* Elements that a row's first pack may lack, for which there must be threads. */
+static uint64_t most_before(const qn_list_variant *v) { return v->form.peel ? v->form.launch.pack - 1 : 0; }
+
 /* log2 of a row's threads: as many as it needs, a power of two and no more than a block's. */
 static uint32_t row_threads(const qn_launch_shape *g, uint64_t cols)
 {
@@ -104,8 +107,6 @@ static uint32_t row_threads(const qn_launch_shape *g, uint64_t cols)
   while (1u << shift < g->threads && ((uint64_t)g->pack * g->packs << shift) < cols) shift++;
   return shift;
 }
-
-static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 /* Do 32 bits hold every index of a lone tensor, also those of threads behind its end? A first pack that begins before
  * its row would need one below 0. */
@@ -129,7 +130,7 @@ static void sign_access(const qn_list_run *run, const qn_view *view, qn_list_var
 {
   v->form.whole = false;
   v->form.each = v->form.launch.pack == 1;
-  v->form.spread = 0;
+  v->form.lanes = view && v->capacity == 1 ? 1 + row_threads(&v->form.launch, view->cols + most_before(v)) : 0;
   v->form.near = is_near(run, view, v);
   if (v->form.each || v->capacity != 1 || v->counts || v->form.steps || v->form.peel) return;
   const uint64_t elements = qn_tensor_elements(&run->tensors[0][0]);
@@ -143,8 +144,6 @@ static void sign_access(const qn_list_run *run, const qn_view *view, qn_list_var
   v->form.whole = !rest && !off;
   v->form.each =
       v->form.launch.packs == 1 && !draws_random(run->op, v->flags) && (off || (rest && elements <= SMALL_ELEMENTS));
-  if (v->form.each)
-    v->form.spread = view ? least(row_threads(&v->form.launch, view->cols), SIMDGROUP_LOG) : SIMDGROUP_LOG;
 }
 
 /* How many elements behind a pack's boundary a place's rows begin, and the rows of each behind the one before, if that
@@ -233,9 +232,6 @@ static void put_pointers(unsigned char *argument, const qn_list_layout *l, uint3
 }
 
 static uint64_t ceiling(uint64_t n, uint64_t of) { return n / of + (n % of != 0); }
-
-/* Elements that a row's first pack may lack, for which there must be threads. */
-static uint64_t most_before(const qn_list_variant *v) { return v->form.peel ? v->form.launch.pack - 1 : 0; }
 
 /* What list_kernel.h's qn_list_row multiplies by where rows have so many tiles, and shifts by: log2, rounded up. */
 static uint32_t inverse_of(uint32_t tiles, uint32_t *log)
@@ -390,7 +386,7 @@ static bool same_access(const qn_list_run *run, const qn_list_kept *kept)
   const qn_view view = g->shape == QN_LAUNCH_FLAT ? (qn_view){0} : view_of(run, 0, g);
   qn_list_variant now = kept->variant;
   sign_access(run, g->shape == QN_LAUNCH_FLAT ? NULL : &view, &now);
-  return now.form.whole == kept->variant.form.whole && now.form.each == kept->variant.form.each; /* spread follows */
+  return now.form.whole == kept->variant.form.whole && now.form.each == kept->variant.form.each;
 }
 
 /* Where random numbers are drawn the caller may give the shards' offsets anew, so nothing is kept; nor where a pair of

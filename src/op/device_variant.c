@@ -80,7 +80,7 @@ static void unit_of(const qn_list_variant *v, qn_list_unit *u)
   define(u, "QN_LIST_PITCHED=%d", v->form.pitched);
   define(u, "QN_LIST_WHOLE=%d", v->form.whole);
   define(u, "QN_LIST_EACH=%d", v->form.each);
-  define(u, "QN_LIST_SPREAD=%uu", v->form.spread);
+  define(u, "QN_LIST_LANES=%uu", v->form.lanes);
   define(u, "QN_LIST_NEAR=%d", v->form.near);
   define(u, "QN_LIST_PEEL=%d", v->form.peel);
   define(u, "QN_LIST_STEPS=0x%xu", v->form.steps);
@@ -129,7 +129,7 @@ static size_t slot_of(const qn_list_variant *v)
   uint64_t h = v->row * 31u + v->flags * 131u + v->capacity * 7u + v->counts * 3u + (uint64_t)v->device.index * 17u;
   const qn_launch_shape *g = &v->form.launch;
   h += g->threads + g->pack * 5 + g->packs * 11 + (uint64_t)g->shape * 61 + g->persistent * 37;
-  h += v->form.peel * 79u + v->form.spread * 101u + v->form.near * 103u;
+  h += v->form.peel * 79u + v->form.lanes * 101u + v->form.near * 103u;
   h += v->form.pitched * 43u + v->form.steps * 97u + v->form.pairs * 53u + v->form.whole * 71u + v->form.each * 73u;
   return (h ^ (uintptr_t)v->op >> 4 ^ (uint64_t)v->device.kind << 5 ^ (uintptr_t)v->tier) % CACHE_SLOTS;
 }
@@ -140,7 +140,7 @@ static bool same(const qn_list_variant *a, const qn_list_variant *b)
          a->flags == b->flags && a->capacity == b->capacity && a->counts == b->counts && a->tier == b->tier &&
          qn_launch_shape_equal(&a->form.launch, &b->form.launch) && a->form.pitched == b->form.pitched &&
          a->form.whole == b->form.whole && a->form.each == b->form.each && a->form.peel == b->form.peel &&
-         a->form.spread == b->form.spread && a->form.near == b->form.near && a->form.steps == b->form.steps &&
+         a->form.lanes == b->form.lanes && a->form.near == b->form.near && a->form.steps == b->form.steps &&
          a->form.pairs == b->form.pairs && a->form.odds == b->form.odds;
 }
 

@@ -18,7 +18,7 @@ struct qn_list_form {
                            list where the launch shape's vectors have one */
   bool peel;            /* rows begin off a vector's boundary, equally far in all roles: see list_kernel.h */
   bool near;            /* a lone tensor, every index of which has 32 bits */
-  uint32_t spread;      /* where each: see list_kernel.h */
+  uint32_t lanes;       /* 1 + log2 of the threads of a lone tensor's row; 0: rows differ, or there are none */
   uint32_t steps, odds; /* bits: columns two apart; those that lie between another role's */
   uint32_t pairs;       /* digits: 1 + the role whose columns lie between this one's, or whose this one's lie between */
 };
