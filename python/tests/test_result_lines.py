@@ -189,7 +189,6 @@ OLDER = {
             "lopt-h200",
             "lopt-train-h200",
             "ops-cpu-xeon",
-            "sweep-lion-h200",
             "swiglu-peers-h200",
             "swiglu-quantize-h200",
         ],
