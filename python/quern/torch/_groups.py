@@ -35,12 +35,15 @@ class GroupPlan:
     def fits(self, group: dict[str, Any], kind: tuple) -> bool:
         """Can this group be stepped as it was last time? Gathers the gradients."""
         params = group["params"] if isinstance(group["params"], list) else list(group["params"])
-        return (
-            kind == self._kind
-            and are_same(params, self._params)
-            and all(param.grad is None for param in self._absent)
-            and all(made.gather() for made in self.lists)
-        )
+        if kind != self._kind or not are_same(params, self._params):
+            return False
+        for param in self._absent:
+            if param.grad is not None:
+                return False
+        for made in self.lists:  # noqa: SIM110 - a generator would be one more function in a step
+            if not made.gather():
+                return False
+        return True
 
     def take_options(self, group: dict[str, Any]) -> None:
         """Puts the group's options into params where they have changed, if the library accepts them."""
@@ -94,11 +97,12 @@ class Numbers:
 
     def advance(self, index: int, group: dict[str, Any], plan: GroupPlan) -> None:
         """Counts a step."""
-        if not plan.is_live:
+        if plan.is_live:
+            for live in self._of(index):
+                live.step.add_(1)
+        else:
             group["step"] += 1
             plan.params.step = group["step"] & 0xFFFFFFFFFFFFFFFF
-        for live in self._of(index) if plan.is_live else ():
-            live.step.add_(1)
 
     def _of(self, index: int) -> list[Hyper]:
         return [live for (of, _), live in self._live.items() if of == index]
@@ -122,6 +126,12 @@ class Numbers:
             if other.step is not step:
                 other.step.copy_(step) if isinstance(step, Tensor) else other.step.fill_(step)
         group["step"] = live.step
+
+
+def scaler_of(optimizer: Any) -> Scaler | None:
+    """None: no loss scaler is at work."""
+    is_idle = getattr(optimizer, "grad_scale", None) is None and getattr(optimizer, "found_inf", None) is None
+    return None if is_idle else Scaler(optimizer)
 
 
 class Scaler:

@@ -122,8 +122,10 @@ class ParameterList:
                 are_same, followed = self._whole.follow()
                 if not are_same:
                     return False
-                lazy = grads_of([self._tensors[k] for k in self._lazy])
-                if followed != CHANGED and not any(grad.is_neg() for grad in lazy):
+                is_lazy = bool(self._lazy) and any(
+                    grad.is_neg() for grad in grads_of([self._tensors[k] for k in self._lazy])
+                )
+                if followed != CHANGED and not is_lazy:
                     self._grads_moved |= followed != SAME
                     return True
             given, grads = self._unwrap(self._tensors), grads_of(self._tensors)
@@ -164,26 +166,26 @@ class ParameterList:
         """Compiles and loads what a step with these params needs."""
         lib.qn_op_prepare(self.op.info, byref(self.place.current()), byref(params), len(self), self.roles)
 
-    def _agreement(self, params: Structure) -> Tensor | None:
+    def _agreement(self, sharding: Sharding, params: Structure) -> Tensor | None:
         """Where each process holds a part only, what an op counts in whole tensors, summed over the parts."""
-        if self._sharding is None or not self.op.workspace_bytes(params, len(self)):
+        if not self.op.workspace_bytes(params, len(self)):
             return None
         counts = torch.empty(2 * len(self), dtype=torch.int64, device=self.place.device)
         count = getattr(lib, f"qn_{self.op.name}_count")
         roles = self.roles[: len(self.op.roles)]
         count(byref(self.place.current()), byref(params), len(self), *roles, counts.data_ptr())
-        sum_over_shards(counts, self._sharding.groups)
+        sum_over_shards(counts, sharding.groups)
         return counts
 
     def step(self, params: Structure) -> None:
         """The plan's step over the gradients that were gathered."""
         params.tensor_id, params.first_element = addressof(self._ids), addressof(self._first_elements)
-        counts = self._agreement(params)
+        counts = None if self._sharding is None else self._agreement(self._sharding, params)
         if counts is not None:
             params.agreement = counts.data_ptr()
         if self._workspace_bytes is None:
             self._workspace_bytes = self.op.workspace_bytes(params, len(self))
-        workspace = self.place.lend(self._workspace_bytes)
+        workspace = self.place.lend(self._workspace_bytes) if self._workspace_bytes else None
         try:
             self._plan.step(self.place.current(), params, self._moved if self._grads_moved else None)
         except (ValueError, TypeError, RuntimeError) as error:

@@ -16,7 +16,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from . import _options, _state, _traced
 from ._calls import increment_version, is_capturing
-from ._groups import GroupPlan, Numbers, Scaler
+from ._groups import GroupPlan, Numbers, Scaler, scaler_of
 from ._lists import Member, ParameterList
 from ._sharded import Sharding, check_grad, first_element, is_sharded
 from ._state import ENTRIES, LION
@@ -203,7 +203,9 @@ class Lion(Optimizer):
         are_known = are_same(list(self.state.values()), self._known_states)
         if not are_known:
             self._plans.clear()
-        plans = [self._plan_of(index, group) for index, group in enumerate(self.param_groups)]
+        plans = []
+        for index, group in enumerate(self.param_groups):
+            plans.append(self._plan_of(index, group))
         self._plans = dict(enumerate(plans))
         if not are_known or len(self.state) != len(self._known_states):  # plans make the states that they lack
             self._known_states = list(self.state.values())
@@ -216,10 +218,10 @@ class Lion(Optimizer):
             self._numbers.bring_up(index, group, plan)
         return plans
 
-    def _point(self, index: int, plan: GroupPlan, device: torch.device, scaler: Scaler) -> Structure:
+    def _point(self, index: int, plan: GroupPlan, device: torch.device, scaler: Scaler | None) -> Structure:
         """The group's params with what lies on a list's device."""
         params = plan.params
-        params.grad_scale, params.found_inf = scaler.addresses(device)
+        params.grad_scale, params.found_inf = scaler.addresses(device) if scaler else (None, None)
         params.hyper = self._numbers.address(index, device) if plan.is_live else None
         return params
 
@@ -228,7 +230,7 @@ class Lion(Optimizer):
         """Makes the state of parameters that have a gradient, compiles their kernels, and, with capturable, writes
         changed lr, betas and weight_decay to device memory. Call it before a graph is captured, and between replays
         after such a number was changed."""
-        scaler = Scaler(self)
+        scaler = scaler_of(self)
         for index, plan in enumerate(self._fitting_plans()):
             for made in plan.lists:
                 made.prepare(self._point(index, plan, made.place.device, scaler))
@@ -264,7 +266,7 @@ class Lion(Optimizer):
     def step_now(self) -> None:
         """The step itself, for torch.compile's op; step() is for users."""
         plans = self._fitting_plans()
-        scaler = Scaler(self)
+        scaler = scaler_of(self)
         for index, (plan, group) in enumerate(zip(plans, self.param_groups)):
             self._numbers.advance(index, group, plan)
             for made in plan.lists:
