@@ -105,7 +105,7 @@ static double scanned_element(const reference *r, const qn_graph_value *v, int64
 
 static double element(const reference *r, const qn_graph_value *v, int64_t flat)
 {
-  int64_t at[QN_GRAPH_DIMS], place[QN_GRAPH_DIMS];
+  int64_t at[QN_GRAPH_DIMS], place[QN_GRAPH_DIMS] = {0};
   const qn_graph_value *a = v->n_arguments ? &r->graph.value[qn_arguments_of(v)[0]] : NULL;
   unravel(v, flat, at);
   switch (v->form) {

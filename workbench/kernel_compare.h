@@ -9,7 +9,7 @@ typedef struct qn_output_comparison {
   bool right;
   size_t elements, wrong; /* compared; that differ too much */
   double worst;           /* the largest difference, in the agreement's units */
-  char why[320];          /* where not right: the first wrong element, what it is and what it should be */
+  char why[512];          /* where not right: the first wrong element, what it is and what it should be */
 } qn_output_comparison;
 
 /* `want` has f64 where `got` has a float type, else the same type. */

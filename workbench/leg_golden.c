@@ -205,7 +205,7 @@ static qn_status compare(play *p)
   for (size_t k = 0; k < p->d.role[r].n; k++)
     for (size_t i = 0; i < p->d.role[r].place[k].elements; i++) {
       uint64_t bits;
-      bool wide;
+      bool wide = false;
       qn_try(next_bits(p, &bits, &wide));
       if (refers(p))
         compare_near(p, r, k, i, &bits, wide);

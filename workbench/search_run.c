@@ -206,7 +206,7 @@ static void wait_and_serve(search *s)
   const size_t n = s->order->n_generators;
   const bool judging = s->judging.child.pid != 0;
   bool waiting = true;
-  for (size_t k = 0; k < n; k++) {
+  for (size_t k = 0; k < n && k < QN_SEARCH_GENERATORS; k++) {
     qn_generator_poll(&s->generator[k], &ready[2 * k]);
     waiting = waiting && (judging || !s->generator[k].n_queue);
   }

@@ -228,7 +228,7 @@ static qn_status take_init(const qn_reading *r, qn_folder_tensor *t, const qn_js
 
 static qn_status take_in_place(const qn_reading *r, qn_folder_tensor *t, const qn_json *value)
 {
-  qn_folder_tensor *input;
+  qn_folder_tensor *input = NULL;
   member_path where = path_of("in_place", t->name);
   const char *name = qn_json_string(value);
   if (!name) return qn_reading_wrong(r, where.text, "is %s, it must be an input's name", qn_json_describe(value));

@@ -333,7 +333,7 @@ static qn_status check_jvp(trial *t)
   for (size_t j = 0; j < outputs; j++) qn_try(like(t, &t->y[j], QN_F64, &out[j]));
   for (size_t k = 0; k < tangents; k++) {
     const size_t input = f->tangent_of[k];
-    double *kept;
+    double *kept = NULL;
     if (!chosen(t, input)) continue;
     const size_t n = count_of(&in[inputs + k]), mark = t->n_arrays;
     qn_try(allocate(t, n, sizeof *kept, &kept));

@@ -11,7 +11,7 @@ enum { MOST_PARAMETERS = 16 };
 typedef struct edit {
   int text;                         /* QN_KERNEL_BODY or _HEADER */
   size_t at, end;                   /* end > at: tokens [at, end) are left out */
-  char suffix[MOST_PARAMETERS + 2]; /* else: the word's new end */
+  char suffix[MOST_PARAMETERS + 3]; /* else: the word's new end */
 } edit;
 
 typedef struct edit_list {
