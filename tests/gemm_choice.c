@@ -7,6 +7,7 @@
 #include "op/launch_shape.h"
 #include "op/tune.h"
 #include "quern/quern.h"
+#include "small_stack.h"
 
 static const qn_device gpu = {QN_CUDA, 0};
 enum { M = 1024, N = 8192, K = 8192 };
@@ -174,6 +175,29 @@ static void noted(void)
   check(!strcmp(qn_op_last_variant(), "a name (a reason)"), "what is noted is kept: %s", qn_op_last_variant());
 }
 
+/* Every class on a processor, with a norm and without: 0, or 1 where a step fails. */
+static void *multiply(void *user)
+{
+  static float y[37 * 96], x[37 * 700], w[96 * 700];
+  static _Alignas(64) char room[1 << 20];
+  const int64_t of_y[] = {37, 96}, of_x[] = {37, 700}, of_w[] = {96, 700};
+  const qn_device cpu = {QN_CPU, 0};
+  const qn_exec exec = {.size = sizeof exec, .device = cpu, .workspace = room, .workspace_bytes = sizeof room};
+  (void)user;
+  for (int turn = 0; turn < 4 * QN_GEMM_PRECISIONS; turn++) {
+    const qn_dtype dtype = turn % 4 / 2 ? QN_BF16 : QN_F32;
+    qn_gemm_norm_params params = QN_GEMM_NORM_DEFAULTS;
+    params.groups = 3;
+    params.precision = dtype == QN_BF16 ? QN_PRECISION_BF16 : (qn_precision)(turn / 4);
+    params.norm = turn % 2 ? QN_NORM_NONE : QN_NORM_LAYER;
+    const qn_tensor at_y = {y, dtype, 2, of_y, NULL, cpu}, at_x = {x, dtype, 2, of_x, NULL, cpu};
+    const qn_tensor at_w = {w, dtype, 2, of_w, NULL, cpu};
+    const qn_status status = qn_gemm_norm_step(&exec, &params, &at_y, &at_x, &at_w, NULL, NULL, NULL, NULL);
+    if (!check(!status, "turn %d: %s", turn, status ? qn_last_error() : "right")) return (void *)1;
+  }
+  return NULL;
+}
+
 /* One kernel of its own, or two where x is split first or k is cut; on the caller's stream. */
 static void launches(void)
 {
@@ -217,5 +241,6 @@ int main(void)
   scenario(MOCK_CUDA, "arch=75,multiprocessors=132", MOCK_NVRTC, "", forced_before_its_time);
   scenario(MOCK_CUDA, "arch=90,multiprocessors=132", MOCK_NVRTC, "", launches);
   noted();
+  check(!small_stack_run(128, multiply, NULL), "is enough for products");
   return test_end();
 }
