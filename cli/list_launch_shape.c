@@ -35,7 +35,7 @@ typedef struct choices {
   account account[MOST_VARIANTS];
 } choices;
 
-static const char forced_names[] = "{flat,rows,tiles}-{64,128,256,512,1024}x{4,8}x{1,2,4}, and -p1 to -p32 behind it";
+static const char forced_names[] = "{flat,rows,tiles}-{64,128,256,512,1024}x{1,4,8}x{1,2,4}, and -p1 to -p32 behind it";
 
 qn_device qn_list_device(void)
 {
@@ -159,8 +159,8 @@ json_t *qn_list_launch_shape_json(const qn_op *op, qn_device device)
     json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:s, s:s, s:s}", "types", c->types, "rows",
                                           (json_int_t)c->rows, "cols", (json_int_t)c->cols, "layout", c->layout,
                                           "variant", c->variant, "why", c->why));
-  return json_pack("{s:s, s:s, s:s, s:o, s:{s:[s,s,s], s:[i,i,i,i,i], s:[i,i], s:[i,i,i], s:i}}", "device", all.device,
-                   "arch", all.arch.name, "option", op->engine->option, "choices", list, "forced", "shape", "flat",
-                   "rows", "tiles", "threads", 64, 128, 256, 512, 1024, "pack", 4, 8, "packs", 1, 2, 4,
+  return json_pack("{s:s, s:s, s:s, s:o, s:{s:[s,s,s], s:[i,i,i,i,i], s:[i,i,i], s:[i,i,i], s:i}}", "device",
+                   all.device, "arch", all.arch.name, "option", op->engine->option, "choices", list, "forced", "shape",
+                   "flat", "rows", "tiles", "threads", 64, 128, 256, 512, 1024, "pack", 1, 4, 8, "packs", 1, 2, 4,
                    "most_persistent", QN_LAUNCH_SHAPE_MOST_PERSISTENT);
 }

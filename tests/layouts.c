@@ -285,14 +285,14 @@ static void on_host(void)
     int how; /* forward, or 10 + backward, or 20 + over */
     const char *ran;
   } cases[] = {
-      {NULL, QN_BF16, 1, "tiles-256x8x1 (the rule)"},
-      {NULL, QN_BF16, 3, "tiles-256x8x1 (the rule)"},
+      {NULL, QN_BF16, 1, "tiles-256x4x1 (the rule)"},
+      {NULL, QN_BF16, 3, "tiles-256x4x1 (the rule)"},
       {"flat-128x8x1", QN_BF16, 2, "tiles-128x8x1 (flat was asked for, which takes dense tensors only)"},
       {"tiles-64x4x2-p2", QN_F32, 4, "tiles-64x4x2-p2 (forced)"},
       {"tiles-1024x8x1", QN_F16, 6, "tiles-1024x8x1 (forced)"},
       {"rows-128x4x1", QN_F32, 11, "rows-128x4x1 (forced)"},
       {"rows-256x8x2", QN_F16, 13, "rows-256x8x2 (forced)"},
-      {NULL, QN_BF16, 21, "tiles-256x8x1 (the rule)"},
+      {NULL, QN_BF16, 21, "tiles-256x4x1 (the rule)"},
   };
   for
     EACH(cases)
