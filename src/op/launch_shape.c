@@ -116,7 +116,7 @@ void qn_launch_shape_rule(const qn_launch_shape_key *key, qn_launch_shape *g)
                          .pack = pack_of(key->op, key->row),
                          .packs = 1};
   if (key->counts)
-    g->packs = key->elements < MANY ? COUNT_PACKS : COUNT_PACKS_OF_MANY;
+    g->packs = key->elements && key->elements < MANY ? COUNT_PACKS : COUNT_PACKS_OF_MANY;
   else if (has_few(key))
     g->pack = key->elements <= MOST_SINGLES ? 1 : 4;
 }
