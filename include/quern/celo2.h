@@ -4,6 +4,7 @@
  * decay and bounded gradients. src/op/celo2/README.md has the mathematics; lopt.h the weights. */
 #ifndef QN_CELO2_H
 #define QN_CELO2_H
+#include "gemm_norm.h"
 #include "lopt.h"
 #ifdef __cplusplus
 extern "C" {
@@ -24,6 +25,7 @@ typedef struct qn_celo2_params {
   double adam_m_decay, adam_v_decay;                  /* of vectors, in [0, 1) */
   double adam_eps;                                    /* >= 0 */
   int32_t orthogonalize;                              /* 0 or 1: the network's outputs are made orthogonal */
+  int32_t precision;          /* qn_precision: how the products are taken that make it so; on a CPU always fp32 */
   int32_t ties;               /* which of equal dimensions is the larger, 0: PyLO's choice, 1: JAX's: lopt.h */
   uint64_t step;              /* steps taken before this one, of which vectors' means are corrected */
   const float *weights;       /* QN_LOPT_CELO2_MLP_WEIGHTS floats in the tensors' device memory */
@@ -34,7 +36,7 @@ typedef struct qn_celo2_params {
 #define QN_CELO2_DEFAULTS                                                                                              \
   {                                                                                                                    \
     sizeof(qn_celo2_params), 0.001, 0.0, 1.0, 0.0, 0.9, 0.99, 0.999, 0.95, 0.9, 0.99, 0.999, 1.0, 0.0, 0.9, 0.95,      \
-        1e-8, 1, 0, 0, NULL, NULL, NULL                                                                                \
+        1e-8, 1, QN_PRECISION_TF32X3, 0, 0, NULL, NULL, NULL                                                           \
   }
 
 /* One step over a list of n tensors. Of two or more dimensions, param is moved by the network, and the states are those

@@ -86,6 +86,8 @@ static const qn_op_param params_table[] = {
     DECAY(adam_v_decay, "its square there"),
     NUMBER(adam_eps, "added to the root of the mean of squares there", 0),
     QN_LOPT_LAST(qn_celo2_params, orthogonalize, "the network's outputs are made orthogonal", BOOL, 1, NULL, 0),
+    QN_LOPT_LAST(qn_celo2_params, precision, "the class of the products that make them so, on a GPU", ENUM, 4,
+                 "fp32|tf32|bf16x3|tf32x3|bf16", 0),
     QN_LOPT_TIES_ROW(qn_celo2_params),
     QN_LOPT_STEP_ROW(qn_celo2_params),
     QN_LOPT_WEIGHTS_ROW(qn_celo2_params, QN_LOPT_CELO2_MLP_WEIGHTS),

@@ -22,7 +22,7 @@ static void set_table(const qn_lopt_call *call, const qn_lopt_item *item, qn_lop
 QN_FN void element_inputs(qn_f32 g, qn_f32 p, const qn_f32 m[3], qn_f32 v, const qn_f32 a[3], const qn_f32 b[3],
                           qn_f32 x[ELEMENTS])
 {
-  qn_velo_inputs(g, p, m, v, qn_celo2_s(v), a, b, x);
+  qn_velo_inputs(g, p, m, v, qn_rsqrt(qn_celo2_s_square(v)), a, b, x);
 }
 
 /* The six channels of one factor at a block's elements. */
@@ -93,15 +93,16 @@ static void run_range(const qn_lopt_call *call, const qn_lopt_item *item, uint64
     load(call, item, &k);
     set_channels(call, item, &k);
     for (int u = 0; u < BLOCK; u += QN_LANES) {
-      qn_f32 sum[WIDTH];
+      qn_f32 sum[1][WIDTH], made;
       QN_UNROLL
-      for (int h = 0; h < WIDTH; h++) sum[h] = qn_splat(w[QN_CELO2_B1 + h]);
+      for (int h = 0; h < WIDTH; h++) sum[0][h] = qn_splat(w[QN_CELO2_B1 + h]);
       for (int j = 0; j < CHANNELS; j++) {
         const qn_f32 input = get(k.x[j] + u);
         QN_UNROLL
-        for (int h = 0; h < WIDTH; h++) sum[h] = qn_fma(qn_splat(layer[j * WIDTH + h]), input, sum[h]);
+        for (int h = 0; h < WIDTH; h++) sum[0][h] = qn_fma(qn_splat(layer[j * WIDTH + h]), input, sum[0][h]);
       }
-      put(out + u, qn_celo2_network(sum, w, call->rates.exp_mult));
+      qn_celo2_network(1, sum, w, call->rates.exp_mult, &made);
+      put(out + u, made);
     }
     memcpy(to + (at - first), out, k.n * sizeof *out);
   }

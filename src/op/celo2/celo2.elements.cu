@@ -32,34 +32,108 @@ QN_GROUP_KERNEL(celo2_begin, qn_celo2_args, a)
 
 /* ---- elements of matrices ---- */
 
-/* All channels, in the order of qn_celo2_input. */
-QN_FN void set_channels(float (&x)[32], const element &e, const qn_lopt_device_item &it)
+/* An element, and of the row and the column the channels: three states and their inverse roots each. */
+struct seen {
+  element of;
+  float factor[2][FACTOR_CHANNELS];
+};
+
+QN_FN void set_factor(float (&to)[FACTOR_CHANNELS], const float (&state)[3])
+{
+  QN_UNROLL
+  for (int d = 0; d < 3; d++) to[d] = state[d], to[3 + d] = quick_rsqrt(qn_lopt_inverse_square(state[d]));
+}
+
+QN_FN void read_states(float (&to)[3], const qn_lopt_device_factor &f, qn_u64 at)
+{
+  QN_UNROLL
+  for (int d = 0; d < 3; d++) to[d] = f.state[static_cast<qn_u64>(d) * f.n + at];
+}
+
+QN_FN void read(seen (&s)[1], const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u64 i)
 {
   const bool row_over_x = it.flags & QN_LOPT_ROW_OVER_X;
   const qn_lopt_device_factor &row = row_over_x ? it.over_x : it.over_y, &column = row_over_x ? it.over_y : it.over_x;
-  const qn_u64 of_row = row_over_x ? e.over_x : e.over_y, of_column = row_over_x ? e.over_y : e.over_x;
+  float states[3];
+  read_element(s[0].of, a, it, i);
+  read_states(states, row, row_over_x ? s[0].of.over_x : s[0].of.over_y);
+  set_factor(s[0].factor[0], states);
+  read_states(states, column, row_over_x ? s[0].of.over_y : s[0].of.over_x);
+  set_factor(s[0].factor[1], states);
+}
+
+/* Are its elements taken in fours, which have one row? */
+QN_FN bool in_fours(const qn_lopt_device_item &it)
+{
+  return it.flags & QN_LOPT_STRAIGHT && it.length % 4 == 0 && it.matrix_rows * it.matrix_columns % 4 == 0;
+}
+
+QN_FN void read(seen (&s)[4], const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u64 i)
+{
+  const bool narrow = it.n >> 32 == 0, row_over_x = it.flags & QN_LOPT_ROW_OVER_X;
+  const qn_u64 row = over(i, it.length, narrow), over_x = over(row, it.x, narrow) * it.length + (i - row * it.length);
+  float g[4], p[4], v[4], m[3][4], x[3][4], y[3], root[4], of_y[FACTOR_CHANNELS];
+  const bool aligned = it.flags & QN_LOPT_ALIGNED, aligned_states = reinterpret_cast<qn_u64>(it.over_x.state) % 16 == 0;
+  load4(g, it.g + i, 4, aligned);
+  load4(p, it.p + i, 4, aligned);
+  load4(v, it.v + i, 4, aligned);
+  QN_UNROLL
+  for (qn_u64 d = 0; d < 3; d++) {
+    load4(m[d], it.m + d * it.n + i, 4, aligned);
+    load4(x[d], it.over_x.state + d * it.over_x.n + over_x, 4, aligned_states);
+  }
+  load4(root, it.over_y.root + 4 * row, 4, true);
+  read_states(y, it.over_y, row);
+  set_factor(of_y, y);
+  QN_UNROLL
+  for (qn_u32 k = 0; k < 4; k++) {
+    element &e = s[k].of;
+    float root_x[4], of_x[FACTOR_CHANNELS];
+    const float states[3] = {x[0][k], x[1][k], x[2][k]};
+    load4(root_x, it.over_x.root + 4 * (over_x + k), 4, true);
+    set_factor(of_x, states);
+    e.g = gradient(g[k], it.scalars->of_gradient), e.p = p[k];
+    e.v = qn_lopt_mean(a.v, a.v_rest, v[k], e.g * e.g);
+    QN_UNROLL
+    for (int d = 0; d < 3; d++) {
+      e.m[d] = qn_lopt_mean(a.m[d], a.m_rest[d], m[d][k], e.g);
+      e.a[d] = e.b[d] = root_x[d] * root[d];
+    }
+    QN_UNROLL
+    for (int c = 0; c < FACTOR_CHANNELS; c++) {
+      s[k].factor[0][c] = row_over_x ? of_x[c] : of_y[c];
+      s[k].factor[1][c] = row_over_x ? of_y[c] : of_x[c];
+    }
+  }
+}
+
+/* All channels, in the order of qn_celo2_input. */
+QN_FN void set_channels(float (&x)[32], const seen &s)
+{
   float own[ELEMENT_INPUTS];
-  element_inputs(own, e.g, e.p, e.m, e.v, e.a, e.b);
+  element_inputs(own, s.of.g, s.of.p, s.of.m, s.of.v, s.of.a, s.of.b);
   QN_UNROLL
   for (int k = 0; k < ELEMENT_INPUTS; k++) x[k] = own[k];
   QN_UNROLL
-  for (int d = 0; d < 3; d++) {
-    const float r = row.state[static_cast<qn_u64>(d) * row.n + of_row];
-    const float c = column.state[static_cast<qn_u64>(d) * column.n + of_column];
-    x[ELEMENT_INPUTS + d] = r, x[ELEMENT_INPUTS + 3 + d] = qn_lopt_inverse(r);
-    x[ELEMENT_INPUTS + 6 + d] = c, x[ELEMENT_INPUTS + 9 + d] = qn_lopt_inverse(c);
+  for (int c = 0; c < FACTOR_CHANNELS; c++) {
+    x[ELEMENT_INPUTS + c] = s.factor[0][c];
+    x[ELEMENT_INPUTS + FACTOR_CHANNELS + c] = s.factor[1][c];
   }
   x[30] = x[31] = 0;
 }
 
+template <int n>
 QN_FN void add_channels(float (&sum)[32], const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u64 i)
 {
-  element e;
-  float x[32];
-  read_element(e, a, it, i);
-  set_channels(x, e, it);
+  seen s[n];
+  read(s, a, it, i);
   QN_UNROLL
-  for (int k = 0; k < INPUTS; k++) sum[k] = qn_fma(x[k], x[k], sum[k]);
+  for (int e = 0; e < n; e++) {
+    float x[32];
+    set_channels(x, s[e]);
+    QN_UNROLL
+    for (int k = 0; k < INPUTS; k++) sum[k] = qn_fma(x[k], x[k], sum[k]);
+  }
 }
 
 /* The first layer's weight k, by channel, with the channel's scale. */
@@ -69,21 +143,35 @@ QN_FN float layer_weight(const float *weights, qn_u32 k, double scale)
   return static_cast<float>(scale * static_cast<double>(weights[QN_CELO2_W1 + input * WIDTH + k % WIDTH]));
 }
 
-/* The network's output; m and v of this step are written. */
-QN_FN float output_of(const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u64 i, const float *layer)
+QN_FN void write(float *to, const float (&v)[1], bool) { *to = v[0]; }
+QN_FN void write(float *to, const float (&v)[4], bool aligned) { store4(to, v, 4, aligned); }
+
+/* The network's outputs of n elements; m and v of this step are written. */
+template <int n>
+QN_FN void outputs_of(float (&out)[n], const qn_lopt_device_args &a, const qn_lopt_device_item &it, qn_u64 i,
+                      const float *layer, const float *weights)
 {
-  element e;
-  float x[32], h[WIDTH];
-  read_element(e, a, it, i);
-  set_channels(x, e, it);
+  seen s[n];
+  float x[n][32], h[n][WIDTH], v[n], m[3][n];
+  read(s, a, it, i);
   QN_UNROLL
-  for (int k = 0; k < WIDTH; k++) h[k] = a.weights[QN_CELO2_B1 + k];
+  for (int e = 0; e < n; e++) {
+    set_channels(x[e], s[e]);
+    QN_UNROLL
+    for (int k = 0; k < WIDTH; k++) h[e][k] = weights[QN_CELO2_B1 + k];
+    v[e] = s[e].of.v;
+    QN_UNROLL
+    for (int d = 0; d < 3; d++) m[d][e] = s[e].of.m[d];
+  }
   QN_UNROLL
   for (int k = 0; k < INPUTS; k++) QN_UNROLL
-  for (int j = 0; j < WIDTH; j++) h[j] = qn_fma(layer[k * WIDTH + j], x[k], h[j]);
-  it.v[i] = e.v;
-  for (int d = 0; d < 3; d++) it.m[static_cast<qn_u64>(d) * it.n + i] = e.m[d];
-  return qn_celo2_network(h, a.weights, a.exp_mult);
+  for (int j = 0; j < WIDTH; j++) QN_UNROLL
+  for (int e = 0; e < n; e++) h[e][j] = qn_fma(layer[k * WIDTH + j], x[e][k], h[e][j]);
+  const bool aligned = it.flags & QN_LOPT_ALIGNED;
+  write(it.v + i, v, aligned);
+  QN_UNROLL
+  for (int d = 0; d < 3; d++) write(it.m + static_cast<qn_u64>(d) * it.n + i, m[d], aligned);
+  qn_celo2_network(n, h, weights, a.exp_mult, out);
 }
 
 /* ---- large matrices ---- */
@@ -107,7 +195,11 @@ QN_GROUP_KERNEL(celo2_stats, qn_celo2_args, a)
   const qn_u64 task = qn_block() - a.of.first[k];
   const chunk c = chunk_of(it, task);
   float sum[32] = {};
-  for (qn_u64 i = c.first + thread; i < c.last; i += QN_THREADS) add_channels(sum, a.of, it, i);
+  if (in_fours(it)) {
+    for (qn_u64 i = c.first + 4 * thread; i < c.last; i += 4 * QN_THREADS) add_channels<4>(sum, a.of, it, i);
+  } else {
+    for (qn_u64 i = c.first + thread; i < c.last; i += QN_THREADS) add_channels<1>(sum, a.of, it, i);
+  }
   sums[thread] = sum_by_lane(sum);
   qn_barrier();
   if (thread >= INPUTS) return;
@@ -142,12 +234,26 @@ QN_GROUP_KERNEL(celo2_layer, qn_celo2_args, a)
 QN_GROUP_KERNEL(celo2_outputs, qn_celo2_args, a)
 {
   QN_SHARED(float, layer, LAYER);
+  QN_SHARED(float, weights, QN_CELO2_WEIGHTS);
   const qn_u32 k = item_of(a.of, static_cast<qn_u32>(qn_block())), thread = qn_thread();
   const qn_lopt_device_item &it = a.of.items[k];
   const chunk c = chunk_of(it, qn_block() - a.of.first[k]);
   if (thread < LAYER) layer[thread] = it.layer[c.matrix * LAYER + thread];
+  for (qn_u32 i = thread; i < QN_CELO2_WEIGHTS; i += QN_THREADS) weights[i] = a.of.weights[i];
   qn_barrier();
-  for (qn_u64 i = c.first + thread; i < c.last; i += QN_THREADS) it.moves[i] = output_of(a.of, it, i, layer);
+  if (in_fours(it)) {
+    for (qn_u64 i = c.first + 4 * thread; i < c.last; i += 4 * QN_THREADS) {
+      float out[4];
+      outputs_of(out, a.of, it, i, layer, weights);
+      write(it.moves + i, out, true);
+    }
+  } else {
+    for (qn_u64 i = c.first + thread; i < c.last; i += QN_THREADS) {
+      float out[1];
+      outputs_of(out, a.of, it, i, layer, weights);
+      it.moves[i] = out[0];
+    }
+  }
 }
 
 /* ---- small matrices ---- */
@@ -207,13 +313,16 @@ QN_FN void take_matrix(const qn_celo2_args &a, const qn_lopt_device_item &it, qn
   const bool tall = rows >= columns;
   const qn_u64 first = matrix * n;
   float sum[32] = {};
-  for (qn_u32 e = lane; e < n; e += 32) add_channels(sum, a.of, it, first + e);
+  for (qn_u32 e = lane; e < n; e += 32) add_channels<1>(sum, a.of, it, first + e);
   const double scale = qn_celo2_scale(static_cast<double>(sum_by_lane(sum)), n);
   for (qn_u32 h = 0; h < WIDTH && lane < INPUTS; h++)
     s.layer[lane * WIDTH + h] = layer_weight(a.of.weights, lane * WIDTH + h, scale);
   qn_simd_barrier();
-  for (qn_u32 e = lane; e < n; e += 32)
-    s.t[tall ? e : e % columns * rows + e / columns] = output_of(a.of, it, first + e, s.layer);
+  for (qn_u32 e = lane; e < n; e += 32) {
+    float out[1];
+    outputs_of(out, a.of, it, first + e, s.layer, a.of.weights);
+    s.t[tall ? e : e % columns * rows + e / columns] = out[0];
+  }
   qn_simd_barrier();
   if (a.own.orthogonalize) make_orthogonal(s, n / width, width);
   const float factor = static_cast<float>(a.own.rms_mult * qn_celo2_scale(squares_of(s.t, n), n));

@@ -127,15 +127,16 @@ QN_FN void write_outputs(const optimizer &o, const qn_meta_window &w, const floa
   const qn_meta_tensor &t = w.group.tensor[k];
   for (qn_u32 at = thread; at < t.n; at += META_THREADS) {
     element e;
-    float h[WIDTH];
+    float h[1][WIDTH], made;
     read_element<false>(e, o, w, slab, k, at);
     QN_UNROLL
-    for (int j = 0; j < WIDTH; j++) h[j] = o.weights[QN_CELO2_B1 + j];
+    for (int j = 0; j < WIDTH; j++) h[0][j] = o.weights[QN_CELO2_B1 + j];
     QN_UNROLL
     for (int c = 0; c < INPUTS; c++) QN_UNROLL
-    for (int j = 0; j < WIDTH; j++) h[j] = qn_fma(o.layer[c * WIDTH + j], e.x[c], h[j]);
+    for (int j = 0; j < WIDTH; j++) h[0][j] = qn_fma(o.layer[c * WIDTH + j], e.x[c], h[0][j]);
+    qn_celo2_network(1, h, o.weights, w.exp_mult, &made);
     const qn_u32 output = output_of(t, at);
-    x.at[place_in(x, output, at - output * t.inputs)] = qn_celo2_network(h, o.weights, w.exp_mult);
+    x.at[place_in(x, output, at - output * t.inputs)] = made;
   }
   for (qn_u32 i = thread; i < x.length; i += META_THREADS)
     for (qn_u32 j = x.width; j < x.row; j++) x.at[i * x.row + j] = 0.0f;

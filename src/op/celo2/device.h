@@ -35,8 +35,8 @@ enum { QN_CELO2_OF_M, QN_CELO2_OF_V };
 
 /* Elements of a large matrix, or of a vector, that a block takes; and simdgroups of a block of small ones. */
 enum { QN_CELO2_A_TASK = 2048, QN_CELO2_SIMDS = 4 };
-/* Rows and columns of a large matrix that a block turns, one a lane. */
-enum { QN_CELO2_TILE = 32 };
+/* Rows and columns of a large matrix that a block turns; numbers of a square that a thread takes. */
+enum { QN_CELO2_TILE = 64, QN_CELO2_FOUR = 4 };
 
 /* Of kernels over tasks: qn_lopt_device_tasks puts the two together. */
 typedef struct qn_celo2_args {
@@ -44,16 +44,27 @@ typedef struct qn_celo2_args {
   qn_celo2_own own;
 } qn_celo2_args;
 
-/* Of kernels over a large matrix. `own` has the network's outputs, and then the move, as the tensor lies; `turned` the
- * transpose; one of the two is (length, width), length >= width. */
-typedef struct qn_celo2_matrix_args {
-  float *p, *own, *turned, *product, *a, *of_a;
+/* A large matrix: (length, width), length >= width, or where it is wide the transpose of that. */
+typedef struct qn_celo2_matrix {
+  float *own, *p; /* the network's outputs */
   const qn_lopt_scalars *scalars;
-  double *sums; /* [partials] */
-  qn_u64 rows, columns, length, width;
-  qn_u32 partials, pad;
+  qn_u32 is_wide, pad;
+} qn_celo2_matrix;
+
+enum { QN_CELO2_BATCH = 16 };
+/* Elements for which the network reads a weight once, where they lie side by side. */
+enum { QN_CELO2_SIDE_BY_SIDE = 4 };
+
+/* Of kernels over a batch of large matrices of one shape, each by so many blocks. `tall` is what becomes of them, one
+ * behind the other as (length, width), `wide` its transpose; these and the squares of `width` are f32 or bf16. */
+typedef struct qn_celo2_batch_args {
+  qn_celo2_matrix of[QN_CELO2_BATCH];
+  void *tall, *wide, *a, *of_a;
+  double *sums; /* [matrices][partials] */
+  qn_u64 length, width, blocks;
+  qn_u32 partials, is_orthogonal; /* is_orthogonal: it is `tall` that is meant, not the outputs */
   double rms_mult;
-} qn_celo2_matrix_args;
+} qn_celo2_batch_args;
 
 /* Elements of a matrix up to which it is taken as a whole, with all of its step in one task. */
 enum { QN_CELO2_SMALL = 512 };

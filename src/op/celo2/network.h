@@ -17,6 +17,6 @@ constexpr float B_TERM = 0.0f;
 QN_FN void element_inputs(float (&x)[ELEMENT_INPUTS], float g, float p, const float (&m)[3], float v,
                           const float (&a)[3], const float (&b)[3])
 {
-  qn_velo_inputs(g, p, m, v, qn_celo2_s(v), a, b, x);
+  qn_velo_inputs(g, p, m, v, quick_rsqrt(qn_celo2_s_square(v)), a, b, x);
 }
 #endif

@@ -33,7 +33,7 @@ static size_t product_bytes(uint64_t length, uint64_t width)
 {
   qn_gemm_problem of[QN_CELO2_PRODUCTS];
   uint64_t most = 0;
-  qn_celo2_products(length, width, of);
+  qn_celo2_products(length, width, QN_GEMM_FP32, of);
   for (int k = 0; k < QN_CELO2_PRODUCTS; k++) most = qn_lopt_most(most, qn_gemm_cpu_workspace(&of[k], NULL));
   return (size_t)most;
 }
@@ -138,7 +138,7 @@ static double squares_of(matrix *x)
 static qn_status multiply(const matrix *x, const float *a, const float *b, float *to, uint64_t m, uint64_t n,
                           uint64_t k)
 {
-  const qn_gemm_problem problem = qn_celo2_product(a, b, to, m, n, k);
+  const qn_gemm_problem problem = qn_celo2_product(a, b, to, m, n, k, QN_GEMM_FP32);
   qn_exec exec = *x->exec;
   exec.workspace = x->lent, exec.workspace_bytes = x->lent_bytes;
   return qn_gemm_cpu_run(&problem, &exec);

@@ -4,9 +4,9 @@
 #define QN_OP_CELO2_PRODUCT_H
 #include "op/gemm_norm/gemm.h"
 
-/* y (m, n) = x (m, k) w^T, w (n, k). */
-static inline qn_gemm_problem qn_celo2_product(const float *x, const float *w, float *y, uint64_t m, uint64_t n,
-                                               uint64_t k)
+/* y (m, n) = x (m, k) w^T, w (n, k), in a class (qn_precision): of bf16 numbers for bf16, else of f32. */
+static inline qn_gemm_problem qn_celo2_product(const void *x, const void *w, void *y, uint64_t m, uint64_t n,
+                                               uint64_t k, int precision)
 {
   return (qn_gemm_problem){.args = {.x = x,
                                     .w = w,
@@ -19,16 +19,18 @@ static inline qn_gemm_problem qn_celo2_product(const float *x, const float *w, f
                                     .slices = 1,
                                     .slice_k = (int64_t)k,
                                     .columns = (int64_t)n},
-                           .precision = QN_GEMM_FP32,
+                           .precision = precision,
+                           .short_data = precision == QN_GEMM_BF16,
                            .alike = true};
 }
 
 /* Those of a round, without pointers, of which the workspace is asked. */
 enum { QN_CELO2_PRODUCTS = 3 };
-static inline void qn_celo2_products(uint64_t length, uint64_t width, qn_gemm_problem of[QN_CELO2_PRODUCTS])
+static inline void qn_celo2_products(uint64_t length, uint64_t width, int precision,
+                                     qn_gemm_problem of[QN_CELO2_PRODUCTS])
 {
-  of[0] = qn_celo2_product(NULL, NULL, NULL, width, width, length);
-  of[1] = qn_celo2_product(NULL, NULL, NULL, width, width, width);
-  of[2] = qn_celo2_product(NULL, NULL, NULL, length, width, width);
+  of[0] = qn_celo2_product(NULL, NULL, NULL, width, width, length, precision);
+  of[1] = qn_celo2_product(NULL, NULL, NULL, width, width, width, precision);
+  of[2] = qn_celo2_product(NULL, NULL, NULL, length, width, width, precision);
 }
 #endif

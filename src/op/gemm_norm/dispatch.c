@@ -138,6 +138,7 @@ typedef struct kept_choice {
   qn_device device;
   qn_tune_key key; /* its texts are of static storage */
   uint32_t flags, aligned;
+  int64_t batches;
   qn_gemm_choice choice;
   char why[200];
 } kept_choice;
@@ -151,7 +152,8 @@ static bool same_key(const qn_tune_key *a, const qn_tune_key *b)
 static bool same(const kept_choice *a, const kept_choice *b)
 {
   return a->files == b->files && a->options == b->options && same_key(&a->key, &b->key) && a->flags == b->flags &&
-         a->aligned == b->aligned && a->device.kind == b->device.kind && a->device.index == b->device.index;
+         a->aligned == b->aligned && a->batches == b->batches && a->device.kind == b->device.kind &&
+         a->device.index == b->device.index;
 }
 
 /* Which of the tensors lie on whole parts of 16 bytes, and whether y does on 8, which bf16's rows are stored by. */
@@ -169,6 +171,7 @@ static qn_status by_tables(kept_choice *kept, const qn_gemm_problem *problem, co
   qn_arch arch = {.size = sizeof arch};
   qn_tune_entry entry;
   snprintf(kept->why, sizeof kept->why, "the rule");
+  if (kept->batches > 1) return QN_OK; /* they have times of products alone */
   qn_try(qn_tune_arch(kept->device, &arch));
   const qn_tune_source source = qn_tune_find("gemm_norm", &arch, &kept->key, &entry);
   if (source == QN_TUNE_NONE) return QN_OK;
@@ -234,7 +237,8 @@ static qn_status choose(const qn_gemm_problem *problem, const qn_gemm_target *ta
                        .files = 1 + qn_tune_generation(),
                        .device = target->device,
                        .flags = problem->flags,
-                       .aligned = aligned(&problem->args)};
+                       .aligned = aligned(&problem->args),
+                       .batches = qn_gemm_batches(problem)};
   qn_gemm_tune_key(problem, &asked.key);
   const uint64_t mixed =
       ((asked.key.rows * 31 + asked.key.cols) * 31 + asked.key.depth) * 31 + (uint64_t)problem->precision;

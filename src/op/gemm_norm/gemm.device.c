@@ -95,7 +95,8 @@ static const char *refuses_hopper(const qn_gemm_variant *variant, const qn_gemm_
   if (class_of(problem)->splits && s->tile_m > 128)
     return "its sums fill the registers, and a split class has them twice";
   if (target->device.kind != QN_CUDA || target->arch.capability != 90) return "it is for compute capability 9.0";
-  if (a->m > INT32_MAX || a->n > INT32_MAX || a->k > INT32_MAX / 2) return "an extent is above 2^31 - 1, or k 2^30 - 1";
+  const int64_t most = INT32_MAX / qn_gemm_batches(problem);
+  if (a->m > most || a->n > most || a->k > INT32_MAX / 2) return "an extent is above 2^31 - 1, or k 2^30 - 1";
   return a->k ? NULL : "k is 0";
 }
 
@@ -104,13 +105,16 @@ static int64_t chunks_of(const qn_gemm_problem *problem)
   return qn_gemm_pieces(problem->args.k, class_of(problem)->columns);
 }
 
+/* Of all batches. */
+static int64_t rows_of_x(const qn_gemm_problem *problem) { return problem->args.m * qn_gemm_batches(problem); }
+
 static size_t hopper_workspace(const qn_gemm_variant *variant, const qn_gemm_problem *problem,
                                const qn_gemm_target *target)
 {
   const hopper_class *c = class_of(problem);
   (void)variant, (void)target;
   if (!c->made) return 0;
-  return (size_t)problem->args.m * (size_t)chunks_of(problem) * c->x_parts * PART_BYTES;
+  return (size_t)rows_of_x(problem) * (size_t)chunks_of(problem) * c->x_parts * PART_BYTES;
 }
 
 static qn_status make_x(const qn_gemm_problem *problem, const qn_gemm_call *call)
@@ -118,10 +122,10 @@ static qn_status make_x(const qn_gemm_problem *problem, const qn_gemm_call *call
   const qn_gemm_args *a = &problem->args;
   const qn_gemm_split_args argument = {.x = a->x,
                                        .to = call->workspace,
-                                       .rows = a->m,
+                                       .rows = rows_of_x(problem),
                                        .columns = a->k,
                                        .parts = chunks_of(problem) * class_of(problem)->columns / 16};
-  const uint64_t threads = (uint64_t)a->m * (uint64_t)argument.parts * 4;
+  const uint64_t threads = (uint64_t)argument.rows * (uint64_t)argument.parts * 4;
   qn_gemm_problem any = {.precision = problem->precision}; /* one kernel serves all epilogues */
   const qn_device_function *function;
   qn_try(qn_gemm_function(&any, call, "op/gemm_norm/gemm.split.cu", "gemm_split", "", &function));
@@ -135,9 +139,9 @@ static qn_status hopper_maps(const qn_gemm_problem *problem, const qn_gemm_call 
   const qn_gemm_args *a = &problem->args;
   const hopper_class *c = class_of(problem);
   const int64_t words = (int64_t)argument->chunks * c->x_parts * (PART_BYTES / WORD);
-  qn_try(qn_cuda_tensor_map(call->exec->device, c->w, a->w, a->n, a->k, TILE_N, &argument->w));
-  return qn_cuda_tensor_map(call->exec->device, c->x, c->made ? call->workspace : a->x, a->m, c->made ? words : a->k,
-                            tile_m / CLUSTER, &argument->x);
+  qn_try(qn_cuda_tensor_map(call->exec->device, c->w, a->w, a->n * argument->batches, a->k, TILE_N, &argument->w));
+  return qn_cuda_tensor_map(call->exec->device, c->x, c->made ? call->workspace : a->x, rows_of_x(problem),
+                            c->made ? words : a->k, tile_m / CLUSTER, &argument->x);
 }
 
 /* Stages of the ring: what fits beside the tiles of y and the barriers. */
@@ -167,12 +171,14 @@ static qn_status run_hopper(const qn_gemm_variant *variant, const qn_gemm_proble
 {
   const hopper_settings *s = variant->settings;
   const qn_gemm_args *a = &problem->args;
-  qn_gemm_hopper_args argument = {
-      .of = *a, .chunks = (uint32_t)chunks_of(problem), .m_tiles = (uint32_t)qn_gemm_pieces(a->m, s->tile_m)};
+  qn_gemm_hopper_args argument = {.of = *a,
+                                  .chunks = (uint32_t)chunks_of(problem),
+                                  .m_tiles = (uint32_t)qn_gemm_pieces(a->m, s->tile_m),
+                                  .batches = (uint32_t)qn_gemm_batches(problem)};
   uint32_t shared;
   const uint32_t stages = stages_of(class_of(problem), s->tile_m, &shared);
   const qn_device_function *function;
-  argument.tiles = argument.m_tiles * (uint32_t)qn_gemm_pieces(a->n, TILE_N * CLUSTER);
+  argument.tiles = argument.m_tiles * (uint32_t)qn_gemm_pieces(a->n, TILE_N * CLUSTER) * argument.batches;
   argument.across = a->k <= SHALLOW;
   argument.slices = (uint32_t)a->slices;
   argument.slice_chunks = a->slices > 1 ? (uint32_t)(a->slice_k / class_of(problem)->columns) : argument.chunks;
@@ -191,19 +197,19 @@ static qn_status run_hopper(const qn_gemm_variant *variant, const qn_gemm_proble
 static double guess_hopper(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const hopper_settings *s = variant->settings;
-  const double of_x = 8 * (double)problem->args.m * (double)problem->args.k;
+  const double of_x = 8 * (double)rows_of_x(problem) * (double)problem->args.k;
   const int64_t row_bytes = problem->args.row * (problem->short_data ? 2 : 4);
   tile_time time = s->times[row_of(problem)];
   if (row_bytes % PART_BYTES) time.column_ns *= 1.09; /* what is read at once lies in two lines of the cache */
-  const double us =
-      tiles_us(problem, target, blocks_of(problem, s->tile_m, TILE_N * CLUSTER), places_of(target) / CLUSTER, time, 0);
+  const int64_t blocks = blocks_of(problem, s->tile_m, TILE_N * CLUSTER) * qn_gemm_batches(problem);
+  const double us = tiles_us(problem, target, blocks, places_of(target) / CLUSTER, time, 0);
   return us + (class_of(problem)->made ? 2.45 + qn_gemm_memory_us(target, of_x, of_x) : 0);
 }
 
 #define HOPPER(m)                                                                                                      \
   .precisions = 1u << QN_GEMM_TF32 | 1u << QN_GEMM_BF16X3 | 1u << QN_GEMM_TF32X3 | 1u << QN_GEMM_BF16,                 \
   .looseness = 1, /* the tensor unit rounds to tf32, to nearest: of halves it is not said which way */                 \
-      .width = HALF_TILE, .step = HOPPER_STEP, .settings = &hopper_##m, .refuses = refuses_hopper,                     \
+      .width = HALF_TILE, .step = HOPPER_STEP, .batches = true, .settings = &hopper_##m, .refuses = refuses_hopper,    \
   .workspace_bytes = hopper_workspace, .run = run_hopper, .guess_us = guess_hopper
 
 /* By class: tf32, bf16x3, tf32x3, bf16, bf16 in memory. */

@@ -29,6 +29,7 @@ typedef struct qn_gemm_problem {
   int precision;   /* qn_gemm_precision */
   bool short_data; /* x, w and y are bf16 (the class is bf16 then); else f32 */
   bool raw;        /* of a product by itself: y is f32 sums, in slices of k (args.h) */
+  int64_t batches; /* so many products, whose x, w and y lie one behind the other; 0 is 1; on a device alone */
   bool alike; /* on the processor, the same bits on every tier: sums in the order of k however few rows there are */
 } qn_gemm_problem;
 
@@ -71,6 +72,7 @@ struct qn_gemm_variant {
   bool writes_y;        /* without an epilogue it writes y, of y's type */
   bool whole;           /* it has whole rows of y, and makes y of every problem */
   bool any_rows;        /* it reads rows of any alignment; else they are copied before where they are not aligned */
+  bool batches;         /* it takes several products in one launch; else they are taken one by one */
   /* NULL: it can serve; else why not, in a few words. Cheap: every call asks. */
   const char *(*refuses)(const qn_gemm_variant *variant, const qn_gemm_problem *problem, const qn_gemm_target *target);
   /* The same of what lies outside, a library; asked last, as the answer may take long the first time. NULL: nothing. */
@@ -140,6 +142,10 @@ double qn_gemm_epilogue_us(const qn_gemm_problem *problem, int64_t pitch); /* th
 #define QN_GEMM_IMITATED_US 1e9
 
 static inline int64_t qn_gemm_pieces(int64_t n, int64_t of) { return (n + of - 1) / of; }
+static inline int64_t qn_gemm_batches(const qn_gemm_problem *problem)
+{
+  return problem->batches ? problem->batches : 1;
+}
 static inline bool qn_gemm_is_normed(const qn_gemm_problem *problem)
 {
   return qn_gemm_norm_of(problem->flags) != QN_GEMM_NO_NORM;

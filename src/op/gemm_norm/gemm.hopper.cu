@@ -56,13 +56,15 @@ struct ring {
 };
 
 struct tile_place {
-  qn_u32 m, n;
+  qn_u32 m, n, batch;
 };
 
 QN_FN tile_place tile_of(const qn_gemm_hopper_args &a, qn_u32 tile)
 {
-  const qn_u32 n_tiles = a.tiles / a.m_tiles;
-  return a.across ? tile_place{tile / n_tiles, tile % n_tiles} : tile_place{tile % a.m_tiles, tile / a.m_tiles};
+  const qn_u32 each = a.tiles / a.batches, n_tiles = each / a.m_tiles, batch = tile / each;
+  tile -= batch * each;
+  return a.across ? tile_place{tile / n_tiles, tile % n_tiles, batch}
+                  : tile_place{tile % a.m_tiles, tile / a.m_tiles, batch};
 }
 
 /* Of the slice that begins with chunk `first`. */
@@ -77,7 +79,9 @@ QN_FN void bring(const qn_gemm_hopper_args &a, ring r, qn_u32 cluster, qn_u32 cl
   for (qn_u32 pair = cluster; pair < a.tiles * a.slices; pair += clusters) {
     const qn_u32 first = pair / a.tiles * a.slice_chunks;
     const tile_place t = tile_of(a, pair % a.tiles);
-    const int m0 = static_cast<int>(t.m) * TILE_M, n0 = static_cast<int>(t.n * CLUSTER + rank) * TILE_N;
+    const int m0 = static_cast<int>(t.batch) * static_cast<int>(a.of.m) + static_cast<int>(t.m) * TILE_M;
+    const int n0 =
+        static_cast<int>(t.batch) * static_cast<int>(a.of.n) + static_cast<int>(t.n * CLUSTER + rank) * TILE_N;
     for (qn_u32 chunk = first; chunk < first + chunks_from(a, first); chunk++, r.next()) {
       const int part = static_cast<int>(chunk) * PART_COLUMNS;
       qn_mbarrier_wait(r.free(), r.parity ^ 1);
@@ -516,7 +520,7 @@ QN_HOPPER_KERNEL(gemm_hopper, qn_gemm_hopper_args, a, QN_GEMM_CLUSTER)
       p.n0 = static_cast<qn_i64>(t.n * CLUSTER + rank) * TILE_N + 64 * part;
       /* Beyond y's columns there are no rows to finish; two words of tf32 leave no register for the question. */
       if (PRECISION != TF32X3 && p.n0 >= a.of.n) p.m0 = a.of.m;
-      p.slice = slice * a.of.slice;
+      p.slice = slice * a.of.slice + t.batch * a.of.m * a.of.pitch;
       multiply(d, chunks_from(a, slice * a.slice_chunks), r);
       finish(d, a.of, p);
     }

@@ -110,6 +110,25 @@ static void place(plan *p, const qn_gemm_problem *problem, char *workspace)
   p->z = (qn_gemm_z_args){problem->args, a->y, a->pitch, a->slice, a->slices};
 }
 
+/* Are all batches one launch of the variant, with nothing before or behind it? */
+static bool together(const qn_gemm_variant *v, const plan *p)
+{
+  return qn_gemm_batches(&p->inner) == 1 || (v->batches && !p->aligns && !p->finishes && p->inner.args.slices == 1);
+}
+
+/* The k-th of a problem's batches, alone. */
+static qn_gemm_problem batch_of(const qn_gemm_problem *problem, int64_t k)
+{
+  const qn_gemm_args *a = &problem->args;
+  const int64_t bytes = problem->short_data ? 2 : 4;
+  qn_gemm_problem one = *problem;
+  one.batches = 1;
+  one.args.x = (const char *)a->x + k * a->m * a->k * bytes;
+  one.args.w = (const char *)a->w + k * a->n * a->k * bytes;
+  one.args.y = (char *)a->y + k * a->m * a->n * bytes;
+  return one;
+}
+
 /* ---- the kernels before and behind ---- */
 
 static qn_status align(const plan *p, const qn_gemm_problem *problem, const qn_gemm_call *call)
@@ -206,9 +225,8 @@ static qn_status finish(const plan *p, const qn_gemm_problem *problem, const qn_
   return qn_gemm_launch(call, function, (n + s.block - 1) / s.block, s.block, 0, &p->z, sizeof p->z);
 }
 
-qn_status qn_gemm_choice_run(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_call *call)
+static qn_status run_plan(plan p, qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_call *call)
 {
-  plan p = plan_of(choice, problem);
   qn_gemm_call own = *call;
   place(&p, problem, call->workspace);
   if (call->workspace) own.workspace = (char *)call->workspace + p.z_bytes + p.row_bytes;
@@ -219,10 +237,22 @@ qn_status qn_gemm_choice_run(qn_gemm_choice choice, const qn_gemm_problem *probl
   return p.finishes ? finish(&p, problem, &own) : QN_OK;
 }
 
+qn_status qn_gemm_choice_run(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_call *call)
+{
+  const plan p = plan_of(choice, problem);
+  if (together(choice.variant, &p)) return run_plan(p, choice, problem, call);
+  for (int64_t k = 0; k < problem->batches; k++) {
+    const qn_gemm_problem one = batch_of(problem, k);
+    qn_try(run_plan(plan_of(choice, &one), choice, &one, call));
+  }
+  return QN_OK;
+}
+
 size_t qn_gemm_choice_bytes(qn_gemm_choice choice, const qn_gemm_problem *problem, const qn_gemm_target *target)
 {
   const qn_gemm_variant *v = choice.variant;
-  const plan p = plan_of(choice, problem);
+  plan p = plan_of(choice, problem);
+  if (!together(v, &p)) p.inner.batches = 1;
   return p.z_bytes + p.row_bytes + (v->workspace_bytes ? v->workspace_bytes(v, &p.inner, target) : 0);
 }
 
@@ -232,7 +262,8 @@ double qn_gemm_bytes(const qn_gemm_problem *problem)
 {
   const qn_gemm_args *a = &problem->args;
   const double m = (double)a->m, n = (double)a->n, k = (double)a->k;
-  return (m + n) * k * (problem->short_data ? 2 : 4) + m * n * (double)a->slices * 4;
+  const double each = (m + n) * k * (problem->short_data ? 2 : 4) + m * n * (double)a->slices * 4;
+  return each * (double)qn_gemm_batches(problem);
 }
 
 double qn_gemm_memory_us(const qn_gemm_target *target, double bytes, double in_all)
@@ -273,10 +304,12 @@ static double guess(qn_gemm_choice choice, const qn_gemm_problem *problem, const
   plan p = plan_of(choice, problem);
   const qn_gemm_args *a = &p.inner.args;
   const double of_rows = (double)(a->m + a->n) * (double)a->k * (problem->short_data ? 4 : 8);
+  const int64_t times = together(v, &p) ? 1 : problem->batches;
+  if (times > 1) p.inner.batches = 1;
   double us = v->guess_us(v, &p.inner, target);
   p.z.pitch = a->pitch;
   if (p.aligns) us += align_us + qn_gemm_memory_us(target, of_rows, of_rows);
-  return p.finishes ? us + finish_guess(&p, problem, target) : us;
+  return (double)times * (p.finishes ? us + finish_guess(&p, problem, target) : us);
 }
 
 /* The number of slices whose guessed time is least. */
