@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints a table from results/: tables.py ops|doors|sweep|heldout|optimize [--into FILE.md] writes it between
+"""Prints a table from results/: tables.py ops|doors|sweep|heldout|gpt|optimize [--into FILE.md] writes it between
 the marks of that file.
 
 ops    one row per op: its time on the H200 and on the CPU, and the speed-up over the fastest correct peer of that run
 doors  one row per Python call: its host time, and that of eager PyTorch's calls for the same result
 sweep  one row per op and machine: the distribution of its ratios over random problems
 heldout  one row per task and length: of how many trainings a learned optimizer has the lower loss
+gpt    one row per model and optimizer: its loss at each rate
 optimize one row per level of KernelBench: what quern.torch.optimize makes of its problems"""
 
 import json
@@ -31,7 +32,9 @@ GPU = {
     "small_fc_lopt": ("GPT-2 355M, f32", "lopt-h200", {"op": "small_fc_lopt", **GPT}),
     "elo": ("GPT-2 355M, a whole training step", "lopt-train-h200", {"op": "elo", **GPT}),
     "velo": ("GPT-2 355M, f32", "lopt-h200", {"op": "velo", "workload": "gpt2-355m"}),
+    "celo2": ("GPT-2 355M, f32", "lopt-h200", {"op": "celo2", "workload": "gpt2-355m", "precision": "tf32x3"}),
 }
+OTHER_OPS = ("adamw", "newton_schulz_bf16", "newton_schulz_fp32")  # peers that compute something else
 CPU = {
     "lion": ("GPT-2 124M, f32", "peers-cpu-xeon", GPT2),
     "swiglu": ("512 x 14336, f32", "ops-cpu-xeon", {"direction": "forward", **WIDE}),
@@ -63,7 +66,9 @@ def timed(one):
         rows = {r["name"]: r for r in one["rows"]}
         row = rows.get("quern tf32") or rows["quern fp32"]
         return row["step"]["median_ns"], [(row["beside"], row["speedup"])]
-    peers = [p for p in one.get("peers", []) if p.get("speedup") and not p.get("other_op") and p["name"] != "adamw"]
+    peers = [
+        p for p in one.get("peers", []) if p.get("speedup") and not p.get("other_op") and p["name"] not in OTHER_OPS
+    ]
     right = [p for p in peers if not (p.get("check") or {}).get("wrong")]
     series = one["step"] if one["schema"].startswith("quern lopt") else one["fused"]
     return series["median_ns"], [(p["name"], p["speedup"]) for p in right]
@@ -145,9 +150,13 @@ def optimize():
     return "\n".join(rows) + "\n"
 
 
+def threes(numbers, word=str):
+    return [", ".join(map(word, numbers[k : k + 3])) for k in range(0, len(numbers), 3)]
+
+
 def heldout():
-    head = ["task", "parameters", "steps", "seeds", "below Adam 1e-3"]
-    head += ["at or below the best Adam", "at or below the best Lion"]
+    ops = ("small_fc_lopt", "elo", "celo2")
+    head = ["task", "parameters", "steps", "seeds", *(f"`{op}`" for op in ops)]
     rows = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     runs, every = {}, []
     text = (ROOT / "results/heldout-h200.jsonl").read_text(encoding="utf-8")
@@ -158,17 +167,33 @@ def heldout():
         return min(loss for key, loss in losses.items() if key.startswith(name) and math.isfinite(loss or math.nan))
 
     for (steps, elements, task), losses in sorted(runs.items()):
-        below = [sum(loss["quern"] < loss["adam 0.001"] for loss in losses)]
-        below += [sum(loss["quern"] <= least(loss, name) for loss in losses) for name in ("adam", "lion")]
+        below = []
+        for op in ops:
+            below.append(sum(loss[op] < loss["adam 0.001"] for loss in losses))
+            below += [sum(loss[op] <= least(loss, name) for loss in losses) for name in ("adam", "lion")]
         every.append([len(losses), *below])
-        rows.append(f"| {task} | {elements:,} | {steps:,} | " + " | ".join(map(str, every[-1])) + " |")
+        rows.append(f"| {task} | {elements:,} | {steps:,} | {len(losses)} | " + " | ".join(threes(below)) + " |")
     seeds, *below = map(sum, zip(*every))
-    shares = " | ".join(f"**{n}, {100 * n / seeds:.0f} %**" for n in below)
+    shares = " | ".join(f"**{n}**" for n in threes(below, lambda n: f"{100 * n / seeds:.0f} %"))
     return "\n".join([*rows, f"| **all** | | | **{seeds}** | {shares} |"]) + "\n"
 
 
+def gpt():
+    runs = {}
+    text = (ROOT / "results/gpt-h200.jsonl").read_text(encoding="utf-8")
+    for one in map(json.loads, text.splitlines()):
+        who = one["elements"], one["model"], one["steps"], one["optimizer"]
+        runs.setdefault(who, []).append((one["lr"], one["loss"]))
+    rows = ["| model | steps | optimizer | best rate | loss there | loss at all rates |", "|---" * 6 + "|"]
+    for (_, model, steps, who), made in sorted(runs.items()):
+        loss, rate = min((loss, rate) for rate, loss in made)
+        every = ", ".join(f"{rate:g}: {loss:.3f}" for rate, loss in sorted(made))
+        rows.append(f"| {model} | {steps} | {who} | {rate:g} | {loss:.3f} | {every} |")
+    return "\n".join(rows) + "\n"
+
+
 name = sys.argv[1]
-made = {"ops": ops, "doors": doors, "sweep": sweep, "heldout": heldout, "optimize": optimize}[name]()
+made = {"ops": ops, "doors": doors, "sweep": sweep, "heldout": heldout, "gpt": gpt, "optimize": optimize}[name]()
 if sys.argv[2:3] == ["--into"]:
     page = pathlib.Path(sys.argv[3])
     begin, end = (re.escape(f"<!-- tools/tables.py {name}: {word} -->\n") for word in ("begin", "end"))

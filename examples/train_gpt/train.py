@@ -52,16 +52,14 @@ def bf16_part(settings: Settings) -> tuple[dict[str, Run], list[checks.Check]]:
     return runs, checks.freezing(*runs.values(), settings)
 
 
-def optimizers_part(settings: Settings, celo2: Path | None = None) -> tuple[dict[str, Run], list[checks.Check]]:
-    """celo2: a file of weights, which do not come with quern."""
+def optimizers_part(settings: Settings) -> tuple[dict[str, Run], list[checks.Check]]:
     decay = dict(weight_decay=settings.weight_decay)
     makers = {
         "torch.optim.AdamW": lambda m: torch.optim.AdamW(m.parameters(), lr=settings.adamw_lr, **decay),
         "quern.torch.Lion": lambda m: Lion(m.parameters(), lr=settings.lr, **decay),
         "quern.torch.SmallFCLopt": lambda m: SmallFCLopt(m.parameters()),
+        "quern.torch.Celo2": lambda m: Celo2(m.groups()),
     }
-    if celo2:
-        makers["quern.torch.Celo2"] = lambda m: Celo2(m.groups(), celo2)
     runs = train(settings, torch.float32, makers)
     return runs, [checks.learns(run, name) for name, run in runs.items()]
 
@@ -104,12 +102,12 @@ def about(settings: Settings, threads: int) -> dict:
     }
 
 
-def run_parts(settings: Settings, threads: int, celo2: Path | None) -> records.Record:
+def run_parts(settings: Settings, threads: int) -> records.Record:
     begin = time.monotonic()
     record = records.Record(about(settings, threads), [], [])
     for part, run_part in PARTS.items():
         print(f"{part}: {settings.steps} steps ...", file=sys.stderr, flush=True)
-        runs, found = run_part(settings, celo2) if part == "optimizers" else run_part(settings)
+        runs, found = run_part(settings)
         for name, run in runs.items():
             lists = {key: getattr(run, key) for key in ("losses", "model_us", "optimizer_us", "unmoved")}
             record.runs.append({"part": part, "optimizer": name, **lists})
@@ -138,15 +136,12 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help=f"at least {2 * Settings.warmup} (default: {Settings.steps})")
     parser.add_argument("--quick", action="store_true", help=f"a smaller model, {QUICK.steps} steps: for tests")
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch and quern (default: 2)")
-    parser.add_argument("--celo2", type=Path, metavar="FILE", help="weights of Celo2, to train with it too")
     parser.add_argument(
         "--page", type=Path, metavar="FILE.md", help="write the tables between the marks of this page too"
     )
     arguments = parser.parse_args(words)
     if arguments.steps is not None and arguments.steps < 2 * Settings.warmup:
         parser.error(f"--steps is {arguments.steps}: at least {2 * Settings.warmup}, or there is little to compare")
-    if arguments.celo2 and not arguments.celo2.is_file():
-        parser.error(f"--celo2: there is no file {arguments.celo2}")
     if arguments.threads < 1:
         parser.error(f"--threads is {arguments.threads}: at least 1")
     return arguments
@@ -159,7 +154,7 @@ def main(words: list[str] | None = None) -> int:
         settings = dataclasses.replace(settings, steps=arguments.steps)
     torch.set_num_threads(arguments.threads)
     arguments.out.mkdir(parents=True, exist_ok=True)  # now: not after a minute of work
-    record = run_parts(settings, arguments.threads, arguments.celo2)
+    record = run_parts(settings, arguments.threads)
     records.write(record, arguments.out / "train-gpt.jsonl")
     record = records.read(arguments.out / "train-gpt.jsonl")  # so that all below is made of what is kept
     print("\n".join(report.tables(record).values()))

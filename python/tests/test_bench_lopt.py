@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from quern.bench import __main__ as bench  # noqa: E402
-from quern.bench import lopt_memory, lopt_peers, materialised, single, stats  # noqa: E402
+from quern.bench import lopt_memory, lopt_peers, materialised, materialised_celo2, single, stats  # noqa: E402
 
 CPU = torch.device("cpu")
 SMALL = [(40, 30), (30,), (), (5, 4, 3), (64, 64)]
@@ -44,7 +44,8 @@ def test_a_line_holds_what_was_measured(op, capsys, tmp_path):
     assert line["check"]["right"] and 0 < line["check"]["worst_over_tolerance"] <= 1
     assert len(line["step"]["samples_ns"]) == len(line["copy"]["samples_ns"]) == 6
     assert line["launches"] is None  # a processor has none; tests/lopt.c counts a device's
-    plain, pylo = line["peers"]
+    plain, pylo, *alone = line["peers"]
+    assert [peer["name"] for peer in alone] == (["newton_schulz_fp32"] if op == "celo2" else [])
     assert plain["verdict"] in ("faster", "same", "slower", "unclear") and len(plain["step"]["samples_ns"]) == 6
     assert pylo["name"] == "pylo" and pylo["absent"]
     vectors = [(2 * 30, 0), (2, 0)] if op == "celo2" else [(4 * 30, 90), (4, 3)]  # AdamW's have two means
@@ -53,6 +54,19 @@ def test_a_line_holds_what_was_measured(op, capsys, tmp_path):
     ) + (5 * 2 * 512 * 4 if op == "velo" else 0)
     told = capsys.readouterr().out
     assert "materialised" in told and "quern against it" in told and "not installed" in told
+
+
+@pytest.mark.parametrize("shape", [(30, 40), (40, 30)])
+def test_newton_schulz_is_the_contracts(shape):
+    of = lopt_peers.Quern("celo2", [shape], CPU, "fp32")
+    peer = lopt_peers.NewtonSchulz(of, torch.float32, CPU)
+    torch.testing.assert_close(peer.orthogonal(peer.matrices[0]), materialised_celo2.orthogonal(peer.matrices[0]))
+
+
+def test_a_class_that_the_op_does_not_have(capsys):
+    with pytest.raises(SystemExit):
+        bench.main(["lopt", "--op", "celo2", "--device", "cpu", "--precision", "f16x3"])
+    assert "--precision is f16x3, celo2 has tf32x3, fp32, tf32, bf16x3, bf16" in capsys.readouterr().err
 
 
 def spoiled(monkeypatch, change):

@@ -83,7 +83,6 @@ def test_a_run(tmp_path):
     [
         (["--steps", "39"], "--steps is 39: at least 40"),
         (["--threads", "0"], "--threads is 0: at least 1"),
-        (["--celo2", "nowhere"], "--celo2: there is no file nowhere"),
     ],
 )
 def test_refused(arguments, sentence, capsys):
@@ -151,15 +150,8 @@ def test_a_wrong_rounding_is_noticed(monkeypatch, forced, noticed):
 
 
 # ---- optimizers side by side ----
-def test_celo2_is_one_of_the_optimizers_where_its_weights_are_given(tmp_path):
-    from lopt_golden import celo2_weights
-    from quern import _safetensors
-
-    path = tmp_path / "celo2.safetensors"
-    weights = celo2_weights()
-    _safetensors.write(str(path), {name: (tuple(w.shape), w.astype("f4").tobytes()) for name, w in weights.items()})
-    settings = dataclasses.replace(QUICK, steps=6)
-    runs, found = train.optimizers_part(settings, path)
+def test_optimizers_are_side_by_side():
+    runs, found = train.optimizers_part(dataclasses.replace(QUICK, steps=6))
     assert [name.rpartition(".")[2] for name in runs] == ["AdamW", "Lion", "SmallFCLopt", "Celo2"]
     moved = [[bool((p != s).any()) for p, s in zip(run.model.parameters(), run.start)] for run in runs.values()]
     assert all(all(each) for each in moved)

@@ -199,6 +199,7 @@ OLDER = {
 # models that run as they were.
 WITHOUT_SERIES = {
     "cpu-xeon",
+    "gpt-h200",
     "h200",
     "h200-check",
     "heldout-h200",

@@ -23,7 +23,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog="`doors` in the place of OP times what a call costs the host (doors --help), `swiglu` "
         "gated activations over rows and columns (swiglu --help), `gemm` products with an epilogue (gemm --help), "
         "`lopt` learned optimizers over models' lists (lopt --help), `heldout` how well networks are trained by one "
-        "(heldout --help), `optimize` what quern.torch.optimize gains (optimize --help). "
+        "(heldout --help), `gpt` which optimizer trains a GPT best (gpt --help), `optimize` what quern.torch.optimize "
+        "gains (optimize --help). "
         "A wrong implementation is told as wrong, and its time stands in brackets. docs/benchmarking.md says "
         "how all is measured; `quern report FILE --peers` makes a table of what --json keeps.",
     )
@@ -125,6 +126,10 @@ def main(argv: list[str] | None = None) -> int:
         from . import heldout
 
         return heldout.main(words[1:])
+    if words[:1] == ["gpt"]:
+        from . import gpt
+
+        return gpt.main(words[1:])
     if words[:1] == ["optimize"]:
         from . import optimize
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does a learned optimizer train networks that it has never seen? `python -m quern.bench heldout`: small networks on
-random tasks, each trained by SmallFCLopt with nothing set, by Adam and by Lion, on the same start and the same
+random tasks, each trained by learned optimizers with nothing set, by Adam and by Lion, on the same start and the same
 batches. The figure is the mean training loss over the last tenth of the steps. Adam stands for two: at 1e-3, which
 needs no tuning, and the best of six rates, which a user would have to search for each task."""
 
@@ -21,6 +21,7 @@ from .. import torch as qt
 from .single import head
 
 SCHEMA = "quern heldout 1"
+LEARNED = {"small_fc_lopt": qt.SmallFCLopt, "elo": qt.ELO, "celo2": qt.Celo2}
 ADAM = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 LION = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 DEFAULT = 1e-3
@@ -149,9 +150,20 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, batches: list[tupl
     return made if math.isfinite(made) else DIVERGED
 
 
-def contenders(weights: str | None) -> dict[str, Callable[[nn.Module], torch.optim.Optimizer]]:
+def learned(op: str, model: nn.Module, weights: str | None) -> torch.optim.Optimizer:
+    """With nothing set but which parameters are embeddings, where that matters."""
+    if op != "celo2":
+        return LEARNED[op](model.parameters(), weights)
+    embeddings = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
+    rest = [p for p in model.parameters() if all(p is not other for other in embeddings)]
+    groups = [{"params": rest}, *([{"params": embeddings, "is_embedding": True}] if embeddings else [])]
+    return qt.Celo2(groups, weights)
+
+
+def contenders(ops: list[str], weights: str | None) -> dict[str, Callable[[nn.Module], torch.optim.Optimizer]]:
     made: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
-        "quern": lambda m: qt.SmallFCLopt(m.parameters(), weights)
+        op: lambda m, op=op: learned(op, m, weights)  # type: ignore[misc]
+        for op in ops
     }
     for lr in ADAM:
         made[f"adam {lr:g}"] = lambda m, lr=lr: torch.optim.Adam(m.parameters(), lr=lr)  # type: ignore[misc]
@@ -160,7 +172,7 @@ def contenders(weights: str | None) -> dict[str, Callable[[nn.Module], torch.opt
     return made
 
 
-def measure(name: str, seed: int, steps: int, device: torch.device, weights: str | None) -> dict:
+def measure(name: str, seed: int, steps: int, device: torch.device, ops: list[str], weights: str | None) -> dict:
     """A line: the losses of all contenders on one task."""
     task = TASKS[name]
     torch.manual_seed(1000 + seed)
@@ -168,7 +180,7 @@ def measure(name: str, seed: int, steps: int, device: torch.device, weights: str
     generator = torch.Generator(device=device).manual_seed(2000 + seed)
     batches = [draw(generator) for _ in range(steps)]
     losses, elements = {}, 0
-    for who, make in contenders(weights).items():
+    for who, make in contenders(ops, weights).items():
         torch.manual_seed(seed)
         model = task.model().to(device)
         elements = sum(p.numel() for p in model.parameters())
@@ -187,27 +199,31 @@ def _best(line: dict, kind: str) -> float:
     return min(loss for who, loss in line["losses"].items() if who.startswith(kind))
 
 
+def _own(line: dict) -> list[str]:
+    return [who for who in line["losses"] if who in LEARNED]
+
+
 def text(line: dict) -> str:
-    own, default = line["losses"]["quern"], line["losses"][f"adam {DEFAULT:g}"]
-    return (
-        f"{line['task']:<18}{line['elements']:>9,}{line['steps']:>7}{line['seed']:>5}{own:>10.4f}{default:>11.4f}"
-        f"{_best(line, 'adam'):>11.4f}{_best(line, 'lion'):>11.4f}"
-    )
-
-
-HEAD = "task               elements  steps seed     quern  adam 1e-3  best adam  best lion"
+    columns = [f"{who} {line['losses'][who]:.4f}" for who in _own(line)]
+    columns += [f"adam {DEFAULT:g} {line['losses'][f'adam {DEFAULT:g}']:.4f}"]
+    columns += [f"best {kind} {_best(line, kind):.4f}" for kind in ("adam", "lion")]
+    head = f"{line['task']:<18}{line['elements']:>9,} elements, {line['steps']} steps, seed {line['seed']}"
+    return f"{head}: {', '.join(columns)}"
 
 
 def summary(lines: list[dict]) -> str:
-    n = len(lines)
-    rows = [
+    n, told = len(lines), []
+    others = [
         (f"below Adam at {DEFAULT:g}", [line["losses"][f"adam {DEFAULT:g}"] for line in lines]),
         ("at or below the best of six Adams", [_best(line, "adam") for line in lines]),
         ("at or below the best of six Lions", [_best(line, "lion") for line in lines]),
     ]
-    own = [line["losses"]["quern"] for line in lines]
-    shares = [sum(a < DIVERGED and a <= b for a, b in zip(own, others)) for _, others in rows]
-    return "\n".join(f"{what}: {k} of {n} ({100 * k / n:.0f} %)" for (what, _), k in zip(rows, shares))
+    for who in _own(lines[0]):
+        own = [line["losses"][who] for line in lines]
+        for what, losses in others:
+            k = sum(a < DIVERGED and a <= b for a, b in zip(own, losses))
+            told.append(f"{who}: {what} in {k} of {n} ({100 * k / n:.0f} %)")
+    return "\n".join(told)
 
 
 def main(argv: list[str]) -> int:
@@ -217,7 +233,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seeds", type=int, default=10, metavar="N", help="10 unless given")
     parser.add_argument("--first-seed", type=int, default=0, metavar="K", help="0 unless given")
     parser.add_argument("--steps", default="200,1000", help="lengths of training; 200,1000 unless given")
-    parser.add_argument("--weights", metavar="FILE", help="another file of weights than the one that comes with quern")
+    doc = f"of {', '.join(LEARNED)}; repeatable; all unless given"
+    parser.add_argument("--op", action="append", choices=LEARNED, help=doc)
+    doc = "with one --op: another file of weights than the one that comes with quern"
+    parser.add_argument("--weights", metavar="FILE", help=doc)
     parser.add_argument("--json", "-j", metavar="FILE", help="append each task's losses as a line of JSON")
     words = parser.parse_args(argv)
     device = torch.device(words.device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -227,14 +246,16 @@ def main(argv: list[str]) -> int:
         parser.error(f"there is no task {unknown[0]!r}; there are {', '.join(TASKS)}")
     if min(lengths) < 1 or words.seeds < 1:
         parser.error("--steps and --seeds must be 1 or more")
+    ops = words.op or list(LEARNED)
+    if words.weights and len(ops) != 1:
+        parser.error("--weights is a file for one optimizer: name it with --op")
     from .single import tell
 
-    print(HEAD)
     lines = []
     for steps in lengths:
         for name in names:
             for seed in range(words.first_seed, words.first_seed + words.seeds):
-                lines.append(measure(name, seed, steps, device, words.weights))
+                lines.append(measure(name, seed, steps, device, ops, words.weights))
                 tell(lines[-1], text, words.json)
     print(summary(lines))
     return 0

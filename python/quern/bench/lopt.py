@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m quern.bench lopt` times a step of a learned optimizer over a model's list of tensors: quern, the same in
 PyTorch operations, and PyLO where it is installed, in turns on parameters of the same values, beside a copy of as
-many bytes as a step moves at least. It also measures launches and the peak of memory beyond the state. quern is first
-checked against the PyTorch operations in float64. --train times whole training steps of a model, and the optimizer's
-part."""
+many bytes as a step moves at least; celo2 also beside the orthogonalisation of Muon's kind alone. It also measures
+launches and the peak of memory beyond the state. quern is first checked against the PyTorch operations in float64.
+--train times whole training steps of a model, and the optimizer's part."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from typing import Any
 import torch
 
 from .. import _library
-from .._lopt import SMALL_FC
 from . import lopt_train, measure, record, single, stats
 from .lopt_memory import peak_of
 from .lopt_models import TRAINED
-from .lopt_peers import OPS, Materialised, Quern, check, elements, pylo, too_large
+from .lopt_peers import OPS, Materialised, NewtonSchulz, Quern, check, elements, precisions, pylo, too_large
 from .table import duration
 
 PROGRAM = "python -m quern.bench lopt"
@@ -41,7 +40,9 @@ def measure_one(op: str, name: str, device: torch.device, precision: str, rounds
     line |= {"state_bytes": state, "peak_bytes": peak_of(of.run, device)}
     nbytes = LEAST_BYTES * elements(shapes)
     copy = single.Copy(nbytes, device)
-    peers: list[Quern | Materialised | single.Copy] = [peer for peer in (of, other, copy) if peer is not None]
+    classes = (torch.bfloat16, torch.float32) if device.type == "cuda" else (torch.float32,)
+    alone = [NewtonSchulz(of, dtype, device) for dtype in classes] if op == "celo2" else []
+    peers: list[Any] = [peer for peer in (of, other, *alone, copy) if peer is not None]
     calls = [(peer.run, False) for peer in peers]
     entry: dict[str, Any] = {"name": "materialised", "absent": why}
     if other is not None:
@@ -55,6 +56,10 @@ def measure_one(op: str, name: str, device: torch.device, precision: str, rounds
         entry |= {"step": record.series(other.name, nbytes, samples[1]), "speedup": record.ratio(ratio)}
         entry["verdict"] = ratio.verdict
     line["peers"].insert(0, entry)
+    for peer, series in zip(alone, samples[-1 - len(alone) :]):
+        ratio = stats.speedup_paired(series, samples[0])
+        of_peer = {"name": peer.name, "step": record.series(peer.name, nbytes, series), "speedup": record.ratio(ratio)}
+        line["peers"].append(of_peer | {"absent": "", "verdict": ratio.verdict})
     return line
 
 
@@ -72,7 +77,7 @@ def _head(op: str, name: str, device: torch.device, precision: str) -> dict:
         "workload": name,
         "tensors": len(shapes),
         "elements": elements(shapes),
-        "precision": precision if device.type == "cuda" and op not in ("velo", "celo2") else "fp32",
+        "precision": precision if device.type == "cuda" else "fp32",
     }
 
 
@@ -86,7 +91,7 @@ def _launched(count: int | None) -> str:
 
 
 def _row(name: str, series: dict, rest: str) -> str:
-    return f"  {name:<14}{duration(series['median_ns']):>12}{single.rate(series):>14}  {rest}"
+    return f"  {name:<20}{duration(series['median_ns']):>12}{single.rate(series):>14}  {rest}"
 
 
 def text(line: dict) -> str:
@@ -104,12 +109,13 @@ def text(line: dict) -> str:
     ]
     for peer in line["peers"]:
         if peer["absent"]:
-            out.append(f"  {peer['name']:<14}{'-':>12}  {peer['absent']}")
+            out.append(f"  {peer['name']:<20}{'-':>12}  {peer['absent']}")
             continue
         low, high = peer["speedup"]["interval"]
         interval = "(too few samples)" if low is None else f"[{low:.2f}, {high:.2f}]"
         against = f"quern against it: {peer['speedup']['ratio']:.2f}x {interval} {peer['verdict']}"
-        out.append(_row(peer["name"], peer["step"], f"{_memory(peer['peak_bytes'])}; {against}"))
+        memory = f"{_memory(peer['peak_bytes'])}; " if "peak_bytes" in peer else ""
+        out.append(_row(peer["name"], peer["step"], memory + against))
     return "\n".join(out)
 
 
@@ -123,8 +129,8 @@ def _parser() -> argparse.ArgumentParser:
     doc = "repeatable: whole training steps of this model, and the optimizer's share of them"
     add("--train", action="append", choices=tuple(TRAINED), metavar="MODEL", help=f"{doc}; {', '.join(TRAINED)}")
     add("--batch", type=int, metavar="N", help="with --train: sequences or images a step; the model's own unless given")
-    precisions = SMALL_FC.op.params["precision"].values
-    add("--precision", action="append", choices=precisions, help="on a GPU; repeatable; f16x3 unless given")
+    words = sorted({word for op in OPS for word in precisions(op)})
+    add("--precision", action="append", choices=words, help="on a GPU; repeatable; the op's own choice unless given")
     add("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless given")
     add("--threads", type=int, metavar="N", help="of the processor, for torch and quern; torch's unless given")
     add(
@@ -144,7 +150,7 @@ def _run(arguments: argparse.Namespace) -> int:
     default = "gpt2-124m" if device.type == "cuda" else "gpt-10m"
     for op in arguments.op or ["small_fc_lopt"]:
         for name in arguments.workload or arguments.train or [default]:
-            for precision in arguments.precision or ["f16x3"]:
+            for precision in arguments.precision or precisions(op)[:1]:
                 of = (op, name, device, precision, arguments.rounds, clock)
                 line = lopt_train.measure_one(*of, arguments.batch) if arguments.train else measure_one(*of)
                 single.tell(line, lopt_train.text if arguments.train else text, arguments.json)
@@ -159,6 +165,10 @@ def main(argv: list[str]) -> int:
     arguments = single.parsed(parser, argv)
     if arguments.train and arguments.workload:
         parser.error("--train and --workload are two measurements: give one of them")
+    for op in arguments.op or ["small_fc_lopt"]:
+        for word in arguments.precision or ():
+            if word not in precisions(op):
+                parser.error(f"--precision is {word}, {op} has {', '.join(precisions(op))}")
     if arguments.batch is not None and not (arguments.train and 1 <= arguments.batch <= 65536):
         parser.error(f"--batch is {arguments.batch}, it goes with --train and is from 1 to 65536")
     if arguments.threads is not None:

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 from torch import Tensor
 
-from .. import _lopt_abi, _lopt_weights
+from .. import _lopt_abi, _lopt_weights, _ops
 from ..torch.celo2 import Celo2
 from ..torch.lopt import ELO, SmallFCLopt
 from ..torch.velo import VeLO
@@ -54,6 +54,12 @@ def _tensors(shapes: Shapes, device: torch.device, seed: int, scale: float) -> l
     return [torch.empty(shape, device=device).normal_(0, scale, generator=generator) for shape in shapes]
 
 
+def precisions(op: str) -> tuple[str, ...]:
+    """The classes of products that an op has on a GPU, its own choice first."""
+    param = _ops.op(op).params.get("precision")
+    return tuple(sorted(param.values, key=lambda word: word != param.default)) if param else ("fp32",)
+
+
 def optimizer_of(op: str, params: Iterable[Tensor], precision: str) -> VeLO | Celo2 | SmallFCLopt | ELO:
     """quern's, with made weights and a small learning rate."""
     cpu = torch.device("cpu")
@@ -61,7 +67,7 @@ def optimizer_of(op: str, params: Iterable[Tensor], precision: str) -> VeLO | Ce
         mlp, rnn = _velo_weights(cpu)
         return VeLO(params, mlp, rnn, _NUM_STEPS, lr=_LR)
     if op == "celo2":
-        return Celo2(params, made_weights(cpu, kind=_lopt_abi.CELO2_MLP), lr=_LR)
+        return Celo2(params, made_weights(cpu, kind=_lopt_abi.CELO2_MLP), lr=_LR, precision=precision)
     return RULES[op][0](params, made_weights(cpu), lr=_LR, precision=precision)
 
 
@@ -91,6 +97,42 @@ class Materialised:
 
     def run(self) -> None:
         self.stepper(self.grads)
+
+
+def _captured(run: Callable[[], None]) -> Callable[[], None]:
+    """The same as one CUDA graph."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+class NewtonSchulz:
+    """What optimizers of Muon's kind make orthogonal moves by, alone: five rounds for every matrix of a list, one
+    after the other, as torch.optim.Muon takes them; on a GPU in a CUDA graph, so that no time is the host's."""
+
+    def __init__(self, of: Quern, dtype: torch.dtype, device: torch.device) -> None:
+        self.name = f"newton_schulz_{'bf16' if dtype == torch.bfloat16 else 'fp32'}"
+        self.dtype = dtype
+        self.matrices = [param.grad for param in of.params if param.dim() == 2 and param.numel()]
+        self.run = _captured(self._rounds) if device.type == "cuda" else self._rounds
+
+    def orthogonal(self, grad: Tensor) -> Tensor:
+        tall = grad.shape[0] > grad.shape[1]
+        x = (grad.mT if tall else grad).to(self.dtype)
+        x = x / (x.norm() + 1e-7)
+        for _ in range(5):
+            a = x @ x.mT
+            x = torch.addmm(x, torch.addmm(a, a, a, beta=-4.7750, alpha=2.0315), x, beta=3.4445)
+        return x.mT if tall else x
+
+    def _rounds(self) -> None:
+        for grad in self.matrices:
+            self.orthogonal(grad)
 
 
 def stepper_of(op: str, params: list[Tensor], device: torch.device) -> Callable[[list[Tensor]], None]:
@@ -150,7 +192,8 @@ def check(op: str, shapes: Shapes, device: torch.device, precision: str) -> dict
     return {"right": not wrong, "wrong": wrong, "worst_over_tolerance": min(worst, 1e30)}
 
 
-_GROWTH = 485e-6  # of a move that was made orthogonal, its root mean square's (src/op/celo2/README.md)
+# Of a move that was made orthogonal, in shares of its root mean square (src/op/celo2/README.md).
+_GROWTH = {"tf32": 48.5e-3, "bf16x3": 1.94e-3, "bf16": 0.388}
 _ROUNDED = {"tf32": 3e-3, "f16": 3e-3, "bf16x3": 5e-5}  # of the update's root mean square, a step
 
 
@@ -158,7 +201,8 @@ def _share(op: str, got: Tensor, wanted: Tensor, old: Tensor, precision: str, de
     update = wanted - old
     tolerance = 1e-6 * wanted.abs().clamp(min=1) + 1e-5 * update.abs()
     if op == "celo2" and got.dim() >= 2:
-        tolerance = tolerance + _GROWTH * update.square().mean().sqrt()
+        growth = _GROWTH.get(precision, 485e-6) if device.type == "cuda" else 485e-6
+        tolerance = tolerance + growth * update.square().mean().sqrt()
     elif device.type == "cuda" and precision in _ROUNDED:
         tolerance = tolerance + 3 * _ROUNDED[precision] * update.square().mean().sqrt()
     worst = float(((got - wanted).abs() / tolerance).max()) if got.numel() else 0.0

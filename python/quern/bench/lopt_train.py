@@ -149,7 +149,7 @@ def measure_one(
         "workload": name,
         "tensors": len(shapes),
         "elements": elements(shapes),
-        "precision": precision if device.type == "cuda" and op != "velo" else "fp32",
+        "precision": precision if device.type == "cuda" else "fp32",
         "batch": batch,
         "batch_of": TRAINED[name].of,
         "check": check(op, shapes, device, precision),
