@@ -32,19 +32,19 @@ GPU = {
     "small_fc_lopt": ("GPT-2 355M, f32", "lopt-h200", {"op": "small_fc_lopt", **GPT}),
     "elo": ("GPT-2 355M, a whole training step", "lopt-train-h200", {"op": "elo", **GPT}),
     "velo": ("GPT-2 355M, f32", "lopt-h200", {"op": "velo", "workload": "gpt2-355m"}),
-    "celo2": ("GPT-2 355M, f32", "lopt-h200", {"op": "celo2", "workload": "gpt2-355m", "precision": "tf32x3"}),
+    "celo2": ("GPT-2 355M, f32", "celo2-h200", {"precision": "tf32x3"}),
 }
 OTHER_OPS = ("adamw", "newton_schulz_bf16", "newton_schulz_fp32")  # peers that compute something else
 CPU = {
-    "lion": ("GPT-2 124M, f32", "peers-cpu-xeon", GPT2),
-    "swiglu": ("512 x 14336, f32", "ops-cpu-xeon", {"direction": "forward", **WIDE}),
-    "swiglu_backward": ("512 x 14336, f32", "ops-cpu-xeon", {"direction": "backward", **WIDE}),
-    "swiglu_quantize": ("512 x 14336, f32", "ops-cpu-xeon", {"direction": "quantize", **WIDE}),
-    "gemm_norm": ("128 x 512 x 1024, f32", "ops-cpu-xeon", {"m": 128}),
-    "small_fc_lopt": ("GPT 10M, f32", "lopt-cpu-xeon", {"op": "small_fc_lopt", "workload": "gpt-10m"}),
-    "elo": ("GPT 10M, f32", "ops-cpu-xeon", {"op": "elo"}),
-    "velo": ("GPT 10M, f32", "ops-cpu-xeon", {"op": "velo"}),
-    "celo2": ("GPT 10M, f32, one thread", "celo2-cpu-xeon", {"op": "celo2"}),
+    "lion": ("GPT-2 124M, f32", "peers-cpu-epyc", GPT2),
+    "swiglu": ("512 x 14336, f32", "ops-cpu-epyc", {"direction": "forward", **WIDE}),
+    "swiglu_backward": ("512 x 14336, f32", "ops-cpu-epyc", {"direction": "backward", **WIDE}),
+    "swiglu_quantize": ("512 x 14336, f32", "ops-cpu-epyc", {"direction": "quantize", **WIDE}),
+    "gemm_norm": ("128 x 512 x 1024, f32", "ops-cpu-epyc", {"m": 128}),
+    "small_fc_lopt": ("GPT 10M, f32", "ops-cpu-epyc", {"op": "small_fc_lopt"}),
+    "elo": ("GPT 10M, f32", "ops-cpu-epyc", {"op": "elo"}),
+    "velo": ("GPT 10M, f32", "ops-cpu-epyc", {"op": "velo"}),
+    "celo2": ("GPT 10M, f32", "ops-cpu-epyc", {"op": "celo2"}),
 }
 NAMES = {
     "compile": "torch.compile",
@@ -91,7 +91,7 @@ def cells(table, op):
 
 def ops():
     rows = [
-        "| op | H200 | speed-up over the best peer | 2-core Xeon | speed-up over the best peer |",
+        "| op | H200 | speed-up over the best peer | 2-core EPYC | speed-up over the best peer |",
         "|---|---|---|---|---|",
     ]
     rows += [f"| [`{op}`](src/op/{op}/README.md) | {cells(GPU, op)} | {cells(CPU, op)} |" for op in {**GPU, **CPU}]

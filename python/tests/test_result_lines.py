@@ -185,10 +185,8 @@ OLDER = {
         [
             "gemm-h200",
             "gemm-variants-h200",
-            "lopt-cpu-xeon",
             "lopt-h200",
             "lopt-train-h200",
-            "ops-cpu-xeon",
             "swiglu-peers-h200",
             "swiglu-quantize-h200",
         ],
