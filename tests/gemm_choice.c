@@ -231,6 +231,43 @@ static void launches(void)
   }
 }
 
+/* Products of operands that lie one behind the other: their launches, the variant, and the blocks of the first. */
+static size_t launches_of(int64_t batches, int64_t k, bool is_short, const char **variant, unsigned *blocks)
+{
+  enum { SIDE = 1024 };
+  void *memory, *workspace = NULL;
+  const size_t bytes = (size_t)(batches * SIDE * 2 * k * 4 + batches * SIDE * SIDE * 4);
+  check(!qn_memory_allocate(gpu, bytes, &memory), "memory");
+  const qn_gemm_args args = {.x = memory, .w = memory, .y = memory, .m = SIDE, .n = SIDE, .k = k, .columns = SIDE};
+  const qn_gemm_problem p = {
+      .args = args, .precision = is_short ? QN_GEMM_BF16 : QN_GEMM_TF32X3, .short_data = is_short, .batches = batches};
+  qn_exec exec = {.size = sizeof exec, .device = gpu};
+  const char *why;
+  *variant = qn_gemm_device_choice(&p, gpu, &why);
+  exec.workspace_bytes = qn_gemm_device_workspace(&p, &exec);
+  if (exec.workspace_bytes) check(!qn_memory_allocate(gpu, exec.workspace_bytes, &workspace), "a workspace");
+  exec.workspace = workspace;
+  const size_t before = mock()->launches();
+  check(!qn_gemm_device_run(&p, &exec, false), "%lld batches: %s", (long long)batches, qn_last_error());
+  *blocks = mock()->launch(before)->blocks;
+  qn_memory_release(gpu, memory);
+  qn_memory_release(gpu, workspace);
+  return mock()->launches() - before;
+}
+
+static void batched(void)
+{
+  const char *variant;
+  unsigned blocks;
+  size_t n = launches_of(3, 4096, true, &variant, &blocks);
+  check(n == 1 && strstr(variant, "wgmma-") && blocks == 96, "bf16: %zu launches of %s, %u blocks", n, variant, blocks);
+  n = launches_of(2, 4096, false, &variant, &blocks);
+  check(n == 2 && strstr(variant, "wgmma-"), "tf32x3, whose x is split before: %zu launches of %s", n, variant);
+  const size_t one = launches_of(1, 4095, false, &variant, &blocks);
+  n = launches_of(2, 4095, false, &variant, &blocks);
+  check(one > 1 && n == 2 * one, "where rows are copied, one by one: %zu launches, alone %zu", n, one);
+}
+
 int main(void)
 {
   scenario(MOCK_CUDA, "arch=90,multiprocessors=132", MOCK_NVRTC, "", on_hopper);
@@ -240,6 +277,7 @@ int main(void)
   scenario(MOCK_CUDA, "arch=90,multiprocessors=132", MOCK_NVRTC, "", forced);
   scenario(MOCK_CUDA, "arch=75,multiprocessors=132", MOCK_NVRTC, "", forced_before_its_time);
   scenario(MOCK_CUDA, "arch=90,multiprocessors=132", MOCK_NVRTC, "", launches);
+  scenario(MOCK_CUDA, "arch=90,multiprocessors=132", MOCK_NVRTC, "", batched);
   noted();
   check(!small_stack_run(128, multiply, NULL), "is enough for products");
   return test_end();
