@@ -60,14 +60,14 @@ def test_a_run(tmp_path):
     kinds = [(each["part"], each["optimizer"]) for each in record.runs]
     assert kinds == [("f32", "eager Lion"), ("f32", "quern.torch.Lion"), ("bf16", "to nearest"), ("bf16", "stochastic"),
                      ("bf16", "master copy"), ("optimizers", "torch.optim.AdamW"), ("optimizers", "quern.torch.Lion"),
-                     ("optimizers", "quern.torch.SmallFCLopt")]  # fmt: skip
+                     ("optimizers", "quern.torch.SmallFCLopt"), ("optimizers", "quern.torch.Celo2")]  # fmt: skip
     for each in record.runs:
         assert [len(each[key]) for key in ("losses", "model_us", "optimizer_us")] == [50] * 3
         assert len(each["unmoved"]) == (50 if each["part"] == "bf16" else 0)
         assert all(map(math.isfinite, each["losses"]))
         assert each["losses"][0] == pytest.approx(math.log(256), abs=0.3)  # an untrained model knows nothing of bytes
         assert min(each["optimizer_us"]) > 0
-    assert len(record.checks) == 15 and all(check["ok"] for check in record.checks)
+    assert len(record.checks) == 16 and all(check["ok"] for check in record.checks)
     assert record.about["settings"]["steps"] == 50 and record.about["torch"] == torch.__version__
     tables = report.tables(record)["run"]
     assert tables in done.stdout

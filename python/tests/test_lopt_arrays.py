@@ -192,8 +192,20 @@ def test_wrong_files_are_named(tmp_path):
     write(path, {name: value for name, value in WEIGHTS.items() if name != BIAS})
     with pytest.raises(ValueError, match=r'ELO: weights: .*there is no tensor "network\.input\.bias"'):
         quern.ELO(SHAPES, path)
-    with pytest.raises(TypeError, match="weights is None, it must be the path of a safetensors file or a dict"):
-        quern.ELO(SHAPES, None)
+    with pytest.raises(TypeError, match="mlp is None, it must be the path of a safetensors file or a dict"):
+        quern.VeLO(SHAPES, None, None, 9)
+
+
+@pytest.mark.parametrize("make", [quern.SmallFCLopt, quern.ELO, quern.Celo2])
+def test_weights_come_with_quern(make):
+    """Without a file and with None; they move a parameter against its gradient."""
+    moved = []
+    for optimizer in (make([(4, 5)]), make([(4, 5)], None)):
+        param = np.zeros((4, 5), np.float32)
+        for _ in range(3):
+            optimizer.step([param], [np.ones((4, 5), np.float32)])
+        moved.append(param)
+    assert np.array_equal(*moved) and moved[0].mean() < 0
 
 
 # ---- what is refused ----

@@ -78,7 +78,7 @@ quern.VeLO([(3,)], "mlp.safetensors", "rnn.safetensors", 9).skipped_steps = 1
 quern.ELO([(3,)], "elo.safetensors", lr="1e-3")
 quern.ELO([(3,)], "elo.safetensors", step_mult=2.0)
 quern.SmallFCLopt([(3,)], "mulo.safetensors", precision="fp64")
-quern.ELO([(3,)])
+quern.VeLO([(3,)], num_steps=9)
 """
 
 
