@@ -83,9 +83,23 @@ def test_a_rate_rises_and_falls():
 
 def test_a_text_that_is_too_short(text, capsys):
     words = ["--device", "cpu", "--model", "gpt-10m", "--steps", "7", "--batch", "1", "--text", text]
-    with pytest.raises(SystemExit):
-        gpt.main(words)
+    assert gpt.main(words) == 2
     assert "7 steps of 1 sequences of 257 bytes: the text has 2,048" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         gpt.main([*words[:-1], "/nowhere"])
     assert "--text: " in capsys.readouterr().err
+
+
+def test_a_gpt_bench_that_cannot_begin_says_why(text, capsys):
+    words = ["--device", "cpu", "--model", "gpt-10m", "--steps", "1", "--batch", "1", "--text", text]
+    assert gpt.main([*words, "--json", "/nowhere/lines.jsonl"]) == 2
+    assert "/nowhere/lines.jsonl" in capsys.readouterr().err
+    assert gpt.main([*words, "--device", "tpu"]) != 0
+    assert "tpu" in capsys.readouterr().err
+
+
+def test_an_older_pytorch_has_no_muon(text, capsys, monkeypatch):
+    monkeypatch.delattr(torch.optim, "Muon", raising=False)
+    words = ["--device", "cpu", "--model", "gpt-10m", "--steps", "1", "--batch", "1", "--text", text]
+    assert gpt.main([*words, "--optimizer", "muon"]) == 0
+    assert "muon   is left out: PyTorch has it from 2.9 on" in capsys.readouterr().out

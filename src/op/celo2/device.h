@@ -46,7 +46,7 @@ typedef struct qn_celo2_args {
 
 /* A large matrix: (length, width), length >= width, or where it is wide the transpose of that. */
 typedef struct qn_celo2_matrix {
-  float *own, *p; /* the network's outputs */
+  float *own, *p; /* own: the network's outputs */
   const qn_lopt_scalars *scalars;
   qn_u32 is_wide, pad;
 } qn_celo2_matrix;
