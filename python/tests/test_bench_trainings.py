@@ -50,6 +50,19 @@ def test_weights_are_of_one_optimizer(capsys):
     assert "--weights is a file for one optimizer: name it with --op" in capsys.readouterr().err
 
 
+def test_held_out_tasks_that_cannot_begin_say_why(capsys):
+    words = ["--device", "cpu", "--tasks", "mlp", "--seeds", "1", "--steps", "1"]
+    for wrong, named in [
+        (["--json", "/nowhere/x"], "/nowhere/x"),
+        (["--op", "elo", "--weights", "/nowhere/y"], "/nowhere/y"),
+    ]:
+        assert heldout.main([*words, *wrong]) == 2
+        assert named in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        heldout.main([*words, "--steps", "many"])
+    assert "--steps is 'many', it must be numbers" in capsys.readouterr().err
+
+
 @pytest.fixture
 def text(tmp_path):
     path = tmp_path / "text"

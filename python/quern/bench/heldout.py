@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .. import torch as qt
-from .single import head
+from .measure import device_of
+from .single import ended, head, tell
 
 SCHEMA = "quern heldout 1"
 LEARNED = {"small_fc_lopt": qt.SmallFCLopt, "elo": qt.ELO, "celo2": qt.Celo2}
@@ -226,6 +227,17 @@ def summary(lines: list[dict]) -> str:
     return "\n".join(told)
 
 
+def _run(words: argparse.Namespace, names: list[str], lengths: list[int], ops: list[str]) -> int:
+    device, lines = device_of(words.device), []
+    for steps in lengths:
+        for name in names:
+            for seed in range(words.first_seed, words.first_seed + words.seeds):
+                lines.append(measure(name, seed, steps, device, ops, words.weights))
+                tell(lines[-1], text, words.json)
+    print(summary(lines))
+    return 0
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m quern.bench heldout", description=__doc__)
     parser.add_argument("--device", help="cpu, cuda or cuda:N; a GPU if there is one unless given")
@@ -239,8 +251,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--weights", metavar="FILE", help=doc)
     parser.add_argument("--json", "-j", metavar="FILE", help="append each task's losses as a line of JSON")
     words = parser.parse_args(argv)
-    device = torch.device(words.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    names, lengths = words.tasks.split(","), [int(length) for length in words.steps.split(",")]
+    try:
+        names, lengths = words.tasks.split(","), [int(length) for length in words.steps.split(",")]
+    except ValueError:
+        parser.error(f"--steps is {words.steps!r}, it must be numbers with commas between")
     unknown = [name for name in names if name not in TASKS]
     if unknown:
         parser.error(f"there is no task {unknown[0]!r}; there are {', '.join(TASKS)}")
@@ -249,16 +263,7 @@ def main(argv: list[str]) -> int:
     ops = words.op or list(LEARNED)
     if words.weights and len(ops) != 1:
         parser.error("--weights is a file for one optimizer: name it with --op")
-    from .single import tell
-
-    lines = []
-    for steps in lengths:
-        for name in names:
-            for seed in range(words.first_seed, words.first_seed + words.seeds):
-                lines.append(measure(name, seed, steps, device, ops, words.weights))
-                tell(lines[-1], text, words.json)
-    print(summary(lines))
-    return 0
+    return ended("python -m quern.bench heldout", words.json, lambda: _run(words, names, lengths, ops))
 
 
 if __name__ == "__main__":
