@@ -48,6 +48,7 @@ static const qn_check_text cases[] = {
      "- 1 0 1500 1x1 0x7 1x768 24x24 3x20x65 12x8x3x3 8x8x5x5 6x3x8x8 2x3x4x3x5 1x1x9x1x1 lr=0.1 steps=2"},
     {"small and large matrices", "16x32 22x23 23x23 19x27 27x19 2x3x26x20 3x2x20x26 lr=0.1"},
     {"batches of matrices", "2x64x96 3x96x64 64x48 48x64 40x96 96x40 5x23x24 64x96 16x40x24 24x40 lr=0.1"},
+    {"matrices in bf16", "2x64x96 96x64 40x96 24x40 23x24 precision=bf16 lr=0.1"},
     {"several chunks", "130x67 67x130 2x70x65 4097x2 2x4097 9000 lr=0.1 weight_decay=0.1"},
     {"factors of the learning rate", "12x7 9 33x40 lr_scale lr=0.3 steps=2"},
     {"gradients of zero", "40x33 90 8x6x3x3 gradients=0 lr=0.1 steps=2"},
